@@ -1,0 +1,337 @@
+/* deltaic.h: run delta-rule linear-attention language models through Vulkan or on the CPU.
+ *
+ * Objects, each borrowing the one before it (free them in reverse order):
+ *
+ *   deltaic_context   log callback; finds devices
+ *   deltaic_device    one Vulkan device, or the CPU
+ *   deltaic_model     a checkpoint's weights on a device; immutable, shared by any number of sessions
+ *   deltaic_session   one text in progress: recurrent states, caches, position, last logits
+ *   deltaic_tokenizer text <-> ids; needs no device
+ *
+ * Conventions. Every function that can fail returns a deltaic_status; deltaic_last_error() then has one sentence
+ * that names what was wrong. Outputs are written only on success, except where a function says otherwise. Options
+ * structs carry their own size (set it with DELTAIC_INIT, or to sizeof by hand) and are read only during the call;
+ * every other field's zero is its default. The library never prints, exits or aborts.
+ *
+ * Thread-safety. Functions on different objects may run at the same time in different threads, also when the objects
+ * share a model or a device; the calls of one session are made by one thread at a time, except
+ * deltaic_session_cancel(). Creating and freeing an object must not overlap a call on an object that it borrows from
+ * or that borrows from it, unless the function says so.
+ */
+#ifndef DELTAIC_H
+#define DELTAIC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(DELTAIC_BUILD_SHARED) && defined(__GNUC__)
+#define DELTAIC_API __attribute__((visibility("default")))
+#else
+#define DELTAIC_API
+#endif
+
+#define DELTAIC_VERSION_MAJOR 0
+#define DELTAIC_VERSION_MINOR 1
+#define DELTAIC_VERSION_PATCH 0
+#define DELTAIC_VERSION "0.1.0"
+
+/* The library's version, "major.minor.patch", to compare with DELTAIC_VERSION. Any thread. */
+DELTAIC_API const char *deltaic_version(void);
+
+/* ---------------------------------------------------------------- status */
+
+/* name, value, text */
+#define DELTAIC_STATUS_MAP(X)                                                                                          \
+  X(OK, 0, "success")                                                                                                  \
+  X(INVALID_ARGUMENT, -1, "invalid argument")                                                                          \
+  X(NOT_FOUND, -2, "not found")                                                                                        \
+  X(IO, -3, "input or output failed")                                                                                  \
+  X(BAD_FILE, -4, "malformed file")                                                                                    \
+  X(BAD_SHAPE, -5, "tensor has the wrong shape")                                                                       \
+  X(UNSUPPORTED, -6, "not supported")                                                                                  \
+  X(OUT_OF_MEMORY, -7, "out of memory")                                                                                \
+  X(NO_DEVICE, -8, "no such device")                                                                                   \
+  X(DEVICE_LOST, -9, "device lost")                                                                                    \
+  X(CONTEXT_FULL, -10, "context is full")                                                                              \
+  X(CANCELLED, -11, "cancelled")                                                                                       \
+  X(BAD_STATE, -12, "object is not in a state that allows this")                                                       \
+  X(BUFFER_TOO_SMALL, -13, "buffer too small")                                                                         \
+  X(INTERNAL, -14, "internal error")
+
+typedef enum deltaic_status {
+#define DELTAIC_STATUS_ENUM(name, value, text) DELTAIC_##name = value,
+  DELTAIC_STATUS_MAP(DELTAIC_STATUS_ENUM)
+#undef DELTAIC_STATUS_ENUM
+} deltaic_status;
+
+/* "DELTAIC_BAD_FILE" and "malformed file"; "unknown status" for a value outside the list. Any thread. */
+DELTAIC_API const char *deltaic_status_name(deltaic_status status);
+DELTAIC_API const char *deltaic_status_text(deltaic_status status);
+
+/* The sentence of the calling thread's last failure; "" when there was none. Valid until its next failure. */
+DELTAIC_API const char *deltaic_last_error(void);
+
+/* Sets the size field of an options struct and zeros the rest. */
+#define DELTAIC_INIT(type) ((type){.size = sizeof(type)})
+
+/* ---------------------------------------------------------------- context */
+
+typedef struct deltaic_context deltaic_context;
+
+typedef enum deltaic_log_level { DELTAIC_LOG_ERROR, DELTAIC_LOG_WARNING, DELTAIC_LOG_INFO } deltaic_log_level;
+
+typedef struct deltaic_context_options {
+  size_t size;
+  /* Called with one line, without a newline, from whichever thread works; may be called by several at once. NULL:
+   * quiet. */
+  void (*log)(void *user, deltaic_log_level level, const char *line);
+  void *log_user;
+  /* Enables the Vulkan validation layer when it is installed; its messages go to the log as errors and are counted. */
+  bool validate;
+  /* Folder for compiled pipelines, made when missing. NULL: $XDG_CACHE_HOME/deltaic or ~/.cache/deltaic. "": none. */
+  const char *cache_dir;
+} deltaic_context_options;
+
+/* options: NULL for defaults. Loads the Vulkan loader when there is one; its absence is not an error. */
+DELTAIC_API deltaic_status deltaic_context_create(const deltaic_context_options *options, deltaic_context **out);
+/* NULL is accepted. */
+DELTAIC_API void deltaic_context_free(deltaic_context *context);
+/* Errors that the validation layer has reported so far. Any thread. */
+DELTAIC_API uint64_t deltaic_context_validation_errors(const deltaic_context *context);
+
+/* ---------------------------------------------------------------- devices */
+
+typedef struct deltaic_device deltaic_device;
+
+typedef enum deltaic_device_kind {
+  DELTAIC_DEVICE_DISCRETE,   /* a graphics card with memory of its own */
+  DELTAIC_DEVICE_INTEGRATED, /* shares memory with the processor */
+  DELTAIC_DEVICE_VIRTUAL,
+  DELTAIC_DEVICE_SOFTWARE, /* Vulkan on the processor: lavapipe */
+  DELTAIC_DEVICE_CPU       /* this library's own C code; no Vulkan */
+} deltaic_device_kind;
+
+typedef struct deltaic_device_info {
+  int32_t index;            /* what deltaic_device_options.index takes; the CPU's is -1 */
+  deltaic_device_kind kind; /* */
+  bool usable;              /* false: `reason` says what is missing */
+  char name[256];           /* "NVIDIA H200", "CPU (2 threads)" */
+  char driver[256];         /* "NVIDIA 580.159.04"; "" for the CPU */
+  char reason[256];         /* "" when usable */
+  uint64_t memory_bytes;    /* largest device-local heap; main memory for the CPU */
+} deltaic_device_info;
+
+/* Lists the Vulkan devices, best first, then the CPU. Opens nothing.
+ * infos: room for `capacity` entries, or NULL with capacity 0. count: how many there are, also when more than capacity.
+ */
+DELTAIC_API deltaic_status deltaic_devices(deltaic_context *context, deltaic_device_info *infos, size_t capacity,
+                                           size_t *count);
+
+/* The limits and the plan (tile sizes, workgroups, memory types) of one device as readable text.
+ * text: room for `capacity` bytes, always ended by NUL; needed: bytes including the NUL (may be NULL). */
+DELTAIC_API deltaic_status deltaic_device_describe(deltaic_context *context, int32_t index, char *text, size_t capacity,
+                                                   size_t *needed);
+
+enum { DELTAIC_DEVICE_BEST = -2, DELTAIC_DEVICE_INDEX_CPU = -1 };
+
+typedef struct deltaic_device_options {
+  size_t size;
+  int32_t index; /* 0, 1, ...: that Vulkan device; DELTAIC_DEVICE_INDEX_CPU; DELTAIC_DEVICE_BEST: a GPU, else the CPU */
+  uint32_t threads; /* CPU only: worker threads; 0: all cores */
+} deltaic_device_options;
+
+/* options: NULL for the best device. */
+DELTAIC_API deltaic_status deltaic_device_open(deltaic_context *context, const deltaic_device_options *options,
+                                               deltaic_device **out);
+DELTAIC_API void deltaic_device_close(deltaic_device *device);
+DELTAIC_API void deltaic_device_get_info(const deltaic_device *device, deltaic_device_info *info);
+
+/* ---------------------------------------------------------------- model */
+
+typedef struct deltaic_model deltaic_model;
+
+/* Progress of long work: done of total (bytes, tokens: the function says). Return false to stop: DELTAIC_CANCELLED. */
+typedef bool (*deltaic_progress)(void *user, uint64_t done, uint64_t total);
+
+typedef struct deltaic_model_options {
+  size_t size;
+  deltaic_progress progress; /* bytes of weights uploaded */
+  void *progress_user;
+} deltaic_model_options;
+
+typedef struct deltaic_model_info {
+  char architecture[64]; /* "gated_deltanet" */
+  char layers_text[256]; /* "6 gated_deltanet"; "2 delta_net, 2 attention (window 48)" */
+  int32_t vocabulary;    /* token ids are 0 ... vocabulary - 1 */
+  int32_t width;         /* D, hidden size */
+  int32_t layers;        /* */
+  int32_t heads;         /* query and key heads of the linear-attention layers */
+  int32_t value_heads;   /* */
+  int32_t key_size;      /* d_k of the first linear-attention layer */
+  int32_t value_size;    /* d_v of the same */
+  int32_t mlp_width;     /* */
+  uint64_t parameters;   /* */
+  bool grows;            /* has global attention: the state grows with the text */
+  int32_t bos_token;     /* -1 when there is none */
+  int32_t eos_token;     /* -1 when there is none */
+} deltaic_model_info;
+
+typedef struct deltaic_memory {
+  uint64_t weights_bytes;   /* on the device, once per model */
+  uint64_t state_bytes;     /* per session: recurrent states, convolution tails, attention caches, token marks */
+  uint64_t scratch_bytes;   /* per session: activations */
+  uint64_t cache_per_token; /* part of state_bytes that each token of context costs (global attention), else 0 */
+} deltaic_memory;
+
+typedef struct deltaic_session_options {
+  size_t size;
+  uint32_t context; /* most tokens of one text, for models with global attention; 0: 4096. Others have no limit */
+  uint32_t batch;   /* tokens computed at once in prefill; 0: 512 */
+} deltaic_session_options;
+
+/* Reads config.json and the weights' headers in folder `path`: what the model is and needs, before anything is
+ * allocated on a device. session: NULL for defaults. info, memory: either may be NULL. Any thread. */
+DELTAIC_API deltaic_status deltaic_model_inspect(const char *path, const deltaic_session_options *session,
+                                                 deltaic_model_info *info, deltaic_memory *memory);
+
+/* path: a folder with config.json and model.safetensors (or its shards and their index). The file is read during the
+ * call only. */
+DELTAIC_API deltaic_status deltaic_model_open(deltaic_device *device, const char *path,
+                                              const deltaic_model_options *options, deltaic_model **out);
+DELTAIC_API void deltaic_model_close(deltaic_model *model);
+DELTAIC_API void deltaic_model_get_info(const deltaic_model *model, deltaic_model_info *info);
+
+/* ---------------------------------------------------------------- session */
+
+typedef struct deltaic_session deltaic_session;
+
+/* Sampling of the next token from its logits, in this order: repetition penalty, temperature, top-k, top-p, min-p.
+ * All zeros: the most likely token (ties: the lowest id). */
+typedef struct deltaic_sampling {
+  size_t size;
+  float temperature;        /* 0: greedy */
+  float top_p;              /* keep the fewest tokens whose probabilities sum to at least this; 0 or 1: off */
+  float min_p;              /* drop tokens less likely than this times the likeliest; 0: off */
+  float repetition_penalty; /* logits of tokens already in the text: positive ones divided, negative multiplied; 0, 1:
+                               off */
+  uint32_t top_k;           /* keep the k likeliest; 0: all */
+  uint64_t seed;            /* same seed, text and device: the same tokens */
+} deltaic_sampling;
+
+/* options: NULL for defaults. */
+DELTAIC_API deltaic_status deltaic_session_create(deltaic_model *model, const deltaic_session_options *options,
+                                                  deltaic_session **out);
+DELTAIC_API void deltaic_session_free(deltaic_session *session);
+
+typedef enum deltaic_logits { DELTAIC_LOGITS_NONE, DELTAIC_LOGITS_LAST, DELTAIC_LOGITS_ALL } deltaic_logits;
+
+/* Evaluates n tokens and advances the session.
+ * tokens: n ids in [0, vocabulary); n >= 1
+ * logits: which to return; with ALL, row t predicts the token after tokens[t]
+ * out: vocabulary floats (LAST), n * vocabulary (ALL), or NULL with NONE. The last logits are always kept on the device
+ *   for deltaic_session_next().
+ * Bad arguments and a full context leave the session as it was. After any other failure (DELTAIC_CANCELLED too) it must
+ * be reset, loaded or freed. */
+DELTAIC_API deltaic_status deltaic_session_eval(deltaic_session *session, const int32_t *tokens, size_t n,
+                                                deltaic_logits logits, float *out);
+
+/* Draws the next token from the session's last logits, advances the session by it, and computes the logits after it:
+ * one submission to the device, with nothing recorded after the first call.
+ * sampling: NULL for greedy. The draw depends on the seed and on the position in the text alone.
+ * logits: vocabulary floats for the logits after the token, or NULL. */
+DELTAIC_API deltaic_status deltaic_session_next(deltaic_session *session, const deltaic_sampling *sampling,
+                                                int32_t *token, float *logits);
+
+/* The logits that deltaic_session_next() would draw from: vocabulary floats. DELTAIC_BAD_STATE before the first eval.
+ */
+DELTAIC_API deltaic_status deltaic_session_logits(deltaic_session *session, float *out);
+
+/* Tokens evaluated since the start or the last reset. */
+DELTAIC_API uint64_t deltaic_session_position(const deltaic_session *session);
+/* Back to an empty text. Also mends a session after a failure, except DELTAIC_DEVICE_LOST. */
+DELTAIC_API deltaic_status deltaic_session_reset(deltaic_session *session);
+/* A new session of the same model, options and contents. Thread-safety: as a call on `session`. */
+DELTAIC_API deltaic_status deltaic_session_fork(deltaic_session *session, deltaic_session **out);
+
+/* The state as bytes: valid for this model (a fingerprint is checked), any device, any session options that hold it.
+ * Restoring and continuing on the same device gives the same bits as continuing. */
+DELTAIC_API deltaic_status deltaic_session_state_size(deltaic_session *session, size_t *bytes);
+/* written: may be NULL. DELTAIC_BUFFER_TOO_SMALL when capacity is less than deltaic_session_state_size(). */
+DELTAIC_API deltaic_status deltaic_session_save(deltaic_session *session, void *buffer, size_t capacity,
+                                                size_t *written);
+/* A malformed buffer leaves the session as it was. */
+DELTAIC_API deltaic_status deltaic_session_load(deltaic_session *session, const void *buffer, size_t bytes);
+/* The same through a file; an interrupted save leaves an older file whole. */
+DELTAIC_API deltaic_status deltaic_session_save_file(deltaic_session *session, const char *path);
+DELTAIC_API deltaic_status deltaic_session_load_file(deltaic_session *session, const char *path);
+
+/* Makes the eval or next in progress, or else the next one, return DELTAIC_CANCELLED soon: after the part of the work
+ * that the device has already been given. Any thread, at any time before deltaic_session_free(). */
+DELTAIC_API void deltaic_session_cancel(deltaic_session *session);
+
+/* What the session has asked of the device so far. Experimental. */
+typedef struct deltaic_counters {
+  uint64_t submits;    /* vkQueueSubmit calls; 0 on the CPU */
+  uint64_t recordings; /* command buffers recorded */
+  uint64_t dispatches; /* dispatches recorded */
+} deltaic_counters;
+DELTAIC_API void deltaic_session_get_counters(const deltaic_session *session, deltaic_counters *counters);
+
+/* Time on the device by kernel. Experimental. Off until begun; slows the work. */
+typedef struct deltaic_kernel_time {
+  char name[64];       /* "matmul_bf16" */
+  uint64_t dispatches; /* */
+  double seconds;      /* */
+  uint64_t bytes;      /* read and written, as the kernel's tensors say: each byte once a dispatch */
+  uint64_t operations; /* multiplications and additions */
+} deltaic_kernel_time;
+DELTAIC_API deltaic_status deltaic_session_profile_begin(deltaic_session *session);
+/* times: room for `capacity` kernels; count: how many there are. Ends profiling. */
+DELTAIC_API deltaic_status deltaic_session_profile_end(deltaic_session *session, deltaic_kernel_time *times,
+                                                       size_t capacity, size_t *count);
+/* Bytes read plus bytes written per second of a large copy kernel on this device, measured now (under a second). */
+DELTAIC_API deltaic_status deltaic_device_copy_bandwidth(deltaic_device *device, double *bytes_per_second);
+
+/* ---------------------------------------------------------------- tokenizer */
+
+typedef struct deltaic_tokenizer deltaic_tokenizer;
+
+/* path: a folder with tokenizer.json, or the file itself. A feature of the file that is not supported is refused by
+ * name. */
+DELTAIC_API deltaic_status deltaic_tokenizer_open(const char *path, deltaic_tokenizer **out);
+DELTAIC_API void deltaic_tokenizer_close(deltaic_tokenizer *tokenizer);
+/* Ids are 0 ... size - 1, with holes possible. */
+DELTAIC_API int32_t deltaic_tokenizer_size(const deltaic_tokenizer *tokenizer);
+/* "byte-level BPE", "BPE with byte fallback". */
+DELTAIC_API const char *deltaic_tokenizer_kind(const deltaic_tokenizer *tokenizer);
+/* The id of a token's exact text ("</s>"), or -1. */
+DELTAIC_API int32_t deltaic_tokenizer_find(const deltaic_tokenizer *tokenizer, const char *token);
+
+/* text: `bytes` bytes of UTF-8. special: apply the file's post-processor (add <s> and the like).
+ * ids: room for `capacity`, or NULL with 0. count: how many there are, also when more than capacity (then
+ * DELTAIC_BUFFER_TOO_SMALL is returned, unless ids is NULL). Any thread: a tokenizer is immutable. */
+DELTAIC_API deltaic_status deltaic_tokenizer_encode(const deltaic_tokenizer *tokenizer, const char *text, size_t bytes,
+                                                    bool special, int32_t *ids, size_t capacity, size_t *count);
+/* Text of n ids. skip_special: leave special tokens out. text: room for `capacity` bytes; not ended by NUL. */
+DELTAIC_API deltaic_status deltaic_tokenizer_decode(const deltaic_tokenizer *tokenizer, const int32_t *ids, size_t n,
+                                                    bool skip_special, char *text, size_t capacity, size_t *bytes);
+
+/* Text token by token: what has been returned never changes and never ends inside a UTF-8 character. */
+typedef struct deltaic_decoder deltaic_decoder;
+DELTAIC_API deltaic_status deltaic_decoder_create(const deltaic_tokenizer *tokenizer, bool skip_special,
+                                                  deltaic_decoder **out);
+DELTAIC_API void deltaic_decoder_free(deltaic_decoder *decoder);
+/* text, bytes: the new text, possibly none; valid until the decoder's next call. */
+DELTAIC_API deltaic_status deltaic_decoder_push(deltaic_decoder *decoder, int32_t id, const char **text, size_t *bytes);
+/* What is left at the end: bytes that never became a character come out as U+FFFD. */
+DELTAIC_API deltaic_status deltaic_decoder_finish(deltaic_decoder *decoder, const char **text, size_t *bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,44 @@
+// status: texts of deltaic_status, and the calling thread's last message.
+#include "status.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static _Thread_local char message[1024];
+
+const char *deltaic_last_error(void) { return message; }
+
+deltaic_status fail(deltaic_status status, const char *format, ...) {
+  char text[sizeof message]; // the arguments may point into `message`
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  memcpy(message, text, sizeof message);
+  return status;
+}
+
+deltaic_status fail_memory(const char *what, uint64_t bytes) {
+  return fail(DELTAIC_OUT_OF_MEMORY, "out of memory: %s needs %llu bytes", what, (unsigned long long)bytes);
+}
+
+const char *deltaic_version(void) { return DELTAIC_VERSION; }
+
+const char *deltaic_status_name(deltaic_status status) {
+  switch (status) {
+#define NAME(name, value, text)                                                                                        \
+  case value: return "DELTAIC_" #name;
+    DELTAIC_STATUS_MAP(NAME)
+  }
+  return "unknown status";
+}
+
+const char *deltaic_status_text(deltaic_status status) {
+  switch (status) {
+#define TEXT(name, value, text)                                                                                        \
+  case value: return text;
+    DELTAIC_STATUS_MAP(TEXT)
+  }
+  return "unknown status";
+}
