@@ -1,0 +1,137 @@
+// ops.h: every operation that a layer may ask for, with two bodies each: ops_vulkan*.c (shaders) and ops_cpu*.c (plain
+// C: the specification, the oracle, the device of last resort). A backend is a table of functions chosen once, when the
+// device opens; layers are written once, against this.
+//
+// Letters: T rows (tokens of all sequences in this call), D width, H query/key heads, Hv value heads, Dk, Dv sizes per
+// head, n Householder steps a token, V vocabulary, F MLP width, B sequences. Activations are f32. `x (T, D)` is a
+// tensor of T rows and D columns. Destinations come first, sources next, sizes last. Unless said otherwise a
+// destination overlaps no source. Recording cannot fail visibly: see recorder_run().
+#ifndef OPS_H
+#define OPS_H
+#include "control.h"
+#include "tensor.h"
+
+struct backend {
+  const struct ops *ops;
+  uint64_t max_buffer_bytes; // of one buffer
+  bool replays;              // recorded work can be run again; else ops run as they are called
+  deltaic_device_info info;
+};
+
+struct recorder {
+  struct backend *backend;
+  const struct ops *ops;
+};
+
+enum activation { ACTIVATION_IDENTITY, ACTIVATION_SILU, ACTIVATION_RELU, ACTIVATION_ELU1, ACTIVATION_POWLU };
+enum key_norm { KEY_NORM_NONE, KEY_NORM_L2, KEY_NORM_SUM, KEY_NORM_L1 };
+enum delta_form { DELTA_AUTO, DELTA_RECURRENT, DELTA_CHUNK };
+
+// Depthwise causal convolution over time, then an activation.
+//   y[t,c] = act( sum_{w<W} weight[w,c] * x[t - (W-1) + w, c]  (+ bias[c]) ),   act = SiLU for c >= silu_from else none
+// Inputs before a call come from `history` (B rows of (W-1) * C, oldest first), which is then replaced by the last W-1
+// inputs. (models.md 6.1)
+struct conv_args {
+  uint32_t W, C;
+  uint32_t silu_from;
+};
+
+// Query and key heads: y = norm(act(x)) per head of Dk numbers, in place, `heads` heads from column 0.
+//   L2: x / sqrt(sum x^2 + 1e-6);  SUM: x / sum x;  L1: x / sum |x|
+// Gates: beta[t,j] = beta_scale * sigmoid(ba[t,j])  (or beta_scale when !has_beta),  j < betas
+//        g[t,j] = -exp(A_log[j]) * softplus(ba[t, betas' + j] + dt_bias[j])  when gated, j < decays; betas' = betas
+//        when has_beta else 0; softplus(z) = z for z > 20. (models.md 6.2 to 6.4)
+struct delta_input_args {
+  uint32_t heads, Dk;
+  enum activation activation;
+  enum key_norm norm;
+  uint32_t betas, decays;
+  float beta_scale;
+  bool has_beta, gated;
+};
+
+// The (gated) delta rule (ops.md 3, 4; DeltaProduct is 5):  per token and value head, S (Dk, Dv):
+//   S <- e^g S;  n times: S <- S + k^T beta (v - k S);  o = scale * q S
+// qkv (T, H*Dk + n*H*Dk + n*Hv*Dv): q, then the k of each step, then the v of each step. beta (T, n*Hv), g (T, Hv).
+// Value head j uses the q and k of head j / (Hv/H). state: B rows of Hv * Dk * Dv, updated.
+// RECURRENT walks the tokens; CHUNK is the chunkwise UT transform; AUTO: what the device's plan says for T.
+struct delta_args {
+  uint32_t H, Hv, Dk, Dv, n;
+  float scale;
+  bool gated;
+  enum delta_form form;
+};
+
+// rope_append: rotates q and k of qkv (T, heads*d + 2*kv_heads*d) in place at their positions (models.md 7) and stores
+// k and v at slot position % capacity of the caches, B rows of capacity * kv_heads * d each. attention: o[t] =
+// softmax(q k^T / sqrt(d)) v over positions p-window+1 ... p (window 0: 0 ... p).
+struct attention_args {
+  uint32_t heads, kv_heads, d;
+  uint32_t window;   // 0: global
+  uint32_t capacity; // positions in the caches
+};
+// Rows of the rotation table: 4 levels of 256. Row l * 256 + b holds cos (first d/2 numbers) and sin (last d/2) of the
+// angle b * 256^l * theta^(-2j/d), computed in double; a position's rotation is the product of its four bytes'.
+enum { ROPE_ROWS = 1024 };
+
+struct ops {
+  const char *name; // "vulkan", "cpu"
+  void (*backend_close)(struct backend *b);
+
+  // Memory. As buffer.h; `what` names it in a failure.
+  deltaic_status (*buffer_create)(struct backend *b, enum memory_kind kind, uint64_t bytes, const char *what,
+                                  struct buffer *out);
+  void (*buffer_free)(struct backend *b, struct buffer *buffer);
+  deltaic_status (*buffer_write)(struct backend *b, struct buffer *to, uint64_t offset, const void *data,
+                                 uint64_t bytes);
+  deltaic_status (*buffer_read)(struct backend *b, struct buffer *from, uint64_t offset, void *data, uint64_t bytes);
+  deltaic_status (*buffer_zero)(struct backend *b, struct buffer *buffer, uint64_t offset, uint64_t bytes);
+
+  // Recording. begin (replay: the recording will be run many times; cancel: may be NULL), ops, run, run, ...
+  // Where backend->replays is false, ops work when called and every run must be preceded by begin and the ops again.
+  deltaic_status (*recorder_create)(struct backend *b, struct recorder **out);
+  void (*recorder_free)(struct recorder *c);
+  void (*recorder_begin)(struct recorder *c, bool replay, const atomic_bool *cancel);
+  deltaic_status (*recorder_run)(struct recorder *c); // runs and waits; the first error of the recording, if any
+  deltaic_counters (*recorder_counters)(const struct recorder *c);
+  deltaic_status (*recorder_profile)(struct recorder *c, bool on);
+  size_t (*recorder_times)(struct recorder *c, deltaic_kernel_time *times, size_t capacity);
+
+  // x (T, D) = table (V, D) [tokens (T) i32]; ids are valid.
+  void (*embed)(struct recorder *c, struct tensor x, struct tensor table, struct tensor tokens);
+  // Sets bit `token` of seen (B rows of ceil(V/32) i32) for every token of every sequence.
+  void (*mark)(struct recorder *c, struct tensor seen, struct tensor tokens, struct tensor sequences);
+  // y[t] = x[t] / sqrt(mean(x[t]^2) + eps) * weight. last (B sequences) present: y (B, D), of each sequence's last row.
+  void (*rmsnorm)(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight, struct tensor last,
+                  float eps);
+  // y (T, N) = x (T, K) w (N, K)^T (+ bias (1, N)); add: y += instead. w: f32, f16 or bf16; accumulation in f32.
+  void (*matmul)(struct recorder *c, struct tensor y, struct tensor x, struct tensor w, struct tensor bias, bool add);
+  void (*short_conv)(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight, struct tensor bias,
+                     struct tensor history, struct tensor sequences, struct conv_args a);
+  void (*delta_inputs)(struct recorder *c, struct tensor qk, struct tensor beta, struct tensor g, struct tensor ba,
+                       struct tensor A_log, struct tensor dt_bias, struct delta_input_args a);
+  // o (T, Hv*Dv). scratch: delta_scratch_bytes() for this T.
+  void (*delta_rule)(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,
+                     struct tensor state, struct tensor sequences, struct tensor scratch, struct delta_args a);
+  uint64_t (*delta_scratch_bytes)(const struct backend *b, uint32_t T, uint32_t B, struct delta_args a);
+  // o[t,h] = rms(o[t,h]) * weight (1, Dv) per head, then * silu(gate[t,h]) when gate is present. In place.
+  void (*output_norm)(struct recorder *c, struct tensor o, struct tensor gate, struct tensor weight, uint32_t heads,
+                      float eps);
+  // y (T, F) = act(gate_up[:, :F]) * gate_up[:, F:]
+  void (*swiglu)(struct recorder *c, struct tensor y, struct tensor gate_up, enum activation activation);
+  void (*rope_append)(struct recorder *c, struct tensor qkv, struct tensor cache_k, struct tensor cache_v,
+                      struct tensor table, struct tensor sequences, struct attention_args a);
+  void (*attention)(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor cache_k,
+                    struct tensor cache_v, struct tensor sequences, struct attention_args a);
+  // Draws token s of every sequence s from logits (B, V) as deltaic_sampling says; stores it in tokens[s], marks it in
+  // seen, and turns sequence s into the call that evaluates it: pos += T, T = 1, row = s. The random number of a draw
+  // is a function of (seed, pos after the step, slot... nothing else). scratch: B rows of V f32.
+  void (*sample)(struct recorder *c, struct tensor tokens, struct tensor sequences, struct tensor seen,
+                 struct tensor logits, struct tensor sampling, struct tensor scratch);
+  // to = from, both f32 and of equal size.
+  void (*copy)(struct recorder *c, struct tensor to, struct tensor from);
+};
+
+deltaic_status backend_open_cpu(uint32_t threads, struct backend **out);
+deltaic_status backend_open_vulkan(struct device *device, struct backend **out); // takes the device, also on failure
+#endif

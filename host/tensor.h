@@ -1,0 +1,40 @@
+// tensor.h: a view of rows x cols numbers in a buffer; it owns nothing. Higher shapes are folded into cols, outermost
+// first: a state (H, Dk, Dv) per sequence is rows = sequences, cols = H * Dk * Dv.
+#ifndef TENSOR_H
+#define TENSOR_H
+#include "buffer.h"
+
+enum dtype { DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_I32 };
+
+struct tensor {
+  enum dtype dtype;
+  uint32_t rows, cols;
+  uint32_t stride;       // elements from one row to the next, >= cols; weights: a multiple of 8, zeros beyond cols
+  struct buffer *buffer; // NULL: absent (an optional bias, gate, ...)
+  uint64_t offset;       // bytes; a multiple of 256
+};
+
+enum { TENSOR_ALIGN = 256 }; // bytes: no device asks for more at the start of a descriptor
+
+static inline uint64_t dtype_bytes(enum dtype dtype) { return dtype == DTYPE_F16 || dtype == DTYPE_BF16 ? 2 : 4; }
+const char *dtype_name(enum dtype dtype);
+// Bytes from the first element to the last; 0 when absent or empty.
+uint64_t tensor_bytes(const struct tensor *t);
+// Rows first ... first + rows - 1; the byte offset must stay a multiple of TENSOR_ALIGN.
+struct tensor tensor_rows(struct tensor t, uint32_t first, uint32_t rows);
+// Columns first ... first + cols - 1 of every row; first * size must be a multiple of TENSOR_ALIGN.
+struct tensor tensor_cols(struct tensor t, uint32_t first, uint32_t cols);
+// Pointer to the first element of a row where the host can see the buffer (the CPU backend, control memory).
+static inline void *tensor_row(const struct tensor *t, uint64_t row) {
+  return (char *)t->buffer->mapped + t->offset + row * t->stride * dtype_bytes(t->dtype);
+}
+
+// Rounds a count of elements up to a multiple of `to`.
+static inline uint64_t round_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
+
+// 16-bit floats and back, exact widening, round to nearest even.
+float f16_to_f32(uint16_t h);
+float bf16_to_f32(uint16_t h);
+uint16_t f32_to_f16(float f);
+uint16_t f32_to_bf16(float f);
+#endif

@@ -1,0 +1,32 @@
+// buffer.h: memory that kernels see: a VkBuffer with its own allocation or, for the CPU backend, plain memory.
+#ifndef BUFFER_H
+#define BUFFER_H
+#include "device.h"
+
+enum memory_kind {
+  MEMORY_DEVICE,  // weights, state, scratch
+  MEMORY_SHARED,  // small, written by the host between submits and read by kernels: always mapped, coherent
+  MEMORY_READBACK // written by kernels, read by the host: always mapped, coherent
+};
+
+struct buffer {
+  uint64_t bytes;
+  enum memory_kind kind;
+  void *mapped; // NULL when the host cannot see it
+  VkBuffer vk;  // VK_NULL_HANDLE on the CPU
+  VkDeviceMemory memory;
+};
+
+// Contents are undefined. A failure names `what` ("weights", "state of layer 3") and the size.
+deltaic_status buffer_create(struct device *device, enum memory_kind kind, uint64_t bytes, const char *what,
+                             struct buffer *out);
+void buffer_free(struct device *device, struct buffer *buffer); // accepts a zeroed buffer; leaves it zeroed
+
+// Blocking transfers through staging where the buffer is not mapped. Not while kernels that use the range run.
+deltaic_status buffer_write(struct device *device, struct buffer *buffer, uint64_t offset, const void *data,
+                            uint64_t bytes);
+deltaic_status buffer_read(struct device *device, struct buffer *buffer, uint64_t offset, void *data, uint64_t bytes);
+deltaic_status buffer_zero(struct device *device, struct buffer *buffer, uint64_t offset, uint64_t bytes);
+deltaic_status buffer_copy(struct device *device, struct buffer *to, uint64_t to_offset, struct buffer *from,
+                           uint64_t from_offset, uint64_t bytes);
+#endif

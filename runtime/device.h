@@ -1,0 +1,53 @@
+// device.h: the Vulkan instance and one opened device with its one compute queue.
+#ifndef DEVICE_H
+#define DEVICE_H
+#include "plan.h"
+#include "status.h"
+#include <pthread.h>
+#include <stdatomic.h>
+#include <volk.h>
+
+typedef void (*log_function)(void *user, deltaic_log_level level, const char *line);
+
+struct instance {
+  VkInstance handle; // NULL: no Vulkan loader or no driver; listing then gives no device
+  VkDebugUtilsMessengerEXT messenger;
+  uint32_t api_version;
+  atomic_uint_fast64_t validation_errors;
+  log_function log;
+  void *log_user;
+  bool validate;
+};
+
+// Succeeds with handle NULL when the machine has no Vulkan. validate asked for but not installed: a warning to the log.
+deltaic_status instance_create(struct instance *instance, bool validate, log_function log, void *log_user);
+void instance_free(struct instance *instance);
+
+// Capabilities of every physical device, unsorted. *caps is malloc'ed (NULL when count is 0).
+deltaic_status instance_devices(struct instance *instance, struct device_caps **caps, VkPhysicalDevice **handles,
+                                uint32_t *count);
+
+struct pipeline_store; // every kernel created so far and the disk cache (pipeline.c)
+
+struct device {
+  struct instance *instance;
+  VkPhysicalDevice physical;
+  VkDevice handle;
+  struct VolkDeviceTable vk; // d->vk.vkQueueSubmit(...); tests replace entries to make the device fail
+  uint32_t queue_family;
+  VkQueue queue;
+  pthread_mutex_t queue_lock; // around every use of the queue
+  struct device_caps caps;
+  struct plan plan;
+  atomic_bool lost; // set once a call has returned VK_ERROR_DEVICE_LOST; all work is refused from then on
+  struct pipeline_store *pipelines;
+};
+
+// cache_dir: folder for compiled pipelines or NULL for none.
+deltaic_status device_open(struct instance *instance, VkPhysicalDevice physical, const struct device_caps *caps,
+                           const struct plan *plan, const char *cache_dir, struct device **out);
+void device_close(struct device *device); // waits for the queue; accepts NULL
+
+// A VkResult as our status with a sentence: DEVICE_LOST (also marks the device), OUT_OF_MEMORY, else INTERNAL.
+deltaic_status device_fail(struct device *device, VkResult result, const char *what);
+#endif

@@ -1,0 +1,77 @@
+// plan.h: what a device can do -> what we do on it. A pure function of recorded capabilities: no Vulkan call, tested
+// with the capabilities of real cards. Vendor names appear here and nowhere else.
+#ifndef PLAN_H
+#define PLAN_H
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { CAPS_MEMORY_TYPES = 32, CAPS_MEMORY_HEAPS = 16 };
+
+// Facts as Vulkan reports them; device.c fills it, tests write it by hand.
+struct device_caps {
+  char name[256];
+  char driver[256];                           // driver name and its own version text
+  uint32_t vendor_id, device_id, device_type; // device_type: VkPhysicalDeviceType's value
+  uint32_t api_version;
+  uint8_t uuid[16], driver_uuid[16];
+  uint32_t subgroup_size, subgroup_min, subgroup_max; // min and max equal size without subgroup size control
+  bool subgroup_arithmetic;                           // arithmetic operations in compute shaders
+  bool subgroup_size_control, full_subgroups;
+  uint32_t shared_bytes;    // maxComputeSharedMemorySize
+  uint32_t max_invocations; // maxComputeWorkGroupInvocations
+  uint32_t max_workgroup[3], max_groups[3];
+  uint32_t push_bytes;          // maxPushConstantsSize
+  uint32_t max_storage_buffers; // per stage and per set, the smaller
+  uint64_t storage_range;       // maxStorageBufferRange
+  uint64_t max_allocation;      // maxMemoryAllocationSize
+  uint64_t max_buffer;          // maxBufferSize, or max_allocation where unknown
+  uint32_t offset_alignment;    // minStorageBufferOffsetAlignment
+  uint32_t timestamp_bits;      // of the compute queue; 0: none
+  float timestamp_period;       // nanoseconds a tick
+  uint32_t memory_types, memory_heaps;
+  struct {
+    uint32_t flags, heap;
+  } memory_type[CAPS_MEMORY_TYPES]; // VkMemoryPropertyFlags
+  struct {
+    uint64_t bytes;
+    uint32_t flags;
+  } memory_heap[CAPS_MEMORY_HEAPS];
+};
+
+// Decisions. Sizes are in elements unless they say bytes.
+struct plan {
+  bool usable;
+  char reason[256]; // why not: one sentence, "" when usable
+  uint32_t score;   // which device is best: larger is better; a GPU always beats software
+
+  uint32_t lanes;       // invocations of a workgroup that reduces over a row (norms, sampling, softmax)
+  uint32_t block_lanes; // invocations of an elementwise workgroup
+
+  uint32_t matvec_lanes; // invocations that share one group of rows
+  uint32_t matvec_rows;  // rows a workgroup computes
+  uint32_t matvec_below; // fewer tokens than this: matvec, else matmul
+
+  uint32_t matmul_tile_t, matmul_tile_n, matmul_tile_k; // tokens x outputs of a workgroup; step along K
+  uint32_t matmul_sub_t, matmul_sub_n;                  // outputs of one invocation; lanes = product of the quotients
+
+  uint32_t chunk;         // C, tokens of a chunk in the chunkwise delta rule
+  uint32_t chunk_lanes;   // invocations of its kernels
+  uint32_t chunk_columns; // value columns of a workgroup in the pass over chunks
+  uint32_t chunk_from;    // at least this many tokens: chunkwise, else recurrent
+  uint32_t rule_columns;  // value columns of a workgroup in the recurrent kernel
+
+  uint64_t binding_bytes;     // most bytes behind one descriptor
+  uint64_t block_bytes;       // most bytes of one buffer
+  uint32_t offset_alignment;  // of a descriptor, bytes: at most 256
+  uint64_t submit_operations; // record about this much work, then submit it: bounds cancel and watchdogs
+  int memory_device;          // memory type for weights, state, scratch
+  int memory_shared;          // host visible and coherent, device local where that costs nothing: control block
+  int memory_staging;         // host visible, coherent: uploads
+  int memory_readback;        // host visible, cached where there is one
+  bool device_mapped;         // memory_device is host visible and coherent: no staging
+};
+
+void plan_make(const struct device_caps *caps, struct plan *plan);
+// Readable text of both, for `deltaic devices`; as snprintf: returns the length that it has or would have.
+int plan_describe(const struct device_caps *caps, const struct plan *plan, char *text, uint64_t capacity);
+#endif
