@@ -1,0 +1,46 @@
+// arch.h: from config.json and the tensors' names and shapes to a description of the model: which mixer every layer has
+// and with what sizes. One file arch_*.c for a family, one line in arch.c's table.
+//
+// Adding an architecture touches arch_new.c and the table; adding a mixer, mixer_new.c, whose spec only that file and
+// the families that use it know.
+#ifndef ARCH_H
+#define ARCH_H
+#include "json.h"
+#include "ops.h"
+#include "safetensors.h"
+
+struct mixer; // mixer.h
+
+struct layer_spec {
+  const struct mixer *mixer;
+  void *spec; // the mixer's own, one malloc'ed block without pointers; freed by model_spec_free
+};
+
+// Where a layer's tensors are. Older checkpoints differ in names only; arch resolves them once, here.
+struct model_spec {
+  char architecture[64];     // model_type
+  uint32_t D, V, L, F;       // width, vocabulary, layers, MLP width
+  float norm_eps;            // of every RMSNorm but the one below
+  float mlp_norm_eps;        // norm_first checkpoints: 1e-5 (models.md 11), else norm_eps
+  enum activation mlp;       // SILU or POWLU
+  bool tied;                 // the head is the embedding
+  int32_t bos, eos;          // -1: none
+  struct layer_spec *layers; // L of them
+};
+
+// Reads folder/config.json and matches it with the checkpoint: defaults (models.md 2), derived sizes (3), refusals
+// (13), older layouts (11), sizes that the tensors correct (13.5). On failure *out needs no free.
+deltaic_status model_spec_read(const char *folder, struct checkpoint *checkpoint, struct model_spec *out);
+// The same from memory (tests, fuzzing). `file` is named in messages.
+deltaic_status model_spec_parse(const char *file, const char *text, size_t bytes, struct checkpoint *checkpoint,
+                                struct model_spec *out);
+void model_spec_free(struct model_spec *spec);
+
+struct arch {
+  const char *model_type;
+  // config: the file's object. Fills everything but `architecture`; the reader keeps the first error.
+  deltaic_status (*read)(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
+                         struct model_spec *out);
+};
+extern const struct arch *const arch_table[]; // ended by NULL
+#endif

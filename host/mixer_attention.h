@@ -1,0 +1,15 @@
+// mixer_attention.h: softmax attention of one layer, global or sliding window, grouped key/value heads, RoPE.
+#ifndef MIXER_ATTENTION_H
+#define MIXER_ATTENTION_H
+#include "ops.h"
+
+struct mixer;
+extern const struct mixer mixer_attention;
+
+struct attention_spec {
+  uint32_t heads, kv_heads, d;
+  uint32_t window; // 0: global
+  double rope_theta;
+  bool bias; // on q, k and v
+};
+#endif

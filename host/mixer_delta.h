@@ -1,0 +1,20 @@
+// mixer_delta.h: what the delta-rule layers need to know of one layer (DeltaNet, Gated DeltaNet; n > 1: DeltaProduct).
+#ifndef MIXER_DELTA_H
+#define MIXER_DELTA_H
+#include "ops.h"
+
+struct mixer;
+extern const struct mixer mixer_delta_net, mixer_gated_deltanet; // the same functions, two names
+
+struct delta_spec {
+  uint32_t H, Hv, Dk, Dv;     // query/key heads, value heads, sizes per head
+  uint32_t n;                 // Householder steps a token
+  uint32_t W;                 // convolution width; 0: no short convolution
+  enum activation activation; // of q and k: SILU (inside the convolution), or RELU, ELU1, IDENTITY after it
+  enum key_norm norm;
+  bool has_beta;    // else beta is 1
+  float beta_scale; // 2 with allow_neg_eigval
+  bool gated;       // decay: a_proj, A_log, dt_bias
+  bool output_gate; // g_proj
+};
+#endif
