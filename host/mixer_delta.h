@@ -16,5 +16,6 @@ struct delta_spec {
   float beta_scale; // 2 with allow_neg_eigval
   bool gated;       // decay: a_proj, A_log, dt_bias
   bool output_gate; // g_proj
+  float norm_eps;   // of the output norm
 };
 #endif

@@ -195,9 +195,11 @@ typedef struct deltaic_session_options {
 } deltaic_session_options;
 
 /* Reads config.json and the weights' headers in folder `path`: what the model is and needs, before anything is
- * allocated on a device. session: NULL for defaults. info, memory: either may be NULL. Any thread. */
-DELTAIC_API deltaic_status deltaic_model_inspect(const char *path, const deltaic_session_options *session,
-                                                 deltaic_model_info *info, deltaic_memory *memory);
+ * allocated on a device. device: whose plan decides the scratch; NULL: the CPU. session: NULL for defaults. info,
+ * memory: either may be NULL. Any thread. */
+DELTAIC_API deltaic_status deltaic_model_inspect(const deltaic_device *device, const char *path,
+                                                 const deltaic_session_options *session, deltaic_model_info *info,
+                                                 deltaic_memory *memory);
 
 /* path: a folder with config.json and model.safetensors (or its shards and their index). The file is read during the
  * call only. */

@@ -1,0 +1,26 @@
+// arena.h: many tensors in few buffers. Declare them, learn how much they take, then allocate all at once.
+#ifndef ARENA_H
+#define ARENA_H
+#include "ops.h"
+
+struct arena_entry {
+  struct tensor *out; // receives buffer and offset
+  uint64_t block, offset, bytes;
+};
+
+struct arena {
+  struct arena_entry *entries;
+  uint64_t count, capacity;
+  struct buffer *blocks;
+  uint64_t block_count;
+  uint64_t bytes;        // of everything declared, padding included
+  deltaic_status status; // first error while declaring; arena_allocate() reports it
+};
+
+// Declares `out` (which must stay where it is until arena_allocate) and fills its dtype, rows, cols and stride.
+void arena_add(struct arena *arena, struct tensor *out, enum dtype dtype, uint64_t rows, uint64_t cols,
+               uint64_t stride);
+deltaic_status arena_allocate(struct arena *arena, struct backend *backend, enum memory_kind kind, const char *what);
+deltaic_status arena_zero(struct arena *arena, struct backend *backend);
+void arena_free(struct arena *arena, struct backend *backend); // accepts a zeroed arena
+#endif

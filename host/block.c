@@ -1,0 +1,76 @@
+// block: see block.h. Old checkpoints keep gate and up in one matrix [2F, D] (models.md 11): the same rows as ours.
+#include "block.h"
+
+struct tensor scratch_take_bytes(struct scratch *s, uint64_t bytes) {
+  struct tensor t = {.dtype = DTYPE_F32, .rows = 1, .buffer = s->buffer, .offset = s->used};
+  t.cols = t.stride = (uint32_t)((bytes + 3) / 4);
+  s->used += round_up(bytes ? bytes : 1, TENSOR_ALIGN);
+  if (s->used > s->most) s->most = s->used;
+  return t;
+}
+
+struct tensor scratch_take(struct scratch *s, uint32_t rows, uint32_t cols) {
+  struct tensor t = scratch_take_bytes(s, (uint64_t)rows * cols * sizeof(float));
+  t.rows = rows;
+  t.cols = t.stride = cols;
+  return t;
+}
+
+void block_bind(const struct model_spec *m, uint32_t layer, struct weights *w, struct block_weights *b) {
+  struct weight_part norm = {weights_get(w, layer, "attn_norm.weight", m->D, 0), 0, m->D, 0};
+  weights_vector(w, &b->mixer_norm, &norm, 1);
+  norm.source = weights_get(w, layer, "mlp_norm.weight", m->D, 0);
+  weights_vector(w, &b->mlp_norm, &norm, 1);
+  struct weight_part mlp[2] = {{0}};
+  if (weights_find(w, layer, "mlp.up_proj.weight")) {
+    mlp[0] = (struct weight_part){weights_get(w, layer, "mlp.gate_proj.weight", m->F, m->D), 0, m->F, 0};
+    mlp[1] = (struct weight_part){weights_get(w, layer, "mlp.up_proj.weight", m->F, m->D), 0, m->F, 0};
+  } else {
+    mlp[0] = (struct weight_part){weights_get(w, layer, "mlp.gate_proj.weight", 2ull * m->F, m->D), 0, 2 * m->F, 0};
+  }
+  weights_matrix(w, &b->gate_up, m->D, mlp, 2);
+  struct weight_part down = {weights_get(w, layer, "mlp.down_proj.weight", m->D, m->F), 0, m->D, 0};
+  weights_matrix(w, &b->down, m->F, &down, 1);
+}
+
+struct block_scratch {
+  struct tensor h, gate_up, act; // (T, D), (T, 2F), (T, F)
+};
+
+static struct tensor take_h(const struct model_spec *m, struct scratch *s, uint32_t T) {
+  return scratch_take(s, T, m->D);
+}
+
+static struct block_scratch take_mlp(const struct model_spec *m, struct scratch *s, uint32_t T) {
+  struct block_scratch b;
+  b.h = take_h(m, s, T);
+  b.gate_up = scratch_take(s, T, 2 * m->F);
+  b.act = scratch_take(s, T, m->F);
+  return b;
+}
+
+uint64_t block_scratch_bytes(const struct model_spec *m, uint32_t T) {
+  struct scratch measure = {0};
+  take_mlp(m, &measure, T);
+  return measure.used;
+}
+
+void block_forward(const struct model_spec *m, const struct layer_spec *layer, const struct block_weights *b,
+                   const void *mixer_weights, const void *state, struct call *call, struct tensor x) {
+  struct recorder *c = call->c;
+  const struct ops *op = c->ops;
+  const struct tensor none = {0};
+  const uint64_t before = call->scratch.used;
+
+  struct tensor h = take_h(m, &call->scratch, call->T);
+  op->rmsnorm(c, h, x, b->mixer_norm, none, m->norm_eps);
+  layer->mixer->forward(layer->spec, mixer_weights, state, call, x, h);
+  call->scratch.used = before;
+
+  struct block_scratch s = take_mlp(m, &call->scratch, call->T);
+  op->rmsnorm(c, s.h, x, b->mlp_norm, none, m->mlp_norm_eps);
+  op->matmul(c, s.gate_up, s.h, b->gate_up, none, false);
+  op->swiglu(c, s.act, s.gate_up, m->mlp);
+  op->matmul(c, x, s.act, b->down, none, true);
+  call->scratch.used = before;
+}

@@ -1,0 +1,16 @@
+// block.h: one layer: norm -> mixer -> residual -> norm -> MLP -> residual.
+#ifndef BLOCK_H
+#define BLOCK_H
+#include "mixer.h"
+
+struct block_weights {
+  struct tensor mixer_norm, mlp_norm; // (1, D) f32
+  struct tensor gate_up, down;        // (2F, D): gate's rows, then up's; (D, F)
+};
+
+void block_bind(const struct model_spec *m, uint32_t layer, struct weights *w, struct block_weights *b);
+uint64_t block_scratch_bytes(const struct model_spec *m, uint32_t T); // without the mixer's
+// x (T, D) <- layer(x)
+void block_forward(const struct model_spec *m, const struct layer_spec *layer, const struct block_weights *b,
+                   const void *mixer_weights, const void *state, struct call *call, struct tensor x);
+#endif

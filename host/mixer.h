@@ -1,0 +1,59 @@
+// mixer.h: what mixes tokens in a layer. A mixer is a table of functions over its own spec (sizes, from arch), weights
+// (tensors on the device) and state (tensors of one session); block.c never asks which one it has.
+#ifndef MIXER_H
+#define MIXER_H
+#include "weights.h"
+
+// One call's activations: buffers reused by every layer. Tensors are taken in order and given back all together.
+struct scratch {
+  struct buffer *buffer; // NULL: only measuring
+  uint64_t used, most;   // bytes
+};
+struct tensor scratch_take(struct scratch *s, uint32_t rows, uint32_t cols);
+struct tensor scratch_take_bytes(struct scratch *s, uint64_t bytes);
+
+// A tensor of a session's state. Caches hold positions: row b of sequence b, position p at slot p % capacity.
+struct state_entry {
+  struct tensor *tensor;
+  uint32_t position_cols; // numbers per position; 0: not a cache, saved whole
+  uint32_t window;        // positions that can still be read; 0: all
+};
+enum { MIXER_STATES = 2 };
+
+struct state_list {
+  struct state_entry entries[MIXER_STATES];
+  int count;
+};
+
+// What a session asks of a mixer's state.
+struct state_shape {
+  uint32_t sequences; // B
+  uint32_t context;   // positions that a global cache holds
+  uint32_t batch;     // most tokens in one call
+};
+
+struct call {
+  struct recorder *c;
+  struct tensor sequences; // (B, 4) i32: struct sequence each
+  uint32_t T;              // rows of this call
+  struct scratch scratch;
+};
+
+struct mixer {
+  const char *name;                  // "gated_deltanet", as the user sees it
+  size_t weights_bytes, state_bytes; // of the structs below
+  // Text that tells layers of this kind apart, as "window 48"; "" when there is nothing to say.
+  void (*describe)(const void *spec, char *text, size_t capacity);
+  bool (*grows)(const void *spec); // state grows with the text
+  // Declares what the layer needs of the checkpoint. D: the model's width.
+  void (*bind)(const void *spec, uint32_t layer, uint32_t D, struct weights *w, void *weights);
+  // Declares the state's tensors in the arena and lists them.
+  void (*state)(const void *spec, const struct state_shape *shape, struct arena *arena, void *state,
+                struct state_list *list);
+  // Bytes of scratch that forward takes for T rows.
+  uint64_t (*scratch)(const void *spec, const void *weights, struct backend *b, uint32_t T, uint32_t B);
+  // x (T, D) += mixer(h (T, D))
+  void (*forward)(const void *spec, const void *weights, const void *state, struct call *call, struct tensor x,
+                  struct tensor h);
+};
+#endif

@@ -1,0 +1,128 @@
+// mixer_attention: softmax attention with rotary positions, global or over a sliding window (models.md 7).
+#include "mixer_attention.h"
+
+#include "mixer.h"
+
+#include <math.h>
+#include <stdio.h>
+
+struct attention_weights {
+  struct tensor qkv, bias; // ((heads + 2 kv_heads) * d, D); (1, the same) or absent
+  struct tensor o_proj;    // (D, heads * d)
+  struct tensor rotation;  // (ROPE_ROWS, d)
+};
+
+struct attention_state {
+  struct tensor k, v; // (B, capacity * kv_heads * d)
+};
+
+struct rotation {
+  double theta;
+};
+
+// Row level * 256 + b: the rotation of b * 256^level positions (ops.h, ROPE_ROWS).
+static void rotation_row(const void *context, uint32_t row, uint32_t d, float *out) {
+  const struct rotation *r = context;
+  double position = (row & 255) * pow(256.0, row >> 8);
+  for (uint32_t j = 0; j < d / 2; j++) {
+    double angle = position * pow(r->theta, -2.0 * j / d);
+    out[j] = (float)cos(angle);
+    out[d / 2 + j] = (float)sin(angle);
+  }
+}
+
+static void attention_bind(const void *spec, uint32_t layer, uint32_t D, struct weights *w, void *weights) {
+  const struct attention_spec *s = spec;
+  struct attention_weights *a = weights;
+  const uint32_t q = s->heads * s->d, kv = s->kv_heads * s->d;
+  struct weight_part in[3] = {{weights_get(w, layer, "attn.q_proj.weight", q, D), 0, q, 0},
+                              {weights_get(w, layer, "attn.k_proj.weight", kv, D), 0, kv, 0},
+                              {weights_get(w, layer, "attn.v_proj.weight", kv, D), 0, kv, 0}};
+  weights_matrix(w, &a->qkv, D, in, 3);
+  if (s->bias) {
+    struct weight_part bias[3] = {{weights_get(w, layer, "attn.q_proj.bias", q, 0), 0, q, 0},
+                                  {weights_get(w, layer, "attn.k_proj.bias", kv, 0), 0, kv, 0},
+                                  {weights_get(w, layer, "attn.v_proj.bias", kv, 0), 0, kv, 0}};
+    weights_vector(w, &a->bias, bias, 3);
+  }
+  struct weight_part out = {weights_get(w, layer, "attn.o_proj.weight", D, q), 0, D, 0};
+  weights_matrix(w, &a->o_proj, q, &out, 1);
+  struct rotation r = {.theta = s->rope_theta};
+  weights_rows(w, &a->rotation, ROPE_ROWS, s->d, rotation_row, &r, sizeof r);
+}
+
+// A window's cache also holds the tokens of one call: its first query still sees window - 1 positions before it.
+static uint32_t capacity_of(const struct attention_spec *s, const struct state_shape *shape) {
+  if (!s->window) return shape->context;
+  uint64_t capacity = (uint64_t)s->window - 1 + shape->batch;
+  return capacity < UINT32_MAX ? (uint32_t)capacity : UINT32_MAX;
+}
+
+static void attention_state(const void *spec, const struct state_shape *shape, struct arena *arena, void *state,
+                            struct state_list *list) {
+  const struct attention_spec *s = spec;
+  struct attention_state *a = state;
+  uint32_t position = s->kv_heads * s->d;
+  uint64_t cols = (uint64_t)capacity_of(s, shape) * position;
+  arena_add(arena, &a->k, DTYPE_F32, shape->sequences, cols, cols);
+  arena_add(arena, &a->v, DTYPE_F32, shape->sequences, cols, cols);
+  *list = (struct state_list){.entries = {{&a->k, position, s->window}, {&a->v, position, s->window}}, .count = 2};
+}
+
+struct attention_scratch {
+  struct tensor qkv, o; // (T, (heads + 2 kv_heads) * d), (T, heads * d)
+};
+
+static struct attention_scratch take(const struct attention_spec *s, struct scratch *scratch, uint32_t T) {
+  struct attention_scratch t;
+  t.qkv = scratch_take(scratch, T, (s->heads + 2 * s->kv_heads) * s->d);
+  t.o = scratch_take(scratch, T, s->heads * s->d);
+  return t;
+}
+
+static uint64_t attention_scratch_size(const void *spec, const void *weights, struct backend *b, uint32_t T,
+                                       uint32_t B) {
+  (void)weights, (void)b, (void)B;
+  struct scratch measure = {0};
+  take(spec, &measure, T);
+  return measure.used;
+}
+
+static void attention_forward(const void *spec, const void *weights, const void *state, struct call *call,
+                              struct tensor x, struct tensor h) {
+  const struct attention_spec *s = spec;
+  const struct attention_weights *w = weights;
+  const struct attention_state *st = state;
+  struct recorder *c = call->c;
+  const struct ops *op = c->ops;
+  struct attention_scratch t = take(s, &call->scratch, call->T);
+  struct attention_args args = {.heads = s->heads,
+                                .kv_heads = s->kv_heads,
+                                .d = s->d,
+                                .window = s->window,
+                                .capacity = st->k.cols / (s->kv_heads * s->d)};
+  op->matmul(c, t.qkv, h, w->qkv, w->bias, false);
+  op->rope_append(c, t.qkv, st->k, st->v, w->rotation, call->sequences, args);
+  op->attention(c, t.o, t.qkv, st->k, st->v, call->sequences, args);
+  op->matmul(c, x, t.o, w->o_proj, (struct tensor){0}, true);
+}
+
+static void attention_describe(const void *spec, char *text, size_t capacity) {
+  const struct attention_spec *s = spec;
+  if (s->window)
+    snprintf(text, capacity, "window %u", s->window);
+  else
+    snprintf(text, capacity, "global");
+}
+
+static bool attention_grows(const void *spec) { return ((const struct attention_spec *)spec)->window == 0; }
+
+const struct mixer mixer_attention = {.name = "attention",
+                                      .weights_bytes = sizeof(struct attention_weights),
+                                      .state_bytes = sizeof(struct attention_state),
+                                      .describe = attention_describe,
+                                      .grows = attention_grows,
+                                      .bind = attention_bind,
+                                      .state = attention_state,
+                                      .scratch = attention_scratch_size,
+                                      .forward = attention_forward};

@@ -1,0 +1,217 @@
+// mixer_delta: DeltaNet and Gated DeltaNet layers (Yang et al. 2024, 2025; models.md 6); with n > 1, DeltaProduct.
+//
+//   q, k, v = conv(x Wq), conv(x Wk), conv(x Wv);  beta, g from x;  o = delta_rule(norm(q), norm(k), v, beta, g)
+//   y = (rms(o) [* silu(x Wg)]) Wo
+//
+// All projections of x are one matrix, so that they are one product: rows q, k, v, padding, gate, padding, beta, decay.
+// The padding lets the gate's and beta's columns start where a descriptor may start.
+#include "mixer_delta.h"
+
+#include "mixer.h"
+
+#include <math.h>
+#include <string.h>
+
+struct delta_weights {
+  struct tensor in_proj;         // (P, D)
+  struct tensor conv, conv_bias; // (W, C) f32, (1, C) f32 or absent; C = columns of q, k, v
+  struct tensor A_log, dt_bias;  // (1, Hv) f32 when gated
+  struct tensor o_norm, o_proj;  // (1, Dv) f32, (D, Hv * Dv)
+  uint32_t gate_from, ba_from;   // columns of the projection
+};
+
+struct delta_state {
+  struct tensor history; // (B, (W-1) * C), oldest first
+  struct tensor S;       // (B, Hv * Dk * Dv)
+};
+
+struct delta_sizes { // columns
+  uint32_t key, keys, values, C, gate, betas, ba;
+};
+
+static struct delta_sizes sizes_of(const struct delta_spec *s) {
+  struct delta_sizes z;
+  z.key = s->H * s->Dk;
+  z.keys = s->n * z.key;
+  z.values = s->n * s->Hv * s->Dv;
+  z.C = z.key + z.keys + z.values;
+  z.gate = s->output_gate ? s->Hv * s->Dv : 0;
+  z.betas = s->has_beta ? s->n * s->Hv : 0;
+  z.ba = z.betas + (s->gated ? s->Hv : 0);
+  return z;
+}
+
+static uint32_t conv_width(const struct delta_spec *s) { return s->W ? s->W : 1; }
+
+// Row w of the transposed kernels: tap w of every channel, q's channels first, then k's, then v's.
+struct conv_sources {
+  const struct file_tensor *part[3];
+  uint32_t channels[3], W;
+};
+
+static void conv_row(const void *context, uint32_t row, uint32_t cols, float *out) {
+  const struct conv_sources *s = context;
+  uint32_t c = 0;
+  for (int p = 0; p < 3; p++)
+    for (uint32_t i = 0; i < s->channels[p]; i++, c++)
+      file_tensor_f32(s->part[p], (uint64_t)i * s->W + row, 1, &out[c]);
+  assert(c == cols);
+  (void)cols;
+}
+
+// Without a convolution, one tap of weight 1: the activation alone.
+static void ones_row(const void *context, uint32_t row, uint32_t cols, float *out) {
+  (void)context, (void)row;
+  for (uint32_t i = 0; i < cols; i++) out[i] = 1.0f;
+}
+
+static void bind_conv(const struct delta_spec *s, const struct delta_sizes *z, uint32_t layer, struct weights *w,
+                      struct delta_weights *d) {
+  if (!s->W) {
+    weights_rows(w, &d->conv, 1, z->C, ones_row, "", 0);
+    return;
+  }
+  static const char *const names[3] = {"attn.q_conv1d.weight", "attn.k_conv1d.weight", "attn.v_conv1d.weight"};
+  static const char *const biases[3] = {"attn.q_conv1d.bias", "attn.k_conv1d.bias", "attn.v_conv1d.bias"};
+  struct conv_sources sources = {.channels = {z->key, z->keys, z->values}, .W = s->W};
+  struct weight_part bias[3];
+  bool any = false;
+  for (int p = 0; p < 3; p++) any |= weights_find(w, layer, biases[p]) != NULL;
+  for (int p = 0; p < 3; p++) {
+    sources.part[p] = weights_get(w, layer, names[p], sources.channels[p], s->W);
+    if (any)
+      bias[p] =
+          (struct weight_part){weights_get(w, layer, biases[p], sources.channels[p], 0), 0, sources.channels[p], 0};
+  }
+  if (weights_status(w) != DELTAIC_OK) return;
+  weights_rows(w, &d->conv, s->W, z->C, conv_row, &sources, sizeof sources);
+  w->parameters += (uint64_t)s->W * z->C;
+  if (any) weights_vector(w, &d->conv_bias, bias, 3);
+}
+
+static void delta_bind(const void *spec, uint32_t layer, uint32_t D, struct weights *w, void *weights) {
+  const struct delta_spec *s = spec;
+  struct delta_weights *d = weights;
+  struct delta_sizes z = sizes_of(s);
+  const uint32_t align = TENSOR_ALIGN / sizeof(float);
+  struct weight_part in[6] = {
+      {weights_get(w, layer, "attn.q_proj.weight", z.key, D), 0, z.key, 0},
+      {weights_get(w, layer, "attn.k_proj.weight", z.keys, D), 0, z.keys, 0},
+      {weights_get(w, layer, "attn.v_proj.weight", z.values, D), 0, z.values, align},
+  };
+  d->gate_from = (uint32_t)round_up(z.C, align);
+  d->ba_from = d->gate_from + (uint32_t)round_up(z.gate, align);
+  if (s->output_gate)
+    in[3] = (struct weight_part){weights_get(w, layer, "attn.g_proj.weight", z.gate, D), 0, z.gate, align};
+  if (s->has_beta) in[4] = (struct weight_part){weights_get(w, layer, "attn.b_proj.weight", z.betas, D), 0, z.betas, 0};
+  if (s->gated) in[5] = (struct weight_part){weights_get(w, layer, "attn.a_proj.weight", s->Hv, D), 0, s->Hv, 0};
+  weights_matrix(w, &d->in_proj, D, in, 6);
+  bind_conv(s, &z, layer, w, d);
+  if (s->gated) {
+    struct weight_part A = {weights_get(w, layer, "attn.A_log", s->Hv, 0), 0, s->Hv, 0};
+    struct weight_part dt = {weights_get(w, layer, "attn.dt_bias", s->Hv, 0), 0, s->Hv, 0};
+    weights_vector(w, &d->A_log, &A, 1);
+    weights_vector(w, &d->dt_bias, &dt, 1);
+  }
+  struct weight_part norm = {weights_get(w, layer, "attn.o_norm.weight", s->Dv, 0), 0, s->Dv, 0};
+  weights_vector(w, &d->o_norm, &norm, 1);
+  struct weight_part out = {weights_get(w, layer, "attn.o_proj.weight", D, s->Hv * s->Dv), 0, D, 0};
+  weights_matrix(w, &d->o_proj, s->Hv * s->Dv, &out, 1);
+}
+
+static void delta_state(const void *spec, const struct state_shape *shape, struct arena *arena, void *state,
+                        struct state_list *list) {
+  const struct delta_spec *s = spec;
+  struct delta_state *d = state;
+  uint64_t history = (uint64_t)(conv_width(s) - 1) * sizes_of(s).C, S = (uint64_t)s->Hv * s->Dk * s->Dv;
+  arena_add(arena, &d->history, DTYPE_F32, shape->sequences, history, history);
+  arena_add(arena, &d->S, DTYPE_F32, shape->sequences, S, S);
+  *list = (struct state_list){.entries = {{.tensor = &d->history}, {.tensor = &d->S}}, .count = 2};
+}
+
+// Everything that forward puts into scratch, in order: also how the scratch is measured.
+struct delta_scratch {
+  struct tensor p, qkv, beta, g, o, rule; // (T, P), (T, C), (T, n*Hv), (T, Hv), (T, Hv*Dv)
+};
+
+static struct delta_args rule_args(const struct delta_spec *s) {
+  return (struct delta_args){.H = s->H,
+                             .Hv = s->Hv,
+                             .Dk = s->Dk,
+                             .Dv = s->Dv,
+                             .n = s->n,
+                             .scale = 1.0f / sqrtf((float)s->Dk),
+                             .gated = s->gated,
+                             .form = DELTA_AUTO};
+}
+
+static struct delta_scratch take(const struct delta_spec *s, const struct delta_weights *d, struct backend *b,
+                                 struct scratch *scratch, uint32_t T, uint32_t B) {
+  struct delta_scratch t;
+  t.p = scratch_take(scratch, T, d->in_proj.rows);
+  t.qkv = scratch_take(scratch, T, sizes_of(s).C);
+  t.beta = scratch_take(scratch, T, s->n * s->Hv);
+  t.g = s->gated ? scratch_take(scratch, T, s->Hv) : (struct tensor){0};
+  t.o = scratch_take(scratch, T, s->Hv * s->Dv);
+  t.rule = scratch_take_bytes(scratch, b->ops->delta_scratch_bytes(b, T, B, rule_args(s)));
+  return t;
+}
+
+static uint64_t delta_scratch_size(const void *spec, const void *weights, struct backend *b, uint32_t T, uint32_t B) {
+  struct scratch measure = {0};
+  take(spec, weights, b, &measure, T, B);
+  return measure.used;
+}
+
+static void delta_forward(const void *spec, const void *weights, const void *state, struct call *call, struct tensor x,
+                          struct tensor h) {
+  const struct delta_spec *s = spec;
+  const struct delta_weights *d = weights;
+  const struct delta_state *st = state;
+  const struct delta_sizes z = sizes_of(s);
+  struct recorder *c = call->c;
+  const struct ops *op = c->ops;
+  struct delta_scratch t = take(s, d, c->backend, &call->scratch, call->T, call->sequences.rows);
+  struct tensor gate = {0}, ba = {0};
+  if (s->output_gate) gate = tensor_cols(t.p, d->gate_from, z.gate);
+  if (z.ba) ba = tensor_cols(t.p, d->ba_from, z.ba);
+
+  op->matmul(c, t.p, h, d->in_proj, (struct tensor){0}, false);
+  op->short_conv(c, t.qkv, tensor_cols(t.p, 0, z.C), d->conv, d->conv_bias, st->history, call->sequences,
+                 (struct conv_args){
+                     .W = conv_width(s), .C = z.C, .silu_from = s->activation == ACTIVATION_SILU ? 0 : z.key + z.keys});
+  op->delta_inputs(
+      c, t.qkv, t.beta, t.g, ba, d->A_log, d->dt_bias,
+      (struct delta_input_args){.heads = (1 + s->n) * s->H,
+                                .Dk = s->Dk,
+                                .norm = s->norm,
+                                .activation = s->activation == ACTIVATION_SILU ? ACTIVATION_IDENTITY : s->activation,
+                                .betas = s->n * s->Hv,
+                                .decays = s->gated ? s->Hv : 0,
+                                .beta_scale = s->beta_scale,
+                                .has_beta = s->has_beta,
+                                .gated = s->gated});
+  op->delta_rule(c, t.o, t.qkv, t.beta, t.g, st->S, call->sequences, t.rule, rule_args(s));
+  op->output_norm(c, t.o, gate, d->o_norm, s->Hv, s->norm_eps);
+  op->matmul(c, x, t.o, d->o_proj, (struct tensor){0}, true);
+}
+
+static void delta_describe(const void *spec, char *text, size_t capacity) {
+  (void)spec;
+  if (capacity) text[0] = 0;
+}
+
+static bool delta_grows(const void *spec) {
+  (void)spec;
+  return false;
+}
+
+#define DELTA_MIXER(text)                                                                                              \
+  {                                                                                                                    \
+    .name = text, .weights_bytes = sizeof(struct delta_weights), .state_bytes = sizeof(struct delta_state),            \
+    .describe = delta_describe, .grows = delta_grows, .bind = delta_bind, .state = delta_state,                        \
+    .scratch = delta_scratch_size, .forward = delta_forward                                                            \
+  }
+
+const struct mixer mixer_delta_net = DELTA_MIXER("delta_net");
+const struct mixer mixer_gated_deltanet = DELTA_MIXER("gated_deltanet");

@@ -1,0 +1,297 @@
+// weights: declare, measure, convert, upload.
+#include "weights.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CONTEXT_BYTES = 96, STAGE_BYTES = 16 << 20 };
+
+struct weight_request {
+  struct tensor *out;
+  struct weight_part parts[WEIGHT_PARTS];
+  int count;
+  bool vector;    // the parts follow each other in one row
+  weight_row row; // NULL: the parts are copied
+  union {
+    char bytes[CONTEXT_BYTES];
+    void *aligned;
+  } context;
+};
+
+static deltaic_status keep(struct weights *w, deltaic_status status) {
+  if (w->status == DELTAIC_OK) w->status = status;
+  return w->status;
+}
+
+deltaic_status weights_status(const struct weights *w) { return w->status != DELTAIC_OK ? w->status : w->arena.status; }
+
+// ---------------------------------------------------------------- finding
+
+struct file_tensor *weights_find(struct weights *w, uint32_t layer, const char *name) {
+  return model_tensor(w->checkpoint, layer, name);
+}
+
+static bool shape_is(const struct file_tensor *t, uint64_t rows, uint64_t cols) {
+  if (!cols) return t->rank == 1 && t->shape[0] == rows;
+  if (t->rank == 3) return t->shape[0] == rows && t->shape[1] == 1 && t->shape[2] == cols;
+  return t->rank == 2 && t->shape[0] == rows && t->shape[1] == cols;
+}
+
+static void shape_text(const struct file_tensor *t, char *text, size_t capacity) {
+  size_t n = 0;
+  for (int i = 0; i < t->rank && n < capacity; i++)
+    n += (size_t)snprintf(text + n, capacity - n, "%s%llu", i ? ", " : "", (unsigned long long)t->shape[i]);
+}
+
+struct file_tensor *weights_get(struct weights *w, int64_t layer, const char *name, uint64_t rows, uint64_t cols) {
+  if (w->status != DELTAIC_OK) return NULL;
+  const char *path = checkpoint_path(w->checkpoint);
+  struct file_tensor *t = layer < 0 ? checkpoint_find(w->checkpoint, name) : weights_find(w, (uint32_t)layer, name);
+  if (!t) {
+    if (layer < 0)
+      keep(w, fail(DELTAIC_BAD_FILE, "%s: tensor %s is missing", path, name));
+    else
+      keep(w, fail(DELTAIC_BAD_FILE, "%s: tensor model.layers.%lld.%s is missing", path, (long long)layer, name));
+    return NULL;
+  }
+  t->used = true;
+  if (!shape_is(t, rows, cols)) {
+    char shape[160] = "", want[64];
+    shape_text(t, shape, sizeof shape);
+    snprintf(want, sizeof want, cols ? "%llu, %llu" : "%llu", (unsigned long long)rows, (unsigned long long)cols);
+    keep(w, fail(DELTAIC_BAD_SHAPE, "%s: tensor %s has shape [%s], expected [%s]", path, t->name, shape, want));
+    return NULL;
+  }
+  if (t->dtype > FILE_BF16) {
+    keep(w, fail(DELTAIC_UNSUPPORTED, "%s: tensor %s has dtype %s, which is not a supported float", path, t->name,
+                 file_dtype_name(t->dtype)));
+    return NULL;
+  }
+  return t;
+}
+
+// ---------------------------------------------------------------- declaring
+
+static struct weight_request *request_add(struct weights *w, struct tensor *out) {
+  if (w->count == w->capacity) {
+    uint64_t capacity = w->capacity ? 2 * w->capacity : 64;
+    struct weight_request *grown = realloc(w->requests, capacity * sizeof *grown);
+    if (!grown) {
+      keep(w, fail_memory("the list of weights", capacity * sizeof *grown));
+      return NULL;
+    }
+    w->requests = grown;
+    w->capacity = capacity;
+  }
+  struct weight_request *r = &w->requests[w->count++];
+  memset(r, 0, sizeof *r);
+  r->out = out;
+  return r;
+}
+
+static uint64_t mix(uint64_t h, const void *data, uint64_t bytes) {
+  const unsigned char *p = data;
+  for (uint64_t i = 0; i < bytes; i++) h = (h ^ p[i]) * 0x100000001b3ull; // FNV-1a
+  return h;
+}
+
+void weights_matrix(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts, int count) {
+  if (w->status != DELTAIC_OK) return;
+  struct weight_request *r = request_add(w, out);
+  if (!r) return;
+  uint64_t rows = 0;
+  int dtype = -1;
+  for (int i = 0; i < count; i++) {
+    if (!parts[i].source) continue;
+    r->parts[r->count++] = parts[i];
+    rows += parts[i].rows;
+    if (parts[i].align) rows = round_up(rows, parts[i].align);
+    dtype = dtype < 0 || dtype == (int)parts[i].source->dtype ? (int)parts[i].source->dtype : (int)FILE_F32;
+    w->parameters += (uint64_t)parts[i].rows * cols;
+  }
+  enum dtype device = dtype == FILE_F16 ? DTYPE_F16 : dtype == FILE_BF16 ? DTYPE_BF16 : DTYPE_F32;
+  arena_add(&w->arena, out, device, rows, cols, round_up(cols, 8));
+}
+
+void weights_vector(struct weights *w, struct tensor *out, const struct weight_part *parts, int count) {
+  if (w->status != DELTAIC_OK) return;
+  struct weight_request *r = request_add(w, out);
+  if (!r) return;
+  r->vector = true;
+  uint64_t n = 0;
+  for (int i = 0; i < count; i++) {
+    if (!parts[i].source) continue;
+    r->parts[r->count++] = parts[i];
+    n += parts[i].rows;
+  }
+  w->parameters += n;
+  arena_add(&w->arena, out, DTYPE_F32, 1, n, n);
+}
+
+void weights_rows(struct weights *w, struct tensor *out, uint32_t rows, uint32_t cols, weight_row row,
+                  const void *context, uint64_t bytes) {
+  if (w->status != DELTAIC_OK) return;
+  assert(bytes <= CONTEXT_BYTES);
+  struct weight_request *r = request_add(w, out);
+  if (!r) return;
+  r->row = row;
+  memcpy(r->context.bytes, context, bytes);
+  arena_add(&w->arena, out, DTYPE_F32, rows, cols, cols);
+}
+
+// ---------------------------------------------------------------- uploading
+
+// Infinities and NaNs have an exponent of ones in every float format: they would poison every later token.
+static bool row_is_finite(enum dtype dtype, const void *row, uint64_t n) {
+  if (dtype == DTYPE_F32) {
+    const float *f = row;
+    for (uint64_t i = 0; i < n; i++)
+      if (!isfinite(f[i])) return false;
+    return true;
+  }
+  const uint16_t *h = row, ones = dtype == DTYPE_F16 ? 0x7c00 : 0x7f80;
+  unsigned bad = 0;
+  for (uint64_t i = 0; i < n; i++) bad |= (h[i] & ones) == ones;
+  return !bad;
+}
+
+struct upload {
+  struct weights *w;
+  const struct tensor *out;
+  char *stage;
+  uint64_t staged, written; // bytes of the tensor in the stage, and already on the device
+  uint64_t done;            // bytes of all tensors
+  deltaic_progress progress;
+  void *user;
+};
+
+static deltaic_status upload_flush(struct upload *u) {
+  struct backend *b = u->w->backend;
+  if (u->staged) {
+    deltaic_status status = b->ops->buffer_write(b, u->out->buffer, u->out->offset + u->written, u->stage, u->staged);
+    if (status != DELTAIC_OK) return status;
+  }
+  u->written += u->staged;
+  u->done += u->staged;
+  u->staged = 0;
+  if (u->progress && !u->progress(u->user, u->done, u->w->arena.bytes))
+    return fail(DELTAIC_CANCELLED, "loading %s was cancelled", checkpoint_path(u->w->checkpoint));
+  return DELTAIC_OK;
+}
+
+// Room for one row of the tensor, zeroed; NULL with *status set on failure.
+static void *upload_row(struct upload *u, deltaic_status *status) {
+  uint64_t bytes = u->out->stride * dtype_bytes(u->out->dtype);
+  if (u->staged && u->staged + bytes > STAGE_BYTES) {
+    *status = upload_flush(u);
+    if (*status != DELTAIC_OK) return NULL;
+  }
+  void *row = u->stage + u->staged;
+  memset(row, 0, bytes);
+  u->staged += bytes;
+  return row;
+}
+
+static deltaic_status upload_part_row(struct upload *u, const struct weight_part *p, uint32_t i, void *row,
+                                      uint64_t cols) {
+  const struct file_tensor *t = p->source;
+  uint64_t first = (uint64_t)(p->first + i) * cols;
+  if (u->out->dtype == DTYPE_F32)
+    file_tensor_f32(t, first, cols, row);
+  else
+    memcpy(row, (const char *)t->data + first * 2, cols * 2);
+  if (row_is_finite(u->out->dtype, row, cols)) return DELTAIC_OK;
+  return fail(DELTAIC_BAD_FILE, "%s: tensor %s holds a number that is not finite (NaN or infinity)",
+              checkpoint_path(u->w->checkpoint), t->name);
+}
+
+static deltaic_status upload_parts(struct upload *u, const struct weight_request *r) {
+  deltaic_status status = DELTAIC_OK;
+  uint32_t done = 0;
+  for (int p = 0; p < r->count; p++) {
+    for (uint32_t i = 0; i < r->parts[p].rows; i++, done++) {
+      void *row = upload_row(u, &status);
+      if (!row) return status;
+      status = upload_part_row(u, &r->parts[p], i, row, u->out->cols);
+      if (status != DELTAIC_OK) return status;
+    }
+    while (r->parts[p].align && done % r->parts[p].align) {
+      if (!upload_row(u, &status)) return status;
+      done++;
+    }
+  }
+  return upload_flush(u);
+}
+
+// A vector is one row made of several parts.
+static deltaic_status upload_vector(struct upload *u, const struct weight_request *r) {
+  deltaic_status status = DELTAIC_OK;
+  float *row = upload_row(u, &status);
+  if (!row) return status;
+  for (int p = 0; p < r->count; p++) {
+    status = upload_part_row(u, &r->parts[p], 0, row, r->parts[p].rows);
+    if (status != DELTAIC_OK) return status;
+    row += r->parts[p].rows;
+  }
+  return upload_flush(u);
+}
+
+static deltaic_status upload_computed(struct upload *u, const struct weight_request *r) {
+  deltaic_status status = DELTAIC_OK;
+  for (uint32_t i = 0; i < u->out->rows; i++) {
+    float *row = upload_row(u, &status);
+    if (!row) return status;
+    r->row(r->context.bytes, i, u->out->cols, row);
+    if (!row_is_finite(DTYPE_F32, row, u->out->cols))
+      return fail(DELTAIC_BAD_FILE, "%s: a convolution kernel holds a number that is not finite (NaN or infinity)",
+                  checkpoint_path(u->w->checkpoint));
+  }
+  return upload_flush(u);
+}
+
+static uint64_t stage_bytes(const struct weights *w) {
+  uint64_t most = STAGE_BYTES;
+  for (uint64_t i = 0; i < w->count; i++) {
+    uint64_t row = w->requests[i].out->stride * dtype_bytes(w->requests[i].out->dtype);
+    if (row > most) most = row;
+  }
+  return most;
+}
+
+static uint64_t weights_fingerprint(const struct weights *w) {
+  uint64_t h = 0xcbf29ce484222325ull;
+  for (uint64_t i = 0; i < checkpoint_count(w->checkpoint); i++) {
+    const struct file_tensor *t = checkpoint_at(w->checkpoint, i);
+    h = mix(h, t->name, strlen(t->name));
+    h = mix(h, t->shape, (uint64_t)t->rank * sizeof t->shape[0]);
+    h = mix(h, t->data, t->bytes < 4096 ? t->bytes : 4096);
+  }
+  return h;
+}
+
+deltaic_status weights_upload(struct weights *w, deltaic_progress progress, void *user) {
+  deltaic_status status = weights_status(w);
+  if (status != DELTAIC_OK) return status;
+  status = arena_allocate(&w->arena, w->backend, MEMORY_DEVICE, "the weights");
+  if (status != DELTAIC_OK) return status;
+  struct upload u = {.w = w, .progress = progress, .user = user, .stage = malloc(stage_bytes(w))};
+  if (!u.stage) return fail_memory("staging of the weights", stage_bytes(w));
+  for (uint64_t i = 0; i < w->count && status == DELTAIC_OK; i++) {
+    const struct weight_request *r = &w->requests[i];
+    u.out = r->out;
+    u.written = 0;
+    status = r->row ? upload_computed(&u, r) : r->vector ? upload_vector(&u, r) : upload_parts(&u, r);
+  }
+  free(u.stage);
+  w->fingerprint = weights_fingerprint(w);
+  return status;
+}
+
+void weights_free(struct weights *w) {
+  if (w->backend) arena_free(&w->arena, w->backend);
+  free(w->arena.entries);
+  free(w->requests);
+  memset(w, 0, sizeof *w);
+}

@@ -1,0 +1,49 @@
+// weights.h: which numbers of the checkpoint go where on the device. Binding only declares what is wanted, so that the
+// memory is known before any is taken; weights_upload() then allocates, converts and copies. The first error (a missing
+// tensor, a wrong shape) is kept and reported by weights_status(), so that bind functions read straight down.
+#ifndef WEIGHTS_H
+#define WEIGHTS_H
+#include "arch.h"
+#include "arena.h"
+
+// Rows of a file tensor, first ... first + rows - 1, followed by zero rows up to a multiple of `align` (0: none).
+struct weight_part {
+  struct file_tensor *source; // NULL: left out
+  uint32_t first, rows, align;
+};
+enum { WEIGHT_PARTS = 8 };
+
+// Writes row `row` of `cols` floats of a tensor that is computed rather than copied. context is the request's own.
+typedef void (*weight_row)(const void *context, uint32_t row, uint32_t cols, float *out);
+
+struct weight_request;
+
+struct weights {
+  struct checkpoint *checkpoint;
+  struct backend *backend; // NULL: only measuring
+  struct weight_request *requests;
+  uint64_t count, capacity;
+  struct arena arena;
+  uint64_t parameters;  // numbers in the tensors asked for
+  uint64_t fingerprint; // of names, shapes and the beginning of each tensor's data
+  deltaic_status status;
+};
+
+// The tensor of a layer (any of its older names) or NULL; marks it used.
+struct file_tensor *weights_find(struct weights *w, uint32_t layer, const char *name);
+// The same, of shape [rows, cols] ([rows] with cols 0; a [rows, 1, cols] convolution counts as [rows, cols]); missing
+// or misshapen ones are errors. layer < 0: `name` is the whole name.
+struct file_tensor *weights_get(struct weights *w, int64_t layer, const char *name, uint64_t rows, uint64_t cols);
+
+// out (rows, cols): the parts under each other, in their own 16 bits when all agree, else f32.
+void weights_matrix(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts, int count);
+// out (1, n) f32: the parts' numbers one after the other.
+void weights_vector(struct weights *w, struct tensor *out, const struct weight_part *parts, int count);
+// out (rows, cols) f32, computed. context: `bytes` bytes, copied.
+void weights_rows(struct weights *w, struct tensor *out, uint32_t rows, uint32_t cols, weight_row row,
+                  const void *context, uint64_t bytes);
+
+deltaic_status weights_status(const struct weights *w); // the kept error, the arena's included
+deltaic_status weights_upload(struct weights *w, deltaic_progress progress, void *user);
+void weights_free(struct weights *w); // accepts a zeroed one
+#endif
