@@ -36,6 +36,12 @@ deltaic_status model_spec_parse(const char *file, const char *text, size_t bytes
                                 struct model_spec *out);
 void model_spec_free(struct model_spec *spec);
 
+// The tensor model.layers.{layer}.{name}, or what older checkpoints called it, marked used; NULL when it is not there.
+struct file_tensor *model_tensor(struct checkpoint *checkpoint, uint32_t layer, const char *name);
+// After everything is bound: fails (UNSUPPORTED) with the name of a tensor that nobody used, because a model that holds
+// more than this library computes would run wrongly. Tensors known to be without effect are passed over.
+deltaic_status model_leftovers(struct checkpoint *checkpoint, const struct model_spec *spec);
+
 struct arch {
   const char *model_type;
   // config: the file's object. Fills everything but `architecture`; the reader keeps the first error.

@@ -1,0 +1,40 @@
+// arch_common.h: what the families' files (arch_*.c) share: reading everything outside the linear-attention layers, and
+// sizes that the tensors correct.
+#ifndef ARCH_COMMON_H
+#define ARCH_COMMON_H
+#include "arch.h"
+
+// Limits on what files may ask for: far above any model, low enough that products of them fit into 32 bits.
+enum {
+  LIMIT_WIDTH = 1 << 20,
+  LIMIT_VOCABULARY = 1 << 24,
+  LIMIT_LAYERS = 1 << 12,
+  LIMIT_HEADS = 1 << 12,
+  LIMIT_HEAD_SIZE = 1 << 14,
+  LIMIT_CONV = 1 << 8,
+};
+
+// Refuses config keys that change the function computed and that no family implements, then reads the keys that all
+// families have (models.md 2.1, 7): fills *out but for `architecture`, and the layers that `attn` lists. The other
+// layers' mixer stays NULL for the family to fill.
+deltaic_status arch_read_outside(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
+                                 uint32_t default_layers, struct model_spec *out);
+
+// Gives layer i its mixer and a copy of the mixer's spec.
+deltaic_status arch_set_layer(struct model_spec *out, uint32_t i, const struct mixer *mixer, const void *spec,
+                              size_t bytes);
+
+// As model_tensor(), without marking it; NULL too without a checkpoint.
+struct file_tensor *arch_find(struct checkpoint *checkpoint, uint32_t layer, const char *name);
+
+// *size = rows of the layer's tensor / parts when the checkpoint has it, else *size stays; then *size must be from 1 to
+// limit. A size of 0 from the config means that it gives no whole number; what: "num_heads", for the sentence.
+deltaic_status arch_rows(const struct json_reader *r, struct checkpoint *checkpoint, uint32_t layer, const char *name,
+                         uint32_t parts, const char *what, uint64_t limit, uint32_t *size);
+// *size = the last dimension of the layer's tensor when the checkpoint has it, else *size stays.
+deltaic_status arch_columns(struct checkpoint *checkpoint, uint32_t layer, const char *name, uint64_t limit,
+                            uint32_t *size);
+
+// The index of the key's text in `choices` (ended by NULL), 0 when it is missing; anything else is UNSUPPORTED.
+int arch_choice(struct json_reader *r, const json_t *config, const char *key, const char *const *choices);
+#endif

@@ -1,0 +1,102 @@
+// arch_delta: the families delta_net and gated_deltanet of flash-linear-attention (models.md 2.2, 2.3, 3, 4).
+#include "arch_common.h"
+
+#include "mixer_delta.h"
+
+#include <math.h>
+
+static const char *const norms[] = {"l2", "sum", NULL};
+static const enum key_norm norm_values[] = {KEY_NORM_L2, KEY_NORM_SUM};
+static const char *const activations[] = {"silu", "relu", "elu", "identity", NULL};
+static const enum activation activation_values[] = {ACTIVATION_SILU, ACTIVATION_RELU, ACTIVATION_ELU1,
+                                                    ACTIVATION_IDENTITY};
+
+// trunc(width * ratio) / heads, evaluated in double as fla does; 0 when heads does not divide it.
+static uint32_t head_size(uint32_t width, double ratio, uint32_t heads) {
+  double total = trunc(width * ratio);
+  return fmod(total, heads) == 0 && total / heads <= UINT32_MAX ? (uint32_t)(total / heads) : 0;
+}
+
+// trunc(head_dim * expand_v); 0 when fla refuses it because it is no integer (relative tolerance 1e-5).
+static uint32_t value_size(uint32_t head_dim, double expand) {
+  double exact = head_dim * expand, size = trunc(exact);
+  return exact - size <= 1e-5 * exact ? (uint32_t)size : 0;
+}
+
+// Sizes of one layer: the tensors' where there are any, since pruned checkpoints differ from layer to layer and their
+// configs may be wrong (pruning.md 2.3).
+static deltaic_status size_layer(const struct json_reader *r, struct checkpoint *checkpoint, uint32_t i,
+                                 struct delta_spec *s) {
+  deltaic_status status = arch_rows(r, checkpoint, i, "attn.q_proj.weight", s->H, "num_heads", LIMIT_HEAD_SIZE, &s->Dk);
+  if (!status)
+    status = arch_rows(r, checkpoint, i, "attn.v_proj.weight", s->n * s->Hv, "the number of value heads",
+                       LIMIT_HEAD_SIZE, &s->Dv);
+  if (!status && s->W) status = arch_columns(checkpoint, i, "attn.q_conv1d.weight", LIMIT_CONV, &s->W);
+  if (status) return status;
+  uint64_t state = (uint64_t)s->Hv * s->Dk * s->Dv;
+  if (state > INT32_MAX)
+    return fail(DELTAIC_UNSUPPORTED, "%s: layer %u would have a state of %llu numbers, more than %d", r->file, i,
+                (unsigned long long)state, INT32_MAX);
+  return DELTAIC_OK;
+}
+
+static deltaic_status set_layers(const struct json_reader *r, struct checkpoint *checkpoint, const struct mixer *mixer,
+                                 const struct delta_spec *configured, struct model_spec *out) {
+  for (uint32_t i = 0; i < out->L; i++) {
+    if (out->layers[i].mixer) continue;
+    struct delta_spec s = *configured;
+    deltaic_status status = size_layer(r, checkpoint, i, &s);
+    if (!status) status = arch_set_layer(out, i, mixer, &s, sizeof s);
+    if (status) return status;
+  }
+  return DELTAIC_OK;
+}
+
+// What both families' layers have.
+static struct delta_spec read_layer(struct json_reader *r, const json_t *config, uint32_t default_heads, bool gate,
+                                    const struct model_spec *out) {
+  struct delta_spec s = {.n = 1, .activation = ACTIVATION_SILU, .norm = KEY_NORM_L2, .has_beta = true};
+  s.H = s.Hv = (uint32_t)json_int(r, config, "num_heads", default_heads, 1, LIMIT_HEADS);
+  s.W = (uint32_t)json_int(r, config, "conv_size", 4, 1, LIMIT_CONV);
+  if (!json_bool(r, config, "use_short_conv", true)) s.W = 0;
+  s.output_gate = json_bool(r, config, "use_gate", gate);
+  s.beta_scale = json_bool(r, config, "allow_neg_eigval", false) ? 2.0f : 1.0f;
+  s.norm_eps = out->norm_eps;
+  return s;
+}
+
+static deltaic_status read_delta_net(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
+                                     struct model_spec *out) {
+  deltaic_status status = arch_read_outside(r, config, checkpoint, 24, out);
+  if (status) return status;
+  struct delta_spec s = read_layer(r, config, 16, false, out);
+  double expand_k = json_number(r, config, "expand_k", 1, 0, 1024);
+  double expand_v = json_number(r, config, "expand_v", 1, 0, 1024);
+  s.has_beta = json_bool(r, config, "use_beta", true);
+  s.norm = norm_values[arch_choice(r, config, "qk_norm", norms)];
+  s.activation = activation_values[arch_choice(r, config, "qk_activation", activations)];
+  if (json_bool(r, config, "use_elu", false)) s.activation = ACTIVATION_ELU1; // its name in 2024
+  if (r->status) return r->status;
+  s.Dk = head_size(out->D, expand_k, s.H);
+  s.Dv = head_size(out->D, expand_v, s.H);
+  return set_layers(r, checkpoint, &mixer_delta_net, &s, out);
+}
+
+static deltaic_status read_gated_deltanet(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
+                                          struct model_spec *out) {
+  deltaic_status status = arch_read_outside(r, config, checkpoint, 21, out);
+  if (status) return status;
+  struct delta_spec s = read_layer(r, config, 6, true, out);
+  double expand_v = json_number(r, config, "expand_v", 2, 0, 1024);
+  s.Hv = (uint32_t)json_int(r, config, "num_v_heads", s.H, 1, LIMIT_HEADS);
+  s.Dk = (uint32_t)json_int(r, config, "head_dim", 256, 1, LIMIT_HEAD_SIZE);
+  s.Dv = value_size(s.Dk, expand_v);
+  s.gated = true;
+  if (r->status) return r->status;
+  if (s.Hv % s.H)
+    return fail(DELTAIC_BAD_SHAPE, "%s: num_v_heads %u is not a multiple of num_heads %u", r->file, s.Hv, s.H);
+  return set_layers(r, checkpoint, &mixer_gated_deltanet, &s, out);
+}
+
+const struct arch arch_delta_net = {"delta_net", read_delta_net};
+const struct arch arch_gated_deltanet = {"gated_deltanet", read_gated_deltanet};

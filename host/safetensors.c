@@ -1,0 +1,461 @@
+// safetensors: an 8-byte little-endian length, a JSON object {name: {dtype, shape, data_offsets}}, the data. See
+// safetensors.h. Holes between tensors are accepted; whatever points outside the file, or twice at the same bytes, is
+// not.
+#include "safetensors.h"
+
+#include "json.h"
+#include "tensor.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "safetensors data is little-endian and is used as it is");
+
+enum { HEADER_LIMIT = 100000000 }; // the format's own limit
+
+struct shard {
+  char *path;            // for messages
+  struct file_view view; // mapped when `mapped`, else the caller's
+  bool mapped;
+  json_t *header; // the tensors' names point into it
+};
+
+struct checkpoint {
+  char *path;
+  struct shard *shards;
+  size_t shard_count;
+  struct file_tensor *tensors; // sorted by name once open
+  uint64_t count;
+};
+
+// ---------------------------------------------------------------- one tensor
+
+static const struct dtype_row {
+  const char *name;
+  enum file_dtype dtype;
+  uint32_t bytes;
+} dtypes[] = {{"F64", FILE_F64, 8},      {"F32", FILE_F32, 4},   {"F16", FILE_F16, 2},       {"BF16", FILE_BF16, 2},
+              {"I64", FILE_I64, 8},      {"I32", FILE_I32, 4},   {"U64", FILE_OTHER, 8},     {"U32", FILE_OTHER, 4},
+              {"I16", FILE_OTHER, 2},    {"U16", FILE_OTHER, 2}, {"I8", FILE_OTHER, 1},      {"U8", FILE_OTHER, 1},
+              {"BOOL", FILE_OTHER, 1},   {"C64", FILE_OTHER, 8}, {"F8_E4M3", FILE_OTHER, 1}, {"F8_E5M2", FILE_OTHER, 1},
+              {"F8_E8M0", FILE_OTHER, 1}};
+
+const char *file_dtype_name(enum file_dtype dtype) {
+  for (size_t i = 0; dtype != FILE_OTHER && i < sizeof dtypes / sizeof *dtypes; i++)
+    if (dtypes[i].dtype == dtype) return dtypes[i].name;
+  return "a dtype that is not supported";
+}
+
+// Of one element; 0 for a dtype this file does not know, whose spans are then not compared with its shape.
+static uint32_t parse_dtype(const char *name, enum file_dtype *out) {
+  for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
+    if (strcmp(dtypes[i].name, name)) continue;
+    *out = dtypes[i].dtype;
+    return dtypes[i].bytes;
+  }
+  *out = FILE_OTHER;
+  return 0;
+}
+
+// Names are untrusted: cut, so that the reason behind them still fits into the message.
+#define TENSOR_FAIL(shard, t, text, ...)                                                                               \
+  fail(DELTAIC_BAD_FILE, "%s: tensor %.200s: " text, (shard)->path, (t)->name, __VA_ARGS__)
+
+static bool natural(const json_t *value, uint64_t *out) {
+  if (!json_is_integer(value) || json_integer_value(value) < 0) return false;
+  *out = (uint64_t)json_integer_value(value);
+  return true;
+}
+
+// Multiplies as if zeros were ones, so that whoever multiplies some of the sizes later cannot overflow either.
+static deltaic_status parse_shape(const struct shard *s, struct file_tensor *t, const json_t *shape,
+                                  uint64_t *elements) {
+  if (!json_is_array(shape)) return TENSOR_FAIL(s, t, "%s", "shape must be a list of sizes");
+  size_t rank = json_array_size(shape);
+  if (rank > FILE_RANK) return TENSOR_FAIL(s, t, "has %zu dimensions, more than %d", rank, FILE_RANK);
+  uint64_t product = 1;
+  bool empty = false;
+  t->rank = (int)rank;
+  for (size_t i = 0; i < rank; i++) {
+    uint64_t size;
+    if (!natural(json_array_get(shape, i), &size))
+      return TENSOR_FAIL(s, t, "%s", "shape must hold integers that are not negative");
+    if (!size_mul(product, size ? size : 1, &product))
+      return TENSOR_FAIL(s, t, "%s", "has more elements than can be counted");
+    empty |= size == 0;
+    t->shape[i] = size;
+  }
+  *elements = empty ? 0 : product;
+  return DELTAIC_OK;
+}
+
+static deltaic_status parse_span(const struct shard *s, struct file_tensor *t, const json_t *offsets, const char *data,
+                                 uint64_t data_bytes) {
+  uint64_t begin, end;
+  if (json_array_size(offsets) != 2 || !natural(json_array_get(offsets, 0), &begin) ||
+      !natural(json_array_get(offsets, 1), &end))
+    return TENSOR_FAIL(s, t, "%s", "data_offsets must be two integers that are not negative");
+  if (begin > end)
+    return TENSOR_FAIL(s, t, "ends (%llu) before it begins (%llu)", (unsigned long long)end, (unsigned long long)begin);
+  if (end > data_bytes)
+    return TENSOR_FAIL(s, t, "ends at byte %llu of %llu: the file is cut short or damaged", (unsigned long long)end,
+                       (unsigned long long)data_bytes);
+  t->data = data + begin;
+  t->bytes = end - begin;
+  return DELTAIC_OK;
+}
+
+static deltaic_status parse_tensor(const struct shard *s, struct file_tensor *t, const json_t *entry, const char *data,
+                                   uint64_t data_bytes) {
+  if (!json_is_object(entry)) return TENSOR_FAIL(s, t, "%s", "must be an object of dtype, shape and data_offsets");
+  const char *dtype = json_string_value(json_object_get(entry, "dtype"));
+  if (!dtype) return TENSOR_FAIL(s, t, "%s", "dtype must be a string");
+  uint64_t size = parse_dtype(dtype, &t->dtype), elements = 0, wanted;
+  deltaic_status status = parse_shape(s, t, json_object_get(entry, "shape"), &elements);
+  if (status) return status;
+  if (!size_mul(elements, size, &wanted)) return TENSOR_FAIL(s, t, "%s", "has more bytes than can be counted");
+  status = parse_span(s, t, json_object_get(entry, "data_offsets"), data, data_bytes);
+  if (status) return status;
+  if (size && wanted != t->bytes)
+    return TENSOR_FAIL(s, t, "its shape needs %llu bytes of %s, its data_offsets give %llu", (unsigned long long)wanted,
+                       dtype, (unsigned long long)t->bytes);
+  return DELTAIC_OK;
+}
+
+// ---------------------------------------------------------------- one file
+
+static deltaic_status parse_header_text(struct shard *s) {
+  const struct file_view *v = &s->view;
+  if (v->bytes == 0) return fail(DELTAIC_BAD_FILE, "%s: is empty, not a safetensors file", s->path);
+  if (v->bytes < 8)
+    return fail(DELTAIC_BAD_FILE, "%s: has %llu bytes, too few for a safetensors file", s->path,
+                (unsigned long long)v->bytes);
+  uint64_t length;
+  memcpy(&length, v->data, 8);
+  if (length > HEADER_LIMIT)
+    return fail(DELTAIC_BAD_FILE,
+                "%s: its header claims %llu bytes, more than the format allows: not a safetensors file", s->path,
+                (unsigned long long)length);
+  if (length > v->bytes - 8)
+    return fail(DELTAIC_BAD_FILE, "%s: its header claims %llu bytes, the file has %llu after it begins", s->path,
+                (unsigned long long)length, (unsigned long long)(v->bytes - 8));
+  deltaic_status status = json_parse(s->path, v->data + 8, length, &s->header);
+  if (status) return fail(status, "%s (in the safetensors header)", deltaic_last_error());
+  if (!json_is_object(s->header)) return fail(DELTAIC_BAD_FILE, "%s: its header must be a JSON object", s->path);
+  return DELTAIC_OK;
+}
+
+static deltaic_status check_metadata(const struct shard *s) {
+  json_t *metadata = json_object_get(s->header, "__metadata__");
+  if (metadata && !json_is_object(metadata))
+    return fail(DELTAIC_BAD_FILE, "%s: __metadata__ must be an object of strings", s->path);
+  const char *key;
+  json_t *value;
+  json_object_foreach(metadata, key, value) {
+    if (!json_is_string(value))
+      return fail(DELTAIC_BAD_FILE, "%s: __metadata__: %.200s must be a string", s->path, key);
+  }
+  return DELTAIC_OK;
+}
+
+static int by_data(const void *a, const void *b) {
+  const struct file_tensor *x = a, *y = b;
+  if (x->data != y->data) return x->data < y->data ? -1 : 1;
+  return (x->bytes > y->bytes) - (x->bytes < y->bytes);
+}
+
+static deltaic_status check_overlap(const struct shard *s, struct file_tensor *tensors, size_t count) {
+  qsort(tensors, count, sizeof *tensors, by_data);
+  const struct file_tensor *before = NULL;
+  for (size_t i = 0; i < count; i++) {
+    const struct file_tensor *t = &tensors[i];
+    if (t->bytes == 0) continue;
+    if (before && (const char *)t->data < (const char *)before->data + before->bytes)
+      return fail(DELTAIC_BAD_FILE, "%s: tensors %.200s and %.200s overlap", s->path, before->name, t->name);
+    before = t;
+  }
+  return DELTAIC_OK;
+}
+
+// Appends the shard's tensors to the checkpoint's.
+static deltaic_status read_shard(struct checkpoint *c, struct shard *s) {
+  deltaic_status status = parse_header_text(s);
+  if (!status) status = check_metadata(s);
+  if (status) return status;
+  size_t entries = json_object_size(s->header);
+  uint64_t bytes = (c->count + entries) * sizeof *c->tensors;
+  struct file_tensor *grown = realloc(c->tensors, bytes ? bytes : 1);
+  if (!grown) return fail_memory("a checkpoint's list of tensors", bytes);
+  c->tensors = grown;
+
+  uint64_t length, first = c->count;
+  memcpy(&length, s->view.data, 8);
+  const char *data = s->view.data + 8 + length, *name;
+  json_t *entry;
+  json_object_foreach(s->header, name, entry) {
+    if (!strcmp(name, "__metadata__")) continue;
+    struct file_tensor *t = &c->tensors[c->count];
+    *t = (struct file_tensor){.name = name};
+    status = parse_tensor(s, t, entry, data, s->view.bytes - 8 - length);
+    if (status) return status;
+    c->count++;
+  }
+  return check_overlap(s, c->tensors + first, c->count - first);
+}
+
+// ---------------------------------------------------------------- one checkpoint
+
+static int by_name(const void *a, const void *b) {
+  return strcmp(((const struct file_tensor *)a)->name, ((const struct file_tensor *)b)->name);
+}
+
+static deltaic_status sort_tensors(struct checkpoint *c) {
+  if (c->count) qsort(c->tensors, c->count, sizeof *c->tensors, by_name);
+  for (uint64_t i = 1; i < c->count; i++)
+    if (!by_name(&c->tensors[i - 1], &c->tensors[i]))
+      return fail(DELTAIC_BAD_FILE, "%s: tensor %.200s is in two shards", c->path, c->tensors[i].name);
+  return DELTAIC_OK;
+}
+
+__attribute__((format(printf, 1, 2))) static char *format_text(const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  int length = vsnprintf(NULL, 0, format, args);
+  va_end(args);
+  char *text = length < 0 ? NULL : malloc((size_t)length + 1);
+  if (!text) return NULL;
+  va_start(args, format);
+  vsnprintf(text, (size_t)length + 1, format, args);
+  va_end(args);
+  return text;
+}
+
+static struct checkpoint *create(const char *path, size_t shards) {
+  struct checkpoint *c = calloc(1, sizeof *c);
+  if (!c) return NULL;
+  c->path = format_text("%s", path);
+  c->shards = calloc(shards, sizeof *c->shards);
+  if (c->path && c->shards) return c;
+  checkpoint_close(c);
+  return NULL;
+}
+
+// Takes `path`, also on failure.
+static deltaic_status open_shard(struct checkpoint *c, char *path) {
+  if (!path) return fail_memory("a file name", 0);
+  struct shard *s = &c->shards[c->shard_count++];
+  s->path = path;
+  deltaic_status status = file_map(path, &s->view);
+  if (status) return status;
+  s->mapped = true;
+  return read_shard(c, s);
+}
+
+static deltaic_status open_single(const char *path, char *file, struct checkpoint **out) {
+  struct checkpoint *c = *out = create(path, 1);
+  if (!c) {
+    free(file);
+    return fail_memory("a checkpoint", sizeof *c);
+  }
+  deltaic_status status = open_shard(c, file);
+  return status ? status : sort_tensors(c);
+}
+
+// A shard lies beside its index: its name must not lead anywhere else.
+static bool plain_name(const char *name) {
+  return *name && strcmp(name, ".") && strcmp(name, "..") && !strpbrk(name, "/\\");
+}
+
+// files: an empty object, filled with the shards' names, each once.
+static deltaic_status list_shards(const char *index, const json_t *map, json_t *files) {
+  const char *name;
+  json_t *value;
+  json_object_foreach((json_t *)map, name, value) {
+    const char *file = json_string_value(value);
+    if (!file) return fail(DELTAIC_BAD_FILE, "%s: weight_map: %.200s must be a file name", index, name);
+    if (!plain_name(file))
+      return fail(DELTAIC_BAD_FILE, "%s: weight_map: \"%.200s\" must be the name of a file in the same folder", index,
+                  file);
+    if (json_object_set_new(files, file, json_true())) return fail_memory("a list of shards", 0);
+  }
+  if (json_object_size(files) == 0) return fail(DELTAIC_BAD_FILE, "%s: weight_map names no file", index);
+  return DELTAIC_OK;
+}
+
+static deltaic_status open_listed(const char *folder, const char *index, const json_t *map, json_t *files,
+                                  struct checkpoint **out) {
+  struct checkpoint *c = *out = create(folder, json_object_size(files));
+  if (!c) return fail_memory("a checkpoint", sizeof *c);
+  const char *name;
+  json_t *value;
+  json_object_foreach(files, name, value) {
+    deltaic_status status = open_shard(c, format_text("%s/%s", folder, name));
+    if (status == DELTAIC_NOT_FOUND)
+      return fail(DELTAIC_NOT_FOUND, "%s: shard %.200s is missing from the folder", index, name);
+    if (status) return status;
+  }
+  deltaic_status status = sort_tensors(c);
+  if (status) return status;
+  json_object_foreach((json_t *)map, name, value) {
+    if (!checkpoint_find(c, name))
+      return fail(DELTAIC_BAD_FILE, "%s: tensor %.200s is in none of the shards", index, name);
+  }
+  return DELTAIC_OK;
+}
+
+static deltaic_status open_index(const char *folder, const char *index, struct checkpoint **out) {
+  json_t *root = NULL, *files = NULL;
+  struct file_view view;
+  deltaic_status status = file_map(index, &view);
+  if (status) return status;
+  status = json_parse(index, view.data, view.bytes, &root);
+  if (status) goto done;
+  const json_t *map = json_object_get(root, "weight_map");
+  if (!json_is_object(map)) {
+    status = fail(DELTAIC_BAD_FILE, "%s: weight_map must be an object of tensor and file names", index);
+    goto done;
+  }
+  files = json_object();
+  status = files ? list_shards(index, map, files) : fail_memory("a list of shards", 0);
+  if (!status) status = open_listed(folder, index, map, files, out);
+done:
+  json_decref(files);
+  json_decref(root);
+  file_unmap(&view);
+  return status;
+}
+
+static deltaic_status open_folder(const char *path, struct checkpoint **out) {
+  char *file = format_text("%s/model.safetensors", path), *index = format_text("%s/model.safetensors.index.json", path);
+  deltaic_status status;
+  if (!file || !index)
+    status = fail_memory("a file name", 0);
+  else if (file_exists(file)) {
+    status = open_single(path, file, out);
+    file = NULL;
+  } else if (file_exists(index))
+    status = open_index(path, index, out);
+  else
+    status = fail(DELTAIC_NOT_FOUND, "%s: has neither model.safetensors nor model.safetensors.index.json", path);
+  free(file);
+  free(index);
+  return status;
+}
+
+deltaic_status checkpoint_open(const char *path, struct checkpoint **out) {
+  struct checkpoint *c = NULL;
+  struct stat about;
+  bool folder = stat(path, &about) == 0 && S_ISDIR(about.st_mode);
+  char *copy = folder ? NULL : format_text("%s", path);
+  *out = NULL;
+  if (!folder && !copy) return fail_memory("a file name", 0);
+  deltaic_status status = folder ? open_folder(path, &c) : open_single(path, copy, &c);
+  if (status)
+    checkpoint_close(c);
+  else
+    *out = c;
+  return status;
+}
+
+deltaic_status checkpoint_parse(const char *name, const void *data, size_t bytes, struct checkpoint **out) {
+  *out = NULL;
+  struct checkpoint *c = create(name, 1);
+  if (!c) return fail_memory("a checkpoint", sizeof *c);
+  struct shard *s = &c->shards[c->shard_count++];
+  s->path = format_text("%s", name);
+  s->view = (struct file_view){data, bytes};
+  deltaic_status status = s->path ? read_shard(c, s) : fail_memory("a file name", 0);
+  if (!status) status = sort_tensors(c);
+  if (status)
+    checkpoint_close(c);
+  else
+    *out = c;
+  return status;
+}
+
+void checkpoint_close(struct checkpoint *c) {
+  if (!c) return;
+  for (size_t i = 0; i < c->shard_count; i++) {
+    struct shard *s = &c->shards[i];
+    json_decref(s->header);
+    if (s->mapped) file_unmap(&s->view);
+    free(s->path);
+  }
+  free(c->shards);
+  free(c->tensors);
+  free(c->path);
+  free(c);
+}
+
+uint64_t checkpoint_count(const struct checkpoint *c) { return c->count; }
+
+struct file_tensor *checkpoint_at(struct checkpoint *c, uint64_t i) {
+  assert(i < c->count);
+  return &c->tensors[i];
+}
+
+struct file_tensor *checkpoint_find(struct checkpoint *c, const char *name) {
+  struct file_tensor key = {.name = name};
+  return c->count ? bsearch(&key, c->tensors, c->count, sizeof key, by_name) : NULL;
+}
+
+struct file_tensor *checkpoint_findf(struct checkpoint *c, const char *format, ...) {
+  char name[256]; // longer than any name this library looks for
+  va_list args;
+  va_start(args, format);
+  int length = vsnprintf(name, sizeof name, format, args);
+  va_end(args);
+  assert(length >= 0 && length < (int)sizeof name);
+  (void)length;
+  return checkpoint_find(c, name);
+}
+
+const char *checkpoint_path(const struct checkpoint *c) { return c->path; }
+
+const char *checkpoint_metadata(const struct checkpoint *c, const char *key) {
+  for (size_t i = 0; i < c->shard_count; i++) {
+    const char *text = json_string_value(json_object_get(json_object_get(c->shards[i].header, "__metadata__"), key));
+    if (text) return text;
+  }
+  return NULL;
+}
+
+// ---------------------------------------------------------------- numbers
+
+// Sources may be unaligned: every element is copied out first.
+void file_tensor_f32(const struct file_tensor *t, uint64_t first, uint64_t count, float *out) {
+  const char *data = t->data;
+  switch (t->dtype) {
+  case FILE_F32: memcpy(out, data + first * 4, count * 4); return;
+  case FILE_F64:
+    for (uint64_t i = 0; i < count; i++) {
+      double x;
+      memcpy(&x, data + (first + i) * 8, 8);
+      out[i] = (float)x;
+    }
+    return;
+  case FILE_F16:
+    for (uint64_t i = 0; i < count; i++) {
+      uint16_t x;
+      memcpy(&x, data + (first + i) * 2, 2);
+      out[i] = f16_to_f32(x);
+    }
+    return;
+  case FILE_BF16: // the upper half of a float, widened here so that the loop becomes vector code
+    for (uint64_t i = 0; i < count; i++) {
+      uint16_t x;
+      memcpy(&x, data + (first + i) * 2, 2);
+      uint32_t bits = (uint32_t)x << 16;
+      memcpy(&out[i], &bits, 4);
+    }
+    return;
+  case FILE_I64:
+  case FILE_I32:
+  case FILE_OTHER: break;
+  }
+  assert(!"not a float tensor");
+}
