@@ -39,12 +39,17 @@ struct call {
   struct scratch scratch;
 };
 
+struct mixer_sizes {
+  uint32_t heads, value_heads, key_size, value_size;
+};
+
 struct mixer {
   const char *name;                  // "gated_deltanet", as the user sees it
   size_t weights_bytes, state_bytes; // of the structs below
   // Text that tells layers of this kind apart, as "window 48"; "" when there is nothing to say.
   void (*describe)(const void *spec, char *text, size_t capacity);
-  bool (*grows)(const void *spec); // state grows with the text
+  bool (*grows)(const void *spec);                            // state grows with the text
+  void (*sizes)(const void *spec, struct mixer_sizes *sizes); // of a matrix-valued state; NULL: it has none
   // Declares what the layer needs of the checkpoint. D: the model's width.
   void (*bind)(const void *spec, uint32_t layer, uint32_t D, struct weights *w, void *weights);
   // Declares the state's tensors in the arena and lists them.

@@ -206,10 +206,15 @@ static bool delta_grows(const void *spec) {
   return false;
 }
 
+static void delta_sizes(const void *spec, struct mixer_sizes *sizes) {
+  const struct delta_spec *s = spec;
+  *sizes = (struct mixer_sizes){.heads = s->H, .value_heads = s->Hv, .key_size = s->Dk, .value_size = s->Dv};
+}
+
 #define DELTA_MIXER(text)                                                                                              \
   {                                                                                                                    \
     .name = text, .weights_bytes = sizeof(struct delta_weights), .state_bytes = sizeof(struct delta_state),            \
-    .describe = delta_describe, .grows = delta_grows, .bind = delta_bind, .state = delta_state,                        \
+    .describe = delta_describe, .grows = delta_grows, .sizes = delta_sizes, .bind = delta_bind, .state = delta_state,  \
     .scratch = delta_scratch_size, .forward = delta_forward                                                            \
   }
 

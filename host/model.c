@@ -1,0 +1,168 @@
+// model: opens a checkpoint (arch says what it is), declares every layer's weights, uploads them.
+#include "model.h"
+
+#include "device_handle.h"
+#include "options.h"
+#include "session.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void bind_layers(struct deltaic_model *m) {
+  const struct model_spec *s = &m->spec;
+  for (uint32_t i = 0; i < s->L; i++) {
+    block_bind(s, i, &m->weights, &m->blocks[i]);
+    s->layers[i].mixer->bind(s->layers[i].spec, i, s->D, &m->weights, m->mixers[i]);
+  }
+}
+
+static void bind_outside(struct deltaic_model *m) {
+  const struct model_spec *s = &m->spec;
+  struct weights *w = &m->weights;
+  struct weight_part table = {weights_get(w, -1, "model.embeddings.weight", s->V, s->D), 0, s->V, 0};
+  weights_matrix(w, &m->embedding, s->D, &table, 1);
+  struct weight_part norm = {weights_get(w, -1, "model.norm.weight", s->D, 0), 0, s->D, 0};
+  weights_vector(w, &m->norm, &norm, 1);
+  if (s->tied) return;
+  struct weight_part head = {weights_get(w, -1, "lm_head.weight", s->V, s->D), 0, s->V, 0};
+  weights_matrix(w, &m->head, s->D, &head, 1);
+}
+
+static deltaic_status allocate_layers(struct deltaic_model *m) {
+  const struct model_spec *s = &m->spec;
+  m->blocks = calloc(s->L, sizeof *m->blocks);
+  m->mixers = calloc(s->L, sizeof *m->mixers);
+  if (!m->blocks || !m->mixers) return fail_memory("the list of layers", s->L * sizeof *m->blocks);
+  for (uint32_t i = 0; i < s->L; i++) {
+    m->mixers[i] = calloc(1, s->layers[i].mixer->weights_bytes);
+    if (!m->mixers[i]) return fail_memory("a layer", s->layers[i].mixer->weights_bytes);
+  }
+  return DELTAIC_OK;
+}
+
+bool model_grows(const struct model_spec *s) {
+  for (uint32_t i = 0; i < s->L; i++)
+    if (s->layers[i].mixer->grows(s->layers[i].spec)) return true;
+  return false;
+}
+
+// "4 gated_deltanet, 2 attention (window 48)": kinds in the order of their first layer.
+static void describe_layers(const struct model_spec *s, char *text, size_t capacity) {
+  char kinds[8][96];
+  uint32_t counts[8] = {0};
+  int n = 0;
+  for (uint32_t i = 0; i < s->L; i++) {
+    char detail[48], kind[96];
+    s->layers[i].mixer->describe(s->layers[i].spec, detail, sizeof detail);
+    snprintf(kind, sizeof kind, detail[0] ? "%s (%s)" : "%s", s->layers[i].mixer->name, detail);
+    int k = 0;
+    while (k < n && strcmp(kinds[k], kind)) k++;
+    if (k == n && n < 8) strcpy(kinds[n++], kind);
+    if (k < 8) counts[k]++;
+  }
+  size_t used = 0;
+  text[0] = 0;
+  for (int k = 0; k < n && used < capacity; k++)
+    used += (size_t)snprintf(text + used, capacity - used, "%s%u %s", k ? ", " : "", counts[k], kinds[k]);
+}
+
+// The delta-rule sizes of the first layer that has a fixed state; attention layers have none.
+static void fill_info(struct deltaic_model *m) {
+  const struct model_spec *s = &m->spec;
+  deltaic_model_info *i = &m->info;
+  memcpy(i->architecture, s->architecture, sizeof i->architecture);
+  describe_layers(s, i->layers_text, sizeof i->layers_text);
+  i->vocabulary = (int32_t)s->V;
+  i->width = (int32_t)s->D;
+  i->layers = (int32_t)s->L;
+  i->mlp_width = (int32_t)s->F;
+  i->parameters = m->weights.parameters;
+  i->grows = model_grows(s);
+  i->bos_token = s->bos;
+  i->eos_token = s->eos;
+  for (uint32_t l = 0; l < s->L; l++) {
+    struct mixer_sizes z = {0};
+    if (!s->layers[l].mixer->sizes) continue;
+    s->layers[l].mixer->sizes(s->layers[l].spec, &z);
+    i->heads = (int32_t)z.heads;
+    i->value_heads = (int32_t)z.value_heads;
+    i->key_size = (int32_t)z.key_size;
+    i->value_size = (int32_t)z.value_size;
+    break;
+  }
+}
+
+// Everything up to, and without, taking memory on the device.
+static deltaic_status model_declare(struct deltaic_model *m, struct backend *backend, const char *path) {
+  m->backend = backend;
+  deltaic_status status = checkpoint_open(path, &m->checkpoint);
+  if (status != DELTAIC_OK) return status;
+  status = model_spec_read(path, m->checkpoint, &m->spec);
+  if (status != DELTAIC_OK) return status;
+  status = allocate_layers(m);
+  if (status != DELTAIC_OK) return status;
+  m->weights.checkpoint = m->checkpoint;
+  m->weights.backend = backend;
+  bind_outside(m);
+  bind_layers(m);
+  status = weights_status(&m->weights);
+  if (status == DELTAIC_OK) status = model_leftovers(m->checkpoint, &m->spec);
+  if (status == DELTAIC_OK) fill_info(m);
+  return status;
+}
+
+static void model_clear(struct deltaic_model *m) {
+  weights_free(&m->weights);
+  for (uint32_t i = 0; m->mixers && i < m->spec.L; i++) free(m->mixers[i]);
+  free(m->mixers);
+  free(m->blocks);
+  model_spec_free(&m->spec);
+  checkpoint_close(m->checkpoint);
+}
+
+deltaic_status deltaic_model_inspect(const deltaic_device *device, const char *path,
+                                     const deltaic_session_options *session, deltaic_model_info *info,
+                                     deltaic_memory *memory) {
+  if (!path) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_model_inspect: path is NULL");
+  struct backend *cpu = NULL;
+  deltaic_status status = DELTAIC_OK;
+  if (!device) status = backend_open_cpu(1, &cpu);
+  if (status != DELTAIC_OK) return status;
+  struct deltaic_model m = {0};
+  status = model_declare(&m, device ? device->backend : cpu, path);
+  if (status == DELTAIC_OK && memory) status = session_memory(&m, session, memory);
+  if (status == DELTAIC_OK && info) *info = m.info;
+  model_clear(&m);
+  if (cpu) cpu->ops->backend_close(cpu);
+  return status;
+}
+
+deltaic_status deltaic_model_open(deltaic_device *device, const char *path, const deltaic_model_options *options,
+                                  deltaic_model **out) {
+  if (!device || !path || !out)
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_model_open: device, path and out must not be NULL");
+  struct deltaic_model *m = calloc(1, sizeof *m);
+  if (!m) return fail_memory("a model", sizeof *m);
+  deltaic_model_options o;
+  deltaic_status status = options_read(&o, sizeof o, options, "deltaic_model_options");
+  if (status == DELTAIC_OK) status = model_declare(m, device->backend, path);
+  if (status == DELTAIC_OK) status = weights_upload(&m->weights, o.progress, o.progress_user);
+  if (status != DELTAIC_OK) {
+    deltaic_model_close(m);
+    return status;
+  }
+  if (m->spec.tied) m->head = m->embedding;
+  checkpoint_close(m->checkpoint);
+  m->checkpoint = m->weights.checkpoint = NULL;
+  *out = m;
+  return DELTAIC_OK;
+}
+
+void deltaic_model_close(deltaic_model *m) {
+  if (!m) return;
+  model_clear(m);
+  free(m);
+}
+
+void deltaic_model_get_info(const deltaic_model *m, deltaic_model_info *info) { *info = m->info; }

@@ -1,0 +1,18 @@
+// model.h: a checkpoint on a device: what it is, and its weights. Immutable once open.
+#ifndef MODEL_H
+#define MODEL_H
+#include "block.h"
+
+struct deltaic_model {
+  struct backend *backend;       // borrowed from the device; NULL while only inspecting without one
+  struct checkpoint *checkpoint; // NULL once the weights are uploaded
+  struct model_spec spec;
+  struct weights weights;
+  struct tensor embedding, norm, head; // (V, D), (1, D), (V, D); head is the embedding when tied
+  struct block_weights *blocks;        // L
+  void **mixers;                       // L: each mixer's own weights
+  deltaic_model_info info;
+};
+
+bool model_grows(const struct model_spec *spec);
+#endif

@@ -1,0 +1,8 @@
+// options.h: reads an options struct of a caller that may have been built against an older or newer header.
+#ifndef OPTIONS_H
+#define OPTIONS_H
+#include "status.h"
+
+// to: `size` bytes, zeroed and then filled with what the caller's struct has. from: NULL for defaults.
+deltaic_status options_read(void *to, size_t size, const void *from, const char *name);
+#endif

@@ -1,0 +1,218 @@
+// state: a session's contents as bytes, and back; forks.
+//
+// Little endian, as every device that we know:
+//   header, then for each layer in order its state tensors, then the marks of seen tokens, then the last logits if
+//   there are any. A cache is written as its positions from the oldest that can still be read to the newest, so that it
+//   fits a session with another context or batch. The checksum is FNV-1a over everything after the header, eight bytes
+//   at a time.
+#include "session.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct state_header {
+  char magic[8];
+  uint32_t version, has_logits;
+  uint64_t fingerprint; // of the model's tensors
+  uint64_t position;
+  uint64_t bytes, checksum; // of what follows
+};
+
+static const char state_magic[8] = "DELTAIC\x1a";
+enum { STATE_VERSION = 1 };
+
+static uint64_t checksum(const unsigned char *p, uint64_t bytes) {
+  uint64_t h = 0xcbf29ce484222325ull, word;
+  for (; bytes >= 8; bytes -= 8, p += 8) {
+    memcpy(&word, p, 8);
+    h = (h ^ word) * 0x100000001b3ull;
+    h ^= h >> 32; // a word's high bits reach the low ones
+  }
+  for (; bytes; bytes--, p++) h = (h ^ *p) * 0x100000001b3ull;
+  return h;
+}
+
+// Positions of a cache that later tokens can still read.
+static uint64_t live_positions(const struct state_entry *e, uint64_t position) {
+  return e->window && position > e->window ? e->window : position;
+}
+
+static uint64_t entry_bytes(const struct state_entry *e, uint64_t position) {
+  if (!e->position_cols) return tensor_bytes(e->tensor);
+  return live_positions(e, position) * e->position_cols * sizeof(float);
+}
+
+static uint64_t payload_bytes(const struct deltaic_session *s, uint64_t position, bool has_logits) {
+  uint64_t bytes = tensor_bytes(&s->seen) + (has_logits ? tensor_bytes(&s->last) : 0);
+  for (uint32_t i = 0; i < s->model->spec.L; i++)
+    for (int e = 0; e < s->lists[i].count; e++) bytes += entry_bytes(&s->lists[i].entries[e], position);
+  return bytes;
+}
+
+// Moves part of a tensor between the device and the payload.
+typedef deltaic_status (*transfer)(struct backend *b, const struct tensor *t, uint64_t offset, char *data,
+                                   uint64_t bytes);
+
+static deltaic_status transfer_out(struct backend *b, const struct tensor *t, uint64_t offset, char *data,
+                                   uint64_t bytes) {
+  return bytes ? b->ops->buffer_read(b, t->buffer, t->offset + offset, data, bytes) : DELTAIC_OK;
+}
+
+static deltaic_status transfer_in(struct backend *b, const struct tensor *t, uint64_t offset, char *data,
+                                  uint64_t bytes) {
+  return bytes ? b->ops->buffer_write(b, t->buffer, t->offset + offset, data, bytes) : DELTAIC_OK;
+}
+
+// A ring's live positions are at most two runs of slots.
+static deltaic_status move_cache(struct backend *b, const struct state_entry *e, uint64_t position, char *data,
+                                 transfer move) {
+  const uint64_t live = live_positions(e, position), size = e->position_cols * sizeof(float);
+  const uint64_t capacity = e->tensor->cols / e->position_cols;
+  for (uint64_t p = position - live; p < position;) {
+    uint64_t slot = p % capacity;
+    uint64_t run = position - p < capacity - slot ? position - p : capacity - slot;
+    deltaic_status status = move(b, e->tensor, slot * size, data, run * size);
+    if (status != DELTAIC_OK) return status;
+    data += run * size;
+    p += run;
+  }
+  return DELTAIC_OK;
+}
+
+static deltaic_status move_payload(struct deltaic_session *s, uint64_t position, bool has_logits, char *data,
+                                   transfer move) {
+  struct backend *b = s->model->backend;
+  deltaic_status status = DELTAIC_OK;
+  for (uint32_t i = 0; i < s->model->spec.L; i++)
+    for (int k = 0; k < s->lists[i].count && status == DELTAIC_OK; k++) {
+      const struct state_entry *e = &s->lists[i].entries[k];
+      status = e->position_cols ? move_cache(b, e, position, data, move)
+                                : move(b, e->tensor, 0, data, tensor_bytes(e->tensor));
+      data += entry_bytes(e, position);
+    }
+  if (status == DELTAIC_OK) status = move(b, &s->seen, 0, data, tensor_bytes(&s->seen));
+  data += tensor_bytes(&s->seen);
+  if (status == DELTAIC_OK && has_logits) status = move(b, &s->last, 0, data, tensor_bytes(&s->last));
+  return status;
+}
+
+deltaic_status deltaic_session_state_size(deltaic_session *s, size_t *bytes) {
+  deltaic_status status = session_check(s, "deltaic_session_state_size");
+  if (status != DELTAIC_OK) return status;
+  if (!bytes) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_state_size: bytes is NULL");
+  *bytes = sizeof(struct state_header) + payload_bytes(s, s->position, s->has_logits);
+  return DELTAIC_OK;
+}
+
+deltaic_status deltaic_session_save(deltaic_session *s, void *buffer, size_t capacity, size_t *written) {
+  size_t bytes;
+  deltaic_status status = deltaic_session_state_size(s, &bytes);
+  if (status != DELTAIC_OK) return status;
+  if (!buffer) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_save: buffer is NULL");
+  if (capacity < bytes)
+    return fail(DELTAIC_BUFFER_TOO_SMALL, "the state takes %zu bytes, but the buffer has %zu", bytes, capacity);
+  struct state_header h = {.version = STATE_VERSION,
+                           .has_logits = s->has_logits,
+                           .fingerprint = s->model->weights.fingerprint,
+                           .position = s->position,
+                           .bytes = bytes - sizeof h};
+  memcpy(h.magic, state_magic, sizeof h.magic);
+  char *payload = (char *)buffer + sizeof h;
+  status = move_payload(s, s->position, s->has_logits, payload, transfer_out);
+  if (status != DELTAIC_OK) return status;
+  h.checksum = checksum((const unsigned char *)payload, h.bytes);
+  memcpy(buffer, &h, sizeof h);
+  if (written) *written = bytes;
+  return DELTAIC_OK;
+}
+
+// Everything that can be wrong with a buffer, before anything is touched.
+static deltaic_status check_state(struct deltaic_session *s, const char *data, size_t bytes, struct state_header *h) {
+  if (bytes < sizeof *h) return fail(DELTAIC_BAD_FILE, "saved state: %zu bytes are too few", bytes);
+  memcpy(h, data, sizeof *h);
+  if (memcmp(h->magic, state_magic, sizeof h->magic)) return fail(DELTAIC_BAD_FILE, "saved state: not a saved state");
+  if (h->version != STATE_VERSION)
+    return fail(DELTAIC_UNSUPPORTED, "saved state: version %u, but this library reads %d", h->version, STATE_VERSION);
+  if (h->fingerprint != s->model->weights.fingerprint)
+    return fail(DELTAIC_BAD_FILE, "saved state: it belongs to another model");
+  if (h->has_logits > 1 || h->position > UINT32_MAX) return fail(DELTAIC_BAD_FILE, "saved state: malformed header");
+  if (model_grows(&s->model->spec) && h->position > s->shape.context)
+    return fail(DELTAIC_CONTEXT_FULL, "saved state: %llu tokens do not fit this session's context of %u",
+                (unsigned long long)h->position, s->shape.context);
+  if (h->bytes != bytes - sizeof *h || h->bytes != payload_bytes(s, h->position, h->has_logits))
+    return fail(DELTAIC_BAD_FILE, "saved state: truncated, or of another size than its header says");
+  if (h->checksum != checksum((const unsigned char *)data + sizeof *h, h->bytes))
+    return fail(DELTAIC_BAD_FILE, "saved state: the checksum does not match: the data is damaged");
+  return DELTAIC_OK;
+}
+
+deltaic_status deltaic_session_load(deltaic_session *s, const void *buffer, size_t bytes) {
+  if (!s || !buffer) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_load: session and buffer are required");
+  struct state_header h;
+  deltaic_status status = check_state(s, buffer, bytes, &h);
+  if (status != DELTAIC_OK) return status;
+  status = deltaic_session_reset(s); // parts of caches that the buffer does not hold must not be left over
+  if (status != DELTAIC_OK) return status;
+  char *payload = (char *)buffer + sizeof h; // transfer_in only reads it
+  status = move_payload(s, h.position, h.has_logits, payload, transfer_in);
+  if (status != DELTAIC_OK) {
+    s->broken = true;
+    return status;
+  }
+  s->position = h.position;
+  s->has_logits = h.has_logits;
+  session_place(s, 0);
+  return DELTAIC_OK;
+}
+
+static deltaic_status save_to_memory(struct deltaic_session *s, void **data, size_t *bytes) {
+  deltaic_status status = deltaic_session_state_size(s, bytes);
+  if (status != DELTAIC_OK) return status;
+  *data = malloc(*bytes);
+  if (!*data) return fail_memory("a saved state", *bytes);
+  status = deltaic_session_save(s, *data, *bytes, NULL);
+  if (status != DELTAIC_OK) free(*data);
+  return status;
+}
+
+deltaic_status deltaic_session_save_file(deltaic_session *s, const char *path) {
+  void *data;
+  size_t bytes;
+  if (!path) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_save_file: path is NULL");
+  deltaic_status status = save_to_memory(s, &data, &bytes);
+  if (status != DELTAIC_OK) return status;
+  status = file_replace(path, data, bytes);
+  free(data);
+  return status;
+}
+
+deltaic_status deltaic_session_load_file(deltaic_session *s, const char *path) {
+  if (!path) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_load_file: path is NULL");
+  struct file_view view;
+  deltaic_status status = file_map(path, &view);
+  if (status != DELTAIC_OK) return status;
+  status = deltaic_session_load(s, view.data ? view.data : "", view.bytes);
+  if (status != DELTAIC_OK) fail(status, "%s: %s", path, deltaic_last_error());
+  file_unmap(&view);
+  return status;
+}
+
+deltaic_status deltaic_session_fork(deltaic_session *s, deltaic_session **out) {
+  deltaic_status status = session_check(s, "deltaic_session_fork");
+  if (status != DELTAIC_OK) return status;
+  if (!out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_fork: out is NULL");
+  deltaic_session_options options = {.size = sizeof options, .context = s->shape.context, .batch = s->shape.batch};
+  deltaic_session *fork;
+  void *data;
+  size_t bytes;
+  status = save_to_memory(s, &data, &bytes);
+  if (status != DELTAIC_OK) return status;
+  status = deltaic_session_create(s->model, &options, &fork);
+  if (status == DELTAIC_OK) {
+    status = deltaic_session_load(fork, data, bytes);
+    if (status != DELTAIC_OK) deltaic_session_free(fork);
+  }
+  free(data);
+  if (status == DELTAIC_OK) *out = fork;
+  return status;
+}
