@@ -1,0 +1,213 @@
+// bench: speed of prefill and of decode, apart, and the kernels' times behind them.
+#include "bench.h"
+#include "commands.h"
+#include "common.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct usage usage = {
+    .name = "bench",
+    .arguments = "[options] [MODEL]",
+    .summary = "Measures prefill (reading a prompt) and decode (one token at a time) apart, and compares the memory "
+               "traffic with the bandwidth of a large copy on the same device.",
+    .text = "Every row warms up, then runs --repeat times, fewer once it has taken --seconds; it shows the median and "
+            "the spread. Tokens are random, decode is greedy. GB/s and GFLOP/s are what the kernels' tensors say "
+            "(each byte once a dispatch), over the wall time of the median; with --kernels, over each kernel's own "
+            "time on the device, from a run of its own.",
+    .examples = "  deltaic bench\n"
+                "  deltaic bench --device cpu --prompt-tokens 64,256 --decode 32\n"
+                "  deltaic bench --model models/novelist --kernels\n"
+                "  deltaic bench --json > after.json\n",
+    .most_arguments = 1,
+};
+
+// ---------------------------------------------------------------- one run
+
+// Any tokens do: a linear congruential generator's.
+static void fill_tokens(int32_t *tokens, size_t count, int32_t vocabulary) {
+  uint32_t state = 1;
+  for (size_t i = 0; i < count; ++i) {
+    state = state * 1664525u + 1013904223u;
+    tokens[i] = (int32_t)((state >> 8) % (uint32_t)vocabulary);
+  }
+}
+
+static deltaic_status prefill(struct bench *b, uint32_t tokens) {
+  return deltaic_session_eval(b->session, b->tokens, tokens, DELTAIC_LOGITS_NONE, NULL);
+}
+
+static deltaic_status decode(struct bench *b, uint32_t tokens) {
+  deltaic_status status = DELTAIC_OK;
+  int32_t token;
+  for (uint32_t i = 0; i < tokens && !status; ++i) status = deltaic_session_next(b->session, NULL, &token, NULL);
+  return status;
+}
+
+// From an empty text; decode continues a short one, which is not timed.
+static deltaic_status run_once(struct bench *b, const struct row *row, bool profile, double *seconds) {
+  enum { BEFORE_DECODE = 16 };
+  deltaic_status status = deltaic_session_reset(b->session);
+  if (!status && row->decode) status = prefill(b, BEFORE_DECODE);
+  if (!status && profile) status = deltaic_session_profile_begin(b->session);
+  if (status) return status;
+  double start = time_now();
+  status = row->decode ? decode(b, row->tokens) : prefill(b, row->tokens);
+  *seconds = time_now() - start;
+  return status;
+}
+
+// ---------------------------------------------------------------- one row
+
+static int by_value(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static void summarize(struct row *row, double *seconds) {
+  qsort(seconds, row->runs, sizeof *seconds, by_value);
+  row->least = seconds[0];
+  row->most = seconds[row->runs - 1];
+  row->median = 0.5 * (seconds[(row->runs - 1) / 2] + seconds[row->runs / 2]);
+}
+
+static int by_seconds(const void *a, const void *b) {
+  const deltaic_kernel_time *x = a, *y = b;
+  return (x->seconds < y->seconds) - (x->seconds > y->seconds);
+}
+
+// A run of its own: profiling slows the work.
+static deltaic_status profile_row(struct bench *b, struct row *row) {
+  double seconds;
+  deltaic_status status = run_once(b, row, true, &seconds);
+  if (!status) status = deltaic_session_profile_end(b->session, row->kernels, KERNELS, &row->kernel_count);
+  if (status) return status;
+  if (row->kernel_count > KERNELS) row->kernel_count = KERNELS;
+  qsort(row->kernels, row->kernel_count, sizeof *row->kernels, by_seconds);
+  for (size_t i = 0; i < row->kernel_count; ++i) {
+    row->bytes += row->kernels[i].bytes;
+    row->operations += row->kernels[i].operations;
+    row->kernel_seconds += row->kernels[i].seconds;
+  }
+  return DELTAIC_OK;
+}
+
+static deltaic_status measure_row(struct bench *b, struct row *row, struct progress *progress, uint32_t before,
+                                  uint32_t total) {
+  double ignored, *seconds = must_resize(NULL, b->repeat * sizeof *seconds), start;
+  deltaic_status status = run_once(b, row, false, &ignored); // warm-up
+  start = time_now();
+  for (; row->runs < b->repeat && !status; ++row->runs) {
+    if (row->runs && time_now() - start > b->row_seconds) break;
+    status = run_once(b, row, false, &seconds[row->runs]);
+    progress_show(progress, before + row->runs + 1, total);
+  }
+  if (!status) {
+    summarize(row, seconds);
+    status = profile_row(b, row);
+  }
+  free(seconds);
+  return status;
+}
+
+static int measure(struct bench *b) {
+  struct progress progress;
+  deltaic_status status = deltaic_device_copy_bandwidth(b->engine.device, &b->copy);
+  progress_begin(&progress, "measuring", NULL, false);
+  interrupt_watch(b->session);
+  for (size_t i = 0; i < b->row_count && !status; ++i)
+    status = measure_row(b, &b->rows[i], &progress, (uint32_t)i * b->repeat, (uint32_t)b->row_count * b->repeat);
+  interrupt_watch(NULL);
+  progress_clear();
+  return complain_status(status);
+}
+
+// ---------------------------------------------------------------- opening
+
+static uint32_t longest_row(const struct bench *b) {
+  uint32_t longest = 16;
+  for (size_t i = 0; i < b->row_count; ++i)
+    if (b->rows[i].tokens > longest) longest = b->rows[i].tokens;
+  return longest;
+}
+
+static int open_bench(struct bench *b, struct engine_options *options) {
+  b->model = model_path(options->model);
+  int code = engine_open(options, &b->engine);
+  if (code) return code;
+  uint32_t longest = longest_row(b);
+  options->context = longest + 16;
+  b->tokens = must_resize(NULL, longest * sizeof *b->tokens);
+  fill_tokens(b->tokens, longest, b->engine.model_info.vocabulary);
+  deltaic_session_options session = session_options(options);
+  code = complain_status(deltaic_model_inspect(b->engine.device, b->model, &session, NULL, &b->memory));
+  return code ? code : session_create(&b->engine, options, &b->session);
+}
+
+static int bench(struct bench *b, struct engine_options *options) {
+  int code = open_bench(b, options);
+  if (!code) code = measure(b);
+  if (!code && b->as_json)
+    code = bench_print_json(b);
+  else if (!code)
+    bench_print(b);
+  deltaic_session_free(b->session);
+  free(b->tokens);
+  return engine_close(&b->engine, code);
+}
+
+int command_bench(int argc, char **argv) {
+  struct engine_options engine = ENGINE_DEFAULTS;
+  struct bench b = {.repeat = 5, .row_seconds = 10};
+  struct count_list prompts = {.values = {128, 512, 2048}, .count = 3};
+  struct arguments arguments;
+  uint32_t decode_tokens = 64;
+  int code;
+  const struct option options[] = {
+      {.kind = OPTION_HEADING, .name = "measurement"},
+      {.kind = OPTION_LIST,
+       .name = "prompt-tokens",
+       .value = "LIST",
+       .target = &prompts,
+       .least = 1,
+       .most = 1u << 24,
+       .help = "lengths of the prompts to read"},
+      {.kind = OPTION_COUNT,
+       .letter = 'n',
+       .name = "decode",
+       .value = "N",
+       .target = &decode_tokens,
+       .most = 1u << 24,
+       .help = "tokens to decode; 0: no decode row"},
+      {.kind = OPTION_COUNT,
+       .letter = 'r',
+       .name = "repeat",
+       .value = "N",
+       .target = &b.repeat,
+       .least = 1,
+       .most = 1000,
+       .help = "runs of each row, after a warm-up"},
+      {.kind = OPTION_NUMBER,
+       .name = "seconds",
+       .value = "X",
+       .target = &b.row_seconds,
+       .most = 1e6,
+       .help = "start no more runs of a row after this long"},
+      {.kind = OPTION_FLAG,
+       .letter = 'k',
+       .name = "kernels",
+       .target = &b.kernels,
+       .help = "a table of kernels for each row"},
+      {.kind = OPTION_FLAG, .name = "json", .target = &b.as_json, .help = "print one JSON object, kernels included"},
+      ENGINE_OPTIONS(&engine),
+      {.kind = OPTION_END},
+  };
+  if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;
+  if (arguments.count && engine.model)
+    return complain(EXIT_USAGE, "two checkpoints, \"%s\" and \"%s\": one at a time", engine.model, arguments.items[0]);
+  if (arguments.count) engine.model = arguments.items[0];
+  for (size_t i = 0; i < prompts.count; ++i) b.rows[b.row_count++].tokens = prompts.values[i];
+  if (decode_tokens) b.rows[b.row_count++] = (struct row){.decode = true, .tokens = decode_tokens};
+  return bench(&b, &engine);
+}

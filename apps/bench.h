@@ -1,0 +1,35 @@
+// bench.h: what bench measures, and how it is printed.
+#ifndef BENCH_H
+#define BENCH_H
+#include "engine.h"
+
+enum { KERNELS = 64, ROWS = LIST_CAPACITY + 1 };
+
+struct row {
+  bool decode;     // else prefill
+  uint32_t tokens; // of one run
+  uint32_t runs;
+  double median, least, most; // seconds of a run
+  uint64_t bytes, operations; // of a run: its kernels' sums
+  double kernel_seconds;      // of the profiled run
+  deltaic_kernel_time kernels[KERNELS];
+  size_t kernel_count;
+};
+
+struct bench {
+  const char *model;
+  struct engine engine;
+  deltaic_memory memory;
+  deltaic_session *session;
+  int32_t *tokens;
+  double copy; // bytes read and written per second by a large copy
+  uint32_t repeat;
+  float row_seconds;
+  bool kernels, as_json;
+  struct row rows[ROWS];
+  size_t row_count;
+};
+
+void bench_print(const struct bench *bench);
+int bench_print_json(const struct bench *bench); // an exit code
+#endif

@@ -1,0 +1,10 @@
+// commands.h: one function per command; argv begins after the command's name, the result is an exit code.
+#ifndef COMMANDS_H
+#define COMMANDS_H
+
+int command_generate(int argc, char **argv);
+int command_perplexity(int argc, char **argv);
+int command_info(int argc, char **argv);
+int command_devices(int argc, char **argv);
+int command_bench(int argc, char **argv);
+#endif

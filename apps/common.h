@@ -1,0 +1,51 @@
+// common.h: what the commands share: exit codes, messages, files, progress, Ctrl-C.
+#ifndef COMMON_H
+#define COMMON_H
+#include "deltaic.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// X(name, value, text): the program's exit codes; `deltaic help exit-codes` prints them.
+#define EXIT_MAP(X)                                                                                                    \
+  X(OK, 0, "success")                                                                                                  \
+  X(FAILED, 1, "the work failed: a missing or malformed file, memory, a full context, output that cannot be written")  \
+  X(USAGE, 2, "the command line is wrong; nothing was done")                                                           \
+  X(DEVICE, 3, "there is no such device, it cannot be used, or it was lost")                                           \
+  X(INTERRUPTED, 130, "stopped by Ctrl-C (SIGINT); what was done until then has been written")
+enum exit_code {
+#define EXIT_ENUM(name, value, text) EXIT_##name = value,
+  EXIT_MAP(EXIT_ENUM)
+#undef EXIT_ENUM
+};
+
+// One line on standard error, "deltaic generate: ...". complain returns `code`; complain_status prints the library's
+// sentence and returns the status's exit code; complain_output is for standard output that failed (errno).
+void complain_as(const char *command);
+__attribute__((format(printf, 2, 3))) int complain(int code, const char *format, ...);
+int complain_status(deltaic_status status);
+int complain_output(void);
+
+// Memory of a command line's size: the program ends when there is none.
+void *must_resize(void *memory, size_t bytes);
+// A whole file, "-" is standard input; NULL after a complaint. The bytes are followed by a NUL.
+char *file_read(const char *path, size_t *bytes);
+
+double time_now(void); // seconds of a clock that never jumps
+
+// A line on standard error while long work goes on: only on a terminal, only after a moment.
+struct progress {
+  const char *label, *unit; // "loading", "B"; unit NULL: no rate
+  bool quiet;
+  double start, shown;
+};
+void progress_begin(struct progress *progress, const char *label, const char *unit, bool quiet);
+void progress_show(struct progress *progress, uint64_t done, uint64_t total);
+void progress_clear(void); // wipes the line, if there is one
+
+// Ctrl-C. The first one is remembered and cancels the watched session; the second one kills.
+void interrupt_catch(void);
+bool interrupted(void);
+void interrupt_watch(deltaic_session *session); // NULL: none
+#endif

@@ -1,0 +1,192 @@
+// engine: the context, device, model and session that a command's options ask for.
+#include "engine.h"
+#include "common.h" // complain, progress, Ctrl-C
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char default_model[] = "models/novelist";
+
+const char *model_path(const char *option) {
+  if (option) return option;
+  FILE *config = fopen("models/novelist/config.json", "rb");
+  if (config) {
+    fclose(config);
+    return default_model;
+  }
+  complain(EXIT_USAGE, "no checkpoint: name its folder with --model (the default, %s, is not here)", default_model);
+  return NULL;
+}
+
+// ---------------------------------------------------------------- context
+
+static void log_line(void *user, deltaic_log_level level, const char *line) {
+  const struct engine_options *options = user;
+  if (level == DELTAIC_LOG_INFO && !options->verbose) return;
+  progress_clear();
+  fprintf(stderr, "deltaic: %s%s\n", level == DELTAIC_LOG_WARNING ? "warning: " : "", line);
+}
+
+int context_open(const struct engine_options *options, deltaic_context **out) {
+  deltaic_context_options o = DELTAIC_INIT(deltaic_context_options);
+  o.log = log_line;
+  o.log_user = (void *)options;
+  o.validate = options->validate;
+  o.cache_dir = options->cache_dir;
+  return complain_status(deltaic_context_create(&o, out));
+}
+
+// ---------------------------------------------------------------- devices
+
+const char *device_kind_text(deltaic_device_kind kind) {
+  switch (kind) {
+  case DELTAIC_DEVICE_DISCRETE: return "discrete GPU";
+  case DELTAIC_DEVICE_INTEGRATED: return "integrated GPU";
+  case DELTAIC_DEVICE_VIRTUAL: return "virtual GPU";
+  case DELTAIC_DEVICE_SOFTWARE: return "software";
+  case DELTAIC_DEVICE_CPU: return "CPU";
+  }
+  return "unknown";
+}
+
+static bool contains(const char *text, const char *part) {
+  size_t length = strlen(part);
+  for (; *text; ++text) {
+    size_t i = 0;
+    while (i < length && tolower((unsigned char)text[i]) == tolower((unsigned char)part[i])) ++i;
+    if (i == length) return true;
+  }
+  return false;
+}
+
+// The first, that is the best, device whose name, driver or kind contains `part`.
+static bool find_part(const deltaic_device_info *infos, size_t count, const char *part, int32_t *index) {
+  if (!strcmp(part, "lavapipe")) part = "llvmpipe"; // the name it gives itself
+  for (size_t i = 0; i < count; ++i) {
+    const deltaic_device_info *d = &infos[i];
+    if (!contains(d->name, part) && !contains(d->driver, part) && !contains(device_kind_text(d->kind), part)) continue;
+    *index = d->index;
+    return true;
+  }
+  return false;
+}
+
+static bool find_number(const deltaic_device_info *infos, size_t count, const char *digits, int32_t *index) {
+  char *end;
+  long number = strtol(digits, &end, 10);
+  for (size_t i = 0; i < count && !*end; ++i)
+    if (infos[i].index == number) {
+      *index = infos[i].index;
+      return true;
+    }
+  return false;
+}
+
+static int device_index(deltaic_context *context, const char *which, int32_t *index) {
+  enum { MOST = 64 };
+  deltaic_device_info infos[MOST];
+  size_t count;
+  *index = DELTAIC_DEVICE_BEST;
+  if (!strcmp(which, "best")) return EXIT_OK;
+  *index = DELTAIC_DEVICE_INDEX_CPU;
+  if (!strcmp(which, "cpu")) return EXIT_OK;
+  deltaic_status status = deltaic_devices(context, infos, MOST, &count);
+  if (status) return complain_status(status);
+  if (count > MOST) count = MOST;
+  bool number = which[strspn(which, "0123456789")] == 0;
+  if (*which && (number ? find_number : find_part)(infos, count, which, index)) return EXIT_OK;
+  return complain(EXIT_DEVICE, "there is no device \"%s\"; 'deltaic devices' lists them", which);
+}
+
+int device_open(const struct engine_options *options, struct engine *engine) {
+  deltaic_device_options o = DELTAIC_INIT(deltaic_device_options);
+  o.threads = options->threads;
+  int code = device_index(engine->context, options->device, &o.index);
+  if (code) return code;
+  code = complain_status(deltaic_device_open(engine->context, &o, &engine->device));
+  if (!code) deltaic_device_get_info(engine->device, &engine->device_info);
+  return code;
+}
+
+const char *engine_device_text(const struct engine *engine) {
+  static char text[520];
+  const deltaic_device_info *d = &engine->device_info;
+  snprintf(text, sizeof text, *d->driver ? "%s, %s" : "%s", d->name, d->driver);
+  return text;
+}
+
+// ---------------------------------------------------------------- model
+
+static bool show_upload(void *user, uint64_t done, uint64_t total) {
+  progress_show(user, done, total);
+  return !interrupted();
+}
+
+deltaic_session_options session_options(const struct engine_options *options) {
+  deltaic_session_options out = DELTAIC_INIT(deltaic_session_options);
+  out.context = options->context;
+  out.batch = options->batch;
+  return out;
+}
+
+static int model_open(const struct engine_options *options, const char *path, struct engine *engine) {
+  struct progress progress;
+  deltaic_model_options o = DELTAIC_INIT(deltaic_model_options);
+  progress_begin(&progress, "loading", "B", options->quiet);
+  o.progress = show_upload;
+  o.progress_user = &progress;
+  deltaic_status status = deltaic_model_open(engine->device, path, &o, &engine->model);
+  progress_clear();
+  if (!status) deltaic_model_get_info(engine->model, &engine->model_info);
+  return complain_status(status);
+}
+
+int engine_open(const struct engine_options *options, struct engine *engine) {
+  const char *path = model_path(options->model);
+  *engine = (struct engine){0};
+  if (!path) return EXIT_USAGE;
+  interrupt_catch();
+  int code = complain_status(deltaic_model_inspect(NULL, path, NULL, NULL, NULL)); // before a device is woken
+  if (!code) code = context_open(options, &engine->context);
+  if (!code) code = device_open(options, engine);
+  if (!code) code = model_open(options, path, engine);
+  return code;
+}
+
+int engine_close(struct engine *engine, int code) {
+  uint64_t errors = engine->context ? deltaic_context_validation_errors(engine->context) : 0;
+  interrupt_watch(NULL);
+  deltaic_model_close(engine->model);
+  deltaic_device_close(engine->device);
+  deltaic_context_free(engine->context);
+  *engine = (struct engine){0};
+  if (code || !errors) return code;
+  return complain(EXIT_FAILED, "the validation layer reported %llu errors", (unsigned long long)errors);
+}
+
+int session_create(const struct engine *engine, const struct engine_options *options, deltaic_session **out) {
+  deltaic_session_options o = session_options(options);
+  return complain_status(deltaic_session_create(engine->model, &o, out));
+}
+
+// ---------------------------------------------------------------- tokenizer
+
+int tokenizer_open(const char *model, deltaic_tokenizer **out) {
+  return complain_status(deltaic_tokenizer_open(model, out));
+}
+
+int text_encode(const deltaic_tokenizer *tokenizer, const char *text, size_t bytes, bool special, int32_t **ids,
+                size_t *count) {
+  size_t needed = 0;
+  deltaic_status status = deltaic_tokenizer_encode(tokenizer, text, bytes, special, NULL, 0, &needed);
+  if (status) return complain_status(status);
+  int32_t *out = must_resize(NULL, needed * sizeof *out);
+  status = deltaic_tokenizer_encode(tokenizer, text, bytes, special, out, needed, count);
+  if (status)
+    free(out);
+  else
+    *ids = out;
+  return complain_status(status);
+}

@@ -1,0 +1,84 @@
+// engine.h: from a command's options to a model on a device.
+#ifndef ENGINE_H
+#define ENGINE_H
+#include "deltaic.h"
+#include "options.h" // the kinds in ENGINE_OPTIONS
+
+// Options that every command with a model has; put ENGINE_OPTIONS(e) into its table.
+struct engine_options {
+  const char *model, *device, *cache_dir;
+  uint32_t threads, context, batch;
+  bool quiet, verbose, validate;
+};
+#define ENGINE_DEFAULTS                                                                                                \
+  { .device = "best" }
+#define ENGINE_OPTIONS(e)                                                                                              \
+  {.kind = OPTION_HEADING, .name = "model and device"},                                                                \
+      {.kind = OPTION_TEXT,                                                                                            \
+       .letter = 'm',                                                                                                  \
+       .name = "model",                                                                                                \
+       .value = "DIR",                                                                                                 \
+       .target = &(e)->model,                                                                                          \
+       .help = "folder with config.json, model.safetensors and tokenizer.json; without it, models/novelist below the " \
+               "current folder"},                                                                                      \
+      {.kind = OPTION_TEXT,                                                                                            \
+       .letter = 'd',                                                                                                  \
+       .name = "device",                                                                                               \
+       .value = "WHICH",                                                                                               \
+       .target = &(e)->device,                                                                                         \
+       .help = "best, cpu, a number or a part of a name from 'deltaic devices'"},                                      \
+      {.kind = OPTION_COUNT,                                                                                           \
+       .letter = 't',                                                                                                  \
+       .name = "threads",                                                                                              \
+       .value = "N",                                                                                                   \
+       .target = &(e)->threads,                                                                                        \
+       .most = 1024,                                                                                                   \
+       .help = "threads of the CPU; 0: all cores"},                                                                    \
+      {.kind = OPTION_COUNT,                                                                                           \
+       .name = "batch",                                                                                                \
+       .value = "N",                                                                                                   \
+       .target = &(e)->batch,                                                                                          \
+       .most = 65536,                                                                                                  \
+       .help = "tokens computed at once in prefill; 0: 512"},                                                          \
+      {.kind = OPTION_TEXT,                                                                                            \
+       .name = "cache-dir",                                                                                            \
+       .value = "DIR",                                                                                                 \
+       .target = &(e)->cache_dir,                                                                                      \
+       .help = "folder for compiled pipelines; \"\": none; without it, deltaic below $XDG_CACHE_HOME or ~/.cache"},    \
+      {.kind = OPTION_FLAG,                                                                                            \
+       .name = "validate",                                                                                             \
+       .target = &(e)->validate,                                                                                       \
+       .help = "run under the Vulkan validation layer, where installed; its errors make the exit code 1"},             \
+  {                                                                                                                    \
+    .kind = OPTION_FLAG, .letter = 'v', .name = "verbose", .target = &(e)->verbose,                                    \
+    .help = "log what the library does"                                                                                \
+  }
+
+struct engine {
+  deltaic_context *context;
+  deltaic_device *device;
+  deltaic_model *model;
+  deltaic_device_info device_info;
+  deltaic_model_info model_info;
+};
+
+// Each returns an exit code, after a complaint where it is not EXIT_OK. close accepts a half-open engine, and turns
+// EXIT_OK into EXIT_FAILED when the validation layer found errors.
+int context_open(const struct engine_options *options, deltaic_context **out);
+int engine_open(const struct engine_options *options, struct engine *out);
+int engine_close(struct engine *engine, int code);
+// Only the device of an engine whose context is open.
+int device_open(const struct engine_options *options, struct engine *engine);
+deltaic_session_options session_options(const struct engine_options *options);
+int session_create(const struct engine *engine, const struct engine_options *options, deltaic_session **out);
+int tokenizer_open(const char *model, deltaic_tokenizer **out);
+// Ids to free(); a NUL in the text is a character like others.
+int text_encode(const deltaic_tokenizer *tokenizer, const char *text, size_t bytes, bool special, int32_t **ids,
+                size_t *count);
+
+// The folder to use: the option's, else the default one; NULL after a complaint.
+const char *model_path(const char *option);
+const char *device_kind_text(deltaic_device_kind kind);
+// "CPU (2 threads)", or "llvmpipe (LLVM 15.0.6, 256 bits), llvmpipe Mesa 22.3.6"
+const char *engine_device_text(const struct engine *engine);
+#endif

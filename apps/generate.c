@@ -1,0 +1,464 @@
+// generate: continues a text. The text goes to standard output as it is decoded, everything else to standard error.
+#define _POSIX_C_SOURCE 200809L // clock_gettime, getpid
+#include "commands.h"
+#include "common.h"
+#include "engine.h"
+#include "format.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char default_prompt[] = "The carriage drew up before the old house at dusk, and Mr. Hartley, who had not "
+                                     "spoken since they left the village,";
+
+static const struct usage usage = {
+    .name = "generate",
+    .arguments = "[options] [MODEL] [-]",
+    .summary = "Continues a text with a language model, streamed as it is decoded.",
+    .text =
+        "The text goes to standard output; device, seed and speed go to standard error. The prompt is --prompt, --file "
+        "or, with a lone \"-\", standard input (one newline at its end is dropped); without any, a sentence in the "
+        "manner of a 19th-century novel. Ctrl-C ends the text in good order, with exit code 130.\n\n"
+        "The same seed, prompt, options and device give the same text.",
+    .examples = "  deltaic generate --prompt \"It was a bright cold day\" -n 200 --seed 7\n"
+                "  deltaic generate --model models/novelist --greedy -n 40\n"
+                "  fortune | deltaic generate - --quiet --no-echo > story.txt\n"
+                "  deltaic generate --file chapter1.txt --state-out chapter1.state -n 0\n"
+                "  deltaic generate --state-in chapter1.state -n 300         read once, continue often\n"
+                "  deltaic generate --json -n 50 | jq -r .text\n",
+    .most_arguments = 2,
+};
+
+struct request {
+  struct engine_options engine;
+  const char *prompt, *file, *state_in, *state_out;
+  uint32_t tokens;
+  deltaic_sampling sampling;
+  bool greedy, seed_given, no_echo, no_bos, ignore_eos, as_json;
+};
+
+struct bytes {
+  char *data;
+  size_t size, capacity;
+};
+
+struct run {
+  const struct request *request;
+  struct engine engine;
+  deltaic_tokenizer *tokenizer;
+  deltaic_decoder *decoder;
+  deltaic_session *session;
+  deltaic_sampling sampling;
+  struct bytes prompt;
+  int32_t *ids; // of the prompt
+  size_t id_count;
+  struct bytes text; // made so far, for --json
+  int32_t *made;     // tokens drawn
+  uint32_t made_count;
+  const char *end; // why the text ends: "tokens", "eos", "interrupt"
+  char last;       // byte on standard output
+  double prefill_seconds, decode_seconds;
+};
+
+// ---------------------------------------------------------------- the prompt
+
+static void bytes_append(struct bytes *bytes, const char *data, size_t size) {
+  if (bytes->size + size > bytes->capacity) {
+    bytes->capacity = 2 * (bytes->size + size);
+    bytes->data = must_resize(bytes->data, bytes->capacity);
+  }
+  if (size) memcpy(bytes->data + bytes->size, data, size);
+  bytes->size += size;
+}
+
+static int read_prompt(struct run *run) {
+  const struct request *r = run->request;
+  if (r->file) {
+    run->prompt.data = file_read(r->file, &run->prompt.size);
+    if (!run->prompt.data) return EXIT_FAILED;
+    if (run->prompt.size && run->prompt.data[run->prompt.size - 1] == '\n') --run->prompt.size;
+    return EXIT_OK;
+  }
+  const char *text = r->prompt ? r->prompt : r->state_in ? "" : default_prompt;
+  bytes_append(&run->prompt, text, strlen(text));
+  return EXIT_OK;
+}
+
+// A restored text already has its beginning: no <s> then.
+static int encode_prompt(struct run *run) {
+  bool begins = !run->request->state_in && !run->request->no_bos;
+  deltaic_model_info model;
+  const char *text = run->prompt.size ? run->prompt.data : "";
+  int code = text_encode(run->tokenizer, text, run->prompt.size, begins, &run->ids, &run->id_count);
+  if (code || run->id_count || run->request->state_in) return code;
+  code = complain_status(deltaic_model_inspect(NULL, model_path(run->request->engine.model), NULL, &model, NULL));
+  if (code) return code;
+  if (!begins || model.bos_token < 0)
+    return complain(EXIT_FAILED, "the prompt is empty and the text has no token to begin with");
+  run->ids = must_resize(run->ids, sizeof *run->ids);
+  run->ids[run->id_count++] = model.bos_token;
+  return EXIT_OK;
+}
+
+// The decoder must know what came before the new text: some tokenizers write a word's space only inside a text.
+static int prime_decoder(struct run *run) {
+  const char *text;
+  size_t bytes, count = run->id_count;
+  int32_t *before = NULL;
+  deltaic_status status = DELTAIC_OK;
+  int code = complain_status(deltaic_decoder_create(run->tokenizer, true, &run->decoder));
+  if (!code && run->request->state_in) code = text_encode(run->tokenizer, "a", 1, false, &before, &count);
+  const int32_t *ids = before ? before : run->ids;
+  for (size_t i = 0; i < count && !code && !status; ++i)
+    status = deltaic_decoder_push(run->decoder, ids[i], &text, &bytes);
+  free(before);
+  return code ? code : complain_status(status);
+}
+
+// ---------------------------------------------------------------- opening
+
+// splitmix64 of time and process, short enough to type.
+static uint64_t random_seed(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  uint64_t z = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec + ((uint64_t)getpid() << 40);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return (z ^ (z >> 31)) % 1000000000u;
+}
+
+static void set_sampling(struct run *run) {
+  const struct request *r = run->request;
+  run->sampling = r->sampling;
+  run->sampling.size = sizeof run->sampling;
+  if (r->greedy)
+    run->sampling = DELTAIC_INIT(deltaic_sampling);
+  else if (!r->seed_given)
+    run->sampling.seed = random_seed();
+}
+
+// Says once what is about to happen, for which text and where.
+static void announce(const struct run *run) {
+  const deltaic_model_info *m = &run->engine.model_info;
+  const deltaic_sampling *s = &run->sampling;
+  const char *model = run->request->engine.model;
+  if (run->request->engine.quiet) return;
+  fprintf(stderr, "model   %s%s: %s, %s parameters\n", model_path(model), model ? "" : " (the default)",
+          m->architecture, text_short((double)m->parameters).text);
+  fprintf(stderr, "device  %s\n", engine_device_text(&run->engine));
+  fprintf(stderr, "text    ");
+  if (s->temperature > 0)
+    fprintf(stderr, "seed %llu, temperature %g", (unsigned long long)s->seed, s->temperature);
+  else
+    fprintf(stderr, "the likeliest token each time");
+  if (s->temperature > 0 && s->top_k) fprintf(stderr, ", top-k %u", s->top_k);
+  if (s->temperature > 0 && s->top_p > 0 && s->top_p < 1) fprintf(stderr, ", top-p %g", s->top_p);
+  if (s->temperature > 0 && s->min_p > 0) fprintf(stderr, ", min-p %g", s->min_p);
+  if (s->repetition_penalty > 0 && s->repetition_penalty != 1)
+    fprintf(stderr, ", repetition penalty %g", s->repetition_penalty);
+  fprintf(stderr, "\n\n");
+}
+
+// Without --context, a model whose state grows gets room for this text.
+static struct engine_options with_context(const struct run *run) {
+  struct engine_options options = run->request->engine;
+  uint64_t needed = (uint64_t)run->id_count + run->request->tokens + (run->request->state_in ? 4096 : 0);
+  if (!options.context && run->engine.model_info.grows && needed > 4096)
+    options.context = needed < UINT32_MAX ? (uint32_t)needed : UINT32_MAX;
+  return options;
+}
+
+static int open_run(struct run *run) {
+  const struct request *r = run->request;
+  const char *path = model_path(r->engine.model);
+  if (!path) return EXIT_USAGE;
+  int code = read_prompt(run);
+  if (!code) code = tokenizer_open(path, &run->tokenizer);
+  if (!code) code = encode_prompt(run);
+  if (!code) code = prime_decoder(run);
+  if (!code) code = engine_open(&r->engine, &run->engine);
+  if (code) return code;
+  struct engine_options options = with_context(run);
+  code = session_create(&run->engine, &options, &run->session);
+  if (!code && r->state_in) code = complain_status(deltaic_session_load_file(run->session, r->state_in));
+  run->made = must_resize(NULL, r->tokens * sizeof *run->made);
+  return code;
+}
+
+static int close_run(struct run *run, int code) {
+  interrupt_watch(NULL);
+  deltaic_session_free(run->session);
+  deltaic_decoder_free(run->decoder);
+  deltaic_tokenizer_close(run->tokenizer);
+  free(run->prompt.data);
+  free(run->text.data);
+  free(run->ids);
+  free(run->made);
+  return engine_close(&run->engine, code);
+}
+
+// ---------------------------------------------------------------- text out
+
+static int write_text(struct run *run, const char *text, size_t bytes) {
+  if (!bytes) return EXIT_OK;
+  if (run->request->as_json) {
+    bytes_append(&run->text, text, bytes);
+    return EXIT_OK;
+  }
+  run->last = text[bytes - 1];
+  if (fwrite(text, 1, bytes, stdout) == bytes && !fflush(stdout)) return EXIT_OK;
+  return complain_output();
+}
+
+static int write_token(struct run *run, int32_t token) {
+  const char *text;
+  size_t bytes;
+  deltaic_status status = deltaic_decoder_push(run->decoder, token, &text, &bytes);
+  return status ? complain_status(status) : write_text(run, text, bytes);
+}
+
+static int finish_text(struct run *run) {
+  const char *text;
+  size_t bytes;
+  deltaic_status status = deltaic_decoder_finish(run->decoder, &text, &bytes);
+  int code = status ? complain_status(status) : write_text(run, text, bytes);
+  if (!code && !run->request->as_json && run->last && run->last != '\n') code = write_text(run, "\n", 1);
+  return code;
+}
+
+// ---------------------------------------------------------------- the work
+
+// In pieces of one batch: the same work as one call, with progress between.
+static int prefill(struct run *run) {
+  struct progress progress;
+  size_t piece = run->request->engine.batch ? run->request->engine.batch : 512;
+  deltaic_status status = DELTAIC_OK;
+  double start = time_now();
+  progress_begin(&progress, "reading the prompt", "tokens", run->request->engine.quiet);
+  interrupt_watch(run->session);
+  for (size_t at = 0; at < run->id_count && !status && !interrupted(); at += piece) {
+    size_t n = run->id_count - at < piece ? run->id_count - at : piece;
+    status = deltaic_session_eval(run->session, run->ids + at, n, DELTAIC_LOGITS_NONE, NULL);
+    progress_show(&progress, at + n, run->id_count);
+  }
+  interrupt_watch(NULL); // from here Ctrl-C is seen between tokens, and leaves a state that can be saved
+  progress_clear();
+  run->prefill_seconds = time_now() - start;
+  return status ? complain_status(status) : interrupted() ? EXIT_INTERRUPTED : EXIT_OK;
+}
+
+static int decode(struct run *run) {
+  int32_t eos = run->request->ignore_eos ? -1 : run->engine.model_info.eos_token, token = -1;
+  int code = EXIT_OK;
+  run->end = "tokens";
+  while (!code && run->made_count < run->request->tokens) {
+    if (interrupted()) {
+      run->end = "interrupt";
+      return EXIT_INTERRUPTED;
+    }
+    double start = time_now();
+    deltaic_status status = deltaic_session_next(run->session, &run->sampling, &token, NULL);
+    run->decode_seconds += time_now() - start;
+    if (status) return complain_status(status);
+    run->made[run->made_count++] = token;
+    if (eos >= 0 && token == eos) {
+      run->end = "eos";
+      return EXIT_OK;
+    }
+    code = write_token(run, token);
+  }
+  return code;
+}
+
+static int save_state(struct run *run) {
+  if (!run->request->state_out) return EXIT_OK;
+  return complain_status(deltaic_session_save_file(run->session, run->request->state_out));
+}
+
+// ---------------------------------------------------------------- reports
+
+static double rate(double count, double seconds) { return seconds > 0 ? count / seconds : 0; }
+
+static void report(const struct run *run) {
+  if (run->request->engine.quiet) return;
+  fprintf(stderr, "\n");
+  if (run->id_count)
+    fprintf(stderr, "prefill %s tokens in %s: %s tokens/s\n", text_count(run->id_count).text,
+            text_seconds(run->prefill_seconds).text, text_rate(rate((double)run->id_count, run->prefill_seconds)).text);
+  if (run->made_count)
+    fprintf(stderr, "decode  %s tokens in %s: %s tokens/s\n", text_count(run->made_count).text,
+            text_seconds(run->decode_seconds).text, text_rate(rate(run->made_count, run->decode_seconds)).text);
+  if (run->end && !strcmp(run->end, "eos"))
+    fprintf(stderr, "ended   by the model, before %u tokens\n", run->request->tokens);
+  if (run->end && !strcmp(run->end, "interrupt")) fprintf(stderr, "ended   by Ctrl-C\n");
+  if (run->request->state_out) fprintf(stderr, "state   in %s\n", run->request->state_out);
+}
+
+static json_t *phase_json(size_t tokens, double seconds) {
+  return json_pack("{s:I, s:o, s:o}", "tokens", (json_int_t)tokens, "seconds", json_number(seconds),
+                   "tokens_per_second", json_number(rate((double)tokens, seconds)));
+}
+
+static int report_json(const struct run *run) {
+  json_t *ids = json_array();
+  for (uint32_t i = 0; i < run->made_count; ++i) json_array_append_new(ids, json_integer(run->made[i]));
+  json_t *prompt = json_stringn(run->prompt.data ? run->prompt.data : "", run->prompt.size);
+  json_t *text = json_stringn(run->text.data ? run->text.data : "", run->text.size);
+  return json_finish(json_pack(
+      "{s:o, s:o, s:o, s:I, s:s, s:o, s:o, s:o, s:o, s:I}", "prompt", prompt, "text", text, "tokens", ids, "seed",
+      (json_int_t)run->sampling.seed, "end", run->end, "model", json_text(model_path(run->request->engine.model)),
+      "device", json_text(engine_device_text(&run->engine)), "prefill", phase_json(run->id_count, run->prefill_seconds),
+      "decode", phase_json(run->made_count, run->decode_seconds), "position",
+      (json_int_t)deltaic_session_position(run->session)));
+}
+
+static int generate(const struct request *request) {
+  struct run run = {.request = request};
+  int code = open_run(&run);
+  if (code) return close_run(&run, code);
+  set_sampling(&run);
+  announce(&run);
+  code = prefill(&run);
+  if (code) return close_run(&run, code);
+  if (!request->no_echo && !request->as_json) code = write_text(&run, run.prompt.data, run.prompt.size);
+  if (!code) code = decode(&run);
+  if (code && code != EXIT_INTERRUPTED) return close_run(&run, code);
+  int written = finish_text(&run);
+  if (!written) written = save_state(&run);
+  if (!written && request->as_json) written = report_json(&run);
+  if (!written) report(&run);
+  return close_run(&run, written ? written : code);
+}
+
+// ---------------------------------------------------------------- options
+
+// MODEL and "-", in any order.
+static int take_arguments(struct request *r, const struct arguments *arguments) {
+  for (size_t i = 0; i < arguments->count; ++i) {
+    const char *text = arguments->items[i];
+    if (!strcmp(text, "-")) {
+      if (r->file) return complain(EXIT_USAGE, "the prompt is asked for twice: --file and -");
+      r->file = text;
+    } else if (r->engine.model) {
+      return complain(EXIT_USAGE, "unexpected argument \"%s\"; a text to continue goes after --prompt", text);
+    } else {
+      r->engine.model = text;
+    }
+  }
+  if (r->prompt && r->file) return complain(EXIT_USAGE, "the prompt is asked for twice: --prompt and a file");
+  return EXIT_OK;
+}
+
+int command_generate(int argc, char **argv) {
+  struct request r = {.engine = ENGINE_DEFAULTS, .tokens = 120};
+  struct arguments arguments;
+  int code;
+  r.sampling = (deltaic_sampling){.temperature = 0.8f, .top_p = 0.95f, .repetition_penalty = 1.1f};
+  const struct option options[] = {
+      {.kind = OPTION_HEADING, .name = "the text"},
+      {.kind = OPTION_TEXT,
+       .letter = 'p',
+       .name = "prompt",
+       .value = "TEXT",
+       .target = &r.prompt,
+       .help = "the text to continue"},
+      {.kind = OPTION_TEXT,
+       .letter = 'f',
+       .name = "file",
+       .value = "PATH",
+       .target = &r.file,
+       .help = "the same from a file; - is standard input"},
+      {.kind = OPTION_COUNT,
+       .letter = 'n',
+       .name = "tokens",
+       .value = "N",
+       .target = &r.tokens,
+       .most = 1u << 24,
+       .help = "the most tokens to add"},
+      {.kind = OPTION_FLAG,
+       .name = "ignore-eos",
+       .target = &r.ignore_eos,
+       .help = "go on when the model ends the text"},
+      {.kind = OPTION_FLAG,
+       .name = "no-bos",
+       .target = &r.no_bos,
+       .help = "do not begin with the tokenizer's begin token"},
+      {.kind = OPTION_FLAG, .name = "no-echo", .target = &r.no_echo, .help = "write the new text only"},
+      {.kind = OPTION_FLAG,
+       .letter = 'q',
+       .name = "quiet",
+       .target = &r.engine.quiet,
+       .help = "nothing on standard error but failures"},
+      {.kind = OPTION_FLAG,
+       .name = "json",
+       .target = &r.as_json,
+       .help = "one JSON object with text, tokens, seed and speed on standard output, instead of the stream"},
+      {.kind = OPTION_HEADING, .name = "choice of tokens"},
+      {.kind = OPTION_COUNT64,
+       .letter = 's',
+       .name = "seed",
+       .value = "N",
+       .target = &r.sampling.seed,
+       .given = &r.seed_given,
+       .help = "of the random choice; without it, a new one, which is printed"},
+      {.kind = OPTION_FLAG,
+       .letter = 'g',
+       .name = "greedy",
+       .target = &r.greedy,
+       .help = "always the likeliest token; no temperature, no penalty"},
+      {.kind = OPTION_NUMBER,
+       .name = "temperature",
+       .value = "X",
+       .target = &r.sampling.temperature,
+       .most = 100,
+       .help = "low: predictable; high: adventurous; 0: the likeliest token"},
+      {.kind = OPTION_COUNT,
+       .name = "top-k",
+       .value = "N",
+       .target = &r.sampling.top_k,
+       .help = "only the N likeliest; 0: all"},
+      {.kind = OPTION_NUMBER,
+       .name = "top-p",
+       .value = "X",
+       .target = &r.sampling.top_p,
+       .most = 1,
+       .help = "only the likeliest that make up this probability; 1: all"},
+      {.kind = OPTION_NUMBER,
+       .name = "min-p",
+       .value = "X",
+       .target = &r.sampling.min_p,
+       .most = 1,
+       .help = "only those at least this likely, relative to the likeliest; 0: all"},
+      {.kind = OPTION_NUMBER,
+       .name = "repetition-penalty",
+       .value = "X",
+       .target = &r.sampling.repetition_penalty,
+       .most = 100,
+       .help = "makes tokens that are in the text already less likely; 1: off"},
+      {.kind = OPTION_HEADING, .name = "saved states"},
+      {.kind = OPTION_TEXT,
+       .name = "state-in",
+       .value = "FILE",
+       .target = &r.state_in,
+       .help = "go on from a saved state; a prompt is added to its text"},
+      {.kind = OPTION_TEXT,
+       .name = "state-out",
+       .value = "FILE",
+       .target = &r.state_out,
+       .help = "save the state at the end"},
+      ENGINE_OPTIONS(&r.engine),
+      {.kind = OPTION_COUNT,
+       .letter = 'c',
+       .name = "context",
+       .value = "N",
+       .target = &r.engine.context,
+       .help = "most tokens of the text, for models whose state grows with it; 0: 4096, or what this text needs"},
+      {.kind = OPTION_END},
+  };
+  if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;
+  code = take_arguments(&r, &arguments);
+  return code ? code : generate(&r);
+}

@@ -1,0 +1,134 @@
+// info: what a checkpoint is and needs, from its headers alone.
+#include "commands.h"
+#include "common.h"
+#include "engine.h"
+#include "format.h"
+
+#include <stdio.h>
+
+struct info {
+  const char *path;
+  const char *device; // whose plan the scratch is for
+  deltaic_model_info model;
+  deltaic_memory memory;
+  const char *tokenizer; // kind; NULL: the checkpoint has none that can be read
+  int32_t tokenizer_size;
+};
+
+static const struct usage usage = {
+    .name = "info",
+    .arguments = "[options] [CHECKPOINT]",
+    .summary = "Prints what a checkpoint is and how much memory it needs. Reads config.json, the headers of the "
+               "weights and the tokenizer; no weights.",
+    .text = "The state is what one text needs, the scratch what one prefill batch needs. Scratch depends on the "
+            "device: it is the CPU's unless --device names another.",
+    .examples = "  deltaic info models/novelist\n"
+                "  deltaic info --context 32768 some/checkpoint       memory for long texts\n"
+                "  deltaic info models/novelist --json | jq .parameters\n",
+    .most_arguments = 1,
+};
+
+static void line(const char *name, const char *value) { printf("%-14s%s\n", name, value); }
+
+static void print_memory(const deltaic_memory *memory, const char *device) {
+  printf("%-14s%s weights, once\n", "memory", text_bytes(memory->weights_bytes).text);
+  printf("%-14s%s state, per text", "", text_bytes(memory->state_bytes).text);
+  if (memory->cache_per_token) printf("; %s of it per token of context", text_bytes(memory->cache_per_token).text);
+  printf("\n%-14s%s scratch, per text, on %s\n", "", text_bytes(memory->scratch_bytes).text, device);
+}
+
+static void print_tokens(const struct info *info) {
+  const deltaic_model_info *m = &info->model;
+  printf("%-14s%s entries; ", "vocabulary", text_count((uint64_t)m->vocabulary).text);
+  if (m->bos_token >= 0) printf("begins with %d, ", m->bos_token);
+  if (m->eos_token >= 0)
+    printf("ends with %d\n", m->eos_token);
+  else
+    printf("no end token\n");
+  if (info->tokenizer) printf("%-14s%s, %d entries\n", "tokenizer", info->tokenizer, info->tokenizer_size);
+}
+
+static void print_info(const struct info *info) {
+  const deltaic_model_info *m = &info->model;
+  line("checkpoint", info->path);
+  line("architecture", m->architecture);
+  line("layers", m->layers_text);
+  printf("%-14s%s (%s)\n", "parameters", text_short((double)m->parameters).text, text_count(m->parameters).text);
+  printf("%-14s%d wide, MLP %d\n", "sizes", m->width, m->mlp_width);
+  printf("%-14s%d for queries and keys of %d, %d for values of %d\n", "heads", m->heads, m->key_size, m->value_heads,
+         m->value_size);
+  print_tokens(info);
+  print_memory(&info->memory, info->device);
+  line("state", m->grows ? "grows with the text (global attention)" : "of fixed size: texts may be of any length");
+}
+
+static int print_json(const struct info *info) {
+  const deltaic_model_info *m = &info->model;
+  const deltaic_memory *memory = &info->memory;
+  json_t *sizes = json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "width", m->width, "layers", m->layers, "heads",
+                            m->heads, "value_heads", m->value_heads, "key_size", m->key_size, "value_size",
+                            m->value_size, "mlp_width", m->mlp_width);
+  json_t *bytes =
+      json_pack("{s:I, s:I, s:I, s:I, s:o}", "weights_bytes", (json_int_t)memory->weights_bytes, "state_bytes",
+                (json_int_t)memory->state_bytes, "scratch_bytes", (json_int_t)memory->scratch_bytes, "cache_per_token",
+                (json_int_t)memory->cache_per_token, "device", json_text(info->device));
+  json_t *tokenizer = json_null();
+  if (info->tokenizer)
+    tokenizer = json_pack("{s:o, s:i}", "kind", json_text(info->tokenizer), "size", info->tokenizer_size);
+  return json_finish(json_pack("{s:o, s:o, s:o, s:I, s:i, s:i, s:i, s:b, s:o, s:o, s:o}", "checkpoint",
+                               json_text(info->path), "architecture", json_text(m->architecture), "layers_text",
+                               json_text(m->layers_text), "parameters", (json_int_t)m->parameters, "vocabulary",
+                               m->vocabulary, "bos_token", m->bos_token, "eos_token", m->eos_token, "grows", m->grows,
+                               "sizes", sizes, "memory", bytes, "tokenizer", tokenizer));
+}
+
+static int inspect(const struct engine_options *options, bool as_json) {
+  struct engine engine = {0};
+  struct info info = {.path = model_path(options->model)};
+  deltaic_tokenizer *tokenizer = NULL;
+  if (!info.path) return EXIT_USAGE;
+  int code = context_open(options, &engine.context);
+  if (!code) code = device_open(options, &engine);
+  if (code) goto done;
+  deltaic_session_options session = session_options(options);
+  info.device = engine_device_text(&engine);
+  code = complain_status(deltaic_model_inspect(engine.device, info.path, &session, &info.model, &info.memory));
+  if (code) goto done;
+  if (deltaic_tokenizer_open(info.path, &tokenizer)) {
+    fprintf(stderr, "deltaic info: %s\n", deltaic_last_error()); // the model can still be looked at
+  } else {
+    info.tokenizer = deltaic_tokenizer_kind(tokenizer);
+    info.tokenizer_size = deltaic_tokenizer_size(tokenizer);
+  }
+  if (as_json)
+    code = print_json(&info);
+  else
+    print_info(&info);
+done:
+  deltaic_tokenizer_close(tokenizer);
+  return engine_close(&engine, code);
+}
+
+int command_info(int argc, char **argv) {
+  struct engine_options engine = {.device = "cpu"};
+  struct arguments arguments;
+  bool as_json = false;
+  int code;
+  const struct option options[] = {
+      {.kind = OPTION_HEADING, .name = "options"},
+      {.kind = OPTION_COUNT,
+       .letter = 'c',
+       .name = "context",
+       .value = "N",
+       .target = &engine.context,
+       .help = "tokens of one text that memory is reckoned for, where it grows; 0: 4096"},
+      {.kind = OPTION_FLAG, .name = "json", .target = &as_json, .help = "print one JSON object"},
+      ENGINE_OPTIONS(&engine),
+      {.kind = OPTION_END},
+  };
+  if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;
+  if (arguments.count && engine.model)
+    return complain(EXIT_USAGE, "two checkpoints, \"%s\" and \"%s\": one at a time", engine.model, arguments.items[0]);
+  if (arguments.count) engine.model = arguments.items[0];
+  return inspect(&engine, as_json);
+}

@@ -1,0 +1,107 @@
+// main: the table of commands, their help, the version.
+#define _POSIX_C_SOURCE 200809L // SIGPIPE
+#include "commands.h"
+#include "common.h"
+#include "options.h" // nearest_name, print_wrapped
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct command {
+  const char *name;
+  int (*run)(int argc, char **argv);
+  const char *summary;
+} commands[] = {
+    {"generate", command_generate, "continue a text, streamed as it is decoded"},
+    {"perplexity", command_perplexity, "how well a model predicts a text"},
+    {"info", command_info, "what a checkpoint is and how much memory it needs"},
+    {"devices", command_devices, "every device, its limits and the plan chosen on it"},
+    {"bench", command_bench, "speed of prefill and decode, and where the time goes"},
+};
+enum { COMMANDS = sizeof commands / sizeof *commands };
+
+static const char examples[] = "  deltaic generate --model models/novelist --prompt \"The old house\" -n 200\n"
+                               "  deltaic perplexity --model models/novelist book.txt\n"
+                               "  deltaic devices\n"
+                               "  deltaic help generate\n";
+
+static void print_exit_codes(void) {
+  static const struct {
+    int code;
+    const char *text;
+  } codes[] = {
+#define EXIT_ROW(name, value, text) {value, text},
+      EXIT_MAP(EXIT_ROW)
+#undef EXIT_ROW
+  };
+  printf("exit codes:\n");
+  for (size_t i = 0; i < sizeof codes / sizeof *codes; ++i) {
+    int column = printf("  %3d", codes[i].code);
+    print_wrapped(codes[i].text, 7, &column);
+  }
+  int column = 0;
+  putchar('\n');
+  print_wrapped("A failure is one sentence on standard error; standard output holds results only.", 0, &column);
+}
+
+static void print_help(void) {
+  printf("usage: deltaic COMMAND [options]\n\n"
+         "Runs delta-rule linear-attention language models through Vulkan or on the CPU.\n\n"
+         "commands:\n");
+  for (int i = 0; i < COMMANDS; ++i) printf("  %-12s%s\n", commands[i].name, commands[i].summary);
+  printf("  %-12s%s\n", "help", "this text; 'help COMMAND' or 'COMMAND --help': all about one; 'help exit-codes'");
+  printf("  %-12s%s\n", "version", "the version");
+  printf("\nexamples:\n%s\n", examples);
+  print_exit_codes();
+}
+
+static const struct command *find_command(const char *name) {
+  for (int i = 0; i < COMMANDS; ++i)
+    if (!strcmp(commands[i].name, name)) return &commands[i];
+  return NULL;
+}
+
+static int complain_command(const char *name) {
+  const char *names[COMMANDS];
+  for (int i = 0; i < COMMANDS; ++i) names[i] = commands[i].name;
+  const char *meant = nearest_name(name, names, COMMANDS);
+  if (meant) return complain(EXIT_USAGE, "there is no command \"%s\"; did you mean %s?", name, meant);
+  return complain(EXIT_USAGE, "there is no command \"%s\"; 'deltaic help' lists them", name);
+}
+
+static int command_help(int argc, char **argv) {
+  char help[] = "--help", *ask[] = {help};
+  const struct command *command = argc ? find_command(argv[0]) : NULL;
+  if (argc > 1) return complain(EXIT_USAGE, "help takes one command, not \"%s\" too", argv[1]);
+  if (command) return command->run(1, ask);
+  if (argc && strcmp(argv[0], "exit-codes")) return complain_command(argv[0]);
+  if (argc)
+    print_exit_codes();
+  else
+    print_help();
+  return EXIT_OK;
+}
+
+static int run(int argc, char **argv) {
+  const char *name = argc > 1 ? argv[1] : "";
+  const struct command *command = find_command(name);
+  if (command) {
+    complain_as(name);
+    return command->run(argc - 2, argv + 2);
+  }
+  if (!strcmp(name, "help") || !strcmp(name, "--help") || !strcmp(name, "-h")) return command_help(argc - 2, argv + 2);
+  if (!strcmp(name, "version") || !strcmp(name, "--version")) {
+    printf("deltaic %s\n", deltaic_version());
+    return EXIT_OK;
+  }
+  if (*name) return complain_command(name);
+  return complain(EXIT_USAGE, "no command; 'deltaic help' lists them");
+}
+
+int main(int argc, char **argv) {
+  signal(SIGPIPE, SIG_DFL); // a reader that leaves ends the program quietly, whatever the parent has set
+  int code = run(argc, argv);
+  if ((fflush(stdout) || ferror(stdout)) && code == EXIT_OK) return complain_output();
+  return code;
+}

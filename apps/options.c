@@ -1,0 +1,355 @@
+// options: finds, checks and stores a command's options, and prints its help.
+#include "options.h"
+#include "common.h" // complain, exit codes
+
+#include <ctype.h>
+#include <errno.h>
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { HELP_WIDTH = 80, HELP_COLUMN = 30 };
+
+// ---------------------------------------------------------------- help
+
+void print_wrapped(const char *text, int indent, int *column) {
+  while (*text) {
+    size_t word = strcspn(text, " \n");
+    if (*column > indent && *column + 1 + (int)word > HELP_WIDTH) {
+      putchar('\n');
+      *column = 0;
+    }
+    if (*column < indent)
+      *column += printf("%*s", indent - *column, "");
+    else if (word && *column > indent)
+      *column += printf(" ");
+    *column += printf("%.*s", (int)word, text);
+    text += word;
+    if (*text == '\n') {
+      putchar('\n');
+      *column = 0;
+    }
+    if (*text) ++text;
+  }
+  putchar('\n');
+  *column = 0;
+}
+
+static void default_text(const struct option *option, char *text, size_t capacity) {
+  *text = 0;
+  if (option->kind == OPTION_COUNT && *(uint32_t *)option->target)
+    snprintf(text, capacity, " (default %u)", *(uint32_t *)option->target);
+  if (option->kind == OPTION_NUMBER && *(float *)option->target > 0)
+    snprintf(text, capacity, " (default %g)", *(float *)option->target);
+  if (option->kind == OPTION_TEXT && *(const char **)option->target)
+    snprintf(text, capacity, " (default %s)", *(const char **)option->target);
+  if (option->kind != OPTION_LIST) return;
+  const struct count_list *list = option->target;
+  int used = 0;
+  for (size_t i = 0; i < list->count && used < (int)capacity; ++i)
+    used += snprintf(text + used, capacity - (size_t)used, "%s%u", i ? "," : " (default ", list->values[i]);
+  if (used && used < (int)capacity) snprintf(text + used, capacity - (size_t)used, ")");
+}
+
+static void option_help(const struct option *option) {
+  if (option->kind == OPTION_HEADING) {
+    printf("\n%s:\n", option->name);
+    return;
+  }
+  char fallback[200], help[1000];
+  default_text(option, fallback, sizeof fallback);
+  snprintf(help, sizeof help, "%s%s", option->help, fallback);
+  int column =
+      option->letter ? printf("  -%c, --%s", option->letter, option->name) : printf("      --%s", option->name);
+  if (option->value) column += printf(" %s", option->value);
+  if (column >= HELP_COLUMN - 1) {
+    putchar('\n');
+    column = 0;
+  }
+  print_wrapped(help, HELP_COLUMN, &column);
+}
+
+static void print_help(const struct usage *usage, const struct option *options) {
+  int column = 0;
+  printf("usage: deltaic %s %s\n\n", usage->name, usage->arguments);
+  print_wrapped(usage->summary, 0, &column);
+  if (usage->text) {
+    putchar('\n');
+    print_wrapped(usage->text, 0, &column);
+  }
+  for (const struct option *o = options; o->kind != OPTION_END; ++o) option_help(o);
+  printf("  -h, --help%*sthis text\n", HELP_COLUMN - 12, "");
+  printf("\nexamples:\n%s", usage->examples);
+}
+
+// ---------------------------------------------------------------- values
+
+static bool parse_u64(const char *text, uint64_t *out) {
+  if (!isdigit((unsigned char)*text)) return false; // strtoull takes signs and blanks
+  char *end;
+  errno = 0;
+  *out = strtoull(text, &end, 10);
+  return !errno && !*end;
+}
+
+static bool parse_double(const char *text, double *out) {
+  if (!isdigit((unsigned char)*text) && *text != '.') return false;
+  if (text[strspn(text, "0123456789.eE+-")]) return false; // no hexadecimal, no "inf"
+  char *end;
+  *out = strtod(text, &end);
+  return !*end && isfinite(*out);
+}
+
+static bool in_range(const struct option *option, double value, double type_most) {
+  bool bounded = option->least != 0 || option->most != 0;
+  return value >= (bounded ? option->least : 0) && value <= (bounded && option->most != 0 ? option->most : type_most);
+}
+
+static bool store_count(const struct option *option, const char *value, uint32_t *out) {
+  uint64_t number;
+  if (!parse_u64(value, &number) || !in_range(option, (double)number, UINT32_MAX)) return false;
+  *out = (uint32_t)number;
+  return true;
+}
+
+static bool store_list(const struct option *option, const char *value, struct count_list *out) {
+  struct count_list list = {.count = 0};
+  for (;;) {
+    char item[32];
+    size_t length = strcspn(value, ",");
+    if (!length || length >= sizeof item || list.count == LIST_CAPACITY) return false;
+    memcpy(item, value, length);
+    item[length] = 0;
+    if (!store_count(option, item, &list.values[list.count++])) return false;
+    if (!value[length]) break;
+    value += length + 1;
+  }
+  *out = list;
+  return true;
+}
+
+static bool store(const struct option *option, const char *value) {
+  double number;
+  switch (option->kind) {
+  case OPTION_FLAG: *(bool *)option->target = true; return true;
+  case OPTION_COUNT: return store_count(option, value, option->target);
+  case OPTION_COUNT64: return parse_u64(value, option->target) && *(uint64_t *)option->target <= INT64_MAX;
+  case OPTION_NUMBER:
+    if (!parse_double(value, &number) || !in_range(option, number, FLT_MAX)) return false;
+    *(float *)option->target = (float)number;
+    return true;
+  case OPTION_TEXT: *(const char **)option->target = value; return true;
+  case OPTION_LIST: return store_list(option, value, option->target);
+  case OPTION_HEADING:
+  case OPTION_END: break;
+  }
+  return false;
+}
+
+// "a whole number from 1 to 100"
+static void describe_values(const struct option *option, char *text, size_t capacity) {
+  bool real = option->kind == OPTION_NUMBER;
+  const char *noun = real                          ? "a number"
+                     : option->kind == OPTION_LIST ? "up to 16 whole numbers with commas between, each"
+                                                   : "a whole number";
+  double most = option->most != 0 ? option->most : real ? 0 : option->kind == OPTION_COUNT64 ? 0 : UINT32_MAX;
+  if (most != 0)
+    snprintf(text, capacity, "%s from %g to %.10g", noun, option->least, most);
+  else if (real)
+    snprintf(text, capacity, "%s of at least %g", noun, option->least);
+  else
+    snprintf(text, capacity, "%s below 2^63", noun);
+}
+
+// ---------------------------------------------------------------- the walk over argv
+
+struct walk {
+  const struct option *options;
+  int argc, at;
+  char **argv;
+  const char *cluster; // the rest of "-qj" after -q
+  bool only_arguments; // after "--"
+};
+
+struct item {
+  const struct option *option; // NULL: an argument
+  const char *text;            // the option's value, or the argument
+  char spelling[64];           // "--tokens", as it was typed
+  bool help;
+};
+
+enum step { STEP_ITEM, STEP_END, STEP_ERROR };
+
+static const struct option *find_letter(const struct option *options, char letter) {
+  for (; options->kind != OPTION_END; ++options)
+    if (options->kind != OPTION_HEADING && options->letter == letter) return options;
+  return NULL;
+}
+
+static const struct option *find_name(const struct option *options, const char *name, size_t length) {
+  for (; options->kind != OPTION_END; ++options)
+    if (options->kind != OPTION_HEADING && strlen(options->name) == length && !memcmp(options->name, name, length))
+      return options;
+  return NULL;
+}
+
+// The next word of argv as the value of item->option.
+static enum step take_value(struct walk *walk, struct item *item, bool speak) {
+  if (walk->at < walk->argc) {
+    item->text = walk->argv[walk->at++];
+    return STEP_ITEM;
+  }
+  if (speak) complain(EXIT_USAGE, "%s needs a value: %s %s", item->spelling, item->spelling, item->option->value);
+  return STEP_ERROR;
+}
+
+static enum step step_letter(struct walk *walk, struct item *item, bool speak) {
+  char letter = *walk->cluster++;
+  const char *rest = *walk->cluster ? walk->cluster : NULL;
+  snprintf(item->spelling, sizeof item->spelling, "-%c", letter);
+  item->help = letter == 'h';
+  item->option = find_letter(walk->options, letter);
+  bool takes_value = item->option && item->option->kind != OPTION_FLAG;
+  walk->cluster = takes_value ? NULL : rest;
+  if (item->help) return STEP_ITEM;
+  if (!item->option) {
+    if (speak) complain(EXIT_USAGE, "there is no option %s; --help lists them", item->spelling);
+    return STEP_ERROR;
+  }
+  if (!takes_value) return STEP_ITEM;
+  item->text = rest;
+  return rest ? STEP_ITEM : take_value(walk, item, speak);
+}
+
+static void complain_unknown(const struct option *options, const char *spelling) {
+  const char *names[64];
+  size_t count = 0;
+  for (; options->kind != OPTION_END && count < 64; ++options)
+    if (options->kind != OPTION_HEADING) names[count++] = options->name;
+  const char *meant = nearest_name(spelling + 2, names, count);
+  if (meant)
+    complain(EXIT_USAGE, "there is no option %s; did you mean --%s?", spelling, meant);
+  else
+    complain(EXIT_USAGE, "there is no option %s; --help lists them", spelling);
+}
+
+static enum step step_name(struct walk *walk, struct item *item, const char *word, bool speak) {
+  size_t length = strcspn(word, "=");
+  snprintf(item->spelling, sizeof item->spelling, "--%.*s", (int)(length < 60 ? length : 60), word);
+  item->help = !strcmp(word, "help");
+  item->option = find_name(walk->options, word, length);
+  if (item->help) return STEP_ITEM;
+  if (!item->option) {
+    if (speak) complain_unknown(walk->options, item->spelling);
+    return STEP_ERROR;
+  }
+  if (word[length]) item->text = word + length + 1;
+  if (item->option->kind == OPTION_FLAG) {
+    if (!item->text) return STEP_ITEM;
+    if (speak) complain(EXIT_USAGE, "%s takes no value", item->spelling);
+    return STEP_ERROR;
+  }
+  return item->text ? STEP_ITEM : take_value(walk, item, speak);
+}
+
+static enum step step(struct walk *walk, struct item *item, bool speak) {
+  *item = (struct item){0};
+  if (walk->cluster) return step_letter(walk, item, speak);
+  if (walk->at >= walk->argc) return STEP_END;
+  char *word = walk->argv[walk->at++];
+  if (walk->only_arguments || word[0] != '-' || !word[1]) {
+    item->text = word;
+    return STEP_ITEM;
+  }
+  if (word[1] != '-') {
+    walk->cluster = word + 1;
+    return step_letter(walk, item, speak);
+  }
+  if (word[2]) return step_name(walk, item, word + 2, speak);
+  walk->only_arguments = true;
+  return step(walk, item, speak);
+}
+
+// --help anywhere is answered before anything is stored, so that it shows the defaults.
+static bool asks_help(struct walk walk) {
+  struct item item;
+  while (step(&walk, &item, false) == STEP_ITEM)
+    if (item.help) return true;
+  return false;
+}
+
+static bool store_item(const struct item *item) {
+  const struct option *option = item->option;
+  if (!store(option, item->text)) {
+    char values[120];
+    describe_values(option, values, sizeof values);
+    complain(EXIT_USAGE, "%s takes %s, not \"%s\"", item->spelling, values, item->text);
+    return false;
+  }
+  if (option->given) *option->given = true;
+  return true;
+}
+
+static bool store_argument(const struct usage *usage, struct arguments *arguments, const char *text) {
+  if (arguments->count == usage->most_arguments) {
+    complain(EXIT_USAGE, "unexpected argument \"%s\"; usage: deltaic %s %s", text, usage->name, usage->arguments);
+    return false;
+  }
+  arguments->items[arguments->count++] = text;
+  return true;
+}
+
+bool options_parse(const struct usage *usage, const struct option *options, int argc, char **argv,
+                   struct arguments *arguments, int *code) {
+  struct walk walk = {.options = options, .argc = argc, .argv = argv};
+  struct item item;
+  enum step result;
+  *arguments = (struct arguments){.count = 0};
+  if (asks_help(walk)) {
+    print_help(usage, options);
+    *code = EXIT_OK;
+    return false;
+  }
+  *code = EXIT_USAGE;
+  while ((result = step(&walk, &item, true)) == STEP_ITEM)
+    if (!(item.option ? store_item(&item) : store_argument(usage, arguments, item.text))) return false;
+  return result == STEP_END;
+}
+
+// ---------------------------------------------------------------- suggestions
+
+static size_t least3(size_t a, size_t b, size_t c) {
+  size_t least = a < b ? a : b;
+  return least < c ? least : c;
+}
+
+// Levenshtein's distance, one row at a time; long words are far from everything.
+static size_t edit_distance(const char *a, const char *b) {
+  size_t row[32], n = strlen(b);
+  if (n >= 32 || strlen(a) >= 32) return SIZE_MAX;
+  for (size_t j = 0; j <= n; ++j) row[j] = j;
+  for (size_t i = 1; *a; ++i, ++a) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= n; ++j) {
+      size_t above = row[j];
+      row[j] = least3(above + 1, row[j - 1] + 1, diagonal + (*a != b[j - 1]));
+      diagonal = above;
+    }
+  }
+  return row[n];
+}
+
+const char *nearest_name(const char *word, const char *const *names, size_t count) {
+  const char *nearest = NULL;
+  size_t least = 3; // more than two mistakes is another word
+  for (size_t i = 0; i < count; ++i) {
+    size_t distance = edit_distance(word, names[i]);
+    if (distance >= least) continue;
+    least = distance;
+    nearest = names[i];
+  }
+  return nearest;
+}

@@ -1,0 +1,59 @@
+// options.h: a command's options as a table. Parsing, checking and --help all come from it.
+#ifndef OPTIONS_H
+#define OPTIONS_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum option_kind {
+  OPTION_HEADING, // no option: a line of the help
+  OPTION_FLAG,    // bool
+  OPTION_COUNT,   // uint32_t
+  OPTION_COUNT64, // uint64_t, below 2^63: what JSON readers hold
+  OPTION_NUMBER,  // float
+  OPTION_TEXT,    // const char *
+  OPTION_LIST,    // struct count_list: 128,512
+  OPTION_END      // ends the table
+};
+
+enum { LIST_CAPACITY = 16, ARGUMENTS_CAPACITY = 4 };
+
+struct count_list {
+  uint32_t values[LIST_CAPACITY];
+  size_t count;
+};
+
+struct option {
+  enum option_kind kind;
+  char letter;        // 'n' for -n; 0: none
+  const char *name;   // "tokens" for --tokens; the text of a heading
+  const char *value;  // what the help calls the value: "N"
+  const char *help;   // the value that `target` begins with is added as the default, unless it is zero
+  void *target;       // of the kind's type; holds the default
+  bool *given;        // set when the option is there; NULL: nobody asks
+  double least, most; // of counts and numbers; both 0: whatever the type holds
+};
+
+struct usage {
+  const char *name;      // "generate"
+  const char *arguments; // "[options] FILE"
+  const char *summary;   // one line
+  const char *text;      // what one must know; may be NULL
+  const char *examples;
+  size_t most_arguments; // besides options
+};
+
+// What is not an option; "-" is one.
+struct arguments {
+  const char *items[ARGUMENTS_CAPACITY];
+  size_t count;
+};
+
+// argv: without the command's name. false: leave with *code, everything has been said (--help, or a mistake).
+bool options_parse(const struct usage *usage, const struct option *options, int argc, char **argv,
+                   struct arguments *arguments, int *code);
+// The name that `word` was probably meant to be, or NULL.
+const char *nearest_name(const char *word, const char *const *names, size_t count);
+// Prints text with `indent` spaces before every line, broken between words; *column is where the cursor is.
+void print_wrapped(const char *text, int indent, int *column);
+#endif

@@ -1,0 +1,275 @@
+// perplexity: mean negative log-likelihood of a text's tokens, each predicted from those before it in its window.
+//   NLL = mean of  log sum_v exp(logits[v]) - logits[token]   in double;   perplexity = exp(NLL)
+#include "commands.h"
+#include "common.h"
+#include "engine.h"
+#include "format.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static const struct usage usage = {
+    .name = "perplexity",
+    .arguments = "[options] FILE",
+    .summary = "Measures how well a model predicts a text: the mean negative log-likelihood of its tokens, and the "
+               "perplexity, which is its exponential. Lower is better. FILE - is standard input.",
+    .text =
+        "The text is cut into windows of --window tokens, each read from a fresh state. A window's first token has "
+        "nothing before it and is not scored, unless --bos puts the begin token there. With --stride below --window, "
+        "windows overlap: each starts --stride tokens after the one before and scores only the tokens that no window "
+        "has scored yet, so that every score has at least window - stride tokens before it. --window 0 reads the whole "
+        "text in one go, its state carried along: what recurrent models are made for.\n\n"
+        "Ctrl-C prints the result so far; the exit code is then 130.",
+    .examples = "  deltaic perplexity --model models/novelist book.txt\n"
+                "  deltaic perplexity book.txt --window 512 --stride 256\n"
+                "  deltaic perplexity book.txt --window 0              one text, one state\n"
+                "  deltaic perplexity book.txt --windows 4 --json | jq .nll\n",
+    .most_arguments = 1,
+};
+
+struct request {
+  struct engine_options engine;
+  const char *file;
+  uint32_t window, stride, windows;
+  bool bos, as_json;
+};
+
+struct score {
+  struct engine engine;
+  deltaic_session *session;
+  struct progress progress;
+  int32_t *ids; // the text's; ids[-1] is room for the begin token
+  size_t count;
+  size_t window, stride, windows; // resolved; windows: how many there are
+  float *logits;                  // (piece, V)
+  size_t piece;                   // tokens evaluated at once
+  double nll;                     // sum
+  uint64_t predictions, evaluated, total;
+  size_t windows_done;
+  double seconds;
+};
+
+// ---------------------------------------------------------------- windows
+
+// Tokens [begin, end) are read from a fresh state; [scored, end) are scored.
+struct window {
+  size_t begin, scored, end;
+};
+
+static struct window window_at(const struct score *s, size_t index, bool bos) {
+  struct window w = {.begin = index * s->stride};
+  w.end = s->count - w.begin < s->window ? s->count : w.begin + s->window;
+  w.scored = index ? w.begin + s->window - s->stride : 0;
+  if (w.scored == w.begin && !bos) ++w.scored;
+  return w;
+}
+
+// The windows it takes to score every token; a last one without a prediction is left out.
+static size_t count_windows(const struct score *s, bool bos) {
+  size_t first = s->count < s->window ? s->count : s->window;
+  size_t windows = 1 + (s->count - first + s->stride - 1) / s->stride;
+  struct window last = window_at(s, windows - 1, bos);
+  return last.scored < last.end ? windows : windows - 1;
+}
+
+static int lay_out(struct score *s, const struct request *r) {
+  if (s->count < (r->bos ? 1 : 2)) return complain(EXIT_FAILED, "%s: too short: there is nothing to predict", r->file);
+  s->window = r->window ? r->window : s->count;
+  s->stride = r->stride ? r->stride : s->window;
+  s->windows = count_windows(s, r->bos);
+  if (r->windows && r->windows < s->windows) s->windows = r->windows;
+  for (size_t i = 0; i < s->windows; ++i) {
+    struct window w = window_at(s, i, r->bos);
+    s->total += w.end - w.begin - !r->bos;
+  }
+  return EXIT_OK;
+}
+
+// ---------------------------------------------------------------- scores
+
+static double token_nll(const float *logits, int32_t vocabulary, int32_t token) {
+  double most = logits[0], sum = 0;
+  for (int32_t v = 1; v < vocabulary; ++v)
+    if (logits[v] > most) most = logits[v];
+  for (int32_t v = 0; v < vocabulary; ++v) sum += exp(logits[v] - most);
+  return most + log(sum) - logits[token];
+}
+
+// Reads inputs [at, at + n); the token after input t is ids[t + 1], and is scored from `scored` on.
+static deltaic_status score_piece(struct score *s, ptrdiff_t at, size_t n, ptrdiff_t scored) {
+  int32_t vocabulary = s->engine.model_info.vocabulary;
+  bool unscored = at + (ptrdiff_t)n < scored;
+  deltaic_status status = deltaic_session_eval(
+      s->session, s->ids + at, n, unscored ? DELTAIC_LOGITS_NONE : DELTAIC_LOGITS_ALL, unscored ? NULL : s->logits);
+  for (size_t t = 0; t < n && !status && !unscored; ++t) {
+    ptrdiff_t target = at + (ptrdiff_t)t + 1;
+    if (target < scored) continue;
+    s->nll += token_nll(s->logits + t * (size_t)vocabulary, vocabulary, s->ids[target]);
+    ++s->predictions;
+  }
+  s->evaluated += n;
+  progress_show(&s->progress, s->evaluated, s->total);
+  return status;
+}
+
+static deltaic_status score_window(struct score *s, struct window w, bool bos) {
+  ptrdiff_t at = (ptrdiff_t)w.begin, end = (ptrdiff_t)w.end - 1; // the last token is predicted, not read
+  int32_t before = s->ids[at - 1];
+  if (bos) s->ids[--at] = s->engine.model_info.bos_token;
+  deltaic_status status = deltaic_session_reset(s->session);
+  while (at < end && !status && !interrupted()) {
+    size_t n = (size_t)(end - at) < s->piece ? (size_t)(end - at) : s->piece;
+    status = score_piece(s, at, n, (ptrdiff_t)w.scored);
+    at += (ptrdiff_t)n;
+  }
+  s->ids[(ptrdiff_t)w.begin - 1] = before;
+  return status;
+}
+
+static int score_text(struct score *s, const struct request *r) {
+  deltaic_status status = DELTAIC_OK;
+  double start = time_now();
+  progress_begin(&s->progress, "reading the text", "tokens", r->engine.quiet);
+  interrupt_watch(s->session);
+  for (size_t i = 0; i < s->windows && !status && !interrupted(); ++i) {
+    status = score_window(s, window_at(s, i, r->bos), r->bos);
+    if (!status && !interrupted()) ++s->windows_done;
+  }
+  interrupt_watch(NULL);
+  progress_clear();
+  s->seconds = time_now() - start;
+  return status ? complain_status(status) : interrupted() ? EXIT_INTERRUPTED : EXIT_OK;
+}
+
+// ---------------------------------------------------------------- opening
+
+static int read_text(struct score *s, const struct request *r, const char *model) {
+  deltaic_tokenizer *tokenizer = NULL;
+  int32_t *ids = NULL;
+  size_t bytes;
+  char *text = file_read(r->file, &bytes);
+  if (!text) return EXIT_FAILED;
+  int code = tokenizer_open(model, &tokenizer);
+  if (!code) code = text_encode(tokenizer, text, bytes, false, &ids, &s->count);
+  if (!code) {
+    s->ids = must_resize(NULL, (s->count + 1) * sizeof *s->ids);
+    *s->ids++ = 0;
+    for (size_t i = 0; i < s->count; ++i) s->ids[i] = ids[i];
+  }
+  deltaic_tokenizer_close(tokenizer);
+  free(ids);
+  free(text);
+  return code;
+}
+
+// Logits take at most 64 MiB.
+static void make_room(struct score *s, const struct request *r) {
+  size_t vocabulary = (size_t)s->engine.model_info.vocabulary, most = ((size_t)16 << 20) / vocabulary;
+  s->piece = r->engine.batch ? r->engine.batch : 512;
+  if (s->piece > most) s->piece = most ? most : 1;
+  s->logits = must_resize(NULL, s->piece * vocabulary * sizeof *s->logits);
+}
+
+static int open_score(struct score *s, const struct request *r) {
+  const char *model = model_path(r->engine.model);
+  if (!model) return EXIT_USAGE;
+  int code = read_text(s, r, model);
+  if (!code) code = lay_out(s, r);
+  if (!code) code = engine_open(&r->engine, &s->engine);
+  if (code) return code;
+  if (r->bos && s->engine.model_info.bos_token < 0)
+    return complain(EXIT_FAILED, "%s: has no begin token for --bos", model);
+  struct engine_options options = r->engine;
+  size_t longest = s->window < s->count ? s->window : s->count;
+  if (!options.context) options.context = longest < UINT32_MAX ? (uint32_t)longest + 1 : UINT32_MAX;
+  make_room(s, r);
+  return session_create(&s->engine, &options, &s->session);
+}
+
+// ---------------------------------------------------------------- reports
+
+static void report(const struct score *s, const struct request *r, bool whole) {
+  double nll = s->nll / (double)s->predictions;
+  printf("text         %s, %s tokens\n", r->file, text_count(s->count).text);
+  printf("model        %s\n", model_path(r->engine.model));
+  printf("device       %s\n", engine_device_text(&s->engine));
+  if (r->window)
+    printf("windows      %s of %zu tokens, stride %zu%s\n", text_count(s->windows_done).text, s->window, s->stride,
+           r->bos ? ", after the begin token" : "");
+  else
+    printf("windows      the whole text in one\n");
+  if (!whole) printf("stopped      by Ctrl-C, after %s of %zu windows\n", text_count(s->windows_done).text, s->windows);
+  printf("predictions  %s\n", text_count(s->predictions).text);
+  printf("mean NLL     %.6f nats (%.4f bits)\n", nll, nll / log(2));
+  printf("perplexity   %.4f\n", exp(nll));
+  printf("time         %s, %s tokens/s\n", text_seconds(s->seconds).text,
+         text_rate((double)s->evaluated / s->seconds).text);
+}
+
+static int report_json(const struct score *s, const struct request *r, bool whole) {
+  double nll = s->nll / (double)s->predictions;
+  return json_finish(
+      json_pack("{s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:b, s:b, s:I, s:o, s:o, s:o, s:o}", "file", json_text(r->file),
+                "model", json_text(model_path(r->engine.model)), "device", json_text(engine_device_text(&s->engine)),
+                "tokens", (json_int_t)s->count, "window", (json_int_t)s->window, "stride", (json_int_t)s->stride,
+                "windows", (json_int_t)s->windows_done, "bos", r->bos, "complete", whole, "predictions",
+                (json_int_t)s->predictions, "nll", json_number(nll), "perplexity", json_number(exp(nll)), "seconds",
+                json_number(s->seconds), "tokens_per_second", json_number((double)s->evaluated / s->seconds)));
+}
+
+static int measure(const struct request *r) {
+  struct score s = {0};
+  int code = open_score(&s, r), written = EXIT_OK;
+  if (!code) code = score_text(&s, r);
+  if ((!code || code == EXIT_INTERRUPTED) && s.predictions) {
+    if (r->as_json)
+      written = report_json(&s, r, !code);
+    else
+      report(&s, r, !code);
+  }
+  deltaic_session_free(s.session);
+  free(s.logits);
+  if (s.ids) free(s.ids - 1);
+  return engine_close(&s.engine, written ? written : code);
+}
+
+int command_perplexity(int argc, char **argv) {
+  struct request r = {.engine = ENGINE_DEFAULTS, .window = 512};
+  struct arguments arguments;
+  int code;
+  const struct option options[] = {
+      {.kind = OPTION_HEADING, .name = "windows"},
+      {.kind = OPTION_COUNT,
+       .letter = 'w',
+       .name = "window",
+       .value = "N",
+       .target = &r.window,
+       .help = "tokens of a window; 0: the whole text"},
+      {.kind = OPTION_COUNT,
+       .letter = 's',
+       .name = "stride",
+       .value = "N",
+       .target = &r.stride,
+       .help = "tokens from one window's start to the next; 0: as many as the window"},
+      {.kind = OPTION_COUNT,
+       .name = "windows",
+       .value = "N",
+       .target = &r.windows,
+       .help = "only the first N windows; 0: all"},
+      {.kind = OPTION_FLAG, .name = "bos", .target = &r.bos, .help = "begin every window with the begin token"},
+      {.kind = OPTION_HEADING, .name = "output"},
+      {.kind = OPTION_FLAG, .letter = 'q', .name = "quiet", .target = &r.engine.quiet, .help = "no progress"},
+      {.kind = OPTION_FLAG, .name = "json", .target = &r.as_json, .help = "print one JSON object"},
+      ENGINE_OPTIONS(&r.engine),
+      {.kind = OPTION_END},
+  };
+  if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;
+  if (!arguments.count) return complain(EXIT_USAGE, "no FILE; - is standard input");
+  if (r.window == 1 && !r.bos) return complain(EXIT_USAGE, "--window 1 predicts nothing without --bos");
+  if (r.window && r.stride > r.window)
+    return complain(EXIT_USAGE, "--stride %u is more than --window %u: tokens would be left out", r.stride, r.window);
+  if (!r.window && r.stride) return complain(EXIT_USAGE, "--window 0 is one window: it has no --stride");
+  r.file = arguments.items[0];
+  return measure(&r);
+}
