@@ -15,14 +15,17 @@ struct state_header {
   uint32_t version, has_logits;
   uint64_t fingerprint; // of the model's tensors
   uint64_t position;
-  uint64_t bytes, checksum; // of what follows
+  uint64_t bytes;    // of what follows
+  uint64_t checksum; // of everything
 };
 
 static const char state_magic[8] = "DELTAIC\x1a";
 enum { STATE_VERSION = 1 };
 
-static uint64_t checksum(const unsigned char *p, uint64_t bytes) {
-  uint64_t h = 0xcbf29ce484222325ull, word;
+// FNV-1a, eight bytes at a time.
+static uint64_t hash(uint64_t h, const void *data, uint64_t bytes) {
+  const unsigned char *p = data;
+  uint64_t word;
   for (; bytes >= 8; bytes -= 8, p += 8) {
     memcpy(&word, p, 8);
     h = (h ^ word) * 0x100000001b3ull;
@@ -30,6 +33,11 @@ static uint64_t checksum(const unsigned char *p, uint64_t bytes) {
   }
   for (; bytes; bytes--, p++) h = (h ^ *p) * 0x100000001b3ull;
   return h;
+}
+
+static uint64_t checksum(struct state_header h, const char *payload) {
+  h.checksum = 0;
+  return hash(hash(0xcbf29ce484222325ull, &h, sizeof h), payload, h.bytes);
 }
 
 // Positions of a cache that later tokens can still read.
@@ -120,7 +128,7 @@ deltaic_status deltaic_session_save(deltaic_session *s, void *buffer, size_t cap
   char *payload = (char *)buffer + sizeof h;
   status = move_payload(s, s->position, s->has_logits, payload, transfer_out);
   if (status != DELTAIC_OK) return status;
-  h.checksum = checksum((const unsigned char *)payload, h.bytes);
+  h.checksum = checksum(h, payload);
   memcpy(buffer, &h, sizeof h);
   if (written) *written = bytes;
   return DELTAIC_OK;
@@ -141,7 +149,7 @@ static deltaic_status check_state(struct deltaic_session *s, const char *data, s
                 (unsigned long long)h->position, s->shape.context);
   if (h->bytes != bytes - sizeof *h || h->bytes != payload_bytes(s, h->position, h->has_logits))
     return fail(DELTAIC_BAD_FILE, "saved state: truncated, or of another size than its header says");
-  if (h->checksum != checksum((const unsigned char *)data + sizeof *h, h->bytes))
+  if (h->checksum != checksum(*h, data + sizeof *h))
     return fail(DELTAIC_BAD_FILE, "saved state: the checksum does not match: the data is damaged");
   return DELTAIC_OK;
 }

@@ -1,0 +1,73 @@
+// devices.h: runs a test on the CPU and on every Vulkan device of the machine. DELTAIC_TEST_DEVICE=cpu or =vulkan
+// narrows it.
+#ifndef TEST_DEVICES_H
+#define TEST_DEVICES_H
+#include "deltaic.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#undef fail // cmocka's; the library has its own
+
+#define assert_ok(call)                                                                                                \
+  do {                                                                                                                 \
+    deltaic_status assert_ok_status = (call);                                                                          \
+    if (assert_ok_status != DELTAIC_OK)                                                                                \
+      fail_msg("%s: %s: %s", #call, deltaic_status_name(assert_ok_status), deltaic_last_error());                      \
+  } while (0)
+
+static void test_log(void *user, deltaic_log_level level, const char *line) {
+  (void)user;
+  if (level != DELTAIC_LOG_INFO) print_message("log: %s\n", line);
+}
+
+static inline deltaic_context *test_context(void) {
+  deltaic_context_options options = {.size = sizeof options, .validate = true, .log = test_log, .cache_dir = ""};
+  deltaic_context *context;
+  assert_ok(deltaic_context_create(&options, &context));
+  return context;
+}
+
+typedef void (*device_test)(deltaic_device *device);
+
+static inline bool device_wanted(const deltaic_device_info *info) {
+  const char *only = getenv("DELTAIC_TEST_DEVICE");
+  return info->usable && (!only || !strcmp(only, info->kind == DELTAIC_DEVICE_CPU ? "cpu" : "vulkan"));
+}
+
+// Fails when there is no device at all, so that a machine without Vulkan does not pass in silence: unless
+// DELTAIC_TEST_DEVICE=cpu says so, a Vulkan device must be there.
+static inline void on_every_device(device_test test) {
+  deltaic_context *context = test_context();
+  deltaic_device_info infos[16];
+  size_t count, ran = 0, vulkan = 0;
+  assert_ok(deltaic_devices(context, infos, 16, &count));
+  for (size_t i = 0; i < count && i < 16; i++) {
+    if (!device_wanted(&infos[i])) continue;
+    deltaic_device_options options = {.size = sizeof options, .index = infos[i].index};
+    deltaic_device *device;
+    assert_ok(deltaic_device_open(context, &options, &device));
+    test(device);
+    deltaic_device_close(device);
+    ran++;
+    vulkan += infos[i].kind != DELTAIC_DEVICE_CPU;
+  }
+  const char *only = getenv("DELTAIC_TEST_DEVICE");
+  if (!ran || (!vulkan && !(only && !strcmp(only, "cpu")))) fail_msg("no Vulkan device to test on");
+  assert_int_equal(deltaic_context_validation_errors(context), 0);
+  deltaic_context_free(context);
+}
+
+static inline const char *device_name(deltaic_device *device) {
+  static char name[256];
+  deltaic_device_info info;
+  deltaic_device_get_info(device, &info);
+  memcpy(name, info.name, sizeof name);
+  return name;
+}
+#endif

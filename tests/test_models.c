@@ -1,0 +1,164 @@
+// test_models: whole models against float64 references (tests/vectors/models), on the CPU and every Vulkan device.
+#include "devices.h"
+#include "safetensors.h"
+
+#include <math.h>
+
+static const char *const tiny[] = {"tiny_delta_net",      "tiny_delta_net_swa",      "tiny_delta_net_global",
+                                   "tiny_gated_deltanet", "tiny_gated_deltanet_gva", "tiny_gated_deltanet_h1"};
+enum { TINY = sizeof tiny / sizeof *tiny };
+
+struct reference {
+  struct checkpoint *file;
+  const int32_t *ids, *positions, *prompt, *greedy, *eval;
+  const float *logits, *margin;
+  size_t n, rows, V, prompt_n, greedy_n, windows, window;
+  double nll;
+};
+
+static const void *data_of(struct reference *r, const char *name, size_t *first, size_t *second) {
+  struct file_tensor *t = checkpoint_find(r->file, name);
+  if (!t) fail_msg("reference has no %s", name);
+  *first = t->shape[0];
+  if (second) *second = t->shape[1];
+  return t->data;
+}
+
+static struct reference reference_open(const char *path) {
+  struct reference r;
+  size_t margins;
+  assert_ok(checkpoint_open(path, &r.file));
+  r.ids = data_of(&r, "input_ids", &r.n, NULL);
+  r.positions = data_of(&r, "positions", &r.rows, NULL);
+  r.logits = data_of(&r, "logits", &r.rows, &r.V);
+  r.prompt = data_of(&r, "greedy.prompt", &r.prompt_n, NULL);
+  r.greedy = data_of(&r, "greedy.tokens", &r.greedy_n, NULL);
+  r.margin = data_of(&r, "greedy.margin", &margins, NULL);
+  r.eval = data_of(&r, "eval_tokens", &r.windows, &r.window);
+  r.nll = atof(checkpoint_metadata(r.file, "nll"));
+  return r;
+}
+
+static deltaic_model *open_model(deltaic_device *device, const char *path) {
+  deltaic_model *model;
+  assert_ok(deltaic_model_open(device, path, NULL, &model));
+  return model;
+}
+
+// Rows of `all` at the reference's positions against its logits.
+static double error_of(const struct reference *r, const float *all) {
+  double error = 0, size = 0;
+  for (size_t i = 0; i < r->rows; i++) {
+    const float *row = all + (size_t)r->positions[i] * r->V, *want = r->logits + i * r->V;
+    for (size_t j = 0; j < r->V; j++) {
+      error += ((double)row[j] - want[j]) * ((double)row[j] - want[j]);
+      size += (double)want[j] * want[j];
+    }
+  }
+  return sqrt(error / size);
+}
+
+// The text evaluated in pieces of `piece` tokens (0: whole), with calls of at most `batch` at once.
+static void check_logits(deltaic_model *model, const struct reference *r, size_t piece, uint32_t batch) {
+  deltaic_session_options options = {.size = sizeof options, .batch = batch};
+  deltaic_session *session;
+  float *all = malloc(r->n * r->V * sizeof *all);
+  assert_non_null(all);
+  assert_ok(deltaic_session_create(model, &options, &session));
+  if (!piece) piece = r->n;
+  for (size_t i = 0; i < r->n; i += piece) {
+    size_t n = r->n - i < piece ? r->n - i : piece;
+    assert_ok(deltaic_session_eval(session, r->ids + i, n, DELTAIC_LOGITS_ALL, all + i * r->V));
+  }
+  double error = error_of(r, all);
+  // Plain fp32 gives 2e-7 to 5e-7 on these models; the bar of the project is ten times that.
+  if (!(error <= 5e-6)) fail_msg("pieces of %zu, batch %u: relative RMS %.2e", piece, batch, error);
+  print_message("    pieces of %-4zu batch %-4u relative RMS %.1e\n", piece, batch, error);
+  deltaic_session_free(session);
+  free(all);
+}
+
+static void check_greedy(deltaic_model *model, const struct reference *r) {
+  deltaic_session *session;
+  assert_ok(deltaic_session_create(model, NULL, &session));
+  assert_ok(deltaic_session_eval(session, r->prompt, r->prompt_n, DELTAIC_LOGITS_NONE, NULL));
+  for (size_t i = 0; i < r->greedy_n; i++) {
+    int32_t token;
+    assert_ok(deltaic_session_next(session, NULL, &token, NULL));
+    if (token != r->greedy[i])
+      fail_msg("greedy token %zu is %d, expected %d (margin %g)", i, token, r->greedy[i], r->margin[i]);
+  }
+  deltaic_session_free(session);
+}
+
+static double nll_of_row(const float *logits, size_t V, int32_t target) {
+  double most = logits[0], sum = 0;
+  for (size_t i = 1; i < V; i++)
+    if (logits[i] > most) most = logits[i];
+  for (size_t i = 0; i < V; i++) sum += exp(logits[i] - most);
+  return log(sum) + most - logits[target];
+}
+
+static void check_nll(deltaic_model *model, const struct reference *r) {
+  float *all = malloc(r->window * r->V * sizeof *all);
+  deltaic_session *session;
+  double sum = 0;
+  assert_non_null(all);
+  assert_ok(deltaic_session_create(model, NULL, &session));
+  for (size_t w = 0; w < r->windows; w++) {
+    const int32_t *tokens = r->eval + w * r->window;
+    assert_ok(deltaic_session_reset(session));
+    assert_ok(deltaic_session_eval(session, tokens, r->window, DELTAIC_LOGITS_ALL, all));
+    for (size_t t = 0; t + 1 < r->window; t++) sum += nll_of_row(all + t * r->V, r->V, tokens[t + 1]);
+  }
+  double nll = sum / (double)(r->windows * (r->window - 1));
+  if (!(fabs(nll - r->nll) <= 1e-4)) fail_msg("mean NLL %.6f, expected %.6f", nll, r->nll);
+  print_message("    mean NLL %.6f (reference %.6f)\n", nll, r->nll);
+  deltaic_session_free(session);
+  free(all);
+}
+
+static void check_model(deltaic_device *device, const char *path, const char *reference) {
+  static const size_t pieces[] = {0, 1, 63, 64, 65};
+  struct reference r = reference_open(reference);
+  deltaic_model *model = open_model(device, path);
+  for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) check_logits(model, &r, pieces[i], 0);
+  check_logits(model, &r, 0, 70); // slices that the library cuts itself, of a size that divides nothing
+  check_greedy(model, &r);
+  check_nll(model, &r);
+  deltaic_model_close(model);
+  checkpoint_close(r.file);
+}
+
+static void check_tiny(deltaic_device *device) {
+  for (int i = 0; i < TINY; i++) {
+    char path[512], reference[512];
+    snprintf(path, sizeof path, TESTS_DIR "/vectors/models/%s", tiny[i]);
+    snprintf(reference, sizeof reference, "%s/reference.safetensors", path);
+    print_message("  %s on %s\n", tiny[i], device_name(device));
+    check_model(device, path, reference);
+  }
+}
+
+static void check_novelist(deltaic_device *device) {
+  print_message("  novelist on %s\n", device_name(device));
+  check_model(device, MODELS_DIR "/novelist", TESTS_DIR "/vectors/models/novelist.safetensors");
+}
+
+static void tiny_models_compute_their_float64_references(void **state) {
+  (void)state;
+  on_every_device(check_tiny);
+}
+
+static void the_default_model_computes_its_float64_reference(void **state) {
+  (void)state;
+  on_every_device(check_novelist);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(tiny_models_compute_their_float64_references),
+      cmocka_unit_test(the_default_model_computes_its_float64_reference),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,505 @@
+// test_session: sessions through the public API, on the CPU and every Vulkan device.
+#include "devices.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#define TINY TESTS_DIR "/vectors/models/"
+static const char *const kinds[] = {TINY "tiny_gated_deltanet", TINY "tiny_delta_net_swa",
+                                    TINY "tiny_delta_net_global"};
+enum { KINDS = sizeof kinds / sizeof *kinds, V = 259, N = 150 };
+
+static int32_t text[4 * N];
+
+static void make_text(void) {
+  uint32_t x = 1;
+  for (int i = 0; i < 4 * N; i++) text[i] = 3 + (int32_t)((x = x * 1664525u + 1013904223u) >> 16) % (V - 3);
+}
+
+static deltaic_model *open_model(deltaic_device *device, const char *path) {
+  deltaic_model *model;
+  assert_ok(deltaic_model_open(device, path, NULL, &model));
+  return model;
+}
+
+static deltaic_session *create(deltaic_model *model) {
+  deltaic_session *session;
+  assert_ok(deltaic_session_create(model, NULL, &session));
+  return session;
+}
+
+static void eval(deltaic_session *s, int from, int n, float *logits) {
+  assert_ok(
+      deltaic_session_eval(s, text + from, (size_t)n, logits ? DELTAIC_LOGITS_LAST : DELTAIC_LOGITS_NONE, logits));
+}
+
+static void assert_same_bits(const float *a, const float *b, const char *what) {
+  for (int i = 0; i < V; i++)
+    if (memcmp(&a[i], &b[i], sizeof a[i])) fail_msg("%s: logit %d is %.9g and %.9g", what, i, a[i], b[i]);
+}
+
+static void *save(deltaic_session *s, size_t *bytes) {
+  assert_ok(deltaic_session_state_size(s, bytes));
+  void *data = malloc(*bytes);
+  assert_non_null(data);
+  assert_ok(deltaic_session_save(s, data, *bytes, NULL));
+  return data;
+}
+
+// ---------------------------------------------------------------- saved states
+
+static void check_save(deltaic_device *device) {
+  for (int k = 0; k < KINDS; k++) {
+    deltaic_model *model = open_model(device, kinds[k]);
+    deltaic_session *a = create(model), *b = create(model), *c;
+    float la[V], lb[V], lc[V];
+    size_t bytes;
+    eval(a, 0, 100, NULL);
+    eval(b, 0, 37, NULL); // something to overwrite
+    void *data = save(a, &bytes);
+    assert_ok(deltaic_session_load(b, data, bytes));
+    assert_ok(deltaic_session_fork(a, &c));
+    assert_int_equal(deltaic_session_position(b), 100);
+    assert_ok(deltaic_session_logits(a, la));
+    assert_ok(deltaic_session_logits(b, lb));
+    assert_same_bits(la, lb, "logits after loading");
+    for (int step = 0; step < 3; step++) { // one token, few, many
+      int from = step == 0 ? 100 : step == 1 ? 101 : 108, n = step == 0 ? 1 : step == 1 ? 7 : N;
+      eval(a, from, n, la);
+      eval(b, from, n, lb);
+      eval(c, from, n, lc);
+      assert_same_bits(la, lb, "continued after loading");
+      assert_same_bits(la, lc, "continued after forking");
+    }
+    free(data);
+    deltaic_session_free(c);
+    deltaic_session_free(b);
+    deltaic_session_free(a);
+    deltaic_model_close(model);
+  }
+}
+
+static void a_saved_or_forked_session_continues_bit_for_bit(void **state) {
+  (void)state;
+  on_every_device(check_save);
+}
+
+static void check_other_options(deltaic_device *device) {
+  for (int k = 0; k < KINDS; k++) {
+    deltaic_model *model = open_model(device, kinds[k]);
+    deltaic_session_options options = {.size = sizeof options, .context = 1000, .batch = 33};
+    deltaic_session *a = create(model), *b;
+    float la[V], lb[V];
+    size_t bytes;
+    assert_ok(deltaic_session_create(model, &options, &b));
+    eval(a, 0, N, NULL);
+    void *data = save(a, &bytes);
+    assert_ok(deltaic_session_load(b, data, bytes));
+    eval(a, N, 1, la);
+    eval(b, N, 1, lb);
+    double error = 0, size = 0; // a ring of another length adds the same numbers in another order
+    for (int i = 0; i < V; i++) error += pow((double)la[i] - lb[i], 2), size += pow(la[i], 2);
+    assert_true(sqrt(error / size) < 5e-6);
+    options.context = 100;
+    deltaic_session *small;
+    assert_ok(deltaic_session_create(model, &options, &small));
+    deltaic_model_info info;
+    deltaic_model_get_info(model, &info);
+    assert_int_equal(deltaic_session_load(small, data, bytes), info.grows ? DELTAIC_CONTEXT_FULL : DELTAIC_OK);
+    free(data);
+    deltaic_session_free(small);
+    deltaic_session_free(b);
+    deltaic_session_free(a);
+    deltaic_model_close(model);
+  }
+}
+
+static void a_state_fits_sessions_of_other_options(void **state) {
+  (void)state;
+  on_every_device(check_other_options);
+}
+
+static void check_damage(deltaic_device *device) {
+  deltaic_model *model = open_model(device, kinds[1]), *other = open_model(device, kinds[0]);
+  deltaic_session *a = create(model), *b = create(other);
+  float before[V], after[V];
+  size_t bytes;
+  eval(a, 0, 60, before);
+  eval(b, 0, 60, NULL);
+  unsigned char *data = save(a, &bytes);
+  assert_int_equal(deltaic_session_load(b, data, bytes), DELTAIC_BAD_FILE);
+  assert_non_null(strstr(deltaic_last_error(), "another model"));
+  for (size_t cut = 0; cut < bytes; cut += 1 + bytes / 97)
+    assert_int_not_equal(deltaic_session_load(a, data, cut), DELTAIC_OK);
+  for (size_t at = 0; at < bytes; at += at < 64 ? 1 : 1 + bytes / 97) {
+    data[at] ^= 0x10;
+    assert_int_not_equal(deltaic_session_load(a, data, bytes), DELTAIC_OK);
+    data[at] ^= 0x10;
+  }
+  assert_ok(deltaic_session_logits(a, after));
+  assert_same_bits(before, after, "after refused states");
+  assert_int_equal(deltaic_session_position(a), 60);
+  assert_int_equal(deltaic_session_save(a, data, bytes - 1, NULL), DELTAIC_BUFFER_TOO_SMALL);
+  free(data);
+  deltaic_session_free(b);
+  deltaic_session_free(a);
+  deltaic_model_close(other);
+  deltaic_model_close(model);
+}
+
+static void a_damaged_or_foreign_state_is_refused_and_changes_nothing(void **state) {
+  (void)state;
+  on_every_device(check_damage);
+}
+
+static void check_file(deltaic_device *device) {
+  char path[] = "/tmp/deltaic-state-XXXXXX";
+  int fd = mkstemp(path);
+  assert_true(fd >= 0);
+  close(fd);
+  deltaic_model *model = open_model(device, kinds[0]);
+  deltaic_session *a = create(model), *b = create(model);
+  float la[V], lb[V];
+  eval(a, 0, 80, NULL);
+  assert_ok(deltaic_session_save_file(a, path));
+  assert_ok(deltaic_session_load_file(b, path));
+  eval(a, 80, 1, la);
+  eval(b, 80, 1, lb);
+  assert_same_bits(la, lb, "continued from a file");
+  assert_int_equal(deltaic_session_load_file(b, "no/such/file"), DELTAIC_NOT_FOUND);
+  assert_int_not_equal(deltaic_session_save_file(a, "no/such/folder/state"), DELTAIC_OK);
+  unlink(path);
+  deltaic_session_free(b);
+  deltaic_session_free(a);
+  deltaic_model_close(model);
+}
+
+static void a_state_goes_through_a_file(void **state) {
+  (void)state;
+  on_every_device(check_file);
+}
+
+// ---------------------------------------------------------------- decoding
+
+static void draw(deltaic_session *s, uint64_t seed, int n, int32_t *tokens, float *logits) {
+  deltaic_sampling sampling = {
+      .size = sizeof sampling, .temperature = 1.0f, .top_p = 0.95f, .repetition_penalty = 1.1f, .seed = seed};
+  for (int i = 0; i < n; i++) assert_ok(deltaic_session_next(s, &sampling, &tokens[i], i == n - 1 ? logits : NULL));
+}
+
+static void check_seed(deltaic_device *device) {
+  deltaic_model *model = open_model(device, kinds[0]);
+  deltaic_session *a = create(model), *b = create(model), *c = create(model);
+  int32_t ta[60], tb[60], tc[60];
+  float la[V], lb[V];
+  eval(a, 0, 50, NULL);
+  eval(b, 0, 50, NULL);
+  eval(c, 0, 50, NULL);
+  draw(a, 7, 60, ta, la);
+  draw(b, 7, 60, tb, lb);
+  draw(c, 8, 60, tc, NULL);
+  assert_memory_equal(ta, tb, sizeof ta);
+  assert_same_bits(la, lb, "two runs with one seed");
+  assert_memory_not_equal(ta, tc, sizeof ta);
+  deltaic_session_free(c);
+  deltaic_session_free(b);
+  deltaic_session_free(a);
+  deltaic_model_close(model);
+}
+
+static void one_seed_gives_one_text(void **state) {
+  (void)state;
+  on_every_device(check_seed);
+}
+
+static void check_counters(deltaic_device *device) {
+  deltaic_device_info info;
+  deltaic_device_get_info(device, &info);
+  deltaic_model *model = open_model(device, kinds[1]);
+  deltaic_session *s = create(model);
+  deltaic_sampling sampling = {.size = sizeof sampling, .temperature = 1.0f, .top_k = 5};
+  deltaic_counters before, after;
+  int32_t token;
+  eval(s, 0, 20, NULL);
+  assert_ok(deltaic_session_next(s, &sampling, &token, NULL));
+  for (int i = 0; i < 10; i++) {
+    sampling.seed = (uint64_t)i; // changing the sampling records nothing either
+    deltaic_session_get_counters(s, &before);
+    assert_ok(deltaic_session_next(s, &sampling, &token, NULL));
+    deltaic_session_get_counters(s, &after);
+    if (info.kind == DELTAIC_DEVICE_CPU) {
+      assert_int_equal(after.submits, 0);
+      continue;
+    }
+    assert_int_equal(after.submits - before.submits, 1);
+    assert_int_equal(after.recordings - before.recordings, 0);
+    assert_int_equal(after.dispatches - before.dispatches, 0);
+  }
+  deltaic_session_free(s);
+  deltaic_model_close(model);
+}
+
+static void a_token_after_the_first_is_one_submit_and_no_recording(void **state) {
+  (void)state;
+  on_every_device(check_counters);
+}
+
+static void check_next_is_eval(deltaic_device *device) {
+  for (int k = 0; k < KINDS; k++) {
+    deltaic_model *model = open_model(device, kinds[k]);
+    deltaic_session *a = create(model), *b = create(model);
+    float la[V], lb[V];
+    int32_t token;
+    eval(a, 0, 70, NULL);
+    eval(b, 0, 70, NULL);
+    for (int i = 0; i < 5; i++) {
+      assert_ok(deltaic_session_next(a, NULL, &token, la));
+      assert_ok(deltaic_session_eval(b, &token, 1, DELTAIC_LOGITS_LAST, lb));
+      assert_same_bits(la, lb, "next against eval of the same token");
+    }
+    deltaic_session_free(b);
+    deltaic_session_free(a);
+    deltaic_model_close(model);
+  }
+}
+
+static void next_computes_what_eval_of_its_token_does(void **state) {
+  (void)state;
+  on_every_device(check_next_is_eval);
+}
+
+// ---------------------------------------------------------------- memory
+
+static void check_memory(deltaic_device *device) {
+  for (int k = 0; k < KINDS; k++) {
+    deltaic_memory memory;
+    deltaic_model_info info;
+    assert_ok(deltaic_model_inspect(device, kinds[k], NULL, &info, &memory));
+    deltaic_model *model = open_model(device, kinds[k]);
+    deltaic_session *s = create(model);
+    size_t at_100, at_600;
+    eval(s, 0, 100, NULL);
+    assert_ok(deltaic_session_state_size(s, &at_100));
+    eval(s, 100, 4 * N - 100, NULL);
+    assert_ok(deltaic_session_state_size(s, &at_600));
+    assert_int_equal(at_600 - at_100, info.grows ? memory.cache_per_token * (4 * N - 100) : 0);
+    assert_true((memory.cache_per_token != 0) == info.grows);
+    if (info.grows) { // the stated cache is all that the context adds
+      deltaic_session_options options = {.size = sizeof options, .context = 8192};
+      deltaic_memory doubled;
+      assert_ok(deltaic_model_inspect(device, kinds[k], &options, NULL, &doubled));
+      assert_int_equal(doubled.state_bytes - memory.state_bytes, 4096 * memory.cache_per_token);
+    }
+    deltaic_session_free(s);
+    deltaic_model_close(model);
+  }
+}
+
+static void state_grows_with_the_text_only_by_the_stated_cache(void **state) {
+  (void)state;
+  on_every_device(check_memory);
+}
+
+static void check_context(deltaic_device *device) {
+  deltaic_model *model = open_model(device, kinds[2]);
+  deltaic_session_options options = {.size = sizeof options, .context = 64};
+  deltaic_session *s;
+  float before[V], after[V];
+  int32_t token;
+  assert_ok(deltaic_session_create(model, &options, &s));
+  eval(s, 0, 60, before);
+  assert_int_equal(deltaic_session_eval(s, text, 5, DELTAIC_LOGITS_NONE, NULL), DELTAIC_CONTEXT_FULL);
+  assert_ok(deltaic_session_logits(s, after));
+  assert_same_bits(before, after, "after a refused eval");
+  eval(s, 60, 4, NULL);
+  assert_int_equal(deltaic_session_next(s, NULL, &token, NULL), DELTAIC_CONTEXT_FULL);
+  deltaic_session_free(s);
+  deltaic_model_close(model);
+}
+
+static void a_full_context_is_refused_and_leaves_the_session_whole(void **state) {
+  (void)state;
+  on_every_device(check_context);
+}
+
+// ---------------------------------------------------------------- misuse, cancel, threads
+
+static void check_misuse(deltaic_device *device) {
+  deltaic_model *model = open_model(device, kinds[0]);
+  deltaic_session *s = create(model);
+  int32_t token, bad[2] = {5, V};
+  float logits[V];
+  assert_int_equal(deltaic_session_next(s, NULL, &token, NULL), DELTAIC_BAD_STATE);
+  assert_int_equal(deltaic_session_logits(s, logits), DELTAIC_BAD_STATE);
+  assert_int_equal(deltaic_session_eval(s, bad, 2, DELTAIC_LOGITS_NONE, NULL), DELTAIC_INVALID_ARGUMENT);
+  bad[1] = -1;
+  assert_int_equal(deltaic_session_eval(s, bad, 2, DELTAIC_LOGITS_NONE, NULL), DELTAIC_INVALID_ARGUMENT);
+  assert_int_equal(deltaic_session_eval(s, text, 0, DELTAIC_LOGITS_NONE, NULL), DELTAIC_INVALID_ARGUMENT);
+  assert_int_equal(deltaic_session_eval(s, text, 1, DELTAIC_LOGITS_LAST, NULL), DELTAIC_INVALID_ARGUMENT);
+  eval(s, 0, 3, NULL);
+  const deltaic_sampling wrong[] = {{.size = sizeof *wrong, .temperature = -1},
+                                    {.size = sizeof *wrong, .temperature = NAN},
+                                    {.size = sizeof *wrong, .top_p = 1.5f},
+                                    {.size = sizeof *wrong, .min_p = -0.1f},
+                                    {.size = sizeof *wrong, .repetition_penalty = INFINITY},
+                                    {.size = 0}};
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+    assert_int_equal(deltaic_session_next(s, &wrong[i], &token, NULL), DELTAIC_INVALID_ARGUMENT);
+  assert_ok(deltaic_session_next(s, NULL, &token, NULL));
+  deltaic_session_free(s);
+  deltaic_model_close(model);
+}
+
+static void misuse_is_refused_with_a_sentence(void **state) {
+  (void)state;
+  on_every_device(check_misuse);
+}
+
+static void *cancel_later(void *session) {
+  usleep(30000);
+  deltaic_session_cancel(session);
+  return NULL;
+}
+
+static void check_cancel(deltaic_device *device) {
+  deltaic_model *model = open_model(device, MODELS_DIR "/novelist");
+  deltaic_session *s = create(model);
+  enum { LONG = 60000 };
+  int32_t *tokens = malloc(LONG * sizeof *tokens), token;
+  float *a = malloc(4096 * sizeof *a), *b = malloc(4096 * sizeof *b);
+  assert_true(tokens && a && b);
+  for (int i = 0; i < LONG; i++) tokens[i] = text[i % (4 * N)];
+  pthread_t thread;
+  assert_int_equal(pthread_create(&thread, NULL, cancel_later, s), 0);
+  assert_int_equal(deltaic_session_eval(s, tokens, LONG, DELTAIC_LOGITS_NONE, NULL), DELTAIC_CANCELLED);
+  pthread_join(thread, NULL);
+  assert_int_equal(deltaic_session_eval(s, tokens, 1, DELTAIC_LOGITS_NONE, NULL), DELTAIC_BAD_STATE);
+  assert_int_equal(deltaic_session_next(s, NULL, &token, NULL), DELTAIC_BAD_STATE);
+  assert_ok(deltaic_session_reset(s));
+  deltaic_session_cancel(s); // before the call: the next one is stopped
+  assert_int_equal(deltaic_session_eval(s, tokens, 10, DELTAIC_LOGITS_NONE, NULL), DELTAIC_CANCELLED);
+  assert_ok(deltaic_session_reset(s));
+  assert_ok(deltaic_session_eval(s, tokens, 90, DELTAIC_LOGITS_LAST, a));
+  deltaic_session *fresh = create(model);
+  assert_ok(deltaic_session_eval(fresh, tokens, 90, DELTAIC_LOGITS_LAST, b));
+  assert_memory_equal(a, b, 4096 * sizeof *a);
+  free(tokens), free(a), free(b);
+  deltaic_session_free(fresh);
+  deltaic_session_free(s);
+  deltaic_model_close(model);
+}
+
+static void a_cancelled_session_works_again_after_a_reset(void **state) {
+  (void)state;
+  on_every_device(check_cancel);
+}
+
+struct worker {
+  deltaic_model *model;
+  float logits[V];
+  deltaic_status status;
+};
+
+static void *work(void *argument) {
+  struct worker *w = argument;
+  deltaic_session *s;
+  int32_t token;
+  w->status = deltaic_session_create(w->model, NULL, &s);
+  if (w->status != DELTAIC_OK) return NULL;
+  w->status = deltaic_session_eval(s, text, N, DELTAIC_LOGITS_NONE, NULL);
+  for (int i = 0; i < 20 && w->status == DELTAIC_OK; i++)
+    w->status = deltaic_session_next(s, NULL, &token, i == 19 ? w->logits : NULL);
+  deltaic_session_free(s);
+  return NULL;
+}
+
+static void check_threads(deltaic_device *device) {
+  enum { THREADS = 4 };
+  deltaic_model *model = open_model(device, kinds[0]);
+  struct worker workers[THREADS + 1];
+  pthread_t threads[THREADS];
+  for (int i = 0; i <= THREADS; i++) workers[i] = (struct worker){.model = model};
+  work(&workers[THREADS]);
+  for (int i = 0; i < THREADS; i++) assert_int_equal(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
+  for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+  for (int i = 0; i <= THREADS; i++) {
+    assert_int_equal(workers[i].status, DELTAIC_OK);
+    assert_same_bits(workers[THREADS].logits, workers[i].logits, "a session among others");
+  }
+  deltaic_model_close(model);
+}
+
+static void sessions_in_threads_do_not_disturb_each_other(void **state) {
+  (void)state;
+  on_every_device(check_threads);
+}
+
+static bool stop_half_way(void *user, uint64_t done, uint64_t total) {
+  *(uint64_t *)user = total;
+  return done < total / 2;
+}
+
+static void check_progress(deltaic_device *device) {
+  uint64_t total = 0;
+  deltaic_model_options options = {.size = sizeof options, .progress = stop_half_way, .progress_user = &total};
+  deltaic_model *model;
+  assert_int_equal(deltaic_model_open(device, kinds[0], &options, &model), DELTAIC_CANCELLED);
+  deltaic_memory memory;
+  assert_ok(deltaic_model_inspect(device, kinds[0], NULL, NULL, &memory));
+  assert_int_equal(total, memory.weights_bytes);
+}
+
+static void progress_can_stop_the_opening_of_a_model(void **state) {
+  (void)state;
+  on_every_device(check_progress);
+}
+
+static void check_profile(deltaic_device *device) {
+  deltaic_model *model = open_model(device, kinds[0]);
+  deltaic_session *s = create(model);
+  deltaic_kernel_time times[64];
+  size_t count;
+  float plain[V], profiled[V];
+  eval(s, 0, N, plain);
+  assert_ok(deltaic_session_reset(s));
+  assert_ok(deltaic_session_profile_begin(s));
+  eval(s, 0, N, profiled);
+  assert_ok(deltaic_session_profile_end(s, times, 64, &count));
+  assert_same_bits(plain, profiled, "with and without profiling");
+  assert_in_range(count, 8, 64);
+  double seconds = 0;
+  for (size_t i = 0; i < count; i++) {
+    assert_true(times[i].dispatches > 0 && times[i].bytes > 0 && times[i].name[0]);
+    seconds += times[i].seconds;
+  }
+  assert_true(seconds > 0);
+  deltaic_session_free(s);
+  deltaic_model_close(model);
+}
+
+static void profiling_times_every_kernel_and_changes_no_bit(void **state) {
+  (void)state;
+  on_every_device(check_profile);
+}
+
+int main(void) {
+  make_text();
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_saved_or_forked_session_continues_bit_for_bit),
+      cmocka_unit_test(a_state_fits_sessions_of_other_options),
+      cmocka_unit_test(a_damaged_or_foreign_state_is_refused_and_changes_nothing),
+      cmocka_unit_test(a_state_goes_through_a_file),
+      cmocka_unit_test(one_seed_gives_one_text),
+      cmocka_unit_test(a_token_after_the_first_is_one_submit_and_no_recording),
+      cmocka_unit_test(next_computes_what_eval_of_its_token_does),
+      cmocka_unit_test(state_grows_with_the_text_only_by_the_stated_cache),
+      cmocka_unit_test(a_full_context_is_refused_and_leaves_the_session_whole),
+      cmocka_unit_test(misuse_is_refused_with_a_sentence),
+      cmocka_unit_test(a_cancelled_session_works_again_after_a_reset),
+      cmocka_unit_test(sessions_in_threads_do_not_disturb_each_other),
+      cmocka_unit_test(progress_can_stop_the_opening_of_a_model),
+      cmocka_unit_test(profiling_times_every_kernel_and_changes_no_bit),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
