@@ -1,0 +1,78 @@
+// ops_cpu.h: what the files of the CPU backend share. The order of every sum is fixed by sizes alone, never by the
+// number of threads or by which instructions the processor has, so results are the same bits with any of them.
+#ifndef OPS_CPU_H
+#define OPS_CPU_H
+#include "ops.h"
+#include "pool.h"
+#include <math.h>
+#include <string.h>
+
+enum { CPU_KERNELS = 32 };
+
+struct cpu_backend {
+  struct backend base;
+  struct pool *pool;
+};
+
+struct cpu_recorder {
+  struct recorder base;
+  const atomic_bool *cancel; // may be NULL
+  deltaic_status status;     // the first error
+  deltaic_counters counters;
+  bool profile;
+  double started; // of the running op
+  size_t kernels;
+  deltaic_kernel_time times[CPU_KERNELS];
+};
+
+// Every op: if (!cpu_begin(c)) return; ... cpu_end(...). begin is false after an error or a cancel.
+bool cpu_begin(struct recorder *c);
+// name and, when not NULL, "_" suffix is the kernel of the profile.
+void cpu_end(struct recorder *c, const char *name, const char *suffix, uint64_t bytes, uint64_t operations);
+bool cpu_cancelled(const struct recorder *c);
+// task for 0 ... n-1, on all threads when `operations` of the whole are worth waking them. Skips the rest on a cancel.
+void cpu_parallel(struct recorder *c, uint64_t n, uint64_t operations, pool_task task, void *context);
+uint32_t cpu_threads(const struct backend *b);
+
+// Loops of products are compiled for several instruction sets, chosen when the program starts. Sanitizers run before
+// that choice can be made.
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) &&                           \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define CPU_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define CPU_CLONES
+#endif
+
+enum { LANES = 16 };
+typedef float lanes __attribute__((vector_size(64), aligned(4), may_alias)); // LANES numbers anywhere in memory
+
+// sum a[i] b[i]: LANES partial sums over i % LANES, added as a tree.
+float cpu_dot(const float *a, const float *b, size_t n);
+// y (T, N) = x (T, K) w (N, K)^T for f32, each number as cpu_dot would. N, K any.
+void cpu_dots(float *y, size_t y_stride, const float *x, size_t x_stride, uint32_t T, const float *w, size_t w_stride,
+              uint32_t N, uint32_t K);
+// y (M, N) += a (M, K) b (K, N) where a[m,k] = a[m * a_row + k * a_col]; every sum runs over k in order.
+void cpu_product(float *y, size_t y_stride, const float *a, size_t a_row, size_t a_col, const float *b, size_t b_stride,
+                 uint32_t M, uint32_t N, uint32_t K);
+
+static inline float sigmoid(float z) { return 1 / (1 + expf(-z)); }
+static inline float silu(float z) { return z / (1 + expf(-z)); }
+float cpu_activate(enum activation activation, float z);
+
+static inline const struct sequence *sequence_at(const struct tensor *sequences, uint32_t s) {
+  return (const struct sequence *)tensor_row(sequences, 0) + s;
+}
+static inline float *f32_row(const struct tensor *t, uint64_t row) { return tensor_row(t, row); }
+
+void cpu_delta_inputs(struct recorder *c, struct tensor qk, struct tensor beta, struct tensor g, struct tensor ba,
+                      struct tensor A_log, struct tensor dt_bias, struct delta_input_args a);
+void cpu_delta_rule(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,
+                    struct tensor state, struct tensor sequences, struct tensor scratch, struct delta_args a);
+uint64_t cpu_delta_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct delta_args a);
+void cpu_rope_append(struct recorder *c, struct tensor qkv, struct tensor cache_k, struct tensor cache_v,
+                     struct tensor table, struct tensor sequences, struct attention_args a);
+void cpu_attention(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor cache_k, struct tensor cache_v,
+                   struct tensor sequences, struct attention_args a);
+void cpu_sample(struct recorder *c, struct tensor tokens, struct tensor sequences, struct tensor seen,
+                struct tensor logits, struct tensor sampling, struct tensor scratch);
+#endif

@@ -1,0 +1,142 @@
+// pool: a parallel for. The caller of pool_run() works too, as worker 0; a worker that wakes up too late to help is not
+// waited for, so a loop never takes longer than it would alone by more than the last task.
+#include "pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum {
+  THREADS_MAX = 256,
+  YIELDS = 60,            // tries before a thread sleeps: some 30 us, the time between two small operations
+  STACK_BYTES = 1u << 20, // tasks keep tiles on the stack
+};
+
+struct worker {
+  struct pool *pool;
+  pthread_t thread;
+  uint32_t index;
+};
+
+struct pool {
+  pthread_mutex_t turn; // held by the thread whose loop runs
+  pthread_mutex_t lock; // of everything below that is not atomic
+  pthread_cond_t wake, done;
+  bool stop, open; // open: the loop may still be joined
+  atomic_uint generation;
+  atomic_uint active; // workers in the loop, the caller left out
+  atomic_uint_fast64_t next;
+  uint64_t n;
+  pool_task task;
+  void *context;
+  uint32_t count; // workers
+  struct worker workers[];
+};
+
+static void work(struct pool *pool, uint32_t worker) {
+  for (uint64_t i; (i = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed)) < pool->n;)
+    pool->task(pool->context, i, worker);
+}
+
+// Holds the lock on entry and exit. A sleeping thread costs a system call to wake: wait a little before sleeping.
+static void wait_for_loop(struct pool *pool, unsigned seen) {
+  pthread_mutex_unlock(&pool->lock);
+  for (int i = 0; i < YIELDS && atomic_load(&pool->generation) == seen; i++) sched_yield();
+  pthread_mutex_lock(&pool->lock);
+  while (!pool->stop && atomic_load(&pool->generation) == seen) pthread_cond_wait(&pool->wake, &pool->lock);
+}
+
+static void *worker_main(void *argument) {
+  struct worker *self = argument;
+  struct pool *pool = self->pool;
+  pthread_mutex_lock(&pool->lock);
+  for (unsigned seen = 0;;) {
+    wait_for_loop(pool, seen);
+    if (pool->stop) break;
+    seen = atomic_load(&pool->generation);
+    if (!pool->open) continue;
+    atomic_fetch_add(&pool->active, 1);
+    pthread_mutex_unlock(&pool->lock);
+    work(pool, self->index);
+    pthread_mutex_lock(&pool->lock);
+    if (atomic_fetch_sub(&pool->active, 1) == 1) pthread_cond_signal(&pool->done);
+  }
+  pthread_mutex_unlock(&pool->lock);
+  return NULL;
+}
+
+void pool_run(struct pool *pool, uint64_t n, pool_task task, void *context) {
+  if (!pool->count || n == 1) {
+    for (uint64_t i = 0; i < n; i++) task(context, i, 0);
+    return;
+  }
+  pthread_mutex_lock(&pool->turn);
+  pthread_mutex_lock(&pool->lock);
+  pool->n = n;
+  pool->task = task;
+  pool->context = context;
+  atomic_store(&pool->next, 0);
+  pool->open = true;
+  atomic_fetch_add(&pool->generation, 1);
+  pthread_cond_broadcast(&pool->wake);
+  pthread_mutex_unlock(&pool->lock);
+
+  work(pool, 0);
+
+  pthread_mutex_lock(&pool->lock);
+  pool->open = false;
+  pthread_mutex_unlock(&pool->lock);
+  for (int i = 0; i < YIELDS && atomic_load(&pool->active); i++) sched_yield();
+  pthread_mutex_lock(&pool->lock);
+  while (atomic_load(&pool->active)) pthread_cond_wait(&pool->done, &pool->lock);
+  pthread_mutex_unlock(&pool->lock);
+  pthread_mutex_unlock(&pool->turn);
+}
+
+static void start_workers(struct pool *pool, uint32_t count) {
+  pthread_attr_t attr;
+  if (pthread_attr_init(&attr)) return;
+  pthread_attr_setstacksize(&attr, STACK_BYTES);
+  for (; pool->count < count; pool->count++) {
+    struct worker *w = &pool->workers[pool->count];
+    *w = (struct worker){.pool = pool, .index = pool->count + 1};
+    if (pthread_create(&w->thread, &attr, worker_main, w)) break;
+  }
+  pthread_attr_destroy(&attr);
+}
+
+deltaic_status pool_create(uint32_t threads, struct pool **out) {
+  if (!threads) {
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    threads = cores > 0 ? (uint32_t)cores : 1;
+  }
+  if (threads > THREADS_MAX) threads = THREADS_MAX;
+  uint64_t bytes = sizeof(struct pool) + (threads - 1) * sizeof(struct worker);
+  struct pool *pool = calloc(1, bytes);
+  if (!pool) return fail_memory("thread pool", bytes);
+  pthread_mutex_init(&pool->turn, NULL);
+  pthread_mutex_init(&pool->lock, NULL);
+  pthread_cond_init(&pool->wake, NULL);
+  pthread_cond_init(&pool->done, NULL);
+  start_workers(pool, threads - 1);
+  *out = pool;
+  return DELTAIC_OK;
+}
+
+void pool_free(struct pool *pool) {
+  if (!pool) return;
+  pthread_mutex_lock(&pool->lock);
+  pool->stop = true;
+  pthread_cond_broadcast(&pool->wake);
+  pthread_mutex_unlock(&pool->lock);
+  for (uint32_t i = 0; i < pool->count; i++) pthread_join(pool->workers[i].thread, NULL);
+  pthread_cond_destroy(&pool->done);
+  pthread_cond_destroy(&pool->wake);
+  pthread_mutex_destroy(&pool->lock);
+  pthread_mutex_destroy(&pool->turn);
+  free(pool);
+}
+
+uint32_t pool_threads(const struct pool *pool) { return pool->count + 1; }
