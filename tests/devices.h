@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-#undef fail // cmocka's; the library has its own
 
 #define assert_ok(call)                                                                                                \
   do {                                                                                                                 \

@@ -1,6 +1,7 @@
 // test_models: whole models against float64 references (tests/vectors/models), on the CPU and every Vulkan device.
+#include "safetensors.h" // before cmocka, whose macro fail() would hide ours
+
 #include "devices.h"
-#include "safetensors.h"
 
 #include <math.h>
 
