@@ -29,4 +29,7 @@ deltaic_status buffer_read(struct device *device, struct buffer *buffer, uint64_
 deltaic_status buffer_zero(struct device *device, struct buffer *buffer, uint64_t offset, uint64_t bytes);
 deltaic_status buffer_copy(struct device *device, struct buffer *to, uint64_t to_offset, struct buffer *from,
                            uint64_t from_offset, uint64_t bytes);
+
+deltaic_status transfer_create(struct device *device); // called by device_open
+void transfer_free(struct device *device);             // after the queue is idle
 #endif

@@ -34,7 +34,8 @@ void commands_dispatch(struct commands *commands, const struct kernel *kernel, c
 // Keeps the error; later calls do nothing. For callers that build dispatches.
 void commands_fail(struct commands *commands, deltaic_status status);
 deltaic_status commands_status(const struct commands *commands); // the kept error, DELTAIC_OK when none
-deltaic_status commands_submit(struct commands *commands);       // ends the recording if it is open, submits, waits
+// Ends the recording if it is open, submits, waits. A replayed recording stays; CANCELLED before it ran is not kept.
+deltaic_status commands_submit(struct commands *commands);
 
 struct commands_counters {
   uint64_t submits, recordings, dispatches;
@@ -47,7 +48,8 @@ deltaic_status commands_profile(struct commands *commands, bool on);
 size_t commands_times(struct commands *commands, deltaic_kernel_time *times, size_t capacity);
 
 // The trace for the hazard checker (hazard.h) and its proof: with a trace set, every dispatch's ranges and every
-// barrier are appended; skip_barrier n > 0 leaves out the n-th barrier of the next recording (tests only).
+// barrier are appended, also the one at the start of a command buffer. skip_barrier n > 0 leaves out the n-th barrier
+// between dispatches of the next recording (tests only).
 struct hazard_trace;
 void commands_trace(struct commands *commands, struct hazard_trace *trace, uint32_t skip_barrier);
 #endif

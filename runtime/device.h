@@ -22,12 +22,15 @@ struct instance {
 // Succeeds with handle NULL when the machine has no Vulkan. validate asked for but not installed: a warning to the log.
 deltaic_status instance_create(struct instance *instance, bool validate, log_function log, void *log_user);
 void instance_free(struct instance *instance);
+__attribute__((format(printf, 3, 4))) void instance_log(struct instance *instance, deltaic_log_level level,
+                                                        const char *format, ...);
 
 // Capabilities of every physical device, unsorted. *caps is malloc'ed (NULL when count is 0).
 deltaic_status instance_devices(struct instance *instance, struct device_caps **caps, VkPhysicalDevice **handles,
                                 uint32_t *count);
 
 struct pipeline_store; // every kernel created so far and the disk cache (pipeline.c)
+struct transfer;       // staging memory and what moves it (buffer.c)
 
 struct device {
   struct instance *instance;
@@ -41,6 +44,7 @@ struct device {
   struct plan plan;
   atomic_bool lost; // set once a call has returned VK_ERROR_DEVICE_LOST; all work is refused from then on
   struct pipeline_store *pipelines;
+  struct transfer *transfer;
 };
 
 // cache_dir: folder for compiled pipelines or NULL for none.
@@ -50,4 +54,10 @@ void device_close(struct device *device); // waits for the queue; accepts NULL
 
 // A VkResult as our status with a sentence: DEVICE_LOST (also marks the device), OUT_OF_MEMORY, else INTERNAL.
 deltaic_status device_fail(struct device *device, VkResult result, const char *what);
+// DELTAIC_DEVICE_LOST with its sentence once the device is lost, else DELTAIC_OK.
+deltaic_status device_check(const struct device *device);
+// Submits one command buffer; `fence` is signalled when it has run.
+deltaic_status device_submit(struct device *device, VkCommandBuffer cmd, VkFence fence);
+// Waits for a fence that a successful device_submit was given, and resets it.
+deltaic_status device_wait(struct device *device, VkFence fence);
 #endif

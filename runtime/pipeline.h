@@ -21,8 +21,9 @@ struct kernel {
   VkPipeline pipeline;
 };
 
-// spec: values of the specialization constants 0 ... count - 1, in id order (all of them, count = reflection's).
-// Thread-safe. Fails with INTERNAL when the module and the contract disagree.
+// spec: values of the specialization constants 0 ... count - 1, by id; the module may lack some that its compiler found
+// unused, and has none beyond. Thread-safe. Fails with INTERNAL when the module and the contract disagree, or when the
+// workgroup or its shared memory would be larger than the device allows.
 deltaic_status kernel_get(struct device *device, const struct shader *shader, const uint32_t *spec, uint32_t count,
                           const struct kernel **out);
 

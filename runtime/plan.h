@@ -16,18 +16,19 @@ struct device_caps {
   uint8_t uuid[16], driver_uuid[16];
   uint32_t subgroup_size, subgroup_min, subgroup_max; // min and max equal size without subgroup size control
   bool subgroup_arithmetic;                           // arithmetic operations in compute shaders
-  bool subgroup_size_control, full_subgroups;
-  uint32_t shared_bytes;    // maxComputeSharedMemorySize
-  uint32_t max_invocations; // maxComputeWorkGroupInvocations
-  uint32_t max_workgroup[3], max_groups[3];
-  uint32_t push_bytes;          // maxPushConstantsSize
-  uint32_t max_storage_buffers; // per stage and per set, the smaller
-  uint64_t storage_range;       // maxStorageBufferRange
-  uint64_t max_allocation;      // maxMemoryAllocationSize
-  uint64_t max_buffer;          // maxBufferSize, or max_allocation where unknown
-  uint32_t offset_alignment;    // minStorageBufferOffsetAlignment
-  uint32_t timestamp_bits;      // of the compute queue; 0: none
-  float timestamp_period;       // nanoseconds a tick
+  bool subgroup_size_control, full_subgroups;         // in compute shaders
+  uint32_t max_subgroups;                             // of a workgroup whose subgroup size is chosen
+  uint32_t shared_bytes;                              // maxComputeSharedMemorySize
+  uint32_t max_invocations;                           // maxComputeWorkGroupInvocations
+  uint32_t max_workgroup[3], max_groups[3];           // max_groups[0] is 0 when there is no compute queue
+  uint32_t push_bytes;                                // maxPushConstantsSize
+  uint32_t max_storage_buffers;                       // per stage and per set, the smaller
+  uint64_t storage_range;                             // maxStorageBufferRange
+  uint64_t max_allocation;                            // maxMemoryAllocationSize
+  uint64_t max_buffer;                                // maxBufferSize, or max_allocation where unknown
+  uint32_t offset_alignment;                          // minStorageBufferOffsetAlignment
+  uint32_t timestamp_bits;                            // of the compute queue; 0: none
+  float timestamp_period;                             // nanoseconds a tick
   uint32_t memory_types, memory_heaps;
   struct {
     uint32_t flags, heap;
@@ -44,6 +45,7 @@ struct plan {
   char reason[256]; // why not: one sentence, "" when usable
   uint32_t score;   // which device is best: larger is better; a GPU always beats software
 
+  uint32_t subgroup;    // the size that kernels are compiled for where the device lets us choose, else 0
   uint32_t lanes;       // invocations of a workgroup that reduces over a row (norms, sampling, softmax)
   uint32_t block_lanes; // invocations of an elementwise workgroup
 
@@ -72,6 +74,10 @@ struct plan {
 };
 
 void plan_make(const struct device_caps *caps, struct plan *plan);
+// Shared memory of a workgroup, and invocations: plan_make chooses sizes for which they fit the device.
+uint64_t plan_matmul_shared_bytes(const struct plan *plan);
+uint64_t plan_chunk_shared_bytes(const struct plan *plan, uint32_t Dk); // the larger of the chunk kernels
+uint32_t plan_matmul_lanes(const struct plan *plan);
 // Readable text of both, for `deltaic devices`; as snprintf: returns the length that it has or would have.
 int plan_describe(const struct device_caps *caps, const struct plan *plan, char *text, uint64_t capacity);
 #endif

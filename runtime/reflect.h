@@ -18,4 +18,13 @@ struct reflection {
 
 // words: a SPIR-V module. Refuses anything malformed, with `name` in the sentence; never reads outside.
 deltaic_status reflect(const char *name, const uint32_t *words, uint64_t count, struct reflection *out);
+
+// What the module takes when value i is given to the constant with id i: Vulkan leaves it to us to compare with the
+// device's limits. shared_bytes: the sum of its shared variables.
+struct reflected_size {
+  uint32_t workgroup[3];
+  uint64_t shared_bytes;
+};
+deltaic_status reflect_size(const char *name, const uint32_t *words, uint64_t count, const uint32_t *spec,
+                            uint32_t spec_count, struct reflected_size *out);
 #endif

@@ -1,0 +1,368 @@
+// buffer: VkBuffers with an allocation each (they are few and live long), and the transfers into and out of them.
+//
+// What the host sees is copied by the host, except reads of memory that is not cached: those take ages and go through
+// staging. Staging is two pieces a direction, so that the host copies one while the device copies the other; they are
+// made when first needed and grow to 32 MiB each.
+#include "buffer.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PIECES = 2, PIECE_MIN = 1 << 20, PIECE_MAX = 32 << 20, DIRECT_READ = 4096 };
+
+struct piece {
+  VkBuffer vk;
+  VkDeviceMemory memory;
+  void *mapped;
+};
+
+struct ring {
+  struct piece piece[PIECES];
+  uint64_t bytes; // of each piece; 0: not made yet
+};
+
+struct transfer {
+  pthread_mutex_t lock;
+  VkCommandPool pool;
+  VkCommandBuffer cmd[PIECES];
+  VkFence fence[PIECES];
+  bool busy[PIECES]; // submitted and not waited for
+  struct ring up, down;
+};
+
+// ---------------------------------------------------------------- memory
+
+static deltaic_status no_memory(struct device *device, VkResult result, const char *what, uint64_t bytes) {
+  if (result == VK_ERROR_OUT_OF_DEVICE_MEMORY || result == VK_ERROR_OUT_OF_HOST_MEMORY ||
+      result == VK_ERROR_TOO_MANY_OBJECTS || result == VK_ERROR_MEMORY_MAP_FAILED)
+    return fail(DELTAIC_OUT_OF_MEMORY, "out of memory on %s: %s needs %llu bytes", device->caps.name, what,
+                (unsigned long long)bytes);
+  return device_fail(device, result, what);
+}
+
+static bool type_coherent(const struct device *device, int type) {
+  const uint32_t flags = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
+  return (device->caps.memory_type[type].flags & flags) == flags;
+}
+
+static void memory_free(struct device *device, VkBuffer vk, VkDeviceMemory memory) {
+  device->vk.vkDestroyBuffer(device->handle, vk, NULL);
+  device->vk.vkFreeMemory(device->handle, memory, NULL); // unmaps
+}
+
+// A buffer of `type` memory, mapped when the host can see that.
+static deltaic_status memory_create(struct device *device, int type, uint64_t bytes, const char *what, VkBuffer *vk,
+                                    VkDeviceMemory *memory, void **mapped) {
+  *vk = VK_NULL_HANDLE;
+  *memory = VK_NULL_HANDLE;
+  *mapped = NULL;
+  VkBufferCreateInfo info = {.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
+                             .size = bytes,
+                             .usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
+                                      VK_BUFFER_USAGE_TRANSFER_DST_BIT};
+  VkMemoryAllocateInfo allocate = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO, .memoryTypeIndex = (uint32_t)type};
+  VkMemoryRequirements needs;
+  VkResult result = device->vk.vkCreateBuffer(device->handle, &info, NULL, vk);
+  if (result) goto failed;
+  device->vk.vkGetBufferMemoryRequirements(device->handle, *vk, &needs);
+  allocate.allocationSize = needs.size;
+  if (!(needs.memoryTypeBits >> type & 1)) {
+    memory_free(device, *vk, VK_NULL_HANDLE);
+    return fail(DELTAIC_INTERNAL, "%s: memory type %d does not take storage buffers (%s)", device->caps.name, type,
+                what);
+  }
+  result = device->vk.vkAllocateMemory(device->handle, &allocate, NULL, memory);
+  if (!result) result = device->vk.vkBindBufferMemory(device->handle, *vk, *memory, 0);
+  if (!result && type_coherent(device, type))
+    result = device->vk.vkMapMemory(device->handle, *memory, 0, VK_WHOLE_SIZE, 0, mapped);
+  if (!result) return DELTAIC_OK;
+failed:
+  memory_free(device, *vk, *memory);
+  return no_memory(device, result, what, bytes);
+}
+
+static int kind_type(const struct plan *plan, enum memory_kind kind) {
+  switch (kind) {
+  case MEMORY_SHARED: return plan->memory_shared;
+  case MEMORY_READBACK: return plan->memory_readback;
+  default: return plan->memory_device;
+  }
+}
+
+deltaic_status buffer_create(struct device *device, enum memory_kind kind, uint64_t bytes, const char *what,
+                             struct buffer *out) {
+  memset(out, 0, sizeof *out);
+  deltaic_status status = device_check(device);
+  if (status) return status;
+  if (bytes > device->plan.block_bytes)
+    return fail(DELTAIC_OUT_OF_MEMORY, "%s needs %llu bytes; a buffer on %s holds at most %llu", what,
+                (unsigned long long)bytes, device->caps.name, (unsigned long long)device->plan.block_bytes);
+  uint64_t size = bytes ? (bytes + 3) & ~(uint64_t)3 : 4; // whole words: vkCmdFillBuffer writes nothing less
+  struct buffer buffer = {.bytes = bytes, .kind = kind};
+  int type = kind_type(&device->plan, kind);
+  status = memory_create(device, type, size, what, &buffer.vk, &buffer.memory, &buffer.mapped);
+  // A small BAR window may be full of other programs' memory: main memory serves as well.
+  if (status == DELTAIC_OUT_OF_MEMORY && kind == MEMORY_SHARED && type != device->plan.memory_staging)
+    status = memory_create(device, device->plan.memory_staging, size, what, &buffer.vk, &buffer.memory, &buffer.mapped);
+  if (!status) *out = buffer;
+  return status;
+}
+
+void buffer_free(struct device *device, struct buffer *buffer) {
+  if (buffer->vk || buffer->memory) memory_free(device, buffer->vk, buffer->memory);
+  memset(buffer, 0, sizeof *buffer);
+}
+
+// ---------------------------------------------------------------- staging
+
+deltaic_status transfer_create(struct device *device) {
+  struct transfer *t = calloc(1, sizeof *t);
+  if (!t) return fail_memory("transfers", sizeof *t);
+  device->transfer = t;
+  pthread_mutex_init(&t->lock, NULL);
+  VkCommandPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
+                                  .flags = VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT |
+                                           VK_COMMAND_POOL_CREATE_TRANSIENT_BIT,
+                                  .queueFamilyIndex = device->queue_family};
+  VkResult result = device->vk.vkCreateCommandPool(device->handle, &pool, NULL, &t->pool);
+  if (!result) {
+    VkCommandBufferAllocateInfo buffers = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
+                                           .commandPool = t->pool,
+                                           .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
+                                           .commandBufferCount = PIECES};
+    result = device->vk.vkAllocateCommandBuffers(device->handle, &buffers, t->cmd);
+  }
+  VkFenceCreateInfo fence = {.sType = VK_STRUCTURE_TYPE_FENCE_CREATE_INFO};
+  for (int i = 0; i < PIECES && !result; i++)
+    result = device->vk.vkCreateFence(device->handle, &fence, NULL, &t->fence[i]);
+  return result ? device_fail(device, result, "transfers were set up") : DELTAIC_OK;
+}
+
+static void ring_free(struct device *device, struct ring *ring) {
+  for (int i = 0; i < PIECES; i++) memory_free(device, ring->piece[i].vk, ring->piece[i].memory);
+  *ring = (struct ring){0};
+}
+
+void transfer_free(struct device *device) {
+  struct transfer *t = device->transfer;
+  if (!t) return;
+  ring_free(device, &t->up);
+  ring_free(device, &t->down);
+  for (int i = 0; i < PIECES; i++) device->vk.vkDestroyFence(device->handle, t->fence[i], NULL);
+  device->vk.vkDestroyCommandPool(device->handle, t->pool, NULL);
+  pthread_mutex_destroy(&t->lock);
+  free(t);
+  device->transfer = NULL;
+}
+
+// Only between transfers: nothing may be in flight.
+static deltaic_status ring_reserve(struct device *device, struct ring *ring, int type, uint64_t bytes) {
+  uint64_t size = PIECE_MIN;
+  while (size < bytes && size < PIECE_MAX) size *= 2;
+  if (size > device->plan.block_bytes) size = device->plan.block_bytes;
+  if (ring->bytes >= size) return DELTAIC_OK;
+  ring_free(device, ring);
+  deltaic_status status = DELTAIC_OK;
+  for (int i = 0; i < PIECES && !status; i++) {
+    struct piece *piece = &ring->piece[i];
+    status = memory_create(device, type, size, "staging", &piece->vk, &piece->memory, &piece->mapped);
+  }
+  if (status) {
+    deltaic_status kept = fail(status, "%s", deltaic_last_error());
+    ring_free(device, ring);
+    return kept;
+  }
+  ring->bytes = size;
+  return DELTAIC_OK;
+}
+
+static deltaic_status piece_wait(struct device *device, int i) {
+  struct transfer *t = device->transfer;
+  if (!t->busy[i]) return DELTAIC_OK;
+  t->busy[i] = false;
+  return device_wait(device, t->fence[i]);
+}
+
+// Waits for both pieces, also after a failure: what it returns is the first.
+static deltaic_status pieces_wait(struct device *device, deltaic_status status) {
+  for (int i = 0; i < PIECES; i++) {
+    if (!status)
+      status = piece_wait(device, i);
+    else if (device->transfer->busy[i]) {
+      device->transfer->busy[i] = false;
+      pthread_mutex_lock(&device->queue_lock);
+      device->vk.vkQueueWaitIdle(device->queue); // not device_wait: the first failure's sentence stays
+      pthread_mutex_unlock(&device->queue_lock);
+      device->vk.vkResetFences(device->handle, 1, &device->transfer->fence[i]);
+    }
+  }
+  return status;
+}
+
+static void barrier(struct device *device, VkCommandBuffer cmd, VkPipelineStageFlags from, VkAccessFlags wrote,
+                    VkPipelineStageFlags to, VkAccessFlags uses) {
+  VkMemoryBarrier memory = {.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER, .srcAccessMask = wrote, .dstAccessMask = uses};
+  device->vk.vkCmdPipelineBarrier(cmd, from, to, 0, 1, &memory, 0, NULL, 0, NULL);
+}
+
+static deltaic_status piece_begin(struct device *device, int i) {
+  VkCommandBuffer cmd = device->transfer->cmd[i];
+  VkCommandBufferBeginInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
+                                   .flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT};
+  VkResult result = device->vk.vkBeginCommandBuffer(cmd, &info);
+  if (result) return device_fail(device, result, "a transfer was recorded");
+  barrier(device, cmd, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
+          VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT, VK_PIPELINE_STAGE_TRANSFER_BIT,
+          VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_TRANSFER_WRITE_BIT);
+  return DELTAIC_OK;
+}
+
+static deltaic_status piece_end(struct device *device, int i) {
+  struct transfer *t = device->transfer;
+  barrier(device, t->cmd[i], VK_PIPELINE_STAGE_TRANSFER_BIT, VK_ACCESS_TRANSFER_WRITE_BIT, VK_PIPELINE_STAGE_HOST_BIT,
+          VK_ACCESS_HOST_READ_BIT);
+  VkResult result = device->vk.vkEndCommandBuffer(t->cmd[i]);
+  if (result) return device_fail(device, result, "a transfer was recorded");
+  deltaic_status status = device_submit(device, t->cmd[i], t->fence[i]);
+  t->busy[i] = !status;
+  return status;
+}
+
+static deltaic_status piece_copy(struct device *device, int i, VkBuffer to, uint64_t to_offset, VkBuffer from,
+                                 uint64_t from_offset, uint64_t bytes) {
+  VkBufferCopy region = {.srcOffset = from_offset, .dstOffset = to_offset, .size = bytes};
+  deltaic_status status = piece_begin(device, i);
+  if (status) return status;
+  device->vk.vkCmdCopyBuffer(device->transfer->cmd[i], from, to, 1, &region);
+  return piece_end(device, i);
+}
+
+static uint64_t part(uint64_t total, uint64_t done, uint64_t most) { return total - done < most ? total - done : most; }
+
+// ---------------------------------------------------------------- transfers
+
+static deltaic_status check_range(const struct buffer *buffer, uint64_t offset, uint64_t bytes) {
+  uint64_t end;
+  if (size_add(offset, bytes, &end) && end <= buffer->bytes) return DELTAIC_OK;
+  return fail(DELTAIC_INTERNAL, "a transfer of %llu bytes at %llu leaves its buffer of %llu", (unsigned long long)bytes,
+              (unsigned long long)offset, (unsigned long long)buffer->bytes);
+}
+
+static deltaic_status check_transfer(struct device *device, const struct buffer *buffer, uint64_t offset,
+                                     uint64_t bytes) {
+  deltaic_status status = device_check(device);
+  return status ? status : check_range(buffer, offset, bytes);
+}
+
+static deltaic_status upload(struct device *device, struct buffer *buffer, uint64_t offset, const void *data,
+                             uint64_t bytes) {
+  struct ring *ring = &device->transfer->up;
+  deltaic_status status = ring_reserve(device, ring, device->plan.memory_staging, bytes);
+  int i = 0;
+  for (uint64_t done = 0; done < bytes && !status; i = (i + 1) % PIECES) {
+    uint64_t n = part(bytes, done, ring->bytes);
+    status = piece_wait(device, i);
+    if (status) break;
+    memcpy(ring->piece[i].mapped, (const char *)data + done, n);
+    status = piece_copy(device, i, buffer->vk, offset + done, ring->piece[i].vk, 0, n);
+    done += n;
+  }
+  return pieces_wait(device, status);
+}
+
+static deltaic_status download(struct device *device, struct buffer *buffer, uint64_t offset, void *data,
+                               uint64_t bytes) {
+  struct ring *ring = &device->transfer->down;
+  deltaic_status status = ring_reserve(device, ring, device->plan.memory_readback, bytes);
+  uint64_t asked = 0, done = 0;
+  while (done < bytes && !status) {
+    // Two pieces are asked for before the first is waited for.
+    while (asked < bytes && asked - done < PIECES * ring->bytes && !status) {
+      uint64_t n = part(bytes, asked, ring->bytes);
+      int i = (int)(asked / ring->bytes % PIECES);
+      status = piece_copy(device, i, ring->piece[i].vk, 0, buffer->vk, offset + asked, n);
+      asked += n;
+    }
+    if (status) break;
+    uint64_t n = part(bytes, done, ring->bytes);
+    int i = (int)(done / ring->bytes % PIECES);
+    status = piece_wait(device, i);
+    if (!status) memcpy((char *)data + done, ring->piece[i].mapped, n);
+    done += n;
+  }
+  return pieces_wait(device, status);
+}
+
+deltaic_status buffer_write(struct device *device, struct buffer *buffer, uint64_t offset, const void *data,
+                            uint64_t bytes) {
+  deltaic_status status = check_transfer(device, buffer, offset, bytes);
+  if (status || !bytes) return status;
+  if (buffer->mapped) {
+    memcpy((char *)buffer->mapped + offset, data, bytes);
+    return DELTAIC_OK;
+  }
+  pthread_mutex_lock(&device->transfer->lock);
+  status = upload(device, buffer, offset, data, bytes);
+  pthread_mutex_unlock(&device->transfer->lock);
+  return status;
+}
+
+static bool reads_fast(const struct device *device, const struct buffer *buffer) {
+  uint32_t flags = device->caps.memory_type[kind_type(&device->plan, buffer->kind)].flags;
+  return buffer->mapped && (flags & VK_MEMORY_PROPERTY_HOST_CACHED_BIT);
+}
+
+deltaic_status buffer_read(struct device *device, struct buffer *buffer, uint64_t offset, void *data, uint64_t bytes) {
+  deltaic_status status = check_transfer(device, buffer, offset, bytes);
+  if (status || !bytes) return status;
+  if (reads_fast(device, buffer) || (buffer->mapped && bytes <= DIRECT_READ)) {
+    memcpy(data, (const char *)buffer->mapped + offset, bytes);
+    return DELTAIC_OK;
+  }
+  pthread_mutex_lock(&device->transfer->lock);
+  status = download(device, buffer, offset, data, bytes);
+  pthread_mutex_unlock(&device->transfer->lock);
+  return status;
+}
+
+static deltaic_status fill_words(struct device *device, struct buffer *buffer, uint64_t offset, uint64_t bytes) {
+  pthread_mutex_lock(&device->transfer->lock);
+  deltaic_status status = piece_begin(device, 0);
+  if (!status) {
+    device->vk.vkCmdFillBuffer(device->transfer->cmd[0], buffer->vk, offset, bytes, 0);
+    status = piece_end(device, 0);
+  }
+  status = pieces_wait(device, status);
+  pthread_mutex_unlock(&device->transfer->lock);
+  return status;
+}
+
+deltaic_status buffer_zero(struct device *device, struct buffer *buffer, uint64_t offset, uint64_t bytes) {
+  deltaic_status status = check_transfer(device, buffer, offset, bytes);
+  if (status || !bytes) return status;
+  if (buffer->mapped) {
+    memset((char *)buffer->mapped + offset, 0, bytes);
+    return DELTAIC_OK;
+  }
+  static const char zeros[8];
+  uint64_t first = (offset + 3) & ~(uint64_t)3, end = offset + bytes, last = end & ~(uint64_t)3;
+  if (first >= last) return buffer_write(device, buffer, offset, zeros, bytes); // at most 7 bytes
+  status = buffer_write(device, buffer, offset, zeros, first - offset);
+  if (!status) status = fill_words(device, buffer, first, last - first);
+  if (!status) status = buffer_write(device, buffer, last, zeros, end - last);
+  return status;
+}
+
+deltaic_status buffer_copy(struct device *device, struct buffer *to, uint64_t to_offset, struct buffer *from,
+                           uint64_t from_offset, uint64_t bytes) {
+  deltaic_status status = check_transfer(device, to, to_offset, bytes);
+  if (!status) status = check_range(from, from_offset, bytes);
+  if (status || !bytes) return status;
+  assert(to != from || to_offset + bytes <= from_offset || from_offset + bytes <= to_offset);
+  pthread_mutex_lock(&device->transfer->lock);
+  status = piece_copy(device, 0, to->vk, to_offset, from->vk, from_offset, bytes);
+  status = pieces_wait(device, status);
+  pthread_mutex_unlock(&device->transfer->lock);
+  return status;
+}

@@ -1,0 +1,546 @@
+// commands: two slots, each a command buffer with its fence, descriptor sets and time stamps. A replayed recording uses
+// the first; a streamed one alternates, so that the host records one while the device runs the other.
+//
+// Barriers are global: compute -> compute, shader writes -> shader reads and writes. Barriers of single buffers bring
+// nothing on the GPUs we know, and one of the narrowest kind costs about 2 us where a full one costs 5 (H200). One goes
+// before a dispatch that conflicts with any since the last. A command buffer begins by seeing what came before it and
+// ends by showing the host what it wrote.
+#include "commands.h"
+
+#include "hazard.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SLOTS = 2, POOL_SETS = 128, POOL_BUFFERS = POOL_SETS * 8, QUERIES = 256 };
+
+struct set_pool {
+  VkDescriptorPool vk;
+  uint32_t sets, buffers; // left
+};
+
+struct timed { // one dispatch of a profiled recording; its time stamps are queries 2 i and 2 i + 1
+  const char *name;
+  uint64_t bytes, operations;
+};
+
+struct slot {
+  VkCommandPool pool;
+  VkCommandBuffer cmd;
+  VkFence fence;
+  bool busy; // submitted and not waited for
+  struct set_pool *sets;
+  uint32_t set_pools, set_pool_capacity, set_pool_now;
+  VkQueryPool *queries; // of QUERIES each
+  uint32_t query_pools, query_pool_capacity;
+  struct timed *timed;
+  uint32_t timed_count, timed_capacity;
+};
+
+struct range {
+  VkBuffer vk;
+  uint64_t begin, end;
+  bool writes;
+};
+
+enum recording { NOTHING, OPEN, CLOSED }; // CLOSED: a replayed recording that can be submitted
+
+struct commands {
+  struct device *device;
+  enum commands_mode mode;
+  enum recording recording;
+  const atomic_bool *cancel;
+  deltaic_status status; // the kept error
+  char message[1024];
+  struct slot slot[SLOTS];
+  uint32_t now;                // slot that records, or that is replayed
+  uint64_t pending_operations; // recorded in this slot
+  uint64_t pending_dispatches;
+  struct range *ranges; // since the last barrier
+  uint32_t range_count, range_capacity;
+  VkPipeline bound;
+  struct commands_counters counters;
+
+  bool profile_next, profile; // asked for; of this recording
+  deltaic_kernel_time *times;
+  size_t time_count, time_capacity;
+
+  struct hazard_trace *trace;
+  uint32_t skip_next, skip_barrier; // of the next recording, of this one
+  uint32_t barriers;                // between dispatches of this recording
+};
+
+// ---------------------------------------------------------------- the kept error
+
+void commands_fail(struct commands *c, deltaic_status status) {
+  if (c->status || !status) return;
+  c->status = status;
+  snprintf(c->message, sizeof c->message, "%s", deltaic_last_error());
+}
+
+deltaic_status commands_status(const struct commands *c) {
+  return c->status ? fail(c->status, "%s", c->message) : DELTAIC_OK;
+}
+
+static void fail_vk(struct commands *c, VkResult result, const char *what) {
+  if (result) commands_fail(c, device_fail(c->device, result, what));
+}
+
+static bool failed(const struct commands *c) { return c->status != DELTAIC_OK; }
+
+// Room for one more element of *array, false when memory ran out.
+static bool reserve(struct commands *c, void **array, uint32_t count, uint32_t *capacity, size_t size) {
+  if (count < *capacity) return true;
+  uint32_t wanted = *capacity ? *capacity * 2 : 16;
+  void *larger = realloc(*array, wanted * size);
+  if (!larger) {
+    commands_fail(c, fail_memory("a recording", wanted * size));
+    return false;
+  }
+  *array = larger;
+  *capacity = wanted;
+  return true;
+}
+
+// ---------------------------------------------------------------- slots
+
+static VkResult slot_create(struct device *device, struct slot *slot) {
+  VkCommandPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
+                                  .queueFamilyIndex = device->queue_family};
+  VkResult result = device->vk.vkCreateCommandPool(device->handle, &pool, NULL, &slot->pool);
+  if (result) return result;
+  VkCommandBufferAllocateInfo cmd = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
+                                     .commandPool = slot->pool,
+                                     .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
+                                     .commandBufferCount = 1};
+  result = device->vk.vkAllocateCommandBuffers(device->handle, &cmd, &slot->cmd);
+  if (result) return result;
+  VkFenceCreateInfo fence = {.sType = VK_STRUCTURE_TYPE_FENCE_CREATE_INFO};
+  return device->vk.vkCreateFence(device->handle, &fence, NULL, &slot->fence);
+}
+
+static void slot_free(struct device *device, struct slot *slot) {
+  for (uint32_t i = 0; i < slot->set_pools; i++)
+    device->vk.vkDestroyDescriptorPool(device->handle, slot->sets[i].vk, NULL);
+  for (uint32_t i = 0; i < slot->query_pools; i++)
+    device->vk.vkDestroyQueryPool(device->handle, slot->queries[i], NULL);
+  device->vk.vkDestroyFence(device->handle, slot->fence, NULL);
+  device->vk.vkDestroyCommandPool(device->handle, slot->pool, NULL);
+  free(slot->sets);
+  free(slot->queries);
+  free(slot->timed);
+}
+
+static void collect_times(struct commands *c, struct slot *slot);
+
+// Waits until the slot's work is done; an error is kept.
+static void slot_wait(struct commands *c, struct slot *slot) {
+  if (!slot->busy) return;
+  slot->busy = false;
+  deltaic_status status = device_wait(c->device, slot->fence);
+  if (status)
+    commands_fail(c, status);
+  else
+    collect_times(c, slot);
+}
+
+deltaic_status commands_create(struct device *device, struct commands **out) {
+  *out = NULL;
+  deltaic_status status = device_check(device);
+  if (status) return status;
+  struct commands *c = calloc(1, sizeof *c);
+  if (!c) return fail_memory("a command recorder", sizeof *c);
+  c->device = device;
+  VkResult result = VK_SUCCESS;
+  for (int i = 0; i < SLOTS && !result; i++) result = slot_create(device, &c->slot[i]);
+  if (result) {
+    status = device_fail(device, result, "a command recorder was made");
+    commands_free(c);
+    return status;
+  }
+  *out = c;
+  return DELTAIC_OK;
+}
+
+void commands_free(struct commands *c) {
+  if (!c) return;
+  struct device *device = c->device;
+  for (int i = 0; i < SLOTS; i++) {
+    slot_wait(c, &c->slot[i]);
+    slot_free(device, &c->slot[i]);
+  }
+  free(c->ranges);
+  free(c->times);
+  free(c);
+}
+
+// ---------------------------------------------------------------- barriers
+
+static void barrier(struct commands *c, VkPipelineStageFlags from, VkAccessFlags wrote, VkPipelineStageFlags to,
+                    VkAccessFlags uses) {
+  VkMemoryBarrier memory = {.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER, .srcAccessMask = wrote, .dstAccessMask = uses};
+  c->device->vk.vkCmdPipelineBarrier(c->slot[c->now].cmd, from, to, 0, 1, &memory, 0, NULL, 0, NULL);
+}
+
+static void barrier_between(struct commands *c) {
+  c->range_count = 0;
+  if (++c->barriers == c->skip_barrier) return;
+  barrier(c, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_ACCESS_SHADER_WRITE_BIT, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
+          VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT);
+  if (c->trace) hazard_barrier(c->trace);
+}
+
+// Does the dispatch read what was written, or write what was read or written, since the last barrier?
+static bool conflicts(const struct commands *c, const struct reflection *r, const struct binding *bindings) {
+  for (uint32_t i = 0; i < r->bindings; i++) {
+    const struct binding *b = &bindings[i];
+    for (uint32_t j = 0; j < c->range_count; j++) {
+      const struct range *range = &c->ranges[j];
+      if (range->vk == b->buffer->vk && (range->writes || r->writes[i]) && b->offset < range->end &&
+          range->begin < b->offset + b->bytes)
+        return true;
+    }
+  }
+  return false;
+}
+
+static void remember(struct commands *c, const struct kernel *kernel, const struct binding *bindings) {
+  const struct reflection *r = &kernel->reflection;
+  if (c->trace) hazard_dispatch(c->trace, kernel->shader->name);
+  for (uint32_t i = 0; i < r->bindings; i++) {
+    const struct binding *b = &bindings[i];
+    if (c->trace) hazard_access(c->trace, b->buffer, b->offset, b->bytes, r->reads[i], r->writes[i]);
+    if (!reserve(c, (void **)&c->ranges, c->range_count, &c->range_capacity, sizeof *c->ranges)) return;
+    c->ranges[c->range_count++] = (struct range){b->buffer->vk, b->offset, b->offset + b->bytes, r->writes[i]};
+  }
+}
+
+// ---------------------------------------------------------------- descriptor sets
+
+static VkResult add_set_pool(struct commands *c, struct slot *slot) {
+  if (!reserve(c, (void **)&slot->sets, slot->set_pools, &slot->set_pool_capacity, sizeof *slot->sets))
+    return VK_SUCCESS; // kept already
+  VkDescriptorPoolSize size = {VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, POOL_BUFFERS};
+  VkDescriptorPoolCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO,
+                                     .maxSets = POOL_SETS,
+                                     .poolSizeCount = 1,
+                                     .pPoolSizes = &size};
+  struct set_pool pool = {.sets = POOL_SETS, .buffers = POOL_BUFFERS};
+  VkResult result = c->device->vk.vkCreateDescriptorPool(c->device->handle, &info, NULL, &pool.vk);
+  if (!result) slot->sets[slot->set_pools++] = pool;
+  return result;
+}
+
+// A pool with room for one set of n buffers, NULL after a failure.
+static struct set_pool *set_pool_for(struct commands *c, struct slot *slot, uint32_t n) {
+  for (; slot->set_pool_now < slot->set_pools; slot->set_pool_now++) {
+    struct set_pool *pool = &slot->sets[slot->set_pool_now];
+    if (pool->sets && pool->buffers >= n) return pool;
+  }
+  fail_vk(c, add_set_pool(c, slot), "descriptor sets were allocated");
+  return failed(c) ? NULL : &slot->sets[slot->set_pool_now];
+}
+
+static void reset_sets(struct commands *c, struct slot *slot) {
+  for (uint32_t i = 0; i < slot->set_pools; i++) {
+    c->device->vk.vkResetDescriptorPool(c->device->handle, slot->sets[i].vk, 0);
+    slot->sets[i].sets = POOL_SETS;
+    slot->sets[i].buffers = POOL_BUFFERS;
+  }
+  slot->set_pool_now = 0;
+}
+
+static void bind_buffers(struct commands *c, const struct kernel *kernel, const struct binding *bindings) {
+  struct device *device = c->device;
+  struct slot *slot = &c->slot[c->now];
+  uint32_t n = kernel->reflection.bindings;
+  if (!n) return;
+  struct set_pool *pool = set_pool_for(c, slot, n);
+  if (!pool) return;
+  VkDescriptorSetAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO,
+                                      .descriptorPool = pool->vk,
+                                      .descriptorSetCount = 1,
+                                      .pSetLayouts = &kernel->set_layout};
+  VkDescriptorSet set;
+  VkResult result = device->vk.vkAllocateDescriptorSets(device->handle, &info, &set);
+  if (result) {
+    fail_vk(c, result, "descriptor sets were allocated");
+    return;
+  }
+  pool->sets--;
+  pool->buffers -= n;
+  VkDescriptorBufferInfo buffer[REFLECT_BINDINGS];
+  VkWriteDescriptorSet write[REFLECT_BINDINGS];
+  for (uint32_t i = 0; i < n; i++) {
+    buffer[i] = (VkDescriptorBufferInfo){bindings[i].buffer->vk, bindings[i].offset, bindings[i].bytes};
+    write[i] = (VkWriteDescriptorSet){.sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET,
+                                      .dstSet = set,
+                                      .dstBinding = i,
+                                      .descriptorCount = 1,
+                                      .descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
+                                      .pBufferInfo = &buffer[i]};
+  }
+  device->vk.vkUpdateDescriptorSets(device->handle, n, write, 0, NULL);
+  device->vk.vkCmdBindDescriptorSets(slot->cmd, VK_PIPELINE_BIND_POINT_COMPUTE, kernel->layout, 0, 1, &set, 0, NULL);
+}
+
+// ---------------------------------------------------------------- profiling
+
+static void add_query_pool(struct commands *c, struct slot *slot) {
+  VkQueryPoolCreateInfo info = {
+      .sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO, .queryType = VK_QUERY_TYPE_TIMESTAMP, .queryCount = QUERIES};
+  if (!reserve(c, (void **)&slot->queries, slot->query_pools, &slot->query_pool_capacity, sizeof *slot->queries))
+    return;
+  VkResult result = c->device->vk.vkCreateQueryPool(c->device->handle, &info, NULL, &slot->queries[slot->query_pools]);
+  if (result)
+    fail_vk(c, result, "time stamps were set up");
+  else
+    slot->query_pools++;
+}
+
+static void stamp(struct commands *c, struct slot *slot, uint32_t query) {
+  c->device->vk.vkCmdWriteTimestamp(slot->cmd, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, slot->queries[query / QUERIES],
+                                    query % QUERIES);
+}
+
+static void time_begin(struct commands *c, const struct kernel *kernel, const struct binding *bindings,
+                       uint64_t operations) {
+  struct slot *slot = &c->slot[c->now];
+  if (!reserve(c, (void **)&slot->timed, slot->timed_count, &slot->timed_capacity, sizeof *slot->timed)) return;
+  uint32_t query = 2 * slot->timed_count;
+  if (query / QUERIES == slot->query_pools) add_query_pool(c, slot);
+  if (failed(c)) return;
+  if (query % QUERIES == 0) c->device->vk.vkCmdResetQueryPool(slot->cmd, slot->queries[query / QUERIES], 0, QUERIES);
+  struct timed timed = {.name = kernel->shader->name, .operations = operations};
+  const struct reflection *r = &kernel->reflection;
+  for (uint32_t i = 0; i < r->bindings; i++) timed.bytes += bindings[i].bytes * ((uint64_t)r->reads[i] + r->writes[i]);
+  slot->timed[slot->timed_count++] = timed;
+  stamp(c, slot, query);
+}
+
+static void time_end(struct commands *c) {
+  struct slot *slot = &c->slot[c->now];
+  if (!failed(c)) stamp(c, slot, 2 * slot->timed_count - 1);
+}
+
+static deltaic_kernel_time *time_of(struct commands *c, const char *name) {
+  for (size_t i = 0; i < c->time_count; i++)
+    if (!strncmp(c->times[i].name, name, sizeof c->times[i].name - 1)) return &c->times[i];
+  if (c->time_count == c->time_capacity) {
+    size_t wanted = c->time_capacity ? c->time_capacity * 2 : 32;
+    deltaic_kernel_time *larger = realloc(c->times, wanted * sizeof *larger);
+    if (!larger) return NULL;
+    c->times = larger;
+    c->time_capacity = wanted;
+  }
+  deltaic_kernel_time *time = &c->times[c->time_count++];
+  *time = (deltaic_kernel_time){0};
+  snprintf(time->name, sizeof time->name, "%s", name);
+  return time;
+}
+
+static void collect_times(struct commands *c, struct slot *slot) {
+  const struct device_caps *caps = &c->device->caps;
+  uint64_t mask = caps->timestamp_bits >= 64 ? UINT64_MAX : ((uint64_t)1 << caps->timestamp_bits) - 1;
+  for (uint32_t i = 0; i < slot->timed_count; i++) {
+    uint64_t ticks[2];
+    VkResult result = c->device->vk.vkGetQueryPoolResults(c->device->handle, slot->queries[2 * i / QUERIES],
+                                                          2 * i % QUERIES, 2, sizeof ticks, ticks, sizeof *ticks,
+                                                          VK_QUERY_RESULT_64_BIT | VK_QUERY_RESULT_WAIT_BIT);
+    deltaic_kernel_time *time = result ? NULL : time_of(c, slot->timed[i].name);
+    if (!time) continue;
+    time->dispatches++;
+    time->seconds += (double)((ticks[1] - ticks[0]) & mask) * (double)caps->timestamp_period * 1e-9;
+    time->bytes += slot->timed[i].bytes;
+    time->operations += slot->timed[i].operations;
+  }
+}
+
+deltaic_status commands_profile(struct commands *c, bool on) {
+  if (on && !c->device->caps.timestamp_bits)
+    return fail(DELTAIC_UNSUPPORTED, "%s has no time stamps on its compute queue", c->device->caps.name);
+  if (on && !c->profile_next) c->time_count = 0;
+  c->profile_next = on;
+  return DELTAIC_OK;
+}
+
+size_t commands_times(struct commands *c, deltaic_kernel_time *times, size_t capacity) {
+  size_t n = c->time_count < capacity ? c->time_count : capacity;
+  if (n) memcpy(times, c->times, n * sizeof *times);
+  return c->time_count;
+}
+
+// ---------------------------------------------------------------- recording
+
+// Opens the slot `now`, which is not in flight.
+static void slot_begin(struct commands *c) {
+  struct device *device = c->device;
+  struct slot *slot = &c->slot[c->now];
+  reset_sets(c, slot);
+  slot->timed_count = 0;
+  c->range_count = 0;
+  c->bound = VK_NULL_HANDLE;
+  c->pending_operations = c->pending_dispatches = 0;
+  VkCommandBufferBeginInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
+  if (c->mode == COMMANDS_STREAM) info.flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT;
+  fail_vk(c, device->vk.vkResetCommandPool(device->handle, slot->pool, 0), "a recording was begun");
+  if (failed(c)) return;
+  fail_vk(c, device->vk.vkBeginCommandBuffer(slot->cmd, &info), "a recording was begun");
+  if (failed(c)) return;
+  c->recording = OPEN;
+  c->counters.recordings++;
+  barrier(c, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT | VK_PIPELINE_STAGE_HOST_BIT,
+          VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT | VK_ACCESS_HOST_WRITE_BIT,
+          VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT);
+  if (c->trace) hazard_barrier(c->trace);
+}
+
+static void slot_end(struct commands *c) {
+  barrier(c, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_ACCESS_SHADER_WRITE_BIT, VK_PIPELINE_STAGE_HOST_BIT,
+          VK_ACCESS_HOST_READ_BIT);
+  c->recording = CLOSED;
+  fail_vk(c, c->device->vk.vkEndCommandBuffer(c->slot[c->now].cmd), "a recording was ended");
+}
+
+static deltaic_status slot_submit(struct commands *c) {
+  struct slot *slot = &c->slot[c->now];
+  deltaic_status status = device_submit(c->device, slot->cmd, slot->fence);
+  slot->busy = !status;
+  c->counters.submits += !status;
+  return status;
+}
+
+static bool cancelled(const struct commands *c) { return c->cancel && atomic_load(c->cancel); }
+
+void commands_begin(struct commands *c, enum commands_mode mode, const atomic_bool *cancel) {
+  for (int i = 0; i < SLOTS; i++) slot_wait(c, &c->slot[i]); // after an error; its own is told already
+  c->status = DELTAIC_OK;
+  c->mode = mode;
+  c->cancel = cancel;
+  c->recording = NOTHING;
+  c->now = 0;
+  c->profile = c->profile_next;
+  c->barriers = 0;
+  c->skip_barrier = c->skip_next;
+  c->skip_next = 0;
+  commands_fail(c, device_check(c->device));
+  if (!failed(c)) slot_begin(c);
+}
+
+// Streaming: sends what is recorded and goes on in the other slot.
+static void flush(struct commands *c) {
+  slot_end(c);
+  if (!failed(c) && cancelled(c)) commands_fail(c, fail(DELTAIC_CANCELLED, "cancelled"));
+  if (!failed(c)) commands_fail(c, slot_submit(c));
+  if (failed(c)) return;
+  c->now = (c->now + 1) % SLOTS;
+  slot_wait(c, &c->slot[c->now]);
+  if (!failed(c)) slot_begin(c);
+}
+
+static deltaic_status check_bindings(const struct commands *c, const struct kernel *kernel,
+                                     const struct binding *bindings) {
+  const struct plan *plan = &c->device->plan;
+  const char *name = kernel->shader->name;
+  for (uint32_t i = 0; i < kernel->reflection.bindings; i++) {
+    const struct binding *b = &bindings[i];
+    uint64_t end;
+    if (!b->buffer || !b->buffer->vk || !b->bytes)
+      return fail(DELTAIC_INTERNAL, "%s: binding %u has no buffer or no bytes", name, i);
+    if (!size_add(b->offset, b->bytes, &end) || end > b->buffer->bytes)
+      return fail(DELTAIC_INTERNAL, "%s: binding %u, %llu bytes at %llu, leaves its buffer of %llu", name, i,
+                  (unsigned long long)b->bytes, (unsigned long long)b->offset, (unsigned long long)b->buffer->bytes);
+    if (b->offset % plan->offset_alignment)
+      return fail(DELTAIC_INTERNAL, "%s: binding %u begins at %llu, not at a multiple of %u", name, i,
+                  (unsigned long long)b->offset, plan->offset_alignment);
+    if (b->bytes > plan->binding_bytes)
+      return fail(DELTAIC_INTERNAL, "%s: binding %u has %llu bytes, %s allows %llu", name, i,
+                  (unsigned long long)b->bytes, c->device->caps.name, (unsigned long long)plan->binding_bytes);
+  }
+  return DELTAIC_OK;
+}
+
+static deltaic_status check_groups(const struct commands *c, const struct kernel *kernel, const uint32_t groups[3]) {
+  const uint32_t *most = c->device->caps.max_groups;
+  if (groups[0] <= most[0] && groups[1] <= most[1] && groups[2] <= most[2]) return DELTAIC_OK;
+  return fail(DELTAIC_INTERNAL, "%s: %u x %u x %u workgroups, %s allows %u x %u x %u", kernel->shader->name, groups[0],
+              groups[1], groups[2], c->device->caps.name, most[0], most[1], most[2]);
+}
+
+static void record(struct commands *c, const struct kernel *kernel, const struct binding *bindings, const void *push,
+                   const uint32_t groups[3], uint64_t operations) {
+  const struct VolkDeviceTable *vk = &c->device->vk;
+  VkCommandBuffer cmd = c->slot[c->now].cmd;
+  bool serial = c->profile && c->range_count;
+  if (serial || conflicts(c, &kernel->reflection, bindings)) barrier_between(c);
+  remember(c, kernel, bindings);
+  if (c->bound != kernel->pipeline)
+    vk->vkCmdBindPipeline(cmd, VK_PIPELINE_BIND_POINT_COMPUTE, c->bound = kernel->pipeline);
+  bind_buffers(c, kernel, bindings);
+  if (kernel->reflection.push_bytes)
+    vk->vkCmdPushConstants(cmd, kernel->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, kernel->reflection.push_bytes, push);
+  if (c->profile && !failed(c)) time_begin(c, kernel, bindings, operations);
+  if (failed(c)) return;
+  vk->vkCmdDispatch(cmd, groups[0], groups[1], groups[2]);
+  if (c->profile) time_end(c);
+}
+
+void commands_dispatch(struct commands *c, const struct kernel *kernel, const struct binding *bindings,
+                       const void *push, const uint32_t groups[3], uint64_t operations) {
+  if (failed(c)) return;
+  if (c->recording != OPEN) {
+    commands_fail(c, fail(DELTAIC_INTERNAL, "%s was dispatched outside a recording", kernel->shader->name));
+    return;
+  }
+  if (!groups[0] || !groups[1] || !groups[2]) return;
+  commands_fail(c, check_bindings(c, kernel, bindings));
+  if (!failed(c)) commands_fail(c, check_groups(c, kernel, groups));
+  if (!failed(c)) record(c, kernel, bindings, push, groups, operations);
+  if (failed(c)) return;
+  c->counters.dispatches++;
+  c->pending_dispatches++;
+  c->pending_operations += operations;
+  if (c->mode == COMMANDS_STREAM && c->pending_operations >= c->device->plan.submit_operations) flush(c);
+}
+
+// ---------------------------------------------------------------- submitting
+
+static void wait_all(struct commands *c) {
+  for (int i = 0; i < SLOTS; i++) slot_wait(c, &c->slot[i]);
+}
+
+// The last of a streamed recording; afterwards there is none.
+static deltaic_status finish_stream(struct commands *c) {
+  if (!failed(c) && c->recording != OPEN)
+    commands_fail(c, fail(DELTAIC_INTERNAL, "there is no streamed recording to submit"));
+  if (c->recording == OPEN) slot_end(c);
+  if (!failed(c) && cancelled(c)) commands_fail(c, fail(DELTAIC_CANCELLED, "cancelled"));
+  if (!failed(c) && c->pending_dispatches) commands_fail(c, slot_submit(c));
+  wait_all(c);
+  c->recording = NOTHING;
+  return commands_status(c);
+}
+
+// A failure to run is not an error of the recording: it is returned, not kept.
+static deltaic_status replay(struct commands *c) {
+  if (c->recording == OPEN) slot_end(c);
+  if (!failed(c) && c->recording != CLOSED) commands_fail(c, fail(DELTAIC_INTERNAL, "there is no recording to submit"));
+  if (failed(c)) return commands_status(c);
+  if (cancelled(c)) return fail(DELTAIC_CANCELLED, "cancelled");
+  deltaic_status status = slot_submit(c);
+  if (status) return status;
+  wait_all(c);
+  return commands_status(c);
+}
+
+deltaic_status commands_submit(struct commands *c) { return c->mode == COMMANDS_STREAM ? finish_stream(c) : replay(c); }
+
+struct commands_counters commands_count(const struct commands *c) {
+  return c->counters;
+}
+
+void commands_trace(struct commands *c, struct hazard_trace *trace, uint32_t skip_barrier) {
+  c->trace = trace;
+  c->skip_next = skip_barrier;
+}

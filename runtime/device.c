@@ -1,0 +1,460 @@
+// device: finds the loader, makes the instance, records what devices can do, opens one.
+#include "device.h"
+
+#include "buffer.h"
+#include "pipeline.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define VALIDATION_LAYER "VK_LAYER_KHRONOS_validation"
+#define PORTABILITY_SUBSET "VK_KHR_portability_subset" // its header is among the beta ones
+
+// volk keeps the loader's functions in globals. They are the same for every instance, so they are written once, here;
+// functions of extensions may differ and are asked for where they are used.
+static pthread_mutex_t volk_lock = PTHREAD_MUTEX_INITIALIZER;
+static bool loader_found, functions_found;
+
+void instance_log(struct instance *instance, deltaic_log_level level, const char *format, ...) {
+  if (!instance->log) return;
+  char line[2048];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(line, sizeof line, format, args);
+  va_end(args);
+  instance->log(instance->log_user, level, line);
+}
+
+// ---------------------------------------------------------------- instance
+
+static VKAPI_ATTR VkBool32 VKAPI_CALL on_message(VkDebugUtilsMessageSeverityFlagBitsEXT severity,
+                                                 VkDebugUtilsMessageTypeFlagsEXT type,
+                                                 const VkDebugUtilsMessengerCallbackDataEXT *data, void *user) {
+  struct instance *instance = user;
+  bool error = severity & VK_DEBUG_UTILS_MESSAGE_SEVERITY_ERROR_BIT_EXT;
+  bool validation = type & VK_DEBUG_UTILS_MESSAGE_TYPE_VALIDATION_BIT_EXT; // else the loader or a driver talks
+  if (error && validation) atomic_fetch_add(&instance->validation_errors, 1);
+  instance_log(instance, error && validation ? DELTAIC_LOG_ERROR : DELTAIC_LOG_WARNING, "%s",
+               data->pMessage ? data->pMessage : "(no text)");
+  return VK_FALSE;
+}
+
+static VkDebugUtilsMessengerCreateInfoEXT messenger_info(struct instance *instance) {
+  return (VkDebugUtilsMessengerCreateInfoEXT){
+      .sType = VK_STRUCTURE_TYPE_DEBUG_UTILS_MESSENGER_CREATE_INFO_EXT,
+      .messageSeverity =
+          VK_DEBUG_UTILS_MESSAGE_SEVERITY_ERROR_BIT_EXT | VK_DEBUG_UTILS_MESSAGE_SEVERITY_WARNING_BIT_EXT,
+      .messageType = VK_DEBUG_UTILS_MESSAGE_TYPE_GENERAL_BIT_EXT | VK_DEBUG_UTILS_MESSAGE_TYPE_VALIDATION_BIT_EXT |
+                     VK_DEBUG_UTILS_MESSAGE_TYPE_PERFORMANCE_BIT_EXT,
+      .pfnUserCallback = on_message,
+      .pUserData = instance,
+  };
+}
+
+static bool layer_installed(const char *name) {
+  uint32_t count = 0;
+  if (vkEnumerateInstanceLayerProperties(&count, NULL) != VK_SUCCESS || !count) return false;
+  VkLayerProperties *layers = calloc(count, sizeof *layers);
+  bool found = false;
+  if (layers && vkEnumerateInstanceLayerProperties(&count, layers) >= VK_SUCCESS)
+    for (uint32_t i = 0; i < count; i++) found |= !strcmp(layers[i].layerName, name);
+  free(layers);
+  return found;
+}
+
+static bool instance_extension(const char *layer, const char *name) {
+  uint32_t count = 0;
+  if (vkEnumerateInstanceExtensionProperties(layer, &count, NULL) != VK_SUCCESS || !count) return false;
+  VkExtensionProperties *all = calloc(count, sizeof *all);
+  bool found = false;
+  if (all && vkEnumerateInstanceExtensionProperties(layer, &count, all) >= VK_SUCCESS)
+    for (uint32_t i = 0; i < count; i++) found |= !strcmp(all[i].extensionName, name);
+  free(all);
+  return found;
+}
+
+static deltaic_status create_messenger(struct instance *instance) {
+  PFN_vkCreateDebugUtilsMessengerEXT create =
+      (PFN_vkCreateDebugUtilsMessengerEXT)vkGetInstanceProcAddr(instance->handle, "vkCreateDebugUtilsMessengerEXT");
+  VkDebugUtilsMessengerCreateInfoEXT info = messenger_info(instance);
+  if (!create || create(instance->handle, &info, NULL, &instance->messenger) != VK_SUCCESS)
+    return fail(DELTAIC_INTERNAL, "the validation layer's messages cannot be received");
+  return DELTAIC_OK;
+}
+
+// Under volk_lock. Leaves handle NULL where the machine has no Vulkan that we can use.
+static deltaic_status create_handle(struct instance *instance) {
+  uint32_t offered = loader_found ? volkGetInstanceVersion() : 0;
+  if (offered < VK_API_VERSION_1_1) return DELTAIC_OK;
+  // A loader may promise a later version; what we know of ends at 1.3.
+  instance->api_version = offered < VK_API_VERSION_1_3 ? offered : VK_API_VERSION_1_3;
+
+  const char *extensions[2], *layers[1];
+  VkApplicationInfo application = {.sType = VK_STRUCTURE_TYPE_APPLICATION_INFO,
+                                   .pApplicationName = "deltaic",
+                                   .pEngineName = "deltaic",
+                                   .apiVersion = instance->api_version};
+  VkInstanceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO,
+                               .pApplicationInfo = &application,
+                               .ppEnabledExtensionNames = extensions,
+                               .ppEnabledLayerNames = layers};
+  if (instance_extension(NULL, VK_KHR_PORTABILITY_ENUMERATION_EXTENSION_NAME)) { // else MoltenVK stays hidden
+    extensions[info.enabledExtensionCount++] = VK_KHR_PORTABILITY_ENUMERATION_EXTENSION_NAME;
+    info.flags |= VK_INSTANCE_CREATE_ENUMERATE_PORTABILITY_BIT_KHR;
+  }
+  VkDebugUtilsMessengerCreateInfoEXT messages = messenger_info(instance);
+  if (instance->validate) {
+    layers[info.enabledLayerCount++] = VALIDATION_LAYER;
+    extensions[info.enabledExtensionCount++] = VK_EXT_DEBUG_UTILS_EXTENSION_NAME;
+    info.pNext = &messages; // covers vkCreateInstance and vkDestroyInstance themselves
+  }
+  VkResult result = vkCreateInstance(&info, NULL, &instance->handle);
+  if (result == VK_SUCCESS) {
+    if (!functions_found) volkLoadInstanceOnly(instance->handle);
+    functions_found = true;
+    return DELTAIC_OK;
+  }
+  instance->handle = NULL;
+  if (result == VK_ERROR_INCOMPATIBLE_DRIVER) return DELTAIC_OK; // a loader without drivers
+  if (result == VK_ERROR_OUT_OF_HOST_MEMORY) return fail_memory("the Vulkan instance", sizeof info);
+  return fail(DELTAIC_INTERNAL, "vkCreateInstance failed with VkResult %d", result);
+}
+
+deltaic_status instance_create(struct instance *instance, bool validate, log_function log, void *log_user) {
+  memset(instance, 0, sizeof *instance);
+  instance->log = log;
+  instance->log_user = log_user;
+  pthread_mutex_lock(&volk_lock);
+  if (!loader_found) loader_found = volkInitialize() == VK_SUCCESS && vkCreateInstance;
+  instance->validate = validate && loader_found && layer_installed(VALIDATION_LAYER) &&
+                       (instance_extension(NULL, VK_EXT_DEBUG_UTILS_EXTENSION_NAME) ||
+                        instance_extension(VALIDATION_LAYER, VK_EXT_DEBUG_UTILS_EXTENSION_NAME));
+  deltaic_status status = create_handle(instance);
+  pthread_mutex_unlock(&volk_lock);
+  if (validate && !instance->validate)
+    instance_log(instance, DELTAIC_LOG_WARNING, "validation was asked for, but %s is not installed", VALIDATION_LAYER);
+  if (!status && instance->handle && instance->validate) status = create_messenger(instance);
+  if (status) instance_free(instance);
+  return status;
+}
+
+void instance_free(struct instance *instance) {
+  if (instance->messenger) {
+    PFN_vkDestroyDebugUtilsMessengerEXT destroy =
+        (PFN_vkDestroyDebugUtilsMessengerEXT)vkGetInstanceProcAddr(instance->handle, "vkDestroyDebugUtilsMessengerEXT");
+    if (destroy) destroy(instance->handle, instance->messenger, NULL);
+  }
+  if (instance->handle) vkDestroyInstance(instance->handle, NULL);
+  instance->messenger = VK_NULL_HANDLE;
+  instance->handle = NULL;
+}
+
+// ---------------------------------------------------------------- capabilities
+
+struct extensions {
+  VkExtensionProperties *all;
+  uint32_t count;
+};
+
+static deltaic_status device_extensions(VkPhysicalDevice physical, struct extensions *out) {
+  *out = (struct extensions){0};
+  uint32_t count = 0;
+  if (vkEnumerateDeviceExtensionProperties(physical, NULL, &count, NULL) != VK_SUCCESS || !count) return DELTAIC_OK;
+  out->all = calloc(count, sizeof *out->all);
+  if (!out->all) return fail_memory("the list of device extensions", count * sizeof *out->all);
+  if (vkEnumerateDeviceExtensionProperties(physical, NULL, &count, out->all) >= VK_SUCCESS) out->count = count;
+  return DELTAIC_OK;
+}
+
+static bool offers(const struct extensions *extensions, const char *name) {
+  for (uint32_t i = 0; i < extensions->count; i++)
+    if (!strcmp(extensions->all[i].extensionName, name)) return true;
+  return false;
+}
+
+enum { MAX_FAMILIES = 32, NO_FAMILY = UINT32_MAX };
+
+// A compute family that does not also draw keeps out of the desktop's way; it must have time stamps to be preferred.
+static uint32_t compute_family(VkPhysicalDevice physical, uint32_t *timestamp_bits) {
+  VkQueueFamilyProperties family[MAX_FAMILIES];
+  uint32_t count = MAX_FAMILIES, found = NO_FAMILY;
+  vkGetPhysicalDeviceQueueFamilyProperties(physical, &count, family);
+  for (uint32_t i = 0; i < count; i++) {
+    bool draws = family[i].queueFlags & VK_QUEUE_GRAPHICS_BIT;
+    if (!(family[i].queueFlags & VK_QUEUE_COMPUTE_BIT) || !family[i].queueCount) continue;
+    bool better = found != NO_FAMILY && (family[found].queueFlags & VK_QUEUE_GRAPHICS_BIT) && !draws &&
+                  family[i].timestampValidBits;
+    if (found == NO_FAMILY || better) found = i;
+  }
+  *timestamp_bits = found == NO_FAMILY ? 0 : family[found].timestampValidBits;
+  return found;
+}
+
+static void record_limits(const VkPhysicalDeviceProperties *p, struct device_caps *caps) {
+  const VkPhysicalDeviceLimits *limits = &p->limits;
+  snprintf(caps->name, sizeof caps->name, "%s", p->deviceName);
+  snprintf(caps->driver, sizeof caps->driver, "driver version 0x%x", p->driverVersion);
+  caps->vendor_id = p->vendorID;
+  caps->device_id = p->deviceID;
+  caps->device_type = (uint32_t)p->deviceType;
+  caps->api_version = p->apiVersion;
+  caps->shared_bytes = limits->maxComputeSharedMemorySize;
+  caps->max_invocations = limits->maxComputeWorkGroupInvocations;
+  memcpy(caps->max_workgroup, limits->maxComputeWorkGroupSize, sizeof caps->max_workgroup);
+  memcpy(caps->max_groups, limits->maxComputeWorkGroupCount, sizeof caps->max_groups);
+  caps->push_bytes = limits->maxPushConstantsSize;
+  uint32_t stage = limits->maxPerStageDescriptorStorageBuffers, set = limits->maxDescriptorSetStorageBuffers;
+  caps->max_storage_buffers = stage < set ? stage : set;
+  caps->storage_range = limits->maxStorageBufferRange;
+  caps->offset_alignment = (uint32_t)limits->minStorageBufferOffsetAlignment;
+  caps->timestamp_period = limits->timestampPeriod;
+}
+
+static void record_memory(VkPhysicalDevice physical, struct device_caps *caps) {
+  VkPhysicalDeviceMemoryProperties memory;
+  vkGetPhysicalDeviceMemoryProperties(physical, &memory);
+  caps->memory_types = memory.memoryTypeCount;
+  caps->memory_heaps = memory.memoryHeapCount;
+  for (uint32_t i = 0; i < memory.memoryTypeCount; i++) {
+    caps->memory_type[i].flags = memory.memoryTypes[i].propertyFlags;
+    caps->memory_type[i].heap = memory.memoryTypes[i].heapIndex;
+  }
+  for (uint32_t i = 0; i < memory.memoryHeapCount; i++) {
+    caps->memory_heap[i].bytes = memory.memoryHeaps[i].size;
+    caps->memory_heap[i].flags = memory.memoryHeaps[i].flags;
+  }
+}
+
+#define CHAIN(head, structure) ((structure).pNext = (head).pNext, (head).pNext = &(structure))
+
+// What a 1.1 device tells beyond the limits of 1.0. version: the lesser of the instance's and the device's.
+static void record_properties2(VkPhysicalDevice physical, const struct extensions *extensions, uint32_t version,
+                               struct device_caps *caps) {
+  bool has_driver = version >= VK_API_VERSION_1_2 || offers(extensions, VK_KHR_DRIVER_PROPERTIES_EXTENSION_NAME);
+  bool has_sizes = version >= VK_API_VERSION_1_3 || offers(extensions, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME);
+  bool has_buffer = version >= VK_API_VERSION_1_3 || offers(extensions, VK_KHR_MAINTENANCE_4_EXTENSION_NAME);
+  VkPhysicalDeviceSubgroupProperties subgroup = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES};
+  VkPhysicalDeviceMaintenance3Properties allocation = {.sType =
+                                                           VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES};
+  VkPhysicalDeviceIDProperties id = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ID_PROPERTIES};
+  VkPhysicalDeviceDriverProperties driver = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES};
+  VkPhysicalDeviceSubgroupSizeControlProperties sizes = {
+      .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_PROPERTIES};
+  VkPhysicalDeviceMaintenance4Properties buffer = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_4_PROPERTIES};
+  VkPhysicalDeviceProperties2 properties = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
+  CHAIN(properties, subgroup);
+  CHAIN(properties, allocation);
+  CHAIN(properties, id);
+  if (has_driver) CHAIN(properties, driver);
+  if (has_sizes) CHAIN(properties, sizes);
+  if (has_buffer) CHAIN(properties, buffer);
+  vkGetPhysicalDeviceProperties2(physical, &properties);
+
+  memcpy(caps->uuid, id.deviceUUID, sizeof caps->uuid);
+  memcpy(caps->driver_uuid, id.driverUUID, sizeof caps->driver_uuid);
+  if (has_driver) snprintf(caps->driver, sizeof caps->driver, "%.120s %.120s", driver.driverName, driver.driverInfo);
+  caps->subgroup_size = caps->subgroup_min = caps->subgroup_max = subgroup.subgroupSize;
+  caps->subgroup_arithmetic = (subgroup.supportedStages & VK_SHADER_STAGE_COMPUTE_BIT) &&
+                              (subgroup.supportedOperations & VK_SUBGROUP_FEATURE_ARITHMETIC_BIT);
+  caps->max_allocation = caps->max_buffer = allocation.maxMemoryAllocationSize;
+  if (has_buffer && buffer.maxBufferSize) caps->max_buffer = buffer.maxBufferSize;
+  if (!has_sizes) return;
+
+  VkPhysicalDeviceSubgroupSizeControlFeatures control = {
+      .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES};
+  VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, .pNext = &control};
+  vkGetPhysicalDeviceFeatures2(physical, &features);
+  caps->full_subgroups = control.computeFullSubgroups;
+  caps->max_subgroups = sizes.maxComputeWorkgroupSubgroups;
+  caps->subgroup_size_control =
+      control.subgroupSizeControl && (sizes.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT);
+  if (control.subgroupSizeControl) caps->subgroup_min = sizes.minSubgroupSize;
+  if (control.subgroupSizeControl) caps->subgroup_max = sizes.maxSubgroupSize;
+}
+
+static deltaic_status record_caps(struct instance *instance, VkPhysicalDevice physical, struct device_caps *caps) {
+  memset(caps, 0, sizeof *caps);
+  VkPhysicalDeviceProperties properties;
+  vkGetPhysicalDeviceProperties(physical, &properties);
+  record_limits(&properties, caps);
+  record_memory(physical, caps);
+  if (compute_family(physical, &caps->timestamp_bits) == NO_FAMILY) caps->max_groups[0] = 0;
+  if (properties.apiVersion < VK_API_VERSION_1_1) return DELTAIC_OK; // the plan refuses it
+  struct extensions extensions;
+  deltaic_status status = device_extensions(physical, &extensions);
+  if (status) return status;
+  uint32_t version = instance->api_version < caps->api_version ? instance->api_version : caps->api_version;
+  record_properties2(physical, &extensions, version, caps);
+  free(extensions.all);
+  return DELTAIC_OK;
+}
+
+deltaic_status instance_devices(struct instance *instance, struct device_caps **caps, VkPhysicalDevice **handles,
+                                uint32_t *count) {
+  *caps = NULL;
+  *handles = NULL;
+  *count = 0;
+  uint32_t n = 0;
+  if (!instance->handle || vkEnumeratePhysicalDevices(instance->handle, &n, NULL) != VK_SUCCESS || !n)
+    return DELTAIC_OK; // drivers are installed, their hardware is not
+  deltaic_status status = DELTAIC_OK;
+  VkPhysicalDevice *found = calloc(n, sizeof *found);
+  struct device_caps *recorded = calloc(n, sizeof *recorded);
+  if (!found || !recorded) {
+    status = fail_memory("the list of devices", n * (sizeof *found + sizeof *recorded));
+    goto done;
+  }
+  if (vkEnumeratePhysicalDevices(instance->handle, &n, found) < VK_SUCCESS) n = 0;
+  for (uint32_t i = 0; i < n && !status; i++) status = record_caps(instance, found[i], &recorded[i]);
+  if (status || !n) goto done;
+  *caps = recorded;
+  *handles = found;
+  *count = n;
+  return DELTAIC_OK;
+done:
+  free(found);
+  free(recorded);
+  return status;
+}
+
+// ---------------------------------------------------------------- device
+
+static deltaic_status create_device(struct device *device) {
+  const struct device_caps *caps = &device->caps;
+  struct extensions extensions;
+  deltaic_status status = device_extensions(device->physical, &extensions);
+  if (status) return status;
+  const char *enabled[2];
+  float priority = 1;
+  VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
+                                   .queueFamilyIndex = device->queue_family,
+                                   .queueCount = 1,
+                                   .pQueuePriorities = &priority};
+  VkDeviceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
+                             .queueCreateInfoCount = 1,
+                             .pQueueCreateInfos = &queue,
+                             .ppEnabledExtensionNames = enabled};
+  VkPhysicalDeviceSubgroupSizeControlFeatures control = {
+      .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES,
+      .subgroupSizeControl = caps->subgroup_size_control,
+      .computeFullSubgroups = caps->full_subgroups};
+  if (caps->subgroup_size_control || caps->full_subgroups) {
+    info.pNext = &control;
+    uint32_t instance_version = device->instance->api_version;
+    if (instance_version < VK_API_VERSION_1_3 || caps->api_version < VK_API_VERSION_1_3)
+      enabled[info.enabledExtensionCount++] = VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME;
+  }
+  if (offers(&extensions, PORTABILITY_SUBSET)) enabled[info.enabledExtensionCount++] = PORTABILITY_SUBSET;
+  VkResult result = vkCreateDevice(device->physical, &info, NULL, &device->handle);
+  free(extensions.all);
+  if (result == VK_SUCCESS) return DELTAIC_OK;
+  device->handle = NULL;
+  return device_fail(device, result, "opening the device");
+}
+
+deltaic_status device_open(struct instance *instance, VkPhysicalDevice physical, const struct device_caps *caps,
+                           const struct plan *plan, const char *cache_dir, struct device **out) {
+  *out = NULL;
+  if (!plan->usable) return fail(DELTAIC_UNSUPPORTED, "%s cannot be used: %s", caps->name, plan->reason);
+  struct device *device = calloc(1, sizeof *device);
+  if (!device) return fail_memory("the device", sizeof *device);
+  device->instance = instance;
+  device->physical = physical;
+  device->caps = *caps;
+  device->plan = *plan;
+  pthread_mutex_init(&device->queue_lock, NULL);
+  uint32_t timestamp_bits;
+  device->queue_family = compute_family(physical, &timestamp_bits);
+  deltaic_status status = DELTAIC_OK;
+  if (device->queue_family == NO_FAMILY) status = fail(DELTAIC_UNSUPPORTED, "%s has no compute queue", caps->name);
+  if (!status) status = create_device(device);
+  if (!status) {
+    volkLoadDeviceTable(&device->vk, device->handle);
+    device->vk.vkGetDeviceQueue(device->handle, device->queue_family, 0, &device->queue);
+    status = transfer_create(device);
+  }
+  if (!status) status = pipelines_create(device, cache_dir);
+  if (status)
+    device_close(device);
+  else
+    *out = device;
+  return status;
+}
+
+void device_close(struct device *device) {
+  if (!device) return;
+  if (device->handle) {
+    pthread_mutex_lock(&device->queue_lock);
+    device->vk.vkDeviceWaitIdle(device->handle);
+    pthread_mutex_unlock(&device->queue_lock);
+    pipelines_free(device);
+    transfer_free(device);
+    device->vk.vkDestroyDevice(device->handle, NULL);
+  }
+  pthread_mutex_destroy(&device->queue_lock);
+  free(device);
+}
+
+deltaic_status device_fail(struct device *device, VkResult result, const char *what) {
+  switch (result) {
+  case VK_ERROR_DEVICE_LOST:
+    atomic_store(&device->lost, true);
+    return fail(DELTAIC_DEVICE_LOST, "%s was lost while %s", device->caps.name, what);
+  case VK_ERROR_OUT_OF_HOST_MEMORY:
+    return fail(DELTAIC_OUT_OF_MEMORY, "%s: out of main memory while %s", device->caps.name, what);
+  case VK_ERROR_OUT_OF_DEVICE_MEMORY:
+  case VK_ERROR_OUT_OF_POOL_MEMORY:
+  case VK_ERROR_TOO_MANY_OBJECTS:
+    return fail(DELTAIC_OUT_OF_MEMORY, "%s: out of memory while %s", device->caps.name, what);
+  default: return fail(DELTAIC_INTERNAL, "%s: VkResult %d while %s", device->caps.name, result, what);
+  }
+}
+
+deltaic_status device_check(const struct device *device) {
+  if (!atomic_load(&device->lost)) return DELTAIC_OK;
+  return fail(DELTAIC_DEVICE_LOST, "%s was lost; close it and open it again", device->caps.name);
+}
+
+// ---------------------------------------------------------------- queue
+
+deltaic_status device_submit(struct device *device, VkCommandBuffer cmd, VkFence fence) {
+  deltaic_status status = device_check(device);
+  if (status) return status;
+  VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO, .commandBufferCount = 1, .pCommandBuffers = &cmd};
+  pthread_mutex_lock(&device->queue_lock);
+  VkResult result = device->vk.vkQueueSubmit(device->queue, 1, &info, fence);
+  pthread_mutex_unlock(&device->queue_lock);
+  return result == VK_SUCCESS ? DELTAIC_OK : device_fail(device, result, "work was submitted");
+}
+
+static uint64_t now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+// Asking the fence again and again notices its signal about 20 us sooner than sleeping on it, so short work is polled
+// for. Software needs the processor itself.
+static VkResult poll_fence(struct device *device, VkFence fence) {
+  enum { POLL_NS = 50000 };
+  uint64_t until = now_ns() + POLL_NS;
+  VkResult result;
+  do result = device->vk.vkGetFenceStatus(device->handle, fence);
+  while (result == VK_NOT_READY && now_ns() < until);
+  return result;
+}
+
+deltaic_status device_wait(struct device *device, VkFence fence) {
+  const uint64_t second = 1000000000;
+  bool software = device->caps.device_type == VK_PHYSICAL_DEVICE_TYPE_CPU;
+  VkResult result = software ? VK_NOT_READY : poll_fence(device, fence);
+  while (result == VK_NOT_READY || result == VK_TIMEOUT) {
+    result = device->vk.vkWaitForFences(device->handle, 1, &fence, VK_TRUE, second);
+    if (result == VK_TIMEOUT && atomic_load(&device->lost)) result = VK_ERROR_DEVICE_LOST; // it may never come
+  }
+  if (result == VK_SUCCESS) result = device->vk.vkResetFences(device->handle, 1, &fence);
+  return result == VK_SUCCESS ? DELTAIC_OK : device_fail(device, result, "work was waited for");
+}

@@ -1,0 +1,264 @@
+// pipeline: kernels by (shader, specialization constants). A module is read by reflect and compared with the contract
+// before the driver sees it; sizes that Vulkan leaves unchecked are compared with the device's limits.
+#include "pipeline.h"
+
+#include "cache.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUCKETS = 64 };
+
+struct entry {
+  struct kernel kernel; // first: a kernel is handed out as a pointer into its entry
+  struct entry *next;
+  uint32_t count;
+  uint32_t spec[REFLECT_SPEC];
+};
+
+struct pipeline_store {
+  pthread_mutex_t lock; // also held while a kernel is compiled: two threads asking for it get one
+  struct entry *bucket[BUCKETS];
+  VkPipelineCache cache;
+  char *path; // of the disk cache, NULL: none
+  uint64_t loaded_bytes;
+  bool created; // a kernel has been compiled since the disk cache was loaded
+};
+
+// ---------------------------------------------------------------- checks
+
+static deltaic_status check_contract(const struct device *device, const struct shader *shader, uint32_t count,
+                                     const struct reflection *r) {
+  const char *name = shader->name;
+  if (r->bindings != shader->bindings)
+    return fail(DELTAIC_INTERNAL, "shader %s: its module has %u bindings, its contract %u", name, r->bindings,
+                shader->bindings);
+  if (r->push_bytes != shader->push_bytes)
+    return fail(DELTAIC_INTERNAL, "shader %s: its module has %u bytes of push constants, its contract %u", name,
+                r->push_bytes, shader->push_bytes);
+  if (r->push_bytes % 4)
+    return fail(DELTAIC_INTERNAL, "shader %s: its push constants are not a multiple of 4 bytes", name);
+  if (r->spec_count && r->spec_id[r->spec_count - 1] >= count)
+    return fail(DELTAIC_INTERNAL, "shader %s: its module has specialization constant %u, but only %u were given", name,
+                r->spec_id[r->spec_count - 1], count);
+  if (r->bindings > device->caps.max_storage_buffers)
+    return fail(DELTAIC_UNSUPPORTED, "shader %s: it binds %u buffers, %s allows %u", name, r->bindings,
+                device->caps.name, device->caps.max_storage_buffers);
+  if (r->push_bytes > device->caps.push_bytes)
+    return fail(DELTAIC_UNSUPPORTED, "shader %s: it takes %u bytes of push constants, %s allows %u", name,
+                r->push_bytes, device->caps.name, device->caps.push_bytes);
+  return DELTAIC_OK;
+}
+
+static deltaic_status check_size(const struct device *device, const struct shader *shader,
+                                 const struct reflected_size *size) {
+  const struct device_caps *caps = &device->caps;
+  uint64_t invocations = 1;
+  for (int i = 0; i < 3; i++) {
+    if (size->workgroup[i] == 0 || size->workgroup[i] > caps->max_workgroup[i])
+      return fail(DELTAIC_INTERNAL, "shader %s: workgroups of %u x %u x %u on %s, which allows %u x %u x %u",
+                  shader->name, size->workgroup[0], size->workgroup[1], size->workgroup[2], caps->name,
+                  caps->max_workgroup[0], caps->max_workgroup[1], caps->max_workgroup[2]);
+    invocations *= size->workgroup[i]; // each is below 2^16 on every device there is; the product is checked at once
+    if (invocations > caps->max_invocations)
+      return fail(DELTAIC_INTERNAL, "shader %s: workgroups of %llu invocations on %s, which allows %u", shader->name,
+                  (unsigned long long)invocations, caps->name, caps->max_invocations);
+  }
+  if (size->shared_bytes > caps->shared_bytes)
+    return fail(DELTAIC_INTERNAL, "shader %s: %llu bytes of shared memory on %s, which has %u", shader->name,
+                (unsigned long long)size->shared_bytes, caps->name, caps->shared_bytes);
+  return DELTAIC_OK;
+}
+
+// ---------------------------------------------------------------- compiling
+
+static void kernel_destroy(struct device *device, struct kernel *kernel) {
+  device->vk.vkDestroyPipeline(device->handle, kernel->pipeline, NULL);
+  device->vk.vkDestroyPipelineLayout(device->handle, kernel->layout, NULL);
+  device->vk.vkDestroyDescriptorSetLayout(device->handle, kernel->set_layout, NULL);
+}
+
+static VkResult create_layouts(struct device *device, struct kernel *kernel) {
+  VkDescriptorSetLayoutBinding binding[REFLECT_BINDINGS];
+  for (uint32_t i = 0; i < kernel->reflection.bindings; i++)
+    binding[i] = (VkDescriptorSetLayoutBinding){.binding = i,
+                                                .descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
+                                                .descriptorCount = 1,
+                                                .stageFlags = VK_SHADER_STAGE_COMPUTE_BIT};
+  VkDescriptorSetLayoutCreateInfo set = {.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO,
+                                         .bindingCount = kernel->reflection.bindings,
+                                         .pBindings = binding};
+  VkResult result = device->vk.vkCreateDescriptorSetLayout(device->handle, &set, NULL, &kernel->set_layout);
+  if (result) return result;
+  VkPushConstantRange push = {.stageFlags = VK_SHADER_STAGE_COMPUTE_BIT, .size = kernel->reflection.push_bytes};
+  VkPipelineLayoutCreateInfo layout = {.sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,
+                                       .setLayoutCount = 1,
+                                       .pSetLayouts = &kernel->set_layout,
+                                       .pushConstantRangeCount = push.size > 0,
+                                       .pPushConstantRanges = &push};
+  return device->vk.vkCreatePipelineLayout(device->handle, &layout, NULL, &kernel->layout);
+}
+
+// Fixes the subgroup size where the plan chose one, and asks for full subgroups where the workgroup has only such.
+static void choose_subgroups(const struct device *device, const struct reflected_size *size,
+                             VkPipelineShaderStageCreateInfo *stage,
+                             VkPipelineShaderStageRequiredSubgroupSizeCreateInfo *required) {
+  const struct device_caps *caps = &device->caps;
+  uint32_t subgroup = device->plan.subgroup;
+  uint64_t invocations = (uint64_t)size->workgroup[0] * size->workgroup[1] * size->workgroup[2];
+  if (subgroup && caps->subgroup_size_control && invocations <= (uint64_t)subgroup * caps->max_subgroups) {
+    *required = (VkPipelineShaderStageRequiredSubgroupSizeCreateInfo){
+        .sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO,
+        .requiredSubgroupSize = subgroup};
+    stage->pNext = required;
+  } else
+    subgroup = caps->subgroup_size;
+  if (caps->full_subgroups && size->workgroup[0] % subgroup == 0)
+    stage->flags |= VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT;
+}
+
+static VkResult create_pipeline(struct device *device, const struct reflected_size *size, const uint32_t *spec,
+                                struct kernel *kernel) {
+  const struct reflection *r = &kernel->reflection;
+  VkSpecializationMapEntry map[REFLECT_SPEC];
+  for (uint32_t i = 0; i < r->spec_count; i++)
+    map[i] = (VkSpecializationMapEntry){.constantID = r->spec_id[i], .offset = 4 * r->spec_id[i], .size = 4};
+  uint32_t used = r->spec_count ? r->spec_id[r->spec_count - 1] + 1 : 0;
+  VkSpecializationInfo specialization = {r->spec_count, map, 4 * used, spec};
+  VkShaderModuleCreateInfo words = {.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
+                                    .codeSize = kernel->shader->bytes,
+                                    .pCode = kernel->shader->words};
+  VkPipelineShaderStageRequiredSubgroupSizeCreateInfo required;
+  VkComputePipelineCreateInfo info = {.sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
+                                      .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
+                                                .stage = VK_SHADER_STAGE_COMPUTE_BIT,
+                                                .pName = "main",
+                                                .pSpecializationInfo = &specialization},
+                                      .layout = kernel->layout};
+  VkResult result = device->vk.vkCreateShaderModule(device->handle, &words, NULL, &info.stage.module);
+  if (result) return result;
+  choose_subgroups(device, size, &info.stage, &required);
+  result =
+      device->vk.vkCreateComputePipelines(device->handle, device->pipelines->cache, 1, &info, NULL, &kernel->pipeline);
+  device->vk.vkDestroyShaderModule(device->handle, info.stage.module, NULL);
+  return result;
+}
+
+static deltaic_status kernel_create(struct device *device, const struct shader *shader, const uint32_t *spec,
+                                    uint32_t count, struct kernel *kernel) {
+  struct reflected_size size;
+  if (shader->bytes % 4) return fail(DELTAIC_INTERNAL, "shader %s: not a whole number of words", shader->name);
+  kernel->shader = shader;
+  deltaic_status status = reflect(shader->name, shader->words, shader->bytes / 4, &kernel->reflection);
+  if (!status) status = check_contract(device, shader, count, &kernel->reflection);
+  if (!status) status = reflect_size(shader->name, shader->words, shader->bytes / 4, spec, count, &size);
+  if (!status) status = check_size(device, shader, &size);
+  if (status) return status;
+  VkResult result = create_layouts(device, kernel);
+  if (!result) result = create_pipeline(device, &size, spec, kernel);
+  if (!result) return DELTAIC_OK;
+  status = device_fail(device, result, "a kernel was compiled");
+  return fail(status, "shader %s was not compiled: %s", shader->name, deltaic_last_error());
+}
+
+// ---------------------------------------------------------------- interface
+
+static uint32_t bucket_of(const struct shader *shader, const uint32_t *spec, uint32_t count) {
+  uint64_t h = (uintptr_t)shader / sizeof *shader;
+  for (uint32_t i = 0; i < count; i++) h = (h ^ spec[i]) * 0x9e3779b97f4a7c15;
+  return (uint32_t)(h >> 32 ^ h) % BUCKETS;
+}
+
+static struct entry *find(struct entry *entry, const struct shader *shader, const uint32_t *spec, uint32_t count) {
+  for (; entry; entry = entry->next)
+    if (entry->kernel.shader == shader && entry->count == count &&
+        (!count || !memcmp(entry->spec, spec, count * sizeof *spec)))
+      return entry;
+  return NULL;
+}
+
+deltaic_status kernel_get(struct device *device, const struct shader *shader, const uint32_t *spec, uint32_t count,
+                          const struct kernel **out) {
+  *out = NULL;
+  if (count > REFLECT_SPEC)
+    return fail(DELTAIC_INTERNAL, "shader %s: %u specialization constants; %d are supported", shader->name, count,
+                REFLECT_SPEC);
+  struct pipeline_store *store = device->pipelines;
+  uint32_t bucket = bucket_of(shader, spec, count);
+  deltaic_status status = DELTAIC_OK;
+  pthread_mutex_lock(&store->lock);
+  struct entry *entry = find(store->bucket[bucket], shader, spec, count);
+  if (!entry) {
+    entry = calloc(1, sizeof *entry);
+    status =
+        entry ? kernel_create(device, shader, spec, count, &entry->kernel) : fail_memory(shader->name, sizeof *entry);
+    if (status) {
+      if (entry) kernel_destroy(device, &entry->kernel);
+      free(entry);
+      entry = NULL;
+    } else {
+      entry->count = count;
+      if (count) memcpy(entry->spec, spec, count * sizeof *spec);
+      entry->next = store->bucket[bucket];
+      store->bucket[bucket] = entry;
+      store->created = true;
+    }
+  }
+  pthread_mutex_unlock(&store->lock);
+  if (entry) *out = &entry->kernel;
+  return status;
+}
+
+static VkResult create_cache(struct device *device, const void *data, size_t bytes) {
+  VkPipelineCacheCreateInfo info = {
+      .sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO, .initialDataSize = bytes, .pInitialData = data};
+  return device->vk.vkCreatePipelineCache(device->handle, &info, NULL, &device->pipelines->cache);
+}
+
+deltaic_status pipelines_create(struct device *device, const char *cache_dir) {
+  struct pipeline_store *store = calloc(1, sizeof *store);
+  if (!store) return fail_memory("kernels", sizeof *store);
+  device->pipelines = store;
+  pthread_mutex_init(&store->lock, NULL);
+  store->path = cache_path(cache_dir, &device->caps);
+  void *data = NULL;
+  size_t bytes = 0;
+  if (store->path) cache_load(store->path, &device->caps, &data, &bytes);
+  VkResult result = create_cache(device, data, bytes);
+  if (result && data) result = create_cache(device, NULL, bytes = 0); // the driver did not like its own
+  free(data);
+  store->loaded_bytes = bytes;
+  return result ? device_fail(device, result, "the pipeline cache was made") : DELTAIC_OK;
+}
+
+// Pipelines that were loaded do not make the driver's data longer; when it is as long as before, nothing is new.
+static void save_cache(struct device *device) {
+  struct pipeline_store *store = device->pipelines;
+  size_t bytes = 0;
+  if (!store->path || !store->created || !store->cache || atomic_load(&device->lost)) return;
+  if (device->vk.vkGetPipelineCacheData(device->handle, store->cache, &bytes, NULL) || bytes == store->loaded_bytes)
+    return;
+  void *data = malloc(bytes);
+  if (!data) return;
+  if (!device->vk.vkGetPipelineCacheData(device->handle, store->cache, &bytes, data) &&
+      cache_store(store->path, &device->caps, data, bytes))
+    instance_log(device->instance, DELTAIC_LOG_WARNING, "compiled pipelines were not saved: %s", deltaic_last_error());
+  free(data);
+}
+
+void pipelines_free(struct device *device) {
+  struct pipeline_store *store = device->pipelines;
+  if (!store) return;
+  save_cache(device);
+  for (int i = 0; i < BUCKETS; i++)
+    for (struct entry *entry = store->bucket[i], *after; entry; entry = after) {
+      after = entry->next;
+      kernel_destroy(device, &entry->kernel);
+      free(entry);
+    }
+  device->vk.vkDestroyPipelineCache(device->handle, store->cache, NULL);
+  pthread_mutex_destroy(&store->lock);
+  free(store->path);
+  free(store);
+  device->pipelines = NULL;
+}

@@ -1,0 +1,296 @@
+// plan: capabilities -> decisions. Starting values come from sweeps on one H200 and on lavapipe; what a device's
+// limits do not allow is halved until it fits, so every plan is valid on its device whatever the starting values say.
+#include "plan.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <vulkan/vulkan_core.h>
+
+enum {
+  MIN_SHARED_BYTES = 16 * 1024,
+  MIN_INVOCATIONS = 128,
+  MIN_STORAGE_BUFFERS = 8,
+  MAX_OFFSET_ALIGNMENT = 256, // tensors are laid out at multiples of this
+};
+
+static uint32_t min32(uint32_t a, uint32_t b) { return a < b ? a : b; }
+static uint64_t min64(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+__attribute__((format(printf, 2, 3))) static void refuse(struct plan *plan, const char *format, ...) {
+  if (plan->reason[0]) return; // the first reason is told
+  va_list args;
+  va_start(args, format);
+  vsnprintf(plan->reason, sizeof plan->reason, format, args);
+  va_end(args);
+}
+
+static bool is_software(const struct device_caps *caps) { return caps->device_type == VK_PHYSICAL_DEVICE_TYPE_CPU; }
+
+// ---------------------------------------------------------------- memory
+
+enum {
+  DEVICE_LOCAL = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT,
+  COHERENT = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT,
+  CACHED = VK_MEMORY_PROPERTY_HOST_CACHED_BIT,
+  // Lazily allocated and protected memory cannot back a storage buffer; the two of AMD need a feature that is not
+  // enabled, and are slow.
+  UNWANTED = VK_MEMORY_PROPERTY_LAZILY_ALLOCATED_BIT | VK_MEMORY_PROPERTY_PROTECTED_BIT |
+             VK_MEMORY_PROPERTY_DEVICE_COHERENT_BIT_AMD | VK_MEMORY_PROPERTY_DEVICE_UNCACHED_BIT_AMD,
+};
+
+static uint64_t type_heap_bytes(const struct device_caps *caps, uint32_t type) {
+  uint32_t heap = caps->memory_type[type].heap;
+  return heap < caps->memory_heaps && heap < CAPS_MEMORY_HEAPS ? caps->memory_heap[heap].bytes : 0;
+}
+
+// First type with all of `want` and none of `avoid`, in a heap of at least `bytes`; -1 when there is none. Drivers list
+// the better of two suitable types first.
+static int memory_find(const struct device_caps *caps, uint32_t want, uint32_t avoid, uint64_t bytes) {
+  for (uint32_t i = 0; i < caps->memory_types && i < CAPS_MEMORY_TYPES; i++) {
+    uint32_t flags = caps->memory_type[i].flags;
+    if ((flags & want) == want && !(flags & (avoid | UNWANTED)) && type_heap_bytes(caps, i) >= bytes &&
+        type_heap_bytes(caps, i))
+      return (int)i;
+  }
+  return -1;
+}
+
+static int first_valid(int a, int b, int c) { return a >= 0 ? a : b >= 0 ? b : c; }
+
+static uint64_t largest_device_heap(const struct device_caps *caps) {
+  uint64_t largest = 0;
+  for (uint32_t i = 0; i < caps->memory_types && i < CAPS_MEMORY_TYPES; i++) {
+    uint64_t bytes = type_heap_bytes(caps, i);
+    bool suits = (caps->memory_type[i].flags & DEVICE_LOCAL) && !(caps->memory_type[i].flags & UNWANTED);
+    if (suits && bytes > largest) largest = bytes;
+  }
+  return largest;
+}
+
+// Weights go to memory that the host can write when that is (nearly) all of the device's memory: shared memory,
+// software, or a resizable BAR. A BAR window of 256 MiB has a heap of its own, too small to pass, and serves only what
+// the host writes between submits.
+static void plan_memory(const struct device_caps *caps, struct plan *plan) {
+  uint64_t largest = largest_device_heap(caps);
+  int open = memory_find(caps, DEVICE_LOCAL | COHERENT, 0, largest - largest / 10);
+  int local = memory_find(caps, DEVICE_LOCAL, 0, largest);
+  plan->device_mapped = open >= 0;
+  plan->memory_device = open >= 0 ? open : local;
+  int host = memory_find(caps, COHERENT, 0, 0);
+  plan->memory_shared = first_valid(memory_find(caps, DEVICE_LOCAL | COHERENT, 0, 0), host, -1);
+  plan->memory_staging = first_valid(memory_find(caps, COHERENT, DEVICE_LOCAL, 0), host, -1);
+  plan->memory_readback = first_valid(memory_find(caps, COHERENT | CACHED, DEVICE_LOCAL, 0),
+                                      memory_find(caps, COHERENT | CACHED, 0, 0), plan->memory_staging);
+  if (plan->memory_device < 0) refuse(plan, "it has no device-local memory");
+  if (plan->memory_shared < 0) refuse(plan, "it has no memory that the host can map coherently");
+}
+
+// ---------------------------------------------------------------- limits
+
+static void plan_limits(const struct device_caps *caps, struct plan *plan) {
+  uint64_t block = min64(min64(caps->max_allocation, caps->max_buffer), largest_device_heap(caps));
+  plan->block_bytes = block / MAX_OFFSET_ALIGNMENT * MAX_OFFSET_ALIGNMENT;
+  plan->binding_bytes = min64(caps->storage_range, plan->block_bytes) / MAX_OFFSET_ALIGNMENT * MAX_OFFSET_ALIGNMENT;
+  // Kernels read vectors of 16 bytes, so a range starts at a multiple of that even where the device wants less.
+  plan->offset_alignment = caps->offset_alignment > 16 ? caps->offset_alignment : 16;
+}
+
+static void check_limits(const struct device_caps *caps, struct plan *plan) {
+  uint32_t api = caps->api_version;
+  if (api < VK_API_VERSION_1_1)
+    refuse(plan, "it offers Vulkan %u.%u; 1.1 is needed", VK_API_VERSION_MAJOR(api), VK_API_VERSION_MINOR(api));
+  if (!caps->max_invocations || !caps->max_groups[0]) refuse(plan, "it has no compute queue");
+  if (!caps->subgroup_arithmetic || caps->subgroup_size < 1)
+    refuse(plan, "it has no subgroup arithmetic in compute shaders");
+  if (caps->max_storage_buffers < MIN_STORAGE_BUFFERS)
+    refuse(plan, "it binds %u storage buffers to a shader; %d are needed", caps->max_storage_buffers,
+           MIN_STORAGE_BUFFERS);
+  if (caps->shared_bytes < MIN_SHARED_BYTES)
+    refuse(plan, "it has %u bytes of shared memory; %d are needed", caps->shared_bytes, MIN_SHARED_BYTES);
+  if (caps->max_invocations < MIN_INVOCATIONS || caps->max_workgroup[0] < MIN_INVOCATIONS)
+    refuse(plan, "its workgroups have at most %u invocations; %d are needed",
+           min32(caps->max_invocations, caps->max_workgroup[0]), MIN_INVOCATIONS);
+  if (caps->offset_alignment > MAX_OFFSET_ALIGNMENT)
+    refuse(plan, "it aligns storage buffers to %u bytes; at most %d are supported", caps->offset_alignment,
+           MAX_OFFSET_ALIGNMENT);
+}
+
+// ---------------------------------------------------------------- kernels
+
+uint64_t plan_matmul_shared_bytes(const struct plan *plan) {
+  uint64_t rows = (uint64_t)plan->matmul_tile_t + plan->matmul_tile_n;
+  return 4 * rows * (plan->matmul_tile_k + 1); // f32, one number of padding a row against bank conflicts
+}
+
+uint64_t plan_chunk_shared_bytes(const struct plan *plan, uint32_t Dk) {
+  uint64_t C = plan->chunk;
+  return 4 * (2 * C * C + C * ((uint64_t)Dk + 1) + 2 * C * plan->chunk_columns);
+}
+
+uint32_t plan_matmul_lanes(const struct plan *plan) {
+  return plan->matmul_tile_t / plan->matmul_sub_t * (plan->matmul_tile_n / plan->matmul_sub_n);
+}
+
+// A GPU wants many lanes and large tiles; software runs a workgroup's lanes one subgroup after the other and pays for
+// every barrier with a switch between them, so its workgroups are small.
+static void starting_values(const struct device_caps *caps, struct plan *plan) {
+  bool software = is_software(caps);
+  plan->lanes = software ? 32 : 256;
+  plan->block_lanes = software ? 64 : 256;
+  plan->matvec_lanes = software ? 8 : 64;
+  plan->matvec_rows = software ? 8 : 4;
+  plan->matvec_below = software ? 4 : 8;
+  plan->matmul_tile_t = plan->matmul_tile_n = software ? 32 : 64;
+  plan->matmul_tile_k = 16;
+  plan->matmul_sub_t = plan->matmul_sub_n = 4;
+  plan->chunk = software ? 16 : 32;
+  plan->chunk_lanes = software ? 32 : 128;
+  plan->chunk_columns = 32;
+  plan->chunk_from = 2 * plan->chunk;
+  plan->rule_columns = 8;
+}
+
+// One size for every kernel, so that sums come out the same whatever the compiler thinks of a kernel: 32, as most
+// devices have; 16 on Intel, where 32 costs registers.
+static uint32_t choose_subgroup(const struct device_caps *caps) {
+  enum { INTEL = 0x8086 };
+  if (!caps->subgroup_size_control || caps->subgroup_min >= caps->subgroup_max) return 0;
+  uint32_t size = caps->vendor_id == INTEL ? 16 : 32;
+  if (size < caps->subgroup_min) size = caps->subgroup_min;
+  return min32(size, caps->subgroup_max);
+}
+
+// The head size that chunk kernels must have shared memory for; wider heads are walked in slices.
+enum { CHUNK_DK = 128 };
+
+static void fit_kernels(const struct device_caps *caps, struct plan *plan) {
+  uint32_t most = min32(caps->max_invocations, caps->max_workgroup[0]);
+  while (plan->lanes > most) plan->lanes /= 2;
+  while (plan->block_lanes > most) plan->block_lanes /= 2;
+  while (plan->matvec_lanes > most) plan->matvec_lanes /= 2;
+  while (plan->chunk_lanes > most) plan->chunk_lanes /= 2;
+  // Lanes of a subgroup that is wider than its workgroup would idle: 64 on some AMD, 128 on some phones.
+  uint32_t subgroup = plan->subgroup ? plan->subgroup : caps->subgroup_size;
+  while (plan->matvec_lanes < subgroup && plan->matvec_lanes * 2 <= most) plan->matvec_lanes *= 2;
+  while (plan->lanes < subgroup && plan->lanes * 2 <= most) plan->lanes *= 2;
+  while (plan_matmul_lanes(plan) > most) plan->matmul_sub_t *= 2;
+  while (plan_matmul_shared_bytes(plan) > caps->shared_bytes) plan->matmul_tile_k /= 2;
+  while (plan->chunk > 8 && plan_chunk_shared_bytes(plan, CHUNK_DK) > caps->shared_bytes) plan->chunk /= 2;
+  while (plan->chunk_columns > 8 && plan_chunk_shared_bytes(plan, CHUNK_DK) > caps->shared_bytes)
+    plan->chunk_columns /= 2;
+}
+
+static void plan_pace(const struct device_caps *caps, struct plan *plan) {
+  switch (caps->device_type) { // about a tenth of a second of work
+  case VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU: plan->submit_operations = 200000000000; break;
+  case VK_PHYSICAL_DEVICE_TYPE_CPU: plan->submit_operations = 2000000000; break;
+  default: plan->submit_operations = 20000000000; break;
+  }
+}
+
+// Kind first, memory second.
+static void plan_score(const struct device_caps *caps, struct plan *plan) {
+  uint32_t rank = 0;
+  switch (caps->device_type) {
+  case VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU: rank = 3; break;
+  case VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU: rank = 2; break;
+  case VK_PHYSICAL_DEVICE_TYPE_CPU: rank = 0; break;
+  default: rank = 1; break;
+  }
+  uint64_t mib = min64(largest_device_heap(caps) >> 20, (1u << 28) - 1);
+  plan->score = rank << 28 | (uint32_t)(mib ? mib : 1);
+}
+
+void plan_make(const struct device_caps *caps, struct plan *plan) {
+  memset(plan, 0, sizeof *plan);
+  check_limits(caps, plan);
+  plan_memory(caps, plan);
+  plan_limits(caps, plan);
+  if (!plan->binding_bytes) refuse(plan, "it allows no storage buffer of a useful size");
+  plan->usable = !plan->reason[0];
+  if (!plan->usable) return;
+  plan->subgroup = choose_subgroup(caps);
+  starting_values(caps, plan);
+  fit_kernels(caps, plan);
+  plan_pace(caps, plan);
+  plan_score(caps, plan);
+}
+
+// ---------------------------------------------------------------- text
+
+struct text {
+  char *at;
+  uint64_t capacity, used; // used: as if capacity had been enough
+};
+
+__attribute__((format(printf, 2, 3))) static void say(struct text *text, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  bool room = text->used < text->capacity;
+  int n = vsnprintf(room ? text->at + text->used : NULL, room ? text->capacity - text->used : 0, format, args);
+  va_end(args);
+  if (n > 0) text->used += (uint64_t)n;
+}
+
+static const char *type_name(uint32_t type) {
+  switch (type) {
+  case VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU: return "discrete GPU";
+  case VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU: return "integrated GPU";
+  case VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU: return "virtual GPU";
+  case VK_PHYSICAL_DEVICE_TYPE_CPU: return "software";
+  default: return "other";
+  }
+}
+
+static void describe_caps(struct text *text, const struct device_caps *caps) {
+  say(text, "device            %s (%s)\n", caps->name, type_name(caps->device_type));
+  say(text, "driver            %s, Vulkan %u.%u.%u\n", caps->driver, VK_API_VERSION_MAJOR(caps->api_version),
+      VK_API_VERSION_MINOR(caps->api_version), VK_API_VERSION_PATCH(caps->api_version));
+  say(text, "subgroup          %u lanes (%u to %u), %s\n", caps->subgroup_size, caps->subgroup_min, caps->subgroup_max,
+      caps->subgroup_arithmetic ? "arithmetic" : "no arithmetic");
+  say(text, "workgroup         %u invocations, %u bytes shared\n", caps->max_invocations, caps->shared_bytes);
+  say(text, "storage buffers   %u of %llu bytes, offsets of %u\n", caps->max_storage_buffers,
+      (unsigned long long)caps->storage_range, caps->offset_alignment);
+  say(text, "largest block     %llu bytes allocated, %llu a buffer\n", (unsigned long long)caps->max_allocation,
+      (unsigned long long)caps->max_buffer);
+  say(text, "push constants    %u bytes\n", caps->push_bytes);
+  say(text, "time stamps       %u bits, %.3g ns\n", caps->timestamp_bits, (double)caps->timestamp_period);
+  for (uint32_t i = 0; i < caps->memory_types && i < CAPS_MEMORY_TYPES; i++) {
+    uint32_t flags = caps->memory_type[i].flags;
+    say(text, "memory type %-2u    heap %u, %llu MiB%s%s%s%s\n", i, caps->memory_type[i].heap,
+        (unsigned long long)(type_heap_bytes(caps, i) >> 20), flags & DEVICE_LOCAL ? ", device local" : "",
+        (flags & COHERENT) == COHERENT ? ", mapped" : "", flags & CACHED ? ", cached" : "",
+        flags & UNWANTED ? ", unused" : "");
+  }
+}
+
+static void describe_plan(struct text *text, const struct plan *plan) {
+  if (!plan->usable) {
+    say(text, "not usable: %s\n", plan->reason);
+    return;
+  }
+  if (plan->subgroup) say(text, "subgroup used     %u lanes\n", plan->subgroup);
+  say(text, "lanes             %u a row, %u a block\n", plan->lanes, plan->block_lanes);
+  say(text, "matvec            %u lanes, %u rows, below %u tokens\n", plan->matvec_lanes, plan->matvec_rows,
+      plan->matvec_below);
+  say(text, "matmul            tile %u x %u x %u, %u x %u a lane, %u lanes, %llu bytes shared\n", plan->matmul_tile_t,
+      plan->matmul_tile_n, plan->matmul_tile_k, plan->matmul_sub_t, plan->matmul_sub_n, plan_matmul_lanes(plan),
+      (unsigned long long)plan_matmul_shared_bytes(plan));
+  say(text, "delta rule        chunks of %u from %u tokens, %u lanes, %u columns; recurrent %u columns\n", plan->chunk,
+      plan->chunk_from, plan->chunk_lanes, plan->chunk_columns, plan->rule_columns);
+  say(text, "buffers           %llu bytes, %llu a binding, offsets of %u\n", (unsigned long long)plan->block_bytes,
+      (unsigned long long)plan->binding_bytes, plan->offset_alignment);
+  say(text, "memory types      device %d%s, shared %d, staging %d, readback %d\n", plan->memory_device,
+      plan->device_mapped ? " (mapped)" : "", plan->memory_shared, plan->memory_staging, plan->memory_readback);
+  say(text, "submits           about every %llu million operations\n",
+      (unsigned long long)(plan->submit_operations / 1000000));
+}
+
+int plan_describe(const struct device_caps *caps, const struct plan *plan, char *text, uint64_t capacity) {
+  struct text out = {text, capacity, 0};
+  if (capacity) text[0] = 0;
+  describe_caps(&out, caps);
+  describe_plan(&out, plan);
+  return (int)out.used;
+}
