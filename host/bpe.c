@@ -1,0 +1,427 @@
+// bpe: byte-pair encoding (Sennrich et al. 2016) as HuggingFace tokenizers does it: a word starts as one symbol for
+// each character, and the neighbouring pair of the lowest rank, leftmost first, is merged until none is left.
+// Loading checks every id and every merge; what a word is, is up to pretokenize.c.
+#include "bpe.h"
+
+#include "text.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// Ids index a table, so a file must not choose its size freely. The largest vocabularies in use have 2^18 tokens.
+enum { MAX_ID = (1 << 22) - 1, MAX_MERGES = 1 << 24 };
+
+// ---------------------------------------------------------------- vocabulary
+
+static uint32_t text_hash(const char *text, size_t length) {
+  uint64_t hash = 14695981039346656037u; // FNV-1a
+  for (size_t i = 0; i < length; i++) hash = (hash ^ (unsigned char)text[i]) * 1099511628211u;
+  return (uint32_t)(hash ^ hash >> 32);
+}
+
+// The slot of a text: where it is, or the free one where it would go.
+static uint32_t vocabulary_slot(const struct vocabulary *v, const char *text, size_t length) {
+  uint32_t slot = text_hash(text, length) & v->mask;
+  while (v->slots[slot]) {
+    const struct token *token = &v->tokens[v->slots[slot] - 1];
+    if (token->length == length && memcmp(token->text, text, length) == 0) break;
+    slot = (slot + 1) & v->mask;
+  }
+  return slot;
+}
+
+int32_t vocabulary_find(const struct vocabulary *v, const char *text, size_t length) {
+  return (int32_t)v->slots[vocabulary_slot(v, text, length)] - 1;
+}
+
+static deltaic_status check_id(const json_t *id, const char *text, struct json_reader *r) {
+  if (!json_is_integer(id))
+    return fail(DELTAIC_BAD_FILE, "%s: the id of token \"%s\" is not an integer", r->file, text);
+  json_int_t value = json_integer_value(id);
+  if (value < 0 || value > MAX_ID)
+    return fail(DELTAIC_BAD_FILE, "%s: token \"%s\" has id %lld, outside 0 ... %d", r->file, text, (long long)value,
+                MAX_ID);
+  return DELTAIC_OK;
+}
+
+static deltaic_status check_added(const json_t *added, size_t index, struct json_reader *r) {
+  const json_t *content = json_object_get(added, "content");
+  if (!json_is_string(content)) return fail(DELTAIC_BAD_FILE, "%s: added token %zu has no \"content\"", r->file, index);
+  if (json_string_length(content) == 0) return fail(DELTAIC_BAD_FILE, "%s: added token %zu is empty", r->file, index);
+  return check_id(json_object_get(added, "id"), json_string_value(content), r);
+}
+
+// Checks every entry, and adds up what the tables must hold.
+static deltaic_status vocabulary_measure(const json_t *vocab, const json_t *added, struct json_reader *r, int32_t *size,
+                                         size_t *bytes) {
+  const char *text;
+  json_t *id;
+  size_t index;
+  json_int_t last = -1;
+  *bytes = 0;
+  json_object_foreach((json_t *)vocab, text, id) {
+    deltaic_status status = check_id(id, text, r);
+    if (status) return status;
+    if (json_integer_value(id) > last) last = json_integer_value(id);
+    *bytes += strlen(text);
+  }
+  json_t *entry;
+  json_array_foreach(added, index, entry) {
+    deltaic_status status = check_added(entry, index, r);
+    if (status) return status;
+    json_int_t value = json_integer_value(json_object_get(entry, "id"));
+    if (value > last) last = value;
+    *bytes += json_string_length(json_object_get(entry, "content"));
+  }
+  if (last < 0) return fail(DELTAIC_BAD_FILE, "%s: the vocabulary is empty", r->file);
+  *size = (int32_t)last + 1;
+  return DELTAIC_OK;
+}
+
+static deltaic_status vocabulary_allocate(struct vocabulary *v, size_t entries, size_t bytes) {
+  size_t slots = 16;
+  while (slots < 2 * entries) slots *= 2;
+  v->tokens = calloc((size_t)v->size, sizeof *v->tokens);
+  v->bytes = malloc(bytes + 1);
+  v->slots = calloc(slots, sizeof *v->slots);
+  v->mask = (uint32_t)(slots - 1);
+  if (!v->tokens || !v->bytes || !v->slots)
+    return fail_memory("a vocabulary", (size_t)v->size * sizeof *v->tokens + bytes + slots * sizeof *v->slots);
+  return DELTAIC_OK;
+}
+
+// Puts a new text into the tables; `used` bytes of v->bytes are taken.
+static deltaic_status vocabulary_put(struct vocabulary *v, const char *text, size_t length, int32_t id, size_t *used,
+                                     struct json_reader *r) {
+  struct token *token = &v->tokens[id];
+  if (token->text)
+    return fail(DELTAIC_BAD_FILE, "%s: tokens \"%.*s\" and \"%s\" both have id %d", r->file, (int)token->length,
+                token->text, text, (int)id);
+  memcpy(v->bytes + *used, text, length);
+  *token = (struct token){.text = v->bytes + *used, .length = (uint32_t)length};
+  *used += length;
+  v->slots[vocabulary_slot(v, text, length)] = (uint32_t)id + 1;
+  return DELTAIC_OK;
+}
+
+static deltaic_status vocabulary_put_added(struct vocabulary *v, const json_t *added, size_t *used,
+                                           struct json_reader *r) {
+  const json_t *content = json_object_get(added, "content");
+  const char *text = json_string_value(content);
+  size_t length = json_string_length(content);
+  int32_t id = (int32_t)json_integer_value(json_object_get(added, "id"));
+  int32_t known = vocabulary_find(v, text, length);
+  if (known >= 0 && known != id)
+    return fail(DELTAIC_BAD_FILE, "%s: added token \"%s\" has id %d, but its text already has id %d", r->file, text,
+                (int)id, (int)known);
+  deltaic_status status = known >= 0 ? DELTAIC_OK : vocabulary_put(v, text, length, id, used, r);
+  if (!status) v->tokens[id].special |= json_bool(r, added, "special", false);
+  return status ? status : r->status;
+}
+
+deltaic_status vocabulary_load(struct vocabulary *v, const json_t *vocab, const json_t *added, struct json_reader *r) {
+  size_t bytes, used = 0;
+  deltaic_status status = vocabulary_measure(vocab, added, r, &v->size, &bytes);
+  if (!status) status = vocabulary_allocate(v, json_object_size(vocab) + json_array_size(added), bytes);
+  if (status) return status;
+  const char *text;
+  json_t *value;
+  size_t index;
+  json_object_foreach((json_t *)vocab, text, value) {
+    int32_t id = (int32_t)json_integer_value(value);
+    status = vocabulary_put(v, text, strlen(text), id, &used, r);
+    if (status) return status;
+    v->tokens[id].model = true;
+  }
+  json_array_foreach(added, index, value) {
+    status = vocabulary_put_added(v, value, &used, r);
+    if (status) return status;
+  }
+  return DELTAIC_OK;
+}
+
+void vocabulary_free(struct vocabulary *v) {
+  free(v->tokens);
+  free(v->bytes);
+  free(v->slots);
+  *v = (struct vocabulary){0};
+}
+
+// ---------------------------------------------------------------- merges
+
+static uint64_t merge_pair(int32_t left, int32_t right) { return (uint64_t)(uint32_t)left << 32 | (uint32_t)right; }
+
+// The merge of a pair, or the free slot where it would go.
+static struct merge *merge_slot(const struct bpe *bpe, uint64_t pair) {
+  uint32_t slot = (uint32_t)(pair * 0x9E3779B97F4A7C15u >> 32) & bpe->mask;
+  while (bpe->merges[slot].id >= 0 && bpe->merges[slot].pair != pair) slot = (slot + 1) & bpe->mask;
+  return &bpe->merges[slot];
+}
+
+static int32_t model_find(const struct vocabulary *v, const char *text, size_t length) {
+  int32_t id = vocabulary_find(v, text, length);
+  return id >= 0 && v->tokens[id].model ? id : -1;
+}
+
+// The two texts of a merge, in either format of the file: "a b" or ["a", "b"].
+static bool merge_texts(const json_t *entry, const char **left, size_t *left_length, const char **right) {
+  if (json_array_size(entry) == 2) {
+    *left = json_string_value(json_array_get(entry, 0));
+    *right = json_string_value(json_array_get(entry, 1));
+    *left_length = *left ? strlen(*left) : 0;
+    return *left && *right;
+  }
+  *left = json_string_value(entry);
+  const char *space = *left ? strchr(*left, ' ') : NULL;
+  if (!space || strchr(space + 1, ' ')) return false;
+  *left_length = (size_t)(space - *left);
+  *right = space + 1;
+  return true;
+}
+
+static deltaic_status merge_put(struct bpe *bpe, const json_t *entry, size_t rank, struct text *joined,
+                                struct json_reader *r) {
+  const char *left, *right;
+  size_t length;
+  if (!merge_texts(entry, &left, &length, &right))
+    return fail(DELTAIC_BAD_FILE, "%s: merge %zu is not a pair of texts", r->file, rank);
+  joined->length = 0;
+  text_append(joined, left, length);
+  text_append(joined, right, strlen(right));
+  if (joined->failed) return fail_memory("a merge", length + strlen(right));
+  int32_t left_id = model_find(bpe->vocabulary, left, length);
+  int32_t right_id = model_find(bpe->vocabulary, right, strlen(right));
+  int32_t id = model_find(bpe->vocabulary, joined->bytes, joined->length);
+  if (left_id < 0 || right_id < 0 || id < 0)
+    return fail(DELTAIC_BAD_FILE, "%s: merge %zu needs \"%.*s\", which is not in the vocabulary", r->file, rank,
+                (int)(left_id < 0    ? length
+                      : right_id < 0 ? strlen(right)
+                                     : joined->length),
+                left_id < 0    ? left
+                : right_id < 0 ? right
+                               : joined->bytes);
+  uint64_t pair = merge_pair(left_id, right_id);
+  *merge_slot(bpe, pair) = (struct merge){.pair = pair, .rank = (uint32_t)rank, .id = id};
+  return DELTAIC_OK;
+}
+
+static deltaic_status merges_load(struct bpe *bpe, const json_t *merges, struct json_reader *r) {
+  size_t count = json_array_size(merges), slots = 16, index;
+  if (!json_is_array(merges)) return fail(DELTAIC_BAD_FILE, "%s: \"merges\" is missing or not an array", r->file);
+  if (count > MAX_MERGES)
+    return fail(DELTAIC_BAD_FILE, "%s: %zu merges, more than %d", r->file, count, (int)MAX_MERGES);
+  while (slots < 2 * count) slots *= 2;
+  bpe->merges = malloc(slots * sizeof *bpe->merges);
+  if (!bpe->merges) return fail_memory("the merges", slots * sizeof *bpe->merges);
+  for (size_t i = 0; i < slots; i++) bpe->merges[i].id = -1;
+  bpe->mask = (uint32_t)(slots - 1);
+  struct text joined = {0};
+  json_t *entry;
+  deltaic_status status = DELTAIC_OK;
+  json_array_foreach(merges, index, entry) {
+    const char *line = json_string_value(entry);
+    if (line && strncmp(line, "#version", 8) == 0) continue; // the first line of a merges.txt
+    status = merge_put(bpe, entry, index, &joined, r);
+    if (status) break;
+  }
+  text_free(&joined);
+  return status;
+}
+
+// ---------------------------------------------------------------- model
+
+static deltaic_status refuse_unsupported(const json_t *model, struct json_reader *r) {
+  static const char *affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
+  for (int i = 0; i < 2; i++) {
+    const char *affix = json_text(r, model, affixes[i], "");
+    if (*affix) return fail(DELTAIC_UNSUPPORTED, "%s: %s \"%s\" is not supported", r->file, affixes[i], affix);
+  }
+  if (json_number(r, model, "dropout", 0, 0, 1) != 0)
+    return fail(DELTAIC_UNSUPPORTED, "%s: dropout is not supported", r->file);
+  return r->status;
+}
+
+static void bytes_find(struct bpe *bpe) {
+  for (int i = 0; i < 256; i++) {
+    char text[8];
+    snprintf(text, sizeof text, "<0x%02X>", (unsigned)i);
+    bpe->bytes[i] = bpe->byte_fallback ? model_find(bpe->vocabulary, text, 6) : -1;
+  }
+}
+
+deltaic_status bpe_load(struct bpe *bpe, const struct vocabulary *vocabulary, const json_t *model,
+                        struct json_reader *r) {
+  deltaic_status status = refuse_unsupported(model, r);
+  if (status) return status;
+  bpe->vocabulary = vocabulary;
+  bpe->byte_fallback = json_bool(r, model, "byte_fallback", false);
+  bpe->fuse_unknown = json_bool(r, model, "fuse_unk", false);
+  bpe->ignore_merges = json_bool(r, model, "ignore_merges", false);
+  const char *unknown = json_text(r, model, "unk_token", NULL);
+  bpe->unknown = unknown ? vocabulary_find(vocabulary, unknown, strlen(unknown)) : -1;
+  if (r->status) return r->status;
+  if (unknown && bpe->unknown < 0)
+    return fail(DELTAIC_BAD_FILE, "%s: unk_token \"%s\" is not in the vocabulary", r->file, unknown);
+  bytes_find(bpe);
+  return merges_load(bpe, json_object_get(model, "merges"), r);
+}
+
+void bpe_free(struct bpe *bpe) {
+  free(bpe->merges);
+  *bpe = (struct bpe){0};
+}
+
+// ---------------------------------------------------------------- encoding
+
+bool ids_append(struct ids *ids, const int32_t *items, size_t count) {
+  if (count > SIZE_MAX / 2 / sizeof *items - ids->count) return false;
+  if (ids->count + count > ids->capacity) {
+    size_t capacity = ids->capacity ? ids->capacity * 2 : 64;
+    if (capacity < ids->count + count) capacity = ids->count + count;
+    int32_t *grown = realloc(ids->items, capacity * sizeof *grown);
+    if (!grown) return false;
+    ids->items = grown;
+    ids->capacity = capacity;
+  }
+  if (count) memcpy(ids->items + ids->count, items, count * sizeof *items);
+  ids->count += count;
+  return true;
+}
+
+// A piece of the word: a doubly linked list in an array, so that a merge costs O(1).
+struct symbol {
+  int32_t id;         // -1: merged into its left neighbour
+  int32_t prev, next; // indices, -1 at the ends
+};
+
+// A merge that was possible when it was queued; whether it still is, is checked when it comes up.
+struct candidate {
+  uint32_t rank;
+  int32_t position; // of the left symbol
+  int32_t id;       // the result
+};
+
+struct word {
+  const struct bpe *bpe;
+  struct symbol *symbols;
+  struct candidate *heap; // least rank, then leftmost, on top
+  int32_t count, heap_count;
+};
+
+void bpe_scratch_free(struct bpe_scratch *scratch) {
+  free(scratch->symbols);
+  free(scratch->heap);
+  *scratch = (struct bpe_scratch){0};
+}
+
+// Room for a word of `length` bytes: at most one symbol a byte. Each merge removes a candidate and adds at most two,
+// and there are fewer merges than symbols.
+static deltaic_status scratch_reserve(struct bpe_scratch *scratch, size_t length) {
+  if (length <= scratch->capacity) return DELTAIC_OK;
+  if (length > INT32_MAX / 2) return fail(DELTAIC_UNSUPPORTED, "a word of %zu bytes is too long to encode", length);
+  size_t capacity = length < 256 ? 256 : length;
+  bpe_scratch_free(scratch);
+  scratch->symbols = malloc(capacity * sizeof *scratch->symbols);
+  scratch->heap = malloc(2 * capacity * sizeof *scratch->heap);
+  if (!scratch->symbols || !scratch->heap) {
+    bpe_scratch_free(scratch);
+    return fail_memory("a word", capacity * (sizeof *scratch->symbols + 2 * sizeof *scratch->heap));
+  }
+  scratch->capacity = capacity;
+  return DELTAIC_OK;
+}
+
+static bool before(struct candidate a, struct candidate b) {
+  return a.rank != b.rank ? a.rank < b.rank : a.position < b.position;
+}
+
+static void heap_push(struct word *w, struct candidate c) {
+  int32_t at = w->heap_count++;
+  for (; at > 0 && before(c, w->heap[(at - 1) / 2]); at = (at - 1) / 2) w->heap[at] = w->heap[(at - 1) / 2];
+  w->heap[at] = c;
+}
+
+static struct candidate heap_pop(struct word *w) {
+  struct candidate top = w->heap[0], last = w->heap[--w->heap_count];
+  int32_t at = 0;
+  for (;;) {
+    int32_t child = 2 * at + 1;
+    if (child >= w->heap_count) break;
+    if (child + 1 < w->heap_count && before(w->heap[child + 1], w->heap[child])) child++;
+    if (!before(w->heap[child], last)) break;
+    w->heap[at] = w->heap[child];
+    at = child;
+  }
+  w->heap[at] = last;
+  return top;
+}
+
+static void word_append(struct word *w, int32_t id) {
+  int32_t at = w->count++;
+  w->symbols[at] = (struct symbol){.id = id, .prev = at - 1, .next = -1};
+  if (at > 0) w->symbols[at - 1].next = at;
+}
+
+static void queue_pair(struct word *w, int32_t position) {
+  int32_t next = position < 0 ? -1 : w->symbols[position].next;
+  if (next < 0) return;
+  const struct merge *merge = merge_slot(w->bpe, merge_pair(w->symbols[position].id, w->symbols[next].id));
+  if (merge->id >= 0) heap_push(w, (struct candidate){merge->rank, position, merge->id});
+}
+
+// Appends a character's byte tokens, if every one exists.
+static bool append_bytes(struct word *w, const char *character, size_t length) {
+  for (size_t i = 0; i < length; i++)
+    if (w->bpe->bytes[(unsigned char)character[i]] < 0) return false;
+  for (size_t i = 0; i < length; i++) word_append(w, w->bpe->bytes[(unsigned char)character[i]]);
+  return true;
+}
+
+// One symbol for each character. An unknown one waits for a known one, so that unknowns can fuse; byte tokens do not
+// end the wait (as in HuggingFace).
+static void word_split(struct word *w, const char *text, size_t length) {
+  bool waiting = false;
+  for (size_t at = 0, step; at < length; at += step) {
+    step = utf8_length(text[at]);
+    int32_t id = model_find(w->bpe->vocabulary, text + at, step);
+    if (id < 0 && append_bytes(w, text + at, step)) continue;
+    if (id < 0 && w->bpe->unknown < 0) continue;
+    if (waiting && (id >= 0 || !w->bpe->fuse_unknown)) word_append(w, w->bpe->unknown);
+    if (id >= 0) word_append(w, id);
+    waiting = id < 0;
+  }
+  if (waiting) word_append(w, w->bpe->unknown);
+}
+
+static void word_merge(struct word *w) {
+  for (int32_t i = 0; i < w->count; i++) queue_pair(w, i);
+  while (w->heap_count > 0) {
+    struct candidate top = heap_pop(w);
+    struct symbol *left = &w->symbols[top.position];
+    if (left->id < 0 || left->next < 0) continue;
+    struct symbol *right = &w->symbols[left->next];
+    if (merge_slot(w->bpe, merge_pair(left->id, right->id))->id != top.id) continue; // a neighbour has changed
+    left->id = top.id;
+    left->next = right->next;
+    right->id = -1;
+    if (left->next >= 0) w->symbols[left->next].prev = top.position;
+    queue_pair(w, left->prev);
+    queue_pair(w, top.position);
+  }
+}
+
+deltaic_status bpe_encode(const struct bpe *bpe, struct bpe_scratch *scratch, const char *text, size_t length,
+                          struct ids *out) {
+  int32_t whole = bpe->ignore_merges ? model_find(bpe->vocabulary, text, length) : -1;
+  if (whole >= 0) return ids_append(out, &whole, 1) ? DELTAIC_OK : fail_memory("token ids", sizeof whole);
+  deltaic_status status = scratch_reserve(scratch, length);
+  if (status) return status;
+  struct word w = {.bpe = bpe, .symbols = scratch->symbols, .heap = scratch->heap};
+  word_split(&w, text, length);
+  word_merge(&w);
+  for (int32_t i = 0; i < w.count; i++)
+    if (w.symbols[i].id >= 0 && !ids_append(out, &w.symbols[i].id, 1))
+      return fail_memory("token ids", out->capacity * 2 * sizeof(int32_t));
+  return DELTAIC_OK;
+}

@@ -1,0 +1,442 @@
+// decoder: token texts -> text, token by token. The decoders of a tokenizer.json form a chain in which every link
+// hands on what can no longer change, as soon as it is known, and always whole characters. Decoding a text at once is
+// the same chain run to its end, so that both ways give the same text by construction.
+//
+// What a link holds back: ByteLevel an unfinished character; ByteFallback a run of byte tokens, since one bad byte
+// turns the whole run into U+FFFD (as in HuggingFace); Replace what may become a match; Strip the characters that it
+// would take off if the text ended here.
+#include "decoder.h"
+
+#include "tokenizer.h"
+
+// Links of the chain, which recurse, and the bytes that a token may become on its way through it: Replaces could
+// double it again and again.
+enum { MAX_STEPS = 64, MAX_WORK = 1 << 20, MAX_GROWTH = 256 };
+static const char replacement[] = "\xEF\xBF\xBD"; // U+FFFD
+
+// ---------------------------------------------------------------- loading
+
+static struct decode_step *append_step(struct decode_steps *steps, enum decode_kind kind, struct json_reader *r) {
+  if (steps->count == MAX_STEPS) {
+    r->status = fail(DELTAIC_UNSUPPORTED, "%s: more than %d decoders are not supported", r->file, MAX_STEPS);
+    return NULL;
+  }
+  struct decode_step *grown = realloc(steps->items, (steps->count + 1) * sizeof *grown);
+  if (!grown) {
+    r->status = fail_memory("a tokenizer's decoders", (steps->count + 1) * sizeof *grown);
+    return NULL;
+  }
+  steps->items = grown;
+  steps->items[steps->count] = (struct decode_step){.kind = kind};
+  return &steps->items[steps->count++];
+}
+
+static deltaic_status load_replace(struct decode_step *step, const json_t *value, struct json_reader *r) {
+  const char *content = json_text(r, value, "content", NULL);
+  if (r->status) return r->status;
+  if (!content) return fail(DELTAIC_BAD_FILE, "%s: decoder Replace has no \"content\"", r->file);
+  step->content = strdup(content);
+  if (!step->content) return fail_memory("a tokenizer's decoders", strlen(content) + 1);
+  return pattern_load(&step->pattern, json_object_get(value, "pattern"), "decoder Replace", r);
+}
+
+static deltaic_status load_strip(struct decode_step *step, const json_t *value, struct json_reader *r) {
+  const char *content = json_text(r, value, "content", "");
+  step->start = (size_t)json_int(r, value, "start", 0, 0, INT32_MAX);
+  step->stop = (size_t)json_int(r, value, "stop", 0, 0, INT32_MAX);
+  if (r->status) return r->status;
+  if (!*content || content[utf8_length(*content)])
+    return fail(DELTAIC_BAD_FILE, "%s: decoder Strip's content \"%s\" is not one character", r->file, content);
+  step->content = strdup(content);
+  return step->content ? DELTAIC_OK : fail_memory("a tokenizer's decoders", strlen(content) + 1);
+}
+
+static deltaic_status load_sequence(struct decode_steps *steps, const json_t *value, struct json_reader *r);
+
+static deltaic_status load_decoder(struct decode_steps *steps, const json_t *value, struct json_reader *r) {
+  static const char *names[] = {[DECODE_BYTE_LEVEL] = "ByteLevel",
+                                [DECODE_BYTE_FALLBACK] = "ByteFallback",
+                                [DECODE_FUSE] = "Fuse",
+                                [DECODE_REPLACE] = "Replace",
+                                [DECODE_STRIP] = "Strip",
+                                [DECODE_METASPACE] = "Metaspace"};
+  const char *type = json_string_value(json_object_get(value, "type"));
+  if (!type) return fail(DELTAIC_BAD_FILE, "%s: a decoder has no \"type\"", r->file);
+  if (!strcmp(type, "Sequence")) return load_sequence(steps, value, r);
+  size_t kind = DECODE_BYTE_LEVEL;
+  while (kind <= DECODE_METASPACE && strcmp(type, names[kind]) != 0) kind++;
+  if (kind > DECODE_METASPACE) return fail(DELTAIC_UNSUPPORTED, "%s: decoder \"%s\" is not supported", r->file, type);
+  struct decode_step *step = append_step(steps, (enum decode_kind)kind, r);
+  if (!step) return r->status;
+  if (kind == DECODE_REPLACE) return load_replace(step, value, r);
+  if (kind == DECODE_STRIP) return load_strip(step, value, r);
+  if (kind == DECODE_METASPACE) return metaspace_load(&step->content, &step->prepend, value, r);
+  return DELTAIC_OK;
+}
+
+static deltaic_status load_sequence(struct decode_steps *steps, const json_t *value, struct json_reader *r) {
+  const json_t *parts = json_object_get(value, "decoders");
+  if (!json_is_array(parts)) return fail(DELTAIC_BAD_FILE, "%s: a Sequence has no \"decoders\"", r->file);
+  size_t index;
+  json_t *part;
+  deltaic_status status = DELTAIC_OK;
+  json_array_foreach(parts, index, part) {
+    if (!status) status = load_decoder(steps, part, r);
+  }
+  return status;
+}
+
+deltaic_status decoders_load(struct decode_steps *steps, const json_t *value, struct json_reader *r) {
+  if (value && !json_is_null(value)) return load_decoder(steps, value, r);
+  return append_step(steps, DECODE_JOIN, r) ? DELTAIC_OK : r->status;
+}
+
+void decoders_free(struct decode_steps *steps) {
+  for (size_t i = 0; i < steps->count; i++) {
+    pattern_free(&steps->items[i].pattern);
+    free(steps->items[i].content);
+  }
+  free(steps->items);
+  *steps = (struct decode_steps){0};
+}
+
+bool decoders_have(const struct decode_steps *steps, enum decode_kind kind) {
+  for (size_t i = 0; i < steps->count; i++)
+    if (steps->items[i].kind == kind) return true;
+  return false;
+}
+
+// ---------------------------------------------------------------- the chain
+
+// What a link remembers between tokens.
+struct link {
+  struct text held;  // BYTE_LEVEL, BYTE_FALLBACK, REPLACE: of the present token
+  struct text bytes; // BYTE_LEVEL: an unfinished character; BYTE_FALLBACK: the run of byte tokens
+  size_t tokens;     // JOIN, METASPACE: before the present one
+  size_t leading;    // STRIP: characters taken off the present token's start
+  size_t trailing;   // STRIP: characters held at its end
+  bool inside;       // STRIP: past the present token's start
+};
+
+struct deltaic_decoder {
+  const deltaic_tokenizer *tokenizer;
+  const struct decode_steps *steps;
+  struct link *links; // (steps->count)
+  struct text out;
+  bool skip_special;
+  size_t work;           // bytes that links may still hand on in this call
+  deltaic_status status; // first failure
+};
+
+// The decoders before link `at` say: text of a token, and that the token ends.
+static void put(struct deltaic_decoder *d, size_t at, const char *bytes, size_t n);
+static void end(struct deltaic_decoder *d, size_t at);
+
+// Whole characters go on; what is none becomes U+FFFD. final: no more bytes will come.
+static void put_characters(struct deltaic_decoder *d, size_t at, struct text *bytes, bool final) {
+  size_t done = 0;
+  while (done < bytes->length) {
+    int length = utf8_check(bytes->bytes + done, bytes->length - done);
+    if (length == 0 && !final) break;
+    size_t step = length > 0 ? (size_t)length : length < 0 ? (size_t)-length : bytes->length - done;
+    if (length > 0)
+      put(d, at, bytes->bytes + done, step);
+    else
+      put(d, at, replacement, 3);
+    done += step;
+  }
+  if (done > 0) memmove(bytes->bytes, bytes->bytes + done, bytes->length - done);
+  bytes->length -= done;
+}
+
+// A token with a character outside the byte alphabet (an added token) stands for its own bytes.
+static void byte_level_token(struct link *link) {
+  const char *text = link->held.bytes;
+  size_t length = link->held.length, start = link->bytes.length;
+  for (size_t at = 0; at < length; at += utf8_length(text[at])) {
+    int byte = byte_level_byte(utf8_decode(text + at));
+    if (byte < 0) {
+      link->bytes.length = start;
+      text_append(&link->bytes, text, length);
+      return;
+    }
+    text_append(&link->bytes, &(char){(char)byte}, 1);
+  }
+}
+
+static int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+// "<0xE2>": its byte; -1 for another token.
+static int byte_token(const struct text *token) {
+  const char *t = token->bytes;
+  if (token->length != 6 || memcmp(t, "<0x", 3) != 0 || t[5] != '>') return -1;
+  int high = hex_digit(t[3]), low = hex_digit(t[4]);
+  return high < 0 || low < 0 ? -1 : high << 4 | low;
+}
+
+static bool is_utf8(const struct text *bytes) {
+  for (size_t at = 0; at < bytes->length;) {
+    int length = utf8_check(bytes->bytes + at, bytes->length - at);
+    if (length <= 0) return false;
+    at += (size_t)length;
+  }
+  return true;
+}
+
+// The run of byte tokens is over: one token of text, or one U+FFFD for each byte.
+static void flush_run(struct deltaic_decoder *d, size_t at) {
+  struct text *run = &d->links[at].bytes;
+  if (run->length > 0 && is_utf8(run)) {
+    put(d, at + 1, run->bytes, run->length);
+    end(d, at + 1);
+  } else {
+    for (size_t i = 0; i < run->length; i++) {
+      put(d, at + 1, replacement, 3);
+      end(d, at + 1);
+    }
+  }
+  run->length = 0;
+}
+
+static void byte_fallback_token(struct deltaic_decoder *d, size_t at) {
+  struct link *link = &d->links[at];
+  int byte = byte_token(&link->held);
+  if (byte >= 0) {
+    text_append(&link->bytes, &(char){(char)byte}, 1);
+    return;
+  }
+  flush_run(d, at);
+  put(d, at + 1, link->held.bytes, link->held.length);
+  end(d, at + 1);
+}
+
+// How many bytes at the end of the text may be the beginning of the literal.
+static size_t partial_match(const struct pattern *pattern, const char *text, size_t length) {
+  size_t n = length < pattern->length ? length : pattern->length - 1;
+  while (n > 0 && memcmp(text + length - n, pattern->literal, n) != 0) n--;
+  return n;
+}
+
+// Hands on what is settled. final: the token ends here. A regex is tried when the token is complete.
+static void replace(struct deltaic_decoder *d, size_t at, bool final) {
+  const struct decode_step *step = &d->steps->items[at];
+  struct text *held = &d->links[at].held;
+  if (held->length == 0 || (!step->pattern.literal && !final)) return;
+  struct spans spans = {0};
+  deltaic_status status = pattern_spans(&step->pattern, held->bytes, held->length, &spans);
+  size_t done = 0;
+  for (size_t i = 0; !status && i < spans.count; i++) {
+    struct span s = spans.items[i];
+    size_t rest = 0;
+    if (!final && !s.match && i + 1 == spans.count)
+      rest = partial_match(&step->pattern, held->bytes + s.begin, s.end - s.begin);
+    if (s.match)
+      put(d, at + 1, step->content, strlen(step->content));
+    else
+      put(d, at + 1, held->bytes + s.begin, s.end - s.begin - rest);
+    done = s.end - rest;
+  }
+  spans_free(&spans);
+  if (status) d->status = status;
+  memmove(held->bytes, held->bytes + done, held->length - done);
+  held->length -= done;
+}
+
+static bool same_character(const char *bytes, const char *character) {
+  return strncmp(bytes, character, utf8_length(*bytes)) == 0;
+}
+
+static void strip(struct deltaic_decoder *d, size_t at, const char *bytes, size_t n) {
+  const struct decode_step *step = &d->steps->items[at];
+  struct link *link = &d->links[at];
+  size_t width = strlen(step->content);
+  for (size_t i = 0; i < n && !d->status; i += utf8_length(bytes[i])) {
+    bool same = same_character(bytes + i, step->content);
+    if (same && !link->inside && link->leading < step->start) {
+      link->leading++;
+    } else if (same && link->trailing < step->stop) {
+      link->inside = true;
+      link->trailing++;
+    } else {
+      link->inside = true;
+      for (; !same && link->trailing > 0; link->trailing--) put(d, at + 1, step->content, width);
+      put(d, at + 1, bytes + i, utf8_length(bytes[i]));
+    }
+  }
+}
+
+// The first token's marks are the space that encoding put before the text.
+static void metaspace(struct deltaic_decoder *d, size_t at, const char *bytes, size_t n) {
+  const struct decode_step *step = &d->steps->items[at];
+  bool drop = d->links[at].tokens == 0 && step->prepend != PREPEND_NEVER;
+  for (size_t i = 0; i < n; i += utf8_length(bytes[i])) {
+    bool mark = same_character(bytes + i, step->content);
+    if (!mark)
+      put(d, at + 1, bytes + i, utf8_length(bytes[i]));
+    else if (!drop)
+      put(d, at + 1, " ", 1);
+  }
+}
+
+static void put(struct deltaic_decoder *d, size_t at, const char *bytes, size_t n) {
+  if (!d->status && n > d->work)
+    d->status = fail(DELTAIC_UNSUPPORTED, "the tokenizer's decoders make a token more than %d bytes long", MAX_WORK);
+  if (d->status) return;
+  d->work -= n;
+  if (at == d->steps->count) {
+    text_append(&d->out, bytes, n);
+    return;
+  }
+  switch (d->steps->items[at].kind) {
+  case DECODE_JOIN:
+    if (d->links[at].tokens > 0) put(d, at + 1, " ", 1);
+    put(d, at + 1, bytes, n);
+    break;
+  case DECODE_BYTE_LEVEL:
+  case DECODE_BYTE_FALLBACK: text_append(&d->links[at].held, bytes, n); break;
+  case DECODE_FUSE: put(d, at + 1, bytes, n); break;
+  case DECODE_REPLACE:
+    text_append(&d->links[at].held, bytes, n);
+    replace(d, at, false);
+    break;
+  case DECODE_STRIP: strip(d, at, bytes, n); break;
+  case DECODE_METASPACE: metaspace(d, at, bytes, n); break;
+  }
+}
+
+static void end(struct deltaic_decoder *d, size_t at) {
+  if (d->status || at == d->steps->count) return;
+  struct link *link = &d->links[at];
+  enum decode_kind kind = d->steps->items[at].kind;
+  if (kind == DECODE_BYTE_LEVEL) {
+    byte_level_token(link);
+    put_characters(d, at + 1, &link->bytes, false);
+  }
+  if (kind == DECODE_BYTE_FALLBACK) byte_fallback_token(d, at);
+  if (kind == DECODE_REPLACE) replace(d, at, true);
+  if (kind == DECODE_REPLACE || kind == DECODE_STRIP || kind == DECODE_METASPACE) end(d, at + 1);
+  link->held.length = 0;
+  link->leading = link->trailing = 0;
+  link->inside = false;
+  link->tokens++;
+}
+
+// No more tokens: the decoders that make one token of all end it.
+static void finish(struct deltaic_decoder *d, size_t at) {
+  enum decode_kind kind = d->steps->items[at].kind;
+  if (kind == DECODE_BYTE_FALLBACK) flush_run(d, at);
+  if (kind == DECODE_BYTE_LEVEL) put_characters(d, at + 1, &d->links[at].bytes, true);
+  if (kind == DECODE_BYTE_LEVEL || kind == DECODE_FUSE) end(d, at + 1);
+}
+
+// ---------------------------------------------------------------- a text
+
+static deltaic_status decoder_begin(struct deltaic_decoder *d, const deltaic_tokenizer *tokenizer, bool skip_special) {
+  *d = (struct deltaic_decoder){
+      .tokenizer = tokenizer, .steps = tokenizer_decoders(tokenizer), .skip_special = skip_special};
+  d->links = calloc(d->steps->count + 1, sizeof *d->links);
+  return d->links ? DELTAIC_OK : fail_memory("a decoder", (d->steps->count + 1) * sizeof *d->links);
+}
+
+static void decoder_end(struct deltaic_decoder *d) {
+  for (size_t i = 0; d->links && i < d->steps->count; i++) {
+    text_free(&d->links[i].held);
+    text_free(&d->links[i].bytes);
+  }
+  free(d->links);
+  text_free(&d->out);
+}
+
+static void allow_work(struct deltaic_decoder *d, size_t bytes) {
+  for (size_t i = 0; i < d->steps->count; i++) bytes += d->links[i].held.length + 3 * d->links[i].bytes.length;
+  d->work = MAX_WORK + MAX_GROWTH * bytes;
+}
+
+static deltaic_status decoder_status(struct deltaic_decoder *d) {
+  bool failed = d->out.failed;
+  for (size_t i = 0; i < d->steps->count; i++) failed |= d->links[i].held.failed || d->links[i].bytes.failed;
+  if (failed && !d->status) d->status = fail_memory("decoded text", d->out.length);
+  return d->status;
+}
+
+// Ids without a token give no text, as in HuggingFace: a model may have more of them than its tokenizer.
+static deltaic_status decoder_feed(struct deltaic_decoder *d, int32_t id) {
+  if (id < 0) return fail(DELTAIC_INVALID_ARGUMENT, "token id %d is negative", (int)id);
+  const struct token *token = tokenizer_token(d->tokenizer, id);
+  if (!token || (d->skip_special && token->special)) return d->status;
+  allow_work(d, token->length);
+  put(d, 0, token->text, token->length);
+  end(d, 0);
+  return decoder_status(d);
+}
+
+static deltaic_status decoder_flush(struct deltaic_decoder *d) {
+  allow_work(d, 0);
+  for (size_t i = 0; i < d->steps->count; i++) finish(d, i);
+  return decoder_status(d);
+}
+
+deltaic_status deltaic_tokenizer_decode(const deltaic_tokenizer *tokenizer, const int32_t *ids, size_t n,
+                                        bool skip_special, char *text, size_t capacity, size_t *bytes) {
+  if (!tokenizer || (!ids && n) || (!text && capacity))
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tokenizer_decode: a pointer is NULL");
+  struct deltaic_decoder d;
+  deltaic_status status = decoder_begin(&d, tokenizer, skip_special);
+  for (size_t i = 0; i < n && !status; i++) status = decoder_feed(&d, ids[i]);
+  if (!status) status = decoder_flush(&d);
+  if (!status && bytes) *bytes = d.out.length;
+  if (!status && text && d.out.length > capacity)
+    status = fail(DELTAIC_BUFFER_TOO_SMALL, "the text has %zu bytes, the buffer room for %zu", d.out.length, capacity);
+  if (!status && text && d.out.length) memcpy(text, d.out.bytes, d.out.length);
+  decoder_end(&d);
+  return status;
+}
+
+deltaic_status deltaic_decoder_create(const deltaic_tokenizer *tokenizer, bool skip_special, deltaic_decoder **out) {
+  if (!tokenizer || !out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_decoder_create: a pointer is NULL");
+  struct deltaic_decoder *d = malloc(sizeof *d);
+  if (!d) return fail_memory("a decoder", sizeof *d);
+  deltaic_status status = decoder_begin(d, tokenizer, skip_special);
+  if (status)
+    deltaic_decoder_free(d);
+  else
+    *out = d;
+  return status;
+}
+
+void deltaic_decoder_free(deltaic_decoder *d) {
+  if (!d) return;
+  decoder_end(d);
+  free(d);
+}
+
+static deltaic_status decoder_result(struct deltaic_decoder *d, deltaic_status status, const char **text,
+                                     size_t *bytes) {
+  if (status) return status;
+  *text = d->out.length ? d->out.bytes : "";
+  *bytes = d->out.length;
+  return DELTAIC_OK;
+}
+
+deltaic_status deltaic_decoder_push(deltaic_decoder *d, int32_t id, const char **text, size_t *bytes) {
+  if (!d || !text || !bytes) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_decoder_push: a pointer is NULL");
+  d->out.length = 0;
+  return decoder_result(d, decoder_feed(d, id), text, bytes);
+}
+
+// Leaves the decoder ready for another text.
+deltaic_status deltaic_decoder_finish(deltaic_decoder *d, const char **text, size_t *bytes) {
+  if (!d || !text || !bytes) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_decoder_finish: a pointer is NULL");
+  d->out.length = 0;
+  deltaic_status status = decoder_flush(d);
+  for (size_t i = 0; i < d->steps->count; i++) {
+    d->links[i].held.length = d->links[i].bytes.length = 0;
+    d->links[i].tokens = d->links[i].leading = d->links[i].trailing = 0;
+    d->links[i].inside = false;
+  }
+  return decoder_result(d, status, text, bytes);
+}

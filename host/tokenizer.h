@@ -1,0 +1,15 @@
+// tokenizer: the parts of a deltaic_tokenizer that other files and the tests need.
+#ifndef TOKENIZER_H
+#define TOKENIZER_H
+#include "bpe.h"
+#include "decoder.h"
+#include "pretokenize.h"
+
+// deltaic_tokenizer_open() from memory. name: the file, for messages.
+deltaic_status tokenizer_parse(const char *json, size_t bytes, const char *name, deltaic_tokenizer **out);
+// Appends to `out` (all zero) the words of a text, before merging, and its added tokens.
+deltaic_status tokenizer_split(const deltaic_tokenizer *tokenizer, const char *text, size_t bytes, struct pieces *out);
+// NULL when no token has the id.
+const struct token *tokenizer_token(const deltaic_tokenizer *tokenizer, int32_t id);
+const struct decode_steps *tokenizer_decoders(const deltaic_tokenizer *tokenizer);
+#endif
