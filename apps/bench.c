@@ -15,7 +15,7 @@ static const struct usage usage = {
     .text = "Every row warms up, then runs --repeat times, fewer once it has taken --seconds; it shows the median and "
             "the spread. Tokens are random, decode is greedy. GB/s and GFLOP/s are what the kernels' tensors say "
             "(each byte once a dispatch), over the wall time of the median; with --kernels, over each kernel's own "
-            "time on the device, from a run of its own.",
+            "time on the device, from a run of its own. More than 100% of the copy comes out of caches.",
     .examples = "  deltaic bench\n"
                 "  deltaic bench --device cpu --prompt-tokens 64,256 --decode 32\n"
                 "  deltaic bench --model models/novelist --kernels\n"

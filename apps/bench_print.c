@@ -21,15 +21,14 @@ static void print_head(const struct bench *b) {
 static void print_rows(const struct bench *b) {
   struct table table;
   table_begin(&table, "lrrrrrrrrr");
-  table_row(&table, "phase", "tokens", "runs", "tokens/s", "slowest", "fastest", "ms/token", "GB/s", "of copy",
+  table_row(&table, "phase", "tokens", "runs", "tokens/s", "slowest", "fastest", "per token", "GB/s", "of copy",
             "GFLOP/s");
   for (size_t i = 0; i < b->row_count; ++i) {
     const struct row *r = &b->rows[i];
-    struct text ms;
-    snprintf(ms.text, sizeof ms.text, "%.3g", 1e3 * r->median / r->tokens);
     table_row(&table, phase(r), text_count(r->tokens).text, text_count(r->runs).text,
               text_rate(per(r->tokens, r->median)).text, text_rate(per(r->tokens, r->most)).text,
-              text_rate(per(r->tokens, r->least)).text, ms.text, text_giga(per((double)r->bytes, r->median)).text,
+              text_rate(per(r->tokens, r->least)).text, text_seconds(r->median / r->tokens).text,
+              text_giga(per((double)r->bytes, r->median)).text,
               text_percent(per((double)r->bytes, r->median) / b->copy).text,
               text_giga(per((double)r->operations, r->median)).text);
   }
@@ -70,34 +69,34 @@ static json_t *kernels_json(const struct row *row) {
   json_t *out = json_array();
   for (size_t i = 0; i < row->kernel_count; ++i) {
     const deltaic_kernel_time *k = &row->kernels[i];
-    json_array_append_new(out, json_pack("{s:o, s:I, s:o, s:I, s:I}", "name", json_text(k->name), "dispatches",
-                                         (json_int_t)k->dispatches, "seconds", json_number(k->seconds), "bytes",
+    json_array_append_new(out, json_pack("{s:o, s:I, s:o, s:I, s:I}", "name", text_json(k->name), "dispatches",
+                                         (json_int_t)k->dispatches, "seconds", number_json(k->seconds), "bytes",
                                          (json_int_t)k->bytes, "operations", (json_int_t)k->operations));
   }
   return out;
 }
 
 static json_t *row_json(const struct bench *b, const struct row *r) {
-  json_t *seconds = json_pack("{s:o, s:o, s:o}", "median", json_number(r->median), "least", json_number(r->least),
-                              "most", json_number(r->most));
+  json_t *seconds = json_pack("{s:o, s:o, s:o}", "median", number_json(r->median), "least", number_json(r->least),
+                              "most", number_json(r->most));
   double bytes = per((double)r->bytes, r->median);
   return json_pack("{s:s, s:I, s:I, s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:o}", "phase", phase(r), "tokens",
                    (json_int_t)r->tokens, "runs", (json_int_t)r->runs, "seconds", seconds, "tokens_per_second",
-                   json_number(per(r->tokens, r->median)), "bytes", (json_int_t)r->bytes, "operations",
-                   (json_int_t)r->operations, "bytes_per_second", json_number(bytes), "share_of_copy",
-                   json_number(bytes / b->copy), "operations_per_second",
-                   json_number(per((double)r->operations, r->median)), "kernels", kernels_json(r));
+                   number_json(per(r->tokens, r->median)), "bytes", (json_int_t)r->bytes, "operations",
+                   (json_int_t)r->operations, "bytes_per_second", number_json(bytes), "share_of_copy",
+                   number_json(bytes / b->copy), "operations_per_second",
+                   number_json(per((double)r->operations, r->median)), "kernels", kernels_json(r));
 }
 
 int bench_print_json(const struct bench *b) {
   const deltaic_model_info *m = &b->engine.model_info;
   json_t *rows = json_array();
   for (size_t i = 0; i < b->row_count; ++i) json_array_append_new(rows, row_json(b, &b->rows[i]));
-  json_t *device = json_pack("{s:o, s:o, s:i}", "name", json_text(b->engine.device_info.name), "driver",
-                             json_text(b->engine.device_info.driver), "index", b->engine.device_info.index);
+  json_t *device = json_pack("{s:o, s:o, s:i}", "name", text_json(b->engine.device_info.name), "driver",
+                             text_json(b->engine.device_info.driver), "index", b->engine.device_info.index);
   json_t *model =
-      json_pack("{s:o, s:o, s:I, s:I}", "path", json_text(b->model), "architecture", json_text(m->architecture),
+      json_pack("{s:o, s:o, s:I, s:I}", "path", text_json(b->model), "architecture", text_json(m->architecture),
                 "parameters", (json_int_t)m->parameters, "weights_bytes", (json_int_t)b->memory.weights_bytes);
   return json_finish(json_pack("{s:s, s:o, s:o, s:o, s:o}", "version", deltaic_version(), "device", device, "model",
-                               model, "copy_bytes_per_second", json_number(b->copy), "rows", rows));
+                               model, "copy_bytes_per_second", number_json(b->copy), "rows", rows));
 }

@@ -64,9 +64,9 @@ static char *read_stream(FILE *stream, size_t *bytes) {
 
 char *file_read(const char *path, size_t *bytes) {
   bool standard = !strcmp(path, "-");
+  errno = 0;
   FILE *stream = standard ? stdin : fopen(path, "rb");
   char *text = NULL;
-  errno = 0;
   if (stream) text = read_stream(stream, bytes);
   if (!stream || ferror(stream)) {
     complain(EXIT_FAILED, "%s: %s", standard ? "standard input" : path, strerror(errno));

@@ -100,7 +100,7 @@ static int device_index(deltaic_context *context, const char *which, int32_t *in
   return complain(EXIT_DEVICE, "there is no device \"%s\"; 'deltaic devices' lists them", which);
 }
 
-int device_open(const struct engine_options *options, struct engine *engine) {
+int engine_open_device(const struct engine_options *options, struct engine *engine) {
   deltaic_device_options o = DELTAIC_INIT(deltaic_device_options);
   o.threads = options->threads;
   int code = device_index(engine->context, options->device, &o.index);
@@ -150,7 +150,7 @@ int engine_open(const struct engine_options *options, struct engine *engine) {
   interrupt_catch();
   int code = complain_status(deltaic_model_inspect(NULL, path, NULL, NULL, NULL)); // before a device is woken
   if (!code) code = context_open(options, &engine->context);
-  if (!code) code = device_open(options, engine);
+  if (!code) code = engine_open_device(options, engine);
   if (!code) code = model_open(options, path, engine);
   return code;
 }

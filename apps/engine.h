@@ -38,7 +38,7 @@ struct engine_options {
        .name = "batch",                                                                                                \
        .value = "N",                                                                                                   \
        .target = &(e)->batch,                                                                                          \
-       .most = 65536,                                                                                                  \
+       .most = 4096,                                                                                                   \
        .help = "tokens computed at once in prefill; 0: 512"},                                                          \
       {.kind = OPTION_TEXT,                                                                                            \
        .name = "cache-dir",                                                                                            \
@@ -68,7 +68,7 @@ int context_open(const struct engine_options *options, deltaic_context **out);
 int engine_open(const struct engine_options *options, struct engine *out);
 int engine_close(struct engine *engine, int code);
 // Only the device of an engine whose context is open.
-int device_open(const struct engine_options *options, struct engine *engine);
+int engine_open_device(const struct engine_options *options, struct engine *engine);
 deltaic_session_options session_options(const struct engine_options *options);
 int session_create(const struct engine *engine, const struct engine_options *options, deltaic_session **out);
 int tokenizer_open(const char *model, deltaic_tokenizer **out);

@@ -119,6 +119,7 @@ void table_row(struct table *table, ...) {
 
 static void print_row(const struct table *table, const char (*cells)[TABLE_CELL], const size_t *widths, int indent) {
   size_t columns = strlen(table->align);
+  while (columns && !cells[columns - 1][0]) --columns; // no blanks at the end
   printf("%*s", indent, "");
   for (size_t i = 0; i < columns; ++i) {
     int pad = (int)(widths[i] - text_width(cells[i]));
@@ -145,9 +146,9 @@ void table_end(struct table *table, int indent) {
 
 // ---------------------------------------------------------------- JSON
 
-json_t *json_number(double value) { return isfinite(value) ? json_real(value) : json_null(); }
+json_t *number_json(double value) { return isfinite(value) ? json_real(value) : json_null(); }
 
-json_t *json_text(const char *text) {
+json_t *text_json(const char *text) {
   json_t *string = json_string(text);
   return string ? string : json_null();
 }

@@ -33,8 +33,8 @@ void table_end(struct table *table, int indent);
 size_t text_width(const char *text);
 
 // json null for what JSON cannot hold: infinities, text that is not UTF-8.
-json_t *json_number(double value);
-json_t *json_text(const char *text);
+json_t *number_json(double value);
+json_t *text_json(const char *text);
 // Writes the object to standard output with a newline and frees it; an exit code.
 int json_finish(json_t *object);
 #endif

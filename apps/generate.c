@@ -298,8 +298,8 @@ static void report(const struct run *run) {
 }
 
 static json_t *phase_json(size_t tokens, double seconds) {
-  return json_pack("{s:I, s:o, s:o}", "tokens", (json_int_t)tokens, "seconds", json_number(seconds),
-                   "tokens_per_second", json_number(rate((double)tokens, seconds)));
+  return json_pack("{s:I, s:o, s:o}", "tokens", (json_int_t)tokens, "seconds", number_json(seconds),
+                   "tokens_per_second", number_json(rate((double)tokens, seconds)));
 }
 
 static int report_json(const struct run *run) {
@@ -309,8 +309,8 @@ static int report_json(const struct run *run) {
   json_t *text = json_stringn(run->text.data ? run->text.data : "", run->text.size);
   return json_finish(json_pack(
       "{s:o, s:o, s:o, s:I, s:s, s:o, s:o, s:o, s:o, s:I}", "prompt", prompt, "text", text, "tokens", ids, "seed",
-      (json_int_t)run->sampling.seed, "end", run->end, "model", json_text(model_path(run->request->engine.model)),
-      "device", json_text(engine_device_text(&run->engine)), "prefill", phase_json(run->id_count, run->prefill_seconds),
+      (json_int_t)run->sampling.seed, "end", run->end, "model", text_json(model_path(run->request->engine.model)),
+      "device", text_json(engine_device_text(&run->engine)), "prefill", phase_json(run->id_count, run->prefill_seconds),
       "decode", phase_json(run->made_count, run->decode_seconds), "position",
       (json_int_t)deltaic_session_position(run->session)));
 }

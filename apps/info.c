@@ -71,13 +71,13 @@ static int print_json(const struct info *info) {
   json_t *bytes =
       json_pack("{s:I, s:I, s:I, s:I, s:o}", "weights_bytes", (json_int_t)memory->weights_bytes, "state_bytes",
                 (json_int_t)memory->state_bytes, "scratch_bytes", (json_int_t)memory->scratch_bytes, "cache_per_token",
-                (json_int_t)memory->cache_per_token, "device", json_text(info->device));
+                (json_int_t)memory->cache_per_token, "device", text_json(info->device));
   json_t *tokenizer = json_null();
   if (info->tokenizer)
-    tokenizer = json_pack("{s:o, s:i}", "kind", json_text(info->tokenizer), "size", info->tokenizer_size);
+    tokenizer = json_pack("{s:o, s:i}", "kind", text_json(info->tokenizer), "size", info->tokenizer_size);
   return json_finish(json_pack("{s:o, s:o, s:o, s:I, s:i, s:i, s:i, s:b, s:o, s:o, s:o}", "checkpoint",
-                               json_text(info->path), "architecture", json_text(m->architecture), "layers_text",
-                               json_text(m->layers_text), "parameters", (json_int_t)m->parameters, "vocabulary",
+                               text_json(info->path), "architecture", text_json(m->architecture), "layers_text",
+                               text_json(m->layers_text), "parameters", (json_int_t)m->parameters, "vocabulary",
                                m->vocabulary, "bos_token", m->bos_token, "eos_token", m->eos_token, "grows", m->grows,
                                "sizes", sizes, "memory", bytes, "tokenizer", tokenizer));
 }
@@ -88,7 +88,7 @@ static int inspect(const struct engine_options *options, bool as_json) {
   deltaic_tokenizer *tokenizer = NULL;
   if (!info.path) return EXIT_USAGE;
   int code = context_open(options, &engine.context);
-  if (!code) code = device_open(options, &engine);
+  if (!code) code = engine_open_device(options, &engine);
   if (code) goto done;
   deltaic_session_options session = session_options(options);
   info.device = engine_device_text(&engine);

@@ -210,12 +210,12 @@ static void report(const struct score *s, const struct request *r, bool whole) {
 static int report_json(const struct score *s, const struct request *r, bool whole) {
   double nll = s->nll / (double)s->predictions;
   return json_finish(
-      json_pack("{s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:b, s:b, s:I, s:o, s:o, s:o, s:o}", "file", json_text(r->file),
-                "model", json_text(model_path(r->engine.model)), "device", json_text(engine_device_text(&s->engine)),
+      json_pack("{s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:b, s:b, s:I, s:o, s:o, s:o, s:o}", "file", text_json(r->file),
+                "model", text_json(model_path(r->engine.model)), "device", text_json(engine_device_text(&s->engine)),
                 "tokens", (json_int_t)s->count, "window", (json_int_t)s->window, "stride", (json_int_t)s->stride,
                 "windows", (json_int_t)s->windows_done, "bos", r->bos, "complete", whole, "predictions",
-                (json_int_t)s->predictions, "nll", json_number(nll), "perplexity", json_number(exp(nll)), "seconds",
-                json_number(s->seconds), "tokens_per_second", json_number((double)s->evaluated / s->seconds)));
+                (json_int_t)s->predictions, "nll", number_json(nll), "perplexity", number_json(exp(nll)), "seconds",
+                number_json(s->seconds), "tokens_per_second", number_json((double)s->evaluated / s->seconds)));
 }
 
 static int measure(const struct request *r) {

@@ -1,0 +1,159 @@
+#!/bin/bash
+# cli.sh PROGRAM TOP: the program as scripts meet it: exit codes, sentences, streams, JSON, interruption.
+set -u
+program=$1 top=$2
+[ -x "$program" ] || { echo "cli.sh: no program $program"; exit 1; }
+export LC_ALL=C XDG_CACHE_HOME
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+XDG_CACHE_HOME=$dir/cache
+tiny=$top/tests/vectors/models/tiny_gated_deltanet
+growing=$top/tests/vectors/models/tiny_delta_net_global
+checks=0 failures=0
+
+complain() {
+  failures=$((failures + 1))
+  echo "FAILED: $*"
+  sed 's/^/  out: /' "$dir/out" | head -5
+  sed 's/^/  err: /' "$dir/err" | head -5
+}
+
+# run CODE ARGS...: runs the program, keeps its streams in $dir/out and $dir/err, checks the exit code.
+run() {
+  local code=$1 got=0
+  shift
+  last="deltaic $*"
+  checks=$((checks + 1))
+  "$program" "$@" >"$dir/out" 2>"$dir/err" </dev/null || got=$?
+  [ $got = "$code" ] || complain "$last: exit code $got, not $code"
+}
+out_has() { grep -q -e "$1" "$dir/out" || complain "$last: no '$1' on standard output"; }
+err_has() { grep -q -e "$1" "$dir/err" || complain "$last: no '$1' on standard error"; }
+out_empty() { [ ! -s "$dir/out" ] || complain "$last: standard output is not empty"; }
+err_empty() { [ ! -s "$dir/err" ] || complain "$last: standard error is not empty"; }
+json() {
+  if command -v python3 >/dev/null; then python3 -m json.tool <"$dir/out" >"$dir/json" 2>&1 || complain "$last: bad JSON"
+  else [ "$(head -c 1 "$dir/out")$(tail -n 1 "$dir/out")" = "{}" ] || complain "$last: bad JSON"; fi
+}
+# refused CODE PATTERN ARGS...: nothing on standard output, one sentence on standard error.
+refused() {
+  local code=$1 pattern=$2
+  shift 2
+  run "$code" "$@"
+  out_empty
+  [ "$(wc -l <"$dir/err")" = 1 ] || complain "$last: not one sentence"
+  err_has "$pattern"
+}
+tiny() { run "$1" generate -m "$tiny" -d cpu -q --no-echo "${@:2}"; }
+
+# ---- help
+run 0 help && out_has '^exit codes:' && err_empty
+run 0 help exit-codes && out_has '^  130  '
+run 0 version && out_has '^deltaic [0-9]'
+for command in generate perplexity info devices bench; do
+  run 0 help $command && out_has '^examples:' && err_empty
+  cp "$dir/out" "$dir/help"
+  run 0 $command --help
+  cmp -s "$dir/out" "$dir/help" || complain "$last: not what 'help $command' says"
+done
+
+# ---- the command line
+refused 2 "no command"
+refused 2 'did you mean generate' genrate
+refused 2 'did you mean --tokens' generate --tokns 3
+refused 2 'no option -Z' generate -Z
+refused 2 'not "12x"' generate -n 12x
+refused 2 'not "-3"' generate -n -3
+refused 2 'not "99999999999999999999999"' generate -n 99999999999999999999999
+refused 2 'not ""' generate -n ''
+refused 2 'from 0 to 1' generate --top-p 1.5
+refused 2 'not "nan"' generate --temperature nan
+refused 2 'needs a value' generate --seed
+refused 2 'takes no value' generate --greedy=yes
+refused 2 'after --prompt' generate "$tiny" 'Once upon a time'
+refused 2 'asked for twice' generate --prompt a --file b
+refused 2 'commas between' bench --prompt-tokens 1,,2
+refused 2 'tokens would be left out' perplexity x --window 8 --stride 9
+refused 2 'no FILE' perplexity
+refused 2 'unexpected argument' devices there
+(cd "$dir" && refused 2 'no checkpoint' generate && exit $failures)
+failures=$((failures + $?))
+
+# ---- malformed input
+refused 1 'nowhere' generate -m "$dir/nowhere" -d cpu
+refused 1 'nowhere' info "$dir/nowhere"
+refused 1 'No such file' perplexity "$dir/nowhere" -m "$tiny" -d cpu
+refused 1 'UTF-8' generate -m "$tiny" -d cpu -p $'caf\xe9'
+refused 3 'no device "warp drive"' generate -m "$tiny" -d 'warp drive'
+refused 3 'no device "63"' generate -m "$tiny" -d 63
+broken() { # broken FILE: a copy of the tiny checkpoint whose FILE is standard input
+  rm -rf "$dir/broken" && cp -r "$tiny" "$dir/broken" && chmod -R u+w "$dir/broken" && cat >"$dir/broken/$1"
+}
+echo '{"model_type": ' | broken config.json && refused 1 'config.json' info "$dir/broken"
+echo '{"model_type": "mystery"}' | broken config.json && refused 1 'mystery' generate -m "$dir/broken" -d cpu
+head -c 1000 "$tiny/model.safetensors" | broken model.safetensors && refused 1 'safetensors' generate -m "$dir/broken" -d cpu
+echo '[]' | broken tokenizer.json && refused 1 'tokenizer.json' generate -m "$dir/broken" -d cpu
+head -c 100 /dev/urandom >"$dir/noise" && refused 1 'noise' generate -m "$tiny" -d cpu -q --state-in "$dir/noise"
+
+# ---- generate
+tiny 0 -n 30 --seed 7 && err_empty && cp "$dir/out" "$dir/seven"
+tiny 0 -n 30 --seed 7 && cmp -s "$dir/out" "$dir/seven" || complain "$last: the same seed gave another text"
+tiny 0 -n 30 --seed 8 && ! cmp -s "$dir/out" "$dir/seven" || complain "$last: another seed gave the same text"
+tiny 0 -n 30 --seed 7 --json && json && out_has '"seed": 7' && out_has '"tokens_per_second": [0-9]'
+run 0 generate -m "$tiny" -d cpu -p 'The house' -n 8 && out_has '^The house' && err_has 'decode .* tokens/s' && err_has 'seed'
+printf 'The house\n' >"$dir/prompt"
+run 0 generate "$tiny" -d cpu --file "$dir/prompt" -n 8 --greedy && cp "$dir/out" "$dir/from_file"
+"$program" generate "$tiny" -d cpu - -n 8 -g -q <"$dir/prompt" >"$dir/out" 2>"$dir/err"
+cmp -s "$dir/out" "$dir/from_file" || complain "standard input is not continued like a file"
+tiny 0 -n 40 -g -p 'The house' && cp "$dir/out" "$dir/whole"
+tiny 0 -n 25 -g -p 'The house' --state-out "$dir/state" && cp "$dir/out" "$dir/joined"
+tiny 0 -n 15 -g --state-in "$dir/state" && cat "$dir/out" >>"$dir/joined"
+cmp -s <(tr -d '\n' <"$dir/joined") <(tr -d '\n' <"$dir/whole") || complain "a saved state does not continue the text"
+run 1 generate -m "$growing" -d cpu -p 'The house' -n 50 --context 16 -q && err_has 'context'
+run 0 generate -m "$growing" -d cpu -p 'The house' -n 5 -q
+"$program" generate -m "$tiny" -d cpu -n 5 >/dev/full 2>"$dir/err"
+[ $? = 1 ] && grep -q 'standard output' "$dir/err" || complain "a full disk goes unnoticed"
+
+# ---- streams that end, and Ctrl-C
+"$program" generate -m "$tiny" -d cpu -n 10000000 --ignore-eos 2>"$dir/err" | head -c 20 >"$dir/out"
+[ "${PIPESTATUS[0]}" = 141 ] || complain "a reader that leaves does not end the program"
+grep -q 'deltaic generate:' "$dir/err" && complain "a reader that leaves makes the program complain"
+timeout --preserve-status -s INT 1 "$program" generate -m "$tiny" -d cpu -n 10000000 --ignore-eos --state-out "$dir/stopped" \
+  >"$dir/out" 2>"$dir/err"
+[ $? = 130 ] || complain "Ctrl-C does not end generate with 130"
+last="generate, interrupted" && err_has 'ended .*Ctrl-C' && [ -s "$dir/out" ] || complain "Ctrl-C loses the text"
+tiny 0 --state-in "$dir/stopped" -n 3
+for _ in $(seq 4000); do cat "$top/LICENSE"; done >"$dir/long"
+timeout --preserve-status -s INT 3 "$program" perplexity -m "$tiny" -d cpu "$dir/long" >"$dir/out" 2>"$dir/err"
+[ $? = 130 ] || complain "Ctrl-C does not end perplexity with 130"
+last="perplexity, interrupted" && out_has '^stopped '
+
+# ---- perplexity
+ppl() { run 0 perplexity "$top/LICENSE" -m "$tiny" -d cpu "$@"; }
+ppl && out_has '^perplexity  *[0-9]' && err_empty
+ppl --windows 2 --window 64 --json && json && out_has '"predictions": 126' && out_has '"complete": true'
+ppl --windows 2 --window 64 --bos --json && out_has '"predictions": 128'
+ppl --windows 2 --window 64 --stride 16 --json && out_has '"predictions": 79'
+ppl --window 0 --json && out_has '"windows": 1'
+
+# ---- info, devices, bench
+run 0 info "$tiny" && out_has '^architecture  *gated_deltanet' && err_empty
+run 0 info -m "$growing" --context 100 --json && json && out_has '"grows": true'
+run 0 devices && out_has 'CPU' && err_empty
+run 0 devices --brief && out_has '^\*'
+run 0 devices --json && json && out_has '"best": -\{0,1\}[0-9]'
+run 0 bench -m "$tiny" -d cpu --prompt-tokens 8,32 --decode 4 --repeat 2 --kernels && out_has '^decode ' && out_has '^kernels of'
+run 0 bench -m "$tiny" -d cpu --prompt-tokens 8 --decode 0 --repeat 1 --json && json && out_has '"phase": "prefill"'
+
+# ---- every Vulkan device that can be used
+vulkan=$("$program" devices --brief 2>/dev/null | sed -n '/not usable/d; s/^[* ]*\([0-9][0-9]*\) .*/\1/p')
+for device in $vulkan; do
+  run 0 generate -m "$tiny" -d "$device" -q --no-echo -n 12 --seed 7 && cp "$dir/out" "$dir/seven"
+  run 0 generate -m "$tiny" -d "$device" -q --no-echo -n 12 --seed 7
+  cmp -s "$dir/out" "$dir/seven" || complain "$last: the same seed gave another text"
+  run 0 perplexity "$top/LICENSE" -m "$tiny" -d "$device" --windows 2 --window 64
+  run 0 bench -m "$tiny" -d "$device" --prompt-tokens 8 --decode 4 --repeat 1 --json && json
+done
+
+echo "cli: $checks runs, $failures failures, Vulkan devices: ${vulkan:-none}"
+[ $failures = 0 ]
