@@ -154,7 +154,7 @@ static void a_damaged_or_foreign_state_is_refused_and_changes_nothing(void **sta
 }
 
 static void check_file(deltaic_device *device) {
-  char path[] = "/tmp/deltaic-state-XXXXXX";
+  char path[] = "deltaic-state-XXXXXX";
   int fd = mkstemp(path);
   assert_true(fd >= 0);
   close(fd);

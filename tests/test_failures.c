@@ -1,0 +1,281 @@
+// test_failures: what the world can do wrong ends in one sentence and nothing leaked: allocations that fail,
+// checkpoints that lie. On the CPU; the sanitizer build watches for leaks.
+#include "devices.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+// ---------------------------------------------------------------- allocations that fail
+
+// The linker sends the library's and this file's calls here (--wrap).
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t n);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t n);
+
+static long allocations, fail_at; // the fail_at-th from now returns NULL; 0: none
+
+static bool fails(void) { return __atomic_add_fetch(&allocations, 1, __ATOMIC_RELAXED) == fail_at; }
+void *__wrap_malloc(size_t n) { return fails() ? NULL : __real_malloc(n); }
+void *__wrap_calloc(size_t n, size_t size) { return fails() ? NULL : __real_calloc(n, size); }
+void *__wrap_realloc(void *p, size_t n) { return fails() ? NULL : __real_realloc(p, n); }
+
+#define TINY TESTS_DIR "/vectors/models/tiny_gated_deltanet_h1"
+
+struct objects {
+  deltaic_context *context;
+  deltaic_device *device;
+  deltaic_model *model;
+  deltaic_session *session, *fork;
+  deltaic_tokenizer *tokenizer;
+  deltaic_decoder *decoder;
+};
+
+static deltaic_status decode_some(struct objects *o) {
+  const char *text;
+  size_t bytes;
+  deltaic_status status = deltaic_decoder_create(o->tokenizer, true, &o->decoder);
+  for (int i = 0; i < 40 && status == DELTAIC_OK; i++) status = deltaic_decoder_push(o->decoder, 60 + i, &text, &bytes);
+  if (status == DELTAIC_OK) status = deltaic_decoder_finish(o->decoder, &text, &bytes);
+  return status;
+}
+
+// A little of everything; stops at the first failure.
+static deltaic_status live(struct objects *o) {
+  static const int32_t tokens[] = {1, 40, 41, 42, 43};
+  deltaic_context_options options = {.size = sizeof options, .cache_dir = ""};
+  deltaic_device_options device = {.size = sizeof device, .index = DELTAIC_DEVICE_INDEX_CPU, .threads = 2};
+  deltaic_memory memory;
+  int32_t ids[64], token;
+  size_t count;
+  deltaic_status status = deltaic_context_create(&options, &o->context);
+  if (status == DELTAIC_OK) status = deltaic_device_open(o->context, &device, &o->device);
+  if (status == DELTAIC_OK) status = deltaic_model_inspect(NULL, TINY, NULL, NULL, &memory);
+  if (status == DELTAIC_OK) status = deltaic_model_open(o->device, TINY, NULL, &o->model);
+  if (status == DELTAIC_OK) status = deltaic_session_create(o->model, NULL, &o->session);
+  if (status == DELTAIC_OK) status = deltaic_session_eval(o->session, tokens, 5, DELTAIC_LOGITS_NONE, NULL);
+  if (status == DELTAIC_OK) status = deltaic_session_next(o->session, NULL, &token, NULL);
+  if (status == DELTAIC_OK) status = deltaic_session_fork(o->session, &o->fork);
+  if (status == DELTAIC_OK) status = deltaic_tokenizer_open(TINY, &o->tokenizer);
+  if (status == DELTAIC_OK) status = deltaic_tokenizer_encode(o->tokenizer, "Hello there", 11, true, ids, 64, &count);
+  if (status == DELTAIC_OK) status = decode_some(o);
+  return status;
+}
+
+static void release(struct objects *o) {
+  deltaic_decoder_free(o->decoder);
+  deltaic_tokenizer_close(o->tokenizer);
+  deltaic_session_free(o->fork);
+  deltaic_session_free(o->session);
+  deltaic_model_close(o->model);
+  deltaic_device_close(o->device);
+  deltaic_context_free(o->context);
+}
+
+static void every_allocation_may_fail(void **state) {
+  (void)state;
+  struct objects o = {0};
+  allocations = fail_at = 0;
+  assert_ok(live(&o));
+  release(&o);
+  long total = allocations, seen = 0;
+  assert_true(total > 100);
+  for (long n = 1; n <= total; n += n < 400 ? 1 : 1 + total / 500) {
+    o = (struct objects){0};
+    allocations = 0;
+    fail_at = n;
+    deltaic_status status = live(&o);
+    fail_at = 0;
+    // A cache that could not be had is no failure, nor is a thread less.
+    if (status != DELTAIC_OK) {
+      if (status != DELTAIC_OUT_OF_MEMORY)
+        fail_msg("allocation %ld of %ld: %s: %s", n, total, deltaic_status_name(status), deltaic_last_error());
+      assert_true(deltaic_last_error()[0]);
+      seen++;
+    }
+    release(&o);
+  }
+  assert_true(seen > 50); // the failures did reach the library
+}
+
+// ---------------------------------------------------------------- checkpoints that lie
+
+static char folder[64];
+
+static void write_file(const char *name, const void *data, size_t bytes) {
+  char path[128];
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  FILE *f = fopen(path, "wb");
+  assert_non_null(f);
+  assert_int_equal(fwrite(data, 1, bytes, f), bytes);
+  fclose(f);
+}
+
+static char *read_file(const char *name, size_t *bytes) {
+  char path[512];
+  snprintf(path, sizeof path, TINY "/%s", name);
+  FILE *f = fopen(path, "rb");
+  assert_non_null(f);
+  fseek(f, 0, SEEK_END);
+  *bytes = (size_t)ftell(f);
+  rewind(f);
+  char *data = malloc(*bytes + 1);
+  assert_non_null(data);
+  assert_int_equal(fread(data, 1, *bytes, f), *bytes);
+  data[*bytes] = 0;
+  fclose(f);
+  return data;
+}
+
+static char *model_bytes, *config_bytes;
+static size_t model_size, config_size;
+
+static int setup(void **state) {
+  (void)state;
+  strcpy(folder, "deltaic-test-XXXXXX");
+  if (!mkdtemp(folder)) return -1;
+  model_bytes = read_file("model.safetensors", &model_size);
+  config_bytes = read_file("config.json", &config_size);
+  return 0;
+}
+
+static int teardown(void **state) {
+  (void)state;
+  char command[128];
+  snprintf(command, sizeof command, "rm -rf %s", folder);
+  free(model_bytes);
+  free(config_bytes);
+  return system(command);
+}
+
+static void remove_file(const char *name) {
+  char path[128];
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  unlink(path);
+  rmdir(path);
+}
+
+// Opens the folder and expects a failure whose sentence names `word`.
+static void refused(const char *word) {
+  deltaic_context *context;
+  deltaic_device *device;
+  deltaic_model *model;
+  deltaic_context_options options = {.size = sizeof options, .cache_dir = ""};
+  deltaic_device_options cpu = {.size = sizeof cpu, .index = DELTAIC_DEVICE_INDEX_CPU};
+  assert_ok(deltaic_context_create(&options, &context));
+  assert_ok(deltaic_device_open(context, &cpu, &device));
+  deltaic_status status = deltaic_model_open(device, folder, NULL, &model);
+  if (status == DELTAIC_OK) fail_msg("opened, though it should say something of \"%s\"", word);
+  if (!strstr(deltaic_last_error(), word)) fail_msg("\"%s\" does not name \"%s\"", deltaic_last_error(), word);
+  assert_null(strchr(deltaic_last_error(), '\n'));
+  print_message("    %s\n", deltaic_last_error());
+  deltaic_device_close(device);
+  deltaic_context_free(context);
+}
+
+static void refused_model(const void *model, size_t bytes, const char *word) {
+  write_file("config.json", config_bytes, config_size);
+  write_file("model.safetensors", model, bytes);
+  refused(word);
+}
+
+static void refused_config(const char *config, const char *word) {
+  write_file("model.safetensors", model_bytes, model_size);
+  write_file("config.json", config, strlen(config));
+  refused(word);
+}
+
+// A copy of the model with the first `from` of its header replaced by `to`, of the same length.
+static char *edited(const char *from, const char *to) {
+  char *copy = malloc(model_size + 1);
+  assert_non_null(copy);
+  memcpy(copy, model_bytes, model_size + 1);
+  assert_int_equal(strlen(from), strlen(to));
+  char *at = copy + 8;
+  while (at < copy + model_size && memcmp(at, from, strlen(from))) at++;
+  assert_true(at < copy + model_size);
+  memcpy(at, to, strlen(to));
+  return copy;
+}
+
+static void refused_edit(const char *from, const char *to, const char *word) {
+  char *copy = edited(from, to);
+  refused_model(copy, model_size, word);
+  free(copy);
+}
+
+static void lying_weights_are_refused_by_name(void **state) {
+  (void)state;
+  refused_model("", 0, "empty");
+  refused_model(model_bytes, 5, "model.safetensors");
+  refused_model(model_bytes, model_size / 2, "model.safetensors");
+  refused_model(model_bytes, model_size - 1, "model.safetensors");
+  char huge[] = "\xff\xff\xff\xff\xff\xff\xff\x7f{}";
+  refused_model(huge, sizeof huge - 1, "header");
+  refused_edit("model.norm.weight", "model.nOrm.weight", "model.norm.weight is missing");
+  refused_edit("layers.0.attn.o_norm", "layers.9.attn.o_norm", "layers.0.attn.o_norm");
+  refused_edit("\"data_offsets\":[0,", "\"data_offsets\":[9,", "model.safetensors");
+  remove_file("model.safetensors");
+  refused("model.safetensors");
+  char path[128];
+  snprintf(path, sizeof path, "%s/model.safetensors", folder);
+  assert_int_equal(mkdir(path, 0700), 0);
+  refused("model.safetensors");
+  remove_file("model.safetensors");
+}
+
+static void a_number_that_is_not_finite_is_refused_by_its_tensor(void **state) {
+  (void)state;
+  char *copy = edited("model", "model");
+  memcpy(copy + model_size - 2, "\xff\x7f", 2); // a NaN in bf16; in f32, 0x7fff in the high half
+  refused_model(copy, model_size, "not finite");
+  free(copy);
+}
+
+static char *changed_config(const char *from, const char *to) {
+  char *at = strstr(config_bytes, from);
+  assert_non_null(at);
+  char *copy = malloc(config_size + strlen(to) + 1);
+  assert_non_null(copy);
+  size_t head = (size_t)(at - config_bytes);
+  sprintf(copy, "%.*s%s%s", (int)head, config_bytes, to, at + strlen(from));
+  return copy;
+}
+
+static void refused_change(const char *from, const char *to, const char *word) {
+  char *config = changed_config(from, to);
+  refused_config(config, word);
+  free(config);
+}
+
+static void configs_that_do_not_match_are_refused_by_name(void **state) {
+  (void)state;
+  refused_config("", "config.json");
+  refused_config("{\"model_type\": ", "config.json");
+  refused_config("[1, 2]", "config.json");
+  refused_config("{}", "model_type");
+  refused_change("\"gated_deltanet\"", "\"delta_net_2\"", "delta_net_2");
+  refused_change("\"gated_deltanet\"", "\"gpt2\"", "gpt2");
+  refused_change("\"hidden_size\": 64", "\"hidden_size\": 96", "hidden_size");
+  refused_change("\"hidden_size\": 64", "\"hidden_size\": -1", "hidden_size");
+  refused_change("\"hidden_size\": 64", "\"hidden_size\": 1e300", "hidden_size");
+  refused_change("\"num_hidden_layers\": 4", "\"num_hidden_layers\": 5", "layers.4");
+  refused_change("\"num_hidden_layers\": 4", "\"num_hidden_layers\": 3", "layer");
+  refused_change("\"num_heads\": 2", "\"num_heads\": 0", "num_heads");
+  refused_change("\"use_gate\": true", "\"use_gate\": false", "g_proj");
+  remove_file("config.json");
+  refused("config.json");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(every_allocation_may_fail),
+      cmocka_unit_test_setup_teardown(lying_weights_are_refused_by_name, setup, teardown),
+      cmocka_unit_test_setup_teardown(a_number_that_is_not_finite_is_refused_by_its_tensor, setup, teardown),
+      cmocka_unit_test_setup_teardown(configs_that_do_not_match_are_refused_by_name, setup, teardown),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
