@@ -1,0 +1,78 @@
+// Any bytes as config.json, with and without a small checkpoint: no crash, and sizes that later products can rely on.
+#include "arch.h"
+#include "mixer_attention.h"
+#include "mixer_delta.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void check(bool ok) {
+  if (!ok) abort();
+}
+
+#define F16(name, shape, from, to)                                                                                     \
+  "\"" name "\":{\"dtype\":\"F16\",\"shape\":[" shape "],\"data_offsets\":[" #from "," #to "]}"
+enum { DATA = 1300, FILE_BYTES = 4096 };
+
+// A few tensors of a model of width 8, enough to reach every place where they correct or contradict a config.
+static const char *const tensors[] = {
+    F16("model.embeddings.weight", "16,8", 0, 256),
+    F16("model.layers.0.mlp.gate_proj.weight", "24,8", 256, 640),
+    F16("model.layers.0.mlp.norm.weight", "8", 640, 656),
+    F16("model.layers.0.attn.q_proj.weight", "6,8", 656, 752),
+    F16("model.layers.0.attn.v_proj.weight", "12,8", 752, 944),
+    F16("model.layers.0.attn.q_conv1d.weight", "6,1,3", 944, 980),
+    F16("model.layers.1.attn.q_proj.weight", "4,8", 980, 1044),
+    F16("lm_head.weight", "16,8", 1044, 1300),
+};
+
+static struct checkpoint *small_checkpoint(void) {
+  static char file[FILE_BYTES];
+  char *header = file + 8;
+  for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
+    strcat(header, i ? "," : "{");
+    strcat(header, tensors[i]);
+  }
+  strcat(header, "}");
+  uint64_t length = strlen(header);
+  struct checkpoint *c;
+  memcpy(file, &length, 8);
+  check(checkpoint_parse("small.safetensors", file, 8 + length + DATA, &c) == DELTAIC_OK);
+  return c;
+}
+
+static void check_layer(const struct model_spec *m, const struct layer_spec *layer) {
+  if (layer->mixer == &mixer_attention) {
+    const struct attention_spec *a = layer->spec;
+    check((uint64_t)a->heads * a->d == m->D && a->d % 2 == 0 && a->kv_heads && a->heads % a->kv_heads == 0);
+    check(a->rope_theta > 0);
+    return;
+  }
+  const struct delta_spec *s = layer->spec;
+  check(layer->mixer == &mixer_delta_net || layer->mixer == &mixer_gated_deltanet);
+  check(s->H && s->Hv && s->Dk && s->Dv && s->n == 1 && s->Hv % s->H == 0);
+  check(2ull * s->H * s->Dk + (uint64_t)s->Hv * s->Dv <= INT32_MAX);
+  check((uint64_t)s->Hv * s->Dk * s->Dv <= INT32_MAX);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  static struct checkpoint *small;
+  if (!small) small = small_checkpoint();
+  if (size == 0) return 0;
+  struct checkpoint *c = data[0] & 1 ? small : NULL;
+  struct model_spec m;
+  if (model_spec_parse("fuzz", (const char *)data + 1, size - 1, c, &m) != DELTAIC_OK) {
+    check(deltaic_last_error()[0] != 0 && !m.layers);
+    return 0;
+  }
+  check(m.D && m.V && m.L && m.F && m.layers && 2ull * m.F <= INT32_MAX);
+  check(m.bos >= -1 && m.bos < (int64_t)m.V && m.eos >= -1 && m.eos < (int64_t)m.V);
+  for (uint32_t i = 0; i < m.L; i++) check_layer(&m, &m.layers[i]);
+  if (c) {
+    (void)model_tensor(c, 0, "mlp_norm.weight");
+    (void)model_leftovers(c, &m);
+  }
+  model_spec_free(&m);
+  return 0;
+}
