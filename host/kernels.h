@@ -1,0 +1,41 @@
+// kernels.h: the compiled shaders.
+#ifndef KERNELS_H
+#define KERNELS_H
+#include "pipeline.h"
+
+// X(module, contract, push): spv_<module> is the array, <contract>_BINDINGS and _SPECS count, struct <push> is pushed.
+// The three storage formats of a weight kernel follow each other in the order of enum dtype.
+#define KERNELS(X)                                                                                                     \
+  X(embed_f32, EMBED, embed_args)                                                                                      \
+  X(embed_f16, EMBED, embed_args)                                                                                      \
+  X(embed_bf16, EMBED, embed_args)                                                                                     \
+  X(matvec_f32, MATVEC, matvec_args)                                                                                   \
+  X(matvec_f16, MATVEC, matvec_args)                                                                                   \
+  X(matvec_bf16, MATVEC, matvec_args)                                                                                  \
+  X(matmul_f32, MATMUL, matmul_args)                                                                                   \
+  X(matmul_f16, MATMUL, matmul_args)                                                                                   \
+  X(matmul_bf16, MATMUL, matmul_args)                                                                                  \
+  X(mark, MARK, mark_args)                                                                                             \
+  X(rmsnorm, RMSNORM, rmsnorm_args)                                                                                    \
+  X(short_conv, SHORT_CONV, short_conv_args)                                                                           \
+  X(delta_inputs, DELTA_INPUTS, delta_inputs_args)                                                                     \
+  X(delta_rule, DELTA_RULE, delta_rule_args)                                                                           \
+  X(delta_chunk_prepare, DELTA_CHUNK_PREPARE, delta_chunk_prepare_args)                                                \
+  X(delta_chunk_scan, DELTA_CHUNK_SCAN, delta_chunk_scan_args)                                                         \
+  X(output_norm, OUTPUT_NORM, output_norm_args)                                                                        \
+  X(swiglu, SWIGLU, swiglu_args)                                                                                       \
+  X(rope_append, ROPE_APPEND, rope_append_args)                                                                        \
+  X(attention, ATTENTION, attention_push)                                                                              \
+  X(sample, SAMPLE, sample_args)                                                                                       \
+  X(copy, COPY, copy_args)
+
+enum kernel_id {
+#define X(module, contract, push) KERNEL_##module,
+  KERNELS(X)
+#undef X
+      KERNEL_COUNT
+};
+
+extern const struct shader kernels[KERNEL_COUNT];
+extern const uint32_t kernel_specs[KERNEL_COUNT]; // specialization constants, as the contract headers count them
+#endif

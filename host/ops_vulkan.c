@@ -1,0 +1,353 @@
+// ops_vulkan: the Vulkan backend: every op becomes one or two dispatches. Here: memory and recording, which runtime/
+// does, and the ops that treat tokens alone; ops_vulkan_mix.c has the others.
+#include "ops_vulkan.h"
+
+#include "activation.h"
+#include "copy.h"
+#include "embed.h"
+#include "mark.h"
+#include "matmul.h"
+#include "matvec.h"
+#include "output_norm.h"
+#include "rmsnorm.h"
+#include "sample.h"
+#include "swiglu.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static_assert(ACT_IDENTITY == ACTIVATION_IDENTITY && ACT_SILU == ACTIVATION_SILU && ACT_RELU == ACTIVATION_RELU &&
+                  ACT_ELU1 == ACTIVATION_ELU1 && ACT_POWLU == ACTIVATION_POWLU,
+              "shaders and host number the activations alike");
+
+enum { MAX_GROUPS = 65535 }; // in each dimension of a grid: what every device allows
+
+// ---------------------------------------------------------------- memory
+
+static deltaic_status vulkan_buffer_create(struct backend *b, enum memory_kind kind, uint64_t bytes, const char *what,
+                                           struct buffer *out) {
+  return buffer_create(vulkan_device(b), kind, bytes, what, out);
+}
+
+static void vulkan_buffer_free(struct backend *b, struct buffer *buffer) { buffer_free(vulkan_device(b), buffer); }
+
+static deltaic_status vulkan_buffer_write(struct backend *b, struct buffer *to, uint64_t offset, const void *data,
+                                          uint64_t bytes) {
+  return buffer_write(vulkan_device(b), to, offset, data, bytes);
+}
+
+static deltaic_status vulkan_buffer_read(struct backend *b, struct buffer *from, uint64_t offset, void *data,
+                                         uint64_t bytes) {
+  return buffer_read(vulkan_device(b), from, offset, data, bytes);
+}
+
+static deltaic_status vulkan_buffer_zero(struct backend *b, struct buffer *buffer, uint64_t offset, uint64_t bytes) {
+  return buffer_zero(vulkan_device(b), buffer, offset, bytes);
+}
+
+// ---------------------------------------------------------------- recording
+
+static struct commands *commands_of(const struct recorder *c) { return ((const struct vulkan_recorder *)c)->commands; }
+
+static void vulkan_recorder_free(struct recorder *c) {
+  if (!c) return;
+  commands_free(commands_of(c));
+  free(c);
+}
+
+static deltaic_status vulkan_recorder_create(struct backend *b, struct recorder **out) {
+  *out = NULL;
+  struct vulkan_recorder *r = calloc(1, sizeof *r);
+  if (!r) return fail_memory("a recorder", sizeof *r);
+  r->base = (struct recorder){.backend = b, .ops = b->ops};
+  deltaic_status status = commands_create(vulkan_device(b), &r->commands);
+  if (status)
+    vulkan_recorder_free(&r->base);
+  else
+    *out = &r->base;
+  return status;
+}
+
+static void vulkan_recorder_begin(struct recorder *c, bool replay, const atomic_bool *cancel) {
+  commands_begin(commands_of(c), replay ? COMMANDS_REPLAY : COMMANDS_STREAM, cancel);
+}
+
+static deltaic_status vulkan_recorder_run(struct recorder *c) { return commands_submit(commands_of(c)); }
+
+static deltaic_counters vulkan_recorder_counters(const struct recorder *c) {
+  struct commands_counters n = commands_count(commands_of(c));
+  return (deltaic_counters){.submits = n.submits, .recordings = n.recordings, .dispatches = n.dispatches};
+}
+
+static deltaic_status vulkan_recorder_profile(struct recorder *c, bool on) {
+  return commands_profile(commands_of(c), on);
+}
+
+static size_t vulkan_recorder_times(struct recorder *c, deltaic_kernel_time *times, size_t capacity) {
+  return commands_times(commands_of(c), times, capacity);
+}
+
+struct binding vulkan_bind(struct tensor t, struct tensor or) {
+  if (!t.buffer) t = or ;
+  return (struct binding){t.buffer, t.offset, tensor_bytes(&t)};
+}
+
+struct binding vulkan_bind_weights(struct tensor w) {
+  return (struct binding){w.buffer, w.offset, (uint64_t)w.rows * w.stride * dtype_bytes(w.dtype)};
+}
+
+void vulkan_dispatch(struct recorder *c, enum kernel_id id, const uint32_t *spec, const struct binding *bindings,
+                     const void *push, uint64_t x, uint64_t y, uint64_t z, uint64_t operations) {
+  struct commands *commands = commands_of(c);
+  const struct kernel *kernel;
+  if (x > MAX_GROUPS || y > MAX_GROUPS || z > MAX_GROUPS) {
+    commands_fail(commands, fail(DELTAIC_INTERNAL, "%s: a grid of %llu x %llu x %llu workgroups", kernels[id].name,
+                                 (unsigned long long)x, (unsigned long long)y, (unsigned long long)z));
+    return;
+  }
+  deltaic_status status = kernel_get(vulkan_device(c->backend), &kernels[id], spec, kernel_specs[id], &kernel);
+  if (status)
+    commands_fail(commands, status);
+  else
+    commands_dispatch(commands, kernel, bindings, push, (uint32_t[3]){(uint32_t)x, (uint32_t)y, (uint32_t)z},
+                      operations);
+}
+
+// ---------------------------------------------------------------- weights
+
+// The most rows of w that one descriptor may hold. 16 rows have a multiple of 256 bytes, where a range may begin.
+static uint32_t rows_bound(const struct recorder *c, struct tensor w) {
+  uint64_t rows = vulkan_plan(c)->binding_bytes / ((uint64_t)w.stride * dtype_bytes(w.dtype)) / 16 * 16;
+  return rows < 16 ? 16 : rows < w.rows ? (uint32_t)rows : w.rows;
+}
+
+static struct tensor part_of(struct tensor w, uint32_t first, uint32_t rows) {
+  return tensor_rows(w, first, w.rows - first < rows ? w.rows - first : rows);
+}
+
+static void vulkan_embed(struct recorder *c, struct tensor x, struct tensor table, struct tensor tokens) {
+  const uint32_t lanes = vulkan_plan(c)->block_lanes, rows = rows_bound(c, table);
+  struct embed_args args = {.D = x.cols, .x_stride = x.stride, .table_stride = table.stride};
+  for (uint32_t first = 0; first < table.rows; first += rows) {
+    struct tensor part = part_of(table, first, rows);
+    args.first = first;
+    args.rows = part.rows;
+    const struct binding bindings[EMBED_BINDINGS] = {[EMBED_X] = vulkan_bind(x, x),
+                                                     [EMBED_WEIGHTS] = vulkan_bind_weights(part),
+                                                     [EMBED_TOKENS] = vulkan_bind(tokens, x)};
+    vulkan_dispatch(c, KERNEL_embed_f32 + table.dtype, &lanes, bindings, &args, divide_up(x.cols, 8 * lanes), x.rows, 1,
+                    (uint64_t)x.rows * x.cols);
+  }
+}
+
+struct product {
+  struct tensor y, x, w, bias;
+  uint32_t first; // output that row 0 of w makes
+  bool add;
+  uint32_t aligned;
+  uint64_t operations;
+};
+
+// One dispatch for up to 8 tokens: they share every weight that is read.
+static void matvec(struct recorder *c, const struct product *p) {
+  const struct plan *plan = vulkan_plan(c);
+  uint32_t tokens = p->x.rows > 4 ? 8 : p->x.rows > 2 ? 4 : p->x.rows;
+  const uint32_t spec[MATVEC_SPECS] = {[MATVEC_SPEC_LANES] = plan->matvec_lanes,
+                                       [MATVEC_SPEC_ROWS] = plan->matvec_rows,
+                                       [MATVEC_SPEC_TOKENS] = tokens,
+                                       [MATVEC_SPEC_ALIGNED] = p->aligned};
+  const struct binding x = vulkan_bind(p->x, p->x);
+  const struct binding bindings[MATVEC_BINDINGS] = {[MATVEC_Y] = vulkan_bind(p->y, p->x),
+                                                    [MATVEC_X] = x,
+                                                    [MATVEC_X4] = x,
+                                                    [MATVEC_WEIGHTS] = vulkan_bind_weights(p->w),
+                                                    [MATVEC_BIAS] = vulkan_bind(p->bias, p->x)};
+  const struct matvec_args args = {.T = p->x.rows,
+                                   .N = p->w.rows,
+                                   .K = p->x.cols,
+                                   .y_stride = p->y.stride,
+                                   .x_stride = p->x.stride,
+                                   .w_stride = p->w.stride,
+                                   .first = p->first,
+                                   .add = p->add,
+                                   .has_bias = p->bias.buffer != NULL};
+  uint32_t groups = divide_up(p->w.rows, plan->matvec_rows), y = divide_up(groups, MAX_GROUPS);
+  vulkan_dispatch(c, KERNEL_matvec_f32 + p->w.dtype, spec, bindings, &args, divide_up(groups, y ? y : 1), y, 1,
+                  p->operations);
+}
+
+static void matmul(struct recorder *c, const struct product *p) {
+  const struct plan *plan = vulkan_plan(c);
+  const uint32_t spec[MATMUL_SPECS] = {[MATMUL_SPEC_LANES] = plan_matmul_lanes(plan),
+                                       [MATMUL_SPEC_TILE_T] = plan->matmul_tile_t,
+                                       [MATMUL_SPEC_TILE_N] = plan->matmul_tile_n,
+                                       [MATMUL_SPEC_TILE_K] = plan->matmul_tile_k,
+                                       [MATMUL_SPEC_SUB_T] = plan->matmul_sub_t,
+                                       [MATMUL_SPEC_SUB_N] = plan->matmul_sub_n,
+                                       [MATMUL_SPEC_ALIGNED] = p->aligned};
+  const struct binding x = vulkan_bind(p->x, p->x);
+  const struct binding bindings[MATMUL_BINDINGS] = {[MATMUL_Y] = vulkan_bind(p->y, p->x),
+                                                    [MATMUL_X] = x,
+                                                    [MATMUL_X4] = x,
+                                                    [MATMUL_WEIGHTS] = vulkan_bind_weights(p->w),
+                                                    [MATMUL_BIAS] = vulkan_bind(p->bias, p->x)};
+  const struct matmul_args args = {.T = p->x.rows,
+                                   .N = p->w.rows,
+                                   .K = p->x.cols,
+                                   .y_stride = p->y.stride,
+                                   .x_stride = p->x.stride,
+                                   .w_stride = p->w.stride,
+                                   .first = p->first,
+                                   .add = p->add,
+                                   .has_bias = p->bias.buffer != NULL};
+  vulkan_dispatch(c, KERNEL_matmul_f32 + p->w.dtype, spec, bindings, &args, divide_up(p->w.rows, plan->matmul_tile_n),
+                  divide_up(p->x.rows, plan->matmul_tile_t), 1, p->operations);
+}
+
+static void vulkan_matmul(struct recorder *c, struct tensor y, struct tensor x, struct tensor w, struct tensor bias,
+                          bool add) {
+  assert(x.cols == w.cols && y.cols == w.rows && y.rows == x.rows && w.stride % 8 == 0);
+  uint32_t rows = rows_bound(c, w), below = vulkan_plan(c)->matvec_below;
+  struct product p = {.y = y, .x = x, .bias = bias, .add = add, .aligned = x.cols % 4 == 0 && x.stride % 4 == 0};
+  for (; p.first < w.rows; p.first += rows) {
+    p.w = part_of(w, p.first, rows);
+    p.operations = 2ull * x.rows * p.w.rows * x.cols;
+    if (x.rows < below && x.rows <= 8)
+      matvec(c, &p);
+    else
+      matmul(c, &p);
+  }
+}
+
+// ---------------------------------------------------------------- short ops
+
+static void vulkan_mark(struct recorder *c, struct tensor seen, struct tensor tokens, struct tensor sequences) {
+  const uint32_t lanes = vulkan_plan(c)->block_lanes;
+  const struct binding bindings[MARK_BINDINGS] = {[MARK_SEEN] = vulkan_bind(seen, seen),
+                                                  [MARK_TOKENS] = vulkan_bind(tokens, seen),
+                                                  [MARK_SEQUENCES] = vulkan_bind(sequences, seen)};
+  const struct mark_args args = {.seen_stride = seen.stride};
+  uint64_t T = (uint64_t)tokens.rows * tokens.cols;
+  vulkan_dispatch(c, KERNEL_mark, &lanes, bindings, &args, divide_up((uint32_t)T, lanes), 1, sequences.rows, T);
+}
+
+static void vulkan_rmsnorm(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight,
+                           struct tensor last, float eps) {
+  const uint32_t lanes = vulkan_plan(c)->lanes;
+  const struct binding bindings[RMSNORM_BINDINGS] = {[RMSNORM_Y] = vulkan_bind(y, x),
+                                                     [RMSNORM_X] = vulkan_bind(x, x),
+                                                     [RMSNORM_WEIGHT] = vulkan_bind(weight, x),
+                                                     [RMSNORM_SEQUENCES] = vulkan_bind(last, x)};
+  const struct rmsnorm_args args = {
+      .D = x.cols, .y_stride = y.stride, .x_stride = x.stride, .last = last.buffer != NULL, .eps = eps};
+  uint32_t rows = last.buffer ? last.rows : x.rows;
+  vulkan_dispatch(c, KERNEL_rmsnorm, &lanes, bindings, &args, rows, 1, 1, 4ull * rows * x.cols);
+}
+
+uint32_t vulkan_head_lanes(const struct recorder *c, uint32_t d) {
+  uint32_t lanes = vulkan_plan(c)->lanes;
+  while (lanes > 32 && lanes / 2 >= d) lanes /= 2;
+  return lanes;
+}
+
+static void vulkan_output_norm(struct recorder *c, struct tensor o, struct tensor gate, struct tensor weight,
+                               uint32_t heads, float eps) {
+  const struct binding bindings[OUTPUT_NORM_BINDINGS] = {[OUTPUT_NORM_O] = vulkan_bind(o, o),
+                                                         [OUTPUT_NORM_GATE] = vulkan_bind(gate, weight),
+                                                         [OUTPUT_NORM_WEIGHT] = vulkan_bind(weight, o)};
+  const struct output_norm_args args = {.Dv = o.cols / heads,
+                                        .o_stride = o.stride,
+                                        .gate_stride = gate.stride,
+                                        .has_gate = gate.buffer != NULL,
+                                        .eps = eps};
+  const uint32_t lanes = vulkan_head_lanes(c, args.Dv);
+  vulkan_dispatch(c, KERNEL_output_norm, &lanes, bindings, &args, o.rows, heads, 1, 8ull * o.rows * o.cols);
+}
+
+static void vulkan_swiglu(struct recorder *c, struct tensor y, struct tensor gate_up, enum activation activation) {
+  const uint32_t lanes = vulkan_plan(c)->block_lanes;
+  const struct binding bindings[SWIGLU_BINDINGS] = {
+      [SWIGLU_Y] = vulkan_bind(y, y), [SWIGLU_GATE_UP] = vulkan_bind(gate_up, y)};
+  const struct swiglu_args args = {
+      .F = y.cols, .activation = activation, .y_stride = y.stride, .gate_up_stride = gate_up.stride};
+  vulkan_dispatch(c, KERNEL_swiglu, &lanes, bindings, &args, divide_up(y.cols, lanes), y.rows, 1,
+                  6ull * y.rows * y.cols);
+}
+
+static void vulkan_sample(struct recorder *c, struct tensor tokens, struct tensor sequences, struct tensor seen,
+                          struct tensor logits, struct tensor sampling, struct tensor scratch) {
+  (void)scratch; // the kernel computes a penalised logit again rather than storing it
+  const uint32_t lanes = vulkan_plan(c)->lanes;
+  const struct binding bindings[SAMPLE_BINDINGS] = {[SAMPLE_TOKENS] = vulkan_bind(tokens, tokens),
+                                                    [SAMPLE_SEQUENCES] = vulkan_bind(sequences, tokens),
+                                                    [SAMPLE_SEEN] = vulkan_bind(seen, tokens),
+                                                    [SAMPLE_LOGITS] = vulkan_bind(logits, tokens),
+                                                    [SAMPLE_SAMPLING] = vulkan_bind(sampling, tokens)};
+  const struct sample_args args = {.V = logits.cols, .logits_stride = logits.stride, .seen_stride = seen.stride};
+  vulkan_dispatch(c, KERNEL_sample, &lanes, bindings, &args, sequences.rows, 1, 1, 4ull * sequences.rows * logits.cols);
+}
+
+static void vulkan_copy(struct recorder *c, struct tensor to, struct tensor from) {
+  const uint32_t lanes = vulkan_plan(c)->block_lanes;
+  struct copy_args args = {.rows = to.rows, .cols = to.cols, .to_stride = to.stride, .from_stride = from.stride};
+  uint32_t aligned = to.cols % 4 == 0 && to.stride % 4 == 0 && from.stride % 4 == 0;
+  if (aligned) args.cols /= 4, args.to_stride /= 4, args.from_stride /= 4;
+  const uint32_t spec[COPY_SPECS] = {[COPY_SPEC_LANES] = lanes, [COPY_SPEC_ALIGNED] = aligned};
+  const struct binding t = vulkan_bind(to, to), f = vulkan_bind(from, from);
+  const struct binding bindings[COPY_BINDINGS] = {[COPY_TO] = t, [COPY_FROM] = f, [COPY_TO4] = t, [COPY_FROM4] = f};
+  uint32_t x = divide_up(args.cols, lanes), y = args.rows;
+  vulkan_dispatch(c, KERNEL_copy, spec, bindings, &args, x < MAX_GROUPS ? x : MAX_GROUPS,
+                  y < MAX_GROUPS ? y : MAX_GROUPS, 1, (uint64_t)to.rows * to.cols);
+}
+
+// ---------------------------------------------------------------- the backend
+
+static void vulkan_backend_close(struct backend *b) {
+  if (!b) return;
+  device_close(vulkan_device(b));
+  free(b);
+}
+
+static const struct ops vulkan_ops = {
+    .name = "vulkan",
+    .backend_close = vulkan_backend_close,
+    .buffer_create = vulkan_buffer_create,
+    .buffer_free = vulkan_buffer_free,
+    .buffer_write = vulkan_buffer_write,
+    .buffer_read = vulkan_buffer_read,
+    .buffer_zero = vulkan_buffer_zero,
+    .recorder_create = vulkan_recorder_create,
+    .recorder_free = vulkan_recorder_free,
+    .recorder_begin = vulkan_recorder_begin,
+    .recorder_run = vulkan_recorder_run,
+    .recorder_counters = vulkan_recorder_counters,
+    .recorder_profile = vulkan_recorder_profile,
+    .recorder_times = vulkan_recorder_times,
+    .embed = vulkan_embed,
+    .mark = vulkan_mark,
+    .rmsnorm = vulkan_rmsnorm,
+    .matmul = vulkan_matmul,
+    .short_conv = vulkan_short_conv,
+    .delta_inputs = vulkan_delta_inputs,
+    .delta_rule = vulkan_delta_rule,
+    .delta_scratch_bytes = vulkan_delta_scratch_bytes,
+    .output_norm = vulkan_output_norm,
+    .swiglu = vulkan_swiglu,
+    .rope_append = vulkan_rope_append,
+    .attention = vulkan_attention,
+    .sample = vulkan_sample,
+    .copy = vulkan_copy,
+};
+
+deltaic_status backend_open_vulkan(struct device *device, struct backend **out) {
+  *out = NULL;
+  struct vulkan_backend *b = calloc(1, sizeof *b);
+  if (!b) {
+    device_close(device);
+    return fail_memory("the Vulkan backend", sizeof *b);
+  }
+  b->device = device;
+  b->base = (struct backend){.ops = &vulkan_ops, .max_buffer_bytes = device->plan.block_bytes, .replays = true};
+  *out = &b->base;
+  return DELTAIC_OK;
+}

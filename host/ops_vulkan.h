@@ -1,0 +1,50 @@
+// ops_vulkan.h: what the files of the Vulkan backend share.
+#ifndef OPS_VULKAN_H
+#define OPS_VULKAN_H
+#include "commands.h"
+#include "kernels.h"
+#include "ops.h"
+
+struct vulkan_backend {
+  struct backend base;
+  struct device *device;
+};
+
+struct vulkan_recorder {
+  struct recorder base;
+  struct commands *commands;
+};
+
+static inline struct device *vulkan_device(const struct backend *b) {
+  return ((const struct vulkan_backend *)b)->device;
+}
+static inline const struct plan *vulkan_plan(const struct recorder *c) { return &vulkan_device(c->backend)->plan; }
+
+static inline uint32_t divide_up(uint32_t n, uint32_t by) { return n / by + (n % by != 0); }
+
+// The range of a tensor; where it is absent, `or`'s: kernels do not touch it, but something must be bound.
+struct binding vulkan_bind(struct tensor t, struct tensor or);
+// Rows with their padding, which kernels read in vectors.
+struct binding vulkan_bind_weights(struct tensor w);
+
+// spec: kernel_specs[id] numbers; push: kernels[id].push_bytes bytes. A kernel or grid that the device does not allow
+// is kept as the recording's error.
+void vulkan_dispatch(struct recorder *c, enum kernel_id id, const uint32_t *spec, const struct binding *bindings,
+                     const void *push, uint64_t x, uint64_t y, uint64_t z, uint64_t operations);
+
+// A workgroup for every head need not have more invocations than the head has numbers.
+uint32_t vulkan_head_lanes(const struct recorder *c, uint32_t d);
+
+// ops_vulkan_mix.c: ops that mix tokens.
+void vulkan_short_conv(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight, struct tensor bias,
+                       struct tensor history, struct tensor sequences, struct conv_args a);
+void vulkan_delta_inputs(struct recorder *c, struct tensor qk, struct tensor beta, struct tensor g, struct tensor ba,
+                         struct tensor A_log, struct tensor dt_bias, struct delta_input_args a);
+void vulkan_delta_rule(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,
+                       struct tensor state, struct tensor sequences, struct tensor scratch, struct delta_args a);
+uint64_t vulkan_delta_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct delta_args a);
+void vulkan_rope_append(struct recorder *c, struct tensor qkv, struct tensor cache_k, struct tensor cache_v,
+                        struct tensor table, struct tensor sequences, struct attention_args a);
+void vulkan_attention(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor cache_k,
+                      struct tensor cache_v, struct tensor sequences, struct attention_args a);
+#endif

@@ -1,0 +1,292 @@
+// ops_vulkan_mix: the ops of the Vulkan backend that mix tokens: convolution, delta rule, attention. The host knows how
+// many rows a call has, not which sequences they belong to (a recording is replayed with other sequences), so grids are
+// for the most that there can be, and workgroups without work end at once.
+#include "ops_vulkan.h"
+
+#include "attention.h"
+#include "delta_chunk_prepare.h"
+#include "delta_chunk_scan.h"
+#include "delta_inputs.h"
+#include "delta_rule.h"
+#include "rope_append.h"
+#include "short_conv.h"
+
+#include <math.h>
+
+static_assert(NORM_NONE == KEY_NORM_NONE && NORM_L2 == KEY_NORM_L2 && NORM_SUM == KEY_NORM_SUM &&
+                  NORM_L1 == KEY_NORM_L1,
+              "shaders and host number the norms alike");
+
+static uint32_t min32(uint32_t a, uint32_t b) { return a < b ? a : b; }
+static uint32_t max32(uint32_t a, uint32_t b) { return a > b ? a : b; }
+
+void vulkan_short_conv(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight, struct tensor bias,
+                       struct tensor history, struct tensor sequences, struct conv_args a) {
+  enum { RUN = 8 }; // each run reads W - 1 inputs again; 8 keeps a GPU full from some hundred tokens on
+  const uint32_t lanes = vulkan_plan(c)->block_lanes;
+  const uint32_t spec[SHORT_CONV_SPECS] = {
+      [SHORT_CONV_SPEC_LANES] = lanes, [SHORT_CONV_SPEC_W] = a.W, [SHORT_CONV_SPEC_RUN] = RUN};
+  const struct binding bindings[SHORT_CONV_BINDINGS] = {[SHORT_CONV_Y] = vulkan_bind(y, y),
+                                                        [SHORT_CONV_X] = vulkan_bind(x, y),
+                                                        [SHORT_CONV_WEIGHT] = vulkan_bind(weight, x),
+                                                        [SHORT_CONV_BIAS] = vulkan_bind(bias, x),
+                                                        [SHORT_CONV_HISTORY] = vulkan_bind(a.W > 1 ? history : y, y),
+                                                        [SHORT_CONV_SEQUENCES] = vulkan_bind(sequences, x)};
+  const struct short_conv_args args = {.C = a.C,
+                                       .silu_from = a.silu_from,
+                                       .y_stride = y.stride,
+                                       .x_stride = x.stride,
+                                       .weight_stride = weight.stride,
+                                       .history_stride = history.stride,
+                                       .has_bias = bias.buffer != NULL};
+  vulkan_dispatch(c, KERNEL_short_conv, spec, bindings, &args, divide_up(a.C, lanes), divide_up(x.rows, RUN),
+                  sequences.rows, 2ull * x.rows * a.C * a.W);
+}
+
+// ---------------------------------------------------------------- delta rule
+
+void vulkan_delta_inputs(struct recorder *c, struct tensor qk, struct tensor beta, struct tensor g, struct tensor ba,
+                         struct tensor A_log, struct tensor dt_bias, struct delta_input_args a) {
+  const uint32_t lanes = vulkan_head_lanes(c, a.Dk);
+  const struct binding bindings[DELTA_INPUTS_BINDINGS] = {
+      [DELTA_INPUTS_QK] = vulkan_bind(qk, qk),       [DELTA_INPUTS_BETA] = vulkan_bind(beta, qk),
+      [DELTA_INPUTS_G] = vulkan_bind(g, qk),         [DELTA_INPUTS_BA] = vulkan_bind(ba, qk),
+      [DELTA_INPUTS_A_LOG] = vulkan_bind(A_log, qk), [DELTA_INPUTS_DT_BIAS] = vulkan_bind(dt_bias, qk)};
+  const struct delta_inputs_args args = {.heads = a.heads,
+                                         .Dk = a.Dk,
+                                         .activation = a.activation,
+                                         .norm = a.norm,
+                                         .betas = a.betas,
+                                         .decays = a.decays,
+                                         .has_beta = a.has_beta,
+                                         .gated = a.gated,
+                                         .beta_scale = a.beta_scale,
+                                         .qk_stride = qk.stride,
+                                         .beta_stride = beta.stride,
+                                         .g_stride = g.stride,
+                                         .ba_stride = ba.stride};
+  vulkan_dispatch(c, KERNEL_delta_inputs, &lanes, bindings, &args, qk.rows, a.heads + 1, 1,
+                  6ull * qk.rows * a.heads * a.Dk);
+}
+
+struct delta_call {
+  struct tensor o, qkv, beta, g, state, sequences, scratch;
+  struct delta_args a;
+  uint32_t aligned;
+};
+
+static void recurrent(struct recorder *c, const struct delta_call *d) {
+  enum { STAGED = 2048 }; // numbers of q and k in shared memory, 8 KiB, when a token needs no more
+  const struct plan *plan = vulkan_plan(c);
+  const struct delta_args *a = &d->a;
+  uint32_t split = divide_up(a->Dk, plan->rule_rows), most = plan->lanes > 128 ? plan->lanes : 128;
+  while (split > 1 && split * plan->rule_columns > most) split--;
+  uint32_t columns = plan->rule_columns, padded = divide_up(divide_up(a->Dk, split), 4) * 4 * split;
+  while (columns > 8 && columns / 2 >= a->Dv) columns /= 2;
+  const uint32_t spec[DELTA_RULE_SPECS] = {[DELTA_RULE_SPEC_LANES] = columns * split,
+                                           [DELTA_RULE_SPEC_DK] = a->Dk,
+                                           [DELTA_RULE_SPEC_N] = a->n,
+                                           [DELTA_RULE_SPEC_COLUMNS] = columns,
+                                           [DELTA_RULE_SPEC_SPLIT] = split,
+                                           [DELTA_RULE_SPEC_BLOCK] =
+                                               max32(min32(STAGED / (padded * (a->n + 1)), 16), 1),
+                                           [DELTA_RULE_SPEC_ALIGNED] = d->aligned};
+  const struct binding qkv = vulkan_bind(d->qkv, d->qkv);
+  const struct binding bindings[DELTA_RULE_BINDINGS] = {[DELTA_RULE_O] = vulkan_bind(d->o, d->o),
+                                                        [DELTA_RULE_QKV] = qkv,
+                                                        [DELTA_RULE_QKV4] = qkv,
+                                                        [DELTA_RULE_BETA] = vulkan_bind(d->beta, d->qkv),
+                                                        [DELTA_RULE_G] = vulkan_bind(d->g, d->qkv),
+                                                        [DELTA_RULE_STATE] = vulkan_bind(d->state, d->o),
+                                                        [DELTA_RULE_SEQUENCES] = vulkan_bind(d->sequences, d->qkv)};
+  const struct delta_rule_args args = {.H = a->H,
+                                       .Hv = a->Hv,
+                                       .Dv = a->Dv,
+                                       .gated = a->gated,
+                                       .scale = a->scale,
+                                       .o_stride = d->o.stride,
+                                       .qkv_stride = d->qkv.stride,
+                                       .beta_stride = d->beta.stride,
+                                       .g_stride = d->g.stride,
+                                       .state_stride = d->state.stride};
+  uint64_t operations = 2ull * d->qkv.rows * a->Hv * a->Dk * a->Dv * (2 * a->n + 1);
+  vulkan_dispatch(c, KERNEL_delta_rule, spec, bindings, &args, divide_up(a->Dv, columns), a->Hv, d->sequences.rows,
+                  operations);
+}
+
+// Shapes of both chunk kernels.
+struct chunk_shape {
+  uint32_t C, chunks;                    // chunks: the most that T tokens of B sequences can make
+  uint32_t sub, slab, prepare_lanes;     // of prepare
+  uint32_t columns, sub_t, sub_c, sub_k; // of scan
+};
+
+static uint32_t scan_shared_bytes(const struct chunk_shape *s, uint32_t Dk) {
+  return 4 * (divide_up(Dk, s->sub_k) * s->sub_k * s->columns + 2 * s->C * s->columns + s->C);
+}
+
+// False when the chunk kernels cannot do it: several steps a token, or a state too tall for shared memory.
+static bool chunk_shape(const struct device *device, uint32_t T, uint32_t B, const struct delta_args *a,
+                        struct chunk_shape *s) {
+  const struct plan *plan = &device->plan;
+  uint32_t shared = device->caps.shared_bytes,
+           most = min32(device->caps.max_invocations, device->caps.max_workgroup[0]);
+  *s = (struct chunk_shape){.C = plan->chunk < 16 ? 16 : plan->chunk, .sub = 4, .sub_t = 4, .sub_c = 4, .sub_k = 4};
+  s->chunks = divide_up(T, s->C) + B;
+
+  s->columns = min32(plan->chunk_columns, divide_up(a->Dv, 8) * 8);
+  if (plan->chunk_lanes < s->C * s->columns / 16) s->sub_t = 8;
+  if (plan->chunk_lanes < s->C * s->columns / 32) s->sub_c = s->sub_k = 8;
+  while (s->columns > s->sub_c && scan_shared_bytes(s, a->Dk) > shared)
+    s->columns = s->columns / 2 / s->sub_c * s->sub_c;
+
+  if (s->sub_c == 8) s->sub = 8;
+  uint32_t blocks = s->C / s->sub;
+  s->prepare_lanes = min32(divide_up(blocks * (blocks + 1), 8) * 8, most);
+  s->slab = min32(max32(divide_up(a->Dk, 4) * 4, 16), s->C <= 32 ? 64 : 16);
+  while (s->slab > 16 && 4 * (2 * s->C * (s->slab + 4) + s->C * (s->C + 4)) > shared) s->slab /= 2;
+  return a->n == 1 && s->columns && scan_shared_bytes(s, a->Dk) <= shared;
+}
+
+static uint64_t chunk_scratch_bytes(const struct chunk_shape *s, const struct delta_args *a) {
+  return 4ull * s->chunks * a->Hv * DELTA_CHUNK_RECORD(s->C);
+}
+
+static bool takes_chunks(const struct device *device, uint32_t T, uint32_t B, const struct delta_args *a,
+                         struct chunk_shape *s) {
+  if (a->form == DELTA_RECURRENT || (a->form == DELTA_AUTO && T < (uint64_t)device->plan.chunk_from * B)) return false;
+  return chunk_shape(device, T, B, a, s) && chunk_scratch_bytes(s, a) <= device->plan.binding_bytes;
+}
+
+uint64_t vulkan_delta_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct delta_args a) {
+  struct chunk_shape s;
+  return takes_chunks(vulkan_device(b), T, B, &a, &s) ? chunk_scratch_bytes(&s, &a) : 0;
+}
+
+static void chunk_prepare(struct recorder *c, const struct delta_call *d, const struct chunk_shape *s,
+                          struct binding prepared) {
+  const struct delta_args *a = &d->a;
+  const uint32_t spec[DELTA_CHUNK_PREPARE_SPECS] = {[DELTA_CHUNK_PREPARE_SPEC_LANES] = s->prepare_lanes,
+                                                    [DELTA_CHUNK_PREPARE_SPEC_C] = s->C,
+                                                    [DELTA_CHUNK_PREPARE_SPEC_DK] = a->Dk,
+                                                    [DELTA_CHUNK_PREPARE_SPEC_SUB] = s->sub,
+                                                    [DELTA_CHUNK_PREPARE_SPEC_SLAB] = s->slab,
+                                                    [DELTA_CHUNK_PREPARE_SPEC_ALIGNED] = d->aligned};
+  const struct binding qkv = vulkan_bind(d->qkv, d->qkv);
+  const struct binding bindings[DELTA_CHUNK_PREPARE_BINDINGS] = {
+      [DELTA_CHUNK_PREPARE_PREPARED] = prepared,
+      [DELTA_CHUNK_PREPARE_QKV] = qkv,
+      [DELTA_CHUNK_PREPARE_QKV4] = qkv,
+      [DELTA_CHUNK_PREPARE_BETA] = vulkan_bind(d->beta, d->qkv),
+      [DELTA_CHUNK_PREPARE_G] = vulkan_bind(d->g, d->qkv),
+      [DELTA_CHUNK_PREPARE_SEQUENCES] = vulkan_bind(d->sequences, d->qkv)};
+  const struct delta_chunk_prepare_args args = {.B = d->sequences.rows,
+                                                .H = a->H,
+                                                .Hv = a->Hv,
+                                                .gated = a->gated,
+                                                .scale = a->scale,
+                                                .qkv_stride = d->qkv.stride,
+                                                .beta_stride = d->beta.stride,
+                                                .g_stride = d->g.stride};
+  vulkan_dispatch(c, KERNEL_delta_chunk_prepare, spec, bindings, &args, s->chunks, a->Hv, 1,
+                  2ull * d->qkv.rows * a->Hv * s->C * (a->Dk + s->C / 6));
+}
+
+static void chunk_scan(struct recorder *c, const struct delta_call *d, const struct chunk_shape *s,
+                       struct binding prepared) {
+  const struct delta_args *a = &d->a;
+  const uint32_t spec[DELTA_CHUNK_SCAN_SPECS] = {[DELTA_CHUNK_SCAN_SPEC_LANES] =
+                                                     s->C / s->sub_t * (s->columns / s->sub_c),
+                                                 [DELTA_CHUNK_SCAN_SPEC_C] = s->C,
+                                                 [DELTA_CHUNK_SCAN_SPEC_DK] = a->Dk,
+                                                 [DELTA_CHUNK_SCAN_SPEC_COLUMNS] = s->columns,
+                                                 [DELTA_CHUNK_SCAN_SPEC_SUB_T] = s->sub_t,
+                                                 [DELTA_CHUNK_SCAN_SPEC_SUB_C] = s->sub_c,
+                                                 [DELTA_CHUNK_SCAN_SPEC_SUB_K] = s->sub_k,
+                                                 [DELTA_CHUNK_SCAN_SPEC_ALIGNED] = d->aligned};
+  const struct binding qkv = vulkan_bind(d->qkv, d->qkv);
+  const struct binding bindings[DELTA_CHUNK_SCAN_BINDINGS] = {[DELTA_CHUNK_SCAN_O] = vulkan_bind(d->o, d->o),
+                                                              [DELTA_CHUNK_SCAN_QKV] = qkv,
+                                                              [DELTA_CHUNK_SCAN_QKV4] = qkv,
+                                                              [DELTA_CHUNK_SCAN_PREPARED] = prepared,
+                                                              [DELTA_CHUNK_SCAN_STATE] = vulkan_bind(d->state, d->o),
+                                                              [DELTA_CHUNK_SCAN_SEQUENCES] =
+                                                                  vulkan_bind(d->sequences, d->qkv)};
+  const struct delta_chunk_scan_args args = {.H = a->H,
+                                             .Hv = a->Hv,
+                                             .Dv = a->Dv,
+                                             .scale = a->scale,
+                                             .o_stride = d->o.stride,
+                                             .qkv_stride = d->qkv.stride,
+                                             .state_stride = d->state.stride};
+  vulkan_dispatch(c, KERNEL_delta_chunk_scan, spec, bindings, &args, divide_up(a->Dv, s->columns), a->Hv,
+                  d->sequences.rows, 2ull * d->qkv.rows * a->Hv * a->Dv * (3 * a->Dk + s->C));
+}
+
+void vulkan_delta_rule(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,
+                       struct tensor state, struct tensor sequences, struct tensor scratch, struct delta_args a) {
+  struct delta_call d = {o, qkv, beta, g, state, sequences, scratch, a, a.Dk % 4 == 0 && qkv.stride % 4 == 0};
+  struct chunk_shape s;
+  if (!takes_chunks(vulkan_device(c->backend), qkv.rows, sequences.rows, &a, &s)) {
+    recurrent(c, &d);
+    return;
+  }
+  struct binding prepared = {scratch.buffer, scratch.offset, chunk_scratch_bytes(&s, &a)};
+  chunk_prepare(c, &d, &s, prepared);
+  chunk_scan(c, &d, &s, prepared);
+}
+
+// ---------------------------------------------------------------- attention
+
+void vulkan_rope_append(struct recorder *c, struct tensor qkv, struct tensor cache_k, struct tensor cache_v,
+                        struct tensor table, struct tensor sequences, struct attention_args a) {
+  const uint32_t lanes = vulkan_plan(c)->block_lanes;
+  const struct binding bindings[ROPE_APPEND_BINDINGS] = {[ROPE_APPEND_QKV] = vulkan_bind(qkv, qkv),
+                                                         [ROPE_APPEND_CACHE_K] = vulkan_bind(cache_k, qkv),
+                                                         [ROPE_APPEND_CACHE_V] = vulkan_bind(cache_v, qkv),
+                                                         [ROPE_APPEND_TABLE] = vulkan_bind(table, qkv),
+                                                         [ROPE_APPEND_SEQUENCES] = vulkan_bind(sequences, qkv)};
+  const struct rope_append_args args = {.heads = a.heads,
+                                        .kv_heads = a.kv_heads,
+                                        .d = a.d,
+                                        .capacity = a.capacity,
+                                        .qkv_stride = qkv.stride,
+                                        .cache_stride = cache_k.stride,
+                                        .table_stride = table.stride};
+  uint32_t heads = a.heads + 2 * a.kv_heads;
+  vulkan_dispatch(c, KERNEL_rope_append, &lanes, bindings, &args, divide_up(heads * divide_up(a.d, 2), lanes), qkv.rows,
+                  sequences.rows, 6ull * qkv.rows * heads * a.d);
+}
+
+void vulkan_attention(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor cache_k,
+                      struct tensor cache_v, struct tensor sequences, struct attention_args a) {
+  const struct plan *plan = vulkan_plan(c);
+  uint32_t queries = qkv.rows > 2 * sequences.rows ? 8 : 1; // decoding has one token a sequence
+  uint32_t lanes = min32(plan->lanes, 128);
+  while (queries > 1 &&
+         16 * queries * divide_up(a.d, 4) + 8 * queries * lanes > vulkan_device(c->backend)->caps.shared_bytes)
+    queries /= 2;
+  const uint32_t spec[ATTENTION_SPECS] = {[ATTENTION_SPEC_LANES] = lanes,
+                                          [ATTENTION_SPEC_D] = a.d,
+                                          [ATTENTION_SPEC_QUERIES] = queries,
+                                          [ATTENTION_SPEC_ALIGNED] = a.d % 4 == 0 && cache_k.stride % 4 == 0};
+  const struct binding k = vulkan_bind(cache_k, qkv);
+  const struct binding bindings[ATTENTION_BINDINGS] = {[ATTENTION_O] = vulkan_bind(o, o),
+                                                       [ATTENTION_QKV] = vulkan_bind(qkv, qkv),
+                                                       [ATTENTION_CACHE_K] = k,
+                                                       [ATTENTION_CACHE_K4] = k,
+                                                       [ATTENTION_CACHE_V] = vulkan_bind(cache_v, qkv),
+                                                       [ATTENTION_SEQUENCES] = vulkan_bind(sequences, qkv)};
+  const struct attention_push args = {.heads = a.heads,
+                                      .kv_heads = a.kv_heads,
+                                      .window = a.window,
+                                      .capacity = a.capacity,
+                                      .scale = 1 / sqrtf((float)a.d),
+                                      .o_stride = o.stride,
+                                      .qkv_stride = qkv.stride,
+                                      .cache_stride = cache_k.stride};
+  // How many positions there are is known when the recording runs; pacing takes the most.
+  uint64_t seen = a.window && a.window < a.capacity ? a.window : a.capacity;
+  vulkan_dispatch(c, KERNEL_attention, spec, bindings, &args, divide_up(qkv.rows, queries), a.heads, sequences.rows,
+                  4 * seen * qkv.rows * a.heads * a.d);
+}

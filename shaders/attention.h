@@ -1,0 +1,29 @@
+// attention.h: contract of attention.comp.
+#ifndef ATTENTION_H
+#define ATTENTION_H
+#include "control.h"
+#include "interface.h"
+#define ATTENTION_O 0         // (T, heads * d) out, f32
+#define ATTENTION_QKV 1       // (T, heads * d + ...) in, f32
+#define ATTENTION_CACHE_K 2   // (slots, capacity * kv_heads * d) in, f32
+#define ATTENTION_CACHE_K4 3  // the same as vec4, read when ALIGNED
+#define ATTENTION_CACHE_V 4   // as CACHE_K
+#define ATTENTION_SEQUENCES 5 // (B) in, struct sequence
+#define ATTENTION_BINDINGS 6
+#define ATTENTION_SPEC_LANES 0
+#define ATTENTION_SPEC_D 1
+#define ATTENTION_SPEC_QUERIES 2 // tokens of a workgroup
+#define ATTENTION_SPEC_ALIGNED 3 // 1: d and cache_stride are multiples of 4
+#define ATTENTION_SPECS 4
+struct attention_push {
+  uint heads;
+  uint kv_heads;
+  uint window; // 0: none
+  uint capacity;
+  float scale;
+  uint o_stride;
+  uint qkv_stride;
+  uint cache_stride;
+};
+ARGS(attention_push)
+#endif

@@ -1,0 +1,20 @@
+// copy.h: contract of copy.comp.
+#ifndef COPY_H
+#define COPY_H
+#include "interface.h"
+#define COPY_TO 0   // (rows, cols) out, f32
+#define COPY_FROM 1 // (rows, cols) in, f32
+#define COPY_TO4 2  // the same as vec4, used when ALIGNED
+#define COPY_FROM4 3
+#define COPY_BINDINGS 4
+#define COPY_SPEC_LANES 0
+#define COPY_SPEC_ALIGNED 1 // 1: cols and strides are multiples of 4, and args counts vec4
+#define COPY_SPECS 2
+struct copy_args {
+  uint rows;
+  uint cols;
+  uint to_stride;
+  uint from_stride;
+};
+ARGS(copy_args)
+#endif

@@ -1,0 +1,180 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+// The sequential part of the chunkwise delta rule: chunks in order, S (Dk, COLUMNS) in shared memory.
+//   R  = V - e^G * (K S)                         V' = Tm R
+//   O  = scale e^G * (Q S) + P V'                S <- e^Gn S + (e^(Gn - G) * K)^T V'
+// W and U of the papers never exist; Tm, P and G come from delta_chunk_prepare (delta_chunk.h).
+// qkv (T, 2 H Dk + Hv Dv), state (slots, Hv, Dk, Dv), o (T, Hv Dv). Workgroups (ceil(Dv / COLUMNS), Hv, B): COLUMNS
+// value columns of one head of one sequence. An invocation makes SUB_T x SUB_C numbers of R, V' and O, always the
+// same ones, so Q S waits in its registers, and some SUB_K x SUB_C pieces of S: three barriers a chunk. K, Q, Tm and P
+// are read four numbers at a time where they lie; all invocations of a workgroup share them through the cache.
+// Any Dk, Dv, T.
+#include "delta_chunk_scan.h"
+layout(local_size_x_id = DELTA_CHUNK_SCAN_SPEC_LANES) in;
+layout(constant_id = DELTA_CHUNK_SCAN_SPEC_C) const uint C = 32;
+layout(constant_id = DELTA_CHUNK_SCAN_SPEC_DK) const uint DK = 64;
+layout(constant_id = DELTA_CHUNK_SCAN_SPEC_COLUMNS) const uint COLUMNS = 32;
+layout(constant_id = DELTA_CHUNK_SCAN_SPEC_SUB_T) const uint SUB_T = 4;
+layout(constant_id = DELTA_CHUNK_SCAN_SPEC_SUB_C) const uint SUB_C = 4;
+layout(constant_id = DELTA_CHUNK_SCAN_SPEC_SUB_K) const uint SUB_K = 4;
+layout(constant_id = DELTA_CHUNK_SCAN_SPEC_ALIGNED) const uint ALIGNED = 0;
+layout(set = 0, binding = DELTA_CHUNK_SCAN_O) writeonly buffer o_block { float o[]; };
+layout(set = 0, binding = DELTA_CHUNK_SCAN_QKV) readonly buffer qkv_block { float qkv[]; };
+layout(set = 0, binding = DELTA_CHUNK_SCAN_QKV4) readonly buffer qkv4_block { vec4 qkv4[]; };
+layout(set = 0, binding = DELTA_CHUNK_SCAN_PREPARED) readonly buffer prepared_block { vec4 prepared[]; };
+layout(set = 0, binding = DELTA_CHUNK_SCAN_STATE) buffer state_block { float state[]; };
+layout(set = 0, binding = DELTA_CHUNK_SCAN_SEQUENCES) readonly buffer sequences_block { sequence sequences[]; };
+
+const uint C4 = C / 4;
+const uint DK4 = (DK + 3) / 4;
+const uint ROWS = (DK + SUB_K - 1) / SUB_K * SUB_K; // of S, with zeros below DK
+const uint V4 = COLUMNS / 4;                        // vec4 of a row of S, R, V'
+const uint SUB_C4 = SUB_C / 4, SUB_K4 = SUB_K / 4;
+const uint ACROSS = COLUMNS / SUB_C; // invocations along the columns
+const uint SUMS = SUB_T * SUB_C4;
+shared vec4 S[ROWS * V4];
+shared vec4 R[C * V4];
+shared vec4 U[C * V4]; // V'
+shared float fade[C];  // e^(Gn - G)
+
+vec4 load4(uint i, uint d) {
+  if (d >= DK) return vec4(0.0);
+  if (ALIGNED != 0) return qkv4[(i + d) / 4];
+  uint left = DK - d;
+  i += d;
+  return vec4(qkv[i], left > 1 ? qkv[i + 1] : 0.0, left > 2 ? qkv[i + 2] : 0.0, left > 3 ? qkv[i + 3] : 0.0);
+}
+
+float G(uint record, uint i) { return prepared[record + C * C / 2 + i / 4][i % 4]; }
+
+void load_state(uint lane, uint from, uint columns) {
+  for (uint i = lane; i < ROWS * V4; i += gl_WorkGroupSize.x) {
+    uint row = i / V4, c = i % V4 * 4;
+    [[unroll]] for (uint j = 0; j < 4; j++)
+      S[i][j] = row < DK && c + j < columns ? state[from + row * args.Dv + c + j] : 0.0;
+  }
+  barrier();
+}
+
+void store_state(uint lane, uint to, uint columns) {
+  for (uint i = lane; i < DK * V4; i += gl_WorkGroupSize.x) {
+    uint row = i / V4, c = i % V4 * 4;
+    [[unroll]] for (uint j = 0; j < 4; j++)
+      if (c + j < columns) state[to + row * args.Dv + c + j] = S[i][j];
+  }
+}
+
+void main() {
+  uint lane = gl_LocalInvocationID.x;
+  sequence s = sequences[gl_WorkGroupID.z];
+  uint head = gl_WorkGroupID.y, key_head = head / (args.Hv / args.H);
+  uint column0 = gl_WorkGroupID.x * COLUMNS, columns = min(COLUMNS, args.Dv - column0);
+  uint state_at = s.slot * args.state_stride + head * DK * args.Dv + column0;
+  uint chunk = 0; // number of this sequence's first chunk
+  for (uint z = 0; z < gl_WorkGroupID.z; z++) chunk += (sequences[z].T + C - 1) / C;
+  uint i0 = lane / ACROSS * SUB_T, c0 = lane % ACROSS * SUB_C4; // this invocation's tokens and columns (in vec4)
+  load_state(lane, state_at, columns);
+
+  for (uint t0 = 0; t0 < s.T; t0 += C, chunk++) {
+    uint count = min(C, s.T - t0);
+    uint qkv_at = (s.row + t0) * args.qkv_stride;
+    uint q_at = qkv_at + key_head * DK, k_at = q_at + args.H * DK;
+    uint v_at = qkv_at + 2 * args.H * DK + head * args.Dv + column0;
+    uint record = (chunk * args.Hv + head) * (DELTA_CHUNK_RECORD(C) / 4);
+    float last = G(record, C - 1);
+    for (uint i = lane; i < C; i += gl_WorkGroupSize.x) fade[i] = exp(last - G(record, i));
+
+    // K S and Q S; rows past the end repeat the last one, to stay inside the buffer, and are dropped below.
+    vec4 kS[SUMS], y[SUMS];
+    [[unroll]] for (uint i = 0; i < SUMS; i++) kS[i] = y[i] = vec4(0.0);
+    for (uint d = 0; d < DK4; d++) {
+      vec4 rows[4 * SUB_C4];
+      [[unroll]] for (uint r = 0; r < 4; r++)
+        [[unroll]] for (uint c = 0; c < SUB_C4; c++) rows[r * SUB_C4 + c] = S[(4 * d + r) * V4 + c0 + c];
+      [[unroll]] for (uint i = 0; i < SUB_T; i++) {
+        uint step = min(i0 + i, count - 1) * args.qkv_stride;
+        vec4 k = load4(k_at + step, 4 * d), q = load4(q_at + step, 4 * d);
+        [[unroll]] for (uint r = 0; r < 4; r++) {
+          [[unroll]] for (uint c = 0; c < SUB_C4; c++) {
+            kS[i * SUB_C4 + c] += k[r] * rows[r * SUB_C4 + c];
+            y[i * SUB_C4 + c] += q[r] * rows[r * SUB_C4 + c];
+          }
+        }
+      }
+    }
+    [[unroll]] for (uint i = 0; i < SUB_T; i++) {
+      uint t = i0 + i;
+      float decay = exp(G(record, t));
+      [[unroll]] for (uint c = 0; c < SUB_C4; c++) {
+        vec4 v = vec4(0.0);
+        [[unroll]] for (uint j = 0; j < 4; j++) {
+          uint column = (c0 + c) * 4 + j;
+          if (t < count && column < columns) v[j] = qkv[v_at + t * args.qkv_stride + column];
+        }
+        R[t * V4 + c0 + c] = t < count ? v - decay * kS[i * SUB_C4 + c] : vec4(0.0);
+        y[i * SUB_C4 + c] *= args.scale * decay;
+      }
+    }
+    barrier();
+
+    // V' = Tm R; Tm is lower triangular.
+    vec4 u[SUMS];
+    [[unroll]] for (uint i = 0; i < SUMS; i++) u[i] = vec4(0.0);
+    for (uint j = 0; j < (i0 + SUB_T) / 4; j++) {
+      vec4 rows[4 * SUB_C4];
+      [[unroll]] for (uint r = 0; r < 4; r++)
+        [[unroll]] for (uint c = 0; c < SUB_C4; c++) rows[r * SUB_C4 + c] = R[(4 * j + r) * V4 + c0 + c];
+      [[unroll]] for (uint i = 0; i < SUB_T; i++) {
+        vec4 a = prepared[record + (i0 + i) * C4 + j];
+        [[unroll]] for (uint r = 0; r < 4; r++)
+          [[unroll]] for (uint c = 0; c < SUB_C4; c++) u[i * SUB_C4 + c] += a[r] * rows[r * SUB_C4 + c];
+      }
+    }
+    [[unroll]] for (uint i = 0; i < SUB_T; i++)
+      [[unroll]] for (uint c = 0; c < SUB_C4; c++) U[(i0 + i) * V4 + c0 + c] = u[i * SUB_C4 + c];
+    barrier();
+
+    // O = ... + P V'
+    for (uint j = 0; j < (i0 + SUB_T) / 4; j++) {
+      vec4 rows[4 * SUB_C4];
+      [[unroll]] for (uint r = 0; r < 4; r++)
+        [[unroll]] for (uint c = 0; c < SUB_C4; c++) rows[r * SUB_C4 + c] = U[(4 * j + r) * V4 + c0 + c];
+      [[unroll]] for (uint i = 0; i < SUB_T; i++) {
+        vec4 a = prepared[record + C * C4 + (i0 + i) * C4 + j];
+        [[unroll]] for (uint r = 0; r < 4; r++)
+          [[unroll]] for (uint c = 0; c < SUB_C4; c++) y[i * SUB_C4 + c] += a[r] * rows[r * SUB_C4 + c];
+      }
+    }
+    [[unroll]] for (uint i = 0; i < SUB_T; i++) {
+      uint to = (s.row + t0 + i0 + i) * args.o_stride + head * args.Dv + column0;
+      [[unroll]] for (uint j = 0; j < SUB_C; j++) {
+        uint column = c0 * 4 + j;
+        if (i0 + i < count && column < columns) o[to + column] = y[i * SUB_C4 + j / 4][j % 4];
+      }
+    }
+
+    // S <- e^Gn S + (fade * K)^T V'
+    float decay = exp(last);
+    for (uint job = lane; job < ROWS / SUB_K * ACROSS; job += gl_WorkGroupSize.x) {
+      uint d0 = job / ACROSS * SUB_K, c1 = job % ACROSS * SUB_C4;
+      vec4 sums[SUB_K * SUB_C4];
+      [[unroll]] for (uint d = 0; d < SUB_K; d++)
+        [[unroll]] for (uint c = 0; c < SUB_C4; c++) sums[d * SUB_C4 + c] = decay * S[(d0 + d) * V4 + c1 + c];
+      for (uint t = 0; t < count; t++) {
+        float weight = fade[t];
+        vec4 row[SUB_C4];
+        [[unroll]] for (uint c = 0; c < SUB_C4; c++) row[c] = weight * U[t * V4 + c1 + c];
+        [[unroll]] for (uint d = 0; d < SUB_K4; d++) {
+          vec4 k = load4(k_at + t * args.qkv_stride, d0 + 4 * d);
+          [[unroll]] for (uint r = 0; r < 4; r++)
+            [[unroll]] for (uint c = 0; c < SUB_C4; c++) sums[(4 * d + r) * SUB_C4 + c] += k[r] * row[c];
+        }
+      }
+      [[unroll]] for (uint d = 0; d < SUB_K; d++)
+        [[unroll]] for (uint c = 0; c < SUB_C4; c++) S[(d0 + d) * V4 + c1 + c] = sums[d * SUB_C4 + c];
+    }
+    barrier();
+  }
+  store_state(lane, state_at, columns);
+}

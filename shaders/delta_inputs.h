@@ -1,0 +1,34 @@
+// delta_inputs.h: contract of delta_inputs.comp.
+#ifndef DELTA_INPUTS_H
+#define DELTA_INPUTS_H
+#include "interface.h"
+#define DELTA_INPUTS_QK 0      // (T, heads * Dk) inout, f32
+#define DELTA_INPUTS_BETA 1    // (T, betas) out, f32
+#define DELTA_INPUTS_G 2       // (T, decays) out, f32; written when args.gated
+#define DELTA_INPUTS_BA 3      // (T, betas + decays) in, f32; read when args.has_beta or args.gated
+#define DELTA_INPUTS_A_LOG 4   // (1, decays) in, f32; read when args.gated
+#define DELTA_INPUTS_DT_BIAS 5 // (1, decays) in, f32; read when args.gated
+#define DELTA_INPUTS_BINDINGS 6
+#define DELTA_INPUTS_SPEC_LANES 0
+#define DELTA_INPUTS_SPECS 1
+#define NORM_NONE 0 // as enum key_norm of host/ops.h
+#define NORM_L2 1
+#define NORM_SUM 2
+#define NORM_L1 3
+struct delta_inputs_args {
+  uint heads;
+  uint Dk;
+  uint activation;
+  uint norm;
+  uint betas;
+  uint decays;
+  uint has_beta;
+  uint gated;
+  float beta_scale;
+  uint qk_stride;
+  uint beta_stride;
+  uint g_stride;
+  uint ba_stride;
+};
+ARGS(delta_inputs_args)
+#endif

@@ -1,0 +1,31 @@
+// matmul.h: contract of matmul.comp.
+#ifndef MATMUL_H
+#define MATMUL_H
+#include "interface.h"
+#define MATMUL_Y 0       // (T, N) out, f32; inout when args.add
+#define MATMUL_X 1       // (T, K) in, f32
+#define MATMUL_X4 2      // the same as vec4, read when ALIGNED
+#define MATMUL_WEIGHTS 3 // (N, K) in, f32, f16 or bf16
+#define MATMUL_BIAS 4    // (1, N) in, f32; read when args.has_bias
+#define MATMUL_BINDINGS 5
+#define MATMUL_SPEC_LANES 0  // (TILE_T / SUB_T) * (TILE_N / SUB_N)
+#define MATMUL_SPEC_TILE_T 1 // tokens of a workgroup
+#define MATMUL_SPEC_TILE_N 2 // outputs of a workgroup
+#define MATMUL_SPEC_TILE_K 3 // step along K, a multiple of 8
+#define MATMUL_SPEC_SUB_T 4  // tokens x outputs of an invocation
+#define MATMUL_SPEC_SUB_N 5
+#define MATMUL_SPEC_ALIGNED 6 // 1: K and x_stride are multiples of 4
+#define MATMUL_SPECS 7
+struct matmul_args {
+  uint T;
+  uint N;
+  uint K;
+  uint y_stride;
+  uint x_stride;
+  uint w_stride;
+  uint first; // number of the first output: weights too large for one descriptor take several dispatches
+  uint add;
+  uint has_bias;
+};
+ARGS(matmul_args)
+#endif

@@ -1,0 +1,19 @@
+// output_norm.h: contract of output_norm.comp.
+#ifndef OUTPUT_NORM_H
+#define OUTPUT_NORM_H
+#include "interface.h"
+#define OUTPUT_NORM_O 0      // (T, heads * Dv) inout, f32
+#define OUTPUT_NORM_GATE 1   // (T, heads * Dv) in, f32; read when args.has_gate
+#define OUTPUT_NORM_WEIGHT 2 // (1, Dv) in, f32
+#define OUTPUT_NORM_BINDINGS 3
+#define OUTPUT_NORM_SPEC_LANES 0
+#define OUTPUT_NORM_SPECS 1
+struct output_norm_args {
+  uint Dv;
+  uint o_stride;
+  uint gate_stride;
+  uint has_gate;
+  float eps;
+};
+ARGS(output_norm_args)
+#endif

@@ -1,0 +1,21 @@
+// rmsnorm.h: contract of rmsnorm.comp.
+#ifndef RMSNORM_H
+#define RMSNORM_H
+#include "control.h"
+#include "interface.h"
+#define RMSNORM_Y 0         // (T, D) out, f32; (B, D) when args.last
+#define RMSNORM_X 1         // (T, D) in, f32
+#define RMSNORM_WEIGHT 2    // (1, D) in, f32
+#define RMSNORM_SEQUENCES 3 // (B) in, struct sequence; read when args.last
+#define RMSNORM_BINDINGS 4
+#define RMSNORM_SPEC_LANES 0
+#define RMSNORM_SPECS 1
+struct rmsnorm_args {
+  uint D;
+  uint y_stride;
+  uint x_stride;
+  uint last; // 1: row s of y comes from the last row of sequence s
+  float eps;
+};
+ARGS(rmsnorm_args)
+#endif
