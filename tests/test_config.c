@@ -3,15 +3,10 @@
 #include "mixer_attention.h"
 #include "mixer_delta.h"
 
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "maker.h"
 
-// Last: it needs some of the headers above, and its macro fail() must not meet the declaration of ours.
-#include <cmocka.h>
+#include <math.h>
+#include <unistd.h>
 
 // ---------------------------------------------------------------- helpers
 
@@ -57,44 +52,6 @@ static const struct attention_spec *attention(const struct model_spec *m, uint32
   assert_true(i < m->L);
   assert_ptr_equal(m->layers[i].mixer, &mixer_attention);
   return m->layers[i].spec;
-}
-
-// A checkpoint made from names and shapes; its numbers are zeros.
-struct maker {
-  char bytes[1 << 16];
-  char header[1 << 14];
-  size_t length, data;
-};
-
-static struct maker *maker_begin(void) {
-  static struct maker m;
-  m.length = (size_t)snprintf(m.header, sizeof m.header, "{\"__metadata__\":{}");
-  m.data = 0;
-  return &m;
-}
-
-// rows, cols and depth: 0 for a dimension that is not there.
-static void maker_add(struct maker *m, const char *name, unsigned rows, unsigned cols, unsigned depth) {
-  unsigned long count = (unsigned long)rows * (cols ? cols : 1) * (depth ? depth : 1);
-  char shape[64];
-  snprintf(shape, sizeof shape, cols ? depth ? "%u,%u,%u" : "%u,%u" : "%u", rows, cols, depth);
-  m->length += (size_t)snprintf(m->header + m->length, sizeof m->header - m->length,
-                                ",\"%s\":{\"dtype\":\"F16\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}", name, shape,
-                                m->data, m->data + 2 * count);
-  m->data += 2 * count;
-  assert_true(m->length < sizeof m->header);
-}
-
-static struct checkpoint *maker_end(struct maker *m) {
-  uint64_t length = m->length + 1;
-  struct checkpoint *c;
-  assert_true(8 + length + m->data <= sizeof m->bytes);
-  m->header[m->length] = '}';
-  memset(m->bytes, 0, sizeof m->bytes);
-  memcpy(m->bytes, &length, 8);
-  memcpy(m->bytes + 8, m->header, length);
-  if (checkpoint_parse("made.safetensors", m->bytes, 8 + length + m->data, &c)) fail_msg("%s", deltaic_last_error());
-  return c;
 }
 
 // A checkpoint of a single tensor.
@@ -579,6 +536,104 @@ static void leftover_tensors_are_named_and_harmless_ones_passed_over(void **stat
   checkpoint_close(c);
 }
 
+// Renames model.layers.{i}.{from}, when it is there.
+static void rename_tensor(json_t *header, int i, const char *from, const char *to) {
+  char old[96], new[96];
+  snprintf(old, sizeof old, "model.layers.%d.%s", i, from);
+  snprintf(new, sizeof new, "model.layers.%d.%s", i, to);
+  json_t *entry = json_incref(json_object_get(header, old));
+  if (!entry) return;
+  json_object_del(header, old);
+  json_object_set_new(header, new, entry);
+}
+
+// gate_proj and up_proj lie behind each other in the tiny files: one tensor of twice the rows.
+static void join_gate_and_up(json_t *header, int i) {
+  char gate[64], up[64];
+  snprintf(gate, sizeof gate, "model.layers.%d.mlp.gate_proj.weight", i);
+  snprintf(up, sizeof up, "model.layers.%d.mlp.up_proj.weight", i);
+  json_t *g = json_object_get(header, gate), *span = json_object_get(g, "data_offsets");
+  json_t *u = json_object_get(json_object_get(header, up), "data_offsets");
+  assert_int_equal(json_integer_value(json_array_get(span, 1)), json_integer_value(json_array_get(u, 0)));
+  json_array_set(span, 1, json_array_get(u, 1));
+  json_array_set_new(json_object_get(g, "shape"), 0, json_integer(2 * 160));
+  json_object_del(header, up);
+}
+
+static const char *in(const char *folder, const char *name) {
+  static char path[1024];
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  return path;
+}
+
+// The checkpoint `from` in the layout of 2024, in the folder `to`.
+static void write_old_layout(const char *from, const char *to) {
+  char name[64];
+  struct file_view file;
+  uint64_t length;
+  json_error_t error;
+  assert_int_equal(file_map(in(from, "model.safetensors"), &file), DELTAIC_OK);
+  memcpy(&length, file.data, 8);
+  json_t *header = json_loadb(file.data + 8, length, 0, &error);
+  uint64_t data = file.bytes - 8 - length;
+  for (int i = 0; i < 4; i++) {
+    rename_tensor(header, i, "attn_norm.weight", "attn.norm.weight");
+    rename_tensor(header, i, "mlp_norm.weight", "mlp.norm.weight");
+    rename_tensor(header, i, "attn.b_proj.weight", "attn.beta_proj.weight");
+    join_gate_and_up(header, i);
+    snprintf(name, sizeof name, "model.layers.%d.attn.D", i);
+    json_object_set_new(header, name,
+                        json_pack("{s:s,s:[i],s:[I,I]}", "dtype", "F32", "shape", 2, "data_offsets",
+                                  (json_int_t)(data + 8 * i), (json_int_t)(data + 8 * i + 8)));
+  }
+  write_checkpoint(in(to, "model.safetensors"), header, file.data + 8 + length, data, 4 * 8);
+  json_decref(header);
+  file_unmap(&file);
+  // norm_first false: else the MLP's norm would have the eps that it had then, and other logits.
+  json_t *config = json_load_file(in(from, "config.json"), 0, &error);
+  json_object_set_new(config, "norm_first", json_false());
+  assert_int_equal(json_dump_file(config, in(to, "config.json"), 0), 0);
+  json_decref(config);
+}
+
+enum { TINY_V = 259 };
+static void logits_of(const char *folder, float logits[TINY_V]) {
+  static const int32_t tokens[] = {1, 40, 50, 60, 70, 80, 90};
+  deltaic_context_options options = {.size = sizeof options, .cache_dir = ""};
+  deltaic_device_options cpu = {.size = sizeof cpu, .index = DELTAIC_DEVICE_INDEX_CPU};
+  deltaic_context *context;
+  deltaic_device *device;
+  deltaic_model *model;
+  deltaic_session *session;
+  assert_int_equal(deltaic_context_create(&options, &context), DELTAIC_OK);
+  assert_int_equal(deltaic_device_open(context, &cpu, &device), DELTAIC_OK);
+  if (deltaic_model_open(device, folder, NULL, &model)) fail_msg("%s", deltaic_last_error());
+  assert_int_equal(deltaic_session_create(model, NULL, &session), DELTAIC_OK);
+  assert_int_equal(deltaic_session_eval(session, tokens, 7, DELTAIC_LOGITS_LAST, logits), DELTAIC_OK);
+  deltaic_session_free(session);
+  deltaic_model_close(model);
+  deltaic_device_close(device);
+  deltaic_context_free(context);
+}
+
+static void the_layout_of_2024_computes_the_same(void **state) {
+  (void)state;
+  static const char *const names[] = {"tiny_delta_net_swa", "tiny_gated_deltanet"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    char from[512], to[] = "test_config.XXXXXX";
+    float now[TINY_V], old[TINY_V];
+    snprintf(from, sizeof from, "%s/vectors/models/%s", TESTS_DIR, names[i]);
+    assert_non_null(mkdtemp(to));
+    write_old_layout(from, to);
+    logits_of(from, now);
+    logits_of(to, old);
+    assert_memory_equal(now, old, sizeof now);
+    unlink(in(to, "model.safetensors"));
+    unlink(in(to, "config.json"));
+    assert_int_equal(rmdir(to), 0);
+  }
+}
+
 // ---------------------------------------------------------------- whole models
 
 static void tiny_models_are_described(void **state) {
@@ -646,6 +701,7 @@ int main(void) {
       cmocka_unit_test(joined_gate_and_up_give_half_the_rows),
       cmocka_unit_test(layouts_of_other_models_are_refused_by_name),
       cmocka_unit_test(leftover_tensors_are_named_and_harmless_ones_passed_over),
+      cmocka_unit_test(the_layout_of_2024_computes_the_same),
       cmocka_unit_test(tiny_models_are_described),
       cmocka_unit_test(folders_without_a_config_are_named),
   };
