@@ -111,16 +111,21 @@ static deltaic_status measure_row(struct bench *b, struct row *row, struct progr
   return status;
 }
 
+// Leaves the rows that are whole.
 static int measure(struct bench *b) {
   struct progress progress;
+  size_t rows = b->row_count, done = 0;
   deltaic_status status = deltaic_device_copy_bandwidth(b->engine.device, &b->copy);
   progress_begin(&progress, "measuring", NULL, false);
   interrupt_watch(b->session);
-  for (size_t i = 0; i < b->row_count && !status; ++i)
-    status = measure_row(b, &b->rows[i], &progress, (uint32_t)i * b->repeat, (uint32_t)b->row_count * b->repeat);
+  for (size_t i = 0; i < rows && !status && !interrupted(); ++i) {
+    status = measure_row(b, &b->rows[i], &progress, (uint32_t)i * b->repeat, (uint32_t)rows * b->repeat);
+    if (!status) done = i + 1;
+  }
+  b->row_count = done;
   interrupt_watch(NULL);
   progress_clear();
-  return complain_status(status);
+  return complain_work(status);
 }
 
 // ---------------------------------------------------------------- opening
@@ -147,14 +152,18 @@ static int open_bench(struct bench *b, struct engine_options *options) {
 
 static int bench(struct bench *b, struct engine_options *options) {
   int code = open_bench(b, options);
-  if (!code) code = measure(b);
-  if (!code && b->as_json)
-    code = bench_print_json(b);
-  else if (!code)
-    bench_print(b);
+  int written = EXIT_OK;
+  if (!code) {
+    code = measure(b);
+    b->complete = !code;
+    if (b->row_count && b->as_json)
+      written = bench_print_json(b);
+    else if (b->row_count)
+      bench_print(b);
+  }
   deltaic_session_free(b->session);
   free(b->tokens);
-  return engine_close(&b->engine, code);
+  return engine_close(&b->engine, code ? code : written);
 }
 
 int command_bench(int argc, char **argv) {

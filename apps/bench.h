@@ -26,6 +26,7 @@ struct bench {
   uint32_t repeat;
   float row_seconds;
   bool kernels, as_json;
+  bool complete; // every row was measured
   struct row rows[ROWS];
   size_t row_count;
 };

@@ -97,6 +97,7 @@ int bench_print_json(const struct bench *b) {
   json_t *model =
       json_pack("{s:o, s:o, s:I, s:I}", "path", text_json(b->model), "architecture", text_json(m->architecture),
                 "parameters", (json_int_t)m->parameters, "weights_bytes", (json_int_t)b->memory.weights_bytes);
-  return json_finish(json_pack("{s:s, s:o, s:o, s:o, s:o}", "version", deltaic_version(), "device", device, "model",
-                               model, "copy_bytes_per_second", number_json(b->copy), "rows", rows));
+  return json_finish(json_pack("{s:s, s:b, s:o, s:o, s:o, s:o}", "version", deltaic_version(), "complete", b->complete,
+                               "device", device, "model", model, "copy_bytes_per_second", number_json(b->copy), "rows",
+                               rows));
 }

@@ -33,10 +33,15 @@ int complain(int code, const char *format, ...) {
 
 int complain_status(deltaic_status status) {
   if (status == DELTAIC_OK) return EXIT_OK;
-  if (status == DELTAIC_CANCELLED && interrupted()) return EXIT_INTERRUPTED;
+  if (status == DELTAIC_CANCELLED && interrupted()) return complain(EXIT_INTERRUPTED, "stopped by Ctrl-C");
   const char *sentence = deltaic_last_error();
   bool device = status == DELTAIC_NO_DEVICE || status == DELTAIC_DEVICE_LOST;
   return complain(device ? EXIT_DEVICE : EXIT_FAILED, "%s", *sentence ? sentence : deltaic_status_text(status));
+}
+
+int complain_work(deltaic_status status) {
+  bool between = status == DELTAIC_OK && interrupted(); // the signal came after one call and before the next
+  return complain_status(between ? DELTAIC_CANCELLED : status);
 }
 
 int complain_output(void) { return complain(EXIT_FAILED, "standard output: %s", strerror(errno)); }

@@ -13,7 +13,7 @@
   X(FAILED, 1, "the work failed: a missing or malformed file, memory, a full context, output that cannot be written")  \
   X(USAGE, 2, "the command line is wrong; nothing was done")                                                           \
   X(DEVICE, 3, "there is no such device, it cannot be used, or it was lost")                                           \
-  X(INTERRUPTED, 130, "stopped by Ctrl-C (SIGINT); what was done until then has been written")
+  X(INTERRUPTED, 130, "stopped by Ctrl-C (SIGINT); generate, perplexity and bench write what they have by then")
 enum exit_code {
 #define EXIT_ENUM(name, value, text) EXIT_##name = value,
   EXIT_MAP(EXIT_ENUM)
@@ -21,10 +21,12 @@ enum exit_code {
 };
 
 // One line on standard error, "deltaic generate: ...". complain returns `code`; complain_status prints the library's
-// sentence and returns the status's exit code; complain_output is for standard output that failed (errno).
+// sentence and returns the status's exit code; complain_work is the same for work that Ctrl-C may have ended between
+// two calls; complain_output is for standard output that failed (errno).
 void complain_as(const char *command);
 __attribute__((format(printf, 2, 3))) int complain(int code, const char *format, ...);
 int complain_status(deltaic_status status);
+int complain_work(deltaic_status status);
 int complain_output(void);
 
 // Memory of a command line's size: the program ends when there is none.

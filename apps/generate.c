@@ -247,7 +247,7 @@ static int prefill(struct run *run) {
   interrupt_watch(NULL); // from here Ctrl-C is seen between tokens, and leaves a state that can be saved
   progress_clear();
   run->prefill_seconds = time_now() - start;
-  return status ? complain_status(status) : interrupted() ? EXIT_INTERRUPTED : EXIT_OK;
+  return complain_work(status);
 }
 
 static int decode(struct run *run) {

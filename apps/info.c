@@ -62,6 +62,8 @@ static void print_info(const struct info *info) {
   line("state", m->grows ? "grows with the text (global attention)" : "of fixed size: texts may be of any length");
 }
 
+static json_t *token_json(int32_t token) { return token < 0 ? json_null() : json_integer(token); }
+
 static int print_json(const struct info *info) {
   const deltaic_model_info *m = &info->model;
   const deltaic_memory *memory = &info->memory;
@@ -75,11 +77,11 @@ static int print_json(const struct info *info) {
   json_t *tokenizer = json_null();
   if (info->tokenizer)
     tokenizer = json_pack("{s:o, s:i}", "kind", text_json(info->tokenizer), "size", info->tokenizer_size);
-  return json_finish(json_pack("{s:o, s:o, s:o, s:I, s:i, s:i, s:i, s:b, s:o, s:o, s:o}", "checkpoint",
-                               text_json(info->path), "architecture", text_json(m->architecture), "layers_text",
-                               text_json(m->layers_text), "parameters", (json_int_t)m->parameters, "vocabulary",
-                               m->vocabulary, "bos_token", m->bos_token, "eos_token", m->eos_token, "grows", m->grows,
-                               "sizes", sizes, "memory", bytes, "tokenizer", tokenizer));
+  return json_finish(json_pack(
+      "{s:o, s:o, s:o, s:I, s:i, s:o, s:o, s:b, s:o, s:o, s:o}", "checkpoint", text_json(info->path), "architecture",
+      text_json(m->architecture), "layers_text", text_json(m->layers_text), "parameters", (json_int_t)m->parameters,
+      "vocabulary", m->vocabulary, "bos_token", token_json(m->bos_token), "eos_token", token_json(m->eos_token),
+      "grows", m->grows, "sizes", sizes, "memory", bytes, "tokenizer", tokenizer));
 }
 
 static int inspect(const struct engine_options *options, bool as_json) {

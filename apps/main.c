@@ -22,7 +22,7 @@ static const struct command {
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
 static const char examples[] = "  deltaic generate --model models/novelist --prompt \"The old house\" -n 200\n"
-                               "  deltaic perplexity --model models/novelist book.txt\n"
+                               "  deltaic perplexity models/novelist book.txt\n"
                                "  deltaic devices\n"
                                "  deltaic help generate\n";
 

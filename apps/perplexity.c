@@ -11,7 +11,7 @@
 
 static const struct usage usage = {
     .name = "perplexity",
-    .arguments = "[options] FILE",
+    .arguments = "[options] [MODEL] FILE",
     .summary = "Measures how well a model predicts a text: the mean negative log-likelihood of its tokens, and the "
                "perplexity, which is its exponential. Lower is better. FILE - is standard input.",
     .text =
@@ -21,11 +21,11 @@ static const struct usage usage = {
         "has scored yet, so that every score has at least window - stride tokens before it. --window 0 reads the whole "
         "text in one go, its state carried along: what recurrent models are made for.\n\n"
         "Ctrl-C prints the result so far; the exit code is then 130.",
-    .examples = "  deltaic perplexity --model models/novelist book.txt\n"
+    .examples = "  deltaic perplexity models/novelist book.txt\n"
                 "  deltaic perplexity book.txt --window 512 --stride 256\n"
                 "  deltaic perplexity book.txt --window 0              one text, one state\n"
                 "  deltaic perplexity book.txt --windows 4 --json | jq .nll\n",
-    .most_arguments = 1,
+    .most_arguments = 2,
 };
 
 struct request {
@@ -139,7 +139,7 @@ static int score_text(struct score *s, const struct request *r) {
   interrupt_watch(NULL);
   progress_clear();
   s->seconds = time_now() - start;
-  return status ? complain_status(status) : interrupted() ? EXIT_INTERRUPTED : EXIT_OK;
+  return complain_work(status);
 }
 
 // ---------------------------------------------------------------- opening
@@ -265,11 +265,14 @@ int command_perplexity(int argc, char **argv) {
       {.kind = OPTION_END},
   };
   if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;
+  if (arguments.count == 2 && r.engine.model)
+    return complain(EXIT_USAGE, "two models, \"%s\" and \"%s\": one at a time", r.engine.model, arguments.items[0]);
+  if (arguments.count == 2) r.engine.model = arguments.items[0];
   if (!arguments.count) return complain(EXIT_USAGE, "no FILE; - is standard input");
   if (r.window == 1 && !r.bos) return complain(EXIT_USAGE, "--window 1 predicts nothing without --bos");
   if (r.window && r.stride > r.window)
     return complain(EXIT_USAGE, "--stride %u is more than --window %u: tokens would be left out", r.stride, r.window);
   if (!r.window && r.stride) return complain(EXIT_USAGE, "--window 0 is one window: it has no --stride");
-  r.file = arguments.items[0];
+  r.file = arguments.items[arguments.count - 1];
   return measure(&r);
 }

@@ -123,14 +123,15 @@ timeout --preserve-status -s INT 1 "$program" generate -m "$tiny" -d cpu -n 1000
 [ $? = 130 ] || complain "Ctrl-C does not end generate with 130"
 last="generate, interrupted" && err_has 'ended .*Ctrl-C' && [ -s "$dir/out" ] || complain "Ctrl-C loses the text"
 tiny 0 --state-in "$dir/stopped" -n 3
-for _ in $(seq 4000); do cat "$top/LICENSE"; done >"$dir/long"
-timeout --preserve-status -s INT 3 "$program" perplexity -m "$tiny" -d cpu "$dir/long" >"$dir/out" 2>"$dir/err"
+for _ in $(seq 1000); do cat "$top/LICENSE"; done >"$dir/long"
+timeout --preserve-status -s INT 3 "$program" perplexity -m "$top/models/novelist" -d cpu "$dir/long" >"$dir/out" 2>"$dir/err"
 [ $? = 130 ] || complain "Ctrl-C does not end perplexity with 130"
 last="perplexity, interrupted" && out_has '^stopped '
 
 # ---- perplexity
 ppl() { run 0 perplexity "$top/LICENSE" -m "$tiny" -d cpu "$@"; }
 ppl && out_has '^perplexity  *[0-9]' && err_empty
+run 0 perplexity "$tiny" "$top/LICENSE" -d cpu --windows 1 && out_has '^predictions  511'
 ppl --windows 2 --window 64 --json && json && out_has '"predictions": 126' && out_has '"complete": true'
 ppl --windows 2 --window 64 --bos --json && out_has '"predictions": 128'
 ppl --windows 2 --window 64 --stride 16 --json && out_has '"predictions": 79'
