@@ -120,7 +120,7 @@ static void check_limits(const struct device_caps *caps, struct plan *plan) {
 
 uint64_t plan_matmul_shared_bytes(const struct plan *plan) {
   uint64_t rows = (uint64_t)plan->matmul_tile_t + plan->matmul_tile_n;
-  return 4 * rows * (plan->matmul_tile_k + 1); // f32, one number of padding a row against bank conflicts
+  return 4 * rows * (plan->matmul_tile_k + 4); // f32, four numbers of padding a row against bank conflicts
 }
 
 uint64_t plan_chunk_shared_bytes(const struct plan *plan, uint32_t Dk) {
@@ -148,7 +148,8 @@ static void starting_values(const struct device_caps *caps, struct plan *plan) {
   plan->chunk_lanes = software ? 32 : 128;
   plan->chunk_columns = 32;
   plan->chunk_from = 2 * plan->chunk;
-  plan->rule_columns = 8;
+  plan->rule_columns = software ? 32 : 16;
+  plan->rule_rows = software ? 128 : 16;
 }
 
 // One size for every kernel, so that sums come out the same whatever the compiler thinks of a kernel: 32, as most

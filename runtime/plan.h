@@ -61,6 +61,7 @@ struct plan {
   uint32_t chunk_columns; // value columns of a workgroup in the pass over chunks
   uint32_t chunk_from;    // at least this many tokens: chunkwise, else recurrent
   uint32_t rule_columns;  // value columns of a workgroup in the recurrent kernel
+  uint32_t rule_rows;     // most rows of the state that one of its invocations keeps in registers
 
   uint64_t binding_bytes;     // most bytes behind one descriptor
   uint64_t block_bytes;       // most bytes of one buffer
