@@ -258,10 +258,10 @@ deltaic_status bpe_load(struct bpe *bpe, const struct vocabulary *vocabulary, co
   bpe->byte_fallback = json_bool(r, model, "byte_fallback", false);
   bpe->fuse_unknown = json_bool(r, model, "fuse_unk", false);
   bpe->ignore_merges = json_bool(r, model, "ignore_merges", false);
-  const char *unknown = json_text(r, model, "unk_token", NULL);
-  bpe->unknown = unknown ? vocabulary_find(vocabulary, unknown, strlen(unknown)) : -1;
+  const char *unknown = json_text(r, model, "unk_token", "");
+  bpe->unknown = *unknown ? vocabulary_find(vocabulary, unknown, strlen(unknown)) : -1;
   if (r->status) return r->status;
-  if (unknown && bpe->unknown < 0)
+  if (*unknown && bpe->unknown < 0)
     return fail(DELTAIC_BAD_FILE, "%s: unk_token \"%s\" is not in the vocabulary", r->file, unknown);
   bytes_find(bpe);
   return merges_load(bpe, json_object_get(model, "merges"), r);

@@ -90,6 +90,7 @@ static deltaic_status regex_compile(struct pattern *pattern, const char *regex, 
   PCRE2_SIZE offset;
   uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
   pattern->regex = pcre2_compile((PCRE2_SPTR)regex, PCRE2_ZERO_TERMINATED, options, &code, &offset, NULL);
+  if (!pattern->regex && code == PCRE2_ERROR_HEAP_FAILED) return fail_memory("a pattern", strlen(regex));
   if (!pattern->regex) {
     char text[200] = "";
     pcre2_get_error_message(code, (PCRE2_UCHAR *)text, sizeof text);
