@@ -133,7 +133,7 @@ static void check_model(deltaic_device *device, const char *path, const char *re
 
 static void check_tiny(deltaic_device *device) {
   for (int i = 0; i < TINY; i++) {
-    char path[512], reference[512];
+    char path[512], reference[600];
     snprintf(path, sizeof path, TESTS_DIR "/vectors/models/%s", tiny[i]);
     snprintf(reference, sizeof reference, "%s/reference.safetensors", path);
     print_message("  %s on %s\n", tiny[i], device_name(device));
