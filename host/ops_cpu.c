@@ -159,23 +159,7 @@ uint32_t cpu_threads(const struct backend *b) { return pool_threads(((const stru
 
 // ---------------------------------------------------------------- products
 
-static float lanes_sum(const lanes *v) {
-  float s[LANES];
-  memcpy(s, v, sizeof s);
-  for (int half = LANES / 2; half; half /= 2)
-    for (int i = 0; i < half; i++) s[i] += s[i + half];
-  return s[0];
-}
-
-float cpu_dot(const float *a, const float *b, size_t n) {
-  lanes sum = {0}, x = {0}, w = {0};
-  size_t i = 0;
-  for (; i + LANES <= n; i += LANES) sum += *(const lanes *)(a + i) * *(const lanes *)(b + i);
-  memcpy(&x, a + i, (n - i) * sizeof(float));
-  memcpy(&w, b + i, (n - i) * sizeof(float));
-  sum += x * w;
-  return lanes_sum(&sum);
-}
+float cpu_dot(const float *a, const float *b, size_t n) { return lanes_dot(a, b, n); }
 
 // The tile of the product x w^T: ROWS_W rows of w, widened to f32 and padded with zeros, K_BLOCK columns at a time, so
 // that a row of w is read and converted once per T_BLOCK tokens.
@@ -226,24 +210,38 @@ CPU_CLONES static void dots_block(lanes *sums, const float *x, size_t x_stride, 
   if (t < T) dots_1(sums + t * ROWS_W, x + t * x_stride, w, n);
 }
 
+typedef uint32_t lanes_u32 __attribute__((vector_size(64), aligned(4), may_alias));
+typedef uint16_t lanes_u16 __attribute__((vector_size(32), aligned(2), may_alias));
+
+// LANES 16-bit floats as f32, exactly. f16: the exponent is re-biased by 127 - 15 = 112, and made all ones where it was
+// (infinity, NaN); a denormal m 2^-24 is taken as 2^-14 (1 + m / 1024), which is normal, less 2^-14.
+static inline __attribute__((always_inline)) void widen_lanes(float *to, const uint16_t *from, bool bf16) {
+  lanes_u32 h = __builtin_convertvector(*(const lanes_u16 *)from, lanes_u32);
+  if (bf16) {
+    *(lanes_u32 *)to = h << 16;
+    return;
+  }
+  lanes_u32 magnitude = (h & 0x7fff) << 13, denormal = (lanes_u32)((h & 0x7c00) == 0);
+  lanes small = (lanes)(magnitude | 0x38800000) - 0x1p-14f;
+  lanes_u32 special = (lanes_u32)((h & 0x7c00) == 0x7c00) & 0x7f800000;
+  *(lanes_u32 *)to =
+      ((lanes_u32)small & denormal) | ((magnitude + 0x38000000) & ~denormal) | special | (h & 0x8000) << 16;
+}
+
 // Columns first ... first + n - 1 of a row as f32, then zeros up to a multiple of LANES.
 CPU_CLONES static void widen(float *restrict to, const void *row, enum dtype dtype, uint32_t first, uint32_t n) {
+  uint32_t i = 0;
   if (dtype == DTYPE_F32) {
     memcpy(to, (const float *)row + first, n * sizeof(float));
-  } else if (dtype == DTYPE_BF16) {
-    const uint16_t *from = (const uint16_t *)row + first;
-    uint32_t *bits = (uint32_t *)to;
-    for (uint32_t i = 0; i < n; i++) bits[i] = (uint32_t)from[i] << 16;
-  } else {
-    // f16_to_f32() without branches; see there.
-    const uint16_t *from = (const uint16_t *)row + first;
-    uint32_t *bits = (uint32_t *)to;
-    for (uint32_t i = 0; i < n; i++) bits[i] = (from[i] & 0x7fffu) << 13;
-    for (uint32_t i = 0; i < n; i++) to[i] *= 0x1p112f;
-    for (uint32_t i = 0; i < n; i++)
-      bits[i] |= (from[i] & 0x8000u) << 16 | ((from[i] & 0x7c00u) == 0x7c00u ? 0x7f800000u : 0);
+    for (i = n; i % LANES; i++) to[i] = 0;
+    return;
   }
-  for (; n % LANES; n++) to[n] = 0;
+  const uint16_t *from = (const uint16_t *)row + first;
+  for (; i + LANES <= n; i += LANES) widen_lanes(to + i, from + i, dtype == DTYPE_BF16);
+  if (i == n) return;
+  uint16_t tail[LANES] = {0};
+  memcpy(tail, from + i, (n - i) * sizeof *tail);
+  widen_lanes(to + i, tail, dtype == DTYPE_BF16);
 }
 
 // y[t][0 ... rows-1] = or += dots of x's rows with `rows` rows of w (ROWS_W or fewer), plus the bias.
@@ -268,14 +266,7 @@ static void dots_rows(float *y, size_t y_stride, const float *x, size_t x_stride
   }
 }
 
-void cpu_dots(float *y, size_t y_stride, const float *x, size_t x_stride, uint32_t T, const float *w, size_t w_stride,
-              uint32_t N, uint32_t K) {
-  for (uint32_t n = 0; n < N; n += ROWS_W)
-    dots_rows(y + n, y_stride, x, x_stride, T, (const char *)(w + n * w_stride), w_stride * sizeof(float), DTYPE_F32,
-              N - n < ROWS_W ? N - n : ROWS_W, K, NULL, false);
-}
-
-// Rows of y, each of `columns` vectors, kept in registers while k runs.
+// 4 rows of y, 2 vectors each, stay in registers while k runs.
 static inline __attribute__((always_inline)) void product_tile(float *y, size_t y_stride, const float *a, size_t a_row,
                                                                size_t a_col, const float *b, size_t b_stride,
                                                                uint32_t K) {

@@ -46,11 +46,31 @@ uint32_t cpu_threads(const struct backend *b);
 enum { LANES = 16 };
 typedef float lanes __attribute__((vector_size(64), aligned(4), may_alias)); // LANES numbers anywhere in memory
 
-// sum a[i] b[i]: LANES partial sums over i % LANES, added as a tree.
+typedef float half_lanes __attribute__((vector_size(32), aligned(4), may_alias));
+typedef float quarter_lanes __attribute__((vector_size(16), aligned(4), may_alias));
+
+// The sum of all lanes, as a tree. By pointer: passing vectors by value depends on the instruction set.
+static inline __attribute__((always_inline)) float lanes_sum(const lanes *v) {
+  const half_lanes *half = (const half_lanes *)v;
+  half_lanes eight = half[0] + half[1];
+  const quarter_lanes *quarter = (const quarter_lanes *)&eight;
+  quarter_lanes four = quarter[0] + quarter[1];
+  return (four[0] + four[2]) + (four[1] + four[3]);
+}
+
+// sum a[i] b[i]: partial sums over i % LANES. To be inlined where the caller is compiled for an instruction set.
+static inline __attribute__((always_inline)) float lanes_dot(const float *a, const float *b, size_t n) {
+  lanes sum = {0}, x = {0}, y = {0};
+  size_t i = 0;
+  for (; i + LANES <= n; i += LANES) sum += *(const lanes *)(a + i) * *(const lanes *)(b + i);
+  if (i < n) {
+    memcpy(&x, a + i, (n - i) * sizeof(float));
+    memcpy(&y, b + i, (n - i) * sizeof(float));
+    sum += x * y;
+  }
+  return lanes_sum(&sum);
+}
 float cpu_dot(const float *a, const float *b, size_t n);
-// y (T, N) = x (T, K) w (N, K)^T for f32, each number as cpu_dot would. N, K any.
-void cpu_dots(float *y, size_t y_stride, const float *x, size_t x_stride, uint32_t T, const float *w, size_t w_stride,
-              uint32_t N, uint32_t K);
 // y (M, N) += a (M, K) b (K, N) where a[m,k] = a[m * a_row + k * a_col]; every sum runs over k in order.
 void cpu_product(float *y, size_t y_stride, const float *a, size_t a_row, size_t a_col, const float *b, size_t b_stride,
                  uint32_t M, uint32_t N, uint32_t K);

@@ -60,12 +60,12 @@ struct softmax {
   float max, sum;
 };
 
-static void attend_block(struct softmax *f, float *restrict o, const float *q, const struct attention_call *v,
-                         uint32_t kv_head, uint32_t first, uint32_t n) {
+CPU_CLONES static void attend_block(struct softmax *f, float *restrict o, const float *q,
+                                    const struct attention_call *v, uint32_t kv_head, uint32_t first, uint32_t n) {
   uint32_t d = v->a.d;
   float score[POSITIONS], max = f->max, scale = 1 / sqrtf((float)d);
   for (uint32_t i = 0; i < n; i++) {
-    score[i] = scale * cpu_dot(q, cache_row(&v->cache_k, v, first + i) + (uint64_t)kv_head * d, d);
+    score[i] = scale * lanes_dot(q, cache_row(&v->cache_k, v, first + i) + (uint64_t)kv_head * d, d);
     if (score[i] > max) max = score[i];
   }
   float shrink = expf(f->max - max);

@@ -78,7 +78,7 @@ struct delta_task {
   const struct sequence *q;
   uint32_t head, first, width;
   float *S; // (Dk, width), rows Dv apart
-  float *K; // (CHUNK, Dk) scratch: the keys of a chunk
+  float *K; // (Dk, rows) scratch: the keys of a chunk, transposed
   float *V; // (CHUNK, width) scratch: the u of a chunk
   float scale;
 };
@@ -189,11 +189,12 @@ static void chunk_gates(const struct delta_task *k, struct chunk *c) {
 static void chunk_load(const struct delta_task *k, struct chunk *c) {
   uint32_t n = k->d->a.n, Dk = k->d->a.Dk, width = k->width;
   for (uint32_t r = 0; r < c->rows; r++) {
-    memcpy(k->K + (uint64_t)r * Dk, key(k, c->first + r / n, r % n), Dk * sizeof(float));
+    const float *from = key(k, c->first + r / n, r % n);
+    for (uint32_t i = 0; i < Dk; i++) k->K[i * c->rows + r] = from[i];
     c->beta[r] = strength(k, c->first + r / n, r % n);
   }
   memset(k->V, 0, (uint64_t)c->rows * width * sizeof(float));
-  cpu_product(k->V, width, k->K, Dk, 1, k->S, k->d->a.Dv, c->rows, width, Dk);
+  cpu_product(k->V, width, k->K, 1, c->rows, k->S, k->d->a.Dv, c->rows, width, Dk);
   for (uint32_t r = 0; r < c->rows; r++) {
     const float *restrict v = value(k, c->first + r / n, r % n);
     float *restrict u = k->V + (uint64_t)r * width, decay = expf((float)c->G[r / n]), beta = c->beta[r];
@@ -201,10 +202,21 @@ static void chunk_load(const struct delta_task *k, struct chunk *c) {
   }
 }
 
+// A (M, rows) = x (M, Dk) K, where row i of x needs the columns before (i + 1) * n: the others are not all computed.
+static void chunk_dots(struct chunk *c, const float *x, size_t x_row, size_t x_col, const float *K, uint32_t M,
+                       uint32_t n, uint32_t Dk) {
+  uint32_t R = c->rows;
+  memset(c->A, 0, M * R * sizeof(float));
+  for (uint32_t i = 0; i < M; i += SOLVE_ROWS) {
+    uint32_t end = M - i < SOLVE_ROWS ? M : i + SOLVE_ROWS, columns = (uint32_t)round_up(end * n, 2 * LANES);
+    cpu_product(c->A + i * R, R, x + i * x_row, x_row, x_col, K, R, end - i, columns < R ? columns : R, Dk);
+  }
+}
+
 // V <- (I + A)^-1 V. A is stored negated, so that rows add up.
 static void chunk_solve(const struct delta_task *k, struct chunk *c) {
   uint32_t n = k->d->a.n, Dk = k->d->a.Dk, R = c->rows, width = k->width;
-  cpu_dots(c->A, R, k->K, Dk, R, k->K, Dk, R, Dk);
+  chunk_dots(c, k->K, 1, R, k->K, R, 1, Dk);
   for (uint32_t r = 0; r < R; r++)
     for (uint32_t s = 0; s < r; s++) c->A[r * R + s] *= -c->beta[r] * c->decay[r / n][s / n];
   for (uint32_t r0 = 0; r0 < R; r0 += SOLVE_ROWS) {
@@ -223,7 +235,7 @@ static void chunk_output(const struct delta_task *k, struct chunk *c) {
   const float *q = query(k, c->first);
   for (uint32_t t = 0; t < c->tokens; t++) memset(o + t * stride, 0, width * sizeof(float));
   cpu_product(o, stride, q, q_stride, 1, k->S, k->d->a.Dv, c->tokens, width, Dk);
-  cpu_dots(c->A, R, q, q_stride, c->tokens, k->K, Dk, R, Dk);
+  chunk_dots(c, q, q_stride, 1, k->K, c->tokens, n, Dk);
   for (uint32_t t = 0; t < c->tokens; t++) {
     float decay = k->scale * expf((float)c->G[t]);
     for (uint32_t j = 0; j < width; j++) o[t * stride + j] *= decay;
@@ -244,7 +256,7 @@ static void chunk_state(const struct delta_task *k, const struct chunk *c) {
     for (uint32_t i = 0; i < Dk; i++)
       for (uint32_t j = 0; j < width; j++) k->S[(uint64_t)i * Dv + j] *= decay;
   }
-  cpu_product(k->S, Dv, k->K, 1, Dk, k->V, width, Dk, width, c->rows);
+  cpu_product(k->S, Dv, k->K, c->rows, 1, k->V, width, Dk, width, c->rows);
 }
 
 static void delta_chunks(const struct delta_task *k) {

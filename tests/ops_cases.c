@@ -1,0 +1,321 @@
+// Cases of the short ops, matrix products included.
+#include "ops_cases.h"
+#include "ops_tools.h"
+
+// f32 arithmetic with sums of up to a few hundred terms; exp and sqrt good to a few units in the last place (GPUs).
+static const double CLOSE = 2e-6;
+
+static const struct ops *ops(void) { return backend->ops; }
+
+// B sequences in a row, slots in reverse order; returns the rows they take together.
+static uint32_t lay_out(struct sequence *s, const uint32_t *T, uint32_t B) {
+  uint32_t row = 0;
+  for (uint32_t i = 0; i < B; i++) {
+    s[i] = (struct sequence){.row = row, .T = T[i], .pos = 7 * i, .slot = B - 1 - i};
+    row += T[i];
+  }
+  return row;
+}
+
+static void embed_copies_rows_of_every_dtype(void **state) {
+  (void)state;
+  seed(1);
+  const uint32_t widths[] = {1, 7, 64, 130};
+  for (int d = DTYPE_F32; d <= DTYPE_BF16; d++)
+    for (int w = 0; w < 4; w++) {
+      uint32_t D = widths[w], V = 37, T = 17;
+      int32_t ids[17];
+      for (uint32_t t = 0; t < T; t++) ids[t] = (int32_t)uniform(0, V);
+      struct array table = weights((enum dtype)d, V, D, (uint32_t)round_up(D, 8) + 8, normals(V * D));
+      struct array tokens = integers(T, 1, ids), x = activations(T, D, D + 3, NULL);
+      begin();
+      ops()->embed(recorder, x.t, table.t, tokens.t);
+      run();
+      double *got = read_values(&x);
+      for (uint32_t t = 0; t < T; t++)
+        for (uint32_t i = 0; i < D; i++) assert_true(got[t * D + i] == table.v[(uint32_t)ids[t] * D + i]);
+    }
+}
+
+static void mark_sets_the_bits_of_all_tokens_and_no_others(void **state) {
+  (void)state;
+  seed(2);
+  enum { V = 100, WORDS = 4 };
+  const uint32_t T[] = {40, 0, 9};
+  struct sequence s[3];
+  uint32_t rows = lay_out(s, T, 3), want[3 * WORDS] = {0};
+  int32_t ids[49];
+  for (uint32_t i = 0; i < 3; i++)
+    for (uint32_t t = s[i].row; t < s[i].row + s[i].T; t++) {
+      ids[t] = (int32_t)uniform(0, V);
+      want[s[i].slot * WORDS + (uint32_t)ids[t] / 32] |= 1u << ids[t] % 32;
+    }
+  want[WORDS] |= 1u << 31; // there before
+  uint32_t before[3 * WORDS] = {[WORDS] = 1u << 31};
+  struct array seen = integers(3, WORDS, before), tokens = integers(rows, 1, ids), sequences = sequences_of(s, 3);
+  begin();
+  ops()->mark(recorder, seen.t, tokens.t, sequences.t);
+  run();
+  assert_memory_equal(read_words(&seen), want, sizeof want);
+}
+
+static void reference_rms(double *y, const double *x, const double *weight, uint32_t D, double eps) {
+  double sum = 0;
+  for (uint32_t i = 0; i < D; i++) sum += x[i] * x[i];
+  for (uint32_t i = 0; i < D; i++) y[i] = x[i] / sqrt(sum / D + eps) * weight[i];
+}
+
+static void rmsnorm_matches_its_formula(void **state) {
+  (void)state;
+  seed(3);
+  const uint32_t widths[] = {1, 3, 64, 76, 513, 2048};
+  for (int l = 0; l < LENGTHS; l++) {
+    uint32_t T = lengths[l], D = widths[l % 6];
+    double *values = normals((size_t)T * D);
+    for (uint32_t i = 0; i < D; i++) values[i] *= 1e-3; // where eps counts
+    struct array x = activations(T, D, D + 1, values), y = activations(T, D, D + 2, NULL);
+    struct array weight = weights(DTYPE_F32, 1, D, DENSE, uniforms(D, -2, 2));
+    begin();
+    ops()->rmsnorm(recorder, y.t, x.t, weight.t, ABSENT, 1e-5f);
+    run();
+    double *want = zeros((size_t)T * D);
+    for (uint32_t t = 0; t < T; t++) reference_rms(want + t * D, x.v + t * D, weight.v, D, 1e-5f);
+    expect_close("rmsnorm", read_values(&y), want, (size_t)T * D, CLOSE);
+  }
+}
+
+static void rmsnorm_of_last_rows_skips_sequences_without_tokens(void **state) {
+  (void)state;
+  seed(4);
+  enum { D = 76 };
+  const uint32_t T[] = {5, 0, 2};
+  struct sequence s[3];
+  uint32_t rows = lay_out(s, T, 3);
+  struct array x = activations(rows, D, DENSE, normals((size_t)rows * D));
+  struct array weight = weights(DTYPE_F32, 1, D, DENSE, uniforms(D, 0, 2));
+  struct array y = activations(3, D, DENSE, uniforms(3 * D, 5, 6)), sequences = sequences_of(s, 3);
+  begin();
+  ops()->rmsnorm(recorder, y.t, x.t, weight.t, sequences.t, 1e-6f);
+  run();
+  double *want = zeros(3 * D);
+  reference_rms(want, x.v + 4 * D, weight.v, D, 1e-6f);
+  memcpy(want + D, y.v + D, D * sizeof(double));
+  reference_rms(want + 2 * D, x.v + 6 * D, weight.v, D, 1e-6f);
+  expect_close("rmsnorm of last rows", read_values(&y), want, 3 * D, CLOSE);
+}
+
+static void check_matmul(uint32_t T, uint32_t N, uint32_t K, enum dtype dtype, bool bias, bool add) {
+  struct array x = activations(T, K, K + T % 3, normals((size_t)T * K));
+  struct array w = weights(dtype, N, K, (uint32_t)round_up(K, 8) + 8 * (T % 2), normals((size_t)N * K));
+  struct array b = weights(DTYPE_F32, 1, N, DENSE, normals(N));
+  struct array y = activations(T, N, N + 5 * (K % 2), normals((size_t)T * N));
+  begin();
+  ops()->matmul(recorder, y.t, x.t, w.t, bias ? b.t : ABSENT, add);
+  run();
+  double *want = zeros((size_t)T * N);
+  for (uint32_t t = 0; t < T; t++)
+    for (uint32_t n = 0; n < N; n++) {
+      double sum = (bias ? b.v[n] : 0) + (add ? y.v[t * N + n] : 0);
+      for (uint32_t k = 0; k < K; k++) sum += x.v[t * K + k] * w.v[n * K + k];
+      want[t * N + n] = sum;
+    }
+  expect_close("matmul", read_values(&y), want, (size_t)T * N, CLOSE);
+}
+
+static void matmul_matches_over_awkward_shapes_and_dtypes(void **state) {
+  (void)state;
+  seed(5);
+  const uint32_t sizes[][2] = {{1, 1}, {3, 5}, {7, 76}, {64, 64}, {65, 130}, {37, 513}, {130, 1}, {16, 1040}};
+  for (int d = DTYPE_F32; d <= DTYPE_BF16; d++)
+    for (int i = 0; i < 8; i++) {
+      for (int l = 0; l < LENGTHS; l++)
+        check_matmul(lengths[l], sizes[i][0], sizes[i][1], (enum dtype)d, (i + l) % 2, (i + l) / 2 % 2);
+      tools_teardown(NULL);
+    }
+}
+
+static void matmul_reads_f16_denormals(void **state) {
+  (void)state;
+  seed(6);
+  enum { N = 5, K = 40 };
+  struct array x = activations(2, K, DENSE, normals(2 * K)), y = activations(2, N, DENSE, NULL);
+  struct array w = weights(DTYPE_F16, N, K, DENSE, uniforms(N * K, -6e-5, 6e-5));
+  begin();
+  ops()->matmul(recorder, y.t, x.t, w.t, ABSENT, false);
+  run();
+  double want[2 * N] = {0};
+  for (int i = 0; i < 2 * N * K; i++) want[i / K] += x.v[i / K / N * K + i % K] * w.v[i / K % N * K + i % K];
+  expect_close("matmul with f16 denormals", read_values(&y), want, 2 * N, CLOSE);
+}
+
+struct conv_case {
+  struct conv_args a;
+  struct array x, weight, bias, history;
+  bool has_bias;
+};
+
+// y and the new history of one sequence, from the definition.
+static void reference_conv(double *y, double *history, const struct conv_case *v, const struct sequence *s) {
+  uint32_t W = v->a.W, C = v->a.C, old = W - 1;
+  double *all = zeros((size_t)(old + s->T) * C); // the history, then the call's inputs
+  memcpy(all, history, (size_t)old * C * sizeof *all);
+  memcpy(all + (size_t)old * C, v->x.v + (size_t)s->row * C, (size_t)s->T * C * sizeof *all);
+  for (uint32_t t = 0; t < s->T; t++)
+    for (uint32_t c = 0; c < C; c++) {
+      double sum = v->has_bias ? v->bias.v[c] : 0;
+      for (uint32_t w = 0; w < W; w++) sum += v->weight.v[w * C + c] * all[(t + w) * C + c];
+      y[(s->row + t) * C + c] = c >= v->a.silu_from ? reference_activation(ACTIVATION_SILU, sum) : sum;
+    }
+  memcpy(history, all + (size_t)s->T * C, (size_t)old * C * sizeof *all);
+}
+
+static void check_conv(uint32_t W, uint32_t C, const uint32_t *T, uint32_t B) {
+  struct sequence s[3];
+  uint32_t rows = lay_out(s, T, B), old = (W - 1) * C;
+  struct conv_case v = {.a = {W, C, C / 3}, .has_bias = C % 2};
+  v.x = activations(rows, C, C + 3, normals((size_t)rows * C));
+  v.weight = weights(DTYPE_F32, W, C, DENSE, normals((size_t)W * C));
+  v.bias = weights(DTYPE_F32, 1, C, DENSE, normals(C));
+  v.history = activations(B, old ? old : 1, DENSE, normals((size_t)B * (old ? old : 1)));
+  struct array y = activations(rows, C, C + 1, NULL), sequences = sequences_of(s, B);
+  begin();
+  ops()->short_conv(recorder, y.t, v.x.t, v.weight.t, v.has_bias ? v.bias.t : ABSENT, old ? v.history.t : ABSENT,
+                    sequences.t, v.a);
+  run();
+  double *want = zeros((size_t)rows * C);
+  for (uint32_t i = 0; i < B; i++) reference_conv(want, v.history.v + (size_t)s[i].slot * old, &v, &s[i]);
+  expect_close("short_conv", read_values(&y), want, (size_t)rows * C, CLOSE);
+  if (old) expect_close("short_conv history", read_values(&v.history), v.history.v, (size_t)B * old, 0);
+}
+
+static void short_conv_matches_and_leaves_the_last_inputs(void **state) {
+  (void)state;
+  seed(7);
+  const uint32_t widths[] = {1, 7, 64, 130};
+  for (uint32_t W = 1; W <= 5; W++)
+    for (int l = 0; l < LENGTHS; l++) {
+      uint32_t C = widths[(W + (uint32_t)l) % 4], T[] = {lengths[l], 0, lengths[l] / 2 + 1};
+      check_conv(W, C, T, l % 2 ? 3 : 1);
+      if (l % 5 == 4) tools_teardown(NULL);
+    }
+}
+
+static void short_conv_in_pieces_equals_whole(void **state) {
+  (void)state;
+  seed(8);
+  enum { W = 4, C = 33, T = 20 };
+  struct array x = activations(T, C, DENSE, normals(T * C)), weight = weights(DTYPE_F32, W, C, DENSE, normals(W * C));
+  struct array whole = activations(T, C, DENSE, NULL), pieces = activations(T, C, DENSE, NULL);
+  struct array history = activations(1, (W - 1) * C, DENSE, NULL);
+  struct sequence all = {0, T, 0, 0};
+  begin();
+  ops()->short_conv(recorder, whole.t, x.t, weight.t, ABSENT, history.t, sequences_of(&all, 1).t,
+                    (struct conv_args){W, C, 0});
+  run();
+  for (uint32_t step = 1; step <= 3; step++) {
+    backend->ops->buffer_zero(backend, history.t.buffer, 0, (W - 1) * C * sizeof(float));
+    for (uint32_t t = 0; t < T; t += step) {
+      struct sequence part = {t, T - t < step ? T - t : step, t, 0};
+      begin();
+      ops()->short_conv(recorder, pieces.t, x.t, weight.t, ABSENT, history.t, sequences_of(&part, 1).t,
+                        (struct conv_args){W, C, 0});
+      run();
+    }
+    expect_close("short_conv in pieces", read_values(&pieces), read_values(&whole), T * C, 1e-7);
+  }
+}
+
+static void output_norm_matches_with_and_without_gate(void **state) {
+  (void)state;
+  seed(9);
+  const uint32_t widths[] = {1, 7, 64, 130};
+  for (int l = 0; l < LENGTHS; l++)
+    for (int gated = 0; gated < 2; gated++) {
+      uint32_t T = lengths[l], Dv = widths[l % 4], heads = 1 + (uint32_t)l % 3, n = heads * Dv;
+      struct array o = activations(T, n, n + 2, normals((size_t)T * n));
+      struct array gate = activations(T, n, n + 1, normals((size_t)T * n));
+      struct array weight = weights(DTYPE_F32, 1, Dv, DENSE, uniforms(Dv, -2, 2));
+      begin();
+      ops()->output_norm(recorder, o.t, gated ? gate.t : ABSENT, weight.t, heads, 1e-6f);
+      run();
+      double *want = zeros((size_t)T * n);
+      for (uint32_t i = 0; i < T * heads; i++) reference_rms(want + i * Dv, o.v + i * Dv, weight.v, Dv, 1e-6f);
+      for (size_t i = 0; gated && i < (size_t)T * n; i++) want[i] *= reference_activation(ACTIVATION_SILU, gate.v[i]);
+      expect_close("output_norm", read_values(&o), want, (size_t)T * n, CLOSE);
+    }
+}
+
+static void swiglu_matches_for_every_activation(void **state) {
+  (void)state;
+  seed(10);
+  for (int activation = ACTIVATION_IDENTITY; activation <= ACTIVATION_POWLU; activation++)
+    for (int l = 0; l < 4; l++) {
+      uint32_t T = lengths[2 * l], F = 1 + 43 * (uint32_t)l;
+      struct array gate_up = activations(T, 2 * F, 2 * F + 3, normals((size_t)T * 2 * F));
+      struct array y = activations(T, F, F + 1, NULL);
+      begin();
+      ops()->swiglu(recorder, y.t, gate_up.t, (enum activation)activation);
+      run();
+      double *want = zeros((size_t)T * F);
+      for (uint32_t i = 0; i < T * F; i++) {
+        const double *row = gate_up.v + i / F * 2 * F;
+        want[i] = reference_activation((enum activation)activation, row[i % F]) * row[F + i % F];
+      }
+      expect_close("swiglu", read_values(&y), want, (size_t)T * F, CLOSE);
+    }
+}
+
+static void swiglu_of_large_numbers_is_finite(void **state) {
+  (void)state;
+  const double values[] = {-200, 200, -1e30, 1, 1, 1};
+  struct array gate_up = activations(1, 6, DENSE, values), y = activations(1, 3, DENSE, NULL);
+  begin();
+  ops()->swiglu(recorder, y.t, gate_up.t, ACTIVATION_SILU);
+  run();
+  double *got = read_values(&y);
+  assert_true(fabs(got[0]) < 1e-30 && got[1] == 200 && fabs(got[2]) < 1e-30);
+}
+
+static void copy_copies(void **state) {
+  (void)state;
+  seed(11);
+  const uint32_t sizes[][2] = {{1, 1}, {3, 7}, {65, 130}, {2, 70001}};
+  for (int i = 0; i < 4; i++) {
+    uint32_t rows = sizes[i][0], cols = sizes[i][1];
+    struct array from = activations(rows, cols, DENSE, normals((size_t)rows * cols));
+    struct array to = activations(rows, cols, DENSE, NULL);
+    begin();
+    ops()->copy(recorder, to.t, from.t);
+    run();
+    expect_close("copy", read_values(&to), from.v, (size_t)rows * cols, 0);
+  }
+}
+
+int ops_cases_short(void) {
+#define CASE(f) cmocka_unit_test_teardown(f, tools_teardown)
+  const struct CMUnitTest cases[] = {
+      CASE(embed_copies_rows_of_every_dtype),
+      CASE(mark_sets_the_bits_of_all_tokens_and_no_others),
+      CASE(rmsnorm_matches_its_formula),
+      CASE(rmsnorm_of_last_rows_skips_sequences_without_tokens),
+      CASE(matmul_matches_over_awkward_shapes_and_dtypes),
+      CASE(matmul_reads_f16_denormals),
+      CASE(short_conv_matches_and_leaves_the_last_inputs),
+      CASE(short_conv_in_pieces_equals_whole),
+      CASE(output_norm_matches_with_and_without_gate),
+      CASE(swiglu_matches_for_every_activation),
+      CASE(swiglu_of_large_numbers_is_finite),
+      CASE(copy_copies),
+  };
+  return cmocka_run_group_tests_name("short ops", cases, NULL, NULL);
+}
+
+int ops_cases_run(struct backend *b) {
+  backend = b;
+  if (b->ops->recorder_create(b, &recorder)) return 1;
+  print_message("backend %s: %s\n", b->ops->name, b->info.name);
+  int failed = ops_cases_short() + ops_cases_delta() + ops_cases_attention() + ops_cases_sample();
+  report_worst();
+  b->ops->recorder_free(recorder);
+  return failed;
+}

@@ -1,0 +1,15 @@
+// ops_cases.h: the tests of the operators, the same for every backend. Truth is float64, evaluated here from the
+// definitions in ops.h, or read from vectors/ops.
+#ifndef OPS_CASES_H
+#define OPS_CASES_H
+#include "ops.h"
+
+// Runs every case on the backend and reports the worst errors; returns how many failed.
+int ops_cases_run(struct backend *b);
+
+// The groups of it.
+int ops_cases_short(void);
+int ops_cases_delta(void);
+int ops_cases_attention(void);
+int ops_cases_sample(void);
+#endif

@@ -1,0 +1,149 @@
+// Cases of rotary positions and softmax attention.
+#include "ops_cases.h"
+#include "ops_tools.h"
+
+static const double THETA = 10000;
+
+static struct array rotation_table(uint32_t d) {
+  uint32_t half = d / 2;
+  double *values = zeros(ROPE_ROWS * (size_t)d);
+  for (uint32_t row = 0; row < ROPE_ROWS; row++)
+    for (uint32_t j = 0; j < half; j++) {
+      double angle = row % 256 * pow(256, row / 256) * pow(THETA, -2.0 * j / d);
+      values[row * d + j] = cos(angle);
+      values[row * d + d - half + j] = sin(angle);
+    }
+  return weights(DTYPE_F32, ROPE_ROWS, d, DENSE, values);
+}
+
+static void reference_rope(double *x, uint32_t position, uint32_t d) {
+  uint32_t half = d / 2;
+  for (uint32_t j = 0; j < half; j++) {
+    double angle = position * pow(THETA, -2.0 * j / d), a = x[j], b = x[j + half];
+    x[j] = a * cos(angle) - b * sin(angle);
+    x[j + half] = a * sin(angle) + b * cos(angle);
+  }
+}
+
+// f32 products of up to four rotations; the angles' own rounding is not in it, as the table is made in double.
+static const double ROPE_CLOSE = 1e-6;
+
+static void rope_append_rotates_and_stores_at_any_position(void **state) {
+  (void)state;
+  seed(20);
+  const uint32_t positions[] = {0, 1, 255, 256, 257, 65535, 65536, 16777216, 1000000000};
+  for (int i = 0; i < 9; i++) {
+    struct attention_args a = {.heads = 3, .kv_heads = 1, .d = i % 2 ? 6 : 64, .capacity = 5};
+    uint32_t d = a.d, width = 5 * d, T[] = {3, 0, 5};
+    struct sequence s[3] = {{0, T[0], positions[i], 2}, {3, T[1], 9, 1}, {3, T[2], positions[i] + 3, 0}};
+    struct array qkv = activations(8, width, width + 1, normals(8 * (size_t)width)), table = rotation_table(d);
+    struct array cache_k = activations(3, a.capacity * d, DENSE, normals(3 * (size_t)a.capacity * d));
+    struct array cache_v = activations(3, a.capacity * d, DENSE, normals(3 * (size_t)a.capacity * d));
+    begin();
+    backend->ops->rope_append(recorder, qkv.t, cache_k.t, cache_v.t, table.t, sequences_of(s, 3).t, a);
+    run();
+    for (int q = 0; q < 3; q++)
+      for (uint32_t t = 0; t < s[q].T; t++) {
+        uint32_t position = s[q].pos + t, slot = position % a.capacity;
+        double *row = qkv.v + (s[q].row + t) * width;
+        for (uint32_t h = 0; h < 4; h++) reference_rope(row + h * d, position, d);
+        memcpy(cache_k.v + (s[q].slot * a.capacity + slot) * d, row + 3 * d, d * sizeof(double));
+        memcpy(cache_v.v + (s[q].slot * a.capacity + slot) * d, row + 4 * d, d * sizeof(double));
+      }
+    expect_close("rope_append: q, k", read_values(&qkv), qkv.v, 8 * (size_t)width, ROPE_CLOSE);
+    expect_close("rope_append: keys", read_values(&cache_k), cache_k.v, 3 * (size_t)a.capacity * d, ROPE_CLOSE);
+    expect_close("rope_append: values", read_values(&cache_v), cache_v.v, 3 * (size_t)a.capacity * d, 0);
+  }
+}
+
+struct attention_case {
+  struct attention_args a;
+  struct array qkv, cache_k, cache_v;
+};
+
+static void reference_attention(double *o, const struct attention_case *v, const struct sequence *s, uint32_t t,
+                                uint32_t head) {
+  const struct attention_args *a = &v->a;
+  uint32_t d = a->d, size = a->kv_heads * d, width = a->heads * d + 2 * size, end = s->pos + t + 1;
+  uint32_t first = a->window && end > a->window ? end - a->window : 0, kv = head / (a->heads / a->kv_heads) * d;
+  const double *q = v->qkv.v + (s->row + t) * width + head * d;
+  double *score = zeros(end - first), max = -INFINITY, sum = 0;
+  for (uint32_t p = first; p < end; p++) {
+    const double *k = v->cache_k.v + ((size_t)s->slot * a->capacity + p % a->capacity) * size + kv;
+    for (uint32_t j = 0; j < d; j++) score[p - first] += q[j] * k[j] / sqrt(d);
+    max = fmax(max, score[p - first]);
+  }
+  for (uint32_t p = first; p < end; p++) sum += exp(score[p - first] - max);
+  for (uint32_t p = first; p < end; p++) {
+    const double *value = v->cache_v.v + ((size_t)s->slot * a->capacity + p % a->capacity) * size + kv;
+    for (uint32_t j = 0; j < d; j++) o[j] += exp(score[p - first] - max) / sum * value[j];
+  }
+}
+
+static void check_attention(struct attention_args a, const struct sequence *s, uint32_t B, double scale) {
+  uint32_t rows = 0, size = a.kv_heads * a.d, width = a.heads * a.d + 2 * size;
+  for (uint32_t i = 0; i < B; i++) rows = s[i].row + s[i].T > rows ? s[i].row + s[i].T : rows;
+  struct attention_case v = {.a = a};
+  double *values = normals((size_t)rows * width);
+  for (size_t i = 0; i < (size_t)rows * width; i++) values[i] *= scale;
+  v.qkv = activations(rows, width, width + 2, values);
+  v.cache_k = activations(3, a.capacity * size, DENSE, normals(3 * (size_t)a.capacity * size));
+  v.cache_v = activations(3, a.capacity * size, DENSE, normals(3 * (size_t)a.capacity * size));
+  struct array o = activations(rows, a.heads * a.d, DENSE, NULL);
+  begin();
+  backend->ops->attention(recorder, o.t, v.qkv.t, v.cache_k.t, v.cache_v.t, sequences_of(s, B).t, a);
+  run();
+  double *want = zeros((size_t)rows * a.heads * a.d);
+  for (uint32_t i = 0; i < B; i++)
+    for (uint32_t t = 0; t < s[i].T; t++)
+      for (uint32_t h = 0; h < a.heads; h++)
+        reference_attention(want + (s[i].row + t) * a.heads * a.d + h * a.d, &v, &s[i], t, h);
+  // Scores of size ~scale^2 lose as much in exp: relative error = absolute error of the score.
+  expect_close(scale > 1 ? "attention, large scores" : "attention", read_values(&o), want, (size_t)rows * a.heads * a.d,
+               scale > 1 ? 2e-5 : 3e-6);
+}
+
+static void attention_matches_over_lengths_and_heads(void **state) {
+  (void)state;
+  seed(21);
+  const uint32_t sizes[] = {2, 6, 64, 76};
+  for (int l = 0; l < LENGTHS; l++) {
+    uint32_t T = lengths[l], pos = l % 2 ? 37 : 0;
+    struct attention_args a = {.heads = 4, .kv_heads = l % 3 ? 2 : 4, .d = sizes[l % 4], .capacity = 300};
+    struct sequence s[3] = {{0, T, pos, 1}, {T, 0, 3, 0}, {T, T / 2 + 1, 0, 2}};
+    check_attention(a, s, l % 2 ? 3 : 1, 1);
+    tools_teardown(NULL);
+  }
+}
+
+static void attention_window_and_ring_match(void **state) {
+  (void)state;
+  seed(22);
+  const uint32_t windows[] = {1, 2, 7, 48, 64, 65};
+  for (int i = 0; i < 6; i++) {
+    uint32_t w = windows[i], T[] = {1, 20};
+    for (int j = 0; j < 2; j++) {
+      struct attention_args a = {.heads = 2, .kv_heads = 1, .d = 8, .window = w, .capacity = w + T[j] - 1};
+      struct sequence s[2] = {{0, T[j], 0, 0}, {T[j], T[j], 1000, 1}};
+      check_attention(a, s, 2, 1);
+      tools_teardown(NULL);
+    }
+  }
+}
+
+static void attention_of_large_scores_is_safe(void **state) {
+  (void)state;
+  seed(23);
+  struct sequence s = {0, 20, 150, 1};
+  check_attention((struct attention_args){.heads = 2, .kv_heads = 2, .d = 64, .capacity = 200}, &s, 1, 100);
+}
+
+int ops_cases_attention(void) {
+  const struct CMUnitTest cases[] = {
+      cmocka_unit_test_teardown(rope_append_rotates_and_stores_at_any_position, tools_teardown),
+      cmocka_unit_test_teardown(attention_matches_over_lengths_and_heads, tools_teardown),
+      cmocka_unit_test_teardown(attention_window_and_ring_match, tools_teardown),
+      cmocka_unit_test_teardown(attention_of_large_scores_is_safe, tools_teardown),
+  };
+  return cmocka_run_group_tests_name("attention", cases, NULL, NULL);
+}

@@ -1,0 +1,467 @@
+// Cases of the delta rule and its inputs.
+#include "fixture.h"
+#include "ops_cases.h"
+#include "ops_tools.h"
+
+// ops.md 9: f32 throughout gives about 1e-7; two orders are left for other orders of summation.
+static const double DELTA_CLOSE = 1e-5;
+
+static const enum delta_form forms[] = {DELTA_RECURRENT, DELTA_CHUNK, DELTA_AUTO};
+static const char *const form_names[] = {"auto", "recurrent", "chunk"};
+
+struct delta_case {
+  struct delta_args a;
+  struct sequence s[3];
+  uint32_t B, rows; // rows: the sequences', then PADDING more
+  struct array qkv, beta, g, state, o;
+};
+
+enum { PADDING = 2 };
+
+// ---------------------------------------------------------------- making and running a case
+
+static void normalise(double *x, uint32_t n) {
+  double sum = 0;
+  for (uint32_t i = 0; i < n; i++) sum += x[i] * x[i];
+  for (uint32_t i = 0; i < n && sum > 0; i++) x[i] /= sqrt(sum);
+}
+
+static uint32_t qkv_cols(struct delta_args a) { return (1 + a.n) * a.H * a.Dk + a.n * a.Hv * a.Dv; }
+
+// Unit q and k, normal v and state, beta in (0, beta_max), g log-uniform in -(0.001, 5).
+static struct delta_case delta_random(struct delta_args a, const uint32_t *T, uint32_t B, double beta_max) {
+  struct delta_case c = {.a = a, .B = B};
+  for (uint32_t i = 0; i < B; i++) {
+    c.s[i] = (struct sequence){.row = c.rows, .T = T[i], .pos = 3 * i, .slot = B - i};
+    c.rows += T[i];
+  }
+  uint32_t rows = c.rows + PADDING, cols = qkv_cols(a);
+  double *qkv = normals((size_t)rows * cols), *g = uniforms((size_t)rows * a.Hv, log(1e-3), log(5));
+  for (uint32_t t = 0; t < rows; t++)
+    for (uint32_t h = 0; h < (1 + a.n) * a.H; h++) normalise(qkv + (size_t)t * cols + h * a.Dk, a.Dk);
+  for (size_t i = 0; i < (size_t)rows * a.Hv; i++) g[i] = -exp(g[i]);
+  for (size_t i = (size_t)c.rows * cols; i < (size_t)rows * cols; i++) qkv[i] = NAN;
+  c.qkv = activations(rows, cols, cols + 1, qkv);
+  c.beta = activations(rows, a.n * a.Hv, DENSE, uniforms((size_t)rows * a.n * a.Hv, 0, beta_max));
+  c.g = activations(rows, a.Hv, a.Hv + 1, g);
+  c.state = activations(B + 1, a.Hv * a.Dk * a.Dv, DENSE, normals((size_t)(B + 1) * a.Hv * a.Dk * a.Dv));
+  c.o = activations(rows, a.Hv * a.Dv, a.Hv * a.Dv + 3, uniforms((size_t)rows * a.Hv * a.Dv, 7, 8));
+  return c;
+}
+
+// Both outputs back to what they were.
+static void delta_rewind(struct delta_case *c) {
+  c->state = activations(c->state.t.rows, c->state.t.cols, DENSE, c->state.v);
+  c->o = activations(c->o.t.rows, c->o.t.cols, c->o.t.stride, c->o.v);
+}
+
+static void delta_run(const struct delta_case *c, const struct sequence *s, uint32_t B, enum delta_form form) {
+  struct delta_args a = c->a;
+  a.form = form;
+  uint64_t bytes = backend->ops->delta_scratch_bytes(backend, c->rows, B, a);
+  struct array scratch = activations(1, (uint32_t)(bytes / sizeof(float)), DENSE, NULL);
+  begin();
+  backend->ops->delta_rule(recorder, c->o.t, c->qkv.t, c->beta.t, a.gated ? c->g.t : ABSENT, c->state.t,
+                           sequences_of(s, B).t, scratch.t, a);
+  run();
+}
+
+// The recurrence in float64, one column of S after another.
+static void reference_column(double *o, double *S, const struct delta_case *c, const struct sequence *s, uint32_t head,
+                             uint32_t column) {
+  const struct delta_args *a = &c->a;
+  uint32_t cols = qkv_cols(*a), qk = head / (a->Hv / a->H) * a->Dk;
+  for (uint32_t t = s->row; t < s->row + s->T; t++) {
+    const double *row = c->qkv.v + (size_t)t * cols, *v = row + (1 + a->n) * a->H * a->Dk + head * a->Dv + column;
+    double decay = a->gated ? exp(c->g.v[t * a->Hv + head]) : 1, sum = 0;
+    for (uint32_t i = 0; i < a->Dk; i++) S[i * a->Dv] *= decay;
+    for (uint32_t m = 0; m < a->n; m++) {
+      const double *k = row + (1 + m) * a->H * a->Dk + qk;
+      double u = v[m * a->Hv * a->Dv];
+      for (uint32_t i = 0; i < a->Dk; i++) u -= k[i] * S[i * a->Dv];
+      u *= c->beta.v[(t * a->n + m) * a->Hv + head];
+      for (uint32_t i = 0; i < a->Dk; i++) S[i * a->Dv] += k[i] * u;
+    }
+    for (uint32_t i = 0; i < a->Dk; i++) sum += a->scale * row[qk + i] * S[i * a->Dv];
+    o[(size_t)t * a->Hv * a->Dv + head * a->Dv + column] = sum;
+  }
+}
+
+// o and state after the case; both start as copies of what the case starts with.
+static void reference_delta(double *o, double *state, const struct delta_case *c) {
+  const struct delta_args *a = &c->a;
+  memcpy(o, c->o.v, (size_t)c->o.t.rows * c->o.t.cols * sizeof *o);
+  memcpy(state, c->state.v, (size_t)c->state.t.rows * c->state.t.cols * sizeof *state);
+  for (uint32_t i = 0; i < c->B; i++)
+    for (uint32_t h = 0; h < a->Hv; h++)
+      for (uint32_t j = 0; j < a->Dv; j++) {
+        double *S = state + (size_t)c->s[i].slot * c->state.t.cols + h * a->Dk * a->Dv + j;
+        reference_column(o, S, c, &c->s[i], h, j);
+      }
+}
+
+// Every form against float64; rows of no sequence and states of no slot keep their values.
+static void check_delta(const char *const what[], struct delta_args a, const uint32_t *T, uint32_t B, double beta_max) {
+  struct delta_case c = delta_random(a, T, B, beta_max);
+  size_t outputs = (size_t)c.o.t.rows * c.o.t.cols, states = (size_t)c.state.t.rows * c.state.t.cols;
+  double *o = zeros(outputs), *state = zeros(states);
+  reference_delta(o, state, &c);
+  for (int f = 0; f < 3; f++) {
+    delta_rewind(&c);
+    delta_run(&c, c.s, B, forms[f]);
+    double *got = read_values(&c.o), *got_state = read_values(&c.state);
+    size_t used = (size_t)c.rows * c.o.t.cols;
+    expect_close(what[0], got, o, used, DELTA_CLOSE);
+    expect_close(what[1], got_state, state, states, DELTA_CLOSE);
+    assert_memory_equal(got + used, c.o.v + used, (outputs - used) * sizeof *got);
+    assert_memory_equal(got_state, c.state.v, c.state.t.cols * sizeof *got_state); // slot 0 is nobody's
+  }
+  tools_teardown(NULL);
+}
+
+// ---------------------------------------------------------------- against float64
+
+static void delta_rule_matches_over_awkward_shapes(void **state) {
+  (void)state;
+  seed(30);
+  static const char *const what[] = {"delta_rule: o", "delta_rule: state"};
+  const uint32_t keys[] = {1, 3, 5, 64, 76}, values[] = {1, 7, 64, 130};
+  for (int k = 0; k < 5; k++)
+    for (int v = 0; v < 4; v++)
+      for (int l = 0; l < LENGTHS; l++) {
+        struct delta_args a = {.H = 2, .Hv = 2, .Dk = keys[k], .Dv = values[v], .n = 1, .scale = 0.3f};
+        uint32_t T[] = {lengths[l], 0, lengths[l] / 2 + 1};
+        a.gated = (k + v + l) % 2;
+        check_delta(what, a, T, l % 3 == 2 ? 3 : 1, l % 2 ? 2 : 1);
+      }
+}
+
+static void delta_rule_shares_keys_among_grouped_value_heads(void **state) {
+  (void)state;
+  seed(31);
+  static const char *const what[] = {"grouped value heads: o", "grouped value heads: state"};
+  for (int l = 0; l < LENGTHS; l++) {
+    uint32_t T[] = {lengths[l], lengths[LENGTHS - 1 - l]};
+    check_delta(what, (struct delta_args){2, 6, 16, 9, 1, 0.25f, l % 2, DELTA_AUTO}, T, 2, 1);
+  }
+}
+
+static void delta_product_matches_for_several_steps(void **state) {
+  (void)state;
+  seed(32);
+  static const char *const what[] = {"delta product: o", "delta product: state"};
+  for (uint32_t n = 2; n <= 5; n++)
+    for (int l = 0; l < LENGTHS; l++) {
+      uint32_t T[] = {lengths[l], 0, 21};
+      check_delta(what, (struct delta_args){2, 2, 20, 33, n, 0.25f, l % 2, DELTA_AUTO}, T, 1 + 2 * (l % 2), 2);
+    }
+}
+
+// Fixtures: fla's inputs, truth, and the error of fla's CUDA kernels, which ours must beat.
+static double *fixture_of(const struct fixture *f, const char *name, const char *key, size_t count) {
+  char tensor[128];
+  snprintf(tensor, sizeof tensor, "%s.%s", name, key);
+  return fixture_has(f, tensor) ? fixture_values(f, tensor, count) : NULL;
+}
+
+static struct delta_case fixture_delta(const struct fixture *f, const char *name) {
+  struct delta_args a = {.n = (uint32_t)fixture_number(f, name, "nh"),
+                         .scale = (float)fixture_number(f, name, "scale")};
+  a.H = a.Hv = (uint32_t)fixture_number(f, name, "H");
+  a.Dk = (uint32_t)fixture_number(f, name, "K");
+  a.Dv = (uint32_t)fixture_number(f, name, "V");
+  a.gated = fixture_number(f, name, "gated") != 0;
+  uint32_t T = (uint32_t)fixture_number(f, name, "T"), cols = qkv_cols(a);
+  struct delta_case c = {.a = a, .B = 1, .rows = T, .s = {{0, T, 0, 0}}};
+  size_t keys = (size_t)T * a.H * a.Dk, values = (size_t)T * a.H * a.Dv, gates = (size_t)T * a.H;
+  double *q = fixture_of(f, name, "q", keys), *k = fixture_of(f, name, "k", a.n * keys);
+  double *v = fixture_of(f, name, "v", a.n * values), *beta = fixture_of(f, name, "beta", a.n * gates);
+  double *g = fixture_of(f, name, "g", gates), *S0 = fixture_of(f, name, "S0", (size_t)a.H * a.Dk * a.Dv);
+  double *qkv = zeros((size_t)T * cols);
+  uint32_t qs = a.H * a.Dk, vs = a.H * a.Dv; // one token's, step after step in the file as in the row
+  for (uint32_t t = 0; t < T; t++) {
+    memcpy(qkv + (size_t)t * cols, q + t * qs, qs * sizeof *q);
+    memcpy(qkv + (size_t)t * cols + qs, k + t * a.n * qs, a.n * qs * sizeof *k);
+    memcpy(qkv + (size_t)t * cols + (1 + a.n) * qs, v + t * a.n * vs, a.n * vs * sizeof *v);
+  }
+  c.qkv = activations(T, cols, DENSE, qkv);
+  c.beta = activations(T, a.n * a.H, DENSE, beta);
+  c.g = activations(T, a.H, DENSE, g);
+  c.state = activations(1, a.H * a.Dk * a.Dv, DENSE, S0);
+  c.o = activations(T, a.H * a.Dv, DENSE, NULL);
+  free(q), free(k), free(v), free(beta), free(g), free(S0);
+  return c;
+}
+
+// The columns of which the fixture has the truth.
+static double *every(const double *values, size_t n, size_t step) {
+  double *kept = zeros(n / step);
+  for (size_t i = 0; i < n / step; i++) kept[i] = values[i * step];
+  return kept;
+}
+
+static void delta_rule_is_closer_to_the_truth_than_fla_on_cuda(void **state) {
+  (void)state;
+  struct fixture *f = fixture_open("vectors/ops/delta.safetensors");
+  size_t cases = 0;
+  for (const char *name; (name = fixture_case(f, cases)); cases++)
+    for (int form = 0; form < 2; form++) {
+      struct delta_case c = fixture_delta(f, name);
+      delta_run(&c, c.s, 1, forms[form]);
+      size_t step = (size_t)fixture_number(f, name, "columns"), n = (size_t)c.rows * c.o.t.cols / step;
+      size_t states = c.state.t.cols / step;
+      double *truth = fixture_of(f, name, "truth_o", n), *truth_s = fixture_of(f, name, "truth_s", states);
+      double *o = every(read_values(&c.o), n * step, step), *S = every(read_values(&c.state), states * step, step);
+      double error = rms_error(o, truth, n), error_s = rms_error(S, truth_s, states);
+      print_message("  %-20s %-9s o %.1e (CUDA %.1e)  state %.1e (CUDA %.1e)\n", name, form_names[forms[form]], error,
+                    fixture_number(f, name, "cuda_o"), error_s, fixture_number(f, name, "cuda_s"));
+      expect_close("fla fixtures: o", o, truth, n, DELTA_CLOSE);
+      expect_close("fla fixtures: state", S, truth_s, states, DELTA_CLOSE);
+      assert_true(error < fixture_number(f, name, "cuda_o") && error_s < fixture_number(f, name, "cuda_s"));
+      free(truth), free(truth_s);
+      tools_teardown(NULL);
+    }
+  assert_true(cases == 10);
+  fixture_close(f);
+}
+
+// ---------------------------------------------------------------- properties (ops.md 7)
+
+static void any_split_of_a_sequence_gives_the_same_state(void **state) {
+  (void)state;
+  seed(33);
+  const uint32_t T = 150, cuts[][4] = {{1, 149}, {64, 86}, {65, 15, 70}, {17, 16, 100, 17}, {63, 1, 1, 85}};
+  for (int gated = 0; gated < 2; gated++) {
+    struct delta_case c = delta_random((struct delta_args){2, 2, 24, 40, 1, 0.2f, gated, DELTA_AUTO}, &T, 1, 2);
+    delta_run(&c, c.s, 1, DELTA_RECURRENT);
+    double *o = read_values(&c.o), *S = read_values(&c.state);
+    for (int i = 0; i < 5; i++)
+      for (int form = 0; form < 3; form++) {
+        delta_rewind(&c);
+        struct sequence s = {0, 0, 0, c.s[0].slot};
+        for (int j = 0; j < 4 && s.row < T; j++, s.row += s.T) {
+          s.T = cuts[i][j];
+          delta_run(&c, &s, 1, forms[form]);
+        }
+        expect_close("split sequences: o", read_values(&c.o), o, (size_t)T * c.o.t.cols, DELTA_CLOSE);
+        expect_close("split sequences: state", read_values(&c.state), S, 2 * (size_t)c.state.t.cols, DELTA_CLOSE);
+      }
+  }
+}
+
+// One head, beta and g the same everywhere; keys (T, Dk) are also the queries.
+static struct delta_case plain_case(uint32_t T, uint32_t Dk, uint32_t Dv, const double *keys, const double *values,
+                                    double beta, double g, const double *S0) {
+  struct delta_case c = {.a = {1, 1, Dk, Dv, 1, 1, g != 0, DELTA_AUTO}, .B = 1, .rows = T, .s = {{0, T, 0, 0}}};
+  uint32_t cols = 2 * Dk + Dv;
+  double *qkv = zeros((size_t)T * cols);
+  for (uint32_t t = 0; t < T; t++) {
+    memcpy(qkv + (size_t)t * cols, keys + t * Dk, Dk * sizeof *keys);
+    memcpy(qkv + (size_t)t * cols + Dk, keys + t * Dk, Dk * sizeof *keys);
+    memcpy(qkv + (size_t)t * cols + 2 * Dk, values + t * Dv, Dv * sizeof *values);
+  }
+  c.qkv = activations(T, cols, DENSE, qkv);
+  c.beta = activations(T, 1, DENSE, uniforms(T, beta, beta));
+  c.g = activations(T, 1, DENSE, uniforms(T, g, g));
+  c.state = activations(1, Dk * Dv, DENSE, S0);
+  c.o = activations(T, Dv, DENSE, NULL);
+  return c;
+}
+
+static void orthogonal_keys_store_values_exactly(void **state) {
+  (void)state;
+  seed(34);
+  enum { D = 64, Dv = 20 };
+  double *keys = zeros(D * D), *values = normals(D * Dv);
+  for (int i = 0; i < D; i++) keys[i * D + (i * 5 + 3) % D] = 1;
+  for (int form = 0; form < 2; form++) {
+    struct delta_case c = plain_case(D, D, Dv, keys, values, 1, 0, normals(D * Dv));
+    delta_run(&c, c.s, 1, forms[form]);
+    double *S = read_values(&c.state);
+    for (int i = 0; i < D; i++)
+      for (int j = 0; j < Dv; j++) assert_true(fabs(S[(i * 5 + 3) % D * Dv + j] - (float)values[i * Dv + j]) < 1e-6);
+  }
+}
+
+static void a_repeated_key_returns_its_latest_value(void **state) {
+  (void)state;
+  seed(35);
+  enum { T = 100, Dk = 32, Dv = 8 };
+  double *keys = zeros(T * Dk), *values = normals(T * Dv), *one = normals(Dk);
+  normalise(one, Dk);
+  for (int t = 0; t < T; t++) memcpy(keys + t * Dk, one, Dk * sizeof *one);
+  for (int form = 0; form < 2; form++) {
+    struct delta_case c = plain_case(T, Dk, Dv, keys, values, 1, 0, NULL);
+    delta_run(&c, c.s, 1, forms[form]);
+    expect_close("repeated key", read_values(&c.o), values, T * Dv, 1e-6); // q = k: o is what is stored under k
+  }
+}
+
+static void padding_rows_with_zero_beta_and_key_do_nothing(void **state) {
+  (void)state;
+  seed(36);
+  enum { T = 70, Dk = 16, Dv = 24 };
+  double *keys = zeros(T * Dk), *S0 = normals(Dk * Dv);
+  for (int form = 0; form < 2; form++) {
+    struct delta_case c = plain_case(T, Dk, Dv, keys, normals(T * Dv), 0, 0, S0);
+    delta_run(&c, c.s, 1, forms[form]);
+    expect_close("padding rows", read_values(&c.state), c.state.v, Dk * Dv, 0);
+  }
+}
+
+static double norm(const double *x, size_t n) {
+  double sum = 0;
+  for (size_t i = 0; i < n; i++) sum += x[i] * x[i];
+  return sqrt(sum);
+}
+
+static void state_norm_never_grows_without_values(void **state) {
+  (void)state;
+  seed(37);
+  enum { T = 64, Dk = 32, Dv = 32, CALLS = 8 };
+  for (int form = 0; form < 2; form++)
+    for (int b = 0; b < 3; b++) {
+      double *keys = normals(T * Dk), *values = zeros(T * Dv);
+      for (int t = 0; t < T; t++) normalise(keys + t * Dk, Dk);
+      struct delta_case c = plain_case(T, Dk, Dv, keys, values, b, b == 2 ? -1e-4 : 0, normals(Dk * Dv));
+      double before = norm(c.state.v, Dk * Dv);
+      for (int call = 0; call < CALLS; call++) {
+        delta_run(&c, c.s, 1, forms[form]);
+        double after = norm(read_values(&c.state), Dk * Dv);
+        assert_true(after <= before * (1 + 1e-5)); // reflections (beta 2) keep it, to rounding
+        before = after;
+      }
+    }
+}
+
+// beta 2 reflects: the swap of elements i and j is I - 2 k k^T with k = (e_i - e_j) / sqrt 2 (ops.md 7).
+static void negative_eigenvalues_track_permutations(void **state) {
+  (void)state;
+  seed(38);
+  enum { D = 5, T = 300 };
+  for (int form = 0; form < 2; form++) {
+    double *keys = zeros(T * D), *S = zeros(D * D);
+    for (int i = 0; i < D; i++) S[i * D + i] = 1;
+    double *start = zeros(D * D);
+    memcpy(start, S, D * D * sizeof *S);
+    for (int t = 0; t < T; t++) {
+      int i = (int)uniform(0, D), j = (i + 1 + (int)uniform(0, D - 1)) % D;
+      keys[t * D + i] = sqrt(0.5);
+      keys[t * D + j] = -sqrt(0.5);
+      for (int l = 0; l < D; l++) {
+        double swap = S[i * D + l];
+        S[i * D + l] = S[j * D + l];
+        S[j * D + l] = swap;
+      }
+    }
+    struct delta_case c = plain_case(T, D, D, keys, zeros(T * D), 2, 0, start);
+    delta_run(&c, c.s, 1, forms[form]);
+    expect_close("permutations", read_values(&c.state), S, D * D, 1e-4); // ops.md 7: fp32 stays within 1e-4
+  }
+}
+
+static void hard_decay_gives_no_nan_and_forgets(void **state) {
+  (void)state;
+  seed(39);
+  enum { T = 130, Dk = 16, Dv = 8 };
+  const double gates[] = {-100, -1e5, -3e38};
+  for (int i = 0; i < 3; i++)
+    for (int form = 0; form < 2; form++) {
+      double *keys = normals(T * Dk), *values = normals(T * Dv), *want = zeros(T * Dv);
+      for (int t = 0; t < T; t++) normalise(keys + t * Dk, Dk);
+      struct delta_case c = plain_case(T, Dk, Dv, keys, values, 0.5, gates[i], normals(Dk * Dv));
+      delta_run(&c, c.s, 1, forms[form]);
+      for (int j = 0; j < T * Dv; j++) want[j] = 0.5 * values[j]; // nothing is left of the past; q k = 1
+      expect_close("hard decay", read_values(&c.o), want, T * Dv, 1e-6);
+      assert_true(isfinite(norm(read_values(&c.state), Dk * Dv)));
+    }
+}
+
+static void a_hard_decay_costs_later_tokens_no_digits(void **state) {
+  (void)state;
+  seed(40);
+  uint32_t T = 64;
+  struct delta_case c = delta_random((struct delta_args){1, 1, 32, 32, 1, 1, true, DELTA_AUTO}, &T, 1, 1);
+  for (uint32_t t = 0; t < T; t++) c.g.v[t] = t == 3 ? -30000 : -0.01;
+  c.g = activations(T + PADDING, 1, DENSE, c.g.v);
+  double *o = zeros((size_t)c.o.t.rows * 32), *S = zeros((size_t)c.state.t.rows * c.state.t.cols);
+  reference_delta(o, S, &c);
+  for (int form = 0; form < 2; form++) {
+    delta_rewind(&c);
+    delta_run(&c, c.s, 1, forms[form]);
+    expect_close("after a hard decay", read_values(&c.o), o, (size_t)T * 32, DELTA_CLOSE);
+  }
+}
+
+// ---------------------------------------------------------------- inputs
+
+static double reference_softplus(double z) { return z > 20 ? z : log1p(exp(z)); }
+
+static void reference_head(double *x, const struct delta_input_args *a) {
+  double square = 0, sum = 0, absolute = 0;
+  for (uint32_t i = 0; i < a->Dk; i++) {
+    x[i] = reference_activation(a->activation, x[i]);
+    square += x[i] * x[i], sum += x[i], absolute += fabs(x[i]);
+  }
+  double by = a->norm == KEY_NORM_L2 ? sqrt(square + 1e-6) : a->norm == KEY_NORM_SUM ? sum : absolute;
+  for (uint32_t i = 0; i < a->Dk && a->norm != KEY_NORM_NONE; i++) x[i] /= by;
+}
+
+static void check_inputs(uint32_t T, struct delta_input_args a) {
+  uint32_t n = a.heads * a.Dk, first = a.has_beta ? a.betas : 0, cols = first + (a.gated ? a.decays : 0);
+  // Sums of signed numbers may cancel to nothing; positive input keeps SUM well posed.
+  double *x = a.norm == KEY_NORM_SUM ? uniforms((size_t)T * n, 0.1, 3) : normals((size_t)T * n);
+  struct array qk = activations(T, n, n + 2, x), ba = activations(T, cols ? cols : 1, DENSE, normals(T * (cols + 1)));
+  struct array beta = activations(T, a.betas, DENSE, NULL), g = activations(T, a.decays, DENSE, NULL);
+  struct array A_log = weights(DTYPE_F32, 1, a.decays, DENSE, uniforms(a.decays, -3, 3));
+  struct array dt_bias = weights(DTYPE_F32, 1, a.decays, DENSE, uniforms(a.decays, -5, 30));
+  begin();
+  backend->ops->delta_inputs(recorder, qk.t, beta.t, a.gated ? g.t : ABSENT, cols ? ba.t : ABSENT,
+                             a.gated ? A_log.t : ABSENT, a.gated ? dt_bias.t : ABSENT, a);
+  run();
+  double *want_beta = zeros(T * a.betas), *want_g = zeros(T * a.decays);
+  for (uint32_t t = 0; t < T; t++) {
+    for (uint32_t h = 0; h < a.heads; h++) reference_head(qk.v + (size_t)t * n + h * a.Dk, &a);
+    for (uint32_t j = 0; j < a.betas; j++)
+      want_beta[t * a.betas + j] = a.beta_scale * (a.has_beta ? 1 / (1 + exp(-ba.v[t * cols + j])) : 1);
+    for (uint32_t j = 0; a.gated && j < a.decays; j++)
+      want_g[t * a.decays + j] = -exp(A_log.v[j]) * reference_softplus(ba.v[t * cols + first + j] + dt_bias.v[j]);
+  }
+  expect_close("delta_inputs: q, k", read_values(&qk), qk.v, (size_t)T * n, 2e-6);
+  expect_close("delta_inputs: beta", read_values(&beta), want_beta, T * a.betas, 1e-6);
+  if (a.gated) expect_close("delta_inputs: g", read_values(&g), want_g, T * a.decays, 1e-6);
+}
+
+static void delta_inputs_match_for_every_option(void **state) {
+  (void)state;
+  seed(41);
+  const uint32_t sizes[] = {1, 3, 64, 76};
+  for (int activation = ACTIVATION_IDENTITY; activation <= ACTIVATION_ELU1; activation++)
+    for (int norm = KEY_NORM_NONE; norm <= KEY_NORM_L1; norm++)
+      for (int option = 0; option < 4; option++) {
+        struct delta_input_args a = {.heads = 5, .betas = 6, .decays = 3, .beta_scale = option % 2 ? 2 : 1};
+        a.Dk = sizes[(activation + norm + option) % 4];
+        a.activation = (enum activation)activation;
+        a.norm = (enum key_norm)norm;
+        a.has_beta = option < 2;
+        a.gated = option % 2;
+        // ReLU can make a head of zeros, whose SUM and L1 are not defined: more than one number is enough here.
+        if (activation == ACTIVATION_RELU && norm >= KEY_NORM_SUM) a.Dk = 64;
+        check_inputs(lengths[(activation + option) % LENGTHS], a);
+        tools_teardown(NULL);
+      }
+}
+
+int ops_cases_delta(void) {
+#define CASE(f) cmocka_unit_test_teardown(f, tools_teardown)
+  const struct CMUnitTest cases[] = {
+      CASE(delta_rule_matches_over_awkward_shapes),       CASE(delta_rule_shares_keys_among_grouped_value_heads),
+      CASE(delta_product_matches_for_several_steps),      CASE(delta_rule_is_closer_to_the_truth_than_fla_on_cuda),
+      CASE(any_split_of_a_sequence_gives_the_same_state), CASE(orthogonal_keys_store_values_exactly),
+      CASE(a_repeated_key_returns_its_latest_value),      CASE(padding_rows_with_zero_beta_and_key_do_nothing),
+      CASE(state_norm_never_grows_without_values),        CASE(negative_eigenvalues_track_permutations),
+      CASE(hard_decay_gives_no_nan_and_forgets),          CASE(a_hard_decay_costs_later_tokens_no_digits),
+      CASE(delta_inputs_match_for_every_option),
+  };
+  return cmocka_run_group_tests_name("delta rule", cases, NULL, NULL);
+}

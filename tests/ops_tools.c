@@ -1,0 +1,182 @@
+#include "ops_tools.h"
+
+struct backend *backend;
+struct recorder *recorder;
+const struct tensor ABSENT;
+const uint32_t lengths[LENGTHS] = {1, 2, 3, 15, 16, 17, 63, 64, 65, 200};
+
+void begin(void) { recorder->ops->recorder_begin(recorder, false, NULL); }
+
+void run(void) {
+  if (recorder->ops->recorder_run(recorder)) fail_msg("%s", deltaic_last_error());
+}
+
+// ---------------------------------------------------------------- memory of a test
+
+enum { OWNED = 4096 };
+static void *owned[OWNED];
+static struct buffer *buffers[OWNED];
+static size_t owned_count, buffer_count;
+
+static void *own(void *memory) {
+  assert_non_null(memory);
+  assert_true(owned_count < OWNED);
+  return owned[owned_count++] = memory;
+}
+
+int tools_teardown(void **state) {
+  (void)state;
+  while (buffer_count) backend->ops->buffer_free(backend, buffers[--buffer_count]);
+  while (owned_count) free(owned[--owned_count]);
+  return 0;
+}
+
+double *zeros(size_t n) { return own(calloc(n + 1, sizeof(double))); }
+
+static struct tensor tensor_create(enum memory_kind kind, enum dtype dtype, uint32_t rows, uint32_t cols,
+                                   uint32_t stride) {
+  struct buffer *buffer = own(calloc(1, sizeof *buffer));
+  struct tensor t = {dtype, rows, cols, stride ? stride : cols, buffer, 0};
+  uint64_t bytes = (uint64_t)rows * t.stride * dtype_bytes(dtype);
+  assert_true(buffer_count < OWNED);
+  if (backend->ops->buffer_create(backend, kind, bytes ? bytes : 4, "test", buffer))
+    fail_msg("%s", deltaic_last_error());
+  buffers[buffer_count++] = buffer;
+  return t;
+}
+
+// Writes the values (rounded to the tensor's dtype) with `gap` after each row, and keeps what was stored.
+static struct array array_create(enum dtype dtype, uint32_t rows, uint32_t cols, uint32_t stride, const double *values,
+                                 float gap) {
+  struct array a = {tensor_create(MEMORY_DEVICE, dtype, rows, cols, stride), zeros((size_t)rows * cols)};
+  size_t n = (size_t)rows * a.t.stride;
+  float *wide = malloc((n + 1) * sizeof *wide);
+  uint16_t *narrow = malloc((n + 1) * sizeof *narrow);
+  for (size_t i = 0; i < n; i++) {
+    size_t row = i / a.t.stride, col = i % a.t.stride;
+    wide[i] = col >= cols ? gap : values ? (float)values[row * cols + col] : 0;
+    narrow[i] = dtype == DTYPE_F16 ? f32_to_f16(wide[i]) : f32_to_bf16(wide[i]);
+    if (dtype == DTYPE_F16) wide[i] = f16_to_f32(narrow[i]);
+    if (dtype == DTYPE_BF16) wide[i] = bf16_to_f32(narrow[i]);
+    if (col < cols) a.v[row * cols + col] = wide[i];
+  }
+  const void *data = dtype == DTYPE_F32 ? (const void *)wide : narrow;
+  assert_int_equal(backend->ops->buffer_write(backend, a.t.buffer, 0, data, n * dtype_bytes(dtype)), DELTAIC_OK);
+  free(wide);
+  free(narrow);
+  return a;
+}
+
+struct array activations(uint32_t rows, uint32_t cols, uint32_t stride, const double *values) {
+  return array_create(DTYPE_F32, rows, cols, stride, values, NAN);
+}
+
+struct array weights(enum dtype dtype, uint32_t rows, uint32_t cols, uint32_t stride, const double *values) {
+  return array_create(dtype, rows, cols, stride ? stride : (uint32_t)round_up(cols, 8), values, 0);
+}
+
+struct array integers(uint32_t rows, uint32_t cols, const void *values) {
+  struct array a = {tensor_create(MEMORY_SHARED, DTYPE_I32, rows, cols, DENSE), NULL};
+  uint64_t bytes = 4ull * rows * cols;
+  if (values)
+    assert_int_equal(backend->ops->buffer_write(backend, a.t.buffer, 0, values, bytes), DELTAIC_OK);
+  else
+    assert_int_equal(backend->ops->buffer_zero(backend, a.t.buffer, 0, bytes), DELTAIC_OK);
+  return a;
+}
+
+struct array sequences_of(const struct sequence *sequences, uint32_t B) {
+  return integers(B, 4, sequences);
+}
+
+double *read_values(const struct array *a) {
+  size_t n = (size_t)a->t.rows * a->t.stride;
+  float *raw = malloc((n + 1) * sizeof *raw);
+  double *values = zeros((size_t)a->t.rows * a->t.cols);
+  assert_int_equal(backend->ops->buffer_read(backend, a->t.buffer, 0, raw, n * sizeof *raw), DELTAIC_OK);
+  for (size_t i = 0; i < (size_t)a->t.rows * a->t.cols; i++)
+    values[i] = raw[i / a->t.cols * a->t.stride + i % a->t.cols];
+  free(raw);
+  return values;
+}
+
+void *read_words(const struct array *a) {
+  uint64_t bytes = 4ull * a->t.rows * a->t.cols;
+  void *words = own(malloc(bytes + 4));
+  assert_int_equal(backend->ops->buffer_read(backend, a->t.buffer, 0, words, bytes), DELTAIC_OK);
+  return words;
+}
+
+// ---------------------------------------------------------------- numbers
+
+static uint64_t random_state;
+
+void seed(uint64_t value) { random_state = value * 0x9E3779B97F4A7C15ull + 1; }
+
+double uniform(double low, double high) { // splitmix64
+  uint64_t z = random_state += 0x9E3779B97F4A7C15ull;
+  z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9ull;
+  z = (z ^ z >> 27) * 0x94D049BB133111EBull;
+  return low + (high - low) * (double)((z ^ z >> 31) >> 11) * 0x1p-53;
+}
+
+double normal(void) { return sqrt(-2 * log(1 - uniform(0, 1))) * cos(2 * 3.14159265358979 * uniform(0, 1)); }
+
+double *uniforms(size_t n, double low, double high) {
+  double *v = zeros(n);
+  for (size_t i = 0; i < n; i++) v[i] = uniform(low, high);
+  return v;
+}
+
+double *normals(size_t n) {
+  double *v = zeros(n);
+  for (size_t i = 0; i < n; i++) v[i] = normal();
+  return v;
+}
+
+// ---------------------------------------------------------------- comparisons
+
+enum { NAMES = 64 };
+static struct {
+  const char *what;
+  double error, limit;
+} worst[NAMES];
+static size_t worst_count;
+
+double rms_error(const double *got, const double *want, size_t n) {
+  double difference = 0, size = 0;
+  for (size_t i = 0; i < n; i++) {
+    difference += (got[i] - want[i]) * (got[i] - want[i]);
+    size += want[i] * want[i];
+  }
+  if (isnan(difference)) return INFINITY;
+  return difference == 0 ? 0 : sqrt(difference / size);
+}
+
+void expect_close(const char *what, const double *got, const double *want, size_t n, double limit) {
+  double error = rms_error(got, want, n);
+  size_t i = 0;
+  while (i < worst_count && strcmp(worst[i].what, what)) i++;
+  if (i == worst_count && i < NAMES) worst[worst_count++].what = what;
+  if (i < NAMES && error >= worst[i].error) worst[i].error = error, worst[i].limit = limit;
+  if (error > limit) fail_msg("%s: relative RMS error %.3g exceeds %.3g", what, error, limit);
+}
+
+void report_worst(void) {
+  for (size_t i = 0; i < worst_count; i++)
+    print_message("%-44s worst relative RMS %.2e (limit %.0e)\n", worst[i].what, worst[i].error, worst[i].limit);
+  memset(worst, 0, sizeof worst);
+  worst_count = 0;
+}
+
+double reference_activation(enum activation activation, double z) {
+  double s = 1 / (1 + exp(-z));
+  switch (activation) {
+  case ACTIVATION_IDENTITY: return z;
+  case ACTIVATION_SILU: return z * s;
+  case ACTIVATION_RELU: return z > 0 ? z : 0;
+  case ACTIVATION_ELU1: return z > 0 ? z + 1 : exp(z);
+  case ACTIVATION_POWLU: return z > 0 ? pow(z, 3 / (sqrt(z) + 1)) * s : z * s;
+  }
+  return NAN;
+}

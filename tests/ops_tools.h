@@ -1,0 +1,57 @@
+// ops_tools.h: what the cases of test_ops share: tensors with a float64 copy of what they hold, on any backend.
+#ifndef OPS_TOOLS_H
+#define OPS_TOOLS_H
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include "ops.h"
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// The backend under test and a recorder of it; begin() and run() bracket the ops of a case.
+extern struct backend *backend;
+extern struct recorder *recorder;
+void begin(void);
+void run(void); // fails the test when the run fails
+
+// A tensor and its values, rows * cols of them without gaps, exactly as stored. Everything is freed by
+// tools_teardown().
+struct array {
+  struct tensor t;
+  double *v;
+};
+int tools_teardown(void **state);
+
+enum { DENSE = 0 }; // as a stride: cols
+// What lies between cols and stride: NaN in activations, so that reading it shows; weights promise zeros.
+struct array activations(uint32_t rows, uint32_t cols, uint32_t stride, const double *values); // NULL: zeros
+struct array weights(enum dtype dtype, uint32_t rows, uint32_t cols, uint32_t stride, const double *values);
+struct array integers(uint32_t rows, uint32_t cols, const void *values); // i32; v is not set
+struct array sequences_of(const struct sequence *sequences, uint32_t B);
+extern const struct tensor ABSENT;
+
+double *read_values(const struct array *a); // f32, what the backend holds now; freed by tools_teardown()
+void *read_words(const struct array *a);    // i32, the same
+
+// Repeatable numbers: seed once per test.
+void seed(uint64_t value);
+double uniform(double low, double high);
+double normal(void);
+double *uniforms(size_t n, double low, double high); // freed by tools_teardown()
+double *normals(size_t n);
+double *zeros(size_t n);
+
+double rms_error(const double *got, const double *want, size_t n); // rms(got - want) / rms(want); NaN is infinite
+// Fails the test unless rms_error() is at most the limit; remembers the worst by name for the report.
+void expect_close(const char *what, const double *got, const double *want, size_t n, double limit);
+void report_worst(void);
+
+enum { LENGTHS = 10 };
+extern const uint32_t lengths[LENGTHS]; // 1, 2, 3, 15, 16, 17, 63, 64, 65, 200
+
+double reference_activation(enum activation activation, double z);
+#endif
