@@ -46,9 +46,11 @@ static bool type_coherent(const struct device *device, int type) {
   return (device->caps.memory_type[type].flags & flags) == flags;
 }
 
-static void memory_free(struct device *device, VkBuffer vk, VkDeviceMemory memory) {
-  device->vk.vkDestroyBuffer(device->handle, vk, NULL);
-  device->vk.vkFreeMemory(device->handle, memory, NULL); // unmaps
+static void memory_free(struct device *device, VkBuffer *vk, VkDeviceMemory *memory) {
+  device->vk.vkDestroyBuffer(device->handle, *vk, NULL);
+  device->vk.vkFreeMemory(device->handle, *memory, NULL); // unmaps
+  *vk = VK_NULL_HANDLE;
+  *memory = VK_NULL_HANDLE;
 }
 
 // A buffer of `type` memory, mapped when the host can see that.
@@ -58,7 +60,7 @@ static deltaic_status memory_create(struct device *device, int type, uint64_t by
   *memory = VK_NULL_HANDLE;
   *mapped = NULL;
   VkBufferCreateInfo info = {.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
-                             .size = bytes,
+                             .size = bytes ? (bytes + 3) & ~(uint64_t)3 : 4, // vkCmdFillBuffer writes whole words
                              .usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
                                       VK_BUFFER_USAGE_TRANSFER_DST_BIT};
   VkMemoryAllocateInfo allocate = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO, .memoryTypeIndex = (uint32_t)type};
@@ -68,7 +70,7 @@ static deltaic_status memory_create(struct device *device, int type, uint64_t by
   device->vk.vkGetBufferMemoryRequirements(device->handle, *vk, &needs);
   allocate.allocationSize = needs.size;
   if (!(needs.memoryTypeBits >> type & 1)) {
-    memory_free(device, *vk, VK_NULL_HANDLE);
+    memory_free(device, vk, memory);
     return fail(DELTAIC_INTERNAL, "%s: memory type %d does not take storage buffers (%s)", device->caps.name, type,
                 what);
   }
@@ -78,7 +80,7 @@ static deltaic_status memory_create(struct device *device, int type, uint64_t by
     result = device->vk.vkMapMemory(device->handle, *memory, 0, VK_WHOLE_SIZE, 0, mapped);
   if (!result) return DELTAIC_OK;
 failed:
-  memory_free(device, *vk, *memory);
+  memory_free(device, vk, memory);
   return no_memory(device, result, what, bytes);
 }
 
@@ -98,19 +100,19 @@ deltaic_status buffer_create(struct device *device, enum memory_kind kind, uint6
   if (bytes > device->plan.block_bytes)
     return fail(DELTAIC_OUT_OF_MEMORY, "%s needs %llu bytes; a buffer on %s holds at most %llu", what,
                 (unsigned long long)bytes, device->caps.name, (unsigned long long)device->plan.block_bytes);
-  uint64_t size = bytes ? (bytes + 3) & ~(uint64_t)3 : 4; // whole words: vkCmdFillBuffer writes nothing less
   struct buffer buffer = {.bytes = bytes, .kind = kind};
   int type = kind_type(&device->plan, kind);
-  status = memory_create(device, type, size, what, &buffer.vk, &buffer.memory, &buffer.mapped);
+  status = memory_create(device, type, bytes, what, &buffer.vk, &buffer.memory, &buffer.mapped);
   // A small BAR window may be full of other programs' memory: main memory serves as well.
   if (status == DELTAIC_OUT_OF_MEMORY && kind == MEMORY_SHARED && type != device->plan.memory_staging)
-    status = memory_create(device, device->plan.memory_staging, size, what, &buffer.vk, &buffer.memory, &buffer.mapped);
+    status =
+        memory_create(device, device->plan.memory_staging, bytes, what, &buffer.vk, &buffer.memory, &buffer.mapped);
   if (!status) *out = buffer;
   return status;
 }
 
 void buffer_free(struct device *device, struct buffer *buffer) {
-  if (buffer->vk || buffer->memory) memory_free(device, buffer->vk, buffer->memory);
+  if (buffer->vk || buffer->memory) memory_free(device, &buffer->vk, &buffer->memory);
   memset(buffer, 0, sizeof *buffer);
 }
 
@@ -140,7 +142,7 @@ deltaic_status transfer_create(struct device *device) {
 }
 
 static void ring_free(struct device *device, struct ring *ring) {
-  for (int i = 0; i < PIECES; i++) memory_free(device, ring->piece[i].vk, ring->piece[i].memory);
+  for (int i = 0; i < PIECES; i++) memory_free(device, &ring->piece[i].vk, &ring->piece[i].memory);
   *ring = (struct ring){0};
 }
 
@@ -191,9 +193,7 @@ static deltaic_status pieces_wait(struct device *device, deltaic_status status) 
       status = piece_wait(device, i);
     else if (device->transfer->busy[i]) {
       device->transfer->busy[i] = false;
-      pthread_mutex_lock(&device->queue_lock);
-      device->vk.vkQueueWaitIdle(device->queue); // not device_wait: the first failure's sentence stays
-      pthread_mutex_unlock(&device->queue_lock);
+      device_idle(device);
       device->vk.vkResetFences(device->handle, 1, &device->transfer->fence[i]);
     }
   }

@@ -166,10 +166,9 @@ deltaic_status commands_create(struct device *device, struct commands **out) {
 void commands_free(struct commands *c) {
   if (!c) return;
   struct device *device = c->device;
-  for (int i = 0; i < SLOTS; i++) {
-    slot_wait(c, &c->slot[i]);
-    slot_free(device, &c->slot[i]);
-  }
+  for (int i = 0; i < SLOTS; i++) slot_wait(c, &c->slot[i]);
+  if (atomic_load(&device->lost)) device_idle(device); // a wait that failed may have left work behind
+  for (int i = 0; i < SLOTS; i++) slot_free(device, &c->slot[i]);
   free(c->ranges);
   free(c->times);
   free(c);
@@ -304,6 +303,13 @@ static void stamp(struct commands *c, struct slot *slot, uint32_t query) {
                                     query % QUERIES);
 }
 
+// Kernels bind a range twice to see it as two types: it is moved once.
+static bool bound_before(const bool *used, const struct binding *bindings, uint32_t i) {
+  for (uint32_t j = 0; j < i; j++)
+    if (used[j] && bindings[j].buffer == bindings[i].buffer && bindings[j].offset == bindings[i].offset) return true;
+  return false;
+}
+
 static void time_begin(struct commands *c, const struct kernel *kernel, const struct binding *bindings,
                        uint64_t operations) {
   struct slot *slot = &c->slot[c->now];
@@ -314,7 +320,9 @@ static void time_begin(struct commands *c, const struct kernel *kernel, const st
   if (query % QUERIES == 0) c->device->vk.vkCmdResetQueryPool(slot->cmd, slot->queries[query / QUERIES], 0, QUERIES);
   struct timed timed = {.name = kernel->shader->name, .operations = operations};
   const struct reflection *r = &kernel->reflection;
-  for (uint32_t i = 0; i < r->bindings; i++) timed.bytes += bindings[i].bytes * ((uint64_t)r->reads[i] + r->writes[i]);
+  for (uint32_t i = 0; i < r->bindings; i++)
+    timed.bytes += bindings[i].bytes * ((uint64_t)(r->reads[i] && !bound_before(r->reads, bindings, i)) +
+                                        (r->writes[i] && !bound_before(r->writes, bindings, i)));
   slot->timed[slot->timed_count++] = timed;
   stamp(c, slot, query);
 }

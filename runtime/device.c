@@ -387,9 +387,7 @@ deltaic_status device_open(struct instance *instance, VkPhysicalDevice physical,
 void device_close(struct device *device) {
   if (!device) return;
   if (device->handle) {
-    pthread_mutex_lock(&device->queue_lock);
-    device->vk.vkDeviceWaitIdle(device->handle);
-    pthread_mutex_unlock(&device->queue_lock);
+    device_idle(device);
     pipelines_free(device);
     transfer_free(device);
     device->vk.vkDestroyDevice(device->handle, NULL);
@@ -428,6 +426,12 @@ deltaic_status device_submit(struct device *device, VkCommandBuffer cmd, VkFence
   VkResult result = device->vk.vkQueueSubmit(device->queue, 1, &info, fence);
   pthread_mutex_unlock(&device->queue_lock);
   return result == VK_SUCCESS ? DELTAIC_OK : device_fail(device, result, "work was submitted");
+}
+
+void device_idle(struct device *device) {
+  pthread_mutex_lock(&device->queue_lock);
+  if (device->queue) device->vk.vkQueueWaitIdle(device->queue);
+  pthread_mutex_unlock(&device->queue_lock);
 }
 
 static uint64_t now_ns(void) {

@@ -60,4 +60,6 @@ deltaic_status device_check(const struct device *device);
 deltaic_status device_submit(struct device *device, VkCommandBuffer cmd, VkFence fence);
 // Waits for a fence that a successful device_submit was given, and resets it.
 deltaic_status device_wait(struct device *device, VkFence fence);
+// Waits until the queue has nothing to do, whatever that says: the last error's sentence stays.
+void device_idle(struct device *device);
 #endif

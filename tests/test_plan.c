@@ -1,0 +1,246 @@
+// test_plan: the decisions for real devices, without one.
+#include "caps_devices.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct plan made(const struct device_caps *caps) {
+  struct plan plan;
+  plan_make(caps, &plan);
+  if (!plan.usable) print_error("%s: %s\n", caps->name, plan.reason);
+  assert_true(plan.usable);
+  return plan;
+}
+
+static bool power_of_two(uint64_t n) { return n && !(n & (n - 1)); }
+
+static uint32_t flags_of(const struct device_caps *caps, int type) {
+  assert_in_range(type, 0, caps->memory_types - 1);
+  return caps->memory_type[type].flags;
+}
+
+static void refused_for(struct device_caps caps, const char *words) {
+  struct plan plan;
+  plan_make(&caps, &plan);
+  assert_false(plan.usable);
+  assert_non_null(strstr(plan.reason, words));
+  assert_int_equal(plan.score, 0);
+}
+
+static void workgroups_fit_every_device(void **state) {
+  (void)state;
+  for (int i = 0; i < CAPS_USABLE; i++) {
+    const struct device_caps *caps = caps_usable[i];
+    struct plan p = made(caps);
+    uint32_t lanes[] = {p.lanes, p.block_lanes, p.matvec_lanes, p.chunk_lanes, plan_matmul_lanes(&p)};
+    for (size_t j = 0; j < sizeof lanes / sizeof *lanes; j++) {
+      assert_true(power_of_two(lanes[j]));
+      assert_in_range(lanes[j], 1, caps->max_invocations);
+      assert_in_range(lanes[j], 1, caps->max_workgroup[0]);
+    }
+    assert_int_equal(p.matmul_tile_t % p.matmul_sub_t, 0);
+    assert_int_equal(p.matmul_tile_n % p.matmul_sub_n, 0);
+    assert_true(power_of_two(p.matmul_tile_k) && p.matmul_tile_k >= 4);
+    assert_true(power_of_two(p.chunk) && p.chunk >= 8);
+    assert_true(p.chunk_columns && p.rule_columns && p.matvec_rows && p.matvec_below && p.chunk_from);
+  }
+}
+
+static void shared_memory_fits_every_device(void **state) {
+  (void)state;
+  for (int i = 0; i < CAPS_USABLE; i++) {
+    struct plan p = made(caps_usable[i]);
+    assert_in_range(plan_matmul_shared_bytes(&p), 1, caps_usable[i]->shared_bytes);
+    assert_in_range(plan_chunk_shared_bytes(&p, 128), 1, caps_usable[i]->shared_bytes);
+  }
+}
+
+static void lanes_hold_a_whole_subgroup(void **state) {
+  (void)state;
+  for (int i = 0; i < CAPS_USABLE; i++) {
+    const struct device_caps *caps = caps_usable[i];
+    struct plan p = made(caps);
+    uint32_t subgroup = p.subgroup ? p.subgroup : caps->subgroup_size;
+    assert_int_equal(p.lanes % subgroup, 0);
+    assert_int_equal(p.matvec_lanes % subgroup, 0);
+    if (p.subgroup) assert_in_range(p.subgroup, caps->subgroup_min, caps->subgroup_max);
+  }
+}
+
+static void buffers_stay_within_the_limits(void **state) {
+  (void)state;
+  for (int i = 0; i < CAPS_USABLE; i++) {
+    const struct device_caps *caps = caps_usable[i];
+    struct plan p = made(caps);
+    assert_in_range(p.block_bytes, 1 << 30, caps->max_allocation);
+    assert_in_range(p.block_bytes, 1 << 30, caps->max_buffer);
+    assert_in_range(p.binding_bytes, 128 << 20, p.block_bytes);
+    assert_in_range(p.binding_bytes, 128 << 20, caps->storage_range);
+    assert_int_equal(p.binding_bytes % 256, 0);
+    assert_int_equal(p.offset_alignment % caps->offset_alignment, 0);
+    assert_true(power_of_two(p.offset_alignment) && p.offset_alignment >= 16 && p.offset_alignment <= 256);
+  }
+}
+
+static void memory_types_have_what_their_use_needs(void **state) {
+  (void)state;
+  for (int i = 0; i < CAPS_USABLE; i++) {
+    const struct device_caps *caps = caps_usable[i];
+    struct plan p = made(caps);
+    assert_true(flags_of(caps, p.memory_device) & DL);
+    assert_int_equal(flags_of(caps, p.memory_shared) & MAP, MAP);
+    assert_int_equal(flags_of(caps, p.memory_staging) & MAP, MAP);
+    assert_int_equal(flags_of(caps, p.memory_readback) & (MAP | CACHE), MAP | CACHE);
+    assert_int_equal(p.device_mapped, (flags_of(caps, p.memory_device) & MAP) == MAP);
+    int types[] = {p.memory_device, p.memory_shared, p.memory_staging, p.memory_readback};
+    for (int j = 0; j < 4; j++) assert_false(flags_of(caps, types[j]) & (LAZY | AMD));
+  }
+}
+
+static void resizable_bar_needs_no_staging(void **state) {
+  (void)state;
+  assert_true(made(&caps_h200).device_mapped);
+  assert_true(made(&caps_rdna3_radv).device_mapped);
+  assert_true(made(&caps_arc_linux).device_mapped);
+  assert_true(made(&caps_intel_integrated).device_mapped);
+  assert_true(made(&caps_lavapipe).device_mapped);
+}
+
+static void a_bar_window_serves_shared_memory_only(void **state) {
+  (void)state;
+  struct plan geforce = made(&caps_geforce_bar), radeon = made(&caps_rdna2_radv_bar);
+  assert_false(geforce.device_mapped);
+  assert_int_equal(geforce.memory_device, 1);
+  assert_int_equal(geforce.memory_shared, 4);
+  assert_int_equal(geforce.memory_staging, 2);
+  assert_int_equal(geforce.memory_readback, 3);
+  assert_false(radeon.device_mapped);
+  assert_int_equal(radeon.memory_device, 0);
+  assert_int_equal(radeon.memory_shared, 2);
+}
+
+static void apple_memory_is_mapped_and_never_lazy(void **state) {
+  (void)state;
+  struct plan p = made(&caps_apple);
+  assert_true(p.device_mapped);
+  assert_int_equal(p.memory_device, 1);
+}
+
+static void the_subgroup_size_is_chosen_where_it_varies(void **state) {
+  (void)state;
+  assert_int_equal(made(&caps_h200).subgroup, 0);
+  assert_int_equal(made(&caps_lavapipe).subgroup, 0);
+  assert_int_equal(made(&caps_apple).subgroup, 0);
+  assert_int_equal(made(&caps_rdna3_radv).subgroup, 32);
+  assert_int_equal(made(&caps_arc_linux).subgroup, 16);
+}
+
+static void software_gets_small_workgroups(void **state) {
+  (void)state;
+  struct plan software = made(&caps_lavapipe), gpu = made(&caps_h200);
+  assert_in_range(software.lanes, 8, 64);
+  assert_in_range(software.block_lanes, 8, 64);
+  assert_int_equal(gpu.lanes, 256);
+  assert_true(software.submit_operations < gpu.submit_operations);
+}
+
+static void a_gpu_is_better_than_software(void **state) {
+  (void)state;
+  for (int i = 0; i < CAPS_USABLE; i++)
+    if (caps_usable[i] != &caps_lavapipe) assert_true(made(caps_usable[i]).score > made(&caps_lavapipe).score);
+  struct device_caps huge = caps_lavapipe;
+  huge.memory_heap[0].bytes = UINT64_MAX;
+  assert_true(made(&caps_intel_integrated).score > made(&huge).score);
+  assert_true(made(&caps_geforce_bar).score > made(&caps_apple).score);
+  assert_true(made(&caps_h200).score > made(&caps_geforce_bar).score);
+}
+
+static void what_is_missing_is_named(void **state) {
+  (void)state;
+  refused_for(caps_raspberry, "subgroup arithmetic");
+  struct device_caps c = caps_raspberry;
+  c.subgroup_arithmetic = true; // as in later Mesa
+  made(&c);
+  c = caps_h200, c.api_version = VK_MAKE_API_VERSION(0, 1, 0, 65);
+  refused_for(c, "Vulkan 1.0");
+  c = caps_h200, c.max_groups[0] = 0;
+  refused_for(c, "no compute queue");
+  c = caps_h200, c.max_storage_buffers = 4;
+  refused_for(c, "4 storage buffers");
+  c = caps_h200, c.shared_bytes = 8192;
+  refused_for(c, "8192 bytes of shared memory");
+  c = caps_h200, c.max_invocations = 64;
+  refused_for(c, "64 invocations");
+  c = caps_h200, c.memory_types = 0;
+  refused_for(c, "device-local");
+  c = caps_h200, c.memory_types = 3;
+  refused_for(c, "map");
+  c = caps_h200, c.offset_alignment = 512;
+  refused_for(c, "512 bytes");
+  c = caps_h200, c.storage_range = 0;
+  refused_for(c, "storage buffer");
+}
+
+static void nothing_reported_is_refused(void **state) {
+  (void)state;
+  struct device_caps c;
+  memset(&c, 0, sizeof c);
+  refused_for(c, "Vulkan");
+  memset(&c, 0xff, sizeof c); // nonsense must not be read past its arrays
+  c.subgroup_arithmetic = c.subgroup_size_control = c.full_subgroups = true;
+  struct plan plan;
+  plan_make(&c, &plan);
+  assert_false(plan.usable);
+}
+
+// The least that is accepted: 128 invocations, 16 KiB.
+static void the_least_device_gets_a_valid_plan(void **state) {
+  (void)state;
+  struct device_caps c = caps_raspberry;
+  c.subgroup_arithmetic = true;
+  c.max_invocations = c.max_workgroup[0] = 128;
+  struct plan p = made(&c);
+  assert_in_range(plan_matmul_lanes(&p), 1, 128);
+  assert_in_range(plan_matmul_shared_bytes(&p), 1, 16384);
+  assert_in_range(plan_chunk_shared_bytes(&p, 128), 1, 16384);
+  assert_in_range(p.lanes, 1, 128);
+}
+
+static void the_description_has_the_length_it_says(void **state) {
+  (void)state;
+  for (int i = 0; i < CAPS_USABLE; i++) {
+    struct plan p = made(caps_usable[i]);
+    char text[8192], cut[40];
+    int n = plan_describe(caps_usable[i], &p, text, sizeof text);
+    assert_int_equal(n, strlen(text));
+    assert_non_null(strstr(text, caps_usable[i]->name));
+    assert_int_equal(plan_describe(caps_usable[i], &p, cut, sizeof cut), n);
+    assert_int_equal(strlen(cut), sizeof cut - 1);
+    assert_int_equal(plan_describe(caps_usable[i], &p, NULL, 0), n);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(workgroups_fit_every_device),
+      cmocka_unit_test(shared_memory_fits_every_device),
+      cmocka_unit_test(lanes_hold_a_whole_subgroup),
+      cmocka_unit_test(buffers_stay_within_the_limits),
+      cmocka_unit_test(memory_types_have_what_their_use_needs),
+      cmocka_unit_test(resizable_bar_needs_no_staging),
+      cmocka_unit_test(a_bar_window_serves_shared_memory_only),
+      cmocka_unit_test(apple_memory_is_mapped_and_never_lazy),
+      cmocka_unit_test(the_subgroup_size_is_chosen_where_it_varies),
+      cmocka_unit_test(software_gets_small_workgroups),
+      cmocka_unit_test(a_gpu_is_better_than_software),
+      cmocka_unit_test(what_is_missing_is_named),
+      cmocka_unit_test(nothing_reported_is_refused),
+      cmocka_unit_test(the_least_device_gets_a_valid_plan),
+      cmocka_unit_test(the_description_has_the_length_it_says),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

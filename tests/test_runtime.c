@@ -1,0 +1,962 @@
+// test_runtime: everything of runtime/ that needs a device, on every Vulkan device that the machine has. The validation
+// layer watches where it is installed; after each test it must have found nothing.
+#include "cache.h"
+#include "commands.h"
+#include "hazard.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#undef fail // cmocka's; ours is meant below
+
+#include "test_add.spv.h"
+#include "test_layout.spv.h"
+
+enum { LANES = 32 };
+
+static const struct shader shader_add = {"add", spv_test_add, sizeof spv_test_add, 3, 8};
+static const struct shader shader_layout = {"layout", spv_test_layout, sizeof spv_test_layout, 3, 76};
+
+struct add_args {
+  uint32_t n;
+  float scale;
+};
+
+// ---------------------------------------------------------------- fixture
+
+struct fixture {
+  struct instance instance;
+  struct device *device;
+};
+
+static uint32_t device_number; // which of the instance's devices the tests run on
+
+static void on_log(void *user, deltaic_log_level level, const char *line) {
+  (void)user;
+  if (level == DELTAIC_LOG_ERROR) print_error("%s\n", line);
+}
+
+static void ok(deltaic_status status) {
+  if (status) print_error("%s: %s\n", deltaic_status_name(status), deltaic_last_error());
+  assert_int_equal(status, DELTAIC_OK);
+}
+
+static struct device *open_device(struct instance *instance, const char *cache_dir) {
+  struct device_caps *caps;
+  VkPhysicalDevice *physical;
+  struct device *device;
+  struct plan plan;
+  uint32_t count;
+  ok(instance_devices(instance, &caps, &physical, &count));
+  assert_in_range(device_number, 0, count - 1);
+  plan_make(&caps[device_number], &plan);
+  ok(device_open(instance, physical[device_number], &caps[device_number], &plan, cache_dir, &device));
+  free(caps);
+  free(physical);
+  return device;
+}
+
+static int setup(void **state) {
+  struct fixture *f = calloc(1, sizeof *f);
+  assert_non_null(f);
+  ok(instance_create(&f->instance, true, on_log, NULL));
+  f->device = open_device(&f->instance, NULL);
+  *state = f;
+  return 0;
+}
+
+static int teardown(void **state) {
+  struct fixture *f = *state;
+  device_close(f->device);
+  uint64_t errors = atomic_load(&f->instance.validation_errors);
+  instance_free(&f->instance);
+  free(f);
+  return errors != 0;
+}
+
+static struct device *device_of(void **state) { return ((struct fixture *)*state)->device; }
+
+// ---------------------------------------------------------------- helpers
+
+static struct buffer numbers(struct device *device, uint32_t n, float start) {
+  struct buffer buffer;
+  ok(buffer_create(device, MEMORY_DEVICE, 4 * (uint64_t)n, "numbers", &buffer));
+  float *values = malloc(4 * (size_t)n);
+  assert_non_null(values);
+  for (uint32_t i = 0; i < n; i++) values[i] = start + (float)i;
+  ok(buffer_write(device, &buffer, 0, values, 4 * (uint64_t)n));
+  free(values);
+  return buffer;
+}
+
+static float number(struct device *device, struct buffer *buffer, uint32_t i) {
+  float value;
+  ok(buffer_read(device, buffer, 4 * (uint64_t)i, &value, 4));
+  return value;
+}
+
+static const struct kernel *add_kernel(struct device *device) {
+  const struct kernel *kernel;
+  const uint32_t spec[] = {LANES};
+  ok(kernel_get(device, &shader_add, spec, 1, &kernel));
+  return kernel;
+}
+
+static struct binding whole(const struct buffer *buffer) { return (struct binding){buffer, 0, buffer->bytes}; }
+
+// y = a + scale b over whole ranges.
+static void add(struct commands *c, const struct kernel *kernel, struct binding y, struct binding a, struct binding b,
+                float scale, uint64_t operations) {
+  const struct binding bindings[] = {a, b, y};
+  struct add_args args = {(uint32_t)(y.bytes / 4), scale};
+  const uint32_t groups[] = {args.n / LANES + 1, 1, 1};
+  commands_dispatch(c, kernel, bindings, &args, groups, operations);
+}
+
+static unsigned char *pattern(size_t bytes, unsigned seed) {
+  unsigned char *data = malloc(bytes ? bytes : 1);
+  assert_non_null(data);
+  for (size_t i = 0; i < bytes; i++) data[i] = (unsigned char)((i * 2654435761u + seed) >> 13);
+  return data;
+}
+
+// ---------------------------------------------------------------- buffers
+
+// staged: the buffer's mapping is hidden, so that transfers take the way they take on a card without one.
+static void round_trip(struct device *device, uint64_t size, uint64_t offset, uint64_t bytes, bool staged) {
+  struct buffer buffer;
+  ok(buffer_create(device, MEMORY_DEVICE, size, "a test", &buffer));
+  if (staged) buffer.mapped = NULL;
+  unsigned char *all = pattern(size, 1), *part = pattern(bytes, 2), *read = malloc(size);
+  assert_non_null(read);
+  ok(buffer_write(device, &buffer, 0, all, size));
+  ok(buffer_write(device, &buffer, offset, part, bytes));
+  memcpy(all + offset, part, bytes);
+  ok(buffer_read(device, &buffer, 0, read, size));
+  assert_memory_equal(read, all, size);
+  memset(read, 0, bytes);
+  ok(buffer_read(device, &buffer, offset, read, bytes));
+  assert_memory_equal(read, part, bytes);
+  ok(buffer_zero(device, &buffer, offset, bytes));
+  memset(all + offset, 0, bytes);
+  ok(buffer_read(device, &buffer, 0, read, size));
+  assert_memory_equal(read, all, size);
+  free(all);
+  free(part);
+  free(read);
+  buffer_free(device, &buffer);
+}
+
+static void transfers_round_trip_at_odd_sizes_and_offsets(void **state) {
+  static const uint64_t cases[][3] = {{1, 0, 1},
+                                      {7, 3, 2},
+                                      {13, 5, 8},
+                                      {4096, 0, 4096},
+                                      {5000, 1, 4997},
+                                      {65537, 65536, 1},
+                                      {3 << 20, 3, (3 << 20) - 7}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (int staged = 0; staged < 2; staged++)
+      round_trip(device_of(state), cases[i][0], cases[i][1], cases[i][2], staged);
+}
+
+static void transfers_larger_than_staging_round_trip(void **state) {
+  round_trip(device_of(state), (70u << 20) + 5, 11, (66u << 20) + 1, true);
+}
+
+static void buffers_are_copied(void **state) {
+  struct device *device = device_of(state);
+  struct buffer from, to;
+  unsigned char *data = pattern(1000, 3), read[1000];
+  ok(buffer_create(device, MEMORY_DEVICE, 1000, "from", &from));
+  ok(buffer_create(device, MEMORY_READBACK, 1000, "to", &to));
+  assert_non_null(to.mapped);
+  ok(buffer_write(device, &from, 0, data, 1000));
+  ok(buffer_zero(device, &to, 0, 1000));
+  ok(buffer_copy(device, &to, 13, &from, 7, 501));
+  ok(buffer_read(device, &to, 0, read, 1000));
+  assert_memory_equal(read + 13, data + 7, 501);
+  assert_int_equal(read[12] | read[514], 0);
+  free(data);
+  buffer_free(device, &from);
+  buffer_free(device, &to);
+}
+
+static void transfers_outside_a_buffer_are_refused(void **state) {
+  struct device *device = device_of(state);
+  struct buffer buffer;
+  char data[64] = {0};
+  ok(buffer_create(device, MEMORY_DEVICE, 32, "a test", &buffer));
+  assert_int_equal(buffer_write(device, &buffer, 1, data, 32), DELTAIC_INTERNAL);
+  assert_int_equal(buffer_read(device, &buffer, UINT64_MAX, data, 2), DELTAIC_INTERNAL);
+  assert_int_equal(buffer_zero(device, &buffer, 33, 0), DELTAIC_INTERNAL);
+  assert_int_equal(buffer_copy(device, &buffer, 0, &buffer, 30, 3), DELTAIC_INTERNAL);
+  ok(buffer_write(device, &buffer, 32, data, 0));
+  buffer_free(device, &buffer);
+  buffer_free(device, &buffer); // a zeroed buffer is accepted
+}
+
+static void more_than_a_buffer_holds_is_out_of_memory(void **state) {
+  struct device *device = device_of(state);
+  struct buffer buffer;
+  assert_int_equal(buffer_create(device, MEMORY_DEVICE, UINT64_MAX, "the whole world", &buffer), DELTAIC_OUT_OF_MEMORY);
+  assert_non_null(strstr(deltaic_last_error(), "the whole world"));
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL no_memory(VkDevice device, const VkMemoryAllocateInfo *info,
+                                                const VkAllocationCallbacks *allocator, VkDeviceMemory *memory) {
+  (void)device, (void)info, (void)allocator, (void)memory;
+  return VK_ERROR_OUT_OF_DEVICE_MEMORY;
+}
+
+static void a_failed_allocation_names_what_and_how_much(void **state) {
+  struct device *device = device_of(state);
+  struct buffer buffer;
+  PFN_vkAllocateMemory real = device->vk.vkAllocateMemory;
+  device->vk.vkAllocateMemory = no_memory;
+  assert_int_equal(buffer_create(device, MEMORY_DEVICE, 12345, "weights", &buffer), DELTAIC_OUT_OF_MEMORY);
+  assert_non_null(strstr(deltaic_last_error(), "weights"));
+  assert_non_null(strstr(deltaic_last_error(), "12345"));
+  assert_int_equal(buffer_create(device, MEMORY_SHARED, 8, "control", &buffer), DELTAIC_OUT_OF_MEMORY);
+  device->vk.vkAllocateMemory = real;
+  ok(buffer_create(device, MEMORY_DEVICE, 12345, "weights", &buffer));
+  buffer.mapped = NULL;
+  device->vk.vkAllocateMemory = no_memory; // for staging
+  char byte = 0;
+  assert_int_equal(buffer_write(device, &buffer, 0, &byte, 1), DELTAIC_OUT_OF_MEMORY);
+  assert_non_null(strstr(deltaic_last_error(), "staging"));
+  device->vk.vkAllocateMemory = real;
+  ok(buffer_write(device, &buffer, 0, &byte, 1));
+  buffer_free(device, &buffer);
+}
+
+static void *transfer_often(void *argument) {
+  struct device *device = argument;
+  for (int i = 0; i < 20; i++) round_trip(device, 40000 + 17 * (uint64_t)i, 3, 30001, true);
+  return NULL;
+}
+
+static void threads_may_transfer_at_the_same_time(void **state) {
+  pthread_t thread[3];
+  for (int i = 0; i < 3; i++) assert_int_equal(pthread_create(&thread[i], NULL, transfer_often, device_of(state)), 0);
+  for (int i = 0; i < 3; i++) pthread_join(thread[i], NULL);
+}
+
+// ---------------------------------------------------------------- recording
+
+// Four buffers of numbers and what uses them.
+struct scene {
+  struct device *device;
+  const struct kernel *kernel;
+  struct commands *c;
+  struct buffer a, b, y, z;
+};
+
+enum { N = 1000 };
+
+static struct scene scene_open(struct device *device) {
+  struct scene s = {.device = device, .kernel = add_kernel(device)};
+  ok(commands_create(device, &s.c));
+  s.a = numbers(device, N, 1);
+  s.b = numbers(device, N, 2);
+  s.y = numbers(device, N, 0);
+  s.z = numbers(device, N, 0);
+  return s;
+}
+
+static void scene_close(struct scene *s) {
+  commands_free(s->c);
+  buffer_free(s->device, &s->a);
+  buffer_free(s->device, &s->b);
+  buffer_free(s->device, &s->y);
+  buffer_free(s->device, &s->z);
+}
+
+static void dependent_dispatches_give_the_right_numbers(void **state) {
+  struct scene s = scene_open(device_of(state));
+  commands_begin(s.c, COMMANDS_REPLAY, NULL);
+  add(s.c, s.kernel, whole(&s.y), whole(&s.a), whole(&s.b), 2, 0);  // y = a + 2 b = 3 i + 5
+  add(s.c, s.kernel, whole(&s.z), whole(&s.y), whole(&s.a), -1, 0); // z = y - a = 2 i + 4
+  add(s.c, s.kernel, whole(&s.y), whole(&s.z), whole(&s.z), 1, 0);  // y = 2 z = 4 i + 8
+  add(s.c, s.kernel, whole(&s.a), whole(&s.y), whole(&s.z), 1, 0);  // a = y + z = 6 i + 12
+  ok(commands_submit(s.c));
+  for (uint32_t i = 0; i < N; i += 37) {
+    assert_true(number(s.device, &s.y, i) == 4 * (float)i + 8);
+    assert_true(number(s.device, &s.a, i) == 6 * (float)i + 12);
+  }
+  scene_close(&s);
+}
+
+// A long chain in place: every dispatch must see the one before.
+static void a_thousand_dispatches_run_in_order(void **state) {
+  struct scene s = scene_open(device_of(state));
+  ok(buffer_zero(s.device, &s.y, 0, s.y.bytes));
+  commands_begin(s.c, COMMANDS_REPLAY, NULL);
+  for (int i = 0; i < 1000; i++) add(s.c, s.kernel, whole(&s.y), whole(&s.y), whole(&s.a), 1, 0);
+  ok(commands_submit(s.c));
+  for (uint32_t i = 0; i < N; i += 111) assert_true(number(s.device, &s.y, i) == 1000 * ((float)i + 1));
+  scene_close(&s);
+}
+
+static uint64_t barriers_after(struct hazard_trace *trace, uint64_t *before) {
+  uint64_t now = hazard_barriers(trace), added = now - *before;
+  *before = now;
+  return added;
+}
+
+static void barriers_stand_exactly_where_ranges_conflict(void **state) {
+  struct scene s = scene_open(device_of(state));
+  struct hazard_trace *trace;
+  uint64_t seen = 0;
+  ok(hazard_create(&trace));
+  commands_trace(s.c, trace, 0);
+  commands_begin(s.c, COMMANDS_REPLAY, NULL);
+  assert_int_equal(barriers_after(trace, &seen), 1); // what came before this command buffer
+  const struct binding y_low = {&s.y, 0, 1024}, y_high = {&s.y, 1024, 1024};
+  add(s.c, s.kernel, y_low, whole(&s.a), whole(&s.b), 1, 0);
+  add(s.c, s.kernel, y_high, whole(&s.a), whole(&s.b), 1, 0); // beside the first's range, reads what it reads
+  assert_int_equal(barriers_after(trace, &seen), 0);
+  add(s.c, s.kernel, whole(&s.z), y_high, whole(&s.a), 1, 0); // reads what was written
+  assert_int_equal(barriers_after(trace, &seen), 1);
+  add(s.c, s.kernel, y_low, whole(&s.a), whole(&s.b), 1, 0); // was written before the barrier
+  assert_int_equal(barriers_after(trace, &seen), 0);
+  add(s.c, s.kernel, y_high, whole(&s.b), whole(&s.b), 1, 0); // writes what was read
+  assert_int_equal(barriers_after(trace, &seen), 1);
+  add(s.c, s.kernel, y_high, whole(&s.b), whole(&s.b), 1, 0); // writes what was written
+  assert_int_equal(barriers_after(trace, &seen), 1);
+  add(s.c, s.kernel, (struct binding){&s.y, 2032, 16}, whole(&s.b), whole(&s.b), 1, 0); // the last bytes of it
+  assert_int_equal(barriers_after(trace, &seen), 1);
+  add(s.c, s.kernel, (struct binding){&s.y, 2048, 16}, whole(&s.b), whole(&s.b), 1, 0); // one past it
+  assert_int_equal(barriers_after(trace, &seen), 0);
+  ok(commands_submit(s.c));
+  char text[256];
+  assert_int_equal(hazard_check(trace, text, sizeof text), 0);
+  hazard_free(trace);
+  scene_close(&s);
+}
+
+static void record_chain(struct scene *s) {
+  add(s->c, s->kernel, whole(&s->y), whole(&s->a), whole(&s->b), 1, 0);
+  add(s->c, s->kernel, whole(&s->z), whole(&s->y), whole(&s->b), 1, 0);
+  add(s->c, s->kernel, whole(&s->a), whole(&s->z), whole(&s->b), 1, 0);
+  add(s->c, s->kernel, whole(&s->y), whole(&s->a), whole(&s->z), 1, 0);
+}
+
+// Nothing is submitted: the layer would rightly object.
+static void a_barrier_left_out_is_found(void **state) {
+  struct scene s = scene_open(device_of(state));
+  struct hazard_trace *trace;
+  char text[256];
+  ok(hazard_create(&trace));
+  commands_trace(s.c, trace, 0);
+  commands_begin(s.c, COMMANDS_REPLAY, NULL);
+  record_chain(&s);
+  assert_int_equal(hazard_barriers(trace), 4);
+  assert_int_equal(hazard_check(trace, text, sizeof text), 0);
+  assert_string_equal(text, "");
+  for (uint32_t skip = 1; skip <= 3; skip++) {
+    hazard_clear(trace);
+    commands_trace(s.c, trace, skip);
+    commands_begin(s.c, COMMANDS_REPLAY, NULL);
+    record_chain(&s);
+    assert_int_equal(hazard_barriers(trace), 3);
+    assert_true(hazard_check(trace, text, sizeof text) > 0);
+    assert_non_null(strstr(text, "add (dispatch"));
+  }
+  hazard_clear(trace); // skipping is for one recording
+  commands_begin(s.c, COMMANDS_REPLAY, NULL);
+  record_chain(&s);
+  assert_int_equal(hazard_check(trace, text, sizeof text), 0);
+  hazard_free(trace);
+  scene_close(&s);
+}
+
+static void accesses_outside_a_buffer_are_reported(void **state) {
+  struct scene s = scene_open(device_of(state));
+  struct hazard_trace *trace;
+  char text[256];
+  ok(hazard_create(&trace));
+  hazard_dispatch(trace, "reckless");
+  hazard_access(trace, &s.a, 4, s.a.bytes, true, false);
+  hazard_access(trace, &s.b, UINT64_MAX, 2, true, false);
+  assert_int_equal(hazard_check(trace, text, sizeof text), 2);
+  assert_non_null(strstr(text, "reckless"));
+  hazard_free(trace);
+
+  const struct binding bad[] = {
+      {&s.y, 16, s.y.bytes}, {&s.y, UINT64_MAX - 15, 32}, {&s.y, 1, 4}, {&s.y, 0, 0}, {NULL, 0, 4}};
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    commands_begin(s.c, COMMANDS_REPLAY, NULL);
+    add(s.c, s.kernel, bad[i], whole(&s.a), whole(&s.b), 1, 0);
+    assert_int_equal(commands_submit(s.c), DELTAIC_INTERNAL);
+    assert_non_null(strstr(deltaic_last_error(), "add: binding 2"));
+  }
+  scene_close(&s);
+}
+
+static void a_replay_is_one_submit_and_no_recording(void **state) {
+  struct scene s = scene_open(device_of(state));
+  ok(buffer_zero(s.device, &s.y, 0, s.y.bytes));
+  commands_begin(s.c, COMMANDS_REPLAY, NULL);
+  add(s.c, s.kernel, whole(&s.y), whole(&s.y), whole(&s.b), 1, 0);
+  add(s.c, s.kernel, whole(&s.z), whole(&s.y), whole(&s.b), 0, 0);
+  for (uint64_t i = 1; i <= 25; i++) {
+    ok(commands_submit(s.c));
+    assert_true(number(s.device, &s.z, 3) == 5 * (float)i);
+    struct commands_counters n = commands_count(s.c);
+    assert_int_equal(n.submits, i);
+    assert_int_equal(n.recordings, 1);
+    assert_int_equal(n.dispatches, 2);
+  }
+  scene_close(&s);
+}
+
+static void what_the_host_writes_between_replays_is_seen(void **state) {
+  struct scene s = scene_open(device_of(state));
+  struct buffer shared, back;
+  ok(buffer_create(s.device, MEMORY_SHARED, 64, "control", &shared));
+  ok(buffer_create(s.device, MEMORY_READBACK, 64, "results", &back));
+  assert_non_null(shared.mapped);
+  assert_non_null(back.mapped);
+  memset(shared.mapped, 0, 64);
+  commands_begin(s.c, COMMANDS_REPLAY, NULL);
+  add(s.c, s.kernel, whole(&back), whole(&shared), whole(&shared), 1, 0);
+  for (int i = 0; i < 50; i++) {
+    ((float *)shared.mapped)[5] = (float)i;
+    ok(commands_submit(s.c));
+    assert_true(((float *)back.mapped)[5] == 2 * (float)i);
+  }
+  buffer_free(s.device, &shared);
+  buffer_free(s.device, &back);
+  scene_close(&s);
+}
+
+static void streaming_splits_by_operations(void **state) {
+  struct scene s = scene_open(device_of(state));
+  s.device->plan.submit_operations = 100;
+  ok(buffer_zero(s.device, &s.y, 0, s.y.bytes));
+  for (int round = 1; round <= 2; round++) {
+    commands_begin(s.c, COMMANDS_STREAM, NULL);
+    for (int i = 0; i < 11; i++) add(s.c, s.kernel, whole(&s.y), whole(&s.y), whole(&s.b), 1, 50);
+    ok(commands_submit(s.c));
+    assert_int_equal(commands_count(s.c).submits, 6 * (uint64_t)round); // five pairs and the odd one
+    assert_true(number(s.device, &s.y, 8) == 110 * (float)round);
+  }
+  scene_close(&s);
+}
+
+static void streaming_without_a_rest_submits_nothing_more(void **state) {
+  struct scene s = scene_open(device_of(state));
+  s.device->plan.submit_operations = 100;
+  commands_begin(s.c, COMMANDS_STREAM, NULL);
+  for (int i = 0; i < 4; i++) add(s.c, s.kernel, whole(&s.y), whole(&s.y), whole(&s.b), 1, 50);
+  ok(commands_submit(s.c));
+  assert_int_equal(commands_count(s.c).submits, 2);
+  assert_int_equal(commands_submit(s.c), DELTAIC_INTERNAL); // there is nothing to submit
+  scene_close(&s);
+}
+
+static void *cancel_soon(void *flag) {
+  nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+  atomic_store((atomic_bool *)flag, true);
+  return NULL;
+}
+
+static void another_thread_cancels_a_stream(void **state) {
+  struct scene s = scene_open(device_of(state));
+  s.device->plan.submit_operations = 100;
+  atomic_bool cancel = false;
+  pthread_t thread;
+  assert_int_equal(pthread_create(&thread, NULL, cancel_soon, &cancel), 0);
+  commands_begin(s.c, COMMANDS_STREAM, &cancel);
+  while (!commands_status(s.c)) add(s.c, s.kernel, whole(&s.y), whole(&s.y), whole(&s.b), 1, 50);
+  assert_int_equal(commands_submit(s.c), DELTAIC_CANCELLED);
+  pthread_join(thread, NULL);
+  atomic_store(&cancel, false);
+  commands_begin(s.c, COMMANDS_STREAM, &cancel);
+  add(s.c, s.kernel, whole(&s.y), whole(&s.a), whole(&s.b), 1, 50);
+  ok(commands_submit(s.c));
+  assert_true(number(s.device, &s.y, 4) == 11);
+  scene_close(&s);
+}
+
+static void a_cancelled_replay_can_be_submitted_again(void **state) {
+  struct scene s = scene_open(device_of(state));
+  atomic_bool cancel = true;
+  commands_begin(s.c, COMMANDS_REPLAY, &cancel);
+  add(s.c, s.kernel, whole(&s.y), whole(&s.a), whole(&s.b), 1, 0);
+  assert_int_equal(commands_submit(s.c), DELTAIC_CANCELLED);
+  assert_int_equal(commands_count(s.c).submits, 0);
+  atomic_store(&cancel, false);
+  ok(commands_submit(s.c));
+  assert_true(number(s.device, &s.y, 0) == 3);
+  scene_close(&s);
+}
+
+static void the_first_error_is_kept_until_begin(void **state) {
+  struct scene s = scene_open(device_of(state));
+  for (int mode = COMMANDS_REPLAY; mode <= COMMANDS_STREAM; mode++) {
+    commands_begin(s.c, (enum commands_mode)mode, NULL);
+    ok(commands_status(s.c));
+    commands_fail(s.c, fail(DELTAIC_BAD_SHAPE, "the first"));
+    commands_fail(s.c, fail(DELTAIC_IO, "the second"));
+    add(s.c, s.kernel, whole(&s.y), whole(&s.a), whole(&s.b), 1, 0);
+    fail(DELTAIC_IO, "something else");
+    assert_int_equal(commands_status(s.c), DELTAIC_BAD_SHAPE);
+    for (int i = 0; i < 2; i++) {
+      assert_int_equal(commands_submit(s.c), DELTAIC_BAD_SHAPE);
+      assert_string_equal(deltaic_last_error(), "the first");
+    }
+    assert_int_equal(commands_count(s.c).dispatches, mode);
+    commands_begin(s.c, (enum commands_mode)mode, NULL);
+    add(s.c, s.kernel, whole(&s.y), whole(&s.a), whole(&s.b), 1, 0);
+    ok(commands_submit(s.c));
+  }
+  scene_close(&s);
+}
+
+static void too_many_workgroups_are_refused_by_name(void **state) {
+  struct scene s = scene_open(device_of(state));
+  s.device->caps.max_groups[1] = 65535;
+  const struct binding bindings[] = {whole(&s.a), whole(&s.b), whole(&s.y)};
+  struct add_args args = {N, 1};
+  commands_begin(s.c, COMMANDS_REPLAY, NULL);
+  commands_dispatch(s.c, s.kernel, bindings, &args, (const uint32_t[]){1, 65536, 1}, 0);
+  assert_int_equal(commands_submit(s.c), DELTAIC_INTERNAL);
+  assert_non_null(strstr(deltaic_last_error(), "add: 1 x 65536 x 1 workgroups"));
+  commands_begin(s.c, COMMANDS_REPLAY, NULL);
+  commands_dispatch(s.c, s.kernel, bindings, &args, (const uint32_t[]){1, 0, 1}, 0); // nothing, and no error
+  ok(commands_submit(s.c));
+  assert_int_equal(commands_count(s.c).dispatches, 0);
+  scene_close(&s);
+}
+
+static void work_without_a_recording_is_refused(void **state) {
+  struct scene s = scene_open(device_of(state));
+  assert_int_equal(commands_submit(s.c), DELTAIC_INTERNAL);
+  commands_begin(s.c, COMMANDS_REPLAY, NULL);
+  ok(commands_submit(s.c)); // an empty one is fine
+  add(s.c, s.kernel, whole(&s.y), whole(&s.a), whole(&s.b), 1, 0);
+  assert_int_equal(commands_submit(s.c), DELTAIC_INTERNAL);
+  scene_close(&s);
+}
+
+static void profiling_adds_up_by_kernel(void **state) {
+  struct scene s = scene_open(device_of(state));
+  if (!s.device->caps.timestamp_bits) {
+    assert_int_equal(commands_profile(s.c, true), DELTAIC_UNSUPPORTED);
+    scene_close(&s);
+    return;
+  }
+  ok(commands_profile(s.c, true));
+  commands_begin(s.c, COMMANDS_REPLAY, NULL);
+  for (int i = 0; i < 200; i++) add(s.c, s.kernel, whole(&s.y), whole(&s.a), whole(&s.b), 1, 7);
+  for (int i = 0; i < 3; i++) ok(commands_submit(s.c));
+  deltaic_kernel_time time[2];
+  assert_int_equal(commands_times(s.c, time, 2), 1);
+  assert_string_equal(time[0].name, "add");
+  assert_int_equal(time[0].dispatches, 600);
+  assert_int_equal(time[0].operations, 600 * 7);
+  assert_int_equal(time[0].bytes, 600 * 3 * 4 * N);
+  assert_true(time[0].seconds > 0 && time[0].seconds < 60);
+  ok(commands_profile(s.c, false));
+  commands_begin(s.c, COMMANDS_REPLAY, NULL);
+  add(s.c, s.kernel, whole(&s.y), whole(&s.a), whole(&s.b), 1, 7);
+  ok(commands_submit(s.c));
+  commands_times(s.c, time, 2);
+  assert_int_equal(time[0].dispatches, 600);
+  ok(commands_profile(s.c, true)); // begins anew
+  assert_int_equal(commands_times(s.c, NULL, 0), 0);
+  scene_close(&s);
+}
+
+static void a_profiled_stream_counts_every_dispatch(void **state) {
+  struct scene s = scene_open(device_of(state));
+  s.device->plan.submit_operations = 100;
+  if (!commands_profile(s.c, true)) {
+    commands_begin(s.c, COMMANDS_STREAM, NULL);
+    for (int i = 0; i < 31; i++) add(s.c, s.kernel, whole(&s.y), whole(&s.y), whole(&s.b), 1, 30);
+    ok(commands_submit(s.c));
+    deltaic_kernel_time time;
+    assert_int_equal(commands_times(s.c, &time, 1), 1);
+    assert_int_equal(time.dispatches, 31);
+  }
+  scene_close(&s);
+}
+
+// ---------------------------------------------------------------- kernels
+
+static void a_module_against_its_contract_is_refused(void **state) {
+  struct device *device = device_of(state);
+  const struct kernel *kernel;
+  const uint32_t spec[] = {LANES};
+  struct shader shader = shader_add;
+  shader.bindings = 2;
+  assert_int_equal(kernel_get(device, &shader, spec, 1, &kernel), DELTAIC_INTERNAL);
+  assert_non_null(strstr(deltaic_last_error(), "add: its module has 3 bindings, its contract 2"));
+  shader = shader_add;
+  shader.push_bytes = 12;
+  assert_int_equal(kernel_get(device, &shader, spec, 1, &kernel), DELTAIC_INTERNAL);
+  assert_non_null(strstr(deltaic_last_error(), "8 bytes of push constants, its contract 12"));
+  assert_int_equal(kernel_get(device, &shader_add, NULL, 0, &kernel), DELTAIC_INTERNAL);
+  assert_non_null(strstr(deltaic_last_error(), "specialization constant 0"));
+  assert_null(kernel);
+}
+
+static void damaged_modules_are_refused(void **state) {
+  struct device *device = device_of(state);
+  const struct kernel *kernel;
+  const uint32_t spec[] = {LANES};
+  uint32_t copy[sizeof spv_test_add / 4];
+  memcpy(copy, spv_test_add, sizeof copy);
+  struct shader shader = {"damaged", copy, sizeof copy, 3, 8};
+  shader.bytes = 100;
+  assert_int_equal(kernel_get(device, &shader, spec, 1, &kernel), DELTAIC_INTERNAL);
+  shader.bytes = sizeof copy - 1;
+  assert_int_equal(kernel_get(device, &shader, spec, 1, &kernel), DELTAIC_INTERNAL);
+  shader.bytes = sizeof copy;
+  copy[0] ^= 1;
+  assert_int_equal(kernel_get(device, &shader, spec, 1, &kernel), DELTAIC_INTERNAL);
+  assert_non_null(strstr(deltaic_last_error(), "damaged"));
+}
+
+static void workgroups_beyond_the_limits_are_refused(void **state) {
+  struct device *device = device_of(state);
+  const struct kernel *kernel;
+  uint32_t most = device->caps.max_invocations;
+  const uint32_t none[] = {0}, many[] = {most + 1}, twice[] = {4, 0, 0, most, 0, 0, 0, 1};
+  assert_int_equal(kernel_get(device, &shader_add, none, 1, &kernel), DELTAIC_INTERNAL);
+  assert_int_equal(kernel_get(device, &shader_add, many, 1, &kernel), DELTAIC_INTERNAL);
+  assert_int_equal(kernel_get(device, &shader_layout, twice, 8, &kernel), DELTAIC_INTERNAL); // most x 2
+  assert_non_null(strstr(deltaic_last_error(), "layout: workgroups of"));
+}
+
+static void shared_memory_beyond_the_limit_is_refused(void **state) {
+  struct device *device = device_of(state);
+  const struct kernel *kernel;
+  const uint32_t small[] = {4, 0, 0, 16, 0, 0, 0, 1}, large[] = {512, 0, 0, 16, 0, 1, 0, 1};
+  ok(kernel_get(device, &shader_layout, small, 8, &kernel));
+  assert_int_equal(kernel_get(device, &shader_layout, large, 8, &kernel), DELTAIC_INTERNAL);
+  assert_non_null(strstr(deltaic_last_error(), "bytes of shared memory"));
+}
+
+struct request {
+  struct device *device;
+  const struct kernel *kernel[8];
+};
+
+static void *get_kernels(void *argument) {
+  struct request *r = argument;
+  for (uint32_t i = 0; i < 8; i++) {
+    uint32_t spec[] = {8 + 8 * i};
+    if (kernel_get(r->device, &shader_add, spec, 1, &r->kernel[i])) r->kernel[i] = NULL;
+  }
+  return NULL;
+}
+
+static void threads_asking_for_a_kernel_get_the_same(void **state) {
+  struct request request[4];
+  pthread_t thread[4];
+  for (int i = 0; i < 4; i++) {
+    request[i] = (struct request){.device = device_of(state)};
+    assert_int_equal(pthread_create(&thread[i], NULL, get_kernels, &request[i]), 0);
+  }
+  for (int i = 0; i < 4; i++) pthread_join(thread[i], NULL);
+  for (int k = 0; k < 8; k++) {
+    assert_non_null(request[0].kernel[k]);
+    for (int i = 1; i < 4; i++) assert_ptr_equal(request[i].kernel[k], request[0].kernel[k]);
+    for (int other = 0; other < k; other++) assert_ptr_not_equal(request[0].kernel[k], request[0].kernel[other]);
+  }
+}
+
+// ---------------------------------------------------------------- the disk cache
+
+static void flip_byte(const char *path, long at) {
+  FILE *file = fopen(path, "r+b");
+  assert_non_null(file);
+  fseek(file, at, SEEK_SET);
+  int byte = fgetc(file);
+  fseek(file, at, SEEK_SET);
+  fputc(byte ^ 0xff, file);
+  fclose(file);
+}
+
+static bool cache_valid(const char *path, const struct device_caps *caps) {
+  void *data;
+  size_t bytes;
+  cache_load(path, caps, &data, &bytes);
+  free(data);
+  return data != NULL;
+}
+
+static void compile_and_close(struct instance *instance, const char *dir) {
+  struct device *device = open_device(instance, dir);
+  add_kernel(device);
+  device_close(device);
+}
+
+static void compiled_pipelines_are_kept_on_disk(void **state) {
+  struct fixture *f = *state;
+  const struct device_caps *caps = &f->device->caps;
+  char dir[] = "/tmp/deltaic-test-XXXXXX", nested[64];
+  assert_non_null(mkdtemp(dir));
+  snprintf(nested, sizeof nested, "%s/a/b", dir); // made when missing
+  char *path = cache_path(nested, caps);
+  assert_non_null(path);
+  assert_false(cache_valid(path, caps));
+  compile_and_close(&f->instance, nested);
+  assert_true(cache_valid(path, caps));
+  compile_and_close(&f->instance, nested); // reads it back
+  assert_true(cache_valid(path, caps));
+
+  struct device_caps other = *caps;
+  other.driver_uuid[3] ^= 1;
+  assert_false(cache_valid(path, &other)); // of another driver
+  for (long at = 0; at < 40; at += 3) {
+    flip_byte(path, at);
+    assert_false(cache_valid(path, caps));
+    flip_byte(path, at);
+  }
+  flip_byte(path, 35);
+  compile_and_close(&f->instance, nested); // ignored, and replaced
+  assert_true(cache_valid(path, caps));
+  assert_int_equal(truncate(path, 20), 0);
+  compile_and_close(&f->instance, nested);
+  assert_true(cache_valid(path, caps));
+
+  unlink(path);
+  free(path);
+  rmdir(nested);
+  snprintf(nested, sizeof nested, "%s/a", dir);
+  rmdir(nested);
+  assert_int_equal(rmdir(dir), 0); // no temporary file was left
+}
+
+static void a_cache_that_cannot_be_written_is_no_failure(void **state) {
+  struct fixture *f = *state;
+  compile_and_close(&f->instance, "/proc/no/such/folder");
+  assert_null(cache_path("", &f->device->caps));
+  assert_null(cache_path(NULL, &f->device->caps));
+}
+
+// ---------------------------------------------------------------- devices that fail
+
+static VKAPI_ATTR VkResult VKAPI_CALL lose_device(VkQueue queue, uint32_t count, const VkSubmitInfo *info,
+                                                  VkFence fence) {
+  (void)queue, (void)count, (void)info, (void)fence;
+  return VK_ERROR_DEVICE_LOST;
+}
+
+static void assert_lost(deltaic_status status) {
+  assert_int_equal(status, DELTAIC_DEVICE_LOST);
+  assert_non_null(strstr(deltaic_last_error(), "was lost"));
+}
+
+static void a_lost_device_refuses_all_work(void **state) {
+  struct scene s = scene_open(device_of(state));
+  struct buffer buffer;
+  struct commands *other;
+  char byte = 0;
+  commands_begin(s.c, COMMANDS_REPLAY, NULL);
+  add(s.c, s.kernel, whole(&s.y), whole(&s.a), whole(&s.b), 1, 0);
+  PFN_vkQueueSubmit real = s.device->vk.vkQueueSubmit;
+  s.device->vk.vkQueueSubmit = lose_device;
+  assert_lost(commands_submit(s.c));
+  s.device->vk.vkQueueSubmit = real; // it does not come back
+  assert_lost(commands_submit(s.c));
+  commands_begin(s.c, COMMANDS_STREAM, NULL);
+  add(s.c, s.kernel, whole(&s.y), whole(&s.a), whole(&s.b), 1, 0);
+  assert_lost(commands_submit(s.c));
+  assert_lost(buffer_create(s.device, MEMORY_DEVICE, 16, "a test", &buffer));
+  assert_lost(buffer_read(s.device, &s.a, 0, &byte, 1));
+  assert_lost(buffer_write(s.device, &s.a, 0, &byte, 1));
+  assert_lost(commands_create(s.device, &other));
+  scene_close(&s);
+}
+
+static void a_stream_stops_when_the_device_is_lost(void **state) {
+  struct scene s = scene_open(device_of(state));
+  s.device->plan.submit_operations = 100;
+  commands_begin(s.c, COMMANDS_STREAM, NULL);
+  for (int i = 0; i < 9; i++) add(s.c, s.kernel, whole(&s.y), whole(&s.y), whole(&s.b), 1, 50);
+  s.device->vk.vkQueueSubmit = lose_device;
+  for (int i = 0; i < 9; i++) add(s.c, s.kernel, whole(&s.y), whole(&s.y), whole(&s.b), 1, 50);
+  assert_lost(commands_submit(s.c));
+  scene_close(&s);
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL lose_fences(VkDevice device, uint32_t count, const VkFence *fence, VkBool32 all,
+                                                  uint64_t timeout) {
+  (void)device, (void)count, (void)fence, (void)all, (void)timeout;
+  return VK_ERROR_DEVICE_LOST;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL lose_fence(VkDevice device, VkFence fence) {
+  (void)device, (void)fence;
+  return VK_ERROR_DEVICE_LOST;
+}
+
+static void a_device_lost_while_waiting_is_freed_in_order(void **state) {
+  struct scene s = scene_open(device_of(state));
+  s.b.mapped = NULL;
+  commands_begin(s.c, COMMANDS_REPLAY, NULL);
+  for (int i = 0; i < 100; i++) add(s.c, s.kernel, whole(&s.y), whole(&s.y), whole(&s.b), 1, 0);
+  s.device->vk.vkWaitForFences = lose_fences;
+  s.device->vk.vkGetFenceStatus = lose_fence;
+  assert_lost(commands_submit(s.c));
+  assert_lost(buffer_zero(s.device, &s.b, 0, 400));
+  scene_close(&s);
+}
+
+static void a_transfer_that_loses_the_device_says_so(void **state) {
+  struct scene s = scene_open(device_of(state));
+  char bytes[64] = {0};
+  s.b.mapped = NULL;
+  s.device->vk.vkWaitForFences = lose_fences;
+  s.device->vk.vkGetFenceStatus = lose_fence;
+  assert_lost(buffer_write(s.device, &s.b, 0, bytes, sizeof bytes));
+  scene_close(&s);
+}
+
+// ---------------------------------------------------------------- instances
+
+static void instances_do_not_disturb_each_other(void **state) {
+  struct fixture *f = *state;
+  struct instance second;
+  ok(instance_create(&second, false, NULL, NULL));
+  struct device *device = open_device(&second, NULL);
+  compile_and_close(&f->instance, NULL);
+  struct scene s = scene_open(device);
+  commands_begin(s.c, COMMANDS_REPLAY, NULL);
+  add(s.c, s.kernel, whole(&s.y), whole(&s.a), whole(&s.b), 1, 0);
+  ok(commands_submit(s.c));
+  assert_true(number(device, &s.y, 1) == 5);
+  scene_close(&s);
+  device_close(device);
+  instance_free(&second);
+}
+
+static void an_unusable_device_is_not_opened(void **state) {
+  struct fixture *f = *state;
+  struct plan plan = f->device->plan;
+  struct device *device;
+  plan.usable = false;
+  snprintf(plan.reason, sizeof plan.reason, "it is made of cheese");
+  assert_int_equal(device_open(&f->instance, f->device->physical, &f->device->caps, &plan, NULL, &device),
+                   DELTAIC_UNSUPPORTED);
+  assert_non_null(strstr(deltaic_last_error(), "it is made of cheese"));
+  assert_null(device);
+}
+
+static void the_plan_of_this_device_is_told(void **state) {
+  struct device *device = device_of(state);
+  char text[8192];
+  assert_in_range(plan_describe(&device->caps, &device->plan, text, sizeof text), 100, sizeof text - 1);
+  assert_non_null(strstr(text, device->caps.name));
+}
+
+static void a_machine_without_drivers_has_no_devices(void **state) {
+  (void)state;
+  struct instance instance;
+  struct device_caps *caps;
+  VkPhysicalDevice *physical;
+  uint32_t count = 7;
+  setenv("VK_DRIVER_FILES", "/nonexistent.json", 1);
+  setenv("VK_ICD_FILENAMES", "/nonexistent.json", 1);
+  ok(instance_create(&instance, false, NULL, NULL));
+  ok(instance_devices(&instance, &caps, &physical, &count));
+  assert_int_equal(count, 0);
+  assert_null(caps);
+  instance_free(&instance);
+  unsetenv("VK_DRIVER_FILES");
+  unsetenv("VK_ICD_FILENAMES");
+}
+
+// ---------------------------------------------------------------- main
+
+#define ON_DEVICE(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+static int run_on_device(void) {
+  const struct CMUnitTest tests[] = {
+      ON_DEVICE(the_plan_of_this_device_is_told),
+      ON_DEVICE(transfers_round_trip_at_odd_sizes_and_offsets),
+      ON_DEVICE(transfers_larger_than_staging_round_trip),
+      ON_DEVICE(buffers_are_copied),
+      ON_DEVICE(transfers_outside_a_buffer_are_refused),
+      ON_DEVICE(more_than_a_buffer_holds_is_out_of_memory),
+      ON_DEVICE(a_failed_allocation_names_what_and_how_much),
+      ON_DEVICE(threads_may_transfer_at_the_same_time),
+      ON_DEVICE(dependent_dispatches_give_the_right_numbers),
+      ON_DEVICE(a_thousand_dispatches_run_in_order),
+      ON_DEVICE(barriers_stand_exactly_where_ranges_conflict),
+      ON_DEVICE(a_barrier_left_out_is_found),
+      ON_DEVICE(accesses_outside_a_buffer_are_reported),
+      ON_DEVICE(a_replay_is_one_submit_and_no_recording),
+      ON_DEVICE(what_the_host_writes_between_replays_is_seen),
+      ON_DEVICE(streaming_splits_by_operations),
+      ON_DEVICE(streaming_without_a_rest_submits_nothing_more),
+      ON_DEVICE(another_thread_cancels_a_stream),
+      ON_DEVICE(a_cancelled_replay_can_be_submitted_again),
+      ON_DEVICE(the_first_error_is_kept_until_begin),
+      ON_DEVICE(too_many_workgroups_are_refused_by_name),
+      ON_DEVICE(work_without_a_recording_is_refused),
+      ON_DEVICE(profiling_adds_up_by_kernel),
+      ON_DEVICE(a_profiled_stream_counts_every_dispatch),
+      ON_DEVICE(a_module_against_its_contract_is_refused),
+      ON_DEVICE(damaged_modules_are_refused),
+      ON_DEVICE(workgroups_beyond_the_limits_are_refused),
+      ON_DEVICE(shared_memory_beyond_the_limit_is_refused),
+      ON_DEVICE(threads_asking_for_a_kernel_get_the_same),
+      ON_DEVICE(compiled_pipelines_are_kept_on_disk),
+      ON_DEVICE(a_cache_that_cannot_be_written_is_no_failure),
+      ON_DEVICE(a_lost_device_refuses_all_work),
+      ON_DEVICE(a_stream_stops_when_the_device_is_lost),
+      ON_DEVICE(a_device_lost_while_waiting_is_freed_in_order),
+      ON_DEVICE(a_transfer_that_loses_the_device_says_so),
+      ON_DEVICE(instances_do_not_disturb_each_other),
+      ON_DEVICE(an_unusable_device_is_not_opened),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+// What is there, with its plan; true for the devices to test.
+static uint32_t list_devices(bool **usable) {
+  struct instance instance;
+  struct device_caps *caps;
+  VkPhysicalDevice *physical;
+  uint32_t count;
+  *usable = NULL;
+  if (instance_create(&instance, false, NULL, NULL) || instance_devices(&instance, &caps, &physical, &count)) return 0;
+  if (count) *usable = calloc(count, sizeof **usable);
+  for (uint32_t i = 0; i < count && *usable; i++) {
+    char text[8192];
+    struct plan plan;
+    plan_make(&caps[i], &plan);
+    plan_describe(&caps[i], &plan, text, sizeof text);
+    printf("%s\n", text);
+    (*usable)[i] = plan.usable;
+  }
+  free(caps);
+  free(physical);
+  instance_free(&instance);
+  return *usable ? count : 0;
+}
+
+int main(void) {
+  const struct CMUnitTest anywhere[] = {cmocka_unit_test(a_machine_without_drivers_has_no_devices)};
+  int failures = cmocka_run_group_tests(anywhere, NULL, NULL);
+  bool *usable;
+  uint32_t count = list_devices(&usable);
+  if (!count) printf("no Vulkan device: nothing more is tested\n");
+  for (device_number = 0; device_number < count; device_number++)
+    if (usable[device_number]) failures += run_on_device();
+  free(usable);
+  return failures;
+}
