@@ -1,0 +1,103 @@
+// test_kernels: every compiled kernel against its contract header, without a device: bindings, push constants,
+// specialization constants; inputs that nobody writes are declared so, since barriers are derived from it.
+#include "status.h"
+
+#include "kernels.h"
+
+#include "attention.h"
+#include "copy.h"
+#include "delta_chunk_prepare.h"
+#include "delta_chunk_scan.h"
+#include "delta_inputs.h"
+#include "delta_rule.h"
+#include "embed.h"
+#include "mark.h"
+#include "matmul.h"
+#include "matvec.h"
+#include "output_norm.h"
+#include "rmsnorm.h"
+#include "rope_append.h"
+#include "sample.h"
+#include "short_conv.h"
+#include "swiglu.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+static struct reflection reflected(enum kernel_id id) {
+  struct reflection r;
+  if (reflect(kernels[id].name, kernels[id].words, kernels[id].bytes / 4, &r)) fail_msg("%s", deltaic_last_error());
+  return r;
+}
+
+static void modules_match_their_contracts(void **state) {
+  (void)state;
+  for (int id = 0; id < KERNEL_COUNT; id++) {
+    struct reflection r = reflected(id);
+    if (r.bindings != kernels[id].bindings || r.push_bytes != kernels[id].push_bytes ||
+        r.spec_count != kernel_specs[id])
+      fail_msg("%s: %u bindings, %u bytes pushed, %u constants", kernels[id].name, r.bindings, r.push_bytes,
+               r.spec_count);
+    for (uint32_t i = 0; i < r.spec_count; i++) assert_int_equal(r.spec_id[i], i);
+    assert_true(r.spec_workgroup);
+  }
+}
+
+// What a kernel writes, as bits by binding; it reads what it does not write, and what it both reads and writes.
+struct access {
+  enum kernel_id id;
+  uint32_t writes, also_read;
+};
+#define BIT(binding) (1u << (binding))
+
+static const struct access accesses[] = {
+    {KERNEL_embed_f32, BIT(EMBED_X), 0},
+    {KERNEL_embed_f16, BIT(EMBED_X), 0},
+    {KERNEL_embed_bf16, BIT(EMBED_X), 0},
+    {KERNEL_matvec_f32, BIT(MATVEC_Y), BIT(MATVEC_Y)},
+    {KERNEL_matvec_f16, BIT(MATVEC_Y), BIT(MATVEC_Y)},
+    {KERNEL_matvec_bf16, BIT(MATVEC_Y), BIT(MATVEC_Y)},
+    {KERNEL_matmul_f32, BIT(MATMUL_Y), BIT(MATMUL_Y)},
+    {KERNEL_matmul_f16, BIT(MATMUL_Y), BIT(MATMUL_Y)},
+    {KERNEL_matmul_bf16, BIT(MATMUL_Y), BIT(MATMUL_Y)},
+    {KERNEL_mark, BIT(MARK_SEEN), BIT(MARK_SEEN)},
+    {KERNEL_rmsnorm, BIT(RMSNORM_Y), 0},
+    {KERNEL_short_conv, BIT(SHORT_CONV_Y) | BIT(SHORT_CONV_HISTORY), BIT(SHORT_CONV_HISTORY)},
+    {KERNEL_delta_inputs, BIT(DELTA_INPUTS_QK) | BIT(DELTA_INPUTS_BETA) | BIT(DELTA_INPUTS_G), BIT(DELTA_INPUTS_QK)},
+    {KERNEL_delta_rule, BIT(DELTA_RULE_O) | BIT(DELTA_RULE_STATE), BIT(DELTA_RULE_STATE)},
+    {KERNEL_delta_chunk_prepare, BIT(DELTA_CHUNK_PREPARE_PREPARED), 0},
+    {KERNEL_delta_chunk_scan, BIT(DELTA_CHUNK_SCAN_O) | BIT(DELTA_CHUNK_SCAN_STATE), BIT(DELTA_CHUNK_SCAN_STATE)},
+    {KERNEL_output_norm, BIT(OUTPUT_NORM_O), BIT(OUTPUT_NORM_O)},
+    {KERNEL_swiglu, BIT(SWIGLU_Y), 0},
+    {KERNEL_rope_append, BIT(ROPE_APPEND_QKV) | BIT(ROPE_APPEND_CACHE_K) | BIT(ROPE_APPEND_CACHE_V),
+     BIT(ROPE_APPEND_QKV)},
+    {KERNEL_attention, BIT(ATTENTION_O), 0},
+    {KERNEL_sample, BIT(SAMPLE_TOKENS) | BIT(SAMPLE_SEQUENCES) | BIT(SAMPLE_SEEN),
+     BIT(SAMPLE_SEQUENCES) | BIT(SAMPLE_SEEN)},
+    {KERNEL_copy, BIT(COPY_TO) | BIT(COPY_TO4), 0},
+};
+
+static void reads_and_writes_are_declared(void **state) {
+  (void)state;
+  assert_int_equal(sizeof accesses / sizeof *accesses, KERNEL_COUNT);
+  for (int i = 0; i < KERNEL_COUNT; i++) {
+    const struct access *a = &accesses[i];
+    struct reflection r = reflected(a->id);
+    for (uint32_t b = 0; b < r.bindings; b++) {
+      bool writes = a->writes >> b & 1, reads = !writes || (a->also_read >> b & 1);
+      if (r.writes[b] != writes || r.reads[b] != reads)
+        fail_msg("%s, binding %u: reads %d, writes %d", kernels[a->id].name, b, r.reads[b], r.writes[b]);
+    }
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(modules_match_their_contracts),
+      cmocka_unit_test(reads_and_writes_are_declared),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
