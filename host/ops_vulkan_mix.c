@@ -18,6 +18,7 @@ static_assert(NORM_NONE == KEY_NORM_NONE && NORM_L2 == KEY_NORM_L2 && NORM_SUM =
               "shaders and host number the norms alike");
 
 static uint32_t min32(uint32_t a, uint32_t b) { return a < b ? a : b; }
+static uint64_t min64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static uint32_t max32(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
 void vulkan_short_conv(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight, struct tensor bias,
@@ -122,7 +123,7 @@ struct chunk_shape {
 };
 
 static uint32_t scan_shared_bytes(const struct chunk_shape *s, uint32_t Dk) {
-  return 4 * (divide_up(Dk, s->sub_k) * s->sub_k * s->columns + 2 * s->C * s->columns + s->C);
+  return 4 * (divide_up(Dk, s->sub_k) * s->sub_k + 2 * s->C) * s->columns;
 }
 
 // False when the chunk kernels cannot do it: several steps a token, or a state too tall for shared memory.
@@ -144,12 +145,17 @@ static bool chunk_shape(const struct device *device, uint32_t T, uint32_t B, con
   uint32_t blocks = s->C / s->sub;
   s->prepare_lanes = min32(divide_up(blocks * (blocks + 1), 8) * 8, most);
   s->slab = min32(max32(divide_up(a->Dk, 4) * 4, 16), s->C <= 32 ? 64 : 16);
-  while (s->slab > 16 && 4 * (2 * s->C * (s->slab + 4) + s->C * (s->C + 4)) > shared) s->slab /= 2;
+  while (s->slab > 16 && 4 * (2 * s->C * (s->slab + 4) + s->C * (s->C + 5)) > shared) s->slab /= 2;
   return a->n == 1 && s->columns && scan_shared_bytes(s, a->Dk) <= shared;
 }
 
+// What prepare hands to scan for one chunk, all heads.
+static uint64_t record_bytes(const struct chunk_shape *s, const struct delta_args *a) {
+  return 4ull * a->Hv * DELTA_CHUNK_RECORD(s->C);
+}
+
 static uint64_t chunk_scratch_bytes(const struct chunk_shape *s, const struct delta_args *a) {
-  return 4ull * s->chunks * a->Hv * DELTA_CHUNK_RECORD(s->C);
+  return s->chunks * record_bytes(s, a);
 }
 
 static bool takes_chunks(const struct device *device, uint32_t T, uint32_t B, const struct delta_args *a,
@@ -231,6 +237,8 @@ void vulkan_delta_rule(struct recorder *c, struct tensor o, struct tensor qkv, s
     recurrent(c, &d);
     return;
   }
+  // The tensors may have more rows than the call has tokens, for which scratch was measured.
+  s.chunks = (uint32_t)(min64(chunk_scratch_bytes(&s, &a), tensor_bytes(&scratch)) / record_bytes(&s, &a));
   struct binding prepared = {scratch.buffer, scratch.offset, chunk_scratch_bytes(&s, &a)};
   chunk_prepare(c, &d, &s, prepared);
   chunk_scan(c, &d, &s, prepared);

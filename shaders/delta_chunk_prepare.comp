@@ -29,9 +29,11 @@ const uint BLOCKS = C / SUB;                        // along a side
 const uint LOWER = BLOCKS * (BLOCKS + 1) / 2;       // on and below the diagonal
 const uint JOBS = 2 * LOWER;                        // of K K^T, then of Q K^T
 const uint M_PITCH = C + 1;
+const float LOWEST_G = -1e4; // e^-104 is the last that f32 holds; a sum of these is no infinity
 shared vec4 tile[2 * C * PITCH]; // rows of K, then of Q; later half-size products of the ladder
 shared float M[C * M_PITCH];     // A, which becomes (I + A)^-1
-shared float betas[C], decays[C], G[C];
+shared float betas[C], decays[C];
+shared vec2 G[C]; // the sum and what rounding took from it
 
 vec4 load4(uint i, uint d) {
   if (d >= DK) return vec4(0.0);
@@ -52,15 +54,26 @@ void stage(uint lane, uint row, uint count, uint key_head, uint d0) {
 void gates(uint lane, uint row, uint count, uint head) {
   for (uint i = lane; i < C; i += gl_WorkGroupSize.x) {
     betas[i] = i < count ? beta[(row + i) * args.beta_stride + head] : 0.0;
-    decays[i] = i < count && args.gated != 0 ? g[(row + i) * args.g_stride + head] : 0.0;
+    decays[i] = i < count && args.gated != 0 ? max(g[(row + i) * args.g_stride + head], LOWEST_G) : 0.0;
   }
   barrier();
   for (uint i = lane; i < C; i += gl_WorkGroupSize.x) {
-    float sum = 0.0;
-    for (uint j = 0; j <= i; j++) sum += decays[j];
-    G[i] = sum;
+    precise float sum = 0.0, lost = 0.0;
+    for (uint j = 0; j <= i; j++) { // Knuth's exact sum of two
+      precise float next = sum + decays[j], added = next - sum;
+      lost += (sum - (next - added)) + (decays[j] - added);
+      sum = next;
+    }
+    G[i] = vec2(sum, lost);
   }
   barrier();
+}
+
+// e^(G_i - G_j) for i >= j, anything else for i < j. One hard decay makes all later G large, and their differences,
+// which matter, would be as coarse as they are.
+float decay(uint i, uint j) {
+  precise vec2 d = G[i] - G[j];
+  return exp(min(d.x + d.y, 0.0));
 }
 
 // The lower triangle of A into M, the lower triangle of P where it belongs.
@@ -94,7 +107,7 @@ void products(uint lane, uint row, uint count, uint key_head, uint P) {
         [[unroll]] for (uint jj = 0; jj < SUB; jj += 4) {
           vec4 value;
           [[unroll]] for (uint k = 0; k < 4; k++)
-            value[k] = sums[ii * SUB + jj + k] * exp(min(G[i] - G[right + jj + k], 0.0));
+            value[k] = sums[ii * SUB + jj + k] * decay(i, right + jj + k);
           uvec4 j = right + jj + uvec4(0, 1, 2, 3);
           if (job >= LOWER) {
             prepared[P + (i * C + right + jj) / 4] = mix(vec4(0.0), args.scale * value, lessThanEqual(j, uvec4(i)));
@@ -178,6 +191,13 @@ void main() {
         vec4(M[at], M[at + 1], M[at + 2], M[at + 3]) * vec4(betas[j], betas[j + 1], betas[j + 2], betas[j + 3]);
     if (j / SUB > i / (C / 4) / SUB) prepared[record + C * C / 4 + i] = vec4(0.0); // P above the diagonal blocks
   }
-  for (uint i = lane; i < C / 4; i += gl_WorkGroupSize.x)
-    prepared[record + C * C / 2 + i] = vec4(G[4 * i], G[4 * i + 1], G[4 * i + 2], G[4 * i + 3]);
+  for (uint i = lane; i < C / 4; i += gl_WorkGroupSize.x) {
+    vec4 fade_in, fade_out;
+    [[unroll]] for (uint k = 0; k < 4; k++) {
+      fade_in[k] = exp(G[4 * i + k].x + G[4 * i + k].y);
+      fade_out[k] = decay(C - 1, 4 * i + k);
+    }
+    prepared[record + C * C / 2 + i] = fade_in;
+    prepared[record + C * C / 2 + C / 4 + i] = fade_out;
+  }
 }

@@ -4,7 +4,7 @@
 // The sequential part of the chunkwise delta rule: chunks in order, S (Dk, COLUMNS) in shared memory.
 //   R  = V - e^G * (K S)                         V' = Tm R
 //   O  = scale e^G * (Q S) + P V'                S <- e^Gn S + (e^(Gn - G) * K)^T V'
-// W and U of the papers never exist; Tm, P and G come from delta_chunk_prepare (delta_chunk.h).
+// W and U of the papers never exist; Tm, P, e^G and e^(Gn - G) come from delta_chunk_prepare (delta_chunk.h).
 // qkv (T, 2 H Dk + Hv Dv), state (slots, Hv, Dk, Dv), o (T, Hv Dv). Workgroups (ceil(Dv / COLUMNS), Hv, B): COLUMNS
 // value columns of one head of one sequence. An invocation makes SUB_T x SUB_C numbers of R, V' and O, always the
 // same ones, so Q S waits in its registers, and some SUB_K x SUB_C pieces of S: three barriers a chunk. K, Q, Tm and P
@@ -36,7 +36,6 @@ const uint SUMS = SUB_T * SUB_C4;
 shared vec4 S[ROWS * V4];
 shared vec4 R[C * V4];
 shared vec4 U[C * V4]; // V'
-shared float fade[C];  // e^(Gn - G)
 
 vec4 load4(uint i, uint d) {
   if (d >= DK) return vec4(0.0);
@@ -46,7 +45,8 @@ vec4 load4(uint i, uint d) {
   return vec4(qkv[i], left > 1 ? qkv[i + 1] : 0.0, left > 2 ? qkv[i + 2] : 0.0, left > 3 ? qkv[i + 3] : 0.0);
 }
 
-float G(uint record, uint i) { return prepared[record + C * C / 2 + i / 4][i % 4]; }
+float fade_in(uint record, uint i) { return prepared[record + C * C4 * 2 + i / 4][i % 4]; }
+float fade_out(uint record, uint i) { return prepared[record + C * C4 * 2 + C4 + i / 4][i % 4]; }
 
 void load_state(uint lane, uint from, uint columns) {
   for (uint i = lane; i < ROWS * V4; i += gl_WorkGroupSize.x) {
@@ -82,8 +82,6 @@ void main() {
     uint q_at = qkv_at + key_head * DK, k_at = q_at + args.H * DK;
     uint v_at = qkv_at + 2 * args.H * DK + head * args.Dv + column0;
     uint record = (chunk * args.Hv + head) * (DELTA_CHUNK_RECORD(C) / 4);
-    float last = G(record, C - 1);
-    for (uint i = lane; i < C; i += gl_WorkGroupSize.x) fade[i] = exp(last - G(record, i));
 
     // K S and Q S; rows past the end repeat the last one, to stay inside the buffer, and are dropped below.
     vec4 kS[SUMS], y[SUMS];
@@ -105,7 +103,7 @@ void main() {
     }
     [[unroll]] for (uint i = 0; i < SUB_T; i++) {
       uint t = i0 + i;
-      float decay = exp(G(record, t));
+      float decay = fade_in(record, t);
       [[unroll]] for (uint c = 0; c < SUB_C4; c++) {
         vec4 v = vec4(0.0);
         [[unroll]] for (uint j = 0; j < 4; j++) {
@@ -154,15 +152,15 @@ void main() {
       }
     }
 
-    // S <- e^Gn S + (fade * K)^T V'
-    float decay = exp(last);
+    // S <- e^Gn S + (e^(Gn - G) * K)^T V'
+    float decay = fade_in(record, C - 1);
     for (uint job = lane; job < ROWS / SUB_K * ACROSS; job += gl_WorkGroupSize.x) {
       uint d0 = job / ACROSS * SUB_K, c1 = job % ACROSS * SUB_C4;
       vec4 sums[SUB_K * SUB_C4];
       [[unroll]] for (uint d = 0; d < SUB_K; d++)
         [[unroll]] for (uint c = 0; c < SUB_C4; c++) sums[d * SUB_C4 + c] = decay * S[(d0 + d) * V4 + c1 + c];
       for (uint t = 0; t < count; t++) {
-        float weight = fade[t];
+        float weight = fade_out(record, t);
         vec4 row[SUB_C4];
         [[unroll]] for (uint c = 0; c < SUB_C4; c++) row[c] = weight * U[t * V4 + c1 + c];
         [[unroll]] for (uint d = 0; d < SUB_K4; d++) {
