@@ -118,15 +118,31 @@ run 0 generate -m "$growing" -d cpu -p 'The house' -n 5 -q
 "$program" generate -m "$tiny" -d cpu -n 10000000 --ignore-eos 2>"$dir/err" | head -c 20 >"$dir/out"
 [ "${PIPESTATUS[0]}" = 141 ] || complain "a reader that leaves does not end the program"
 grep -q 'deltaic generate:' "$dir/err" && complain "a reader that leaves makes the program complain"
-timeout --preserve-status -s INT 1 "$program" generate -m "$tiny" -d cpu -n 10000000 --ignore-eos --state-out "$dir/stopped" \
-  >"$dir/out" 2>"$dir/err"
-[ $? = 130 ] || complain "Ctrl-C does not end generate with 130"
-last="generate, interrupted" && err_has 'ended .*Ctrl-C' && [ -s "$dir/out" ] || complain "Ctrl-C loses the text"
+# interrupted WAIT ARGS...: starts the program, runs WAIT, presses Ctrl-C; the exit code must be 130.
+interrupted() {
+  local wait=$1 pid
+  shift
+  last="deltaic $*, interrupted"
+  checks=$((checks + 1))
+  set -m # else a background job ignores SIGINT
+  "$program" "$@" >"$dir/out" 2>"$dir/err" </dev/null &
+  pid=$!
+  set +m
+  $wait
+  kill -INT $pid
+  wait $pid
+  [ $? = 130 ] || complain "$last: the exit code is not 130"
+}
+until_text() { for _ in $(seq 300); do [ -s "$dir/out" ] && return || sleep 0.1; done; }
+rm -f "$dir/out"
+interrupted until_text generate -m "$tiny" -d cpu -n 10000000 --ignore-eos --state-out "$dir/stopped"
+err_has 'ended .*Ctrl-C'
 tiny 0 --state-in "$dir/stopped" -n 3
-for _ in $(seq 1000); do cat "$top/LICENSE"; done >"$dir/long"
-timeout --preserve-status -s INT 3 "$program" perplexity -m "$top/models/novelist" -d cpu "$dir/long" >"$dir/out" 2>"$dir/err"
-[ $? = 130 ] || complain "Ctrl-C does not end perplexity with 130"
-last="perplexity, interrupted" && out_has '^stopped '
+for _ in $(seq 500); do cat "$top/LICENSE"; done >"$dir/long"
+interrupted 'sleep 4' perplexity -m "$top/models/novelist" -d cpu --batch 16 "$dir/long"
+out_has '^stopped ' && err_has 'stopped by Ctrl-C'
+interrupted 'sleep 3' bench -m "$top/models/novelist" -d cpu --prompt-tokens 8,1000000 --decode 0
+err_has 'stopped by Ctrl-C'
 
 # ---- perplexity
 ppl() { run 0 perplexity "$top/LICENSE" -m "$tiny" -d cpu "$@"; }
