@@ -82,6 +82,13 @@ char *file_read(const char *path, size_t *bytes) {
   return text;
 }
 
+uint64_t file_size(const char *path) {
+  FILE *stream = fopen(path, "rb");
+  long bytes = stream && !fseek(stream, 0, SEEK_END) ? ftell(stream) : 0;
+  if (stream) fclose(stream);
+  return bytes > 0 ? (uint64_t)bytes : 0;
+}
+
 // ---------------------------------------------------------------- time and progress
 
 double time_now(void) {

@@ -34,6 +34,8 @@ void *must_resize(void *memory, size_t bytes);
 // A whole file, "-" is standard input; NULL after a complaint. The bytes are followed by a NUL.
 char *file_read(const char *path, size_t *bytes);
 
+uint64_t file_size(const char *path); // 0: there is none
+
 double time_now(void); // seconds of a clock that never jumps
 
 // A line on standard error while long work goes on: only on a terminal, only after a moment.

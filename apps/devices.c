@@ -12,7 +12,7 @@ static const struct usage usage = {
     .arguments = "[options]",
     .summary = "Lists every Vulkan device and the CPU, with its limits and what this program plans to do on it.",
     .text = "--device of the other commands takes a number or a part of a name from this list. The star marks what "
-            "--device best, the default, takes: a GPU if there is one, else software or CPU.",
+            "--device best, the default, takes: a GPU if there is one, else the CPU.",
     .examples = "  deltaic devices\n"
                 "  deltaic devices --brief\n"
                 "  deltaic devices --json | jq -r '.devices[] | select(.usable) | .name'\n",
@@ -127,15 +127,10 @@ int command_devices(int argc, char **argv) {
   bool as_json = false, brief = false;
   int code;
   const struct option options[] = {
-      {.kind = OPTION_HEADING, .name = "options"},
-      {.kind = OPTION_FLAG, .letter = 'b', .name = "brief", .target = &brief, .help = "the list alone"},
-      {.kind = OPTION_FLAG, .name = "json", .target = &as_json, .help = "print one JSON object"},
-      {.kind = OPTION_FLAG,
-       .letter = 'v',
-       .name = "verbose",
-       .target = &engine.verbose,
-       .help = "log what the library does"},
-      {.kind = OPTION_END},
+      HEADING("options"),
+      FLAG('b', "brief", &brief, "the list alone"),
+      FLAG(0, "json", &as_json, "print one JSON object"),
+      OPTIONS_END,
   };
   if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;
   deltaic_context *context;

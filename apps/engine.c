@@ -23,8 +23,8 @@ const char *model_path(const char *option) {
 // ---------------------------------------------------------------- context
 
 static void log_line(void *user, deltaic_log_level level, const char *line) {
-  const struct engine_options *options = user;
-  if (level == DELTAIC_LOG_INFO && !options->verbose) return;
+  (void)user;
+  if (level == DELTAIC_LOG_INFO) return;
   progress_clear();
   fprintf(stderr, "deltaic: %s%s\n", level == DELTAIC_LOG_WARNING ? "warning: " : "", line);
 }
@@ -32,7 +32,6 @@ static void log_line(void *user, deltaic_log_level level, const char *line) {
 int context_open(const struct engine_options *options, deltaic_context **out) {
   deltaic_context_options o = DELTAIC_INIT(deltaic_context_options);
   o.log = log_line;
-  o.log_user = (void *)options;
   o.validate = options->validate;
   o.cache_dir = options->cache_dir;
   return complain_status(deltaic_context_create(&o, out));

@@ -8,51 +8,22 @@
 struct engine_options {
   const char *model, *device, *cache_dir;
   uint32_t threads, context, batch;
-  bool quiet, verbose, validate;
+  bool quiet, validate;
 };
 #define ENGINE_DEFAULTS                                                                                                \
   { .device = "best" }
 #define ENGINE_OPTIONS(e)                                                                                              \
-  {.kind = OPTION_HEADING, .name = "model and device"},                                                                \
-      {.kind = OPTION_TEXT,                                                                                            \
-       .letter = 'm',                                                                                                  \
-       .name = "model",                                                                                                \
-       .value = "DIR",                                                                                                 \
-       .target = &(e)->model,                                                                                          \
-       .help = "folder with config.json, model.safetensors and tokenizer.json; without it, models/novelist below the " \
-               "current folder"},                                                                                      \
-      {.kind = OPTION_TEXT,                                                                                            \
-       .letter = 'd',                                                                                                  \
-       .name = "device",                                                                                               \
-       .value = "WHICH",                                                                                               \
-       .target = &(e)->device,                                                                                         \
-       .help = "best, cpu, a number or a part of a name from 'deltaic devices'"},                                      \
-      {.kind = OPTION_COUNT,                                                                                           \
-       .letter = 't',                                                                                                  \
-       .name = "threads",                                                                                              \
-       .value = "N",                                                                                                   \
-       .target = &(e)->threads,                                                                                        \
-       .most = 1024,                                                                                                   \
-       .help = "threads of the CPU; 0: all cores"},                                                                    \
-      {.kind = OPTION_COUNT,                                                                                           \
-       .name = "batch",                                                                                                \
-       .value = "N",                                                                                                   \
-       .target = &(e)->batch,                                                                                          \
-       .most = 4096,                                                                                                   \
-       .help = "tokens computed at once in prefill; 0: 512"},                                                          \
-      {.kind = OPTION_TEXT,                                                                                            \
-       .name = "cache-dir",                                                                                            \
-       .value = "DIR",                                                                                                 \
-       .target = &(e)->cache_dir,                                                                                      \
-       .help = "folder for compiled pipelines; \"\": none; without it, deltaic below $XDG_CACHE_HOME or ~/.cache"},    \
-      {.kind = OPTION_FLAG,                                                                                            \
-       .name = "validate",                                                                                             \
-       .target = &(e)->validate,                                                                                       \
-       .help = "run under the Vulkan validation layer, where installed; its errors make the exit code 1"},             \
-  {                                                                                                                    \
-    .kind = OPTION_FLAG, .letter = 'v', .name = "verbose", .target = &(e)->verbose,                                    \
-    .help = "log what the library does"                                                                                \
-  }
+  HEADING("model and device"),                                                                                         \
+      TEXT('m', "model", "DIR", &(e)->model,                                                                           \
+           "folder with config.json, model.safetensors and tokenizer.json; without it, models/novelist below the "     \
+           "current folder"),                                                                                          \
+      TEXT('d', "device", "WHICH", &(e)->device, "best, cpu, a number or a part of a name from 'deltaic devices'"),    \
+      COUNT('t', "threads", "N", &(e)->threads, 0, 1024, "threads of the CPU; 0: all cores"),                          \
+      COUNT(0, "batch", "N", &(e)->batch, 0, 4096, "tokens computed at once in prefill; 0: 512"),                      \
+      TEXT(0, "cache-dir", "DIR", &(e)->cache_dir,                                                                     \
+           "folder for compiled pipelines; \"\": none; without it, deltaic below $XDG_CACHE_HOME or ~/.cache"),        \
+      FLAG(0, "validate", &(e)->validate,                                                                              \
+           "run under the Vulkan validation layer, where installed; its errors make the exit code 1")
 
 struct engine {
   deltaic_context *context;

@@ -117,16 +117,12 @@ int command_info(int argc, char **argv) {
   bool as_json = false;
   int code;
   const struct option options[] = {
-      {.kind = OPTION_HEADING, .name = "options"},
-      {.kind = OPTION_COUNT,
-       .letter = 'c',
-       .name = "context",
-       .value = "N",
-       .target = &engine.context,
-       .help = "tokens of one text that memory is reckoned for, where it grows; 0: 4096"},
-      {.kind = OPTION_FLAG, .name = "json", .target = &as_json, .help = "print one JSON object"},
+      HEADING("options"),
+      COUNT('c', "context", "N", &engine.context, 0, 0,
+            "tokens of one text that memory is reckoned for, where it grows; 0: 4096"),
+      FLAG(0, "json", &as_json, "print one JSON object"),
       ENGINE_OPTIONS(&engine),
-      {.kind = OPTION_END},
+      OPTIONS_END,
   };
   if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;
   if (arguments.count && engine.model)

@@ -43,6 +43,26 @@ struct usage {
   size_t most_arguments; // besides options
 };
 
+// Rows of a table; the compound literals check the target's type. letter 0: none.
+#define HEADING(text)                                                                                                  \
+  { .kind = OPTION_HEADING, .name = text }
+#define OPTION(kind_, type, letter_, name_, value_, target_, help_)                                                    \
+  .kind = kind_, .letter = letter_, .name = name_, .value = value_, .target = (type *){target_}, .help = help_
+#define FLAG(letter, name, target, help)                                                                               \
+  { OPTION(OPTION_FLAG, bool, letter, name, NULL, target, help) }
+#define TEXT(letter, name, value, target, help)                                                                        \
+  { OPTION(OPTION_TEXT, const char *, letter, name, value, target, help) }
+#define COUNT(letter, name, value, target, least_, most_, help)                                                        \
+  { OPTION(OPTION_COUNT, uint32_t, letter, name, value, target, help), .least = least_, .most = most_ }
+#define COUNT64(letter, name, value, target, given_, help)                                                             \
+  { OPTION(OPTION_COUNT64, uint64_t, letter, name, value, target, help), .given = given_ }
+#define NUMBER(letter, name, value, target, most_, help)                                                               \
+  { OPTION(OPTION_NUMBER, float, letter, name, value, target, help), .most = most_ }
+#define LIST(letter, name, value, target, least_, most_, help)                                                         \
+  { OPTION(OPTION_LIST, struct count_list, letter, name, value, target, help), .least = least_, .most = most_ }
+#define OPTIONS_END                                                                                                    \
+  { .kind = OPTION_END }
+
 // What is not an option; "-" is one.
 struct arguments {
   const char *items[ARGUMENTS_CAPACITY];
