@@ -41,10 +41,10 @@ static const struct device_caps caps_h200 = {
     .offset_alignment = 16,
     .timestamp_bits = 64,
     .timestamp_period = 1,
-    .memory_types = 6,
+    .memory_types = 5,
     .memory_heaps = 2,
-    .memory_type = {{0, 1}, {DL, 0}, {DL, 0}, {MAP, 1}, {MAP | CACHE, 1}, {DL | MAP, 0}},
-    .memory_heap = {{143771 * MiB, LOCAL_HEAP}, {96 * GiB, 0}},
+    .memory_type = {{0, 1}, {DL, 0}, {MAP, 1}, {MAP | CACHE, 1}, {DL | MAP, 0}},
+    .memory_heap = {{143771 * MiB, LOCAL_HEAP}, {96665 * MiB, 0}},
 };
 
 // Resizable BAR off: the host sees a window of 246 MiB.
@@ -259,7 +259,7 @@ static const struct device_caps caps_lavapipe = {
     .shared_bytes = 32768,
     WORKGROUP(1024, 1024),
     .max_groups = {65535, 65535, 65535},
-    .push_bytes = 256,
+    .push_bytes = 128,
     .max_storage_buffers = 32,
     .storage_range = 134217728,
     .max_allocation = 2147483648,
@@ -270,7 +270,7 @@ static const struct device_caps caps_lavapipe = {
     .memory_types = 1,
     .memory_heaps = 1,
     .memory_type = {{DL | MAP | CACHE, 0}},
-    .memory_heap = {{8 * GiB, LOCAL_HEAP}},
+    .memory_heap = {{2 * GiB, LOCAL_HEAP}},
 };
 
 static const struct device_caps caps_apple = {

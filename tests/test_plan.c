@@ -177,7 +177,7 @@ static void what_is_missing_is_named(void **state) {
   refused_for(c, "64 invocations");
   c = caps_h200, c.memory_types = 0;
   refused_for(c, "device-local");
-  c = caps_h200, c.memory_types = 3;
+  c = caps_h200, c.memory_types = 2;
   refused_for(c, "map");
   c = caps_h200, c.offset_alignment = 512;
   refused_for(c, "512 bytes");
