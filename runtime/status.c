@@ -3,11 +3,17 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 
 static _Thread_local char message[1024];
 
 const char *deltaic_last_error(void) { return message; }
+
+// Names from files end up in messages and messages on terminals, which obey control characters.
+static void keep(const char *text) {
+  size_t i = 0;
+  for (; text[i]; i++) message[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i];
+  message[i] = 0;
+}
 
 deltaic_status fail(deltaic_status status, const char *format, ...) {
   char text[sizeof message]; // the arguments may point into `message`
@@ -15,7 +21,7 @@ deltaic_status fail(deltaic_status status, const char *format, ...) {
   va_start(args, format);
   vsnprintf(text, sizeof text, format, args);
   va_end(args);
-  memcpy(message, text, sizeof message);
+  keep(text);
   return status;
 }
 
