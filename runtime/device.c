@@ -18,6 +18,10 @@
 static pthread_mutex_t volk_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool loader_found, functions_found;
 
+// NVIDIA's driver can be loaded about 30 times into a process (580.159: then the loader finds no device, or crashes),
+// and the loader unloads it with the last instance. So one instance stays until the process ends.
+static VkInstance anchor;
+
 void instance_log(struct instance *instance, deltaic_log_level level, const char *format, ...) {
   if (!instance->log) return;
   char line[2048];
@@ -141,15 +145,28 @@ deltaic_status instance_create(struct instance *instance, bool validate, log_fun
   return status;
 }
 
+// An instance without layers becomes the anchor as it is.
+static void destroy_handle(struct instance *instance) {
+  pthread_mutex_lock(&volk_lock);
+  if (!anchor && !instance->validate) {
+    anchor = instance->handle;
+    instance->handle = NULL;
+  }
+  VkInstanceCreateInfo bare = {.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO};
+  if (!anchor && vkCreateInstance(&bare, NULL, &anchor)) anchor = NULL;
+  if (instance->handle) vkDestroyInstance(instance->handle, NULL);
+  pthread_mutex_unlock(&volk_lock);
+  instance->handle = NULL;
+}
+
 void instance_free(struct instance *instance) {
   if (instance->messenger) {
     PFN_vkDestroyDebugUtilsMessengerEXT destroy =
         (PFN_vkDestroyDebugUtilsMessengerEXT)vkGetInstanceProcAddr(instance->handle, "vkDestroyDebugUtilsMessengerEXT");
     if (destroy) destroy(instance->handle, instance->messenger, NULL);
   }
-  if (instance->handle) vkDestroyInstance(instance->handle, NULL);
   instance->messenger = VK_NULL_HANDLE;
-  instance->handle = NULL;
+  if (instance->handle) destroy_handle(instance);
 }
 
 // ---------------------------------------------------------------- capabilities

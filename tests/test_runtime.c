@@ -843,6 +843,25 @@ static void instances_do_not_disturb_each_other(void **state) {
   instance_free(&second);
 }
 
+// NVIDIA's driver does not stand being loaded anew for each.
+static void forty_instances_follow_each_other(void **state) {
+  (void)state;
+  uint32_t first = 0;
+  for (int i = 0; i < 40; i++) {
+    struct instance instance;
+    struct device_caps *caps;
+    VkPhysicalDevice *physical;
+    uint32_t count;
+    ok(instance_create(&instance, false, NULL, NULL));
+    ok(instance_devices(&instance, &caps, &physical, &count));
+    if (i == 0) first = count;
+    assert_true(count > 0 && count == first);
+    free(caps);
+    free(physical);
+    instance_free(&instance);
+  }
+}
+
 static void an_unusable_device_is_not_opened(void **state) {
   struct fixture *f = *state;
   struct plan plan = f->device->plan;
@@ -922,6 +941,7 @@ static int run_on_device(void) {
       ON_DEVICE(a_transfer_that_loses_the_device_says_so),
       ON_DEVICE(instances_do_not_disturb_each_other),
       ON_DEVICE(an_unusable_device_is_not_opened),
+      ON_DEVICE(forty_instances_follow_each_other),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
