@@ -117,13 +117,14 @@ static void recurrent(struct recorder *c, const struct delta_call *d) {
 
 // Shapes of both chunk kernels.
 struct chunk_shape {
-  uint32_t C, chunks;                    // chunks: the most that T tokens of B sequences can make
-  uint32_t sub, slab, prepare_lanes;     // of prepare
-  uint32_t columns, sub_t, sub_c, sub_k; // of scan
+  uint32_t C, chunks;                            // chunks: the most that T tokens of B sequences can make
+  uint32_t sub, slab, prepare_lanes;             // of prepare
+  uint32_t columns, sub_t, sub_c, sub_k, staged; // of scan
 };
 
 static uint32_t scan_shared_bytes(const struct chunk_shape *s, uint32_t Dk) {
-  return 4 * (divide_up(Dk, s->sub_k) * s->sub_k + 2 * s->C) * s->columns;
+  uint32_t rows = divide_up(Dk, s->sub_k) * s->sub_k;
+  return 4 * ((rows + 2 * s->C) * s->columns + (s->staged ? 2 * s->C * (rows + 4) : 4));
 }
 
 // False when the chunk kernels cannot do it: several steps a token, or a state too tall for shared memory.
@@ -146,6 +147,8 @@ static bool chunk_shape(const struct device *device, uint32_t T, uint32_t B, con
   s->prepare_lanes = min32(divide_up(blocks * (blocks + 1), 8) * 8, most);
   s->slab = min32(max32(divide_up(a->Dk, 4) * 4, 16), s->C <= 32 ? 64 : 16);
   while (s->slab > 16 && 4 * (2 * s->C * (s->slab + 4) + s->C * (s->C + 5)) > shared) s->slab /= 2;
+  s->staged = 1;
+  s->staged = scan_shared_bytes(s, a->Dk) <= shared;
   return a->n == 1 && s->columns && scan_shared_bytes(s, a->Dk) <= shared;
 }
 
@@ -201,21 +204,26 @@ static void chunk_prepare(struct recorder *c, const struct delta_call *d, const 
 static void chunk_scan(struct recorder *c, const struct delta_call *d, const struct chunk_shape *s,
                        struct binding prepared) {
   const struct delta_args *a = &d->a;
-  const uint32_t spec[DELTA_CHUNK_SCAN_SPECS] = {[DELTA_CHUNK_SCAN_SPEC_LANES] =
-                                                     s->C / s->sub_t * (s->columns / s->sub_c),
-                                                 [DELTA_CHUNK_SCAN_SPEC_C] = s->C,
-                                                 [DELTA_CHUNK_SCAN_SPEC_DK] = a->Dk,
-                                                 [DELTA_CHUNK_SCAN_SPEC_COLUMNS] = s->columns,
-                                                 [DELTA_CHUNK_SCAN_SPEC_SUB_T] = s->sub_t,
-                                                 [DELTA_CHUNK_SCAN_SPEC_SUB_C] = s->sub_c,
-                                                 [DELTA_CHUNK_SCAN_SPEC_SUB_K] = s->sub_k,
-                                                 [DELTA_CHUNK_SCAN_SPEC_ALIGNED] = d->aligned};
-  const struct binding qkv = vulkan_bind(d->qkv, d->qkv);
-  const struct binding bindings[DELTA_CHUNK_SCAN_BINDINGS] = {[DELTA_CHUNK_SCAN_O] = vulkan_bind(d->o, d->o),
+  const uint32_t spec[DELTA_CHUNK_SCAN_SPECS] = {
+      [DELTA_CHUNK_SCAN_SPEC_LANES] = s->C / s->sub_t * (s->columns / s->sub_c),
+      [DELTA_CHUNK_SCAN_SPEC_C] = s->C,
+      [DELTA_CHUNK_SCAN_SPEC_DK] = a->Dk,
+      [DELTA_CHUNK_SCAN_SPEC_COLUMNS] = s->columns,
+      [DELTA_CHUNK_SCAN_SPEC_SUB_T] = s->sub_t,
+      [DELTA_CHUNK_SCAN_SPEC_SUB_C] = s->sub_c,
+      [DELTA_CHUNK_SCAN_SPEC_SUB_K] = s->sub_k,
+      [DELTA_CHUNK_SCAN_SPEC_STAGED] = s->staged,
+      [DELTA_CHUNK_SCAN_SPEC_ALIGNED] =
+          d->aligned && a->Dv % 4 == 0 && d->o.stride % 4 == 0 && d->state.stride % 4 == 0};
+  const struct binding qkv = vulkan_bind(d->qkv, d->qkv), o = vulkan_bind(d->o, d->o);
+  const struct binding state = vulkan_bind(d->state, d->o);
+  const struct binding bindings[DELTA_CHUNK_SCAN_BINDINGS] = {[DELTA_CHUNK_SCAN_O] = o,
+                                                              [DELTA_CHUNK_SCAN_O4] = o,
                                                               [DELTA_CHUNK_SCAN_QKV] = qkv,
                                                               [DELTA_CHUNK_SCAN_QKV4] = qkv,
                                                               [DELTA_CHUNK_SCAN_PREPARED] = prepared,
-                                                              [DELTA_CHUNK_SCAN_STATE] = vulkan_bind(d->state, d->o),
+                                                              [DELTA_CHUNK_SCAN_STATE] = state,
+                                                              [DELTA_CHUNK_SCAN_STATE4] = state,
                                                               [DELTA_CHUNK_SCAN_SEQUENCES] =
                                                                   vulkan_bind(d->sequences, d->qkv)};
   const struct delta_chunk_scan_args args = {.H = a->H,

@@ -71,8 +71,8 @@ void gates(uint lane, uint row, uint count, uint head) {
 
 // e^(G_i - G_j) for i >= j, anything else for i < j. One hard decay makes all later G large, and their differences,
 // which matter, would be as coarse as they are.
-float decay(uint i, uint j) {
-  precise vec2 d = G[i] - G[j];
+float decay(vec2 G_i, vec2 G_j) {
+  precise vec2 d = G_i - G_j;
   return exp(min(d.x + d.y, 0.0));
 }
 
@@ -102,17 +102,21 @@ void products(uint lane, uint row, uint count, uint key_head, uint P) {
       }
     }
     if (job < JOBS) {
+      vec2 right_G[SUB];
+      [[unroll]] for (uint j = 0; j < SUB; j++) right_G[j] = G[right + j];
       [[unroll]] for (uint ii = 0; ii < SUB; ii++) {
         uint i = bi * SUB + ii;
+        vec2 left_G = G[i];
+        float beta_i = betas[i];
         [[unroll]] for (uint jj = 0; jj < SUB; jj += 4) {
           vec4 value;
           [[unroll]] for (uint k = 0; k < 4; k++)
-            value[k] = sums[ii * SUB + jj + k] * decay(i, right + jj + k);
+            value[k] = sums[ii * SUB + jj + k] * decay(left_G, right_G[jj + k]);
           uvec4 j = right + jj + uvec4(0, 1, 2, 3);
           if (job >= LOWER) {
             prepared[P + (i * C + right + jj) / 4] = mix(vec4(0.0), args.scale * value, lessThanEqual(j, uvec4(i)));
           } else {
-            [[unroll]] for (uint k = 0; k < 4; k++) M[i * M_PITCH + j[k]] = i > j[k] ? betas[i] * value[k] : 0.0;
+            [[unroll]] for (uint k = 0; k < 4; k++) M[i * M_PITCH + j[k]] = i > j[k] ? beta_i * value[k] : 0.0;
           }
         }
       }
@@ -195,7 +199,7 @@ void main() {
     vec4 fade_in, fade_out;
     [[unroll]] for (uint k = 0; k < 4; k++) {
       fade_in[k] = exp(G[4 * i + k].x + G[4 * i + k].y);
-      fade_out[k] = decay(C - 1, 4 * i + k);
+      fade_out[k] = decay(G[C - 1], G[4 * i + k]);
     }
     prepared[record + C * C / 2 + i] = fade_in;
     prepared[record + C * C / 2 + C / 4 + i] = fade_out;

@@ -7,9 +7,9 @@
 // W and U of the papers never exist; Tm, P, e^G and e^(Gn - G) come from delta_chunk_prepare (delta_chunk.h).
 // qkv (T, 2 H Dk + Hv Dv), state (slots, Hv, Dk, Dv), o (T, Hv Dv). Workgroups (ceil(Dv / COLUMNS), Hv, B): COLUMNS
 // value columns of one head of one sequence. An invocation makes SUB_T x SUB_C numbers of R, V' and O, always the
-// same ones, so Q S waits in its registers, and some SUB_K x SUB_C pieces of S: three barriers a chunk. K, Q, Tm and P
-// are read four numbers at a time where they lie; all invocations of a workgroup share them through the cache.
-// Any Dk, Dv, T.
+// same ones, so Q S waits in its registers, and some SUB_K x SUB_C pieces of S: three barriers a chunk. Tm and P are read
+// four numbers at a time where they lie; all invocations of a workgroup share them through the cache. So are K and Q,
+// or they are STAGED in shared memory, for one barrier more. Any Dk, Dv, T.
 #include "delta_chunk_scan.h"
 layout(local_size_x_id = DELTA_CHUNK_SCAN_SPEC_LANES) in;
 layout(constant_id = DELTA_CHUNK_SCAN_SPEC_C) const uint C = 32;
@@ -18,12 +18,15 @@ layout(constant_id = DELTA_CHUNK_SCAN_SPEC_COLUMNS) const uint COLUMNS = 32;
 layout(constant_id = DELTA_CHUNK_SCAN_SPEC_SUB_T) const uint SUB_T = 4;
 layout(constant_id = DELTA_CHUNK_SCAN_SPEC_SUB_C) const uint SUB_C = 4;
 layout(constant_id = DELTA_CHUNK_SCAN_SPEC_SUB_K) const uint SUB_K = 4;
+layout(constant_id = DELTA_CHUNK_SCAN_SPEC_STAGED) const uint STAGED = 0;
 layout(constant_id = DELTA_CHUNK_SCAN_SPEC_ALIGNED) const uint ALIGNED = 0;
 layout(set = 0, binding = DELTA_CHUNK_SCAN_O) writeonly buffer o_block { float o[]; };
+layout(set = 0, binding = DELTA_CHUNK_SCAN_O4) writeonly buffer o4_block { vec4 o4[]; };
 layout(set = 0, binding = DELTA_CHUNK_SCAN_QKV) readonly buffer qkv_block { float qkv[]; };
 layout(set = 0, binding = DELTA_CHUNK_SCAN_QKV4) readonly buffer qkv4_block { vec4 qkv4[]; };
 layout(set = 0, binding = DELTA_CHUNK_SCAN_PREPARED) readonly buffer prepared_block { vec4 prepared[]; };
 layout(set = 0, binding = DELTA_CHUNK_SCAN_STATE) buffer state_block { float state[]; };
+layout(set = 0, binding = DELTA_CHUNK_SCAN_STATE4) buffer state4_block { vec4 state4[]; };
 layout(set = 0, binding = DELTA_CHUNK_SCAN_SEQUENCES) readonly buffer sequences_block { sequence sequences[]; };
 
 const uint C4 = C / 4;
@@ -33,35 +36,77 @@ const uint V4 = COLUMNS / 4;                        // vec4 of a row of S, R, V'
 const uint SUB_C4 = SUB_C / 4, SUB_K4 = SUB_K / 4;
 const uint ACROSS = COLUMNS / SUB_C; // invocations along the columns
 const uint SUMS = SUB_T * SUB_C4;
+const uint PITCH = ROWS / 4 + 1; // vec4 of a staged row; the odd one spreads rows over banks
 shared vec4 S[ROWS * V4];
 shared vec4 R[C * V4];
 shared vec4 U[C * V4]; // V'
+shared vec4 tile[STAGED != 0 ? 2 * C * PITCH : 1]; // rows of K, then of Q
 
-vec4 load4(uint i, uint d) {
-  if (d >= DK) return vec4(0.0);
+// Numbers d ... d + 3 of the n at i; zeros past the end.
+vec4 load4(uint i, uint d, uint n) {
+  if (d >= n) return vec4(0.0);
   if (ALIGNED != 0) return qkv4[(i + d) / 4];
-  uint left = DK - d;
+  uint left = n - d;
   i += d;
   return vec4(qkv[i], left > 1 ? qkv[i + 1] : 0.0, left > 2 ? qkv[i + 2] : 0.0, left > 3 ? qkv[i + 3] : 0.0);
+}
+
+void store4(uint i, uint d, uint n, vec4 value) {
+  if (d >= n) return;
+  if (ALIGNED != 0)
+    o4[(i + d) / 4] = value;
+  else
+    [[unroll]] for (uint j = 0; j < 4; j++)
+      if (d + j < n) o[i + d + j] = value[j];
 }
 
 float fade_in(uint record, uint i) { return prepared[record + C * C4 * 2 + i / 4][i % 4]; }
 float fade_out(uint record, uint i) { return prepared[record + C * C4 * 2 + C4 + i / 4][i % 4]; }
 
+// Rows past the end repeat the last one: what they make is dropped.
+void stage(uint lane, uint k_at, uint q_at, uint count) {
+  for (uint i = lane; i < 2 * C * (ROWS / 4); i += gl_WorkGroupSize.x) {
+    uint r = i / (ROWS / 4), d = i % (ROWS / 4), t = min(r % C, count - 1);
+    tile[r * PITCH + d] = load4((r < C ? k_at : q_at) + t * args.qkv_stride, 4 * d, DK);
+  }
+  barrier();
+}
+
+vec4 key4(uint k_at, uint t, uint d) {
+  return STAGED != 0 ? tile[t * PITCH + d] : load4(k_at + t * args.qkv_stride, 4 * d, DK);
+}
+
+vec4 query4(uint q_at, uint t, uint d) {
+  return STAGED != 0 ? tile[(C + t) * PITCH + d] : load4(q_at + t * args.qkv_stride, 4 * d, DK);
+}
+
+// The columns of this workgroup of S, row by row.
 void load_state(uint lane, uint from, uint columns) {
   for (uint i = lane; i < ROWS * V4; i += gl_WorkGroupSize.x) {
-    uint row = i / V4, c = i % V4 * 4;
-    [[unroll]] for (uint j = 0; j < 4; j++)
-      S[i][j] = row < DK && c + j < columns ? state[from + row * args.Dv + c + j] : 0.0;
+    uint row = i / V4, c = i % V4 * 4, at = from + row * args.Dv + c;
+    vec4 value = vec4(0.0);
+    if (row < DK && c < columns) {
+      if (ALIGNED != 0)
+        value = state4[at / 4];
+      else
+        [[unroll]] for (uint j = 0; j < 4; j++)
+          if (c + j < columns) value[j] = state[at + j];
+    }
+    S[i] = value;
   }
   barrier();
 }
 
 void store_state(uint lane, uint to, uint columns) {
   for (uint i = lane; i < DK * V4; i += gl_WorkGroupSize.x) {
-    uint row = i / V4, c = i % V4 * 4;
-    [[unroll]] for (uint j = 0; j < 4; j++)
-      if (c + j < columns) state[to + row * args.Dv + c + j] = S[i][j];
+    uint row = i / V4, c = i % V4 * 4, at = to + row * args.Dv + c;
+    vec4 value = S[i];
+    if (c >= columns) continue;
+    if (ALIGNED != 0)
+      state4[at / 4] = value;
+    else
+      [[unroll]] for (uint j = 0; j < 4; j++)
+        if (c + j < columns) state[at + j] = value[j];
   }
 }
 
@@ -83,6 +128,8 @@ void main() {
     uint v_at = qkv_at + 2 * args.H * DK + head * args.Dv + column0;
     uint record = (chunk * args.Hv + head) * (DELTA_CHUNK_RECORD(C) / 4);
 
+    if (STAGED != 0) stage(lane, k_at, q_at, count);
+
     // K S and Q S; rows past the end repeat the last one, to stay inside the buffer, and are dropped below.
     vec4 kS[SUMS], y[SUMS];
     [[unroll]] for (uint i = 0; i < SUMS; i++) kS[i] = y[i] = vec4(0.0);
@@ -91,8 +138,8 @@ void main() {
       [[unroll]] for (uint r = 0; r < 4; r++)
         [[unroll]] for (uint c = 0; c < SUB_C4; c++) rows[r * SUB_C4 + c] = S[(4 * d + r) * V4 + c0 + c];
       [[unroll]] for (uint i = 0; i < SUB_T; i++) {
-        uint step = min(i0 + i, count - 1) * args.qkv_stride;
-        vec4 k = load4(k_at + step, 4 * d), q = load4(q_at + step, 4 * d);
+        uint t = min(i0 + i, count - 1);
+        vec4 k = key4(k_at, t, d), q = query4(q_at, t, d);
         [[unroll]] for (uint r = 0; r < 4; r++) {
           [[unroll]] for (uint c = 0; c < SUB_C4; c++) {
             kS[i * SUB_C4 + c] += k[r] * rows[r * SUB_C4 + c];
@@ -105,12 +152,9 @@ void main() {
       uint t = i0 + i;
       float decay = fade_in(record, t);
       [[unroll]] for (uint c = 0; c < SUB_C4; c++) {
-        vec4 v = vec4(0.0);
-        [[unroll]] for (uint j = 0; j < 4; j++) {
-          uint column = (c0 + c) * 4 + j;
-          if (t < count && column < columns) v[j] = qkv[v_at + t * args.qkv_stride + column];
-        }
-        R[t * V4 + c0 + c] = t < count ? v - decay * kS[i * SUB_C4 + c] : vec4(0.0);
+        vec4 r = vec4(0.0);
+        if (t < count) r = load4(v_at + t * args.qkv_stride, (c0 + c) * 4, columns) - decay * kS[i * SUB_C4 + c];
+        R[t * V4 + c0 + c] = r;
         y[i * SUB_C4 + c] *= args.scale * decay;
       }
     }
@@ -146,9 +190,8 @@ void main() {
     }
     [[unroll]] for (uint i = 0; i < SUB_T; i++) {
       uint to = (s.row + t0 + i0 + i) * args.o_stride + head * args.Dv + column0;
-      [[unroll]] for (uint j = 0; j < SUB_C; j++) {
-        uint column = c0 * 4 + j;
-        if (i0 + i < count && column < columns) o[to + column] = y[i * SUB_C4 + j / 4][j % 4];
+      if (i0 + i < count) {
+        [[unroll]] for (uint c = 0; c < SUB_C4; c++) store4(to, (c0 + c) * 4, columns, y[i * SUB_C4 + c]);
       }
     }
 
@@ -164,7 +207,7 @@ void main() {
         vec4 row[SUB_C4];
         [[unroll]] for (uint c = 0; c < SUB_C4; c++) row[c] = weight * U[t * V4 + c1 + c];
         [[unroll]] for (uint d = 0; d < SUB_K4; d++) {
-          vec4 k = load4(k_at + t * args.qkv_stride, d0 + 4 * d);
+          vec4 k = key4(k_at, t, d0 / 4 + d);
           [[unroll]] for (uint r = 0; r < 4; r++)
             [[unroll]] for (uint c = 0; c < SUB_C4; c++) sums[(4 * d + r) * SUB_C4 + c] += k[r] * row[c];
         }

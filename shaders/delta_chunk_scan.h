@@ -3,12 +3,14 @@
 #define DELTA_CHUNK_SCAN_H
 #include "delta_chunk.h"
 #define DELTA_CHUNK_SCAN_O 0         // (T, Hv * Dv) out, f32
-#define DELTA_CHUNK_SCAN_QKV 1       // (T, 2 * H * Dk + Hv * Dv) in, f32
-#define DELTA_CHUNK_SCAN_QKV4 2      // the same as vec4, read when ALIGNED
-#define DELTA_CHUNK_SCAN_PREPARED 3  // (chunks, Hv, record) in, f32 as vec4
-#define DELTA_CHUNK_SCAN_STATE 4     // (slots, Hv * Dk * Dv) inout, f32
-#define DELTA_CHUNK_SCAN_SEQUENCES 5 // (B) in, struct sequence
-#define DELTA_CHUNK_SCAN_BINDINGS 6
+#define DELTA_CHUNK_SCAN_O4 1        // the same as vec4; so below: used instead when ALIGNED
+#define DELTA_CHUNK_SCAN_QKV 2       // (T, 2 * H * Dk + Hv * Dv) in, f32
+#define DELTA_CHUNK_SCAN_QKV4 3      //
+#define DELTA_CHUNK_SCAN_PREPARED 4  // (chunks, Hv, record) in, f32 as vec4
+#define DELTA_CHUNK_SCAN_STATE 5     // (slots, Hv * Dk * Dv) inout, f32
+#define DELTA_CHUNK_SCAN_STATE4 6    //
+#define DELTA_CHUNK_SCAN_SEQUENCES 7 // (B) in, struct sequence
+#define DELTA_CHUNK_SCAN_BINDINGS 8
 #define DELTA_CHUNK_SCAN_SPEC_LANES 0 // (C / SUB_T) * (COLUMNS / SUB_C)
 #define DELTA_CHUNK_SCAN_SPEC_C 1
 #define DELTA_CHUNK_SCAN_SPEC_DK 2
@@ -16,8 +18,9 @@
 #define DELTA_CHUNK_SCAN_SPEC_SUB_T 4   // tokens and columns of an invocation, multiples of 4
 #define DELTA_CHUNK_SCAN_SPEC_SUB_C 5
 #define DELTA_CHUNK_SCAN_SPEC_SUB_K 6   // rows of S of an invocation in the update, a multiple of 4
-#define DELTA_CHUNK_SCAN_SPEC_ALIGNED 7 // 1: Dk and qkv_stride are multiples of 4
-#define DELTA_CHUNK_SCAN_SPECS 8
+#define DELTA_CHUNK_SCAN_SPEC_STAGED 7  // 1: K and Q of a chunk are copied to shared memory
+#define DELTA_CHUNK_SCAN_SPEC_ALIGNED 8 // 1: Dk, Dv and all strides are multiples of 4
+#define DELTA_CHUNK_SCAN_SPECS 9
 struct delta_chunk_scan_args {
   uint H;
   uint Hv;
