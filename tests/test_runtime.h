@@ -1,0 +1,49 @@
+// test_runtime.h: what the two files of test_runtime share: a device under validation, and a small scene to compute in.
+#ifndef TEST_RUNTIME_H
+#define TEST_RUNTIME_H
+#include "commands.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+#undef fail // cmocka's; ours is meant
+
+struct fixture {
+  struct instance instance;
+  struct device *device;
+};
+
+// Of every test: opens the device, and closes it; fails when the validation layer has found something.
+int runtime_setup(void **state);
+int runtime_teardown(void **state);
+static inline struct device *device_of(void **state) { return ((struct fixture *)*state)->device; }
+
+void ok(deltaic_status status); // asserts success, telling the sentence
+
+#define ON_DEVICE(test) cmocka_unit_test_setup_teardown(test, runtime_setup, runtime_teardown)
+
+// The kernel y = a + scale b and four buffers of N numbers: a counts from 1, b from 2, y and z from 0.
+enum { LANES = 32, N = 1000 };
+struct add_args {
+  uint32_t n;
+  float scale;
+};
+struct scene {
+  struct device *device;
+  const struct kernel *kernel;
+  struct commands *c;
+  struct buffer a, b, y, z;
+};
+struct scene scene_open(struct device *device);
+void scene_close(struct scene *s);
+const struct kernel *add_kernel(struct device *device);
+void add(struct commands *c, const struct kernel *kernel, struct binding y, struct binding a, struct binding b,
+         float scale, uint64_t operations);
+static inline struct binding whole(const struct buffer *buffer) { return (struct binding){buffer, 0, buffer->bytes}; }
+float number(struct device *device, struct buffer *buffer, uint32_t i);
+
+int test_commands(void); // runs the tests of test_runtime_commands.c; returns how many failed
+#endif
