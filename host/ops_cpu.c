@@ -244,26 +244,23 @@ CPU_CLONES static void widen(float *restrict to, const void *row, enum dtype dty
   widen_lanes(to + i, tail, dtype == DTYPE_BF16);
 }
 
-// y[t][0 ... rows-1] = or += dots of x's rows with `rows` rows of w (ROWS_W or fewer), plus the bias.
+// y (T, rows) = or += dots of x's rows, T_BLOCK or fewer, with `rows` rows of w, ROWS_W or fewer, plus the bias.
 static void dots_rows(float *y, size_t y_stride, const float *x, size_t x_stride, uint32_t T, const char *w,
                       size_t w_bytes, enum dtype dtype, uint32_t rows, uint32_t K, const float *bias, bool add) {
   float panel[ROWS_W * K_BLOCK];
   lanes sums[T_BLOCK * ROWS_W];
-  for (uint32_t t0 = 0; t0 < T; t0 += T_BLOCK) {
-    uint32_t block = T - t0 < T_BLOCK ? T - t0 : T_BLOCK;
-    memset(sums, 0, block * ROWS_W * sizeof(lanes));
-    for (uint32_t k0 = 0; k0 < K; k0 += K_BLOCK) {
-      uint32_t n = K - k0 < K_BLOCK ? K - k0 : K_BLOCK;
-      for (uint32_t r = 0; r < ROWS_W; r++) // a missing row repeats the first; its sums are not used
-        widen(panel + r * K_BLOCK, w + (r < rows ? r : 0) * w_bytes, dtype, k0, n);
-      dots_block(sums, x + t0 * x_stride + k0, x_stride, block, panel, n);
-    }
-    for (uint32_t t = 0; t < block; t++)
-      for (uint32_t r = 0; r < rows; r++) {
-        float *to = y + (t0 + t) * y_stride + r, value = lanes_sum(&sums[t * ROWS_W + r]) + (bias ? bias[r] : 0);
-        *to = add ? *to + value : value;
-      }
+  memset(sums, 0, T * ROWS_W * sizeof(lanes));
+  for (uint32_t k = 0; k < K; k += K_BLOCK) {
+    uint32_t n = K - k < K_BLOCK ? K - k : K_BLOCK;
+    for (uint32_t r = 0; r < ROWS_W; r++) // a missing row repeats the first; its sums are not used
+      widen(panel + r * K_BLOCK, w + (r < rows ? r : 0) * w_bytes, dtype, k, n);
+    dots_block(sums, x + k, x_stride, T, panel, n);
   }
+  for (uint32_t t = 0; t < T; t++)
+    for (uint32_t r = 0; r < rows; r++) {
+      float *to = y + t * y_stride + r, value = lanes_sum(&sums[t * ROWS_W + r]) + (bias ? bias[r] : 0);
+      *to = add ? *to + value : value;
+    }
 }
 
 // 4 rows of y, 2 vectors each, stay in registers while k runs.
@@ -302,21 +299,26 @@ CPU_CLONES void cpu_product(float *y, size_t y_stride, const float *a, size_t a_
 }
 
 struct matmul_call {
+  struct recorder *c;
   struct tensor y, x, w, bias;
   bool add;
 };
 
-enum { MATMUL_ROWS = 16 }; // rows of w in one task
+// A task is `task_rows` rows of w. Long inputs take more of them, so that T_BLOCK rows of x, once in the cache, meet
+// many.
+static uint32_t task_rows(uint32_t T) { return T < T_BLOCK ? 16 : 64; }
 
-static void matmul_rows(void *context, uint64_t index, uint32_t worker) {
+static void matmul_task(void *context, uint64_t index, uint32_t worker) {
   const struct matmul_call *m = context;
   (void)worker;
-  uint32_t first = (uint32_t)index * MATMUL_ROWS,
-           end = first + MATMUL_ROWS < m->w.rows ? first + MATMUL_ROWS : m->w.rows;
-  for (uint32_t n = first; n < end; n += ROWS_W)
-    dots_rows(f32_row(&m->y, 0) + n, m->y.stride, f32_row(&m->x, 0), m->x.stride, m->x.rows, tensor_row(&m->w, n),
-              m->w.stride * dtype_bytes(m->w.dtype), m->w.dtype, end - n < ROWS_W ? end - n : ROWS_W, m->w.cols,
-              m->bias.buffer ? f32_row(&m->bias, 0) + n : NULL, m->add);
+  uint32_t T = m->x.rows, first = (uint32_t)index * task_rows(T), end = first + task_rows(T);
+  if (end > m->w.rows) end = m->w.rows;
+  for (uint32_t t = 0; t < T && !cpu_cancelled(m->c); t += T_BLOCK)
+    for (uint32_t n = first; n < end; n += ROWS_W)
+      dots_rows(f32_row(&m->y, t) + n, m->y.stride, f32_row(&m->x, t), m->x.stride, T - t < T_BLOCK ? T - t : T_BLOCK,
+                tensor_row(&m->w, n), m->w.stride * dtype_bytes(m->w.dtype), m->w.dtype,
+                end - n < ROWS_W ? end - n : ROWS_W, m->w.cols, m->bias.buffer ? f32_row(&m->bias, 0) + n : NULL,
+                m->add);
 }
 
 static void cpu_matmul(struct recorder *c, struct tensor y, struct tensor x, struct tensor w, struct tensor bias,
@@ -324,8 +326,8 @@ static void cpu_matmul(struct recorder *c, struct tensor y, struct tensor x, str
   if (!cpu_begin(c)) return;
   assert(x.cols == w.cols && y.cols == w.rows && y.rows == x.rows);
   uint64_t operations = 2ull * x.rows * w.rows * w.cols;
-  struct matmul_call m = {y, x, w, bias, add};
-  if (x.rows) cpu_parallel(c, (w.rows + MATMUL_ROWS - 1) / MATMUL_ROWS, operations, matmul_rows, &m);
+  struct matmul_call m = {c, y, x, w, bias, add};
+  if (x.rows) cpu_parallel(c, (w.rows + task_rows(x.rows) - 1) / task_rows(x.rows), operations, matmul_task, &m);
   uint64_t bytes = tensor_bytes(&w) + 4ull * x.rows * x.cols + 4ull * y.rows * y.cols * (add ? 2 : 1);
   cpu_end(c, "matmul", dtype_name(w.dtype), bytes, operations);
 }

@@ -59,10 +59,11 @@ void cpu_delta_inputs(struct recorder *c, struct tensor qk, struct tensor beta, 
 // ---------------------------------------------------------------- the rule
 
 enum {
-  CHUNK = 64,      // steps of one chunk: tokens * n
-  CHUNK_FROM = 16, // AUTO: tokens from which the chunkwise form is the faster one
-  COLUMNS = 64,    // columns of S in a recurrent task
-  SOLVE_ROWS = 8,  // rows of the triangular system solved one by one between two products
+  CHUNK = 64,     // steps of one chunk: tokens * n
+  CHUNK_FROM = 4, // AUTO: tokens from which the chunkwise form is the faster one, where
+  CHUNK_DK = 65,  // Dk is at least this: up to 64 the recurrence keeps its part of S in the first cache and wins
+  COLUMNS = 64,   // columns of S in a recurrent task
+  SOLVE_ROWS = 8, // rows of the triangular system solved one by one between two products
 };
 
 struct delta_call {
@@ -277,7 +278,7 @@ static void delta_chunks(const struct delta_task *k) {
 
 static bool use_chunks(struct delta_args a, uint32_t T) {
   if (a.form == DELTA_RECURRENT || a.n > CHUNK) return false;
-  return a.form == DELTA_CHUNK || T >= CHUNK_FROM;
+  return a.form == DELTA_CHUNK || (T >= CHUNK_FROM && a.Dk >= CHUNK_DK);
 }
 
 // Floats of scratch of one thread.
