@@ -1,7 +1,7 @@
 // api: contexts and devices of the public header. Models, sessions and tokenizers implement theirs where they live.
 #include "arena.h"
 #include "device_handle.h"
-#include "options.h"
+#include "option_structs.h"
 
 #include <stdio.h>
 #include <stdlib.h>

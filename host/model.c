@@ -2,7 +2,7 @@
 #include "model.h"
 
 #include "device_handle.h"
-#include "options.h"
+#include "option_structs.h"
 #include "session.h"
 
 #include <stdio.h>

@@ -2,7 +2,7 @@
 // tokens, streamed; one token by replaying a recording. Nothing is allocated after creation.
 #include "session.h"
 
-#include "options.h"
+#include "option_structs.h"
 
 #include <stdlib.h>
 #include <string.h>

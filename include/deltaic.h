@@ -29,7 +29,7 @@
 extern "C" {
 #endif
 
-#if defined(DELTAIC_BUILD_SHARED) && defined(__GNUC__)
+#if defined(DELTAIC_BUILD) && defined(__GNUC__)
 #define DELTAIC_API __attribute__((visibility("default")))
 #else
 #define DELTAIC_API
@@ -273,7 +273,8 @@ DELTAIC_API deltaic_status deltaic_session_save_file(deltaic_session *session, c
 DELTAIC_API deltaic_status deltaic_session_load_file(deltaic_session *session, const char *path);
 
 /* Makes the eval or next in progress, or else the next one, return DELTAIC_CANCELLED soon: after the part of the work
- * that the device has already been given. Any thread, at any time before deltaic_session_free(). */
+ * that the device has already been given. Any thread, also a signal handler, at any time before deltaic_session_free().
+ */
 DELTAIC_API void deltaic_session_cancel(deltaic_session *session);
 
 /* What the session has asked of the device so far. Experimental. */

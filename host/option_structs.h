@@ -1,6 +1,6 @@
-// options.h: reads an options struct of a caller that may have been built against an older or newer header.
-#ifndef OPTIONS_H
-#define OPTIONS_H
+// option_structs.h: reads an options struct of a caller that may have been built against an older or newer header.
+#ifndef OPTION_STRUCTS_H
+#define OPTION_STRUCTS_H
 #include "status.h"
 
 // to: `size` bytes, zeroed and then filled with what the caller's struct has. from: NULL for defaults.
