@@ -35,12 +35,14 @@ void cpu_parallel(struct recorder *c, uint64_t n, uint64_t operations, pool_task
 uint32_t cpu_threads(const struct backend *b);
 
 // Loops of products are compiled for several instruction sets, chosen when the program starts. Sanitizers run before
-// that choice can be made.
+// that choice can be made. CPU_WIDE: bytes of a vector that every processor of the build's kind has registers for.
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) &&                           \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define CPU_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#define CPU_WIDE 64
 #else
 #define CPU_CLONES
+#define CPU_WIDE 16
 #endif
 
 enum { LANES = 16 };
