@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-extern const struct arch arch_delta_net, arch_gated_deltanet;
-const struct arch *const arch_table[] = {&arch_delta_net, &arch_gated_deltanet, NULL};
+extern const struct arch arch_delta_net, arch_gated_deltanet, arch_gated_deltaproduct;
+const struct arch *const arch_table[] = {&arch_delta_net, &arch_gated_deltanet, &arch_gated_deltaproduct, NULL};
 
 // ---------------------------------------------------------------- names of tensors
 
@@ -20,7 +20,8 @@ static const struct alias {
   const char *name, *older;
 } aliases[] = {{"attn_norm.weight", "attn.norm.weight"},
                {"mlp_norm.weight", "mlp.norm.weight"},
-               {"attn.b_proj.weight", "attn.beta_proj.weight"}};
+               {"attn.b_proj.weight", "attn.beta_proj.weight"},
+               {"attn.q_conv1d.weight", "attn.q_conv1ds.0.weight"}};
 enum { ALIASES = sizeof aliases / sizeof *aliases };
 
 struct file_tensor *arch_find(struct checkpoint *checkpoint, uint32_t layer, const char *name) {
@@ -37,16 +38,22 @@ struct file_tensor *model_tensor(struct checkpoint *checkpoint, uint32_t layer, 
   return t;
 }
 
+void model_list_name(char *text, size_t capacity, const char *name, uint32_t m) {
+  const char *end = strrchr(name, '.');
+  snprintf(text, capacity, "%.*ss.%u%s", (int)(end - name), name, m, end);
+}
+
 static bool ends_with(const char *text, const char *end) {
   size_t length = strlen(text), tail = strlen(end);
   return length >= tail && !strcmp(text + length - tail, end);
 }
 
-// attn.D was never read by any version of the layer; rotation frequencies follow from rope_theta; a tied head is a copy
-// of the embedding.
+// attn.D was never read by any version of the layer, nor the query's convolutions after the first; rotation frequencies
+// follow from rope_theta; a tied head is a copy of the embedding.
 static bool harmless(const char *name, const struct model_spec *spec) {
   if (!strcmp(name, "lm_head.weight")) return spec->tied;
-  return !strncmp(name, "model.layers.", 13) && (ends_with(name, ".attn.D") || ends_with(name, ".rotary.inv_freq"));
+  return !strncmp(name, "model.layers.", 13) &&
+         (ends_with(name, ".attn.D") || ends_with(name, ".rotary.inv_freq") || strstr(name, ".attn.q_conv1ds."));
 }
 
 deltaic_status model_leftovers(struct checkpoint *checkpoint, const struct model_spec *spec) {

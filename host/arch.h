@@ -38,6 +38,8 @@ void model_spec_free(struct model_spec *spec);
 
 // The tensor model.layers.{layer}.{name}, or what older checkpoints called it, marked used; NULL when it is not there.
 struct file_tensor *model_tensor(struct checkpoint *checkpoint, uint32_t layer, const char *name);
+// What older DeltaProduct checkpoints call step m of `name`: attn.k_projs.{m}.weight of attn.k_proj.weight.
+void model_list_name(char *text, size_t capacity, const char *name, uint32_t m);
 // After everything is bound: fails (UNSUPPORTED) with the name of a tensor that nobody used, because a model that holds
 // more than this library computes would run wrongly. Tensors known to be without effect are passed over.
 deltaic_status model_leftovers(struct checkpoint *checkpoint, const struct model_spec *spec);

@@ -1,4 +1,5 @@
-// arch_delta: the families delta_net and gated_deltanet of flash-linear-attention (models.md 2.2, 2.3, 3, 4).
+// arch_delta: the families delta_net, gated_deltanet and gated_deltaproduct of flash-linear-attention (models.md 2.2 to
+// 2.4, 3, 4).
 #include "arch_common.h"
 
 #include "mixer_delta.h"
@@ -28,15 +29,20 @@ static uint32_t value_size(uint32_t head_dim, double expand) {
 static deltaic_status size_layer(const struct json_reader *r, struct checkpoint *checkpoint, uint32_t i,
                                  struct delta_spec *s) {
   deltaic_status status = arch_rows(r, checkpoint, i, "attn.q_proj.weight", s->H, "num_heads", LIMIT_HEAD_SIZE, &s->Dk);
+  bool list = arch_find(checkpoint, i, "attn.v_projs.0.weight"); // DeltaProduct before June 2025
   if (!status)
-    status = arch_rows(r, checkpoint, i, "attn.v_proj.weight", s->n * s->Hv, "the number of value heads",
-                       LIMIT_HEAD_SIZE, &s->Dv);
+    status = arch_rows(r, checkpoint, i, list ? "attn.v_projs.0.weight" : "attn.v_proj.weight",
+                       list ? s->Hv : s->n * s->Hv, "the number of value heads", LIMIT_HEAD_SIZE, &s->Dv);
   if (!status && s->W) status = arch_columns(checkpoint, i, "attn.q_conv1d.weight", LIMIT_CONV, &s->W);
   if (status) return status;
   uint64_t state = (uint64_t)s->Hv * s->Dk * s->Dv;
   if (state > INT32_MAX)
     return fail(DELTAIC_UNSUPPORTED, "%s: layer %u would have a state of %llu numbers, more than %d", r->file, i,
                 (unsigned long long)state, INT32_MAX);
+  uint64_t columns = (uint64_t)s->H * s->Dk * (1 + s->n) + (uint64_t)s->Hv * s->Dv * s->n;
+  if (columns > INT32_MAX)
+    return fail(DELTAIC_UNSUPPORTED, "%s: layer %u would have %llu columns of q, k and v, more than %d", r->file, i,
+                (unsigned long long)columns, INT32_MAX);
   return DELTAIC_OK;
 }
 
@@ -98,5 +104,21 @@ static deltaic_status read_gated_deltanet(struct json_reader *r, const json_t *c
   return set_layers(r, checkpoint, &mixer_gated_deltanet, &s, out);
 }
 
+static deltaic_status read_gated_deltaproduct(struct json_reader *r, const json_t *config,
+                                              struct checkpoint *checkpoint, struct model_spec *out) {
+  deltaic_status status = arch_read_outside(r, config, checkpoint, 21, out);
+  if (status) return status;
+  struct delta_spec s = read_layer(r, config, 6, true, out);
+  double expand_v = json_number(r, config, "expand_v", 2, 0, 1024);
+  s.output_gate = json_bool(r, config, "use_output_gate", s.output_gate); // its name since July 2025
+  s.gated = json_bool(r, config, "use_forget_gate", false);
+  s.n = (uint32_t)json_int(r, config, "num_householder", 1, 1, DELTA_STEPS);
+  s.Dk = (uint32_t)json_int(r, config, "head_dim", 256, 1, LIMIT_HEAD_SIZE);
+  s.Dv = value_size(s.Dk, expand_v);
+  if (r->status) return r->status;
+  return set_layers(r, checkpoint, s.gated ? &mixer_gated_delta_product : &mixer_delta_product, &s, out);
+}
+
+const struct arch arch_gated_deltaproduct = {"gated_deltaproduct", read_gated_deltaproduct};
 const struct arch arch_delta_net = {"delta_net", read_delta_net};
 const struct arch arch_gated_deltanet = {"gated_deltanet", read_gated_deltanet};

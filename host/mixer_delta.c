@@ -10,7 +10,7 @@
 #include "mixer.h"
 
 #include <math.h>
-#include <string.h>
+#include <stdio.h>
 
 struct delta_weights {
   struct tensor in_proj;         // (P, D)
@@ -25,39 +25,24 @@ struct delta_state {
   struct tensor S;       // (B, Hv * Dk * Dv)
 };
 
-struct delta_sizes { // columns
-  uint32_t key, keys, values, C, gate, betas, ba;
+struct delta_sizes {                                     // columns
+  uint32_t key, value, keys, values, C, gate, betas, ba; // key, value: of one step
 };
 
 static struct delta_sizes sizes_of(const struct delta_spec *s) {
   struct delta_sizes z;
   z.key = s->H * s->Dk;
+  z.value = s->Hv * s->Dv;
   z.keys = s->n * z.key;
-  z.values = s->n * s->Hv * s->Dv;
+  z.values = s->n * z.value;
   z.C = z.key + z.keys + z.values;
-  z.gate = s->output_gate ? s->Hv * s->Dv : 0;
+  z.gate = s->output_gate ? z.value : 0;
   z.betas = s->has_beta ? s->n * s->Hv : 0;
   z.ba = z.betas + (s->gated ? s->Hv : 0);
   return z;
 }
 
 static uint32_t conv_width(const struct delta_spec *s) { return s->W ? s->W : 1; }
-
-// Row w of the transposed kernels: tap w of every channel, q's channels first, then k's, then v's.
-struct conv_sources {
-  const struct file_tensor *part[3];
-  uint32_t channels[3], W;
-};
-
-static void conv_row(const void *context, uint32_t row, uint32_t cols, float *out) {
-  const struct conv_sources *s = context;
-  uint32_t c = 0;
-  for (int p = 0; p < 3; p++)
-    for (uint32_t i = 0; i < s->channels[p]; i++, c++)
-      file_tensor_f32(s->part[p], (uint64_t)i * s->W + row, 1, &out[c]);
-  assert(c == cols);
-  (void)cols;
-}
 
 // Without a convolution, one tap of weight 1: the activation alone.
 static void ones_row(const void *context, uint32_t row, uint32_t cols, float *out) {
@@ -71,21 +56,19 @@ static void bind_conv(const struct delta_spec *s, const struct delta_sizes *z, u
     weights_rows(w, &d->conv, 1, z->C, ones_row, "", 0);
     return;
   }
-  static const char *const names[3] = {"attn.q_conv1d.weight", "attn.k_conv1d.weight", "attn.v_conv1d.weight"};
+  struct weight_part kernels[1 + 2 * DELTA_STEPS] = {
+      {weights_get(w, layer, "attn.q_conv1d.weight", z->key, s->W), 0, z->key, 0}};
+  int count = 1;
+  count += weights_list(w, layer, "attn.k_conv1d.weight", s->n, z->key, s->W, kernels + count);
+  count += weights_list(w, layer, "attn.v_conv1d.weight", s->n, z->value, s->W, kernels + count);
+  weights_transposed(w, &d->conv, s->W, kernels, count);
   static const char *const biases[3] = {"attn.q_conv1d.bias", "attn.k_conv1d.bias", "attn.v_conv1d.bias"};
-  struct conv_sources sources = {.channels = {z->key, z->keys, z->values}, .W = s->W};
+  const uint32_t channels[3] = {z->key, z->keys, z->values};
   struct weight_part bias[3];
   bool any = false;
   for (int p = 0; p < 3; p++) any |= weights_find(w, layer, biases[p]) != NULL;
-  for (int p = 0; p < 3; p++) {
-    sources.part[p] = weights_get(w, layer, names[p], sources.channels[p], s->W);
-    if (any)
-      bias[p] =
-          (struct weight_part){weights_get(w, layer, biases[p], sources.channels[p], 0), 0, sources.channels[p], 0};
-  }
-  if (weights_status(w) != DELTAIC_OK) return;
-  weights_rows(w, &d->conv, s->W, z->C, conv_row, &sources, sizeof sources);
-  w->parameters += (uint64_t)s->W * z->C;
+  for (int p = 0; any && p < 3; p++)
+    bias[p] = (struct weight_part){weights_get(w, layer, biases[p], channels[p], 0), 0, channels[p], 0};
   if (any) weights_vector(w, &d->conv_bias, bias, 3);
 }
 
@@ -94,18 +77,18 @@ static void delta_bind(const void *spec, uint32_t layer, uint32_t D, struct weig
   struct delta_weights *d = weights;
   struct delta_sizes z = sizes_of(s);
   const uint32_t align = TENSOR_ALIGN / sizeof(float);
-  struct weight_part in[6] = {
-      {weights_get(w, layer, "attn.q_proj.weight", z.key, D), 0, z.key, 0},
-      {weights_get(w, layer, "attn.k_proj.weight", z.keys, D), 0, z.keys, 0},
-      {weights_get(w, layer, "attn.v_proj.weight", z.values, D), 0, z.values, align},
-  };
+  struct weight_part in[3 + 3 * DELTA_STEPS] = {{weights_get(w, layer, "attn.q_proj.weight", z.key, D), 0, z.key, 0}};
+  int count = 1;
   d->gate_from = (uint32_t)round_up(z.C, align);
   d->ba_from = d->gate_from + (uint32_t)round_up(z.gate, align);
+  count += weights_list(w, layer, "attn.k_proj.weight", s->n, z.key, D, in + count);
+  count += weights_list(w, layer, "attn.v_proj.weight", s->n, z.value, D, in + count);
+  in[count - 1].align = align;
   if (s->output_gate)
-    in[3] = (struct weight_part){weights_get(w, layer, "attn.g_proj.weight", z.gate, D), 0, z.gate, align};
-  if (s->has_beta) in[4] = (struct weight_part){weights_get(w, layer, "attn.b_proj.weight", z.betas, D), 0, z.betas, 0};
-  if (s->gated) in[5] = (struct weight_part){weights_get(w, layer, "attn.a_proj.weight", s->Hv, D), 0, s->Hv, 0};
-  weights_matrix(w, &d->in_proj, D, in, 6);
+    in[count++] = (struct weight_part){weights_get(w, layer, "attn.g_proj.weight", z.gate, D), 0, z.gate, align};
+  if (s->has_beta) count += weights_list(w, layer, "attn.b_proj.weight", s->n, s->Hv, D, in + count);
+  if (s->gated) in[count++] = (struct weight_part){weights_get(w, layer, "attn.a_proj.weight", s->Hv, D), 0, s->Hv, 0};
+  weights_matrix(w, &d->in_proj, D, in, count);
   bind_conv(s, &z, layer, w, d);
   if (s->gated) {
     struct weight_part A = {weights_get(w, layer, "attn.A_log", s->Hv, 0), 0, s->Hv, 0};
@@ -197,8 +180,11 @@ static void delta_forward(const void *spec, const void *weights, const void *sta
 }
 
 static void delta_describe(const void *spec, char *text, size_t capacity) {
-  (void)spec;
-  if (capacity) text[0] = 0;
+  const struct delta_spec *s = spec;
+  if (s->n > 1)
+    snprintf(text, capacity, "%u steps", s->n);
+  else if (capacity)
+    text[0] = 0;
 }
 
 static bool delta_grows(const void *spec) {
@@ -220,3 +206,5 @@ static void delta_sizes(const void *spec, struct mixer_sizes *sizes) {
 
 const struct mixer mixer_delta_net = DELTA_MIXER("delta_net");
 const struct mixer mixer_gated_deltanet = DELTA_MIXER("gated_deltanet");
+const struct mixer mixer_delta_product = DELTA_MIXER("delta_product");
+const struct mixer mixer_gated_delta_product = DELTA_MIXER("gated_delta_product");

@@ -4,11 +4,14 @@
 #include "ops.h"
 
 struct mixer;
-extern const struct mixer mixer_delta_net, mixer_gated_deltanet; // the same functions, two names
+// The same functions under each name.
+extern const struct mixer mixer_delta_net, mixer_gated_deltanet, mixer_delta_product, mixer_gated_delta_product;
+
+enum { DELTA_STEPS = 64 }; // the most Householder steps a token: far above any model (4)
 
 struct delta_spec {
   uint32_t H, Hv, Dk, Dv;     // query/key heads, value heads, sizes per head
-  uint32_t n;                 // Householder steps a token
+  uint32_t n;                 // Householder steps a token, at most DELTA_STEPS
   uint32_t W;                 // convolution width; 0: no short convolution
   enum activation activation; // of q and k: SILU (inside the convolution), or RELU, ELU1, IDENTITY after it
   enum key_norm norm;

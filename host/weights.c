@@ -10,10 +10,10 @@ enum { CONTEXT_BYTES = 96, STAGE_BYTES = 16 << 20 };
 
 struct weight_request {
   struct tensor *out;
-  struct weight_part parts[WEIGHT_PARTS];
+  uint64_t first_part; // in weights.parts
   int count;
-  bool vector;    // the parts follow each other in one row
-  weight_row row; // NULL: the parts are copied
+  enum { PARTS_UNDER, PARTS_ALONG, PARTS_TRANSPOSED } layout; // under each other, in one row, side by side
+  weight_row row;                                             // NULL: the parts are copied
   union {
     char bytes[CONTEXT_BYTES];
     void *aligned;
@@ -72,6 +72,21 @@ struct file_tensor *weights_get(struct weights *w, int64_t layer, const char *na
   return t;
 }
 
+int weights_list(struct weights *w, uint32_t layer, const char *name, uint32_t steps, uint32_t rows, uint32_t cols,
+                 struct weight_part *parts) {
+  char item[64];
+  model_list_name(item, sizeof item, name, 0);
+  if (!weights_find(w, layer, item)) {
+    parts[0] = (struct weight_part){weights_get(w, layer, name, steps * rows, cols), 0, steps * rows, 0};
+    return 1;
+  }
+  for (uint32_t m = 0; m < steps; m++) {
+    model_list_name(item, sizeof item, name, m);
+    parts[m] = (struct weight_part){weights_get(w, layer, item, rows, cols), 0, rows, 0};
+  }
+  return (int)steps;
+}
+
 // ---------------------------------------------------------------- declaring
 
 static struct weight_request *request_add(struct weights *w, struct tensor *out) {
@@ -88,7 +103,23 @@ static struct weight_request *request_add(struct weights *w, struct tensor *out)
   struct weight_request *r = &w->requests[w->count++];
   memset(r, 0, sizeof *r);
   r->out = out;
+  r->first_part = w->part_count;
   return r;
+}
+
+static void part_add(struct weights *w, struct weight_request *r, const struct weight_part *part) {
+  if (w->part_count == w->part_capacity) {
+    uint64_t capacity = w->part_capacity ? 2 * w->part_capacity : 64;
+    struct weight_part *grown = realloc(w->parts, capacity * sizeof *grown);
+    if (!grown) {
+      keep(w, fail_memory("the list of weights", capacity * sizeof *grown));
+      return;
+    }
+    w->parts = grown;
+    w->part_capacity = capacity;
+  }
+  w->parts[w->part_count++] = *part;
+  r->count++;
 }
 
 static uint64_t mix(uint64_t h, const void *data, uint64_t bytes) {
@@ -105,7 +136,7 @@ void weights_matrix(struct weights *w, struct tensor *out, uint32_t cols, const 
   int dtype = -1;
   for (int i = 0; i < count; i++) {
     if (!parts[i].source) continue;
-    r->parts[r->count++] = parts[i];
+    part_add(w, r, &parts[i]);
     rows += parts[i].rows;
     if (parts[i].align) rows = round_up(rows, parts[i].align);
     dtype = dtype < 0 || dtype == (int)parts[i].source->dtype ? (int)parts[i].source->dtype : (int)FILE_F32;
@@ -119,15 +150,30 @@ void weights_vector(struct weights *w, struct tensor *out, const struct weight_p
   if (w->status != DELTAIC_OK) return;
   struct weight_request *r = request_add(w, out);
   if (!r) return;
-  r->vector = true;
+  r->layout = PARTS_ALONG;
   uint64_t n = 0;
   for (int i = 0; i < count; i++) {
     if (!parts[i].source) continue;
-    r->parts[r->count++] = parts[i];
+    part_add(w, r, &parts[i]);
     n += parts[i].rows;
   }
   w->parameters += n;
   arena_add(&w->arena, out, DTYPE_F32, 1, n, n);
+}
+
+void weights_transposed(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts,
+                        int count) {
+  if (w->status != DELTAIC_OK) return;
+  struct weight_request *r = request_add(w, out);
+  if (!r) return;
+  r->layout = PARTS_TRANSPOSED;
+  uint64_t rows = 0;
+  for (int i = 0; i < count; i++) {
+    part_add(w, r, &parts[i]);
+    rows += parts[i].rows;
+  }
+  w->parameters += rows * cols;
+  arena_add(&w->arena, out, DTYPE_F32, cols, rows, rows);
 }
 
 void weights_rows(struct weights *w, struct tensor *out, uint32_t rows, uint32_t cols, weight_row row,
@@ -194,6 +240,11 @@ static void *upload_row(struct upload *u, deltaic_status *status) {
   return row;
 }
 
+static deltaic_status fail_number(const struct upload *u, const struct file_tensor *t) {
+  return fail(DELTAIC_BAD_FILE, "%s: tensor %s holds a number that is not finite (NaN or infinity)",
+              checkpoint_path(u->w->checkpoint), t->name);
+}
+
 static deltaic_status upload_part_row(struct upload *u, const struct weight_part *p, uint32_t i, void *row,
                                       uint64_t cols) {
   const struct file_tensor *t = p->source;
@@ -202,22 +253,21 @@ static deltaic_status upload_part_row(struct upload *u, const struct weight_part
     file_tensor_f32(t, first, cols, row);
   else
     memcpy(row, (const char *)t->data + first * 2, cols * 2);
-  if (row_is_finite(u->out->dtype, row, cols)) return DELTAIC_OK;
-  return fail(DELTAIC_BAD_FILE, "%s: tensor %s holds a number that is not finite (NaN or infinity)",
-              checkpoint_path(u->w->checkpoint), t->name);
+  return row_is_finite(u->out->dtype, row, cols) ? DELTAIC_OK : fail_number(u, t);
 }
 
 static deltaic_status upload_parts(struct upload *u, const struct weight_request *r) {
   deltaic_status status = DELTAIC_OK;
+  const struct weight_part *parts = u->w->parts + r->first_part;
   uint32_t done = 0;
   for (int p = 0; p < r->count; p++) {
-    for (uint32_t i = 0; i < r->parts[p].rows; i++, done++) {
+    for (uint32_t i = 0; i < parts[p].rows; i++, done++) {
       void *row = upload_row(u, &status);
       if (!row) return status;
-      status = upload_part_row(u, &r->parts[p], i, row, u->out->cols);
+      status = upload_part_row(u, &parts[p], i, row, u->out->cols);
       if (status != DELTAIC_OK) return status;
     }
-    while (r->parts[p].align && done % r->parts[p].align) {
+    while (parts[p].align && done % parts[p].align) {
       if (!upload_row(u, &status)) return status;
       done++;
     }
@@ -230,10 +280,28 @@ static deltaic_status upload_vector(struct upload *u, const struct weight_reques
   deltaic_status status = DELTAIC_OK;
   float *row = upload_row(u, &status);
   if (!row) return status;
+  const struct weight_part *parts = u->w->parts + r->first_part;
   for (int p = 0; p < r->count; p++) {
-    status = upload_part_row(u, &r->parts[p], 0, row, r->parts[p].rows);
+    status = upload_part_row(u, &parts[p], 0, row, parts[p].rows);
     if (status != DELTAIC_OK) return status;
-    row += r->parts[p].rows;
+    row += parts[p].rows;
+  }
+  return upload_flush(u);
+}
+
+// Row i of the result is column i of every part.
+static deltaic_status upload_transposed(struct upload *u, const struct weight_request *r) {
+  deltaic_status status = DELTAIC_OK;
+  const struct weight_part *parts = u->w->parts + r->first_part;
+  for (uint32_t i = 0; i < u->out->rows; i++) {
+    float *row = upload_row(u, &status);
+    if (!row) return status;
+    for (int p = 0; p < r->count; p++) {
+      for (uint32_t j = 0; j < parts[p].rows; j++)
+        file_tensor_f32(parts[p].source, (uint64_t)(parts[p].first + j) * u->out->rows + i, 1, &row[j]);
+      if (!row_is_finite(DTYPE_F32, row, parts[p].rows)) return fail_number(u, parts[p].source);
+      row += parts[p].rows;
+    }
   }
   return upload_flush(u);
 }
@@ -245,10 +313,19 @@ static deltaic_status upload_computed(struct upload *u, const struct weight_requ
     if (!row) return status;
     r->row(r->context.bytes, i, u->out->cols, row);
     if (!row_is_finite(DTYPE_F32, row, u->out->cols))
-      return fail(DELTAIC_BAD_FILE, "%s: a convolution kernel holds a number that is not finite (NaN or infinity)",
+      return fail(DELTAIC_BAD_FILE, "%s: a computed weight is not finite (NaN or infinity)",
                   checkpoint_path(u->w->checkpoint));
   }
   return upload_flush(u);
+}
+
+static deltaic_status upload_request(struct upload *u, const struct weight_request *r) {
+  if (r->row) return upload_computed(u, r);
+  switch (r->layout) {
+  case PARTS_ALONG: return upload_vector(u, r);
+  case PARTS_TRANSPOSED: return upload_transposed(u, r);
+  default: return upload_parts(u, r);
+  }
 }
 
 static uint64_t stage_bytes(const struct weights *w) {
@@ -279,10 +356,9 @@ deltaic_status weights_upload(struct weights *w, deltaic_progress progress, void
   struct upload u = {.w = w, .progress = progress, .user = user, .stage = malloc(stage_bytes(w))};
   if (!u.stage) return fail_memory("staging of the weights", stage_bytes(w));
   for (uint64_t i = 0; i < w->count && status == DELTAIC_OK; i++) {
-    const struct weight_request *r = &w->requests[i];
-    u.out = r->out;
+    u.out = w->requests[i].out;
     u.written = 0;
-    status = r->row ? upload_computed(&u, r) : r->vector ? upload_vector(&u, r) : upload_parts(&u, r);
+    status = upload_request(&u, &w->requests[i]);
   }
   free(u.stage);
   w->fingerprint = weights_fingerprint(w);
@@ -293,5 +369,6 @@ void weights_free(struct weights *w) {
   if (w->backend) arena_free(&w->arena, w->backend);
   free(w->arena.entries);
   free(w->requests);
+  free(w->parts);
   memset(w, 0, sizeof *w);
 }

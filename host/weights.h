@@ -11,7 +11,6 @@ struct weight_part {
   struct file_tensor *source; // NULL: left out
   uint32_t first, rows, align;
 };
-enum { WEIGHT_PARTS = 8 };
 
 // Writes row `row` of `cols` floats of a tensor that is computed rather than copied. context is the request's own.
 typedef void (*weight_row)(const void *context, uint32_t row, uint32_t cols, float *out);
@@ -23,6 +22,8 @@ struct weights {
   struct backend *backend; // NULL: only measuring
   struct weight_request *requests;
   uint64_t count, capacity;
+  struct weight_part *parts; // of all requests
+  uint64_t part_count, part_capacity;
   struct arena arena;
   uint64_t parameters;  // numbers in the tensors asked for
   uint64_t fingerprint; // of names, shapes and the beginning of each tensor's data
@@ -35,10 +36,18 @@ struct file_tensor *weights_find(struct weights *w, uint32_t layer, const char *
 // or misshapen ones are errors. layer < 0: `name` is the whole name.
 struct file_tensor *weights_get(struct weights *w, int64_t layer, const char *name, uint64_t rows, uint64_t cols);
 
+// Tensors of `rows` rows each, under each other: the layer's tensor `name` of steps * rows rows or, as older
+// checkpoints have it, a list of `steps` tensors. Writes at most `steps` parts and returns how many.
+int weights_list(struct weights *w, uint32_t layer, const char *name, uint32_t steps, uint32_t rows, uint32_t cols,
+                 struct weight_part *parts);
+
 // out (rows, cols): the parts under each other, in their own 16 bits when all agree, else f32.
 void weights_matrix(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts, int count);
 // out (1, n) f32: the parts' numbers one after the other.
 void weights_vector(struct weights *w, struct tensor *out, const struct weight_part *parts, int count);
+// out (cols, rows) f32: the parts, (rows, cols) together, transposed.
+void weights_transposed(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts,
+                        int count);
 // out (rows, cols) f32, computed. context: `bytes` bytes, copied.
 void weights_rows(struct weights *w, struct tensor *out, uint32_t rows, uint32_t cols, weight_row row,
                   const void *context, uint64_t bytes);

@@ -67,6 +67,10 @@ static struct checkpoint *single(const char *name, unsigned rows, unsigned cols,
 #define GATED                                                                                                          \
   "{'model_type':'gated_deltanet','hidden_size':8,'num_hidden_layers':2,'num_heads':2,'head_dim':4,'vocab_size':16"
 
+#define PRODUCT                                                                                                        \
+  "{'model_type':'gated_deltaproduct','hidden_size':8,'num_hidden_layers':2,'num_heads':2,'head_dim':4,'vocab_size':"  \
+  "16"
+
 // ---------------------------------------------------------------- defaults and derived sizes
 
 static void delta_net_has_fla_s_defaults(void **state) {
@@ -172,6 +176,32 @@ static void gated_deltanet_reads_every_option(void **state) {
   assert_true(s->H == 2 && s->Hv == 6 && s->Dk == 4 && s->Dv == 6 && s->W == 0);
   assert_true(s->gated && !s->output_gate && s->beta_scale == 2);
   assert_true(s->norm == KEY_NORM_L2 && s->activation == ACTIVATION_SILU); // fla has no such options here
+  model_spec_free(&m);
+}
+
+static void gated_deltaproduct_has_fla_s_defaults(void **state) {
+  (void)state;
+  struct model_spec m = reads("{'model_type':'gated_deltaproduct'}", NULL);
+  const struct delta_spec *s = delta(&m, 20);
+  assert_int_equal(m.L, 21);
+  assert_ptr_equal(m.layers[0].mixer, &mixer_delta_product);
+  assert_true(s->H == 6 && s->Hv == 6 && s->Dk == 256 && s->Dv == 512 && s->n == 1 && s->W == 4);
+  assert_true(s->has_beta && s->beta_scale == 1 && !s->gated && s->output_gate);
+  model_spec_free(&m);
+}
+
+static void gated_deltaproduct_reads_every_option(void **state) {
+  (void)state;
+  struct model_spec m = reads(PRODUCT ",'num_householder':5,'use_forget_gate':true,'allow_neg_eigval':true,"
+                                      "'use_output_gate':false,'use_gate':true,'expand_v':1,'use_short_conv':false}",
+                              NULL);
+  const struct delta_spec *s = delta(&m, 0);
+  assert_ptr_equal(m.layers[0].mixer, &mixer_gated_delta_product);
+  assert_true(s->H == 2 && s->Hv == 2 && s->Dk == 4 && s->Dv == 4 && s->n == 5 && s->W == 0);
+  assert_true(s->gated && !s->output_gate && s->beta_scale == 2);
+  model_spec_free(&m);
+  m = reads(PRODUCT ",'use_gate':false}", NULL); // its name before July 2025
+  assert_false(delta(&m, 0)->output_gate);
   model_spec_free(&m);
 }
 
@@ -288,10 +318,8 @@ static void what_is_not_supported_is_refused_by_name(void **state) {
     const char *config, *message;
   } cases[] = {
       {"{'model_type':'delta_net_2'}", "model_type \"delta_net_2\" (shared or shifting"},
-      {"{'model_type':'gated_deltaproduct'}",
-       "\"gated_deltaproduct\" is not supported; supported are: delta_net, gated_"},
+      {"{'model_type':'samba'}", "model_type \"samba\" is not supported; supported are: delta_net, gated_"},
       {"{'model_type':'mamba2'}", "model_type \"mamba2\" is not supported"},
-      {"{'model_type':'samba'}", "model_type \"samba\" is not supported"},
       {"{'model_type':'transformer'}", "model_type \"transformer\" is not supported"},
       {DELTA ",'attnres_block_size':4}", "config key attnres_block_size"},
       {DELTA ",'attnres_block_size':0}", "config key attnres_block_size"},
@@ -307,6 +335,9 @@ static void what_is_not_supported_is_refused_by_name(void **state) {
       {DELTA ",'shift_only_conv':true}", "config key shift_only_conv"},
       {"{'model_type':'delta_net','d_model':512}", "before March 2024 (d_model)"},
       {DELTA ",'hidden_act':'gelu'}", "hidden_act \"gelu\" is not supported"},
+      {"{'model_type':'gated_deltaproduct','num_householder':64,'num_heads':4096,'head_dim':8192,"
+       "'expand_v':0.0001220703125}",
+       "columns of q, k and v"},
       {DELTA ",'qk_norm':'rms'}", "qk_norm \"rms\" is not supported"},
       {DELTA ",'qk_activation':'tanh'}", "qk_activation \"tanh\" is not supported"},
       {"{'model_type':'gated_deltanet','num_heads':1024,'num_v_heads':1024,'head_dim':4096}", "would have a state of"},
@@ -596,6 +627,56 @@ static void write_old_layout(const char *from, const char *to) {
   json_decref(config);
 }
 
+// Tensor `name` of `steps` equal parts under each other becomes a list, as until June 2025.
+static void split_list(json_t *header, int i, const char *name, int steps) {
+  char text[64], item[96];
+  snprintf(text, sizeof text, "model.layers.%d.%s", i, name);
+  json_t *whole = json_deep_copy(json_object_get(header, text)), *span = json_object_get(whole, "data_offsets");
+  json_object_del(header, text);
+  json_t *shape = json_object_get(whole, "shape");
+  json_int_t rows = json_integer_value(json_array_get(shape, 0)), first = json_integer_value(json_array_get(span, 0));
+  json_int_t bytes = (json_integer_value(json_array_get(span, 1)) - first) / steps;
+  assert_int_equal(rows % steps, 0);
+  json_array_set_new(shape, 0, json_integer(rows / steps));
+  for (int m = 0; m < steps; m++) {
+    model_list_name(item, sizeof item, text, (uint32_t)m);
+    json_array_set_new(span, 0, json_integer(first + m * bytes));
+    json_array_set_new(span, 1, json_integer(first + (m + 1) * bytes));
+    json_object_set_new(header, item, json_deep_copy(whole));
+  }
+  json_decref(whole);
+}
+
+// The DeltaProduct checkpoint `from` with lists of projections and convolutions, in the folder `to`.
+static void write_lists(const char *from, const char *to, int steps) {
+  static const char *const lists[] = {"attn.k_proj.weight", "attn.v_proj.weight", "attn.b_proj.weight",
+                                      "attn.k_conv1d.weight", "attn.v_conv1d.weight"};
+  struct file_view file;
+  uint64_t length;
+  json_error_t error;
+  assert_int_equal(file_map(in(from, "model.safetensors"), &file), DELTAIC_OK);
+  memcpy(&length, file.data, 8);
+  json_t *header = json_loadb(file.data + 8, length, 0, &error);
+  uint64_t data = file.bytes - 8 - length;
+  for (int i = 0; i < 4; i++) {
+    char name[64];
+    for (size_t k = 0; k < sizeof lists / sizeof *lists; k++) split_list(header, i, lists[k], steps);
+    rename_tensor(header, i, "attn.q_conv1d.weight", "attn.q_conv1ds.0.weight");
+    snprintf(name, sizeof name, "model.layers.%d.attn.q_conv1ds.1.weight", i); // never used by fla
+    json_object_set_new(header, name,
+                        json_pack("{s:s,s:[i],s:[I,I]}", "dtype", "F32", "shape", 2, "data_offsets",
+                                  (json_int_t)(data + 8 * i), (json_int_t)(data + 8 * i + 8)));
+  }
+  write_checkpoint(in(to, "model.safetensors"), header, file.data + 8 + length, data, 4 * 8);
+  json_decref(header);
+  file_unmap(&file);
+  json_t *config = json_load_file(in(from, "config.json"), 0, &error);
+  json_object_set(config, "use_gate", json_object_get(config, "use_output_gate"));
+  json_object_del(config, "use_output_gate");
+  assert_int_equal(json_dump_file(config, in(to, "config.json"), 0), 0);
+  json_decref(config);
+}
+
 enum { TINY_V = 259 };
 static void logits_of(const char *folder, float logits[TINY_V]) {
   static const int32_t tokens[] = {1, 40, 50, 60, 70, 80, 90};
@@ -616,6 +697,12 @@ static void logits_of(const char *folder, float logits[TINY_V]) {
   deltaic_context_free(context);
 }
 
+static void delete_folder(const char *folder) {
+  unlink(in(folder, "model.safetensors"));
+  unlink(in(folder, "config.json"));
+  assert_int_equal(rmdir(folder), 0);
+}
+
 static void the_layout_of_2024_computes_the_same(void **state) {
   (void)state;
   static const char *const names[] = {"tiny_delta_net_swa", "tiny_gated_deltanet"};
@@ -628,9 +715,24 @@ static void the_layout_of_2024_computes_the_same(void **state) {
     logits_of(from, now);
     logits_of(to, old);
     assert_memory_equal(now, old, sizeof now);
-    unlink(in(to, "model.safetensors"));
-    unlink(in(to, "config.json"));
-    assert_int_equal(rmdir(to), 0);
+    delete_folder(to);
+  }
+}
+
+static void lists_of_projections_compute_the_same_bits(void **state) {
+  (void)state;
+  static const char *const names[] = {"tiny_delta_product", "tiny_gated_delta_product"};
+  static const int steps[] = {3, 2};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    char from[512], to[] = "test_config.XXXXXX";
+    float now[TINY_V], old[TINY_V];
+    snprintf(from, sizeof from, "%s/vectors/models/%s", TESTS_DIR, names[i]);
+    assert_non_null(mkdtemp(to));
+    write_lists(from, to, steps[i]);
+    logits_of(from, now);
+    logits_of(to, old);
+    assert_memory_equal(now, old, sizeof now);
+    delete_folder(to);
   }
 }
 
@@ -640,10 +742,11 @@ static void tiny_models_are_described(void **state) {
   (void)state;
   static const struct {
     const char *name, *kinds; // d, g: linear; a: attention
-    uint32_t Hv, Dv, window;
-  } cases[] = {{"tiny_delta_net", "dddd", 2, 32, 0},          {"tiny_delta_net_swa", "dada", 2, 32, 48},
-               {"tiny_delta_net_global", "daad", 2, 32, 0},   {"tiny_gated_deltanet", "gggg", 2, 32, 0},
-               {"tiny_gated_deltanet_gva", "gggg", 4, 64, 0}, {"tiny_gated_deltanet_h1", "gaga", 2, 32, 48}};
+    uint32_t Hv, Dv, window, n;
+  } cases[] = {{"tiny_delta_net", "dddd", 2, 32, 0, 1},          {"tiny_delta_net_swa", "dada", 2, 32, 48, 1},
+               {"tiny_delta_net_global", "daad", 2, 32, 0, 1},   {"tiny_gated_deltanet", "gggg", 2, 32, 0, 1},
+               {"tiny_gated_deltanet_gva", "gggg", 4, 64, 0, 1}, {"tiny_gated_deltanet_h1", "gaga", 2, 32, 48, 1},
+               {"tiny_delta_product", "dddd", 2, 32, 0, 3},      {"tiny_gated_delta_product", "gggg", 2, 32, 0, 2}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char path[512];
     struct checkpoint *c;
@@ -658,7 +761,8 @@ static void tiny_models_are_described(void **state) {
         continue;
       }
       const struct delta_spec *s = delta(&m, l);
-      assert_true(s->H == 2 && s->Hv == cases[i].Hv && s->Dk == 32 && s->Dv == cases[i].Dv && s->W == 4);
+      assert_true(s->H == 2 && s->Hv == cases[i].Hv && s->Dk == 32 && s->Dv == cases[i].Dv && s->W == 4 &&
+                  s->n == cases[i].n);
       assert_int_equal(s->gated, cases[i].kinds[l] == 'g');
     }
     model_spec_free(&m);
@@ -683,6 +787,8 @@ int main(void) {
       cmocka_unit_test(delta_net_reads_every_option),
       cmocka_unit_test(names_of_activations_are_fla_s),
       cmocka_unit_test(gated_deltanet_reads_every_option),
+      cmocka_unit_test(gated_deltaproduct_has_fla_s_defaults),
+      cmocka_unit_test(gated_deltaproduct_reads_every_option),
       cmocka_unit_test(products_are_truncated_in_double),
       cmocka_unit_test(token_ids_may_be_missing_null_or_lists),
       cmocka_unit_test(keys_without_effect_are_ignored),
@@ -702,6 +808,7 @@ int main(void) {
       cmocka_unit_test(layouts_of_other_models_are_refused_by_name),
       cmocka_unit_test(leftover_tensors_are_named_and_harmless_ones_passed_over),
       cmocka_unit_test(the_layout_of_2024_computes_the_same),
+      cmocka_unit_test(lists_of_projections_compute_the_same_bits),
       cmocka_unit_test(tiny_models_are_described),
       cmocka_unit_test(folders_without_a_config_are_named),
   };

@@ -6,7 +6,8 @@
 #include <math.h>
 
 static const char *const tiny[] = {"tiny_delta_net",      "tiny_delta_net_swa",      "tiny_delta_net_global",
-                                   "tiny_gated_deltanet", "tiny_gated_deltanet_gva", "tiny_gated_deltanet_h1"};
+                                   "tiny_gated_deltanet", "tiny_gated_deltanet_gva", "tiny_gated_deltanet_h1",
+                                   "tiny_delta_product",  "tiny_gated_delta_product"};
 enum { TINY = sizeof tiny / sizeof *tiny };
 
 struct reference {
