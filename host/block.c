@@ -64,7 +64,13 @@ void block_forward(const struct model_spec *m, const struct layer_spec *layer, c
 
   struct tensor h = take_h(m, &call->scratch, call->T);
   op->rmsnorm(c, h, x, b->mixer_norm, none, m->norm_eps);
+  if (call->probe) {
+    probe_tensor(call->probe, c, DELTAIC_PROBE_RESIDUAL, x, x.rows, x.cols);
+    probe_tensor(call->probe, c, DELTAIC_PROBE_MIXER_INPUT, h, h.rows, h.cols);
+    probe_output_begin(call->probe, c, x);
+  }
   layer->mixer->forward(layer->spec, mixer_weights, state, call, x, h);
+  if (call->probe) probe_output_end(call->probe, c, x);
   call->scratch.used = before;
 
   struct block_scratch s = take_mlp(m, &call->scratch, call->T);

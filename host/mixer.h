@@ -2,6 +2,7 @@
 // (tensors on the device) and state (tensors of one session); block.c never asks which one it has.
 #ifndef MIXER_H
 #define MIXER_H
+#include "probe.h"
 #include "weights.h"
 
 // One call's activations: buffers reused by every layer. Tensors are taken in order and given back all together.
@@ -37,6 +38,7 @@ struct call {
   struct tensor sequences; // (B, 4) i32: struct sequence each
   uint32_t T;              // rows of this call
   struct scratch scratch;
+  struct probe *probe; // NULL: nobody looks
 };
 
 struct mixer_sizes {

@@ -146,6 +146,14 @@ static uint64_t delta_scratch_size(const void *spec, const void *weights, struct
   return measure.used;
 }
 
+static void probe_sizes(struct probe *p, const struct delta_spec *s) {
+  p->sizes = (deltaic_probed){.heads = (int32_t)s->H,
+                              .key_size = (int32_t)s->Dk,
+                              .steps = (int32_t)s->n,
+                              .value_heads = (int32_t)s->Hv,
+                              .value_size = (int32_t)s->Dv};
+}
+
 static void delta_forward(const void *spec, const void *weights, const void *state, struct call *call, struct tensor x,
                           struct tensor h) {
   const struct delta_spec *s = spec;
@@ -163,6 +171,8 @@ static void delta_forward(const void *spec, const void *weights, const void *sta
   op->short_conv(c, t.qkv, tensor_cols(t.p, 0, z.C), d->conv, d->conv_bias, st->history, call->sequences,
                  (struct conv_args){
                      .W = conv_width(s), .C = z.C, .silu_from = s->activation == ACTIVATION_SILU ? 0 : z.key + z.keys});
+  if (call->probe) probe_sizes(call->probe, s);
+  probe_tensor(call->probe, c, DELTAIC_PROBE_QKV, t.qkv, call->T, z.C);
   op->delta_inputs(
       c, t.qkv, t.beta, t.g, ba, d->A_log, d->dt_bias,
       (struct delta_input_args){.heads = (1 + s->n) * s->H,
@@ -174,8 +184,12 @@ static void delta_forward(const void *spec, const void *weights, const void *sta
                                 .beta_scale = s->beta_scale,
                                 .has_beta = s->has_beta,
                                 .gated = s->gated});
+  probe_tensor(call->probe, c, DELTAIC_PROBE_BETA, t.beta, call->T, t.beta.cols);
+  probe_tensor(call->probe, c, DELTAIC_PROBE_DECAY, t.g, call->T, t.g.cols);
   op->delta_rule(c, t.o, t.qkv, t.beta, t.g, st->S, call->sequences, t.rule, rule_args(s));
+  probe_tensor(call->probe, c, DELTAIC_PROBE_STATE, st->S, (size_t)s->Hv * s->Dk, s->Dv);
   op->output_norm(c, t.o, gate, d->o_norm, s->Hv, s->norm_eps);
+  probe_tensor(call->probe, c, DELTAIC_PROBE_HEADS, t.o, call->T, t.o.cols);
   op->matmul(c, x, t.o, d->o_proj, (struct tensor){0}, true);
 }
 

@@ -79,6 +79,7 @@ static void session_clear(struct deltaic_session *s) {
   if (s->prefill) b->ops->recorder_free(s->prefill);
   if (s->step) b->ops->recorder_free(s->step);
   if (s->next) b->ops->recorder_free(s->next);
+  probe_free(&s->probe);
   arena_free(&s->state, b);
   arena_free(&s->scratch, b);
   arena_free(&s->control, b);
@@ -141,10 +142,13 @@ static void record_layers(struct deltaic_session *s, struct recorder *c, uint32_
   const struct deltaic_model *m = s->model;
   struct call call = {.c = c, .sequences = s->sequences, .T = T};
   call.scratch = (struct scratch){.buffer = s->overlay.buffer, .used = s->overlay.offset};
+  call.probe = s->probe.kinds ? &s->probe : NULL;
   struct tensor x = tensor_rows(s->x, 0, T);
   c->ops->embed(c, x, m->embedding, tensor_rows(s->tokens, 0, T));
-  for (uint32_t i = 0; i < m->spec.L; i++)
+  for (uint32_t i = 0; i < m->spec.L; i++) {
+    if (call.probe) probe_layer(call.probe, i);
     block_forward(&m->spec, &m->spec.layers[i], &m->blocks[i], m->mixers[i], s->layers[i], &call, x);
+  }
 }
 
 // last <- logits after the call's last token.
@@ -161,7 +165,8 @@ static deltaic_status run_prefill(struct deltaic_session *s, uint32_t T, bool lo
   c->ops->mark(c, s->seen, tensor_rows(s->tokens, 0, T), s->sequences);
   record_layers(s, c, T);
   if (logits) record_last(s, c);
-  return c->ops->recorder_run(c);
+  deltaic_status status = c->ops->recorder_run(c);
+  return s->probe.kinds && s->probe.status != DELTAIC_OK ? s->probe.status : status;
 }
 
 static deltaic_status run_step(struct deltaic_session *s) {
@@ -257,8 +262,11 @@ static deltaic_status eval_slice(struct deltaic_session *s, const int32_t *token
                                  float *all_logits) {
   memcpy(tensor_row(&s->tokens, 0), tokens, T * sizeof *tokens);
   session_place(s, T);
-  deltaic_status status = T == 1 ? run_step(s) : run_prefill(s, T, last);
-  if (status == DELTAIC_OK && all_logits) status = T == 1 ? read_last(s, all_logits) : run_all_logits(s, T, all_logits);
+  const bool step = T == 1 && !s->probe.kinds; // a replayed recording cannot stop to be looked at
+  s->probe.position = s->position;
+  s->probe.status = DELTAIC_OK;
+  deltaic_status status = step ? run_step(s) : run_prefill(s, T, last);
+  if (status == DELTAIC_OK && all_logits) status = step ? read_last(s, all_logits) : run_all_logits(s, T, all_logits);
   if (status == DELTAIC_OK && atomic_load(&s->cancel)) status = cancelled();
   if (status == DELTAIC_OK) s->position += T;
   return status;
@@ -355,6 +363,16 @@ deltaic_status deltaic_session_reset(deltaic_session *s) {
 }
 
 void deltaic_session_cancel(deltaic_session *s) { atomic_store(&s->cancel, true); }
+
+deltaic_status deltaic_session_probe(deltaic_session *s, uint32_t kinds, deltaic_probe_function probe, void *user) {
+  if (!s) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_probe: session is NULL");
+  if (!probe != !kinds || kinds >= 2 * DELTAIC_PROBE_STATE)
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_probe: kinds is %u, with%s a function", kinds,
+                probe ? "" : "out");
+  probe_free(&s->probe);
+  s->probe = (struct probe){.kinds = kinds, .function = probe, .user = user, .cancel = &s->cancel};
+  return DELTAIC_OK;
+}
 
 // ---------------------------------------------------------------- counters and profile
 

@@ -27,6 +27,7 @@ struct deltaic_session {
   bool has_logits; // `last` belongs to the position
   bool broken;     // a failure left the state undefined
   atomic_bool cancel;
+  struct probe probe;
 };
 
 deltaic_status session_memory(const struct deltaic_model *m, const deltaic_session_options *options,

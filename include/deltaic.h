@@ -277,6 +277,37 @@ DELTAIC_API deltaic_status deltaic_session_load_file(deltaic_session *session, c
  */
 DELTAIC_API void deltaic_session_cancel(deltaic_session *session);
 
+/* Looking inside. Experimental. While a probe is set, every eval hands the activations asked for to the callback, layer
+ * by layer, slice by slice (at most the session's batch of tokens at once): slower, and the same numbers. */
+typedef enum deltaic_probe_kind {
+  DELTAIC_PROBE_RESIDUAL = 1,      /* rows x width: the residual stream before the layer */
+  DELTAIC_PROBE_MIXER_INPUT = 2,   /* rows x width: after the norm, what the projections read */
+  DELTAIC_PROBE_QKV = 4,           /* rows x (q, then k of every step, then v of every step): after convolution and
+                                      activation, before normalisation; heads in order */
+  DELTAIC_PROBE_BETA = 8,          /* rows x (steps * value heads) */
+  DELTAIC_PROBE_DECAY = 16,        /* rows x value heads: natural logarithms, at most 0; gated layers only */
+  DELTAIC_PROBE_HEADS = 32,        /* rows x (value heads * value size): what the output projection reads */
+  DELTAIC_PROBE_MIXER_OUTPUT = 64, /* rows x width: what is added to the residual stream */
+  DELTAIC_PROBE_STATE = 128        /* (value heads * key size) x value size: the state after the slice */
+} deltaic_probe_kind;
+
+typedef struct deltaic_probed {
+  deltaic_probe_kind kind;
+  int32_t layer;
+  uint64_t position; /* of the first row's token; STATE: of the slice's last token */
+  size_t rows, cols; /* */
+  const float *data; /* rows * cols, valid during the call */
+  /* Of a linear-attention layer, else 0: */
+  int32_t heads, key_size, steps, value_heads, value_size;
+} deltaic_probed;
+
+/* Return false to stop: the eval then returns DELTAIC_CANCELLED. */
+typedef bool (*deltaic_probe_function)(void *user, const deltaic_probed *probed);
+
+/* kinds: deltaic_probe_kind values or'ed; 0 with NULL: no probe. Kinds that a layer does not have are passed over. */
+DELTAIC_API deltaic_status deltaic_session_probe(deltaic_session *session, uint32_t kinds, deltaic_probe_function probe,
+                                                 void *user);
+
 /* What the session has asked of the device so far. Experimental. */
 typedef struct deltaic_counters {
   uint64_t submits;    /* vkQueueSubmit calls; 0 on the CPU */

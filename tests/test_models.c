@@ -80,6 +80,47 @@ static void check_logits(deltaic_model *model, const struct reference *r, size_t
   free(all);
 }
 
+// What a probe saw of every layer's mixer output.
+struct outputs {
+  const float *want; // (layers, n, D)
+  size_t n, D;
+  double error, size;
+};
+
+static bool compare_output(void *user, const deltaic_probed *probed) {
+  struct outputs *o = user;
+  const float *want = o->want + ((size_t)probed->layer * o->n + probed->position) * o->D;
+  for (size_t i = 0; i < probed->rows * probed->cols; i++) {
+    o->error += ((double)probed->data[i] - want[i]) * ((double)probed->data[i] - want[i]);
+    o->size += (double)want[i] * want[i];
+  }
+  return true;
+}
+
+// Every layer's mixer output, and looking changes no logit.
+static void check_outputs(deltaic_model *model, const struct reference *r) {
+  struct file_tensor *t = checkpoint_find(r->file, "mixer_output");
+  if (!t) return; // cut out of the default model's reference
+  struct outputs o = {.want = t->data, .n = r->n, .D = t->shape[2]};
+  deltaic_session *session;
+  float *plain = malloc(r->V * sizeof *plain), *probed = malloc(r->V * sizeof *probed);
+  assert_true(plain && probed);
+  assert_ok(deltaic_session_create(model, NULL, &session));
+  assert_ok(deltaic_session_eval(session, r->ids, r->n, DELTAIC_LOGITS_LAST, plain));
+  assert_ok(deltaic_session_reset(session));
+  assert_ok(deltaic_session_probe(session, DELTAIC_PROBE_MIXER_OUTPUT, compare_output, &o));
+  assert_ok(deltaic_session_eval(session, r->ids, r->n, DELTAIC_LOGITS_LAST, probed));
+  double error = sqrt(o.error / o.size);
+  if (!(o.size > 0 && error <= 5e-6)) fail_msg("mixer outputs: relative RMS %.2e", error);
+  error = 0;
+  for (size_t i = 0; i < r->V; i++) error = fmax(error, fabs((double)plain[i] - probed[i]));
+  if (!(error <= 1e-4)) fail_msg("a probe changed a logit by %g", error);
+  print_message("    mixer outputs          relative RMS %.1e\n", sqrt(o.error / o.size));
+  deltaic_session_free(session);
+  free(plain);
+  free(probed);
+}
+
 static void check_greedy(deltaic_model *model, const struct reference *r) {
   deltaic_session *session;
   assert_ok(deltaic_session_create(model, NULL, &session));
@@ -126,6 +167,7 @@ static void check_model(deltaic_device *device, const char *path, const char *re
   deltaic_model *model = open_model(device, path);
   for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) check_logits(model, &r, pieces[i], 0);
   check_logits(model, &r, 0, 70); // slices that the library cuts itself, of a size that divides nothing
+  check_outputs(model, &r);
   check_greedy(model, &r);
   check_nll(model, &r);
   deltaic_model_close(model);
