@@ -1,0 +1,26 @@
+// random: a random subset per head, reproducible from the seed and the head's number alone.
+#include "method.h"
+
+// splitmix64 (Steele, Lea and Flood 2014).
+static uint64_t next(uint64_t *state) {
+  uint64_t z = *state += 0x9e3779b97f4a7c15u;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+// Random scores, then the best: as good as a shuffle, since 53-bit scores practically never tie, and blocks come free.
+static deltaic_status select_random(const struct prune_head *head, int keep, const struct prune_options *options,
+                                    struct prune_result *out) {
+  uint64_t state = options->seed;
+  state = next(&state) ^ head->id;
+  for (int j = 0; j < head->d; j++) out->scores[j] = (double)(next(&state) >> 11) * 0x1p-53;
+  prune_take_best(head, keep, out);
+  return DELTAIC_OK;
+}
+
+const struct prune_method prune_random = {
+    .name = "random",
+    .about = "a random subset of every head's channels",
+    .select = select_random,
+};
