@@ -277,7 +277,9 @@ static void vulkan_swiglu(struct recorder *c, struct tensor y, struct tensor gat
 static void vulkan_sample(struct recorder *c, struct tensor tokens, struct tensor sequences, struct tensor seen,
                           struct tensor logits, struct tensor sampling, struct tensor scratch) {
   (void)scratch; // the kernel computes a penalised logit again rather than storing it
-  const uint32_t lanes = vulkan_plan(c)->lanes;
+  const struct device_caps *caps = &vulkan_device(c->backend)->caps;
+  uint32_t lanes = 4 * vulkan_plan(c)->lanes; // one workgroup reads a whole vocabulary, some twenty times
+  while (lanes > caps->max_invocations || lanes > caps->max_workgroup[0] || 24 * lanes > caps->shared_bytes) lanes /= 2;
   const struct binding bindings[SAMPLE_BINDINGS] = {[SAMPLE_TOKENS] = vulkan_bind(tokens, tokens),
                                                     [SAMPLE_SEQUENCES] = vulkan_bind(sequences, tokens),
                                                     [SAMPLE_SEEN] = vulkan_bind(seen, tokens),

@@ -117,9 +117,9 @@ static void recurrent(struct recorder *c, const struct delta_call *d) {
 
 // Shapes of both chunk kernels.
 struct chunk_shape {
-  uint32_t C, chunks;                            // chunks: the most that T tokens of B sequences can make
-  uint32_t sub, slab, prepare_lanes;             // of prepare
-  uint32_t columns, sub_t, sub_c, sub_k, staged; // of scan
+  uint32_t C, chunks;                                    // chunks: the most that T tokens of B sequences can make
+  uint32_t sub, slab, prepare_lanes;                     // of prepare
+  uint32_t columns, sub_t, sub_c, sub_k, groups, staged; // of scan
 };
 
 static uint32_t scan_shared_bytes(const struct chunk_shape *s, uint32_t Dk) {
@@ -133,12 +133,15 @@ static bool chunk_shape(const struct device *device, uint32_t T, uint32_t B, con
   const struct plan *plan = &device->plan;
   uint32_t shared = device->caps.shared_bytes,
            most = min32(device->caps.max_invocations, device->caps.max_workgroup[0]);
-  *s = (struct chunk_shape){.C = plan->chunk < 16 ? 16 : plan->chunk, .sub = 4, .sub_t = 4, .sub_c = 4, .sub_k = 4};
+  *s = (struct chunk_shape){.C = plan->chunk < 16 ? 16 : plan->chunk, .sub = 4, .sub_c = 4, .sub_k = 4};
   s->chunks = divide_up(T, s->C) + B;
 
+  // From the most invocations of scan to the fewest.
   s->columns = min32(plan->chunk_columns, divide_up(a->Dv, 8) * 8);
-  if (plan->chunk_lanes < s->C * s->columns / 16) s->sub_t = 8;
-  if (plan->chunk_lanes < s->C * s->columns / 32) s->sub_c = s->sub_k = 8;
+  uint32_t numbers = s->C * s->columns;
+  s->groups = plan->chunk_lanes < numbers / 8 ? 1 : 2;
+  s->sub_t = plan->chunk_lanes < numbers / 16 ? 8 : plan->chunk_lanes < numbers / 4 ? 4 : 2;
+  if (plan->chunk_lanes < numbers / 32) s->sub_c = s->sub_k = 8;
   while (s->columns > s->sub_c && scan_shared_bytes(s, a->Dk) > shared)
     s->columns = s->columns / 2 / s->sub_c * s->sub_c;
 
@@ -205,13 +208,14 @@ static void chunk_scan(struct recorder *c, const struct delta_call *d, const str
                        struct binding prepared) {
   const struct delta_args *a = &d->a;
   const uint32_t spec[DELTA_CHUNK_SCAN_SPECS] = {
-      [DELTA_CHUNK_SCAN_SPEC_LANES] = s->C / s->sub_t * (s->columns / s->sub_c),
+      [DELTA_CHUNK_SCAN_SPEC_LANES] = s->C / s->sub_t * (s->columns / s->sub_c) * s->groups,
       [DELTA_CHUNK_SCAN_SPEC_C] = s->C,
       [DELTA_CHUNK_SCAN_SPEC_DK] = a->Dk,
       [DELTA_CHUNK_SCAN_SPEC_COLUMNS] = s->columns,
       [DELTA_CHUNK_SCAN_SPEC_SUB_T] = s->sub_t,
       [DELTA_CHUNK_SCAN_SPEC_SUB_C] = s->sub_c,
       [DELTA_CHUNK_SCAN_SPEC_SUB_K] = s->sub_k,
+      [DELTA_CHUNK_SCAN_SPEC_GROUPS] = s->groups,
       [DELTA_CHUNK_SCAN_SPEC_STAGED] = s->staged,
       [DELTA_CHUNK_SCAN_SPEC_ALIGNED] =
           d->aligned && a->Dv % 4 == 0 && d->o.stride % 4 == 0 && d->state.stride % 4 == 0};
@@ -241,12 +245,13 @@ void vulkan_delta_rule(struct recorder *c, struct tensor o, struct tensor qkv, s
                        struct tensor state, struct tensor sequences, struct tensor scratch, struct delta_args a) {
   struct delta_call d = {o, qkv, beta, g, state, sequences, scratch, a, a.Dk % 4 == 0 && qkv.stride % 4 == 0};
   struct chunk_shape s;
-  if (!takes_chunks(vulkan_device(c->backend), qkv.rows, sequences.rows, &a, &s)) {
+  // The tensors may have more rows than the call has tokens, for which scratch was measured.
+  bool chunks = takes_chunks(vulkan_device(c->backend), qkv.rows, sequences.rows, &a, &s);
+  if (chunks) s.chunks = (uint32_t)(min64(chunk_scratch_bytes(&s, &a), tensor_bytes(&scratch)) / record_bytes(&s, &a));
+  if (!chunks || !s.chunks) {
     recurrent(c, &d);
     return;
   }
-  // The tensors may have more rows than the call has tokens, for which scratch was measured.
-  s.chunks = (uint32_t)(min64(chunk_scratch_bytes(&s, &a), tensor_bytes(&scratch)) / record_bytes(&s, &a));
   struct binding prepared = {scratch.buffer, scratch.offset, chunk_scratch_bytes(&s, &a)};
   chunk_prepare(c, &d, &s, prepared);
   chunk_scan(c, &d, &s, prepared);

@@ -139,18 +139,18 @@ static void starting_values(const struct device_caps *caps, struct plan *plan) {
   plan->lanes = software ? 32 : 256;
   plan->block_lanes = software ? 64 : 256;
   plan->matvec_lanes = software ? 8 : 64;
-  plan->matvec_rows = software ? 16 : 4;
+  plan->matvec_rows = software ? 16 : 2;
   plan->matvec_below = 8;
-  plan->matmul_tile_t = software ? 32 : 64;
-  plan->matmul_tile_n = 64;
+  plan->matmul_tile_t = software ? 32 : 128;
+  plan->matmul_tile_n = software ? 64 : 128;
   plan->matmul_tile_k = 32;
-  plan->matmul_sub_t = plan->matmul_sub_n = software ? 8 : 4;
+  plan->matmul_sub_t = plan->matmul_sub_n = 8;
   plan->chunk = software ? 16 : 32;
   plan->chunk_lanes = software ? 8 : 128;
   plan->chunk_columns = 32;
   plan->chunk_from = 2 * plan->chunk;
-  plan->rule_columns = software ? 32 : 16;
-  plan->rule_rows = software ? 128 : 16;
+  plan->rule_columns = 32;
+  plan->rule_rows = software ? 128 : 32;
 }
 
 // One size for every kernel, so that sums come out the same whatever the compiler thinks of a kernel: 32, as most

@@ -23,6 +23,7 @@ layout(set = 0, binding = ATTENTION_SEQUENCES) readonly buffer sequences_block {
 const uint LANES = gl_WorkGroupSize.x;
 const uint D4 = (D + 3) / 4;
 const uint OWN = (D + LANES - 1) / LANES; // columns of an invocation, LANES apart
+const uint BATCH = 8;                           // loads in flight; divides LANES
 const float LOWEST = -3.402823466e38;     // stands for no key: differences of it stay finite
 shared vec4 queries[QUERIES * D4];
 shared float weights[QUERIES * LANES];
@@ -93,9 +94,13 @@ void main() {
     [[unroll]] for (uint c = 0; c < OWN; c++) {
       uint column = lane + c * LANES;
       if (column < D) {
-        for (uint k = 0; k < min(LANES, end - p0); k++) {
-          float v = cache_v[cache_at + (p0 + k) % args.capacity * step + column];
-          [[unroll]] for (uint i = 0; i < QUERIES; i++) y[i * OWN + c] += weights[i * LANES + k] * v;
+        uint keys = min(LANES, end - p0);
+        for (uint k0 = 0; k0 < keys; k0 += BATCH) { // past the last key the weights are 0 and it is read again
+          float v[BATCH];
+          [[unroll]] for (uint k = 0; k < BATCH; k++)
+            v[k] = cache_v[cache_at + min(p0 + k0 + k, end - 1) % args.capacity * step + column];
+          [[unroll]] for (uint k = 0; k < BATCH; k++)
+            [[unroll]] for (uint i = 0; i < QUERIES; i++) y[i * OWN + c] += weights[i * LANES + k0 + k] * v[k];
         }
       }
     }

@@ -7,9 +7,10 @@
 // W and U of the papers never exist; Tm, P, e^G and e^(Gn - G) come from delta_chunk_prepare (delta_chunk.h).
 // qkv (T, 2 H Dk + Hv Dv), state (slots, Hv, Dk, Dv), o (T, Hv Dv). Workgroups (ceil(Dv / COLUMNS), Hv, B): COLUMNS
 // value columns of one head of one sequence. An invocation makes SUB_T x SUB_C numbers of R, V' and O, always the
-// same ones, so Q S waits in its registers, and some SUB_K x SUB_C pieces of S: three barriers a chunk. Tm and P are read
-// four numbers at a time where they lie; all invocations of a workgroup share them through the cache. So are K and Q,
-// or they are STAGED in shared memory, for one barrier more. Any Dk, Dv, T.
+// same ones, so Q S waits in its registers, and some SUB_K x SUB_C pieces of S: three barriers a chunk. With two GROUPS
+// one half of the workgroup makes K S, R, V', the other Q S, O: the chain of chunks is what takes the time, so it is
+// spread over more invocations. Tm and P are read four numbers at a time where they lie; all invocations share them
+// through the cache. So are K and Q, or they are STAGED in shared memory, for one barrier more. Any Dk, Dv, T.
 #include "delta_chunk_scan.h"
 layout(local_size_x_id = DELTA_CHUNK_SCAN_SPEC_LANES) in;
 layout(constant_id = DELTA_CHUNK_SCAN_SPEC_C) const uint C = 32;
@@ -18,6 +19,7 @@ layout(constant_id = DELTA_CHUNK_SCAN_SPEC_COLUMNS) const uint COLUMNS = 32;
 layout(constant_id = DELTA_CHUNK_SCAN_SPEC_SUB_T) const uint SUB_T = 4;
 layout(constant_id = DELTA_CHUNK_SCAN_SPEC_SUB_C) const uint SUB_C = 4;
 layout(constant_id = DELTA_CHUNK_SCAN_SPEC_SUB_K) const uint SUB_K = 4;
+layout(constant_id = DELTA_CHUNK_SCAN_SPEC_GROUPS) const uint GROUPS = 1;
 layout(constant_id = DELTA_CHUNK_SCAN_SPEC_STAGED) const uint STAGED = 0;
 layout(constant_id = DELTA_CHUNK_SCAN_SPEC_ALIGNED) const uint ALIGNED = 0;
 layout(set = 0, binding = DELTA_CHUNK_SCAN_O) writeonly buffer o_block { float o[]; };
@@ -35,7 +37,9 @@ const uint ROWS = (DK + SUB_K - 1) / SUB_K * SUB_K; // of S, with zeros below DK
 const uint V4 = COLUMNS / 4;                        // vec4 of a row of S, R, V'
 const uint SUB_C4 = SUB_C / 4, SUB_K4 = SUB_K / 4;
 const uint ACROSS = COLUMNS / SUB_C; // invocations along the columns
+const uint TILES = C / SUB_T * ACROSS;
 const uint SUMS = SUB_T * SUB_C4;
+const uint BATCH = 8; // loads in flight while staging
 const uint PITCH = ROWS / 4 + 1; // vec4 of a staged row; the odd one spreads rows over banks
 shared vec4 S[ROWS * V4];
 shared vec4 R[C * V4];
@@ -65,9 +69,17 @@ float fade_out(uint record, uint i) { return prepared[record + C * C4 * 2 + C4 +
 
 // Rows past the end repeat the last one: what they make is dropped.
 void stage(uint lane, uint k_at, uint q_at, uint count) {
-  for (uint i = lane; i < 2 * C * (ROWS / 4); i += gl_WorkGroupSize.x) {
-    uint r = i / (ROWS / 4), d = i % (ROWS / 4), t = min(r % C, count - 1);
-    tile[r * PITCH + d] = load4((r < C ? k_at : q_at) + t * args.qkv_stride, 4 * d, DK);
+  const uint D4 = ROWS / 4, END = 2 * C * D4;
+  for (uint i0 = lane; i0 < END; i0 += BATCH * gl_WorkGroupSize.x) {
+    vec4 batch[BATCH];
+    [[unroll]] for (uint j = 0; j < BATCH; j++) {
+      uint i = min(i0 + j * gl_WorkGroupSize.x, END - 1), r = i / D4;
+      batch[j] = load4((r < C ? k_at : q_at) + min(r % C, count - 1) * args.qkv_stride, i % D4 * 4, DK);
+    }
+    [[unroll]] for (uint j = 0; j < BATCH; j++) {
+      uint i = i0 + j * gl_WorkGroupSize.x;
+      if (i < END) tile[i / D4 * PITCH + i % D4] = batch[j];
+    }
   }
   barrier();
 }
@@ -118,7 +130,8 @@ void main() {
   uint state_at = s.slot * args.state_stride + head * DK * args.Dv + column0;
   uint chunk = 0; // number of this sequence's first chunk
   for (uint z = 0; z < gl_WorkGroupID.z; z++) chunk += (sequences[z].T + C - 1) / C;
-  uint i0 = lane / ACROSS * SUB_T, c0 = lane % ACROSS * SUB_C4; // this invocation's tokens and columns (in vec4)
+  uint i0 = lane % TILES / ACROSS * SUB_T, c0 = lane % ACROSS * SUB_C4; // its tokens and columns (in vec4)
+  bool makes_k = GROUPS == 1 || lane < TILES, makes_q = GROUPS == 1 || lane >= TILES;
   load_state(lane, state_at, columns);
 
   for (uint t0 = 0; t0 < s.T; t0 += C, chunk++) {
@@ -139,12 +152,15 @@ void main() {
         [[unroll]] for (uint c = 0; c < SUB_C4; c++) rows[r * SUB_C4 + c] = S[(4 * d + r) * V4 + c0 + c];
       [[unroll]] for (uint i = 0; i < SUB_T; i++) {
         uint t = min(i0 + i, count - 1);
-        vec4 k = key4(k_at, t, d), q = query4(q_at, t, d);
-        [[unroll]] for (uint r = 0; r < 4; r++) {
-          [[unroll]] for (uint c = 0; c < SUB_C4; c++) {
-            kS[i * SUB_C4 + c] += k[r] * rows[r * SUB_C4 + c];
-            y[i * SUB_C4 + c] += q[r] * rows[r * SUB_C4 + c];
-          }
+        if (makes_k) {
+          vec4 k = key4(k_at, t, d);
+          [[unroll]] for (uint r = 0; r < 4; r++)
+            [[unroll]] for (uint c = 0; c < SUB_C4; c++) kS[i * SUB_C4 + c] += k[r] * rows[r * SUB_C4 + c];
+        }
+        if (makes_q) {
+          vec4 q = query4(q_at, t, d);
+          [[unroll]] for (uint r = 0; r < 4; r++)
+            [[unroll]] for (uint c = 0; c < SUB_C4; c++) y[i * SUB_C4 + c] += q[r] * rows[r * SUB_C4 + c];
         }
       }
     }
@@ -153,8 +169,9 @@ void main() {
       float decay = fade_in(record, t);
       [[unroll]] for (uint c = 0; c < SUB_C4; c++) {
         vec4 r = vec4(0.0);
-        if (t < count) r = load4(v_at + t * args.qkv_stride, (c0 + c) * 4, columns) - decay * kS[i * SUB_C4 + c];
-        R[t * V4 + c0 + c] = r;
+        if (makes_k && t < count)
+          r = load4(v_at + t * args.qkv_stride, (c0 + c) * 4, columns) - decay * kS[i * SUB_C4 + c];
+        if (makes_k) R[t * V4 + c0 + c] = r;
         y[i * SUB_C4 + c] *= args.scale * decay;
       }
     }
@@ -163,7 +180,8 @@ void main() {
     // V' = Tm R; Tm is lower triangular.
     vec4 u[SUMS];
     [[unroll]] for (uint i = 0; i < SUMS; i++) u[i] = vec4(0.0);
-    for (uint j = 0; j < (i0 + SUB_T) / 4; j++) {
+    uint end = (i0 + SUB_T + 3) / 4;
+    for (uint j = 0; makes_k && j < end; j++) {
       vec4 rows[4 * SUB_C4];
       [[unroll]] for (uint r = 0; r < 4; r++)
         [[unroll]] for (uint c = 0; c < SUB_C4; c++) rows[r * SUB_C4 + c] = R[(4 * j + r) * V4 + c0 + c];
@@ -173,12 +191,14 @@ void main() {
           [[unroll]] for (uint c = 0; c < SUB_C4; c++) u[i * SUB_C4 + c] += a[r] * rows[r * SUB_C4 + c];
       }
     }
-    [[unroll]] for (uint i = 0; i < SUB_T; i++)
-      [[unroll]] for (uint c = 0; c < SUB_C4; c++) U[(i0 + i) * V4 + c0 + c] = u[i * SUB_C4 + c];
+    if (makes_k) {
+      [[unroll]] for (uint i = 0; i < SUB_T; i++)
+        [[unroll]] for (uint c = 0; c < SUB_C4; c++) U[(i0 + i) * V4 + c0 + c] = u[i * SUB_C4 + c];
+    }
     barrier();
 
     // O = ... + P V'
-    for (uint j = 0; j < (i0 + SUB_T) / 4; j++) {
+    for (uint j = 0; makes_q && j < end; j++) {
       vec4 rows[4 * SUB_C4];
       [[unroll]] for (uint r = 0; r < 4; r++)
         [[unroll]] for (uint c = 0; c < SUB_C4; c++) rows[r * SUB_C4 + c] = U[(4 * j + r) * V4 + c0 + c];
@@ -190,7 +210,7 @@ void main() {
     }
     [[unroll]] for (uint i = 0; i < SUB_T; i++) {
       uint to = (s.row + t0 + i0 + i) * args.o_stride + head * args.Dv + column0;
-      if (i0 + i < count) {
+      if (makes_q && i0 + i < count) {
         [[unroll]] for (uint c = 0; c < SUB_C4; c++) store4(to, (c0 + c) * 4, columns, y[i * SUB_C4 + c]);
       }
     }

@@ -11,16 +11,17 @@
 #define DELTA_CHUNK_SCAN_STATE4 6    //
 #define DELTA_CHUNK_SCAN_SEQUENCES 7 // (B) in, struct sequence
 #define DELTA_CHUNK_SCAN_BINDINGS 8
-#define DELTA_CHUNK_SCAN_SPEC_LANES 0 // (C / SUB_T) * (COLUMNS / SUB_C)
+#define DELTA_CHUNK_SCAN_SPEC_LANES 0 // (C / SUB_T) * (COLUMNS / SUB_C) * GROUPS
 #define DELTA_CHUNK_SCAN_SPEC_C 1
 #define DELTA_CHUNK_SCAN_SPEC_DK 2
 #define DELTA_CHUNK_SCAN_SPEC_COLUMNS 3 // value columns of a workgroup
-#define DELTA_CHUNK_SCAN_SPEC_SUB_T 4   // tokens and columns of an invocation, multiples of 4
-#define DELTA_CHUNK_SCAN_SPEC_SUB_C 5
+#define DELTA_CHUNK_SCAN_SPEC_SUB_T 4   // tokens of an invocation
+#define DELTA_CHUNK_SCAN_SPEC_SUB_C 5   // columns of an invocation, a multiple of 4
 #define DELTA_CHUNK_SCAN_SPEC_SUB_K 6   // rows of S of an invocation in the update, a multiple of 4
-#define DELTA_CHUNK_SCAN_SPEC_STAGED 7  // 1: K and Q of a chunk are copied to shared memory
-#define DELTA_CHUNK_SCAN_SPEC_ALIGNED 8 // 1: Dk, Dv and all strides are multiples of 4
-#define DELTA_CHUNK_SCAN_SPECS 9
+#define DELTA_CHUNK_SCAN_SPEC_GROUPS 7  // 1: an invocation makes K S and Q S; 2: one half of them each
+#define DELTA_CHUNK_SCAN_SPEC_STAGED 8  // 1: K and Q of a chunk are copied to shared memory
+#define DELTA_CHUNK_SCAN_SPEC_ALIGNED 9 // 1: Dk, Dv and all strides are multiples of 4
+#define DELTA_CHUNK_SCAN_SPECS 10
 struct delta_chunk_scan_args {
   uint H;
   uint Hv;

@@ -70,8 +70,8 @@ cut find_cut(uint lane, float target, bool by_weight, float most) {
       float z = adjusted(i);
       uint key = order_key(z);
       uint digit = key >> shift & 15;
-      if (shift < 28 && key >> (shift + 4) != prefix) continue;
       float measure = by_weight ? exp(z - most) : 1.0;
+      if (shift < 28 && key >> (shift + 4) != prefix) measure = 0.0;
       [[unroll]] for (uint d = 0; d < DIGITS; d++) sums[d] += digit > d ? measure : 0.0;
     }
     barrier(); // the slots may still be read for the digit before
