@@ -181,12 +181,15 @@ int command_bench(int argc, char **argv) {
       NUMBER(0, "seconds", "X", &b.row_seconds, 1e6, "start no more runs of a row after this long"),
       FLAG('k', "kernels", &b.kernels, "a table of kernels for each row"),
       FLAG(0, "json", &b.as_json, "print one JSON object, kernels included"),
+      TEXT(0, "rule", "FORM", &engine.rule, "how prompts go through the delta rule: auto, recurrent or chunk"),
       ENGINE_OPTIONS(&engine),
       OPTIONS_END,
   };
   if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;
   if (arguments.count && engine.model)
     return complain(EXIT_USAGE, "two checkpoints, \"%s\" and \"%s\": one at a time", engine.model, arguments.items[0]);
+  if (strcmp(engine.rule, "auto") && strcmp(engine.rule, "recurrent") && strcmp(engine.rule, "chunk"))
+    return complain(EXIT_USAGE, "--rule takes auto, recurrent or chunk, not \"%s\"", engine.rule);
   if (arguments.count) engine.model = arguments.items[0];
   for (size_t i = 0; i < prompts.count; ++i) b.rows[b.row_count++].tokens = prompts.values[i];
   if (decode_tokens) b.rows[b.row_count++] = (struct row){.decode = true, .tokens = decode_tokens};

@@ -127,6 +127,8 @@ deltaic_session_options session_options(const struct engine_options *options) {
   deltaic_session_options out = DELTAIC_INIT(deltaic_session_options);
   out.context = options->context;
   out.batch = options->batch;
+  if (!strcmp(options->rule, "recurrent")) out.rule = DELTAIC_RULE_RECURRENT;
+  if (!strcmp(options->rule, "chunk")) out.rule = DELTAIC_RULE_CHUNK;
   return out;
 }
 

@@ -7,11 +7,12 @@
 // Options that every command with a model has; put ENGINE_OPTIONS(e) into its table.
 struct engine_options {
   const char *model, *device, *cache_dir;
+  const char *rule; // of bench: how prompts go through the delta rule
   uint32_t threads, context, batch;
   bool quiet, validate;
 };
 #define ENGINE_DEFAULTS                                                                                                \
-  { .device = "best" }
+  { .device = "best", .rule = "auto" }
 #define ENGINE_OPTIONS(e)                                                                                              \
   HEADING("model and device"),                                                                                         \
       TEXT('m', "model", "DIR", &(e)->model,                                                                           \

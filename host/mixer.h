@@ -37,6 +37,7 @@ struct call {
   struct recorder *c;
   struct tensor sequences; // (B, 4) i32: struct sequence each
   uint32_t T;              // rows of this call
+  enum delta_form form;    // of the delta rule
   struct scratch scratch;
   struct probe *probe; // NULL: nobody looks
 };

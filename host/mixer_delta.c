@@ -117,7 +117,7 @@ struct delta_scratch {
   struct tensor p, qkv, beta, g, o, rule; // (T, P), (T, C), (T, n*Hv), (T, Hv), (T, Hv*Dv)
 };
 
-static struct delta_args rule_args(const struct delta_spec *s) {
+static struct delta_args rule_args(const struct delta_spec *s, enum delta_form form) {
   return (struct delta_args){.H = s->H,
                              .Hv = s->Hv,
                              .Dk = s->Dk,
@@ -125,24 +125,24 @@ static struct delta_args rule_args(const struct delta_spec *s) {
                              .n = s->n,
                              .scale = 1.0f / sqrtf((float)s->Dk),
                              .gated = s->gated,
-                             .form = DELTA_AUTO};
+                             .form = form};
 }
 
 static struct delta_scratch take(const struct delta_spec *s, const struct delta_weights *d, struct backend *b,
-                                 struct scratch *scratch, uint32_t T, uint32_t B) {
+                                 struct scratch *scratch, uint32_t T, uint32_t B, enum delta_form form) {
   struct delta_scratch t;
   t.p = scratch_take(scratch, T, d->in_proj.rows);
   t.qkv = scratch_take(scratch, T, sizes_of(s).C);
   t.beta = scratch_take(scratch, T, s->n * s->Hv);
   t.g = s->gated ? scratch_take(scratch, T, s->Hv) : (struct tensor){0};
   t.o = scratch_take(scratch, T, s->Hv * s->Dv);
-  t.rule = scratch_take_bytes(scratch, b->ops->delta_scratch_bytes(b, T, B, rule_args(s)));
+  t.rule = scratch_take_bytes(scratch, b->ops->delta_scratch_bytes(b, T, B, rule_args(s, form)));
   return t;
 }
 
 static uint64_t delta_scratch_size(const void *spec, const void *weights, struct backend *b, uint32_t T, uint32_t B) {
   struct scratch measure = {0};
-  take(spec, weights, b, &measure, T, B);
+  take(spec, weights, b, &measure, T, B, DELTA_CHUNK); // the form that needs most
   return measure.used;
 }
 
@@ -162,7 +162,7 @@ static void delta_forward(const void *spec, const void *weights, const void *sta
   const struct delta_sizes z = sizes_of(s);
   struct recorder *c = call->c;
   const struct ops *op = c->ops;
-  struct delta_scratch t = take(s, d, c->backend, &call->scratch, call->T, call->sequences.rows);
+  struct delta_scratch t = take(s, d, c->backend, &call->scratch, call->T, call->sequences.rows, call->form);
   struct tensor gate = {0}, ba = {0};
   if (s->output_gate) gate = tensor_cols(t.p, d->gate_from, z.gate);
   if (z.ba) ba = tensor_cols(t.p, d->ba_from, z.ba);
@@ -186,7 +186,7 @@ static void delta_forward(const void *spec, const void *weights, const void *sta
                                 .gated = s->gated});
   probe_tensor(call->probe, c, DELTAIC_PROBE_BETA, t.beta, call->T, t.beta.cols);
   probe_tensor(call->probe, c, DELTAIC_PROBE_DECAY, t.g, call->T, t.g.cols);
-  op->delta_rule(c, t.o, t.qkv, t.beta, t.g, st->S, call->sequences, t.rule, rule_args(s));
+  op->delta_rule(c, t.o, t.qkv, t.beta, t.g, st->S, call->sequences, t.rule, rule_args(s, call->form));
   probe_tensor(call->probe, c, DELTAIC_PROBE_STATE, st->S, (size_t)s->Hv * s->Dk, s->Dv);
   op->output_norm(c, t.o, gate, d->o_norm, s->Hv, s->norm_eps);
   probe_tensor(call->probe, c, DELTAIC_PROBE_HEADS, t.o, call->T, t.o.cols);

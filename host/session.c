@@ -11,9 +11,14 @@ enum { DEFAULT_CONTEXT = 4096, DEFAULT_BATCH = 512, MOST_BATCH = 4096 };
 
 // ---------------------------------------------------------------- layout
 
-static deltaic_status shape_read(const deltaic_session_options *options, struct state_shape *shape) {
+static deltaic_status read_options(struct deltaic_session *s, const deltaic_session_options *options) {
+  static const enum delta_form forms[] = {DELTA_AUTO, DELTA_RECURRENT, DELTA_CHUNK};
+  struct state_shape *shape = &s->shape;
   deltaic_session_options o;
   deltaic_status status = options_read(&o, sizeof o, options, "deltaic_session_options");
+  if (status == DELTAIC_OK && (unsigned)o.rule > DELTAIC_RULE_CHUNK)
+    status = fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_options: rule is %d", (int)o.rule);
+  if (status == DELTAIC_OK) s->form = forms[o.rule];
   *shape = (struct state_shape){.sequences = 1, .context = DEFAULT_CONTEXT, .batch = DEFAULT_BATCH};
   if (o.context) shape->context = o.context;
   if (o.batch) shape->batch = o.batch < MOST_BATCH ? o.batch : MOST_BATCH;
@@ -91,7 +96,7 @@ static void session_clear(struct deltaic_session *s) {
 deltaic_status session_memory(const struct deltaic_model *m, const deltaic_session_options *options,
                               deltaic_memory *memory) {
   struct deltaic_session s = {.model = (struct deltaic_model *)m};
-  deltaic_status status = shape_read(options, &s.shape);
+  deltaic_status status = read_options(&s, options);
   if (status == DELTAIC_OK) status = declare(&s);
   *memory = (deltaic_memory){.weights_bytes = m->weights.arena.bytes,
                              .state_bytes = s.state.bytes,
@@ -112,7 +117,7 @@ deltaic_status deltaic_session_create(deltaic_model *model, const deltaic_sessio
   struct backend *b = model->backend;
   s->model = model;
   atomic_init(&s->cancel, false);
-  deltaic_status status = shape_read(options, &s->shape);
+  deltaic_status status = read_options(s, options);
   if (status == DELTAIC_OK) status = declare(s);
   if (status == DELTAIC_OK) status = arena_allocate(&s->state, b, MEMORY_DEVICE, "the state of a session");
   if (status == DELTAIC_OK) status = arena_allocate(&s->scratch, b, MEMORY_DEVICE, "the activations of a session");
@@ -140,7 +145,7 @@ void deltaic_session_free(deltaic_session *s) {
 // x <- the model's last residual stream for the call's T tokens.
 static void record_layers(struct deltaic_session *s, struct recorder *c, uint32_t T) {
   const struct deltaic_model *m = s->model;
-  struct call call = {.c = c, .sequences = s->sequences, .T = T};
+  struct call call = {.c = c, .sequences = s->sequences, .T = T, .form = T == 1 ? DELTA_AUTO : s->form};
   call.scratch = (struct scratch){.buffer = s->overlay.buffer, .used = s->overlay.offset};
   call.probe = s->probe.kinds ? &s->probe : NULL;
   struct tensor x = tensor_rows(s->x, 0, T);

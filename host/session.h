@@ -8,6 +8,7 @@ enum { LOGIT_ROWS = 64 }; // rows of logits computed and read at once; 64 rows o
 struct deltaic_session {
   struct deltaic_model *model;
   struct state_shape shape;
+  enum delta_form form;
 
   struct arena state;       // tensors that outlive a call
   void **layers;            // L: each mixer's own state

@@ -209,7 +209,10 @@ deltaic_status deltaic_session_fork(deltaic_session *s, deltaic_session **out) {
   deltaic_status status = session_check(s, "deltaic_session_fork");
   if (status != DELTAIC_OK) return status;
   if (!out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_fork: out is NULL");
-  deltaic_session_options options = {.size = sizeof options, .context = s->shape.context, .batch = s->shape.batch};
+  static const deltaic_rule rules[] = {
+      [DELTA_AUTO] = DELTAIC_RULE_AUTO, [DELTA_RECURRENT] = DELTAIC_RULE_RECURRENT, [DELTA_CHUNK] = DELTAIC_RULE_CHUNK};
+  deltaic_session_options options = {
+      .size = sizeof options, .context = s->shape.context, .batch = s->shape.batch, .rule = rules[s->form]};
   deltaic_session *fork;
   void *data;
   size_t bytes;

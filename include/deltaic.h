@@ -188,10 +188,14 @@ typedef struct deltaic_memory {
   uint64_t cache_per_token; /* part of state_bytes that each token of context costs (global attention), else 0 */
 } deltaic_memory;
 
+/* How prompts go through the delta rule. Both give the same numbers but for rounding; for comparisons. */
+typedef enum deltaic_rule { DELTAIC_RULE_AUTO, DELTAIC_RULE_RECURRENT, DELTAIC_RULE_CHUNK } deltaic_rule;
+
 typedef struct deltaic_session_options {
   size_t size;
-  uint32_t context; /* most tokens of one text, for models with global attention; 0: 4096. Others have no limit */
-  uint32_t batch;   /* tokens computed at once in prefill; 0: 512 */
+  uint32_t context;  /* most tokens of one text, for models with global attention; 0: 4096. Others have no limit */
+  uint32_t batch;    /* tokens computed at once in prefill; 0: 512 */
+  deltaic_rule rule; /* experimental */
 } deltaic_session_options;
 
 /* Reads config.json and the weights' headers in folder `path`: what the model is and needs, before anything is
