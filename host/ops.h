@@ -37,7 +37,7 @@ struct conv_args {
 };
 
 // Query and key heads: y = norm(act(x)) per head of Dk numbers, in place, `heads` heads from column 0.
-//   L2: x / sqrt(sum x^2 + 1e-6);  SUM: x / sum x;  L1: x / sum |x|
+//   L2: x / sqrt(sum x^2 + 1e-6);  SUM: x / sum x;  L1: x / sum |x|;  0 where a sum is 0
 // Gates: beta[t,j] = beta_scale * sigmoid(ba[t,j])  (or beta_scale when !has_beta),  j < betas
 //        g[t,j] = -exp(A_log[j]) * softplus(ba[t, betas' + j] + dt_bias[j])  when gated, j < decays; betas' = betas
 //        when has_beta else 0; softplus(z) = z for z > 20. (models.md 6.2 to 6.4)
@@ -114,7 +114,8 @@ struct ops {
   void (*delta_rule)(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,
                      struct tensor state, struct tensor sequences, struct tensor scratch, struct delta_args a);
   uint64_t (*delta_scratch_bytes)(const struct backend *b, uint32_t T, uint32_t B, struct delta_args a);
-  // o[t,h] = rms(o[t,h]) * weight (1, Dv) per head, then * silu(gate[t,h]) when gate is present. In place.
+  // o[t,h] = rms(o[t,h]) * weight per head, then * silu(gate[t,h]) when gate is present. In place. weight (1, Dv), or
+  // (1, heads*Dv): each head has its own; absent: no norm, and there is a gate.
   void (*output_norm)(struct recorder *c, struct tensor o, struct tensor gate, struct tensor weight, uint32_t heads,
                       float eps);
   // y (T, F) = act(gate_up[:, :F]) * gate_up[:, F:]

@@ -477,12 +477,13 @@ struct output_norm_call {
 static void output_norm_row(void *context, uint64_t t, uint32_t worker) {
   const struct output_norm_call *n = context;
   (void)worker;
-  const float *weight = f32_row(&n->weight, 0);
+  const float *weight = n->weight.buffer ? f32_row(&n->weight, 0) : NULL;
+  uint32_t step = n->weight.cols == n->Dv ? 0 : n->Dv;
   for (uint32_t h = 0; h < n->heads; h++) {
     float *o = f32_row(&n->o, t) + (uint64_t)h * n->Dv;
     const float *gate = n->gate.buffer ? f32_row(&n->gate, t) + (uint64_t)h * n->Dv : NULL;
     float r = 1 / sqrtf(cpu_dot(o, o, n->Dv) / (float)n->Dv + n->eps);
-    for (uint32_t i = 0; i < n->Dv; i++) o[i] = o[i] * r * weight[i];
+    for (uint32_t i = 0; weight && i < n->Dv; i++) o[i] = o[i] * r * weight[h * step + i];
     for (uint32_t i = 0; gate && i < n->Dv; i++) o[i] *= silu(gate[i]);
   }
 }

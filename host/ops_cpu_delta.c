@@ -22,7 +22,7 @@ static void normalise(float *x, uint32_t n, enum key_norm norm) {
     for (uint32_t i = 0; i < n; i++) sum += fabsf(x[i]);
     break;
   }
-  for (uint32_t i = 0; i < n; i++) x[i] /= sum;
+  for (uint32_t i = 0; i < n; i++) x[i] = sum != 0 ? x[i] / sum : 0;
 }
 
 static float softplus(float z) { return z > 20 ? z : log1pf(expf(z)); }

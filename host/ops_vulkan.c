@@ -253,12 +253,14 @@ uint32_t vulkan_head_lanes(const struct recorder *c, uint32_t d) {
 static void vulkan_output_norm(struct recorder *c, struct tensor o, struct tensor gate, struct tensor weight,
                                uint32_t heads, float eps) {
   const struct binding bindings[OUTPUT_NORM_BINDINGS] = {[OUTPUT_NORM_O] = vulkan_bind(o, o),
-                                                         [OUTPUT_NORM_GATE] = vulkan_bind(gate, weight),
+                                                         [OUTPUT_NORM_GATE] = vulkan_bind(gate, o),
                                                          [OUTPUT_NORM_WEIGHT] = vulkan_bind(weight, o)};
   const struct output_norm_args args = {.Dv = o.cols / heads,
                                         .o_stride = o.stride,
                                         .gate_stride = gate.stride,
                                         .has_gate = gate.buffer != NULL,
+                                        .has_norm = weight.buffer != NULL,
+                                        .weight_step = weight.cols == o.cols / heads ? 0 : o.cols / heads,
                                         .eps = eps};
   const uint32_t lanes = vulkan_head_lanes(c, args.Dv);
   vulkan_dispatch(c, KERNEL_output_norm, &lanes, bindings, &args, o.rows, heads, 1, 8ull * o.rows * o.cols);

@@ -37,7 +37,8 @@ void head(uint t, uint h, uint lane) {
   float factor = 1.0;
   if (args.norm != NORM_NONE) {
     sum = workgroup_sum(sum);
-    factor = 1.0 / (args.norm == NORM_L2 ? sqrt(sum + 1e-6) : sum);
+    sum = args.norm == NORM_L2 ? sqrt(sum + 1e-6) : sum;
+    factor = sum != 0.0 ? 1.0 / sum : 0.0;
   }
   for (uint d = lane; d < args.Dk; d += gl_WorkGroupSize.x)
     qk[from + d] = activate(args.activation, qk[from + d]) * factor;

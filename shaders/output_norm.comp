@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
 // o[t,h] = o[t,h] / sqrt(mean(o[t,h]^2) + eps) * weight (* silu(gate[t,h])), in place.
-// o, gate (T, heads Dv), weight (1, Dv). Workgroups (T, heads): one head of one token. Any Dv.
+// o, gate (T, heads Dv), weight (1, Dv) or one for each head. Without has_norm only the gate. Workgroups (T, heads): one head of one token. Any Dv.
 #include "output_norm.h"
 layout(local_size_x_id = OUTPUT_NORM_SPEC_LANES) in;
 layout(set = 0, binding = OUTPUT_NORM_O) buffer o_block { float o[]; };
@@ -15,11 +15,15 @@ void main() {
   uint t = gl_WorkGroupID.x, lane = gl_LocalInvocationID.x;
   uint column = gl_WorkGroupID.y * args.Dv;
   uint from = t * args.o_stride + column;
-  float sum = 0.0;
-  for (uint d = lane; d < args.Dv; d += gl_WorkGroupSize.x) sum += o[from + d] * o[from + d];
-  float factor = 1.0 / sqrt(workgroup_sum(sum) / float(args.Dv) + args.eps);
+  float factor = 1.0;
+  if (args.has_norm != 0) {
+    float sum = 0.0;
+    for (uint d = lane; d < args.Dv; d += gl_WorkGroupSize.x) sum += o[from + d] * o[from + d];
+    factor = 1.0 / sqrt(workgroup_sum(sum) / float(args.Dv) + args.eps);
+  }
   for (uint d = lane; d < args.Dv; d += gl_WorkGroupSize.x) {
-    float value = o[from + d] * factor * weight[d];
+    float value = o[from + d];
+    if (args.has_norm != 0) value *= factor * weight[gl_WorkGroupID.y * args.weight_step + d];
     if (args.has_gate != 0) value *= silu(gate[t * args.gate_stride + column + d]);
     o[from + d] = value;
   }

@@ -245,6 +245,27 @@ static void output_norm_matches_with_and_without_gate(void **state) {
     }
 }
 
+static void output_norm_takes_a_weight_for_each_head_or_none(void **state) {
+  (void)state;
+  seed(12);
+  enum { T = 5, HEADS = 3, Dv = 22, N = HEADS * Dv };
+  struct array weight = weights(DTYPE_F32, 1, N, DENSE, uniforms(N, -2, 2));
+  struct array gate = activations(T, N, DENSE, normals(T * N));
+  double want[T * N];
+  struct array o = activations(T, N, N + 1, normals(T * N));
+  begin();
+  ops()->output_norm(recorder, o.t, ABSENT, weight.t, HEADS, 1e-5f);
+  run();
+  for (int i = 0; i < T * HEADS; i++) reference_rms(want + i * Dv, o.v + i * Dv, weight.v + i % HEADS * Dv, Dv, 1e-5f);
+  expect_close("output_norm, a weight per head", read_values(&o), want, T * N, CLOSE);
+  o = activations(T, N, N + 1, o.v);
+  begin();
+  ops()->output_norm(recorder, o.t, gate.t, ABSENT, HEADS, 1e-5f);
+  run();
+  for (int i = 0; i < T * N; i++) want[i] = o.v[i] * reference_activation(ACTIVATION_SILU, gate.v[i]);
+  expect_close("output_norm, gate only", read_values(&o), want, T * N, CLOSE);
+}
+
 static void swiglu_matches_for_every_activation(void **state) {
   (void)state;
   seed(10);
@@ -303,6 +324,7 @@ int ops_cases_short(void) {
       CASE(short_conv_matches_and_leaves_the_last_inputs),
       CASE(short_conv_in_pieces_equals_whole),
       CASE(output_norm_matches_with_and_without_gate),
+      CASE(output_norm_takes_a_weight_for_each_head_or_none),
       CASE(swiglu_matches_for_every_activation),
       CASE(swiglu_of_large_numbers_is_finite),
       CASE(copy_copies),

@@ -215,8 +215,8 @@ static void delta_rule_is_closer_to_the_truth_than_fla_on_cuda(void **state) {
       double error = rms_error(o, truth, n), error_s = rms_error(S, truth_s, states);
       print_message("  %-20s %-9s o %.1e (CUDA %.1e)  state %.1e (CUDA %.1e)\n", name, form_names[forms[form]], error,
                     fixture_number(f, name, "cuda_o"), error_s, fixture_number(f, name, "cuda_s"));
-      expect_close("fla fixtures: o", o, truth, n, DELTA_CLOSE);
-      expect_close("fla fixtures: state", S, truth_s, states, DELTA_CLOSE);
+      expect_close("fla fixtures: o", o, truth, n, 5e-6);
+      expect_close("fla fixtures: state", S, truth_s, states, 5e-6);
       assert_true(error < fixture_number(f, name, "cuda_o") && error_s < fixture_number(f, name, "cuda_s"));
       free(truth), free(truth_s);
       tools_teardown(NULL);
@@ -452,6 +452,23 @@ static void delta_inputs_match_for_every_option(void **state) {
       }
 }
 
+static void heads_without_positive_numbers_stay_zero(void **state) {
+  (void)state;
+  seed(42);
+  const enum key_norm all[] = {KEY_NORM_L2, KEY_NORM_SUM, KEY_NORM_L1};
+  for (int i = 0; i < 3; i++) {
+    struct array qk = activations(2, 24, DENSE, uniforms(48, -2, -1)), beta = activations(2, 1, DENSE, NULL);
+    begin();
+    backend->ops->delta_inputs(
+        recorder, qk.t, beta.t, ABSENT, ABSENT, ABSENT, ABSENT,
+        (struct delta_input_args){
+            .heads = 3, .Dk = 8, .activation = ACTIVATION_RELU, .norm = all[i], .betas = 1, .beta_scale = 1});
+    run();
+    double *got = read_values(&qk);
+    for (int j = 0; j < 48; j++) assert_true(got[j] == 0);
+  }
+}
+
 int ops_cases_delta(void) {
 #define CASE(f) cmocka_unit_test_teardown(f, tools_teardown)
   const struct CMUnitTest cases[] = {
@@ -461,7 +478,7 @@ int ops_cases_delta(void) {
       CASE(a_repeated_key_returns_its_latest_value),      CASE(padding_rows_with_zero_beta_and_key_do_nothing),
       CASE(state_norm_never_grows_without_values),        CASE(negative_eigenvalues_track_permutations),
       CASE(hard_decay_gives_no_nan_and_forgets),          CASE(a_hard_decay_costs_later_tokens_no_digits),
-      CASE(delta_inputs_match_for_every_option),
+      CASE(delta_inputs_match_for_every_option),          CASE(heads_without_positive_numbers_stay_zero),
   };
   return cmocka_run_group_tests_name("delta rule", cases, NULL, NULL);
 }
