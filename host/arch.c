@@ -10,8 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-extern const struct arch arch_delta_net, arch_gated_deltanet, arch_gated_deltaproduct;
-const struct arch *const arch_table[] = {&arch_delta_net, &arch_gated_deltanet, &arch_gated_deltaproduct, NULL};
+extern const struct arch arch_delta_net, arch_gated_deltanet, arch_gated_deltaproduct, arch_transformer;
+const struct arch *const arch_table[] = {&arch_delta_net, &arch_gated_deltanet, &arch_gated_deltaproduct,
+                                         &arch_transformer, NULL};
 
 // ---------------------------------------------------------------- names of tensors
 
@@ -243,34 +244,32 @@ deltaic_status arch_set_layer(struct model_spec *out, uint32_t i, const struct m
   return DELTAIC_OK;
 }
 
-static deltaic_status read_attention(struct json_reader *r, const json_t *attn, uint32_t D,
-                                     struct attention_spec *out) {
-  out->heads = (uint32_t)json_int(r, attn, "num_heads", 0, 1, LIMIT_HEADS);
-  out->kv_heads = (uint32_t)json_int(r, attn, "num_kv_heads", out->heads, 1, LIMIT_HEADS);
-  out->window = (uint32_t)json_int(r, attn, "window_size", 0, 1, INT32_MAX);
-  out->rope_theta = json_number(r, attn, "rope_theta", 10000, 1e-3, 1e18);
-  out->bias = json_bool(r, attn, "qkv_bias", false);
-  bool qk_norm = json_bool(r, attn, "qk_norm", false);
-  if (r->status) return fail(r->status, "%s (in attn)", deltaic_last_error());
-  if (!out->heads) return fail(DELTAIC_BAD_FILE, "%s: attn has no num_heads", r->file);
-  if (qk_norm) return fail(DELTAIC_UNSUPPORTED, "%s: qk_norm in attn is not supported", r->file);
+deltaic_status arch_read_attention(struct json_reader *r, const json_t *keys, uint32_t default_heads, uint32_t D,
+                                   struct attention_spec *out) {
+  out->heads = (uint32_t)json_int(r, keys, "num_heads", default_heads, 1, LIMIT_HEADS);
+  out->kv_heads = (uint32_t)json_int(r, keys, "num_kv_heads", out->heads, 1, LIMIT_HEADS);
+  out->window = (uint32_t)json_int(r, keys, "window_size", 0, 1, INT32_MAX);
+  out->rope_theta = json_number(r, keys, "rope_theta", 10000, 1e-3, 1e18);
+  out->bias = json_bool(r, keys, "qkv_bias", false);
+  out->qk_norm = json_bool(r, keys, "qk_norm", false);
+  if (r->status) return r->status;
   if (D % out->heads)
-    return fail(DELTAIC_BAD_SHAPE, "%s: attn: num_heads %u does not divide hidden_size %u", r->file, out->heads, D);
+    return fail(DELTAIC_BAD_SHAPE, "%s: num_heads %u does not divide hidden_size %u", r->file, out->heads, D);
   if (out->heads % out->kv_heads)
-    return fail(DELTAIC_BAD_SHAPE, "%s: attn: num_kv_heads %u does not divide num_heads %u", r->file, out->kv_heads,
+    return fail(DELTAIC_BAD_SHAPE, "%s: num_kv_heads %u does not divide num_heads %u", r->file, out->kv_heads,
                 out->heads);
   out->d = D / out->heads;
   if (out->d % 2)
-    return fail(DELTAIC_BAD_SHAPE, "%s: attn: heads of %u numbers cannot be rotated: the size must be even", r->file,
-                out->d);
+    return fail(DELTAIC_BAD_SHAPE, "%s: heads of %u numbers cannot be rotated: the size must be even", r->file, out->d);
   return DELTAIC_OK;
 }
 
 static deltaic_status set_attention(struct json_reader *r, const json_t *attn, struct model_spec *out) {
   if (!json_is_object(attn)) return fail(DELTAIC_BAD_FILE, "%s: attn must be an object or a list of them", r->file);
+  if (!json_present(attn, "num_heads")) return fail(DELTAIC_BAD_FILE, "%s: attn has no num_heads", r->file);
   struct attention_spec spec = {0};
-  deltaic_status status = read_attention(r, attn, out->D, &spec);
-  if (status) return status;
+  deltaic_status status = arch_read_attention(r, attn, 1, out->D, &spec);
+  if (status) return fail(status, "%s (in attn)", deltaic_last_error());
   const json_t *layers = json_object_get(attn, "layers"), *value;
   size_t k;
   if (!json_is_array(layers)) return fail(DELTAIC_BAD_FILE, "%s: attn has no list of layers", r->file);

@@ -24,6 +24,11 @@ deltaic_status arch_read_outside(struct json_reader *r, const json_t *config, st
 deltaic_status arch_set_layer(struct model_spec *out, uint32_t i, const struct mixer *mixer, const void *spec,
                               size_t bytes);
 
+// What softmax-attention layers are told, by `attn` or by a transformer's own keys (models.md 7).
+struct attention_spec;
+deltaic_status arch_read_attention(struct json_reader *r, const json_t *keys, uint32_t default_heads, uint32_t D,
+                                   struct attention_spec *out);
+
 // As model_tensor(), without marking it; NULL too without a checkpoint.
 struct file_tensor *arch_find(struct checkpoint *checkpoint, uint32_t layer, const char *name);
 

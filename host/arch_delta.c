@@ -6,8 +6,9 @@
 
 #include <math.h>
 
-static const char *const norms[] = {"l2", "sum", NULL};
-static const enum key_norm norm_values[] = {KEY_NORM_L2, KEY_NORM_SUM};
+static const char *const norms[] = {"l2", "sum", "l1", "none", NULL};
+static const enum key_norm norm_values[] = {KEY_NORM_L2, KEY_NORM_SUM, KEY_NORM_L1, KEY_NORM_NONE};
+static const char *const fla_norms[] = {"l2", "sum", NULL};
 static const char *const activations[] = {"silu", "relu", "elu", "identity", NULL};
 static const enum activation activation_values[] = {ACTIVATION_SILU, ACTIVATION_RELU, ACTIVATION_ELU1,
                                                     ACTIVATION_IDENTITY};
@@ -46,8 +47,33 @@ static deltaic_status size_layer(const struct json_reader *r, struct checkpoint 
   return DELTAIC_OK;
 }
 
-static deltaic_status set_layers(const struct json_reader *r, struct checkpoint *checkpoint, const struct mixer *mixer,
-                                 const struct delta_spec *configured, struct model_spec *out) {
+// `ablation`: what the papers left out or exchanged, beyond what fla's keys say. Ours (docs/models.md); in an object of
+// its own, so that no key of fla's that a family ignores can change what its layers compute.
+static deltaic_status read_ablation(struct json_reader *r, const json_t *config, struct delta_spec *s) {
+  static const char *const keys[] = {"qk_norm", "qk_activation", "use_beta", "use_decay", "use_output_norm"};
+  const json_t *ablation = json_object_get(config, "ablation");
+  if (!ablation || json_is_null(ablation)) return DELTAIC_OK;
+  if (!json_is_object(ablation)) return fail(DELTAIC_BAD_FILE, "%s: ablation must be an object", r->file);
+  size_t known = 0;
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) known += json_object_get(ablation, keys[i]) != NULL;
+  if (known != json_object_size(ablation))
+    return fail(DELTAIC_UNSUPPORTED,
+                "%s: ablation has keys other than qk_norm, qk_activation, use_beta, use_decay and use_output_norm",
+                r->file);
+  if (json_present(ablation, keys[0])) s->norm = norm_values[arch_choice(r, ablation, keys[0], norms)];
+  if (json_present(ablation, keys[1]))
+    s->activation = activation_values[arch_choice(r, ablation, keys[1], activations)];
+  s->has_beta = json_bool(r, ablation, "use_beta", s->has_beta);
+  s->gated = json_bool(r, ablation, "use_decay", s->gated);
+  s->output_norm = json_bool(r, ablation, "use_output_norm", s->output_norm);
+  return r->status ? fail(r->status, "%s (in ablation)", deltaic_last_error()) : DELTAIC_OK;
+}
+
+static deltaic_status set_layers(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
+                                 const struct mixer *mixer, struct delta_spec *configured, struct model_spec *out) {
+  if (r->status) return r->status;
+  deltaic_status refused = read_ablation(r, config, configured);
+  if (refused) return refused;
   for (uint32_t i = 0; i < out->L; i++) {
     if (out->layers[i].mixer) continue;
     struct delta_spec s = *configured;
@@ -61,7 +87,8 @@ static deltaic_status set_layers(const struct json_reader *r, struct checkpoint 
 // What both families' layers have.
 static struct delta_spec read_layer(struct json_reader *r, const json_t *config, uint32_t default_heads, bool gate,
                                     const struct model_spec *out) {
-  struct delta_spec s = {.n = 1, .activation = ACTIVATION_SILU, .norm = KEY_NORM_L2, .has_beta = true};
+  struct delta_spec s = {
+      .n = 1, .activation = ACTIVATION_SILU, .norm = KEY_NORM_L2, .has_beta = true, .output_norm = true};
   s.H = s.Hv = (uint32_t)json_int(r, config, "num_heads", default_heads, 1, LIMIT_HEADS);
   s.W = (uint32_t)json_int(r, config, "conv_size", 4, 1, LIMIT_CONV);
   if (!json_bool(r, config, "use_short_conv", true)) s.W = 0;
@@ -79,13 +106,13 @@ static deltaic_status read_delta_net(struct json_reader *r, const json_t *config
   double expand_k = json_number(r, config, "expand_k", 1, 0, 1024);
   double expand_v = json_number(r, config, "expand_v", 1, 0, 1024);
   s.has_beta = json_bool(r, config, "use_beta", true);
-  s.norm = norm_values[arch_choice(r, config, "qk_norm", norms)];
+  s.norm = norm_values[arch_choice(r, config, "qk_norm", fla_norms)];
   s.activation = activation_values[arch_choice(r, config, "qk_activation", activations)];
   if (json_bool(r, config, "use_elu", false)) s.activation = ACTIVATION_ELU1; // its name in 2024
   if (r->status) return r->status;
   s.Dk = head_size(out->D, expand_k, s.H);
   s.Dv = head_size(out->D, expand_v, s.H);
-  return set_layers(r, checkpoint, &mixer_delta_net, &s, out);
+  return set_layers(r, config, checkpoint, &mixer_delta_net, &s, out);
 }
 
 static deltaic_status read_gated_deltanet(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
@@ -101,7 +128,7 @@ static deltaic_status read_gated_deltanet(struct json_reader *r, const json_t *c
   if (r->status) return r->status;
   if (s.Hv % s.H)
     return fail(DELTAIC_BAD_SHAPE, "%s: num_v_heads %u is not a multiple of num_heads %u", r->file, s.Hv, s.H);
-  return set_layers(r, checkpoint, &mixer_gated_deltanet, &s, out);
+  return set_layers(r, config, checkpoint, &mixer_gated_deltanet, &s, out);
 }
 
 static deltaic_status read_gated_deltaproduct(struct json_reader *r, const json_t *config,
@@ -116,7 +143,7 @@ static deltaic_status read_gated_deltaproduct(struct json_reader *r, const json_
   s.Dk = (uint32_t)json_int(r, config, "head_dim", 256, 1, LIMIT_HEAD_SIZE);
   s.Dv = value_size(s.Dk, expand_v);
   if (r->status) return r->status;
-  return set_layers(r, checkpoint, s.gated ? &mixer_gated_delta_product : &mixer_delta_product, &s, out);
+  return set_layers(r, config, checkpoint, s.gated ? &mixer_gated_delta_product : &mixer_delta_product, &s, out);
 }
 
 const struct arch arch_gated_deltaproduct = {"gated_deltaproduct", read_gated_deltaproduct};

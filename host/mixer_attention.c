@@ -6,8 +6,11 @@
 #include <math.h>
 #include <stdio.h>
 
+static const float QK_NORM_EPS = 1e-5f; // fla leaves it at its RMSNorm's default; norm_eps is not passed on
+
 struct attention_weights {
   struct tensor qkv, bias; // ((heads + 2 kv_heads) * d, D); (1, the same) or absent
+  struct tensor norm;      // (1, (heads + kv_heads) * d): the weight of each head's norm; absent without
   struct tensor o_proj;    // (D, heads * d)
   struct tensor rotation;  // (ROPE_ROWS, d)
 };
@@ -31,6 +34,26 @@ static void rotation_row(const void *context, uint32_t row, uint32_t d, float *o
   }
 }
 
+// One weight for all queries, one for all keys: each as often as there are heads.
+struct norm_sources {
+  const struct file_tensor *q, *k;
+  uint32_t heads, d;
+};
+
+static void norm_row(const void *context, uint32_t row, uint32_t cols, float *out) {
+  const struct norm_sources *s = context;
+  (void)row;
+  for (uint32_t i = 0; i < cols; i += s->d) file_tensor_f32(i < s->heads * s->d ? s->q : s->k, 0, s->d, out + i);
+}
+
+static void bind_norm(const struct attention_spec *s, uint32_t layer, struct weights *w, struct attention_weights *a) {
+  struct norm_sources sources = {.heads = s->heads, .d = s->d};
+  sources.q = weights_get(w, layer, "attn.q_norm.weight", s->d, 0);
+  sources.k = weights_get(w, layer, "attn.k_norm.weight", s->d, 0);
+  weights_rows(w, &a->norm, 1, (s->heads + s->kv_heads) * s->d, norm_row, &sources, sizeof sources);
+  w->parameters += 2 * s->d;
+}
+
 static void attention_bind(const void *spec, uint32_t layer, uint32_t D, struct weights *w, void *weights) {
   const struct attention_spec *s = spec;
   struct attention_weights *a = weights;
@@ -45,6 +68,7 @@ static void attention_bind(const void *spec, uint32_t layer, uint32_t D, struct 
                                   {weights_get(w, layer, "attn.v_proj.bias", kv, 0), 0, kv, 0}};
     weights_vector(w, &a->bias, bias, 3);
   }
+  if (s->qk_norm) bind_norm(s, layer, w, a);
   struct weight_part out = {weights_get(w, layer, "attn.o_proj.weight", D, q), 0, D, 0};
   weights_matrix(w, &a->o_proj, q, &out, 1);
   struct rotation r = {.theta = s->rope_theta};
@@ -102,6 +126,10 @@ static void attention_forward(const void *spec, const void *weights, const void 
                                 .window = s->window,
                                 .capacity = st->k.cols / (s->kv_heads * s->d)};
   op->matmul(c, t.qkv, h, w->qkv, w->bias, false);
+  if (s->qk_norm) {
+    const uint32_t heads = s->heads + s->kv_heads;
+    op->output_norm(c, tensor_cols(t.qkv, 0, heads * s->d), (struct tensor){0}, w->norm, heads, QK_NORM_EPS);
+  }
   op->rope_append(c, t.qkv, st->k, st->v, w->rotation, call->sequences, args);
   op->attention(c, t.o, t.qkv, st->k, st->v, call->sequences, args);
   op->matmul(c, x, t.o, w->o_proj, (struct tensor){0}, true);

@@ -10,6 +10,7 @@ struct attention_spec {
   uint32_t heads, kv_heads, d;
   uint32_t window; // 0: global
   double rope_theta;
-  bool bias; // on q, k and v
+  bool bias;    // on q, k and v
+  bool qk_norm; // RMSNorm of every query and key head, before the rotation
 };
 #endif

@@ -1,7 +1,7 @@
 // mixer_delta: DeltaNet and Gated DeltaNet layers (Yang et al. 2024, 2025; models.md 6); with n > 1, DeltaProduct.
 //
 //   q, k, v = conv(x Wq), conv(x Wk), conv(x Wv);  beta, g from x;  o = delta_rule(norm(q), norm(k), v, beta, g)
-//   y = (rms(o) [* silu(x Wg)]) Wo
+//   y = ([rms](o) [* silu(x Wg)]) Wo
 //
 // All projections of x are one matrix, so that they are one product: rows q, k, v, padding, gate, padding, beta, decay.
 // The padding lets the gate's and beta's columns start where a descriptor may start.
@@ -16,7 +16,7 @@ struct delta_weights {
   struct tensor in_proj;         // (P, D)
   struct tensor conv, conv_bias; // (W, C) f32, (1, C) f32 or absent; C = columns of q, k, v
   struct tensor A_log, dt_bias;  // (1, Hv) f32 when gated
-  struct tensor o_norm, o_proj;  // (1, Dv) f32, (D, Hv * Dv)
+  struct tensor o_norm, o_proj;  // (1, Dv) f32 or absent, (D, Hv * Dv)
   uint32_t gate_from, ba_from;   // columns of the projection
 };
 
@@ -96,8 +96,10 @@ static void delta_bind(const void *spec, uint32_t layer, uint32_t D, struct weig
     weights_vector(w, &d->A_log, &A, 1);
     weights_vector(w, &d->dt_bias, &dt, 1);
   }
-  struct weight_part norm = {weights_get(w, layer, "attn.o_norm.weight", s->Dv, 0), 0, s->Dv, 0};
-  weights_vector(w, &d->o_norm, &norm, 1);
+  if (s->output_norm) {
+    struct weight_part norm = {weights_get(w, layer, "attn.o_norm.weight", s->Dv, 0), 0, s->Dv, 0};
+    weights_vector(w, &d->o_norm, &norm, 1);
+  }
   struct weight_part out = {weights_get(w, layer, "attn.o_proj.weight", D, s->Hv * s->Dv), 0, D, 0};
   weights_matrix(w, &d->o_proj, s->Hv * s->Dv, &out, 1);
 }
@@ -188,7 +190,7 @@ static void delta_forward(const void *spec, const void *weights, const void *sta
   probe_tensor(call->probe, c, DELTAIC_PROBE_DECAY, t.g, call->T, t.g.cols);
   op->delta_rule(c, t.o, t.qkv, t.beta, t.g, st->S, call->sequences, t.rule, rule_args(s, call->form));
   probe_tensor(call->probe, c, DELTAIC_PROBE_STATE, st->S, (size_t)s->Hv * s->Dk, s->Dv);
-  op->output_norm(c, t.o, gate, d->o_norm, s->Hv, s->norm_eps);
+  if (s->output_norm || s->output_gate) op->output_norm(c, t.o, gate, d->o_norm, s->Hv, s->norm_eps);
   probe_tensor(call->probe, c, DELTAIC_PROBE_HEADS, t.o, call->T, t.o.cols);
   op->matmul(c, x, t.o, d->o_proj, (struct tensor){0}, true);
 }

@@ -19,6 +19,7 @@ struct delta_spec {
   float beta_scale; // 2 with allow_neg_eigval
   bool gated;       // decay: a_proj, A_log, dt_bias
   bool output_gate; // g_proj
+  bool output_norm; // o_norm
   float norm_eps;   // of the output norm
 };
 #endif

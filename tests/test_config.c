@@ -205,6 +205,47 @@ static void gated_deltaproduct_reads_every_option(void **state) {
   model_spec_free(&m);
 }
 
+static void ablations_exchange_what_they_name(void **state) {
+  (void)state;
+  struct model_spec m = reads(GATED ",'ablation':{'qk_norm':'l1','qk_activation':'elu','use_beta':false,"
+                                    "'use_decay':false,'use_output_norm':false}}",
+                              NULL);
+  const struct delta_spec *s = delta(&m, 1);
+  assert_true(s->norm == KEY_NORM_L1 && s->activation == ACTIVATION_ELU1);
+  assert_true(!s->has_beta && !s->gated && !s->output_norm && s->output_gate && s->W == 4);
+  model_spec_free(&m);
+  m = reads(DELTA
+            ",'qk_norm':'sum','use_beta':false,'use_output_norm':false,'ablation':{'qk_norm':'none','use_decay':true}}",
+            NULL);
+  s = delta(&m, 0);
+  assert_true(s->norm == KEY_NORM_NONE && s->activation == ACTIVATION_SILU && !s->has_beta && s->gated);
+  assert_true(s->output_norm); // fla stores use_output_norm and never reads it
+  model_spec_free(&m);
+}
+
+static void transformer_has_fla_s_defaults(void **state) {
+  (void)state;
+  struct model_spec m = reads("{'model_type':'transformer'}", NULL);
+  assert_true(m.D == 2048 && m.L == 24 && m.V == 32000 && m.F == 5632 && m.norm_eps == 1e-6f && !m.tied);
+  const struct attention_spec *s = attention(&m, 23);
+  assert_true(s->heads == 32 && s->kv_heads == 32 && s->d == 64 && !s->window && !s->bias && !s->qk_norm);
+  assert_true(s->rope_theta == 10000);
+  model_spec_free(&m);
+}
+
+static void transformer_reads_every_option(void **state) {
+  (void)state;
+  struct model_spec m = reads("{'model_type':'transformer','hidden_size':24,'num_heads':6,'num_kv_heads':2,"
+                              "'num_hidden_layers':2,'window_size':7,'rope_theta':500,'qkv_bias':true,'qk_norm':true}",
+                              NULL);
+  for (uint32_t i = 0; i < 2; i++) {
+    const struct attention_spec *s = attention(&m, i);
+    assert_true(s->heads == 6 && s->kv_heads == 2 && s->d == 4 && s->window == 7 && s->bias && s->qk_norm);
+    assert_true(s->rope_theta == 500);
+  }
+  model_spec_free(&m);
+}
+
 static void products_are_truncated_in_double(void **state) {
   (void)state;
   // 16 heads of 89 in 2048, and 179 of 256 values: the ratios that a pruner writes (pruning.md 2.2).
@@ -301,7 +342,6 @@ static void malformed_attention_is_refused(void **state) {
       {"{'num_heads':2,'window_size':0,'layers':[1]}", DELTAIC_BAD_FILE, "window_size is 0"},
       {"{'num_heads':2,'rope_theta':0,'layers':[1]}", DELTAIC_BAD_FILE, "rope_theta is 0"},
       {"{'num_heads':2,'qkv_bias':1,'layers':[1]}", DELTAIC_BAD_FILE, "qkv_bias must be true or false"},
-      {"{'num_heads':2,'qk_norm':true,'layers':[1]}", DELTAIC_UNSUPPORTED, "qk_norm in attn is not supported"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char config[512];
@@ -320,7 +360,6 @@ static void what_is_not_supported_is_refused_by_name(void **state) {
       {"{'model_type':'delta_net_2'}", "model_type \"delta_net_2\" (shared or shifting"},
       {"{'model_type':'samba'}", "model_type \"samba\" is not supported; supported are: delta_net, gated_"},
       {"{'model_type':'mamba2'}", "model_type \"mamba2\" is not supported"},
-      {"{'model_type':'transformer'}", "model_type \"transformer\" is not supported"},
       {DELTA ",'attnres_block_size':4}", "config key attnres_block_size"},
       {DELTA ",'attnres_block_size':0}", "config key attnres_block_size"},
       {DELTA ",'mixers':['mamba2','delta_net']}", "config key mixers"},
@@ -338,6 +377,9 @@ static void what_is_not_supported_is_refused_by_name(void **state) {
       {"{'model_type':'gated_deltaproduct','num_householder':64,'num_heads':4096,'head_dim':8192,"
        "'expand_v':0.0001220703125}",
        "columns of q, k and v"},
+      {GATED ",'ablation':{'use_conv':false}}", "ablation has keys other than"},
+      {GATED ",'ablation':{'qk_norm':'l3'}}", "qk_norm \"l3\" is not supported (in ablation)"},
+      {DELTA ",'qk_norm':'l1'}", "qk_norm \"l1\" is not supported"}, // an ablation of ours
       {DELTA ",'qk_norm':'rms'}", "qk_norm \"rms\" is not supported"},
       {DELTA ",'qk_activation':'tanh'}", "qk_activation \"tanh\" is not supported"},
       {"{'model_type':'gated_deltanet','num_heads':1024,'num_v_heads':1024,'head_dim':4096}", "would have a state of"},
@@ -358,6 +400,8 @@ static void malformed_configs_are_refused(void **state) {
       {"{}", "has no model_type"},
       {"{'model_type':null}", "has no model_type"},
       {"{'model_type':1}", "model_type must be a string, not an integer"},
+      {DELTA ",'ablation':'l1'}", "ablation must be an object"},
+      {DELTA ",'ablation':{'use_beta':0}}", "(in ablation)"},
       {"{'model_type':'delta_net','hidden_size':1,'hidden_size':2}", "duplicate object key"},
       {"{'model_type':'delta_net','hidden_size':0}", "hidden_size is 0 and must be from 1"},
       {"{'model_type':'delta_net','hidden_size':-8}", "hidden_size is -8"},
@@ -789,6 +833,9 @@ int main(void) {
       cmocka_unit_test(gated_deltanet_reads_every_option),
       cmocka_unit_test(gated_deltaproduct_has_fla_s_defaults),
       cmocka_unit_test(gated_deltaproduct_reads_every_option),
+      cmocka_unit_test(ablations_exchange_what_they_name),
+      cmocka_unit_test(transformer_has_fla_s_defaults),
+      cmocka_unit_test(transformer_reads_every_option),
       cmocka_unit_test(products_are_truncated_in_double),
       cmocka_unit_test(token_ids_may_be_missing_null_or_lists),
       cmocka_unit_test(keys_without_effect_are_ignored),

@@ -10,6 +10,16 @@ static const char *const tiny[] = {"tiny_delta_net",      "tiny_delta_net_swa", 
                                    "tiny_delta_product",  "tiny_gated_delta_product"};
 enum { TINY = sizeof tiny / sizeof *tiny };
 
+// Random weights; what the papers left out or exchanged, and plain transformers (vectors/make_ablations.py).
+static const char *const random_models[] = {"relu_l2",         "elu_l1",
+                                            "silu_l1_ungated", "elu_sum_no_conv",
+                                            "identity_none",   "gate_without_norm",
+                                            "bare_output",     "no_decay",
+                                            "no_beta",         "delta_net_relu_l1",
+                                            "delta_net_decay", "product_elu_l1",
+                                            "transformer",     "transformer_norm_window"};
+enum { RANDOM = sizeof random_models / sizeof *random_models };
+
 struct reference {
   struct checkpoint *file;
   const int32_t *ids, *positions, *prompt, *greedy, *eval;
@@ -184,6 +194,16 @@ static void check_tiny(deltaic_device *device) {
   }
 }
 
+static void check_random(deltaic_device *device) {
+  for (int i = 0; i < RANDOM; i++) {
+    char path[512], reference[600];
+    snprintf(path, sizeof path, TESTS_DIR "/vectors/models/ablation_%s", random_models[i]);
+    snprintf(reference, sizeof reference, "%s/reference.safetensors", path);
+    print_message("  %s on %s\n", random_models[i], device_name(device));
+    check_model(device, path, reference);
+  }
+}
+
 static void check_novelist(deltaic_device *device) {
   print_message("  novelist on %s\n", device_name(device));
   check_model(device, MODELS_DIR "/novelist", TESTS_DIR "/vectors/models/novelist.safetensors");
@@ -194,6 +214,11 @@ static void tiny_models_compute_their_float64_references(void **state) {
   on_every_device(check_tiny);
 }
 
+static void ablations_and_transformers_compute_their_float64_references(void **state) {
+  (void)state;
+  on_every_device(check_random);
+}
+
 static void the_default_model_computes_its_float64_reference(void **state) {
   (void)state;
   on_every_device(check_novelist);
@@ -202,6 +227,7 @@ static void the_default_model_computes_its_float64_reference(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(tiny_models_compute_their_float64_references),
+      cmocka_unit_test(ablations_and_transformers_compute_their_float64_references),
       cmocka_unit_test(the_default_model_computes_its_float64_reference),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
