@@ -271,9 +271,8 @@ deltaic_status rrqr_measure(struct rrqr *s) {
 }
 
 static double rho2(const struct rrqr *s, int i, int j) {
-  double u = s->u[i + (size_t)j * s->k], gamma2 = s->gamma2[j];
-  if (gamma2 <= RRQR_DEPENDENT * s->length2[s->order[s->k + j]]) gamma2 = 0;
-  return u * u + s->inverse_omega2[i] * gamma2;
+  double u = s->u[i + (size_t)j * s->k];
+  return u * u + s->inverse_omega2[i] * s->gamma2[j];
 }
 
 static bool may_swap(const struct rrqr *s, int i, int j) {

@@ -221,33 +221,75 @@ static void kahans_matrix_forces_swaps(void **state) {
   }
 }
 
+static void swaps_begin_above_one_and_a_half_unless_told_otherwise(void **state) {
+  (void)state;
+  int between = 0; // matrices that 1.5 and 1.6 tell apart
+  for (int trial = 0; trial < 200; trial++) {
+    int i, j, n = 3 + trial % 25;
+    double c = 0.1 + 0.02 * (trial / 25);
+    struct measured m = measure_head(kahan(n, c), kahan(n, c), n, n);
+    struct rrqr s = from_rows(m.k, n, n, n - 1);
+    double rho = rrqr_worst(&s, &i, &j);
+    struct prune_result r = select_with("drrqr", &m.head, n - 1, (struct prune_options){.side = PRUNE_KEYS});
+    assert_int_equal(r.swap_count > 0, rho > 1.5);
+    between += rho > 1.5 && rho < 1.6;
+    prune_result_free(&r);
+    rrqr_free(&s);
+    measured_free(&m);
+  }
+  assert_true(between > 0);
+}
+
+// Kahan's matrix on the diagonal, block after block: every block needs its own swap.
+static struct measured many_kahans(int count, int n, float scale) {
+  int d = count * n;
+  float *x[2];
+  for (int side = 0; side < 2; side++) {
+    x[side] = calloc((size_t)d * (size_t)d, sizeof **x);
+    for (int b = 0; b < count; b++) {
+      float *one = kahan(n, 0.2);
+      for (int t = 0; t < n; t++)
+        for (int j = 0; j < n; j++)
+          x[side][(size_t)(b * n + t) * (size_t)d + (size_t)(b * n + j)] =
+              one[t * n + j] * scale * (1 + 0.001f * (float)b);
+      free(one);
+    }
+  }
+  return measure_head(x[0], x[1], d, d);
+}
+
 static void a_swap_limit_ends_the_swaps_and_is_reported(void **state) {
   (void)state;
-  struct measured m = measure_head(kahan(40, 0.2), kahan(40, 0.2), 40, 40);
-  uint64_t seed = 7;
-  struct measured random = {0};
-  struct prune_result all = {0};
-  while (all.swap_count < 3) {
-    prune_result_free(&all);
-    measured_free(&random);
-    random = random_head(&seed, 200, 60, CORRELATED);
-    all = select_with("drrqr", &random.head, 30, (struct prune_options){.tolerance = 1});
-  }
-  assert_true(all.settled);
-  for (int i = 0; i < all.swap_count; i++) assert_true(all.swaps[i].gain > 1);
+  struct measured m = many_kahans(24, 16, 1);
+  int keep = 24 * 15;
+  struct prune_result all = select_with("drrqr", &m.head, keep, (struct prune_options){.tolerance = 1.1});
+  assert_true(all.swap_count >= 24 && all.settled && all.rho <= 1.1);
+  for (int i = 0; i < all.swap_count; i++) assert_true(all.swaps[i].gain > 1.1);
   struct prune_result two =
-      select_with("drrqr", &random.head, 30, (struct prune_options){.tolerance = 1, .swap_limit = 2});
+      select_with("drrqr", &m.head, keep, (struct prune_options){.tolerance = 1.1, .swap_limit = 2});
   assert_int_equal(two.swap_count, 2);
   assert_false(two.settled);
   ASSERT_NEAR(two.rho, all.swaps[2].gain, 1, 1e-9);
   struct prune_result reference =
-      select_with("drrqr", &m.head, 39, (struct prune_options){.tolerance = 1, .like_reference = true});
-  assert_true(reference.swap_count <= 20);
+      select_with("drrqr", &m.head, keep, (struct prune_options){.tolerance = 1.1, .like_reference = true});
+  assert_int_equal(reference.swap_count, 20);
+  assert_false(reference.settled);
   prune_result_free(&all);
   prune_result_free(&two);
   prune_result_free(&reference);
   measured_free(&m);
-  measured_free(&random);
+}
+
+static void only_the_published_code_takes_small_activations_for_singular_ones(void **state) {
+  (void)state;
+  struct measured m = many_kahans(1, 30, 1e-10f);
+  struct prune_result ours = select_with("drrqr", &m.head, 29, (struct prune_options){0});
+  struct prune_result theirs = select_with("drrqr", &m.head, 29, (struct prune_options){.like_reference = true});
+  assert_true(ours.swap_count > 0 && ours.settled);
+  assert_true(theirs.swap_count == 0 && !theirs.settled);
+  prune_result_free(&ours);
+  prune_result_free(&theirs);
+  measured_free(&m);
 }
 
 // ---------------------------------------------------------------- updates
@@ -461,6 +503,8 @@ int main(void) {
       cmocka_unit_test(no_single_swap_gains_more_than_f),
       cmocka_unit_test(rho_is_the_ratio_of_volumes),
       cmocka_unit_test(kahans_matrix_forces_swaps),
+      cmocka_unit_test(swaps_begin_above_one_and_a_half_unless_told_otherwise),
+      cmocka_unit_test(only_the_published_code_takes_small_activations_for_singular_ones),
       cmocka_unit_test(a_swap_limit_ends_the_swaps_and_is_reported),
       cmocka_unit_test(updates_equal_a_fresh_factorization_after_every_swap),
       cmocka_unit_test(dead_channels_come_last_and_are_counted),
