@@ -335,6 +335,48 @@ DELTAIC_API deltaic_status deltaic_session_profile_end(deltaic_session *session,
 /* Bytes read plus bytes written per second of a large copy kernel on this device, measured now (under a second). */
 DELTAIC_API deltaic_status deltaic_device_copy_bandwidth(deltaic_device *device, double *bytes_per_second);
 
+/* ---------------------------------------------------------------- files of tensors, and matrices */
+
+/* The named tensors of a safetensors file, or of a folder with model.safetensors or shards. Experimental. */
+typedef struct deltaic_tensors deltaic_tensors;
+typedef struct deltaic_tensor_info {
+  const char *name;  /* valid until the file is closed */
+  const char *dtype; /* "BF16" */
+  int32_t rank;      /* dimensions, at most 8 */
+  uint64_t shape[8]; /* outermost first */
+  uint64_t count;    /* product of the shape */
+} deltaic_tensor_info;
+
+DELTAIC_API deltaic_status deltaic_tensors_open(const char *path, deltaic_tensors **out);
+DELTAIC_API void deltaic_tensors_close(deltaic_tensors *tensors);
+DELTAIC_API uint64_t deltaic_tensors_count(const deltaic_tensors *tensors);
+/* The tensors by name, i below deltaic_tensors_count(). */
+DELTAIC_API deltaic_status deltaic_tensors_at(const deltaic_tensors *tensors, uint64_t i, deltaic_tensor_info *info);
+/* Whether there is such a tensor. info: may be NULL. */
+DELTAIC_API bool deltaic_tensors_find(const deltaic_tensors *tensors, const char *name, deltaic_tensor_info *info);
+/* A string of the file's __metadata__, or NULL. Valid until the file is closed. */
+DELTAIC_API const char *deltaic_tensors_metadata(const deltaic_tensors *tensors, const char *key);
+/* Elements first ... first + count - 1 of a tensor of floats (F64 is rounded), or of one of integers that fit into 32
+ * bits. */
+DELTAIC_API deltaic_status deltaic_tensors_read(const deltaic_tensors *tensors, const char *name, uint64_t first,
+                                                uint64_t count, float *out);
+DELTAIC_API deltaic_status deltaic_tensors_read_integers(const deltaic_tensors *tensors, const char *name,
+                                                         uint64_t first, uint64_t count, int32_t *out);
+
+/* How much of a matrix is used, from its singular values s_1 >= s_2 >= ... The zero matrix has 0 everywhere.
+ * Experimental. */
+typedef struct deltaic_rank {
+  double stable_rank;  /* sum s_i^2 / s_1^2, the papers' effective rank */
+  double utilization;  /* stable rank / min(rows, cols) */
+  double entropy_rank; /* exp(- sum p_i ln p_i), p_i = s_i / sum s */
+  double condition;    /* s_1 / the smallest s_i that counts */
+  int32_t rank;        /* singular values that count */
+} deltaic_rank;
+/* a: rows * cols numbers, row after row. zero: s_i counts when it is above zero * s_1. values: the min(rows, cols)
+ * singular values, or NULL. */
+DELTAIC_API deltaic_status deltaic_matrix_rank(const float *a, size_t rows, size_t cols, double zero,
+                                               deltaic_rank *rank, double *values);
+
 /* ---------------------------------------------------------------- tokenizer */
 
 typedef struct deltaic_tokenizer deltaic_tokenizer;

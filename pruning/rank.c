@@ -10,8 +10,7 @@
 #define ZERO_OF_MATRIX 1e-12
 #define ZERO_OF_GRAM 1e-6
 
-// s descending, (count); n columns.
-static void measure(const double *s, int count, int n, double zero, struct rank_measures *out) {
+void rank_of_values(const double *s, int count, int n, double zero, struct rank_measures *out) {
   double sum = 0, squares = 0, entropy = 0;
   *out = (struct rank_measures){.log_volume = -INFINITY};
   for (int i = 0; i < count; i++) {
@@ -43,7 +42,7 @@ deltaic_status rank_of_matrix(const double *a, int m, int n, struct rank_measure
   if (!status) status = matrix_create(count, 1, "singular values", &s);
   if (!status) memcpy(copy, a, sizeof *a * (size_t)m * (size_t)n);
   if (!status) status = matrix_singular_values(copy, m, n, s);
-  if (!status) measure(s, count, n, ZERO_OF_MATRIX, out);
+  if (!status) rank_of_values(s, count, n, ZERO_OF_MATRIX, out);
   free(copy);
   free(s);
   return status;
@@ -65,7 +64,7 @@ static deltaic_status measure_gram(double *gram, int n, int64_t rows, struct ran
       s[n - 1 - i] = smaller;
     }
     for (int i = 0; i < n; i++) s[i] = s[i] > 0 ? sqrt(s[i]) : 0;
-    measure(s, count, n, ZERO_OF_GRAM, out);
+    rank_of_values(s, count, n, ZERO_OF_GRAM, out);
   }
   free(s);
   return status;

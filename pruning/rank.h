@@ -19,6 +19,8 @@ struct rank_measures {
   int rank;          // singular values that are not zero
 };
 
+// s (count): singular values, descending, of a matrix with n columns; those above zero * s_1 count.
+void rank_of_values(const double *s, int count, int n, double zero, struct rank_measures *out);
 // a (m, n): left as it is.
 deltaic_status rank_of_matrix(const double *a, int m, int n, struct rank_measures *out);
 // gram (n, n) = A^T A of a matrix A with `rows` rows.
