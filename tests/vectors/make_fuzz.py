@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""Writes the fuzzers' seeds and dictionaries: make_fuzz.py. Small valid files of every kind, so that mutations reach
+past the JSON parser."""
+import json, os, struct
+
+here = os.path.dirname(os.path.abspath(__file__))
+
+
+def put(target, name, data):
+    folder = os.path.join(here, "fuzz", target)
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, name), "wb") as f:
+        f.write(data if isinstance(data, bytes) else json.dumps(data, ensure_ascii=False).encode())
+
+
+def bpe(vocab, merges, **more):
+    model = dict(type="BPE", vocab={t: i for i, t in enumerate(vocab)}, merges=merges)
+    model.update(more)
+    return model
+
+
+letters = list("abehlot5Ġ.") + ["he", "ll", "llo", "hello", "Ġa", "ab"]
+merges = ["h e", "l l", "ll o", "he llo", "Ġ a", "a b"]
+byte_level = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
+put("fuzz_tokenizer", "gpt2", dict(model=bpe(letters, merges), pre_tokenizer=byte_level, decoder=byte_level, added_tokens=[
+    dict(id=16, content="</s>", special=True, lstrip=True, rstrip=False, single_word=False, normalized=False)]))
+put("fuzz_tokenizer", "llama3", dict(
+    model=bpe(letters, [m.split() for m in merges], ignore_merges=True), decoder=byte_level,
+    pre_tokenizer=dict(type="Sequence", pretokenizers=[
+        dict(type="Split", pattern={"Regex": r"(?i:'s|'t)|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"}, behavior="Isolated",
+             invert=False), dict(byte_level, use_regex=False)])))
+pieces = ["<unk>", "<s>", "</s>"] + [f"<0x{b:02X}>" for b in range(0x60, 0x70)] + ["▁", "a", "b", "l", "o", "▁a", "ab", "lo"]
+sp = bpe(pieces, ["▁ a", "a b", "l o"], unk_token="<unk>", byte_fallback=True, fuse_unk=True)
+decoders = [dict(type="Replace", pattern={"String": "▁"}, content=" "), dict(type="ByteFallback"), dict(type="Fuse"),
+            dict(type="Strip", content=" ", start=1, stop=0)]
+template = dict(type="TemplateProcessing", single=[{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+                pair=[], special_tokens={"<s>": dict(id="<s>", ids=[1], tokens=["<s>"])})
+put("fuzz_tokenizer", "llama2", dict(model=sp, decoder=dict(type="Sequence", decoders=decoders), post_processor=template,
+    normalizer=dict(type="Sequence", normalizers=[dict(type="Prepend", prepend="▁"), dict(type="Replace", pattern={"String": " "}, content="▁")])))
+put("fuzz_tokenizer", "metaspace", dict(model=sp, post_processor=template,
+    pre_tokenizer=dict(type="Metaspace", replacement="▁", prepend_scheme="first", split=True),
+    decoder=dict(type="Metaspace", replacement="▁", prepend_scheme="first", split=True)))
+put("fuzz_tokenizer", "normalizers", dict(model=bpe(letters, merges), pre_tokenizer=dict(type="Digits", individual_digits=True),
+    normalizer=dict(type="Sequence", normalizers=[dict(type="NFKC"), dict(type="Lowercase"), dict(type="StripAccents"),
+                                                  dict(type="Strip", strip_left=True, strip_right=True)]), decoder=None))
+put("fuzz_tokenizer", "words", dict(model=bpe(letters, merges), pre_tokenizer=dict(type="Sequence", pretokenizers=[
+    dict(type="Whitespace"), dict(type="Punctuation", behavior="Isolated"), dict(type="WhitespaceSplit")])))
+
+for name in sorted(os.listdir(os.path.join(here, "models"))):
+    config = os.path.join(here, "models", name, "config.json")
+    if name.startswith("tiny") and os.path.exists(config):
+        with open(config) as f:
+            put("fuzz_config", name, json.load(f))
+
+
+def tensors(header, data):
+    head = json.dumps(header).encode()
+    return struct.pack("<Q", len(head)) + head + data
+
+
+put("fuzz_safetensors", "two", tensors({"__metadata__": {"a": "b"}, "x": dict(dtype="F32", shape=[2, 1], data_offsets=[0, 8]),
+                                        "y": dict(dtype="BF16", shape=[3], data_offsets=[8, 14])}, bytes(14)))
+put("fuzz_safetensors", "empty", tensors({"z": dict(dtype="I64", shape=[0], data_offsets=[0, 0])}, b""))
+put("fuzz_safetensors", "scalar", tensors({"s": dict(dtype="F16", shape=[], data_offsets=[0, 2])}, bytes(2)))
+
+words = {
+    "fuzz_tokenizer": """{ } [ ] : , null true false "type" "model" "vocab" "merges" "BPE" "added_tokens" "id" "content" "special"
+        "normalizer" "pre_tokenizer" "post_processor" "decoder" "Sequence" "ByteLevel" "Metaspace" "Split" "Regex" "String" "pattern"
+        "behavior" "Isolated" "Removed" "MergedWithPrevious" "MergedWithNext" "Contiguous" "invert" "NFC" "NFD" "NFKD" "Replace"
+        "Prepend" "ByteFallback" "Fuse" "Strip" "byte_fallback" "unk_token" "fuse_unk" "ignore_merges" "TemplateProcessing" """,
+    "fuzz_config": """{ } [ ] : , null true false 0 -1 1e300 "model_type" "delta_net" "gated_deltanet" "hidden_size" "num_heads"
+        "num_v_heads" "head_dim" "expand_k" "expand_v" "num_hidden_layers" "attn" "layers" "window_size" "rope_theta" "vocab_size"
+        "qk_norm" "qk_activation" "use_gate" "use_beta" "use_short_conv" "conv_size" "intermediate_size" "hidden_ratio" """,
+    "fuzz_safetensors": """{ } [ ] : , "__metadata__" "dtype" "shape" "data_offsets" "F32" "F16" "BF16" "I64" "I32" "F64"
+        18446744073709551615 9223372036854775807 4294967296 """,
+}
+for target, text in words.items():
+    with open(os.path.join(here, "fuzz", target + ".dict"), "w") as f:
+        for word in text.split():
+            f.write('"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"\n')
