@@ -117,42 +117,48 @@ static void recurrent(struct recorder *c, const struct delta_call *d) {
 
 // Shapes of both chunk kernels.
 struct chunk_shape {
-  uint32_t C, chunks;                                    // chunks: the most that T tokens of B sequences can make
-  uint32_t sub, slab, prepare_lanes;                     // of prepare
-  uint32_t columns, sub_t, sub_c, sub_k, groups, staged; // of scan
+  uint32_t C, chunks;                            // chunks: the most that T tokens of B sequences can make
+  uint32_t sub, slab, prepare_lanes;             // of prepare
+  uint32_t columns, sub_t, sub_c, sub_k, groups; // of scan
 };
 
 static uint32_t scan_shared_bytes(const struct chunk_shape *s, uint32_t Dk) {
   uint32_t rows = divide_up(Dk, s->sub_k) * s->sub_k;
-  return 4 * ((rows + 2 * s->C) * s->columns + (s->staged ? 2 * s->C * (rows + 4) : 4));
+  return 4 * ((rows + 2 * s->C) * s->columns + 2 * s->C * (rows + 5));
 }
 
-// False when the chunk kernels cannot do it: several steps a token, or a state too tall for shared memory.
-static bool chunk_shape(const struct device *device, uint32_t T, uint32_t B, const struct delta_args *a,
-                        struct chunk_shape *s) {
-  const struct plan *plan = &device->plan;
-  uint32_t shared = device->caps.shared_bytes,
-           most = min32(device->caps.max_invocations, device->caps.max_workgroup[0]);
-  *s = (struct chunk_shape){.C = plan->chunk < 16 ? 16 : plan->chunk, .sub = 4, .sub_c = 4, .sub_k = 4};
-  s->chunks = divide_up(T, s->C) + B;
-
-  // From the most invocations of scan to the fewest.
-  s->columns = min32(plan->chunk_columns, divide_up(a->Dv, 8) * 8);
+// What an invocation of scan makes, from the most invocations that the plan allows.
+static void scan_tiles(const struct plan *plan, struct chunk_shape *s) {
   uint32_t numbers = s->C * s->columns;
   s->groups = plan->chunk_lanes < numbers / 8 ? 1 : 2;
   s->sub_t = plan->chunk_lanes < numbers / 16 ? 8 : plan->chunk_lanes < numbers / 4 ? 4 : 2;
-  if (plan->chunk_lanes < numbers / 32) s->sub_c = s->sub_k = 8;
-  while (s->columns > s->sub_c && scan_shared_bytes(s, a->Dk) > shared)
-    s->columns = s->columns / 2 / s->sub_c * s->sub_c;
+  s->sub_c = s->sub_k = plan->chunk_lanes < numbers / 32 ? 8 : 4;
+}
 
-  if (s->sub_c == 8) s->sub = 8;
-  uint32_t blocks = s->C / s->sub;
+// K and Q of a chunk and S must fit into shared memory: rather fewer columns than a shorter chunk.
+static bool scan_fits(const struct device *device, const struct delta_args *a, struct chunk_shape *s) {
+  uint32_t columns = min32(device->plan.chunk_columns, divide_up(a->Dv, 8) * 8);
+  for (s->C = max32(device->plan.chunk, 16); s->C >= 16; s->C /= 2)
+    for (s->columns = columns; s->columns >= 8; s->columns = s->columns / 2 / 8 * 8) {
+      scan_tiles(&device->plan, s);
+      if (scan_shared_bytes(s, a->Dk) <= device->caps.shared_bytes) return true;
+    }
+  return false;
+}
+
+// False when the chunk kernels cannot do it: several steps a token, or keys too long for shared memory.
+static bool chunk_shape(const struct device *device, uint32_t T, uint32_t B, const struct delta_args *a,
+                        struct chunk_shape *s) {
+  const struct device_caps *caps = &device->caps;
+  if (a->n != 1 || !scan_fits(device, a, s)) return false;
+  s->chunks = divide_up(T, s->C) + B;
+  s->sub = s->sub_c;
+  uint32_t blocks = s->C / s->sub, most = min32(caps->max_invocations, caps->max_workgroup[0]);
   s->prepare_lanes = min32(divide_up(blocks * (blocks + 1), 8) * 8, most);
   s->slab = min32(max32(divide_up(a->Dk, 4) * 4, 16), s->C <= 32 ? 64 : 16);
-  while (s->slab > 16 && 4 * (2 * s->C * (s->slab + 4) + s->C * (s->C + 5)) > shared) s->slab /= 2;
-  s->staged = 1;
-  s->staged = scan_shared_bytes(s, a->Dk) <= shared;
-  return a->n == 1 && s->columns && scan_shared_bytes(s, a->Dk) <= shared;
+  while (s->slab > 16 && 4 * (2 * s->C * (s->slab + 4) + s->C * (s->C + 5)) > caps->shared_bytes)
+    s->slab = max32(s->slab / 8 * 4, 16);
+  return true;
 }
 
 // What prepare hands to scan for one chunk, all heads.
@@ -216,7 +222,6 @@ static void chunk_scan(struct recorder *c, const struct delta_call *d, const str
       [DELTA_CHUNK_SCAN_SPEC_SUB_C] = s->sub_c,
       [DELTA_CHUNK_SCAN_SPEC_SUB_K] = s->sub_k,
       [DELTA_CHUNK_SCAN_SPEC_GROUPS] = s->groups,
-      [DELTA_CHUNK_SCAN_SPEC_STAGED] = s->staged,
       [DELTA_CHUNK_SCAN_SPEC_ALIGNED] =
           d->aligned && a->Dv % 4 == 0 && d->o.stride % 4 == 0 && d->state.stride % 4 == 0};
   const struct binding qkv = vulkan_bind(d->qkv, d->qkv), o = vulkan_bind(d->o, d->o);

@@ -7,10 +7,10 @@
 // W and U of the papers never exist; Tm, P, e^G and e^(Gn - G) come from delta_chunk_prepare (delta_chunk.h).
 // qkv (T, 2 H Dk + Hv Dv), state (slots, Hv, Dk, Dv), o (T, Hv Dv). Workgroups (ceil(Dv / COLUMNS), Hv, B): COLUMNS
 // value columns of one head of one sequence. An invocation makes SUB_T x SUB_C numbers of R, V' and O, always the
-// same ones, so Q S waits in its registers, and some SUB_K x SUB_C pieces of S: three barriers a chunk. With two GROUPS
+// same ones, so Q S waits in its registers, and some SUB_K x SUB_C pieces of S: four barriers a chunk. With two GROUPS
 // one half of the workgroup makes K S, R, V', the other Q S, O: the chain of chunks is what takes the time, so it is
-// spread over more invocations. Tm and P are read four numbers at a time where they lie; all invocations share them
-// through the cache. So are K and Q, or they are STAGED in shared memory, for one barrier more. Any Dk, Dv, T.
+// spread over more invocations. What comes from memory is asked for at once, before it is needed: K and Q are staged
+// in shared memory, read where they lie they cost three times the whole. Any Dk that fits there, Dv, T.
 #include "delta_chunk_scan.h"
 layout(local_size_x_id = DELTA_CHUNK_SCAN_SPEC_LANES) in;
 layout(constant_id = DELTA_CHUNK_SCAN_SPEC_C) const uint C = 32;
@@ -20,7 +20,6 @@ layout(constant_id = DELTA_CHUNK_SCAN_SPEC_SUB_T) const uint SUB_T = 4;
 layout(constant_id = DELTA_CHUNK_SCAN_SPEC_SUB_C) const uint SUB_C = 4;
 layout(constant_id = DELTA_CHUNK_SCAN_SPEC_SUB_K) const uint SUB_K = 4;
 layout(constant_id = DELTA_CHUNK_SCAN_SPEC_GROUPS) const uint GROUPS = 1;
-layout(constant_id = DELTA_CHUNK_SCAN_SPEC_STAGED) const uint STAGED = 0;
 layout(constant_id = DELTA_CHUNK_SCAN_SPEC_ALIGNED) const uint ALIGNED = 0;
 layout(set = 0, binding = DELTA_CHUNK_SCAN_O) writeonly buffer o_block { float o[]; };
 layout(set = 0, binding = DELTA_CHUNK_SCAN_O4) writeonly buffer o4_block { vec4 o4[]; };
@@ -44,7 +43,8 @@ const uint PITCH = ROWS / 4 + 1; // vec4 of a staged row; the odd one spreads ro
 shared vec4 S[ROWS * V4];
 shared vec4 R[C * V4];
 shared vec4 U[C * V4]; // V'
-shared vec4 tile[STAGED != 0 ? 2 * C * PITCH : 1]; // rows of K, then of Q
+shared vec4 tile[2 * C * PITCH]; // rows of K, then of Q
+shared vec4 fades[2 * C4]; // fade_in, then fade_out
 
 // Numbers d ... d + 3 of the n at i; zeros past the end.
 vec4 load4(uint i, uint d, uint n) {
@@ -64,11 +64,9 @@ void store4(uint i, uint d, uint n, vec4 value) {
       if (d + j < n) o[i + d + j] = value[j];
 }
 
-float fade_in(uint record, uint i) { return prepared[record + C * C4 * 2 + i / 4][i % 4]; }
-float fade_out(uint record, uint i) { return prepared[record + C * C4 * 2 + C4 + i / 4][i % 4]; }
-
 // Rows past the end repeat the last one: what they make is dropped.
-void stage(uint lane, uint k_at, uint q_at, uint count) {
+void stage(uint lane, uint k_at, uint q_at, uint record, uint count) {
+  for (uint i = lane; i < 2 * C4; i += gl_WorkGroupSize.x) fades[i] = prepared[record + C * C4 * 2 + i];
   const uint D4 = ROWS / 4, END = 2 * C * D4;
   for (uint i0 = lane; i0 < END; i0 += BATCH * gl_WorkGroupSize.x) {
     vec4 batch[BATCH];
@@ -84,13 +82,8 @@ void stage(uint lane, uint k_at, uint q_at, uint count) {
   barrier();
 }
 
-vec4 key4(uint k_at, uint t, uint d) {
-  return STAGED != 0 ? tile[t * PITCH + d] : load4(k_at + t * args.qkv_stride, 4 * d, DK);
-}
-
-vec4 query4(uint q_at, uint t, uint d) {
-  return STAGED != 0 ? tile[(C + t) * PITCH + d] : load4(q_at + t * args.qkv_stride, 4 * d, DK);
-}
+float fade_in(uint t) { return fades[t / 4][t % 4]; }
+float fade_out(uint t) { return fades[C4 + t / 4][t % 4]; }
 
 // The columns of this workgroup of S, row by row.
 void load_state(uint lane, uint from, uint columns) {
@@ -141,9 +134,15 @@ void main() {
     uint v_at = qkv_at + 2 * args.H * DK + head * args.Dv + column0;
     uint record = (chunk * args.Hv + head) * (DELTA_CHUNK_RECORD(C) / 4);
 
-    if (STAGED != 0) stage(lane, k_at, q_at, count);
+    vec4 v[SUMS];
+    [[unroll]] for (uint i = 0; i < SUB_T; i++) {
+      uint at = v_at + min(i0 + i, count - 1) * args.qkv_stride;
+      [[unroll]] for (uint c = 0; c < SUB_C4; c++)
+        v[i * SUB_C4 + c] = makes_k ? load4(at, (c0 + c) * 4, columns) : vec4(0.0);
+    }
+    stage(lane, k_at, q_at, record, count);
 
-    // K S and Q S; rows past the end repeat the last one, to stay inside the buffer, and are dropped below.
+    // K S and Q S
     vec4 kS[SUMS], y[SUMS];
     [[unroll]] for (uint i = 0; i < SUMS; i++) kS[i] = y[i] = vec4(0.0);
     for (uint d = 0; d < DK4; d++) {
@@ -151,14 +150,13 @@ void main() {
       [[unroll]] for (uint r = 0; r < 4; r++)
         [[unroll]] for (uint c = 0; c < SUB_C4; c++) rows[r * SUB_C4 + c] = S[(4 * d + r) * V4 + c0 + c];
       [[unroll]] for (uint i = 0; i < SUB_T; i++) {
-        uint t = min(i0 + i, count - 1);
         if (makes_k) {
-          vec4 k = key4(k_at, t, d);
+          vec4 k = tile[(i0 + i) * PITCH + d];
           [[unroll]] for (uint r = 0; r < 4; r++)
             [[unroll]] for (uint c = 0; c < SUB_C4; c++) kS[i * SUB_C4 + c] += k[r] * rows[r * SUB_C4 + c];
         }
         if (makes_q) {
-          vec4 q = query4(q_at, t, d);
+          vec4 q = tile[(C + i0 + i) * PITCH + d];
           [[unroll]] for (uint r = 0; r < 4; r++)
             [[unroll]] for (uint c = 0; c < SUB_C4; c++) y[i * SUB_C4 + c] += q[r] * rows[r * SUB_C4 + c];
         }
@@ -166,29 +164,30 @@ void main() {
     }
     [[unroll]] for (uint i = 0; i < SUB_T; i++) {
       uint t = i0 + i;
-      float decay = fade_in(record, t);
+      float decay = fade_in(t);
       [[unroll]] for (uint c = 0; c < SUB_C4; c++) {
-        vec4 r = vec4(0.0);
-        if (makes_k && t < count)
-          r = load4(v_at + t * args.qkv_stride, (c0 + c) * 4, columns) - decay * kS[i * SUB_C4 + c];
-        if (makes_k) R[t * V4 + c0 + c] = r;
+        vec4 r = v[i * SUB_C4 + c] - decay * kS[i * SUB_C4 + c];
+        if (makes_k) R[t * V4 + c0 + c] = t < count ? r : vec4(0.0);
         y[i * SUB_C4 + c] *= args.scale * decay;
       }
     }
     barrier();
 
-    // V' = Tm R; Tm is lower triangular.
+    // V' = Tm R. Tm and P are lower triangular, with zeros above: where loads are what takes the time, a fixed number of
+    // them can all be asked for together.
     vec4 u[SUMS];
     [[unroll]] for (uint i = 0; i < SUMS; i++) u[i] = vec4(0.0);
-    uint end = (i0 + SUB_T + 3) / 4;
-    for (uint j = 0; makes_k && j < end; j++) {
-      vec4 rows[4 * SUB_C4];
-      [[unroll]] for (uint r = 0; r < 4; r++)
-        [[unroll]] for (uint c = 0; c < SUB_C4; c++) rows[r * SUB_C4 + c] = R[(4 * j + r) * V4 + c0 + c];
-      [[unroll]] for (uint i = 0; i < SUB_T; i++) {
-        vec4 a = prepared[record + (i0 + i) * C4 + j];
+    uint end = GROUPS == 1 ? (i0 + SUB_T + 3) / 4 : C4;
+    if (makes_k) {
+      for (uint j = 0; j < end; j++) {
+        vec4 rows[4 * SUB_C4];
         [[unroll]] for (uint r = 0; r < 4; r++)
-          [[unroll]] for (uint c = 0; c < SUB_C4; c++) u[i * SUB_C4 + c] += a[r] * rows[r * SUB_C4 + c];
+          [[unroll]] for (uint c = 0; c < SUB_C4; c++) rows[r * SUB_C4 + c] = R[(4 * j + r) * V4 + c0 + c];
+        [[unroll]] for (uint i = 0; i < SUB_T; i++) {
+          vec4 a = prepared[record + (i0 + i) * C4 + j];
+          [[unroll]] for (uint r = 0; r < 4; r++)
+            [[unroll]] for (uint c = 0; c < SUB_C4; c++) u[i * SUB_C4 + c] += a[r] * rows[r * SUB_C4 + c];
+        }
       }
     }
     if (makes_k) {
@@ -198,14 +197,16 @@ void main() {
     barrier();
 
     // O = ... + P V'
-    for (uint j = 0; makes_q && j < end; j++) {
-      vec4 rows[4 * SUB_C4];
-      [[unroll]] for (uint r = 0; r < 4; r++)
-        [[unroll]] for (uint c = 0; c < SUB_C4; c++) rows[r * SUB_C4 + c] = U[(4 * j + r) * V4 + c0 + c];
-      [[unroll]] for (uint i = 0; i < SUB_T; i++) {
-        vec4 a = prepared[record + C * C4 + (i0 + i) * C4 + j];
+    if (makes_q) {
+      for (uint j = 0; j < end; j++) {
+        vec4 rows[4 * SUB_C4];
         [[unroll]] for (uint r = 0; r < 4; r++)
-          [[unroll]] for (uint c = 0; c < SUB_C4; c++) y[i * SUB_C4 + c] += a[r] * rows[r * SUB_C4 + c];
+          [[unroll]] for (uint c = 0; c < SUB_C4; c++) rows[r * SUB_C4 + c] = U[(4 * j + r) * V4 + c0 + c];
+        [[unroll]] for (uint i = 0; i < SUB_T; i++) {
+          vec4 a = prepared[record + C * C4 + (i0 + i) * C4 + j];
+          [[unroll]] for (uint r = 0; r < 4; r++)
+            [[unroll]] for (uint c = 0; c < SUB_C4; c++) y[i * SUB_C4 + c] += a[r] * rows[r * SUB_C4 + c];
+        }
       }
     }
     [[unroll]] for (uint i = 0; i < SUB_T; i++) {
@@ -216,18 +217,18 @@ void main() {
     }
 
     // S <- e^Gn S + (e^(Gn - G) * K)^T V'
-    float decay = fade_in(record, C - 1);
+    float decay = fade_in(C - 1);
     for (uint job = lane; job < ROWS / SUB_K * ACROSS; job += gl_WorkGroupSize.x) {
       uint d0 = job / ACROSS * SUB_K, c1 = job % ACROSS * SUB_C4;
       vec4 sums[SUB_K * SUB_C4];
       [[unroll]] for (uint d = 0; d < SUB_K; d++)
         [[unroll]] for (uint c = 0; c < SUB_C4; c++) sums[d * SUB_C4 + c] = decay * S[(d0 + d) * V4 + c1 + c];
-      for (uint t = 0; t < count; t++) {
-        float weight = fade_out(record, t);
+      for (uint t = 0; t < C; t++) { // V' is 0 past the end
+        float weight = fade_out(t);
         vec4 row[SUB_C4];
         [[unroll]] for (uint c = 0; c < SUB_C4; c++) row[c] = weight * U[t * V4 + c1 + c];
         [[unroll]] for (uint d = 0; d < SUB_K4; d++) {
-          vec4 k = key4(k_at, t, d0 / 4 + d);
+          vec4 k = tile[t * PITCH + d0 / 4 + d];
           [[unroll]] for (uint r = 0; r < 4; r++)
             [[unroll]] for (uint c = 0; c < SUB_C4; c++) sums[(4 * d + r) * SUB_C4 + c] += k[r] * row[c];
         }

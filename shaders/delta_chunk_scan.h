@@ -19,9 +19,8 @@
 #define DELTA_CHUNK_SCAN_SPEC_SUB_C 5   // columns of an invocation, a multiple of 4
 #define DELTA_CHUNK_SCAN_SPEC_SUB_K 6   // rows of S of an invocation in the update, a multiple of 4
 #define DELTA_CHUNK_SCAN_SPEC_GROUPS 7  // 1: an invocation makes K S and Q S; 2: one half of them each
-#define DELTA_CHUNK_SCAN_SPEC_STAGED 8  // 1: K and Q of a chunk are copied to shared memory
-#define DELTA_CHUNK_SCAN_SPEC_ALIGNED 9 // 1: Dk, Dv and all strides are multiples of 4
-#define DELTA_CHUNK_SCAN_SPECS 10
+#define DELTA_CHUNK_SCAN_SPEC_ALIGNED 8 // 1: Dk, Dv and all strides are multiples of 4
+#define DELTA_CHUNK_SCAN_SPECS 9
 struct delta_chunk_scan_args {
   uint H;
   uint Hv;
