@@ -3,6 +3,7 @@
 #include "common.h" // complain, progress, Ctrl-C
 
 #include <ctype.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -190,4 +191,14 @@ int text_encode(const deltaic_tokenizer *tokenizer, const char *text, size_t byt
   else
     *ids = out;
   return complain_status(status);
+}
+
+// ---------------------------------------------------------------- scores
+
+double token_nll(const float *logits, int32_t vocabulary, int32_t token) {
+  double most = logits[0], sum = 0;
+  for (int32_t v = 1; v < vocabulary; ++v)
+    if (logits[v] > most) most = logits[v];
+  for (int32_t v = 0; v < vocabulary; ++v) sum += exp(logits[v] - most);
+  return most + log(sum) - logits[token];
 }

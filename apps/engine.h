@@ -48,6 +48,9 @@ int tokenizer_open(const char *model, deltaic_tokenizer **out);
 int text_encode(const deltaic_tokenizer *tokenizer, const char *text, size_t bytes, bool special, int32_t **ids,
                 size_t *count);
 
+// log sum_v exp(logits[v]) - logits[token], in double.
+double token_nll(const float *logits, int32_t vocabulary, int32_t token);
+
 // The folder to use: the option's, else the default one; NULL after a complaint.
 const char *model_path(const char *option);
 const char *device_kind_text(deltaic_device_kind kind);

@@ -18,6 +18,7 @@ static const struct command {
     {"info", command_info, "what a checkpoint is and how much memory it needs"},
     {"devices", command_devices, "every device, its limits and the plan chosen on it"},
     {"bench", command_bench, "speed of prefill and decode, and where the time goes"},
+    {"validate", command_validate, "hold a model against another program's numbers"},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 

@@ -1,5 +1,5 @@
 // perplexity: mean negative log-likelihood of a text's tokens, each predicted from those before it in its window.
-//   NLL = mean of  log sum_v exp(logits[v]) - logits[token]   in double;   perplexity = exp(NLL)
+//   NLL = mean of token_nll();   perplexity = exp(NLL)
 #include "commands.h"
 #include "common.h"
 #include "engine.h"
@@ -87,14 +87,6 @@ static int lay_out(struct score *s, const struct request *r) {
 }
 
 // ---------------------------------------------------------------- scores
-
-static double token_nll(const float *logits, int32_t vocabulary, int32_t token) {
-  double most = logits[0], sum = 0;
-  for (int32_t v = 1; v < vocabulary; ++v)
-    if (logits[v] > most) most = logits[v];
-  for (int32_t v = 0; v < vocabulary; ++v) sum += exp(logits[v] - most);
-  return most + log(sum) - logits[token];
-}
 
 // Reads inputs [at, at + n); the token after input t is ids[t + 1], and is scored from `scored` on.
 static deltaic_status score_piece(struct score *s, ptrdiff_t at, size_t n, ptrdiff_t scored) {

@@ -73,8 +73,9 @@ static double nice_step(double span, int about) {
   return power * (part <= 1.0001 ? 1 : part <= 2.0001 ? 2 : part <= 5.0001 ? 5 : 10);
 }
 
-static void linear_ticks(struct scale *s, int about) {
+static void linear_ticks(struct scale *s, int about, bool whole) {
   s->step = nice_step(s->most - s->least, about);
+  if (whole) s->step = fmax(s->step, 1);
   for (double i = ceil(s->least / s->step - 1e-6); i * s->step <= s->most + 1e-6 * s->step && s->count < TICKS; ++i)
     s->ticks[s->count++] = i * s->step;
 }
@@ -108,7 +109,7 @@ static struct scale make_scale(const struct axis *axis, double least, double mos
   if (s.log)
     log_ticks(&s, about);
   else
-    linear_ticks(&s, about);
+    linear_ticks(&s, about, axis->whole);
   return s;
 }
 

@@ -14,6 +14,7 @@ struct area { // pixels from the left upper corner
 struct axis {
   const char *title; // with its unit
   bool log;
+  bool whole;         // ticks at whole numbers only
   double least, most; // both 0: from the data
 };
 
