@@ -170,10 +170,13 @@ static uint64_t chunk_scratch_bytes(const struct chunk_shape *s, const struct de
   return s->chunks * record_bytes(s, a);
 }
 
+// AUTO: keys so long that only shorter chunks fit are faster token by token (H200, Dk 256: 2.1 ms against 3.4).
 static bool takes_chunks(const struct device *device, uint32_t T, uint32_t B, const struct delta_args *a,
                          struct chunk_shape *s) {
-  if (a->form == DELTA_RECURRENT || (a->form == DELTA_AUTO && T < (uint64_t)device->plan.chunk_from * B)) return false;
-  return chunk_shape(device, T, B, a, s) && chunk_scratch_bytes(s, a) <= device->plan.binding_bytes;
+  const struct plan *plan = &device->plan;
+  if (a->form == DELTA_RECURRENT || (a->form == DELTA_AUTO && T < (uint64_t)plan->chunk_from * B)) return false;
+  if (!chunk_shape(device, T, B, a, s) || chunk_scratch_bytes(s, a) > plan->binding_bytes) return false;
+  return a->form == DELTA_CHUNK || s->C >= plan->chunk;
 }
 
 uint64_t vulkan_delta_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct delta_args a) {

@@ -147,8 +147,8 @@ static void starting_values(const struct device_caps *caps, struct plan *plan) {
   plan->matmul_sub_t = plan->matmul_sub_n = 8;
   plan->chunk = software ? 16 : 32;
   plan->chunk_lanes = software ? 8 : 128;
-  plan->chunk_columns = 32;
-  plan->chunk_from = 2 * plan->chunk;
+  plan->chunk_columns = software ? 32 : 16;
+  plan->chunk_from = 4 * plan->chunk;
   plan->rule_columns = 32;
   plan->rule_rows = software ? 128 : 32;
 }
