@@ -5,8 +5,8 @@
 // o[t] = softmax(q k^T / sqrt(d)) v over the positions that token t sees, which lie in a ring: p at p % capacity.
 // Online softmax (Milakov, Gimelshein 2018): with m the maximum so far, keep sum e^(s - m) and sum e^(s - m) v, and
 // shrink both when m grows.
-// qkv (T, heads d ...), caches (slots, capacity, kv_heads, d), o (T, heads d). Workgroups (ceil(T / QUERIES), heads, B):
-// QUERIES tokens of one head, keys in strips of one per invocation: each scores its key against all queries, then
+// qkv (T, heads d ...), caches (slots, capacity, kv_heads, d), o (T, heads d).
+// Workgroups (ceil(T / QUERIES), heads, B): QUERIES tokens of one head, keys in strips of one per invocation: each scores its key against all queries, then
 // owns columns of v and o. Two barriers a strip. Any d, T; T <= capacity, and T + window - 1 <= capacity in a ring.
 #include "attention.h"
 layout(local_size_x_id = ATTENTION_SPEC_LANES) in;

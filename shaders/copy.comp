@@ -2,7 +2,8 @@
 #extension GL_GOOGLE_include_directive : require
 // to = from.
 // to, from (rows, cols), four numbers at a time when ALIGNED. Workgroups (ceil(cols / lanes), rows), folded into what
-// the device allows: an invocation copies every gl_NumWorkGroups.x * lanes-th column of every gl_NumWorkGroups.y-th row.
+// the device allows: an invocation copies every (gl_NumWorkGroups.x * lanes)-th column of every gl_NumWorkGroups.y-th
+// row.
 #include "copy.h"
 layout(local_size_x_id = COPY_SPEC_LANES) in;
 layout(constant_id = COPY_SPEC_ALIGNED) const uint ALIGNED = 0;

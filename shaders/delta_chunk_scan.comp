@@ -173,8 +173,8 @@ void main() {
     }
     barrier();
 
-    // V' = Tm R. Tm and P are lower triangular, with zeros above: where loads are what takes the time, a fixed number of
-    // them can all be asked for together.
+    // V' = Tm R. Tm and P are lower triangular, with zeros above: where loads are what takes the time, a fixed number
+    // of them can all be asked for together.
     vec4 u[SUMS];
     [[unroll]] for (uint i = 0; i < SUMS; i++) u[i] = vec4(0.0);
     uint end = GROUPS == 1 ? (i0 + SUB_T + 3) / 4 : C4;

@@ -1,5 +1,6 @@
 // reduce.glsl: sums and maxima over a workgroup, the same bits in every invocation and every run: a subgroup operation,
-// then one number per subgroup through shared memory, added in order. Any subgroup size. Call from uniform control flow.
+// then one number per subgroup through shared memory, added in order. Any subgroup size. Call from uniform
+// control flow.
 shared float reduce_slots[gl_WorkGroupSize.x];
 
 float workgroup_sum(float x) {

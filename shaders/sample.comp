@@ -174,7 +174,8 @@ uint draw(uint lane, float most, uint position) {
   float u = float(philox(uvec4(position, 0, 0, 0), uvec2(p.seed_low, p.seed_high)).x >> 8) * exp2(-24.0);
   float until = u * chosen_before;
   barrier();
-  // The invocation whose stretch of the running sum holds `until`: the last that begins at or below it and is not empty.
+  // The invocation whose stretch of the running sum holds `until`: the last that begins at or below
+  // it and is not empty.
   bool candidate = sum > 0.0 && before <= until;
   uint last = uint(workgroup_max(candidate ? float(lane) : 0.0));
   if (lane == last) {
