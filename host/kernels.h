@@ -23,6 +23,12 @@
   X(delta_chunk_prepare, DELTA_CHUNK_PREPARE, delta_chunk_prepare_args)                                                \
   X(delta_chunk_scan, DELTA_CHUNK_SCAN, delta_chunk_scan_args)                                                         \
   X(output_norm, OUTPUT_NORM, output_norm_args)                                                                        \
+  X(mamba2_inputs, MAMBA2_INPUTS, mamba2_inputs_args)                                                                  \
+  X(mamba2, MAMBA2, mamba2_push)                                                                                       \
+  X(mamba2_chunk_state, MAMBA2_CHUNK_STATE, mamba2_chunk_state_args)                                                   \
+  X(mamba2_chunk_pass, MAMBA2_CHUNK_PASS, mamba2_chunk_pass_args)                                                      \
+  X(mamba2_chunk_output, MAMBA2_CHUNK_OUTPUT, mamba2_chunk_output_args)                                                \
+  X(gated_norm, GATED_NORM, gated_norm_push)                                                                           \
   X(swiglu, SWIGLU, swiglu_args)                                                                                       \
   X(rope_append, ROPE_APPEND, rope_append_args)                                                                        \
   X(attention, ATTENTION, attention_push)                                                                              \

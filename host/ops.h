@@ -62,6 +62,32 @@ struct delta_args {
   enum delta_form form;
 };
 
+// Mamba-2 (Dao and Gu 2024; ops.md 2; models.md 9.1), S (N, P) per head, B and C of the head's group:
+//   S <- e^g S + B^T (dt x);  y = C S + D x
+// xBC (T, E + 2 * groups * N), E = heads * P: x of each head, then B and C of each group. dt, g (T, heads). Head j is
+// of group j / (heads / groups). D (1, heads), or (1, E) with D_per_element. state: sequences' rows of heads * N * P,
+// updated. RECURRENT walks the tokens; CHUNK is the chunkwise form (SSD); AUTO: what the device's plan says for T.
+struct mamba2_args {
+  uint32_t heads, P, N, groups;
+  bool D_per_element;
+  enum delta_form form;
+};
+
+// dt[t,j] = clamp(softplus(raw[t,j] + dt_bias[j]), low, high);  g[t,j] = -exp(A_log[j]) * dt[t,j].  high may be
+// INFINITY.
+struct mamba2_input_args {
+  float low, high;
+};
+
+// y (T, E) in place, z (T, E) the gate; rms is over each of `groups` slices of E / groups numbers, weight (1, E):
+//   OF_GATED: rms(y * silu(z)) * weight;  FIRST: rms(y) * weight * silu(z);  ABSENT: y * silu(z)
+enum norm_place { NORM_OF_GATED, NORM_FIRST, NORM_ABSENT };
+struct gated_norm_args {
+  uint32_t groups;
+  enum norm_place place;
+  float eps;
+};
+
 // rope_append: rotates q and k of qkv (T, heads*d + 2*kv_heads*d) in place at their positions (models.md 7) and stores
 // k and v at slot position % capacity of the caches, B rows of capacity * kv_heads * d each. attention: o[t] =
 // softmax(q k^T / sqrt(d)) v over positions p-window+1 ... p (window 0: 0 ... p).
@@ -118,6 +144,15 @@ struct ops {
   // (1, heads*Dv): each head has its own; absent: no norm, and there is a gate.
   void (*output_norm)(struct recorder *c, struct tensor o, struct tensor gate, struct tensor weight, uint32_t heads,
                       float eps);
+  void (*mamba2_inputs)(struct recorder *c, struct tensor dt, struct tensor g, struct tensor raw, struct tensor A_log,
+                        struct tensor dt_bias, struct mamba2_input_args a);
+  // y (T, heads*P). scratch: mamba2_scratch_bytes() for this T.
+  void (*mamba2)(struct recorder *c, struct tensor y, struct tensor xBC, struct tensor dt, struct tensor g,
+                 struct tensor D, struct tensor state, struct tensor sequences, struct tensor scratch,
+                 struct mamba2_args a);
+  uint64_t (*mamba2_scratch_bytes)(const struct backend *b, uint32_t T, uint32_t B, struct mamba2_args a);
+  void (*gated_norm)(struct recorder *c, struct tensor y, struct tensor z, struct tensor weight,
+                     struct gated_norm_args a);
   // y (T, F) = act(gate_up[:, :F]) * gate_up[:, F:]
   void (*swiglu)(struct recorder *c, struct tensor y, struct tensor gate_up, enum activation activation);
   void (*rope_append)(struct recorder *c, struct tensor qkv, struct tensor cache_k, struct tensor cache_v,

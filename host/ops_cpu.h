@@ -91,6 +91,14 @@ void cpu_delta_inputs(struct recorder *c, struct tensor qk, struct tensor beta, 
 void cpu_delta_rule(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,
                     struct tensor state, struct tensor sequences, struct tensor scratch, struct delta_args a);
 uint64_t cpu_delta_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct delta_args a);
+void cpu_mamba2_inputs(struct recorder *c, struct tensor dt, struct tensor g, struct tensor raw, struct tensor A_log,
+                       struct tensor dt_bias, struct mamba2_input_args a);
+void cpu_mamba2(struct recorder *c, struct tensor y, struct tensor xBC, struct tensor dt, struct tensor g,
+                struct tensor D, struct tensor state, struct tensor sequences, struct tensor scratch,
+                struct mamba2_args a);
+uint64_t cpu_mamba2_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct mamba2_args a);
+void cpu_gated_norm(struct recorder *c, struct tensor y, struct tensor z, struct tensor weight,
+                    struct gated_norm_args a);
 void cpu_rope_append(struct recorder *c, struct tensor qkv, struct tensor cache_k, struct tensor cache_v,
                      struct tensor table, struct tensor sequences, struct attention_args a);
 void cpu_attention(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor cache_k, struct tensor cache_v,

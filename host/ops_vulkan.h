@@ -47,4 +47,14 @@ void vulkan_rope_append(struct recorder *c, struct tensor qkv, struct tensor cac
                         struct tensor table, struct tensor sequences, struct attention_args a);
 void vulkan_attention(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor cache_k,
                       struct tensor cache_v, struct tensor sequences, struct attention_args a);
+
+// ops_vulkan_mamba2.c
+void vulkan_mamba2_inputs(struct recorder *c, struct tensor dt, struct tensor g, struct tensor raw, struct tensor A_log,
+                          struct tensor dt_bias, struct mamba2_input_args a);
+void vulkan_mamba2(struct recorder *c, struct tensor y, struct tensor xBC, struct tensor dt, struct tensor g,
+                   struct tensor D, struct tensor state, struct tensor sequences, struct tensor scratch,
+                   struct mamba2_args a);
+uint64_t vulkan_mamba2_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct mamba2_args a);
+void vulkan_gated_norm(struct recorder *c, struct tensor y, struct tensor z, struct tensor weight,
+                       struct gated_norm_args a);
 #endif

@@ -11,6 +11,12 @@
 #include "delta_inputs.h"
 #include "delta_rule.h"
 #include "embed.h"
+#include "gated_norm.h"
+#include "mamba2.h"
+#include "mamba2_chunk_output.h"
+#include "mamba2_chunk_pass.h"
+#include "mamba2_chunk_state.h"
+#include "mamba2_inputs.h"
 #include "mark.h"
 #include "matmul.h"
 #include "matvec.h"
@@ -73,6 +79,13 @@ static const struct access accesses[] = {
      BIT(DELTA_CHUNK_SCAN_O) | BIT(DELTA_CHUNK_SCAN_O4) | BIT(DELTA_CHUNK_SCAN_STATE) | BIT(DELTA_CHUNK_SCAN_STATE4),
      BIT(DELTA_CHUNK_SCAN_STATE) | BIT(DELTA_CHUNK_SCAN_STATE4)},
     {KERNEL_output_norm, BIT(OUTPUT_NORM_O), BIT(OUTPUT_NORM_O)},
+    {KERNEL_mamba2_inputs, BIT(MAMBA2_INPUTS_DT) | BIT(MAMBA2_INPUTS_G), 0},
+    {KERNEL_mamba2, BIT(MAMBA2_Y) | BIT(MAMBA2_STATE), BIT(MAMBA2_STATE)},
+    {KERNEL_mamba2_chunk_state, BIT(MAMBA2_CHUNK_STATE_STATES), 0},
+    {KERNEL_mamba2_chunk_pass, BIT(MAMBA2_CHUNK_PASS_STATES) | BIT(MAMBA2_CHUNK_PASS_STATE),
+     BIT(MAMBA2_CHUNK_PASS_STATES) | BIT(MAMBA2_CHUNK_PASS_STATE)},
+    {KERNEL_mamba2_chunk_output, BIT(MAMBA2_CHUNK_OUTPUT_Y), 0},
+    {KERNEL_gated_norm, BIT(GATED_NORM_Y), BIT(GATED_NORM_Y)},
     {KERNEL_swiglu, BIT(SWIGLU_Y), 0},
     {KERNEL_rope_append, BIT(ROPE_APPEND_QKV) | BIT(ROPE_APPEND_CACHE_K) | BIT(ROPE_APPEND_CACHE_V),
      BIT(ROPE_APPEND_QKV)},

@@ -1,0 +1,210 @@
+// ops_vulkan_mamba2: the ops of the Vulkan backend for Mamba-2. As in ops_vulkan_mix.c, grids are for the most chunks
+// that a call's rows can make, whatever sequences they belong to.
+#include "ops_vulkan.h"
+
+#include "gated_norm.h"
+#include "mamba2.h"
+#include "mamba2_chunk_output.h"
+#include "mamba2_chunk_pass.h"
+#include "mamba2_chunk_state.h"
+#include "mamba2_inputs.h"
+
+static_assert(PLACE_OF_GATED == NORM_OF_GATED && PLACE_FIRST == NORM_FIRST && PLACE_ABSENT == NORM_ABSENT,
+              "shaders and host number the norm's places alike");
+
+static uint32_t min32(uint32_t a, uint32_t b) { return a < b ? a : b; }
+static uint32_t max32(uint32_t a, uint32_t b) { return a > b ? a : b; }
+
+void vulkan_mamba2_inputs(struct recorder *c, struct tensor dt, struct tensor g, struct tensor raw, struct tensor A_log,
+                          struct tensor dt_bias, struct mamba2_input_args a) {
+  const uint32_t lanes = min32(vulkan_plan(c)->block_lanes, 64);
+  const struct binding bindings[MAMBA2_INPUTS_BINDINGS] = {
+      [MAMBA2_INPUTS_DT] = vulkan_bind(dt, dt),
+      [MAMBA2_INPUTS_G] = vulkan_bind(g, g),
+      [MAMBA2_INPUTS_RAW] = vulkan_bind(raw, raw),
+      [MAMBA2_INPUTS_A_LOG] = vulkan_bind(A_log, A_log),
+      [MAMBA2_INPUTS_DT_BIAS] = vulkan_bind(dt_bias, dt_bias),
+  };
+  const struct mamba2_inputs_args args = {.heads = dt.cols,
+                                          .low = a.low,
+                                          .high = a.high,
+                                          .dt_stride = dt.stride,
+                                          .g_stride = g.stride,
+                                          .raw_stride = raw.stride};
+  vulkan_dispatch(c, KERNEL_mamba2_inputs, &lanes, bindings, &args, divide_up(dt.cols, lanes), dt.rows, 1,
+                  20ull * dt.rows * dt.cols);
+}
+
+void vulkan_gated_norm(struct recorder *c, struct tensor y, struct tensor z, struct tensor weight,
+                       struct gated_norm_args a) {
+  const struct binding bindings[GATED_NORM_BINDINGS] = {[GATED_NORM_Y] = vulkan_bind(y, y),
+                                                        [GATED_NORM_Z] = vulkan_bind(z, z),
+                                                        [GATED_NORM_WEIGHT] = vulkan_bind(weight, z)};
+  const struct gated_norm_push args = {
+      .n = y.cols / a.groups, .place = a.place, .eps = a.eps, .y_stride = y.stride, .z_stride = z.stride};
+  const uint32_t lanes = vulkan_head_lanes(c, args.n);
+  vulkan_dispatch(c, KERNEL_gated_norm, &lanes, bindings, &args, y.rows, a.groups, 1, 8ull * y.rows * y.cols);
+}
+
+struct mamba2_call {
+  struct tensor y, xBC, dt, g, D, state, sequences, scratch;
+  struct mamba2_args a;
+  uint32_t aligned;
+};
+
+// ---------------------------------------------------------------- token by token
+
+static void recurrent(struct recorder *c, const struct mamba2_call *m) {
+  enum { STAGED = 2048 }; // numbers of B and C in shared memory, 8 KiB, when a token needs no more
+  const struct plan *plan = vulkan_plan(c);
+  const struct mamba2_args *a = &m->a;
+  uint32_t split = divide_up(a->N, plan->rule_rows), most = max32(plan->lanes, 128), columns = plan->rule_columns;
+  while (split > 1 && split * columns > most) split--;
+  while (columns > 8 && columns / 2 >= a->P) columns /= 2;
+  uint32_t padded = divide_up(divide_up(a->N, split), 4) * 4 * split;
+  const uint32_t spec[MAMBA2_SPECS] = {[MAMBA2_SPEC_LANES] = columns * split,
+                                       [MAMBA2_SPEC_N] = a->N,
+                                       [MAMBA2_SPEC_COLUMNS] = columns,
+                                       [MAMBA2_SPEC_SPLIT] = split,
+                                       [MAMBA2_SPEC_BLOCK] = max32(min32(STAGED / (2 * padded), 16), 1),
+                                       [MAMBA2_SPEC_ALIGNED] = m->aligned};
+  const struct binding xBC = vulkan_bind(m->xBC, m->xBC);
+  const struct binding bindings[MAMBA2_BINDINGS] = {[MAMBA2_Y] = vulkan_bind(m->y, m->y),
+                                                    [MAMBA2_XBC] = xBC,
+                                                    [MAMBA2_XBC4] = xBC,
+                                                    [MAMBA2_DT] = vulkan_bind(m->dt, m->xBC),
+                                                    [MAMBA2_G] = vulkan_bind(m->g, m->xBC),
+                                                    [MAMBA2_D] = vulkan_bind(m->D, m->xBC),
+                                                    [MAMBA2_STATE] = vulkan_bind(m->state, m->y),
+                                                    [MAMBA2_SEQUENCES] = vulkan_bind(m->sequences, m->xBC)};
+  const struct mamba2_push args = {.heads = a->heads,
+                                   .P = a->P,
+                                   .groups = a->groups,
+                                   .D_per_element = a->D_per_element,
+                                   .y_stride = m->y.stride,
+                                   .xBC_stride = m->xBC.stride,
+                                   .dt_stride = m->dt.stride,
+                                   .g_stride = m->g.stride,
+                                   .state_stride = m->state.stride};
+  vulkan_dispatch(c, KERNEL_mamba2, spec, bindings, &args, divide_up(a->P, columns), a->heads, m->sequences.rows,
+                  5ull * m->xBC.rows * a->heads * a->N * a->P);
+}
+
+// ---------------------------------------------------------------- chunkwise
+
+// Tokens of a chunk: states are read and written once a chunk, so twice the delta rule's chunk where M still fits.
+static uint32_t chunk_tokens(const struct device *device) {
+  const uint32_t C = 2 * device->plan.chunk;
+  return 4 * C * (C + 4) + 16 * C <= device->caps.shared_bytes ? C : C / 2;
+}
+
+// The most chunks that T tokens of B sequences can make.
+static uint32_t most_chunks(const struct device *device, uint32_t T, uint32_t B) {
+  return divide_up(T, chunk_tokens(device)) + B;
+}
+
+static uint64_t chunk_bytes(const struct mamba2_args *a) { return 16ull * a->heads * MAMBA2_CHUNK_RECORD(a->N, a->P); }
+
+static bool takes_chunks(const struct device *device, uint32_t T, uint32_t B, const struct mamba2_args *a) {
+  if (a->form == DELTA_RECURRENT || (a->form == DELTA_AUTO && T < (uint64_t)device->plan.chunk_from * B)) return false;
+  return most_chunks(device, T, B) * chunk_bytes(a) <= device->plan.binding_bytes;
+}
+
+uint64_t vulkan_mamba2_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct mamba2_args a) {
+  const struct device *device = vulkan_device(b);
+  return takes_chunks(device, T, B, &a) ? most_chunks(device, T, B) * chunk_bytes(&a) : 0;
+}
+
+static void chunk_state(struct recorder *c, const struct mamba2_call *m, struct binding states, uint32_t chunks) {
+  const struct mamba2_args *a = &m->a;
+  const uint32_t lanes = vulkan_plan(c)->block_lanes, C = chunk_tokens(vulkan_device(c->backend));
+  const uint32_t spec[MAMBA2_CHUNK_STATE_SPECS] = {[MAMBA2_CHUNK_STATE_SPEC_LANES] = lanes,
+                                                   [MAMBA2_CHUNK_STATE_SPEC_C] = C,
+                                                   [MAMBA2_CHUNK_STATE_SPEC_N] = a->N,
+                                                   [MAMBA2_CHUNK_STATE_SPEC_P] = a->P,
+                                                   [MAMBA2_CHUNK_STATE_SPEC_ALIGNED] = m->aligned};
+  const struct binding xBC = vulkan_bind(m->xBC, m->xBC);
+  const struct binding bindings[MAMBA2_CHUNK_STATE_BINDINGS] = {[MAMBA2_CHUNK_STATE_STATES] = states,
+                                                                [MAMBA2_CHUNK_STATE_XBC] = xBC,
+                                                                [MAMBA2_CHUNK_STATE_XBC4] = xBC,
+                                                                [MAMBA2_CHUNK_STATE_DT] = vulkan_bind(m->dt, m->xBC),
+                                                                [MAMBA2_CHUNK_STATE_G] = vulkan_bind(m->g, m->xBC),
+                                                                [MAMBA2_CHUNK_STATE_SEQUENCES] =
+                                                                    vulkan_bind(m->sequences, m->xBC)};
+  const struct mamba2_chunk_state_args args = {.B = m->sequences.rows,
+                                               .heads = a->heads,
+                                               .groups = a->groups,
+                                               .xBC_stride = m->xBC.stride,
+                                               .dt_stride = m->dt.stride,
+                                               .g_stride = m->g.stride};
+  vulkan_dispatch(c, KERNEL_mamba2_chunk_state, spec, bindings, &args, chunks, a->heads,
+                  divide_up(divide_up(a->N, 4) * divide_up(a->P, 4), lanes),
+                  2ull * m->xBC.rows * a->heads * a->N * a->P);
+}
+
+static void chunk_pass(struct recorder *c, const struct mamba2_call *m, struct binding states) {
+  const struct mamba2_args *a = &m->a;
+  const uint32_t lanes = vulkan_plan(c)->block_lanes;
+  const struct binding bindings[MAMBA2_CHUNK_PASS_BINDINGS] = {[MAMBA2_CHUNK_PASS_STATES] = states,
+                                                               [MAMBA2_CHUNK_PASS_STATE] = vulkan_bind(m->state, m->y),
+                                                               [MAMBA2_CHUNK_PASS_SEQUENCES] =
+                                                                   vulkan_bind(m->sequences, m->xBC)};
+  const struct mamba2_chunk_pass_args args = {.C = chunk_tokens(vulkan_device(c->backend)),
+                                              .heads = a->heads,
+                                              .N = a->N,
+                                              .P = a->P,
+                                              .state_stride = m->state.stride};
+  vulkan_dispatch(c, KERNEL_mamba2_chunk_pass, &lanes, bindings, &args, divide_up(a->N * divide_up(a->P, 4), lanes),
+                  a->heads, m->sequences.rows, 2ull * m->xBC.rows / args.C * a->heads * a->N * a->P);
+}
+
+static void chunk_output(struct recorder *c, const struct mamba2_call *m, struct binding states, uint32_t chunks) {
+  const struct mamba2_args *a = &m->a;
+  const uint32_t C = chunk_tokens(vulkan_device(c->backend));
+  const uint32_t spec[MAMBA2_CHUNK_OUTPUT_SPECS] = {[MAMBA2_CHUNK_OUTPUT_SPEC_LANES] =
+                                                        min32(vulkan_plan(c)->lanes, 128),
+                                                    [MAMBA2_CHUNK_OUTPUT_SPEC_C] = C,
+                                                    [MAMBA2_CHUNK_OUTPUT_SPEC_N] = a->N,
+                                                    [MAMBA2_CHUNK_OUTPUT_SPEC_P] = a->P,
+                                                    [MAMBA2_CHUNK_OUTPUT_SPEC_ALIGNED] = m->aligned};
+  const struct binding xBC = vulkan_bind(m->xBC, m->xBC);
+  const struct binding bindings[MAMBA2_CHUNK_OUTPUT_BINDINGS] = {[MAMBA2_CHUNK_OUTPUT_Y] = vulkan_bind(m->y, m->y),
+                                                                 [MAMBA2_CHUNK_OUTPUT_XBC] = xBC,
+                                                                 [MAMBA2_CHUNK_OUTPUT_XBC4] = xBC,
+                                                                 [MAMBA2_CHUNK_OUTPUT_STATES] = states,
+                                                                 [MAMBA2_CHUNK_OUTPUT_DT] = vulkan_bind(m->dt, m->xBC),
+                                                                 [MAMBA2_CHUNK_OUTPUT_G] = vulkan_bind(m->g, m->xBC),
+                                                                 [MAMBA2_CHUNK_OUTPUT_D] = vulkan_bind(m->D, m->xBC),
+                                                                 [MAMBA2_CHUNK_OUTPUT_SEQUENCES] =
+                                                                     vulkan_bind(m->sequences, m->xBC)};
+  const struct mamba2_chunk_output_args args = {.B = m->sequences.rows,
+                                                .heads = a->heads,
+                                                .groups = a->groups,
+                                                .D_per_element = a->D_per_element,
+                                                .y_stride = m->y.stride,
+                                                .xBC_stride = m->xBC.stride,
+                                                .dt_stride = m->dt.stride,
+                                                .g_stride = m->g.stride};
+  vulkan_dispatch(c, KERNEL_mamba2_chunk_output, spec, bindings, &args, chunks, a->heads, 1,
+                  2ull * m->xBC.rows * a->heads * ((uint64_t)a->N * a->P + C / 2 * (a->N + a->P)));
+}
+
+void vulkan_mamba2(struct recorder *c, struct tensor y, struct tensor xBC, struct tensor dt, struct tensor g,
+                   struct tensor D, struct tensor state, struct tensor sequences, struct tensor scratch,
+                   struct mamba2_args a) {
+  struct mamba2_call m = {y, xBC, dt, g, D, state, sequences, scratch, a, 0};
+  m.aligned = a.P % 4 == 0 && a.N % 4 == 0 && xBC.stride % 4 == 0;
+  const struct device *device = vulkan_device(c->backend);
+  if (!takes_chunks(device, xBC.rows, sequences.rows, &a)) {
+    recurrent(c, &m);
+    return;
+  }
+  // The tensors may have more rows than the call has tokens, for which scratch was measured.
+  uint64_t room = tensor_bytes(&scratch) / chunk_bytes(&a);
+  uint32_t chunks = most_chunks(device, xBC.rows, sequences.rows);
+  if (chunks > room) chunks = (uint32_t)room;
+  struct binding states = {scratch.buffer, scratch.offset, chunks * chunk_bytes(&a)};
+  chunk_state(c, &m, states, chunks);
+  chunk_pass(c, &m, states);
+  chunk_output(c, &m, states, chunks);
+}

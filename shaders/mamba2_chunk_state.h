@@ -1,0 +1,27 @@
+// mamba2_chunk_state.h: contract of mamba2_chunk_state.comp.
+#ifndef MAMBA2_CHUNK_STATE_H
+#define MAMBA2_CHUNK_STATE_H
+#include "mamba2_chunk.h"
+#define MAMBA2_CHUNK_STATE_STATES 0    // (chunks, heads, record) out, f32 as vec4
+#define MAMBA2_CHUNK_STATE_XBC 1       // (T, heads * P + 2 * groups * N) in, f32
+#define MAMBA2_CHUNK_STATE_XBC4 2      // the same as vec4, read when ALIGNED
+#define MAMBA2_CHUNK_STATE_DT 3        // (T, heads) in, f32
+#define MAMBA2_CHUNK_STATE_G 4         // (T, heads) in, f32
+#define MAMBA2_CHUNK_STATE_SEQUENCES 5 // (B) in, struct sequence
+#define MAMBA2_CHUNK_STATE_BINDINGS 6
+#define MAMBA2_CHUNK_STATE_SPEC_LANES 0
+#define MAMBA2_CHUNK_STATE_SPEC_C 1
+#define MAMBA2_CHUNK_STATE_SPEC_N 2
+#define MAMBA2_CHUNK_STATE_SPEC_P 3
+#define MAMBA2_CHUNK_STATE_SPEC_ALIGNED 4 // 1: P, N and xBC_stride are multiples of 4
+#define MAMBA2_CHUNK_STATE_SPECS 5
+struct mamba2_chunk_state_args {
+  uint B;
+  uint heads;
+  uint groups;
+  uint xBC_stride;
+  uint dt_stride;
+  uint g_stride;
+};
+ARGS(mamba2_chunk_state_args)
+#endif

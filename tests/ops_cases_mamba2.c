@@ -1,0 +1,309 @@
+// Cases of Mamba-2: its scan, the inputs of it and the gated norm after it.
+#include "fixture.h"
+#include "ops_cases.h"
+#include "ops_tools.h"
+
+// The project's bar; plain f32 gives some 2e-7.
+static const double MAMBA2_CLOSE = 5e-6;
+
+static const enum delta_form forms[] = {DELTA_RECURRENT, DELTA_CHUNK, DELTA_AUTO};
+
+enum { PADDING = 2 };
+
+struct mamba2_case {
+  struct mamba2_args a;
+  struct sequence s[3];
+  uint32_t B, rows; // rows: the sequences', then PADDING more
+  struct array xBC, dt, g, D, state, y;
+};
+
+static uint32_t xBC_cols(struct mamba2_args a) { return a.heads * a.P + 2 * a.groups * a.N; }
+
+// Normal x and state, B and C of unit size, dt log-uniform in (0.001, 1), g in -(0.001, 5).
+static struct mamba2_case mamba2_random(struct mamba2_args a, const uint32_t *T, uint32_t B) {
+  struct mamba2_case c = {.a = a, .B = B};
+  for (uint32_t i = 0; i < B; i++) {
+    c.s[i] = (struct sequence){.row = c.rows, .T = T[i], .pos = 3 * i, .slot = B - i};
+    c.rows += T[i];
+  }
+  uint32_t rows = c.rows + PADDING, cols = xBC_cols(a), E = a.heads * a.P;
+  double *xBC = normals((size_t)rows * cols), *dt = uniforms((size_t)rows * a.heads, log(1e-3), 0);
+  double *g = uniforms((size_t)rows * a.heads, log(1e-3), log(5));
+  for (uint32_t t = 0; t < rows; t++)
+    for (uint32_t i = E; i < cols; i++) xBC[(size_t)t * cols + i] /= sqrt(a.N);
+  for (size_t i = 0; i < (size_t)rows * a.heads; i++) dt[i] = exp(dt[i]), g[i] = -exp(g[i]);
+  for (size_t i = (size_t)c.rows * cols; i < (size_t)rows * cols; i++) xBC[i] = NAN;
+  c.xBC = activations(rows, cols, cols % 3 ? cols + 1 : DENSE, xBC);
+  c.dt = activations(rows, a.heads, DENSE, dt);
+  c.g = activations(rows, a.heads, a.heads + 1, g);
+  c.D = weights(DTYPE_F32, 1, a.D_per_element ? E : a.heads, DENSE, normals(E));
+  c.state = activations(B + 1, E * a.N, DENSE, normals((size_t)(B + 1) * E * a.N));
+  c.y = activations(rows, E, E + 3, uniforms((size_t)rows * E, 7, 8));
+  return c;
+}
+
+// Both outputs back to what they were.
+static void mamba2_rewind(struct mamba2_case *c) {
+  c->state = activations(c->state.t.rows, c->state.t.cols, DENSE, c->state.v);
+  c->y = activations(c->y.t.rows, c->y.t.cols, c->y.t.stride, c->y.v);
+}
+
+static void mamba2_run(const struct mamba2_case *c, const struct sequence *s, uint32_t B, enum delta_form form) {
+  struct mamba2_args a = c->a;
+  a.form = form;
+  uint64_t bytes = backend->ops->mamba2_scratch_bytes(backend, c->rows, B, a);
+  struct array scratch = activations(1, (uint32_t)(bytes / sizeof(float)), DENSE, NULL);
+  begin();
+  backend->ops->mamba2(recorder, c->y.t, c->xBC.t, c->dt.t, c->g.t, c->D.t, c->state.t, sequences_of(s, B).t, scratch.t,
+                       a);
+  run();
+}
+
+// The recurrence of one head in float64.
+static void reference_head(double *y, double *S, const struct mamba2_case *c, const struct sequence *s, uint32_t head) {
+  const struct mamba2_args *a = &c->a;
+  uint32_t cols = xBC_cols(*a), E = a->heads * a->P;
+  for (uint32_t t = s->row; t < s->row + s->T; t++) {
+    const double *x = c->xBC.v + (size_t)t * cols + head * a->P;
+    const double *B = c->xBC.v + (size_t)t * cols + E + head / (a->heads / a->groups) * a->N, *C = B + a->groups * a->N;
+    double dt = c->dt.v[t * a->heads + head], decay = exp(c->g.v[t * a->heads + head]);
+    for (uint32_t p = 0; p < a->P; p++) {
+      double sum = c->D.v[a->D_per_element ? head * a->P + p : head] * x[p];
+      for (uint32_t n = 0; n < a->N; n++) {
+        S[n * a->P + p] = decay * S[n * a->P + p] + B[n] * dt * x[p];
+        sum += C[n] * S[n * a->P + p];
+      }
+      y[(size_t)t * E + head * a->P + p] = sum;
+    }
+  }
+}
+
+// y and state after the case; both start as copies of what the case starts with.
+static void reference_mamba2(double *y, double *state, const struct mamba2_case *c) {
+  memcpy(y, c->y.v, (size_t)c->y.t.rows * c->y.t.cols * sizeof *y);
+  memcpy(state, c->state.v, (size_t)c->state.t.rows * c->state.t.cols * sizeof *state);
+  for (uint32_t i = 0; i < c->B; i++)
+    for (uint32_t h = 0; h < c->a.heads; h++)
+      reference_head(y, state + (size_t)c->s[i].slot * c->state.t.cols + (size_t)h * c->a.N * c->a.P, c, &c->s[i], h);
+}
+
+// Every form against float64; rows of no sequence and states of no slot keep their values.
+static void check_mamba2(struct mamba2_args a, const uint32_t *T, uint32_t B) {
+  struct mamba2_case c = mamba2_random(a, T, B);
+  size_t outputs = (size_t)c.y.t.rows * c.y.t.cols, states = (size_t)c.state.t.rows * c.state.t.cols;
+  double *y = zeros(outputs), *state = zeros(states);
+  reference_mamba2(y, state, &c);
+  for (int f = 0; f < 3; f++) {
+    mamba2_rewind(&c);
+    mamba2_run(&c, c.s, B, forms[f]);
+    double *got = read_values(&c.y), *got_state = read_values(&c.state);
+    size_t used = (size_t)c.rows * c.y.t.cols;
+    expect_close("mamba2: y", got, y, used, MAMBA2_CLOSE);
+    expect_close("mamba2: state", got_state, state, states, MAMBA2_CLOSE);
+    assert_memory_equal(got + used, c.y.v + used, (outputs - used) * sizeof *got);
+    assert_memory_equal(got_state, c.state.v, c.state.t.cols * sizeof *got_state); // slot 0 is nobody's
+  }
+  tools_teardown(NULL);
+}
+
+static void mamba2_matches_over_awkward_shapes(void **state) {
+  (void)state;
+  seed(70);
+  const uint32_t keys[] = {1, 3, 32, 64, 77}, values[] = {1, 7, 64, 130};
+  for (int k = 0; k < 5; k++)
+    for (int v = 0; v < 4; v++)
+      for (int l = (k + v) % 2; l < LENGTHS; l += 2) {
+        struct mamba2_args a = {.heads = 6, .P = values[v], .N = keys[k], .D_per_element = l / 2 % 2};
+        uint32_t T[] = {lengths[l], 0, lengths[l] / 2 + 1};
+        a.groups = (uint32_t[]){1, 2, 3, 6}[(k + l) % 4];
+        check_mamba2(a, T, l % 3 == 2 ? 3 : 1);
+      }
+}
+
+static void mamba2_matches_at_the_size_of_models(void **state) {
+  (void)state;
+  seed(71);
+  uint32_t T[] = {130, 65};
+  check_mamba2((struct mamba2_args){.heads = 4, .P = 64, .N = 128, .groups = 1}, T, 2);
+  check_mamba2((struct mamba2_args){.heads = 4, .P = 64, .N = 256, .groups = 2}, T, 2);
+}
+
+static void any_split_gives_the_same_mamba2_state(void **state) {
+  (void)state;
+  seed(72);
+  const uint32_t T = 150, cuts[][4] = {{1, 149}, {64, 86}, {65, 15, 70}, {17, 16, 100, 17}, {63, 1, 1, 85}};
+  struct mamba2_case c = mamba2_random((struct mamba2_args){.heads = 4, .P = 20, .N = 24, .groups = 2}, &T, 1);
+  mamba2_run(&c, c.s, 1, DELTA_RECURRENT);
+  double *y = read_values(&c.y), *S = read_values(&c.state);
+  for (int i = 0; i < 5; i++)
+    for (int form = 0; form < 3; form++) {
+      mamba2_rewind(&c);
+      struct sequence s = {0, 0, 0, c.s[0].slot};
+      for (int j = 0; j < 4 && s.row < T; j++, s.row += s.T) {
+        s.T = cuts[i][j];
+        mamba2_run(&c, &s, 1, forms[form]);
+      }
+      expect_close("split mamba2: y", read_values(&c.y), y, (size_t)T * c.y.t.cols, MAMBA2_CLOSE);
+      expect_close("split mamba2: state", read_values(&c.state), S, 2 * (size_t)c.state.t.cols, MAMBA2_CLOSE);
+    }
+}
+
+static void mamba2_with_hard_decays_keeps_its_digits(void **state) {
+  (void)state;
+  seed(73);
+  const double hard[] = {-30000, -3e38};
+  uint32_t T = 100;
+  for (int i = 0; i < 2; i++)
+    for (int form = 0; form < 2; form++) {
+      struct mamba2_case c = mamba2_random((struct mamba2_args){.heads = 2, .P = 16, .N = 16, .groups = 1}, &T, 1);
+      for (uint32_t t = 0; t < 2 * T; t++) c.g.v[t] = t == 7 || t == 90 ? hard[i] : -0.01;
+      c.g = activations(T + PADDING, 2, DENSE, c.g.v);
+      double *y = zeros((size_t)c.y.t.rows * c.y.t.cols), *S = zeros((size_t)c.state.t.rows * c.state.t.cols);
+      reference_mamba2(y, S, &c);
+      mamba2_run(&c, c.s, 1, forms[form]);
+      expect_close("mamba2 with hard decays: y", read_values(&c.y), y, (size_t)T * c.y.t.cols, MAMBA2_CLOSE);
+      expect_close("mamba2 with hard decays: state", read_values(&c.state), S, 2 * (size_t)c.state.t.cols,
+                   MAMBA2_CLOSE);
+    }
+}
+
+// ---------------------------------------------------------------- inputs and norm
+
+static void check_inputs(uint32_t T, uint32_t heads, struct mamba2_input_args a) {
+  struct array raw = activations(T, heads, heads + 2, uniforms((size_t)T * heads, -9, 40));
+  struct array dt = activations(T, heads, DENSE, NULL), g = activations(T, heads, heads + 1, NULL);
+  struct array A_log = weights(DTYPE_F32, 1, heads, DENSE, uniforms(heads, -3, 3));
+  struct array dt_bias = weights(DTYPE_F32, 1, heads, DENSE, uniforms(heads, -5, 1));
+  begin();
+  backend->ops->mamba2_inputs(recorder, dt.t, g.t, raw.t, A_log.t, dt_bias.t, a);
+  run();
+  size_t n = (size_t)T * heads;
+  double *want = zeros(n), *want_g = zeros(n);
+  for (size_t i = 0; i < n; i++) {
+    want[i] = fmin(fmax(log1p(exp(raw.v[i] + dt_bias.v[i % heads])), a.low), a.high);
+    want_g[i] = -exp(A_log.v[i % heads]) * want[i];
+  }
+  expect_close("mamba2_inputs: dt", read_values(&dt), want, n, 1e-6);
+  expect_close("mamba2_inputs: g", read_values(&g), want_g, n, 1e-6);
+}
+
+static void mamba2_inputs_match_and_keep_their_limits(void **state) {
+  (void)state;
+  seed(74);
+  const uint32_t heads[] = {1, 5, 64, 130};
+  for (int l = 0; l < LENGTHS; l++) {
+    check_inputs(lengths[l], heads[l % 4], (struct mamba2_input_args){0, INFINITY});
+    check_inputs(lengths[l], heads[l % 4], (struct mamba2_input_args){0.25f, 2.5f});
+  }
+}
+
+static void reference_gated_norm(double *y, const double *z, const double *weight, uint32_t E,
+                                 struct gated_norm_args a) {
+  uint32_t n = E / a.groups;
+  for (uint32_t i = 0; a.place != NORM_FIRST && i < E; i++) y[i] *= reference_activation(ACTIVATION_SILU, z[i]);
+  for (uint32_t from = 0; a.place != NORM_ABSENT && from < E; from += n) {
+    double sum = 0;
+    for (uint32_t i = from; i < from + n; i++) sum += y[i] * y[i];
+    for (uint32_t i = from; i < from + n; i++) y[i] *= weight[i] / sqrt(sum / n + a.eps);
+  }
+  for (uint32_t i = 0; a.place == NORM_FIRST && i < E; i++) y[i] *= reference_activation(ACTIVATION_SILU, z[i]);
+}
+
+static void gated_norm_matches_for_every_place_and_grouping(void **state) {
+  (void)state;
+  seed(75);
+  const uint32_t sizes[] = {1, 7, 64, 130, 1025}, groups[] = {1, 2, 5};
+  for (int l = 0; l < LENGTHS; l++)
+    for (int place = NORM_OF_GATED; place <= NORM_ABSENT; place++) {
+      struct gated_norm_args a = {groups[(l + place) % 3], (enum norm_place)place, 1e-5f};
+      uint32_t T = lengths[l], E = sizes[l % 5] * a.groups;
+      struct array y = activations(T, E, E + 1, normals((size_t)T * E));
+      struct array z = activations(T, E, E + 2, uniforms((size_t)T * E, -4, 4));
+      struct array weight = weights(DTYPE_F32, 1, E, DENSE, normals(E));
+      begin();
+      backend->ops->gated_norm(recorder, y.t, z.t, place == NORM_ABSENT ? ABSENT : weight.t, a);
+      run();
+      for (uint32_t t = 0; t < T; t++) reference_gated_norm(y.v + (size_t)t * E, z.v + (size_t)t * E, weight.v, E, a);
+      expect_close("gated_norm", read_values(&y), y.v, (size_t)T * E, 2e-6);
+      tools_teardown(NULL);
+    }
+}
+
+// ---------------------------------------------------------------- the mixer between its projections
+
+static struct array fixture_array(const struct fixture *f, const char *name, const char *key, uint32_t rows,
+                                  uint32_t cols) {
+  char tensor[128];
+  snprintf(tensor, sizeof tensor, "%s.%s", name, key);
+  double *values = fixture_values(f, tensor, (size_t)rows * cols);
+  struct array a = activations(rows, cols, DENSE, values);
+  free(values);
+  return a;
+}
+
+static uint32_t fixture_count(const struct fixture *f, const char *name, const char *key) {
+  return (uint32_t)fixture_number(f, name, key);
+}
+
+static void check_fixture(const struct fixture *f, const char *name, enum delta_form form) {
+  enum { W = 4 };
+  struct mamba2_args a = {.heads = fixture_count(f, name, "heads"), .P = fixture_count(f, name, "P"), .form = form};
+  a.N = fixture_count(f, name, "N");
+  a.groups = fixture_count(f, name, "groups");
+  a.D_per_element = fixture_number(f, name, "D_per_element") != 0;
+  double high = fixture_number(f, name, "high");
+  struct mamba2_input_args in = {(float)fixture_number(f, name, "low"), high < 0 ? INFINITY : (float)high};
+  struct gated_norm_args norm = {a.groups, (enum norm_place)fixture_count(f, name, "place"), 1e-5f};
+  uint32_t T = fixture_count(f, name, "T"), E = a.heads * a.P, cols = xBC_cols(a);
+  struct sequence s = {0, T, 0, 0};
+  struct array sequences = sequences_of(&s, 1), xBC = activations(T, cols, DENSE, NULL);
+  struct array dt = activations(T, a.heads, DENSE, NULL), g = activations(T, a.heads, DENSE, NULL);
+  struct array y = activations(T, E, DENSE, NULL), history = activations(1, (W - 1) * cols, DENSE, NULL);
+  struct array S = fixture_array(f, name, "S0", 1, E * a.N);
+  uint64_t bytes = backend->ops->mamba2_scratch_bytes(backend, T, 1, a);
+  struct array scratch = activations(1, (uint32_t)(bytes / sizeof(float)), DENSE, NULL);
+  begin();
+  backend->ops->short_conv(recorder, xBC.t, fixture_array(f, name, "xBC", T, cols).t,
+                           fixture_array(f, name, "conv", W, cols).t, fixture_array(f, name, "conv_bias", 1, cols).t,
+                           history.t, sequences.t, (struct conv_args){W, cols, 0});
+  backend->ops->mamba2_inputs(recorder, dt.t, g.t, fixture_array(f, name, "raw", T, a.heads).t,
+                              fixture_array(f, name, "A_log", 1, a.heads).t,
+                              fixture_array(f, name, "dt_bias", 1, a.heads).t, in);
+  backend->ops->mamba2(recorder, y.t, xBC.t, dt.t, g.t, fixture_array(f, name, "D", 1, a.D_per_element ? E : a.heads).t,
+                       S.t, sequences.t, scratch.t, a);
+  run();
+  expect_close("mamba2 fixtures: y", read_values(&y), fixture_array(f, name, "truth_y", T, E).v, (size_t)T * E,
+               MAMBA2_CLOSE);
+  expect_close("mamba2 fixtures: state", read_values(&S), fixture_array(f, name, "truth_s", 1, E * a.N).v,
+               (size_t)E * a.N, MAMBA2_CLOSE);
+  begin();
+  backend->ops->gated_norm(recorder, y.t, fixture_array(f, name, "z", T, E).t,
+                           norm.place == NORM_ABSENT ? ABSENT : fixture_array(f, name, "weight", 1, E).t, norm);
+  run();
+  expect_close("mamba2 fixtures: out", read_values(&y), fixture_array(f, name, "truth_out", T, E).v, (size_t)T * E,
+               MAMBA2_CLOSE);
+}
+
+static void mamba2_computes_its_float64_fixtures(void **state) {
+  (void)state;
+  struct fixture *f = fixture_open("vectors/ops/mamba2.safetensors");
+  size_t cases = 0;
+  for (const char *name; (name = fixture_case(f, cases)); cases++)
+    for (int form = 0; form < 3; form++) {
+      check_fixture(f, name, forms[form]);
+      tools_teardown(NULL);
+    }
+  assert_true(cases == 7);
+  fixture_close(f);
+}
+
+int ops_cases_mamba2(void) {
+#define CASE(f) cmocka_unit_test_teardown(f, tools_teardown)
+  const struct CMUnitTest cases[] = {
+      CASE(mamba2_matches_over_awkward_shapes),        CASE(mamba2_matches_at_the_size_of_models),
+      CASE(any_split_gives_the_same_mamba2_state),     CASE(mamba2_with_hard_decays_keeps_its_digits),
+      CASE(mamba2_inputs_match_and_keep_their_limits), CASE(gated_norm_matches_for_every_place_and_grouping),
+      CASE(mamba2_computes_its_float64_fixtures),
+  };
+  return cmocka_run_group_tests_name("mamba2", cases, NULL, NULL);
+}
