@@ -10,11 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-extern const struct arch arch_delta_net, arch_gated_deltanet, arch_gated_deltaproduct, arch_transformer;
+extern const struct arch arch_delta_net, arch_gated_deltanet, arch_gated_deltaproduct, arch_mamba2, arch_transformer;
 const struct arch *const arch_table[] = {&arch_delta_net, &arch_gated_deltanet, &arch_gated_deltaproduct,
-                                         &arch_transformer, NULL};
+                                         &arch_mamba2,    &arch_transformer,    NULL};
 
 // ---------------------------------------------------------------- names of tensors
+
+static const struct tensor_names names_of_most = {"model.embeddings.weight", "model.norm.weight", "model.layers",
+                                                  "attn_norm.weight"};
 
 // Names that older checkpoints used (models.md 11).
 static const struct alias {
@@ -28,6 +31,7 @@ enum { ALIASES = sizeof aliases / sizeof *aliases };
 struct file_tensor *arch_find(struct checkpoint *checkpoint, uint32_t layer, const char *name) {
   if (!checkpoint) return NULL;
   struct file_tensor *t = checkpoint_findf(checkpoint, "model.layers.%u.%s", layer, name);
+  if (!t) t = checkpoint_findf(checkpoint, "backbone.layers.%u.%s", layer, name); // mamba2
   for (size_t i = 0; !t && i < ALIASES; i++)
     if (!strcmp(aliases[i].name, name)) t = checkpoint_findf(checkpoint, "model.layers.%u.%s", layer, aliases[i].older);
   return t;
@@ -130,7 +134,7 @@ deltaic_status arch_columns(struct checkpoint *checkpoint, uint32_t layer, const
 
 // The vocabulary is the embedding's rows; its columns must be hidden_size.
 static deltaic_status size_embedding(struct checkpoint *checkpoint, struct model_spec *out) {
-  const struct file_tensor *t = checkpoint ? checkpoint_find(checkpoint, "model.embeddings.weight") : NULL;
+  const struct file_tensor *t = checkpoint ? checkpoint_find(checkpoint, out->names->embedding) : NULL;
   if (!t) return DELTAIC_OK;
   if (t->rank != 2) return fail_rank(checkpoint, t, 2);
   if (t->shape[1] != out->D)
@@ -177,9 +181,8 @@ static deltaic_status refuse_keys(const struct json_reader *r, const json_t *con
   static const struct refused_key {
     const char *key;
     double neutral;
-  } refused[] = {{"attnres_block_size", NAN}, {"mixers", NAN},       {"mamba2", NAN},      {"hh_r", 1},
-                 {"share_conv_kernel", 0},    {"use_rope", 0},       {"per_head_norm", 0}, {"per_head_conv", 0},
-                 {"share_kv_conv", 0},        {"shift_only_conv", 0}};
+  } refused[] = {{"attnres_block_size", NAN}, {"hh_r", 1},          {"share_conv_kernel", 0}, {"use_rope", 0},
+                 {"per_head_norm", 0},        {"per_head_conv", 0}, {"share_kv_conv", 0},     {"shift_only_conv", 0}};
   for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
     const json_t *value = json_object_get(config, refused[i].key);
     if (!value || json_is_null(value) || json_is_false(value)) continue;
@@ -212,24 +215,31 @@ static float mlp_norm_eps(struct json_reader *r, const json_t *config, struct ch
   return json_bool(r, config, "norm_first", true) && inside ? 1e-5f : norm_eps;
 }
 
-static deltaic_status read_outside(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
-                                   uint32_t default_layers, struct model_spec *out) {
-  static const char *const activations[] = {"swish", "silu", "powlu", NULL};
+deltaic_status arch_read_ends(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
+                              const struct tensor_names *names, uint32_t default_layers, double default_eps,
+                              struct model_spec *out) {
+  out->names = names;
   out->D = (uint32_t)json_int(r, config, "hidden_size", 2048, 1, LIMIT_WIDTH);
   out->L = (uint32_t)json_int(r, config, "num_hidden_layers", default_layers, 1, LIMIT_LAYERS);
   out->V = (uint32_t)json_int(r, config, "vocab_size", 32000, 1, LIMIT_VOCABULARY);
-  out->norm_eps = (float)json_number(r, config, "norm_eps", 1e-6, 0, 1);
-  out->mlp_norm_eps = mlp_norm_eps(r, config, checkpoint, out->norm_eps);
-  out->mlp = arch_choice(r, config, "hidden_act", activations) == 2 ? ACTIVATION_POWLU : ACTIVATION_SILU;
+  out->norm_eps = (float)json_number(r, config, "norm_eps", default_eps, 0, 1);
   out->tied = json_bool(r, config, "tie_word_embeddings", false);
   if (r->status) return r->status;
   deltaic_status status = size_embedding(checkpoint, out);
-  if (!status) status = size_mlp(r, config, checkpoint, out);
-  if (!status) status = refuse_tensors(checkpoint, out->L);
   if (status) return status;
   out->bos = read_token(r, config, "bos_token_id", 1, out->V);
   out->eos = read_token(r, config, "eos_token_id", 2, out->V);
-  return r->status;
+  if (r->status) return r->status;
+  out->layers = calloc(out->L, sizeof *out->layers);
+  return out->layers ? DELTAIC_OK : fail_memory("the model's layers", out->L * sizeof *out->layers);
+}
+
+static deltaic_status read_mlp(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
+                               struct model_spec *out) {
+  static const char *const activations[] = {"swish", "silu", "powlu", NULL};
+  out->mlp_norm_eps = mlp_norm_eps(r, config, checkpoint, out->norm_eps);
+  out->mlp = arch_choice(r, config, "hidden_act", activations) == 2 ? ACTIVATION_POWLU : ACTIVATION_SILU;
+  return r->status ? r->status : size_mlp(r, config, checkpoint, out);
 }
 
 // ---------------------------------------------------------------- softmax-attention layers
@@ -264,12 +274,18 @@ deltaic_status arch_read_attention(struct json_reader *r, const json_t *keys, ui
   return DELTAIC_OK;
 }
 
+static deltaic_status read_attn_object(struct json_reader *r, const json_t *attn, uint32_t D,
+                                       struct attention_spec *out) {
+  if (!json_present(attn, "num_heads")) return fail(DELTAIC_BAD_FILE, "%s: attn has no num_heads", r->file);
+  deltaic_status status = arch_read_attention(r, attn, 1, D, out);
+  return status ? fail(status, "%s (in attn)", deltaic_last_error()) : DELTAIC_OK;
+}
+
 static deltaic_status set_attention(struct json_reader *r, const json_t *attn, struct model_spec *out) {
   if (!json_is_object(attn)) return fail(DELTAIC_BAD_FILE, "%s: attn must be an object or a list of them", r->file);
-  if (!json_present(attn, "num_heads")) return fail(DELTAIC_BAD_FILE, "%s: attn has no num_heads", r->file);
   struct attention_spec spec = {0};
-  deltaic_status status = arch_read_attention(r, attn, 1, out->D, &spec);
-  if (status) return fail(status, "%s (in attn)", deltaic_last_error());
+  deltaic_status status = read_attn_object(r, attn, out->D, &spec);
+  if (status) return status;
   const json_t *layers = json_object_get(attn, "layers"), *value;
   size_t k;
   if (!json_is_array(layers)) return fail(DELTAIC_BAD_FILE, "%s: attn has no list of layers", r->file);
@@ -297,13 +313,50 @@ static deltaic_status read_attn(struct json_reader *r, const json_t *config, str
   return DELTAIC_OK;
 }
 
+// mixers: every layer's kind (models.md 10), in place of attn's list of layers. Those of the family's own are left to
+// it.
+static deltaic_status set_mixer(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint, uint32_t i,
+                                const char *kind, struct model_spec *out) {
+  const json_t *attn = json_object_get(config, "attn"), *mamba2 = json_object_get(config, "mamba2");
+  if (!strcmp(kind, out->architecture)) return DELTAIC_OK;
+  if (!strcmp(kind, "mamba2")) {
+    if (!mamba2 || json_is_null(mamba2) || json_is_object(mamba2))
+      return arch_set_mamba2(r, mamba2, checkpoint, i, out);
+    return fail(DELTAIC_BAD_FILE, "%s: mamba2 must be an object", r->file);
+  }
+  if (strcmp(kind, "attention"))
+    return fail(DELTAIC_UNSUPPORTED, "%s: mixers: \"%.100s\" is not supported; supported are: %s, mamba2, attention",
+                r->file, kind, out->architecture);
+  if (!json_is_object(attn)) return fail(DELTAIC_BAD_FILE, "%s: mixers with attention need an object attn", r->file);
+  struct attention_spec spec = {0};
+  deltaic_status status = read_attn_object(r, attn, out->D, &spec);
+  return status ? status : arch_set_layer(out, i, &mixer_attention, &spec, sizeof spec);
+}
+
+static deltaic_status read_mixers(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
+                                  struct model_spec *out) {
+  const json_t *mixers = json_object_get(config, "mixers");
+  if (!json_is_array(mixers) || json_array_size(mixers) != out->L)
+    return fail(DELTAIC_BAD_FILE, "%s: mixers must be a list of %u names, one for each layer", r->file, out->L);
+  for (uint32_t i = 0; i < out->L; i++) {
+    const char *kind = json_string_value(json_array_get(mixers, i));
+    if (!kind) return fail(DELTAIC_BAD_FILE, "%s: mixers: layer %u has no name", r->file, i);
+    deltaic_status status = set_mixer(r, config, checkpoint, i, kind, out);
+    if (status) return status;
+  }
+  return DELTAIC_OK;
+}
+
 deltaic_status arch_read_outside(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
                                  uint32_t default_layers, struct model_spec *out) {
   deltaic_status status = refuse_keys(r, config);
-  if (!status) status = read_outside(r, config, checkpoint, default_layers, out);
+  if (!status) status = arch_read_ends(r, config, checkpoint, &names_of_most, default_layers, 1e-6, out);
+  if (!status) status = read_mlp(r, config, checkpoint, out);
+  if (!status) status = refuse_tensors(checkpoint, out->L);
   if (status) return status;
-  out->layers = calloc(out->L, sizeof *out->layers);
-  if (!out->layers) return fail_memory("the model's layers", out->L * sizeof *out->layers);
+  if (json_present(config, "mixers")) return read_mixers(r, config, checkpoint, out);
+  if (json_present(config, "mamba2"))
+    return fail(DELTAIC_UNSUPPORTED, "%s: config key mamba2 is of use only with mixers", r->file);
   return read_attn(r, config, out);
 }
 
@@ -342,12 +395,32 @@ static deltaic_status parse(struct json_reader *r, const json_t *config, struct 
   return status ? status : r->status;
 }
 
+// Python writes an infinite number, as the upper end of dt_limit, as Infinity, which JSON does not have: 1e308 instead.
+// A copy of the text, to be freed; NULL without memory.
+static char *without_infinity(const char *text, size_t bytes) {
+  static const char infinity[] = "Infinity", large[] = "1e308   ";
+  char *copy = malloc(bytes + 1);
+  bool quoted = false;
+  if (!copy) return NULL;
+  if (bytes) memcpy(copy, text, bytes);
+  for (size_t i = 0; i < bytes; i++) {
+    if (copy[i] == '"') quoted = !quoted;
+    if (quoted && copy[i] == '\\') i++;
+    if (quoted || bytes - i < 8 || memcmp(copy + i, infinity, 8)) continue;
+    memcpy(copy + i, large, 8);
+  }
+  return copy;
+}
+
 deltaic_status model_spec_parse(const char *file, const char *text, size_t bytes, struct checkpoint *checkpoint,
                                 struct model_spec *out) {
   struct json_reader reader = {.file = file};
   json_t *config;
   memset(out, 0, sizeof *out);
-  deltaic_status status = json_parse(file, text, bytes, &config);
+  char *copy = without_infinity(text, bytes);
+  if (!copy) return fail_memory("a config", bytes);
+  deltaic_status status = json_parse(file, copy, bytes, &config);
+  free(copy);
   if (status) return status;
   status = parse(&reader, config, checkpoint, out);
   json_decref(config);

@@ -16,10 +16,19 @@ struct layer_spec {
   void *spec; // the mixer's own, one malloc'ed block without pointers; freed by model_spec_free
 };
 
+// What a family calls the tensors outside its mixers and MLPs.
+struct tensor_names {
+  const char *embedding, *norm; // whole names
+  const char *layers;           // what comes before a layer's number
+  const char *mixer_norm;       // of a layer
+};
+
 // Where a layer's tensors are. Older checkpoints differ in names only; arch resolves them once, here.
 struct model_spec {
-  char architecture[64];     // model_type
-  uint32_t D, V, L, F;       // width, vocabulary, layers, MLP width
+  char architecture[64]; // model_type
+  const struct tensor_names *names;
+  uint32_t D, V, L;          // width, vocabulary, layers
+  uint32_t F;                // MLP width; 0: layers have no MLP
   float norm_eps;            // of every RMSNorm but the one below
   float mlp_norm_eps;        // norm_first checkpoints: 1e-5 (models.md 11), else norm_eps
   enum activation mlp;       // SILU or POWLU
@@ -36,7 +45,8 @@ deltaic_status model_spec_parse(const char *file, const char *text, size_t bytes
                                 struct model_spec *out);
 void model_spec_free(struct model_spec *spec);
 
-// The tensor model.layers.{layer}.{name}, or what older checkpoints called it, marked used; NULL when it is not there.
+// The tensor model.layers.{layer}.{name} (of mamba2: backbone.layers...), or what older checkpoints called it, marked
+// used; NULL when it is not there.
 struct file_tensor *model_tensor(struct checkpoint *checkpoint, uint32_t layer, const char *name);
 // What older DeltaProduct checkpoints call step m of `name`: attn.k_projs.{m}.weight of attn.k_proj.weight.
 void model_list_name(char *text, size_t capacity, const char *name, uint32_t m);

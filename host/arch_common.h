@@ -14,9 +14,14 @@ enum {
   LIMIT_CONV = 1 << 8,
 };
 
+// Reads what all models have outside their layers, and makes room for the layers.
+deltaic_status arch_read_ends(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
+                              const struct tensor_names *names, uint32_t default_layers, double default_eps,
+                              struct model_spec *out);
+
 // Refuses config keys that change the function computed and that no family implements, then reads the keys that all
-// families have (models.md 2.1, 7): fills *out but for `architecture`, and the layers that `attn` lists. The other
-// layers' mixer stays NULL for the family to fill.
+// families with MLPs have (models.md 2.1, 7): fills *out but for `architecture`, and the layers that `attn` lists or
+// `mixers` names as others than the family's own. Those' mixer stays NULL for the family to fill.
 deltaic_status arch_read_outside(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
                                  uint32_t default_layers, struct model_spec *out);
 
@@ -28,6 +33,10 @@ deltaic_status arch_set_layer(struct model_spec *out, uint32_t i, const struct m
 struct attention_spec;
 deltaic_status arch_read_attention(struct json_reader *r, const json_t *keys, uint32_t default_heads, uint32_t D,
                                    struct attention_spec *out);
+
+// Makes layer i a Mamba-2 layer, as the object says (arch_mamba2.c); NULL: all defaults.
+deltaic_status arch_set_mamba2(struct json_reader *r, const json_t *object, struct checkpoint *checkpoint, uint32_t i,
+                               struct model_spec *out);
 
 // As model_tensor(), without marking it; NULL too without a checkpoint.
 struct file_tensor *arch_find(struct checkpoint *checkpoint, uint32_t layer, const char *name);

@@ -17,8 +17,9 @@ struct tensor scratch_take(struct scratch *s, uint32_t rows, uint32_t cols) {
 }
 
 void block_bind(const struct model_spec *m, uint32_t layer, struct weights *w, struct block_weights *b) {
-  struct weight_part norm = {weights_get(w, layer, "attn_norm.weight", m->D, 0), 0, m->D, 0};
+  struct weight_part norm = {weights_get(w, layer, m->names->mixer_norm, m->D, 0), 0, m->D, 0};
   weights_vector(w, &b->mixer_norm, &norm, 1);
+  if (!m->F) return;
   norm.source = weights_get(w, layer, "mlp_norm.weight", m->D, 0);
   weights_vector(w, &b->mlp_norm, &norm, 1);
   struct weight_part mlp[2] = {{0}};
@@ -72,6 +73,7 @@ void block_forward(const struct model_spec *m, const struct layer_spec *layer, c
   layer->mixer->forward(layer->spec, mixer_weights, state, call, x, h);
   if (call->probe) probe_output_end(call->probe, c, x);
   call->scratch.used = before;
+  if (!m->F) return;
 
   struct block_scratch s = take_mlp(m, &call->scratch, call->T);
   op->rmsnorm(c, s.h, x, b->mlp_norm, none, m->mlp_norm_eps);

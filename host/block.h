@@ -1,4 +1,4 @@
-// block.h: one layer: norm -> mixer -> residual -> norm -> MLP -> residual.
+// block.h: one layer: norm -> mixer -> residual -> norm -> MLP -> residual; of models without MLPs, the first half.
 #ifndef BLOCK_H
 #define BLOCK_H
 #include "mixer.h"

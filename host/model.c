@@ -20,9 +20,9 @@ static void bind_layers(struct deltaic_model *m) {
 static void bind_outside(struct deltaic_model *m) {
   const struct model_spec *s = &m->spec;
   struct weights *w = &m->weights;
-  struct weight_part table = {weights_get(w, -1, "model.embeddings.weight", s->V, s->D), 0, s->V, 0};
+  struct weight_part table = {weights_get(w, -1, s->names->embedding, s->V, s->D), 0, s->V, 0};
   weights_matrix(w, &m->embedding, s->D, &table, 1);
-  struct weight_part norm = {weights_get(w, -1, "model.norm.weight", s->D, 0), 0, s->D, 0};
+  struct weight_part norm = {weights_get(w, -1, s->names->norm, s->D, 0), 0, s->D, 0};
   weights_vector(w, &m->norm, &norm, 1);
   if (s->tied) return;
   struct weight_part head = {weights_get(w, -1, "lm_head.weight", s->V, s->D), 0, s->V, 0};
@@ -103,6 +103,7 @@ static deltaic_status model_declare(struct deltaic_model *m, struct backend *bac
   status = allocate_layers(m);
   if (status != DELTAIC_OK) return status;
   m->weights.checkpoint = m->checkpoint;
+  m->weights.names = m->spec.names;
   m->weights.backend = backend;
   bind_outside(m);
   bind_layers(m);

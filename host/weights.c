@@ -53,7 +53,8 @@ struct file_tensor *weights_get(struct weights *w, int64_t layer, const char *na
     if (layer < 0)
       keep(w, fail(DELTAIC_BAD_FILE, "%s: tensor %s is missing", path, name));
     else
-      keep(w, fail(DELTAIC_BAD_FILE, "%s: tensor model.layers.%lld.%s is missing", path, (long long)layer, name));
+      keep(w,
+           fail(DELTAIC_BAD_FILE, "%s: tensor %s.%lld.%s is missing", path, w->names->layers, (long long)layer, name));
     return NULL;
   }
   t->used = true;

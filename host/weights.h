@@ -19,6 +19,7 @@ struct weight_request;
 
 struct weights {
   struct checkpoint *checkpoint;
+  const struct tensor_names *names;
   struct backend *backend; // NULL: only measuring
   struct weight_request *requests;
   uint64_t count, capacity;

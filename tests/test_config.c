@@ -2,6 +2,7 @@
 #include "arch.h"
 #include "mixer_attention.h"
 #include "mixer_delta.h"
+#include "mixer_mamba2.h"
 
 #include "maker.h"
 
@@ -48,6 +49,12 @@ static const struct delta_spec *delta(const struct model_spec *m, uint32_t i) {
   return m->layers[i].spec;
 }
 
+static const struct mamba2_spec *mamba2(const struct model_spec *m, uint32_t i) {
+  assert_true(i < m->L);
+  assert_ptr_equal(m->layers[i].mixer, &mixer_mamba2);
+  return m->layers[i].spec;
+}
+
 static const struct attention_spec *attention(const struct model_spec *m, uint32_t i) {
   assert_true(i < m->L);
   assert_ptr_equal(m->layers[i].mixer, &mixer_attention);
@@ -70,6 +77,8 @@ static struct checkpoint *single(const char *name, unsigned rows, unsigned cols,
 #define PRODUCT                                                                                                        \
   "{'model_type':'gated_deltaproduct','hidden_size':8,'num_hidden_layers':2,'num_heads':2,'head_dim':4,'vocab_size':"  \
   "16"
+
+#define MAMBA "{'model_type':'mamba2','hidden_size':8,'num_hidden_layers':2,'head_dim':4,'vocab_size':16"
 
 // ---------------------------------------------------------------- defaults and derived sizes
 
@@ -350,6 +359,75 @@ static void malformed_attention_is_refused(void **state) {
   }
 }
 
+// ---------------------------------------------------------------- Mamba-2 and lists of mixers
+
+static void mamba2_has_fla_s_defaults(void **state) {
+  (void)state;
+  struct model_spec m = reads("{'model_type':'mamba2'}", NULL);
+  const struct mamba2_spec *s = mamba2(&m, 47);
+  assert_true(m.D == 2048 && m.V == 32000 && m.L == 48 && m.F == 0 && m.norm_eps == 1e-5f && !m.tied);
+  assert_true(s->heads == 64 && s->P == 64 && s->N == 128 && s->groups == 1 && s->W == 4);
+  assert_true(!s->bias && s->conv_bias && !s->D_per_element && s->dt_low == 0 && isinf(s->dt_high));
+  assert_true(s->norm_place == NORM_OF_GATED && s->norm_eps == 1e-5f);
+  model_spec_free(&m);
+}
+
+static void mamba2_reads_every_option(void **state) {
+  (void)state;
+  struct model_spec m = reads(MAMBA ",'expand':3,'n_groups':2,'state_size':5,'conv_kernel':3,'use_bias':true,"
+                                    "'use_conv_bias':false,'D_has_hdim':true,'dt_limit':[0.5,2],'num_heads':6,"
+                                    "'norm_before_gate':true,'norm_eps':1e-4,'tie_word_embeddings':true}",
+                              NULL);
+  const struct mamba2_spec *s = mamba2(&m, 1);
+  assert_true(s->heads == 6 && s->P == 4 && s->N == 5 && s->groups == 2 && s->W == 3 && m.tied);
+  assert_true(s->bias && !s->conv_bias && s->D_per_element && s->dt_low == 0.5f && s->dt_high == 2);
+  assert_true(s->norm_place == NORM_FIRST && s->norm_eps == 1e-4f && m.norm_eps == 1e-4f);
+  model_spec_free(&m);
+  m = reads(MAMBA ",'rms_norm':false,'time_step_limit':[0.25,Infinity],'note':'Infinity \\\\\\''}", NULL);
+  assert_true(mamba2(&m, 0)->norm_place == NORM_ABSENT && mamba2(&m, 0)->dt_low == 0.25f);
+  assert_true(isinf(mamba2(&m, 0)->dt_high));
+  model_spec_free(&m);
+}
+
+static void mixers_name_the_kind_of_every_layer(void **state) {
+  (void)state;
+  struct model_spec m = reads("{'model_type':'gated_deltanet','hidden_size':8,'num_hidden_layers':3,'num_heads':2,"
+                              "'head_dim':4,'vocab_size':16,'mixers':['attention','mamba2','gated_deltanet'],"
+                              "'attn':{'num_heads':2,'window_size':7},'mamba2':{'head_dim':4,'state_size':3}}",
+                              NULL);
+  assert_true(attention(&m, 0)->window == 7 && attention(&m, 0)->d == 4);
+  assert_true(mamba2(&m, 1)->heads == 4 && mamba2(&m, 1)->N == 3 && mamba2(&m, 1)->norm_eps == 1e-5f);
+  assert_ptr_equal(m.layers[2].mixer, &mixer_gated_deltanet);
+  assert_true(m.F > 0);
+  model_spec_free(&m);
+}
+
+static void malformed_mixers_are_refused(void **state) {
+  (void)state;
+  static const struct {
+    const char *config;
+    deltaic_status status;
+    const char *message;
+  } cases[] = {
+      {DELTA ",'mixers':'mamba2'}", DELTAIC_BAD_FILE, "mixers must be a list of 2 names"},
+      {DELTA ",'mixers':['delta_net']}", DELTAIC_BAD_FILE, "mixers must be a list of 2 names"},
+      {DELTA ",'mixers':['delta_net',1]}", DELTAIC_BAD_FILE, "mixers: layer 1 has no name"},
+      {DELTA ",'mixers':['delta_net','attention']}", DELTAIC_BAD_FILE, "mixers with attention need an object attn"},
+      {DELTA ",'mixers':['delta_net','mamba2'],'mamba2':[]}", DELTAIC_BAD_FILE, "mamba2 must be an object"},
+      {DELTA ",'mixers':['delta_net','mamba2']}", DELTAIC_BAD_SHAPE, "do not make heads of 64"},
+      {MAMBA ",'num_heads':3}", DELTAIC_BAD_SHAPE, "do not make heads of 4 as num_heads says"},
+      {MAMBA ",'n_groups':3}", DELTAIC_BAD_SHAPE, "n_groups 3 does not divide the 4 heads"},
+      {MAMBA ",'expand':0}", DELTAIC_BAD_SHAPE, "do not make heads of 4"},
+      {MAMBA ",'dt_limit':[1]}", DELTAIC_BAD_FILE, "dt_limit must be two numbers"},
+      {MAMBA ",'dt_limit':[2,1]}", DELTAIC_BAD_FILE, "dt_limit must be two numbers"},
+      {MAMBA ",'dt_limit':{'0':1}}", DELTAIC_BAD_FILE, "dt_limit must be two numbers"},
+      {MAMBA ",'norm_eps':Infinity}", DELTAIC_BAD_FILE, "norm_eps is 1e+308"},
+      {MAMBA ",'norm_eps':NaN}", DELTAIC_BAD_FILE, "line 1"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    refuses(cases[i].config, NULL, cases[i].status, cases[i].message);
+}
+
 // ---------------------------------------------------------------- refusals
 
 static void what_is_not_supported_is_refused_by_name(void **state) {
@@ -359,11 +437,13 @@ static void what_is_not_supported_is_refused_by_name(void **state) {
   } cases[] = {
       {"{'model_type':'delta_net_2'}", "model_type \"delta_net_2\" (shared or shifting"},
       {"{'model_type':'samba'}", "model_type \"samba\" is not supported; supported are: delta_net, gated_"},
-      {"{'model_type':'mamba2'}", "model_type \"mamba2\" is not supported"},
       {DELTA ",'attnres_block_size':4}", "config key attnres_block_size"},
       {DELTA ",'attnres_block_size':0}", "config key attnres_block_size"},
-      {DELTA ",'mixers':['mamba2','delta_net']}", "config key mixers"},
-      {DELTA ",'mamba2':{}}", "config key mamba2"},
+      {DELTA ",'mixers':['delta_net','rwkv']}", "mixers: \"rwkv\" is not supported; supported are: delta_net, mamba2"},
+      {DELTA ",'mixers':['gated_deltanet','delta_net']}", "mixers: \"gated_deltanet\" is not supported"},
+      {DELTA ",'mamba2':{}}", "config key mamba2 is of use only with mixers"},
+      {MAMBA ",'hidden_act':'gelu'}", "hidden_act \"gelu\" is not supported"},
+      {"{'model_type':'mamba2','state_size':16384,'head_dim':16384,'hidden_size':1048576}", "would have a state of"},
       {GATED ",'hh_r':2}", "config key hh_r"},
       {GATED ",'hh_r':'2'}", "config key hh_r"},
       {DELTA ",'share_conv_kernel':true}", "config key share_conv_kernel"},
@@ -842,6 +922,10 @@ int main(void) {
       cmocka_unit_test(attention_layers_have_fla_s_defaults),
       cmocka_unit_test(attention_layers_read_every_option_and_lists),
       cmocka_unit_test(malformed_attention_is_refused),
+      cmocka_unit_test(mamba2_has_fla_s_defaults),
+      cmocka_unit_test(mamba2_reads_every_option),
+      cmocka_unit_test(mixers_name_the_kind_of_every_layer),
+      cmocka_unit_test(malformed_mixers_are_refused),
       cmocka_unit_test(what_is_not_supported_is_refused_by_name),
       cmocka_unit_test(malformed_configs_are_refused),
       cmocka_unit_test(sizes_that_do_not_divide_are_refused),

@@ -5,9 +5,10 @@
 
 #include <math.h>
 
-static const char *const tiny[] = {"tiny_delta_net",      "tiny_delta_net_swa",      "tiny_delta_net_global",
-                                   "tiny_gated_deltanet", "tiny_gated_deltanet_gva", "tiny_gated_deltanet_h1",
-                                   "tiny_delta_product",  "tiny_gated_delta_product"};
+static const char *const tiny[] = {"tiny_delta_net",      "tiny_delta_net_swa",       "tiny_delta_net_global",
+                                   "tiny_gated_deltanet", "tiny_gated_deltanet_gva",  "tiny_gated_deltanet_h1",
+                                   "tiny_delta_product",  "tiny_gated_delta_product", "tiny_gated_deltanet_h2",
+                                   "tiny_mamba2",         "tiny_mamba2_options"};
 enum { TINY = sizeof tiny / sizeof *tiny };
 
 // Random weights; what the papers left out or exchanged, and plain transformers (vectors/make_ablations.py).

@@ -1,0 +1,181 @@
+// mixer_mamba2: Mamba-2 layers (Dao and Gu 2024; models.md 9.1).
+//
+//   z, xBC, dt = x Win;  xBC = silu(conv(xBC));  dt, g from dt;  y = mamba2(xBC, dt, g) with the skip D x
+//   out = norm(y, gate z) Wout
+//
+// The checkpoint's one projection has rows z, xBC, dt. Ours has zero rows between them, so that the columns of each
+// start where a descriptor may start.
+#include "mixer_mamba2.h"
+
+#include "mixer.h"
+#include "probe.h"
+
+struct mamba2_weights {
+  struct tensor in_proj, in_bias;   // (rows, D), (1, rows) f32 or absent
+  struct tensor conv, conv_bias;    // (W, C) f32, (1, C) f32 or absent; C = columns of xBC
+  struct tensor A_log, dt_bias, D;  // (1, heads) f32, the same, (1, heads) or (1, E) f32
+  struct tensor norm;               // (1, E) f32 or absent
+  struct tensor out_proj, out_bias; // (D, E), (1, D) f32 or absent
+  uint32_t xBC_from, dt_from;       // columns of the projection
+};
+
+struct mamba2_state {
+  struct tensor history; // (B, (W-1) * C), oldest first
+  struct tensor S;       // (B, heads * N * P)
+};
+
+static uint32_t inner(const struct mamba2_spec *s) { return s->heads * s->P; }
+static uint32_t channels(const struct mamba2_spec *s) { return inner(s) + 2 * s->groups * s->N; }
+
+// The projection's bias with the same gaps as its rows.
+struct bias_source {
+  const struct file_tensor *bias;
+  uint32_t E, C, heads, xBC_from, dt_from;
+};
+
+static void bias_row(const void *context, uint32_t row, uint32_t cols, float *out) {
+  const struct bias_source *s = context;
+  (void)row, (void)cols;
+  file_tensor_f32(s->bias, 0, s->E, out);
+  file_tensor_f32(s->bias, s->E, s->C, out + s->xBC_from);
+  file_tensor_f32(s->bias, s->E + s->C, s->heads, out + s->dt_from);
+}
+
+static void bind_in_proj(const struct mamba2_spec *s, uint32_t layer, uint32_t D, struct weights *w,
+                         struct mamba2_weights *m) {
+  const uint32_t align = TENSOR_ALIGN / sizeof(float), E = inner(s), C = channels(s), rows = E + C + s->heads;
+  m->xBC_from = (uint32_t)round_up(E, align);
+  m->dt_from = m->xBC_from + (uint32_t)round_up(C, align);
+  struct file_tensor *in = weights_get(w, layer, "mixer.in_proj.weight", rows, D);
+  const struct weight_part parts[3] = {{in, 0, E, align}, {in, E, C, align}, {in, E + C, s->heads, 0}};
+  weights_matrix(w, &m->in_proj, D, parts, 3);
+  if (!s->bias) return;
+  struct bias_source b = {
+      weights_get(w, layer, "mixer.in_proj.bias", rows, 0), E, C, s->heads, m->xBC_from, m->dt_from};
+  weights_rows(w, &m->in_bias, 1, m->dt_from + s->heads, bias_row, &b, sizeof b);
+  w->parameters += rows;
+}
+
+static void bind_vector(struct weights *w, uint32_t layer, const char *name, uint32_t n, struct tensor *out) {
+  struct weight_part part = {weights_get(w, layer, name, n, 0), 0, n, 0};
+  weights_vector(w, out, &part, 1);
+}
+
+static void mamba2_bind(const void *spec, uint32_t layer, uint32_t D, struct weights *w, void *weights) {
+  const struct mamba2_spec *s = spec;
+  struct mamba2_weights *m = weights;
+  const uint32_t E = inner(s), C = channels(s);
+  bind_in_proj(s, layer, D, w, m);
+  struct weight_part conv = {weights_get(w, layer, "mixer.conv1d.weight", C, s->W), 0, C, 0};
+  weights_transposed(w, &m->conv, s->W, &conv, 1);
+  if (s->conv_bias) bind_vector(w, layer, "mixer.conv1d.bias", C, &m->conv_bias);
+  bind_vector(w, layer, "mixer.A_log", s->heads, &m->A_log);
+  bind_vector(w, layer, "mixer.dt_bias", s->heads, &m->dt_bias);
+  bind_vector(w, layer, "mixer.D", s->D_per_element ? E : s->heads, &m->D);
+  if (s->norm_place != NORM_ABSENT) bind_vector(w, layer, "mixer.norm.weight", E, &m->norm);
+  struct weight_part out = {weights_get(w, layer, "mixer.out_proj.weight", D, E), 0, D, 0};
+  weights_matrix(w, &m->out_proj, E, &out, 1);
+  if (s->bias) bind_vector(w, layer, "mixer.out_proj.bias", D, &m->out_bias);
+}
+
+static void mamba2_state(const void *spec, const struct state_shape *shape, struct arena *arena, void *state,
+                         struct state_list *list) {
+  const struct mamba2_spec *s = spec;
+  struct mamba2_state *m = state;
+  uint64_t history = (uint64_t)(s->W - 1) * channels(s), S = (uint64_t)inner(s) * s->N;
+  arena_add(arena, &m->history, DTYPE_F32, shape->sequences, history, history);
+  arena_add(arena, &m->S, DTYPE_F32, shape->sequences, S, S);
+  *list = (struct state_list){.entries = {{.tensor = &m->history}, {.tensor = &m->S}}, .count = 2};
+}
+
+// Everything that forward puts into scratch, in order: also how the scratch is measured.
+struct mamba2_scratch {
+  struct tensor p, xBC, dt, g, y, scan; // (T, rows), (T, C), (T, heads), (T, heads), (T, E)
+};
+
+static struct mamba2_args scan_args(const struct mamba2_spec *s) {
+  return (struct mamba2_args){.heads = s->heads,
+                              .P = s->P,
+                              .N = s->N,
+                              .groups = s->groups,
+                              .D_per_element = s->D_per_element,
+                              .form = DELTA_AUTO};
+}
+
+static struct mamba2_scratch take(const struct mamba2_spec *s, const struct mamba2_weights *m, struct backend *b,
+                                  struct scratch *scratch, uint32_t T, uint32_t B) {
+  struct mamba2_scratch t;
+  t.p = scratch_take(scratch, T, m->in_proj.rows);
+  t.xBC = scratch_take(scratch, T, channels(s));
+  t.dt = scratch_take(scratch, T, s->heads);
+  t.g = scratch_take(scratch, T, s->heads);
+  t.y = scratch_take(scratch, T, inner(s));
+  t.scan = scratch_take_bytes(scratch, b->ops->mamba2_scratch_bytes(b, T, B, scan_args(s)));
+  return t;
+}
+
+static uint64_t mamba2_scratch_size(const void *spec, const void *weights, struct backend *b, uint32_t T, uint32_t B) {
+  struct scratch measure = {0};
+  take(spec, weights, b, &measure, T, B);
+  return measure.used;
+}
+
+static void probe_sizes(struct probe *p, const struct mamba2_spec *s) {
+  p->sizes = (deltaic_probed){.heads = (int32_t)s->groups,
+                              .key_size = (int32_t)s->N,
+                              .steps = 1,
+                              .value_heads = (int32_t)s->heads,
+                              .value_size = (int32_t)s->P};
+}
+
+static void mamba2_forward(const void *spec, const void *weights, const void *state, struct call *call, struct tensor x,
+                           struct tensor h) {
+  const struct mamba2_spec *s = spec;
+  const struct mamba2_weights *m = weights;
+  const struct mamba2_state *st = state;
+  struct recorder *c = call->c;
+  const struct ops *op = c->ops;
+  struct mamba2_scratch t = take(s, m, c->backend, &call->scratch, call->T, call->sequences.rows);
+  struct tensor z = tensor_cols(t.p, 0, inner(s)), xBC = tensor_cols(t.p, m->xBC_from, channels(s));
+  struct tensor dt = tensor_cols(t.p, m->dt_from, s->heads);
+
+  op->matmul(c, t.p, h, m->in_proj, m->in_bias, false);
+  op->short_conv(c, t.xBC, xBC, m->conv, m->conv_bias, st->history, call->sequences,
+                 (struct conv_args){.W = s->W, .C = channels(s), .silu_from = 0});
+  op->mamba2_inputs(c, t.dt, t.g, dt, m->A_log, m->dt_bias,
+                    (struct mamba2_input_args){.low = s->dt_low, .high = s->dt_high});
+  if (call->probe) probe_sizes(call->probe, s);
+  probe_tensor(call->probe, c, DELTAIC_PROBE_DECAY, t.g, call->T, t.g.cols);
+  op->mamba2(c, t.y, t.xBC, t.dt, t.g, m->D, st->S, call->sequences, t.scan, scan_args(s));
+  probe_tensor(call->probe, c, DELTAIC_PROBE_STATE, st->S, (size_t)s->heads * s->N, s->P);
+  op->gated_norm(c, t.y, z, m->norm,
+                 (struct gated_norm_args){.groups = s->groups, .place = s->norm_place, .eps = s->norm_eps});
+  probe_tensor(call->probe, c, DELTAIC_PROBE_HEADS, t.y, call->T, t.y.cols);
+  op->matmul(c, x, t.y, m->out_proj, m->out_bias, true);
+}
+
+static void mamba2_describe(const void *spec, char *text, size_t capacity) {
+  (void)spec;
+  if (capacity) text[0] = 0;
+}
+
+static bool mamba2_grows(const void *spec) {
+  (void)spec;
+  return false;
+}
+
+static void mamba2_sizes(const void *spec, struct mixer_sizes *sizes) {
+  const struct mamba2_spec *s = spec;
+  *sizes = (struct mixer_sizes){.heads = s->groups, .value_heads = s->heads, .key_size = s->N, .value_size = s->P};
+}
+
+const struct mixer mixer_mamba2 = {.name = "mamba2",
+                                   .weights_bytes = sizeof(struct mamba2_weights),
+                                   .state_bytes = sizeof(struct mamba2_state),
+                                   .describe = mamba2_describe,
+                                   .grows = mamba2_grows,
+                                   .sizes = mamba2_sizes,
+                                   .bind = mamba2_bind,
+                                   .state = mamba2_state,
+                                   .scratch = mamba2_scratch_size,
+                                   .forward = mamba2_forward};
