@@ -19,6 +19,7 @@ static const struct command {
     {"devices", command_devices, "every device, its limits and the plan chosen on it"},
     {"bench", command_bench, "speed of prefill and decode, and where the time goes"},
     {"validate", command_validate, "hold a model against another program's numbers"},
+    {"rank", command_rank, "how much of its states a model uses"},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 

@@ -23,10 +23,16 @@ struct plot {
   struct canvas canvas;
 };
 
+// Smaller where it would not fit.
+static void draw_title(struct canvas *c, const struct area *a, double y, double size, const char *title) {
+  size *= fmin(1, (a->w - 20) / canvas_text_width(size, title));
+  canvas_text(c, a->x + a->w / 2, y, size, TEXT_CENTER, black, title);
+}
+
 struct plot *plot_create(const char *title) {
   struct plot *p = must_resize(NULL, sizeof *p);
   canvas_begin(&p->canvas, WIDTH, HEIGHT);
-  canvas_text(&p->canvas, WIDTH / 2.0, TITLE / 2.0, TITLE_SIZE, TEXT_CENTER, black, title);
+  draw_title(&p->canvas, &(struct area){.w = WIDTH}, TITLE / 2.0, TITLE_SIZE, title);
   return p;
 }
 
@@ -105,7 +111,7 @@ static struct scale make_scale(const struct axis *axis, double least, double mos
   double span = most - least, pad = span > 0 ? margin * span : fmax(0.05 * fabs(least), axis->log ? 0.3 : 1e-3);
   s.least = least - pad;
   s.most = most + pad;
-  int about = fabs(to - from) < 250 ? 4 : 8;
+  int about = fabs(to - from) < 250 ? 5 : 8;
   if (s.log)
     log_ticks(&s, about);
   else
@@ -127,7 +133,7 @@ static void tick_text(const struct scale *s, int i, char text[32]) {
   if (s->log) {
     int power = (int)floor(value + 1e-9);
     double part = pow(10, value - power);
-    if (power >= -1 && power < 5)
+    if (power >= -1 && power < 4)
       snprintf(text, 32, "%g", part * pow(10, power));
     else
       snprintf(text, 32, "%.0fe%d", part, power);
@@ -310,7 +316,7 @@ void plot_chart(struct plot *plot, struct area a, const struct chart *chart) {
   double range[4], top = a.y + 12;
   data_range(chart, range);
   if (chart->title) {
-    canvas_text(c, a.x + a.w / 2, top + 2, TEXT_SIZE + 2, TEXT_CENTER, black, chart->title);
+    draw_title(c, &a, top + 2, TEXT_SIZE + 2, chart->title);
     top += 26;
   }
   top = draw_legend(c, &a, chart, top, true);
@@ -421,7 +427,7 @@ void plot_heat(struct plot *plot, struct area a, const struct heat *h) {
   double least, most, top = a.y + 14, step = h->x_step > 0 ? h->x_step : 1;
   heat_range(h, &least, &most);
   if (h->title) {
-    canvas_text(c, a.x + a.w / 2, top, TEXT_SIZE + 1, TEXT_CENTER, black, h->title);
+    draw_title(c, &a, top, TEXT_SIZE + 1, h->title);
     top += 22;
   }
   struct frame f = {a.x + 58, top, a.x + a.w - (h->value_title ? 112 : 84), a.y + a.h - 54};

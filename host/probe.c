@@ -35,7 +35,7 @@ static void hand_out(struct probe *p, deltaic_probe_kind kind, size_t rows, size
   deltaic_probed probed = p->sizes;
   probed.kind = kind;
   probed.layer = p->layer;
-  probed.position = p->position;
+  probed.position = p->position + (kind == DELTAIC_PROBE_STATE ? p->tokens - 1 : 0);
   probed.rows = rows;
   probed.cols = cols;
   probed.data = p->data;

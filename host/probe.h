@@ -10,7 +10,8 @@ struct probe {
   void *user;
   // Of the call in progress:
   const atomic_bool *cancel;
-  uint64_t position;
+  uint64_t position; // of the slice's first token
+  uint32_t tokens;   // of the slice
   int32_t layer;
   deltaic_probed sizes; // heads ... value_size of the layer
   float *data, *kept;   // room for one tensor each; kept: the residual stream while the mixer's output is taken

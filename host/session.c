@@ -269,6 +269,7 @@ static deltaic_status eval_slice(struct deltaic_session *s, const int32_t *token
   session_place(s, T);
   const bool step = T == 1 && !s->probe.kinds; // a replayed recording cannot stop to be looked at
   s->probe.position = s->position;
+  s->probe.tokens = T;
   s->probe.status = DELTAIC_OK;
   deltaic_status status = step ? run_step(s) : run_prefill(s, T, last);
   if (status == DELTAIC_OK && all_logits) status = step ? read_last(s, all_logits) : run_all_logits(s, T, all_logits);
