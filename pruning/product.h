@@ -1,0 +1,20 @@
+// product.h: the pruned checkpoint while it is being made: a folder beside its final place, renamed when it is whole.
+#ifndef PRODUCT_H
+#define PRODUCT_H
+#include "rewrite.h"
+
+struct deltaic_pruning {
+  struct source source;
+  char *out, *folder; // the final place; where it is now, NULL when it is gone
+  char *tensors;      // folder/model.safetensors
+  uint64_t *o_offsets;
+  bool force;
+};
+
+// Whether something may be written to `out`; source: the checkpoint's folder, which is never replaced.
+deltaic_status product_check(const char *source, const char *out, bool force);
+deltaic_status product_begin(const char *path, const struct deltaic_selection *selection, const char *out,
+                             const deltaic_prune_write_options *options, struct deltaic_pruning **pruning);
+deltaic_status product_commit(struct deltaic_pruning *p);
+void product_free(struct deltaic_pruning *p);
+#endif

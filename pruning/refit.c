@@ -1,0 +1,246 @@
+// refit: see refit.h. Both models run each window up to the layer in hand and no further; the pruned one is opened anew
+// for every layer, from the file that the layers before have been written into.
+#define _POSIX_C_SOURCE 200809L // pwrite
+#include "refit.h"
+
+#include "tensor.h"
+
+#include <cblas.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <lapacke.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DEFAULT_RIDGE 1e-3
+
+struct refit {
+  struct deltaic_pruning *p;
+  deltaic_device *device;
+  deltaic_model *model; // unpruned
+  deltaic_refit_options o;
+  const int32_t *tokens;
+  uint64_t count, done, total;
+  deltaic_progress progress;
+  void *user;
+  // Of the layer in hand:
+  int32_t layer;
+  int64_t n, D;    // columns of X and Y
+  double *G, *B;   // (n, n), (n, D) column-major: X^T X, X^T Y
+  double *x, *y;   // (T, n), (T, D) of one window, row after row
+  uint64_t length; // of the window
+  bool pruned;     // whose activations the probe sees
+  bool reached;    // the last of them
+  bool misshapen;
+};
+
+// ---------------------------------------------------------------- activations of one window
+
+static void take(double *to, const deltaic_probed *p, double sign) {
+  size_t from = p->position * p->cols;
+  for (size_t i = 0; i < p->rows * p->cols; i++) to[from + i] += sign * p->data[i];
+}
+
+// The unpruned model: Y += residual + mixer's output. The pruned one: Y -= residual; X = heads.
+static bool on_probe(void *user, const deltaic_probed *p) {
+  struct refit *r = user;
+  deltaic_probe_kind last = r->pruned ? DELTAIC_PROBE_HEADS : DELTAIC_PROBE_MIXER_OUTPUT;
+  if (p->layer != r->layer) return true;
+  r->misshapen |= (int64_t)p->cols != (p->kind == DELTAIC_PROBE_HEADS ? r->n : r->D);
+  if (r->misshapen) return false;
+  if (p->kind == DELTAIC_PROBE_HEADS)
+    take(r->x, p, 1);
+  else if (p->kind == DELTAIC_PROBE_MIXER_OUTPUT || !r->o.own_output)
+    take(r->y, p, r->pruned ? -1 : 1);
+  r->reached = p->kind == last && p->position + p->rows == r->length;
+  return !r->reached;
+}
+
+static deltaic_status run_window(struct refit *r, deltaic_session *session, bool pruned, uint64_t at, uint64_t n) {
+  r->pruned = pruned;
+  r->length = n;
+  r->reached = r->misshapen = false;
+  deltaic_status status = deltaic_session_reset(session);
+  if (!status) status = deltaic_session_eval(session, r->tokens + at, n, DELTAIC_LOGITS_NONE, NULL);
+  if (r->misshapen) return fail(DELTAIC_BAD_SHAPE, "layer %d has another shape than the checkpoint", r->layer);
+  return status == DELTAIC_CANCELLED && r->reached ? DELTAIC_OK : status; // the probe stopped it, as it should
+}
+
+static deltaic_status add_window(struct refit *r, deltaic_session *full, deltaic_session *small, uint64_t at,
+                                 uint64_t T) {
+  int n = (int)r->n, D = (int)r->D, rows = (int)T;
+  memset(r->x, 0, sizeof *r->x * T * (size_t)n);
+  memset(r->y, 0, sizeof *r->y * T * (size_t)D);
+  deltaic_status status = run_window(r, full, false, at, T);
+  if (!status) status = run_window(r, small, true, at, T);
+  if (status) return status;
+  if (!matrix_finite(r->x, (int64_t)T * n) || !matrix_finite(r->y, (int64_t)T * D))
+    return fail(DELTAIC_INVALID_ARGUMENT, "layer %d: an activation is not finite", r->layer);
+  cblas_dsyrk(CblasColMajor, CblasUpper, CblasNoTrans, n, rows, 1, r->x, n, 1, r->G, n);
+  cblas_dgemm(CblasColMajor, CblasNoTrans, CblasTrans, n, D, rows, 1, r->x, n, r->y, D, 1, r->B, n);
+  return DELTAIC_OK;
+}
+
+static deltaic_status session_for(struct refit *r, deltaic_model *model, bool pruned, deltaic_session **out) {
+  deltaic_session_options o = DELTAIC_INIT(deltaic_session_options);
+  uint32_t kinds = r->o.own_output ? 0 : DELTAIC_PROBE_RESIDUAL;
+  o.context = r->o.window;
+  o.batch = r->o.window < 4096 ? r->o.window : 0;
+  deltaic_status status = deltaic_session_create(model, &o, out);
+  kinds |= pruned ? DELTAIC_PROBE_HEADS : DELTAIC_PROBE_MIXER_OUTPUT;
+  return status ? status : deltaic_session_probe(*out, kinds, on_probe, r);
+}
+
+// G and B over the whole text.
+static deltaic_status add_text(struct refit *r, deltaic_model *pruned) {
+  deltaic_session *full = NULL, *small = NULL;
+  uint32_t window = r->o.window;
+  deltaic_status status = session_for(r, r->model, false, &full);
+  if (!status) status = session_for(r, pruned, true, &small);
+  for (uint64_t at = 0; at < r->count && !status; at += window) {
+    uint64_t n = r->count - at < window ? r->count - at : window;
+    if (r->progress && !r->progress(r->user, r->done, r->total))
+      status = fail(DELTAIC_CANCELLED, "the refit was stopped");
+    if (!status) status = add_window(r, full, small, at, n);
+    r->done += n;
+  }
+  deltaic_session_free(full);
+  deltaic_session_free(small);
+  return status;
+}
+
+// ---------------------------------------------------------------- solving
+
+// w (n, D) column-major: the solution; w0: the old one, as is.
+static deltaic_status solve(struct refit *r, const double *w0, double *w) {
+  int n = (int)r->n, D = (int)r->D;
+  double trace = 0;
+  memcpy(w, r->B, sizeof *w * (size_t)n * (size_t)D);
+  if (!r->o.toward_zero) cblas_dsymm(CblasColMajor, CblasLeft, CblasUpper, n, D, -1, r->G, n, w0, n, 1, w, n);
+  for (int i = 0; i < n; i++) trace += r->G[i + (size_t)i * (size_t)n];
+  if (!(trace > 0)) { // nothing comes out of the mixer: the old matrix is as good as any
+    memcpy(w, w0, sizeof *w * (size_t)n * (size_t)D);
+    return DELTAIC_OK;
+  }
+  for (int i = 0; i < n; i++) r->G[i + (size_t)i * (size_t)n] += r->o.ridge * trace / n;
+  int info = LAPACKE_dposv(LAPACK_COL_MAJOR, 'U', n, D, r->G, n, w, n);
+  if (info)
+    return fail(DELTAIC_INVALID_ARGUMENT, "layer %d: its outputs are dependent: a larger ridge than %g is needed",
+                r->layer, r->o.ridge);
+  if (!r->o.toward_zero) cblas_daxpy(n * D, 1, w0, 1, w, 1);
+  return DELTAIC_OK;
+}
+
+// Numbers in the tensor's own format into the file; returns the bytes.
+static size_t convert(enum file_dtype dtype, const double *w, size_t count, void *out) {
+  for (size_t i = 0; i < count; i++) {
+    if (dtype == FILE_F64) ((double *)out)[i] = w[i];
+    if (dtype == FILE_F32) ((float *)out)[i] = (float)w[i];
+    if (dtype == FILE_F16) ((uint16_t *)out)[i] = f32_to_f16((float)w[i]);
+    if (dtype == FILE_BF16) ((uint16_t *)out)[i] = f32_to_bf16((float)w[i]);
+  }
+  return count * (dtype == FILE_F64 ? 8 : dtype == FILE_F32 ? 4 : 2);
+}
+
+static deltaic_status write_at(const char *path, uint64_t offset, const char *data, size_t bytes) {
+  int file = open(path, O_WRONLY | O_CLOEXEC);
+  int code = file < 0 ? errno : 0;
+  while (!code && bytes) {
+    ssize_t wrote = pwrite(file, data, bytes, (off_t)offset);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) {
+      code = errno;
+      break;
+    }
+    data += wrote;
+    offset += (uint64_t)wrote;
+    bytes -= (size_t)wrote;
+  }
+  if (!code && fsync(file)) code = errno;
+  if (file >= 0) close(file);
+  return code ? fail(DELTAIC_IO, "%s: cannot be written: %s", path, strerror(code)) : DELTAIC_OK;
+}
+
+// The checkpoint's (D, n), row after row, is the column-major (n, D) of the solution.
+static deltaic_status solve_layer(struct refit *r, int i, const struct file_tensor *t) {
+  size_t count = (size_t)r->n * (size_t)r->D;
+  double *w0 = NULL, *w = NULL;
+  float *old = malloc(count * sizeof *old);
+  deltaic_status status = old ? DELTAIC_OK : fail_memory("a projection", count * sizeof *old);
+  if (!status) status = matrix_create(r->n, r->D, "a projection", &w0);
+  if (!status) status = matrix_create(r->n, r->D, "a projection", &w);
+  if (!status) {
+    file_tensor_f32(t, 0, count, old);
+    for (size_t j = 0; j < count; j++) w0[j] = old[j];
+    status = solve(r, w0, w);
+  }
+  if (!status) {
+    size_t bytes = convert(t->dtype, w, count, w0);
+    status = write_at(r->p->tensors, r->p->o_offsets[i], (const char *)w0, bytes);
+  }
+  free(old);
+  free(w0);
+  free(w);
+  return status;
+}
+
+// ---------------------------------------------------------------- layers
+
+static deltaic_status make_room(struct refit *r) {
+  deltaic_status status = matrix_create(r->n, r->n, "a Gram matrix of outputs", &r->G);
+  if (!status) status = matrix_create(r->n, r->D, "products of outputs", &r->B);
+  if (!status) status = matrix_create(r->n, r->o.window, "a window's outputs", &r->x);
+  if (!status) status = matrix_create(r->D, r->o.window, "a window's residual stream", &r->y);
+  return status;
+}
+
+static void free_room(struct refit *r) {
+  free(r->G);
+  free(r->B);
+  free(r->x);
+  free(r->y);
+  r->G = r->B = r->x = r->y = NULL;
+}
+
+static deltaic_status refit_layer(struct refit *r, int i) {
+  const struct source_layer *l = &r->p->source.layers[i];
+  const struct file_tensor *t = model_tensor(r->p->source.checkpoint, l->layer, "attn.o_proj.weight");
+  deltaic_model *pruned = NULL;
+  r->layer = (int32_t)l->layer;
+  r->n = (int64_t)l->Hv * l->Dv;
+  r->D = r->p->source.spec.D;
+  if (!t || t->rank != 2 || t->shape[0] != (uint64_t)r->D || t->shape[1] != (uint64_t)r->n)
+    return fail(DELTAIC_BAD_SHAPE, "layer %d: no o_proj.weight of %lld x %lld", r->layer, (long long)r->D,
+                (long long)r->n);
+  deltaic_status status = make_room(r);
+  if (!status) status = deltaic_model_open(r->device, r->p->folder, NULL, &pruned);
+  if (!status) status = add_text(r, pruned);
+  deltaic_model_close(pruned);
+  if (!status) status = solve_layer(r, i, t);
+  free_room(r);
+  return status;
+}
+
+deltaic_status refit(struct deltaic_pruning *p, deltaic_device *device, deltaic_model *model, const int32_t *tokens,
+                     uint64_t count, const deltaic_refit_options *options, deltaic_progress progress, void *user) {
+  struct refit r = {.p = p,
+                    .device = device,
+                    .model = model,
+                    .o = *options,
+                    .tokens = tokens,
+                    .count = count,
+                    .total = count * (uint64_t)p->source.count,
+                    .progress = progress,
+                    .user = user};
+  deltaic_status status = DELTAIC_OK;
+  if (!r.o.window) r.o.window = 512;
+  if (r.o.ridge == 0) r.o.ridge = DEFAULT_RIDGE;
+  if (!(r.o.ridge > 0 && r.o.ridge <= 1e6)) return fail(DELTAIC_INVALID_ARGUMENT, "a ridge of %g", r.o.ridge);
+  if (count < 2)
+    return fail(DELTAIC_INVALID_ARGUMENT, "the text to refit on has %llu tokens: too short", (unsigned long long)count);
+  matrix_use_one_thread();
+  for (int i = 0; i < p->source.count && !status; i++) status = refit_layer(&r, i);
+  if (!status && progress) progress(user, r.total, r.total);
+  return status;
+}

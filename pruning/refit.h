@@ -1,0 +1,16 @@
+// refit.h: after pruning, o_proj of every pruned layer is solved for anew, in closed form.
+//
+//   X (T, n)  what the pruned mixer hands to o_proj       R  the pruned model's residual stream before the mixer
+//   Y (T, D)  the unpruned model's residual stream after the mixer, less R
+//   W = W0 + argmin_V |X V^T - (Y - X W0^T)|^2 + lambda |V|^2
+//     = W0 + ((G + lambda I)^-1 (B - G W0^T))^T,   G = X^T X,  B = X^T Y
+//
+// in layer order, so that each layer also mends what the ones before it left. Only G and B are kept, in float64.
+#ifndef REFIT_H
+#define REFIT_H
+#include "product.h"
+
+// See deltaic_pruning_refit().
+deltaic_status refit(struct deltaic_pruning *p, deltaic_device *device, deltaic_model *model, const int32_t *tokens,
+                     uint64_t count, const deltaic_refit_options *options, deltaic_progress progress, void *user);
+#endif

@@ -1,0 +1,196 @@
+// source: see source.h.
+#include "source.h"
+
+#include "mixer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+uint64_t hash_add(uint64_t hash, const void *data, size_t bytes) {
+  const unsigned char *p = data;
+  for (size_t i = 0; i < bytes; i++) hash = (hash ^ p[i]) * 0x100000001b3u;
+  return hash;
+}
+
+char *path_join(const char *folder, const char *name) {
+  size_t capacity = strlen(folder) + strlen(name) + 2;
+  char *path = malloc(capacity);
+  if (path)
+    snprintf(path, capacity, "%s/%s", folder, name);
+  else
+    fail_memory("a file name", capacity);
+  return path;
+}
+
+// ---------------------------------------------------------------- what can be cut
+
+static deltaic_status fail_shape(const struct source *s, const char *name) {
+  return fail(DELTAIC_BAD_SHAPE, "%s: tensor %.200s is missing or has another shape than its layer", s->path, name);
+}
+
+static deltaic_status check_projection(const struct source *s, const struct file_tensor *t, uint64_t rows,
+                                       const char *name) {
+  bool floats = t && (t->dtype == FILE_F64 || t->dtype == FILE_F32 || t->dtype == FILE_F16 || t->dtype == FILE_BF16);
+  if (!floats || t->rank != 2 || t->shape[0] != rows || t->shape[1] != s->spec.D) return fail_shape(s, name);
+  return DELTAIC_OK;
+}
+
+// The tensor of step m: part of k_proj, or one of an older checkpoint's list; *first: its first row.
+static struct file_tensor *step_tensor(const struct source *s, const struct source_layer *l, int m, uint64_t *first) {
+  struct file_tensor *t = model_tensor(s->checkpoint, l->layer, "attn.k_proj.weight");
+  char name[64];
+  *first = t ? (uint64_t)m * (uint64_t)(l->H * l->d) : 0;
+  if (t) return t;
+  model_list_name(name, sizeof name, "attn.k_proj.weight", (uint32_t)m);
+  return model_tensor(s->checkpoint, l->layer, name);
+}
+
+static deltaic_status count_steps(const struct source *s, struct source_layer *l) {
+  uint64_t rows = (uint64_t)(l->H * l->d), first;
+  struct file_tensor *k = model_tensor(s->checkpoint, l->layer, "attn.k_proj.weight");
+  if (k) {
+    uint64_t steps = k->shape[0] / rows;
+    if (k->rank != 2 || !steps || steps > 1024) return fail_shape(s, "attn.k_proj.weight");
+    l->steps = (int)steps;
+    return check_projection(s, k, rows * steps, "attn.k_proj.weight");
+  }
+  deltaic_status status = DELTAIC_OK;
+  while (!status && step_tensor(s, l, l->steps, &first) && l->steps < 1024)
+    status = check_projection(s, step_tensor(s, l, l->steps++, &first), rows, "attn.k_projs");
+  return l->steps ? status : fail_shape(s, "attn.k_proj.weight");
+}
+
+static deltaic_status read_layer(struct source *s, uint32_t i, int blocks) {
+  const struct layer_spec *spec = &s->spec.layers[i];
+  struct file_tensor *q = model_tensor(s->checkpoint, i, "attn.q_proj.weight");
+  struct mixer_sizes z;
+  if (!spec->mixer->sizes || !q) return DELTAIC_OK;
+  spec->mixer->sizes(spec->spec, &z);
+  struct source_layer *l = &s->layers[s->count++];
+  *l = (struct source_layer){.layer = i,
+                             .H = (int)z.heads,
+                             .d = (int)z.key_size,
+                             .Hv = (int)z.value_heads,
+                             .Dv = (int)z.value_size,
+                             .blocks = blocks};
+  deltaic_status status = check_projection(s, q, (uint64_t)(l->H * l->d), "attn.q_proj.weight");
+  if (!status) status = count_steps(s, l);
+  if (!status && l->d % l->blocks)
+    status = fail(DELTAIC_BAD_SHAPE, "%s: layer %u: %d channels do not split into %d blocks", s->path, i, l->d, blocks);
+  return status;
+}
+
+static deltaic_status read_layers(struct source *s) {
+  struct json_reader r = {.file = s->path};
+  int blocks = (int)json_int(&r, s->config, "hh_r", 1, 1, 1 << 14);
+  if (r.status) return r.status;
+  s->layers = calloc(s->spec.L, sizeof *s->layers);
+  if (!s->layers) return fail_memory("a list of layers", s->spec.L * sizeof *s->layers);
+  deltaic_status status = DELTAIC_OK;
+  for (uint32_t i = 0; i < s->spec.L && !status; i++) status = read_layer(s, i, blocks);
+  if (!status && !s->count)
+    status = fail(DELTAIC_UNSUPPORTED, "%s: a %s without delta-rule layers: there is nothing to prune", s->path,
+                  s->spec.architecture);
+  return status;
+}
+
+// ---------------------------------------------------------------- opening
+
+static deltaic_status read_config(struct source *s) {
+  struct file_view view = {0};
+  char *path = path_join(s->path, "config.json");
+  if (!path) return DELTAIC_OUT_OF_MEMORY;
+  deltaic_status status = file_map(path, &view);
+  if (!status) status = json_parse(path, view.data, view.bytes, &s->config);
+  file_unmap(&view);
+  free(path);
+  return status;
+}
+
+static uint64_t fingerprint(struct checkpoint *c) {
+  enum { SPAN = 4096 };
+  uint64_t hash = HASH_START;
+  for (uint64_t i = 0; i < checkpoint_count(c); i++) {
+    const struct file_tensor *t = checkpoint_at(c, i);
+    uint64_t span = t->bytes < SPAN ? t->bytes : SPAN;
+    hash = hash_add(hash, t->name, strlen(t->name) + 1);
+    hash = hash_add(hash, t->shape, sizeof t->shape);
+    hash = hash_add(hash, t->data, span);
+    hash = hash_add(hash, (const char *)t->data + t->bytes - span, span);
+  }
+  return hash;
+}
+
+deltaic_status source_open(const char *path, struct source *out) {
+  *out = (struct source){.path = strdup(path)};
+  if (!out->path) return fail_memory("a file name", strlen(path) + 1);
+  deltaic_status status = checkpoint_open(path, &out->checkpoint);
+  if (!status) status = model_spec_read(path, out->checkpoint, &out->spec);
+  if (!status) status = read_config(out);
+  if (!status) status = read_layers(out);
+  if (!status) out->fingerprint = fingerprint(out->checkpoint);
+  return status;
+}
+
+void source_close(struct source *s) {
+  if (s->spec.layers) model_spec_free(&s->spec);
+  checkpoint_close(s->checkpoint);
+  json_decref(s->config);
+  free(s->layers);
+  free(s->path);
+  *s = (struct source){0};
+}
+
+int source_find(const struct source *s, uint32_t layer) {
+  for (int i = 0; i < s->count; i++)
+    if (s->layers[i].layer == layer) return i;
+  return -1;
+}
+
+// ---------------------------------------------------------------- weights
+
+deltaic_status source_read_weights(const struct source *s, int i, struct source_weights *out) {
+  const struct source_layer *l = &s->layers[i];
+  uint64_t D = s->spec.D, count = (uint64_t)(l->H * l->d) * D, steps = (uint64_t)l->steps;
+  *out = (struct source_weights){.q = malloc(count * sizeof(float)), .k = malloc(steps * count * sizeof(float))};
+  if (!out->q || !out->k) return fail_memory("a layer's projections", (1 + steps) * count * sizeof(float));
+  file_tensor_f32(model_tensor(s->checkpoint, l->layer, "attn.q_proj.weight"), 0, count, out->q);
+  for (int m = 0; m < l->steps; m++) {
+    uint64_t first;
+    struct file_tensor *t = step_tensor(s, l, m, &first);
+    file_tensor_f32(t, first * D, count, out->k + (uint64_t)m * count);
+  }
+  return DELTAIC_OK;
+}
+
+void source_free_weights(struct source_weights *w) {
+  free(w->q);
+  free(w->k);
+  *w = (struct source_weights){0};
+}
+
+// q_proj.weight, k_conv1d.bias, k_projs.1.weight, q_conv1ds.0.weight, ...
+static bool is_cut(const char *name) {
+  static const char *const stems[] = {"proj.", "projs.", "conv1d.", "conv1ds."};
+  if (strncmp(name, "attn.q_", 7) && strncmp(name, "attn.k_", 7)) return false;
+  for (size_t i = 0; i < sizeof stems / sizeof *stems; i++) {
+    size_t length = strlen(stems[i]);
+    if (strncmp(name + 7, stems[i], length)) continue;
+    const char *rest = name + 7 + length;
+    rest += strspn(rest, "0123456789");
+    if (*rest == '.') rest++;
+    return !strcmp(rest, "weight") || !strcmp(rest, "bias");
+  }
+  return false;
+}
+
+const struct source_layer *source_cut_layer(const struct source *s, const char *name) {
+  static const char prefix[] = "model.layers.";
+  char *end;
+  if (strncmp(name, prefix, sizeof prefix - 1)) return NULL;
+  unsigned long layer = strtoul(name + sizeof prefix - 1, &end, 10);
+  if (*end != '.' || layer >= s->spec.L || !is_cut(end + 1)) return NULL;
+  int i = source_find(s, (uint32_t)layer);
+  return i < 0 ? NULL : &s->layers[i];
+}
