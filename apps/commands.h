@@ -9,4 +9,5 @@ int command_devices(int argc, char **argv);
 int command_bench(int argc, char **argv);
 int command_validate(int argc, char **argv);
 int command_rank(int argc, char **argv);
+int command_demo(int argc, char **argv);
 #endif

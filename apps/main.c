@@ -20,6 +20,7 @@ static const struct command {
     {"bench", command_bench, "speed of prefill and decode, and where the time goes"},
     {"validate", command_validate, "hold a model against another program's numbers"},
     {"rank", command_rank, "how much of its states a model uses"},
+    {"demo", command_demo, "what the rules can do, shown without training"},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 

@@ -1,0 +1,45 @@
+// demo: the table of demonstrations.
+#include "demo.h"
+#include "commands.h"
+#include "common.h"
+#include "options.h" // nearest_name
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+  const char *name;
+  int (*run)(int argc, char **argv);
+  const char *summary;
+} demos[] = {
+    {"state-tracking", demo_state_tracking, "a DeltaProduct that multiplies in a group, without training"},
+    {"recall", demo_recall, "a DeltaNet that remembers pairs of a key and a value, without training"},
+};
+enum { DEMOS = sizeof demos / sizeof *demos };
+
+static void print_help(void) {
+  printf("usage: deltaic demo NAME [options]\n\n"
+         "Builds a checkpoint by construction, runs it, and checks every answer.\n\n"
+         "demos:\n");
+  for (int i = 0; i < DEMOS; ++i) printf("  %-16s%s\n", demos[i].name, demos[i].summary);
+  printf("\n'deltaic demo NAME --help': all about one\n\n"
+         "examples:\n"
+         "  deltaic demo state-tracking --group S5\n"
+         "  deltaic demo recall\n");
+}
+
+int command_demo(int argc, char **argv) {
+  const char *name = argc ? argv[0] : "", *names[DEMOS];
+  if (!strcmp(name, "--help") || !strcmp(name, "-h")) {
+    print_help();
+    return EXIT_OK;
+  }
+  for (int i = 0; i < DEMOS; ++i) {
+    names[i] = demos[i].name;
+    if (!strcmp(name, names[i])) return demos[i].run(argc - 1, argv + 1);
+  }
+  if (!*name) return complain(EXIT_USAGE, "no demo; 'deltaic demo --help' lists them");
+  const char *meant = nearest_name(name, names, DEMOS);
+  if (meant) return complain(EXIT_USAGE, "there is no demo \"%s\"; did you mean %s?", name, meant);
+  return complain(EXIT_USAGE, "there is no demo \"%s\"; 'deltaic demo --help' lists them", name);
+}
