@@ -1,0 +1,248 @@
+// prune: a checkpoint with fewer key channels in each head, in one command (include/deltaic_prune.h).
+#include "prune.h"
+#include "commands.h"
+#include "common.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct usage usage = {
+    .name = "prune",
+    .arguments = "[options] CHECKPOINT OUT",
+    .summary = "Writes a smaller checkpoint: of each head's key channels the best are kept, so that state, memory and "
+               "time of every token shrink. With --sweep, no OUT: all methods are tried and compared.",
+    .text = "Methods: drrqr keeps the channels whose activations are best conditioned; l1 and s-wanda those of the "
+            "largest weights, as they are and weighted by their inputs; random any; pca projects onto the directions "
+            "of most variance, for comparison. drrqr, s-wanda and pca need a calibration text. --refit then solves "
+            "each layer's output projection anew, from the same text: it wins back a good part of what was lost.\n\n"
+            "How much: --cut 0.5 removes half of the channels, --keep 64 keeps 64, --keep 64,64,32 says it for every "
+            "delta-rule layer. --keep auto keeps as many as the entropy rank of the activations, rounded up (stable: "
+            "the stable rank, rank: the numerical rank), --volume-lost 0.1 as few as lose at most a tenth of the "
+            "activations' length. A checkpoint whose layers differ (--per-layer, or such a list) is for Deltaic "
+            "alone; the others load in fla and transformers too.\n\n"
+            "Nothing is at OUT before all is done. With --statistics FILE, what the calibration has measured is kept "
+            "there, also after Ctrl-C: the same command goes on where it stopped, and other methods and targets need "
+            "no second calibration.",
+    .examples = "  deltaic prune models/mine models/half --cut 0.5 --text book.txt\n"
+                "  deltaic prune models/mine models/half --cut 0.5 --text book.txt --refit --eval other.txt\n"
+                "  deltaic prune models/mine models/small --keep auto --statistics mine.statistics --text book.txt\n"
+                "  deltaic prune models/mine models/half --method l1 --cut 0.5\n"
+                "  deltaic prune --sweep models/mine --text book.txt --eval other.txt --plot sweep.png\n",
+    .most_arguments = 2,
+};
+
+// ---------------------------------------------------------------- the command line
+
+static bool read_number(const char *text, double *out) {
+  char *end;
+  errno = 0;
+  *out = strtod(text, &end);
+  return *text && !*end && !errno && isfinite(*out);
+}
+
+static int parse_share(const char *option, const char *text, double *out) {
+  if (read_number(text, out) && *out >= 0 && *out < 1) return EXIT_OK;
+  return complain(EXIT_USAGE, "--%s must be a number from 0 to below 1, not \"%s\"", option, text);
+}
+
+static int parse_list(struct prune_request *r) {
+  const char *at = r->keep;
+  while (r->select.keep_count < PRUNE_LAYERS) {
+    char *end;
+    unsigned long value = strtoul(at, &end, 10);
+    if (*at < '0' || *at > '9' || (*end && *end != ',') || value < 1 || value > 1u << 14) break;
+    r->keeps[r->select.keep_count++] = (uint32_t)value;
+    if (!*end) return EXIT_OK;
+    at = end + 1;
+  }
+  return complain(EXIT_USAGE, "--keep must be a number from 1 on, a list of them, auto, stable or rank, not \"%s\"",
+                  r->keep);
+}
+
+static int parse_target(struct prune_request *r) {
+  int given = (r->cut != NULL) + (r->keep != NULL) + (r->volume != NULL);
+  if (given > 1) return complain(EXIT_USAGE, "--cut, --keep and --volume-lost say the same: give one");
+  if (!given) return complain(EXIT_USAGE, "how much? --cut 0.5, --keep N, --keep auto or --volume-lost 0.1");
+  if (r->cut) return parse_share("cut", r->cut, &r->select.cut);
+  if (r->volume) {
+    r->select.rule = DELTAIC_KEEP_VOLUME;
+    return parse_share("volume-lost", r->volume, &r->select.volume_lost);
+  }
+  r->select.rule = !strcmp(r->keep, "auto")     ? DELTAIC_KEEP_ENTROPY
+                   : !strcmp(r->keep, "stable") ? DELTAIC_KEEP_STABLE
+                   : !strcmp(r->keep, "rank")   ? DELTAIC_KEEP_RANK
+                                                : DELTAIC_KEEP_GIVEN;
+  r->select.keep = r->keeps;
+  return r->select.rule ? EXIT_OK : parse_list(r);
+}
+
+static int parse_method(struct prune_request *r) {
+  if (deltaic_prune_method_find(r->method, &r->about)) return EXIT_OK;
+  char names[256] = "";
+  deltaic_prune_method m;
+  for (int32_t i = 0; deltaic_prune_method_at(i, &m); ++i)
+    snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "", m.name);
+  return complain(EXIT_USAGE, "there is no method \"%s\"; there are %s", r->method, names);
+}
+
+static int parse_side(struct prune_request *r) {
+  static const char *const sides[] = {"joint", "keys", "queries"};
+  for (int i = 0; i < 3; ++i)
+    if (!strcmp(r->side, sides[i])) {
+      r->select.side = (deltaic_prune_side)i;
+      return EXIT_OK;
+    }
+  return complain(EXIT_USAGE, "--side must be joint, keys or queries, not \"%s\"", r->side);
+}
+
+static int check_request(struct prune_request *r) {
+  bool finds = r->select.rule != DELTAIC_KEEP_GIVEN;
+  if ((r->about.text || finds) && !r->text && !r->statistics)
+    return complain(EXIT_USAGE, "%s needs a calibration text: --text FILE, or --statistics FILE of an earlier run",
+                    finds ? "finding out how much to keep" : r->about.name);
+  if (r->refit && !r->text) return complain(EXIT_USAGE, "--refit needs the text itself: --text FILE");
+  if (strcmp(r->toward, "old") && strcmp(r->toward, "zero"))
+    return complain(EXIT_USAGE, "--toward must be old or zero, not \"%s\"", r->toward);
+  if (r->tolerance != 0 && !(r->tolerance >= 1))
+    return complain(EXIT_USAGE, "--tolerance must be 1 or more, not %g", (double)r->tolerance);
+  if (r->ridge < 0) return complain(EXIT_USAGE, "--ridge must be more than 0, not %g", (double)r->ridge);
+  return EXIT_OK;
+}
+
+static int resolve(struct prune_request *r) {
+  r->select.size = sizeof r->select;
+  int code = parse_method(r);
+  if (!code) code = parse_side(r);
+  if (!code && !r->sweep) code = parse_target(r);
+  if (!code) code = check_request(r);
+  if (!code && r->sweep && (!r->text || !r->eval))
+    code = complain(EXIT_USAGE, "--sweep needs --text to calibrate on and --eval to compare on");
+  r->select.method = r->method;
+  r->select.per_layer = r->per_layer;
+  r->select.seed = r->seed;
+  r->select.tolerance = (double)r->tolerance;
+  r->select.swap_limit = r->swap_limit;
+  r->select.adversarial = r->adversarial;
+  r->select.like_reference = r->like_reference;
+  return code;
+}
+
+// ---------------------------------------------------------------- the work
+
+static int select_channels(struct prune_work *w) {
+  deltaic_select_options o = w->r->select;
+  deltaic_statistics_info info = {0};
+  if (w->statistics) deltaic_statistics_get_info(w->statistics, &info);
+  o.rows = w->r->about.rows && info.rows && (w->r->rows || w->r->like_reference);
+  double start = time_now();
+  int code = complain_status(deltaic_select(w->r->engine.model, w->statistics, &o, &w->selection));
+  w->seconds_selection = time_now() - start;
+  return code;
+}
+
+static int write_checkpoint(struct prune_work *w) {
+  struct progress progress;
+  deltaic_refit_options refit = {.size = sizeof refit,
+                                 .ridge = (double)w->r->ridge,
+                                 .toward_zero = w->r->toward[0] == 'z',
+                                 .own_output = w->r->own_output};
+  deltaic_prune_write_options o = DELTAIC_INIT(deltaic_prune_write_options);
+  o.force = w->r->force;
+  o.refit = w->r->refit ? &refit : NULL;
+  o.progress = prune_show;
+  o.progress_user = &progress;
+  progress_begin(&progress, "writing", "B", w->r->engine.quiet);
+  deltaic_status status = deltaic_pruning_begin(w->r->engine.model, w->selection, w->r->out, &o, &w->pruning);
+  progress_clear();
+  return complain_work(status);
+}
+
+static int look_at_result(struct prune_work *w) {
+  const char *path = deltaic_pruning_path(w->pruning);
+  int code = complain_status(deltaic_model_inspect(NULL, w->r->engine.model, NULL, &w->info, &w->before));
+  if (!code) code = complain_status(deltaic_model_inspect(NULL, path, NULL, &w->info_after, &w->after));
+  if (!code && w->r->eval) code = prune_nll_of(w, path, "reading --eval again", &w->nll_after);
+  if (code || !w->r->refit) return code;
+  code = prune_refit(w);
+  return code || !w->r->eval ? code : prune_nll_of(w, path, "reading --eval again", &w->nll_refit);
+}
+
+static int prune_once(struct prune_work *w) {
+  const struct prune_request *r = w->r;
+  int code = complain_status(deltaic_pruning_check(r->engine.model, r->out, r->force));
+  if (!code) code = prune_measure(w);
+  if (!code) code = select_channels(w);
+  if (!code) code = prune_read_eval(w);
+  if (!code) code = write_checkpoint(w);
+  if (!code) code = look_at_result(w);
+  if (!code && interrupted()) code = EXIT_INTERRUPTED;
+  if (!code) code = complain_status(deltaic_pruning_commit(w->pruning));
+  if (code) return code;
+  if (r->as_json)
+    code = prune_json(w);
+  else
+    prune_print(w);
+  return code || !r->plot ? code : prune_plot(w, r->plot);
+}
+
+static int prune(const struct prune_request *r) {
+  struct prune_work w = {.r = r, .nll_before = NAN, .nll_after = NAN, .nll_refit = NAN};
+  interrupt_catch();
+  int code = r->sweep ? prune_sweep(&w) : prune_once(&w);
+  prune_work_free(&w);
+  return w.open ? engine_close(&w.engine, code) : code;
+}
+
+int command_prune(int argc, char **argv) {
+  struct prune_request r = {
+      .engine = ENGINE_DEFAULTS, .method = "drrqr", .side = "joint", .toward = "old", .window = 512};
+  struct arguments arguments;
+  int code;
+  const struct option options[] = {
+      HEADING("what to keep"),
+      TEXT('x', "method", "NAME", &r.method, "drrqr, l1, s-wanda, random, pca"),
+      TEXT('c', "cut", "SHARE", &r.cut, "share of the key channels to remove: 0.5"),
+      TEXT('k', "keep", "N", &r.keep, "channels to keep in each head; N,N,...: by layer; auto, stable, rank: find out"),
+      TEXT(0, "volume-lost", "SHARE", &r.volume, "keep as few channels as lose at most this"),
+      FLAG(0, "per-layer", &r.per_layer, "let layers differ in what was found out"),
+      TEXT(0, "side", "SIDE", &r.side, "select by joint, keys or queries"),
+      COUNT64(0, "seed", "N", &r.seed, NULL, "of random, and of sampled activations"),
+      NUMBER(0, "tolerance", "F", &r.tolerance, 0, "drrqr: swap while one multiplies the volume by more; 0: 1.5"),
+      COUNT(0, "swaps", "N", &r.swap_limit, 0, 1 << 20, "drrqr: the most swaps of a head; 0: no limit"),
+      COUNT(0, "rows", "N", &r.rows, 0, DELTAIC_CALIBRATION_ROWS,
+            "drrqr: work from N sampled activations of a head; 0: from Gram matrices of all"),
+      FLAG(0, "adversarial", &r.adversarial, "pca: the directions of least variance"),
+      FLAG(0, "like-reference", &r.like_reference,
+           "do as the published code: 5,000 activations of queries and keys together, 20 swaps, centred pca"),
+      HEADING("texts"),
+      TEXT('f', "text", "FILE", &r.text, "to calibrate on; - is standard input"),
+      COUNT('n', "tokens", "N", &r.tokens, 0, 0, "only its first N; 0: all"),
+      COUNT('w', "window", "N", &r.window, 2, 1 << 20, "tokens read from a fresh state"),
+      TEXT('s', "statistics", "FILE", &r.statistics, "what was measured: read if it is there, else written"),
+      TEXT('e', "eval", "FILE", &r.eval, "a text to measure the loss on, before and after"),
+      HEADING("refit"),
+      FLAG('r', "refit", &r.refit, "solve the output projections anew"),
+      NUMBER(0, "ridge", "X", &r.ridge, 1e6, "lambda over the mean diagonal; 0: 0.001"),
+      TEXT(0, "toward", "WHERE", &r.toward, "what lambda pulls to: the old projection, or zero"),
+      FLAG(0, "own-output", &r.own_output, "aim at the mixer's output, not at the residual stream"),
+      HEADING("output"),
+      FLAG(0, "force", &r.force, "replace a checkpoint that is at OUT"),
+      FLAG(0, "sweep", &r.sweep, "compare all methods at 30, 40, 50, 75 and 87.5 % removed; writes no checkpoint"),
+      TEXT('p', "plot", "FILE", &r.plot, "draw the report as PNG"),
+      FLAG('q', "quiet", &r.engine.quiet, "no progress"),
+      FLAG(0, "json", &r.as_json, "print one JSON object"),
+      ENGINE_OPTIONS(&r.engine),
+      OPTIONS_END,
+  };
+  if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;
+  size_t wanted = (r.engine.model ? 0 : 1) + (r.sweep ? 0 : 1);
+  if (arguments.count != wanted)
+    return complain(EXIT_USAGE, r.sweep ? "--sweep takes one CHECKPOINT" : "CHECKPOINT and OUT are needed, no more");
+  if (!r.engine.model) r.engine.model = arguments.items[0];
+  if (!r.sweep) r.out = arguments.items[arguments.count - 1];
+  code = resolve(&r);
+  return code ? code : prune(&r);
+}

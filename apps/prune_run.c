@@ -1,0 +1,182 @@
+// prune_run: the steps of `deltaic prune`: calibration, losses, refit.
+#include "common.h"
+#include "prune.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define SAVE_EVERY 60.0 // seconds between two saves of the statistics
+
+bool prune_show(void *progress, uint64_t done, uint64_t total) {
+  progress_show(progress, done, total);
+  return !interrupted();
+}
+
+int prune_open(struct prune_work *w) {
+  if (w->open) return EXIT_OK;
+  w->open = true;
+  return engine_open(&w->r->engine, &w->engine);
+}
+
+void prune_work_free(struct prune_work *w) {
+  deltaic_pruning_free(w->pruning);
+  deltaic_selection_free(w->selection);
+  deltaic_statistics_free(w->statistics);
+  free(w->text.tokens);
+  free(w->eval.tokens);
+}
+
+static int read_ids(const struct prune_work *w, const char *path, uint32_t most, struct ids *out) {
+  deltaic_tokenizer *tokenizer = NULL;
+  size_t bytes;
+  char *text = file_read(path, &bytes);
+  if (!text) return EXIT_FAILED;
+  int code = tokenizer_open(w->r->engine.model, &tokenizer);
+  if (!code) code = text_encode(tokenizer, text, bytes, false, &out->tokens, &out->count);
+  if (most && out->count > most) out->count = most;
+  deltaic_tokenizer_close(tokenizer);
+  free(text);
+  if (!code && out->count < 2) return complain(EXIT_FAILED, "%s: too short: it has %zu tokens", path, out->count);
+  return code;
+}
+
+// ---------------------------------------------------------------- calibration
+
+struct calibration_progress {
+  struct progress progress;
+  struct prune_work *w;
+  double saved;
+};
+
+static bool show_calibration(void *user, uint64_t done, uint64_t total) {
+  struct calibration_progress *p = user;
+  double now = time_now();
+  if (p->w->r->statistics && now - p->saved > SAVE_EVERY) { // between two windows: what is there is whole
+    deltaic_statistics_save(p->w->statistics, p->w->r->statistics);
+    p->saved = now;
+  }
+  return prune_show(&p->progress, done, total);
+}
+
+static int calibrate(struct prune_work *w) {
+  struct calibration_progress p = {.w = w, .saved = time_now()};
+  deltaic_statistics_info before, after;
+  deltaic_statistics_get_info(w->statistics, &before);
+  int code = prune_open(w);
+  if (code) return code;
+  double start = time_now();
+  progress_begin(&p.progress, "calibrating", "tokens", w->r->engine.quiet);
+  deltaic_status status =
+      deltaic_calibrate(w->statistics, w->engine.model, w->text.tokens, w->text.count, show_calibration, &p);
+  progress_clear();
+  w->seconds_calibration = time_now() - start;
+  deltaic_statistics_get_info(w->statistics, &after);
+  code = complain_work(status);
+  bool changed = after.tokens != before.tokens;
+  if (changed && w->r->statistics && (!status || status == DELTAIC_CANCELLED)) {
+    int saved = complain_status(deltaic_statistics_save(w->statistics, w->r->statistics));
+    if (saved) return saved;
+  }
+  return code;
+}
+
+static int open_statistics(struct prune_work *w) {
+  const struct prune_request *r = w->r;
+  deltaic_calibration_options o = DELTAIC_INIT(deltaic_calibration_options);
+  if (r->statistics && file_size(r->statistics))
+    return complain_status(deltaic_statistics_load(r->engine.model, r->statistics, &w->statistics));
+  if (!r->text) return complain(EXIT_FAILED, "%s: no such file; --text FILE would make it", r->statistics);
+  o.window = r->window;
+  o.unit = r->about.unit || r->sweep;
+  o.seed = r->seed;
+  o.rows_together = r->like_reference;
+  o.rows = r->rows ? r->rows : r->like_reference && r->about.rows ? 5000 : 0;
+  return complain_status(deltaic_statistics_create(r->engine.model, &o, &w->statistics));
+}
+
+int prune_measure(struct prune_work *w) {
+  if (!w->r->text && !w->r->statistics) return EXIT_OK;
+  int code = open_statistics(w);
+  if (!code && w->r->text) code = read_ids(w, w->r->text, w->r->tokens, &w->text);
+  if (!code && w->r->text) code = calibrate(w);
+  return code;
+}
+
+// ---------------------------------------------------------------- losses
+
+static deltaic_status add_window(deltaic_session *session, const int32_t *tokens, size_t n, int32_t vocabulary,
+                                 float *logits, double *nll) {
+  size_t most = ((size_t)16 << 20) / (size_t)vocabulary, piece = most < 512 ? most ? most : 1 : 512;
+  deltaic_status status = deltaic_session_reset(session);
+  for (size_t at = 0; at + 1 < n && !status; at += piece) {
+    size_t count = n - 1 - at < piece ? n - 1 - at : piece;
+    status = deltaic_session_eval(session, tokens + at, count, DELTAIC_LOGITS_ALL, logits);
+    for (size_t t = 0; t < count && !status; ++t)
+      *nll += token_nll(logits + t * (size_t)vocabulary, vocabulary, tokens[at + t + 1]);
+  }
+  return status;
+}
+
+int prune_nll(struct prune_work *w, deltaic_model *model, const char *label, double *nll) {
+  struct progress progress;
+  deltaic_session *session = NULL;
+  int32_t vocabulary = w->engine.model_info.vocabulary;
+  size_t window = w->r->window;
+  float *logits =
+      must_resize(NULL, ((size_t)16 << 20 > 512 * (size_t)vocabulary ? 512 * (size_t)vocabulary
+                                                                     : ((size_t)16 << 20) + (size_t)vocabulary) *
+                            sizeof *logits);
+  deltaic_session_options o = session_options(&w->r->engine);
+  o.context = (uint32_t)window;
+  deltaic_status status = deltaic_session_create(model, &o, &session);
+  *nll = 0;
+  w->predictions = 0;
+  progress_begin(&progress, label, "tokens", w->r->engine.quiet);
+  for (size_t at = 0; at + 1 < w->eval.count && !status; at += window) {
+    size_t n = w->eval.count - at < window ? w->eval.count - at : window;
+    status = add_window(session, w->eval.tokens + at, n, vocabulary, logits, nll);
+    w->predictions += n - 1;
+    if (!status && !prune_show(&progress, at + n, w->eval.count)) status = DELTAIC_CANCELLED;
+  }
+  progress_clear();
+  *nll /= (double)w->predictions;
+  deltaic_session_free(session);
+  free(logits);
+  return complain_work(status);
+}
+
+int prune_nll_of(struct prune_work *w, const char *path, const char *label, double *nll) {
+  deltaic_model *model = NULL;
+  int code = complain_status(deltaic_model_open(w->engine.device, path, NULL, &model));
+  if (!code) code = prune_nll(w, model, label, nll);
+  deltaic_model_close(model);
+  return code;
+}
+
+int prune_read_eval(struct prune_work *w) {
+  if (!w->r->eval) return EXIT_OK;
+  int code = read_ids(w, w->r->eval, 0, &w->eval);
+  if (!code) code = prune_open(w);
+  return code ? code : prune_nll(w, w->engine.model, "reading --eval", &w->nll_before);
+}
+
+// ---------------------------------------------------------------- refit
+
+int prune_refit(struct prune_work *w) {
+  struct progress progress;
+  deltaic_refit_options o = DELTAIC_INIT(deltaic_refit_options);
+  int code = prune_open(w);
+  if (code) return code;
+  o.ridge = (double)w->r->ridge;
+  o.toward_zero = w->r->toward[0] == 'z';
+  o.own_output = w->r->own_output;
+  o.window = w->r->window;
+  double start = time_now();
+  progress_begin(&progress, "refitting", "tokens", w->r->engine.quiet);
+  deltaic_status status = deltaic_pruning_refit(w->pruning, w->engine.device, w->engine.model, w->text.tokens,
+                                                w->text.count, &o, prune_show, &progress);
+  progress_clear();
+  w->seconds_refit = time_now() - start;
+  return complain_work(status);
+}
