@@ -195,14 +195,14 @@ void vulkan_mamba2(struct recorder *c, struct tensor y, struct tensor xBC, struc
   struct mamba2_call m = {y, xBC, dt, g, D, state, sequences, scratch, a, 0};
   m.aligned = a.P % 4 == 0 && a.N % 4 == 0 && xBC.stride % 4 == 0;
   const struct device *device = vulkan_device(c->backend);
-  if (!takes_chunks(device, xBC.rows, sequences.rows, &a)) {
-    recurrent(c, &m);
-    return;
-  }
   // The tensors may have more rows than the call has tokens, for which scratch was measured.
   uint64_t room = tensor_bytes(&scratch) / chunk_bytes(&a);
   uint32_t chunks = most_chunks(device, xBC.rows, sequences.rows);
   if (chunks > room) chunks = (uint32_t)room;
+  if (!chunks || !takes_chunks(device, xBC.rows, sequences.rows, &a)) {
+    recurrent(c, &m);
+    return;
+  }
   struct binding states = {scratch.buffer, scratch.offset, chunks * chunk_bytes(&a)};
   chunk_state(c, &m, states, chunks);
   chunk_pass(c, &m, states);
