@@ -54,7 +54,11 @@ static void print_info(const struct info *info) {
   line("architecture", m->architecture);
   line("layers", m->layers_text);
   printf("%-14s%s (%s)\n", "parameters", text_short((double)m->parameters).text, text_count(m->parameters).text);
-  printf("%-14s%d wide, MLP %d\n", "sizes", m->width, m->mlp_width);
+  printf("%-14s%d wide, ", "sizes", m->width);
+  if (m->mlp_width)
+    printf("MLP %d\n", m->mlp_width);
+  else
+    printf("no MLP\n");
   printf("%-14s%d for queries and keys of %d, %d for values of %d\n", "heads", m->heads, m->key_size, m->value_heads,
          m->value_size);
   print_tokens(info);
