@@ -122,9 +122,10 @@ struct chunk_shape {
   uint32_t columns, sub_t, sub_c, sub_k, groups; // of scan
 };
 
-static uint32_t scan_shared_bytes(const struct chunk_shape *s, uint32_t Dk) {
-  uint32_t rows = divide_up(Dk, s->sub_k) * s->sub_k;
-  return 4 * ((rows + 2 * s->C) * s->columns + 2 * s->C * (rows + 5));
+static uint32_t scan_shared_bytes(const struct chunk_shape *s, const struct delta_args *a) {
+  uint32_t rows = divide_up(a->Dk, s->sub_k) * s->sub_k;
+  uint32_t staged = s->C + DELTA_CHUNK_SCAN_QUERIES(s->C, s->sub_t, a->n);
+  return 4 * ((rows + 2 * s->C) * s->columns + staged * (rows + 4) + 2 * s->C);
 }
 
 // What an invocation of scan makes, from the most invocations that the plan allows.
@@ -141,20 +142,26 @@ static bool scan_fits(const struct device *device, const struct delta_args *a, s
   for (s->C = max32(device->plan.chunk, 16); s->C >= 16; s->C /= 2)
     for (s->columns = columns; s->columns >= 8; s->columns = s->columns / 2 / 8 * 8) {
       scan_tiles(&device->plan, s);
-      if (scan_shared_bytes(s, a->Dk) <= device->caps.shared_bytes) return true;
+      if (scan_shared_bytes(s, a) <= device->caps.shared_bytes) return s->C >= a->n;
     }
   return false;
 }
 
-// False when the chunk kernels cannot do it: several steps a token, or keys too long for shared memory.
+// Blocks of products that prepare makes: of A the lower triangle, of P what its C / n tokens see.
+static uint32_t prepare_jobs(const struct chunk_shape *s, uint32_t n) {
+  uint32_t blocks = s->C / s->sub, slope = blocks / n, rows = divide_up(s->C / n, s->sub);
+  return blocks * (blocks + 1) / 2 + slope * (slope + 1) / 2 * n + (rows - slope) * blocks;
+}
+
+// False when the chunk kernels cannot do it: more steps a token than a chunk has, or keys too long for shared memory.
 static bool chunk_shape(const struct device *device, uint32_t T, uint32_t B, const struct delta_args *a,
                         struct chunk_shape *s) {
   const struct device_caps *caps = &device->caps;
-  if (a->n != 1 || !scan_fits(device, a, s)) return false;
-  s->chunks = divide_up(T, s->C) + B;
+  if (!scan_fits(device, a, s)) return false;
+  s->chunks = divide_up(T, s->C / a->n) + B;
   s->sub = s->sub_c;
-  uint32_t blocks = s->C / s->sub, most = min32(caps->max_invocations, caps->max_workgroup[0]);
-  s->prepare_lanes = min32(divide_up(blocks * (blocks + 1), 8) * 8, most);
+  uint32_t most = min32(caps->max_invocations, caps->max_workgroup[0]);
+  s->prepare_lanes = min32(divide_up(prepare_jobs(s, a->n), 8) * 8, most);
   s->slab = min32(max32(divide_up(a->Dk, 4) * 4, 16), s->C <= 32 ? 64 : 16);
   while (s->slab > 16 && 4 * (2 * s->C * (s->slab + 4) + s->C * (s->C + 5)) > caps->shared_bytes)
     s->slab = max32(s->slab / 8 * 4, 16);
@@ -174,7 +181,8 @@ static uint64_t chunk_scratch_bytes(const struct chunk_shape *s, const struct de
 static bool takes_chunks(const struct device *device, uint32_t T, uint32_t B, const struct delta_args *a,
                          struct chunk_shape *s) {
   const struct plan *plan = &device->plan;
-  if (a->form == DELTA_RECURRENT || (a->form == DELTA_AUTO && T < (uint64_t)plan->chunk_from * B)) return false;
+  uint64_t steps = (uint64_t)T * a->n;
+  if (a->form == DELTA_RECURRENT || (a->form == DELTA_AUTO && steps < (uint64_t)plan->chunk_from * B)) return false;
   if (!chunk_shape(device, T, B, a, s) || chunk_scratch_bytes(s, a) > plan->binding_bytes) return false;
   return a->form == DELTA_CHUNK || s->C >= plan->chunk;
 }
@@ -192,7 +200,8 @@ static void chunk_prepare(struct recorder *c, const struct delta_call *d, const 
                                                     [DELTA_CHUNK_PREPARE_SPEC_DK] = a->Dk,
                                                     [DELTA_CHUNK_PREPARE_SPEC_SUB] = s->sub,
                                                     [DELTA_CHUNK_PREPARE_SPEC_SLAB] = s->slab,
-                                                    [DELTA_CHUNK_PREPARE_SPEC_ALIGNED] = d->aligned};
+                                                    [DELTA_CHUNK_PREPARE_SPEC_ALIGNED] = d->aligned,
+                                                    [DELTA_CHUNK_PREPARE_SPEC_N] = a->n};
   const struct binding qkv = vulkan_bind(d->qkv, d->qkv);
   const struct binding bindings[DELTA_CHUNK_PREPARE_BINDINGS] = {
       [DELTA_CHUNK_PREPARE_PREPARED] = prepared,
@@ -210,7 +219,7 @@ static void chunk_prepare(struct recorder *c, const struct delta_call *d, const 
                                                 .beta_stride = d->beta.stride,
                                                 .g_stride = d->g.stride};
   vulkan_dispatch(c, KERNEL_delta_chunk_prepare, spec, bindings, &args, s->chunks, a->Hv, 1,
-                  2ull * d->qkv.rows * a->Hv * s->C * (a->Dk + s->C / 6));
+                  2ull * d->qkv.rows * a->n * a->Hv * s->C * (a->Dk + s->C / 6));
 }
 
 static void chunk_scan(struct recorder *c, const struct delta_call *d, const struct chunk_shape *s,
@@ -226,7 +235,8 @@ static void chunk_scan(struct recorder *c, const struct delta_call *d, const str
       [DELTA_CHUNK_SCAN_SPEC_SUB_K] = s->sub_k,
       [DELTA_CHUNK_SCAN_SPEC_GROUPS] = s->groups,
       [DELTA_CHUNK_SCAN_SPEC_ALIGNED] =
-          d->aligned && a->Dv % 4 == 0 && d->o.stride % 4 == 0 && d->state.stride % 4 == 0};
+          d->aligned && a->Dv % 4 == 0 && d->o.stride % 4 == 0 && d->state.stride % 4 == 0,
+      [DELTA_CHUNK_SCAN_SPEC_N] = a->n};
   const struct binding qkv = vulkan_bind(d->qkv, d->qkv), o = vulkan_bind(d->o, d->o);
   const struct binding state = vulkan_bind(d->state, d->o);
   const struct binding bindings[DELTA_CHUNK_SCAN_BINDINGS] = {[DELTA_CHUNK_SCAN_O] = o,
@@ -246,7 +256,7 @@ static void chunk_scan(struct recorder *c, const struct delta_call *d, const str
                                              .qkv_stride = d->qkv.stride,
                                              .state_stride = d->state.stride};
   vulkan_dispatch(c, KERNEL_delta_chunk_scan, spec, bindings, &args, divide_up(a->Dv, s->columns), a->Hv,
-                  d->sequences.rows, 2ull * d->qkv.rows * a->Hv * a->Dv * (3 * a->Dk + s->C));
+                  d->sequences.rows, 2ull * d->qkv.rows * a->Hv * a->Dv * ((2 * a->n + 1) * a->Dk + a->n * s->C));
 }
 
 void vulkan_delta_rule(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,

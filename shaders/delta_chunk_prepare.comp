@@ -4,7 +4,8 @@
 // The part of the chunkwise delta rule that needs no state (UT transform, Yang et al. 2024; gates: Gated DeltaNet):
 //   A = strictly_lower(diag(beta) K K^T * D)    Tm = (I + A)^-1 diag(beta)    P = lower(scale Q K^T * D)
 // with D_ij = e^(G_i - G_j), only formed where i >= j: there it is <= 1, elsewhere it overflows.
-// qkv (T, 2 H Dk + Hv Dv), beta, g (T, Hv), prepared: see delta_chunk.h. Workgroups (chunks, Hv): one record each.
+// qkv (T, (1 + N) H Dk + N Hv Dv), beta (T, N Hv), g (T, Hv), prepared and N: see delta_chunk.h. Workgroups (chunks,
+// Hv): one record each.
 // K K^T and Q K^T: SUB x SUB blocks of the lower triangle, one per invocation, K and Q in shared memory SLAB columns
 // at a time. The inverse: diagonal blocks of 16 by substitution, one invocation a column, then a ladder of
 // X21 = -X22 A21 X11 for halves of 16, 32. The series (I - A)(I + A^2)... is exact on paper and useless here: its
@@ -16,6 +17,7 @@ layout(constant_id = DELTA_CHUNK_PREPARE_SPEC_DK) const uint DK = 64;
 layout(constant_id = DELTA_CHUNK_PREPARE_SPEC_SUB) const uint SUB = 4;
 layout(constant_id = DELTA_CHUNK_PREPARE_SPEC_SLAB) const uint SLAB = 32;
 layout(constant_id = DELTA_CHUNK_PREPARE_SPEC_ALIGNED) const uint ALIGNED = 0;
+layout(constant_id = DELTA_CHUNK_PREPARE_SPEC_N) const uint N = 1;
 layout(set = 0, binding = DELTA_CHUNK_PREPARE_PREPARED) writeonly buffer prepared_block { vec4 prepared[]; };
 layout(set = 0, binding = DELTA_CHUNK_PREPARE_QKV) readonly buffer qkv_block { float qkv[]; };
 layout(set = 0, binding = DELTA_CHUNK_PREPARE_QKV4) readonly buffer qkv4_block { vec4 qkv4[]; };
@@ -27,7 +29,11 @@ const uint SLAB4 = SLAB / 4;
 const uint PITCH = SLAB4 + 1;                       // of a staged row; the odd vec4 spreads rows over banks
 const uint BLOCKS = C / SUB;                        // along a side
 const uint LOWER = BLOCKS * (BLOCKS + 1) / 2;       // on and below the diagonal
-const uint JOBS = 2 * LOWER;                        // of K K^T, then of Q K^T
+const uint TOKENS = C / N;
+const uint P_ROWS = (TOKENS + SUB - 1) / SUB;       // rows of blocks of P; row i has (i + 1) * N blocks,
+const uint P_SLOPE = BLOCKS / N;                    // or all BLOCKS of them from row P_SLOPE on
+const uint P_LOWER = P_SLOPE * (P_SLOPE + 1) / 2 * N + (P_ROWS - P_SLOPE) * BLOCKS;
+const uint JOBS = LOWER + P_LOWER;                  // of K K^T, then of Q K^T
 const uint M_PITCH = C + 1;
 const float LOWEST_G = -1e4; // e^-104 is the last that f32 holds; a sum of these is no infinity
 shared vec4 tile[2 * C * PITCH]; // rows of K, then of Q; later half-size products of the ladder
@@ -45,16 +51,18 @@ vec4 load4(uint i, uint d) {
 
 void stage(uint lane, uint row, uint count, uint key_head, uint d0) {
   for (uint i = lane; i < 2 * C * SLAB4; i += gl_WorkGroupSize.x) {
-    uint r = i / SLAB4, t = r % C;
-    uint from = (row + t) * args.qkv_stride + ((r < C ? args.H : 0) + key_head) * DK;
+    uint r = i / SLAB4, t = r < C ? r / N : r - C;
+    uint from = (row + t) * args.qkv_stride + ((r < C ? (1 + r % N) * args.H : 0) + key_head) * DK;
     tile[r * PITCH + i % SLAB4] = t < count ? load4(from, d0 + i % SLAB4 * 4) : vec4(0.0);
   }
 }
 
 void gates(uint lane, uint row, uint count, uint head) {
   for (uint i = lane; i < C; i += gl_WorkGroupSize.x) {
-    betas[i] = i < count ? beta[(row + i) * args.beta_stride + head] : 0.0;
-    decays[i] = i < count && args.gated != 0 ? max(g[(row + i) * args.g_stride + head], LOWEST_G) : 0.0;
+    uint t = i / N;
+    betas[i] = t < count ? beta[(row + t) * args.beta_stride + i % N * args.Hv + head] : 0.0;
+    bool decaying = args.gated != 0 && t < count && i % N == 0; // once a token, before its first step
+    decays[i] = decaying ? max(g[(row + t) * args.g_stride + head], LOWEST_G) : 0.0;
   }
   barrier();
   for (uint i = lane; i < C; i += gl_WorkGroupSize.x) {
@@ -76,11 +84,11 @@ float decay(vec2 G_i, vec2 G_j) {
   return exp(min(d.x + d.y, 0.0));
 }
 
-// The lower triangle of A into M, the lower triangle of P where it belongs.
+// The lower triangle of A into M; of P, whose row i sees the steps before (i + 1) * N, where it belongs.
 void products(uint lane, uint row, uint count, uint key_head, uint P) {
   for (uint base = 0; base < JOBS; base += gl_WorkGroupSize.x) {
-    uint job = base + lane, block = job % LOWER, bi = 0;
-    while (block > bi) block -= ++bi; // row bi of the triangle has bi + 1 blocks
+    uint job = base + lane, block = job < LOWER ? job : job - LOWER, steps = job < LOWER ? 1 : N, bi = 0;
+    for (uint width = steps; block >= width && bi < BLOCKS; width = min((bi + 1) * steps, BLOCKS)) block -= width, bi++;
     uint left = (job < LOWER ? 0 : C) + bi * SUB, right = block * SUB;
     float sums[SUB * SUB];
     [[unroll]] for (uint i = 0; i < SUB * SUB; i++) sums[i] = 0.0;
@@ -106,7 +114,7 @@ void products(uint lane, uint row, uint count, uint key_head, uint P) {
       [[unroll]] for (uint j = 0; j < SUB; j++) right_G[j] = G[right + j];
       [[unroll]] for (uint ii = 0; ii < SUB; ii++) {
         uint i = bi * SUB + ii;
-        vec2 left_G = G[i];
+        vec2 left_G = G[min(i * steps, C - 1)];
         float beta_i = betas[i];
         [[unroll]] for (uint jj = 0; jj < SUB; jj += 4) {
           vec4 value;
@@ -114,7 +122,8 @@ void products(uint lane, uint row, uint count, uint key_head, uint P) {
             value[k] = sums[ii * SUB + jj + k] * decay(left_G, right_G[jj + k]);
           uvec4 j = right + jj + uvec4(0, 1, 2, 3);
           if (job >= LOWER) {
-            prepared[P + (i * C + right + jj) / 4] = mix(vec4(0.0), args.scale * value, lessThanEqual(j, uvec4(i)));
+            bvec4 seen = lessThan(j, uvec4((i + 1) * N));
+            prepared[P + (i * C + right + jj) / 4] = mix(vec4(0.0), args.scale * value, seen);
           } else {
             [[unroll]] for (uint k = 0; k < 4; k++) M[i * M_PITCH + j[k]] = i > j[k] ? beta_i * value[k] : 0.0;
           }
@@ -177,9 +186,10 @@ void ladder(uint lane, uint half_size) {
 void main() {
   uint lane = gl_LocalInvocationID.x, head = gl_WorkGroupID.y;
   uint chunk = gl_WorkGroupID.x, z = 0;
-  while (z < args.B && chunk >= (sequences[z].T + C - 1) / C) chunk -= (sequences[z++].T + C - 1) / C;
+  while (z < args.B && chunk >= (sequences[z].T + TOKENS - 1) / TOKENS)
+    chunk -= (sequences[z++].T + TOKENS - 1) / TOKENS;
   if (z == args.B) return; // the host counts chunks as if every sequence ended in a broken one
-  uint row = sequences[z].row + chunk * C, count = min(C, sequences[z].T - chunk * C);
+  uint row = sequences[z].row + chunk * TOKENS, count = min(TOKENS, sequences[z].T - chunk * TOKENS);
 
   for (uint i = lane; i < C * M_PITCH; i += gl_WorkGroupSize.x) M[i] = 0.0;
   uint record = (gl_WorkGroupID.x * args.Hv + head) * (DELTA_CHUNK_RECORD(C) / 4);
@@ -193,7 +203,8 @@ void main() {
     uint j = i % (C / 4) * 4, at = i / (C / 4) * M_PITCH + j;
     prepared[record + i] =
         vec4(M[at], M[at + 1], M[at + 2], M[at + 3]) * vec4(betas[j], betas[j + 1], betas[j + 2], betas[j + 3]);
-    if (j / SUB > i / (C / 4) / SUB) prepared[record + C * C / 4 + i] = vec4(0.0); // P above the diagonal blocks
+    uint bi = i / (C / 4) / SUB; // of P what no job made
+    if (j / SUB >= (bi + 1) * N || bi >= P_ROWS) prepared[record + C * C / 4 + i] = vec4(0.0);
   }
   for (uint i = lane; i < C / 4; i += gl_WorkGroupSize.x) {
     vec4 fade_in, fade_out;

@@ -3,9 +3,9 @@
 #define DELTA_CHUNK_PREPARE_H
 #include "delta_chunk.h"
 #define DELTA_CHUNK_PREPARE_PREPARED 0  // (chunks, Hv, record) out, f32 as vec4
-#define DELTA_CHUNK_PREPARE_QKV 1       // (T, 2 * H * Dk + Hv * Dv) in, f32
+#define DELTA_CHUNK_PREPARE_QKV 1       // (T, (1 + N) * H * Dk + N * Hv * Dv) in, f32
 #define DELTA_CHUNK_PREPARE_QKV4 2      // the same as vec4, read when ALIGNED
-#define DELTA_CHUNK_PREPARE_BETA 3      // (T, Hv) in, f32
+#define DELTA_CHUNK_PREPARE_BETA 3      // (T, N * Hv) in, f32
 #define DELTA_CHUNK_PREPARE_G 4         // (T, Hv) in, f32; read when args.gated
 #define DELTA_CHUNK_PREPARE_SEQUENCES 5 // (B) in, struct sequence
 #define DELTA_CHUNK_PREPARE_BINDINGS 6
@@ -15,7 +15,8 @@
 #define DELTA_CHUNK_PREPARE_SPEC_SUB 3     // an invocation makes SUB x SUB products; divides 16
 #define DELTA_CHUNK_PREPARE_SPEC_SLAB 4    // columns of K and Q staged at a time, a multiple of 4, at least 16
 #define DELTA_CHUNK_PREPARE_SPEC_ALIGNED 5 // 1: Dk and qkv_stride are multiples of 4
-#define DELTA_CHUNK_PREPARE_SPECS 6
+#define DELTA_CHUNK_PREPARE_SPEC_N 6       // steps a token, at most C
+#define DELTA_CHUNK_PREPARE_SPECS 7
 struct delta_chunk_prepare_args {
   uint B;
   uint H;

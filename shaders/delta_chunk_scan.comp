@@ -5,12 +5,13 @@
 //   R  = V - e^G * (K S)                         V' = Tm R
 //   O  = scale e^G * (Q S) + P V'                S <- e^Gn S + (e^(Gn - G) * K)^T V'
 // W and U of the papers never exist; Tm, P, e^G and e^(Gn - G) come from delta_chunk_prepare (delta_chunk.h).
-// qkv (T, 2 H Dk + Hv Dv), state (slots, Hv, Dk, Dv), o (T, Hv Dv). Workgroups (ceil(Dv / COLUMNS), Hv, B): COLUMNS
-// value columns of one head of one sequence. An invocation makes SUB_T x SUB_C numbers of R, V' and O, always the
-// same ones, so Q S waits in its registers, and some SUB_K x SUB_C pieces of S: four barriers a chunk. With two GROUPS
-// one half of the workgroup makes K S, R, V', the other Q S, O: the chain of chunks is what takes the time, so it is
-// spread over more invocations. What comes from memory is asked for at once, before it is needed: K and Q are staged
-// in shared memory, read where they lie they cost three times the whole. Any Dk that fits there, Dv, T.
+// qkv (T, (1 + N) H Dk + N Hv Dv), state (slots, Hv, Dk, Dv), o (T, Hv Dv). Workgroups (ceil(Dv / COLUMNS), Hv, B):
+// COLUMNS value columns of one head of one sequence. K, V and V' have a row for each of a token's N steps, Q and O one
+// for each token. An invocation makes SUB_T x SUB_C numbers of R and V' and those of SUB_Q tokens of O, always the same
+// ones, so Q S waits in its registers, and some SUB_K x SUB_C pieces of S: four barriers a chunk. With two GROUPS one
+// half of the workgroup makes K S, R, V', the other Q S, O: the chain of chunks is what takes the time, so it is spread
+// over more invocations. What comes from memory is asked for at once, before it is needed: K and Q are staged in shared
+// memory, read where they lie they cost three times the whole. Any Dk that fits there, Dv, T.
 #include "delta_chunk_scan.h"
 layout(local_size_x_id = DELTA_CHUNK_SCAN_SPEC_LANES) in;
 layout(constant_id = DELTA_CHUNK_SCAN_SPEC_C) const uint C = 32;
@@ -21,6 +22,7 @@ layout(constant_id = DELTA_CHUNK_SCAN_SPEC_SUB_C) const uint SUB_C = 4;
 layout(constant_id = DELTA_CHUNK_SCAN_SPEC_SUB_K) const uint SUB_K = 4;
 layout(constant_id = DELTA_CHUNK_SCAN_SPEC_GROUPS) const uint GROUPS = 1;
 layout(constant_id = DELTA_CHUNK_SCAN_SPEC_ALIGNED) const uint ALIGNED = 0;
+layout(constant_id = DELTA_CHUNK_SCAN_SPEC_N) const uint N = 1;
 layout(set = 0, binding = DELTA_CHUNK_SCAN_O) writeonly buffer o_block { float o[]; };
 layout(set = 0, binding = DELTA_CHUNK_SCAN_O4) writeonly buffer o4_block { vec4 o4[]; };
 layout(set = 0, binding = DELTA_CHUNK_SCAN_QKV) readonly buffer qkv_block { float qkv[]; };
@@ -37,13 +39,16 @@ const uint V4 = COLUMNS / 4;                        // vec4 of a row of S, R, V'
 const uint SUB_C4 = SUB_C / 4, SUB_K4 = SUB_K / 4;
 const uint ACROSS = COLUMNS / SUB_C; // invocations along the columns
 const uint TILES = C / SUB_T * ACROSS;
+const uint TOKENS = C / N;
+const uint SUB_Q = DELTA_CHUNK_SCAN_SUB_Q(SUB_T, N);
+const uint QUERIES = DELTA_CHUNK_SCAN_QUERIES(C, SUB_T, N);
 const uint SUMS = SUB_T * SUB_C4;
 const uint BATCH = 8; // loads in flight while staging
 const uint PITCH = ROWS / 4 + 1; // vec4 of a staged row; the odd one spreads rows over banks
 shared vec4 S[ROWS * V4];
 shared vec4 R[C * V4];
 shared vec4 U[C * V4]; // V'
-shared vec4 tile[2 * C * PITCH]; // rows of K, then of Q
+shared vec4 tile[(C + QUERIES) * PITCH]; // rows of K, then of Q
 shared vec4 fades[2 * C4]; // fade_in, then fade_out
 
 // Numbers d ... d + 3 of the n at i; zeros past the end.
@@ -67,12 +72,13 @@ void store4(uint i, uint d, uint n, vec4 value) {
 // Rows past the end repeat the last one: what they make is dropped.
 void stage(uint lane, uint k_at, uint q_at, uint record, uint count) {
   for (uint i = lane; i < 2 * C4; i += gl_WorkGroupSize.x) fades[i] = prepared[record + C * C4 * 2 + i];
-  const uint D4 = ROWS / 4, END = 2 * C * D4;
+  const uint D4 = ROWS / 4, END = (C + QUERIES) * D4;
   for (uint i0 = lane; i0 < END; i0 += BATCH * gl_WorkGroupSize.x) {
     vec4 batch[BATCH];
     [[unroll]] for (uint j = 0; j < BATCH; j++) {
       uint i = min(i0 + j * gl_WorkGroupSize.x, END - 1), r = i / D4;
-      batch[j] = load4((r < C ? k_at : q_at) + min(r % C, count - 1) * args.qkv_stride, i % D4 * 4, DK);
+      uint step = min(r, count * N - 1), t = r < C ? step / N : min(r - C, count - 1);
+      batch[j] = load4((r < C ? k_at + step % N * args.H * DK : q_at) + t * args.qkv_stride, i % D4 * 4, DK);
     }
     [[unroll]] for (uint j = 0; j < BATCH; j++) {
       uint i = i0 + j * gl_WorkGroupSize.x;
@@ -122,21 +128,22 @@ void main() {
   uint column0 = gl_WorkGroupID.x * COLUMNS, columns = min(COLUMNS, args.Dv - column0);
   uint state_at = s.slot * args.state_stride + head * DK * args.Dv + column0;
   uint chunk = 0; // number of this sequence's first chunk
-  for (uint z = 0; z < gl_WorkGroupID.z; z++) chunk += (sequences[z].T + C - 1) / C;
-  uint i0 = lane % TILES / ACROSS * SUB_T, c0 = lane % ACROSS * SUB_C4; // its tokens and columns (in vec4)
+  for (uint z = 0; z < gl_WorkGroupID.z; z++) chunk += (sequences[z].T + TOKENS - 1) / TOKENS;
+  uint i0 = lane % TILES / ACROSS * SUB_T, q0 = lane % TILES / ACROSS * SUB_Q; // its steps and tokens
+  uint c0 = lane % ACROSS * SUB_C4;                                            // and columns (in vec4)
   bool makes_k = GROUPS == 1 || lane < TILES, makes_q = GROUPS == 1 || lane >= TILES;
   load_state(lane, state_at, columns);
 
-  for (uint t0 = 0; t0 < s.T; t0 += C, chunk++) {
-    uint count = min(C, s.T - t0);
+  for (uint t0 = 0; t0 < s.T; t0 += TOKENS, chunk++) {
+    uint count = min(TOKENS, s.T - t0);
     uint qkv_at = (s.row + t0) * args.qkv_stride;
     uint q_at = qkv_at + key_head * DK, k_at = q_at + args.H * DK;
-    uint v_at = qkv_at + 2 * args.H * DK + head * args.Dv + column0;
+    uint v_at = qkv_at + (1 + N) * args.H * DK + head * args.Dv + column0;
     uint record = (chunk * args.Hv + head) * (DELTA_CHUNK_RECORD(C) / 4);
 
     vec4 v[SUMS];
     [[unroll]] for (uint i = 0; i < SUB_T; i++) {
-      uint at = v_at + min(i0 + i, count - 1) * args.qkv_stride;
+      uint step = min(i0 + i, count * N - 1), at = v_at + step / N * args.qkv_stride + step % N * args.Hv * args.Dv;
       [[unroll]] for (uint c = 0; c < SUB_C4; c++)
         v[i * SUB_C4 + c] = makes_k ? load4(at, (c0 + c) * 4, columns) : vec4(0.0);
     }
@@ -155,20 +162,19 @@ void main() {
           [[unroll]] for (uint r = 0; r < 4; r++)
             [[unroll]] for (uint c = 0; c < SUB_C4; c++) kS[i * SUB_C4 + c] += k[r] * rows[r * SUB_C4 + c];
         }
-        if (makes_q) {
-          vec4 q = tile[(C + i0 + i) * PITCH + d];
+        if (makes_q && i < SUB_Q) {
+          vec4 q = tile[(C + q0 + i) * PITCH + d];
           [[unroll]] for (uint r = 0; r < 4; r++)
             [[unroll]] for (uint c = 0; c < SUB_C4; c++) y[i * SUB_C4 + c] += q[r] * rows[r * SUB_C4 + c];
         }
       }
     }
     [[unroll]] for (uint i = 0; i < SUB_T; i++) {
-      uint t = i0 + i;
-      float decay = fade_in(t);
+      uint step = i0 + i, query = min((q0 + i) * N, C - 1);
       [[unroll]] for (uint c = 0; c < SUB_C4; c++) {
-        vec4 r = v[i * SUB_C4 + c] - decay * kS[i * SUB_C4 + c];
-        if (makes_k) R[t * V4 + c0 + c] = t < count ? r : vec4(0.0);
-        y[i * SUB_C4 + c] *= args.scale * decay;
+        vec4 r = v[i * SUB_C4 + c] - fade_in(step) * kS[i * SUB_C4 + c];
+        if (makes_k) R[step * V4 + c0 + c] = step < count * N ? r : vec4(0.0);
+        y[i * SUB_C4 + c] *= args.scale * fade_in(query);
       }
     }
     barrier();
@@ -197,21 +203,22 @@ void main() {
     barrier();
 
     // O = ... + P V'
+    if (GROUPS == 1) end = min(((q0 + SUB_Q) * N + 3) / 4, C4);
     if (makes_q) {
       for (uint j = 0; j < end; j++) {
         vec4 rows[4 * SUB_C4];
         [[unroll]] for (uint r = 0; r < 4; r++)
           [[unroll]] for (uint c = 0; c < SUB_C4; c++) rows[r * SUB_C4 + c] = U[(4 * j + r) * V4 + c0 + c];
-        [[unroll]] for (uint i = 0; i < SUB_T; i++) {
-          vec4 a = prepared[record + C * C4 + (i0 + i) * C4 + j];
+        [[unroll]] for (uint i = 0; i < SUB_Q; i++) {
+          vec4 a = prepared[record + C * C4 + (q0 + i) * C4 + j];
           [[unroll]] for (uint r = 0; r < 4; r++)
             [[unroll]] for (uint c = 0; c < SUB_C4; c++) y[i * SUB_C4 + c] += a[r] * rows[r * SUB_C4 + c];
         }
       }
     }
-    [[unroll]] for (uint i = 0; i < SUB_T; i++) {
-      uint to = (s.row + t0 + i0 + i) * args.o_stride + head * args.Dv + column0;
-      if (makes_q && i0 + i < count) {
+    [[unroll]] for (uint i = 0; i < SUB_Q; i++) {
+      uint to = (s.row + t0 + q0 + i) * args.o_stride + head * args.Dv + column0;
+      if (makes_q && q0 + i < count) {
         [[unroll]] for (uint c = 0; c < SUB_C4; c++) store4(to, (c0 + c) * 4, columns, y[i * SUB_C4 + c]);
       }
     }

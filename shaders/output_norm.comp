@@ -2,7 +2,8 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
 // o[t,h] = o[t,h] / sqrt(mean(o[t,h]^2) + eps) * weight (* silu(gate[t,h])), in place.
-// o, gate (T, heads Dv), weight (1, Dv) or one for each head. Without has_norm only the gate. Workgroups (T, heads): one head of one token. Any Dv.
+// o, gate (T, heads Dv), weight (1, Dv) or one for each head. Without has_norm only the gate. Workgroups (T, heads):
+// one head of one token. Any Dv.
 #include "output_norm.h"
 layout(local_size_x_id = OUTPUT_NORM_SPEC_LANES) in;
 layout(set = 0, binding = OUTPUT_NORM_O) buffer o_block { float o[]; };
