@@ -116,10 +116,11 @@ done:
 }
 
 int command_info(int argc, char **argv) {
-  struct engine_options engine = {.device = "cpu"};
+  struct engine_options engine = ENGINE_DEFAULTS;
   struct arguments arguments;
   bool as_json = false;
   int code;
+  engine.device = "cpu";
   const struct option options[] = {
       HEADING("options"),
       COUNT('c', "context", "N", &engine.context, 0, 0,
