@@ -4,10 +4,10 @@
 #include "engine.h"
 #include "format.h"
 
-enum { RANK_CHECKPOINTS = ARGUMENTS_CAPACITY, RANK_BINS = 40, RANK_STEPS = 8 };
+enum { RANK_CHECKPOINTS = ARGUMENTS_CAPACITY, RANK_BINS = 36, RANK_STEPS = 8 };
 // Singular values below this part of the first are rounding of f32 states.
 #define RANK_ZERO 1e-6
-#define SPECTRUM_LEAST (-8.0) // log10 of s_i / s_1: the leftmost bin
+#define SPECTRUM_LEAST (-6.0) // log10(RANK_ZERO): where the bins begin
 
 struct sample { // one head's state at one token
   deltaic_rank rank;
@@ -43,6 +43,7 @@ struct measured { // one checkpoint
   double *marks;        // where documents begin, after the first
   size_t mark_count;
   double spectrum[RANK_BINS]; // shares of singular values by log10(s_i / s_1)
+  double zeros;               // share of those below RANK_ZERO
   double seconds;
 };
 

@@ -124,18 +124,18 @@ static int plot_utilization(const struct measured *m, size_t count, const char *
 static int plot_spectrum(const struct measured *m, size_t count, const char *folder) {
   struct series series[RANK_CHECKPOINTS];
   double edges[RANK_BINS];
+  char names[RANK_CHECKPOINTS][96];
   for (int i = 0; i < RANK_BINS; ++i) edges[i] = SPECTRUM_LEAST + i * -SPECTRUM_LEAST / RANK_BINS;
-  for (size_t i = 0; i < count; ++i)
+  for (size_t i = 0; i < count; ++i) {
+    snprintf(names[i], sizeof names[i], "%s (%s below -6)", m[i].name, text_percent(m[i].zeros).text);
     series[i] = (struct series){
-        .name = m[i].name, .x = edges, .y = m[i].spectrum, .count = RANK_BINS, .style = SERIES_BARS, .color = (int)i};
-  struct chart chart = {
-      .title = "all recorded states, layers and heads",
-      .x =
-          {.title =
-               "log10 of singular value / largest of the same state (below -7: rounding; leftmost bar: and all below)"},
-      .y = {.title = "share of singular values"},
-      .series = series,
-      .count = count};
+        .name = names[i], .x = edges, .y = m[i].spectrum, .count = RANK_BINS, .style = SERIES_BARS, .color = (int)i};
+  }
+  struct chart chart = {.title = "all recorded states, layers and heads",
+                        .x = {.title = "log10 of singular value / largest of the same state (below -6: rounding)"},
+                        .y = {.title = "share of singular values"},
+                        .series = series,
+                        .count = count};
   struct plot *plot = plot_create("Singular values of the states");
   plot_chart(plot, plot_area(plot, 1, 1, 0, 0), &chart);
   return plot_finish(plot, plot_name(folder, "spectrum", NULL).text);

@@ -31,9 +31,11 @@ static double cosine(const float *a, const float *b, size_t count) {
 
 static void add_spectrum(struct reading *r, const double *values, size_t count) {
   for (size_t i = 0; i < count && values[0] > 0; ++i) {
-    double at = values[i] > 0 ? log10(values[i] / values[0]) : SPECTRUM_LEAST;
-    int bin = (int)floor((at - SPECTRUM_LEAST) / -SPECTRUM_LEAST * RANK_BINS);
-    ++r->m->spectrum[bin < 0 ? 0 : bin >= RANK_BINS ? RANK_BINS - 1 : bin];
+    double at = values[i] > 0 ? (log10(values[i] / values[0]) - SPECTRUM_LEAST) / -SPECTRUM_LEAST * RANK_BINS : -1;
+    if (at < 0)
+      ++r->m->zeros;
+    else
+      ++r->m->spectrum[at < RANK_BINS ? (int)at : RANK_BINS - 1];
     ++r->values_counted;
   }
 }
@@ -202,6 +204,7 @@ static int read_text(struct reading *r, const struct rank_request *request) {
 static void finish(struct reading *r) {
   struct measured *m = r->m;
   for (int i = 0; i < RANK_BINS && r->values_counted > 0; ++i) m->spectrum[i] /= r->values_counted;
+  if (r->values_counted > 0) m->zeros /= r->values_counted;
 }
 
 int measure_checkpoint(struct measured *m, const struct rank_request *request) {
