@@ -22,6 +22,9 @@
   X(delta_rule, DELTA_RULE, delta_rule_args)                                                                           \
   X(delta_chunk_prepare, DELTA_CHUNK_PREPARE, delta_chunk_prepare_args)                                                \
   X(delta_chunk_scan, DELTA_CHUNK_SCAN, delta_chunk_scan_args)                                                         \
+  X(hh_rule, HH_RULE, hh_rule_args)                                                                                    \
+  X(hh_chunk_prepare, HH_CHUNK_PREPARE, hh_chunk_prepare_args)                                                         \
+  X(hh_chunk_scan, HH_CHUNK_SCAN, hh_chunk_scan_args)                                                                  \
   X(output_norm, OUTPUT_NORM, output_norm_args)                                                                        \
   X(mamba2_inputs, MAMBA2_INPUTS, mamba2_inputs_args)                                                                  \
   X(mamba2, MAMBA2, mamba2_push)                                                                                       \

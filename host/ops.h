@@ -9,6 +9,7 @@
 #ifndef OPS_H
 #define OPS_H
 #include "control.h"
+#include "hh.h"
 #include "tensor.h"
 
 struct backend {
@@ -88,6 +89,19 @@ struct gated_norm_args {
   float eps;
 };
 
+// The (gated) Head-in-Head delta rule (ops.md 6): keys and queries of a head are r blocks of Dk / r numbers, S (Dk, Dv)
+// as many blocks of rows, M (r, r) a mask:
+//   S <- e^g S;  y_b = k_b S_b;  u_a = beta (v - sum_b M_ab y_b);  S_a <- S_a + k_a^T u_a;  o = scale * q S
+// mask (T, Hv*r*r), or one row for every token when fixed_mask: M when nonneg is GIVEN, else the logits of hh_mask().
+// The rest is as for the delta rule with n = 1; r <= HH_MOST divides Dk.
+struct hh_args {
+  uint32_t H, Hv, Dk, Dv, r;
+  float scale;
+  bool gated, fixed_mask;
+  enum hh_nonneg nonneg;
+  enum delta_form form;
+};
+
 // rope_append: rotates q and k of qkv (T, heads*d + 2*kv_heads*d) in place at their positions (models.md 7) and stores
 // k and v at slot position % capacity of the caches, B rows of capacity * kv_heads * d each. attention: o[t] =
 // softmax(q k^T / sqrt(d)) v over positions p-window+1 ... p (window 0: 0 ... p).
@@ -140,6 +154,10 @@ struct ops {
   void (*delta_rule)(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,
                      struct tensor state, struct tensor sequences, struct tensor scratch, struct delta_args a);
   uint64_t (*delta_scratch_bytes)(const struct backend *b, uint32_t T, uint32_t B, struct delta_args a);
+  void (*hh_rule)(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,
+                  struct tensor mask, struct tensor state, struct tensor sequences, struct tensor scratch,
+                  struct hh_args a);
+  uint64_t (*hh_scratch_bytes)(const struct backend *b, uint32_t T, uint32_t B, struct hh_args a);
   // o[t,h] = rms(o[t,h]) * weight per head, then * silu(gate[t,h]) when gate is present. In place. weight (1, Dv), or
   // (1, heads*Dv): each head has its own; absent: no norm, and there is a gate.
   void (*output_norm)(struct recorder *c, struct tensor o, struct tensor gate, struct tensor weight, uint32_t heads,

@@ -43,6 +43,10 @@ void vulkan_delta_inputs(struct recorder *c, struct tensor qk, struct tensor bet
 void vulkan_delta_rule(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,
                        struct tensor state, struct tensor sequences, struct tensor scratch, struct delta_args a);
 uint64_t vulkan_delta_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct delta_args a);
+void vulkan_hh_rule(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,
+                    struct tensor mask, struct tensor state, struct tensor sequences, struct tensor scratch,
+                    struct hh_args a); // ops_vulkan_hh.c
+uint64_t vulkan_hh_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct hh_args a);
 void vulkan_rope_append(struct recorder *c, struct tensor qkv, struct tensor cache_k, struct tensor cache_v,
                         struct tensor table, struct tensor sequences, struct attention_args a);
 void vulkan_attention(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor cache_k,

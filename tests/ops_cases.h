@@ -11,6 +11,7 @@ int ops_cases_run(struct backend *b);
 int ops_cases_short(void);
 int ops_cases_delta(void);
 int ops_cases_mamba2(void);
+int ops_cases_hh(void);
 int ops_cases_attention(void);
 int ops_cases_sample(void);
 #endif

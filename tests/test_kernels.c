@@ -12,6 +12,9 @@
 #include "delta_rule.h"
 #include "embed.h"
 #include "gated_norm.h"
+#include "hh_chunk_prepare.h"
+#include "hh_chunk_scan.h"
+#include "hh_rule.h"
 #include "mamba2.h"
 #include "mamba2_chunk_output.h"
 #include "mamba2_chunk_pass.h"
@@ -78,6 +81,11 @@ static const struct access accesses[] = {
     {KERNEL_delta_chunk_scan,
      BIT(DELTA_CHUNK_SCAN_O) | BIT(DELTA_CHUNK_SCAN_O4) | BIT(DELTA_CHUNK_SCAN_STATE) | BIT(DELTA_CHUNK_SCAN_STATE4),
      BIT(DELTA_CHUNK_SCAN_STATE) | BIT(DELTA_CHUNK_SCAN_STATE4)},
+    {KERNEL_hh_rule, BIT(HH_RULE_O) | BIT(HH_RULE_STATE), BIT(HH_RULE_STATE)},
+    {KERNEL_hh_chunk_prepare, BIT(HH_CHUNK_PREPARE_PREPARED), 0},
+    {KERNEL_hh_chunk_scan,
+     BIT(HH_CHUNK_SCAN_O) | BIT(HH_CHUNK_SCAN_O4) | BIT(HH_CHUNK_SCAN_STATE) | BIT(HH_CHUNK_SCAN_STATE4),
+     BIT(HH_CHUNK_SCAN_STATE) | BIT(HH_CHUNK_SCAN_STATE4)},
     {KERNEL_output_norm, BIT(OUTPUT_NORM_O), BIT(OUTPUT_NORM_O)},
     {KERNEL_mamba2_inputs, BIT(MAMBA2_INPUTS_DT) | BIT(MAMBA2_INPUTS_G), 0},
     {KERNEL_mamba2, BIT(MAMBA2_Y) | BIT(MAMBA2_STATE), BIT(MAMBA2_STATE)},

@@ -1,0 +1,44 @@
+// hh: masks of Head-in-Head on the host: static ones when a model is loaded, every token's on the CPU.
+#include "hh.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+static float nonnegative(float z, enum hh_nonneg nonneg) {
+  switch (nonneg) {
+  case HH_NONNEG_GIVEN: return z;
+  case HH_NONNEG_SOFTPLUS: return z > 20 ? z : log1pf(expf(z));
+  case HH_NONNEG_SIGMOID: return 1 / (1 + expf(-z));
+  case HH_NONNEG_EXP: return expf(z);
+  }
+  return z;
+}
+
+// A row of N. e^z is taken relative to the row's largest, which its norm divides out again: the sum of squares does
+// not overflow.
+static void mask_row(float *N, const float *z, uint32_t r, enum hh_nonneg nonneg) {
+  float top = 0, squares = 0;
+  for (uint32_t b = 0; b < r && nonneg == HH_NONNEG_EXP; b++) top = fmaxf(top, z[b]);
+  for (uint32_t b = 0; b < r; b++) {
+    N[b] = nonnegative(z[b] - top, nonneg);
+    squares += N[b] * N[b];
+  }
+  float norm = sqrtf(squares + 1e-6f * expf(-2 * top));
+  for (uint32_t b = 0; b < r; b++) N[b] /= norm;
+}
+
+void hh_mask(float *M, const float *z, uint32_t r, enum hh_nonneg nonneg) {
+  float N[HH_MOST * HH_MOST];
+  assert(r <= HH_MOST);
+  if (nonneg == HH_NONNEG_GIVEN) {
+    memcpy(M, z, (uint64_t)r * r * sizeof *M);
+    return;
+  }
+  for (uint32_t a = 0; a < r; a++) mask_row(N + a * r, z + a * r, r, nonneg);
+  for (uint32_t a = 0; a < r; a++)
+    for (uint32_t b = 0; b < r; b++) {
+      M[a * r + b] = 0;
+      for (uint32_t c = 0; c < r; c++) M[a * r + b] += N[a * r + c] * N[b * r + c];
+    }
+}

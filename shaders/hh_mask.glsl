@@ -1,0 +1,20 @@
+// hh_mask.glsl: masks of Head-in-Head (ops.md 6.2):  M = N N^T,  N = rows of f(z) over their L2 norm, z (R, R) logits,
+// f = softplus, sigmoid or exp, 1e-6 added to a row's sum of squares. Needs R and NONNEG and the buffer `mask`.
+#include "activation.glsl"
+
+float nonneg(float z) { return NONNEG == HH_SOFTPLUS ? softplus(z) : NONNEG == HH_SIGMOID ? sigmoid(z) : exp(z); }
+
+// A row of N from the row of z at `from`. e^z is taken relative to the row's largest, which its norm divides out again:
+// the sum of squares does not overflow.
+void mask_row(uint from, out float N[R]) {
+  float top = 0.0, squares = 0.0;
+  if (NONNEG == HH_EXP) {
+    [[unroll]] for (uint b = 0; b < R; b++) top = max(top, mask[from + b]);
+  }
+  [[unroll]] for (uint b = 0; b < R; b++) {
+    N[b] = nonneg(mask[from + b] - top);
+    squares += N[b] * N[b];
+  }
+  float factor = inversesqrt(squares + 1e-6 * exp(-2.0 * top));
+  [[unroll]] for (uint b = 0; b < R; b++) N[b] *= factor;
+}

@@ -1,0 +1,180 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+// The (gated) Head-in-Head delta rule token by token (ops.md 6.3). Per value head, S is R blocks of D rows:
+//   S <- e^g S;  y_b = k_b S_b;  u_a = beta (v - sum_b M_ab y_b);  S_a <- S_a + k_a^T u_a;  o = scale sum_b q_b S_b
+// The output needs no second look at S:  q_b S_b = q_b S_b before + (q_b k_b^T) u_b.
+// qkv (T, 2 H R D + Hv Dv), beta, g (T, Hv), mask (T or 1, Hv R R), state (slots, Hv, R D, Dv), o (T, Hv Dv).
+// Workgroups (ceil(Dv / COLUMNS), Hv, B): COLUMNS value columns of one head of one sequence, all its tokens. Every
+// block is cut into SUB pieces of rows; an invocation keeps PER pieces of one column in registers, and the pieces' k S,
+// q S and q k^T meet in shared memory, one barrier a token. q, k, v and the masks, made here from their logits, are
+// staged for BLOCK tokens: the mask costs no dispatch of its own. Any D, R, Dv, T.
+#include "hh_rule.h"
+layout(local_size_x_id = HH_RULE_SPEC_LANES) in;
+layout(constant_id = HH_RULE_SPEC_D) const uint D = 16;
+layout(constant_id = HH_RULE_SPEC_R) const uint R = 4;
+layout(constant_id = HH_RULE_SPEC_COLUMNS) const uint COLUMNS = 16;
+layout(constant_id = HH_RULE_SPEC_SUB) const uint SUB = 1;
+layout(constant_id = HH_RULE_SPEC_PER) const uint PER = 1;
+layout(constant_id = HH_RULE_SPEC_BLOCK) const uint BLOCK = 8;
+layout(constant_id = HH_RULE_SPEC_ALIGNED) const uint ALIGNED = 0;
+layout(constant_id = HH_RULE_SPEC_NONNEG) const uint NONNEG = HH_GIVEN;
+layout(set = 0, binding = HH_RULE_O) writeonly buffer o_block { float o[]; };
+layout(set = 0, binding = HH_RULE_QKV) readonly buffer qkv_block { float qkv[]; };
+layout(set = 0, binding = HH_RULE_QKV4) readonly buffer qkv4_block { vec4 qkv4[]; };
+layout(set = 0, binding = HH_RULE_BETA) readonly buffer beta_block { float beta[]; };
+layout(set = 0, binding = HH_RULE_G) readonly buffer g_block { float g[]; };
+layout(set = 0, binding = HH_RULE_MASK) readonly buffer mask_block { float mask[]; };
+layout(set = 0, binding = HH_RULE_STATE) buffer state_block { float state[]; };
+layout(set = 0, binding = HH_RULE_SEQUENCES) readonly buffer sequences_block { sequence sequences[]; };
+#include "hh_mask.glsl"
+
+const uint DK = R * D;
+const uint PIECE4 = ((D + SUB - 1) / SUB + 3) / 4; // vec4 of a column's rows in one piece
+const uint PIECES = R * SUB;
+const uint SPLIT = PIECES / PER;    // invocations that share a column
+const uint HEAD4 = PIECES * PIECE4; // vec4 of a padded key
+const uint OWN4 = PER * PIECE4;     // vec4 of an invocation
+const uint R4 = (R + 3) / 4;
+shared vec4 heads[BLOCK * 2 * HEAD4]; // k, then q of a token
+shared float values[BLOCK * COLUMNS];
+shared float betas[BLOCK], decays[BLOCK];
+shared float roots[BLOCK * R * R];                        // N
+shared vec4 masks[BLOCK * R * R4];                        // rows of M, zeros past R
+shared vec4 partial[SPLIT > 1 ? 2 * PIECES *COLUMNS : 1]; // k S, q S, q k^T of a piece; two of them, used in turn
+
+// Row of the head where vec4 `i` of a padded key begins; its rows end with the block's.
+uint row_of(uint i) { return i / (SUB * PIECE4) * D + i % (SUB * PIECE4) * 4; }
+uint rows_of(uint i) { return min(4, max(D, i % (SUB * PIECE4) * 4) - i % (SUB * PIECE4) * 4); }
+
+vec4 load4(uint from, uint i) {
+  uint at = from + row_of(i), n = rows_of(i);
+  if (n == 0) return vec4(0.0);
+  if (ALIGNED != 0) return qkv4[at / 4];
+  return vec4(qkv[at], n > 1 ? qkv[at + 1] : 0.0, n > 2 ? qkv[at + 2] : 0.0, n > 3 ? qkv[at + 3] : 0.0);
+}
+
+// Masks of tokens row ... row + count - 1.
+void stage_masks(uint lane, uint row, uint count, uint head) {
+  if (NONNEG != HH_GIVEN) {
+    for (uint i = lane; i < count * R; i += gl_WorkGroupSize.x) {
+      float N[R];
+      mask_row((row + i / R) * args.mask_stride + (head * R + i % R) * R, N);
+      [[unroll]] for (uint b = 0; b < R; b++) roots[i * R + b] = N[b];
+    }
+    barrier();
+  }
+  for (uint i = lane; i < count * R * R4; i += gl_WorkGroupSize.x) {
+    uint t = i / (R * R4), a = i / R4 % R, b0 = i % R4 * 4;
+    uint from = (row + t) * args.mask_stride + (head * R + a) * R;
+    vec4 M = vec4(0.0);
+    [[unroll]] for (uint e = 0; e < 4; e++) {
+      if (b0 + e >= R) continue;
+      if (NONNEG == HH_GIVEN) {
+        M[e] = mask[from + b0 + e];
+      } else {
+        [[unroll]] for (uint c = 0; c < R; c++) M[e] += roots[(t * R + a) * R + c] * roots[(t * R + b0 + e) * R + c];
+      }
+    }
+    masks[i] = M;
+  }
+}
+
+// Tokens row ... row + count - 1 of this head into shared memory.
+void stage(uint lane, uint row, uint count, uint head, uint column0) {
+  uint key_head = head / (args.Hv / args.H);
+  for (uint i = lane; i < count * 2 * HEAD4; i += gl_WorkGroupSize.x) {
+    uint t = i / (2 * HEAD4), m = i / HEAD4 % 2;
+    heads[i] = load4((row + t) * args.qkv_stride + ((1 - m) * args.H + key_head) * DK, i % HEAD4);
+  }
+  for (uint i = lane; i < count * COLUMNS; i += gl_WorkGroupSize.x) {
+    uint c = column0 + i % COLUMNS;
+    uint from = (row + i / COLUMNS) * args.qkv_stride + 2 * args.H * DK + head * args.Dv;
+    values[i] = c < args.Dv ? qkv[from + c] : 0.0;
+  }
+  for (uint i = lane; i < count; i += gl_WorkGroupSize.x) {
+    betas[i] = beta[(row + i) * args.beta_stride + head];
+    decays[i] = args.gated != 0 ? exp(g[(row + i) * args.g_stride + head]) : 1.0;
+  }
+  stage_masks(lane, row, count, head);
+}
+
+void main() {
+  uint lane = gl_LocalInvocationID.x;
+  sequence s = sequences[gl_WorkGroupID.z];
+  uint head = gl_WorkGroupID.y;
+  uint column0 = gl_WorkGroupID.x * COLUMNS, column = lane % COLUMNS, part = SPLIT > 1 ? lane / COLUMNS : 0;
+  bool inside = column0 + column < args.Dv;
+  uint state_at = s.slot * args.state_stride + head * DK * args.Dv + column0 + column;
+
+  vec4 S[OWN4];
+  [[unroll]] for (uint i = 0; i < OWN4; i++) {
+    uint row = row_of(part * OWN4 + i), rows = inside ? rows_of(part * OWN4 + i) : 0;
+    [[unroll]] for (uint e = 0; e < 4; e++) S[i][e] = e < rows ? state[state_at + (row + e) * args.Dv] : 0.0;
+  }
+
+  uint turn = 0;
+  for (uint t0 = 0; t0 < s.T; t0 += BLOCK) {
+    uint count = min(BLOCK, s.T - t0);
+    barrier();
+    stage(lane, s.row + t0, count, head, column0);
+    barrier();
+    for (uint t = 0; t < count; t++) {
+      uint k_at = t * 2 * HEAD4 + part * OWN4;
+      vec4 k[OWN4];
+      vec3 own[PER];
+      [[unroll]] for (uint p = 0; p < PER; p++) {
+        vec4 kS = vec4(0.0), qS = vec4(0.0), qk = vec4(0.0);
+        [[unroll]] for (uint i = p * PIECE4; i < (p + 1) * PIECE4; i++) {
+          vec4 q = heads[k_at + HEAD4 + i];
+          k[i] = heads[k_at + i];
+          kS += k[i] * S[i];
+          qS += q * S[i];
+          qk += q * k[i];
+        }
+        own[p] = vec3(dot(kS, vec4(1.0)), dot(qS, vec4(1.0)), dot(qk, vec4(1.0)));
+      }
+
+      vec4 y[R4];
+      float qk[R], qS = 0.0;
+      [[unroll]] for (uint b = 0; b < R4; b++) y[b] = vec4(0.0);
+      uint base = turn * PIECES * COLUMNS + column;
+      if (SPLIT > 1) {
+        turn ^= 1;
+        [[unroll]] for (uint p = 0; p < PER; p++) partial[base + (part * PER + p) * COLUMNS] = vec4(own[p], 0.0);
+        barrier();
+      }
+      [[unroll]] for (uint b = 0; b < R; b++) {
+        vec3 sums = vec3(0.0);
+        [[unroll]] for (uint i = b * SUB; i < (b + 1) * SUB; i++) sums +=
+            SPLIT > 1 ? partial[base + i * COLUMNS].xyz : own[min(i, PER - 1)];
+        y[b / 4][b % 4] = sums.x;
+        qS += sums.y;
+        qk[b] = sums.z;
+      }
+
+      float decay = decays[t], value = values[t * COLUMNS + column];
+      [[unroll]] for (uint p = 0; p < PER; p++) {
+        uint a = (part * PER + p) / SUB;
+        float sum = 0.0;
+        [[unroll]] for (uint b = 0; b < R4; b++) sum += dot(masks[(t * R + a) * R4 + b], y[b]);
+        float u = betas[t] * (value - decay * sum);
+        [[unroll]] for (uint i = p * PIECE4; i < (p + 1) * PIECE4; i++) S[i] = decay * S[i] + k[i] * u;
+      }
+      if (part == 0 && inside) {
+        float result = decay * qS;
+        [[unroll]] for (uint a = 0; a < R; a++) {
+          float sum = 0.0;
+          [[unroll]] for (uint b = 0; b < R4; b++) sum += dot(masks[(t * R + a) * R4 + b], y[b]);
+          result += qk[a] * betas[t] * (value - decay * sum);
+        }
+        o[(s.row + t0 + t) * args.o_stride + head * args.Dv + column0 + column] = args.scale * result;
+      }
+    }
+  }
+
+  [[unroll]] for (uint i = 0; i < OWN4; i++) {
+    uint row = row_of(part * OWN4 + i), rows = inside ? rows_of(part * OWN4 + i) : 0;
+    [[unroll]] for (uint e = 0; e < 4; e++) if (e < rows) state[state_at + (row + e) * args.Dv] = S[i][e];
+  }
+}

@@ -1,0 +1,557 @@
+// Cases of Head-in-Head: masks and the rule (ops.md 6).
+#include "fixture.h"
+#include "ops_cases.h"
+#include "ops_tools.h"
+
+// ops.md 9: f32 throughout gives about 1e-7; more than an order is left for other orders of summation.
+static const double HH_CLOSE = 5e-6;
+
+enum { PADDING = 2, FORMS = 3 };
+static const enum delta_form forms[FORMS] = {DELTA_RECURRENT, DELTA_CHUNK, DELTA_AUTO};
+static const char *const form_names[] = {"auto", "recurrent", "chunk"};
+
+struct hh_case {
+  struct hh_args a;
+  struct sequence s[3];
+  uint32_t B, rows; // rows: the sequences', then PADDING more
+  struct array qkv, beta, g, mask, state, o;
+};
+
+// ---------------------------------------------------------------- making and running a case
+
+static void normalise(double *x, uint32_t n) {
+  double sum = 0;
+  for (uint32_t i = 0; i < n; i++) sum += x[i] * x[i];
+  for (uint32_t i = 0; i < n && sum > 0; i++) x[i] /= sqrt(sum);
+}
+
+static uint32_t qkv_cols(struct hh_args a) { return 2 * a.H * a.Dk + a.Hv * a.Dv; }
+
+static double reference_nonneg(double z, enum hh_nonneg nonneg) {
+  if (nonneg == HH_NONNEG_SOFTPLUS) return z > 20 ? z : log1p(exp(z));
+  return nonneg == HH_NONNEG_SIGMOID ? 1 / (1 + exp(-z)) : exp(z);
+}
+
+// M (r, r) of the logits z (or z itself), by ops.md 6.2.
+static void reference_mask(double *M, const double *z, uint32_t r, enum hh_nonneg nonneg) {
+  double N[HH_MOST * HH_MOST];
+  for (uint32_t a = 0; a < r && nonneg != HH_NONNEG_GIVEN; a++) {
+    double sum = 1e-6;
+    for (uint32_t b = 0; b < r; b++) {
+      N[a * r + b] = reference_nonneg(z[a * r + b], nonneg);
+      sum += N[a * r + b] * N[a * r + b];
+    }
+    for (uint32_t b = 0; b < r; b++) N[a * r + b] /= sqrt(sum);
+  }
+  for (uint32_t i = 0; i < r * r; i++) {
+    M[i] = nonneg == HH_NONNEG_GIVEN ? z[i] : 0;
+    for (uint32_t c = 0; c < r && nonneg != HH_NONNEG_GIVEN; c++) M[i] += N[i / r * r + c] * N[i % r * r + c];
+  }
+}
+
+// Logits, or masks of random logits where the rule is given masks; `count` of them.
+static double *random_masks(size_t count, uint32_t r, enum hh_nonneg nonneg) {
+  double *z = normals(count * r * r);
+  for (size_t i = 0; i < count && nonneg == HH_NONNEG_GIVEN; i++) {
+    double M[HH_MOST * HH_MOST];
+    reference_mask(M, z + i * r * r, r, HH_NONNEG_EXP);
+    memcpy(z + i * r * r, M, r * r * sizeof *M);
+  }
+  return z;
+}
+
+// Unit q and k, normal v and state, beta in (0, beta_max), g log-uniform in -(0.001, 5).
+static struct hh_case hh_random(struct hh_args a, const uint32_t *T, uint32_t B, double beta_max) {
+  struct hh_case c = {.a = a, .B = B};
+  for (uint32_t i = 0; i < B; i++) {
+    c.s[i] = (struct sequence){.row = c.rows, .T = T[i], .pos = 3 * i, .slot = B - i};
+    c.rows += T[i];
+  }
+  uint32_t rows = c.rows + PADDING, cols = qkv_cols(a), masks = a.fixed_mask ? 1 : rows, n = a.Hv * a.r * a.r;
+  double *qkv = normals((size_t)rows * cols), *g = uniforms((size_t)rows * a.Hv, log(1e-3), log(5));
+  for (uint32_t t = 0; t < rows; t++)
+    for (uint32_t h = 0; h < 2 * a.H; h++) normalise(qkv + (size_t)t * cols + h * a.Dk, a.Dk);
+  for (size_t i = 0; i < (size_t)rows * a.Hv; i++) g[i] = -exp(g[i]);
+  for (size_t i = (size_t)c.rows * cols; i < (size_t)rows * cols; i++) qkv[i] = NAN;
+  c.qkv = activations(rows, cols, cols + 1, qkv);
+  c.beta = activations(rows, a.Hv, DENSE, uniforms((size_t)rows * a.Hv, 0, beta_max));
+  c.g = activations(rows, a.Hv, a.Hv + 1, g);
+  c.mask = activations(masks, n, n + 3, random_masks((size_t)masks * a.Hv, a.r, a.nonneg));
+  c.state = activations(B + 1, a.Hv * a.Dk * a.Dv, DENSE, normals((size_t)(B + 1) * a.Hv * a.Dk * a.Dv));
+  c.o = activations(rows, a.Hv * a.Dv, a.Hv * a.Dv + 3, uniforms((size_t)rows * a.Hv * a.Dv, 7, 8));
+  return c;
+}
+
+// Both outputs back to what they were.
+static void hh_rewind(struct hh_case *c) {
+  c->state = activations(c->state.t.rows, c->state.t.cols, DENSE, c->state.v);
+  c->o = activations(c->o.t.rows, c->o.t.cols, c->o.t.stride, c->o.v);
+}
+
+static void hh_run(const struct hh_case *c, const struct sequence *s, uint32_t B, enum delta_form form) {
+  struct hh_args a = c->a;
+  a.form = form;
+  uint64_t bytes = backend->ops->hh_scratch_bytes(backend, c->rows, B, a);
+  struct array scratch = activations(1, (uint32_t)(bytes / sizeof(float)), DENSE, NULL);
+  begin();
+  backend->ops->hh_rule(recorder, c->o.t, c->qkv.t, c->beta.t, a.gated ? c->g.t : ABSENT, c->mask.t, c->state.t,
+                        sequences_of(s, B).t, scratch.t, a);
+  run();
+}
+
+// The same inputs through the delta rule.
+static void delta_run(const struct hh_case *c, enum delta_form form) {
+  struct delta_args a = {c->a.H, c->a.Hv, c->a.Dk, c->a.Dv, 1, c->a.scale, c->a.gated, form};
+  uint64_t bytes = backend->ops->delta_scratch_bytes(backend, c->rows, c->B, a);
+  struct array scratch = activations(1, (uint32_t)(bytes / sizeof(float)), DENSE, NULL);
+  begin();
+  backend->ops->delta_rule(recorder, c->o.t, c->qkv.t, c->beta.t, a.gated ? c->g.t : ABSENT, c->state.t,
+                           sequences_of(c->s, c->B).t, scratch.t, a);
+  run();
+}
+
+// The definition in float64, one column of S (rows Dv apart) after another:
+//   S <- e^g (S - beta (k^T k * expand(M)) S) + beta k^T v
+static void reference_column(double *o, double *S, const struct hh_case *c, const struct sequence *s, uint32_t head,
+                             uint32_t column) {
+  const struct hh_args *a = &c->a;
+  uint32_t cols = qkv_cols(*a), qk = head / (a->Hv / a->H) * a->Dk, d = a->Dk / a->r, masks = a->r * a->r;
+  double M[HH_MOST * HH_MOST], y[HH_MOST];
+  for (uint32_t t = s->row; t < s->row + s->T; t++) {
+    const double *q = c->qkv.v + (size_t)t * cols + qk, *k = q + a->H * a->Dk;
+    double v = c->qkv.v[(size_t)t * cols + 2 * a->H * a->Dk + head * a->Dv + column];
+    double decay = a->gated ? exp(c->g.v[t * a->Hv + head]) : 1, beta = c->beta.v[t * a->Hv + head], sum = 0;
+    reference_mask(M, c->mask.v + ((a->fixed_mask ? 0 : (size_t)t * a->Hv) + head) * masks, a->r, a->nonneg);
+    for (uint32_t b = 0; b < a->r; b++) {
+      y[b] = 0;
+      for (uint32_t i = b * d; i < (b + 1) * d; i++) y[b] += k[i] * S[(size_t)i * a->Dv];
+    }
+    for (uint32_t i = 0; i < a->Dk; i++) {
+      double erased = 0;
+      for (uint32_t b = 0; b < a->r; b++) erased += M[i / d * a->r + b] * y[b];
+      S[(size_t)i * a->Dv] = decay * (S[(size_t)i * a->Dv] - beta * k[i] * erased) + beta * k[i] * v;
+      sum += a->scale * q[i] * S[(size_t)i * a->Dv];
+    }
+    o[(size_t)t * a->Hv * a->Dv + head * a->Dv + column] = sum;
+  }
+}
+
+// o and state after the case; both start as copies of what the case starts with.
+static void reference_hh(double *o, double *state, const struct hh_case *c) {
+  const struct hh_args *a = &c->a;
+  memcpy(o, c->o.v, (size_t)c->o.t.rows * c->o.t.cols * sizeof *o);
+  memcpy(state, c->state.v, (size_t)c->state.t.rows * c->state.t.cols * sizeof *state);
+  for (uint32_t i = 0; i < c->B; i++)
+    for (uint32_t h = 0; h < a->Hv; h++)
+      for (uint32_t j = 0; j < a->Dv; j++) {
+        double *S = state + (size_t)c->s[i].slot * c->state.t.cols + (size_t)h * a->Dk * a->Dv + j;
+        reference_column(o, S, c, &c->s[i], h, j);
+      }
+}
+
+// Every form against float64; rows of no sequence and states of no slot keep their values.
+static void check_hh(const char *const what[], struct hh_args a, const uint32_t *T, uint32_t B, double beta_max) {
+  struct hh_case c = hh_random(a, T, B, beta_max);
+  size_t outputs = (size_t)c.o.t.rows * c.o.t.cols, states = (size_t)c.state.t.rows * c.state.t.cols;
+  double *o = zeros(outputs), *state = zeros(states);
+  reference_hh(o, state, &c);
+  for (int f = 0; f < FORMS; f++) {
+    hh_rewind(&c);
+    hh_run(&c, c.s, B, forms[f]);
+    double *got = read_values(&c.o), *got_state = read_values(&c.state);
+    size_t used = (size_t)c.rows * c.o.t.cols;
+    expect_close(what[0], got, o, used, HH_CLOSE);
+    expect_close(what[1], got_state, state, states, HH_CLOSE);
+    assert_memory_equal(got + used, c.o.v + used, (outputs - used) * sizeof *got);
+    assert_memory_equal(got_state, c.state.v, c.state.t.cols * sizeof *got_state); // slot 0 is nobody's
+  }
+  tools_teardown(NULL);
+}
+
+// ---------------------------------------------------------------- against float64
+
+static void hh_rule_matches_over_awkward_shapes(void **state) {
+  (void)state;
+  seed(50);
+  static const char *const what[] = {"hh_rule: o", "hh_rule: state"};
+  const uint32_t blocks[] = {1, 2, 3, 4, 8, 16}, sizes[] = {1, 3, 8, 19}, values[] = {1, 7, 64, 130};
+  for (uint32_t r = 0; r < 6; r++)
+    for (uint32_t d = r % 2; d < 4; d += 2) // what varies with l compiles nothing anew
+      for (uint32_t l = 0; l < LENGTHS; l++) {
+        struct hh_args a = {.H = 2, .Hv = 2, .r = blocks[r], .Dv = values[(r + d / 2) % 4], .scale = 0.3f};
+        uint32_t T[] = {lengths[l], 0, lengths[l] / 2 + 1};
+        a.Dk = a.r * sizes[d];
+        a.gated = (r + d + l) % 2;
+        a.fixed_mask = l / 2 % 2;
+        a.nonneg = (enum hh_nonneg)((r + d) % 4);
+        check_hh(what, a, T, l % 3 == 2 ? 3 : 1, l % 2 ? 2 : 1);
+      }
+}
+
+static void hh_rule_of_usual_heads_matches(void **state) {
+  (void)state;
+  seed(51);
+  static const char *const what[] = {"hh_rule, heads of 128: o", "hh_rule, heads of 128: state"};
+  for (uint32_t r = 2; r <= 8; r *= 2)
+    for (int gated = 0; gated < 2; gated++) {
+      uint32_t T[] = {150, 65};
+      check_hh(what, (struct hh_args){2, 2, 128, 128, r, 0.088f, gated, false, HH_NONNEG_SOFTPLUS, DELTA_AUTO}, T, 2,
+               gated ? 1 : 2);
+    }
+}
+
+static void hh_rule_shares_keys_among_grouped_value_heads(void **state) {
+  (void)state;
+  seed(52);
+  static const char *const what[] = {"hh_rule, grouped value heads: o", "hh_rule, grouped value heads: state"};
+  for (int l = 0; l < LENGTHS; l++) {
+    uint32_t T[] = {lengths[l], lengths[LENGTHS - 1 - l]};
+    struct hh_args a = {2, 6, 16, 9, 4, 0.25f, l % 2, l % 3 == 0, HH_NONNEG_SIGMOID, DELTA_AUTO};
+    check_hh(what, a, T, 2, 1);
+  }
+}
+
+static double *fixture_of(const struct fixture *f, const char *name, const char *key, size_t count) {
+  char tensor[128];
+  snprintf(tensor, sizeof tensor, "%s.%s", name, key);
+  return fixture_has(f, tensor) ? fixture_values(f, tensor, count) : NULL;
+}
+
+static struct hh_case fixture_hh(const struct fixture *f, const char *name) {
+  struct hh_args a = {.nonneg = HH_NONNEG_GIVEN, .scale = (float)fixture_number(f, name, "scale")};
+  a.H = a.Hv = (uint32_t)fixture_number(f, name, "H");
+  a.Dk = (uint32_t)fixture_number(f, name, "K");
+  a.Dv = (uint32_t)fixture_number(f, name, "V");
+  a.r = (uint32_t)fixture_number(f, name, "r");
+  a.gated = fixture_number(f, name, "gated") != 0;
+  a.fixed_mask = fixture_number(f, name, "static") != 0;
+  uint32_t T = (uint32_t)fixture_number(f, name, "T"), cols = qkv_cols(a), n = a.H * a.r * a.r;
+  struct hh_case c = {.a = a, .B = 1, .rows = T, .s = {{0, T, 0, 0}}};
+  uint32_t keys = a.H * a.Dk, values = a.H * a.Dv, masks = a.fixed_mask ? 1 : T;
+  double *q = fixture_of(f, name, "q", (size_t)T * keys), *k = fixture_of(f, name, "k", (size_t)T * keys);
+  double *v = fixture_of(f, name, "v", (size_t)T * values), *beta = fixture_of(f, name, "beta", (size_t)T * a.H);
+  double *g = fixture_of(f, name, "g", (size_t)T * a.H), *S0 = fixture_of(f, name, "S0", (size_t)keys * a.Dv);
+  double *M = fixture_of(f, name, "M", (size_t)masks * n), *qkv = zeros((size_t)T * cols);
+  for (uint32_t t = 0; t < T; t++) {
+    memcpy(qkv + (size_t)t * cols, q + t * keys, keys * sizeof *q);
+    memcpy(qkv + (size_t)t * cols + keys, k + t * keys, keys * sizeof *k);
+    memcpy(qkv + (size_t)t * cols + 2 * keys, v + t * values, values * sizeof *v);
+  }
+  c.qkv = activations(T, cols, DENSE, qkv);
+  c.beta = activations(T, a.H, DENSE, beta);
+  c.g = activations(T, a.H, DENSE, g);
+  c.mask = activations(masks, n, DENSE, M);
+  c.state = activations(1, keys * a.Dv, DENSE, S0);
+  c.o = activations(T, values, DENSE, NULL);
+  free(q), free(k), free(v), free(beta), free(g), free(S0), free(M);
+  return c;
+}
+
+// The columns of which the fixture has the truth.
+static double *every(const double *values, size_t n, size_t step) {
+  double *kept = zeros(n / step);
+  for (size_t i = 0; i < n / step; i++) kept[i] = values[i * step];
+  return kept;
+}
+
+static void hh_rule_computes_the_operator_truths(void **state) {
+  (void)state;
+  struct fixture *f = fixture_open("vectors/ops/hh.safetensors");
+  size_t cases = 0;
+  for (const char *name; (name = fixture_case(f, cases)); cases++)
+    for (int form = 0; form < 2; form++) {
+      struct hh_case c = fixture_hh(f, name);
+      hh_run(&c, c.s, 1, forms[form]);
+      size_t step = (size_t)fixture_number(f, name, "columns"), n = (size_t)c.rows * c.o.t.cols / step;
+      size_t states = c.state.t.cols / step;
+      double *truth = fixture_of(f, name, "truth_o", n), *truth_s = fixture_of(f, name, "truth_s", states);
+      double *o = every(read_values(&c.o), n * step, step), *S = every(read_values(&c.state), states * step, step);
+      print_message("  %-20s %-9s o %.1e  state %.1e\n", name, form_names[forms[form]], rms_error(o, truth, n),
+                    rms_error(S, truth_s, states));
+      expect_close("Head-in-Head truths: o", o, truth, n, HH_CLOSE);
+      expect_close("Head-in-Head truths: state", S, truth_s, states, HH_CLOSE);
+      free(truth), free(truth_s);
+      tools_teardown(NULL);
+    }
+  assert_true(cases == 3);
+  fixture_close(f);
+}
+
+// ---------------------------------------------------------------- masks
+
+static void masks_are_symmetric_with_unit_diagonal_and_entries_up_to_one(void **state) {
+  (void)state;
+  seed(53);
+  for (int nonneg = HH_NONNEG_SOFTPLUS; nonneg <= HH_NONNEG_EXP; nonneg++)
+    for (uint32_t r = 1; r <= HH_MOST; r++) {
+      float z[HH_MOST * HH_MOST], M[HH_MOST * HH_MOST];
+      double values[HH_MOST * HH_MOST], want[HH_MOST * HH_MOST], got[HH_MOST * HH_MOST];
+      for (uint32_t i = 0; i < r * r; i++) values[i] = z[i] = (float)(2 * normal());
+      hh_mask(M, z, r, (enum hh_nonneg)nonneg);
+      reference_mask(want, values, r, (enum hh_nonneg)nonneg);
+      for (uint32_t i = 0; i < r * r; i++) {
+        got[i] = M[i];
+        assert_true(M[i] == M[i % r * r + i / r] && M[i] >= 0 && M[i] <= 1 + 1e-6);
+        if (i % (r + 1) == 0) assert_true(M[i] > 0.99); // 1 but for the 1e-6 beside the squares
+      }
+      expect_close("hh_mask", got, want, r * r, 1e-6);
+    }
+}
+
+static void exponential_masks_of_large_logits_are_finite(void **state) {
+  (void)state;
+  seed(54);
+  uint32_t T = 20;
+  struct hh_args a = {1, 1, 16, 8, 4, 1, false, false, HH_NONNEG_EXP, DELTA_AUTO};
+  struct hh_case c = hh_random(a, &T, 1, 1);
+  for (size_t i = 0; i < (size_t)(T + PADDING) * 16; i++) c.mask.v[i] *= 60;
+  c.mask = activations(T + PADDING, 16, DENSE, c.mask.v);
+  double *o = zeros((size_t)c.o.t.rows * 8), *S = zeros((size_t)c.state.t.rows * c.state.t.cols);
+  reference_hh(o, S, &c);
+  for (int f = 0; f < FORMS; f++) {
+    hh_rewind(&c);
+    hh_run(&c, c.s, 1, forms[f]);
+    expect_close("masks of large logits", read_values(&c.o), o, (size_t)T * 8, HH_CLOSE);
+  }
+}
+
+// ---------------------------------------------------------------- properties (ops.md 6, 7)
+
+static void one_block_or_a_mask_of_ones_is_the_delta_rule(void **state) {
+  (void)state;
+  seed(55);
+  const uint32_t blocks[] = {1, 4}, T = 100;
+  for (int i = 0; i < 4; i++)
+    for (int form = 0; form < 2; form++) {
+      struct hh_args a = {2, 2, 32, 24, blocks[i / 2], 0.2f, i % 2, true, HH_NONNEG_GIVEN, DELTA_AUTO};
+      struct hh_case c = hh_random(a, &T, 1, 2);
+      uint32_t n = a.Hv * a.r * a.r;
+      c.mask = activations(1, n, DENSE, uniforms(n, 1, 1));
+      delta_run(&c, forms[form]);
+      double *o = read_values(&c.o), *S = read_values(&c.state);
+      hh_rewind(&c);
+      hh_run(&c, c.s, 1, forms[form]);
+      expect_close("mask of ones: o", read_values(&c.o), o, (size_t)T * c.o.t.cols, 1e-6);
+      expect_close("mask of ones: state", read_values(&c.state), S, 2 * (size_t)c.state.t.cols, 1e-6);
+    }
+}
+
+// Eigenvalues of a symmetric matrix, which becomes diagonal: Jacobi's rotations.
+static void eigenvalues(double *x, uint32_t n) {
+  for (int sweep = 0; sweep < 30; sweep++)
+    for (uint32_t p = 0; p < n; p++)
+      for (uint32_t q = p + 1; q < n; q++) {
+        double angle = 0.5 * atan2(2 * x[p * n + q], x[q * n + q] - x[p * n + p]), c = cos(angle), s = sin(angle);
+        for (uint32_t i = 0; i < n; i++) {
+          double a = x[i * n + p], b = x[i * n + q];
+          x[i * n + p] = c * a - s * b, x[i * n + q] = s * a + c * b;
+        }
+        for (uint32_t i = 0; i < n; i++) {
+          double a = x[p * n + i], b = x[q * n + i];
+          x[p * n + i] = c * a - s * b, x[q * n + i] = s * a + c * b;
+        }
+      }
+}
+
+// One token with v = 0 turns S = I into its transition.
+static double *transition(uint32_t r, double beta, double length, enum delta_form form) {
+  enum { D = 32 };
+  uint32_t T = 1;
+  struct hh_args a = {1, 1, D, D, r, 1, false, false, HH_NONNEG_SOFTPLUS, DELTA_AUTO};
+  struct hh_case c = hh_random(a, &T, 1, 1);
+  double *one = zeros(2 * D * D);
+  for (int i = 0; i < D; i++) {
+    one[D * D + i * (D + 1)] = 1;
+    c.qkv.v[D + i] *= length;
+    c.qkv.v[2 * D + i] = 0;
+  }
+  c.qkv = activations(1 + PADDING, 3 * D, DENSE, c.qkv.v);
+  c.beta = activations(1 + PADDING, 1, DENSE, uniforms(1 + PADDING, beta, beta));
+  c.state = activations(2, D * D, DENSE, one);
+  hh_run(&c, c.s, 1, form);
+  return read_values(&c.state) + D * D;
+}
+
+static void the_erase_has_at_most_rank_r_and_eigenvalues_up_to_beta_times_the_key_squared(void **state) {
+  (void)state;
+  seed(56);
+  enum { D = 32 };
+  for (uint32_t r = 1; r <= 8; r *= 2)
+    for (int i = 0; i < 8; i++) {
+      double beta = uniform(0.1, 2), length = uniform(0.5, 1), *erase = zeros(D * D);
+      double *S = transition(r, beta, length, forms[i % 2]), most = beta * length * length;
+      for (int j = 0; j < D * D; j++) erase[j] = (j % (D + 1) == 0) - S[j];
+      eigenvalues(erase, D);
+      uint32_t rank = 0;
+      for (int j = 0; j < D; j++) {
+        double value = erase[j * (D + 1)];
+        assert_true(value >= -1e-6 && value <= most + 1e-6);
+        rank += value > 1e-5;
+      }
+      assert_true(rank >= 1 && rank <= r);
+    }
+}
+
+static void the_transition_without_decay_lies_between_one_minus_beta_and_one(void **state) {
+  (void)state;
+  seed(57);
+  enum { D = 32 };
+  for (uint32_t r = 2; r <= 8; r *= 2)
+    for (int i = 0; i < 8; i++) {
+      double beta = uniform(0.1, 2), *S = transition(r, beta, 1, forms[i % 2]), least = 2;
+      eigenvalues(S, D);
+      for (int j = 0; j < D; j++) {
+        assert_true(S[j * (D + 1)] >= 1 - beta - 1e-6 && S[j * (D + 1)] <= 1 + 1e-6);
+        least = fmin(least, S[j * (D + 1)]);
+      }
+      assert_true(least < 1 - beta / r + 1e-6); // the erase's trace is beta
+    }
+}
+
+// x <- x R in every block, R a product of random reflections.
+static void rotate_blocks(double *x, uint32_t blocks, uint32_t d, const double *mirrors, uint32_t count) {
+  for (uint32_t b = 0; b < blocks; b++)
+    for (uint32_t m = 0; m < count; m++) {
+      const double *mirror = mirrors + (b * count + m) * d;
+      double dot = 0;
+      for (uint32_t i = 0; i < d; i++) dot += x[b * d + i] * mirror[i];
+      for (uint32_t i = 0; i < d; i++) x[b * d + i] -= 2 * dot * mirror[i];
+    }
+}
+
+static void a_rotation_within_blocks_of_keys_and_queries_leaves_outputs(void **state) {
+  (void)state;
+  seed(58);
+  enum { MIRRORS = 6 };
+  uint32_t T = 90, d = 8;
+  struct hh_args a = {1, 1, 32, 20, 4, 0.3f, true, false, HH_NONNEG_SIGMOID, DELTA_AUTO};
+  struct hh_case c = hh_random(a, &T, 1, 1);
+  c.state = activations(2, 32 * 20, DENSE, NULL);
+  double *mirrors = normals(4 * MIRRORS * d);
+  for (uint32_t i = 0; i < 4 * MIRRORS; i++) normalise(mirrors + i * d, d);
+  for (int form = 0; form < 2; form++) {
+    hh_rewind(&c);
+    hh_run(&c, c.s, 1, forms[form]);
+    double *o = read_values(&c.o);
+    for (uint32_t t = 0; t < T; t++)
+      for (uint32_t x = 0; x < 2; x++)
+        rotate_blocks(c.qkv.v + (size_t)t * qkv_cols(a) + x * 32, 4, d, mirrors, MIRRORS);
+    c.qkv = activations(c.qkv.t.rows, c.qkv.t.cols, DENSE, c.qkv.v);
+    hh_rewind(&c);
+    hh_run(&c, c.s, 1, forms[form]);
+    expect_close("rotated blocks", read_values(&c.o), o, (size_t)T * 20, 1e-6);
+  }
+}
+
+static void hh_any_split_of_a_sequence_gives_the_same_state(void **state) {
+  (void)state;
+  seed(59);
+  const uint32_t T = 150, cuts[][4] = {{1, 149}, {64, 86}, {65, 15, 70}, {17, 16, 100, 17}, {63, 1, 1, 85}};
+  for (uint32_t r = 2; r <= 8; r *= 2) {
+    struct hh_args a = {2, 2, 24, 40, r, 0.2f, r != 4, false, HH_NONNEG_EXP, DELTA_AUTO};
+    struct hh_case c = hh_random(a, &T, 1, 2);
+    hh_run(&c, c.s, 1, DELTA_RECURRENT);
+    double *o = read_values(&c.o), *S = read_values(&c.state);
+    for (int i = 0; i < 5; i++)
+      for (int form = 0; form < FORMS; form++) {
+        hh_rewind(&c);
+        struct sequence s = {0, 0, 0, c.s[0].slot};
+        for (int j = 0; j < 4 && s.row < T; j++, s.row += s.T) {
+          s.T = cuts[i][j];
+          hh_run(&c, &s, 1, forms[form]);
+        }
+        expect_close("hh split: o", read_values(&c.o), o, (size_t)T * c.o.t.cols, HH_CLOSE);
+        expect_close("hh split: state", read_values(&c.state), S, 2 * (size_t)c.state.t.cols, HH_CLOSE);
+      }
+  }
+}
+
+static void hh_hard_decay_gives_no_nan_and_forgets(void **state) {
+  (void)state;
+  seed(60);
+  enum { T = 130, Dk = 16, Dv = 8 };
+  const uint32_t length = T;
+  const double gates[] = {-100, -1e5, -3e38};
+  for (int i = 0; i < 3; i++)
+    for (int form = 0; form < 2; form++) {
+      struct hh_args a = {1, 1, Dk, Dv, 4, 1, true, true, HH_NONNEG_SOFTPLUS, DELTA_AUTO};
+      struct hh_case c = hh_random(a, &length, 1, 1);
+      double *want = zeros(T * Dv);
+      for (int t = 0; t < T; t++)
+        memcpy(c.qkv.v + t * (2 * Dk + Dv), c.qkv.v + t * (2 * Dk + Dv) + Dk, Dk * sizeof *want);
+      for (int j = 0; j < T * Dv; j++) // nothing is left of the past; q k = 1
+        want[j] = c.beta.v[j / Dv] * c.qkv.v[j / Dv * (2 * Dk + Dv) + 2 * Dk + j % Dv];
+      c.qkv = activations(T + PADDING, 2 * Dk + Dv, DENSE, c.qkv.v);
+      c.g = activations(T + PADDING, 1, DENSE, uniforms(T + PADDING, gates[i], gates[i]));
+      hh_run(&c, c.s, 1, forms[form]);
+      expect_close("hh hard decay", read_values(&c.o), want, T * Dv, 1e-6);
+      double *S = read_values(&c.state);
+      for (int j = 0; j < 2 * Dk * Dv; j++) assert_true(isfinite(S[j]));
+    }
+}
+
+static void hh_a_hard_decay_costs_later_tokens_no_digits(void **state) {
+  (void)state;
+  seed(61);
+  uint32_t T = 64;
+  struct hh_args a = {1, 1, 32, 32, 2, 1, true, false, HH_NONNEG_SIGMOID, DELTA_AUTO};
+  struct hh_case c = hh_random(a, &T, 1, 1);
+  for (uint32_t t = 0; t < T; t++) c.g.v[t] = t == 3 ? -30000 : -0.01;
+  c.g = activations(T + PADDING, 1, DENSE, c.g.v);
+  double *o = zeros((size_t)c.o.t.rows * 32), *S = zeros((size_t)c.state.t.rows * c.state.t.cols);
+  reference_hh(o, S, &c);
+  for (int form = 0; form < 2; form++) {
+    hh_rewind(&c);
+    hh_run(&c, c.s, 1, forms[form]);
+    expect_close("hh after a hard decay", read_values(&c.o), o, (size_t)T * 32, HH_CLOSE);
+  }
+}
+
+// T = (I + A)^-1 of ops.md 6.4 in float64: what makes forward substitution in f32 safe.
+static void entries_of_the_inverse_are_at_most_beta(void **state) {
+  (void)state;
+  seed(62);
+  enum { C = 16, R = 4, D = 4, N = C * R };
+  for (int gated = 0; gated < 2; gated++) {
+    double *k = normals(C * R * D), *beta = uniforms(C, 0, 2), *G = zeros(C), *A = zeros(N * N), *X = zeros(N * N);
+    double *masks = random_masks(C, R, HH_NONNEG_GIVEN);
+    for (int n = 0; n < C; n++) {
+      normalise(k + n * R * D, R * D);
+      G[n] = (n ? G[n - 1] : 0) - gated * uniform(0, 2);
+    }
+    for (int i = 0; i < N; i++)
+      for (int j = 0; j < i / R * R; j++) {
+        int n = i / R, m = j / R, b = j % R;
+        double product = 0;
+        for (int l = 0; l < D; l++) product += k[(n * R + b) * D + l] * k[(m * R + b) * D + l];
+        A[i * N + j] = beta[n] * masks[n * R * R + i % R * R + b] * product * exp(G[n] - G[m]);
+      }
+    for (int j = 0; j < N; j++)
+      for (int i = 0; i < N; i++) {
+        X[i * N + j] = i == j;
+        for (int m = 0; m < i; m++) X[i * N + j] -= A[i * N + m] * X[m * N + j];
+        if (i / R > j / R) assert_true(fabs(X[i * N + j]) <= beta[i / R] + 1e-12);
+      }
+  }
+}
+
+int ops_cases_hh(void) {
+#define CASE(f) cmocka_unit_test_teardown(f, tools_teardown)
+  const struct CMUnitTest cases[] = {
+      CASE(hh_rule_matches_over_awkward_shapes),
+      CASE(hh_rule_of_usual_heads_matches),
+      CASE(hh_rule_shares_keys_among_grouped_value_heads),
+      CASE(hh_rule_computes_the_operator_truths),
+      CASE(masks_are_symmetric_with_unit_diagonal_and_entries_up_to_one),
+      CASE(exponential_masks_of_large_logits_are_finite),
+      CASE(one_block_or_a_mask_of_ones_is_the_delta_rule),
+      CASE(the_erase_has_at_most_rank_r_and_eigenvalues_up_to_beta_times_the_key_squared),
+      CASE(the_transition_without_decay_lies_between_one_minus_beta_and_one),
+      CASE(a_rotation_within_blocks_of_keys_and_queries_leaves_outputs),
+      CASE(hh_any_split_of_a_sequence_gives_the_same_state),
+      CASE(hh_hard_decay_gives_no_nan_and_forgets),
+      CASE(hh_a_hard_decay_costs_later_tokens_no_digits),
+      CASE(entries_of_the_inverse_are_at_most_beta),
+  };
+  return cmocka_run_group_tests_name("Head-in-Head", cases, NULL, NULL);
+}
