@@ -183,7 +183,10 @@ static deltaic_status refuse_keys(const struct json_reader *r, const json_t *con
     double neutral;
   } refused[] = {{"attnres_block_size", NAN}, {"hh_r", 1},          {"share_conv_kernel", 0}, {"use_rope", 0},
                  {"per_head_norm", 0},        {"per_head_conv", 0}, {"share_kv_conv", 0},     {"shift_only_conv", 0}};
+  const char *type = json_string_value(json_object_get(config, "model_type"));
+  bool hh = type && (!strcmp(type, "delta_net") || !strcmp(type, "gated_deltanet"));
   for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+    if (hh && !strcmp(refused[i].key, "hh_r")) continue; // the families that have Head-in-Head
     const json_t *value = json_object_get(config, refused[i].key);
     if (!value || json_is_null(value) || json_is_false(value)) continue;
     if (json_is_number(value) && json_number_value(value) == refused[i].neutral) continue;

@@ -13,6 +13,10 @@ static const char *const activations[] = {"silu", "relu", "elu", "identity", NUL
 static const enum activation activation_values[] = {ACTIVATION_SILU, ACTIVATION_RELU, ACTIVATION_ELU1,
                                                     ACTIVATION_IDENTITY};
 
+static const char *const masks[] = {"static", "input", NULL};
+static const char *const nonnegs[] = {"softplus", "sigmoid", "exp", NULL};
+static const enum hh_nonneg nonneg_values[] = {HH_NONNEG_SOFTPLUS, HH_NONNEG_SIGMOID, HH_NONNEG_EXP};
+
 // trunc(width * ratio) / heads, evaluated in double as fla does; 0 when heads does not divide it.
 static uint32_t head_size(uint32_t width, double ratio, uint32_t heads) {
   double total = trunc(width * ratio);
@@ -36,6 +40,8 @@ static deltaic_status size_layer(const struct json_reader *r, struct checkpoint 
                        list ? s->Hv : s->n * s->Hv, "the number of value heads", LIMIT_HEAD_SIZE, &s->Dv);
   if (!status && s->W) status = arch_columns(checkpoint, i, "attn.q_conv1d.weight", LIMIT_CONV, &s->W);
   if (status) return status;
+  if (s->Dk % s->r)
+    return fail(DELTAIC_BAD_SHAPE, "%s: layer %u: hh_r %u does not divide the key size %u", r->file, i, s->r, s->Dk);
   uint64_t state = (uint64_t)s->Hv * s->Dk * s->Dv;
   if (state > INT32_MAX)
     return fail(DELTAIC_UNSUPPORTED, "%s: layer %u would have a state of %llu numbers, more than %d", r->file, i,
@@ -88,7 +94,7 @@ static deltaic_status set_layers(struct json_reader *r, const json_t *config, st
 static struct delta_spec read_layer(struct json_reader *r, const json_t *config, uint32_t default_heads, bool gate,
                                     const struct model_spec *out) {
   struct delta_spec s = {
-      .n = 1, .activation = ACTIVATION_SILU, .norm = KEY_NORM_L2, .has_beta = true, .output_norm = true};
+      .n = 1, .r = 1, .activation = ACTIVATION_SILU, .norm = KEY_NORM_L2, .has_beta = true, .output_norm = true};
   s.H = s.Hv = (uint32_t)json_int(r, config, "num_heads", default_heads, 1, LIMIT_HEADS);
   s.W = (uint32_t)json_int(r, config, "conv_size", 4, 1, LIMIT_CONV);
   if (!json_bool(r, config, "use_short_conv", true)) s.W = 0;
@@ -96,6 +102,14 @@ static struct delta_spec read_layer(struct json_reader *r, const json_t *config,
   s.beta_scale = json_bool(r, config, "allow_neg_eigval", false) ? 2.0f : 1.0f;
   s.norm_eps = out->norm_eps;
   return s;
+}
+
+// Head-in-Head (models.md 10).
+static void read_hh(struct json_reader *r, const json_t *config, struct delta_spec *s) {
+  s->r = (uint32_t)json_int(r, config, "hh_r", 1, 1, HH_MOST);
+  if (s->r == 1) return;
+  s->mask_input = arch_choice(r, config, "hh_mask", masks) == 1;
+  s->nonneg = nonneg_values[arch_choice(r, config, "hh_nonneg", nonnegs)];
 }
 
 static deltaic_status read_delta_net(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
@@ -109,6 +123,7 @@ static deltaic_status read_delta_net(struct json_reader *r, const json_t *config
   s.norm = norm_values[arch_choice(r, config, "qk_norm", fla_norms)];
   s.activation = activation_values[arch_choice(r, config, "qk_activation", activations)];
   if (json_bool(r, config, "use_elu", false)) s.activation = ACTIVATION_ELU1; // its name in 2024
+  read_hh(r, config, &s);
   if (r->status) return r->status;
   s.Dk = head_size(out->D, expand_k, s.H);
   s.Dv = head_size(out->D, expand_v, s.H);
@@ -125,6 +140,7 @@ static deltaic_status read_gated_deltanet(struct json_reader *r, const json_t *c
   s.Dk = (uint32_t)json_int(r, config, "head_dim", 256, 1, LIMIT_HEAD_SIZE);
   s.Dv = value_size(s.Dk, expand_v);
   s.gated = true;
+  read_hh(r, config, &s);
   if (r->status) return r->status;
   if (s.Hv % s.H)
     return fail(DELTAIC_BAD_SHAPE, "%s: num_v_heads %u is not a multiple of num_heads %u", r->file, s.Hv, s.H);

@@ -1,10 +1,11 @@
-// mixer_delta: DeltaNet and Gated DeltaNet layers (Yang et al. 2024, 2025; models.md 6); with n > 1, DeltaProduct.
+// mixer_delta: DeltaNet and Gated DeltaNet layers (Yang et al. 2024, 2025; models.md 6); with n > 1, DeltaProduct;
+// with r > 1, Head-in-Head (ops.md 6).
 //
 //   q, k, v = conv(x Wq), conv(x Wk), conv(x Wv);  beta, g from x;  o = delta_rule(norm(q), norm(k), v, beta, g)
 //   y = ([rms](o) [* silu(x Wg)]) Wo
 //
-// All projections of x are one matrix, so that they are one product: rows q, k, v, padding, gate, padding, beta, decay.
-// The padding lets the gate's and beta's columns start where a descriptor may start.
+// All projections of x are one matrix, so that they are one product: rows q, k, v, padding, gate, padding, logits of
+// masks, padding, beta, decay. The padding lets columns start where a descriptor may start.
 #include "mixer_delta.h"
 
 #include "mixer.h"
@@ -13,11 +14,12 @@
 #include <stdio.h>
 
 struct delta_weights {
-  struct tensor in_proj;         // (P, D)
-  struct tensor conv, conv_bias; // (W, C) f32, (1, C) f32 or absent; C = columns of q, k, v
-  struct tensor A_log, dt_bias;  // (1, Hv) f32 when gated
-  struct tensor o_norm, o_proj;  // (1, Dv) f32 or absent, (D, Hv * Dv)
-  uint32_t gate_from, ba_from;   // columns of the projection
+  struct tensor in_proj, in_bias;         // (P, D), (1, P) f32 or absent
+  struct tensor mask;                     // (1, Hv * r * r) f32: M of a static mask
+  struct tensor conv, conv_bias;          // (W, C) f32, (1, C) f32 or absent; C = columns of q, k, v
+  struct tensor A_log, dt_bias;           // (1, Hv) f32 when gated
+  struct tensor o_norm, o_proj;           // (1, Dv) f32 or absent, (D, Hv * Dv)
+  uint32_t gate_from, mask_from, ba_from; // columns of the projection
 };
 
 struct delta_state {
@@ -25,8 +27,8 @@ struct delta_state {
   struct tensor S;       // (B, Hv * Dk * Dv)
 };
 
-struct delta_sizes {                                     // columns
-  uint32_t key, value, keys, values, C, gate, betas, ba; // key, value: of one step
+struct delta_sizes {                                                    // columns
+  uint32_t key, value, keys, values, C, gate, masks, logits, betas, ba; // key, value: of one step
 };
 
 static struct delta_sizes sizes_of(const struct delta_spec *s) {
@@ -37,6 +39,8 @@ static struct delta_sizes sizes_of(const struct delta_spec *s) {
   z.values = s->n * z.value;
   z.C = z.key + z.keys + z.values;
   z.gate = s->output_gate ? z.value : 0;
+  z.masks = s->r > 1 ? s->Hv * s->r * s->r : 0;
+  z.logits = s->mask_input ? z.masks : 0;
   z.betas = s->has_beta ? s->n * s->Hv : 0;
   z.ba = z.betas + (s->gated ? s->Hv : 0);
   return z;
@@ -72,24 +76,73 @@ static void bind_conv(const struct delta_spec *s, const struct delta_sizes *z, u
   if (any) weights_vector(w, &d->conv_bias, bias, 3);
 }
 
+struct static_mask {
+  const struct file_tensor *source;
+  uint32_t r;
+  enum hh_nonneg nonneg;
+};
+
+static void static_mask_row(const void *context, uint32_t row, uint32_t cols, float *out) {
+  const struct static_mask *s = context;
+  uint32_t size = s->r * s->r;
+  float z[HH_MOST * HH_MOST];
+  (void)row;
+  for (uint32_t i = 0; i < cols; i += size) {
+    file_tensor_f32(s->source, i, size, z);
+    hh_mask(out + i, z, s->r, s->nonneg);
+  }
+}
+
+struct mask_bias {
+  const struct file_tensor *source;
+  uint32_t from, count;
+};
+
+static void mask_bias_row(const void *context, uint32_t row, uint32_t cols, float *out) {
+  const struct mask_bias *s = context;
+  (void)row;
+  for (uint32_t i = 0; i < cols; i++) out[i] = 0;
+  file_tensor_f32(s->source, 0, s->count, out + s->from);
+}
+
+// A static mask, or the bias of the projection that makes masks.
+static void bind_mask(const struct delta_spec *s, const struct delta_sizes *z, uint32_t layer, struct weights *w,
+                      struct delta_weights *d) {
+  if (s->mask_input && !weights_find(w, layer, "attn.m_proj.bias")) return;
+  const struct file_tensor *t = s->mask_input ? weights_get(w, layer, "attn.m_proj.bias", z->masks, 0)
+                                              : weights_get(w, layer, "attn.M_org", s->Hv, s->r * s->r);
+  const struct static_mask mask = {t, s->r, s->nonneg};
+  const struct mask_bias bias = {t, d->mask_from, z->masks};
+  if (!t) return;
+  w->parameters += z->masks;
+  if (s->mask_input)
+    weights_rows(w, &d->in_bias, 1, d->ba_from + z->ba, mask_bias_row, &bias, sizeof bias);
+  else
+    weights_rows(w, &d->mask, 1, z->masks, static_mask_row, &mask, sizeof mask);
+}
+
 static void delta_bind(const void *spec, uint32_t layer, uint32_t D, struct weights *w, void *weights) {
   const struct delta_spec *s = spec;
   struct delta_weights *d = weights;
   struct delta_sizes z = sizes_of(s);
   const uint32_t align = TENSOR_ALIGN / sizeof(float);
-  struct weight_part in[3 + 3 * DELTA_STEPS] = {{weights_get(w, layer, "attn.q_proj.weight", z.key, D), 0, z.key, 0}};
+  struct weight_part in[4 + 3 * DELTA_STEPS] = {{weights_get(w, layer, "attn.q_proj.weight", z.key, D), 0, z.key, 0}};
   int count = 1;
   d->gate_from = (uint32_t)round_up(z.C, align);
-  d->ba_from = d->gate_from + (uint32_t)round_up(z.gate, align);
+  d->mask_from = d->gate_from + (uint32_t)round_up(z.gate, align);
+  d->ba_from = d->mask_from + (uint32_t)round_up(z.logits, align);
   count += weights_list(w, layer, "attn.k_proj.weight", s->n, z.key, D, in + count);
   count += weights_list(w, layer, "attn.v_proj.weight", s->n, z.value, D, in + count);
   in[count - 1].align = align;
   if (s->output_gate)
     in[count++] = (struct weight_part){weights_get(w, layer, "attn.g_proj.weight", z.gate, D), 0, z.gate, align};
+  if (z.logits)
+    in[count++] = (struct weight_part){weights_get(w, layer, "attn.m_proj.weight", z.logits, D), 0, z.logits, align};
   if (s->has_beta) count += weights_list(w, layer, "attn.b_proj.weight", s->n, s->Hv, D, in + count);
   if (s->gated) in[count++] = (struct weight_part){weights_get(w, layer, "attn.a_proj.weight", s->Hv, D), 0, s->Hv, 0};
   weights_matrix(w, &d->in_proj, D, in, count);
   bind_conv(s, &z, layer, w, d);
+  if (z.masks) bind_mask(s, &z, layer, w, d);
   if (s->gated) {
     struct weight_part A = {weights_get(w, layer, "attn.A_log", s->Hv, 0), 0, s->Hv, 0};
     struct weight_part dt = {weights_get(w, layer, "attn.dt_bias", s->Hv, 0), 0, s->Hv, 0};
@@ -130,6 +183,25 @@ static struct delta_args rule_args(const struct delta_spec *s, enum delta_form f
                              .form = form};
 }
 
+static struct hh_args hh_args(const struct delta_spec *s, enum delta_form form) {
+  return (struct hh_args){.H = s->H,
+                          .Hv = s->Hv,
+                          .Dk = s->Dk,
+                          .Dv = s->Dv,
+                          .r = s->r,
+                          .scale = 1.0f / sqrtf((float)s->Dk),
+                          .gated = s->gated,
+                          .fixed_mask = !s->mask_input,
+                          .nonneg = s->mask_input ? s->nonneg : HH_NONNEG_GIVEN,
+                          .form = form};
+}
+
+static uint64_t rule_bytes(const struct delta_spec *s, struct backend *b, uint32_t T, uint32_t B,
+                           enum delta_form form) {
+  if (s->r > 1) return b->ops->hh_scratch_bytes(b, T, B, hh_args(s, form));
+  return b->ops->delta_scratch_bytes(b, T, B, rule_args(s, form));
+}
+
 static struct delta_scratch take(const struct delta_spec *s, const struct delta_weights *d, struct backend *b,
                                  struct scratch *scratch, uint32_t T, uint32_t B, enum delta_form form) {
   struct delta_scratch t;
@@ -138,7 +210,7 @@ static struct delta_scratch take(const struct delta_spec *s, const struct delta_
   t.beta = scratch_take(scratch, T, s->n * s->Hv);
   t.g = s->gated ? scratch_take(scratch, T, s->Hv) : (struct tensor){0};
   t.o = scratch_take(scratch, T, s->Hv * s->Dv);
-  t.rule = scratch_take_bytes(scratch, b->ops->delta_scratch_bytes(b, T, B, rule_args(s, form)));
+  t.rule = scratch_take_bytes(scratch, rule_bytes(s, b, T, B, form));
   return t;
 }
 
@@ -165,11 +237,12 @@ static void delta_forward(const void *spec, const void *weights, const void *sta
   struct recorder *c = call->c;
   const struct ops *op = c->ops;
   struct delta_scratch t = take(s, d, c->backend, &call->scratch, call->T, call->sequences.rows, call->form);
-  struct tensor gate = {0}, ba = {0};
+  struct tensor gate = {0}, ba = {0}, mask = d->mask;
   if (s->output_gate) gate = tensor_cols(t.p, d->gate_from, z.gate);
+  if (z.logits) mask = tensor_cols(t.p, d->mask_from, z.logits);
   if (z.ba) ba = tensor_cols(t.p, d->ba_from, z.ba);
 
-  op->matmul(c, t.p, h, d->in_proj, (struct tensor){0}, false);
+  op->matmul(c, t.p, h, d->in_proj, d->in_bias, false);
   op->short_conv(c, t.qkv, tensor_cols(t.p, 0, z.C), d->conv, d->conv_bias, st->history, call->sequences,
                  (struct conv_args){
                      .W = conv_width(s), .C = z.C, .silu_from = s->activation == ACTIVATION_SILU ? 0 : z.key + z.keys});
@@ -188,7 +261,10 @@ static void delta_forward(const void *spec, const void *weights, const void *sta
                                 .gated = s->gated});
   probe_tensor(call->probe, c, DELTAIC_PROBE_BETA, t.beta, call->T, t.beta.cols);
   probe_tensor(call->probe, c, DELTAIC_PROBE_DECAY, t.g, call->T, t.g.cols);
-  op->delta_rule(c, t.o, t.qkv, t.beta, t.g, st->S, call->sequences, t.rule, rule_args(s, call->form));
+  if (s->r > 1)
+    op->hh_rule(c, t.o, t.qkv, t.beta, t.g, mask, st->S, call->sequences, t.rule, hh_args(s, call->form));
+  else
+    op->delta_rule(c, t.o, t.qkv, t.beta, t.g, st->S, call->sequences, t.rule, rule_args(s, call->form));
   probe_tensor(call->probe, c, DELTAIC_PROBE_STATE, st->S, (size_t)s->Hv * s->Dk, s->Dv);
   if (s->output_norm || s->output_gate) op->output_norm(c, t.o, gate, d->o_norm, s->Hv, s->norm_eps);
   probe_tensor(call->probe, c, DELTAIC_PROBE_HEADS, t.o, call->T, t.o.cols);
@@ -199,6 +275,8 @@ static void delta_describe(const void *spec, char *text, size_t capacity) {
   const struct delta_spec *s = spec;
   if (s->n > 1)
     snprintf(text, capacity, "%u steps", s->n);
+  else if (s->r > 1)
+    snprintf(text, capacity, "%u heads in a head, masks %s", s->r, s->mask_input ? "from the input" : "static");
   else if (capacity)
     text[0] = 0;
 }

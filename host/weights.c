@@ -35,7 +35,7 @@ struct file_tensor *weights_find(struct weights *w, uint32_t layer, const char *
 
 static bool shape_is(const struct file_tensor *t, uint64_t rows, uint64_t cols) {
   if (!cols) return t->rank == 1 && t->shape[0] == rows;
-  if (t->rank == 3) return t->shape[0] == rows && t->shape[1] == 1 && t->shape[2] == cols;
+  if (t->rank == 3) return t->shape[0] == rows && t->shape[1] * t->shape[2] == cols;
   return t->rank == 2 && t->shape[0] == rows && t->shape[1] == cols;
 }
 

@@ -33,8 +33,8 @@ struct weights {
 
 // The tensor of a layer (any of its older names) or NULL; marks it used.
 struct file_tensor *weights_find(struct weights *w, uint32_t layer, const char *name);
-// The same, of shape [rows, cols] ([rows] with cols 0; a [rows, 1, cols] convolution counts as [rows, cols]); missing
-// or misshapen ones are errors. layer < 0: `name` is the whole name.
+// The same, of shape [rows, cols] ([rows] with cols 0; [rows, a, b] counts as [rows, a * b]); missing or misshapen
+// ones are errors. layer < 0: `name` is the whole name.
 struct file_tensor *weights_get(struct weights *w, int64_t layer, const char *name, uint64_t rows, uint64_t cols);
 
 // Tensors of `rows` rows each, under each other: the layer's tensor `name` of steps * rows rows or, as older

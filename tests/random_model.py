@@ -41,6 +41,11 @@ for i in range(c["num_hidden_layers"]):
                    p + "v_conv1d.weight": (vd, 1, W), p + "o_norm.weight": (vd // hv,), p + "o_proj.weight": (H, vd)})
     if gated:
         shapes.update({p + "a_proj.weight": (hv, H), p + "A_log": (hv,), p + "dt_bias": (hv,)})
+    r = c.get("hh_r", 1)
+    if r > 1 and c.get("hh_mask") == "input":
+        shapes[p + "m_proj.weight"] = (hv * r * r, H)
+    elif r > 1:
+        shapes[p + "M_org"] = (hv, r, r)
     if gate:
         shapes[p + "g_proj.weight"] = (vd, H)
 header, at = {"__metadata__": {"made_by": "deltaic tests/random_model.py"}}, 0

@@ -289,6 +289,20 @@ static void token_ids_may_be_missing_null_or_lists(void **state) {
   }
 }
 
+static void head_in_head_is_off_or_as_its_keys_say(void **state) {
+  (void)state;
+  struct model_spec m = reads(GATED ",'hh_mask':'input','hh_nonneg':'exp'}", NULL);
+  assert_int_equal(delta(&m, 0)->r, 1);
+  model_spec_free(&m);
+  m = reads(GATED ",'hh_r':2}", NULL);
+  assert_true(delta(&m, 0)->r == 2 && !delta(&m, 0)->mask_input && delta(&m, 0)->nonneg == HH_NONNEG_SOFTPLUS);
+  model_spec_free(&m);
+  m = reads(DELTA ",'hh_r':4,'hh_mask':'input','hh_nonneg':'sigmoid'}", NULL);
+  assert_true(delta(&m, 0)->r == 4 && delta(&m, 0)->mask_input && delta(&m, 0)->nonneg == HH_NONNEG_SIGMOID);
+  model_spec_free(&m);
+  refuses(GATED ",'hh_r':3}", NULL, DELTAIC_BAD_SHAPE, "hh_r 3 does not divide the key size 4");
+}
+
 static void keys_without_effect_are_ignored(void **state) {
   (void)state;
   struct model_spec m = reads(
@@ -444,8 +458,10 @@ static void what_is_not_supported_is_refused_by_name(void **state) {
       {DELTA ",'mamba2':{}}", "config key mamba2 is of use only with mixers"},
       {MAMBA ",'hidden_act':'gelu'}", "hidden_act \"gelu\" is not supported"},
       {"{'model_type':'mamba2','state_size':16384,'head_dim':16384,'hidden_size':1048576}", "would have a state of"},
-      {GATED ",'hh_r':2}", "config key hh_r"},
-      {GATED ",'hh_r':'2'}", "config key hh_r"},
+      {"{'model_type':'gated_deltaproduct','hh_r':2}", "config key hh_r"},
+      {"{'model_type':'transformer','hh_r':'2'}", "config key hh_r"},
+      {GATED ",'hh_r':2,'hh_mask':'learned'}", "hh_mask \"learned\" is not supported"},
+      {GATED ",'hh_r':2,'hh_nonneg':'relu'}", "hh_nonneg \"relu\" is not supported"},
       {DELTA ",'share_conv_kernel':true}", "config key share_conv_kernel"},
       {DELTA ",'use_rope':true}", "config key use_rope"},
       {DELTA ",'per_head_norm':true}", "config key per_head_norm"},
@@ -918,6 +934,7 @@ int main(void) {
       cmocka_unit_test(transformer_reads_every_option),
       cmocka_unit_test(products_are_truncated_in_double),
       cmocka_unit_test(token_ids_may_be_missing_null_or_lists),
+      cmocka_unit_test(head_in_head_is_off_or_as_its_keys_say),
       cmocka_unit_test(keys_without_effect_are_ignored),
       cmocka_unit_test(attention_layers_have_fla_s_defaults),
       cmocka_unit_test(attention_layers_read_every_option_and_lists),

@@ -5,10 +5,11 @@
 
 #include <math.h>
 
-static const char *const tiny[] = {"tiny_delta_net",      "tiny_delta_net_swa",       "tiny_delta_net_global",
-                                   "tiny_gated_deltanet", "tiny_gated_deltanet_gva",  "tiny_gated_deltanet_h1",
-                                   "tiny_delta_product",  "tiny_gated_delta_product", "tiny_gated_deltanet_h2",
-                                   "tiny_mamba2",         "tiny_mamba2_options"};
+static const char *const tiny[] = {"tiny_delta_net",       "tiny_delta_net_swa",       "tiny_delta_net_global",
+                                   "tiny_gated_deltanet",  "tiny_gated_deltanet_gva",  "tiny_gated_deltanet_h1",
+                                   "tiny_delta_product",   "tiny_gated_delta_product", "tiny_gated_deltanet_h2",
+                                   "tiny_mamba2",          "tiny_mamba2_options",      "tiny_hh_delta_static",
+                                   "tiny_hh_gated_static", "tiny_hh_gated_dynamic"};
 enum { TINY = sizeof tiny / sizeof *tiny };
 
 // Random weights; what the papers left out or exchanged, and plain transformers (vectors/make_ablations.py).
