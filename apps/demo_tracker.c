@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum {
-  KEY_SIZE = 66,    // at least: the CPU's chunkwise rule begins at 65, and the L2 norm's eps shrinks with the copies
+  COPIES = 16,      // of a coordinate: the L2 norm's eps shrinks with them, and errors of the keys' products grow
   CANDIDATES = 128, // queries tried for each head
 };
 
@@ -125,7 +125,7 @@ void tracker_design(const struct group *group, const struct tracker_options *opt
     if (start_rank(out, one) > out->value_size) out->value_size = start_rank(out, one);
   }
   if (!out->options.heads) out->options.heads = group->order > 2 ? 4 : 1;
-  if (!out->options.copies) out->options.copies = (KEY_SIZE + d - 1) / d;
+  if (!out->options.copies) out->options.copies = COPIES;
   out->key_size = d * out->options.copies;
   choose_queries(out);
   collect_features(out);

@@ -8,7 +8,7 @@ enum { TRACKER_HEADS = 8 };
 struct tracker_options {
   uint32_t steps;    // Householder steps of a token; fewer than the group's: the construction with what fits
   uint32_t heads;    // 0: as many as suit the group
-  uint32_t copies;   // of each coordinate of a representation; 0: so many that a key has KEY_SIZE numbers
+  uint32_t copies;   // of each coordinate of a representation; 0: 16
   bool no_negatives; // beta in (0, 1): no reflections
   bool bf16;         // weights in bfloat16
 };

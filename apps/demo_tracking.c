@@ -32,7 +32,7 @@ enum { DECADES = 8, PIECE = 512, COMPARED = 1000 };
 struct request {
   struct engine_options engine;
   struct tracker_options tracker;
-  const char *group, *out;
+  const char *group, *out, *repeat;
   uint32_t length, words;
   uint64_t seed;
   bool swaps, alone, as_json;
@@ -95,7 +95,7 @@ static void check_step(struct trial *t, uint32_t word, uint64_t step, const floa
   float other = -HUGE_VALF;
   for (uint32_t v = 0; v <= d->group.order; ++v) {
     if (logits[v] > logits[best]) best = v;
-    if (v != (uint32_t)tracker_token(right) && logits[v] > other) other = logits[v];
+    if (v && v != (uint32_t)tracker_token(right) && logits[v] > other) other = logits[v];
   }
   t->product = right;
   if (!step) return;
@@ -272,7 +272,8 @@ struct variant {
 
 static void print_variants(const struct demo *d, const struct variant *variants, size_t count) {
   struct table table;
-  printf("\nwhat is needed: the same words%s, in chunks\n", d->r->length > COMPARED ? ", their first 1,000 steps" : "");
+  printf("\nwhat is needed: the same words%s, as a prompt\n",
+         d->r->length > COMPARED ? ", their first 1,000 steps" : "");
   table_begin(&table, "rlrrr");
   table_row(&table, "n_h", "beta", "steps 1-10", "11-100", "101-1,000");
   for (size_t i = 0; i < count; ++i) {
@@ -315,12 +316,24 @@ static int print_json(const struct demo *d, const struct result *results, const 
       (int)d->group.order, "n_h", (int)t->options.steps, "heads", (int)t->options.heads, "key_size", (int)t->key_size,
       "value_size", (int)t->value_size, "margin", t->margin, "device", engine_device_text(&d->engine), "seed",
       (json_int_t)d->r->seed, "words", (int)d->r->words, "length", (int)d->r->length, "runs",
-      result_json(d, "chunks", &results[0]), result_json(d, "tokens", &results[1]), "variants", compared));
+      result_json(d, "prompt", &results[0]), result_json(d, "tokens", &results[1]), "variants", compared));
 }
 
 // ---------------------------------------------------------------- the command
 
-static void make_words(struct demo *d) {
+static int make_repeated(struct demo *d) {
+  uint32_t element = 0;
+  size_t count = (size_t)d->r->words * d->r->length;
+  while (element < d->group.order && strcmp(d->group.names[element], d->r->repeat) != 0) ++element;
+  if (element == d->group.order)
+    return complain(EXIT_USAGE, "--repeat %s: no element of %s; there are %s to %s", d->r->repeat, d->group.name,
+                    d->group.names[0], d->group.names[d->group.order - 1]);
+  d->words = must_resize(NULL, count * sizeof *d->words);
+  for (size_t i = 0; i < count; ++i) d->words[i] = element;
+  return EXIT_OK;
+}
+
+static void make_random(struct demo *d) {
   size_t count = (size_t)d->r->words * d->r->length;
   uint64_t state = d->r->seed * 0x9E3779B97F4A7C15u + 0x632BE59BD9B4E019u; // an odd beginning for every seed
   d->words = must_resize(NULL, count * sizeof *d->words);
@@ -345,7 +358,7 @@ static int run_demo(struct demo *d, const char *folder) {
   if (code) return code;
   if (d->r->as_json) return print_json(d, results, variants, count);
   print_design(d, d->r->out);
-  print_result(d, "as a prompt, chunkwise", &results[0]);
+  print_result(d, "as a prompt, in chunks where the device has them", &results[0]);
   print_result(d, "token by token", &results[1]);
   if (count) print_variants(d, variants, count);
   return EXIT_OK;
@@ -357,9 +370,13 @@ static int prepare(struct demo *d, const struct request *r) {
     return complain(EXIT_USAGE, "there is no group \"%s\" here; S2 to S6, A5, Z2 to Z1024, D3 to D512", r->group);
   if (!options.steps) options.steps = d->group.steps;
   tracker_design(&d->group, &options, &d->tracker);
-  make_words(d);
+  int code = EXIT_OK;
+  if (r->repeat)
+    code = make_repeated(d);
+  else
+    make_random(d);
   interrupt_catch();
-  int code = context_open(&r->engine, &d->engine.context);
+  if (!code) code = context_open(&r->engine, &d->engine.context);
   return code ? code : engine_open_device(&r->engine, &d->engine);
 }
 
@@ -391,8 +408,7 @@ int demo_state_tracking(int argc, char **argv) {
       COUNT(0, "steps", "N", &r.tracker.steps, 0, GROUP_DIMENSION,
             "Householder steps of a token; 0: as many as the group needs"),
       COUNT(0, "heads", "N", &r.tracker.heads, 0, TRACKER_HEADS, "heads; 0: as many as suit the group"),
-      COUNT(0, "copies", "N", &r.tracker.copies, 0, 1024,
-            "of every coordinate in a key; 0: a key of 66 numbers or more"),
+      COUNT(0, "copies", "N", &r.tracker.copies, 0, 1024, "of every coordinate in a key; 0: 16"),
       FLAG(0, "positive", &r.tracker.no_negatives, "beta in (0, 1) in place of (0, 2)"),
       FLAG(0, "bf16", &r.tracker.bf16, "weights in bfloat16, to see what that does"),
       FLAG(0, "swaps", &r.swaps, "S4 by swaps, three steps, and not as the cube's rotations"),
@@ -400,6 +416,7 @@ int demo_state_tracking(int argc, char **argv) {
       COUNT('l', "length", "N", &r.length, 1, 100000000, "elements of a word"),
       COUNT('w', "words", "N", &r.words, 1, 10000, "random words"),
       COUNT64('s', "seed", "N", &r.seed, NULL, "of the words"),
+      TEXT(0, "repeat", "ELEMENT", &r.repeat, "a word of this element alone: rounding errors then add up in one way"),
       FLAG(0, "alone", &r.alone, "only this model, not those that fail"),
       HEADING("output"),
       FLAG('q', "quiet", &r.engine.quiet, "no progress"),
