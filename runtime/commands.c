@@ -134,15 +134,29 @@ static void slot_free(struct device *device, struct slot *slot) {
 
 static void collect_times(struct commands *c, struct slot *slot);
 
-// Waits until the slot's work is done; an error is kept.
-static void slot_wait(struct commands *c, struct slot *slot) {
-  if (!slot->busy) return;
+// Waits until the slot's work is done. After a failure too nothing of it is in flight and its fence is reset, unless
+// the device is lost: then it may never end, and the slot is not used again.
+static deltaic_status slot_wait(struct commands *c, struct slot *slot) {
+  if (!slot->busy) return DELTAIC_OK;
   slot->busy = false;
   deltaic_status status = device_wait(c->device, slot->fence);
-  if (status)
-    commands_fail(c, status);
-  else
+  if (!status) {
     collect_times(c, slot);
+  } else if (!atomic_load(&c->device->lost)) {
+    device_idle(c->device);
+    c->device->vk.vkResetFences(c->device->handle, 1, &slot->fence);
+  }
+  return status;
+}
+
+// Waits for all slots, also after a failure: what it returns is the first, the oldest slot's.
+static deltaic_status wait_all(struct commands *c) {
+  deltaic_status first = DELTAIC_OK;
+  for (uint32_t i = 1; i <= SLOTS; i++) {
+    deltaic_status status = slot_wait(c, &c->slot[(c->now + i) % SLOTS]);
+    if (!first) first = status;
+  }
+  return first;
 }
 
 deltaic_status commands_create(struct device *device, struct commands **out) {
@@ -166,7 +180,7 @@ deltaic_status commands_create(struct device *device, struct commands **out) {
 void commands_free(struct commands *c) {
   if (!c) return;
   struct device *device = c->device;
-  for (int i = 0; i < SLOTS; i++) slot_wait(c, &c->slot[i]);
+  wait_all(c);
   if (atomic_load(&device->lost)) device_idle(device); // a wait that failed may have left work behind
   for (int i = 0; i < SLOTS; i++) slot_free(device, &c->slot[i]);
   free(c->ranges);
@@ -422,7 +436,7 @@ static deltaic_status slot_submit(struct commands *c) {
 static bool cancelled(const struct commands *c) { return c->cancel && atomic_load(c->cancel); }
 
 void commands_begin(struct commands *c, enum commands_mode mode, const atomic_bool *cancel) {
-  for (int i = 0; i < SLOTS; i++) slot_wait(c, &c->slot[i]); // after an error; its own is told already
+  wait_all(c); // after an error, which is told already
   c->status = DELTAIC_OK;
   c->mode = mode;
   c->cancel = cancel;
@@ -443,7 +457,7 @@ static void flush(struct commands *c) {
   if (!failed(c)) commands_fail(c, slot_submit(c));
   if (failed(c)) return;
   c->now = (c->now + 1) % SLOTS;
-  slot_wait(c, &c->slot[c->now]);
+  commands_fail(c, slot_wait(c, &c->slot[c->now]));
   if (!failed(c)) slot_begin(c);
 }
 
@@ -514,10 +528,6 @@ void commands_dispatch(struct commands *c, const struct kernel *kernel, const st
 
 // ---------------------------------------------------------------- submitting
 
-static void wait_all(struct commands *c) {
-  for (int i = 0; i < SLOTS; i++) slot_wait(c, &c->slot[i]);
-}
-
 // The last of a streamed recording; afterwards there is none.
 static deltaic_status finish_stream(struct commands *c) {
   if (!failed(c) && c->recording != OPEN)
@@ -525,7 +535,7 @@ static deltaic_status finish_stream(struct commands *c) {
   if (c->recording == OPEN) slot_end(c);
   if (!failed(c) && cancelled(c)) commands_fail(c, fail(DELTAIC_CANCELLED, "cancelled"));
   if (!failed(c) && c->pending_dispatches) commands_fail(c, slot_submit(c));
-  wait_all(c);
+  commands_fail(c, wait_all(c));
   c->recording = NOTHING;
   return commands_status(c);
 }
@@ -537,9 +547,7 @@ static deltaic_status replay(struct commands *c) {
   if (failed(c)) return commands_status(c);
   if (cancelled(c)) return fail(DELTAIC_CANCELLED, "cancelled");
   deltaic_status status = slot_submit(c);
-  if (status) return status;
-  wait_all(c);
-  return commands_status(c);
+  return status ? status : wait_all(c);
 }
 
 deltaic_status commands_submit(struct commands *c) { return c->mode == COMMANDS_STREAM ? finish_stream(c) : replay(c); }

@@ -34,7 +34,8 @@ void commands_dispatch(struct commands *commands, const struct kernel *kernel, c
 // Keeps the error; later calls do nothing. For callers that build dispatches.
 void commands_fail(struct commands *commands, deltaic_status status);
 deltaic_status commands_status(const struct commands *commands); // the kept error, DELTAIC_OK when none
-// Ends the recording if it is open, submits, waits. A replayed recording stays; CANCELLED before it ran is not kept.
+// Ends the recording if it is open, submits, waits. A replayed recording stays, and what its run
+// returns is not kept: DEVICE_LOST, CANCELLED before it ran.
 deltaic_status commands_submit(struct commands *commands);
 
 struct commands_counters {

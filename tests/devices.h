@@ -20,15 +20,23 @@
       fail_msg("%s: %s: %s", #call, deltaic_status_name(assert_ok_status), deltaic_last_error());                      \
   } while (0)
 
+static bool test_layer_missing; // of a context that a test has made
+
 static void test_log(void *user, deltaic_log_level level, const char *line) {
   (void)user;
+  if (strstr(line, "validation was asked for")) test_layer_missing = true;
   if (level != DELTAIC_LOG_INFO) print_message("log: %s\n", line);
 }
 
+// Under the validation layer, and fails without it, so that a machine that lacks it does not pass in silence, unless
+// DELTAIC_TEST_NO_LAYER=1 says so or only the CPU is tested.
 static inline deltaic_context *test_context(void) {
   deltaic_context_options options = {.size = sizeof options, .validate = true, .log = test_log, .cache_dir = ""};
   deltaic_context *context;
   assert_ok(deltaic_context_create(&options, &context));
+  const char *without = getenv("DELTAIC_TEST_NO_LAYER"), *only = getenv("DELTAIC_TEST_DEVICE");
+  if (test_layer_missing && !(without && !strcmp(without, "1")) && !(only && !strcmp(only, "cpu")))
+    fail_msg("the validation layer is not installed, and DELTAIC_TEST_NO_LAYER=1 is not set");
   return context;
 }
 

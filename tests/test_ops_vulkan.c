@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static struct hazard_trace *trace;
 static const struct ops *vulkan;
@@ -63,6 +64,11 @@ int main(void) {
       hazard_create(&trace)) {
     fprintf(stderr, "%s\n", deltaic_last_error());
     return 1;
+  }
+  const char *without = getenv("DELTAIC_TEST_NO_LAYER");
+  if (!instance.validate && !(without && !strcmp(without, "1"))) {
+    fprintf(stderr, "the validation layer is not installed, and DELTAIC_TEST_NO_LAYER=1 is not set\n");
+    failed++;
   }
   for (uint32_t i = 0; i < count; i++) {
     struct plan plan;

@@ -16,9 +16,11 @@ struct fixture {
   struct device *device;
 };
 
-// Of every test: opens the device, and closes it; fails when the validation layer has found something.
+// Of every test: opens the device, and closes it; fails when the validation layer has found something, and where there
+// is no layer, unless DELTAIC_TEST_NO_LAYER=1 says so.
 int runtime_setup(void **state);
 int runtime_teardown(void **state);
+bool without_layer(void);
 static inline struct device *device_of(void **state) { return ((struct fixture *)*state)->device; }
 
 void ok(deltaic_status status); // asserts success, telling the sentence

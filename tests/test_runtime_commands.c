@@ -127,6 +127,20 @@ static void accesses_outside_a_buffer_are_reported(void **state) {
   scene_close(&s);
 }
 
+// The layer must speak when there is reason to: a descriptor reaches beyond its buffer. It is recorded and never run.
+static void an_access_past_the_end_is_reported_by_the_layer(void **state) {
+  struct fixture *f = *state;
+  if (without_layer()) skip();
+  struct scene s = scene_open(f->device);
+  struct buffer longer = s.y; // our own check believes it
+  longer.bytes *= 2;
+  assert_int_equal(atomic_load(&f->instance.validation_errors), 0);
+  commands_begin(s.c, COMMANDS_REPLAY, NULL);
+  add(s.c, s.kernel, whole(&longer), whole(&s.a), whole(&s.b), 1, 0);
+  assert_int_not_equal(atomic_exchange(&f->instance.validation_errors, 0), 0);
+  scene_close(&s);
+}
+
 static void a_replay_is_one_submit_and_no_recording(void **state) {
   struct scene s = scene_open(device_of(state));
   ok(buffer_zero(s.device, &s.y, 0, s.y.bytes));
@@ -274,6 +288,69 @@ static void work_without_a_recording_is_refused(void **state) {
   scene_close(&s);
 }
 
+static PFN_vkWaitForFences real_wait;
+static PFN_vkGetFenceStatus real_fence_status;
+static struct device *tired; // whose next wait fails, once
+
+static VkResult tire(void) {
+  tired->vk.vkWaitForFences = real_wait;
+  tired->vk.vkGetFenceStatus = real_fence_status;
+  return VK_ERROR_OUT_OF_HOST_MEMORY;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL tired_wait(VkDevice device, uint32_t count, const VkFence *fence, VkBool32 all,
+                                                 uint64_t timeout) {
+  (void)device, (void)count, (void)fence, (void)all, (void)timeout;
+  return tire();
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL tired_fence_status(VkDevice device, VkFence fence) {
+  (void)device, (void)fence;
+  return tire();
+}
+
+static void fail_next_wait(struct device *device) {
+  tired = device;
+  real_wait = device->vk.vkWaitForFences;
+  real_fence_status = device->vk.vkGetFenceStatus;
+  device->vk.vkWaitForFences = tired_wait;
+  device->vk.vkGetFenceStatus = tired_fence_status;
+}
+
+// The work has run by then, and nothing is left behind: the next run may follow at once.
+static void a_replay_whose_wait_fails_can_be_submitted_again(void **state) {
+  struct scene s = scene_open(device_of(state));
+  ok(buffer_zero(s.device, &s.y, 0, s.y.bytes));
+  commands_begin(s.c, COMMANDS_REPLAY, NULL);
+  for (int i = 0; i < 100; i++) add(s.c, s.kernel, whole(&s.y), whole(&s.y), whole(&s.a), 1, 0);
+  fail_next_wait(s.device);
+  assert_int_equal(commands_submit(s.c), DELTAIC_OUT_OF_MEMORY);
+  ok(commands_status(s.c));
+  assert_true(number(s.device, &s.y, 0) == 100);
+  ok(commands_submit(s.c));
+  assert_true(number(s.device, &s.y, 0) == 200);
+  scene_close(&s);
+}
+
+// The wait that fails is in the middle of the stream, then at its end.
+static void a_stream_whose_wait_fails_stops_and_can_be_begun_again(void **state) {
+  struct scene s = scene_open(device_of(state));
+  s.device->plan.submit_operations = 100;
+  for (int pairs = 1; pairs <= 3; pairs += 2) {
+    commands_begin(s.c, COMMANDS_STREAM, NULL);
+    fail_next_wait(s.device);
+    for (int i = 0; i < 2 * pairs; i++) add(s.c, s.kernel, whole(&s.y), whole(&s.y), whole(&s.a), 1, 50);
+    assert_int_equal(commands_submit(s.c), DELTAIC_OUT_OF_MEMORY);
+    assert_int_equal(commands_status(s.c), DELTAIC_OUT_OF_MEMORY);
+    ok(buffer_zero(s.device, &s.y, 0, s.y.bytes));
+    commands_begin(s.c, COMMANDS_STREAM, NULL);
+    for (int i = 0; i < 8; i++) add(s.c, s.kernel, whole(&s.y), whole(&s.y), whole(&s.a), 1, 50);
+    ok(commands_submit(s.c));
+    assert_true(number(s.device, &s.y, 0) == 8);
+  }
+  scene_close(&s);
+}
+
 static void profiling_adds_up_by_kernel(void **state) {
   struct scene s = scene_open(device_of(state));
   if (!s.device->caps.timestamp_bits) {
@@ -324,6 +401,7 @@ int test_commands(void) {
       ON_DEVICE(barriers_stand_exactly_where_ranges_conflict),
       ON_DEVICE(a_barrier_left_out_is_found),
       ON_DEVICE(accesses_outside_a_buffer_are_reported),
+      ON_DEVICE(an_access_past_the_end_is_reported_by_the_layer),
       ON_DEVICE(a_replay_is_one_submit_and_no_recording),
       ON_DEVICE(what_the_host_writes_between_replays_is_seen),
       ON_DEVICE(streaming_splits_by_operations),
@@ -333,6 +411,8 @@ int test_commands(void) {
       ON_DEVICE(the_first_error_is_kept_until_begin),
       ON_DEVICE(too_many_workgroups_are_refused_by_name),
       ON_DEVICE(work_without_a_recording_is_refused),
+      ON_DEVICE(a_replay_whose_wait_fails_can_be_submitted_again),
+      ON_DEVICE(a_stream_whose_wait_fails_stops_and_can_be_begun_again),
       ON_DEVICE(profiling_adds_up_by_kernel),
       ON_DEVICE(a_profiled_stream_counts_every_dispatch),
   };
