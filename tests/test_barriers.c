@@ -1,0 +1,147 @@
+// test_barriers: the recordings of whole models, proved by the hazard checker: not one hazard, and one for every
+// barrier that is left out.
+#include "device_handle.h"
+#include "hazard.h"
+#include "ops_vulkan.h"
+#include "session.h"
+#undef fail // cmocka's is meant
+#include "devices.h"
+
+enum { V = 259, PROMPT = 70 };
+#define MODELS TESTS_DIR "/vectors/models/"
+static const char *const models[] = {MODELS "tiny_gated_deltanet_h1", MODELS "tiny_delta_net_swa",
+                                     MODELS "tiny_gated_delta_product", MODELS "tiny_hh_gated_dynamic",
+                                     MODELS "tiny_mamba2"};
+
+static struct hazard_trace *trace;
+static int32_t text[PROMPT];
+
+static deltaic_session *open_session(deltaic_device *device, const char *path, deltaic_model **model) {
+  deltaic_session *s;
+  assert_ok(deltaic_model_open(device, path, NULL, model));
+  assert_ok(deltaic_session_create(*model, NULL, &s));
+  return s;
+}
+
+static void close_session(deltaic_session *s, deltaic_model *model) {
+  deltaic_session_free(s);
+  deltaic_model_close(model);
+}
+
+static void follow(struct recorder *c, uint32_t skip_barrier) {
+  commands_trace(((struct vulkan_recorder *)c)->commands, trace, skip_barrier);
+}
+
+static bool is_vulkan(deltaic_device *device) {
+  deltaic_device_info info;
+  deltaic_device_get_info(device, &info);
+  return info.kind != DELTAIC_DEVICE_CPU;
+}
+
+static void prefill(deltaic_session *s) { assert_ok(deltaic_session_eval(s, text, PROMPT, DELTAIC_LOGITS_NONE, NULL)); }
+
+static void assert_no_hazard(const char *path) {
+  char line[512];
+  uint64_t n = hazard_check(trace, line, sizeof line);
+  if (n) fail_msg("%s: %llu hazards: %s", path, (unsigned long long)n, line);
+}
+
+// ---------------------------------------------------------------- whole models
+
+static void check_model(deltaic_device *device, const char *path) {
+  deltaic_model *model;
+  deltaic_session *s = open_session(device, path, &model);
+  float logits[V];
+  int32_t token;
+  struct recorder *recorders[] = {s->prefill, s->step, s->next};
+  hazard_clear(trace);
+  for (int i = 0; i < 3; i++) follow(recorders[i], 0);
+  prefill(s);
+  uint64_t streamed = hazard_barriers(trace);
+  for (int i = 0; i < 3; i++) assert_ok(deltaic_session_eval(s, text, 1, DELTAIC_LOGITS_LAST, logits));
+  uint64_t stepped = hazard_barriers(trace);
+  for (int i = 0; i < 3; i++) assert_ok(deltaic_session_next(s, NULL, &token, NULL));
+  if (streamed < 10 || stepped < streamed + 10 || hazard_barriers(trace) < stepped + 10)
+    fail_msg("%s: too few barriers for a model: the trace has missed something", path);
+  assert_no_hazard(path);
+  close_session(s, model);
+}
+
+static void check_models(deltaic_device *device) {
+  for (size_t i = 0; is_vulkan(device) && i < sizeof models / sizeof *models; i++) check_model(device, models[i]);
+}
+
+static void no_recording_of_a_model_has_a_hazard(void **state) {
+  (void)state;
+  on_every_device(check_models);
+}
+
+// ---------------------------------------------------------------- barriers left out
+
+static void record_prefill(deltaic_session *s, uint32_t skip_barrier) {
+  assert_ok(deltaic_session_reset(s));
+  hazard_clear(trace);
+  follow(s->prefill, skip_barrier);
+  prefill(s);
+}
+
+static void record_step(deltaic_session *s, uint32_t skip_barrier) {
+  assert_ok(deltaic_session_reset(s));
+  hazard_clear(trace);
+  follow(s->step, skip_barrier);
+  s->step_recorded = false;
+  assert_ok(deltaic_session_eval(s, text, 1, DELTAIC_LOGITS_NONE, NULL));
+}
+
+static void check_left_out(deltaic_session *s, void (*record)(deltaic_session *, uint32_t), const char *what) {
+  char line[512];
+  record(s, 0);
+  assert_no_hazard(what);
+  uint64_t all = hazard_barriers(trace), between = all - 1; // one is at the start
+  assert_true(between >= 10);
+  for (uint32_t k = 1; k <= between; k += k < 5 ? 1 : 7) {
+    record(s, k);
+    assert_int_equal(hazard_barriers(trace), all - 1);
+    if (!hazard_check(trace, line, sizeof line)) fail_msg("%s: nothing is said without barrier %u", what, k);
+  }
+}
+
+static void left_out_on(deltaic_device *device) {
+  deltaic_model *model;
+  deltaic_session *s = open_session(device, models[0], &model);
+  check_left_out(s, record_step, "a step");
+  check_left_out(s, record_prefill, "a prompt");
+  close_session(s, model);
+}
+
+// These recordings are wrong and are run: what they compute is of no interest. So no layer of ours watches.
+static void a_barrier_left_out_of_a_model_is_found(void **state) {
+  (void)state;
+  deltaic_context_options options = {.size = sizeof options, .cache_dir = ""};
+  deltaic_context *context;
+  deltaic_device_info infos[16];
+  size_t count;
+  assert_ok(deltaic_context_create(&options, &context));
+  assert_ok(deltaic_devices(context, infos, 16, &count));
+  for (size_t i = 0; i < count && i < 16; i++) {
+    if (!device_wanted(&infos[i]) || infos[i].kind == DELTAIC_DEVICE_CPU) continue;
+    deltaic_device_options choice = {.size = sizeof choice, .index = infos[i].index};
+    deltaic_device *device;
+    assert_ok(deltaic_device_open(context, &choice, &device));
+    left_out_on(device);
+    deltaic_device_close(device);
+  }
+  deltaic_context_free(context);
+}
+
+int main(void) {
+  for (int i = 0; i < PROMPT; i++) text[i] = 3 + i * 37 % 50;
+  assert_ok(hazard_create(&trace));
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(no_recording_of_a_model_has_a_hazard),
+      cmocka_unit_test(a_barrier_left_out_of_a_model_is_found),
+  };
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  hazard_free(trace);
+  return failed;
+}
