@@ -66,7 +66,7 @@ uint64_t deltaic_context_validation_errors(const deltaic_context *c) {
 
 // ---------------------------------------------------------------- devices
 
-// The Vulkan devices, best first; index i of the public API is entry i.
+// The Vulkan devices, best first; index i of the public API is entry i - 1.
 struct ranked {
   struct device_caps *caps;
   VkPhysicalDevice *handles;
@@ -138,7 +138,7 @@ deltaic_status deltaic_devices(deltaic_context *c, deltaic_device_info *infos, s
   struct ranked r;
   deltaic_status status = rank_devices(c, &r);
   if (status != DELTAIC_OK) return status;
-  for (uint32_t i = 0; i < r.count && i < capacity; i++) infos[i] = info_of(&r.caps[i], &r.plans[i], (int32_t)i);
+  for (uint32_t i = 0; i < r.count && i < capacity; i++) infos[i] = info_of(&r.caps[i], &r.plans[i], (int32_t)i + 1);
   if (r.count < capacity) status = cpu_info(&infos[r.count]);
   if (status == DELTAIC_OK) *count = r.count + 1;
   ranked_free(&r);
@@ -162,8 +162,8 @@ deltaic_status deltaic_device_describe(deltaic_context *c, int32_t index, char *
     struct ranked r;
     deltaic_status status = rank_devices(c, &r);
     if (status != DELTAIC_OK) return status;
-    bool found = index >= 0 && (uint32_t)index < r.count;
-    length = found ? plan_describe(&r.caps[index], &r.plans[index], text, capacity) : -1;
+    bool found = index > 0 && (uint32_t)index <= r.count;
+    length = found ? plan_describe(&r.caps[index - 1], &r.plans[index - 1], text, capacity) : -1;
     uint32_t count = r.count;
     ranked_free(&r);
     if (!found) return no_device(index, count);
@@ -175,19 +175,20 @@ deltaic_status deltaic_device_describe(deltaic_context *c, int32_t index, char *
 // A GPU when there is one; else our own C code, which beats Vulkan on the processor (docs/speed.md).
 static int32_t best_index(const struct ranked *r) {
   for (uint32_t i = 0; i < r->count; i++)
-    if (r->plans[i].usable && kind_of(r->caps[i].device_type) != DELTAIC_DEVICE_SOFTWARE) return (int32_t)i;
+    if (r->plans[i].usable && kind_of(r->caps[i].device_type) != DELTAIC_DEVICE_SOFTWARE) return (int32_t)i + 1;
   return DELTAIC_DEVICE_INDEX_CPU;
 }
 
 static deltaic_status open_vulkan(deltaic_context *c, const struct ranked *r, int32_t index, struct backend **out) {
-  if (index < 0 || (uint32_t)index >= r->count) return no_device(index, r->count);
-  const struct plan *plan = &r->plans[index];
-  if (!plan->usable) return fail(DELTAIC_UNSUPPORTED, "%s cannot be used: %s", r->caps[index].name, plan->reason);
+  if (index <= 0 || (uint32_t)index > r->count) return no_device(index, r->count);
+  const struct device_caps *caps = &r->caps[index - 1];
+  const struct plan *plan = &r->plans[index - 1];
+  if (!plan->usable) return fail(DELTAIC_UNSUPPORTED, "%s cannot be used: %s", caps->name, plan->reason);
   struct device *device;
-  deltaic_status status = device_open(&c->instance, r->handles[index], &r->caps[index], plan, c->cache_dir, &device);
+  deltaic_status status = device_open(&c->instance, r->handles[index - 1], caps, plan, c->cache_dir, &device);
   if (status != DELTAIC_OK) return status;
   status = backend_open_vulkan(device, out);
-  if (status == DELTAIC_OK) (*out)->info = info_of(&r->caps[index], plan, index);
+  if (status == DELTAIC_OK) (*out)->info = info_of(caps, plan, index);
   return status;
 }
 
@@ -196,8 +197,7 @@ deltaic_status deltaic_device_open(deltaic_context *c, const deltaic_device_opti
   deltaic_device_options o;
   deltaic_status status = options_read(&o, sizeof o, options, "deltaic_device_options");
   if (status != DELTAIC_OK) return status;
-  if (!options) o.index = DELTAIC_DEVICE_BEST;
-  if (o.index < DELTAIC_DEVICE_BEST) return fail(DELTAIC_NO_DEVICE, "%d is no device index", o.index);
+  if (o.index < DELTAIC_DEVICE_INDEX_CPU) return fail(DELTAIC_NO_DEVICE, "%d is no device index", o.index);
   struct ranked r;
   status = rank_devices(c, &r);
   if (status != DELTAIC_OK) return status;

@@ -1,6 +1,7 @@
 // arch: config.json and the checkpoint's names and shapes -> model_spec. What all families share; theirs is in
 // arch_*.c.
 #include "arch_common.h"
+#include "hash.h"
 
 #include "mixer_attention.h"
 
@@ -400,7 +401,7 @@ static deltaic_status parse(struct json_reader *r, const json_t *config, struct 
 
 // Python writes an infinite number, as the upper end of dt_limit, as Infinity, which JSON does not have: 1e308 instead.
 // A copy of the text, to be freed; NULL without memory.
-static char *without_infinity(const char *text, size_t bytes) {
+char *config_without_infinity(const char *text, size_t bytes) {
   static const char infinity[] = "Infinity", large[] = "1e308   ";
   char *copy = malloc(bytes + 1);
   bool quoted = false;
@@ -420,13 +421,14 @@ deltaic_status model_spec_parse(const char *file, const char *text, size_t bytes
   struct json_reader reader = {.file = file};
   json_t *config;
   memset(out, 0, sizeof *out);
-  char *copy = without_infinity(text, bytes);
+  char *copy = config_without_infinity(text, bytes);
   if (!copy) return fail_memory("a config", bytes);
   deltaic_status status = json_parse(file, copy, bytes, &config);
   free(copy);
   if (status) return status;
   status = parse(&reader, config, checkpoint, out);
   json_decref(config);
+  out->config_hash = hash_bytes(HASH_BEGIN, text, bytes);
   if (status) model_spec_free(out);
   return status;
 }

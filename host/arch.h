@@ -34,6 +34,7 @@ struct model_spec {
   enum activation mlp;       // SILU or POWLU
   bool tied;                 // the head is the embedding
   int32_t bos, eos;          // -1: none
+  uint64_t config_hash;      // of config.json's bytes: two configs over the same tensors are two models
   struct layer_spec *layers; // L of them
 };
 
@@ -44,6 +45,8 @@ deltaic_status model_spec_read(const char *folder, struct checkpoint *checkpoint
 deltaic_status model_spec_parse(const char *file, const char *text, size_t bytes, struct checkpoint *checkpoint,
                                 struct model_spec *out);
 void model_spec_free(struct model_spec *spec);
+// A config's text as JSON, to be freed; NULL without memory. Python writes infinities, which JSON does not have.
+char *config_without_infinity(const char *text, size_t bytes);
 
 // The tensor model.layers.{layer}.{name} (of mamba2: backbone.layers...), or what older checkpoints called it, marked
 // used; NULL when it is not there.

@@ -2,6 +2,7 @@
 #include "model.h"
 
 #include "device_handle.h"
+#include "hash.h"
 #include "option_structs.h"
 #include "session.h"
 
@@ -128,7 +129,7 @@ deltaic_status deltaic_model_inspect(const deltaic_device *device, const char *p
   if (!path) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_model_inspect: path is NULL");
   struct backend *cpu = NULL;
   deltaic_status status = DELTAIC_OK;
-  if (!device) status = backend_open_cpu(1, &cpu);
+  if (!device) status = backend_open_cpu(0, &cpu);
   if (status != DELTAIC_OK) return status;
   struct deltaic_model m = {0};
   status = model_declare(&m, device ? device->backend : cpu, path);
@@ -149,6 +150,7 @@ deltaic_status deltaic_model_open(deltaic_device *device, const char *path, cons
   deltaic_status status = options_read(&o, sizeof o, options, "deltaic_model_options");
   if (status == DELTAIC_OK) status = model_declare(m, device->backend, path);
   if (status == DELTAIC_OK) status = weights_upload(&m->weights, o.progress, o.progress_user);
+  m->weights.fingerprint = hash_word(m->weights.fingerprint, m->spec.config_hash);
   if (status != DELTAIC_OK) {
     deltaic_model_close(m);
     return status;

@@ -23,10 +23,12 @@ static uint32_t max32(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
 void vulkan_short_conv(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight, struct tensor bias,
                        struct tensor history, struct tensor sequences, struct conv_args a) {
-  enum { RUN = 8 }; // each run reads W - 1 inputs again; 8 keeps a GPU full from some hundred tokens on
+  // Each run reads W - 1 inputs again, and only the first may reach into the history, which it replaces; 8 keeps a GPU
+  // full from some hundred tokens on.
+  const uint32_t run = a.W > 9 ? a.W - 1 : 8;
   const uint32_t lanes = vulkan_plan(c)->block_lanes;
   const uint32_t spec[SHORT_CONV_SPECS] = {
-      [SHORT_CONV_SPEC_LANES] = lanes, [SHORT_CONV_SPEC_W] = a.W, [SHORT_CONV_SPEC_RUN] = RUN};
+      [SHORT_CONV_SPEC_LANES] = lanes, [SHORT_CONV_SPEC_W] = a.W, [SHORT_CONV_SPEC_RUN] = run};
   const struct binding bindings[SHORT_CONV_BINDINGS] = {[SHORT_CONV_Y] = vulkan_bind(y, y),
                                                         [SHORT_CONV_X] = vulkan_bind(x, y),
                                                         [SHORT_CONV_WEIGHT] = vulkan_bind(weight, x),
@@ -40,7 +42,7 @@ void vulkan_short_conv(struct recorder *c, struct tensor y, struct tensor x, str
                                        .weight_stride = weight.stride,
                                        .history_stride = history.stride,
                                        .has_bias = bias.buffer != NULL};
-  vulkan_dispatch(c, KERNEL_short_conv, spec, bindings, &args, divide_up(a.C, lanes), divide_up(x.rows, RUN),
+  vulkan_dispatch(c, KERNEL_short_conv, spec, bindings, &args, divide_up(a.C, lanes), divide_up(x.rows, run),
                   sequences.rows, 2ull * x.rows * a.C * a.W);
 }
 

@@ -98,9 +98,10 @@ deltaic_status session_memory(const struct deltaic_model *m, const deltaic_sessi
   struct deltaic_session s = {.model = (struct deltaic_model *)m};
   deltaic_status status = read_options(&s, options);
   if (status == DELTAIC_OK) status = declare(&s);
-  *memory = (deltaic_memory){.weights_bytes = m->weights.arena.bytes,
-                             .state_bytes = s.state.bytes,
-                             .scratch_bytes = s.scratch.bytes + s.control.bytes};
+  if (status == DELTAIC_OK)
+    *memory = (deltaic_memory){.weights_bytes = m->weights.arena.bytes,
+                               .state_bytes = s.state.bytes,
+                               .scratch_bytes = s.scratch.bytes + s.control.bytes};
   for (uint32_t i = 0; status == DELTAIC_OK && i < m->spec.L; i++)
     for (int e = 0; e < s.lists[i].count; e++)
       if (s.lists[i].entries[e].position_cols && !s.lists[i].entries[e].window)
@@ -181,9 +182,10 @@ static deltaic_status run_step(struct deltaic_session *s) {
     c->ops->mark(c, s->seen, tensor_rows(s->tokens, 0, 1), s->sequences);
     record_layers(s, c, 1);
     record_last(s, c);
-    s->step_recorded = c->backend->replays;
   }
-  return c->ops->recorder_run(c);
+  deltaic_status status = c->ops->recorder_run(c);
+  s->step_recorded = status == DELTAIC_OK && c->backend->replays;
+  return status;
 }
 
 static deltaic_status run_next(struct deltaic_session *s) {
@@ -193,9 +195,10 @@ static deltaic_status run_next(struct deltaic_session *s) {
     c->ops->sample(c, s->tokens, s->sequences, s->seen, s->last, s->sampling, s->draw);
     record_layers(s, c, 1);
     record_last(s, c);
-    s->next_recorded = c->backend->replays;
   }
-  return c->ops->recorder_run(c);
+  deltaic_status status = c->ops->recorder_run(c);
+  s->next_recorded = status == DELTAIC_OK && c->backend->replays;
+  return status;
 }
 
 // Logits of rows 0 ... T - 1 of x into out, a few rows at a time.
@@ -232,7 +235,7 @@ deltaic_status session_check(const struct deltaic_session *s, const char *functi
 }
 
 static deltaic_status check_room(const struct deltaic_session *s, size_t n) {
-  uint64_t room = model_grows(&s->model->spec) ? s->shape.context : UINT32_MAX;
+  uint64_t room = model_grows(&s->model->spec) ? s->shape.context : INT32_MAX;
   if (n <= room && s->position <= room - n) return DELTAIC_OK;
   return fail(DELTAIC_CONTEXT_FULL, "the context of %llu tokens is full: %llu are there and %llu more were given",
               (unsigned long long)room, (unsigned long long)s->position, (unsigned long long)n);
@@ -282,7 +285,7 @@ deltaic_status deltaic_session_eval(deltaic_session *s, const int32_t *tokens, s
                                     float *out) {
   deltaic_status status = session_check(s, "deltaic_session_eval");
   if (status != DELTAIC_OK) return status;
-  if (!tokens || !n || (logits != DELTAIC_LOGITS_NONE && !out))
+  if (!tokens || !n || (unsigned)logits > DELTAIC_LOGITS_ALL || (logits != DELTAIC_LOGITS_NONE && !out))
     return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_eval: tokens and n, and out with logits, are required");
   status = check_tokens(s, tokens, n);
   if (status == DELTAIC_OK) status = check_room(s, n);
@@ -353,7 +356,7 @@ deltaic_status deltaic_session_logits(deltaic_session *s, float *out) {
   return read_last(s, out);
 }
 
-uint64_t deltaic_session_position(const deltaic_session *s) { return s->position; }
+uint64_t deltaic_session_position(const deltaic_session *s) { return s ? s->position : 0; }
 
 deltaic_status deltaic_session_reset(deltaic_session *s) {
   if (!s) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_reset: session is NULL");
@@ -368,7 +371,9 @@ deltaic_status deltaic_session_reset(deltaic_session *s) {
   return DELTAIC_OK;
 }
 
-void deltaic_session_cancel(deltaic_session *s) { atomic_store(&s->cancel, true); }
+void deltaic_session_cancel(deltaic_session *s) {
+  if (s) atomic_store(&s->cancel, true);
+}
 
 deltaic_status deltaic_session_probe(deltaic_session *s, uint32_t kinds, deltaic_probe_function probe, void *user) {
   if (!s) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_probe: session is NULL");

@@ -35,5 +35,7 @@ deltaic_status session_memory(const struct deltaic_model *m, const deltaic_sessi
                               deltaic_memory *memory);
 // Tells the device where the text is; called after every change of position by the host.
 void session_place(struct deltaic_session *s, uint32_t T);
+// The sum that a saved state must carry; `state` begins with its header. Only for tests that make states by hand.
+void session_state_seal(void *state, size_t bytes);
 deltaic_status session_check(const struct deltaic_session *s, const char *function); // BAD_STATE when broken
 #endif

@@ -5,6 +5,7 @@
 //   there are any. A cache is written as its positions from the oldest that can still be read to the newest, so that it
 //   fits a session with another context or batch. The checksum is FNV-1a over everything after the header, eight bytes
 //   at a time.
+#include "hash.h"
 #include "session.h"
 
 #include <stdlib.h>
@@ -22,22 +23,9 @@ struct state_header {
 static const char state_magic[8] = "DELTAIC\x1a";
 enum { STATE_VERSION = 1 };
 
-// FNV-1a, eight bytes at a time.
-static uint64_t hash(uint64_t h, const void *data, uint64_t bytes) {
-  const unsigned char *p = data;
-  uint64_t word;
-  for (; bytes >= 8; bytes -= 8, p += 8) {
-    memcpy(&word, p, 8);
-    h = (h ^ word) * 0x100000001b3ull;
-    h ^= h >> 32; // a word's high bits reach the low ones
-  }
-  for (; bytes; bytes--, p++) h = (h ^ *p) * 0x100000001b3ull;
-  return h;
-}
-
 static uint64_t checksum(struct state_header h, const char *payload) {
   h.checksum = 0;
-  return hash(hash(0xcbf29ce484222325ull, &h, sizeof h), payload, h.bytes);
+  return hash_bytes(hash_bytes(HASH_BEGIN, &h, sizeof h), payload, h.bytes);
 }
 
 // Positions of a cache that later tokens can still read.
@@ -104,6 +92,15 @@ static deltaic_status move_payload(struct deltaic_session *s, uint64_t position,
   return status;
 }
 
+void session_state_seal(void *state, size_t bytes) {
+  struct state_header h;
+  assert(bytes >= sizeof h);
+  memcpy(&h, state, sizeof h);
+  h.bytes = bytes - sizeof h;
+  h.checksum = checksum(h, (char *)state + sizeof h);
+  memcpy(state, &h, sizeof h);
+}
+
 deltaic_status deltaic_session_state_size(deltaic_session *s, size_t *bytes) {
   deltaic_status status = session_check(s, "deltaic_session_state_size");
   if (status != DELTAIC_OK) return status;
@@ -143,7 +140,7 @@ static deltaic_status check_state(struct deltaic_session *s, const char *data, s
     return fail(DELTAIC_UNSUPPORTED, "saved state: version %u, but this library reads %d", h->version, STATE_VERSION);
   if (h->fingerprint != s->model->weights.fingerprint)
     return fail(DELTAIC_BAD_FILE, "saved state: it belongs to another model");
-  if (h->has_logits > 1 || h->position > UINT32_MAX) return fail(DELTAIC_BAD_FILE, "saved state: malformed header");
+  if (h->has_logits > 1 || h->position > INT32_MAX) return fail(DELTAIC_BAD_FILE, "saved state: malformed header");
   if (model_grows(&s->model->spec) && h->position > s->shape.context)
     return fail(DELTAIC_CONTEXT_FULL, "saved state: %llu tokens do not fit this session's context of %u",
                 (unsigned long long)h->position, s->shape.context);

@@ -1,6 +1,8 @@
 // weights: declare, measure, convert, upload.
 #include "weights.h"
 
+#include "hash.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -121,12 +123,6 @@ static void part_add(struct weights *w, struct weight_request *r, const struct w
   }
   w->parts[w->part_count++] = *part;
   r->count++;
-}
-
-static uint64_t mix(uint64_t h, const void *data, uint64_t bytes) {
-  const unsigned char *p = data;
-  for (uint64_t i = 0; i < bytes; i++) h = (h ^ p[i]) * 0x100000001b3ull; // FNV-1a
-  return h;
 }
 
 void weights_matrix(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts, int count) {
@@ -339,12 +335,12 @@ static uint64_t stage_bytes(const struct weights *w) {
 }
 
 static uint64_t weights_fingerprint(const struct weights *w) {
-  uint64_t h = 0xcbf29ce484222325ull;
+  uint64_t h = HASH_BEGIN;
   for (uint64_t i = 0; i < checkpoint_count(w->checkpoint); i++) {
     const struct file_tensor *t = checkpoint_at(w->checkpoint, i);
-    h = mix(h, t->name, strlen(t->name));
-    h = mix(h, t->shape, (uint64_t)t->rank * sizeof t->shape[0]);
-    h = mix(h, t->data, t->bytes < 4096 ? t->bytes : 4096);
+    h = hash_bytes(h, t->name, strlen(t->name));
+    h = hash_bytes(h, t->shape, (uint64_t)t->rank * sizeof t->shape[0]);
+    h = hash_bytes(h, t->data, t->bytes);
   }
   return h;
 }

@@ -27,7 +27,7 @@ struct weights {
   uint64_t part_count, part_capacity;
   struct arena arena;
   uint64_t parameters;  // numbers in the tensors asked for
-  uint64_t fingerprint; // of names, shapes and the beginning of each tensor's data
+  uint64_t fingerprint; // of every tensor's name, shape and data, and of config.json
   deltaic_status status;
 };
 

@@ -117,7 +117,7 @@ typedef enum deltaic_device_kind {
 } deltaic_device_kind;
 
 typedef struct deltaic_device_info {
-  int32_t index;            /* what deltaic_device_options.index takes; the CPU's is -1 */
+  int32_t index;            /* what deltaic_device_options.index takes: 1, 2, ...; the CPU's is -1 */
   deltaic_device_kind kind; /* */
   bool usable;              /* false: `reason` says what is missing */
   char name[256];           /* "NVIDIA H200", "CPU (2 threads)" */
@@ -137,11 +137,12 @@ DELTAIC_API deltaic_status deltaic_devices(deltaic_context *context, deltaic_dev
 DELTAIC_API deltaic_status deltaic_device_describe(deltaic_context *context, int32_t index, char *text, size_t capacity,
                                                    size_t *needed);
 
-enum { DELTAIC_DEVICE_BEST = -2, DELTAIC_DEVICE_INDEX_CPU = -1 };
+enum { DELTAIC_DEVICE_BEST = 0, DELTAIC_DEVICE_INDEX_CPU = -1 };
 
 typedef struct deltaic_device_options {
   size_t size;
-  int32_t index; /* 0, 1, ...: that Vulkan device; DELTAIC_DEVICE_INDEX_CPU; DELTAIC_DEVICE_BEST: a GPU, else the CPU */
+  int32_t
+      index; /* DELTAIC_DEVICE_BEST (0): a GPU, else the CPU; 1, 2, ...: a Vulkan device; DELTAIC_DEVICE_INDEX_CPU */
   uint32_t threads; /* CPU only: worker threads; 0: all cores */
 } deltaic_device_options;
 
@@ -193,7 +194,7 @@ typedef enum deltaic_rule { DELTAIC_RULE_AUTO, DELTAIC_RULE_RECURRENT, DELTAIC_R
 
 typedef struct deltaic_session_options {
   size_t size;
-  uint32_t context;  /* most tokens of one text, for models with global attention; 0: 4096. Others have no limit */
+  uint32_t context;  /* most tokens of one text, for models with global attention; 0: 4096. Others: 2^31 - 1 */
   uint32_t batch;    /* tokens computed at once in prefill; 0: 512 */
   deltaic_rule rule; /* experimental */
 } deltaic_session_options;
@@ -241,6 +242,7 @@ typedef enum deltaic_logits { DELTAIC_LOGITS_NONE, DELTAIC_LOGITS_LAST, DELTAIC_
  * logits: which to return; with ALL, row t predicts the token after tokens[t]
  * out: vocabulary floats (LAST), n * vocabulary (ALL), or NULL with NONE. The last logits are always kept on the device
  *   for deltaic_session_next().
+ *   With ALL a failure may leave the first rows written.
  * Bad arguments and a full context leave the session as it was. After any other failure (DELTAIC_CANCELLED too) it must
  * be reset, loaded or freed. */
 DELTAIC_API deltaic_status deltaic_session_eval(deltaic_session *session, const int32_t *tokens, size_t n,

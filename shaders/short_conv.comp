@@ -4,8 +4,8 @@
 // y[t,c] = act( sum_{w<W} weight[w,c] x[t - (W-1) + w, c] + bias[c] ); x before the call comes from history, which then
 // becomes the last W - 1 inputs.
 // y, x (T, C), weight (W, C), history (slots, (W-1) C). Workgroups (ceil(C / lanes), ceil(T / RUN), B): an invocation
-// slides along RUN tokens of one channel with the window in registers. Only run 0 reads history, so run 0 also replaces
-// it: no other invocation sees it. Any C, W >= 1, T.
+// slides along RUN >= W - 1 tokens of one channel with the window in registers. Only run 0 reads history, so run 0 also
+// replaces it: no other invocation sees it. Any C, W >= 1, T.
 #include "short_conv.h"
 layout(local_size_x_id = SHORT_CONV_SPEC_LANES) in;
 layout(constant_id = SHORT_CONV_SPEC_W) const uint W = 4;
