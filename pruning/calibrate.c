@@ -143,9 +143,12 @@ static deltaic_status read_windows(struct calibration *c, deltaic_session *sessi
 }
 
 static deltaic_status check_text(const struct deltaic_statistics *s, const int32_t *tokens, uint64_t count) {
+  int most = 2;
+  for (int i = 0; i < s->count; i++) most = s->layers[i].d > most ? s->layers[i].d : most;
   if (s->broken) return fail(DELTAIC_BAD_STATE, "these statistics were spoilt by a failure: begin anew");
-  if (count < 2)
-    return fail(DELTAIC_INVALID_ARGUMENT, "the calibration text has %llu tokens: too short", (unsigned long long)count);
+  if (count < (uint64_t)most)
+    return fail(DELTAIC_INVALID_ARGUMENT, "the calibration text has %llu tokens: too few to tell %d channels apart",
+                (unsigned long long)count, most);
   if (count < s->done || (s->total && s->total != count) ||
       hash_add(HASH_START, tokens, s->done * sizeof *tokens) != s->hash || (s->done % s->window && s->done != count))
     return fail(DELTAIC_INVALID_ARGUMENT, "the statistics were begun with another text");

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <lapacke.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -29,6 +30,7 @@ struct refit {
   int64_t n, D;    // columns of X and Y
   double *G, *B;   // (n, n), (n, D) column-major: X^T X, X^T Y
   double *x, *y;   // (T, n), (T, D) of one window, row after row
+  double *weight;  // (T)
   uint64_t length; // of the window
   bool pruned;     // whose activations the probe sees
   bool reached;    // the last of them
@@ -67,16 +69,30 @@ static deltaic_status run_window(struct refit *r, deltaic_session *session, bool
   return status == DELTAIC_CANCELLED && r->reached ? DELTAIC_OK : status; // the probe stopped it, as it should
 }
 
+// One over the root mean square of the residual stream: what comes after reads it normalized, so that is how much an
+// error at this token counts.
+static double row_weight(const struct refit *r, const double *residual) {
+  double sum = 0;
+  if (r->o.equal_weights || r->o.own_output) return 1;
+  for (int64_t i = 0; i < r->D; i++) sum += residual[i] * residual[i];
+  return sum > 0 ? 1 / sqrt(sum / (double)r->D) : 1;
+}
+
 static deltaic_status add_window(struct refit *r, deltaic_session *full, deltaic_session *small, uint64_t at,
                                  uint64_t T) {
   int n = (int)r->n, D = (int)r->D, rows = (int)T;
   memset(r->x, 0, sizeof *r->x * T * (size_t)n);
   memset(r->y, 0, sizeof *r->y * T * (size_t)D);
   deltaic_status status = run_window(r, full, false, at, T);
+  for (int t = 0; t < rows && !status; t++) r->weight[t] = row_weight(r, r->y + (size_t)t * (size_t)D);
   if (!status) status = run_window(r, small, true, at, T);
   if (status) return status;
   if (!matrix_finite(r->x, (int64_t)T * n) || !matrix_finite(r->y, (int64_t)T * D))
     return fail(DELTAIC_INVALID_ARGUMENT, "layer %d: an activation is not finite", r->layer);
+  for (int t = 0; t < rows; t++) {
+    cblas_dscal(n, r->weight[t], r->x + (size_t)t * (size_t)n, 1);
+    cblas_dscal(D, r->weight[t], r->y + (size_t)t * (size_t)D, 1);
+  }
   cblas_dsyrk(CblasColMajor, CblasUpper, CblasNoTrans, n, rows, 1, r->x, n, 1, r->G, n);
   cblas_dgemm(CblasColMajor, CblasNoTrans, CblasTrans, n, D, rows, 1, r->x, n, r->y, D, 1, r->B, n);
   return DELTAIC_OK;
@@ -192,6 +208,7 @@ static deltaic_status make_room(struct refit *r) {
   if (!status) status = matrix_create(r->n, r->D, "products of outputs", &r->B);
   if (!status) status = matrix_create(r->n, r->o.window, "a window's outputs", &r->x);
   if (!status) status = matrix_create(r->D, r->o.window, "a window's residual stream", &r->y);
+  if (!status) status = matrix_create(1, r->o.window, "weights of tokens", &r->weight);
   return status;
 }
 
@@ -200,7 +217,8 @@ static void free_room(struct refit *r) {
   free(r->B);
   free(r->x);
   free(r->y);
-  r->G = r->B = r->x = r->y = NULL;
+  free(r->weight);
+  r->G = r->B = r->x = r->y = r->weight = NULL;
 }
 
 static deltaic_status refit_layer(struct refit *r, int i) {

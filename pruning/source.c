@@ -102,8 +102,10 @@ static deltaic_status read_config(struct source *s) {
   char *path = path_join(s->path, "config.json");
   if (!path) return DELTAIC_OUT_OF_MEMORY;
   deltaic_status status = file_map(path, &view);
-  if (!status) status = json_parse(path, view.data, view.bytes, &s->config);
+  char *text = status ? NULL : config_without_infinity(view.data, view.bytes);
+  if (!status) status = text ? json_parse(path, text, view.bytes, &s->config) : fail_memory("a config", view.bytes);
   file_unmap(&view);
+  free(text);
   free(path);
   return status;
 }

@@ -127,6 +127,7 @@ static void refit(struct figures *f, deltaic_pruning *p, const char *what) {
   if (ridge) o.ridge = atof(ridge + 7);
   o.toward_zero = strstr(what, "+zero");
   o.own_output = strstr(what, "+own");
+  o.equal_weights = strstr(what, "+equal");
   o.window = (uint32_t)f->text.length;
   ok(deltaic_pruning_refit(p, f->device, f->model, f->text.tokens, f->text.count * f->text.length, &o, NULL, NULL));
 }
