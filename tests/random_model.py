@@ -16,38 +16,66 @@ for a in sys.argv[2:]:
         c[k] = json.loads(v)
     except ValueError:
         c[k] = v
-H, F, V, W = c["hidden_size"], c["intermediate_size"], c["vocab_size"], c["conv_size"]
-gated = c["model_type"] == "gated_deltanet"
-if gated:
-    h = c["num_heads"]
+H, F, V, W, L = c["hidden_size"], c["intermediate_size"], c["vocab_size"], c["conv_size"], c["num_hidden_layers"]
+kind = c["model_type"]
+
+
+def linear(p):
+    """The tensors of a delta-rule layer."""
+    h, n = c["num_heads"], c.get("num_householder", 1)
     hv = c.get("num_v_heads") or h
-    dk = c.setdefault("head_dim", H // h)
-    kd, vd = h * dk, hv * int(dk * c["expand_v"])
-    gate = c.get("use_gate", True)
+    if kind == "delta_net":
+        kd, vd = int(H * c["expand_k"]), int(H * c["expand_v"])
+    else:
+        kd, vd = h * c.setdefault("head_dim", H // h), hv * int(c.setdefault("head_dim", H // h) * c["expand_v"])
+    t = {"q_proj.weight": (kd, H), "k_proj.weight": (n * kd, H), "v_proj.weight": (n * vd, H), "b_proj.weight": (n * hv, H),
+         "q_conv1d.weight": (kd, 1, W), "k_conv1d.weight": (n * kd, 1, W), "v_conv1d.weight": (n * vd, 1, W),
+         "o_norm.weight": (vd // hv,), "o_proj.weight": (H, vd)}
+    if kind == "gated_deltanet" or c.get("use_forget_gate"):
+        t.update({"a_proj.weight": (hv, H), "A_log": (hv,), "dt_bias": (hv,)})
+    if c.get("use_output_gate", c["use_gate"]):
+        t["g_proj.weight"] = (vd, H)
+    r = c.get("hh_r", 1)
+    if r > 1 and c.get("hh_mask") == "input":
+        t.update({"m_proj.weight": (h * r * r, H), "m_proj.bias": (h * r * r,)})
+    elif r > 1:
+        t["M_org"] = (h, r, r)
+    return {p + "attn." + k: v for k, v in t.items()}
+
+
+def attention(p):
+    a = c["attn"] if kind != "transformer" else c
+    d = H // a["num_heads"]
+    kv = (a.get("num_kv_heads") or a["num_heads"]) * d
+    return {p + "attn." + k + ".weight": v for k, v in
+            {"q_proj": (H, H), "k_proj": (kv, H), "v_proj": (kv, H), "o_proj": (H, H)}.items()}
+
+
+def mamba2(p):
+    m = dict(dict(head_dim=64, state_size=128, expand=2, n_groups=1, conv_kernel=4), **(c if kind == "mamba2" else c["mamba2"]))
+    E = m["expand"] * H
+    heads, x = E // m["head_dim"], E + 2 * m["n_groups"] * m["state_size"]
+    return {p + "mixer." + k: v for k, v in
+            {"in_proj.weight": (E + x + heads, H), "conv1d.weight": (x, 1, m["conv_kernel"]), "conv1d.bias": (x,), "A_log": (heads,),
+             "dt_bias": (heads,), "D": (heads,), "norm.weight": (E,), "out_proj.weight": (H, E)}.items()}
+
+
+if kind == "mamba2":
+    shapes = {"backbone.embeddings.weight": (V, H), "backbone.norm_f.weight": (H,)}
 else:
-    h = hv = c["num_heads"]
-    kd, vd = int(H * c["expand_k"]), int(H * c["expand_v"])
-    gate = c["use_gate"]
-shapes = {"model.embeddings.weight": (V, H), "model.norm.weight": (H,)}
+    shapes = {"model.embeddings.weight": (V, H), "model.norm.weight": (H,)}
 if not c["tie_word_embeddings"]:
     shapes["lm_head.weight"] = (V, H)
-for i in range(c["num_hidden_layers"]):
+for i in range(L):
+    mixer = c["mixers"][i] if c.get("mixers") else "attention" if kind == "transformer" or i in (c.get("attn") or {}).get("layers", []) else kind
+    if kind == "mamba2":
+        shapes[f"backbone.layers.{i}.norm.weight"] = (H,)
+        shapes.update(mamba2(f"backbone.layers.{i}."))
+        continue
     p = f"model.layers.{i}."
     shapes.update({p + "attn_norm.weight": (H,), p + "mlp_norm.weight": (H,), p + "mlp.gate_proj.weight": (F, H),
                    p + "mlp.up_proj.weight": (F, H), p + "mlp.down_proj.weight": (H, F)})
-    p += "attn."
-    shapes.update({p + "q_proj.weight": (kd, H), p + "k_proj.weight": (kd, H), p + "v_proj.weight": (vd, H),
-                   p + "b_proj.weight": (hv, H), p + "q_conv1d.weight": (kd, 1, W), p + "k_conv1d.weight": (kd, 1, W),
-                   p + "v_conv1d.weight": (vd, 1, W), p + "o_norm.weight": (vd // hv,), p + "o_proj.weight": (H, vd)})
-    if gated:
-        shapes.update({p + "a_proj.weight": (hv, H), p + "A_log": (hv,), p + "dt_bias": (hv,)})
-    r = c.get("hh_r", 1)
-    if r > 1 and c.get("hh_mask") == "input":
-        shapes[p + "m_proj.weight"] = (hv * r * r, H)
-    elif r > 1:
-        shapes[p + "M_org"] = (hv, r, r)
-    if gate:
-        shapes[p + "g_proj.weight"] = (vd, H)
+    shapes.update({"attention": attention, "mamba2": mamba2}.get(mixer, linear)(p))
 header, at = {"__metadata__": {"made_by": "deltaic tests/random_model.py"}}, 0
 for name, shape in shapes.items():
     n = 2 * int(np.prod(shape))
