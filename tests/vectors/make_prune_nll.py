@@ -1,12 +1,13 @@
 #!/usr/bin/python3
 """Makes tests/vectors/prune/nll.safetensors: mean NLL of models after pruning, in float64.
 
-usage: make_prune_nll.py SPEC CHECKPOINTS REFERENCE OUT    SPEC has reference_pruning.py, reference_model.py, reference.py
+usage: make_prune_nll.py SPEC CHECKPOINTS REFERENCE OUT [MODEL...]
+
+MODEL: trained checkpoints, default gated_deltanet. SPEC has reference_pruning.py, reference_model.py, reference.py
 
 MODEL.calibration, MODEL.eval: windows of tokens. Metadata `rows`: [{model, method, ratio, nll}], each method of
-reference_pruning.py on the calibration's tokens, then reference_model.py on the eval's. For the trained checkpoints the
-published random and grad sets too (MODEL.random.50, MODEL.grad.50). Weights that pca rotates are rounded to bf16, as
-they are in a file."""
+reference_pruning.py on the calibration's tokens, then reference_model.py on the eval's. Weights that pca
+rotates are rounded to bf16, as they are in a file."""
 import json, os, struct, sys
 import numpy as np
 
@@ -88,7 +89,8 @@ def choose(method, t, p, seen, head, c, keep):
     M = np.concatenate([q[:, head], k[:, head]])
     if method == "drrqr":
         return np.sort(P.strong_rrqr_gram(M.T @ M, keep, 1.5, 10 ** 6)[0])
-    return P.pca_projection(np.concatenate([R.l2norm(q[:, head]), R.l2norm(k[:, head])]), keep)
+    T = P.pca_projection(np.concatenate([R.l2norm(q[:, head]), R.l2norm(k[:, head])]), keep)
+    return T * np.sign(T[np.arange(keep), np.abs(T).argmax(1)])[:, None]   # SiLU comes after: signs count
 
 
 def rotate(t, config, chosen):
@@ -141,10 +143,8 @@ for name in ("tiny_delta_net", "tiny_gated_deltanet_gva", "tiny_gated_deltanet_h
     model(name, folder, ids[:2, :192], ids[2:, :192], tiny)
 large = [("none", 0), ("l1", 0.3), ("s-wanda", 0.3), ("s-wanda", 0.5), ("s-wanda", 0.75), ("pca", 0.3), ("pca", 0.5),
          ("drrqr", 0.3), ("drrqr", 0.4), ("drrqr", 0.875)]
-for name in ("gated_deltanet", "delta_net"):
+for name in sys.argv[5:] or ["gated_deltanet"]:
     ref = load(f"{reference}/prune_{name}.safetensors")
-    for sets in ("random.50", "grad.50"):
-        tensors[f"{name}.{sets}"] = ref[f"{sets}.indices"]
     model(name, f"{checkpoints}/{name}", ref["calibration_tokens"], ref["eval_tokens"][:4], large)
 
 header, blob = {"__metadata__": {"rows": json.dumps(rows)}}, b""

@@ -1,0 +1,114 @@
+#!/bin/bash
+# cli_prune.sh PROGRAM TOP: `deltaic prune` on the small models: what it writes, resumes, reports and refuses.
+set -u
+program=$1 top=$2
+[ -x "$program" ] || { echo "cli_prune.sh: no program $program"; exit 1; }
+export LC_ALL=C XDG_CACHE_HOME TMPDIR
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+XDG_CACHE_HOME=$dir/cache TMPDIR=$dir/tmp
+mkdir "$dir/tmp"
+models=$top/tests/vectors/models
+tiny=$models/tiny_gated_deltanet
+text=$dir/text
+head -c 1500 "$top/docs/tour.md" >"$text"
+checks=0 failures=0
+
+complain() {
+  failures=$((failures + 1))
+  echo "FAILED: $*"
+  sed 's/^/  out: /' "$dir/out" | tail -5
+  sed 's/^/  err: /' "$dir/err" | head -5
+}
+# run CODE ARGS...: runs the command, keeps its streams in $dir/out and $dir/err, checks the exit code.
+run() {
+  local code=$1 got=0
+  shift
+  last="deltaic prune $*"
+  checks=$((checks + 1))
+  "$program" prune -d cpu "$@" >"$dir/out" 2>"$dir/err" </dev/null || got=$?
+  [ $got = "$code" ] || complain "$last: exit code $got, not $code"
+}
+out_has() { grep -q -e "$1" "$dir/out" || complain "$last: no '$1' on standard output"; }
+json() {
+  if command -v python3 >/dev/null; then python3 -m json.tool <"$dir/out" >/dev/null 2>&1 || complain "$last: bad JSON"
+  else [ "$(head -c 1 "$dir/out")$(tail -n 1 "$dir/out")" = "{}" ] || complain "$last: bad JSON"; fi
+}
+# refused CODE PATTERN ARGS...: one sentence, nothing on standard output, nothing written.
+refused() {
+  local code=$1 pattern=$2
+  shift 2
+  run "$code" "$@"
+  [ ! -s "$dir/out" ] || complain "$last: standard output is not empty"
+  [ "$(wc -l <"$dir/err")" = 1 ] || complain "$last: not one sentence"
+  grep -q -e "$pattern" "$dir/err" || complain "$last: no '$pattern' on standard error"
+  [ -z "$(ls -d "$dir"/new* 2>/dev/null)" ] || complain "$last: something was written"
+}
+
+# ---- a checkpoint
+run 0 "$tiny" "$dir/half" --cut 0.5 --text "$text" -w 64 --eval "$text" --plot "$dir/heads.png"
+out_has '^mean NLL .* before, .* pruned'
+out_has '^state .* saved)'
+out_has 'kept  of'
+[ "$(head -c 4 "$dir/heads.png" | tail -c 3)" = PNG ] || complain "$last: no picture"
+for file in config.json model.safetensors tokenizer.json; do
+  [ -s "$dir/half/$file" ] || complain "$last: no $file"
+done
+[ ! -e "$dir/half/reference.safetensors" ] || complain "$last: other weights were copied"
+grep -q '"head_dim": 16' "$dir/half/config.json" || complain "$last: the config does not say 16"
+head -c 4000 "$dir/half/model.safetensors" | grep -q '"deltaic.method":"drrqr"' || complain "$last: no metadata"
+"$program" generate -m "$dir/half" -d cpu -q --no-echo -n 3 --prompt a >/dev/null 2>"$dir/err" || complain "it does not run"
+"$program" info "$dir/half" --json | grep -q '"key_size": *16' || complain "info does not say 16"
+
+# ---- once more
+refused 1 'is there already' "$tiny" "$dir/half" --cut 0.5 --method l1
+run 0 "$tiny" "$dir/half" --cut 0.75 --method l1 --force --json
+json
+grep -q '"head_dim": 8' "$dir/half/config.json" || complain "$last: not replaced"
+[ "$(ls -A "$dir" | grep -c 'half')" = 1 ] || complain "$last: left something behind"
+
+# ---- statistics: kept, and read by other methods and targets without a text
+run 0 "$tiny" "$dir/a" --cut 0.5 --text "$text" -w 64 --statistics "$dir/statistics"
+run 0 "$tiny" "$dir/b" --cut 0.5 --statistics "$dir/statistics"
+cmp -s "$dir/a/model.safetensors" "$dir/b/model.safetensors" || complain "$last: not the same channels"
+run 0 "$tiny" "$dir/c" --method s-wanda --keep 20,7,32,1 --statistics "$dir/statistics"
+grep -q '"key_sizes"' "$dir/c/config.json" || complain "$last: no list of sizes"
+run 0 "$tiny" "$dir/d" --keep auto --statistics "$dir/statistics" --json
+json
+run 0 "$tiny" "$dir/e" --volume-lost 0.3 --per-layer --side queries --statistics "$dir/statistics"
+refused 1 'another model' "$models/tiny_delta_net" "$dir/new" --cut 0.5 --statistics "$dir/statistics"
+
+# ---- the refit
+run 0 "$tiny" "$dir/f" --cut 0.75 --text "$text" -w 64 --eval "$text" --refit
+out_has 'of the loss recovered'
+
+# ---- all methods
+run 0 --sweep "$tiny" --text "$text" -n 300 -w 64 --eval "$text" --plot "$dir/sweep.png"
+for method in random l1 s-wanda drrqr pca; do out_has "^$method .*[0-9]\.[0-9]"; done
+[ -s "$dir/sweep.png" ] || complain "$last: no picture"
+[ -z "$(ls -A "$dir/tmp")" ] || complain "$last: left something behind"
+
+# ---- what cannot be
+: >"$dir/empty"
+echo short >"$dir/short"
+refused 2 'from 0 to below 1' "$tiny" "$dir/new" --cut 1 --method l1
+refused 2 'from 0 to below 1' "$tiny" "$dir/new" --cut x --method l1
+refused 2 'keep must be' "$tiny" "$dir/new" --keep 0 --method l1
+refused 1 'cannot keep 33 of the 32' "$tiny" "$dir/new" --keep 33 --method l1
+refused 2 'how much' "$tiny" "$dir/new"
+refused 2 'give one' "$tiny" "$dir/new" --cut 0.5 --keep 4
+refused 2 'no method' "$tiny" "$dir/new" --cut 0.5 --method l3
+refused 2 'needs a calibration text' "$tiny" "$dir/new" --cut 0.5
+refused 2 'OUT are needed' "$tiny" --cut 0.5
+refused 1 'too short' "$tiny" "$dir/new" --cut 0.5 --text "$dir/empty"
+refused 1 'too few' "$tiny" "$dir/new" --cut 0.5 --text "$dir/short"
+refused 1 'nothing to prune' "$models/ablation_transformer" "$dir/new" --cut 0.5 --method l1
+refused 1 'nothing to prune' "$models/tiny_mamba2" "$dir/new" --cut 0.5 --method l1
+refused 1 'to be pruned' "$tiny" "$tiny" --cut 0.5 --method l1 --force
+refused 1 'no checkpoint' "$tiny" "$dir/tmp" --cut 0.5 --method l1 --force
+refused 1 'cannot be' "$tiny" "$dir/missing/new" --cut 0.5 --method l1
+(trap '' XFSZ; ulimit -f 64; refused 1 'cannot be written' "$tiny" "$dir/new" --cut 0.5 --method l1; exit $failures) ||
+  failures=$((failures + 1))
+
+echo "$checks runs, $failures failures"
+[ $failures = 0 ]
