@@ -314,9 +314,11 @@ typedef bool (*deltaic_probe_function)(void *user, const deltaic_probed *probed)
 DELTAIC_API deltaic_status deltaic_session_probe(deltaic_session *session, uint32_t kinds, deltaic_probe_function probe,
                                                  void *user);
 
-/* What the session has asked of the device so far. Experimental. */
+/* What the session's recordings have asked of the device so far. Experimental. Transfers are no recordings and are
+   not counted: clearing and copying states, probes, and logits to the caller take vkQueueSubmit calls of their own
+   where the host cannot map the device's memory. deltaic_session_next without logits transfers nothing. */
 typedef struct deltaic_counters {
-  uint64_t submits;    /* vkQueueSubmit calls; 0 on the CPU */
+  uint64_t submits;    /* vkQueueSubmit calls of recordings; 0 on the CPU */
   uint64_t recordings; /* command buffers recorded */
   uint64_t dispatches; /* dispatches recorded */
 } deltaic_counters;

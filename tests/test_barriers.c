@@ -1,5 +1,5 @@
 // test_barriers: the recordings of whole models, proved by the hazard checker: not one hazard, and one for every
-// barrier that is left out.
+// barrier that is left out. And how often they are submitted.
 #include "device_handle.h"
 #include "hazard.h"
 #include "ops_vulkan.h"
@@ -134,12 +134,55 @@ static void a_barrier_left_out_of_a_model_is_found(void **state) {
   deltaic_context_free(context);
 }
 
+// ---------------------------------------------------------------- submissions
+
+static PFN_vkQueueSubmit real_submit;
+static uint64_t submits; // of every kind, as the driver sees them
+
+static VKAPI_ATTR VkResult VKAPI_CALL count_submit(VkQueue queue, uint32_t count, const VkSubmitInfo *info,
+                                                   VkFence fence) {
+  submits++;
+  return real_submit(queue, count, info, fence);
+}
+
+// As on a card whose memory cannot be mapped: reading logits takes a submission more, which the counters leave out.
+static void check_submits(deltaic_device *device) {
+  if (!is_vulkan(device)) return;
+  deltaic_model *model;
+  deltaic_session *s = open_session(device, models[0], &model);
+  struct device *d = vulkan_device(model->backend);
+  float logits[V];
+  int32_t token;
+  prefill(s);
+  assert_ok(deltaic_session_next(s, NULL, &token, NULL)); // records
+  ((struct buffer *)s->last.buffer)->mapped = NULL;
+  real_submit = d->vk.vkQueueSubmit;
+  d->vk.vkQueueSubmit = count_submit;
+  for (uint64_t with = 0; with < 2; with++) {
+    deltaic_counters before, after;
+    submits = 0;
+    deltaic_session_get_counters(s, &before);
+    assert_ok(deltaic_session_next(s, NULL, &token, with ? logits : NULL));
+    deltaic_session_get_counters(s, &after);
+    assert_int_equal(after.submits - before.submits, 1);
+    assert_int_equal(submits, 1 + with);
+  }
+  d->vk.vkQueueSubmit = real_submit;
+  close_session(s, model);
+}
+
+static void a_token_is_one_submit_and_its_logits_one_more(void **state) {
+  (void)state;
+  on_every_device(check_submits);
+}
+
 int main(void) {
   for (int i = 0; i < PROMPT; i++) text[i] = 3 + i * 37 % 50;
   assert_ok(hazard_create(&trace));
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(no_recording_of_a_model_has_a_hazard),
       cmocka_unit_test(a_barrier_left_out_of_a_model_is_found),
+      cmocka_unit_test(a_token_is_one_submit_and_its_logits_one_more),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   hazard_free(trace);
