@@ -255,9 +255,12 @@ deltaic_status deltaic_device_copy_bandwidth(deltaic_device *d, double *bytes_pe
   if (!d || !bytes_per_second)
     return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_device_copy_bandwidth: device and result are required");
   struct backend *b = d->backend;
-  // Larger than any cache, small enough for any device.
+  // Larger than any cache, small enough for the device.
   bool software = b->info.kind == DELTAIC_DEVICE_CPU || b->info.kind == DELTAIC_DEVICE_SOFTWARE;
-  const uint32_t elements = software ? 16u << 20 : 128u << 20;
+  uint64_t bytes = software ? 64ull << 20 : 512ull << 20;
+  if (bytes > b->max_binding_bytes) bytes = b->max_binding_bytes;
+  if (bytes > b->info.memory_bytes / 4) bytes = b->info.memory_bytes / 4;
+  const uint64_t elements = bytes / TENSOR_ALIGN * TENSOR_ALIGN / sizeof(float);
   struct arena arena = {0};
   struct tensor to, from;
   struct recorder *c = NULL;

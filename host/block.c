@@ -5,7 +5,7 @@ struct tensor scratch_take_bytes(struct scratch *s, uint64_t bytes) {
   struct tensor t = {.dtype = DTYPE_F32, .rows = 1, .buffer = s->buffer, .offset = s->used};
   t.cols = t.stride = (uint32_t)((bytes + 3) / 4);
   s->used += round_up(bytes ? bytes : 1, TENSOR_ALIGN);
-  if (s->used > s->most) s->most = s->used;
+  if (bytes > s->largest) s->largest = bytes;
   return t;
 }
 
@@ -50,10 +50,14 @@ static struct block_scratch take_mlp(const struct model_spec *m, struct scratch 
   return b;
 }
 
-uint64_t block_scratch_bytes(const struct model_spec *m, uint32_t T) {
-  struct scratch measure = {0};
-  take_mlp(m, &measure, T);
-  return measure.used;
+void block_scratch(const struct model_spec *m, const struct layer_spec *layer, const void *mixer_weights,
+                   struct backend *b, struct scratch *measure, uint32_t T, uint32_t B) {
+  struct scratch mlp = *measure;
+  take_h(m, measure, T);
+  layer->mixer->scratch(layer->spec, mixer_weights, b, measure, T, B);
+  if (m->F) take_mlp(m, &mlp, T); // in the same place
+  if (mlp.used > measure->used) measure->used = mlp.used;
+  if (mlp.largest > measure->largest) measure->largest = mlp.largest;
 }
 
 void block_forward(const struct model_spec *m, const struct layer_spec *layer, const struct block_weights *b,

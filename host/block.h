@@ -9,7 +9,9 @@ struct block_weights {
 };
 
 void block_bind(const struct model_spec *m, uint32_t layer, struct weights *w, struct block_weights *b);
-uint64_t block_scratch_bytes(const struct model_spec *m, uint32_t T); // without the mixer's
+// Takes what the layer takes for T rows of B sequences.
+void block_scratch(const struct model_spec *m, const struct layer_spec *layer, const void *mixer_weights,
+                   struct backend *b, struct scratch *measure, uint32_t T, uint32_t B);
 // x (T, D) <- layer(x)
 void block_forward(const struct model_spec *m, const struct layer_spec *layer, const struct block_weights *b,
                    const void *mixer_weights, const void *state, struct call *call, struct tensor x);

@@ -7,8 +7,8 @@
 
 // One call's activations: buffers reused by every layer. Tensors are taken in order and given back all together.
 struct scratch {
-  struct buffer *buffer; // NULL: only measuring
-  uint64_t used, most;   // bytes
+  struct buffer *buffer;  // NULL: only measuring
+  uint64_t used, largest; // bytes taken, bytes of the largest tensor taken so far
 };
 struct tensor scratch_take(struct scratch *s, uint32_t rows, uint32_t cols);
 struct tensor scratch_take_bytes(struct scratch *s, uint64_t bytes);
@@ -58,8 +58,9 @@ struct mixer {
   // Declares the state's tensors in the arena and lists them.
   void (*state)(const void *spec, const struct state_shape *shape, struct arena *arena, void *state,
                 struct state_list *list);
-  // Bytes of scratch that forward takes for T rows.
-  uint64_t (*scratch)(const void *spec, const void *weights, struct backend *b, uint32_t T, uint32_t B);
+  // Takes what forward takes for T rows.
+  void (*scratch)(const void *spec, const void *weights, struct backend *b, struct scratch *measure, uint32_t T,
+                  uint32_t B);
   // x (T, D) += mixer(h (T, D))
   void (*forward)(const void *spec, const void *weights, const void *state, struct call *call, struct tensor x,
                   struct tensor h);

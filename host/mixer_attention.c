@@ -104,12 +104,10 @@ static struct attention_scratch take(const struct attention_spec *s, struct scra
   return t;
 }
 
-static uint64_t attention_scratch_size(const void *spec, const void *weights, struct backend *b, uint32_t T,
-                                       uint32_t B) {
+static void attention_measure(const void *spec, const void *weights, struct backend *b, struct scratch *measure,
+                              uint32_t T, uint32_t B) {
   (void)weights, (void)b, (void)B;
-  struct scratch measure = {0};
-  take(spec, &measure, T);
-  return measure.used;
+  take(spec, measure, T);
 }
 
 static void attention_forward(const void *spec, const void *weights, const void *state, struct call *call,
@@ -152,5 +150,5 @@ const struct mixer mixer_attention = {.name = "attention",
                                       .grows = attention_grows,
                                       .bind = attention_bind,
                                       .state = attention_state,
-                                      .scratch = attention_scratch_size,
+                                      .scratch = attention_measure,
                                       .forward = attention_forward};

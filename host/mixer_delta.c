@@ -214,10 +214,9 @@ static struct delta_scratch take(const struct delta_spec *s, const struct delta_
   return t;
 }
 
-static uint64_t delta_scratch_size(const void *spec, const void *weights, struct backend *b, uint32_t T, uint32_t B) {
-  struct scratch measure = {0};
-  take(spec, weights, b, &measure, T, B, DELTA_CHUNK); // the form that needs most
-  return measure.used;
+static void delta_measure(const void *spec, const void *weights, struct backend *b, struct scratch *measure, uint32_t T,
+                          uint32_t B) {
+  take(spec, weights, b, measure, T, B, DELTA_CHUNK); // the form that needs most
 }
 
 static void probe_sizes(struct probe *p, const struct delta_spec *s) {
@@ -295,7 +294,7 @@ static void delta_sizes(const void *spec, struct mixer_sizes *sizes) {
   {                                                                                                                    \
     .name = text, .weights_bytes = sizeof(struct delta_weights), .state_bytes = sizeof(struct delta_state),            \
     .describe = delta_describe, .grows = delta_grows, .sizes = delta_sizes, .bind = delta_bind, .state = delta_state,  \
-    .scratch = delta_scratch_size, .forward = delta_forward                                                            \
+    .scratch = delta_measure, .forward = delta_forward                                                                 \
   }
 
 const struct mixer mixer_delta_net = DELTA_MIXER("delta_net");

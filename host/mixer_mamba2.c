@@ -110,10 +110,9 @@ static struct mamba2_scratch take(const struct mamba2_spec *s, const struct mamb
   return t;
 }
 
-static uint64_t mamba2_scratch_size(const void *spec, const void *weights, struct backend *b, uint32_t T, uint32_t B) {
-  struct scratch measure = {0};
-  take(spec, weights, b, &measure, T, B, DELTA_CHUNK); // the form that needs most
-  return measure.used;
+static void mamba2_measure(const void *spec, const void *weights, struct backend *b, struct scratch *measure,
+                           uint32_t T, uint32_t B) {
+  take(spec, weights, b, measure, T, B, DELTA_CHUNK); // the form that needs most
 }
 
 static void probe_sizes(struct probe *p, const struct mamba2_spec *s) {
@@ -173,5 +172,5 @@ const struct mixer mixer_mamba2 = {.name = "mamba2",
                                    .sizes = mamba2_sizes,
                                    .bind = mamba2_bind,
                                    .state = mamba2_state,
-                                   .scratch = mamba2_scratch_size,
+                                   .scratch = mamba2_measure,
                                    .forward = mamba2_forward};

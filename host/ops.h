@@ -14,8 +14,9 @@
 
 struct backend {
   const struct ops *ops;
-  uint64_t max_buffer_bytes; // of one buffer
-  bool replays;              // recorded work can be run again; else ops run as they are called
+  uint64_t max_buffer_bytes;  // of one buffer
+  uint64_t max_binding_bytes; // of one tensor that an op is given; weights are cut by rows where they have more
+  bool replays;               // recorded work can be run again; else ops run as they are called
   deltaic_device_info info;
 };
 
@@ -150,7 +151,8 @@ struct ops {
                      struct tensor history, struct tensor sequences, struct conv_args a);
   void (*delta_inputs)(struct recorder *c, struct tensor qk, struct tensor beta, struct tensor g, struct tensor ba,
                        struct tensor A_log, struct tensor dt_bias, struct delta_input_args a);
-  // o (T, Hv*Dv). scratch: delta_scratch_bytes() for this T.
+  // o (T, Hv*Dv). scratch: delta_scratch_bytes() for this T, which grows with T and is 0 exactly where the rule walks
+  // the tokens; so it does when the scratch is larger than max_binding_bytes. hh_rule and mamba2 the same.
   void (*delta_rule)(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,
                      struct tensor state, struct tensor sequences, struct tensor scratch, struct delta_args a);
   uint64_t (*delta_scratch_bytes)(const struct backend *b, uint32_t T, uint32_t B, struct delta_args a);

@@ -595,7 +595,7 @@ deltaic_status backend_open_cpu(uint32_t threads, struct backend **out) {
     return status;
   }
   uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-  b->base = (struct backend){.ops = &cpu_ops, .max_buffer_bytes = memory};
+  b->base = (struct backend){.ops = &cpu_ops, .max_buffer_bytes = memory, .max_binding_bytes = UINT64_MAX};
   b->base.info = (deltaic_device_info){.index = DELTAIC_DEVICE_INDEX_CPU, .kind = DELTAIC_DEVICE_CPU, .usable = true};
   b->base.info.memory_bytes = memory;
   uint32_t count = pool_threads(b->pool);

@@ -357,7 +357,10 @@ deltaic_status backend_open_vulkan(struct device *device, struct backend **out) 
     return fail_memory("the Vulkan backend", sizeof *b);
   }
   b->device = device;
-  b->base = (struct backend){.ops = &vulkan_ops, .max_buffer_bytes = device->plan.block_bytes, .replays = true};
+  b->base = (struct backend){.ops = &vulkan_ops,
+                             .max_buffer_bytes = device->plan.block_bytes,
+                             .max_binding_bytes = device->plan.binding_bytes,
+                             .replays = true};
   *out = &b->base;
   return DELTAIC_OK;
 }

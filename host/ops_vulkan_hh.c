@@ -123,15 +123,16 @@ static uint64_t chunk_scratch_bytes(const struct chunk_shape *s, const struct hh
   return s->chunks * record_bytes(s, a);
 }
 
-static bool takes_chunks(const struct device *device, uint32_t T, uint32_t B, const struct hh_args *a,
+// Whether a descriptor holds the records is not asked here: who measures may call with fewer tokens.
+static bool wants_chunks(const struct device *device, uint32_t T, uint32_t B, const struct hh_args *a,
                          struct chunk_shape *s) {
   if (a->form == DELTA_RECURRENT || (a->form == DELTA_AUTO && T < (uint64_t)device->plan.chunk_from * B)) return false;
-  return chunk_shape(device, T, B, a, s) && chunk_scratch_bytes(s, a) <= device->plan.binding_bytes;
+  return chunk_shape(device, T, B, a, s);
 }
 
 uint64_t vulkan_hh_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct hh_args a) {
   struct chunk_shape s;
-  return takes_chunks(vulkan_device(b), T, B, &a, &s) ? chunk_scratch_bytes(&s, &a) : 0;
+  return wants_chunks(vulkan_device(b), T, B, &a, &s) ? chunk_scratch_bytes(&s, &a) : 0;
 }
 
 static void chunk_prepare(struct recorder *c, const struct hh_call *h, const struct chunk_shape *s,
@@ -206,7 +207,8 @@ void vulkan_hh_rule(struct recorder *c, struct tensor o, struct tensor qkv, stru
   struct chunk_shape s;
   assert(a.r <= HH_MOST && a.Dk % a.r == 0);
   // The tensors may have more rows than the call has tokens, for which scratch was measured.
-  bool chunks = takes_chunks(vulkan_device(c->backend), qkv.rows, sequences.rows, &a, &s);
+  bool chunks = wants_chunks(vulkan_device(c->backend), qkv.rows, sequences.rows, &a, &s);
+  chunks = chunks && tensor_bytes(&scratch) <= c->backend->max_binding_bytes;
   if (chunks) s.chunks = (uint32_t)(min64(chunk_scratch_bytes(&s, &a), tensor_bytes(&scratch)) / record_bytes(&s, &a));
   if (!chunks || !s.chunks) {
     recurrent(c, &h);

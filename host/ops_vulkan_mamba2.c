@@ -105,14 +105,16 @@ static uint32_t most_chunks(const struct device *device, uint32_t T, uint32_t B)
 
 static uint64_t chunk_bytes(const struct mamba2_args *a) { return 16ull * a->heads * MAMBA2_CHUNK_RECORD(a->N, a->P); }
 
-static bool takes_chunks(const struct device *device, uint32_t T, uint32_t B, const struct mamba2_args *a) {
+// States so large that not even one token's fit a descriptor are walked token by token. Whether those of all T fit is
+// not asked here: who measures may call with fewer tokens.
+static bool wants_chunks(const struct device *device, uint32_t T, uint32_t B, const struct mamba2_args *a) {
   if (a->form == DELTA_RECURRENT || (a->form == DELTA_AUTO && T < (uint64_t)device->plan.chunk_from * B)) return false;
-  return most_chunks(device, T, B) * chunk_bytes(a) <= device->plan.binding_bytes;
+  return most_chunks(device, 1, B) * chunk_bytes(a) <= device->plan.binding_bytes;
 }
 
 uint64_t vulkan_mamba2_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct mamba2_args a) {
   const struct device *device = vulkan_device(b);
-  return takes_chunks(device, T, B, &a) ? most_chunks(device, T, B) * chunk_bytes(&a) : 0;
+  return wants_chunks(device, T, B, &a) ? most_chunks(device, T, B) * chunk_bytes(&a) : 0;
 }
 
 static void chunk_state(struct recorder *c, const struct mamba2_call *m, struct binding states, uint32_t chunks) {
@@ -196,10 +198,10 @@ void vulkan_mamba2(struct recorder *c, struct tensor y, struct tensor xBC, struc
   m.aligned = a.P % 4 == 0 && a.N % 4 == 0 && xBC.stride % 4 == 0;
   const struct device *device = vulkan_device(c->backend);
   // The tensors may have more rows than the call has tokens, for which scratch was measured.
-  uint64_t room = tensor_bytes(&scratch) / chunk_bytes(&a);
+  uint64_t bytes = tensor_bytes(&scratch), room = bytes <= c->backend->max_binding_bytes ? bytes / chunk_bytes(&a) : 0;
   uint32_t chunks = most_chunks(device, xBC.rows, sequences.rows);
   if (chunks > room) chunks = (uint32_t)room;
-  if (!chunks || !takes_chunks(device, xBC.rows, sequences.rows, &a)) {
+  if (!chunks || !wants_chunks(device, xBC.rows, sequences.rows, &a)) {
     recurrent(c, &m);
     return;
   }

@@ -180,18 +180,18 @@ static uint64_t chunk_scratch_bytes(const struct chunk_shape *s, const struct de
 }
 
 // AUTO: keys so long that only shorter chunks fit are faster token by token (H200, Dk 256: 2.1 ms against 3.4).
-static bool takes_chunks(const struct device *device, uint32_t T, uint32_t B, const struct delta_args *a,
+// Whether a descriptor holds the records is not asked here: who measures may call with fewer tokens.
+static bool wants_chunks(const struct device *device, uint32_t T, uint32_t B, const struct delta_args *a,
                          struct chunk_shape *s) {
   const struct plan *plan = &device->plan;
   uint64_t steps = (uint64_t)T * a->n;
   if (a->form == DELTA_RECURRENT || (a->form == DELTA_AUTO && steps < (uint64_t)plan->chunk_from * B)) return false;
-  if (!chunk_shape(device, T, B, a, s) || chunk_scratch_bytes(s, a) > plan->binding_bytes) return false;
-  return a->form == DELTA_CHUNK || s->C >= plan->chunk;
+  return chunk_shape(device, T, B, a, s) && (a->form == DELTA_CHUNK || s->C >= plan->chunk);
 }
 
 uint64_t vulkan_delta_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct delta_args a) {
   struct chunk_shape s;
-  return takes_chunks(vulkan_device(b), T, B, &a, &s) ? chunk_scratch_bytes(&s, &a) : 0;
+  return wants_chunks(vulkan_device(b), T, B, &a, &s) ? chunk_scratch_bytes(&s, &a) : 0;
 }
 
 static void chunk_prepare(struct recorder *c, const struct delta_call *d, const struct chunk_shape *s,
@@ -266,7 +266,8 @@ void vulkan_delta_rule(struct recorder *c, struct tensor o, struct tensor qkv, s
   struct delta_call d = {o, qkv, beta, g, state, sequences, scratch, a, a.Dk % 4 == 0 && qkv.stride % 4 == 0};
   struct chunk_shape s;
   // The tensors may have more rows than the call has tokens, for which scratch was measured.
-  bool chunks = takes_chunks(vulkan_device(c->backend), qkv.rows, sequences.rows, &a, &s);
+  bool chunks = wants_chunks(vulkan_device(c->backend), qkv.rows, sequences.rows, &a, &s);
+  chunks = chunks && tensor_bytes(&scratch) <= c->backend->max_binding_bytes;
   if (chunks) s.chunks = (uint32_t)(min64(chunk_scratch_bytes(&s, &a), tensor_bytes(&scratch)) / record_bytes(&s, &a));
   if (!chunks || !s.chunks) {
     recurrent(c, &d);

@@ -25,16 +25,48 @@ static deltaic_status read_options(struct deltaic_session *s, const deltaic_sess
   return status;
 }
 
+static double mib(uint64_t bytes) { return (double)bytes / (1 << 20); }
+
+// A tensor of a layer's state that is larger than an op of the backend can be given.
+static deltaic_status refuse_state(const struct deltaic_session *s, uint32_t layer, const struct state_entry *e) {
+  const struct backend *b = s->model->backend;
+  const char *kind = s->model->spec.layers[layer].mixer->name;
+  const double bytes = mib((uint64_t)e->tensor->stride * sizeof(float)), limit = mib(b->max_binding_bytes);
+  if (!e->position_cols || e->window)
+    return fail(DELTAIC_UNSUPPORTED, "layer %u (%s): its %s of %.1f MiB is more than the %.1f MiB that %s can bind",
+                layer, kind, e->window ? "window" : "state", bytes, limit, b->info.name);
+  return fail(
+      DELTAIC_UNSUPPORTED,
+      "layer %u (%s): its cache for a context of %u tokens is %.1f MiB, more than the %.1f MiB that %s can bind; "
+      "choose a smaller context, at most %llu",
+      layer, kind, s->shape.context, bytes, limit, b->info.name,
+      (unsigned long long)(b->max_binding_bytes / (e->position_cols * sizeof(float))));
+}
+
+static deltaic_status declare_layer(struct deltaic_session *s, uint32_t layer) {
+  const struct layer_spec *l = &s->model->spec.layers[layer];
+  s->layers[layer] = calloc(1, l->mixer->state_bytes);
+  if (!s->layers[layer]) return fail_memory("a layer's state", l->mixer->state_bytes);
+  l->mixer->state(l->spec, &s->shape, &s->state, s->layers[layer], &s->lists[layer]);
+  if (s->state.status != DELTAIC_OK)
+    return fail(s->state.status, "the state of layer %u (%s), for a context of %u tokens: %s", layer, l->mixer->name,
+                s->shape.context, deltaic_last_error());
+  for (int e = 0; e < s->lists[layer].count; e++) {
+    const struct state_entry *entry = &s->lists[layer].entries[e];
+    if ((uint64_t)entry->tensor->rows * entry->tensor->stride * sizeof(float) > s->model->backend->max_binding_bytes)
+      return refuse_state(s, layer, entry);
+  }
+  return DELTAIC_OK;
+}
+
 static deltaic_status declare_state(struct deltaic_session *s) {
   const struct model_spec *spec = &s->model->spec;
   s->layers = calloc(spec->L, sizeof *s->layers);
   s->lists = calloc(spec->L, sizeof *s->lists);
   if (!s->layers || !s->lists) return fail_memory("a session's list of layers", spec->L * sizeof *s->lists);
   for (uint32_t i = 0; i < spec->L; i++) {
-    const struct mixer *mixer = spec->layers[i].mixer;
-    s->layers[i] = calloc(1, mixer->state_bytes);
-    if (!s->layers[i]) return fail_memory("a layer's state", mixer->state_bytes);
-    mixer->state(spec->layers[i].spec, &s->shape, &s->state, s->layers[i], &s->lists[i]);
+    deltaic_status status = declare_layer(s, i);
+    if (status != DELTAIC_OK) return status;
   }
   uint32_t words = (spec->V + 31) / 32;
   arena_add(&s->state, &s->seen, DTYPE_I32, 1, words, words);
@@ -42,24 +74,43 @@ static deltaic_status declare_state(struct deltaic_session *s) {
   return s->state.status;
 }
 
-static uint64_t overlay_bytes(const struct deltaic_session *s) {
+// What layers take in turn: the bytes of the greediest, and of the largest tensor of all; x is of them too.
+static struct scratch measure_layers(const struct deltaic_session *s) {
   const struct deltaic_model *m = s->model;
-  uint64_t most = block_scratch_bytes(&m->spec, s->shape.batch);
-  const uint64_t h = round_up((uint64_t)s->shape.batch * m->spec.D * sizeof(float), TENSOR_ALIGN);
+  struct scratch most = {.largest = (uint64_t)s->shape.batch * m->spec.D * sizeof(float)};
   for (uint32_t i = 0; i < m->spec.L; i++) {
-    const struct layer_spec *l = &m->spec.layers[i];
-    uint64_t bytes = h + l->mixer->scratch(l->spec, m->mixers[i], m->backend, s->shape.batch, s->shape.sequences);
-    if (bytes > most) most = bytes;
+    struct scratch layer = {0};
+    block_scratch(&m->spec, &m->spec.layers[i], m->mixers[i], m->backend, &layer, s->shape.batch, s->shape.sequences);
+    if (layer.used > most.used) most.used = layer.used;
+    if (layer.largest > most.largest) most.largest = layer.largest;
   }
   return most;
 }
 
+// Prompts go in slices as long as was asked, or as long as one binding holds every activation of.
+static deltaic_status fit_batch(struct deltaic_session *s) {
+  const struct backend *b = s->model->backend;
+  const uint64_t V = s->model->spec.V, row = V * sizeof(float);
+  const uint64_t indexed = UINT32_MAX * sizeof(float), room = b->max_buffer_bytes;
+  struct scratch m = measure_layers(s);
+  while (s->shape.batch > 1 && (m.largest > b->max_binding_bytes || m.used > (room < indexed ? room : indexed))) {
+    s->shape.batch /= 2;
+    m = measure_layers(s);
+  }
+  for (s->logit_rows = LOGIT_ROWS; s->logit_rows > 1 && s->logit_rows * row > b->max_binding_bytes;) s->logit_rows /= 2;
+  uint64_t largest = m.largest > row ? m.largest : row;
+  if (largest <= b->max_binding_bytes) return DELTAIC_OK;
+  return fail(DELTAIC_UNSUPPORTED, "one token's activations take %.1f MiB, more than the %.1f MiB that %s can bind",
+              mib(largest), mib(b->max_binding_bytes), b->info.name);
+}
+
 static deltaic_status declare_scratch(struct deltaic_session *s) {
   const struct model_spec *spec = &s->model->spec;
-  uint64_t overlay = (overlay_bytes(s) + 3) / 4;
+  const uint64_t overlay = measure_layers(s).used / sizeof(float);
+  const uint64_t aligned = round_up(spec->D, TENSOR_ALIGN / sizeof(float)); // any row of h may begin a view
   arena_add(&s->scratch, &s->x, DTYPE_F32, s->shape.batch, spec->D, spec->D);
-  arena_add(&s->scratch, &s->h, DTYPE_F32, LOGIT_ROWS, spec->D, spec->D);
-  arena_add(&s->scratch, &s->rows, DTYPE_F32, LOGIT_ROWS, spec->V, spec->V);
+  arena_add(&s->scratch, &s->h, DTYPE_F32, LOGIT_ROWS, spec->D, aligned);
+  arena_add(&s->scratch, &s->rows, DTYPE_F32, s->logit_rows, spec->V, spec->V);
   arena_add(&s->scratch, &s->draw, DTYPE_F32, 1, spec->V, spec->V);
   arena_add(&s->scratch, &s->overlay, DTYPE_F32, 1, overlay, overlay);
   return s->scratch.status;
@@ -73,7 +124,8 @@ static deltaic_status declare_control(struct deltaic_session *s) {
 }
 
 static deltaic_status declare(struct deltaic_session *s) {
-  deltaic_status status = declare_state(s);
+  deltaic_status status = fit_batch(s);
+  if (status == DELTAIC_OK) status = declare_state(s);
   if (status == DELTAIC_OK) status = declare_scratch(s);
   if (status == DELTAIC_OK) status = declare_control(s);
   return status;
@@ -201,17 +253,20 @@ static deltaic_status run_next(struct deltaic_session *s) {
   return status;
 }
 
-// Logits of rows 0 ... T - 1 of x into out, a few rows at a time.
+// Logits of rows 0 ... T - 1 of x into out, a few rows at a time: normed by LOGIT_ROWS, then logit_rows of these.
 static deltaic_status run_all_logits(struct deltaic_session *s, uint32_t T, float *out) {
   const struct deltaic_model *m = s->model;
   struct recorder *c = s->prefill;
   struct backend *b = m->backend;
-  for (uint32_t t = 0; t < T; t += LOGIT_ROWS) {
-    uint32_t n = T - t < LOGIT_ROWS ? T - t : LOGIT_ROWS;
-    struct tensor h = tensor_rows(s->h, 0, n), rows = tensor_rows(s->rows, 0, n);
+  for (uint32_t t = 0; t < T; t += s->logit_rows) {
+    uint32_t n = T - t < s->logit_rows ? T - t : s->logit_rows, first = t % LOGIT_ROWS;
+    uint32_t normed = T - t < LOGIT_ROWS ? T - t : LOGIT_ROWS;
+    struct tensor rows = tensor_rows(s->rows, 0, n);
     c->ops->recorder_begin(c, false, &s->cancel);
-    c->ops->rmsnorm(c, h, tensor_rows(s->x, t, n), m->norm, (struct tensor){0}, m->spec.norm_eps);
-    c->ops->matmul(c, rows, h, m->head, (struct tensor){0}, false);
+    if (!first)
+      c->ops->rmsnorm(c, tensor_rows(s->h, 0, normed), tensor_rows(s->x, t, normed), m->norm, (struct tensor){0},
+                      m->spec.norm_eps);
+    c->ops->matmul(c, rows, tensor_rows(s->h, first, n), m->head, (struct tensor){0}, false);
     deltaic_status status = c->ops->recorder_run(c);
     if (status != DELTAIC_OK) return status;
     status = b->ops->buffer_read(b, rows.buffer, rows.offset, out + (size_t)t * m->spec.V,

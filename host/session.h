@@ -3,7 +3,7 @@
 #define SESSION_H
 #include "model.h"
 
-enum { LOGIT_ROWS = 64 }; // rows of logits computed and read at once; 64 rows of any width start where a view may
+enum { LOGIT_ROWS = 64 }; // most rows of logits computed at once; 64 rows of any width start where a view may
 
 struct deltaic_session {
   struct deltaic_model *model;
@@ -16,8 +16,9 @@ struct deltaic_session {
   struct tensor seen, last; // (1, ceil(V/32)) i32 tokens in the text; (1, V) logits after the last token
 
   struct arena scratch;           // tensors that do not
-  struct tensor x, h, rows, draw; // (batch, D), (LOGIT_ROWS, D), (LOGIT_ROWS, V), (1, V)
+  struct tensor x, h, rows, draw; // (batch, D), (LOGIT_ROWS, D), (logit_rows, V), (1, V)
   struct tensor overlay;          // what layers take in turn
+  uint32_t logit_rows;            // LOGIT_ROWS, or what one binding holds
 
   struct arena control;                      // written by the host between calls
   struct tensor sequences, tokens, sampling; // (1, 4) i32, (batch, 1) i32, (1, 8)

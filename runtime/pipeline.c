@@ -65,8 +65,8 @@ static deltaic_status check_size(const struct device *device, const struct shade
                   (unsigned long long)invocations, caps->name, caps->max_invocations);
   }
   if (size->shared_bytes > caps->shared_bytes)
-    return fail(DELTAIC_INTERNAL, "shader %s: %llu bytes of shared memory on %s, which has %u", shader->name,
-                (unsigned long long)size->shared_bytes, caps->name, caps->shared_bytes);
+    return fail(DELTAIC_UNSUPPORTED, "kernel %s needs %llu bytes of shared memory for these sizes, and %s has %u",
+                shader->name, (unsigned long long)size->shared_bytes, caps->name, caps->shared_bytes);
   return DELTAIC_OK;
 }
 

@@ -11,6 +11,7 @@ enum {
   MIN_SHARED_BYTES = 16 * 1024,
   MIN_INVOCATIONS = 128,
   MIN_STORAGE_BUFFERS = 8,
+  MIN_SUBGROUP = 4,           // matvec.comp and sample.comp keep one sum a subgroup, of at most lanes / 4
   MAX_OFFSET_ALIGNMENT = 256, // tensors are laid out at multiples of this
 };
 
@@ -101,8 +102,9 @@ static void check_limits(const struct device_caps *caps, struct plan *plan) {
   if (api < VK_API_VERSION_1_1)
     refuse(plan, "it offers Vulkan %u.%u; 1.1 is needed", VK_API_VERSION_MAJOR(api), VK_API_VERSION_MINOR(api));
   if (!caps->max_invocations || !caps->max_groups[0]) refuse(plan, "it has no compute queue");
-  if (!caps->subgroup_arithmetic || caps->subgroup_size < 1)
-    refuse(plan, "it has no subgroup arithmetic in compute shaders");
+  if (!caps->subgroup_arithmetic) refuse(plan, "it has no subgroup arithmetic in compute shaders");
+  if (caps->subgroup_size < MIN_SUBGROUP)
+    refuse(plan, "its subgroups have %u lanes; %d are needed", caps->subgroup_size, MIN_SUBGROUP);
   if (caps->max_storage_buffers < MIN_STORAGE_BUFFERS)
     refuse(plan, "it binds %u storage buffers to a shader; %d are needed", caps->max_storage_buffers,
            MIN_STORAGE_BUFFERS);

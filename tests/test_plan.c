@@ -167,6 +167,12 @@ static void what_is_missing_is_named(void **state) {
   made(&c);
   c = caps_h200, c.api_version = VK_MAKE_API_VERSION(0, 1, 0, 65);
   refused_for(c, "Vulkan 1.0");
+  for (uint32_t lanes = 0; lanes < 4; lanes++) {
+    c = caps_h200, c.subgroup_size = c.subgroup_min = c.subgroup_max = lanes;
+    refused_for(c, "4 are needed");
+  }
+  c = caps_h200, c.subgroup_size = c.subgroup_min = c.subgroup_max = 4;
+  made(&c);
   c = caps_h200, c.max_groups[0] = 0;
   refused_for(c, "no compute queue");
   c = caps_h200, c.max_storage_buffers = 4;
