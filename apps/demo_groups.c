@@ -168,7 +168,7 @@ struct permutations {
 
 static uint32_t code_of(const uint8_t *p, uint32_t n) {
   uint32_t code = 0;
-  for (uint32_t i = 0; i < n; ++i) code |= (uint32_t)p[i] << 3 * i;
+  for (uint32_t i = 0; i < n && i < POINTS; ++i) code |= (uint32_t)p[i] << 3 * i;
   return code;
 }
 
@@ -203,23 +203,20 @@ static void permutations_group(const struct permutations *p, struct group *g) {
   }
 }
 
-// All in lexicographic order: the next one from each.
-static bool next_permutation(uint8_t *p, int n) {
-  int i = n - 2, j = n - 1;
-  while (i >= 0 && p[i] > p[i + 1]) --i;
-  if (i < 0) return false;
-  while (p[j] < p[i]) --j;
-  for (uint8_t kept = p[i]; i >= 0; i = -1) {
-    int from = i + 1, to = n - 1;
-    p[i] = p[j];
-    p[j] = kept;
-    for (; from < to; ++from, --to) {
-      kept = p[from];
-      p[from] = p[to];
-      p[to] = kept;
-    }
+// The permutations of n points in lexicographic order; 0 leaves all in place.
+static void nth_permutation(uint32_t number, uint32_t n, uint8_t *p) {
+  uint32_t later = 1; // orders of the points after i
+  bool used[POINTS] = {false};
+  for (uint32_t i = 2; i < n; ++i) later *= i;
+  for (uint32_t i = 0; i < n; ++i) {
+    uint32_t skip = number / later;
+    uint8_t point = 0;
+    while (used[point] || skip--) ++point;
+    used[point] = true;
+    p[i] = point;
+    number %= later;
+    if (n - 1 - i > 0) later /= n - 1 - i;
   }
-  return true;
 }
 
 // An orthonormal basis of the vectors whose numbers sum to zero (Helmert).
@@ -231,10 +228,14 @@ static void sum_zero_basis(double *start, uint32_t n) {
 }
 
 static void make_symmetric(struct group *g, uint32_t n) {
-  uint8_t points[POINTS] = {0, 1, 2, 3, 4, 5};
-  struct permutations p = permutations_begin(n, 720);
-  do permutations_add(&p, points);
-  while (next_permutation(points, (int)n));
+  uint32_t order = 1;
+  for (uint32_t i = 2; i <= n; ++i) order *= i;
+  struct permutations p = permutations_begin(n, order);
+  for (uint32_t a = 0; a < order; ++a) {
+    uint8_t points[POINTS];
+    nth_permutation(a, n, points);
+    permutations_add(&p, points);
+  }
   group_begin(g, "permutations, by swaps", p.order, 1);
   permutations_group(&p, g);
   struct representation *r = add_representation(g, n, n - 1);
