@@ -119,60 +119,30 @@ static void recurrent(struct recorder *c, const struct delta_call *d) {
 
 // Shapes of both chunk kernels.
 struct chunk_shape {
-  uint32_t C, chunks;                            // chunks: the most that T tokens of B sequences can make
-  uint32_t sub, slab, prepare_lanes;             // of prepare
-  uint32_t columns, sub_t, sub_c, sub_k, groups; // of scan
+  struct plan_delta p;
+  uint32_t chunks; // the most that T tokens of B sequences can make
+  uint32_t prepare_lanes;
 };
 
-static uint32_t scan_shared_bytes(const struct chunk_shape *s, const struct delta_args *a) {
-  uint32_t rows = divide_up(a->Dk, s->sub_k) * s->sub_k;
-  uint32_t staged = s->C + DELTA_CHUNK_SCAN_QUERIES(s->C, s->sub_t, a->n);
-  return 4 * ((rows + 2 * s->C) * s->columns + staged * (rows + 4) + 2 * s->C);
-}
-
-// What an invocation of scan makes, from the most invocations that the plan allows.
-static void scan_tiles(const struct plan *plan, struct chunk_shape *s) {
-  uint32_t numbers = s->C * s->columns;
-  s->groups = plan->chunk_lanes < numbers / 8 ? 1 : 2;
-  s->sub_t = plan->chunk_lanes < numbers / 16 ? 8 : plan->chunk_lanes < numbers / 4 ? 4 : 2;
-  s->sub_c = s->sub_k = plan->chunk_lanes < numbers / 32 ? 8 : 4;
-}
-
-// K and Q of a chunk and S must fit into shared memory: rather fewer columns than a shorter chunk.
-static bool scan_fits(const struct device *device, const struct delta_args *a, struct chunk_shape *s) {
-  uint32_t columns = min32(device->plan.chunk_columns, divide_up(a->Dv, 8) * 8);
-  for (s->C = max32(device->plan.chunk, 16); s->C >= 16; s->C /= 2)
-    for (s->columns = columns; s->columns >= 8; s->columns = s->columns / 2 / 8 * 8) {
-      scan_tiles(&device->plan, s);
-      if (scan_shared_bytes(s, a) <= device->caps.shared_bytes) return s->C >= a->n;
-    }
-  return false;
-}
-
 // Blocks of products that prepare makes: of A the lower triangle, of P what its C / n tokens see.
-static uint32_t prepare_jobs(const struct chunk_shape *s, uint32_t n) {
-  uint32_t blocks = s->C / s->sub, slope = blocks / n, rows = divide_up(s->C / n, s->sub);
+static uint32_t prepare_jobs(const struct plan_delta *p, uint32_t n) {
+  uint32_t blocks = p->C / p->sub, slope = blocks / n, rows = divide_up(p->C / n, p->sub);
   return blocks * (blocks + 1) / 2 + slope * (slope + 1) / 2 * n + (rows - slope) * blocks;
 }
 
-// False when the chunk kernels cannot do it: more steps a token than a chunk has, or keys too long for shared memory.
+// False when the chunk kernels cannot do it.
 static bool chunk_shape(const struct device *device, uint32_t T, uint32_t B, const struct delta_args *a,
                         struct chunk_shape *s) {
-  const struct device_caps *caps = &device->caps;
-  if (!scan_fits(device, a, s)) return false;
-  s->chunks = divide_up(T, s->C / a->n) + B;
-  s->sub = s->sub_c;
-  uint32_t most = min32(caps->max_invocations, caps->max_workgroup[0]);
-  s->prepare_lanes = min32(divide_up(prepare_jobs(s, a->n), 8) * 8, most);
-  s->slab = min32(max32(divide_up(a->Dk, 4) * 4, 16), s->C <= 32 ? 64 : 16);
-  while (s->slab > 16 && 4 * (2 * s->C * (s->slab + 4) + s->C * (s->C + 5)) > caps->shared_bytes)
-    s->slab = max32(s->slab / 8 * 4, 16);
+  if (!plan_delta(&device->plan, a->Dk, a->Dv, a->n, &s->p)) return false;
+  s->chunks = divide_up(T, s->p.C / a->n) + B;
+  uint32_t most = min32(device->caps.max_invocations, device->caps.max_workgroup[0]);
+  s->prepare_lanes = min32(divide_up(prepare_jobs(&s->p, a->n), 8) * 8, most);
   return true;
 }
 
 // What prepare hands to scan for one chunk, all heads.
 static uint64_t record_bytes(const struct chunk_shape *s, const struct delta_args *a) {
-  return 4ull * a->Hv * DELTA_CHUNK_RECORD(s->C);
+  return 4ull * a->Hv * DELTA_CHUNK_RECORD(s->p.C);
 }
 
 static uint64_t chunk_scratch_bytes(const struct chunk_shape *s, const struct delta_args *a) {
@@ -186,7 +156,7 @@ static bool wants_chunks(const struct device *device, uint32_t T, uint32_t B, co
   const struct plan *plan = &device->plan;
   uint64_t steps = (uint64_t)T * a->n;
   if (a->form == DELTA_RECURRENT || (a->form == DELTA_AUTO && steps < (uint64_t)plan->chunk_from * B)) return false;
-  return chunk_shape(device, T, B, a, s) && (a->form == DELTA_CHUNK || s->C >= plan->chunk);
+  return chunk_shape(device, T, B, a, s) && (a->form == DELTA_CHUNK || s->p.C >= plan->chunk);
 }
 
 uint64_t vulkan_delta_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct delta_args a) {
@@ -198,10 +168,10 @@ static void chunk_prepare(struct recorder *c, const struct delta_call *d, const 
                           struct binding prepared) {
   const struct delta_args *a = &d->a;
   const uint32_t spec[DELTA_CHUNK_PREPARE_SPECS] = {[DELTA_CHUNK_PREPARE_SPEC_LANES] = s->prepare_lanes,
-                                                    [DELTA_CHUNK_PREPARE_SPEC_C] = s->C,
+                                                    [DELTA_CHUNK_PREPARE_SPEC_C] = s->p.C,
                                                     [DELTA_CHUNK_PREPARE_SPEC_DK] = a->Dk,
-                                                    [DELTA_CHUNK_PREPARE_SPEC_SUB] = s->sub,
-                                                    [DELTA_CHUNK_PREPARE_SPEC_SLAB] = s->slab,
+                                                    [DELTA_CHUNK_PREPARE_SPEC_SUB] = s->p.sub,
+                                                    [DELTA_CHUNK_PREPARE_SPEC_SLAB] = s->p.slab,
                                                     [DELTA_CHUNK_PREPARE_SPEC_ALIGNED] = d->aligned,
                                                     [DELTA_CHUNK_PREPARE_SPEC_N] = a->n};
   const struct binding qkv = vulkan_bind(d->qkv, d->qkv);
@@ -221,21 +191,21 @@ static void chunk_prepare(struct recorder *c, const struct delta_call *d, const 
                                                 .beta_stride = d->beta.stride,
                                                 .g_stride = d->g.stride};
   vulkan_dispatch(c, KERNEL_delta_chunk_prepare, spec, bindings, &args, s->chunks, a->Hv, 1,
-                  2ull * d->qkv.rows * a->n * a->Hv * s->C * (a->Dk + s->C / 6));
+                  2ull * d->qkv.rows * a->n * a->Hv * s->p.C * (a->Dk + s->p.C / 6));
 }
 
 static void chunk_scan(struct recorder *c, const struct delta_call *d, const struct chunk_shape *s,
                        struct binding prepared) {
   const struct delta_args *a = &d->a;
   const uint32_t spec[DELTA_CHUNK_SCAN_SPECS] = {
-      [DELTA_CHUNK_SCAN_SPEC_LANES] = s->C / s->sub_t * (s->columns / s->sub_c) * s->groups,
-      [DELTA_CHUNK_SCAN_SPEC_C] = s->C,
+      [DELTA_CHUNK_SCAN_SPEC_LANES] = s->p.C / s->p.sub_t * (s->p.columns / s->p.sub_c) * s->p.groups,
+      [DELTA_CHUNK_SCAN_SPEC_C] = s->p.C,
       [DELTA_CHUNK_SCAN_SPEC_DK] = a->Dk,
-      [DELTA_CHUNK_SCAN_SPEC_COLUMNS] = s->columns,
-      [DELTA_CHUNK_SCAN_SPEC_SUB_T] = s->sub_t,
-      [DELTA_CHUNK_SCAN_SPEC_SUB_C] = s->sub_c,
-      [DELTA_CHUNK_SCAN_SPEC_SUB_K] = s->sub_k,
-      [DELTA_CHUNK_SCAN_SPEC_GROUPS] = s->groups,
+      [DELTA_CHUNK_SCAN_SPEC_COLUMNS] = s->p.columns,
+      [DELTA_CHUNK_SCAN_SPEC_SUB_T] = s->p.sub_t,
+      [DELTA_CHUNK_SCAN_SPEC_SUB_C] = s->p.sub_c,
+      [DELTA_CHUNK_SCAN_SPEC_SUB_K] = s->p.sub_k,
+      [DELTA_CHUNK_SCAN_SPEC_GROUPS] = s->p.groups,
       [DELTA_CHUNK_SCAN_SPEC_ALIGNED] =
           d->aligned && a->Dv % 4 == 0 && d->o.stride % 4 == 0 && d->state.stride % 4 == 0,
       [DELTA_CHUNK_SCAN_SPEC_N] = a->n};
@@ -257,8 +227,8 @@ static void chunk_scan(struct recorder *c, const struct delta_call *d, const str
                                              .o_stride = d->o.stride,
                                              .qkv_stride = d->qkv.stride,
                                              .state_stride = d->state.stride};
-  vulkan_dispatch(c, KERNEL_delta_chunk_scan, spec, bindings, &args, divide_up(a->Dv, s->columns), a->Hv,
-                  d->sequences.rows, 2ull * d->qkv.rows * a->Hv * a->Dv * ((2 * a->n + 1) * a->Dk + a->n * s->C));
+  vulkan_dispatch(c, KERNEL_delta_chunk_scan, spec, bindings, &args, divide_up(a->Dv, s->p.columns), a->Hv,
+                  d->sequences.rows, 2ull * d->qkv.rows * a->Hv * a->Dv * ((2 * a->n + 1) * a->Dk + a->n * s->p.C));
 }
 
 void vulkan_delta_rule(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,

@@ -11,6 +11,9 @@ enum {
   MIN_SHARED_BYTES = 16 * 1024,
   MIN_INVOCATIONS = 128,
   MIN_STORAGE_BUFFERS = 8,
+  MIN_CHUNK = 16,             // the least that delta_chunk_prepare.comp can do
+  MOST_DK = 65536,            // where the search for the longest key ends
+  USUAL_DK = 64,              // of which chunks of the planned length must fit
   MIN_SUBGROUP = 4,           // matvec.comp and sample.comp keep one sum a subgroup, of at most lanes / 4
   MAX_OFFSET_ALIGNMENT = 256, // tensors are laid out at multiples of this
 };
@@ -125,9 +128,54 @@ uint64_t plan_matmul_shared_bytes(const struct plan *plan) {
   return 4 * rows * (plan->matmul_tile_k + 4); // f32, four numbers of padding a row against bank conflicts
 }
 
-uint64_t plan_chunk_shared_bytes(const struct plan *plan, uint32_t Dk) {
-  uint64_t C = plan->chunk;
-  return 4 * (2 * C * C + C * ((uint64_t)Dk + 1) + 2 * C * plan->chunk_columns);
+static uint64_t up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
+
+// The shared variables of delta_chunk_prepare.comp and delta_chunk_scan.comp; test_plan compares with the modules.
+uint64_t plan_prepare_shared_bytes(const struct plan_delta *d) {
+  return 4ull * (2 * d->C * (d->slab + 4) + d->C * (d->C + 5));
+}
+
+uint64_t plan_scan_shared_bytes(const struct plan_delta *d, uint32_t Dk, uint32_t n) {
+  uint64_t rows = up(Dk, d->sub_k), queries = d->C / d->sub_t * ((d->sub_t + n - 1) / n);
+  return 4 * ((rows + 2 * d->C) * d->columns + (d->C + queries) * (rows + 4) + 2 * d->C);
+}
+
+// What an invocation of scan makes, from the most invocations that the plan allows.
+static void scan_tiles(const struct plan *plan, struct plan_delta *d) {
+  uint32_t numbers = d->C * d->columns;
+  d->groups = plan->chunk_lanes < numbers / 8 ? 1 : 2;
+  d->sub_t = plan->chunk_lanes < numbers / 16 ? 8 : plan->chunk_lanes < numbers / 4 ? 4 : 2;
+  d->sub_c = d->sub_k = plan->chunk_lanes < numbers / 32 ? 8 : 4;
+}
+
+// K and Q of a chunk and S must fit into shared memory: rather fewer columns than a shorter chunk.
+static bool scan_fits(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t n, struct plan_delta *d) {
+  uint32_t columns = min32(plan->chunk_columns, (uint32_t)up(Dv, 8));
+  for (d->C = plan->chunk; d->C >= MIN_CHUNK; d->C /= 2)
+    for (d->columns = columns; d->columns >= 8; d->columns = d->columns / 2 / 8 * 8) {
+      scan_tiles(plan, d);
+      if (plan_scan_shared_bytes(d, Dk, n) <= plan->shared_bytes) return d->C >= n;
+    }
+  return false;
+}
+
+bool plan_delta(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t n, struct plan_delta *d) {
+  enum { MIN_SLAB = 16 };
+  if (!scan_fits(plan, Dk, Dv, n, d)) return false;
+  d->sub = d->sub_c;
+  d->slab = (uint32_t)up(Dk, 4);
+  if (d->slab < MIN_SLAB) d->slab = MIN_SLAB;
+  d->slab = min32(d->slab, d->C <= 32 ? 64 : MIN_SLAB);
+  while (d->slab > MIN_SLAB && plan_prepare_shared_bytes(d) > plan->shared_bytes) {
+    d->slab = d->slab / 8 * 4;
+    if (d->slab < MIN_SLAB) d->slab = MIN_SLAB;
+  }
+  return true;
+}
+
+static bool full_chunks(const struct plan *plan, uint32_t Dk) {
+  struct plan_delta d;
+  return plan_delta(plan, Dk, 128, 1, &d) && d.C == plan->chunk;
 }
 
 uint32_t plan_matmul_lanes(const struct plan *plan) {
@@ -165,9 +213,6 @@ static uint32_t choose_subgroup(const struct device_caps *caps) {
   return min32(size, caps->subgroup_max);
 }
 
-// The head size that chunk kernels must have shared memory for; wider heads are walked in slices.
-enum { CHUNK_DK = 128 };
-
 static void fit_kernels(const struct device_caps *caps, struct plan *plan) {
   uint32_t most = min32(caps->max_invocations, caps->max_workgroup[0]);
   while (plan->lanes > most) plan->lanes /= 2;
@@ -180,9 +225,8 @@ static void fit_kernels(const struct device_caps *caps, struct plan *plan) {
   while (plan->lanes < subgroup && plan->lanes * 2 <= most) plan->lanes *= 2;
   while (plan_matmul_lanes(plan) > most) plan->matmul_sub_t *= 2;
   while (plan_matmul_shared_bytes(plan) > caps->shared_bytes) plan->matmul_tile_k /= 2;
-  while (plan->chunk > 8 && plan_chunk_shared_bytes(plan, CHUNK_DK) > caps->shared_bytes) plan->chunk /= 2;
-  while (plan->chunk_columns > 8 && plan_chunk_shared_bytes(plan, CHUNK_DK) > caps->shared_bytes)
-    plan->chunk_columns /= 2;
+  while (plan->chunk > MIN_CHUNK && !full_chunks(plan, USUAL_DK)) plan->chunk /= 2;
+  while (plan->chunk_key < MOST_DK && full_chunks(plan, plan->chunk_key + 1)) plan->chunk_key++;
 }
 
 static void plan_pace(const struct device_caps *caps, struct plan *plan) {
@@ -214,6 +258,7 @@ void plan_make(const struct device_caps *caps, struct plan *plan) {
   if (!plan->binding_bytes) refuse(plan, "it allows no storage buffer of a useful size");
   plan->usable = !plan->reason[0];
   if (!plan->usable) return;
+  plan->shared_bytes = caps->shared_bytes;
   plan->subgroup = choose_subgroup(caps);
   starting_values(caps, plan);
   fit_kernels(caps, plan);
@@ -281,8 +326,9 @@ static void describe_plan(struct text *text, const struct plan *plan) {
   say(text, "matmul            tile %u x %u x %u, %u x %u a lane, %u lanes, %llu bytes shared\n", plan->matmul_tile_t,
       plan->matmul_tile_n, plan->matmul_tile_k, plan->matmul_sub_t, plan->matmul_sub_n, plan_matmul_lanes(plan),
       (unsigned long long)plan_matmul_shared_bytes(plan));
-  say(text, "delta rule        chunks of %u from %u tokens, %u lanes, %u columns; recurrent %u columns\n", plan->chunk,
-      plan->chunk_from, plan->chunk_lanes, plan->chunk_columns, plan->rule_columns);
+  say(text, "delta rule        chunks of %u from %u tokens for keys up to %u, at most %u lanes and %u columns\n",
+      plan->chunk, plan->chunk_from, plan->chunk_key, plan->chunk_lanes, plan->chunk_columns);
+  say(text, "                  else recurrent, %u columns, %u rows a lane\n", plan->rule_columns, plan->rule_rows);
   say(text, "buffers           %llu bytes, %llu a binding, offsets of %u\n", (unsigned long long)plan->block_bytes,
       (unsigned long long)plan->binding_bytes, plan->offset_alignment);
   say(text, "memory types      device %d%s, shared %d, staging %d, readback %d\n", plan->memory_device,

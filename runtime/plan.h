@@ -57,8 +57,10 @@ struct plan {
   uint32_t matmul_sub_t, matmul_sub_n;                  // outputs of one invocation; lanes = product of the quotients
 
   uint32_t chunk;         // C, tokens of a chunk in the chunkwise delta rule
-  uint32_t chunk_lanes;   // invocations of its kernels
-  uint32_t chunk_columns; // value columns of a workgroup in the pass over chunks
+  uint32_t chunk_lanes;   // most invocations of a workgroup in the pass over chunks
+  uint32_t chunk_columns; // most value columns of it; fewer where shared memory is short
+  uint32_t chunk_key;     // the longest key (d_k) of which chunks of that length fit, with one step a token
+  uint32_t shared_bytes;  // of a workgroup, as the device has
   uint32_t chunk_from;    // at least this many tokens: chunkwise, else recurrent
   uint32_t rule_columns;  // value columns of a workgroup in the recurrent kernel
   uint32_t rule_rows;     // most rows of the state that one of its invocations keeps in registers
@@ -77,8 +79,18 @@ struct plan {
 void plan_make(const struct device_caps *caps, struct plan *plan);
 // Shared memory of a workgroup, and invocations: plan_make chooses sizes for which they fit the device.
 uint64_t plan_matmul_shared_bytes(const struct plan *plan);
-uint64_t plan_chunk_shared_bytes(const struct plan *plan, uint32_t Dk); // the larger of the chunk kernels
 uint32_t plan_matmul_lanes(const struct plan *plan);
+
+// Sizes of the two kernels of the chunkwise delta rule for one shape of heads: keys of Dk numbers, n of them a token.
+struct plan_delta {
+  uint32_t C;                                    // steps of a chunk
+  uint32_t sub, slab;                            // of prepare
+  uint32_t columns, sub_t, sub_c, sub_k, groups; // of scan
+};
+// False when no chunk fits: keys too long for the device's shared memory, or more steps a token than a chunk has.
+bool plan_delta(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t n, struct plan_delta *out);
+uint64_t plan_prepare_shared_bytes(const struct plan_delta *d);
+uint64_t plan_scan_shared_bytes(const struct plan_delta *d, uint32_t Dk, uint32_t n);
 // Readable text of both, for `deltaic devices`; as snprintf: returns the length that it has or would have.
 int plan_describe(const struct device_caps *caps, const struct plan *plan, char *text, uint64_t capacity);
 #endif

@@ -7,7 +7,8 @@
 static const double DELTA_CLOSE = 1e-5;
 
 static const enum delta_form forms[] = {DELTA_RECURRENT, DELTA_CHUNK, DELTA_AUTO};
-static const char *const form_names[] = {"auto", "recurrent", "chunk"};
+// Keys up to this long fit 32 KiB of shared memory in chunks; longer ones are walked token by token where they do not.
+enum { ALWAYS_CHUNKED = 128 };
 
 struct delta_case {
   struct delta_args a;
@@ -55,15 +56,39 @@ static void delta_rewind(struct delta_case *c) {
   c->o = activations(c->o.t.rows, c->o.t.cols, c->o.t.stride, c->o.v);
 }
 
-static void delta_run(const struct delta_case *c, const struct sequence *s, uint32_t B, enum delta_form form) {
+// Returns whether chunks were taken.
+static bool delta_run(const struct delta_case *c, const struct sequence *s, uint32_t B, enum delta_form form) {
   struct delta_args a = c->a;
   a.form = form;
   uint64_t bytes = backend->ops->delta_scratch_bytes(backend, c->rows, B, a);
+  if (form == DELTA_CHUNK && a.Dk <= ALWAYS_CHUNKED) assert_true(bytes > 0); // else both forms would be one
   struct array scratch = activations(1, (uint32_t)(bytes / sizeof(float)), DENSE, NULL);
   begin();
   backend->ops->delta_rule(recorder, c->o.t, c->qkv.t, c->beta.t, a.gated ? c->g.t : ABSENT, c->state.t,
                            sequences_of(s, B).t, scratch.t, a);
   run();
+  return bytes > 0;
+}
+
+// What says whether chunks are taken, delta_scratch_bytes(), against the names of the kernels that ran.
+static void delta_rule_runs_the_form_that_its_scratch_says(void **state) {
+  (void)state;
+  seed(29);
+  const uint32_t keys[] = {16, 128, 256, 600}, T = 40;
+  for (int k = 0; k < 4; k++)
+    for (int f = 0; f < 2; f++) {
+      struct delta_case c = delta_random((struct delta_args){1, 1, keys[k], 16, 1, 0.2f, true, DELTA_AUTO}, &T, 1, 1);
+      deltaic_kernel_time times[8];
+      assert_int_equal(recorder->ops->recorder_profile(recorder, true), DELTAIC_OK);
+      bool said = delta_run(&c, c.s, 1, forms[f]), ran = false;
+      size_t count = recorder->ops->recorder_times(recorder, times, 8);
+      assert_in_range(count, 1, 8);
+      for (size_t i = 0; i < count; i++) ran = ran || strstr(times[i].name, "chunk");
+      assert_int_equal(recorder->ops->recorder_profile(recorder, false), DELTAIC_OK);
+      assert_int_equal(ran, said);
+      assert_false(ran && forms[f] == DELTA_RECURRENT);
+      tools_teardown(NULL);
+    }
 }
 
 // The recurrence in float64, one column of S after another.
@@ -120,6 +145,35 @@ static void check_delta(const char *const what[], struct delta_args a, const uin
 }
 
 // ---------------------------------------------------------------- against float64
+
+// A session measures for its longest slice and calls with shorter ones, even where the longest exceed a binding.
+static void scratch_grows_with_the_tokens(void **state) {
+  (void)state;
+  const struct delta_args delta = {.H = 64, .Hv = 64, .Dk = 64, .Dv = 64, .n = 1, .form = DELTA_CHUNK};
+  const struct hh_args hh = {.H = 64, .Hv = 64, .Dk = 64, .Dv = 64, .r = 2, .form = DELTA_CHUNK};
+  const struct mamba2_args mamba2 = {.heads = 64, .P = 64, .N = 64, .groups = 1, .form = DELTA_CHUNK};
+  uint64_t before[3] = {1, 1, 1};
+  for (uint32_t T = 1; T <= 1u << 22; T *= 2) {
+    const uint64_t bytes[3] = {backend->ops->delta_scratch_bytes(backend, T, 1, delta),
+                               backend->ops->hh_scratch_bytes(backend, T, 1, hh),
+                               backend->ops->mamba2_scratch_bytes(backend, T, 1, mamba2)};
+    for (int i = 0; i < 3; i++) assert_true(bytes[i] >= before[i]);
+    memcpy(before, bytes, sizeof before);
+  }
+}
+
+static void keys_that_exceed_shared_memory_are_refused_with_a_sentence(void **state) {
+  (void)state;
+  seed(28);
+  const uint32_t T = 2; // keys of 64 KiB
+  struct delta_case c = delta_random((struct delta_args){1, 1, 16384, 8, 1, 0.2f, false, DELTA_AUTO}, &T, 1, 1);
+  begin();
+  backend->ops->delta_rule(recorder, c.o.t, c.qkv.t, c.beta.t, ABSENT, c.state.t, sequences_of(c.s, 1).t, ABSENT, c.a);
+  deltaic_status status = recorder->ops->recorder_run(recorder);
+  if (status == DELTAIC_OK) return; // the CPU
+  assert_int_equal(status, DELTAIC_UNSUPPORTED);
+  assert_non_null(strstr(deltaic_last_error(), "kernel delta_rule needs"));
+}
 
 static void delta_rule_matches_over_awkward_shapes(void **state) {
   (void)state;
@@ -207,14 +261,14 @@ static void delta_rule_is_closer_to_the_truth_than_fla_on_cuda(void **state) {
   for (const char *name; (name = fixture_case(f, cases)); cases++)
     for (int form = 0; form < 2; form++) {
       struct delta_case c = fixture_delta(f, name);
-      delta_run(&c, c.s, 1, forms[form]);
+      bool chunks = delta_run(&c, c.s, 1, forms[form]);
       size_t step = (size_t)fixture_number(f, name, "columns"), n = (size_t)c.rows * c.o.t.cols / step;
       size_t states = c.state.t.cols / step;
       double *truth = fixture_of(f, name, "truth_o", n), *truth_s = fixture_of(f, name, "truth_s", states);
       double *o = every(read_values(&c.o), n * step, step), *S = every(read_values(&c.state), states * step, step);
       double error = rms_error(o, truth, n), error_s = rms_error(S, truth_s, states);
-      print_message("  %-20s %-9s o %.1e (CUDA %.1e)  state %.1e (CUDA %.1e)\n", name, form_names[forms[form]], error,
-                    fixture_number(f, name, "cuda_o"), error_s, fixture_number(f, name, "cuda_s"));
+      print_message("  %-20s %-9s o %.1e (CUDA %.1e)  state %.1e (CUDA %.1e)\n", name, chunks ? "chunk" : "recurrent",
+                    error, fixture_number(f, name, "cuda_o"), error_s, fixture_number(f, name, "cuda_s"));
       expect_close("fla fixtures: o", o, truth, n, 5e-6);
       expect_close("fla fixtures: state", S, truth_s, states, 5e-6);
       assert_true(error < fixture_number(f, name, "cuda_o") && error_s < fixture_number(f, name, "cuda_s"));
@@ -688,6 +742,9 @@ static void heads_without_positive_numbers_stay_zero(void **state) {
 int ops_cases_delta(void) {
 #define CASE(f) cmocka_unit_test_teardown(f, tools_teardown)
   const struct CMUnitTest cases[] = {
+      CASE(delta_rule_runs_the_form_that_its_scratch_says),
+      CASE(scratch_grows_with_the_tokens),
+      CASE(keys_that_exceed_shared_memory_are_refused_with_a_sentence),
       CASE(delta_rule_matches_over_awkward_shapes),
       CASE(delta_rule_shares_keys_among_grouped_value_heads),
       CASE(delta_product_matches_for_several_steps),

@@ -92,6 +92,7 @@ static void hh_run(const struct hh_case *c, const struct sequence *s, uint32_t B
   struct hh_args a = c->a;
   a.form = form;
   uint64_t bytes = backend->ops->hh_scratch_bytes(backend, c->rows, B, a);
+  if (form == DELTA_CHUNK) assert_true(bytes > 0); // else both forms would be one
   struct array scratch = activations(1, (uint32_t)(bytes / sizeof(float)), DENSE, NULL);
   begin();
   backend->ops->hh_rule(recorder, c->o.t, c->qkv.t, c->beta.t, a.gated ? c->g.t : ABSENT, c->mask.t, c->state.t,

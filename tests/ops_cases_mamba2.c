@@ -52,6 +52,7 @@ static void mamba2_run(const struct mamba2_case *c, const struct sequence *s, ui
   struct mamba2_args a = c->a;
   a.form = form;
   uint64_t bytes = backend->ops->mamba2_scratch_bytes(backend, c->rows, B, a);
+  if (form == DELTA_CHUNK) assert_true(bytes > 0); // else both forms would be one
   struct array scratch = activations(1, (uint32_t)(bytes / sizeof(float)), DENSE, NULL);
   begin();
   backend->ops->mamba2(recorder, c->y.t, c->xBC.t, c->dt.t, c->g.t, c->D.t, c->state.t, sequences_of(s, B).t, scratch.t,

@@ -1,5 +1,9 @@
 // test_plan: the decisions for real devices, without one.
 #include "caps_devices.h"
+#include "delta_chunk_prepare.h"
+#include "delta_chunk_scan.h"
+#include "kernels.h"
+#include "reflect.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -45,7 +49,7 @@ static void workgroups_fit_every_device(void **state) {
     assert_int_equal(p.matmul_tile_t % p.matmul_sub_t, 0);
     assert_int_equal(p.matmul_tile_n % p.matmul_sub_n, 0);
     assert_true(power_of_two(p.matmul_tile_k) && p.matmul_tile_k >= 4);
-    assert_true(power_of_two(p.chunk) && p.chunk >= 8);
+    assert_true(power_of_two(p.chunk) && p.chunk >= 16);
     assert_true(p.chunk_columns && p.rule_columns && p.matvec_rows && p.matvec_below && p.chunk_from);
   }
 }
@@ -55,7 +59,47 @@ static void shared_memory_fits_every_device(void **state) {
   for (int i = 0; i < CAPS_USABLE; i++) {
     struct plan p = made(caps_usable[i]);
     assert_in_range(plan_matmul_shared_bytes(&p), 1, caps_usable[i]->shared_bytes);
-    assert_in_range(plan_chunk_shared_bytes(&p, 128), 1, caps_usable[i]->shared_bytes);
+    assert_in_range(p.chunk_key, 64, 4096); // heads of 64 take chunks of the planned length everywhere
+  }
+}
+
+// Shared memory of a kernel's module with these constants.
+static uint64_t shared_of(enum kernel_id id, const uint32_t *spec) {
+  struct reflected_size size;
+  assert_int_equal(
+      reflect_size(kernels[id].name, kernels[id].words, kernels[id].bytes / 4, spec, kernel_specs[id], &size),
+      DELTAIC_OK);
+  return size.shared_bytes;
+}
+
+static void chunk_kernels_take_the_shared_memory_that_the_plan_says(void **state) {
+  (void)state;
+  const uint32_t keys[] = {1, 49, 64, 76, 96, 128, 192, 256, 4096}, steps[] = {1, 2, 3, 8};
+  for (int i = 0; i < CAPS_USABLE; i++) {
+    struct plan p = made(caps_usable[i]);
+    for (int k = 0; k < 9; k++)
+      for (int n = 0; n < 4; n++) {
+        struct plan_delta d;
+        bool fits = plan_delta(&p, keys[k], 128, steps[n], &d);
+        if (steps[n] == 1) assert_int_equal(fits && d.C == p.chunk, keys[k] <= p.chunk_key);
+        if (keys[k] <= 64) assert_true(fits);
+        if (keys[k] == 4096) assert_false(fits);
+        if (!fits) continue;
+        const uint32_t prepare[DELTA_CHUNK_PREPARE_SPECS] = {
+            [DELTA_CHUNK_PREPARE_SPEC_LANES] = 32,    [DELTA_CHUNK_PREPARE_SPEC_C] = d.C,
+            [DELTA_CHUNK_PREPARE_SPEC_DK] = keys[k],  [DELTA_CHUNK_PREPARE_SPEC_SUB] = d.sub,
+            [DELTA_CHUNK_PREPARE_SPEC_SLAB] = d.slab, [DELTA_CHUNK_PREPARE_SPEC_N] = steps[n]};
+        const uint32_t scan[DELTA_CHUNK_SCAN_SPECS] = {
+            [DELTA_CHUNK_SCAN_SPEC_LANES] = 32,      [DELTA_CHUNK_SCAN_SPEC_C] = d.C,
+            [DELTA_CHUNK_SCAN_SPEC_DK] = keys[k],    [DELTA_CHUNK_SCAN_SPEC_COLUMNS] = d.columns,
+            [DELTA_CHUNK_SCAN_SPEC_SUB_T] = d.sub_t, [DELTA_CHUNK_SCAN_SPEC_SUB_C] = d.sub_c,
+            [DELTA_CHUNK_SCAN_SPEC_SUB_K] = d.sub_k, [DELTA_CHUNK_SCAN_SPEC_GROUPS] = d.groups,
+            [DELTA_CHUNK_SCAN_SPEC_N] = steps[n]};
+        assert_int_equal(shared_of(KERNEL_delta_chunk_prepare, prepare), plan_prepare_shared_bytes(&d));
+        assert_int_equal(shared_of(KERNEL_delta_chunk_scan, scan), plan_scan_shared_bytes(&d, keys[k], steps[n]));
+        assert_in_range(plan_prepare_shared_bytes(&d), 1, caps_usable[i]->shared_bytes);
+        assert_in_range(plan_scan_shared_bytes(&d, keys[k], steps[n]), 1, caps_usable[i]->shared_bytes);
+      }
   }
 }
 
@@ -212,7 +256,10 @@ static void the_least_device_gets_a_valid_plan(void **state) {
   struct plan p = made(&c);
   assert_in_range(plan_matmul_lanes(&p), 1, 128);
   assert_in_range(plan_matmul_shared_bytes(&p), 1, 16384);
-  assert_in_range(plan_chunk_shared_bytes(&p, 128), 1, 16384);
+  struct plan_delta d;
+  assert_true(plan_delta(&p, 64, 64, 1, &d));
+  assert_in_range(plan_scan_shared_bytes(&d, 64, 1), 1, 16384);
+  assert_in_range(plan_prepare_shared_bytes(&d), 1, 16384);
   assert_in_range(p.lanes, 1, 128);
 }
 
@@ -234,6 +281,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(workgroups_fit_every_device),
       cmocka_unit_test(shared_memory_fits_every_device),
+      cmocka_unit_test(chunk_kernels_take_the_shared_memory_that_the_plan_says),
       cmocka_unit_test(lanes_hold_a_whole_subgroup),
       cmocka_unit_test(buffers_stay_within_the_limits),
       cmocka_unit_test(memory_types_have_what_their_use_needs),
