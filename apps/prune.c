@@ -104,8 +104,6 @@ static int check_request(struct prune_request *r) {
     return complain(EXIT_USAGE, "%s needs a calibration text: --text FILE, or --statistics FILE of an earlier run",
                     finds ? "finding out how much to keep" : r->about.name);
   if (r->refit && !r->text) return complain(EXIT_USAGE, "--refit needs the text itself: --text FILE");
-  if (strcmp(r->toward, "old") && strcmp(r->toward, "zero"))
-    return complain(EXIT_USAGE, "--toward must be old or zero, not \"%s\"", r->toward);
   if (r->tolerance != 0 && !(r->tolerance >= 1))
     return complain(EXIT_USAGE, "--tolerance must be 1 or more, not %g", (double)r->tolerance);
   if (r->ridge < 0) return complain(EXIT_USAGE, "--ridge must be more than 0, not %g", (double)r->ridge);
@@ -145,10 +143,7 @@ static int select_channels(struct prune_work *w) {
 
 static int write_checkpoint(struct prune_work *w) {
   struct progress progress;
-  deltaic_refit_options refit = {.size = sizeof refit,
-                                 .ridge = (double)w->r->ridge,
-                                 .toward_zero = w->r->toward[0] == 'z',
-                                 .own_output = w->r->own_output};
+  deltaic_refit_options refit = {.size = sizeof refit, .ridge = (double)w->r->ridge};
   deltaic_prune_write_options o = DELTAIC_INIT(deltaic_prune_write_options);
   o.force = w->r->force;
   o.refit = w->r->refit ? &refit : NULL;
@@ -197,8 +192,7 @@ static int prune(const struct prune_request *r) {
 }
 
 int command_prune(int argc, char **argv) {
-  struct prune_request r = {
-      .engine = ENGINE_DEFAULTS, .method = "drrqr", .side = "joint", .toward = "old", .window = 512};
+  struct prune_request r = {.engine = ENGINE_DEFAULTS, .method = "drrqr", .side = "joint", .window = 512};
   struct arguments arguments;
   int code;
   const struct option options[] = {
@@ -226,8 +220,6 @@ int command_prune(int argc, char **argv) {
       HEADING("refit"),
       FLAG('r', "refit", &r.refit, "solve the output projections anew"),
       NUMBER(0, "ridge", "X", &r.ridge, 1e6, "lambda over the mean diagonal; 0: 0.001"),
-      TEXT(0, "toward", "WHERE", &r.toward, "what lambda pulls to: the old projection, or zero"),
-      FLAG(0, "own-output", &r.own_output, "aim at the mixer's output, not at the residual stream"),
       HEADING("output"),
       FLAG(0, "force", &r.force, "replace a checkpoint that is at OUT"),
       FLAG(0, "sweep", &r.sweep, "compare all methods at 30, 40, 50, 75 and 87.5 % removed; writes no checkpoint"),

@@ -9,11 +9,11 @@ enum { PRUNE_LAYERS = 512 };
 
 struct prune_request {
   struct engine_options engine; // model: the checkpoint
-  const char *out, *method, *cut, *keep, *side, *volume, *text, *eval, *statistics, *plot, *toward;
+  const char *out, *method, *cut, *keep, *side, *volume, *text, *eval, *statistics, *plot;
   uint32_t tokens, window, swap_limit, rows;
   uint64_t seed;
   float tolerance, ridge;
-  bool per_layer, adversarial, like_reference, refit, own_output, force, sweep, as_json;
+  bool per_layer, adversarial, like_reference, refit, force, sweep, as_json;
   // Resolved:
   deltaic_prune_method about;
   deltaic_select_options select;

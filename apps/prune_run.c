@@ -169,8 +169,6 @@ int prune_refit(struct prune_work *w) {
   int code = prune_open(w);
   if (code) return code;
   o.ridge = (double)w->r->ridge;
-  o.toward_zero = w->r->toward[0] == 'z';
-  o.own_output = w->r->own_output;
   o.window = w->r->window;
   double start = time_now();
   progress_begin(&progress, "refitting", "tokens", w->r->engine.quiet);

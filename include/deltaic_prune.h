@@ -156,10 +156,8 @@ typedef struct deltaic_pruning deltaic_pruning;
 typedef struct deltaic_refit_options {
   size_t size;
   double ridge;       /* lambda, in units of the mean diagonal of the Gram matrix; 0: the default, 1e-3 */
-  bool toward_zero;   /* pull the solution towards zero; else towards the old o_proj */
   bool equal_weights; /* of all tokens; else each is weighted by one over the size of its residual stream */
-  bool own_output;    /* aim at the unpruned mixer's output instead of the residual stream */
-  uint32_t window;    /* 0: 512 */
+  uint32_t window;    /* tokens read from a fresh state each; 0: 512 */
 } deltaic_refit_options;
 
 typedef struct deltaic_prune_write_options {

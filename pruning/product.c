@@ -132,8 +132,8 @@ static deltaic_status write_config(const struct deltaic_pruning *p, const struct
 
 static const char *refit_note(const deltaic_refit_options *o, char *text, size_t capacity) {
   if (!o) return NULL;
-  snprintf(text, capacity, "ridge %g of the mean diagonal, toward %s, aimed at the %s", o->ridge > 0 ? o->ridge : 1e-3,
-           o->toward_zero ? "zero" : "the old o_proj", o->own_output ? "mixer's output" : "residual stream");
+  snprintf(text, capacity, "ridge %g of the mean diagonal, %s", o->ridge > 0 ? o->ridge : 1e-3,
+           o->equal_weights ? "equal weights" : "tokens weighted by their residual stream");
   return text;
 }
 

@@ -53,7 +53,7 @@ static bool on_probe(void *user, const deltaic_probed *p) {
   if (r->misshapen) return false;
   if (p->kind == DELTAIC_PROBE_HEADS)
     take(r->x, p, 1);
-  else if (p->kind == DELTAIC_PROBE_MIXER_OUTPUT || !r->o.own_output)
+  else
     take(r->y, p, r->pruned ? -1 : 1);
   r->reached = p->kind == last && p->position + p->rows == r->length;
   return !r->reached;
@@ -73,7 +73,7 @@ static deltaic_status run_window(struct refit *r, deltaic_session *session, bool
 // error at this token counts.
 static double row_weight(const struct refit *r, const double *residual) {
   double sum = 0;
-  if (r->o.equal_weights || r->o.own_output) return 1;
+  if (r->o.equal_weights) return 1;
   for (int64_t i = 0; i < r->D; i++) sum += residual[i] * residual[i];
   return sum > 0 ? 1 / sqrt(sum / (double)r->D) : 1;
 }
@@ -100,12 +100,11 @@ static deltaic_status add_window(struct refit *r, deltaic_session *full, deltaic
 
 static deltaic_status session_for(struct refit *r, deltaic_model *model, bool pruned, deltaic_session **out) {
   deltaic_session_options o = DELTAIC_INIT(deltaic_session_options);
-  uint32_t kinds = r->o.own_output ? 0 : DELTAIC_PROBE_RESIDUAL;
   o.context = r->o.window;
   o.batch = r->o.window < 4096 ? r->o.window : 0;
   deltaic_status status = deltaic_session_create(model, &o, out);
-  kinds |= pruned ? DELTAIC_PROBE_HEADS : DELTAIC_PROBE_MIXER_OUTPUT;
-  return status ? status : deltaic_session_probe(*out, kinds, on_probe, r);
+  uint32_t last = pruned ? DELTAIC_PROBE_HEADS : DELTAIC_PROBE_MIXER_OUTPUT;
+  return status ? status : deltaic_session_probe(*out, DELTAIC_PROBE_RESIDUAL | last, on_probe, r);
 }
 
 // G and B over the whole text.
@@ -133,7 +132,7 @@ static deltaic_status solve(struct refit *r, const double *w0, double *w) {
   int n = (int)r->n, D = (int)r->D;
   double trace = 0;
   memcpy(w, r->B, sizeof *w * (size_t)n * (size_t)D);
-  if (!r->o.toward_zero) cblas_dsymm(CblasColMajor, CblasLeft, CblasUpper, n, D, -1, r->G, n, w0, n, 1, w, n);
+  cblas_dsymm(CblasColMajor, CblasLeft, CblasUpper, n, D, -1, r->G, n, w0, n, 1, w, n);
   for (int i = 0; i < n; i++) trace += r->G[i + (size_t)i * (size_t)n];
   if (!(trace > 0)) { // nothing comes out of the mixer: the old matrix is as good as any
     memcpy(w, w0, sizeof *w * (size_t)n * (size_t)D);
@@ -144,7 +143,7 @@ static deltaic_status solve(struct refit *r, const double *w0, double *w) {
   if (info)
     return fail(DELTAIC_INVALID_ARGUMENT, "layer %d: its outputs are dependent: a larger ridge than %g is needed",
                 r->layer, r->o.ridge);
-  if (!r->o.toward_zero) cblas_daxpy(n * D, 1, w0, 1, w, 1);
+  cblas_daxpy(n * D, 1, w0, 1, w, 1);
   return DELTAIC_OK;
 }
 
