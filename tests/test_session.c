@@ -455,6 +455,9 @@ static void check_large_context(deltaic_device *device) {
   assert_ok(deltaic_model_inspect(device, kinds[2], &options, NULL, &memory));
   assert_ok(deltaic_session_create(model, &options, &s));
   deltaic_session_free(s);
+  double rate; // the bandwidth's tensors shrink too
+  assert_ok(deltaic_device_copy_bandwidth(device, &rate));
+  assert_true(rate > 0);
   options.context = 4097;
   for (int i = 0; i < 2; i++) {
     assert_int_equal(i ? deltaic_session_create(model, &options, &s)
