@@ -103,9 +103,22 @@ def open_model():
     config = AutoConfig.from_pretrained(args.checkpoint)
     if hasattr(config, "attn_mode"):
         config.attn_mode = args.mode
-    major = int(transformers.__version__.split(".")[0])
-    dtype = {"dtype" if major >= 5 else "torch_dtype": DTYPE}
-    model = AutoModelForCausalLM.from_pretrained(args.checkpoint, config=config, **dtype)
+    # Built and filled by hand: transformers 5 wants a dict where fla's classes still list their tied weights.
+    cls = AutoModelForCausalLM._model_mapping[type(config)]
+    if isinstance(cls._tied_weights_keys, list):
+        cls._tied_weights_keys = {"lm_head.weight": "model.embeddings.weight"}
+    model = cls(config)
+    from safetensors.torch import load_file
+    state = {}
+    for name in sorted(os.listdir(args.checkpoint)):
+        if name.endswith(".safetensors") and name.startswith("model"):
+            state.update(load_file(os.path.join(args.checkpoint, name)))
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    if config.tie_word_embeddings:
+        model.lm_head.weight = model.get_input_embeddings().weight
+        missing = [m for m in missing if m != "lm_head.weight"]
+    if missing or unexpected:
+        raise SystemExit(f"{args.checkpoint}: missing {missing}, unexpected {unexpected}")
     return model.to("cuda", DTYPE).eval()
 
 
