@@ -10,7 +10,7 @@ trap 'rm -rf "$dir"' EXIT
 XDG_CACHE_HOME=$dir/cache
 models=$top/tests/vectors/models
 devices=(cpu)
-[ "${DELTAIC_TEST_DEVICE-}" = cpu ] || devices+=(0)
+[ "${DELTAIC_TEST_DEVICE-}" = cpu ] || devices+=(1)
 checks=0 failures=0
 
 complain() {
@@ -50,6 +50,13 @@ for device in "${devices[@]}"; do
   done
 done
 tiny=$models/tiny_gated_deltanet
+# What fla computed on an H200, bf16 and float32.
+for file in "$top"/tests/vectors/cuda/*.safetensors; do
+  name=$(basename "$file" .safetensors)
+  model=$models/$name
+  [ -d "$model" ] || model=$top/models/$name
+  run 0 validate -q -d cpu "$model" "$file" && out_has '^verdict    pass$' && out_has 'logits  *cuda_f32'
+done
 run 0 validate -q -d cpu "$tiny" "$tiny/reference.safetensors" --pieces 0,1,64 --layers --plot "$dir/error.png"
 out_has '  mixer_output  float64     64 .*  pass$' && out_has '  logits  cuda_bf16  float64 .*  ours$'
 out_has '^mixer_output by layer, piece 1, against float64$' && png "$dir/error.png"
