@@ -155,9 +155,10 @@ typedef struct deltaic_pruning deltaic_pruning;
  */
 typedef struct deltaic_refit_options {
   size_t size;
-  double ridge;       /* lambda, in units of the mean diagonal of the Gram matrix; 0: the default, 1e-3 */
-  bool equal_weights; /* of all tokens; else each is weighted by one over the size of its residual stream */
-  uint32_t window;    /* tokens read from a fresh state each; 0: 512 */
+  double ridge;    /* lambda, in units of the mean diagonal of the Gram matrix; 0: the default, 1e-3 */
+  bool weighted;   /* weight each token by one over the size of its residual stream: better on some models, see
+                      docs/pruning.md */
+  uint32_t window; /* tokens read from a fresh state each; 0: 512 */
 } deltaic_refit_options;
 
 typedef struct deltaic_prune_write_options {

@@ -133,7 +133,7 @@ static deltaic_status write_config(const struct deltaic_pruning *p, const struct
 static const char *refit_note(const deltaic_refit_options *o, char *text, size_t capacity) {
   if (!o) return NULL;
   snprintf(text, capacity, "ridge %g of the mean diagonal, %s", o->ridge > 0 ? o->ridge : 1e-3,
-           o->equal_weights ? "equal weights" : "tokens weighted by their residual stream");
+           o->weighted ? "tokens weighted by their residual stream" : "equal weights");
   return text;
 }
 

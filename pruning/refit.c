@@ -69,11 +69,11 @@ static deltaic_status run_window(struct refit *r, deltaic_session *session, bool
   return status == DELTAIC_CANCELLED && r->reached ? DELTAIC_OK : status; // the probe stopped it, as it should
 }
 
-// One over the root mean square of the residual stream: what comes after reads it normalized, so that is how much an
-// error at this token counts.
+// Weighted: one over the root mean square of the residual stream. What comes after reads it normalized, so that is how
+// much an error at this token counts.
 static double row_weight(const struct refit *r, const double *residual) {
   double sum = 0;
-  if (r->o.equal_weights) return 1;
+  if (!r->o.weighted) return 1;
   for (int64_t i = 0; i < r->D; i++) sum += residual[i] * residual[i];
   return sum > 0 ? 1 / sqrt(sum / (double)r->D) : 1;
 }
