@@ -52,10 +52,23 @@ static deltaic_status refuse_folder(void *user, const char *path, const char *na
   return DELTAIC_OK;
 }
 
+// The folder that `out` will be made in: better asked for before long work than missed after it.
+static deltaic_status check_parent(const char *out) {
+  char *parent = strdup(out);
+  if (!parent) return fail_memory("a file name", strlen(out) + 1);
+  size_t length = strlen(parent);
+  while (length > 1 && parent[length - 1] == '/') parent[--length] = 0;
+  char *slash = strrchr(parent, '/');
+  if (slash) slash[slash == parent] = 0;
+  deltaic_status status = access(slash ? parent : ".", W_OK) ? fail_errno(out, "written") : DELTAIC_OK;
+  free(parent);
+  return status;
+}
+
 deltaic_status product_check(const char *source, const char *out, bool force) {
   struct stat there, from;
   if (!*out) return fail(DELTAIC_INVALID_ARGUMENT, "no name for the pruned checkpoint");
-  if (lstat(out, &there)) return errno == ENOENT ? DELTAIC_OK : fail_errno(out, "written");
+  if (lstat(out, &there)) return errno == ENOENT ? check_parent(out) : fail_errno(out, "written");
   if (stat(source, &from) == 0 && from.st_dev == there.st_dev && from.st_ino == there.st_ino)
     return fail(DELTAIC_INVALID_ARGUMENT, "%s: is the checkpoint that is to be pruned", out);
   if (!force) return fail(DELTAIC_INVALID_ARGUMENT, "%s: is there already", out);
