@@ -304,7 +304,7 @@ static void shared_memory_beyond_the_limit_is_refused(void **state) {
   const struct kernel *kernel;
   const uint32_t small[] = {4, 0, 0, 16, 0, 0, 0, 1}, large[] = {512, 0, 0, 16, 0, 1, 0, 1};
   ok(kernel_get(device, &shader_layout, small, 8, &kernel));
-  assert_int_equal(kernel_get(device, &shader_layout, large, 8, &kernel), DELTAIC_INTERNAL);
+  assert_int_equal(kernel_get(device, &shader_layout, large, 8, &kernel), DELTAIC_UNSUPPORTED);
   assert_non_null(strstr(deltaic_last_error(), "bytes of shared memory"));
 }
 
