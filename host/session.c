@@ -1,5 +1,6 @@
 // session: lays out state, scratch and control memory once, then evaluates tokens: a prompt in slices of `batch`
-// tokens, streamed; one token by replaying a recording. Nothing is allocated after creation.
+// tokens, streamed; one token by replaying a recording. No tensor is allocated after creation; the first call of each
+// kind compiles its kernels and records.
 #include "session.h"
 
 #include "option_structs.h"
