@@ -68,21 +68,22 @@ void block_forward(const struct model_spec *m, const struct layer_spec *layer, c
   const uint64_t before = call->scratch.used;
 
   struct tensor h = take_h(m, &call->scratch, call->T);
-  op->rmsnorm(c, h, x, b->mixer_norm, none, m->norm_eps);
-  if (call->probe) {
+  struct linear_input in = {.x = x, .weight = b->mixer_norm, .h = h, .eps = m->norm_eps};
+  if (call->probe) { // who looks sees the norm and finds x without the mixer's part
+    op->rmsnorm(c, h, x, b->mixer_norm, none, m->norm_eps);
+    in = (struct linear_input){.x = h};
     probe_tensor(call->probe, c, DELTAIC_PROBE_RESIDUAL, x, x.rows, x.cols);
     probe_tensor(call->probe, c, DELTAIC_PROBE_MIXER_INPUT, h, h.rows, h.cols);
     probe_output_begin(call->probe, c, x);
   }
-  layer->mixer->forward(layer->spec, mixer_weights, state, call, x, h);
+  layer->mixer->forward(layer->spec, mixer_weights, state, call, x, in);
   if (call->probe) probe_output_end(call->probe, c, x);
   call->scratch.used = before;
   if (!m->F) return;
 
   struct block_scratch s = take_mlp(m, &call->scratch, call->T);
-  op->rmsnorm(c, s.h, x, b->mlp_norm, none, m->mlp_norm_eps);
-  op->matmul(c, s.gate_up, s.h, b->gate_up, none, false);
-  op->swiglu(c, s.act, s.gate_up, m->mlp);
-  op->matmul(c, x, s.act, b->down, none, true);
+  in = (struct linear_input){.x = x, .weight = b->mlp_norm, .h = s.h, .eps = m->mlp_norm_eps};
+  op->linear_gated(c, s.act, s.gate_up, in, b->gate_up, m->mlp);
+  op->linear(c, x, (struct linear_input){.x = s.act}, b->down, none, true);
   call->scratch.used = before;
 }

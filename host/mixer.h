@@ -37,6 +37,7 @@ struct call {
   struct recorder *c;
   struct tensor sequences; // (B, 4) i32: struct sequence each
   uint32_t T;              // rows of this call
+  uint32_t longest;        // most tokens of one sequence; 0: unknown
   enum delta_form form;    // of the delta rule
   struct scratch scratch;
   struct probe *probe; // NULL: nobody looks
@@ -61,8 +62,8 @@ struct mixer {
   // Takes what forward takes for T rows.
   void (*scratch)(const void *spec, const void *weights, struct backend *b, struct scratch *measure, uint32_t T,
                   uint32_t B);
-  // x (T, D) += mixer(h (T, D))
+  // x (T, D) += mixer(in), in (T, D): of x, or of a tensor of its own
   void (*forward)(const void *spec, const void *weights, const void *state, struct call *call, struct tensor x,
-                  struct tensor h);
+                  struct linear_input in);
 };
 #endif

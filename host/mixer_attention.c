@@ -111,7 +111,7 @@ static void attention_measure(const void *spec, const void *weights, struct back
 }
 
 static void attention_forward(const void *spec, const void *weights, const void *state, struct call *call,
-                              struct tensor x, struct tensor h) {
+                              struct tensor x, struct linear_input in) {
   const struct attention_spec *s = spec;
   const struct attention_weights *w = weights;
   const struct attention_state *st = state;
@@ -123,14 +123,14 @@ static void attention_forward(const void *spec, const void *weights, const void 
                                 .d = s->d,
                                 .window = s->window,
                                 .capacity = st->k.cols / (s->kv_heads * s->d)};
-  op->matmul(c, t.qkv, h, w->qkv, w->bias, false);
+  op->linear(c, t.qkv, in, w->qkv, w->bias, false);
   if (s->qk_norm) {
     const uint32_t heads = s->heads + s->kv_heads;
     op->output_norm(c, tensor_cols(t.qkv, 0, heads * s->d), (struct tensor){0}, w->norm, heads, QK_NORM_EPS);
   }
   op->rope_append(c, t.qkv, st->k, st->v, w->rotation, call->sequences, args);
   op->attention(c, t.o, t.qkv, st->k, st->v, call->sequences, args);
-  op->matmul(c, x, t.o, w->o_proj, (struct tensor){0}, true);
+  op->linear(c, x, (struct linear_input){.x = t.o}, w->o_proj, (struct tensor){0}, true);
 }
 
 static void attention_describe(const void *spec, char *text, size_t capacity) {

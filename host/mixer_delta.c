@@ -227,8 +227,21 @@ static void probe_sizes(struct probe *p, const struct delta_spec *s) {
                               .value_size = (int32_t)s->Dv};
 }
 
+// The product's first columns: q, k, v.
+static struct linear_conv conv_of(const struct delta_spec *s, const struct delta_weights *d,
+                                  const struct delta_state *st, const struct call *call) {
+  const struct delta_sizes z = sizes_of(s);
+  const uint32_t silu_from = s->activation == ACTIVATION_SILU ? 0 : z.key + z.keys;
+  return (struct linear_conv){.weight = d->conv,
+                              .bias = d->conv_bias,
+                              .history = st->history,
+                              .sequences = call->sequences,
+                              .longest = call->longest,
+                              .a = {.W = conv_width(s), .C = z.C, .silu_from = silu_from}};
+}
+
 static void delta_forward(const void *spec, const void *weights, const void *state, struct call *call, struct tensor x,
-                          struct tensor h) {
+                          struct linear_input in) {
   const struct delta_spec *s = spec;
   const struct delta_weights *d = weights;
   const struct delta_state *st = state;
@@ -241,10 +254,7 @@ static void delta_forward(const void *spec, const void *weights, const void *sta
   if (z.logits) mask = tensor_cols(t.p, d->mask_from, z.logits);
   if (z.ba) ba = tensor_cols(t.p, d->ba_from, z.ba);
 
-  op->matmul(c, t.p, h, d->in_proj, d->in_bias, false);
-  op->short_conv(c, t.qkv, tensor_cols(t.p, 0, z.C), d->conv, d->conv_bias, st->history, call->sequences,
-                 (struct conv_args){
-                     .W = conv_width(s), .C = z.C, .silu_from = s->activation == ACTIVATION_SILU ? 0 : z.key + z.keys});
+  op->linear_conv(c, t.qkv, t.p, in, d->in_proj, d->in_bias, conv_of(s, d, st, call));
   if (call->probe) probe_sizes(call->probe, s);
   probe_tensor(call->probe, c, DELTAIC_PROBE_QKV, t.qkv, call->T, z.C);
   op->delta_inputs(
@@ -267,7 +277,7 @@ static void delta_forward(const void *spec, const void *weights, const void *sta
   probe_tensor(call->probe, c, DELTAIC_PROBE_STATE, st->S, (size_t)s->Hv * s->Dk, s->Dv);
   if (s->output_norm || s->output_gate) op->output_norm(c, t.o, gate, d->o_norm, s->Hv, s->norm_eps);
   probe_tensor(call->probe, c, DELTAIC_PROBE_HEADS, t.o, call->T, t.o.cols);
-  op->matmul(c, x, t.o, d->o_proj, (struct tensor){0}, true);
+  op->linear(c, x, (struct linear_input){.x = t.o}, d->o_proj, (struct tensor){0}, true);
 }
 
 static void delta_describe(const void *spec, char *text, size_t capacity) {

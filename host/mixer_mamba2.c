@@ -124,19 +124,23 @@ static void probe_sizes(struct probe *p, const struct mamba2_spec *s) {
 }
 
 static void mamba2_forward(const void *spec, const void *weights, const void *state, struct call *call, struct tensor x,
-                           struct tensor h) {
+                           struct linear_input in) {
   const struct mamba2_spec *s = spec;
   const struct mamba2_weights *m = weights;
   const struct mamba2_state *st = state;
   struct recorder *c = call->c;
   const struct ops *op = c->ops;
   struct mamba2_scratch t = take(s, m, c->backend, &call->scratch, call->T, call->sequences.rows, call->form);
-  struct tensor z = tensor_cols(t.p, 0, inner(s)), xBC = tensor_cols(t.p, m->xBC_from, channels(s));
-  struct tensor dt = tensor_cols(t.p, m->dt_from, s->heads);
+  struct tensor z = tensor_cols(t.p, 0, inner(s)), dt = tensor_cols(t.p, m->dt_from, s->heads);
 
-  op->matmul(c, t.p, h, m->in_proj, m->in_bias, false);
-  op->short_conv(c, t.xBC, xBC, m->conv, m->conv_bias, st->history, call->sequences,
-                 (struct conv_args){.W = s->W, .C = channels(s), .silu_from = 0});
+  op->linear_conv(c, t.xBC, t.p, in, m->in_proj, m->in_bias,
+                  (struct linear_conv){.weight = m->conv,
+                                       .bias = m->conv_bias,
+                                       .history = st->history,
+                                       .sequences = call->sequences,
+                                       .from = m->xBC_from,
+                                       .longest = call->longest,
+                                       .a = {.W = s->W, .C = channels(s), .silu_from = 0}});
   op->mamba2_inputs(c, t.dt, t.g, dt, m->A_log, m->dt_bias,
                     (struct mamba2_input_args){.low = s->dt_low, .high = s->dt_high});
   if (call->probe) probe_sizes(call->probe, s);
@@ -146,7 +150,7 @@ static void mamba2_forward(const void *spec, const void *weights, const void *st
   op->gated_norm(c, t.y, z, m->norm,
                  (struct gated_norm_args){.groups = s->groups, .place = s->norm_place, .eps = s->norm_eps});
   probe_tensor(call->probe, c, DELTAIC_PROBE_HEADS, t.y, call->T, t.y.cols);
-  op->matmul(c, x, t.y, m->out_proj, m->out_bias, true);
+  op->linear(c, x, (struct linear_input){.x = t.y}, m->out_proj, m->out_bias, true);
 }
 
 static void mamba2_describe(const void *spec, char *text, size_t capacity) {

@@ -38,6 +38,21 @@ struct conv_args {
   uint32_t silu_from;
 };
 
+// What a matrix is applied to: the rows of x (T, K), or, with weight (1, K) present, their norms
+// x[t] / sqrt(mean(x[t]^2) + eps) * weight. h (T, K) is scratch for a backend that makes the norms first.
+struct linear_input {
+  struct tensor x, weight, h;
+  float eps;
+};
+
+// The convolution of some columns of a product.
+struct linear_conv {
+  struct tensor weight, bias, history, sequences; // (W, C), (1, C) or absent, (slots, (W-1) * C), B of them
+  uint32_t from;                                  // column of the product where the C channels begin
+  uint32_t longest;                               // most tokens of one sequence in this call; 0: unknown
+  struct conv_args a;
+};
+
 // Query and key heads: y = norm(act(x)) per head of Dk numbers, in place, `heads` heads from column 0.
 //   L2: x / sqrt(sum x^2 + 1e-6);  SUM: x / sum x;  L1: x / sum |x|;  0 where a sum is 0
 // Gates: beta[t,j] = beta_scale * sigmoid(ba[t,j])  (or beta_scale when !has_beta),  j < betas
@@ -145,10 +160,17 @@ struct ops {
   // y[t] = x[t] / sqrt(mean(x[t]^2) + eps) * weight. last (B sequences) present: y (B, D), of each sequence's last row.
   void (*rmsnorm)(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight, struct tensor last,
                   float eps);
-  // y (T, N) = x (T, K) w (N, K)^T (+ bias (1, N)); add: y += instead. w: f32, f16 or bf16; accumulation in f32.
-  void (*matmul)(struct recorder *c, struct tensor y, struct tensor x, struct tensor w, struct tensor bias, bool add);
-  void (*short_conv)(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight, struct tensor bias,
-                     struct tensor history, struct tensor sequences, struct conv_args a);
+  // Products with weights, and what a backend may do in the same pass over them. w (N, K): f32, f16 or bf16; sums are
+  // in f32; bias (1, N) or absent.
+  // y (T, N) = in w^T (+ bias); add: y += instead.
+  void (*linear)(struct recorder *c, struct tensor y, struct linear_input in, struct tensor w, struct tensor bias,
+                 bool add);
+  // p (T, N) = in w^T (+ bias); then y (T, C) = the short convolution of C of p's columns, which are undefined after.
+  void (*linear_conv)(struct recorder *c, struct tensor y, struct tensor p, struct linear_input in, struct tensor w,
+                      struct tensor bias, struct linear_conv conv);
+  // y (T, F) = act(in gate^T) * (in up^T), w (2F, K): gate's rows, then up's. gate_up (T, 2F): scratch.
+  void (*linear_gated)(struct recorder *c, struct tensor y, struct tensor gate_up, struct linear_input in,
+                       struct tensor w, enum activation activation);
   void (*delta_inputs)(struct recorder *c, struct tensor qk, struct tensor beta, struct tensor g, struct tensor ba,
                        struct tensor A_log, struct tensor dt_bias, struct delta_input_args a);
   // o (T, Hv*Dv). scratch: delta_scratch_bytes() for this T, which grows with T and is 0 exactly where the rule walks
@@ -173,8 +195,6 @@ struct ops {
   uint64_t (*mamba2_scratch_bytes)(const struct backend *b, uint32_t T, uint32_t B, struct mamba2_args a);
   void (*gated_norm)(struct recorder *c, struct tensor y, struct tensor z, struct tensor weight,
                      struct gated_norm_args a);
-  // y (T, F) = act(gate_up[:, :F]) * gate_up[:, F:]
-  void (*swiglu)(struct recorder *c, struct tensor y, struct tensor gate_up, enum activation activation);
   void (*rope_append)(struct recorder *c, struct tensor qkv, struct tensor cache_k, struct tensor cache_v,
                       struct tensor table, struct tensor sequences, struct attention_args a);
   void (*attention)(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor cache_k,

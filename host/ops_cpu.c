@@ -1,5 +1,5 @@
 // ops_cpu: the CPU backend: memory, the recorder (ops work as they are called),
-// matrix products and the ops that are short loops. ops_cpu_delta.c, _attention.c and _sample.c have the others.
+// matrix products and the ops that are short loops. ops_cpu_linear.c, _delta.c, _attention.c and so on have the others.
 #include "ops_cpu.h"
 
 #include <stdio.h>
@@ -324,8 +324,7 @@ static void matmul_task(void *context, uint64_t index, uint32_t worker) {
                 m->add);
 }
 
-static void cpu_matmul(struct recorder *c, struct tensor y, struct tensor x, struct tensor w, struct tensor bias,
-                       bool add) {
+void cpu_matmul(struct recorder *c, struct tensor y, struct tensor x, struct tensor w, struct tensor bias, bool add) {
   if (!cpu_begin(c)) return;
   assert(x.cols == w.cols && y.cols == w.rows && y.rows == x.rows);
   uint64_t operations = 2ull * x.rows * w.rows * w.cols;
@@ -409,8 +408,8 @@ static void rmsnorm_row(void *context, uint64_t t, uint32_t worker) {
   for (uint32_t i = 0; i < D; i++) y[i] = x[i] * r * weight[i];
 }
 
-static void cpu_rmsnorm(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight, struct tensor last,
-                        float eps) {
+void cpu_rmsnorm(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight, struct tensor last,
+                 float eps) {
   if (!cpu_begin(c)) return;
   uint64_t rows = last.buffer ? last.rows : x.rows, n = rows * x.cols;
   cpu_parallel(c, rows, 4 * n, rmsnorm_row, &(struct rmsnorm_call){y, x, weight, last, eps});
@@ -454,8 +453,8 @@ static void conv_history(const struct conv_call *v) {
     memmove(history + (uint64_t)i * v->a.C, conv_input(v, T - 1, W - 2 - i), v->a.C * sizeof(float));
 }
 
-static void cpu_short_conv(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight,
-                           struct tensor bias, struct tensor history, struct tensor sequences, struct conv_args a) {
+void cpu_short_conv(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight, struct tensor bias,
+                    struct tensor history, struct tensor sequences, struct conv_args a) {
   if (!cpu_begin(c)) return;
   uint64_t rows = 0;
   for (uint32_t s = 0; s < sequences.rows; s++) {
@@ -511,7 +510,7 @@ static void swiglu_row(void *context, uint64_t t, uint32_t worker) {
   for (uint32_t i = 0; i < F; i++) y[i] = cpu_activate(g->activation, gate[i]) * up[i];
 }
 
-static void cpu_swiglu(struct recorder *c, struct tensor y, struct tensor gate_up, enum activation activation) {
+void cpu_swiglu(struct recorder *c, struct tensor y, struct tensor gate_up, enum activation activation) {
   if (!cpu_begin(c)) return;
   uint64_t n = (uint64_t)y.rows * y.cols;
   cpu_parallel(c, y.rows, 5 * n, swiglu_row, &(struct swiglu_call){y, gate_up, activation});
@@ -567,8 +566,9 @@ static const struct ops cpu_ops = {
     .embed = cpu_embed,
     .mark = cpu_mark,
     .rmsnorm = cpu_rmsnorm,
-    .matmul = cpu_matmul,
-    .short_conv = cpu_short_conv,
+    .linear = cpu_linear,
+    .linear_conv = cpu_linear_conv,
+    .linear_gated = cpu_linear_gated,
     .delta_inputs = cpu_delta_inputs,
     .delta_rule = cpu_delta_rule,
     .delta_scratch_bytes = cpu_delta_scratch_bytes,
@@ -579,7 +579,6 @@ static const struct ops cpu_ops = {
     .mamba2 = cpu_mamba2,
     .mamba2_scratch_bytes = cpu_mamba2_scratch_bytes,
     .gated_norm = cpu_gated_norm,
-    .swiglu = cpu_swiglu,
     .rope_append = cpu_rope_append,
     .attention = cpu_attention,
     .sample = cpu_sample,

@@ -86,6 +86,20 @@ static inline const struct sequence *sequence_at(const struct tensor *sequences,
 }
 static inline float *f32_row(const struct tensor *t, uint64_t row) { return tensor_row(t, row); }
 
+// Parts of the linear ops.
+void cpu_matmul(struct recorder *c, struct tensor y, struct tensor x, struct tensor w, struct tensor bias, bool add);
+void cpu_rmsnorm(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight, struct tensor last,
+                 float eps);
+void cpu_short_conv(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight, struct tensor bias,
+                    struct tensor history, struct tensor sequences, struct conv_args a);
+void cpu_swiglu(struct recorder *c, struct tensor y, struct tensor gate_up, enum activation activation);
+
+void cpu_linear(struct recorder *c, struct tensor y, struct linear_input in, struct tensor w, struct tensor bias,
+                bool add);
+void cpu_linear_conv(struct recorder *c, struct tensor y, struct tensor p, struct linear_input in, struct tensor w,
+                     struct tensor bias, struct linear_conv conv);
+void cpu_linear_gated(struct recorder *c, struct tensor y, struct tensor gate_up, struct linear_input in,
+                      struct tensor w, enum activation activation);
 void cpu_delta_inputs(struct recorder *c, struct tensor qk, struct tensor beta, struct tensor g, struct tensor ba,
                       struct tensor A_log, struct tensor dt_bias, struct delta_input_args a);
 void cpu_delta_rule(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,

@@ -22,6 +22,8 @@ static inline const struct plan *vulkan_plan(const struct recorder *c) { return 
 
 static inline uint32_t divide_up(uint32_t n, uint32_t by) { return n / by + (n % by != 0); }
 
+enum { MAX_GROUPS = 65535 }; // in each dimension of a grid: what every device allows
+
 // The range of a tensor; where it is absent, `or`'s: kernels do not touch it, but something must be bound.
 struct binding vulkan_bind(struct tensor t, struct tensor or);
 // Rows with their padding, which kernels read in vectors.
@@ -34,6 +36,18 @@ void vulkan_dispatch(struct recorder *c, enum kernel_id id, const uint32_t *spec
 
 // A workgroup for every head need not have more invocations than the head has numbers.
 uint32_t vulkan_head_lanes(const struct recorder *c, uint32_t d);
+
+void vulkan_rmsnorm(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight, struct tensor last,
+                    float eps);
+
+// ops_vulkan_linear.c: products with weights.
+void vulkan_embed(struct recorder *c, struct tensor x, struct tensor table, struct tensor tokens);
+void vulkan_linear(struct recorder *c, struct tensor y, struct linear_input in, struct tensor w, struct tensor bias,
+                   bool add);
+void vulkan_linear_conv(struct recorder *c, struct tensor y, struct tensor p, struct linear_input in, struct tensor w,
+                        struct tensor bias, struct linear_conv conv);
+void vulkan_linear_gated(struct recorder *c, struct tensor y, struct tensor gate_up, struct linear_input in,
+                         struct tensor w, enum activation activation);
 
 // ops_vulkan_mix.c: ops that mix tokens.
 void vulkan_short_conv(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight, struct tensor bias,

@@ -199,7 +199,7 @@ void deltaic_session_free(deltaic_session *s) {
 // x <- the model's last residual stream for the call's T tokens.
 static void record_layers(struct deltaic_session *s, struct recorder *c, uint32_t T) {
   const struct deltaic_model *m = s->model;
-  struct call call = {.c = c, .sequences = s->sequences, .T = T, .form = T == 1 ? DELTA_AUTO : s->form};
+  struct call call = {.c = c, .sequences = s->sequences, .T = T, .longest = T, .form = T == 1 ? DELTA_AUTO : s->form};
   call.scratch = (struct scratch){.buffer = s->overlay.buffer, .used = s->overlay.offset};
   call.probe = s->probe.kinds ? &s->probe : NULL;
   struct tensor x = tensor_rows(s->x, 0, T);
@@ -215,7 +215,7 @@ static void record_last(struct deltaic_session *s, struct recorder *c) {
   const struct deltaic_model *m = s->model;
   struct tensor h = tensor_rows(s->h, 0, 1);
   c->ops->rmsnorm(c, h, s->x, m->norm, s->sequences, m->spec.norm_eps);
-  c->ops->matmul(c, s->last, h, m->head, (struct tensor){0}, false);
+  c->ops->linear(c, s->last, (struct linear_input){.x = h}, m->head, (struct tensor){0}, false);
 }
 
 static deltaic_status run_prefill(struct deltaic_session *s, uint32_t T, bool logits) {
@@ -267,7 +267,8 @@ static deltaic_status run_all_logits(struct deltaic_session *s, uint32_t T, floa
     if (!first)
       c->ops->rmsnorm(c, tensor_rows(s->h, 0, normed), tensor_rows(s->x, t, normed), m->norm, (struct tensor){0},
                       m->spec.norm_eps);
-    c->ops->matmul(c, rows, tensor_rows(s->h, first, n), m->head, (struct tensor){0}, false);
+    c->ops->linear(c, rows, (struct linear_input){.x = tensor_rows(s->h, first, n)}, m->head, (struct tensor){0},
+                   false);
     deltaic_status status = c->ops->recorder_run(c);
     if (status != DELTAIC_OK) return status;
     status = b->ops->buffer_read(b, rows.buffer, rows.offset, out + (size_t)t * m->spec.V,

@@ -104,48 +104,83 @@ static void rmsnorm_of_last_rows_skips_sequences_without_tokens(void **state) {
   expect_close("rmsnorm of last rows", read_values(&y), want, 3 * D, CLOSE);
 }
 
-static void check_matmul(uint32_t T, uint32_t N, uint32_t K, enum dtype dtype, bool bias, bool add) {
+// in (T, K) as a linear op takes it, normed when eps > 0; want_in: what it stands for.
+struct input_case {
+  struct linear_input in;
+  double *want; // (T, K)
+};
+
+static struct input_case random_input(uint32_t T, uint32_t K, float eps) {
   struct array x = activations(T, K, K + T % 3, normals((size_t)T * K));
+  struct input_case c = {{.x = x.t}, x.v};
+  if (!(eps > 0)) return c;
+  struct array weight = weights(DTYPE_F32, 1, K, DENSE, uniforms(K, -2, 2));
+  c.in = (struct linear_input){
+      .x = x.t, .weight = weight.t, .h = activations(T, K, DENSE, normals((size_t)T * K)).t, .eps = eps};
+  c.want = zeros((size_t)T * K);
+  for (uint32_t t = 0; t < T; t++) reference_rms(c.want + t * K, x.v + t * K, weight.v, K, (double)eps);
+  return c;
+}
+
+// x (T, K) w (N, K)^T
+static double *reference_product(const double *x, const double *w, uint32_t T, uint32_t N, uint32_t K) {
+  double *y = zeros((size_t)T * N);
+  for (uint32_t t = 0; t < T; t++)
+    for (uint32_t n = 0; n < N; n++)
+      for (uint32_t k = 0; k < K; k++) y[t * N + n] += x[t * K + k] * w[n * K + k];
+  return y;
+}
+
+static void check_linear(uint32_t T, uint32_t N, uint32_t K, enum dtype dtype, bool bias, bool add, float eps) {
+  struct input_case c = random_input(T, K, eps);
   struct array w = weights(dtype, N, K, (uint32_t)round_up(K, 8) + 8 * (T % 2), normals((size_t)N * K));
   struct array b = weights(DTYPE_F32, 1, N, DENSE, normals(N));
   struct array y = activations(T, N, N + 5 * (K % 2), normals((size_t)T * N));
   begin();
-  ops()->matmul(recorder, y.t, x.t, w.t, bias ? b.t : ABSENT, add);
+  ops()->linear(recorder, y.t, c.in, w.t, bias ? b.t : ABSENT, add);
   run();
-  double *want = zeros((size_t)T * N);
-  for (uint32_t t = 0; t < T; t++)
-    for (uint32_t n = 0; n < N; n++) {
-      double sum = (bias ? b.v[n] : 0) + (add ? y.v[t * N + n] : 0);
-      for (uint32_t k = 0; k < K; k++) sum += x.v[t * K + k] * w.v[n * K + k];
-      want[t * N + n] = sum;
-    }
-  expect_close("matmul", read_values(&y), want, (size_t)T * N, CLOSE);
+  double *want = reference_product(c.want, w.v, T, N, K);
+  for (uint32_t i = 0; i < T * N; i++) want[i] += (bias ? b.v[i % N] : 0) + (add ? y.v[i] : 0);
+  expect_close(eps > 0 ? "linear of norms" : "linear", read_values(&y), want, (size_t)T * N, CLOSE);
 }
 
-static void matmul_matches_over_awkward_shapes_and_dtypes(void **state) {
+static const uint32_t linear_sizes[][2] = {{1, 1},    {3, 5},    {7, 76},  {64, 64},
+                                           {65, 130}, {37, 513}, {130, 1}, {16, 1040}};
+
+static void linear_matches_over_awkward_shapes_and_dtypes(void **state) {
   (void)state;
   seed(5);
-  const uint32_t sizes[][2] = {{1, 1}, {3, 5}, {7, 76}, {64, 64}, {65, 130}, {37, 513}, {130, 1}, {16, 1040}};
   for (int d = DTYPE_F32; d <= DTYPE_BF16; d++)
     for (int i = 0; i < 8; i++) {
-      for (int l = 0; l < LENGTHS; l++)
-        check_matmul(lengths[l], sizes[i][0], sizes[i][1], (enum dtype)d, (i + l) % 2, (i + l) / 2 % 2);
+      const uint32_t N = linear_sizes[i][0], K = linear_sizes[i][1];
+      for (int l = 0; l < LENGTHS; l++) check_linear(lengths[l], N, K, (enum dtype)d, (i + l) % 2, (i + l) / 2 % 2, 0);
       tools_teardown(NULL);
     }
 }
 
-static void matmul_reads_f16_denormals(void **state) {
+static void linear_norms_its_input(void **state) {
+  (void)state;
+  seed(13);
+  const uint32_t T[] = {1, 2, 3, 5, 7, 8, 9, 65};
+  for (int i = 0; i < 8; i++) {
+    const uint32_t N = linear_sizes[i][0], K = linear_sizes[i][1];
+    for (int l = 0; l < 8; l++) check_linear(T[l], N, K, (enum dtype)((i + l) % 3), l % 2, l / 2 % 2, 1e-5f);
+    tools_teardown(NULL);
+  }
+}
+
+static void linear_reads_f16_denormals(void **state) {
   (void)state;
   seed(6);
   enum { N = 5, K = 40 };
   struct array x = activations(2, K, DENSE, normals(2 * K)), y = activations(2, N, DENSE, NULL);
   struct array w = weights(DTYPE_F16, N, K, DENSE, uniforms(N * K, -6e-5, 6e-5));
   begin();
-  ops()->matmul(recorder, y.t, x.t, w.t, ABSENT, false);
+  ops()->linear(recorder, y.t, (struct linear_input){.x = x.t}, w.t, ABSENT, false);
   run();
   double want[2 * N] = {0};
   for (int i = 0; i < 2 * N * K; i++) want[i / K] += x.v[i / K / N * K + i % K] * w.v[i / K % N * K + i % K];
-  expect_close("matmul with f16 denormals", read_values(&y), want, 2 * N, CLOSE);
+  expect_close("linear with f16 denormals", read_values(&y), want, 2 * N, CLOSE);
 }
 
 struct conv_case {
@@ -153,6 +188,12 @@ struct conv_case {
   struct array x, weight, bias, history;
   bool has_bias;
 };
+
+static uint32_t longest_of(const struct sequence *s, uint32_t B) {
+  uint32_t longest = 0;
+  for (uint32_t i = 0; i < B; i++) longest = s[i].T > longest ? s[i].T : longest;
+  return longest;
+}
 
 // y and the new history of one sequence, from the definition.
 static void reference_conv(double *y, double *history, const struct conv_case *v, const struct sequence *s) {
@@ -178,10 +219,14 @@ static void check_conv(uint32_t W, uint32_t C, const uint32_t *T, uint32_t B) {
   v.bias = weights(DTYPE_F32, 1, C, DENSE, normals(C));
   v.history = activations(B, old ? old : 1, DENSE, normals((size_t)B * (old ? old : 1)));
   struct array y = activations(rows, C, C + 1, NULL), sequences = sequences_of(s, B);
-  begin();
-  ops()->short_conv(recorder, y.t, v.x.t, v.weight.t, v.has_bias ? v.bias.t : ABSENT, old ? v.history.t : ABSENT,
-                    sequences.t, v.a);
-  run();
+  convolve(y.t, v.x.t,
+           (struct linear_conv){.weight = v.weight.t,
+                                .bias = v.has_bias ? v.bias.t : ABSENT,
+                                .history = old ? v.history.t : ABSENT,
+                                .sequences = sequences.t,
+                                .from = W % 2 * TENSOR_ALIGN / sizeof(float),
+                                .longest = longest_of(s, B),
+                                .a = v.a});
   double *want = zeros((size_t)rows * C);
   for (uint32_t i = 0; i < B; i++) reference_conv(want, v.history.v + (size_t)s[i].slot * old, &v, &s[i]);
   expect_close("short_conv", read_values(&y), want, (size_t)rows * C, CLOSE);
@@ -202,26 +247,33 @@ static void short_conv_matches_and_leaves_the_last_inputs(void **state) {
     }
 }
 
+static void short_conv_of_single_tokens_matches(void **state) {
+  (void)state;
+  seed(14);
+  for (uint32_t W = 1; W <= 5; W++) {
+    check_conv(W, 3 + 64 * W, (const uint32_t[]){1, 0, 1}, 3);
+    check_conv(W, 40, (const uint32_t[]){1, 1}, 2);
+  }
+}
+
 static void short_conv_in_pieces_equals_whole(void **state) {
   (void)state;
   seed(8);
   enum { W = 4, C = 33, T = 20 };
-  struct array x = activations(T, C, DENSE, normals(T * C)), weight = weights(DTYPE_F32, W, C, DENSE, normals(W * C));
-  struct array whole = activations(T, C, DENSE, NULL), pieces = activations(T, C, DENSE, NULL);
+  struct array x = activations(T, C, 64, normals(T * C)), weight = weights(DTYPE_F32, W, C, DENSE, normals(W * C));
+  struct array whole = activations(T, C, 64, NULL), pieces = activations(T, C, 64, NULL); // any row may begin a view
   struct array history = activations(1, (W - 1) * C, DENSE, NULL);
   struct sequence all = {0, T, 0, 0};
-  begin();
-  ops()->short_conv(recorder, whole.t, x.t, weight.t, ABSENT, history.t, sequences_of(&all, 1).t,
-                    (struct conv_args){W, C, 0});
-  run();
+  struct linear_conv conv = {.weight = weight.t, .history = history.t, .longest = T, .a = {W, C, 0}};
+  conv.sequences = sequences_of(&all, 1).t;
+  convolve(whole.t, x.t, conv);
   for (uint32_t step = 1; step <= 3; step++) {
     backend->ops->buffer_zero(backend, history.t.buffer, 0, (W - 1) * C * sizeof(float));
     for (uint32_t t = 0; t < T; t += step) {
-      struct sequence part = {t, T - t < step ? T - t : step, t, 0};
-      begin();
-      ops()->short_conv(recorder, pieces.t, x.t, weight.t, ABSENT, history.t, sequences_of(&part, 1).t,
-                        (struct conv_args){W, C, 0});
-      run();
+      struct sequence part = {0, T - t < step ? T - t : step, t, 0};
+      conv.sequences = sequences_of(&part, 1).t;
+      conv.longest = part.T;
+      convolve(tensor_rows(pieces.t, t, part.T), tensor_rows(x.t, t, part.T), conv);
     }
     expect_close("short_conv in pieces", read_values(&pieces), read_values(&whole), T * C, 1e-7);
   }
@@ -268,32 +320,37 @@ static void output_norm_takes_a_weight_for_each_head_or_none(void **state) {
   expect_close("output_norm, gate only", read_values(&o), want, T * N, CLOSE);
 }
 
-static void swiglu_matches_for_every_activation(void **state) {
-  (void)state;
-  seed(10);
-  for (int activation = ACTIVATION_IDENTITY; activation <= ACTIVATION_POWLU; activation++)
-    for (int l = 0; l < 4; l++) {
-      uint32_t T = lengths[2 * l], F = 1 + 43 * (uint32_t)l;
-      struct array gate_up = activations(T, 2 * F, 2 * F + 3, normals((size_t)T * 2 * F));
-      struct array y = activations(T, F, F + 1, NULL);
-      begin();
-      ops()->swiglu(recorder, y.t, gate_up.t, (enum activation)activation);
-      run();
-      double *want = zeros((size_t)T * F);
-      for (uint32_t i = 0; i < T * F; i++) {
-        const double *row = gate_up.v + i / F * 2 * F;
-        want[i] = reference_activation((enum activation)activation, row[i % F]) * row[F + i % F];
-      }
-      expect_close("swiglu", read_values(&y), want, (size_t)T * F, CLOSE);
-    }
+static void check_gated(uint32_t T, uint32_t F, uint32_t K, enum dtype dtype, enum activation activation, float eps) {
+  struct input_case c = random_input(T, K, eps);
+  struct array w = weights(dtype, 2 * F, K, (uint32_t)round_up(K, 8), normals(2 * (size_t)F * K));
+  struct array gate_up = activations(T, 2 * F, DENSE, NULL), y = activations(T, F, F + 1, NULL);
+  begin();
+  ops()->linear_gated(recorder, y.t, gate_up.t, c.in, w.t, activation);
+  run();
+  double *want = zeros((size_t)T * F), *both = reference_product(c.want, w.v, T, 2 * F, K);
+  for (uint32_t i = 0; i < T * F; i++) {
+    const double *row = both + i / F * 2 * F;
+    want[i] = reference_activation(activation, row[i % F]) * row[F + i % F];
+  }
+  expect_close("linear_gated", read_values(&y), want, (size_t)T * F, 2 * CLOSE); // two sums multiplied
 }
 
-static void swiglu_of_large_numbers_is_finite(void **state) {
+static void linear_gated_matches_for_every_activation(void **state) {
   (void)state;
-  const double values[] = {-200, 200, -1e30, 1, 1, 1};
-  struct array gate_up = activations(1, 6, DENSE, values), y = activations(1, 3, DENSE, NULL);
+  seed(10);
+  const uint32_t T[] = {1, 2, 5, 8, 17};
+  for (int activation = ACTIVATION_IDENTITY; activation <= ACTIVATION_POWLU; activation++)
+    for (uint32_t i = 0; i < 5; i++)
+      check_gated(T[i], 1 + 43 * i, 3 + 61 * i, (enum dtype)(i % 3), (enum activation)activation, i % 2 ? 1e-6f : 0);
+}
+
+static void linear_gated_of_large_numbers_is_finite(void **state) {
+  (void)state;
+  const double values[] = {-200, 200, -1e30, 1, 1, 1}, one = 1;
+  struct array x = activations(1, 1, DENSE, &one), w = weights(DTYPE_F32, 6, 1, 8, values);
+  struct array gate_up = activations(1, 6, DENSE, NULL), y = activations(1, 3, DENSE, NULL);
   begin();
-  ops()->swiglu(recorder, y.t, gate_up.t, ACTIVATION_SILU);
+  ops()->linear_gated(recorder, y.t, gate_up.t, (struct linear_input){.x = x.t}, w.t, ACTIVATION_SILU);
   run();
   double *got = read_values(&y);
   assert_true(fabs(got[0]) < 1e-30 && got[1] == 200 && fabs(got[2]) < 1e-30);
@@ -321,14 +378,16 @@ int ops_cases_short(void) {
       CASE(mark_sets_the_bits_of_all_tokens_and_no_others),
       CASE(rmsnorm_matches_its_formula),
       CASE(rmsnorm_of_last_rows_skips_sequences_without_tokens),
-      CASE(matmul_matches_over_awkward_shapes_and_dtypes),
-      CASE(matmul_reads_f16_denormals),
+      CASE(linear_matches_over_awkward_shapes_and_dtypes),
+      CASE(linear_norms_its_input),
+      CASE(linear_reads_f16_denormals),
       CASE(short_conv_matches_and_leaves_the_last_inputs),
+      CASE(short_conv_of_single_tokens_matches),
       CASE(short_conv_in_pieces_equals_whole),
       CASE(output_norm_matches_with_and_without_gate),
       CASE(output_norm_takes_a_weight_for_each_head_or_none),
-      CASE(swiglu_matches_for_every_activation),
-      CASE(swiglu_of_large_numbers_is_finite),
+      CASE(linear_gated_matches_for_every_activation),
+      CASE(linear_gated_of_large_numbers_is_finite),
       CASE(copy_copies),
   };
   return cmocka_run_group_tests_name("short ops", cases, NULL, NULL);

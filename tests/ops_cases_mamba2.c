@@ -263,10 +263,14 @@ static void check_fixture(const struct fixture *f, const char *name, enum delta_
   struct array S = fixture_array(f, name, "S0", 1, E * a.N);
   uint64_t bytes = backend->ops->mamba2_scratch_bytes(backend, T, 1, a);
   struct array scratch = activations(1, (uint32_t)(bytes / sizeof(float)), DENSE, NULL);
+  convolve(xBC.t, fixture_array(f, name, "xBC", T, cols).t,
+           (struct linear_conv){.weight = fixture_array(f, name, "conv", W, cols).t,
+                                .bias = fixture_array(f, name, "conv_bias", 1, cols).t,
+                                .history = history.t,
+                                .sequences = sequences.t,
+                                .longest = T,
+                                .a = {W, cols, 0}});
   begin();
-  backend->ops->short_conv(recorder, xBC.t, fixture_array(f, name, "xBC", T, cols).t,
-                           fixture_array(f, name, "conv", W, cols).t, fixture_array(f, name, "conv_bias", 1, cols).t,
-                           history.t, sequences.t, (struct conv_args){W, cols, 0});
   backend->ops->mamba2_inputs(recorder, dt.t, g.t, fixture_array(f, name, "raw", T, a.heads).t,
                               fixture_array(f, name, "A_log", 1, a.heads).t,
                               fixture_array(f, name, "dt_bias", 1, a.heads).t, in);

@@ -162,7 +162,7 @@ static void compute(struct outputs *out, uint32_t threads) {
   uint64_t bytes = backend->ops->delta_scratch_bytes(backend, T, 1, a);
   struct array scratch = activations(1, (uint32_t)bytes / 4, DENSE, NULL);
   begin();
-  backend->ops->matmul(recorder, y.t, x.t, w.t, ABSENT, false);
+  backend->ops->linear(recorder, y.t, (struct linear_input){.x = x.t}, w.t, ABSENT, false);
   backend->ops->delta_rule(recorder, o.t, qkv.t, beta.t, ABSENT, S.t, sequences_of(&s, 1).t, scratch.t, a);
   run();
   memcpy(out->y, read_values(&y), sizeof out->y);
@@ -225,7 +225,7 @@ static void a_cancel_stops_a_long_op(void **state) {
   assert_int_equal(pthread_create(&thread, NULL, set_later, &cancel), 0);
   recorder->ops->recorder_begin(recorder, false, &cancel);
   for (int i = 0; i < 100000 && !atomic_load(&cancel); i++)
-    backend->ops->matmul(recorder, y.t, x.t, w.t, ABSENT, false);
+    backend->ops->linear(recorder, y.t, (struct linear_input){.x = x.t}, w.t, ABSENT, false);
   assert_int_equal(recorder->ops->recorder_run(recorder), DELTAIC_CANCELLED);
   pthread_join(thread, NULL);
   close_cpu();
@@ -239,7 +239,7 @@ static void the_profile_counts_bytes_and_operations(void **state) {
   deltaic_kernel_time times[4];
   recorder->ops->recorder_profile(recorder, true);
   begin();
-  for (int i = 0; i < 5; i++) backend->ops->matmul(recorder, y.t, x.t, w.t, ABSENT, false);
+  for (int i = 0; i < 5; i++) backend->ops->linear(recorder, y.t, (struct linear_input){.x = x.t}, w.t, ABSENT, false);
   backend->ops->copy(recorder, y.t, y.t);
   run();
   assert_int_equal(recorder->ops->recorder_times(recorder, times, 4), 2);

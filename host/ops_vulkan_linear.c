@@ -1,0 +1,155 @@
+// ops_vulkan_linear: products with weights on Vulkan. Few rows take one pass over the weights (matvec), with the norm
+// before it and what follows it in the same kernel; many rows take tiles (many_rows), with kernels of their own around.
+#include "ops_vulkan.h"
+
+#include "activation.h"
+#include "embed.h"
+#include "matmul.h"
+#include "matvec.h"
+#include "swiglu.h"
+
+static_assert(ACT_IDENTITY == ACTIVATION_IDENTITY && ACT_SILU == ACTIVATION_SILU && ACT_RELU == ACTIVATION_RELU &&
+                  ACT_ELU1 == ACTIVATION_ELU1 && ACT_POWLU == ACTIVATION_POWLU,
+              "shaders and host number the activations alike");
+
+// The most rows of w that one descriptor may hold. 16 rows have a multiple of 256 bytes, where a range may begin.
+static uint32_t rows_bound(const struct recorder *c, struct tensor w) {
+  uint64_t rows = vulkan_plan(c)->binding_bytes / ((uint64_t)w.stride * dtype_bytes(w.dtype)) / 16 * 16;
+  return rows < 16 ? 16 : rows < w.rows ? (uint32_t)rows : w.rows;
+}
+
+static struct tensor part_of(struct tensor w, uint32_t first, uint32_t rows) {
+  return tensor_rows(w, first, w.rows - first < rows ? w.rows - first : rows);
+}
+
+void vulkan_embed(struct recorder *c, struct tensor x, struct tensor table, struct tensor tokens) {
+  const uint32_t lanes = vulkan_plan(c)->block_lanes, rows = rows_bound(c, table);
+  struct embed_args args = {.D = x.cols, .x_stride = x.stride, .table_stride = table.stride};
+  for (uint32_t first = 0; first < table.rows; first += rows) {
+    struct tensor part = part_of(table, first, rows);
+    args.first = first;
+    args.rows = part.rows;
+    const struct binding bindings[EMBED_BINDINGS] = {[EMBED_X] = vulkan_bind(x, x),
+                                                     [EMBED_WEIGHTS] = vulkan_bind_weights(part),
+                                                     [EMBED_TOKENS] = vulkan_bind(tokens, x)};
+    vulkan_dispatch(c, KERNEL_embed_f32 + table.dtype, &lanes, bindings, &args, divide_up(x.cols, 8 * lanes), x.rows, 1,
+                    (uint64_t)x.rows * x.cols);
+  }
+}
+
+struct product {
+  struct tensor y, x, w, bias;
+  uint32_t first; // output that row 0 of w makes
+  bool add;
+  uint32_t aligned;
+  uint64_t operations;
+};
+
+// One dispatch for up to 8 tokens: they share every weight that is read.
+static void matvec(struct recorder *c, const struct product *p) {
+  const struct plan *plan = vulkan_plan(c);
+  uint32_t tokens = p->x.rows > 4 ? 8 : p->x.rows > 2 ? 4 : p->x.rows;
+  const uint32_t spec[MATVEC_SPECS] = {[MATVEC_SPEC_LANES] = plan->matvec_lanes,
+                                       [MATVEC_SPEC_ROWS] = plan->matvec_rows,
+                                       [MATVEC_SPEC_TOKENS] = tokens,
+                                       [MATVEC_SPEC_ALIGNED] = p->aligned};
+  const struct binding x = vulkan_bind(p->x, p->x);
+  const struct binding bindings[MATVEC_BINDINGS] = {[MATVEC_Y] = vulkan_bind(p->y, p->x),
+                                                    [MATVEC_X] = x,
+                                                    [MATVEC_X4] = x,
+                                                    [MATVEC_WEIGHTS] = vulkan_bind_weights(p->w),
+                                                    [MATVEC_BIAS] = vulkan_bind(p->bias, p->x)};
+  const struct matvec_args args = {.T = p->x.rows,
+                                   .N = p->w.rows,
+                                   .K = p->x.cols,
+                                   .y_stride = p->y.stride,
+                                   .x_stride = p->x.stride,
+                                   .w_stride = p->w.stride,
+                                   .first = p->first,
+                                   .add = p->add,
+                                   .has_bias = p->bias.buffer != NULL};
+  uint32_t groups = divide_up(p->w.rows, plan->matvec_rows), y = divide_up(groups, MAX_GROUPS);
+  vulkan_dispatch(c, KERNEL_matvec_f32 + p->w.dtype, spec, bindings, &args, divide_up(groups, y ? y : 1), y, 1,
+                  p->operations);
+}
+
+// Any number of rows, in tiles through shared memory.
+static void many_rows(struct recorder *c, const struct product *p) {
+  const struct plan *plan = vulkan_plan(c);
+  const uint32_t spec[MATMUL_SPECS] = {[MATMUL_SPEC_LANES] = plan_matmul_lanes(plan),
+                                       [MATMUL_SPEC_TILE_T] = plan->matmul_tile_t,
+                                       [MATMUL_SPEC_TILE_N] = plan->matmul_tile_n,
+                                       [MATMUL_SPEC_TILE_K] = plan->matmul_tile_k,
+                                       [MATMUL_SPEC_SUB_T] = plan->matmul_sub_t,
+                                       [MATMUL_SPEC_SUB_N] = plan->matmul_sub_n,
+                                       [MATMUL_SPEC_ALIGNED] = p->aligned};
+  const struct binding x = vulkan_bind(p->x, p->x);
+  const struct binding bindings[MATMUL_BINDINGS] = {[MATMUL_Y] = vulkan_bind(p->y, p->x),
+                                                    [MATMUL_X] = x,
+                                                    [MATMUL_X4] = x,
+                                                    [MATMUL_WEIGHTS] = vulkan_bind_weights(p->w),
+                                                    [MATMUL_BIAS] = vulkan_bind(p->bias, p->x)};
+  const struct matmul_args args = {.T = p->x.rows,
+                                   .N = p->w.rows,
+                                   .K = p->x.cols,
+                                   .y_stride = p->y.stride,
+                                   .x_stride = p->x.stride,
+                                   .w_stride = p->w.stride,
+                                   .first = p->first,
+                                   .add = p->add,
+                                   .has_bias = p->bias.buffer != NULL};
+  vulkan_dispatch(c, KERNEL_matmul_f32 + p->w.dtype, spec, bindings, &args, divide_up(p->w.rows, plan->matmul_tile_n),
+                  divide_up(p->x.rows, plan->matmul_tile_t), 1, p->operations);
+}
+
+// y (+)= x w^T + bias, for any number of rows.
+static void product(struct recorder *c, struct tensor y, struct tensor x, struct tensor w, struct tensor bias,
+                    bool add) {
+  assert(x.cols == w.cols && y.cols == w.rows && y.rows == x.rows && w.stride % 8 == 0);
+  uint32_t rows = rows_bound(c, w), below = vulkan_plan(c)->matvec_below;
+  struct product p = {.y = y, .x = x, .bias = bias, .add = add, .aligned = x.cols % 4 == 0 && x.stride % 4 == 0};
+  for (; p.first < w.rows; p.first += rows) {
+    p.w = part_of(w, p.first, rows);
+    p.operations = 2ull * x.rows * p.w.rows * x.cols;
+    if (x.rows < below && x.rows <= 8)
+      matvec(c, &p);
+    else
+      many_rows(c, &p);
+  }
+}
+
+// ---------------------------------------------------------------- ops
+
+static struct tensor input_rows(struct recorder *c, const struct linear_input *in) {
+  if (!in->weight.buffer) return in->x;
+  vulkan_rmsnorm(c, in->h, in->x, in->weight, (struct tensor){0}, in->eps);
+  return in->h;
+}
+
+void vulkan_linear(struct recorder *c, struct tensor y, struct linear_input in, struct tensor w, struct tensor bias,
+                   bool add) {
+  product(c, y, input_rows(c, &in), w, bias, add);
+}
+
+void vulkan_linear_conv(struct recorder *c, struct tensor y, struct tensor p, struct linear_input in, struct tensor w,
+                        struct tensor bias, struct linear_conv conv) {
+  product(c, p, input_rows(c, &in), w, bias, false);
+  vulkan_short_conv(c, y, tensor_cols(p, conv.from, conv.a.C), conv.weight, conv.bias, conv.history, conv.sequences,
+                    conv.a);
+}
+
+static void swiglu(struct recorder *c, struct tensor y, struct tensor gate_up, enum activation activation) {
+  const uint32_t lanes = vulkan_plan(c)->block_lanes;
+  const struct binding bindings[SWIGLU_BINDINGS] = {
+      [SWIGLU_Y] = vulkan_bind(y, y), [SWIGLU_GATE_UP] = vulkan_bind(gate_up, y)};
+  const struct swiglu_args args = {
+      .F = y.cols, .activation = activation, .y_stride = y.stride, .gate_up_stride = gate_up.stride};
+  vulkan_dispatch(c, KERNEL_swiglu, &lanes, bindings, &args, divide_up(y.cols, lanes), y.rows, 1,
+                  6ull * y.rows * y.cols);
+}
+
+void vulkan_linear_gated(struct recorder *c, struct tensor y, struct tensor gate_up, struct linear_input in,
+                         struct tensor w, enum activation activation) {
+  product(c, gate_up, input_rows(c, &in), w, (struct tensor){0}, false);
+  swiglu(c, y, gate_up, activation);
+}
