@@ -342,7 +342,7 @@ static int recall(const struct request *r) {
 }
 
 int demo_recall(int argc, char **argv) {
-  struct request r = {.engine = ENGINE_DEFAULTS,
+  struct request r = {.engine = ENGINE_EXACT,
                       .key_sizes = {.values = {16, 32, 64, 128}, .count = 4},
                       .texts = 16,
                       .pairs = 16,

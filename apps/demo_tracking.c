@@ -398,7 +398,7 @@ static int state_tracking(const struct request *r) {
 }
 
 int demo_state_tracking(int argc, char **argv) {
-  struct request r = {.engine = ENGINE_DEFAULTS, .group = "S5", .length = 1000, .words = 4, .seed = 1};
+  struct request r = {.engine = ENGINE_EXACT, .group = "S5", .length = 1000, .words = 4, .seed = 1};
   struct arguments arguments;
   int code;
   const struct option options[] = {

@@ -130,6 +130,7 @@ deltaic_session_options session_options(const struct engine_options *options) {
   out.batch = options->batch;
   if (!strcmp(options->rule, "recurrent")) out.rule = DELTAIC_RULE_RECURRENT;
   if (!strcmp(options->rule, "chunk")) out.rule = DELTAIC_RULE_CHUNK;
+  if (!strcmp(options->precision, "float32")) out.precision = DELTAIC_PRECISION_FLOAT32;
   return out;
 }
 
@@ -149,6 +150,8 @@ int engine_open(const struct engine_options *options, struct engine *engine) {
   const char *path = model_path(options->model);
   *engine = (struct engine){0};
   if (!path) return EXIT_USAGE;
+  if (strcmp(options->precision, "fast") && strcmp(options->precision, "float32"))
+    return complain(EXIT_USAGE, "--precision takes fast or float32, not \"%s\"", options->precision);
   interrupt_catch();
   int code = complain_status(deltaic_model_inspect(NULL, path, NULL, NULL, NULL)); // before a device is woken
   if (!code) code = context_open(options, &engine->context);

@@ -8,11 +8,15 @@
 struct engine_options {
   const char *model, *device, *cache_dir;
   const char *rule; // of bench: how prompts go through the delta rule
+  const char *precision;
   uint32_t threads, context, batch;
   bool quiet, validate;
 };
 #define ENGINE_DEFAULTS                                                                                                \
-  { .device = "best", .rule = "auto" }
+  { .device = "best", .rule = "auto", .precision = "fast" }
+// Of commands that compare numbers.
+#define ENGINE_EXACT                                                                                                   \
+  { .device = "best", .rule = "auto", .precision = "float32" }
 #define ENGINE_OPTIONS(e)                                                                                              \
   HEADING("model and device"),                                                                                         \
       TEXT('m', "model", "DIR", &(e)->model,                                                                           \
@@ -21,6 +25,8 @@ struct engine_options {
       TEXT('d', "device", "WHICH", &(e)->device, "best, cpu, a number or a part of a name from 'deltaic devices'"),    \
       COUNT('t', "threads", "N", &(e)->threads, 0, 1024, "threads of the CPU; 0: all cores"),                          \
       COUNT(0, "batch", "N", &(e)->batch, 0, 4096, "tokens computed at once in prefill; 0: 512"),                      \
+      TEXT(0, "precision", "WHICH", &(e)->precision,                                                                   \
+           "arithmetic of prompts: fast (operands of 16 bits where the device has matrix units) or float32"),          \
       TEXT(0, "cache-dir", "DIR", &(e)->cache_dir,                                                                     \
            "folder for compiled pipelines; \"\": none; without it, deltaic below $XDG_CACHE_HOME or ~/.cache"),        \
       FLAG(0, "validate", &(e)->validate,                                                                              \

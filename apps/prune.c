@@ -192,7 +192,7 @@ static int prune(const struct prune_request *r) {
 }
 
 int command_prune(int argc, char **argv) {
-  struct prune_request r = {.engine = ENGINE_DEFAULTS, .method = "drrqr", .side = "joint", .window = 512};
+  struct prune_request r = {.engine = ENGINE_EXACT, .method = "drrqr", .side = "joint", .window = 512};
   struct arguments arguments;
   int code;
   const struct option options[] = {

@@ -57,7 +57,7 @@ static int measure_all(struct measured *m, size_t count, const struct rank_reque
 }
 
 int command_rank(int argc, char **argv) {
-  struct rank_request r = {.engine = ENGINE_DEFAULTS, .tokens = 1024, .every = 16};
+  struct rank_request r = {.engine = ENGINE_EXACT, .tokens = 1024, .every = 16};
   struct measured measured[RANK_CHECKPOINTS] = {0};
   struct arguments arguments;
   int code;

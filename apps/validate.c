@@ -125,7 +125,7 @@ static int report(const struct validation *v, const struct request *r) {
 }
 
 int command_validate(int argc, char **argv) {
-  struct request r = {.engine = ENGINE_DEFAULTS, .pieces = {.values = {0}, .count = 1}};
+  struct request r = {.engine = ENGINE_EXACT, .pieces = {.values = {0}, .count = 1}};
   struct arguments arguments;
   int code;
   const struct option options[] = {

@@ -15,6 +15,8 @@
   X(matmul_f32, MATMUL, matmul_args)                                                                                   \
   X(matmul_f16, MATMUL, matmul_args)                                                                                   \
   X(matmul_bf16, MATMUL, matmul_args)                                                                                  \
+  X(matmul_matrix_f16, MATMUL_MATRIX, matmul_matrix_args)                                                              \
+  X(matmul_matrix_bf16, MATMUL_MATRIX, matmul_matrix_args)                                                             \
   X(mark, MARK, mark_args)                                                                                             \
   X(rmsnorm, RMSNORM, rmsnorm_args)                                                                                    \
   X(short_conv, SHORT_CONV, short_conv_args)                                                                           \
@@ -46,5 +48,7 @@ enum kernel_id {
 };
 
 extern const struct shader kernels[KERNEL_COUNT];
+// False for a kernel that this build's shader compiler could not make.
+static inline bool kernel_built(enum kernel_id id) { return kernels[id].bytes > sizeof(uint32_t); }
 extern const uint32_t kernel_specs[KERNEL_COUNT]; // specialization constants, as the contract headers count them
 #endif

@@ -23,6 +23,7 @@ struct backend {
 struct recorder {
   struct backend *backend;
   const struct ops *ops;
+  bool matrices; // set by who made it: operands of products may be rounded to f16, to use cooperative matrices
 };
 
 enum activation { ACTIVATION_IDENTITY, ACTIVATION_SILU, ACTIVATION_RELU, ACTIVATION_ELU1, ACTIVATION_POWLU };

@@ -113,7 +113,7 @@ static void product(struct recorder *c, struct tensor y, struct tensor x, struct
     p.operations = 2ull * x.rows * p.w.rows * x.cols;
     if (x.rows < below && x.rows <= 8)
       matvec(c, &p);
-    else
+    else if (!vulkan_matmul_matrix(c, y, x, p.w, bias, p.first, add))
       many_rows(c, &p);
   }
 }

@@ -19,7 +19,10 @@ static deltaic_status read_options(struct deltaic_session *s, const deltaic_sess
   deltaic_status status = options_read(&o, sizeof o, options, "deltaic_session_options");
   if (status == DELTAIC_OK && (unsigned)o.rule > DELTAIC_RULE_CHUNK)
     status = fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_options: rule is %d", (int)o.rule);
+  if (status == DELTAIC_OK && (unsigned)o.precision > DELTAIC_PRECISION_FLOAT32)
+    status = fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_options: precision is %d", (int)o.precision);
   if (status == DELTAIC_OK) s->form = forms[o.rule];
+  s->matrices = o.precision == DELTAIC_PRECISION_FAST;
   *shape = (struct state_shape){.sequences = 1, .context = DEFAULT_CONTEXT, .batch = DEFAULT_BATCH};
   if (o.context) shape->context = o.context;
   if (o.batch) shape->batch = o.batch < MOST_BATCH ? o.batch : MOST_BATCH;
@@ -179,6 +182,7 @@ deltaic_status deltaic_session_create(deltaic_model *model, const deltaic_sessio
   if (status == DELTAIC_OK) status = b->ops->recorder_create(b, &s->prefill);
   if (status == DELTAIC_OK) status = b->ops->recorder_create(b, &s->step);
   if (status == DELTAIC_OK) status = b->ops->recorder_create(b, &s->next);
+  if (status == DELTAIC_OK) s->prefill->matrices = s->matrices;
   if (status == DELTAIC_OK) status = deltaic_session_reset(s);
   if (status != DELTAIC_OK) {
     deltaic_session_free(s);

@@ -9,6 +9,7 @@ struct deltaic_session {
   struct deltaic_model *model;
   struct state_shape shape;
   enum delta_form form;
+  bool matrices; // DELTAIC_PRECISION_FAST
 
   struct arena state;       // tensors that outlive a call
   void **layers;            // L: each mixer's own state

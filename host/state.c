@@ -210,6 +210,7 @@ deltaic_status deltaic_session_fork(deltaic_session *s, deltaic_session **out) {
       [DELTA_AUTO] = DELTAIC_RULE_AUTO, [DELTA_RECURRENT] = DELTAIC_RULE_RECURRENT, [DELTA_CHUNK] = DELTAIC_RULE_CHUNK};
   deltaic_session_options options = {
       .size = sizeof options, .context = s->shape.context, .batch = s->shape.batch, .rule = rules[s->form]};
+  options.precision = s->matrices ? DELTAIC_PRECISION_FAST : DELTAIC_PRECISION_FLOAT32;
   deltaic_session *fork;
   void *data;
   size_t bytes;

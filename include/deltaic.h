@@ -192,11 +192,18 @@ typedef struct deltaic_memory {
 /* How prompts go through the delta rule. Both give the same numbers but for rounding; for comparisons. */
 typedef enum deltaic_rule { DELTAIC_RULE_AUTO, DELTAIC_RULE_RECURRENT, DELTAIC_RULE_CHUNK } deltaic_rule;
 
+/* Arithmetic of prompts. FAST: products go through the device's matrix units where it has some that Vulkan offers as
+ * cooperative matrices; their operands are rounded to float16 (relative error 2^-11 each), sums stay in float32, as do
+ * states and the residual stream; weights stored as float32 stay so. Logits then differ from FLOAT32's by about 1e-3.
+ * FLOAT32: float32 everywhere. Devices without such units, and single tokens, compute in float32 either way. */
+typedef enum deltaic_precision { DELTAIC_PRECISION_FAST, DELTAIC_PRECISION_FLOAT32 } deltaic_precision;
+
 typedef struct deltaic_session_options {
   size_t size;
   uint32_t context;  /* most tokens of one text, for models with global attention; 0: 4096. Others: 2^31 - 1 */
   uint32_t batch;    /* tokens computed at once in prefill; 0: 512 */
   deltaic_rule rule; /* experimental */
+  deltaic_precision precision;
 } deltaic_session_options;
 
 /* Reads config.json and the weights' headers in folder `path`: what the model is and needs, before anything is

@@ -160,6 +160,7 @@ deltaic_status calibrate(struct deltaic_statistics *s, deltaic_model *model, con
   struct calibration c = {.s = s};
   deltaic_session *session = NULL;
   deltaic_session_options options = DELTAIC_INIT(deltaic_session_options);
+  options.precision = DELTAIC_PRECISION_FLOAT32;
   options.context = s->window;
   deltaic_status status = check_text(s, tokens, count);
   if (!status) status = statistics_sample(s, count);

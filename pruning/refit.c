@@ -100,6 +100,7 @@ static deltaic_status add_window(struct refit *r, deltaic_session *full, deltaic
 
 static deltaic_status session_for(struct refit *r, deltaic_model *model, bool pruned, deltaic_session **out) {
   deltaic_session_options o = DELTAIC_INIT(deltaic_session_options);
+  o.precision = DELTAIC_PRECISION_FLOAT32;
   o.context = r->o.window;
   o.batch = r->o.window < 4096 ? r->o.window : 0;
   deltaic_status status = deltaic_session_create(model, &o, out);

@@ -2,6 +2,7 @@
 #include "device.h"
 
 #include "buffer.h"
+#include "matrices.h"
 #include "pipeline.h"
 
 #include <stdarg.h>
@@ -186,7 +187,8 @@ static deltaic_status device_extensions(VkPhysicalDevice physical, struct extens
   return DELTAIC_OK;
 }
 
-static bool offers(const struct extensions *extensions, const char *name) {
+static bool offers(const void *user, const char *name) {
+  const struct extensions *extensions = user;
   for (uint32_t i = 0; i < extensions->count; i++)
     if (!strcmp(extensions->all[i].extensionName, name)) return true;
   return false;
@@ -305,6 +307,7 @@ static deltaic_status record_caps(struct instance *instance, VkPhysicalDevice ph
   if (status) return status;
   uint32_t version = instance->api_version < caps->api_version ? instance->api_version : caps->api_version;
   record_properties2(physical, &extensions, version, caps);
+  matrices_record(instance->handle, physical, offers, &extensions, caps);
   free(extensions.all);
   return DELTAIC_OK;
 }
@@ -344,7 +347,7 @@ static deltaic_status create_device(struct device *device) {
   struct extensions extensions;
   deltaic_status status = device_extensions(device->physical, &extensions);
   if (status) return status;
-  const char *enabled[2];
+  const char *enabled[2 + MATRIX_EXTENSIONS];
   float priority = 1;
   VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
                                    .queueFamilyIndex = device->queue_family,
@@ -364,6 +367,8 @@ static deltaic_status create_device(struct device *device) {
     if (instance_version < VK_API_VERSION_1_3 || caps->api_version < VK_API_VERSION_1_3)
       enabled[info.enabledExtensionCount++] = VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME;
   }
+  struct matrix_features matrices;
+  info.pNext = matrices_enable(caps, &matrices, info.pNext, enabled, &info.enabledExtensionCount);
   if (offers(&extensions, PORTABILITY_SUBSET)) enabled[info.enabledExtensionCount++] = PORTABILITY_SUBSET;
   VkResult result = vkCreateDevice(device->physical, &info, NULL, &device->handle);
   free(extensions.all);

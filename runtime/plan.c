@@ -159,6 +159,33 @@ static bool scan_fits(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_
   return false;
 }
 
+uint64_t plan_matmul_matrix_shared_bytes(const struct plan_matmul *m) {
+  return 2ull * (m->tile_t + m->tile_n) * (m->tile_k + 8); // f16, eight numbers of padding a row
+}
+
+// The largest tile of which there are enough; the smallest where there never are. In matrices, so that every shape of
+// matrix divides them.
+bool plan_matmul_matrix(const struct plan *plan, uint32_t T, uint32_t N, struct plan_matmul *out) {
+  static const struct {
+    uint32_t across_t, across_n, sub_t, sub_n; // subgroups along the sides of a tile, matrices along a subgroup's
+  } tiles[] = {{2, 4, 4, 4}, {2, 4, 4, 2}, {2, 2, 4, 2}, {2, 2, 2, 2}, {1, 2, 2, 2}, {1, 1, 2, 2}, {1, 1, 1, 1}};
+  memset(out, 0, sizeof *out);
+  if (!plan->matrix_m) return false;
+  for (uint32_t i = 0; i < sizeof tiles / sizeof *tiles; i++) {
+    struct plan_matmul m = {.across_t = tiles[i].across_t, .across_n = tiles[i].across_n};
+    m.tile_t = m.across_t * tiles[i].sub_t * plan->matrix_m;
+    m.tile_n = m.across_n * tiles[i].sub_n * plan->matrix_n;
+    m.tile_k = plan->matrix_k < 32 ? 32 : plan->matrix_k;
+    m.lanes = m.across_t * m.across_n * plan->matrix_lanes;
+    if (m.lanes > plan->most_lanes || plan_matmul_matrix_shared_bytes(&m) > plan->shared_bytes) continue;
+    *out = m;
+    uint64_t groups = up(T, m.tile_t) / m.tile_t * (up(N, m.tile_n) / m.tile_n);
+    if (groups >= plan->matrix_groups) break;
+    if (m.tile_t <= 2 * plan->matrix_m) break; // smaller ones read too much
+  }
+  return out->lanes != 0;
+}
+
 bool plan_delta(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t n, struct plan_delta *d) {
   enum { MIN_SLAB = 16 };
   if (!scan_fits(plan, Dk, Dv, n, d)) return false;
@@ -213,6 +240,28 @@ static uint32_t choose_subgroup(const struct device_caps *caps) {
   return min32(size, caps->subgroup_max);
 }
 
+// 16 x 16 x 16 where there is a choice: the only shape of AMD, the best of NVIDIA's.
+static void plan_matrices(const struct device_caps *caps, struct plan *plan) {
+  enum { INTEL = 0x8086 };
+  bool slow = caps->vendor_id == INTEL && caps->device_type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU &&
+              caps->subgroup_min < 16; // Xe-HPG: matrices are slower there than without (llama.cpp #24404)
+  if (slow) return;
+  for (uint32_t i = 0; i < caps->matrix_shapes && i < CAPS_MATRIX_SHAPES; i++) {
+    uint32_t m = caps->matrix_shape[i].m, n = caps->matrix_shape[i].n, k = caps->matrix_shape[i].k;
+    bool wanted = m == 16 && n == 16 && k == 16;
+    if (!m || !n || !k || (plan->matrix_m && !wanted)) continue;
+    plan->matrix_m = m;
+    plan->matrix_n = n;
+    plan->matrix_k = k;
+  }
+  plan->matrix_conversions = plan->matrix_m && caps->matrix_conversions;
+  plan->matrix_lanes = plan->subgroup ? plan->subgroup : caps->subgroup_size;
+  plan->most_lanes = min32(caps->max_invocations, caps->max_workgroup[0]);
+  plan->matrix_groups = caps->device_type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU ? 96
+                        : caps->device_type == VK_PHYSICAL_DEVICE_TYPE_CPU        ? 4
+                                                                                  : 16;
+}
+
 static void fit_kernels(const struct device_caps *caps, struct plan *plan) {
   uint32_t most = min32(caps->max_invocations, caps->max_workgroup[0]);
   while (plan->lanes > most) plan->lanes /= 2;
@@ -260,6 +309,7 @@ void plan_make(const struct device_caps *caps, struct plan *plan) {
   if (!plan->usable) return;
   plan->shared_bytes = caps->shared_bytes;
   plan->subgroup = choose_subgroup(caps);
+  plan_matrices(caps, plan);
   starting_values(caps, plan);
   fit_kernels(caps, plan);
   plan_pace(caps, plan);
@@ -298,6 +348,12 @@ static void describe_caps(struct text *text, const struct device_caps *caps) {
       VK_API_VERSION_MINOR(caps->api_version), VK_API_VERSION_PATCH(caps->api_version));
   say(text, "subgroup          %u lanes (%u to %u), %s\n", caps->subgroup_size, caps->subgroup_min, caps->subgroup_max,
       caps->subgroup_arithmetic ? "arithmetic" : "no arithmetic");
+  if (caps->matrix_shapes) {
+    say(text, "matrices          f16, f32 sums:");
+    for (uint32_t i = 0; i < caps->matrix_shapes && i < CAPS_MATRIX_SHAPES; i++)
+      say(text, " %ux%ux%u", caps->matrix_shape[i].m, caps->matrix_shape[i].n, caps->matrix_shape[i].k);
+    say(text, "%s\n", caps->matrix_conversions ? ", with conversions" : "");
+  }
   say(text, "workgroup         %u invocations, %u bytes shared\n", caps->max_invocations, caps->shared_bytes);
   say(text, "storage buffers   %u of %llu bytes, offsets of %u\n", caps->max_storage_buffers,
       (unsigned long long)caps->storage_range, caps->offset_alignment);
@@ -320,6 +376,9 @@ static void describe_plan(struct text *text, const struct plan *plan) {
     return;
   }
   if (plan->subgroup) say(text, "subgroup used     %u lanes\n", plan->subgroup);
+  if (plan->matrix_m)
+    say(text, "matrices          %u x %u x %u%s\n", plan->matrix_m, plan->matrix_n, plan->matrix_k,
+        plan->matrix_conversions ? ", sums become operands in registers" : "");
   say(text, "lanes             %u a row, %u a block\n", plan->lanes, plan->block_lanes);
   say(text, "matvec            %u lanes, %u rows, below %u tokens\n", plan->matvec_lanes, plan->matvec_rows,
       plan->matvec_below);

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { CAPS_MEMORY_TYPES = 32, CAPS_MEMORY_HEAPS = 16 };
+enum { CAPS_MEMORY_TYPES = 32, CAPS_MEMORY_HEAPS = 16, CAPS_MATRIX_SHAPES = 16 };
 
 // Facts as Vulkan reports them; device.c fills it, tests write it by hand.
 struct device_caps {
@@ -29,6 +29,13 @@ struct device_caps {
   uint32_t offset_alignment;                          // minStorageBufferOffsetAlignment
   uint32_t timestamp_bits;                            // of the compute queue; 0: none
   float timestamp_period;                             // nanoseconds a tick
+  // Cooperative matrices of a subgroup, (m, k) x (k, n), f16 operands and f32 sums; none where the device or the
+  // Vulkan headers lack something that kernels with matrices need.
+  uint32_t matrix_shapes;
+  struct {
+    uint8_t m, n, k;
+  } matrix_shape[CAPS_MATRIX_SHAPES];
+  bool matrix_conversions; // sums become operands in registers (VK_NV_cooperative_matrix2)
   uint32_t memory_types, memory_heaps;
   struct {
     uint32_t flags, heap;
@@ -45,7 +52,11 @@ struct plan {
   char reason[256]; // why not: one sentence, "" when usable
   uint32_t score;   // which device is best: larger is better; a GPU always beats software
 
-  uint32_t subgroup;    // the size that kernels are compiled for where the device lets us choose, else 0
+  uint32_t subgroup; // the size that kernels are compiled for where the device lets us choose, else 0
+  uint32_t matrix_m, matrix_n, matrix_k; // the cooperative matrices that kernels use; 0: none
+  uint32_t matrix_lanes;                 // of the subgroup that holds one
+  uint32_t most_lanes;                   // of a workgroup, as the device has
+  bool matrix_conversions;
   uint32_t lanes;       // invocations of a workgroup that reduces over a row (norms, sampling, softmax)
   uint32_t block_lanes; // invocations of an elementwise workgroup
 
@@ -55,6 +66,8 @@ struct plan {
 
   uint32_t matmul_tile_t, matmul_tile_n, matmul_tile_k; // tokens x outputs of a workgroup; step along K
   uint32_t matmul_sub_t, matmul_sub_n;                  // outputs of one invocation; lanes = product of the quotients
+
+  uint32_t matrix_groups; // workgroups that keep the device busy: with fewer, products take smaller tiles
 
   uint32_t chunk;         // C, tokens of a chunk in the chunkwise delta rule
   uint32_t chunk_lanes;   // most invocations of a workgroup in the pass over chunks
@@ -80,6 +93,14 @@ void plan_make(const struct device_caps *caps, struct plan *plan);
 // Shared memory of a workgroup, and invocations: plan_make chooses sizes for which they fit the device.
 uint64_t plan_matmul_shared_bytes(const struct plan *plan);
 uint32_t plan_matmul_lanes(const struct plan *plan);
+
+// Tiles of a product on cooperative matrices, (T, K) x (K, N): of a workgroup, and how many subgroups share its sides.
+struct plan_matmul {
+  uint32_t tile_t, tile_n, tile_k, across_t, across_n, lanes;
+};
+// False where the plan has no matrices.
+bool plan_matmul_matrix(const struct plan *plan, uint32_t T, uint32_t N, struct plan_matmul *out);
+uint64_t plan_matmul_matrix_shared_bytes(const struct plan_matmul *m);
 
 // Sizes of the two kernels of the chunkwise delta rule for one shape of heads: keys of Dk numbers, n of them a token.
 struct plan_delta {

@@ -385,7 +385,7 @@ static deltaic_status add_variables(struct module *m, struct reflection *out) {
 static deltaic_status add_spec(struct module *m, uint32_t id, struct reflection *out) {
   uint32_t at = 0;
   while (at < out->spec_count && out->spec_id[at] < id) at++;
-  if (at < out->spec_count && out->spec_id[at] == id) return malformed(m, "two specialization constants share an id");
+  if (at < out->spec_count && out->spec_id[at] == id) return DELTAIC_OK; // the workgroup size, and a copy of it
   if (out->spec_count == REFLECT_SPEC) return malformed(m, "it has more than 24 specialization constants");
   memmove(&out->spec_id[at + 1], &out->spec_id[at], (out->spec_count - at) * sizeof out->spec_id[0]);
   out->spec_id[at] = id;

@@ -20,6 +20,9 @@
       fail_msg("%s: %s: %s", #call, deltaic_status_name(assert_ok_status), deltaic_last_error());                      \
   } while (0)
 
+// Sessions whose numbers are compared with float64.
+static const deltaic_session_options exact = {.size = sizeof exact, .precision = DELTAIC_PRECISION_FLOAT32};
+
 static bool test_layer_missing; // of a context that a test has made
 
 static void test_log(void *user, deltaic_log_level level, const char *line) {

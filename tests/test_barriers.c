@@ -19,7 +19,7 @@ static int32_t text[PROMPT];
 static deltaic_session *open_session(deltaic_device *device, const char *path, deltaic_model **model) {
   deltaic_session *s;
   assert_ok(deltaic_model_open(device, path, NULL, model));
-  assert_ok(deltaic_session_create(*model, NULL, &s));
+  assert_ok(deltaic_session_create(*model, &exact, &s));
   return s;
 }
 

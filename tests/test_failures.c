@@ -55,7 +55,7 @@ static deltaic_status live(struct objects *o) {
   if (status == DELTAIC_OK) status = deltaic_device_open(o->context, &device, &o->device);
   if (status == DELTAIC_OK) status = deltaic_model_inspect(NULL, TINY, NULL, NULL, &memory);
   if (status == DELTAIC_OK) status = deltaic_model_open(o->device, TINY, NULL, &o->model);
-  if (status == DELTAIC_OK) status = deltaic_session_create(o->model, NULL, &o->session);
+  if (status == DELTAIC_OK) status = deltaic_session_create(o->model, &exact, &o->session);
   if (status == DELTAIC_OK) status = deltaic_session_eval(o->session, tokens, 5, DELTAIC_LOGITS_NONE, NULL);
   if (status == DELTAIC_OK) status = deltaic_session_next(o->session, NULL, &token, NULL);
   if (status == DELTAIC_OK) status = deltaic_session_fork(o->session, &o->fork);
@@ -110,7 +110,7 @@ static void check_mending(deltaic_device *device) {
   for (long n = 1; n < 60; n++) {
     deltaic_session *session;
     int32_t token;
-    assert_ok(deltaic_session_create(model, NULL, &session));
+    assert_ok(deltaic_session_create(model, &exact, &session));
     allocations = 0;
     fail_at = n;
     deltaic_status status = deltaic_session_eval(session, tokens, 1, DELTAIC_LOGITS_NONE, NULL);

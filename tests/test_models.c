@@ -74,7 +74,7 @@ static double error_of(const struct reference *r, const float *all) {
 
 // The text evaluated in pieces of `piece` tokens (0: whole), with calls of at most `batch` at once.
 static void check_logits(deltaic_model *model, const struct reference *r, size_t piece, uint32_t batch) {
-  deltaic_session_options options = {.size = sizeof options, .batch = batch};
+  deltaic_session_options options = {.size = sizeof options, .precision = DELTAIC_PRECISION_FLOAT32, .batch = batch};
   deltaic_session *session;
   float *all = malloc(r->n * r->V * sizeof *all);
   assert_non_null(all);
@@ -117,7 +117,7 @@ static void check_outputs(deltaic_model *model, const struct reference *r) {
   deltaic_session *session;
   float *plain = malloc(r->V * sizeof *plain), *probed = malloc(r->V * sizeof *probed);
   assert_true(plain && probed);
-  assert_ok(deltaic_session_create(model, NULL, &session));
+  assert_ok(deltaic_session_create(model, &exact, &session));
   assert_ok(deltaic_session_eval(session, r->ids, r->n, DELTAIC_LOGITS_LAST, plain));
   assert_ok(deltaic_session_reset(session));
   assert_ok(deltaic_session_probe(session, DELTAIC_PROBE_MIXER_OUTPUT, compare_output, &o));
@@ -135,7 +135,7 @@ static void check_outputs(deltaic_model *model, const struct reference *r) {
 
 static void check_greedy(deltaic_model *model, const struct reference *r) {
   deltaic_session *session;
-  assert_ok(deltaic_session_create(model, NULL, &session));
+  assert_ok(deltaic_session_create(model, &exact, &session));
   assert_ok(deltaic_session_eval(session, r->prompt, r->prompt_n, DELTAIC_LOGITS_NONE, NULL));
   for (size_t i = 0; i < r->greedy_n; i++) {
     int32_t token;
@@ -159,7 +159,7 @@ static void check_nll(deltaic_model *model, const struct reference *r) {
   deltaic_session *session;
   double sum = 0;
   assert_non_null(all);
-  assert_ok(deltaic_session_create(model, NULL, &session));
+  assert_ok(deltaic_session_create(model, &exact, &session));
   for (size_t w = 0; w < r->windows; w++) {
     const int32_t *tokens = r->eval + w * r->window;
     assert_ok(deltaic_session_reset(session));

@@ -192,6 +192,53 @@ static void software_gets_small_workgroups(void **state) {
   assert_true(software.submit_operations < gpu.submit_operations);
 }
 
+static void the_square_matrix_is_chosen_where_there_is_one(void **state) {
+  (void)state;
+  struct plan p = made(&caps_h200);
+  assert_true(p.matrix_m == 16 && p.matrix_n == 16 && p.matrix_k == 16 && p.matrix_conversions);
+  p = made(&caps_rdna3_radv);
+  assert_true(p.matrix_m == 16 && p.matrix_n == 16 && p.matrix_k == 16 && !p.matrix_conversions);
+  assert_int_equal(made(&caps_lavapipe).matrix_m, 0);
+  assert_int_equal(made(&caps_rdna2_radv_bar).matrix_m, 0);
+  assert_int_equal(made(&caps_arc_linux).matrix_m, 0); // has them, and is faster without
+  struct device_caps c = caps_lavapipe;                // as Mesa 26 reports it
+  c.matrix_shapes = 1, c.matrix_shape[0].m = c.matrix_shape[0].n = c.matrix_shape[0].k = 8;
+  assert_int_equal(made(&c).matrix_k, 8);
+  c = caps_arc_linux, c.subgroup_min = 16; // Xe2
+  c.matrix_shape[0].n = 16;
+  p = made(&c);
+  assert_true(p.matrix_m == 8 && p.matrix_n == 16 && p.matrix_k == 16);
+  c = caps_h200, c.matrix_shapes = 0;
+  assert_false(made(&c).matrix_conversions);
+}
+
+static void tiles_of_matrices_fit_their_device(void **state) {
+  (void)state;
+  struct device_caps least = caps_h200;
+  least.shared_bytes = 16384, least.max_invocations = least.max_workgroup[0] = 128;
+  const struct device_caps *const devices[] = {&caps_h200, &caps_geforce_bar, &caps_rdna3_radv, &least};
+  for (int i = 0; i < 4; i++)
+    for (uint32_t T = 1; T <= 8192; T *= 4)
+      for (uint32_t N = 1; N <= 65536; N *= 16) {
+        struct plan p = made(devices[i]);
+        struct plan_matmul m;
+        assert_true(plan_matmul_matrix(&p, T, N, &m));
+        assert_in_range(plan_matmul_matrix_shared_bytes(&m), 1, devices[i]->shared_bytes);
+        assert_in_range(m.lanes, 1, devices[i]->max_invocations);
+        assert_int_equal(m.lanes, m.across_t * m.across_n * p.matrix_lanes);
+        assert_int_equal(m.tile_t % (m.across_t * p.matrix_m), 0);
+        assert_int_equal(m.tile_n % (m.across_n * p.matrix_n), 0);
+        assert_int_equal(m.tile_k % p.matrix_k, 0);
+        // Its end is a stage for one matrix of sums a subgroup.
+        assert_true(m.tile_n * (m.tile_k / 8 + 1) >= m.across_t * m.across_n * p.matrix_m * p.matrix_n / 4);
+      }
+  struct plan p = made(&caps_h200), none = made(&caps_rdna2_radv_bar);
+  struct plan_matmul large, small;
+  assert_true(plan_matmul_matrix(&p, 4096, 4096, &large) && plan_matmul_matrix(&p, 64, 2048, &small));
+  assert_true(large.tile_t == 128 && large.tile_n == 256 && small.tile_t * small.tile_n < 128 * 256);
+  assert_false(plan_matmul_matrix(&none, 4096, 4096, &large));
+}
+
 static void a_gpu_is_better_than_software(void **state) {
   (void)state;
   for (int i = 0; i < CAPS_USABLE; i++)
@@ -290,6 +337,8 @@ int main(void) {
       cmocka_unit_test(apple_memory_is_mapped_and_never_lazy),
       cmocka_unit_test(the_subgroup_size_is_chosen_where_it_varies),
       cmocka_unit_test(software_gets_small_workgroups),
+      cmocka_unit_test(the_square_matrix_is_chosen_where_there_is_one),
+      cmocka_unit_test(tiles_of_matrices_fit_their_device),
       cmocka_unit_test(a_gpu_is_better_than_software),
       cmocka_unit_test(what_is_missing_is_named),
       cmocka_unit_test(nothing_reported_is_refused),

@@ -104,7 +104,7 @@ static float *logits_of(deltaic_device *device, const char *path, const int32_t 
   deltaic_model_get_info(model, &info);
   *count = n * (size_t)info.vocabulary;
   float *out = malloc(*count * sizeof *out);
-  assert_ok(deltaic_session_create(model, NULL, &session));
+  assert_ok(deltaic_session_create(model, &exact, &session));
   assert_ok(deltaic_session_eval(session, text, n, DELTAIC_LOGITS_ALL, out));
   deltaic_session_free(session);
   deltaic_model_close(model);

@@ -44,7 +44,7 @@ static double nll(const char *path, struct windows w) {
   double sum = 0;
   assert_ok(deltaic_model_open(cpu, path, NULL, &model));
   deltaic_model_get_info(model, &info);
-  assert_ok(deltaic_session_create(model, NULL, &session));
+  assert_ok(deltaic_session_create(model, &exact, &session));
   size_t V = (size_t)info.vocabulary;
   float *logits = malloc(w.length * V * sizeof *logits);
   for (size_t i = 0; i < w.count; i++) {

@@ -107,7 +107,7 @@ static void on_model(const char *name, uint32_t batch, uint32_t kinds, deltaic_p
   deltaic_model *model;
   deltaic_session *session;
   deltaic_device_options cpu = {.size = sizeof cpu, .index = DELTAIC_DEVICE_INDEX_CPU, .threads = 1};
-  deltaic_session_options options = {.size = sizeof options, .batch = batch};
+  deltaic_session_options options = {.size = sizeof options, .precision = DELTAIC_PRECISION_FLOAT32, .batch = batch};
   int32_t tokens[MOST];
   char path[512];
   snprintf(path, sizeof path, TESTS_DIR "/vectors/models/%s", name);

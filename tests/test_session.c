@@ -30,7 +30,7 @@ static deltaic_model *open_model(deltaic_device *device, const char *path) {
 
 static deltaic_session *create(deltaic_model *model) {
   deltaic_session *session;
-  assert_ok(deltaic_session_create(model, NULL, &session));
+  assert_ok(deltaic_session_create(model, &exact, &session));
   return session;
 }
 
@@ -93,7 +93,8 @@ static void a_saved_or_forked_session_continues_bit_for_bit(void **state) {
 static void check_other_options(deltaic_device *device) {
   for (int k = 0; k < KINDS; k++) {
     deltaic_model *model = open_model(device, kinds[k]);
-    deltaic_session_options options = {.size = sizeof options, .context = 1000, .batch = 33};
+    deltaic_session_options options = {
+        .size = sizeof options, .precision = DELTAIC_PRECISION_FLOAT32, .context = 1000, .batch = 33};
     deltaic_session *a = create(model), *b;
     float la[V], lb[V];
     size_t bytes;
@@ -291,7 +292,8 @@ static void check_memory(deltaic_device *device) {
     assert_int_equal(at_600 - at_100, info.grows ? memory.cache_per_token * (4 * N - 100) : 0);
     assert_true((memory.cache_per_token != 0) == info.grows);
     if (info.grows) { // the stated cache is all that the context adds
-      deltaic_session_options options = {.size = sizeof options, .context = 8192};
+      deltaic_session_options options = {
+          .size = sizeof options, .precision = DELTAIC_PRECISION_FLOAT32, .context = 8192};
       deltaic_memory doubled;
       assert_ok(deltaic_model_inspect(device, kinds[k], &options, NULL, &doubled));
       assert_int_equal(doubled.state_bytes - memory.state_bytes, 4096 * memory.cache_per_token);
@@ -308,7 +310,7 @@ static void state_grows_with_the_text_only_by_the_stated_cache(void **state) {
 
 static void check_context(deltaic_device *device) {
   deltaic_model *model = open_model(device, kinds[2]);
-  deltaic_session_options options = {.size = sizeof options, .context = 64};
+  deltaic_session_options options = {.size = sizeof options, .precision = DELTAIC_PRECISION_FLOAT32, .context = 64};
   deltaic_session *s;
   float before[V], after[V];
   int32_t token;
@@ -417,7 +419,7 @@ static void assert_close(const float *got, const float *want, size_t n) {
 
 static void check_small_bindings(deltaic_device *device) {
   const uint64_t real = device->backend->max_binding_bytes;
-  deltaic_session_options options = {.size = sizeof options, .context = 200};
+  deltaic_session_options options = {.size = sizeof options, .precision = DELTAIC_PRECISION_FLOAT32, .context = 200};
   float *want = malloc(sizeof(float[N][V])), *got = malloc(sizeof(float[N][V]));
   for (int k = 0; k < KINDS; k++) {
     deltaic_model *model = open_model(device, kinds[k]);
@@ -448,7 +450,9 @@ static void a_small_binding_makes_short_slices(void **state) {
 static void check_large_context(deltaic_device *device) {
   const uint64_t real = device->backend->max_binding_bytes;
   deltaic_model *model = open_model(device, kinds[2]);
-  deltaic_session_options options = {.size = sizeof options, .context = 4096}; // of 2 heads of 32: 1 MiB a cache
+  deltaic_session_options options = {.size = sizeof options,
+                                     .precision = DELTAIC_PRECISION_FLOAT32,
+                                     .context = 4096}; // of 2 heads of 32: 1 MiB a cache
   deltaic_memory memory;
   deltaic_session *s;
   set_binding_bytes(device, 1 << 20);
@@ -545,7 +549,7 @@ static const char *wide; // the folder
 // A slice of 4096 tokens has 156 MiB of gates, 64 rows of logits 146 MiB.
 static void check_wide(deltaic_device *device) {
   enum { TOKENS = 2100, ROWS = 64 };
-  deltaic_session_options options = {.size = sizeof options, .batch = 4096};
+  deltaic_session_options options = {.size = sizeof options, .precision = DELTAIC_PRECISION_FLOAT32, .batch = 4096};
   const uint64_t limit = device->backend->max_binding_bytes;
   deltaic_model *model = open_model(device, wide);
   deltaic_session *s, *slices;
@@ -595,7 +599,7 @@ static void *work(void *argument) {
   struct worker *w = argument;
   deltaic_session *s;
   int32_t token;
-  w->status = deltaic_session_create(w->model, NULL, &s);
+  w->status = deltaic_session_create(w->model, &exact, &s);
   if (w->status != DELTAIC_OK) return NULL;
   w->status = deltaic_session_eval(s, text, N, DELTAIC_LOGITS_NONE, NULL);
   for (int i = 0; i < 20 && w->status == DELTAIC_OK; i++)

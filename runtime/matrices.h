@@ -1,0 +1,29 @@
+// matrices.h: cooperative matrices and what a device must have beside them: asked for, and enabled.
+#ifndef MATRICES_H
+#define MATRICES_H
+#include "plan.h"
+#include <volk.h>
+
+// Fills caps->matrix_...: `offers` says whether the device has an extension.
+void matrices_record(VkInstance instance, VkPhysicalDevice physical, bool (*offers)(const void *user, const char *name),
+                     const void *user, struct device_caps *caps);
+
+enum { MATRIX_EXTENSIONS = 2 };
+
+// The features that the kernels with matrices need, linked in front of `next`; names of their extensions are added to
+// `extensions`. Must live until vkCreateDevice has returned.
+struct matrix_features {
+  VkPhysicalDeviceVulkanMemoryModelFeatures memory_model;
+  VkPhysicalDeviceShaderFloat16Int8Features f16;
+  VkPhysicalDevice16BitStorageFeatures storage;
+  VkPhysicalDeviceMaintenance4Features maintenance; // SPIR-V 1.6 names workgroup sizes by id
+#ifdef VK_KHR_cooperative_matrix
+  VkPhysicalDeviceCooperativeMatrixFeaturesKHR matrices;
+#endif
+#ifdef VK_NV_cooperative_matrix2
+  VkPhysicalDeviceCooperativeMatrix2FeaturesNV conversions;
+#endif
+};
+const void *matrices_enable(const struct device_caps *caps, struct matrix_features *features, const void *next,
+                            const char **extensions, uint32_t *count);
+#endif

@@ -1,0 +1,158 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#extension GL_KHR_memory_scope_semantics : require
+#extension GL_KHR_cooperative_matrix : require
+#extension GL_KHR_shader_subgroup_basic : require
+// y (T, N) = x (T, K) w (N, K)^T (+ bias) (+ y) on cooperative matrices: f16 operands, f32 sums. Inputs and bf16 weights
+// become f16 on their way into shared memory, inputs clamped to its range; a bf16 weight between 2^-17 and 65280 stays
+// exact, smaller ones move by at most 3e-8.
+// ceil(T / TILE_T) * ceil(N / TILE_N) workgroups, a tile of y each, in steps of TILE_K: the next step's numbers travel
+// into registers while this one's are multiplied out of shared memory. Workgroups that run together share rows of both
+// operands: they go down BAND tiles of N, then on along T. Any T, N, K.
+#include "matmul_matrix.h"
+layout(local_size_x_id = MATMUL_MATRIX_SPEC_LANES) in;
+layout(constant_id = MATMUL_MATRIX_SPEC_TILE_T) const uint TILE_T = 16;
+layout(constant_id = MATMUL_MATRIX_SPEC_TILE_N) const uint TILE_N = 16;
+layout(constant_id = MATMUL_MATRIX_SPEC_TILE_K) const uint TILE_K = 16;
+layout(constant_id = MATMUL_MATRIX_SPEC_ACROSS_T) const uint ACROSS_T = 1;
+layout(constant_id = MATMUL_MATRIX_SPEC_ACROSS_N) const uint ACROSS_N = 1;
+layout(constant_id = MATMUL_MATRIX_SPEC_M) const uint M = 16;
+layout(constant_id = MATMUL_MATRIX_SPEC_N) const uint N = 16;
+layout(constant_id = MATMUL_MATRIX_SPEC_K) const uint K = 16;
+layout(constant_id = MATMUL_MATRIX_SPEC_ALIGNED) const uint ALIGNED = 0;
+layout(set = 0, binding = MATMUL_MATRIX_Y) buffer y_block { float y[]; };
+layout(set = 0, binding = MATMUL_MATRIX_X) readonly buffer x_block { float x[]; };
+layout(set = 0, binding = MATMUL_MATRIX_X4) readonly buffer x4_block { vec4 x4[]; };
+layout(set = 0, binding = MATMUL_MATRIX_BIAS) readonly buffer bias_block { float bias[]; };
+layout(set = 0, binding = MATMUL_MATRIX_WEIGHTS) readonly buffer weights_block { uvec4 weights[]; };
+
+const uint LANES = gl_WorkGroupSize.x;
+const uint BAND = 8;
+const uint K8 = TILE_K / 8;    // groups of 8 numbers in a row of a tile
+const uint PITCH = K8 + 1;     // uvec4 of a row in shared memory, with padding against bank conflicts
+const uint SUB_T = TILE_T / ACROSS_T / M, SUB_N = TILE_N / ACROSS_N / N; // matrices of a subgroup
+const uint LOADS_X = (TILE_T * K8 + LANES - 1) / LANES, LOADS_W = (TILE_N * K8 + LANES - 1) / LANES;
+shared uvec4 x_tile[TILE_T * PITCH];
+shared uvec4 w_tile[TILE_N * PITCH]; // at the end also the stage of matrices that do not fit into y as a whole
+
+#if defined(W_F16)
+uvec4 halves(uvec4 w) { return w; }
+#elif defined(W_BF16)
+uint pair(uint w) { return packHalf2x16(vec2(uintBitsToFloat(w << 16), uintBitsToFloat(w & 0xffff0000u))); }
+uvec4 halves(uvec4 w) { return uvec4(pair(w.x), pair(w.y), pair(w.z), pair(w.w)); }
+#else
+#error "W_F16 or W_BF16"
+#endif
+
+struct inputs {
+  vec4 low, high;
+};
+
+vec4 input4(uint t, uint k) {
+  if (t >= args.T || k >= args.K) return vec4(0.0);
+  uint i = t * args.x_stride + k;
+  if (ALIGNED != 0) return x4[i / 4];
+  uint left = args.K - k;
+  return vec4(x[i], left > 1 ? x[i + 1] : 0.0, left > 2 ? x[i + 2] : 0.0, left > 3 ? x[i + 3] : 0.0);
+}
+
+uvec2 half4(vec4 v) {
+  v = clamp(v, -65504.0, 65504.0);
+  return uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw));
+}
+
+inputs rx[LOADS_X];
+uvec4 rw[LOADS_W];
+
+void fetch(uint t0, uint n0, uint k0) {
+  [[unroll]] for (uint l = 0; l < LOADS_X; l++) {
+    uint i = gl_LocalInvocationID.x + l * LANES, t = t0 + i / K8, k = k0 + i % K8 * 8;
+    rx[l].low = input4(t, k);
+    rx[l].high = input4(t, k + 4);
+  }
+  [[unroll]] for (uint l = 0; l < LOADS_W; l++) {
+    uint i = gl_LocalInvocationID.x + l * LANES, n = n0 + i / K8, k = k0 + i % K8 * 8;
+    rw[l] = n < args.N && k < args.K ? weights[(n * args.w_stride + k) / 8] : uvec4(0);
+  }
+}
+
+void stage() {
+  [[unroll]] for (uint l = 0; l < LOADS_X; l++) {
+    uint i = gl_LocalInvocationID.x + l * LANES;
+    if (TILE_T * K8 % LANES == 0 || i < TILE_T * K8)
+      x_tile[i / K8 * PITCH + i % K8] = uvec4(half4(rx[l].low), half4(rx[l].high));
+  }
+  [[unroll]] for (uint l = 0; l < LOADS_W; l++) {
+    uint i = gl_LocalInvocationID.x + l * LANES;
+    if (TILE_N * K8 % LANES == 0 || i < TILE_N * K8) w_tile[i / K8 * PITCH + i % K8] = halves(rw[l]);
+  }
+}
+
+void main() {
+  uint across = (args.N + TILE_N - 1) / TILE_N, down = (args.T + TILE_T - 1) / TILE_T;
+  uint band = gl_WorkGroupID.x / (BAND * down), in_band = gl_WorkGroupID.x % (BAND * down);
+  uint wide = min(across - band * BAND, BAND);
+  uint n0 = (band * BAND + in_band % wide) * TILE_N, t0 = in_band / wide * TILE_T;
+  uint row = gl_SubgroupID / ACROSS_N * SUB_T * M, col = gl_SubgroupID % ACROSS_N * SUB_N * N; // in the tile
+
+  coopmat<float, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator> sums[SUB_T * SUB_N];
+  bool direct = args.direct != 0 && args.has_bias == 0 && t0 + TILE_T <= args.T && n0 + TILE_N <= args.N;
+  uint y0 = (t0 + row) * args.y_stride + args.first + n0 + col;
+  [[unroll]] for (uint i = 0; i < SUB_T; i++) {
+    [[unroll]] for (uint j = 0; j < SUB_N; j++) {
+      sums[i * SUB_N + j] = coopmat<float, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator>(0.0);
+      if (direct && args.add != 0)
+        coopMatLoad(sums[i * SUB_N + j], y, y0 + i * M * args.y_stride + j * N, args.y_stride,
+                    gl_CooperativeMatrixLayoutRowMajor);
+    }
+  }
+
+  fetch(t0, n0, 0);
+  for (uint k0 = 0; k0 < args.K; k0 += TILE_K) {
+    barrier();
+    stage();
+    barrier();
+    if (k0 + TILE_K < args.K) fetch(t0, n0, k0 + TILE_K);
+    [[unroll]] for (uint k = 0; k < TILE_K / K; k++) {
+      coopmat<float16_t, gl_ScopeSubgroup, M, K, gl_MatrixUseA> a[SUB_T];
+      [[unroll]] for (uint i = 0; i < SUB_T; i++)
+        coopMatLoad(a[i], x_tile, (row + i * M) * PITCH + k * K / 8, PITCH, gl_CooperativeMatrixLayoutRowMajor);
+      [[unroll]] for (uint j = 0; j < SUB_N; j++) {
+        coopmat<float16_t, gl_ScopeSubgroup, K, N, gl_MatrixUseB> b;
+        coopMatLoad(b, w_tile, (col + j * N) * PITCH + k * K / 8, PITCH, gl_CooperativeMatrixLayoutColumnMajor);
+        [[unroll]] for (uint i = 0; i < SUB_T; i++)
+          sums[i * SUB_N + j] = coopMatMulAdd(a[i], b, sums[i * SUB_N + j]);
+      }
+    }
+  }
+
+  if (direct) {
+    [[unroll]] for (uint i = 0; i < SUB_T; i++) {
+      [[unroll]] for (uint j = 0; j < SUB_N; j++)
+        coopMatStore(sums[i * SUB_N + j], y, y0 + i * M * args.y_stride + j * N, args.y_stride,
+                     gl_CooperativeMatrixLayoutRowMajor);
+    }
+    return;
+  }
+  barrier();
+  const uint ROW = N / 4; // vectors of a row of a matrix
+  uint place = gl_SubgroupID * M * ROW;
+  [[unroll]] for (uint i = 0; i < SUB_T; i++) {
+    [[unroll]] for (uint j = 0; j < SUB_N; j++) {
+      coopMatStore(sums[i * SUB_N + j], w_tile, place, ROW, gl_CooperativeMatrixLayoutRowMajor);
+      controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsShared, gl_SemanticsAcquireRelease);
+      for (uint e = gl_SubgroupInvocationID; e < M * N; e += gl_SubgroupSize) {
+        uint t = t0 + row + i * M + e / N, n = n0 + col + j * N + e % N;
+        if (t < args.T && n < args.N) {
+          float sum = uintBitsToFloat(w_tile[place + e / 4][e % 4]);
+          if (args.has_bias != 0) sum += bias[args.first + n];
+          uint at = t * args.y_stride + args.first + n;
+          y[at] = args.add != 0 ? y[at] + sum : sum;
+        }
+      }
+      controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsShared, gl_SemanticsAcquireRelease);
+    }
+  }
+}

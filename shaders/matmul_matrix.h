@@ -1,0 +1,35 @@
+// matmul_matrix.h: contract of matmul_matrix.comp.
+#ifndef MATMUL_MATRIX_H
+#define MATMUL_MATRIX_H
+#include "interface.h"
+#define MATMUL_MATRIX_Y 0       // (T, N) out, f32; inout when args.add
+#define MATMUL_MATRIX_X 1       // (T, K) in, f32
+#define MATMUL_MATRIX_X4 2      // the same as vec4, read when ALIGNED
+#define MATMUL_MATRIX_WEIGHTS 3 // (N, K) in, f16 or bf16
+#define MATMUL_MATRIX_BIAS 4    // (1, N) in, f32; read when args.has_bias
+#define MATMUL_MATRIX_BINDINGS 5
+#define MATMUL_MATRIX_SPEC_LANES 0    // ACROSS_T * ACROSS_N subgroups
+#define MATMUL_MATRIX_SPEC_TILE_T 1   // tokens of a workgroup
+#define MATMUL_MATRIX_SPEC_TILE_N 2   // outputs of a workgroup
+#define MATMUL_MATRIX_SPEC_TILE_K 3   // step along K, a multiple of 8 and of the matrices' K
+#define MATMUL_MATRIX_SPEC_ACROSS_T 4 // subgroups along the tile's sides
+#define MATMUL_MATRIX_SPEC_ACROSS_N 5
+#define MATMUL_MATRIX_SPEC_M 6 // the cooperative matrices, (M, K) x (K, N)
+#define MATMUL_MATRIX_SPEC_N 7
+#define MATMUL_MATRIX_SPEC_K 8
+#define MATMUL_MATRIX_SPEC_ALIGNED 9 // 1: K and x_stride are multiples of 4
+#define MATMUL_MATRIX_SPECS 10
+struct matmul_matrix_args {
+  uint T;
+  uint N;
+  uint K;
+  uint y_stride;
+  uint x_stride;
+  uint w_stride;
+  uint first; // number of the first output: weights too large for one descriptor take several dispatches
+  uint add;
+  uint has_bias;
+  uint direct; // 1: y_stride and first are multiples of 4, so that whole matrices can be stored
+};
+ARGS(matmul_matrix_args)
+#endif

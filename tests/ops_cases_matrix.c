@@ -1,0 +1,70 @@
+// Cases of the kernels with cooperative matrices, for a device that has some: rounding operands to f16 (2^-11) may cost
+// 1e-3, and nothing else may.
+#include "device.h"
+#include "ops_cases.h"
+#include "ops_tools.h"
+#include "ops_vulkan.h"
+
+static const double CLOSE = 1e-3;
+
+static void check_matmul(uint32_t T, uint32_t N, uint32_t K, enum dtype dtype, bool bias, bool add) {
+  struct array x = activations(T, K, K + T % 3, normals((size_t)T * K));
+  struct array w = weights(dtype, N, K, (uint32_t)round_up(K, 8) + 8 * (T % 2), normals((size_t)N * K));
+  struct array b = weights(DTYPE_F32, 1, N, DENSE, normals(N));
+  struct array y = activations(T, N, N + 5 * (K % 2), normals((size_t)T * N));
+  begin();
+  recorder->ops->linear(recorder, y.t, (struct linear_input){.x = x.t}, w.t, bias ? b.t : ABSENT, add);
+  run();
+  double *want = zeros((size_t)T * N);
+  for (uint32_t t = 0; t < T; t++)
+    for (uint32_t n = 0; n < N; n++) {
+      double sum = (bias ? b.v[n] : 0) + (add ? y.v[t * N + n] : 0);
+      for (uint32_t k = 0; k < K; k++) sum += x.v[t * K + k] * w.v[n * K + k];
+      want[t * N + n] = sum;
+    }
+  expect_close(dtype == DTYPE_BF16 ? "matmul of bf16 on matrices" : "matmul of f16 on matrices", read_values(&y), want,
+               (size_t)T * N, CLOSE);
+}
+
+static void matmul_matches_over_awkward_shapes(void **state) {
+  (void)state;
+  seed(1);
+  static const uint32_t shapes[][3] = {{8, 1, 1},     {9, 7, 3},     {16, 64, 64},   {17, 130, 65}, {33, 50, 129},
+                                       {64, 96, 200}, {65, 257, 72}, {200, 128, 64}, {130, 260, 96}};
+  for (int i = 0; i < 9; i++)
+    for (int d = DTYPE_F16; d <= DTYPE_BF16; d++)
+      check_matmul(shapes[i][0], shapes[i][1], shapes[i][2], (enum dtype)d, i % 3 == 1, i % 2 == 1);
+}
+
+static void large_inputs_are_clamped_and_do_not_become_infinite(void **state) {
+  (void)state;
+  enum { T = 16, N = 16, K = 32 };
+  double values[T * K] = {[5] = 1e6, [K + 6] = -1e6}, ones[N * K];
+  for (int i = 0; i < N * K; i++) ones[i] = 1;
+  struct array x = activations(T, K, DENSE, values), w = weights(DTYPE_BF16, N, K, DENSE, ones);
+  struct array y = activations(T, N, DENSE, NULL);
+  begin();
+  recorder->ops->linear(recorder, y.t, (struct linear_input){.x = x.t}, w.t, ABSENT, false);
+  run();
+  double *got = read_values(&y);
+  assert_true(got[0] == 65504 && got[N] == -65504 && got[2 * N] == 0);
+}
+
+int ops_cases_run(struct backend *b) {
+#define CASE(f) cmocka_unit_test_teardown(f, tools_teardown)
+  const struct CMUnitTest cases[] = {
+      CASE(matmul_matches_over_awkward_shapes),
+      CASE(large_inputs_are_clamped_and_do_not_become_infinite),
+  };
+  backend = b;
+  if (b->ops->recorder_create(b, &recorder)) return 1;
+  recorder->matrices = true;
+  int failed = 1;
+  if (vulkan_has_matrices(recorder))
+    failed = cmocka_run_group_tests_name("cooperative matrices", cases, NULL, NULL);
+  else
+    print_message("this device, or the compiler of the shaders, has no cooperative matrices\n");
+  report_worst();
+  b->ops->recorder_free(recorder);
+  return failed;
+}
