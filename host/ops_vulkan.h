@@ -37,7 +37,6 @@ void vulkan_dispatch(struct recorder *c, enum kernel_id id, const uint32_t *spec
 // A workgroup for every head need not have more invocations than the head has numbers.
 uint32_t vulkan_head_lanes(const struct recorder *c, uint32_t d);
 
-<<<<<<< HEAD
 void vulkan_rmsnorm(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight, struct tensor last,
                     float eps);
 
@@ -49,13 +48,11 @@ void vulkan_linear_conv(struct recorder *c, struct tensor y, struct tensor p, st
                         struct tensor bias, struct linear_conv conv);
 void vulkan_linear_gated(struct recorder *c, struct tensor y, struct tensor gate_up, struct linear_input in,
                          struct tensor w, enum activation activation);
-=======
 // ops_vulkan_matrix.c: whether kernels with cooperative matrices may be used.
 bool vulkan_has_matrices(const struct recorder *c);
 // y[:, first ... first + rows of w - 1] (+)= x w^T (+ bias); false: not done, for it takes the matmul without matrices.
 bool vulkan_matmul_matrix(struct recorder *c, struct tensor y, struct tensor x, struct tensor w, struct tensor bias,
                           uint32_t first, bool add);
->>>>>>> 858c3de (runtime, host: matrix products on cooperative matrices; precision of a session)
 
 // ops_vulkan_mix.c: ops that mix tokens.
 void vulkan_short_conv(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight, struct tensor bias,
