@@ -25,6 +25,7 @@
 #include "rmsnorm.h"
 #include "rope_append.h"
 #include "sample.h"
+#include "scatter.h"
 #include "short_conv.h"
 #include "swiglu.h"
 
@@ -59,6 +60,7 @@
 #include "rmsnorm.spv.h"
 #include "rope_append.spv.h"
 #include "sample.spv.h"
+#include "scatter.spv.h"
 #include "short_conv.spv.h"
 #include "swiglu.spv.h"
 

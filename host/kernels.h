@@ -38,7 +38,8 @@
   X(rope_append, ROPE_APPEND, rope_append_args)                                                                        \
   X(attention, ATTENTION, attention_push)                                                                              \
   X(sample, SAMPLE, sample_args)                                                                                       \
-  X(copy, COPY, copy_args)
+  X(copy, COPY, copy_args)                                                                                             \
+  X(scatter, SCATTER, scatter_args)
 
 enum kernel_id {
 #define X(module, contract, push) KERNEL_##module,

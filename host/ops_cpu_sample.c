@@ -153,7 +153,7 @@ static void sample_sequence(void *context, uint64_t s, uint32_t worker) {
   uint32_t *seen = tensor_row(&v->seen, q->slot);
   struct draw d = {.p = (const struct sampling *)tensor_row(&v->sampling, 0) + s, .z = f32_row(&v->scratch, s)};
   d.V = v->logits.cols;
-  adjust(&d, f32_row(&v->logits, s), seen);
+  adjust(&d, f32_row(&v->logits, q->slot), seen);
   *q = (struct sequence){.row = (uint32_t)s, .T = 1, .pos = q->pos + q->T, .slot = q->slot};
   uint32_t id = draw(&d, q->pos);
   ((int32_t *)tensor_row(&v->tokens, 0))[s] = (int32_t)id;
@@ -163,7 +163,7 @@ static void sample_sequence(void *context, uint64_t s, uint32_t worker) {
 void cpu_sample(struct recorder *c, struct tensor tokens, struct tensor sequences, struct tensor seen,
                 struct tensor logits, struct tensor sampling, struct tensor scratch) {
   if (!cpu_begin(c)) return;
-  uint64_t n = (uint64_t)logits.rows * logits.cols;
+  uint64_t n = (uint64_t)sequences.rows * logits.cols;
   struct sample_call v = {tokens, sequences, seen, logits, sampling, scratch};
   cpu_parallel(c, sequences.rows, 4 * n, sample_sequence, &v);
   cpu_end(c, "sample", NULL, 8 * n, 4 * n);

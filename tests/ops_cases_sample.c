@@ -207,6 +207,29 @@ static void greedy_takes_the_lowest_id_among_equals(void **state) {
   assert_int_equal(sample_one(300, logits, (struct sampling){0}), 0);
 }
 
+static void every_sequence_draws_from_its_slot(void **state) {
+  (void)state;
+  enum { V = 90, SLOTS = 5, B = 3 };
+  const struct sequence s[B] = {{.pos = 7, .slot = 4}, {.pos = 9, .slot = 0}, {.pos = 8, .slot = 2}};
+  struct sampling options[B] = {{.top_k = 1}, {.temperature = 1, .top_k = 1}, {.temperature = 1e-6f}};
+  double logits[SLOTS * V] = {0};
+  for (int i = 0; i < SLOTS; i++) logits[i * V + 7 * i + 3] = 5;
+  struct sample_case c = {.V = V, .B = B};
+  c.logits = activations(SLOTS, V, V + 5, logits);
+  c.scratch = activations(B, V, DENSE, NULL);
+  c.tokens = integers(B, 1, NULL);
+  c.sequences = sequences_of(s, B);
+  c.seen = integers(SLOTS, words_of(V), NULL);
+  c.sampling = integers(B, 8, options);
+  int32_t *tokens = sample_run(&c);
+  uint32_t *seen = read_words(&c.seen);
+  for (uint32_t b = 0; b < B; b++) {
+    assert_int_equal(tokens[b], 7 * s[b].slot + 3);
+    assert_true(seen[s[b].slot * words_of(V) + (uint32_t)tokens[b] / 32] == 1u << tokens[b] % 32);
+  }
+  assert_true(!seen[words_of(V)] && !seen[3 * words_of(V) + 0]);
+}
+
 static void tight_top_k_top_p_and_min_p_equal_greedy(void **state) {
   (void)state;
   seed(52);
@@ -295,7 +318,7 @@ int ops_cases_sample(void) {
       CASE(frequencies_follow_the_probabilities),    CASE(the_same_seed_and_position_draw_the_same_token),
       CASE(greedy_takes_the_lowest_id_among_equals), CASE(tight_top_k_top_p_and_min_p_equal_greedy),
       CASE(ties_at_a_cut_keep_the_lowest_ids),       CASE(the_penalty_applies_to_seen_tokens_of_either_sign),
-      CASE(nan_and_infinite_logits_are_survived),
+      CASE(nan_and_infinite_logits_are_survived),    CASE(every_sequence_draws_from_its_slot),
   };
   return cmocka_run_group_tests_name("sampling", cases, NULL, NULL);
 }

@@ -28,6 +28,7 @@
 #include "rmsnorm.h"
 #include "rope_append.h"
 #include "sample.h"
+#include "scatter.h"
 #include "short_conv.h"
 #include "swiglu.h"
 
@@ -105,6 +106,7 @@ static const struct access accesses[] = {
     {KERNEL_sample, BIT(SAMPLE_TOKENS) | BIT(SAMPLE_SEQUENCES) | BIT(SAMPLE_SEEN),
      BIT(SAMPLE_SEQUENCES) | BIT(SAMPLE_SEEN)},
     {KERNEL_copy, BIT(COPY_TO) | BIT(COPY_TO4), 0},
+    {KERNEL_scatter, BIT(SCATTER_TO), 0},
 };
 
 static void reads_and_writes_are_declared(void **state) {
