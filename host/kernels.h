@@ -12,6 +12,9 @@
   X(matvec_f32, MATVEC, matvec_args)                                                                                   \
   X(matvec_f16, MATVEC, matvec_args)                                                                                   \
   X(matvec_bf16, MATVEC, matvec_args)                                                                                  \
+  X(matvec_conv_f32, MATVEC_CONV, matvec_args)                                                                         \
+  X(matvec_conv_f16, MATVEC_CONV, matvec_args)                                                                         \
+  X(matvec_conv_bf16, MATVEC_CONV, matvec_args)                                                                        \
   X(matmul_f32, MATMUL, matmul_args)                                                                                   \
   X(matmul_f16, MATMUL, matmul_args)                                                                                   \
   X(matmul_bf16, MATMUL, matmul_args)                                                                                  \

@@ -65,6 +65,9 @@ struct access {
 };
 #define BIT(binding) (1u << (binding))
 
+#define CONV_WRITES (BIT(MATVEC_Y) | BIT(MATVEC_CONV_Y) | BIT(MATVEC_CONV_HISTORY))
+#define CONV_READS (BIT(MATVEC_Y) | BIT(MATVEC_CONV_HISTORY))
+
 static const struct access accesses[] = {
     {KERNEL_embed_f32, BIT(EMBED_X), 0},
     {KERNEL_embed_f16, BIT(EMBED_X), 0},
@@ -72,6 +75,9 @@ static const struct access accesses[] = {
     {KERNEL_matvec_f32, BIT(MATVEC_Y), BIT(MATVEC_Y)},
     {KERNEL_matvec_f16, BIT(MATVEC_Y), BIT(MATVEC_Y)},
     {KERNEL_matvec_bf16, BIT(MATVEC_Y), BIT(MATVEC_Y)},
+    {KERNEL_matvec_conv_f32, CONV_WRITES, CONV_READS},
+    {KERNEL_matvec_conv_f16, CONV_WRITES, CONV_READS},
+    {KERNEL_matvec_conv_bf16, CONV_WRITES, CONV_READS},
     {KERNEL_matmul_f32, BIT(MATMUL_Y), BIT(MATMUL_Y)},
     {KERNEL_matmul_f16, BIT(MATMUL_Y), BIT(MATMUL_Y)},
     {KERNEL_matmul_bf16, BIT(MATMUL_Y), BIT(MATMUL_Y)},
