@@ -6,9 +6,9 @@
 // what precedes and follows happens on the way.
 //   NORM: rows of x / sqrt(mean x^2 + eps) * norm. The root divides the finished sums, so nothing waits for it.
 //   GATED: y = act(gate) * up, w (2 N, K).
-//   Built with CONV: channel c of token t is output conv_from + c:  conv_y = act(sum_w taps[w] window[w] (+ bias)), where window
-//   is the history of the token's sequence and then the output; the history moves on by one. An output belongs to one
-//   invocation and a token to one sequence, so nobody else sees that history.
+//   CONV (matvec_conv_...): channel c of token t is output conv_from + c; conv_y = act(sum_w taps[w] window[w] (+ bias)),
+//   where window is the history of the token's sequence and then the output; the history moves on by one. An output
+//   belongs to one invocation and a token to one sequence, so nobody else sees that history.
 // Workgroups (ceil(N / ROWS), spread over x and y): ROWS outputs of all T tokens. An invocation reads groups of 8
 // weights of every row, 16 bytes each when they have 16 bits, UNROLL of them at once, and keeps ROWS * TOKENS sums. What
 // only the end needs is asked for before. Any T <= TOKENS, N, K.

@@ -120,6 +120,7 @@ static void reads_and_writes_are_declared(void **state) {
   assert_int_equal(sizeof accesses / sizeof *accesses, KERNEL_COUNT);
   for (int i = 0; i < KERNEL_COUNT; i++) {
     const struct access *a = &accesses[i];
+    if (!kernel_built(a->id)) continue;
     struct reflection r = reflected(a->id);
     for (uint32_t b = 0; b < r.bindings; b++) {
       bool writes = a->writes >> b & 1, reads = !writes || (a->also_read >> b & 1);
