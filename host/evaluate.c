@@ -180,29 +180,100 @@ static deltaic_status read_wanted(struct deltaic_session *s, const struct work *
   return status;
 }
 
-// The logits of every row of x that a piece wants all of, a few rows at a time: normed by LOGIT_ROWS, then logit_rows
-// of these.
-static deltaic_status run_all_logits(struct deltaic_session *s, const struct work *w) {
+// How many rows from t on have their logits made at once: those of at most LOGIT_ROWS that are normed at once, and at
+// most logit_rows of these.
+static uint32_t logit_rows_at(const struct deltaic_session *s, const struct work *w, uint32_t t) {
+  return least(LOGIT_ROWS - t % LOGIT_ROWS, least(w->T - t, s->logit_rows));
+}
+
+// rows <- logits of rows t ... t + n - 1 of x. normed: first of the rows that h has the norms of.
+static void record_logits(struct deltaic_session *s, struct recorder *c, const struct work *w, uint32_t t, uint32_t n,
+                          uint32_t *normed) {
   const struct deltaic_model *m = s->model;
+  const uint32_t block = t / LOGIT_ROWS * LOGIT_ROWS, rows = least(w->T - block, LOGIT_ROWS);
+  if (*normed != block)
+    c->ops->rmsnorm(c, tensor_rows(s->h, 0, rows), tensor_rows(s->x, block, rows), m->norm, (struct tensor){0},
+                    m->spec.norm_eps);
+  *normed = block;
+  c->ops->linear(c, tensor_rows(s->rows, 0, n), (struct linear_input){.x = tensor_rows(s->h, t - block, n)}, m->head,
+                 (struct tensor){0}, false);
+}
+
+// The logits of every row of x that a piece wants all of.
+static deltaic_status run_all_logits(struct deltaic_session *s, const struct work *w) {
   struct recorder *c = s->prefill;
   deltaic_status status = DELTAIC_OK;
-  uint32_t normed = UINT32_MAX; // first of the rows in h
+  uint32_t normed = UINT32_MAX;
   for (uint32_t t = 0, n; t < w->T && status == DELTAIC_OK; t += n) {
-    uint32_t block = t / LOGIT_ROWS * LOGIT_ROWS, rows = least(w->T - block, LOGIT_ROWS);
-    n = least(block + rows - t, s->logit_rows);
+    n = logit_rows_at(s, w, t);
     if (!any_wanted(w, t, n)) continue;
     c->ops->recorder_begin(c, false, &s->cancel);
-    if (normed != block)
-      c->ops->rmsnorm(c, tensor_rows(s->h, 0, rows), tensor_rows(s->x, block, rows), m->norm, (struct tensor){0},
-                      m->spec.norm_eps);
-    normed = block;
-    c->ops->linear(c, tensor_rows(s->rows, 0, n), (struct linear_input){.x = tensor_rows(s->h, t - block, n)}, m->head,
-                   (struct tensor){0}, false);
+    record_logits(s, c, w, t, n, &normed);
     status = c->ops->recorder_run(c);
     if (status == DELTAIC_OK) status = read_wanted(s, w, t, n);
   }
   return status;
 }
+
+// ---------------------------------------------------------------- scores
+
+static bool wants_scores(const struct work *w) {
+  for (uint32_t k = 0; k < w->count; k++)
+    if (w->pieces[w->parts[k].piece].scores) return true;
+  return false;
+}
+
+static const int32_t *targets_of(const struct work *w, const struct part *p) {
+  const deltaic_piece *piece = &w->pieces[p->piece];
+  return piece->scores ? piece->targets + w->done[p->piece] : NULL;
+}
+
+static void place_targets(struct deltaic_session *s, const struct work *w) {
+  int32_t *targets = tensor_row(&s->targets, 0);
+  for (uint32_t k = 0; k < w->count; k++) {
+    const struct part *p = &w->parts[k];
+    const int32_t *from = targets_of(w, p);
+    for (uint32_t t = 0; t < p->T; t++) targets[p->row + t] = from ? from[t] : -1;
+  }
+}
+
+static bool any_target(const struct deltaic_session *s, uint32_t first, uint32_t n) {
+  const int32_t *targets = tensor_row(&s->targets, first);
+  for (uint32_t t = 0; t < n; t++)
+    if (targets[t] >= 0) return true;
+  return false;
+}
+
+static void hand_out_scores(const struct deltaic_session *s, const struct work *w) {
+  for (uint32_t k = 0; k < w->count; k++) {
+    const struct part *p = &w->parts[k];
+    const int32_t *targets = targets_of(w, p);
+    deltaic_score *out = w->pieces[p->piece].scores + w->done[p->piece];
+    for (uint32_t t = 0; targets && t < p->T; t++) {
+      const float *score = tensor_row(&s->scores, p->row + t);
+      if (targets[t] >= 0) out[t] = (deltaic_score){score[0], score[1] != 0};
+    }
+  }
+}
+
+// All of the slice's in one recording; logits are made only where there are targets among their rows.
+static deltaic_status run_scores(struct deltaic_session *s, const struct work *w) {
+  struct recorder *c = s->prefill;
+  place_targets(s, w);
+  c->ops->recorder_begin(c, false, &s->cancel);
+  uint32_t normed = UINT32_MAX;
+  for (uint32_t t = 0, n; t < w->T; t += n) {
+    n = logit_rows_at(s, w, t);
+    if (!any_target(s, t, n)) continue;
+    record_logits(s, c, w, t, n, &normed);
+    c->ops->score(c, s->scores, tensor_rows(s->rows, 0, n), s->targets, t);
+  }
+  deltaic_status status = c->ops->recorder_run(c);
+  if (status == DELTAIC_OK) hand_out_scores(s, w);
+  return status;
+}
+
+// ---------------------------------------------------------------- last logits
 
 // What record_last() has left, before the rows of all take its place. A step has it for each of its texts.
 static deltaic_status read_last_logits(struct deltaic_session *s, const struct work *w, bool step) {
@@ -267,7 +338,13 @@ static deltaic_status check_piece(const struct deltaic_session *s, const deltaic
   if (!p->tokens || !p->count || (unsigned)p->logits > DELTAIC_LOGITS_ALL ||
       (p->logits != DELTAIC_LOGITS_NONE && !p->out))
     return fail(DELTAIC_INVALID_ARGUMENT, "%s: tokens and how many, and out with logits, are required", function);
+  if (!p->scores != !p->targets)
+    return fail(DELTAIC_INVALID_ARGUMENT, "%s: targets and scores belong together", function);
   status = check_tokens(s, p->tokens, p->count);
+  for (size_t i = 0; p->targets && i < p->count && status == DELTAIC_OK; i++)
+    if (p->targets[i] < -1 || p->targets[i] >= (int64_t)s->model->spec.V)
+      status = fail(DELTAIC_INVALID_ARGUMENT, "target %zu is %d, but the vocabulary has %u", i, p->targets[i],
+                    s->model->spec.V);
   return status == DELTAIC_OK ? check_room(s, p->sequence, p->count) : status;
 }
 
@@ -298,13 +375,15 @@ static deltaic_status eval_slice(struct deltaic_session *s, struct work *w) {
   uint32_t longest = 0;
   for (uint32_t k = 0; k < w->count; k++)
     if (w->parts[k].T > longest) longest = w->parts[k].T;
-  const bool step = w->T == w->count && !s->probe.kinds; // a replayed recording cannot stop to be looked at
+  // A replayed recording cannot stop to be looked at, nor score.
+  const bool scored = wants_scores(w), step = w->T == w->count && !s->probe.kinds && !scored;
   s->probe.position = s->slots[w->pieces[0].sequence].position;
   s->probe.tokens = w->T;
   s->probe.status = DELTAIC_OK;
   deltaic_status status = step ? run_replay(s, w->count, false) : run_prefill(s, w->T, w->count, longest, w->ends);
   if (status == DELTAIC_OK) status = read_last_logits(s, w, step);
   if (status == DELTAIC_OK && !step) status = run_all_logits(s, w);
+  if (status == DELTAIC_OK && scored) status = run_scores(s, w);
   if (status == DELTAIC_OK && atomic_load(&s->cancel)) status = cancelled();
   if (status != DELTAIC_OK) return status;
   for (uint32_t k = 0; k < w->count; k++) {

@@ -26,6 +26,7 @@
 #include "rope_append.h"
 #include "sample.h"
 #include "scatter.h"
+#include "score.h"
 #include "short_conv.h"
 #include "swiglu.h"
 
@@ -64,6 +65,7 @@
 #include "rope_append.spv.h"
 #include "sample.spv.h"
 #include "scatter.spv.h"
+#include "score.spv.h"
 #include "short_conv.spv.h"
 #include "swiglu.spv.h"
 

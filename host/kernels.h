@@ -42,7 +42,8 @@
   X(attention, ATTENTION, attention_push)                                                                              \
   X(sample, SAMPLE, sample_args)                                                                                       \
   X(copy, COPY, copy_args)                                                                                             \
-  X(scatter, SCATTER, scatter_args)
+  X(scatter, SCATTER, scatter_args)                                                                                    \
+  X(score, SCORE, score_args)
 
 enum kernel_id {
 #define X(module, contract, push) KERNEL_##module,

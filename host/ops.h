@@ -209,6 +209,10 @@ struct ops {
   void (*copy)(struct recorder *c, struct tensor to, struct tensor from);
   // to (slots, cols)[slot of sequence s] = from (B, cols)[s], both of 32 bits.
   void (*scatter)(struct recorder *c, struct tensor to, struct tensor from, struct tensor sequences);
+  // Rows first ... first + n - 1 of scores (T, 2), from logits (n, V) and targets (T) i32: the logarithm of the
+  // target's probability, and 1 if it is the lowest id of the likeliest, else 0. Where a target is negative, nothing is
+  // written.
+  void (*score)(struct recorder *c, struct tensor scores, struct tensor logits, struct tensor targets, uint32_t first);
 };
 
 deltaic_status backend_open_cpu(uint32_t threads, struct backend **out);

@@ -594,6 +594,7 @@ static const struct ops cpu_ops = {
     .sample = cpu_sample,
     .copy = cpu_copy,
     .scatter = cpu_scatter,
+    .score = cpu_score,
 };
 
 deltaic_status backend_open_cpu(uint32_t threads, struct backend **out) {

@@ -9,6 +9,7 @@
 #include "rmsnorm.h"
 #include "sample.h"
 #include "scatter.h"
+#include "score.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -193,6 +194,16 @@ static void vulkan_scatter(struct recorder *c, struct tensor to, struct tensor f
                   (uint64_t)sequences.rows * from.cols);
 }
 
+static void vulkan_score(struct recorder *c, struct tensor scores, struct tensor logits, struct tensor targets,
+                         uint32_t first) {
+  const uint32_t lanes = vulkan_plan(c)->lanes;
+  const struct score_args args = {.V = logits.cols, .logits_stride = logits.stride, .first = first};
+  const struct binding bindings[SCORE_BINDINGS] = {[SCORE_SCORES] = vulkan_bind(scores, scores),
+                                                   [SCORE_LOGITS] = vulkan_bind(logits, logits),
+                                                   [SCORE_TARGETS] = vulkan_bind(targets, targets)};
+  vulkan_dispatch(c, KERNEL_score, &lanes, bindings, &args, logits.rows, 1, 1, 6ull * logits.rows * logits.cols);
+}
+
 // ---------------------------------------------------------------- the backend
 
 static void vulkan_backend_close(struct backend *b) {
@@ -237,6 +248,7 @@ static const struct ops vulkan_ops = {
     .sample = vulkan_sample,
     .copy = vulkan_copy,
     .scatter = vulkan_scatter,
+    .score = vulkan_score,
 };
 
 deltaic_status backend_open_vulkan(struct device *device, struct backend **out) {

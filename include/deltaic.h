@@ -294,6 +294,12 @@ DELTAIC_API deltaic_status deltaic_session_load_file(deltaic_session *session, c
  * all. What a text becomes does not depend on the texts beside it, but for rounding (deltaic_precision). Experimental.
  */
 
+/* How likely a token was. */
+typedef struct deltaic_score {
+  float log_probability; /* natural logarithm */
+  bool likeliest;        /* greedy drawing would have taken it */
+} deltaic_score;
+
 /* Tokens that continue one text. */
 typedef struct deltaic_piece {
   uint32_t sequence;     /* which text */
@@ -301,6 +307,11 @@ typedef struct deltaic_piece {
   size_t count;          /* at least 1 */
   deltaic_logits logits; /* which to return */
   float *out;            /* vocabulary floats (LAST), count * vocabulary (ALL), or NULL with NONE */
+  /* With scores, targets[t] is an id whose likelihood after tokens[t] is wanted (of a text's own tokens: tokens + 1),
+   * or -1: of this row none. count of each. Computed on the device, so that no row of logits travels; NULL: no scores.
+   */
+  const int32_t *targets;
+  deltaic_score *scores; /* entries without a target are left as they are */
 } deltaic_piece;
 
 /* Evaluates n pieces, of n different texts and of any lengths, in slices of at most deltaic_session_options.batch

@@ -161,6 +161,63 @@ static void texts_of_different_lengths_become_what_they_are_alone(void **state) 
   on_every_device(check_mixers);
 }
 
+static void assert_score(deltaic_score score, const float *logits, int32_t target) {
+  uint32_t likeliest = 0;
+  double sum = 0;
+  for (uint32_t v = 1; v < V; v++)
+    if (logits[v] > logits[likeliest]) likeliest = v;
+  for (uint32_t v = 0; v < V; v++) sum += exp((double)logits[v] - logits[likeliest]);
+  double want = (double)logits[target] - logits[likeliest] - log(sum);
+  if (!(fabs(score.log_probability - want) <= 2e-5)) fail_msg("log p is %g, not %g", score.log_probability, want);
+  assert_int_equal(score.likeliest, (uint32_t)target == likeliest);
+}
+
+// Of every token, of some, of one-token pieces, of none, in slices that cut them, beside pieces that want logits.
+static void check_scores(deltaic_device *device) {
+  for (int k = 0; k < MIXERS; k += 5) {
+    deltaic_model *model = open_model(device, every_mixer[k]);
+    for (uint32_t batch = 90; batch <= 512; batch += 422) {
+      deltaic_session *s = create(model, B, batch), *alone = create(model, 1, 512);
+      deltaic_piece pieces[B];
+      deltaic_score scores[B][LONGEST];
+      int32_t targets[B][LONGEST];
+      float *all = logits_room(LONGEST), *want = logits_room(LONGEST);
+      for (uint32_t i = 0; i < B; i++) {
+        pieces[i] = piece_of(i, i, 0, lengths[i]);
+        for (size_t t = 0; t < lengths[i]; t++) {
+          targets[i][t] = i == 4 && t < 129 ? -1 : t % 3 ? texts[i][t + 1] : (int32_t)(t % V);
+          scores[i][t] = (deltaic_score){.log_probability = 7};
+        }
+        if (i != 2) pieces[i].targets = targets[i], pieces[i].scores = scores[i];
+      }
+      pieces[2].logits = pieces[0].logits = DELTAIC_LOGITS_ALL;
+      pieces[0].out = all, pieces[2].out = want;
+      eval(s, pieces, B);
+      assert_ok(deltaic_session_eval(alone, texts[0], lengths[0], DELTAIC_LOGITS_ALL, want));
+      assert_close(all, want, lengths[0] * V, every_mixer[k]);
+      for (uint32_t i = 0; i < B; i++) {
+        if (i == 2) continue;
+        assert_ok(deltaic_session_reset(alone));
+        assert_ok(deltaic_session_eval(alone, texts[i], lengths[i], DELTAIC_LOGITS_ALL, want));
+        for (size_t t = 0; t < lengths[i]; t++)
+          if (targets[i][t] < 0)
+            assert_true(scores[i][t].log_probability == 7);
+          else
+            assert_score(scores[i][t], want + t * V, targets[i][t]);
+      }
+      free(all), free(want);
+      deltaic_session_free(alone);
+      deltaic_session_free(s);
+    }
+    deltaic_model_close(model);
+  }
+}
+
+static void scores_are_those_of_the_logits(void **state) {
+  (void)state;
+  on_every_device(check_scores);
+}
+
 // ---------------------------------------------------------------- drawing
 
 static deltaic_sampling sampling_of(uint32_t sequence) {
@@ -377,6 +434,12 @@ static void check_misuse(deltaic_device *device) {
   assert_int_equal(deltaic_session_eval_batch(s, pieces, 3), DELTAIC_INVALID_ARGUMENT);
   pieces[2] = (deltaic_piece){.sequence = 2, .tokens = long_text, .count = 392};
   assert_int_equal(deltaic_session_eval_batch(s, pieces, 3), DELTAIC_CONTEXT_FULL);
+  pieces[2] = piece_of(2, 2, 0, 4);
+  pieces[2].targets = texts[0];
+  assert_int_equal(deltaic_session_eval_batch(s, pieces, 3), DELTAIC_INVALID_ARGUMENT);
+  deltaic_score score;
+  pieces[2] = (deltaic_piece){.sequence = 2, .tokens = texts[0], .count = 1, .targets = &wrong, .scores = &score};
+  assert_int_equal(deltaic_session_eval_batch(s, pieces, 3), DELTAIC_INVALID_ARGUMENT);
   const deltaic_sampling uneven[2] = {{.size = sizeof *uneven}, {.size = 8}};
   assert_int_equal(deltaic_session_next_batch(s, NULL, 2, uneven, tokens, NULL), DELTAIC_INVALID_ARGUMENT);
   assert_int_equal(deltaic_session_next_batch(s, NULL, 4, NULL, tokens, NULL), DELTAIC_INVALID_ARGUMENT);
@@ -479,6 +542,7 @@ static void memory_is_what_was_told_for_any_number_of_texts(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(texts_of_different_lengths_become_what_they_are_alone),
+      cmocka_unit_test(scores_are_those_of_the_logits),
       cmocka_unit_test(every_text_draws_what_it_draws_alone_whoever_steps_with_it),
       cmocka_unit_test(sixty_four_texts_step_together),
       cmocka_unit_test(a_step_of_many_is_one_submit_recorded_once_for_each_number_of_texts),

@@ -29,6 +29,7 @@
 #include "rope_append.h"
 #include "sample.h"
 #include "scatter.h"
+#include "score.h"
 #include "short_conv.h"
 #include "swiglu.h"
 
@@ -113,6 +114,7 @@ static const struct access accesses[] = {
      BIT(SAMPLE_SEQUENCES) | BIT(SAMPLE_SEEN)},
     {KERNEL_copy, BIT(COPY_TO) | BIT(COPY_TO4), 0},
     {KERNEL_scatter, BIT(SCATTER_TO), 0},
+    {KERNEL_score, BIT(SCORE_SCORES), 0},
 };
 
 static void reads_and_writes_are_declared(void **state) {
