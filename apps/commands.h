@@ -10,5 +10,6 @@ int command_prune(int argc, char **argv);
 int command_bench(int argc, char **argv);
 int command_validate(int argc, char **argv);
 int command_rank(int argc, char **argv);
+int command_eval(int argc, char **argv);
 int command_demo(int argc, char **argv);
 #endif

@@ -13,7 +13,7 @@
   X(FAILED, 1, "the work failed: a missing or malformed file, memory, a full context, output that cannot be written")  \
   X(USAGE, 2, "the command line is wrong; nothing was done")                                                           \
   X(DEVICE, 3, "there is no such device, it cannot be used, or it was lost")                                           \
-  X(INTERRUPTED, 130, "stopped by Ctrl-C (SIGINT); generate, perplexity and bench write what they have by then")
+  X(INTERRUPTED, 130, "stopped by Ctrl-C (SIGINT); generate, perplexity, eval and bench write what they have by then")
 enum exit_code {
 #define EXIT_ENUM(name, value, text) EXIT_##name = value,
   EXIT_MAP(EXIT_ENUM)

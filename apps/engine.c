@@ -3,7 +3,6 @@
 #include "common.h" // complain, progress, Ctrl-C
 
 #include <ctype.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -140,6 +139,7 @@ static int model_open(const struct engine_options *options, const char *path, st
   progress_begin(&progress, "loading", "B", options->quiet);
   o.progress = show_upload;
   o.progress_user = &progress;
+  o.attention_window = options->attention_window;
   deltaic_status status = deltaic_model_open(engine->device, path, &o, &engine->model);
   progress_clear();
   if (!status) deltaic_model_get_info(engine->model, &engine->model_info);
@@ -194,14 +194,4 @@ int text_encode(const deltaic_tokenizer *tokenizer, const char *text, size_t byt
   else
     *ids = out;
   return complain_status(status);
-}
-
-// ---------------------------------------------------------------- scores
-
-double token_nll(const float *logits, int32_t vocabulary, int32_t token) {
-  double most = logits[0], sum = 0;
-  for (int32_t v = 1; v < vocabulary; ++v)
-    if (logits[v] > most) most = logits[v];
-  for (int32_t v = 0; v < vocabulary; ++v) sum += exp(logits[v] - most);
-  return most + log(sum) - logits[token];
 }

@@ -10,6 +10,7 @@ struct engine_options {
   const char *rule; // of bench: how prompts go through the delta rule
   const char *precision;
   uint32_t threads, context, batch;
+  uint32_t attention_window; // of eval and perplexity: 0: as the config says
   bool quiet, validate;
 };
 #define ENGINE_DEFAULTS                                                                                                \
@@ -32,6 +33,10 @@ struct engine_options {
       FLAG(0, "validate", &(e)->validate,                                                                              \
            "run under the Vulkan validation layer, where installed; its errors make the exit code 1")
 
+#define ATTENTION_WINDOW_OPTION(e)                                                                                     \
+  COUNT(0, "attention-window", "N", &(e)->attention_window, 0, INT32_MAX,                                              \
+        "softmax-attention layers see the last N tokens only; 0: as the config says")
+
 struct engine {
   deltaic_context *context;
   deltaic_device *device;
@@ -53,9 +58,6 @@ int tokenizer_open(const char *model, deltaic_tokenizer **out);
 // Ids to free(); a NUL in the text is a character like others.
 int text_encode(const deltaic_tokenizer *tokenizer, const char *text, size_t bytes, bool special, int32_t **ids,
                 size_t *count);
-
-// log sum_v exp(logits[v]) - logits[token], in double.
-double token_nll(const float *logits, int32_t vocabulary, int32_t token);
 
 // The folder to use: the option's, else the default one; NULL after a complaint.
 const char *model_path(const char *option);

@@ -15,6 +15,7 @@ static const struct command {
 } commands[] = {
     {"generate", command_generate, "continue a text, streamed as it is decoded"},
     {"perplexity", command_perplexity, "how well a model predicts a text"},
+    {"eval", command_eval, "the papers' tests: accuracy, perplexity per word, recall, state tracking"},
     {"prune", command_prune, "make a smaller state: choose key channels, write a checkpoint"},
     {"info", command_info, "what a checkpoint is and how much memory it needs"},
     {"devices", command_devices, "every device, its limits and the plan chosen on it"},

@@ -16,7 +16,7 @@ enum option_kind {
   OPTION_END      // ends the table
 };
 
-enum { LIST_CAPACITY = 16, ARGUMENTS_CAPACITY = 4 };
+enum { LIST_CAPACITY = 16, ARGUMENTS_CAPACITY = 16 };
 
 struct count_list {
   uint32_t values[LIST_CAPACITY];

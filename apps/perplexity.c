@@ -4,6 +4,7 @@
 #include "common.h"
 #include "engine.h"
 #include "format.h"
+#include "likelihood.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -42,10 +43,8 @@ struct score {
   int32_t *ids; // the text's; ids[-1] is room for the begin token
   size_t count;
   size_t window, stride, windows; // resolved; windows: how many there are
-  float *logits;                  // (piece, V)
-  size_t piece;                   // tokens evaluated at once
-  double nll;                     // sum
-  uint64_t predictions, evaluated, total;
+  struct likelihood likelihood;
+  uint64_t evaluated, total;
   size_t windows_done;
   double seconds;
 };
@@ -88,33 +87,19 @@ static int lay_out(struct score *s, const struct request *r) {
 
 // ---------------------------------------------------------------- scores
 
-// Reads inputs [at, at + n); the token after input t is ids[t + 1], and is scored from `scored` on.
-static deltaic_status score_piece(struct score *s, ptrdiff_t at, size_t n, ptrdiff_t scored) {
-  int32_t vocabulary = s->engine.model_info.vocabulary;
-  bool unscored = at + (ptrdiff_t)n < scored;
-  deltaic_status status = deltaic_session_eval(
-      s->session, s->ids + at, n, unscored ? DELTAIC_LOGITS_NONE : DELTAIC_LOGITS_ALL, unscored ? NULL : s->logits);
-  for (size_t t = 0; t < n && !status && !unscored; ++t) {
-    ptrdiff_t target = at + (ptrdiff_t)t + 1;
-    if (target < scored) continue;
-    s->nll += token_nll(s->logits + t * (size_t)vocabulary, vocabulary, s->ids[target]);
-    ++s->predictions;
-  }
-  s->evaluated += n;
+static bool on_read(void *user, size_t tokens) {
+  struct score *s = user;
+  s->evaluated += tokens;
   progress_show(&s->progress, s->evaluated, s->total);
-  return status;
+  return !interrupted();
 }
 
 static deltaic_status score_window(struct score *s, struct window w, bool bos) {
-  ptrdiff_t at = (ptrdiff_t)w.begin, end = (ptrdiff_t)w.end - 1; // the last token is predicted, not read
-  int32_t before = s->ids[at - 1];
-  if (bos) s->ids[--at] = s->engine.model_info.bos_token;
+  int32_t *ids = s->ids + w.begin, before = ids[-1];
+  if (bos) *--ids = s->engine.model_info.bos_token;
   deltaic_status status = deltaic_session_reset(s->session);
-  while (at < end && !status && !interrupted()) {
-    size_t n = (size_t)(end - at) < s->piece ? (size_t)(end - at) : s->piece;
-    status = score_piece(s, at, n, (ptrdiff_t)w.scored);
-    at += (ptrdiff_t)n;
-  }
+  if (!status)
+    status = likelihood_read(&s->likelihood, s->session, ids, w.end - w.begin + bos, w.scored - w.begin + bos);
   s->ids[(ptrdiff_t)w.begin - 1] = before;
   return status;
 }
@@ -155,14 +140,6 @@ static int read_text(struct score *s, const struct request *r, const char *model
   return code;
 }
 
-// Logits take at most 64 MiB.
-static void make_room(struct score *s, const struct request *r) {
-  size_t vocabulary = (size_t)s->engine.model_info.vocabulary, most = ((size_t)16 << 20) / vocabulary;
-  s->piece = r->engine.batch ? r->engine.batch : 512;
-  if (s->piece > most) s->piece = most ? most : 1;
-  s->logits = must_resize(NULL, s->piece * vocabulary * sizeof *s->logits);
-}
-
 static int open_score(struct score *s, const struct request *r) {
   const char *model = model_path(r->engine.model);
   if (!model) return EXIT_USAGE;
@@ -175,14 +152,16 @@ static int open_score(struct score *s, const struct request *r) {
   struct engine_options options = r->engine;
   size_t longest = s->window < s->count ? s->window : s->count;
   if (!options.context) options.context = longest < UINT32_MAX ? (uint32_t)longest + 1 : UINT32_MAX;
-  make_room(s, r);
+  likelihood_begin(&s->likelihood, s->engine.model_info.vocabulary, r->engine.batch);
+  s->likelihood.user = s;
+  s->likelihood.read = on_read;
   return session_create(&s->engine, &options, &s->session);
 }
 
 // ---------------------------------------------------------------- reports
 
 static void report(const struct score *s, const struct request *r, bool whole) {
-  double nll = s->nll / (double)s->predictions;
+  double nll = s->likelihood.nll / (double)s->likelihood.predictions;
   printf("text         %s, %s tokens\n", r->file, text_count(s->count).text);
   printf("model        %s\n", model_path(r->engine.model));
   printf("device       %s\n", engine_device_text(&s->engine));
@@ -192,7 +171,7 @@ static void report(const struct score *s, const struct request *r, bool whole) {
   else
     printf("windows      the whole text in one\n");
   if (!whole) printf("stopped      by Ctrl-C, after %s of %zu windows\n", text_count(s->windows_done).text, s->windows);
-  printf("predictions  %s\n", text_count(s->predictions).text);
+  printf("predictions  %s\n", text_count(s->likelihood.predictions).text);
   printf("mean NLL     %.6f nats (%.4f bits)\n", nll, nll / log(2));
   printf("perplexity   %.4f\n", exp(nll));
   printf("time         %s, %s tokens/s\n", text_seconds(s->seconds).text,
@@ -200,28 +179,28 @@ static void report(const struct score *s, const struct request *r, bool whole) {
 }
 
 static int report_json(const struct score *s, const struct request *r, bool whole) {
-  double nll = s->nll / (double)s->predictions;
-  return json_finish(
-      json_pack("{s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:b, s:b, s:I, s:o, s:o, s:o, s:o}", "file", text_json(r->file),
-                "model", text_json(model_path(r->engine.model)), "device", text_json(engine_device_text(&s->engine)),
-                "tokens", (json_int_t)s->count, "window", (json_int_t)s->window, "stride", (json_int_t)s->stride,
-                "windows", (json_int_t)s->windows_done, "bos", r->bos, "complete", whole, "predictions",
-                (json_int_t)s->predictions, "nll", number_json(nll), "perplexity", number_json(exp(nll)), "seconds",
-                number_json(s->seconds), "tokens_per_second", number_json((double)s->evaluated / s->seconds)));
+  double nll = s->likelihood.nll / (double)s->likelihood.predictions;
+  return json_finish(json_pack(
+      "{s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:b, s:b, s:I, s:o, s:o, s:o, s:o}", "file", text_json(r->file), "model",
+      text_json(model_path(r->engine.model)), "device", text_json(engine_device_text(&s->engine)), "tokens",
+      (json_int_t)s->count, "window", (json_int_t)s->window, "stride", (json_int_t)s->stride, "windows",
+      (json_int_t)s->windows_done, "bos", r->bos, "complete", whole, "predictions",
+      (json_int_t)s->likelihood.predictions, "nll", number_json(nll), "perplexity", number_json(exp(nll)), "seconds",
+      number_json(s->seconds), "tokens_per_second", number_json((double)s->evaluated / s->seconds)));
 }
 
 static int measure(const struct request *r) {
   struct score s = {0};
   int code = open_score(&s, r), written = EXIT_OK;
   if (!code) code = score_text(&s, r);
-  if ((!code || code == EXIT_INTERRUPTED) && s.predictions) {
+  if ((!code || code == EXIT_INTERRUPTED) && s.likelihood.predictions) {
     if (r->as_json)
       written = report_json(&s, r, !code);
     else
       report(&s, r, !code);
   }
   deltaic_session_free(s.session);
-  free(s.logits);
+  likelihood_end(&s.likelihood);
   if (s.ids) free(s.ids - 1);
   return engine_close(&s.engine, written ? written : code);
 }
@@ -237,6 +216,7 @@ int command_perplexity(int argc, char **argv) {
             "tokens from one window's start to the next; 0: as many as the window"),
       COUNT(0, "windows", "N", &r.windows, 0, 0, "only the first N windows; 0: all"),
       FLAG(0, "bos", &r.bos, "begin every window with the begin token"),
+      ATTENTION_WINDOW_OPTION(&r.engine),
       HEADING("output"),
       FLAG('q', "quiet", &r.engine.quiet, "no progress"),
       FLAG(0, "json", &r.as_json, "print one JSON object"),

@@ -1,5 +1,6 @@
 // prune_run: the steps of `deltaic prune`: calibration, losses, refit.
 #include "common.h"
+#include "likelihood.h"
 #include "prune.h"
 
 #include <math.h>
@@ -105,44 +106,27 @@ int prune_measure(struct prune_work *w) {
 
 // ---------------------------------------------------------------- losses
 
-static deltaic_status add_window(deltaic_session *session, const int32_t *tokens, size_t n, int32_t vocabulary,
-                                 float *logits, double *nll) {
-  size_t most = ((size_t)16 << 20) / (size_t)vocabulary, piece = most < 512 ? most ? most : 1 : 512;
-  deltaic_status status = deltaic_session_reset(session);
-  for (size_t at = 0; at + 1 < n && !status; at += piece) {
-    size_t count = n - 1 - at < piece ? n - 1 - at : piece;
-    status = deltaic_session_eval(session, tokens + at, count, DELTAIC_LOGITS_ALL, logits);
-    for (size_t t = 0; t < count && !status; ++t)
-      *nll += token_nll(logits + t * (size_t)vocabulary, vocabulary, tokens[at + t + 1]);
-  }
-  return status;
-}
-
 int prune_nll(struct prune_work *w, deltaic_model *model, const char *label, double *nll) {
   struct progress progress;
+  struct likelihood l;
   deltaic_session *session = NULL;
-  int32_t vocabulary = w->engine.model_info.vocabulary;
   size_t window = w->r->window;
-  float *logits =
-      must_resize(NULL, ((size_t)16 << 20 > 512 * (size_t)vocabulary ? 512 * (size_t)vocabulary
-                                                                     : ((size_t)16 << 20) + (size_t)vocabulary) *
-                            sizeof *logits);
   deltaic_session_options o = session_options(&w->r->engine);
   o.context = (uint32_t)window;
   deltaic_status status = deltaic_session_create(model, &o, &session);
-  *nll = 0;
-  w->predictions = 0;
+  likelihood_begin(&l, w->engine.model_info.vocabulary, 0);
   progress_begin(&progress, label, "tokens", w->r->engine.quiet);
   for (size_t at = 0; at + 1 < w->eval.count && !status; at += window) {
     size_t n = w->eval.count - at < window ? w->eval.count - at : window;
-    status = add_window(session, w->eval.tokens + at, n, vocabulary, logits, nll);
-    w->predictions += n - 1;
+    status = deltaic_session_reset(session);
+    if (!status) status = likelihood_read(&l, session, w->eval.tokens + at, n, 1);
     if (!status && !prune_show(&progress, at + n, w->eval.count)) status = DELTAIC_CANCELLED;
   }
   progress_clear();
-  *nll /= (double)w->predictions;
+  *nll = l.nll / (double)l.predictions;
+  w->predictions = l.predictions;
   deltaic_session_free(session);
-  free(logits);
+  likelihood_end(&l);
   return complain_work(status);
 }
 

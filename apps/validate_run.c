@@ -1,5 +1,6 @@
 // validate_run: runs the reference's tokens and measures distances from what it holds.
 #include "common.h"
+#include "likelihood.h"
 #include "validate.h"
 
 #include <math.h>
@@ -236,18 +237,6 @@ int run_greedy(struct validation *v, const struct engine_options *options) {
 
 // ---------------------------------------------------------------- likelihood
 
-static deltaic_status add_window(const struct validation *v, deltaic_session *session, const int32_t *tokens, size_t n,
-                                 float *logits, size_t piece, double *sum) {
-  size_t V = (size_t)v->vocabulary;
-  deltaic_status status = deltaic_session_reset(session);
-  for (size_t at = 0; at + 1 < n && !status; at += piece) {
-    size_t count = n - 1 - at < piece ? n - 1 - at : piece;
-    status = deltaic_session_eval(session, tokens + at, count, DELTAIC_LOGITS_ALL, logits);
-    for (size_t t = 0; t < count && !status; ++t) *sum += token_nll(logits + t * V, v->vocabulary, tokens[at + t + 1]);
-  }
-  return status;
-}
-
 static void read_nlls(struct validation *v) {
   for (size_t i = 0; i < v->source_count; ++i) {
     const char *text = deltaic_tensors_metadata(v->tensors, "nll");
@@ -263,26 +252,28 @@ int run_nll(struct validation *v, const struct engine_options *options) {
   deltaic_tensor_info info;
   deltaic_session *session = NULL;
   int32_t *tokens = NULL;
-  size_t count, piece = options->batch ? options->batch : 512;
-  double sum = 0;
+  size_t count;
+  struct likelihood l;
   read_nlls(v);
   v->nll.there &= deltaic_tensors_find(v->tensors, "eval_tokens", &info) && info.rank == 2 && info.shape[0];
   v->nll.there &= v->nll.there && info.shape[1] > 1;
   if (!v->nll.there) return EXIT_OK;
   size_t windows = (size_t)info.shape[0], n = (size_t)info.shape[1];
-  float *logits = must_resize(NULL, piece * (size_t)v->vocabulary * sizeof *logits);
+  likelihood_begin(&l, v->vocabulary, options->batch);
   int code = read_integers(v, "eval_tokens", &tokens, &count);
   for (size_t i = 0; i < count && !code; ++i)
     if (tokens[i] < 0 || tokens[i] >= v->vocabulary)
       code = complain(EXIT_FAILED, "%s: eval_tokens holds %d, outside of the vocabulary", v->file, tokens[i]);
   if (!code) code = session_create(&v->engine, options, &session);
   interrupt_watch(session);
-  for (size_t w = 0; w < windows && !code; ++w)
-    code = complain_work(add_window(v, session, tokens + w * n, n, logits, piece, &sum));
+  for (size_t w = 0; w < windows && !code; ++w) {
+    deltaic_status status = deltaic_session_reset(session);
+    code = complain_work(status ? status : likelihood_read(&l, session, tokens + w * n, n, 1));
+  }
   interrupt_watch(NULL);
-  v->nll.ours = sum / (double)(windows * (n - 1));
+  v->nll.ours = l.nll / (double)l.predictions;
   deltaic_session_free(session);
   free(tokens);
-  free(logits);
+  likelihood_end(&l);
   return code;
 }

@@ -28,18 +28,14 @@ struct state_list {
 
 // What a session asks of a mixer's state.
 struct state_shape {
-  uint32_t sequences; // slots: rows of every tensor
+  uint32_t sequences; // B
   uint32_t context;   // positions that a global cache holds
   uint32_t batch;     // most tokens in one call
 };
 
-// Declares a tensor of a row for every slot, each beginning where a view may.
-void state_add(struct arena *arena, struct tensor *out, enum dtype dtype, const struct state_shape *shape,
-               uint64_t cols);
-
 struct call {
   struct recorder *c;
-  struct tensor sequences; // (B, 4) i32: struct sequence each; B texts of the slots, in any order, with a row or more
+  struct tensor sequences; // (B, 4) i32: struct sequence each
   uint32_t T;              // rows of this call
   uint32_t longest;        // most tokens of one sequence; 0: unknown
   enum delta_form form;    // of the delta rule
@@ -58,6 +54,7 @@ struct mixer {
   void (*describe)(const void *spec, char *text, size_t capacity);
   bool (*grows)(const void *spec);                            // state grows with the text
   void (*sizes)(const void *spec, struct mixer_sizes *sizes); // of a matrix-valued state; NULL: it has none
+  void (*see)(void *spec, uint32_t window); // limits it to the last `window` positions; NULL: it has no such limit
   // Declares what the layer needs of the checkpoint. D: the model's width.
   void (*bind)(const void *spec, uint32_t layer, uint32_t D, struct weights *w, void *weights);
   // Declares the state's tensors in the arena and lists them.

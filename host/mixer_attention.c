@@ -88,8 +88,8 @@ static void attention_state(const void *spec, const struct state_shape *shape, s
   struct attention_state *a = state;
   uint32_t position = s->kv_heads * s->d;
   uint64_t cols = (uint64_t)capacity_of(s, shape) * position;
-  state_add(arena, &a->k, DTYPE_F32, shape, cols);
-  state_add(arena, &a->v, DTYPE_F32, shape, cols);
+  arena_add(arena, &a->k, DTYPE_F32, shape->sequences, cols, cols);
+  arena_add(arena, &a->v, DTYPE_F32, shape->sequences, cols, cols);
   *list = (struct state_list){.entries = {{&a->k, position, s->window}, {&a->v, position, s->window}}, .count = 2};
 }
 
@@ -143,11 +143,14 @@ static void attention_describe(const void *spec, char *text, size_t capacity) {
 
 static bool attention_grows(const void *spec) { return ((const struct attention_spec *)spec)->window == 0; }
 
+static void attention_see(void *spec, uint32_t window) { ((struct attention_spec *)spec)->window = window; }
+
 const struct mixer mixer_attention = {.name = "attention",
                                       .weights_bytes = sizeof(struct attention_weights),
                                       .state_bytes = sizeof(struct attention_state),
                                       .describe = attention_describe,
                                       .grows = attention_grows,
+                                      .see = attention_see,
                                       .bind = attention_bind,
                                       .state = attention_state,
                                       .scratch = attention_measure,

@@ -10,6 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void limit_attention(struct model_spec *s, uint32_t window) {
+  for (uint32_t i = 0; i < s->L && window; i++)
+    if (s->layers[i].mixer->see) s->layers[i].mixer->see(s->layers[i].spec, window);
+}
+
 static void bind_layers(struct deltaic_model *m) {
   const struct model_spec *s = &m->spec;
   for (uint32_t i = 0; i < s->L; i++) {
@@ -95,12 +100,14 @@ static void fill_info(struct deltaic_model *m) {
 }
 
 // Everything up to, and without, taking memory on the device.
-static deltaic_status model_declare(struct deltaic_model *m, struct backend *backend, const char *path) {
+static deltaic_status model_declare(struct deltaic_model *m, struct backend *backend, const char *path,
+                                    uint32_t attention_window) {
   m->backend = backend;
   deltaic_status status = checkpoint_open(path, &m->checkpoint);
   if (status != DELTAIC_OK) return status;
   status = model_spec_read(path, m->checkpoint, &m->spec);
   if (status != DELTAIC_OK) return status;
+  limit_attention(&m->spec, attention_window);
   status = allocate_layers(m);
   if (status != DELTAIC_OK) return status;
   m->weights.checkpoint = m->checkpoint;
@@ -132,7 +139,7 @@ deltaic_status deltaic_model_inspect(const deltaic_device *device, const char *p
   if (!device) status = backend_open_cpu(0, &cpu);
   if (status != DELTAIC_OK) return status;
   struct deltaic_model m = {0};
-  status = model_declare(&m, device ? device->backend : cpu, path);
+  status = model_declare(&m, device ? device->backend : cpu, path, 0);
   if (status == DELTAIC_OK && memory) status = session_memory(&m, session, memory);
   if (status == DELTAIC_OK && info) *info = m.info;
   model_clear(&m);
@@ -148,9 +155,15 @@ deltaic_status deltaic_model_open(deltaic_device *device, const char *path, cons
   if (!m) return fail_memory("a model", sizeof *m);
   deltaic_model_options o;
   deltaic_status status = options_read(&o, sizeof o, options, "deltaic_model_options");
-  if (status == DELTAIC_OK) status = model_declare(m, device->backend, path);
+  if (status == DELTAIC_OK && o.attention_window > INT32_MAX)
+    status =
+        fail(DELTAIC_INVALID_ARGUMENT, "deltaic_model_open: attention_window %u is above 2^31 - 1", o.attention_window);
+  if (status == DELTAIC_OK) status = model_declare(m, device->backend, path, o.attention_window);
   if (status == DELTAIC_OK) status = weights_upload(&m->weights, o.progress, o.progress_user);
   m->weights.fingerprint = hash_word(m->weights.fingerprint, m->spec.config_hash);
+  m->info.fingerprint = m->weights.fingerprint;
+  // A saved state of other windows does not fit.
+  if (o.attention_window) m->weights.fingerprint = hash_word(m->weights.fingerprint, o.attention_window);
   if (status != DELTAIC_OK) {
     deltaic_model_close(m);
     return status;

@@ -1,0 +1,203 @@
+// eval_encode: texts become requests by the rules of lm-evaluation-harness (docs/eval.md lists them).
+#include "common.h"
+#include "eval.h"
+#include "eval_text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEFAULT_LENGTH = 2048 };
+
+// ---------------------------------------------------------------- the checkpoint's tokenizer and length
+
+static uint32_t config_length(const char *model) {
+  static const char *const keys[] = {"n_positions", "max_position_embeddings", "n_ctx"};
+  char path[1024];
+  snprintf(path, sizeof path, "%.1000s/config.json", model);
+  json_t *config = json_load_file(path, 0, NULL);
+  json_int_t length = 0;
+  for (size_t i = 0; i < sizeof keys / sizeof *keys && !length; ++i)
+    length = json_integer_value(json_object_get(config, keys[i]));
+  json_decref(config);
+  return length > 0 && length < INT32_MAX ? (uint32_t)length : DEFAULT_LENGTH;
+}
+
+static bool needs_tokenizer(const struct eval_task *task) {
+  for (size_t i = 0; i < task->count; ++i) {
+    if (task->cases[i].context.text || task->cases[i].answer_count) return true;
+    for (size_t k = 0; k < task->cases[i].choices; ++k)
+      if (task->cases[i].choice[k].text.text) return true;
+  }
+  return false;
+}
+
+int encoder_open(struct encoder *e, const char *model, const struct eval_options *options,
+                 const struct eval_task *task) {
+  *e = (struct encoder){.options = options, .task = task};
+  e->max_length = options->max_length ? options->max_length : config_length(model);
+  int code = complain_status(deltaic_model_inspect(NULL, model, NULL, &e->info, NULL));
+  if (!code && needs_tokenizer(task)) code = tokenizer_open(model, &e->tokenizer);
+  return code;
+}
+
+void encoder_close(struct encoder *e) {
+  deltaic_tokenizer_close(e->tokenizer);
+  e->tokenizer = NULL;
+}
+
+void requests_free(struct requests *requests) {
+  for (size_t i = 0; i < requests->count; ++i) free(requests->items[i].ids);
+  free(requests->items);
+  *requests = (struct requests){0};
+}
+
+// ---------------------------------------------------------------- pairs
+
+struct ids {
+  int32_t *at;
+  size_t count;
+};
+
+static int encode(const struct encoder *e, const struct eval_text *t, bool special, struct ids *out) {
+  *out = (struct ids){0};
+  if (t->text) return text_encode(e->tokenizer, t->text, t->count, special, &out->at, &out->count);
+  out->count = t->count;
+  out->at = must_resize(NULL, t->count * sizeof *out->at);
+  if (t->count) memcpy(out->at, t->ids, t->count * sizeof *out->at);
+  for (size_t i = 0; i < t->count; ++i)
+    if (t->ids[i] >= e->info.vocabulary)
+      return complain(EXIT_FAILED, "token id %d is outside of the checkpoint's vocabulary of %d", t->ids[i],
+                      e->info.vocabulary);
+  return EXIT_OK;
+}
+
+static int32_t prefix_token(const struct encoder *e) {
+  return e->info.bos_token >= 0 ? e->info.bos_token : e->info.eos_token;
+}
+
+static struct request *add_request(struct requests *r) {
+  if (r->count == r->capacity) {
+    r->capacity = 2 * r->capacity + 64;
+    r->items = must_resize(r->items, r->capacity * sizeof *r->items);
+  }
+  struct request *request = &r->items[r->count++];
+  *request = (struct request){0};
+  return request;
+}
+
+static int refuse(const struct encoder *e, size_t index, const char *sentence) {
+  return complain(EXIT_FAILED, "%s:%zu: %s", e->task->file, e->task->cases[index].line, sentence);
+}
+
+// The last max_length + 1 of context and continuation; the last one is only predicted.
+static int add_pair(const struct encoder *e, size_t index, uint32_t choice, struct ids context, struct ids continuation,
+                    struct requests *out) {
+  size_t most = e->task->lengths ? SIZE_MAX : (size_t)e->max_length + 1, count = context.count + continuation.count;
+  size_t cut = count > most ? count - most : 0;
+  if (!continuation.count) return refuse(e, index, "the continuation has no token of its own after its context");
+  if (cut >= context.count)
+    return refuse(e, index, "the continuation is longer than --max-length, or its context is empty");
+  if (count - cut > UINT32_MAX) return refuse(e, index, "the text is too long");
+  struct request *r = add_request(out);
+  *r = (struct request){.count = (uint32_t)(count - cut),
+                        .context = (uint32_t)(context.count - cut),
+                        .index = (uint32_t)index,
+                        .choice = choice};
+  r->ids = must_resize(NULL, r->count * sizeof *r->ids);
+  memcpy(r->ids, context.at + cut, r->context * sizeof *r->ids);
+  memcpy(r->ids + r->context, continuation.at, continuation.count * sizeof *r->ids);
+  return EXIT_OK;
+}
+
+// An empty context is the prefix token; white space at a context's end belongs to the continuation; the continuation's
+// tokens are those of both together behind as many as the context alone has.
+static int encode_pair(const struct encoder *e, size_t index, uint32_t choice, const struct eval_text *context,
+                       const struct eval_text *text, struct requests *out) {
+  struct ids before = {0}, after = {0};
+  int32_t prefix = prefix_token(e);
+  int code = EXIT_OK;
+  if (context->count && context->text && text->text) {
+    size_t stripped = space_at_end(context->text, context->count);
+    char *both = must_resize(NULL, context->count + text->count + 1);
+    memcpy(both, context->text, context->count);
+    memcpy(both + context->count, text->text, text->count);
+    struct eval_text whole = {.text = both, .count = context->count + text->count};
+    struct eval_text head = {.text = context->text, .count = stripped};
+    code = encode(e, &head, !e->options->no_bos, &before);
+    if (!code) code = encode(e, &whole, !e->options->no_bos, &after);
+    size_t skip = before.count < after.count ? before.count : after.count;
+    struct ids rest = {after.at + skip, after.count - skip};
+    if (!code) code = add_pair(e, index, choice, before, rest, out);
+    free(both);
+  } else {
+    code = encode(e, context, !e->options->no_bos, &before);
+    if (!code) code = encode(e, text, false, &after);
+    struct ids first = before, rest = after;
+    if (!code && !before.count) {
+      if (prefix < 0) code = refuse(e, index, "the context is empty, and the checkpoint has no token to begin with");
+      bool begins = after.count && after.at[0] == prefix; // the continuation brings its own
+      first = begins ? (struct ids){after.at, 1} : (struct ids){&prefix, 1};
+      if (begins) rest = (struct ids){after.at + 1, after.count - 1};
+    }
+    if (!code) code = add_pair(e, index, choice, first, rest, out);
+  }
+  free(before.at);
+  free(after.at);
+  return code;
+}
+
+// ---------------------------------------------------------------- documents and continuations
+
+// Every token is predicted once: max_length tokens at a time, each window after one token that was predicted before it
+// (the prefix token at first); the last window is as long as the others and scores what is left.
+static int encode_document(const struct encoder *e, size_t index, struct requests *out) {
+  struct ids text;
+  size_t most = e->max_length;
+  int32_t prefix = prefix_token(e);
+  if (prefix < 0) return refuse(e, index, "the checkpoint has no token for a document to begin with");
+  int code = encode(e, &e->task->cases[index].choice[0].text, !e->options->no_bos, &text);
+  for (size_t done = 0, n; done < text.count && !code; done += n) {
+    n = text.count - done < most ? text.count - done : most;
+    size_t end = done + n, begin = done && end > most ? end - most - 1 : done - 1; // done 0: the prefix token
+    struct ids context = {&prefix, 1}, rest = {text.at + done, n};
+    if (done) context = (struct ids){text.at + begin, done - begin};
+    code = add_pair(e, index, 0, context, rest, out);
+  }
+  free(text.at);
+  return code;
+}
+
+// The end of the context that leaves room for the new tokens.
+static int encode_prompt(const struct encoder *e, size_t index, struct requests *out) {
+  const struct eval_case *c = &e->task->cases[index];
+  struct ids text;
+  uint32_t make = e->options->new_tokens;
+  int32_t prefix = prefix_token(e);
+  if (!e->task->lengths && e->max_length <= make)
+    return complain(EXIT_USAGE, "--max-length %u leaves no room before --new %u", e->max_length, make);
+  int code = encode(e, &c->context, !e->options->no_bos, &text);
+  if (!code && !text.count && prefix < 0)
+    code = refuse(e, index, "the context is empty, and the checkpoint has no token to begin with");
+  if (!code) {
+    struct ids from = text.count ? text : (struct ids){&prefix, 1};
+    size_t most = e->task->lengths ? from.count : e->max_length - make, n = from.count < most ? from.count : most;
+    struct request *r = add_request(out);
+    *r = (struct request){.count = (uint32_t)n, .context = (uint32_t)n, .make = make, .index = (uint32_t)index};
+    r->ids = must_resize(NULL, n * sizeof *r->ids);
+    memcpy(r->ids, from.at + from.count - n, n * sizeof *r->ids);
+  }
+  free(text.at);
+  return code;
+}
+
+int encode_case(const struct encoder *e, size_t index, struct requests *out) {
+  const struct eval_case *c = &e->task->cases[index];
+  if (e->task->kind == EVAL_ROLLING) return encode_document(e, index, out);
+  if (e->task->kind == EVAL_RECALL) return encode_prompt(e, index, out);
+  int code = EXIT_OK;
+  for (uint32_t i = 0; i < c->choices && !code; ++i) {
+    const struct eval_text *own = &c->choice[i].context;
+    code = encode_pair(e, index, i, own->text || own->ids ? own : &c->context, &c->choice[i].text, out);
+  }
+  return code;
+}

@@ -1,0 +1,187 @@
+// eval_report: the table that a person reads, and the JSON that repeats and compares it.
+#include "eval.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---------------------------------------------------------------- groups and samples
+
+const char **eval_groups(const struct eval_task *task, size_t *count) {
+  const char **groups = NULL;
+  *count = 0;
+  for (size_t i = 0; i < task->count; ++i) {
+    const char *name = task->cases[i].group;
+    size_t k = 0;
+    while (k < *count && strcmp(groups[k], name)) ++k;
+    if (!*name || k < *count) continue;
+    groups = must_resize(groups, (*count + 1) * sizeof *groups);
+    groups[(*count)++] = name;
+  }
+  return groups;
+}
+
+size_t eval_samples(const struct eval_task *task, const struct eval_result *r, const char *group, size_t metric,
+                    double *x, double *w) {
+  size_t n = 0;
+  for (size_t i = 0; i < task->count; ++i) {
+    if (!r->scores[i].done || (group && strcmp(task->cases[i].group, group))) continue;
+    eval_sample(task, r->scores, i, metric, &x[n], &w[n]);
+    ++n;
+  }
+  return n;
+}
+
+// ---------------------------------------------------------------- the table
+
+static struct text value_text(const struct eval_metric *m, const struct eval_value *v) {
+  struct text t;
+  char value[22], error[22];
+  bool percent = m->transform == EVAL_MEAN;
+  double scale = percent ? 100 : 1;
+  int digits = percent ? 2 : v->value < 10 ? 4 : v->value < 1000 ? 3 : 1;
+  if (!isfinite(v->value)) return snprintf(t.text, sizeof t.text, "-"), t;
+  snprintf(value, sizeof value, "%.*f", digits, scale * v->value);
+  snprintf(error, sizeof error, isfinite(v->error) ? " ± %.*f" : "", digits, scale * v->error);
+  snprintf(t.text, sizeof t.text, "%s%s%s", value, error, percent ? " %" : "");
+  return t;
+}
+
+struct columns {
+  const char *cells[TABLE_COLUMNS]; // borrowed
+  size_t count;
+};
+
+static void add_cell(struct columns *c, const char *text) { c->cells[c->count++] = text; }
+
+static void add_row(struct table *table, const struct columns *c) {
+  const char *const *x = c->cells;
+  table_row(table, x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]); // as many as `align` says are read
+}
+
+// The last part of a path.
+static struct text base_name(const char *path) {
+  struct text t;
+  size_t end = strlen(path), n;
+  while (end > 1 && path[end - 1] == '/') --end;
+  for (n = end; n && path[n - 1] != '/';) --n;
+  snprintf(t.text, sizeof t.text, "%.*s", (int)(end - n < sizeof t.text ? end - n : sizeof t.text - 1), path + n);
+  return t;
+}
+
+static void print_row(struct table *table, const struct eval_task *task, const struct eval_result *r, const char *group,
+                      bool grouped) {
+  const struct eval_metric *metrics;
+  size_t count = eval_metrics(task, &metrics), n = 0;
+  double *x = must_resize(NULL, 2 * task->count * sizeof *x), *w = x + task->count;
+  struct columns c = {0};
+  struct text values[EVAL_METRICS];
+  for (size_t m = 0; m < count; ++m) {
+    n = eval_samples(task, r, group, m, x, w);
+    struct eval_value v = eval_value_of(&metrics[m], x, w, n);
+    values[m] = value_text(&metrics[m], &v);
+  }
+  struct text name = base_name(r->checkpoint);
+  add_cell(&c, name.text);
+  if (grouped) add_cell(&c, group ? group : "all");
+  struct text cases = text_count(n);
+  add_cell(&c, cases.text);
+  for (size_t m = 0; m < count; ++m) add_cell(&c, values[m].text);
+  add_row(table, &c);
+  free(x);
+}
+
+static void print_head(struct table *table, const struct eval_task *task, bool grouped) {
+  static const char *const aligns[2][EVAL_METRICS + 1] = {{"lr", "lrr", "lrrr", "lrrrr", "lrrrrr"},
+                                                          {"lrr", "lrrr", "lrrrr", "lrrrrr", "lrrrrrr"}};
+  const struct eval_metric *metrics;
+  size_t count = eval_metrics(task, &metrics);
+  struct columns c = {0};
+  table_begin(table, aligns[grouped][count]);
+  add_cell(&c, "checkpoint");
+  if (grouped) add_cell(&c, task->lengths ? "length" : "group");
+  add_cell(&c, "cases");
+  for (size_t m = 0; m < count; ++m) add_cell(&c, metrics[m].name);
+  add_row(table, &c);
+}
+
+void eval_print(const struct eval_task *task, const struct eval_result *results, size_t count) {
+  struct table table;
+  size_t group_count;
+  const char **groups = eval_groups(task, &group_count);
+  printf("task         %s, %s cases", task->name, text_count(task->count).text);
+  if (task->refused) printf(", %s lines left out", text_count(task->refused).text);
+  printf("\n%s%s%s", task->file ? "file         " : "", task->file ? task->file : "", task->file ? "\n" : "");
+  printf("sha256       %.16s\n", task->hash);
+  for (size_t i = 0; i < count; ++i) {
+    const struct eval_result *r = &results[i];
+    printf("%-12s %s, %s tokens in %s", i ? "" : "device", r->device, text_count(r->evaluated).text,
+           text_seconds(r->seconds).text);
+    if (r->evaluated && r->seconds > 0) printf(", %s tokens/s", text_rate((double)r->evaluated / r->seconds).text);
+    if (r->resumed) printf(", %s cases from the log", text_count(r->resumed).text);
+    if (r->done < task->count) printf("; stopped after %s cases", text_count(r->done).text);
+    printf("\n");
+  }
+  printf("\n");
+  print_head(&table, task, group_count > 0);
+  for (size_t i = 0; i < count; ++i)
+    for (size_t g = 0; g < (group_count ? group_count : 1); ++g)
+      print_row(&table, task, &results[i], group_count ? groups[g] : NULL, group_count > 0);
+  table_end(&table, 0);
+  free(groups);
+}
+
+// ---------------------------------------------------------------- JSON
+
+static json_t *value_json(const struct eval_task *task, const struct eval_result *r, const char *group, bool samples) {
+  const struct eval_metric *metrics;
+  size_t count = eval_metrics(task, &metrics);
+  double *x = must_resize(NULL, 2 * task->count * sizeof *x), *w = x + task->count;
+  json_t *out = json_object();
+  for (size_t m = 0; m < count; ++m) {
+    size_t n = eval_samples(task, r, group, m, x, w);
+    struct eval_value v = eval_value_of(&metrics[m], x, w, n);
+    json_t *value = json_pack("{s:o, s:o, s:I}", "value", number_json(v.value), "stderr", number_json(v.error), "cases",
+                              (json_int_t)n);
+    json_t *list = samples ? json_array() : NULL, *weights = samples && metrics[m].weighted ? json_array() : NULL;
+    for (size_t i = 0; i < n && list; ++i) json_array_append_new(list, json_real(x[i]));
+    for (size_t i = 0; i < n && weights; ++i) json_array_append_new(weights, json_real(w[i]));
+    if (list) json_object_set_new(value, "samples", list);
+    if (weights) json_object_set_new(value, "weights", weights);
+    json_object_set_new(out, metrics[m].name, value);
+  }
+  free(x);
+  return out;
+}
+
+static json_t *groups_json(const struct eval_task *task, const struct eval_result *r) {
+  size_t count;
+  const char **groups = eval_groups(task, &count);
+  json_t *out = json_object();
+  for (size_t g = 0; g < count; ++g) json_object_set_new(out, groups[g], value_json(task, r, groups[g], false));
+  free(groups);
+  return out;
+}
+
+static json_t *result_json(const struct eval_task *task, const struct eval_result *r) {
+  char fingerprint[17];
+  snprintf(fingerprint, sizeof fingerprint, "%016llx", (unsigned long long)r->fingerprint);
+  return json_pack("{s:o, s:s, s:o, s:I, s:I, s:I, s:b, s:I, s:I, s:o, s:o, s:o}", "checkpoint",
+                   text_json(r->checkpoint), "fingerprint", fingerprint, "device", text_json(r->device), "max_length",
+                   (json_int_t)r->max_length, "cases", (json_int_t)r->done, "resumed", (json_int_t)r->resumed,
+                   "complete", r->done == task->count, "tokens", (json_int_t)r->tokens, "evaluated",
+                   (json_int_t)r->evaluated, "seconds", number_json(r->seconds), "metrics",
+                   value_json(task, r, NULL, true), "groups", groups_json(task, r));
+}
+
+int eval_print_json(const struct eval_task *task, const struct eval_options *options, const struct eval_result *results,
+                    size_t count) {
+  json_t *list = json_array();
+  for (size_t i = 0; i < count; ++i) json_array_append_new(list, result_json(task, &results[i]));
+  return json_finish(json_pack(
+      "{s:s, s:s, s:o, s:s, s:I, s:I, s:{s:I, s:b, s:I, s:I, s:s}, s:o}", "deltaic", deltaic_version(), "task",
+      task->name, "file", task->file ? text_json(task->file) : json_null(), "sha256", task->hash, "cases",
+      (json_int_t)task->count, "left_out", (json_int_t)task->refused, "options", "limit", (json_int_t)options->limit,
+      "no_bos", options->no_bos, "new_tokens", (json_int_t)options->new_tokens, "attention_window",
+      (json_int_t)options->engine.attention_window, "precision", options->engine.precision, "results", list));
+}

@@ -1,0 +1,156 @@
+#!/bin/bash
+# cli_eval.sh PROGRAM TOP: `deltaic eval` as scripts meet it: tables, JSON, logs and kills, malformed files.
+set -u
+program=$1 top=$2
+[ -x "$program" ] || { echo "cli_eval.sh: no program $program"; exit 1; }
+command -v python3 >/dev/null || { echo "cli_eval.sh: needs python3"; exit 1; }
+export LC_ALL=C.UTF-8 XDG_CACHE_HOME TMPDIR
+mkdir -p cli_eval
+dir=$(mktemp -d -p "$PWD/cli_eval")
+trap 'rm -rf "$dir"' EXIT
+XDG_CACHE_HOME=$dir/cache TMPDIR=$dir/temporary
+mkdir "$TMPDIR"
+model=$top/models/novelist vectors=$top/tests/vectors/eval
+checks=0 failures=0
+
+complain() {
+  failures=$((failures + 1))
+  echo "FAILED: $*"
+  sed 's/^/  out: /' "$dir/out" | head -12
+  sed 's/^/  err: /' "$dir/err" | head -5
+}
+run() { # run CODE ARGS...
+  local code=$1 got=0
+  shift
+  last="deltaic $*"
+  checks=$((checks + 1))
+  "$program" "$@" >"$dir/out" 2>"$dir/err" </dev/null || got=$?
+  [ $got = "$code" ] || complain "$last: exit code $got, not $code"
+}
+eval_cpu() { run "$1" eval "$model" -d cpu -q "${@:2}"; }
+out_has() { grep -q -e "$1" "$dir/out" || complain "$last: no '$1' on standard output"; }
+err_has() { grep -q -F -e "$1" "$dir/err" || complain "$last: no '$1' on standard error"; }
+# holds EXPRESSION: Python's, of the JSON on standard output, j.
+holds() {
+  checks=$((checks + 1))
+  python3 -c 'import json, sys
+j = json.load(open(sys.argv[1]))
+sys.exit(not eval(sys.argv[2]))' "$dir/out" "$1" 2>>"$dir/err" || complain "$last: not $1"
+}
+# refused SENTENCE LINE: an empty line and this one stops with one sentence that names both.
+refused() {
+  printf '\n%s\n' "$2" >"$dir/bad.jsonl"
+  eval_cpu 1 --task "$dir/bad.jsonl"
+  err_has "bad.jsonl:2: $1"
+  [ "$(wc -l <"$dir/err")" = 1 ] || complain "$last: not one sentence"
+  [ ! -s "$dir/out" ] || complain "$last: standard output is not empty"
+}
+
+# ---- help and the command line
+run 0 help eval && out_has '^examples:' && out_has 'lambada'
+eval_cpu 2 && err_has 'no --task'
+eval_cpu 2 --task lambada && err_has '--data FILE'
+eval_cpu 1 --task "$dir/nowhere.jsonl" && err_has 'No such file'
+run 1 eval "$dir/nowhere" -d cpu --task "$vectors/cases.jsonl"
+
+# ---- tables and JSON
+eval_cpu 0 --task lambada --data "$vectors/lambada.jsonl" && out_has '^novelist  *10  30.00 ± 15.28 %  192.6'
+eval_cpu 0 --task lambada --data "$vectors/lambada.jsonl" --json
+holds 'j["task"] == "lambada" and j["cases"] == 10 and j["results"][0]["complete"]'
+holds 'len(j["sha256"]) == 64 and len(j["results"][0]["fingerprint"]) == 16 and j["results"][0]["device"][:3] == "CPU"'
+holds 'sum(j["results"][0]["metrics"]["acc"]["samples"]) == 3'
+# Plain lines are lambada_standard's shape.
+python3 -c 'import json, sys
+for line in open(sys.argv[1], encoding="utf8"): print(json.loads(line)["text"].replace("\n", " "))' \
+  "$vectors/lambada.jsonl" >"$dir/lambada.txt"
+eval_cpu 0 --task lambada --data "$dir/lambada.txt" --limit 3 --json && holds 'j["cases"] == 3'
+# Greedy continuations, and where they end.
+cat >"$dir/recall.jsonl" <<'END'
+{"context": "It was a dark and stormy night, and the wind blew", "contains": "the", "group": 1}
+{"context": "It was a dark and stormy night, and the wind blew", "contains": ["qqq", "THE"], "group": 1}
+{"context": "It was a dark and stormy night, and the wind blew", "contains": "the", "until": " ", "group": "cut"}
+END
+eval_cpu 0 --task "$dir/recall.jsonl" --json
+holds '[g["contains"]["value"] for g in j["results"][0]["groups"].values()] == [1, 0]'
+# Two checkpoints, two rows; documents.
+printf '{"document": "It was a dark night."}\n{"document": ""}\n{"document": "The end"}\n' >"$dir/documents.jsonl"
+run 0 eval "$model" "$model/" -d cpu -q --task "$dir/documents.jsonl"
+[ "$(grep -c '^novelist  *3  ' "$dir/out")" = 2 ] || complain "$last: not two rows"
+
+# ---- malformed files
+refused 'not JSON' '{"context": "a", "target": '
+refused 'not a JSON object' '[1, 2]'
+refused 'a case needs' '{"context": "a"}'
+refused '"gold" is missing' '{"context": "a", "choices": ["b", "c"]}'
+refused '"gold" is 2, but the choices are 0 to 1' '{"context": "a", "choices": ["b", "c"], "gold": 2}'
+refused '"choices" has fewer than two' '{"context": "a", "choices": [], "gold": 0}'
+refused '"choices" has an empty choice' '{"context": "a", "choices": ["", "b"], "gold": 0}'
+refused '"target" is empty' '{"context": "a", "target": ""}'
+refused '"context" is a list, but not of token ids' '{"context": [1, -1], "target": [1]}'
+refused 'byte 14 of the line, 0xff, is not UTF-8' $'{"context": "\xff", "target": "b"}'
+head -c 100000000 /dev/zero | tr '\0' 'x' >"$dir/long.jsonl"
+printf '\n{"context": "a", "target": " b"}\n' >>"$dir/long.jsonl"
+eval_cpu 1 --task "$dir/long.jsonl" && err_has 'long.jsonl:1: the line is longer than 16 MiB'
+eval_cpu 0 --skip-bad --task "$dir/long.jsonl" && out_has '1 lines left out' && out_has '^novelist  *1 '
+checks=$((checks + 1)) # in far less memory than the line takes
+tail -n 1 "$dir/long.jsonl" >"$dir/short.jsonl"
+python3 - "$program" "$model" "$dir/short.jsonl" "$dir/long.jsonl" <<'END' || complain "a long line takes memory"
+import os, subprocess, sys
+def kilobytes(task):
+    p = subprocess.Popen([sys.argv[1], "eval", sys.argv[2], "-d", "cpu", "-q", "--skip-bad", "--task", task],
+                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return os.wait4(p.pid, 0)[2].ru_maxrss
+sys.exit(kilobytes(sys.argv[4]) - kilobytes(sys.argv[3]) > 60000)
+END
+sed 's/"sol1"/"sol3"/' "$vectors/piqa.jsonl" >"$dir/piqa.jsonl"
+eval_cpu 1 --task piqa --data "$dir/piqa.jsonl" && err_has 'piqa.jsonl:1: there is no "sol1"'
+printf '0\n1\n7\n' >"$dir/piqa-labels.lst"
+cp "$vectors/piqa.jsonl" "$dir/piqa.jsonl"
+eval_cpu 1 --task piqa --data "$dir/piqa.jsonl" && err_has 'piqa.jsonl:3: the right answer, "7", is none of the 2'
+eval_cpu 0 --task piqa --data "$dir/piqa.jsonl" --skip-bad && out_has '1 lines left out' && out_has '^novelist  *2 '
+printf '{"context": [99999], "target": [1]}\n' >"$dir/ids.jsonl"
+eval_cpu 1 --task "$dir/ids.jsonl" && err_has 'outside of the checkpoint'
+
+# ---- a log: a killed run goes on, with nothing lost and nothing twice
+python3 - "$dir/many.jsonl" <<'END'
+import json, random, sys
+r = random.Random(5)
+words = "the old house stood by sea and he went out of it into a dark night with her brother".split()
+with open(sys.argv[1], "w") as f:
+    for i in range(60):
+        f.write(json.dumps({"context": " ".join(r.choice(words) for _ in range(40)), "target": " " + r.choice(words)}) + "\n")
+END
+table() { sed -n '/^checkpoint/,$p' "$dir/out"; }
+eval_cpu 0 --task "$dir/many.jsonl" && table >"$dir/whole"
+"$program" eval "$model" -d cpu -q --task "$dir/many.jsonl" --log "$dir/log" >"$dir/out" 2>"$dir/err" &
+victim=$!
+for _ in $(seq 500); do
+  [ "$(grep -c '"case"' "$dir/log" 2>/dev/null)" -ge 10 ] 2>/dev/null && break
+  sleep 0.02
+done
+kill -9 $victim
+wait $victim 2>/dev/null
+before=$(grep -c '"case"' "$dir/log")
+[ "$before" -ge 10 ] && [ "$before" -lt 60 ] || complain "killed with $before cases done"
+truncate -s -3 "$dir/log" # as if the kill had cut its last line
+eval_cpu 0 --task "$dir/many.jsonl" --log "$dir/log" && out_has "$((before - 1)) cases from the log"
+table | cmp -s - "$dir/whole" || complain "$last: another table than a whole run's"
+cases() { python3 - "$dir/log" <<'END'
+import json, sys
+seen = []
+for line in open(sys.argv[1]):
+    try: seen.append(json.loads(line)["case"])
+    except (ValueError, KeyError): pass
+print(len(seen), len(set(seen)))
+END
+}
+[ "$(cases)" = "60 60" ] || complain "the log has $(cases) cases, not 60 once each"
+eval_cpu 0 --task "$dir/many.jsonl" --log "$dir/log" && out_has '60 cases from the log' && out_has ' 0 tokens in'
+# Another option is another run.
+eval_cpu 0 --task "$dir/many.jsonl" --log "$dir/log" --no-bos && ! grep -q 'from the log' "$dir/out" ||
+  complain "$last: took scores of other options"
+eval_cpu 1 --task "$vectors/cases.jsonl" --log "$dir/nowhere/log" && err_has 'nowhere/log'
+
+rmdir cli_eval 2>/dev/null
+echo "cli_eval.sh: $checks checks, $failures failures"
+[ $failures = 0 ]
