@@ -1,21 +1,28 @@
 // ops_cpu: the CPU backend: memory, the recorder (ops work as they are called),
-// matrix products and the ops that are short loops. ops_cpu_linear.c, _delta.c, _attention.c and so on have the others.
+// and the ops that are short loops. ops_cpu_matmul.c, _linear.c, _delta.c, _attention.c and the like have the others.
 #include "ops_cpu.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
 // ---------------------------------------------------------------- memory
+
+enum { HUGE_PAGE = 2 << 20 };
 
 static deltaic_status cpu_buffer_create(struct backend *b, enum memory_kind kind, uint64_t bytes, const char *what,
                                         struct buffer *out) {
   *out = (struct buffer){.bytes = bytes, .kind = kind};
   void *memory;
   // One number more than asked for: an empty buffer is a buffer too.
-  if (bytes > b->max_buffer_bytes || posix_memalign(&memory, TENSOR_ALIGN, bytes + sizeof(float)))
+  size_t align = bytes < HUGE_PAGE ? TENSOR_ALIGN : HUGE_PAGE;
+  if (bytes > b->max_buffer_bytes || posix_memalign(&memory, align, bytes + sizeof(float)))
     return fail_memory(what, bytes);
+#ifdef MADV_HUGEPAGE // weights are read from end to end for every token: fewer and longer pages
+  if (bytes >= HUGE_PAGE) madvise(memory, bytes, MADV_HUGEPAGE);
+#endif
   out->mapped = memory;
   return DELTAIC_OK;
 }
@@ -161,108 +168,6 @@ uint32_t cpu_threads(const struct backend *b) { return pool_threads(((const stru
 
 float cpu_dot(const float *a, const float *b, size_t n) { return lanes_dot(a, b, n); }
 
-// The tile of the product x w^T: ROWS_W rows of w, widened to f32 and padded with zeros, K_BLOCK columns at a time, so
-// that a row of w is read and converted once per T_BLOCK tokens.
-enum { ROWS_W = 4, K_BLOCK = 512, T_BLOCK = 64 };
-
-// sums[r] += x * w[r], lane by lane. n columns; w has zeros up to a multiple of LANES.
-static inline __attribute__((always_inline)) void dots_1(lanes *sums, const float *x, const float *w, uint32_t n) {
-  lanes a0 = sums[0], a1 = sums[1], a2 = sums[2], a3 = sums[3];
-  for (uint32_t k = 0; k < n; k += LANES) {
-    lanes v = {0};
-    if (k + LANES <= n)
-      v = *(const lanes *)(x + k);
-    else
-      memcpy(&v, x + k, (n - k) * sizeof(float));
-    a0 += v * *(const lanes *)(w + k);
-    a1 += v * *(const lanes *)(w + K_BLOCK + k);
-    a2 += v * *(const lanes *)(w + 2 * K_BLOCK + k);
-    a3 += v * *(const lanes *)(w + 3 * K_BLOCK + k);
-  }
-  sums[0] = a0, sums[1] = a1, sums[2] = a2, sums[3] = a3;
-}
-
-// The same for two rows of x and full vectors: every load of w serves both.
-static inline __attribute__((always_inline)) void dots_2(lanes *sums, const float *x, size_t x_stride, const float *w,
-                                                         uint32_t n) {
-  lanes a0 = sums[0], a1 = sums[1], a2 = sums[2], a3 = sums[3];
-  lanes b0 = sums[4], b1 = sums[5], b2 = sums[6], b3 = sums[7];
-  for (uint32_t k = 0; k < n; k += LANES) {
-    lanes u = *(const lanes *)(x + k), v = *(const lanes *)(x + x_stride + k);
-    lanes w0 = *(const lanes *)(w + k), w1 = *(const lanes *)(w + K_BLOCK + k);
-    lanes w2 = *(const lanes *)(w + 2 * K_BLOCK + k), w3 = *(const lanes *)(w + 3 * K_BLOCK + k);
-    a0 += u * w0, a1 += u * w1, a2 += u * w2, a3 += u * w3;
-    b0 += v * w0, b1 += v * w1, b2 += v * w2, b3 += v * w3;
-  }
-  sums[0] = a0, sums[1] = a1, sums[2] = a2, sums[3] = a3;
-  sums[4] = b0, sums[5] = b1, sums[6] = b2, sums[7] = b3;
-}
-
-// sums (T, ROWS_W) += x (T, n) w (ROWS_W, n)^T
-CPU_CLONES static void dots_block(lanes *sums, const float *x, size_t x_stride, uint32_t T, const float *w,
-                                  uint32_t n) {
-  uint32_t t = 0, full = n / LANES * LANES;
-  for (; t + 2 <= T; t += 2) {
-    dots_2(sums + t * ROWS_W, x + t * x_stride, x_stride, w, full);
-    for (uint32_t i = 0; full < n && i < 2; i++)
-      dots_1(sums + (t + i) * ROWS_W, x + (t + i) * x_stride + full, w + full, n - full);
-  }
-  if (t < T) dots_1(sums + t * ROWS_W, x + t * x_stride, w, n);
-}
-
-typedef uint32_t lanes_u32 __attribute__((vector_size(64), aligned(4), may_alias));
-typedef uint16_t lanes_u16 __attribute__((vector_size(32), aligned(2), may_alias));
-
-// LANES 16-bit floats as f32, exactly. f16: the exponent is re-biased by 127 - 15 = 112, and made all ones where it was
-// (infinity, NaN); a denormal m 2^-24 is taken as 2^-14 (1 + m / 1024), which is normal, less 2^-14.
-static inline __attribute__((always_inline)) void widen_lanes(float *to, const uint16_t *from, bool bf16) {
-  lanes_u32 h = __builtin_convertvector(*(const lanes_u16 *)from, lanes_u32);
-  if (bf16) {
-    *(lanes_u32 *)to = h << 16;
-    return;
-  }
-  lanes_u32 magnitude = (h & 0x7fff) << 13, denormal = (lanes_u32)((h & 0x7c00) == 0);
-  lanes small = (lanes)(magnitude | 0x38800000) - 0x1p-14f;
-  lanes_u32 special = (lanes_u32)((h & 0x7c00) == 0x7c00) & 0x7f800000;
-  *(lanes_u32 *)to =
-      ((lanes_u32)small & denormal) | ((magnitude + 0x38000000) & ~denormal) | special | (h & 0x8000) << 16;
-}
-
-// Columns first ... first + n - 1 of a row as f32, then zeros up to a multiple of LANES.
-CPU_CLONES static void widen(float *restrict to, const void *row, enum dtype dtype, uint32_t first, uint32_t n) {
-  uint32_t i = 0;
-  if (dtype == DTYPE_F32) {
-    memcpy(to, (const float *)row + first, n * sizeof(float));
-    for (i = n; i % LANES; i++) to[i] = 0;
-    return;
-  }
-  const uint16_t *from = (const uint16_t *)row + first;
-  for (; i + LANES <= n; i += LANES) widen_lanes(to + i, from + i, dtype == DTYPE_BF16);
-  if (i == n) return;
-  uint16_t tail[LANES] = {0};
-  memcpy(tail, from + i, (n - i) * sizeof *tail);
-  widen_lanes(to + i, tail, dtype == DTYPE_BF16);
-}
-
-// y (T, rows) = or += dots of x's rows, T_BLOCK or fewer, with `rows` rows of w, ROWS_W or fewer, plus the bias.
-static void dots_rows(float *y, size_t y_stride, const float *x, size_t x_stride, uint32_t T, const char *w,
-                      size_t w_bytes, enum dtype dtype, uint32_t rows, uint32_t K, const float *bias, bool add) {
-  float panel[ROWS_W * K_BLOCK];
-  lanes sums[T_BLOCK * ROWS_W];
-  memset(sums, 0, T * ROWS_W * sizeof(lanes));
-  for (uint32_t k = 0; k < K; k += K_BLOCK) {
-    uint32_t n = K - k < K_BLOCK ? K - k : K_BLOCK;
-    for (uint32_t r = 0; r < ROWS_W; r++) // a missing row repeats the first; its sums are not used
-      widen(panel + r * K_BLOCK, w + (r < rows ? r : 0) * w_bytes, dtype, k, n);
-    dots_block(sums, x + k, x_stride, T, panel, n);
-  }
-  for (uint32_t t = 0; t < T; t++)
-    for (uint32_t r = 0; r < rows; r++) {
-      float *to = y + t * y_stride + r, value = lanes_sum(&sums[t * ROWS_W + r]) + (bias ? bias[r] : 0);
-      *to = add ? *to + value : value;
-    }
-}
-
 enum { WIDE = CPU_WIDE / sizeof(float) };
 typedef float wide __attribute__((vector_size(CPU_WIDE), aligned(4), may_alias));
 
@@ -299,39 +204,6 @@ CPU_CLONES void cpu_product(float *y, size_t y_stride, const float *a, size_t a_
       const float *restrict from = b + k * b_stride, factor = a[i * a_row + k * a_col];
       for (uint32_t j = first; j < N; j++) row[j] += factor * from[j];
     }
-}
-
-struct matmul_call {
-  struct recorder *c;
-  struct tensor y, x, w, bias;
-  bool add;
-};
-
-// A task is `task_rows` rows of w. Long inputs take more of them, so that T_BLOCK rows of x, once in the cache, meet
-// many.
-static uint32_t task_rows(uint32_t T) { return T < T_BLOCK ? 16 : 64; }
-
-static void matmul_task(void *context, uint64_t index, uint32_t worker) {
-  const struct matmul_call *m = context;
-  (void)worker;
-  uint32_t T = m->x.rows, first = (uint32_t)index * task_rows(T), end = first + task_rows(T);
-  if (end > m->w.rows) end = m->w.rows;
-  for (uint32_t t = 0; t < T && !cpu_cancelled(m->c); t += T_BLOCK)
-    for (uint32_t n = first; n < end; n += ROWS_W)
-      dots_rows(f32_row(&m->y, t) + n, m->y.stride, f32_row(&m->x, t), m->x.stride, T - t < T_BLOCK ? T - t : T_BLOCK,
-                tensor_row(&m->w, n), m->w.stride * dtype_bytes(m->w.dtype), m->w.dtype,
-                end - n < ROWS_W ? end - n : ROWS_W, m->w.cols, m->bias.buffer ? f32_row(&m->bias, 0) + n : NULL,
-                m->add);
-}
-
-void cpu_matmul(struct recorder *c, struct tensor y, struct tensor x, struct tensor w, struct tensor bias, bool add) {
-  if (!cpu_begin(c)) return;
-  assert(x.cols == w.cols && y.cols == w.rows && y.rows == x.rows);
-  uint64_t operations = 2ull * x.rows * w.rows * w.cols;
-  struct matmul_call m = {c, y, x, w, bias, add};
-  if (x.rows) cpu_parallel(c, (w.rows + task_rows(x.rows) - 1) / task_rows(x.rows), operations, matmul_task, &m);
-  uint64_t bytes = tensor_bytes(&w) + 4ull * x.rows * x.cols + 4ull * y.rows * y.cols * (add ? 2 : 1);
-  cpu_end(c, "matmul", dtype_name(w.dtype), bytes, operations);
 }
 
 // ---------------------------------------------------------------- short ops
@@ -593,6 +465,7 @@ deltaic_status backend_open_cpu(uint32_t threads, struct backend **out) {
     free(b);
     return status;
   }
+  b->matmul = cpu_matmul_kernels(0);
   uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
   b->base = (struct backend){.ops = &cpu_ops, .max_buffer_bytes = memory, .max_binding_bytes = UINT64_MAX};
   b->base.info = (deltaic_device_info){.index = DELTAIC_DEVICE_INDEX_CPU, .kind = DELTAIC_DEVICE_CPU, .usable = true};

@@ -1,5 +1,6 @@
 // ops_cpu.h: what the files of the CPU backend share. The order of every sum is fixed by sizes alone, never by the
-// number of threads or by which instructions the processor has, so results are the same bits with any of them.
+// number of threads or by which instructions the processor has, so results are the same bits with any number of
+// threads, and on any processors that both have fused multiply-add (ops_cpu_matmul.c) or both lack it.
 #ifndef OPS_CPU_H
 #define OPS_CPU_H
 #include "ops.h"
@@ -12,7 +13,12 @@ enum { CPU_KERNELS = 32 };
 struct cpu_backend {
   struct backend base;
   struct pool *pool;
+  const struct matmul_kernels *matmul;
 };
+
+// The inner loops of matmul for an instruction set: the i-th that this processor has, the best first; NULL after the
+// last.
+const struct matmul_kernels *cpu_matmul_kernels(uint32_t i);
 
 struct cpu_recorder {
   struct recorder base;

@@ -1,5 +1,6 @@
 // The operators of the CPU backend, and what is its alone: 16-bit floats, threads, the recorder.
 #include "ops_cases.h"
+#include "ops_cpu.h"
 #include "ops_tools.h"
 #include "pool.h"
 #include <pthread.h>
@@ -181,6 +182,33 @@ static void results_do_not_depend_on_the_number_of_threads(void **state) {
   }
 }
 
+// A processor runs the best set alone: the others are wrong unnoticed unless they are asked for.
+static void matmul_is_right_with_every_instruction_set(void **state) {
+  (void)state;
+  enum { T = 515, K = 300, N = 70 };
+  const uint32_t some[] = {1, 3, 4, 7, T};
+  uint32_t sets = 0;
+  for (; cpu_matmul_kernels(sets); sets++)
+    for (int d = DTYPE_F32; d <= DTYPE_BF16; d++) {
+      open_cpu(2);
+      ((struct cpu_backend *)backend)->matmul = cpu_matmul_kernels(sets);
+      seed(61);
+      struct array x = activations(T, K, DENSE, normals(T * K)), y = activations(T, N, DENSE, NULL);
+      struct array w = weights((enum dtype)d, N, K, 304, normals(N * K));
+      double *want = zeros(T * N);
+      for (int i = 0; i < T * N; i++)
+        for (int k = 0; k < K; k++) want[i] += x.v[i / N * K + k] * w.v[i % N * K + k];
+      for (int i = 0; i < 5; i++) {
+        begin();
+        backend->ops->matmul(recorder, tensor_rows(y.t, 0, some[i]), tensor_rows(x.t, 0, some[i]), w.t, ABSENT, false);
+        run();
+        expect_close("matmul of every instruction set", read_values(&y), want, (size_t)some[i] * N, 1e-6);
+      }
+      close_cpu();
+    }
+  assert_true(sets >= 1);
+}
+
 // ---------------------------------------------------------------- the recorder
 
 static void a_cancelled_recording_does_nothing_more(void **state) {
@@ -281,6 +309,7 @@ int main(void) {
       cmocka_unit_test(pool_runs_every_index_once),
       cmocka_unit_test(pool_serves_several_callers),
       cmocka_unit_test(results_do_not_depend_on_the_number_of_threads),
+      cmocka_unit_test(matmul_is_right_with_every_instruction_set),
       cmocka_unit_test(a_cancelled_recording_does_nothing_more),
       cmocka_unit_test(a_cancel_stops_a_long_op),
       cmocka_unit_test(the_profile_counts_bytes_and_operations),

@@ -1,0 +1,273 @@
+// ops_cpu_matmul: y (T, N) = x (T, K) w (N, K)^T for any dtype of w, accumulated in f32.
+//
+// A few tokens (T <= DOTS_T) wait for memory: DOT_ROWS rows of w are read side by side and widened in registers; sums
+// are over k % LANES, then a tree. More tokens wait for arithmetic: PANEL rows of w, K_BLOCK columns of them, are
+// widened and transposed once for up to T_BLOCK tokens, and a tile of tokens by columns stays in registers while k
+// runs; sums are over k in order, K_BLOCK at a time. Which instructions do it changes no sum's order. But this file is
+// compiled with contraction: a processor with fused multiply-add does not round a product before adding it.
+#include "ops_cpu.h"
+
+enum {
+  DOTS_T = 3,
+  DOT_ROWS = 8,
+  STRIPS = 4,             // of LANES rows of w, in a panel
+  PANEL = STRIPS * LANES, // rows of w of a task
+  K_BLOCK = 256,
+  T_BLOCK = 512,
+  TILE_T = 6, // the most tokens of a tile
+};
+
+#define INLINE static inline __attribute__((always_inline))
+#define shuffle __builtin_shufflevector
+
+// ---------------------------------------------------------------- widening
+
+typedef uint32_t lanes_u32 __attribute__((vector_size(64), aligned(4), may_alias));
+typedef uint16_t lanes_u16 __attribute__((vector_size(32), aligned(2), may_alias));
+
+// LANES numbers of any dtype as f32, exactly. f16: the exponent is re-biased by 127 - 15 = 112, and made all ones where
+// it was (infinity, NaN); a denormal m 2^-24 is taken as 2^-14 (1 + m / 1024), which is normal, less 2^-14.
+INLINE void widen(lanes *to, const void *from, enum dtype dtype) {
+  if (dtype == DTYPE_F32) {
+    *to = *(const lanes *)from;
+    return;
+  }
+  lanes_u32 h = __builtin_convertvector(*(const lanes_u16 *)from, lanes_u32);
+  if (dtype == DTYPE_BF16) {
+    *(lanes_u32 *)to = h << 16;
+    return;
+  }
+  lanes_u32 magnitude = (h & 0x7fff) << 13, denormal = (lanes_u32)((h & 0x7c00) == 0);
+  lanes small = (lanes)(magnitude | 0x38800000) - 0x1p-14f;
+  lanes_u32 special = (lanes_u32)((h & 0x7c00) == 0x7c00) & 0x7f800000;
+  *(lanes_u32 *)to =
+      ((lanes_u32)small & denormal) | ((magnitude + 0x38000000) & ~denormal) | special | (h & 0x8000) << 16;
+}
+
+// The first n of LANES numbers, the others zero.
+INLINE void widen_some(lanes *to, const char *from, uint32_t n, enum dtype dtype) {
+  char tail[LANES * sizeof(float)] = {0};
+  memcpy(tail, from, n * dtype_bytes(dtype));
+  widen(to, tail, dtype);
+}
+
+// ---------------------------------------------------------------- a few tokens
+
+// y[r] = x w[r]^T for DOT_ROWS rows of w. The next as many rows are fetched meanwhile: rows are about as long as a
+// page, and at a page's end the processor stops looking ahead by itself.
+INLINE void dots(float *y, const float *x, const char *w, size_t w_bytes, uint32_t K, enum dtype dtype) {
+  const size_t size = dtype_bytes(dtype);
+  lanes sums[DOT_ROWS] = {{0}}, v, u;
+  uint32_t k = 0;
+  for (; k + LANES <= K; k += LANES) {
+    v = *(const lanes *)(x + k);
+    for (uint32_t r = 0; r < DOT_ROWS; r++) {
+      widen(&u, w + r * w_bytes + k * size, dtype);
+      __builtin_prefetch((const void *)((uintptr_t)w + (r + DOT_ROWS) * w_bytes + k * size)); // may be past the end
+      sums[r] += v * u;
+    }
+  }
+  if (k < K) {
+    widen_some(&v, (const char *)(x + k), K - k, DTYPE_F32);
+    for (uint32_t r = 0; r < DOT_ROWS; r++) {
+      widen_some(&u, w + r * w_bytes + k * size, K - k, dtype);
+      sums[r] += v * u;
+    }
+  }
+  for (uint32_t r = 0; r < DOT_ROWS; r++) y[r] = lanes_sum(&sums[r]);
+}
+
+// ---------------------------------------------------------------- many tokens
+
+// A panel: [strip][k][LANES], the numbers of LANES rows of w in one column of it side by side.
+typedef float panel_strip[K_BLOCK][LANES];
+
+INLINE void transpose_4x4(float *to, const float *from) {
+  quarter_lanes a = *(const quarter_lanes *)from, b = *(const quarter_lanes *)(from + K_BLOCK);
+  quarter_lanes c = *(const quarter_lanes *)(from + 2 * K_BLOCK), d = *(const quarter_lanes *)(from + 3 * K_BLOCK);
+  quarter_lanes ab = shuffle(a, b, 0, 4, 1, 5), cd = shuffle(c, d, 0, 4, 1, 5);
+  quarter_lanes AB = shuffle(a, b, 2, 6, 3, 7), CD = shuffle(c, d, 2, 6, 3, 7);
+  *(quarter_lanes *)to = shuffle(ab, cd, 0, 1, 4, 5);
+  *(quarter_lanes *)(to + LANES) = shuffle(ab, cd, 2, 3, 6, 7);
+  *(quarter_lanes *)(to + 2 * LANES) = shuffle(AB, CD, 0, 1, 4, 5);
+  *(quarter_lanes *)(to + 3 * LANES) = shuffle(AB, CD, 2, 3, 6, 7);
+}
+
+// n columns of `rows` rows of w; the rows that are missing are zeros.
+INLINE void pack(panel_strip *panel, const char *w, size_t w_bytes, uint32_t rows, uint32_t n, enum dtype dtype) {
+  const size_t size = dtype_bytes(dtype);
+  float wide[4 * K_BLOCK];
+  for (uint32_t first = 0; first < PANEL; first += 4) {
+    for (uint32_t r = 0; r < 4; r++) {
+      const char *row = w + (first + r) * w_bytes;
+      float *to = wide + r * K_BLOCK;
+      uint32_t k = 0;
+      if (first + r >= rows) {
+        memset(to, 0, K_BLOCK * sizeof(float));
+        continue;
+      }
+      for (; k + LANES <= n; k += LANES) widen((lanes *)(to + k), row + k * size, dtype);
+      if (k < n) widen_some((lanes *)(to + k), row + k * size, n - k, dtype);
+    }
+    for (uint32_t k = 0; k < n; k += 4) transpose_4x4(&panel[first / LANES][k][first % LANES], wide + k);
+  }
+}
+
+// sums (R, S strips of LANES) += x (R, n) panel (n, S strips), in registers. R and S are constants.
+INLINE void tile(float *sums, const float *x, size_t x_stride, panel_strip *panel, uint32_t n, const uint32_t R,
+                 const uint32_t S) {
+  lanes s[TILE_T][STRIPS] = {{{0}}};
+  for (uint32_t k = 0; k < n; k++) {
+    lanes b[STRIPS];
+#pragma GCC unroll 8
+    for (uint32_t j = 0; j < S; j++) b[j] = *(const lanes *)panel[j][k];
+#pragma GCC unroll 8
+    for (uint32_t i = 0; i < R; i++)
+#pragma GCC unroll 8
+      for (uint32_t j = 0; j < S; j++) s[i][j] += x[i * x_stride + k] * b[j];
+  }
+#pragma GCC unroll 8
+  for (uint32_t i = 0; i < R; i++)
+#pragma GCC unroll 8
+    for (uint32_t j = 0; j < S; j++) *(lanes *)(sums + i * PANEL + j * LANES) += s[i][j];
+}
+
+// sums (T, PANEL) += x (T, n) panel (n, PANEL), R tokens and S strips at a time; the last R may go beyond T.
+INLINE void tiles(float *sums, const float *x, size_t x_stride, uint32_t T, panel_strip *panel, uint32_t n,
+                  const uint32_t R, const uint32_t S) {
+  float last[TILE_T][K_BLOCK];
+  uint32_t full = T / R * R;
+  for (uint32_t i = 0; i < R; i++)
+    if (full + i < T)
+      memcpy(last[i], x + (full + i) * x_stride, n * sizeof(float));
+    else
+      memset(last[i], 0, n * sizeof(float));
+  for (uint32_t j = 0; j < STRIPS; j += S) {
+    float *to = sums + j * LANES;
+    for (uint32_t t = 0; t < full; t += R) tile(to + t * PANEL, x + t * x_stride, x_stride, panel + j, n, R, S);
+    if (full < T) tile(to + full * PANEL, last[0], K_BLOCK, panel + j, n, R, S);
+  }
+}
+
+// ---------------------------------------------------------------- instruction sets
+
+struct matmul_kernels {
+  void (*dots)(float *y, const float *x, const char *w, size_t w_bytes, uint32_t K, enum dtype dtype);
+  void (*pack)(panel_strip *panel, const char *w, size_t w_bytes, uint32_t rows, uint32_t n, enum dtype dtype);
+  void (*tiles)(float *sums, const float *x, size_t x_stride, uint32_t T, panel_strip *panel, uint32_t n);
+};
+
+// R x S vectors of LANES numbers, with S of the panel, are what the registers hold.
+#define KERNELS(name, attribute, R, S)                                                                                 \
+  attribute static void dots_##name(float *y, const float *x, const char *w, size_t w_bytes, uint32_t K,               \
+                                    enum dtype dtype) {                                                                \
+    switch (dtype) {                                                                                                   \
+    case DTYPE_F16: dots(y, x, w, w_bytes, K, DTYPE_F16); break;                                                       \
+    case DTYPE_BF16: dots(y, x, w, w_bytes, K, DTYPE_BF16); break;                                                     \
+    default: dots(y, x, w, w_bytes, K, DTYPE_F32);                                                                     \
+    }                                                                                                                  \
+  }                                                                                                                    \
+  attribute static void pack_##name(panel_strip *panel, const char *w, size_t w_bytes, uint32_t rows, uint32_t n,      \
+                                    enum dtype dtype) {                                                                \
+    switch (dtype) {                                                                                                   \
+    case DTYPE_F16: pack(panel, w, w_bytes, rows, n, DTYPE_F16); break;                                                \
+    case DTYPE_BF16: pack(panel, w, w_bytes, rows, n, DTYPE_BF16); break;                                              \
+    default: pack(panel, w, w_bytes, rows, n, DTYPE_F32);                                                              \
+    }                                                                                                                  \
+  }                                                                                                                    \
+  attribute static void tiles_##name(float *sums, const float *x, size_t x_stride, uint32_t T, panel_strip *panel,     \
+                                     uint32_t n) {                                                                     \
+    tiles(sums, x, x_stride, T, panel, n, R, S);                                                                       \
+  }                                                                                                                    \
+  static const struct matmul_kernels name = {dots_##name, pack_##name, tiles_##name};
+
+#if defined(__x86_64__) && defined(__GNUC__)
+KERNELS(avx512, __attribute__((target("avx512f"))), 6, 4)
+KERNELS(avx2, __attribute__((target("avx2,fma"))), 6, 1)
+KERNELS(plain, , 2, 1)
+const struct matmul_kernels *cpu_matmul_kernels(uint32_t i) {
+  const struct matmul_kernels *found[3];
+  uint32_t n = 0;
+  if (__builtin_cpu_supports("avx512f")) found[n++] = &avx512;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) found[n++] = &avx2;
+  found[n++] = &plain;
+  return i < n ? found[i] : NULL;
+}
+#else
+KERNELS(plain, , 6, 1)
+const struct matmul_kernels *cpu_matmul_kernels(uint32_t i) { return i ? NULL : &plain; }
+#endif
+
+// ---------------------------------------------------------------- the op
+
+struct matmul_call {
+  struct recorder *c;
+  const struct matmul_kernels *kernels;
+  struct tensor y, x, w, bias;
+  bool add;
+  uint32_t panels;
+};
+
+// y[t, first ...] = or += sums plus the bias.
+static void store(const struct matmul_call *m, uint32_t t, uint32_t first, uint32_t rows, const float *sums) {
+  float *y = f32_row(&m->y, t) + first;
+  const float *bias = m->bias.buffer ? f32_row(&m->bias, 0) + first : NULL;
+  for (uint32_t r = 0; r < rows; r++) {
+    float value = sums[r] + (bias ? bias[r] : 0);
+    y[r] = m->add ? y[r] + value : value;
+  }
+}
+
+static size_t row_bytes(const struct tensor *w) { return w->stride * dtype_bytes(w->dtype); }
+
+static void dots_task(void *context, uint64_t index, uint32_t worker) {
+  const struct matmul_call *m = context;
+  (void)worker;
+  uint32_t first = (uint32_t)index * PANEL, end = m->w.rows - first < PANEL ? m->w.rows : first + PANEL;
+  float sums[DOT_ROWS];
+  for (uint32_t n = first; n < end; n += DOT_ROWS)
+    for (uint32_t t = 0; t < m->x.rows; t++) {
+      if (end - n >= DOT_ROWS)
+        m->kernels->dots(sums, f32_row(&m->x, t), tensor_row(&m->w, n), row_bytes(&m->w), m->x.cols, m->w.dtype);
+      else // the same row for all that are missing
+        for (uint32_t r = 0; r < end - n; r++) {
+          float same[DOT_ROWS];
+          m->kernels->dots(same, f32_row(&m->x, t), tensor_row(&m->w, n + r), 0, m->x.cols, m->w.dtype);
+          sums[r] = same[0];
+        }
+      store(m, t, n, end - n < DOT_ROWS ? end - n : DOT_ROWS, sums);
+    }
+}
+
+static void tiles_task(void *context, uint64_t index, uint32_t worker) {
+  const struct matmul_call *m = context;
+  (void)worker;
+  uint32_t first = (uint32_t)(index % m->panels) * PANEL, t = (uint32_t)(index / m->panels) * T_BLOCK;
+  uint32_t rows = m->w.rows - first < PANEL ? m->w.rows - first : PANEL, K = m->w.cols;
+  uint32_t T = m->x.rows - t < T_BLOCK ? m->x.rows - t : T_BLOCK;
+  panel_strip panel[STRIPS];
+  float sums[(T_BLOCK + TILE_T) * PANEL];
+  memset(sums, 0, (T + TILE_T) * PANEL * sizeof(float));
+  for (uint32_t k = 0; k < K; k += K_BLOCK) {
+    uint32_t n = K - k < K_BLOCK ? K - k : K_BLOCK;
+    const char *w = (const char *)tensor_row(&m->w, first) + k * dtype_bytes(m->w.dtype);
+    m->kernels->pack(panel, w, row_bytes(&m->w), rows, n, m->w.dtype);
+    m->kernels->tiles(sums, f32_row(&m->x, t) + k, m->x.stride, T, panel, n);
+  }
+  for (uint32_t i = 0; i < T; i++) store(m, t + i, first, rows, sums + i * PANEL);
+}
+
+void cpu_matmul(struct recorder *c, struct tensor y, struct tensor x, struct tensor w, struct tensor bias, bool add) {
+  if (!cpu_begin(c)) return;
+  assert(x.cols == w.cols && y.cols == w.rows && y.rows == x.rows);
+  const uint32_t T = x.rows;
+  uint64_t operations = 2ull * T * w.rows * w.cols;
+  struct matmul_call m = {c, ((struct cpu_backend *)c->backend)->matmul, y, x, w, bias, add, 0};
+  m.panels = (w.rows + PANEL - 1) / PANEL;
+  if (T <= DOTS_T)
+    cpu_parallel(c, T ? m.panels : 0, operations, dots_task, &m);
+  else
+    cpu_parallel(c, (uint64_t)m.panels * ((T + T_BLOCK - 1) / T_BLOCK), operations, tiles_task, &m);
+  uint64_t bytes = tensor_bytes(&w) + 4ull * T * x.cols + 4ull * y.rows * y.cols * (add ? 2 : 1);
+  cpu_end(c, "matmul", dtype_name(w.dtype), bytes, operations);
+}
