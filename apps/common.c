@@ -89,6 +89,13 @@ uint64_t file_size(const char *path) {
   return bytes > 0 ? (uint64_t)bytes : 0;
 }
 
+// ---------------------------------------------------------------- random numbers
+
+uint32_t random_below(uint64_t *state, uint32_t below) {
+  *state = *state * 6364136223846793005u + 1442695040888963407u;
+  return (uint32_t)((*state >> 32) * below >> 32);
+}
+
 // ---------------------------------------------------------------- time and progress
 
 double time_now(void) {

@@ -34,6 +34,9 @@ void *must_resize(void *memory, size_t bytes);
 // A whole file, "-" is standard input; NULL after a complaint. The bytes are followed by a NUL.
 char *file_read(const char *path, size_t *bytes);
 
+// Numbers 0 ... below - 1, the same ones for the same state.
+uint32_t random_below(uint64_t *state, uint32_t below);
+
 uint64_t file_size(const char *path); // 0: there is none
 
 double time_now(void); // seconds of a clock that never jumps

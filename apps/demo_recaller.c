@@ -1,7 +1,7 @@
 // demo_recaller: see demo_recaller.h.
 #include "demo_recaller.h"
 #include "checkpoint_writer.h"
-#include "common.h" // must_resize
+#include "common.h" // must_resize, random_below
 
 #include <math.h>
 #include <stdio.h>
@@ -9,11 +9,6 @@
 
 // beta = sigmoid of: 40 gives 1 exactly in float32, -18 gives 1.5e-8, -40 gives 4e-18.
 enum { WRITE = 40, WRITE_FAINTLY = -18, KEEP = -40 };
-
-uint32_t random_below(uint64_t *state, uint32_t below) {
-  *state = *state * 6364136223846793005u + 1442695040888963407u;
-  return (uint32_t)((*state >> 32) * below >> 32);
-}
 
 // Twelve uniform numbers have the variance of a normal one.
 static double normal(uint64_t *state) {

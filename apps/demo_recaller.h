@@ -21,7 +21,4 @@ static inline int32_t recaller_key(uint32_t key) { return 1 + (int32_t)key; }
 static inline int32_t recaller_value(const struct recaller *r, uint32_t value) {
   return 1 + (int32_t)(r->keys + value);
 }
-
-// Numbers 0 ... below - 1, for all that is random here.
-uint32_t random_below(uint64_t *state, uint32_t below);
 #endif

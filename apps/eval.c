@@ -1,6 +1,7 @@
 // eval: `deltaic eval`: the papers' tests on any checkpoints: reads the task, runs it on each, prints one table.
 #include "eval.h"
 #include "commands.h"
+#include "eval_made.h"
 #include "eval_text.h"
 
 #include <stdlib.h>
@@ -24,13 +25,19 @@ static const struct usage usage = {
     .examples = "  deltaic eval models/novelist --task lambada --data lambada_test.jsonl\n"
                 "  deltaic eval models/novelist --task wikitext --data wiki.test.raw --json > before.json\n"
                 "  deltaic eval big small --task hellaswag --data hellaswag_val.jsonl --log run.jsonl\n"
-                "  deltaic eval models/novelist --task my_cases.jsonl --limit 100\n",
+                "  deltaic eval models/novelist --task my_cases.jsonl --limit 100\n"
+                "  deltaic eval s5 --task group --group S5 --length 100,1000,10000\n"
+                "  deltaic eval big small --task niah-2 --data book.txt --length 1024,8192\n"
+                "  deltaic eval --task modular --length 40 --cases 1000 --write modular.jsonl\n",
     .most_arguments = ARGUMENTS_CAPACITY,
 };
 
+enum { DEFAULT_NEW = 48 };
+
 struct request_line {
   struct eval_options options;
-  const char *task, *data, *log;
+  struct made_options made;
+  const char *task, *data, *log, *write;
   bool as_json;
 };
 
@@ -55,9 +62,12 @@ static int run_all(const struct request_line *r, const struct eval_task *task, c
 
 static int check(const struct request_line *r, struct arguments *arguments) {
   if (!r->task) return complain(EXIT_USAGE, "no --task; --help lists them");
+  const struct made *made = made_find(r->task);
+  if (!made && r->write) return complain(EXIT_USAGE, "--write is for tasks that are made on the spot, not %s", r->task);
   if (eval_is_data_set(r->task) && !r->data)
     return complain(EXIT_USAGE, "--task %s needs its file: --data FILE", r->task);
-  if (!arguments->count && !r->options.engine.model) {
+  bool only_writes = r->write && !arguments->count && strncmp(r->task, "niah", 4); // whose lengths need a tokenizer
+  if (!arguments->count && !r->options.engine.model && !only_writes) {
     const char *model = model_path(NULL);
     if (!model) return EXIT_USAGE;
     arguments->items[arguments->count++] = model;
@@ -69,19 +79,45 @@ static int check(const struct request_line *r, struct arguments *arguments) {
   return EXIT_OK;
 }
 
+// "NAME: what it is" on a line for every task; to free().
+static char *list_tasks(void) {
+  char *text = eval_data_sets();
+  const struct made *made;
+  for (size_t i = 0; (made = made_at(i)); ++i) {
+    size_t used = strlen(text);
+    text = must_resize(text, used + strlen(made->name) + strlen(made->about) + 8);
+    sprintf(text + used, "\n%s: %s", made->name, made->about);
+  }
+  return text;
+}
+
+static int read_task(struct request_line *r, const struct arguments *arguments, struct eval_task *task) {
+  const struct made *made = made_find(r->task);
+  if (!r->options.new_tokens) r->options.new_tokens = made && made->new_tokens ? made->new_tokens : DEFAULT_NEW;
+  if (!made) return eval_task_read(r->task, r->data, &r->options, task);
+  r->made.haystack = r->data;
+  r->made.checkpoint = arguments->items[0];
+  int code = made_task(made, &r->made, r->write, task);
+  if (!code) eval_task_limit(task, r->options.limit);
+  return code;
+}
+
 int command_eval(int argc, char **argv) {
-  struct request_line r = {.options = {.engine = ENGINE_DEFAULTS, .new_tokens = 48}};
+  struct request_line r = {
+      .options = {.engine = ENGINE_DEFAULTS, .limit = 0},
+      .made = {.cases = 20, .seed = 1, .pairs = 8, .keys = 64, .values = 32, .modulus = 5, .group = "S5"}};
   struct arguments arguments;
   int code;
-  char *sets = eval_data_sets(), help[1600];
-  snprintf(help, sizeof help, "what to run: a file of cases (JSONL), or a data set:\n%s", sets);
-  free(sets);
+  char *tasks = list_tasks(), help[2200];
+  snprintf(help, sizeof help, "what to run: a file of cases (JSONL), or one of these:\n%s", tasks);
+  free(tasks);
   const struct option options[] = {
       HEADING("the task"),
       TEXT('T', "task", "TASK", &r.task, help),
-      TEXT(0, "data", "FILE", &r.data, "the data set's file"),
+      TEXT(0, "data", "FILE", &r.data, "the data set's file, or the text to hide a needle in"),
       COUNT('n', "limit", "N", &r.options.limit, 0, 0, "only the first N cases; 0: all"),
-      COUNT(0, "new", "N", &r.options.new_tokens, 1, 4096, "most new tokens where the continuation is judged"),
+      COUNT(0, "new", "N", &r.options.new_tokens, 0, 4096,
+            "most new tokens where the continuation is judged; 0: 48, and 128 for niah"),
       COUNT(0, "max-length", "N", &r.options.max_length, 0, INT32_MAX,
             "tokens of the longest text: more are cut off at its beginning, documents are read in windows; 0: what "
             "config.json says, else 2048"),
@@ -90,6 +126,18 @@ int command_eval(int argc, char **argv) {
            "0.4.9.1"),
       FLAG(0, "skip-bad", &r.options.skip_bad, "leave malformed lines out, each with a sentence, instead of stopping"),
       ATTENTION_WINDOW_OPTION(&r.options.engine),
+      HEADING("tasks made on the spot"),
+      LIST('l', "length", "LIST", &r.made.lengths, 1, 16777216,
+           "lengths of the texts in tokens: of niah with the answer's 128, in the first checkpoint's tokens; without "
+           "it, the task's own"),
+      COUNT('c', "cases", "N", &r.made.cases, 1, 1000000, "texts of each length"),
+      COUNT64('s', "seed", "N", &r.made.seed, NULL, "of the texts"),
+      COUNT(0, "pairs", "N", &r.made.pairs, 1, 1000000, "mqar: pairs of a text"),
+      COUNT(0, "keys", "N", &r.made.keys, 1, 1000000, "mqar: different keys, k0, k1, ..."),
+      COUNT(0, "values", "N", &r.made.values, 1, 1000000, "mqar: different values, v0, v1, ..."),
+      TEXT('g', "group", "G", &r.made.group, "group: S2 to S6, A5, Z2 to Z1024, D3 to D512"),
+      COUNT(0, "modulus", "N", &r.made.modulus, 2, 1000000, "modular: of the arithmetic"),
+      TEXT('w', "write", "FILE", &r.write, "write the cases as JSONL too; without a checkpoint, do nothing else"),
       HEADING("output"),
       TEXT(0, "log", "FILE", &r.log,
            "append every finished case to FILE, and do not repeat those that it has of this task, checkpoint and "
@@ -102,8 +150,8 @@ int command_eval(int argc, char **argv) {
   if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;
   code = check(&r, &arguments);
   struct eval_task task = {0};
-  if (!code) code = eval_task_read(r.task, r.data, &r.options, &task);
-  if (!code) code = run_all(&r, &task, &arguments);
+  if (!code) code = read_task(&r, &arguments, &task);
+  if (!code && arguments.count) code = run_all(&r, &task, &arguments);
   eval_task_free(&task);
   return code;
 }

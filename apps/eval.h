@@ -39,6 +39,7 @@ struct eval_case {
   size_t answer_count;
   char *until;           // RECALL: where the continuation ends; NULL: nowhere
   uint64_t words, bytes; // ROLLING: of the document as it was
+  bool whole;            // never cut to the longest text
 };
 
 struct eval_task {
@@ -47,7 +48,7 @@ struct eval_task {
   char hash[65]; // SHA-256 of the file; of the cases as JSONL where they were made on the spot
   enum eval_kind kind;
   bool kind_known;
-  bool lengths; // the groups are lengths: made on the spot, never truncated
+  bool lengths; // the groups are lengths
   struct eval_case *cases;
   size_t count, capacity;
   size_t refused; // lines left out
@@ -73,6 +74,10 @@ struct eval_text eval_text_of(const char *text, size_t bytes); // a copy
 
 // name: a row of the table of data sets, or a JSONL file of cases. data: the data set's file. An exit code.
 int eval_task_read(const char *name, const char *data, const struct eval_options *options, struct eval_task *task);
+// Keeps the first cases; 0: all.
+void eval_task_limit(struct eval_task *task, uint32_t limit);
+// Adds {"context", ...}. An exit code.
+int eval_task_add_json(struct eval_task *task, const json_t *record);
 // Names of the data sets for --help, "lambada, piqa, ..."; to free().
 char *eval_data_sets(void);
 bool eval_is_data_set(const char *name);

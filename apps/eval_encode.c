@@ -92,7 +92,8 @@ static int refuse(const struct encoder *e, size_t index, const char *sentence) {
 // The last max_length + 1 of context and continuation; the last one is only predicted.
 static int add_pair(const struct encoder *e, size_t index, uint32_t choice, struct ids context, struct ids continuation,
                     struct requests *out) {
-  size_t most = e->task->lengths ? SIZE_MAX : (size_t)e->max_length + 1, count = context.count + continuation.count;
+  size_t most = e->task->cases[index].whole ? SIZE_MAX : (size_t)e->max_length + 1,
+         count = context.count + continuation.count;
   size_t cut = count > most ? count - most : 0;
   if (!continuation.count) return refuse(e, index, "the continuation has no token of its own after its context");
   if (cut >= context.count)
@@ -173,14 +174,14 @@ static int encode_prompt(const struct encoder *e, size_t index, struct requests 
   struct ids text;
   uint32_t make = e->options->new_tokens;
   int32_t prefix = prefix_token(e);
-  if (!e->task->lengths && e->max_length <= make)
+  if (!c->whole && e->max_length <= make)
     return complain(EXIT_USAGE, "--max-length %u leaves no room before --new %u", e->max_length, make);
   int code = encode(e, &c->context, !e->options->no_bos, &text);
   if (!code && !text.count && prefix < 0)
     code = refuse(e, index, "the context is empty, and the checkpoint has no token to begin with");
   if (!code) {
     struct ids from = text.count ? text : (struct ids){&prefix, 1};
-    size_t most = e->task->lengths ? from.count : e->max_length - make, n = from.count < most ? from.count : most;
+    size_t most = c->whole ? from.count : e->max_length - make, n = from.count < most ? from.count : most;
     struct request *r = add_request(out);
     *r = (struct request){.count = (uint32_t)n, .context = (uint32_t)n, .make = make, .index = (uint32_t)index};
     r->ids = must_resize(NULL, n * sizeof *r->ids);

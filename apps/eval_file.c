@@ -123,6 +123,7 @@ static bool read_values(struct task_file *f, const json_t *record, struct eval_c
     return true;
   }
   if (context && !read_text(f, context, "context", &c->context)) return false;
+  c->whole = json_is_true(json_object_get(record, "whole"));
   if (!read_group(f, json_object_get(record, "group"), c)) return false;
   if (delimiter && !json_is_string(delimiter)) return wrong(f, "delimiter", "is no text");
   if (until && !json_is_string(until)) return wrong(f, "until", "is no text");
@@ -160,6 +161,16 @@ static bool read_case(struct task_file *f, const json_t *record) {
   eval_case_free(c);
   --f->task->count;
   return false;
+}
+
+int eval_task_add_json(struct eval_task *task, const json_t *record) {
+  struct task_file *f = must_resize(NULL, sizeof *f);
+  memset(f, 0, sizeof *f);
+  f->task = task;
+  bool good = read_case(f, record);
+  if (!good) complain(EXIT_FAILED, "%s: %s", task->name, f->problem);
+  free(f);
+  return good ? EXIT_OK : EXIT_FAILED;
 }
 
 // ---------------------------------------------------------------- lines
@@ -314,10 +325,7 @@ int eval_task_read(const char *name, const char *data, const struct eval_options
   int code = read_file(f);
   free(f);
   if (code) return code;
-  if (options->limit && task->count > options->limit) {
-    for (size_t i = options->limit; i < task->count; ++i) eval_case_free(&task->cases[i]);
-    task->count = options->limit;
-  }
+  eval_task_limit(task, options->limit);
   return task->count ? EXIT_OK : complain(EXIT_FAILED, "%s: there is no case in it", task->file);
 }
 

@@ -39,6 +39,10 @@ void eval_case_free(struct eval_case *c) {
   free(c->until);
 }
 
+void eval_task_limit(struct eval_task *task, uint32_t limit) {
+  while (limit && task->count > limit) eval_case_free(&task->cases[--task->count]);
+}
+
 void eval_task_free(struct eval_task *task) {
   for (size_t i = 0; i < task->count; ++i) eval_case_free(&task->cases[i]);
   free(task->cases);

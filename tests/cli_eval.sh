@@ -111,6 +111,76 @@ eval_cpu 0 --task piqa --data "$dir/piqa.jsonl" --skip-bad && out_has '1 lines l
 printf '{"context": [99999], "target": [1]}\n' >"$dir/ids.jsonl"
 eval_cpu 1 --task "$dir/ids.jsonl" && err_has 'outside of the checkpoint'
 
+# ---- tasks made on the spot: right answers, the same ones for a seed, other programs can run them
+made() { run 0 eval --task "$@" --write "$dir/made.jsonl" -q; }
+# answers EXPRESSION: Python's, of the words x before the answer and the answer a, for each case.
+answers() {
+  checks=$((checks + 1))
+  python3 - "$dir/made.jsonl" "$1" <<'END' 2>>"$dir/err" || complain "$last: a case is not $1"
+import json, sys
+from collections import Counter
+def compose(words):  # one-line notation: the first element acts first
+    p = list(range(len(words[0]) - 2))
+    for w in words: p = [int(w[1 + i]) - 1 for i in p]
+    return "(" + "".join(str(i + 1) for i in p) + ")"
+cases = [json.loads(line) for line in open(sys.argv[1])]
+seen = Counter()
+for c in cases:
+    x, a, length = c["context"].split(), c.get("target", " ")[1:], c["group"]
+    seen[a] += 1
+    assert eval(sys.argv[2]), (x, a)
+assert len(seen) > 1 or "contains" in cases[0]
+END
+}
+made parity --length 5,40 --cases 30 && answers 'len(x) == length and str(x.count("1") % 2) == a'
+made modular --length 4,41 --cases 30 --modulus 7 && answers 'len(x) in (length, length - 1) and str(eval(" ".join(x[:-1])) % 7) == a'
+made modular-brackets --length 6,40 --cases 30 && answers 'length - len(x) in range(4) and str(eval(" ".join(x[:-1])) % 5) == a'
+made group --group S5 --length 3,50 --cases 20 && answers 'len(x) == length and compose(x) == a'
+made group --group S4 --length 9 --cases 20 && answers 'compose(x) == a'
+made mqar --pairs 6 --keys 20 --length 13,40 --cases 3 &&
+  answers 'len(x) == length and x[x.index(x[-1]) + 1] == a and x.index(x[-1]) < 12 and len(set(x[:12:2])) == 6'
+made parity --length 30 --cases 5 --seed 3 && cp "$dir/made.jsonl" "$dir/first.jsonl"
+made parity --length 30 --cases 5 --seed 3 && cmp -s "$dir/made.jsonl" "$dir/first.jsonl" || complain "$last: other texts for a seed"
+made parity --length 30 --cases 5 --seed 4 && ! cmp -s "$dir/made.jsonl" "$dir/first.jsonl" || complain "$last: the same texts for another seed"
+run 2 eval --task mqar --pairs 9 --keys 8 --write "$dir/x" && err_has 'needs as many --keys'
+run 2 eval --task group --group S9 --write "$dir/x" && err_has 'there is no group'
+eval_cpu 2 --task niah-2 --length 300 && err_has 'name its file with --data'
+
+# Needles: once in the text, at most as long as they were to be, the question at the end. The file gives the same scores.
+yes 'He went to the sea. She did not! Why?' | head -n 200 >"$dir/hay.txt"
+for n in 1 2 3; do
+  eval_cpu 0 --task niah-$n --data "$dir/hay.txt" --length 300,420 --cases 2 --new 4 --write "$dir/made.jsonl" --json
+  cp "$dir/out" "$dir/direct"
+  answers 'c["context"].count(c["contains"]) == 1 and c["context"].endswith("mentioned in the provided text is")'
+  eval_cpu 0 --task "$dir/made.jsonl" --new 4 --json
+  python3 - "$dir/out" "$dir/direct" <<'END' || complain "$last: not what niah-$n gave"
+import json, sys
+a, b = (json.load(open(f)) for f in sys.argv[1:])
+assert a["sha256"] == b["sha256"] and a["results"][0]["groups"] == b["results"][0]["groups"]
+n = a["results"][0]["tokens"] - 4 * 4  # contexts of 300 - 128 and 420 - 128 tokens at most, two each
+assert 0.85 * 928 < n <= 928, n
+END
+done
+
+# ---- the demonstrations' checkpoints: all right at every length, chance where they must fail
+device=(-d cpu)
+run 0 demo state-tracking --group S5 --alone --length 8 --words 1 "${device[@]}" --out "$dir/s5"
+run 0 demo state-tracking --group A5 --alone --length 8 --words 1 "${device[@]}" --out "$dir/a5"
+run 0 demo state-tracking --group S5 --steps 1 --alone --length 8 --words 1 "${device[@]}" --out "$dir/s5_one_step"
+run 0 demo recall --key-size 32 --texts 1 --pairs 8 "${device[@]}" --out "$dir/pairs"
+run 0 eval "$dir/s5" "$dir/s5_one_step" -d cpu -q --task group --group S5 --length 1,10,100,1000 --cases 50 --json
+holds '[g["acc"]["value"] for g in j["results"][0]["groups"].values()] == [1, 1, 1, 1]'
+holds 'all(j["results"][1]["groups"][n]["acc"]["value"] <= 0.1 for n in ("100", "1000"))' # chance: 1 / 120
+run 0 eval "$dir/a5" -d cpu -q --task group --group A5 --length 10,2000 --cases 10 --json
+holds '[g["acc"]["value"] for g in j["results"][0]["groups"].values()] == [1, 1]'
+run 0 eval "$dir/pairs" -d cpu -q --task mqar --pairs 24 --keys 32 --length 49,100,1000 --cases 4 --json
+holds '[g["acc"]["value"] for g in j["results"][0]["groups"].values()] == [1, 1, 1] and j["cases"] == 288'
+holds 'j["results"][0]["evaluated"] < j["results"][0]["tokens"] / 10' # a text's pairs are read once
+# Token ids, for checkpoints without words: S5's word (21345) (21345) (13245), its product (13245).
+printf '{"context": [0, 25, 25, 7], "target": [7]}\n{"context": [0, 25, 25, 7], "target": [8]}\n' >"$dir/ids.jsonl"
+run 0 eval "$dir/s5" -d cpu -q --task "$dir/ids.jsonl" --json
+holds 'j["results"][0]["metrics"]["acc"]["samples"] == [1, 0]'
+
 # ---- a log: a killed run goes on, with nothing lost and nothing twice
 python3 - "$dir/many.jsonl" <<'END'
 import json, random, sys

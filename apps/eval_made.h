@@ -1,0 +1,49 @@
+// eval_made.h: tests made on the spot, each by a seed: recall, needles, state tracking, arithmetic.
+#ifndef EVAL_MADE_H
+#define EVAL_MADE_H
+#include "eval.h"
+
+struct made_options {
+  struct count_list lengths;
+  uint32_t cases; // texts of each length
+  uint64_t seed;
+  uint32_t pairs, keys, values; // of mqar
+  uint32_t modulus;
+  const char *group;
+  const char *haystack;   // a file of real text
+  const char *checkpoint; // whose tokens needles' lengths are counted in
+};
+
+struct maker {
+  const struct made_options *options;
+  deltaic_tokenizer *tokenizer; // needles only
+  char *haystack;               // real text, white space made single spaces; repeated text's unit
+  struct eval_task *task;
+  struct sha256 *hash;
+  FILE *stream; // NULL: no file
+  uint64_t random;
+  int code;
+};
+
+struct made {
+  const char *name, *about;
+  struct count_list lengths; // where the user names none
+  uint32_t new_tokens;
+  int (*begin)(struct maker *m);                     // checks options; NULL: nothing to do
+  json_t *(*text)(struct maker *m, uint32_t length); // a case; NULL after a complaint, m->code set
+  int (*texts)(struct maker *m, uint32_t length);    // or all cases of a text; an exit code
+};
+
+const struct made *made_find(const char *name);
+const struct made *made_at(size_t i); // NULL: the end
+// Makes the task's cases, and writes them as JSONL where `path` is not NULL. An exit code.
+int made_task(const struct made *made, const struct made_options *options, const char *path, struct eval_task *task);
+// Takes the case over: {"context", "target" or "contains", ...}. An exit code.
+int made_add(struct maker *m, json_t *record, uint32_t length);
+
+// eval_needle.c
+int needle_begin(struct maker *m);
+json_t *needle_repeated(struct maker *m, uint32_t length);
+json_t *needle_number(struct maker *m, uint32_t length);
+json_t *needle_uuid(struct maker *m, uint32_t length);
+#endif
