@@ -16,6 +16,11 @@ struct tensor scratch_take(struct scratch *s, uint32_t rows, uint32_t cols) {
   return t;
 }
 
+void state_add(struct arena *arena, struct tensor *out, enum dtype dtype, const struct state_shape *shape,
+               uint64_t cols) {
+  arena_add(arena, out, dtype, shape->sequences, cols, round_up(cols, TENSOR_ALIGN / dtype_bytes(dtype)));
+}
+
 void block_bind(const struct model_spec *m, uint32_t layer, struct weights *w, struct block_weights *b) {
   struct weight_part norm = {weights_get(w, layer, m->names->mixer_norm, m->D, 0), 0, m->D, 0};
   weights_vector(w, &b->mixer_norm, &norm, 1);

@@ -12,6 +12,9 @@
   X(matvec_f32, MATVEC, matvec_args)                                                                                   \
   X(matvec_f16, MATVEC, matvec_args)                                                                                   \
   X(matvec_bf16, MATVEC, matvec_args)                                                                                  \
+  X(matvec_conv_f32, MATVEC_CONV, matvec_args)                                                                         \
+  X(matvec_conv_f16, MATVEC_CONV, matvec_args)                                                                         \
+  X(matvec_conv_bf16, MATVEC_CONV, matvec_args)                                                                        \
   X(matmul_f32, MATMUL, matmul_args)                                                                                   \
   X(matmul_f16, MATMUL, matmul_args)                                                                                   \
   X(matmul_bf16, MATMUL, matmul_args)                                                                                  \
@@ -38,7 +41,9 @@
   X(rope_append, ROPE_APPEND, rope_append_args)                                                                        \
   X(attention, ATTENTION, attention_push)                                                                              \
   X(sample, SAMPLE, sample_args)                                                                                       \
-  X(copy, COPY, copy_args)
+  X(copy, COPY, copy_args)                                                                                             \
+  X(scatter, SCATTER, scatter_args)                                                                                    \
+  X(score, SCORE, score_args)
 
 enum kernel_id {
 #define X(module, contract, push) KERNEL_##module,

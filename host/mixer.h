@@ -28,14 +28,18 @@ struct state_list {
 
 // What a session asks of a mixer's state.
 struct state_shape {
-  uint32_t sequences; // B
+  uint32_t sequences; // slots: rows of every tensor
   uint32_t context;   // positions that a global cache holds
   uint32_t batch;     // most tokens in one call
 };
 
+// Declares a tensor of a row for every slot, each beginning where a view may.
+void state_add(struct arena *arena, struct tensor *out, enum dtype dtype, const struct state_shape *shape,
+               uint64_t cols);
+
 struct call {
   struct recorder *c;
-  struct tensor sequences; // (B, 4) i32: struct sequence each
+  struct tensor sequences; // (B, 4) i32: struct sequence each; B texts of the slots, in any order, with a row or more
   uint32_t T;              // rows of this call
   uint32_t longest;        // most tokens of one sequence; 0: unknown
   enum delta_form form;    // of the delta rule

@@ -88,8 +88,8 @@ static void attention_state(const void *spec, const struct state_shape *shape, s
   struct attention_state *a = state;
   uint32_t position = s->kv_heads * s->d;
   uint64_t cols = (uint64_t)capacity_of(s, shape) * position;
-  arena_add(arena, &a->k, DTYPE_F32, shape->sequences, cols, cols);
-  arena_add(arena, &a->v, DTYPE_F32, shape->sequences, cols, cols);
+  state_add(arena, &a->k, DTYPE_F32, shape, cols);
+  state_add(arena, &a->v, DTYPE_F32, shape, cols);
   *list = (struct state_list){.entries = {{&a->k, position, s->window}, {&a->v, position, s->window}}, .count = 2};
 }
 

@@ -162,8 +162,8 @@ static void delta_state(const void *spec, const struct state_shape *shape, struc
   const struct delta_spec *s = spec;
   struct delta_state *d = state;
   uint64_t history = (uint64_t)(conv_width(s) - 1) * sizes_of(s).C, S = (uint64_t)s->Hv * s->Dk * s->Dv;
-  arena_add(arena, &d->history, DTYPE_F32, shape->sequences, history, history);
-  arena_add(arena, &d->S, DTYPE_F32, shape->sequences, S, S);
+  state_add(arena, &d->history, DTYPE_F32, shape, history);
+  state_add(arena, &d->S, DTYPE_F32, shape, S);
   *list = (struct state_list){.entries = {{.tensor = &d->history}, {.tensor = &d->S}}, .count = 2};
 }
 

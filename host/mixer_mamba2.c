@@ -83,8 +83,8 @@ static void mamba2_state(const void *spec, const struct state_shape *shape, stru
   const struct mamba2_spec *s = spec;
   struct mamba2_state *m = state;
   uint64_t history = (uint64_t)(s->W - 1) * channels(s), S = (uint64_t)inner(s) * s->N;
-  arena_add(arena, &m->history, DTYPE_F32, shape->sequences, history, history);
-  arena_add(arena, &m->S, DTYPE_F32, shape->sequences, S, S);
+  state_add(arena, &m->history, DTYPE_F32, shape, history);
+  state_add(arena, &m->S, DTYPE_F32, shape, S);
   *list = (struct state_list){.entries = {{.tensor = &m->history}, {.tensor = &m->S}}, .count = 2};
 }
 

@@ -200,13 +200,19 @@ struct ops {
                       struct tensor table, struct tensor sequences, struct attention_args a);
   void (*attention)(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor cache_k,
                     struct tensor cache_v, struct tensor sequences, struct attention_args a);
-  // Draws token s of every sequence s from logits (B, V) as deltaic_sampling says; stores it in tokens[s], marks it in
-  // seen, and turns sequence s into the call that evaluates it: pos += T, T = 1, row = s. The random number of a draw
-  // is a function of (seed, pos after the step, slot... nothing else). scratch: B rows of V f32.
+  // Draws the next token of every sequence s from its row (slot) of logits (slots, V) as row s of sampling says; stores
+  // it in tokens[s], marks it in seen, and turns sequence s into the call that evaluates it: pos += T, T = 1, row = s.
+  // The random number of a draw is a function of (seed, pos after the step) alone. scratch: B rows of V f32.
   void (*sample)(struct recorder *c, struct tensor tokens, struct tensor sequences, struct tensor seen,
                  struct tensor logits, struct tensor sampling, struct tensor scratch);
-  // to = from, both f32 and of equal size.
+  // to = from, both of 32 bits and of equal size; from absent: 0.
   void (*copy)(struct recorder *c, struct tensor to, struct tensor from);
+  // to (slots, cols)[slot of sequence s] = from (B, cols)[s], both of 32 bits.
+  void (*scatter)(struct recorder *c, struct tensor to, struct tensor from, struct tensor sequences);
+  // Rows first ... first + n - 1 of scores (T, 2), from logits (n, V) and targets (T) i32: the logarithm of the
+  // target's probability, and 1 if it is the lowest id of the likeliest, else 0. Where a target is negative, nothing is
+  // written.
+  void (*score)(struct recorder *c, struct tensor scores, struct tensor logits, struct tensor targets, uint32_t first);
 };
 
 deltaic_status backend_open_cpu(uint32_t threads, struct backend **out);

@@ -400,16 +400,26 @@ static void copy_block(void *context, uint64_t index, uint32_t worker) {
   (void)worker;
   uint64_t row = index / p->blocks, first = index % p->blocks * p->block;
   uint64_t n = p->to.cols - first < p->block ? p->to.cols - first : p->block;
-  memcpy(f32_row(&p->to, row) + first, f32_row(&p->from, row) + first, n * sizeof(float));
+  if (p->from.buffer)
+    memcpy(f32_row(&p->to, row) + first, f32_row(&p->from, row) + first, n * sizeof(float));
+  else
+    memset(f32_row(&p->to, row) + first, 0, n * sizeof(float));
 }
 
 static void cpu_copy(struct recorder *c, struct tensor to, struct tensor from) {
   enum { BLOCK = 1 << 16 };
   if (!cpu_begin(c)) return;
-  assert(to.rows == from.rows && to.cols == from.cols);
+  assert(!from.buffer || (to.rows == from.rows && to.cols == from.cols));
   uint64_t n = (uint64_t)to.rows * to.cols, blocks = (to.cols + BLOCK - 1) / BLOCK;
   cpu_parallel(c, to.rows * blocks, n, copy_block, &(struct copy_call){to, from, BLOCK, blocks});
   cpu_end(c, "copy", NULL, 8 * n, 0);
+}
+
+static void cpu_scatter(struct recorder *c, struct tensor to, struct tensor from, struct tensor sequences) {
+  if (!cpu_begin(c)) return;
+  for (uint32_t s = 0; s < sequences.rows; s++)
+    memcpy(f32_row(&to, sequence_at(&sequences, s)->slot), f32_row(&from, s), from.cols * sizeof(float));
+  cpu_end(c, "scatter", NULL, 8ull * sequences.rows * from.cols, 0);
 }
 
 // ---------------------------------------------------------------- the backend
@@ -455,6 +465,8 @@ static const struct ops cpu_ops = {
     .attention = cpu_attention,
     .sample = cpu_sample,
     .copy = cpu_copy,
+    .scatter = cpu_scatter,
+    .score = cpu_score,
 };
 
 deltaic_status backend_open_cpu(uint32_t threads, struct backend **out) {

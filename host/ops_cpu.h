@@ -127,6 +127,7 @@ void cpu_rope_append(struct recorder *c, struct tensor qkv, struct tensor cache_
                      struct tensor table, struct tensor sequences, struct attention_args a);
 void cpu_attention(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor cache_k, struct tensor cache_v,
                    struct tensor sequences, struct attention_args a);
+void cpu_score(struct recorder *c, struct tensor scores, struct tensor logits, struct tensor targets, uint32_t first);
 void cpu_sample(struct recorder *c, struct tensor tokens, struct tensor sequences, struct tensor seen,
                 struct tensor logits, struct tensor sampling, struct tensor scratch);
 #endif

@@ -1,4 +1,4 @@
-// ops_cpu_sample: draws the next token. This is the definition that shaders/sample.comp follows.
+// ops_cpu_sample: draws the next token, and scores given ones. This is the definition that shaders/sample.comp follows.
 //
 // 1 z[i] = logit, but -inf for NaN and FLT_MAX for +inf; the same is done after each of the next two operations. For
 //   tokens in `seen` and a penalty other than 0 and 1: z > 0 ? z / penalty : z * penalty.
@@ -153,7 +153,7 @@ static void sample_sequence(void *context, uint64_t s, uint32_t worker) {
   uint32_t *seen = tensor_row(&v->seen, q->slot);
   struct draw d = {.p = (const struct sampling *)tensor_row(&v->sampling, 0) + s, .z = f32_row(&v->scratch, s)};
   d.V = v->logits.cols;
-  adjust(&d, f32_row(&v->logits, s), seen);
+  adjust(&d, f32_row(&v->logits, q->slot), seen);
   *q = (struct sequence){.row = (uint32_t)s, .T = 1, .pos = q->pos + q->T, .slot = q->slot};
   uint32_t id = draw(&d, q->pos);
   ((int32_t *)tensor_row(&v->tokens, 0))[s] = (int32_t)id;
@@ -163,8 +163,38 @@ static void sample_sequence(void *context, uint64_t s, uint32_t worker) {
 void cpu_sample(struct recorder *c, struct tensor tokens, struct tensor sequences, struct tensor seen,
                 struct tensor logits, struct tensor sampling, struct tensor scratch) {
   if (!cpu_begin(c)) return;
-  uint64_t n = (uint64_t)logits.rows * logits.cols;
+  uint64_t n = (uint64_t)sequences.rows * logits.cols;
   struct sample_call v = {tokens, sequences, seen, logits, sampling, scratch};
   cpu_parallel(c, sequences.rows, 4 * n, sample_sequence, &v);
   cpu_end(c, "sample", NULL, 8 * n, 4 * n);
+}
+
+// ---------------------------------------------------------------- scores
+
+struct score_call {
+  struct tensor scores, logits, targets;
+  uint32_t first;
+};
+
+static void score_row(void *context, uint64_t t, uint32_t worker) {
+  const struct score_call *v = context;
+  (void)worker;
+  const int32_t target = ((const int32_t *)tensor_row(&v->targets, 0))[v->first + t];
+  if (target < 0) return;
+  const float *z = f32_row(&v->logits, t);
+  float most = z[0], *score = f32_row(&v->scores, v->first + t);
+  double sum = 0;
+  int32_t likeliest = 0;
+  for (uint32_t i = 1; i < v->logits.cols; i++)
+    if (z[i] > most) most = z[i], likeliest = (int32_t)i;
+  for (uint32_t i = 0; i < v->logits.cols; i++) sum += expf(z[i] - most);
+  score[0] = (float)((double)z[target] - most - log(sum));
+  score[1] = likeliest == target;
+}
+
+void cpu_score(struct recorder *c, struct tensor scores, struct tensor logits, struct tensor targets, uint32_t first) {
+  if (!cpu_begin(c)) return;
+  const uint64_t n = (uint64_t)logits.rows * logits.cols;
+  cpu_parallel(c, logits.rows, 4 * n, score_row, &(struct score_call){scores, logits, targets, first});
+  cpu_end(c, "score", NULL, 4 * n, 4 * n);
 }

@@ -8,6 +8,8 @@
 #include "output_norm.h"
 #include "rmsnorm.h"
 #include "sample.h"
+#include "scatter.h"
+#include "score.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -167,15 +169,39 @@ static void vulkan_sample(struct recorder *c, struct tensor tokens, struct tenso
 
 static void vulkan_copy(struct recorder *c, struct tensor to, struct tensor from) {
   const uint32_t lanes = vulkan_plan(c)->block_lanes;
-  struct copy_args args = {.rows = to.rows, .cols = to.cols, .to_stride = to.stride, .from_stride = from.stride};
+  struct copy_args args = {.rows = to.rows,
+                           .cols = to.cols,
+                           .to_stride = to.stride,
+                           .from_stride = from.stride,
+                           .zero = from.buffer == NULL};
   uint32_t aligned = to.cols % 4 == 0 && to.stride % 4 == 0 && from.stride % 4 == 0;
   if (aligned) args.cols /= 4, args.to_stride /= 4, args.from_stride /= 4;
   const uint32_t spec[COPY_SPECS] = {[COPY_SPEC_LANES] = lanes, [COPY_SPEC_ALIGNED] = aligned};
-  const struct binding t = vulkan_bind(to, to), f = vulkan_bind(from, from);
+  const struct binding t = vulkan_bind(to, to), f = vulkan_bind(from, to);
   const struct binding bindings[COPY_BINDINGS] = {[COPY_TO] = t, [COPY_FROM] = f, [COPY_TO4] = t, [COPY_FROM4] = f};
   uint32_t x = divide_up(args.cols, lanes), y = args.rows;
   vulkan_dispatch(c, KERNEL_copy, spec, bindings, &args, x < MAX_GROUPS ? x : MAX_GROUPS,
                   y < MAX_GROUPS ? y : MAX_GROUPS, 1, (uint64_t)to.rows * to.cols);
+}
+
+static void vulkan_scatter(struct recorder *c, struct tensor to, struct tensor from, struct tensor sequences) {
+  const uint32_t lanes = vulkan_plan(c)->block_lanes;
+  const struct scatter_args args = {.cols = from.cols, .to_stride = to.stride, .from_stride = from.stride};
+  const struct binding bindings[SCATTER_BINDINGS] = {[SCATTER_TO] = vulkan_bind(to, to),
+                                                     [SCATTER_FROM] = vulkan_bind(from, from),
+                                                     [SCATTER_SEQUENCES] = vulkan_bind(sequences, to)};
+  vulkan_dispatch(c, KERNEL_scatter, &lanes, bindings, &args, divide_up(from.cols, lanes), sequences.rows, 1,
+                  (uint64_t)sequences.rows * from.cols);
+}
+
+static void vulkan_score(struct recorder *c, struct tensor scores, struct tensor logits, struct tensor targets,
+                         uint32_t first) {
+  const uint32_t lanes = vulkan_plan(c)->lanes;
+  const struct score_args args = {.V = logits.cols, .logits_stride = logits.stride, .first = first};
+  const struct binding bindings[SCORE_BINDINGS] = {[SCORE_SCORES] = vulkan_bind(scores, scores),
+                                                   [SCORE_LOGITS] = vulkan_bind(logits, logits),
+                                                   [SCORE_TARGETS] = vulkan_bind(targets, targets)};
+  vulkan_dispatch(c, KERNEL_score, &lanes, bindings, &args, logits.rows, 1, 1, 6ull * logits.rows * logits.cols);
 }
 
 // ---------------------------------------------------------------- the backend
@@ -221,6 +247,8 @@ static const struct ops vulkan_ops = {
     .attention = vulkan_attention,
     .sample = vulkan_sample,
     .copy = vulkan_copy,
+    .scatter = vulkan_scatter,
+    .score = vulkan_score,
 };
 
 deltaic_status backend_open_vulkan(struct device *device, struct backend **out) {

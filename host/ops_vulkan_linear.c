@@ -45,33 +45,83 @@ struct product {
   uint64_t operations;
 };
 
-// One dispatch for up to 8 tokens: they share every weight that is read.
-static void matvec(struct recorder *c, const struct product *p) {
-  const struct plan *plan = vulkan_plan(c);
-  uint32_t tokens = p->x.rows > 4 ? 8 : p->x.rows > 2 ? 4 : p->x.rows;
-  const uint32_t spec[MATVEC_SPECS] = {[MATVEC_SPEC_LANES] = plan->matvec_lanes,
-                                       [MATVEC_SPEC_ROWS] = plan->matvec_rows,
-                                       [MATVEC_SPEC_TOKENS] = tokens,
-                                       [MATVEC_SPEC_ALIGNED] = p->aligned};
-  const struct binding x = vulkan_bind(p->x, p->x);
-  const struct binding bindings[MATVEC_BINDINGS] = {[MATVEC_Y] = vulkan_bind(p->y, p->x),
-                                                    [MATVEC_X] = x,
-                                                    [MATVEC_X4] = x,
-                                                    [MATVEC_WEIGHTS] = vulkan_bind_weights(p->w),
-                                                    [MATVEC_BIAS] = vulkan_bind(p->bias, p->x)};
-  const struct matvec_args args = {.T = p->x.rows,
-                                   .N = p->w.rows,
-                                   .K = p->x.cols,
-                                   .y_stride = p->y.stride,
-                                   .x_stride = p->x.stride,
-                                   .w_stride = p->w.stride,
-                                   .first = p->first,
-                                   .add = p->add,
-                                   .has_bias = p->bias.buffer != NULL};
-  uint32_t groups = divide_up(p->w.rows, plan->matvec_rows), y = divide_up(groups, MAX_GROUPS);
-  vulkan_dispatch(c, KERNEL_matvec_f32 + p->w.dtype, spec, bindings, &args, divide_up(groups, y ? y : 1), y, 1,
-                  p->operations);
+// ---------------------------------------------------------------- few rows
+
+// A product with all that one kernel does around it.
+struct fused {
+  struct linear_input in;
+  struct tensor y, w, bias;
+  bool add, gated;
+  enum activation activation; // of gated
+  struct tensor conv_y;
+  const struct linear_conv *conv; // NULL: none
+};
+
+static uint32_t tokens_of(uint32_t rows) { return rows > 4 ? 8 : rows > 2 ? 4 : rows; }
+
+// Whether one pass over the weights serves so many rows, which share every weight that is read.
+static bool few(const struct recorder *c, uint32_t rows) { return rows < vulkan_plan(c)->matvec_below && rows <= 8; }
+
+static void few_rows_part(struct recorder *c, const struct fused *f, struct tensor w, uint32_t first) {
+  const struct tensor x = f->in.x;
+  const uint32_t tokens = tokens_of(x.rows), N = f->gated ? w.rows / 2 : w.rows;
+  const bool norm = f->in.weight.buffer != NULL;
+  const struct plan_matvec m = plan_matvec(vulkan_plan(c), x.cols, tokens, norm, f->gated);
+  const struct linear_conv *conv = f->conv;
+  const uint32_t spec[MATVEC_CONV_SPECS] = {[MATVEC_SPEC_LANES] = m.lanes,
+                                            [MATVEC_SPEC_ROWS] = m.rows,
+                                            [MATVEC_SPEC_TOKENS] = tokens,
+                                            [MATVEC_SPEC_UNROLL] = m.unroll,
+                                            [MATVEC_SPEC_ALIGNED] = x.cols % 4 == 0 && x.stride % 4 == 0,
+                                            [MATVEC_SPEC_NORM] = norm,
+                                            [MATVEC_SPEC_GATED] = f->gated,
+                                            [MATVEC_CONV_SPEC_W] = conv ? conv->a.W : 0};
+  const struct binding from = vulkan_bind(x, x), weight = vulkan_bind(f->in.weight, x);
+  struct binding bindings[MATVEC_CONV_BINDINGS] = {[MATVEC_Y] = vulkan_bind(f->y, x),
+                                                   [MATVEC_X] = from,
+                                                   [MATVEC_X4] = from,
+                                                   [MATVEC_WEIGHTS] = vulkan_bind_weights(w),
+                                                   [MATVEC_BIAS] = vulkan_bind(f->bias, x),
+                                                   [MATVEC_NORM] = weight,
+                                                   [MATVEC_NORM4] = weight};
+  struct matvec_args args = {.T = x.rows,
+                             .N = N,
+                             .K = x.cols,
+                             .y_stride = f->y.stride,
+                             .x_stride = x.stride,
+                             .w_stride = w.stride,
+                             .first = first,
+                             .add = f->add,
+                             .has_bias = f->bias.buffer != NULL,
+                             .eps = f->in.eps,
+                             .activation = f->activation};
+  if (conv) {
+    bindings[MATVEC_CONV_Y] = vulkan_bind(f->conv_y, x);
+    bindings[MATVEC_CONV_WEIGHT] = vulkan_bind(conv->weight, x);
+    bindings[MATVEC_CONV_BIAS] = vulkan_bind(conv->bias, x);
+    bindings[MATVEC_CONV_HISTORY] = vulkan_bind(conv->a.W > 1 ? conv->history : f->conv_y, f->conv_y);
+    bindings[MATVEC_CONV_SEQUENCES] = vulkan_bind(conv->sequences, x);
+    args.conv_from = conv->from;
+    args.C = conv->a.C;
+    args.silu_from = conv->a.silu_from;
+    args.conv_has_bias = conv->bias.buffer != NULL;
+    args.conv_y_stride = f->conv_y.stride;
+    args.conv_weight_stride = conv->weight.stride;
+    args.history_stride = conv->history.stride;
+    args.B = conv->sequences.rows;
+  }
+  uint32_t groups = divide_up(N, m.rows), y = divide_up(groups, MAX_GROUPS);
+  enum kernel_id id = (conv ? KERNEL_matvec_conv_f32 : KERNEL_matvec_f32) + w.dtype;
+  vulkan_dispatch(c, id, spec, bindings, &args, divide_up(groups, y ? y : 1), y, 1, 2ull * x.rows * w.rows * x.cols);
 }
+
+static void few_rows(struct recorder *c, const struct fused *f) {
+  const uint32_t rows = rows_bound(c, f->w);
+  assert(f->in.x.cols == f->w.cols && f->w.stride % 8 == 0 && (!f->gated || rows == f->w.rows));
+  for (uint32_t first = 0; first < f->w.rows; first += rows) few_rows_part(c, f, part_of(f->w, first, rows), first);
+}
+
+// ---------------------------------------------------------------- many rows
 
 // Any number of rows, in tiles through shared memory.
 static void many_rows(struct recorder *c, const struct product *p) {
@@ -102,40 +152,21 @@ static void many_rows(struct recorder *c, const struct product *p) {
                   divide_up(p->x.rows, plan->matmul_tile_t), 1, p->operations);
 }
 
-// y (+)= x w^T + bias, for any number of rows.
-static void product(struct recorder *c, struct tensor y, struct tensor x, struct tensor w, struct tensor bias,
-                    bool add) {
+static void tiles(struct recorder *c, struct tensor y, struct tensor x, struct tensor w, struct tensor bias, bool add) {
   assert(x.cols == w.cols && y.cols == w.rows && y.rows == x.rows && w.stride % 8 == 0);
-  uint32_t rows = rows_bound(c, w), below = vulkan_plan(c)->matvec_below;
+  uint32_t rows = rows_bound(c, w);
   struct product p = {.y = y, .x = x, .bias = bias, .add = add, .aligned = x.cols % 4 == 0 && x.stride % 4 == 0};
   for (; p.first < w.rows; p.first += rows) {
     p.w = part_of(w, p.first, rows);
     p.operations = 2ull * x.rows * p.w.rows * x.cols;
-    if (x.rows < below && x.rows <= 8)
-      matvec(c, &p);
-    else if (!vulkan_matmul_matrix(c, y, x, p.w, bias, p.first, add))
-      many_rows(c, &p);
+    if (!vulkan_matmul_matrix(c, y, x, p.w, bias, p.first, add)) many_rows(c, &p);
   }
 }
-
-// ---------------------------------------------------------------- ops
 
 static struct tensor input_rows(struct recorder *c, const struct linear_input *in) {
   if (!in->weight.buffer) return in->x;
   vulkan_rmsnorm(c, in->h, in->x, in->weight, (struct tensor){0}, in->eps);
   return in->h;
-}
-
-void vulkan_linear(struct recorder *c, struct tensor y, struct linear_input in, struct tensor w, struct tensor bias,
-                   bool add) {
-  product(c, y, input_rows(c, &in), w, bias, add);
-}
-
-void vulkan_linear_conv(struct recorder *c, struct tensor y, struct tensor p, struct linear_input in, struct tensor w,
-                        struct tensor bias, struct linear_conv conv) {
-  product(c, p, input_rows(c, &in), w, bias, false);
-  vulkan_short_conv(c, y, tensor_cols(p, conv.from, conv.a.C), conv.weight, conv.bias, conv.history, conv.sequences,
-                    conv.a);
 }
 
 static void swiglu(struct recorder *c, struct tensor y, struct tensor gate_up, enum activation activation) {
@@ -148,8 +179,35 @@ static void swiglu(struct recorder *c, struct tensor y, struct tensor gate_up, e
                   6ull * y.rows * y.cols);
 }
 
+// ---------------------------------------------------------------- ops
+
+void vulkan_linear(struct recorder *c, struct tensor y, struct linear_input in, struct tensor w, struct tensor bias,
+                   bool add) {
+  if (few(c, in.x.rows))
+    few_rows(c, &(struct fused){.in = in, .y = y, .w = w, .bias = bias, .add = add});
+  else
+    tiles(c, y, input_rows(c, &in), w, bias, add);
+}
+
+void vulkan_linear_conv(struct recorder *c, struct tensor y, struct tensor p, struct linear_input in, struct tensor w,
+                        struct tensor bias, struct linear_conv conv) {
+  const struct device_caps *caps = &vulkan_device(c->backend)->caps;
+  const bool bound = caps->max_storage_buffers >= MATVEC_CONV_BINDINGS;
+  if (few(c, in.x.rows) && conv.longest == 1 && bound) {
+    few_rows(c, &(struct fused){.in = in, .y = p, .w = w, .bias = bias, .conv_y = y, .conv = &conv});
+    return;
+  }
+  vulkan_linear(c, p, in, w, bias, false);
+  vulkan_short_conv(c, y, tensor_cols(p, conv.from, conv.a.C), conv.weight, conv.bias, conv.history, conv.sequences,
+                    conv.a);
+}
+
 void vulkan_linear_gated(struct recorder *c, struct tensor y, struct tensor gate_up, struct linear_input in,
                          struct tensor w, enum activation activation) {
-  product(c, gate_up, input_rows(c, &in), w, (struct tensor){0}, false);
+  if (few(c, in.x.rows) && rows_bound(c, w) == w.rows) {
+    few_rows(c, &(struct fused){.in = in, .y = y, .w = w, .gated = true, .activation = activation});
+    return;
+  }
+  vulkan_linear(c, gate_up, in, w, (struct tensor){0}, false);
   swiglu(c, y, gate_up, activation);
 }

@@ -34,12 +34,16 @@ static uint64_t live_positions(const struct state_entry *e, uint64_t position) {
 }
 
 static uint64_t entry_bytes(const struct state_entry *e, uint64_t position) {
-  if (!e->position_cols) return tensor_bytes(e->tensor);
+  if (!e->position_cols) return e->tensor->cols * sizeof(float);
   return live_positions(e, position) * e->position_cols * sizeof(float);
 }
 
+// A tensor's row of a slot.
+static struct tensor slot_of(const struct tensor *t, uint32_t slot) { return tensor_rows(*t, slot, 1); }
+
 static uint64_t payload_bytes(const struct deltaic_session *s, uint64_t position, bool has_logits) {
-  uint64_t bytes = tensor_bytes(&s->seen) + (has_logits ? tensor_bytes(&s->last) : 0);
+  const struct tensor seen = slot_of(&s->seen, 0), last = slot_of(&s->last, 0);
+  uint64_t bytes = tensor_bytes(&seen) + (has_logits ? tensor_bytes(&last) : 0);
   for (uint32_t i = 0; i < s->model->spec.L; i++)
     for (int e = 0; e < s->lists[i].count; e++) bytes += entry_bytes(&s->lists[i].entries[e], position);
   return bytes;
@@ -60,14 +64,15 @@ static deltaic_status transfer_in(struct backend *b, const struct tensor *t, uin
 }
 
 // A ring's live positions are at most two runs of slots.
-static deltaic_status move_cache(struct backend *b, const struct state_entry *e, uint64_t position, char *data,
-                                 transfer move) {
+static deltaic_status move_cache(struct backend *b, const struct state_entry *e, uint32_t slot, uint64_t position,
+                                 char *data, transfer move) {
+  const struct tensor cache = slot_of(e->tensor, slot);
   const uint64_t live = live_positions(e, position), size = e->position_cols * sizeof(float);
   const uint64_t capacity = e->tensor->cols / e->position_cols;
   for (uint64_t p = position - live; p < position;) {
-    uint64_t slot = p % capacity;
-    uint64_t run = position - p < capacity - slot ? position - p : capacity - slot;
-    deltaic_status status = move(b, e->tensor, slot * size, data, run * size);
+    uint64_t at = p % capacity;
+    uint64_t run = position - p < capacity - at ? position - p : capacity - at;
+    deltaic_status status = move(b, &cache, at * size, data, run * size);
     if (status != DELTAIC_OK) return status;
     data += run * size;
     p += run;
@@ -75,20 +80,22 @@ static deltaic_status move_cache(struct backend *b, const struct state_entry *e,
   return DELTAIC_OK;
 }
 
-static deltaic_status move_payload(struct deltaic_session *s, uint64_t position, bool has_logits, char *data,
-                                   transfer move) {
+static deltaic_status move_payload(struct deltaic_session *s, uint32_t slot, uint64_t position, bool has_logits,
+                                   char *data, transfer move) {
   struct backend *b = s->model->backend;
+  const struct tensor seen = slot_of(&s->seen, slot), last = slot_of(&s->last, slot);
   deltaic_status status = DELTAIC_OK;
   for (uint32_t i = 0; i < s->model->spec.L; i++)
     for (int k = 0; k < s->lists[i].count && status == DELTAIC_OK; k++) {
       const struct state_entry *e = &s->lists[i].entries[k];
-      status = e->position_cols ? move_cache(b, e, position, data, move)
-                                : move(b, e->tensor, 0, data, tensor_bytes(e->tensor));
+      const struct tensor row = slot_of(e->tensor, slot);
+      status =
+          e->position_cols ? move_cache(b, e, slot, position, data, move) : move(b, &row, 0, data, tensor_bytes(&row));
       data += entry_bytes(e, position);
     }
-  if (status == DELTAIC_OK) status = move(b, &s->seen, 0, data, tensor_bytes(&s->seen));
-  data += tensor_bytes(&s->seen);
-  if (status == DELTAIC_OK && has_logits) status = move(b, &s->last, 0, data, tensor_bytes(&s->last));
+  if (status == DELTAIC_OK) status = move(b, &seen, 0, data, tensor_bytes(&seen));
+  data += tensor_bytes(&seen);
+  if (status == DELTAIC_OK && has_logits) status = move(b, &last, 0, data, tensor_bytes(&last));
   return status;
 }
 
@@ -101,35 +108,119 @@ void session_state_seal(void *state, size_t bytes) {
   memcpy(state, &h, sizeof h);
 }
 
-deltaic_status deltaic_session_state_size(deltaic_session *s, size_t *bytes) {
-  deltaic_status status = session_check(s, "deltaic_session_state_size");
+// ---------------------------------------------------------------- save
+
+static deltaic_status state_size(struct deltaic_session *s, uint32_t slot, size_t *bytes, const char *function) {
+  deltaic_status status = session_check(s, slot, function);
   if (status != DELTAIC_OK) return status;
-  if (!bytes) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_state_size: bytes is NULL");
-  *bytes = sizeof(struct state_header) + payload_bytes(s, s->position, s->has_logits);
+  if (!bytes) return fail(DELTAIC_INVALID_ARGUMENT, "%s: bytes is NULL", function);
+  *bytes = sizeof(struct state_header) + payload_bytes(s, s->slots[slot].position, s->slots[slot].has_logits);
   return DELTAIC_OK;
 }
 
-deltaic_status deltaic_session_save(deltaic_session *s, void *buffer, size_t capacity, size_t *written) {
+static deltaic_status save(struct deltaic_session *s, uint32_t slot, void *buffer, size_t capacity, size_t *written,
+                           const char *function) {
   size_t bytes;
-  deltaic_status status = deltaic_session_state_size(s, &bytes);
+  deltaic_status status = state_size(s, slot, &bytes, function);
   if (status != DELTAIC_OK) return status;
-  if (!buffer) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_save: buffer is NULL");
+  if (!buffer) return fail(DELTAIC_INVALID_ARGUMENT, "%s: buffer is NULL", function);
   if (capacity < bytes)
     return fail(DELTAIC_BUFFER_TOO_SMALL, "the state takes %zu bytes, but the buffer has %zu", bytes, capacity);
   struct state_header h = {.version = STATE_VERSION,
-                           .has_logits = s->has_logits,
+                           .has_logits = s->slots[slot].has_logits,
                            .fingerprint = s->model->weights.fingerprint,
-                           .position = s->position,
+                           .position = s->slots[slot].position,
                            .bytes = bytes - sizeof h};
   memcpy(h.magic, state_magic, sizeof h.magic);
   char *payload = (char *)buffer + sizeof h;
-  status = move_payload(s, s->position, s->has_logits, payload, transfer_out);
+  status = move_payload(s, slot, h.position, h.has_logits, payload, transfer_out);
   if (status != DELTAIC_OK) return status;
   h.checksum = checksum(h, payload);
   memcpy(buffer, &h, sizeof h);
   if (written) *written = bytes;
   return DELTAIC_OK;
 }
+
+deltaic_status deltaic_session_state_size(deltaic_session *s, size_t *bytes) {
+  return state_size(s, 0, bytes, "deltaic_session_state_size");
+}
+
+deltaic_status deltaic_sequence_state_size(deltaic_session *s, uint32_t sequence, size_t *bytes) {
+  return state_size(s, sequence, bytes, "deltaic_sequence_state_size");
+}
+
+deltaic_status deltaic_session_save(deltaic_session *s, void *buffer, size_t capacity, size_t *written) {
+  return save(s, 0, buffer, capacity, written, "deltaic_session_save");
+}
+
+deltaic_status deltaic_sequence_save(deltaic_session *s, uint32_t sequence, void *buffer, size_t capacity,
+                                     size_t *written) {
+  return save(s, sequence, buffer, capacity, written, "deltaic_sequence_save");
+}
+
+// ---------------------------------------------------------------- reset and copy
+
+// The part of a slot's row that texts up to `position` have written to.
+static struct tensor used_of(const struct state_entry *e, uint32_t slot, uint64_t position) {
+  struct tensor row = slot_of(e->tensor, slot);
+  if (e->position_cols && position < row.cols / e->position_cols) row.cols = (uint32_t)position * e->position_cols;
+  return row;
+}
+
+// Slot `to` becomes slot `from`, or empty where `from` is NULL, in one recording.
+static deltaic_status run_copies(struct deltaic_session *s, uint32_t to, const uint32_t *from, uint64_t position) {
+  struct recorder *c = s->prefill;
+  c->ops->recorder_begin(c, false, NULL);
+  for (uint32_t i = 0; i < s->model->spec.L; i++)
+    for (int k = 0; k < s->lists[i].count; k++) {
+      const struct state_entry *e = &s->lists[i].entries[k];
+      const struct tensor row = used_of(e, to, position);
+      if (row.cols) c->ops->copy(c, row, from ? used_of(e, *from, position) : (struct tensor){0});
+    }
+  c->ops->copy(c, slot_of(&s->seen, to), from ? slot_of(&s->seen, *from) : (struct tensor){0});
+  c->ops->copy(c, slot_of(&s->last, to), from ? slot_of(&s->last, *from) : (struct tensor){0});
+  deltaic_status status = c->ops->recorder_run(c);
+  s->slots[to].broken = status != DELTAIC_OK;
+  return status;
+}
+
+static deltaic_status check_sequence(const struct deltaic_session *s, uint32_t sequence, const char *function) {
+  deltaic_status status = session_check(s, sequence, function);
+  return status == DELTAIC_BAD_STATE ? DELTAIC_OK : status; // being broken is what is to be mended
+}
+
+static deltaic_status clear_slot(struct deltaic_session *s, uint32_t slot) {
+  const struct slot *q = &s->slots[slot];
+  deltaic_status status = run_copies(s, slot, NULL, q->broken ? UINT64_MAX : q->position);
+  if (status == DELTAIC_OK) s->slots[slot] = (struct slot){.position = 0};
+  return status;
+}
+
+deltaic_status deltaic_session_reset(deltaic_session *s) {
+  if (!s) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_reset: session is NULL");
+  struct backend *b = s->model->backend;
+  deltaic_status status = arena_zero(&s->state, b);
+  // Padding between a view's rows is read and multiplied by zero weights: it must be a number.
+  if (status == DELTAIC_OK) status = arena_zero(&s->scratch, b);
+  for (uint32_t i = 0; i < s->shape.sequences; i++) s->slots[i] = (struct slot){.broken = status != DELTAIC_OK};
+  return status;
+}
+
+deltaic_status deltaic_sequence_reset(deltaic_session *s, uint32_t sequence) {
+  deltaic_status status = check_sequence(s, sequence, "deltaic_sequence_reset");
+  return status == DELTAIC_OK ? clear_slot(s, sequence) : status;
+}
+
+deltaic_status deltaic_sequence_copy(deltaic_session *s, uint32_t to, uint32_t from) {
+  deltaic_status status = check_sequence(s, to, "deltaic_sequence_copy");
+  if (status == DELTAIC_OK) status = session_check(s, from, "deltaic_sequence_copy");
+  if (status != DELTAIC_OK || to == from) return status;
+  status = run_copies(s, to, &from, s->slots[from].position);
+  if (status == DELTAIC_OK) s->slots[to] = s->slots[from];
+  return status;
+}
+
+// ---------------------------------------------------------------- load
 
 // Everything that can be wrong with a buffer, before anything is touched.
 static deltaic_status check_state(struct deltaic_session *s, const char *data, size_t bytes, struct state_header *h) {
@@ -151,31 +242,39 @@ static deltaic_status check_state(struct deltaic_session *s, const char *data, s
   return DELTAIC_OK;
 }
 
-deltaic_status deltaic_session_load(deltaic_session *s, const void *buffer, size_t bytes) {
-  if (!s || !buffer) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_load: session and buffer are required");
+static deltaic_status load(struct deltaic_session *s, uint32_t slot, const void *buffer, size_t bytes,
+                           const char *function) {
   struct state_header h;
-  deltaic_status status = check_state(s, buffer, bytes, &h);
+  deltaic_status status = check_sequence(s, slot, function);
   if (status != DELTAIC_OK) return status;
-  status = deltaic_session_reset(s); // parts of caches that the buffer does not hold must not be left over
+  if (!buffer) return fail(DELTAIC_INVALID_ARGUMENT, "%s: buffer is NULL", function);
+  status = check_state(s, buffer, bytes, &h);
+  if (status != DELTAIC_OK) return status;
+  status = clear_slot(s, slot); // parts of caches that the buffer does not hold must not be left over
   if (status != DELTAIC_OK) return status;
   char *payload = (char *)buffer + sizeof h; // transfer_in only reads it
-  status = move_payload(s, h.position, h.has_logits, payload, transfer_in);
-  if (status != DELTAIC_OK) {
-    s->broken = true;
-    return status;
-  }
-  s->position = h.position;
-  s->has_logits = h.has_logits;
-  session_place(s, 0);
-  return DELTAIC_OK;
+  status = move_payload(s, slot, h.position, h.has_logits, payload, transfer_in);
+  s->slots[slot] = (struct slot){h.position, h.has_logits, .broken = status != DELTAIC_OK};
+  return status;
 }
 
-static deltaic_status save_to_memory(struct deltaic_session *s, void **data, size_t *bytes) {
-  deltaic_status status = deltaic_session_state_size(s, bytes);
+deltaic_status deltaic_session_load(deltaic_session *s, const void *buffer, size_t bytes) {
+  return load(s, 0, buffer, bytes, "deltaic_session_load");
+}
+
+deltaic_status deltaic_sequence_load(deltaic_session *s, uint32_t sequence, const void *buffer, size_t bytes) {
+  return load(s, sequence, buffer, bytes, "deltaic_sequence_load");
+}
+
+// ---------------------------------------------------------------- files and forks
+
+static deltaic_status save_to_memory(struct deltaic_session *s, uint32_t slot, void **data, size_t *bytes,
+                                     const char *function) {
+  deltaic_status status = state_size(s, slot, bytes, function);
   if (status != DELTAIC_OK) return status;
   *data = malloc(*bytes);
   if (!*data) return fail_memory("a saved state", *bytes);
-  status = deltaic_session_save(s, *data, *bytes, NULL);
+  status = save(s, slot, *data, *bytes, NULL, function);
   if (status != DELTAIC_OK) free(*data);
   return status;
 }
@@ -184,7 +283,7 @@ deltaic_status deltaic_session_save_file(deltaic_session *s, const char *path) {
   void *data;
   size_t bytes;
   if (!path) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_save_file: path is NULL");
-  deltaic_status status = save_to_memory(s, &data, &bytes);
+  deltaic_status status = save_to_memory(s, 0, &data, &bytes, "deltaic_session_save_file");
   if (status != DELTAIC_OK) return status;
   status = file_replace(path, data, bytes);
   free(data);
@@ -202,26 +301,34 @@ deltaic_status deltaic_session_load_file(deltaic_session *s, const char *path) {
   return status;
 }
 
-deltaic_status deltaic_session_fork(deltaic_session *s, deltaic_session **out) {
-  deltaic_status status = session_check(s, "deltaic_session_fork");
-  if (status != DELTAIC_OK) return status;
-  if (!out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_fork: out is NULL");
-  static const deltaic_rule rules[] = {
-      [DELTA_AUTO] = DELTAIC_RULE_AUTO, [DELTA_RECURRENT] = DELTAIC_RULE_RECURRENT, [DELTA_CHUNK] = DELTAIC_RULE_CHUNK};
-  deltaic_session_options options = {
-      .size = sizeof options, .context = s->shape.context, .batch = s->shape.batch, .rule = rules[s->form]};
-  options.precision = s->matrices ? DELTAIC_PRECISION_FAST : DELTAIC_PRECISION_FLOAT32;
-  deltaic_session *fork;
+static deltaic_status fork_slot(struct deltaic_session *s, struct deltaic_session *fork, uint32_t slot) {
   void *data;
   size_t bytes;
-  status = save_to_memory(s, &data, &bytes);
+  if (!s->slots[slot].position && !s->slots[slot].broken) return DELTAIC_OK; // as empty as the new one
+  deltaic_status status = save_to_memory(s, slot, &data, &bytes, "deltaic_session_fork");
   if (status != DELTAIC_OK) return status;
-  status = deltaic_session_create(s->model, &options, &fork);
-  if (status == DELTAIC_OK) {
-    status = deltaic_session_load(fork, data, bytes);
-    if (status != DELTAIC_OK) deltaic_session_free(fork);
-  }
+  status = load(fork, slot, data, bytes, "deltaic_session_fork");
   free(data);
-  if (status == DELTAIC_OK) *out = fork;
+  return status;
+}
+
+deltaic_status deltaic_session_fork(deltaic_session *s, deltaic_session **out) {
+  static const deltaic_rule rules[] = {
+      [DELTA_AUTO] = DELTAIC_RULE_AUTO, [DELTA_RECURRENT] = DELTAIC_RULE_RECURRENT, [DELTA_CHUNK] = DELTAIC_RULE_CHUNK};
+  if (!s || !out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_fork: session and out are required");
+  deltaic_session_options options = {.size = sizeof options,
+                                     .context = s->shape.context,
+                                     .batch = s->shape.batch,
+                                     .rule = rules[s->form],
+                                     .precision = s->matrices ? DELTAIC_PRECISION_FAST : DELTAIC_PRECISION_FLOAT32,
+                                     .sequences = s->shape.sequences};
+  deltaic_session *fork;
+  deltaic_status status = deltaic_session_create(s->model, &options, &fork);
+  if (status != DELTAIC_OK) return status;
+  for (uint32_t i = 0; i < s->shape.sequences && status == DELTAIC_OK; i++) status = fork_slot(s, fork, i);
+  if (status == DELTAIC_OK)
+    *out = fork;
+  else
+    deltaic_session_free(fork);
   return status;
 }

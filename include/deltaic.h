@@ -5,7 +5,7 @@
  *   deltaic_context   log callback; finds devices
  *   deltaic_device    one Vulkan device, or the CPU
  *   deltaic_model     a checkpoint's weights on a device; immutable, shared by any number of sessions
- *   deltaic_session   one text in progress: recurrent states, caches, position, last logits
+ *   deltaic_session   one text in progress, or several: recurrent states, caches, positions, last logits
  *   deltaic_tokenizer text <-> ids; needs no device
  *
  * Conventions. Every function that can fail returns a deltaic_status; deltaic_last_error() then has one sentence
@@ -187,7 +187,8 @@ typedef struct deltaic_model_info {
 
 typedef struct deltaic_memory {
   uint64_t weights_bytes;   /* on the device, once per model */
-  uint64_t state_bytes;     /* per session: recurrent states, convolution tails, attention caches, token marks */
+  uint64_t state_bytes;     /* per session: recurrent states, convolution tails, attention caches, token marks, last
+                               logits, of all its texts */
   uint64_t scratch_bytes;   /* per session: activations */
   uint64_t cache_per_token; /* part of state_bytes that each token of context costs (global attention), else 0 */
 } deltaic_memory;
@@ -195,18 +196,20 @@ typedef struct deltaic_memory {
 /* How prompts go through the delta rule. Both give the same numbers but for rounding; for comparisons. */
 typedef enum deltaic_rule { DELTAIC_RULE_AUTO, DELTAIC_RULE_RECURRENT, DELTAIC_RULE_CHUNK } deltaic_rule;
 
-/* Arithmetic of prompts. FAST: products go through the device's matrix units where it has some that Vulkan offers as
+/* Arithmetic. FAST: products go through the device's matrix units where it has some that Vulkan offers as
  * cooperative matrices; their operands are rounded to float16 (relative error 2^-11 each), sums stay in float32, as do
  * states and the residual stream; weights stored as float32 stay so. Logits then differ from FLOAT32's by about 1e-3.
- * FLOAT32: float32 everywhere. Devices without such units, and single tokens, compute in float32 either way. */
+ * FLOAT32: float32 everywhere. Devices without such units compute in float32 either way, and so do single tokens, of
+ * fewer than 16 texts at once. */
 typedef enum deltaic_precision { DELTAIC_PRECISION_FAST, DELTAIC_PRECISION_FLOAT32 } deltaic_precision;
 
 typedef struct deltaic_session_options {
   size_t size;
   uint32_t context;  /* most tokens of one text, for models with global attention; 0: 4096. Others: 2^31 - 1 */
-  uint32_t batch;    /* tokens computed at once in prefill; 0: 512 */
+  uint32_t batch;    /* tokens computed at once in prefill, of all texts together; 0: 512; at least `sequences` */
   deltaic_rule rule; /* experimental */
   deltaic_precision precision;
+  uint32_t sequences; /* texts held at once, each with a state of its own; 0: 1; at most 256. Experimental */
 } deltaic_session_options;
 
 /* Reads config.json and the weights' headers in folder `path`: what the model is and needs, before anything is
@@ -271,7 +274,7 @@ DELTAIC_API deltaic_status deltaic_session_logits(deltaic_session *session, floa
 
 /* Tokens evaluated since the start or the last reset. */
 DELTAIC_API uint64_t deltaic_session_position(const deltaic_session *session);
-/* Back to an empty text. Also mends a session after a failure, except DELTAIC_DEVICE_LOST. */
+/* Every text of the session is empty again. Also mends it after a failure, except DELTAIC_DEVICE_LOST. */
 DELTAIC_API deltaic_status deltaic_session_reset(deltaic_session *session);
 /* A new session of the same model, options and contents. Thread-safety: as a call on `session`. */
 DELTAIC_API deltaic_status deltaic_session_fork(deltaic_session *session, deltaic_session **out);
@@ -287,6 +290,60 @@ DELTAIC_API deltaic_status deltaic_session_load(deltaic_session *session, const 
 /* The same through a file; an interrupted save leaves an older file whole. */
 DELTAIC_API deltaic_status deltaic_session_save_file(deltaic_session *session, const char *path);
 DELTAIC_API deltaic_status deltaic_session_load_file(deltaic_session *session, const char *path);
+
+/* Several texts in one session (deltaic_session_options.sequences): sequences 0, 1, ..., each with its own state,
+ * position and last logits. A call computes tokens of many with one pass over the weights. Functions without a sequence
+ * mean sequence 0, except deltaic_session_reset(), deltaic_session_fork() and deltaic_session_cancel(), which are about
+ * all. What a text becomes does not depend on the texts beside it, but for rounding (deltaic_precision). Experimental.
+ */
+
+/* How likely a token was. */
+typedef struct deltaic_score {
+  float log_probability; /* natural logarithm */
+  bool likeliest;        /* greedy drawing would have taken it */
+} deltaic_score;
+
+/* Tokens that continue one text. */
+typedef struct deltaic_piece {
+  uint32_t sequence;     /* which text */
+  const int32_t *tokens; /* ids in [0, vocabulary) */
+  size_t count;          /* at least 1 */
+  deltaic_logits logits; /* which to return */
+  float *out;            /* vocabulary floats (LAST), count * vocabulary (ALL), or NULL with NONE */
+  /* With scores, targets[t] is an id whose likelihood after tokens[t] is wanted (of a text's own tokens: tokens + 1),
+   * or -1: of this row none. count of each. Computed on the device, so that no row of logits travels; NULL: no scores.
+   */
+  const int32_t *targets;
+  deltaic_score *scores; /* entries without a target are left as they are */
+} deltaic_piece;
+
+/* Evaluates n pieces, of n different texts and of any lengths, in slices of at most deltaic_session_options.batch
+ * tokens; a slice takes some of each of several pieces.
+ * Bad arguments and a full context leave the session as it was. After any other failure every text of the call must be
+ * reset, loaded or copied over; the others are as they were. */
+DELTAIC_API deltaic_status deltaic_session_eval_batch(deltaic_session *session, const deltaic_piece *pieces, size_t n);
+
+/* deltaic_session_next() for n texts at once: one submission, nothing recorded after the first call with this n.
+ * sequences: n different ones, in any order; NULL: 0 ... n - 1
+ * sampling: n of them, each for its text; NULL for greedy. A text alone with the same options draws the same tokens:
+ *   texts that are to differ need different seeds.
+ * tokens: n ids. logits: n * vocabulary floats for the logits after each token, or NULL.
+ * Failures are as those of deltaic_session_eval_batch(). */
+DELTAIC_API deltaic_status deltaic_session_next_batch(deltaic_session *session, const uint32_t *sequences, size_t n,
+                                                      const deltaic_sampling *sampling, int32_t *tokens, float *logits);
+
+/* As the functions of one text above, for one of several. */
+DELTAIC_API uint64_t deltaic_sequence_position(const deltaic_session *session, uint32_t sequence);
+DELTAIC_API deltaic_status deltaic_sequence_logits(deltaic_session *session, uint32_t sequence, float *out);
+DELTAIC_API deltaic_status deltaic_sequence_reset(deltaic_session *session, uint32_t sequence);
+/* Makes text `to` the same as text `from`: a fork within the session, on the device, without new memory. */
+DELTAIC_API deltaic_status deltaic_sequence_copy(deltaic_session *session, uint32_t to, uint32_t from);
+/* The same bytes as deltaic_session_save() gives for this text alone; either loads what the other has saved. */
+DELTAIC_API deltaic_status deltaic_sequence_state_size(deltaic_session *session, uint32_t sequence, size_t *bytes);
+DELTAIC_API deltaic_status deltaic_sequence_save(deltaic_session *session, uint32_t sequence, void *buffer,
+                                                 size_t capacity, size_t *written);
+DELTAIC_API deltaic_status deltaic_sequence_load(deltaic_session *session, uint32_t sequence, const void *buffer,
+                                                 size_t bytes);
 
 /* Makes the eval or next in progress, or else the next one, return DELTAIC_CANCELLED soon: after the part of the work
  * that the device has already been given. Any thread, also a signal handler, at any time before deltaic_session_free().
@@ -320,12 +377,13 @@ typedef struct deltaic_probed {
 /* Return false to stop: the eval then returns DELTAIC_CANCELLED. */
 typedef bool (*deltaic_probe_function)(void *user, const deltaic_probed *probed);
 
-/* kinds: deltaic_probe_kind values or'ed; 0 with NULL: no probe. Kinds that a layer does not have are passed over. */
+/* kinds: deltaic_probe_kind values or'ed; 0 with NULL: no probe. Kinds that a layer does not have are passed over.
+ * DELTAIC_UNSUPPORTED for a session of several texts. */
 DELTAIC_API deltaic_status deltaic_session_probe(deltaic_session *session, uint32_t kinds, deltaic_probe_function probe,
                                                  void *user);
 
 /* What the session's recordings have asked of the device so far. Experimental. Transfers are no recordings and are
-   not counted: clearing and copying states, probes, and logits to the caller take vkQueueSubmit calls of their own
+   not counted: saving and loading states, probes, and logits to the caller take vkQueueSubmit calls of their own
    where the host cannot map the device's memory. deltaic_session_next without logits transfers nothing. */
 typedef struct deltaic_counters {
   uint64_t submits;    /* vkQueueSubmit calls of recordings; 0 on the CPU */

@@ -209,15 +209,33 @@ uint32_t plan_matmul_lanes(const struct plan *plan) {
   return plan->matmul_tile_t / plan->matmul_sub_t * (plan->matmul_tile_n / plan->matmul_sub_n);
 }
 
+// A workgroup reads x once for all its rows, so it has the more rows the more tokens there are; with one token rows
+// bring nothing, and single ones end most evenly (H200, vulkan.md 8.3). Long rows are shared by more invocations, or
+// the last workgroups would work alone for long.
+struct plan_matvec plan_matvec(const struct plan *plan, uint32_t K, uint32_t tokens, bool norm, bool gated) {
+  enum { SUMS = 32, LOADS = 12 };
+  struct plan_matvec m = {.lanes = plan->matvec_lanes, .rows = plan->matvec_rows};
+  uint32_t x_rows = tokens + norm; // as many as x and the norm's weight have
+  if (m.rows < x_rows) m.rows = min32(x_rows, plan->matvec_most_rows);
+  m.rows = min32(m.rows, SUMS / tokens);
+  if (gated) m.rows = (m.rows + 1) / 2; // of gate, and as many of up
+  while (m.lanes < plan->matvec_most_lanes && K / 8 > LOADS * m.lanes) m.lanes *= 2;
+  m.unroll = plan->matvec_unroll > tokens ? plan->matvec_unroll / tokens : 1;
+  return m;
+}
+
 // A GPU wants many lanes and large tiles; software runs a workgroup's lanes one subgroup after the other and pays for
 // every barrier with a switch between them, so its workgroups are small.
 static void starting_values(const struct device_caps *caps, struct plan *plan) {
   bool software = is_software(caps);
   plan->lanes = software ? 32 : 256;
   plan->block_lanes = software ? 64 : 256;
-  plan->matvec_lanes = software ? 8 : 64;
-  plan->matvec_rows = software ? 16 : 2;
-  plan->matvec_below = 8;
+  plan->matvec_lanes = software ? 8 : 32;
+  plan->matvec_most_lanes = software ? 8 : 256;
+  plan->matvec_rows = software ? 16 : 1;
+  plan->matvec_most_rows = software ? 16 : 4;
+  plan->matvec_unroll = software ? 1 : 4;
+  plan->matvec_below = 9;
   plan->matmul_tile_t = software ? 32 : 128;
   plan->matmul_tile_n = software ? 64 : 128;
   plan->matmul_tile_k = 32;
@@ -267,6 +285,7 @@ static void fit_kernels(const struct device_caps *caps, struct plan *plan) {
   while (plan->lanes > most) plan->lanes /= 2;
   while (plan->block_lanes > most) plan->block_lanes /= 2;
   while (plan->matvec_lanes > most) plan->matvec_lanes /= 2;
+  while (plan->matvec_most_lanes > most) plan->matvec_most_lanes /= 2;
   while (plan->chunk_lanes > most) plan->chunk_lanes /= 2;
   // Lanes of a subgroup that is wider than its workgroup would idle: 64 on some AMD, 128 on some phones.
   uint32_t subgroup = plan->subgroup ? plan->subgroup : caps->subgroup_size;
@@ -380,8 +399,8 @@ static void describe_plan(struct text *text, const struct plan *plan) {
     say(text, "matrices          %u x %u x %u%s\n", plan->matrix_m, plan->matrix_n, plan->matrix_k,
         plan->matrix_conversions ? ", sums become operands in registers" : "");
   say(text, "lanes             %u a row, %u a block\n", plan->lanes, plan->block_lanes);
-  say(text, "matvec            %u lanes, %u rows, below %u tokens\n", plan->matvec_lanes, plan->matvec_rows,
-      plan->matvec_below);
+  say(text, "matvec            %u to %u lanes, %u to %u rows, %u loads at once, below %u tokens\n", plan->matvec_lanes,
+      plan->matvec_most_lanes, plan->matvec_rows, plan->matvec_most_rows, plan->matvec_unroll, plan->matvec_below);
   say(text, "matmul            tile %u x %u x %u, %u x %u a lane, %u lanes, %llu bytes shared\n", plan->matmul_tile_t,
       plan->matmul_tile_n, plan->matmul_tile_k, plan->matmul_sub_t, plan->matmul_sub_n, plan_matmul_lanes(plan),
       (unsigned long long)plan_matmul_shared_bytes(plan));

@@ -60,9 +60,10 @@ struct plan {
   uint32_t lanes;       // invocations of a workgroup that reduces over a row (norms, sampling, softmax)
   uint32_t block_lanes; // invocations of an elementwise workgroup
 
-  uint32_t matvec_lanes; // invocations that share one group of rows
-  uint32_t matvec_rows;  // rows a workgroup computes
-  uint32_t matvec_below; // fewer tokens than this: matvec, else matmul
+  uint32_t matvec_lanes, matvec_most_lanes; // invocations that share one group of rows
+  uint32_t matvec_rows, matvec_most_rows;   // rows of weights that a workgroup reads
+  uint32_t matvec_unroll;                   // loads of a row in flight in one invocation, for one token
+  uint32_t matvec_below;                    // fewer tokens than this: matvec, else matmul
 
   uint32_t matmul_tile_t, matmul_tile_n, matmul_tile_k; // tokens x outputs of a workgroup; step along K
   uint32_t matmul_sub_t, matmul_sub_n;                  // outputs of one invocation; lanes = product of the quotients
@@ -101,6 +102,12 @@ struct plan_matmul {
 // False where the plan has no matrices.
 bool plan_matmul_matrix(const struct plan *plan, uint32_t T, uint32_t N, struct plan_matmul *out);
 uint64_t plan_matmul_matrix_shared_bytes(const struct plan_matmul *m);
+
+// Sizes of matvec.comp for one product of `tokens` rows (1, 2, 4, 8) of K numbers.
+struct plan_matvec {
+  uint32_t lanes, rows, unroll;
+};
+struct plan_matvec plan_matvec(const struct plan *plan, uint32_t K, uint32_t tokens, bool norm, bool gated);
 
 // Sizes of the two kernels of the chunkwise delta rule for one shape of heads: keys of Dk numbers, n of them a token.
 struct plan_delta {

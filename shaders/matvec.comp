@@ -2,22 +2,45 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #extension GL_EXT_control_flow_attributes : require
-// y (T, N) = x (T, K) w (N, K)^T (+ bias) (+ y): few tokens, where reading the weights once is what takes the time.
+// y (T, N) = x (T, K) w (N, K)^T (+ bias) (+ y): few tokens, where reading the weights once is what takes the time; so
+// what precedes and follows happens on the way.
+//   NORM: rows of x / sqrt(mean x^2 + eps) * norm. The root divides the finished sums, so nothing waits for it.
+//   GATED: y = act(gate) * up, w (2 N, K).
+//   CONV (matvec_conv_...): channel c of token t is output conv_from + c; conv_y = act(sum_w taps[w] window[w] (+ bias)),
+//   where window is the history of the token's sequence and then the output; the history moves on by one. An output
+//   belongs to one invocation and a token to one sequence, so nobody else sees that history.
 // Workgroups (ceil(N / ROWS), spread over x and y): ROWS outputs of all T tokens. An invocation reads groups of 8
-// weights of every row, 16 bytes each when they have 16 bits, and keeps ROWS * TOKENS sums. Any T <= TOKENS, N, K.
+// weights of every row, 16 bytes each when they have 16 bits, UNROLL of them at once, and keeps ROWS * TOKENS sums. What
+// only the end needs is asked for before. Any T <= TOKENS, N, K.
 #include "matvec.h"
 layout(local_size_x_id = MATVEC_SPEC_LANES) in;
 layout(constant_id = MATVEC_SPEC_ROWS) const uint ROWS = 2;
 layout(constant_id = MATVEC_SPEC_TOKENS) const uint TOKENS = 1;
+layout(constant_id = MATVEC_SPEC_UNROLL) const uint UNROLL = 1;
 layout(constant_id = MATVEC_SPEC_ALIGNED) const uint ALIGNED = 0;
+layout(constant_id = MATVEC_SPEC_NORM) const uint NORM = 0;
+layout(constant_id = MATVEC_SPEC_GATED) const uint GATED = 0;
 layout(set = 0, binding = MATVEC_Y) buffer y_block { float y[]; };
 layout(set = 0, binding = MATVEC_X) readonly buffer x_block { float x[]; };
 layout(set = 0, binding = MATVEC_X4) readonly buffer x4_block { vec4 x4[]; };
 layout(set = 0, binding = MATVEC_BIAS) readonly buffer bias_block { float bias[]; };
+layout(set = 0, binding = MATVEC_NORM) readonly buffer norm_block { float norm[]; };
+layout(set = 0, binding = MATVEC_NORM4) readonly buffer norm4_block { vec4 norm4[]; };
+#ifdef CONV
+layout(constant_id = MATVEC_CONV_SPEC_W) const uint CONV_W = 4;
+layout(set = 0, binding = MATVEC_CONV_Y) writeonly buffer conv_y_block { float conv_y[]; };
+layout(set = 0, binding = MATVEC_CONV_WEIGHT) readonly buffer conv_weight_block { float conv_weight[]; };
+layout(set = 0, binding = MATVEC_CONV_BIAS) readonly buffer conv_bias_block { float conv_bias[]; };
+layout(set = 0, binding = MATVEC_CONV_HISTORY) buffer history_block { float history[]; };
+layout(set = 0, binding = MATVEC_CONV_SEQUENCES) readonly buffer sequences_block { sequence sequences[]; };
+#endif
 #define WEIGHTS_BINDING MATVEC_WEIGHTS
+#include "activation.glsl"
 #include "weights.glsl"
 
-const uint SUMS = ROWS * TOKENS;
+const uint W_ROWS = ROWS * (1 + GATED);                   // rows of weights
+const uint OUTPUTS = ROWS * TOKENS, SQUARES = W_ROWS * TOKENS; // SQUARES: where sums of x^2 follow those of products
+const uint SUMS = SQUARES + NORM * TOKENS;
 shared float partial[gl_WorkGroupSize.x * SUMS / 4 + SUMS]; // subgroups have 4 lanes or more
 
 // Four inputs of a token, zeros from K on: the zeros that end a row of weights must not meet a NaN.
@@ -29,23 +52,113 @@ vec4 inputs(uint t, uint k) {
   return vec4(x[i], left > 1 ? x[i + 1] : 0.0, left > 2 ? x[i + 2] : 0.0, left > 3 ? x[i + 3] : 0.0);
 }
 
+vec4 norms(uint k) {
+  if (k >= args.K) return vec4(0.0);
+  if (ALIGNED != 0) return norm4[k / 4];
+  uint left = args.K - k;
+  return vec4(norm[k], left > 1 ? norm[k + 1] : 0.0, left > 2 ? norm[k + 2] : 0.0, left > 3 ? norm[k + 3] : 0.0);
+}
+
+float start; // what the output `fetched` last adds to its sum
+#ifdef CONV
+uint slot;
+bool convolved; // the output is a channel, and its token a sequence's
+float taps[CONV_W], window[CONV_W], conv_start;
+
+void fetch_conv(uint n, uint t) {
+  uint c = n - args.conv_from, s = 0; // wraps to a large number below conv_from
+  while (s < args.B && (sequences[s].T == 0 || sequences[s].row != t)) s++;
+  convolved = c < args.C && s < args.B;
+  if (!convolved) return;
+  slot = sequences[s].slot;
+  conv_start = args.conv_has_bias != 0 ? conv_bias[c] : 0.0;
+  [[unroll]] for (uint w = 0; w < CONV_W; w++) taps[w] = conv_weight[w * args.conv_weight_stride + c];
+  [[unroll]] for (uint w = 0; w + 1 < CONV_W; w++) window[w] = history[slot * args.history_stride + w * args.C + c];
+}
+
+void finish_conv(uint n, uint t, float value) {
+  uint c = n - args.conv_from;
+  if (!convolved) return;
+  window[CONV_W - 1] = value;
+  float sum = conv_start;
+  [[unroll]] for (uint w = 0; w < CONV_W; w++) sum += taps[w] * window[w];
+  [[unroll]] for (uint w = 0; w + 1 < CONV_W; w++)
+    history[slot * args.history_stride + w * args.C + c] = window[w + 1];
+  conv_y[t * args.conv_y_stride + c] = c >= args.silu_from ? silu(sum) : sum;
+}
+#endif
+
+bool outside(uint row, uint i) { return row + i / TOKENS >= args.N || i % TOKENS >= args.T; }
+
+// Output i of the workgroup.
+void fetch(uint row, uint i) {
+  if (outside(row, i)) return;
+  uint n = args.first + row + i / TOKENS, t = i % TOKENS;
+  start = args.has_bias != 0 ? bias[n] : 0.0;
+  if (args.add != 0) start += y[t * args.y_stride + n];
+#ifdef CONV
+  fetch_conv(n, t);
+#endif
+}
+
+float total(uint i) {
+  float sum = 0.0;
+  for (uint s = 0; s < gl_NumSubgroups; s++) sum += partial[s * SUMS + i];
+  return sum;
+}
+
+void finish(uint row, uint i) {
+  if (outside(row, i)) return;
+  uint n = args.first + row + i / TOKENS, t = i % TOKENS;
+  float factor = NORM != 0 ? 1.0 / sqrt(total(SQUARES + t) / float(args.K) + args.eps) : 1.0;
+  float value = factor * total(i);
+  if (GATED != 0) value = activate(args.activation, value) * (factor * total(OUTPUTS + i));
+  value += start;
+  y[t * args.y_stride + n] = value;
+#ifdef CONV
+  finish_conv(n, t, value);
+#endif
+}
+
 void main() {
   uint lane = gl_LocalInvocationID.x;
   uint row = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * ROWS;
   if (row >= args.N) return;
-  float sums[SUMS];
-  [[unroll]] for (uint i = 0; i < SUMS; i++) sums[i] = 0.0;
+  if (lane < OUTPUTS) fetch(row, lane);
+
+  float sums[SQUARES + TOKENS];
+  [[unroll]] for (uint i = 0; i < SQUARES + TOKENS; i++) sums[i] = 0.0;
+  uint from[W_ROWS];
+  [[unroll]] for (uint r = 0; r < W_ROWS; r++)
+    from[r] = (min(row + r % ROWS, args.N - 1) + r / ROWS * args.N) * (args.w_stride / 8);
   uint groups = (args.K + 7) / 8;
-  for (uint g = lane; g < groups; g += gl_WorkGroupSize.x) {
-    vec4 low[TOKENS], high[TOKENS];
-    [[unroll]] for (uint t = 0; t < TOKENS; t++) {
-      low[t] = inputs(t, g * 8);
-      high[t] = inputs(t, g * 8 + 4);
+  for (uint g0 = lane; g0 < groups; g0 += gl_WorkGroupSize.x * UNROLL) {
+    PACKED8 w[UNROLL * W_ROWS];
+    [[unroll]] for (uint u = 0; u < UNROLL; u++) {
+      uint g = g0 + u * gl_WorkGroupSize.x;
+      [[unroll]] for (uint r = 0; r < W_ROWS; r++) {
+        w[u * W_ROWS + r] = PACKED8_ZERO;
+        if (g < groups) w[u * W_ROWS + r] = packed8(from[r] + g);
+      }
     }
-    [[unroll]] for (uint r = 0; r < ROWS; r++) {
-      vec4 a, b;
-      weight8(min(row + r, args.N - 1) * (args.w_stride / 8) + g, a, b);
-      [[unroll]] for (uint t = 0; t < TOKENS; t++) sums[r * TOKENS + t] += dot(a, low[t]) + dot(b, high[t]);
+    [[unroll]] for (uint u = 0; u < UNROLL; u++) {
+      uint k = (g0 + u * gl_WorkGroupSize.x) * 8;
+      vec4 low[TOKENS], high[TOKENS], norm_low, norm_high;
+      if (NORM != 0) norm_low = norms(k), norm_high = norms(k + 4);
+      [[unroll]] for (uint t = 0; t < TOKENS; t++) {
+        low[t] = inputs(t, k);
+        high[t] = inputs(t, k + 4);
+        if (NORM != 0) {
+          sums[SQUARES + t] += dot(low[t], low[t]) + dot(high[t], high[t]);
+          low[t] *= norm_low;
+          high[t] *= norm_high;
+        }
+      }
+      [[unroll]] for (uint r = 0; r < W_ROWS; r++) {
+        vec4 a, b;
+        widen8(w[u * W_ROWS + r], a, b);
+        [[unroll]] for (uint t = 0; t < TOKENS; t++) sums[r * TOKENS + t] += dot(a, low[t]) + dot(b, high[t]);
+      }
     }
   }
   [[unroll]] for (uint i = 0; i < SUMS; i++) {
@@ -53,14 +166,8 @@ void main() {
     if (subgroupElect()) partial[gl_SubgroupID * SUMS + i] = sum;
   }
   barrier();
-  for (uint i = lane; i < SUMS; i += gl_WorkGroupSize.x) {
-    uint n = row + i / TOKENS, t = i % TOKENS;
-    if (n >= args.N || t >= args.T) continue;
-    float sum = 0.0;
-    for (uint s = 0; s < gl_NumSubgroups; s++) sum += partial[s * SUMS + i];
-    n += args.first;
-    if (args.has_bias != 0) sum += bias[n];
-    uint at = t * args.y_stride + n;
-    y[at] = args.add != 0 ? y[at] + sum : sum;
+  for (uint i = lane; i < OUTPUTS; i += gl_WorkGroupSize.x) {
+    if (i != lane) fetch(row, i);
+    finish(row, i);
   }
 }

@@ -1,18 +1,32 @@
-// matvec.h: contract of matvec.comp.
+// matvec.h: contract of matvec.comp; built with CONV, of matvec_conv_...
 #ifndef MATVEC_H
 #define MATVEC_H
+#include "control.h"
 #include "interface.h"
 #define MATVEC_Y 0       // (T, N) out, f32; inout when args.add
 #define MATVEC_X 1       // (T, K) in, f32
 #define MATVEC_X4 2      // the same as vec4, read when ALIGNED
-#define MATVEC_WEIGHTS 3 // (N, K) in, f32, f16 or bf16
+#define MATVEC_WEIGHTS 3 // (N, K) in, f32, f16 or bf16; (2 N, K) when GATED: gate's rows, then up's
 #define MATVEC_BIAS 4    // (1, N) in, f32; read when args.has_bias
-#define MATVEC_BINDINGS 5
+#define MATVEC_NORM 5    // (1, K) in, f32; read when NORM
+#define MATVEC_NORM4 6   // the same as vec4, read when ALIGNED
+#define MATVEC_BINDINGS 7
+#define MATVEC_CONV_Y 7         // (T, C) out, f32
+#define MATVEC_CONV_WEIGHT 8    // (CONV_W, C) in, f32
+#define MATVEC_CONV_BIAS 9      // (1, C) in, f32; read when args.conv_has_bias
+#define MATVEC_CONV_HISTORY 10  // (slots, (CONV_W - 1) * C) inout, f32, oldest first
+#define MATVEC_CONV_SEQUENCES 11 // (B) in, struct sequence, of 1 token or none
+#define MATVEC_CONV_BINDINGS 12
 #define MATVEC_SPEC_LANES 0
 #define MATVEC_SPEC_ROWS 1    // outputs of a workgroup
 #define MATVEC_SPEC_TOKENS 2  // >= T
-#define MATVEC_SPEC_ALIGNED 3 // 1: K and x_stride are multiples of 4
-#define MATVEC_SPECS 4
+#define MATVEC_SPEC_UNROLL 3  // groups of 8 weights of a row that an invocation asks for at once
+#define MATVEC_SPEC_ALIGNED 4 // 1: K and x_stride are multiples of 4
+#define MATVEC_SPEC_NORM 5    // 1: x is normed
+#define MATVEC_SPEC_GATED 6   // 1: y = act(gate) * up
+#define MATVEC_SPECS 7
+#define MATVEC_CONV_SPEC_W 7
+#define MATVEC_CONV_SPECS 8
 struct matvec_args {
   uint T;
   uint N;
@@ -23,6 +37,16 @@ struct matvec_args {
   uint first; // number of the first output: weights too large for one descriptor take several dispatches
   uint add;
   uint has_bias;
+  float eps;       // of the norm
+  uint activation; // of gate
+  uint conv_from;  // of matvec_conv from here on: the first channel's output
+  uint C;
+  uint silu_from; // channels from here on end in SiLU
+  uint conv_has_bias;
+  uint conv_y_stride;
+  uint conv_weight_stride;
+  uint history_stride;
+  uint B;
 };
 ARGS(matvec_args)
 #endif

@@ -6,7 +6,7 @@
 //   z = logit, penalised, / temperature;  w = e^(z - max z);  top-k, then top-p, keep a prefix of the tokens by z
 //   descending, ids ascending: a threshold on z and a number of tokens that may equal it; min-p drops w < min_p
 //   token = the first id whose running sum of kept w exceeds u times their sum
-// logits (B, V), seen (slots, ceil(V / 32)), tokens, sequences, sampling (B). Workgroups (B): one sequence. z is
+// logits (slots, V), seen (slots, ceil(V / 32)), tokens, sequences, sampling (B). Workgroups (B): one sequence. z is
 // compared through an integer key of the same order; thresholds are found 4 bits at a time, with 15 sums side by side.
 // All sums run in a fixed order: same inputs, same token. Any V.
 #include "sample.h"
@@ -190,7 +190,7 @@ void main() {
   uint s = gl_WorkGroupID.x, lane = gl_LocalInvocationID.x;
   sequence q = sequences[s];
   p = samplings[s];
-  logits_at = s * args.logits_stride;
+  logits_at = q.slot * args.logits_stride;
   seen_at = q.slot * args.seen_stride;
   float most = -LARGEST;
   for (uint i = lane; i < args.V; i += LANES) most = max(most, adjusted(i));

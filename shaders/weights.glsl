@@ -1,15 +1,23 @@
 // weights.glsl: the only place that knows how weights are stored. Define WEIGHTS_BINDING before including it and one of
 // W_F32, W_F16, W_BF16 for the whole module. Rows start at multiples of 8 elements with zeros after their last one, so
-// a group of 8 is always aligned and inside the buffer.
+// a group of 8 is always aligned and inside the buffer. PACKED8 holds a group as it is stored.
 #if defined(W_F32)
 layout(set = 0, binding = WEIGHTS_BINDING) readonly buffer weights_block { vec4 weights[]; };
+#define PACKED8 mat2x4
+#define PACKED8_ZERO mat2x4(0.0)
 
-void weight8(uint group, out vec4 low, out vec4 high) {
-  low = weights[2 * group];
-  high = weights[2 * group + 1];
+PACKED8 packed8(uint group) { return PACKED8(weights[2 * group], weights[2 * group + 1]); }
+
+void widen8(PACKED8 w, out vec4 low, out vec4 high) {
+  low = w[0];
+  high = w[1];
 }
 #else
 layout(set = 0, binding = WEIGHTS_BINDING) readonly buffer weights_block { uvec4 weights[]; };
+#define PACKED8 uvec4
+#define PACKED8_ZERO uvec4(0)
+
+PACKED8 packed8(uint group) { return weights[group]; }
 
 #if defined(W_F16)
 vec4 widen(uvec2 w) { return vec4(unpackHalf2x16(w.x), unpackHalf2x16(w.y)); }
@@ -22,9 +30,10 @@ vec4 widen(uvec2 w) {
 #error "W_F32, W_F16 or W_BF16"
 #endif
 
-void weight8(uint group, out vec4 low, out vec4 high) {
-  uvec4 w = weights[group];
+void widen8(PACKED8 w, out vec4 low, out vec4 high) {
   low = widen(w.xy);
   high = widen(w.zw);
 }
 #endif
+
+void weight8(uint group, out vec4 low, out vec4 high) { widen8(packed8(group), low, high); }

@@ -356,7 +356,7 @@ static void linear_gated_of_large_numbers_is_finite(void **state) {
   assert_true(fabs(got[0]) < 1e-30 && got[1] == 200 && fabs(got[2]) < 1e-30);
 }
 
-static void copy_copies(void **state) {
+static void copy_copies_or_clears(void **state) {
   (void)state;
   seed(11);
   const uint32_t sizes[][2] = {{1, 1}, {3, 7}, {65, 130}, {2, 70001}};
@@ -368,6 +368,29 @@ static void copy_copies(void **state) {
     ops()->copy(recorder, to.t, from.t);
     run();
     expect_close("copy", read_values(&to), from.v, (size_t)rows * cols, 0);
+    begin();
+    ops()->copy(recorder, to.t, ABSENT);
+    run();
+    double *cleared = read_values(&to);
+    for (size_t k = 0; k < (size_t)rows * cols; k++) assert_true(cleared[k] == 0);
+  }
+}
+
+static void scatter_fills_the_rows_of_its_slots_and_no_others(void **state) {
+  (void)state;
+  seed(12);
+  enum { SLOTS = 5, B = 3 };
+  const struct sequence s[B] = {{.T = 1, .slot = 4}, {.T = 1, .slot = 0}, {.T = 1, .slot = 2}};
+  const uint32_t sizes[] = {1, 63, 1030};
+  for (int i = 0; i < 3; i++) {
+    uint32_t cols = sizes[i];
+    struct array to = activations(SLOTS, cols, cols + 6, normals(SLOTS * cols)), sequences = sequences_of(s, B);
+    struct array from = activations(B, cols, cols + 1, normals(B * cols));
+    for (uint32_t b = 0; b < B; b++) memcpy(to.v + s[b].slot * cols, from.v + b * cols, cols * sizeof *to.v);
+    begin();
+    ops()->scatter(recorder, to.t, from.t, sequences.t);
+    run();
+    expect_close("scatter", read_values(&to), to.v, SLOTS * cols, 0);
   }
 }
 
@@ -388,7 +411,8 @@ int ops_cases_short(void) {
       CASE(output_norm_takes_a_weight_for_each_head_or_none),
       CASE(linear_gated_matches_for_every_activation),
       CASE(linear_gated_of_large_numbers_is_finite),
-      CASE(copy_copies),
+      CASE(copy_copies_or_clears),
+      CASE(scatter_fills_the_rows_of_its_slots_and_no_others),
   };
   return cmocka_run_group_tests_name("short ops", cases, NULL, NULL);
 }

@@ -207,6 +207,29 @@ static void greedy_takes_the_lowest_id_among_equals(void **state) {
   assert_int_equal(sample_one(300, logits, (struct sampling){0}), 0);
 }
 
+static void every_sequence_draws_from_its_slot(void **state) {
+  (void)state;
+  enum { V = 90, SLOTS = 5, B = 3 };
+  const struct sequence s[B] = {{.pos = 7, .slot = 4}, {.pos = 9, .slot = 0}, {.pos = 8, .slot = 2}};
+  struct sampling options[B] = {{.top_k = 1}, {.temperature = 1, .top_k = 1}, {.temperature = 1e-6f}};
+  double logits[SLOTS * V] = {0};
+  for (int i = 0; i < SLOTS; i++) logits[i * V + 7 * i + 3] = 5;
+  struct sample_case c = {.V = V, .B = B};
+  c.logits = activations(SLOTS, V, V + 5, logits);
+  c.scratch = activations(B, V, DENSE, NULL);
+  c.tokens = integers(B, 1, NULL);
+  c.sequences = sequences_of(s, B);
+  c.seen = integers(SLOTS, words_of(V), NULL);
+  c.sampling = integers(B, 8, options);
+  int32_t *tokens = sample_run(&c);
+  uint32_t *seen = read_words(&c.seen);
+  for (uint32_t b = 0; b < B; b++) {
+    assert_int_equal(tokens[b], 7 * s[b].slot + 3);
+    assert_true(seen[s[b].slot * words_of(V) + (uint32_t)tokens[b] / 32] == 1u << tokens[b] % 32);
+  }
+  assert_true(!seen[words_of(V)] && !seen[3 * words_of(V) + 0]);
+}
+
 static void tight_top_k_top_p_and_min_p_equal_greedy(void **state) {
   (void)state;
   seed(52);
@@ -288,14 +311,58 @@ static void nan_and_infinite_logits_are_survived(void **state) {
   }
 }
 
+// ---------------------------------------------------------------- scores
+
+static void scores_are_log_probabilities_and_find_the_likeliest(void **state) {
+  (void)state;
+  seed(53);
+  enum { T = 9, FIRST = 2, N = 6 };
+  const uint32_t sizes[] = {1, 2, 63, 1000, 20011};
+  for (int i = 0; i < 5; i++) {
+    uint32_t V = sizes[i];
+    double *logits = normals((size_t)N * V), untouched[2 * T];
+    for (size_t k = 0; k < (size_t)N * V; k++) logits[k] *= 4;
+    for (uint32_t t = 0; t < N; t++) logits[(size_t)t * V + V / 2] = logits[(size_t)t * V + V - 1] = 20 + 100 * t;
+    // Rows 0, 1 and 8 have no logits; among the others a target below 0, the likeliest, one that equals it, and others.
+    const int32_t targets[T] = {0, 0, -1, (int32_t)V / 2, (int32_t)V - 1, 0, (int32_t)V / 3, (int32_t)V / 2, 0};
+    for (int k = 0; k < 2 * T; k++) untouched[k] = 7;
+    struct array z = activations(N, V, V + 3, logits), scores = activations(T, 2, DENSE, untouched);
+    struct array ids = integers(T, 1, targets);
+    begin();
+    backend->ops->score(recorder, scores.t, z.t, ids.t, FIRST);
+    run();
+    double *got = read_values(&scores);
+    for (uint32_t t = 0; t < T; t++) {
+      if (t < FIRST || t >= FIRST + N || targets[t] < 0) {
+        assert_true(got[2 * t] == 7 && got[2 * t + 1] == 7);
+        continue;
+      }
+      const double *row = z.v + (size_t)(t - FIRST) * V;
+      double sum = 0, most = row[V / 2];
+      for (uint32_t k = 0; k < V; k++) sum += exp(row[k] - most);
+      double want = row[targets[t]] - most - log(sum);
+      if (!(fabs(got[2 * t] - want) <= 1e-6 * (2 + fabs(want))))
+        fail_msg("V %u, row %u: %.9g, want %.9g", V, t, got[2 * t], want);
+      assert_true(got[2 * t + 1] == (targets[t] == (int32_t)V / 2));
+    }
+    tools_teardown(NULL);
+  }
+}
+
 int ops_cases_sample(void) {
 #define CASE(f) cmocka_unit_test_teardown(f, tools_teardown)
   const struct CMUnitTest cases[] = {
-      CASE(the_random_numbers_are_philox),           CASE(draws_are_those_of_the_definition),
-      CASE(frequencies_follow_the_probabilities),    CASE(the_same_seed_and_position_draw_the_same_token),
-      CASE(greedy_takes_the_lowest_id_among_equals), CASE(tight_top_k_top_p_and_min_p_equal_greedy),
-      CASE(ties_at_a_cut_keep_the_lowest_ids),       CASE(the_penalty_applies_to_seen_tokens_of_either_sign),
+      CASE(the_random_numbers_are_philox),
+      CASE(draws_are_those_of_the_definition),
+      CASE(frequencies_follow_the_probabilities),
+      CASE(the_same_seed_and_position_draw_the_same_token),
+      CASE(greedy_takes_the_lowest_id_among_equals),
+      CASE(tight_top_k_top_p_and_min_p_equal_greedy),
+      CASE(ties_at_a_cut_keep_the_lowest_ids),
+      CASE(the_penalty_applies_to_seen_tokens_of_either_sign),
       CASE(nan_and_infinite_logits_are_survived),
+      CASE(every_sequence_draws_from_its_slot),
+      CASE(scores_are_log_probabilities_and_find_the_likeliest),
   };
   return cmocka_run_group_tests_name("sampling", cases, NULL, NULL);
 }

@@ -53,7 +53,7 @@ static void check_model(deltaic_device *device, const char *path) {
   deltaic_session *s = open_session(device, path, &model);
   float logits[V];
   int32_t token;
-  struct recorder *recorders[] = {s->prefill, s->step, s->next};
+  struct recorder *recorders[] = {s->prefill, s->steps[0].recorder, s->next[0].recorder};
   hazard_clear(trace);
   for (int i = 0; i < 3; i++) follow(recorders[i], 0);
   prefill(s);
@@ -88,8 +88,8 @@ static void record_prefill(deltaic_session *s, uint32_t skip_barrier) {
 static void record_step(deltaic_session *s, uint32_t skip_barrier) {
   assert_ok(deltaic_session_reset(s));
   hazard_clear(trace);
-  follow(s->step, skip_barrier);
-  s->step_recorded = false;
+  follow(s->steps[0].recorder, skip_barrier);
+  s->steps[0].recorded = false;
   assert_ok(deltaic_session_eval(s, text, 1, DELTAIC_LOGITS_NONE, NULL));
 }
 
