@@ -15,10 +15,12 @@ static const struct usage usage = {
     .text = "Every row warms up, then runs --repeat times, fewer once it has taken --seconds; it shows the median and "
             "the spread. Tokens are random, decode is greedy. GB/s and GFLOP/s are what the kernels' tensors say "
             "(each byte once a dispatch), over the wall time of the median; with --kernels, over each kernel's own "
-            "time on the device, from a run of its own. More than 100% of the copy comes out of caches.",
+            "time on the device, from a run of its own. More than 100% of the copy comes out of caches. With "
+            "--sequences, tokens are those of one text, and tokens/s those of all texts together.",
     .examples = "  deltaic bench\n"
                 "  deltaic bench --device cpu --prompt-tokens 64,256 --decode 32\n"
                 "  deltaic bench --model models/novelist --kernels\n"
+                "  deltaic bench --sequences 16 --prompt-tokens 512\n"
                 "  deltaic bench --json > after.json\n",
     .most_arguments = 1,
 };
@@ -34,14 +36,17 @@ static void fill_tokens(int32_t *tokens, size_t count, int32_t vocabulary) {
   }
 }
 
+// Every text begins one token later than the one before it.
 static deltaic_status prefill(struct bench *b, uint32_t tokens) {
-  return deltaic_session_eval(b->session, b->tokens, tokens, DELTAIC_LOGITS_NONE, NULL);
+  for (uint32_t i = 0; i < b->sequences; ++i)
+    b->pieces[i] = (deltaic_piece){.sequence = i, .tokens = b->tokens + i, .count = tokens};
+  return deltaic_session_eval_batch(b->session, b->pieces, b->sequences);
 }
 
 static deltaic_status decode(struct bench *b, uint32_t tokens) {
   deltaic_status status = DELTAIC_OK;
-  int32_t token;
-  for (uint32_t i = 0; i < tokens && !status; ++i) status = deltaic_session_next(b->session, NULL, &token, NULL);
+  for (uint32_t i = 0; i < tokens && !status; ++i)
+    status = deltaic_session_next_batch(b->session, NULL, b->sequences, NULL, b->drawn, NULL);
   return status;
 }
 
@@ -143,8 +148,11 @@ static int open_bench(struct bench *b, struct engine_options *options) {
   if (code) return code;
   uint32_t longest = longest_row(b);
   options->context = longest + 16;
-  b->tokens = must_resize(NULL, longest * sizeof *b->tokens);
-  fill_tokens(b->tokens, longest, b->engine.model_info.vocabulary);
+  b->sequences = options->sequences;
+  b->tokens = must_resize(NULL, (longest + b->sequences) * sizeof *b->tokens);
+  b->pieces = must_resize(NULL, b->sequences * sizeof *b->pieces);
+  b->drawn = must_resize(NULL, b->sequences * sizeof *b->drawn);
+  fill_tokens(b->tokens, longest + b->sequences, b->engine.model_info.vocabulary);
   deltaic_session_options session = session_options(options);
   code = complain_status(deltaic_model_inspect(b->engine.device, b->model, &session, NULL, &b->memory));
   return code ? code : session_create(&b->engine, options, &b->session);
@@ -163,11 +171,14 @@ static int bench(struct bench *b, struct engine_options *options) {
   }
   deltaic_session_free(b->session);
   free(b->tokens);
+  free(b->pieces);
+  free(b->drawn);
   return engine_close(&b->engine, code ? code : written);
 }
 
 int command_bench(int argc, char **argv) {
   struct engine_options engine = ENGINE_DEFAULTS;
+  engine.sequences = 1;
   struct bench b = {.repeat = 5, .row_seconds = 10};
   struct count_list prompts = {.values = {128, 512, 2048}, .count = 3};
   struct arguments arguments;
@@ -177,6 +188,7 @@ int command_bench(int argc, char **argv) {
       HEADING("measurement"),
       LIST(0, "prompt-tokens", "LIST", &prompts, 1, 1u << 24, "lengths of the prompts to read"),
       COUNT('n', "decode", "N", &decode_tokens, 0, 1u << 24, "tokens to decode; 0: no decode row"),
+      COUNT('s', "sequences", "N", &engine.sequences, 1, 256, "texts read and decoded at once"),
       COUNT('r', "repeat", "N", &b.repeat, 1, 1000, "runs of each row, after a warm-up"),
       NUMBER(0, "seconds", "X", &b.row_seconds, 1e6, "start no more runs of a row after this long"),
       FLAG('k', "kernels", &b.kernels, "a table of kernels for each row"),

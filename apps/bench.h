@@ -7,7 +7,7 @@ enum { KERNELS = 64, ROWS = LIST_CAPACITY + 1 };
 
 struct row {
   bool decode;     // else prefill
-  uint32_t tokens; // of one run
+  uint32_t tokens; // of one run, in each text
   uint32_t runs;
   double median, least, most; // seconds of a run
   uint64_t bytes, operations; // of a run: its kernels' sums
@@ -21,8 +21,11 @@ struct bench {
   struct engine engine;
   deltaic_memory memory;
   deltaic_session *session;
+  uint32_t sequences; // texts at once
   int32_t *tokens;
-  double copy; // bytes read and written per second by a large copy
+  deltaic_piece *pieces; // one of each text
+  int32_t *drawn;        // the same
+  double copy;           // bytes read and written per second by a large copy
   uint32_t repeat;
   float row_seconds;
   bool kernels, as_json;

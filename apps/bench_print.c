@@ -8,6 +8,9 @@ static double per(double amount, double seconds) { return seconds > 0 ? amount /
 
 static const char *phase(const struct row *row) { return row->decode ? "decode" : "prefill"; }
 
+// Of all texts together.
+static double tokens_of(const struct bench *b, const struct row *row) { return (double)row->tokens * b->sequences; }
+
 static void print_head(const struct bench *b) {
   const deltaic_model_info *m = &b->engine.model_info;
   printf("device   %s\n", b->engine.device_info.name);
@@ -15,7 +18,9 @@ static void print_head(const struct bench *b) {
   printf("model    %s: %s, %s parameters\n", b->model, m->layers_text, text_short((double)m->parameters).text);
   printf("memory   %s weights, %s state, %s scratch\n", text_bytes(b->memory.weights_bytes).text,
          text_bytes(b->memory.state_bytes).text, text_bytes(b->memory.scratch_bytes).text);
-  printf("copy     %s GB/s, read and written\n\n", text_giga(b->copy).text);
+  printf("copy     %s GB/s, read and written\n", text_giga(b->copy).text);
+  if (b->sequences > 1) printf("texts    %u at once\n", b->sequences);
+  printf("\n");
 }
 
 static void print_rows(const struct bench *b) {
@@ -26,8 +31,8 @@ static void print_rows(const struct bench *b) {
   for (size_t i = 0; i < b->row_count; ++i) {
     const struct row *r = &b->rows[i];
     table_row(&table, phase(r), text_count(r->tokens).text, text_count(r->runs).text,
-              text_rate(per(r->tokens, r->median)).text, text_rate(per(r->tokens, r->most)).text,
-              text_rate(per(r->tokens, r->least)).text, text_seconds(r->median / r->tokens).text,
+              text_rate(per(tokens_of(b, r), r->median)).text, text_rate(per(tokens_of(b, r), r->most)).text,
+              text_rate(per(tokens_of(b, r), r->least)).text, text_seconds(r->median / tokens_of(b, r)).text,
               text_giga(per((double)r->bytes, r->median)).text,
               text_percent(per((double)r->bytes, r->median) / b->copy).text,
               text_giga(per((double)r->operations, r->median)).text);
@@ -82,7 +87,7 @@ static json_t *row_json(const struct bench *b, const struct row *r) {
   double bytes = per((double)r->bytes, r->median);
   return json_pack("{s:s, s:I, s:I, s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:o}", "phase", phase(r), "tokens",
                    (json_int_t)r->tokens, "runs", (json_int_t)r->runs, "seconds", seconds, "tokens_per_second",
-                   number_json(per(r->tokens, r->median)), "bytes", (json_int_t)r->bytes, "operations",
+                   number_json(per(tokens_of(b, r), r->median)), "bytes", (json_int_t)r->bytes, "operations",
                    (json_int_t)r->operations, "bytes_per_second", number_json(bytes), "share_of_copy",
                    number_json(bytes / b->copy), "operations_per_second",
                    number_json(per((double)r->operations, r->median)), "kernels", kernels_json(r));
@@ -97,7 +102,7 @@ int bench_print_json(const struct bench *b) {
   json_t *model =
       json_pack("{s:o, s:o, s:I, s:I}", "path", text_json(b->model), "architecture", text_json(m->architecture),
                 "parameters", (json_int_t)m->parameters, "weights_bytes", (json_int_t)b->memory.weights_bytes);
-  return json_finish(json_pack("{s:s, s:b, s:o, s:o, s:o, s:o}", "version", deltaic_version(), "complete", b->complete,
-                               "device", device, "model", model, "copy_bytes_per_second", number_json(b->copy), "rows",
-                               rows));
+  return json_finish(json_pack("{s:s, s:b, s:I, s:o, s:o, s:o, s:o}", "version", deltaic_version(), "complete",
+                               b->complete, "sequences", (json_int_t)b->sequences, "device", device, "model", model,
+                               "copy_bytes_per_second", number_json(b->copy), "rows", rows));
 }

@@ -127,6 +127,7 @@ deltaic_session_options session_options(const struct engine_options *options) {
   deltaic_session_options out = DELTAIC_INIT(deltaic_session_options);
   out.context = options->context;
   out.batch = options->batch;
+  out.sequences = options->sequences;
   if (!strcmp(options->rule, "recurrent")) out.rule = DELTAIC_RULE_RECURRENT;
   if (!strcmp(options->rule, "chunk")) out.rule = DELTAIC_RULE_CHUNK;
   if (!strcmp(options->precision, "float32")) out.precision = DELTAIC_PRECISION_FLOAT32;

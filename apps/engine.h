@@ -11,6 +11,7 @@ struct engine_options {
   const char *precision;
   uint32_t threads, context, batch;
   uint32_t attention_window; // of eval and perplexity: 0: as the config says
+  uint32_t sequences;        // of bench and info: texts held at once; 0: 1
   bool quiet, validate;
 };
 #define ENGINE_DEFAULTS                                                                                                \

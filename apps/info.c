@@ -11,6 +11,7 @@ struct info {
   const char *device; // whose plan the scratch is for
   deltaic_model_info model;
   deltaic_memory memory;
+  uint32_t sequences;    // that it is for
   const char *tokenizer; // kind; NULL: the checkpoint has none that can be read
   int32_t tokenizer_size;
 };
@@ -21,7 +22,7 @@ static const struct usage usage = {
     .summary = "Prints what a checkpoint is and how much memory it needs. Reads config.json, the headers of the "
                "weights and the tokenizer; no weights.",
     .text = "The state is what one text needs, the scratch what one prefill batch needs. Scratch depends on the "
-            "device: it is the CPU's unless --device names another.",
+            "device: it is the CPU's unless --device names another. --sequences reckons with several texts at once.",
     .examples = "  deltaic info models/novelist\n"
                 "  deltaic info --context 32768 some/checkpoint       memory for long texts\n"
                 "  deltaic info models/novelist --json | jq .parameters\n",
@@ -30,11 +31,13 @@ static const struct usage usage = {
 
 static void line(const char *name, const char *value) { printf("%-14s%s\n", name, value); }
 
-static void print_memory(const deltaic_memory *memory, const char *device) {
+static void print_memory(const deltaic_memory *memory, uint32_t sequences, const char *device) {
+  char texts[32] = "per text";
+  if (sequences > 1) snprintf(texts, sizeof texts, "of %u texts", sequences);
   printf("%-14s%s weights, once\n", "memory", text_bytes(memory->weights_bytes).text);
-  printf("%-14s%s state, per text", "", text_bytes(memory->state_bytes).text);
+  printf("%-14s%s state, %s", "", text_bytes(memory->state_bytes).text, texts);
   if (memory->cache_per_token) printf("; %s of it per token of context", text_bytes(memory->cache_per_token).text);
-  printf("\n%-14s%s scratch, per text, on %s\n", "", text_bytes(memory->scratch_bytes).text, device);
+  printf("\n%-14s%s scratch, %s, on %s\n", "", text_bytes(memory->scratch_bytes).text, texts, device);
 }
 
 static void print_tokens(const struct info *info) {
@@ -62,7 +65,7 @@ static void print_info(const struct info *info) {
   printf("%-14s%d for queries and keys of %d, %d for values of %d\n", "heads", m->heads, m->key_size, m->value_heads,
          m->value_size);
   print_tokens(info);
-  print_memory(&info->memory, info->device);
+  print_memory(&info->memory, info->sequences, info->device);
   line("state", m->grows ? "grows with the text (global attention)" : "of fixed size: texts may be of any length");
 }
 
@@ -74,10 +77,10 @@ static int print_json(const struct info *info) {
   json_t *sizes = json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "width", m->width, "layers", m->layers, "heads",
                             m->heads, "value_heads", m->value_heads, "key_size", m->key_size, "value_size",
                             m->value_size, "mlp_width", m->mlp_width);
-  json_t *bytes =
-      json_pack("{s:I, s:I, s:I, s:I, s:o}", "weights_bytes", (json_int_t)memory->weights_bytes, "state_bytes",
-                (json_int_t)memory->state_bytes, "scratch_bytes", (json_int_t)memory->scratch_bytes, "cache_per_token",
-                (json_int_t)memory->cache_per_token, "device", text_json(info->device));
+  json_t *bytes = json_pack("{s:I, s:I, s:I, s:I, s:I, s:o}", "sequences", (json_int_t)info->sequences, "weights_bytes",
+                            (json_int_t)memory->weights_bytes, "state_bytes", (json_int_t)memory->state_bytes,
+                            "scratch_bytes", (json_int_t)memory->scratch_bytes, "cache_per_token",
+                            (json_int_t)memory->cache_per_token, "device", text_json(info->device));
   json_t *tokenizer = json_null();
   if (info->tokenizer)
     tokenizer = json_pack("{s:o, s:i}", "kind", text_json(info->tokenizer), "size", info->tokenizer_size);
@@ -90,7 +93,7 @@ static int print_json(const struct info *info) {
 
 static int inspect(const struct engine_options *options, bool as_json) {
   struct engine engine = {0};
-  struct info info = {.path = model_path(options->model)};
+  struct info info = {.path = model_path(options->model), .sequences = options->sequences};
   deltaic_tokenizer *tokenizer = NULL;
   if (!info.path) return EXIT_USAGE;
   int code = context_open(options, &engine.context);
@@ -121,10 +124,12 @@ int command_info(int argc, char **argv) {
   bool as_json = false;
   int code;
   engine.device = "cpu";
+  engine.sequences = 1;
   const struct option options[] = {
       HEADING("options"),
       COUNT('c', "context", "N", &engine.context, 0, 0,
             "tokens of one text that memory is reckoned for, where it grows; 0: 4096"),
+      COUNT('s', "sequences", "N", &engine.sequences, 1, 256, "texts held at once that memory is reckoned for"),
       FLAG(0, "json", &as_json, "print one JSON object"),
       ENGINE_OPTIONS(&engine),
       OPTIONS_END,

@@ -156,11 +156,13 @@ ppl --window 0 --json && out_has '"windows": 1'
 # ---- info, devices, bench
 run 0 info "$tiny" && out_has '^architecture  *gated_deltanet' && err_empty
 run 0 info -m "$growing" --context 100 --json && json && out_has '"grows": true'
+run 0 info -m "$growing" --sequences 8 && out_has 'state, of 8 texts'
 run 0 devices && out_has 'CPU' && err_empty
 run 0 devices --brief && out_has '^\*'
 run 0 devices --json && json && out_has '"best": -\{0,1\}[0-9]'
 run 0 bench -m "$tiny" -d cpu --prompt-tokens 8,32 --decode 4 --repeat 2 --kernels && out_has '^decode ' && out_has '^kernels of'
 run 0 bench -m "$tiny" -d cpu --prompt-tokens 8 --decode 0 --repeat 1 --json && json && out_has '"phase": "prefill"'
+run 0 bench -m "$tiny" -d cpu --sequences 3 --prompt-tokens 8 --decode 4 --repeat 1 && out_has '^texts  *3 at once'
 
 # ---- every Vulkan device that can be used
 vulkan=$("$program" devices --brief 2>/dev/null | sed -n '/not usable/d; s/^[* ]*\([0-9][0-9]*\) .*/\1/p')
@@ -170,6 +172,8 @@ for device in $vulkan; do
   cmp -s "$dir/out" "$dir/seven" || complain "$last: the same seed gave another text"
   run 0 perplexity "$top/LICENSE" -m "$tiny" -d "$device" --windows 2 --window 64
   run 0 bench -m "$tiny" -d "$device" --prompt-tokens 8 --decode 4 --repeat 1 --json && json
+  run 0 bench -m "$tiny" -d "$device" --sequences 3 --prompt-tokens 8 --decode 4 --repeat 1 --json && json &&
+    out_has '"sequences": 3'
 done
 
 echo "cli: $checks runs, $failures failures, Vulkan devices: ${vulkan:-none}"
