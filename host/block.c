@@ -88,6 +88,7 @@ void block_forward(const struct model_spec *m, const struct layer_spec *layer, c
 
   struct block_scratch s = take_mlp(m, &call->scratch, call->T);
   in = (struct linear_input){.x = x, .weight = b->mlp_norm, .h = s.h, .eps = m->mlp_norm_eps};
+  s.act = tensor_as(s.act, op->input_dtype(c, b->down, call->T));
   op->linear_gated(c, s.act, s.gate_up, in, b->gate_up, m->mlp);
   op->linear(c, x, (struct linear_input){.x = s.act}, b->down, none, true);
   call->scratch.used = before;

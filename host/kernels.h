@@ -4,7 +4,7 @@
 #include "pipeline.h"
 
 // X(module, contract, push): spv_<module> is the array, <contract>_BINDINGS and _SPECS count, struct <push> is pushed.
-// The three storage formats of a weight kernel follow each other in the order of enum dtype.
+// The storage formats of a weight kernel, or of an output, follow each other in the order of enum dtype.
 #define KERNELS(X)                                                                                                     \
   X(embed_f32, EMBED, embed_args)                                                                                      \
   X(embed_f16, EMBED, embed_args)                                                                                      \
@@ -18,10 +18,13 @@
   X(matmul_f32, MATMUL, matmul_args)                                                                                   \
   X(matmul_f16, MATMUL, matmul_args)                                                                                   \
   X(matmul_bf16, MATMUL, matmul_args)                                                                                  \
-  X(matmul_matrix_f16, MATMUL_MATRIX, matmul_matrix_args)                                                              \
-  X(matmul_matrix_bf16, MATMUL_MATRIX, matmul_matrix_args)                                                             \
+  X(matmul_matrix_x32_f16, MATMUL_MATRIX, matmul_matrix_args)                                                          \
+  X(matmul_matrix_x32_bf16, MATMUL_MATRIX, matmul_matrix_args)                                                         \
+  X(matmul_matrix_x16_f16, MATMUL_MATRIX, matmul_matrix_args)                                                          \
+  X(matmul_matrix_x16_bf16, MATMUL_MATRIX, matmul_matrix_args)                                                         \
   X(mark, MARK, mark_args)                                                                                             \
-  X(rmsnorm, RMSNORM, rmsnorm_args)                                                                                    \
+  X(rmsnorm_f32, RMSNORM, rmsnorm_args)                                                                                \
+  X(rmsnorm_f16, RMSNORM, rmsnorm_args)                                                                                \
   X(short_conv, SHORT_CONV, short_conv_args)                                                                           \
   X(delta_inputs, DELTA_INPUTS, delta_inputs_args)                                                                     \
   X(delta_rule, DELTA_RULE, delta_rule_args)                                                                           \
@@ -37,7 +40,8 @@
   X(mamba2_chunk_pass, MAMBA2_CHUNK_PASS, mamba2_chunk_pass_args)                                                      \
   X(mamba2_chunk_output, MAMBA2_CHUNK_OUTPUT, mamba2_chunk_output_args)                                                \
   X(gated_norm, GATED_NORM, gated_norm_push)                                                                           \
-  X(swiglu, SWIGLU, swiglu_args)                                                                                       \
+  X(swiglu_f32, SWIGLU, swiglu_args)                                                                                   \
+  X(swiglu_f16, SWIGLU, swiglu_args)                                                                                   \
   X(rope_append, ROPE_APPEND, rope_append_args)                                                                        \
   X(attention, ATTENTION, attention_push)                                                                              \
   X(sample, SAMPLE, sample_args)                                                                                       \

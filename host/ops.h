@@ -172,6 +172,8 @@ struct ops {
   // y (T, F) = act(in gate^T) * (in up^T), w (2F, K): gate's rows, then up's. gate_up (T, 2F): scratch.
   void (*linear_gated)(struct recorder *c, struct tensor y, struct tensor gate_up, struct linear_input in,
                        struct tensor w, enum activation activation);
+  // How a product of T rows with w best finds its inputs: f32, or f16 where it rounds them to that anyway.
+  enum dtype (*input_dtype)(const struct recorder *c, struct tensor w, uint32_t T);
   void (*delta_inputs)(struct recorder *c, struct tensor qk, struct tensor beta, struct tensor g, struct tensor ba,
                        struct tensor A_log, struct tensor dt_bias, struct delta_input_args a);
   // o (T, Hv*Dv). scratch: delta_scratch_bytes() for this T, which grows with T and is 0 exactly where the rule walks

@@ -448,6 +448,7 @@ static const struct ops cpu_ops = {
     .embed = cpu_embed,
     .mark = cpu_mark,
     .rmsnorm = cpu_rmsnorm,
+    .input_dtype = cpu_input_dtype,
     .linear = cpu_linear,
     .linear_conv = cpu_linear_conv,
     .linear_gated = cpu_linear_gated,

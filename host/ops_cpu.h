@@ -100,6 +100,7 @@ void cpu_short_conv(struct recorder *c, struct tensor y, struct tensor x, struct
                     struct tensor history, struct tensor sequences, struct conv_args a);
 void cpu_swiglu(struct recorder *c, struct tensor y, struct tensor gate_up, enum activation activation);
 
+enum dtype cpu_input_dtype(const struct recorder *c, struct tensor w, uint32_t T);
 void cpu_linear(struct recorder *c, struct tensor y, struct linear_input in, struct tensor w, struct tensor bias,
                 bool add);
 void cpu_linear_conv(struct recorder *c, struct tensor y, struct tensor p, struct linear_input in, struct tensor w,

@@ -127,7 +127,7 @@ void vulkan_rmsnorm(struct recorder *c, struct tensor y, struct tensor x, struct
   const struct rmsnorm_args args = {
       .D = x.cols, .y_stride = y.stride, .x_stride = x.stride, .last = last.buffer != NULL, .eps = eps};
   uint32_t rows = last.buffer ? last.rows : x.rows;
-  vulkan_dispatch(c, KERNEL_rmsnorm, &lanes, bindings, &args, rows, 1, 1, 4ull * rows * x.cols);
+  vulkan_dispatch(c, KERNEL_rmsnorm_f32 + y.dtype, &lanes, bindings, &args, rows, 1, 1, 4ull * rows * x.cols);
 }
 
 uint32_t vulkan_head_lanes(const struct recorder *c, uint32_t d) {
@@ -230,6 +230,7 @@ static const struct ops vulkan_ops = {
     .embed = vulkan_embed,
     .mark = vulkan_mark,
     .rmsnorm = vulkan_rmsnorm,
+    .input_dtype = vulkan_input_dtype,
     .linear = vulkan_linear,
     .linear_conv = vulkan_linear_conv,
     .linear_gated = vulkan_linear_gated,

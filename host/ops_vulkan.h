@@ -44,12 +44,15 @@ void vulkan_rmsnorm(struct recorder *c, struct tensor y, struct tensor x, struct
 void vulkan_embed(struct recorder *c, struct tensor x, struct tensor table, struct tensor tokens);
 void vulkan_linear(struct recorder *c, struct tensor y, struct linear_input in, struct tensor w, struct tensor bias,
                    bool add);
+enum dtype vulkan_input_dtype(const struct recorder *c, struct tensor w, uint32_t T);
 void vulkan_linear_conv(struct recorder *c, struct tensor y, struct tensor p, struct linear_input in, struct tensor w,
                         struct tensor bias, struct linear_conv conv);
 void vulkan_linear_gated(struct recorder *c, struct tensor y, struct tensor gate_up, struct linear_input in,
                          struct tensor w, enum activation activation);
 // ops_vulkan_matrix.c: whether kernels with cooperative matrices may be used.
 bool vulkan_has_matrices(const struct recorder *c);
+// Whether a product of many rows with w reads its inputs as f16.
+bool vulkan_takes_f16(const struct recorder *c, struct tensor w);
 // y[:, first ... first + rows of w - 1] (+)= x w^T (+ bias); false: not done, for it takes the matmul without matrices.
 bool vulkan_matmul_matrix(struct recorder *c, struct tensor y, struct tensor x, struct tensor w, struct tensor bias,
                           uint32_t first, bool add);

@@ -163,10 +163,11 @@ static void tiles(struct recorder *c, struct tensor y, struct tensor x, struct t
   }
 }
 
-static struct tensor input_rows(struct recorder *c, const struct linear_input *in) {
+static struct tensor input_rows(struct recorder *c, const struct linear_input *in, struct tensor w) {
   if (!in->weight.buffer) return in->x;
-  vulkan_rmsnorm(c, in->h, in->x, in->weight, (struct tensor){0}, in->eps);
-  return in->h;
+  struct tensor h = tensor_as(in->h, vulkan_takes_f16(c, w) ? DTYPE_F16 : DTYPE_F32);
+  vulkan_rmsnorm(c, h, in->x, in->weight, (struct tensor){0}, in->eps);
+  return h;
 }
 
 static void swiglu(struct recorder *c, struct tensor y, struct tensor gate_up, enum activation activation) {
@@ -175,18 +176,22 @@ static void swiglu(struct recorder *c, struct tensor y, struct tensor gate_up, e
       [SWIGLU_Y] = vulkan_bind(y, y), [SWIGLU_GATE_UP] = vulkan_bind(gate_up, y)};
   const struct swiglu_args args = {
       .F = y.cols, .activation = activation, .y_stride = y.stride, .gate_up_stride = gate_up.stride};
-  vulkan_dispatch(c, KERNEL_swiglu, &lanes, bindings, &args, divide_up(y.cols, lanes), y.rows, 1,
+  vulkan_dispatch(c, KERNEL_swiglu_f32 + y.dtype, &lanes, bindings, &args, divide_up(y.cols, lanes), y.rows, 1,
                   6ull * y.rows * y.cols);
 }
 
 // ---------------------------------------------------------------- ops
+
+enum dtype vulkan_input_dtype(const struct recorder *c, struct tensor w, uint32_t T) {
+  return !few(c, T) && vulkan_takes_f16(c, w) ? DTYPE_F16 : DTYPE_F32;
+}
 
 void vulkan_linear(struct recorder *c, struct tensor y, struct linear_input in, struct tensor w, struct tensor bias,
                    bool add) {
   if (few(c, in.x.rows))
     few_rows(c, &(struct fused){.in = in, .y = y, .w = w, .bias = bias, .add = add});
   else
-    tiles(c, y, input_rows(c, &in), w, bias, add);
+    tiles(c, y, input_rows(c, &in, w), w, bias, add);
 }
 
 void vulkan_linear_conv(struct recorder *c, struct tensor y, struct tensor p, struct linear_input in, struct tensor w,

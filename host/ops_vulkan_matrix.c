@@ -3,20 +3,31 @@
 #include "ops_vulkan.h"
 
 bool vulkan_has_matrices(const struct recorder *c) {
-  return c->matrices && vulkan_plan(c)->matrix_m && kernel_built(KERNEL_matmul_matrix_bf16);
+  return c->matrices && vulkan_plan(c)->matrix_m && kernel_built(KERNEL_matmul_matrix_x32_f16);
+}
+
+bool vulkan_takes_f16(const struct recorder *c, struct tensor w) {
+  return w.dtype != DTYPE_F32 && vulkan_has_matrices(c);
 }
 
 bool vulkan_matmul_matrix(struct recorder *c, struct tensor y, struct tensor x, struct tensor w, struct tensor bias,
                           uint32_t first, bool add) {
   const struct plan *plan = vulkan_plan(c);
   struct plan_matmul m;
-  if (!vulkan_has_matrices(c) || w.dtype == DTYPE_F32 || !plan_matmul_matrix(plan, x.rows, w.rows, &m)) return false;
+  if (!vulkan_takes_f16(c, w) || !plan_matmul_matrix(plan, x.rows, w.rows, &m)) return false;
   const uint32_t spec[MATMUL_MATRIX_SPECS] = {
-      [MATMUL_MATRIX_SPEC_LANES] = m.lanes,       [MATMUL_MATRIX_SPEC_TILE_T] = m.tile_t,
-      [MATMUL_MATRIX_SPEC_TILE_N] = m.tile_n,     [MATMUL_MATRIX_SPEC_TILE_K] = m.tile_k,
-      [MATMUL_MATRIX_SPEC_ACROSS_T] = m.across_t, [MATMUL_MATRIX_SPEC_ACROSS_N] = m.across_n,
-      [MATMUL_MATRIX_SPEC_M] = plan->matrix_m,    [MATMUL_MATRIX_SPEC_N] = plan->matrix_n,
-      [MATMUL_MATRIX_SPEC_K] = plan->matrix_k,    [MATMUL_MATRIX_SPEC_ALIGNED] = x.cols % 4 == 0 && x.stride % 4 == 0,
+      [MATMUL_MATRIX_SPEC_LANES] = m.lanes,
+      [MATMUL_MATRIX_SPEC_TILE_T] = m.tile_t,
+      [MATMUL_MATRIX_SPEC_TILE_N] = m.tile_n,
+      [MATMUL_MATRIX_SPEC_TILE_K] = m.tile_k,
+      [MATMUL_MATRIX_SPEC_ACROSS_T] = m.across_t,
+      [MATMUL_MATRIX_SPEC_ACROSS_N] = m.across_n,
+      [MATMUL_MATRIX_SPEC_M] = plan->matrix_m,
+      [MATMUL_MATRIX_SPEC_N] = plan->matrix_n,
+      [MATMUL_MATRIX_SPEC_K] = plan->matrix_k,
+      [MATMUL_MATRIX_SPEC_ALIGNED] = x.cols % 8 || x.stride % 8 ? 0
+                                     : x.cols % m.tile_k        ? 1
+                                                                : 2,
   };
   const struct binding in = vulkan_bind(x, x);
   const struct binding bindings[MATMUL_MATRIX_BINDINGS] = {[MATMUL_MATRIX_Y] = vulkan_bind(y, x),
@@ -34,7 +45,8 @@ bool vulkan_matmul_matrix(struct recorder *c, struct tensor y, struct tensor x, 
                                           .add = add,
                                           .has_bias = bias.buffer != NULL,
                                           .direct = y.stride % 4 == 0 && first % 4 == 0};
-  enum kernel_id id = w.dtype == DTYPE_BF16 ? KERNEL_matmul_matrix_bf16 : KERNEL_matmul_matrix_f16;
+  enum kernel_id id = x.dtype == DTYPE_F16 ? KERNEL_matmul_matrix_x16_f16 : KERNEL_matmul_matrix_x32_f16;
+  id += w.dtype - DTYPE_F16;
   vulkan_dispatch(c, id, spec, bindings, &args, (uint64_t)divide_up(w.rows, m.tile_n) * divide_up(x.rows, m.tile_t), 1,
                   1, 2ull * x.rows * w.rows * x.cols);
   return true;

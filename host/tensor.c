@@ -19,6 +19,14 @@ struct tensor tensor_rows(struct tensor t, uint32_t first, uint32_t rows) {
   return t;
 }
 
+struct tensor tensor_as(struct tensor t, enum dtype dtype) {
+  if (t.dtype == dtype) return t;
+  uint64_t vectors = round_up(t.cols, 8); // rows that kernels read in vectors of 8, where there is room
+  t.stride = vectors * dtype_bytes(dtype) <= t.stride * dtype_bytes(t.dtype) ? (uint32_t)vectors : t.cols;
+  t.dtype = dtype;
+  return t;
+}
+
 struct tensor tensor_cols(struct tensor t, uint32_t first, uint32_t cols) {
   t.offset += first * dtype_bytes(t.dtype);
   t.cols = cols;

@@ -24,6 +24,8 @@ uint64_t tensor_bytes(const struct tensor *t);
 struct tensor tensor_rows(struct tensor t, uint32_t first, uint32_t rows);
 // Columns first ... first + cols - 1 of every row; first * size must be a multiple of TENSOR_ALIGN.
 struct tensor tensor_cols(struct tensor t, uint32_t first, uint32_t cols);
+// An f32 tensor's room, for rows of another dtype of at most its size.
+struct tensor tensor_as(struct tensor t, enum dtype dtype);
 // Pointer to the first element of a row where the host can see the buffer (the CPU backend, control memory).
 static inline void *tensor_row(const struct tensor *t, uint64_t row) {
   return (char *)t->buffer->mapped + t->offset + row * t->stride * dtype_bytes(t->dtype);

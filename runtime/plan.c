@@ -168,20 +168,19 @@ uint64_t plan_matmul_matrix_shared_bytes(const struct plan_matmul *m) {
 bool plan_matmul_matrix(const struct plan *plan, uint32_t T, uint32_t N, struct plan_matmul *out) {
   static const struct {
     uint32_t across_t, across_n, sub_t, sub_n; // subgroups along the sides of a tile, matrices along a subgroup's
-  } tiles[] = {{2, 4, 4, 4}, {2, 4, 4, 2}, {2, 2, 4, 2}, {2, 2, 2, 2}, {1, 2, 2, 2}, {1, 1, 2, 2}, {1, 1, 1, 1}};
+  } tiles[] = {{2, 2, 4, 4}, {2, 2, 4, 2}, {2, 2, 2, 2}, {1, 2, 2, 2}, {1, 1, 2, 2}, {1, 1, 1, 1}};
   memset(out, 0, sizeof *out);
   if (!plan->matrix_m) return false;
   for (uint32_t i = 0; i < sizeof tiles / sizeof *tiles; i++) {
     struct plan_matmul m = {.across_t = tiles[i].across_t, .across_n = tiles[i].across_n};
     m.tile_t = m.across_t * tiles[i].sub_t * plan->matrix_m;
     m.tile_n = m.across_n * tiles[i].sub_n * plan->matrix_n;
-    m.tile_k = plan->matrix_k < 32 ? 32 : plan->matrix_k;
     m.lanes = m.across_t * m.across_n * plan->matrix_lanes;
+    for (m.tile_k = 64; m.tile_k > 16 && plan_matmul_matrix_shared_bytes(&m) > plan->shared_bytes;) m.tile_k /= 2;
     if (m.lanes > plan->most_lanes || plan_matmul_matrix_shared_bytes(&m) > plan->shared_bytes) continue;
     *out = m;
     uint64_t groups = up(T, m.tile_t) / m.tile_t * (up(N, m.tile_n) / m.tile_n);
-    if (groups >= plan->matrix_groups) break;
-    if (m.tile_t <= 2 * plan->matrix_m) break; // smaller ones read too much
+    if (groups >= plan->matrix_groups || m.tile_t <= 2 * plan->matrix_m) break; // smaller tiles read too much
   }
   return out->lanes != 0;
 }
@@ -275,7 +274,7 @@ static void plan_matrices(const struct device_caps *caps, struct plan *plan) {
   plan->matrix_conversions = plan->matrix_m && caps->matrix_conversions;
   plan->matrix_lanes = plan->subgroup ? plan->subgroup : caps->subgroup_size;
   plan->most_lanes = min32(caps->max_invocations, caps->max_workgroup[0]);
-  plan->matrix_groups = caps->device_type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU ? 96
+  plan->matrix_groups = caps->device_type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU ? 200
                         : caps->device_type == VK_PHYSICAL_DEVICE_TYPE_CPU        ? 4
                                                                                   : 16;
 }

@@ -2,6 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#extension GL_EXT_shader_16bit_storage : require
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_shader_subgroup_basic : require
@@ -23,8 +24,13 @@ layout(constant_id = MATMUL_MATRIX_SPEC_N) const uint N = 16;
 layout(constant_id = MATMUL_MATRIX_SPEC_K) const uint K = 16;
 layout(constant_id = MATMUL_MATRIX_SPEC_ALIGNED) const uint ALIGNED = 0;
 layout(set = 0, binding = MATMUL_MATRIX_Y) buffer y_block { float y[]; };
+#ifdef X_F16
+layout(set = 0, binding = MATMUL_MATRIX_X) readonly buffer x_block { float16_t x[]; };
+layout(set = 0, binding = MATMUL_MATRIX_X4) readonly buffer x8_block { uvec4 x8[]; };
+#else
 layout(set = 0, binding = MATMUL_MATRIX_X) readonly buffer x_block { float x[]; };
 layout(set = 0, binding = MATMUL_MATRIX_X4) readonly buffer x4_block { vec4 x4[]; };
+#endif
 layout(set = 0, binding = MATMUL_MATRIX_BIAS) readonly buffer bias_block { float bias[]; };
 layout(set = 0, binding = MATMUL_MATRIX_WEIGHTS) readonly buffer weights_block { uvec4 weights[]; };
 
@@ -34,6 +40,7 @@ const uint K8 = TILE_K / 8;    // groups of 8 numbers in a row of a tile
 const uint PITCH = K8 + 1;     // uvec4 of a row in shared memory, with padding against bank conflicts
 const uint SUB_T = TILE_T / ACROSS_T / M, SUB_N = TILE_N / ACROSS_N / N; // matrices of a subgroup
 const uint LOADS_X = (TILE_T * K8 + LANES - 1) / LANES, LOADS_W = (TILE_N * K8 + LANES - 1) / LANES;
+const uint EACH = M * N * ACROSS_T * ACROSS_N / LANES; // numbers of a matrix of sums that an invocation stores
 shared uvec4 x_tile[TILE_T * PITCH];
 shared uvec4 w_tile[TILE_N * PITCH]; // at the end also the stage of matrices that do not fit into y as a whole
 
@@ -46,35 +53,62 @@ uvec4 halves(uvec4 w) { return uvec4(pair(w.x), pair(w.y), pair(w.z), pair(w.w))
 #error "W_F16 or W_BF16"
 #endif
 
-struct inputs {
+// Eight inputs from `at` on, where a row has `left` more; zeros after them, which must not meet a NaN.
+#ifdef X_F16
+#define INPUTS uvec4
+#define INPUTS_ZERO uvec4(0)
+uvec4 inputs(uint at, uint left) {
+  if (ALIGNED != 0) return x8[at / 8];
+  uvec4 v;
+  [[unroll]] for (uint j = 0; j < 4; j++)
+    v[j] = packHalf2x16(vec2(2 * j < left ? float(x[at + 2 * j]) : 0.0,
+                             2 * j + 1 < left ? float(x[at + 2 * j + 1]) : 0.0));
+  return v;
+}
+uvec4 staged(uvec4 v) { return v; }
+#else
+#define INPUTS inputs8
+#define INPUTS_ZERO inputs8(vec4(0.0), vec4(0.0))
+struct inputs8 {
   vec4 low, high;
 };
 
-vec4 input4(uint t, uint k) {
-  if (t >= args.T || k >= args.K) return vec4(0.0);
-  uint i = t * args.x_stride + k;
-  if (ALIGNED != 0) return x4[i / 4];
-  uint left = args.K - k;
-  return vec4(x[i], left > 1 ? x[i + 1] : 0.0, left > 2 ? x[i + 2] : 0.0, left > 3 ? x[i + 3] : 0.0);
+inputs8 inputs(uint at, uint left) {
+  if (ALIGNED != 0) return inputs8(x4[at / 4], x4[at / 4 + 1]);
+  inputs8 v;
+  [[unroll]] for (uint j = 0; j < 4; j++) {
+    v.low[j] = j < left ? x[at + j] : 0.0;
+    v.high[j] = j + 4 < left ? x[at + j + 4] : 0.0;
+  }
+  return v;
 }
 
 uvec2 half4(vec4 v) {
   v = clamp(v, -65504.0, 65504.0);
   return uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw));
 }
+uvec4 staged(inputs8 v) { return uvec4(half4(v.low), half4(v.high)); }
+#endif
 
-inputs rx[LOADS_X];
+INPUTS rx[LOADS_X];
 uvec4 rw[LOADS_W];
 
+// Rows past the last are the last again: what comes of them is not stored.
 void fetch(uint t0, uint n0, uint k0) {
   [[unroll]] for (uint l = 0; l < LOADS_X; l++) {
-    uint i = gl_LocalInvocationID.x + l * LANES, t = t0 + i / K8, k = k0 + i % K8 * 8;
-    rx[l].low = input4(t, k);
-    rx[l].high = input4(t, k + 4);
+    uint i = gl_LocalInvocationID.x + l * LANES, k = k0 + i % K8 * 8;
+    uint at = min(t0 + i / K8, args.T - 1) * args.x_stride + k;
+    if (ALIGNED == 2)
+      rx[l] = inputs(at, 8);
+    else if (k < args.K)
+      rx[l] = inputs(at, args.K - k);
+    else
+      rx[l] = INPUTS_ZERO;
   }
   [[unroll]] for (uint l = 0; l < LOADS_W; l++) {
-    uint i = gl_LocalInvocationID.x + l * LANES, n = n0 + i / K8, k = k0 + i % K8 * 8;
-    rw[l] = n < args.N && k < args.K ? weights[(n * args.w_stride + k) / 8] : uvec4(0);
+    uint i = gl_LocalInvocationID.x + l * LANES, k = k0 + i % K8 * 8;
+    uint at = min(n0 + i / K8, args.N - 1) * args.w_stride + k;
+    rw[l] = ALIGNED == 2 || k < args.K ? weights[at / 8] : uvec4(0);
   }
 }
 
@@ -82,7 +116,7 @@ void stage() {
   [[unroll]] for (uint l = 0; l < LOADS_X; l++) {
     uint i = gl_LocalInvocationID.x + l * LANES;
     if (TILE_T * K8 % LANES == 0 || i < TILE_T * K8)
-      x_tile[i / K8 * PITCH + i % K8] = uvec4(half4(rx[l].low), half4(rx[l].high));
+      x_tile[i / K8 * PITCH + i % K8] = staged(rx[l]);
   }
   [[unroll]] for (uint l = 0; l < LOADS_W; l++) {
     uint i = gl_LocalInvocationID.x + l * LANES;
@@ -143,7 +177,8 @@ void main() {
     [[unroll]] for (uint j = 0; j < SUB_N; j++) {
       coopMatStore(sums[i * SUB_N + j], w_tile, place, ROW, gl_CooperativeMatrixLayoutRowMajor);
       controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsShared, gl_SemanticsAcquireRelease);
-      for (uint e = gl_SubgroupInvocationID; e < M * N; e += gl_SubgroupSize) {
+      [[unroll]] for (uint p = 0; p < EACH; p++) {
+        uint e = gl_SubgroupInvocationID + p * LANES / (ACROSS_T * ACROSS_N);
         uint t = t0 + row + i * M + e / N, n = n0 + col + j * N + e % N;
         if (t < args.T && n < args.N) {
           float sum = uintBitsToFloat(w_tile[place + e / 4][e % 4]);

@@ -17,7 +17,7 @@
 #define MATMUL_MATRIX_SPEC_M 6 // the cooperative matrices, (M, K) x (K, N)
 #define MATMUL_MATRIX_SPEC_N 7
 #define MATMUL_MATRIX_SPEC_K 8
-#define MATMUL_MATRIX_SPEC_ALIGNED 9 // 1: K and x_stride are multiples of 4
+#define MATMUL_MATRIX_SPEC_ALIGNED 9 // 1: x_stride and K are multiples of 8; 2: K is one of TILE_K too
 #define MATMUL_MATRIX_SPECS 10
 struct matmul_matrix_args {
   uint T;

@@ -3,7 +3,7 @@
 #define RMSNORM_H
 #include "control.h"
 #include "interface.h"
-#define RMSNORM_Y 0         // (T, D) out, f32; (B, D) when args.last
+#define RMSNORM_Y 0         // (T, D) out, f32 or f16; (B, D) when args.last
 #define RMSNORM_X 1         // (T, D) in, f32
 #define RMSNORM_WEIGHT 2    // (1, D) in, f32
 #define RMSNORM_SEQUENCES 3 // (B) in, struct sequence; read when args.last

@@ -36,6 +36,48 @@ static void matmul_matches_over_awkward_shapes(void **state) {
       check_matmul(shapes[i][0], shapes[i][1], shapes[i][2], (enum dtype)d, i % 3 == 1, i % 2 == 1);
 }
 
+// Norm, product, gate and product again, as an MLP's, with f16 between them.
+static void norms_and_gates_round_to_f16_and_no_further(void **state) {
+  (void)state;
+  seed(3);
+  static const uint32_t shapes[][3] = {{9, 24, 40}, {33, 19, 30}, {70, 64, 96}, {17, 5, 7}};
+  for (int i = 0; i < 4; i++) {
+    const uint32_t T = shapes[i][0], D = shapes[i][1], F = shapes[i][2];
+    struct array x = activations(T, D, DENSE, normals((size_t)T * D)), h = activations(T, D, DENSE, NULL);
+    struct array norm = weights(DTYPE_F32, 1, D, DENSE, uniforms(D, 0.5, 2));
+    struct array up = weights(DTYPE_BF16, 2 * F, D, DENSE, normals((size_t)2 * F * D));
+    struct array down = weights(DTYPE_F16, D, F, DENSE, normals((size_t)D * F));
+    struct array both = activations(T, 2 * F, DENSE, NULL), act = activations(T, F, DENSE, NULL);
+    struct tensor narrow = tensor_as(act.t, recorder->ops->input_dtype(recorder, down.t, T));
+    assert_int_equal(narrow.dtype, DTYPE_F16);
+    begin();
+    recorder->ops->linear_gated(recorder, narrow, both.t, (struct linear_input){x.t, norm.t, h.t, 1e-5f}, up.t,
+                                ACTIVATION_SILU);
+    recorder->ops->linear(recorder, x.t, (struct linear_input){.x = narrow}, down.t, ABSENT, true);
+    run();
+    double *want = zeros((size_t)T * D), *a = zeros(F);
+    for (uint32_t t = 0; t < T; t++) {
+      const double *row = x.v + (size_t)t * D;
+      double sum = 0;
+      for (uint32_t d = 0; d < D; d++) sum += row[d] * row[d];
+      for (uint32_t f = 0; f < F; f++) {
+        double gate = 0, value = 0;
+        for (uint32_t d = 0; d < D; d++) {
+          double n = row[d] / sqrt(sum / D + 1e-5) * norm.v[d];
+          gate += n * up.v[f * D + d];
+          value += n * up.v[(F + f) * D + d];
+        }
+        a[f] = gate / (1 + exp(-gate)) * value;
+      }
+      for (uint32_t d = 0; d < D; d++) {
+        want[t * D + d] = row[d];
+        for (uint32_t f = 0; f < F; f++) want[t * D + d] += a[f] * down.v[d * F + f];
+      }
+    }
+    expect_close("norm, gate and products", read_values(&x), want, (size_t)T * D, CLOSE);
+  }
+}
+
 static void large_inputs_are_clamped_and_do_not_become_infinite(void **state) {
   (void)state;
   enum { T = 16, N = 16, K = 32 };
@@ -54,6 +96,7 @@ int ops_cases_run(struct backend *b) {
 #define CASE(f) cmocka_unit_test_teardown(f, tools_teardown)
   const struct CMUnitTest cases[] = {
       CASE(matmul_matches_over_awkward_shapes),
+      CASE(norms_and_gates_round_to_f16_and_no_further),
       CASE(large_inputs_are_clamped_and_do_not_become_infinite),
   };
   backend = b;
