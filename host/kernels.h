@@ -28,6 +28,7 @@
   X(short_conv, SHORT_CONV, short_conv_args)                                                                           \
   X(delta_inputs, DELTA_INPUTS, delta_inputs_args)                                                                     \
   X(delta_rule, DELTA_RULE, delta_rule_args)                                                                           \
+  X(delta_step, DELTA_STEP, delta_step_args)                                                                           \
   X(delta_chunk_prepare, DELTA_CHUNK_PREPARE, delta_chunk_prepare_args)                                                \
   X(delta_chunk_scan, DELTA_CHUNK_SCAN, delta_chunk_scan_args)                                                         \
   X(hh_rule, HH_RULE, hh_rule_args)                                                                                    \

@@ -240,6 +240,60 @@ static struct linear_conv conv_of(const struct delta_spec *s, const struct delta
                               .a = {.W = conv_width(s), .C = z.C, .silu_from = silu_from}};
 }
 
+static struct delta_input_args input_args(const struct delta_spec *s) {
+  return (struct delta_input_args){.heads = (1 + s->n) * s->H,
+                                   .Dk = s->Dk,
+                                   .norm = s->norm,
+                                   .activation = s->activation == ACTIVATION_SILU ? ACTIVATION_IDENTITY : s->activation,
+                                   .betas = s->n * s->Hv,
+                                   .decays = s->gated ? s->Hv : 0,
+                                   .beta_scale = s->beta_scale,
+                                   .has_beta = s->has_beta,
+                                   .gated = s->gated};
+}
+
+// What the product's columns hold besides q, k, v.
+struct delta_columns {
+  struct tensor gate, mask, ba;
+};
+
+// o from the convolved q, k, v.
+static void mix(const struct delta_spec *s, const struct delta_weights *d, const struct delta_state *st,
+                const struct call *call, const struct delta_scratch *t, const struct delta_columns *from) {
+  struct recorder *c = call->c;
+  const struct ops *op = c->ops;
+  op->delta_inputs(c, t->qkv, t->beta, t->g, from->ba, d->A_log, d->dt_bias, input_args(s));
+  probe_tensor(call->probe, c, DELTAIC_PROBE_BETA, t->beta, call->T, t->beta.cols);
+  probe_tensor(call->probe, c, DELTAIC_PROBE_DECAY, t->g, call->T, t->g.cols);
+  if (s->r > 1)
+    op->hh_rule(c, t->o, t->qkv, t->beta, t->g, from->mask, st->S, call->sequences, t->rule, hh_args(s, call->form));
+  else
+    op->delta_rule(c, t->o, t->qkv, t->beta, t->g, st->S, call->sequences, t->rule, rule_args(s, call->form));
+  probe_tensor(call->probe, c, DELTAIC_PROBE_STATE, st->S, (size_t)s->Hv * s->Dk, s->Dv);
+  if (s->output_norm || s->output_gate) op->output_norm(c, t->o, from->gate, d->o_norm, s->Hv, s->norm_eps);
+  probe_tensor(call->probe, c, DELTAIC_PROBE_HEADS, t->o, call->T, t->o.cols);
+}
+
+// The same of single tokens at once, where the backend can and nobody looks.
+static bool mix_step(const struct delta_spec *s, const struct delta_weights *d, const struct delta_state *st,
+                     const struct call *call, const struct delta_scratch *t, const struct delta_columns *from) {
+  if (call->longest != 1 || call->probe) return false;
+  return call->c->ops->delta_step(call->c, &(struct delta_step){.o = t->o,
+                                                                .qkv = t->qkv,
+                                                                .ba = from->ba,
+                                                                .mask = from->mask,
+                                                                .A_log = d->A_log,
+                                                                .dt_bias = d->dt_bias,
+                                                                .state = st->S,
+                                                                .sequences = call->sequences,
+                                                                .gate = from->gate,
+                                                                .norm = d->o_norm,
+                                                                .inputs = input_args(s),
+                                                                .rule = rule_args(s, call->form),
+                                                                .hh = hh_args(s, call->form),
+                                                                .eps = s->norm_eps});
+}
+
 static void delta_forward(const void *spec, const void *weights, const void *state, struct call *call, struct tensor x,
                           struct linear_input in) {
   const struct delta_spec *s = spec;
@@ -247,37 +301,17 @@ static void delta_forward(const void *spec, const void *weights, const void *sta
   const struct delta_state *st = state;
   const struct delta_sizes z = sizes_of(s);
   struct recorder *c = call->c;
-  const struct ops *op = c->ops;
   struct delta_scratch t = take(s, d, c->backend, &call->scratch, call->T, call->sequences.rows, call->form);
-  struct tensor gate = {0}, ba = {0}, mask = d->mask;
-  if (s->output_gate) gate = tensor_cols(t.p, d->gate_from, z.gate);
-  if (z.logits) mask = tensor_cols(t.p, d->mask_from, z.logits);
-  if (z.ba) ba = tensor_cols(t.p, d->ba_from, z.ba);
+  struct delta_columns from = {.mask = d->mask};
+  if (s->output_gate) from.gate = tensor_cols(t.p, d->gate_from, z.gate);
+  if (z.logits) from.mask = tensor_cols(t.p, d->mask_from, z.logits);
+  if (z.ba) from.ba = tensor_cols(t.p, d->ba_from, z.ba);
 
-  op->linear_conv(c, t.qkv, t.p, in, d->in_proj, d->in_bias, conv_of(s, d, st, call));
+  c->ops->linear_conv(c, t.qkv, t.p, in, d->in_proj, d->in_bias, conv_of(s, d, st, call));
   if (call->probe) probe_sizes(call->probe, s);
   probe_tensor(call->probe, c, DELTAIC_PROBE_QKV, t.qkv, call->T, z.C);
-  op->delta_inputs(
-      c, t.qkv, t.beta, t.g, ba, d->A_log, d->dt_bias,
-      (struct delta_input_args){.heads = (1 + s->n) * s->H,
-                                .Dk = s->Dk,
-                                .norm = s->norm,
-                                .activation = s->activation == ACTIVATION_SILU ? ACTIVATION_IDENTITY : s->activation,
-                                .betas = s->n * s->Hv,
-                                .decays = s->gated ? s->Hv : 0,
-                                .beta_scale = s->beta_scale,
-                                .has_beta = s->has_beta,
-                                .gated = s->gated});
-  probe_tensor(call->probe, c, DELTAIC_PROBE_BETA, t.beta, call->T, t.beta.cols);
-  probe_tensor(call->probe, c, DELTAIC_PROBE_DECAY, t.g, call->T, t.g.cols);
-  if (s->r > 1)
-    op->hh_rule(c, t.o, t.qkv, t.beta, t.g, mask, st->S, call->sequences, t.rule, hh_args(s, call->form));
-  else
-    op->delta_rule(c, t.o, t.qkv, t.beta, t.g, st->S, call->sequences, t.rule, rule_args(s, call->form));
-  probe_tensor(call->probe, c, DELTAIC_PROBE_STATE, st->S, (size_t)s->Hv * s->Dk, s->Dv);
-  if (s->output_norm || s->output_gate) op->output_norm(c, t.o, gate, d->o_norm, s->Hv, s->norm_eps);
-  probe_tensor(call->probe, c, DELTAIC_PROBE_HEADS, t.o, call->T, t.o.cols);
-  op->linear(c, x, (struct linear_input){.x = t.o}, d->o_proj, (struct tensor){0}, true);
+  if (!mix_step(s, d, st, call, &t, &from)) mix(s, d, st, call, &t, &from);
+  c->ops->linear(c, x, (struct linear_input){.x = t.o}, d->o_proj, (struct tensor){0}, true);
 }
 
 static void delta_describe(const void *spec, char *text, size_t capacity) {

@@ -119,6 +119,19 @@ struct hh_args {
   enum delta_form form;
 };
 
+// A delta layer between its two products, for calls that have at most one token of every sequence. What is absent is
+// absent as for the ops that it stands for.
+struct delta_step {
+  struct tensor o, qkv, ba, mask; // as for delta_inputs and hh_rule; qkv is undefined after
+  struct tensor A_log, dt_bias;   // of delta_inputs
+  struct tensor state, sequences; // of the rule
+  struct tensor gate, norm;       // of output_norm
+  struct delta_input_args inputs;
+  struct delta_args rule;
+  struct hh_args hh; // hh.r > 1: this rule instead
+  float eps;         // of output_norm
+};
+
 // rope_append: rotates q and k of qkv (T, heads*d + 2*kv_heads*d) in place at their positions (models.md 7) and stores
 // k and v at slot position % capacity of the caches, B rows of capacity * kv_heads * d each. attention: o[t] =
 // softmax(q k^T / sqrt(d)) v over positions p-window+1 ... p (window 0: 0 ... p).
@@ -189,6 +202,8 @@ struct ops {
   // (1, heads*Dv): each head has its own; absent: no norm, and there is a gate.
   void (*output_norm)(struct recorder *c, struct tensor o, struct tensor gate, struct tensor weight, uint32_t heads,
                       float eps);
+  // delta_inputs, delta_rule or hh_rule, and output_norm in fewer dispatches. False: not here, nothing happened.
+  bool (*delta_step)(struct recorder *c, const struct delta_step *s);
   void (*mamba2_inputs)(struct recorder *c, struct tensor dt, struct tensor g, struct tensor raw, struct tensor A_log,
                         struct tensor dt_bias, struct mamba2_input_args a);
   // y (T, heads*P). scratch: mamba2_scratch_bytes() for this T.

@@ -458,6 +458,7 @@ static const struct ops cpu_ops = {
     .hh_rule = cpu_hh_rule,
     .hh_scratch_bytes = cpu_hh_scratch_bytes,
     .output_norm = cpu_output_norm,
+    .delta_step = cpu_delta_step,
     .mamba2_inputs = cpu_mamba2_inputs,
     .mamba2 = cpu_mamba2,
     .mamba2_scratch_bytes = cpu_mamba2_scratch_bytes,

@@ -109,6 +109,7 @@ void cpu_linear_gated(struct recorder *c, struct tensor y, struct tensor gate_up
                       struct tensor w, enum activation activation);
 void cpu_delta_inputs(struct recorder *c, struct tensor qk, struct tensor beta, struct tensor g, struct tensor ba,
                       struct tensor A_log, struct tensor dt_bias, struct delta_input_args a);
+bool cpu_delta_step(struct recorder *c, const struct delta_step *s);
 void cpu_delta_rule(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,
                     struct tensor state, struct tensor sequences, struct tensor scratch, struct delta_args a);
 uint64_t cpu_delta_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct delta_args a);

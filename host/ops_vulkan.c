@@ -136,8 +136,8 @@ uint32_t vulkan_head_lanes(const struct recorder *c, uint32_t d) {
   return lanes;
 }
 
-static void vulkan_output_norm(struct recorder *c, struct tensor o, struct tensor gate, struct tensor weight,
-                               uint32_t heads, float eps) {
+void vulkan_output_norm(struct recorder *c, struct tensor o, struct tensor gate, struct tensor weight, uint32_t heads,
+                        float eps) {
   const struct binding bindings[OUTPUT_NORM_BINDINGS] = {[OUTPUT_NORM_O] = vulkan_bind(o, o),
                                                          [OUTPUT_NORM_GATE] = vulkan_bind(gate, o),
                                                          [OUTPUT_NORM_WEIGHT] = vulkan_bind(weight, o)};
@@ -240,6 +240,7 @@ static const struct ops vulkan_ops = {
     .hh_rule = vulkan_hh_rule,
     .hh_scratch_bytes = vulkan_hh_scratch_bytes,
     .output_norm = vulkan_output_norm,
+    .delta_step = vulkan_delta_step,
     .mamba2_inputs = vulkan_mamba2_inputs,
     .mamba2 = vulkan_mamba2,
     .mamba2_scratch_bytes = vulkan_mamba2_scratch_bytes,

@@ -37,6 +37,8 @@ void vulkan_dispatch(struct recorder *c, enum kernel_id id, const uint32_t *spec
 // A workgroup for every head need not have more invocations than the head has numbers.
 uint32_t vulkan_head_lanes(const struct recorder *c, uint32_t d);
 
+void vulkan_output_norm(struct recorder *c, struct tensor o, struct tensor gate, struct tensor weight, uint32_t heads,
+                        float eps);
 void vulkan_rmsnorm(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight, struct tensor last,
                     float eps);
 
@@ -56,6 +58,8 @@ bool vulkan_takes_f16(const struct recorder *c, struct tensor w);
 // y[:, first ... first + rows of w - 1] (+)= x w^T (+ bias); false: not done, for it takes the matmul without matrices.
 bool vulkan_matmul_matrix(struct recorder *c, struct tensor y, struct tensor x, struct tensor w, struct tensor bias,
                           uint32_t first, bool add);
+
+bool vulkan_delta_step(struct recorder *c, const struct delta_step *s); // ops_vulkan_step.c
 
 // ops_vulkan_mix.c: ops that mix tokens.
 void vulkan_short_conv(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight, struct tensor bias,

@@ -199,6 +199,27 @@ bool plan_delta(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t n, s
   return true;
 }
 
+// The shared variables of delta_step.comp, each from a multiple of 16 bytes; test_plan compares with the module.
+uint64_t plan_step_shared_bytes(const struct plan_step *s, uint32_t Dk, uint32_t n, uint32_t r) {
+  uint64_t split = (uint64_t)r * s->sub, lanes = split * s->columns, rows = (Dk / r + s->sub - 1) / s->sub;
+  uint64_t heads = (n + 1) * split * up(rows, 4), slots = up((n + 1) * (lanes / 4 + 1), 4);
+  return 4 * (heads + up(2 * lanes, 4) + slots + up((uint64_t)r * r, 4) + up(lanes, 4));
+}
+
+// A whole head in a workgroup saves the norm's dispatch (H200: 2 us), which is more than spreading the head over
+// several would save.
+bool plan_step(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t n, uint32_t r, struct plan_step *s) {
+  s->columns = plan->rule_columns;
+  s->sub = (Dk / r + plan->rule_rows - 1) / plan->rule_rows;
+  uint32_t split = r * s->sub, most = plan->step_lanes;
+  while (s->columns > 8 && s->columns / 2 >= Dv) s->columns /= 2;
+  uint64_t all = up(Dv, s->columns);
+  s->whole = all * split <= most;
+  if (s->whole) s->columns = (uint32_t)all;
+  while (s->columns > 4 && s->columns * split > most) s->columns /= 2;
+  return s->columns * split <= most && plan_step_shared_bytes(s, Dk, n, r) <= plan->shared_bytes;
+}
+
 static bool full_chunks(const struct plan *plan, uint32_t Dk) {
   struct plan_delta d;
   return plan_delta(plan, Dk, 128, 1, &d) && d.C == plan->chunk;
@@ -245,6 +266,7 @@ static void starting_values(const struct device_caps *caps, struct plan *plan) {
   plan->chunk_from = 4 * plan->chunk;
   plan->rule_columns = 32;
   plan->rule_rows = software ? 128 : 32;
+  plan->step_lanes = software ? 256 : 1024;
 }
 
 // One size for every kernel, so that sums come out the same whatever the compiler thinks of a kernel: 32, as most
@@ -286,6 +308,7 @@ static void fit_kernels(const struct device_caps *caps, struct plan *plan) {
   while (plan->matvec_lanes > most) plan->matvec_lanes /= 2;
   while (plan->matvec_most_lanes > most) plan->matvec_most_lanes /= 2;
   while (plan->chunk_lanes > most) plan->chunk_lanes /= 2;
+  while (plan->step_lanes > most) plan->step_lanes /= 2;
   // Lanes of a subgroup that is wider than its workgroup would idle: 64 on some AMD, 128 on some phones.
   uint32_t subgroup = plan->subgroup ? plan->subgroup : caps->subgroup_size;
   while (plan->matvec_lanes < subgroup && plan->matvec_lanes * 2 <= most) plan->matvec_lanes *= 2;
@@ -405,7 +428,8 @@ static void describe_plan(struct text *text, const struct plan *plan) {
       (unsigned long long)plan_matmul_shared_bytes(plan));
   say(text, "delta rule        chunks of %u from %u tokens for keys up to %u, at most %u lanes and %u columns\n",
       plan->chunk, plan->chunk_from, plan->chunk_key, plan->chunk_lanes, plan->chunk_columns);
-  say(text, "                  else recurrent, %u columns, %u rows a lane\n", plan->rule_columns, plan->rule_rows);
+  say(text, "                  else recurrent, %u columns, %u rows a lane; single tokens with up to %u lanes\n",
+      plan->rule_columns, plan->rule_rows, plan->step_lanes);
   say(text, "buffers           %llu bytes, %llu a binding, offsets of %u\n", (unsigned long long)plan->block_bytes,
       (unsigned long long)plan->binding_bytes, plan->offset_alignment);
   say(text, "memory types      device %d%s, shared %d, staging %d, readback %d\n", plan->memory_device,

@@ -78,6 +78,7 @@ struct plan {
   uint32_t chunk_from;    // at least this many tokens: chunkwise, else recurrent
   uint32_t rule_columns;  // value columns of a workgroup in the recurrent kernel
   uint32_t rule_rows;     // most rows of the state that one of its invocations keeps in registers
+  uint32_t step_lanes;    // most invocations of a workgroup in the kernel of single tokens
 
   uint64_t binding_bytes;     // most bytes behind one descriptor
   uint64_t block_bytes;       // most bytes of one buffer
@@ -119,6 +120,13 @@ struct plan_delta {
 bool plan_delta(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t n, struct plan_delta *out);
 uint64_t plan_prepare_shared_bytes(const struct plan_delta *d);
 uint64_t plan_scan_shared_bytes(const struct plan_delta *d, uint32_t Dk, uint32_t n);
+// Sizes of delta_step.comp: heads of Dk x Dv in r blocks, n steps a token.
+struct plan_step {
+  uint32_t columns, sub;
+  bool whole; // a workgroup has all columns of a head
+};
+bool plan_step(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t n, uint32_t r, struct plan_step *out);
+uint64_t plan_step_shared_bytes(const struct plan_step *s, uint32_t Dk, uint32_t n, uint32_t r);
 // Readable text of both, for `deltaic devices`; as snprintf: returns the length that it has or would have.
 int plan_describe(const struct device_caps *caps, const struct plan *plan, char *text, uint64_t capacity);
 #endif

@@ -2,6 +2,7 @@
 #ifndef DELTA_INPUTS_H
 #define DELTA_INPUTS_H
 #include "interface.h"
+#include "key_norm.h"
 #define DELTA_INPUTS_QK 0      // (T, heads * Dk) inout, f32
 #define DELTA_INPUTS_BETA 1    // (T, betas) out, f32
 #define DELTA_INPUTS_G 2       // (T, decays) out, f32; written when args.gated
@@ -11,10 +12,6 @@
 #define DELTA_INPUTS_BINDINGS 6
 #define DELTA_INPUTS_SPEC_LANES 0
 #define DELTA_INPUTS_SPECS 1
-#define NORM_NONE 0 // as enum key_norm of host/ops.h
-#define NORM_L2 1
-#define NORM_SUM 2
-#define NORM_L1 3
 struct delta_inputs_args {
   uint heads;
   uint Dk;

@@ -10,6 +10,7 @@
 #include "delta_chunk_scan.h"
 #include "delta_inputs.h"
 #include "delta_rule.h"
+#include "delta_step.h"
 #include "embed.h"
 #include "gated_norm.h"
 #include "hh_chunk_prepare.h"
@@ -92,6 +93,7 @@ static const struct access accesses[] = {
     {KERNEL_short_conv, BIT(SHORT_CONV_Y) | BIT(SHORT_CONV_HISTORY), BIT(SHORT_CONV_HISTORY)},
     {KERNEL_delta_inputs, BIT(DELTA_INPUTS_QK) | BIT(DELTA_INPUTS_BETA) | BIT(DELTA_INPUTS_G), BIT(DELTA_INPUTS_QK)},
     {KERNEL_delta_rule, BIT(DELTA_RULE_O) | BIT(DELTA_RULE_STATE), BIT(DELTA_RULE_STATE)},
+    {KERNEL_delta_step, BIT(DELTA_STEP_O) | BIT(DELTA_STEP_STATE), BIT(DELTA_STEP_STATE)},
     {KERNEL_delta_chunk_prepare, BIT(DELTA_CHUNK_PREPARE_PREPARED), 0},
     {KERNEL_delta_chunk_scan,
      BIT(DELTA_CHUNK_SCAN_O) | BIT(DELTA_CHUNK_SCAN_O4) | BIT(DELTA_CHUNK_SCAN_STATE) | BIT(DELTA_CHUNK_SCAN_STATE4),

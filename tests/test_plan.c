@@ -2,7 +2,9 @@
 #include "caps_devices.h"
 #include "delta_chunk_prepare.h"
 #include "delta_chunk_scan.h"
+#include "delta_step.h"
 #include "kernels.h"
+#include "matvec.h"
 #include "reflect.h"
 
 #include <setjmp.h>
@@ -101,6 +103,50 @@ static void chunk_kernels_take_the_shared_memory_that_the_plan_says(void **state
         assert_in_range(plan_prepare_shared_bytes(&d), 1, caps_usable[i]->shared_bytes);
         assert_in_range(plan_scan_shared_bytes(&d, keys[k], steps[n]), 1, caps_usable[i]->shared_bytes);
       }
+  }
+}
+
+static void the_step_kernel_takes_the_shared_memory_that_the_plan_says(void **state) {
+  (void)state;
+  const uint32_t keys[] = {16, 64, 80, 128, 256, 32768}, values[] = {1, 64, 128, 512}, steps[] = {1, 2, 4};
+  for (int i = 0; i < CAPS_USABLE; i++) {
+    struct plan p = made(caps_usable[i]);
+    for (int k = 0; k < 6; k++)
+      for (int j = 0; j < 12; j++)
+        for (uint32_t r = 1; r <= 16; r *= 2) {
+          struct plan_step s;
+          const uint32_t n = steps[j % 3], Dk = keys[k], Dv = values[j / 3];
+          bool fits = plan_step(&p, Dk, Dv, n, r, &s);
+          if (Dk <= 128 && r <= 4) assert_true(fits);
+          if (Dk == 32768) assert_false(fits); // left to the ops that the kernel stands for
+          if (!fits) continue;
+          const uint32_t lanes = s.columns * s.sub * r;
+          const uint32_t spec[DELTA_STEP_SPECS] = {
+              [DELTA_STEP_SPEC_LANES] = lanes, [DELTA_STEP_SPEC_D] = Dk / r,  [DELTA_STEP_SPEC_R] = r,
+              [DELTA_STEP_SPEC_N] = n,         [DELTA_STEP_SPEC_SUB] = s.sub, [DELTA_STEP_SPEC_COLUMNS] = s.columns};
+          assert_int_equal(shared_of(KERNEL_delta_step, spec), plan_step_shared_bytes(&s, Dk, n, r));
+          assert_in_range(plan_step_shared_bytes(&s, Dk, n, r), 1, caps_usable[i]->shared_bytes);
+          assert_in_range(lanes, 1, caps_usable[i]->max_invocations);
+          assert_true(!s.whole || s.columns >= Dv);
+        }
+  }
+}
+
+static void matvec_fits_every_device(void **state) {
+  (void)state;
+  for (int i = 0; i < CAPS_USABLE; i++) {
+    struct plan p = made(caps_usable[i]);
+    for (uint32_t tokens = 1; tokens <= 8; tokens *= 2)
+      for (uint32_t K = 8; K < 100000; K *= 9)
+        for (uint32_t option = 0; option < 4; option++) {
+          struct plan_matvec m = plan_matvec(&p, K, tokens, option % 2, option / 2);
+          const uint32_t spec[MATVEC_SPECS] = {
+              [MATVEC_SPEC_LANES] = m.lanes,   [MATVEC_SPEC_ROWS] = m.rows,     [MATVEC_SPEC_TOKENS] = tokens,
+              [MATVEC_SPEC_UNROLL] = m.unroll, [MATVEC_SPEC_NORM] = option % 2, [MATVEC_SPEC_GATED] = option / 2};
+          assert_in_range(shared_of(KERNEL_matvec_bf16, spec), 1, caps_usable[i]->shared_bytes);
+          assert_in_range(m.lanes, 1, caps_usable[i]->max_invocations);
+          assert_true(m.rows && m.unroll);
+        }
   }
 }
 
@@ -330,6 +376,8 @@ int main(void) {
       cmocka_unit_test(workgroups_fit_every_device),
       cmocka_unit_test(shared_memory_fits_every_device),
       cmocka_unit_test(chunk_kernels_take_the_shared_memory_that_the_plan_says),
+      cmocka_unit_test(the_step_kernel_takes_the_shared_memory_that_the_plan_says),
+      cmocka_unit_test(matvec_fits_every_device),
       cmocka_unit_test(lanes_hold_a_whole_subgroup),
       cmocka_unit_test(buffers_stay_within_the_limits),
       cmocka_unit_test(memory_types_have_what_their_use_needs),

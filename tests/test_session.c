@@ -251,6 +251,39 @@ static void a_token_after_the_first_is_one_submit_and_no_recording(void **state)
   on_every_device(check_counters);
 }
 
+// Beside the layers there are sample, embed, the last norm and the head.
+static void check_dispatches(deltaic_device *device) {
+  static const struct {
+    const char *path;
+    uint64_t layer; // most dispatches of one
+  } models[] = {{TINY "tiny_gated_deltanet", 5},
+                {TINY "tiny_gated_delta_product", 5},
+                {TINY "tiny_hh_gated_dynamic", 5},
+                {TINY "tiny_delta_net_global", 6},
+                {TINY "tiny_mamba2", 5}};
+  static const int32_t start[] = {1, 2, 3};
+  deltaic_device_info info;
+  deltaic_device_get_info(device, &info);
+  for (int k = 0; k < 5 && info.kind != DELTAIC_DEVICE_CPU; k++) {
+    deltaic_model *model = open_model(device, models[k].path);
+    deltaic_session *s = create(model);
+    deltaic_counters before, after;
+    int32_t token;
+    assert_ok(deltaic_session_eval(s, start, 3, DELTAIC_LOGITS_NONE, NULL));
+    deltaic_session_get_counters(s, &before);
+    assert_ok(deltaic_session_next(s, NULL, &token, NULL));
+    deltaic_session_get_counters(s, &after);
+    assert_in_range(after.dispatches - before.dispatches, 1, 4 + models[k].layer * model->spec.L);
+    deltaic_session_free(s);
+    deltaic_model_close(model);
+  }
+}
+
+static void a_layer_takes_at_most_six_dispatches_a_token(void **state) {
+  (void)state;
+  on_every_device(check_dispatches);
+}
+
 static void check_next_is_eval(deltaic_device *device) {
   for (int k = 0; k < KINDS; k++) {
     deltaic_model *model = open_model(device, kinds[k]);
@@ -686,6 +719,7 @@ int main(void) {
       cmocka_unit_test(a_state_goes_through_a_file),
       cmocka_unit_test(one_seed_gives_one_text),
       cmocka_unit_test(a_token_after_the_first_is_one_submit_and_no_recording),
+      cmocka_unit_test(a_layer_takes_at_most_six_dispatches_a_token),
       cmocka_unit_test(next_computes_what_eval_of_its_token_does),
       cmocka_unit_test(state_grows_with_the_text_only_by_the_stated_cache),
       cmocka_unit_test(a_full_context_is_refused_and_leaves_the_session_whole),

@@ -1,0 +1,247 @@
+// Cases of delta_step: one token of every sequence from the convolved q, k, v to the gated output, against float64.
+// Where a backend has no such kernel, the ops that it stands for run instead.
+#include "hh.h"
+#include "ops_cases.h"
+#include "ops_tools.h"
+
+static const double STEP_CLOSE = 5e-6;
+
+struct step_case {
+  struct delta_step s;
+  uint32_t B, rows; // sequences; rows of the call, one for each of them that has a token
+  struct sequence sequences[4];
+  struct array o, qkv, ba, mask, A_log, dt_bias, state, gate, norm;
+};
+
+struct step_shape {
+  uint32_t H, Hv, Dk, Dv, n, r;
+  bool gated, has_beta, has_gate, has_norm, fixed_mask;
+  enum activation activation;
+  enum key_norm key_norm;
+  enum hh_nonneg nonneg;
+};
+
+static uint32_t ba_cols(const struct step_shape *z) {
+  return (z->has_beta ? z->n * z->Hv : 0) + (z->gated ? z->Hv : 0);
+}
+
+// Sequences 0, 2 and 3 have a token each, in rows 0, 2 and 1; row 3 is nobody's.
+static struct step_case random_step(const struct step_shape *z) {
+  struct step_case c = {.B = 4, .rows = 4};
+  const uint32_t row[] = {0, 3, 2, 1}, T[] = {1, 0, 1, 1};
+  for (uint32_t i = 0; i < 4; i++) c.sequences[i] = (struct sequence){row[i], T[i], 5 * i, 4 - i};
+  const uint32_t cols = (1 + z->n) * z->H * z->Dk + z->n * z->Hv * z->Dv, values = z->Hv * z->Dv;
+  const uint32_t masks = z->Hv * z->r * z->r, S = z->Hv * z->Dk * z->Dv, ba = ba_cols(z);
+  // Sums of signed numbers may cancel to nothing; positive input keeps SUM well posed.
+  double *qkv = z->key_norm == KEY_NORM_SUM ? uniforms(4 * (size_t)cols, 0.1, 3) : normals(4 * (size_t)cols);
+  c.qkv = activations(4, cols, cols + 3, qkv);
+  c.o = activations(4, values, values + 1, uniforms(4 * (size_t)values, 7, 8));
+  c.ba = activations(4, ba ? ba : 1, ba + 2, normals(4 * (size_t)(ba + 1)));
+  c.mask = activations(z->fixed_mask ? 1 : 4, masks, DENSE, uniforms(4 * (size_t)masks, 0.1, 1));
+  c.A_log = weights(DTYPE_F32, 1, z->Hv, DENSE, uniforms(z->Hv, -3, 1));
+  c.dt_bias = weights(DTYPE_F32, 1, z->Hv, DENSE, uniforms(z->Hv, -5, 3));
+  c.state = activations(5, S, DENSE, normals(5 * (size_t)S));
+  c.gate = activations(4, values, values + 2, normals(4 * (size_t)values));
+  c.norm = weights(DTYPE_F32, 1, z->Dv, DENSE, uniforms(z->Dv, -2, 2));
+  const float scale = 1 / sqrtf((float)z->Dk);
+  c.s = (struct delta_step){
+      .o = c.o.t,
+      .qkv = c.qkv.t,
+      .ba = ba ? c.ba.t : ABSENT,
+      .mask = z->r > 1 ? c.mask.t : ABSENT,
+      .A_log = z->gated ? c.A_log.t : ABSENT,
+      .dt_bias = z->gated ? c.dt_bias.t : ABSENT,
+      .state = c.state.t,
+      .sequences = sequences_of(c.sequences, c.B).t,
+      .gate = z->has_gate ? c.gate.t : ABSENT,
+      .norm = z->has_norm ? c.norm.t : ABSENT,
+      .inputs = {(1 + z->n) * z->H, z->Dk, z->activation, z->key_norm, z->n * z->Hv, z->gated ? z->Hv : 0, 1.5f,
+                 z->has_beta, z->gated},
+      .rule = {z->H, z->Hv, z->Dk, z->Dv, z->n, scale, z->gated, DELTA_RECURRENT},
+      .hh = {z->H, z->Hv, z->Dk, z->Dv, z->r, scale, z->gated, z->fixed_mask, z->nonneg, DELTA_RECURRENT},
+      .eps = 1e-5f};
+  return c;
+}
+
+static void run_apart(const struct step_case *c) {
+  const struct ops *op = backend->ops;
+  const struct delta_step *s = &c->s;
+  struct tensor beta = activations(c->rows, s->inputs.betas, DENSE, NULL).t, none = {0};
+  struct tensor g = s->inputs.gated ? activations(c->rows, s->inputs.decays, DENSE, NULL).t : none;
+  op->delta_inputs(recorder, s->qkv, beta, g, s->ba, s->A_log, s->dt_bias, s->inputs);
+  if (s->hh.r > 1)
+    op->hh_rule(recorder, s->o, s->qkv, beta, g, s->mask, s->state, s->sequences, none, s->hh);
+  else
+    op->delta_rule(recorder, s->o, s->qkv, beta, g, s->state, s->sequences, none, s->rule);
+  if (s->norm.buffer || s->gate.buffer) op->output_norm(recorder, s->o, s->gate, s->norm, s->rule.Hv, s->eps);
+}
+
+static void reference_key(double *to, const double *from, const struct delta_input_args *a) {
+  double square = 1e-6, sum = 0, absolute = 0;
+  for (uint32_t i = 0; i < a->Dk; i++) {
+    to[i] = reference_activation(a->activation, from[i]);
+    square += to[i] * to[i], sum += to[i], absolute += fabs(to[i]);
+  }
+  double by = a->norm == KEY_NORM_L2 ? sqrt(square) : a->norm == KEY_NORM_SUM ? sum : absolute;
+  for (uint32_t i = 0; i < a->Dk && a->norm != KEY_NORM_NONE; i++) to[i] /= by;
+}
+
+static void reference_mask(double *M, const struct step_case *c, uint32_t row, uint32_t head) {
+  const uint32_t r = c->s.hh.r, size = r * r;
+  float z[HH_MOST * HH_MOST], out[HH_MOST * HH_MOST];
+  const double *from = c->mask.v + ((c->s.hh.fixed_mask ? 0 : (size_t)row * c->s.rule.Hv) + head) * size;
+  for (uint32_t i = 0; i < size; i++) z[i] = (float)from[i];
+  hh_mask(out, z, r, c->s.hh.nonneg);
+  for (uint32_t i = 0; i < size; i++) M[i] = r > 1 ? (double)out[i] : 1;
+}
+
+// One step on a column of S with a normed key.
+static void reference_update(double *S, const struct step_case *c, const double *M, const double *k, double beta,
+                             double v) {
+  const uint32_t Dv = c->s.rule.Dv, r = c->s.hh.r, d = c->s.rule.Dk / r;
+  double y[HH_MOST] = {0};
+  for (uint32_t i = 0; i < r * d; i++) y[i / d] += k[i] * S[i * Dv];
+  for (uint32_t a = 0; a < r; a++) {
+    double u = v;
+    for (uint32_t b = 0; b < r; b++) u -= M[a * r + b] * y[b];
+    for (uint32_t i = a * d; i < (a + 1) * d; i++) S[i * Dv] += k[i] * beta * u;
+  }
+}
+
+static void reference_head(double *o, double *state, const struct step_case *c, const struct sequence *q,
+                           uint32_t head) {
+  const struct delta_step *s = &c->s;
+  const struct delta_args *a = &s->rule;
+  const uint32_t key = head / (a->Hv / a->H), cols = (1 + a->n) * a->H * a->Dk + a->n * a->Hv * a->Dv;
+  const double *row = c->qkv.v + (size_t)q->row * cols, *ba = c->ba.v + (size_t)q->row * c->ba.t.cols;
+  double M[HH_MOST * HH_MOST], *keys = zeros((1 + a->n) * a->Dk), decay = 1, squares = 0;
+  double *S = state + (size_t)q->slot * c->state.t.cols + (size_t)head * a->Dk * a->Dv;
+  for (uint32_t m = 0; m <= a->n; m++) reference_key(keys + m * a->Dk, row + (m * a->H + key) * a->Dk, &s->inputs);
+  reference_mask(M, c, q->row, head);
+  if (a->gated) {
+    double z = ba[(s->inputs.has_beta ? a->n * a->Hv : 0) + head] + c->dt_bias.v[head];
+    decay = exp(-exp(c->A_log.v[head]) * log1p(exp(z)));
+  }
+  o += (size_t)q->row * a->Hv * a->Dv + head * a->Dv;
+  for (uint32_t j = 0; j < a->Dv; j++) {
+    for (uint32_t i = 0; i < a->Dk; i++) S[i * a->Dv + j] *= decay;
+    for (uint32_t m = 0; m < a->n; m++) {
+      double beta = (double)s->inputs.beta_scale;
+      if (s->inputs.has_beta) beta /= 1 + exp(-ba[m * a->Hv + head]);
+      const double *v = row + (1 + a->n) * a->H * a->Dk + (m * a->Hv + head) * a->Dv;
+      reference_update(S + j, c, M, keys + (m + 1) * a->Dk, beta, v[j]);
+    }
+    o[j] = 0;
+    for (uint32_t i = 0; i < a->Dk; i++) o[j] += (double)a->scale * keys[i] * S[i * a->Dv + j];
+    squares += o[j] * o[j];
+  }
+  const double *gate = c->gate.v + (size_t)q->row * a->Hv * a->Dv + head * a->Dv;
+  for (uint32_t j = 0; j < a->Dv; j++) {
+    if (s->norm.buffer) o[j] *= c->norm.v[j] / sqrt(squares / a->Dv + (double)s->eps);
+    if (s->gate.buffer) o[j] *= reference_activation(ACTIVATION_SILU, gate[j]);
+  }
+}
+
+// Against float64; rows of no sequence and states of no slot keep their values.
+static void check_step(const char *const what[], struct step_shape z) {
+  struct step_case c = random_step(&z);
+  const size_t row = c.o.t.cols, states = (size_t)c.state.t.rows * c.state.t.cols;
+  double *o = zeros(4 * row), *state = zeros(states);
+  memcpy(o, c.o.v, 4 * row * sizeof *o);
+  memcpy(state, c.state.v, states * sizeof *state);
+  for (uint32_t i = 0; i < c.B; i++)
+    for (uint32_t h = 0; h < z.Hv && c.sequences[i].T; h++) reference_head(o, state, &c, &c.sequences[i], h);
+  begin();
+  bool fused = backend->ops->delta_step(recorder, &c.s);
+  if (!fused) run_apart(&c);
+  run();
+  assert_true(fused == backend->replays);
+  expect_close(what[0], read_values(&c.o), o, 3 * row, STEP_CLOSE);
+  expect_close(what[1], read_values(&c.state), state, states, STEP_CLOSE);
+}
+
+static const char *const delta[] = {"delta_step: o", "delta_step: state"};
+
+static void delta_step_matches_over_awkward_shapes(void **state) {
+  (void)state;
+  seed(61);
+  const uint32_t sizes[][2] = {{1, 1}, {3, 130}, {16, 24}, {49, 76}, {64, 64}, {128, 128}, {256, 33}, {130, 512}};
+  for (uint32_t i = 0; i < 8; i++) {
+    struct step_shape z = {.H = 2, .Hv = i % 2 ? 2 : 4, .Dk = sizes[i][0], .Dv = sizes[i][1], .n = 1, .r = 1};
+    z.gated = i % 3 != 0, z.has_beta = i % 4 != 3, z.has_gate = i % 2, z.has_norm = i != 4;
+    z.key_norm = KEY_NORM_L2;
+    check_step(delta, z);
+    tools_teardown(NULL);
+  }
+}
+
+static void delta_step_knows_every_activation_and_norm(void **state) {
+  (void)state;
+  seed(62);
+  for (int activation = ACTIVATION_IDENTITY; activation <= ACTIVATION_POWLU; activation++)
+    for (int norm = KEY_NORM_NONE; norm <= KEY_NORM_L1; norm++) {
+      struct step_shape z = {2,
+                             2,
+                             40,
+                             20,
+                             1,
+                             1,
+                             true,
+                             true,
+                             true,
+                             true,
+                             false,
+                             (enum activation)activation,
+                             (enum key_norm)norm,
+                             HH_NONNEG_GIVEN};
+      check_step(delta, z);
+      tools_teardown(NULL);
+    }
+}
+
+static void delta_step_takes_several_steps_a_token(void **state) {
+  (void)state;
+  seed(63);
+  for (uint32_t n = 2; n <= 4; n++) {
+    struct step_shape z = {
+        2, 4, 36, 20 * n, n, 1, n % 2, true, true, true, false, ACTIVATION_IDENTITY, KEY_NORM_L2, HH_NONNEG_GIVEN};
+    check_step((const char *const[]){"delta_step of products: o", "delta_step of products: state"}, z);
+    tools_teardown(NULL);
+  }
+}
+
+static void delta_step_takes_heads_in_heads(void **state) {
+  (void)state;
+  seed(64);
+  const uint32_t blocks[] = {2, 4, 5, 16};
+  for (uint32_t i = 0; i < 4; i++)
+    for (int nonneg = HH_NONNEG_GIVEN; nonneg <= HH_NONNEG_EXP; nonneg++) {
+      struct step_shape z = {2,
+                             4,
+                             blocks[i] * (3 + 2 * i),
+                             48,
+                             1,
+                             blocks[i],
+                             true,
+                             true,
+                             true,
+                             true,
+                             nonneg == HH_NONNEG_GIVEN,
+                             ACTIVATION_IDENTITY,
+                             KEY_NORM_L2,
+                             (enum hh_nonneg)nonneg};
+      check_step((const char *const[]){"delta_step, Head-in-Head: o", "delta_step, Head-in-Head: state"}, z);
+      tools_teardown(NULL);
+    }
+}
+
+int ops_cases_step(void) {
+#define CASE(f) cmocka_unit_test_teardown(f, tools_teardown)
+  const struct CMUnitTest cases[] = {
+      CASE(delta_step_matches_over_awkward_shapes),
+      CASE(delta_step_knows_every_activation_and_norm),
+      CASE(delta_step_takes_several_steps_a_token),
+      CASE(delta_step_takes_heads_in_heads),
+  };
+  return cmocka_run_group_tests_name("delta step", cases, NULL, NULL);
+}
