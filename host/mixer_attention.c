@@ -122,7 +122,8 @@ static void attention_forward(const void *spec, const void *weights, const void 
                                 .kv_heads = s->kv_heads,
                                 .d = s->d,
                                 .window = s->window,
-                                .capacity = st->k.cols / (s->kv_heads * s->d)};
+                                .capacity = st->k.cols / (s->kv_heads * s->d),
+                                .longest = call->longest};
   op->linear(c, t.qkv, in, w->qkv, w->bias, false);
   if (s->qk_norm) {
     const uint32_t heads = s->heads + s->kv_heads;

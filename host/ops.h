@@ -139,6 +139,7 @@ struct attention_args {
   uint32_t heads, kv_heads, d;
   uint32_t window;   // 0: global
   uint32_t capacity; // positions in the caches
+  uint32_t longest;  // most tokens of one sequence in this call; 0: unknown
 };
 // Rows of the rotation table: 4 levels of 256. Row l * 256 + b holds cos (first d/2 numbers) and sin (last d/2) of the
 // angle b * 256^l * theta^(-2j/d), computed in double; a position's rotation is the product of its four bytes'.

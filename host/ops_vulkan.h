@@ -63,7 +63,7 @@ bool vulkan_delta_step(struct recorder *c, const struct delta_step *s); // ops_v
 
 // ops_vulkan_mix.c: ops that mix tokens.
 void vulkan_short_conv(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight, struct tensor bias,
-                       struct tensor history, struct tensor sequences, struct conv_args a);
+                       struct tensor history, struct tensor sequences, uint32_t longest, struct conv_args a);
 void vulkan_delta_inputs(struct recorder *c, struct tensor qk, struct tensor beta, struct tensor g, struct tensor ba,
                          struct tensor A_log, struct tensor dt_bias, struct delta_input_args a);
 void vulkan_delta_rule(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,

@@ -204,7 +204,7 @@ void vulkan_linear_conv(struct recorder *c, struct tensor y, struct tensor p, st
   }
   vulkan_linear(c, p, in, w, bias, false);
   vulkan_short_conv(c, y, tensor_cols(p, conv.from, conv.a.C), conv.weight, conv.bias, conv.history, conv.sequences,
-                    conv.a);
+                    conv.longest, conv.a);
 }
 
 void vulkan_linear_gated(struct recorder *c, struct tensor y, struct tensor gate_up, struct linear_input in,

@@ -1,6 +1,6 @@
 // ops_vulkan_mix: the ops of the Vulkan backend that mix tokens: convolution, delta rule, attention. The host knows how
-// many rows a call has, not which sequences they belong to (a recording is replayed with other sequences), so grids are
-// for the most that there can be, and workgroups without work end at once.
+// many rows a call has and at most how many of one sequence, not which rows are whose (a recording is replayed with
+// other sequences), so grids are for the most that there can be, and workgroups without work end at once.
 #include "ops_vulkan.h"
 
 #include "attention.h"
@@ -21,8 +21,13 @@ static uint32_t min32(uint32_t a, uint32_t b) { return a < b ? a : b; }
 static uint64_t min64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static uint32_t max32(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
+// Grids have room for this many tokens of every sequence; without the host's word for less, for all of the call's.
+static uint32_t longest_of(struct tensor rows, uint32_t longest) {
+  return longest && longest < rows.rows ? longest : rows.rows;
+}
+
 void vulkan_short_conv(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight, struct tensor bias,
-                       struct tensor history, struct tensor sequences, struct conv_args a) {
+                       struct tensor history, struct tensor sequences, uint32_t longest, struct conv_args a) {
   // Each run reads W - 1 inputs again, and only the first may reach into the history, which it replaces; 8 keeps a GPU
   // full from some hundred tokens on.
   const uint32_t run = a.W > 9 ? a.W - 1 : 8;
@@ -42,8 +47,8 @@ void vulkan_short_conv(struct recorder *c, struct tensor y, struct tensor x, str
                                        .weight_stride = weight.stride,
                                        .history_stride = history.stride,
                                        .has_bias = bias.buffer != NULL};
-  vulkan_dispatch(c, KERNEL_short_conv, spec, bindings, &args, divide_up(a.C, lanes), divide_up(x.rows, run),
-                  sequences.rows, 2ull * x.rows * a.C * a.W);
+  vulkan_dispatch(c, KERNEL_short_conv, spec, bindings, &args, divide_up(a.C, lanes),
+                  divide_up(longest_of(x, longest), run), sequences.rows, 2ull * x.rows * a.C * a.W);
 }
 
 // ---------------------------------------------------------------- delta rule
@@ -266,14 +271,15 @@ void vulkan_rope_append(struct recorder *c, struct tensor qkv, struct tensor cac
                                         .cache_stride = cache_k.stride,
                                         .table_stride = table.stride};
   uint32_t heads = a.heads + 2 * a.kv_heads;
-  vulkan_dispatch(c, KERNEL_rope_append, &lanes, bindings, &args, divide_up(heads * divide_up(a.d, 2), lanes), qkv.rows,
-                  sequences.rows, 6ull * qkv.rows * heads * a.d);
+  vulkan_dispatch(c, KERNEL_rope_append, &lanes, bindings, &args, divide_up(heads * divide_up(a.d, 2), lanes),
+                  longest_of(qkv, a.longest), sequences.rows, 6ull * qkv.rows * heads * a.d);
 }
 
 void vulkan_attention(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor cache_k,
                       struct tensor cache_v, struct tensor sequences, struct attention_args a) {
   const struct plan *plan = vulkan_plan(c);
   uint32_t queries = qkv.rows > 2 * sequences.rows ? 8 : 1; // decoding has one token a sequence
+  const uint32_t longest = longest_of(qkv, a.longest);
   uint32_t lanes = min32(plan->lanes, 128);
   while (queries > 1 &&
          16 * queries * divide_up(a.d, 4) + 8 * queries * lanes > vulkan_device(c->backend)->caps.shared_bytes)
@@ -299,6 +305,6 @@ void vulkan_attention(struct recorder *c, struct tensor o, struct tensor qkv, st
                                       .cache_stride = cache_k.stride};
   // How many positions there are is known when the recording runs; pacing takes the most.
   uint64_t seen = a.window && a.window < a.capacity ? a.window : a.capacity;
-  vulkan_dispatch(c, KERNEL_attention, spec, bindings, &args, divide_up(qkv.rows, queries), a.heads, sequences.rows,
+  vulkan_dispatch(c, KERNEL_attention, spec, bindings, &args, divide_up(longest, queries), a.heads, sequences.rows,
                   4 * seen * qkv.rows * a.heads * a.d);
 }

@@ -67,8 +67,42 @@ static void check_model(deltaic_device *device, const char *path) {
   close_session(s, model);
 }
 
+// What several texts add: scores, steps of many, copies between slots.
+static void check_batch(deltaic_device *device, const char *path) {
+  enum { B = 3 };
+  deltaic_session_options options = {.size = sizeof options, .sequences = B};
+  deltaic_model *model;
+  deltaic_session *s;
+  deltaic_score scores[PROMPT];
+  int32_t tokens[B];
+  assert_ok(deltaic_model_open(device, path, NULL, &model));
+  assert_ok(deltaic_session_create(model, &options, &s));
+  deltaic_piece pieces[B] = {{.sequence = 2, .tokens = text, .count = PROMPT, .targets = text, .scores = scores},
+                             {.sequence = 0, .tokens = text, .count = 1},
+                             {.sequence = 1, .tokens = text, .count = 20}};
+  assert_ok(deltaic_session_eval_batch(s, pieces, B));
+  assert_ok(deltaic_session_next_batch(s, NULL, B, NULL, tokens, NULL)); // makes the recorder
+  s->next[B - 1].recorded = false;
+  hazard_clear(trace);
+  follow(s->prefill, 0);
+  follow(s->next[B - 1].recorder, 0);
+  assert_ok(deltaic_session_eval_batch(s, pieces, B));
+  uint64_t streamed = hazard_barriers(trace);
+  for (int i = 0; i < 3; i++) assert_ok(deltaic_session_next_batch(s, NULL, B, NULL, tokens, NULL));
+  uint64_t stepped = hazard_barriers(trace);
+  assert_ok(deltaic_sequence_copy(s, 0, 2));
+  assert_ok(deltaic_sequence_reset(s, 2));
+  if (streamed < 10 || stepped < streamed + 10 || hazard_barriers(trace) == stepped)
+    fail_msg("%s: too few barriers for a batch: the trace has missed something", path);
+  assert_no_hazard(path);
+  close_session(s, model);
+}
+
 static void check_models(deltaic_device *device) {
-  for (size_t i = 0; is_vulkan(device) && i < sizeof models / sizeof *models; i++) check_model(device, models[i]);
+  for (size_t i = 0; is_vulkan(device) && i < sizeof models / sizeof *models; i++) {
+    check_model(device, models[i]);
+    check_batch(device, models[i]);
+  }
 }
 
 static void no_recording_of_a_model_has_a_hazard(void **state) {

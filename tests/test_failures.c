@@ -48,6 +48,7 @@ static deltaic_status live(struct objects *o) {
   static const int32_t tokens[] = {1, 40, 41, 42, 43};
   deltaic_context_options options = {.size = sizeof options, .cache_dir = ""};
   deltaic_device_options device = {.size = sizeof device, .index = DELTAIC_DEVICE_INDEX_CPU, .threads = 2};
+  deltaic_session_options two = {.size = sizeof two, .sequences = 2};
   deltaic_memory memory;
   int32_t ids[64], token;
   size_t count;
@@ -55,9 +56,11 @@ static deltaic_status live(struct objects *o) {
   if (status == DELTAIC_OK) status = deltaic_device_open(o->context, &device, &o->device);
   if (status == DELTAIC_OK) status = deltaic_model_inspect(NULL, TINY, NULL, NULL, &memory);
   if (status == DELTAIC_OK) status = deltaic_model_open(o->device, TINY, NULL, &o->model);
-  if (status == DELTAIC_OK) status = deltaic_session_create(o->model, &exact, &o->session);
+  if (status == DELTAIC_OK) status = deltaic_session_create(o->model, &two, &o->session);
   if (status == DELTAIC_OK) status = deltaic_session_eval(o->session, tokens, 5, DELTAIC_LOGITS_NONE, NULL);
   if (status == DELTAIC_OK) status = deltaic_session_next(o->session, NULL, &token, NULL);
+  if (status == DELTAIC_OK) status = deltaic_sequence_copy(o->session, 1, 0);
+  if (status == DELTAIC_OK) status = deltaic_session_next_batch(o->session, NULL, 2, NULL, ids, NULL);
   if (status == DELTAIC_OK) status = deltaic_session_fork(o->session, &o->fork);
   if (status == DELTAIC_OK) status = deltaic_tokenizer_open(TINY, &o->tokenizer);
   if (status == DELTAIC_OK) status = deltaic_tokenizer_encode(o->tokenizer, "Hello there", 11, true, ids, 64, &count);
