@@ -185,6 +185,31 @@ bool plan_matmul_matrix(const struct plan *plan, uint32_t T, uint32_t N, struct 
   return out->lanes != 0;
 }
 
+uint64_t plan_matmul_narrow_shared_bytes(const struct plan *plan, const struct plan_narrow *m) {
+  uint64_t weights = 2ull * m->parts * m->tiles_n * plan->matrix_n * (m->step + 8);
+  uint64_t sums = 4ull * (m->parts + 1) / 2 * m->tiles_t * m->tiles_n * plan->matrix_m * plan->matrix_n;
+  return weights > sums ? weights : sums;
+}
+
+bool plan_matmul_narrow(const struct plan *plan, uint32_t T, uint32_t N, uint32_t K, struct plan_narrow *out) {
+  enum { MOST_TILES = 4 };
+  if (!plan->matrix_m || T > MOST_TILES * plan->matrix_m) return false;
+  struct plan_narrow m = {.tiles_t = 1};
+  while (m.tiles_t * plan->matrix_m < T) m.tiles_t *= 2;
+  m.tiles_n = N / plan->matrix_n / 2 >= 2 * plan->matrix_groups ? 2 : 1;
+  for (m.parts = 8; m.parts; m.parts /= 2)
+    for (m.step = 128 / m.tiles_n; m.step >= plan->matrix_k; m.step /= 2) {
+      m.lanes = m.parts * plan->matrix_lanes;
+      uint32_t vectors = m.tiles_n * plan->matrix_n * m.step / 8;
+      if (K % (m.parts * m.step) || vectors % plan->matrix_lanes || m.lanes > plan->most_lanes ||
+          plan_matmul_narrow_shared_bytes(plan, &m) > plan->shared_bytes)
+        continue;
+      *out = m;
+      return true;
+    }
+  return false;
+}
+
 bool plan_delta(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t n, struct plan_delta *d) {
   enum { MIN_SLAB = 16 };
   if (!scan_fits(plan, Dk, Dv, n, d)) return false;

@@ -7,8 +7,7 @@
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_shader_subgroup_basic : require
 // y (T, N) = x (T, K) w (N, K)^T (+ bias) (+ y) on cooperative matrices: f16 operands, f32 sums. Inputs and bf16 weights
-// become f16 on their way into shared memory, inputs clamped to its range; a bf16 weight between 2^-17 and 65280 stays
-// exact, smaller ones move by at most 3e-8.
+// become f16 on their way into shared memory, inputs clamped to its range.
 // ceil(T / TILE_T) * ceil(N / TILE_N) workgroups, a tile of y each, in steps of TILE_K: the next step's numbers travel
 // into registers while this one's are multiplied out of shared memory. Workgroups that run together share rows of both
 // operands: they go down BAND tiles of N, then on along T. Any T, N, K.
@@ -44,14 +43,7 @@ const uint EACH = M * N * ACROSS_T * ACROSS_N / LANES; // numbers of a matrix of
 shared uvec4 x_tile[TILE_T * PITCH];
 shared uvec4 w_tile[TILE_N * PITCH]; // at the end also the stage of matrices that do not fit into y as a whole
 
-#if defined(W_F16)
-uvec4 halves(uvec4 w) { return w; }
-#elif defined(W_BF16)
-uint pair(uint w) { return packHalf2x16(vec2(uintBitsToFloat(w << 16), uintBitsToFloat(w & 0xffff0000u))); }
-uvec4 halves(uvec4 w) { return uvec4(pair(w.x), pair(w.y), pair(w.z), pair(w.w)); }
-#else
-#error "W_F16 or W_BF16"
-#endif
+#include "halves.glsl"
 
 // Eight inputs from `at` on, where a row has `left` more; zeros after them, which must not meet a NaN.
 #ifdef X_F16

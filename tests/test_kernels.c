@@ -24,6 +24,7 @@
 #include "mark.h"
 #include "matmul.h"
 #include "matmul_matrix.h"
+#include "matmul_narrow.h"
 #include "matvec.h"
 #include "output_norm.h"
 #include "rmsnorm.h"
@@ -87,6 +88,8 @@ static const struct access accesses[] = {
     {KERNEL_matmul_matrix_x32_bf16, BIT(MATMUL_MATRIX_Y), BIT(MATMUL_MATRIX_Y)},
     {KERNEL_matmul_matrix_x16_f16, BIT(MATMUL_MATRIX_Y), BIT(MATMUL_MATRIX_Y)},
     {KERNEL_matmul_matrix_x16_bf16, BIT(MATMUL_MATRIX_Y), BIT(MATMUL_MATRIX_Y)},
+    {KERNEL_matmul_narrow_f16, BIT(MATMUL_NARROW_Y), BIT(MATMUL_NARROW_Y)},
+    {KERNEL_matmul_narrow_bf16, BIT(MATMUL_NARROW_Y), BIT(MATMUL_NARROW_Y)},
     {KERNEL_mark, BIT(MARK_SEEN), BIT(MARK_SEEN)},
     {KERNEL_rmsnorm_f32, BIT(RMSNORM_Y), 0},
     {KERNEL_rmsnorm_f16, BIT(RMSNORM_Y), 0},

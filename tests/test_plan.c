@@ -277,6 +277,14 @@ static void tiles_of_matrices_fit_their_device(void **state) {
         assert_int_equal(m.tile_n % (m.across_n * p.matrix_n), 0);
         assert_int_equal(m.tile_k % p.matrix_k, 0);
         // Its end is a stage for one matrix of sums a subgroup.
+        struct plan_narrow narrow;
+        if (plan_matmul_narrow(&p, T, N, 5632, &narrow)) {
+          assert_in_range(plan_matmul_narrow_shared_bytes(&p, &narrow), 1, devices[i]->shared_bytes);
+          assert_in_range(narrow.lanes, 1, devices[i]->max_invocations);
+          assert_true(narrow.tiles_t * p.matrix_m >= T && 5632 % (narrow.parts * narrow.step) == 0);
+        } else {
+          assert_true(T > 64);
+        }
         assert_true(m.tile_n * (m.tile_k / 8 + 1) >= m.across_t * m.across_n * p.matrix_m * p.matrix_n / 4);
       }
   struct plan p = made(&caps_h200), none = made(&caps_rdna2_radv_bar);
