@@ -10,6 +10,7 @@ struct engine_options {
   const char *rule; // of bench: how prompts go through the delta rule
   const char *precision;
   uint32_t threads, context, batch;
+  uint32_t sequences;        // of eval: texts at once; 0: as many as are of use
   uint32_t attention_window; // of eval and perplexity: 0: as the config says
   uint32_t sequences;        // of bench and info: texts held at once; 0: 1
   bool quiet, validate;

@@ -124,6 +124,8 @@ int command_eval(int argc, char **argv) {
       FLAG(0, "no-bos", &r.options.no_bos,
            "leave out the special tokens that the tokenizer puts before a text, as the harness did by default until "
            "0.4.9.1"),
+      COUNT(0, "sequences", "N", &r.options.engine.sequences, 0, 256,
+            "texts computed at once; 0: 64 on a GPU, 8 on the CPU, fewer where their states would fill the memory"),
       FLAG(0, "skip-bad", &r.options.skip_bad, "leave malformed lines out, each with a sentence, instead of stopping"),
       ATTENTION_WINDOW_OPTION(&r.options.engine),
       HEADING("tasks made on the spot"),

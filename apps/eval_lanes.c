@@ -1,57 +1,54 @@
-// eval_lanes: lanes as sessions.
+// eval_lanes: how many texts at once: enough that a pass over the weights serves many tokens, and that their states
+// leave memory for others.
 #include "eval_lanes.h"
 #include "common.h"
 
-#include <stdlib.h>
-#include <string.h>
+enum { GPU_LANES = 64, CPU_LANES = 8, GPU_BATCH = 2048, MOST_LANES = 256 };
 
-int lanes_open(struct lanes *lanes, const struct engine *engine, const struct engine_options *options, uint32_t count,
-               uint64_t context) {
+static bool is_gpu(const struct engine *engine) {
+  deltaic_device_kind kind = engine->device_info.kind;
+  return kind == DELTAIC_DEVICE_DISCRETE || kind == DELTAIC_DEVICE_INTEGRATED || kind == DELTAIC_DEVICE_VIRTUAL;
+}
+
+// Half of what the weights leave.
+static uint64_t lanes_that_fit(const struct engine *engine, const struct engine_options *options) {
+  deltaic_session_options o = session_options(options);
+  deltaic_memory memory;
+  o.sequences = 1;
+  if (deltaic_model_inspect(engine->device, model_path(options->model), &o, NULL, &memory)) return 1;
+  uint64_t all = engine->device_info.memory_bytes, used = memory.weights_bytes + memory.scratch_bytes;
+  return all > used && memory.state_bytes ? (all - used) / 2 / memory.state_bytes : 1;
+}
+
+static uint32_t choose_count(const struct engine *engine, const struct engine_options *options, uint32_t least,
+                             uint64_t most) {
+  uint64_t count = options->sequences, fit = lanes_that_fit(engine, options);
+  if (!count) {
+    count = is_gpu(engine) ? GPU_LANES : CPU_LANES;
+    if (count > fit) count = fit;
+  }
+  if (count > most) count = most;
+  if (count > MOST_LANES) count = MOST_LANES;
+  return count < least ? least : (uint32_t)count;
+}
+
+int lanes_open(struct lanes *lanes, const struct engine *engine, const struct engine_options *options, uint32_t least,
+               uint64_t most, uint64_t context) {
   struct engine_options o = *options;
   o.context = context < UINT32_MAX ? (uint32_t)context : UINT32_MAX;
-  *lanes = (struct lanes){.sessions = must_resize(NULL, count * sizeof *lanes->sessions)};
-  int code = EXIT_OK;
-  while (lanes->count < count && !code) {
-    code = session_create(engine, &o, &lanes->sessions[lanes->count]);
-    lanes->count += !code;
-  }
-  if (!code) interrupt_watch(lanes->sessions[0]);
+  if (!o.batch) o.batch = is_gpu(engine) ? GPU_BATCH : 512;
+  lanes->count = choose_count(engine, &o, least, most);
+  lanes->batch = o.batch < lanes->count ? lanes->count : o.batch;
+  deltaic_session_options session = session_options(&o);
+  session.sequences = lanes->count;
+  session.batch = lanes->batch;
+  int code = complain_status(deltaic_session_create(engine->model, &session, &lanes->session));
+  if (!code) interrupt_watch(lanes->session);
   return code;
 }
 
 void lanes_close(struct lanes *lanes) {
   interrupt_watch(NULL);
-  for (uint32_t i = 0; i < lanes->count; ++i) deltaic_session_free(lanes->sessions[i]);
-  free(lanes->sessions);
-  free(lanes->state);
+  deltaic_session_free(lanes->session);
   *lanes = (struct lanes){0};
-}
-
-deltaic_status lanes_reset(struct lanes *lanes, uint32_t lane) { return deltaic_session_reset(lanes->sessions[lane]); }
-
-deltaic_status lanes_copy(struct lanes *lanes, uint32_t to, uint32_t from) {
-  size_t bytes;
-  deltaic_status status = deltaic_session_state_size(lanes->sessions[from], &bytes);
-  if (status) return status;
-  if (bytes > lanes->state_capacity) {
-    lanes->state = must_resize(lanes->state, bytes);
-    lanes->state_capacity = bytes;
-  }
-  status = deltaic_session_save(lanes->sessions[from], lanes->state, bytes, NULL);
-  return status ? status : deltaic_session_load(lanes->sessions[to], lanes->state, bytes);
-}
-
-deltaic_status lanes_eval(struct lanes *lanes, const struct lane_work *work, size_t count) {
-  deltaic_status status = DELTAIC_OK;
-  for (size_t i = 0; i < count && !status; ++i)
-    status = deltaic_session_eval(lanes->sessions[work[i].lane], work[i].ids, work[i].count,
-                                  work[i].logits ? DELTAIC_LOGITS_ALL : DELTAIC_LOGITS_NONE, work[i].logits);
-  return status;
-}
-
-deltaic_status lanes_next(struct lanes *lanes, const uint32_t *which, size_t count, int32_t *tokens) {
-  deltaic_status status = DELTAIC_OK;
-  for (size_t i = 0; i < count && !status; ++i)
-    status = deltaic_session_next(lanes->sessions[which[i]], NULL, &tokens[i], NULL);
-  return status;
 }

@@ -3,23 +3,19 @@
 #define LIKELIHOOD_H
 #include "deltaic.h"
 
-// log sum_v exp(logits[v]) - logits[token], in double. likeliest: the largest logit's token, ties: the lowest; may be
-// NULL.
-double token_nll(const float *logits, int32_t vocabulary, int32_t token, int32_t *likeliest);
-
 // Reads texts in pieces and sums what it scores.
 struct likelihood {
-  int32_t vocabulary;
-  size_t piece;  // tokens evaluated at once
-  float *logits; // (piece, V), at most 64 MiB
+  size_t piece; // tokens evaluated at once
+  int32_t *targets;
+  deltaic_score *scores; // (piece)
   void *user;
-  void (*scored)(void *user, size_t index, double nll, bool likeliest); // each scored token; may be NULL
-  bool (*read)(void *user, size_t tokens);                              // after each piece; false stops; may be NULL
-  double nll;                                                           // sums since begin
+  void (*scored)(void *user, size_t index, double nll); // each scored token; may be NULL
+  bool (*read)(void *user, size_t tokens);              // after each piece; false stops; may be NULL
+  double nll;                                           // sums since begin
   uint64_t predictions;
 };
 // batch: tokens computed at once; 0: 512.
-void likelihood_begin(struct likelihood *l, int32_t vocabulary, size_t batch);
+void likelihood_begin(struct likelihood *l, size_t batch);
 void likelihood_end(struct likelihood *l);
 // Evaluates ids[0 ... n - 2] as the continuation of the session's text and scores ids[i], i = first ... n - 1, first at
 // least 1. DELTAIC_CANCELLED when `read` says stop.

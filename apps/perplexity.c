@@ -1,5 +1,5 @@
 // perplexity: mean negative log-likelihood of a text's tokens, each predicted from those before it in its window.
-//   NLL = mean of token_nll();   perplexity = exp(NLL)
+//   NLL = mean of -log p(token);   perplexity = exp(NLL)
 #include "commands.h"
 #include "common.h"
 #include "engine.h"
@@ -152,7 +152,7 @@ static int open_score(struct score *s, const struct request *r) {
   struct engine_options options = r->engine;
   size_t longest = s->window < s->count ? s->window : s->count;
   if (!options.context) options.context = longest < UINT32_MAX ? (uint32_t)longest + 1 : UINT32_MAX;
-  likelihood_begin(&s->likelihood, s->engine.model_info.vocabulary, r->engine.batch);
+  likelihood_begin(&s->likelihood, r->engine.batch);
   s->likelihood.user = s;
   s->likelihood.read = on_read;
   return session_create(&s->engine, &options, &s->session);

@@ -114,7 +114,7 @@ int prune_nll(struct prune_work *w, deltaic_model *model, const char *label, dou
   deltaic_session_options o = session_options(&w->r->engine);
   o.context = (uint32_t)window;
   deltaic_status status = deltaic_session_create(model, &o, &session);
-  likelihood_begin(&l, w->engine.model_info.vocabulary, 0);
+  likelihood_begin(&l, 0);
   progress_begin(&progress, label, "tokens", w->r->engine.quiet);
   for (size_t at = 0; at + 1 < w->eval.count && !status; at += window) {
     size_t n = w->eval.count - at < window ? w->eval.count - at : window;

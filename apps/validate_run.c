@@ -259,7 +259,7 @@ int run_nll(struct validation *v, const struct engine_options *options) {
   v->nll.there &= v->nll.there && info.shape[1] > 1;
   if (!v->nll.there) return EXIT_OK;
   size_t windows = (size_t)info.shape[0], n = (size_t)info.shape[1];
-  likelihood_begin(&l, v->vocabulary, options->batch);
+  likelihood_begin(&l, options->batch);
   int code = read_integers(v, "eval_tokens", &tokens, &count);
   for (size_t i = 0; i < count && !code; ++i)
     if (tokens[i] < 0 || tokens[i] >= v->vocabulary)
