@@ -10,9 +10,8 @@ struct engine_options {
   const char *rule; // of bench: how prompts go through the delta rule
   const char *precision;
   uint32_t threads, context, batch;
-  uint32_t sequences;        // of eval: texts at once; 0: as many as are of use
   uint32_t attention_window; // of eval and perplexity: 0: as the config says
-  uint32_t sequences;        // of bench and info: texts held at once; 0: 1
+  uint32_t sequences;        // of bench, eval and info: texts held at once; 0: 1; of eval: as many as are of use
   bool quiet, validate;
 };
 #define ENGINE_DEFAULTS                                                                                                \
