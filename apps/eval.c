@@ -26,6 +26,7 @@ static const struct usage usage = {
                 "  deltaic eval models/novelist --task wikitext --data wiki.test.raw --json > before.json\n"
                 "  deltaic eval big small --task hellaswag --data hellaswag_val.jsonl --log run.jsonl\n"
                 "  deltaic eval models/novelist --task my_cases.jsonl --limit 100\n"
+                "  deltaic eval --compare before.json after.json\n"
                 "  deltaic eval s5 --task group --group S5 --length 100,1000,10000\n"
                 "  deltaic eval big small --task niah-2 --data book.txt --length 1024,8192\n"
                 "  deltaic eval --task modular --length 40 --cases 1000 --write modular.jsonl\n",
@@ -38,7 +39,7 @@ struct request_line {
   struct eval_options options;
   struct made_options made;
   const char *task, *data, *log, *write;
-  bool as_json;
+  bool as_json, compare;
 };
 
 static int run_all(const struct request_line *r, const struct eval_task *task, const struct arguments *arguments) {
@@ -144,12 +145,20 @@ int command_eval(int argc, char **argv) {
       TEXT(0, "log", "FILE", &r.log,
            "append every finished case to FILE, and do not repeat those that it has of this task, checkpoint and "
            "options"),
+      FLAG(0, "compare", &r.compare,
+           "compare two results of --json, FIRST SECOND in place of checkpoints: the differences, and whether they "
+           "exceed "
+           "their errors"),
       FLAG('q', "quiet", &r.options.engine.quiet, "no progress"),
       FLAG(0, "json", &r.as_json, "print one JSON object, with every case's score"),
       ENGINE_OPTIONS(&r.options.engine),
       OPTIONS_END,
   };
   if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;
+  if (r.compare) {
+    if (arguments.count != 2) return complain(EXIT_USAGE, "--compare takes two files of --json");
+    return eval_compare(arguments.items[0], arguments.items[1], r.as_json);
+  }
   code = check(&r, &arguments);
   struct eval_task task = {0};
   if (!code) code = read_task(&r, &arguments, &task);

@@ -166,6 +166,8 @@ struct eval_value {
 
 // The metrics of a kind of task; their number.
 size_t eval_metrics(const struct eval_task *task, const struct eval_metric **metrics);
+// NULL: there is none of this name.
+const struct eval_metric *eval_metric_named(const char *name);
 // What case i adds to a metric: x and its weight.
 void eval_sample(const struct eval_task *task, const struct case_score *scores, size_t i, size_t metric, double *x,
                  double *w);

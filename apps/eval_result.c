@@ -31,6 +31,16 @@ size_t eval_metrics(const struct eval_task *task, const struct eval_metric **met
   return 0;
 }
 
+const struct eval_metric *eval_metric_named(const char *name) {
+  for (int kind = EVAL_CHOICE; kind <= EVAL_ROLLING; ++kind) {
+    const struct eval_metric *metrics;
+    size_t count = eval_metrics(&(struct eval_task){.kind = (enum eval_kind)kind}, &metrics);
+    for (size_t m = 0; m < count; ++m)
+      if (!strcmp(metrics[m].name, name)) return &metrics[m];
+  }
+  return NULL;
+}
+
 // ---------------------------------------------------------------- samples
 
 // Whether the gold choice has the largest log-likelihood per unit; the first one wins a tie, as with numpy's argmax.

@@ -181,6 +181,31 @@ printf '{"context": [0, 25, 25, 7], "target": [7]}\n{"context": [0, 25, 25, 7], 
 run 0 eval "$dir/s5" -d cpu -q --task "$dir/ids.jsonl" --json
 holds 'j["results"][0]["metrics"]["acc"]["samples"] == [1, 0]'
 
+# ---- two results compared: case by case where the cases are the same
+eval_cpu 0 --task lambada --data "$vectors/lambada.jsonl" --json && cp "$dir/out" "$dir/a.json"
+eval_cpu 0 --task lambada --data "$vectors/lambada.jsonl" --no-bos --json && cp "$dir/out" "$dir/b.json"
+run 0 eval --compare "$dir/a.json" "$dir/a.json" && out_has 'perplexity .* the same'
+run 0 eval --compare "$dir/a.json" "$dir/b.json" --json
+holds 'j["same_cases"] and [r["metric"] for r in j["rows"]] == ["acc", "perplexity"] and j["rows"][1]["paired"]'
+checks=$((checks + 1))
+python3 - "$dir/a.json" "$dir/b.json" "$dir/out" <<'END' || complain "$last: another error than Python's"
+import json, math, sys
+a, b, got = (json.load(open(f)) for f in sys.argv[1:])
+x, y = (f["results"][0]["metrics"]["perplexity"]["samples"] for f in (a, b))
+d = [q - p for p, q in zip(x, y)]
+m = sum(d) / len(d)
+error = math.sqrt(sum((v - m) ** 2 for v in d) / (len(d) - 1) / len(d))
+row = got["rows"][1]
+assert abs(row["z"] + m / error) < 1e-4, (row["z"], m / error)
+assert row["stderr"] < a["results"][0]["metrics"]["perplexity"]["stderr"] / 10  # far surer than two independent runs
+END
+eval_cpu 0 --task lambada --data "$vectors/lambada.jsonl" --limit 9 --json && cp "$dir/out" "$dir/c.json"
+run 0 eval --compare "$dir/a.json" "$dir/c.json" --json && holds 'not j["rows"][1]["paired"]'
+run 1 eval --compare "$dir/a.json" "$dir/nowhere.json" && err_has 'nowhere.json'
+eval_cpu 0 --task "$vectors/cases.jsonl" --json && cp "$dir/out" "$dir/d.json"
+run 1 eval --compare "$dir/a.json" "$dir/d.json" && err_has 'of the task'
+run 2 eval --compare "$dir/a.json" && err_has 'two files'
+
 # ---- a log: a killed run goes on, with nothing lost and nothing twice
 python3 - "$dir/many.jsonl" <<'END'
 import json, random, sys
