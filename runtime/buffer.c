@@ -183,7 +183,7 @@ static deltaic_status piece_wait(struct device *device, int i) {
   struct transfer *t = device->transfer;
   if (!t->busy[i]) return DELTAIC_OK;
   t->busy[i] = false;
-  return device_wait(device, t->fence[i]);
+  return device_wait(device, t->fence[i], 0);
 }
 
 // Waits for both pieces, also after a failure: what it returns is the first.

@@ -61,6 +61,7 @@ struct commands {
   uint32_t range_count, range_capacity;
   VkPipeline bound;
   struct commands_counters counters;
+  uint64_t replay_ns; // about the shortest run of this recording, from submission to its end; 0: none yet
 
   bool profile_next, profile; // asked for; of this recording
   deltaic_kernel_time *times;
@@ -139,7 +140,7 @@ static void collect_times(struct commands *c, struct slot *slot);
 static deltaic_status slot_wait(struct commands *c, struct slot *slot) {
   if (!slot->busy) return DELTAIC_OK;
   slot->busy = false;
-  deltaic_status status = device_wait(c->device, slot->fence);
+  deltaic_status status = device_wait(c->device, slot->fence, c->mode == COMMANDS_REPLAY ? c->replay_ns : 0);
   if (!status) {
     collect_times(c, slot);
   } else if (!atomic_load(&c->device->lost)) {
@@ -442,6 +443,7 @@ void commands_begin(struct commands *c, enum commands_mode mode, const atomic_bo
   c->cancel = cancel;
   c->recording = NOTHING;
   c->now = 0;
+  c->replay_ns = 0;
   c->profile = c->profile_next;
   c->barriers = 0;
   c->skip_barrier = c->skip_next;
@@ -540,14 +542,26 @@ static deltaic_status finish_stream(struct commands *c) {
   return commands_status(c);
 }
 
+// The wait sleeps through part of what is expected, so what is measured must not lengthen it much: one late run would
+// make the next ones late.
+static void expect_next(struct commands *c, uint64_t took_ns) {
+  if (!c->replay_ns || took_ns < c->replay_ns)
+    c->replay_ns = took_ns;
+  else
+    c->replay_ns += c->replay_ns / 64;
+}
+
 // A failure to run is not an error of the recording: it is returned, not kept.
 static deltaic_status replay(struct commands *c) {
   if (c->recording == OPEN) slot_end(c);
   if (!failed(c) && c->recording != CLOSED) commands_fail(c, fail(DELTAIC_INTERNAL, "there is no recording to submit"));
   if (failed(c)) return commands_status(c);
   if (cancelled(c)) return fail(DELTAIC_CANCELLED, "cancelled");
+  uint64_t start = device_clock_ns();
   deltaic_status status = slot_submit(c);
-  return status ? status : wait_all(c);
+  if (!status) status = wait_all(c);
+  expect_next(c, device_clock_ns() - start);
+  return status;
 }
 
 deltaic_status commands_submit(struct commands *c) { return c->mode == COMMANDS_STREAM ? finish_stream(c) : replay(c); }

@@ -456,27 +456,35 @@ void device_idle(struct device *device) {
   pthread_mutex_unlock(&device->queue_lock);
 }
 
-static uint64_t now_ns(void) {
+uint64_t device_clock_ns(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-// Asking the fence again and again notices its signal about 20 us sooner than sleeping on it, so short work is polled
-// for. Software needs the processor itself.
-static VkResult poll_fence(struct device *device, VkFence fence) {
-  enum { POLL_NS = 50000 };
-  uint64_t until = now_ns() + POLL_NS;
+static void sleep_ns(uint64_t ns) {
+  struct timespec t = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
+  nanosleep(&t, NULL);
+}
+
+// Asking the fence again and again notices its signal about 20 us sooner than sleeping on it. Work that is expected to
+// take so long is slept through for three quarters of it and asked for from then on, for a while; what is not expected
+// is asked for shortly. Software needs the processor itself.
+static VkResult poll_fence(struct device *device, VkFence fence, uint64_t expected_ns) {
+  enum { POLL_NS = 50000, WORTH_SLEEPING_NS = 400000, LONGEST_NS = 20000000 };
   VkResult result;
+  if (expected_ns > LONGEST_NS) return VK_NOT_READY;
+  if (expected_ns > WORTH_SLEEPING_NS) sleep_ns(expected_ns / 4 * 3 - POLL_NS);
+  uint64_t until = device_clock_ns() + POLL_NS + expected_ns / 2;
   do result = device->vk.vkGetFenceStatus(device->handle, fence);
-  while (result == VK_NOT_READY && now_ns() < until);
+  while (result == VK_NOT_READY && device_clock_ns() < until);
   return result;
 }
 
-deltaic_status device_wait(struct device *device, VkFence fence) {
+deltaic_status device_wait(struct device *device, VkFence fence, uint64_t expected_ns) {
   const uint64_t second = 1000000000;
   bool software = device->caps.device_type == VK_PHYSICAL_DEVICE_TYPE_CPU;
-  VkResult result = software ? VK_NOT_READY : poll_fence(device, fence);
+  VkResult result = software ? VK_NOT_READY : poll_fence(device, fence, expected_ns);
   while (result == VK_NOT_READY || result == VK_TIMEOUT) {
     result = device->vk.vkWaitForFences(device->handle, 1, &fence, VK_TRUE, second);
     if (result == VK_TIMEOUT && atomic_load(&device->lost)) result = VK_ERROR_DEVICE_LOST; // it may never come

@@ -58,8 +58,10 @@ deltaic_status device_fail(struct device *device, VkResult result, const char *w
 deltaic_status device_check(const struct device *device);
 // Submits one command buffer; `fence` is signalled when it has run.
 deltaic_status device_submit(struct device *device, VkCommandBuffer cmd, VkFence fence);
-// Waits for a fence that a successful device_submit was given, and resets it.
-deltaic_status device_wait(struct device *device, VkFence fence);
+// Waits for a fence that a successful device_submit was given, and resets it. expected_ns: how long the work takes,
+// when that is known, else 0; work that takes up to some 20 ms is then waited for without the delay of being woken up.
+deltaic_status device_wait(struct device *device, VkFence fence, uint64_t expected_ns);
+uint64_t device_clock_ns(void);
 // Waits until the queue has nothing to do, whatever that says: the last error's sentence stays.
 void device_idle(struct device *device);
 #endif
