@@ -161,6 +161,27 @@ static void a_replay_is_one_submit_and_no_recording(void **state) {
   scene_close(&s);
 }
 
+// Only GPUs are polled: the device poses as one. A replay that is followed by a longer one is waited for all the same.
+static void replays_are_waited_for_by_polling_too(void **state) {
+  enum { MANY = 4000 };
+  struct scene s = scene_open(device_of(state));
+  const uint32_t type = s.device->caps.device_type;
+  s.device->caps.device_type = VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU;
+  ok(buffer_zero(s.device, &s.y, 0, s.y.bytes));
+  float want = 0;
+  for (int dispatches = 1; dispatches <= MANY; dispatches += MANY - 1) { // shorter and longer than it sleeps for
+    commands_begin(s.c, COMMANDS_REPLAY, NULL);
+    for (int i = 0; i < dispatches; i++) add(s.c, s.kernel, whole(&s.y), whole(&s.y), whole(&s.b), 1, 0);
+    for (int i = 0; i < 4; i++) {
+      ok(commands_submit(s.c));
+      want += 5 * (float)dispatches;
+      assert_true(number(s.device, &s.y, 3) == want);
+    }
+  }
+  s.device->caps.device_type = type;
+  scene_close(&s);
+}
+
 static void what_the_host_writes_between_replays_is_seen(void **state) {
   struct scene s = scene_open(device_of(state));
   struct buffer shared, back;
@@ -406,6 +427,7 @@ int test_commands(void) {
       ON_DEVICE(accesses_outside_a_buffer_are_reported),
       ON_DEVICE(an_access_past_the_end_is_reported_by_the_layer),
       ON_DEVICE(a_replay_is_one_submit_and_no_recording),
+      ON_DEVICE(replays_are_waited_for_by_polling_too),
       ON_DEVICE(what_the_host_writes_between_replays_is_seen),
       ON_DEVICE(streaming_splits_by_operations),
       ON_DEVICE(streaming_without_a_rest_submits_nothing_more),
