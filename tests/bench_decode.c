@@ -1,0 +1,230 @@
+// bench_decode: the kernels of decoding over their shapes, on every usable Vulkan GPU (or on what DELTAIC_TEST_DEVICE
+// names): matrix-vector products of a 1.37 B model with what they do around them, and delta_step. Each is replayed many
+// times, every dispatch waiting for the one before it, over weights or states that no cache holds. Rows of the plan's
+// own choice are marked. No test: it only prints. usage: bench_decode [MIB = 600] [TOKENS = 1]
+#include "device.h"
+#include "ops_vulkan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RUNS = 5 };
+
+static struct backend *backend;
+static struct recorder *recorder;
+static struct buffer weights, activations, control;
+static uint64_t weight_bytes;
+static uint32_t tokens, dispatches; // dispatches: of a replay
+
+static void check(deltaic_status status) {
+  if (!status) return;
+  fprintf(stderr, "%s\n", deltaic_last_error());
+  exit(1);
+}
+
+static struct plan *plan(void) { return &vulkan_device(backend)->plan; }
+
+// A view of f32 numbers behind `offset` of the activations.
+static struct tensor f32(uint64_t *offset, uint32_t rows, uint32_t cols) {
+  struct tensor t = {DTYPE_F32, rows, cols, cols, &activations, *offset};
+  *offset += round_up(tensor_bytes(&t), TENSOR_ALIGN);
+  if (*offset > activations.bytes) exit(fprintf(stderr, "too many activations\n"));
+  return t;
+}
+
+// Microseconds of one dispatch of the recording, the least of some runs.
+static double replay(void) {
+  double least = 1e30;
+  for (int i = 0; i <= RUNS; i++) { // the first warms up
+    uint64_t start = device_clock_ns();
+    check(backend->ops->recorder_run(recorder));
+    double us = 1e-3 * (double)(device_clock_ns() - start) / dispatches;
+    if (i && us < least) least = us;
+  }
+  return least;
+}
+
+// ---------------------------------------------------------------- products
+
+enum kind { PLAIN, ADD, NORMED, GATED, CONVOLVED };
+static const struct product {
+  const char *name;
+  enum kind kind;
+  uint32_t N, K; // GATED: outputs
+} products[] = {{"in: norm, conv", CONVOLVED, 6272, 2048},
+                {"o: add", ADD, 2048, 2048},
+                {"gate, up: norm", GATED, 5632, 2048},
+                {"down: add", ADD, 2048, 5632},
+                {"head", PLAIN, 32000, 2048},
+                {"head: norm", NORMED, 32000, 2048}};
+
+// Dispatches in turn from one half of the activations to the other, so that each waits for the last.
+static double time_product(const struct product *p) {
+  const uint32_t rows = p->N * (p->kind == GATED ? 2 : 1), C = 6144, W = 4;
+  const uint64_t bytes = 2ull * rows * p->K, copies = weight_bytes / bytes;
+  uint64_t at = 0;
+  struct tensor side[2] = {f32(&at, tokens, 32000), f32(&at, tokens, 32000)}, conv_y = f32(&at, tokens, C);
+  struct tensor norm = f32(&at, 1, p->K), taps = f32(&at, W, C), history = f32(&at, tokens, (W - 1) * C);
+  struct tensor sequences = {DTYPE_I32, tokens, 4, 4, &control, 0};
+  struct linear_conv conv = {taps, {0}, history, sequences, 0, 1, {W, C, 0}};
+  recorder->ops->recorder_begin(recorder, true, NULL);
+  for (uint32_t i = 0; i < dispatches; i++) {
+    struct tensor x = side[i % 2], y = side[1 - i % 2], none = {0};
+    struct tensor w = {DTYPE_BF16, rows, p->K, p->K, &weights, i % copies * bytes};
+    x.cols = x.stride = p->K;
+    y.cols = y.stride = p->N;
+    struct linear_input in = {.x = x, .eps = 1e-5f};
+    if (p->kind >= NORMED) in.weight = norm;
+    if (p->kind == GATED)
+      backend->ops->linear_gated(recorder, y, none, in, w, ACTIVATION_SILU);
+    else if (p->kind == CONVOLVED)
+      backend->ops->linear_conv(recorder, conv_y, y, in, w, none, conv);
+    else
+      backend->ops->linear(recorder, y, in, w, none, p->kind == ADD);
+  }
+  return replay();
+}
+
+static void sweep_product(const struct product *p) {
+  const struct plan own = *plan();
+  const uint32_t width = tokens > 4 ? 8 : tokens > 2 ? 4 : tokens;
+  const struct plan_matvec chosen = plan_matvec(&own, p->K, width, p->kind >= NORMED, p->kind == GATED);
+  double best = 1e30;
+  if (2ull * p->N * p->K * (p->kind == GATED ? 2 : 1) > weight_bytes) return;
+  printf("\n%s, %u x %u, %u token%s\n%8s %6s %8s %9s %8s\n", p->name, p->N, p->K, tokens, tokens > 1 ? "s" : "",
+         "lanes", "rows", "unroll", "us", "GB/s");
+  for (uint32_t lanes = own.matvec_lanes; lanes <= own.matvec_most_lanes; lanes *= 2)
+    for (uint32_t rows = p->kind == GATED ? 2 : 1; rows <= 8; rows *= 2)
+      for (uint32_t unroll = 1; unroll <= 8; unroll *= 2) {
+        plan()->matvec_lanes = plan()->matvec_most_lanes = lanes;
+        plan()->matvec_rows = plan()->matvec_most_rows = rows;
+        plan()->matvec_unroll = unroll * width;
+        struct plan_matvec m = plan_matvec(plan(), p->K, width, p->kind >= NORMED, p->kind == GATED);
+        if (m.rows * (p->kind == GATED ? 2 : 1) != rows) continue; // more than the kernel's sums
+        double us = time_product(p);
+        bool ours = m.lanes == chosen.lanes && m.rows == chosen.rows && m.unroll == chosen.unroll;
+        printf("%8u %6u %8u %9.2f %8.0f%s%s\n", m.lanes, m.rows, m.unroll, us,
+               2e-3 * p->N * p->K * (p->kind == GATED ? 2 : 1) / us, ours ? "  plan" : "",
+               us < best ? "  best yet" : "");
+        if (us < best) best = us;
+      }
+  *plan() = own;
+}
+
+// ---------------------------------------------------------------- delta_step
+
+// The operator alone, as fla's: q, k, v and gates in, output normed and gated.
+static double time_step(uint32_t B, uint32_t heads, uint32_t d) {
+  const uint32_t E = heads * d;
+  const uint64_t bytes = 4ull * B * E * d, copies = weight_bytes / bytes ? weight_bytes / bytes : 1;
+  uint64_t at = 0;
+  struct tensor qkv = f32(&at, B, 3 * E), ba = f32(&at, B, 2 * heads), gate = f32(&at, B, E), norm = f32(&at, 1, d);
+  struct tensor A_log = f32(&at, 1, heads), dt_bias = f32(&at, 1, heads), o = f32(&at, B, E);
+  struct delta_step s = {.o = o, .qkv = qkv, .ba = ba, .A_log = A_log, .dt_bias = dt_bias, .gate = gate, .norm = norm};
+  s.sequences = (struct tensor){DTYPE_I32, B, 4, 4, &control, 0};
+  s.inputs = (struct delta_input_args){2 * heads, d, ACTIVATION_IDENTITY, KEY_NORM_L2, heads, heads, 1, true, true};
+  s.rule = (struct delta_args){heads, heads, d, d, 1, 0.1f, true, DELTA_AUTO};
+  s.eps = 1e-5f;
+  recorder->ops->recorder_begin(recorder, true, NULL);
+  for (uint32_t i = 0; i < dispatches; i++) { // all write o, so that each waits for the last
+    s.state = (struct tensor){DTYPE_F32, B, E * d, E * d, &weights, i % copies * bytes};
+    if (!backend->ops->delta_step(recorder, &s)) return 0;
+  }
+  return replay();
+}
+
+static void sweep_step(uint32_t B, uint32_t heads, uint32_t d) {
+  const struct plan own = *plan();
+  struct plan_step chosen, p;
+  double best = 1e30;
+  if (4ull * B * heads * d * d > weight_bytes) return;
+  plan_step(&own, d, d, 1, 1, &chosen);
+  printf("\ndelta_step, %u sequence%s, %u heads of %u\n%8s %8s %6s %9s %8s\n", B, B > 1 ? "s" : "", heads, d, "columns",
+         "parts", "whole", "us", "GB/s");
+  for (uint32_t most = 128; most <= own.step_lanes; most *= 2)
+    for (uint32_t columns = 8; columns <= 64; columns *= 2)
+      for (uint32_t rows = 8; rows <= 128; rows *= 2) {
+        plan()->step_lanes = most;
+        plan()->rule_columns = columns;
+        plan()->rule_rows = rows;
+        if (!plan_step(plan(), d, d, 1, 1, &p)) continue;
+        if (p.columns * p.sub * 2 <= most || p.columns < columns) continue; // listed with others
+        double us = time_step(B, heads, d);
+        bool ours = p.columns == chosen.columns && p.sub == chosen.sub && p.whole == chosen.whole;
+        if (us > 0)
+          printf("%8u %8u %6s %9.2f %8.0f%s%s\n", p.columns, p.sub, p.whole ? "yes" : "no", us,
+                 8e-3 * B * heads * d * d / us, ours ? "  plan" : "", us < best ? "  best yet" : "");
+        if (us > 0 && us < best) best = us;
+      }
+  *plan() = own;
+}
+
+// ---------------------------------------------------------------- devices
+
+// Small numbers of any bits: bf16 or f32 between about 0.01 and 0.03.
+static void fill(struct buffer *buffer) {
+  enum { BLOCK = 1 << 22 };
+  uint32_t *block = malloc(BLOCK), state = 1;
+  for (uint32_t i = 0; i < BLOCK / 4; i++) {
+    state = state * 1664525u + 1013904223u;
+    block[i] = 0x3c003c00 | (state >> 8 & 0x00ff00ff) | (state & 0x80008000);
+  }
+  for (uint64_t at = 0; at < buffer->bytes; at += BLOCK)
+    check(backend->ops->buffer_write(backend, buffer, at, block,
+                                     buffer->bytes - at < BLOCK ? buffer->bytes - at : BLOCK));
+  free(block);
+}
+
+static void bench_device(struct instance *instance, VkPhysicalDevice handle, const struct device_caps *caps,
+                         const struct plan *own) {
+  struct device *device;
+  check(device_open(instance, handle, caps, own, NULL, &device));
+  check(backend_open_vulkan(device, &backend));
+  check(backend->ops->recorder_create(backend, &recorder));
+  check(backend->ops->buffer_create(backend, MEMORY_DEVICE, weight_bytes, "weights", &weights));
+  check(backend->ops->buffer_create(backend, MEMORY_DEVICE, 64 << 20, "activations", &activations));
+  check(backend->ops->buffer_create(backend, MEMORY_SHARED, 64 * sizeof(struct sequence), "sequences", &control));
+  fill(&weights);
+  fill(&activations);
+  for (uint32_t i = 0; i < 64; i++) ((struct sequence *)control.mapped)[i] = (struct sequence){i, 1, 0, i};
+  printf("%s, %s\n", caps->name, caps->driver);
+  for (size_t i = 0; i < sizeof products / sizeof *products; i++) sweep_product(&products[i]);
+  const uint32_t texts[] = {1, 4, 32};
+  for (int i = 0; i < 3; i++) sweep_step(texts[i], 16, 128);
+  sweep_step(1, 8, 256);
+  backend->ops->recorder_free(recorder);
+  backend->ops->buffer_free(backend, &weights);
+  backend->ops->buffer_free(backend, &activations);
+  backend->ops->buffer_free(backend, &control);
+  backend->ops->backend_close(backend);
+}
+
+int main(int argc, char **argv) {
+  struct instance instance;
+  struct device_caps *caps;
+  VkPhysicalDevice *handles;
+  uint32_t count;
+  weight_bytes = (argc > 1 ? strtoull(argv[1], NULL, 10) : 600) << 20;
+  tokens = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 1;
+  dispatches = argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 10) : 160;
+  if (!weight_bytes || !tokens || tokens > 8 || !dispatches) {
+    fprintf(stderr, "usage: bench_decode [MIB [TOKENS 1 to 8 [DISPATCHES]]]\n");
+    return 2;
+  }
+  setvbuf(stdout, NULL, _IOLBF, 0);
+  check(instance_create(&instance, false, NULL, NULL));
+  check(instance_devices(&instance, &caps, &handles, &count));
+  const char *only = getenv("DELTAIC_TEST_DEVICE");
+  for (uint32_t i = 0; i < count; i++) {
+    struct plan own;
+    plan_make(&caps[i], &own);
+    bool software = caps[i].device_type == VK_PHYSICAL_DEVICE_TYPE_CPU;
+    if (own.usable && (only ? strstr(caps[i].name, only) != NULL : !software))
+      bench_device(&instance, handles[i], &caps[i], &own);
+  }
+  free(caps);
+  free(handles);
+  instance_free(&instance);
+  return 0;
+}
