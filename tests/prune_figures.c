@@ -134,7 +134,7 @@ static void figure(struct figures *f, const char *method, const char *what) {
   deltaic_selection *s = strncmp(method, "set:", 4) ? select_one(f, method, what) : select_set(f, method);
   deltaic_pruning *p;
   char out[64];
-  snprintf(out, sizeof out, "/tmp/prune_figures-%ld", (long)getpid());
+  snprintf(out, sizeof out, "prune_figures-%ld", (long)getpid());
   ok(deltaic_pruning_begin(f->path, s, out, NULL, &p));
   if (strstr(what, "+refit")) refit(f, p, what);
   printf("%-10s %-40s %.6f\n", strncmp(method, "set:", 4) ? method : strrchr(method, ':') + 1, what,

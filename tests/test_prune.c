@@ -16,7 +16,7 @@
 
 #define TINY TESTS_DIR "/vectors/models/"
 
-static char folder[] = "/tmp/deltaic-prune-XXXXXX"; // of this run
+static char folder[] = "test_prune.XXXXXX"; // of this run
 static deltaic_context *context;
 static deltaic_device *cpu;
 

@@ -20,7 +20,7 @@ struct windows {
 static deltaic_context *context;
 static deltaic_device *cpu;
 static struct checkpoint *figures;
-static char folder[] = "/tmp/deltaic-loss-XXXXXX";
+static char folder[] = "test_prune_loss.XXXXXX";
 static char out[64];
 
 static struct windows windows_of(const char *model, const char *what) {

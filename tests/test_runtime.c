@@ -366,7 +366,7 @@ static void compile_and_close(struct instance *instance, const char *dir) {
 static void compiled_pipelines_are_kept_on_disk(void **state) {
   struct fixture *f = *state;
   const struct device_caps *caps = &f->device->caps;
-  char dir[] = "/tmp/deltaic-test-XXXXXX", nested[64];
+  char dir[] = "test_runtime.XXXXXX", nested[64];
   assert_non_null(mkdtemp(dir));
   snprintf(nested, sizeof nested, "%s/a/b", dir); // made when missing
   char *path = cache_path(nested, caps);

@@ -131,16 +131,16 @@ static void accesses_outside_a_buffer_are_reported(void **state) {
 }
 
 // The layer must speak when there is reason to: a descriptor reaches beyond its buffer. It is recorded and never run.
+// Where the tests may do without the layer, nothing else counts errors.
 static void an_access_past_the_end_is_reported_by_the_layer(void **state) {
   struct fixture *f = *state;
-  if (without_layer()) skip();
   struct scene s = scene_open(f->device);
   struct buffer longer = s.y; // our own check believes it
   longer.bytes *= 2;
   assert_int_equal(atomic_load(&f->instance.validation_errors), 0);
   commands_begin(s.c, COMMANDS_REPLAY, NULL);
   add(s.c, s.kernel, whole(&longer), whole(&s.a), whole(&s.b), 1, 0);
-  assert_int_not_equal(atomic_exchange(&f->instance.validation_errors, 0), 0);
+  assert_int_equal(atomic_exchange(&f->instance.validation_errors, 0) != 0, f->instance.validate);
   scene_close(&s);
 }
 

@@ -609,7 +609,7 @@ static void check_wide(deltaic_device *device) {
 
 static void a_wide_model_runs_where_bindings_are_small(void **state) {
   (void)state;
-  char folder[] = "/tmp/deltaic-wide-XXXXXX", path[64];
+  char folder[] = "test_session.XXXXXX", path[64];
   assert_non_null(mkdtemp(folder));
   make_wide(wide = folder);
   on_every_device(check_wide);
