@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-// Texts whose step is work for matrix units, where operands may be rounded: fewer wait for the weights alone.
-enum { MATRIX_STEP = 16 };
+// Texts whose step is work for matrix units, where operands may be rounded: up to 8 share one pass of matvec.
+enum { MATRIX_STEP = 9 };
 
 // ---------------------------------------------------------------- recording
 
