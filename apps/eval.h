@@ -123,7 +123,7 @@ struct request_score {
 
 struct scorer {
   const struct engine *engine;
-  const struct engine_options *options;
+  const struct engine_options *options; // with the model's path
   struct progress *progress;
   uint64_t tokens;             // in all requests
   uint64_t planned, evaluated; // for the device: fewer where beginnings are shared

@@ -15,7 +15,7 @@ static uint64_t lanes_that_fit(const struct engine *engine, const struct engine_
   deltaic_session_options o = session_options(options);
   deltaic_memory memory;
   o.sequences = 1;
-  if (deltaic_model_inspect(engine->device, model_path(options->model), &o, NULL, &memory)) return 1;
+  if (deltaic_model_inspect(engine->device, options->model, &o, NULL, &memory)) return 1;
   uint64_t all = engine->device_info.memory_bytes, used = memory.weights_bytes + memory.scratch_bytes;
   return all > used && memory.state_bytes ? (all - used) / 2 / memory.state_bytes : 1;
 }

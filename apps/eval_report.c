@@ -59,16 +59,6 @@ static void add_row(struct table *table, const struct columns *c) {
   table_row(table, x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]); // as many as `align` says are read
 }
 
-// The last part of a path.
-static struct text base_name(const char *path) {
-  struct text t;
-  size_t end = strlen(path), n;
-  while (end > 1 && path[end - 1] == '/') --end;
-  for (n = end; n && path[n - 1] != '/';) --n;
-  snprintf(t.text, sizeof t.text, "%.*s", (int)(end - n < sizeof t.text ? end - n : sizeof t.text - 1), path + n);
-  return t;
-}
-
 static void print_row(struct table *table, const struct eval_task *task, const struct eval_result *r, const char *group,
                       bool grouped) {
   const struct eval_metric *metrics;
@@ -81,7 +71,7 @@ static void print_row(struct table *table, const struct eval_task *task, const s
     struct eval_value v = eval_value_of(&metrics[m], x, w, n);
     values[m] = value_text(&metrics[m], &v);
   }
-  struct text name = base_name(r->checkpoint);
+  struct text name = text_name(r->checkpoint);
   add_cell(&c, name.text);
   if (grouped) add_cell(&c, group ? group : "all");
   struct text cases = text_count(n);

@@ -85,6 +85,15 @@ struct text text_giga(double per_second) {
   return out;
 }
 
+struct text text_name(const char *path) {
+  struct text t;
+  size_t end = strlen(path), n;
+  while (end > 1 && path[end - 1] == '/') --end;
+  for (n = end; n && path[n - 1] != '/';) --n;
+  snprintf(t.text, sizeof t.text, "%.*s", (int)(end - n < sizeof t.text ? end - n : sizeof t.text - 1), path + n);
+  return t;
+}
+
 // ---------------------------------------------------------------- tables
 
 size_t text_width(const char *text) {

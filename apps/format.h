@@ -15,6 +15,7 @@ struct text text_seconds(double seconds);  // "840 ms", "12.4 s", "3 min 05 s"
 struct text text_rate(double per_second);  // "92.4", "7,120": three digits at least
 struct text text_percent(double fraction); // "41%", "0.3%"; "-" when it is no number
 struct text text_giga(double per_second);  // "11.3", in 10^9; "-" for 0
+struct text text_name(const char *path);   // "novelist" of "models/novelist/"
 
 // Rows of cells, printed with columns as wide as their widest cell.
 enum { TABLE_COLUMNS = 12, TABLE_CELL = 64 };

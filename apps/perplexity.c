@@ -3,16 +3,19 @@
 #include "commands.h"
 #include "common.h"
 #include "engine.h"
+#include "eval_text.h" // split_words
 #include "format.h"
 #include "likelihood.h"
+#include "positions.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const struct usage usage = {
     .name = "perplexity",
-    .arguments = "[options] [MODEL] FILE",
+    .arguments = "[options] [MODEL...] FILE",
     .summary = "Measures how well a model predicts a text: the mean negative log-likelihood of its tokens, and the "
                "perplexity, which is its exponential. Lower is better. FILE - is standard input.",
     .text =
@@ -21,17 +24,20 @@ static const struct usage usage = {
         "windows overlap: each starts --stride tokens after the one before and scores only the tokens that no window "
         "has scored yet, so that every score has at least window - stride tokens before it. --window 0 reads the whole "
         "text in one go, its state carried along: what recurrent models are made for.\n\n"
+        "Several models read the text one after the other. --by-position and --plot show how the loss depends on the "
+        "position in the window: what comes of a text longer than those a model was trained on.\n\n"
         "Ctrl-C prints the result so far; the exit code is then 130.",
     .examples = "  deltaic perplexity models/novelist book.txt\n"
                 "  deltaic perplexity book.txt --window 512 --stride 256\n"
                 "  deltaic perplexity book.txt --window 0              one text, one state\n"
-                "  deltaic perplexity book.txt --windows 4 --json | jq .nll\n",
-    .most_arguments = 2,
+                "  deltaic perplexity book.txt --windows 4 --json | jq .nll\n"
+                "  deltaic perplexity big small book.txt --window 16384 --plot length.png\n",
+    .most_arguments = ARGUMENTS_CAPACITY,
 };
 
 struct request {
   struct engine_options engine;
-  const char *file;
+  const char *file, *by_position, *plot;
   uint32_t window, stride, windows;
   bool bos, as_json;
 };
@@ -44,6 +50,9 @@ struct score {
   size_t count;
   size_t window, stride, windows; // resolved; windows: how many there are
   struct likelihood likelihood;
+  struct positions *positions; // of the window; NULL: nobody asks
+  size_t first_id;             // 1 where ids[0] is the begin token
+  uint64_t words, bytes;       // of the text
   uint64_t evaluated, total;
   size_t windows_done;
   double seconds;
@@ -94,6 +103,11 @@ static bool on_read(void *user, size_t tokens) {
   return !interrupted();
 }
 
+static void on_scored(void *user, size_t index, double nll) {
+  struct score *s = user;
+  if (s->positions) positions_add(s->positions, index - s->first_id, nll);
+}
+
 static deltaic_status score_window(struct score *s, struct window w, bool bos) {
   int32_t *ids = s->ids + w.begin, before = ids[-1];
   if (bos) *--ids = s->engine.model_info.bos_token;
@@ -127,6 +141,8 @@ static int read_text(struct score *s, const struct request *r, const char *model
   size_t bytes;
   char *text = file_read(r->file, &bytes);
   if (!text) return EXIT_FAILED;
+  s->words = split_words(text, bytes);
+  s->bytes = bytes;
   int code = tokenizer_open(model, &tokenizer);
   if (!code) code = text_encode(tokenizer, text, bytes, false, &ids, &s->count);
   if (!code) {
@@ -155,10 +171,17 @@ static int open_score(struct score *s, const struct request *r) {
   likelihood_begin(&s->likelihood, r->engine.batch);
   s->likelihood.user = s;
   s->likelihood.read = on_read;
+  s->likelihood.scored = on_scored;
+  s->first_id = r->bos;
   return session_create(&s->engine, &options, &s->session);
 }
 
 // ---------------------------------------------------------------- reports
+
+// Only where every token was predicted, but for the text's first one, do words and bytes have a loss.
+static bool is_whole(const struct score *s, bool complete) {
+  return complete && s->likelihood.predictions + 1 >= s->count;
+}
 
 static void report(const struct score *s, const struct request *r, bool whole) {
   double nll = s->likelihood.nll / (double)s->likelihood.predictions;
@@ -174,35 +197,71 @@ static void report(const struct score *s, const struct request *r, bool whole) {
   printf("predictions  %s\n", text_count(s->likelihood.predictions).text);
   printf("mean NLL     %.6f nats (%.4f bits)\n", nll, nll / log(2));
   printf("perplexity   %.4f\n", exp(nll));
+  if (is_whole(s, whole))
+    printf("             %.4f per word, %.6f per byte\n", exp(s->likelihood.nll / (double)s->words),
+           exp(s->likelihood.nll / (double)s->bytes));
   printf("time         %s, %s tokens/s\n", text_seconds(s->seconds).text,
          text_rate((double)s->evaluated / s->seconds).text);
 }
 
-static int report_json(const struct score *s, const struct request *r, bool whole) {
+static json_t *report_json(const struct score *s, const struct request *r, bool whole) {
   double nll = s->likelihood.nll / (double)s->likelihood.predictions;
-  return json_finish(json_pack(
-      "{s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:b, s:b, s:I, s:o, s:o, s:o, s:o}", "file", text_json(r->file), "model",
-      text_json(model_path(r->engine.model)), "device", text_json(engine_device_text(&s->engine)), "tokens",
-      (json_int_t)s->count, "window", (json_int_t)s->window, "stride", (json_int_t)s->stride, "windows",
-      (json_int_t)s->windows_done, "bos", r->bos, "complete", whole, "predictions",
-      (json_int_t)s->likelihood.predictions, "nll", number_json(nll), "perplexity", number_json(exp(nll)), "seconds",
-      number_json(s->seconds), "tokens_per_second", number_json((double)s->evaluated / s->seconds)));
+  bool all = is_whole(s, whole);
+  return json_pack("{s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:b, s:b, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "file",
+                   text_json(r->file), "model", text_json(model_path(r->engine.model)), "device",
+                   text_json(engine_device_text(&s->engine)), "tokens", (json_int_t)s->count, "window",
+                   (json_int_t)s->window, "stride", (json_int_t)s->stride, "windows", (json_int_t)s->windows_done,
+                   "bos", r->bos, "complete", whole, "predictions", (json_int_t)s->likelihood.predictions, "nll",
+                   number_json(nll), "perplexity", number_json(exp(nll)), "seconds", number_json(s->seconds),
+                   "tokens_per_second", number_json((double)s->evaluated / s->seconds), "word_perplexity",
+                   number_json(all ? exp(s->likelihood.nll / (double)s->words) : NAN), "byte_perplexity",
+                   number_json(all ? exp(s->likelihood.nll / (double)s->bytes) : NAN));
 }
 
-static int measure(const struct request *r) {
-  struct score s = {0};
-  int code = open_score(&s, r), written = EXIT_OK;
+// results: where JSON goes, or NULL.
+static int measure(const struct request *r, struct positions *positions, json_t *results) {
+  struct score s = {.positions = positions};
+  int code = open_score(&s, r);
   if (!code) code = score_text(&s, r);
   if ((!code || code == EXIT_INTERRUPTED) && s.likelihood.predictions) {
-    if (r->as_json)
-      written = report_json(&s, r, !code);
+    if (results)
+      json_array_append_new(results, report_json(&s, r, !code));
     else
       report(&s, r, !code);
   }
   deltaic_session_free(s.session);
   likelihood_end(&s.likelihood);
   if (s.ids) free(s.ids - 1);
-  return engine_close(&s.engine, written ? written : code);
+  return engine_close(&s.engine, code);
+}
+
+// One object for one model, a list of them for several.
+static int finish_json(json_t *results) {
+  if (!results || !json_array_size(results)) return EXIT_OK;
+  json_t *object =
+      json_array_size(results) == 1 ? json_incref(json_array_get(results, 0)) : json_pack("{s:O}", "results", results);
+  return json_finish(object);
+}
+
+static int measure_all(struct request *r, const struct arguments *arguments) {
+  struct positions curves[ARGUMENTS_CAPACITY];
+  json_t *results = r->as_json ? json_array() : NULL;
+  size_t count = arguments->count > 1 ? arguments->count - 1 : 1, ran = 0;
+  memset(curves, 0, sizeof curves);
+  int code = EXIT_OK, written;
+  for (; ran < count && !code; ++ran) {
+    if (arguments->count > 1) r->engine.model = arguments->items[ran];
+    const char *model = model_path(r->engine.model);
+    snprintf(curves[ran].name, sizeof curves[ran].name, "%s", model ? text_name(model).text : "");
+    if (ran && !results) printf("\n");
+    code = measure(r, r->by_position || r->plot ? &curves[ran] : NULL, results);
+  }
+  written = finish_json(results);
+  if (!written && r->by_position && curves[0].count) written = positions_write(curves, ran, r->by_position);
+  if (!written && r->plot && curves[0].count) written = positions_draw(curves, ran, r->plot);
+  for (size_t i = 0; i < count; ++i) positions_free(&curves[i]);
+  json_decref(results);
+  return written ? written : code;
 }
 
 int command_perplexity(int argc, char **argv) {
@@ -218,20 +277,24 @@ int command_perplexity(int argc, char **argv) {
       FLAG(0, "bos", &r.bos, "begin every window with the begin token"),
       ATTENTION_WINDOW_OPTION(&r.engine),
       HEADING("output"),
+      TEXT(0, "by-position", "FILE", &r.by_position,
+           "write the mean NLL at each position of the windows as CSV, and its moving average over 501 tokens"),
+      TEXT(0, "plot", "FILE", &r.plot,
+           "draw the perplexity over the position, averaged the same way, into this PNG file"),
       FLAG('q', "quiet", &r.engine.quiet, "no progress"),
       FLAG(0, "json", &r.as_json, "print one JSON object"),
       ENGINE_OPTIONS(&r.engine),
       OPTIONS_END,
   };
   if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;
-  if (arguments.count == 2 && r.engine.model)
-    return complain(EXIT_USAGE, "two models, \"%s\" and \"%s\": one at a time", r.engine.model, arguments.items[0]);
-  if (arguments.count == 2) r.engine.model = arguments.items[0];
+  if (arguments.count > 1 && r.engine.model)
+    return complain(EXIT_USAGE, "models by name and with --model: \"%s\" and \"%s\"", arguments.items[0],
+                    r.engine.model);
   if (!arguments.count) return complain(EXIT_USAGE, "no FILE; - is standard input");
   if (r.window == 1 && !r.bos) return complain(EXIT_USAGE, "--window 1 predicts nothing without --bos");
   if (r.window && r.stride > r.window)
     return complain(EXIT_USAGE, "--stride %u is more than --window %u: tokens would be left out", r.stride, r.window);
   if (!r.window && r.stride) return complain(EXIT_USAGE, "--window 0 is one window: it has no --stride");
   r.file = arguments.items[arguments.count - 1];
-  return measure(&r);
+  return measure_all(&r, &arguments);
 }

@@ -33,7 +33,7 @@ err_has() { grep -q -F -e "$1" "$dir/err" || complain "$last: no '$1' on standar
 # holds EXPRESSION: Python's, of the JSON on standard output, j.
 holds() {
   checks=$((checks + 1))
-  python3 -c 'import json, sys
+  python3 -c 'import json, math, sys
 j = json.load(open(sys.argv[1]))
 sys.exit(not eval(sys.argv[2]))' "$dir/out" "$1" 2>>"$dir/err" || complain "$last: not $1"
 }
@@ -205,6 +205,37 @@ run 1 eval --compare "$dir/a.json" "$dir/nowhere.json" && err_has 'nowhere.json'
 eval_cpu 0 --task "$vectors/cases.jsonl" --json && cp "$dir/out" "$dir/d.json"
 run 1 eval --compare "$dir/a.json" "$dir/d.json" && err_has 'of the task'
 run 2 eval --compare "$dir/a.json" && err_has 'two files'
+
+# ---- the loss by position, its moving average, its picture; attention limited to a window
+tiny=$top/tests/vectors/models/tiny_delta_net_global
+head -c 3000 "$vectors/wikitext.raw" >"$dir/text"
+run 0 perplexity "$tiny" "$model" "$dir/text" -d cpu -q --window 700 --by-position "$dir/p.csv" --plot "$dir/p.png" --json
+checks=$((checks + 1))
+python3 - "$dir/out" "$dir/p.csv" <<'END' 2>>"$dir/err" || complain "$last: the CSV is not what it says"
+import csv, json, math, sys
+results = json.load(open(sys.argv[1]))["results"]
+head, *rows = csv.reader(open(sys.argv[2]))
+assert head == ["position"] + [f"{m} {x}" for m in ("tiny_delta_net_global", "novelist") for x in ("nll", "nll over 501 tokens")]
+assert [int(r[0]) for r in rows] == list(range(700)) and rows[0][1] == ""  # the first token is not predicted
+tokens = results[0]["tokens"]
+n = [sum(1 for w in range(results[0]["windows"]) if w * 700 + i < tokens) if i else 0 for i in range(700)]
+nll = [float(r[1] or 0) for r in rows]
+assert math.isclose(sum(a * b for a, b in zip(nll, n)), results[0]["nll"] * results[0]["predictions"], rel_tol=1e-6)
+for i in (0, 3, 300, 699):
+    around = range(max(0, i - 250), min(700, i + 251))
+    mean = sum(nll[k] * n[k] for k in around) / sum(n[k] for k in around)
+    assert math.isclose(mean, float(rows[i][2]), rel_tol=1e-6), i
+END
+[ "$(od -An -tx1 -j16 -N8 "$dir/p.png")" = " 00 00 04 b0 00 00 03 20" ] || complain "$last: no picture of 1200 x 800"
+run 0 perplexity "$model" "$dir/text" -d cpu -q --window 0 --bos --json
+words=$(python3 -c 'import re, sys; print(len(re.split(r"\s+", open(sys.argv[1], encoding="utf8").read())))' "$dir/text")
+holds "math.isclose(math.log(j['word_perplexity']) * $words, j['nll'] * j['predictions'], rel_tol=1e-6)"
+nll() { python3 -c 'import json, sys; print("%.6f" % json.load(open(sys.argv[1]))["nll"])' "$dir/out"; }
+run 0 perplexity "$tiny" "$dir/text" -d cpu -q --json && whole=$(nll)
+run 0 perplexity "$tiny" "$dir/text" -d cpu -q --json --attention-window 512 && [ "$(nll)" = "$whole" ] ||
+  complain "$last: a window as long as the text changes its loss"
+run 0 perplexity "$tiny" "$dir/text" -d cpu -q --json --attention-window 16 && [ "$(nll)" != "$whole" ] ||
+  complain "$last: a window of 16 changes nothing"
 
 # ---- a log: a killed run goes on, with nothing lost and nothing twice
 python3 - "$dir/many.jsonl" <<'END'

@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <cmocka.h>
 
@@ -150,6 +151,7 @@ static void make_texts(struct requests *out, int32_t vocabulary) {
 
 static uint64_t score_all(const struct engine *engine, struct requests *requests, struct kept *kept) {
   struct engine_options o = ENGINE_EXACT;
+  o.model = model;
   struct progress quiet = {.quiet = true};
   struct scorer s = {.engine = engine, .options = &o, .progress = &quiet, .done = keep, .user = kept};
   assert_int_equal(score_requests(&s, requests), 0);
@@ -191,6 +193,69 @@ static void a_text_s_score_does_not_depend_on_the_texts_beside_it(void **state) 
   (void)state;
   for (size_t d = 0; d < 2; d++)
     if (is_used(devices[d])) check_alone(devices[d]);
+}
+
+// ---------------------------------------------------------------- attention limited to a window
+
+enum { READ = 100, WINDOW = 16 };
+static const char growing[] = TESTS_DIR "/vectors/models/tiny_delta_net_global", limited[] = "./test_eval_window";
+
+static void copy_tensors(void) {
+  char from[700], to[100], buffer[4096];
+  snprintf(from, sizeof from, "%s/model.safetensors", growing);
+  snprintf(to, sizeof to, "%s/model.safetensors", limited);
+  FILE *in = fopen(from, "rb"), *out = fopen(to, "wb");
+  assert_non_null(in);
+  assert_non_null(out);
+  for (size_t n; (n = fread(buffer, 1, sizeof buffer, in));) assert_int_equal(fwrite(buffer, 1, n, out), n);
+  fclose(in);
+  assert_int_equal(fclose(out), 0);
+}
+
+// The same checkpoint, its config with the window.
+static void make_limited(void) {
+  char path[700];
+  snprintf(path, sizeof path, "%s/config.json", growing);
+  json_t *config = json_load_file(path, 0, NULL);
+  assert_non_null(config);
+  json_object_set_new(json_object_get(config, "attn"), "window_size", json_integer(WINDOW));
+  mkdir(limited, 0777);
+  copy_tensors();
+  snprintf(path, sizeof path, "%s/config.json", limited);
+  assert_int_equal(json_dump_file(config, path, 0), 0);
+  json_decref(config);
+}
+
+static uint64_t read_text(const char *device, const char *path, uint32_t window, float *logits) {
+  struct eval_options o = options_for(device);
+  struct engine engine;
+  deltaic_session *session;
+  int32_t ids[READ];
+  o.engine.model = path;
+  o.engine.attention_window = window;
+  assert_int_equal(engine_open(&o.engine, &engine), 0);
+  for (int i = 0; i < READ; i++) ids[i] = 40 + i * 37 % 200;
+  assert_int_equal(session_create(&engine, &o.engine, &session), 0);
+  assert_int_equal(deltaic_session_eval(session, ids, READ, DELTAIC_LOGITS_LAST, logits), 0);
+  assert_int_equal(engine.model_info.grows, !window && path == growing);
+  uint64_t fingerprint = engine.model_info.fingerprint;
+  deltaic_session_free(session);
+  assert_int_equal(engine_close(&engine, 0), 0);
+  return fingerprint;
+}
+
+static void attention_window_is_the_config_s(void **state) {
+  (void)state;
+  static float config[512], option[512], global[512];
+  make_limited();
+  for (size_t d = 0; d < 2; d++) {
+    if (!is_used(devices[d])) continue;
+    read_text(devices[d], limited, 0, config);
+    uint64_t fingerprint = read_text(devices[d], growing, WINDOW, option);
+    assert_memory_equal(config, option, 259 * sizeof *config);
+    assert_int_equal(fingerprint, read_text(devices[d], growing, 0, global)); // the checkpoint's, not the window's
+    assert_memory_not_equal(global, option, 259 * sizeof *global);
+  }
 }
 
 // ---------------------------------------------------------------- the tree of beginnings
@@ -304,6 +369,7 @@ int main(void) {
       cmocka_unit_test(texts_are_cleaned_as_python_would),
       cmocka_unit_test(sha256_is_fips_180_s),
       cmocka_unit_test(errors_are_the_harness_s),
+      cmocka_unit_test(attention_window_is_the_config_s),
       cmocka_unit_test(paths_of_the_tree_are_the_requests),
       cmocka_unit_test(a_text_s_score_does_not_depend_on_the_texts_beside_it),
       cmocka_unit_test(scores_are_the_harness_s_over_float64_logits),
