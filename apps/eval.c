@@ -1,6 +1,7 @@
 // eval: `deltaic eval`: the papers' tests on any checkpoints: reads the task, runs it on each, prints one table.
 #include "eval.h"
 #include "commands.h"
+#include "eval_cost.h"
 #include "eval_made.h"
 #include "eval_text.h"
 
@@ -28,6 +29,7 @@ static const struct usage usage = {
                 "  deltaic eval models/novelist --task my_cases.jsonl --limit 100\n"
                 "  deltaic eval --compare before.json after.json\n"
                 "  deltaic eval s5 --task group --group S5 --length 100,1000,10000\n"
+                "  deltaic eval recurrent transformer --task cost --plot cost.png\n"
                 "  deltaic eval big small --task niah-2 --data book.txt --length 1024,8192\n"
                 "  deltaic eval --task modular --length 40 --cases 1000 --write modular.jsonl\n",
     .most_arguments = ARGUMENTS_CAPACITY,
@@ -38,9 +40,11 @@ enum { DEFAULT_NEW = 48 };
 struct request_line {
   struct eval_options options;
   struct made_options made;
-  const char *task, *data, *log, *write;
+  const char *task, *data, *log, *write, *plot;
   bool as_json, compare;
 };
+
+static bool is_cost(const struct request_line *r) { return !strcmp(r->task, "cost"); }
 
 static int run_all(const struct request_line *r, const struct eval_task *task, const struct arguments *arguments) {
   struct eval_result results[ARGUMENTS_CAPACITY] = {{0}};
@@ -56,6 +60,7 @@ static int run_all(const struct request_line *r, const struct eval_task *task, c
       written = eval_print_json(task, &r->options, results, ran);
     else
       eval_print(task, results, ran);
+    if (!written && r->plot) written = eval_plot(task, results, ran, r->plot);
   }
   for (size_t i = 0; i < arguments->count; ++i) eval_result_free(task, &results[i]);
   return written ? written : code;
@@ -64,6 +69,8 @@ static int run_all(const struct request_line *r, const struct eval_task *task, c
 static int check(const struct request_line *r, struct arguments *arguments) {
   if (!r->task) return complain(EXIT_USAGE, "no --task; --help lists them");
   const struct made *made = made_find(r->task);
+  if (is_cost(r) && r->options.engine.attention_window)
+    return complain(EXIT_USAGE, "--task cost measures checkpoints as they are, without --attention-window");
   if (!made && r->write) return complain(EXIT_USAGE, "--write is for tasks that are made on the spot, not %s", r->task);
   if (eval_is_data_set(r->task) && !r->data)
     return complain(EXIT_USAGE, "--task %s needs its file: --data FILE", r->task);
@@ -80,6 +87,10 @@ static int check(const struct request_line *r, struct arguments *arguments) {
   return EXIT_OK;
 }
 
+static const char cost_about[] =
+    "\ncost: tokens/s of reading and continuing a text of each --length, and the memory of "
+    "its state";
+
 // "NAME: what it is" on a line for every task; to free().
 static char *list_tasks(void) {
   char *text = eval_data_sets();
@@ -89,6 +100,9 @@ static char *list_tasks(void) {
     text = must_resize(text, used + strlen(made->name) + strlen(made->about) + 8);
     sprintf(text + used, "\n%s: %s", made->name, made->about);
   }
+  size_t used = strlen(text);
+  text = must_resize(text, used + sizeof cost_about);
+  strcpy(text + used, cost_about);
   return text;
 }
 
@@ -145,6 +159,7 @@ int command_eval(int argc, char **argv) {
       TEXT(0, "log", "FILE", &r.log,
            "append every finished case to FILE, and do not repeat those that it has of this task, checkpoint and "
            "options"),
+      TEXT(0, "plot", "FILE", &r.plot, "draw the first metric over the lengths, or the costs, into this PNG file"),
       FLAG(0, "compare", &r.compare,
            "compare two results of --json, FIRST SECOND in place of checkpoints: the differences, and whether they "
            "exceed "
@@ -161,6 +176,7 @@ int command_eval(int argc, char **argv) {
   }
   code = check(&r, &arguments);
   struct eval_task task = {0};
+  if (!code && is_cost(&r)) return eval_cost(&r.options.engine, &r.made.lengths, &arguments, r.as_json, r.plot);
   if (!code) code = read_task(&r, &arguments, &task);
   if (!code && arguments.count) code = run_all(&r, &task, &arguments);
   eval_task_free(&task);

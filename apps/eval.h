@@ -52,6 +52,7 @@ struct eval_task {
   struct eval_case *cases;
   size_t count, capacity;
   size_t refused; // lines left out
+  json_t *recipe; // what made the cases on the spot; NULL: a file
 };
 
 struct eval_options {
@@ -220,6 +221,8 @@ const char **eval_groups(const struct eval_task *task, size_t *count);
 void eval_print(const struct eval_task *task, const struct eval_result *results, size_t count);
 int eval_print_json(const struct eval_task *task, const struct eval_options *options, const struct eval_result *results,
                     size_t count);
+// The first metric over groups that are numbers, as a PNG file. An exit code.
+int eval_plot(const struct eval_task *task, const struct eval_result *results, size_t count, const char *path);
 // An exit code.
 int eval_compare(const char *first, const char *second, bool as_json);
 #endif

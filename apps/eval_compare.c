@@ -100,7 +100,8 @@ static void compare_metric(struct comparing *c, const json_t *const results[2], 
   row->z = row->difference == 0 ? 0 : row->difference / row->error;
   bool whole =
       json_is_true(json_object_get(results[0], "complete")) && json_is_true(json_object_get(results[1], "complete"));
-  if (c->same && whole && n > 1 && n == json_array_size(json_object_get(b, "samples"))) compare_paired(row, metric, a, b);
+  if (c->same && whole && n > 1 && n == json_array_size(json_object_get(b, "samples")))
+    compare_paired(row, metric, a, b);
 }
 
 static void compare_metrics(struct comparing *c, const json_t *const results[2], const char *group, json_t *a,

@@ -301,6 +301,16 @@ static int make_texts(struct maker *m, const struct made *made) {
   return m->code;
 }
 
+// All that the texts depend on.
+static json_t *describe(const struct made *made, const struct made_options *o) {
+  json_t *lengths = json_array();
+  for (size_t i = 0; i < o->lengths.count; ++i) json_array_append_new(lengths, json_integer(o->lengths.values[i]));
+  return json_pack("{s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:s?}", "task", made->name, "lengths", lengths,
+                   "cases", (json_int_t)o->cases, "seed", (json_int_t)o->seed, "pairs", (json_int_t)o->pairs, "keys",
+                   (json_int_t)o->keys, "values", (json_int_t)o->values, "modulus", (json_int_t)o->modulus, "group",
+                   o->group, "data", o->haystack);
+}
+
 int made_task(const struct made *made, const struct made_options *options, const char *path, struct eval_task *task) {
   struct made_options o = *options;
   struct sha256 hash;
@@ -310,6 +320,7 @@ int made_task(const struct made *made, const struct made_options *options, const
   snprintf(task->name, sizeof task->name, "%s%s%s", made->name, made->begin == group_begin ? " " : "",
            made->begin == group_begin ? o.group : "");
   task->lengths = true;
+  task->recipe = describe(made, &o);
   interrupt_catch();
   int code = made->begin ? made->begin(&m) : EXIT_OK;
   errno = 0;

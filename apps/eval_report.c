@@ -169,9 +169,10 @@ int eval_print_json(const struct eval_task *task, const struct eval_options *opt
   json_t *list = json_array();
   for (size_t i = 0; i < count; ++i) json_array_append_new(list, result_json(task, &results[i]));
   return json_finish(json_pack(
-      "{s:s, s:s, s:o, s:s, s:I, s:I, s:{s:I, s:b, s:I, s:I, s:s}, s:o}", "deltaic", deltaic_version(), "task",
+      "{s:s, s:s, s:o, s:s, s:I, s:I, s:{s:I, s:b, s:I, s:I, s:s}, s:o, s:o}", "deltaic", deltaic_version(), "task",
       task->name, "file", task->file ? text_json(task->file) : json_null(), "sha256", task->hash, "cases",
       (json_int_t)task->count, "left_out", (json_int_t)task->refused, "options", "limit", (json_int_t)options->limit,
       "no_bos", options->no_bos, "new_tokens", (json_int_t)options->new_tokens, "attention_window",
-      (json_int_t)options->engine.attention_window, "precision", options->engine.precision, "results", list));
+      (json_int_t)options->engine.attention_window, "precision", options->engine.precision, "recipe",
+      task->recipe ? json_incref(task->recipe) : json_null(), "results", list));
 }

@@ -46,5 +46,6 @@ void eval_task_limit(struct eval_task *task, uint32_t limit) {
 void eval_task_free(struct eval_task *task) {
   for (size_t i = 0; i < task->count; ++i) eval_case_free(&task->cases[i]);
   free(task->cases);
+  json_decref(task->recipe);
   *task = (struct eval_task){0};
 }

@@ -237,6 +237,20 @@ run 0 perplexity "$tiny" "$dir/text" -d cpu -q --json --attention-window 512 && 
 run 0 perplexity "$tiny" "$dir/text" -d cpu -q --json --attention-window 16 && [ "$(nll)" != "$whole" ] ||
   complain "$last: a window of 16 changes nothing"
 
+# ---- cost over length: a row for each length, caches that grow, a picture; accuracy over lengths
+hidden=$top/tests/vectors/models/tiny_gated_deltanet
+run 0 eval "$tiny" "$hidden" -d cpu -q --task cost --length 400,100,200 --plot "$dir/cost.png" --json
+holds '[r["tokens"] for r in j["rows"]] == [100, 200, 400] * 2 and all(r["prefill"] > 0 and r["decode"] > 0 for r in j["rows"])'
+holds 'j["rows"][2]["cache_bytes"] > 2.5 * j["rows"][0]["cache_bytes"] > 0 and j["rows"][5]["cache_bytes"] == 0'
+holds 'j["rows"][3]["state_bytes"] == j["rows"][5]["state_bytes"] > 0'
+run 0 eval "$tiny" -d cpu -q --task cost --length 100 && out_has '^tiny_delta_net_global  *100 '
+run 2 eval "$tiny" -d cpu -q --task cost --attention-window 16 && err_has 'without --attention-window'
+run 0 eval "$dir/s5" "$dir/s5_one_step" -d cpu -q --task group --length 1,4,16 --cases 4 --plot "$dir/group.png"
+for picture in cost group; do
+  [ "$(od -An -tx1 -j16 -N8 "$dir/$picture.png")" = " 00 00 04 b0 00 00 03 20" ] || complain "$picture.png: no picture"
+done
+eval_cpu 2 --task "$vectors/cases.jsonl" --plot "$dir/x.png" && err_has 'no groups that are numbers'
+
 # ---- a log: a killed run goes on, with nothing lost and nothing twice
 python3 - "$dir/many.jsonl" <<'END'
 import json, random, sys

@@ -1,0 +1,253 @@
+// eval_cost: one text is read to each length in turn, the time so far noted, and a few tokens drawn there: recurrent
+// states cost the same everywhere, caches of attention grow.
+#include "eval_cost.h"
+#include "common.h"
+#include "plot.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DRAWN = 32, WARM_UP = 256, MOST_ROWS = ARGUMENTS_CAPACITY * LIST_CAPACITY };
+
+struct cost_row {
+  const char *checkpoint;
+  uint32_t length;
+  bool measured;          // false: its session does not fit
+  double prefill, decode; // tokens per second: over the whole text; at its end
+  uint64_t state, cache;  // bytes
+};
+
+struct cost {
+  const struct engine_options *options;
+  const struct count_list *lengths;
+  struct engine engine;
+  deltaic_session *session;
+  struct progress progress;
+  uint64_t done, total; // tokens
+  uint64_t random;
+  int32_t *tokens; // (the longest)
+  double seconds;  // of prefill so far
+  uint64_t read;   // tokens in them
+  char device[600];
+  struct cost_row rows[MOST_ROWS];
+  size_t count;
+};
+
+// ---------------------------------------------------------------- one text
+
+// In pieces, so that progress shows.
+static deltaic_status read_tokens(struct cost *c, size_t count) {
+  enum { PIECE = 8192 };
+  deltaic_status status = DELTAIC_OK;
+  for (size_t n; count && !status && !interrupted(); count -= n) {
+    n = count < PIECE ? count : PIECE;
+    double start = time_now();
+    status = deltaic_session_eval(c->session, c->tokens, n, DELTAIC_LOGITS_NONE, NULL);
+    c->seconds += time_now() - start;
+    c->read += n;
+    c->done += n;
+    progress_show(&c->progress, c->done, c->total);
+  }
+  return status;
+}
+
+static deltaic_status draw_tokens(struct cost *c, double *seconds) {
+  deltaic_status status = DELTAIC_OK;
+  int32_t token;
+  double start = time_now();
+  for (int i = 0; i < DRAWN && !status; ++i) status = deltaic_session_next(c->session, NULL, &token, NULL);
+  *seconds = time_now() - start;
+  return status;
+}
+
+// What is compiled and recorded at the first call is not timed.
+static deltaic_status warm_up(struct cost *c, uint32_t length) {
+  double ignored;
+  uint64_t done = c->done;
+  deltaic_status status = read_tokens(c, length < WARM_UP ? length : WARM_UP);
+  if (!status) status = draw_tokens(c, &ignored);
+  if (!status) status = deltaic_session_reset(c->session);
+  c->seconds = 0;
+  c->read = 0;
+  c->done = done;
+  return status;
+}
+
+// The drawn tokens belong to the text: reading goes on behind them.
+static deltaic_status measure_length(struct cost *c, struct cost_row *row) {
+  double seconds = 0;
+  uint64_t at = deltaic_session_position(c->session);
+  deltaic_status status = read_tokens(c, row->length > at ? row->length - at : 1);
+  if (!status && !interrupted()) status = draw_tokens(c, &seconds);
+  if (status || interrupted()) return status;
+  row->prefill = (double)c->read / c->seconds;
+  row->decode = DRAWN / seconds;
+  row->measured = true;
+  return DELTAIC_OK;
+}
+
+// ---------------------------------------------------------------- one checkpoint
+
+static deltaic_session_options session_for(const struct cost *c, uint32_t length) {
+  struct engine_options o = *c->options;
+  o.context = length + 2 * DRAWN;
+  return session_options(&o);
+}
+
+static int add_rows(struct cost *c, const char *checkpoint) {
+  for (size_t i = 0; i < c->lengths->count; ++i) {
+    deltaic_session_options o = session_for(c, c->lengths->values[i]);
+    struct cost_row *row = &c->rows[c->count + i];
+    deltaic_memory memory;
+    int code = complain_status(deltaic_model_inspect(c->engine.device, checkpoint, &o, NULL, &memory));
+    if (code) return code;
+    *row = (struct cost_row){.checkpoint = checkpoint, .length = c->lengths->values[i]};
+    row->cache = memory.cache_per_token * o.context;
+    row->state = memory.state_bytes - row->cache;
+  }
+  return EXIT_OK;
+}
+
+// As many lengths as fit into the memory; the others stay unmeasured.
+static int open_session(struct cost *c, size_t *fit) {
+  deltaic_status status = DELTAIC_OUT_OF_MEMORY;
+  for (*fit = c->lengths->count; *fit && status; *fit -= status != DELTAIC_OK) {
+    deltaic_session_options o = session_for(c, c->lengths->values[*fit - 1]);
+    status = deltaic_session_create(c->engine.model, &o, &c->session);
+    if (status && status != DELTAIC_OUT_OF_MEMORY && status != DELTAIC_UNSUPPORTED) return complain_status(status);
+  }
+  return EXIT_OK;
+}
+
+static int measure_checkpoint(struct cost *c, const char *checkpoint) {
+  struct engine_options o = *c->options;
+  size_t fit = 0;
+  o.model = checkpoint;
+  int code = engine_open(&o, &c->engine);
+  if (!code) snprintf(c->device, sizeof c->device, "%s", engine_device_text(&c->engine));
+  if (!code) code = add_rows(c, checkpoint);
+  if (!code) code = open_session(c, &fit);
+  uint32_t longest = c->lengths->values[c->lengths->count - 1];
+  for (uint32_t i = 0; i < longest + WARM_UP && !code; ++i)
+    c->tokens[i] = (int32_t)random_below(&c->random, (uint32_t)c->engine.model_info.vocabulary);
+  interrupt_watch(c->session);
+  if (!code && fit) code = complain_work(warm_up(c, c->lengths->values[fit - 1]));
+  for (size_t i = 0; i < fit && !code; ++i) code = complain_work(measure_length(c, &c->rows[c->count + i]));
+  interrupt_watch(NULL);
+  progress_clear();
+  if (!code || code == EXIT_INTERRUPTED) c->count += c->lengths->count;
+  deltaic_session_free(c->session);
+  c->session = NULL;
+  return engine_close(&c->engine, code);
+}
+
+// ---------------------------------------------------------------- reports
+
+static void print(const struct cost *c) {
+  struct table table;
+  printf("device  %s\n\n", c->device);
+  table_begin(&table, "lrrrrr");
+  table_row(&table, "checkpoint", "tokens", "prefill tokens/s", "decode tokens/s", "state", "cache");
+  for (size_t i = 0; i < c->count; ++i) {
+    const struct cost_row *r = &c->rows[i];
+    table_row(&table, text_name(r->checkpoint).text, text_count(r->length).text,
+              r->measured ? text_rate(r->prefill).text : "-", r->measured ? text_rate(r->decode).text : "-",
+              text_bytes(r->state).text, r->cache ? text_bytes(r->cache).text : "none");
+  }
+  table_end(&table, 0);
+  printf("\nprefill: of all tokens up to there; decode: of %d tokens from there on; state and cache: of one text.\n",
+         DRAWN);
+}
+
+static int print_json(const struct cost *c) {
+  json_t *rows = json_array();
+  for (size_t i = 0; i < c->count; ++i) {
+    const struct cost_row *r = &c->rows[i];
+    json_array_append_new(rows,
+                          json_pack("{s:o, s:I, s:o, s:o, s:I, s:I}", "checkpoint", text_json(r->checkpoint), "tokens",
+                                    (json_int_t)r->length, "prefill", number_json(r->measured ? r->prefill : NAN),
+                                    "decode", number_json(r->measured ? r->decode : NAN), "state_bytes",
+                                    (json_int_t)r->state, "cache_bytes", (json_int_t)r->cache));
+  }
+  return json_finish(json_pack("{s:s, s:s, s:o, s:s, s:o}", "deltaic", deltaic_version(), "task", "cost", "device",
+                               text_json(c->device), "precision", c->options->precision, "rows", rows));
+}
+
+// What a row puts on each panel's y axis.
+static double panel_value(const struct cost_row *r, int panel) {
+  if (panel == 3) return (double)(r->state + r->cache) / (1 << 20);
+  if (!r->measured) return NAN;
+  return panel == 0 ? r->prefill : panel == 1 ? r->decode : r->length / r->prefill;
+}
+
+static int draw(const struct cost *c, const char *path) {
+  static const char *const titles[] = {"Reading a text", "Continuing it", "Time to the first new token",
+                                       "Memory of the text"},
+                           *const units[] = {"prefill, tokens/s", "decode, tokens/s", "seconds",
+                                             "state and cache, MiB"};
+  size_t n = c->lengths->count, checkpoints = c->count / n;
+  double *x = must_resize(NULL, 2 * c->count * sizeof *x), *y = x + c->count;
+  struct series series[ARGUMENTS_CAPACITY];
+  struct text names[ARGUMENTS_CAPACITY];
+  struct plot *plot = plot_create("Cost over length");
+  for (int panel = 0; panel < 4; ++panel) {
+    for (size_t i = 0; i < c->count; ++i) {
+      x[i] = c->rows[i].length;
+      y[i] = panel_value(&c->rows[i], panel);
+    }
+    for (size_t s = 0; s < checkpoints; ++s) {
+      names[s] = text_name(c->rows[s * n].checkpoint);
+      series[s] = (struct series){.name = names[s].text,
+                                  .x = x + s * n,
+                                  .y = y + s * n,
+                                  .count = n,
+                                  .style = s < PLOT_COLORS ? SERIES_LINE : SERIES_DASHED,
+                                  .color = (int)(s % PLOT_COLORS)};
+    }
+    struct chart chart = {.title = titles[panel],
+                          .x = {.title = "tokens in the text", .log = true},
+                          .y = {.title = units[panel], .log = true},
+                          .series = series,
+                          .count = checkpoints};
+    plot_chart(plot, plot_area(plot, 2, 2, panel % 2, panel / 2), &chart);
+  }
+  int code = plot_finish(plot, path);
+  free(x);
+  return code;
+}
+
+// ---------------------------------------------------------------- all checkpoints
+
+static int by_size(const void *a, const void *b) {
+  uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+  return (x > y) - (x < y);
+}
+
+int eval_cost(const struct engine_options *options, const struct count_list *lengths, const struct arguments *arguments,
+              bool as_json, const char *plot) {
+  struct count_list sorted = *lengths;
+  struct cost *c = must_resize(NULL, sizeof *c);
+  memset(c, 0, sizeof *c);
+  if (!sorted.count)
+    sorted = (struct count_list){.values = {1000, 2000, 4000, 8000, 16000, 32000, 64000, 128000}, .count = 8};
+  qsort(sorted.values, sorted.count, sizeof *sorted.values, by_size);
+  c->options = options;
+  c->lengths = &sorted;
+  uint32_t longest = sorted.values[sorted.count - 1];
+  c->tokens = must_resize(NULL, ((size_t)longest + WARM_UP) * sizeof *c->tokens);
+  c->total = (uint64_t)longest * arguments->count;
+  progress_begin(&c->progress, "reading", "tokens", options->quiet);
+  int code = EXIT_OK, written = EXIT_OK;
+  for (size_t i = 0; i < arguments->count && !code; ++i) code = measure_checkpoint(c, arguments->items[i]);
+  if (c->count && (!code || code == EXIT_INTERRUPTED)) {
+    if (as_json)
+      written = print_json(c);
+    else
+      print(c);
+    if (!written && plot) written = draw(c, plot);
+  }
+  free(c->tokens);
+  free(c);
+  return written ? written : code;
+}

@@ -1,0 +1,73 @@
+// eval_plot: the first metric over the groups, where these are numbers: lengths.
+#include "common.h"
+#include "eval.h"
+#include "plot.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+// The groups' numbers; NULL where one is none.
+static double *group_numbers(const char **groups, size_t count) {
+  double *x = must_resize(NULL, count * sizeof *x);
+  for (size_t g = 0; g < count; ++g) {
+    char *end;
+    x[g] = strtod(groups[g], &end);
+    if (*end || !(x[g] > 0)) {
+      free(x);
+      return NULL;
+    }
+  }
+  return x;
+}
+
+static void fill_curve(const struct eval_task *task, const struct eval_result *r, const char **groups, size_t count,
+                       double *y) {
+  const struct eval_metric *metrics;
+  eval_metrics(task, &metrics);
+  double *x = must_resize(NULL, 2 * task->count * sizeof *x), *w = x + task->count;
+  for (size_t g = 0; g < count; ++g) {
+    struct eval_value v = eval_value_of(&metrics[0], x, w, eval_samples(task, r, groups[g], 0, x, w));
+    y[g] = metrics[0].transform == EVAL_MEAN ? 100 * v.value : v.value;
+  }
+  free(x);
+}
+
+int eval_plot(const struct eval_task *task, const struct eval_result *results, size_t count, const char *path) {
+  const struct eval_metric *metrics;
+  size_t group_count;
+  const char **groups = eval_groups(task, &group_count);
+  double *x = group_count ? group_numbers(groups, group_count) : NULL;
+  if (!x) {
+    free(groups);
+    return complain(EXIT_USAGE, "--plot draws over lengths: the cases of %s have no groups that are numbers",
+                    task->name);
+  }
+  double *y = must_resize(NULL, count * group_count * sizeof *y);
+  struct series series[ARGUMENTS_CAPACITY];
+  struct text names[ARGUMENTS_CAPACITY];
+  for (size_t i = 0; i < count; ++i) {
+    fill_curve(task, &results[i], groups, group_count, y + i * group_count);
+    names[i] = text_name(results[i].checkpoint);
+    series[i] = (struct series){.name = names[i].text,
+                                .x = x,
+                                .y = y + i * group_count,
+                                .count = group_count,
+                                .style = i < PLOT_COLORS ? SERIES_LINE : SERIES_DASHED,
+                                .color = (int)(i % PLOT_COLORS)};
+  }
+  eval_metrics(task, &metrics);
+  bool percent = metrics[0].transform == EVAL_MEAN;
+  char title[96];
+  snprintf(title, sizeof title, percent ? "%s, %%" : "%s", metrics[0].name);
+  struct plot *plot = plot_create(task->name);
+  struct chart chart = {.x = {.title = task->lengths ? "length, tokens" : "group", .log = true},
+                        .y = {.title = title, .most = percent ? 105 : 0}, // a curve at 100 is seen
+                        .series = series,
+                        .count = count};
+  plot_chart(plot, plot_area(plot, 1, 1, 0, 0), &chart);
+  int code = plot_finish(plot, path);
+  free(x);
+  free(y);
+  free(groups);
+  return code;
+}
