@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -256,6 +257,9 @@ static void attention_window_is_the_config_s(void **state) {
     assert_int_equal(fingerprint, read_text(devices[d], growing, 0, global)); // the checkpoint's, not the window's
     assert_memory_not_equal(global, option, 259 * sizeof *global);
   }
+  assert_int_equal(remove("./test_eval_window/config.json"), 0);
+  assert_int_equal(remove("./test_eval_window/model.safetensors"), 0);
+  assert_int_equal(rmdir(limited), 0);
 }
 
 // ---------------------------------------------------------------- the tree of beginnings
