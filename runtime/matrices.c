@@ -45,8 +45,10 @@ void matrices_record(VkInstance instance, VkPhysicalDevice physical, bool (*offe
   VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
                                         .pNext = &f.memory_model};
   vkGetPhysicalDeviceFeatures2(physical, &features);
-  if (!f.matrices.cooperativeMatrix || !f.memory_model.vulkanMemoryModel || !f.f16.shaderFloat16 ||
-      !f.storage.storageBuffer16BitAccess || !f.maintenance.maintenance4)
+  // The memory model takes the device's scope from the other kernels' atomics, unless it is asked for too.
+  if (!f.matrices.cooperativeMatrix || !f.memory_model.vulkanMemoryModel ||
+      !f.memory_model.vulkanMemoryModelDeviceScope || !f.f16.shaderFloat16 || !f.storage.storageBuffer16BitAccess ||
+      !f.maintenance.maintenance4)
     return;
   record_shapes(instance, physical, caps);
 #ifdef VK_NV_cooperative_matrix2
@@ -60,7 +62,8 @@ const void *matrices_enable(const struct device_caps *caps, struct matrix_featur
   *f =
       (struct matrix_features){.memory_model = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_MEMORY_MODEL_FEATURES,
                                                 .pNext = &f->f16,
-                                                .vulkanMemoryModel = VK_TRUE},
+                                                .vulkanMemoryModel = VK_TRUE,
+                                                .vulkanMemoryModelDeviceScope = VK_TRUE},
                                .f16 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES,
                                        .pNext = &f->storage,
                                        .shaderFloat16 = VK_TRUE},
