@@ -1,56 +1,16 @@
 #!/bin/bash
 # cli.sh PROGRAM TOP: the program as scripts meet it: exit codes, sentences, streams, JSON, interruption.
 set -u
-program=$1 top=$2
-[ -x "$program" ] || { echo "cli.sh: no program $program"; exit 1; }
-export LC_ALL=C XDG_CACHE_HOME
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-XDG_CACHE_HOME=$dir/cache
+. "$(dirname "$0")/cli_tools.sh"
 tiny=$top/tests/vectors/models/tiny_gated_deltanet
 growing=$top/tests/vectors/models/tiny_delta_net_global
-checks=0 failures=0
-
-complain() {
-  failures=$((failures + 1))
-  echo "FAILED: $*"
-  sed 's/^/  out: /' "$dir/out" | head -5
-  sed 's/^/  err: /' "$dir/err" | head -5
-}
-
-# run CODE ARGS...: runs the program, keeps its streams in $dir/out and $dir/err, checks the exit code.
-run() {
-  local code=$1 got=0
-  shift
-  last="deltaic $*"
-  checks=$((checks + 1))
-  "$program" "$@" >"$dir/out" 2>"$dir/err" </dev/null || got=$?
-  [ $got = "$code" ] || complain "$last: exit code $got, not $code"
-}
-out_has() { grep -q -e "$1" "$dir/out" || complain "$last: no '$1' on standard output"; }
-err_has() { grep -q -e "$1" "$dir/err" || complain "$last: no '$1' on standard error"; }
-out_empty() { [ ! -s "$dir/out" ] || complain "$last: standard output is not empty"; }
-err_empty() { [ ! -s "$dir/err" ] || complain "$last: standard error is not empty"; }
-json() {
-  if command -v python3 >/dev/null; then python3 -m json.tool <"$dir/out" >"$dir/json" 2>&1 || complain "$last: bad JSON"
-  else [ "$(head -c 1 "$dir/out")$(tail -n 1 "$dir/out")" = "{}" ] || complain "$last: bad JSON"; fi
-}
-# refused CODE PATTERN ARGS...: nothing on standard output, one sentence on standard error.
-refused() {
-  local code=$1 pattern=$2
-  shift 2
-  run "$code" "$@"
-  out_empty
-  [ "$(wc -l <"$dir/err")" = 1 ] || complain "$last: not one sentence"
-  err_has "$pattern"
-}
 tiny() { run "$1" generate -m "$tiny" -d cpu -q --no-echo "${@:2}"; }
 
 # ---- help
 run 0 help && out_has '^exit codes:' && err_empty
 run 0 help exit-codes && out_has '^  130  '
 run 0 version && out_has '^deltaic [0-9]'
-for command in generate perplexity info devices bench validate rank; do
+for command in generate perplexity eval prune info devices bench validate rank demo; do
   run 0 help $command && out_has '^examples:' && err_empty
   cp "$dir/out" "$dir/help"
   run 0 $command --help

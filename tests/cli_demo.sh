@@ -2,32 +2,8 @@
 # cli_demo.sh PROGRAM: the demonstrations: right where they claim it, wrong where they claim that, and their checkpoints
 # are ordinary ones.
 set -u
-program=$1
-[ -x "$program" ] || { echo "cli_demo.sh: no program $program"; exit 1; }
+. "$(dirname "$0")/cli_tools.sh"
 command -v python3 >/dev/null || { echo "cli_demo.sh: needs python3"; exit 1; }
-export LC_ALL=C XDG_CACHE_HOME TMPDIR
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-XDG_CACHE_HOME=$dir/cache TMPDIR=$dir/temporary
-mkdir "$TMPDIR"
-checks=0 failures=0
-
-complain() {
-  failures=$((failures + 1))
-  echo "FAILED: $*"
-  sed 's/^/  out: /' "$dir/out" | head -5
-  sed 's/^/  err: /' "$dir/err" | head -5
-}
-run() { # run CODE ARGS...
-  local code=$1 got=0
-  shift
-  last="deltaic $*"
-  checks=$((checks + 1))
-  "$program" "$@" >"$dir/out" 2>"$dir/err" </dev/null || got=$?
-  [ $got = "$code" ] || complain "$last: exit code $got, not $code"
-}
-out_has() { grep -q -e "$1" "$dir/out" || complain "$last: no '$1' on standard output"; }
-err_has() { grep -q -e "$1" "$dir/err" || complain "$last: no '$1' on standard error"; }
 # claim EXPRESSION: about the JSON object j.
 claim() { python3 -c "import json,sys; j = json.load(open('$dir/out')); sys.exit(not ($1))" || complain "$last: not $1"; }
 tracking() { run 0 demo state-tracking --json -q "$@"; }

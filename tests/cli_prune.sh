@@ -1,47 +1,15 @@
 #!/bin/bash
 # cli_prune.sh PROGRAM TOP: `deltaic prune` on the small models: what it writes, resumes, reports and refuses.
 set -u
-program=$1 top=$2
-[ -x "$program" ] || { echo "cli_prune.sh: no program $program"; exit 1; }
-export LC_ALL=C XDG_CACHE_HOME TMPDIR
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-XDG_CACHE_HOME=$dir/cache TMPDIR=$dir/tmp
-mkdir "$dir/tmp"
+. "$(dirname "$0")/cli_tools.sh"
+always=(prune -d cpu)
 models=$top/tests/vectors/models
 tiny=$models/tiny_gated_deltanet
 text=$dir/text
 head -c 1500 "$top/docs/tour.md" >"$text"
-checks=0 failures=0
-
-complain() {
-  failures=$((failures + 1))
-  echo "FAILED: $*"
-  sed 's/^/  out: /' "$dir/out" | tail -5
-  sed 's/^/  err: /' "$dir/err" | head -5
-}
-# run CODE ARGS...: runs the command, keeps its streams in $dir/out and $dir/err, checks the exit code.
-run() {
-  local code=$1 got=0
-  shift
-  last="deltaic prune $*"
-  checks=$((checks + 1))
-  "$program" prune -d cpu "$@" >"$dir/out" 2>"$dir/err" </dev/null || got=$?
-  [ $got = "$code" ] || complain "$last: exit code $got, not $code"
-}
-out_has() { grep -q -e "$1" "$dir/out" || complain "$last: no '$1' on standard output"; }
-json() {
-  if command -v python3 >/dev/null; then python3 -m json.tool <"$dir/out" >/dev/null 2>&1 || complain "$last: bad JSON"
-  else [ "$(head -c 1 "$dir/out")$(tail -n 1 "$dir/out")" = "{}" ] || complain "$last: bad JSON"; fi
-}
-# refused CODE PATTERN ARGS...: one sentence, nothing on standard output, nothing written.
-refused() {
-  local code=$1 pattern=$2
-  shift 2
-  run "$code" "$@"
-  [ ! -s "$dir/out" ] || complain "$last: standard output is not empty"
-  [ "$(wc -l <"$dir/err")" = 1 ] || complain "$last: not one sentence"
-  grep -q -e "$pattern" "$dir/err" || complain "$last: no '$pattern' on standard error"
+# nothing_new CODE PATTERN ARGS...: refused, and nothing written.
+nothing_new() {
+  refused "$@"
   [ -z "$(ls -d "$dir"/new* 2>/dev/null)" ] || complain "$last: something was written"
 }
 
@@ -61,7 +29,7 @@ head -c 4000 "$dir/half/model.safetensors" | grep -q '"deltaic.method":"drrqr"' 
 "$program" info "$dir/half" --json | grep -q '"key_size": *16' || complain "info does not say 16"
 
 # ---- once more
-refused 1 'is there already' "$tiny" "$dir/half" --cut 0.5 --method l1
+nothing_new 1 'is there already' "$tiny" "$dir/half" --cut 0.5 --method l1
 run 0 "$tiny" "$dir/half" --cut 0.75 --method l1 --force --json
 json
 grep -q '"head_dim": 8' "$dir/half/config.json" || complain "$last: not replaced"
@@ -76,7 +44,7 @@ grep -q '"key_sizes"' "$dir/c/config.json" || complain "$last: no list of sizes"
 run 0 "$tiny" "$dir/d" --keep auto --statistics "$dir/statistics" --json
 json
 run 0 "$tiny" "$dir/e" --volume-lost 0.3 --per-layer --side queries --statistics "$dir/statistics"
-refused 1 'another model' "$models/tiny_delta_net" "$dir/new" --cut 0.5 --statistics "$dir/statistics"
+nothing_new 1 'another model' "$models/tiny_delta_net" "$dir/new" --cut 0.5 --statistics "$dir/statistics"
 
 # ---- the refit
 run 0 "$tiny" "$dir/f" --cut 0.75 --text "$text" -w 64 --eval "$text" --refit
@@ -91,23 +59,23 @@ for method in random l1 s-wanda drrqr pca; do out_has "^$method .*[0-9]\.[0-9]";
 # ---- what cannot be
 : >"$dir/empty"
 echo short >"$dir/short"
-refused 2 'from 0 to below 1' "$tiny" "$dir/new" --cut 1 --method l1
-refused 2 'from 0 to below 1' "$tiny" "$dir/new" --cut x --method l1
-refused 2 'keep must be' "$tiny" "$dir/new" --keep 0 --method l1
-refused 1 'cannot keep 33 of the 32' "$tiny" "$dir/new" --keep 33 --method l1
-refused 2 'how much' "$tiny" "$dir/new"
-refused 2 'give one' "$tiny" "$dir/new" --cut 0.5 --keep 4
-refused 2 'no method' "$tiny" "$dir/new" --cut 0.5 --method l3
-refused 2 'needs a calibration text' "$tiny" "$dir/new" --cut 0.5
-refused 2 'OUT are needed' "$tiny" --cut 0.5
-refused 1 'too short' "$tiny" "$dir/new" --cut 0.5 --text "$dir/empty"
-refused 1 'too few' "$tiny" "$dir/new" --cut 0.5 --text "$dir/short"
-refused 1 'nothing to prune' "$models/ablation_transformer" "$dir/new" --cut 0.5 --method l1
-refused 1 'nothing to prune' "$models/tiny_mamba2" "$dir/new" --cut 0.5 --method l1
-refused 1 'to be pruned' "$tiny" "$tiny" --cut 0.5 --method l1 --force
-refused 1 'no checkpoint' "$tiny" "$dir/tmp" --cut 0.5 --method l1 --force
-refused 1 'cannot be' "$tiny" "$dir/missing/new" --cut 0.5 --method l1
-(trap '' XFSZ; ulimit -f 64; refused 1 'cannot be written' "$tiny" "$dir/new" --cut 0.5 --method l1; exit $failures) ||
+nothing_new 2 'from 0 to below 1' "$tiny" "$dir/new" --cut 1 --method l1
+nothing_new 2 'from 0 to below 1' "$tiny" "$dir/new" --cut x --method l1
+nothing_new 2 'keep must be' "$tiny" "$dir/new" --keep 0 --method l1
+nothing_new 1 'cannot keep 33 of the 32' "$tiny" "$dir/new" --keep 33 --method l1
+nothing_new 2 'how much' "$tiny" "$dir/new"
+nothing_new 2 'give one' "$tiny" "$dir/new" --cut 0.5 --keep 4
+nothing_new 2 'no method' "$tiny" "$dir/new" --cut 0.5 --method l3
+nothing_new 2 'needs a calibration text' "$tiny" "$dir/new" --cut 0.5
+nothing_new 2 'OUT are needed' "$tiny" --cut 0.5
+nothing_new 1 'too short' "$tiny" "$dir/new" --cut 0.5 --text "$dir/empty"
+nothing_new 1 'too few' "$tiny" "$dir/new" --cut 0.5 --text "$dir/short"
+nothing_new 1 'nothing to prune' "$models/ablation_transformer" "$dir/new" --cut 0.5 --method l1
+nothing_new 1 'nothing to prune' "$models/tiny_mamba2" "$dir/new" --cut 0.5 --method l1
+nothing_new 1 'to be pruned' "$tiny" "$tiny" --cut 0.5 --method l1 --force
+nothing_new 1 'no checkpoint' "$tiny" "$dir/tmp" --cut 0.5 --method l1 --force
+nothing_new 1 'cannot be' "$tiny" "$dir/missing/new" --cut 0.5 --method l1
+(trap '' XFSZ; ulimit -f 64; nothing_new 1 'cannot be written' "$tiny" "$dir/new" --cut 0.5 --method l1; exit $failures) ||
   failures=$((failures + 1))
 
 echo "$checks runs, $failures failures"

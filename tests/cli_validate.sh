@@ -2,38 +2,10 @@
 # cli_validate.sh PROGRAM TOP: `deltaic validate` and `deltaic rank` on the small models: references pass, a changed
 # weight is found in its layer, ranks are numpy's, outputs are what they say. DELTAIC_TEST_DEVICE=cpu: no Vulkan.
 set -u
-program=$1 top=$2
-[ -x "$program" ] || { echo "cli_validate.sh: no program $program"; exit 1; }
-export LC_ALL=C XDG_CACHE_HOME
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-XDG_CACHE_HOME=$dir/cache
+. "$(dirname "$0")/cli_tools.sh"
 models=$top/tests/vectors/models
 devices=(cpu)
 [ "${DELTAIC_TEST_DEVICE-}" = cpu ] || devices+=(1)
-checks=0 failures=0
-
-complain() {
-  failures=$((failures + 1))
-  echo "FAILED: $*"
-  sed 's/^/  out: /' "$dir/out" | tail -5
-  sed 's/^/  err: /' "$dir/err" | head -5
-}
-# run CODE ARGS...: runs the program, keeps its streams in $dir/out and $dir/err, checks the exit code.
-run() {
-  local code=$1 got=0
-  shift
-  last="deltaic $*"
-  checks=$((checks + 1))
-  "$program" "$@" >"$dir/out" 2>"$dir/err" </dev/null || got=$?
-  [ $got = "$code" ] || complain "$last: exit code $got, not $code"
-}
-out_has() { grep -q -e "$1" "$dir/out" || complain "$last: no '$1' on standard output"; }
-err_has() { grep -q -e "$1" "$dir/err" || complain "$last: no '$1' on standard error"; }
-json() {
-  if command -v python3 >/dev/null; then python3 -m json.tool <"$dir/out" >/dev/null 2>&1 || complain "$last: bad JSON"
-  else [ "$(head -c 1 "$dir/out")$(tail -n 1 "$dir/out")" = "{}" ] || complain "$last: bad JSON"; fi
-}
 # png FILE: 1200 x 800 in its header, and more than an empty picture's bytes.
 png() {
   checks=$((checks + 1))

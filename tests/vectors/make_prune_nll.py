@@ -8,7 +8,7 @@ MODEL: trained checkpoints, default gated_deltanet. SPEC has reference_pruning.p
 MODEL.calibration, MODEL.eval: windows of tokens. Metadata `rows`: [{model, method, ratio, nll}], each method of
 reference_pruning.py on the calibration's tokens, then reference_model.py on the eval's. Weights that pca
 rotates are rounded to bf16, as they are in a file."""
-import json, os, struct, sys
+import json, struct, sys
 import numpy as np
 
 spec, checkpoints, reference, out = sys.argv[1:5]
@@ -16,32 +16,7 @@ sys.path.insert(0, spec)
 import reference as R
 import reference_model as RM
 import reference_pruning as P
-
-TYPES = {"F64": np.float64, "F32": np.float32, "I32": np.int32, "I64": np.int64}
-
-
-def to_bf16(x):
-    b = np.ascontiguousarray(x, np.float32).view(np.uint32).astype(np.uint64)
-    return ((b + 0x7FFF + ((b >> 16) & 1)) >> 16).astype(np.uint16)
-
-
-def from_bf16(h):
-    return (h.astype(np.uint32) << 16).view(np.float32)
-
-
-def load(path):
-    with open(path, "rb") as f:
-        header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
-        data = f.read()
-    tensors = {}
-    for name, t in header.items():
-        if name != "__metadata__":
-            raw = data[slice(*t["data_offsets"])]
-            half = t["dtype"] == "BF16"
-            x = from_bf16(np.frombuffer(raw, np.uint16)) if half else np.frombuffer(raw, TYPES[t["dtype"]])
-            tensors[name] = x.reshape(t["shape"])
-    return tensors
-
+from tensor_files import from_bf16, load, to_bf16
 
 def record(t, config, windows):
     """By layer: the projections' inputs, and activations of queries and of the keys of all steps [rows, heads, d]."""
