@@ -27,8 +27,10 @@
   X(mark, MARK, mark_args)                                                                                             \
   X(rmsnorm_f32, RMSNORM, rmsnorm_args)                                                                                \
   X(rmsnorm_f16, RMSNORM, rmsnorm_args)                                                                                \
-  X(short_conv, SHORT_CONV, short_conv_args)                                                                           \
-  X(delta_inputs, DELTA_INPUTS, delta_inputs_args)                                                                     \
+  X(short_conv_f32, SHORT_CONV, short_conv_args)                                                                       \
+  X(short_conv_f16, SHORT_CONV, short_conv_args)                                                                       \
+  X(delta_inputs_f32, DELTA_INPUTS, delta_inputs_args)                                                                 \
+  X(delta_inputs_f16, DELTA_INPUTS, delta_inputs_args)                                                                 \
   X(delta_rule, DELTA_RULE, delta_rule_args)                                                                           \
   X(delta_step, DELTA_STEP, delta_step_args)                                                                           \
   X(delta_chunk_prepare, DELTA_CHUNK_PREPARE, delta_chunk_prepare_args)                                                \
@@ -36,7 +38,8 @@
   X(hh_rule, HH_RULE, hh_rule_args)                                                                                    \
   X(hh_chunk_prepare, HH_CHUNK_PREPARE, hh_chunk_prepare_args)                                                         \
   X(hh_chunk_scan, HH_CHUNK_SCAN, hh_chunk_scan_args)                                                                  \
-  X(output_norm, OUTPUT_NORM, output_norm_args)                                                                        \
+  X(output_norm_f32, OUTPUT_NORM, output_norm_args)                                                                    \
+  X(output_norm_f16, OUTPUT_NORM, output_norm_args)                                                                    \
   X(mamba2_inputs, MAMBA2_INPUTS, mamba2_inputs_args)                                                                  \
   X(mamba2, MAMBA2, mamba2_push)                                                                                       \
   X(mamba2_chunk_state, MAMBA2_CHUNK_STATE, mamba2_chunk_state_args)                                                   \

@@ -149,7 +149,7 @@ void vulkan_output_norm(struct recorder *c, struct tensor o, struct tensor gate,
                                         .weight_step = weight.cols == o.cols / heads ? 0 : o.cols / heads,
                                         .eps = eps};
   const uint32_t lanes = vulkan_head_lanes(c, args.Dv);
-  vulkan_dispatch(c, KERNEL_output_norm, &lanes, bindings, &args, o.rows, heads, 1, 8ull * o.rows * o.cols);
+  vulkan_dispatch(c, KERNEL_output_norm_f32 + o.dtype, &lanes, bindings, &args, o.rows, heads, 1, 8ull * o.rows * o.cols);
 }
 
 static void vulkan_sample(struct recorder *c, struct tensor tokens, struct tensor sequences, struct tensor seen,

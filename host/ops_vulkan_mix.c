@@ -47,7 +47,7 @@ void vulkan_short_conv(struct recorder *c, struct tensor y, struct tensor x, str
                                        .weight_stride = weight.stride,
                                        .history_stride = history.stride,
                                        .has_bias = bias.buffer != NULL};
-  vulkan_dispatch(c, KERNEL_short_conv, spec, bindings, &args, divide_up(a.C, lanes),
+  vulkan_dispatch(c, KERNEL_short_conv_f32 + y.dtype, spec, bindings, &args, divide_up(a.C, lanes),
                   divide_up(longest_of(x, longest), run), sequences.rows, 2ull * x.rows * a.C * a.W);
 }
 
@@ -73,7 +73,7 @@ void vulkan_delta_inputs(struct recorder *c, struct tensor qk, struct tensor bet
                                          .beta_stride = beta.stride,
                                          .g_stride = g.stride,
                                          .ba_stride = ba.stride};
-  vulkan_dispatch(c, KERNEL_delta_inputs, &lanes, bindings, &args, qk.rows, a.heads + 1, 1,
+  vulkan_dispatch(c, KERNEL_delta_inputs_f32 + qk.dtype, &lanes, bindings, &args, qk.rows, a.heads + 1, 1,
                   6ull * qk.rows * a.heads * a.Dk);
 }
 

@@ -6,9 +6,10 @@
 // Gates: beta[t,j] = beta_scale sigmoid(ba[t,j]);  g[t,j] = -e^A_log[j] softplus(ba[t, betas + j] + dt_bias[j])
 // qk (T, heads Dk), beta (T, betas), g (T, decays), ba (T, betas + decays). Workgroups (T, heads + 1): one head of one
 // token each; the last in y makes the token's gates. Any sizes.
+#include "stored.glsl"
 #include "delta_inputs.h"
 layout(local_size_x_id = DELTA_INPUTS_SPEC_LANES) in;
-layout(set = 0, binding = DELTA_INPUTS_QK) buffer qk_block { float qk[]; };
+layout(set = 0, binding = DELTA_INPUTS_QK) buffer qk_block { stored qk[]; };
 layout(set = 0, binding = DELTA_INPUTS_BETA) writeonly buffer beta_block { float beta[]; };
 layout(set = 0, binding = DELTA_INPUTS_G) writeonly buffer g_block { float g[]; };
 layout(set = 0, binding = DELTA_INPUTS_BA) readonly buffer ba_block { float ba[]; };
@@ -31,7 +32,7 @@ void head(uint t, uint h, uint lane) {
   uint from = t * args.qk_stride + h * args.Dk;
   float sum = 0.0;
   for (uint d = lane; d < args.Dk; d += gl_WorkGroupSize.x) {
-    float x = activate(args.activation, qk[from + d]);
+    float x = activate(args.activation, float(qk[from + d]));
     sum += args.norm == NORM_L2 ? x * x : args.norm == NORM_L1 ? abs(x) : x;
   }
   float factor = 1.0;
@@ -41,7 +42,7 @@ void head(uint t, uint h, uint lane) {
     factor = sum != 0.0 ? 1.0 / sum : 0.0;
   }
   for (uint d = lane; d < args.Dk; d += gl_WorkGroupSize.x)
-    qk[from + d] = activate(args.activation, qk[from + d]) * factor;
+    qk[from + d] = STORED(activate(args.activation, float(qk[from + d])) * factor);
 }
 
 void main() {

@@ -3,7 +3,7 @@
 #define DELTA_INPUTS_H
 #include "interface.h"
 #include "key_norm.h"
-#define DELTA_INPUTS_QK 0      // (T, heads * Dk) inout, f32
+#define DELTA_INPUTS_QK 0      // (T, heads * Dk) inout, f32 or f16
 #define DELTA_INPUTS_BETA 1    // (T, betas) out, f32
 #define DELTA_INPUTS_G 2       // (T, decays) out, f32; written when args.gated
 #define DELTA_INPUTS_BA 3      // (T, betas + decays) in, f32; read when args.has_beta or args.gated

@@ -2,7 +2,7 @@
 #ifndef OUTPUT_NORM_H
 #define OUTPUT_NORM_H
 #include "interface.h"
-#define OUTPUT_NORM_O 0      // (T, heads * Dv) inout, f32
+#define OUTPUT_NORM_O 0      // (T, heads * Dv) inout, f32 or f16
 #define OUTPUT_NORM_GATE 1   // (T, heads * Dv) in, f32; read when args.has_gate
 #define OUTPUT_NORM_WEIGHT 2 // (1, Dv) or (1, heads * Dv) in, f32; read when args.has_norm
 #define OUTPUT_NORM_BINDINGS 3

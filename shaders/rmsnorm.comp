@@ -1,20 +1,12 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-#ifdef Y_F16
-#extension GL_EXT_shader_16bit_storage : require
-#endif
 #extension GL_KHR_shader_subgroup_arithmetic : require
 // y = x / sqrt(mean(x^2) + eps) * weight, per row of D.
 // y, x (T, D), weight (1, D). Workgroups (rows of y): one row each. Any D.
+#include "stored.glsl"
 #include "rmsnorm.h"
 layout(local_size_x_id = RMSNORM_SPEC_LANES) in;
-#ifdef Y_F16
-layout(set = 0, binding = RMSNORM_Y) writeonly buffer y_block { float16_t y[]; };
-#define NUMBER(value) float16_t(clamp(value, -65504.0, 65504.0))
-#else
-layout(set = 0, binding = RMSNORM_Y) writeonly buffer y_block { float y[]; };
-#define NUMBER(value) (value)
-#endif
+layout(set = 0, binding = RMSNORM_Y) writeonly buffer y_block { stored y[]; };
 layout(set = 0, binding = RMSNORM_X) readonly buffer x_block { float x[]; };
 layout(set = 0, binding = RMSNORM_WEIGHT) readonly buffer weight_block { float weight[]; };
 layout(set = 0, binding = RMSNORM_SEQUENCES) readonly buffer sequences_block { sequence sequences[]; };
@@ -33,5 +25,5 @@ void main() {
   for (uint d = lane; d < args.D; d += gl_WorkGroupSize.x) sum += x[from + d] * x[from + d];
   float factor = 1.0 / sqrt(workgroup_sum(sum) / float(args.D) + args.eps);
   for (uint d = lane; d < args.D; d += gl_WorkGroupSize.x)
-    y[row * args.y_stride + d] = NUMBER(x[from + d] * factor * weight[d]);
+    y[row * args.y_stride + d] = STORED(x[from + d] * factor * weight[d]);
 }

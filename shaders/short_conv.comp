@@ -6,11 +6,12 @@
 // y, x (T, C), weight (W, C), history (slots, (W-1) C). Workgroups (ceil(C / lanes), ceil(T / RUN), B): an invocation
 // slides along RUN >= W - 1 tokens of one channel with the window in registers. Only run 0 reads history, so run 0 also
 // replaces it: no other invocation sees it. Any C, W >= 1, T.
+#include "stored.glsl"
 #include "short_conv.h"
 layout(local_size_x_id = SHORT_CONV_SPEC_LANES) in;
 layout(constant_id = SHORT_CONV_SPEC_W) const uint W = 4;
 layout(constant_id = SHORT_CONV_SPEC_RUN) const uint RUN = 8;
-layout(set = 0, binding = SHORT_CONV_Y) writeonly buffer y_block { float y[]; };
+layout(set = 0, binding = SHORT_CONV_Y) writeonly buffer y_block { stored y[]; };
 layout(set = 0, binding = SHORT_CONV_X) readonly buffer x_block { float x[]; };
 layout(set = 0, binding = SHORT_CONV_WEIGHT) readonly buffer weight_block { float weight[]; };
 layout(set = 0, binding = SHORT_CONV_BIAS) readonly buffer bias_block { float bias[]; };
@@ -40,7 +41,7 @@ void main() {
     window[W - 1] = x[(s.row + t) * args.x_stride + c];
     float sum = start;
     [[unroll]] for (uint w = 0; w < W; w++) sum += taps[w] * window[w];
-    y[(s.row + t) * args.y_stride + c] = c >= args.silu_from ? silu(sum) : sum;
+    y[(s.row + t) * args.y_stride + c] = STORED(c >= args.silu_from ? silu(sum) : sum);
   }
 
   if (first == 0) // ascending: entry w takes what entry w + T held, or an input of this call

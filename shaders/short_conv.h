@@ -3,7 +3,7 @@
 #define SHORT_CONV_H
 #include "control.h"
 #include "interface.h"
-#define SHORT_CONV_Y 0         // (T, C) out, f32
+#define SHORT_CONV_Y 0         // (T, C) out, f32 or f16
 #define SHORT_CONV_X 1         // (T, C) in, f32
 #define SHORT_CONV_WEIGHT 2    // (W, C) in, f32
 #define SHORT_CONV_BIAS 3      // (1, C) in, f32; read when args.has_bias

@@ -1,19 +1,11 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-#ifdef Y_F16
-#extension GL_EXT_shader_16bit_storage : require
-#endif
 // y = act(gate) * up.
 // y (T, F), gate_up (T, 2 F). Workgroups (ceil(F / lanes), T): an invocation makes one number. Any F.
+#include "stored.glsl"
 #include "swiglu.h"
 layout(local_size_x_id = SWIGLU_SPEC_LANES) in;
-#ifdef Y_F16
-layout(set = 0, binding = SWIGLU_Y) writeonly buffer y_block { float16_t y[]; };
-#define NUMBER(value) float16_t(clamp(value, -65504.0, 65504.0))
-#else
-layout(set = 0, binding = SWIGLU_Y) writeonly buffer y_block { float y[]; };
-#define NUMBER(value) (value)
-#endif
+layout(set = 0, binding = SWIGLU_Y) writeonly buffer y_block { stored y[]; };
 layout(set = 0, binding = SWIGLU_GATE_UP) readonly buffer gate_up_block { float gate_up[]; };
 #include "activation.glsl"
 
@@ -21,5 +13,5 @@ void main() {
   uint f = gl_GlobalInvocationID.x, t = gl_WorkGroupID.y;
   if (f >= args.F) return;
   uint from = t * args.gate_up_stride + f;
-  y[t * args.y_stride + f] = NUMBER(activate(args.activation, gate_up[from]) * gate_up[from + args.F]);
+  y[t * args.y_stride + f] = STORED(activate(args.activation, gate_up[from]) * gate_up[from + args.F]);
 }
