@@ -56,6 +56,8 @@
 #include "matmul_bf16.spv.h"
 #include "matmul_f16.spv.h"
 #include "matmul_f32.spv.h"
+#include "matmul_matrix_gated_bf16.spv.h"
+#include "matmul_matrix_gated_f16.spv.h"
 #include "matmul_matrix_x16_bf16.spv.h"
 #include "matmul_matrix_x16_f16.spv.h"
 #include "matmul_matrix_x32_bf16.spv.h"

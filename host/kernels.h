@@ -22,6 +22,8 @@
   X(matmul_matrix_x32_bf16, MATMUL_MATRIX, matmul_matrix_args)                                                         \
   X(matmul_matrix_x16_f16, MATMUL_MATRIX, matmul_matrix_args)                                                          \
   X(matmul_matrix_x16_bf16, MATMUL_MATRIX, matmul_matrix_args)                                                         \
+  X(matmul_matrix_gated_f16, MATMUL_MATRIX, matmul_matrix_args)                                                        \
+  X(matmul_matrix_gated_bf16, MATMUL_MATRIX, matmul_matrix_args)                                                       \
   X(matmul_narrow_f16, MATMUL_NARROW, matmul_narrow_args)                                                              \
   X(matmul_narrow_bf16, MATMUL_NARROW, matmul_narrow_args)                                                             \
   X(mark, MARK, mark_args)                                                                                             \

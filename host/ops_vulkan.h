@@ -61,6 +61,10 @@ bool vulkan_matmul_matrix(struct recorder *c, struct tensor y, struct tensor x, 
 
 bool vulkan_delta_step(struct recorder *c, const struct delta_step *s); // ops_vulkan_step.c
 
+// y = act(x gate^T) * (x up^T), w both under each other; false: not done.
+bool vulkan_gated_matrix(struct recorder *c, struct tensor y, struct tensor x, struct tensor w,
+                         enum activation activation);
+
 // ops_vulkan_mix.c: ops that mix tokens.
 void vulkan_short_conv(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight, struct tensor bias,
                        struct tensor history, struct tensor sequences, uint32_t longest, struct conv_args a);

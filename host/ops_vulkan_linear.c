@@ -213,6 +213,8 @@ void vulkan_linear_gated(struct recorder *c, struct tensor y, struct tensor gate
     few_rows(c, &(struct fused){.in = in, .y = y, .w = w, .gated = true, .activation = activation});
     return;
   }
-  vulkan_linear(c, gate_up, in, w, (struct tensor){0}, false);
+  struct tensor x = input_rows(c, &in, w);
+  if (rows_bound(c, w) == w.rows && vulkan_gated_matrix(c, y, x, w, activation)) return;
+  tiles(c, gate_up, x, w, (struct tensor){0}, false);
   swiglu(c, y, gate_up, activation);
 }

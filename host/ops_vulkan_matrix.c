@@ -43,13 +43,21 @@ static bool matmul_narrow(struct recorder *c, struct tensor y, struct tensor x, 
   return true;
 }
 
-bool vulkan_matmul_matrix(struct recorder *c, struct tensor y, struct tensor x, struct tensor w, struct tensor bias,
-                          uint32_t first, bool add) {
+// A product of many rows with w; gated, y is half as wide and the kernel's output.
+struct matrix_product {
+  struct tensor y, x, w, bias;
+  uint32_t first;
+  bool add, gated;
+  enum activation activation;
+};
+
+static bool matmul_matrix(struct recorder *c, const struct matrix_product *p) {
   const struct plan *plan = vulkan_plan(c);
+  const struct tensor x = p->x;
   struct plan_matmul m;
-  if (!vulkan_takes_f16(c, w)) return false;
-  if (matmul_narrow(c, y, x, w, bias, first, add)) return true;
-  if (!plan_matmul_matrix(plan, x.rows, w.rows, &m)) return false;
+  if (!plan_matmul_matrix(plan, x.rows, p->w.rows, &m) || (p->gated && m.tile_n / m.across_n / plan->matrix_n % 2))
+    return false;
+  const uint32_t outputs = p->gated ? p->w.rows / 2 : p->w.rows, wide = p->gated ? m.tile_n / 2 : m.tile_n;
   const uint32_t spec[MATMUL_MATRIX_SPECS] = {
       [MATMUL_MATRIX_SPEC_LANES] = m.lanes,
       [MATMUL_MATRIX_SPEC_TILE_T] = m.tile_t,
@@ -60,29 +68,47 @@ bool vulkan_matmul_matrix(struct recorder *c, struct tensor y, struct tensor x, 
       [MATMUL_MATRIX_SPEC_M] = plan->matrix_m,
       [MATMUL_MATRIX_SPEC_N] = plan->matrix_n,
       [MATMUL_MATRIX_SPEC_K] = plan->matrix_k,
+      [MATMUL_MATRIX_SPEC_ACTIVATION] = p->activation,
       [MATMUL_MATRIX_SPEC_ALIGNED] = x.cols % 8 || x.stride % 8 ? 0
                                      : x.cols % m.tile_k        ? 1
                                                                 : 2,
   };
   const struct binding in = vulkan_bind(x, x);
-  const struct binding bindings[MATMUL_MATRIX_BINDINGS] = {[MATMUL_MATRIX_Y] = vulkan_bind(y, x),
+  const struct binding bindings[MATMUL_MATRIX_BINDINGS] = {[MATMUL_MATRIX_Y] = vulkan_bind(p->y, x),
                                                            [MATMUL_MATRIX_X] = in,
                                                            [MATMUL_MATRIX_X4] = in,
-                                                           [MATMUL_MATRIX_WEIGHTS] = vulkan_bind_weights(w),
-                                                           [MATMUL_MATRIX_BIAS] = vulkan_bind(bias, x)};
+                                                           [MATMUL_MATRIX_WEIGHTS] = vulkan_bind_weights(p->w),
+                                                           [MATMUL_MATRIX_BIAS] = vulkan_bind(p->bias, x)};
   const struct matmul_matrix_args args = {.T = x.rows,
-                                          .N = w.rows,
+                                          .N = outputs,
                                           .K = x.cols,
-                                          .y_stride = y.stride,
+                                          .y_stride = p->y.stride,
                                           .x_stride = x.stride,
-                                          .w_stride = w.stride,
-                                          .first = first,
-                                          .add = add,
-                                          .has_bias = bias.buffer != NULL,
-                                          .direct = y.stride % 4 == 0 && first % 4 == 0};
-  enum kernel_id id = x.dtype == DTYPE_F16 ? KERNEL_matmul_matrix_x16_f16 : KERNEL_matmul_matrix_x32_f16;
-  id += w.dtype - DTYPE_F16;
-  vulkan_dispatch(c, id, spec, bindings, &args, (uint64_t)divide_up(w.rows, m.tile_n) * divide_up(x.rows, m.tile_t), 1,
-                  1, 2ull * x.rows * w.rows * x.cols);
+                                          .w_stride = p->w.stride,
+                                          .first = p->first,
+                                          .add = p->add,
+                                          .has_bias = p->bias.buffer != NULL,
+                                          .direct = p->y.stride % 8 == 0 && p->first % 8 == 0};
+  enum kernel_id id = p->gated               ? KERNEL_matmul_matrix_gated_f16
+                      : x.dtype == DTYPE_F16 ? KERNEL_matmul_matrix_x16_f16
+                                             : KERNEL_matmul_matrix_x32_f16;
+  vulkan_dispatch(c, id + (p->w.dtype - DTYPE_F16), spec, bindings, &args,
+                  (uint64_t)divide_up(outputs, wide) * divide_up(x.rows, m.tile_t), 1, 1,
+                  2ull * x.rows * p->w.rows * x.cols);
   return true;
+}
+
+bool vulkan_matmul_matrix(struct recorder *c, struct tensor y, struct tensor x, struct tensor w, struct tensor bias,
+                          uint32_t first, bool add) {
+  if (!vulkan_takes_f16(c, w)) return false;
+  return matmul_narrow(c, y, x, w, bias, first, add) ||
+         matmul_matrix(c, &(struct matrix_product){.y = y, .x = x, .w = w, .bias = bias, .first = first, .add = add});
+}
+
+bool vulkan_gated_matrix(struct recorder *c, struct tensor y, struct tensor x, struct tensor w,
+                         enum activation activation) {
+  struct plan_narrow narrow; // for which gate and up stay apart
+  return vulkan_takes_f16(c, w) && x.dtype == DTYPE_F16 && y.dtype == DTYPE_F16 &&
+         !plan_matmul_narrow(vulkan_plan(c), x.rows, w.rows, x.cols, &narrow) &&
+         matmul_matrix(c, &(struct matrix_product){.y = y, .x = x, .w = w, .gated = true, .activation = activation});
 }

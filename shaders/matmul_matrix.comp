@@ -6,7 +6,9 @@
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_shader_subgroup_basic : require
-// y (T, N) = x (T, K) w (N, K)^T (+ bias) (+ y) on cooperative matrices: f16 operands, f32 sums. Inputs and bf16 weights
+// y (T, N) = x (T, K) w (N, K)^T (+ bias) (+ y) on cooperative matrices: f16 operands, f32 sums. With GATED, w (2 N, K)
+// is gate's rows and then up's, and y = act(x gate^T) * (x up^T), as f16: half of a tile's columns are gate's, and every
+// subgroup has as many of both. Inputs and bf16 weights
 // become f16 on their way into shared memory, inputs clamped to its range.
 // ceil(T / TILE_T) * ceil(N / TILE_N) workgroups, a tile of y each, in steps of TILE_K: the next step's numbers travel
 // into registers while this one's are multiplied out of shared memory. Workgroups that run together share rows of both
@@ -22,7 +24,16 @@ layout(constant_id = MATMUL_MATRIX_SPEC_M) const uint M = 16;
 layout(constant_id = MATMUL_MATRIX_SPEC_N) const uint N = 16;
 layout(constant_id = MATMUL_MATRIX_SPEC_K) const uint K = 16;
 layout(constant_id = MATMUL_MATRIX_SPEC_ALIGNED) const uint ALIGNED = 0;
+layout(constant_id = MATMUL_MATRIX_SPEC_ACTIVATION) const uint ACTIVATION = 0;
+#ifdef GATED
+layout(set = 0, binding = MATMUL_MATRIX_Y) writeonly buffer y_block { float16_t y[]; };
+const uint HALVES = 2;
+#define OUTPUT(sum) coopmat<float16_t, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator>(sum)
+#else
 layout(set = 0, binding = MATMUL_MATRIX_Y) buffer y_block { float y[]; };
+const uint HALVES = 1;
+#define OUTPUT(sum) (sum)
+#endif
 #ifdef X_F16
 layout(set = 0, binding = MATMUL_MATRIX_X) readonly buffer x_block { float16_t x[]; };
 layout(set = 0, binding = MATMUL_MATRIX_X4) readonly buffer x8_block { uvec4 x8[]; };
@@ -37,6 +48,8 @@ const uint LANES = gl_WorkGroupSize.x;
 const uint BAND = 8;
 const uint K8 = TILE_K / 8;    // groups of 8 numbers in a row of a tile
 const uint PITCH = K8 + 1;     // uvec4 of a row in shared memory, with padding against bank conflicts
+const uint WIDE = TILE_N / HALVES; // outputs of a tile
+const uint SIDE = TILE_N / ACROSS_N / N / HALVES; // matrices of a subgroup along N in each half
 const uint SUB_T = TILE_T / ACROSS_T / M, SUB_N = TILE_N / ACROSS_N / N; // matrices of a subgroup
 const uint LOADS_X = (TILE_T * K8 + LANES - 1) / LANES, LOADS_W = (TILE_N * K8 + LANES - 1) / LANES;
 const uint EACH = M * N * ACROSS_T * ACROSS_N / LANES; // numbers of a matrix of sums that an invocation stores
@@ -44,6 +57,7 @@ shared uvec4 x_tile[TILE_T * PITCH];
 shared uvec4 w_tile[TILE_N * PITCH]; // at the end also the stage of matrices that do not fit into y as a whole
 
 #include "halves.glsl"
+#include "activation.glsl"
 
 // Eight inputs from `at` on, where a row has `left` more; zeros after them, which must not meet a NaN.
 #ifdef X_F16
@@ -99,7 +113,8 @@ void fetch(uint t0, uint n0, uint k0) {
   }
   [[unroll]] for (uint l = 0; l < LOADS_W; l++) {
     uint i = gl_LocalInvocationID.x + l * LANES, k = k0 + i % K8 * 8;
-    uint at = min(n0 + i / K8, args.N - 1) * args.w_stride + k;
+    uint row = min(n0 + i / K8 % WIDE, args.N - 1) + i / K8 / WIDE * args.N;
+    uint at = row * args.w_stride + k;
     rw[l] = ALIGNED == 2 || k < args.K ? weights[at / 8] : uvec4(0);
   }
 }
@@ -117,21 +132,24 @@ void stage() {
 }
 
 void main() {
-  uint across = (args.N + TILE_N - 1) / TILE_N, down = (args.T + TILE_T - 1) / TILE_T;
+  uint across = (args.N + WIDE - 1) / WIDE, down = (args.T + TILE_T - 1) / TILE_T;
   uint band = gl_WorkGroupID.x / (BAND * down), in_band = gl_WorkGroupID.x % (BAND * down);
   uint wide = min(across - band * BAND, BAND);
-  uint n0 = (band * BAND + in_band % wide) * TILE_N, t0 = in_band / wide * TILE_T;
-  uint row = gl_SubgroupID / ACROSS_N * SUB_T * M, col = gl_SubgroupID % ACROSS_N * SUB_N * N; // in the tile
+  uint n0 = (band * BAND + in_band % wide) * WIDE, t0 = in_band / wide * TILE_T;
+  uint row = gl_SubgroupID / ACROSS_N * SUB_T * M;         // in the tile
+  uint col = gl_SubgroupID % ACROSS_N * SUB_N / HALVES * N; // the same, in each half
 
   coopmat<float, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator> sums[SUB_T * SUB_N];
-  bool direct = args.direct != 0 && args.has_bias == 0 && t0 + TILE_T <= args.T && n0 + TILE_N <= args.N;
+  bool direct = args.direct != 0 && args.has_bias == 0 && t0 + TILE_T <= args.T && n0 + WIDE <= args.N;
   uint y0 = (t0 + row) * args.y_stride + args.first + n0 + col;
   [[unroll]] for (uint i = 0; i < SUB_T; i++) {
     [[unroll]] for (uint j = 0; j < SUB_N; j++) {
       sums[i * SUB_N + j] = coopmat<float, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator>(0.0);
+#ifndef GATED
       if (direct && args.add != 0)
         coopMatLoad(sums[i * SUB_N + j], y, y0 + i * M * args.y_stride + j * N, args.y_stride,
                     gl_CooperativeMatrixLayoutRowMajor);
+#endif
     }
   }
 
@@ -147,17 +165,27 @@ void main() {
         coopMatLoad(a[i], x_tile, (row + i * M) * PITCH + k * K / 8, PITCH, gl_CooperativeMatrixLayoutRowMajor);
       [[unroll]] for (uint j = 0; j < SUB_N; j++) {
         coopmat<float16_t, gl_ScopeSubgroup, K, N, gl_MatrixUseB> b;
-        coopMatLoad(b, w_tile, (col + j * N) * PITCH + k * K / 8, PITCH, gl_CooperativeMatrixLayoutColumnMajor);
+        coopMatLoad(b, w_tile, (j / SIDE * WIDE + col + j % SIDE * N) * PITCH + k * K / 8, PITCH, gl_CooperativeMatrixLayoutColumnMajor);
         [[unroll]] for (uint i = 0; i < SUB_T; i++)
           sums[i * SUB_N + j] = coopMatMulAdd(a[i], b, sums[i * SUB_N + j]);
       }
     }
   }
 
+#ifdef GATED
+  [[unroll]] for (uint i = 0; i < SUB_T; i++) {
+    [[unroll]] for (uint j = 0; j < SIDE; j++) {
+      [[unroll]] for (uint e = 0; e < sums[0].length(); e++) {
+        float value = activate(ACTIVATION, sums[i * SUB_N + j][e]) * sums[i * SUB_N + SIDE + j][e];
+        sums[i * SUB_N + j][e] = clamp(value, -65504.0, 65504.0);
+      }
+    }
+  }
+#endif
   if (direct) {
     [[unroll]] for (uint i = 0; i < SUB_T; i++) {
-      [[unroll]] for (uint j = 0; j < SUB_N; j++)
-        coopMatStore(sums[i * SUB_N + j], y, y0 + i * M * args.y_stride + j * N, args.y_stride,
+      [[unroll]] for (uint j = 0; j < SIDE; j++)
+        coopMatStore(OUTPUT(sums[i * SUB_N + j]), y, y0 + i * M * args.y_stride + j * N, args.y_stride,
                      gl_CooperativeMatrixLayoutRowMajor);
     }
     return;
@@ -166,7 +194,7 @@ void main() {
   const uint ROW = N / 4; // vectors of a row of a matrix
   uint place = gl_SubgroupID * M * ROW;
   [[unroll]] for (uint i = 0; i < SUB_T; i++) {
-    [[unroll]] for (uint j = 0; j < SUB_N; j++) {
+    [[unroll]] for (uint j = 0; j < SIDE; j++) {
       coopMatStore(sums[i * SUB_N + j], w_tile, place, ROW, gl_CooperativeMatrixLayoutRowMajor);
       controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsShared, gl_SemanticsAcquireRelease);
       [[unroll]] for (uint p = 0; p < EACH; p++) {
@@ -174,9 +202,13 @@ void main() {
         uint t = t0 + row + i * M + e / N, n = n0 + col + j * N + e % N;
         if (t < args.T && n < args.N) {
           float sum = uintBitsToFloat(w_tile[place + e / 4][e % 4]);
-          if (args.has_bias != 0) sum += bias[args.first + n];
           uint at = t * args.y_stride + args.first + n;
+#ifdef GATED
+          y[at] = float16_t(sum);
+#else
+          if (args.has_bias != 0) sum += bias[args.first + n];
           y[at] = args.add != 0 ? y[at] + sum : sum;
+#endif
         }
       }
       controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsShared, gl_SemanticsAcquireRelease);

@@ -2,10 +2,10 @@
 #ifndef MATMUL_MATRIX_H
 #define MATMUL_MATRIX_H
 #include "interface.h"
-#define MATMUL_MATRIX_Y 0       // (T, N) out, f32; inout when args.add
+#define MATMUL_MATRIX_Y 0       // (T, N) out, f32 (inout when args.add), or f16 when GATED
 #define MATMUL_MATRIX_X 1       // (T, K) in, f32
 #define MATMUL_MATRIX_X4 2      // the same as vec4, read when ALIGNED
-#define MATMUL_MATRIX_WEIGHTS 3 // (N, K) in, f16 or bf16
+#define MATMUL_MATRIX_WEIGHTS 3 // (N, K) in, f16 or bf16; (2 N, K) when GATED
 #define MATMUL_MATRIX_BIAS 4    // (1, N) in, f32; read when args.has_bias
 #define MATMUL_MATRIX_BINDINGS 5
 #define MATMUL_MATRIX_SPEC_LANES 0    // ACROSS_T * ACROSS_N subgroups
@@ -18,7 +18,8 @@
 #define MATMUL_MATRIX_SPEC_N 7
 #define MATMUL_MATRIX_SPEC_K 8
 #define MATMUL_MATRIX_SPEC_ALIGNED 9 // 1: x_stride and K are multiples of 8; 2: K is one of TILE_K too
-#define MATMUL_MATRIX_SPECS 10
+#define MATMUL_MATRIX_SPEC_ACTIVATION 10 // of the gate
+#define MATMUL_MATRIX_SPECS 11
 struct matmul_matrix_args {
   uint T;
   uint N;
@@ -29,7 +30,7 @@ struct matmul_matrix_args {
   uint first; // number of the first output: weights too large for one descriptor take several dispatches
   uint add;
   uint has_bias;
-  uint direct; // 1: y_stride and first are multiples of 4, so that whole matrices can be stored
+  uint direct; // 1: y_stride and first are multiples of 8, so that whole matrices can be stored
 };
 ARGS(matmul_matrix_args)
 #endif

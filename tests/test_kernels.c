@@ -88,6 +88,8 @@ static const struct access accesses[] = {
     {KERNEL_matmul_matrix_x32_bf16, BIT(MATMUL_MATRIX_Y), BIT(MATMUL_MATRIX_Y)},
     {KERNEL_matmul_matrix_x16_f16, BIT(MATMUL_MATRIX_Y), BIT(MATMUL_MATRIX_Y)},
     {KERNEL_matmul_matrix_x16_bf16, BIT(MATMUL_MATRIX_Y), BIT(MATMUL_MATRIX_Y)},
+    {KERNEL_matmul_matrix_gated_f16, BIT(MATMUL_MATRIX_Y), 0},
+    {KERNEL_matmul_matrix_gated_bf16, BIT(MATMUL_MATRIX_Y), 0},
     {KERNEL_matmul_narrow_f16, BIT(MATMUL_NARROW_Y), BIT(MATMUL_NARROW_Y)},
     {KERNEL_matmul_narrow_bf16, BIT(MATMUL_NARROW_Y), BIT(MATMUL_NARROW_Y)},
     {KERNEL_mark, BIT(MARK_SEEN), BIT(MARK_SEEN)},
