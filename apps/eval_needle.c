@@ -131,21 +131,29 @@ static size_t count_tokens(struct maker *m, const struct needle *n, size_t units
   return count;
 }
 
-// As much hay as leaves room for the answer.
+// As much hay as leaves room for the answer, to within a 128th: guessed from the tokens per unit so far, since a long
+// text takes long to tokenize.
 static size_t find_units(struct maker *m, const struct needle *n, uint32_t length) {
   // A word is a token at least, the repeated sentences are more than eight.
-  size_t words = m->haystack ? count_words(m->haystack) : SIZE_MAX, least = 1,
-         most = m->haystack ? length : length / 8 + 1;
+  size_t words = m->haystack ? count_words(m->haystack) : SIZE_MAX, most = m->haystack ? length : length / 8 + 1;
+  size_t least = 1, base = count_tokens(m, n, 1), have = base;
+  double rate = m->haystack ? 1.5 : 25; // tokens per unit
   if (most > words) most = words;
-  if (count_tokens(m, n, least) + ANSWER_TOKENS > length) return 0;
-  while (least < most && !m->code) {
-    size_t middle = least + (most - least + 1) / 2;
-    if (count_tokens(m, n, middle) + ANSWER_TOKENS > length)
+  if (have + ANSWER_TOKENS > length) return 0;
+  while (least < most && length - ANSWER_TOKENS - have > length / 128 && !m->code) {
+    size_t more = (size_t)((double)(length - ANSWER_TOKENS - have) / rate), middle = least + (more ? more : 1);
+    if (middle > most) middle = most;
+    size_t tokens = count_tokens(m, n, middle);
+    rate = (double)(tokens - base) / (double)(middle - 1);
+    if (rate < 1) rate = 1;
+    if (tokens + ANSWER_TOKENS > length)
       most = middle - 1;
-    else
+    else {
       least = middle;
+      have = tokens;
+    }
   }
-  if (least == words && count_tokens(m, n, least) + ANSWER_TOKENS + 64 < length)
+  if (least == words && have + ANSWER_TOKENS + length / 128 < length && !m->code)
     m->code = complain(EXIT_FAILED, "%s: too short for --length %u", m->options->haystack, length);
   return least;
 }

@@ -144,6 +144,8 @@ made parity --length 30 --cases 5 --seed 3 && cmp -s "$dir/made.jsonl" "$dir/fir
 made parity --length 30 --cases 5 --seed 4 && ! cmp -s "$dir/made.jsonl" "$dir/first.jsonl" || complain "$last: the same texts for another seed"
 run 2 eval --task mqar --pairs 9 --keys 8 --write "$dir/x" && err_has 'needs as many --keys'
 run 2 eval --task group --group S9 --write "$dir/x" && err_has 'there is no group'
+eval_cpu 1 --task niah-2 --data "$vectors/siqa.jsonl" --length 3000 && err_has 'too short for --length 3000'
+eval_cpu 2 --task niah-1 --length 150 && err_has 'too short: the question alone'
 eval_cpu 2 --task niah-2 --length 300 && err_has 'name its file with --data'
 
 # Needles: once in the text, at most as long as they were to be, the question at the end. The file gives the same scores.
@@ -286,6 +288,19 @@ END
 }
 [ "$(cases)" = "60 60" ] || complain "the log has $(cases) cases, not 60 once each"
 eval_cpu 0 --task "$dir/many.jsonl" --log "$dir/log" && out_has '60 cases from the log' && out_has ' 0 tokens in'
+# Ctrl-C leaves a table of what is done. A script's background jobs ignore it, unless they are told not to.
+python3 -c 'import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])' "$program" eval "$model" -d cpu -q --task "$dir/many.jsonl" --log "$dir/stopped" >"$dir/out" 2>"$dir/err" &
+victim=$!
+for _ in $(seq 500); do
+  [ "$(grep -c '"case"' "$dir/stopped" 2>/dev/null)" -ge 10 ] 2>/dev/null && break
+  sleep 0.02
+done
+kill -INT $victim
+wait $victim
+[ $? = 130 ] || complain "Ctrl-C: no exit code 130"
+last="Ctrl-C" && out_has 'stopped after [1-5][0-9] cases' && out_has "^novelist  *$(grep -c '"case"' "$dir/stopped") "
 # Another option is another run.
 eval_cpu 0 --task "$dir/many.jsonl" --log "$dir/log" --no-bos && ! grep -q 'from the log' "$dir/out" ||
   complain "$last: took scores of other options"
