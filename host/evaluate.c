@@ -33,12 +33,16 @@ static struct tensor call_logits(const struct deltaic_session *s, uint32_t n) {
   return s->shape.sequences == 1 ? s->last : tensor_rows(s->rows, 0, n);
 }
 
-// last <- logits after the last tokens of the call's first n texts.
-static void record_last(struct deltaic_session *s, struct recorder *c, uint32_t n) {
+// last <- logits after the last tokens of the call's first n texts; single: a text has one token, in its row.
+static void record_last(struct deltaic_session *s, struct recorder *c, uint32_t n, bool single) {
   const struct deltaic_model *m = s->model;
   struct tensor h = tensor_rows(s->h, 0, n);
-  c->ops->rmsnorm(c, h, s->x, m->norm, table(s, n), m->spec.norm_eps);
-  c->ops->linear(c, call_logits(s, n), (struct linear_input){.x = h}, m->head, (struct tensor){0}, false);
+  struct linear_input in = {.x = h};
+  if (single)
+    in = (struct linear_input){.x = tensor_rows(s->x, 0, n), .weight = m->norm, .h = h, .eps = m->spec.norm_eps};
+  else
+    c->ops->rmsnorm(c, h, s->x, m->norm, table(s, n), m->spec.norm_eps);
+  c->ops->linear(c, call_logits(s, n), in, m->head, (struct tensor){0}, false);
   if (s->shape.sequences > 1) c->ops->scatter(c, s->last, call_logits(s, n), table(s, n));
 }
 
@@ -48,7 +52,7 @@ static deltaic_status run_prefill(struct deltaic_session *s, uint32_t T, uint32_
   c->ops->recorder_begin(c, false, &s->cancel);
   c->ops->mark(c, s->seen, tensor_rows(s->tokens, 0, T), table(s, n));
   record_layers(s, c, T, n, longest);
-  if (ends) record_last(s, c, ends);
+  if (ends) record_last(s, c, ends, longest == 1);
   deltaic_status status = c->ops->recorder_run(c);
   return s->probe.kinds && s->probe.status != DELTAIC_OK ? s->probe.status : status;
 }
@@ -72,7 +76,7 @@ static deltaic_status run_replay(struct deltaic_session *s, uint32_t n, bool dra
     else
       c->ops->mark(c, s->seen, tensor_rows(s->tokens, 0, n), table(s, n));
     record_layers(s, c, n, n, 1);
-    record_last(s, c, n);
+    record_last(s, c, n, true);
   }
   status = c->ops->recorder_run(c);
   r->recorded = status == DELTAIC_OK && b->replays;

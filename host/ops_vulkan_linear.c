@@ -59,8 +59,11 @@ struct fused {
 
 static uint32_t tokens_of(uint32_t rows) { return rows > 4 ? 8 : rows > 2 ? 4 : rows; }
 
-// Whether one pass over the weights serves so many rows, which share every weight that is read.
-static bool few(const struct recorder *c, uint32_t rows) { return rows < vulkan_plan(c)->matvec_below && rows <= 8; }
+// Up to 8 rows share every weight that is read. More are matvec's too where matrices do not take them: workgroups with
+// the same weights and other rows are neighbours, so that the weights still come from memory once.
+static bool few(const struct recorder *c, struct tensor w, uint32_t rows) {
+  return rows < vulkan_plan(c)->matvec_below && (rows <= 8 || !vulkan_takes_f16(c, w));
+}
 
 static void few_rows_part(struct recorder *c, const struct fused *f, struct tensor w, uint32_t first) {
   const struct tensor x = f->in.x;
@@ -110,7 +113,7 @@ static void few_rows_part(struct recorder *c, const struct fused *f, struct tens
     args.history_stride = conv->history.stride;
     args.B = conv->sequences.rows;
   }
-  uint32_t groups = divide_up(N, m.rows), y = divide_up(groups, MAX_GROUPS);
+  uint32_t groups = divide_up(N, m.rows) * divide_up(x.rows, tokens), y = divide_up(groups, MAX_GROUPS);
   enum kernel_id id = (conv ? KERNEL_matvec_conv_f32 : KERNEL_matvec_f32) + w.dtype;
   vulkan_dispatch(c, id, spec, bindings, &args, divide_up(groups, y ? y : 1), y, 1, 2ull * x.rows * w.rows * x.cols);
 }
@@ -183,12 +186,12 @@ static void swiglu(struct recorder *c, struct tensor y, struct tensor gate_up, e
 // ---------------------------------------------------------------- ops
 
 enum dtype vulkan_input_dtype(const struct recorder *c, struct tensor w, uint32_t T) {
-  return !few(c, T) && vulkan_takes_f16(c, w) ? DTYPE_F16 : DTYPE_F32;
+  return !few(c, w, T) && vulkan_takes_f16(c, w) ? DTYPE_F16 : DTYPE_F32;
 }
 
 void vulkan_linear(struct recorder *c, struct tensor y, struct linear_input in, struct tensor w, struct tensor bias,
                    bool add) {
-  if (few(c, in.x.rows))
+  if (few(c, w, in.x.rows))
     few_rows(c, &(struct fused){.in = in, .y = y, .w = w, .bias = bias, .add = add});
   else
     tiles(c, y, input_rows(c, &in, w), w, bias, add);
@@ -198,7 +201,7 @@ void vulkan_linear_conv(struct recorder *c, struct tensor y, struct tensor p, st
                         struct tensor bias, struct linear_conv conv) {
   const struct device_caps *caps = &vulkan_device(c->backend)->caps;
   const bool bound = caps->max_storage_buffers >= MATVEC_CONV_BINDINGS;
-  if (few(c, in.x.rows) && conv.longest == 1 && bound) {
+  if (few(c, w, in.x.rows) && conv.longest == 1 && bound) {
     few_rows(c, &(struct fused){.in = in, .y = p, .w = w, .bias = bias, .conv_y = y, .conv = &conv});
     return;
   }
@@ -209,7 +212,7 @@ void vulkan_linear_conv(struct recorder *c, struct tensor y, struct tensor p, st
 
 void vulkan_linear_gated(struct recorder *c, struct tensor y, struct tensor gate_up, struct linear_input in,
                          struct tensor w, enum activation activation) {
-  if (few(c, in.x.rows) && rows_bound(c, w) == w.rows) {
+  if (few(c, w, in.x.rows) && rows_bound(c, w) == w.rows) {
     few_rows(c, &(struct fused){.in = in, .y = y, .w = w, .gated = true, .activation = activation});
     return;
   }

@@ -280,7 +280,7 @@ static void starting_values(const struct device_caps *caps, struct plan *plan) {
   plan->matvec_rows = software ? 16 : 1;
   plan->matvec_most_rows = software ? 16 : 4;
   plan->matvec_unroll = software ? 1 : 4;
-  plan->matvec_below = 9;
+  plan->matvec_below = software ? 17 : 33;
   plan->matmul_tile_t = software ? 32 : 128;
   plan->matmul_tile_n = software ? 64 : 128;
   plan->matmul_tile_k = 32;

@@ -9,9 +9,10 @@
 //   CONV (matvec_conv_...): channel c of token t is output conv_from + c; conv_y = act(sum_w taps[w] window[w] (+ bias)),
 //   where window is the history of the token's sequence and then the output; the history moves on by one. An output
 //   belongs to one invocation and a token to one sequence, so nobody else sees that history.
-// Workgroups (ceil(N / ROWS), spread over x and y): ROWS outputs of all T tokens. An invocation reads groups of 8
+// Workgroups (ceil(N / ROWS) * ceil(T / TOKENS), spread over x and y): ROWS outputs of TOKENS tokens; those with the same
+// outputs follow each other, so that the second finds the weights in a cache. An invocation reads groups of 8
 // weights of every row, 16 bytes each when they have 16 bits, UNROLL of them at once, and keeps ROWS * TOKENS sums. What
-// only the end needs is asked for before. Any T <= TOKENS, N, K.
+// only the end needs is asked for before. Any T, N, K.
 #include "matvec.h"
 layout(local_size_x_id = MATVEC_SPEC_LANES) in;
 layout(constant_id = MATVEC_SPEC_ROWS) const uint ROWS = 2;
@@ -59,6 +60,7 @@ vec4 norms(uint k) {
   return vec4(norm[k], left > 1 ? norm[k + 1] : 0.0, left > 2 ? norm[k + 2] : 0.0, left > 3 ? norm[k + 3] : 0.0);
 }
 
+uint token0; // the workgroup's first token
 float start; // what the output `fetched` last adds to its sum
 #ifdef CONV
 uint slot;
@@ -88,12 +90,12 @@ void finish_conv(uint n, uint t, float value) {
 }
 #endif
 
-bool outside(uint row, uint i) { return row + i / TOKENS >= args.N || i % TOKENS >= args.T; }
+bool outside(uint row, uint i) { return row + i / TOKENS >= args.N || token0 + i % TOKENS >= args.T; }
 
 // Output i of the workgroup.
 void fetch(uint row, uint i) {
   if (outside(row, i)) return;
-  uint n = args.first + row + i / TOKENS, t = i % TOKENS;
+  uint n = args.first + row + i / TOKENS, t = token0 + i % TOKENS;
   start = args.has_bias != 0 ? bias[n] : 0.0;
   if (args.add != 0) start += y[t * args.y_stride + n];
 #ifdef CONV
@@ -109,8 +111,8 @@ float total(uint i) {
 
 void finish(uint row, uint i) {
   if (outside(row, i)) return;
-  uint n = args.first + row + i / TOKENS, t = i % TOKENS;
-  float factor = NORM != 0 ? 1.0 / sqrt(total(SQUARES + t) / float(args.K) + args.eps) : 1.0;
+  uint n = args.first + row + i / TOKENS, t = token0 + i % TOKENS;
+  float factor = NORM != 0 ? 1.0 / sqrt(total(SQUARES + i % TOKENS) / float(args.K) + args.eps) : 1.0;
   float value = factor * total(i);
   if (GATED != 0) value = activate(args.activation, value) * (factor * total(OUTPUTS + i));
   value += start;
@@ -122,7 +124,9 @@ void finish(uint row, uint i) {
 
 void main() {
   uint lane = gl_LocalInvocationID.x;
-  uint row = (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * ROWS;
+  uint passes = (args.T + TOKENS - 1) / TOKENS, group = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+  uint row = group / passes * ROWS;
+  token0 = group % passes * TOKENS;
   if (row >= args.N) return;
   if (lane < OUTPUTS) fetch(row, lane);
 
@@ -146,8 +150,8 @@ void main() {
       vec4 low[TOKENS], high[TOKENS], norm_low, norm_high;
       if (NORM != 0) norm_low = norms(k), norm_high = norms(k + 4);
       [[unroll]] for (uint t = 0; t < TOKENS; t++) {
-        low[t] = inputs(t, k);
-        high[t] = inputs(t, k + 4);
+        low[t] = inputs(token0 + t, k);
+        high[t] = inputs(token0 + t, k + 4);
         if (NORM != 0) {
           sums[SQUARES + t] += dot(low[t], low[t]) + dot(high[t], high[t]);
           low[t] *= norm_low;

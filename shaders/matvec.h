@@ -19,7 +19,7 @@
 #define MATVEC_CONV_BINDINGS 12
 #define MATVEC_SPEC_LANES 0
 #define MATVEC_SPEC_ROWS 1    // outputs of a workgroup
-#define MATVEC_SPEC_TOKENS 2  // >= T
+#define MATVEC_SPEC_TOKENS 2  // tokens of a workgroup
 #define MATVEC_SPEC_UNROLL 3  // groups of 8 weights of a row that an invocation asks for at once
 #define MATVEC_SPEC_ALIGNED 4 // 1: K and x_stride are multiples of 4
 #define MATVEC_SPEC_NORM 5    // 1: x is normed

@@ -211,7 +211,7 @@ static void reference_conv(double *y, double *history, const struct conv_case *v
 }
 
 static void check_conv(uint32_t W, uint32_t C, const uint32_t *T, uint32_t B) {
-  struct sequence s[3];
+  struct sequence s[12];
   uint32_t rows = lay_out(s, T, B), old = (W - 1) * C;
   struct conv_case v = {.a = {W, C, C / 3}, .has_bias = C % 2};
   v.x = activations(rows, C, C + 3, normals((size_t)rows * C));
@@ -253,6 +253,7 @@ static void short_conv_of_single_tokens_matches(void **state) {
   for (uint32_t W = 1; W <= 5; W++) {
     check_conv(W, 3 + 64 * W, (const uint32_t[]){1, 0, 1}, 3);
     check_conv(W, 40, (const uint32_t[]){1, 1}, 2);
+    check_conv(W, 9, (const uint32_t[]){1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1}, 12); // more than one workgroup's tokens
   }
 }
 
@@ -338,7 +339,7 @@ static void check_gated(uint32_t T, uint32_t F, uint32_t K, enum dtype dtype, en
 static void linear_gated_matches_for_every_activation(void **state) {
   (void)state;
   seed(10);
-  const uint32_t T[] = {1, 2, 5, 8, 17};
+  const uint32_t T[] = {1, 2, 5, 8, 13};
   for (int activation = ACTIVATION_IDENTITY; activation <= ACTIVATION_POWLU; activation++)
     for (uint32_t i = 0; i < 5; i++)
       check_gated(T[i], 1 + 43 * i, 3 + 61 * i, (enum dtype)(i % 3), (enum activation)activation, i % 2 ? 1e-6f : 0);
