@@ -212,7 +212,7 @@ void vulkan_linear_conv(struct recorder *c, struct tensor y, struct tensor p, st
 
 void vulkan_linear_gated(struct recorder *c, struct tensor y, struct tensor gate_up, struct linear_input in,
                          struct tensor w, enum activation activation) {
-  if (few(c, w, in.x.rows) && rows_bound(c, w) == w.rows) {
+  if (few(c, w, in.x.rows) && rows_bound(c, w) == w.rows && y.dtype == DTYPE_F32) {
     few_rows(c, &(struct fused){.in = in, .y = y, .w = w, .gated = true, .activation = activation});
     return;
   }

@@ -280,14 +280,17 @@ void vulkan_attention(struct recorder *c, struct tensor o, struct tensor qkv, st
   const struct plan *plan = vulkan_plan(c);
   uint32_t queries = qkv.rows > 2 * sequences.rows ? 8 : 1; // decoding has one token a sequence
   const uint32_t longest = longest_of(qkv, a.longest);
-  uint32_t lanes = min32(plan->lanes, 128);
+  // A token's keys are many and only its heads wait for them, so a head has more invocations then.
+  uint32_t lanes = queries > 1 ? min32(plan->lanes, 128) : min32(2 * plan->lanes, plan->step_lanes), parts = 1;
+  while (parts * 8 < lanes && lanes / parts / 2 >= a.d) parts *= 2;
   while (queries > 1 &&
          16 * queries * divide_up(a.d, 4) + 8 * queries * lanes > vulkan_device(c->backend)->caps.shared_bytes)
     queries /= 2;
   const uint32_t spec[ATTENTION_SPECS] = {[ATTENTION_SPEC_LANES] = lanes,
                                           [ATTENTION_SPEC_D] = a.d,
                                           [ATTENTION_SPEC_QUERIES] = queries,
-                                          [ATTENTION_SPEC_ALIGNED] = a.d % 4 == 0 && cache_k.stride % 4 == 0};
+                                          [ATTENTION_SPEC_ALIGNED] = a.d % 4 == 0 && cache_k.stride % 4 == 0,
+                                          [ATTENTION_SPEC_PARTS] = parts};
   const struct binding k = vulkan_bind(cache_k, qkv);
   const struct binding bindings[ATTENTION_BINDINGS] = {[ATTENTION_O] = vulkan_bind(o, o),
                                                        [ATTENTION_QKV] = vulkan_bind(qkv, qkv),

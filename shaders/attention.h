@@ -14,7 +14,8 @@
 #define ATTENTION_SPEC_D 1
 #define ATTENTION_SPEC_QUERIES 2 // tokens of a workgroup
 #define ATTENTION_SPEC_ALIGNED 3 // 1: d and cache_stride are multiples of 4
-#define ATTENTION_SPECS 4
+#define ATTENTION_SPEC_PARTS 4   // invocations that share a column of o, each with its keys; LANES / PARTS >= d, or 1
+#define ATTENTION_SPECS 5
 struct attention_push {
   uint heads;
   uint kv_heads;

@@ -131,6 +131,19 @@ static void attention_window_and_ring_match(void **state) {
   }
 }
 
+static void attention_of_single_tokens_matches_after_long_texts(void **state) {
+  (void)state;
+  seed(24);
+  const uint32_t sizes[] = {1, 6, 16, 32, 48, 64, 130};
+  for (int i = 0; i < 7; i++) {
+    const struct attention_args a = {
+        .heads = 2, .kv_heads = 1 + (uint32_t)i % 2, .d = sizes[i], .capacity = 700, .longest = 1};
+    const struct sequence s[3] = {{2, 1, 699, 1}, {0, 1, 5 + 8 * (uint32_t)i, 0}, {1, 1, 333, 2}};
+    check_attention(a, s, 3, 1);
+    tools_teardown(NULL);
+  }
+}
+
 static void attention_of_large_scores_is_safe(void **state) {
   (void)state;
   seed(23);
@@ -143,6 +156,7 @@ int ops_cases_attention(void) {
       cmocka_unit_test_teardown(rope_append_rotates_and_stores_at_any_position, tools_teardown),
       cmocka_unit_test_teardown(attention_matches_over_lengths_and_heads, tools_teardown),
       cmocka_unit_test_teardown(attention_window_and_ring_match, tools_teardown),
+      cmocka_unit_test_teardown(attention_of_single_tokens_matches_after_long_texts, tools_teardown),
       cmocka_unit_test_teardown(attention_of_large_scores_is_safe, tools_teardown),
   };
   return cmocka_run_group_tests_name("attention", cases, NULL, NULL);
