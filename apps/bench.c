@@ -21,7 +21,8 @@ static const struct usage usage = {
                 "  deltaic bench --device cpu --prompt-tokens 64,256 --decode 32\n"
                 "  deltaic bench --model models/novelist --kernels\n"
                 "  deltaic bench --sequences 16 --prompt-tokens 512\n"
-                "  deltaic bench --json > after.json\n",
+                "  deltaic bench --json > after.json\n"
+                "  deltaic bench --operators --device 1\n",
     .most_arguments = 1,
 };
 
@@ -183,6 +184,7 @@ int command_bench(int argc, char **argv) {
   struct count_list prompts = {.values = {128, 512, 2048}, .count = 3};
   struct arguments arguments;
   uint32_t decode_tokens = 64;
+  bool operators = false;
   int code;
   const struct option options[] = {
       HEADING("measurement"),
@@ -192,6 +194,8 @@ int command_bench(int argc, char **argv) {
       COUNT('r', "repeat", "N", &b.repeat, 1, 1000, "runs of each row, after a warm-up"),
       NUMBER(0, "seconds", "X", &b.row_seconds, 1e6, "start no more runs of a row after this long"),
       FLAG('k', "kernels", &b.kernels, "a table of kernels for each row"),
+      FLAG(0, "operators", &operators,
+           "the delta rule's kernels by themselves instead: time, floor and error of each shape; needs no model"),
       FLAG(0, "json", &b.as_json, "print one JSON object, kernels included"),
       TEXT(0, "rule", "FORM", &engine.rule, "how prompts go through the delta rule: auto, recurrent or chunk"),
       ENGINE_OPTIONS(&engine),
@@ -202,6 +206,9 @@ int command_bench(int argc, char **argv) {
     return complain(EXIT_USAGE, "two checkpoints, \"%s\" and \"%s\": one at a time", engine.model, arguments.items[0]);
   if (strcmp(engine.rule, "auto") && strcmp(engine.rule, "recurrent") && strcmp(engine.rule, "chunk"))
     return complain(EXIT_USAGE, "--rule takes auto, recurrent or chunk, not \"%s\"", engine.rule);
+  if (operators && (arguments.count || engine.model))
+    return complain(EXIT_USAGE, "--operators measures kernels by themselves, without a checkpoint");
+  if (operators) return bench_operators(&engine, b.repeat, b.as_json);
   if (arguments.count) engine.model = arguments.items[0];
   for (size_t i = 0; i < prompts.count; ++i) b.rows[b.row_count++].tokens = prompts.values[i];
   if (decode_tokens) b.rows[b.row_count++] = (struct row){.decode = true, .tokens = decode_tokens};

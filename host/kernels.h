@@ -37,6 +37,13 @@
   X(delta_step, DELTA_STEP, delta_step_args)                                                                           \
   X(delta_chunk_prepare, DELTA_CHUNK_PREPARE, delta_chunk_prepare_args)                                                \
   X(delta_chunk_scan, DELTA_CHUNK_SCAN, delta_chunk_scan_args)                                                         \
+  X(delta_matrix_prepare_f32, DELTA_MATRIX_PREPARE, delta_matrix_prepare_args)                                         \
+  X(delta_matrix_prepare_f16, DELTA_MATRIX_PREPARE, delta_matrix_prepare_args)                                         \
+  X(delta_matrix_scan_f32, DELTA_MATRIX_SCAN, delta_matrix_scan_args)                                                  \
+  X(delta_matrix_scan_f16, DELTA_MATRIX_SCAN, delta_matrix_scan_args)                                                  \
+  X(delta_matrix_scan_khr_f32, DELTA_MATRIX_SCAN, delta_matrix_scan_args)                                              \
+  X(delta_matrix_scan_khr_f16, DELTA_MATRIX_SCAN, delta_matrix_scan_args)                                              \
+  X(delta_matrix_join, DELTA_MATRIX_JOIN, delta_matrix_join_args)                                                      \
   X(hh_rule, HH_RULE, hh_rule_args)                                                                                    \
   X(hh_chunk_prepare, HH_CHUNK_PREPARE, hh_chunk_prepare_args)                                                         \
   X(hh_chunk_scan, HH_CHUNK_SCAN, hh_chunk_scan_args)                                                                  \

@@ -172,7 +172,7 @@ struct delta_scratch {
   struct tensor p, qkv, beta, g, o, rule; // (T, P), (T, C), (T, n*Hv), (T, Hv), (T, Hv*Dv)
 };
 
-static struct delta_args rule_args(const struct delta_spec *s, enum delta_form form) {
+static struct delta_args rule_args(const struct delta_spec *s, enum delta_form form, enum matrices matrices) {
   return (struct delta_args){.H = s->H,
                              .Hv = s->Hv,
                              .Dk = s->Dk,
@@ -180,7 +180,8 @@ static struct delta_args rule_args(const struct delta_spec *s, enum delta_form f
                              .n = s->n,
                              .scale = 1.0f / sqrtf((float)s->Dk),
                              .gated = s->gated,
-                             .form = form};
+                             .form = form,
+                             .matrices = matrices};
 }
 
 static struct hh_args hh_args(const struct delta_spec *s, enum delta_form form) {
@@ -196,10 +197,13 @@ static struct hh_args hh_args(const struct delta_spec *s, enum delta_form form) 
                           .form = form};
 }
 
+// For sessions of every precision.
 static uint64_t rule_bytes(const struct delta_spec *s, struct backend *b, uint32_t T, uint32_t B,
                            enum delta_form form) {
   if (s->r > 1) return b->ops->hh_scratch_bytes(b, T, B, hh_args(s, form));
-  return b->ops->delta_scratch_bytes(b, T, B, rule_args(s, form));
+  uint64_t exact = b->ops->delta_scratch_bytes(b, T, B, rule_args(s, form, MATRICES_NONE));
+  uint64_t fast = b->ops->delta_scratch_bytes(b, T, B, rule_args(s, form, MATRICES_BEST));
+  return exact > fast ? exact : fast;
 }
 
 static struct delta_scratch take(const struct delta_spec *s, const struct delta_weights *d, struct backend *b,
@@ -268,7 +272,8 @@ static void mix(const struct delta_spec *s, const struct delta_weights *d, const
   if (s->r > 1)
     op->hh_rule(c, t->o, t->qkv, t->beta, t->g, from->mask, st->S, call->sequences, t->rule, hh_args(s, call->form));
   else
-    op->delta_rule(c, t->o, t->qkv, t->beta, t->g, st->S, call->sequences, t->rule, rule_args(s, call->form));
+    op->delta_rule(c, t->o, t->qkv, t->beta, t->g, st->S, call->sequences, t->rule,
+                   rule_args(s, call->form, c->matrices ? MATRICES_BEST : MATRICES_NONE));
   probe_tensor(call->probe, c, DELTAIC_PROBE_STATE, st->S, (size_t)s->Hv * s->Dk, s->Dv);
   if (s->output_norm || s->output_gate) op->output_norm(c, t->o, from->gate, d->o_norm, s->Hv, s->norm_eps);
   probe_tensor(call->probe, c, DELTAIC_PROBE_HEADS, t->o, call->T, t->o.cols);
@@ -289,7 +294,7 @@ static bool mix_step(const struct delta_spec *s, const struct delta_weights *d, 
                                                                 .gate = from->gate,
                                                                 .norm = d->o_norm,
                                                                 .inputs = input_args(s),
-                                                                .rule = rule_args(s, call->form),
+                                                                .rule = rule_args(s, call->form, MATRICES_NONE),
                                                                 .hh = hh_args(s, call->form),
                                                                 .eps = s->norm_eps});
 }

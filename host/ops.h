@@ -16,6 +16,7 @@ struct backend {
   const struct ops *ops;
   uint64_t max_buffer_bytes;  // of one buffer
   uint64_t max_binding_bytes; // of one tensor that an op is given; weights are cut by rows where they have more
+  bool matrices;              // it has some, and kernels that use them
   bool replays;               // recorded work can be run again; else ops run as they are called
   deltaic_device_info info;
 };
@@ -29,6 +30,9 @@ struct recorder {
 enum activation { ACTIVATION_IDENTITY, ACTIVATION_SILU, ACTIVATION_RELU, ACTIVATION_ELU1, ACTIVATION_POWLU };
 enum key_norm { KEY_NORM_NONE, KEY_NORM_L2, KEY_NORM_SUM, KEY_NORM_L1 };
 enum delta_form { DELTA_AUTO, DELTA_RECURRENT, DELTA_CHUNK };
+// Whether operands may be rounded to f16, to use the device's cooperative matrices; PLAIN: without what only some
+// vendors' can do.
+enum matrices { MATRICES_NONE, MATRICES_PLAIN, MATRICES_BEST };
 
 // Depthwise causal convolution over time, then an activation.
 //   y[t,c] = act( sum_{w<W} weight[w,c] * x[t - (W-1) + w, c]  (+ bias[c]) ),   act = SiLU for c >= silu_from else none
@@ -73,11 +77,13 @@ struct delta_input_args {
 // qkv (T, H*Dk + n*H*Dk + n*Hv*Dv): q, then the k of each step, then the v of each step. beta (T, n*Hv), g (T, Hv).
 // Value head j uses the q and k of head j / (Hv/H). state: B rows of Hv * Dk * Dv, updated.
 // RECURRENT walks the tokens; CHUNK is the chunkwise UT transform; AUTO: what the device's plan says for T.
+// Only with matrices and CHUNK may qkv and o be f16, both.
 struct delta_args {
   uint32_t H, Hv, Dk, Dv, n;
   float scale;
   bool gated;
   enum delta_form form;
+  enum matrices matrices;
 };
 
 // Mamba-2 (Dao and Gu 2024; ops.md 2; models.md 9.1), S (N, P) per head, B and C of the head's group:

@@ -77,12 +77,6 @@ void vulkan_delta_inputs(struct recorder *c, struct tensor qk, struct tensor bet
                   6ull * qk.rows * a.heads * a.Dk);
 }
 
-struct delta_call {
-  struct tensor o, qkv, beta, g, state, sequences, scratch;
-  struct delta_args a;
-  uint32_t aligned;
-};
-
 static void recurrent(struct recorder *c, const struct delta_call *d) {
   enum { STAGED = 2048 }; // numbers of q and k in shared memory, 8 KiB, when a token needs no more
   const struct plan *plan = vulkan_plan(c);
@@ -165,6 +159,8 @@ static bool wants_chunks(const struct device *device, uint32_t T, uint32_t B, co
 }
 
 uint64_t vulkan_delta_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct delta_args a) {
+  struct plan_delta_matrix p;
+  if (vulkan_delta_matrix_plan(vulkan_device(b), T, B, &a, &p)) return vulkan_delta_matrix_bytes(vulkan_device(b), &p, T, B, &a);
   struct chunk_shape s;
   return wants_chunks(vulkan_device(b), T, B, &a, &s) ? chunk_scratch_bytes(&s, &a) : 0;
 }
@@ -239,6 +235,13 @@ static void chunk_scan(struct recorder *c, const struct delta_call *d, const str
 void vulkan_delta_rule(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,
                        struct tensor state, struct tensor sequences, struct tensor scratch, struct delta_args a) {
   struct delta_call d = {o, qkv, beta, g, state, sequences, scratch, a, a.Dk % 4 == 0 && qkv.stride % 4 == 0};
+  struct plan_delta_matrix p;
+  if (vulkan_delta_matrix_plan(vulkan_device(c->backend), qkv.rows, sequences.rows, &a, &p) &&
+      tensor_bytes(&scratch) <= c->backend->max_binding_bytes) {
+    vulkan_delta_matrix(c, &d, &p);
+    return;
+  }
+  assert(qkv.dtype == DTYPE_F32 && o.dtype == DTYPE_F32);
   struct chunk_shape s;
   // The tensors may have more rows than the call has tokens, for which scratch was measured.
   bool chunks = wants_chunks(vulkan_device(c->backend), qkv.rows, sequences.rows, &a, &s);

@@ -407,6 +407,36 @@ DELTAIC_API deltaic_status deltaic_session_profile_end(deltaic_session *session,
 /* Bytes read plus bytes written per second of a large copy kernel on this device, measured now (under a second). */
 DELTAIC_API deltaic_status deltaic_device_copy_bandwidth(deltaic_device *device, double *bytes_per_second);
 
+/* One operator by itself, (gated) delta rule, product or Head-in-Head, over `sequences` texts of `tokens` random tokens
+ * each. With CHUNK and FAST on a device with matrices, q, k, v and the output are float16. Experimental. */
+typedef struct deltaic_operator {
+  size_t size;
+  uint32_t sequences, tokens;
+  uint32_t heads, value_heads; /* value_heads 0: heads */
+  uint32_t key, value;         /* numbers of a head: d_k, d_v */
+  uint32_t steps;              /* a token; 0: 1 */
+  uint32_t blocks;             /* r of Head-in-Head; 0: 1 */
+  bool gated;
+  bool plain; /* of the device's matrices only what every vendor has */
+  deltaic_rule rule;
+  deltaic_precision precision;
+  uint32_t repeat; /* timed runs; 0: 20 */
+} deltaic_operator;
+typedef struct deltaic_operator_result {
+  double seconds, least, most;      /* on the device: the median run, the fastest, the slowest */
+  double error_output, error_state; /* of the last text, relative RMS, against the recurrence in float32 */
+  uint64_t bytes;                   /* every input and output once */
+  uint64_t operations;              /* multiplications and additions of the recurrence */
+  deltaic_kernel_time kernels[8];   /* sums over the timed runs */
+  size_t kernel_count;
+} deltaic_operator_result;
+DELTAIC_API deltaic_status deltaic_device_measure_operator(deltaic_device *device, const deltaic_operator *op,
+                                                           deltaic_operator_result *result);
+
+/* Multiplications and additions per second of this library's product of large matrices on the device, float16 operands
+ * where it has matrices; measured now (under a second). Experimental. */
+DELTAIC_API deltaic_status deltaic_device_matrix_rate(deltaic_device *device, double *operations_per_second);
+
 /* ---------------------------------------------------------------- files of tensors, and matrices */
 
 /* The named tensors of a safetensors file, or of a folder with model.safetensors or shards. Experimental. */

@@ -374,6 +374,7 @@ void plan_make(const struct device_caps *caps, struct plan *plan) {
   plan->usable = !plan->reason[0];
   if (!plan->usable) return;
   plan->shared_bytes = caps->shared_bytes;
+  plan->software = is_software(caps);
   plan->subgroup = choose_subgroup(caps);
   plan_matrices(caps, plan);
   starting_values(caps, plan);

@@ -57,6 +57,7 @@ struct plan {
   uint32_t matrix_lanes;                 // of the subgroup that holds one
   uint32_t most_lanes;                   // of a workgroup, as the device has
   bool matrix_conversions;
+  bool software;        // the device is the processor
   uint32_t lanes;       // invocations of a workgroup that reduces over a row (norms, sampling, softmax)
   uint32_t block_lanes; // invocations of an elementwise workgroup
 
@@ -135,6 +136,26 @@ struct plan_step {
 };
 bool plan_step(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t n, uint32_t r, struct plan_step *out);
 uint64_t plan_step_shared_bytes(const struct plan_step *s, uint32_t Dk, uint32_t n, uint32_t r);
+
+// The same on cooperative matrices (plan_delta.c).
+struct plan_delta_matrix {
+  bool conversions;                    // scan: sums become operands in registers, else through shared memory
+  bool lockstep;                       // scan: a subgroup needs no barrier of its own
+  uint32_t C;                          // steps of a chunk: 16, 32, 48 or 64
+  uint32_t Dk;                         // rounded up to a multiple of 16
+  uint32_t strip, slab, prepare_lanes; // of prepare: chunks of a workgroup, columns of K staged at a time
+  uint32_t computers, tiles;           // of scan: subgroups, tiles of value columns that each owns
+  uint32_t stagers;                    // further subgroups that bring what those need; 0: they do it themselves
+  uint32_t segments;                   // of a sequence, walked at the same time; 1: it is walked once
+};
+// heads: value heads of all sequences; T: tokens of a sequence. False where the plan has no matrices, or none of the
+// shapes fits the device.
+bool plan_delta_matrix(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t n, uint32_t heads, uint32_t T,
+                       struct plan_delta_matrix *out);
+uint64_t plan_delta_matrix_join_bytes(const struct plan *plan, const struct plan_delta_matrix *d);
+uint64_t plan_delta_matrix_prepare_bytes(const struct plan_delta_matrix *d, uint32_t n); // of shared memory
+uint64_t plan_delta_matrix_scan_bytes(const struct plan *plan, const struct plan_delta_matrix *d, uint32_t n,
+                                      bool edges);
 // Readable text of both, for `deltaic devices`; as snprintf: returns the length that it has or would have.
 int plan_describe(const struct device_caps *caps, const struct plan *plan, char *text, uint64_t capacity);
 #endif

@@ -1,7 +1,6 @@
 // Cases of the delta rule and its inputs.
-#include "fixture.h"
+#include "delta_case.h"
 #include "ops_cases.h"
-#include "ops_tools.h"
 
 // ops.md 9: f32 throughout gives about 1e-7; two orders are left for other orders of summation.
 static const double DELTA_CLOSE = 1e-5;
@@ -9,52 +8,6 @@ static const double DELTA_CLOSE = 1e-5;
 static const enum delta_form forms[] = {DELTA_RECURRENT, DELTA_CHUNK, DELTA_AUTO};
 // Keys up to this long fit 32 KiB of shared memory in chunks; longer ones are walked token by token where they do not.
 enum { ALWAYS_CHUNKED = 128 };
-
-struct delta_case {
-  struct delta_args a;
-  struct sequence s[3];
-  uint32_t B, rows; // rows: the sequences', then PADDING more
-  struct array qkv, beta, g, state, o;
-};
-
-enum { PADDING = 2 };
-
-// ---------------------------------------------------------------- making and running a case
-
-static void normalise(double *x, uint32_t n) {
-  double sum = 0;
-  for (uint32_t i = 0; i < n; i++) sum += x[i] * x[i];
-  for (uint32_t i = 0; i < n && sum > 0; i++) x[i] /= sqrt(sum);
-}
-
-static uint32_t qkv_cols(struct delta_args a) { return (1 + a.n) * a.H * a.Dk + a.n * a.Hv * a.Dv; }
-
-// Unit q and k, normal v and state, beta in (0, beta_max), g log-uniform in -(0.001, 5).
-static struct delta_case delta_random(struct delta_args a, const uint32_t *T, uint32_t B, double beta_max) {
-  struct delta_case c = {.a = a, .B = B};
-  for (uint32_t i = 0; i < B; i++) {
-    c.s[i] = (struct sequence){.row = c.rows, .T = T[i], .pos = 3 * i, .slot = B - i};
-    c.rows += T[i];
-  }
-  uint32_t rows = c.rows + PADDING, cols = qkv_cols(a);
-  double *qkv = normals((size_t)rows * cols), *g = uniforms((size_t)rows * a.Hv, log(1e-3), log(5));
-  for (uint32_t t = 0; t < rows; t++)
-    for (uint32_t h = 0; h < (1 + a.n) * a.H; h++) normalise(qkv + (size_t)t * cols + h * a.Dk, a.Dk);
-  for (size_t i = 0; i < (size_t)rows * a.Hv; i++) g[i] = -exp(g[i]);
-  for (size_t i = (size_t)c.rows * cols; i < (size_t)rows * cols; i++) qkv[i] = NAN;
-  c.qkv = activations(rows, cols, cols + 1, qkv);
-  c.beta = activations(rows, a.n * a.Hv, DENSE, uniforms((size_t)rows * a.n * a.Hv, 0, beta_max));
-  c.g = activations(rows, a.Hv, a.Hv + 1, g);
-  c.state = activations(B + 1, a.Hv * a.Dk * a.Dv, DENSE, normals((size_t)(B + 1) * a.Hv * a.Dk * a.Dv));
-  c.o = activations(rows, a.Hv * a.Dv, a.Hv * a.Dv + 3, uniforms((size_t)rows * a.Hv * a.Dv, 7, 8));
-  return c;
-}
-
-// Both outputs back to what they were.
-static void delta_rewind(struct delta_case *c) {
-  c->state = activations(c->state.t.rows, c->state.t.cols, DENSE, c->state.v);
-  c->o = activations(c->o.t.rows, c->o.t.cols, c->o.t.stride, c->o.v);
-}
 
 // Returns whether chunks were taken.
 static bool delta_run(const struct delta_case *c, const struct sequence *s, uint32_t B, enum delta_form form) {
@@ -77,7 +30,8 @@ static void delta_rule_runs_the_form_that_its_scratch_says(void **state) {
   const uint32_t keys[] = {16, 128, 256, 600}, T = 40;
   for (int k = 0; k < 4; k++)
     for (int f = 0; f < 2; f++) {
-      struct delta_case c = delta_random((struct delta_args){1, 1, keys[k], 16, 1, 0.2f, true, DELTA_AUTO}, &T, 1, 1);
+      struct delta_case c =
+          delta_random((struct delta_args){1, 1, keys[k], 16, 1, 0.2f, true, DELTA_AUTO, MATRICES_NONE}, &T, 1, 1);
       deltaic_kernel_time times[8];
       assert_int_equal(recorder->ops->recorder_profile(recorder, true), DELTAIC_OK);
       bool said = delta_run(&c, c.s, 1, forms[f]), ran = false;
@@ -89,40 +43,6 @@ static void delta_rule_runs_the_form_that_its_scratch_says(void **state) {
       assert_false(ran && forms[f] == DELTA_RECURRENT);
       tools_teardown(NULL);
     }
-}
-
-// The recurrence in float64, one column of S after another.
-static void reference_column(double *o, double *S, const struct delta_case *c, const struct sequence *s, uint32_t head,
-                             uint32_t column) {
-  const struct delta_args *a = &c->a;
-  uint32_t cols = qkv_cols(*a), qk = head / (a->Hv / a->H) * a->Dk;
-  for (uint32_t t = s->row; t < s->row + s->T; t++) {
-    const double *row = c->qkv.v + (size_t)t * cols, *v = row + (1 + a->n) * a->H * a->Dk + head * a->Dv + column;
-    double decay = a->gated ? exp(c->g.v[t * a->Hv + head]) : 1, sum = 0;
-    for (uint32_t i = 0; i < a->Dk; i++) S[i * a->Dv] *= decay;
-    for (uint32_t m = 0; m < a->n; m++) {
-      const double *k = row + (1 + m) * a->H * a->Dk + qk;
-      double u = v[m * a->Hv * a->Dv];
-      for (uint32_t i = 0; i < a->Dk; i++) u -= k[i] * S[i * a->Dv];
-      u *= c->beta.v[(t * a->n + m) * a->Hv + head];
-      for (uint32_t i = 0; i < a->Dk; i++) S[i * a->Dv] += k[i] * u;
-    }
-    for (uint32_t i = 0; i < a->Dk; i++) sum += a->scale * row[qk + i] * S[i * a->Dv];
-    o[(size_t)t * a->Hv * a->Dv + head * a->Dv + column] = sum;
-  }
-}
-
-// o and state after the case; both start as copies of what the case starts with.
-static void reference_delta(double *o, double *state, const struct delta_case *c) {
-  const struct delta_args *a = &c->a;
-  memcpy(o, c->o.v, (size_t)c->o.t.rows * c->o.t.cols * sizeof *o);
-  memcpy(state, c->state.v, (size_t)c->state.t.rows * c->state.t.cols * sizeof *state);
-  for (uint32_t i = 0; i < c->B; i++)
-    for (uint32_t h = 0; h < a->Hv; h++)
-      for (uint32_t j = 0; j < a->Dv; j++) {
-        double *S = state + (size_t)c->s[i].slot * c->state.t.cols + h * a->Dk * a->Dv + j;
-        reference_column(o, S, c, &c->s[i], h, j);
-      }
 }
 
 // Every form against float64; rows of no sequence and states of no slot keep their values.
@@ -166,7 +86,8 @@ static void keys_that_exceed_shared_memory_are_refused_with_a_sentence(void **st
   (void)state;
   seed(28);
   const uint32_t T = 2; // keys of 64 KiB
-  struct delta_case c = delta_random((struct delta_args){1, 1, 16384, 8, 1, 0.2f, false, DELTA_AUTO}, &T, 1, 1);
+  struct delta_case c =
+      delta_random((struct delta_args){1, 1, 16384, 8, 1, 0.2f, false, DELTA_AUTO, MATRICES_NONE}, &T, 1, 1);
   begin();
   backend->ops->delta_rule(recorder, c.o.t, c.qkv.t, c.beta.t, ABSENT, c.state.t, sequences_of(c.s, 1).t, ABSENT, c.a);
   deltaic_status status = recorder->ops->recorder_run(recorder);
@@ -196,7 +117,7 @@ static void delta_rule_shares_keys_among_grouped_value_heads(void **state) {
   static const char *const what[] = {"grouped value heads: o", "grouped value heads: state"};
   for (int l = 0; l < LENGTHS; l++) {
     uint32_t T[] = {lengths[l], lengths[LENGTHS - 1 - l]};
-    check_delta(what, (struct delta_args){2, 6, 16, 9, 1, 0.25f, l % 2, DELTA_AUTO}, T, 2, 1);
+    check_delta(what, (struct delta_args){2, 6, 16, 9, 1, 0.25f, l % 2, DELTA_AUTO, MATRICES_NONE}, T, 2, 1);
   }
 }
 
@@ -207,45 +128,12 @@ static void delta_product_matches_for_several_steps(void **state) {
   for (uint32_t n = 2; n <= 5; n++)
     for (int l = 0; l < LENGTHS; l++) {
       uint32_t T[] = {lengths[l], 0, 21};
-      check_delta(what, (struct delta_args){2, 2, 20, 33, n, 0.25f, l % 2, DELTA_AUTO}, T, 1 + 2 * (l % 2), 2);
+      check_delta(what, (struct delta_args){2, 2, 20, 33, n, 0.25f, l % 2, DELTA_AUTO, MATRICES_NONE}, T,
+                  1 + 2 * (l % 2), 2);
     }
 }
 
 // Fixtures: fla's inputs, truth, and the error of fla's CUDA kernels, which ours must beat.
-static double *fixture_of(const struct fixture *f, const char *name, const char *key, size_t count) {
-  char tensor[128];
-  snprintf(tensor, sizeof tensor, "%s.%s", name, key);
-  return fixture_has(f, tensor) ? fixture_values(f, tensor, count) : NULL;
-}
-
-static struct delta_case fixture_delta(const struct fixture *f, const char *name) {
-  struct delta_args a = {.n = (uint32_t)fixture_number(f, name, "nh"),
-                         .scale = (float)fixture_number(f, name, "scale")};
-  a.H = a.Hv = (uint32_t)fixture_number(f, name, "H");
-  a.Dk = (uint32_t)fixture_number(f, name, "K");
-  a.Dv = (uint32_t)fixture_number(f, name, "V");
-  a.gated = fixture_number(f, name, "gated") != 0;
-  uint32_t T = (uint32_t)fixture_number(f, name, "T"), cols = qkv_cols(a);
-  struct delta_case c = {.a = a, .B = 1, .rows = T, .s = {{0, T, 0, 0}}};
-  size_t keys = (size_t)T * a.H * a.Dk, values = (size_t)T * a.H * a.Dv, gates = (size_t)T * a.H;
-  double *q = fixture_of(f, name, "q", keys), *k = fixture_of(f, name, "k", a.n * keys);
-  double *v = fixture_of(f, name, "v", a.n * values), *beta = fixture_of(f, name, "beta", a.n * gates);
-  double *g = fixture_of(f, name, "g", gates), *S0 = fixture_of(f, name, "S0", (size_t)a.H * a.Dk * a.Dv);
-  double *qkv = zeros((size_t)T * cols);
-  uint32_t qs = a.H * a.Dk, vs = a.H * a.Dv; // one token's, step after step in the file as in the row
-  for (uint32_t t = 0; t < T; t++) {
-    memcpy(qkv + (size_t)t * cols, q + t * qs, qs * sizeof *q);
-    memcpy(qkv + (size_t)t * cols + qs, k + t * a.n * qs, a.n * qs * sizeof *k);
-    memcpy(qkv + (size_t)t * cols + (1 + a.n) * qs, v + t * a.n * vs, a.n * vs * sizeof *v);
-  }
-  c.qkv = activations(T, cols, DENSE, qkv);
-  c.beta = activations(T, a.n * a.H, DENSE, beta);
-  c.g = activations(T, a.H, DENSE, g);
-  c.state = activations(1, a.H * a.Dk * a.Dv, DENSE, S0);
-  c.o = activations(T, a.H * a.Dv, DENSE, NULL);
-  free(q), free(k), free(v), free(beta), free(g), free(S0);
-  return c;
-}
 
 // The columns of which the fixture has the truth.
 static double *every(const double *values, size_t n, size_t step) {
@@ -260,7 +148,7 @@ static void delta_rule_is_closer_to_the_truth_than_fla_on_cuda(void **state) {
   size_t cases = 0;
   for (const char *name; (name = fixture_case(f, cases)); cases++)
     for (int form = 0; form < 2; form++) {
-      struct delta_case c = fixture_delta(f, name);
+      struct delta_case c = fixture_delta(f, name, DTYPE_F32);
       bool chunks = delta_run(&c, c.s, 1, forms[form]);
       size_t step = (size_t)fixture_number(f, name, "columns"), n = (size_t)c.rows * c.o.t.cols / step;
       size_t states = c.state.t.cols / step;
@@ -286,7 +174,8 @@ static void any_split_of_a_sequence_gives_the_same_state(void **state) {
   seed(33);
   const uint32_t T = 150, cuts[][4] = {{1, 149}, {64, 86}, {65, 15, 70}, {17, 16, 100, 17}, {63, 1, 1, 85}};
   for (int gated = 0; gated < 2; gated++) {
-    struct delta_case c = delta_random((struct delta_args){2, 2, 24, 40, 1, 0.2f, gated, DELTA_AUTO}, &T, 1, 2);
+    struct delta_case c =
+        delta_random((struct delta_args){2, 2, 24, 40, 1, 0.2f, gated, DELTA_AUTO, MATRICES_NONE}, &T, 1, 2);
     delta_run(&c, c.s, 1, DELTA_RECURRENT);
     double *o = read_values(&c.o), *S = read_values(&c.state);
     for (int i = 0; i < 5; i++)
@@ -306,8 +195,8 @@ static void any_split_of_a_sequence_gives_the_same_state(void **state) {
 // One head: keys (T, n, Dk), values (T, n, Dv), beta (T, n), g (T) or NULL; a token's last key is also its query.
 static struct delta_case product_case(uint32_t T, uint32_t n, uint32_t Dk, uint32_t Dv, const double *keys,
                                       const double *values, const double *beta, const double *g, const double *S0) {
-  struct delta_case c = {.a = {1, 1, Dk, Dv, n, 1, g != NULL, DELTA_AUTO}, .B = 1, .rows = T, .s = {{0, T, 0, 0}}};
-  uint32_t cols = qkv_cols(c.a);
+  struct delta_case c = {.a = {1, 1, Dk, Dv, n, 1, g != NULL, DELTA_AUTO, MATRICES_NONE}, .B = 1, .rows = T, .s = {{0, T, 0, 0}}};
+  uint32_t cols = delta_cols(c.a);
   double *qkv = zeros((size_t)T * cols);
   for (uint32_t t = 0; t < T; t++) {
     double *row = qkv + (size_t)t * cols;
@@ -651,9 +540,10 @@ static void a_hard_decay_costs_later_tokens_no_digits(void **state) {
   (void)state;
   seed(40);
   uint32_t T = 64;
-  struct delta_case c = delta_random((struct delta_args){1, 1, 32, 32, 1, 1, true, DELTA_AUTO}, &T, 1, 1);
+  struct delta_case c =
+      delta_random((struct delta_args){1, 1, 32, 32, 1, 1, true, DELTA_AUTO, MATRICES_NONE}, &T, 1, 1);
   for (uint32_t t = 0; t < T; t++) c.g.v[t] = t == 3 ? -30000 : -0.01;
-  c.g = activations(T + PADDING, 1, DENSE, c.g.v);
+  c.g = activations(T + DELTA_PADDING, 1, DENSE, c.g.v);
   double *o = zeros((size_t)c.o.t.rows * 32), *S = zeros((size_t)c.state.t.rows * c.state.t.cols);
   reference_delta(o, S, &c);
   for (int form = 0; form < 2; form++) {

@@ -102,7 +102,7 @@ static void hh_run(const struct hh_case *c, const struct sequence *s, uint32_t B
 
 // The same inputs through the delta rule.
 static void delta_run(const struct hh_case *c, enum delta_form form) {
-  struct delta_args a = {c->a.H, c->a.Hv, c->a.Dk, c->a.Dv, 1, c->a.scale, c->a.gated, form};
+  struct delta_args a = {c->a.H, c->a.Hv, c->a.Dk, c->a.Dv, 1, c->a.scale, c->a.gated, form, MATRICES_NONE};
   uint64_t bytes = backend->ops->delta_scratch_bytes(backend, c->rows, c->B, a);
   struct array scratch = activations(1, (uint32_t)(bytes / sizeof(float)), DENSE, NULL);
   begin();

@@ -2,6 +2,7 @@
 // 1e-3, and nothing else may.
 #include "device.h"
 #include "ops_cases.h"
+#include "ops_cases_matrix.h"
 #include "ops_tools.h"
 #include "ops_vulkan.h"
 
@@ -131,7 +132,7 @@ int ops_cases_run(struct backend *b) {
   recorder->matrices = true;
   int failed = 1;
   if (vulkan_has_matrices(recorder))
-    failed = cmocka_run_group_tests_name("cooperative matrices", cases, NULL, NULL);
+    failed = cmocka_run_group_tests_name("cooperative matrices", cases, NULL, NULL) + ops_cases_delta_matrix();
   else
     print_message("this device, or the compiler of the shaders, has no cooperative matrices\n");
   report_worst();

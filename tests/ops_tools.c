@@ -37,7 +37,7 @@ static struct tensor tensor_create(enum memory_kind kind, enum dtype dtype, uint
                                    uint32_t stride) {
   struct buffer *buffer = own(calloc(1, sizeof *buffer));
   struct tensor t = {dtype, rows, cols, stride ? stride : cols, buffer, 0};
-  uint64_t bytes = (uint64_t)rows * t.stride * dtype_bytes(dtype);
+  uint64_t bytes = round_up((uint64_t)rows * t.stride * dtype_bytes(dtype), 4);
   assert_true(buffer_count < OWNED);
   if (backend->ops->buffer_create(backend, kind, bytes ? bytes : 4, "test", buffer))
     fail_msg("%s", deltaic_last_error());
@@ -67,8 +67,12 @@ static struct array array_create(enum dtype dtype, uint32_t rows, uint32_t cols,
   return a;
 }
 
+struct array activations_in(enum dtype dtype, uint32_t rows, uint32_t cols, uint32_t stride, const double *values) {
+  return array_create(dtype, rows, cols, stride, values, NAN);
+}
+
 struct array activations(uint32_t rows, uint32_t cols, uint32_t stride, const double *values) {
-  return array_create(DTYPE_F32, rows, cols, stride, values, NAN);
+  return activations_in(DTYPE_F32, rows, cols, stride, values);
 }
 
 struct array weights(enum dtype dtype, uint32_t rows, uint32_t cols, uint32_t stride, const double *values) {
@@ -90,12 +94,14 @@ struct array sequences_of(const struct sequence *sequences, uint32_t B) {
 }
 
 double *read_values(const struct array *a) {
-  size_t n = (size_t)a->t.rows * a->t.stride;
-  float *raw = malloc((n + 1) * sizeof *raw);
+  uint64_t n = (uint64_t)a->t.rows * a->t.stride, bytes = n * dtype_bytes(a->t.dtype);
+  void *raw = malloc(bytes + 1);
   double *values = zeros((size_t)a->t.rows * a->t.cols);
-  assert_int_equal(backend->ops->buffer_read(backend, a->t.buffer, 0, raw, n * sizeof *raw), DELTAIC_OK);
-  for (size_t i = 0; i < (size_t)a->t.rows * a->t.cols; i++)
-    values[i] = raw[i / a->t.cols * a->t.stride + i % a->t.cols];
+  assert_int_equal(backend->ops->buffer_read(backend, a->t.buffer, 0, raw, bytes), DELTAIC_OK);
+  for (size_t i = 0; i < (size_t)a->t.rows * a->t.cols; i++) {
+    size_t at = i / a->t.cols * a->t.stride + i % a->t.cols;
+    values[i] = a->t.dtype == DTYPE_F16 ? f16_to_f32(((uint16_t *)raw)[at]) : ((float *)raw)[at];
+  }
   free(raw);
   return values;
 }

@@ -28,13 +28,14 @@ int tools_teardown(void **state);
 
 enum { DENSE = 0 }; // as a stride: cols
 // What lies between cols and stride: NaN in activations, so that reading it shows; weights promise zeros.
+struct array activations_in(enum dtype dtype, uint32_t rows, uint32_t cols, uint32_t stride, const double *values);
 struct array activations(uint32_t rows, uint32_t cols, uint32_t stride, const double *values); // NULL: zeros
 struct array weights(enum dtype dtype, uint32_t rows, uint32_t cols, uint32_t stride, const double *values);
 struct array integers(uint32_t rows, uint32_t cols, const void *values); // i32; v is not set
 struct array sequences_of(const struct sequence *sequences, uint32_t B);
 extern const struct tensor ABSENT;
 
-double *read_values(const struct array *a); // f32, what the backend holds now; freed by tools_teardown()
+double *read_values(const struct array *a); // f32 or f16, what the backend holds now; freed by tools_teardown()
 void *read_words(const struct array *a);    // i32, the same
 
 // Repeatable numbers: seed once per test.

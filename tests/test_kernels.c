@@ -9,6 +9,9 @@
 #include "delta_chunk_prepare.h"
 #include "delta_chunk_scan.h"
 #include "delta_inputs.h"
+#include "delta_matrix_join.h"
+#include "delta_matrix_prepare.h"
+#include "delta_matrix_scan.h"
 #include "delta_rule.h"
 #include "delta_step.h"
 #include "embed.h"
@@ -67,6 +70,9 @@ struct access {
   uint32_t writes, also_read;
 };
 #define BIT(binding) (1u << (binding))
+#define MATRIX_SCAN_UPDATES (BIT(DELTA_MATRIX_SCAN_STATE) | BIT(DELTA_MATRIX_SCAN_MAPS) | BIT(DELTA_MATRIX_SCAN_MAPS16))
+#define MATRIX_SCAN_WRITES                                                                                             \
+  (MATRIX_SCAN_UPDATES | BIT(DELTA_MATRIX_SCAN_O) | BIT(DELTA_MATRIX_SCAN_O4) | BIT(DELTA_MATRIX_SCAN_O8))
 
 #define CONV_WRITES (BIT(MATVEC_Y) | BIT(MATVEC_CONV_Y) | BIT(MATVEC_CONV_HISTORY))
 #define CONV_READS (BIT(MATVEC_Y) | BIT(MATVEC_CONV_HISTORY))
@@ -104,6 +110,13 @@ static const struct access accesses[] = {
     {KERNEL_delta_rule, BIT(DELTA_RULE_O) | BIT(DELTA_RULE_STATE), BIT(DELTA_RULE_STATE)},
     {KERNEL_delta_step, BIT(DELTA_STEP_O) | BIT(DELTA_STEP_STATE), BIT(DELTA_STEP_STATE)},
     {KERNEL_delta_chunk_prepare, BIT(DELTA_CHUNK_PREPARE_PREPARED), 0},
+    {KERNEL_delta_matrix_prepare_f32, BIT(DELTA_MATRIX_PREPARE_PREPARED), 0},
+    {KERNEL_delta_matrix_prepare_f16, BIT(DELTA_MATRIX_PREPARE_PREPARED), 0},
+    {KERNEL_delta_matrix_scan_f32, MATRIX_SCAN_WRITES, MATRIX_SCAN_UPDATES},
+    {KERNEL_delta_matrix_scan_f16, MATRIX_SCAN_WRITES, MATRIX_SCAN_UPDATES},
+    {KERNEL_delta_matrix_scan_khr_f32, MATRIX_SCAN_WRITES, MATRIX_SCAN_UPDATES},
+    {KERNEL_delta_matrix_scan_khr_f16, MATRIX_SCAN_WRITES, MATRIX_SCAN_UPDATES},
+    {KERNEL_delta_matrix_join, BIT(DELTA_MATRIX_JOIN_MAPS), BIT(DELTA_MATRIX_JOIN_MAPS)},
     {KERNEL_delta_chunk_scan,
      BIT(DELTA_CHUNK_SCAN_O) | BIT(DELTA_CHUNK_SCAN_O4) | BIT(DELTA_CHUNK_SCAN_STATE) | BIT(DELTA_CHUNK_SCAN_STATE4),
      BIT(DELTA_CHUNK_SCAN_STATE) | BIT(DELTA_CHUNK_SCAN_STATE4)},

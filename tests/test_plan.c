@@ -2,6 +2,8 @@
 #include "caps_devices.h"
 #include "delta_chunk_prepare.h"
 #include "delta_chunk_scan.h"
+#include "delta_matrix_prepare.h"
+#include "delta_matrix_scan.h"
 #include "delta_step.h"
 #include "kernels.h"
 #include "matvec.h"
@@ -148,6 +150,81 @@ static void matvec_fits_every_device(void **state) {
           assert_true(m.rows && m.unroll);
         }
   }
+}
+
+static void check_matrix_shape(const struct plan *p, const struct device_caps *caps, const struct plan_delta_matrix *d,
+                               uint32_t n) {
+  const uint32_t queries = (d->C / n + 15) / 16 * 16;
+  const uint32_t prepare[DELTA_MATRIX_PREPARE_SPECS] = {[DELTA_MATRIX_PREPARE_SPEC_LANES] = d->prepare_lanes,
+                                                        [DELTA_MATRIX_PREPARE_SPEC_SUBGROUP] = p->matrix_lanes,
+                                                        [DELTA_MATRIX_PREPARE_SPEC_TILE_M] = p->matrix_m,
+                                                        [DELTA_MATRIX_PREPARE_SPEC_TILE_N] = p->matrix_n,
+                                                        [DELTA_MATRIX_PREPARE_SPEC_TILE_K] = p->matrix_k,
+                                                        [DELTA_MATRIX_PREPARE_SPEC_C] = d->C,
+                                                        [DELTA_MATRIX_PREPARE_SPEC_DK] = d->Dk,
+                                                        [DELTA_MATRIX_PREPARE_SPEC_N] = n,
+                                                        [DELTA_MATRIX_PREPARE_SPEC_STRIP] = d->strip,
+                                                        [DELTA_MATRIX_PREPARE_SPEC_SLAB] = d->slab,
+                                                        [DELTA_MATRIX_PREPARE_SPEC_UNIT] = 8};
+  const uint32_t scan[DELTA_MATRIX_SCAN_SPECS] = {[DELTA_MATRIX_SCAN_SPEC_LANES] =
+                                                      (d->computers + d->stagers) * p->matrix_lanes,
+                                                  [DELTA_MATRIX_SCAN_SPEC_SUBGROUP] = p->matrix_lanes,
+                                                  [DELTA_MATRIX_SCAN_SPEC_TILE_M] = p->matrix_m,
+                                                  [DELTA_MATRIX_SCAN_SPEC_TILE_N] = p->matrix_n,
+                                                  [DELTA_MATRIX_SCAN_SPEC_TILE_K] = p->matrix_k,
+                                                  [DELTA_MATRIX_SCAN_SPEC_C] = d->C,
+                                                  [DELTA_MATRIX_SCAN_SPEC_DK] = d->Dk,
+                                                  [DELTA_MATRIX_SCAN_SPEC_N] = n,
+                                                  [DELTA_MATRIX_SCAN_SPEC_COMPUTERS] = d->computers,
+                                                  [DELTA_MATRIX_SCAN_SPEC_TILES] = d->tiles,
+                                                  [DELTA_MATRIX_SCAN_SPEC_STAGERS] = d->stagers,
+                                                  [DELTA_MATRIX_SCAN_SPEC_EDGES] = 1};
+  enum kernel_id id = d->conversions ? KERNEL_delta_matrix_scan_f16 : KERNEL_delta_matrix_scan_khr_f16;
+  if (kernel_built(KERNEL_delta_matrix_prepare_f16) && kernel_built(id)) {
+    assert_int_equal(shared_of(KERNEL_delta_matrix_prepare_f16, prepare), plan_delta_matrix_prepare_bytes(d, n));
+    assert_int_equal(shared_of(id, scan), plan_delta_matrix_scan_bytes(p, d, n, true));
+  }
+  assert_in_range(plan_delta_matrix_prepare_bytes(d, n), 1, caps->shared_bytes);
+  assert_in_range(plan_delta_matrix_scan_bytes(p, d, n, true), 1, caps->shared_bytes);
+  assert_in_range((d->computers + d->stagers) * p->matrix_lanes, 1, caps->max_invocations);
+  assert_true(d->C >= n && d->C % 16 == 0 && queries % p->matrix_m == 0);
+  if (d->segments > 1) assert_in_range(plan_delta_matrix_join_bytes(p, d), 1, caps->shared_bytes);
+}
+
+static void the_delta_rule_on_matrices_fits_its_device(void **state) {
+  (void)state;
+  struct device_caps mesa26 = caps_lavapipe;
+  mesa26.matrix_shapes = 1, mesa26.matrix_conversions = true;
+  mesa26.matrix_shape[0].m = mesa26.matrix_shape[0].n = mesa26.matrix_shape[0].k = 8;
+  const struct device_caps *const devices[] = {&caps_h200, &caps_geforce_bar, &caps_rdna3_radv, &mesa26};
+  const uint32_t keys[] = {1, 49, 64, 76, 128, 256}, steps[] = {1, 2, 3, 8}, heads[] = {1, 16, 512};
+  for (int i = 0; i < 4; i++)
+    for (int k = 0; k < 6; k++)
+      for (int n = 0; n < 4; n++)
+        for (int h = 0; h < 3; h++)
+          for (uint32_t T = 64; T <= 65536; T *= 32) {
+            struct plan p = made(devices[i]);
+            struct plan_delta_matrix d;
+            if (plan_delta_matrix(&p, keys[k], 128, steps[n], heads[h], T, &d))
+              check_matrix_shape(&p, devices[i], &d, steps[n]);
+            else
+              assert_true(keys[k] > 128 || (i && keys[k] > 64)); // all that the usual models have fits
+          }
+}
+
+// H200: a whole head in a workgroup when heads are many, narrow columns for few, segments for few and long.
+static void the_delta_rule_on_matrices_follows_the_shape(void **state) {
+  (void)state;
+  struct plan p = made(&caps_h200), none = made(&caps_rdna2_radv_bar);
+  struct plan_delta_matrix d;
+  assert_true(plan_delta_matrix(&p, 128, 128, 1, 512, 2048, &d));
+  assert_true(d.conversions && d.computers * d.tiles * p.matrix_n == 128 && !d.stagers && d.segments == 1);
+  assert_true(plan_delta_matrix(&p, 128, 128, 1, 16, 2048, &d));
+  assert_true(d.computers * d.tiles == 1 && d.stagers && d.C == 32 && d.segments == 1);
+  assert_true(plan_delta_matrix(&p, 128, 128, 1, 16, 32768, &d));
+  assert_true(d.segments > 1 && d.computers * d.tiles * p.matrix_n == 128);
+  assert_true(plan_delta_matrix(&p, 128, 128, 3, 512, 2048, &d) && d.C == 48);
+  assert_false(plan_delta_matrix(&none, 128, 128, 1, 512, 2048, &d));
 }
 
 static void lanes_hold_a_whole_subgroup(void **state) {
@@ -386,6 +463,8 @@ int main(void) {
       cmocka_unit_test(chunk_kernels_take_the_shared_memory_that_the_plan_says),
       cmocka_unit_test(the_step_kernel_takes_the_shared_memory_that_the_plan_says),
       cmocka_unit_test(matvec_fits_every_device),
+      cmocka_unit_test(the_delta_rule_on_matrices_fits_its_device),
+      cmocka_unit_test(the_delta_rule_on_matrices_follows_the_shape),
       cmocka_unit_test(lanes_hold_a_whole_subgroup),
       cmocka_unit_test(buffers_stay_within_the_limits),
       cmocka_unit_test(memory_types_have_what_their_use_needs),

@@ -1,0 +1,173 @@
+// bench_operators: the delta rule's kernels by themselves, each shape beside its floor and the error of its results.
+#include "bench.h"
+#include "common.h"
+#include "format.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const double most_error = 1e-3; // operands of 16 bits: twice what they usually cost
+
+#define GATED .gated = true
+#define CHUNK .rule = DELTAIC_RULE_CHUNK
+#define STEP .rule = DELTAIC_RULE_RECURRENT
+static const struct shape {
+  const char *name;
+  deltaic_operator o;
+} table[] =
+    {
+        {"gated delta", {.sequences = 32, .tokens = 2048, .heads = 16, .key = 128, .value = 128, GATED, CHUNK}},
+        {"plain matrices",
+         {.sequences = 32, .tokens = 2048, .heads = 16, .key = 128, .value = 128, GATED, CHUNK, .plain = true}},
+        {"gated delta", {.sequences = 32, .tokens = 2048, .heads = 16, .key = 64, .value = 128, GATED, CHUNK}},
+        {"gated delta", {.sequences = 32, .tokens = 2048, .heads = 16, .key = 32, .value = 128, GATED, CHUNK}},
+        {"gated delta", {.sequences = 32, .tokens = 2048, .heads = 16, .key = 96, .value = 128, GATED, CHUNK}},
+        {"gated delta", {.sequences = 32, .tokens = 2048, .heads = 16, .key = 76, .value = 128, GATED, CHUNK}},
+        {"gated delta", {.sequences = 32, .tokens = 2048, .heads = 16, .key = 49, .value = 128, GATED, CHUNK}},
+        {"delta", {.sequences = 32, .tokens = 2048, .heads = 16, .key = 128, .value = 128, CHUNK}},
+        {"gated delta", {.sequences = 1, .tokens = 2048, .heads = 16, .key = 128, .value = 128, GATED, CHUNK}},
+        {"gated delta", {.sequences = 1, .tokens = 8192, .heads = 16, .key = 128, .value = 128, GATED, CHUNK}},
+        {"gated delta", {.sequences = 1, .tokens = 32768, .heads = 16, .key = 128, .value = 128, GATED, CHUNK}},
+        {"gated delta", {.sequences = 1, .tokens = 8192, .heads = 6, .key = 256, .value = 512, GATED, CHUNK}},
+        {"product of 2",
+         {.sequences = 32, .tokens = 2048, .heads = 16, .key = 128, .value = 128, .steps = 2, GATED, CHUNK}},
+        {"product of 3",
+         {.sequences = 32, .tokens = 2048, .heads = 16, .key = 128, .value = 128, .steps = 3, GATED, CHUNK}},
+        {"head-in-head 4",
+         {.sequences = 32, .tokens = 2048, .heads = 16, .key = 128, .value = 128, .blocks = 4, GATED, CHUNK}},
+        {"recurrent", {.sequences = 32, .tokens = 2048, .heads = 16, .key = 128, .value = 128, GATED, STEP}},
+        {"one token", {.sequences = 32, .tokens = 1, .heads = 16, .key = 128, .value = 128, GATED, STEP}},
+},
+  small[] = {
+      // where there is no GPU
+      {"gated delta", {.sequences = 2, .tokens = 64, .heads = 2, .key = 16, .value = 16, GATED, CHUNK}},
+      {"recurrent", {.sequences = 2, .tokens = 64, .heads = 2, .key = 16, .value = 16, GATED, STEP}},
+      {"one token", {.sequences = 2, .tokens = 1, .heads = 2, .key = 16, .value = 16, GATED, STEP}},
+};
+
+enum { MOST = sizeof table / sizeof *table };
+
+struct operators {
+  struct engine engine;
+  double copy, matrices; // bytes and operations per second
+  struct {
+    deltaic_operator o;
+    const char *name;
+    deltaic_operator_result r;
+    double floor;
+  } rows[MOST];
+  size_t count;
+};
+
+static double floor_of(const struct operators *b, const deltaic_operator_result *r) {
+  double bytes = (double)r->bytes / b->copy, operations = (double)r->operations / b->matrices;
+  return bytes > operations ? bytes : operations;
+}
+
+static deltaic_status measure(struct operators *b, const struct engine_options *options, uint32_t repeat) {
+  deltaic_device_kind kind = b->engine.device_info.kind;
+  const bool software = kind == DELTAIC_DEVICE_CPU || kind == DELTAIC_DEVICE_SOFTWARE;
+  const struct shape *shapes = software ? small : table;
+  size_t count = software ? sizeof small / sizeof *small : MOST;
+  struct progress progress;
+  deltaic_status status = deltaic_device_copy_bandwidth(b->engine.device, &b->copy);
+  if (!status) status = deltaic_device_matrix_rate(b->engine.device, &b->matrices);
+  progress_begin(&progress, "measuring", NULL, false);
+  for (; b->count < count && !status; b->count += !status) {
+    deltaic_operator *o = &b->rows[b->count].o;
+    *o = shapes[b->count].o;
+    o->size = sizeof *o;
+    o->repeat = repeat;
+    if (!strcmp(options->precision, "float32")) o->precision = DELTAIC_PRECISION_FLOAT32;
+    b->rows[b->count].name = shapes[b->count].name;
+    status = deltaic_device_measure_operator(b->engine.device, o, &b->rows[b->count].r);
+    b->rows[b->count].floor = floor_of(b, &b->rows[b->count].r);
+    progress_show(&progress, b->count + 1, count);
+  }
+  progress_clear();
+  return status;
+}
+
+static struct text shape_text(const deltaic_operator *o) {
+  struct text t;
+  snprintf(t.text, sizeof t.text, "%u x %u, %u x %u, %u", o->sequences, o->tokens, o->key, o->value, o->heads);
+  return t;
+}
+
+static struct text error_text(double error) {
+  struct text t;
+  snprintf(t.text, sizeof t.text, "%.1e", error);
+  return t;
+}
+
+static void print(const struct operators *b) {
+  struct table rows;
+  printf("device    %s\n", b->engine.device_info.name);
+  if (*b->engine.device_info.driver) printf("driver    %s\n", b->engine.device_info.driver);
+  printf("copy      %s GB/s, read and written\n", text_giga(b->copy).text);
+  printf("products  %s GFLOP/s\n\n", text_giga(b->matrices).text);
+  table_begin(&rows, "lrrrrrrl");
+  table_row(&rows, "operator", "texts x tokens, d_k x d_v, heads", "time", "floor", "ratio", "error of o", "of S",
+            "kernels, microseconds");
+  for (size_t i = 0; i < b->count; i++) {
+    const deltaic_operator_result *r = &b->rows[i].r;
+    struct text ratio;
+    char kernels[TABLE_CELL] = "";
+    snprintf(ratio.text, sizeof ratio.text, "%.2f", r->seconds / b->rows[i].floor);
+    for (size_t k = 0, used = 0; k < r->kernel_count && used < sizeof kernels; k++)
+      used += (size_t)snprintf(kernels + used, sizeof kernels - used, "%s%.1f", k ? " + " : "",
+                               1e6 * r->kernels[k].seconds / b->rows[i].o.repeat);
+    table_row(&rows, b->rows[i].name, shape_text(&b->rows[i].o).text, text_seconds(r->seconds).text,
+              text_seconds(b->rows[i].floor).text, ratio.text, error_text(r->error_output).text,
+              error_text(r->error_state).text, kernels);
+  }
+  table_end(&rows, 0);
+}
+
+static json_t *row_json(const struct operators *b, size_t i) {
+  const deltaic_operator *o = &b->rows[i].o;
+  const deltaic_operator_result *r = &b->rows[i].r;
+  json_t *kernels = json_object();
+  for (size_t k = 0; k < r->kernel_count; k++)
+    json_object_set_new(kernels, r->kernels[k].name, number_json(r->kernels[k].seconds / o->repeat));
+  return json_pack(
+      "{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:b, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:o}",
+      "operator", b->rows[i].name, "sequences", (int)o->sequences, "tokens", (int)o->tokens, "heads", (int)o->heads,
+      "key", (int)o->key, "value", (int)o->value, "steps", (int)(o->steps ? o->steps : 1), "blocks",
+      (int)(o->blocks ? o->blocks : 1), "gated", o->gated, "plain", o->plain, "recurrent",
+      o->rule == DELTAIC_RULE_RECURRENT, "seconds", number_json(r->seconds), "least", number_json(r->least), "most",
+      number_json(r->most), "floor", number_json(b->rows[i].floor), "error_output", number_json(r->error_output),
+      "error_state", number_json(r->error_state), "bytes", (json_int_t)r->bytes, "operations",
+      (json_int_t)r->operations, "kernels", kernels);
+}
+
+static int print_json(const struct operators *b) {
+  json_t *rows = json_array();
+  for (size_t i = 0; i < b->count; i++) json_array_append_new(rows, row_json(b, i));
+  json_t *device = json_pack("{s:o, s:o, s:i}", "name", text_json(b->engine.device_info.name), "driver",
+                             text_json(b->engine.device_info.driver), "index", b->engine.device_info.index);
+  return json_finish(json_pack("{s:s, s:o, s:o, s:o, s:o}", "version", deltaic_version(), "device", device,
+                               "copy_bytes_per_second", number_json(b->copy), "products_per_second",
+                               number_json(b->matrices), "operators", rows));
+}
+
+static bool right(const struct operators *b) {
+  for (size_t i = 0; i < b->count; i++)
+    if (!(b->rows[i].r.error_output < most_error && b->rows[i].r.error_state < most_error)) return false;
+  return true;
+}
+
+int bench_operators(struct engine_options *options, uint32_t repeat, bool as_json) {
+  static struct operators b;
+  int code = context_open(options, &b.engine.context);
+  if (!code) code = engine_open_device(options, &b.engine);
+  if (!code) {
+    code = complain_work(measure(&b, options, repeat));
+    if (b.count && as_json)
+      code = print_json(&b) ? EXIT_FAILED : code;
+    else if (b.count)
+      print(&b);
+    if (!code && !right(&b)) code = complain(EXIT_FAILED, "an operator's results are further off than %g", most_error);
+  }
+  return engine_close(&b.engine, code);
+}

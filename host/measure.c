@@ -1,0 +1,365 @@
+// measure: one operator by itself, timed on the device, its results compared with the recurrence in float32.
+#include "arena.h"
+#include "device_handle.h"
+#include "option_structs.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MOST_KERNELS = 8, MOST_RUNS = 1000 };
+
+struct measurement {
+  struct backend *b;
+  struct recorder *c;
+  deltaic_operator o;
+  uint32_t cols; // of qkv
+  bool narrow;   // q, k, v and o are f16
+  struct arena arena;
+  struct tensor qkv, beta, g, mask, state, sequences, out, scratch;           // of all sequences
+  struct tensor wide, state_wide, out_wide, sequence_wide, beta_wide, g_wide; // of one, f32: the reference
+};
+
+// ---------------------------------------------------------------- inputs
+
+static uint32_t random_state;
+
+static float random_number(void) { // in (-1, 1)
+  random_state = random_state * 1664525u + 1013904223u;
+  return (float)(int32_t)random_state * 0x1p-31f;
+}
+
+// One token: keys and queries of length 1, values in (-1, 1), all rounded to f16 so that both forms see the same.
+static void random_row(const struct measurement *m, float *wide, uint16_t *narrow) {
+  const deltaic_operator *o = &m->o;
+  uint32_t keys = (1 + o->steps) * o->heads * o->key;
+  for (uint32_t i = 0; i < m->cols; i++) wide[i] = random_number();
+  for (uint32_t i = 0; i < keys; i += o->key) {
+    float sum = 1e-6f;
+    for (uint32_t j = 0; j < o->key; j++) sum += wide[i + j] * wide[i + j];
+    for (uint32_t j = 0; j < o->key; j++) wide[i + j] /= sqrtf(sum);
+  }
+  for (uint32_t i = 0; i < m->cols; i++) {
+    narrow[i] = f32_to_f16(wide[i]);
+    wide[i] = f16_to_f32(narrow[i]);
+  }
+}
+
+static deltaic_status put(struct measurement *m, struct tensor t, uint64_t row, const void *data, uint64_t rows) {
+  uint64_t bytes = (uint64_t)t.stride * dtype_bytes(t.dtype);
+  return m->b->ops->buffer_write(m->b, t.buffer, t.offset + row * bytes, data, rows * bytes);
+}
+
+// Every sequence has the same text.
+static deltaic_status fill_rows(struct measurement *m) {
+  const deltaic_operator *o = &m->o;
+  uint64_t numbers = (uint64_t)o->tokens * m->cols;
+  float *wide = malloc(numbers * sizeof *wide);
+  uint16_t *narrow = malloc(numbers * sizeof *narrow);
+  deltaic_status status = wide && narrow ? DELTAIC_OK : fail_memory("an operator's inputs", numbers * 6);
+  for (uint32_t t = 0; t < o->tokens && status == DELTAIC_OK; t++)
+    random_row(m, wide + (uint64_t)t * m->cols, narrow + (uint64_t)t * m->cols);
+  for (uint32_t s = 0; s < o->sequences && status == DELTAIC_OK; s++)
+    status = put(m, m->qkv, (uint64_t)s * o->tokens, m->narrow ? (const void *)narrow : wide, o->tokens);
+  if (status == DELTAIC_OK) status = put(m, m->wide, 0, wide, o->tokens);
+  free(wide);
+  free(narrow);
+  return status;
+}
+
+// beta in (0, 1), g in (-0.2, 0); mask logits in (-1, 1).
+static deltaic_status fill_gates(struct measurement *m, struct tensor all, struct tensor one, float low, float high) {
+  uint64_t numbers = (uint64_t)one.rows * one.stride;
+  float *values = malloc(numbers * sizeof *values);
+  if (!values) return fail_memory("an operator's gates", numbers * sizeof *values);
+  for (uint64_t i = 0; i < numbers; i++) values[i] = low + (high - low) * (0.5f + 0.5f * random_number());
+  deltaic_status status = put(m, one, 0, values, one.rows);
+  for (uint32_t s = 0; s < m->o.sequences && status == DELTAIC_OK && all.rows > one.rows; s++)
+    status = put(m, all, (uint64_t)s * one.rows, values, one.rows);
+  if (status == DELTAIC_OK && all.rows == one.rows) status = put(m, all, 0, values, one.rows);
+  free(values);
+  return status;
+}
+
+static deltaic_status fill_states(struct measurement *m) {
+  float *values = malloc((uint64_t)m->state.stride * sizeof *values);
+  if (!values) return fail_memory("a state", m->state.stride * sizeof *values);
+  for (uint32_t i = 0; i < m->state.stride; i++) values[i] = 0.1f * random_number();
+  deltaic_status status = put(m, m->state_wide, 0, values, 1);
+  for (uint32_t s = 0; s < m->o.sequences && status == DELTAIC_OK; s++) status = put(m, m->state, s, values, 1);
+  free(values);
+  return status;
+}
+
+static deltaic_status fill_sequences(struct measurement *m) {
+  struct sequence *all = calloc(m->o.sequences, sizeof *all);
+  if (!all) return fail_memory("sequences", m->o.sequences * sizeof *all);
+  for (uint32_t s = 0; s < m->o.sequences; s++)
+    all[s] = (struct sequence){.row = s * m->o.tokens, .T = m->o.tokens, .slot = s};
+  deltaic_status status = put(m, m->sequences, 0, all, m->o.sequences);
+  if (status == DELTAIC_OK) status = put(m, m->sequence_wide, 0, all, 1);
+  free(all);
+  return status;
+}
+
+static deltaic_status fill(struct measurement *m) {
+  random_state = 1;
+  deltaic_status status = fill_rows(m);
+  if (status == DELTAIC_OK) status = fill_gates(m, m->beta, m->beta_wide, 0, 1);
+  if (status == DELTAIC_OK) status = fill_gates(m, m->g, m->g_wide, -0.2f, 0);
+  if (status == DELTAIC_OK && m->o.blocks > 1) status = fill_gates(m, m->mask, m->mask, -1, 1);
+  if (status == DELTAIC_OK) status = fill_states(m);
+  return status == DELTAIC_OK ? fill_sequences(m) : status;
+}
+
+// ---------------------------------------------------------------- the operator
+
+static struct delta_args delta_of(const struct measurement *m, bool reference) {
+  const deltaic_operator *o = &m->o;
+  bool fast = !reference && o->precision == DELTAIC_PRECISION_FAST;
+  return (struct delta_args){.H = o->heads,
+                             .Hv = o->value_heads,
+                             .Dk = o->key,
+                             .Dv = o->value,
+                             .n = o->steps,
+                             .scale = 1 / sqrtf((float)o->key),
+                             .gated = o->gated,
+                             .form = reference ? DELTA_RECURRENT : (enum delta_form)o->rule,
+                             .matrices = !fast      ? MATRICES_NONE
+                                         : o->plain ? MATRICES_PLAIN
+                                                    : MATRICES_BEST};
+}
+
+static struct hh_args hh_of(const struct measurement *m, bool reference) {
+  struct delta_args d = delta_of(m, reference);
+  return (struct hh_args){.H = d.H,
+                          .Hv = d.Hv,
+                          .Dk = d.Dk,
+                          .Dv = d.Dv,
+                          .r = m->o.blocks,
+                          .scale = d.scale,
+                          .gated = d.gated,
+                          .fixed_mask = true,
+                          .nonneg = HH_NONNEG_SOFTPLUS,
+                          .form = d.form};
+}
+
+static void record(struct measurement *m, bool reference) {
+  const struct ops *ops = m->b->ops;
+  struct tensor o = reference ? m->out_wide : m->out, qkv = reference ? m->wide : m->qkv;
+  struct tensor beta = reference ? m->beta_wide : m->beta, g = reference ? m->g_wide : m->g;
+  struct tensor state = reference ? m->state_wide : m->state;
+  struct tensor sequences = reference ? m->sequence_wide : m->sequences;
+  if (!m->o.gated) g = (struct tensor){0};
+  ops->recorder_begin(m->c, true, NULL);
+  if (m->o.blocks > 1)
+    ops->hh_rule(m->c, o, qkv, beta, g, m->mask, state, sequences, m->scratch, hh_of(m, reference));
+  else
+    ops->delta_rule(m->c, o, qkv, beta, g, state, sequences, m->scratch, delta_of(m, reference));
+}
+
+static deltaic_status allocate(struct measurement *m) {
+  const deltaic_operator *o = &m->o;
+  uint64_t rows = (uint64_t)o->sequences * o->tokens, outputs = (uint64_t)o->value_heads * o->value;
+  uint64_t state = outputs * o->key, T = o->tokens, betas = (uint64_t)o->steps * o->value_heads;
+  enum dtype dtype = m->narrow ? DTYPE_F16 : DTYPE_F32;
+  uint64_t scratch = o->blocks > 1
+                         ? m->b->ops->hh_scratch_bytes(m->b, (uint32_t)rows, o->sequences, hh_of(m, false))
+                         : m->b->ops->delta_scratch_bytes(m->b, (uint32_t)rows, o->sequences, delta_of(m, false));
+  struct arena *a = &m->arena;
+  arena_add(a, &m->qkv, dtype, rows, m->cols, m->cols);
+  arena_add(a, &m->out, dtype, rows, outputs, outputs);
+  arena_add(a, &m->beta, DTYPE_F32, rows, betas, betas);
+  arena_add(a, &m->g, DTYPE_F32, rows, o->value_heads, o->value_heads);
+  arena_add(a, &m->state, DTYPE_F32, o->sequences, state, state);
+  arena_add(a, &m->sequences, DTYPE_I32, o->sequences, 4, 4);
+  if (scratch) arena_add(a, &m->scratch, DTYPE_F32, 1, scratch / 4, scratch / 4);
+  arena_add(a, &m->wide, DTYPE_F32, T, m->cols, m->cols);
+  arena_add(a, &m->out_wide, DTYPE_F32, T, outputs, outputs);
+  arena_add(a, &m->beta_wide, DTYPE_F32, T, betas, betas);
+  arena_add(a, &m->g_wide, DTYPE_F32, T, o->value_heads, o->value_heads);
+  arena_add(a, &m->state_wide, DTYPE_F32, 1, state, state);
+  arena_add(a, &m->sequence_wide, DTYPE_I32, 1, 4, 4);
+  uint64_t masks = (uint64_t)o->value_heads * o->blocks * o->blocks;
+  if (o->blocks > 1) arena_add(a, &m->mask, DTYPE_F32, 1, masks, masks);
+  return arena_allocate(a, m->b, MEMORY_DEVICE, "an operator's tensors");
+}
+
+// ---------------------------------------------------------------- results
+
+// Relative RMS of what `row` ... of t hold against all of `wide`.
+static deltaic_status compare(struct measurement *m, struct tensor t, uint64_t row, struct tensor wide, double *error) {
+  uint64_t numbers = (uint64_t)wide.rows * wide.stride, size = dtype_bytes(t.dtype);
+  float *want = malloc(numbers * sizeof *want);
+  void *got = malloc(numbers * size);
+  deltaic_status status = want && got ? DELTAIC_OK : fail_memory("an operator's results", numbers * 8);
+  if (status == DELTAIC_OK)
+    status = m->b->ops->buffer_read(m->b, wide.buffer, wide.offset, want, numbers * sizeof *want);
+  if (status == DELTAIC_OK)
+    status = m->b->ops->buffer_read(m->b, t.buffer, t.offset + row * t.stride * size, got, numbers * size);
+  double difference = 0, all = 0;
+  for (uint64_t i = 0; i < numbers && status == DELTAIC_OK; i++) {
+    double x = size == 2 ? f16_to_f32(((uint16_t *)got)[i]) : ((float *)got)[i], y = want[i];
+    difference += (x - y) * (x - y);
+    all += y * y;
+  }
+  *error = sqrt(difference / all);
+  free(want);
+  free(got);
+  return status;
+}
+
+static deltaic_status check(struct measurement *m, deltaic_operator_result *r) {
+  uint32_t last = m->o.sequences - 1;
+  record(m, false);
+  deltaic_status status = m->b->ops->recorder_run(m->c);
+  if (status != DELTAIC_OK) return status;
+  record(m, true);
+  status = m->b->ops->recorder_run(m->c);
+  if (status == DELTAIC_OK) status = compare(m, m->out, (uint64_t)last * m->o.tokens, m->out_wide, &r->error_output);
+  if (status == DELTAIC_OK) status = compare(m, m->state, last, m->state_wide, &r->error_state);
+  return status;
+}
+
+static double seconds_now(void) {
+  struct timespec t;
+  timespec_get(&t, TIME_UTC);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int by_value(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+// An idle GPU's clock is a sixth of what it soon is under load (H200: 345 MHz of 1980).
+static deltaic_status warm_up(struct measurement *m) {
+  const double long_enough = m->b->replays ? 0.4 : 0, start = seconds_now();
+  deltaic_status status = DELTAIC_OK;
+  do {
+    if (!m->b->replays) record(m, false);
+    status = m->b->ops->recorder_run(m->c);
+  } while (status == DELTAIC_OK && seconds_now() - start < long_enough);
+  return status;
+}
+
+// Every run's time by kernel, as the difference of sums.
+static deltaic_status time_runs(struct measurement *m, deltaic_operator_result *r) {
+  double *runs = calloc(m->o.repeat, sizeof *runs);
+  if (!runs) return fail_memory("times", m->o.repeat * sizeof *runs);
+  deltaic_kernel_time before[MOST_KERNELS] = {0}, times[MOST_KERNELS];
+  deltaic_status status = m->b->ops->recorder_profile(m->c, true);
+  record(m, false);
+  if (status == DELTAIC_OK) status = warm_up(m);
+  m->b->ops->recorder_times(m->c, before, MOST_KERNELS);
+  memcpy(times, before, sizeof times);
+  for (uint32_t i = 0; i < m->o.repeat && status == DELTAIC_OK; i++) {
+    for (size_t k = 0; k < MOST_KERNELS; k++) runs[i] -= times[k].seconds;
+    if (!m->b->replays) record(m, false);
+    status = m->b->ops->recorder_run(m->c);
+    r->kernel_count = m->b->ops->recorder_times(m->c, times, MOST_KERNELS);
+    if (r->kernel_count > MOST_KERNELS) r->kernel_count = MOST_KERNELS;
+    for (size_t k = 0; k < r->kernel_count; k++) runs[i] += times[k].seconds;
+  }
+  if (status == DELTAIC_OK) {
+    for (size_t k = 0; k < r->kernel_count; k++) {
+      r->kernels[k] = times[k];
+      r->kernels[k].seconds -= before[k].seconds;
+      r->kernels[k].dispatches -= before[k].dispatches;
+      r->kernels[k].bytes -= before[k].bytes;
+      r->kernels[k].operations -= before[k].operations;
+    }
+    qsort(runs, m->o.repeat, sizeof *runs, by_value);
+    r->least = runs[0];
+    r->most = runs[m->o.repeat - 1];
+    r->seconds = 0.5 * (runs[(m->o.repeat - 1) / 2] + runs[m->o.repeat / 2]);
+  }
+  free(runs);
+  if (status == DELTAIC_OK) status = m->b->ops->recorder_profile(m->c, false);
+  return status;
+}
+
+// What must be moved whatever the form: each input and output once, states in and out.
+static void count_work(const struct measurement *m, deltaic_operator_result *r) {
+  const deltaic_operator *o = &m->o;
+  uint64_t rows = (uint64_t)o->sequences * o->tokens, size = m->narrow ? 2 : 4;
+  uint64_t gates = 4ull * o->value_heads * (o->steps + o->gated);
+  r->bytes = rows * (size * (m->cols + (uint64_t)o->value_heads * o->value) + gates) +
+             8ull * o->sequences * o->value_heads * o->key * o->value;
+  r->operations = 2 * rows * o->value_heads * o->key * o->value * (2ull * o->steps + 1);
+}
+
+static deltaic_status check_operator(deltaic_operator *o) {
+  if (!o->steps) o->steps = 1;
+  if (!o->blocks) o->blocks = 1;
+  if (!o->value_heads) o->value_heads = o->heads;
+  if (!o->repeat) o->repeat = 20;
+  if (!o->sequences || !o->tokens || !o->heads || !o->key || !o->value || o->value_heads % o->heads ||
+      o->key % o->blocks || o->blocks > HH_MOST || (o->blocks > 1 && o->steps > 1) || o->repeat > MOST_RUNS ||
+      o->rule > DELTAIC_RULE_CHUNK || o->precision > DELTAIC_PRECISION_FLOAT32)
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_operator: sizes that do not go together");
+  return DELTAIC_OK;
+}
+
+deltaic_status deltaic_device_measure_operator(deltaic_device *d, const deltaic_operator *op,
+                                               deltaic_operator_result *result) {
+  struct measurement m = {0};
+  if (!d || !op || !result)
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_device_measure_operator: device, operator and result are required");
+  deltaic_status status = options_read(&m.o, sizeof m.o, op, "deltaic_operator");
+  if (status == DELTAIC_OK) status = check_operator(&m.o);
+  if (status != DELTAIC_OK) return status;
+  *result = (deltaic_operator_result){0};
+  m.b = d->backend;
+  m.cols = (1 + m.o.steps) * m.o.heads * m.o.key + m.o.steps * m.o.value_heads * m.o.value;
+  m.narrow =
+      m.b->matrices && m.o.blocks == 1 && m.o.precision == DELTAIC_PRECISION_FAST && m.o.rule == DELTAIC_RULE_CHUNK;
+  status = allocate(&m);
+  if (status == DELTAIC_OK) status = arena_zero(&m.arena, m.b);
+  if (status == DELTAIC_OK) status = fill(&m);
+  if (status == DELTAIC_OK) status = m.b->ops->recorder_create(m.b, &m.c);
+  if (status == DELTAIC_OK) status = check(&m, result);
+  if (status == DELTAIC_OK) status = time_runs(&m, result);
+  if (status == DELTAIC_OK) count_work(&m, result);
+  if (m.c) m.b->ops->recorder_free(m.c);
+  arena_free(&m.arena, m.b);
+  return status;
+}
+
+// ---------------------------------------------------------------- the device's matrices
+
+// Many products: one takes less than the clock needs to rise.
+deltaic_status deltaic_device_matrix_rate(deltaic_device *d, double *operations_per_second) {
+  enum { RUNS = 30 };
+  if (!d || !operations_per_second)
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_device_matrix_rate: device and result are required");
+  struct backend *b = d->backend;
+  const bool software = b->info.kind == DELTAIC_DEVICE_CPU || b->info.kind == DELTAIC_DEVICE_SOFTWARE;
+  const uint32_t size = software ? 256 : 4096;
+  struct measurement m = {.b = b};
+  struct tensor x, y, w;
+  arena_add(&m.arena, &x, DTYPE_F32, size, size, size);
+  arena_add(&m.arena, &y, DTYPE_F32, size, size, size);
+  arena_add(&m.arena, &w, DTYPE_F16, size, size, size);
+  deltaic_status status = arena_allocate(&m.arena, b, MEMORY_DEVICE, "the matrix test");
+  if (status == DELTAIC_OK) status = arena_zero(&m.arena, b);
+  if (status == DELTAIC_OK) status = b->ops->recorder_create(b, &m.c);
+  double best = 0;
+  for (int run = 0; run < RUNS && status == DELTAIC_OK; run++) {
+    deltaic_kernel_time times[MOST_KERNELS];
+    m.c->matrices = true;
+    status = b->ops->recorder_profile(m.c, true);
+    b->ops->recorder_begin(m.c, false, NULL);
+    b->ops->linear(m.c, y, (struct linear_input){.x = x}, w, (struct tensor){0}, false);
+    if (status == DELTAIC_OK) status = b->ops->recorder_run(m.c);
+    size_t count = b->ops->recorder_times(m.c, times, MOST_KERNELS);
+    double seconds = 0;
+    for (size_t k = 0; k < count && k < MOST_KERNELS; k++) seconds += times[k].seconds;
+    if (b->ops->recorder_profile(m.c, false) == DELTAIC_OK && seconds > 0 && 1 / seconds > best) best = 1 / seconds;
+  }
+  *operations_per_second = 2.0 * size * size * size * best;
+  if (m.c) b->ops->recorder_free(m.c);
+  arena_free(&m.arena, b);
+  return status;
+}

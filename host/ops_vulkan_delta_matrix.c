@@ -1,0 +1,208 @@
+// ops_vulkan_delta_matrix: the chunkwise delta rule on cooperative matrices.
+#include "delta_matrix_join.h"
+#include "delta_matrix_prepare.h"
+#include "delta_matrix_scan.h"
+#include "ops_vulkan.h"
+
+static uint64_t min64(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+// With one number at a time f16 is read in words of two.
+static struct binding bind_words(struct tensor t) {
+  struct binding b = vulkan_bind(t, t);
+  b.bytes = round_up(b.bytes, 4);
+  return b;
+}
+
+// The most numbers that a load may take: all of a and b must be multiples of it.
+static uint32_t unit_of(uint32_t a, uint32_t b) { return (a | b) % 8 == 0 ? 8 : (a | b) % 4 == 0 ? 4 : 1; }
+
+static uint64_t record_bytes(const struct plan_delta_matrix *p, const struct delta_args *a) {
+  return 16ull * a->Hv * DELTA_MATRIX_RECORD(p->C, a->n);
+}
+
+// The most chunks that T tokens of B sequences can make.
+static uint32_t most_chunks(const struct plan_delta_matrix *p, uint32_t T, uint32_t B, uint32_t n) {
+  return divide_up(T, p->C / n) + B;
+}
+
+bool vulkan_delta_matrix_plan(const struct device *device, uint32_t T, uint32_t B, const struct delta_args *a,
+                              struct plan_delta_matrix *p) {
+  struct plan plan = device->plan;
+  if (!a->matrices || a->form == DELTA_RECURRENT || !kernel_built(KERNEL_delta_matrix_prepare_f16)) return false;
+  if (a->form == DELTA_AUTO && (uint64_t)T * a->n < (uint64_t)plan.chunk_from * B) return false;
+  if (a->matrices == MATRICES_PLAIN) plan.matrix_conversions = false;
+  if (!plan_delta_matrix(&plan, a->Dk, a->Dv, a->n, B * a->Hv, T / B, p)) return false;
+  return !p->conversions || kernel_built(KERNEL_delta_matrix_scan_f16);
+}
+
+// Value columns of a workgroup of scan, and those of a map.
+static uint32_t columns_of(const struct plan *plan, const struct plan_delta_matrix *p) {
+  return p->computers * p->tiles * plan->matrix_n;
+}
+
+static uint32_t padded_values(const struct plan *plan, const struct plan_delta_matrix *p, const struct delta_args *a) {
+  return divide_up(a->Dv, columns_of(plan, p)) * columns_of(plan, p);
+}
+
+static uint64_t maps_bytes(const struct plan *plan, const struct plan_delta_matrix *p, uint32_t B,
+                           const struct delta_args *a) {
+  if (p->segments == 1) return 0;
+  return 4ull * B * p->segments * a->Hv * DELTA_MATRIX_MAP(p->Dk, padded_values(plan, p, a));
+}
+
+// Maps, then records. Calls with fewer tokens may take chunks of another length.
+uint64_t vulkan_delta_matrix_bytes(const struct device *device, const struct plan_delta_matrix *p, uint32_t T,
+                                   uint32_t B, const struct delta_args *a) {
+  uint64_t most = 0;
+  struct plan_delta_matrix other = *p;
+  for (other.C = 16; other.C <= 64; other.C += 16) {
+    if (other.C != p->C && (a->n > 1 || other.C > 32)) continue;
+    uint64_t bytes = most_chunks(&other, T, B, a->n) * record_bytes(&other, a);
+    if (bytes > most) most = bytes;
+  }
+  return most + maps_bytes(&device->plan, p, B, a);
+}
+
+static void prepare(struct recorder *c, const struct delta_call *d, const struct plan_delta_matrix *p,
+                    struct binding prepared, uint32_t chunks) {
+  const struct delta_args *a = &d->a;
+  const struct plan *plan = vulkan_plan(c);
+  const uint32_t spec[DELTA_MATRIX_PREPARE_SPECS] = {[DELTA_MATRIX_PREPARE_SPEC_LANES] = p->prepare_lanes,
+                                                     [DELTA_MATRIX_PREPARE_SPEC_SUBGROUP] = plan->matrix_lanes,
+                                                     [DELTA_MATRIX_PREPARE_SPEC_TILE_M] = plan->matrix_m,
+                                                     [DELTA_MATRIX_PREPARE_SPEC_TILE_N] = plan->matrix_n,
+                                                     [DELTA_MATRIX_PREPARE_SPEC_TILE_K] = plan->matrix_k,
+                                                     [DELTA_MATRIX_PREPARE_SPEC_C] = p->C,
+                                                     [DELTA_MATRIX_PREPARE_SPEC_DK] = p->Dk,
+                                                     [DELTA_MATRIX_PREPARE_SPEC_N] = a->n,
+                                                     [DELTA_MATRIX_PREPARE_SPEC_STRIP] = p->strip,
+                                                     [DELTA_MATRIX_PREPARE_SPEC_SLAB] = p->slab,
+                                                     [DELTA_MATRIX_PREPARE_SPEC_UNIT] = unit_of(a->Dk, d->qkv.stride),
+                                                     [DELTA_MATRIX_PREPARE_SPEC_EDGES] =
+                                                         a->Dk != p->Dk || p->Dk % p->slab != 0};
+  const struct binding qkv = bind_words(d->qkv);
+  const struct binding bindings[DELTA_MATRIX_PREPARE_BINDINGS] = {
+      [DELTA_MATRIX_PREPARE_PREPARED] = prepared,
+      [DELTA_MATRIX_PREPARE_QKV] = qkv,
+      [DELTA_MATRIX_PREPARE_QKV4] = qkv,
+      [DELTA_MATRIX_PREPARE_QKV8] = qkv,
+      [DELTA_MATRIX_PREPARE_BETA] = vulkan_bind(d->beta, d->qkv),
+      [DELTA_MATRIX_PREPARE_G] = vulkan_bind(d->g, d->qkv),
+      [DELTA_MATRIX_PREPARE_SEQUENCES] = vulkan_bind(d->sequences, d->qkv)};
+  const struct delta_matrix_prepare_args args = {.B = d->sequences.rows,
+                                                 .H = a->H,
+                                                 .Hv = a->Hv,
+                                                 .Dk = a->Dk,
+                                                 .gated = a->gated,
+                                                 .scale = a->scale,
+                                                 .qkv_stride = d->qkv.stride,
+                                                 .beta_stride = d->beta.stride,
+                                                 .g_stride = d->g.stride};
+  enum kernel_id id = d->qkv.dtype == DTYPE_F16 ? KERNEL_delta_matrix_prepare_f16 : KERNEL_delta_matrix_prepare_f32;
+  vulkan_dispatch(c, id, spec, bindings, &args, a->Hv, divide_up(chunks, p->strip), 1,
+                  2ull * d->qkv.rows * a->Hv * p->C * ((a->n + 1) * a->Dk + a->n * p->C / 6));
+}
+
+static void scan(struct recorder *c, const struct delta_call *d, const struct plan_delta_matrix *p,
+                 struct binding prepared, struct binding maps, uint32_t mode) {
+  const struct delta_args *a = &d->a;
+  const struct plan *plan = vulkan_plan(c);
+  const uint32_t columns = columns_of(plan, p), f16 = d->qkv.dtype == DTYPE_F16;
+  const uint32_t spec[DELTA_MATRIX_SCAN_SPECS] = {
+      [DELTA_MATRIX_SCAN_SPEC_LANES] = (p->computers + p->stagers) * plan->matrix_lanes,
+      [DELTA_MATRIX_SCAN_SPEC_SUBGROUP] = plan->matrix_lanes,
+      [DELTA_MATRIX_SCAN_SPEC_TILE_M] = plan->matrix_m,
+      [DELTA_MATRIX_SCAN_SPEC_TILE_N] = plan->matrix_n,
+      [DELTA_MATRIX_SCAN_SPEC_TILE_K] = plan->matrix_k,
+      [DELTA_MATRIX_SCAN_SPEC_C] = p->C,
+      [DELTA_MATRIX_SCAN_SPEC_DK] = p->Dk,
+      [DELTA_MATRIX_SCAN_SPEC_N] = a->n,
+      [DELTA_MATRIX_SCAN_SPEC_COMPUTERS] = p->computers,
+      [DELTA_MATRIX_SCAN_SPEC_TILES] = p->tiles,
+      [DELTA_MATRIX_SCAN_SPEC_STAGERS] = p->stagers,
+      [DELTA_MATRIX_SCAN_SPEC_UNIT_K] = unit_of(a->Dk, d->qkv.stride),
+      [DELTA_MATRIX_SCAN_SPEC_UNIT_V] = unit_of((1 + a->n) * a->H * a->Dk | a->Dv, d->qkv.stride),
+      [DELTA_MATRIX_SCAN_SPEC_UNIT_O] = unit_of(a->Dv, d->o.stride),
+      [DELTA_MATRIX_SCAN_SPEC_EDGES] = a->Dk != p->Dk || a->Dv % columns != 0,
+      [DELTA_MATRIX_SCAN_SPEC_LOCKSTEP] = p->lockstep,
+      [DELTA_MATRIX_SCAN_SPEC_MODE] = mode};
+  const struct binding qkv = bind_words(d->qkv), o = vulkan_bind(d->o, d->o);
+  const struct binding bindings[DELTA_MATRIX_SCAN_BINDINGS] = {[DELTA_MATRIX_SCAN_O] = o,
+                                                               [DELTA_MATRIX_SCAN_O4] = o,
+                                                               [DELTA_MATRIX_SCAN_O8] = o,
+                                                               [DELTA_MATRIX_SCAN_QKV] = qkv,
+                                                               [DELTA_MATRIX_SCAN_QKV4] = qkv,
+                                                               [DELTA_MATRIX_SCAN_QKV8] = qkv,
+                                                               [DELTA_MATRIX_SCAN_PREPARED] = prepared,
+                                                               [DELTA_MATRIX_SCAN_STATE] = vulkan_bind(d->state, d->o),
+                                                               [DELTA_MATRIX_SCAN_SEQUENCES] =
+                                                                   vulkan_bind(d->sequences, d->qkv),
+                                                               [DELTA_MATRIX_SCAN_MAPS] = maps,
+                                                               [DELTA_MATRIX_SCAN_MAPS16] = maps};
+  const struct delta_matrix_scan_args args = {.H = a->H,
+                                              .Hv = a->Hv,
+                                              .Dk = a->Dk,
+                                              .Dv = a->Dv,
+                                              .o_stride = d->o.stride,
+                                              .qkv_stride = d->qkv.stride,
+                                              .state_stride = d->state.stride,
+                                              .segments = p->segments};
+  enum kernel_id id = p->conversions ? (f16 ? KERNEL_delta_matrix_scan_f16 : KERNEL_delta_matrix_scan_f32)
+                                     : (f16 ? KERNEL_delta_matrix_scan_khr_f16 : KERNEL_delta_matrix_scan_khr_f32);
+  // A map is made without outputs, and of as many more columns as the key has numbers.
+  const bool map = mode == DELTA_MATRIX_MAP_OF;
+  const uint32_t across = divide_up(a->Dv, columns) + (map ? divide_up(p->Dk, columns) : 0);
+  const uint64_t products = (2 * a->n + !map) * a->Dk + (a->n + !map) * p->C / 2;
+  vulkan_dispatch(c, id, spec, bindings, &args, across, a->Hv, (uint64_t)d->sequences.rows * p->segments,
+                  2ull * d->qkv.rows * a->Hv * (map ? a->Dv + a->Dk : a->Dv) * products);
+}
+
+static void join(struct recorder *c, const struct delta_call *d, const struct plan_delta_matrix *p,
+                 struct binding maps) {
+  const struct delta_args *a = &d->a;
+  const struct plan *plan = vulkan_plan(c);
+  const uint32_t DVP = padded_values(plan, p, a);
+  const uint32_t spec[DELTA_MATRIX_JOIN_SPECS] = {[DELTA_MATRIX_JOIN_SPEC_LANES] =
+                                                      p->Dk / plan->matrix_m * plan->matrix_lanes,
+                                                  [DELTA_MATRIX_JOIN_SPEC_SUBGROUP] = plan->matrix_lanes,
+                                                  [DELTA_MATRIX_JOIN_SPEC_TILE_M] = plan->matrix_m,
+                                                  [DELTA_MATRIX_JOIN_SPEC_TILE_N] = plan->matrix_n,
+                                                  [DELTA_MATRIX_JOIN_SPEC_TILE_K] = plan->matrix_k,
+                                                  [DELTA_MATRIX_JOIN_SPEC_DK] = p->Dk};
+  const struct binding bindings[DELTA_MATRIX_JOIN_BINDINGS] = {[DELTA_MATRIX_JOIN_MAPS] = maps,
+                                                               [DELTA_MATRIX_JOIN_MAPS16] = maps,
+                                                               [DELTA_MATRIX_JOIN_STATE] = vulkan_bind(d->state, d->o),
+                                                               [DELTA_MATRIX_JOIN_SEQUENCES] =
+                                                                   vulkan_bind(d->sequences, d->qkv)};
+  const struct delta_matrix_join_args args = {.Hv = a->Hv,
+                                              .Dk = a->Dk,
+                                              .Dv = a->Dv,
+                                              .DVP = DVP,
+                                              .state_stride = d->state.stride,
+                                              .segments = p->segments,
+                                              .tokens = p->C / a->n};
+  vulkan_dispatch(c, KERNEL_delta_matrix_join, spec, bindings, &args, DVP / plan->matrix_n, a->Hv, d->sequences.rows,
+                  6ull * d->sequences.rows * a->Hv * p->segments * p->Dk * p->Dk * DVP);
+}
+
+void vulkan_delta_matrix(struct recorder *c, const struct delta_call *d, const struct plan_delta_matrix *planned) {
+  assert(d->qkv.dtype == d->o.dtype);
+  // The tensors may have more rows than the call has tokens, for which scratch was measured.
+  struct plan_delta_matrix p = *planned;
+  const struct device *device = vulkan_device(c->backend);
+  const uint32_t B = d->sequences.rows;
+  const uint64_t scratch = tensor_bytes(&d->scratch);
+  if (vulkan_delta_matrix_bytes(device, &p, d->qkv.rows, B, &d->a) > scratch) p.segments = 1;
+  const uint64_t before = maps_bytes(&device->plan, &p, B, &d->a), record = record_bytes(&p, &d->a);
+  const uint64_t chunks = min64(most_chunks(&p, d->qkv.rows, B, d->a.n), (scratch - before) / record);
+  struct binding maps = {d->scratch.buffer, d->scratch.offset, before};
+  struct binding prepared = {d->scratch.buffer, d->scratch.offset + before, chunks * record};
+  prepare(c, d, &p, prepared, (uint32_t)chunks);
+  if (p.segments == 1) {
+    scan(c, d, &p, prepared, prepared, DELTA_MATRIX_WHOLE);
+    return;
+  }
+  scan(c, d, &p, prepared, maps, DELTA_MATRIX_MAP_OF);
+  join(c, d, &p, maps);
+  scan(c, d, &p, prepared, maps, DELTA_MATRIX_SEGMENT);
+}

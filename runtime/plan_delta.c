@@ -1,0 +1,124 @@
+// plan_delta: shapes of the chunkwise delta rule on cooperative matrices.
+#include "plan.h"
+
+#include <string.h>
+
+static uint32_t min32(uint32_t a, uint32_t b) { return a < b ? a : b; }
+static uint32_t up(uint32_t n, uint32_t to) { return (n + to - 1) / to * to; }
+
+// ---------------------------------------------------------------- shared memory: the variables of the shaders
+
+static uint64_t queries(const struct plan_delta_matrix *d, uint32_t n) { return up(d->C / n, 16); }
+
+uint64_t plan_delta_matrix_prepare_bytes(const struct plan_delta_matrix *d, uint32_t n) {
+  uint64_t rows = d->strip * (d->C + queries(d, n));
+  return 16 * rows * (d->slab / 8 + 1) + 16 * rows * (d->C / 4 + 1) + 12ull * d->strip * d->C;
+}
+
+uint64_t plan_delta_matrix_scan_bytes(const struct plan *plan, const struct plan_delta_matrix *d, uint32_t n,
+                                      bool edges) {
+  uint64_t rows = d->C + queries(d, n), buffers = d->stagers ? 2 : 1;
+  uint64_t pitch = d->computers * d->tiles * plan->matrix_n / 8 + 1;
+  uint64_t staged = 16 * rows * (d->Dk / 8 + 1) + 16 * rows * (d->C / 8 + 1) + 4 * (2 * d->C + queries(d, n));
+  uint64_t corner = edges ? 4ull * d->computers * plan->matrix_m * plan->matrix_n : 4;
+  uint64_t copy = d->conversions ? 0 : 2 * buffers * d->C + 16 * d->Dk * pitch;
+  return buffers * staged + 16 * d->C * pitch + corner + copy;
+}
+
+uint64_t plan_delta_matrix_join_bytes(const struct plan *plan, const struct plan_delta_matrix *d) {
+  return 32ull * d->Dk * (plan->matrix_n / 8 + 1) + 4ull * d->Dk * plan->matrix_n;
+}
+
+// ---------------------------------------------------------------- shapes
+
+struct shape {
+  uint32_t C, computers, tiles, stagers;
+};
+
+// From the whole value dimension in one workgroup, which reads K and Q once, to narrow ones for few heads, where the
+// chain of chunks is the limit: then fewer, longer chunks, and subgroups that do nothing but stage. H200,
+// docs/speed.md.
+static const struct shape in_registers[] = {{16, 4, 2, 0}, {16, 2, 2, 0}, {32, 1, 1, 3}, {16, 1, 1, 3}, {16, 1, 1, 0}};
+static const struct shape through_memory[] = {{32, 4, 1, 0}, {16, 4, 1, 0}, {16, 2, 1, 0}, {16, 1, 1, 0}};
+// Software compiles what it unrolls for seconds.
+static const struct shape in_software[] = {{16, 2, 1, 0}, {16, 1, 1, 1}};
+
+// A chunk of n steps a token is n times as long, so that its tokens still fill a tile of queries.
+static uint32_t steps_of(uint32_t C, uint32_t n) {
+  enum { MOST = 64 };
+  return n == 1 ? C : n <= MOST / 16 ? 16 * n : MOST;
+}
+
+static bool fits(const struct plan *plan, const struct plan_delta_matrix *d, uint32_t n) {
+  enum { MOST_SUMS = 128 }; // registers of an invocation for its part of S
+  uint32_t sums = d->tiles * (d->Dk / plan->matrix_n) * (plan->matrix_m * plan->matrix_n / plan->matrix_lanes);
+  return sums <= MOST_SUMS && (d->computers + d->stagers) * plan->matrix_lanes <= plan->most_lanes &&
+         plan_delta_matrix_scan_bytes(plan, d, n, true) <= plan->shared_bytes;
+}
+
+static bool plan_scan(const struct plan *plan, uint32_t Dv, uint32_t n, uint32_t heads, struct plan_delta_matrix *d) {
+  const struct shape *shapes = plan->software ? in_software : d->conversions ? in_registers : through_memory;
+  uint32_t count = plan->software   ? sizeof in_software / sizeof *shapes
+                   : d->conversions ? sizeof in_registers / sizeof *shapes
+                                    : sizeof through_memory / sizeof *shapes;
+  bool found = false;
+  for (uint32_t i = 0; i < count; i++) {
+    struct plan_delta_matrix s = *d;
+    s.C = steps_of(shapes[i].C, n);
+    s.tiles = shapes[i].tiles;
+    s.stagers = d->conversions ? shapes[i].stagers : 0;
+    uint32_t width = s.tiles * plan->matrix_n;
+    s.computers = min32(shapes[i].computers, up(Dv, width) / width);
+    if (!fits(plan, &s, n)) continue;
+    *d = s;
+    found = true;
+    width *= s.computers;
+    if (heads * (up(Dv, width) / width) >= 2 * plan->matrix_groups) break;
+    if (s.stagers) break; // narrower than that there is nothing
+  }
+  return found;
+}
+
+// With heads too few for a workgroup with wide columns on every processor, a long sequence is cut so that there are
+// enough of those: twice the work, but in as many places at once.
+static void plan_segments(const struct plan *plan, uint32_t Dv, uint32_t n, uint32_t heads, uint32_t T,
+                          struct plan_delta_matrix *d) {
+  enum { LEAST_CHUNKS = 32 };
+  const uint32_t least = d->C > steps_of(16, n) ? 8 : 4; // with fewer, walking twice costs more than it gains
+  struct plan_delta_matrix wide = *d;
+  wide.C = steps_of(16, n);
+  wide.stagers = 0;
+  for (wide.tiles = 2; wide.tiles > 0; wide.tiles--) {
+    uint32_t width = wide.tiles * plan->matrix_n;
+    wide.computers = min32(4, up(Dv, width) / width);
+    if (!fits(plan, &wide, n)) continue;
+    uint32_t groups = heads * (up(Dv, width * wide.computers) / (width * wide.computers));
+    uint32_t segments = (2 * plan->matrix_groups + groups - 1) / groups;
+    segments = min32(segments, T / (wide.C / n) / LEAST_CHUNKS);
+    bool joins = wide.Dk / plan->matrix_m * plan->matrix_lanes <= plan->most_lanes &&
+                 plan_delta_matrix_join_bytes(plan, &wide) <= plan->shared_bytes;
+    if (segments < least || !joins) return;
+    *d = wide;
+    d->segments = segments;
+    return;
+  }
+}
+
+bool plan_delta_matrix(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t n, uint32_t heads, uint32_t T,
+                       struct plan_delta_matrix *d) {
+  enum { MOST_STEPS = 64, MOST_DK = 1024, SLAB = 64 };
+  memset(d, 0, sizeof *d);
+  if (!plan->matrix_m || n > MOST_STEPS || Dk > MOST_DK) return false;
+  bool square = plan->matrix_m == plan->matrix_n && plan->matrix_n == plan->matrix_k;
+  d->conversions = plan->matrix_conversions && square;
+  d->lockstep = plan->software;
+  d->Dk = up(Dk, 16);
+  d->segments = 1;
+  if (!plan_scan(plan, Dv, n, heads, d)) return false;
+  plan_segments(plan, Dv, n, heads, T, d);
+  d->prepare_lanes = d->C > 32 ? 2 * plan->matrix_lanes : plan->matrix_lanes;
+  d->strip = 1;
+  d->slab = min32(d->Dk, SLAB);
+  while (d->slab > 16 && plan_delta_matrix_prepare_bytes(d, n) > plan->shared_bytes) d->slab = up(d->slab / 2, 16);
+  return plan_delta_matrix_prepare_bytes(d, n) <= plan->shared_bytes;
+}

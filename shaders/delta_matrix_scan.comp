@@ -1,0 +1,221 @@
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#extension GL_KHR_memory_scope_semantics : require
+#extension GL_KHR_cooperative_matrix : require
+#extension GL_NV_cooperative_matrix2 : require
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#extension GL_EXT_shader_16bit_storage : require
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_KHR_shader_subgroup_basic : require
+// The sequential part of the chunkwise delta rule, on cooperative matrices whose sums can become operands: chunks in
+// order, S (Dk, columns) in f32 sums.
+//   R  = V - e^G * (K S)                         V' = Tm R
+//   O  = scale e^G * (Q S) + P V'                S <- e^Gn S + (e^(Gn - G) * K)^T V'
+// Tm, P and the fades come from delta_matrix_prepare (delta_matrix.h). Everything that a subgroup owns is transposed,
+// S^T (columns, Dk) and R^T, V'^T, O^T (columns, C): then S, R and V' are always the left operand, which a sum becomes
+// without leaving its registers, and only K, Q, Tm and P, which all share, are read from shared memory.
+// qkv (T, (1 + N) H Dk + N Hv Dv), state (slots, Hv, Dk, Dv), o (T, Hv Dv). Workgroups (ceil(Dv / COLUMNS), Hv,
+// B * segments): COLUMNS value columns of one head of one segment; for its map, ceil(DK / COLUMNS) more, whose columns
+// are M's. A subgroup owns WIDTH of them for all rows. Any Dk, Dv, T.
+#include "delta_matrix_stage.glsl"
+
+// Tile (dk x, columns r) of S^T from `at`, the subgroup's first column in row 0 of the head's state.
+void load_tile(out SUM S, uint at, uint x, uint r) {
+  if (MODE == DELTA_MATRIX_SEGMENT) {
+    coopMatLoad(S, maps, (map_at + x * TILE_N * DVP + column0 + r * TILE_M) / 4, DVP / 4, COLS);
+    return;
+  }
+  if (MODE == DELTA_MATRIX_WHOLE && EDGES == 0) {
+    coopMatLoad(S, state, at + x * TILE_N * args.Dv + r * TILE_M, args.Dv, COLS);
+    return;
+  }
+  uint own = computer * TILE_M * TILE_N;
+  [[unroll]] for (uint n = 0; n < TILE_M * TILE_N / SUBGROUP; n++) {
+    const uint i = n * SUBGROUP + lane;
+    uint d = x * TILE_N + i / TILE_M, c = column0 + r * TILE_M + i % TILE_M;
+    if (MODE == DELTA_MATRIX_MAP_OF)
+      corner[own + i] = identity && d == c ? 1.0 : 0.0;
+    else
+      corner[own + i] = d < args.Dk && c < args.Dv ? state[at + d * args.Dv + c - column0] : 0.0;
+  }
+  subgroup_barrier();
+  coopMatLoad(S, corner, own, TILE_M, COLS);
+  subgroup_barrier();
+}
+
+void store_tile(SUM S, uint at, uint x, uint r) {
+  if (MODE == DELTA_MATRIX_MAP_OF) {
+    uint c = column0 + r * TILE_M, to = 2 * (map_at + DK * DVP) + x * TILE_N * DK + c;
+    if (!identity) {
+      coopMatStore(S, maps, (map_at + x * TILE_N * DVP + c) / 4, DVP / 4, COLS);
+    } else if (c < DK) {
+      SUM16 high = SUM16(S);
+      coopMatStore(high, maps16, to / 8, DK / 8, COLS);
+      coopMatStore(SUM16(S - SUM(high)), maps16, (to + DK * DK) / 8, DK / 8, COLS);
+    }
+    return;
+  }
+  if (EDGES == 0) {
+    coopMatStore(S, state, at + x * TILE_N * args.Dv + r * TILE_M, args.Dv, COLS);
+    return;
+  }
+  uint own = computer * TILE_M * TILE_N;
+  coopMatStore(S, corner, own, TILE_M, COLS);
+  subgroup_barrier();
+  [[unroll]] for (uint n = 0; n < TILE_M * TILE_N / SUBGROUP; n++) {
+    const uint i = n * SUBGROUP + lane;
+    uint d = x * TILE_N + i / TILE_M, c = r * TILE_M + i % TILE_M;
+    if (d < args.Dk && column0 + c < args.Dv) state[at + d * args.Dv + c] = corner[own + i];
+  }
+  subgroup_barrier();
+}
+
+const uint TILES_K = DK / TILE_K, TILES_C = C / TILE_N, TILES_Q = QUERIES / TILE_N;
+// Whether P's tile of queries i and steps j is not all zeros.
+#define SEEN(i, j) ((j) * TILE_K < ((i) + 1) * TILE_N * N)
+
+void main() {
+  uint record = begin();
+  if (seq.T == 0) return;
+  const uint step = args.Hv * DELTA_MATRIX_RECORD(C, N);
+  uint state_at = seq.slot * args.state_stride + head * args.Dk * args.Dv + column0;
+  const bool computes = STAGERS == 0 || computer < COMPUTERS;
+  SUM S[TILES_K][TILES];
+  if (computes)
+    [[unroll]] for (uint x = 0; x < TILES_K; x++)
+      [[unroll]] for (uint r = 0; r < TILES; r++) load_tile(S[x][r], state_at, x, r);
+
+  if (computes) fetch_values(0);
+  if (STAGERS == 0) {
+    fetch_keys(0);
+    fetch_record(record);
+  } else {
+    if (!computes) {
+      fetch_keys(0);
+      fetch_record(record);
+      put_keys(0);
+      put_record(0);
+      if (seq.T > TOKENS) {
+        fetch_keys(TOKENS);
+        fetch_record(record + step);
+      }
+    }
+    barrier();
+  }
+  uint turn = 0;
+  for (uint t0 = 0; t0 < seq.T; t0 += TOKENS, record += step) {
+    const bool more = t0 + TOKENS < seq.T;
+    if (STAGERS == 0) {
+      put_keys(0);
+      put_record(0);
+      put_values();
+      barrier();
+      if (more) {
+        fetch_keys(t0 + TOKENS);
+        fetch_record(record + step);
+        fetch_values(t0 + TOKENS);
+      }
+    } else if (computes) {
+      put_values();
+      if (more) fetch_values(t0 + TOKENS);
+      subgroup_barrier();
+    } else {
+      if (more) {
+        put_keys(turn ^ 1);
+        put_record(turn ^ 1);
+      }
+      if (t0 + 2 * TOKENS < seq.T) {
+        fetch_keys(t0 + 2 * TOKENS);
+        fetch_record(record + 2 * step);
+      }
+    }
+    if (computes) {
+      const uint k0 = turn * KEYS, q0 = k0 + C * K_PITCH, t_at = turn * PREPARED, p_at = t_at + C * C_PITCH;
+      const uint in_at = turn * FADES, out_at = in_at + C / 4, query_at = out_at + C / 4;
+      SUM R[TILES_C][TILES], O[TILES_Q][TILES];
+      [[unroll]] for (uint r = 0; r < TILES; r++) {
+        [[unroll]] for (uint j = 0; j < TILES_C; j++) R[j][r] = SUM(0.0);
+        [[unroll]] for (uint j = 0; j < TILES_Q; j++) O[j][r] = SUM(0.0);
+      }
+      // (K S)^T and (Q S)^T
+      [[unroll]] for (uint x = 0; x < TILES_K; x++) {
+        LEFT s[TILES];
+        [[unroll]] for (uint r = 0; r < TILES; r++) s[r] = LEFT(S[x][r]);
+        [[unroll]] for (uint j = 0; j < TILES_C; j++) {
+          RIGHT k;
+          coopMatLoad(k, keys, k0 + j * TILE_N * K_PITCH + x * TILE_K / 8, K_PITCH, COLS);
+          [[unroll]] for (uint r = 0; r < TILES; r++) R[j][r] = coopMatMulAdd(s[r], k, R[j][r]);
+        }
+        [[unroll]] for (uint j = 0; j < TILES_Q && MODE != DELTA_MATRIX_MAP_OF; j++) {
+          RIGHT q;
+          coopMatLoad(q, keys, q0 + j * TILE_N * K_PITCH + x * TILE_K / 8, K_PITCH, COLS);
+          [[unroll]] for (uint r = 0; r < TILES; r++) O[j][r] = coopMatMulAdd(s[r], q, O[j][r]);
+        }
+      }
+      // R, V', and V' as it will have faded by the chunk's end. A load with stride 0 gives a row to all rows.
+      LEFT u[TILES_C][TILES], faded[TILES_C][TILES];
+      [[unroll]] for (uint j = 0; j < TILES_C; j++) {
+        SUM fade;
+        coopMatLoad(fade, fades, in_at + j * TILE_N / 4, 0, ROWS);
+        [[unroll]] for (uint r = 0; r < TILES; r++) {
+          SUM16 v;
+          coopMatLoad(v, values, j * TILE_N * V_PITCH + computer * W8 + r * TILE_M / 8, V_PITCH, COLS);
+          u[j][r] = LEFT(SUM(v) - fade * R[j][r]);
+        }
+      }
+      [[unroll]] for (uint i = 0; i < TILES_C; i++) {
+        [[unroll]] for (uint r = 0; r < TILES; r++) R[i][r] = SUM(0.0);
+        [[unroll]] for (uint j = 0; j <= i; j++) {
+          RIGHT t;
+          coopMatLoad(t, factors, t_at + i * TILE_N * C_PITCH + j * TILE_K / 8, C_PITCH, COLS);
+          [[unroll]] for (uint r = 0; r < TILES; r++) R[i][r] = coopMatMulAdd(u[j][r], t, R[i][r]);
+        }
+      }
+      [[unroll]] for (uint j = 0; j < TILES_C; j++) {
+        SUM fade;
+        coopMatLoad(fade, fades, out_at + j * TILE_N / 4, 0, ROWS);
+        [[unroll]] for (uint r = 0; r < TILES; r++) {
+          u[j][r] = LEFT(R[j][r]);
+          faded[j][r] = LEFT(fade * R[j][r]);
+        }
+      }
+      [[unroll]] for (uint j = 0; j < TILES_Q && MODE != DELTA_MATRIX_MAP_OF; j++) {
+        SUM fade;
+        coopMatLoad(fade, fades, query_at + j * TILE_N / 4, 0, ROWS);
+        [[unroll]] for (uint r = 0; r < TILES; r++) O[j][r] = fade * O[j][r];
+      }
+      // S
+      const float kept = fades[in_at + C / 4 - 1].w;
+      [[unroll]] for (uint x = 0; x < TILES_K; x++) {
+        [[unroll]] for (uint r = 0; r < TILES; r++) S[x][r] = kept * S[x][r];
+        [[unroll]] for (uint j = 0; j < TILES_C; j++) {
+          RIGHT k;
+          coopMatLoad(k, keys, k0 + j * TILE_K * K_PITCH + x * TILE_N / 8, K_PITCH, ROWS);
+          [[unroll]] for (uint r = 0; r < TILES; r++) S[x][r] = coopMatMulAdd(faded[j][r], k, S[x][r]);
+        }
+      }
+      // O
+      [[unroll]] for (uint i = 0; i < TILES_Q && MODE != DELTA_MATRIX_MAP_OF; i++)
+        [[unroll]] for (uint j = 0; j < TILES_C; j++)
+          if (SEEN(i, j)) {
+            RIGHT p;
+            coopMatLoad(p, factors, p_at + i * TILE_N * C_PITCH + j * TILE_K / 8, C_PITCH, COLS);
+            [[unroll]] for (uint r = 0; r < TILES; r++) O[i][r] = coopMatMulAdd(u[j][r], p, O[i][r]);
+          }
+      subgroup_barrier(); // V has been read
+      if (MODE != DELTA_MATRIX_MAP_OF) {
+        [[unroll]] for (uint i = 0; i < TILES_Q; i++)
+          [[unroll]] for (uint r = 0; r < TILES; r++)
+            coopMatStore(SUM16(O[i][r]), values, i * TILE_N * V_PITCH + computer * W8 + r * TILE_M / 8, V_PITCH, COLS);
+        subgroup_barrier();
+        store_outputs(t0);
+      }
+      if (STAGERS > 0) subgroup_barrier(); // before the next V; else all wait below
+    }
+    if (STAGERS > 0) turn ^= 1;
+    barrier();
+  }
+  if (computes && (last || MODE == DELTA_MATRIX_MAP_OF))
+    [[unroll]] for (uint x = 0; x < TILES_K; x++)
+      [[unroll]] for (uint r = 0; r < TILES; r++) store_tile(S[x][r], state_at, x, r);
+}

@@ -1,0 +1,49 @@
+// delta_matrix_scan.h: contract of delta_matrix_scan.comp and delta_matrix_scan_khr.comp.
+#ifndef DELTA_MATRIX_SCAN_H
+#define DELTA_MATRIX_SCAN_H
+#include "delta_matrix.h"
+#define DELTA_MATRIX_SCAN_O 0         // (T, Hv * Dv) out, f32 or f16
+#define DELTA_MATRIX_SCAN_O4 1        // the same, four numbers at a time, written when UNIT_O is 4; so below
+#define DELTA_MATRIX_SCAN_O8 2        // eight
+#define DELTA_MATRIX_SCAN_QKV 3       // (T, (1 + N) * H * Dk + N * Hv * Dv) in, as o
+#define DELTA_MATRIX_SCAN_QKV4 4      //
+#define DELTA_MATRIX_SCAN_QKV8 5      //
+#define DELTA_MATRIX_SCAN_PREPARED 6  // (chunks, Hv, record) in, as uvec4
+#define DELTA_MATRIX_SCAN_STATE 7     // (slots, Hv * Dk * Dv) inout, f32
+#define DELTA_MATRIX_SCAN_SEQUENCES 8 // (B) in, struct sequence
+#define DELTA_MATRIX_SCAN_MAPS 9      // (B * segments, Hv, map) inout, f32 as vec4; used when MODE is not WHOLE
+#define DELTA_MATRIX_SCAN_MAPS16 10   // the same, f16 as uvec4
+#define DELTA_MATRIX_SCAN_BINDINGS 11
+#define DELTA_MATRIX_SCAN_SPEC_LANES 0 // (COMPUTERS + STAGERS) * SUBGROUP
+#define DELTA_MATRIX_SCAN_SPEC_SUBGROUP 1
+#define DELTA_MATRIX_SCAN_SPEC_TILE_M 2 // of the device's products; all the same in delta_matrix_scan.comp
+#define DELTA_MATRIX_SCAN_SPEC_TILE_N 3
+#define DELTA_MATRIX_SCAN_SPEC_TILE_K 4
+#define DELTA_MATRIX_SCAN_SPEC_C 5         // as in delta_matrix_prepare.h
+#define DELTA_MATRIX_SCAN_SPEC_DK 6        //
+#define DELTA_MATRIX_SCAN_SPEC_N 7         //
+#define DELTA_MATRIX_SCAN_SPEC_COMPUTERS 8 // subgroups that own value columns
+#define DELTA_MATRIX_SCAN_SPEC_TILES 9     // how many tiles of columns each
+#define DELTA_MATRIX_SCAN_SPEC_STAGERS 10  // further subgroups that stage two chunks ahead; 0: the computers do, one
+#define DELTA_MATRIX_SCAN_SPEC_UNIT_K 11   // 8, 4 or 1: divides args.Dk and qkv_stride
+#define DELTA_MATRIX_SCAN_SPEC_UNIT_V 12   // divides args.Dv, qkv_stride and where the values of a token begin
+#define DELTA_MATRIX_SCAN_SPEC_UNIT_O 13   // divides args.Dv and o_stride
+#define DELTA_MATRIX_SCAN_SPEC_EDGES 14    // 0: args.Dk is DK, and the columns of a workgroup divide args.Dv
+#define DELTA_MATRIX_SCAN_SPEC_LOCKSTEP 15 // 1: a subgroup's lanes need no barrier among themselves
+#define DELTA_MATRIX_SCAN_SPEC_MODE 16     // DELTA_MATRIX_...
+#define DELTA_MATRIX_SCAN_SPECS 17
+#define DELTA_MATRIX_WHOLE 0   // sequences from beginning to end
+#define DELTA_MATRIX_MAP_OF 1  // segments from nothing: maps, no outputs
+#define DELTA_MATRIX_SEGMENT 2 // segments from the states before them
+struct delta_matrix_scan_args {
+  uint H;
+  uint Hv;
+  uint Dk;
+  uint Dv;
+  uint o_stride;
+  uint qkv_stride;
+  uint state_stride;
+  uint segments; // of a sequence
+};
+ARGS(delta_matrix_scan_args)
+#endif

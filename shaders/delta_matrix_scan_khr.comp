@@ -1,0 +1,190 @@
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#extension GL_KHR_memory_scope_semantics : require
+#extension GL_KHR_cooperative_matrix : require
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#extension GL_EXT_shader_16bit_storage : require
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_KHR_shader_subgroup_basic : require
+// delta_matrix_scan.comp for devices whose sums cannot become operands: nothing is transposed, and S, R and V' become
+// right operands through shared memory, an f16 copy of them in the subgroup's own columns.
+//   R  = V - e^G * (K S)                         V' = Tm R
+//   O  = scale e^G * (Q S) + P V'                S <- e^Gn S + (e^(Gn - G) * K)^T V'
+// Workgroups, tensors and what else it says there.
+#define FADES_OUT
+#include "delta_matrix_stage.glsl"
+shared uvec4 copy[DK * V_PITCH]; // S; f16
+
+// Tile (dk x, columns r) of S from `at`, the subgroup's first column in row 0 of the head's state.
+void load_tile(out SUM S, uint at, uint x, uint r) {
+  if (MODE == DELTA_MATRIX_SEGMENT) {
+    coopMatLoad(S, maps, (map_at + x * TILE_M * DVP + column0 + r * TILE_N) / 4, DVP / 4, ROWS);
+    return;
+  }
+  if (MODE == DELTA_MATRIX_WHOLE && EDGES == 0) {
+    coopMatLoad(S, state, at + x * TILE_M * args.Dv + r * TILE_N, args.Dv, ROWS);
+    return;
+  }
+  uint own = computer * TILE_M * TILE_N;
+  [[unroll]] for (uint n = 0; n < TILE_M * TILE_N / SUBGROUP; n++) {
+    const uint i = n * SUBGROUP + lane;
+    uint d = x * TILE_M + i / TILE_N, c = column0 + r * TILE_N + i % TILE_N;
+    if (MODE == DELTA_MATRIX_MAP_OF)
+      corner[own + i] = identity && d == c ? 1.0 : 0.0;
+    else
+      corner[own + i] = d < args.Dk && c < args.Dv ? state[at + d * args.Dv + c - column0] : 0.0;
+  }
+  subgroup_barrier();
+  coopMatLoad(S, corner, own, TILE_N, ROWS);
+  subgroup_barrier();
+}
+
+void store_tile(SUM S, uint at, uint x, uint r) {
+  if (MODE == DELTA_MATRIX_MAP_OF) {
+    uint c = column0 + r * TILE_N, to = 2 * (map_at + DK * DVP) + x * TILE_M * DK + c;
+    if (!identity) {
+      coopMatStore(S, maps, (map_at + x * TILE_M * DVP + c) / 4, DVP / 4, ROWS);
+    } else if (c < DK) {
+      SUM16 high = SUM16(S);
+      coopMatStore(high, maps16, to / 8, DK / 8, ROWS);
+      coopMatStore(SUM16(S - SUM(high)), maps16, (to + DK * DK) / 8, DK / 8, ROWS);
+    }
+    return;
+  }
+  if (EDGES == 0) {
+    coopMatStore(S, state, at + x * TILE_M * args.Dv + r * TILE_N, args.Dv, ROWS);
+    return;
+  }
+  uint own = computer * TILE_M * TILE_N;
+  coopMatStore(S, corner, own, TILE_N, ROWS);
+  subgroup_barrier();
+  [[unroll]] for (uint n = 0; n < TILE_M * TILE_N / SUBGROUP; n++) {
+    const uint i = n * SUBGROUP + lane;
+    uint d = x * TILE_M + i / TILE_N, c = r * TILE_N + i % TILE_N;
+    if (d < args.Dk && column0 + c < args.Dv) state[at + d * args.Dv + c] = corner[own + i];
+  }
+  subgroup_barrier();
+}
+
+const uint TILES_S = DK / TILE_M, TILES_K = DK / TILE_K;             // of rows of S as a sum, as an operand
+const uint TILES_R = C / TILE_M, TILES_Q = QUERIES / TILE_M;         // of rows of R and O
+const uint TILES_U = C / TILE_K;                                     // of rows of R and V' as operands
+#define COPY_AT(row, r) ((row) * V_PITCH + computer * W8 + (r) * TILE_N / 8)
+// Whether tile (i, j) of Tm, or of P, is not all zeros.
+#define BELOW(i, j) ((j) * TILE_K < ((i) + 1) * TILE_M)
+#define SEEN(i, j) ((j) * TILE_K < ((i) + 1) * TILE_M * N)
+
+void main() {
+  uint record = begin();
+  if (seq.T == 0) return;
+  const uint step = args.Hv * DELTA_MATRIX_RECORD(C, N);
+  uint state_at = seq.slot * args.state_stride + head * args.Dk * args.Dv + column0;
+  SUM S[TILES_S][TILES];
+  [[unroll]] for (uint x = 0; x < TILES_S; x++)
+    [[unroll]] for (uint r = 0; r < TILES; r++) {
+      load_tile(S[x][r], state_at, x, r);
+      coopMatStore(SUM16(S[x][r]), copy, COPY_AT(x * TILE_M, r), V_PITCH, ROWS);
+    }
+  fetch_keys(0);
+  fetch_values(0);
+  fetch_record(record);
+  for (uint t0 = 0; t0 < seq.T; t0 += TOKENS, record += step) {
+    put_keys(0);
+    put_record(0);
+    put_values();
+    barrier();
+    if (t0 + TOKENS < seq.T) {
+      fetch_keys(t0 + TOKENS);
+      fetch_record(record + step);
+      fetch_values(t0 + TOKENS);
+    }
+    SUM R[TILES_R][TILES], O[TILES_Q][TILES];
+    [[unroll]] for (uint r = 0; r < TILES; r++) {
+      [[unroll]] for (uint i = 0; i < TILES_R; i++) R[i][r] = SUM(0.0);
+      [[unroll]] for (uint i = 0; i < TILES_Q; i++) O[i][r] = SUM(0.0);
+    }
+    // K S and Q S
+    [[unroll]] for (uint x = 0; x < TILES_K; x++) {
+      RIGHT s[TILES];
+      [[unroll]] for (uint r = 0; r < TILES; r++) coopMatLoad(s[r], copy, COPY_AT(x * TILE_K, r), V_PITCH, ROWS);
+      [[unroll]] for (uint i = 0; i < TILES_R; i++) {
+        LEFT k;
+        coopMatLoad(k, keys, i * TILE_M * K_PITCH + x * TILE_K / 8, K_PITCH, ROWS);
+        [[unroll]] for (uint r = 0; r < TILES; r++) R[i][r] = coopMatMulAdd(k, s[r], R[i][r]);
+      }
+      [[unroll]] for (uint i = 0; i < TILES_Q && MODE != DELTA_MATRIX_MAP_OF; i++) {
+        LEFT q;
+        coopMatLoad(q, keys, (C + i * TILE_M) * K_PITCH + x * TILE_K / 8, K_PITCH, ROWS);
+        [[unroll]] for (uint r = 0; r < TILES; r++) O[i][r] = coopMatMulAdd(q, s[r], O[i][r]);
+      }
+    }
+    // R in the place of V. A load with stride 0 gives a column to all columns; what a lane stores it has just loaded.
+    [[unroll]] for (uint i = 0; i < TILES_R; i++) {
+      SUM fade;
+      coopMatLoad(fade, fades, i * TILE_M / 4, 0, COLS);
+      [[unroll]] for (uint r = 0; r < TILES; r++) {
+        SUM16 v;
+        coopMatLoad(v, values, COPY_AT(i * TILE_M, r), V_PITCH, ROWS);
+        coopMatStore(SUM16(SUM(v) - fade * R[i][r]), values, COPY_AT(i * TILE_M, r), V_PITCH, ROWS);
+        R[i][r] = SUM(0.0);
+      }
+    }
+    subgroup_barrier();
+    RIGHT u[TILES_U][TILES];
+    [[unroll]] for (uint j = 0; j < TILES_U; j++)
+      [[unroll]] for (uint r = 0; r < TILES; r++) coopMatLoad(u[j][r], values, COPY_AT(j * TILE_K, r), V_PITCH, ROWS);
+    [[unroll]] for (uint i = 0; i < TILES_R; i++)
+      [[unroll]] for (uint j = 0; j < TILES_U; j++)
+        if (BELOW(i, j)) {
+          LEFT t;
+          coopMatLoad(t, factors, i * TILE_M * C_PITCH + j * TILE_K / 8, C_PITCH, ROWS);
+          [[unroll]] for (uint r = 0; r < TILES; r++) R[i][r] = coopMatMulAdd(t, u[j][r], R[i][r]);
+        }
+    subgroup_barrier();
+    [[unroll]] for (uint i = 0; i < TILES_R; i++)
+      [[unroll]] for (uint r = 0; r < TILES; r++)
+        coopMatStore(SUM16(R[i][r]), values, COPY_AT(i * TILE_M, r), V_PITCH, ROWS);
+    [[unroll]] for (uint i = 0; i < TILES_Q && MODE != DELTA_MATRIX_MAP_OF; i++) {
+      SUM fade;
+      coopMatLoad(fade, fades, (2 * C + i * TILE_M) / 4, 0, COLS);
+      [[unroll]] for (uint r = 0; r < TILES; r++) O[i][r] = fade * O[i][r];
+    }
+    subgroup_barrier();
+    // O and S from V'
+    [[unroll]] for (uint j = 0; j < TILES_U; j++)
+      [[unroll]] for (uint r = 0; r < TILES; r++) coopMatLoad(u[j][r], values, COPY_AT(j * TILE_K, r), V_PITCH, ROWS);
+    [[unroll]] for (uint i = 0; i < TILES_Q && MODE != DELTA_MATRIX_MAP_OF; i++)
+      [[unroll]] for (uint j = 0; j < TILES_U; j++)
+        if (SEEN(i, j)) {
+          LEFT p;
+          coopMatLoad(p, factors, (C + i * TILE_M) * C_PITCH + j * TILE_K / 8, C_PITCH, ROWS);
+          [[unroll]] for (uint r = 0; r < TILES; r++) O[i][r] = coopMatMulAdd(p, u[j][r], O[i][r]);
+        }
+    [[unroll]] for (uint j = 0; j < TILES_U; j++) {
+      RIGHT fade;
+      coopMatLoad(fade, fades_out, j * TILE_K, 0, COLS);
+      [[unroll]] for (uint r = 0; r < TILES; r++) u[j][r] = fade * u[j][r];
+    }
+    subgroup_barrier();
+    [[unroll]] for (uint i = 0; i < TILES_Q && MODE != DELTA_MATRIX_MAP_OF; i++)
+      [[unroll]] for (uint r = 0; r < TILES; r++)
+        coopMatStore(SUM16(O[i][r]), values, COPY_AT(i * TILE_M, r), V_PITCH, ROWS);
+    const float kept = fades[C / 4 - 1].w;
+    [[unroll]] for (uint x = 0; x < TILES_S; x++) {
+      [[unroll]] for (uint r = 0; r < TILES; r++) S[x][r] = kept * S[x][r];
+      [[unroll]] for (uint j = 0; j < TILES_U; j++) {
+        LEFT k;
+        coopMatLoad(k, keys, j * TILE_K * K_PITCH + x * TILE_M / 8, K_PITCH, COLS);
+        [[unroll]] for (uint r = 0; r < TILES; r++) S[x][r] = coopMatMulAdd(k, u[j][r], S[x][r]);
+      }
+      [[unroll]] for (uint r = 0; r < TILES; r++)
+        coopMatStore(SUM16(S[x][r]), copy, COPY_AT(x * TILE_M, r), V_PITCH, ROWS);
+    }
+    subgroup_barrier();
+    if (MODE != DELTA_MATRIX_MAP_OF) store_outputs(t0);
+    barrier();
+  }
+  if (last || MODE == DELTA_MATRIX_MAP_OF)
+    [[unroll]] for (uint x = 0; x < TILES_S; x++)
+      [[unroll]] for (uint r = 0; r < TILES; r++) store_tile(S[x][r], state_at, x, r);
+}

@@ -1,0 +1,217 @@
+// delta_matrix_stage.glsl: constants and memory traffic of both forms of delta_matrix_scan. Staged are, for all
+// subgroups, the chunk's K and Q, its Tm and P, its fades; each computing subgroup brings the values of its own columns
+// and takes its outputs away. What is fetched waits in registers until the chunk before it is done with the memory.
+#include "delta_matrix_scan.h"
+layout(local_size_x_id = DELTA_MATRIX_SCAN_SPEC_LANES) in;
+layout(constant_id = DELTA_MATRIX_SCAN_SPEC_SUBGROUP) const uint SUBGROUP = 32;
+layout(constant_id = DELTA_MATRIX_SCAN_SPEC_TILE_M) const uint TILE_M = 16;
+layout(constant_id = DELTA_MATRIX_SCAN_SPEC_TILE_N) const uint TILE_N = 16;
+layout(constant_id = DELTA_MATRIX_SCAN_SPEC_TILE_K) const uint TILE_K = 16;
+layout(constant_id = DELTA_MATRIX_SCAN_SPEC_C) const uint C = 16;
+layout(constant_id = DELTA_MATRIX_SCAN_SPEC_DK) const uint DK = 128;
+layout(constant_id = DELTA_MATRIX_SCAN_SPEC_N) const uint N = 1;
+layout(constant_id = DELTA_MATRIX_SCAN_SPEC_COMPUTERS) const uint COMPUTERS = 4;
+layout(constant_id = DELTA_MATRIX_SCAN_SPEC_TILES) const uint TILES = 2;
+layout(constant_id = DELTA_MATRIX_SCAN_SPEC_STAGERS) const uint STAGERS = 0;
+layout(constant_id = DELTA_MATRIX_SCAN_SPEC_UNIT_K) const uint UNIT_K = 8;
+layout(constant_id = DELTA_MATRIX_SCAN_SPEC_UNIT_V) const uint UNIT_V = 8;
+layout(constant_id = DELTA_MATRIX_SCAN_SPEC_UNIT_O) const uint UNIT_O = 8;
+layout(constant_id = DELTA_MATRIX_SCAN_SPEC_EDGES) const uint EDGES = 0;
+layout(constant_id = DELTA_MATRIX_SCAN_SPEC_LOCKSTEP) const uint LOCKSTEP = 0;
+layout(constant_id = DELTA_MATRIX_SCAN_SPEC_MODE) const uint MODE = DELTA_MATRIX_WHOLE;
+#define QKV_BINDING DELTA_MATRIX_SCAN_QKV
+#include "delta_matrix_load.glsl"
+layout(set = 0, binding = DELTA_MATRIX_SCAN_O) restrict writeonly buffer o_block { NUMBER o[]; };
+layout(set = 0, binding = DELTA_MATRIX_SCAN_O4) restrict writeonly buffer o4_block { FOUR o4[]; };
+layout(set = 0, binding = DELTA_MATRIX_SCAN_O8) restrict writeonly buffer o8_block { EIGHT o8[]; };
+layout(set = 0, binding = DELTA_MATRIX_SCAN_PREPARED) restrict readonly buffer prepared_block { uvec4 prepared[]; };
+layout(set = 0, binding = DELTA_MATRIX_SCAN_STATE) restrict buffer state_block { float state[]; };
+layout(set = 0, binding = DELTA_MATRIX_SCAN_MAPS) buffer maps_block { vec4 maps[]; };
+layout(set = 0, binding = DELTA_MATRIX_SCAN_MAPS16) buffer maps16_block { uvec4 maps16[]; };
+layout(set = 0, binding = DELTA_MATRIX_SCAN_SEQUENCES) restrict readonly buffer sequences_block {
+  sequence sequences[];
+};
+
+const uint TOKENS = C / N;
+const uint QUERIES = DELTA_MATRIX_QUERIES(C, N);
+const uint WIDTH = TILES * TILE_N; // value columns of a subgroup
+const uint COLUMNS = COMPUTERS * WIDTH;
+const uint BUFFERS = STAGERS > 0 ? 2 : 1;
+const uint STAGING = (STAGERS > 0 ? STAGERS : COMPUTERS) * SUBGROUP; // invocations that stage
+// 16 bytes each; pitches of rows are odd, which spreads them over banks
+const uint K8 = DK / 8, K_PITCH = K8 + 1;
+const uint C8 = C / 8, C_PITCH = C8 + 1;
+const uint W8 = WIDTH / 8, V_PITCH = COLUMNS / 8 + 1;
+const uint FADES = (2 * C + QUERIES) / 4;
+const uint K_EACH = (C * K8 + STAGING - 1) / STAGING, Q_EACH = (QUERIES * K8 + STAGING - 1) / STAGING;
+const uint P_EACH = ((C + QUERIES) * C8 + STAGING - 1) / STAGING, F_EACH = (FADES + STAGING - 1) / STAGING;
+const uint V_EACH = (C * W8 + SUBGROUP - 1) / SUBGROUP, O_EACH = (QUERIES * W8 + SUBGROUP - 1) / SUBGROUP;
+const uint KEYS = (C + QUERIES) * K_PITCH, PREPARED = (C + QUERIES) * C_PITCH; // of a buffer
+shared uvec4 keys[BUFFERS * KEYS];          // K, then Q; f16
+shared uvec4 factors[BUFFERS * PREPARED];   // Tm, then P; f16
+shared vec4 fades[BUFFERS * FADES];         // as in a record
+shared uvec4 values[C * V_PITCH];           // V, then O; f16
+#ifdef FADES_OUT
+shared float16_t fades_out[BUFFERS * C]; // the middle part of it
+#endif
+shared float corner[EDGES != 0 || MODE != 0 ? COMPUTERS * TILE_M * TILE_N : 1]; // a tile of S that is not all there
+// Lavapipe's subgroups run in lockstep, and a barrier of one halts the whole workgroup there.
+void subgroup_barrier() {
+  if (LOCKSTEP == 0)
+    controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsShared, gl_SemanticsAcquireRelease);
+}
+
+uvec4 next_k[K_EACH], next_q[Q_EACH], next_p[P_EACH], next_v[V_EACH];
+vec4 next_fade[F_EACH];
+sequence seq;
+uint head, column0; // column0: the subgroup's first
+bool last;          // segment of its sequence
+bool identity;      // the columns are M's, not N's
+uint map_at, DVP;   // the segment's map
+uint stager, computer, lane;
+uint k_at, q_at, v_at, o_at; // of token 0 of the sequence
+
+// Rows past the end of the sequence, or of the chunk's tokens, are any row's: Tm and P are 0 there, and nothing else
+// that they touch is kept. A condition around every load would cost more than the loads.
+void fetch_keys(uint t0) {
+  [[unroll]] for (uint n = 0; n < K_EACH; n++) {
+    uint i = n * STAGING + stager, r = i / K8, t = min(t0 + r / N, seq.T - 1);
+    if (C * K8 % STAGING == 0 || i < C * K8) {
+      uint row = k_at + t * args.qkv_stride + r % N * args.H * args.Dk;
+      next_k[n] = load8_of(row, i % K8 * 8, args.Dk, UNIT_K, EDGES != 0);
+    }
+  }
+  [[unroll]] for (uint n = 0; n < Q_EACH; n++) {
+    uint i = n * STAGING + stager, t = min(t0 + i / K8, seq.T - 1);
+    if (QUERIES * K8 % STAGING == 0 || i < QUERIES * K8)
+      next_q[n] = load8_of(q_at + t * args.qkv_stride, i % K8 * 8, args.Dk, UNIT_K, EDGES != 0);
+  }
+}
+
+void put_keys(uint turn) {
+  [[unroll]] for (uint n = 0; n < K_EACH; n++) {
+    uint i = n * STAGING + stager;
+    if (C * K8 % STAGING == 0 || i < C * K8) keys[turn * KEYS + i / K8 * K_PITCH + i % K8] = next_k[n];
+  }
+  [[unroll]] for (uint n = 0; n < Q_EACH; n++) {
+    uint i = n * STAGING + stager;
+    if (QUERIES * K8 % STAGING == 0 || i < QUERIES * K8)
+      keys[turn * KEYS + (C + i / K8) * K_PITCH + i % K8] = next_q[n];
+  }
+}
+
+void fetch_record(uint record) {
+  [[unroll]] for (uint n = 0; n < P_EACH; n++) {
+    uint i = n * STAGING + stager;
+    if ((C + QUERIES) * C8 % STAGING == 0 || i < (C + QUERIES) * C8) next_p[n] = prepared[record + i];
+  }
+  [[unroll]] for (uint n = 0; n < F_EACH; n++) {
+    uint i = n * STAGING + stager;
+    if (FADES % STAGING == 0 || i < FADES)
+      next_fade[n] = uintBitsToFloat(prepared[record + DELTA_MATRIX_FADES(C, N) + i]);
+  }
+}
+
+void put_record(uint turn) {
+  [[unroll]] for (uint n = 0; n < P_EACH; n++) {
+    uint i = n * STAGING + stager;
+    if ((C + QUERIES) * C8 % STAGING == 0 || i < (C + QUERIES) * C8)
+      factors[turn * PREPARED + i / C8 * C_PITCH + i % C8] = next_p[n];
+  }
+  [[unroll]] for (uint n = 0; n < F_EACH; n++) {
+    uint i = n * STAGING + stager;
+    if (FADES % STAGING == 0 || i < FADES) fades[turn * FADES + i] = next_fade[n];
+#ifdef FADES_OUT
+    if (i >= C / 4 && i < C / 2)
+      [[unroll]] for (uint k = 0; k < 4; k++) fades_out[turn * C + 4 * i - C + k] = float16_t(next_fade[n][k]);
+#endif
+  }
+}
+
+void fetch_values(uint t0) {
+  [[unroll]] for (uint n = 0; n < V_EACH; n++) {
+    uint i = n * SUBGROUP + lane, r = i / W8, t = min(t0 + r / N, seq.T - 1);
+    if (C * W8 % SUBGROUP == 0 || i < C * W8) {
+      uint row = v_at + t * args.qkv_stride + r % N * args.Hv * args.Dv;
+      next_v[n] = uvec4(0);
+      if (!identity) next_v[n] = load8_of(row, column0 + i % W8 * 8, args.Dv, UNIT_V, EDGES != 0);
+    }
+  }
+}
+
+void put_values() {
+  [[unroll]] for (uint n = 0; n < V_EACH; n++) {
+    uint i = n * SUBGROUP + lane;
+    if (C * W8 % SUBGROUP == 0 || i < C * W8) values[i / W8 * V_PITCH + computer * W8 + i % W8] = next_v[n];
+  }
+}
+
+#ifdef ACT_F16
+uvec2 numbers4(uvec2 x) { return x; }
+uvec4 numbers8(uvec4 x) { return x; }
+#else
+vec4 numbers4(uvec2 x) { return vec4(unpackHalf2x16(x.x), unpackHalf2x16(x.y)); }
+eight numbers8(uvec4 x) { return eight(numbers4(x.xy), numbers4(x.zw)); }
+#endif
+
+// The subgroup's outputs of tokens t0 ... from `values`.
+void store_outputs(uint t0) {
+  const bool whole = t0 + QUERIES <= seq.T && QUERIES == TOKENS;
+  [[unroll]] for (uint n = 0; n < O_EACH; n++) {
+    uint i = n * SUBGROUP + lane, r = i / W8, c = column0 + i % W8 * 8, t = t0 + r;
+    if ((QUERIES * W8 % SUBGROUP == 0 || i < QUERIES * W8) && (whole || (t < seq.T && r < TOKENS)) &&
+        (EDGES == 0 || c < args.Dv)) {
+      uvec4 x = values[r * V_PITCH + computer * W8 + i % W8];
+      uint at = o_at + t * args.o_stride + c;
+      if (UNIT_O == 8) {
+        o8[at / 8] = numbers8(x);
+      } else if (UNIT_O == 4) {
+        o4[at / 4] = numbers4(x.xy);
+        if (c + 4 < args.Dv) o4[at / 4 + 1] = numbers4(x.zw);
+      } else {
+        [[unroll]] for (uint j = 0; j < 8; j++)
+          if (c + j < args.Dv) o[at + j] = NUMBER(unpackHalf2x16(x[j / 2])[j % 2]);
+      }
+    }
+  }
+}
+
+// Where everything of this workgroup is; returns the record of its first chunk. A segment becomes what seq says.
+uint begin() {
+  lane = gl_SubgroupInvocationID;
+  computer = gl_SubgroupID;
+  stager = gl_LocalInvocationIndex - (STAGERS > 0 ? COMPUTERS * SUBGROUP : 0);
+  head = gl_WorkGroupID.y;
+  const uint z = gl_WorkGroupID.z / args.segments, segment = gl_WorkGroupID.z % args.segments;
+  const uint across = (args.Dv + COLUMNS - 1) / COLUMNS; // workgroups
+  seq = sequences[z];
+  uint chunk = 0;
+  for (uint i = 0; i < z; i++) chunk += (sequences[i].T + TOKENS - 1) / TOKENS;
+  identity = MODE == DELTA_MATRIX_MAP_OF && gl_WorkGroupID.x >= across;
+  column0 = (gl_WorkGroupID.x - (identity ? across : 0)) * COLUMNS + computer * WIDTH;
+  last = true;
+  if (MODE != DELTA_MATRIX_WHOLE) {
+    uint chunks = (seq.T + TOKENS - 1) / TOKENS, each = (chunks + args.segments - 1) / args.segments;
+    uint begins = min(segment * each * TOKENS, seq.T), ends = min(begins + each * TOKENS, seq.T);
+    last = ends == seq.T;
+    chunk += segment * each;
+    seq.row += begins;
+    seq.T = ends - begins;
+    if (MODE == DELTA_MATRIX_MAP_OF && last) seq.T = 0; // nothing comes after it
+    DVP = across * COLUMNS;
+    map_at = (gl_WorkGroupID.z * args.Hv + head) * DELTA_MATRIX_MAP(DK, DVP);
+  }
+  uint key_head = head / (args.Hv / args.H), row = seq.row * args.qkv_stride;
+  q_at = row + key_head * args.Dk;
+  k_at = q_at + args.H * args.Dk;
+  v_at = row + (1 + N) * args.H * args.Dk + head * args.Dv;
+  o_at = seq.row * args.o_stride + head * args.Dv;
+  return (chunk * args.Hv + head) * DELTA_MATRIX_RECORD(C, N);
+}
+
+#define SUM coopmat<float, gl_ScopeSubgroup, TILE_M, TILE_N, gl_MatrixUseAccumulator>
+#define SUM16 coopmat<float16_t, gl_ScopeSubgroup, TILE_M, TILE_N, gl_MatrixUseAccumulator>
+#define LEFT coopmat<float16_t, gl_ScopeSubgroup, TILE_M, TILE_K, gl_MatrixUseA>
+#define RIGHT coopmat<float16_t, gl_ScopeSubgroup, TILE_K, TILE_N, gl_MatrixUseB>
+#define ROWS gl_CooperativeMatrixLayoutRowMajor
+#define COLS gl_CooperativeMatrixLayoutColumnMajor

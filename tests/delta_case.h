@@ -1,0 +1,32 @@
+// delta_case.h: inputs of the delta rule, and what it must make of them in float64.
+#ifndef DELTA_CASE_H
+#define DELTA_CASE_H
+#include "fixture.h"
+#include "ops_tools.h"
+
+enum { DELTA_PADDING = 2 }; // rows of no sequence
+
+struct delta_case {
+  struct delta_args a;
+  struct sequence s[3];
+  uint32_t B, rows; // rows: the sequences', then DELTA_PADDING more
+  struct array qkv, beta, g, state, o;
+};
+
+void normalise(double *x, uint32_t n);
+uint32_t delta_cols(struct delta_args a); // of qkv
+
+// Unit q and k, normal v and state, beta in (0, beta_max), g log-uniform in -(0.001, 5); slot 0 is nobody's. qkv and o
+// are of dtype, and have `gap` numbers between rows.
+struct delta_case delta_random_in(enum dtype dtype, uint32_t gap, struct delta_args a, const uint32_t *T, uint32_t B,
+                                  double beta_max);
+struct delta_case delta_random(struct delta_args a, const uint32_t *T, uint32_t B, double beta_max); // f32, gaps
+void delta_rewind(struct delta_case *c); // both outputs back to what they were
+
+// o and state after the case, the recurrence in float64; both start as copies of what the case starts with.
+void reference_delta(double *o, double *state, const struct delta_case *c);
+
+// Case `name` of vectors/ops/delta.safetensors, one of its tensors; NULL: it has none such.
+double *fixture_of(const struct fixture *f, const char *name, const char *key, size_t count);
+struct delta_case fixture_delta(const struct fixture *f, const char *name, enum dtype dtype);
+#endif

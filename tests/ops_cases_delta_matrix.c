@@ -1,0 +1,150 @@
+// Cases of the delta rule on cooperative matrices. Operands rounded to f16 cost 5e-4 relative RMS (ops.md 9) and may
+// cost twice that.
+#include "delta_case.h"
+#include "device.h"
+#include "ops_cases_matrix.h"
+#include "ops_vulkan.h"
+
+static const double CLOSE = 1e-3;
+static enum matrices matrices; // of the group that runs
+
+// Runs the case as the plan would have it; the kernels must be those of matrices.
+static void matrix_run(const struct delta_case *c, const struct sequence *s, uint32_t B) {
+  struct delta_args a = c->a;
+  struct plan_delta_matrix p;
+  a.form = DELTA_CHUNK;
+  a.matrices = matrices;
+  assert_true(vulkan_delta_matrix_plan(vulkan_device(backend), c->rows, B, &a, &p));
+  uint64_t bytes = backend->ops->delta_scratch_bytes(backend, c->rows, B, a);
+  struct array scratch = activations(1, (uint32_t)(bytes / sizeof(float)), DENSE, NULL);
+  begin();
+  backend->ops->delta_rule(recorder, c->o.t, c->qkv.t, c->beta.t, a.gated ? c->g.t : ABSENT, c->state.t,
+                           sequences_of(s, B).t, scratch.t, a);
+  run();
+}
+
+// Against float64; rows of no sequence and states of no slot keep their values.
+static void expect_delta(const char *what_o, const char *what_s, const struct delta_case *c) {
+  size_t outputs = (size_t)c->o.t.rows * c->o.t.cols, states = (size_t)c->state.t.rows * c->state.t.cols;
+  double *o = zeros(outputs), *state = zeros(states);
+  reference_delta(o, state, c);
+  double *got = read_values(&c->o), *got_state = read_values(&c->state);
+  size_t used = (size_t)c->rows * c->o.t.cols;
+  expect_close(what_o, got, o, used, CLOSE);
+  expect_close(what_s, got_state, state, states, CLOSE);
+  assert_memory_equal(got + used, c->o.v + used, (outputs - used) * sizeof *got);
+  if (c->s[c->B - 1].slot) assert_memory_equal(got_state, c->state.v, c->state.t.cols * sizeof *got_state);
+}
+
+static void check(enum dtype dtype, uint32_t gap, struct delta_args a, const uint32_t *T, uint32_t B, double beta_max) {
+  struct delta_case c = delta_random_in(dtype, gap, a, T, B, beta_max);
+  matrix_run(&c, c.s, B);
+  expect_delta("delta rule on matrices: o", "delta rule on matrices: state", &c);
+  tools_teardown(NULL);
+}
+
+// Keys and values that are no multiples of a tile, of four or of two; chunks that are not full; sequences without
+// tokens. Few sizes: software compiles each kernel for seconds.
+static void delta_rule_matches_over_awkward_shapes(void **state) {
+  (void)state;
+  seed(50);
+  static const struct {
+    enum dtype dtype;
+    uint32_t gap, Dk, Dv;
+  } shapes[] = {{DTYPE_F16, 8, 16, 16}, {DTYPE_F16, 1, 5, 7}, {DTYPE_F16, 4, 12, 20}, {DTYPE_F32, 1, 13, 34}};
+  for (int s = 0; s < 4; s++)
+    for (int l = 0; l < LENGTHS; l++) {
+      struct delta_args a = {.H = 2, .Hv = 2, .Dk = shapes[s].Dk, .Dv = shapes[s].Dv, .n = 1, .scale = 0.3f};
+      uint32_t T[] = {lengths[l], 0, lengths[l] / 2 + 1};
+      a.gated = (s + l) % 2;
+      check(shapes[s].dtype, shapes[s].gap, a, T, 3, 1);
+    }
+}
+
+// One head of one sequence: what brings the operands has subgroups of its own.
+static void delta_rule_of_few_heads_matches(void **state) {
+  (void)state;
+  seed(51);
+  for (int l = 0; l < LENGTHS; l++)
+    check(DTYPE_F16, 8, (struct delta_args){1, 1, 16, 8, 1, 0.25f, l % 2, DELTA_CHUNK, matrices}, &lengths[l], 1, 1);
+}
+
+// Cut into segments that are walked at the same time.
+static void a_long_sequence_of_one_head_matches(void **state) {
+  (void)state;
+  seed(55);
+  struct plan_delta_matrix p;
+  struct delta_args a = {1, 1, 16, 16, 1, 0.25f, true, DELTA_CHUNK, matrices};
+  const uint32_t T = 4120;
+  assert_true(vulkan_delta_matrix_plan(vulkan_device(backend), T, 1, &a, &p) && p.segments > 1);
+  for (int gated = 0; gated < 2; gated++) {
+    struct delta_case c = delta_random_in(DTYPE_F16, 8, a, &T, 1, 1);
+    c.a.gated = gated;
+    for (uint32_t i = 0; i < T; i++) c.g.v[i] *= 0.01; // so that states reach over segments
+    c.g = activations(c.g.t.rows, 1, c.g.t.stride, c.g.v);
+    matrix_run(&c, c.s, 1);
+    expect_delta("segments on matrices: o", "segments on matrices: state", &c);
+    tools_teardown(NULL);
+  }
+}
+
+static void delta_rule_shares_keys_among_grouped_value_heads(void **state) {
+  (void)state;
+  seed(52);
+  for (int l = 0; l < 4; l++) {
+    uint32_t T[] = {lengths[2 * l + 1], lengths[LENGTHS - 1 - l]};
+    check(DTYPE_F16, 8, (struct delta_args){2, 6, 16, 16, 1, 0.25f, l % 2, DELTA_CHUNK, matrices}, T, 2, 1);
+  }
+}
+
+static void delta_product_matches(void **state) {
+  (void)state;
+  seed(53);
+  for (int l = 0; l < LENGTHS; l++) {
+    uint32_t T[] = {lengths[l], 0, 21};
+    check(DTYPE_F16, 8, (struct delta_args){2, 2, 16, 16, 2, 0.25f, l % 2, DELTA_CHUNK, matrices}, T, 3, 1);
+  }
+}
+
+// Keys with a large common part, beta up to 2: where a series for the inverse is off by orders of magnitude.
+static void correlated_keys_lose_no_digits(void **state) {
+  (void)state;
+  seed(54);
+  const uint32_t T[] = {200, 0, 63}, cols = 4 * 16 + 2 * 16;
+  for (int hard = 0; hard < 2; hard++) {
+    struct delta_case c = delta_random_in(
+        DTYPE_F16, 8, (struct delta_args){2, 2, 16, 16, 1, 0.25f, true, DELTA_CHUNK, matrices}, T, 3, 1);
+    for (uint32_t t = 0; t < c.rows; t++)
+      for (int h = 0; h < 4; h++) {
+        double *x = c.qkv.v + t * cols + h * 16;
+        for (int d = 0; d < 16; d++) x[d] += 0.75; // three times a random key's length
+        normalise(x, 16);
+      }
+    // A decay that leaves nothing, now and then; e^-30000 is not to cost the tokens after it digits.
+    for (uint32_t i = 0; i < c.g.t.rows * c.g.t.cols; i++) c.g.v[i] = hard && i % 11 == 3 ? -30000 : -0.01;
+    c.qkv = activations_in(DTYPE_F16, c.qkv.t.rows, cols, c.qkv.t.stride, c.qkv.v);
+    c.g = activations(c.g.t.rows, c.g.t.cols, c.g.t.stride, c.g.v);
+    matrix_run(&c, c.s, 3);
+    expect_delta("correlated keys on matrices: o", "correlated keys on matrices: state", &c);
+    tools_teardown(NULL);
+  }
+}
+
+int ops_cases_delta_matrix(void) {
+#define CASE(f) cmocka_unit_test_teardown(f, tools_teardown)
+  const struct CMUnitTest cases[] = {
+      CASE(delta_rule_matches_over_awkward_shapes),
+      CASE(delta_rule_of_few_heads_matches),
+      CASE(delta_rule_shares_keys_among_grouped_value_heads),
+      CASE(a_long_sequence_of_one_head_matches),
+      CASE(delta_product_matches),
+      CASE(correlated_keys_lose_no_digits),
+  };
+  int failed = 0;
+  matrices = MATRICES_PLAIN;
+  failed += cmocka_run_group_tests_name("delta rule, plain matrices", cases, NULL, NULL);
+  matrices = MATRICES_BEST;
+  if (vulkan_device(backend)->plan.matrix_conversions)
+    failed += cmocka_run_group_tests_name("delta rule, sums become operands", cases, NULL, NULL);
+  return failed;
+}
