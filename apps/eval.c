@@ -8,21 +8,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char about[] =
+    "--task is a data set, whose file --data names, or a file of cases. A file of cases is JSONL, one object a "
+    "line: {\"context\": ..., \"choices\": [...], \"gold\": 0} asks which choice is the likeliest; {\"context\": "
+    "..., \"target\": ...} how likely a text is; {\"context\": ..., \"contains\": ...} whether the greedy "
+    "continuation contains one; {\"document\": ...} how likely a document is per word. In place of a text there "
+    "may "
+    "be a list of token ids. Scores are computed by the rules of EleutherAI's lm-evaluation-harness; docs/eval.md "
+    "states them.\n\n"
+    "Texts that begin alike are read once. With --log every finished case is written down, and a run that was "
+    "interrupted goes on where it stopped.";
+
 static const struct usage usage = {
     .name = "eval",
     .arguments = "[options] CHECKPOINT...",
     .summary = "Runs a test on one or more checkpoints and prints one table: accuracy, perplexity per word and byte, "
                "recall, with standard errors and the number of cases.",
-    .text =
-        "--task is a data set, whose file --data names, or a file of cases. A file of cases is JSONL, one object a "
-        "line: {\"context\": ..., \"choices\": [...], \"gold\": 0} asks which choice is the likeliest; {\"context\": "
-        "..., \"target\": ...} how likely a text is; {\"context\": ..., \"contains\": ...} whether the greedy "
-        "continuation contains one; {\"document\": ...} how likely a document is per word. In place of a text there "
-        "may "
-        "be a list of token ids. Scores are computed by the rules of EleutherAI's lm-evaluation-harness; docs/eval.md "
-        "states them.\n\n"
-        "Texts that begin alike are read once. With --log every finished case is written down, and a run that was "
-        "interrupted goes on where it stopped.",
     .examples = "  deltaic eval models/novelist --task lambada --data lambada_test.jsonl\n"
                 "  deltaic eval models/novelist --task wikitext --data wiki.test.raw --json > before.json\n"
                 "  deltaic eval big small --task hellaswag --data hellaswag_val.jsonl --log run.jsonl\n"
@@ -74,8 +75,7 @@ static int check(const struct request_line *r, struct arguments *arguments) {
   if (!made && r->write) return complain(EXIT_USAGE, "--write is for tasks that are made on the spot, not %s", r->task);
   if (eval_is_data_set(r->task) && !r->data)
     return complain(EXIT_USAGE, "--task %s needs its file: --data FILE", r->task);
-  bool only_writes = r->write && !arguments->count && strncmp(r->task, "niah", 4); // whose lengths need a tokenizer
-  if (!arguments->count && !r->options.engine.model && !only_writes) {
+  if (!arguments->count && !r->options.engine.model && !r->write) {
     const char *model = model_path(NULL);
     if (!model) return EXIT_USAGE;
     arguments->items[arguments->count++] = model;
@@ -87,22 +87,25 @@ static int check(const struct request_line *r, struct arguments *arguments) {
   return EXIT_OK;
 }
 
-static const char cost_about[] =
-    "\ncost: tokens/s of reading and continuing a text of each --length, and the memory of "
-    "its state";
+static const char cost_about[] = "cost: tokens/s of reading and continuing a text of each --length, and the memory of "
+                                 "its state";
 
-// "NAME: what it is" on a line for every task; to free().
-static char *list_tasks(void) {
-  char *text = eval_data_sets();
+static void add_text(char **text, const char *more, const char *between, const char *rest) {
+  size_t used = strlen(*text), bytes = used + strlen(more) + strlen(between) + strlen(rest) + 2;
+  *text = must_resize(*text, bytes);
+  snprintf(*text + used, bytes - used, "%s%s%s\n", more, between, rest);
+}
+
+// What one must know, and every task on a line; to free().
+static char *help_text(void) {
+  char *text = text_copy(about, strlen(about)), *sets = eval_data_sets();
   const struct made *made;
-  for (size_t i = 0; (made = made_at(i)); ++i) {
-    size_t used = strlen(text);
-    text = must_resize(text, used + strlen(made->name) + strlen(made->about) + 8);
-    sprintf(text + used, "\n%s: %s", made->name, made->about);
-  }
-  size_t used = strlen(text);
-  text = must_resize(text, used + sizeof cost_about);
-  strcpy(text + used, cost_about);
+  add_text(&text, "\n\ntasks on data sets, --data their file:\n", "", sets);
+  add_text(&text, "\ntasks made on the spot:", "", "");
+  for (size_t i = 0; (made = made_at(i)); ++i) add_text(&text, made->name, ": ", made->about);
+  add_text(&text, cost_about, "", "");
+  text[strlen(text) - 1] = 0; // the last line's end is print_wrapped's
+  free(sets);
   return text;
 }
 
@@ -111,7 +114,7 @@ static int read_task(struct request_line *r, const struct arguments *arguments, 
   if (!r->options.new_tokens) r->options.new_tokens = made && made->new_tokens ? made->new_tokens : DEFAULT_NEW;
   if (!made) return eval_task_read(r->task, r->data, &r->options, task);
   r->made.haystack = r->data;
-  r->made.checkpoint = arguments->items[0];
+  r->made.checkpoint = arguments->count ? arguments->items[0] : NULL;
   int code = made_task(made, &r->made, r->write, task);
   if (!code) eval_task_limit(task, r->options.limit);
   return code;
@@ -119,16 +122,16 @@ static int read_task(struct request_line *r, const struct arguments *arguments, 
 
 int command_eval(int argc, char **argv) {
   struct request_line r = {
-      .options = {.engine = ENGINE_DEFAULTS, .limit = 0},
+      .options = {.engine = ENGINE_DEFAULTS},
       .made = {.cases = 20, .seed = 1, .pairs = 8, .keys = 64, .values = 32, .modulus = 5, .group = "S5"}};
   struct arguments arguments;
   int code;
-  char *tasks = list_tasks(), help[2200];
-  snprintf(help, sizeof help, "what to run: a file of cases (JSONL), or one of these:\n%s", tasks);
-  free(tasks);
+  char *text = help_text();
+  struct usage with_tasks = usage;
+  with_tasks.text = text;
   const struct option options[] = {
       HEADING("the task"),
-      TEXT('T', "task", "TASK", &r.task, help),
+      TEXT('T', "task", "TASK", &r.task, "one of the tasks above, or a file of cases"),
       TEXT(0, "data", "FILE", &r.data, "the data set's file, or the text to hide a needle in"),
       COUNT('n', "limit", "N", &r.options.limit, 0, 0, "only the first N cases; 0: all"),
       COUNT(0, "new", "N", &r.options.new_tokens, 0, 4096,
@@ -169,7 +172,9 @@ int command_eval(int argc, char **argv) {
       ENGINE_OPTIONS(&r.options.engine),
       OPTIONS_END,
   };
-  if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;
+  bool parsed = options_parse(&with_tasks, options, argc, argv, &arguments, &code);
+  free(text);
+  if (!parsed) return code;
   if (r.compare) {
     if (arguments.count != 2) return complain(EXIT_USAGE, "--compare takes two files of --json");
     return eval_compare(arguments.items[0], arguments.items[1], r.as_json);

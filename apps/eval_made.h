@@ -11,7 +11,7 @@ struct made_options {
   uint32_t modulus;
   const char *group;
   const char *haystack;   // a file of real text
-  const char *checkpoint; // whose tokens needles' lengths are counted in
+  const char *checkpoint; // whose tokens needles' lengths are counted in; NULL: the default one
 };
 
 struct maker {

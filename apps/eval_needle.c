@@ -50,7 +50,9 @@ static int read_haystack(struct maker *m) {
 }
 
 int needle_begin(struct maker *m) {
-  int code = tokenizer_open(m->options->checkpoint, &m->tokenizer);
+  const char *checkpoint = model_path(m->options->checkpoint);
+  if (!checkpoint) return EXIT_USAGE;
+  int code = tokenizer_open(checkpoint, &m->tokenizer);
   return code ? code : read_haystack(m);
 }
 

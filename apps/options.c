@@ -58,7 +58,7 @@ static void option_help(const struct option *option) {
     printf("\n%s:\n", option->name);
     return;
   }
-  char fallback[200], help[2400];
+  char fallback[200], help[1000];
   default_text(option, fallback, sizeof fallback);
   snprintf(help, sizeof help, "%s%s", option->help, fallback);
   int column =
