@@ -37,7 +37,7 @@ struct request {
   const char *out, *plot;
   uint32_t texts, pairs;
   uint64_t seed;
-  bool as_json;
+  bool as_json, additive;
 };
 
 struct demo {
@@ -326,7 +326,7 @@ static int recall(const struct request *r) {
   interrupt_catch();
   int code = EXIT_OK;
   if (r->out) {
-    struct recaller kept = {d.key_size, d.key_size, VALUES, true, false, r->seed};
+    struct recaller kept = {d.key_size, d.key_size, VALUES, true, r->additive, r->seed};
     code = recaller_write(&kept, r->out);
   }
   if (!code) code = context_open(&r->engine, &d.engine.context);
@@ -353,6 +353,7 @@ int demo_recall(int argc, char **argv) {
       HEADING("the models"),
       LIST('k', "key-size", "LIST", &r.key_sizes, 4, 512, "d_k of the models; overwriting uses the largest"),
       TEXT('o', "out", "DIR", &r.out, "keep a checkpoint with unit vectors for keys there, for generate and others"),
+      FLAG(0, "additive", &r.additive, "of --out: keep the additive one in place of the delta rule's"),
       HEADING("the texts"),
       COUNT('n', "pairs", "N", &r.pairs, 1, 512, "pairs whose keys are overwritten"),
       COUNT(0, "texts", "N", &r.texts, 1, 10000, "random texts behind every number"),

@@ -123,7 +123,7 @@ static int read_task(struct request_line *r, const struct arguments *arguments, 
 int command_eval(int argc, char **argv) {
   struct request_line r = {
       .options = {.engine = ENGINE_DEFAULTS},
-      .made = {.cases = 20, .seed = 1, .pairs = 8, .keys = 64, .values = 32, .modulus = 5, .group = "S5"}};
+      .made = {.cases = 20, .seed = 1, .pairs = 8, .keys = 64, .values = 32, .writes = 1, .modulus = 5, .group = "S5"}};
   struct arguments arguments;
   int code;
   char *text = help_text();
@@ -155,6 +155,7 @@ int command_eval(int argc, char **argv) {
       COUNT(0, "pairs", "N", &r.made.pairs, 1, 1000000, "mqar: pairs of a text"),
       COUNT(0, "keys", "N", &r.made.keys, 1, 1000000, "mqar: different keys, k0, k1, ..."),
       COUNT(0, "values", "N", &r.made.values, 1, 1000000, "mqar: different values, v0, v1, ..."),
+      COUNT(0, "writes", "N", &r.made.writes, 1, 1000, "mqar: values that each key gets, one after the other"),
       TEXT('g', "group", "G", &r.made.group, "group: S2 to S6, A5, Z2 to Z1024, D3 to D512"),
       COUNT(0, "modulus", "N", &r.made.modulus, 2, 1000000, "modular: of the arithmetic"),
       TEXT('w', "write", "FILE", &r.write, "write the cases as JSONL too; without a checkpoint, do nothing else"),

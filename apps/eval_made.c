@@ -49,12 +49,13 @@ static int mqar_begin(struct maker *m) {
   const struct made_options *o = m->options;
   if (o->pairs > o->keys) return complain(EXIT_USAGE, "--pairs %u needs as many --keys, not %u", o->pairs, o->keys);
   for (size_t i = 0; i < o->lengths.count; ++i) {
-    uint32_t length = o->lengths.values[i], least = 2 * o->pairs + 1;
+    uint64_t length = o->lengths.values[i], least = 2 * (uint64_t)o->pairs * o->writes + 1;
     if (length < least)
-      return complain(EXIT_USAGE, "--length %u is too short for --pairs %u: they and a key are %u tokens", length,
-                      o->pairs, least);
+      return complain(EXIT_USAGE, "--length %u is too short for --pairs %u: they and a key are %llu tokens",
+                      o->lengths.values[i], o->pairs, (unsigned long long)least);
     if (length > least && o->pairs == o->keys)
-      return complain(EXIT_USAGE, "--length %u needs --keys above --pairs: other keys fill the text", length);
+      return complain(EXIT_USAGE, "--length %u needs --keys above --pairs: other keys fill the text",
+                      o->lengths.values[i]);
   }
   return EXIT_OK;
 }
@@ -67,19 +68,23 @@ static void shuffle(uint32_t *x, uint32_t n, uint64_t *seed) {
   }
 }
 
-// Every key of the text is asked for, each after the same beginning: all pairs and the keys between.
+// Every key is written `writes` times, the last value counts. Every key of the text is asked for, each after the same
+// beginning: all pairs and the keys between.
 static int mqar_texts(struct maker *m, uint32_t length) {
   const struct made_options *o = m->options;
   uint32_t *keys = must_resize(NULL, o->keys * sizeof *keys), *values = must_resize(NULL, o->pairs * sizeof *values);
   struct line text = {0};
   for (uint32_t i = 0; i < o->keys; ++i) keys[i] = i;
   shuffle(keys, o->keys, &m->random);
-  for (uint32_t i = 0; i < o->pairs; ++i) {
-    values[i] = random_below(&m->random, o->values);
-    add_number(&text, "k", keys[i]);
-    add_number(&text, "v", values[i]);
+  for (uint32_t w = 0; w < o->writes; ++w) {
+    shuffle(keys, o->pairs, &m->random);
+    for (uint32_t i = 0; i < o->pairs; ++i) {
+      values[i] = random_below(&m->random, o->values);
+      add_number(&text, "k", keys[i]);
+      add_number(&text, "v", values[i]);
+    }
   }
-  for (uint32_t i = 2 * o->pairs; i + 1 < length; ++i)
+  for (uint32_t i = 2 * o->pairs * o->writes; i + 1 < length; ++i)
     add_number(&text, "k", keys[o->pairs + random_below(&m->random, o->keys - o->pairs)]);
   for (uint32_t i = 0; i < o->pairs && !m->code; ++i) {
     struct line question = {0};
@@ -305,10 +310,10 @@ static int make_texts(struct maker *m, const struct made *made) {
 static json_t *describe(const struct made *made, const struct made_options *o) {
   json_t *lengths = json_array();
   for (size_t i = 0; i < o->lengths.count; ++i) json_array_append_new(lengths, json_integer(o->lengths.values[i]));
-  return json_pack("{s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:s?}", "task", made->name, "lengths", lengths,
+  return json_pack("{s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:s?}", "task", made->name, "lengths", lengths,
                    "cases", (json_int_t)o->cases, "seed", (json_int_t)o->seed, "pairs", (json_int_t)o->pairs, "keys",
-                   (json_int_t)o->keys, "values", (json_int_t)o->values, "modulus", (json_int_t)o->modulus, "group",
-                   o->group, "data", o->haystack);
+                   (json_int_t)o->keys, "values", (json_int_t)o->values, "writes", (json_int_t)o->writes, "modulus",
+                   (json_int_t)o->modulus, "group", o->group, "data", o->haystack);
 }
 
 int made_task(const struct made *made, const struct made_options *options, const char *path, struct eval_task *task) {

@@ -7,7 +7,7 @@ struct made_options {
   struct count_list lengths;
   uint32_t cases; // texts of each length
   uint64_t seed;
-  uint32_t pairs, keys, values; // of mqar
+  uint32_t pairs, keys, values, writes; // of mqar
   uint32_t modulus;
   const char *group;
   const char *haystack;   // a file of real text

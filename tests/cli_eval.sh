@@ -139,6 +139,8 @@ made group --group S5 --length 3,50 --cases 20 && answers 'len(x) == length and 
 made group --group S4 --length 9 --cases 20 && answers 'compose(x) == a'
 made mqar --pairs 6 --keys 20 --length 13,40 --cases 3 &&
   answers 'len(x) == length and x[x.index(x[-1]) + 1] == a and x.index(x[-1]) < 12 and len(set(x[:12:2])) == 6'
+made mqar --pairs 6 --keys 20 --writes 3 --length 40 --cases 3 &&
+  answers 'len(x) == 40 and len(set(x[:36:2])) == 6 and x[:36].count(x[-1]) == 3 and x[35 - x[35::-1].index(x[-1]) + 1] == a'
 made parity --length 30 --cases 5 --seed 3 && cp "$dir/made.jsonl" "$dir/first.jsonl"
 made parity --length 30 --cases 5 --seed 3 && cmp -s "$dir/made.jsonl" "$dir/first.jsonl" || complain "$last: other texts for a seed"
 made parity --length 30 --cases 5 --seed 4 && ! cmp -s "$dir/made.jsonl" "$dir/first.jsonl" || complain "$last: the same texts for another seed"
@@ -178,6 +180,10 @@ holds '[g["acc"]["value"] for g in j["results"][0]["groups"].values()] == [1, 1]
 run 0 eval "$dir/pairs" -d cpu -q --task mqar --pairs 24 --keys 32 --length 49,100,1000 --cases 4 --json
 holds '[g["acc"]["value"] for g in j["results"][0]["groups"].values()] == [1, 1, 1] and j["cases"] == 288'
 holds 'j["results"][0]["evaluated"] < j["results"][0]["tokens"] / 10' # a text's pairs are read once
+run 0 demo recall --key-size 32 --texts 1 --pairs 8 "${device[@]}" --additive --out "$dir/additive"
+run 0 eval "$dir/pairs" "$dir/additive" -d cpu -q --task mqar --pairs 24 --keys 32 --writes 4 --length 193,500 --cases 4 --json
+holds '[g["acc"]["value"] for g in j["results"][0]["groups"].values()] == [1, 1]'
+holds 'all(0.1 < g["acc"]["value"] < 0.45 for g in j["results"][1]["groups"].values())' # one of four values
 # Token ids, for checkpoints without words: S5's word (21345) (21345) (13245), its product (13245).
 printf '{"context": [0, 25, 25, 7], "target": [7]}\n{"context": [0, 25, 25, 7], "target": [8]}\n' >"$dir/ids.jsonl"
 run 0 eval "$dir/s5" -d cpu -q --task "$dir/ids.jsonl" --json
