@@ -16,12 +16,14 @@ static const struct command {
     {"generate", command_generate, "continue a text, streamed as it is decoded"},
     {"perplexity", command_perplexity, "how well a model predicts a text"},
     {"eval", command_eval, "the papers' tests: accuracy, perplexity per word, recall, state tracking"},
+#ifdef DELTAIC_PRUNER
     {"prune", command_prune, "make a smaller state: choose key channels, write a checkpoint"},
+    {"rank", command_rank, "how much of its states a model uses"},
+#endif
     {"info", command_info, "what a checkpoint is and how much memory it needs"},
     {"devices", command_devices, "every device, its limits and the plan chosen on it"},
     {"bench", command_bench, "speed of prefill and decode, and where the time goes"},
     {"validate", command_validate, "hold a model against another program's numbers"},
-    {"rank", command_rank, "how much of its states a model uses"},
     {"demo", command_demo, "what the rules can do, shown without training"},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };

@@ -474,7 +474,8 @@ typedef struct deltaic_rank {
   double condition;    /* s_1 / the smallest s_i that counts */
   int32_t rank;        /* singular values that count */
 } deltaic_rank;
-/* a: rows * cols numbers, row after row. zero: s_i counts when it is above zero * s_1. values: the min(rows, cols)
+/* Not in a library that was built without DELTAIC_PRUNER, since it needs LAPACK.
+ * a: rows * cols numbers, row after row. zero: s_i counts when it is above zero * s_1. values: the min(rows, cols)
  * singular values, or NULL. */
 DELTAIC_API deltaic_status deltaic_matrix_rank(const float *a, size_t rows, size_t cols, double zero,
                                                deltaic_rank *rank, double *values);

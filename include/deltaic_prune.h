@@ -1,5 +1,6 @@
 /* deltaic_prune.h: make the states of a trained model smaller: fewer key channels in each head of its delta-rule layers
- * ("The Key to State Reduction in Linear Attention"). The conventions are those of deltaic.h.
+ * ("The Key to State Reduction in Linear Attention"). The conventions are those of deltaic.h. Not in a library that was
+ * built without DELTAIC_PRUNER.
  *
  *   statistics   what calibration measures: a text's tokens are streamed through the model
  *   selection    which channels every head keeps, and how good they are
