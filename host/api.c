@@ -123,15 +123,6 @@ static deltaic_device_info info_of(const struct device_caps *caps, const struct 
   return info;
 }
 
-static deltaic_status cpu_info(deltaic_device_info *info) {
-  struct backend *cpu;
-  deltaic_status status = backend_open_cpu(0, &cpu);
-  if (status != DELTAIC_OK) return status;
-  *info = cpu->info;
-  cpu->ops->backend_close(cpu);
-  return DELTAIC_OK;
-}
-
 deltaic_status deltaic_devices(deltaic_context *c, deltaic_device_info *infos, size_t capacity, size_t *count) {
   if (!c || !count || (capacity && !infos))
     return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_devices: context, infos and count are required");
@@ -139,8 +130,8 @@ deltaic_status deltaic_devices(deltaic_context *c, deltaic_device_info *infos, s
   deltaic_status status = rank_devices(c, &r);
   if (status != DELTAIC_OK) return status;
   for (uint32_t i = 0; i < r.count && i < capacity; i++) infos[i] = info_of(&r.caps[i], &r.plans[i], (int32_t)i + 1);
-  if (r.count < capacity) status = cpu_info(&infos[r.count]);
-  if (status == DELTAIC_OK) *count = r.count + 1;
+  if (r.count < capacity) infos[r.count] = backend_describe_cpu();
+  *count = r.count + 1;
   ranked_free(&r);
   return status;
 }
@@ -154,9 +145,7 @@ deltaic_status deltaic_device_describe(deltaic_context *c, int32_t index, char *
     return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_device_describe: context and text are required");
   int length;
   if (index == DELTAIC_DEVICE_INDEX_CPU) {
-    deltaic_device_info info;
-    deltaic_status status = cpu_info(&info);
-    if (status != DELTAIC_OK) return status;
+    deltaic_device_info info = backend_describe_cpu();
     length = snprintf(text, capacity, "%s: plain C, every operation's specification\n", info.name);
   } else {
     struct ranked r;

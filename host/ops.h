@@ -239,6 +239,7 @@ struct ops {
   void (*score)(struct recorder *c, struct tensor scores, struct tensor logits, struct tensor targets, uint32_t first);
 };
 
+deltaic_device_info backend_describe_cpu(void); // with all threads; starts none
 deltaic_status backend_open_cpu(uint32_t threads, struct backend **out);
 deltaic_status backend_open_vulkan(struct device *device, struct backend **out); // takes the device, also on failure
 #endif

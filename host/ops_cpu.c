@@ -471,6 +471,15 @@ static const struct ops cpu_ops = {
     .score = cpu_score,
 };
 
+static deltaic_device_info describe(uint32_t threads) {
+  deltaic_device_info info = {.index = DELTAIC_DEVICE_INDEX_CPU, .kind = DELTAIC_DEVICE_CPU, .usable = true};
+  info.memory_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+  snprintf(info.name, sizeof info.name, "CPU (%u thread%s)", threads, threads == 1 ? "" : "s");
+  return info;
+}
+
+deltaic_device_info backend_describe_cpu(void) { return describe(pool_threads_for(0)); }
+
 deltaic_status backend_open_cpu(uint32_t threads, struct backend **out) {
   struct cpu_backend *b = calloc(1, sizeof *b);
   if (!b) return fail_memory("CPU backend", sizeof *b);
@@ -480,12 +489,9 @@ deltaic_status backend_open_cpu(uint32_t threads, struct backend **out) {
     return status;
   }
   b->matmul = cpu_matmul_kernels(0);
-  uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-  b->base = (struct backend){.ops = &cpu_ops, .max_buffer_bytes = memory, .max_binding_bytes = UINT64_MAX};
-  b->base.info = (deltaic_device_info){.index = DELTAIC_DEVICE_INDEX_CPU, .kind = DELTAIC_DEVICE_CPU, .usable = true};
-  b->base.info.memory_bytes = memory;
-  uint32_t count = pool_threads(b->pool);
-  snprintf(b->base.info.name, sizeof b->base.info.name, "CPU (%u thread%s)", count, count == 1 ? "" : "s");
+  b->base = (struct backend){.ops = &cpu_ops, .max_binding_bytes = UINT64_MAX};
+  b->base.info = describe(pool_threads(b->pool));
+  b->base.max_buffer_bytes = b->base.info.memory_bytes;
   *out = &b->base;
   return DELTAIC_OK;
 }

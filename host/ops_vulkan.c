@@ -81,11 +81,12 @@ static size_t vulkan_recorder_times(struct recorder *c, deltaic_kernel_time *tim
 
 struct binding vulkan_bind(struct tensor t, struct tensor or) {
   if (!t.buffer) t = or ;
-  return (struct binding){t.buffer, t.offset, tensor_bytes(&t)};
+  return (struct binding){.buffer = t.buffer, .offset = t.offset, .bytes = tensor_bytes(&t)};
 }
 
 struct binding vulkan_bind_weights(struct tensor w) {
-  return (struct binding){w.buffer, w.offset, (uint64_t)w.rows * w.stride * dtype_bytes(w.dtype)};
+  return (struct binding){
+      .buffer = w.buffer, .offset = w.offset, .bytes = (uint64_t)w.rows * w.stride * dtype_bytes(w.dtype)};
 }
 
 void vulkan_dispatch(struct recorder *c, enum kernel_id id, const uint32_t *spec, const struct binding *bindings,
@@ -149,7 +150,8 @@ void vulkan_output_norm(struct recorder *c, struct tensor o, struct tensor gate,
                                         .weight_step = weight.cols == o.cols / heads ? 0 : o.cols / heads,
                                         .eps = eps};
   const uint32_t lanes = vulkan_head_lanes(c, args.Dv);
-  vulkan_dispatch(c, KERNEL_output_norm_f32 + o.dtype, &lanes, bindings, &args, o.rows, heads, 1, 8ull * o.rows * o.cols);
+  vulkan_dispatch(c, KERNEL_output_norm_f32 + o.dtype, &lanes, bindings, &args, o.rows, heads, 1,
+                  8ull * o.rows * o.cols);
 }
 
 static void vulkan_sample(struct recorder *c, struct tensor tokens, struct tensor sequences, struct tensor seen,

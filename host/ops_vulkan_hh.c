@@ -214,7 +214,8 @@ void vulkan_hh_rule(struct recorder *c, struct tensor o, struct tensor qkv, stru
     recurrent(c, &h);
     return;
   }
-  struct binding prepared = {scratch.buffer, scratch.offset, chunk_scratch_bytes(&s, &a)};
+  struct binding prepared = vulkan_bind(scratch, scratch);
+  prepared.bytes = chunk_scratch_bytes(&s, &a);
   chunk_prepare(c, &h, &s, prepared);
   chunk_scan(c, &h, &s, prepared);
 }

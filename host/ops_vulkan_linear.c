@@ -29,9 +29,10 @@ void vulkan_embed(struct recorder *c, struct tensor x, struct tensor table, stru
     struct tensor part = part_of(table, first, rows);
     args.first = first;
     args.rows = part.rows;
-    const struct binding bindings[EMBED_BINDINGS] = {[EMBED_X] = vulkan_bind(x, x),
-                                                     [EMBED_WEIGHTS] = vulkan_bind_weights(part),
-                                                     [EMBED_TOKENS] = vulkan_bind(tokens, x)};
+    struct binding weights = vulkan_bind_weights(part);
+    if (x.rows < part.rows) weights.touched = (uint64_t)x.rows * x.cols * dtype_bytes(table.dtype);
+    const struct binding bindings[EMBED_BINDINGS] = {
+        [EMBED_X] = vulkan_bind(x, x), [EMBED_WEIGHTS] = weights, [EMBED_TOKENS] = vulkan_bind(tokens, x)};
     vulkan_dispatch(c, KERNEL_embed_f32 + table.dtype, &lanes, bindings, &args, divide_up(x.cols, 8 * lanes), x.rows, 1,
                     (uint64_t)x.rows * x.cols);
   }

@@ -205,7 +205,7 @@ void vulkan_mamba2(struct recorder *c, struct tensor y, struct tensor xBC, struc
     recurrent(c, &m);
     return;
   }
-  struct binding states = {scratch.buffer, scratch.offset, chunks * chunk_bytes(&a)};
+  struct binding states = {.buffer = scratch.buffer, .offset = scratch.offset, .bytes = chunks * chunk_bytes(&a)};
   chunk_state(c, &m, states, chunks);
   chunk_pass(c, &m, states);
   chunk_output(c, &m, states, chunks);

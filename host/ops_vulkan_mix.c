@@ -251,7 +251,8 @@ void vulkan_delta_rule(struct recorder *c, struct tensor o, struct tensor qkv, s
     recurrent(c, &d);
     return;
   }
-  struct binding prepared = {scratch.buffer, scratch.offset, chunk_scratch_bytes(&s, &a)};
+  struct binding prepared = vulkan_bind(scratch, scratch);
+  prepared.bytes = chunk_scratch_bytes(&s, &a);
   chunk_prepare(c, &d, &s, prepared);
   chunk_scan(c, &d, &s, prepared);
 }

@@ -107,12 +107,14 @@ static void start_workers(struct pool *pool, uint32_t count) {
   pthread_attr_destroy(&attr);
 }
 
+uint32_t pool_threads_for(uint32_t threads) {
+  long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  if (!threads) threads = cores > 0 ? (uint32_t)cores : 1;
+  return threads > THREADS_MAX ? THREADS_MAX : threads;
+}
+
 deltaic_status pool_create(uint32_t threads, struct pool **out) {
-  if (!threads) {
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    threads = cores > 0 ? (uint32_t)cores : 1;
-  }
-  if (threads > THREADS_MAX) threads = THREADS_MAX;
+  threads = pool_threads_for(threads);
   uint64_t bytes = sizeof(struct pool) + (threads - 1) * sizeof(struct worker);
   struct pool *pool = calloc(1, bytes);
   if (!pool) return fail_memory("thread pool", bytes);

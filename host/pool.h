@@ -7,6 +7,7 @@
 struct pool;
 typedef void (*pool_task)(void *context, uint64_t index, uint32_t worker); // worker < pool_threads()
 
+uint32_t pool_threads_for(uint32_t threads); // how many pool_create() would have
 // threads: 0 for one per core. Threads that cannot be started are done without.
 deltaic_status pool_create(uint32_t threads, struct pool **out);
 void pool_free(struct pool *pool);              // no pool_run() may be in progress; accepts NULL

@@ -12,7 +12,9 @@ static deltaic_status add_counters(struct recorder *c, void *context) {
 }
 
 void deltaic_session_get_counters(const deltaic_session *s, deltaic_counters *counters) {
+  if (!counters) return;
   *counters = (deltaic_counters){0};
+  if (!s) return;
   session_recorders(s, add_counters, counters);
 }
 

@@ -16,6 +16,7 @@ struct weight_request {
   int count;
   enum { PARTS_UNDER, PARTS_ALONG, PARTS_TRANSPOSED } layout; // under each other, in one row, side by side
   weight_row row;                                             // NULL: the parts are copied
+  const struct tensor *same;                                  // an earlier request's tensor that serves this one too
   union {
     char bytes[CONTEXT_BYTES];
     void *aligned;
@@ -173,13 +174,31 @@ void weights_transposed(struct weights *w, struct tensor *out, uint32_t cols, co
   arena_add(&w->arena, out, DTYPE_F32, cols, rows, rows);
 }
 
+// Rows of equal context are equal: rotation tables, which every attention layer asks for.
+static const struct weight_request *find_equal(const struct weights *w, uint32_t rows, uint32_t cols, weight_row row,
+                                               const void *context, uint64_t bytes) {
+  for (uint64_t i = 0; i < w->count; i++) {
+    const struct weight_request *r = &w->requests[i];
+    if (r->row == row && !r->same && r->out->rows == rows && r->out->cols == cols &&
+        !memcmp(r->context.bytes, context, bytes))
+      return r;
+  }
+  return NULL;
+}
+
 void weights_rows(struct weights *w, struct tensor *out, uint32_t rows, uint32_t cols, weight_row row,
                   const void *context, uint64_t bytes) {
   if (w->status != DELTAIC_OK) return;
   assert(bytes <= CONTEXT_BYTES);
   struct weight_request *r = request_add(w, out);
   if (!r) return;
+  const struct weight_request *equal = find_equal(w, rows, cols, row, context, bytes);
   r->row = row;
+  if (equal) {
+    *out = *equal->out;
+    r->same = equal->out;
+    return;
+  }
   memcpy(r->context.bytes, context, bytes);
   arena_add(&w->arena, out, DTYPE_F32, rows, cols, cols);
 }
@@ -210,6 +229,12 @@ struct upload {
   void *user;
 };
 
+static deltaic_status upload_report(const struct upload *u, uint64_t done) {
+  if (u->progress && !u->progress(u->user, done, u->w->arena.bytes))
+    return fail(DELTAIC_CANCELLED, "loading %s was cancelled", checkpoint_path(u->w->checkpoint));
+  return DELTAIC_OK;
+}
+
 static deltaic_status upload_flush(struct upload *u) {
   struct backend *b = u->w->backend;
   if (u->staged) {
@@ -219,9 +244,7 @@ static deltaic_status upload_flush(struct upload *u) {
   u->written += u->staged;
   u->done += u->staged;
   u->staged = 0;
-  if (u->progress && !u->progress(u->user, u->done, u->w->arena.bytes))
-    return fail(DELTAIC_CANCELLED, "loading %s was cancelled", checkpoint_path(u->w->checkpoint));
-  return DELTAIC_OK;
+  return upload_report(u, u->done);
 }
 
 // Room for one row of the tensor, zeroed; NULL with *status set on failure.
@@ -317,6 +340,10 @@ static deltaic_status upload_computed(struct upload *u, const struct weight_requ
 }
 
 static deltaic_status upload_request(struct upload *u, const struct weight_request *r) {
+  if (r->same) {
+    *r->out = *r->same;
+    return DELTAIC_OK;
+  }
   if (r->row) return upload_computed(u, r);
   switch (r->layout) {
   case PARTS_ALONG: return upload_vector(u, r);
@@ -358,6 +385,7 @@ deltaic_status weights_upload(struct weights *w, deltaic_progress progress, void
     status = upload_request(&u, &w->requests[i]);
   }
   free(u.stage);
+  if (status == DELTAIC_OK) status = upload_report(&u, w->arena.bytes); // the gaps between tensors are done too
   w->fingerprint = weights_fingerprint(w);
   return status;
 }

@@ -390,6 +390,7 @@ typedef struct deltaic_counters {
   uint64_t recordings; /* command buffers recorded */
   uint64_t dispatches; /* dispatches recorded */
 } deltaic_counters;
+/* All zeros for a session that is NULL. */
 DELTAIC_API void deltaic_session_get_counters(const deltaic_session *session, deltaic_counters *counters);
 
 /* Time on the device by kernel. Experimental. Off until begun; slows the work. */

@@ -336,8 +336,9 @@ static void time_begin(struct commands *c, const struct kernel *kernel, const st
   struct timed timed = {.name = kernel->shader->name, .operations = operations};
   const struct reflection *r = &kernel->reflection;
   for (uint32_t i = 0; i < r->bindings; i++)
-    timed.bytes += bindings[i].bytes * ((uint64_t)(r->reads[i] && !bound_before(r->reads, bindings, i)) +
-                                        (r->writes[i] && !bound_before(r->writes, bindings, i)));
+    timed.bytes += (bindings[i].touched ? bindings[i].touched : bindings[i].bytes) *
+                   ((uint64_t)(r->reads[i] && !bound_before(r->reads, bindings, i)) +
+                    (r->writes[i] && !bound_before(r->writes, bindings, i)));
   slot->timed[slot->timed_count++] = timed;
   stamp(c, slot, query);
 }

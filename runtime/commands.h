@@ -16,6 +16,7 @@
 struct binding {
   const struct buffer *buffer;
   uint64_t offset, bytes; // offset: a multiple of plan.offset_alignment
+  uint64_t touched;       // of these, what the profile counts; 0: all
 };
 
 struct commands;

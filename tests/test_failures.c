@@ -6,6 +6,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <pthread.h>
+
+static int threads_started;
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *argument);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *argument);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *argument) {
+  threads_started++;
+  return __real_pthread_create(thread, attr, run, argument);
+}
+
 // ---------------------------------------------------------------- allocations that fail
 
 // The linker sends the library's and this file's calls here (--wrap).
@@ -306,9 +316,28 @@ static void configs_that_do_not_match_are_refused_by_name(void **state) {
   refused("config.json");
 }
 
+// Listing opens nothing; opening does, or the count would prove nothing.
+static void listing_devices_starts_no_threads(void **state) {
+  (void)state;
+  deltaic_context *context = test_context();
+  deltaic_device_info infos[8];
+  deltaic_device *device;
+  deltaic_device_options options = {.size = sizeof options, .index = DELTAIC_DEVICE_INDEX_CPU, .threads = 3};
+  size_t count, needed;
+  threads_started = 0;
+  assert_ok(deltaic_devices(context, infos, 8, &count));
+  assert_ok(deltaic_device_describe(context, DELTAIC_DEVICE_INDEX_CPU, NULL, 0, &needed));
+  assert_int_equal(threads_started, 0);
+  assert_ok(deltaic_device_open(context, &options, &device));
+  assert_int_equal(threads_started, 2);
+  deltaic_device_close(device);
+  deltaic_context_free(context);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_allocation_may_fail),
+      cmocka_unit_test(listing_devices_starts_no_threads),
       cmocka_unit_test(a_reset_mends_a_session_that_ran_out_of_memory),
       cmocka_unit_test_setup_teardown(lying_weights_are_refused_by_name, setup, teardown),
       cmocka_unit_test_setup_teardown(a_number_that_is_not_finite_is_refused_by_its_tensor, setup, teardown),

@@ -44,7 +44,10 @@ void scene_close(struct scene *s);
 const struct kernel *add_kernel(struct device *device);
 void add(struct commands *c, const struct kernel *kernel, struct binding y, struct binding a, struct binding b,
          float scale, uint64_t operations);
-static inline struct binding whole(const struct buffer *buffer) { return (struct binding){buffer, 0, buffer->bytes}; }
+static inline struct binding part(const struct buffer *buffer, uint64_t offset, uint64_t bytes) {
+  return (struct binding){.buffer = buffer, .offset = offset, .bytes = bytes};
+}
+static inline struct binding whole(const struct buffer *buffer) { return part(buffer, 0, buffer->bytes); }
 float number(struct device *device, struct buffer *buffer, uint32_t i);
 
 int test_commands(void); // runs the tests of test_runtime_commands.c; returns how many failed

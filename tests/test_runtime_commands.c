@@ -45,7 +45,7 @@ static void barriers_stand_exactly_where_ranges_conflict(void **state) {
   commands_trace(s.c, trace, 0);
   commands_begin(s.c, COMMANDS_REPLAY, NULL);
   assert_int_equal(barriers_after(trace, &seen), 1); // what came before this command buffer
-  const struct binding y_low = {&s.y, 0, 1024}, y_high = {&s.y, 1024, 1024};
+  const struct binding y_low = part(&s.y, 0, 1024), y_high = part(&s.y, 1024, 1024);
   add(s.c, s.kernel, y_low, whole(&s.a), whole(&s.b), 1, 0);
   add(s.c, s.kernel, y_high, whole(&s.a), whole(&s.b), 1, 0); // beside the first's range, reads what it reads
   assert_int_equal(barriers_after(trace, &seen), 0);
@@ -57,9 +57,9 @@ static void barriers_stand_exactly_where_ranges_conflict(void **state) {
   assert_int_equal(barriers_after(trace, &seen), 1);
   add(s.c, s.kernel, y_high, whole(&s.b), whole(&s.b), 1, 0); // writes what was written
   assert_int_equal(barriers_after(trace, &seen), 1);
-  add(s.c, s.kernel, (struct binding){&s.y, 2032, 16}, whole(&s.b), whole(&s.b), 1, 0); // the last bytes of it
+  add(s.c, s.kernel, part(&s.y, 2032, 16), whole(&s.b), whole(&s.b), 1, 0); // the last bytes of it
   assert_int_equal(barriers_after(trace, &seen), 1);
-  add(s.c, s.kernel, (struct binding){&s.y, 2048, 16}, whole(&s.b), whole(&s.b), 1, 0); // one past it
+  add(s.c, s.kernel, part(&s.y, 2048, 16), whole(&s.b), whole(&s.b), 1, 0); // one past it
   assert_int_equal(barriers_after(trace, &seen), 0);
   ok(commands_submit(s.c));
   char text[256];
@@ -119,8 +119,8 @@ static void accesses_outside_a_buffer_are_reported(void **state) {
   assert_non_null(strstr(text, "reckless"));
   hazard_free(trace);
 
-  const struct binding bad[] = {
-      {&s.y, 16, s.y.bytes}, {&s.y, UINT64_MAX - 15, 32}, {&s.y, 1, 4}, {&s.y, 0, 0}, {NULL, 0, 4}};
+  const struct binding bad[] = {part(&s.y, 16, s.y.bytes), part(&s.y, UINT64_MAX - 15, 32), part(&s.y, 1, 4),
+                                part(&s.y, 0, 0), part(NULL, 0, 4)};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     commands_begin(s.c, COMMANDS_REPLAY, NULL);
     add(s.c, s.kernel, bad[i], whole(&s.a), whole(&s.b), 1, 0);

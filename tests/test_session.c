@@ -662,6 +662,14 @@ static void sessions_in_threads_do_not_disturb_each_other(void **state) {
   on_every_device(check_threads);
 }
 
+static bool note_progress(void *user, uint64_t done, uint64_t total) {
+  uint64_t *last = user;
+  assert_in_range(done, last[0], total);
+  last[0] = done;
+  last[1] = total;
+  return true;
+}
+
 static bool stop_half_way(void *user, uint64_t done, uint64_t total) {
   *(uint64_t *)user = total;
   return done < total / 2;
@@ -675,6 +683,12 @@ static void check_progress(deltaic_device *device) {
   deltaic_memory memory;
   assert_ok(deltaic_model_inspect(device, kinds[0], NULL, NULL, &memory));
   assert_int_equal(total, memory.weights_bytes);
+  uint64_t last[2] = {0};
+  options = (deltaic_model_options){.size = sizeof options, .progress = note_progress, .progress_user = last};
+  assert_ok(deltaic_model_open(device, kinds[0], &options, &model));
+  assert_int_equal(last[0], memory.weights_bytes); // the end is the total
+  assert_int_equal(last[1], memory.weights_bytes);
+  deltaic_model_close(model);
 }
 
 static void progress_can_stop_the_opening_of_a_model(void **state) {
@@ -699,10 +713,45 @@ static void check_profile(deltaic_device *device) {
   for (size_t i = 0; i < count; i++) {
     assert_true(times[i].dispatches > 0 && times[i].bytes > 0 && times[i].name[0]);
     seconds += times[i].seconds;
+    if (strncmp(times[i].name, "embed", 5)) continue;
+    // The rows that are read, not the table.
+    uint64_t row = (uint64_t)model->info.width * (4 + (strstr(times[i].name, "f16") ? 2 : 4));
+    assert_in_range(times[i].bytes, N * row, N * (row + sizeof(int32_t)));
   }
   assert_true(seconds > 0);
   deltaic_session_free(s);
   deltaic_model_close(model);
+}
+
+static void counters_of_no_session_are_zero(void **state) {
+  (void)state;
+  deltaic_counters counters = {1, 2, 3};
+  deltaic_session_get_counters(NULL, &counters);
+  assert_true(!counters.submits && !counters.recordings && !counters.dispatches);
+  deltaic_session_get_counters(NULL, NULL);
+}
+
+static void count_row(const void *context, uint32_t row, uint32_t cols, float *out) {
+  for (uint32_t i = 0; i < cols; i++) out[i] = (float)(*(const int *)context + (int)row);
+}
+
+static void equal_computed_weights_are_stored_once(void **state) {
+  (void)state;
+  struct backend *cpu;
+  assert_ok(backend_open_cpu(1, &cpu));
+  struct weights w = {.backend = cpu};
+  struct tensor t[4];
+  int one = 1, two = 2;
+  weights_rows(&w, &t[0], 100, 8, count_row, &one, sizeof one);
+  uint64_t bytes = w.arena.bytes;
+  weights_rows(&w, &t[1], 100, 8, count_row, &one, sizeof one);
+  assert_int_equal(w.arena.bytes, bytes);
+  weights_rows(&w, &t[2], 100, 8, count_row, &two, sizeof two);
+  weights_rows(&w, &t[3], 100, 9, count_row, &one, sizeof one);
+  assert_true(w.arena.bytes >= bytes + 100 * 17 * sizeof(float));
+  assert_ok(arena_allocate(&w.arena, cpu, MEMORY_DEVICE, "weights"));
+  weights_free(&w);
+  cpu->ops->backend_close(cpu);
 }
 
 static void profiling_times_every_kernel_and_changes_no_bit(void **state) {
@@ -729,6 +778,8 @@ int main(void) {
       cmocka_unit_test(a_cache_larger_than_a_binding_is_refused_with_a_sentence),
       cmocka_unit_test(a_wide_model_runs_where_bindings_are_small),
       cmocka_unit_test(sessions_in_threads_do_not_disturb_each_other),
+      cmocka_unit_test(counters_of_no_session_are_zero),
+      cmocka_unit_test(equal_computed_weights_are_stored_once),
       cmocka_unit_test(progress_can_stop_the_opening_of_a_model),
       cmocka_unit_test(profiling_times_every_kernel_and_changes_no_bit),
   };
