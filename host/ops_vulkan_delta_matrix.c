@@ -195,8 +195,10 @@ void vulkan_delta_matrix(struct recorder *c, const struct delta_call *d, const s
   if (vulkan_delta_matrix_bytes(device, &p, d->qkv.rows, B, &d->a) > scratch) p.segments = 1;
   const uint64_t before = maps_bytes(&device->plan, &p, B, &d->a), record = record_bytes(&p, &d->a);
   const uint64_t chunks = min64(most_chunks(&p, d->qkv.rows, B, d->a.n), (scratch - before) / record);
-  struct binding maps = {d->scratch.buffer, d->scratch.offset, before};
-  struct binding prepared = {d->scratch.buffer, d->scratch.offset + before, chunks * record};
+  struct binding maps = {.buffer = d->scratch.buffer, .offset = d->scratch.offset, .bytes = before};
+  struct binding prepared = maps;
+  prepared.offset += before;
+  prepared.bytes = chunks * record;
   prepare(c, d, &p, prepared, (uint32_t)chunks);
   if (p.segments == 1) {
     scan(c, d, &p, prepared, prepared, DELTA_MATRIX_WHOLE);
