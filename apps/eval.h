@@ -105,6 +105,7 @@ struct encoder {
   deltaic_tokenizer *tokenizer; // NULL: the checkpoint has none
   deltaic_model_info info;
   uint32_t max_length;
+  char prefix[64]; // the prefix token's text; "": none
 };
 // Opens the tokenizer and reads the longest text from the config. Exit codes.
 int encoder_open(struct encoder *e, const char *model, const struct eval_options *options,

@@ -10,16 +10,23 @@ enum { DEFAULT_LENGTH = 2048 };
 
 // ---------------------------------------------------------------- the checkpoint's tokenizer and length
 
-static uint32_t config_length(const char *model) {
-  static const char *const keys[] = {"n_positions", "max_position_embeddings", "n_ctx"};
+// 0: the file has none of the keys.
+static uint32_t length_in(const char *model, const char *file, const char *const *keys, size_t count) {
   char path[1024];
-  snprintf(path, sizeof path, "%.1000s/config.json", model);
+  snprintf(path, sizeof path, "%.1000s/%s", model, file);
   json_t *config = json_load_file(path, 0, NULL);
   json_int_t length = 0;
-  for (size_t i = 0; i < sizeof keys / sizeof *keys && !length; ++i)
-    length = json_integer_value(json_object_get(config, keys[i]));
+  for (size_t i = 0; i < count && !length; ++i) length = json_integer_value(json_object_get(config, keys[i]));
   json_decref(config);
-  return length > 0 && length < INT32_MAX ? (uint32_t)length : DEFAULT_LENGTH;
+  return length > 0 && length < INT32_MAX ? (uint32_t)length : 0; // tokenizers without a length have 10^30
+}
+
+static uint32_t longest_text(const char *model) {
+  static const char *const keys[] = {"n_positions", "max_position_embeddings", "n_ctx"}, *const other =
+                                                                                             "model_max_length";
+  uint32_t length = length_in(model, "config.json", keys, sizeof keys / sizeof *keys);
+  if (!length) length = length_in(model, "tokenizer_config.json", &other, 1);
+  return length ? length : DEFAULT_LENGTH;
 }
 
 static bool needs_tokenizer(const struct eval_task *task) {
@@ -31,12 +38,29 @@ static bool needs_tokenizer(const struct eval_task *task) {
   return false;
 }
 
+static int32_t prefix_token(const struct encoder *e) {
+  return e->info.bos_token >= 0 ? e->info.bos_token : e->info.eos_token;
+}
+
+// "<s>"
+static int read_prefix(struct encoder *e) {
+  int32_t prefix = prefix_token(e);
+  size_t bytes = 0;
+  if (prefix < 0 || !e->tokenizer || prefix >= deltaic_tokenizer_size(e->tokenizer)) return EXIT_OK;
+  deltaic_status status =
+      deltaic_tokenizer_decode(e->tokenizer, &prefix, 1, false, e->prefix, sizeof e->prefix - 1, &bytes);
+  if (status == DELTAIC_BUFFER_TOO_SMALL) return EXIT_OK; // no text begins with it
+  e->prefix[status ? 0 : bytes] = 0;
+  return complain_status(status);
+}
+
 int encoder_open(struct encoder *e, const char *model, const struct eval_options *options,
                  const struct eval_task *task) {
   *e = (struct encoder){.options = options, .task = task};
-  e->max_length = options->max_length ? options->max_length : config_length(model);
+  e->max_length = options->max_length ? options->max_length : longest_text(model);
   int code = complain_status(deltaic_model_inspect(NULL, model, NULL, &e->info, NULL));
   if (!code && needs_tokenizer(task)) code = tokenizer_open(model, &e->tokenizer);
+  if (!code) code = read_prefix(e);
   return code;
 }
 
@@ -60,6 +84,7 @@ struct ids {
 
 static int encode(const struct encoder *e, const struct eval_text *t, bool special, struct ids *out) {
   *out = (struct ids){0};
+  if (t->text && *e->prefix && !strncmp(t->text, e->prefix, strlen(e->prefix))) special = false; // it has its own
   if (t->text) return text_encode(e->tokenizer, t->text, t->count, special, &out->at, &out->count);
   out->count = t->count;
   out->at = must_resize(NULL, t->count * sizeof *out->at);
@@ -69,10 +94,6 @@ static int encode(const struct encoder *e, const struct eval_text *t, bool speci
       return complain(EXIT_FAILED, "token id %d is outside of the checkpoint's vocabulary of %d", t->ids[i],
                       e->info.vocabulary);
   return EXIT_OK;
-}
-
-static int32_t prefix_token(const struct encoder *e) {
-  return e->info.bos_token >= 0 ? e->info.bos_token : e->info.eos_token;
 }
 
 static struct request *add_request(struct requests *r) {

@@ -77,6 +77,8 @@ def merge(word):
 
 
 def encode(text, special):
+    if text.startswith("<s>"):  # the harness adds no second one
+        return [BOS, *encode(text[3:], False)]
     ids = [vocab[t] for w in words.findall(text) for t in merge([alphabet[b] for b in w.encode()])]
     return [BOS, *ids] if special else ids
 
