@@ -160,7 +160,8 @@ static bool wants_chunks(const struct device *device, uint32_t T, uint32_t B, co
 
 uint64_t vulkan_delta_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct delta_args a) {
   struct plan_delta_matrix p;
-  if (vulkan_delta_matrix_plan(vulkan_device(b), T, B, &a, &p)) return vulkan_delta_matrix_bytes(vulkan_device(b), &p, T, B, &a);
+  if (vulkan_delta_matrix_plan(vulkan_device(b), T, B, &a, &p))
+    return vulkan_delta_matrix_bytes(vulkan_device(b), &p, T, B, &a);
   struct chunk_shape s;
   return wants_chunks(vulkan_device(b), T, B, &a, &s) ? chunk_scratch_bytes(&s, &a) : 0;
 }

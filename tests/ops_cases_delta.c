@@ -195,7 +195,8 @@ static void any_split_of_a_sequence_gives_the_same_state(void **state) {
 // One head: keys (T, n, Dk), values (T, n, Dv), beta (T, n), g (T) or NULL; a token's last key is also its query.
 static struct delta_case product_case(uint32_t T, uint32_t n, uint32_t Dk, uint32_t Dv, const double *keys,
                                       const double *values, const double *beta, const double *g, const double *S0) {
-  struct delta_case c = {.a = {1, 1, Dk, Dv, n, 1, g != NULL, DELTA_AUTO, MATRICES_NONE}, .B = 1, .rows = T, .s = {{0, T, 0, 0}}};
+  struct delta_case c = {
+      .a = {1, 1, Dk, Dv, n, 1, g != NULL, DELTA_AUTO, MATRICES_NONE}, .B = 1, .rows = T, .s = {{0, T, 0, 0}}};
   uint32_t cols = delta_cols(c.a);
   double *qkv = zeros((size_t)T * cols);
   for (uint32_t t = 0; t < T; t++) {

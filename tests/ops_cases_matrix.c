@@ -1,8 +1,8 @@
 // Cases of the kernels with cooperative matrices, for a device that has some: rounding operands to f16 (2^-11) may cost
 // 1e-3, and nothing else may.
+#include "ops_cases_matrix.h"
 #include "device.h"
 #include "ops_cases.h"
-#include "ops_cases_matrix.h"
 #include "ops_tools.h"
 #include "ops_vulkan.h"
 
