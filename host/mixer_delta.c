@@ -244,6 +244,15 @@ static struct linear_conv conv_of(const struct delta_spec *s, const struct delta
                               .a = {.W = conv_width(s), .C = z.C, .silu_from = silu_from}};
 }
 
+// Between the products, f16 where all that reads it rounds to that anyway; who looks sees f32.
+static enum dtype narrow(const struct delta_spec *s, const struct delta_weights *d, const struct call *call,
+                         struct tensor scratch) {
+  const struct recorder *c = call->c;
+  if (!c->matrices || call->probe || s->r > 1 || c->ops->input_dtype(c, d->o_proj, call->T) == DTYPE_F32)
+    return DTYPE_F32;
+  return c->ops->delta_dtype(c, call->T, call->sequences.rows, scratch, rule_args(s, call->form, MATRICES_BEST));
+}
+
 static struct delta_input_args input_args(const struct delta_spec *s) {
   return (struct delta_input_args){.heads = (1 + s->n) * s->H,
                                    .Dk = s->Dk,
@@ -307,6 +316,9 @@ static void delta_forward(const void *spec, const void *weights, const void *sta
   const struct delta_sizes z = sizes_of(s);
   struct recorder *c = call->c;
   struct delta_scratch t = take(s, d, c->backend, &call->scratch, call->T, call->sequences.rows, call->form);
+  const enum dtype dtype = narrow(s, d, call, t.rule);
+  t.qkv = tensor_as(t.qkv, dtype);
+  t.o = tensor_as(t.o, dtype);
   struct delta_columns from = {.mask = d->mask};
   if (s->output_gate) from.gate = tensor_cols(t.p, d->gate_from, z.gate);
   if (z.logits) from.mask = tensor_cols(t.p, d->mask_from, z.logits);

@@ -200,6 +200,9 @@ struct ops {
   // the tokens; so it does when the scratch is larger than max_binding_bytes. hh_rule and mamba2 the same.
   void (*delta_rule)(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,
                      struct tensor state, struct tensor sequences, struct tensor scratch, struct delta_args a);
+  // How the rule best finds its qkv and leaves its o, with this scratch: f32, or f16.
+  enum dtype (*delta_dtype)(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch,
+                            struct delta_args a);
   uint64_t (*delta_scratch_bytes)(const struct backend *b, uint32_t T, uint32_t B, struct delta_args a);
   void (*hh_rule)(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,
                   struct tensor mask, struct tensor state, struct tensor sequences, struct tensor scratch,

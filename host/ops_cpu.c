@@ -454,6 +454,7 @@ static const struct ops cpu_ops = {
     .linear_gated = cpu_linear_gated,
     .delta_inputs = cpu_delta_inputs,
     .delta_rule = cpu_delta_rule,
+    .delta_dtype = cpu_delta_dtype,
     .delta_scratch_bytes = cpu_delta_scratch_bytes,
     .hh_rule = cpu_hh_rule,
     .hh_scratch_bytes = cpu_hh_scratch_bytes,

@@ -112,6 +112,8 @@ void cpu_delta_inputs(struct recorder *c, struct tensor qk, struct tensor beta, 
 bool cpu_delta_step(struct recorder *c, const struct delta_step *s);
 void cpu_delta_rule(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,
                     struct tensor state, struct tensor sequences, struct tensor scratch, struct delta_args a);
+enum dtype cpu_delta_dtype(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch,
+                           struct delta_args a);
 uint64_t cpu_delta_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct delta_args a);
 void cpu_mamba2_inputs(struct recorder *c, struct tensor dt, struct tensor g, struct tensor raw, struct tensor A_log,
                        struct tensor dt_bias, struct mamba2_input_args a);

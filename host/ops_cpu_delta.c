@@ -290,6 +290,12 @@ static bool use_chunks(struct delta_args a, uint32_t T) {
 // Floats of scratch of one thread.
 static uint64_t worker_scratch(struct delta_args a) { return CHUNK * ((uint64_t)a.Dk + a.Dv); }
 
+enum dtype cpu_delta_dtype(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch,
+                           struct delta_args a) {
+  (void)c, (void)T, (void)B, (void)scratch, (void)a;
+  return DTYPE_F32;
+}
+
 uint64_t cpu_delta_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct delta_args a) {
   (void)B;
   return use_chunks(a, T) ? cpu_threads(b) * worker_scratch(a) * sizeof(float) : 0;

@@ -238,6 +238,7 @@ static const struct ops vulkan_ops = {
     .linear_gated = vulkan_linear_gated,
     .delta_inputs = vulkan_delta_inputs,
     .delta_rule = vulkan_delta_rule,
+    .delta_dtype = vulkan_delta_dtype,
     .delta_scratch_bytes = vulkan_delta_scratch_bytes,
     .hh_rule = vulkan_hh_rule,
     .hh_scratch_bytes = vulkan_hh_scratch_bytes,

@@ -72,6 +72,8 @@ void vulkan_delta_inputs(struct recorder *c, struct tensor qk, struct tensor bet
                          struct tensor A_log, struct tensor dt_bias, struct delta_input_args a);
 void vulkan_delta_rule(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,
                        struct tensor state, struct tensor sequences, struct tensor scratch, struct delta_args a);
+enum dtype vulkan_delta_dtype(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch,
+                              struct delta_args a);
 uint64_t vulkan_delta_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct delta_args a);
 // A call of the delta rule. aligned: q and k of every head begin at a multiple of four numbers.
 struct delta_call {

@@ -233,12 +233,23 @@ static void chunk_scan(struct recorder *c, const struct delta_call *d, const str
                   d->sequences.rows, 2ull * d->qkv.rows * a->Hv * a->Dv * ((2 * a->n + 1) * a->Dk + a->n * s->p.C));
 }
 
+static bool on_matrices(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch,
+                        const struct delta_args *a, struct plan_delta_matrix *p) {
+  return vulkan_delta_matrix_plan(vulkan_device(c->backend), T, B, a, p) &&
+         tensor_bytes(&scratch) <= c->backend->max_binding_bytes;
+}
+
+enum dtype vulkan_delta_dtype(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch,
+                              struct delta_args a) {
+  struct plan_delta_matrix p;
+  return on_matrices(c, T, B, scratch, &a, &p) ? DTYPE_F16 : DTYPE_F32;
+}
+
 void vulkan_delta_rule(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,
                        struct tensor state, struct tensor sequences, struct tensor scratch, struct delta_args a) {
   struct delta_call d = {o, qkv, beta, g, state, sequences, scratch, a, a.Dk % 4 == 0 && qkv.stride % 4 == 0};
   struct plan_delta_matrix p;
-  if (vulkan_delta_matrix_plan(vulkan_device(c->backend), qkv.rows, sequences.rows, &a, &p) &&
-      tensor_bytes(&scratch) <= c->backend->max_binding_bytes) {
+  if (on_matrices(c, qkv.rows, sequences.rows, scratch, &a, &p)) {
     vulkan_delta_matrix(c, &d, &p);
     return;
   }

@@ -351,7 +351,8 @@ DELTAIC_API deltaic_status deltaic_sequence_load(deltaic_session *session, uint3
 DELTAIC_API void deltaic_session_cancel(deltaic_session *session);
 
 /* Looking inside. Experimental. While a probe is set, every eval hands the activations asked for to the callback, layer
- * by layer, slice by slice (at most the session's batch of tokens at once): slower, and the same numbers. */
+ * by layer, slice by slice (at most the session's batch of tokens at once): slower, and the same numbers; in FAST
+ * precision with roundings left out. */
 typedef enum deltaic_probe_kind {
   DELTAIC_PROBE_RESIDUAL = 1,      /* rows x width: the residual stream before the layer */
   DELTAIC_PROBE_MIXER_INPUT = 2,   /* rows x width: after the norm, what the projections read */
