@@ -164,6 +164,15 @@ static struct curves collect(const struct prune_work *w) {
   return c;
 }
 
+static bool differ(const struct prune_work *w) {
+  deltaic_selected_head first = head_at(w, 0);
+  for (size_t i = 1; i < deltaic_selection_count(w->selection); ++i) {
+    deltaic_selected_head h = head_at(w, i);
+    if (h.keep != first.keep || h.size != first.size) return true;
+  }
+  return false;
+}
+
 int prune_plot(const struct prune_work *w, const char *path) {
   deltaic_selected_head first = head_at(w, 0);
   if (!first.measured) return complain(EXIT_FAILED, "--plot: without a text there is nothing to draw");
@@ -175,8 +184,8 @@ int prune_plot(const struct prune_work *w, const char *path) {
     utilization[side] = (struct series){names[side], c.x, c.utilization[side], c.count, SERIES_POINTS, side};
   }
   char title[128];
-  snprintf(title, sizeof title, "%s: %d of %d channels in layer %d", w->r->method, (int)first.keep, (int)first.size,
-           (int)first.layer);
+  int used = snprintf(title, sizeof title, "%s: %d of %d channels", w->r->method, (int)first.keep, (int)first.size);
+  if (differ(w)) snprintf(title + used, sizeof title - (size_t)used, " in layer %d", (int)first.layer);
   struct plot *plot = plot_create(title);
   struct chart charts[2] = {
       {.title = "condition of the activations",
