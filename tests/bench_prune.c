@@ -27,6 +27,13 @@ static double seconds(clockid_t clock) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+// Of the process until now; the route that needs less is measured first.
+static double peak_megabytes(void) {
+  struct rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  return (double)usage.ru_maxrss * 1024 / 1e6;
+}
+
 // Correlated channels through SiLU, as a head's activations are.
 static void make_head(int i) {
   uint64_t seed = (uint64_t)i + 1;
@@ -80,23 +87,21 @@ static void measure(const char *what, void *(*body)(void *), enum prune_route wh
   for (int i = 0; i < threads; i++) pthread_create(&id[i], NULL, body, NULL);
   for (int i = 0; i < threads; i++) pthread_join(id[i], NULL);
   cpu = seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu;
-  printf("%-16s %6.2f s, CPU %6.2f s / %d = %5.2f s; %d swaps\n", what, seconds(CLOCK_MONOTONIC) - start, cpu, threads,
-         cpu / threads, atomic_load(&swaps));
+  printf("%-16s %6.2f s, CPU %6.2f s / %d = %5.2f s; %d swaps; peak so far %.1f MB\n", what,
+         seconds(CLOCK_MONOTONIC) - start, cpu, threads, cpu / threads, atomic_load(&swaps), peak_megabytes());
 }
 
 int main(int argc, char **argv) {
   int threads = argc > 2 ? atoi(argv[2]) : 2;
-  struct rusage usage;
   rows = argc > 1 ? atoi(argv[1]) : 10000;
   if (rows < 1 || threads < 1 || threads > 64) return 2;
   matrix_use_one_thread();
   for (int i = 0; i < SHAPES; i++) make_head(i);
   printf("%d heads of %d channels, %lld rows each, %d kept, %d threads\n", HEADS, D, (long long)rows, D / 2, threads);
+  printf("peak so far %.1f MB, of which %.1f are the rows of %d heads\n", peak_megabytes(),
+         (double)rows * D * 4 * SHAPES / 1e6, SHAPES);
   measure("accumulation", accumulate, PRUNE_GRAM, threads);
   measure("by Gram matrices", work, PRUNE_GRAM, threads);
   measure("by activations", work, PRUNE_ROWS, threads);
-  getrusage(RUSAGE_SELF, &usage);
-  printf("peak memory      %6.1f MB, of which %.1f are the %d heads' rows\n", (double)usage.ru_maxrss / 1024,
-         (double)rows * D * 4 * SHAPES / 1e6, SHAPES);
   return 0;
 }
