@@ -143,7 +143,7 @@ static int select_channels(struct prune_work *w) {
 
 static int write_checkpoint(struct prune_work *w) {
   struct progress progress;
-  deltaic_refit_options refit = {.size = sizeof refit, .ridge = (double)w->r->ridge, .weighted = w->r->weighted};
+  deltaic_refit_options refit = {.size = sizeof refit, .ridge = (double)w->r->ridge};
   deltaic_prune_write_options o = DELTAIC_INIT(deltaic_prune_write_options);
   o.force = w->r->force;
   o.refit = w->r->refit ? &refit : NULL;
@@ -219,8 +219,7 @@ int command_prune(int argc, char **argv) {
       TEXT('e', "eval", "FILE", &r.eval, "a text to measure the loss on, before and after"),
       HEADING("refit"),
       FLAG('r', "refit", &r.refit, "solve the output projections anew"),
-      FLAG(0, "weighted", &r.weighted, "weight tokens by one over the size of their residual stream; try both"),
-      NUMBER(0, "ridge", "X", &r.ridge, 1e6, "lambda over the mean diagonal; 0: 0.001"),
+      NUMBER(0, "ridge", "X", &r.ridge, 1e6, "lambda over the mean diagonal; 0: by the text's length"),
       HEADING("output"),
       FLAG(0, "force", &r.force, "replace a checkpoint that is at OUT"),
       FLAG(0, "sweep", &r.sweep, "compare all methods at 30, 40, 50, 75 and 87.5 % removed; writes no checkpoint"),

@@ -13,7 +13,7 @@ struct prune_request {
   uint32_t tokens, window, swap_limit, rows;
   uint64_t seed;
   float tolerance, ridge;
-  bool per_layer, adversarial, like_reference, refit, weighted, force, sweep, as_json;
+  bool per_layer, adversarial, like_reference, refit, force, sweep, as_json;
   // Resolved:
   deltaic_prune_method about;
   deltaic_select_options select;

@@ -153,7 +153,6 @@ int prune_refit(struct prune_work *w) {
   int code = prune_open(w);
   if (code) return code;
   o.ridge = (double)w->r->ridge;
-  o.weighted = w->r->weighted;
   o.window = w->r->window;
   double start = time_now();
   progress_begin(&progress, "refitting", "tokens", w->r->engine.quiet);

@@ -153,12 +153,10 @@ typedef struct deltaic_pruning deltaic_pruning;
 
 /* After pruning, o_proj of every pruned layer, in order, is solved for anew: ridge regression of the unpruned model's
  * residual stream after the mixer on what the pruned mixer hands to o_proj, given the pruned model's residual stream.
- */
+ * Tokens are weighted by one over the RMS of the residual stream after the unpruned model's last mixer. */
 typedef struct deltaic_refit_options {
   size_t size;
-  double ridge;    /* lambda, in units of the mean diagonal of the Gram matrix; 0: the default, 1e-3 */
-  bool weighted;   /* weight each token by one over the size of its residual stream: better on some models, see
-                      docs/pruning.md */
+  double ridge;    /* lambda, in units of the mean diagonal of the Gram matrix (n, n); 0: n / tokens */
   uint32_t window; /* tokens read from a fresh state each; 0: 512 */
 } deltaic_refit_options;
 

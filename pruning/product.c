@@ -145,8 +145,8 @@ static deltaic_status write_config(const struct deltaic_pruning *p, const struct
 
 static const char *refit_note(const deltaic_refit_options *o, char *text, size_t capacity) {
   if (!o) return NULL;
-  snprintf(text, capacity, "ridge %g of the mean diagonal, %s", o->ridge > 0 ? o->ridge : 1e-3,
-           o->weighted ? "tokens weighted by their residual stream" : "equal weights");
+  if (!(o->ridge > 0)) return "ridge of one token";
+  snprintf(text, capacity, "ridge %g of the mean diagonal", o->ridge);
   return text;
 }
 

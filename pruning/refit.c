@@ -14,8 +14,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define DEFAULT_RIDGE 1e-3
-
 struct refit {
   struct deltaic_pruning *p;
   deltaic_device *device;
@@ -25,12 +23,12 @@ struct refit {
   uint64_t count, done, total;
   deltaic_progress progress;
   void *user;
+  double *weight; // (count): of each token
   // Of the layer in hand:
   int32_t layer;
   int64_t n, D;    // columns of X and Y
   double *G, *B;   // (n, n), (n, D) column-major: X^T X, X^T Y
   double *x, *y;   // (T, n), (T, D) of one window, row after row
-  double *weight;  // (T)
   uint64_t length; // of the window
   bool pruned;     // whose activations the probe sees
   bool reached;    // the last of them
@@ -69,29 +67,19 @@ static deltaic_status run_window(struct refit *r, deltaic_session *session, bool
   return status == DELTAIC_CANCELLED && r->reached ? DELTAIC_OK : status; // the probe stopped it, as it should
 }
 
-// Weighted: one over the root mean square of the residual stream. What comes after reads it normalized, so that is how
-// much an error at this token counts.
-static double row_weight(const struct refit *r, const double *residual) {
-  double sum = 0;
-  if (!r->o.weighted) return 1;
-  for (int64_t i = 0; i < r->D; i++) sum += residual[i] * residual[i];
-  return sum > 0 ? 1 / sqrt(sum / (double)r->D) : 1;
-}
-
 static deltaic_status add_window(struct refit *r, deltaic_session *full, deltaic_session *small, uint64_t at,
                                  uint64_t T) {
   int n = (int)r->n, D = (int)r->D, rows = (int)T;
   memset(r->x, 0, sizeof *r->x * T * (size_t)n);
   memset(r->y, 0, sizeof *r->y * T * (size_t)D);
   deltaic_status status = run_window(r, full, false, at, T);
-  for (int t = 0; t < rows && !status; t++) r->weight[t] = row_weight(r, r->y + (size_t)t * (size_t)D);
   if (!status) status = run_window(r, small, true, at, T);
   if (status) return status;
   if (!matrix_finite(r->x, (int64_t)T * n) || !matrix_finite(r->y, (int64_t)T * D))
     return fail(DELTAIC_INVALID_ARGUMENT, "layer %d: an activation is not finite", r->layer);
   for (int t = 0; t < rows; t++) {
-    cblas_dscal(n, r->weight[t], r->x + (size_t)t * (size_t)n, 1);
-    cblas_dscal(D, r->weight[t], r->y + (size_t)t * (size_t)D, 1);
+    cblas_dscal(n, r->weight[at + (uint64_t)t], r->x + (size_t)t * (size_t)n, 1);
+    cblas_dscal(D, r->weight[at + (uint64_t)t], r->y + (size_t)t * (size_t)D, 1);
   }
   cblas_dsyrk(CblasColMajor, CblasUpper, CblasNoTrans, n, rows, 1, r->x, n, 1, r->G, n);
   cblas_dgemm(CblasColMajor, CblasNoTrans, CblasTrans, n, D, rows, 1, r->x, n, r->y, D, 1, r->B, n);
@@ -108,17 +96,29 @@ static deltaic_status session_for(struct refit *r, deltaic_model *model, bool pr
   return status ? status : deltaic_session_probe(*out, DELTAIC_PROBE_RESIDUAL | last, on_probe, r);
 }
 
-// G and B over the whole text.
+static deltaic_status weigh_window(struct refit *r, deltaic_session *full, uint64_t at, uint64_t T) {
+  memset(r->y, 0, sizeof *r->y * T * (size_t)r->D);
+  deltaic_status status = run_window(r, full, false, at, T);
+  for (uint64_t t = 0; t < T && !status; t++) {
+    double size = cblas_dnrm2((int)r->D, r->y + t * (size_t)r->D, 1);
+    r->weight[at + t] = 1 / sqrt(size * size / (double)r->D + r->p->source.spec.norm_eps);
+  }
+  if (!status && !matrix_finite(r->weight + at, (int64_t)T))
+    return fail(DELTAIC_INVALID_ARGUMENT, "layer %d: an activation is not finite", r->layer);
+  return status;
+}
+
+// G and B over the whole text; without a pruned model the tokens' weights.
 static deltaic_status add_text(struct refit *r, deltaic_model *pruned) {
   deltaic_session *full = NULL, *small = NULL;
   uint32_t window = r->o.window;
   deltaic_status status = session_for(r, r->model, false, &full);
-  if (!status) status = session_for(r, pruned, true, &small);
+  if (!status && pruned) status = session_for(r, pruned, true, &small);
   for (uint64_t at = 0; at < r->count && !status; at += window) {
     uint64_t n = r->count - at < window ? r->count - at : window;
     if (r->progress && !r->progress(r->user, r->done, r->total))
       status = fail(DELTAIC_CANCELLED, "the refit was stopped");
-    if (!status) status = add_window(r, full, small, at, n);
+    if (!status) status = small ? add_window(r, full, small, at, n) : weigh_window(r, full, at, n);
     r->done += n;
   }
   deltaic_session_free(full);
@@ -127,6 +127,11 @@ static deltaic_status add_text(struct refit *r, deltaic_model *pruned) {
 }
 
 // ---------------------------------------------------------------- solving
+
+// By default lambda is the mean square of a row of X: what one more token would add. So it fades with more text.
+static double lambda_of(const struct refit *r, double trace) {
+  return r->o.ridge > 0 ? r->o.ridge * trace / (double)r->n : trace / (double)r->count;
+}
 
 // w (n, D) column-major: the solution; w0: the old one, as is.
 static deltaic_status solve(struct refit *r, const double *w0, double *w) {
@@ -139,11 +144,10 @@ static deltaic_status solve(struct refit *r, const double *w0, double *w) {
     memcpy(w, w0, sizeof *w * (size_t)n * (size_t)D);
     return DELTAIC_OK;
   }
-  for (int i = 0; i < n; i++) r->G[i + (size_t)i * (size_t)n] += r->o.ridge * trace / n;
+  for (int i = 0; i < n; i++) r->G[i + (size_t)i * (size_t)n] += lambda_of(r, trace);
   int info = LAPACKE_dposv(LAPACK_COL_MAJOR, 'U', n, D, r->G, n, w, n);
   if (info)
-    return fail(DELTAIC_INVALID_ARGUMENT, "layer %d: its outputs are dependent: a larger ridge than %g is needed",
-                r->layer, r->o.ridge);
+    return fail(DELTAIC_INVALID_ARGUMENT, "layer %d: its outputs are dependent: a larger ridge is needed", r->layer);
   cblas_daxpy(n * D, 1, w0, 1, w, 1);
   return DELTAIC_OK;
 }
@@ -208,7 +212,6 @@ static deltaic_status make_room(struct refit *r) {
   if (!status) status = matrix_create(r->n, r->D, "products of outputs", &r->B);
   if (!status) status = matrix_create(r->n, r->o.window, "a window's outputs", &r->x);
   if (!status) status = matrix_create(r->D, r->o.window, "a window's residual stream", &r->y);
-  if (!status) status = matrix_create(1, r->o.window, "weights of tokens", &r->weight);
   return status;
 }
 
@@ -217,8 +220,7 @@ static void free_room(struct refit *r) {
   free(r->B);
   free(r->x);
   free(r->y);
-  free(r->weight);
-  r->G = r->B = r->x = r->y = r->weight = NULL;
+  r->G = r->B = r->x = r->y = NULL;
 }
 
 static deltaic_status refit_layer(struct refit *r, int i) {
@@ -240,6 +242,19 @@ static deltaic_status refit_layer(struct refit *r, int i) {
   return status;
 }
 
+// At the end, after the last mixer: the stream grows from layer to layer, and an error that a layer makes lasts until
+// the last norm divides it. What norms divide by on the way says less: in the first layers it is the size of the
+// embedding.
+static deltaic_status weigh_tokens(struct refit *r) {
+  r->layer = (int32_t)r->p->source.spec.L - 1;
+  r->D = r->p->source.spec.D;
+  deltaic_status status = matrix_create(1, (int64_t)r->count, "weights of tokens", &r->weight);
+  if (!status) status = matrix_create(r->D, r->o.window, "a window's residual stream", &r->y);
+  if (!status) status = add_text(r, NULL);
+  free_room(r);
+  return status;
+}
+
 deltaic_status refit(struct deltaic_pruning *p, deltaic_device *device, deltaic_model *model, const int32_t *tokens,
                      uint64_t count, const deltaic_refit_options *options, deltaic_progress progress, void *user) {
   struct refit r = {.p = p,
@@ -248,17 +263,18 @@ deltaic_status refit(struct deltaic_pruning *p, deltaic_device *device, deltaic_
                     .o = *options,
                     .tokens = tokens,
                     .count = count,
-                    .total = count * (uint64_t)p->source.count,
+                    .total = count * (1 + (uint64_t)p->source.count),
                     .progress = progress,
                     .user = user};
   deltaic_status status = DELTAIC_OK;
   if (!r.o.window) r.o.window = 512;
-  if (r.o.ridge == 0) r.o.ridge = DEFAULT_RIDGE;
-  if (!(r.o.ridge > 0 && r.o.ridge <= 1e6)) return fail(DELTAIC_INVALID_ARGUMENT, "a ridge of %g", r.o.ridge);
+  if (!(r.o.ridge >= 0 && r.o.ridge <= 1e6)) return fail(DELTAIC_INVALID_ARGUMENT, "a ridge of %g", r.o.ridge);
   if (count < 2)
     return fail(DELTAIC_INVALID_ARGUMENT, "the text to refit on has %llu tokens: too short", (unsigned long long)count);
   matrix_use_one_thread();
+  status = weigh_tokens(&r);
   for (int i = 0; i < p->source.count && !status; i++) status = refit_layer(&r, i);
+  free(r.weight);
   if (!status && progress) progress(user, r.total, r.total);
   return status;
 }

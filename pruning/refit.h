@@ -1,9 +1,10 @@
 // refit.h: after pruning, o_proj of every pruned layer is solved for anew, in closed form.
 //
-//   X (T, n)  what the pruned mixer hands to o_proj       R  the pruned model's residual stream before the mixer
-//   Y (T, D)  the unpruned model's residual stream after the mixer, less R
+//   s (T)     one over the RMS of the unpruned model's residual stream after its last mixer, a weight for each token
+//   X (T, n)  s times what the pruned mixer hands to o_proj
+//   Y (T, D)  s times the unpruned model's residual stream after the mixer, less the pruned model's before it
 //   W = W0 + argmin_V |X V^T - (Y - X W0^T)|^2 + lambda |V|^2
-//     = W0 + ((G + lambda I)^-1 (B - G W0^T))^T,   G = X^T X,  B = X^T Y
+//     = W0 + ((G + lambda I)^-1 (B - G W0^T))^T,   G = X^T X,  B = X^T Y,  lambda = trace(G) / T
 //
 // in layer order, so that each layer also mends what the ones before it left. Only G and B are kept, in float64.
 #ifndef REFIT_H

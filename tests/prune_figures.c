@@ -4,7 +4,7 @@
 //
 // The tensors (windows, tokens) are read as they are, each window from a fresh state. WHAT, each prints a line:
 //   none                     the model as it is
-//   METHOD RATIO[+OPTION]... options: refit, ridge=X, weighted, keys, queries, like, adversarial
+//   METHOD RATIO[+OPTION]... options: refit, ridge=X, keys, queries, like, adversarial
 //   set:FILE:TENSOR NAME     published channels, counted over all heads: (layers, heads * keep)
 #include "deltaic_prune.h"
 
@@ -125,7 +125,6 @@ static void refit(struct figures *f, deltaic_pruning *p, const char *what) {
   deltaic_refit_options o = DELTAIC_INIT(deltaic_refit_options);
   const char *ridge = strstr(what, "+ridge=");
   if (ridge) o.ridge = atof(ridge + 7);
-  o.weighted = strstr(what, "+weighted");
   o.window = (uint32_t)f->text.length;
   ok(deltaic_pruning_refit(p, f->device, f->model, f->text.tokens, f->text.count * f->text.length, &o, NULL, NULL));
 }
