@@ -46,7 +46,7 @@ INLINE void widen(lanes *to, const void *from, enum dtype dtype) {
 
 // The first n of LANES numbers, the others zero.
 INLINE void widen_some(lanes *to, const char *from, uint32_t n, enum dtype dtype) {
-  char tail[LANES * sizeof(float)] = {0};
+  _Alignas(float) char tail[LANES * sizeof(float)] = {0};
   memcpy(tail, from, n * dtype_bytes(dtype));
   widen(to, tail, dtype);
 }

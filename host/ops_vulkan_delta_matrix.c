@@ -168,7 +168,8 @@ static void join(struct recorder *c, const struct delta_call *d, const struct pl
                                                   [DELTA_MATRIX_JOIN_SPEC_TILE_M] = plan->matrix_m,
                                                   [DELTA_MATRIX_JOIN_SPEC_TILE_N] = plan->matrix_n,
                                                   [DELTA_MATRIX_JOIN_SPEC_TILE_K] = plan->matrix_k,
-                                                  [DELTA_MATRIX_JOIN_SPEC_DK] = p->Dk};
+                                                  [DELTA_MATRIX_JOIN_SPEC_DK] = p->Dk,
+                                                  [DELTA_MATRIX_JOIN_SPEC_TILES] = p->join_tiles};
   const struct binding bindings[DELTA_MATRIX_JOIN_BINDINGS] = {[DELTA_MATRIX_JOIN_MAPS] = maps,
                                                                [DELTA_MATRIX_JOIN_MAPS16] = maps,
                                                                [DELTA_MATRIX_JOIN_STATE] = vulkan_bind(d->state, d->o),
@@ -181,8 +182,8 @@ static void join(struct recorder *c, const struct delta_call *d, const struct pl
                                               .state_stride = d->state.stride,
                                               .segments = p->segments,
                                               .tokens = p->C / a->n};
-  vulkan_dispatch(c, KERNEL_delta_matrix_join, spec, bindings, &args, DVP / plan->matrix_n, a->Hv, d->sequences.rows,
-                  6ull * d->sequences.rows * a->Hv * p->segments * p->Dk * p->Dk * DVP);
+  vulkan_dispatch(c, KERNEL_delta_matrix_join, spec, bindings, &args, DVP / (plan->matrix_n * p->join_tiles), a->Hv,
+                  d->sequences.rows, 6ull * d->sequences.rows * a->Hv * p->segments * p->Dk * p->Dk * DVP);
 }
 
 void vulkan_delta_matrix(struct recorder *c, const struct delta_call *d, const struct plan_delta_matrix *planned) {

@@ -147,6 +147,7 @@ struct plan_delta_matrix {
   uint32_t computers, tiles;           // of scan: subgroups, tiles of value columns that each owns
   uint32_t stagers;                    // further subgroups that bring what those need; 0: they do it themselves
   uint32_t segments;                   // of a sequence, walked at the same time; 1: it is walked once
+  uint32_t join_tiles;                 // of join: tiles of value columns of a workgroup
 };
 // heads: value heads of all sequences; T: tokens of a sequence. False where the plan has no matrices, or none of the
 // shapes fits the device.

@@ -11,8 +11,9 @@ static uint32_t up(uint32_t n, uint32_t to) { return (n + to - 1) / to * to; }
 static uint64_t queries(const struct plan_delta_matrix *d, uint32_t n) { return up(d->C / n, 16); }
 
 uint64_t plan_delta_matrix_prepare_bytes(const struct plan_delta_matrix *d, uint32_t n) {
-  uint64_t rows = d->strip * (d->C + queries(d, n));
-  return 16 * rows * (d->slab / 8 + 1) + 16 * rows * (d->C / 4 + 1) + 12ull * d->strip * d->C;
+  uint64_t rows = d->strip * (d->C + queries(d, n)), staged = rows * (d->slab / 8 + 1);
+  uint64_t halves = d->C > 16 ? (2ull * d->C + 32) * (d->C / 8 + 1) : 1;
+  return 16 * (staged > halves ? staged : halves) + 16 * rows * (d->C / 4 + 1) + 12ull * d->strip * d->C;
 }
 
 uint64_t plan_delta_matrix_scan_bytes(const struct plan *plan, const struct plan_delta_matrix *d, uint32_t n,
@@ -26,7 +27,7 @@ uint64_t plan_delta_matrix_scan_bytes(const struct plan *plan, const struct plan
 }
 
 uint64_t plan_delta_matrix_join_bytes(const struct plan *plan, const struct plan_delta_matrix *d) {
-  return 32ull * d->Dk * (plan->matrix_n / 8 + 1) + 4ull * d->Dk * plan->matrix_n;
+  return 32ull * d->Dk * (d->join_tiles * plan->matrix_n / 8 + 1);
 }
 
 // ---------------------------------------------------------------- shapes
@@ -39,7 +40,7 @@ struct shape {
 // chain of chunks is the limit: then fewer, longer chunks, and subgroups that do nothing but stage. H200,
 // docs/speed.md.
 static const struct shape in_registers[] = {{16, 4, 2, 0}, {16, 2, 2, 0}, {32, 1, 1, 3}, {16, 1, 1, 3}, {16, 1, 1, 0}};
-static const struct shape through_memory[] = {{32, 4, 1, 0}, {16, 4, 1, 0}, {16, 2, 1, 0}, {16, 1, 1, 0}};
+static const struct shape through_memory[] = {{16, 4, 1, 0}, {16, 2, 1, 0}, {16, 1, 1, 0}};
 // Software compiles what it unrolls for seconds.
 static const struct shape in_software[] = {{16, 2, 1, 0}, {16, 1, 1, 1}};
 
@@ -65,10 +66,12 @@ static bool plan_scan(const struct plan *plan, uint32_t Dv, uint32_t n, uint32_t
   for (uint32_t i = 0; i < count; i++) {
     struct plan_delta_matrix s = *d;
     s.C = steps_of(shapes[i].C, n);
-    s.tiles = shapes[i].tiles;
+    // Twice the subgroups are faster with short keys, and with the long chunks of products.
+    const bool narrow = (d->Dk <= 32 || n > 1) && shapes[i].tiles > 1;
+    s.tiles = narrow ? 1 : shapes[i].tiles;
     s.stagers = d->conversions ? shapes[i].stagers : 0;
     uint32_t width = s.tiles * plan->matrix_n;
-    s.computers = min32(shapes[i].computers, up(Dv, width) / width);
+    s.computers = min32(narrow ? 2 * shapes[i].computers : shapes[i].computers, up(Dv, width) / width);
     if (!fits(plan, &s, n)) continue;
     *d = s;
     found = true;
@@ -80,11 +83,13 @@ static bool plan_scan(const struct plan *plan, uint32_t Dv, uint32_t n, uint32_t
 }
 
 // With heads too few for a workgroup with wide columns on every processor, a long sequence is cut so that there are
-// enough of those: twice the work, but in as many places at once.
+// enough of those: twice the work, but in as many places at once. As many segments as make maps in one go; the last has
+// none.
 static void plan_segments(const struct plan *plan, uint32_t Dv, uint32_t n, uint32_t heads, uint32_t T,
                           struct plan_delta_matrix *d) {
   enum { LEAST_CHUNKS = 32 };
   const uint32_t least = d->C > steps_of(16, n) ? 8 : 4; // with fewer, walking twice costs more than it gains
+  const uint32_t room = 8 * plan->matrix_groups / 3;     // workgroups of scan that run at the same time
   struct plan_delta_matrix wide = *d;
   wide.C = steps_of(16, n);
   wide.stagers = 0;
@@ -92,9 +97,10 @@ static void plan_segments(const struct plan *plan, uint32_t Dv, uint32_t n, uint
     uint32_t width = wide.tiles * plan->matrix_n;
     wide.computers = min32(4, up(Dv, width) / width);
     if (!fits(plan, &wide, n)) continue;
-    uint32_t groups = heads * (up(Dv, width * wide.computers) / (width * wide.computers));
-    uint32_t segments = (2 * plan->matrix_groups + groups - 1) / groups;
-    segments = min32(segments, T / (wide.C / n) / LEAST_CHUNKS);
+    width *= wide.computers;
+    uint32_t groups = heads * (up(Dv, width) / width + up(wide.Dk, width) / width);
+    uint32_t segments = min32(1 + room / groups, T / (wide.C / n) / LEAST_CHUNKS);
+    wide.join_tiles = wide.Dk > 128 && wide.computers * wide.tiles % 2 == 0 ? 2 : 1;
     bool joins = wide.Dk / plan->matrix_m * plan->matrix_lanes <= plan->most_lanes &&
                  plan_delta_matrix_join_bytes(plan, &wide) <= plan->shared_bytes;
     if (segments < least || !joins) return;
@@ -104,9 +110,18 @@ static void plan_segments(const struct plan *plan, uint32_t Dv, uint32_t n, uint
   }
 }
 
+// Columns staged at a time by prepare: rather a part of the keys that divides them.
+static uint32_t slab_of(uint32_t Dk, uint32_t C) {
+  static const uint32_t parts[] = {64, 48, 80, 32};
+  if (Dk <= (C >= 48 ? 128 : 80)) return Dk;
+  for (uint32_t i = 0; i < sizeof parts / sizeof *parts; i++)
+    if (Dk % parts[i] == 0) return parts[i];
+  return 64;
+}
+
 bool plan_delta_matrix(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t n, uint32_t heads, uint32_t T,
                        struct plan_delta_matrix *d) {
-  enum { MOST_STEPS = 64, MOST_DK = 1024, SLAB = 64 };
+  enum { MOST_STEPS = 64, MOST_DK = 1024 };
   memset(d, 0, sizeof *d);
   if (!plan->matrix_m || n > MOST_STEPS || Dk > MOST_DK) return false;
   bool square = plan->matrix_m == plan->matrix_n && plan->matrix_n == plan->matrix_k;
@@ -116,9 +131,11 @@ bool plan_delta_matrix(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32
   d->segments = 1;
   if (!plan_scan(plan, Dv, n, heads, d)) return false;
   plan_segments(plan, Dv, n, heads, T, d);
-  d->prepare_lanes = d->C > 32 ? 2 * plan->matrix_lanes : plan->matrix_lanes;
+  d->slab = d->strip = 1;
+  while (d->C > 16 && d->C - 16 >= n && plan_delta_matrix_prepare_bytes(d, n) > plan->shared_bytes) d->C -= 16;
+  d->prepare_lanes = d->C >= 32 ? 2 * plan->matrix_lanes : plan->matrix_lanes;
   d->strip = 1;
-  d->slab = min32(d->Dk, SLAB);
+  d->slab = slab_of(d->Dk, d->C);
   while (d->slab > 16 && plan_delta_matrix_prepare_bytes(d, n) > plan->shared_bytes) d->slab = up(d->slab / 2, 16);
   return plan_delta_matrix_prepare_bytes(d, n) <= plan->shared_bytes;
 }

@@ -9,8 +9,8 @@
 // The states between the segments of a sequence (delta_matrix.h): S <- M S + N, segment after segment, and each S takes
 // the place of its segment's N. M and S are f16 and the rest that rounding left, three products: S passes through all
 // of them, and would lose digits each time.
-// Workgroups (DVP / TILE_N, Hv, B): TILE_N value columns of one head of one sequence. A subgroup owns a tile of rows of
-// S and needs the same rows of M.
+// Workgroups (DVP / COLUMNS, Hv, B): COLUMNS value columns of one head of one sequence. A subgroup owns a tile of rows of
+// S and needs the same rows of M; wide workgroups, because each reads all of M.
 #include "delta_matrix_join.h"
 layout(local_size_x_id = DELTA_MATRIX_JOIN_SPEC_LANES) in;
 layout(constant_id = DELTA_MATRIX_JOIN_SPEC_SUBGROUP) const uint SUBGROUP = 32;
@@ -18,6 +18,7 @@ layout(constant_id = DELTA_MATRIX_JOIN_SPEC_TILE_M) const uint TILE_M = 16;
 layout(constant_id = DELTA_MATRIX_JOIN_SPEC_TILE_N) const uint TILE_N = 16;
 layout(constant_id = DELTA_MATRIX_JOIN_SPEC_TILE_K) const uint TILE_K = 16;
 layout(constant_id = DELTA_MATRIX_JOIN_SPEC_DK) const uint DK = 128;
+layout(constant_id = DELTA_MATRIX_JOIN_SPEC_TILES) const uint TILES = 4;
 layout(set = 0, binding = DELTA_MATRIX_JOIN_MAPS) buffer maps_block { vec4 maps[]; };
 layout(set = 0, binding = DELTA_MATRIX_JOIN_MAPS16) readonly buffer maps16_block { uvec4 maps16[]; };
 layout(set = 0, binding = DELTA_MATRIX_JOIN_STATE) restrict readonly buffer state_block { float state[]; };
@@ -25,54 +26,79 @@ layout(set = 0, binding = DELTA_MATRIX_JOIN_SEQUENCES) restrict readonly buffer 
   sequence sequences[];
 };
 const uint TILES_K = DK / TILE_K;
-const uint PITCH = TILE_N / 8 + 1;
+const uint COLUMNS = TILES * TILE_N;
+const uint PITCH = COLUMNS / 8 + 1;
 shared uvec4 high[DK * PITCH], low[DK * PITCH]; // S; f16
-shared float first[DK * TILE_N];
 #define LEFT coopmat<float16_t, gl_ScopeSubgroup, TILE_M, TILE_K, gl_MatrixUseA>
 #define RIGHT coopmat<float16_t, gl_ScopeSubgroup, TILE_K, TILE_N, gl_MatrixUseB>
 #define SUM coopmat<float, gl_ScopeSubgroup, TILE_M, TILE_N, gl_MatrixUseAccumulator>
 #define SUM16 coopmat<float16_t, gl_ScopeSubgroup, TILE_M, TILE_N, gl_MatrixUseAccumulator>
 #define ROWS gl_CooperativeMatrixLayoutRowMajor
 
+// Eight numbers of S as it was before the first segment, and what rounding took from them.
+void load_state(uint at, uint count, out uvec4 top, out uvec4 rest) {
+  [[unroll]] for (uint i = 0; i < 4; i++) {
+    vec2 x = vec2(2 * i < count ? state[at + 2 * i] : 0.0, 2 * i + 1 < count ? state[at + 2 * i + 1] : 0.0);
+    top[i] = packHalf2x16(x);
+    rest[i] = packHalf2x16(x - unpackHalf2x16(top[i]));
+  }
+}
+
 void main() {
   const sequence seq = sequences[gl_WorkGroupID.z];
-  const uint head = gl_WorkGroupID.y, column0 = gl_WorkGroupID.x * TILE_N, row0 = gl_SubgroupID * TILE_M;
+  const uint head = gl_WorkGroupID.y, column0 = gl_WorkGroupID.x * COLUMNS, row0 = gl_SubgroupID * TILE_M;
   const uint chunks = (seq.T + args.tokens - 1) / args.tokens, each = (chunks + args.segments - 1) / args.segments;
   if (chunks == 0) return;
   const uint used = (chunks + each - 1) / each, block = DELTA_MATRIX_MAP(DK, args.DVP);
   uint at = (gl_WorkGroupID.z * args.segments * args.Hv + head) * block;
-  uint state_at = seq.slot * args.state_stride + head * args.Dk * args.Dv;
-  for (uint i = gl_LocalInvocationIndex; i < DK * TILE_N; i += gl_WorkGroupSize.x) {
-    uint d = i / TILE_N, c = column0 + i % TILE_N;
-    first[i] = d < args.Dk && c < args.Dv ? state[state_at + d * args.Dv + c] : 0.0;
+  const uint state_at = seq.slot * args.state_stride + head * args.Dk * args.Dv;
+  for (uint i = gl_LocalInvocationIndex; i < DK * COLUMNS / 8; i += gl_WorkGroupSize.x) {
+    uint d = i / (COLUMNS / 8), c = column0 + i % (COLUMNS / 8) * 8, to = d * PITCH + i % (COLUMNS / 8);
+    uvec4 top = uvec4(0), rest = uvec4(0);
+    if (d < args.Dk && c < args.Dv) load_state(state_at + d * args.Dv + c, args.Dv - c, top, rest);
+    high[to] = top;
+    low[to] = rest;
   }
   barrier();
-  SUM S;
-  coopMatLoad(S, first, row0 * TILE_N, TILE_N, ROWS);
+  SUM S[TILES];
+  [[unroll]] for (uint r = 0; r < TILES; r++) {
+    SUM16 top, rest;
+    coopMatLoad(top, high, row0 * PITCH + r * TILE_N / 8, PITCH, ROWS);
+    coopMatLoad(rest, low, row0 * PITCH + r * TILE_N / 8, PITCH, ROWS);
+    S[r] = SUM(top) + SUM(rest);
+  }
   for (uint s = 0; s < used; s++, at += args.Hv * block) {
     const uint here = at + row0 * args.DVP + column0, m_at = 2 * (at + DK * args.DVP) + row0 * DK;
-    SUM next = SUM(0.0);
-    if (s + 1 < used) coopMatLoad(next, maps, here / 4, args.DVP / 4, ROWS);
-    coopMatStore(S, maps, here / 4, args.DVP / 4, ROWS);
-    if (s + 1 == used) break;
-    LEFT m[TILES_K], rest[TILES_K];
-    [[unroll]] for (uint k = 0; k < TILES_K; k++) {
-      coopMatLoad(m[k], maps16, (m_at + k * TILE_K) / 8, DK / 8, ROWS);
-      coopMatLoad(rest[k], maps16, (m_at + DK * DK + k * TILE_K) / 8, DK / 8, ROWS);
+    const bool more = s + 1 < used;
+    SUM next[TILES];
+    LEFT m[TILES_K], lost[TILES_K];
+    if (more) {
+      [[unroll]] for (uint k = 0; k < TILES_K; k++) {
+        coopMatLoad(m[k], maps16, (m_at + k * TILE_K) / 8, DK / 8, ROWS);
+        coopMatLoad(lost[k], maps16, (m_at + DK * DK + k * TILE_K) / 8, DK / 8, ROWS);
+      }
+      [[unroll]] for (uint r = 0; r < TILES; r++)
+        coopMatLoad(next[r], maps, (here + r * TILE_N) / 4, args.DVP / 4, ROWS);
     }
-    SUM16 top = SUM16(S);
+    [[unroll]] for (uint r = 0; r < TILES; r++)
+      coopMatStore(S[r], maps, (here + r * TILE_N) / 4, args.DVP / 4, ROWS);
+    if (!more) break;
     barrier(); // the S before has been read
-    coopMatStore(top, high, row0 * PITCH, PITCH, ROWS);
-    coopMatStore(SUM16(S - SUM(top)), low, row0 * PITCH, PITCH, ROWS);
-    barrier();
-    [[unroll]] for (uint k = 0; k < TILES_K; k++) {
-      RIGHT x, y;
-      coopMatLoad(x, high, k * TILE_K * PITCH, PITCH, ROWS);
-      coopMatLoad(y, low, k * TILE_K * PITCH, PITCH, ROWS);
-      next = coopMatMulAdd(m[k], x, next);
-      next = coopMatMulAdd(m[k], y, next);
-      next = coopMatMulAdd(rest[k], x, next);
+    [[unroll]] for (uint r = 0; r < TILES; r++) {
+      SUM16 top = SUM16(S[r]);
+      coopMatStore(top, high, row0 * PITCH + r * TILE_N / 8, PITCH, ROWS);
+      coopMatStore(SUM16(S[r] - SUM(top)), low, row0 * PITCH + r * TILE_N / 8, PITCH, ROWS);
     }
-    S = next;
+    barrier();
+    [[unroll]] for (uint k = 0; k < TILES_K; k++)
+      [[unroll]] for (uint r = 0; r < TILES; r++) {
+        RIGHT x, y;
+        coopMatLoad(x, high, k * TILE_K * PITCH + r * TILE_N / 8, PITCH, ROWS);
+        coopMatLoad(y, low, k * TILE_K * PITCH + r * TILE_N / 8, PITCH, ROWS);
+        next[r] = coopMatMulAdd(m[k], x, next[r]);
+        next[r] = coopMatMulAdd(m[k], y, next[r]);
+        next[r] = coopMatMulAdd(lost[k], x, next[r]);
+      }
+    [[unroll]] for (uint r = 0; r < TILES; r++) S[r] = next[r];
   }
 }

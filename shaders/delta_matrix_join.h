@@ -13,7 +13,8 @@
 #define DELTA_MATRIX_JOIN_SPEC_TILE_N 3
 #define DELTA_MATRIX_JOIN_SPEC_TILE_K 4
 #define DELTA_MATRIX_JOIN_SPEC_DK 5 // as in delta_matrix_scan.h
-#define DELTA_MATRIX_JOIN_SPECS 6
+#define DELTA_MATRIX_JOIN_SPEC_TILES 6 // of value columns of a workgroup; divides DVP / TILE_N
+#define DELTA_MATRIX_JOIN_SPECS 7
 struct delta_matrix_join_args {
   uint Hv;
   uint Dk;

@@ -24,34 +24,50 @@ layout(set = 0, binding = QKV_BINDING) restrict readonly buffer qkv_block { floa
 layout(set = 0, binding = QKV_BINDING + 1) restrict readonly buffer qkv4_block { FOUR qkv4[]; };
 layout(set = 0, binding = QKV_BINDING + 2) restrict readonly buffer qkv8_block { EIGHT qkv8[]; };
 
-// Numbers at ... at + 7, of which `count` exist: at least one, and the rest are zeros. unit divides at and count.
-// Selected, not skipped: branches would keep the loads from being in flight together.
-uvec4 load8(uint at, uint count, uint unit) {
-  if (unit == 8) return halves(qkv8[at / 8]);
-  if (unit == 4) {
-    uvec2 high = halves(qkv4[at / 4 + (count > 4 ? 1 : 0)]);
-    return uvec4(halves(qkv4[at / 4]), count > 4 ? high : uvec2(0));
-  }
+// Numbers at ... at + 7, of which `count` exist: at least one, and the rest become zeros. unit divides at and count.
+// In two steps, so that what is fetched ahead is not waited for: fetch8() only loads, finish8() shifts and selects.
+struct fetched8 {
   uvec4 x;
+  uint next; // with one number at a time: the word after x
+};
+
+fetched8 fetch8(uint at, uint count, uint unit) {
+  fetched8 f = fetched8(uvec4(0), 0);
+  if (unit == 8) {
+    f.x = halves(qkv8[at / 8]);
+  } else if (unit == 4) {
+    f.x = uvec4(halves(qkv4[at / 4]), halves(qkv4[at / 4 + (count > 4 ? 1 : 0)]));
+  } else {
 #ifdef ACT_F16
-  uint words[5], last = (at + min(count, 8) - 1) / 2; // of two numbers each, the first where `at` is even
-  [[unroll]] for (uint i = 0; i < 5; i++) words[i] = qkv2[min(at / 2 + i, last)];
-  [[unroll]] for (uint i = 0; i < 4; i++) {
-    uint two = (at & 1) == 0 ? words[i] : words[i] >> 16 | words[i + 1] << 16;
-    x[i] = 2 * i + 1 < count ? two : 2 * i < count ? two & 0xffff : 0;
-  }
+    uint last = (at + min(count, 8) - 1) / 2; // word of two numbers
+    [[unroll]] for (uint i = 0; i < 4; i++) f.x[i] = qkv2[min(at / 2 + i, last)];
+    f.next = qkv2[min(at / 2 + 4, last)];
 #else
-  [[unroll]] for (uint i = 0; i < 4; i++) {
-    vec2 two = vec2(qkv[at + min(2 * i, count - 1)], qkv[at + min(2 * i + 1, count - 1)]);
-    x[i] = packHalf2x16(vec2(2 * i < count ? two.x : 0.0, 2 * i + 1 < count ? two.y : 0.0));
-  }
+    [[unroll]] for (uint i = 0; i < 4; i++)
+      f.x[i] = packHalf2x16(vec2(qkv[at + min(2 * i, count - 1)], qkv[at + min(2 * i + 1, count - 1)]));
 #endif
-  return x;
+  }
+  return f;
+}
+
+uvec4 finish8(fetched8 f, uint at, uint count, uint unit) {
+  if (unit == 8) return f.x;
+  if (unit == 4) return uvec4(f.x.xy, count > 4 ? f.x.zw : uvec2(0));
+#ifdef ACT_F16
+  f.x = (at & 1) == 0 ? f.x : f.x >> 16 | uvec4(f.x.yzw, f.next) << 16;
+#endif
+  [[unroll]] for (uint i = 0; i < 4; i++) f.x[i] = 2 * i + 1 < count ? f.x[i] : 2 * i < count ? f.x[i] & 0xffff : 0;
+  return f.x;
 }
 
 // The same from column d of a row of n numbers; zeros from n on.
-uvec4 load8_of(uint row, uint d, uint n, uint unit, bool edges) {
-  if (!edges) return load8(row + d, 8, unit);
-  uvec4 x = load8(row + (d < n ? d : 0), d < n ? n - d : 8, unit);
+fetched8 fetch8_of(uint row, uint d, uint n, uint unit, bool edges) {
+  if (!edges) return fetch8(row + d, 8, unit);
+  return fetch8(row + (d < n ? d : 0), d < n ? n - d : 8, unit);
+}
+
+uvec4 finish8_of(fetched8 f, uint row, uint d, uint n, uint unit, bool edges) {
+  if (!edges) return finish8(f, row + d, 8, unit);
+  uvec4 x = finish8(f, row + d, n - d, unit);
   return d < n ? x : uvec4(0);
 }

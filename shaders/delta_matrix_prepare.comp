@@ -15,8 +15,8 @@
 // with D_ij = e^(G_i - G_j), only used where i >= j: there it is <= 1.
 // qkv (T, (1 + N) H Dk + N Hv Dv), beta (T, N Hv), g (T, Hv). Workgroups (Hv, ceil(chunks / STRIP)): heads next to each
 // other run at about the same time, so that whole rows of qkv are read together. A workgroup makes STRIP records; with
-// 32 lanes and C = 16, two, for a lane to invert each column. Products are f16 x f16 -> f32; masks and the inverse are
-// f32: diagonal blocks of 16 by substitution, then row after row of blocks, X_i = -X_ii (A_i X). (Never the series
+// 32 lanes and C = 16, two, for a lane to invert each column. Products are f16 x f16 -> f32; masks and the inverse
+// are f32: diagonal blocks of 16 by substitution, then row after row of blocks, X_i = -X_ii (A_i X), to f32's digits. (Never the series
 // (I - A)(I + A^2)...: its terms grow beyond f32 for correlated keys.) Any Dk, H, Hv; C / N tokens a chunk.
 #include "delta_matrix_prepare.h"
 layout(local_size_x_id = DELTA_MATRIX_PREPARE_SPEC_LANES) in;
@@ -52,12 +52,17 @@ const uint TILES_C = C / TILE_N;                                    // of column
 const uint SUBGROUPS = LANES / SUBGROUP;
 const uint ROWS_EACH = (ROWS / TILE_M + SUBGROUPS - 1) / SUBGROUPS; // rows of tiles that a subgroup makes of a chunk
 const float LOWEST_G = -110.0; // e^-104 is the last that f32 holds; sums of these stay exact enough for what follows
-shared uvec4 staged[STRIP * ROWS * PITCH];    // f16
-shared vec4 products[STRIP * ROWS * F_PITCH]; // A, which becomes its inverse; then Q K^T, later room for A_i X
+// When K and Q have gone: the matrix that is inverted (C rows of H_PITCH), and from LOW on what rounding to f16 took
+// from it; the same of 16 rows of a product.
+const uint H_PITCH = C8 + 1, LOW = C * H_PITCH, WAITING = 2 * LOW;
+const uint HALVES = C > 16 ? WAITING + 32 * H_PITCH : 1;
+shared uvec4 staged[HALVES > STRIP * ROWS * PITCH ? HALVES : STRIP * ROWS * PITCH]; // f16
+shared vec4 products[STRIP * ROWS * F_PITCH]; // A, which becomes its inverse; then Q K^T
 shared float betas[STRIP * C], gates[STRIP * C], G[STRIP * C];
 #define LEFT coopmat<float16_t, gl_ScopeSubgroup, TILE_M, TILE_K, gl_MatrixUseA>
 #define RIGHT coopmat<float16_t, gl_ScopeSubgroup, TILE_K, TILE_N, gl_MatrixUseB>
 #define SUM coopmat<float, gl_ScopeSubgroup, TILE_M, TILE_N, gl_MatrixUseAccumulator>
+#define SUM16 coopmat<float16_t, gl_ScopeSubgroup, TILE_M, TILE_N, gl_MatrixUseAccumulator>
 
 uint record[STRIP], row[STRIP], count[STRIP]; // of each chunk: its record, first token, tokens
 
@@ -83,22 +88,29 @@ void find_chunk(uint s, uint chunk) {
   }
 }
 
+// Where row r of K, or from C on of Q, begins; `last` is the chunk's last token.
+uint row_of(uint s, uint r, uint last, uint key_head) {
+  const bool key = r < C;
+  uint t = min(key ? r / N : r - C, last);
+  return (row[s] + t) * args.qkv_stride + ((key ? 1 + r % N : 0) * args.H + key_head) * args.Dk;
+}
+
 // Columns d0 ... of K and Q. Rows past the end are any row's: their beta is 0, and masks keep them out of P.
 void stage(uint lane, uint key_head, uint d0) {
+  const uint COUNT = ROWS * SLAB8, EACH = (COUNT + LANES - 1) / LANES;
   [[unroll]] for (uint s = 0; s < STRIP; s++) {
-    [[unroll]] for (uint i0 = 0; i0 < C * SLAB8; i0 += LANES) {
-      uint i = i0 + lane, r = i / SLAB8, t = min(r / N, max(count[s], 1) - 1);
-      if (C * SLAB8 % LANES == 0 || i < C * SLAB8) {
-        uint at = (row[s] + t) * args.qkv_stride + ((1 + r % N) * args.H + key_head) * args.Dk;
-        staged[(s * ROWS + r) * PITCH + i % SLAB8] = load8_of(at, d0 + i % SLAB8 * 8, args.Dk, UNIT, EDGES != 0);
-      }
+    const uint last = max(count[s], 1) - 1;
+    fetched8 x[EACH];
+    [[unroll]] for (uint n = 0; n < EACH; n++) {
+      uint i = n * LANES + lane;
+      if (COUNT % LANES == 0 || i < COUNT)
+        x[n] = fetch8_of(row_of(s, i / SLAB8, last, key_head), d0 + i % SLAB8 * 8, args.Dk, UNIT, EDGES != 0);
     }
-    [[unroll]] for (uint i0 = 0; i0 < QUERIES * SLAB8; i0 += LANES) {
-      uint i = i0 + lane, r = i / SLAB8, t = min(r, max(count[s], 1) - 1);
-      if (QUERIES * SLAB8 % LANES == 0 || i < QUERIES * SLAB8) {
-        uint at = (row[s] + t) * args.qkv_stride + key_head * args.Dk;
-        staged[(s * ROWS + C + r) * PITCH + i % SLAB8] = load8_of(at, d0 + i % SLAB8 * 8, args.Dk, UNIT, EDGES != 0);
-      }
+    [[unroll]] for (uint n = 0; n < EACH; n++) {
+      uint i = n * LANES + lane, r = i / SLAB8;
+      if (COUNT % LANES == 0 || i < COUNT)
+        staged[(s * ROWS + r) * PITCH + i % SLAB8] =
+            finish8_of(x[n], row_of(s, r, last, key_head), d0 + i % SLAB8 * 8, args.Dk, UNIT, EDGES != 0);
     }
   }
 }
@@ -158,6 +170,23 @@ void mask(uint lane) {
   }
 }
 
+// Adds a tile's product; its operands begin at `left` and `right` of `staged`, their rests LOW and `low` after.
+SUM product(SUM sum, uint left, uint right, uint low) {
+  LEFT a, a_rest;
+  RIGHT b, b_rest;
+  coopMatLoad(a, staged, left, H_PITCH, gl_CooperativeMatrixLayoutRowMajor);
+  coopMatLoad(a_rest, staged, left + LOW, H_PITCH, gl_CooperativeMatrixLayoutRowMajor);
+  coopMatLoad(b, staged, right, H_PITCH, gl_CooperativeMatrixLayoutRowMajor);
+  coopMatLoad(b_rest, staged, right + low, H_PITCH, gl_CooperativeMatrixLayoutRowMajor);
+  return coopMatMulAdd(a, b, coopMatMulAdd(a, b_rest, coopMatMulAdd(a_rest, b, sum)));
+}
+
+void split(SUM x, uint to, uint low) {
+  SUM16 high = SUM16(x);
+  coopMatStore(high, staged, to, H_PITCH, gl_CooperativeMatrixLayoutRowMajor);
+  coopMatStore(SUM16(x - SUM(high)), staged, to + low, H_PITCH, gl_CooperativeMatrixLayoutRowMajor);
+}
+
 // Diagonal blocks: column j of the inverse X solves x_i = [i = j] - sum_{m<i} A_im x_m.
 void invert_blocks(uint lane) {
   [[unroll]] for (uint base = 0; base < STRIP * C; base += LANES) {
@@ -181,29 +210,39 @@ void invert_blocks(uint lane) {
   barrier();
 }
 
-// Row i of blocks of the inverse, from the rows before it.
-void invert_row(uint lane, uint i) {
-  uint jobs = 16 * 4 * i; // vec4s of A_i X
-  for (uint job = lane; job < STRIP * jobs; job += LANES) {
-    uint s = job / jobs, r = job % jobs / (4 * i), c = job % (4 * i), at = s * ROWS * F_PITCH;
-    vec4 sum = vec4(0.0);
-    for (uint m = c / 4 * 4; m < 4 * i; m++) { // X is lower triangular
-      vec4 a = products[at + (i * 16 + r) * F_PITCH + m];
-      [[unroll]] for (uint k = 0; k < 4; k++) sum += a[k] * products[at + (4 * m + k) * F_PITCH + c];
-    }
-    products[at + (C + r) * F_PITCH + c] = sum;
+// Rows of blocks of the inverse, one after the other: X_i = -X_ii (A_i X), of the rows before it. Both operands are f16
+// and the rest that rounding left, three products: digits lost here would be lost for good.
+void invert_rows(uint lane) {
+  for (uint i = lane; i < C * C8; i += LANES) {
+    uint at = i / C8 * F_PITCH + i % C8 * 2, to = i / C8 * H_PITCH + i % C8;
+    vec4 a = products[at], b = products[at + 1];
+    uvec4 high = uvec4(packHalf2x16(a.xy), packHalf2x16(a.zw), packHalf2x16(b.xy), packHalf2x16(b.zw));
+    a -= vec4(unpackHalf2x16(high.x), unpackHalf2x16(high.y));
+    b -= vec4(unpackHalf2x16(high.z), unpackHalf2x16(high.w));
+    staged[to] = high;
+    staged[to + LOW] = uvec4(packHalf2x16(a.xy), packHalf2x16(a.zw), packHalf2x16(b.xy), packHalf2x16(b.zw));
   }
   barrier();
-  for (uint job = lane; job < STRIP * jobs; job += LANES) {
-    uint s = job / jobs, r = job % jobs / (4 * i), c = job % (4 * i), at = s * ROWS * F_PITCH;
-    vec4 sum = vec4(0.0);
-    [[unroll]] for (uint m = 0; m < 4; m++) { // and so is X_ii
-      vec4 x = products[at + (i * 16 + r) * F_PITCH + 4 * i + m];
-      [[unroll]] for (uint k = 0; k < 4; k++) sum -= x[k] * products[at + (C + 4 * m + k) * F_PITCH + c];
+  [[unroll]] for (uint i = 1; i < C / 16; i++) {
+    const uint down = 16 / TILE_M, jobs = down * (16 * i / TILE_N);
+    for (uint job = gl_SubgroupID; job < jobs; job += SUBGROUPS) {
+      uint m = (i * 16 + job % down * TILE_M) * H_PITCH, j = job / down * TILE_N;
+      SUM w = SUM(0.0);
+      [[unroll]] for (uint k = 0; k < 16 * i; k += TILE_K)
+        if (k + TILE_K > j) w = product(w, m + k / 8, k * H_PITCH + j / 8, LOW); // X is lower triangular
+      split(SUM(0.0) - w, WAITING + job % down * TILE_M * H_PITCH + j / 8, 16 * H_PITCH);
     }
-    products[at + (i * 16 + r) * F_PITCH + c] = sum;
+    barrier();
+    for (uint job = gl_SubgroupID; job < jobs; job += SUBGROUPS) {
+      uint row = i * 16 + job % down * TILE_M, j = job / down * TILE_N;
+      SUM x = SUM(0.0);
+      [[unroll]] for (uint k = 0; k < 16; k += TILE_K)
+        x = product(x, row * H_PITCH + (i * 16 + k) / 8, WAITING + k * H_PITCH + j / 8, 16 * H_PITCH);
+      coopMatStore(x, products, row * F_PITCH + j / 4, F_PITCH, gl_CooperativeMatrixLayoutRowMajor);
+      if (i + 1 < C / 16) split(x, row * H_PITCH + j / 8, LOW);
+    }
+    barrier();
   }
-  barrier();
 }
 
 void write(uint lane) {
@@ -273,6 +312,6 @@ void main() {
   mask(lane);
   barrier();
   invert_blocks(lane);
-  [[unroll]] for (uint i = 1; i < C / 16; i++) invert_row(lane, i);
+  if (C > 16) invert_rows(lane);
   write(lane);
 }

@@ -93,7 +93,7 @@ void main() {
     if (!computes) {
       fetch_keys(0);
       fetch_record(record);
-      put_keys(0);
+      put_keys(0, 0);
       put_record(0);
       if (seq.T > TOKENS) {
         fetch_keys(TOKENS);
@@ -106,9 +106,9 @@ void main() {
   for (uint t0 = 0; t0 < seq.T; t0 += TOKENS, record += step) {
     const bool more = t0 + TOKENS < seq.T;
     if (STAGERS == 0) {
-      put_keys(0);
+      put_keys(0, t0);
       put_record(0);
-      put_values();
+      put_values(t0);
       barrier();
       if (more) {
         fetch_keys(t0 + TOKENS);
@@ -116,12 +116,12 @@ void main() {
         fetch_values(t0 + TOKENS);
       }
     } else if (computes) {
-      put_values();
+      put_values(t0);
       if (more) fetch_values(t0 + TOKENS);
       subgroup_barrier();
     } else {
       if (more) {
-        put_keys(turn ^ 1);
+        put_keys(turn ^ 1, t0 + TOKENS);
         put_record(turn ^ 1);
       }
       if (t0 + 2 * TOKENS < seq.T) {

@@ -89,9 +89,9 @@ void main() {
   fetch_values(0);
   fetch_record(record);
   for (uint t0 = 0; t0 < seq.T; t0 += TOKENS, record += step) {
-    put_keys(0);
+    put_keys(0, t0);
     put_record(0);
-    put_values();
+    put_values(t0);
     barrier();
     if (t0 + TOKENS < seq.T) {
       fetch_keys(t0 + TOKENS);

@@ -61,7 +61,8 @@ void subgroup_barrier() {
     controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsShared, gl_SemanticsAcquireRelease);
 }
 
-uvec4 next_k[K_EACH], next_q[Q_EACH], next_p[P_EACH], next_v[V_EACH];
+fetched8 next_k[K_EACH], next_q[Q_EACH], next_v[V_EACH];
+uvec4 next_p[P_EACH];
 vec4 next_fade[F_EACH];
 sequence seq;
 uint head, column0; // column0: the subgroup's first
@@ -73,30 +74,40 @@ uint k_at, q_at, v_at, o_at; // of token 0 of the sequence
 
 // Rows past the end of the sequence, or of the chunk's tokens, are any row's: Tm and P are 0 there, and nothing else
 // that they touch is kept. A condition around every load would cost more than the loads.
+uint key_row(uint t0, uint r) {
+  return k_at + min(t0 + r / N, seq.T - 1) * args.qkv_stride + r % N * args.H * args.Dk;
+}
+uint query_row(uint t0, uint r) { return q_at + min(t0 + r, seq.T - 1) * args.qkv_stride; }
+uint value_row(uint t0, uint r) {
+  return v_at + min(t0 + r / N, seq.T - 1) * args.qkv_stride + r % N * args.Hv * args.Dv;
+}
+
 void fetch_keys(uint t0) {
   [[unroll]] for (uint n = 0; n < K_EACH; n++) {
-    uint i = n * STAGING + stager, r = i / K8, t = min(t0 + r / N, seq.T - 1);
-    if (C * K8 % STAGING == 0 || i < C * K8) {
-      uint row = k_at + t * args.qkv_stride + r % N * args.H * args.Dk;
-      next_k[n] = load8_of(row, i % K8 * 8, args.Dk, UNIT_K, EDGES != 0);
-    }
+    uint i = n * STAGING + stager;
+    if (C * K8 % STAGING == 0 || i < C * K8)
+      next_k[n] = fetch8_of(key_row(t0, i / K8), i % K8 * 8, args.Dk, UNIT_K, EDGES != 0);
   }
   [[unroll]] for (uint n = 0; n < Q_EACH; n++) {
-    uint i = n * STAGING + stager, t = min(t0 + i / K8, seq.T - 1);
+    uint i = n * STAGING + stager;
     if (QUERIES * K8 % STAGING == 0 || i < QUERIES * K8)
-      next_q[n] = load8_of(q_at + t * args.qkv_stride, i % K8 * 8, args.Dk, UNIT_K, EDGES != 0);
+      next_q[n] = fetch8_of(query_row(t0, i / K8), i % K8 * 8, args.Dk, UNIT_K, EDGES != 0);
   }
 }
 
-void put_keys(uint turn) {
+// t0: of what was fetched.
+void put_keys(uint turn, uint t0) {
   [[unroll]] for (uint n = 0; n < K_EACH; n++) {
-    uint i = n * STAGING + stager;
-    if (C * K8 % STAGING == 0 || i < C * K8) keys[turn * KEYS + i / K8 * K_PITCH + i % K8] = next_k[n];
+    uint i = n * STAGING + stager, r = i / K8, c = i % K8;
+    if (C * K8 % STAGING == 0 || i < C * K8)
+      keys[turn * KEYS + r * K_PITCH + c] =
+          finish8_of(next_k[n], key_row(t0, r), c * 8, args.Dk, UNIT_K, EDGES != 0);
   }
   [[unroll]] for (uint n = 0; n < Q_EACH; n++) {
-    uint i = n * STAGING + stager;
+    uint i = n * STAGING + stager, r = i / K8, c = i % K8;
     if (QUERIES * K8 % STAGING == 0 || i < QUERIES * K8)
-      keys[turn * KEYS + (C + i / K8) * K_PITCH + i % K8] = next_q[n];
+      keys[turn * KEYS + (C + r) * K_PITCH + c] =
+          finish8_of(next_q[n], query_row(t0, r), c * 8, args.Dk, UNIT_K, EDGES != 0);
   }
 }
 
@@ -129,20 +140,21 @@ void put_record(uint turn) {
 }
 
 void fetch_values(uint t0) {
+  if (identity) return;
   [[unroll]] for (uint n = 0; n < V_EACH; n++) {
-    uint i = n * SUBGROUP + lane, r = i / W8, t = min(t0 + r / N, seq.T - 1);
-    if (C * W8 % SUBGROUP == 0 || i < C * W8) {
-      uint row = v_at + t * args.qkv_stride + r % N * args.Hv * args.Dv;
-      next_v[n] = uvec4(0);
-      if (!identity) next_v[n] = load8_of(row, column0 + i % W8 * 8, args.Dv, UNIT_V, EDGES != 0);
-    }
+    uint i = n * SUBGROUP + lane;
+    if (C * W8 % SUBGROUP == 0 || i < C * W8)
+      next_v[n] = fetch8_of(value_row(t0, i / W8), column0 + i % W8 * 8, args.Dv, UNIT_V, EDGES != 0);
   }
 }
 
-void put_values() {
+void put_values(uint t0) {
   [[unroll]] for (uint n = 0; n < V_EACH; n++) {
-    uint i = n * SUBGROUP + lane;
-    if (C * W8 % SUBGROUP == 0 || i < C * W8) values[i / W8 * V_PITCH + computer * W8 + i % W8] = next_v[n];
+    uint i = n * SUBGROUP + lane, r = i / W8, c = i % W8;
+    if (C * W8 % SUBGROUP == 0 || i < C * W8) {
+      uvec4 x = finish8_of(next_v[n], value_row(t0, r), column0 + c * 8, args.Dv, UNIT_V, EDGES != 0);
+      values[r * V_PITCH + computer * W8 + c] = identity ? uvec4(0) : x;
+    }
   }
 }
 

@@ -122,6 +122,9 @@ run 0 devices --brief && out_has '^\*'
 run 0 devices --json && json && out_has '"best": -\{0,1\}[0-9]'
 run 0 bench -m "$tiny" -d cpu --prompt-tokens 8,32 --decode 4 --repeat 2 --kernels && out_has '^decode ' && out_has '^kernels of'
 run 0 bench -m "$tiny" -d cpu --prompt-tokens 8 --decode 0 --repeat 1 --json && json && out_has '"phase": "prefill"'
+run 0 bench --operators -d cpu --repeat 2 && out_has '^one token '
+run 0 bench --operators -d cpu --repeat 2 --json && json && out_has '"error_output": '
+refused 2 'without a checkpoint' bench --operators -m "$tiny"
 run 0 bench -m "$tiny" -d cpu --sequences 3 --prompt-tokens 8 --decode 4 --repeat 1 && out_has '^texts  *3 at once'
 
 # ---- every Vulkan device that can be used

@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""Times flash-linear-attention's Triton kernels over the shapes of `deltaic bench --operators --json`, and prints both.
+
+    deltaic bench --operators --json > ours.json && python3 tests/bench_fla.py ours.json
+
+For whoever has a CUDA machine with torch, triton and fla; run both on the same card. fla gets bfloat16, as its models do.
+Times are CUDA events around one call, the median after a warm-up; its error is against its own recurrence in float32, on
+the same rounded inputs (the first text). Head-in-Head has no kernel there.
+"""
+import json
+import statistics
+import sys
+
+import torch
+import torch.nn.functional as F
+
+
+def inputs(row):
+    torch.manual_seed(1)
+    B, T, H, n = row["sequences"], row["tokens"], row["heads"], row["steps"]
+
+    def random(*shape):
+        return torch.randn(*shape, device="cuda")
+
+    x = {
+        "q": F.normalize(random(B, T, H, row["key"]), dim=-1).bfloat16(),
+        "k": F.normalize(random(B, T * n, H, row["key"]), dim=-1).bfloat16(),
+        "v": (2 * torch.rand(B, T * n, H, row["value"], device="cuda") - 1).bfloat16(),
+        "beta": torch.rand(B, T * n, H, device="cuda").bfloat16(),
+        "initial_state": 0.1 * random(B, H, row["key"], row["value"]),
+    }
+    if row["gated"]:
+        x["g"] = -0.2 * torch.rand(B, T, H, device="cuda")
+    return x
+
+
+def rule(row, x):
+    """fla's function for the row, or None."""
+    from fla.ops.delta_rule import chunk_delta_rule, fused_recurrent_delta_rule
+    from fla.ops.gated_delta_product import chunk_gated_delta_product
+    from fla.ops.gated_delta_rule import chunk_gated_delta_rule, fused_recurrent_gated_delta_rule
+
+    if row["blocks"] > 1:
+        return None
+    if row["steps"] > 1:
+        if not row["gated"]:
+            x["g"] = None
+        x["num_householder"] = row["steps"]
+        return chunk_gated_delta_product
+    if row["gated"]:
+        return fused_recurrent_gated_delta_rule if row["recurrent"] else chunk_gated_delta_rule
+    return fused_recurrent_delta_rule if row["recurrent"] else chunk_delta_rule
+
+
+def milliseconds(call, warm=5, runs=20):
+    for _ in range(warm):
+        call()
+    times = []
+    for _ in range(runs):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        call()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end))
+    return statistics.median(times)
+
+
+def error(row, x, o):
+    """Relative RMS of the first text's output against the recurrence in float32."""
+    from fla.ops.delta_rule import fused_recurrent_delta_rule
+    from fla.ops.gated_delta_rule import fused_recurrent_gated_delta_rule
+
+    if row["steps"] > 1 or row["key"] > 256:
+        return None
+    one = {name: t[:1].float() for name, t in x.items() if torch.is_tensor(t)}
+    want = (fused_recurrent_gated_delta_rule if row["gated"] else fused_recurrent_delta_rule)(**one)[0]
+    return ((o[:1].float() - want).norm() / want.norm()).item()
+
+
+def main(path):
+    with open(path) as f:
+        ours = json.load(f)
+    print(f"{ours['device']['name']}; fla on {torch.cuda.get_device_name()}, torch {torch.__version__}")
+    print(f"{'operator':16} {'texts x tokens':>14} {'d_k x d_v':>10} {'heads':>5} {'ours ms':>9} {'fla ms':>9} {'times':>6}"
+          f" {'our error':>10} {'fla error':>10}")
+    for row in ours["operators"]:
+        fla = wrong = None
+        try:
+            x = inputs(row)
+            call = rule(row, x)
+            if call:
+                with torch.no_grad():
+                    o = call(**x, output_final_state=True)[0]
+                    wrong = error(row, x, o)
+                    fla = milliseconds(lambda: call(**x, output_final_state=True))
+        except Exception as e:  # a shape that fla refuses is a row without its time
+            print(f"# {row['operator']}: {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}")
+        mine = 1e3 * row["seconds"]
+        texts = f"{row['sequences']} x {row['tokens']}"
+        size = f"{row['key']} x {row['value']}"
+        print(f"{row['operator']:16} {texts:>14} {size:>10} {row['heads']:5} {mine:9.4f} "
+              f"{f'{fla:.4f}' if fla else '-':>9} {f'{fla / mine:.2f}' if fla else '-':>6} {row['error_output']:10.1e} "
+              f"{f'{wrong:.1e}' if wrong is not None else '-':>10}", flush=True)
+        x = o = None
+        torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
