@@ -324,6 +324,10 @@ static void plan_matrices(const struct device_caps *caps, struct plan *plan) {
   plan->matrix_groups = caps->device_type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU ? 200
                         : caps->device_type == VK_PHYSICAL_DEVICE_TYPE_CPU        ? 4
                                                                                   : 16;
+  plan->scan_groups = caps->device_type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU
+                          ? 264 // two on each processor of an H200
+                      : caps->device_type == VK_PHYSICAL_DEVICE_TYPE_CPU ? 8
+                                                                         : 32;
 }
 
 static void fit_kernels(const struct device_caps *caps, struct plan *plan) {

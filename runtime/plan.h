@@ -70,6 +70,7 @@ struct plan {
   uint32_t matmul_sub_t, matmul_sub_n;                  // outputs of one invocation; lanes = product of the quotients
 
   uint32_t matrix_groups; // workgroups that keep the device busy: with fewer, products take smaller tiles
+  uint32_t scan_groups;   // workgroups of delta_matrix_scan, all registers taken, that run at the same time
 
   uint32_t chunk;         // C, tokens of a chunk in the chunkwise delta rule
   uint32_t chunk_lanes;   // most invocations of a workgroup in the pass over chunks

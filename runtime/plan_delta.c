@@ -76,20 +76,19 @@ static bool plan_scan(const struct plan *plan, uint32_t Dv, uint32_t n, uint32_t
     *d = s;
     found = true;
     width *= s.computers;
-    if (heads * (up(Dv, width) / width) >= 2 * plan->matrix_groups) break;
+    if (4 * heads * (up(Dv, width) / width) >= 3 * plan->scan_groups) break;
     if (s.stagers) break; // narrower than that there is nothing
   }
   return found;
 }
 
 // With heads too few for a workgroup with wide columns on every processor, a long sequence is cut so that there are
-// enough of those: twice the work, but in as many places at once. As many segments as make maps in one go; the last has
-// none.
+// enough of those: twice the work, but in as many places at once. As many segments as make maps in one go, twice that
+// when they would be long.
 static void plan_segments(const struct plan *plan, uint32_t Dv, uint32_t n, uint32_t heads, uint32_t T,
                           struct plan_delta_matrix *d) {
-  enum { LEAST_CHUNKS = 32 };
+  enum { LEAST_CHUNKS = 32, LONG_CHUNKS = 128 };
   const uint32_t least = d->C > steps_of(16, n) ? 8 : 4; // with fewer, walking twice costs more than it gains
-  const uint32_t room = 8 * plan->matrix_groups / 3;     // workgroups of scan that run at the same time
   struct plan_delta_matrix wide = *d;
   wide.C = steps_of(16, n);
   wide.stagers = 0;
@@ -99,7 +98,9 @@ static void plan_segments(const struct plan *plan, uint32_t Dv, uint32_t n, uint
     if (!fits(plan, &wide, n)) continue;
     width *= wide.computers;
     uint32_t groups = heads * (up(Dv, width) / width + up(wide.Dk, width) / width);
-    uint32_t segments = min32(1 + room / groups, T / (wide.C / n) / LEAST_CHUNKS);
+    const uint32_t chunks = T / (wide.C / n);
+    uint32_t segments = min32((plan->scan_groups + groups / 2) / groups, chunks / LEAST_CHUNKS);
+    if (segments && chunks / segments > LONG_CHUNKS) segments *= 2;
     wide.join_tiles = wide.Dk > 128 && wide.computers * wide.tiles % 2 == 0 ? 2 : 1;
     bool joins = wide.Dk / plan->matrix_m * plan->matrix_lanes <= plan->most_lanes &&
                  plan_delta_matrix_join_bytes(plan, &wide) <= plan->shared_bytes;
@@ -110,13 +111,10 @@ static void plan_segments(const struct plan *plan, uint32_t Dv, uint32_t n, uint
   }
 }
 
-// Columns staged at a time by prepare: rather a part of the keys that divides them.
+// Columns staged at a time by prepare.
 static uint32_t slab_of(uint32_t Dk, uint32_t C) {
-  static const uint32_t parts[] = {64, 48, 80, 32};
-  if (Dk <= (C >= 48 ? 128 : 80)) return Dk;
-  for (uint32_t i = 0; i < sizeof parts / sizeof *parts; i++)
-    if (Dk % parts[i] == 0) return parts[i];
-  return 64;
+  if (Dk <= (C >= 48 ? 128 : 64)) return Dk;
+  return Dk % 64 == 0 ? 64 : 48;
 }
 
 bool plan_delta_matrix(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t n, uint32_t heads, uint32_t T,

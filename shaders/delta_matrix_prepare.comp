@@ -88,29 +88,26 @@ void find_chunk(uint s, uint chunk) {
   }
 }
 
-// Where row r of K, or from C on of Q, begins; `last` is the chunk's last token.
-uint row_of(uint s, uint r, uint last, uint key_head) {
-  const bool key = r < C;
-  uint t = min(key ? r / N : r - C, last);
-  return (row[s] + t) * args.qkv_stride + ((key ? 1 + r % N : 0) * args.H + key_head) * args.Dk;
+uvec4 load8_of(uint row, uint d) {
+  return finish8_of(fetch8_of(row, d, args.Dk, UNIT, EDGES != 0), row, d, args.Dk, UNIT, EDGES != 0);
 }
 
 // Columns d0 ... of K and Q. Rows past the end are any row's: their beta is 0, and masks keep them out of P.
 void stage(uint lane, uint key_head, uint d0) {
-  const uint COUNT = ROWS * SLAB8, EACH = (COUNT + LANES - 1) / LANES;
   [[unroll]] for (uint s = 0; s < STRIP; s++) {
-    const uint last = max(count[s], 1) - 1;
-    fetched8 x[EACH];
-    [[unroll]] for (uint n = 0; n < EACH; n++) {
-      uint i = n * LANES + lane;
-      if (COUNT % LANES == 0 || i < COUNT)
-        x[n] = fetch8_of(row_of(s, i / SLAB8, last, key_head), d0 + i % SLAB8 * 8, args.Dk, UNIT, EDGES != 0);
+    [[unroll]] for (uint i0 = 0; i0 < C * SLAB8; i0 += LANES) {
+      uint i = i0 + lane, r = i / SLAB8, t = min(r / N, max(count[s], 1) - 1);
+      if (C * SLAB8 % LANES == 0 || i < C * SLAB8) {
+        uint at = (row[s] + t) * args.qkv_stride + ((1 + r % N) * args.H + key_head) * args.Dk;
+        staged[(s * ROWS + r) * PITCH + i % SLAB8] = load8_of(at, d0 + i % SLAB8 * 8);
+      }
     }
-    [[unroll]] for (uint n = 0; n < EACH; n++) {
-      uint i = n * LANES + lane, r = i / SLAB8;
-      if (COUNT % LANES == 0 || i < COUNT)
-        staged[(s * ROWS + r) * PITCH + i % SLAB8] =
-            finish8_of(x[n], row_of(s, r, last, key_head), d0 + i % SLAB8 * 8, args.Dk, UNIT, EDGES != 0);
+    [[unroll]] for (uint i0 = 0; i0 < QUERIES * SLAB8; i0 += LANES) {
+      uint i = i0 + lane, r = i / SLAB8, t = min(r, max(count[s], 1) - 1);
+      if (QUERIES * SLAB8 % LANES == 0 || i < QUERIES * SLAB8) {
+        uint at = (row[s] + t) * args.qkv_stride + key_head * args.Dk;
+        staged[(s * ROWS + C + r) * PITCH + i % SLAB8] = load8_of(at, d0 + i % SLAB8 * 8);
+      }
     }
   }
 }
