@@ -177,7 +177,9 @@ bool plan_matmul_matrix(const struct plan *plan, uint32_t T, uint32_t N, struct 
     m.tile_n = m.across_n * tiles[i].sub_n * plan->matrix_n;
     m.lanes = m.across_t * m.across_n * plan->matrix_lanes;
     for (m.tile_k = 64; m.tile_k > 16 && plan_matmul_matrix_shared_bytes(&m) > plan->shared_bytes;) m.tile_k /= 2;
-    if (m.lanes > plan->most_lanes || plan_matmul_matrix_shared_bytes(&m) > plan->shared_bytes) continue;
+    if (tiles[i].sub_t * tiles[i].sub_n > plan->matrix_sums || m.lanes > plan->most_lanes ||
+        plan_matmul_matrix_shared_bytes(&m) > plan->shared_bytes)
+      continue;
     *out = m;
     uint64_t groups = up(T, m.tile_t) / m.tile_t * (up(N, m.tile_n) / m.tile_n);
     if (groups >= plan->matrix_groups || m.tile_t <= 2 * plan->matrix_m) break; // smaller tiles read too much
@@ -306,7 +308,7 @@ static uint32_t choose_subgroup(const struct device_caps *caps) {
 
 // 16 x 16 x 16 where there is a choice: the only shape of AMD, the best of NVIDIA's.
 static void plan_matrices(const struct device_caps *caps, struct plan *plan) {
-  enum { INTEL = 0x8086 };
+  enum { INTEL = 0x8086, NVIDIA = 0x10de };
   bool slow = caps->vendor_id == INTEL && caps->device_type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU &&
               caps->subgroup_min < 16; // Xe-HPG: matrices are slower there than without (llama.cpp #24404)
   if (slow) return;
@@ -321,6 +323,8 @@ static void plan_matrices(const struct device_caps *caps, struct plan *plan) {
   plan->matrix_conversions = plan->matrix_m && caps->matrix_conversions;
   plan->matrix_lanes = plan->subgroup ? plan->subgroup : caps->subgroup_size;
   plan->most_lanes = min32(caps->max_invocations, caps->max_workgroup[0]);
+  // 16 spill on RDNA3, by its compiler; other GPUs are taken to be like it.
+  plan->matrix_sums = caps->vendor_id == NVIDIA || is_software(caps) ? 16 : 8;
   plan->matrix_groups = caps->device_type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU ? 200
                         : caps->device_type == VK_PHYSICAL_DEVICE_TYPE_CPU        ? 4
                                                                                   : 16;

@@ -51,9 +51,12 @@ static uint32_t steps_of(uint32_t C, uint32_t n) {
 }
 
 static bool fits(const struct plan *plan, const struct plan_delta_matrix *d, uint32_t n) {
-  enum { MOST_SUMS = 128 }; // registers of an invocation for its part of S
+  // Registers of an invocation for its part of S; a product's longer chunks want more of the others.
+  const uint32_t most = plan->matrix_sums * 8 / (n > 1 && !d->conversions ? 2 : 1);
   uint32_t sums = d->tiles * (d->Dk / plan->matrix_n) * (plan->matrix_m * plan->matrix_n / plan->matrix_lanes);
-  return sums <= MOST_SUMS && (d->computers + d->stagers) * plan->matrix_lanes <= plan->most_lanes &&
+  // A lone subgroup stages so much at a time, and chunks of three steps hold so much, that RDNA3's compiler spills.
+  if (plan->matrix_sums < 16 && (d->computers < 2 || n > 2)) return false;
+  return sums <= most && (d->computers + d->stagers) * plan->matrix_lanes <= plan->most_lanes &&
          plan_delta_matrix_scan_bytes(plan, d, n, true) <= plan->shared_bytes;
 }
 
@@ -88,6 +91,7 @@ static bool plan_scan(const struct plan *plan, uint32_t Dv, uint32_t n, uint32_t
 static void plan_segments(const struct plan *plan, uint32_t Dv, uint32_t n, uint32_t heads, uint32_t T,
                           struct plan_delta_matrix *d) {
   enum { LEAST_CHUNKS = 32, LONG_CHUNKS = 128 };
+  if (plan->matrix_sums < 16) return;                    // join would spill
   const uint32_t least = d->C > steps_of(16, n) ? 8 : 4; // with fewer, walking twice costs more than it gains
   struct plan_delta_matrix wide = *d;
   wide.C = steps_of(16, n);

@@ -208,7 +208,8 @@ static void the_delta_rule_on_matrices_fits_its_device(void **state) {
             if (plan_delta_matrix(&p, keys[k], 128, steps[n], heads[h], T, &d))
               check_matrix_shape(&p, devices[i], &d, steps[n]);
             else
-              assert_true(keys[k] > 128 || (i && keys[k] > 64)); // all that the usual models have fits
+              // All that the usual models have fits; where registers are short, not three steps a token.
+              assert_true(keys[k] > 128 || (i && keys[k] > 64) || (devices[i] == &caps_rdna3_radv && steps[n] > 2));
           }
 }
 

@@ -1,0 +1,179 @@
+// compile_pipelines: compiles the pipelines that models and large heads ask for on the first usable device, and runs
+// none: recorders are replaced (ld --wrap), so that it also works on RADV's null device, which has no queue. Prints how
+// many there were. tests/radv counts what the driver says of them.
+#include "device.h"
+#include "device_handle.h"
+#include "ops_vulkan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static int failures;
+static uint32_t dispatches;
+
+deltaic_status __wrap_transfer_create(struct device *device);
+void __wrap_transfer_free(struct device *device);
+void __wrap_device_idle(struct device *device);
+deltaic_status __wrap_commands_create(struct device *device, struct commands **out);
+void __wrap_commands_free(struct commands *commands);
+void __wrap_commands_begin(struct commands *commands, enum commands_mode mode, const atomic_bool *cancel);
+void __wrap_commands_dispatch(struct commands *commands, const struct kernel *kernel, const struct binding *bindings,
+                              const void *push, const uint32_t groups[3], uint64_t operations);
+void __wrap_commands_fail(struct commands *commands, deltaic_status status);
+deltaic_status __wrap_commands_submit(struct commands *commands);
+deltaic_status __wrap_buffer_create(struct device *device, enum memory_kind kind, uint64_t bytes, const char *what,
+                                    struct buffer *out);
+void __wrap_buffer_free(struct device *device, struct buffer *buffer);
+
+deltaic_status __wrap_buffer_create(struct device *device, enum memory_kind kind, uint64_t bytes, const char *what,
+                                    struct buffer *out) {
+  (void)device, (void)what;
+  *out = (struct buffer){.bytes = bytes, .kind = kind, .mapped = calloc(1, bytes)};
+  return out->mapped ? DELTAIC_OK : DELTAIC_OUT_OF_MEMORY;
+}
+void __wrap_buffer_free(struct device *device, struct buffer *buffer) {
+  (void)device;
+  free(buffer->mapped);
+  *buffer = (struct buffer){0};
+}
+
+deltaic_status __wrap_transfer_create(struct device *device) {
+  (void)device;
+  return DELTAIC_OK;
+}
+void __wrap_transfer_free(struct device *device) { (void)device; }
+void __wrap_device_idle(struct device *device) { (void)device; }
+deltaic_status __wrap_commands_create(struct device *device, struct commands **out) {
+  (void)device;
+  *out = malloc(1); // only passed around
+  return *out ? DELTAIC_OK : DELTAIC_OUT_OF_MEMORY;
+}
+void __wrap_commands_free(struct commands *commands) { free(commands); }
+void __wrap_commands_begin(struct commands *commands, enum commands_mode mode, const atomic_bool *cancel) {
+  (void)commands, (void)mode, (void)cancel;
+}
+void __wrap_commands_dispatch(struct commands *commands, const struct kernel *kernel, const struct binding *bindings,
+                              const void *push, const uint32_t groups[3], uint64_t operations) {
+  (void)commands, (void)bindings, (void)push, (void)groups, (void)operations;
+  fprintf(stderr, "dispatch %s\n", kernel->shader->name); // after what the driver says of it
+  dispatches++;
+}
+void __wrap_commands_fail(struct commands *commands, deltaic_status status) {
+  (void)commands;
+  fprintf(stderr, "%s: %s\n", deltaic_status_name(status), deltaic_last_error());
+  failures++;
+}
+
+deltaic_status __wrap_commands_submit(struct commands *commands) {
+  (void)commands;
+  return DELTAIC_OK;
+}
+
+static struct backend *backend;
+static struct recorder *recorder;
+static struct buffer nowhere = {.bytes = UINT64_MAX / 2};
+
+static struct tensor tensor(enum dtype dtype, uint32_t rows, uint32_t cols) {
+  return (struct tensor){dtype, rows, cols, (uint32_t)round_up(cols, 8), &nowhere, 0};
+}
+static struct tensor f32(uint32_t rows, uint32_t cols) { return tensor(DTYPE_F32, rows, cols); }
+
+static const uint32_t lengths[] = {1, 4, 24, 300, 2048};
+enum { LENGTHS = sizeof lengths / sizeof *lengths };
+
+static void compile_products(uint32_t T, enum dtype dtype) {
+  const struct ops *op = backend->ops;
+  enum { D = 2048, F = 5632 };
+  struct tensor w = tensor(dtype, D, D), up = tensor(dtype, 2 * F, D), down = tensor(dtype, D, F);
+  struct tensor x = f32(T, D), act = tensor_as(f32(T, F), op->input_dtype(recorder, down, T));
+  struct linear_input in = {x, f32(1, D), f32(T, D), 1e-5f};
+  op->linear(recorder, f32(T, D), in, w, f32(1, D), false);
+  op->linear_gated(recorder, act, f32(T, 2 * F), in, up, ACTIVATION_SILU);
+  op->linear(recorder, x, (struct linear_input){.x = act}, down, (struct tensor){0}, true);
+}
+
+static void compile_delta(uint32_t T, uint32_t Dk, uint32_t Dv, uint32_t n, bool gated, bool matrices) {
+  const struct ops *op = backend->ops;
+  enum { H = 16 };
+  struct delta_args a = {.H = H, .Hv = H, .Dk = Dk, .Dv = Dv, .n = n, .scale = 1, .gated = gated};
+  a.matrices = matrices ? MATRICES_BEST : MATRICES_NONE;
+  struct tensor scratch = f32(1, (uint32_t)(op->delta_scratch_bytes(backend, T, 1, a) / 4));
+  enum dtype dtype = op->delta_dtype(recorder, T, 1, scratch, a);
+  struct tensor qkv = tensor(dtype, T, H * (Dk + n * (Dk + Dv))), o = tensor(dtype, T, H * Dv);
+  struct tensor beta = f32(T, n * H), g = f32(T, H), sequences = tensor(DTYPE_I32, 1, 4), none = {0};
+  struct delta_input_args inputs = {.heads = (1 + n) * H,
+                                    .Dk = Dk,
+                                    .norm = KEY_NORM_L2,
+                                    .betas = n * H,
+                                    .decays = H,
+                                    .beta_scale = 1,
+                                    .has_beta = true,
+                                    .gated = gated};
+  op->delta_inputs(recorder, qkv, beta, g, f32(T, (n + 1) * H), f32(1, H), f32(1, H), inputs);
+  op->delta_rule(recorder, o, qkv, beta, gated ? g : none, f32(1, H * Dk * Dv), sequences, scratch, a);
+  op->output_norm(recorder, o, f32(T, H * Dv), f32(1, Dv), H, 1e-5f);
+}
+
+static int compile_model(const char *path) {
+  static const int32_t ids[300];
+  struct deltaic_device device = {.backend = backend};
+  deltaic_model *model;
+  deltaic_session *session;
+  if (deltaic_model_open(&device, path, NULL, &model) || deltaic_session_create(model, NULL, &session)) {
+    fprintf(stderr, "%s: %s\n", path, deltaic_last_error());
+    return 1;
+  }
+  int failed = 0;
+  for (int i = 0; i < LENGTHS && lengths[i] <= 300; i++)
+    failed += deltaic_session_eval(session, ids, lengths[i], DELTAIC_LOGITS_NONE, NULL) != DELTAIC_OK;
+  deltaic_session_free(session);
+  deltaic_model_close(model);
+  return failed;
+}
+
+static void log_line(void *user, deltaic_log_level level, const char *line) {
+  (void)user, (void)level;
+  fprintf(stderr, "%s\n", line);
+}
+
+int main(int argc, char **argv) {
+  struct instance instance;
+  struct device_caps *caps;
+  VkPhysicalDevice *handles;
+  uint32_t count;
+  struct device *device;
+  if (instance_create(&instance, false, log_line, NULL) || instance_devices(&instance, &caps, &handles, &count))
+    return 1;
+  if (count && !caps[0].memory_heap[0].bytes) { // RADV's null device has no memory; a card's beside which it would be
+    caps[0].memory_types = caps[0].memory_heaps = 1;
+    caps[0].memory_heap[0].bytes = caps[0].max_allocation = caps[0].max_buffer = (uint64_t)16 << 30;
+    caps[0].memory_type[0].flags = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT | VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT |
+                                   VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
+  }
+  struct plan plan = {0};
+  if (count) plan_make(&caps[0], &plan);
+  if (!count || device_open(&instance, handles[0], &caps[0], &plan, NULL, &device) ||
+      backend_open_vulkan(device, &backend) || backend->ops->recorder_create(backend, &recorder)) {
+    fprintf(stderr, "no device: %s\n", deltaic_last_error());
+    return 1;
+  }
+  for (int matrices = 0; matrices < 2; matrices++) {
+    recorder->matrices = matrices;
+    for (int l = 0; l < LENGTHS; l++) {
+      compile_products(lengths[l], DTYPE_BF16);
+      compile_products(lengths[l], DTYPE_F16);
+    }
+    compile_delta(2048, 128, 128, 1, true, matrices);
+    compile_delta(2048, 128, 128, 1, false, matrices);
+    compile_delta(2048, 64, 64, 1, true, matrices);
+    compile_delta(2048, 76, 128, 1, true, matrices);
+    compile_delta(2048, 256, 512, 1, true, matrices);
+    compile_delta(2048, 128, 128, 2, true, matrices);
+    compile_delta(4, 128, 128, 1, true, matrices);
+  }
+  for (int i = 1; i < argc; i++) failures += compile_model(argv[i]);
+  printf("%s, %s: %u dispatches, matrices %u x %u x %u\n", caps[0].name, caps[0].driver, dispatches, plan.matrix_m,
+         plan.matrix_n, plan.matrix_k);
+  fflush(stdout);
+  _Exit(failures != 0); // waiting for a queue that is none would not end well
+}
