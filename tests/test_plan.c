@@ -337,6 +337,14 @@ static void the_square_matrix_is_chosen_where_there_is_one(void **state) {
   assert_false(made(&c).matrix_conversions);
 }
 
+static void large_cards_with_matrices_take_longer_slices(void **state) {
+  (void)state;
+  assert_int_equal(made(&caps_h200).batch, 2048);
+  assert_int_equal(made(&caps_rdna3_radv).batch, 2048);
+  assert_int_equal(made(&caps_geforce_bar).batch, 512); // 8 GiB
+  assert_int_equal(made(&caps_lavapipe).batch, 512);
+}
+
 static void tiles_of_matrices_fit_their_device(void **state) {
   (void)state;
   struct device_caps least = caps_h200;
@@ -475,6 +483,7 @@ int main(void) {
       cmocka_unit_test(the_subgroup_size_is_chosen_where_it_varies),
       cmocka_unit_test(software_gets_small_workgroups),
       cmocka_unit_test(the_square_matrix_is_chosen_where_there_is_one),
+      cmocka_unit_test(large_cards_with_matrices_take_longer_slices),
       cmocka_unit_test(tiles_of_matrices_fit_their_device),
       cmocka_unit_test(a_gpu_is_better_than_software),
       cmocka_unit_test(what_is_missing_is_named),
