@@ -14,6 +14,7 @@ struct measurement {
   struct backend *b;
   struct recorder *c;
   deltaic_operator o;
+  uint32_t random;
   uint32_t cols; // of qkv
   bool narrow;   // q, k, v and o are f16
   struct arena arena;
@@ -23,18 +24,16 @@ struct measurement {
 
 // ---------------------------------------------------------------- inputs
 
-static uint32_t random_state;
-
-static float random_number(void) { // in (-1, 1)
-  random_state = random_state * 1664525u + 1013904223u;
-  return (float)(int32_t)random_state * 0x1p-31f;
+static float random_number(struct measurement *m) { // in (-1, 1)
+  m->random = m->random * 1664525u + 1013904223u;
+  return (float)(int32_t)m->random * 0x1p-31f;
 }
 
 // One token: keys and queries of length 1, values in (-1, 1), all rounded to f16 so that both forms see the same.
-static void random_row(const struct measurement *m, float *wide, uint16_t *narrow) {
+static void random_row(struct measurement *m, float *wide, uint16_t *narrow) {
   const deltaic_operator *o = &m->o;
   uint32_t keys = (1 + o->steps) * o->heads * o->key;
-  for (uint32_t i = 0; i < m->cols; i++) wide[i] = random_number();
+  for (uint32_t i = 0; i < m->cols; i++) wide[i] = random_number(m);
   for (uint32_t i = 0; i < keys; i += o->key) {
     float sum = 1e-6f;
     for (uint32_t j = 0; j < o->key; j++) sum += wide[i + j] * wide[i + j];
@@ -73,7 +72,7 @@ static deltaic_status fill_gates(struct measurement *m, struct tensor all, struc
   uint64_t numbers = (uint64_t)one.rows * one.stride;
   float *values = malloc(numbers * sizeof *values);
   if (!values) return fail_memory("an operator's gates", numbers * sizeof *values);
-  for (uint64_t i = 0; i < numbers; i++) values[i] = low + (high - low) * (0.5f + 0.5f * random_number());
+  for (uint64_t i = 0; i < numbers; i++) values[i] = low + (high - low) * (0.5f + 0.5f * random_number(m));
   deltaic_status status = put(m, one, 0, values, one.rows);
   for (uint32_t s = 0; s < m->o.sequences && status == DELTAIC_OK && all.rows > one.rows; s++)
     status = put(m, all, (uint64_t)s * one.rows, values, one.rows);
@@ -85,7 +84,7 @@ static deltaic_status fill_gates(struct measurement *m, struct tensor all, struc
 static deltaic_status fill_states(struct measurement *m) {
   float *values = malloc((uint64_t)m->state.stride * sizeof *values);
   if (!values) return fail_memory("a state", m->state.stride * sizeof *values);
-  for (uint32_t i = 0; i < m->state.stride; i++) values[i] = 0.1f * random_number();
+  for (uint32_t i = 0; i < m->state.stride; i++) values[i] = 0.1f * random_number(m);
   deltaic_status status = put(m, m->state_wide, 0, values, 1);
   for (uint32_t s = 0; s < m->o.sequences && status == DELTAIC_OK; s++) status = put(m, m->state, s, values, 1);
   free(values);
@@ -104,7 +103,7 @@ static deltaic_status fill_sequences(struct measurement *m) {
 }
 
 static deltaic_status fill(struct measurement *m) {
-  random_state = 1;
+  m->random = 1;
   deltaic_status status = fill_rows(m);
   if (status == DELTAIC_OK) status = fill_gates(m, m->beta, m->beta_wide, 0, 1);
   if (status == DELTAIC_OK) status = fill_gates(m, m->g, m->g_wide, -0.2f, 0);
@@ -159,14 +158,30 @@ static void record(struct measurement *m, bool reference) {
     ops->delta_rule(m->c, o, qkv, beta, g, state, sequences, m->scratch, delta_of(m, reference));
 }
 
+static uint64_t scratch_bytes(const struct measurement *m) {
+  const deltaic_operator *o = &m->o;
+  const uint32_t rows = o->sequences * o->tokens;
+  return o->blocks > 1 ? m->b->ops->hh_scratch_bytes(m->b, rows, o->sequences, hh_of(m, false))
+                       : m->b->ops->delta_scratch_bytes(m->b, rows, o->sequences, delta_of(m, false));
+}
+
+// Matrices do not take every size: the device says.
+static bool is_narrow(const struct measurement *m, uint64_t scratch) {
+  const deltaic_operator *o = &m->o;
+  const uint32_t numbers = (uint32_t)(scratch / 4);
+  if (o->blocks > 1 || o->rule != DELTAIC_RULE_CHUNK) return false;
+  return m->b->ops->delta_dtype(m->c, o->sequences * o->tokens, o->sequences,
+                                (struct tensor){.rows = 1, .cols = numbers, .stride = numbers},
+                                delta_of(m, false)) == DTYPE_F16;
+}
+
 static deltaic_status allocate(struct measurement *m) {
   const deltaic_operator *o = &m->o;
   uint64_t rows = (uint64_t)o->sequences * o->tokens, outputs = (uint64_t)o->value_heads * o->value;
   uint64_t state = outputs * o->key, T = o->tokens, betas = (uint64_t)o->steps * o->value_heads;
+  uint64_t scratch = scratch_bytes(m);
+  m->narrow = is_narrow(m, scratch);
   enum dtype dtype = m->narrow ? DTYPE_F16 : DTYPE_F32;
-  uint64_t scratch = o->blocks > 1
-                         ? m->b->ops->hh_scratch_bytes(m->b, (uint32_t)rows, o->sequences, hh_of(m, false))
-                         : m->b->ops->delta_scratch_bytes(m->b, (uint32_t)rows, o->sequences, delta_of(m, false));
   struct arena *a = &m->arena;
   arena_add(a, &m->qkv, dtype, rows, m->cols, m->cols);
   arena_add(a, &m->out, dtype, rows, outputs, outputs);
@@ -299,6 +314,10 @@ static deltaic_status check_operator(deltaic_operator *o) {
       o->key % o->blocks || o->blocks > HH_MOST || (o->blocks > 1 && o->steps > 1) || o->repeat > MOST_RUNS ||
       o->rule > DELTAIC_RULE_CHUNK || o->precision > DELTAIC_PRECISION_FLOAT32)
     return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_operator: sizes that do not go together");
+  const double rows = (double)o->sequences * o->tokens, state = (double)o->value_heads * o->key * o->value;
+  const double cols = (1.0 + o->steps) * o->heads * o->key + (double)o->steps * o->value_heads * o->value;
+  if (rows > INT32_MAX || cols > INT32_MAX || state > INT32_MAX)
+    return fail(DELTAIC_UNSUPPORTED, "deltaic_operator: larger than kernels can index");
   return DELTAIC_OK;
 }
 
@@ -313,12 +332,10 @@ deltaic_status deltaic_device_measure_operator(deltaic_device *d, const deltaic_
   *result = (deltaic_operator_result){0};
   m.b = d->backend;
   m.cols = (1 + m.o.steps) * m.o.heads * m.o.key + m.o.steps * m.o.value_heads * m.o.value;
-  m.narrow =
-      m.b->matrices && m.o.blocks == 1 && m.o.precision == DELTAIC_PRECISION_FAST && m.o.rule == DELTAIC_RULE_CHUNK;
-  status = allocate(&m);
+  status = m.b->ops->recorder_create(m.b, &m.c);
+  if (status == DELTAIC_OK) status = allocate(&m);
   if (status == DELTAIC_OK) status = arena_zero(&m.arena, m.b);
   if (status == DELTAIC_OK) status = fill(&m);
-  if (status == DELTAIC_OK) status = m.b->ops->recorder_create(m.b, &m.c);
   if (status == DELTAIC_OK) status = check(&m, result);
   if (status == DELTAIC_OK) status = time_runs(&m, result);
   if (status == DELTAIC_OK) count_work(&m, result);

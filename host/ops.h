@@ -16,7 +16,6 @@ struct backend {
   const struct ops *ops;
   uint64_t max_buffer_bytes;  // of one buffer
   uint64_t max_binding_bytes; // of one tensor that an op is given; weights are cut by rows where they have more
-  bool matrices;              // it has some, and kernels that use them
   uint32_t batch;             // tokens of a prompt computed at once, unless a session says otherwise
   bool replays;               // recorded work can be run again; else ops run as they are called
   deltaic_device_info info;

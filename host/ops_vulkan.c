@@ -268,7 +268,6 @@ deltaic_status backend_open_vulkan(struct device *device, struct backend **out) 
                              .max_buffer_bytes = device->plan.block_bytes,
                              .max_binding_bytes = device->plan.binding_bytes,
                              .batch = device->plan.batch,
-                             .matrices = device->plan.matrix_m && kernel_built(KERNEL_delta_matrix_prepare_f16),
                              .replays = true};
   *out = &b->base;
   return DELTAIC_OK;

@@ -411,7 +411,7 @@ DELTAIC_API deltaic_status deltaic_session_profile_end(deltaic_session *session,
 DELTAIC_API deltaic_status deltaic_device_copy_bandwidth(deltaic_device *device, double *bytes_per_second);
 
 /* One operator by itself, (gated) delta rule, product or Head-in-Head, over `sequences` texts of `tokens` random tokens
- * each. With CHUNK and FAST on a device with matrices, q, k, v and the output are float16. Experimental. */
+ * each. With CHUNK and FAST, where the device's matrices take it, q, k, v and the output are float16. Experimental. */
 typedef struct deltaic_operator {
   size_t size;
   uint32_t sequences, tokens;
