@@ -21,9 +21,10 @@ static const char *const nouns[] = {"anchor", "bridge", "candle", "desert", "eng
 
 // One space for all white space.
 static void squeeze(char *text) {
+  const char *end = text + strlen(text);
   char *out = text;
-  while (*text) {
-    size_t n = space_at_begin(text, strlen(text) < 8 ? strlen(text) : 8);
+  while (text < end) {
+    size_t n = space_at_begin(text, end - text < 8 ? (size_t)(end - text) : 8);
     if (n) {
       if (out[-1] != ' ') *out++ = ' ';
       text += n;
