@@ -91,7 +91,7 @@ static deltaic_status measure_length(struct cost *c, struct cost_row *row) {
 
 static deltaic_session_options session_for(const struct cost *c, uint32_t length) {
   struct engine_options o = *c->options;
-  o.context = length + 2 * DRAWN;
+  o.context = length + (uint32_t)(c->lengths->count + 1) * (DRAWN + 1); // lengths next to each other push each other on
   return session_options(&o);
 }
 
@@ -103,8 +103,8 @@ static int add_rows(struct cost *c, const char *checkpoint) {
     int code = complain_status(deltaic_model_inspect(c->engine.device, checkpoint, &o, NULL, &memory));
     if (code) return code;
     *row = (struct cost_row){.checkpoint = checkpoint, .length = c->lengths->values[i]};
-    row->cache = memory.cache_per_token * o.context;
-    row->state = memory.state_bytes - row->cache;
+    row->cache = memory.cache_per_token * row->length;
+    row->state = memory.state_bytes - memory.cache_per_token * o.context;
   }
   return EXIT_OK;
 }
