@@ -219,7 +219,7 @@ void deltaic_device_get_info(const deltaic_device *d, deltaic_device_info *info)
 
 static double seconds_now(void) {
   struct timespec t;
-  timespec_get(&t, TIME_UTC);
+  clock_gettime(CLOCK_MONOTONIC, &t);
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 

@@ -239,7 +239,7 @@ static deltaic_status check(struct measurement *m, deltaic_operator_result *r) {
 
 static double seconds_now(void) {
   struct timespec t;
-  timespec_get(&t, TIME_UTC);
+  clock_gettime(CLOCK_MONOTONIC, &t);
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
