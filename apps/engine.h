@@ -26,7 +26,7 @@ struct engine_options {
            "current folder"),                                                                                          \
       TEXT('d', "device", "WHICH", &(e)->device, "best, cpu, a number or a part of a name from 'deltaic devices'"),    \
       COUNT('t', "threads", "N", &(e)->threads, 0, 1024, "threads of the CPU; 0: all cores"),                          \
-      COUNT(0, "batch", "N", &(e)->batch, 0, 4096, "tokens computed at once in prefill; 0: what suits the device"),                      \
+      COUNT(0, "batch", "N", &(e)->batch, 0, 4096, "tokens computed at once in prefill; 0: what suits the device"),    \
       TEXT(0, "precision", "WHICH", &(e)->precision,                                                                   \
            "arithmetic of prompts: fast (operands of 16 bits where the device has matrix units) or float32"),          \
       TEXT(0, "cache-dir", "DIR", &(e)->cache_dir,                                                                     \

@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-// What a case asks and how it is judged. X(name, key in JSON)
+// What a case asks and how it is judged.
 enum eval_kind {
   EVAL_CHOICE, // which of several continuations is the likeliest
   EVAL_CLOZE,  // how likely one continuation is, and whether greedy decoding gives it
@@ -175,8 +175,6 @@ void eval_sample(const struct eval_task *task, const struct case_score *scores, 
                  double *w);
 // Over n samples.
 struct eval_value eval_value_of(const struct eval_metric *metric, const double *x, const double *w, size_t n);
-// transform(mean)
-double eval_transformed(const struct eval_metric *metric, double mean);
 
 // ---------------------------------------------------------------- eval_log: finished cases on disk
 

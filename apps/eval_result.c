@@ -99,7 +99,7 @@ void eval_sample(const struct eval_task *task, const struct case_score *scores, 
 
 // ---------------------------------------------------------------- means and errors
 
-double eval_transformed(const struct eval_metric *metric, double mean) {
+static double transformed(const struct eval_metric *metric, double mean) {
   switch (metric->transform) {
   case EVAL_MEAN: return mean;
   case EVAL_PERPLEXITY: return exp(-mean);
@@ -130,7 +130,7 @@ struct eval_value eval_value_of(const struct eval_metric *metric, const double *
   }
   if (!n || weight <= 0) return v;
   v.mean = sum / weight;
-  v.value = eval_transformed(metric, v.mean);
+  v.value = transformed(metric, v.mean);
   if (n < 2) return v;
   for (size_t i = 0; i < n; ++i) squares += (x[i] - v.mean * w[i]) * (x[i] - v.mean * w[i]);
   // The sample's deviation, n - 1, over sqrt(n); for a ratio of sums, its linear approximation.

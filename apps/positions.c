@@ -30,7 +30,8 @@ void positions_free(struct positions *p) {
   memset(p, 0, sizeof *p);
 }
 
-double positions_smoothed(const struct positions *p, size_t position) {
+// Mean over the 501 positions around one, fewer at the ends; NaN where there is none.
+static double smoothed(const struct positions *p, size_t position) {
   size_t half = POSITIONS_SMOOTHED / 2, begin = position > half ? position - half : 0, end = position + half + 1;
   double sum = 0, n = 0;
   for (size_t i = begin; i < end && i < p->count; ++i) {
@@ -80,7 +81,7 @@ int positions_write(const struct positions *curves, size_t count, const char *pa
     for (size_t c = 0; c < count; ++c) {
       bool there = i < curves[c].count;
       write_number(stream, there && curves[c].windows[i] ? curves[c].nll[i] / curves[c].windows[i] : NAN);
-      write_number(stream, there ? positions_smoothed(&curves[c], i) : NAN);
+      write_number(stream, there ? smoothed(&curves[c], i) : NAN);
     }
   }
   fputc('\n', stream);
@@ -97,7 +98,7 @@ static size_t make_points(const struct positions *p, double *x, double *y) {
   size_t step = p->count / POINTS + 1, n = 0;
   for (size_t i = 0; i < p->count; i += step, ++n) {
     x[n] = (double)i;
-    y[n] = exp(positions_smoothed(p, i));
+    y[n] = exp(smoothed(p, i));
   }
   return n;
 }

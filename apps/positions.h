@@ -15,8 +15,6 @@ struct positions {
 
 void positions_add(struct positions *p, size_t position, double nll);
 void positions_free(struct positions *p);
-// Mean over the 501 positions around one, fewer at the ends; NaN where there is none.
-double positions_smoothed(const struct positions *p, size_t position);
 // position, then each curve's mean NLL and smoothed mean NLL. An exit code.
 int positions_write(const struct positions *curves, size_t count, const char *path);
 // Perplexity of the smoothed NLL over the position. An exit code.
