@@ -34,7 +34,8 @@
   X(delta_inputs_f32, DELTA_INPUTS, delta_inputs_args)                                                                 \
   X(delta_inputs_f16, DELTA_INPUTS, delta_inputs_args)                                                                 \
   X(delta_rule, DELTA_RULE, delta_rule_args)                                                                           \
-  X(delta_step, DELTA_STEP, delta_step_args)                                                                           \
+  X(delta_step_f32, DELTA_STEP, delta_step_args)                                                                       \
+  X(delta_step_f16, DELTA_STEP, delta_step_args)                                                                       \
   X(delta_chunk_prepare, DELTA_CHUNK_PREPARE, delta_chunk_prepare_args)                                                \
   X(delta_chunk_scan, DELTA_CHUNK_SCAN, delta_chunk_scan_args)                                                         \
   X(delta_matrix_prepare_f32, DELTA_MATRIX_PREPARE, delta_matrix_prepare_args)                                         \

@@ -291,7 +291,6 @@ static void mix(const struct delta_spec *s, const struct delta_weights *d, const
 // The same of single tokens at once, where the backend can and nobody looks.
 static bool mix_step(const struct delta_spec *s, const struct delta_weights *d, const struct delta_state *st,
                      const struct call *call, const struct delta_scratch *t, const struct delta_columns *from) {
-  if (call->longest != 1 || call->probe) return false;
   return call->c->ops->delta_step(call->c, &(struct delta_step){.o = t->o,
                                                                 .qkv = t->qkv,
                                                                 .ba = from->ba,
@@ -316,9 +315,12 @@ static void delta_forward(const void *spec, const void *weights, const void *sta
   const struct delta_sizes z = sizes_of(s);
   struct recorder *c = call->c;
   struct delta_scratch t = take(s, d, c->backend, &call->scratch, call->T, call->sequences.rows, call->form);
-  const enum dtype dtype = narrow(s, d, call, t.rule);
+  const bool step = call->longest == 1 && !call->probe;
+  const enum dtype dtype = step ? DTYPE_F32 : narrow(s, d, call, t.rule);
   t.qkv = tensor_as(t.qkv, dtype);
+  struct delta_scratch single = t; // where the backend takes single tokens at once
   t.o = tensor_as(t.o, dtype);
+  single.o = tensor_as(single.o, c->ops->input_dtype(c, d->o_proj, call->T));
   struct delta_columns from = {.mask = d->mask};
   if (s->output_gate) from.gate = tensor_cols(t.p, d->gate_from, z.gate);
   if (z.logits) from.mask = tensor_cols(t.p, d->mask_from, z.logits);
@@ -327,7 +329,10 @@ static void delta_forward(const void *spec, const void *weights, const void *sta
   c->ops->linear_conv(c, t.qkv, t.p, in, d->in_proj, d->in_bias, conv_of(s, d, st, call));
   if (call->probe) probe_sizes(call->probe, s);
   probe_tensor(call->probe, c, DELTAIC_PROBE_QKV, t.qkv, call->T, z.C);
-  if (!mix_step(s, d, st, call, &t, &from)) mix(s, d, st, call, &t, &from);
+  if (step && mix_step(s, d, st, call, &single, &from))
+    t.o = single.o;
+  else
+    mix(s, d, st, call, &t, &from);
   c->ops->linear(c, x, (struct linear_input){.x = t.o}, d->o_proj, (struct tensor){0}, true);
 }
 

@@ -9,6 +9,7 @@
 // q and k stay as they are: the factors of their norms go to k S, u and q S.
 // Workgroups (ceil(Dv / COLUMNS), Hv, B): COLUMNS value columns of one head of one sequence. An invocation keeps a part
 // of a block's rows of one column in registers, asked for before all else; SPLIT of them share a column. Any D, Dv, N.
+#include "stored.glsl"
 #include "delta_step.h"
 layout(local_size_x_id = DELTA_STEP_SPEC_LANES) in;
 layout(constant_id = DELTA_STEP_SPEC_D) const uint D = 64;
@@ -18,7 +19,7 @@ layout(constant_id = DELTA_STEP_SPEC_COLUMNS) const uint COLUMNS = 32;
 layout(constant_id = DELTA_STEP_SPEC_SUB) const uint SUB = 2;
 layout(constant_id = DELTA_STEP_SPEC_NORM) const uint NORM = 0;
 layout(constant_id = DELTA_STEP_SPEC_NONNEG) const uint NONNEG = HH_GIVEN;
-layout(set = 0, binding = DELTA_STEP_O) writeonly buffer o_block { float o[]; };
+layout(set = 0, binding = DELTA_STEP_O) writeonly buffer o_block { stored o[]; };
 layout(set = 0, binding = DELTA_STEP_QKV) readonly buffer qkv_block { float qkv[]; };
 layout(set = 0, binding = DELTA_STEP_BA) readonly buffer ba_block { float ba[]; };
 layout(set = 0, binding = DELTA_STEP_A_LOG) readonly buffer a_log_block { float A_log[]; };
@@ -162,5 +163,5 @@ void main() {
   if (!writes) return;
   uint at = head * args.Dv + column;
   if (args.has_gate != 0) y *= silu(gate[s.row * args.gate_stride + at]);
-  o[s.row * args.o_stride + at] = y;
+  o[s.row * args.o_stride + at] = STORED(y);
 }

@@ -572,7 +572,9 @@ static void memory_is_what_was_told_for_any_number_of_texts(void **state) {
   on_every_device(check_memory);
 }
 
+// DELTAIC_TEST_FILTER: only the tests that match it.
 int main(void) {
+  cmocka_set_test_filter(getenv("DELTAIC_TEST_FILTER"));
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(texts_of_different_lengths_become_what_they_are_alone),
       cmocka_unit_test(scores_are_those_of_the_logits),

@@ -126,7 +126,7 @@ static void the_step_kernel_takes_the_shared_memory_that_the_plan_says(void **st
           const uint32_t spec[DELTA_STEP_SPECS] = {
               [DELTA_STEP_SPEC_LANES] = lanes, [DELTA_STEP_SPEC_D] = Dk / r,  [DELTA_STEP_SPEC_R] = r,
               [DELTA_STEP_SPEC_N] = n,         [DELTA_STEP_SPEC_SUB] = s.sub, [DELTA_STEP_SPEC_COLUMNS] = s.columns};
-          assert_int_equal(shared_of(KERNEL_delta_step, spec), plan_step_shared_bytes(&s, Dk, n, r));
+          assert_int_equal(shared_of(KERNEL_delta_step_f32, spec), plan_step_shared_bytes(&s, Dk, n, r));
           assert_in_range(plan_step_shared_bytes(&s, Dk, n, r), 1, caps_usable[i]->shared_bytes);
           assert_in_range(lanes, 1, caps_usable[i]->max_invocations);
           assert_true(!s.whole || s.columns >= Dv);
