@@ -55,8 +55,8 @@ bool vulkan_delta_step(struct recorder *c, const struct delta_step *s) {
                                        .gate_stride = s->gate.stride};
   assert(!norm || s->norm.cols == a.Dv);
   uint64_t operations = 2ull * s->qkv.rows * a.Hv * a.Dk * a.Dv * (2 * n + 1);
-  vulkan_dispatch(c, KERNEL_delta_step_f32 + s->o.dtype, spec, bindings, &args, divide_up(a.Dv, p.columns), a.Hv, s->sequences.rows,
-                  operations);
+  vulkan_dispatch(c, KERNEL_delta_step_f32 + s->o.dtype, spec, bindings, &args, divide_up(a.Dv, p.columns), a.Hv,
+                  s->sequences.rows, operations);
   if (apart) vulkan_output_norm(c, s->o, s->gate, s->norm, a.Hv, s->eps);
   return true;
 }

@@ -6,7 +6,7 @@
 #include "hh_mask.h"
 #include "interface.h"
 #include "key_norm.h"
-#define DELTA_STEP_O 0         // (T, Hv * Dv) out, f32 or f16 or f16
+#define DELTA_STEP_O 0         // (T, Hv * Dv) out, f32 or f16
 #define DELTA_STEP_QKV 1       // (T, H * DK + N * H * DK + N * Hv * Dv) in, f32: q, the k of each step, the v of each step
 #define DELTA_STEP_BA 2        // (T, N * Hv + Hv) in, f32, the second part when args.gated; the first when args.has_beta
 #define DELTA_STEP_A_LOG 3     // (1, Hv) in, f32; read when args.gated
