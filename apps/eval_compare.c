@@ -48,6 +48,12 @@ static double number_of(const json_t *object, const char *key) {
   return json_is_number(number) ? json_number_value(number) : NAN;
 }
 
+// JSON has no infinities: a sample that is none is null.
+static double sample_of(const json_t *list, size_t i) {
+  const json_t *number = json_array_get(list, i);
+  return json_is_number(number) ? json_number_value(number) : NAN;
+}
+
 // ---------------------------------------------------------------- errors
 
 // Case i's part of a mean's deviation: (x_i - mean w_i) / sum w.
@@ -56,13 +62,11 @@ static double *influences(const json_t *metric, double *mean) {
   size_t n = json_array_size(x);
   double sum = 0, weight = 0, *out = must_resize(NULL, n * sizeof *out);
   for (size_t i = 0; i < n; ++i) {
-    sum += json_number_value(json_array_get(x, i));
-    weight += w ? json_number_value(json_array_get(w, i)) : 1;
+    sum += sample_of(x, i);
+    weight += w ? sample_of(w, i) : 1;
   }
   *mean = sum / weight;
-  for (size_t i = 0; i < n; ++i)
-    out[i] =
-        (json_number_value(json_array_get(x, i)) - *mean * (w ? json_number_value(json_array_get(w, i)) : 1)) / weight;
+  for (size_t i = 0; i < n; ++i) out[i] = (sample_of(x, i) - *mean * (w ? sample_of(w, i) : 1)) / weight;
   return out;
 }
 

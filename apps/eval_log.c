@@ -5,6 +5,7 @@
 #include "sha256.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,10 +38,11 @@ static bool read_score(const json_t *line, const struct eval_case *c, struct cas
   if (json_array_size(ll) != c->choices || json_array_size(tokens) != c->choices ||
       json_array_size(greedy) != c->choices || (c->answer_count && !json_is_string(made)))
     return false;
-  for (size_t i = 0; i < c->choices; ++i)
-    s->choice[i] = (struct choice_score){.ll = json_number_value(json_array_get(ll, i)),
-                                         .tokens = (uint32_t)json_integer_value(json_array_get(tokens, i)),
-                                         .greedy = json_is_true(json_array_get(greedy, i))};
+  for (size_t i = 0; i < c->choices; ++i) // what has no chance is null
+    s->choice[i] = (struct choice_score){
+        .ll = json_is_number(json_array_get(ll, i)) ? json_number_value(json_array_get(ll, i)) : -INFINITY,
+        .tokens = (uint32_t)json_integer_value(json_array_get(tokens, i)),
+        .greedy = json_is_true(json_array_get(greedy, i))};
   free(s->made);
   s->made = made ? text_copy(json_string_value(made), json_string_length(made)) : NULL;
   return true;
@@ -114,7 +116,7 @@ int eval_log_open(struct eval_log *log, const char *path, const struct eval_task
 bool eval_log_add(struct eval_log *log, const struct eval_task *task, size_t index, const struct case_score *score) {
   json_t *ll = json_array(), *tokens = json_array(), *greedy = json_array();
   for (size_t i = 0; i < task->cases[index].choices; ++i) {
-    json_array_append_new(ll, json_real(score->choice[i].ll));
+    json_array_append_new(ll, number_json(score->choice[i].ll));
     json_array_append_new(tokens, json_integer(score->choice[i].tokens));
     json_array_append_new(greedy, json_boolean(score->choice[i].greedy));
   }

@@ -134,8 +134,8 @@ static json_t *value_json(const struct eval_task *task, const struct eval_result
     json_t *value = json_pack("{s:o, s:o, s:I}", "value", number_json(v.value), "stderr", number_json(v.error), "cases",
                               (json_int_t)n);
     json_t *list = samples ? json_array() : NULL, *weights = samples && metrics[m].weighted ? json_array() : NULL;
-    for (size_t i = 0; i < n && list; ++i) json_array_append_new(list, json_real(x[i]));
-    for (size_t i = 0; i < n && weights; ++i) json_array_append_new(weights, json_real(w[i]));
+    for (size_t i = 0; i < n && list; ++i) json_array_append_new(list, number_json(x[i]));
+    for (size_t i = 0; i < n && weights; ++i) json_array_append_new(weights, number_json(w[i]));
     if (list) json_object_set_new(value, "samples", list);
     if (weights) json_object_set_new(value, "weights", weights);
     json_object_set_new(out, metrics[m].name, value);

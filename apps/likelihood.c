@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 void likelihood_begin(struct likelihood *l, size_t batch) {
-  *l = (struct likelihood){.piece = batch ? batch : 512};
+  *l = (struct likelihood){.piece = batch ? batch : 2048};
   l->targets = must_resize(NULL, l->piece * sizeof *l->targets);
   l->scores = must_resize(NULL, l->piece * sizeof *l->scores);
 }

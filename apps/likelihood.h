@@ -14,7 +14,7 @@ struct likelihood {
   double nll;                                           // sums since begin
   uint64_t predictions;
 };
-// batch: tokens computed at once; 0: 512.
+// batch: tokens given to the session at once, which slices them; 0: 2048.
 void likelihood_begin(struct likelihood *l, size_t batch);
 void likelihood_end(struct likelihood *l);
 // Evaluates ids[0 ... n - 2] as the continuation of the session's text and scores ids[i], i = first ... n - 1, first at

@@ -85,8 +85,8 @@ static deltaic_status run_replay(struct deltaic_session *s, uint32_t n, bool dra
 
 // ---------------------------------------------------------------- slices
 
-// Tokens of a text in a slice that it shares with others, at the least: the chunks of the chunkwise forms are full.
-enum { SHARE = 64 };
+// Tokens of a text in a slice that it shares with others, at the least: enough for the chunkwise forms (plan.chunk_from).
+enum { SHARE = 128 };
 
 // Rows of a slice that continue one piece.
 struct part {

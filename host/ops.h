@@ -3,7 +3,8 @@
 // device opens; layers are written once, against this.
 //
 // Letters: T rows (tokens of all sequences in this call), D width, H query/key heads, Hv value heads, Dk, Dv sizes per
-// head, n Householder steps a token, V vocabulary, F MLP width, B sequences. Activations are f32. `x (T, D)` is a
+// head, n Householder steps a token, V vocabulary, F MLP width, B sequences. Activations are f32, or f16 where input_dtype and
+// delta_dtype say so. `x (T, D)` is a
 // tensor of T rows and D columns. Destinations come first, sources next, sizes last. Unless said otherwise a
 // destination overlaps no source. Recording cannot fail visibly: see recorder_run().
 #ifndef OPS_H

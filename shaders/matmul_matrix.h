@@ -3,8 +3,8 @@
 #define MATMUL_MATRIX_H
 #include "interface.h"
 #define MATMUL_MATRIX_Y 0       // (T, N) out, f32 (inout when args.add), or f16 when GATED
-#define MATMUL_MATRIX_X 1       // (T, K) in, f32
-#define MATMUL_MATRIX_X4 2      // the same as vec4, read when ALIGNED
+#define MATMUL_MATRIX_X 1       // (T, K) in, f32, or f16 with X_F16
+#define MATMUL_MATRIX_X4 2      // the same as vec4, or uvec4 of eight, read when ALIGNED
 #define MATMUL_MATRIX_WEIGHTS 3 // (N, K) in, f16 or bf16; (2 N, K) when GATED
 #define MATMUL_MATRIX_BIAS 4    // (1, N) in, f32; read when args.has_bias
 #define MATMUL_MATRIX_BINDINGS 5
