@@ -14,8 +14,8 @@
 //   A = strictly_lower(diag(beta) K K^T * D)    Tm = (I + A)^-1 diag(beta)    P = lower(scale Q K^T * D)
 // with D_ij = e^(G_i - G_j), only used where i >= j: there it is <= 1.
 // qkv (T, (1 + N) H Dk + N Hv Dv), beta (T, N Hv), g (T, Hv). Workgroups (Hv, ceil(chunks / STRIP)): heads next to each
-// other run at about the same time, so that whole rows of qkv are read together. A workgroup makes STRIP records; with
-// 32 lanes and C = 16, two, for a lane to invert each column. Products are f16 x f16 -> f32; masks and the inverse
+// other run at about the same time, so that whole rows of qkv are read together. A workgroup makes STRIP records: one,
+// since two, for a lane to invert each column of, lost (docs/speed.md). Products are f16 x f16 -> f32; masks and the inverse
 // are f32: diagonal blocks of 16 by substitution, then row after row of blocks, X_i = -X_ii (A_i X), to f32's digits. (Never the series
 // (I - A)(I + A^2)...: its terms grow beyond f32 for correlated keys.) Any Dk, H, Hv; C / N tokens a chunk.
 #include "delta_matrix_prepare.h"
