@@ -25,10 +25,11 @@ static bool matmul_narrow(struct recorder *c, struct tensor y, struct tensor x, 
       [MATMUL_NARROW_SPEC_STEP] = m.step,       [MATMUL_NARROW_SPEC_M] = plan->matrix_m,
       [MATMUL_NARROW_SPEC_N] = plan->matrix_n,  [MATMUL_NARROW_SPEC_K] = plan->matrix_k,
   };
-  const struct binding bindings[MATMUL_NARROW_BINDINGS] = {[MATMUL_NARROW_Y] = vulkan_bind(y, x),
-                                                           [MATMUL_NARROW_X] = {x.buffer, x.offset, bytes},
-                                                           [MATMUL_NARROW_WEIGHTS] = vulkan_bind_weights(w),
-                                                           [MATMUL_NARROW_BIAS] = vulkan_bind(bias, x)};
+  const struct binding bindings[MATMUL_NARROW_BINDINGS] = {
+      [MATMUL_NARROW_Y] = vulkan_bind(y, x),
+      [MATMUL_NARROW_X] = {.buffer = x.buffer, .offset = x.offset, .bytes = bytes},
+      [MATMUL_NARROW_WEIGHTS] = vulkan_bind_weights(w),
+      [MATMUL_NARROW_BIAS] = vulkan_bind(bias, x)};
   const struct matmul_narrow_args args = {.T = x.rows,
                                           .N = w.rows,
                                           .K = x.cols,
