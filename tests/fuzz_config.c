@@ -2,6 +2,7 @@
 #include "arch.h"
 #include "mixer_attention.h"
 #include "mixer_delta.h"
+#include "mixer_mamba2.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -48,10 +49,19 @@ static void check_layer(const struct model_spec *m, const struct layer_spec *lay
     check(a->rope_theta > 0);
     return;
   }
+  if (layer->mixer == &mixer_mamba2) {
+    const struct mamba2_spec *a = layer->spec;
+    check(a->heads && a->P && a->N && a->groups && a->heads % a->groups == 0);
+    check((uint64_t)a->heads * a->P * a->N <= INT32_MAX);
+    check((uint64_t)a->heads * a->P + 2ull * a->groups * a->N <= INT32_MAX);
+    return;
+  }
   const struct delta_spec *s = layer->spec;
-  check(layer->mixer == &mixer_delta_net || layer->mixer == &mixer_gated_deltanet);
-  check(s->H && s->Hv && s->Dk && s->Dv && s->n == 1 && s->Hv % s->H == 0);
-  check(2ull * s->H * s->Dk + (uint64_t)s->Hv * s->Dv <= INT32_MAX);
+  check(layer->mixer == &mixer_delta_net || layer->mixer == &mixer_gated_deltanet ||
+        layer->mixer == &mixer_delta_product || layer->mixer == &mixer_gated_delta_product);
+  check(s->H && s->Hv && s->Dk && s->Dv && s->Hv % s->H == 0);
+  check(s->n && s->n <= DELTA_STEPS && s->r && s->r <= HH_MOST && s->Dk % s->r == 0 && (s->n == 1 || s->r == 1));
+  check((1ull + s->n) * s->H * s->Dk + (uint64_t)s->n * s->Hv * s->Dv <= INT32_MAX);
   check((uint64_t)s->Hv * s->Dk * s->Dv <= INT32_MAX);
 }
 
@@ -66,7 +76,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     check(deltaic_last_error()[0] != 0 && !m.layers);
     return 0;
   }
-  check(m.D && m.V && m.L && m.F && m.layers && 2ull * m.F <= INT32_MAX);
+  check(m.D && m.V && m.L && m.layers && 2ull * m.F <= INT32_MAX);
   check(m.bos >= -1 && m.bos < (int64_t)m.V && m.eos >= -1 && m.eos < (int64_t)m.V);
   for (uint32_t i = 0; i < m.L; i++) check_layer(&m, &m.layers[i]);
   if (c) {
