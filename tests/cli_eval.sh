@@ -1,34 +1,11 @@
 #!/bin/bash
 # cli_eval.sh PROGRAM TOP: `deltaic eval` as scripts meet it: tables, JSON, logs and kills, malformed files.
 set -u
-program=$1 top=$2
-[ -x "$program" ] || { echo "cli_eval.sh: no program $program"; exit 1; }
+. "$(dirname "$0")/cli_tools.sh"
 command -v python3 >/dev/null || { echo "cli_eval.sh: needs python3"; exit 1; }
-export LC_ALL=C.UTF-8 XDG_CACHE_HOME TMPDIR
-mkdir -p cli_eval
-dir=$(mktemp -d -p "$PWD/cli_eval")
-trap 'rm -rf "$dir"' EXIT
-XDG_CACHE_HOME=$dir/cache TMPDIR=$dir/temporary
-mkdir "$TMPDIR"
+LC_ALL=C.UTF-8
 model=$top/models/novelist vectors=$top/tests/vectors/eval
-checks=0 failures=0
-
-complain() {
-  failures=$((failures + 1))
-  echo "FAILED: $*"
-  sed 's/^/  out: /' "$dir/out" | head -12
-  sed 's/^/  err: /' "$dir/err" | head -5
-}
-run() { # run CODE ARGS...
-  local code=$1 got=0
-  shift
-  last="deltaic $*"
-  checks=$((checks + 1))
-  "$program" "$@" >"$dir/out" 2>"$dir/err" </dev/null || got=$?
-  [ $got = "$code" ] || complain "$last: exit code $got, not $code"
-}
 eval_cpu() { run "$1" eval "$model" -d cpu -q "${@:2}"; }
-out_has() { grep -q -e "$1" "$dir/out" || complain "$last: no '$1' on standard output"; }
 err_has() { grep -q -F -e "$1" "$dir/err" || complain "$last: no '$1' on standard error"; }
 # holds EXPRESSION: Python's, of the JSON on standard output, j.
 holds() {

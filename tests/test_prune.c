@@ -7,26 +7,13 @@
 #include "safetensors.h"
 
 #include "deltaic_prune.h"
-#include "devices.h"
+#include "prune_folder.h"
 
-#include <ftw.h>
 #include <math.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define TINY TESTS_DIR "/vectors/models/"
-
-static char folder[] = "test_prune.XXXXXX"; // of this run
-static deltaic_context *context;
-static deltaic_device *cpu;
-
-static const char *place(const char *name) {
-  static char paths[8][256];
-  static int next;
-  char *path = paths[next++ % 8];
-  snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-  return path;
-}
 
 static int entries_in(const char *path) {
   int count = 0;
@@ -531,26 +518,6 @@ static void nonsense_is_refused(void **state) {
 }
 
 // ---------------------------------------------------------------- main
-
-static int begin(void **state) {
-  deltaic_device_options o = {.size = sizeof o, .index = DELTAIC_DEVICE_INDEX_CPU};
-  (void)state;
-  if (!mkdtemp(folder)) return -1;
-  context = test_context();
-  return deltaic_device_open(context, &o, &cpu);
-}
-
-static int remove_one(const char *path, const struct stat *about, int type, struct FTW *where) {
-  (void)about, (void)type, (void)where;
-  return remove(path);
-}
-
-static int end(void **state) {
-  (void)state;
-  deltaic_device_close(cpu);
-  deltaic_context_free(context);
-  return nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-}
 
 int main(void) {
   const struct CMUnitTest tests[] = {

@@ -5,27 +5,14 @@
 #include "safetensors.h"
 
 #include "deltaic_prune.h"
-#include "devices.h"
+#include "prune_folder.h"
 
-#include <ftw.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define MODEL TESTS_DIR "/vectors/models/tiny_delta_product"
 
 enum { SHARDS = 2, TOKENS = 96 };
-
-static char folder[] = "test_prune_shards.XXXXXX";
-static deltaic_context *context;
-static deltaic_device *cpu;
-
-static const char *place(const char *name) {
-  static char paths[4][128];
-  static int next;
-  char *path = paths[next++ % 4];
-  snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-  return path;
-}
 
 // Every second tensor, so that a layer's are in both.
 static void write_shard(struct checkpoint *c, int shard, const char *path, json_t *weight_map) {
@@ -125,26 +112,6 @@ static void shards_are_pruned_and_refitted_as_one_file(void **state) {
   assert_int_equal(access(place("joined/model.safetensors"), F_OK), 0);
   assert_int_not_equal(access(place("joined/model.safetensors.index.json"), F_OK), 0);
   assert_int_not_equal(access(place("joined/model-00001-of-00002.safetensors"), F_OK), 0);
-}
-
-static int begin(void **state) {
-  deltaic_device_options o = {.size = sizeof o, .index = DELTAIC_DEVICE_INDEX_CPU};
-  (void)state;
-  if (!mkdtemp(folder)) return -1;
-  context = test_context();
-  return deltaic_device_open(context, &o, &cpu);
-}
-
-static int remove_one(const char *path, const struct stat *about, int type, struct FTW *where) {
-  (void)about, (void)type, (void)where;
-  return remove(path);
-}
-
-static int end(void **state) {
-  (void)state;
-  deltaic_device_close(cpu);
-  deltaic_context_free(context);
-  return nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
 int main(void) {

@@ -1,0 +1,39 @@
+// prune_folder.h: what tests of pruned files share: a folder below the current one that goes at the end, the CPU.
+#ifndef PRUNE_FOLDER_H
+#define PRUNE_FOLDER_H
+#include "devices.h"
+#include <ftw.h>
+
+static char folder[] = "pruned.XXXXXX"; // of this run
+static deltaic_context *context;
+static deltaic_device *cpu;
+
+// The path of a name in the folder, good until eight more were asked for.
+static const char *place(const char *name) {
+  static char paths[8][256];
+  static int next;
+  char *path = paths[next++ % 8];
+  snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+  return path;
+}
+
+static int begin(void **state) {
+  deltaic_device_options o = {.size = sizeof o, .index = DELTAIC_DEVICE_INDEX_CPU};
+  (void)state;
+  if (!mkdtemp(folder)) return -1;
+  context = test_context();
+  return deltaic_device_open(context, &o, &cpu);
+}
+
+static int remove_one(const char *path, const struct stat *about, int type, struct FTW *where) {
+  (void)about, (void)type, (void)where;
+  return remove(path);
+}
+
+static int end(void **state) {
+  (void)state;
+  deltaic_device_close(cpu);
+  deltaic_context_free(context);
+  return nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+#endif
