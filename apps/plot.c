@@ -109,6 +109,8 @@ static struct scale make_scale(const struct axis *axis, double least, double mos
   }
   if (!(least <= most)) least = 0, most = 1;
   double span = most - least, pad = span > 0 ? margin * span : fmax(0.05 * fabs(least), axis->log ? 0.3 : 1e-3);
+  const double short_of = s.log && margin > 0 ? 0.8 - (span + 2 * pad) : 0; // in 0.8 decades two ticks are sure to be
+  if (short_of > 0) pad += short_of / 2;
   s.least = least - pad;
   s.most = most + pad;
   int about = fabs(to - from) < 250 ? 5 : 8;
