@@ -47,8 +47,10 @@ static bool type_coherent(const struct device *device, int type) {
 }
 
 static void memory_free(struct device *device, VkBuffer *vk, VkDeviceMemory *memory) {
-  device->vk.vkDestroyBuffer(device->handle, *vk, NULL);
-  device->vk.vkFreeMemory(device->handle, *memory, NULL); // unmaps
+  if (!atomic_load(&device->silent)) {
+    device->vk.vkDestroyBuffer(device->handle, *vk, NULL);
+    device->vk.vkFreeMemory(device->handle, *memory, NULL); // unmaps
+  }
   *vk = VK_NULL_HANDLE;
   *memory = VK_NULL_HANDLE;
 }
@@ -151,8 +153,10 @@ void transfer_free(struct device *device) {
   if (!t) return;
   ring_free(device, &t->up);
   ring_free(device, &t->down);
-  for (int i = 0; i < PIECES; i++) device->vk.vkDestroyFence(device->handle, t->fence[i], NULL);
-  device->vk.vkDestroyCommandPool(device->handle, t->pool, NULL);
+  if (!atomic_load(&device->silent)) {
+    for (int i = 0; i < PIECES; i++) device->vk.vkDestroyFence(device->handle, t->fence[i], NULL);
+    device->vk.vkDestroyCommandPool(device->handle, t->pool, NULL);
+  }
   pthread_mutex_destroy(&t->lock);
   free(t);
   device->transfer = NULL;
@@ -194,6 +198,7 @@ static deltaic_status pieces_wait(struct device *device, deltaic_status status) 
     else if (device->transfer->busy[i]) {
       device->transfer->busy[i] = false;
       device_idle(device);
+      if (atomic_load(&device->lost)) continue; // its fences are not used again
       device->vk.vkResetFences(device->handle, 1, &device->transfer->fence[i]);
     }
   }

@@ -121,13 +121,17 @@ static VkResult slot_create(struct device *device, struct slot *slot) {
   return device->vk.vkCreateFence(device->handle, &fence, NULL, &slot->fence);
 }
 
-static void slot_free(struct device *device, struct slot *slot) {
+static void slot_destroy(struct device *device, struct slot *slot) {
   for (uint32_t i = 0; i < slot->set_pools; i++)
     device->vk.vkDestroyDescriptorPool(device->handle, slot->sets[i].vk, NULL);
   for (uint32_t i = 0; i < slot->query_pools; i++)
     device->vk.vkDestroyQueryPool(device->handle, slot->queries[i], NULL);
   device->vk.vkDestroyFence(device->handle, slot->fence, NULL);
   device->vk.vkDestroyCommandPool(device->handle, slot->pool, NULL);
+}
+
+static void slot_free(struct device *device, struct slot *slot) {
+  if (!atomic_load(&device->silent)) slot_destroy(device, slot);
   free(slot->sets);
   free(slot->queries);
   free(slot->timed);

@@ -167,7 +167,8 @@ void instance_free(struct instance *instance) {
     if (destroy) destroy(instance->handle, instance->messenger, NULL);
   }
   instance->messenger = VK_NULL_HANDLE;
-  if (instance->handle) destroy_handle(instance);
+  if (instance->handle && !atomic_load(&instance->abandoned)) destroy_handle(instance);
+  instance->handle = NULL;
 }
 
 // ---------------------------------------------------------------- capabilities
@@ -412,7 +413,10 @@ void device_close(struct device *device) {
     device_idle(device);
     pipelines_free(device);
     transfer_free(device);
-    device->vk.vkDestroyDevice(device->handle, NULL);
+    if (atomic_load(&device->silent))
+      atomic_store(&device->instance->abandoned, true);
+    else
+      device->vk.vkDestroyDevice(device->handle, NULL);
   }
   pthread_mutex_destroy(&device->queue_lock);
   free(device);
@@ -451,6 +455,7 @@ deltaic_status device_submit(struct device *device, VkCommandBuffer cmd, VkFence
 }
 
 void device_idle(struct device *device) {
+  if (atomic_load(&device->silent)) return;
   pthread_mutex_lock(&device->queue_lock);
   if (device->queue) device->vk.vkQueueWaitIdle(device->queue);
   pthread_mutex_unlock(&device->queue_lock);
@@ -481,14 +486,35 @@ static VkResult poll_fence(struct device *device, VkFence fence, uint64_t expect
   return result;
 }
 
-deltaic_status device_wait(struct device *device, VkFence fence, uint64_t expected_ns) {
+// Sleeps on the fence by seconds. Other threads' fences are signs of life too: the queue works through all in order.
+// Seconds are counted and no clock is read, so that a process that was stopped does not blame the device.
+static deltaic_status sleep_on_fence(struct device *device, VkFence fence, VkResult *result) {
   const uint64_t second = 1000000000;
+  uint64_t answers = atomic_load(&device->answers);
+  uint32_t silent = 0;
+  while (*result == VK_NOT_READY || *result == VK_TIMEOUT) {
+    *result = device->vk.vkWaitForFences(device->handle, 1, &fence, VK_TRUE, second);
+    if (*result != VK_TIMEOUT) break;
+    uint64_t now = atomic_load(&device->answers);
+    silent = now == answers ? silent + 1 : 0;
+    answers = now;
+    if (atomic_load(&device->lost))
+      *result = VK_ERROR_DEVICE_LOST; // the fence may never be signalled
+    else if (silent >= device->plan.silent_seconds) {
+      atomic_store(&device->silent, true);
+      atomic_store(&device->lost, true);
+      return fail(DELTAIC_DEVICE_LOST, "%s was lost: it has not answered for %u seconds", device->caps.name, silent);
+    }
+  }
+  return DELTAIC_OK;
+}
+
+deltaic_status device_wait(struct device *device, VkFence fence, uint64_t expected_ns) {
   bool software = device->caps.device_type == VK_PHYSICAL_DEVICE_TYPE_CPU;
   VkResult result = software ? VK_NOT_READY : poll_fence(device, fence, expected_ns);
-  while (result == VK_NOT_READY || result == VK_TIMEOUT) {
-    result = device->vk.vkWaitForFences(device->handle, 1, &fence, VK_TRUE, second);
-    if (result == VK_TIMEOUT && atomic_load(&device->lost)) result = VK_ERROR_DEVICE_LOST; // it may never come
-  }
+  deltaic_status status = sleep_on_fence(device, fence, &result);
+  if (status) return status;
+  if (result == VK_SUCCESS) atomic_fetch_add(&device->answers, 1);
   if (result == VK_SUCCESS) result = device->vk.vkResetFences(device->handle, 1, &fence);
   return result == VK_SUCCESS ? DELTAIC_OK : device_fail(device, result, "work was waited for");
 }

@@ -17,6 +17,7 @@ struct instance {
   log_function log;
   void *log_user;
   bool validate;
+  atomic_bool abandoned; // a silent device was closed: the instance outlives us
 };
 
 // Succeeds with handle NULL when the machine has no Vulkan. validate asked for but not installed: a warning to the log.
@@ -42,7 +43,12 @@ struct device {
   pthread_mutex_t queue_lock; // around every use of the queue
   struct device_caps caps;
   struct plan plan;
-  atomic_bool lost; // set once a call has returned VK_ERROR_DEVICE_LOST; all work is refused from then on
+  // Set once a call has returned VK_ERROR_DEVICE_LOST, or by a silence too long; all work is refused from then on.
+  atomic_bool lost;
+  // Lost by silence: it may still run what it was given. Nothing waits for it, and none of its Vulkan objects is
+  // destroyed, which could wait as well or take memory from under its work.
+  atomic_bool silent;
+  atomic_uint_fast64_t answers; // fences waited for with success
   struct pipeline_store *pipelines;
   struct transfer *transfer;
 };
@@ -60,8 +66,10 @@ deltaic_status device_check(const struct device *device);
 deltaic_status device_submit(struct device *device, VkCommandBuffer cmd, VkFence fence);
 // Waits for a fence that a successful device_submit was given, and resets it. expected_ns: how long the work takes,
 // when that is known, else 0; work that takes up to some 20 ms is then waited for without the delay of being woken up.
+// DEVICE_LOST when nobody's fence has been signalled for plan.silent_seconds.
 deltaic_status device_wait(struct device *device, VkFence fence, uint64_t expected_ns);
 uint64_t device_clock_ns(void);
-// Waits until the queue has nothing to do, whatever that says: the last error's sentence stays.
+// Waits until the queue has nothing to do, whatever that says: the last error's sentence stays. Not for a silent
+// device.
 void device_idle(struct device *device);
 #endif

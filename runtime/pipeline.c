@@ -73,6 +73,7 @@ static deltaic_status check_size(const struct device *device, const struct shade
 // ---------------------------------------------------------------- compiling
 
 static void kernel_destroy(struct device *device, struct kernel *kernel) {
+  if (atomic_load(&device->silent)) return;
   device->vk.vkDestroyPipeline(device->handle, kernel->pipeline, NULL);
   device->vk.vkDestroyPipelineLayout(device->handle, kernel->layout, NULL);
   device->vk.vkDestroyDescriptorSetLayout(device->handle, kernel->set_layout, NULL);

@@ -362,6 +362,9 @@ static void plan_pace(const struct device_caps *caps, struct plan *plan) {
   case VK_PHYSICAL_DEVICE_TYPE_CPU: plan->submit_operations = 2000000000; break;
   default: plan->submit_operations = 20000000000; break;
   }
+  // Drivers that watch their cards themselves should speak first: amdgpu gives compute 60 s. On a processor nothing can
+  // hang, but a loaded one takes minutes for a large product, and LLVM for some kernels' first run.
+  plan->silent_seconds = plan->software ? 3600 : 120;
 }
 
 // Kind first, memory second.
@@ -475,6 +478,7 @@ static void describe_plan(struct text *text, const struct plan *plan) {
   say(text, "prompts           %u tokens at once\n", plan->batch);
   say(text, "submits           about every %llu million operations\n",
       (unsigned long long)(plan->submit_operations / 1000000));
+  say(text, "waits             at most %u seconds without an answer\n", plan->silent_seconds);
 }
 
 int plan_describe(const struct device_caps *caps, const struct plan *plan, char *text, uint64_t capacity) {

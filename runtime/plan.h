@@ -88,6 +88,7 @@ struct plan {
   uint64_t block_bytes;       // most bytes of one buffer
   uint32_t offset_alignment;  // of a descriptor, bytes: at most 256
   uint64_t submit_operations; // record about this much work, then submit it: bounds cancel and watchdogs
+  uint32_t silent_seconds;    // without an answer the device is taken for lost
   int memory_device;          // memory type for weights, state, scratch
   int memory_shared;          // host visible and coherent, device local where that costs nothing: control block
   int memory_staging;         // host visible, coherent: uploads

@@ -486,6 +486,82 @@ static void a_transfer_that_loses_the_device_says_so(void **state) {
   scene_close(&s);
 }
 
+static struct device *mute; // never signals a fence
+static int waits, signs, unanswered, touched;
+
+static VKAPI_ATTR VkResult VKAPI_CALL never_signalled(VkDevice device, uint32_t count, const VkFence *fence,
+                                                      VkBool32 all, uint64_t timeout) {
+  (void)device, (void)count, (void)fence, (void)all, (void)timeout;
+  if (waits++ < signs) atomic_fetch_add(&mute->answers, 1); // as another thread's wait does
+  return VK_TIMEOUT;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL never_ready(VkDevice device, VkFence fence) {
+  (void)device, (void)fence;
+  return VK_NOT_READY;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL never_idle(VkQueue queue) {
+  (void)queue;
+  unanswered++;
+  return VK_SUCCESS;
+}
+
+static VKAPI_ATTR void VKAPI_CALL no_device_destroyed(VkDevice device, const VkAllocationCallbacks *allocator) {
+  (void)device, (void)allocator;
+  touched++;
+}
+
+static VKAPI_ATTR void VKAPI_CALL no_memory_freed(VkDevice device, VkDeviceMemory memory,
+                                                  const VkAllocationCallbacks *allocator) {
+  (void)device, (void)memory, (void)allocator;
+  touched++;
+}
+
+static VKAPI_ATTR void VKAPI_CALL no_pool_destroyed(VkDevice device, VkCommandPool pool,
+                                                    const VkAllocationCallbacks *allocator) {
+  (void)device, (void)pool, (void)allocator;
+  touched++;
+}
+
+static VKAPI_ATTR void VKAPI_CALL no_pipeline_destroyed(VkDevice device, VkPipeline pipeline,
+                                                        const VkAllocationCallbacks *allocator) {
+  (void)device, (void)pipeline, (void)allocator;
+  touched++;
+}
+
+// On an instance of its own, which it loses, and without the layer, which would count what is left behind.
+static void a_device_that_stays_silent_is_lost_and_closing_does_not_wait(void **state) {
+  (void)state;
+  struct instance instance;
+  ok(instance_create(&instance, false, NULL, NULL));
+  struct device *device = mute = open_device(&instance, NULL);
+  struct scene s = scene_open(device);
+  s.b.mapped = NULL;
+  device->vk.vkWaitForFences = never_signalled;
+  device->vk.vkGetFenceStatus = never_ready;
+  device->vk.vkQueueWaitIdle = never_idle;
+  device->vk.vkDestroyDevice = no_device_destroyed;
+  device->vk.vkFreeMemory = no_memory_freed;
+  device->vk.vkDestroyCommandPool = no_pool_destroyed;
+  device->vk.vkDestroyPipeline = no_pipeline_destroyed;
+  waits = unanswered = touched = 0;
+  signs = 500;
+  commands_begin(s.c, COMMANDS_REPLAY, NULL);
+  add(s.c, s.kernel, whole(&s.y), whole(&s.a), whole(&s.b), 1, 0);
+  assert_lost(commands_submit(s.c));
+  assert_non_null(strstr(deltaic_last_error(), "has not answered for"));
+  assert_int_equal(waits, signs + (int)device->plan.silent_seconds);
+  waits = 0;
+  assert_lost(buffer_zero(device, &s.b, 0, 400)); // at once
+  scene_close(&s);
+  device_close(device);
+  instance_free(&instance);
+  assert_int_equal(waits, 0);
+  assert_int_equal(unanswered, 0);
+  assert_int_equal(touched, 0);
+}
+
 // ---------------------------------------------------------------- instances
 
 static void instances_do_not_disturb_each_other(void **state) {
@@ -582,6 +658,7 @@ static int run_on_device(void) {
       ON_DEVICE(a_stream_stops_when_the_device_is_lost),
       ON_DEVICE(a_device_lost_while_waiting_is_freed_in_order),
       ON_DEVICE(a_transfer_that_loses_the_device_says_so),
+      cmocka_unit_test(a_device_that_stays_silent_is_lost_and_closing_does_not_wait),
       ON_DEVICE(instances_do_not_disturb_each_other),
       ON_DEVICE(an_unusable_device_is_not_opened),
       ON_DEVICE(forty_instances_follow_each_other),
