@@ -185,6 +185,7 @@ int command_bench(int argc, char **argv) {
   struct arguments arguments;
   uint32_t decode_tokens = 64;
   bool operators = false;
+  const char *only = NULL;
   int code;
   const struct option options[] = {
       HEADING("measurement"),
@@ -196,6 +197,7 @@ int command_bench(int argc, char **argv) {
       FLAG('k', "kernels", &b.kernels, "a table of kernels for each row"),
       FLAG(0, "operators", &operators,
            "the delta rule's kernels by themselves instead: time, floor and error of each shape; needs no model"),
+      TEXT(0, "only", "TEXT", &only, "of --operators the rows with this text in their name or shape"),
       FLAG(0, "json", &b.as_json, "print one JSON object, kernels included"),
       TEXT(0, "rule", "FORM", &engine.rule, "how prompts go through the delta rule: auto, recurrent or chunk"),
       ENGINE_OPTIONS(&engine),
@@ -208,7 +210,8 @@ int command_bench(int argc, char **argv) {
     return complain(EXIT_USAGE, "--rule takes auto, recurrent or chunk, not \"%s\"", engine.rule);
   if (operators && (arguments.count || engine.model))
     return complain(EXIT_USAGE, "--operators measures kernels by themselves, without a checkpoint");
-  if (operators) return bench_operators(&engine, b.repeat, b.as_json);
+  if (only && !operators) return complain(EXIT_USAGE, "--only chooses rows of --operators");
+  if (operators) return bench_operators(&engine, only, b.repeat, b.as_json);
   if (arguments.count) engine.model = arguments.items[0];
   for (size_t i = 0; i < prompts.count; ++i) b.rows[b.row_count++].tokens = prompts.values[i];
   if (decode_tokens) b.rows[b.row_count++] = (struct row){.decode = true, .tokens = decode_tokens};

@@ -34,8 +34,8 @@ struct bench {
   size_t row_count;
 };
 
-// bench --operators: an exit code.
-int bench_operators(struct engine_options *options, uint32_t repeat, bool as_json);
+// bench --operators: an exit code. only: part of a row's text, or NULL for all.
+int bench_operators(struct engine_options *options, const char *only, uint32_t repeat, bool as_json);
 void bench_print(const struct bench *bench);
 int bench_print_json(const struct bench *bench); // an exit code
 #endif

@@ -11,38 +11,54 @@ static const double most_error = 1e-3; // operands of 16 bits: twice what they u
 #define GATED .gated = true
 #define CHUNK .rule = DELTAIC_RULE_CHUNK
 #define STEP .rule = DELTAIC_RULE_RECURRENT
+#define ROW(text, B, T, H, K, V, ...)                                                                                  \
+  {                                                                                                                    \
+    .name = text, .o = {.sequences = B, .tokens = T, .heads = H, .key = K, .value = V, __VA_ARGS__ }                   \
+  }
+#define AGAINST(text, B, T, H, K, V, ...)                                                                              \
+  { .name = text, .o = {.sequences = B, .tokens = T, .heads = H, .key = K, .value = V, __VA_ARGS__}, .against = true }
 static const struct shape {
   const char *name;
   deltaic_operator o;
+  bool against; // the recurrent kernel too
 } table[] =
     {
-        {"gated delta", {.sequences = 32, .tokens = 2048, .heads = 16, .key = 128, .value = 128, GATED, CHUNK}},
-        {"plain matrices",
-         {.sequences = 32, .tokens = 2048, .heads = 16, .key = 128, .value = 128, GATED, CHUNK, .plain = true}},
-        {"gated delta", {.sequences = 32, .tokens = 2048, .heads = 16, .key = 64, .value = 128, GATED, CHUNK}},
-        {"gated delta", {.sequences = 32, .tokens = 2048, .heads = 16, .key = 32, .value = 128, GATED, CHUNK}},
-        {"gated delta", {.sequences = 32, .tokens = 2048, .heads = 16, .key = 96, .value = 128, GATED, CHUNK}},
-        {"gated delta", {.sequences = 32, .tokens = 2048, .heads = 16, .key = 76, .value = 128, GATED, CHUNK}},
-        {"gated delta", {.sequences = 32, .tokens = 2048, .heads = 16, .key = 49, .value = 128, GATED, CHUNK}},
-        {"delta", {.sequences = 32, .tokens = 2048, .heads = 16, .key = 128, .value = 128, CHUNK}},
-        {"gated delta", {.sequences = 1, .tokens = 2048, .heads = 16, .key = 128, .value = 128, GATED, CHUNK}},
-        {"gated delta", {.sequences = 1, .tokens = 8192, .heads = 16, .key = 128, .value = 128, GATED, CHUNK}},
-        {"gated delta", {.sequences = 1, .tokens = 32768, .heads = 16, .key = 128, .value = 128, GATED, CHUNK}},
-        {"gated delta", {.sequences = 1, .tokens = 8192, .heads = 6, .key = 256, .value = 512, GATED, CHUNK}},
-        {"product of 2",
-         {.sequences = 32, .tokens = 2048, .heads = 16, .key = 128, .value = 128, .steps = 2, GATED, CHUNK}},
-        {"product of 3",
-         {.sequences = 32, .tokens = 2048, .heads = 16, .key = 128, .value = 128, .steps = 3, GATED, CHUNK}},
-        {"head-in-head 4",
-         {.sequences = 32, .tokens = 2048, .heads = 16, .key = 128, .value = 128, .blocks = 4, GATED, CHUNK}},
-        {"recurrent", {.sequences = 32, .tokens = 2048, .heads = 16, .key = 128, .value = 128, GATED, STEP}},
-        {"one token", {.sequences = 32, .tokens = 1, .heads = 16, .key = 128, .value = 128, GATED, STEP}},
+        ROW("gated delta", 32, 2048, 16, 128, 128, GATED, CHUNK),
+        ROW("plain matrices", 32, 2048, 16, 128, 128, .plain = true, GATED, CHUNK),
+        ROW("gated delta", 32, 2048, 16, 64, 128, GATED, CHUNK),
+        ROW("gated delta", 32, 2048, 16, 32, 128, GATED, CHUNK),
+        ROW("gated delta", 32, 2048, 16, 96, 128, GATED, CHUNK),
+        ROW("gated delta", 32, 2048, 16, 76, 128, GATED, CHUNK),
+        ROW("gated delta", 32, 2048, 16, 49, 128, GATED, CHUNK),
+        ROW("delta", 32, 2048, 16, 128, 128, CHUNK),
+        ROW("gated delta", 1, 2048, 16, 128, 128, GATED, CHUNK),
+        ROW("gated delta", 1, 8192, 16, 128, 128, GATED, CHUNK),
+        ROW("gated delta", 1, 32768, 16, 128, 128, GATED, CHUNK),
+        ROW("gated delta", 1, 8192, 6, 256, 512, GATED, CHUNK),
+        ROW("product of 2", 32, 2048, 16, 128, 128, .steps = 2, GATED, CHUNK),
+        ROW("product of 3", 32, 2048, 16, 128, 128, .steps = 3, GATED, CHUNK),
+        ROW("head-in-head 4", 32, 2048, 16, 128, 128, .blocks = 4, GATED, CHUNK),
+        // heads and lengths of "Parallelizing Linear Transformers with the Delta Rule", table 1, which has no batch
+        AGAINST("delta", 8, 2048, 32, 64, 64, CHUNK),
+        AGAINST("delta", 8, 2048, 16, 128, 128, CHUNK),
+        AGAINST("delta", 8, 2048, 8, 256, 256, CHUNK),
+        AGAINST("delta", 8, 4096, 32, 64, 64, CHUNK),
+        AGAINST("delta", 8, 4096, 16, 128, 128, CHUNK),
+        AGAINST("delta", 8, 8192, 32, 64, 64, CHUNK),
+        AGAINST("delta", 1, 2048, 32, 64, 64, CHUNK),
+        AGAINST("delta", 1, 2048, 16, 128, 128, CHUNK),
+        AGAINST("delta", 1, 2048, 8, 256, 256, CHUNK),
+        AGAINST("delta", 1, 4096, 32, 64, 64, CHUNK),
+        AGAINST("delta", 1, 4096, 16, 128, 128, CHUNK),
+        AGAINST("delta", 1, 8192, 32, 64, 64, CHUNK),
+        ROW("recurrent", 32, 2048, 16, 128, 128, GATED, STEP),
+        ROW("one token", 32, 1, 16, 128, 128, GATED, STEP),
 },
   small[] = {
       // where there is no GPU
-      {"gated delta", {.sequences = 2, .tokens = 64, .heads = 2, .key = 16, .value = 16, GATED, CHUNK}},
-      {"recurrent", {.sequences = 2, .tokens = 64, .heads = 2, .key = 16, .value = 16, GATED, STEP}},
-      {"one token", {.sequences = 2, .tokens = 1, .heads = 2, .key = 16, .value = 16, GATED, STEP}},
+      AGAINST("gated delta", 2, 64, 2, 16, 16, GATED, CHUNK),
+      ROW("recurrent", 2, 64, 2, 16, 16, GATED, STEP),
+      ROW("one token", 2, 1, 2, 16, 16, GATED, STEP),
 };
 
 enum { MOST = sizeof table / sizeof *table };
@@ -54,7 +70,7 @@ struct operators {
     deltaic_operator o;
     const char *name;
     deltaic_operator_result r;
-    double floor;
+    double floor, recurrent; // recurrent: that kernel's time, 0 where it was not asked for
   } rows[MOST];
   size_t count;
 };
@@ -64,7 +80,39 @@ static double floor_of(const struct operators *b, const deltaic_operator_result 
   return bytes > operations ? bytes : operations;
 }
 
-static deltaic_status measure(struct operators *b, const struct engine_options *options, uint32_t repeat) {
+static struct text shape_text(const deltaic_operator *o) {
+  struct text t;
+  snprintf(t.text, sizeof t.text, "%u x %u, %u x %u, %u", o->sequences, o->tokens, o->key, o->value, o->heads);
+  return t;
+}
+
+// As the table prints it: "gated delta, 32 x 2048, 128 x 128, 16".
+static bool wanted(const struct shape *s, const char *only) {
+  char text[128];
+  snprintf(text, sizeof text, "%s, %s", s->name, shape_text(&s->o).text);
+  return !only || strstr(text, only);
+}
+
+static deltaic_status measure_row(struct operators *b, const struct shape *s, size_t i, bool exact, uint32_t repeat) {
+  deltaic_operator *o = &b->rows[i].o;
+  *o = s->o;
+  o->size = sizeof *o;
+  o->repeat = repeat;
+  if (exact) o->precision = DELTAIC_PRECISION_FLOAT32;
+  b->rows[i].name = s->name;
+  deltaic_status status = deltaic_device_measure_operator(b->engine.device, o, &b->rows[i].r);
+  b->rows[i].floor = floor_of(b, &b->rows[i].r);
+  if (!s->against || status) return status;
+  deltaic_operator other = *o;
+  deltaic_operator_result r;
+  other.rule = DELTAIC_RULE_RECURRENT;
+  status = deltaic_device_measure_operator(b->engine.device, &other, &r);
+  b->rows[i].recurrent = r.seconds;
+  return status;
+}
+
+static deltaic_status measure(struct operators *b, const struct engine_options *options, const char *only,
+                              uint32_t repeat) {
   deltaic_device_kind kind = b->engine.device_info.kind;
   const bool software = kind == DELTAIC_DEVICE_CPU || kind == DELTAIC_DEVICE_SOFTWARE;
   const struct shape *shapes = software ? small : table;
@@ -73,25 +121,14 @@ static deltaic_status measure(struct operators *b, const struct engine_options *
   deltaic_status status = deltaic_device_copy_bandwidth(b->engine.device, &b->copy);
   if (!status) status = deltaic_device_matrix_rate(b->engine.device, &b->matrices);
   progress_begin(&progress, "measuring", NULL, false);
-  for (; b->count < count && !status; b->count += !status) {
-    deltaic_operator *o = &b->rows[b->count].o;
-    *o = shapes[b->count].o;
-    o->size = sizeof *o;
-    o->repeat = repeat;
-    if (!strcmp(options->precision, "float32")) o->precision = DELTAIC_PRECISION_FLOAT32;
-    b->rows[b->count].name = shapes[b->count].name;
-    status = deltaic_device_measure_operator(b->engine.device, o, &b->rows[b->count].r);
-    b->rows[b->count].floor = floor_of(b, &b->rows[b->count].r);
-    progress_show(&progress, b->count + 1, count);
+  for (size_t i = 0; i < count && !status; i++) {
+    if (!wanted(&shapes[i], only)) continue;
+    status = measure_row(b, &shapes[i], b->count, !strcmp(options->precision, "float32"), repeat);
+    b->count += !status;
+    progress_show(&progress, i + 1, count);
   }
   progress_clear();
   return status;
-}
-
-static struct text shape_text(const deltaic_operator *o) {
-  struct text t;
-  snprintf(t.text, sizeof t.text, "%u x %u, %u x %u, %u", o->sequences, o->tokens, o->key, o->value, o->heads);
-  return t;
 }
 
 static struct text error_text(double error) {
@@ -106,19 +143,21 @@ static void print(const struct operators *b) {
   if (*b->engine.device_info.driver) printf("driver    %s\n", b->engine.device_info.driver);
   printf("copy      %s GB/s, read and written\n", text_giga(b->copy).text);
   printf("products  %s GFLOP/s\n\n", text_giga(b->matrices).text);
-  table_begin(&rows, "lrrrrrrl");
-  table_row(&rows, "operator", "texts x tokens, d_k x d_v, heads", "time", "floor", "ratio", "error of o", "of S",
-            "kernels, microseconds");
+  table_begin(&rows, "lrrrrrrrl");
+  table_row(&rows, "operator", "texts x tokens, d_k x d_v, heads", "time", "floor", "ratio", "recurrent", "error of o",
+            "of S", "kernels, microseconds");
   for (size_t i = 0; i < b->count; i++) {
     const deltaic_operator_result *r = &b->rows[i].r;
-    struct text ratio;
+    struct text ratio, recurrent = {""};
     char kernels[TABLE_CELL] = "";
     snprintf(ratio.text, sizeof ratio.text, "%.2f", r->seconds / b->rows[i].floor);
+    if (b->rows[i].recurrent > 0)
+      snprintf(recurrent.text, sizeof recurrent.text, "%.2f x", b->rows[i].recurrent / r->seconds);
     for (size_t k = 0, used = 0; k < r->kernel_count && used < sizeof kernels; k++)
       used += (size_t)snprintf(kernels + used, sizeof kernels - used, "%s%.1f", k ? " + " : "",
                                1e6 * r->kernels[k].seconds / b->rows[i].o.repeat);
     table_row(&rows, b->rows[i].name, shape_text(&b->rows[i].o).text, text_seconds(r->seconds).text,
-              text_seconds(b->rows[i].floor).text, ratio.text, error_text(r->error_output).text,
+              text_seconds(b->rows[i].floor).text, ratio.text, recurrent.text, error_text(r->error_output).text,
               error_text(r->error_state).text, kernels);
   }
   table_end(&rows, 0);
@@ -131,14 +170,15 @@ static json_t *row_json(const struct operators *b, size_t i) {
   for (size_t k = 0; k < r->kernel_count; k++)
     json_object_set_new(kernels, r->kernels[k].name, number_json(r->kernels[k].seconds / o->repeat));
   return json_pack(
-      "{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:b, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:o}",
+      "{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:b, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:o}",
       "operator", b->rows[i].name, "sequences", (int)o->sequences, "tokens", (int)o->tokens, "heads", (int)o->heads,
       "key", (int)o->key, "value", (int)o->value, "steps", (int)(o->steps ? o->steps : 1), "blocks",
       (int)(o->blocks ? o->blocks : 1), "gated", o->gated, "plain", o->plain, "recurrent",
       o->rule == DELTAIC_RULE_RECURRENT, "seconds", number_json(r->seconds), "least", number_json(r->least), "most",
-      number_json(r->most), "floor", number_json(b->rows[i].floor), "error_output", number_json(r->error_output),
-      "error_state", number_json(r->error_state), "bytes", (json_int_t)r->bytes, "operations",
-      (json_int_t)r->operations, "kernels", kernels);
+      number_json(r->most), "floor", number_json(b->rows[i].floor), "seconds_recurrent",
+      number_json(b->rows[i].recurrent), "error_output", number_json(r->error_output), "error_state",
+      number_json(r->error_state), "bytes", (json_int_t)r->bytes, "operations", (json_int_t)r->operations, "kernels",
+      kernels);
 }
 
 static int print_json(const struct operators *b) {
@@ -157,16 +197,17 @@ static bool right(const struct operators *b) {
   return true;
 }
 
-int bench_operators(struct engine_options *options, uint32_t repeat, bool as_json) {
+int bench_operators(struct engine_options *options, const char *only, uint32_t repeat, bool as_json) {
   static struct operators b;
   int code = context_open(options, &b.engine.context);
   if (!code) code = engine_open_device(options, &b.engine);
   if (!code) {
-    code = complain_work(measure(&b, options, repeat));
+    code = complain_work(measure(&b, options, only, repeat));
     if (b.count && as_json)
       code = print_json(&b) ? EXIT_FAILED : code;
     else if (b.count)
       print(&b);
+    if (!code && !b.count) code = complain(EXIT_USAGE, "no row of --operators has \"%s\"", only);
     if (!code && !right(&b)) code = complain(EXIT_FAILED, "an operator's results are further off than %g", most_error);
   }
   return engine_close(&b.engine, code);
