@@ -168,6 +168,8 @@ int command_eval(int argc, char **argv) {
            "compare two results of --json, FIRST SECOND in place of checkpoints: the differences, and whether they "
            "exceed "
            "their errors"),
+      FLAG(0, "busy", &r.options.busy,
+           "print for how much of the time the device's kernels ran, by time stamps around each, which slow it"),
       FLAG('q', "quiet", &r.options.engine.quiet, "no progress"),
       FLAG(0, "json", &r.as_json, "print one JSON object, with every case's score"),
       ENGINE_OPTIONS(&r.options.engine),

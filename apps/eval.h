@@ -62,6 +62,7 @@ struct eval_options {
   uint32_t new_tokens; // RECALL
   bool no_bos;
   bool skip_bad;
+  bool busy; // measure how busy the device is
 };
 
 // ---------------------------------------------------------------- eval_task: lists of cases
@@ -127,6 +128,8 @@ struct scorer {
   const struct engine *engine;
   const struct engine_options *options; // with the model's path
   struct progress *progress;
+  bool busy;                   // to be measured: slows the walk a little
+  double kernel_seconds;       // of the device's kernels, where it is
   uint64_t tokens;             // in all requests
   uint64_t planned, evaluated; // for the device: fewer where beginnings are shared
   // Called once for each request, in any order; false stops.
@@ -204,6 +207,7 @@ struct eval_result {
   size_t done, resumed;
   uint64_t tokens, evaluated;
   double seconds;
+  double kernel_seconds; // of these; 0: not measured
 };
 // EXIT_INTERRUPTED leaves what is done. An exit code.
 int eval_run(const struct eval_task *task, const struct eval_options *options, const char *log,

@@ -92,14 +92,19 @@ static int make_requests(struct run *r) {
 
 static int score(struct run *r, const struct engine_options *options) {
   double start = time_now();
-  r->scorer =
-      (struct scorer){.engine = &r->engine, .options = options, .progress = &r->progress, .done = on_done, .user = r};
+  r->scorer = (struct scorer){.engine = &r->engine,
+                              .options = options,
+                              .progress = &r->progress,
+                              .busy = r->encoder.options->busy,
+                              .done = on_done,
+                              .user = r};
   progress_begin(&r->progress, r->task->name, "tokens", options->quiet);
   int code = score_requests(&r->scorer, &r->requests);
   progress_clear();
   r->out->seconds = time_now() - start;
   r->out->tokens = r->scorer.tokens;
   r->out->evaluated = r->scorer.evaluated;
+  r->out->kernel_seconds = r->scorer.kernel_seconds;
   return code;
 }
 

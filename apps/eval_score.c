@@ -212,6 +212,18 @@ static void run(struct walk *w) {
   for (size_t i = 0; i < w->walking; ++i) free(w->walkers[i].score.made);
 }
 
+// Where it is asked for, with the time of the walk's kernels.
+static void run_watched(struct walk *w) {
+  enum { KERNELS = 64 };
+  deltaic_kernel_time times[KERNELS];
+  size_t count = 0;
+  if (w->scorer->busy) w->status = deltaic_session_profile_begin(w->lanes.session);
+  run(w);
+  if (!w->scorer->busy || w->status) return;
+  w->status = deltaic_session_profile_end(w->lanes.session, times, KERNELS, &count);
+  for (size_t i = 0; i < count && i < KERNELS && !w->status; ++i) w->scorer->kernel_seconds += times[i].seconds;
+}
+
 static void make_room(struct walk *w) {
   size_t nodes = w->tree.count, lanes = w->lanes.count;
   w->lane_of = must_resize(NULL, nodes * sizeof *w->lane_of);
@@ -261,7 +273,7 @@ int score_requests(struct scorer *scorer, struct requests *requests) {
   int code = lanes_open(&w.lanes, scorer->engine, scorer->options, w.tree.depth, w.tree.count, longest);
   if (!code) {
     make_room(&w);
-    run(&w);
+    run_watched(&w);
     code = w.stopped ? EXIT_FAILED : complain_work(w.status);
   }
   leave(&w);
