@@ -452,7 +452,8 @@ static void assert_close(const float *got, const float *want, size_t n) {
 
 static void check_small_bindings(deltaic_device *device) {
   const uint64_t real = device->backend->max_binding_bytes;
-  deltaic_session_options options = {.size = sizeof options, .precision = DELTAIC_PRECISION_FLOAT32, .context = 200};
+  deltaic_session_options options = {
+      .size = sizeof options, .precision = DELTAIC_PRECISION_FLOAT32, .context = 200, .batch = 512};
   float *want = malloc(sizeof(float[N][V])), *got = malloc(sizeof(float[N][V]));
   for (int k = 0; k < KINDS; k++) {
     deltaic_model *model = open_model(device, kinds[k]);
