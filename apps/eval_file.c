@@ -214,6 +214,14 @@ static bool read_line(struct task_file *f, bool plain) {
 
 static bool blank(const struct lines *l) { return !l->problem[0] && space_at_begin(l->text, l->length) == l->length; }
 
+// Of another part of the data set, most likely.
+static int check_labels_end(struct task_file *f) {
+  while (f->labels.stream && lines_next(&f->labels))
+    if (!blank(&f->labels))
+      return complain(EXIT_FAILED, "%s:%zu: %s ends before this label", f->labels.path, f->labels.number, f->path);
+  return EXIT_OK;
+}
+
 static int read_lines(struct task_file *f) {
   bool plain = false, first = true;
   int code = EXIT_OK;
@@ -227,7 +235,7 @@ static int read_lines(struct task_file *f) {
     if (f->options->skip_bad) code = EXIT_OK;
     ++f->task->refused;
   }
-  return code;
+  return code ? code : check_labels_end(f);
 }
 
 // ---------------------------------------------------------------- WikiText

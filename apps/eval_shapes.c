@@ -54,11 +54,11 @@ static const struct shape shapes[] = {
      .choices = {"no", "yes"},
      .gold = "label|answer"},
     {.name = "siqa",
-     .about = "dev.jsonl beside dev-labels.lst, or with \"label\"",
+     .about = "dev.jsonl beside dev-labels.lst, or with \"label\", or with v1.4's \"correct\"",
      .kind = EVAL_CHOICE,
      .context = "Q: {context} {question}\nA:",
      .choices = {"{answerA}", "{answerB}", "{answerC}"},
-     .gold = "label",
+     .gold = "label|correct",
      .base = 1,
      .labels = "-labels.lst"},
 };
@@ -241,7 +241,7 @@ static bool read_choices(struct reading *r, const struct shape *s, struct eval_c
   return true;
 }
 
-// Which of `names` the gold is; else its number.
+// Which of `names` the gold is; else its number. Copies of the data sets have words and letters in a number's place.
 static long gold_number(const struct shape *s, const json_t *record, const char *gold) {
   const char *inside;
   const json_t *names = s->names ? find_list(record, s->names, &inside) : NULL;
@@ -249,6 +249,8 @@ static long gold_number(const struct shape *s, const json_t *record, const char 
     const char *name = json_string_value(list_item(names, i, inside));
     if (name && !strcmp(name, gold)) return (long)i;
   }
+  if (!s->names && (!strcmp(gold, "false") || !strcmp(gold, "true"))) return gold[0] == 't';
+  if (!s->names && gold[0] >= 'A' && gold[0] <= 'Z' && !gold[1]) return gold[0] - 'A';
   char *end;
   long number = strtol(gold, &end, 10);
   return names || end == gold || *end ? -1 : number - s->base;

@@ -59,6 +59,24 @@ printf '{"document": "It was a dark night."}\n{"document": ""}\n{"document": "Th
 run 0 eval "$model" "$model/" -d cpu -q --task "$dir/documents.jsonl"
 [ "$(grep -c '^novelist  *3  ' "$dir/out")" = 2 ] || complain "$last: not two rows"
 
+# ---- golds as other copies of the data sets have them: words, letters
+golds() { # golds TASK EXPRESSION: the same scores with the records' golds rewritten by Python's, of the record r
+  eval_cpu 0 --task $1 --data "$vectors/$1.jsonl" --json && cp "$dir/out" "$dir/direct"
+  python3 -c 'import json, sys
+for line in open(sys.argv[1], encoding="utf8"):
+    r = json.loads(line)
+    eval(sys.argv[2])
+    print(json.dumps(r))' "$vectors/$1.jsonl" "$2" >"$dir/other.jsonl"
+  eval_cpu 0 --task $1 --data "$dir/other.jsonl" --json
+  python3 - "$dir/out" "$dir/direct" <<'END' || complain "$last: other scores with golds as $2"
+import json, sys
+a, b = (json.load(open(f))["results"][0]["metrics"]["acc"]["samples"] for f in sys.argv[1:])
+sys.exit(a != b or len(set(a)) < 2)
+END
+}
+golds siqa 'r.update(correct="ABC"[int(r.pop("label")) - 1])'
+golds boolq 'r.update(label=str(bool(r.pop("label", r.pop("answer", 0)))).lower())'
+
 # ---- malformed files
 refused 'not JSON' '{"context": "a", "target": '
 refused 'not a JSON object' '[1, 2]'
@@ -90,6 +108,8 @@ printf '0\n1\n7\n' >"$dir/piqa-labels.lst"
 cp "$vectors/piqa.jsonl" "$dir/piqa.jsonl"
 eval_cpu 1 --task piqa --data "$dir/piqa.jsonl" && err_has 'piqa.jsonl:3: the right answer, "7", is none of the 2'
 eval_cpu 0 --task piqa --data "$dir/piqa.jsonl" --skip-bad && out_has '1 lines left out' && out_has '^novelist  *2 '
+printf '0\n1\n0\n1\n' >"$dir/piqa-labels.lst" # more labels than records: those of another part
+eval_cpu 1 --task piqa --data "$dir/piqa.jsonl" && err_has 'piqa-labels.lst:4: ' && err_has 'ends before this label'
 printf '{"context": [99999], "target": [1]}\n' >"$dir/ids.jsonl"
 eval_cpu 1 --task "$dir/ids.jsonl" && err_has 'outside of the checkpoint'
 
