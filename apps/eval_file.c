@@ -2,9 +2,9 @@
 // line is one sentence with the file and the line.
 #include "common.h"
 #include "eval.h"
-#include "eval_lines.h"
 #include "eval_shapes.h"
 #include "eval_text.h"
+#include "lines.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 // eval_log: what is finished, line by line. A line that a kill cut short is passed over, and its case is run again.
 #include "eval.h"
-#include "eval_lines.h"
 #include "eval_text.h"
+#include "lines.h"
 #include "sha256.h"
 
 #include <errno.h>

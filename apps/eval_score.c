@@ -3,8 +3,8 @@
 // of every lane at work.
 #include "common.h"
 #include "eval.h"
-#include "eval_lanes.h"
 #include "eval_prefix.h"
+#include "lanes.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 // generate: continues a text. The text goes to standard output as it is decoded, everything else to standard error.
 #define _POSIX_C_SOURCE 200809L // clock_gettime, getpid
+#include "generate.h"
 #include "commands.h"
 #include "common.h"
-#include "engine.h"
 #include "format.h"
 
 #include <stdio.h>
@@ -22,22 +22,16 @@ static const struct usage usage = {
         "The text goes to standard output; device, seed and speed go to standard error. The prompt is --prompt, --file "
         "or, with a lone \"-\", standard input (one newline at its end is dropped); without any, a sentence in the "
         "manner of a 19th-century novel. Ctrl-C ends the text in good order, with exit code 130.\n\n"
-        "The same seed, prompt, options and device give the same text.",
+        "The same seed, prompt, options and device give the same text. With --prompts, the Nth text is drawn with "
+        "seed + N - 1.",
     .examples = "  deltaic generate --prompt \"It was a bright cold day\" -n 200 --seed 7\n"
                 "  deltaic generate --model models/novelist --greedy -n 40\n"
                 "  fortune | deltaic generate - --quiet --no-echo > story.txt\n"
                 "  deltaic generate --file chapter1.txt --state-out chapter1.state -n 0\n"
                 "  deltaic generate --state-in chapter1.state -n 300         read once, continue often\n"
-                "  deltaic generate --json -n 50 | jq -r .text\n",
+                "  deltaic generate --json -n 50 | jq -r .text\n"
+                "  deltaic generate --prompts questions.txt --greedy -n 30 > answers.jsonl\n",
     .most_arguments = 2,
-};
-
-struct request {
-  struct engine_options engine;
-  const char *prompt, *file, *state_in, *state_out;
-  uint32_t tokens;
-  deltaic_sampling sampling;
-  bool greedy, seed_given, no_echo, no_bos, ignore_eos, as_json;
 };
 
 struct bytes {
@@ -46,7 +40,7 @@ struct bytes {
 };
 
 struct run {
-  const struct request *request;
+  const struct generate_request *request;
   struct engine engine;
   deltaic_tokenizer *tokenizer;
   deltaic_decoder *decoder;
@@ -75,7 +69,7 @@ static void bytes_append(struct bytes *bytes, const char *data, size_t size) {
 }
 
 static int read_prompt(struct run *run) {
-  const struct request *r = run->request;
+  const struct generate_request *r = run->request;
   if (r->file) {
     run->prompt.data = file_read(r->file, &run->prompt.size);
     if (!run->prompt.data) return EXIT_FAILED;
@@ -87,20 +81,26 @@ static int read_prompt(struct run *run) {
   return EXIT_OK;
 }
 
+int generate_encode(const struct generate_request *request, const deltaic_tokenizer *tokenizer, const char *prompt,
+                    size_t bytes, const char *where, int32_t **ids, size_t *count) {
+  deltaic_model_info model;
+  int code = text_encode(tokenizer, prompt, bytes, !request->no_bos, ids, count);
+  if (code || *count) return code;
+  code = complain_status(deltaic_model_inspect(NULL, model_path(request->engine.model), NULL, &model, NULL));
+  if (code) return code;
+  if (request->no_bos || model.bos_token < 0)
+    return complain(EXIT_FAILED, "%sthe prompt is empty and the text has no token to begin with", where);
+  *ids = must_resize(*ids, sizeof **ids);
+  (*ids)[(*count)++] = model.bos_token;
+  return EXIT_OK;
+}
+
 // A restored text already has its beginning: no <s> then.
 static int encode_prompt(struct run *run) {
-  bool begins = !run->request->state_in && !run->request->no_bos;
-  deltaic_model_info model;
   const char *text = run->prompt.size ? run->prompt.data : "";
-  int code = text_encode(run->tokenizer, text, run->prompt.size, begins, &run->ids, &run->id_count);
-  if (code || run->id_count || run->request->state_in) return code;
-  code = complain_status(deltaic_model_inspect(NULL, model_path(run->request->engine.model), NULL, &model, NULL));
-  if (code) return code;
-  if (!begins || model.bos_token < 0)
-    return complain(EXIT_FAILED, "the prompt is empty and the text has no token to begin with");
-  run->ids = must_resize(run->ids, sizeof *run->ids);
-  run->ids[run->id_count++] = model.bos_token;
-  return EXIT_OK;
+  if (run->request->state_in)
+    return text_encode(run->tokenizer, text, run->prompt.size, false, &run->ids, &run->id_count);
+  return generate_encode(run->request, run->tokenizer, text, run->prompt.size, "", &run->ids, &run->id_count);
 }
 
 // The decoder must know what came before the new text: some tokenizers write a word's space only inside a text.
@@ -130,25 +130,23 @@ static uint64_t random_seed(void) {
   return (z ^ (z >> 31)) % 1000000000u;
 }
 
-static void set_sampling(struct run *run) {
-  const struct request *r = run->request;
-  run->sampling = r->sampling;
-  run->sampling.size = sizeof run->sampling;
-  if (r->greedy)
-    run->sampling = DELTAIC_INIT(deltaic_sampling);
-  else if (!r->seed_given)
-    run->sampling.seed = random_seed();
+deltaic_sampling generate_sampling(const struct generate_request *request) {
+  deltaic_sampling sampling = request->sampling;
+  sampling.size = sizeof sampling;
+  if (request->greedy)
+    sampling = DELTAIC_INIT(deltaic_sampling);
+  else if (!request->seed_given)
+    sampling.seed = random_seed();
+  return sampling;
 }
 
-// Says once what is about to happen, for which text and where.
-static void announce(const struct run *run) {
-  const deltaic_model_info *m = &run->engine.model_info;
-  const deltaic_sampling *s = &run->sampling;
-  const char *model = run->request->engine.model;
-  if (run->request->engine.quiet) return;
+void generate_announce(const struct generate_request *request, const struct engine *engine, const deltaic_sampling *s) {
+  const deltaic_model_info *m = &engine->model_info;
+  const char *model = request->engine.model;
+  if (request->engine.quiet) return;
   fprintf(stderr, "model   %s%s: %s, %s parameters\n", model_path(model), model ? "" : " (the default)",
           m->architecture, text_short((double)m->parameters).text);
-  fprintf(stderr, "device  %s\n", engine_device_text(&run->engine));
+  fprintf(stderr, "device  %s\n", engine_device_text(engine));
   fprintf(stderr, "text    ");
   if (s->temperature > 0)
     fprintf(stderr, "seed %llu, temperature %g", (unsigned long long)s->seed, s->temperature);
@@ -181,7 +179,7 @@ static struct engine_options with_context(const struct run *run) {
 }
 
 static int open_run(struct run *run) {
-  const struct request *r = run->request;
+  const struct generate_request *r = run->request;
   const char *path = model_path(r->engine.model);
   if (!path) return EXIT_USAGE;
   int code = read_prompt(run);
@@ -324,12 +322,12 @@ static int report_json(const struct run *run) {
       (json_int_t)deltaic_session_position(run->session)));
 }
 
-static int generate(const struct request *request) {
+static int generate(const struct generate_request *request) {
   struct run run = {.request = request};
   int code = open_run(&run);
   if (code) return close_run(&run, code);
-  set_sampling(&run);
-  announce(&run);
+  run.sampling = generate_sampling(request);
+  generate_announce(request, &run.engine, &run.sampling);
   code = prefill(&run);
   if (code) return close_run(&run, code);
   if (!request->no_echo && !request->as_json) code = write_text(&run, run.prompt.data, run.prompt.size);
@@ -345,7 +343,7 @@ static int generate(const struct request *request) {
 // ---------------------------------------------------------------- options
 
 // MODEL and "-", in any order.
-static int take_arguments(struct request *r, const struct arguments *arguments) {
+static int take_arguments(struct generate_request *r, const struct arguments *arguments) {
   for (size_t i = 0; i < arguments->count; ++i) {
     const char *text = arguments->items[i];
     if (!strcmp(text, "-")) {
@@ -358,11 +356,14 @@ static int take_arguments(struct request *r, const struct arguments *arguments) 
     }
   }
   if (r->prompt && r->file) return complain(EXIT_USAGE, "the prompt is asked for twice: --prompt and a file");
+  if (r->prompts && (r->prompt || r->file || r->state_in || r->state_out))
+    return complain(EXIT_USAGE, "--prompts is for texts of its own: without --prompt, --file, - and saved states");
+  if (r->engine.sequences && !r->prompts) return complain(EXIT_USAGE, "--sequences goes with --prompts");
   return EXIT_OK;
 }
 
 int command_generate(int argc, char **argv) {
-  struct request r = {.engine = ENGINE_DEFAULTS, .tokens = 120};
+  struct generate_request r = {.engine = ENGINE_DEFAULTS, .tokens = 120};
   struct arguments arguments;
   int code;
   r.sampling = (deltaic_sampling){.temperature = 0.8f, .top_p = 0.95f, .repetition_penalty = 1.1f};
@@ -370,6 +371,12 @@ int command_generate(int argc, char **argv) {
       HEADING("the text"),
       TEXT('p', "prompt", "TEXT", &r.prompt, "the text to continue"),
       TEXT('f', "file", "PATH", &r.file, "the same from a file; - is standard input"),
+      TEXT(
+          0, "prompts", "FILE", &r.prompts,
+          "continue many texts, several at once: every line is a prompt, or {\"prompt\": ...} in all of them; one line "
+          "of JSON for each, in order; - is standard input"),
+      COUNT(0, "sequences", "N", &r.engine.sequences, 0, 256,
+            "--prompts: texts at once; 0: 64 on a GPU, 8 on the CPU, fewer where their states would fill the memory"),
       COUNT('n', "tokens", "N", &r.tokens, 0, 1u << 24, "the most tokens to add"),
       FLAG(0, "ignore-eos", &r.ignore_eos, "go on when the model ends the text"),
       FLAG(0, "no-bos", &r.no_bos, "do not begin with the tokenizer's begin token"),
@@ -399,5 +406,6 @@ int command_generate(int argc, char **argv) {
   };
   if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;
   code = take_arguments(&r, &arguments);
-  return code ? code : generate(&r);
+  if (code) return code;
+  return r.prompts ? generate_many(&r) : generate(&r);
 }

@@ -71,6 +71,35 @@ tiny 0 -n 15 -g --state-in "$dir/state" && cat "$dir/out" >>"$dir/joined"
 cmp -s <(tr -d '\n' <"$dir/joined") <(tr -d '\n' <"$dir/whole") || complain "a saved state does not continue the text"
 run 1 generate -m "$growing" -d cpu -p 'The house' -n 50 --context 16 -q && err_has 'context'
 run 0 generate -m "$growing" -d cpu -p 'The house' -n 5 -q
+
+# ---- many texts: in the file's order, each as it is alone, whatever shares the device with it
+printf 'The house\n\nThe sea\nIt was a dark and stormy night, and the wind blew\nThe house\nA\n' >"$dir/prompts"
+for sequences in 1 2 8; do
+  tiny 0 --prompts "$dir/prompts" -n 9 --seed 4 --sequences $sequences && err_empty && cp "$dir/out" "$dir/many$sequences"
+  cmp -s "$dir/many1" "$dir/many$sequences" || complain "$last: other texts than with one at once"
+done
+[ "$(wc -l <"$dir/many8")" = 5 ] || complain "$last: not a line for each prompt"
+seed=4
+grep . "$dir/prompts" | while read -r prompt; do
+  tiny 0 -p "$prompt" -n 9 --seed $seed --json
+  python3 - "$dir/out" "$dir/many8" $seed <<'END' || complain "$last: not what --prompts gave"
+import json, sys
+alone, line = json.load(open(sys.argv[1])), json.loads(open(sys.argv[2]).readlines()[int(sys.argv[3]) - 4])
+sys.exit(any(alone[k] != line[k] for k in ("prompt", "text", "tokens", "seed", "end")))
+END
+  seed=$((seed + 1))
+done >"$dir/wrong"
+[ ! -s "$dir/wrong" ] || complain "$(cat "$dir/wrong")"
+python3 -c 'import json, sys
+for line in open(sys.argv[1]): print(json.dumps({"prompt": line[:-1]}) if line > "\n" else "")' "$dir/prompts" >"$dir/objects"
+"$program" generate "$tiny" -d cpu -q --prompts - -n 9 --seed 4 <"$dir/objects" | cmp -s - "$dir/many8" || complain "objects give other texts"
+run 0 generate -m "$growing" -d cpu -q --prompts "$dir/prompts" -n 9 && [ "$(wc -l <"$dir/out")" = 5 ] || complain "$last: a text is missing"
+printf '{"prompt": "a"}\n{"promt": "b"}\n' >"$dir/objects" && refused 1 'objects:2: there is no "prompt"' generate "$tiny" --prompts "$dir/objects"
+printf 'a\nb\xff\n' >"$dir/objects" && refused 1 'objects:2: byte 2 of the line' generate "$tiny" --prompts "$dir/objects"
+printf '\n' >"$dir/objects" && refused 1 'no prompt in it' generate "$tiny" --prompts "$dir/objects"
+refused 2 'of its own' generate "$tiny" --prompts "$dir/prompts" --prompt a
+refused 2 'goes with --prompts' generate "$tiny" --sequences 2
+
 "$program" generate -m "$tiny" -d cpu -n 5 >/dev/full 2>"$dir/err"
 [ $? = 1 ] && grep -q 'standard output' "$dir/err" || complain "a full disk goes unnoticed"
 
@@ -98,6 +127,9 @@ rm -f "$dir/out"
 interrupted until_text generate -m "$tiny" -d cpu -n 10000000 --ignore-eos --state-out "$dir/stopped"
 err_has 'ended .*Ctrl-C'
 tiny 0 --state-in "$dir/stopped" -n 3
+printf 'The house\n{}\nThe sea\n' >"$dir/prompts"
+interrupted 'sleep 2' generate -m "$tiny" -d cpu -n 10000000 --ignore-eos --sequences 2 --prompts "$dir/prompts"
+[ "$(grep -c '"end":"interrupt"}$' "$dir/out")" = 2 ] || complain "Ctrl-C: not the two texts that had begun"
 for _ in $(seq 500); do cat "$top/LICENSE"; done >"$dir/long"
 interrupted 'sleep 4' perplexity -m "$top/models/novelist" -d cpu --batch 16 "$dir/long"
 out_has '^stopped ' && err_has 'stopped by Ctrl-C'

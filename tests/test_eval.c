@@ -1,9 +1,9 @@
 // test_eval: `deltaic eval` against lm-evaluation-harness's arithmetic over float64 logits (vectors/make_eval.py), and
 // what scores must not depend on: neighbours, shared beginnings, lanes.
 #include "eval.h"
-#include "eval_lines.h"
 #include "eval_prefix.h"
 #include "eval_text.h"
+#include "lines.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
-// eval_lines.h: a file line by line, with a bound on memory and a sentence for what is no text.
-#ifndef EVAL_LINES_H
-#define EVAL_LINES_H
+// lines.h: a file line by line, with a bound on memory and a sentence for what is no text.
+#ifndef LINES_H
+#define LINES_H
 #include "sha256.h"
 
 #include <stdbool.h>
@@ -19,7 +19,7 @@ struct lines {
   char buffer[1 << 16];
   size_t at, filled;
 };
-// An exit code. The struct is large: not for the stack of small threads.
+// "-" is standard input. An exit code. The struct is large: not for the stack of small threads.
 int lines_open(struct lines *l, const char *path);
 // false: the end. A line with a problem has no text.
 bool lines_next(struct lines *l);

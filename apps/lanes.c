@@ -1,6 +1,6 @@
-// eval_lanes: how many texts at once: enough that a pass over the weights serves many tokens, and that their states
+// lanes: how many texts at once: enough that a pass over the weights serves many tokens, and that their states
 // leave memory for others.
-#include "eval_lanes.h"
+#include "lanes.h"
 #include "common.h"
 
 enum { GPU_LANES = 64, CPU_LANES = 8, GPU_BATCH = 2048, MOST_LANES = 256 };

@@ -1,5 +1,5 @@
-// eval_lines: reads lines of any length into a bounded buffer; the rest of one that is too long is passed over.
-#include "eval_lines.h"
+// lines: reads lines of any length into a bounded buffer; the rest of one that is too long is passed over.
+#include "lines.h"
 #include "common.h"
 #include "eval_text.h"
 
@@ -8,11 +8,12 @@
 #include <string.h>
 
 int lines_open(struct lines *l, const char *path) {
+  bool standard = !strcmp(path, "-");
   memset(l, 0, sizeof *l);
-  l->path = path;
+  l->path = standard ? "standard input" : path;
   sha256_begin(&l->hash);
   errno = 0;
-  l->stream = fopen(path, "rb");
+  l->stream = standard ? stdin : fopen(path, "rb");
   return l->stream ? EXIT_OK : complain(EXIT_FAILED, "%s: %s", path, strerror(errno));
 }
 

@@ -1,6 +1,6 @@
-// eval_lanes.h: several texts on a device, each in a lane: a session's sequences, as many as fit.
-#ifndef EVAL_LANES_H
-#define EVAL_LANES_H
+// lanes.h: several texts on a device, each in a lane: a session's sequences, as many as fit.
+#ifndef LANES_H
+#define LANES_H
 #include "engine.h"
 
 struct lanes {
