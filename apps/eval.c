@@ -67,6 +67,20 @@ static int run_all(const struct request_line *r, const struct eval_task *task, c
   return written ? written : code;
 }
 
+// What is neither a task nor looks like a file is a task mistyped.
+static int check_name(const char *task) {
+  const char *names[64];
+  size_t count = 0;
+  FILE *file = fopen(task, "rb");
+  if (file) fclose(file);
+  if (file || strpbrk(task, "./") || !strcmp(task, "-")) return EXIT_OK;
+  for (size_t i = 0; count < 64 && eval_data_set(i); ++i) names[count++] = eval_data_set(i);
+  for (size_t i = 0; count < 64 && made_at(i); ++i) names[count++] = made_at(i)->name;
+  const char *near = nearest_name(task, names, count);
+  if (near) return complain(EXIT_USAGE, "there is no task \"%s\"; did you mean %s?", task, near);
+  return complain(EXIT_USAGE, "there is no task \"%s\" and no file of this name; --help lists the tasks", task);
+}
+
 static int check(const struct request_line *r, struct arguments *arguments) {
   if (!r->task) return complain(EXIT_USAGE, "no --task; --help lists them");
   const struct made *made = made_find(r->task);
@@ -75,6 +89,12 @@ static int check(const struct request_line *r, struct arguments *arguments) {
   if (!made && r->write) return complain(EXIT_USAGE, "--write is for tasks that are made on the spot, not %s", r->task);
   if (eval_is_data_set(r->task) && !r->data)
     return complain(EXIT_USAGE, "--task %s needs its file: --data FILE", r->task);
+  if (!made && !is_cost(r) && !eval_is_data_set(r->task)) {
+    int code = check_name(r->task);
+    if (!code && r->data)
+      code = complain(EXIT_USAGE, "--data goes with a data set; \"%s\" is a file of cases itself", r->task);
+    if (code) return code;
+  }
   if (!arguments->count && !r->options.engine.model && !r->write) {
     const char *model = model_path(NULL);
     if (!model) return EXIT_USAGE;

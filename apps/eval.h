@@ -83,6 +83,7 @@ int eval_task_add_json(struct eval_task *task, const json_t *record);
 // Names of the data sets for --help, "lambada, piqa, ..."; to free().
 char *eval_data_sets(void);
 bool eval_is_data_set(const char *name);
+const char *eval_data_set(size_t i); // names in order; NULL: the end
 
 // ---------------------------------------------------------------- eval_encode: cases -> requests
 

@@ -337,6 +337,8 @@ int eval_task_read(const char *name, const char *data, const struct eval_options
   return task->count ? EXIT_OK : complain(EXIT_FAILED, "%s: there is no case in it", task->file);
 }
 
+const char *eval_data_set(size_t i) { return shape_at(i) ? shape_at(i)->name : NULL; }
+
 bool eval_is_data_set(const char *name) { return shape_find(name) != NULL; }
 
 char *eval_data_sets(void) {

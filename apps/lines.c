@@ -37,6 +37,13 @@ static void append(struct lines *l, const char *bytes, size_t n) {
   l->length += n;
 }
 
+// A byte order mark is no text.
+static void drop_mark(struct lines *l) {
+  if (l->number != 1 || l->length < 3 || memcmp(l->text, "\xef\xbb\xbf", 3)) return;
+  l->length -= 3;
+  memmove(l->text, l->text + 3, l->length);
+}
+
 static void check(struct lines *l) {
   if (!l->problem[0] && l->length && l->text[l->length - 1] == '\r') --l->length;
   size_t wrong = l->problem[0] ? 0 : utf8_error(l->text, l->length);
@@ -63,6 +70,7 @@ bool lines_next(struct lines *l) {
   }
   if (!any) return false;
   ++l->number;
+  drop_mark(l);
   check(l);
   return true;
 }

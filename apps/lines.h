@@ -12,7 +12,7 @@ struct lines {
   const char *path;
   FILE *stream;
   struct sha256 hash; // of all bytes read
-  char *text;         // the line, without its end; followed by a NUL
+  char *text;         // the line, without its end and the file's byte order mark; followed by a NUL
   size_t length, capacity;
   size_t number;     // from 1
   char problem[120]; // what is wrong with the line; "": nothing

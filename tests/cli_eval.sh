@@ -29,6 +29,10 @@ eval_cpu 2 && err_has 'no --task'
 eval_cpu 2 --task lambada && err_has '--data FILE'
 eval_cpu 1 --task "$dir/nowhere.jsonl" && err_has 'No such file'
 run 1 eval "$dir/nowhere" -d cpu --task "$vectors/cases.jsonl"
+eval_cpu 2 --task helaswag --data x && err_has 'did you mean hellaswag?'
+eval_cpu 2 --task nonsense && err_has 'no file of this name'
+eval_cpu 2 --task "$vectors/cases.jsonl" --data "$vectors/lambada.jsonl" && err_has 'a file of cases itself'
+"$program" eval "$model" -d cpu -q --task - <"$vectors/cases.jsonl" >"$dir/out" 2>"$dir/err" && out_has '^task  *-, 5 cases'
 
 # ---- tables and JSON
 eval_cpu 0 --task lambada --data "$vectors/lambada.jsonl" && out_has '^novelist  *10  30.00 ± 15.28 %  192.6'
@@ -88,6 +92,8 @@ refused '"choices" has an empty choice' '{"context": "a", "choices": ["", "b"], 
 refused '"target" is empty' '{"context": "a", "target": ""}'
 refused '"context" is a list, but not of token ids' '{"context": [1, -1], "target": [1]}'
 refused 'byte 14 of the line, 0xff, is not UTF-8' $'{"context": "\xff", "target": "b"}'
+printf '\xef\xbb\xbf{"context": "a", "target": " b"}\r\n{"context": "a", "target": " b"}\r\n' >"$dir/windows.jsonl"
+eval_cpu 0 --task "$dir/windows.jsonl" && out_has '^novelist  *2 ' # a byte order mark, and lines' ends of two bytes
 head -c 100000000 /dev/zero | tr '\0' 'x' >"$dir/long.jsonl"
 printf '\n{"context": "a", "target": " b"}\n' >>"$dir/long.jsonl"
 eval_cpu 1 --task "$dir/long.jsonl" && err_has 'long.jsonl:1: the line is longer than 16 MiB'
@@ -212,6 +218,8 @@ END
 eval_cpu 0 --task lambada --data "$vectors/lambada.jsonl" --limit 9 --json && cp "$dir/out" "$dir/c.json"
 run 0 eval --compare "$dir/a.json" "$dir/c.json" --json && holds 'not j["rows"][1]["paired"]'
 run 1 eval --compare "$dir/a.json" "$dir/nowhere.json" && err_has 'nowhere.json'
+printf '{"results": [\n' >"$dir/broken.json"
+run 1 eval --compare "$dir/a.json" "$dir/broken.json" && err_has 'broken.json:2: not JSON'
 eval_cpu 0 --task "$vectors/cases.jsonl" --json && cp "$dir/out" "$dir/d.json"
 run 1 eval --compare "$dir/a.json" "$dir/d.json" && err_has 'of the task'
 run 2 eval --compare "$dir/a.json" && err_has 'two files'
