@@ -298,6 +298,13 @@ static int open_labels(struct task_file *f, char path[1024]) {
   return file_size(path) ? lines_open(&f->labels, path) : EXIT_OK;
 }
 
+// A task is known by its labels too: they follow the file.
+static void hash_labels(struct task_file *f) {
+  char bytes[4096];
+  rewind(f->labels.stream);
+  for (size_t n; (n = fread(bytes, 1, sizeof bytes, f->labels.stream));) sha256_add(&f->lines.hash, bytes, n);
+}
+
 static bool looks_like_json(const char *path) {
   FILE *stream = fopen(path, "rb");
   int c = stream ? getc(stream) : EOF;
@@ -315,6 +322,7 @@ static int read_file(struct task_file *f) {
   if (!code) code = open_labels(f, labels);
   if (!code) code = read_lines(f);
   int closed = lines_close(&f->lines);
+  if (f->labels.stream) hash_labels(f);
   sha256_end(&f->lines.hash, f->task->hash);
   lines_close(&f->labels);
   return code ? code : closed;

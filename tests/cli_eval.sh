@@ -114,6 +114,8 @@ printf '0\n1\n7\n' >"$dir/piqa-labels.lst"
 cp "$vectors/piqa.jsonl" "$dir/piqa.jsonl"
 eval_cpu 1 --task piqa --data "$dir/piqa.jsonl" && err_has 'piqa.jsonl:3: the right answer, "7", is none of the 2'
 eval_cpu 0 --task piqa --data "$dir/piqa.jsonl" --skip-bad && out_has '1 lines left out' && out_has '^novelist  *2 '
+# Other labels are another task: its hash is that of the file and the labels after it.
+out_has "^sha256  *$(cat "$dir/piqa.jsonl" "$dir/piqa-labels.lst" | sha256sum | cut -c 1-16)\$"
 printf '0\n1\n0\n1\n' >"$dir/piqa-labels.lst" # more labels than records: those of another part
 eval_cpu 1 --task piqa --data "$dir/piqa.jsonl" && err_has 'piqa-labels.lst:4: ' && err_has 'ends before this label'
 printf '{"context": [99999], "target": [1]}\n' >"$dir/ids.jsonl"
