@@ -217,11 +217,18 @@ void eval_result_free(const struct eval_task *task, struct eval_result *result);
 
 // ---------------------------------------------------------------- eval_report, eval_compare
 
-// The finished cases of a group (NULL: all) as samples of a metric; x, w: (cases). Their number.
-size_t eval_samples(const struct eval_task *task, const struct eval_result *r, const char *group, size_t metric,
-                    double *x, double *w);
-// The groups in the order of their first cases; to free().
-const char **eval_groups(const struct eval_task *task, size_t *count);
+// The cases that share what the table separates by, in the task's order.
+struct eval_group {
+  const char *name; // the task's; NULL: all cases
+  size_t *cases;    // their numbers
+  size_t count;
+};
+// The groups in the order of their first cases, and without a name last, all cases: count + 1. To eval_groups_free().
+struct eval_group *eval_groups(const struct eval_task *task, size_t *count);
+void eval_groups_free(struct eval_group *groups);
+// The finished cases of a group as samples of a metric; x, w: (its cases). Their number.
+size_t eval_samples(const struct eval_task *task, const struct eval_result *r, const struct eval_group *group,
+                    size_t metric, double *x, double *w);
 void eval_print(const struct eval_task *task, const struct eval_result *results, size_t count);
 int eval_print_json(const struct eval_task *task, const struct eval_options *options, const struct eval_result *results,
                     size_t count);

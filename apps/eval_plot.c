@@ -7,11 +7,11 @@
 #include <stdlib.h>
 
 // The groups' numbers; NULL where one is none.
-static double *group_numbers(const char **groups, size_t count) {
+static double *group_numbers(const struct eval_group *groups, size_t count) {
   double *x = must_resize(NULL, count * sizeof *x);
   for (size_t g = 0; g < count; ++g) {
     char *end;
-    x[g] = strtod(groups[g], &end);
+    x[g] = strtod(groups[g].name, &end);
     if (*end || !(x[g] > 0)) {
       free(x);
       return NULL;
@@ -20,13 +20,13 @@ static double *group_numbers(const char **groups, size_t count) {
   return x;
 }
 
-static void fill_curve(const struct eval_task *task, const struct eval_result *r, const char **groups, size_t count,
-                       double *y) {
+static void fill_curve(const struct eval_task *task, const struct eval_result *r, const struct eval_group *groups,
+                       size_t count, double *y) {
   const struct eval_metric *metrics;
   eval_metrics(task, &metrics);
   double *x = must_resize(NULL, 2 * task->count * sizeof *x), *w = x + task->count;
   for (size_t g = 0; g < count; ++g) {
-    struct eval_value v = eval_value_of(&metrics[0], x, w, eval_samples(task, r, groups[g], 0, x, w));
+    struct eval_value v = eval_value_of(&metrics[0], x, w, eval_samples(task, r, &groups[g], 0, x, w));
     y[g] = metrics[0].transform == EVAL_MEAN ? 100 * v.value : v.value;
   }
   free(x);
@@ -35,10 +35,10 @@ static void fill_curve(const struct eval_task *task, const struct eval_result *r
 int eval_plot(const struct eval_task *task, const struct eval_result *results, size_t count, const char *path) {
   const struct eval_metric *metrics;
   size_t group_count;
-  const char **groups = eval_groups(task, &group_count);
+  struct eval_group *groups = eval_groups(task, &group_count);
   double *x = group_count ? group_numbers(groups, group_count) : NULL;
   if (!x) {
-    free(groups);
+    eval_groups_free(groups);
     return complain(EXIT_USAGE, "--plot draws over lengths: the cases of %s have no groups that are numbers",
                     task->name);
   }
@@ -68,6 +68,6 @@ int eval_plot(const struct eval_task *task, const struct eval_result *results, s
   int code = plot_finish(plot, path);
   free(x);
   free(y);
-  free(groups);
+  eval_groups_free(groups);
   return code;
 }

@@ -7,26 +7,53 @@
 
 // ---------------------------------------------------------------- groups and samples
 
-const char **eval_groups(const struct eval_task *task, size_t *count) {
-  const char **groups = NULL;
+static const struct eval_task *sorting;
+static int by_group(const void *left, const void *right) {
+  size_t a = *(const size_t *)left, b = *(const size_t *)right;
+  int order = strcmp(sorting->cases[a].group, sorting->cases[b].group);
+  return order ? order : (a > b) - (a < b);
+}
+
+static int by_first_case(const void *left, const void *right) {
+  const struct eval_group *a = left, *b = right;
+  return (a->cases[0] > b->cases[0]) - (a->cases[0] < b->cases[0]);
+}
+
+struct eval_group *eval_groups(const struct eval_task *task, size_t *count) {
+  size_t *cases = must_resize(NULL, (2 * task->count + 1) * sizeof *cases), *order = cases + task->count;
+  struct eval_group *groups = NULL;
+  for (size_t i = 0; i < task->count; ++i) cases[i] = order[i] = i;
+  sorting = task;
+  qsort(order, task->count, sizeof *order, by_group);
   *count = 0;
-  for (size_t i = 0; i < task->count; ++i) {
-    const char *name = task->cases[i].group;
-    size_t k = 0;
-    while (k < *count && strcmp(groups[k], name)) ++k;
-    if (!*name || k < *count) continue;
-    groups = must_resize(groups, (*count + 1) * sizeof *groups);
-    groups[(*count)++] = name;
+  for (size_t i = 0, capacity = 0; i < task->count; ++i) {
+    const char *name = task->cases[order[i]].group;
+    if (!*name) continue;
+    if (!*count || strcmp(groups[*count - 1].name, name)) {
+      if (*count == capacity) groups = must_resize(groups, (capacity = 2 * capacity + 16) * sizeof *groups);
+      groups[(*count)++] = (struct eval_group){.name = name, .cases = &order[i]};
+    }
+    ++groups[*count - 1].count;
   }
+  if (*count) qsort(groups, *count, sizeof *groups, by_first_case);
+  groups = must_resize(groups, (*count + 1) * sizeof *groups);
+  groups[*count] = (struct eval_group){.cases = cases, .count = task->count};
   return groups;
 }
 
-size_t eval_samples(const struct eval_task *task, const struct eval_result *r, const char *group, size_t metric,
-                    double *x, double *w) {
+void eval_groups_free(struct eval_group *groups) {
+  struct eval_group *all = groups;
+  while (all->name) ++all;
+  free(all->cases); // of all groups
+  free(groups);
+}
+
+size_t eval_samples(const struct eval_task *task, const struct eval_result *r, const struct eval_group *group,
+                    size_t metric, double *x, double *w) {
   size_t n = 0;
-  for (size_t i = 0; i < task->count; ++i) {
-    if (!r->scores[i].done || (group && strcmp(task->cases[i].group, group))) continue;
-    eval_sample(task, r->scores, i, metric, &x[n], &w[n]);
+  for (size_t i = 0; i < group->count; ++i) {
+    if (!r->scores[group->cases[i]].done) continue;
+    eval_sample(task, r->scores, group->cases[i], metric, &x[n], &w[n]);
     ++n;
   }
   return n;
@@ -59,11 +86,11 @@ static void add_row(struct table *table, const struct columns *c) {
   table_row(table, x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]); // as many as `align` says are read
 }
 
-static void print_row(struct table *table, const struct eval_task *task, const struct eval_result *r, const char *group,
-                      bool grouped) {
+static void print_row(struct table *table, const struct eval_task *task, const struct eval_result *r,
+                      const struct eval_group *group, bool grouped) {
   const struct eval_metric *metrics;
   size_t count = eval_metrics(task, &metrics), n = 0;
-  double *x = must_resize(NULL, 2 * task->count * sizeof *x), *w = x + task->count;
+  double *x = must_resize(NULL, (2 * group->count + 1) * sizeof *x), *w = x + group->count;
   struct columns c = {0};
   struct text values[EVAL_METRICS];
   for (size_t m = 0; m < count; ++m) {
@@ -73,7 +100,7 @@ static void print_row(struct table *table, const struct eval_task *task, const s
   }
   struct text name = text_name(r->checkpoint);
   add_cell(&c, name.text);
-  if (grouped) add_cell(&c, group ? group : "all");
+  if (grouped) add_cell(&c, group->name);
   struct text cases = text_count(n);
   add_cell(&c, cases.text);
   for (size_t m = 0; m < count; ++m) add_cell(&c, values[m].text);
@@ -98,7 +125,7 @@ static void print_head(struct table *table, const struct eval_task *task, bool g
 void eval_print(const struct eval_task *task, const struct eval_result *results, size_t count) {
   struct table table;
   size_t group_count;
-  const char **groups = eval_groups(task, &group_count);
+  struct eval_group *groups = eval_groups(task, &group_count);
   printf("task         %s, %s cases", task->name, text_count(task->count).text);
   if (task->refused) printf(", %s lines left out", text_count(task->refused).text);
   printf("\n%s%s%s", task->file ? "file         " : "", task->file ? task->file : "", task->file ? "\n" : "");
@@ -117,17 +144,18 @@ void eval_print(const struct eval_task *task, const struct eval_result *results,
   print_head(&table, task, group_count > 0);
   for (size_t i = 0; i < count; ++i)
     for (size_t g = 0; g < (group_count ? group_count : 1); ++g)
-      print_row(&table, task, &results[i], group_count ? groups[g] : NULL, group_count > 0);
+      print_row(&table, task, &results[i], &groups[g], group_count > 0);
   table_end(&table, 0);
-  free(groups);
+  eval_groups_free(groups);
 }
 
 // ---------------------------------------------------------------- JSON
 
-static json_t *value_json(const struct eval_task *task, const struct eval_result *r, const char *group, bool samples) {
+static json_t *value_json(const struct eval_task *task, const struct eval_result *r, const struct eval_group *group,
+                          bool samples) {
   const struct eval_metric *metrics;
   size_t count = eval_metrics(task, &metrics);
-  double *x = must_resize(NULL, 2 * task->count * sizeof *x), *w = x + task->count;
+  double *x = must_resize(NULL, (2 * group->count + 1) * sizeof *x), *w = x + group->count;
   json_t *out = json_object();
   for (size_t m = 0; m < count; ++m) {
     size_t n = eval_samples(task, r, group, m, x, w);
@@ -145,25 +173,23 @@ static json_t *value_json(const struct eval_task *task, const struct eval_result
   return out;
 }
 
-static json_t *groups_json(const struct eval_task *task, const struct eval_result *r) {
-  size_t count;
-  const char **groups = eval_groups(task, &count);
-  json_t *out = json_object();
-  for (size_t g = 0; g < count; ++g) json_object_set_new(out, groups[g], value_json(task, r, groups[g], false));
-  free(groups);
-  return out;
-}
-
 static json_t *result_json(const struct eval_task *task, const struct eval_result *r) {
   char fingerprint[17];
+  size_t count;
+  struct eval_group *groups = eval_groups(task, &count);
+  json_t *per_group = json_object();
+  for (size_t g = 0; g < count; ++g)
+    json_object_set_new(per_group, groups[g].name, value_json(task, r, &groups[g], false));
+  json_t *metrics = value_json(task, r, &groups[count], true);
+  eval_groups_free(groups);
   snprintf(fingerprint, sizeof fingerprint, "%016llx", (unsigned long long)r->fingerprint);
   return json_pack("{s:o, s:s, s:o, s:I, s:I, s:I, s:b, s:I, s:I, s:o, s:o, s:o, s:o}", "checkpoint",
                    text_json(r->checkpoint), "fingerprint", fingerprint, "device", text_json(r->device), "max_length",
                    (json_int_t)r->max_length, "cases", (json_int_t)r->done, "resumed", (json_int_t)r->resumed,
                    "complete", r->done == task->count, "tokens", (json_int_t)r->tokens, "evaluated",
                    (json_int_t)r->evaluated, "seconds", number_json(r->seconds), "kernel_seconds",
-                   r->kernel_seconds > 0 ? number_json(r->kernel_seconds) : json_null(), "metrics",
-                   value_json(task, r, NULL, true), "groups", groups_json(task, r));
+                   r->kernel_seconds > 0 ? number_json(r->kernel_seconds) : json_null(), "metrics", metrics, "groups",
+                   per_group);
 }
 
 int eval_print_json(const struct eval_task *task, const struct eval_options *options, const struct eval_result *results,

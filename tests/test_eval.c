@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -55,12 +56,13 @@ static void check_scores(const char *name, const struct eval_task *task, const s
 static void check_metrics(const char *name, const struct eval_task *task, const struct eval_result *r,
                           const json_t *expected) {
   const struct eval_metric *metrics;
-  size_t count = eval_metrics(task, &metrics), compared = 0;
+  size_t count = eval_metrics(task, &metrics), compared = 0, group_count;
+  struct eval_group *groups = eval_groups(task, &group_count);
   double x[64], w[64];
   for (size_t m = 0; m < count; m++) {
     const json_t *pair = json_object_get(json_object_get(expected, "metrics"), metrics[m].name);
     if (!pair) continue;
-    struct eval_value v = eval_value_of(&metrics[m], x, w, eval_samples(task, r, NULL, m, x, w));
+    struct eval_value v = eval_value_of(&metrics[m], x, w, eval_samples(task, r, &groups[group_count], m, x, w));
     const json_t *error = json_array_get(pair, 1);
     check_near(v.value, json_number_value(json_array_get(pair, 0)), 1e-4, name, metrics[m].name);
     if (json_is_number(error))
@@ -68,6 +70,7 @@ static void check_metrics(const char *name, const struct eval_task *task, const 
     compared++;
   }
   assert_int_equal(compared, json_object_size(json_object_get(expected, "metrics")));
+  eval_groups_free(groups);
 }
 
 static void check_task(const char *device, const char *name, const char *task_name, const char *file, bool no_bos,
@@ -303,6 +306,43 @@ static void paths_of_the_tree_are_the_requests(void **state) {
   }
 }
 
+// ---------------------------------------------------------------- groups
+
+static void groups_come_in_the_order_of_their_first_cases(void **state) {
+  (void)state;
+  static const char *const names[] = {"b", "a", "", "b", "c", "a", "b"};
+  struct eval_task task = {0};
+  size_t count;
+  for (int i = 0; i < 7; i++) strcpy(eval_task_add(&task, 1, 1)->group, names[i]);
+  struct eval_group *groups = eval_groups(&task, &count);
+  assert_int_equal(count, 3);
+  assert_string_equal(groups[0].name, "b");
+  assert_string_equal(groups[1].name, "a");
+  assert_string_equal(groups[2].name, "c");
+  assert_int_equal(groups[0].count, 3);
+  assert_memory_equal(groups[0].cases, ((size_t[]){0, 3, 6}), 3 * sizeof(size_t));
+  assert_memory_equal(groups[1].cases, ((size_t[]){1, 5}), 2 * sizeof(size_t));
+  assert_true(!groups[3].name && groups[3].count == 7 && groups[3].cases[6] == 6);
+  eval_groups_free(groups);
+  eval_task_free(&task);
+}
+
+// 200,000 of one case each: comparing each with all others would take minutes.
+static void as_many_groups_as_cases_take_no_time(void **state) {
+  (void)state;
+  enum { CASES = 200000 };
+  struct eval_task task = {0};
+  size_t count;
+  for (int i = 0; i < CASES; i++) sprintf(eval_task_add(&task, 1, 1)->group, "%d", i * 7919 % CASES);
+  clock_t begin = clock();
+  struct eval_group *groups = eval_groups(&task, &count);
+  assert_int_equal(count, CASES);
+  for (size_t g = 0; g < count; g++) assert_true(groups[g].count == 1 && groups[g].cases[0] == g);
+  assert_true((double)(clock() - begin) / CLOCKS_PER_SEC < 10);
+  eval_groups_free(groups);
+  eval_task_free(&task);
+}
+
 // ---------------------------------------------------------------- text
 
 static void check_text(char *got, const char *expected) {
@@ -370,6 +410,8 @@ static void errors_are_the_harness_s(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(groups_come_in_the_order_of_their_first_cases),
+      cmocka_unit_test(as_many_groups_as_cases_take_no_time),
       cmocka_unit_test(texts_are_cleaned_as_python_would),
       cmocka_unit_test(sha256_is_fips_180_s),
       cmocka_unit_test(errors_are_the_harness_s),
