@@ -46,17 +46,6 @@ static void record_last(struct deltaic_session *s, struct recorder *c, uint32_t 
   if (s->shape.sequences > 1) c->ops->scatter(c, s->last, call_logits(s, n), table(s, n));
 }
 
-// T tokens of n texts, and the logits after the first `ends` of these.
-static deltaic_status run_prefill(struct deltaic_session *s, uint32_t T, uint32_t n, uint32_t longest, uint32_t ends) {
-  struct recorder *c = s->prefill;
-  c->ops->recorder_begin(c, false, &s->cancel);
-  c->ops->mark(c, s->seen, tensor_rows(s->tokens, 0, T), table(s, n));
-  record_layers(s, c, T, n, longest);
-  if (ends) record_last(s, c, ends, longest == 1);
-  deltaic_status status = c->ops->recorder_run(c);
-  return s->probe.kinds && s->probe.status != DELTAIC_OK ? s->probe.status : status;
-}
-
 // One token of each of n texts: the one in `tokens`, or one drawn from `last`.
 static deltaic_status run_replay(struct deltaic_session *s, uint32_t n, bool draw) {
   struct replay *r = draw ? &s->next[n - 1] : &s->steps[n - 1];
@@ -85,7 +74,8 @@ static deltaic_status run_replay(struct deltaic_session *s, uint32_t n, bool dra
 
 // ---------------------------------------------------------------- slices
 
-// Tokens of a text in a slice that it shares with others, at the least: enough for the chunkwise forms (plan.chunk_from).
+// Tokens of a text in a slice that it shares with others, at the least: enough for the chunkwise forms
+// (plan.chunk_from).
 enum { SHARE = 128 };
 
 // Rows of a slice that continue one piece.
@@ -184,20 +174,23 @@ static deltaic_status read_wanted(struct deltaic_session *s, const struct work *
   return status;
 }
 
-// How many rows from t on have their logits made at once: those of at most LOGIT_ROWS that are normed at once, and at
-// most logit_rows of these.
-static uint32_t logit_rows_at(const struct deltaic_session *s, const struct work *w, uint32_t t) {
-  return least(LOGIT_ROWS - t % LOGIT_ROWS, least(w->T - t, s->logit_rows));
+// How many rows from t on, of `rows`, have their logits made at once: those of at most LOGIT_ROWS that are normed at
+// once, and at most logit_rows of these.
+static uint32_t logit_rows_at(const struct deltaic_session *s, uint32_t t, uint32_t rows) {
+  return least(LOGIT_ROWS - t % LOGIT_ROWS, least(rows - t, s->logit_rows));
 }
 
-// rows <- logits of rows t ... t + n - 1 of x. normed: first of the rows that h has the norms of.
-static void record_logits(struct deltaic_session *s, struct recorder *c, const struct work *w, uint32_t t, uint32_t n,
-                          uint32_t *normed) {
+// rows <- logits of rows t ... t + n - 1 of x, or, where it is present, of the rows that `chosen` lists. normed: first
+// of the rows that h has the norms of.
+static void record_logits(struct deltaic_session *s, struct recorder *c, struct tensor chosen, uint32_t rows,
+                          uint32_t t, uint32_t n, uint32_t *normed) {
   const struct deltaic_model *m = s->model;
-  const uint32_t block = t / LOGIT_ROWS * LOGIT_ROWS, rows = least(w->T - block, LOGIT_ROWS);
-  if (*normed != block)
-    c->ops->rmsnorm(c, tensor_rows(s->h, 0, rows), tensor_rows(s->x, block, rows), m->norm, (struct tensor){0},
-                    m->spec.norm_eps);
+  const uint32_t block = t / LOGIT_ROWS * LOGIT_ROWS, norms = least(rows - block, LOGIT_ROWS);
+  if (*normed != block) {
+    struct tensor x = chosen.buffer ? s->x : tensor_rows(s->x, block, norms);
+    if (chosen.buffer) chosen = tensor_rows(chosen, block, norms);
+    c->ops->rmsnorm(c, tensor_rows(s->h, 0, norms), x, m->norm, chosen, m->spec.norm_eps);
+  }
   *normed = block;
   c->ops->linear(c, tensor_rows(s->rows, 0, n), (struct linear_input){.x = tensor_rows(s->h, t - block, n)}, m->head,
                  (struct tensor){0}, false);
@@ -209,10 +202,10 @@ static deltaic_status run_all_logits(struct deltaic_session *s, const struct wor
   deltaic_status status = DELTAIC_OK;
   uint32_t normed = UINT32_MAX;
   for (uint32_t t = 0, n; t < w->T && status == DELTAIC_OK; t += n) {
-    n = logit_rows_at(s, w, t);
+    n = logit_rows_at(s, t, w->T);
     if (!any_wanted(w, t, n)) continue;
     c->ops->recorder_begin(c, false, &s->cancel);
-    record_logits(s, c, w, t, n, &normed);
+    record_logits(s, c, (struct tensor){0}, w->T, t, n, &normed);
     status = c->ops->recorder_run(c);
     if (status == DELTAIC_OK) status = read_wanted(s, w, t, n);
   }
@@ -221,60 +214,49 @@ static deltaic_status run_all_logits(struct deltaic_session *s, const struct wor
 
 // ---------------------------------------------------------------- scores
 
-static bool wants_scores(const struct work *w) {
-  for (uint32_t k = 0; k < w->count; k++)
-    if (w->pieces[w->parts[k].piece].scores) return true;
-  return false;
-}
-
 static const int32_t *targets_of(const struct work *w, const struct part *p) {
   const deltaic_piece *piece = &w->pieces[p->piece];
   return piece->scores ? piece->targets + w->done[p->piece] : NULL;
 }
 
-static void place_targets(struct deltaic_session *s, const struct work *w) {
+// Lists the slice's rows that have a target, and these; their number. Often they are few: the last word of a passage.
+static uint32_t place_targets(struct deltaic_session *s, const struct work *w) {
   int32_t *targets = tensor_row(&s->targets, 0);
+  struct sequence *scored = tensor_row(&s->scored, 0);
+  uint32_t n = 0;
   for (uint32_t k = 0; k < w->count; k++) {
     const struct part *p = &w->parts[k];
     const int32_t *from = targets_of(w, p);
-    for (uint32_t t = 0; t < p->T; t++) targets[p->row + t] = from ? from[t] : -1;
+    for (uint32_t t = 0; from && t < p->T; t++) {
+      if (from[t] < 0) continue;
+      scored[n] = (struct sequence){.row = p->row + t, .T = 1};
+      targets[n++] = from[t];
+    }
   }
-}
-
-static bool any_target(const struct deltaic_session *s, uint32_t first, uint32_t n) {
-  const int32_t *targets = tensor_row(&s->targets, first);
-  for (uint32_t t = 0; t < n; t++)
-    if (targets[t] >= 0) return true;
-  return false;
+  return n;
 }
 
 static void hand_out_scores(const struct deltaic_session *s, const struct work *w) {
+  uint32_t n = 0;
   for (uint32_t k = 0; k < w->count; k++) {
     const struct part *p = &w->parts[k];
     const int32_t *targets = targets_of(w, p);
     deltaic_score *out = w->pieces[p->piece].scores + w->done[p->piece];
     for (uint32_t t = 0; targets && t < p->T; t++) {
-      const float *score = tensor_row(&s->scores, p->row + t);
-      if (targets[t] >= 0) out[t] = (deltaic_score){score[0], score[1] != 0};
+      if (targets[t] < 0) continue;
+      const float *score = tensor_row(&s->scores, n++);
+      out[t] = (deltaic_score){score[0], score[1] != 0};
     }
   }
 }
 
-// All of the slice's in one recording; logits are made only where there are targets among their rows.
-static deltaic_status run_scores(struct deltaic_session *s, const struct work *w) {
-  struct recorder *c = s->prefill;
-  place_targets(s, w);
-  c->ops->recorder_begin(c, false, &s->cancel);
+static void record_scores(struct deltaic_session *s, struct recorder *c, uint32_t targets) {
   uint32_t normed = UINT32_MAX;
-  for (uint32_t t = 0, n; t < w->T; t += n) {
-    n = logit_rows_at(s, w, t);
-    if (!any_target(s, t, n)) continue;
-    record_logits(s, c, w, t, n, &normed);
+  for (uint32_t t = 0, n; t < targets; t += n) {
+    n = logit_rows_at(s, t, targets);
+    record_logits(s, c, s->scored, targets, t, n, &normed);
     c->ops->score(c, s->scores, tensor_rows(s->rows, 0, n), s->targets, t);
   }
-  deltaic_status status = c->ops->recorder_run(c);
-  if (status == DELTAIC_OK) hand_out_scores(s, w);
-  return status;
 }
 
 // ---------------------------------------------------------------- last logits
@@ -373,6 +355,18 @@ static deltaic_status break_pieces(struct deltaic_session *s, const deltaic_piec
 
 // ---------------------------------------------------------------- eval
 
+// The slice's tokens, the scores of its targets, and the logits after the texts that end with it.
+static deltaic_status run_prefill(struct deltaic_session *s, const struct work *w, uint32_t longest, uint32_t targets) {
+  struct recorder *c = s->prefill;
+  c->ops->recorder_begin(c, false, &s->cancel);
+  c->ops->mark(c, s->seen, tensor_rows(s->tokens, 0, w->T), table(s, w->count));
+  record_layers(s, c, w->T, w->count, longest);
+  record_scores(s, c, targets);
+  if (w->ends) record_last(s, c, w->ends, longest == 1);
+  deltaic_status status = c->ops->recorder_run(c);
+  return s->probe.kinds && s->probe.status != DELTAIC_OK ? s->probe.status : status;
+}
+
 static deltaic_status eval_slice(struct deltaic_session *s, struct work *w) {
   deal_rows(w, s->shape.batch);
   place_slice(s, w);
@@ -380,14 +374,15 @@ static deltaic_status eval_slice(struct deltaic_session *s, struct work *w) {
   for (uint32_t k = 0; k < w->count; k++)
     if (w->parts[k].T > longest) longest = w->parts[k].T;
   // A replayed recording cannot stop to be looked at, nor score.
-  const bool scored = wants_scores(w), step = w->T == w->count && !s->probe.kinds && !scored;
+  const uint32_t targets = place_targets(s, w);
+  const bool step = w->T == w->count && !s->probe.kinds && !targets;
   s->probe.position = s->slots[w->pieces[0].sequence].position;
   s->probe.tokens = w->T;
   s->probe.status = DELTAIC_OK;
-  deltaic_status status = step ? run_replay(s, w->count, false) : run_prefill(s, w->T, w->count, longest, w->ends);
+  deltaic_status status = step ? run_replay(s, w->count, false) : run_prefill(s, w, longest, targets);
+  if (status == DELTAIC_OK) hand_out_scores(s, w);
   if (status == DELTAIC_OK) status = read_last_logits(s, w, step);
   if (status == DELTAIC_OK && !step) status = run_all_logits(s, w);
-  if (status == DELTAIC_OK && scored) status = run_scores(s, w);
   if (status == DELTAIC_OK && atomic_load(&s->cancel)) status = cancelled();
   if (status != DELTAIC_OK) return status;
   for (uint32_t k = 0; k < w->count; k++) {

@@ -144,6 +144,7 @@ static deltaic_status declare_scratch(struct deltaic_session *s) {
 static deltaic_status declare_control(struct deltaic_session *s) {
   arena_add(&s->control, &s->sequences, DTYPE_I32, s->shape.sequences, 4, 4);
   arena_add(&s->control, &s->tokens, DTYPE_I32, s->shape.batch, 1, 1);
+  arena_add(&s->control, &s->scored, DTYPE_I32, s->shape.batch, 4, 4);
   arena_add(&s->control, &s->targets, DTYPE_I32, s->shape.batch, 1, 1);
   arena_add(&s->control, &s->scores, DTYPE_F32, s->shape.batch, 2, 2);
   arena_add(&s->control, &s->sampling, DTYPE_I32, s->shape.sequences, 8, 8);

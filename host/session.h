@@ -41,7 +41,7 @@ struct deltaic_session {
 
   struct arena control;                      // written by the host between calls
   struct tensor sequences, tokens, sampling; // (slots, 4) i32, (batch, 1) i32, (slots, 8)
-  struct tensor targets, scores;             // (batch, 1) i32, (batch, 2)
+  struct tensor scored, targets, scores;     // of rows with a target: (batch, 4), (batch, 1) i32, (batch, 2)
 
   struct recorder *prefill;    // streamed
   struct replay *steps, *next; // shape.sequences: entry n - 1 computes one token for n texts; with its draw before it
