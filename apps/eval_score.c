@@ -85,6 +85,18 @@ static void begin_nodes(struct walk *w) {
 
 // ---------------------------------------------------------------- a round
 
+// A GPU takes longer for a small batch than the batch's share of a full one: after two full ones, what does not fill a
+// third is read in the next round, beside the texts that begin there.
+static void keep_full_batches(struct walk *w, size_t tokens) {
+  size_t over = tokens > 2 * (size_t)w->lanes.batch ? tokens % w->lanes.batch : 0;
+  for (size_t i = w->walking; i-- > 0 && over;) {
+    struct walker *k = &w->walkers[i];
+    size_t less = k->count < over ? k->count : over;
+    k->count -= less;
+    over -= less;
+  }
+}
+
 // The same share for everybody, then what is left of it to those who have more to read.
 static void share_round(struct walk *w) {
   size_t share = w->round / w->walking, left = w->round;
@@ -100,6 +112,7 @@ static void share_round(struct walk *w) {
     k->count += more;
     left -= more;
   }
+  keep_full_batches(w, w->round - left);
 }
 
 // targets[t]: the token after the t-th of the round where it is to be scored, else -1. false: none is.
