@@ -306,22 +306,28 @@ static uint32_t choose_subgroup(const struct device_caps *caps) {
   return min32(size, caps->subgroup_max);
 }
 
+// The kernels put matrices together to tiles of 16, read them as vectors of eight halves, and give every invocation as
+// many of a matrix's numbers.
+static bool matrix_suits(uint32_t m, uint32_t n, uint32_t k, uint32_t lanes) {
+  return (m == 8 || m == 16) && (n == 8 || n == 16) && (k == 8 || k == 16) && m * n % lanes == 0;
+}
+
 // 16 x 16 x 16 where there is a choice: the only shape of AMD, the best of NVIDIA's.
 static void plan_matrices(const struct device_caps *caps, struct plan *plan) {
   enum { INTEL = 0x8086, NVIDIA = 0x10de };
   bool slow = caps->vendor_id == INTEL && caps->device_type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU &&
               caps->subgroup_min < 16; // Xe-HPG: matrices are slower there than without (llama.cpp #24404)
-  if (slow) return;
+  plan->matrix_lanes = plan->subgroup ? plan->subgroup : caps->subgroup_size;
+  if (slow || !plan->matrix_lanes) return;
   for (uint32_t i = 0; i < caps->matrix_shapes && i < CAPS_MATRIX_SHAPES; i++) {
     uint32_t m = caps->matrix_shape[i].m, n = caps->matrix_shape[i].n, k = caps->matrix_shape[i].k;
     bool wanted = m == 16 && n == 16 && k == 16;
-    if (!m || !n || !k || (plan->matrix_m && !wanted)) continue;
+    if (!matrix_suits(m, n, k, plan->matrix_lanes) || (plan->matrix_m && !wanted)) continue;
     plan->matrix_m = m;
     plan->matrix_n = n;
     plan->matrix_k = k;
   }
   plan->matrix_conversions = plan->matrix_m && caps->matrix_conversions;
-  plan->matrix_lanes = plan->subgroup ? plan->subgroup : caps->subgroup_size;
   plan->most_lanes = min32(caps->max_invocations, caps->max_workgroup[0]);
   // 16 spill on RDNA3, by its compiler; other GPUs are taken to be like it.
   plan->matrix_sums = caps->vendor_id == NVIDIA || is_software(caps) ? 16 : 8;

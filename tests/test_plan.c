@@ -318,6 +318,30 @@ static void software_gets_small_workgroups(void **state) {
   assert_in_range(gpu.silent_seconds, 61, software.silent_seconds - 1); // after amdgpu's own watchdog
 }
 
+// Shapes that no kernel takes: a device that has only such computes without.
+static void matrices_of_other_sides_are_left_alone(void **state) {
+  (void)state;
+  static const uint32_t shapes[][3] = {{16, 16, 32}, {32, 8, 16}, {8, 32, 16}, {16, 16, 4}, {64, 64, 16}, {12, 16, 16}};
+  struct device_caps caps = caps_h200;
+  struct plan_matmul product;
+  struct plan_narrow narrow;
+  for (int i = 0; i < 6; i++) {
+    caps.matrix_shapes = 1;
+    caps.matrix_shape[0].m = shapes[i][0], caps.matrix_shape[0].n = shapes[i][1], caps.matrix_shape[0].k = shapes[i][2];
+    struct plan p = made(&caps);
+    assert_true(p.usable && !p.matrix_m && !p.matrix_conversions);
+    assert_false(plan_matmul_matrix(&p, 512, 512, &product) || plan_matmul_narrow(&p, 16, 512, 512, &narrow));
+    caps.matrix_shapes = 2;
+    caps.matrix_shape[1].m = 8, caps.matrix_shape[1].n = 16, caps.matrix_shape[1].k = 16;
+    p = made(&caps);
+    assert_true(p.matrix_m == 8 && p.matrix_n == 16 && p.matrix_k == 16);
+  }
+  caps.subgroup_size = 128;
+  caps.subgroup_size_control = false;
+  caps.matrix_shape[1].n = 8; // 64 numbers for 128 lanes
+  assert_int_equal(made(&caps).matrix_m, 0);
+}
+
 static void the_square_matrix_is_chosen_where_there_is_one(void **state) {
   (void)state;
   struct plan p = made(&caps_h200);
@@ -483,6 +507,7 @@ int main(void) {
       cmocka_unit_test(apple_memory_is_mapped_and_never_lazy),
       cmocka_unit_test(the_subgroup_size_is_chosen_where_it_varies),
       cmocka_unit_test(software_gets_small_workgroups),
+      cmocka_unit_test(matrices_of_other_sides_are_left_alone),
       cmocka_unit_test(the_square_matrix_is_chosen_where_there_is_one),
       cmocka_unit_test(large_cards_with_matrices_take_longer_slices),
       cmocka_unit_test(tiles_of_matrices_fit_their_device),
