@@ -176,7 +176,8 @@ bool plan_matmul_matrix(const struct plan *plan, uint32_t T, uint32_t N, struct 
     m.tile_t = m.across_t * tiles[i].sub_t * plan->matrix_m;
     m.tile_n = m.across_n * tiles[i].sub_n * plan->matrix_n;
     m.lanes = m.across_t * m.across_n * plan->matrix_lanes;
-    for (m.tile_k = 64; m.tile_k > 16 && plan_matmul_matrix_shared_bytes(&m) > plan->shared_bytes;) m.tile_k /= 2;
+    m.tile_k = plan->matrix_step;
+    while (m.tile_k > 16 && plan_matmul_matrix_shared_bytes(&m) > plan->shared_bytes) m.tile_k /= 2;
     if (tiles[i].sub_t * tiles[i].sub_n > plan->matrix_sums || m.lanes > plan->most_lanes ||
         plan_matmul_matrix_shared_bytes(&m) > plan->shared_bytes)
       continue;
@@ -200,7 +201,7 @@ bool plan_matmul_narrow(const struct plan *plan, uint32_t T, uint32_t N, uint32_
   while (m.tiles_t * plan->matrix_m < T) m.tiles_t *= 2;
   m.tiles_n = N / plan->matrix_n / 2 >= 2 * plan->matrix_groups ? 2 : 1;
   for (m.parts = 8; m.parts; m.parts /= 2)
-    for (m.step = 128 / m.tiles_n; m.step >= plan->matrix_k; m.step /= 2) {
+    for (m.step = 2 * plan->matrix_step / m.tiles_n; m.step >= plan->matrix_k; m.step /= 2) {
       m.lanes = m.parts * plan->matrix_lanes;
       uint32_t vectors = m.tiles_n * plan->matrix_n * m.step / 8;
       if (K % (m.parts * m.step) || vectors % plan->matrix_lanes || m.lanes > plan->most_lanes ||
@@ -331,6 +332,7 @@ static void plan_matrices(const struct device_caps *caps, struct plan *plan) {
   plan->most_lanes = min32(caps->max_invocations, caps->max_workgroup[0]);
   // 16 spill on RDNA3, by its compiler; other GPUs are taken to be like it.
   plan->matrix_sums = caps->vendor_id == NVIDIA || is_software(caps) ? 16 : 8;
+  plan->matrix_step = is_software(caps) ? 16 : 64; // LLVM takes a minute for what 64 unrolls
   plan->matrix_groups = caps->device_type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU ? 200
                         : caps->device_type == VK_PHYSICAL_DEVICE_TYPE_CPU        ? 4
                                                                                   : 16;

@@ -70,6 +70,7 @@ struct plan {
   uint32_t matmul_sub_t, matmul_sub_n;                  // outputs of one invocation; lanes = product of the quotients
 
   uint32_t matrix_sums;   // most matrices of sums that a subgroup's registers hold beside what a product needs
+  uint32_t matrix_step;   // most numbers of K that a product's tile has at a time
   uint32_t matrix_groups; // workgroups that keep the device busy: with fewer, products take smaller tiles
   uint32_t scan_groups;   // workgroups of delta_matrix_scan, all registers taken, that run at the same time
 

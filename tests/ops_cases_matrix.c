@@ -38,29 +38,44 @@ static void matmul_matches_over_awkward_shapes(void **state) {
 }
 
 // Inputs in f16 and sizes for which subgroups share K; what follows the tokens must not be seen.
+static void check_few(uint32_t T, uint32_t N, uint32_t K, enum dtype dtype, bool bias, bool add) {
+  const uint32_t rows = (uint32_t)round_up(T, 64);
+  struct array x = weights(DTYPE_F16, rows, K, DENSE, normals((size_t)rows * K));
+  struct array w = weights(dtype, N, K, DENSE, normals((size_t)N * K));
+  struct array b = weights(DTYPE_F32, 1, N, DENSE, normals(N));
+  struct array y = activations(T, N, N + 3, normals((size_t)T * N));
+  begin();
+  recorder->ops->linear(recorder, y.t, (struct linear_input){.x = tensor_rows(x.t, 0, T)}, w.t, bias ? b.t : ABSENT,
+                        add);
+  run();
+  double *want = zeros((size_t)T * N);
+  for (uint32_t t = 0; t < T; t++)
+    for (uint32_t n = 0; n < N; n++) {
+      want[t * N + n] = (bias ? b.v[n] : 0) + (add ? y.v[t * N + n] : 0);
+      for (uint32_t k = 0; k < K; k++) want[t * N + n] += x.v[t * K + k] * w.v[n * K + k];
+    }
+  expect_close("matmul of few tokens", read_values(&y), want, (size_t)T * N, CLOSE);
+}
+
 static void few_tokens_match_too(void **state) {
   (void)state;
   seed(2);
   static const uint32_t shapes[][3] = {{9, 24, 256}, {16, 17, 512}, {17, 64, 192}, {32, 40, 1024}, {31, 130, 64}};
   for (int i = 0; i < 5; i++)
-    for (int d = DTYPE_F16; d <= DTYPE_BF16; d++) {
-      const uint32_t T = shapes[i][0], N = shapes[i][1], K = shapes[i][2], rows = (uint32_t)round_up(T, 64);
-      struct array x = weights(DTYPE_F16, rows, K, DENSE, normals((size_t)rows * K));
-      struct array w = weights((enum dtype)d, N, K, DENSE, normals((size_t)N * K));
-      struct array b = weights(DTYPE_F32, 1, N, DENSE, normals(N));
-      struct array y = activations(T, N, N + 3, normals((size_t)T * N));
-      begin();
-      recorder->ops->linear(recorder, y.t, (struct linear_input){.x = tensor_rows(x.t, 0, T)}, w.t,
-                            i % 2 ? b.t : ABSENT, i > 1);
-      run();
-      double *want = zeros((size_t)T * N);
-      for (uint32_t t = 0; t < T; t++)
-        for (uint32_t n = 0; n < N; n++) {
-          want[t * N + n] = (i % 2 ? b.v[n] : 0) + (i > 1 ? y.v[t * N + n] : 0);
-          for (uint32_t k = 0; k < K; k++) want[t * N + n] += x.v[t * K + k] * w.v[n * K + k];
-        }
-      expect_close("matmul of few tokens", read_values(&y), want, (size_t)T * N, CLOSE);
-    }
+    for (int d = DTYPE_F16; d <= DTYPE_BF16; d++)
+      check_few(shapes[i][0], shapes[i][1], shapes[i][2], (enum dtype)d, i % 2, i > 1);
+}
+
+// Software takes shorter steps along K than GPUs do, for which LLVM would compile minutes: theirs once each.
+static void the_steps_of_gpus_match(void **state) {
+  (void)state;
+  seed(4);
+  uint32_t *step = &vulkan_device(backend)->plan.matrix_step;
+  const uint32_t own = *step;
+  *step = 64;
+  check_matmul(16, 16, 136, DTYPE_BF16, true, false);
+  check_few(9, 16, 1024, DTYPE_F16, false, true);
+  *step = own;
 }
 
 // Norm, product, gate and product again, as an MLP's, with f16 between them.
@@ -124,6 +139,7 @@ int ops_cases_run(struct backend *b) {
   const struct CMUnitTest cases[] = {
       CASE(matmul_matches_over_awkward_shapes),
       CASE(few_tokens_match_too),
+      CASE(the_steps_of_gpus_match),
       CASE(norms_and_gates_round_to_f16_and_no_further),
       CASE(large_inputs_are_clamped_and_do_not_become_infinite),
   };
