@@ -131,10 +131,8 @@ void vulkan_rmsnorm(struct recorder *c, struct tensor y, struct tensor x, struct
   vulkan_dispatch(c, KERNEL_rmsnorm_f32 + y.dtype, &lanes, bindings, &args, rows, 1, 1, 4ull * rows * x.cols);
 }
 
-uint32_t vulkan_head_lanes(const struct recorder *c, uint32_t d) {
-  uint32_t lanes = vulkan_plan(c)->lanes;
-  while (lanes > 32 && lanes / 2 >= d) lanes /= 2;
-  return lanes;
+uint32_t vulkan_head_groups(const struct recorder *c, uint32_t heads) {
+  return divide_up(heads, divide_up(vulkan_plan(c)->lanes, 32));
 }
 
 void vulkan_output_norm(struct recorder *c, struct tensor o, struct tensor gate, struct tensor weight, uint32_t heads,
@@ -142,15 +140,16 @@ void vulkan_output_norm(struct recorder *c, struct tensor o, struct tensor gate,
   const struct binding bindings[OUTPUT_NORM_BINDINGS] = {[OUTPUT_NORM_O] = vulkan_bind(o, o),
                                                          [OUTPUT_NORM_GATE] = vulkan_bind(gate, o),
                                                          [OUTPUT_NORM_WEIGHT] = vulkan_bind(weight, o)};
-  const struct output_norm_args args = {.Dv = o.cols / heads,
+  const struct output_norm_args args = {.heads = heads,
+                                        .Dv = o.cols / heads,
                                         .o_stride = o.stride,
                                         .gate_stride = gate.stride,
                                         .has_gate = gate.buffer != NULL,
                                         .has_norm = weight.buffer != NULL,
                                         .weight_step = weight.cols == o.cols / heads ? 0 : o.cols / heads,
                                         .eps = eps};
-  const uint32_t lanes = vulkan_head_lanes(c, args.Dv);
-  vulkan_dispatch(c, KERNEL_output_norm_f32 + o.dtype, &lanes, bindings, &args, o.rows, heads, 1,
+  const uint32_t lanes = vulkan_plan(c)->lanes;
+  vulkan_dispatch(c, KERNEL_output_norm_f32 + o.dtype, &lanes, bindings, &args, o.rows, vulkan_head_groups(c, heads), 1,
                   8ull * o.rows * o.cols);
 }
 

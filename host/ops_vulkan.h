@@ -34,8 +34,8 @@ struct binding vulkan_bind_weights(struct tensor w);
 void vulkan_dispatch(struct recorder *c, enum kernel_id id, const uint32_t *spec, const struct binding *bindings,
                      const void *push, uint64_t x, uint64_t y, uint64_t z, uint64_t operations);
 
-// A workgroup for every head need not have more invocations than the head has numbers.
-uint32_t vulkan_head_lanes(const struct recorder *c, uint32_t d);
+// Workgroups for the heads of one token, whose subgroups share them: one head each, where a subgroup has 32.
+uint32_t vulkan_head_groups(const struct recorder *c, uint32_t heads);
 
 void vulkan_output_norm(struct recorder *c, struct tensor o, struct tensor gate, struct tensor weight, uint32_t heads,
                         float eps);

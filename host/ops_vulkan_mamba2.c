@@ -42,7 +42,8 @@ void vulkan_gated_norm(struct recorder *c, struct tensor y, struct tensor z, str
                                                         [GATED_NORM_WEIGHT] = vulkan_bind(weight, z)};
   const struct gated_norm_push args = {
       .n = y.cols / a.groups, .place = a.place, .eps = a.eps, .y_stride = y.stride, .z_stride = z.stride};
-  const uint32_t lanes = vulkan_head_lanes(c, args.n);
+  uint32_t lanes = vulkan_plan(c)->lanes; // no more than a group has numbers
+  while (lanes > 32 && lanes / 2 >= args.n) lanes /= 2;
   vulkan_dispatch(c, KERNEL_gated_norm, &lanes, bindings, &args, y.rows, a.groups, 1, 8ull * y.rows * y.cols);
 }
 

@@ -55,7 +55,7 @@ void vulkan_short_conv(struct recorder *c, struct tensor y, struct tensor x, str
 
 void vulkan_delta_inputs(struct recorder *c, struct tensor qk, struct tensor beta, struct tensor g, struct tensor ba,
                          struct tensor A_log, struct tensor dt_bias, struct delta_input_args a) {
-  const uint32_t lanes = vulkan_head_lanes(c, a.Dk);
+  const uint32_t lanes = vulkan_plan(c)->lanes;
   const struct binding bindings[DELTA_INPUTS_BINDINGS] = {
       [DELTA_INPUTS_QK] = vulkan_bind(qk, qk),       [DELTA_INPUTS_BETA] = vulkan_bind(beta, qk),
       [DELTA_INPUTS_G] = vulkan_bind(g, qk),         [DELTA_INPUTS_BA] = vulkan_bind(ba, qk),
@@ -73,8 +73,8 @@ void vulkan_delta_inputs(struct recorder *c, struct tensor qk, struct tensor bet
                                          .beta_stride = beta.stride,
                                          .g_stride = g.stride,
                                          .ba_stride = ba.stride};
-  vulkan_dispatch(c, KERNEL_delta_inputs_f32 + qk.dtype, &lanes, bindings, &args, qk.rows, a.heads + 1, 1,
-                  6ull * qk.rows * a.heads * a.Dk);
+  vulkan_dispatch(c, KERNEL_delta_inputs_f32 + qk.dtype, &lanes, bindings, &args, qk.rows,
+                  vulkan_head_groups(c, a.heads + 1), 1, 6ull * qk.rows * a.heads * a.Dk);
 }
 
 static void recurrent(struct recorder *c, const struct delta_call *d) {

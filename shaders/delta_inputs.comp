@@ -1,11 +1,12 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
+#extension GL_EXT_control_flow_attributes : require
 // Query and key heads: y = norm(act(x)) per head of Dk numbers, in place.
 //   L2: x / sqrt(sum x^2 + 1e-6);  SUM: x / sum x;  L1: x / sum |x|
 // Gates: beta[t,j] = beta_scale sigmoid(ba[t,j]);  g[t,j] = -e^A_log[j] softplus(ba[t, betas + j] + dt_bias[j])
-// qk (T, heads Dk), beta (T, betas), g (T, decays), ba (T, betas + decays). Workgroups (T, heads + 1): one head of one
-// token each; the last in y makes the token's gates. Any sizes.
+// qk (T, heads Dk), beta (T, betas), g (T, decays), ba (T, betas + decays). Workgroups (T, any): the subgroups of a
+// token's share its heads, and its gates as one more. Any sizes.
 #include "stored.glsl"
 #include "delta_inputs.h"
 layout(local_size_x_id = DELTA_INPUTS_SPEC_LANES) in;
@@ -16,38 +17,49 @@ layout(set = 0, binding = DELTA_INPUTS_BA) readonly buffer ba_block { float ba[]
 layout(set = 0, binding = DELTA_INPUTS_A_LOG) readonly buffer a_log_block { float A_log[]; };
 layout(set = 0, binding = DELTA_INPUTS_DT_BIAS) readonly buffer dt_bias_block { float dt_bias[]; };
 #include "activation.glsl"
-#include "reduce.glsl"
+const uint KEPT = 4; // activated numbers an invocation keeps from the sum to the division; of longer heads some are read again
 
-void gates(uint t, uint lane) {
-  for (uint j = lane; j < args.betas; j += gl_WorkGroupSize.x)
+void gates(uint t) {
+  for (uint j = gl_SubgroupInvocationID; j < args.betas; j += gl_SubgroupSize)
     beta[t * args.beta_stride + j] =
         args.beta_scale * (args.has_beta != 0 ? sigmoid(ba[t * args.ba_stride + j]) : 1.0);
   if (args.gated == 0) return;
   uint from = t * args.ba_stride + (args.has_beta != 0 ? args.betas : 0);
-  for (uint j = lane; j < args.decays; j += gl_WorkGroupSize.x)
+  for (uint j = gl_SubgroupInvocationID; j < args.decays; j += gl_SubgroupSize)
     g[t * args.g_stride + j] = -exp(A_log[j]) * softplus(ba[from + j] + dt_bias[j]);
 }
 
-void head(uint t, uint h, uint lane) {
-  uint from = t * args.qk_stride + h * args.Dk;
-  float sum = 0.0;
-  for (uint d = lane; d < args.Dk; d += gl_WorkGroupSize.x) {
-    float x = activate(args.activation, float(qk[from + d]));
-    sum += args.norm == NORM_L2 ? x * x : args.norm == NORM_L1 ? abs(x) : x;
+float activated(uint from, uint d) { return d < args.Dk ? activate(args.activation, float(qk[from + d])) : 0.0; }
+
+float summand(float x) { return args.norm == NORM_L2 ? x * x : args.norm == NORM_L1 ? abs(x) : x; }
+
+void head(uint t, uint h) {
+  uint from = t * args.qk_stride + h * args.Dk, lane = gl_SubgroupInvocationID, rest = lane + KEPT * gl_SubgroupSize;
+  float kept[KEPT], sum = 0.0;
+  [[unroll]] for (uint i = 0; i < KEPT; i++) {
+    kept[i] = activated(from, lane + i * gl_SubgroupSize);
+    sum += summand(kept[i]);
   }
+  for (uint d = rest; d < args.Dk; d += gl_SubgroupSize) sum += summand(activated(from, d));
   float factor = 1.0;
   if (args.norm != NORM_NONE) {
-    sum = workgroup_sum(sum);
+    sum = subgroupAdd(sum);
     sum = args.norm == NORM_L2 ? sqrt(sum + 1e-6) : sum;
     factor = sum != 0.0 ? 1.0 / sum : 0.0;
   }
-  for (uint d = lane; d < args.Dk; d += gl_WorkGroupSize.x)
-    qk[from + d] = STORED(activate(args.activation, float(qk[from + d])) * factor);
+  [[unroll]] for (uint i = 0; i < KEPT; i++) {
+    uint d = lane + i * gl_SubgroupSize;
+    if (d < args.Dk) qk[from + d] = STORED(kept[i] * factor);
+  }
+  for (uint d = rest; d < args.Dk; d += gl_SubgroupSize) qk[from + d] = STORED(activated(from, d) * factor);
 }
 
 void main() {
-  if (gl_WorkGroupID.y == args.heads)
-    gates(gl_WorkGroupID.x, gl_LocalInvocationID.x);
-  else
-    head(gl_WorkGroupID.x, gl_WorkGroupID.y, gl_LocalInvocationID.x);
+  uint t = gl_WorkGroupID.x, step = gl_NumWorkGroups.y * gl_NumSubgroups;
+  for (uint h = gl_WorkGroupID.y * gl_NumSubgroups + gl_SubgroupID; h <= args.heads; h += step) {
+    if (h == args.heads)
+      gates(t);
+    else
+      head(t, h);
+  }
 }

@@ -1,9 +1,10 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
+#extension GL_EXT_control_flow_attributes : require
 // o[t,h] = o[t,h] / sqrt(mean(o[t,h]^2) + eps) * weight (* silu(gate[t,h])), in place.
-// o, gate (T, heads Dv), weight (1, Dv) or one for each head. Without has_norm only the gate. Workgroups (T, heads):
-// one head of one token. Any Dv.
+// o, gate (T, heads Dv), weight (1, Dv) or one for each head. Without has_norm only the gate. Workgroups (T, any): the
+// subgroups of a token's share its heads. Any Dv.
 #include "stored.glsl"
 #include "output_norm.h"
 layout(local_size_x_id = OUTPUT_NORM_SPEC_LANES) in;
@@ -11,22 +12,34 @@ layout(set = 0, binding = OUTPUT_NORM_O) buffer o_block { stored o[]; };
 layout(set = 0, binding = OUTPUT_NORM_GATE) readonly buffer gate_block { float gate[]; };
 layout(set = 0, binding = OUTPUT_NORM_WEIGHT) readonly buffer weight_block { float weight[]; };
 #include "activation.glsl"
-#include "reduce.glsl"
+const uint KEPT = 4; // numbers an invocation keeps from the sum to the product; of longer heads some are read again
+
+void finish(uint t, uint h, uint d, float value) { // value: o times the factor of its head
+  if (args.has_norm != 0) value *= weight[h * args.weight_step + d];
+  if (args.has_gate != 0) value *= silu(gate[t * args.gate_stride + h * args.Dv + d]);
+  o[t * args.o_stride + h * args.Dv + d] = STORED(value);
+}
+
+void head(uint t, uint h) {
+  uint from = t * args.o_stride + h * args.Dv, lane = gl_SubgroupInvocationID, rest = lane + KEPT * gl_SubgroupSize;
+  float kept[KEPT], sum = 0.0, factor = 1.0;
+  [[unroll]] for (uint i = 0; i < KEPT; i++) {
+    uint d = lane + i * gl_SubgroupSize;
+    kept[i] = d < args.Dv ? float(o[from + d]) : 0.0;
+    sum += kept[i] * kept[i];
+  }
+  if (args.has_norm != 0) {
+    for (uint d = rest; d < args.Dv; d += gl_SubgroupSize) sum += float(o[from + d]) * float(o[from + d]);
+    factor = 1.0 / sqrt(subgroupAdd(sum) / float(args.Dv) + args.eps);
+  }
+  [[unroll]] for (uint i = 0; i < KEPT; i++) {
+    uint d = lane + i * gl_SubgroupSize;
+    if (d < args.Dv) finish(t, h, d, kept[i] * factor);
+  }
+  for (uint d = rest; d < args.Dv; d += gl_SubgroupSize) finish(t, h, d, float(o[from + d]) * factor);
+}
 
 void main() {
-  uint t = gl_WorkGroupID.x, lane = gl_LocalInvocationID.x;
-  uint column = gl_WorkGroupID.y * args.Dv;
-  uint from = t * args.o_stride + column;
-  float factor = 1.0;
-  if (args.has_norm != 0) {
-    float sum = 0.0;
-    for (uint d = lane; d < args.Dv; d += gl_WorkGroupSize.x) sum += float(o[from + d]) * float(o[from + d]);
-    factor = 1.0 / sqrt(workgroup_sum(sum) / float(args.Dv) + args.eps);
-  }
-  for (uint d = lane; d < args.Dv; d += gl_WorkGroupSize.x) {
-    float value = float(o[from + d]);
-    if (args.has_norm != 0) value *= factor * weight[gl_WorkGroupID.y * args.weight_step + d];
-    if (args.has_gate != 0) value *= silu(gate[t * args.gate_stride + column + d]);
-    o[from + d] = STORED(value);
-  }
+  uint step = gl_NumWorkGroups.y * gl_NumSubgroups;
+  for (uint h = gl_WorkGroupID.y * gl_NumSubgroups + gl_SubgroupID; h < args.heads; h += step) head(gl_WorkGroupID.x, h);
 }

@@ -9,6 +9,7 @@
 #define OUTPUT_NORM_SPEC_LANES 0
 #define OUTPUT_NORM_SPECS 1
 struct output_norm_args {
+  uint heads;
   uint Dv;
   uint o_stride;
   uint gate_stride;
