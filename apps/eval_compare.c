@@ -77,14 +77,19 @@ static double slope(const struct eval_metric *metric, double a, double b) {
   return metric->transform == EVAL_BITS ? 1 / log(2) : 1;
 }
 
+// The mean decides, not what it becomes: a perplexity's error is no measure of one a thousand times smaller.
+static double z_of(const struct eval_metric *metric, double a, double b, double error) {
+  double z = a == b ? 0 : (b - a) / error;
+  return metric->transform == EVAL_MEAN ? z : -z; // a lower likelihood is a higher perplexity
+}
+
 static void compare_paired(struct comparison *row, const struct eval_metric *metric, const json_t *a, const json_t *b) {
   double means[2], squares = 0, *x = influences(a, &means[0]), *y = influences(b, &means[1]);
   size_t n = json_array_size(json_object_get(a, "samples"));
   for (size_t i = 0; i < n; ++i) squares += (y[i] - x[i]) * (y[i] - x[i]);
   double error = sqrt(squares * (double)n / (double)(n - 1));
   row->paired = true;
-  row->z = means[0] == means[1] ? 0 : (means[1] - means[0]) / error;
-  if (metric->transform != EVAL_MEAN) row->z = -row->z; // a lower likelihood is a higher perplexity
+  row->z = z_of(metric, means[0], means[1], error);
   row->error = error * slope(metric, row->values[0], row->values[1]);
   free(x);
   free(y);
@@ -102,7 +107,8 @@ static void compare_metric(struct comparing *c, const json_t *const results[2], 
   row->values[1] = number_of(b, "value");
   row->difference = row->values[1] - row->values[0];
   row->error = hypot(number_of(a, "stderr"), number_of(b, "stderr"));
-  row->z = row->difference == 0 ? 0 : row->difference / row->error;
+  row->z = z_of(metric, number_of(a, "mean"), number_of(b, "mean"),
+                hypot(number_of(a, "mean_stderr"), number_of(b, "mean_stderr")));
   bool whole =
       json_is_true(json_object_get(results[0], "complete")) && json_is_true(json_object_get(results[1], "complete"));
   if (c->same && whole && n > 1 && n == json_array_size(json_object_get(b, "samples")))
@@ -158,12 +164,14 @@ static void print(const struct comparing *c) {
     const struct comparison *r = &c->rows[i];
     char name[80];
     snprintf(name, sizeof name, "%.30s%s%.30s", r->metric, r->group ? ", " : "", r->group ? r->group : "");
-    table_row(&table, r->checkpoints[1], name, number_text(r->values[0], "").text, number_text(r->values[1], "").text,
-              number_text(r->difference, "+").text, number_text(r->error, "").text, number_text(r->z, "+").text,
-              verdict(r));
+    table_row(&table, text_name(r->checkpoints[1]).text, name, number_text(r->values[0], "").text,
+              number_text(r->values[1], "").text, number_text(r->difference, "+").text, number_text(r->error, "").text,
+              number_text(r->z, "+").text, verdict(r));
   }
   table_end(&table, 0);
-  printf("\nz counts standard errors; beyond %.2f a difference is called one.\n", TWO_SIDED);
+  printf(
+      "\nz counts standard errors, of a perplexity those of its logarithm; beyond %.2f a difference is called one.\n",
+      TWO_SIDED);
 }
 
 static int print_json(const struct comparing *c) {

@@ -151,8 +151,7 @@ void eval_print(const struct eval_task *task, const struct eval_result *results,
 
 // ---------------------------------------------------------------- JSON
 
-static json_t *value_json(const struct eval_task *task, const struct eval_result *r, const struct eval_group *group,
-                          bool samples) {
+static json_t *value_json(const struct eval_task *task, const struct eval_result *r, const struct eval_group *group) {
   const struct eval_metric *metrics;
   size_t count = eval_metrics(task, &metrics);
   double *x = must_resize(NULL, (2 * group->count + 1) * sizeof *x), *w = x + group->count;
@@ -160,12 +159,12 @@ static json_t *value_json(const struct eval_task *task, const struct eval_result
   for (size_t m = 0; m < count; ++m) {
     size_t n = eval_samples(task, r, group, m, x, w);
     struct eval_value v = eval_value_of(&metrics[m], x, w, n);
-    json_t *value = json_pack("{s:o, s:o, s:I}", "value", number_json(v.value), "stderr", number_json(v.error), "cases",
-                              (json_int_t)n);
-    json_t *list = samples ? json_array() : NULL, *weights = samples && metrics[m].weighted ? json_array() : NULL;
-    for (size_t i = 0; i < n && list; ++i) json_array_append_new(list, number_json(x[i]));
+    json_t *list = json_array(), *weights = metrics[m].weighted ? json_array() : NULL;
+    for (size_t i = 0; i < n; ++i) json_array_append_new(list, number_json(x[i]));
     for (size_t i = 0; i < n && weights; ++i) json_array_append_new(weights, number_json(w[i]));
-    if (list) json_object_set_new(value, "samples", list);
+    json_t *value = json_pack("{s:o, s:o, s:I, s:o, s:o, s:o}", "value", number_json(v.value), "stderr",
+                              number_json(v.error), "cases", (json_int_t)n, "mean", number_json(v.mean), "mean_stderr",
+                              number_json(v.mean_error), "samples", list);
     if (weights) json_object_set_new(value, "weights", weights);
     json_object_set_new(out, metrics[m].name, value);
   }
@@ -178,9 +177,8 @@ static json_t *result_json(const struct eval_task *task, const struct eval_resul
   size_t count;
   struct eval_group *groups = eval_groups(task, &count);
   json_t *per_group = json_object();
-  for (size_t g = 0; g < count; ++g)
-    json_object_set_new(per_group, groups[g].name, value_json(task, r, &groups[g], false));
-  json_t *metrics = value_json(task, r, &groups[count], true);
+  for (size_t g = 0; g < count; ++g) json_object_set_new(per_group, groups[g].name, value_json(task, r, &groups[g]));
+  json_t *metrics = value_json(task, r, &groups[count]);
   eval_groups_free(groups);
   snprintf(fingerprint, sizeof fingerprint, "%016llx", (unsigned long long)r->fingerprint);
   return json_pack("{s:o, s:s, s:o, s:I, s:I, s:I, s:b, s:I, s:I, s:o, s:o, s:o, s:o}", "checkpoint",

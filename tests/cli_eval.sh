@@ -219,6 +219,12 @@ assert row["stderr"] < a["results"][0]["metrics"]["perplexity"]["stderr"] / 10  
 END
 eval_cpu 0 --task lambada --data "$vectors/lambada.jsonl" --limit 9 --json && cp "$dir/out" "$dir/c.json"
 run 0 eval --compare "$dir/a.json" "$dir/c.json" --json && holds 'not j["rows"][1]["paired"]'
+# Groups are compared case by case too. A perplexity's own error says nothing against one a thousand times smaller.
+group() { run 0 eval "$1" -d cpu -q --task group --length 10,100 --cases $2 --json && cp "$dir/out" "$dir/$3.json"; }
+group "$dir/s5" 9 right && group "$dir/s5_one_step" 9 wrong && group "$dir/s5_one_step" 8 fewer
+run 0 eval --compare "$dir/right.json" "$dir/wrong.json" --json && holds 'len(j["rows"]) == 6 and all(r["paired"] and r["differs"] for r in j["rows"])'
+run 0 eval --compare "$dir/right.json" "$dir/fewer.json" --json
+holds 'all(not r["paired"] and r["z"] > 3 and r["stderr"] > r["difference"] / 3 for r in j["rows"] if r["metric"] == "perplexity")'
 run 1 eval --compare "$dir/a.json" "$dir/nowhere.json" && err_has 'nowhere.json'
 printf '{"results": [\n' >"$dir/broken.json"
 run 1 eval --compare "$dir/a.json" "$dir/broken.json" && err_has 'broken.json:2: not JSON'
