@@ -10,14 +10,22 @@ static bool is_gpu(const struct engine *engine) {
   return kind == DELTAIC_DEVICE_DISCRETE || kind == DELTAIC_DEVICE_INTEGRATED || kind == DELTAIC_DEVICE_VIRTUAL;
 }
 
-// Half of what the weights leave.
+uint64_t lanes_within(const deltaic_device_info *info, const deltaic_memory *memory) {
+  uint64_t used = memory->weights_bytes + memory->scratch_bytes;
+  uint64_t left = info->memory_bytes > used ? info->memory_bytes - used : 0;
+  if (info->free_bytes) left = info->free_bytes > memory->scratch_bytes ? info->free_bytes - memory->scratch_bytes : 0;
+  uint64_t fit = memory->state_bytes ? left / 2 / memory->state_bytes : MOST_LANES;
+  return fit ? fit : 1;
+}
+
 static uint64_t lanes_that_fit(const struct engine *engine, const struct engine_options *options) {
   deltaic_session_options o = session_options(options);
   deltaic_memory memory;
   o.sequences = 1;
   if (deltaic_model_inspect(engine->device, options->model, &o, NULL, &memory)) return 1;
-  uint64_t all = engine->device_info.memory_bytes, used = memory.weights_bytes + memory.scratch_bytes;
-  return all > used && memory.state_bytes ? (all - used) / 2 / memory.state_bytes : 1;
+  deltaic_device_info info;
+  deltaic_device_get_info(engine->device, &info); // now, with the weights there
+  return lanes_within(&info, &memory);
 }
 
 static uint32_t choose_count(const struct engine *engine, const struct engine_options *options, uint32_t least,

@@ -9,6 +9,10 @@ struct lanes {
   uint32_t batch; // tokens of all lanes computed at once
 };
 
+// Texts whose states fill half of what is free, or where that is not known, half of what the weights leave; at least 1.
+// memory: of a session of one text.
+uint64_t lanes_within(const deltaic_device_info *info, const deltaic_memory *memory);
+
 // least: as many as there must be; most: more are of no use; context: tokens of the longest text. options->sequences
 // and
 // ->batch are followed where they are not 0. An exit code.

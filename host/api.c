@@ -112,14 +112,17 @@ static deltaic_device_kind kind_of(uint32_t device_type) {
   }
 }
 
-static deltaic_device_info info_of(const struct device_caps *caps, const struct plan *plan, int32_t index) {
-  deltaic_device_info info = {.index = index, .kind = kind_of(caps->device_type), .usable = plan->usable};
+static deltaic_device_info info_of(const struct ranked *r, uint32_t i) {
+  const struct device_caps *caps = &r->caps[i];
+  const struct plan *plan = &r->plans[i];
+  deltaic_device_info info = {.index = (int32_t)i + 1, .kind = kind_of(caps->device_type), .usable = plan->usable};
   snprintf(info.name, sizeof info.name, "%s", caps->name);
   snprintf(info.driver, sizeof info.driver, "%s", caps->driver);
   snprintf(info.reason, sizeof info.reason, "%s", plan->reason);
   for (uint32_t h = 0; h < caps->memory_heaps; h++)
     if (caps->memory_heap[h].flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT && caps->memory_heap[h].bytes > info.memory_bytes)
       info.memory_bytes = caps->memory_heap[h].bytes;
+  info.free_bytes = device_free_bytes(r->handles[i], caps);
   return info;
 }
 
@@ -129,7 +132,7 @@ deltaic_status deltaic_devices(deltaic_context *c, deltaic_device_info *infos, s
   struct ranked r;
   deltaic_status status = rank_devices(c, &r);
   if (status != DELTAIC_OK) return status;
-  for (uint32_t i = 0; i < r.count && i < capacity; i++) infos[i] = info_of(&r.caps[i], &r.plans[i], (int32_t)i + 1);
+  for (uint32_t i = 0; i < r.count && i < capacity; i++) infos[i] = info_of(&r, i);
   if (r.count < capacity) infos[r.count] = backend_describe_cpu();
   *count = r.count + 1;
   ranked_free(&r);
@@ -177,7 +180,7 @@ static deltaic_status open_vulkan(deltaic_context *c, const struct ranked *r, in
   deltaic_status status = device_open(&c->instance, r->handles[index - 1], caps, plan, c->cache_dir, &device);
   if (status != DELTAIC_OK) return status;
   status = backend_open_vulkan(device, out);
-  if (status == DELTAIC_OK) (*out)->info = info_of(caps, plan, index);
+  if (status == DELTAIC_OK) (*out)->info = info_of(r, (uint32_t)index - 1);
   return status;
 }
 
@@ -213,7 +216,10 @@ void deltaic_device_close(deltaic_device *d) {
   free(d);
 }
 
-void deltaic_device_get_info(const deltaic_device *d, deltaic_device_info *info) { *info = d->backend->info; }
+void deltaic_device_get_info(const deltaic_device *d, deltaic_device_info *info) {
+  *info = d->backend->info;
+  info->free_bytes = d->backend->ops->free_bytes(d->backend);
+}
 
 // ---------------------------------------------------------------- bandwidth
 

@@ -3,10 +3,10 @@
 // device opens; layers are written once, against this.
 //
 // Letters: T rows (tokens of all sequences in this call), D width, H query/key heads, Hv value heads, Dk, Dv sizes per
-// head, n Householder steps a token, V vocabulary, F MLP width, B sequences. Activations are f32, or f16 where input_dtype and
-// delta_dtype say so. `x (T, D)` is a
-// tensor of T rows and D columns. Destinations come first, sources next, sizes last. Unless said otherwise a
-// destination overlaps no source. Recording cannot fail visibly: see recorder_run().
+// head, n Householder steps a token, V vocabulary, F MLP width, B sequences. Activations are f32, or f16 where
+// input_dtype and delta_dtype say so. `x (T, D)` is a tensor of T rows and D columns. Destinations come first, sources
+// next, sizes last. Unless said otherwise a destination overlaps no source. Recording cannot fail visibly: see
+// recorder_run().
 #ifndef OPS_H
 #define OPS_H
 #include "control.h"
@@ -155,6 +155,7 @@ enum { ROPE_ROWS = 1024 };
 struct ops {
   const char *name; // "vulkan", "cpu"
   void (*backend_close)(struct backend *b);
+  uint64_t (*free_bytes)(const struct backend *b); // as deltaic_device_info has it, now
 
   // Memory. As buffer.h; `what` names it in a failure.
   deltaic_status (*buffer_create)(struct backend *b, enum memory_kind kind, uint64_t bytes, const char *what,

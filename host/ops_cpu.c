@@ -424,6 +424,18 @@ static void cpu_scatter(struct recorder *c, struct tensor to, struct tensor from
 
 // ---------------------------------------------------------------- the backend
 
+// What the kernel could give without swapping, caches of files included.
+static uint64_t cpu_free_bytes(const struct backend *b) {
+  (void)b;
+  FILE *f = fopen("/proc/meminfo", "r");
+  char line[128];
+  unsigned long long kib = 0;
+  while (f && fgets(line, sizeof line, f))
+    if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1) break;
+  if (f) fclose(f);
+  return (uint64_t)kib << 10;
+}
+
 static void cpu_backend_close(struct backend *b) {
   if (!b) return;
   pool_free(((struct cpu_backend *)b)->pool);
@@ -433,6 +445,7 @@ static void cpu_backend_close(struct backend *b) {
 static const struct ops cpu_ops = {
     .name = "cpu",
     .backend_close = cpu_backend_close,
+    .free_bytes = cpu_free_bytes,
     .buffer_create = cpu_buffer_create,
     .buffer_free = cpu_buffer_free,
     .buffer_write = cpu_buffer_write,
@@ -475,6 +488,7 @@ static const struct ops cpu_ops = {
 static deltaic_device_info describe(uint32_t threads) {
   deltaic_device_info info = {.index = DELTAIC_DEVICE_INDEX_CPU, .kind = DELTAIC_DEVICE_CPU, .usable = true};
   info.memory_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+  info.free_bytes = cpu_free_bytes(NULL);
   snprintf(info.name, sizeof info.name, "CPU (%u thread%s)", threads, threads == 1 ? "" : "s");
   return info;
 }

@@ -207,6 +207,10 @@ static void vulkan_score(struct recorder *c, struct tensor scores, struct tensor
 
 // ---------------------------------------------------------------- the backend
 
+static uint64_t vulkan_free_bytes(const struct backend *b) {
+  return device_free_bytes(vulkan_device(b)->physical, &vulkan_device(b)->caps);
+}
+
 static void vulkan_backend_close(struct backend *b) {
   if (!b) return;
   device_close(vulkan_device(b));
@@ -216,6 +220,7 @@ static void vulkan_backend_close(struct backend *b) {
 static const struct ops vulkan_ops = {
     .name = "vulkan",
     .backend_close = vulkan_backend_close,
+    .free_bytes = vulkan_free_bytes,
     .buffer_create = vulkan_buffer_create,
     .buffer_free = vulkan_buffer_free,
     .buffer_write = vulkan_buffer_write,

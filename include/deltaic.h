@@ -124,6 +124,7 @@ typedef struct deltaic_device_info {
   char driver[256];         /* "NVIDIA 580.159.04"; "" for the CPU */
   char reason[256];         /* "" when usable */
   uint64_t memory_bytes;    /* largest device-local heap; main memory for the CPU */
+  uint64_t free_bytes;      /* of it, what no program uses at the time of the call; 0 where the system does not tell */
 } deltaic_device_info;
 
 /* Lists the Vulkan devices, best first, then the CPU. Opens nothing.

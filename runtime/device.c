@@ -273,6 +273,7 @@ static void record_properties2(VkPhysicalDevice physical, const struct extension
   if (has_buffer) CHAIN(properties, buffer);
   vkGetPhysicalDeviceProperties2(physical, &properties);
 
+  caps->memory_budget = offers(extensions, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
   memcpy(caps->uuid, id.deviceUUID, sizeof caps->uuid);
   memcpy(caps->driver_uuid, id.driverUUID, sizeof caps->driver_uuid);
   if (has_driver) snprintf(caps->driver, sizeof caps->driver, "%.120s %.120s", driver.driverName, driver.driverInfo);
@@ -339,6 +340,23 @@ done:
   free(found);
   free(recorded);
   return status;
+}
+
+uint64_t device_free_bytes(VkPhysicalDevice physical, const struct device_caps *caps) {
+  if (!caps->memory_budget) return 0;
+  VkPhysicalDeviceMemoryBudgetPropertiesEXT budget = {
+      .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
+  VkPhysicalDeviceMemoryProperties2 memory = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2,
+                                              .pNext = &budget};
+  vkGetPhysicalDeviceMemoryProperties2(physical, &memory);
+  uint64_t largest = 0, left = 0;
+  for (uint32_t i = 0; i < memory.memoryProperties.memoryHeapCount; i++) {
+    const VkMemoryHeap *heap = &memory.memoryProperties.memoryHeaps[i];
+    if (!(heap->flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT) || heap->size <= largest) continue;
+    largest = heap->size;
+    left = budget.heapBudget[i] > budget.heapUsage[i] ? budget.heapBudget[i] - budget.heapUsage[i] : 1;
+  }
+  return left < largest ? left : largest;
 }
 
 // ---------------------------------------------------------------- device

@@ -30,6 +30,9 @@ __attribute__((format(printf, 3, 4))) void instance_log(struct instance *instanc
 deltaic_status instance_devices(struct instance *instance, struct device_caps **caps, VkPhysicalDevice **handles,
                                 uint32_t *count);
 
+// What is free now of the largest device-local heap, for this process; 0 where the driver does not tell.
+uint64_t device_free_bytes(VkPhysicalDevice physical, const struct device_caps *caps);
+
 struct pipeline_store; // every kernel created so far and the disk cache (pipeline.c)
 struct transfer;       // staging memory and what moves it (buffer.c)
 

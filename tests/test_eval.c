@@ -3,6 +3,7 @@
 #include "eval.h"
 #include "eval_prefix.h"
 #include "eval_text.h"
+#include "lanes.h"
 #include "lines.h"
 
 #include <math.h>
@@ -306,6 +307,19 @@ static void paths_of_the_tree_are_the_requests(void **state) {
   }
 }
 
+// ---------------------------------------------------------------- lanes
+
+static void lanes_fill_half_of_what_is_free(void **state) {
+  (void)state;
+  deltaic_device_info card = {.memory_bytes = 1000};
+  deltaic_memory memory = {.weights_bytes = 300, .scratch_bytes = 100, .state_bytes = 10};
+  assert_int_equal(lanes_within(&card, &memory), 30);
+  card.free_bytes = 500; // with the weights there, another program has 200
+  assert_int_equal(lanes_within(&card, &memory), 20);
+  card.free_bytes = 50;
+  assert_int_equal(lanes_within(&card, &memory), 1);
+}
+
 // ---------------------------------------------------------------- groups
 
 static void groups_come_in_the_order_of_their_first_cases(void **state) {
@@ -410,6 +424,7 @@ static void errors_are_the_harness_s(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(lanes_fill_half_of_what_is_free),
       cmocka_unit_test(groups_come_in_the_order_of_their_first_cases),
       cmocka_unit_test(as_many_groups_as_cases_take_no_time),
       cmocka_unit_test(texts_are_cleaned_as_python_would),

@@ -292,6 +292,7 @@ static void the_cpu_says_what_it_is_and_refuses_more_than_its_memory(void **stat
   assert_int_equal(backend->info.index, DELTAIC_DEVICE_INDEX_CPU);
   assert_int_equal(backend->info.kind, DELTAIC_DEVICE_CPU);
   assert_true(backend->info.memory_bytes > 1 << 20);
+  assert_in_range(backend->ops->free_bytes(backend), 1 << 20, backend->info.memory_bytes);
   struct buffer buffer;
   assert_int_equal(backend->ops->buffer_create(backend, MEMORY_DEVICE, 1ull << 60, "weights", &buffer),
                    DELTAIC_OUT_OF_MEMORY);

@@ -599,6 +599,34 @@ static void forty_instances_follow_each_other(void **state) {
   }
 }
 
+static VKAPI_ATTR void VKAPI_CALL two_heaps(VkPhysicalDevice physical, VkPhysicalDeviceMemoryProperties2 *memory) {
+  (void)physical;
+  VkPhysicalDeviceMemoryBudgetPropertiesEXT *budget = memory->pNext;
+  memory->memoryProperties =
+      (VkPhysicalDeviceMemoryProperties){.memoryHeapCount = 3,
+                                         .memoryHeaps = {{.size = 256, .flags = VK_MEMORY_HEAP_DEVICE_LOCAL_BIT},
+                                                         {.size = 8000, .flags = VK_MEMORY_HEAP_DEVICE_LOCAL_BIT},
+                                                         {.size = 64000}}};
+  budget->heapBudget[0] = 200, budget->heapBudget[1] = 5000, budget->heapBudget[2] = 64000;
+  budget->heapUsage[0] = 0, budget->heapUsage[1] = 1200, budget->heapUsage[2] = 0;
+}
+
+static void what_others_use_of_the_memory_is_not_free(void **state) {
+  struct device_caps caps = device_of(state)->caps;
+  VkPhysicalDevice physical = device_of(state)->physical;
+  uint64_t left = device_free_bytes(physical, &caps);
+  assert_int_equal(caps.memory_budget, left > 0);
+  PFN_vkGetPhysicalDeviceMemoryProperties2 real = vkGetPhysicalDeviceMemoryProperties2;
+  vkGetPhysicalDeviceMemoryProperties2 = two_heaps;
+  caps.memory_budget = true;
+  left = device_free_bytes(physical, &caps);
+  caps.memory_budget = false;
+  uint64_t unknown = device_free_bytes(physical, &caps);
+  vkGetPhysicalDeviceMemoryProperties2 = real;
+  assert_int_equal(left, 3800);
+  assert_int_equal(unknown, 0);
+}
+
 static void an_unusable_device_is_not_opened(void **state) {
   struct fixture *f = *state;
   struct plan plan = f->device->plan;
@@ -660,6 +688,7 @@ static int run_on_device(void) {
       ON_DEVICE(a_transfer_that_loses_the_device_says_so),
       cmocka_unit_test(a_device_that_stays_silent_is_lost_and_closing_does_not_wait),
       ON_DEVICE(instances_do_not_disturb_each_other),
+      ON_DEVICE(what_others_use_of_the_memory_is_not_free),
       ON_DEVICE(an_unusable_device_is_not_opened),
       ON_DEVICE(forty_instances_follow_each_other),
   };
