@@ -3,6 +3,7 @@
 #include "eval.h"
 #include "eval_text.h"
 
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,7 +83,18 @@ struct ids {
   size_t count;
 };
 
-static int encode(const struct encoder *e, const struct eval_text *t, bool special, struct ids *out) {
+__attribute__((format(printf, 3, 4))) static int refuse(const struct encoder *e, size_t index, const char *format,
+                                                        ...) {
+  char sentence[160];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(sentence, sizeof sentence, format, args);
+  va_end(args);
+  if (!e->task->file) return complain(EXIT_FAILED, "%s, case %zu: %s", e->task->name, index + 1, sentence);
+  return complain(EXIT_FAILED, "%s:%zu: %s", e->task->file, e->task->cases[index].line, sentence);
+}
+
+static int encode(const struct encoder *e, size_t index, const struct eval_text *t, bool special, struct ids *out) {
   *out = (struct ids){0};
   if (t->text && *e->prefix && !strncmp(t->text, e->prefix, strlen(e->prefix))) special = false; // it has its own
   if (t->text) return text_encode(e->tokenizer, t->text, t->count, special, &out->at, &out->count);
@@ -91,8 +103,8 @@ static int encode(const struct encoder *e, const struct eval_text *t, bool speci
   if (t->count) memcpy(out->at, t->ids, t->count * sizeof *out->at);
   for (size_t i = 0; i < t->count; ++i)
     if (t->ids[i] >= e->info.vocabulary)
-      return complain(EXIT_FAILED, "token id %d is outside of the checkpoint's vocabulary of %d", t->ids[i],
-                      e->info.vocabulary);
+      return refuse(e, index, "token id %d is outside of the checkpoint's vocabulary of %d", t->ids[i],
+                    e->info.vocabulary);
   return EXIT_OK;
 }
 
@@ -104,10 +116,6 @@ static struct request *add_request(struct requests *r) {
   struct request *request = &r->items[r->count++];
   *request = (struct request){0};
   return request;
-}
-
-static int refuse(const struct encoder *e, size_t index, const char *sentence) {
-  return complain(EXIT_FAILED, "%s:%zu: %s", e->task->file, e->task->cases[index].line, sentence);
 }
 
 // The last max_length + 1 of context and continuation; the last one is only predicted.
@@ -145,15 +153,15 @@ static int encode_pair(const struct encoder *e, size_t index, uint32_t choice, c
     memcpy(both + context->count, text->text, text->count);
     struct eval_text whole = {.text = both, .count = context->count + text->count};
     struct eval_text head = {.text = context->text, .count = stripped};
-    code = encode(e, &head, !e->options->no_bos, &before);
-    if (!code) code = encode(e, &whole, !e->options->no_bos, &after);
+    code = encode(e, index, &head, !e->options->no_bos, &before);
+    if (!code) code = encode(e, index, &whole, !e->options->no_bos, &after);
     size_t skip = before.count < after.count ? before.count : after.count;
     struct ids rest = {after.at + skip, after.count - skip};
     if (!code) code = add_pair(e, index, choice, before, rest, out);
     free(both);
   } else {
-    code = encode(e, context, !e->options->no_bos, &before);
-    if (!code) code = encode(e, text, false, &after);
+    code = encode(e, index, context, !e->options->no_bos, &before);
+    if (!code) code = encode(e, index, text, false, &after);
     struct ids first = before, rest = after;
     if (!code && !before.count) {
       if (prefix < 0) code = refuse(e, index, "the context is empty, and the checkpoint has no token to begin with");
@@ -177,7 +185,7 @@ static int encode_document(const struct encoder *e, size_t index, struct request
   size_t most = e->max_length;
   int32_t prefix = prefix_token(e);
   if (prefix < 0) return refuse(e, index, "the checkpoint has no token for a document to begin with");
-  int code = encode(e, &e->task->cases[index].choice[0].text, !e->options->no_bos, &text);
+  int code = encode(e, index, &e->task->cases[index].choice[0].text, !e->options->no_bos, &text);
   for (size_t done = 0, n; done < text.count && !code; done += n) {
     n = text.count - done < most ? text.count - done : most;
     size_t end = done + n, begin = done && end > most ? end - most - 1 : done - 1; // done 0: the prefix token
@@ -197,7 +205,7 @@ static int encode_prompt(const struct encoder *e, size_t index, struct requests 
   int32_t prefix = prefix_token(e);
   if (!c->whole && e->max_length <= make)
     return complain(EXIT_USAGE, "--max-length %u leaves no room before --new %u", e->max_length, make);
-  int code = encode(e, &c->context, !e->options->no_bos, &text);
+  int code = encode(e, index, &c->context, !e->options->no_bos, &text);
   if (!code && !text.count && prefix < 0)
     code = refuse(e, index, "the context is empty, and the checkpoint has no token to begin with");
   if (!code) {

@@ -81,6 +81,9 @@ END
 golds siqa 'r.update(correct="ABC"[int(r.pop("label")) - 1])'
 golds boolq 'r.update(label=str(bool(r.pop("label", r.pop("answer", 0)))).lower())'
 
+# What one checkpoint gave is not lost with the next one's failure.
+run 1 eval "$model" "$dir/nowhere" -d cpu -q --task "$dir/documents.jsonl" && out_has '^novelist  *3  ' && err_has 'nowhere'
+
 # ---- malformed files
 refused 'not JSON' '{"context": "a", "target": '
 refused 'not a JSON object' '[1, 2]'
@@ -119,7 +122,7 @@ out_has "^sha256  *$(cat "$dir/piqa.jsonl" "$dir/piqa-labels.lst" | sha256sum | 
 printf '0\n1\n0\n1\n' >"$dir/piqa-labels.lst" # more labels than records: those of another part
 eval_cpu 1 --task piqa --data "$dir/piqa.jsonl" && err_has 'piqa-labels.lst:4: ' && err_has 'ends before this label'
 printf '{"context": [99999], "target": [1]}\n' >"$dir/ids.jsonl"
-eval_cpu 1 --task "$dir/ids.jsonl" && err_has 'outside of the checkpoint'
+eval_cpu 1 --task "$dir/ids.jsonl" && err_has 'ids.jsonl:1: token id 99999 is outside of the checkpoint'
 
 # ---- tasks made on the spot: right answers, the same ones for a seed, other programs can run them
 made() { run 0 eval --task "$@" --write "$dir/made.jsonl" -q; }
@@ -194,6 +197,7 @@ run 0 demo recall --key-size 32 --texts 1 --pairs 8 "${device[@]}" --additive --
 run 0 eval "$dir/pairs" "$dir/additive" -d cpu -q --task mqar --pairs 24 --keys 32 --writes 4 --length 193,500 --cases 4 --json
 holds '[g["acc"]["value"] for g in j["results"][0]["groups"].values()] == [1, 1]'
 holds 'all(0.1 < g["acc"]["value"] < 0.45 for g in j["results"][1]["groups"].values())' # one of four values
+run 1 eval "$dir/s5" -d cpu -q --task parity --length 5 && err_has 'parity, case 1: ' # S5's tokenizer has no 0 and 1
 # Token ids, for checkpoints without words: S5's word (21345) (21345) (13245), its product (13245).
 printf '{"context": [0, 25, 25, 7], "target": [7]}\n{"context": [0, 25, 25, 7], "target": [8]}\n' >"$dir/ids.jsonl"
 run 0 eval "$dir/s5" -d cpu -q --task "$dir/ids.jsonl" --json
