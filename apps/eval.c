@@ -84,8 +84,6 @@ static int check_name(const char *task) {
 static int check(const struct request_line *r, struct arguments *arguments) {
   if (!r->task) return complain(EXIT_USAGE, "no --task; --help lists them");
   const struct made *made = made_find(r->task);
-  if (is_cost(r) && r->options.engine.attention_window)
-    return complain(EXIT_USAGE, "--task cost measures checkpoints as they are, without --attention-window");
   if (!made && r->write) return complain(EXIT_USAGE, "--write is for tasks that are made on the spot, not %s", r->task);
   if (eval_is_data_set(r->task) && !r->data)
     return complain(EXIT_USAGE, "--task %s needs its file: --data FILE", r->task);

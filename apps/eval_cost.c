@@ -100,7 +100,7 @@ static int add_rows(struct cost *c, const char *checkpoint) {
     deltaic_session_options o = session_for(c, c->lengths->values[i]);
     struct cost_row *row = &c->rows[c->count + i];
     deltaic_memory memory;
-    int code = complain_status(deltaic_model_inspect(c->engine.device, checkpoint, &o, NULL, &memory));
+    int code = complain_status(deltaic_model_get_memory(c->engine.model, &o, &memory));
     if (code) return code;
     *row = (struct cost_row){.checkpoint = checkpoint, .length = c->lengths->values[i]};
     row->cache = memory.cache_per_token * row->length;
@@ -146,7 +146,10 @@ static int measure_checkpoint(struct cost *c, const char *checkpoint) {
 
 static void print(const struct cost *c) {
   struct table table;
-  printf("device  %s\n\n", c->device);
+  printf("device  %s\n", c->device);
+  if (c->options->attention_window)
+    printf("window  softmax attention sees %s tokens\n", text_count(c->options->attention_window).text);
+  printf("\n");
   table_begin(&table, "lrrrrr");
   table_row(&table, "checkpoint", "tokens", "prefill tokens/s", "decode tokens/s", "state", "cache");
   for (size_t i = 0; i < c->count; ++i) {
@@ -170,8 +173,9 @@ static int print_json(const struct cost *c) {
                                     "decode", number_json(r->measured ? r->decode : NAN), "state_bytes",
                                     (json_int_t)r->state, "cache_bytes", (json_int_t)r->cache));
   }
-  return json_finish(json_pack("{s:s, s:s, s:o, s:s, s:o}", "deltaic", deltaic_version(), "task", "cost", "device",
-                               text_json(c->device), "precision", c->options->precision, "rows", rows));
+  return json_finish(json_pack("{s:s, s:s, s:o, s:s, s:I, s:o}", "deltaic", deltaic_version(), "task", "cost", "device",
+                               text_json(c->device), "precision", c->options->precision, "attention_window",
+                               (json_int_t)c->options->attention_window, "rows", rows));
 }
 
 // What a row puts on each panel's y axis.

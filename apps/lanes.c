@@ -22,7 +22,7 @@ static uint64_t lanes_that_fit(const struct engine *engine, const struct engine_
   deltaic_session_options o = session_options(options);
   deltaic_memory memory;
   o.sequences = 1;
-  if (deltaic_model_inspect(engine->device, options->model, &o, NULL, &memory)) return 1;
+  if (deltaic_model_get_memory(engine->model, &o, &memory)) return 1;
   deltaic_device_info info;
   deltaic_device_get_info(engine->device, &info); // now, with the weights there
   return lanes_within(&info, &memory);

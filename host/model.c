@@ -182,3 +182,9 @@ void deltaic_model_close(deltaic_model *m) {
 }
 
 void deltaic_model_get_info(const deltaic_model *m, deltaic_model_info *info) { *info = m->info; }
+
+deltaic_status deltaic_model_get_memory(const deltaic_model *m, const deltaic_session_options *session,
+                                        deltaic_memory *memory) {
+  if (!m || !memory) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_model_get_memory: model and memory are required");
+  return session_memory(m, session, memory);
+}

@@ -229,6 +229,9 @@ DELTAIC_API deltaic_status deltaic_model_open(deltaic_device *device, const char
                                               const deltaic_model_options *options, deltaic_model **out);
 DELTAIC_API void deltaic_model_close(deltaic_model *model);
 DELTAIC_API void deltaic_model_get_info(const deltaic_model *model, deltaic_model_info *info);
+/* What the model takes and a session of it would, with the windows it was opened with. session: NULL for defaults. */
+DELTAIC_API deltaic_status deltaic_model_get_memory(const deltaic_model *model, const deltaic_session_options *session,
+                                                    deltaic_memory *memory);
 
 /* ---------------------------------------------------------------- session */
 

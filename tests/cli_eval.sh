@@ -274,7 +274,9 @@ holds '[r["tokens"] for r in j["rows"]] == [100, 200, 400] * 2 and all(r["prefil
 holds 'j["rows"][2]["cache_bytes"] > 2.5 * j["rows"][0]["cache_bytes"] > 0 and j["rows"][5]["cache_bytes"] == 0'
 holds 'j["rows"][3]["state_bytes"] == j["rows"][5]["state_bytes"] > 0'
 run 0 eval "$tiny" -d cpu -q --task cost --length 100 && out_has '^tiny_delta_net_global  *100 '
-run 2 eval "$tiny" -d cpu -q --task cost --attention-window 16 && err_has 'without --attention-window'
+run 0 eval "$tiny" -d cpu -q --task cost --length 100,400 --attention-window 16 --json # caches of 16 tokens, and no more
+holds 'all(r["cache_bytes"] == 0 for r in j["rows"]) and j["rows"][0]["state_bytes"] == j["rows"][1]["state_bytes"]'
+holds 'j["attention_window"] == 16 and all(r["prefill"] > 0 and r["decode"] > 0 for r in j["rows"])'
 run 0 eval "$dir/s5" "$dir/s5_one_step" -d cpu -q --task group --length 1,4,16 --cases 4 --plot "$dir/group.png"
 for picture in cost group; do
   [ "$(od -An -tx1 -j16 -N8 "$dir/$picture.png")" = " 00 00 04 b0 00 00 03 20" ] || complain "$picture.png: no picture"

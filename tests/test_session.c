@@ -316,6 +316,9 @@ static void check_memory(deltaic_device *device) {
     deltaic_model_info info;
     assert_ok(deltaic_model_inspect(device, kinds[k], NULL, &info, &memory));
     deltaic_model *model = open_model(device, kinds[k]);
+    deltaic_memory opened;
+    assert_ok(deltaic_model_get_memory(model, NULL, &opened));
+    assert_memory_equal(&opened, &memory, sizeof memory);
     deltaic_session *s = create(model);
     size_t at_100, at_600;
     eval(s, 0, 100, NULL);
