@@ -141,23 +141,23 @@ static int add_pair(const struct encoder *e, size_t index, uint32_t choice, stru
 
 // An empty context is the prefix token; white space at a context's end belongs to the continuation; the continuation's
 // tokens are those of both together behind as many as the context alone has.
+// head: the context's tokens, where a choice before this one had the same context; to be freed.
 static int encode_pair(const struct encoder *e, size_t index, uint32_t choice, const struct eval_text *context,
-                       const struct eval_text *text, struct requests *out) {
+                       const struct eval_text *text, struct ids *head, struct requests *out) {
   struct ids before = {0}, after = {0};
   int32_t prefix = prefix_token(e);
   int code = EXIT_OK;
   if (context->count && context->text && text->text) {
-    size_t stripped = space_at_end(context->text, context->count);
+    struct eval_text stripped = {.text = context->text, .count = space_at_end(context->text, context->count)};
     char *both = must_resize(NULL, context->count + text->count + 1);
     memcpy(both, context->text, context->count);
     memcpy(both + context->count, text->text, text->count);
     struct eval_text whole = {.text = both, .count = context->count + text->count};
-    struct eval_text head = {.text = context->text, .count = stripped};
-    code = encode(e, index, &head, !e->options->no_bos, &before);
+    if (!head->at) code = encode(e, index, &stripped, !e->options->no_bos, head);
     if (!code) code = encode(e, index, &whole, !e->options->no_bos, &after);
-    size_t skip = before.count < after.count ? before.count : after.count;
+    size_t skip = head->count < after.count ? head->count : after.count;
     struct ids rest = {after.at + skip, after.count - skip};
-    if (!code) code = add_pair(e, index, choice, before, rest, out);
+    if (!code) code = add_pair(e, index, choice, *head, rest, out);
     free(both);
   } else {
     code = encode(e, index, context, !e->options->no_bos, &before);
@@ -225,9 +225,16 @@ int encode_case(const struct encoder *e, size_t index, struct requests *out) {
   if (e->task->kind == EVAL_ROLLING) return encode_document(e, index, out);
   if (e->task->kind == EVAL_RECALL) return encode_prompt(e, index, out);
   int code = EXIT_OK;
+  struct ids head = {0};
   for (uint32_t i = 0; i < c->choices && !code; ++i) {
     const struct eval_text *own = &c->choice[i].context;
-    code = encode_pair(e, index, i, own->text || own->ids ? own : &c->context, &c->choice[i].text, out);
+    bool has_own = own->text || own->ids;
+    if (has_own) {
+      free(head.at);
+      head = (struct ids){0};
+    }
+    code = encode_pair(e, index, i, has_own ? own : &c->context, &c->choice[i].text, &head, out);
   }
+  free(head.at);
   return code;
 }
