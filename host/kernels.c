@@ -2,6 +2,7 @@
 #include "kernels.h"
 
 #include "attention.h"
+#include "attention_step.h"
 #include "copy.h"
 #include "delta_chunk_prepare.h"
 #include "delta_chunk_scan.h"
@@ -35,7 +36,10 @@
 #include "short_conv.h"
 #include "swiglu.h"
 
-#include "attention.spv.h"
+#include "attention_f16.spv.h"
+#include "attention_f32.spv.h"
+#include "attention_step_f16.spv.h"
+#include "attention_step_f32.spv.h"
 #include "copy.spv.h"
 #include "delta_chunk_prepare.spv.h"
 #include "delta_chunk_scan.spv.h"

@@ -59,7 +59,10 @@
   X(swiglu_f32, SWIGLU, swiglu_args)                                                                                   \
   X(swiglu_f16, SWIGLU, swiglu_args)                                                                                   \
   X(rope_append, ROPE_APPEND, rope_append_args)                                                                        \
-  X(attention, ATTENTION, attention_push)                                                                              \
+  X(attention_f32, ATTENTION, attention_push)                                                                          \
+  X(attention_f16, ATTENTION, attention_push)                                                                          \
+  X(attention_step_f32, ATTENTION_STEP, attention_step_push)                                                           \
+  X(attention_step_f16, ATTENTION_STEP, attention_step_push)                                                           \
   X(sample, SAMPLE, sample_args)                                                                                       \
   X(copy, COPY, copy_args)                                                                                             \
   X(scatter, SCATTER, scatter_args)                                                                                    \

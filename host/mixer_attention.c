@@ -95,19 +95,32 @@ static void attention_state(const void *spec, const struct state_shape *shape, s
 
 struct attention_scratch {
   struct tensor qkv, o; // (T, (heads + 2 kv_heads) * d), (T, heads * d)
+  struct tensor parts;
 };
 
-static struct attention_scratch take(const struct attention_spec *s, struct scratch *scratch, uint32_t T) {
+static struct attention_scratch take(const struct attention_spec *s, struct backend *b, struct scratch *scratch,
+                                     uint32_t T, uint32_t B, struct attention_args a) {
   struct attention_scratch t;
   t.qkv = scratch_take(scratch, T, (s->heads + 2 * s->kv_heads) * s->d);
   t.o = scratch_take(scratch, T, s->heads * s->d);
+  t.parts = scratch_take_bytes(scratch, b->ops->attention_scratch_bytes(b, B, a));
   return t;
 }
 
+static struct attention_args args_of(const struct attention_spec *s, uint32_t capacity, uint32_t longest) {
+  return (struct attention_args){.heads = s->heads,
+                                 .kv_heads = s->kv_heads,
+                                 .d = s->d,
+                                 .window = s->window,
+                                 .capacity = capacity,
+                                 .longest = longest};
+}
+
+// For caches of any capacity.
 static void attention_measure(const void *spec, const void *weights, struct backend *b, struct scratch *measure,
                               uint32_t T, uint32_t B) {
-  (void)weights, (void)b, (void)B;
-  take(spec, measure, T);
+  (void)weights;
+  take(spec, b, measure, T, B, args_of(spec, UINT32_MAX, 0));
 }
 
 static void attention_forward(const void *spec, const void *weights, const void *state, struct call *call,
@@ -117,20 +130,16 @@ static void attention_forward(const void *spec, const void *weights, const void 
   const struct attention_state *st = state;
   struct recorder *c = call->c;
   const struct ops *op = c->ops;
-  struct attention_scratch t = take(s, &call->scratch, call->T);
-  struct attention_args args = {.heads = s->heads,
-                                .kv_heads = s->kv_heads,
-                                .d = s->d,
-                                .window = s->window,
-                                .capacity = st->k.cols / (s->kv_heads * s->d),
-                                .longest = call->longest};
+  const struct attention_args args = args_of(s, st->k.cols / (s->kv_heads * s->d), call->longest);
+  struct attention_scratch t = take(s, c->backend, &call->scratch, call->T, call->sequences.rows, args);
+  t.o = tensor_as(t.o, op->input_dtype(c, w->o_proj, call->T));
   op->linear(c, t.qkv, in, w->qkv, w->bias, false);
   if (s->qk_norm) {
     const uint32_t heads = s->heads + s->kv_heads;
     op->output_norm(c, tensor_cols(t.qkv, 0, heads * s->d), (struct tensor){0}, w->norm, heads, QK_NORM_EPS);
   }
-  op->rope_append(c, t.qkv, st->k, st->v, w->rotation, call->sequences, args);
-  op->attention(c, t.o, t.qkv, st->k, st->v, call->sequences, args);
+  op->rope_append(c, t.qkv, st->k, st->v, w->rotation, call->sequences, t.parts, args);
+  op->attention(c, t.o, t.qkv, st->k, st->v, call->sequences, t.parts, args);
   op->linear(c, x, (struct linear_input){.x = t.o}, w->o_proj, (struct tensor){0}, true);
 }
 

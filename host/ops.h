@@ -225,10 +225,13 @@ struct ops {
   uint64_t (*mamba2_scratch_bytes)(const struct backend *b, uint32_t T, uint32_t B, struct mamba2_args a);
   void (*gated_norm)(struct recorder *c, struct tensor y, struct tensor z, struct tensor weight,
                      struct gated_norm_args a);
+  // scratch: attention_scratch_bytes() for the call's B sequences, the same one in both calls, untouched in between.
   void (*rope_append)(struct recorder *c, struct tensor qkv, struct tensor cache_k, struct tensor cache_v,
-                      struct tensor table, struct tensor sequences, struct attention_args a);
+                      struct tensor table, struct tensor sequences, struct tensor scratch, struct attention_args a);
+  // o (T, heads*d): f32, or f16 where input_dtype says so.
   void (*attention)(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor cache_k,
-                    struct tensor cache_v, struct tensor sequences, struct attention_args a);
+                    struct tensor cache_v, struct tensor sequences, struct tensor scratch, struct attention_args a);
+  uint64_t (*attention_scratch_bytes)(const struct backend *b, uint32_t B, struct attention_args a);
   // Draws the next token of every sequence s from its row (slot) of logits (slots, V) as row s of sampling says; stores
   // it in tokens[s], marks it in seen, and turns sequence s into the call that evaluates it: pos += T, T = 1, row = s.
   // The random number of a draw is a function of (seed, pos after the step) alone. scratch: B rows of V f32.

@@ -479,6 +479,7 @@ static const struct ops cpu_ops = {
     .gated_norm = cpu_gated_norm,
     .rope_append = cpu_rope_append,
     .attention = cpu_attention,
+    .attention_scratch_bytes = cpu_attention_scratch_bytes,
     .sample = cpu_sample,
     .copy = cpu_copy,
     .scatter = cpu_scatter,

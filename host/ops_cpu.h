@@ -128,9 +128,10 @@ void cpu_hh_rule(struct recorder *c, struct tensor o, struct tensor qkv, struct 
                  struct hh_args a);
 uint64_t cpu_hh_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct hh_args a);
 void cpu_rope_append(struct recorder *c, struct tensor qkv, struct tensor cache_k, struct tensor cache_v,
-                     struct tensor table, struct tensor sequences, struct attention_args a);
+                     struct tensor table, struct tensor sequences, struct tensor scratch, struct attention_args a);
 void cpu_attention(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor cache_k, struct tensor cache_v,
-                   struct tensor sequences, struct attention_args a);
+                   struct tensor sequences, struct tensor scratch, struct attention_args a);
+uint64_t cpu_attention_scratch_bytes(const struct backend *b, uint32_t B, struct attention_args a);
 void cpu_score(struct recorder *c, struct tensor scores, struct tensor logits, struct tensor targets, uint32_t first);
 void cpu_sample(struct recorder *c, struct tensor tokens, struct tensor sequences, struct tensor seen,
                 struct tensor logits, struct tensor sampling, struct tensor scratch);

@@ -39,7 +39,8 @@ static void rope_append_row(void *context, uint64_t t, uint32_t worker) {
 }
 
 void cpu_rope_append(struct recorder *c, struct tensor qkv, struct tensor cache_k, struct tensor cache_v,
-                     struct tensor table, struct tensor sequences, struct attention_args a) {
+                     struct tensor table, struct tensor sequences, struct tensor scratch, struct attention_args a) {
+  (void)scratch;
   if (!cpu_begin(c)) return;
   uint64_t n = 0, width = (uint64_t)a.heads + a.kv_heads;
   for (uint32_t s = 0; s < sequences.rows; s++) {
@@ -103,7 +104,8 @@ static uint64_t positions_seen(const struct sequence *q, uint32_t window) {
 }
 
 void cpu_attention(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor cache_k, struct tensor cache_v,
-                   struct tensor sequences, struct attention_args a) {
+                   struct tensor sequences, struct tensor scratch, struct attention_args a) {
+  (void)scratch;
   if (!cpu_begin(c)) return;
   uint64_t bytes = 0, operations = 0;
   for (uint32_t s = 0; s < sequences.rows; s++) {
@@ -117,4 +119,9 @@ void cpu_attention(struct recorder *c, struct tensor o, struct tensor qkv, struc
     operations += work;
   }
   cpu_end(c, "attention", NULL, bytes, operations);
+}
+
+uint64_t cpu_attention_scratch_bytes(const struct backend *b, uint32_t B, struct attention_args a) {
+  (void)b, (void)B, (void)a;
+  return 0;
 }

@@ -254,6 +254,7 @@ static const struct ops vulkan_ops = {
     .gated_norm = vulkan_gated_norm,
     .rope_append = vulkan_rope_append,
     .attention = vulkan_attention,
+    .attention_scratch_bytes = vulkan_attention_scratch_bytes,
     .sample = vulkan_sample,
     .copy = vulkan_copy,
     .scatter = vulkan_scatter,

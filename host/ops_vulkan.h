@@ -65,6 +65,11 @@ bool vulkan_delta_step(struct recorder *c, const struct delta_step *s); // ops_v
 bool vulkan_gated_matrix(struct recorder *c, struct tensor y, struct tensor x, struct tensor w,
                          enum activation activation);
 
+// Grids have room for this many tokens of every sequence; without the host's word for less, for all of the call's.
+static inline uint32_t vulkan_longest(struct tensor rows, uint32_t longest) {
+  return longest && longest < rows.rows ? longest : rows.rows;
+}
+
 // ops_vulkan_mix.c: ops that mix tokens.
 void vulkan_short_conv(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight, struct tensor bias,
                        struct tensor history, struct tensor sequences, uint32_t longest, struct conv_args a);
@@ -91,10 +96,13 @@ void vulkan_hh_rule(struct recorder *c, struct tensor o, struct tensor qkv, stru
                     struct tensor mask, struct tensor state, struct tensor sequences, struct tensor scratch,
                     struct hh_args a); // ops_vulkan_hh.c
 uint64_t vulkan_hh_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct hh_args a);
+
+// ops_vulkan_attention.c
 void vulkan_rope_append(struct recorder *c, struct tensor qkv, struct tensor cache_k, struct tensor cache_v,
-                        struct tensor table, struct tensor sequences, struct attention_args a);
+                        struct tensor table, struct tensor sequences, struct tensor scratch, struct attention_args a);
 void vulkan_attention(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor cache_k,
-                      struct tensor cache_v, struct tensor sequences, struct attention_args a);
+                      struct tensor cache_v, struct tensor sequences, struct tensor scratch, struct attention_args a);
+uint64_t vulkan_attention_scratch_bytes(const struct backend *b, uint32_t B, struct attention_args a);
 
 // ops_vulkan_mamba2.c
 void vulkan_mamba2_inputs(struct recorder *c, struct tensor dt, struct tensor g, struct tensor raw, struct tensor A_log,

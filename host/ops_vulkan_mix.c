@@ -1,17 +1,13 @@
-// ops_vulkan_mix: the ops of the Vulkan backend that mix tokens: convolution, delta rule, attention. The host knows how
-// many rows a call has and at most how many of one sequence, not which rows are whose (a recording is replayed with
-// other sequences), so grids are for the most that there can be, and workgroups without work end at once.
+// ops_vulkan_mix: the ops of the Vulkan backend that mix tokens: convolution, delta rule. The host knows how many
+// rows a call has and at most how many of one sequence, not which rows are whose (a recording is replayed with other
+// sequences), so grids are for the most that there can be, and workgroups without work end at once.
 #include "ops_vulkan.h"
 
-#include "attention.h"
 #include "delta_chunk_prepare.h"
 #include "delta_chunk_scan.h"
 #include "delta_inputs.h"
 #include "delta_rule.h"
-#include "rope_append.h"
 #include "short_conv.h"
-
-#include <math.h>
 
 static_assert(NORM_NONE == KEY_NORM_NONE && NORM_L2 == KEY_NORM_L2 && NORM_SUM == KEY_NORM_SUM &&
                   NORM_L1 == KEY_NORM_L1,
@@ -20,11 +16,6 @@ static_assert(NORM_NONE == KEY_NORM_NONE && NORM_L2 == KEY_NORM_L2 && NORM_SUM =
 static uint32_t min32(uint32_t a, uint32_t b) { return a < b ? a : b; }
 static uint64_t min64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static uint32_t max32(uint32_t a, uint32_t b) { return a > b ? a : b; }
-
-// Grids have room for this many tokens of every sequence; without the host's word for less, for all of the call's.
-static uint32_t longest_of(struct tensor rows, uint32_t longest) {
-  return longest && longest < rows.rows ? longest : rows.rows;
-}
 
 void vulkan_short_conv(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight, struct tensor bias,
                        struct tensor history, struct tensor sequences, uint32_t longest, struct conv_args a) {
@@ -48,7 +39,7 @@ void vulkan_short_conv(struct recorder *c, struct tensor y, struct tensor x, str
                                        .history_stride = history.stride,
                                        .has_bias = bias.buffer != NULL};
   vulkan_dispatch(c, KERNEL_short_conv_f32 + y.dtype, spec, bindings, &args, divide_up(a.C, lanes),
-                  divide_up(longest_of(x, longest), run), sequences.rows, 2ull * x.rows * a.C * a.W);
+                  divide_up(vulkan_longest(x, longest), run), sequences.rows, 2ull * x.rows * a.C * a.W);
 }
 
 // ---------------------------------------------------------------- delta rule
@@ -267,63 +258,4 @@ void vulkan_delta_rule(struct recorder *c, struct tensor o, struct tensor qkv, s
   prepared.bytes = chunk_scratch_bytes(&s, &a);
   chunk_prepare(c, &d, &s, prepared);
   chunk_scan(c, &d, &s, prepared);
-}
-
-// ---------------------------------------------------------------- attention
-
-void vulkan_rope_append(struct recorder *c, struct tensor qkv, struct tensor cache_k, struct tensor cache_v,
-                        struct tensor table, struct tensor sequences, struct attention_args a) {
-  const uint32_t lanes = vulkan_plan(c)->block_lanes;
-  const struct binding bindings[ROPE_APPEND_BINDINGS] = {[ROPE_APPEND_QKV] = vulkan_bind(qkv, qkv),
-                                                         [ROPE_APPEND_CACHE_K] = vulkan_bind(cache_k, qkv),
-                                                         [ROPE_APPEND_CACHE_V] = vulkan_bind(cache_v, qkv),
-                                                         [ROPE_APPEND_TABLE] = vulkan_bind(table, qkv),
-                                                         [ROPE_APPEND_SEQUENCES] = vulkan_bind(sequences, qkv)};
-  const struct rope_append_args args = {.heads = a.heads,
-                                        .kv_heads = a.kv_heads,
-                                        .d = a.d,
-                                        .capacity = a.capacity,
-                                        .qkv_stride = qkv.stride,
-                                        .cache_stride = cache_k.stride,
-                                        .table_stride = table.stride};
-  uint32_t heads = a.heads + 2 * a.kv_heads;
-  vulkan_dispatch(c, KERNEL_rope_append, &lanes, bindings, &args, divide_up(heads * divide_up(a.d, 2), lanes),
-                  longest_of(qkv, a.longest), sequences.rows, 6ull * qkv.rows * heads * a.d);
-}
-
-void vulkan_attention(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor cache_k,
-                      struct tensor cache_v, struct tensor sequences, struct attention_args a) {
-  const struct plan *plan = vulkan_plan(c);
-  uint32_t queries = qkv.rows > 2 * sequences.rows ? 8 : 1; // decoding has one token a sequence
-  const uint32_t longest = longest_of(qkv, a.longest);
-  // A token's keys are many and only its heads wait for them, so a head has more invocations then.
-  uint32_t lanes = queries > 1 ? min32(plan->lanes, 128) : min32(2 * plan->lanes, plan->step_lanes), parts = 1;
-  while (parts * 8 < lanes && lanes / parts / 2 >= a.d) parts *= 2;
-  while (queries > 1 &&
-         16 * queries * divide_up(a.d, 4) + 8 * queries * lanes > vulkan_device(c->backend)->caps.shared_bytes)
-    queries /= 2;
-  const uint32_t spec[ATTENTION_SPECS] = {[ATTENTION_SPEC_LANES] = lanes,
-                                          [ATTENTION_SPEC_D] = a.d,
-                                          [ATTENTION_SPEC_QUERIES] = queries,
-                                          [ATTENTION_SPEC_ALIGNED] = a.d % 4 == 0 && cache_k.stride % 4 == 0,
-                                          [ATTENTION_SPEC_PARTS] = parts};
-  const struct binding k = vulkan_bind(cache_k, qkv);
-  const struct binding bindings[ATTENTION_BINDINGS] = {[ATTENTION_O] = vulkan_bind(o, o),
-                                                       [ATTENTION_QKV] = vulkan_bind(qkv, qkv),
-                                                       [ATTENTION_CACHE_K] = k,
-                                                       [ATTENTION_CACHE_K4] = k,
-                                                       [ATTENTION_CACHE_V] = vulkan_bind(cache_v, qkv),
-                                                       [ATTENTION_SEQUENCES] = vulkan_bind(sequences, qkv)};
-  const struct attention_push args = {.heads = a.heads,
-                                      .kv_heads = a.kv_heads,
-                                      .window = a.window,
-                                      .capacity = a.capacity,
-                                      .scale = 1 / sqrtf((float)a.d),
-                                      .o_stride = o.stride,
-                                      .qkv_stride = qkv.stride,
-                                      .cache_stride = cache_k.stride};
-  // How many positions there are is known when the recording runs; pacing takes the most.
-  uint64_t seen = a.window && a.window < a.capacity ? a.window : a.capacity;
-  vulkan_dispatch(c, KERNEL_attention, spec, bindings, &args, divide_up(longest, queries), a.heads, sequences.rows,
-                  4 * seen * qkv.rows * a.heads * a.d);
 }

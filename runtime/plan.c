@@ -295,6 +295,10 @@ static void starting_values(const struct device_caps *caps, struct plan *plan) {
   plan->rule_columns = 32;
   plan->rule_rows = software ? 128 : 32;
   plan->step_lanes = software ? 256 : 1024;
+  plan->step_groups = caps->device_type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU
+                          ? 528 // four on each processor of an H200
+                      : software ? 8
+                                 : 64;
 }
 
 // One size for every kernel, so that sums come out the same whatever the compiler thinks of a kernel: 32, as most

@@ -73,6 +73,7 @@ struct plan {
   uint32_t matrix_sums;   // most matrices of sums that a subgroup's registers hold beside what a product needs
   uint32_t matrix_step;   // most numbers of K that a product's tile has at a time
   uint32_t matrix_groups; // workgroups that keep the device busy: with fewer, products take smaller tiles
+  uint32_t step_groups;   // workgroups of attention_step that read a cache as fast as the device can
   uint32_t scan_groups;   // workgroups of delta_matrix_scan, all registers taken, that run at the same time
 
   uint32_t chunk;         // C, tokens of a chunk in the chunkwise delta rule
@@ -163,6 +164,18 @@ uint64_t plan_delta_matrix_join_bytes(const struct plan *plan, const struct plan
 uint64_t plan_delta_matrix_prepare_bytes(const struct plan_delta_matrix *d, uint32_t n); // of shared memory
 uint64_t plan_delta_matrix_scan_bytes(const struct plan *plan, const struct plan_delta_matrix *d, uint32_t n,
                                       bool edges);
+
+// Sizes of attention_step.comp (plan_attention.c): a token of each text against its cache.
+struct plan_attention_step {
+  uint32_t lanes, queries; // queries: heads of a workgroup
+  uint32_t across;         // workgroups of a part, for all heads of a text
+  uint32_t parts;          // of a cache, at the most
+};
+// heads, kv_heads, d: of a text; B texts; seen: the most positions that a token sees.
+void plan_attention_step(const struct plan *plan, uint32_t heads, uint32_t kv_heads, uint32_t d, uint32_t B,
+                         uint32_t seen, struct plan_attention_step *out);
+uint64_t plan_attention_step_bytes(const struct plan_attention_step *s, uint32_t d); // of shared memory
+
 // Readable text of both, for `deltaic devices`; as snprintf: returns the length that it has or would have.
 int plan_describe(const struct device_caps *caps, const struct plan *plan, char *text, uint64_t capacity);
 #endif

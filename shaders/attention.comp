@@ -1,5 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#include "stored.glsl"
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #extension GL_EXT_control_flow_attributes : require
 // o[t] = softmax(q k^T / sqrt(d)) v over the positions that token t sees, which lie in a ring: p at p % capacity.
@@ -7,15 +8,14 @@
 // shrink both when m grows.
 // qkv (T, heads d ...), caches (slots, capacity, kv_heads, d), o (T, heads d).
 // Workgroups (ceil(T / QUERIES), heads, B): QUERIES tokens of one head, keys in strips of one per invocation: each scores
-// its key against all queries, then owns columns of v and o, or of PARTS of the strip's keys. Two barriers a strip. Any
-// d, T; T <= capacity, and T + window - 1 <= capacity in a ring.
+// its key against all queries, then owns columns of v and o. Two barriers a strip. Any d, T; T <= capacity, and
+// T + window - 1 <= capacity in a ring. Single tokens: attention_step.
 #include "attention.h"
 layout(local_size_x_id = ATTENTION_SPEC_LANES) in;
 layout(constant_id = ATTENTION_SPEC_D) const uint D = 64;
 layout(constant_id = ATTENTION_SPEC_QUERIES) const uint QUERIES = 8;
 layout(constant_id = ATTENTION_SPEC_ALIGNED) const uint ALIGNED = 0;
-layout(constant_id = ATTENTION_SPEC_PARTS) const uint PARTS = 1;
-layout(set = 0, binding = ATTENTION_O) writeonly buffer o_block { float o[]; };
+layout(set = 0, binding = ATTENTION_O) writeonly buffer o_block { stored o[]; };
 layout(set = 0, binding = ATTENTION_QKV) readonly buffer qkv_block { float qkv[]; };
 layout(set = 0, binding = ATTENTION_CACHE_K) readonly buffer cache_k_block { float cache_k[]; };
 layout(set = 0, binding = ATTENTION_CACHE_K4) readonly buffer cache_k4_block { vec4 cache_k4[]; };
@@ -24,8 +24,7 @@ layout(set = 0, binding = ATTENTION_SEQUENCES) readonly buffer sequences_block {
 
 const uint LANES = gl_WorkGroupSize.x;
 const uint D4 = (D + 3) / 4;
-const uint COLUMNS = LANES / PARTS;
-const uint OWN = (D + COLUMNS - 1) / COLUMNS; // columns of an invocation, COLUMNS apart; 1 when there are PARTS
+const uint OWN = (D + LANES - 1) / LANES; // columns of an invocation, LANES apart
 const uint BATCH = 8;                         // loads in flight; divides LANES
 const float LOWEST = -3.402823466e38;         // stands for no key: differences of it stay finite
 shared vec4 queries[QUERIES * D4];
@@ -95,10 +94,10 @@ void main() {
     }
     barrier();
     [[unroll]] for (uint c = 0; c < OWN; c++) {
-      uint column = lane % COLUMNS + c * COLUMNS;
+      uint column = lane + c * LANES;
       if (column < D) {
         uint keys = min(LANES, end - p0);
-        for (uint k0 = lane / COLUMNS * BATCH; k0 < keys; k0 += PARTS * BATCH) { // past the last key the weights are 0 and it is read again
+        for (uint k0 = 0; k0 < keys; k0 += BATCH) { // past the last key the weights are 0 and it is read again
           float v[BATCH];
           [[unroll]] for (uint k = 0; k < BATCH; k++)
             v[k] = cache_v[cache_at + min(p0 + k0 + k, end - 1) % args.capacity * step + column];
@@ -115,20 +114,13 @@ void main() {
     if (subgroupElect()) slots[gl_SubgroupID * QUERIES + i] = part;
   }
   barrier();
-  if (PARTS > 1) { // and of every column's parts; the weights have been read
-    [[unroll]] for (uint i = 0; i < QUERIES; i++) weights[i * LANES + lane] = y[i * OWN];
-    barrier();
-    if (lane >= COLUMNS) return;
-    [[unroll]] for (uint i = 0; i < QUERIES; i++)
-      for (uint p = 1; p < PARTS; p++) y[i * OWN] += weights[i * LANES + p * COLUMNS + lane];
-  }
   [[unroll]] for (uint i = 0; i < QUERIES; i++) {
     float total = 0.0;
     for (uint g = 0; g < gl_NumSubgroups; g++) total += slots[g * QUERIES + i];
     uint to = (s.row + t0 + i) * args.o_stride + head * D;
     [[unroll]] for (uint c = 0; c < OWN; c++) {
-      uint column = lane + c * COLUMNS;
-      if (i < count && column < D) o[to + column] = y[i * OWN + c] / total;
+      uint column = lane + c * LANES;
+      if (i < count && column < D) o[to + column] = STORED(y[i * OWN + c] / total);
     }
   }
 }

@@ -3,7 +3,7 @@
 #define ATTENTION_H
 #include "control.h"
 #include "interface.h"
-#define ATTENTION_O 0         // (T, heads * d) out, f32
+#define ATTENTION_O 0         // (T, heads * d) out
 #define ATTENTION_QKV 1       // (T, heads * d + ...) in, f32
 #define ATTENTION_CACHE_K 2   // (slots, capacity * kv_heads * d) in, f32
 #define ATTENTION_CACHE_K4 3  // the same as vec4, read when ALIGNED
@@ -14,8 +14,7 @@
 #define ATTENTION_SPEC_D 1
 #define ATTENTION_SPEC_QUERIES 2 // tokens of a workgroup
 #define ATTENTION_SPEC_ALIGNED 3 // 1: d and cache_stride are multiples of 4
-#define ATTENTION_SPEC_PARTS 4   // invocations that share a column of o, each with its keys; LANES / PARTS >= d, or 1
-#define ATTENTION_SPECS 5
+#define ATTENTION_SPECS 4
 struct attention_push {
   uint heads;
   uint kv_heads;

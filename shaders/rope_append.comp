@@ -6,7 +6,8 @@
 // table, which the host made in double: sin and cos of a device may be wrong by 2^-11.
 // qkv (T, (heads + 2 kv_heads) d), caches (slots, capacity, kv_heads, d): position p lies at p % capacity.
 // Workgroups (ceil((heads + 2 kv_heads) ceil(d / 2) / lanes), T, B): an invocation makes numbers j and j + d/2 of one
-// head; of an odd d the last number is a head's own (j = d/2), not rotated. T <= capacity. Any d.
+// head; of an odd d the last number is a head's own (j = d/2), not rotated. The counters of attention_step, which runs
+// next, become 0. T <= capacity. Any d.
 #include "rope_append.h"
 layout(local_size_x_id = ROPE_APPEND_SPEC_LANES) in;
 layout(set = 0, binding = ROPE_APPEND_QKV) buffer qkv_block { float qkv[]; };
@@ -14,6 +15,7 @@ layout(set = 0, binding = ROPE_APPEND_CACHE_K) writeonly buffer cache_k_block { 
 layout(set = 0, binding = ROPE_APPEND_CACHE_V) writeonly buffer cache_v_block { float cache_v[]; };
 layout(set = 0, binding = ROPE_APPEND_TABLE) readonly buffer table_block { float table[]; };
 layout(set = 0, binding = ROPE_APPEND_SEQUENCES) readonly buffer sequences_block { sequence sequences[]; };
+layout(set = 0, binding = ROPE_APPEND_PARTS) writeonly buffer parts_block { uint parts[]; };
 
 vec2 rotate(vec2 x, uint position, uint j) {
   for (uint level = 0; level < 4; level++) {
@@ -38,6 +40,8 @@ void main() {
   sequence s = sequences[gl_WorkGroupID.z];
   uint t = gl_WorkGroupID.y, width = (args.d + 1) / 2, pairs = args.d / 2;
   uint head = gl_GlobalInvocationID.x / width, j = gl_GlobalInvocationID.x % width;
+  if (t == 0 && gl_GlobalInvocationID.x < args.counters)
+    parts[gl_WorkGroupID.z * args.counters + gl_GlobalInvocationID.x] = 0;
   if (t >= s.T || head >= args.heads + 2 * args.kv_heads) return;
   uint from = (s.row + t) * args.qkv_stride + head * args.d;
   uint to = s.slot * args.cache_stride + (s.pos + t) % args.capacity * args.kv_heads * args.d;

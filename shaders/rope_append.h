@@ -8,7 +8,8 @@
 #define ROPE_APPEND_CACHE_V 2   // the same
 #define ROPE_APPEND_TABLE 3     // (4 * 256, d) in, f32: a row has d/2 cosines, and sines in its last d/2 columns
 #define ROPE_APPEND_SEQUENCES 4 // (B) in, struct sequence
-#define ROPE_APPEND_BINDINGS 5
+#define ROPE_APPEND_PARTS 5     // out, words: the first `counters` of every sequence become 0 (attention_step.h)
+#define ROPE_APPEND_BINDINGS 6
 #define ROPE_APPEND_SPEC_LANES 0
 #define ROPE_APPEND_SPECS 1
 struct rope_append_args {
@@ -19,6 +20,7 @@ struct rope_append_args {
   uint qkv_stride;
   uint cache_stride;
   uint table_stride;
+  uint counters; // at most heads
 };
 ARGS(rope_append_args)
 #endif

@@ -114,6 +114,17 @@ static void compile_delta(uint32_t T, uint32_t Dk, uint32_t Dv, uint32_t n, bool
   op->output_norm(recorder, o, f32(T, H * Dv), f32(1, Dv), H, 1e-5f);
 }
 
+static void compile_attention(uint32_t T, uint32_t heads, uint32_t kv_heads, uint32_t d, uint32_t window) {
+  const struct ops *op = backend->ops;
+  struct attention_args a = {.heads = heads, .kv_heads = kv_heads, .d = d, .window = window, .capacity = 8192};
+  struct tensor scratch = f32(1, (uint32_t)(op->attention_scratch_bytes(backend, 1, a) / 4));
+  struct tensor qkv = f32(T, (heads + 2 * kv_heads) * d), cache = f32(1, a.capacity * kv_heads * d);
+  struct tensor o = tensor_as(f32(T, heads * d), op->input_dtype(recorder, tensor(DTYPE_BF16, 2048, heads * d), T));
+  struct tensor sequences = tensor(DTYPE_I32, 1, 4);
+  op->rope_append(recorder, qkv, cache, cache, f32(ROPE_ROWS, d), sequences, scratch, a);
+  op->attention(recorder, o, qkv, cache, cache, sequences, scratch, a);
+}
+
 static int compile_model(const char *path) {
   static const int32_t ids[300];
   struct deltaic_device device = {.backend = backend};
@@ -170,6 +181,12 @@ int main(int argc, char **argv) {
     compile_delta(2048, 256, 512, 1, true, matrices);
     compile_delta(2048, 128, 128, 2, true, matrices);
     compile_delta(4, 128, 128, 1, true, matrices);
+    for (uint32_t T = 1; T <= 2048; T *= 2048) {
+      compile_attention(T, 16, 16, 128, 0);
+      compile_attention(T, 16, 16, 64, 2048);
+      compile_attention(T, 32, 4, 128, 0);
+      compile_attention(T, 8, 2, 256, 0);
+    }
   }
   for (int i = 1; i < argc; i++) failures += compile_model(argv[i]);
   printf("%s, %s: %u dispatches, matrices %u x %u x %u\n", caps[0].name, caps[0].driver, dispatches, plan.matrix_m,

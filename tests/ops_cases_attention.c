@@ -25,6 +25,11 @@ static void reference_rope(double *x, uint32_t position, uint32_t d) {
   }
 }
 
+// Room for what the parts of a cache leave; the words before it, which are counters, are 0.
+static struct array parts_of(uint32_t B, struct attention_args a) {
+  return activations(1, (uint32_t)(backend->ops->attention_scratch_bytes(backend, B, a) / 4) + 1, DENSE, NULL);
+}
+
 // f32 products of up to four rotations; the angles' own rounding is not in it, as the table is made in double.
 static const double ROPE_CLOSE = 1e-6;
 
@@ -40,7 +45,8 @@ static void rope_append_rotates_and_stores_at_any_position(void **state) {
     struct array cache_k = activations(3, a.capacity * d, DENSE, normals(3 * (size_t)a.capacity * d));
     struct array cache_v = activations(3, a.capacity * d, DENSE, normals(3 * (size_t)a.capacity * d));
     begin();
-    backend->ops->rope_append(recorder, qkv.t, cache_k.t, cache_v.t, table.t, sequences_of(s, 3).t, a);
+    backend->ops->rope_append(recorder, qkv.t, cache_k.t, cache_v.t, table.t, sequences_of(s, 3).t, parts_of(3, a).t,
+                              a);
     run();
     for (int q = 0; q < 3; q++)
       for (uint32_t t = 0; t < s[q].T; t++) {
@@ -91,7 +97,7 @@ static void check_attention(struct attention_args a, const struct sequence *s, u
   v.cache_v = activations(3, a.capacity * size, DENSE, normals(3 * (size_t)a.capacity * size));
   struct array o = activations(rows, a.heads * a.d, DENSE, NULL);
   begin();
-  backend->ops->attention(recorder, o.t, v.qkv.t, v.cache_k.t, v.cache_v.t, sequences_of(s, B).t, a);
+  backend->ops->attention(recorder, o.t, v.qkv.t, v.cache_k.t, v.cache_v.t, sequences_of(s, B).t, parts_of(B, a).t, a);
   run();
   double *want = zeros((size_t)rows * a.heads * a.d);
   for (uint32_t i = 0; i < B; i++)
@@ -131,14 +137,29 @@ static void attention_window_and_ring_match(void **state) {
   }
 }
 
+// Caches in one part and in several, which the last to end joins; texts that need fewer of them than there are.
 static void attention_of_single_tokens_matches_after_long_texts(void **state) {
   (void)state;
   seed(24);
-  const uint32_t sizes[] = {1, 6, 16, 32, 48, 64, 130};
-  for (int i = 0; i < 7; i++) {
+  const uint32_t sizes[] = {1, 6, 16, 32, 48, 64, 130, 300};
+  for (uint32_t i = 0; i < 8; i++) {
     const struct attention_args a = {
-        .heads = 2, .kv_heads = 1 + (uint32_t)i % 2, .d = sizes[i], .capacity = 700, .longest = 1};
-    const struct sequence s[3] = {{2, 1, 699, 1}, {0, 1, 5 + 8 * (uint32_t)i, 0}, {1, 1, 333, 2}};
+        .heads = 2, .kv_heads = 1 + i % 2, .d = sizes[i], .capacity = i < 6 ? 700 : 300, .longest = 1};
+    const struct sequence s[3] = {{2, 1, a.capacity - 1, 1}, {0, 1, 5 + 8 * i, 0}, {1, 1, 133, 2}};
+    check_attention(a, s, i == 3 ? 1 : 3, 1);
+    tools_teardown(NULL);
+  }
+}
+
+static void attention_of_single_tokens_matches_over_groups_and_windows(void **state) {
+  (void)state;
+  seed(25);
+  const uint32_t heads[][2] = {{12, 1}, {3, 3}, {10, 2}, {11, 1}, {6, 2}}, windows[] = {0, 64, 200, 0, 31};
+  for (int i = 0; i < 5; i++) {
+    const uint32_t w = windows[i];
+    const struct attention_args a = {
+        .heads = heads[i][0], .kv_heads = heads[i][1], .d = 20, .window = w, .capacity = w ? w + 5 : 320, .longest = 1};
+    const struct sequence s[3] = {{0, 1, w ? 5000 : 319, 0}, {1, 0, 90, 2}, {1, 1, 70, 1}};
     check_attention(a, s, 3, 1);
     tools_teardown(NULL);
   }
@@ -148,7 +169,10 @@ static void attention_of_large_scores_is_safe(void **state) {
   (void)state;
   seed(23);
   struct sequence s = {0, 20, 150, 1};
-  check_attention((struct attention_args){.heads = 2, .kv_heads = 2, .d = 64, .capacity = 200}, &s, 1, 100);
+  const struct attention_args a = {.heads = 2, .kv_heads = 2, .d = 64, .capacity = 200};
+  check_attention(a, &s, 1, 100);
+  s.T = 1;
+  check_attention(a, &s, 1, 100);
 }
 
 int ops_cases_attention(void) {
@@ -157,6 +181,7 @@ int ops_cases_attention(void) {
       cmocka_unit_test_teardown(attention_matches_over_lengths_and_heads, tools_teardown),
       cmocka_unit_test_teardown(attention_window_and_ring_match, tools_teardown),
       cmocka_unit_test_teardown(attention_of_single_tokens_matches_after_long_texts, tools_teardown),
+      cmocka_unit_test_teardown(attention_of_single_tokens_matches_over_groups_and_windows, tools_teardown),
       cmocka_unit_test_teardown(attention_of_large_scores_is_safe, tools_teardown),
   };
   return cmocka_run_group_tests_name("attention", cases, NULL, NULL);

@@ -5,6 +5,7 @@
 #include "kernels.h"
 
 #include "attention.h"
+#include "attention_step.h"
 #include "copy.h"
 #include "delta_chunk_prepare.h"
 #include "delta_chunk_scan.h"
@@ -137,9 +138,13 @@ static const struct access accesses[] = {
     {KERNEL_gated_norm, BIT(GATED_NORM_Y), BIT(GATED_NORM_Y)},
     {KERNEL_swiglu_f16, BIT(SWIGLU_Y), 0},
     {KERNEL_swiglu_f32, BIT(SWIGLU_Y), 0},
-    {KERNEL_rope_append, BIT(ROPE_APPEND_QKV) | BIT(ROPE_APPEND_CACHE_K) | BIT(ROPE_APPEND_CACHE_V),
+    {KERNEL_rope_append,
+     BIT(ROPE_APPEND_QKV) | BIT(ROPE_APPEND_CACHE_K) | BIT(ROPE_APPEND_CACHE_V) | BIT(ROPE_APPEND_PARTS),
      BIT(ROPE_APPEND_QKV)},
-    {KERNEL_attention, BIT(ATTENTION_O), 0},
+    {KERNEL_attention_f32, BIT(ATTENTION_O), 0},
+    {KERNEL_attention_f16, BIT(ATTENTION_O), 0},
+    {KERNEL_attention_step_f32, BIT(ATTENTION_STEP_O) | BIT(ATTENTION_STEP_PARTS), BIT(ATTENTION_STEP_PARTS)},
+    {KERNEL_attention_step_f16, BIT(ATTENTION_STEP_O) | BIT(ATTENTION_STEP_PARTS), BIT(ATTENTION_STEP_PARTS)},
     {KERNEL_sample, BIT(SAMPLE_TOKENS) | BIT(SAMPLE_SEQUENCES) | BIT(SAMPLE_SEEN),
      BIT(SAMPLE_SEQUENCES) | BIT(SAMPLE_SEEN)},
     {KERNEL_copy, BIT(COPY_TO) | BIT(COPY_TO4), 0},

@@ -1,4 +1,5 @@
 // test_plan: the decisions for real devices, without one.
+#include "attention_step.h"
 #include "caps_devices.h"
 #include "delta_chunk_prepare.h"
 #include "delta_chunk_scan.h"
@@ -132,6 +133,38 @@ static void the_step_kernel_takes_the_shared_memory_that_the_plan_says(void **st
           assert_true(!s.whole || s.columns >= Dv);
         }
   }
+}
+
+static void attention_takes_the_shared_memory_that_the_plan_says(void **state) {
+  (void)state;
+  const uint32_t sizes[] = {1, 49, 64, 128, 256, 512}, groups[] = {1, 2, 6, 8, 11, 64};
+  for (int i = 0; i < CAPS_USABLE; i++) {
+    struct plan p = made(caps_usable[i]);
+    for (int d = 0; d < 6; d++)
+      for (int g = 0; g < 6; g++)
+        for (uint32_t B = 1; B <= 256; B *= 16) {
+          struct plan_attention_step s;
+          plan_attention_step(&p, 4 * groups[g], 4, sizes[d], B, 100000, &s);
+          const uint32_t spec[ATTENTION_STEP_SPECS] = {[ATTENTION_STEP_SPEC_LANES] = s.lanes,
+                                                       [ATTENTION_STEP_SPEC_D] = sizes[d],
+                                                       [ATTENTION_STEP_SPEC_QUERIES] = s.queries};
+          assert_int_equal(shared_of(KERNEL_attention_step_f32, spec), plan_attention_step_bytes(&s, sizes[d]));
+          assert_in_range(plan_attention_step_bytes(&s, sizes[d]), 1, caps_usable[i]->shared_bytes);
+          assert_in_range(s.lanes, 1, caps_usable[i]->max_invocations);
+          assert_true(s.queries * s.across >= 4 * groups[g] && s.across % 4 == 0);
+          assert_in_range(s.parts, 1, s.lanes);
+          assert_true(s.parts == 1 || (s.parts - 1) * s.across * B < p.step_groups);
+        }
+  }
+  // H200: a cache of 8 heads is read by four workgroups a processor, a short one by as many as it has strips.
+  struct plan p = made(&caps_h200);
+  struct plan_attention_step s;
+  plan_attention_step(&p, 8, 8, 128, 1, 100000, &s);
+  assert_true(s.queries == 1 && s.across == 8 && s.parts == 66);
+  plan_attention_step(&p, 32, 8, 128, 1, 500, &s);
+  assert_true(s.queries == 4 && s.across == 8 && s.parts == 2);
+  plan_attention_step(&p, 16, 16, 128, 64, 100000, &s);
+  assert_true(s.parts == 1);
 }
 
 static void matvec_fits_every_device(void **state) {
@@ -496,6 +529,7 @@ int main(void) {
       cmocka_unit_test(shared_memory_fits_every_device),
       cmocka_unit_test(chunk_kernels_take_the_shared_memory_that_the_plan_says),
       cmocka_unit_test(the_step_kernel_takes_the_shared_memory_that_the_plan_says),
+      cmocka_unit_test(attention_takes_the_shared_memory_that_the_plan_says),
       cmocka_unit_test(matvec_fits_every_device),
       cmocka_unit_test(the_delta_rule_on_matrices_fits_its_device),
       cmocka_unit_test(the_delta_rule_on_matrices_follows_the_shape),

@@ -1,0 +1,247 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "stored.glsl"
+#extension GL_KHR_shader_subgroup_arithmetic : require
+#extension GL_EXT_control_flow_attributes : require
+// attention.comp's o of single tokens, where what takes the time is to read the cache: it is cut into parts, which
+// workgroups read at the same time (flash decoding, Dao et al. 2023), each for all query heads of a key head. The last
+// of them to end joins what all have left, in their order: with m the largest of the maxima m_p,
+//   o = sum e^(m_p - m) y_p / sum e^(m_p - m) sum_p
+// qkv (B, heads d ...), caches (slots, capacity, kv_heads, d), o (B, heads d).
+// Workgroups (kv_heads ceil(heads / kv_heads / QUERIES), parts, B), parts <= LANES. A part is some strips of LANES keys; how many, the
+// position tells, so that a recording is right for all of them, and parts past the end exit. A strip's keys are scored
+// by SHARE invocations each; then an invocation owns four columns of v in one of ROWS rows of keys. Three barriers a
+// strip. Any d; a sequence has T <= 1.
+#include "attention_step.h"
+layout(local_size_x_id = ATTENTION_STEP_SPEC_LANES) in;
+layout(constant_id = ATTENTION_STEP_SPEC_D) const uint D = 64;
+layout(constant_id = ATTENTION_STEP_SPEC_QUERIES) const uint QUERIES = 1;
+layout(constant_id = ATTENTION_STEP_SPEC_ALIGNED) const uint ALIGNED = 0;
+layout(set = 0, binding = ATTENTION_STEP_O) writeonly buffer o_block { stored o[]; };
+layout(set = 0, binding = ATTENTION_STEP_QKV) readonly buffer qkv_block { float qkv[]; };
+layout(set = 0, binding = ATTENTION_STEP_CACHE_K) readonly buffer cache_k_block { float cache_k[]; };
+layout(set = 0, binding = ATTENTION_STEP_CACHE_K4) readonly buffer cache_k4_block { vec4 cache_k4[]; };
+layout(set = 0, binding = ATTENTION_STEP_CACHE_V) readonly buffer cache_v_block { float cache_v[]; };
+layout(set = 0, binding = ATTENTION_STEP_CACHE_V4) readonly buffer cache_v4_block { vec4 cache_v4[]; };
+layout(set = 0, binding = ATTENTION_STEP_SEQUENCES) readonly buffer sequences_block { sequence sequences[]; };
+layout(set = 0, binding = ATTENTION_STEP_PARTS) coherent buffer parts_block { uint parts[]; };
+
+const uint LANES = gl_WorkGroupSize.x;
+const uint D4 = (D + 3) / 4;
+const uint SHARE = 4; // so that a load of a subgroup is of whole sectors; keys of an invocation, too
+const uint COLUMNS = D4 < LANES ? D4 : LANES;
+const uint OWN = (D4 + COLUMNS - 1) / COLUMNS; // columns of four of an invocation
+const uint ROWS = LANES / COLUMNS;             // 1 where OWN > 1
+const uint BATCH = 8;                          // loads of v, or of what parts left, in flight
+const float LOWEST = -3.402823466e38;          // stands for no key: differences of it stay finite
+shared vec4 queries[QUERIES * D4];
+shared vec4 strip[QUERIES * LANES]; // the SHARE parts of scores; at the end y
+shared float weights[QUERIES * LANES];
+shared float slots[QUERIES * LANES]; // one per subgroup is used
+shared uint arrived;
+
+vec4 key4(uint at, uint j) {
+  if (ALIGNED != 0) return cache_k4[(at + j) / 4];
+  uint left = D - j;
+  at += j;
+  return vec4(cache_k[at], left > 1 ? cache_k[at + 1] : 0.0, left > 2 ? cache_k[at + 2] : 0.0,
+              left > 3 ? cache_k[at + 3] : 0.0);
+}
+
+vec4 value4(uint at, uint j) {
+  if (ALIGNED != 0) return cache_v4[(at + j) / 4];
+  uint left = D - j;
+  at += j;
+  return vec4(cache_v[at], left > 1 ? cache_v[at + 1] : 0.0, left > 2 ? cache_v[at + 2] : 0.0,
+              left > 3 ? cache_v[at + 3] : 0.0);
+}
+
+void store_o(uint to, uint j, vec4 y) {
+  [[unroll]] for (uint k = 0; k < 4; k++)
+    if (D % 4 == 0 || j + k < D) o[to + j + k] = STORED(y[k]);
+}
+
+// o of the workgroup's heads from what the parts have left: all heads abreast, parts shared by JOINERS.
+const uint ABREAST = QUERIES * D4 < LANES ? QUERIES * D4 : LANES;
+const uint JOINERS = LANES / ABREAST;
+void join(uint lane, uint used, uint count, uint record, uint to) {
+  const uint step = ATTENTION_STEP_RECORD(D), head_step = gl_NumWorkGroups.y * step;
+  for (uint e = lane; e < count * used; e += LANES) {
+    uint at = record + e / used * head_step + e % used * step, i = e / used * LANES + e % used;
+    weights[i] = uintBitsToFloat(parts[at]);
+    slots[i] = uintBitsToFloat(parts[at + 1]);
+  }
+  barrier();
+  for (uint e = lane; e < count * used; e += LANES) {
+    uint i = e / used * LANES;
+    float top = LOWEST;
+    for (uint p = 0; p < used; p++) top = max(top, weights[i + p]);
+    i += e % used;
+    float w = exp(weights[i] - top);
+    strip[i].xy = vec2(w, w * slots[i]);
+  }
+  barrier();
+  for (uint e = lane; e < count * used; e += LANES) {
+    uint i = e / used * LANES + e % used;
+    weights[i] = strip[i].x;
+    slots[i] = strip[i].y;
+  }
+  barrier();
+  for (uint i0 = 0; i0 < QUERIES * D4; i0 += ABREAST) {
+    uint item = i0 + lane % ABREAST, i = item / D4, j = item % D4 * 4, joiner = lane / ABREAST;
+    bool mine = joiner < JOINERS && i < count;
+    vec4 y = vec4(0.0);
+    if (mine)
+      for (uint p0 = joiner; p0 < used; p0 += JOINERS * BATCH) {
+        vec4 left[BATCH];
+        [[unroll]] for (uint b = 0; b < BATCH; b++) { // past the last part it is read again
+          uint at = record + i * head_step + min(p0 + b * JOINERS, used - 1) * step + 2 + j;
+          [[unroll]] for (uint k = 0; k < 4; k++)
+            left[b][k] = D % 4 == 0 || j + k < D ? uintBitsToFloat(parts[at + k]) : 0.0;
+        }
+        [[unroll]] for (uint b = 0; b < BATCH; b++) {
+          uint part = p0 + b * JOINERS;
+          y += (part < used ? weights[i * LANES + part] : 0.0) * left[b];
+        }
+      }
+    if (JOINERS > 1) {
+      strip[lane] = y;
+      barrier();
+      [[unroll]] for (uint r = 1; r < JOINERS; r++)
+        if (joiner == 0) y += strip[lane + r * ABREAST];
+    }
+    if (!mine || joiner > 0) continue;
+    float sum = 0.0;
+    for (uint p = 0; p < used; p++) sum += slots[i * LANES + p];
+    store_o(to + i * D, j, y / sum);
+  }
+}
+
+void main() {
+  uint lane = gl_LocalInvocationID.x, group = args.heads / args.kv_heads, across = (group + QUERIES - 1) / QUERIES;
+  uint kv_head = gl_WorkGroupID.x / across, head = kv_head * group + gl_WorkGroupID.x % across * QUERIES;
+  uint count = min(QUERIES, (kv_head + 1) * group - head);
+  sequence s = sequences[gl_WorkGroupID.z];
+  if (s.T == 0) return;
+  uint first = args.window != 0 && s.pos + 1 > args.window ? s.pos + 1 - args.window : 0, end = s.pos + 1;
+  uint strips = (end - first + LANES - 1) / LANES, each = (strips + gl_NumWorkGroups.y - 1) / gl_NumWorkGroups.y;
+  uint used = (strips + each - 1) / each; // parts
+  if (gl_WorkGroupID.y >= used) return;
+  first += gl_WorkGroupID.y * each * LANES;
+  end = min(end, first + each * LANES);
+  uint cache_at = s.slot * args.cache_stride + kv_head * D, step = args.kv_heads * D;
+
+  for (uint i = lane; i < QUERIES * D4; i += LANES) {
+    uint h = i / D4, j = i % D4 * 4, from = s.row * args.qkv_stride + (head + h) * D;
+    [[unroll]] for (uint k = 0; k < 4; k++)
+      queries[i][k] = h < count && j + k < D ? args.scale * qkv[from + j + k] : 0.0;
+  }
+  barrier();
+
+  float top[QUERIES], sum[QUERIES]; // sum: of this invocation's keys
+  vec4 y[QUERIES * OWN];
+  [[unroll]] for (uint i = 0; i < QUERIES; i++) top[i] = LOWEST, sum[i] = 0.0;
+  [[unroll]] for (uint i = 0; i < QUERIES * OWN; i++) y[i] = vec4(0.0);
+
+  uint ring = first % args.capacity; // where the strip begins; it goes round at most once
+  for (uint p0 = first; p0 < end; p0 += LANES) {
+    const uint keys = min(LANES, end - p0);
+    uint at[SHARE];
+    float score[QUERIES * SHARE];
+    [[unroll]] for (uint e = 0; e < SHARE; e++) { // past the last key it is scored again
+      uint place = ring + min(lane / SHARE + e * (LANES / SHARE), keys - 1);
+      at[e] = cache_at + (place < args.capacity ? place : place - args.capacity) * step;
+    }
+    [[unroll]] for (uint i = 0; i < QUERIES * SHARE; i++) score[i] = 0.0;
+    for (uint j0 = 0; j0 < D4; j0 += SHARE) {
+      uint j = j0 + lane % SHARE;
+      if (D4 % SHARE == 0 || j < D4) {
+        vec4 k[SHARE];
+        [[unroll]] for (uint e = 0; e < SHARE; e++) k[e] = key4(at[e], 4 * j);
+        [[unroll]] for (uint i = 0; i < QUERIES; i++) {
+          vec4 q = queries[i * D4 + j];
+          [[unroll]] for (uint e = 0; e < SHARE; e++) score[i * SHARE + e] += dot(q, k[e]);
+        }
+      }
+    }
+    [[unroll]] for (uint i = 0; i < QUERIES; i++)
+      [[unroll]] for (uint e = 0; e < SHARE; e++)
+        strip[i * LANES + lane / SHARE + e * (LANES / SHARE)][lane % SHARE] = score[i * SHARE + e];
+    barrier();
+    float whole[QUERIES];
+    [[unroll]] for (uint i = 0; i < QUERIES; i++) {
+      vec4 x = strip[i * LANES + lane];
+      whole[i] = lane < keys ? x.x + x.y + x.z + x.w : LOWEST;
+      float most = subgroupMax(whole[i]);
+      if (subgroupElect()) slots[gl_SubgroupID * QUERIES + i] = most;
+    }
+    barrier();
+    [[unroll]] for (uint i = 0; i < QUERIES; i++) {
+      float most = top[i];
+      for (uint g = 0; g < gl_NumSubgroups; g++) most = max(most, slots[g * QUERIES + i]);
+      float shrink = exp(top[i] - most), w = lane < keys ? exp(whole[i] - most) : 0.0;
+      top[i] = most;
+      sum[i] = sum[i] * shrink + w;
+      weights[i * LANES + lane] = w;
+      [[unroll]] for (uint c = 0; c < OWN; c++) y[i * OWN + c] *= shrink;
+    }
+    barrier();
+    [[unroll]] for (uint c = 0; c < OWN; c++) {
+      uint j = 4 * (lane % COLUMNS + c * COLUMNS), row = lane / COLUMNS;
+      if (row < ROWS && j < D)
+        for (uint k0 = row; k0 < keys; k0 += ROWS * BATCH) {
+          vec4 v[BATCH];
+          [[unroll]] for (uint b = 0; b < BATCH; b++) { // past the last key it is read again
+            uint place = ring + min(k0 + b * ROWS, keys - 1);
+            v[b] = value4(cache_at + (place < args.capacity ? place : place - args.capacity) * step, j);
+          }
+          [[unroll]] for (uint b = 0; b < BATCH; b++) {
+            uint k = k0 + b * ROWS;
+            [[unroll]] for (uint i = 0; i < QUERIES; i++)
+              y[i * OWN + c] += (k < keys ? weights[i * LANES + k] : 0.0) * v[b];
+          }
+        }
+    }
+    ring += LANES;
+    if (ring >= args.capacity) ring -= args.capacity;
+  }
+
+  // Sums of all invocations and rows, in order. The slots' last readers are past the third barrier of the loop.
+  [[unroll]] for (uint i = 0; i < QUERIES; i++) {
+    float part = subgroupAdd(sum[i]);
+    if (subgroupElect()) slots[gl_SubgroupID * QUERIES + i] = part;
+    if (ROWS > 1) strip[i * LANES + lane] = y[i * OWN];
+  }
+  barrier();
+  uint counters = gl_NumWorkGroups.x * gl_NumWorkGroups.z, to = s.row * args.o_stride;
+  uint records = counters + gl_WorkGroupID.z * args.heads * gl_NumWorkGroups.y * ATTENTION_STEP_RECORD(D);
+  [[unroll]] for (uint i = 0; i < QUERIES; i++) {
+    float total = 0.0;
+    for (uint g = 0; g < gl_NumSubgroups; g++) total += slots[g * QUERIES + i];
+    uint record = records + ((head + i) * gl_NumWorkGroups.y + gl_WorkGroupID.y) * ATTENTION_STEP_RECORD(D);
+    [[unroll]] for (uint c = 0; c < OWN; c++) {
+      uint j = 4 * (lane + c * COLUMNS);
+      if (i >= count || lane >= COLUMNS || j >= D) continue;
+      vec4 all = y[i * OWN + c];
+      [[unroll]] for (uint r = 1; r < ROWS; r++) all += strip[i * LANES + r * COLUMNS + lane];
+      if (used == 1) {
+        store_o(to + (head + i) * D, j, all / total);
+        continue;
+      }
+      [[unroll]] for (uint k = 0; k < 4; k++)
+        if (D % 4 == 0 || j + k < D) parts[record + 2 + j + k] = floatBitsToUint(all[k]);
+      if (c == 0 && lane == 0) {
+        parts[record] = floatBitsToUint(top[i]);
+        parts[record + 1] = floatBitsToUint(total);
+      }
+    }
+  }
+  if (used == 1) return;
+  memoryBarrierBuffer(); // before the count that tells of them
+  barrier();
+  if (lane == 0) arrived = atomicAdd(parts[gl_WorkGroupID.z * gl_NumWorkGroups.x + gl_WorkGroupID.x], 1);
+  barrier();
+  if (arrived != used - 1) return;
+  memoryBarrierBuffer();
+  join(lane, used, count, records + head * gl_NumWorkGroups.y * ATTENTION_STEP_RECORD(D), to + head * D);
+}
