@@ -1,0 +1,102 @@
+// test_measure: one operator by itself through the public API: right against the recurrence on every device, and what
+// cannot be measured is one sentence.
+#include "devices.h"
+
+static deltaic_operator operator(uint32_t tokens, uint32_t heads, uint32_t key, uint32_t value) {
+  return (deltaic_operator){.size = sizeof(deltaic_operator),
+                            .sequences = 1,
+                            .tokens = tokens,
+                            .heads = heads,
+                            .key = key,
+                            .value = value,
+                            .precision = DELTAIC_PRECISION_FLOAT32,
+                            .repeat = 1};
+}
+
+static void check_measured(deltaic_device *device, deltaic_operator o) {
+  for (o.rule = DELTAIC_RULE_AUTO; o.rule <= DELTAIC_RULE_CHUNK; o.rule++) {
+    deltaic_operator_result r = {0};
+    assert_ok(deltaic_device_measure_operator(device, &o, &r));
+    if (!(r.error_output < 1e-4 && r.error_state < 1e-4))
+      fail_msg("%u x %u, rule %d: errors %g and %g", o.key, o.value, o.rule, r.error_output, r.error_state);
+    assert_true(r.least <= r.seconds && r.seconds <= r.most && r.least > 0);
+    assert_true(r.kernel_count && r.kernels[0].dispatches && r.bytes && r.operations);
+  }
+}
+
+// Keys beyond what chunks and matrices take are the recurrent kernel's.
+static void check_shapes(deltaic_device *device) {
+  deltaic_operator o = operator(70, 2, 16, 16);
+  o.sequences = 3, o.value_heads = 4, o.gated = true;
+  check_measured(device, o);
+  check_measured(device, operator(5, 1, 1040, 8));
+  o = operator(70, 2, 16, 8);
+  o.blocks = 4, o.gated = true;
+  check_measured(device, o);
+}
+
+static void operators_are_measured_and_right(void **state) {
+  (void)state;
+  on_every_device(check_shapes);
+}
+
+static void refused(deltaic_device *device, deltaic_operator o, deltaic_status status, const char *word) {
+  deltaic_operator_result r = {.operations = 7};
+  assert_int_equal(deltaic_device_measure_operator(device, &o, &r), status);
+  if (!strstr(deltaic_last_error(), word)) fail_msg("\"%s\" does not say \"%s\"", deltaic_last_error(), word);
+}
+
+static void check_refusals(deltaic_device *device) {
+  static const size_t sizes[] = {offsetof(deltaic_operator, sequences), offsetof(deltaic_operator, tokens),
+                                 offsetof(deltaic_operator, heads), offsetof(deltaic_operator, key),
+                                 offsetof(deltaic_operator, value)};
+  const deltaic_operator good = operator(8, 2, 16, 16);
+  const char *sizes_said = "do not go together";
+  deltaic_operator_result r;
+  for (int i = 0; i < 5; i++) {
+    deltaic_operator o = good;
+    memset((char *)&o + sizes[i], 0, sizeof(uint32_t));
+    refused(device, o, DELTAIC_INVALID_ARGUMENT, sizes_said);
+  }
+  deltaic_operator o = good;
+  o.value_heads = 3;
+  refused(device, o, DELTAIC_INVALID_ARGUMENT, sizes_said);
+  o = good, o.blocks = 3;
+  refused(device, o, DELTAIC_INVALID_ARGUMENT, sizes_said);
+  o = good, o.blocks = 32, o.key = 64;
+  refused(device, o, DELTAIC_INVALID_ARGUMENT, sizes_said);
+  o = good, o.blocks = 2, o.steps = 2;
+  refused(device, o, DELTAIC_INVALID_ARGUMENT, sizes_said);
+  o = good, o.repeat = 1001;
+  refused(device, o, DELTAIC_INVALID_ARGUMENT, sizes_said);
+  o = good, o.rule = (deltaic_rule)3;
+  refused(device, o, DELTAIC_INVALID_ARGUMENT, sizes_said);
+  o = good, o.precision = (deltaic_precision)2;
+  refused(device, o, DELTAIC_INVALID_ARGUMENT, sizes_said);
+  o = good, o.size = 0;
+  refused(device, o, DELTAIC_INVALID_ARGUMENT, "size");
+  o = good, o.sequences = UINT32_MAX;
+  refused(device, o, DELTAIC_UNSUPPORTED, "larger than");
+  o = good, o.heads = UINT32_MAX;
+  refused(device, o, DELTAIC_UNSUPPORTED, "larger than");
+  o = good, o.key = 1 << 16, o.value = 1 << 16;
+  refused(device, o, DELTAIC_UNSUPPORTED, "larger than");
+  o = good, o.tokens = INT32_MAX, o.steps = 1 << 20; // 2^62 bytes and more
+  refused(device, o, DELTAIC_UNSUPPORTED, "larger than");
+  assert_int_equal(deltaic_device_measure_operator(NULL, &good, &r), DELTAIC_INVALID_ARGUMENT);
+  assert_int_equal(deltaic_device_measure_operator(device, NULL, &r), DELTAIC_INVALID_ARGUMENT);
+  assert_int_equal(deltaic_device_measure_operator(device, &good, NULL), DELTAIC_INVALID_ARGUMENT);
+}
+
+static void what_cannot_be_measured_is_one_sentence(void **state) {
+  (void)state;
+  on_every_device(check_refusals);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(operators_are_measured_and_right),
+      cmocka_unit_test(what_cannot_be_measured_is_one_sentence),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
