@@ -204,6 +204,7 @@ int command_eval(int argc, char **argv) {
   struct eval_task task = {0};
   if (!code && is_cost(&r)) return eval_cost(&r.options.engine, &r.made.lengths, &arguments, r.as_json, r.plot);
   if (!code) code = read_task(&r, &arguments, &task);
+  if (!code && r.plot) code = eval_plot_check(&task);
   if (!code && arguments.count) code = run_all(&r, &task, &arguments);
   eval_task_free(&task);
   return code;

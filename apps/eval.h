@@ -232,7 +232,8 @@ size_t eval_samples(const struct eval_task *task, const struct eval_result *r, c
 void eval_print(const struct eval_task *task, const struct eval_result *results, size_t count);
 int eval_print_json(const struct eval_task *task, const struct eval_options *options, const struct eval_result *results,
                     size_t count);
-// The first metric over groups that are numbers, as a PNG file. An exit code.
+// The first metric over groups that are numbers, as a PNG file; check: whether they are. Exit codes.
+int eval_plot_check(const struct eval_task *task);
 int eval_plot(const struct eval_task *task, const struct eval_result *results, size_t count, const char *path);
 // An exit code.
 int eval_compare(const char *first, const char *second, bool as_json);

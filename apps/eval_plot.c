@@ -3,6 +3,7 @@
 #include "eval.h"
 #include "plot.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -32,16 +33,23 @@ static void fill_curve(const struct eval_task *task, const struct eval_result *r
   free(x);
 }
 
+int eval_plot_check(const struct eval_task *task) {
+  size_t count;
+  struct eval_group *groups = eval_groups(task, &count);
+  double *x = count ? group_numbers(groups, count) : NULL;
+  bool good = x != NULL;
+  free(x);
+  eval_groups_free(groups);
+  if (good) return EXIT_OK;
+  return complain(EXIT_USAGE, "--plot draws over lengths: the cases of %s have no groups that are numbers", task->name);
+}
+
 int eval_plot(const struct eval_task *task, const struct eval_result *results, size_t count, const char *path) {
   const struct eval_metric *metrics;
   size_t group_count;
   struct eval_group *groups = eval_groups(task, &group_count);
   double *x = group_count ? group_numbers(groups, group_count) : NULL;
-  if (!x) {
-    eval_groups_free(groups);
-    return complain(EXIT_USAGE, "--plot draws over lengths: the cases of %s have no groups that are numbers",
-                    task->name);
-  }
+  assert(x); // eval_plot_check
   double *y = must_resize(NULL, count * group_count * sizeof *y);
   struct series series[ARGUMENTS_CAPACITY];
   struct text names[ARGUMENTS_CAPACITY];
@@ -60,10 +68,11 @@ int eval_plot(const struct eval_task *task, const struct eval_result *results, s
   char title[96];
   snprintf(title, sizeof title, percent ? "%s, %%" : "%s", metrics[0].name);
   struct plot *plot = plot_create(task->name);
-  struct chart chart = {.x = {.title = task->lengths ? "length, tokens" : "group", .log = true},
-                        .y = {.title = title, .most = percent ? 105 : 0}, // a curve at 100 is seen
-                        .series = series,
-                        .count = count};
+  struct chart chart = {
+      .x = {.title = task->lengths ? "length, tokens" : "group", .log = true},
+      .y = {.title = title, .least = percent ? -4 : 0, .most = percent ? 104 : 0}, // curves at 0 and 100 are seen
+      .series = series,
+      .count = count};
   plot_chart(plot, plot_area(plot, 1, 1, 0, 0), &chart);
   int code = plot_finish(plot, path);
   free(x);

@@ -135,7 +135,7 @@ static void tick_text(const struct scale *s, int i, char text[32]) {
   if (s->log) {
     int power = (int)floor(value + 1e-9);
     double part = pow(10, value - power);
-    if (power >= -1 && power < 4)
+    if (power >= -3 && power < 6)
       snprintf(text, 32, "%g", part * pow(10, power));
     else
       snprintf(text, 32, "%.0fe%d", part, power);

@@ -281,7 +281,7 @@ run 0 eval "$dir/s5" "$dir/s5_one_step" -d cpu -q --task group --length 1,4,16 -
 for picture in cost group; do
   [ "$(od -An -tx1 -j16 -N8 "$dir/$picture.png")" = " 00 00 04 b0 00 00 03 20" ] || complain "$picture.png: no picture"
 done
-eval_cpu 2 --task "$vectors/cases.jsonl" --plot "$dir/x.png" && err_has 'no groups that are numbers'
+eval_cpu 2 --task "$vectors/cases.jsonl" --plot "$dir/x.png" && err_has 'no groups that are numbers' && out_empty # before anything is computed
 
 # ---- a log: a killed run goes on, with nothing lost and nothing twice
 python3 - "$dir/many.jsonl" <<'END'
