@@ -120,15 +120,18 @@ static void vulkan_mark(struct recorder *c, struct tensor seen, struct tensor to
 
 void vulkan_rmsnorm(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight, struct tensor last,
                     float eps) {
-  const uint32_t lanes = vulkan_plan(c)->lanes;
-  const struct binding bindings[RMSNORM_BINDINGS] = {[RMSNORM_Y] = vulkan_bind(y, x),
-                                                     [RMSNORM_X] = vulkan_bind(x, x),
-                                                     [RMSNORM_WEIGHT] = vulkan_bind(weight, x),
-                                                     [RMSNORM_SEQUENCES] = vulkan_bind(last, x)};
+  enum { MOST_HELD = 8 };
+  const uint32_t lanes = vulkan_plan(c)->lanes, held = divide_up(x.cols / 4, lanes);
+  const bool fours = x.cols % 4 == 0 && x.stride % 4 == 0 && y.stride % 4 == 0 && held <= MOST_HELD;
+  const uint32_t spec[RMSNORM_SPECS] = {[RMSNORM_SPEC_LANES] = lanes, [RMSNORM_SPEC_VECTORS] = fours ? held : 0};
+  const struct binding to = vulkan_bind(y, x), from = vulkan_bind(x, x), by = vulkan_bind(weight, x);
+  const struct binding bindings[RMSNORM_BINDINGS] = {
+      [RMSNORM_Y] = to,  [RMSNORM_X] = from,  [RMSNORM_WEIGHT] = by, [RMSNORM_SEQUENCES] = vulkan_bind(last, x),
+      [RMSNORM_Y4] = to, [RMSNORM_X4] = from, [RMSNORM_WEIGHT4] = by};
   const struct rmsnorm_args args = {
       .D = x.cols, .y_stride = y.stride, .x_stride = x.stride, .last = last.buffer != NULL, .eps = eps};
   uint32_t rows = last.buffer ? last.rows : x.rows;
-  vulkan_dispatch(c, KERNEL_rmsnorm_f32 + y.dtype, &lanes, bindings, &args, rows, 1, 1, 4ull * rows * x.cols);
+  vulkan_dispatch(c, KERNEL_rmsnorm_f32 + y.dtype, spec, bindings, &args, rows, 1, 1, 4ull * rows * x.cols);
 }
 
 uint32_t vulkan_head_groups(const struct recorder *c, uint32_t heads) {

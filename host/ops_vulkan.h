@@ -59,6 +59,18 @@ bool vulkan_takes_f16(const struct recorder *c, struct tensor w);
 bool vulkan_matmul_matrix(struct recorder *c, struct tensor y, struct tensor x, struct tensor w, struct tensor bias,
                           uint32_t first, bool add);
 
+// ops_vulkan_narrow.c: a product of few rows; gated, y is half as wide and f16; conv: channels of y go to conv_y.
+struct narrow_product {
+  struct tensor y, x, w, bias;
+  uint32_t first;
+  bool add, gated;
+  enum activation activation;
+  struct tensor conv_y;
+  const struct linear_conv *conv; // NULL: none
+};
+bool vulkan_matmul_narrow(struct recorder *c, const struct narrow_product *p); // false: not done
+bool vulkan_narrow_takes(const struct recorder *c, struct tensor w, uint32_t rows);
+
 bool vulkan_delta_step(struct recorder *c, const struct delta_step *s); // ops_vulkan_step.c
 
 // y = act(x gate^T) * (x up^T), w both under each other; false: not done.

@@ -63,7 +63,9 @@ static uint32_t tokens_of(uint32_t rows) { return rows > 4 ? 8 : rows > 2 ? 4 : 
 // Up to 8 rows share every weight that is read. More are matvec's too where matrices do not take them: workgroups with
 // the same weights and other rows are neighbours, so that the weights still come from memory once.
 static bool few(const struct recorder *c, struct tensor w, uint32_t rows) {
-  return rows < vulkan_plan(c)->matvec_below && (rows <= 8 || !vulkan_takes_f16(c, w));
+  const struct plan *plan = vulkan_plan(c);
+  if (!vulkan_takes_f16(c, w)) return rows < plan->matvec_below;
+  return rows < plan->narrow_from || (rows <= 8 && !vulkan_narrow_takes(c, w, rows));
 }
 
 static void few_rows_part(struct recorder *c, const struct fused *f, struct tensor w, uint32_t first) {
@@ -205,6 +207,13 @@ void vulkan_linear_conv(struct recorder *c, struct tensor y, struct tensor p, st
   if (few(c, w, in.x.rows) && conv.longest == 1 && bound) {
     few_rows(c, &(struct fused){.in = in, .y = p, .w = w, .bias = bias, .conv_y = y, .conv = &conv});
     return;
+  }
+  if (!few(c, w, in.x.rows) && conv.longest == 1 && y.dtype == DTYPE_F32 && rows_bound(c, w) == w.rows &&
+      vulkan_narrow_takes(c, w, in.x.rows)) {
+    in = (struct linear_input){.x = input_rows(c, &in, w)};
+    if (vulkan_matmul_narrow(
+            c, &(struct narrow_product){.y = p, .x = in.x, .w = w, .bias = bias, .conv_y = y, .conv = &conv}))
+      return;
   }
   vulkan_linear(c, p, in, w, bias, false);
   vulkan_short_conv(c, y, tensor_cols(p, conv.from, conv.a.C), conv.weight, conv.bias, conv.history, conv.sequences,

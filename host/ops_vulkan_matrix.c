@@ -1,6 +1,5 @@
 // ops_vulkan_matrix: products on cooperative matrices.
 #include "matmul_matrix.h"
-#include "matmul_narrow.h"
 #include "ops_vulkan.h"
 
 bool vulkan_has_matrices(const struct recorder *c) {
@@ -9,39 +8,6 @@ bool vulkan_has_matrices(const struct recorder *c) {
 
 bool vulkan_takes_f16(const struct recorder *c, struct tensor w) {
   return w.dtype != DTYPE_F32 && vulkan_has_matrices(c);
-}
-
-static bool matmul_narrow(struct recorder *c, struct tensor y, struct tensor x, struct tensor w, struct tensor bias,
-                          uint32_t first, bool add) {
-  const struct plan *plan = vulkan_plan(c);
-  struct plan_narrow m;
-  if (x.dtype != DTYPE_F16 || x.stride % 8 || !plan_matmul_narrow(plan, x.rows, w.rows, x.cols, &m)) return false;
-  // With the rows that whole matrices have, whatever is in them.
-  const uint64_t bytes = (uint64_t)m.tiles_t * plan->matrix_m * x.stride * dtype_bytes(x.dtype);
-  if (x.offset + bytes > x.buffer->bytes) return false;
-  const uint32_t spec[MATMUL_NARROW_SPECS] = {
-      [MATMUL_NARROW_SPEC_LANES] = m.lanes,     [MATMUL_NARROW_SPEC_PARTS] = m.parts,
-      [MATMUL_NARROW_SPEC_TILES_T] = m.tiles_t, [MATMUL_NARROW_SPEC_TILES_N] = m.tiles_n,
-      [MATMUL_NARROW_SPEC_STEP] = m.step,       [MATMUL_NARROW_SPEC_M] = plan->matrix_m,
-      [MATMUL_NARROW_SPEC_N] = plan->matrix_n,  [MATMUL_NARROW_SPEC_K] = plan->matrix_k,
-  };
-  const struct binding bindings[MATMUL_NARROW_BINDINGS] = {
-      [MATMUL_NARROW_Y] = vulkan_bind(y, x),
-      [MATMUL_NARROW_X] = {.buffer = x.buffer, .offset = x.offset, .bytes = bytes},
-      [MATMUL_NARROW_WEIGHTS] = vulkan_bind_weights(w),
-      [MATMUL_NARROW_BIAS] = vulkan_bind(bias, x)};
-  const struct matmul_narrow_args args = {.T = x.rows,
-                                          .N = w.rows,
-                                          .K = x.cols,
-                                          .y_stride = y.stride,
-                                          .x_stride = x.stride,
-                                          .w_stride = w.stride,
-                                          .first = first,
-                                          .add = add,
-                                          .has_bias = bias.buffer != NULL};
-  vulkan_dispatch(c, KERNEL_matmul_narrow_f16 + (w.dtype - DTYPE_F16), spec, bindings, &args,
-                  divide_up(w.rows, m.tiles_n * plan->matrix_n), 1, 1, 2ull * x.rows * w.rows * x.cols);
-  return true;
 }
 
 // A product of many rows with w; gated, y is half as wide and the kernel's output.
@@ -102,14 +68,17 @@ static bool matmul_matrix(struct recorder *c, const struct matrix_product *p) {
 bool vulkan_matmul_matrix(struct recorder *c, struct tensor y, struct tensor x, struct tensor w, struct tensor bias,
                           uint32_t first, bool add) {
   if (!vulkan_takes_f16(c, w)) return false;
-  return matmul_narrow(c, y, x, w, bias, first, add) ||
+  return vulkan_matmul_narrow(
+             c, &(struct narrow_product){.y = y, .x = x, .w = w, .bias = bias, .first = first, .add = add}) ||
          matmul_matrix(c, &(struct matrix_product){.y = y, .x = x, .w = w, .bias = bias, .first = first, .add = add});
 }
 
 bool vulkan_gated_matrix(struct recorder *c, struct tensor y, struct tensor x, struct tensor w,
                          enum activation activation) {
-  struct plan_narrow narrow; // for which gate and up stay apart
-  return vulkan_takes_f16(c, w) && x.dtype == DTYPE_F16 && y.dtype == DTYPE_F16 &&
-         !plan_matmul_narrow(vulkan_plan(c), x.rows, w.rows, x.cols, &narrow) &&
+  if (!vulkan_takes_f16(c, w) || x.dtype != DTYPE_F16 || y.dtype != DTYPE_F16) return false;
+  if (vulkan_matmul_narrow(c,
+                           &(struct narrow_product){.y = y, .x = x, .w = w, .gated = true, .activation = activation}))
+    return true;
+  return !vulkan_narrow_takes(c, w, x.rows) && // for which gate and up stay apart
          matmul_matrix(c, &(struct matrix_product){.y = y, .x = x, .w = w, .gated = true, .activation = activation});
 }

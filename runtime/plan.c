@@ -188,24 +188,50 @@ bool plan_matmul_matrix(const struct plan *plan, uint32_t T, uint32_t N, struct 
   return out->lanes != 0;
 }
 
+// The shared variables of matmul_narrow.comp with a convolution; test_plan compares with the module.
 uint64_t plan_matmul_narrow_shared_bytes(const struct plan *plan, const struct plan_narrow *m) {
-  uint64_t weights = 2ull * m->parts * m->tiles_n * plan->matrix_n * (m->step + 8);
-  uint64_t sums = 4ull * (m->parts + 1) / 2 * m->tiles_t * m->tiles_n * plan->matrix_m * plan->matrix_n;
-  return weights > sums ? weights : sums;
+  uint64_t side = plan->matrix_m > plan->matrix_n ? plan->matrix_m : plan->matrix_n;
+  uint64_t steps = 2 * m->parts * side * (m->step + 8);
+  uint64_t sums = 4ull * ((m->parts + 1) / 2) * m->tiles_t * m->tiles_n * plan->matrix_m * plan->matrix_n;
+  return (steps > sums ? steps : sums) + 4 * m->tiles_t * plan->matrix_m;
 }
 
-bool plan_matmul_narrow(const struct plan *plan, uint32_t T, uint32_t N, uint32_t K, struct plan_narrow *out) {
+// What was fastest on an H200. One workgroup of many subgroups on every processor, where their blocks cover N so; else
+// several of a few: all should run at the same time. Many tokens leave registers for shorter steps only.
+static void narrow_start(const struct plan *plan, uint32_t N, bool gated, struct plan_narrow *m) {
+  static const struct { uint32_t tiles, parts; } alone[] = {{1, 16}, {2, 8}, {3, 8}};
+  const bool tall = m->tiles_t > 2, wide = !tall || plan->matrix_sums > 8; // else it spills on RDNA3
+  m->tiles_n = 2;
+  m->parts = !wide ? 8 : tall ? 2 : 4;
+  m->step = wide ? plan->matrix_step : plan->matrix_step / 2;
+  for (int i = 0; i < 3; i++)
+    if ((!gated || alone[i].tiles == 2) &&
+        up(N, alone[i].tiles * plan->matrix_n) / plan->matrix_n / alone[i].tiles <= plan->narrow_groups) {
+      m->tiles_n = alone[i].tiles;
+      m->parts = alone[i].parts;
+      m->step = tall ? plan->matrix_step / 2 : plan->matrix_step;
+      break;
+    }
+  if (plan->narrow_tiles) m->tiles_n = plan->narrow_tiles;
+  if (plan->narrow_parts) m->parts = plan->narrow_parts;
+  if (plan->narrow_step) m->step = plan->narrow_step;
+  while (m->tiles_n > 1 && m->tiles_t * m->tiles_n > plan->matrix_sums) m->tiles_n--;
+}
+
+bool plan_matmul_narrow(const struct plan *plan, uint32_t T, uint32_t N, uint32_t K, bool gated,
+                        struct plan_narrow *out) {
   enum { MOST_TILES = 4 };
   if (!plan->matrix_m || T > MOST_TILES * plan->matrix_m) return false;
-  struct plan_narrow m = {.tiles_t = 1};
-  while (m.tiles_t * plan->matrix_m < T) m.tiles_t *= 2;
-  m.tiles_n = N / plan->matrix_n / 2 >= 2 * plan->matrix_groups ? 2 : 1;
-  for (m.parts = 8; m.parts; m.parts /= 2)
-    for (m.step = 2 * plan->matrix_step / m.tiles_n; m.step >= plan->matrix_k; m.step /= 2) {
+  struct plan_narrow m = {.tiles_t = (uint32_t)(up(T, plan->matrix_m) / plan->matrix_m)};
+  narrow_start(plan, N, gated, &m);
+  if (gated && m.tiles_n % 2) return false;
+  const uint32_t most_step = m.step;
+  for (; m.parts; m.parts /= 2)
+    for (m.step = most_step; m.step >= plan->matrix_k; m.step /= 2) {
       m.lanes = m.parts * plan->matrix_lanes;
-      uint32_t vectors = m.tiles_n * plan->matrix_n * m.step / 8;
-      if (K % (m.parts * m.step) || vectors % plan->matrix_lanes || m.lanes > plan->most_lanes ||
-          plan_matmul_narrow_shared_bytes(plan, &m) > plan->shared_bytes)
+      uint32_t w = plan->matrix_n * m.step / 8, x = plan->matrix_m * m.step / 8; // of a matrix's rows
+      if (K % m.step || m.parts * m.step > K || w % plan->matrix_lanes || x % plan->matrix_lanes ||
+          m.lanes > plan->most_lanes || plan_matmul_narrow_shared_bytes(plan, &m) > plan->shared_bytes)
         continue;
       *out = m;
       return true;
@@ -340,6 +366,9 @@ static void plan_matrices(const struct device_caps *caps, struct plan *plan) {
   plan->matrix_groups = caps->device_type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU ? 200
                         : caps->device_type == VK_PHYSICAL_DEVICE_TYPE_CPU        ? 4
                                                                                   : 16;
+  plan->narrow_groups = caps->device_type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU ? 132 : 16;
+  if (is_software(caps)) plan->narrow_parts = 4;
+  plan->narrow_from = 3;
   plan->scan_groups = caps->device_type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU
                           ? 264 // two on each processor of an H200
                       : caps->device_type == VK_PHYSICAL_DEVICE_TYPE_CPU ? 8

@@ -74,7 +74,10 @@ struct plan {
   uint32_t matrix_step;   // most numbers of K that a product's tile has at a time
   uint32_t matrix_groups; // workgroups that keep the device busy: with fewer, products take smaller tiles
   uint32_t step_groups;   // workgroups of attention_step that read a cache as fast as the device can
-  uint32_t scan_groups;   // workgroups of delta_matrix_scan, all registers taken, that run at the same time
+  uint32_t narrow_groups; // workgroups of few tokens' products, of many subgroups each, that run at the same time
+  uint32_t narrow_tiles, narrow_parts, narrow_step; // of plan_narrow; 0: as the shape wants
+  uint32_t narrow_from;                             // fewer tokens than this: matvec
+  uint32_t scan_groups; // workgroups of delta_matrix_scan, all registers taken, that run at the same time
 
   uint32_t chunk;         // C, tokens of a chunk in the chunkwise delta rule
   uint32_t chunk_lanes;   // most invocations of a workgroup in the pass over chunks
@@ -122,8 +125,9 @@ struct plan_matvec plan_matvec(const struct plan *plan, uint32_t K, uint32_t tok
 struct plan_narrow {
   uint32_t parts, tiles_t, tiles_n, step, lanes;
 };
-// False where the plan has no matrices, or for sizes that this does not suit.
-bool plan_matmul_narrow(const struct plan *plan, uint32_t T, uint32_t N, uint32_t K, struct plan_narrow *out);
+// gated: half of w's N rows are gate's. False where the plan has no matrices, or for sizes that this does not suit.
+bool plan_matmul_narrow(const struct plan *plan, uint32_t T, uint32_t N, uint32_t K, bool gated,
+                        struct plan_narrow *out);
 uint64_t plan_matmul_narrow_shared_bytes(const struct plan *plan, const struct plan_narrow *m);
 
 // Sizes of the two kernels of the chunkwise delta rule for one shape of heads: keys of Dk numbers, n of them a token.

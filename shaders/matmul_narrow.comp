@@ -7,71 +7,185 @@
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_shader_subgroup_basic : require
 // y (T, N) = x (T, K) w (N, K)^T (+ bias) (+ y) for tokens of a few matrices' height, where reading the weights is what
-// takes the time: batches of sequences that decode. ceil(N / (TILES_N N)) workgroups; the subgroups of one share K among
-// them, each turning its own weights into f16 in its own part of shared memory, and add up their sums at the end, in a
-// fixed order. x is read from memory as it is: every workgroup finds it in the cache.
+// takes the time: batches of sequences that decode; so what follows happens on the way.
+//   GATED (matmul_narrow_gated_...): y = act(gate) * up as f16; half of a block's rows are gate's, the others up's.
+//   CONV (matmul_narrow_conv_...): as matvec.comp's, but that y has only what is no channel.
+// Workgroups (ceil(N / rows of a block)). The subgroups of one share K among them, steps in turn. A subgroup asks for
+// its weights and inputs of a step while it multiplies those of the one before; they become matrices one after the other
+// in a place in shared memory that has room for one, the weights as f16: with more of it, fewer subgroups would run at
+// the same time. At the end the subgroups' sums are added up in a fixed order.
 #include "matmul_narrow.h"
 layout(local_size_x_id = MATMUL_NARROW_SPEC_LANES) in;
 layout(constant_id = MATMUL_NARROW_SPEC_PARTS) const uint PARTS = 1;
 layout(constant_id = MATMUL_NARROW_SPEC_TILES_T) const uint TILES_T = 1;
-layout(constant_id = MATMUL_NARROW_SPEC_TILES_N) const uint TILES_N = 1;
+layout(constant_id = MATMUL_NARROW_SPEC_TILES_N) const uint TILES_N = 2;
 layout(constant_id = MATMUL_NARROW_SPEC_STEP) const uint STEP = 16;
 layout(constant_id = MATMUL_NARROW_SPEC_M) const uint M = 16;
 layout(constant_id = MATMUL_NARROW_SPEC_N) const uint N = 16;
 layout(constant_id = MATMUL_NARROW_SPEC_K) const uint K = 16;
+#ifdef GATED
+layout(set = 0, binding = MATMUL_NARROW_Y) writeonly buffer y_block { float16_t y[]; };
+const uint HALVES = 2;
+#else
 layout(set = 0, binding = MATMUL_NARROW_Y) buffer y_block { float y[]; };
+const uint HALVES = 1;
+#endif
 layout(set = 0, binding = MATMUL_NARROW_X) readonly buffer x_block { uvec4 x[]; };
 layout(set = 0, binding = MATMUL_NARROW_BIAS) readonly buffer bias_block { float bias[]; };
 layout(set = 0, binding = MATMUL_NARROW_WEIGHTS) readonly buffer weights_block { uvec4 weights[]; };
+#ifdef CONV
+layout(constant_id = MATMUL_NARROW_CONV_SPEC_W) const uint CONV_W = 4;
+layout(set = 0, binding = MATMUL_NARROW_CONV_Y) writeonly buffer conv_y_block { float conv_y[]; };
+layout(set = 0, binding = MATMUL_NARROW_CONV_WEIGHT) readonly buffer conv_weight_block { float conv_weight[]; };
+layout(set = 0, binding = MATMUL_NARROW_CONV_BIAS) readonly buffer conv_bias_block { float conv_bias[]; };
+layout(set = 0, binding = MATMUL_NARROW_CONV_HISTORY) buffer history_block { float history[]; };
+layout(set = 0, binding = MATMUL_NARROW_CONV_SEQUENCES) readonly buffer sequences_block { sequence sequences[]; };
+#endif
+#include "activation.glsl"
 #include "halves.glsl"
 
 const uint LANES = gl_WorkGroupSize.x, WIDTH = LANES / PARTS; // of a subgroup
-const uint ROWS = TILES_N * N;     // of weights
-const uint PITCH = STEP / 8 + 1;   // uvec4 of a row of weights in shared memory
-const uint LOADS = ROWS * STEP / 8 / WIDTH;
-const uint SUMS = TILES_T * TILES_N, FOUR = M * N / 4; // matrices of sums, and uvec4 of one
-const uint WEIGHTS_ROOM = PARTS * ROWS * PITCH, SUMS_ROOM = (PARTS + 1) / 2 * SUMS * FOUR;
-shared uvec4 room[WEIGHTS_ROOM > SUMS_ROOM ? WEIGHTS_ROOM : SUMS_ROOM];
+const uint ROWS = TILES_N * N, WIDE = ROWS / HALVES;          // of weights, and outputs of a block
+const uint TOKENS = TILES_T * M;
+const uint K8 = STEP / 8, PITCH = K8 + 1; // uvec4 of a row of a step, and of one in shared memory
+const uint LOADS_W = N * K8 / WIDTH, LOADS_X = M * K8 / WIDTH; // of a matrix's rows
+const uint SUMS = TILES_T * TILES_N, FOUR = M * N / 4;         // matrices of sums, and vec4 of one
+const uint OWN = (M > N ? M : N) * PITCH;                      // of a subgroup
+const uint STEP_ROOM = PARTS * OWN, SUMS_ROOM = (PARTS + 1) / 2 * SUMS * FOUR;
+const uint EACH = (TOKENS * WIDE + LANES - 1) / LANES; // outputs of an invocation
+shared uvec4 room[STEP_ROOM > SUMS_ROOM ? STEP_ROOM : SUMS_ROOM];
+#ifdef CONV
+shared uint slots[TOKENS]; // 1 + slot of the sequence whose token it is; 0: nobody's
+#endif
 
-uvec4 fetched[LOADS];
+uvec4 fetched_w[TILES_N * LOADS_W], fetched_x[TILES_T * LOADS_X];
 
-void fetch(uint n0, uint k0) {
-  [[unroll]] for (uint l = 0; l < LOADS; l++) {
-    uint i = gl_SubgroupInvocationID + l * WIDTH;
-    fetched[l] = weights[(min(n0 + i / (STEP / 8), args.N - 1) * args.w_stride + k0) / 8 + i % (STEP / 8)];
+// Rows past the last are the last again: what comes of them is not stored.
+void fetch_weights(uint n0, uint k0) {
+  [[unroll]] for (uint l = 0; l < TILES_N * LOADS_W; l++) {
+    uint i = gl_SubgroupInvocationID + l % LOADS_W * WIDTH, r = l / LOADS_W * N + i / K8;
+    uint row = min(n0 + r % WIDE, args.N - 1) + r / WIDE * args.N;
+    fetched_w[l] = weights[(row * args.w_stride + k0) / 8 + i % K8];
   }
 }
 
+void fetch_inputs(uint k0) {
+  [[unroll]] for (uint l = 0; l < TILES_T * LOADS_X; l++) {
+    uint i = gl_SubgroupInvocationID + l % LOADS_X * WIDTH, t = l / LOADS_X * M + i / K8;
+    fetched_x[l] = x[(min(t, args.T - 1) * args.x_stride + k0) / 8 + i % K8];
+  }
+}
+
+void subgroup_meets() {
+  controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsShared, gl_SemanticsAcquireRelease);
+}
+
+// Token t's sum with row r of the block.
+float total(uint t, uint r) {
+  uint from = (t / M * TILES_N + r / N) * M * N + t % M * N + r % N;
+  return uintBitsToFloat(room[from / 4][from % 4]);
+}
+
+// What the outputs need besides their sums, asked for together.
+float start[EACH];
+#ifdef CONV
+float taps[EACH * CONV_W], window[EACH * CONV_W];
+#endif
+
+void fetch_end(uint i, uint t, uint n) {
+  start[i] = 0.0;
+  if (t >= args.T || n >= args.N) return;
+#ifndef GATED
+  if (args.has_bias != 0) start[i] = bias[args.first + n];
+  if (args.add != 0) start[i] += y[t * args.y_stride + args.first + n];
+#endif
+#ifdef CONV
+  uint c = args.first + n - args.conv_from; // wraps to a large number below conv_from
+  if (c >= args.C || slots[t] == 0) return;
+  uint at = (slots[t] - 1) * args.history_stride + c;
+  [[unroll]] for (uint w = 0; w < CONV_W; w++) taps[i * CONV_W + w] = conv_weight[w * args.conv_weight_stride + c];
+  [[unroll]] for (uint w = 0; w + 1 < CONV_W; w++) window[i * CONV_W + w] = history[at + w * args.C];
+#endif
+}
+
+void finish(uint i, uint t, uint r, uint n) {
+  if (t >= args.T || n >= args.N) return;
+  uint at = t * args.y_stride + args.first + n;
+#ifdef GATED
+  y[at] = float16_t(clamp(activate(args.activation, total(t, r)) * total(t, WIDE + r), -65504.0, 65504.0));
+#else
+  float sum = start[i] + total(t, r);
+#ifdef CONV
+  uint c = args.first + n - args.conv_from;
+  if (c < args.C) {
+    if (slots[t] == 0) return;
+    uint history_at = (slots[t] - 1) * args.history_stride + c;
+    window[i * CONV_W + CONV_W - 1] = sum;
+    float value = args.conv_has_bias != 0 ? conv_bias[c] : 0.0;
+    [[unroll]] for (uint w = 0; w < CONV_W; w++) value += taps[i * CONV_W + w] * window[i * CONV_W + w];
+    [[unroll]] for (uint w = 0; w + 1 < CONV_W; w++) history[history_at + w * args.C] = window[i * CONV_W + w + 1];
+    conv_y[t * args.conv_y_stride + c] = c >= args.silu_from ? silu(value) : value;
+    return;
+  }
+#endif
+  y[at] = sum;
+#endif
+}
+
 void main() {
-  uint n0 = gl_WorkGroupID.x * ROWS, part = gl_SubgroupID;
+  uint lane = gl_LocalInvocationID.x, part = gl_SubgroupID, n0 = gl_WorkGroupID.x * WIDE;
+#ifdef CONV
+  for (uint t = lane; t < TOKENS; t += LANES) slots[t] = 0;
+  barrier();
+  for (uint s = lane; s < args.B; s += LANES)
+    if (sequences[s].T != 0) slots[sequences[s].row] = 1 + sequences[s].slot;
+  barrier();
+#endif
   coopmat<float, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator> sums[SUMS];
   [[unroll]] for (uint i = 0; i < SUMS; i++)
     sums[i] = coopmat<float, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator>(0.0);
 
-  uint own = part * ROWS * PITCH;
-  fetch(n0, part * STEP);
-  for (uint k0 = part * STEP; k0 < args.K; k0 += PARTS * STEP) {
-    controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsShared, gl_SemanticsAcquireRelease);
-    [[unroll]] for (uint l = 0; l < LOADS; l++) {
-      uint i = gl_SubgroupInvocationID + l * WIDTH;
-      room[own + i / (STEP / 8) * PITCH + i % (STEP / 8)] = halves(fetched[l]);
+  const uint TURN = PARTS * STEP, STEPS = STEP / K;
+  uint own = part * OWN, k_first = part * STEP;
+  fetch_weights(n0, min(k_first, args.K - STEP));
+  fetch_inputs(min(k_first, args.K - STEP));
+  for (uint turn = 0; turn < args.K; turn += TURN) { // as often in every subgroup: lavapipe's barriers want that
+    uint k0 = k_first + turn;
+    coopmat<float16_t, gl_ScopeSubgroup, K, N, gl_MatrixUseB> b[TILES_N * STEPS];
+    [[unroll]] for (uint j = 0; j < TILES_N; j++) {
+      subgroup_meets();
+      [[unroll]] for (uint l = 0; l < LOADS_W; l++) {
+        uint i = gl_SubgroupInvocationID + l * WIDTH;
+        room[own + i / K8 * PITCH + i % K8] = halves(fetched_w[j * LOADS_W + l]);
+      }
+      subgroup_meets();
+      [[unroll]] for (uint k = 0; k < STEPS; k++)
+        coopMatLoad(b[j * STEPS + k], room, own + k * K / 8, PITCH, gl_CooperativeMatrixLayoutColumnMajor);
     }
-    controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsShared, gl_SemanticsAcquireRelease);
-    if (k0 + PARTS * STEP < args.K) fetch(n0, k0 + PARTS * STEP);
-    [[unroll]] for (uint k = 0; k < STEP / K; k++) {
-      coopmat<float16_t, gl_ScopeSubgroup, M, K, gl_MatrixUseA> a[TILES_T];
-      [[unroll]] for (uint i = 0; i < TILES_T; i++)
-        coopMatLoad(a[i], x, (i * M * args.x_stride + k0 + k * K) / 8, args.x_stride / 8,
-                    gl_CooperativeMatrixLayoutRowMajor);
-      [[unroll]] for (uint j = 0; j < TILES_N; j++) {
-        coopmat<float16_t, gl_ScopeSubgroup, K, N, gl_MatrixUseB> b;
-        coopMatLoad(b, room, own + j * N * PITCH + k * K / 8, PITCH, gl_CooperativeMatrixLayoutColumnMajor);
-        [[unroll]] for (uint i = 0; i < TILES_T; i++)
-          sums[i * TILES_N + j] = coopMatMulAdd(a[i], b, sums[i * TILES_N + j]);
+    if (k0 + TURN < args.K) fetch_weights(n0, k0 + TURN);
+    [[unroll]] for (uint t = 0; t < TILES_T; t++) {
+      subgroup_meets();
+      [[unroll]] for (uint l = 0; l < LOADS_X; l++) {
+        uint i = gl_SubgroupInvocationID + l * WIDTH;
+        room[own + i / K8 * PITCH + i % K8] = fetched_x[t * LOADS_X + l];
+      }
+      subgroup_meets();
+      if (t == TILES_T - 1 && k0 + TURN < args.K) fetch_inputs(k0 + TURN);
+      if (k0 < args.K) {
+        [[unroll]] for (uint k = 0; k < STEPS; k++) {
+          coopmat<float16_t, gl_ScopeSubgroup, M, K, gl_MatrixUseA> a;
+          coopMatLoad(a, room, own + k * K / 8, PITCH, gl_CooperativeMatrixLayoutRowMajor);
+          [[unroll]] for (uint j = 0; j < TILES_N; j++)
+            sums[t * TILES_N + j] = coopMatMulAdd(a, b[j * STEPS + k], sums[t * TILES_N + j]);
+        }
       }
     }
   }
 
+  [[unroll]] for (uint i = 0; i < EACH; i++) {
+    uint e = lane + i * LANES;
+    fetch_end(i, e / WIDE, n0 + e % WIDE);
+  }
   for (uint half_ = PARTS / 2; half_ > 0; half_ /= 2) {
     barrier();
     if (part >= half_ && part < 2 * half_) {
@@ -93,14 +207,8 @@ void main() {
       coopMatStore(sums[i], room, i * FOUR, N / 4, gl_CooperativeMatrixLayoutRowMajor);
   }
   barrier();
-  for (uint e = gl_LocalInvocationID.x; e < TILES_T * M * ROWS; e += LANES) {
-    uint t = e / ROWS, n = e % ROWS, at_n = n0 + n;
-    if (t < args.T && at_n < args.N) {
-      uint from = (t / M * TILES_N + n / N) * M * N + t % M * N + n % N;
-      float sum = uintBitsToFloat(room[from / 4][from % 4]);
-      if (args.has_bias != 0) sum += bias[args.first + at_n];
-      uint at = t * args.y_stride + args.first + at_n;
-      y[at] = args.add != 0 ? y[at] + sum : sum;
-    }
+  [[unroll]] for (uint i = 0; i < EACH; i++) {
+    uint e = lane + i * LANES;
+    finish(i, e / WIDE, e % WIDE, n0 + e % WIDE);
   }
 }

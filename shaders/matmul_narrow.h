@@ -1,21 +1,31 @@
-// matmul_narrow.h: contract of matmul_narrow.comp.
+// matmul_narrow.h: contract of matmul_narrow.comp; built with GATED, of matmul_narrow_gated_..., with CONV, of
+// matmul_narrow_conv_...
 #ifndef MATMUL_NARROW_H
 #define MATMUL_NARROW_H
+#include "control.h"
 #include "interface.h"
-#define MATMUL_NARROW_Y 0       // (T, N) out, f32; inout when args.add
-#define MATMUL_NARROW_X 1       // (TILES_T * M, K) in, f16; rows from T on may hold anything
-#define MATMUL_NARROW_WEIGHTS 2 // (N, K) in, f16 or bf16
+#define MATMUL_NARROW_Y 0       // (T, N) out, f32; inout when args.add. GATED: (T, N) out, f16
+#define MATMUL_NARROW_X 1       // (T, K) in, f16
+#define MATMUL_NARROW_WEIGHTS 2 // (N, K) in, f16 or bf16; GATED: (2 N, K), gate's rows, then up's
 #define MATMUL_NARROW_BIAS 3    // (1, N) in, f32; read when args.has_bias
 #define MATMUL_NARROW_BINDINGS 4
+#define MATMUL_NARROW_CONV_Y 4         // (T, C) out, f32
+#define MATMUL_NARROW_CONV_WEIGHT 5    // (CONV_W, C) in, f32
+#define MATMUL_NARROW_CONV_BIAS 6      // (1, C) in, f32; read when args.conv_has_bias
+#define MATMUL_NARROW_CONV_HISTORY 7   // (slots, (CONV_W - 1) * C) inout, f32, oldest first
+#define MATMUL_NARROW_CONV_SEQUENCES 8 // (B) in, struct sequence, of 1 token or none
+#define MATMUL_NARROW_CONV_BINDINGS 9
 #define MATMUL_NARROW_SPEC_LANES 0     // PARTS subgroups
-#define MATMUL_NARROW_SPEC_PARTS 1     // of K, a power of two: each has a subgroup
+#define MATMUL_NARROW_SPEC_PARTS 1     // of K in a workgroup, a power of two: each has a subgroup
 #define MATMUL_NARROW_SPEC_TILES_T 2   // matrices along T: all tokens
-#define MATMUL_NARROW_SPEC_TILES_N 3   // matrices along N of a workgroup
-#define MATMUL_NARROW_SPEC_STEP 4      // along K, a multiple of 8 and of the matrices' K; K is one of PARTS * STEP
+#define MATMUL_NARROW_SPEC_TILES_N 3   // matrices along N of a workgroup; GATED: an even number
+#define MATMUL_NARROW_SPEC_STEP 4      // along K, a multiple of 8 and of the matrices' K; K is one of STEP
 #define MATMUL_NARROW_SPEC_M 5         // the cooperative matrices, (M, K) x (K, N)
 #define MATMUL_NARROW_SPEC_N 6
 #define MATMUL_NARROW_SPEC_K 7
 #define MATMUL_NARROW_SPECS 8
+#define MATMUL_NARROW_CONV_SPEC_W 8
+#define MATMUL_NARROW_CONV_SPECS 9
 struct matmul_narrow_args {
   uint T;
   uint N;
@@ -26,6 +36,15 @@ struct matmul_narrow_args {
   uint first; // number of the first output: weights too large for one descriptor take several dispatches
   uint add;
   uint has_bias;
+  uint activation; // of gate
+  uint conv_from;  // of matmul_narrow_conv from here on: the first channel's output
+  uint C;
+  uint silu_from; // channels from here on end in SiLU
+  uint conv_has_bias;
+  uint conv_y_stride;
+  uint conv_weight_stride;
+  uint history_stride;
+  uint B;
 };
 ARGS(matmul_narrow_args)
 #endif

@@ -4,7 +4,12 @@
 #extension GL_EXT_shader_16bit_storage : require
 #define stored float16_t
 #define STORED(value) float16_t(clamp(value, -65504.0, 65504.0))
+#define stored4 uvec2 // four that lie at a multiple of four
+#define STORED4(value) stored_four(clamp(value, -65504.0, 65504.0))
+uvec2 stored_four(vec4 v) { return uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw)); }
 #else
 #define stored float
 #define STORED(value) (value)
+#define stored4 vec4
+#define STORED4(value) (value)
 #endif

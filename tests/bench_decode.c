@@ -1,7 +1,9 @@
 // bench_decode: the kernels of decoding over their shapes, on every usable Vulkan GPU (or on what DELTAIC_TEST_DEVICE
-// names): matrix-vector products of a 1.37 B model with what they do around them, and delta_step. Each is replayed many
-// times, every dispatch waiting for the one before it, over weights or states that no cache holds. Rows of the plan's
-// own choice are marked. No test: it only prints. usage: bench_decode [MIB = 600] [TOKENS = 1]
+// names): products of a 1.37 B model with what they do around them (matvec, and from 2 tokens on matmul_narrow), norms
+// and delta_step. Each is replayed many times, every dispatch waiting for the one before it, over weights or states
+// that no cache holds. Rows of the plan's own choice are marked. No test: it only prints. usage: bench_decode [WHAT
+// [TOKENS = 1 [MIB = 600 [DISPATCHES = 160 [TILES PARTS STEP]...]]]], WHAT being in the name of what is timed; with
+// numbers for matmul_narrow, only those.
 #include "device.h"
 #include "ops_vulkan.h"
 
@@ -14,6 +16,7 @@ enum { RUNS = 5 };
 static struct backend *backend;
 static struct recorder *recorder;
 static struct buffer weights, activations, control;
+static const char *what;
 static uint64_t weight_bytes;
 static uint32_t tokens, dispatches; // dispatches: of a replay
 
@@ -33,14 +36,17 @@ static struct tensor f32(uint64_t *offset, uint32_t rows, uint32_t cols) {
   return t;
 }
 
-// Microseconds of one dispatch of the recording, the least of some runs.
+// Microseconds of one dispatch of the recording, the least of some runs, after enough of them to raise the clock.
 static double replay(void) {
+  const uint64_t warm_ns = 100000000, first = device_clock_ns();
   double least = 1e30;
-  for (int i = 0; i <= RUNS; i++) { // the first warms up
+  for (int i = 0; i < RUNS;) {
     uint64_t start = device_clock_ns();
     check(backend->ops->recorder_run(recorder));
     double us = 1e-3 * (double)(device_clock_ns() - start) / dispatches;
-    if (i && us < least) least = us;
+    if (start - first < warm_ns) continue;
+    if (us < least) least = us;
+    i++;
   }
   return least;
 }
@@ -60,7 +66,7 @@ static const struct product {
                 {"head: norm", NORMED, 32000, 2048}};
 
 // Dispatches in turn from one half of the activations to the other, so that each waits for the last.
-static double time_product(const struct product *p) {
+static double time_product(const struct product *p, enum dtype dtype) {
   const uint32_t rows = p->N * (p->kind == GATED ? 2 : 1), C = 6144, W = 4;
   const uint64_t bytes = 2ull * rows * p->K, copies = weight_bytes / bytes;
   uint64_t at = 0;
@@ -74,10 +80,10 @@ static double time_product(const struct product *p) {
     struct tensor w = {DTYPE_BF16, rows, p->K, p->K, &weights, i % copies * bytes};
     x.cols = x.stride = p->K;
     y.cols = y.stride = p->N;
-    struct linear_input in = {.x = x, .eps = 1e-5f};
-    if (p->kind >= NORMED) in.weight = norm;
+    struct linear_input in = {.x = tensor_as(x, dtype), .eps = 1e-5f};
+    if (p->kind >= NORMED && dtype == DTYPE_F32) in.weight = norm; // else a kernel of its own
     if (p->kind == GATED)
-      backend->ops->linear_gated(recorder, y, none, in, w, ACTIVATION_SILU);
+      backend->ops->linear_gated(recorder, tensor_as(y, dtype), none, in, w, ACTIVATION_SILU);
     else if (p->kind == CONVOLVED)
       backend->ops->linear_conv(recorder, conv_y, y, in, w, none, conv);
     else
@@ -89,6 +95,7 @@ static double time_product(const struct product *p) {
 static void sweep_product(const struct product *p) {
   const struct plan own = *plan();
   const uint32_t width = tokens > 4 ? 8 : tokens > 2 ? 4 : tokens;
+  plan()->narrow_from = plan()->matvec_below = tokens + 1;
   const struct plan_matvec chosen = plan_matvec(&own, p->K, width, p->kind >= NORMED, p->kind == GATED);
   double best = 1e30;
   if (2ull * p->N * p->K * (p->kind == GATED ? 2 : 1) > weight_bytes) return;
@@ -102,7 +109,7 @@ static void sweep_product(const struct product *p) {
         plan()->matvec_unroll = unroll * width;
         struct plan_matvec m = plan_matvec(plan(), p->K, width, p->kind >= NORMED, p->kind == GATED);
         if (m.rows * (p->kind == GATED ? 2 : 1) != rows) continue; // more than the kernel's sums
-        double us = time_product(p);
+        double us = time_product(p, DTYPE_F32);
         bool ours = m.lanes == chosen.lanes && m.rows == chosen.rows && m.unroll == chosen.unroll;
         printf("%8u %6u %8u %9.2f %8.0f%s%s\n", m.lanes, m.rows, m.unroll, us,
                2e-3 * p->N * p->K * (p->kind == GATED ? 2 : 1) / us, ours ? "  plan" : "",
@@ -110,6 +117,93 @@ static void sweep_product(const struct product *p) {
         if (us < best) best = us;
       }
   *plan() = own;
+}
+
+// What can be chosen of matmul_narrow, each from a list.
+enum { TILES, PARTS, STEP, CHOICES };
+static const uint32_t choices[CHOICES][5] = {{1, 2, 3, 4}, {1, 2, 4, 8, 16}, {16, 32, 64, 128}};
+
+static bool narrow_fits(const struct plan *own, const struct product *p, const uint32_t n[CHOICES],
+                        struct plan_narrow *m) {
+  const uint32_t rows = p->N * (p->kind == GATED ? 2 : 1);
+  struct plan *now = plan();
+  for (int c = 0; c < CHOICES; c++)
+    if (!n[c]) return false; // past a list's end
+  *now = *own;
+  now->narrow_from = 1;
+  now->narrow_tiles = n[TILES];
+  now->narrow_parts = n[PARTS];
+  now->narrow_step = n[STEP];
+  return plan_matmul_narrow(now, tokens, rows, p->K, p->kind == GATED, m) && m->tiles_n == n[TILES] &&
+         m->parts == n[PARTS] && m->step == n[STEP];
+}
+
+static double time_narrow(const struct plan *own, const struct product *p, const uint32_t n[CHOICES], double best) {
+  struct plan_narrow m;
+  if (!narrow_fits(own, p, n, &m)) return 1e30;
+  double us = time_product(p, DTYPE_F16);
+  printf("%8u %6u %6u %9.2f %8.0f%s\n", m.tiles_n, m.parts, m.step, us,
+         2e-3 * p->N * p->K * (p->kind == GATED ? 2 : 1) / us, us < best ? "  best yet" : "");
+  return us;
+}
+
+// From the plan's own choice to the best neighbour along each list, until none is better.
+static void search_narrow(const struct plan *own, const struct product *p, const struct plan_narrow *m) {
+  const uint32_t chosen[CHOICES] = {m->tiles_n, m->parts, m->step};
+  int at[CHOICES] = {0};
+  bool seen[5][5][5] = {{{false}}};
+  for (int c = 0; c < CHOICES; c++)
+    while (at[c] < 4 && choices[c][at[c]] != chosen[c]) at[c]++;
+  double best = time_narrow(own, p, chosen, 1e30);
+  seen[at[0]][at[1]][at[2]] = true;
+  for (bool better = true; better;) {
+    better = false;
+    for (int c = 0; c < CHOICES; c++) {
+      int least = at[c];
+      for (int i = 0; i < 5; i++) {
+        int there[CHOICES];
+        uint32_t n[CHOICES];
+        memcpy(there, at, sizeof there);
+        there[c] = i;
+        for (int d = 0; d < CHOICES; d++) n[d] = choices[d][there[d]];
+        bool *done = &seen[there[0]][there[1]][there[2]];
+        if (*done) continue;
+        *done = true;
+        double us = time_narrow(own, p, n, best);
+        if (us < best) best = us, least = i, better = true;
+      }
+      at[c] = least;
+    }
+  }
+}
+
+static void sweep_narrow(const struct product *p, int count, char **numbers) {
+  const struct plan own = *plan();
+  const uint32_t rows = p->N * (p->kind == GATED ? 2 : 1);
+  struct plan_narrow m;
+  double best = 1e30;
+  if (!plan_matmul_narrow(&own, tokens, rows, p->K, p->kind == GATED, &m)) return;
+  printf("\n%s, %u x %u, %u tokens on matrices\n%8s %6s %6s %9s %8s\n", p->name, p->N, p->K, tokens, "tiles", "parts",
+         "step", "us", "GB/s");
+  if (!count) search_narrow(&own, p, &m);
+  for (int i = 0; i + CHOICES <= count; i += CHOICES) {
+    uint32_t n[CHOICES];
+    for (int c = 0; c < CHOICES; c++) n[c] = (uint32_t)strtoul(numbers[i + c], NULL, 10);
+    double us = time_narrow(&own, p, n, best);
+    if (us < best) best = us;
+  }
+  *plan() = own;
+}
+
+// ---------------------------------------------------------------- norms
+
+static void time_norm(uint32_t D) {
+  uint64_t at = 0;
+  struct tensor x = f32(&at, tokens, D), weight = f32(&at, 1, D), y = tensor_as(f32(&at, tokens, D), DTYPE_F16);
+  recorder->ops->recorder_begin(recorder, true, NULL);
+  for (uint32_t i = 0; i < dispatches; i++) // all write y, so that each waits for the last
+    backend->ops->rmsnorm(recorder, y, x, weight, (struct tensor){0}, 1e-5f);
+  printf("\nnorm, %u of %u: %.2f us\n", tokens, D, replay());
 }
 
 // ---------------------------------------------------------------- delta_step
@@ -177,11 +271,12 @@ static void fill(struct buffer *buffer) {
 }
 
 static void bench_device(struct instance *instance, VkPhysicalDevice handle, const struct device_caps *caps,
-                         const struct plan *own) {
+                         const struct plan *own, int count, char **numbers) {
   struct device *device;
   check(device_open(instance, handle, caps, own, NULL, &device));
   check(backend_open_vulkan(device, &backend));
   check(backend->ops->recorder_create(backend, &recorder));
+  recorder->matrices = true;
   check(backend->ops->buffer_create(backend, MEMORY_DEVICE, weight_bytes, "weights", &weights));
   check(backend->ops->buffer_create(backend, MEMORY_DEVICE, 64 << 20, "activations", &activations));
   check(backend->ops->buffer_create(backend, MEMORY_SHARED, 64 * sizeof(struct sequence), "sequences", &control));
@@ -189,10 +284,17 @@ static void bench_device(struct instance *instance, VkPhysicalDevice handle, con
   fill(&activations);
   for (uint32_t i = 0; i < 64; i++) ((struct sequence *)control.mapped)[i] = (struct sequence){i, 1, 0, i};
   printf("%s, %s\n", caps->name, caps->driver);
-  for (size_t i = 0; i < sizeof products / sizeof *products; i++) sweep_product(&products[i]);
-  const uint32_t texts[] = {1, 4, 32};
-  for (int i = 0; i < 3; i++) sweep_step(texts[i], 16, 128);
-  sweep_step(1, 8, 256);
+  for (size_t i = 0; i < sizeof products / sizeof *products; i++) {
+    if (!strstr(products[i].name, what)) continue;
+    if (tokens <= 8 && !count) sweep_product(&products[i]);
+    if (tokens > 1) sweep_narrow(&products[i], count, numbers);
+  }
+  if (strstr("norm", what)) time_norm(2048);
+  if (strstr("delta_step", what)) {
+    const uint32_t texts[] = {1, 4, 32};
+    for (int i = 0; i < 3; i++) sweep_step(texts[i], 16, 128);
+    sweep_step(1, 8, 256);
+  }
   backend->ops->recorder_free(recorder);
   backend->ops->buffer_free(backend, &weights);
   backend->ops->buffer_free(backend, &activations);
@@ -205,11 +307,12 @@ int main(int argc, char **argv) {
   struct device_caps *caps;
   VkPhysicalDevice *handles;
   uint32_t count;
-  weight_bytes = (argc > 1 ? strtoull(argv[1], NULL, 10) : 600) << 20;
+  what = argc > 1 ? argv[1] : "";
   tokens = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 1;
-  dispatches = argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 10) : 160;
-  if (!weight_bytes || !tokens || tokens > 8 || !dispatches) {
-    fprintf(stderr, "usage: bench_decode [MIB [TOKENS 1 to 8 [DISPATCHES]]]\n");
+  weight_bytes = (argc > 3 ? strtoull(argv[3], NULL, 10) : 600) << 20;
+  dispatches = argc > 4 ? (uint32_t)strtoul(argv[4], NULL, 10) : 160;
+  if (!weight_bytes || !tokens || tokens > 64 || !dispatches) {
+    fprintf(stderr, "usage: bench_decode [WHAT [TOKENS 1 to 64 [MIB [DISPATCHES [TILES PARTS STEP]...]]]]\n");
     return 2;
   }
   setvbuf(stdout, NULL, _IOLBF, 0);
@@ -221,7 +324,7 @@ int main(int argc, char **argv) {
     plan_make(&caps[i], &own);
     bool software = caps[i].device_type == VK_PHYSICAL_DEVICE_TYPE_CPU;
     if (own.usable && (only ? strstr(caps[i].name, only) != NULL : !software))
-      bench_device(&instance, handles[i], &caps[i], &own);
+      bench_device(&instance, handles[i], &caps[i], &own, argc > 5 ? argc - 5 : 0, argv + 5);
   }
   free(caps);
   free(handles);

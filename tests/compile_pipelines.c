@@ -78,7 +78,7 @@ static struct tensor tensor(enum dtype dtype, uint32_t rows, uint32_t cols) {
 }
 static struct tensor f32(uint32_t rows, uint32_t cols) { return tensor(DTYPE_F32, rows, cols); }
 
-static const uint32_t lengths[] = {1, 4, 24, 300, 2048};
+static const uint32_t lengths[] = {1, 4, 24, 64, 300, 2048};
 enum { LENGTHS = sizeof lengths / sizeof *lengths };
 
 static void compile_products(uint32_t T, enum dtype dtype) {
@@ -88,6 +88,12 @@ static void compile_products(uint32_t T, enum dtype dtype) {
   struct tensor x = f32(T, D), act = tensor_as(f32(T, F), op->input_dtype(recorder, down, T));
   struct linear_input in = {x, f32(1, D), f32(T, D), 1e-5f};
   op->linear(recorder, f32(T, D), in, w, f32(1, D), false);
+  op->linear_conv(recorder, f32(T, D), f32(T, D), in, w, f32(1, D),
+                  (struct linear_conv){.weight = f32(4, D),
+                                       .history = f32(T, 3 * D),
+                                       .sequences = tensor(DTYPE_I32, T, 4),
+                                       .longest = T > 64 ? T : 1,
+                                       .a = {.W = 4, .C = D}});
   op->linear_gated(recorder, act, f32(T, 2 * F), in, up, ACTIVATION_SILU);
   op->linear(recorder, x, (struct linear_input){.x = act}, down, (struct tensor){0}, true);
 }

@@ -120,6 +120,64 @@ static void norms_and_gates_round_to_f16_and_no_further(void **state) {
   }
 }
 
+// Single tokens of some sequences: N outputs, of which C from `from` on are channels.
+static void check_conv(uint32_t W, uint32_t from, uint32_t C, uint32_t N, uint32_t K, enum dtype dtype) {
+  enum { B = 21 };
+  const uint32_t old = (W - 1) * C, slots = B + 2;
+  struct sequence s[B];
+  uint32_t T = 0;
+  for (uint32_t i = 0; i < B; i++) // backwards, and every fifth has none
+    s[i] = (struct sequence){.row = i % 5 == 3 ? 0 : T++, .T = i % 5 != 3, .slot = B - i};
+  struct array x = activations(T, K, DENSE, normals((size_t)T * K)), h = activations(T, K, DENSE, NULL);
+  struct array ones = weights(DTYPE_F32, 1, K, DENSE, uniforms(K, 0.5, 2));
+  struct array w = weights(dtype, N, K, DENSE, normals((size_t)N * K)), b = weights(DTYPE_F32, 1, N, DENSE, normals(N));
+  struct array taps = weights(DTYPE_F32, W, C, DENSE, normals((size_t)W * C));
+  struct array bias = weights(DTYPE_F32, 1, C, DENSE, normals(C));
+  struct array history = activations(slots, old ? old : 1, DENSE, normals((size_t)slots * (old ? old : 1)));
+  struct array p = activations(T, N, DENSE, NULL), y = activations(T, C, C + 1, NULL), sequences = sequences_of(s, B);
+  begin();
+  recorder->ops->linear_conv(recorder, y.t, p.t, (struct linear_input){x.t, ones.t, h.t, 1e-5f}, w.t,
+                             W % 2 ? b.t : ABSENT,
+                             (struct linear_conv){.weight = taps.t,
+                                                  .bias = W > 2 ? bias.t : ABSENT,
+                                                  .history = old ? history.t : ABSENT,
+                                                  .sequences = sequences.t,
+                                                  .from = from,
+                                                  .longest = 1,
+                                                  .a = {W, C, C / 3}});
+  run();
+  double *want = zeros((size_t)T * C), *got = read_values(&p), *rest = zeros((size_t)T * N);
+  for (uint32_t i = 0; i < B; i++) {
+    const uint32_t t = s[i].row;
+    double sum = 0, *past = history.v + (size_t)s[i].slot * old;
+    if (!s[i].T) continue;
+    for (uint32_t k = 0; k < K; k++) sum += x.v[t * K + k] * x.v[t * K + k];
+    for (uint32_t n = 0; n < N; n++) {
+      double value = W % 2 ? b.v[n] : 0;
+      for (uint32_t k = 0; k < K; k++) value += x.v[t * K + k] / sqrt(sum / K + 1e-5) * ones.v[k] * w.v[n * K + k];
+      const uint32_t c = n - from; // wraps
+      rest[t * N + n] = c < C ? got[t * N + n] : value;
+      if (c >= C) continue;
+      double z = (W > 2 ? bias.v[c] : 0) + taps.v[(W - 1) * C + c] * value;
+      for (uint32_t k = 0; k + 1 < W; k++) z += taps.v[k * C + c] * past[k * C + c];
+      for (uint32_t k = 0; k + 1 < W; k++) past[k * C + c] = k + 2 < W ? past[(k + 1) * C + c] : value;
+      want[t * C + c] = c >= C / 3 ? reference_activation(ACTIVATION_SILU, z) : z;
+    }
+  }
+  expect_close("few tokens, convolved", read_values(&y), want, (size_t)T * C, CLOSE);
+  expect_close("few tokens, no channels", got, rest, (size_t)T * N, CLOSE);
+  if (old) expect_close("few tokens' history", read_values(&history), history.v, (size_t)slots * old, CLOSE);
+}
+
+static void few_tokens_are_convolved(void **state) {
+  (void)state;
+  seed(5);
+  check_conv(4, 0, 48, 70, 64, DTYPE_BF16);
+  check_conv(3, 64, 33, 100, 192, DTYPE_F16);
+  check_conv(2, 0, 40, 40, 128, DTYPE_BF16);
+  check_conv(1, 0, 17, 19, 64, DTYPE_F16);
+}
+
 static void large_inputs_are_clamped_and_do_not_become_infinite(void **state) {
   (void)state;
   enum { T = 16, N = 16, K = 32 };
@@ -140,6 +198,7 @@ int ops_cases_run(struct backend *b) {
       CASE(matmul_matches_over_awkward_shapes),
       CASE(few_tokens_match_too),
       CASE(the_steps_of_gpus_match),
+      CASE(few_tokens_are_convolved),
       CASE(norms_and_gates_round_to_f16_and_no_further),
       CASE(large_inputs_are_clamped_and_do_not_become_infinite),
   };

@@ -7,6 +7,7 @@
 #include "delta_matrix_scan.h"
 #include "delta_step.h"
 #include "kernels.h"
+#include "matmul_narrow.h"
 #include "matvec.h"
 #include "reflect.h"
 
@@ -422,10 +423,10 @@ static void tiles_of_matrices_fit_their_device(void **state) {
         assert_int_equal(m.tile_k % p.matrix_k, 0);
         // Its end is a stage for one matrix of sums a subgroup.
         struct plan_narrow narrow;
-        if (plan_matmul_narrow(&p, T, N, 5632, &narrow)) {
+        if (plan_matmul_narrow(&p, T, N, 5632, false, &narrow)) {
           assert_in_range(plan_matmul_narrow_shared_bytes(&p, &narrow), 1, devices[i]->shared_bytes);
           assert_in_range(narrow.lanes, 1, devices[i]->max_invocations);
-          assert_true(narrow.tiles_t * p.matrix_m >= T && 5632 % (narrow.parts * narrow.step) == 0);
+          assert_true(narrow.tiles_t * p.matrix_m >= T && 5632 % narrow.step == 0);
         } else {
           assert_true(T > 64);
         }
@@ -436,6 +437,35 @@ static void tiles_of_matrices_fit_their_device(void **state) {
   assert_true(plan_matmul_matrix(&p, 4096, 4096, &large) && plan_matmul_matrix(&p, 64, 2048, &small));
   assert_true(large.tile_t == 128 && large.tile_n == 128 && small.tile_t * small.tile_n < 128 * 128);
   assert_false(plan_matmul_matrix(&none, 4096, 4096, &large));
+}
+
+static void few_tokens_take_the_shared_memory_that_the_plan_says(void **state) {
+  (void)state;
+  const struct device_caps *const devices[] = {&caps_h200, &caps_geforce_bar, &caps_rdna3_radv};
+  for (int i = 0; i < 3 && kernel_built(KERNEL_matmul_narrow_conv_bf16); i++)
+    for (uint32_t T = 1; T <= 64; T += 21)
+      for (uint32_t N = 16; N <= 65536; N *= 8)
+        for (uint32_t K = 16; K <= 8192; K = 2 * K + 16) {
+          struct plan p = made(devices[i]);
+          struct plan_narrow m, gated;
+          assert_true(plan_matmul_narrow(&p, T, N, K, false, &m));
+          if (plan_matmul_narrow(&p, T, N, K, true, &gated)) assert_int_equal(gated.tiles_n % 2, 0);
+          assert_true(m.tiles_t * m.tiles_n <= p.matrix_sums && m.lanes == m.parts * p.matrix_lanes);
+          assert_true(K % m.step == 0 && m.parts * m.step <= K);
+          const uint32_t spec[MATMUL_NARROW_CONV_SPECS] = {
+              [MATMUL_NARROW_SPEC_LANES] = m.lanes,     [MATMUL_NARROW_SPEC_PARTS] = m.parts,
+              [MATMUL_NARROW_SPEC_TILES_T] = m.tiles_t, [MATMUL_NARROW_SPEC_TILES_N] = m.tiles_n,
+              [MATMUL_NARROW_SPEC_STEP] = m.step,       [MATMUL_NARROW_SPEC_M] = p.matrix_m,
+              [MATMUL_NARROW_SPEC_N] = p.matrix_n,      [MATMUL_NARROW_SPEC_K] = p.matrix_k,
+              [MATMUL_NARROW_CONV_SPEC_W] = 4};
+          assert_int_equal(shared_of(KERNEL_matmul_narrow_conv_bf16, spec), plan_matmul_narrow_shared_bytes(&p, &m));
+          assert_in_range(plan_matmul_narrow_shared_bytes(&p, &m), 1, devices[i]->shared_bytes);
+        }
+  struct plan h200 = made(&caps_h200);
+  struct plan_narrow o, in, up;
+  assert_true(plan_matmul_narrow(&h200, 32, 2048, 2048, false, &o) && o.tiles_n == 1 && o.parts == 16);
+  assert_true(plan_matmul_narrow(&h200, 32, 6272, 2048, false, &in) && in.tiles_n == 3 && in.parts == 8);
+  assert_true(plan_matmul_narrow(&h200, 32, 11264, 2048, true, &up) && up.tiles_n == 2 && up.parts == 4);
 }
 
 static void a_gpu_is_better_than_software(void **state) {
@@ -545,6 +575,7 @@ int main(void) {
       cmocka_unit_test(the_square_matrix_is_chosen_where_there_is_one),
       cmocka_unit_test(large_cards_with_matrices_take_longer_slices),
       cmocka_unit_test(tiles_of_matrices_fit_their_device),
+      cmocka_unit_test(few_tokens_take_the_shared_memory_that_the_plan_says),
       cmocka_unit_test(a_gpu_is_better_than_software),
       cmocka_unit_test(what_is_missing_is_named),
       cmocka_unit_test(nothing_reported_is_refused),

@@ -1,0 +1,69 @@
+// ops_vulkan_narrow: products of few rows on cooperative matrices, with what follows them in the same kernel.
+#include "matmul_narrow.h"
+#include "ops_vulkan.h"
+
+bool vulkan_narrow_takes(const struct recorder *c, struct tensor w, uint32_t rows) {
+  struct plan_narrow m;
+  return vulkan_takes_f16(c, w) && plan_matmul_narrow(vulkan_plan(c), rows, w.rows, w.cols, false, &m);
+}
+
+static enum kernel_id kernel_of(const struct narrow_product *p) {
+  enum kernel_id id = p->gated  ? KERNEL_matmul_narrow_gated_f16
+                      : p->conv ? KERNEL_matmul_narrow_conv_f16
+                                : KERNEL_matmul_narrow_f16;
+  return id + (p->w.dtype - DTYPE_F16);
+}
+
+bool vulkan_matmul_narrow(struct recorder *c, const struct narrow_product *p) {
+  const struct plan *plan = vulkan_plan(c);
+  const struct tensor x = p->x, w = p->w;
+  const struct linear_conv *conv = p->conv;
+  struct plan_narrow m;
+  if (!vulkan_takes_f16(c, w) || x.dtype != DTYPE_F16 || x.stride % 8 ||
+      !plan_matmul_narrow(plan, x.rows, w.rows, x.cols, p->gated, &m))
+    return false;
+  if (conv && vulkan_device(c->backend)->caps.max_storage_buffers < MATMUL_NARROW_CONV_BINDINGS) return false;
+  const uint32_t spec[MATMUL_NARROW_CONV_SPECS] = {
+      [MATMUL_NARROW_SPEC_LANES] = m.lanes,
+      [MATMUL_NARROW_SPEC_PARTS] = m.parts,
+      [MATMUL_NARROW_SPEC_TILES_T] = m.tiles_t,
+      [MATMUL_NARROW_SPEC_TILES_N] = m.tiles_n,
+      [MATMUL_NARROW_SPEC_STEP] = m.step,
+      [MATMUL_NARROW_SPEC_M] = plan->matrix_m,
+      [MATMUL_NARROW_SPEC_N] = plan->matrix_n,
+      [MATMUL_NARROW_SPEC_K] = plan->matrix_k,
+      [MATMUL_NARROW_CONV_SPEC_W] = conv ? conv->a.W : 0,
+  };
+  const uint32_t N = p->gated ? w.rows / 2 : w.rows, wide = m.tiles_n * plan->matrix_n / (p->gated ? 2 : 1);
+  struct binding bindings[MATMUL_NARROW_CONV_BINDINGS] = {[MATMUL_NARROW_Y] = vulkan_bind(p->y, x),
+                                                          [MATMUL_NARROW_X] = vulkan_bind(x, x),
+                                                          [MATMUL_NARROW_WEIGHTS] = vulkan_bind_weights(w),
+                                                          [MATMUL_NARROW_BIAS] = vulkan_bind(p->bias, x)};
+  struct matmul_narrow_args args = {.T = x.rows,
+                                    .N = N,
+                                    .K = x.cols,
+                                    .y_stride = p->y.stride,
+                                    .x_stride = x.stride,
+                                    .w_stride = w.stride,
+                                    .first = p->first,
+                                    .add = p->add,
+                                    .has_bias = p->bias.buffer != NULL,
+                                    .activation = p->activation};
+  if (conv) {
+    bindings[MATMUL_NARROW_CONV_Y] = vulkan_bind(p->conv_y, x);
+    bindings[MATMUL_NARROW_CONV_WEIGHT] = vulkan_bind(conv->weight, x);
+    bindings[MATMUL_NARROW_CONV_BIAS] = vulkan_bind(conv->bias, x);
+    bindings[MATMUL_NARROW_CONV_HISTORY] = vulkan_bind(conv->a.W > 1 ? conv->history : p->conv_y, p->conv_y);
+    bindings[MATMUL_NARROW_CONV_SEQUENCES] = vulkan_bind(conv->sequences, x);
+    args.conv_from = conv->from;
+    args.C = conv->a.C;
+    args.silu_from = conv->a.silu_from;
+    args.conv_has_bias = conv->bias.buffer != NULL;
+    args.conv_y_stride = p->conv_y.stride;
+    args.conv_weight_stride = conv->weight.stride;
+    args.history_stride = conv->history.stride;
+    args.B = conv->sequences.rows;
+  }
+  vulkan_dispatch(c, kernel_of(p), spec, bindings, &args, divide_up(N, wide), 1, 1, 2ull * x.rows * w.rows * x.cols);
+  return true;
+}
