@@ -196,7 +196,8 @@ int command_bench(int argc, char **argv) {
       NUMBER(0, "seconds", "X", &b.row_seconds, 1e6, "start no more runs of a row after this long"),
       FLAG('k', "kernels", &b.kernels, "a table of kernels for each row"),
       FLAG(0, "operators", &operators,
-           "the delta rule's kernels by themselves instead: time, floor and error of each shape; needs no model"),
+           "the delta rule's kernels and products of matrices by themselves instead: time, floor and error of each "
+           "shape; needs no model"),
       TEXT(0, "only", "TEXT", &only, "of --operators the rows with this text in their name or shape"),
       FLAG(0, "json", &b.as_json, "print one JSON object, kernels included"),
       TEXT(0, "rule", "FORM", &engine.rule, "how prompts go through the delta rule: auto, recurrent or chunk"),

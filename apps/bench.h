@@ -1,7 +1,9 @@
 // bench.h: what bench measures, and how it is printed.
 #ifndef BENCH_H
 #define BENCH_H
+#include "common.h"
 #include "engine.h"
+#include "format.h"
 
 enum { KERNELS = 64, ROWS = LIST_CAPACITY + 1 };
 
@@ -33,6 +35,21 @@ struct bench {
   struct row rows[ROWS];
   size_t row_count;
 };
+
+enum { BENCH_MATMULS = 16 };
+struct bench_matmuls {
+  double copy, matrices; // bytes and operations per second: what a floor is made of
+  struct {
+    deltaic_matmul m;
+    deltaic_matmul_result r;
+  } rows[BENCH_MATMULS];
+  size_t count;
+};
+deltaic_status bench_matmuls_measure(struct bench_matmuls *b, struct engine *engine, deltaic_precision precision,
+                                     const char *only, uint32_t repeat, struct progress *progress);
+void bench_matmuls_print(const struct bench_matmuls *b);
+json_t *bench_matmuls_json(const struct bench_matmuls *b);
+bool bench_matmuls_right(const struct bench_matmuls *b, double most_error);
 
 // bench --operators: an exit code. only: part of a row's text, or NULL for all.
 int bench_operators(struct engine_options *options, const char *only, uint32_t repeat, bool as_json);

@@ -1,4 +1,5 @@
-// bench_operators: the delta rule's kernels by themselves, each shape beside its floor and the error of its results.
+// bench_operators: the delta rule's kernels by themselves, and products of matrices (bench_matmuls.c), each shape
+// beside its floor and the error of its results.
 #include "bench.h"
 #include "common.h"
 #include "format.h"
@@ -73,6 +74,7 @@ struct operators {
     double floor, recurrent; // recurrent: that kernel's time, 0 where it was not asked for
   } rows[MOST];
   size_t count;
+  struct bench_matmuls matmuls;
 };
 
 static double floor_of(const struct operators *b, const deltaic_operator_result *r) {
@@ -127,6 +129,12 @@ static deltaic_status measure(struct operators *b, const struct engine_options *
     b->count += !status;
     progress_show(&progress, i + 1, count);
   }
+  b->matmuls.copy = b->copy;
+  b->matmuls.matrices = b->matrices;
+  const bool exact = !strcmp(options->precision, "float32");
+  if (!status)
+    status = bench_matmuls_measure(&b->matmuls, &b->engine, exact ? DELTAIC_PRECISION_FLOAT32 : DELTAIC_PRECISION_FAST,
+                                   only, repeat, &progress);
   progress_clear();
   return status;
 }
@@ -143,6 +151,7 @@ static void print(const struct operators *b) {
   if (*b->engine.device_info.driver) printf("driver    %s\n", b->engine.device_info.driver);
   printf("copy      %s GB/s, read and written\n", text_giga(b->copy).text);
   printf("products  %s GFLOP/s\n\n", text_giga(b->matrices).text);
+  if (!b->count) return;
   table_begin(&rows, "lrrrrrrrl");
   table_row(&rows, "operator", "texts x tokens, d_k x d_v, heads", "time", "floor", "ratio", "recurrent", "error of o",
             "of S", "kernels, microseconds");
@@ -186,9 +195,10 @@ static int print_json(const struct operators *b) {
   for (size_t i = 0; i < b->count; i++) json_array_append_new(rows, row_json(b, i));
   json_t *device = json_pack("{s:o, s:o, s:i}", "name", text_json(b->engine.device_info.name), "driver",
                              text_json(b->engine.device_info.driver), "index", b->engine.device_info.index);
-  return json_finish(json_pack("{s:s, s:o, s:o, s:o, s:o}", "version", deltaic_version(), "device", device,
+  return json_finish(json_pack("{s:s, s:o, s:o, s:o, s:o, s:o}", "version", deltaic_version(), "device", device,
                                "copy_bytes_per_second", number_json(b->copy), "products_per_second",
-                               number_json(b->matrices), "operators", rows));
+                               number_json(b->matrices), "operators", rows, "products",
+                               bench_matmuls_json(&b->matmuls)));
 }
 
 static bool right(const struct operators *b) {
@@ -203,12 +213,17 @@ int bench_operators(struct engine_options *options, const char *only, uint32_t r
   if (!code) code = engine_open_device(options, &b.engine);
   if (!code) {
     code = complain_work(measure(&b, options, only, repeat));
-    if (b.count && as_json)
+    const bool any = b.count || b.matmuls.count;
+    if (any && as_json) {
       code = print_json(&b) ? EXIT_FAILED : code;
-    else if (b.count)
+    } else if (any) {
       print(&b);
-    if (!code && !b.count) code = complain(EXIT_USAGE, "no row of --operators has \"%s\"", only);
-    if (!code && !right(&b)) code = complain(EXIT_FAILED, "an operator's results are further off than %g", most_error);
+      if (b.count && b.matmuls.count) printf("\n");
+      bench_matmuls_print(&b.matmuls);
+    }
+    if (!code && !any) code = complain(EXIT_USAGE, "no row of --operators has \"%s\"", only);
+    if (!code && !(right(&b) && bench_matmuls_right(&b.matmuls, most_error)))
+      code = complain(EXIT_FAILED, "an operator's results are further off than %g", most_error);
   }
   return engine_close(&b.engine, code);
 }

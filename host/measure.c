@@ -1,4 +1,5 @@
 // measure: one operator by itself, timed on the device, its results compared with the recurrence in float32.
+#include "measure.h"
 #include "arena.h"
 #include "device_handle.h"
 #include "option_structs.h"
@@ -8,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MOST_KERNELS = 8, MOST_RUNS = 1000 };
+enum { MOST_KERNELS = 8 };
 
 struct measurement {
   struct backend *b;
@@ -237,7 +238,7 @@ static deltaic_status check(struct measurement *m, deltaic_operator_result *r) {
   return status;
 }
 
-static double seconds_now(void) {
+double measure_now(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
@@ -248,14 +249,21 @@ static int by_value(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
+void measure_summary(double *runs, uint32_t n, double *median, double *least, double *most) {
+  qsort(runs, n, sizeof *runs, by_value);
+  *least = runs[0];
+  *most = runs[n - 1];
+  *median = 0.5 * (runs[(n - 1) / 2] + runs[n / 2]);
+}
+
 // An idle GPU's clock is a sixth of what it soon is under load (H200: 345 MHz of 1980).
 static deltaic_status warm_up(struct measurement *m) {
-  const double long_enough = m->b->replays ? 0.4 : 0, start = seconds_now();
+  const double long_enough = m->b->replays ? 0.4 : 0, start = measure_now();
   deltaic_status status = DELTAIC_OK;
   do {
     if (!m->b->replays) record(m, false);
     status = m->b->ops->recorder_run(m->c);
-  } while (status == DELTAIC_OK && seconds_now() - start < long_enough);
+  } while (status == DELTAIC_OK && measure_now() - start < long_enough);
   return status;
 }
 
@@ -285,10 +293,7 @@ static deltaic_status time_runs(struct measurement *m, deltaic_operator_result *
       r->kernels[k].bytes -= before[k].bytes;
       r->kernels[k].operations -= before[k].operations;
     }
-    qsort(runs, m->o.repeat, sizeof *runs, by_value);
-    r->least = runs[0];
-    r->most = runs[m->o.repeat - 1];
-    r->seconds = 0.5 * (runs[(m->o.repeat - 1) / 2] + runs[m->o.repeat / 2]);
+    measure_summary(runs, m->o.repeat, &r->seconds, &r->least, &r->most);
   }
   free(runs);
   if (status == DELTAIC_OK) status = m->b->ops->recorder_profile(m->c, false);
@@ -311,7 +316,7 @@ static deltaic_status check_operator(deltaic_operator *o) {
   if (!o->value_heads) o->value_heads = o->heads;
   if (!o->repeat) o->repeat = 20;
   if (!o->sequences || !o->tokens || !o->heads || !o->key || !o->value || o->value_heads % o->heads ||
-      o->key % o->blocks || o->blocks > HH_MOST || (o->blocks > 1 && o->steps > 1) || o->repeat > MOST_RUNS ||
+      o->key % o->blocks || o->blocks > HH_MOST || (o->blocks > 1 && o->steps > 1) || o->repeat > MEASURE_MOST_RUNS ||
       o->rule > DELTAIC_RULE_CHUNK || o->precision > DELTAIC_PRECISION_FLOAT32)
     return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_operator: sizes that do not go together");
   const double rows = (double)o->sequences * o->tokens, state = (double)o->value_heads * o->key * o->value;

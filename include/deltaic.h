@@ -442,6 +442,25 @@ typedef struct deltaic_operator_result {
 DELTAIC_API deltaic_status deltaic_device_measure_operator(deltaic_device *device, const deltaic_operator *op,
                                                            deltaic_operator_result *result);
 
+/* One product of matrices by itself, as a layer asks for it: (rows, inputs) by bfloat16 weights (outputs, inputs), float32
+ * results. Each product waits for the one before it and, up to 64 rows on a GPU, finds its weights in no cache.
+ * Experimental. */
+typedef struct deltaic_matmul {
+  size_t size;
+  uint32_t rows, outputs, inputs; /* inputs: a multiple of 8 */
+  deltaic_precision precision;
+  uint32_t repeat; /* timed runs; 0: 20 */
+} deltaic_matmul;
+typedef struct deltaic_matmul_result {
+  double seconds, least, most; /* of one product: the median run, the fastest, the slowest */
+  double error;                /* of some thousand results, relative RMS, against float64 */
+  uint64_t bytes;              /* every input and output once */
+  uint64_t operations;         /* multiplications and additions */
+  char kernel[64];
+} deltaic_matmul_result;
+DELTAIC_API deltaic_status deltaic_device_measure_matmul(deltaic_device *device, const deltaic_matmul *matmul,
+                                                         deltaic_matmul_result *result);
+
 /* Multiplications and additions per second of this library's product of large matrices on the device, float16 operands
  * where it has matrices; measured now (under a second). Experimental. */
 DELTAIC_API deltaic_status deltaic_device_matrix_rate(deltaic_device *device, double *operations_per_second);

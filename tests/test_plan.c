@@ -364,7 +364,7 @@ static void matrices_of_other_sides_are_left_alone(void **state) {
     caps.matrix_shape[0].m = shapes[i][0], caps.matrix_shape[0].n = shapes[i][1], caps.matrix_shape[0].k = shapes[i][2];
     struct plan p = made(&caps);
     assert_true(p.usable && !p.matrix_m && !p.matrix_conversions);
-    assert_false(plan_matmul_matrix(&p, 512, 512, &product) || plan_matmul_narrow(&p, 16, 512, 512, &narrow));
+    assert_false(plan_matmul_matrix(&p, 512, 512, &product) || plan_matmul_narrow(&p, 16, 512, 512, false, &narrow));
     caps.matrix_shapes = 2;
     caps.matrix_shape[1].m = 8, caps.matrix_shape[1].n = 16, caps.matrix_shape[1].k = 16;
     p = made(&caps);

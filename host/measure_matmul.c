@@ -1,0 +1,175 @@
+// measure_matmul: one product of matrices by itself, as a layer asks for it: many in turn, each waiting for the one
+// before and with weights that no cache holds; the last one's results are compared with float64.
+#include "arena.h"
+#include "device_handle.h"
+#include "measure.h"
+#include "option_structs.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_COPIES = 64, DECODED = 64 }; // DECODED: as many rows are a step of a batch, more are a prompt
+
+struct measurement {
+  struct backend *b;
+  struct recorder *c;
+  deltaic_matmul o;
+  struct arena arena;
+  struct tensor x, y, w[MOST_COPIES]; // all w the same
+  uint32_t copies, products;          // products: of a recording
+  uint16_t *weights;                  // bf16
+  float *inputs;                      // rounded to f16 where the device gets them so
+};
+
+static bool software(const struct measurement *m) {
+  return m->b->info.kind == DELTAIC_DEVICE_CPU || m->b->info.kind == DELTAIC_DEVICE_SOFTWARE;
+}
+
+static void record(struct measurement *m) {
+  m->b->ops->recorder_begin(m->c, true, NULL);
+  for (uint32_t i = 0; i < m->products; i++)
+    m->b->ops->linear(m->c, m->y, (struct linear_input){.x = m->x}, m->w[i % m->copies], (struct tensor){0}, false);
+}
+
+static deltaic_status run(struct measurement *m) {
+  if (!m->b->replays) record(m);
+  return m->b->ops->recorder_run(m->c);
+}
+
+// ---------------------------------------------------------------- inputs
+
+static float random_number(uint32_t *state) { // in (-1, 1)
+  *state = *state * 1664525u + 1013904223u;
+  return (float)(int32_t)*state * 0x1p-31f;
+}
+
+static deltaic_status fill(struct measurement *m) {
+  const deltaic_matmul *o = &m->o;
+  const uint64_t weights = (uint64_t)o->outputs * o->inputs, inputs = (uint64_t)o->rows * o->inputs;
+  const struct ops *ops = m->b->ops;
+  uint32_t random = 1;
+  m->weights = malloc(weights * sizeof *m->weights);
+  m->inputs = malloc(inputs * sizeof *m->inputs);
+  uint16_t *narrow = malloc(inputs * sizeof *narrow);
+  deltaic_status status =
+      m->weights && m->inputs && narrow ? DELTAIC_OK : fail_memory("a product's inputs", 2 * weights + 6 * inputs);
+  for (uint64_t i = 0; i < weights && !status; i++) m->weights[i] = f32_to_bf16(random_number(&random));
+  for (uint64_t i = 0; i < inputs && !status; i++) {
+    m->inputs[i] = random_number(&random);
+    narrow[i] = f32_to_f16(m->inputs[i]);
+    if (m->x.dtype == DTYPE_F16) m->inputs[i] = f16_to_f32(narrow[i]);
+  }
+  for (uint32_t i = 0; i < m->copies && !status; i++)
+    status = ops->buffer_write(m->b, m->w[i].buffer, m->w[i].offset, m->weights, weights * sizeof *m->weights);
+  if (!status)
+    status = ops->buffer_write(m->b, m->x.buffer, m->x.offset, m->x.dtype == DTYPE_F16 ? (void *)narrow : m->inputs,
+                               inputs * dtype_bytes(m->x.dtype));
+  free(narrow);
+  return status;
+}
+
+// As many weights as no cache holds, where reading them is what takes the time.
+static deltaic_status allocate(struct measurement *m) {
+  const deltaic_matmul *o = &m->o;
+  const uint64_t bytes = 2ull * o->outputs * o->inputs, all = software(m) ? 0 : 600 << 20;
+  const bool decodes = o->rows <= DECODED;
+  m->copies = !decodes || all < bytes ? 1 : all / bytes < MOST_COPIES ? (uint32_t)(all / bytes) : MOST_COPIES;
+  m->products = software(m) ? 1 : decodes ? 256 : 4;
+  for (uint32_t i = 0; i < m->copies; i++) arena_add(&m->arena, &m->w[i], DTYPE_BF16, o->outputs, o->inputs, o->inputs);
+  m->c->matrices = o->precision == DELTAIC_PRECISION_FAST;
+  const struct tensor w = {.dtype = DTYPE_BF16, .rows = o->outputs, .cols = o->inputs, .stride = o->inputs};
+  const enum dtype dtype = m->b->ops->input_dtype(m->c, w, o->rows);
+  arena_add(&m->arena, &m->x, dtype, o->rows, o->inputs, o->inputs);
+  arena_add(&m->arena, &m->y, DTYPE_F32, o->rows, o->outputs, o->outputs);
+  return arena_allocate(&m->arena, m->b, MEMORY_DEVICE, "a product's tensors");
+}
+
+// ---------------------------------------------------------------- times and results
+
+// The clock of an idle GPU is a sixth of what it soon is under load: 0.4 s before anything is timed.
+static deltaic_status time_runs(struct measurement *m, deltaic_matmul_result *r) {
+  double *runs = calloc(m->o.repeat, sizeof *runs);
+  if (!runs) return fail_memory("times", m->o.repeat * sizeof *runs);
+  const double warm = software(m) ? 0 : 0.4, start = measure_now();
+  deltaic_status status = DELTAIC_OK;
+  if (m->b->replays) record(m);
+  do status = run(m);
+  while (!status && measure_now() - start < warm);
+  for (uint32_t i = 0; i < m->o.repeat && !status; i++) {
+    const double before = measure_now();
+    status = run(m);
+    runs[i] = (measure_now() - before) / m->products;
+  }
+  if (!status) measure_summary(runs, m->o.repeat, &r->seconds, &r->least, &r->most);
+  free(runs);
+  return status;
+}
+
+// Of some outputs, spread over y: relative RMS.
+static deltaic_status compare(struct measurement *m, deltaic_matmul_result *r) {
+  enum { SAMPLES = 4096 };
+  const deltaic_matmul *o = &m->o;
+  const uint64_t numbers = (uint64_t)o->rows * o->outputs, step = numbers / SAMPLES + 1;
+  float *y = malloc(numbers * sizeof *y);
+  if (!y) return fail_memory("a product's results", numbers * sizeof *y);
+  deltaic_status status = m->b->ops->buffer_read(m->b, m->y.buffer, m->y.offset, y, numbers * sizeof *y);
+  double difference = 0, all = 0;
+  for (uint64_t i = 0; i < numbers && !status; i += step) {
+    const float *x = m->inputs + i / o->outputs * o->inputs;
+    const uint16_t *w = m->weights + i % o->outputs * o->inputs;
+    double want = 0;
+    for (uint32_t k = 0; k < o->inputs; k++) want += (double)x[k] * bf16_to_f32(w[k]);
+    difference += (y[i] - want) * (y[i] - want);
+    all += want * want;
+  }
+  r->error = sqrt(difference / all);
+  free(y);
+  return status;
+}
+
+// The kernel's name, from a recording of its own.
+static deltaic_status name_kernel(struct measurement *m, deltaic_matmul_result *r) {
+  deltaic_kernel_time times[4] = {0};
+  deltaic_status status = m->b->ops->recorder_profile(m->c, true);
+  m->products = 1;
+  record(m);
+  if (!status) status = m->b->ops->recorder_run(m->c);
+  if (!status && m->b->ops->recorder_times(m->c, times, 4)) memcpy(r->kernel, times[0].name, sizeof r->kernel);
+  return status;
+}
+
+static deltaic_status check_matmul(deltaic_matmul *o) {
+  if (!o->repeat) o->repeat = 20;
+  if (!o->rows || !o->outputs || !o->inputs || o->inputs % 8 || o->repeat > MEASURE_MOST_RUNS)
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_matmul: no size is 0, and inputs come in eights");
+  if ((double)o->rows * o->inputs > INT32_MAX || (double)o->rows * o->outputs > INT32_MAX ||
+      (double)o->inputs * o->outputs > INT32_MAX)
+    return fail(DELTAIC_UNSUPPORTED, "deltaic_matmul: larger than kernels can index");
+  return DELTAIC_OK;
+}
+
+deltaic_status deltaic_device_measure_matmul(deltaic_device *d, const deltaic_matmul *matmul,
+                                             deltaic_matmul_result *result) {
+  struct measurement m = {0};
+  if (!d || !matmul || !result)
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_device_measure_matmul: device, matmul and result are required");
+  deltaic_status status = options_read(&m.o, sizeof m.o, matmul, "deltaic_matmul");
+  if (!status) status = check_matmul(&m.o);
+  if (status) return status;
+  *result = (deltaic_matmul_result){.bytes = 2ull * m.o.outputs * m.o.inputs,
+                                    .operations = 2ull * m.o.rows * m.o.outputs * m.o.inputs};
+  m.b = d->backend;
+  status = m.b->ops->recorder_create(m.b, &m.c);
+  if (!status) status = allocate(&m);
+  if (!status) status = fill(&m);
+  if (!status) status = time_runs(&m, result);
+  if (!status) status = compare(&m, result);
+  if (!status) status = name_kernel(&m, result);
+  result->bytes += m.o.rows * ((uint64_t)dtype_bytes(m.x.dtype) * m.o.inputs + 4ull * m.o.outputs);
+  if (m.c) m.b->ops->recorder_free(m.c);
+  arena_free(&m.arena, m.b);
+  free(m.weights);
+  free(m.inputs);
+  return status;
+}
