@@ -199,7 +199,9 @@ uint64_t plan_matmul_narrow_shared_bytes(const struct plan *plan, const struct p
 // What was fastest on an H200. One workgroup of many subgroups on every processor, where their blocks cover N so; else
 // several of a few: all should run at the same time. Many tokens leave registers for shorter steps only.
 static void narrow_start(const struct plan *plan, uint32_t N, bool gated, struct plan_narrow *m) {
-  static const struct { uint32_t tiles, parts; } alone[] = {{1, 16}, {2, 8}, {3, 8}};
+  static const struct {
+    uint32_t tiles, parts;
+  } alone[] = {{1, 16}, {2, 8}, {3, 8}};
   const bool tall = m->tiles_t > 2, wide = !tall || plan->matrix_sums > 8; // else it spills on RDNA3
   m->tiles_n = 2;
   m->parts = !wide ? 8 : tall ? 2 : 4;
