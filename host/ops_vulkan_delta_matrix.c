@@ -202,7 +202,7 @@ void vulkan_delta_matrix(struct recorder *c, const struct delta_call *d, const s
   prepared.bytes = chunks * record;
   prepare(c, d, &p, prepared, (uint32_t)chunks);
   if (p.segments == 1) {
-    scan(c, d, &p, prepared, prepared, DELTA_MATRIX_WHOLE);
+    scan(c, d, &p, prepared, vulkan_bind(d->state, d->o), DELTA_MATRIX_WHOLE); // no maps: what is written anyway
     return;
   }
   scan(c, d, &p, prepared, maps, DELTA_MATRIX_MAP_OF);

@@ -88,6 +88,25 @@ static void a_long_sequence_of_one_head_matches(void **state) {
   }
 }
 
+// Both kernels move q, k, v, the sequences and what the first prepares for the second.
+static void the_profile_counts_every_byte_once(void **state) {
+  (void)state;
+  seed(56);
+  const uint32_t T = 40;
+  deltaic_kernel_time times[4];
+  uint64_t prepare = 0, scan = 0;
+  struct delta_case c =
+      delta_random_in(DTYPE_F16, 8, (struct delta_args){1, 1, 16, 8, 1, 0.25f, true, DELTA_CHUNK, matrices}, &T, 1, 1);
+  assert_int_equal(backend->ops->recorder_profile(recorder, true), DELTAIC_OK);
+  matrix_run(&c, c.s, 1);
+  size_t count = backend->ops->recorder_times(recorder, times, 4);
+  assert_int_equal(backend->ops->recorder_profile(recorder, false), DELTAIC_OK);
+  for (size_t i = 0; i < count; i++) *(strstr(times[i].name, "prepare") ? &prepare : &scan) += times[i].bytes;
+  assert_int_equal(count, 2);
+  assert_int_equal(scan + tensor_bytes(&c.beta.t) + tensor_bytes(&c.g.t),
+                   prepare + tensor_bytes(&c.o.t) + 2 * tensor_bytes(&c.state.t));
+}
+
 static void delta_rule_shares_keys_among_grouped_value_heads(void **state) {
   (void)state;
   seed(52);
@@ -133,11 +152,9 @@ static void correlated_keys_lose_no_digits(void **state) {
 int ops_cases_delta_matrix(void) {
 #define CASE(f) cmocka_unit_test_teardown(f, tools_teardown)
   const struct CMUnitTest cases[] = {
-      CASE(delta_rule_matches_over_awkward_shapes),
-      CASE(delta_rule_of_few_heads_matches),
-      CASE(delta_rule_shares_keys_among_grouped_value_heads),
-      CASE(a_long_sequence_of_one_head_matches),
-      CASE(delta_product_matches),
+      CASE(delta_rule_matches_over_awkward_shapes), CASE(delta_rule_of_few_heads_matches),
+      CASE(the_profile_counts_every_byte_once),     CASE(delta_rule_shares_keys_among_grouped_value_heads),
+      CASE(a_long_sequence_of_one_head_matches),    CASE(delta_product_matches),
       CASE(correlated_keys_lose_no_digits),
   };
   int failed = 0;
