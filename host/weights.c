@@ -2,8 +2,10 @@
 #include "weights.h"
 
 #include "hash.h"
+#include "pool.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -222,6 +224,7 @@ static bool row_is_finite(enum dtype dtype, const void *row, uint64_t n) {
 struct upload {
   struct weights *w;
   const struct tensor *out;
+  struct pool *pool;
   char *stage;
   uint64_t staged, written; // bytes of the tensor in the stage, and already on the device
   uint64_t done;            // bytes of all tensors
@@ -265,34 +268,60 @@ static deltaic_status fail_number(const struct upload *u, const struct file_tens
               checkpoint_path(u->w->checkpoint), t->name);
 }
 
-static deltaic_status upload_part_row(struct upload *u, const struct weight_part *p, uint32_t i, void *row,
-                                      uint64_t cols) {
+// Numbers first ... first + n - 1 of a part; false: one is not finite.
+static bool copy_numbers(const struct upload *u, const struct weight_part *p, uint64_t first, void *to, uint64_t n) {
   const struct file_tensor *t = p->source;
-  uint64_t first = (uint64_t)(p->first + i) * cols;
   if (u->out->dtype == DTYPE_F32)
-    file_tensor_f32(t, first, cols, row);
+    file_tensor_f32(t, first, n, to);
   else
-    memcpy(row, (const char *)t->data + first * 2, cols * 2);
-  return row_is_finite(u->out->dtype, row, cols) ? DELTAIC_OK : fail_number(u, t);
+    memcpy(to, (const char *)t->data + first * 2, n * 2);
+  return row_is_finite(u->out->dtype, to, n);
+}
+
+// Rows of PARTS_UNDER in the stage, which the pool's threads fill, each a group of them.
+struct fill {
+  const struct upload *u;
+  const struct weight_request *r;
+  uint32_t first, rows, each;             // of the tensor; in the stage; of a group
+  _Atomic(const struct file_tensor *) bad; // one with a number that is not finite
+};
+
+static uint32_t part_end(const struct weight_part *p, uint32_t begin) {
+  uint32_t end = begin + p->rows;
+  return p->align ? (uint32_t)round_up(end, p->align) : end;
+}
+
+static void fill_group(void *context, uint64_t index, uint32_t worker) {
+  (void)worker;
+  struct fill *f = context;
+  const struct upload *u = f->u;
+  const uint64_t pitch = u->out->stride * dtype_bytes(u->out->dtype);
+  const uint32_t from = f->first + (uint32_t)index * f->each, stop = f->first + f->rows;
+  const struct weight_part *p = u->w->parts + f->r->first_part;
+  uint32_t begin = 0;
+  for (uint32_t row = from; row < stop && row < from + f->each; row++) {
+    while (row >= part_end(p, begin)) begin = part_end(p++, begin);
+    char *to = u->stage + (row - f->first) * pitch;
+    uint64_t used = row - begin < p->rows ? u->out->cols * dtype_bytes(u->out->dtype) : 0;
+    memset(to + used, 0, pitch - used);
+    if (!used) continue;
+    if (!copy_numbers(u, p, (p->first + row - begin) * (uint64_t)u->out->cols, to, u->out->cols)) f->bad = p->source;
+  }
 }
 
 static deltaic_status upload_parts(struct upload *u, const struct weight_request *r) {
+  enum { GROUP_BYTES = 256 << 10 }; // worth waking a thread for
+  const uint64_t pitch = u->out->stride * dtype_bytes(u->out->dtype), most = STAGE_BYTES / pitch;
+  struct fill f = {.u = u, .r = r, .each = pitch < GROUP_BYTES ? (uint32_t)(GROUP_BYTES / pitch) : 1};
   deltaic_status status = DELTAIC_OK;
-  const struct weight_part *parts = u->w->parts + r->first_part;
-  uint32_t done = 0;
-  for (int p = 0; p < r->count; p++) {
-    for (uint32_t i = 0; i < parts[p].rows; i++, done++) {
-      void *row = upload_row(u, &status);
-      if (!row) return status;
-      status = upload_part_row(u, &parts[p], i, row, u->out->cols);
-      if (status != DELTAIC_OK) return status;
-    }
-    while (parts[p].align && done % parts[p].align) {
-      if (!upload_row(u, &status)) return status;
-      done++;
-    }
+  for (; f.first < u->out->rows && !status; f.first += f.rows) {
+    f.rows = u->out->rows - f.first;
+    if (f.rows > most) f.rows = most ? (uint32_t)most : 1;
+    pool_run(u->pool, (f.rows + f.each - 1) / f.each, fill_group, &f);
+    u->staged = f.rows * pitch;
+    status = f.bad ? fail_number(u, f.bad) : upload_flush(u);
   }
-  return upload_flush(u);
+  return status;
 }
 
 // A vector is one row made of several parts.
@@ -302,8 +331,8 @@ static deltaic_status upload_vector(struct upload *u, const struct weight_reques
   if (!row) return status;
   const struct weight_part *parts = u->w->parts + r->first_part;
   for (int p = 0; p < r->count; p++) {
-    status = upload_part_row(u, &parts[p], 0, row, parts[p].rows);
-    if (status != DELTAIC_OK) return status;
+    if (!copy_numbers(u, &parts[p], (uint64_t)parts[p].first * parts[p].rows, row, parts[p].rows))
+      return fail_number(u, parts[p].source);
     row += parts[p].rows;
   }
   return upload_flush(u);
@@ -361,32 +390,53 @@ static uint64_t stage_bytes(const struct weights *w) {
   return most;
 }
 
-static uint64_t weights_fingerprint(const struct weights *w) {
-  uint64_t h = HASH_BEGIN;
-  for (uint64_t i = 0; i < checkpoint_count(w->checkpoint); i++) {
-    const struct file_tensor *t = checkpoint_at(w->checkpoint, i);
-    h = hash_bytes(h, t->name, strlen(t->name));
-    h = hash_bytes(h, t->shape, (uint64_t)t->rank * sizeof t->shape[0]);
-    h = hash_bytes(h, t->data, t->bytes);
+struct digest {
+  struct checkpoint *checkpoint;
+  uint64_t *of; // each tensor
+};
+
+static void digest_tensor(void *context, uint64_t index, uint32_t worker) {
+  (void)worker;
+  struct digest *d = context;
+  const struct file_tensor *t = checkpoint_at(d->checkpoint, index);
+  uint64_t h = hash_bytes(HASH_BEGIN, t->name, strlen(t->name));
+  h = hash_bytes(h, t->shape, (uint64_t)t->rank * sizeof t->shape[0]);
+  d->of[index] = hash_bytes(h, t->data, t->bytes);
+}
+
+static deltaic_status find_fingerprint(struct weights *w, struct pool *pool) {
+  const uint64_t count = checkpoint_count(w->checkpoint);
+  struct digest d = {w->checkpoint, calloc(count, sizeof *d.of)};
+  if (!d.of) return fail_memory("the tensors' checksums", count * sizeof *d.of);
+  pool_run(pool, count, digest_tensor, &d);
+  w->fingerprint = hash_bytes(HASH_BEGIN, d.of, count * sizeof *d.of);
+  free(d.of);
+  return DELTAIC_OK;
+}
+
+static deltaic_status upload_all(struct upload *u) {
+  struct weights *w = u->w;
+  deltaic_status status = DELTAIC_OK;
+  for (uint64_t i = 0; i < w->count && !status; i++) {
+    u->out = w->requests[i].out;
+    u->written = 0;
+    status = upload_request(u, &w->requests[i]);
   }
-  return h;
+  if (!status) status = upload_report(u, w->arena.bytes); // the gaps between tensors are done too
+  return status ? status : find_fingerprint(w, u->pool);
 }
 
 deltaic_status weights_upload(struct weights *w, deltaic_progress progress, void *user) {
+  enum { MOST_THREADS = 8 }; // they wait for memory
+  const uint32_t cores = pool_threads_for(0);
+  struct upload u = {.w = w, .progress = progress, .user = user};
   deltaic_status status = weights_status(w);
-  if (status != DELTAIC_OK) return status;
-  status = arena_allocate(&w->arena, w->backend, MEMORY_DEVICE, "the weights");
-  if (status != DELTAIC_OK) return status;
-  struct upload u = {.w = w, .progress = progress, .user = user, .stage = malloc(stage_bytes(w))};
-  if (!u.stage) return fail_memory("staging of the weights", stage_bytes(w));
-  for (uint64_t i = 0; i < w->count && status == DELTAIC_OK; i++) {
-    u.out = w->requests[i].out;
-    u.written = 0;
-    status = upload_request(&u, &w->requests[i]);
-  }
+  if (!status) status = arena_allocate(&w->arena, w->backend, MEMORY_DEVICE, "the weights");
+  if (!status) status = pool_create(cores < MOST_THREADS ? cores : MOST_THREADS, &u.pool);
+  if (!status && !(u.stage = malloc(stage_bytes(w)))) status = fail_memory("staging of the weights", stage_bytes(w));
+  if (!status) status = upload_all(&u);
   free(u.stage);
-  if (status == DELTAIC_OK) status = upload_report(&u, w->arena.bytes); // the gaps between tensors are done too
-  w->fingerprint = weights_fingerprint(w);
+  pool_free(u.pool);
   return status;
 }
 
