@@ -141,8 +141,10 @@ static deltaic_status name_kernel(struct measurement *m, deltaic_matmul_result *
 
 static deltaic_status check_matmul(deltaic_matmul *o) {
   if (!o->repeat) o->repeat = 20;
-  if (!o->rows || !o->outputs || !o->inputs || o->inputs % 8 || o->repeat > MEASURE_MOST_RUNS)
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_matmul: no size is 0, and inputs come in eights");
+  if (!o->rows || !o->outputs || !o->inputs || o->inputs % 8 || o->repeat > MEASURE_MOST_RUNS ||
+      o->precision > DELTAIC_PRECISION_FLOAT32)
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_matmul: no size is 0, inputs come in eights, runs are at most %d",
+                MEASURE_MOST_RUNS);
   if ((double)o->rows * o->inputs > INT32_MAX || (double)o->rows * o->outputs > INT32_MAX ||
       (double)o->inputs * o->outputs > INT32_MAX)
     return fail(DELTAIC_UNSUPPORTED, "deltaic_matmul: larger than kernels can index");

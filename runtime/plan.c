@@ -199,9 +199,7 @@ uint64_t plan_matmul_narrow_shared_bytes(const struct plan *plan, const struct p
 // What was fastest on an H200. One workgroup of many subgroups on every processor, where their blocks cover N so; else
 // several of a few: all should run at the same time. Many tokens leave registers for shorter steps only.
 static void narrow_start(const struct plan *plan, uint32_t N, bool gated, struct plan_narrow *m) {
-  static const struct {
-    uint32_t tiles, parts;
-  } alone[] = {{1, 16}, {2, 8}, {3, 8}};
+  static const struct { uint32_t tiles, parts; } alone[] = {{1, 16}, {2, 8}, {3, 8}};
   const bool tall = m->tiles_t > 2, wide = !tall || plan->matrix_sums > 8; // else it spills on RDNA3
   m->tiles_n = 2;
   m->parts = !wide ? 8 : tall ? 2 : 4;
@@ -502,8 +500,8 @@ static void describe_plan(struct text *text, const struct plan *plan) {
   }
   if (plan->subgroup) say(text, "subgroup used     %u lanes\n", plan->subgroup);
   if (plan->matrix_m)
-    say(text, "matrices          %u x %u x %u%s\n", plan->matrix_m, plan->matrix_n, plan->matrix_k,
-        plan->matrix_conversions ? ", sums become operands in registers" : "");
+    say(text, "matrices          %u x %u x %u%s; from %u tokens on\n", plan->matrix_m, plan->matrix_n, plan->matrix_k,
+        plan->matrix_conversions ? ", sums become operands in registers" : "", plan->narrow_from);
   say(text, "lanes             %u a row, %u a block\n", plan->lanes, plan->block_lanes);
   say(text, "matvec            %u to %u lanes, %u to %u rows, %u loads at once, below %u tokens\n", plan->matvec_lanes,
       plan->matvec_most_lanes, plan->matvec_rows, plan->matvec_most_rows, plan->matvec_unroll, plan->matvec_below);

@@ -290,10 +290,11 @@ static void bench_device(struct instance *instance, VkPhysicalDevice handle, con
     if (tokens > 1) sweep_narrow(&products[i], count, numbers);
   }
   if (strstr("norm", what)) time_norm(2048);
-  if (strstr("delta_step", what)) {
-    const uint32_t texts[] = {1, 4, 32};
-    for (int i = 0; i < 3; i++) sweep_step(texts[i], 16, 128);
-    sweep_step(1, 8, 256);
+  const uint32_t steps[][3] = {{1, 16, 128}, {4, 16, 128}, {32, 16, 128}, {1, 8, 256}};
+  for (int i = 0; i < 4; i++) {
+    char name[64];
+    snprintf(name, sizeof name, "delta_step, %u x %u of %u", steps[i][0], steps[i][1], steps[i][2]);
+    if (strstr(name, what)) sweep_step(steps[i][0], steps[i][1], steps[i][2]);
   }
   backend->ops->recorder_free(recorder);
   backend->ops->buffer_free(backend, &weights);

@@ -1,5 +1,5 @@
-// test_measure: one operator by itself through the public API: right against the recurrence on every device, and what
-// cannot be measured is one sentence.
+// test_measure: one operator, or one product, by itself through the public API: right against the recurrence, or
+// float64, on every device, and what cannot be measured is one sentence.
 #include "devices.h"
 
 static deltaic_operator operator(uint32_t tokens, uint32_t heads, uint32_t key, uint32_t value) {
@@ -93,10 +93,68 @@ static void what_cannot_be_measured_is_one_sentence(void **state) {
   on_every_device(check_refusals);
 }
 
+static deltaic_matmul matmul(uint32_t rows, uint32_t outputs, uint32_t inputs, deltaic_precision precision) {
+  return (deltaic_matmul){sizeof(deltaic_matmul), rows, outputs, inputs, precision, 2};
+}
+
+static void check_matmuls(deltaic_device *device) {
+  static const uint32_t shapes[][3] = {{1, 48, 64}, {3, 40, 72}, {16, 50, 64}, {70, 96, 128}};
+  for (int i = 0; i < 8; i++) {
+    const uint32_t *n = shapes[i / 2];
+    const deltaic_precision precision = i % 2 ? DELTAIC_PRECISION_FAST : DELTAIC_PRECISION_FLOAT32;
+    const deltaic_matmul m = matmul(n[0], n[1], n[2], precision);
+    deltaic_matmul_result r = {0};
+    assert_ok(deltaic_device_measure_matmul(device, &m, &r));
+    if (!(r.error < (precision == DELTAIC_PRECISION_FAST ? 1e-3 : 1e-6)))
+      fail_msg("%u x %u x %u: error %g", n[0], n[1], n[2], r.error);
+    assert_true(r.least <= r.seconds && r.seconds <= r.most && r.least > 0);
+    assert_int_equal(r.operations, 2 * n[0] * n[1] * n[2]);
+    assert_true(r.bytes >= 2 * n[1] * n[2] + 2 * n[0] * n[2] + 4 * n[0] * n[1] && !strncmp(r.kernel, "mat", 3));
+  }
+}
+
+static void products_are_measured_and_right(void **state) {
+  (void)state;
+  on_every_device(check_matmuls);
+}
+
+static void refused_matmul(deltaic_device *device, deltaic_matmul m, deltaic_status status, const char *word) {
+  deltaic_matmul_result r;
+  assert_int_equal(deltaic_device_measure_matmul(device, &m, &r), status);
+  if (!strstr(deltaic_last_error(), word)) fail_msg("\"%s\" does not say \"%s\"", deltaic_last_error(), word);
+}
+
+static void check_refused_matmuls(deltaic_device *device) {
+  const deltaic_matmul good = matmul(2, 16, 16, DELTAIC_PRECISION_FAST);
+  deltaic_matmul m = good;
+  deltaic_matmul_result r;
+  refused_matmul(device, matmul(0, 16, 16, DELTAIC_PRECISION_FAST), DELTAIC_INVALID_ARGUMENT, "eights");
+  refused_matmul(device, matmul(2, 0, 16, DELTAIC_PRECISION_FAST), DELTAIC_INVALID_ARGUMENT, "eights");
+  refused_matmul(device, matmul(2, 16, 0, DELTAIC_PRECISION_FAST), DELTAIC_INVALID_ARGUMENT, "eights");
+  refused_matmul(device, matmul(2, 16, 12, DELTAIC_PRECISION_FAST), DELTAIC_INVALID_ARGUMENT, "eights");
+  refused_matmul(device, matmul(2, 16, 16, (deltaic_precision)2), DELTAIC_INVALID_ARGUMENT, "eights");
+  m.repeat = 1001;
+  refused_matmul(device, m, DELTAIC_INVALID_ARGUMENT, "eights");
+  m = good, m.size = 0;
+  refused_matmul(device, m, DELTAIC_INVALID_ARGUMENT, "size");
+  refused_matmul(device, matmul(1 << 20, 16, 1 << 20, DELTAIC_PRECISION_FAST), DELTAIC_UNSUPPORTED, "larger than");
+  refused_matmul(device, matmul(2, 1 << 20, 1 << 20, DELTAIC_PRECISION_FAST), DELTAIC_UNSUPPORTED, "larger than");
+  assert_int_equal(deltaic_device_measure_matmul(NULL, &good, &r), DELTAIC_INVALID_ARGUMENT);
+  assert_int_equal(deltaic_device_measure_matmul(device, NULL, &r), DELTAIC_INVALID_ARGUMENT);
+  assert_int_equal(deltaic_device_measure_matmul(device, &good, NULL), DELTAIC_INVALID_ARGUMENT);
+}
+
+static void products_that_cannot_be_measured_are_one_sentence(void **state) {
+  (void)state;
+  on_every_device(check_refused_matmuls);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(operators_are_measured_and_right),
       cmocka_unit_test(what_cannot_be_measured_is_one_sentence),
+      cmocka_unit_test(products_are_measured_and_right),
+      cmocka_unit_test(products_that_cannot_be_measured_are_one_sentence),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
