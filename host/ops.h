@@ -25,7 +25,8 @@ struct backend {
 struct recorder {
   struct backend *backend;
   const struct ops *ops;
-  bool matrices; // set by who made it: operands of products may be rounded to f16, to use cooperative matrices
+  bool matrices; // set by who made it: operands of products may be rounded to f16, to use cooperative matrices,
+                 // and long sums may be made as one; else they are sums of short ones, whose roundings are smaller
 };
 
 enum activation { ACTIVATION_IDENTITY, ACTIVATION_SILU, ACTIVATION_RELU, ACTIVATION_ELU1, ACTIVATION_POWLU };

@@ -138,7 +138,8 @@ static void many_rows(struct recorder *c, const struct product *p) {
                                        [MATMUL_SPEC_TILE_K] = plan->matmul_tile_k,
                                        [MATMUL_SPEC_SUB_T] = plan->matmul_sub_t,
                                        [MATMUL_SPEC_SUB_N] = plan->matmul_sub_n,
-                                       [MATMUL_SPEC_ALIGNED] = p->aligned};
+                                       [MATMUL_SPEC_ALIGNED] = p->aligned,
+                                       [MATMUL_SPEC_GROUPED] = !c->matrices};
   const struct binding x = vulkan_bind(p->x, p->x);
   const struct binding bindings[MATMUL_BINDINGS] = {[MATMUL_Y] = vulkan_bind(p->y, p->x),
                                                     [MATMUL_X] = x,

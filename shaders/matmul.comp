@@ -14,6 +14,7 @@ layout(constant_id = MATMUL_SPEC_TILE_K) const uint TILE_K = 32;
 layout(constant_id = MATMUL_SPEC_SUB_T) const uint SUB_T = 4;
 layout(constant_id = MATMUL_SPEC_SUB_N) const uint SUB_N = 4;
 layout(constant_id = MATMUL_SPEC_ALIGNED) const uint ALIGNED = 0;
+layout(constant_id = MATMUL_SPEC_GROUPED) const uint GROUPED = 0;
 layout(set = 0, binding = MATMUL_Y) buffer y_block { float y[]; };
 layout(set = 0, binding = MATMUL_X) readonly buffer x_block { float x[]; };
 layout(set = 0, binding = MATMUL_X4) readonly buffer x4_block { vec4 x4[]; };
@@ -64,12 +65,12 @@ void main() {
       [[unroll]] for (uint j = 0; j < SUB_N; j++) {
         vec4 b = w_tile[(ln + j * ACROSS_N) * PITCH + k];
         [[unroll]] for (uint i = 0; i < SUB_T; i++) {
-          float sum = sums[i * SUB_N + j];
+          float sum = GROUPED != 0 ? 0.0 : sums[i * SUB_N + j];
           sum += a[i].x * b.x; // four steps, not dot(): each can be one fused instruction
           sum += a[i].y * b.y;
           sum += a[i].z * b.z;
           sum += a[i].w * b.w;
-          sums[i * SUB_N + j] = sum;
+          sums[i * SUB_N + j] = GROUPED != 0 ? sums[i * SUB_N + j] + sum : sum;
         }
       }
     }

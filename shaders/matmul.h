@@ -15,7 +15,8 @@
 #define MATMUL_SPEC_SUB_T 4  // tokens x outputs of an invocation
 #define MATMUL_SPEC_SUB_N 5
 #define MATMUL_SPEC_ALIGNED 6 // 1: K and x_stride are multiples of 4
-#define MATMUL_SPECS 7
+#define MATMUL_SPEC_GROUPED 7 // 1: a sum of sums of four products, nearer to the truth than one long sum
+#define MATMUL_SPECS 8
 struct matmul_args {
   uint T;
   uint N;
