@@ -88,6 +88,15 @@ void stage(uint lane, uint k_at, uint q_at, uint record, uint count) {
   barrier();
 }
 
+// a times four rows: long sums are made of sums of four, whose roundings are smaller.
+vec4 four(vec4 a, vec4 row0, vec4 row1, vec4 row2, vec4 row3) {
+  vec4 sum = a[0] * row0;
+  sum += a[1] * row1;
+  sum += a[2] * row2;
+  return sum + a[3] * row3;
+}
+#define FOUR(a, rows, c) four(a, rows[c], rows[SUB_C4 + c], rows[2 * SUB_C4 + c], rows[3 * SUB_C4 + c])
+
 float fade_in(uint t) { return fades[t / 4][t % 4]; }
 float fade_out(uint t) { return fades[C4 + t / 4][t % 4]; }
 
@@ -159,13 +168,11 @@ void main() {
       [[unroll]] for (uint i = 0; i < SUB_T; i++) {
         if (makes_k) {
           vec4 k = tile[(i0 + i) * PITCH + d];
-          [[unroll]] for (uint r = 0; r < 4; r++)
-            [[unroll]] for (uint c = 0; c < SUB_C4; c++) kS[i * SUB_C4 + c] += k[r] * rows[r * SUB_C4 + c];
+          [[unroll]] for (uint c = 0; c < SUB_C4; c++) kS[i * SUB_C4 + c] += FOUR(k, rows, c);
         }
         if (makes_q && i < SUB_Q) {
           vec4 q = tile[(C + q0 + i) * PITCH + d];
-          [[unroll]] for (uint r = 0; r < 4; r++)
-            [[unroll]] for (uint c = 0; c < SUB_C4; c++) y[i * SUB_C4 + c] += q[r] * rows[r * SUB_C4 + c];
+          [[unroll]] for (uint c = 0; c < SUB_C4; c++) y[i * SUB_C4 + c] += FOUR(q, rows, c);
         }
       }
     }
@@ -191,8 +198,7 @@ void main() {
           [[unroll]] for (uint c = 0; c < SUB_C4; c++) rows[r * SUB_C4 + c] = R[(4 * j + r) * V4 + c0 + c];
         [[unroll]] for (uint i = 0; i < SUB_T; i++) {
           vec4 a = prepared[record + (i0 + i) * C4 + j];
-          [[unroll]] for (uint r = 0; r < 4; r++)
-            [[unroll]] for (uint c = 0; c < SUB_C4; c++) u[i * SUB_C4 + c] += a[r] * rows[r * SUB_C4 + c];
+          [[unroll]] for (uint c = 0; c < SUB_C4; c++) u[i * SUB_C4 + c] += FOUR(a, rows, c);
         }
       }
     }
@@ -211,8 +217,7 @@ void main() {
           [[unroll]] for (uint c = 0; c < SUB_C4; c++) rows[r * SUB_C4 + c] = U[(4 * j + r) * V4 + c0 + c];
         [[unroll]] for (uint i = 0; i < SUB_Q; i++) {
           vec4 a = prepared[record + C * C4 + (q0 + i) * C4 + j];
-          [[unroll]] for (uint r = 0; r < 4; r++)
-            [[unroll]] for (uint c = 0; c < SUB_C4; c++) y[i * SUB_C4 + c] += a[r] * rows[r * SUB_C4 + c];
+          [[unroll]] for (uint c = 0; c < SUB_C4; c++) y[i * SUB_C4 + c] += FOUR(a, rows, c);
         }
       }
     }
@@ -229,7 +234,7 @@ void main() {
       uint d0 = job / ACROSS * SUB_K, c1 = job % ACROSS * SUB_C4;
       vec4 sums[SUB_K * SUB_C4];
       [[unroll]] for (uint d = 0; d < SUB_K; d++)
-        [[unroll]] for (uint c = 0; c < SUB_C4; c++) sums[d * SUB_C4 + c] = decay * S[(d0 + d) * V4 + c1 + c];
+        [[unroll]] for (uint c = 0; c < SUB_C4; c++) sums[d * SUB_C4 + c] = vec4(0.0);
       for (uint t = 0; t < C; t++) { // V' is 0 past the end
         float weight = fade_out(t);
         vec4 row[SUB_C4];
@@ -241,7 +246,10 @@ void main() {
         }
       }
       [[unroll]] for (uint d = 0; d < SUB_K; d++)
-        [[unroll]] for (uint c = 0; c < SUB_C4; c++) S[(d0 + d) * V4 + c1 + c] = sums[d * SUB_C4 + c];
+        [[unroll]] for (uint c = 0; c < SUB_C4; c++) {
+          uint at = (d0 + d) * V4 + c1 + c;
+          S[at] = decay * S[at] + sums[d * SUB_C4 + c];
+        }
     }
     barrier();
   }
