@@ -1,4 +1,5 @@
 // chunk_gates.glsl: decays inside a chunk, in log space. Needs the constant C, g (T, heads) and args.g_stride.
+#include "accurate.glsl"
 const float LOWEST_G = -1e4; // e^-104 is the last that f32 holds; a sum of these is no infinity
 shared float gates[C];
 shared vec2 G[C]; // the sum up to and including a token, and what rounding took from it
@@ -21,11 +22,11 @@ void chunk_gates(uint lane, uint row, uint count, uint head) {
 }
 
 // e^G_i
-float decay_from_start(uint i) { return exp(G[i].x + G[i].y); }
+float decay_from_start(uint i) { return accurate_exp(G[i].x + G[i].y); }
 
 // e^(G_i - G_j) for i >= j, anything up to 1 for i < j. One hard decay makes all later G large, and their differences,
 // which matter, would be as coarse as they are.
 float decay_between(uint i, uint j) {
   precise vec2 d = G[i] - G[j];
-  return exp(min(d.x + d.y, 0.0));
+  return accurate_exp(min(d.x + d.y, 0.0));
 }

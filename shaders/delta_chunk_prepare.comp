@@ -24,6 +24,7 @@ layout(set = 0, binding = DELTA_CHUNK_PREPARE_QKV4) readonly buffer qkv4_block {
 layout(set = 0, binding = DELTA_CHUNK_PREPARE_BETA) readonly buffer beta_block { float beta[]; };
 layout(set = 0, binding = DELTA_CHUNK_PREPARE_G) readonly buffer g_block { float g[]; };
 layout(set = 0, binding = DELTA_CHUNK_PREPARE_SEQUENCES) readonly buffer sequences_block { sequence sequences[]; };
+#include "accurate.glsl"
 
 const uint SLAB4 = SLAB / 4;
 const uint PITCH = SLAB4 + 1;                       // of a staged row; the odd vec4 spreads rows over banks
@@ -81,7 +82,7 @@ void gates(uint lane, uint row, uint count, uint head) {
 // which matter, would be as coarse as they are.
 float decay(vec2 G_i, vec2 G_j) {
   precise vec2 d = G_i - G_j;
-  return exp(min(d.x + d.y, 0.0));
+  return accurate_exp(min(d.x + d.y, 0.0));
 }
 
 // The lower triangle of A into M; of P, whose row i sees the steps before (i + 1) * N, where it belongs.
@@ -209,7 +210,7 @@ void main() {
   for (uint i = lane; i < C / 4; i += gl_WorkGroupSize.x) {
     vec4 fade_in, fade_out;
     [[unroll]] for (uint k = 0; k < 4; k++) {
-      fade_in[k] = exp(G[4 * i + k].x + G[4 * i + k].y);
+      fade_in[k] = accurate_exp(G[4 * i + k].x + G[4 * i + k].y);
       fade_out[k] = decay(G[C - 1], G[4 * i + k]);
     }
     prepared[record + C * C / 2 + i] = fade_in;

@@ -26,7 +26,7 @@ void gates(uint t) {
   if (args.gated == 0) return;
   uint from = t * args.ba_stride + (args.has_beta != 0 ? args.betas : 0);
   for (uint j = gl_SubgroupInvocationID; j < args.decays; j += gl_SubgroupSize)
-    g[t * args.g_stride + j] = -exp(A_log[j]) * softplus(ba[from + j] + dt_bias[j]);
+    g[t * args.g_stride + j] = -accurate_exp(A_log[j]) * softplus(ba[from + j] + dt_bias[j]);
 }
 
 float activated(uint from, uint d) { return d < args.Dk ? activate(args.activation, float(qk[from + d])) : 0.0; }
@@ -44,8 +44,7 @@ void head(uint t, uint h) {
   float factor = 1.0;
   if (args.norm != NORM_NONE) {
     sum = subgroupAdd(sum);
-    sum = args.norm == NORM_L2 ? sqrt(sum + 1e-6) : sum;
-    factor = sum != 0.0 ? 1.0 / sum : 0.0;
+    factor = args.norm == NORM_L2 ? accurate_inversesqrt(sum + 1e-6) : sum != 0.0 ? 1.0 / sum : 0.0;
   }
   [[unroll]] for (uint i = 0; i < KEPT; i++) {
     uint d = lane + i * gl_SubgroupSize;

@@ -23,6 +23,7 @@ layout(set = 0, binding = DELTA_RULE_BETA) readonly buffer beta_block { float be
 layout(set = 0, binding = DELTA_RULE_G) readonly buffer g_block { float g[]; };
 layout(set = 0, binding = DELTA_RULE_STATE) buffer state_block { float state[]; };
 layout(set = 0, binding = DELTA_RULE_SEQUENCES) readonly buffer sequences_block { sequence sequences[]; };
+#include "accurate.glsl"
 
 const uint ROWS4 = ((DK + SPLIT - 1) / SPLIT + 3) / 4; // vec4 of a column's rows in one invocation
 const uint DK4 = ROWS4 * SPLIT;                        // of a padded key
@@ -57,7 +58,7 @@ void stage(uint lane, uint row, uint count, uint head, uint column0) {
   for (uint i = lane; i < count * N; i += gl_WorkGroupSize.x)
     betas[i] = beta[(row + i / N) * args.beta_stride + i % N * args.Hv + head];
   for (uint i = lane; i < count; i += gl_WorkGroupSize.x)
-    decays[i] = args.gated != 0 ? exp(g[(row + i) * args.g_stride + head]) : 1.0;
+    decays[i] = args.gated != 0 ? accurate_exp(g[(row + i) * args.g_stride + head]) : 1.0;
 }
 
 void main() {

@@ -65,7 +65,7 @@ float factor_of(uint m) {
   if (args.key_norm == NORM_NONE) return 1.0;
   float sum = 0.0;
   for (uint s = 0; s < gl_NumSubgroups; s++) sum += slots[s * VECTORS + m];
-  if (args.key_norm == NORM_L2) sum = sqrt(sum + 1e-6);
+  if (args.key_norm == NORM_L2) return accurate_inversesqrt(sum + 1e-6);
   return sum != 0.0 ? 1.0 / sum : 0.0;
 }
 
@@ -106,7 +106,7 @@ void main() {
 
   uint betas = args.has_beta != 0 ? N * args.Hv : 0, ba_at = s.row * args.ba_stride + head;
   float decay = 1.0;
-  if (args.gated != 0) decay = exp(-exp(A_log[head]) * softplus(ba[ba_at + betas] + dt_bias[head]));
+  if (args.gated != 0) decay = accurate_exp(-accurate_exp(A_log[head]) * softplus(ba[ba_at + betas] + dt_bias[head]));
   float v[N], beta[N];
   [[unroll]] for (uint m = 0; m < N; m++) {
     uint from = s.row * args.qkv_stride + VECTORS * args.H * DK + (m * args.Hv + head) * args.Dv;
@@ -157,7 +157,7 @@ void main() {
   }
   if (NORM != 0) {
     float squares = workgroup_sum(y * y);
-    y *= 1.0 / sqrt(squares / float(args.Dv) + args.eps);
+    y *= accurate_inversesqrt(squares / float(args.Dv) + args.eps);
     if (writes) y *= norm_weight[column];
   }
   if (!writes) return;

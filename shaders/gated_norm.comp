@@ -22,7 +22,7 @@ void main() {
       float value = y[y_at + i] * (args.place == PLACE_OF_GATED ? silu(z[z_at + i]) : 1.0);
       sum += value * value;
     }
-    factor = 1.0 / sqrt(workgroup_sum(sum) / float(args.n) + args.eps);
+    factor = accurate_inversesqrt(workgroup_sum(sum) / float(args.n) + args.eps);
   }
   for (uint i = lane; i < args.n; i += gl_WorkGroupSize.x) {
     float value = y[y_at + i] * silu(z[z_at + i]) * factor;

@@ -65,7 +65,7 @@ void gates(uint lane, uint row, uint count, uint head) {
 // e^(G_i - G_j) for i >= j, anything else for i < j.
 float decay(vec2 G_i, vec2 G_j) {
   precise vec2 d = G_i - G_j;
-  return exp(min(d.x + d.y, 0.0));
+  return accurate_exp(min(d.x + d.y, 0.0));
 }
 
 void make_masks(uint lane, uint row, uint count, uint head) {
@@ -166,9 +166,9 @@ void main() {
     prepared[record + k] = x * betas[j / R];
   }
   for (uint i = lane; i < CR * R; i += gl_WorkGroupSize.x)
-    prepared[record + HH_CHUNK_MASKS(C, R) + i] = exp(G[i / (R * R)].x + G[i / (R * R)].y) * masks[i];
+    prepared[record + HH_CHUNK_MASKS(C, R) + i] = accurate_exp(G[i / (R * R)].x + G[i / (R * R)].y) * masks[i];
   for (uint i = lane; i < C; i += gl_WorkGroupSize.x) {
-    prepared[record + HH_CHUNK_FADE(C, R) + i] = exp(G[i].x + G[i].y);
+    prepared[record + HH_CHUNK_FADE(C, R) + i] = accurate_exp(G[i].x + G[i].y);
     prepared[record + HH_CHUNK_FADE(C, R) + C + i] = decay(G[C - 1], G[i]);
   }
 }

@@ -2,7 +2,9 @@
 // f = softplus, sigmoid or exp, 1e-6 added to a row's sum of squares. Needs R and NONNEG and the buffer `mask`.
 #include "activation.glsl"
 
-float nonneg(float z) { return NONNEG == HH_SOFTPLUS ? softplus(z) : NONNEG == HH_SIGMOID ? sigmoid(z) : exp(z); }
+float nonneg(float z) {
+  return NONNEG == HH_SOFTPLUS ? softplus(z) : NONNEG == HH_SIGMOID ? sigmoid(z) : accurate_exp(z);
+}
 
 // A row of N from the row of z at `from`. e^z is taken relative to the row's largest, which its norm divides out again:
 // the sum of squares does not overflow.
@@ -15,6 +17,6 @@ void mask_row(uint from, out float N[R]) {
     N[b] = nonneg(mask[from + b] - top);
     squares += N[b] * N[b];
   }
-  float factor = inversesqrt(squares + 1e-6 * exp(-2.0 * top));
+  float factor = accurate_inversesqrt(squares + 1e-6 * accurate_exp(-2.0 * top));
   [[unroll]] for (uint b = 0; b < R; b++) N[b] *= factor;
 }

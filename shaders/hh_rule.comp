@@ -94,7 +94,7 @@ void stage(uint lane, uint row, uint count, uint head, uint column0) {
   }
   for (uint i = lane; i < count; i += gl_WorkGroupSize.x) {
     betas[i] = beta[(row + i) * args.beta_stride + head];
-    decays[i] = args.gated != 0 ? exp(g[(row + i) * args.g_stride + head]) : 1.0;
+    decays[i] = args.gated != 0 ? accurate_exp(g[(row + i) * args.g_stride + head]) : 1.0;
   }
   stage_masks(lane, row, count, head);
 }

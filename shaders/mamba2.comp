@@ -23,6 +23,7 @@ layout(set = 0, binding = MAMBA2_G) readonly buffer g_block { float g[]; };
 layout(set = 0, binding = MAMBA2_D) readonly buffer D_block { float D[]; };
 layout(set = 0, binding = MAMBA2_STATE) buffer state_block { float state[]; };
 layout(set = 0, binding = MAMBA2_SEQUENCES) readonly buffer sequences_block { sequence sequences[]; };
+#include "accurate.glsl"
 #include "mamba2_load.glsl"
 
 const uint ROWS4 = ((N + SPLIT - 1) / SPLIT + 3) / 4; // vec4 of a column's rows in one invocation
@@ -45,7 +46,7 @@ void stage(uint lane, uint row, uint count, uint head, uint column0) {
   }
   for (uint i = lane; i < count; i += gl_WorkGroupSize.x) {
     sizes[i] = dt[(row + i) * args.dt_stride + head];
-    decays[i] = exp(g[(row + i) * args.g_stride + head]);
+    decays[i] = accurate_exp(g[(row + i) * args.g_stride + head]);
   }
 }
 

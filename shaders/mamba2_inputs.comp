@@ -16,5 +16,5 @@ void main() {
   if (j >= args.heads) return;
   float size = min(max(softplus(raw[t * args.raw_stride + j] + dt_bias[j]), args.low), args.high);
   dt[t * args.dt_stride + j] = size;
-  g[t * args.g_stride + j] = -exp(A_log[j]) * size;
+  g[t * args.g_stride + j] = -accurate_exp(A_log[j]) * size;
 }

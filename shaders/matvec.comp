@@ -112,7 +112,7 @@ float total(uint i) {
 void finish(uint row, uint i) {
   if (outside(row, i)) return;
   uint n = args.first + row + i / TOKENS, t = token0 + i % TOKENS;
-  float factor = NORM != 0 ? 1.0 / sqrt(total(SQUARES + i % TOKENS) / float(args.K) + args.eps) : 1.0;
+  float factor = NORM != 0 ? accurate_inversesqrt(total(SQUARES + i % TOKENS) / float(args.K) + args.eps) : 1.0;
   float value = factor * total(i);
   if (GATED != 0) value = activate(args.activation, value) * (factor * total(OUTPUTS + i));
   value += start;

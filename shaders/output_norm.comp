@@ -30,7 +30,7 @@ void head(uint t, uint h) {
   }
   if (args.has_norm != 0) {
     for (uint d = rest; d < args.Dv; d += gl_SubgroupSize) sum += float(o[from + d]) * float(o[from + d]);
-    factor = 1.0 / sqrt(subgroupAdd(sum) / float(args.Dv) + args.eps);
+    factor = accurate_inversesqrt(subgroupAdd(sum) / float(args.Dv) + args.eps);
   }
   [[unroll]] for (uint i = 0; i < KEPT; i++) {
     uint d = lane + i * gl_SubgroupSize;
