@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Makes tests/vectors/cuda/NAME.safetensors from dump_fla.py's files: make_cuda.py OUT BF16.safetensors F32.safetensors
 
-Keeps the tokens, fla's logits and mixer outputs in both precisions (the default model's mixer outputs are left out: five
-megabytes), and the metadata. The float64 truth stays where it is, in tests/vectors/models."""
+BF16 was made with --like the float64 reference of tests/vectors/models. Keeps the tokens, the float64 logits and mixer
+outputs, fla's in both precisions (the default model's mixer outputs are left out: five megabytes), and their metadata."""
 import json, struct, sys
 
 
@@ -15,9 +15,9 @@ def load(path):
 out, blob, meta = {}, b"", {}
 for path in sys.argv[2:]:
     header, data = load(path)
-    meta.update({k: v for k, v in header["__metadata__"].items() if k.startswith("cuda_")})
+    meta.update({k: v for k, v in header["__metadata__"].items() if k.startswith("cuda_") or k in ("computed", "precision")})
     for name, t in header.items():
-        wanted = name in ("input_ids", "positions") or name.startswith("cuda_")
+        wanted = name in ("input_ids", "positions", "logits", "mixer_output") or name.startswith("cuda_")
         a, b = t["data_offsets"] if name != "__metadata__" else (0, 0)
         if not wanted or name in out or (name.endswith("mixer_output") and b - a > 1 << 18):
             continue
