@@ -2,6 +2,7 @@
 #include "kernels.h"
 
 #include "attention.h"
+#include "attention_matrix.h"
 #include "attention_step.h"
 #include "copy.h"
 #include "delta_chunk_prepare.h"
@@ -38,6 +39,7 @@
 
 #include "attention_f16.spv.h"
 #include "attention_f32.spv.h"
+#include "attention_matrix.spv.h"
 #include "attention_step_f16.spv.h"
 #include "attention_step_f32.spv.h"
 #include "copy.spv.h"

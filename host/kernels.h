@@ -67,6 +67,7 @@
   X(attention_f16, ATTENTION, attention_push)                                                                          \
   X(attention_step_f32, ATTENTION_STEP, attention_step_push)                                                           \
   X(attention_step_f16, ATTENTION_STEP, attention_step_push)                                                           \
+  X(attention_matrix, ATTENTION_MATRIX, attention_matrix_push)                                                         \
   X(sample, SAMPLE, sample_args)                                                                                       \
   X(copy, COPY, copy_args)                                                                                             \
   X(scatter, SCATTER, scatter_args)                                                                                    \

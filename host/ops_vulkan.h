@@ -114,6 +114,9 @@ void vulkan_rope_append(struct recorder *c, struct tensor qkv, struct tensor cac
                         struct tensor table, struct tensor sequences, struct tensor scratch, struct attention_args a);
 void vulkan_attention(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor cache_k,
                       struct tensor cache_v, struct tensor sequences, struct tensor scratch, struct attention_args a);
+// On cooperative matrices, T tokens of B sequences with o of this dtype; false: they do not go that way.
+bool vulkan_attention_matrix_plan(const struct recorder *c, enum dtype o, uint32_t T, uint32_t B,
+                                  const struct attention_args *a, struct plan_attention_matrix *m);
 uint64_t vulkan_attention_scratch_bytes(const struct backend *b, uint32_t B, struct attention_args a);
 
 // ops_vulkan_mamba2.c

@@ -1,8 +1,9 @@
-// ops_vulkan_attention: rotary positions and softmax attention. Prompts go by attention.comp, single tokens, for which
-// reading the cache is all the work, by attention_step.comp.
+// ops_vulkan_attention: rotary positions and softmax attention. Single tokens, for which reading the cache is all the
+// work, go by attention_step.comp; prompts by attention_matrix.comp where operands may be rounded, else attention.comp.
 #include "ops_vulkan.h"
 
 #include "attention.h"
+#include "attention_matrix.h"
 #include "attention_step.h"
 #include "rope_append.h"
 
@@ -116,6 +117,52 @@ static void attention(struct recorder *c, const struct attention_call *v) {
                   divide_up(vulkan_longest(v->qkv, a->longest), queries), a->heads, v->sequences.rows, v->operations);
 }
 
+static void attention_matrix(struct recorder *c, const struct attention_call *v,
+                             const struct plan_attention_matrix *m) {
+  const struct attention_args *a = &v->a;
+  const struct plan *plan = vulkan_plan(c);
+  const uint32_t spec[ATTENTION_MATRIX_SPECS] = {[ATTENTION_MATRIX_SPEC_LANES] = m->lanes,
+                                                 [ATTENTION_MATRIX_SPEC_SUBGROUP] = plan->matrix_lanes,
+                                                 [ATTENTION_MATRIX_SPEC_TILE_M] = plan->matrix_m,
+                                                 [ATTENTION_MATRIX_SPEC_TILE_N] = plan->matrix_n,
+                                                 [ATTENTION_MATRIX_SPEC_TILE_K] = plan->matrix_k,
+                                                 [ATTENTION_MATRIX_SPEC_D] = a->d,
+                                                 [ATTENTION_MATRIX_SPEC_KEYS] = m->keys,
+                                                 [ATTENTION_MATRIX_SPEC_GROUP] = m->group,
+                                                 [ATTENTION_MATRIX_SPEC_AHEAD] = m->ahead,
+                                                 [ATTENTION_MATRIX_SPEC_ALIGNED] = v->aligned,
+                                                 [ATTENTION_MATRIX_SPEC_O_ALIGNED] =
+                                                     a->d % 8 == 0 && v->o.stride % 8 == 0,
+                                                 [ATTENTION_MATRIX_SPEC_LOCKSTEP] = m->lockstep};
+  const struct binding k = vulkan_bind(v->cache_k, v->qkv), values = vulkan_bind(v->cache_v, v->qkv);
+  const struct binding o = vulkan_bind(v->o, v->o);
+  const struct binding bindings[ATTENTION_MATRIX_BINDINGS] = {[ATTENTION_MATRIX_O] = o,
+                                                              [ATTENTION_MATRIX_O8] = o,
+                                                              [ATTENTION_MATRIX_QKV] = vulkan_bind(v->qkv, v->qkv),
+                                                              [ATTENTION_MATRIX_CACHE_K] = k,
+                                                              [ATTENTION_MATRIX_CACHE_K4] = k,
+                                                              [ATTENTION_MATRIX_CACHE_V] = values,
+                                                              [ATTENTION_MATRIX_CACHE_V4] = values,
+                                                              [ATTENTION_MATRIX_SEQUENCES] =
+                                                                  vulkan_bind(v->sequences, v->qkv)};
+  const struct attention_matrix_push args = {.heads = a->heads,
+                                             .kv_heads = a->kv_heads,
+                                             .window = a->window,
+                                             .capacity = a->capacity,
+                                             .scale = 1 / sqrtf((float)a->d),
+                                             .o_stride = v->o.stride,
+                                             .qkv_stride = v->qkv.stride,
+                                             .cache_stride = v->cache_k.stride};
+  vulkan_dispatch(c, KERNEL_attention_matrix, spec, bindings, &args, m->across,
+                  divide_up(vulkan_longest(v->qkv, a->longest), m->tokens), v->sequences.rows, v->operations);
+}
+
+bool vulkan_attention_matrix_plan(const struct recorder *c, enum dtype o, uint32_t T, uint32_t B,
+                                  const struct attention_args *a, struct plan_attention_matrix *m) {
+  return o == DTYPE_F16 && vulkan_has_matrices(c) && kernel_built(KERNEL_attention_matrix) &&
+         plan_attention_matrix(vulkan_plan(c), a->heads, a->kv_heads, a->d, B, divide_up(T, B), m);
+}
+
 void vulkan_attention(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor cache_k,
                       struct tensor cache_v, struct tensor sequences, struct tensor scratch, struct attention_args a) {
   const struct attention_call v = {.o = o,
@@ -126,8 +173,11 @@ void vulkan_attention(struct recorder *c, struct tensor o, struct tensor qkv, st
                                    .a = a,
                                    .aligned = a.d % 4 == 0 && cache_k.stride % 4 == 0,
                                    .operations = 4ull * seen(&a) * qkv.rows * a.heads * a.d};
+  struct plan_attention_matrix m;
   if (vulkan_longest(qkv, a.longest) == 1)
     attention_step(c, &v, scratch);
+  else if (vulkan_attention_matrix_plan(c, o.dtype, qkv.rows, sequences.rows, &a, &m))
+    attention_matrix(c, &v, &m);
   else
     attention(c, &v);
 }

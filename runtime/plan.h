@@ -180,6 +180,18 @@ void plan_attention_step(const struct plan *plan, uint32_t heads, uint32_t kv_he
                          uint32_t seen, struct plan_attention_step *out);
 uint64_t plan_attention_step_bytes(const struct plan_attention_step *s, uint32_t d); // of shared memory
 
+// Sizes of attention_matrix.comp: T tokens of each of B texts.
+struct plan_attention_matrix {
+  uint32_t lanes, keys;   // keys: staged at a time
+  uint32_t group, across; // heads of a workgroup; workgroups that have the same tokens of a text
+  uint32_t tokens;        // of a workgroup
+  bool ahead, lockstep;   // it fetches ahead; a subgroup needs no barrier of its own
+};
+// False where the plan has no matrices, or the device no room for such heads.
+bool plan_attention_matrix(const struct plan *plan, uint32_t heads, uint32_t kv_heads, uint32_t d, uint32_t B,
+                           uint32_t T, struct plan_attention_matrix *out);
+uint64_t plan_attention_matrix_bytes(const struct plan *plan, const struct plan_attention_matrix *m, uint32_t d);
+
 // Readable text of both, for `deltaic devices`; as snprintf: returns the length that it has or would have.
 int plan_describe(const struct device_caps *caps, const struct plan *plan, char *text, uint64_t capacity);
 #endif

@@ -1,6 +1,7 @@
 // plan_attention: shapes of the attention kernels.
 #include "plan.h"
 
+static uint32_t up(uint32_t n, uint32_t to) { return (n + to - 1) / to * to; }
 static uint32_t min32(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
 // The shared variables of attention_step.comp, each from a multiple of 16 bytes; test_plan compares with the module.
@@ -23,4 +24,36 @@ void plan_attention_step(const struct plan *plan, uint32_t heads, uint32_t kv_he
   const uint64_t groups = (uint64_t)s->across * B;
   const uint32_t strips = (uint32_t)(((uint64_t)seen + s->lanes - 1) / s->lanes);
   s->parts = min32(min32(strips, s->lanes), (uint32_t)((plan->step_groups + groups - 1) / groups));
+}
+
+// ---------------------------------------------------------------- on cooperative matrices
+
+uint64_t plan_attention_matrix_bytes(const struct plan *plan, const struct plan_attention_matrix *m, uint32_t d) {
+  const uint64_t rows = m->lanes / plan->matrix_lanes * plan->matrix_m;
+  return 32ull * m->keys * (up(d, 16) / 8 + 1) + 16 * rows * (m->keys / 4 + 1) + up(4 * m->lanes, 16) + 4 * rows;
+}
+
+bool plan_attention_matrix(const struct plan *plan, uint32_t heads, uint32_t kv_heads, uint32_t d, uint32_t B,
+                           uint32_t T, struct plan_attention_matrix *m) {
+  // FETCHED: numbers of keys and values that an invocation holds while it computes. MOST_D: O and Q fill the registers.
+  enum { KEYS = 32, MOST_GROUP = 16, MOST_D = 256, FETCHED = 64, MANY = 8, FEW = 4 };
+  if (!plan->matrix_m || plan->matrix_lanes % plan->matrix_m) return false;
+  if (d > (plan->matrix_sums < 16 ? MOST_D / 2 : MOST_D)) return false; // RDNA3's compiler spills
+  const uint32_t group = heads / kv_heads, shares = (group + MOST_GROUP - 1) / MOST_GROUP, lanes = plan->matrix_lanes;
+  m->group = (group + shares - 1) / shares;
+  m->across = kv_heads * shares;
+  m->keys = d > MOST_D / 2 || plan->software ? KEYS / 2 : KEYS; // software compiles what it unrolls for seconds
+  m->lockstep = plan->software;
+  if (m->keys / (lanes / plan->matrix_m) % 8 || m->keys % plan->matrix_n || m->keys % plan->matrix_k) return false;
+  for (uint32_t subgroups = plan->software ? 2 : MANY;; subgroups /= 2) {
+    if (!plan->software && subgroups < FEW) return false;
+    m->lanes = subgroups * lanes;
+    m->tokens = subgroups * plan->matrix_m / m->group;
+    m->ahead = plan->matrix_sums >= 16 && 2 * m->keys * up(d, 16) <= FETCHED * m->lanes;
+    const bool fits = m->lanes <= plan->most_lanes && plan_attention_matrix_bytes(plan, m, d) <= plan->shared_bytes;
+    if (plan->software) return fits;
+    const uint64_t groups = (uint64_t)m->across * B * ((T + m->tokens - 1) / m->tokens);
+    // Fewer rows for every key that is staged, but more workgroups.
+    if (fits && (subgroups == FEW || 2 * groups > plan->matrix_groups)) return true;
+  }
 }

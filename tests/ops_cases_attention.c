@@ -1,4 +1,5 @@
 // Cases of rotary positions and softmax attention.
+#include "attention_case.h"
 #include "ops_cases.h"
 #include "ops_tools.h"
 
@@ -25,11 +26,6 @@ static void reference_rope(double *x, uint32_t position, uint32_t d) {
   }
 }
 
-// Room for what the parts of a cache leave; the words before it, which are counters, are 0.
-static struct array parts_of(uint32_t B, struct attention_args a) {
-  return activations(1, (uint32_t)(backend->ops->attention_scratch_bytes(backend, B, a) / 4) + 1, DENSE, NULL);
-}
-
 // f32 products of up to four rotations; the angles' own rounding is not in it, as the table is made in double.
 static const double ROPE_CLOSE = 1e-6;
 
@@ -45,8 +41,8 @@ static void rope_append_rotates_and_stores_at_any_position(void **state) {
     struct array cache_k = activations(3, a.capacity * d, DENSE, normals(3 * (size_t)a.capacity * d));
     struct array cache_v = activations(3, a.capacity * d, DENSE, normals(3 * (size_t)a.capacity * d));
     begin();
-    backend->ops->rope_append(recorder, qkv.t, cache_k.t, cache_v.t, table.t, sequences_of(s, 3).t, parts_of(3, a).t,
-                              a);
+    backend->ops->rope_append(recorder, qkv.t, cache_k.t, cache_v.t, table.t, sequences_of(s, 3).t,
+                              attention_parts(3, a).t, a);
     run();
     for (int q = 0; q < 3; q++)
       for (uint32_t t = 0; t < s[q].T; t++) {
@@ -62,51 +58,10 @@ static void rope_append_rotates_and_stores_at_any_position(void **state) {
   }
 }
 
-struct attention_case {
-  struct attention_args a;
-  struct array qkv, cache_k, cache_v;
-};
-
-static void reference_attention(double *o, const struct attention_case *v, const struct sequence *s, uint32_t t,
-                                uint32_t head) {
-  const struct attention_args *a = &v->a;
-  uint32_t d = a->d, size = a->kv_heads * d, width = a->heads * d + 2 * size, end = s->pos + t + 1;
-  uint32_t first = a->window && end > a->window ? end - a->window : 0, kv = head / (a->heads / a->kv_heads) * d;
-  const double *q = v->qkv.v + (s->row + t) * width + head * d;
-  double *score = zeros(end - first), max = -INFINITY, sum = 0;
-  for (uint32_t p = first; p < end; p++) {
-    const double *k = v->cache_k.v + ((size_t)s->slot * a->capacity + p % a->capacity) * size + kv;
-    for (uint32_t j = 0; j < d; j++) score[p - first] += q[j] * k[j] / sqrt(d);
-    max = fmax(max, score[p - first]);
-  }
-  for (uint32_t p = first; p < end; p++) sum += exp(score[p - first] - max);
-  for (uint32_t p = first; p < end; p++) {
-    const double *value = v->cache_v.v + ((size_t)s->slot * a->capacity + p % a->capacity) * size + kv;
-    for (uint32_t j = 0; j < d; j++) o[j] += exp(score[p - first] - max) / sum * value[j];
-  }
-}
-
 static void check_attention(struct attention_args a, const struct sequence *s, uint32_t B, double scale) {
-  uint32_t rows = 0, size = a.kv_heads * a.d, width = a.heads * a.d + 2 * size;
-  for (uint32_t i = 0; i < B; i++) rows = s[i].row + s[i].T > rows ? s[i].row + s[i].T : rows;
-  struct attention_case v = {.a = a};
-  double *values = normals((size_t)rows * width);
-  for (size_t i = 0; i < (size_t)rows * width; i++) values[i] *= scale;
-  v.qkv = activations(rows, width, width + 2, values);
-  v.cache_k = activations(3, a.capacity * size, DENSE, normals(3 * (size_t)a.capacity * size));
-  v.cache_v = activations(3, a.capacity * size, DENSE, normals(3 * (size_t)a.capacity * size));
-  struct array o = activations(rows, a.heads * a.d, DENSE, NULL);
-  begin();
-  backend->ops->attention(recorder, o.t, v.qkv.t, v.cache_k.t, v.cache_v.t, sequences_of(s, B).t, parts_of(B, a).t, a);
-  run();
-  double *want = zeros((size_t)rows * a.heads * a.d);
-  for (uint32_t i = 0; i < B; i++)
-    for (uint32_t t = 0; t < s[i].T; t++)
-      for (uint32_t h = 0; h < a.heads; h++)
-        reference_attention(want + (s[i].row + t) * a.heads * a.d + h * a.d, &v, &s[i], t, h);
   // Scores of size ~scale^2 lose as much in exp: relative error = absolute error of the score.
-  expect_close(scale > 1 ? "attention, large scores" : "attention", read_values(&o), want, (size_t)rows * a.heads * a.d,
-               scale > 1 ? 2e-5 : 3e-6);
+  const char *what = scale > 1 ? "attention, large scores" : "attention";
+  attention_check(what, a, s, B, scale, DTYPE_F32, DENSE, scale > 1 ? 2e-5 : 3e-6);
 }
 
 static void attention_matches_over_lengths_and_heads(void **state) {

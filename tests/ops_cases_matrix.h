@@ -1,5 +1,7 @@
 // ops_cases_matrix.h: groups of test_matrices.
 #ifndef OPS_CASES_MATRIX_H
 #define OPS_CASES_MATRIX_H
-int ops_cases_delta_matrix(void); // returns how many failed
+// Each returns how many failed.
+int ops_cases_delta_matrix(void);
+int ops_cases_attention_matrix(void);
 #endif

@@ -5,6 +5,7 @@
 #include "kernels.h"
 
 #include "attention.h"
+#include "attention_matrix.h"
 #include "attention_step.h"
 #include "copy.h"
 #include "delta_chunk_prepare.h"
@@ -148,6 +149,7 @@ static const struct access accesses[] = {
      BIT(ROPE_APPEND_QKV)},
     {KERNEL_attention_f32, BIT(ATTENTION_O), 0},
     {KERNEL_attention_f16, BIT(ATTENTION_O), 0},
+    {KERNEL_attention_matrix, BIT(ATTENTION_MATRIX_O) | BIT(ATTENTION_MATRIX_O8), 0},
     {KERNEL_attention_step_f32, BIT(ATTENTION_STEP_O) | BIT(ATTENTION_STEP_PARTS), BIT(ATTENTION_STEP_PARTS)},
     {KERNEL_attention_step_f16, BIT(ATTENTION_STEP_O) | BIT(ATTENTION_STEP_PARTS), BIT(ATTENTION_STEP_PARTS)},
     {KERNEL_sample, BIT(SAMPLE_TOKENS) | BIT(SAMPLE_SEQUENCES) | BIT(SAMPLE_SEEN),

@@ -1,4 +1,5 @@
 // test_plan: the decisions for real devices, without one.
+#include "attention_matrix.h"
 #include "attention_step.h"
 #include "caps_devices.h"
 #include "delta_chunk_prepare.h"
@@ -260,6 +261,40 @@ static void the_delta_rule_on_matrices_follows_the_shape(void **state) {
   assert_true(d.segments > 1 && d.computers * d.tiles * p.matrix_n == 128);
   assert_true(plan_delta_matrix(&p, 128, 128, 3, 512, 2048, &d) && d.C == 48);
   assert_false(plan_delta_matrix(&none, 128, 128, 1, 512, 2048, &d));
+}
+
+static void attention_on_matrices_fits_its_device(void **state) {
+  (void)state;
+  struct device_caps mesa26 = caps_lavapipe;
+  mesa26.matrix_shapes = 1;
+  mesa26.matrix_shape[0].m = mesa26.matrix_shape[0].n = mesa26.matrix_shape[0].k = 8;
+  const struct device_caps *const devices[] = {&caps_h200, &caps_geforce_bar, &caps_rdna3_radv, &mesa26};
+  const uint32_t sizes[] = {1, 49, 64, 128, 256}, groups[] = {1, 3, 8, 40};
+  for (int i = 0; i < 4; i++)
+    for (int d = 0; d < 5; d++)
+      for (int g = 0; g < 4; g++)
+        for (uint32_t T = 2; T <= 8192; T *= 16) {
+          struct plan p = made(devices[i]);
+          struct plan_attention_matrix m;
+          if (!plan_attention_matrix(&p, 2 * groups[g], 2, sizes[d], 1, T, &m)) {
+            assert_true(sizes[d] > 128);
+            continue;
+          }
+          const uint32_t spec[ATTENTION_MATRIX_SPECS] = {
+              [ATTENTION_MATRIX_SPEC_LANES] = m.lanes,     [ATTENTION_MATRIX_SPEC_SUBGROUP] = p.matrix_lanes,
+              [ATTENTION_MATRIX_SPEC_TILE_M] = p.matrix_m, [ATTENTION_MATRIX_SPEC_TILE_N] = p.matrix_n,
+              [ATTENTION_MATRIX_SPEC_TILE_K] = p.matrix_k, [ATTENTION_MATRIX_SPEC_D] = sizes[d],
+              [ATTENTION_MATRIX_SPEC_KEYS] = m.keys,       [ATTENTION_MATRIX_SPEC_GROUP] = m.group};
+          if (kernel_built(KERNEL_attention_matrix))
+            assert_int_equal(shared_of(KERNEL_attention_matrix, spec), plan_attention_matrix_bytes(&p, &m, sizes[d]));
+          assert_in_range(plan_attention_matrix_bytes(&p, &m, sizes[d]), 1, devices[i]->shared_bytes);
+          assert_in_range(m.lanes, 1, devices[i]->max_invocations);
+          assert_true(m.tokens && m.group * m.across >= 2 * groups[g]);
+          assert_int_equal(m.tokens, m.lanes / p.matrix_lanes * p.matrix_m / m.group);
+        }
+  struct plan none = made(&caps_rdna2_radv_bar);
+  struct plan_attention_matrix m;
+  assert_false(plan_attention_matrix(&none, 8, 8, 64, 1, 512, &m));
 }
 
 static void lanes_hold_a_whole_subgroup(void **state) {
@@ -563,6 +598,7 @@ int main(void) {
       cmocka_unit_test(matvec_fits_every_device),
       cmocka_unit_test(the_delta_rule_on_matrices_fits_its_device),
       cmocka_unit_test(the_delta_rule_on_matrices_follows_the_shape),
+      cmocka_unit_test(attention_on_matrices_fits_its_device),
       cmocka_unit_test(lanes_hold_a_whole_subgroup),
       cmocka_unit_test(buffers_stay_within_the_limits),
       cmocka_unit_test(memory_types_have_what_their_use_needs),

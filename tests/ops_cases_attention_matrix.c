@@ -1,0 +1,84 @@
+// Cases of attention on cooperative matrices: rounding operands to f16 may cost 1e-3, and nothing else may.
+#include "attention_case.h"
+#include "ops_cases_matrix.h"
+#include "ops_vulkan.h"
+
+static const double CLOSE = 1e-3;
+
+static void check(struct attention_args a, const struct sequence *s, uint32_t B, double scale, uint32_t gap) {
+  struct plan_attention_matrix m;
+  assert_true(vulkan_attention_matrix_plan(recorder, DTYPE_F16, 64, B, &a, &m));
+  attention_check(scale > 1 ? "attention on matrices, large scores" : "attention on matrices", a, s, B, scale,
+                  DTYPE_F16, a.heads * a.d + gap, CLOSE);
+  tools_teardown(NULL);
+}
+
+// Sizes that are no multiples of a tile, of eight, of four; texts side by side, without tokens, after others.
+static void attention_matches_over_sizes_and_lengths(void **state) {
+  (void)state;
+  seed(60);
+  static const uint32_t sizes[] = {16, 7, 20};
+  for (uint32_t i = 0; i < 3; i++)
+    for (uint32_t l = 1; l < LENGTHS; l += i ? 3 : 1) {
+      const uint32_t T = lengths[l], pos = l % 2 ? 37 : 0;
+      const struct attention_args a = {.heads = 2, .kv_heads = 2, .d = sizes[i], .capacity = 300};
+      const struct sequence s[3] = {{0, T, pos, 1}, {T, 0, 3, 0}, {T, T / 2 + 1, 0, 2}};
+      check(a, s, 3, 1, i == 2 ? 3 : 0);
+    }
+}
+
+static void attention_of_grouped_heads_matches(void **state) {
+  (void)state;
+  seed(61);
+  static const uint32_t heads[][2] = {{4, 2}, {18, 1}}; // 18: nine in each of two workgroups, 16 rows have one of all
+  for (int i = 0; i < 2; i++) {
+    const struct attention_args a = {.heads = heads[i][0], .kv_heads = heads[i][1], .d = 16, .capacity = 150};
+    const struct sequence s[2] = {{0, 33, 90, 2}, {33, 50, 0, 0}};
+    check(a, s, 2, 1, 0);
+  }
+}
+
+static void attention_over_windows_and_rings_matches(void **state) {
+  (void)state;
+  seed(62);
+  static const uint32_t windows[] = {1, 7, 48, 65};
+  for (int i = 0; i < 4; i++) {
+    const uint32_t T = 50;
+    const struct attention_args a = {
+        .heads = 2, .kv_heads = 1, .d = 16, .window = windows[i], .capacity = windows[i] + T - 1};
+    const struct sequence s[2] = {{0, T, 0, 0}, {T, T, 1000, 1}};
+    check(a, s, 2, 1, 0);
+  }
+}
+
+// One key takes all the weight, and which it is changes from block to block.
+static void attention_of_large_scores_keeps_its_digits(void **state) {
+  (void)state;
+  seed(63);
+  const struct attention_args a = {.heads = 2, .kv_heads = 2, .d = 16, .capacity = 200};
+  const struct sequence s = {0, 40, 150, 1};
+  check(a, &s, 1, 5, 0);
+}
+
+// What goes by the other kernels because its heads are too long, or because it is one token, is f16 all the same.
+static void attention_without_matrices_rounds_its_outputs(void **state) {
+  (void)state;
+  seed(64);
+  struct attention_args a = {.heads = 2, .kv_heads = 1, .d = 260, .capacity = 60};
+  const struct sequence s[2] = {{0, 5, 40, 1}, {5, 1, 50, 0}}, single[2] = {{0, 1, 40, 1}, {1, 1, 50, 0}};
+  struct plan_attention_matrix m;
+  assert_false(vulkan_attention_matrix_plan(recorder, DTYPE_F16, 64, 2, &a, &m));
+  attention_check("attention, f16 outputs", a, s, 2, 1, DTYPE_F16, DENSE, CLOSE);
+  a.d = 6, a.longest = 1;
+  attention_check("attention, f16 outputs", a, single, 2, 1, DTYPE_F16, DENSE, CLOSE);
+}
+
+int ops_cases_attention_matrix(void) {
+#define CASE(f) cmocka_unit_test_teardown(f, tools_teardown)
+  const struct CMUnitTest cases[] = {
+      CASE(attention_matches_over_sizes_and_lengths),      CASE(attention_of_grouped_heads_matches),
+      CASE(attention_over_windows_and_rings_matches),      CASE(attention_of_large_scores_keeps_its_digits),
+      CASE(attention_without_matrices_rounds_its_outputs),
+  };
+  return cmocka_run_group_tests_name("attention on matrices", cases, NULL, NULL);
+}
