@@ -129,8 +129,8 @@ struct scorer {
   const struct engine *engine;
   const struct engine_options *options; // with the model's path
   struct progress *progress;
-  bool busy;                   // to be measured: slows the walk a little
-  double kernel_seconds;       // of the device's kernels, where it is
+  bool busy;                   // to be measured
+  double busy_seconds;         // of the device, where it is
   uint64_t tokens;             // in all requests
   uint64_t planned, evaluated; // for the device: fewer where beginnings are shared
   // Called once for each request, in any order; false stops.
@@ -208,7 +208,7 @@ struct eval_result {
   size_t done, resumed;
   uint64_t tokens, evaluated;
   double seconds;
-  double kernel_seconds; // of these; 0: not measured
+  double busy_seconds; // of these the device had work; 0: not measured
 };
 // EXIT_INTERRUPTED leaves what is done. An exit code.
 int eval_run(const struct eval_task *task, const struct eval_options *options, const char *log,

@@ -135,7 +135,7 @@ void eval_print(const struct eval_task *task, const struct eval_result *results,
     printf("%-12s %s, %s tokens in %s", i ? "" : "device", r->device, text_count(r->evaluated).text,
            text_seconds(r->seconds).text);
     if (r->evaluated && r->seconds > 0) printf(", %s tokens/s", text_rate((double)r->evaluated / r->seconds).text);
-    if (r->kernel_seconds > 0) printf(", kernels for %.1f %% of it", 100 * r->kernel_seconds / r->seconds);
+    if (r->busy_seconds > 0) printf(", the device busy for %.1f %% of it", 100 * r->busy_seconds / r->seconds);
     if (r->resumed) printf(", %s cases from the log", text_count(r->resumed).text);
     if (r->done < task->count) printf("; stopped after %s cases", text_count(r->done).text);
     printf("\n");
@@ -181,13 +181,12 @@ static json_t *result_json(const struct eval_task *task, const struct eval_resul
   json_t *metrics = value_json(task, r, &groups[count]);
   eval_groups_free(groups);
   snprintf(fingerprint, sizeof fingerprint, "%016llx", (unsigned long long)r->fingerprint);
-  return json_pack("{s:o, s:s, s:o, s:I, s:I, s:I, s:b, s:I, s:I, s:o, s:o, s:o, s:o}", "checkpoint",
-                   text_json(r->checkpoint), "fingerprint", fingerprint, "device", text_json(r->device), "max_length",
-                   (json_int_t)r->max_length, "cases", (json_int_t)r->done, "resumed", (json_int_t)r->resumed,
-                   "complete", r->done == task->count, "tokens", (json_int_t)r->tokens, "evaluated",
-                   (json_int_t)r->evaluated, "seconds", number_json(r->seconds), "kernel_seconds",
-                   r->kernel_seconds > 0 ? number_json(r->kernel_seconds) : json_null(), "metrics", metrics, "groups",
-                   per_group);
+  return json_pack(
+      "{s:o, s:s, s:o, s:I, s:I, s:I, s:b, s:I, s:I, s:o, s:o, s:o, s:o}", "checkpoint", text_json(r->checkpoint),
+      "fingerprint", fingerprint, "device", text_json(r->device), "max_length", (json_int_t)r->max_length, "cases",
+      (json_int_t)r->done, "resumed", (json_int_t)r->resumed, "complete", r->done == task->count, "tokens",
+      (json_int_t)r->tokens, "evaluated", (json_int_t)r->evaluated, "seconds", number_json(r->seconds), "busy_seconds",
+      r->busy_seconds > 0 ? number_json(r->busy_seconds) : json_null(), "metrics", metrics, "groups", per_group);
 }
 
 int eval_print_json(const struct eval_task *task, const struct eval_options *options, const struct eval_result *results,

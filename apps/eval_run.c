@@ -104,7 +104,7 @@ static int score(struct run *r, const struct engine_options *options) {
   r->out->seconds = time_now() - start;
   r->out->tokens = r->scorer.tokens;
   r->out->evaluated = r->scorer.evaluated;
-  r->out->kernel_seconds = r->scorer.kernel_seconds;
+  r->out->busy_seconds = r->scorer.busy_seconds;
   return code;
 }
 

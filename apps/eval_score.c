@@ -225,16 +225,11 @@ static void run(struct walk *w) {
   for (size_t i = 0; i < w->walking; ++i) free(w->walkers[i].score.made);
 }
 
-// Where it is asked for, with the time of the walk's kernels.
+// Where it is asked for, with the time in which the device had work.
 static void run_watched(struct walk *w) {
-  enum { KERNELS = 64 };
-  deltaic_kernel_time times[KERNELS];
-  size_t count = 0;
-  if (w->scorer->busy) w->status = deltaic_session_profile_begin(w->lanes.session);
+  if (w->scorer->busy) w->status = deltaic_session_busy_begin(w->lanes.session);
   run(w);
-  if (!w->scorer->busy || w->status) return;
-  w->status = deltaic_session_profile_end(w->lanes.session, times, KERNELS, &count);
-  for (size_t i = 0; i < count && i < KERNELS && !w->status; ++i) w->scorer->kernel_seconds += times[i].seconds;
+  if (w->scorer->busy && !w->status) w->status = deltaic_session_busy_end(w->lanes.session, &w->scorer->busy_seconds);
 }
 
 static void make_room(struct walk *w) {

@@ -55,6 +55,7 @@ static deltaic_status run_replay(struct deltaic_session *s, uint32_t n, bool dra
     status = b->ops->recorder_create(b, &r->recorder);
     if (status == DELTAIC_OK) r->recorder->matrices = s->matrices && n >= MATRIX_STEP;
     if (status == DELTAIC_OK && s->profiled) status = b->ops->recorder_profile(r->recorder, true);
+    if (status == DELTAIC_OK && s->watched) status = b->ops->recorder_busy(r->recorder, true);
   }
   if (status != DELTAIC_OK) return status;
   struct recorder *c = r->recorder;

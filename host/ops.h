@@ -175,6 +175,7 @@ struct ops {
   deltaic_status (*recorder_run)(struct recorder *c); // runs and waits; the first error of the recording, if any
   deltaic_counters (*recorder_counters)(const struct recorder *c);
   deltaic_status (*recorder_profile)(struct recorder *c, bool on);
+  deltaic_status (*recorder_busy)(struct recorder *c, bool on); // only the sum, which slows nothing
   size_t (*recorder_times)(struct recorder *c, deltaic_kernel_time *times, size_t capacity);
 
   // x (T, D) = table (V, D) [tokens (T) i32]; ids are valid.

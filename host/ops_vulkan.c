@@ -75,6 +75,8 @@ static deltaic_status vulkan_recorder_profile(struct recorder *c, bool on) {
   return commands_profile(commands_of(c), on);
 }
 
+static deltaic_status vulkan_recorder_busy(struct recorder *c, bool on) { return commands_busy(commands_of(c), on); }
+
 static size_t vulkan_recorder_times(struct recorder *c, deltaic_kernel_time *times, size_t capacity) {
   return commands_times(commands_of(c), times, capacity);
 }
@@ -235,6 +237,7 @@ static const struct ops vulkan_ops = {
     .recorder_run = vulkan_recorder_run,
     .recorder_counters = vulkan_recorder_counters,
     .recorder_profile = vulkan_recorder_profile,
+    .recorder_busy = vulkan_recorder_busy,
     .recorder_times = vulkan_recorder_times,
     .embed = vulkan_embed,
     .mark = vulkan_mark,

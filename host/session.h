@@ -45,7 +45,7 @@ struct deltaic_session {
 
   struct recorder *prefill;    // streamed
   struct replay *steps, *next; // shape.sequences: entry n - 1 computes one token for n texts; with its draw before it
-  bool profiled;
+  bool profiled, watched;      // every kernel is timed; every submission
   atomic_bool cancel;
   struct probe probe;
 };

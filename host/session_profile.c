@@ -22,16 +22,28 @@ static deltaic_status profile_recorder(struct recorder *c, void *on) {
   return c->ops->recorder_profile(c, *(const bool *)on);
 }
 
+static deltaic_status watch_recorder(struct recorder *c, void *on) {
+  return c->ops->recorder_busy(c, *(const bool *)on);
+}
+
 // Recordings carry their time stamps: those made before are of no use.
-static deltaic_status set_profile(struct deltaic_session *s, bool on) {
-  s->profiled = on;
+static deltaic_status set_profile(struct deltaic_session *s, bool kernels, bool submissions) {
+  s->profiled = kernels;
+  s->watched = submissions;
   for (uint32_t n = 0; n < s->shape.sequences; n++) s->steps[n].recorded = s->next[n].recorded = false;
-  return session_recorders(s, profile_recorder, &on);
+  deltaic_status status = session_recorders(s, watch_recorder, &submissions);
+  // Last: where both take the same switch, as the CPU's do, kernels decide.
+  return status == DELTAIC_OK && (kernels || !submissions) ? session_recorders(s, profile_recorder, &kernels) : status;
 }
 
 deltaic_status deltaic_session_profile_begin(deltaic_session *s) {
   if (!s) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_profile_begin: session is NULL");
-  return set_profile(s, true);
+  return set_profile(s, true, false);
+}
+
+deltaic_status deltaic_session_busy_begin(deltaic_session *s) {
+  if (!s) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_busy_begin: session is NULL");
+  return set_profile(s, false, true);
 }
 
 enum { KERNELS = 64 };
@@ -60,6 +72,16 @@ static deltaic_status add_times(struct recorder *c, void *context) {
   return DELTAIC_OK;
 }
 
+deltaic_status deltaic_session_busy_end(deltaic_session *s, double *seconds) {
+  if (!s || !seconds)
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_busy_end: session and seconds are required");
+  struct times t = {.count = 0};
+  session_recorders(s, add_times, &t);
+  *seconds = 0;
+  for (size_t i = 0; i < t.count; i++) *seconds += t.all[i].seconds;
+  return set_profile(s, false, false);
+}
+
 deltaic_status deltaic_session_profile_end(deltaic_session *s, deltaic_kernel_time *times, size_t capacity,
                                            size_t *count) {
   if (!s || !count || (capacity && !times))
@@ -68,5 +90,5 @@ deltaic_status deltaic_session_profile_end(deltaic_session *s, deltaic_kernel_ti
   session_recorders(s, add_times, &t);
   for (size_t i = 0; i < t.count && i < capacity; i++) times[i] = t.all[i];
   *count = t.count;
-  return set_profile(s, false);
+  return set_profile(s, false, false);
 }

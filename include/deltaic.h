@@ -414,6 +414,10 @@ DELTAIC_API deltaic_status deltaic_session_profile_begin(deltaic_session *sessio
 /* times: room for `capacity` kernels; count: how many there are. Ends profiling. */
 DELTAIC_API deltaic_status deltaic_session_profile_end(deltaic_session *session, deltaic_kernel_time *times,
                                                        size_t capacity, size_t *count);
+/* For how long the device had work of the session between these two calls: time stamps at the ends of each submission,
+ * which slow nothing; on the CPU, the time of its kernels. Experimental. Not while profiling. */
+DELTAIC_API deltaic_status deltaic_session_busy_begin(deltaic_session *session);
+DELTAIC_API deltaic_status deltaic_session_busy_end(deltaic_session *session, double *seconds);
 /* Bytes read plus bytes written per second of a large copy kernel on this device, measured now (under a second). */
 DELTAIC_API deltaic_status deltaic_device_copy_bandwidth(deltaic_device *device, double *bytes_per_second);
 

@@ -64,6 +64,8 @@ struct commands {
   uint64_t replay_ns; // about the shortest run of this recording, from submission to its end; 0: none yet
 
   bool profile_next, profile; // asked for; of this recording
+  bool busy_next, busy;       // the same for stamps at the ends of submissions
+  uint64_t busy_until;        // the last one's tick
   deltaic_kernel_time *times;
   size_t time_count, time_capacity;
 
@@ -352,6 +354,15 @@ static void time_end(struct commands *c) {
   if (!failed(c)) stamp(c, slot, 2 * slot->timed_count - 1);
 }
 
+// Of a submission: where the device comes to it, and where it is done.
+static void stamp_begin(struct commands *c) {
+  struct slot *slot = &c->slot[c->now];
+  if (!slot->query_pools) add_query_pool(c, slot);
+  if (failed(c)) return;
+  c->device->vk.vkCmdResetQueryPool(slot->cmd, slot->queries[0], 0, 2);
+  c->device->vk.vkCmdWriteTimestamp(slot->cmd, VK_PIPELINE_STAGE_TOP_OF_PIPE_BIT, slot->queries[0], 0);
+}
+
 static deltaic_kernel_time *time_of(struct commands *c, const char *name) {
   for (size_t i = 0; i < c->time_count; i++)
     if (!strncmp(c->times[i].name, name, sizeof c->times[i].name - 1)) return &c->times[i];
@@ -368,9 +379,25 @@ static deltaic_kernel_time *time_of(struct commands *c, const char *name) {
   return time;
 }
 
+// A submission may begin before the one before it has ended: that time is counted once.
+static void collect_busy(struct commands *c, struct slot *slot, uint64_t mask) {
+  uint64_t ticks[2];
+  VkResult result =
+      c->device->vk.vkGetQueryPoolResults(c->device->handle, slot->queries[0], 0, 2, sizeof ticks, ticks, sizeof *ticks,
+                                          VK_QUERY_RESULT_64_BIT | VK_QUERY_RESULT_WAIT_BIT);
+  deltaic_kernel_time *time = result ? NULL : time_of(c, "submissions");
+  if (!time) return;
+  uint64_t begin = ticks[0] & mask, end = ticks[1] & mask;
+  if (begin < c->busy_until) begin = c->busy_until;
+  time->dispatches++;
+  if (end > begin) time->seconds += (double)(end - begin) * (double)c->device->caps.timestamp_period * 1e-9;
+  c->busy_until = end;
+}
+
 static void collect_times(struct commands *c, struct slot *slot) {
   const struct device_caps *caps = &c->device->caps;
   uint64_t mask = caps->timestamp_bits >= 64 ? UINT64_MAX : ((uint64_t)1 << caps->timestamp_bits) - 1;
+  if (c->busy) collect_busy(c, slot, mask);
   for (uint32_t i = 0; i < slot->timed_count; i++) {
     uint64_t ticks[2];
     VkResult result = c->device->vk.vkGetQueryPoolResults(c->device->handle, slot->queries[2 * i / QUERIES],
@@ -385,13 +412,17 @@ static void collect_times(struct commands *c, struct slot *slot) {
   }
 }
 
-deltaic_status commands_profile(struct commands *c, bool on) {
+static deltaic_status set_stamps(struct commands *c, bool *next, bool on) {
   if (on && !c->device->caps.timestamp_bits)
     return fail(DELTAIC_UNSUPPORTED, "%s has no time stamps on its compute queue", c->device->caps.name);
-  if (on && !c->profile_next) c->time_count = 0;
-  c->profile_next = on;
+  if (on && !*next) c->time_count = c->busy_until = 0;
+  *next = on;
   return DELTAIC_OK;
 }
+
+deltaic_status commands_profile(struct commands *c, bool on) { return set_stamps(c, &c->profile_next, on); }
+
+deltaic_status commands_busy(struct commands *c, bool on) { return set_stamps(c, &c->busy_next, on); }
 
 size_t commands_times(struct commands *c, deltaic_kernel_time *times, size_t capacity) {
   size_t n = c->time_count < capacity ? c->time_count : capacity;
@@ -418,6 +449,7 @@ static void slot_begin(struct commands *c) {
   if (failed(c)) return;
   c->recording = OPEN;
   c->counters.recordings++;
+  if (c->busy) stamp_begin(c);
   barrier(c, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT | VK_PIPELINE_STAGE_HOST_BIT,
           VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT | VK_ACCESS_HOST_WRITE_BIT,
           VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT);
@@ -427,6 +459,7 @@ static void slot_begin(struct commands *c) {
 static void slot_end(struct commands *c) {
   barrier(c, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_ACCESS_SHADER_WRITE_BIT, VK_PIPELINE_STAGE_HOST_BIT,
           VK_ACCESS_HOST_READ_BIT);
+  if (c->busy && !failed(c)) stamp(c, &c->slot[c->now], 1);
   c->recording = CLOSED;
   fail_vk(c, c->device->vk.vkEndCommandBuffer(c->slot[c->now].cmd), "a recording was ended");
 }
@@ -450,6 +483,7 @@ void commands_begin(struct commands *c, enum commands_mode mode, const atomic_bo
   c->now = 0;
   c->replay_ns = 0;
   c->profile = c->profile_next;
+  c->busy = c->busy_next && !c->profile;
   c->barriers = 0;
   c->skip_barrier = c->skip_next;
   c->skip_next = 0;

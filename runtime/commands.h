@@ -46,6 +46,9 @@ struct commands_counters commands_count(const struct commands *commands);
 
 // Profiling: time stamps around each dispatch, dispatches one after the other. Applies to recordings begun after it.
 deltaic_status commands_profile(struct commands *commands, bool on);
+// Time stamps at both ends of each submission, which cost next to nothing: one entry, "submissions", of the time in
+// which the device had one to work on. Not while profiling.
+deltaic_status commands_busy(struct commands *commands, bool on);
 // Sums by kernel name since profiling began; returns how many kernels there are.
 size_t commands_times(struct commands *commands, deltaic_kernel_time *times, size_t capacity);
 

@@ -418,6 +418,30 @@ static void a_profiled_stream_counts_every_dispatch(void **state) {
   scene_close(&s);
 }
 
+// Streamed and replayed: one stamp pair each, and no more time than has passed.
+static void submissions_are_timed_once(void **state) {
+  struct scene s = scene_open(device_of(state));
+  s.device->plan.submit_operations = 100;
+  if (!commands_busy(s.c, true)) {
+    uint64_t start = device_clock_ns();
+    commands_begin(s.c, COMMANDS_STREAM, NULL);
+    for (int i = 0; i < 31; i++) add(s.c, s.kernel, whole(&s.y), whole(&s.y), whole(&s.b), 1, 30);
+    ok(commands_submit(s.c));
+    deltaic_kernel_time time;
+    assert_int_equal(commands_times(s.c, &time, 1), 1);
+    assert_string_equal(time.name, "submissions");
+    assert_int_equal(time.dispatches, commands_count(s.c).submits);
+    assert_int_equal(time.dispatches, 8); // of four dispatches, 120 operations
+    commands_begin(s.c, COMMANDS_REPLAY, NULL);
+    add(s.c, s.kernel, whole(&s.y), whole(&s.a), whole(&s.b), 1, 7);
+    for (int i = 0; i < 3; i++) ok(commands_submit(s.c));
+    commands_times(s.c, &time, 1);
+    assert_int_equal(time.dispatches, 11);
+    assert_true(time.seconds > 0 && time.seconds <= 1e-9 * (double)(device_clock_ns() - start));
+  }
+  scene_close(&s);
+}
+
 int test_commands(void) {
   const struct CMUnitTest tests[] = {
       ON_DEVICE(dependent_dispatches_give_the_right_numbers),
@@ -440,6 +464,7 @@ int test_commands(void) {
       ON_DEVICE(a_stream_whose_wait_fails_stops_and_can_be_begun_again),
       ON_DEVICE(profiling_adds_up_by_kernel),
       ON_DEVICE(a_profiled_stream_counts_every_dispatch),
+      ON_DEVICE(submissions_are_timed_once),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -723,6 +723,19 @@ static void check_profile(deltaic_device *device) {
     assert_in_range(times[i].bytes, N * row, N * (row + sizeof(int32_t)));
   }
   assert_true(seconds > 0);
+  // The sum alone; steps that were recorded before have no stamps, and are recorded again.
+  int32_t token;
+  double busy = 0, none = 1;
+  assert_ok(deltaic_session_reset(s));
+  eval(s, 0, N, plain);
+  assert_ok(deltaic_session_next(s, NULL, &token, NULL));
+  assert_ok(deltaic_session_busy_begin(s));
+  assert_ok(deltaic_session_busy_end(s, &none));
+  assert_true(none == 0);
+  assert_ok(deltaic_session_busy_begin(s));
+  assert_ok(deltaic_session_next(s, NULL, &token, NULL));
+  assert_ok(deltaic_session_busy_end(s, &busy));
+  assert_true(busy > 0 && busy < 60);
   deltaic_session_free(s);
   deltaic_model_close(model);
 }
