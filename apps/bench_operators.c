@@ -38,7 +38,12 @@ static const struct shape {
         ROW("gated delta", 1, 8192, 6, 256, 512, GATED, CHUNK),
         ROW("product of 2", 32, 2048, 16, 128, 128, .steps = 2, GATED, CHUNK),
         ROW("product of 3", 32, 2048, 16, 128, 128, .steps = 3, GATED, CHUNK),
+        ROW("head-in-head 2", 32, 2048, 16, 128, 128, .blocks = 2, GATED, CHUNK),
         ROW("head-in-head 4", 32, 2048, 16, 128, 128, .blocks = 4, GATED, CHUNK),
+        ROW("head-in-head 8", 32, 2048, 16, 128, 128, .blocks = 8, GATED, CHUNK),
+        ROW("plain matrices", 32, 2048, 16, 128, 128, .blocks = 4, .plain = true, GATED, CHUNK),
+        ROW("head-in-head 4", 1, 2048, 16, 128, 128, .blocks = 4, GATED, CHUNK),
+        ROW("head-in-head 4", 1, 32768, 16, 128, 128, .blocks = 4, GATED, CHUNK),
         // heads and lengths of "Parallelizing Linear Transformers with the Delta Rule", table 1, which has no batch
         AGAINST("delta", 8, 2048, 32, 64, 64, CHUNK),
         AGAINST("delta", 8, 2048, 16, 128, 128, CHUNK),

@@ -9,21 +9,28 @@
 #include <string.h>
 #include <time.h>
 
-enum { MOST_KERNELS = 8 };
+enum { MOST_KERNELS = 8, STATES = 8 };
 
 struct measurement {
   struct backend *b;
   struct recorder *c;
   deltaic_operator o;
   uint32_t random;
-  uint32_t cols; // of qkv
-  bool narrow;   // q, k, v and o are f16
+  uint32_t cols;  // of qkv
+  uint32_t steps; // recorded one after the other, 0: the operator by itself
+  bool narrow;    // q, k, v and o are f16
   struct arena arena;
   struct tensor qkv, beta, g, mask, state, sequences, out, scratch;           // of all sequences
   struct tensor wide, state_wide, out_wide, sequence_wide, beta_wide, g_wide; // of one, f32: the reference
+  struct tensor mask_wide;
+  // Of single tokens, which go through the step kernel: what it makes beta and g of, and further states, so that a
+  // state comes out of memory and not out of a cache.
+  struct tensor ba, none, states[STATES];
 };
 
 // ---------------------------------------------------------------- inputs
+
+static bool is_step(const struct measurement *m) { return m->o.tokens == 1 && m->o.rule == DELTAIC_RULE_RECURRENT; }
 
 static float random_number(struct measurement *m) { // in (-1, 1)
   m->random = m->random * 1664525u + 1013904223u;
@@ -103,12 +110,28 @@ static deltaic_status fill_sequences(struct measurement *m) {
   return status;
 }
 
+// The logits of what beta and g are, with A_log and dt_bias 0.
+static deltaic_status fill_step(struct measurement *m) {
+  const uint32_t betas = m->beta.cols, cols = m->ba.cols;
+  float *row = malloc((cols + m->o.value_heads) * sizeof *row);
+  if (!row) return fail_memory("an operator's gates", cols * sizeof *row);
+  deltaic_status status = m->b->ops->buffer_read(m->b, m->beta_wide.buffer, m->beta_wide.offset, row, betas * 4ull);
+  if (status == DELTAIC_OK)
+    status = m->b->ops->buffer_read(m->b, m->g_wide.buffer, m->g_wide.offset, row + betas, m->o.value_heads * 4ull);
+  for (uint32_t i = 0; i < betas; i++) row[i] = logf(row[i] / (1 - row[i]));
+  for (uint32_t i = betas; i < cols; i++) row[i] = logf(expm1f(-row[i]));
+  for (uint32_t s = 0; s < m->o.sequences && status == DELTAIC_OK; s++) status = put(m, m->ba, s, row, 1);
+  free(row);
+  return status;
+}
+
 static deltaic_status fill(struct measurement *m) {
   m->random = 1;
   deltaic_status status = fill_rows(m);
   if (status == DELTAIC_OK) status = fill_gates(m, m->beta, m->beta_wide, 0, 1);
   if (status == DELTAIC_OK) status = fill_gates(m, m->g, m->g_wide, -0.2f, 0);
-  if (status == DELTAIC_OK && m->o.blocks > 1) status = fill_gates(m, m->mask, m->mask, -1, 1);
+  if (status == DELTAIC_OK && m->o.blocks > 1) status = fill_gates(m, m->mask, m->mask_wide, -1, 1);
+  if (status == DELTAIC_OK && is_step(m)) status = fill_step(m);
   if (status == DELTAIC_OK) status = fill_states(m);
   return status == DELTAIC_OK ? fill_sequences(m) : status;
 }
@@ -140,21 +163,52 @@ static struct hh_args hh_of(const struct measurement *m, bool reference) {
                           .r = m->o.blocks,
                           .scale = d.scale,
                           .gated = d.gated,
-                          .fixed_mask = true,
                           .nonneg = HH_NONNEG_SOFTPLUS,
-                          .form = d.form};
+                          .form = d.form,
+                          .matrices = d.matrices};
+}
+
+// As a layer asks for a single token of each text, without the norm and the gate of its output. False: not here.
+static bool record_step(struct measurement *m, struct tensor state) {
+  const struct delta_args rule = delta_of(m, false);
+  const struct delta_step s = {.o = m->out,
+                               .qkv = m->qkv,
+                               .ba = m->ba,
+                               .mask = m->mask,
+                               .A_log = m->none,
+                               .dt_bias = m->none,
+                               .state = state,
+                               .sequences = m->sequences,
+                               .inputs = {.heads = (1 + rule.n) * rule.H,
+                                          .Dk = rule.Dk,
+                                          .norm = KEY_NORM_L2,
+                                          .betas = rule.n * rule.Hv,
+                                          .decays = rule.gated ? rule.Hv : 0,
+                                          .beta_scale = 1,
+                                          .has_beta = true,
+                                          .gated = rule.gated},
+                               .rule = rule,
+                               .hh = hh_of(m, false)};
+  return m->b->ops->delta_step(m->c, &s);
 }
 
 static void record(struct measurement *m, bool reference) {
   const struct ops *ops = m->b->ops;
   struct tensor o = reference ? m->out_wide : m->out, qkv = reference ? m->wide : m->qkv;
   struct tensor beta = reference ? m->beta_wide : m->beta, g = reference ? m->g_wide : m->g;
-  struct tensor state = reference ? m->state_wide : m->state;
+  struct tensor state = reference ? m->state_wide : m->state, mask = reference ? m->mask_wide : m->mask;
   struct tensor sequences = reference ? m->sequence_wide : m->sequences;
   if (!m->o.gated) g = (struct tensor){0};
   ops->recorder_begin(m->c, true, NULL);
+  m->steps = 0;
+  if (!reference && is_step(m) && record_step(m, m->states[0])) {
+    for (int i = 1; i < STATES; i++) record_step(m, m->states[i]);
+    record_step(m, state); // last: its output stays
+    m->steps = STATES + 1;
+    return;
+  }
   if (m->o.blocks > 1)
-    ops->hh_rule(m->c, o, qkv, beta, g, m->mask, state, sequences, m->scratch, hh_of(m, reference));
+    ops->hh_rule(m->c, o, qkv, beta, g, mask, state, sequences, m->scratch, hh_of(m, reference));
   else
     ops->delta_rule(m->c, o, qkv, beta, g, state, sequences, m->scratch, delta_of(m, reference));
 }
@@ -169,11 +223,12 @@ static uint64_t scratch_bytes(const struct measurement *m) {
 // Matrices do not take every size: the device says.
 static bool is_narrow(const struct measurement *m, uint64_t scratch) {
   const deltaic_operator *o = &m->o;
-  const uint32_t numbers = (uint32_t)(scratch / 4);
-  if (o->blocks > 1 || o->rule != DELTAIC_RULE_CHUNK) return false;
-  return m->b->ops->delta_dtype(m->c, o->sequences * o->tokens, o->sequences,
-                                (struct tensor){.rows = 1, .cols = numbers, .stride = numbers},
-                                delta_of(m, false)) == DTYPE_F16;
+  const uint32_t numbers = (uint32_t)(scratch / 4), rows = o->sequences * o->tokens;
+  const struct tensor t = {.rows = 1, .cols = numbers, .stride = numbers};
+  if (o->rule != DELTAIC_RULE_CHUNK) return false;
+  enum dtype dtype = o->blocks > 1 ? m->b->ops->hh_dtype(m->c, rows, o->sequences, t, hh_of(m, false))
+                                   : m->b->ops->delta_dtype(m->c, rows, o->sequences, t, delta_of(m, false));
+  return dtype == DTYPE_F16;
 }
 
 static deltaic_status allocate(struct measurement *m) {
@@ -198,7 +253,14 @@ static deltaic_status allocate(struct measurement *m) {
   arena_add(a, &m->state_wide, DTYPE_F32, 1, state, state);
   arena_add(a, &m->sequence_wide, DTYPE_I32, 1, 4, 4);
   uint64_t masks = (uint64_t)o->value_heads * o->blocks * o->blocks;
-  if (o->blocks > 1) arena_add(a, &m->mask, DTYPE_F32, 1, masks, masks);
+  if (is_step(m)) {
+    const uint32_t heads = o->value_heads, ba = betas + (o->gated ? heads : 0);
+    arena_add(a, &m->ba, DTYPE_F32, rows, ba, ba);
+    arena_add(a, &m->none, DTYPE_F32, 1, heads, heads);
+    for (int i = 0; i < STATES; i++) arena_add(a, &m->states[i], DTYPE_F32, o->sequences, state, state);
+  }
+  if (o->blocks > 1) arena_add(a, &m->mask, DTYPE_F32, rows, masks, masks);
+  if (o->blocks > 1) arena_add(a, &m->mask_wide, DTYPE_F32, T, masks, masks);
   return arena_allocate(a, m->b, MEMORY_DEVICE, "an operator's tensors");
 }
 
@@ -286,13 +348,15 @@ static deltaic_status time_runs(struct measurement *m, deltaic_operator_result *
     for (size_t k = 0; k < r->kernel_count; k++) runs[i] += times[k].seconds;
   }
   if (status == DELTAIC_OK) {
+    const uint32_t each = m->steps ? m->steps : 1;
     for (size_t k = 0; k < r->kernel_count; k++) {
       r->kernels[k] = times[k];
-      r->kernels[k].seconds -= before[k].seconds;
+      r->kernels[k].seconds = (times[k].seconds - before[k].seconds) / each;
       r->kernels[k].dispatches -= before[k].dispatches;
       r->kernels[k].bytes -= before[k].bytes;
       r->kernels[k].operations -= before[k].operations;
     }
+    for (uint32_t i = 0; i < m->o.repeat; i++) runs[i] /= each;
     measure_summary(runs, m->o.repeat, &r->seconds, &r->least, &r->most);
   }
   free(runs);
@@ -304,7 +368,7 @@ static deltaic_status time_runs(struct measurement *m, deltaic_operator_result *
 static void count_work(const struct measurement *m, deltaic_operator_result *r) {
   const deltaic_operator *o = &m->o;
   uint64_t rows = (uint64_t)o->sequences * o->tokens, size = m->narrow ? 2 : 4;
-  uint64_t gates = 4ull * o->value_heads * (o->steps + o->gated);
+  uint64_t gates = 4ull * o->value_heads * (o->steps + o->gated + (o->blocks > 1 ? o->blocks * o->blocks : 0));
   r->bytes = rows * (size * (m->cols + (uint64_t)o->value_heads * o->value) + gates) +
              8ull * o->sequences * o->value_heads * o->key * o->value;
   r->operations = 2 * rows * o->value_heads * o->key * o->value * (2ull * o->steps + 1);
@@ -373,6 +437,7 @@ deltaic_status deltaic_device_matrix_rate(deltaic_device *d, double *operations_
     m.c->matrices = true;
     status = b->ops->recorder_profile(m.c, true);
     b->ops->recorder_begin(m.c, false, NULL);
+    x = tensor_as(x, b->ops->input_dtype(m.c, w, size));
     b->ops->linear(m.c, y, (struct linear_input){.x = x}, w, (struct tensor){0}, false);
     if (status == DELTAIC_OK) status = b->ops->recorder_run(m.c);
     size_t count = b->ops->recorder_times(m.c, times, MOST_KERNELS);
