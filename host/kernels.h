@@ -44,6 +44,8 @@
   X(delta_chunk_scan, DELTA_CHUNK_SCAN, delta_chunk_scan_args)                                                         \
   X(delta_matrix_prepare_f32, DELTA_MATRIX_PREPARE, delta_matrix_prepare_args)                                         \
   X(delta_matrix_prepare_f16, DELTA_MATRIX_PREPARE, delta_matrix_prepare_args)                                         \
+  X(hh_matrix_prepare_f32, HH_MATRIX_PREPARE, hh_matrix_prepare_args)                                                  \
+  X(hh_matrix_prepare_f16, HH_MATRIX_PREPARE, hh_matrix_prepare_args)                                                  \
   X(delta_matrix_scan_f32, DELTA_MATRIX_SCAN, delta_matrix_scan_args)                                                  \
   X(delta_matrix_scan_f16, DELTA_MATRIX_SCAN, delta_matrix_scan_args)                                                  \
   X(delta_matrix_scan_khr_f32, DELTA_MATRIX_SCAN, delta_matrix_scan_args)                                              \

@@ -184,7 +184,7 @@ static struct delta_args rule_args(const struct delta_spec *s, enum delta_form f
                              .matrices = matrices};
 }
 
-static struct hh_args hh_args(const struct delta_spec *s, enum delta_form form) {
+static struct hh_args hh_args(const struct delta_spec *s, enum delta_form form, enum matrices matrices) {
   return (struct hh_args){.H = s->H,
                           .Hv = s->Hv,
                           .Dk = s->Dk,
@@ -194,15 +194,20 @@ static struct hh_args hh_args(const struct delta_spec *s, enum delta_form form) 
                           .gated = s->gated,
                           .fixed_mask = !s->mask_input,
                           .nonneg = s->mask_input ? s->nonneg : HH_NONNEG_GIVEN,
-                          .form = form};
+                          .form = form,
+                          .matrices = matrices};
+}
+
+static uint64_t bytes_of(const struct delta_spec *s, struct backend *b, uint32_t T, uint32_t B, enum delta_form form,
+                         enum matrices matrices) {
+  if (s->r > 1) return b->ops->hh_scratch_bytes(b, T, B, hh_args(s, form, matrices));
+  return b->ops->delta_scratch_bytes(b, T, B, rule_args(s, form, matrices));
 }
 
 // For sessions of every precision.
 static uint64_t rule_bytes(const struct delta_spec *s, struct backend *b, uint32_t T, uint32_t B,
                            enum delta_form form) {
-  if (s->r > 1) return b->ops->hh_scratch_bytes(b, T, B, hh_args(s, form));
-  uint64_t exact = b->ops->delta_scratch_bytes(b, T, B, rule_args(s, form, MATRICES_NONE));
-  uint64_t fast = b->ops->delta_scratch_bytes(b, T, B, rule_args(s, form, MATRICES_BEST));
+  uint64_t exact = bytes_of(s, b, T, B, form, MATRICES_NONE), fast = bytes_of(s, b, T, B, form, MATRICES_BEST);
   return exact > fast ? exact : fast;
 }
 
@@ -248,9 +253,10 @@ static struct linear_conv conv_of(const struct delta_spec *s, const struct delta
 static enum dtype narrow(const struct delta_spec *s, const struct delta_weights *d, const struct call *call,
                          struct tensor scratch) {
   const struct recorder *c = call->c;
-  if (!c->matrices || call->probe || s->r > 1 || c->ops->input_dtype(c, d->o_proj, call->T) == DTYPE_F32)
-    return DTYPE_F32;
-  return c->ops->delta_dtype(c, call->T, call->sequences.rows, scratch, rule_args(s, call->form, MATRICES_BEST));
+  if (!c->matrices || call->probe || c->ops->input_dtype(c, d->o_proj, call->T) == DTYPE_F32) return DTYPE_F32;
+  const uint32_t B = call->sequences.rows;
+  if (s->r > 1) return c->ops->hh_dtype(c, call->T, B, scratch, hh_args(s, call->form, MATRICES_BEST));
+  return c->ops->delta_dtype(c, call->T, B, scratch, rule_args(s, call->form, MATRICES_BEST));
 }
 
 static struct delta_input_args input_args(const struct delta_spec *s) {
@@ -278,11 +284,12 @@ static void mix(const struct delta_spec *s, const struct delta_weights *d, const
   op->delta_inputs(c, t->qkv, t->beta, t->g, from->ba, d->A_log, d->dt_bias, input_args(s));
   probe_tensor(call->probe, c, DELTAIC_PROBE_BETA, t->beta, call->T, t->beta.cols);
   probe_tensor(call->probe, c, DELTAIC_PROBE_DECAY, t->g, call->T, t->g.cols);
+  const enum matrices matrices = c->matrices ? MATRICES_BEST : MATRICES_NONE;
   if (s->r > 1)
-    op->hh_rule(c, t->o, t->qkv, t->beta, t->g, from->mask, st->S, call->sequences, t->rule, hh_args(s, call->form));
+    op->hh_rule(c, t->o, t->qkv, t->beta, t->g, from->mask, st->S, call->sequences, t->rule,
+                hh_args(s, call->form, matrices));
   else
-    op->delta_rule(c, t->o, t->qkv, t->beta, t->g, st->S, call->sequences, t->rule,
-                   rule_args(s, call->form, c->matrices ? MATRICES_BEST : MATRICES_NONE));
+    op->delta_rule(c, t->o, t->qkv, t->beta, t->g, st->S, call->sequences, t->rule, rule_args(s, call->form, matrices));
   probe_tensor(call->probe, c, DELTAIC_PROBE_STATE, st->S, (size_t)s->Hv * s->Dk, s->Dv);
   if (s->output_norm || s->output_gate) op->output_norm(c, t->o, from->gate, d->o_norm, s->Hv, s->norm_eps);
   probe_tensor(call->probe, c, DELTAIC_PROBE_HEADS, t->o, call->T, t->o.cols);
@@ -303,7 +310,7 @@ static bool mix_step(const struct delta_spec *s, const struct delta_weights *d, 
                                                                 .norm = d->o_norm,
                                                                 .inputs = input_args(s),
                                                                 .rule = rule_args(s, call->form, MATRICES_NONE),
-                                                                .hh = hh_args(s, call->form),
+                                                                .hh = hh_args(s, call->form, MATRICES_NONE),
                                                                 .eps = s->norm_eps});
 }
 

@@ -125,6 +125,7 @@ struct hh_args {
   bool gated, fixed_mask;
   enum hh_nonneg nonneg;
   enum delta_form form;
+  enum matrices matrices;
 };
 
 // A delta layer between its two products, for calls that have at most one token of every sequence. What is absent is
@@ -204,13 +205,14 @@ struct ops {
   // the tokens; so it does when the scratch is larger than max_binding_bytes. hh_rule and mamba2 the same.
   void (*delta_rule)(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,
                      struct tensor state, struct tensor sequences, struct tensor scratch, struct delta_args a);
-  // How the rule best finds its qkv and leaves its o, with this scratch: f32, or f16.
+  // How the rule best finds its qkv and leaves its o, with this scratch: f32, or f16. hh_dtype the same.
   enum dtype (*delta_dtype)(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch,
                             struct delta_args a);
   uint64_t (*delta_scratch_bytes)(const struct backend *b, uint32_t T, uint32_t B, struct delta_args a);
   void (*hh_rule)(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,
                   struct tensor mask, struct tensor state, struct tensor sequences, struct tensor scratch,
                   struct hh_args a);
+  enum dtype (*hh_dtype)(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch, struct hh_args a);
   uint64_t (*hh_scratch_bytes)(const struct backend *b, uint32_t T, uint32_t B, struct hh_args a);
   // o[t,h] = rms(o[t,h]) * weight per head, then * silu(gate[t,h]) when gate is present. In place. weight (1, Dv), or
   // (1, heads*Dv): each head has its own; absent: no norm, and there is a gate.

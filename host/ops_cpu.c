@@ -471,6 +471,7 @@ static const struct ops cpu_ops = {
     .delta_dtype = cpu_delta_dtype,
     .delta_scratch_bytes = cpu_delta_scratch_bytes,
     .hh_rule = cpu_hh_rule,
+    .hh_dtype = cpu_hh_dtype,
     .hh_scratch_bytes = cpu_hh_scratch_bytes,
     .output_norm = cpu_output_norm,
     .delta_step = cpu_delta_step,

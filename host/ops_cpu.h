@@ -126,6 +126,7 @@ void cpu_gated_norm(struct recorder *c, struct tensor y, struct tensor z, struct
 void cpu_hh_rule(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,
                  struct tensor mask, struct tensor state, struct tensor sequences, struct tensor scratch,
                  struct hh_args a);
+enum dtype cpu_hh_dtype(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch, struct hh_args a);
 uint64_t cpu_hh_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct hh_args a);
 void cpu_rope_append(struct recorder *c, struct tensor qkv, struct tensor cache_k, struct tensor cache_v,
                      struct tensor table, struct tensor sequences, struct tensor scratch, struct attention_args a);

@@ -243,6 +243,11 @@ static bool use_chunks(struct hh_args a, uint32_t T) {
 // Floats of scratch of one thread.
 static uint64_t worker_scratch(struct hh_args a) { return 2ull * ROWS * a.Dv; }
 
+enum dtype cpu_hh_dtype(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch, struct hh_args a) {
+  (void)c, (void)T, (void)B, (void)scratch, (void)a;
+  return DTYPE_F32;
+}
+
 uint64_t cpu_hh_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct hh_args a) {
   (void)B;
   return use_chunks(a, T) ? cpu_threads(b) * worker_scratch(a) * sizeof(float) : 0;

@@ -251,6 +251,7 @@ static const struct ops vulkan_ops = {
     .delta_dtype = vulkan_delta_dtype,
     .delta_scratch_bytes = vulkan_delta_scratch_bytes,
     .hh_rule = vulkan_hh_rule,
+    .hh_dtype = vulkan_hh_dtype,
     .hh_scratch_bytes = vulkan_hh_scratch_bytes,
     .output_norm = vulkan_output_norm,
     .delta_step = vulkan_delta_step,

@@ -1,7 +1,8 @@
-// ops_vulkan_delta_matrix: the chunkwise delta rule on cooperative matrices.
+// ops_vulkan_delta_matrix: the chunkwise delta rule, and Head-in-Head, on cooperative matrices.
 #include "delta_matrix_join.h"
 #include "delta_matrix_prepare.h"
 #include "delta_matrix_scan.h"
+#include "hh_matrix_prepare.h"
 #include "ops_vulkan.h"
 
 static uint64_t min64(uint64_t a, uint64_t b) { return a < b ? a : b; }
@@ -17,21 +18,25 @@ static struct binding bind_words(struct tensor t) {
 static uint32_t unit_of(uint32_t a, uint32_t b) { return (a | b) % 8 == 0 ? 8 : (a | b) % 4 == 0 ? 4 : 1; }
 
 static uint64_t record_bytes(const struct plan_delta_matrix *p, const struct delta_args *a) {
-  return 16ull * a->Hv * DELTA_MATRIX_RECORD(p->C, a->n);
+  return 16ull * a->Hv * (p->r > 1 ? HH_MATRIX_RECORD(p->C, p->r) : DELTA_MATRIX_RECORD(p->C, a->n));
+}
+
+static uint32_t tokens_of(const struct plan_delta_matrix *p, const struct delta_args *a) {
+  return p->C / (a->n * p->r);
 }
 
 // The most chunks that T tokens of B sequences can make.
-static uint32_t most_chunks(const struct plan_delta_matrix *p, uint32_t T, uint32_t B, uint32_t n) {
-  return divide_up(T, p->C / n) + B;
+static uint32_t most_chunks(const struct plan_delta_matrix *p, uint32_t T, uint32_t B, const struct delta_args *a) {
+  return divide_up(T, tokens_of(p, a)) + B;
 }
 
 bool vulkan_delta_matrix_plan(const struct device *device, uint32_t T, uint32_t B, const struct delta_args *a,
-                              struct plan_delta_matrix *p) {
+                              uint32_t r, struct plan_delta_matrix *p) {
   struct plan plan = device->plan;
   if (!a->matrices || a->form == DELTA_RECURRENT || !kernel_built(KERNEL_delta_matrix_prepare_f16)) return false;
   if (a->form == DELTA_AUTO && (uint64_t)T * a->n < (uint64_t)plan.chunk_from * B) return false;
   if (a->matrices == MATRICES_PLAIN) plan.matrix_conversions = false;
-  if (!plan_delta_matrix(&plan, a->Dk, a->Dv, a->n, B * a->Hv, T / B, p)) return false;
+  if (!plan_delta_matrix(&plan, a->Dk, a->Dv, a->n, r, B * a->Hv, T / B, p)) return false;
   return !p->conversions || kernel_built(KERNEL_delta_matrix_scan_f16);
 }
 
@@ -56,8 +61,8 @@ uint64_t vulkan_delta_matrix_bytes(const struct device *device, const struct pla
   uint64_t most = 0;
   struct plan_delta_matrix other = *p;
   for (other.C = 16; other.C <= 64; other.C += 16) {
-    if (other.C != p->C && (a->n > 1 || other.C > 32)) continue;
-    uint64_t bytes = most_chunks(&other, T, B, a->n) * record_bytes(&other, a);
+    if (other.C != p->C && (a->n * p->r > 1 || other.C > 32)) continue;
+    uint64_t bytes = most_chunks(&other, T, B, a) * record_bytes(&other, a);
     if (bytes > most) most = bytes;
   }
   return most + maps_bytes(&device->plan, p, B, a);
@@ -75,7 +80,6 @@ static void prepare(struct recorder *c, const struct delta_call *d, const struct
                                                      [DELTA_MATRIX_PREPARE_SPEC_C] = p->C,
                                                      [DELTA_MATRIX_PREPARE_SPEC_DK] = p->Dk,
                                                      [DELTA_MATRIX_PREPARE_SPEC_N] = a->n,
-                                                     [DELTA_MATRIX_PREPARE_SPEC_STRIP] = p->strip,
                                                      [DELTA_MATRIX_PREPARE_SPEC_SLAB] = p->slab,
                                                      [DELTA_MATRIX_PREPARE_SPEC_UNIT] = unit_of(a->Dk, d->qkv.stride),
                                                      [DELTA_MATRIX_PREPARE_SPEC_EDGES] =
@@ -99,8 +103,48 @@ static void prepare(struct recorder *c, const struct delta_call *d, const struct
                                                  .beta_stride = d->beta.stride,
                                                  .g_stride = d->g.stride};
   enum kernel_id id = d->qkv.dtype == DTYPE_F16 ? KERNEL_delta_matrix_prepare_f16 : KERNEL_delta_matrix_prepare_f32;
-  vulkan_dispatch(c, id, spec, bindings, &args, a->Hv, divide_up(chunks, p->strip), 1,
+  vulkan_dispatch(c, id, spec, bindings, &args, a->Hv, chunks, 1,
                   2ull * d->qkv.rows * a->Hv * p->C * ((a->n + 1) * a->Dk + a->n * p->C / 6));
+}
+
+static void hh_prepare(struct recorder *c, const struct delta_call *d, const struct plan_delta_matrix *p,
+                       struct binding prepared, uint32_t chunks) {
+  const struct delta_args *a = &d->a;
+  const struct plan *plan = vulkan_plan(c);
+  const uint32_t spec[HH_MATRIX_PREPARE_SPECS] = {[HH_MATRIX_PREPARE_SPEC_LANES] = p->prepare_lanes,
+                                                  [HH_MATRIX_PREPARE_SPEC_SUBGROUP] = plan->matrix_lanes,
+                                                  [HH_MATRIX_PREPARE_SPEC_TILE_M] = plan->matrix_m,
+                                                  [HH_MATRIX_PREPARE_SPEC_TILE_N] = plan->matrix_n,
+                                                  [HH_MATRIX_PREPARE_SPEC_TILE_K] = plan->matrix_k,
+                                                  [HH_MATRIX_PREPARE_SPEC_C] = p->C,
+                                                  [HH_MATRIX_PREPARE_SPEC_DK] = p->Dk,
+                                                  [HH_MATRIX_PREPARE_SPEC_R] = p->r,
+                                                  [HH_MATRIX_PREPARE_SPEC_D] = p->block,
+                                                  [HH_MATRIX_PREPARE_SPEC_SLAB] = p->slab,
+                                                  [HH_MATRIX_PREPARE_SPEC_UNIT] = unit_of(a->Dk, d->qkv.stride),
+                                                  [HH_MATRIX_PREPARE_SPEC_NONNEG] = d->nonneg};
+  const struct binding qkv = bind_words(d->qkv);
+  const struct binding bindings[HH_MATRIX_PREPARE_BINDINGS] = {[HH_MATRIX_PREPARE_PREPARED] = prepared,
+                                                               [HH_MATRIX_PREPARE_QKV] = qkv,
+                                                               [HH_MATRIX_PREPARE_QKV4] = qkv,
+                                                               [HH_MATRIX_PREPARE_QKV8] = qkv,
+                                                               [HH_MATRIX_PREPARE_BETA] = vulkan_bind(d->beta, d->qkv),
+                                                               [HH_MATRIX_PREPARE_G] = vulkan_bind(d->g, d->qkv),
+                                                               [HH_MATRIX_PREPARE_MASK] = vulkan_bind(d->mask, d->qkv),
+                                                               [HH_MATRIX_PREPARE_SEQUENCES] =
+                                                                   vulkan_bind(d->sequences, d->qkv)};
+  const struct hh_matrix_prepare_args args = {.B = d->sequences.rows,
+                                              .H = a->H,
+                                              .Hv = a->Hv,
+                                              .gated = a->gated,
+                                              .scale = a->scale,
+                                              .qkv_stride = d->qkv.stride,
+                                              .beta_stride = d->beta.stride,
+                                              .g_stride = d->g.stride,
+                                              .mask_stride = d->fixed_mask ? 0 : d->mask.stride};
+  enum kernel_id id = d->qkv.dtype == DTYPE_F16 ? KERNEL_hh_matrix_prepare_f16 : KERNEL_hh_matrix_prepare_f32;
+  vulkan_dispatch(c, id, spec, bindings, &args, a->Hv, chunks, 1,
+                  2ull * d->qkv.rows * a->Hv * tokens_of(p, a) * (2 * a->Dk + p->C * (p->r + 1) / 2));
 }
 
 static void scan(struct recorder *c, const struct delta_call *d, const struct plan_delta_matrix *p,
@@ -125,7 +169,9 @@ static void scan(struct recorder *c, const struct delta_call *d, const struct pl
       [DELTA_MATRIX_SCAN_SPEC_UNIT_O] = unit_of(a->Dv, d->o.stride),
       [DELTA_MATRIX_SCAN_SPEC_EDGES] = a->Dk != p->Dk || a->Dv % columns != 0,
       [DELTA_MATRIX_SCAN_SPEC_LOCKSTEP] = p->lockstep,
-      [DELTA_MATRIX_SCAN_SPEC_MODE] = mode};
+      [DELTA_MATRIX_SCAN_SPEC_MODE] = mode,
+      [DELTA_MATRIX_SCAN_SPEC_R] = p->r,
+      [DELTA_MATRIX_SCAN_SPEC_D] = p->block};
   const struct binding qkv = bind_words(d->qkv), o = vulkan_bind(d->o, d->o);
   const struct binding bindings[DELTA_MATRIX_SCAN_BINDINGS] = {[DELTA_MATRIX_SCAN_O] = o,
                                                                [DELTA_MATRIX_SCAN_O4] = o,
@@ -152,7 +198,7 @@ static void scan(struct recorder *c, const struct delta_call *d, const struct pl
   // A map is made without outputs, and of as many more columns as the key has numbers.
   const bool map = mode == DELTA_MATRIX_MAP_OF;
   const uint32_t across = divide_up(a->Dv, columns) + (map ? divide_up(p->Dk, columns) : 0);
-  const uint64_t products = (2 * a->n + !map) * a->Dk + (a->n + !map) * p->C / 2;
+  const uint64_t products = (2 * a->n + !map) * a->Dk + (a->n + !map) * p->r * p->C / 2;
   vulkan_dispatch(c, id, spec, bindings, &args, across, a->Hv, (uint64_t)d->sequences.rows * p->segments,
                   2ull * d->qkv.rows * a->Hv * (map ? a->Dv + a->Dk : a->Dv) * products);
 }
@@ -181,7 +227,7 @@ static void join(struct recorder *c, const struct delta_call *d, const struct pl
                                               .DVP = DVP,
                                               .state_stride = d->state.stride,
                                               .segments = p->segments,
-                                              .tokens = p->C / a->n};
+                                              .tokens = tokens_of(p, a)};
   vulkan_dispatch(c, KERNEL_delta_matrix_join, spec, bindings, &args, DVP / (plan->matrix_n * p->join_tiles), a->Hv,
                   d->sequences.rows, 6ull * d->sequences.rows * a->Hv * p->segments * p->Dk * p->Dk * DVP);
 }
@@ -195,12 +241,12 @@ void vulkan_delta_matrix(struct recorder *c, const struct delta_call *d, const s
   const uint64_t scratch = tensor_bytes(&d->scratch);
   if (vulkan_delta_matrix_bytes(device, &p, d->qkv.rows, B, &d->a) > scratch) p.segments = 1;
   const uint64_t before = maps_bytes(&device->plan, &p, B, &d->a), record = record_bytes(&p, &d->a);
-  const uint64_t chunks = min64(most_chunks(&p, d->qkv.rows, B, d->a.n), (scratch - before) / record);
+  const uint64_t chunks = min64(most_chunks(&p, d->qkv.rows, B, &d->a), (scratch - before) / record);
   struct binding maps = {.buffer = d->scratch.buffer, .offset = d->scratch.offset, .bytes = before};
   struct binding prepared = maps;
   prepared.offset += before;
   prepared.bytes = chunks * record;
-  prepare(c, d, &p, prepared, (uint32_t)chunks);
+  (p.r > 1 ? hh_prepare : prepare)(c, d, &p, prepared, (uint32_t)chunks);
   if (p.segments == 1) {
     scan(c, d, &p, prepared, vulkan_bind(d->state, d->o), DELTA_MATRIX_WHOLE); // no maps: what is written anyway
     return;

@@ -1,4 +1,5 @@
-// ops_vulkan_hh: the Head-in-Head delta rule on Vulkan: recurrent in one kernel, chunkwise in two (ops.md 6).
+// ops_vulkan_hh: the Head-in-Head delta rule on Vulkan (ops.md 6): recurrent in one kernel, chunkwise in two, on
+// cooperative matrices those of the delta rule (ops_vulkan_delta_matrix.c).
 #include "ops_vulkan.h"
 
 #include "hh_chunk_prepare.h"
@@ -130,8 +131,37 @@ static bool wants_chunks(const struct device *device, uint32_t T, uint32_t B, co
   return chunk_shape(device, T, B, a, s);
 }
 
+// The delta rule that has the same chunks.
+static struct delta_args delta_of(const struct hh_args *a) {
+  return (struct delta_args){.H = a->H,
+                             .Hv = a->Hv,
+                             .Dk = a->Dk,
+                             .Dv = a->Dv,
+                             .n = 1,
+                             .scale = a->scale,
+                             .gated = a->gated,
+                             .form = a->form,
+                             .matrices = a->matrices};
+}
+
+static bool plan_matrices(const struct backend *b, uint32_t T, uint32_t B, const struct hh_args *a,
+                          struct plan_delta_matrix *p) {
+  const struct delta_args delta = delta_of(a);
+  return a->r > 1 && kernel_built(KERNEL_hh_matrix_prepare_f16) &&
+         vulkan_delta_matrix_plan(vulkan_device(b), T, B, &delta, a->r, p);
+}
+
+enum dtype vulkan_hh_dtype(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch, struct hh_args a) {
+  struct plan_delta_matrix p;
+  bool matrices = plan_matrices(c->backend, T, B, &a, &p) && tensor_bytes(&scratch) <= c->backend->max_binding_bytes;
+  return matrices ? DTYPE_F16 : DTYPE_F32;
+}
+
 uint64_t vulkan_hh_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct hh_args a) {
   struct chunk_shape s;
+  struct plan_delta_matrix p;
+  const struct delta_args delta = delta_of(&a);
+  if (plan_matrices(b, T, B, &a, &p)) return vulkan_delta_matrix_bytes(vulkan_device(b), &p, T, B, &delta);
   return wants_chunks(vulkan_device(b), T, B, &a, &s) ? chunk_scratch_bytes(&s, &a) : 0;
 }
 
@@ -205,7 +235,25 @@ void vulkan_hh_rule(struct recorder *c, struct tensor o, struct tensor qkv, stru
   uint32_t d = a.Dk / a.r;
   struct hh_call h = {o, qkv, beta, g, mask, state, sequences, scratch, a, d, d % 4 == 0 && qkv.stride % 4 == 0};
   struct chunk_shape s;
+  struct plan_delta_matrix p;
   assert(a.r <= HH_MOST && a.Dk % a.r == 0);
+  if (plan_matrices(c->backend, qkv.rows, sequences.rows, &a, &p) &&
+      tensor_bytes(&scratch) <= c->backend->max_binding_bytes) {
+    const struct delta_call call = {.o = o,
+                                    .qkv = qkv,
+                                    .beta = beta,
+                                    .g = g,
+                                    .state = state,
+                                    .sequences = sequences,
+                                    .scratch = scratch,
+                                    .a = delta_of(&a),
+                                    .mask = mask,
+                                    .fixed_mask = a.fixed_mask,
+                                    .nonneg = a.nonneg};
+    vulkan_delta_matrix(c, &call, &p);
+    return;
+  }
+  assert(qkv.dtype == DTYPE_F32 && o.dtype == DTYPE_F32);
   // The tensors may have more rows than the call has tokens, for which scratch was measured.
   bool chunks = wants_chunks(vulkan_device(c->backend), qkv.rows, sequences.rows, &a, &s);
   chunks = chunks && tensor_bytes(&scratch) <= c->backend->max_binding_bytes;

@@ -148,13 +148,14 @@ struct plan_step {
 bool plan_step(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t n, uint32_t r, struct plan_step *out);
 uint64_t plan_step_shared_bytes(const struct plan_step *s, uint32_t Dk, uint32_t n, uint32_t r);
 
-// The same on cooperative matrices (plan_delta.c).
+// The same on cooperative matrices (plan_delta.c); Head-in-Head too, whose r blocks have an unknown each, as steps have.
 struct plan_delta_matrix {
+  uint32_t r, block;                   // blocks of a head, rows of one: 1, Dk but for Head-in-Head
   bool conversions;                    // scan: sums become operands in registers, else through shared memory
   bool lockstep;                       // scan: a subgroup needs no barrier of its own
   uint32_t C;                          // steps of a chunk: 16, 32, 48 or 64
   uint32_t Dk;                         // rounded up to a multiple of 16
-  uint32_t strip, slab, prepare_lanes; // of prepare: chunks of a workgroup, columns of K staged at a time
+  uint32_t slab, prepare_lanes;        // of prepare: columns of K staged at a time
   uint32_t computers, tiles;           // of scan: subgroups, tiles of value columns that each owns
   uint32_t stagers;                    // further subgroups that bring what those need; 0: they do it themselves
   uint32_t segments;                   // of a sequence, walked at the same time; 1: it is walked once
@@ -162,10 +163,11 @@ struct plan_delta_matrix {
 };
 // heads: value heads of all sequences; T: tokens of a sequence. False where the plan has no matrices, or none of the
 // shapes fits the device.
-bool plan_delta_matrix(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t n, uint32_t heads, uint32_t T,
-                       struct plan_delta_matrix *out);
+bool plan_delta_matrix(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t n, uint32_t r, uint32_t heads,
+                       uint32_t T, struct plan_delta_matrix *out);
 uint64_t plan_delta_matrix_join_bytes(const struct plan *plan, const struct plan_delta_matrix *d);
-uint64_t plan_delta_matrix_prepare_bytes(const struct plan_delta_matrix *d, uint32_t n); // of shared memory
+// Shared memory; n: unknowns of a token, steps times blocks.
+uint64_t plan_delta_matrix_prepare_bytes(const struct plan_delta_matrix *d, uint32_t n);
 uint64_t plan_delta_matrix_scan_bytes(const struct plan *plan, const struct plan_delta_matrix *d, uint32_t n,
                                       bool edges);
 

@@ -5,25 +5,41 @@
 
 static uint32_t min32(uint32_t a, uint32_t b) { return a < b ? a : b; }
 static uint32_t up(uint32_t n, uint32_t to) { return (n + to - 1) / to * to; }
+static uint64_t up64(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
 
 // ---------------------------------------------------------------- shared memory: the variables of the shaders
 
 static uint64_t queries(const struct plan_delta_matrix *d, uint32_t n) { return up(d->C / n, 16); }
 
+// Rows of K that Head-in-Head's kernels stage beside the tokens': HH_MATRIX_ALONE.
+static uint64_t alone(const struct plan_delta_matrix *d) {
+  return d->C / d->r % 16 == 0 && d->block % 16 == 0 ? 0 : d->C;
+}
+
+static uint64_t hh_prepare_bytes(const struct plan_delta_matrix *d) {
+  uint64_t tokens = d->C / d->r, lefts = 2 * queries(d, d->r), r4 = (d->r + 3) / 4, pairs = tokens * tokens * r4;
+  uint64_t staged = (lefts + alone(d)) * (d->slab / 8 + 1), masks = 2 * tokens * d->r * r4;
+  return 16 * ((staged > pairs ? staged : pairs) + lefts * (d->C / 4 + 1) + masks) + 3 * up64(4 * tokens, 16);
+}
+
 uint64_t plan_delta_matrix_prepare_bytes(const struct plan_delta_matrix *d, uint32_t n) {
-  uint64_t rows = d->strip * (d->C + queries(d, n)), staged = rows * (d->slab / 8 + 1);
+  if (d->r > 1) return hh_prepare_bytes(d);
+  uint64_t rows = d->C + queries(d, n), staged = rows * (d->slab / 8 + 1);
   uint64_t halves = d->C > 16 ? (2ull * d->C + 32) * (d->C / 8 + 1) : 1;
-  return 16 * (staged > halves ? staged : halves) + 16 * rows * (d->C / 4 + 1) + 12ull * d->strip * d->C;
+  return 16 * (staged > halves ? staged : halves) + 16 * rows * (d->C / 4 + 1) + 12ull * d->C;
 }
 
 uint64_t plan_delta_matrix_scan_bytes(const struct plan *plan, const struct plan_delta_matrix *d, uint32_t n,
                                       bool edges) {
-  uint64_t rows = d->C + queries(d, n), buffers = d->stagers ? 2 : 1;
+  const bool blocks = d->r > 1;
+  uint64_t tokens = queries(d, n), buffers = d->stagers ? 2 : 1;
+  uint64_t keys = (blocks && !alone(d) ? d->C / n : d->C) + tokens, factors = d->C + (blocks ? 2 : 1) * tokens;
+  uint64_t values = !blocks ? d->C : d->conversions ? tokens : d->C + tokens;
   uint64_t pitch = d->computers * d->tiles * plan->matrix_n / 8 + 1;
-  uint64_t staged = 16 * rows * (d->Dk / 8 + 1) + 16 * rows * (d->C / 8 + 1) + 4 * (2 * d->C + queries(d, n));
+  uint64_t staged = 16 * keys * (d->Dk / 8 + 1) + 16 * factors * (d->C / 8 + 1) + 4 * (2 * d->C + tokens);
   uint64_t corner = edges ? 4ull * d->computers * plan->matrix_m * plan->matrix_n : 4;
   uint64_t copy = d->conversions ? 0 : 2 * buffers * d->C + 16 * d->Dk * pitch;
-  return buffers * staged + 16 * d->C * pitch + corner + copy;
+  return buffers * staged + 16 * values * pitch + corner + copy;
 }
 
 uint64_t plan_delta_matrix_join_bytes(const struct plan *plan, const struct plan_delta_matrix *d) {
@@ -44,10 +60,11 @@ static const struct shape through_memory[] = {{16, 4, 1, 0}, {16, 2, 1, 0}, {16,
 // Software compiles what it unrolls for seconds.
 static const struct shape in_software[] = {{16, 2, 1, 0}, {16, 1, 1, 1}};
 
-// A chunk of n steps a token is n times as long, so that its tokens still fill a tile of queries.
-static uint32_t steps_of(uint32_t C, uint32_t n) {
-  enum { MOST = 64 };
-  return n == 1 ? C : n <= MOST / 16 ? 16 * n : MOST;
+// A chunk of n unknowns a token is n times as long, so that its tokens still fill a tile of queries. Software is spared
+// the code of blocks' many unknowns.
+static uint32_t steps_of(const struct plan *plan, const struct plan_delta_matrix *d, uint32_t C, uint32_t n) {
+  if (plan->software && d->r > 2) return 16;
+  return n == 1 ? C : n < 4 ? 16 * n : 64;
 }
 
 static bool fits(const struct plan *plan, const struct plan_delta_matrix *d, uint32_t n) {
@@ -68,9 +85,11 @@ static bool plan_scan(const struct plan *plan, uint32_t Dv, uint32_t n, uint32_t
   bool found = false;
   for (uint32_t i = 0; i < count; i++) {
     struct plan_delta_matrix s = *d;
-    s.C = steps_of(shapes[i].C, n);
-    // Twice the subgroups are faster with short keys, and with the long chunks of products.
-    const bool narrow = (d->Dk <= 32 || n > 1) && shapes[i].tiles > 1;
+    s.C = steps_of(plan, d, shapes[i].C, n);
+    // Twice the subgroups are faster with short keys, and with the long chunks of products; long keys leave no
+    // registers for more than a tile, nor for a second workgroup.
+    const bool narrow = (d->Dk <= 32 || d->Dk > 128 || n > 1) && shapes[i].tiles > 1;
+    const uint32_t places = d->Dk > 128 ? plan->scan_groups / 2 : plan->scan_groups;
     s.tiles = narrow ? 1 : shapes[i].tiles;
     s.stagers = d->conversions ? shapes[i].stagers : 0;
     uint32_t width = s.tiles * plan->matrix_n;
@@ -79,7 +98,7 @@ static bool plan_scan(const struct plan *plan, uint32_t Dv, uint32_t n, uint32_t
     *d = s;
     found = true;
     width *= s.computers;
-    if (4 * heads * (up(Dv, width) / width) >= 3 * plan->scan_groups) break;
+    if (4 * heads * (up(Dv, width) / width) >= 3 * places) break;
     if (s.stagers) break; // narrower than that there is nothing
   }
   return found;
@@ -90,20 +109,21 @@ static bool plan_scan(const struct plan *plan, uint32_t Dv, uint32_t n, uint32_t
 // when they would be long.
 static void plan_segments(const struct plan *plan, uint32_t Dv, uint32_t n, uint32_t heads, uint32_t T,
                           struct plan_delta_matrix *d) {
-  enum { LEAST_CHUNKS = 32, LONG_CHUNKS = 128 };
-  if (plan->matrix_sums < 16) return;                    // join would spill
-  const uint32_t least = d->C > steps_of(16, n) ? 8 : 4; // with fewer, walking twice costs more than it gains
+  enum { LEAST_CHUNKS = 16, LONG_CHUNKS = 128 };
+  if (plan->matrix_sums < 16) return;                             // join would spill
+  const uint32_t least = d->C > steps_of(plan, d, 16, n) ? 8 : 4; // with fewer, walking twice costs more than it gains
+  const uint32_t places = d->Dk <= 64 ? 2 * plan->scan_groups : plan->scan_groups; // fewer registers, more of them
   struct plan_delta_matrix wide = *d;
-  wide.C = steps_of(16, n);
+  wide.C = steps_of(plan, d, 16, n);
   wide.stagers = 0;
-  for (wide.tiles = 2; wide.tiles > 0; wide.tiles--) {
+  for (wide.tiles = d->r > 1 ? 1 : 2; wide.tiles > 0; wide.tiles--) {
     uint32_t width = wide.tiles * plan->matrix_n;
     wide.computers = min32(4, up(Dv, width) / width);
     if (!fits(plan, &wide, n)) continue;
     width *= wide.computers;
     uint32_t groups = heads * (up(Dv, width) / width + up(wide.Dk, width) / width);
     const uint32_t chunks = T / (wide.C / n);
-    uint32_t segments = min32((plan->scan_groups + groups / 2) / groups, chunks / LEAST_CHUNKS);
+    uint32_t segments = min32((places + groups / 2) / groups, chunks / LEAST_CHUNKS);
     if (segments && chunks / segments > LONG_CHUNKS) segments *= 2;
     wide.join_tiles = wide.Dk > 128 && wide.computers * wide.tiles % 2 == 0 ? 2 : 1;
     bool joins = wide.Dk / plan->matrix_m * plan->matrix_lanes <= plan->most_lanes &&
@@ -121,23 +141,30 @@ static uint32_t slab_of(uint32_t Dk, uint32_t C) {
   return Dk % 64 == 0 ? 64 : 48;
 }
 
-bool plan_delta_matrix(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t n, uint32_t heads, uint32_t T,
-                       struct plan_delta_matrix *d) {
-  enum { MOST_STEPS = 64, MOST_DK = 1024 };
+static void plan_prepare(const struct plan *plan, uint32_t n, struct plan_delta_matrix *d) {
+  d->slab = 1;
+  while (d->C > 16 && d->C - 16 >= n && plan_delta_matrix_prepare_bytes(d, n) > plan->shared_bytes) d->C -= 16;
+  d->prepare_lanes = d->C >= 32 ? 2 * plan->matrix_lanes : plan->matrix_lanes;
+  if (d->r > 1) d->prepare_lanes = up(min32(d->C / n * (d->r + 1), 128), plan->matrix_lanes); // one for each column
+  d->slab = slab_of(d->Dk, d->r > 1 ? 64 : d->C);
+  while (d->slab > 16 && plan_delta_matrix_prepare_bytes(d, n) > plan->shared_bytes) d->slab = up(d->slab / 2, 16);
+}
+
+bool plan_delta_matrix(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t n, uint32_t r, uint32_t heads,
+                       uint32_t T, struct plan_delta_matrix *d) {
+  enum { MOST_UNKNOWNS = 64, MOST_DK = 1024 };
+  const uint32_t unknowns = n * r;
   memset(d, 0, sizeof *d);
-  if (!plan->matrix_m || n > MOST_STEPS || Dk > MOST_DK) return false;
+  if (!plan->matrix_m || unknowns > MOST_UNKNOWNS || Dk > MOST_DK) return false;
   bool square = plan->matrix_m == plan->matrix_n && plan->matrix_n == plan->matrix_k;
+  d->r = r;
+  d->block = Dk / r;
   d->conversions = plan->matrix_conversions && square;
   d->lockstep = plan->software;
   d->Dk = up(Dk, 16);
   d->segments = 1;
-  if (!plan_scan(plan, Dv, n, heads, d)) return false;
-  plan_segments(plan, Dv, n, heads, T, d);
-  d->slab = d->strip = 1;
-  while (d->C > 16 && d->C - 16 >= n && plan_delta_matrix_prepare_bytes(d, n) > plan->shared_bytes) d->C -= 16;
-  d->prepare_lanes = d->C >= 32 ? 2 * plan->matrix_lanes : plan->matrix_lanes;
-  d->strip = 1;
-  d->slab = slab_of(d->Dk, d->C);
-  while (d->slab > 16 && plan_delta_matrix_prepare_bytes(d, n) > plan->shared_bytes) d->slab = up(d->slab / 2, 16);
-  return plan_delta_matrix_prepare_bytes(d, n) <= plan->shared_bytes;
+  if (!plan_scan(plan, Dv, unknowns, heads, d)) return false;
+  plan_segments(plan, Dv, unknowns, heads, T, d);
+  plan_prepare(plan, unknowns, d);
+  return plan_delta_matrix_prepare_bytes(d, unknowns) <= plan->shared_bytes;
 }

@@ -12,8 +12,8 @@
 // A long sequence of few heads is cut into segments, which scan walks at the same time, twice: once from nothing, for
 // what a segment makes of any state before it, S -> M S + N, then, when delta_matrix_join knows those states, from
 // them. `maps` holds of segment s of sequence z and value head j, as block (z * segments + s) * Hv + j, rows of f32:
-//   N (DK, DVP)      f32, replaced by the state before the segment
-//   M (2, DK, DK)    f16, and what rounding to f16 took from it
+//   N (DK, DVP)              f32, replaced by the state before the segment
+//   M (2, DK / 16, DK, 16)   f16, 16 columns of it after 16, and what rounding to f16 took from it
 // DK, DVP: Dk and Dv rounded up, to a multiple of 16 and of the columns of a workgroup of scan.
 #ifndef DELTA_MATRIX_H
 #define DELTA_MATRIX_H

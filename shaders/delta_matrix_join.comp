@@ -26,6 +26,7 @@ layout(set = 0, binding = DELTA_MATRIX_JOIN_SEQUENCES) restrict readonly buffer 
   sequence sequences[];
 };
 const uint TILES_K = DK / TILE_K;
+const uint HELD = TILES_K <= 8 ? TILES_K : 0; // tiles of M that fit registers twice: the next segment's are on their way
 const uint COLUMNS = TILES * TILE_N;
 const uint PITCH = COLUMNS / 8 + 1;
 shared uvec4 high[DK * PITCH], low[DK * PITCH]; // S; f16
@@ -41,6 +42,50 @@ void load_state(uint at, uint count, out uvec4 top, out uvec4 rest) {
     vec2 x = vec2(2 * i < count ? state[at + 2 * i] : 0.0, 2 * i + 1 < count ? state[at + 2 * i + 1] : 0.0);
     top[i] = packHalf2x16(x);
     rest[i] = packHalf2x16(x - unpackHalf2x16(top[i]));
+  }
+}
+
+// A subgroup's rows of M, what rounding took from them, and of N.
+struct map {
+  LEFT m[TILES_K], lost[TILES_K];
+  SUM N[TILES];
+};
+
+void fetch_tile(inout map t, uint at, uint row0, uint k) {
+  uint from = 2 * (at + DK * args.DVP) + k * TILE_K / 16 * 16 * DK + row0 * 16 + k * TILE_K % 16;
+  coopMatLoad(t.m[k], maps16, from / 8, 2, ROWS);
+  coopMatLoad(t.lost[k], maps16, (from + DK * DK) / 8, 2, ROWS);
+}
+
+void fetch(inout map t, uint at, uint row0, uint column0) {
+  [[unroll]] for (uint k = 0; k < HELD; k++) fetch_tile(t, at, row0, k);
+  [[unroll]] for (uint r = 0; r < TILES; r++)
+    coopMatLoad(t.N[r], maps, (at + row0 * args.DVP + column0 + r * TILE_N) / 4, args.DVP / 4, ROWS);
+}
+
+// S takes N's place in the segment's block, and becomes what the segment, whose map is t, makes of it, if there is more.
+void step(inout SUM S[TILES], inout map t, uint at, uint row0, uint column0, bool more) {
+  [[unroll]] for (uint r = 0; r < TILES; r++)
+    coopMatStore(S[r], maps, (at + row0 * args.DVP + column0 + r * TILE_N) / 4, args.DVP / 4, ROWS);
+  if (!more) return;
+  barrier(); // the S before has been read
+  [[unroll]] for (uint r = 0; r < TILES; r++) {
+    SUM16 top = SUM16(S[r]);
+    coopMatStore(top, high, row0 * PITCH + r * TILE_N / 8, PITCH, ROWS);
+    coopMatStore(SUM16(S[r] - SUM(top)), low, row0 * PITCH + r * TILE_N / 8, PITCH, ROWS);
+    S[r] = t.N[r];
+  }
+  barrier();
+  [[unroll]] for (uint k = 0; k < TILES_K; k++) {
+    if (HELD == 0) fetch_tile(t, at, row0, k);
+    [[unroll]] for (uint r = 0; r < TILES; r++) {
+      RIGHT x, y;
+      coopMatLoad(x, high, k * TILE_K * PITCH + r * TILE_N / 8, PITCH, ROWS);
+      coopMatLoad(y, low, k * TILE_K * PITCH + r * TILE_N / 8, PITCH, ROWS);
+      S[r] = coopMatMulAdd(t.m[k], x, S[r]);
+      S[r] = coopMatMulAdd(t.m[k], y, S[r]);
+      S[r] = coopMatMulAdd(t.lost[k], x, S[r]);
+    }
   }
 }
 
@@ -67,38 +112,16 @@ void main() {
     coopMatLoad(rest, low, row0 * PITCH + r * TILE_N / 8, PITCH, ROWS);
     S[r] = SUM(top) + SUM(rest);
   }
-  for (uint s = 0; s < used; s++, at += args.Hv * block) {
-    const uint here = at + row0 * args.DVP + column0, m_at = 2 * (at + DK * args.DVP) + row0 * DK;
-    const bool more = s + 1 < used;
-    SUM next[TILES];
-    LEFT m[TILES_K], lost[TILES_K];
-    if (more) {
-      [[unroll]] for (uint k = 0; k < TILES_K; k++) {
-        coopMatLoad(m[k], maps16, (m_at + k * TILE_K) / 8, DK / 8, ROWS);
-        coopMatLoad(lost[k], maps16, (m_at + DK * DK + k * TILE_K) / 8, DK / 8, ROWS);
-      }
-      [[unroll]] for (uint r = 0; r < TILES; r++)
-        coopMatLoad(next[r], maps, (here + r * TILE_N) / 4, args.DVP / 4, ROWS);
-    }
-    [[unroll]] for (uint r = 0; r < TILES; r++)
-      coopMatStore(S[r], maps, (here + r * TILE_N) / 4, args.DVP / 4, ROWS);
-    if (!more) break;
-    barrier(); // the S before has been read
-    [[unroll]] for (uint r = 0; r < TILES; r++) {
-      SUM16 top = SUM16(S[r]);
-      coopMatStore(top, high, row0 * PITCH + r * TILE_N / 8, PITCH, ROWS);
-      coopMatStore(SUM16(S[r] - SUM(top)), low, row0 * PITCH + r * TILE_N / 8, PITCH, ROWS);
-    }
-    barrier();
-    [[unroll]] for (uint k = 0; k < TILES_K; k++)
-      [[unroll]] for (uint r = 0; r < TILES; r++) {
-        RIGHT x, y;
-        coopMatLoad(x, high, k * TILE_K * PITCH + r * TILE_N / 8, PITCH, ROWS);
-        coopMatLoad(y, low, k * TILE_K * PITCH + r * TILE_N / 8, PITCH, ROWS);
-        next[r] = coopMatMulAdd(m[k], x, next[r]);
-        next[r] = coopMatMulAdd(m[k], y, next[r]);
-        next[r] = coopMatMulAdd(lost[k], x, next[r]);
-      }
-    [[unroll]] for (uint r = 0; r < TILES; r++) S[r] = next[r];
+  map even, odd;
+  if (used > 1) fetch(even, at, row0, column0);
+  // Two at a time, so that what is on its way is not copied, which would wait for it.
+  for (uint s = 0; s < used; s += 2) {
+    if (s + 2 < used) fetch(odd, at + args.Hv * block, row0, column0);
+    step(S, even, at, row0, column0, s + 1 < used);
+    at += args.Hv * block;
+    if (s + 1 == used) break;
+    if (s + 3 < used) fetch(even, at + args.Hv * block, row0, column0);
+    step(S, odd, at, row0, column0, s + 2 < used);
+    at += args.Hv * block;
   }
 }

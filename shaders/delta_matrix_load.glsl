@@ -63,7 +63,7 @@ uvec4 finish8(fetched8 f, uint at, uint count, uint unit) {
 // The same from column d of a row of n numbers; zeros from n on.
 fetched8 fetch8_of(uint row, uint d, uint n, uint unit, bool edges) {
   if (!edges) return fetch8(row + d, 8, unit);
-  return fetch8(row + (d < n ? d : 0), d < n ? n - d : 8, unit);
+  return fetch8(row + (d < n ? d : 0), d < n ? n - d : n, unit);
 }
 
 uvec4 finish8_of(fetched8 f, uint row, uint d, uint n, uint unit, bool edges) {

@@ -13,10 +13,9 @@
 // gates: Gated DeltaNet; what is written: delta_matrix.h):
 //   A = strictly_lower(diag(beta) K K^T * D)    Tm = (I + A)^-1 diag(beta)    P = lower(scale Q K^T * D)
 // with D_ij = e^(G_i - G_j), only used where i >= j: there it is <= 1.
-// qkv (T, (1 + N) H Dk + N Hv Dv), beta (T, N Hv), g (T, Hv). Workgroups (Hv, ceil(chunks / STRIP)): heads next to each
-// other run at about the same time, so that whole rows of qkv are read together. A workgroup makes STRIP records: one,
-// since two, for a lane to invert each column of, lost (docs/speed.md). Products are f16 x f16 -> f32; masks and the inverse
-// are f32: diagonal blocks of 16 by substitution, then row after row of blocks, X_i = -X_ii (A_i X), to f32's digits. (Never the series
+// qkv (T, (1 + N) H Dk + N Hv Dv), beta (T, N Hv), g (T, Hv). Workgroups (Hv, chunks): one record each (two, for a lane
+// to invert each column of, lost: docs/speed.md). Products are f16 x f16 -> f32; masks and the inverse are f32: diagonal
+// blocks of 16 by substitution, then row after row of blocks, X_i = -X_ii (A_i X), to f32's digits. (Never the series
 // (I - A)(I + A^2)...: its terms grow beyond f32 for correlated keys.) Any Dk, H, Hv; C / N tokens a chunk.
 #include "delta_matrix_prepare.h"
 layout(local_size_x_id = DELTA_MATRIX_PREPARE_SPEC_LANES) in;
@@ -28,7 +27,6 @@ layout(constant_id = DELTA_MATRIX_PREPARE_SPEC_TILE_K) const uint TILE_K = 16;
 layout(constant_id = DELTA_MATRIX_PREPARE_SPEC_C) const uint C = 16;
 layout(constant_id = DELTA_MATRIX_PREPARE_SPEC_DK) const uint DK = 128;
 layout(constant_id = DELTA_MATRIX_PREPARE_SPEC_N) const uint N = 1;
-layout(constant_id = DELTA_MATRIX_PREPARE_SPEC_STRIP) const uint STRIP = 2;
 layout(constant_id = DELTA_MATRIX_PREPARE_SPEC_SLAB) const uint SLAB = 128;
 layout(constant_id = DELTA_MATRIX_PREPARE_SPEC_UNIT) const uint UNIT = 8;
 layout(constant_id = DELTA_MATRIX_PREPARE_SPEC_EDGES) const uint EDGES = 0;
@@ -41,7 +39,7 @@ layout(set = 0, binding = DELTA_MATRIX_PREPARE_SEQUENCES) restrict readonly buff
 #define QKV_BINDING DELTA_MATRIX_PREPARE_QKV
 #include "delta_matrix_load.glsl"
 
-const uint TOKENS = C / N;
+const uint STEPS = C, TOKENS = C / N;
 const uint QUERIES = DELTA_MATRIX_QUERIES(C, N);
 const uint ROWS = C + QUERIES; // K's, then Q's
 const uint SLAB8 = SLAB / 8;
@@ -51,42 +49,17 @@ const uint C8 = C / 8;
 const uint TILES_C = C / TILE_N;                                    // of columns of the products
 const uint SUBGROUPS = LANES / SUBGROUP;
 const uint ROWS_EACH = (ROWS / TILE_M + SUBGROUPS - 1) / SUBGROUPS; // rows of tiles that a subgroup makes of a chunk
-const float LOWEST_G = -110.0; // e^-104 is the last that f32 holds; sums of these stay exact enough for what follows
 // When K and Q have gone: the matrix that is inverted (C rows of H_PITCH), and from LOW on what rounding to f16 took
 // from it; the same of 16 rows of a product.
 const uint H_PITCH = C8 + 1, LOW = C * H_PITCH, WAITING = 2 * LOW;
 const uint HALVES = C > 16 ? WAITING + 32 * H_PITCH : 1;
-shared uvec4 staged[HALVES > STRIP * ROWS * PITCH ? HALVES : STRIP * ROWS * PITCH]; // f16
-shared vec4 products[STRIP * ROWS * F_PITCH]; // A, which becomes its inverse; then Q K^T
-shared float betas[STRIP * C], gates[STRIP * C], G[STRIP * C];
+shared uvec4 staged[HALVES > ROWS * PITCH ? HALVES : ROWS * PITCH]; // f16
+shared vec4 products[ROWS * F_PITCH]; // A, which becomes its inverse; then Q K^T
+#include "delta_matrix_chunk.glsl"
 #define LEFT coopmat<float16_t, gl_ScopeSubgroup, TILE_M, TILE_K, gl_MatrixUseA>
 #define RIGHT coopmat<float16_t, gl_ScopeSubgroup, TILE_K, TILE_N, gl_MatrixUseB>
 #define SUM coopmat<float, gl_ScopeSubgroup, TILE_M, TILE_N, gl_MatrixUseAccumulator>
 #define SUM16 coopmat<float16_t, gl_ScopeSubgroup, TILE_M, TILE_N, gl_MatrixUseAccumulator>
-
-uint record[STRIP], row[STRIP], count[STRIP]; // of each chunk: its record, first token, tokens
-
-// Which sequence has chunk `chunk` of all; count 0 past the last: the host counts as if every sequence ended in a
-// broken one.
-void find_chunk(uint s, uint chunk) {
-  record[s] = (chunk * args.Hv + gl_WorkGroupID.x) * DELTA_MATRIX_RECORD(C, N);
-  row[s] = count[s] = 0;
-  uint before = 0;
-  for (uint z0 = 0; z0 < args.B; z0 += SUBGROUP) {
-    uint z = z0 + gl_SubgroupInvocationID;
-    uint chunks = z < args.B ? (sequences[z].T + TOKENS - 1) / TOKENS : 0;
-    uint end = before + subgroupInclusiveAdd(chunks);
-    uvec4 beyond = subgroupBallot(end > chunk);
-    if (subgroupBallotBitCount(beyond) > 0) {
-      uint found = subgroupBallotFindLSB(beyond), first = subgroupShuffle(end - chunks, found);
-      sequence q = sequences[z0 + found];
-      row[s] = q.row + (chunk - first) * TOKENS;
-      count[s] = min(TOKENS, q.T - (chunk - first) * TOKENS);
-      return;
-    }
-    before = subgroupShuffle(end, SUBGROUP - 1);
-  }
-}
 
 uvec4 load8_of(uint row, uint d) {
   return finish8_of(fetch8_of(row, d, args.Dk, UNIT, EDGES != 0), row, d, args.Dk, UNIT, EDGES != 0);
@@ -94,76 +67,52 @@ uvec4 load8_of(uint row, uint d) {
 
 // Columns d0 ... of K and Q. Rows past the end are any row's: their beta is 0, and masks keep them out of P.
 void stage(uint lane, uint key_head, uint d0) {
-  [[unroll]] for (uint s = 0; s < STRIP; s++) {
-    [[unroll]] for (uint i0 = 0; i0 < C * SLAB8; i0 += LANES) {
-      uint i = i0 + lane, r = i / SLAB8, t = min(r / N, max(count[s], 1) - 1);
-      if (C * SLAB8 % LANES == 0 || i < C * SLAB8) {
-        uint at = (row[s] + t) * args.qkv_stride + ((1 + r % N) * args.H + key_head) * args.Dk;
-        staged[(s * ROWS + r) * PITCH + i % SLAB8] = load8_of(at, d0 + i % SLAB8 * 8);
-      }
-    }
-    [[unroll]] for (uint i0 = 0; i0 < QUERIES * SLAB8; i0 += LANES) {
-      uint i = i0 + lane, r = i / SLAB8, t = min(r, max(count[s], 1) - 1);
-      if (QUERIES * SLAB8 % LANES == 0 || i < QUERIES * SLAB8) {
-        uint at = (row[s] + t) * args.qkv_stride + key_head * args.Dk;
-        staged[(s * ROWS + C + r) * PITCH + i % SLAB8] = load8_of(at, d0 + i % SLAB8 * 8);
-      }
+  [[unroll]] for (uint i0 = 0; i0 < C * SLAB8; i0 += LANES) {
+    uint i = i0 + lane, r = i / SLAB8, t = min(r / N, count - 1);
+    if (C * SLAB8 % LANES == 0 || i < C * SLAB8) {
+      uint at = (row + t) * args.qkv_stride + ((1 + r % N) * args.H + key_head) * args.Dk;
+      staged[r * PITCH + i % SLAB8] = load8_of(at, d0 + i % SLAB8 * 8);
     }
   }
-}
-
-void load_gates(uint lane, uint head) {
-  [[unroll]] for (uint s = 0; s < STRIP; s++) {
-    for (uint i = lane; i < C; i += LANES) {
-      uint t = i / N, m = i % N;
-      bool exists = t < count[s];
-      betas[s * C + i] = exists ? beta[(row[s] + t) * args.beta_stride + m * args.Hv + head] : 0.0;
-      bool decays = args.gated != 0 && exists && m == 0; // once a token, before its first step
-      gates[s * C + i] = decays ? max(g[(row[s] + t) * args.g_stride + head], LOWEST_G) : 0.0;
+  [[unroll]] for (uint i0 = 0; i0 < QUERIES * SLAB8; i0 += LANES) {
+    uint i = i0 + lane, r = i / SLAB8, t = min(r, count - 1);
+    if (QUERIES * SLAB8 % LANES == 0 || i < QUERIES * SLAB8) {
+      uint at = (row + t) * args.qkv_stride + key_head * args.Dk;
+      staged[(C + r) * PITCH + i % SLAB8] = load8_of(at, d0 + i % SLAB8 * 8);
     }
-  }
-}
-
-void sum_gates(uint lane) {
-  for (uint i = lane; i < STRIP * C; i += LANES) {
-    float sum = 0.0;
-    [[unroll]] for (uint j = 0; j < C; j++) sum += j <= i % C ? gates[i / C * C + j] : 0.0;
-    G[i] = sum;
   }
 }
 
 // Row r of A, or of P from C on: which of its columns c ... c + 7 count, and by how much.
-vec4 weights(uint s, uint r, uint c, float by) {
+vec4 weights(uint r, uint c, float by) {
   uint step = r < C ? r : min((r - C) * N, C - 1), end = r < C ? r : min((r - C + 1) * N, C);
   vec4 w;
   [[unroll]] for (uint j = 0; j < 4; j++)
-    w[j] = c + j < end ? by * exp(G[s * C + step] - G[s * C + c + j]) : 0.0;
+    w[j] = c + j < end ? by * exp(G[step] - G[c + j]) : 0.0;
   return w;
 }
 
 void mask(uint lane) {
-  [[unroll]] for (uint s = 0; s < STRIP; s++) {
-    for (uint i = lane; i < C * C8; i += LANES) {
-      uint r = i / C8, c = i % C8 * 8, at = (s * ROWS + r) * F_PITCH + c / 4;
-      float by = betas[s * C + r];
-      vec4 low = vec4(0.0), high = vec4(0.0);
-      if (c < r) { // other tiles were not made
-        low = products[at] * weights(s, r, c, by);
-        high = products[at + 1] * weights(s, r, c + 4, by);
-      }
-      products[at] = low;
-      products[at + 1] = high;
+  for (uint i = lane; i < C * C8; i += LANES) {
+    uint r = i / C8, c = i % C8 * 8, at = r * F_PITCH + c / 4;
+    float by = betas[r];
+    vec4 low = vec4(0.0), high = vec4(0.0);
+    if (c < r) { // other tiles were not made
+      low = products[at] * weights(r, c, by);
+      high = products[at + 1] * weights(r, c + 4, by);
     }
-    for (uint i = lane; i < QUERIES * C8; i += LANES) {
-      uint t = i / C8, c = i % C8 * 8, at = (s * ROWS + C + t) * F_PITCH + c / 4;
-      uvec4 x = uvec4(0);
-      if (c < (t + 1) * N) {
-        vec4 low = products[at] * weights(s, C + t, c, args.scale);
-        vec4 high = products[at + 1] * weights(s, C + t, c + 4, args.scale);
-        x = uvec4(packHalf2x16(low.xy), packHalf2x16(low.zw), packHalf2x16(high.xy), packHalf2x16(high.zw));
-      }
-      if (count[s] > 0) prepared[record[s] + DELTA_MATRIX_P(C) + i] = x;
+    products[at] = low;
+    products[at + 1] = high;
+  }
+  for (uint i = lane; i < QUERIES * C8; i += LANES) {
+    uint t = i / C8, c = i % C8 * 8, at = (C + t) * F_PITCH + c / 4;
+    uvec4 x = uvec4(0);
+    if (c < (t + 1) * N) {
+      vec4 low = products[at] * weights(C + t, c, args.scale);
+      vec4 high = products[at + 1] * weights(C + t, c + 4, args.scale);
+      x = uvec4(packHalf2x16(low.xy), packHalf2x16(low.zw), packHalf2x16(high.xy), packHalf2x16(high.zw));
     }
+    prepared[record + DELTA_MATRIX_P(C) + i] = x;
   }
 }
 
@@ -186,10 +135,10 @@ void split(SUM x, uint to, uint low) {
 
 // Diagonal blocks: column j of the inverse X solves x_i = [i = j] - sum_{m<i} A_im x_m.
 void invert_blocks(uint lane) {
-  [[unroll]] for (uint base = 0; base < STRIP * C; base += LANES) {
-    uint column = base + lane, s = column / C, block = column % C / 16, j = column % 16;
-    uint at = (s * ROWS + block * 16) * F_PITCH + block * 4;
-    bool mine = STRIP * C % LANES == 0 || column < STRIP * C;
+  [[unroll]] for (uint base = 0; base < C; base += LANES) {
+    uint column = base + lane, block = column / 16, j = column % 16;
+    uint at = block * 16 * F_PITCH + block * 4;
+    bool mine = C % LANES == 0 || column < C;
     vec4 x[4];
     [[unroll]] for (uint i = 0; i < 4; i++) x[i] = vec4(0.0);
     if (mine) {
@@ -243,67 +192,61 @@ void invert_rows(uint lane) {
 }
 
 void write(uint lane) {
-  [[unroll]] for (uint s = 0; s < STRIP; s++) {
-    if (count[s] == 0) continue;
-    for (uint i = lane; i < C * C8; i += LANES) {
-      uint at = (s * ROWS + i / C8) * F_PITCH + i % C8 * 2, c = s * C + i % C8 * 8;
-      vec4 low = products[at] * vec4(betas[c], betas[c + 1], betas[c + 2], betas[c + 3]);
-      vec4 high = products[at + 1] * vec4(betas[c + 4], betas[c + 5], betas[c + 6], betas[c + 7]);
-      prepared[record[s] + i] =
-          uvec4(packHalf2x16(low.xy), packHalf2x16(low.zw), packHalf2x16(high.xy), packHalf2x16(high.zw));
+  for (uint i = lane; i < C * C8; i += LANES) {
+    uint at = i / C8 * F_PITCH + i % C8 * 2, c = i % C8 * 8;
+    vec4 low = products[at] * vec4(betas[c], betas[c + 1], betas[c + 2], betas[c + 3]);
+    vec4 high = products[at + 1] * vec4(betas[c + 4], betas[c + 5], betas[c + 6], betas[c + 7]);
+    prepared[record + i] =
+        uvec4(packHalf2x16(low.xy), packHalf2x16(low.zw), packHalf2x16(high.xy), packHalf2x16(high.zw));
+  }
+  for (uint i = lane; i < (2 * C + QUERIES) / 4; i += LANES) {
+    vec4 fade;
+    [[unroll]] for (uint k = 0; k < 4; k++) {
+      uint j = 4 * i + k;
+      fade[k] = j < C       ? exp(G[j])
+                : j < 2 * C ? exp(G[C - 1] - G[j - C])
+                            : args.scale * exp(G[min((j - 2 * C) * N, C - 1)]);
     }
-    for (uint i = lane; i < (2 * C + QUERIES) / 4; i += LANES) {
-      vec4 fade;
-      [[unroll]] for (uint k = 0; k < 4; k++) {
-        uint j = 4 * i + k;
-        fade[k] = j < C       ? exp(G[s * C + j])
-                  : j < 2 * C ? exp(G[s * C + C - 1] - G[s * C + j - C])
-                              : args.scale * exp(G[s * C + min((j - 2 * C) * N, C - 1)]);
-      }
-      prepared[record[s] + DELTA_MATRIX_FADES(C, N) + i] = floatBitsToUint(fade);
-    }
+    prepared[record + DELTA_MATRIX_FADES(C, N) + i] = floatBitsToUint(fade);
   }
 }
 
 void main() {
   uint lane = gl_LocalInvocationIndex, head = gl_WorkGroupID.x;
-  [[unroll]] for (uint s = 0; s < STRIP; s++) find_chunk(s, gl_WorkGroupID.y * STRIP + s);
-  if (count[0] == 0) return;
+  find_chunk(gl_WorkGroupID.y, DELTA_MATRIX_RECORD(C, N));
+  if (count == 0) return;
   load_gates(lane, head);
 
-  SUM sums[STRIP][ROWS_EACH][TILES_C];
-  [[unroll]] for (uint s = 0; s < STRIP; s++)
-    [[unroll]] for (uint n = 0; n < ROWS_EACH; n++)
-      [[unroll]] for (uint j = 0; j < TILES_C; j++) sums[s][n][j] = SUM(0.0);
+  SUM sums[ROWS_EACH][TILES_C];
+  [[unroll]] for (uint n = 0; n < ROWS_EACH; n++)
+    [[unroll]] for (uint j = 0; j < TILES_C; j++) sums[n][j] = SUM(0.0);
   for (uint d0 = 0; d0 < DK; d0 += SLAB) {
     if (d0 > 0) barrier();
     stage(lane, head / (args.Hv / args.H), d0);
     barrier();
-    [[unroll]] for (uint s = 0; s < STRIP; s++)
-      [[unroll]] for (uint x = 0; x < SLAB; x += TILE_K) {
-        RIGHT right[TILES_C];
-        [[unroll]] for (uint j = 0; j < TILES_C; j++)
-          coopMatLoad(right[j], staged, (s * ROWS + j * TILE_N) * PITCH + x / 8, PITCH,
-                      gl_CooperativeMatrixLayoutColumnMajor);
-        [[unroll]] for (uint n = 0; n < ROWS_EACH; n++) {
-          uint i = n * SUBGROUPS + gl_SubgroupID;
-          if (ROWS / TILE_M % SUBGROUPS == 0 || i < ROWS / TILE_M) {
-            LEFT left;
-            coopMatLoad(left, staged, (s * ROWS + i * TILE_M) * PITCH + x / 8, PITCH,
-                        gl_CooperativeMatrixLayoutRowMajor);
-            [[unroll]] for (uint j = 0; j < TILES_C; j++) sums[s][n][j] = coopMatMulAdd(left, right[j], sums[s][n][j]);
-          }
+    [[unroll]] for (uint x = 0; x < SLAB; x += TILE_K) {
+      RIGHT right[TILES_C];
+      [[unroll]] for (uint j = 0; j < TILES_C; j++)
+        coopMatLoad(right[j], staged, j * TILE_N * PITCH + x / 8, PITCH,
+                    gl_CooperativeMatrixLayoutColumnMajor);
+      [[unroll]] for (uint n = 0; n < ROWS_EACH; n++) {
+        uint i = n * SUBGROUPS + gl_SubgroupID;
+        if (ROWS / TILE_M % SUBGROUPS == 0 || i < ROWS / TILE_M) {
+          LEFT left;
+          coopMatLoad(left, staged, i * TILE_M * PITCH + x / 8, PITCH,
+                      gl_CooperativeMatrixLayoutRowMajor);
+          [[unroll]] for (uint j = 0; j < TILES_C; j++) sums[n][j] = coopMatMulAdd(left, right[j], sums[n][j]);
         }
       }
-  }
-  [[unroll]] for (uint s = 0; s < STRIP; s++)
-    [[unroll]] for (uint n = 0; n < ROWS_EACH; n++) {
-      uint i = n * SUBGROUPS + gl_SubgroupID;
-      if (ROWS / TILE_M % SUBGROUPS == 0 || i < ROWS / TILE_M)
-        [[unroll]] for (uint j = 0; j < TILES_C; j++)
-          coopMatStore(sums[s][n][j], products, (s * ROWS + i * TILE_M) * F_PITCH + j * TILE_N / 4, F_PITCH,
-                       gl_CooperativeMatrixLayoutRowMajor);
     }
+  }
+  [[unroll]] for (uint n = 0; n < ROWS_EACH; n++) {
+    uint i = n * SUBGROUPS + gl_SubgroupID;
+    if (ROWS / TILE_M % SUBGROUPS == 0 || i < ROWS / TILE_M)
+      [[unroll]] for (uint j = 0; j < TILES_C; j++)
+        coopMatStore(sums[n][j], products, i * TILE_M * F_PITCH + j * TILE_N / 4, F_PITCH,
+                     gl_CooperativeMatrixLayoutRowMajor);
+  }
   sum_gates(lane);
   barrier();
   mask(lane);

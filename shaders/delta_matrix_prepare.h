@@ -18,11 +18,10 @@
 #define DELTA_MATRIX_PREPARE_SPEC_C 5      // 16, 32, 48 or 64
 #define DELTA_MATRIX_PREPARE_SPEC_DK 6     // args.Dk rounded up to a multiple of 16
 #define DELTA_MATRIX_PREPARE_SPEC_N 7      // steps a token, at most C
-#define DELTA_MATRIX_PREPARE_SPEC_STRIP 8  // chunks of a workgroup
-#define DELTA_MATRIX_PREPARE_SPEC_SLAB 9   // columns of K and Q staged at a time, a multiple of 16
-#define DELTA_MATRIX_PREPARE_SPEC_UNIT 10  // 8, 4 or 1: divides args.Dk and qkv_stride
-#define DELTA_MATRIX_PREPARE_SPEC_EDGES 11 // 0: args.Dk is DK, and SLAB divides it
-#define DELTA_MATRIX_PREPARE_SPECS 12
+#define DELTA_MATRIX_PREPARE_SPEC_SLAB 8   // columns of K and Q staged at a time, a multiple of 16
+#define DELTA_MATRIX_PREPARE_SPEC_UNIT 9   // 8, 4 or 1: divides args.Dk and qkv_stride
+#define DELTA_MATRIX_PREPARE_SPEC_EDGES 10 // 0: args.Dk is DK, and SLAB divides it
+#define DELTA_MATRIX_PREPARE_SPECS 11
 struct delta_matrix_prepare_args {
   uint B;
   uint H;

@@ -9,10 +9,11 @@
 #extension GL_KHR_shader_subgroup_basic : require
 // The sequential part of the chunkwise delta rule, on cooperative matrices whose sums can become operands: chunks in
 // order, S (Dk, columns) in f32 sums.
-//   R  = V - e^G * (K S)                         V' = Tm R
+//   U  = V - e^G * (K S)                         V' = Tm U
 //   O  = scale e^G * (Q S) + P V'                S <- e^Gn S + (e^(Gn - G) * K)^T V'
-// Tm, P and the fades come from delta_matrix_prepare (delta_matrix.h). Everything that a subgroup owns is transposed,
-// S^T (columns, Dk) and R^T, V'^T, O^T (columns, C): then S, R and V' are always the left operand, which a sum becomes
+// Tm, P and the fades come from delta_matrix_prepare (delta_matrix.h). Head-in-Head, R blocks of keys and of S, has
+//   Y_b = K_b S_b, V' = W^T (Y; V), and the rest for each block (hh_matrix_prepare, hh_matrix.h). Everything that a subgroup owns is transposed,
+// S^T (columns, Dk) and U^T, V'^T, O^T (columns, C): then S, U and V' are always the left operand, which a sum becomes
 // without leaving its registers, and only K, Q, Tm and P, which all share, are read from shared memory.
 // qkv (T, (1 + N) H Dk + N Hv Dv), state (slots, Hv, Dk, Dv), o (T, Hv Dv). Workgroups (ceil(Dv / COLUMNS), Hv,
 // B * segments): COLUMNS value columns of one head of one segment; for its map, ceil(DK / COLUMNS) more, whose columns
@@ -45,13 +46,13 @@ void load_tile(out SUM S, uint at, uint x, uint r) {
 
 void store_tile(SUM S, uint at, uint x, uint r) {
   if (MODE == DELTA_MATRIX_MAP_OF) {
-    uint c = column0 + r * TILE_M, to = 2 * (map_at + DK * DVP) + x * TILE_N * DK + c;
+    uint c = column0 + r * TILE_M, to = 2 * (map_at + DK * DVP) + c / 16 * 16 * DK + x * TILE_N * 16 + c % 16;
     if (!identity) {
       coopMatStore(S, maps, (map_at + x * TILE_N * DVP + c) / 4, DVP / 4, COLS);
     } else if (c < DK) {
       SUM16 high = SUM16(S);
-      coopMatStore(high, maps16, to / 8, DK / 8, COLS);
-      coopMatStore(SUM16(S - SUM(high)), maps16, (to + DK * DK) / 8, DK / 8, COLS);
+      coopMatStore(high, maps16, to / 8, 2, COLS);
+      coopMatStore(SUM16(S - SUM(high)), maps16, (to + DK * DK) / 8, 2, COLS);
     }
     return;
   }
@@ -72,12 +73,12 @@ void store_tile(SUM S, uint at, uint x, uint r) {
 
 const uint TILES_K = DK / TILE_K, TILES_C = C / TILE_N, TILES_Q = QUERIES / TILE_N;
 // Whether P's tile of queries i and steps j is not all zeros.
-#define SEEN(i, j) ((j) * TILE_K < ((i) + 1) * TILE_N * N)
+#define SEEN(i, j) (R > 1 || (j) * TILE_K < ((i) + 1) * TILE_N * N)
 
 void main() {
   uint record = begin();
   if (seq.T == 0) return;
-  const uint step = args.Hv * DELTA_MATRIX_RECORD(C, N);
+  const uint step = args.Hv * RECORD;
   uint state_at = seq.slot * args.state_stride + head * args.Dk * args.Dv + column0;
   const bool computes = STAGERS == 0 || computer < COMPUTERS;
   SUM S[TILES_K][TILES];
@@ -130,53 +131,72 @@ void main() {
       }
     }
     if (computes) {
-      const uint k0 = turn * KEYS, q0 = k0 + C * K_PITCH, t_at = turn * PREPARED, p_at = t_at + C * C_PITCH;
+      const uint k0 = turn * KEYS, q0 = k0 + KEY_ROWS * K_PITCH, t_at = turn * PREPARED;
+      const uint p_at = t_at + FACTOR_ROWS * C_PITCH;
       const uint in_at = turn * FADES, out_at = in_at + C / 4, query_at = out_at + C / 4;
-      SUM R[TILES_C][TILES], O[TILES_Q][TILES];
+      SUM U[TILES_C][TILES], O[TILES_Q][TILES];
       [[unroll]] for (uint r = 0; r < TILES; r++) {
-        [[unroll]] for (uint j = 0; j < TILES_C; j++) R[j][r] = SUM(0.0);
+        [[unroll]] for (uint j = 0; j < TILES_C; j++) U[j][r] = SUM(0.0);
         [[unroll]] for (uint j = 0; j < TILES_Q; j++) O[j][r] = SUM(0.0);
       }
       // (K S)^T and (Q S)^T
       [[unroll]] for (uint x = 0; x < TILES_K; x++) {
         LEFT s[TILES];
         [[unroll]] for (uint r = 0; r < TILES; r++) s[r] = LEFT(S[x][r]);
-        [[unroll]] for (uint j = 0; j < TILES_C; j++) {
-          RIGHT k;
-          coopMatLoad(k, keys, k0 + j * TILE_N * K_PITCH + x * TILE_K / 8, K_PITCH, COLS);
-          [[unroll]] for (uint r = 0; r < TILES; r++) R[j][r] = coopMatMulAdd(s[r], k, R[j][r]);
-        }
+        [[unroll]] for (uint j = 0; j < TILES_C; j++)
+          if (HOLDS(j * TILE_N, TILE_N, x * TILE_K, TILE_K)) {
+            RIGHT k;
+            coopMatLoad(k, keys, k0 + KEY_ROW(j * TILE_N) * K_PITCH + x * TILE_K / 8, K_PITCH, COLS);
+            [[unroll]] for (uint r = 0; r < TILES; r++) U[j][r] = coopMatMulAdd(s[r], k, U[j][r]);
+          }
         [[unroll]] for (uint j = 0; j < TILES_Q && MODE != DELTA_MATRIX_MAP_OF; j++) {
           RIGHT q;
           coopMatLoad(q, keys, q0 + j * TILE_N * K_PITCH + x * TILE_K / 8, K_PITCH, COLS);
           [[unroll]] for (uint r = 0; r < TILES; r++) O[j][r] = coopMatMulAdd(s[r], q, O[j][r]);
         }
       }
-      // R, V', and V' as it will have faded by the chunk's end. A load with stride 0 gives a row to all rows.
-      LEFT u[TILES_C][TILES], faded[TILES_C][TILES];
+      // V - e^G (K S), or with blocks K S and V; V', and as it will have faded by the chunk's end. A load with stride 0
+      // gives a row to all rows.
+      LEFT u[TILES_C][TILES], faded[TILES_C][TILES], v[R > 1 ? TILES_Q : 1][TILES];
       [[unroll]] for (uint j = 0; j < TILES_C; j++) {
         SUM fade;
-        coopMatLoad(fade, fades, in_at + j * TILE_N / 4, 0, ROWS);
+        if (R == 1) coopMatLoad(fade, fades, in_at + j * TILE_N / 4, 0, ROWS);
         [[unroll]] for (uint r = 0; r < TILES; r++) {
-          SUM16 v;
-          coopMatLoad(v, values, j * TILE_N * V_PITCH + computer * W8 + r * TILE_M / 8, V_PITCH, COLS);
-          u[j][r] = LEFT(SUM(v) - fade * R[j][r]);
+          if (R > 1) {
+            u[j][r] = LEFT(U[j][r]);
+          } else {
+            SUM16 x;
+            coopMatLoad(x, values, j * TILE_N * V_PITCH + computer * W8 + r * TILE_M / 8, V_PITCH, COLS);
+            u[j][r] = LEFT(SUM(x) - fade * U[j][r]);
+          }
         }
       }
+      if (R > 1)
+        [[unroll]] for (uint j = 0; j < TILES_Q; j++)
+          [[unroll]] for (uint r = 0; r < TILES; r++)
+            coopMatLoad(v[j][r], values, j * TILE_K * V_PITCH + computer * W8 + r * TILE_M / 8, V_PITCH, COLS);
       [[unroll]] for (uint i = 0; i < TILES_C; i++) {
-        [[unroll]] for (uint r = 0; r < TILES; r++) R[i][r] = SUM(0.0);
-        [[unroll]] for (uint j = 0; j <= i; j++) {
+        [[unroll]] for (uint r = 0; r < TILES; r++) U[i][r] = SUM(0.0);
+        [[unroll]] for (uint j = 0; j < (R > 1 ? TILES_C : i + 1); j++) {
           RIGHT t;
-          coopMatLoad(t, factors, t_at + i * TILE_N * C_PITCH + j * TILE_K / 8, C_PITCH, COLS);
-          [[unroll]] for (uint r = 0; r < TILES; r++) R[i][r] = coopMatMulAdd(u[j][r], t, R[i][r]);
+          if (R > 1)
+            coopMatLoad(t, factors, t_at + j * TILE_K * C_PITCH + i * TILE_N / 8, C_PITCH, ROWS);
+          else
+            coopMatLoad(t, factors, t_at + i * TILE_N * C_PITCH + j * TILE_K / 8, C_PITCH, COLS);
+          [[unroll]] for (uint r = 0; r < TILES; r++) U[i][r] = coopMatMulAdd(u[j][r], t, U[i][r]);
+        }
+        [[unroll]] for (uint j = 0; R > 1 && j < TILES_Q; j++) {
+          RIGHT t;
+          coopMatLoad(t, factors, t_at + (C + j * TILE_K) * C_PITCH + i * TILE_N / 8, C_PITCH, ROWS);
+          [[unroll]] for (uint r = 0; r < TILES; r++) U[i][r] = coopMatMulAdd(v[j][r], t, U[i][r]);
         }
       }
       [[unroll]] for (uint j = 0; j < TILES_C; j++) {
         SUM fade;
         coopMatLoad(fade, fades, out_at + j * TILE_N / 4, 0, ROWS);
         [[unroll]] for (uint r = 0; r < TILES; r++) {
-          u[j][r] = LEFT(R[j][r]);
-          faded[j][r] = LEFT(fade * R[j][r]);
+          u[j][r] = LEFT(U[j][r]);
+          faded[j][r] = LEFT(fade * U[j][r]);
         }
       }
       [[unroll]] for (uint j = 0; j < TILES_Q && MODE != DELTA_MATRIX_MAP_OF; j++) {
@@ -188,11 +208,12 @@ void main() {
       const float kept = fades[in_at + C / 4 - 1].w;
       [[unroll]] for (uint x = 0; x < TILES_K; x++) {
         [[unroll]] for (uint r = 0; r < TILES; r++) S[x][r] = kept * S[x][r];
-        [[unroll]] for (uint j = 0; j < TILES_C; j++) {
-          RIGHT k;
-          coopMatLoad(k, keys, k0 + j * TILE_K * K_PITCH + x * TILE_N / 8, K_PITCH, ROWS);
-          [[unroll]] for (uint r = 0; r < TILES; r++) S[x][r] = coopMatMulAdd(faded[j][r], k, S[x][r]);
-        }
+        [[unroll]] for (uint j = 0; j < TILES_C; j++)
+          if (HOLDS(j * TILE_K, TILE_K, x * TILE_N, TILE_N)) {
+            RIGHT k;
+            coopMatLoad(k, keys, k0 + KEY_ROW(j * TILE_K) * K_PITCH + x * TILE_N / 8, K_PITCH, ROWS);
+            [[unroll]] for (uint r = 0; r < TILES; r++) S[x][r] = coopMatMulAdd(faded[j][r], k, S[x][r]);
+          }
       }
       // O
       [[unroll]] for (uint i = 0; i < TILES_Q && MODE != DELTA_MATRIX_MAP_OF; i++)

@@ -1,7 +1,7 @@
 // delta_matrix_scan.h: contract of delta_matrix_scan.comp and delta_matrix_scan_khr.comp.
 #ifndef DELTA_MATRIX_SCAN_H
 #define DELTA_MATRIX_SCAN_H
-#include "delta_matrix.h"
+#include "hh_matrix.h"
 #define DELTA_MATRIX_SCAN_O 0         // (T, Hv * Dv) out, f32 or f16
 #define DELTA_MATRIX_SCAN_O4 1        // the same, four numbers at a time, written when UNIT_O is 4; so below
 #define DELTA_MATRIX_SCAN_O8 2        // eight
@@ -31,7 +31,9 @@
 #define DELTA_MATRIX_SCAN_SPEC_EDGES 14    // 0: args.Dk is DK, and the columns of a workgroup divide args.Dv
 #define DELTA_MATRIX_SCAN_SPEC_LOCKSTEP 15 // 1: a subgroup's lanes need no barrier among themselves
 #define DELTA_MATRIX_SCAN_SPEC_MODE 16     // DELTA_MATRIX_...
-#define DELTA_MATRIX_SCAN_SPECS 17
+#define DELTA_MATRIX_SCAN_SPEC_R 17        // blocks of Head-in-Head; 1: the delta rule. N is 1 with more
+#define DELTA_MATRIX_SCAN_SPEC_D 18        // rows of a block
+#define DELTA_MATRIX_SCAN_SPECS 19
 #define DELTA_MATRIX_WHOLE 0   // sequences from beginning to end
 #define DELTA_MATRIX_MAP_OF 1  // segments from nothing: maps, no outputs
 #define DELTA_MATRIX_SEGMENT 2 // segments from the states before them

@@ -6,12 +6,13 @@
 #extension GL_EXT_shader_16bit_storage : require
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_KHR_shader_subgroup_basic : require
-// delta_matrix_scan.comp for devices whose sums cannot become operands: nothing is transposed, and S, R and V' become
+// delta_matrix_scan.comp for devices whose sums cannot become operands: nothing is transposed, and S, U and V' become
 // right operands through shared memory, an f16 copy of them in the subgroup's own columns.
-//   R  = V - e^G * (K S)                         V' = Tm R
+//   U  = V - e^G * (K S)                         V' = Tm U
 //   O  = scale e^G * (Q S) + P V'                S <- e^Gn S + (e^(Gn - G) * K)^T V'
 // Workgroups, tensors and what else it says there.
 #define FADES_OUT
+#define VALUES_TWICE
 #include "delta_matrix_stage.glsl"
 shared uvec4 copy[DK * V_PITCH]; // S; f16
 
@@ -41,13 +42,13 @@ void load_tile(out SUM S, uint at, uint x, uint r) {
 
 void store_tile(SUM S, uint at, uint x, uint r) {
   if (MODE == DELTA_MATRIX_MAP_OF) {
-    uint c = column0 + r * TILE_N, to = 2 * (map_at + DK * DVP) + x * TILE_M * DK + c;
+    uint c = column0 + r * TILE_N, to = 2 * (map_at + DK * DVP) + c / 16 * 16 * DK + x * TILE_M * 16 + c % 16;
     if (!identity) {
       coopMatStore(S, maps, (map_at + x * TILE_M * DVP + c) / 4, DVP / 4, ROWS);
     } else if (c < DK) {
       SUM16 high = SUM16(S);
-      coopMatStore(high, maps16, to / 8, DK / 8, ROWS);
-      coopMatStore(SUM16(S - SUM(high)), maps16, (to + DK * DK) / 8, DK / 8, ROWS);
+      coopMatStore(high, maps16, to / 8, 2, ROWS);
+      coopMatStore(SUM16(S - SUM(high)), maps16, (to + DK * DK) / 8, 2, ROWS);
     }
     return;
   }
@@ -71,13 +72,13 @@ const uint TILES_R = C / TILE_M, TILES_Q = QUERIES / TILE_M;         // of rows 
 const uint TILES_U = C / TILE_K;                                     // of rows of R and V' as operands
 #define COPY_AT(row, r) ((row) * V_PITCH + computer * W8 + (r) * TILE_N / 8)
 // Whether tile (i, j) of Tm, or of P, is not all zeros.
-#define BELOW(i, j) ((j) * TILE_K < ((i) + 1) * TILE_M)
-#define SEEN(i, j) ((j) * TILE_K < ((i) + 1) * TILE_M * N)
+#define BELOW(i, j) (R > 1 || (j) * TILE_K < ((i) + 1) * TILE_M)
+#define SEEN(i, j) (R > 1 || (j) * TILE_K < ((i) + 1) * TILE_M * N)
 
 void main() {
   uint record = begin();
   if (seq.T == 0) return;
-  const uint step = args.Hv * DELTA_MATRIX_RECORD(C, N);
+  const uint step = args.Hv * RECORD;
   uint state_at = seq.slot * args.state_stride + head * args.Dk * args.Dv + column0;
   SUM S[TILES_S][TILES];
   [[unroll]] for (uint x = 0; x < TILES_S; x++)
@@ -98,35 +99,41 @@ void main() {
       fetch_record(record + step);
       fetch_values(t0 + TOKENS);
     }
-    SUM R[TILES_R][TILES], O[TILES_Q][TILES];
+    SUM U[TILES_R][TILES], O[TILES_Q][TILES];
     [[unroll]] for (uint r = 0; r < TILES; r++) {
-      [[unroll]] for (uint i = 0; i < TILES_R; i++) R[i][r] = SUM(0.0);
+      [[unroll]] for (uint i = 0; i < TILES_R; i++) U[i][r] = SUM(0.0);
       [[unroll]] for (uint i = 0; i < TILES_Q; i++) O[i][r] = SUM(0.0);
     }
     // K S and Q S
     [[unroll]] for (uint x = 0; x < TILES_K; x++) {
       RIGHT s[TILES];
       [[unroll]] for (uint r = 0; r < TILES; r++) coopMatLoad(s[r], copy, COPY_AT(x * TILE_K, r), V_PITCH, ROWS);
-      [[unroll]] for (uint i = 0; i < TILES_R; i++) {
-        LEFT k;
-        coopMatLoad(k, keys, i * TILE_M * K_PITCH + x * TILE_K / 8, K_PITCH, ROWS);
-        [[unroll]] for (uint r = 0; r < TILES; r++) R[i][r] = coopMatMulAdd(k, s[r], R[i][r]);
-      }
+      [[unroll]] for (uint i = 0; i < TILES_R; i++)
+        if (HOLDS(i * TILE_M, TILE_M, x * TILE_K, TILE_K)) {
+          LEFT k;
+          coopMatLoad(k, keys, KEY_ROW(i * TILE_M) * K_PITCH + x * TILE_K / 8, K_PITCH, ROWS);
+          [[unroll]] for (uint r = 0; r < TILES; r++) U[i][r] = coopMatMulAdd(k, s[r], U[i][r]);
+        }
       [[unroll]] for (uint i = 0; i < TILES_Q && MODE != DELTA_MATRIX_MAP_OF; i++) {
         LEFT q;
-        coopMatLoad(q, keys, (C + i * TILE_M) * K_PITCH + x * TILE_K / 8, K_PITCH, ROWS);
+        coopMatLoad(q, keys, (KEY_ROWS + i * TILE_M) * K_PITCH + x * TILE_K / 8, K_PITCH, ROWS);
         [[unroll]] for (uint r = 0; r < TILES; r++) O[i][r] = coopMatMulAdd(q, s[r], O[i][r]);
       }
     }
-    // R in the place of V. A load with stride 0 gives a column to all columns; what a lane stores it has just loaded.
+    // U in the place of V, or with blocks K S before it. A load with stride 0 gives a column to all columns; what a
+    // lane stores it has just loaded.
     [[unroll]] for (uint i = 0; i < TILES_R; i++) {
       SUM fade;
-      coopMatLoad(fade, fades, i * TILE_M / 4, 0, COLS);
+      if (R == 1) coopMatLoad(fade, fades, i * TILE_M / 4, 0, COLS);
       [[unroll]] for (uint r = 0; r < TILES; r++) {
-        SUM16 v;
-        coopMatLoad(v, values, COPY_AT(i * TILE_M, r), V_PITCH, ROWS);
-        coopMatStore(SUM16(SUM(v) - fade * R[i][r]), values, COPY_AT(i * TILE_M, r), V_PITCH, ROWS);
-        R[i][r] = SUM(0.0);
+        if (R > 1) {
+          coopMatStore(SUM16(U[i][r]), values, COPY_AT(i * TILE_M, r), V_PITCH, ROWS);
+        } else {
+          SUM16 v;
+          coopMatLoad(v, values, COPY_AT(i * TILE_M, r), V_PITCH, ROWS);
+          coopMatStore(SUM16(SUM(v) - fade * U[i][r]), values, COPY_AT(i * TILE_M, r), V_PITCH, ROWS);
+        }
+        U[i][r] = SUM(0.0);
       }
     }
     subgroup_barrier();
@@ -137,13 +144,26 @@ void main() {
       [[unroll]] for (uint j = 0; j < TILES_U; j++)
         if (BELOW(i, j)) {
           LEFT t;
-          coopMatLoad(t, factors, i * TILE_M * C_PITCH + j * TILE_K / 8, C_PITCH, ROWS);
-          [[unroll]] for (uint r = 0; r < TILES; r++) R[i][r] = coopMatMulAdd(t, u[j][r], R[i][r]);
+          if (R > 1)
+            coopMatLoad(t, factors, j * TILE_K * C_PITCH + i * TILE_M / 8, C_PITCH, COLS);
+          else
+            coopMatLoad(t, factors, i * TILE_M * C_PITCH + j * TILE_K / 8, C_PITCH, ROWS);
+          [[unroll]] for (uint r = 0; r < TILES; r++) U[i][r] = coopMatMulAdd(t, u[j][r], U[i][r]);
         }
+    [[unroll]] for (uint j = 0; R > 1 && j < QUERIES / TILE_K; j++)
+      [[unroll]] for (uint r = 0; r < TILES; r++) {
+        RIGHT v;
+        coopMatLoad(v, values, COPY_AT(UNKNOWNS + j * TILE_K, r), V_PITCH, ROWS);
+        [[unroll]] for (uint i = 0; i < TILES_R; i++) {
+          LEFT t;
+          coopMatLoad(t, factors, (C + j * TILE_K) * C_PITCH + i * TILE_M / 8, C_PITCH, COLS);
+          U[i][r] = coopMatMulAdd(t, v, U[i][r]);
+        }
+      }
     subgroup_barrier();
     [[unroll]] for (uint i = 0; i < TILES_R; i++)
       [[unroll]] for (uint r = 0; r < TILES; r++)
-        coopMatStore(SUM16(R[i][r]), values, COPY_AT(i * TILE_M, r), V_PITCH, ROWS);
+        coopMatStore(SUM16(U[i][r]), values, COPY_AT(i * TILE_M, r), V_PITCH, ROWS);
     [[unroll]] for (uint i = 0; i < TILES_Q && MODE != DELTA_MATRIX_MAP_OF; i++) {
       SUM fade;
       coopMatLoad(fade, fades, (2 * C + i * TILE_M) / 4, 0, COLS);
@@ -157,7 +177,7 @@ void main() {
       [[unroll]] for (uint j = 0; j < TILES_U; j++)
         if (SEEN(i, j)) {
           LEFT p;
-          coopMatLoad(p, factors, (C + i * TILE_M) * C_PITCH + j * TILE_K / 8, C_PITCH, ROWS);
+          coopMatLoad(p, factors, (FACTOR_ROWS + i * TILE_M) * C_PITCH + j * TILE_K / 8, C_PITCH, ROWS);
           [[unroll]] for (uint r = 0; r < TILES; r++) O[i][r] = coopMatMulAdd(p, u[j][r], O[i][r]);
         }
     [[unroll]] for (uint j = 0; j < TILES_U; j++) {
@@ -168,15 +188,16 @@ void main() {
     subgroup_barrier();
     [[unroll]] for (uint i = 0; i < TILES_Q && MODE != DELTA_MATRIX_MAP_OF; i++)
       [[unroll]] for (uint r = 0; r < TILES; r++)
-        coopMatStore(SUM16(O[i][r]), values, COPY_AT(i * TILE_M, r), V_PITCH, ROWS);
+        coopMatStore(SUM16(O[i][r]), values, COPY_AT(UNKNOWNS + i * TILE_M, r), V_PITCH, ROWS);
     const float kept = fades[C / 4 - 1].w;
     [[unroll]] for (uint x = 0; x < TILES_S; x++) {
       [[unroll]] for (uint r = 0; r < TILES; r++) S[x][r] = kept * S[x][r];
-      [[unroll]] for (uint j = 0; j < TILES_U; j++) {
-        LEFT k;
-        coopMatLoad(k, keys, j * TILE_K * K_PITCH + x * TILE_M / 8, K_PITCH, COLS);
-        [[unroll]] for (uint r = 0; r < TILES; r++) S[x][r] = coopMatMulAdd(k, u[j][r], S[x][r]);
-      }
+      [[unroll]] for (uint j = 0; j < TILES_U; j++)
+        if (HOLDS(j * TILE_K, TILE_K, x * TILE_M, TILE_M)) {
+          LEFT k;
+          coopMatLoad(k, keys, KEY_ROW(j * TILE_K) * K_PITCH + x * TILE_M / 8, K_PITCH, COLS);
+          [[unroll]] for (uint r = 0; r < TILES; r++) S[x][r] = coopMatMulAdd(k, u[j][r], S[x][r]);
+        }
       [[unroll]] for (uint r = 0; r < TILES; r++)
         coopMatStore(SUM16(S[x][r]), copy, COPY_AT(x * TILE_M, r), V_PITCH, ROWS);
     }

@@ -19,6 +19,8 @@ layout(constant_id = DELTA_MATRIX_SCAN_SPEC_UNIT_O) const uint UNIT_O = 8;
 layout(constant_id = DELTA_MATRIX_SCAN_SPEC_EDGES) const uint EDGES = 0;
 layout(constant_id = DELTA_MATRIX_SCAN_SPEC_LOCKSTEP) const uint LOCKSTEP = 0;
 layout(constant_id = DELTA_MATRIX_SCAN_SPEC_MODE) const uint MODE = DELTA_MATRIX_WHOLE;
+layout(constant_id = DELTA_MATRIX_SCAN_SPEC_R) const uint R = 1;
+layout(constant_id = DELTA_MATRIX_SCAN_SPEC_D) const uint D = 128;
 #define QKV_BINDING DELTA_MATRIX_SCAN_QKV
 #include "delta_matrix_load.glsl"
 layout(set = 0, binding = DELTA_MATRIX_SCAN_O) restrict writeonly buffer o_block { NUMBER o[]; };
@@ -32,8 +34,14 @@ layout(set = 0, binding = DELTA_MATRIX_SCAN_SEQUENCES) restrict readonly buffer 
   sequence sequences[];
 };
 
-const uint TOKENS = C / N;
-const uint QUERIES = DELTA_MATRIX_QUERIES(C, N);
+const uint TOKENS = C / (N * R);
+const uint QUERIES = DELTA_MATRIX_QUERIES(C, N * R);
+const uint RECORD = R > 1 ? HH_MATRIX_RECORD(C, R) : DELTA_MATRIX_RECORD(C, N);
+const uint FADES_AT = R > 1 ? HH_MATRIX_FADES(C, R) : DELTA_MATRIX_FADES(C, N);
+const uint ALONE = R > 1 ? HH_MATRIX_ALONE(C, R, D) : C;
+const uint KEY_ROWS = ALONE == 0 ? TOKENS : C;           // staged; ALONE > 0: a row has one block of its key
+const uint FACTOR_ROWS = R > 1 ? C + QUERIES : C;        // of Tm, or W
+const uint VALUE_ROWS = R > 1 ? QUERIES : C;
 const uint WIDTH = TILES * TILE_N; // value columns of a subgroup
 const uint COLUMNS = COMPUTERS * WIDTH;
 const uint BUFFERS = STAGERS > 0 ? 2 : 1;
@@ -43,14 +51,19 @@ const uint K8 = DK / 8, K_PITCH = K8 + 1;
 const uint C8 = C / 8, C_PITCH = C8 + 1;
 const uint W8 = WIDTH / 8, V_PITCH = COLUMNS / 8 + 1;
 const uint FADES = (2 * C + QUERIES) / 4;
-const uint K_EACH = (C * K8 + STAGING - 1) / STAGING, Q_EACH = (QUERIES * K8 + STAGING - 1) / STAGING;
-const uint P_EACH = ((C + QUERIES) * C8 + STAGING - 1) / STAGING, F_EACH = (FADES + STAGING - 1) / STAGING;
-const uint V_EACH = (C * W8 + SUBGROUP - 1) / SUBGROUP, O_EACH = (QUERIES * W8 + SUBGROUP - 1) / SUBGROUP;
-const uint KEYS = (C + QUERIES) * K_PITCH, PREPARED = (C + QUERIES) * C_PITCH; // of a buffer
+const uint K_EACH = (KEY_ROWS * K8 + STAGING - 1) / STAGING, Q_EACH = (QUERIES * K8 + STAGING - 1) / STAGING;
+const uint P_EACH = ((FACTOR_ROWS + QUERIES) * C8 + STAGING - 1) / STAGING, F_EACH = (FADES + STAGING - 1) / STAGING;
+const uint V_EACH = (VALUE_ROWS * W8 + SUBGROUP - 1) / SUBGROUP, O_EACH = (QUERIES * W8 + SUBGROUP - 1) / SUBGROUP;
+const uint KEYS = (KEY_ROWS + QUERIES) * K_PITCH, PREPARED = (FACTOR_ROWS + QUERIES) * C_PITCH; // of a buffer
 shared uvec4 keys[BUFFERS * KEYS];          // K, then Q; f16
-shared uvec4 factors[BUFFERS * PREPARED];   // Tm, then P; f16
+shared uvec4 factors[BUFFERS * PREPARED];   // Tm, or W, then P; f16
 shared vec4 fades[BUFFERS * FADES];         // as in a record
-shared uvec4 values[C * V_PITCH];           // V, then O; f16
+#ifdef VALUES_TWICE
+const uint UNKNOWNS = R > 1 ? C : 0; // rows of what becomes an operand through memory: V' in V's place, or beside V
+#else
+const uint UNKNOWNS = 0;
+#endif
+shared uvec4 values[(UNKNOWNS + VALUE_ROWS) * V_PITCH]; // V, then O; f16
 #ifdef FADES_OUT
 shared float16_t fades_out[BUFFERS * C]; // the middle part of it
 #endif
@@ -75,17 +88,27 @@ uint k_at, q_at, v_at, o_at; // of token 0 of the sequence
 // Rows past the end of the sequence, or of the chunk's tokens, are any row's: Tm and P are 0 there, and nothing else
 // that they touch is kept. A condition around every load would cost more than the loads.
 uint key_row(uint t0, uint r) {
-  return k_at + min(t0 + r / N, seq.T - 1) * args.qkv_stride + r % N * args.H * args.Dk;
+  uint t = R > 1 ? r % TOKENS : r / N;
+  return k_at + min(t0 + t, seq.T - 1) * args.qkv_stride + r % N * args.H * args.Dk;
 }
 uint query_row(uint t0, uint r) { return q_at + min(t0 + r, seq.T - 1) * args.qkv_stride; }
 uint value_row(uint t0, uint r) {
   return v_at + min(t0 + r / N, seq.T - 1) * args.qkv_stride + r % N * args.Hv * args.Dv;
 }
 
+// Of numbers d ... d + 7 those of block b.
+uvec4 only_block(uvec4 x, uint d, uint b) {
+  [[unroll]] for (uint i = 0; i < 4; i++) {
+    x[i] &= (d + 2 * i) / D == b ? 0xffffffff : 0xffff0000;
+    x[i] &= (d + 2 * i + 1) / D == b ? 0xffffffff : 0xffff;
+  }
+  return x;
+}
+
 void fetch_keys(uint t0) {
   [[unroll]] for (uint n = 0; n < K_EACH; n++) {
     uint i = n * STAGING + stager;
-    if (C * K8 % STAGING == 0 || i < C * K8)
+    if (KEY_ROWS * K8 % STAGING == 0 || i < KEY_ROWS * K8)
       next_k[n] = fetch8_of(key_row(t0, i / K8), i % K8 * 8, args.Dk, UNIT_K, EDGES != 0);
   }
   [[unroll]] for (uint n = 0; n < Q_EACH; n++) {
@@ -99,14 +122,15 @@ void fetch_keys(uint t0) {
 void put_keys(uint turn, uint t0) {
   [[unroll]] for (uint n = 0; n < K_EACH; n++) {
     uint i = n * STAGING + stager, r = i / K8, c = i % K8;
-    if (C * K8 % STAGING == 0 || i < C * K8)
-      keys[turn * KEYS + r * K_PITCH + c] =
-          finish8_of(next_k[n], key_row(t0, r), c * 8, args.Dk, UNIT_K, EDGES != 0);
+    if (KEY_ROWS * K8 % STAGING == 0 || i < KEY_ROWS * K8) {
+      uvec4 x = finish8_of(next_k[n], key_row(t0, r), c * 8, args.Dk, UNIT_K, EDGES != 0);
+      keys[turn * KEYS + r * K_PITCH + c] = R > 1 && ALONE > 0 ? only_block(x, c * 8, r / TOKENS) : x;
+    }
   }
   [[unroll]] for (uint n = 0; n < Q_EACH; n++) {
     uint i = n * STAGING + stager, r = i / K8, c = i % K8;
     if (QUERIES * K8 % STAGING == 0 || i < QUERIES * K8)
-      keys[turn * KEYS + (C + r) * K_PITCH + c] =
+      keys[turn * KEYS + (KEY_ROWS + r) * K_PITCH + c] =
           finish8_of(next_q[n], query_row(t0, r), c * 8, args.Dk, UNIT_K, EDGES != 0);
   }
 }
@@ -114,19 +138,19 @@ void put_keys(uint turn, uint t0) {
 void fetch_record(uint record) {
   [[unroll]] for (uint n = 0; n < P_EACH; n++) {
     uint i = n * STAGING + stager;
-    if ((C + QUERIES) * C8 % STAGING == 0 || i < (C + QUERIES) * C8) next_p[n] = prepared[record + i];
+    if ((FACTOR_ROWS + QUERIES) * C8 % STAGING == 0 || i < (FACTOR_ROWS + QUERIES) * C8) next_p[n] = prepared[record + i];
   }
   [[unroll]] for (uint n = 0; n < F_EACH; n++) {
     uint i = n * STAGING + stager;
     if (FADES % STAGING == 0 || i < FADES)
-      next_fade[n] = uintBitsToFloat(prepared[record + DELTA_MATRIX_FADES(C, N) + i]);
+      next_fade[n] = uintBitsToFloat(prepared[record + FADES_AT + i]);
   }
 }
 
 void put_record(uint turn) {
   [[unroll]] for (uint n = 0; n < P_EACH; n++) {
     uint i = n * STAGING + stager;
-    if ((C + QUERIES) * C8 % STAGING == 0 || i < (C + QUERIES) * C8)
+    if ((FACTOR_ROWS + QUERIES) * C8 % STAGING == 0 || i < (FACTOR_ROWS + QUERIES) * C8)
       factors[turn * PREPARED + i / C8 * C_PITCH + i % C8] = next_p[n];
   }
   [[unroll]] for (uint n = 0; n < F_EACH; n++) {
@@ -143,7 +167,7 @@ void fetch_values(uint t0) {
   if (identity) return;
   [[unroll]] for (uint n = 0; n < V_EACH; n++) {
     uint i = n * SUBGROUP + lane;
-    if (C * W8 % SUBGROUP == 0 || i < C * W8)
+    if (VALUE_ROWS * W8 % SUBGROUP == 0 || i < VALUE_ROWS * W8)
       next_v[n] = fetch8_of(value_row(t0, i / W8), column0 + i % W8 * 8, args.Dv, UNIT_V, EDGES != 0);
   }
 }
@@ -151,9 +175,9 @@ void fetch_values(uint t0) {
 void put_values(uint t0) {
   [[unroll]] for (uint n = 0; n < V_EACH; n++) {
     uint i = n * SUBGROUP + lane, r = i / W8, c = i % W8;
-    if (C * W8 % SUBGROUP == 0 || i < C * W8) {
+    if (VALUE_ROWS * W8 % SUBGROUP == 0 || i < VALUE_ROWS * W8) {
       uvec4 x = finish8_of(next_v[n], value_row(t0, r), column0 + c * 8, args.Dv, UNIT_V, EDGES != 0);
-      values[r * V_PITCH + computer * W8 + c] = identity ? uvec4(0) : x;
+      values[(UNKNOWNS + r) * V_PITCH + computer * W8 + c] = identity ? uvec4(0) : x;
     }
   }
 }
@@ -173,7 +197,7 @@ void store_outputs(uint t0) {
     uint i = n * SUBGROUP + lane, r = i / W8, c = column0 + i % W8 * 8, t = t0 + r;
     if ((QUERIES * W8 % SUBGROUP == 0 || i < QUERIES * W8) && (whole || (t < seq.T && r < TOKENS)) &&
         (EDGES == 0 || c < args.Dv)) {
-      uvec4 x = values[r * V_PITCH + computer * W8 + i % W8];
+      uvec4 x = values[(UNKNOWNS + r) * V_PITCH + computer * W8 + i % W8];
       uint at = o_at + t * args.o_stride + c;
       if (UNIT_O == 8) {
         o8[at / 8] = numbers8(x);
@@ -218,12 +242,15 @@ uint begin() {
   k_at = q_at + args.H * args.Dk;
   v_at = row + (1 + N) * args.H * args.Dk + head * args.Dv;
   o_at = seq.row * args.o_stride + head * args.Dv;
-  return (chunk * args.Hv + head) * DELTA_MATRIX_RECORD(C, N);
+  return (chunk * args.Hv + head) * RECORD;
 }
 
 #define SUM coopmat<float, gl_ScopeSubgroup, TILE_M, TILE_N, gl_MatrixUseAccumulator>
 #define SUM16 coopmat<float16_t, gl_ScopeSubgroup, TILE_M, TILE_N, gl_MatrixUseAccumulator>
 #define LEFT coopmat<float16_t, gl_ScopeSubgroup, TILE_M, TILE_K, gl_MatrixUseA>
 #define RIGHT coopmat<float16_t, gl_ScopeSubgroup, TILE_K, TILE_N, gl_MatrixUseB>
+// With blocks: whether J steps from j on and X columns of a key from x on have one in common; where those steps' key is.
+#define HOLDS(j, J, x, X) (R == 1 || (((j) + (J) - 1) / TOKENS >= (x) / D && (j) / TOKENS <= ((x) + (X) - 1) / D))
+#define KEY_ROW(j) (ALONE == 0 ? (j) % TOKENS : (j))
 #define ROWS gl_CooperativeMatrixLayoutRowMajor
 #define COLS gl_CooperativeMatrixLayoutColumnMajor

@@ -131,6 +131,17 @@ static void compile_attention(uint32_t T, uint32_t heads, uint32_t kv_heads, uin
   op->attention(recorder, o, qkv, cache, cache, sequences, scratch, a);
 }
 
+static void compile_hh(uint32_t T, uint32_t r, enum hh_nonneg nonneg, bool matrices) {
+  const struct ops *op = backend->ops;
+  enum { H = 16, D = 128 };
+  struct hh_args a = {.H = H, .Hv = H, .Dk = D, .Dv = D, .r = r, .scale = 1, .gated = true, .nonneg = nonneg};
+  a.matrices = matrices ? MATRICES_BEST : MATRICES_NONE;
+  struct tensor scratch = f32(1, (uint32_t)(op->hh_scratch_bytes(backend, T, 1, a) / 4));
+  enum dtype dtype = op->hh_dtype(recorder, T, 1, scratch, a);
+  struct tensor qkv = tensor(dtype, T, 3 * H * D), o = tensor(dtype, T, H * D), sequences = tensor(DTYPE_I32, 1, 4);
+  op->hh_rule(recorder, o, qkv, f32(T, H), f32(T, H), f32(T, H * r * r), f32(1, H * D * D), sequences, scratch, a);
+}
+
 static int compile_model(const char *path) {
   static const int32_t ids[300];
   struct deltaic_device device = {.backend = backend};
@@ -193,6 +204,9 @@ int main(int argc, char **argv) {
       compile_attention(T, 32, 4, 128, 0);
       compile_attention(T, 8, 2, 256, 0);
     }
+    compile_hh(2048, 2, HH_NONNEG_SOFTPLUS, matrices);
+    compile_hh(2048, 4, HH_NONNEG_SOFTPLUS, matrices);
+    compile_hh(2048, 8, HH_NONNEG_GIVEN, matrices);
   }
   for (int i = 1; i < argc; i++) failures += compile_model(argv[i]);
   printf("%s, %s: %u dispatches, matrices %u x %u x %u\n", caps[0].name, caps[0].driver, dispatches, plan.matrix_m,

@@ -1,92 +1,16 @@
 // Cases of Head-in-Head: masks and the rule (ops.md 6).
 #include "fixture.h"
+#include "hh_case.h"
 #include "ops_cases.h"
-#include "ops_tools.h"
 
 // ops.md 9: f32 throughout gives about 1e-7; more than an order is left for other orders of summation.
 static const double HH_CLOSE = 5e-6;
 
-enum { PADDING = 2, FORMS = 3 };
+enum { FORMS = 3 };
 static const enum delta_form forms[FORMS] = {DELTA_RECURRENT, DELTA_CHUNK, DELTA_AUTO};
 static const char *const form_names[] = {"auto", "recurrent", "chunk"};
 
-struct hh_case {
-  struct hh_args a;
-  struct sequence s[3];
-  uint32_t B, rows; // rows: the sequences', then PADDING more
-  struct array qkv, beta, g, mask, state, o;
-};
-
 // ---------------------------------------------------------------- making and running a case
-
-static void normalise(double *x, uint32_t n) {
-  double sum = 0;
-  for (uint32_t i = 0; i < n; i++) sum += x[i] * x[i];
-  for (uint32_t i = 0; i < n && sum > 0; i++) x[i] /= sqrt(sum);
-}
-
-static uint32_t qkv_cols(struct hh_args a) { return 2 * a.H * a.Dk + a.Hv * a.Dv; }
-
-static double reference_nonneg(double z, enum hh_nonneg nonneg) {
-  if (nonneg == HH_NONNEG_SOFTPLUS) return z > 20 ? z : log1p(exp(z));
-  return nonneg == HH_NONNEG_SIGMOID ? 1 / (1 + exp(-z)) : exp(z);
-}
-
-// M (r, r) of the logits z (or z itself), by ops.md 6.2.
-static void reference_mask(double *M, const double *z, uint32_t r, enum hh_nonneg nonneg) {
-  double N[HH_MOST * HH_MOST];
-  for (uint32_t a = 0; a < r && nonneg != HH_NONNEG_GIVEN; a++) {
-    double sum = 1e-6;
-    for (uint32_t b = 0; b < r; b++) {
-      N[a * r + b] = reference_nonneg(z[a * r + b], nonneg);
-      sum += N[a * r + b] * N[a * r + b];
-    }
-    for (uint32_t b = 0; b < r; b++) N[a * r + b] /= sqrt(sum);
-  }
-  for (uint32_t i = 0; i < r * r; i++) {
-    M[i] = nonneg == HH_NONNEG_GIVEN ? z[i] : 0;
-    for (uint32_t c = 0; c < r && nonneg != HH_NONNEG_GIVEN; c++) M[i] += N[i / r * r + c] * N[i % r * r + c];
-  }
-}
-
-// Logits, or masks of random logits where the rule is given masks; `count` of them.
-static double *random_masks(size_t count, uint32_t r, enum hh_nonneg nonneg) {
-  double *z = normals(count * r * r);
-  for (size_t i = 0; i < count && nonneg == HH_NONNEG_GIVEN; i++) {
-    double M[HH_MOST * HH_MOST];
-    reference_mask(M, z + i * r * r, r, HH_NONNEG_EXP);
-    memcpy(z + i * r * r, M, r * r * sizeof *M);
-  }
-  return z;
-}
-
-// Unit q and k, normal v and state, beta in (0, beta_max), g log-uniform in -(0.001, 5).
-static struct hh_case hh_random(struct hh_args a, const uint32_t *T, uint32_t B, double beta_max) {
-  struct hh_case c = {.a = a, .B = B};
-  for (uint32_t i = 0; i < B; i++) {
-    c.s[i] = (struct sequence){.row = c.rows, .T = T[i], .pos = 3 * i, .slot = B - i};
-    c.rows += T[i];
-  }
-  uint32_t rows = c.rows + PADDING, cols = qkv_cols(a), masks = a.fixed_mask ? 1 : rows, n = a.Hv * a.r * a.r;
-  double *qkv = normals((size_t)rows * cols), *g = uniforms((size_t)rows * a.Hv, log(1e-3), log(5));
-  for (uint32_t t = 0; t < rows; t++)
-    for (uint32_t h = 0; h < 2 * a.H; h++) normalise(qkv + (size_t)t * cols + h * a.Dk, a.Dk);
-  for (size_t i = 0; i < (size_t)rows * a.Hv; i++) g[i] = -exp(g[i]);
-  for (size_t i = (size_t)c.rows * cols; i < (size_t)rows * cols; i++) qkv[i] = NAN;
-  c.qkv = activations(rows, cols, cols + 1, qkv);
-  c.beta = activations(rows, a.Hv, DENSE, uniforms((size_t)rows * a.Hv, 0, beta_max));
-  c.g = activations(rows, a.Hv, a.Hv + 1, g);
-  c.mask = activations(masks, n, n + 3, random_masks((size_t)masks * a.Hv, a.r, a.nonneg));
-  c.state = activations(B + 1, a.Hv * a.Dk * a.Dv, DENSE, normals((size_t)(B + 1) * a.Hv * a.Dk * a.Dv));
-  c.o = activations(rows, a.Hv * a.Dv, a.Hv * a.Dv + 3, uniforms((size_t)rows * a.Hv * a.Dv, 7, 8));
-  return c;
-}
-
-// Both outputs back to what they were.
-static void hh_rewind(struct hh_case *c) {
-  c->state = activations(c->state.t.rows, c->state.t.cols, DENSE, c->state.v);
-  c->o = activations(c->o.t.rows, c->o.t.cols, c->o.t.stride, c->o.v);
-}
 
 static void hh_run(const struct hh_case *c, const struct sequence *s, uint32_t B, enum delta_form form) {
   struct hh_args a = c->a;
@@ -109,45 +33,6 @@ static void delta_run(const struct hh_case *c, enum delta_form form) {
   backend->ops->delta_rule(recorder, c->o.t, c->qkv.t, c->beta.t, a.gated ? c->g.t : ABSENT, c->state.t,
                            sequences_of(c->s, c->B).t, scratch.t, a);
   run();
-}
-
-// The definition in float64, one column of S (rows Dv apart) after another:
-//   S <- e^g (S - beta (k^T k * expand(M)) S) + beta k^T v
-static void reference_column(double *o, double *S, const struct hh_case *c, const struct sequence *s, uint32_t head,
-                             uint32_t column) {
-  const struct hh_args *a = &c->a;
-  uint32_t cols = qkv_cols(*a), qk = head / (a->Hv / a->H) * a->Dk, d = a->Dk / a->r, masks = a->r * a->r;
-  double M[HH_MOST * HH_MOST], y[HH_MOST];
-  for (uint32_t t = s->row; t < s->row + s->T; t++) {
-    const double *q = c->qkv.v + (size_t)t * cols + qk, *k = q + a->H * a->Dk;
-    double v = c->qkv.v[(size_t)t * cols + 2 * a->H * a->Dk + head * a->Dv + column];
-    double decay = a->gated ? exp(c->g.v[t * a->Hv + head]) : 1, beta = c->beta.v[t * a->Hv + head], sum = 0;
-    reference_mask(M, c->mask.v + ((a->fixed_mask ? 0 : (size_t)t * a->Hv) + head) * masks, a->r, a->nonneg);
-    for (uint32_t b = 0; b < a->r; b++) {
-      y[b] = 0;
-      for (uint32_t i = b * d; i < (b + 1) * d; i++) y[b] += k[i] * S[(size_t)i * a->Dv];
-    }
-    for (uint32_t i = 0; i < a->Dk; i++) {
-      double erased = 0;
-      for (uint32_t b = 0; b < a->r; b++) erased += M[i / d * a->r + b] * y[b];
-      S[(size_t)i * a->Dv] = decay * (S[(size_t)i * a->Dv] - beta * k[i] * erased) + beta * k[i] * v;
-      sum += a->scale * q[i] * S[(size_t)i * a->Dv];
-    }
-    o[(size_t)t * a->Hv * a->Dv + head * a->Dv + column] = sum;
-  }
-}
-
-// o and state after the case; both start as copies of what the case starts with.
-static void reference_hh(double *o, double *state, const struct hh_case *c) {
-  const struct hh_args *a = &c->a;
-  memcpy(o, c->o.v, (size_t)c->o.t.rows * c->o.t.cols * sizeof *o);
-  memcpy(state, c->state.v, (size_t)c->state.t.rows * c->state.t.cols * sizeof *state);
-  for (uint32_t i = 0; i < c->B; i++)
-    for (uint32_t h = 0; h < a->Hv; h++)
-      for (uint32_t j = 0; j < a->Dv; j++) {
-        double *S = state + (size_t)c->s[i].slot * c->state.t.cols + (size_t)h * a->Dk * a->Dv + j;
-        reference_column(o, S, c, &c->s[i], h, j);
-      }
 }
 
 // Every form against float64; rows of no sequence and states of no slot keep their values.
@@ -196,8 +81,9 @@ static void hh_rule_of_usual_heads_matches(void **state) {
   for (uint32_t r = 2; r <= 8; r *= 2)
     for (int gated = 0; gated < 2; gated++) {
       uint32_t T[] = {150, 65};
-      check_hh(what, (struct hh_args){2, 2, 128, 128, r, 0.088f, gated, false, HH_NONNEG_SOFTPLUS, DELTA_AUTO}, T, 2,
-               gated ? 1 : 2);
+      check_hh(what,
+               (struct hh_args){2, 2, 128, 128, r, 0.088f, gated, false, HH_NONNEG_SOFTPLUS, DELTA_AUTO, MATRICES_NONE},
+               T, 2, gated ? 1 : 2);
     }
 }
 
@@ -207,15 +93,9 @@ static void hh_rule_shares_keys_among_grouped_value_heads(void **state) {
   static const char *const what[] = {"hh_rule, grouped value heads: o", "hh_rule, grouped value heads: state"};
   for (int l = 0; l < LENGTHS; l++) {
     uint32_t T[] = {lengths[l], lengths[LENGTHS - 1 - l]};
-    struct hh_args a = {2, 6, 16, 9, 4, 0.25f, l % 2, l % 3 == 0, HH_NONNEG_SIGMOID, DELTA_AUTO};
+    struct hh_args a = {2, 6, 16, 9, 4, 0.25f, l % 2, l % 3 == 0, HH_NONNEG_SIGMOID, DELTA_AUTO, MATRICES_NONE};
     check_hh(what, a, T, 2, 1);
   }
-}
-
-static double *fixture_of(const struct fixture *f, const char *name, const char *key, size_t count) {
-  char tensor[128];
-  snprintf(tensor, sizeof tensor, "%s.%s", name, key);
-  return fixture_has(f, tensor) ? fixture_values(f, tensor, count) : NULL;
 }
 
 static struct hh_case fixture_hh(const struct fixture *f, const char *name) {
@@ -226,7 +106,7 @@ static struct hh_case fixture_hh(const struct fixture *f, const char *name) {
   a.r = (uint32_t)fixture_number(f, name, "r");
   a.gated = fixture_number(f, name, "gated") != 0;
   a.fixed_mask = fixture_number(f, name, "static") != 0;
-  uint32_t T = (uint32_t)fixture_number(f, name, "T"), cols = qkv_cols(a), n = a.H * a.r * a.r;
+  uint32_t T = (uint32_t)fixture_number(f, name, "T"), cols = hh_cols(a), n = a.H * a.r * a.r;
   struct hh_case c = {.a = a, .B = 1, .rows = T, .s = {{0, T, 0, 0}}};
   uint32_t keys = a.H * a.Dk, values = a.H * a.Dv, masks = a.fixed_mask ? 1 : T;
   double *q = fixture_of(f, name, "q", (size_t)T * keys), *k = fixture_of(f, name, "k", (size_t)T * keys);
@@ -303,10 +183,10 @@ static void exponential_masks_of_large_logits_are_finite(void **state) {
   (void)state;
   seed(54);
   uint32_t T = 20;
-  struct hh_args a = {1, 1, 16, 8, 4, 1, false, false, HH_NONNEG_EXP, DELTA_AUTO};
+  struct hh_args a = {1, 1, 16, 8, 4, 1, false, false, HH_NONNEG_EXP, DELTA_AUTO, MATRICES_NONE};
   struct hh_case c = hh_random(a, &T, 1, 1);
-  for (size_t i = 0; i < (size_t)(T + PADDING) * 16; i++) c.mask.v[i] *= 60;
-  c.mask = activations(T + PADDING, 16, DENSE, c.mask.v);
+  for (size_t i = 0; i < (size_t)(T + DELTA_PADDING) * 16; i++) c.mask.v[i] *= 60;
+  c.mask = activations(T + DELTA_PADDING, 16, DENSE, c.mask.v);
   double *o = zeros((size_t)c.o.t.rows * 8), *S = zeros((size_t)c.state.t.rows * c.state.t.cols);
   reference_hh(o, S, &c);
   for (int f = 0; f < FORMS; f++) {
@@ -324,7 +204,7 @@ static void one_block_or_a_mask_of_ones_is_the_delta_rule(void **state) {
   const uint32_t blocks[] = {1, 4}, T = 100;
   for (int i = 0; i < 4; i++)
     for (int form = 0; form < 2; form++) {
-      struct hh_args a = {2, 2, 32, 24, blocks[i / 2], 0.2f, i % 2, true, HH_NONNEG_GIVEN, DELTA_AUTO};
+      struct hh_args a = {2, 2, 32, 24, blocks[i / 2], 0.2f, i % 2, true, HH_NONNEG_GIVEN, DELTA_AUTO, MATRICES_NONE};
       struct hh_case c = hh_random(a, &T, 1, 2);
       uint32_t n = a.Hv * a.r * a.r;
       c.mask = activations(1, n, DENSE, uniforms(n, 1, 1));
@@ -358,7 +238,7 @@ static void eigenvalues(double *x, uint32_t n) {
 static double *transition(uint32_t r, double beta, double length, enum delta_form form) {
   enum { D = 32 };
   uint32_t T = 1;
-  struct hh_args a = {1, 1, D, D, r, 1, false, false, HH_NONNEG_SOFTPLUS, DELTA_AUTO};
+  struct hh_args a = {1, 1, D, D, r, 1, false, false, HH_NONNEG_SOFTPLUS, DELTA_AUTO, MATRICES_NONE};
   struct hh_case c = hh_random(a, &T, 1, 1);
   double *one = zeros(2 * D * D);
   for (int i = 0; i < D; i++) {
@@ -366,8 +246,8 @@ static double *transition(uint32_t r, double beta, double length, enum delta_for
     c.qkv.v[D + i] *= length;
     c.qkv.v[2 * D + i] = 0;
   }
-  c.qkv = activations(1 + PADDING, 3 * D, DENSE, c.qkv.v);
-  c.beta = activations(1 + PADDING, 1, DENSE, uniforms(1 + PADDING, beta, beta));
+  c.qkv = activations(1 + DELTA_PADDING, 3 * D, DENSE, c.qkv.v);
+  c.beta = activations(1 + DELTA_PADDING, 1, DENSE, uniforms(1 + DELTA_PADDING, beta, beta));
   c.state = activations(2, D * D, DENSE, one);
   hh_run(&c, c.s, 1, form);
   return read_values(&c.state) + D * D;
@@ -425,7 +305,7 @@ static void a_rotation_within_blocks_of_keys_and_queries_leaves_outputs(void **s
   seed(58);
   enum { MIRRORS = 6 };
   uint32_t T = 90, d = 8;
-  struct hh_args a = {1, 1, 32, 20, 4, 0.3f, true, false, HH_NONNEG_SIGMOID, DELTA_AUTO};
+  struct hh_args a = {1, 1, 32, 20, 4, 0.3f, true, false, HH_NONNEG_SIGMOID, DELTA_AUTO, MATRICES_NONE};
   struct hh_case c = hh_random(a, &T, 1, 1);
   c.state = activations(2, 32 * 20, DENSE, NULL);
   double *mirrors = normals(4 * MIRRORS * d);
@@ -435,8 +315,7 @@ static void a_rotation_within_blocks_of_keys_and_queries_leaves_outputs(void **s
     hh_run(&c, c.s, 1, forms[form]);
     double *o = read_values(&c.o);
     for (uint32_t t = 0; t < T; t++)
-      for (uint32_t x = 0; x < 2; x++)
-        rotate_blocks(c.qkv.v + (size_t)t * qkv_cols(a) + x * 32, 4, d, mirrors, MIRRORS);
+      for (uint32_t x = 0; x < 2; x++) rotate_blocks(c.qkv.v + (size_t)t * hh_cols(a) + x * 32, 4, d, mirrors, MIRRORS);
     c.qkv = activations(c.qkv.t.rows, c.qkv.t.cols, DENSE, c.qkv.v);
     hh_rewind(&c);
     hh_run(&c, c.s, 1, forms[form]);
@@ -449,7 +328,7 @@ static void hh_any_split_of_a_sequence_gives_the_same_state(void **state) {
   seed(59);
   const uint32_t T = 150, cuts[][4] = {{1, 149}, {64, 86}, {65, 15, 70}, {17, 16, 100, 17}, {63, 1, 1, 85}};
   for (uint32_t r = 2; r <= 8; r *= 2) {
-    struct hh_args a = {2, 2, 24, 40, r, 0.2f, r != 4, false, HH_NONNEG_EXP, DELTA_AUTO};
+    struct hh_args a = {2, 2, 24, 40, r, 0.2f, r != 4, false, HH_NONNEG_EXP, DELTA_AUTO, MATRICES_NONE};
     struct hh_case c = hh_random(a, &T, 1, 2);
     hh_run(&c, c.s, 1, DELTA_RECURRENT);
     double *o = read_values(&c.o), *S = read_values(&c.state);
@@ -475,15 +354,15 @@ static void hh_hard_decay_gives_no_nan_and_forgets(void **state) {
   const double gates[] = {-100, -1e5, -3e38};
   for (int i = 0; i < 3; i++)
     for (int form = 0; form < 2; form++) {
-      struct hh_args a = {1, 1, Dk, Dv, 4, 1, true, true, HH_NONNEG_SOFTPLUS, DELTA_AUTO};
+      struct hh_args a = {1, 1, Dk, Dv, 4, 1, true, true, HH_NONNEG_SOFTPLUS, DELTA_AUTO, MATRICES_NONE};
       struct hh_case c = hh_random(a, &length, 1, 1);
       double *want = zeros(T * Dv);
       for (int t = 0; t < T; t++)
         memcpy(c.qkv.v + t * (2 * Dk + Dv), c.qkv.v + t * (2 * Dk + Dv) + Dk, Dk * sizeof *want);
       for (int j = 0; j < T * Dv; j++) // nothing is left of the past; q k = 1
         want[j] = c.beta.v[j / Dv] * c.qkv.v[j / Dv * (2 * Dk + Dv) + 2 * Dk + j % Dv];
-      c.qkv = activations(T + PADDING, 2 * Dk + Dv, DENSE, c.qkv.v);
-      c.g = activations(T + PADDING, 1, DENSE, uniforms(T + PADDING, gates[i], gates[i]));
+      c.qkv = activations(T + DELTA_PADDING, 2 * Dk + Dv, DENSE, c.qkv.v);
+      c.g = activations(T + DELTA_PADDING, 1, DENSE, uniforms(T + DELTA_PADDING, gates[i], gates[i]));
       hh_run(&c, c.s, 1, forms[form]);
       expect_close("hh hard decay", read_values(&c.o), want, T * Dv, 1e-6);
       double *S = read_values(&c.state);
@@ -495,10 +374,10 @@ static void hh_a_hard_decay_costs_later_tokens_no_digits(void **state) {
   (void)state;
   seed(61);
   uint32_t T = 64;
-  struct hh_args a = {1, 1, 32, 32, 2, 1, true, false, HH_NONNEG_SIGMOID, DELTA_AUTO};
+  struct hh_args a = {1, 1, 32, 32, 2, 1, true, false, HH_NONNEG_SIGMOID, DELTA_AUTO, MATRICES_NONE};
   struct hh_case c = hh_random(a, &T, 1, 1);
   for (uint32_t t = 0; t < T; t++) c.g.v[t] = t == 3 ? -30000 : -0.01;
-  c.g = activations(T + PADDING, 1, DENSE, c.g.v);
+  c.g = activations(T + DELTA_PADDING, 1, DENSE, c.g.v);
   double *o = zeros((size_t)c.o.t.rows * 32), *S = zeros((size_t)c.state.t.rows * c.state.t.cols);
   reference_hh(o, S, &c);
   for (int form = 0; form < 2; form++) {

@@ -4,4 +4,5 @@
 // Each returns how many failed.
 int ops_cases_delta_matrix(void);
 int ops_cases_attention_matrix(void);
+int ops_cases_hh_matrix(void);
 #endif

@@ -20,6 +20,7 @@
 #include "gated_norm.h"
 #include "hh_chunk_prepare.h"
 #include "hh_chunk_scan.h"
+#include "hh_matrix_prepare.h"
 #include "hh_rule.h"
 #include "mamba2.h"
 #include "mamba2_chunk_output.h"
@@ -120,6 +121,8 @@ static const struct access accesses[] = {
     {KERNEL_delta_chunk_prepare, BIT(DELTA_CHUNK_PREPARE_PREPARED), 0},
     {KERNEL_delta_matrix_prepare_f32, BIT(DELTA_MATRIX_PREPARE_PREPARED), 0},
     {KERNEL_delta_matrix_prepare_f16, BIT(DELTA_MATRIX_PREPARE_PREPARED), 0},
+    {KERNEL_hh_matrix_prepare_f32, BIT(HH_MATRIX_PREPARE_PREPARED), 0},
+    {KERNEL_hh_matrix_prepare_f16, BIT(HH_MATRIX_PREPARE_PREPARED), 0},
     {KERNEL_delta_matrix_scan_f32, MATRIX_SCAN_WRITES, MATRIX_SCAN_UPDATES},
     {KERNEL_delta_matrix_scan_f16, MATRIX_SCAN_WRITES, MATRIX_SCAN_UPDATES},
     {KERNEL_delta_matrix_scan_khr_f32, MATRIX_SCAN_WRITES, MATRIX_SCAN_UPDATES},

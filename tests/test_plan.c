@@ -7,6 +7,7 @@
 #include "delta_matrix_prepare.h"
 #include "delta_matrix_scan.h"
 #include "delta_step.h"
+#include "hh_matrix_prepare.h"
 #include "kernels.h"
 #include "matmul_narrow.h"
 #include "matvec.h"
@@ -187,9 +188,22 @@ static void matvec_fits_every_device(void **state) {
   }
 }
 
+// n steps a token, or d->r blocks.
 static void check_matrix_shape(const struct plan *p, const struct device_caps *caps, const struct plan_delta_matrix *d,
                                uint32_t n) {
-  const uint32_t queries = (d->C / n + 15) / 16 * 16;
+  const uint32_t unknowns = n * d->r, queries = (d->C / unknowns + 15) / 16 * 16;
+  const uint32_t blocks[HH_MATRIX_PREPARE_SPECS] = {[HH_MATRIX_PREPARE_SPEC_LANES] = d->prepare_lanes,
+                                                    [HH_MATRIX_PREPARE_SPEC_SUBGROUP] = p->matrix_lanes,
+                                                    [HH_MATRIX_PREPARE_SPEC_TILE_M] = p->matrix_m,
+                                                    [HH_MATRIX_PREPARE_SPEC_TILE_N] = p->matrix_n,
+                                                    [HH_MATRIX_PREPARE_SPEC_TILE_K] = p->matrix_k,
+                                                    [HH_MATRIX_PREPARE_SPEC_C] = d->C,
+                                                    [HH_MATRIX_PREPARE_SPEC_DK] = d->Dk,
+                                                    [HH_MATRIX_PREPARE_SPEC_R] = d->r,
+                                                    [HH_MATRIX_PREPARE_SPEC_D] = d->block,
+                                                    [HH_MATRIX_PREPARE_SPEC_SLAB] = d->slab,
+                                                    [HH_MATRIX_PREPARE_SPEC_UNIT] = 8,
+                                                    [HH_MATRIX_PREPARE_SPEC_NONNEG] = HH_EXP};
   const uint32_t prepare[DELTA_MATRIX_PREPARE_SPECS] = {[DELTA_MATRIX_PREPARE_SPEC_LANES] = d->prepare_lanes,
                                                         [DELTA_MATRIX_PREPARE_SPEC_SUBGROUP] = p->matrix_lanes,
                                                         [DELTA_MATRIX_PREPARE_SPEC_TILE_M] = p->matrix_m,
@@ -198,7 +212,6 @@ static void check_matrix_shape(const struct plan *p, const struct device_caps *c
                                                         [DELTA_MATRIX_PREPARE_SPEC_C] = d->C,
                                                         [DELTA_MATRIX_PREPARE_SPEC_DK] = d->Dk,
                                                         [DELTA_MATRIX_PREPARE_SPEC_N] = n,
-                                                        [DELTA_MATRIX_PREPARE_SPEC_STRIP] = d->strip,
                                                         [DELTA_MATRIX_PREPARE_SPEC_SLAB] = d->slab,
                                                         [DELTA_MATRIX_PREPARE_SPEC_UNIT] = 8};
   const uint32_t scan[DELTA_MATRIX_SCAN_SPECS] = {[DELTA_MATRIX_SCAN_SPEC_LANES] =
@@ -213,16 +226,21 @@ static void check_matrix_shape(const struct plan *p, const struct device_caps *c
                                                   [DELTA_MATRIX_SCAN_SPEC_COMPUTERS] = d->computers,
                                                   [DELTA_MATRIX_SCAN_SPEC_TILES] = d->tiles,
                                                   [DELTA_MATRIX_SCAN_SPEC_STAGERS] = d->stagers,
-                                                  [DELTA_MATRIX_SCAN_SPEC_EDGES] = 1};
+                                                  [DELTA_MATRIX_SCAN_SPEC_EDGES] = 1,
+                                                  [DELTA_MATRIX_SCAN_SPEC_R] = d->r,
+                                                  [DELTA_MATRIX_SCAN_SPEC_D] = d->block};
   enum kernel_id id = d->conversions ? KERNEL_delta_matrix_scan_f16 : KERNEL_delta_matrix_scan_khr_f16;
   if (kernel_built(KERNEL_delta_matrix_prepare_f16) && kernel_built(id)) {
-    assert_int_equal(shared_of(KERNEL_delta_matrix_prepare_f16, prepare), plan_delta_matrix_prepare_bytes(d, n));
-    assert_int_equal(shared_of(id, scan), plan_delta_matrix_scan_bytes(p, d, n, true));
+    assert_int_equal(d->r > 1 ? shared_of(KERNEL_hh_matrix_prepare_f16, blocks)
+                              : shared_of(KERNEL_delta_matrix_prepare_f16, prepare),
+                     plan_delta_matrix_prepare_bytes(d, unknowns));
+    assert_int_equal(shared_of(id, scan), plan_delta_matrix_scan_bytes(p, d, unknowns, true));
   }
-  assert_in_range(plan_delta_matrix_prepare_bytes(d, n), 1, caps->shared_bytes);
-  assert_in_range(plan_delta_matrix_scan_bytes(p, d, n, true), 1, caps->shared_bytes);
+  assert_in_range(plan_delta_matrix_prepare_bytes(d, unknowns), 1, caps->shared_bytes);
+  assert_in_range(plan_delta_matrix_scan_bytes(p, d, unknowns, true), 1, caps->shared_bytes);
+  assert_in_range(d->prepare_lanes, 1, caps->max_invocations);
   assert_in_range((d->computers + d->stagers) * p->matrix_lanes, 1, caps->max_invocations);
-  assert_true(d->C >= n && d->C % 16 == 0 && queries % p->matrix_m == 0);
+  assert_true(d->C >= unknowns && d->C % 16 == 0 && queries % p->matrix_m == 0);
   if (d->segments > 1) assert_in_range(plan_delta_matrix_join_bytes(p, d), 1, caps->shared_bytes);
 }
 
@@ -240,11 +258,16 @@ static void the_delta_rule_on_matrices_fits_its_device(void **state) {
           for (uint32_t T = 64; T <= 65536; T *= 32) {
             struct plan p = made(devices[i]);
             struct plan_delta_matrix d;
-            if (plan_delta_matrix(&p, keys[k], 128, steps[n], heads[h], T, &d))
+            if (plan_delta_matrix(&p, keys[k], 128, steps[n], 1, heads[h], T, &d))
               check_matrix_shape(&p, devices[i], &d, steps[n]);
             else
               // All that the usual models have fits; where registers are short, not three steps a token.
               assert_true(keys[k] > 128 || (i && keys[k] > 64) || (devices[i] == &caps_rdna3_radv && steps[n] > 2));
+            for (uint32_t r = 2; n == 0 && r <= 16 && keys[k] % r == 0; r *= 2)
+              if (plan_delta_matrix(&p, keys[k], 128, 1, r, heads[h], T, &d))
+                check_matrix_shape(&p, devices[i], &d, 1);
+              else
+                assert_true(devices[i] != &caps_h200 || keys[k] > 128);
           }
 }
 
@@ -253,14 +276,14 @@ static void the_delta_rule_on_matrices_follows_the_shape(void **state) {
   (void)state;
   struct plan p = made(&caps_h200), none = made(&caps_rdna2_radv_bar);
   struct plan_delta_matrix d;
-  assert_true(plan_delta_matrix(&p, 128, 128, 1, 512, 2048, &d));
+  assert_true(plan_delta_matrix(&p, 128, 128, 1, 1, 512, 2048, &d));
   assert_true(d.conversions && d.computers * d.tiles * p.matrix_n == 128 && !d.stagers && d.segments == 1);
-  assert_true(plan_delta_matrix(&p, 128, 128, 1, 16, 2048, &d));
+  assert_true(plan_delta_matrix(&p, 128, 128, 1, 1, 16, 1024, &d));
   assert_true(d.computers * d.tiles == 1 && d.stagers && d.C == 32 && d.segments == 1);
-  assert_true(plan_delta_matrix(&p, 128, 128, 1, 16, 32768, &d));
+  assert_true(plan_delta_matrix(&p, 128, 128, 1, 1, 16, 32768, &d));
   assert_true(d.segments > 1 && d.computers * d.tiles * p.matrix_n == 128);
-  assert_true(plan_delta_matrix(&p, 128, 128, 3, 512, 2048, &d) && d.C == 48);
-  assert_false(plan_delta_matrix(&none, 128, 128, 1, 512, 2048, &d));
+  assert_true(plan_delta_matrix(&p, 128, 128, 3, 1, 512, 2048, &d) && d.C == 48);
+  assert_false(plan_delta_matrix(&none, 128, 128, 1, 1, 512, 2048, &d));
 }
 
 static void attention_on_matrices_fits_its_device(void **state) {

@@ -1,0 +1,23 @@
+// hh_matrix.h: what passes between the kernels of the chunkwise Head-in-Head rule on cooperative matrices.
+//
+// Chunks are numbered as in hh_chunk.h, of which this is the twin with matrices of f16. Unknowns, "steps", are numbered
+// block by block: b * TOKENS + n, TOKENS = C / R, and from R * TOKENS to C there is nothing. For chunk c and value head
+// j, record c * Hv + j of `prepared` holds, in units of 16 bytes:
+//   W (C + QUERIES, C) f16    a row gives what one number adds to all unknowns: V' = W^T (K_b S_b of each block; V)
+//     row (b, i)   (I + A)^-1 w, w_(i,a) = -beta_i e^G_i M^i_ab, else 0
+//     row C + i    the same, w_(i,a) = beta_i
+//   P (QUERIES, C) f16         scale (q^n_b . k^i_b) e^(G_n - G_i) for i <= n, else 0
+//   fade_in (C) f32            e^G_last, for the state
+//   fade_out (C) f32           e^(G_last - G_i)
+//   fade_query (QUERIES) f32   scale e^G of the token
+// QUERIES: TOKENS rounded up to a multiple of 16.
+#ifndef HH_MATRIX_H
+#define HH_MATRIX_H
+#include "delta_matrix.h"
+#include "hh_mask.h"
+#define HH_MATRIX_P(C, R) (((C) + DELTA_MATRIX_QUERIES(C, R)) * (C) / 8)
+#define HH_MATRIX_FADES(C, R) (((C) + 2 * DELTA_MATRIX_QUERIES(C, R)) * (C) / 8)
+#define HH_MATRIX_RECORD(C, R) (HH_MATRIX_FADES(C, R) + (2 * (C) + DELTA_MATRIX_QUERIES(C, R)) / 4)
+// Rows of K's blocks in shared memory, with zeros around each; none where every tile of K is of one block anyway.
+#define HH_MATRIX_ALONE(C, R, D) (((C) / (R) % 16 + (D) % 16) == 0 ? 0 : (C))
+#endif

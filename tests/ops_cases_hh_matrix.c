@@ -1,0 +1,90 @@
+// Cases of Head-in-Head on cooperative matrices, to what operands rounded to f16 cost (ops_cases_delta_matrix.c).
+#include "device.h"
+#include "hh_case.h"
+#include "ops_cases_matrix.h"
+#include "ops_vulkan.h"
+
+static const double CLOSE = 1e-3;
+static enum matrices matrices; // of the group that runs
+
+// The case as the plan would have it; the kernels must be those of matrices.
+static void check(const struct hh_case *c) {
+  struct hh_args a = c->a;
+  a.form = DELTA_CHUNK;
+  a.matrices = matrices;
+  uint64_t bytes = backend->ops->hh_scratch_bytes(backend, c->rows, c->B, a);
+  struct array scratch = activations(1, (uint32_t)(bytes / sizeof(float)), DENSE, NULL);
+  assert_true(backend->ops->hh_dtype(recorder, c->rows, c->B, scratch.t, a) == DTYPE_F16);
+  begin();
+  backend->ops->hh_rule(recorder, c->o.t, c->qkv.t, c->beta.t, a.gated ? c->g.t : ABSENT, c->mask.t, c->state.t,
+                        sequences_of(c->s, c->B).t, scratch.t, a);
+  run();
+  size_t outputs = (size_t)c->o.t.rows * c->o.t.cols, states = (size_t)c->state.t.rows * c->state.t.cols;
+  size_t used = (size_t)c->rows * c->o.t.cols;
+  double *o = zeros(outputs), *state = zeros(states);
+  reference_hh(o, state, c);
+  double *got = read_values(&c->o), *got_state = read_values(&c->state);
+  expect_close("Head-in-Head on matrices: o", got, o, used, CLOSE);
+  expect_close("Head-in-Head on matrices: state", got_state, state, states, CLOSE);
+  assert_memory_equal(got + used, c->o.v + used, (outputs - used) * sizeof *got);  // rows of no sequence
+  assert_memory_equal(got_state, c->state.v, c->state.t.cols * sizeof *got_state); // slot 0 is nobody's
+}
+
+// Blocks that fill tiles and blocks that do not; sizes that are no multiples of a tile, of four or of two; every way to
+// make masks; chunks that are not full; sequences without tokens; grouped value heads. Few: software compiles each
+// kernel for seconds.
+static void head_in_head_matches_over_awkward_shapes(void **state) {
+  (void)state;
+  seed(70);
+  static const struct {
+    enum dtype dtype;
+    uint32_t gap, r, d, Dv;
+    enum hh_nonneg nonneg;
+  } shapes[] = {{DTYPE_F16, 8, 2, 16, 16, HH_NONNEG_SOFTPLUS},
+                {DTYPE_F16, 1, 3, 5, 7, HH_NONNEG_EXP},
+                {DTYPE_F32, 4, 8, 2, 20, HH_NONNEG_GIVEN}};
+  static const uint32_t texts[] = {1, 15, 17, 65, 200};
+  for (int s = 0; s < (matrices == MATRICES_PLAIN ? 2 : 3); s++)
+    for (int l = 0; l < 5; l++) {
+      struct hh_args a = {.H = 2, .Hv = s == 2 ? 4 : 2, .r = shapes[s].r, .Dv = shapes[s].Dv, .scale = 0.3f};
+      const uint32_t T[] = {texts[l], 0, texts[l] / 2 + 1};
+      a.Dk = a.r * shapes[s].d;
+      a.gated = l % 2;
+      a.fixed_mask = (s + l) % 3 == 2;
+      a.nonneg = shapes[s].nonneg;
+      struct hh_case c = hh_random_in(shapes[s].dtype, shapes[s].gap, a, T, 3, l % 2 ? 2 : 1);
+      check(&c);
+      tools_teardown(NULL);
+    }
+}
+
+// Cut into segments that are walked at the same time.
+static void a_long_sequence_of_head_in_head_matches(void **state) {
+  (void)state;
+  seed(71);
+  const uint32_t T = 300;
+  struct plan_delta_matrix p;
+  struct delta_args delta = {1, 1, 16, 16, 1, 0.25f, true, DELTA_CHUNK, matrices};
+  assert_true(vulkan_delta_matrix_plan(vulkan_device(backend), T, 1, &delta, 4, &p) && p.segments > 1);
+  struct hh_args a = {1, 1, 16, 16, 4, 0.25f, true, false, HH_NONNEG_SOFTPLUS, DELTA_CHUNK, matrices};
+  struct hh_case c = hh_random_in(DTYPE_F16, 8, a, &T, 1, 1);
+  for (uint32_t i = 0; i < T; i++) c.g.v[i] *= 0.05; // so that states reach over segments
+  c.g = activations(c.g.t.rows, 1, c.g.t.stride, c.g.v);
+  check(&c);
+}
+
+int ops_cases_hh_matrix(void) {
+#define CASE(f) cmocka_unit_test_teardown(f, tools_teardown)
+  const struct CMUnitTest plain[] = {CASE(head_in_head_matches_over_awkward_shapes)},
+                          cases[] = {
+                              CASE(head_in_head_matches_over_awkward_shapes),
+                              CASE(a_long_sequence_of_head_in_head_matches),
+                          };
+  // Cut or not, maps are the delta rule's: once is enough.
+  matrices = MATRICES_PLAIN;
+  int failed = cmocka_run_group_tests_name("Head-in-Head, plain matrices", plain, NULL, NULL);
+  matrices = MATRICES_BEST;
+  if (vulkan_device(backend)->plan.matrix_conversions)
+    failed += cmocka_run_group_tests_name("Head-in-Head, sums become operands", cases, NULL, NULL);
+  return failed;
+}
