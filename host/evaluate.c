@@ -6,9 +6,6 @@
 
 #include <string.h>
 
-// Texts whose step is work for matrix units, where operands may be rounded: up to 8 share one pass of matvec.
-enum { MATRIX_STEP = 9 };
-
 // ---------------------------------------------------------------- recording
 
 static struct tensor table(const struct deltaic_session *s, uint32_t n) { return tensor_rows(s->sequences, 0, n); }
@@ -53,7 +50,7 @@ static deltaic_status run_replay(struct deltaic_session *s, uint32_t n, bool dra
   deltaic_status status = DELTAIC_OK;
   if (!r->recorder) {
     status = b->ops->recorder_create(b, &r->recorder);
-    if (status == DELTAIC_OK) r->recorder->matrices = s->matrices && n >= MATRIX_STEP;
+    if (status == DELTAIC_OK) r->recorder->matrices = s->matrices;
     if (status == DELTAIC_OK && s->profiled) status = b->ops->recorder_profile(r->recorder, true);
     if (status == DELTAIC_OK && s->watched) status = b->ops->recorder_busy(r->recorder, true);
   }

@@ -61,11 +61,16 @@ struct fused {
 static uint32_t tokens_of(uint32_t rows) { return rows > 4 ? 8 : rows > 2 ? 4 : rows; }
 
 // Up to 8 rows share every weight that is read. More are matvec's too where matrices do not take them: workgroups with
-// the same weights and other rows are neighbours, so that the weights still come from memory once.
-static bool few(const struct recorder *c, struct tensor w, uint32_t rows) {
+// the same weights and other rows are neighbours, so that the weights still come from memory once. f16: the rows are,
+// or will be; only so do matrices take few.
+static bool few(const struct recorder *c, struct tensor w, uint32_t rows, bool f16) {
   const struct plan *plan = vulkan_plan(c);
   if (!vulkan_takes_f16(c, w)) return rows < plan->matvec_below;
-  return rows < plan->narrow_from || (rows <= 8 && !vulkan_narrow_takes(c, w, rows));
+  return rows < plan->narrow_from || (rows <= 8 && !(f16 && vulkan_narrow_takes(c, w, rows)));
+}
+
+static bool few_of(const struct recorder *c, const struct linear_input *in, struct tensor w) {
+  return few(c, w, in->x.rows, in->weight.buffer || in->x.dtype == DTYPE_F16);
 }
 
 static void few_rows_part(struct recorder *c, const struct fused *f, struct tensor w, uint32_t first) {
@@ -190,12 +195,12 @@ static void swiglu(struct recorder *c, struct tensor y, struct tensor gate_up, e
 // ---------------------------------------------------------------- ops
 
 enum dtype vulkan_input_dtype(const struct recorder *c, struct tensor w, uint32_t T) {
-  return !few(c, w, T) && vulkan_takes_f16(c, w) ? DTYPE_F16 : DTYPE_F32;
+  return !few(c, w, T, true) && vulkan_takes_f16(c, w) ? DTYPE_F16 : DTYPE_F32;
 }
 
 void vulkan_linear(struct recorder *c, struct tensor y, struct linear_input in, struct tensor w, struct tensor bias,
                    bool add) {
-  if (few(c, w, in.x.rows))
+  if (few_of(c, &in, w))
     few_rows(c, &(struct fused){.in = in, .y = y, .w = w, .bias = bias, .add = add});
   else
     tiles(c, y, input_rows(c, &in, w), w, bias, add);
@@ -205,11 +210,11 @@ void vulkan_linear_conv(struct recorder *c, struct tensor y, struct tensor p, st
                         struct tensor bias, struct linear_conv conv) {
   const struct device_caps *caps = &vulkan_device(c->backend)->caps;
   const bool bound = caps->max_storage_buffers >= MATVEC_CONV_BINDINGS;
-  if (few(c, w, in.x.rows) && conv.longest == 1 && bound) {
+  if (few_of(c, &in, w) && conv.longest == 1 && bound) {
     few_rows(c, &(struct fused){.in = in, .y = p, .w = w, .bias = bias, .conv_y = y, .conv = &conv});
     return;
   }
-  if (!few(c, w, in.x.rows) && conv.longest == 1 && y.dtype == DTYPE_F32 && rows_bound(c, w) == w.rows &&
+  if (!few_of(c, &in, w) && conv.longest == 1 && y.dtype == DTYPE_F32 && rows_bound(c, w) == w.rows &&
       vulkan_narrow_takes(c, w, in.x.rows)) {
     in = (struct linear_input){.x = input_rows(c, &in, w)};
     if (vulkan_matmul_narrow(
@@ -223,7 +228,7 @@ void vulkan_linear_conv(struct recorder *c, struct tensor y, struct tensor p, st
 
 void vulkan_linear_gated(struct recorder *c, struct tensor y, struct tensor gate_up, struct linear_input in,
                          struct tensor w, enum activation activation) {
-  if (few(c, w, in.x.rows) && rows_bound(c, w) == w.rows && y.dtype == DTYPE_F32) {
+  if (few_of(c, &in, w) && rows_bound(c, w) == w.rows && y.dtype == DTYPE_F32) {
     few_rows(c, &(struct fused){.in = in, .y = y, .w = w, .gated = true, .activation = activation});
     return;
   }

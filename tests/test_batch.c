@@ -304,31 +304,36 @@ static void sixty_four_texts_step_together(void **state) {
   on_every_device(check_many);
 }
 
-// Steps of so many texts go through matrix units where there are any, with operands of 16 bits.
-static void check_fast(deltaic_device *device) {
-  enum { MANY = 12 };
-  deltaic_model *model = open_model(device, MODELS_DIR "/novelist"); // whose weights have 16 bits
-  deltaic_session_options options = {.size = sizeof options, .precision = DELTAIC_PRECISION_FAST, .sequences = MANY};
-  deltaic_session *slow = create(model, MANY, 512), *fast;
-  deltaic_piece pieces[MANY];
+// Steps of several texts go through matrix units where there are any, with operands of 16 bits.
+static void check_fast_steps(deltaic_device *device, deltaic_model *model, uint32_t n) {
+  enum { MOST = 12 };
+  deltaic_session_options options = {.size = sizeof options, .precision = DELTAIC_PRECISION_FAST, .sequences = n};
+  deltaic_session *slow = create(model, n, 512), *fast;
+  deltaic_piece pieces[MOST];
   float *logits = logits_room(1), *want = logits_room(1);
   double worst = 0;
   assert_ok(deltaic_session_create(model, &options, &fast));
   for (int step = 0; step < 4; step++) {
-    for (uint32_t i = 0; i < MANY; i++) pieces[i] = piece_of(i, i, (size_t)step, 1);
-    eval(slow, pieces, MANY);
-    eval(fast, pieces, MANY);
+    for (uint32_t i = 0; i < n; i++) pieces[i] = piece_of(i, i, (size_t)step, 1);
+    eval(slow, pieces, n);
+    eval(fast, pieces, n);
   }
-  for (uint32_t i = 0; i < MANY; i++) {
+  for (uint32_t i = 0; i < n; i++) {
     assert_ok(deltaic_sequence_logits(slow, i, want));
     assert_ok(deltaic_sequence_logits(fast, i, logits));
     worst = fmax(worst, rms_error(logits, want, V));
   }
-  print_message("    fast steps on %s differ by %.1e\n", device_name(device), worst);
+  print_message("    fast steps of %u texts on %s differ by %.1e\n", n, device_name(device), worst);
   assert_true(worst <= 5e-3);
   free(logits), free(want);
   deltaic_session_free(fast);
   deltaic_session_free(slow);
+}
+
+static void check_fast(deltaic_device *device) {
+  deltaic_model *model = open_model(device, MODELS_DIR "/novelist"); // whose weights have 16 bits
+  check_fast_steps(device, model, 4);
+  check_fast_steps(device, model, 12);
   deltaic_model_close(model);
 }
 
