@@ -76,9 +76,7 @@ bool vulkan_matmul_matrix(struct recorder *c, struct tensor y, struct tensor x, 
 bool vulkan_gated_matrix(struct recorder *c, struct tensor y, struct tensor x, struct tensor w,
                          enum activation activation) {
   if (!vulkan_takes_f16(c, w) || x.dtype != DTYPE_F16 || y.dtype != DTYPE_F16) return false;
-  if (vulkan_matmul_narrow(c,
-                           &(struct narrow_product){.y = y, .x = x, .w = w, .gated = true, .activation = activation}))
-    return true;
-  return !vulkan_narrow_takes(c, w, x.rows) && // for which gate and up stay apart
+  return vulkan_matmul_narrow(
+             c, &(struct narrow_product){.y = y, .x = x, .w = w, .gated = true, .activation = activation}) ||
          matmul_matrix(c, &(struct matrix_product){.y = y, .x = x, .w = w, .gated = true, .activation = activation});
 }

@@ -4,7 +4,7 @@
 
 bool vulkan_narrow_takes(const struct recorder *c, struct tensor w, uint32_t rows) {
   struct plan_narrow m;
-  return vulkan_takes_f16(c, w) && plan_matmul_narrow(vulkan_plan(c), rows, w.rows, w.cols, false, &m);
+  return vulkan_takes_f16(c, w) && plan_matmul_narrow(vulkan_plan(c), rows, w.rows, w.cols, &m);
 }
 
 static enum kernel_id kernel_of(const struct narrow_product *p) {
@@ -20,7 +20,7 @@ bool vulkan_matmul_narrow(struct recorder *c, const struct narrow_product *p) {
   const struct linear_conv *conv = p->conv;
   struct plan_narrow m;
   if (!vulkan_takes_f16(c, w) || x.dtype != DTYPE_F16 || x.stride % 8 ||
-      !plan_matmul_narrow(plan, x.rows, w.rows, x.cols, p->gated, &m))
+      !plan_matmul_narrow(plan, x.rows, w.rows, x.cols, &m))
     return false;
   if (conv && vulkan_device(c->backend)->caps.max_storage_buffers < MATMUL_NARROW_CONV_BINDINGS) return false;
   const uint32_t spec[MATMUL_NARROW_CONV_SPECS] = {

@@ -198,15 +198,14 @@ uint64_t plan_matmul_narrow_shared_bytes(const struct plan *plan, const struct p
 
 // What was fastest on an H200. One workgroup of many subgroups on every processor, where their blocks cover N so; else
 // several of a few: all should run at the same time. Many tokens leave registers for shorter steps only.
-static void narrow_start(const struct plan *plan, uint32_t N, bool gated, struct plan_narrow *m) {
+static void narrow_start(const struct plan *plan, uint32_t N, struct plan_narrow *m) {
   static const struct { uint32_t tiles, parts; } alone[] = {{1, 16}, {2, 8}, {3, 8}};
   const bool tall = m->tiles_t > 2, wide = !tall || plan->matrix_sums > 8; // else it spills on RDNA3
   m->tiles_n = 2;
   m->parts = !wide ? 8 : tall ? 2 : 4;
   m->step = wide ? plan->matrix_step : plan->matrix_step / 2;
   for (int i = 0; i < 3; i++)
-    if ((!gated || alone[i].tiles == 2) &&
-        up(N, alone[i].tiles * plan->matrix_n) / plan->matrix_n / alone[i].tiles <= plan->narrow_groups) {
+    if (up(N, alone[i].tiles * plan->matrix_n) / plan->matrix_n / alone[i].tiles <= plan->narrow_groups) {
       m->tiles_n = alone[i].tiles;
       m->parts = alone[i].parts;
       m->step = tall ? plan->matrix_step / 2 : plan->matrix_step;
@@ -218,13 +217,11 @@ static void narrow_start(const struct plan *plan, uint32_t N, bool gated, struct
   while (m->tiles_n > 1 && m->tiles_t * m->tiles_n > plan->matrix_sums) m->tiles_n--;
 }
 
-bool plan_matmul_narrow(const struct plan *plan, uint32_t T, uint32_t N, uint32_t K, bool gated,
-                        struct plan_narrow *out) {
+bool plan_matmul_narrow(const struct plan *plan, uint32_t T, uint32_t N, uint32_t K, struct plan_narrow *out) {
   enum { MOST_TILES = 4 };
   if (!plan->matrix_m || T > MOST_TILES * plan->matrix_m) return false;
   struct plan_narrow m = {.tiles_t = (uint32_t)(up(T, plan->matrix_m) / plan->matrix_m)};
-  narrow_start(plan, N, gated, &m);
-  if (gated && m.tiles_n % 2) return false;
+  narrow_start(plan, N, &m);
   const uint32_t most_step = m.step;
   for (; m.parts; m.parts /= 2)
     for (m.step = most_step; m.step >= plan->matrix_k; m.step /= 2) {

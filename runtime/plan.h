@@ -125,9 +125,8 @@ struct plan_matvec plan_matvec(const struct plan *plan, uint32_t K, uint32_t tok
 struct plan_narrow {
   uint32_t parts, tiles_t, tiles_n, step, lanes;
 };
-// gated: half of w's N rows are gate's. False where the plan has no matrices, or for sizes that this does not suit.
-bool plan_matmul_narrow(const struct plan *plan, uint32_t T, uint32_t N, uint32_t K, bool gated,
-                        struct plan_narrow *out);
+// False where the plan has no matrices, or for sizes that this does not suit.
+bool plan_matmul_narrow(const struct plan *plan, uint32_t T, uint32_t N, uint32_t K, struct plan_narrow *out);
 uint64_t plan_matmul_narrow_shared_bytes(const struct plan *plan, const struct plan_narrow *m);
 
 // Sizes of the two kernels of the chunkwise delta rule for one shape of heads: keys of Dk numbers, n of them a token.

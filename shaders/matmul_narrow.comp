@@ -8,12 +8,13 @@
 #extension GL_KHR_shader_subgroup_basic : require
 // y (T, N) = x (T, K) w (N, K)^T (+ bias) (+ y) for tokens of a few matrices' height, where reading the weights is what
 // takes the time: batches of sequences that decode; so what follows happens on the way.
-//   GATED (matmul_narrow_gated_...): y = act(gate) * up as f16; half of a block's rows are gate's, the others up's.
+//   GATED (matmul_narrow_gated_...): y = act(gate) * up as f16; half of each matrix's rows are gate's, the others up's.
 //   CONV (matmul_narrow_conv_...): as matvec.comp's, but that y has only what is no channel.
 // Workgroups (ceil(N / rows of a block)). The subgroups of one share K among them, steps in turn. A subgroup asks for
 // its weights and inputs of a step while it multiplies those of the one before; they become matrices one after the other
 // in a place in shared memory that has room for one, the weights as f16: with more of it, fewer subgroups would run at
-// the same time. At the end the subgroups' sums are added up in a fixed order.
+// the same time. At the end the subgroups' sums are added up in a fixed order, half of them to the other half first where
+// shared memory has no room for all.
 #include "matmul_narrow.h"
 layout(local_size_x_id = MATMUL_NARROW_SPEC_LANES) in;
 layout(constant_id = MATMUL_NARROW_SPEC_PARTS) const uint PARTS = 1;
@@ -53,18 +54,23 @@ const uint SUMS = TILES_T * TILES_N, FOUR = M * N / 4;         // matrices of su
 const uint OWN = (M > N ? M : N) * PITCH;                      // of a subgroup
 const uint STEP_ROOM = PARTS * OWN, SUMS_ROOM = (PARTS + 1) / 2 * SUMS * FOUR;
 const uint EACH = (TOKENS * WIDE + LANES - 1) / LANES; // outputs of an invocation
-shared uvec4 room[STEP_ROOM > SUMS_ROOM ? STEP_ROOM : SUMS_ROOM];
+const uint ROOM = STEP_ROOM > SUMS_ROOM ? STEP_ROOM : SUMS_ROOM;
+const uint LEFT = PARTS * SUMS * FOUR > ROOM ? PARTS / 2 : PARTS; // sums that shared memory holds at the end
+shared uvec4 room[ROOM];
 #ifdef CONV
 shared uint slots[TOKENS]; // 1 + slot of the sequence whose token it is; 0: nobody's
 #endif
 
 uvec4 fetched_w[TILES_N * LOADS_W], fetched_x[TILES_T * LOADS_X];
 
+// Which of the block's outputs row r of its weights belongs to.
+uint output_of(uint r) { return r / N * (N / HALVES) + r % (N / HALVES); }
+
 // Rows past the last are the last again: what comes of them is not stored.
 void fetch_weights(uint n0, uint k0) {
   [[unroll]] for (uint l = 0; l < TILES_N * LOADS_W; l++) {
     uint i = gl_SubgroupInvocationID + l % LOADS_W * WIDTH, r = l / LOADS_W * N + i / K8;
-    uint row = min(n0 + r % WIDE, args.N - 1) + r / WIDE * args.N;
+    uint row = min(n0 + output_of(r), args.N - 1) + r % N / (N / HALVES) * args.N;
     fetched_w[l] = weights[(row * args.w_stride + k0) / 8 + i % K8];
   }
 }
@@ -80,10 +86,12 @@ void subgroup_meets() {
   controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsShared, gl_SemanticsAcquireRelease);
 }
 
-// Token t's sum with row r of the block.
+// Token t's sum with row r of the block's weights.
 float total(uint t, uint r) {
   uint from = (t / M * TILES_N + r / N) * M * N + t % M * N + r % N;
-  return uintBitsToFloat(room[from / 4][from % 4]);
+  float sum = 0.0;
+  [[unroll]] for (uint p = 0; p < LEFT; p++) sum += uintBitsToFloat(room[p * SUMS * FOUR + from / 4][from % 4]);
+  return sum;
 }
 
 // What the outputs need besides their sums, asked for together.
@@ -112,7 +120,7 @@ void finish(uint i, uint t, uint r, uint n) {
   if (t >= args.T || n >= args.N) return;
   uint at = t * args.y_stride + args.first + n;
 #ifdef GATED
-  y[at] = float16_t(clamp(activate(args.activation, total(t, r)) * total(t, WIDE + r), -65504.0, 65504.0));
+  y[at] = float16_t(clamp(activate(args.activation, total(t, r)) * total(t, r + N / 2), -65504.0, 65504.0));
 #else
   float sum = start[i] + total(t, r);
 #ifdef CONV
@@ -186,14 +194,14 @@ void main() {
     uint e = lane + i * LANES;
     fetch_end(i, e / WIDE, n0 + e % WIDE);
   }
-  for (uint half_ = PARTS / 2; half_ > 0; half_ /= 2) {
+  if (LEFT < PARTS) {
     barrier();
-    if (part >= half_ && part < 2 * half_) {
+    if (part >= LEFT) {
       [[unroll]] for (uint i = 0; i < SUMS; i++)
-        coopMatStore(sums[i], room, ((part - half_) * SUMS + i) * FOUR, N / 4, gl_CooperativeMatrixLayoutRowMajor);
+        coopMatStore(sums[i], room, ((part - LEFT) * SUMS + i) * FOUR, N / 4, gl_CooperativeMatrixLayoutRowMajor);
     }
     barrier();
-    if (part < half_) {
+    if (part < LEFT) {
       [[unroll]] for (uint i = 0; i < SUMS; i++) {
         coopmat<float, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator> other;
         coopMatLoad(other, room, (part * SUMS + i) * FOUR, N / 4, gl_CooperativeMatrixLayoutRowMajor);
@@ -202,13 +210,14 @@ void main() {
     }
   }
   barrier();
-  if (part == 0) {
+  if (part < LEFT) {
     [[unroll]] for (uint i = 0; i < SUMS; i++)
-      coopMatStore(sums[i], room, i * FOUR, N / 4, gl_CooperativeMatrixLayoutRowMajor);
+      coopMatStore(sums[i], room, (part * SUMS + i) * FOUR, N / 4, gl_CooperativeMatrixLayoutRowMajor);
   }
   barrier();
   [[unroll]] for (uint i = 0; i < EACH; i++) {
     uint e = lane + i * LANES;
-    finish(i, e / WIDE, e % WIDE, n0 + e % WIDE);
+    uint o = e % WIDE, r = o / (N / HALVES) * N + o % (N / HALVES);
+    finish(i, e / WIDE, r, n0 + o);
   }
 }

@@ -18,7 +18,7 @@
 #define MATMUL_NARROW_SPEC_LANES 0     // PARTS subgroups
 #define MATMUL_NARROW_SPEC_PARTS 1     // of K in a workgroup, a power of two: each has a subgroup
 #define MATMUL_NARROW_SPEC_TILES_T 2   // matrices along T: all tokens
-#define MATMUL_NARROW_SPEC_TILES_N 3   // matrices along N of a workgroup; GATED: an even number
+#define MATMUL_NARROW_SPEC_TILES_N 3   // matrices along N of a workgroup
 #define MATMUL_NARROW_SPEC_STEP 4      // along K, a multiple of 8 and of the matrices' K; K is one of STEP
 #define MATMUL_NARROW_SPEC_M 5         // the cooperative matrices, (M, K) x (K, N)
 #define MATMUL_NARROW_SPEC_N 6

@@ -134,8 +134,8 @@ static bool narrow_fits(const struct plan *own, const struct product *p, const u
   now->narrow_tiles = n[TILES];
   now->narrow_parts = n[PARTS];
   now->narrow_step = n[STEP];
-  return plan_matmul_narrow(now, tokens, rows, p->K, p->kind == GATED, m) && m->tiles_n == n[TILES] &&
-         m->parts == n[PARTS] && m->step == n[STEP];
+  return plan_matmul_narrow(now, tokens, rows, p->K, m) && m->tiles_n == n[TILES] && m->parts == n[PARTS] &&
+         m->step == n[STEP];
 }
 
 static double time_narrow(const struct plan *own, const struct product *p, const uint32_t n[CHOICES], double best) {
@@ -182,7 +182,7 @@ static void sweep_narrow(const struct product *p, int count, char **numbers) {
   const uint32_t rows = p->N * (p->kind == GATED ? 2 : 1);
   struct plan_narrow m;
   double best = 1e30;
-  if (!plan_matmul_narrow(&own, tokens, rows, p->K, p->kind == GATED, &m)) return;
+  if (!plan_matmul_narrow(&own, tokens, rows, p->K, &m)) return;
   printf("\n%s, %u x %u, %u tokens on matrices\n%8s %6s %6s %9s %8s\n", p->name, p->N, p->K, tokens, "tiles", "parts",
          "step", "us", "GB/s");
   if (!count) search_narrow(&own, p, &m);

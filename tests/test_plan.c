@@ -422,7 +422,7 @@ static void matrices_of_other_sides_are_left_alone(void **state) {
     caps.matrix_shape[0].m = shapes[i][0], caps.matrix_shape[0].n = shapes[i][1], caps.matrix_shape[0].k = shapes[i][2];
     struct plan p = made(&caps);
     assert_true(p.usable && !p.matrix_m && !p.matrix_conversions);
-    assert_false(plan_matmul_matrix(&p, 512, 512, &product) || plan_matmul_narrow(&p, 16, 512, 512, false, &narrow));
+    assert_false(plan_matmul_matrix(&p, 512, 512, &product) || plan_matmul_narrow(&p, 16, 512, 512, &narrow));
     caps.matrix_shapes = 2;
     caps.matrix_shape[1].m = 8, caps.matrix_shape[1].n = 16, caps.matrix_shape[1].k = 16;
     p = made(&caps);
@@ -481,7 +481,7 @@ static void tiles_of_matrices_fit_their_device(void **state) {
         assert_int_equal(m.tile_k % p.matrix_k, 0);
         // Its end is a stage for one matrix of sums a subgroup.
         struct plan_narrow narrow;
-        if (plan_matmul_narrow(&p, T, N, 5632, false, &narrow)) {
+        if (plan_matmul_narrow(&p, T, N, 5632, &narrow)) {
           assert_in_range(plan_matmul_narrow_shared_bytes(&p, &narrow), 1, devices[i]->shared_bytes);
           assert_in_range(narrow.lanes, 1, devices[i]->max_invocations);
           assert_true(narrow.tiles_t * p.matrix_m >= T && 5632 % narrow.step == 0);
@@ -505,9 +505,8 @@ static void few_tokens_take_the_shared_memory_that_the_plan_says(void **state) {
       for (uint32_t N = 16; N <= 65536; N *= 8)
         for (uint32_t K = 16; K <= 8192; K = 2 * K + 16) {
           struct plan p = made(devices[i]);
-          struct plan_narrow m, gated;
-          assert_true(plan_matmul_narrow(&p, T, N, K, false, &m));
-          if (plan_matmul_narrow(&p, T, N, K, true, &gated)) assert_int_equal(gated.tiles_n % 2, 0);
+          struct plan_narrow m;
+          assert_true(plan_matmul_narrow(&p, T, N, K, &m));
           assert_true(m.tiles_t * m.tiles_n <= p.matrix_sums && m.lanes == m.parts * p.matrix_lanes);
           assert_true(K % m.step == 0 && m.parts * m.step <= K);
           const uint32_t spec[MATMUL_NARROW_CONV_SPECS] = {
@@ -521,9 +520,9 @@ static void few_tokens_take_the_shared_memory_that_the_plan_says(void **state) {
         }
   struct plan h200 = made(&caps_h200);
   struct plan_narrow o, in, up;
-  assert_true(plan_matmul_narrow(&h200, 32, 2048, 2048, false, &o) && o.tiles_n == 1 && o.parts == 16);
-  assert_true(plan_matmul_narrow(&h200, 32, 6272, 2048, false, &in) && in.tiles_n == 3 && in.parts == 8);
-  assert_true(plan_matmul_narrow(&h200, 32, 11264, 2048, true, &up) && up.tiles_n == 2 && up.parts == 4);
+  assert_true(plan_matmul_narrow(&h200, 32, 2048, 2048, &o) && o.tiles_n == 1 && o.parts == 16);
+  assert_true(plan_matmul_narrow(&h200, 32, 6272, 2048, &in) && in.tiles_n == 3 && in.parts == 8);
+  assert_true(plan_matmul_narrow(&h200, 32, 11264, 2048, &up) && up.tiles_n == 2 && up.parts == 4);
 }
 
 static void a_gpu_is_better_than_software(void **state) {
