@@ -1,8 +1,9 @@
 // accurate.glsl: e^x, logarithms and 1 / sqrt x to about an ulp on every device: sums, products and bits only, and
-// `precise` where fusing or reordering them would change what is exact. A device's own exp may be wrong by 3 + 2 |x| ulp
-// and its log by 2^-21 near 1, and are: a gate's softplus by 37,000 ulp on an H200. At most, by tests/test_accurate.c on
-// lavapipe and an H200: e^x 1.0 ulp, ln x 0.9, ln (1 + e) 1.4, 1 / sqrt x 1.0; made of them: sigmoid 2.6, silu 3.0,
-// softplus 1.7. Kernels whose answers are kept as f16 (stored.glsl) make do with the device's own.
+// `precise` where fusing or reordering them would change what is exact. A device's own exp may be wrong by 3 + 2 |x|
+// ulp and its log by 2^-21 near 1, and are: a gate's softplus by 37,000 ulp on an H200. At most, by
+// tests/test_accurate.c on lavapipe and an H200: e^x 1.0 ulp, ln x 0.9, ln (1 + e) 1.4, 1 / sqrt x 1.0; made of them:
+// sigmoid 2.6, silu 3.0, softplus 1.7. Kernels whose answers are kept as f16 (stored.glsl) make do with the device's
+// own.
 #if defined(F16) || defined(X_F16)
 float accurate_exp(float x) { return exp(x); }
 float accurate_log(float x) { return log(x); }

@@ -7,8 +7,8 @@
 // Online softmax (Milakov, Gimelshein 2018): with m the maximum so far, keep sum e^(s - m) and sum e^(s - m) v, and
 // shrink both when m grows.
 // qkv (T, heads d ...), caches (slots, capacity, kv_heads, d), o (T, heads d).
-// Workgroups (ceil(T / QUERIES), heads, B): QUERIES tokens of one head, keys in strips of one per invocation: each scores
-// its key against all queries, then owns columns of v and o. Two barriers a strip. Any d, T; T <= capacity, and
+// Workgroups (ceil(T / QUERIES), heads, B): QUERIES tokens of one head, keys in strips of one per invocation: each
+// scores its key against all queries, then owns columns of v and o. Two barriers a strip. Any d, T; T <= capacity, and
 // T + window - 1 <= capacity in a ring. Single tokens: attention_step.
 #include "attention.h"
 layout(local_size_x_id = ATTENTION_SPEC_LANES) in;

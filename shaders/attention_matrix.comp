@@ -7,14 +7,14 @@
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
-// attention.comp's o of many tokens on cooperative matrices (FlashAttention, Dao et al. 2022): operands of f16, sums and
-// softmax in f32. With m_i the maximum of row i so far, which grows from block to block of keys,
+// attention.comp's o of many tokens on cooperative matrices (FlashAttention, Dao et al. 2022): operands of f16, sums
+// and softmax in f32. With m_i the maximum of row i so far, which grows from block to block of keys,
 //   S = scale log2(e) Q K^T    P = 2^(S - m)    O <- 2^(m_before - m) O + P V    o = O / sum P
 // qkv (T, heads d ...), caches (slots, capacity, kv_heads, d): position p lies at p % capacity, o (T, heads d).
 // Workgroups (kv_heads ceil(heads / kv_heads / GROUP), ceil(T / TOKENS), B): a subgroup owns TILE_M rows of Q and O in
-// registers, row r being token r / GROUP of head r % GROUP; all share the KEYS keys and values that are staged as f16. S
-// becomes P in the subgroup's own part of shared memory, where its lanes know rows and columns. Later tokens, which see
-// more, come first. Any d, T; T <= capacity, and T + window - 1 <= capacity in a ring.
+// registers, row r being token r / GROUP of head r % GROUP; all share the KEYS keys and values that are staged as f16.
+// S becomes P in the subgroup's own part of shared memory, where its lanes know rows and columns. Later tokens, which
+// see more, come first. Any d, T; T <= capacity, and T + window - 1 <= capacity in a ring.
 #include "attention_matrix.h"
 layout(local_size_x_id = ATTENTION_MATRIX_SPEC_LANES) in;
 layout(constant_id = ATTENTION_MATRIX_SPEC_SUBGROUP) const uint SUBGROUP = 32;

@@ -8,10 +8,10 @@
 // of them to end joins what all have left, in their order: with m the largest of the maxima m_p,
 //   o = sum e^(m_p - m) y_p / sum e^(m_p - m) sum_p
 // qkv (B, heads d ...), caches (slots, capacity, kv_heads, d), o (B, heads d).
-// Workgroups (kv_heads ceil(heads / kv_heads / QUERIES), parts, B), parts <= LANES. A part is some strips of LANES keys; how many, the
-// position tells, so that a recording is right for all of them, and parts past the end exit. A strip's keys are scored
-// by SHARE invocations each; then an invocation owns four columns of v in one of ROWS rows of keys. Three barriers a
-// strip. Any d; a sequence has T <= 1.
+// Workgroups (kv_heads ceil(heads / kv_heads / QUERIES), parts, B), parts <= LANES. A part is some strips of LANES
+// keys; how many, the position tells, so that a recording is right for all of them, and parts past the end exit. A
+// strip's keys are scored by SHARE invocations each; then an invocation owns four columns of v in one of ROWS rows of
+// keys. Three barriers a strip. Any d; a sequence has T <= 1.
 #include "attention_step.h"
 layout(local_size_x_id = ATTENTION_STEP_SPEC_LANES) in;
 layout(constant_id = ATTENTION_STEP_SPEC_D) const uint D = 64;

@@ -17,7 +17,7 @@
 #define ATTENTION_STEP_SPEC_QUERIES 2 // query heads of a workgroup, all of one key head
 #define ATTENTION_STEP_SPEC_ALIGNED 3 // 1: d and cache_stride are multiples of 4
 #define ATTENTION_STEP_SPECS 4
-#define ATTENTION_STEP_RECORD(D) ((D) + 2) // words that a part leaves for a head: its maximum, its sum, its o before division
+#define ATTENTION_STEP_RECORD(D) ((D) + 2) // words that a part leaves for a head: maximum, sum, o before division
 struct attention_step_push {
   uint heads;
   uint kv_heads;

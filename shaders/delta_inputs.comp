@@ -17,7 +17,7 @@ layout(set = 0, binding = DELTA_INPUTS_BA) readonly buffer ba_block { float ba[]
 layout(set = 0, binding = DELTA_INPUTS_A_LOG) readonly buffer a_log_block { float A_log[]; };
 layout(set = 0, binding = DELTA_INPUTS_DT_BIAS) readonly buffer dt_bias_block { float dt_bias[]; };
 #include "activation.glsl"
-const uint KEPT = 4; // activated numbers an invocation keeps from the sum to the division; of longer heads some are read again
+const uint KEPT = 4; // activated numbers an invocation keeps from sum to division; of longer heads some are read again
 
 void gates(uint t) {
   for (uint j = gl_SubgroupInvocationID; j < args.betas; j += gl_SubgroupSize)

@@ -7,8 +7,8 @@
 #include "interface.h"
 #include "key_norm.h"
 #define DELTA_STEP_O 0         // (T, Hv * Dv) out, f32 or f16
-#define DELTA_STEP_QKV 1       // (T, H * DK + N * H * DK + N * Hv * Dv) in, f32: q, the k of each step, the v of each step
-#define DELTA_STEP_BA 2        // (T, N * Hv + Hv) in, f32, the second part when args.gated; the first when args.has_beta
+#define DELTA_STEP_QKV 1       // (T, H * DK + N * H * DK + N * Hv * Dv) in, f32: q, each step's k, each step's v
+#define DELTA_STEP_BA 2        // (T, N * Hv + Hv) in, f32, the second part when args.gated, the first when has_beta
 #define DELTA_STEP_A_LOG 3     // (1, Hv) in, f32; read when args.gated
 #define DELTA_STEP_DT_BIAS 4   // (1, Hv) in, f32; read when args.gated
 #define DELTA_STEP_MASK 5      // (T or 1, Hv * R * R) in, f32; read when R > 1: logits, or M when NONNEG is HH_GIVEN

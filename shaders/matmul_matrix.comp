@@ -7,9 +7,9 @@
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_shader_subgroup_basic : require
 // y (T, N) = x (T, K) w (N, K)^T (+ bias) (+ y) on cooperative matrices: f16 operands, f32 sums. With GATED, w (2 N, K)
-// is gate's rows and then up's, and y = act(x gate^T) * (x up^T), as f16: half of a tile's columns are gate's, and every
-// subgroup has as many of both. Inputs and bf16 weights
-// become f16 on their way into shared memory, inputs clamped to its range.
+// is gate's rows and then up's, and y = act(x gate^T) * (x up^T), as f16: half of a tile's columns are gate's, and
+// every subgroup has as many of both. Inputs and bf16 weights become f16 on their way into shared memory, inputs
+// clamped to its range.
 // ceil(T / TILE_T) * ceil(N / TILE_N) workgroups, a tile of y each, in steps of TILE_K: the next step's numbers travel
 // into registers while this one's are multiplied out of shared memory. Workgroups that run together share rows of both
 // operands: they go down BAND tiles of N, then on along T. Any T, N, K.
@@ -165,7 +165,8 @@ void main() {
         coopMatLoad(a[i], x_tile, (row + i * M) * PITCH + k * K / 8, PITCH, gl_CooperativeMatrixLayoutRowMajor);
       [[unroll]] for (uint j = 0; j < SUB_N; j++) {
         coopmat<float16_t, gl_ScopeSubgroup, K, N, gl_MatrixUseB> b;
-        coopMatLoad(b, w_tile, (j / SIDE * WIDE + col + j % SIDE * N) * PITCH + k * K / 8, PITCH, gl_CooperativeMatrixLayoutColumnMajor);
+        coopMatLoad(b, w_tile, (j / SIDE * WIDE + col + j % SIDE * N) * PITCH + k * K / 8, PITCH,
+                    gl_CooperativeMatrixLayoutColumnMajor);
         [[unroll]] for (uint i = 0; i < SUB_T; i++)
           sums[i * SUB_N + j] = coopMatMulAdd(a[i], b, sums[i * SUB_N + j]);
       }

@@ -11,10 +11,10 @@
 //   GATED (matmul_narrow_gated_...): y = act(gate) * up as f16; half of each matrix's rows are gate's, the others up's.
 //   CONV (matmul_narrow_conv_...): as matvec.comp's, but that y has only what is no channel.
 // Workgroups (ceil(N / rows of a block)). The subgroups of one share K among them, steps in turn. A subgroup asks for
-// its weights and inputs of a step while it multiplies those of the one before; they become matrices one after the other
-// in a place in shared memory that has room for one, the weights as f16: with more of it, fewer subgroups would run at
-// the same time. At the end the subgroups' sums are added up in a fixed order, half of them to the other half first where
-// shared memory has no room for all.
+// its weights and inputs of a step while it multiplies those of the one before; they become matrices one after the
+// other in a place in shared memory that has room for one, the weights as f16: with more of it, fewer subgroups would
+// run at the same time. At the end the subgroups' sums are added up in a fixed order, half of them to the other half
+// first where shared memory has no room for all.
 #include "matmul_narrow.h"
 layout(local_size_x_id = MATMUL_NARROW_SPEC_LANES) in;
 layout(constant_id = MATMUL_NARROW_SPEC_PARTS) const uint PARTS = 1;

@@ -6,13 +6,14 @@
 // what precedes and follows happens on the way.
 //   NORM: rows of x / sqrt(mean x^2 + eps) * norm. The root divides the finished sums, so nothing waits for it.
 //   GATED: y = act(gate) * up, w (2 N, K).
-//   CONV (matvec_conv_...): channel c of token t is output conv_from + c; conv_y = act(sum_w taps[w] window[w] (+ bias)),
-//   where window is the history of the token's sequence and then the output; the history moves on by one. An output
-//   belongs to one invocation and a token to one sequence, so nobody else sees that history.
-// Workgroups (ceil(N / ROWS) * ceil(T / TOKENS), spread over x and y): ROWS outputs of TOKENS tokens; those with the same
-// outputs follow each other, so that the second finds the weights in a cache. An invocation reads groups of 8
-// weights of every row, 16 bytes each when they have 16 bits, UNROLL of them at once, and keeps ROWS * TOKENS sums. What
-// only the end needs is asked for before. Any T, N, K.
+//   CONV (matvec_conv_...): channel c of token t is output conv_from + c;
+//   conv_y = act(sum_w taps[w] window[w] (+ bias)), where window is the history of the token's sequence and then the
+//   output; the history moves on by one. An output belongs to one invocation and a token to one sequence, so nobody
+//   else sees that history.
+// Workgroups (ceil(N / ROWS) * ceil(T / TOKENS), spread over x and y): ROWS outputs of TOKENS tokens; those with the
+// same outputs follow each other, so that the second finds the weights in a cache. An invocation reads groups of 8
+// weights of every row, 16 bytes each when they have 16 bits, UNROLL of them at once, and keeps ROWS * TOKENS sums.
+// What only the end needs is asked for before. Any T, N, K.
 #include "matvec.h"
 layout(local_size_x_id = MATVEC_SPEC_LANES) in;
 layout(constant_id = MATVEC_SPEC_ROWS) const uint ROWS = 2;

@@ -41,5 +41,6 @@ void head(uint t, uint h) {
 
 void main() {
   uint step = gl_NumWorkGroups.y * gl_NumSubgroups;
-  for (uint h = gl_WorkGroupID.y * gl_NumSubgroups + gl_SubgroupID; h < args.heads; h += step) head(gl_WorkGroupID.x, h);
+  for (uint h = gl_WorkGroupID.y * gl_NumSubgroups + gl_SubgroupID; h < args.heads; h += step)
+    head(gl_WorkGroupID.x, h);
 }

@@ -12,7 +12,7 @@
 #define RMSNORM_WEIGHT4 6
 #define RMSNORM_BINDINGS 7
 #define RMSNORM_SPEC_LANES 0
-#define RMSNORM_SPEC_VECTORS 1 // fours of a row that an invocation holds; 0: D or a stride is no multiple of 4, or D long
+#define RMSNORM_SPEC_VECTORS 1 // fours of a row that an invocation holds; 0: D or a stride no multiple of 4, or D long
 #define RMSNORM_SPECS 2
 struct rmsnorm_args {
   uint D;
