@@ -1,12 +1,12 @@
 // api: contexts and devices of the public header. Models, sessions and tokenizers implement theirs where they live.
 #include "arena.h"
 #include "device_handle.h"
+#include "measure.h"
 #include "option_structs.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 deltaic_status options_read(void *to, size_t size, const void *from, const char *name) {
   size_t given = 0;
@@ -223,12 +223,6 @@ void deltaic_device_get_info(const deltaic_device *d, deltaic_device_info *info)
 
 // ---------------------------------------------------------------- bandwidth
 
-static double seconds_now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 // Best of a few runs, each of several copies, so that one submission's latency is small against the work.
 static deltaic_status time_copies(struct backend *b, struct recorder *c, struct tensor to, struct tensor from,
                                   double *best) {
@@ -236,11 +230,11 @@ static deltaic_status time_copies(struct backend *b, struct recorder *c, struct 
   *best = 0;
   for (int run = 0; run < RUNS; run++) {
     b->ops->recorder_begin(c, false, NULL);
-    double start = seconds_now();
+    double start = measure_now();
     for (int i = 0; i < COPIES; i++) b->ops->copy(c, to, from);
     deltaic_status status = b->ops->recorder_run(c);
     if (status != DELTAIC_OK) return status;
-    double rate = COPIES * 2.0 * (double)tensor_bytes(&to) / (seconds_now() - start);
+    double rate = COPIES * 2.0 * (double)tensor_bytes(&to) / (measure_now() - start);
     if (run && rate > *best) *best = rate; // the first run also compiles
   }
   return DELTAIC_OK;

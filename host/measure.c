@@ -7,7 +7,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { MOST_KERNELS = 8, STATES = 8 };
 
@@ -300,11 +299,7 @@ static deltaic_status check(struct measurement *m, deltaic_operator_result *r) {
   return status;
 }
 
-double measure_now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+double measure_now(void) { return 1e-9 * (double)device_clock_ns(); }
 
 static int by_value(const void *a, const void *b) {
   double x = *(const double *)a, y = *(const double *)b;

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 // ---------------------------------------------------------------- memory
@@ -58,11 +57,7 @@ static deltaic_status cpu_buffer_zero(struct backend *b, struct buffer *buffer, 
 
 // ---------------------------------------------------------------- recording
 
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+static double now(void) { return 1e-9 * (double)device_clock_ns(); }
 
 static deltaic_status cpu_recorder_create(struct backend *b, struct recorder **out) {
   struct cpu_recorder *r = calloc(1, sizeof *r);

@@ -3,6 +3,7 @@
 // Per value head, S (Dk, Dv), tokens t with a log decay g_t, n steps each of key k, value v, strength beta:
 //   S <- e^g S;  n times: u = beta (v - k S), S <- S + k^T u;  o = scale q S
 // Columns of S never mix, so (sequence, head, block of columns) is the unit of parallel work.
+#include "cpu_state.h"
 #include "ops_cpu.h"
 
 struct delta_input_call {
@@ -112,43 +113,24 @@ static float *output(const struct delta_task *k, uint32_t t) {
   return f32_row(&k->d->o, k->q->row + t) + (uint64_t)k->head * k->d->a.Dv + k->first;
 }
 
-// y (width) = k S, with S <- decay S on the way.
-static inline __attribute__((always_inline)) void read_state(float *restrict y, float *restrict S, const float *k,
-                                                             float decay, uint32_t Dk, uint32_t Dv, uint32_t width) {
-  for (uint32_t j = 0; j < width; j++) y[j] = 0;
-  for (uint32_t i = 0; i < Dk; i++)
-    for (uint32_t j = 0; j < width; j++) {
-      S[(uint64_t)i * Dv + j] *= decay;
-      y[j] += k[i] * S[(uint64_t)i * Dv + j];
-    }
+static inline __attribute__((always_inline)) void step_columns(float *o, float *S, const float *q, const float *k,
+                                                               const float *v, float beta, float decay, uint32_t Dk,
+                                                               uint32_t Dv, uint32_t width) {
+  float u[COLUMNS], out[COLUMNS];
+  read_state(u, S, k, decay, Dk, Dv, width);
+  for (uint32_t j = 0; j < width; j++) u[j] = beta * (v[j] - u[j]);
+  for (uint32_t j = 0; j < width; j++) out[j] = 0;
+  write_state(out, S, k, q, u, Dk, Dv, width);
+  memcpy(o, out, width * sizeof(float));
 }
 
-// S += k^T u, and o = q S on the way when the token ends.
-static inline __attribute__((always_inline)) void write_state(float *restrict o, float *restrict S, const float *k,
-                                                              const float *q, const float *restrict u, uint32_t Dk,
-                                                              uint32_t Dv, uint32_t width) {
-  for (uint32_t j = 0; j < width; j++) o[j] = 0;
-  for (uint32_t i = 0; i < Dk; i++)
-    for (uint32_t j = 0; j < width; j++) {
-      S[(uint64_t)i * Dv + j] += k[i] * u[j];
-      o[j] += q[i] * S[(uint64_t)i * Dv + j];
-    }
-}
-
-// One step of one token; the sizes are constants where all COLUMNS are there, so that y, u, o stay in registers.
+// One step of one token; the width is a constant where all COLUMNS are there, so that y, u, o stay in registers.
 CPU_CLONES static void recurrent_step(float *o, float *S, const float *q, const float *k, const float *v, float beta,
                                       float decay, uint32_t Dk, uint32_t Dv, uint32_t width) {
-  float u[COLUMNS], out[COLUMNS];
   if (width == COLUMNS)
-    read_state(u, S, k, decay, Dk, Dv, COLUMNS);
+    step_columns(o, S, q, k, v, beta, decay, Dk, Dv, COLUMNS);
   else
-    read_state(u, S, k, decay, Dk, Dv, width);
-  for (uint32_t j = 0; j < width; j++) u[j] = beta * (v[j] - u[j]);
-  if (width == COLUMNS)
-    write_state(out, S, k, q, u, Dk, Dv, COLUMNS);
-  else
-    write_state(out, S, k, q, u, Dk, Dv, width);
-  memcpy(o, out, width * sizeof(float));
+    step_columns(o, S, q, k, v, beta, decay, Dk, Dv, width);
 }
 
 static void delta_recurrent(const struct delta_task *k) {

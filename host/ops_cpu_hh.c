@@ -3,6 +3,7 @@
 // Per value head, S (Dk, Dv) is r blocks of d = Dk / r rows, k and q are cut likewise, M_t (r, r) is the token's mask:
 //   S <- e^g S;  y_b = k_b S_b;  u_a = beta (v - sum_b M_ab y_b);  S_a <- S_a + k_a^T u_a;  o = scale q S
 // Columns of S never mix, so (sequence, head, block of columns) is the unit of parallel work.
+#include "cpu_state.h"
 #include "ops_cpu.h"
 
 enum {
@@ -52,28 +53,6 @@ static void token_mask(float *M, const struct hh_task *k, uint32_t t) {
 
 // ---------------------------------------------------------------- recurrent
 
-// y (width) = k S of one block, with S <- decay S on the way.
-static inline __attribute__((always_inline)) void read_block(float *restrict y, float *restrict S, const float *k,
-                                                             float decay, uint32_t d, uint32_t Dv, uint32_t width) {
-  for (uint32_t j = 0; j < width; j++) y[j] = 0;
-  for (uint32_t i = 0; i < d; i++)
-    for (uint32_t j = 0; j < width; j++) {
-      S[(uint64_t)i * Dv + j] *= decay;
-      y[j] += k[i] * S[(uint64_t)i * Dv + j];
-    }
-}
-
-// S += k^T u and o += q S of one block.
-static inline __attribute__((always_inline)) void write_block(float *restrict o, float *restrict S, const float *k,
-                                                              const float *q, const float *restrict u, uint32_t d,
-                                                              uint32_t Dv, uint32_t width) {
-  for (uint32_t i = 0; i < d; i++)
-    for (uint32_t j = 0; j < width; j++) {
-      S[(uint64_t)i * Dv + j] += k[i] * u[j];
-      o[j] += q[i] * S[(uint64_t)i * Dv + j];
-    }
-}
-
 struct hh_step {
   const float *q, *k, *v, *M;
   float beta, decay, scale;
@@ -84,13 +63,13 @@ static inline __attribute__((always_inline)) void step_columns(float *o, float *
                                                                uint32_t width) {
   float y[HH_MOST][COLUMNS], u[COLUMNS], out[COLUMNS] = {0};
   uint64_t block = (uint64_t)s->d * s->Dv;
-  for (uint32_t b = 0; b < s->r; b++) read_block(y[b], S + b * block, s->k + b * s->d, s->decay, s->d, s->Dv, width);
+  for (uint32_t b = 0; b < s->r; b++) read_state(y[b], S + b * block, s->k + b * s->d, s->decay, s->d, s->Dv, width);
   for (uint32_t a = 0; a < s->r; a++) {
     for (uint32_t j = 0; j < width; j++) u[j] = s->v[j];
     for (uint32_t b = 0; b < s->r; b++)
       for (uint32_t j = 0; j < width; j++) u[j] -= s->M[a * s->r + b] * y[b][j];
     for (uint32_t j = 0; j < width; j++) u[j] *= s->beta;
-    write_block(out, S + a * block, s->k + a * s->d, s->q + a * s->d, u, s->d, s->Dv, width);
+    write_state(out, S + a * block, s->k + a * s->d, s->q + a * s->d, u, s->d, s->Dv, width);
   }
   for (uint32_t j = 0; j < width; j++) o[j] = s->scale * out[j];
 }
