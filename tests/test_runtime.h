@@ -1,4 +1,4 @@
-// test_runtime.h: what the two files of test_runtime share: a device under validation, and a small scene to compute in.
+// test_runtime.h: what the files of test_runtime share: a device under validation, and a small scene to compute in.
 #ifndef TEST_RUNTIME_H
 #define TEST_RUNTIME_H
 #include "commands.h"
@@ -50,5 +50,9 @@ static inline struct binding part(const struct buffer *buffer, uint64_t offset, 
 static inline struct binding whole(const struct buffer *buffer) { return part(buffer, 0, buffer->bytes); }
 float number(struct device *device, struct buffer *buffer, uint32_t i);
 
+// The device that the tests run on, of this instance.
+struct device *open_device(struct instance *instance, const char *cache_dir);
+
 int test_commands(void); // runs the tests of test_runtime_commands.c; returns how many failed
+int test_lost(void);     // of test_runtime_lost.c
 #endif
