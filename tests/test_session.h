@@ -1,0 +1,41 @@
+// test_session.h: small models, a text, and what the tests of sessions do with them.
+#ifndef TEST_SESSION_H
+#define TEST_SESSION_H
+#include "device.h"
+#include "device_handle.h"
+#include "ops_vulkan.h"
+#include "session.h"
+
+#include "devices.h" // last: its macro fail() must not meet the declaration of ours
+
+#include <math.h>
+
+#define TINY TESTS_DIR "/vectors/models/"
+static const char *const kinds[] = {TINY "tiny_gated_deltanet", TINY "tiny_delta_net_swa",
+                                    TINY "tiny_delta_net_global"};
+enum { KINDS = sizeof kinds / sizeof *kinds, V = 259, N = 150 };
+
+static int32_t text[4 * N];
+
+static inline void make_text(void) {
+  uint32_t x = 1;
+  for (int i = 0; i < 4 * N; i++) text[i] = 3 + (int32_t)((x = x * 1664525u + 1013904223u) >> 16) % (V - 3);
+}
+
+static inline deltaic_model *open_model(deltaic_device *device, const char *path) {
+  deltaic_model *model;
+  assert_ok(deltaic_model_open(device, path, NULL, &model));
+  return model;
+}
+
+static inline deltaic_session *create(deltaic_model *model) {
+  deltaic_session *session;
+  assert_ok(deltaic_session_create(model, &exact, &session));
+  return session;
+}
+
+static inline void eval(deltaic_session *s, int from, int n, float *logits) {
+  assert_ok(
+      deltaic_session_eval(s, text + from, (size_t)n, logits ? DELTAIC_LOGITS_LAST : DELTAIC_LOGITS_NONE, logits));
+}
+#endif
