@@ -6,6 +6,10 @@
 
 enum { DELTA_PADDING = 2 }; // rows of no sequence
 
+// ops.md 9: f32 throughout gives about 1e-7, 1e-6 after a hard decay; the rest is left for other orders of summation.
+static const double DELTA_CLOSE = 5e-6;
+static const enum delta_form delta_forms[] = {DELTA_RECURRENT, DELTA_CHUNK, DELTA_AUTO};
+
 struct delta_case {
   struct delta_args a;
   struct sequence s[3];
@@ -21,6 +25,8 @@ uint32_t delta_cols(struct delta_args a); // of qkv
 struct delta_case delta_random_in(enum dtype dtype, uint32_t gap, struct delta_args a, const uint32_t *T, uint32_t B,
                                   double beta_max);
 struct delta_case delta_random(struct delta_args a, const uint32_t *T, uint32_t B, double beta_max); // f32, gaps
+// Runs the case in the form; returns whether chunks were taken.
+bool delta_case_run(const struct delta_case *c, const struct sequence *s, uint32_t B, enum delta_form form);
 void delta_rewind(struct delta_case *c); // both outputs back to what they were
 
 // o and state after the case, the recurrence in float64; both start as copies of what the case starts with.

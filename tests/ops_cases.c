@@ -422,8 +422,8 @@ int ops_cases_run(struct backend *b) {
   backend = b;
   if (b->ops->recorder_create(b, &recorder)) return 1;
   print_message("backend %s: %s\n", b->ops->name, b->info.name);
-  int failed = ops_cases_short() + ops_cases_delta() + ops_cases_step() + ops_cases_hh() + ops_cases_mamba2() +
-               ops_cases_attention() + ops_cases_sample();
+  int failed = ops_cases_short() + ops_cases_delta() + ops_cases_delta_properties() + ops_cases_step() +
+               ops_cases_hh() + ops_cases_mamba2() + ops_cases_attention() + ops_cases_sample();
   report_worst();
   b->ops->recorder_free(recorder);
   return failed;
