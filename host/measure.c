@@ -15,9 +15,9 @@ struct measurement {
   struct recorder *c;
   deltaic_operator o;
   uint32_t random;
-  uint32_t cols;  // of qkv
-  uint32_t steps; // recorded one after the other, 0: the operator by itself
-  bool narrow;    // q, k, v and o are f16
+  uint32_t cols, padded; // of qkv, in float32 and as the operator gets it: keys of f16 have padding
+  uint32_t steps;        // recorded one after the other, 0: the operator by itself
+  bool narrow;           // q, k, v and o are f16
   struct arena arena;
   struct tensor qkv, beta, g, mask, state, sequences, out, scratch;           // of all sequences
   struct tensor wide, state_wide, out_wide, sequence_wide, beta_wide, g_wide; // of one, f32: the reference
@@ -39,7 +39,7 @@ static float random_number(struct measurement *m) { // in (-1, 1)
 // One token: keys and queries of length 1, values in (-1, 1), all rounded to f16 so that both forms see the same.
 static void random_row(struct measurement *m, float *wide, uint16_t *narrow) {
   const deltaic_operator *o = &m->o;
-  uint32_t keys = (1 + o->steps) * o->heads * o->key;
+  const uint32_t keys = (1 + o->steps) * o->heads * o->key, pitch = key_pitch(DTYPE_F16, o->key);
   for (uint32_t i = 0; i < m->cols; i++) wide[i] = random_number(m);
   for (uint32_t i = 0; i < keys; i += o->key) {
     float sum = 1e-6f;
@@ -47,8 +47,10 @@ static void random_row(struct measurement *m, float *wide, uint16_t *narrow) {
     for (uint32_t j = 0; j < o->key; j++) wide[i + j] /= sqrtf(sum);
   }
   for (uint32_t i = 0; i < m->cols; i++) {
-    narrow[i] = f32_to_f16(wide[i]);
-    wide[i] = f16_to_f32(narrow[i]);
+    const uint32_t key = (i < keys ? i : keys) / o->key; // padding of so many before it
+    uint16_t *to = &narrow[i + (m->narrow ? key * (pitch - o->key) : 0)];
+    *to = f32_to_f16(wide[i]);
+    wide[i] = f16_to_f32(*to);
   }
 }
 
@@ -62,10 +64,10 @@ static deltaic_status fill_rows(struct measurement *m) {
   const deltaic_operator *o = &m->o;
   uint64_t numbers = (uint64_t)o->tokens * m->cols;
   float *wide = malloc(numbers * sizeof *wide);
-  uint16_t *narrow = malloc(numbers * sizeof *narrow);
+  uint16_t *narrow = calloc((uint64_t)o->tokens * m->padded, sizeof *narrow);
   deltaic_status status = wide && narrow ? DELTAIC_OK : fail_memory("an operator's inputs", numbers * 6);
   for (uint32_t t = 0; t < o->tokens && status == DELTAIC_OK; t++)
-    random_row(m, wide + (uint64_t)t * m->cols, narrow + (uint64_t)t * m->cols);
+    random_row(m, wide + (uint64_t)t * m->cols, narrow + (uint64_t)t * m->padded);
   for (uint32_t s = 0; s < o->sequences && status == DELTAIC_OK; s++)
     status = put(m, m->qkv, (uint64_t)s * o->tokens, m->narrow ? (const void *)narrow : wide, o->tokens);
   if (status == DELTAIC_OK) status = put(m, m->wide, 0, wide, o->tokens);
@@ -238,7 +240,8 @@ static deltaic_status allocate(struct measurement *m) {
   m->narrow = is_narrow(m, scratch);
   enum dtype dtype = m->narrow ? DTYPE_F16 : DTYPE_F32;
   struct arena *a = &m->arena;
-  arena_add(a, &m->qkv, dtype, rows, m->cols, m->cols);
+  if (m->narrow) m->padded += (1 + o->steps) * o->heads * (key_pitch(DTYPE_F16, o->key) - o->key);
+  arena_add(a, &m->qkv, dtype, rows, m->padded, m->padded);
   arena_add(a, &m->out, dtype, rows, outputs, outputs);
   arena_add(a, &m->beta, DTYPE_F32, rows, betas, betas);
   arena_add(a, &m->g, DTYPE_F32, rows, o->value_heads, o->value_heads);
@@ -395,7 +398,7 @@ deltaic_status deltaic_device_measure_operator(deltaic_device *d, const deltaic_
   if (status != DELTAIC_OK) return status;
   *result = (deltaic_operator_result){0};
   m.b = d->backend;
-  m.cols = (1 + m.o.steps) * m.o.heads * m.o.key + m.o.steps * m.o.value_heads * m.o.value;
+  m.padded = m.cols = (1 + m.o.steps) * m.o.heads * m.o.key + m.o.steps * m.o.value_heads * m.o.value;
   status = m.b->ops->recorder_create(m.b, &m.c);
   if (status == DELTAIC_OK) status = allocate(&m);
   if (status == DELTAIC_OK) status = arena_zero(&m.arena, m.b);

@@ -27,8 +27,9 @@ struct delta_state {
   struct tensor S;       // (B, Hv * Dk * Dv)
 };
 
-struct delta_sizes {                                                    // columns
-  uint32_t key, value, keys, values, C, gate, masks, logits, betas, ba; // key, value: of one step
+// Columns; padded: C with the padding that q and k have as f16.
+struct delta_sizes {
+  uint32_t key, value, keys, values, C, padded, gate, masks, logits, betas, ba; // key, value: of one step
 };
 
 static struct delta_sizes sizes_of(const struct delta_spec *s) {
@@ -38,6 +39,7 @@ static struct delta_sizes sizes_of(const struct delta_spec *s) {
   z.keys = s->n * z.key;
   z.values = s->n * z.value;
   z.C = z.key + z.keys + z.values;
+  z.padded = (1 + s->n) * s->H * key_pitch(DTYPE_F16, s->Dk) + z.values;
   z.gate = s->output_gate ? z.value : 0;
   z.masks = s->r > 1 ? s->Hv * s->r * s->r : 0;
   z.logits = s->mask_input ? z.masks : 0;
@@ -215,7 +217,8 @@ static struct delta_scratch take(const struct delta_spec *s, const struct delta_
                                  struct scratch *scratch, uint32_t T, uint32_t B, enum delta_form form) {
   struct delta_scratch t;
   t.p = scratch_take(scratch, T, d->in_proj.rows);
-  t.qkv = scratch_take(scratch, T, sizes_of(s).C);
+  const struct delta_sizes z = sizes_of(s);
+  t.qkv = scratch_take(scratch, T, z.padded > 2 * z.C ? (z.padded + 1) / 2 : z.C);
   t.beta = scratch_take(scratch, T, s->n * s->Hv);
   t.g = s->gated ? scratch_take(scratch, T, s->Hv) : (struct tensor){0};
   t.o = scratch_take(scratch, T, s->Hv * s->Dv);
@@ -241,12 +244,13 @@ static struct linear_conv conv_of(const struct delta_spec *s, const struct delta
                                   const struct delta_state *st, const struct call *call) {
   const struct delta_sizes z = sizes_of(s);
   const uint32_t silu_from = s->activation == ACTIVATION_SILU ? 0 : z.key + z.keys;
-  return (struct linear_conv){.weight = d->conv,
-                              .bias = d->conv_bias,
-                              .history = st->history,
-                              .sequences = call->sequences,
-                              .longest = call->longest,
-                              .a = {.W = conv_width(s), .C = z.C, .silu_from = silu_from}};
+  return (struct linear_conv){
+      .weight = d->conv,
+      .bias = d->conv_bias,
+      .history = st->history,
+      .sequences = call->sequences,
+      .longest = call->longest,
+      .a = {.W = conv_width(s), .C = z.C, .silu_from = silu_from, .keys = (1 + s->n) * s->H, .Dk = s->Dk}};
 }
 
 // Between the products, f16 where all that reads it rounds to that anyway; who looks sees f32.
@@ -324,6 +328,7 @@ static void delta_forward(const void *spec, const void *weights, const void *sta
   struct delta_scratch t = take(s, d, c->backend, &call->scratch, call->T, call->sequences.rows, call->form);
   const bool step = call->longest == 1 && !call->probe;
   const enum dtype dtype = step ? DTYPE_F32 : narrow(s, d, call, t.rule);
+  t.qkv.cols = dtype == DTYPE_F16 ? z.padded : z.C;
   t.qkv = tensor_as(t.qkv, dtype);
   struct delta_scratch single = t; // where the backend takes single tokens at once
   t.o = tensor_as(t.o, dtype);

@@ -40,9 +40,11 @@ enum matrices { MATRICES_NONE, MATRICES_PLAIN, MATRICES_BEST };
 //   y[t,c] = act( sum_{w<W} weight[w,c] * x[t - (W-1) + w, c]  (+ bias[c]) ),   act = SiLU for c >= silu_from else none
 // Inputs before a call come from `history` (B rows of (W-1) * C, oldest first), which is then replaced by the last W-1
 // inputs. (models.md 6.1)
+// The first channels may be `keys` heads of Dk numbers; y has padding after each then when it is f16 (key_pitch).
 struct conv_args {
   uint32_t W, C;
   uint32_t silu_from;
+  uint32_t keys, Dk;
 };
 
 // What a matrix is applied to: the rows of x (T, K), or, with weight (1, K) present, their norms
@@ -79,7 +81,8 @@ struct delta_input_args {
 // qkv (T, H*Dk + n*H*Dk + n*Hv*Dv): q, then the k of each step, then the v of each step. beta (T, n*Hv), g (T, Hv).
 // Value head j uses the q and k of head j / (Hv/H). state: B rows of Hv * Dk * Dv, updated.
 // RECURRENT walks the tokens; CHUNK is the chunkwise UT transform; AUTO: what the device's plan says for T.
-// Only with matrices and CHUNK may qkv and o be f16, both.
+// Only with matrices and CHUNK may qkv and o be f16, both; then every q and k is followed by zeros up to a multiple of 8
+// numbers (key_pitch), for delta_inputs too, which writes them.
 struct delta_args {
   uint32_t H, Hv, Dk, Dv, n;
   float scale;

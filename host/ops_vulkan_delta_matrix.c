@@ -72,6 +72,7 @@ static void prepare(struct recorder *c, const struct delta_call *d, const struct
                     struct binding prepared, uint32_t chunks) {
   const struct delta_args *a = &d->a;
   const struct plan *plan = vulkan_plan(c);
+  const uint32_t pitch = key_pitch(d->qkv.dtype, a->Dk);
   const uint32_t spec[DELTA_MATRIX_PREPARE_SPECS] = {[DELTA_MATRIX_PREPARE_SPEC_LANES] = p->prepare_lanes,
                                                      [DELTA_MATRIX_PREPARE_SPEC_SUBGROUP] = plan->matrix_lanes,
                                                      [DELTA_MATRIX_PREPARE_SPEC_TILE_M] = plan->matrix_m,
@@ -81,9 +82,9 @@ static void prepare(struct recorder *c, const struct delta_call *d, const struct
                                                      [DELTA_MATRIX_PREPARE_SPEC_DK] = p->Dk,
                                                      [DELTA_MATRIX_PREPARE_SPEC_N] = a->n,
                                                      [DELTA_MATRIX_PREPARE_SPEC_SLAB] = p->slab,
-                                                     [DELTA_MATRIX_PREPARE_SPEC_UNIT] = unit_of(a->Dk, d->qkv.stride),
+                                                     [DELTA_MATRIX_PREPARE_SPEC_UNIT] = unit_of(pitch, d->qkv.stride),
                                                      [DELTA_MATRIX_PREPARE_SPEC_EDGES] =
-                                                         a->Dk != p->Dk || p->Dk % p->slab != 0};
+                                                         pitch != p->Dk || p->Dk % p->slab != 0};
   const struct binding qkv = bind_words(d->qkv);
   const struct binding bindings[DELTA_MATRIX_PREPARE_BINDINGS] = {
       [DELTA_MATRIX_PREPARE_PREPARED] = prepared,
@@ -96,7 +97,7 @@ static void prepare(struct recorder *c, const struct delta_call *d, const struct
   const struct delta_matrix_prepare_args args = {.B = d->sequences.rows,
                                                  .H = a->H,
                                                  .Hv = a->Hv,
-                                                 .Dk = a->Dk,
+                                                 .pitch = pitch,
                                                  .gated = a->gated,
                                                  .scale = a->scale,
                                                  .qkv_stride = d->qkv.stride,
@@ -111,6 +112,7 @@ static void hh_prepare(struct recorder *c, const struct delta_call *d, const str
                        struct binding prepared, uint32_t chunks) {
   const struct delta_args *a = &d->a;
   const struct plan *plan = vulkan_plan(c);
+  const uint32_t pitch = key_pitch(d->qkv.dtype, a->Dk);
   const uint32_t spec[HH_MATRIX_PREPARE_SPECS] = {[HH_MATRIX_PREPARE_SPEC_LANES] = p->prepare_lanes,
                                                   [HH_MATRIX_PREPARE_SPEC_SUBGROUP] = plan->matrix_lanes,
                                                   [HH_MATRIX_PREPARE_SPEC_TILE_M] = plan->matrix_m,
@@ -121,7 +123,7 @@ static void hh_prepare(struct recorder *c, const struct delta_call *d, const str
                                                   [HH_MATRIX_PREPARE_SPEC_R] = p->r,
                                                   [HH_MATRIX_PREPARE_SPEC_D] = p->block,
                                                   [HH_MATRIX_PREPARE_SPEC_SLAB] = p->slab,
-                                                  [HH_MATRIX_PREPARE_SPEC_UNIT] = unit_of(a->Dk, d->qkv.stride),
+                                                  [HH_MATRIX_PREPARE_SPEC_UNIT] = unit_of(pitch, d->qkv.stride),
                                                   [HH_MATRIX_PREPARE_SPEC_NONNEG] = d->nonneg};
   const struct binding qkv = bind_words(d->qkv);
   const struct binding bindings[HH_MATRIX_PREPARE_BINDINGS] = {[HH_MATRIX_PREPARE_PREPARED] = prepared,
@@ -136,6 +138,7 @@ static void hh_prepare(struct recorder *c, const struct delta_call *d, const str
   const struct hh_matrix_prepare_args args = {.B = d->sequences.rows,
                                               .H = a->H,
                                               .Hv = a->Hv,
+                                              .pitch = pitch,
                                               .gated = a->gated,
                                               .scale = a->scale,
                                               .qkv_stride = d->qkv.stride,
@@ -152,6 +155,7 @@ static void scan(struct recorder *c, const struct delta_call *d, const struct pl
   const struct delta_args *a = &d->a;
   const struct plan *plan = vulkan_plan(c);
   const uint32_t columns = columns_of(plan, p), f16 = d->qkv.dtype == DTYPE_F16;
+  const uint32_t pitch = key_pitch(d->qkv.dtype, a->Dk);
   const uint32_t spec[DELTA_MATRIX_SCAN_SPECS] = {
       [DELTA_MATRIX_SCAN_SPEC_LANES] = (p->computers + p->stagers) * plan->matrix_lanes,
       [DELTA_MATRIX_SCAN_SPEC_SUBGROUP] = plan->matrix_lanes,
@@ -164,8 +168,8 @@ static void scan(struct recorder *c, const struct delta_call *d, const struct pl
       [DELTA_MATRIX_SCAN_SPEC_COMPUTERS] = p->computers,
       [DELTA_MATRIX_SCAN_SPEC_TILES] = p->tiles,
       [DELTA_MATRIX_SCAN_SPEC_STAGERS] = p->stagers,
-      [DELTA_MATRIX_SCAN_SPEC_UNIT_K] = unit_of(a->Dk, d->qkv.stride),
-      [DELTA_MATRIX_SCAN_SPEC_UNIT_V] = unit_of((1 + a->n) * a->H * a->Dk | a->Dv, d->qkv.stride),
+      [DELTA_MATRIX_SCAN_SPEC_UNIT_K] = unit_of(pitch, d->qkv.stride),
+      [DELTA_MATRIX_SCAN_SPEC_UNIT_V] = unit_of((1 + a->n) * a->H * pitch | a->Dv, d->qkv.stride),
       [DELTA_MATRIX_SCAN_SPEC_UNIT_O] = unit_of(a->Dv, d->o.stride),
       [DELTA_MATRIX_SCAN_SPEC_EDGES] = a->Dk != p->Dk || a->Dv % columns != 0,
       [DELTA_MATRIX_SCAN_SPEC_LOCKSTEP] = p->lockstep,
@@ -188,6 +192,7 @@ static void scan(struct recorder *c, const struct delta_call *d, const struct pl
   const struct delta_matrix_scan_args args = {.H = a->H,
                                               .Hv = a->Hv,
                                               .Dk = a->Dk,
+                                              .pitch = pitch,
                                               .Dv = a->Dv,
                                               .o_stride = d->o.stride,
                                               .qkv_stride = d->qkv.stride,

@@ -37,7 +37,10 @@ void vulkan_short_conv(struct recorder *c, struct tensor y, struct tensor x, str
                                        .x_stride = x.stride,
                                        .weight_stride = weight.stride,
                                        .history_stride = history.stride,
-                                       .has_bias = bias.buffer != NULL};
+                                       .has_bias = bias.buffer != NULL,
+                                       .keys = a.keys,
+                                       .Dk = a.keys ? a.Dk : 1,
+                                       .pitch = a.keys ? key_pitch(y.dtype, a.Dk) : 1};
   vulkan_dispatch(c, KERNEL_short_conv_f32 + y.dtype, spec, bindings, &args, divide_up(a.C, lanes),
                   divide_up(vulkan_longest(x, longest), run), sequences.rows, 2ull * x.rows * a.C * a.W);
 }
@@ -53,6 +56,7 @@ void vulkan_delta_inputs(struct recorder *c, struct tensor qk, struct tensor bet
       [DELTA_INPUTS_A_LOG] = vulkan_bind(A_log, qk), [DELTA_INPUTS_DT_BIAS] = vulkan_bind(dt_bias, qk)};
   const struct delta_inputs_args args = {.heads = a.heads,
                                          .Dk = a.Dk,
+                                         .pitch = key_pitch(qk.dtype, a.Dk),
                                          .activation = a.activation,
                                          .norm = a.norm,
                                          .betas = a.betas,

@@ -5,7 +5,7 @@
 // Query and key heads: y = norm(act(x)) per head of Dk numbers, in place.
 //   L2: x / sqrt(sum x^2 + 1e-6);  SUM: x / sum x;  L1: x / sum |x|
 // Gates: beta[t,j] = beta_scale sigmoid(ba[t,j]);  g[t,j] = -e^A_log[j] softplus(ba[t, betas + j] + dt_bias[j])
-// qk (T, heads Dk), beta (T, betas), g (T, decays), ba (T, betas + decays). Workgroups (T, any): the subgroups of a
+// qk (T, heads pitch), beta (T, betas), g (T, decays), ba (T, betas + decays). Workgroups (T, any): the subgroups of a
 // token's share its heads, and its gates as one more. Any sizes.
 #include "stored.glsl"
 #include "delta_inputs.h"
@@ -34,7 +34,7 @@ float activated(uint from, uint d) { return d < args.Dk ? activate(args.activati
 float summand(float x) { return args.norm == NORM_L2 ? x * x : args.norm == NORM_L1 ? abs(x) : x; }
 
 void head(uint t, uint h) {
-  uint from = t * args.qk_stride + h * args.Dk, lane = gl_SubgroupInvocationID, rest = lane + KEPT * gl_SubgroupSize;
+  uint from = t * args.qk_stride + h * args.pitch, lane = gl_SubgroupInvocationID, rest = lane + KEPT * gl_SubgroupSize;
   float kept[KEPT], sum = 0.0;
   [[unroll]] for (uint i = 0; i < KEPT; i++) {
     kept[i] = activated(from, lane + i * gl_SubgroupSize);
@@ -51,6 +51,7 @@ void head(uint t, uint h) {
     if (d < args.Dk) qk[from + d] = STORED(kept[i] * factor);
   }
   for (uint d = rest; d < args.Dk; d += gl_SubgroupSize) qk[from + d] = STORED(activated(from, d) * factor);
+  for (uint d = args.Dk + lane; d < args.pitch; d += gl_SubgroupSize) qk[from + d] = STORED(0.0);
 }
 
 void main() {

@@ -3,7 +3,7 @@
 #define DELTA_INPUTS_H
 #include "interface.h"
 #include "key_norm.h"
-#define DELTA_INPUTS_QK 0      // (T, heads * Dk) inout, f32 or f16
+#define DELTA_INPUTS_QK 0      // (T, heads * pitch) inout, f32 or f16
 #define DELTA_INPUTS_BETA 1    // (T, betas) out, f32
 #define DELTA_INPUTS_G 2       // (T, decays) out, f32; written when args.gated
 #define DELTA_INPUTS_BA 3      // (T, betas + decays) in, f32; read when args.has_beta or args.gated
@@ -15,6 +15,7 @@
 struct delta_inputs_args {
   uint heads;
   uint Dk;
+  uint pitch; // from a head to the next; zeros between
   uint activation;
   uint norm;
   uint betas;

@@ -9,8 +9,8 @@
 // The states between the segments of a sequence (delta_matrix.h): S <- M S + N, segment after segment, and each S takes
 // the place of its segment's N. M and S are f16 and the rest that rounding left, three products: S passes through all
 // of them, and would lose digits each time.
-// Workgroups (DVP / COLUMNS, Hv, B): COLUMNS value columns of one head of one sequence. A subgroup owns a tile of rows of
-// S and needs the same rows of M; wide workgroups, because each reads all of M.
+// Workgroups (DVP / COLUMNS, Hv, B): COLUMNS value columns of one head of one sequence. A subgroup owns a tile of rows
+// of S and needs the same rows of M; wide workgroups, because each reads all of M.
 #include "delta_matrix_join.h"
 layout(local_size_x_id = DELTA_MATRIX_JOIN_SPEC_LANES) in;
 layout(constant_id = DELTA_MATRIX_JOIN_SPEC_SUBGROUP) const uint SUBGROUP = 32;
@@ -26,7 +26,8 @@ layout(set = 0, binding = DELTA_MATRIX_JOIN_SEQUENCES) restrict readonly buffer 
   sequence sequences[];
 };
 const uint TILES_K = DK / TILE_K;
-const uint HELD = TILES_K <= 8 ? TILES_K : 0; // tiles of M that fit registers twice: the next segment's are on their way
+// Tiles of M that fit registers twice: the next segment's are on their way.
+const uint HELD = TILES_K <= 8 ? TILES_K : 0;
 const uint COLUMNS = TILES * TILE_N;
 const uint PITCH = COLUMNS / 8 + 1;
 shared uvec4 high[DK * PITCH], low[DK * PITCH]; // S; f16
@@ -63,7 +64,7 @@ void fetch(inout map t, uint at, uint row0, uint column0) {
     coopMatLoad(t.N[r], maps, (at + row0 * args.DVP + column0 + r * TILE_N) / 4, args.DVP / 4, ROWS);
 }
 
-// S takes N's place in the segment's block, and becomes what the segment, whose map is t, makes of it, if there is more.
+// S takes N's place in the segment's block, and, if there is more, becomes what the segment, with map t, makes of it.
 void step(inout SUM S[TILES], inout map t, uint at, uint row0, uint column0, bool more) {
   [[unroll]] for (uint r = 0; r < TILES; r++)
     coopMatStore(S[r], maps, (at + row0 * args.DVP + column0 + r * TILE_N) / 4, args.DVP / 4, ROWS);

@@ -13,10 +13,10 @@
 // gates: Gated DeltaNet; what is written: delta_matrix.h):
 //   A = strictly_lower(diag(beta) K K^T * D)    Tm = (I + A)^-1 diag(beta)    P = lower(scale Q K^T * D)
 // with D_ij = e^(G_i - G_j), only used where i >= j: there it is <= 1.
-// qkv (T, (1 + N) H Dk + N Hv Dv), beta (T, N Hv), g (T, Hv). Workgroups (Hv, chunks): one record each (two, for a lane
-// to invert each column of, lost: docs/speed.md). Products are f16 x f16 -> f32; masks and the inverse are f32: diagonal
-// blocks of 16 by substitution, then row after row of blocks, X_i = -X_ii (A_i X), to f32's digits. (Never the series
-// (I - A)(I + A^2)...: its terms grow beyond f32 for correlated keys.) Any Dk, H, Hv; C / N tokens a chunk.
+// qkv (T, (1 + N) H Dk + N Hv Dv), beta (T, N Hv), g (T, Hv). Workgroups (Hv, chunks): one record each (two, for a
+// lane to invert each column of, lost: docs/speed.md). Products are f16 x f16 -> f32; masks and the inverse are f32:
+// diagonal blocks of 16 by substitution, then row after row of blocks, X_i = -X_ii (A_i X), to f32's digits. (Never the
+// series (I - A)(I + A^2)...: its terms grow beyond f32 for correlated keys.) Any Dk, H, Hv; C / N tokens a chunk.
 #include "delta_matrix_prepare.h"
 layout(local_size_x_id = DELTA_MATRIX_PREPARE_SPEC_LANES) in;
 layout(constant_id = DELTA_MATRIX_PREPARE_SPEC_LANES) const uint LANES = 32;
@@ -62,7 +62,7 @@ shared vec4 products[ROWS * F_PITCH]; // A, which becomes its inverse; then Q K^
 #define SUM16 coopmat<float16_t, gl_ScopeSubgroup, TILE_M, TILE_N, gl_MatrixUseAccumulator>
 
 uvec4 load8_of(uint row, uint d) {
-  return finish8_of(fetch8_of(row, d, args.Dk, UNIT, EDGES != 0), row, d, args.Dk, UNIT, EDGES != 0);
+  return finish8_of(fetch8_of(row, d, args.pitch, UNIT, EDGES != 0), row, d, args.pitch, UNIT, EDGES != 0);
 }
 
 // Columns d0 ... of K and Q. Rows past the end are any row's: their beta is 0, and masks keep them out of P.
@@ -70,14 +70,14 @@ void stage(uint lane, uint key_head, uint d0) {
   [[unroll]] for (uint i0 = 0; i0 < C * SLAB8; i0 += LANES) {
     uint i = i0 + lane, r = i / SLAB8, t = min(r / N, count - 1);
     if (C * SLAB8 % LANES == 0 || i < C * SLAB8) {
-      uint at = (row + t) * args.qkv_stride + ((1 + r % N) * args.H + key_head) * args.Dk;
+      uint at = (row + t) * args.qkv_stride + ((1 + r % N) * args.H + key_head) * args.pitch;
       staged[r * PITCH + i % SLAB8] = load8_of(at, d0 + i % SLAB8 * 8);
     }
   }
   [[unroll]] for (uint i0 = 0; i0 < QUERIES * SLAB8; i0 += LANES) {
     uint i = i0 + lane, r = i / SLAB8, t = min(r, count - 1);
     if (QUERIES * SLAB8 % LANES == 0 || i < QUERIES * SLAB8) {
-      uint at = (row + t) * args.qkv_stride + key_head * args.Dk;
+      uint at = (row + t) * args.qkv_stride + key_head * args.pitch;
       staged[(C + r) * PITCH + i % SLAB8] = load8_of(at, d0 + i % SLAB8 * 8);
     }
   }

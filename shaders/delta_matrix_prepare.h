@@ -3,7 +3,7 @@
 #define DELTA_MATRIX_PREPARE_H
 #include "delta_matrix.h"
 #define DELTA_MATRIX_PREPARE_PREPARED 0  // (chunks, Hv, record) out, as uvec4
-#define DELTA_MATRIX_PREPARE_QKV 1       // (T, (1 + N) * H * Dk + N * Hv * Dv) in, f32 or f16; read when UNIT is 1
+#define DELTA_MATRIX_PREPARE_QKV 1       // (T, (1 + N) * H * pitch + N * Hv * Dv) in, f32 or f16; read when UNIT is 1
 #define DELTA_MATRIX_PREPARE_QKV4 2      // the same, four numbers at a time; read when UNIT is 4
 #define DELTA_MATRIX_PREPARE_QKV8 3      // eight
 #define DELTA_MATRIX_PREPARE_BETA 4      // (T, N * Hv) in, f32
@@ -16,17 +16,17 @@
 #define DELTA_MATRIX_PREPARE_SPEC_TILE_N 3
 #define DELTA_MATRIX_PREPARE_SPEC_TILE_K 4
 #define DELTA_MATRIX_PREPARE_SPEC_C 5      // 16, 32, 48 or 64
-#define DELTA_MATRIX_PREPARE_SPEC_DK 6     // args.Dk rounded up to a multiple of 16
+#define DELTA_MATRIX_PREPARE_SPEC_DK 6     // Dk rounded up to a multiple of 16
 #define DELTA_MATRIX_PREPARE_SPEC_N 7      // steps a token, at most C
 #define DELTA_MATRIX_PREPARE_SPEC_SLAB 8   // columns of K and Q staged at a time, a multiple of 16
-#define DELTA_MATRIX_PREPARE_SPEC_UNIT 9   // 8, 4 or 1: divides args.Dk and qkv_stride
-#define DELTA_MATRIX_PREPARE_SPEC_EDGES 10 // 0: args.Dk is DK, and SLAB divides it
+#define DELTA_MATRIX_PREPARE_SPEC_UNIT 9   // 8, 4 or 1: divides args.pitch and qkv_stride
+#define DELTA_MATRIX_PREPARE_SPEC_EDGES 10 // 0: args.pitch is DK, and SLAB divides it
 #define DELTA_MATRIX_PREPARE_SPECS 11
 struct delta_matrix_prepare_args {
   uint B;
   uint H;
   uint Hv;
-  uint Dk;
+  uint pitch; // numbers from a key to the next: Dk, or that and zeros
   uint gated;
   float scale;
   uint qkv_stride;

@@ -5,7 +5,7 @@
 #define DELTA_MATRIX_SCAN_O 0         // (T, Hv * Dv) out, f32 or f16
 #define DELTA_MATRIX_SCAN_O4 1        // the same, four numbers at a time, written when UNIT_O is 4; so below
 #define DELTA_MATRIX_SCAN_O8 2        // eight
-#define DELTA_MATRIX_SCAN_QKV 3       // (T, (1 + N) * H * Dk + N * Hv * Dv) in, as o
+#define DELTA_MATRIX_SCAN_QKV 3       // (T, (1 + N) * H * pitch + N * Hv * Dv) in, as o
 #define DELTA_MATRIX_SCAN_QKV4 4      //
 #define DELTA_MATRIX_SCAN_QKV8 5      //
 #define DELTA_MATRIX_SCAN_PREPARED 6  // (chunks, Hv, record) in, as uvec4
@@ -25,10 +25,10 @@
 #define DELTA_MATRIX_SCAN_SPEC_COMPUTERS 8 // subgroups that own value columns
 #define DELTA_MATRIX_SCAN_SPEC_TILES 9     // how many tiles of columns each
 #define DELTA_MATRIX_SCAN_SPEC_STAGERS 10  // further subgroups that stage two chunks ahead; 0: the computers do, one
-#define DELTA_MATRIX_SCAN_SPEC_UNIT_K 11   // 8, 4 or 1: divides args.Dk and qkv_stride
+#define DELTA_MATRIX_SCAN_SPEC_UNIT_K 11   // 8, 4 or 1: divides args.pitch and qkv_stride
 #define DELTA_MATRIX_SCAN_SPEC_UNIT_V 12   // divides args.Dv, qkv_stride and where the values of a token begin
 #define DELTA_MATRIX_SCAN_SPEC_UNIT_O 13   // divides args.Dv and o_stride
-#define DELTA_MATRIX_SCAN_SPEC_EDGES 14    // 0: args.Dk is DK, and the columns of a workgroup divide args.Dv
+#define DELTA_MATRIX_SCAN_SPEC_EDGES 14    // 0: args.Dk and args.pitch are DK, and a workgroup's columns divide args.Dv
 #define DELTA_MATRIX_SCAN_SPEC_LOCKSTEP 15 // 1: a subgroup's lanes need no barrier among themselves
 #define DELTA_MATRIX_SCAN_SPEC_MODE 16     // DELTA_MATRIX_...
 #define DELTA_MATRIX_SCAN_SPEC_R 17        // blocks of Head-in-Head; 1: the delta rule. N is 1 with more
@@ -41,6 +41,7 @@ struct delta_matrix_scan_args {
   uint H;
   uint Hv;
   uint Dk;
+  uint pitch; // numbers from a key to the next: Dk, or that and zeros
   uint Dv;
   uint o_stride;
   uint qkv_stride;

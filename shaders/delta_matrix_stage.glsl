@@ -89,7 +89,7 @@ uint k_at, q_at, v_at, o_at; // of token 0 of the sequence
 // that they touch is kept. A condition around every load would cost more than the loads.
 uint key_row(uint t0, uint r) {
   uint t = R > 1 ? r % TOKENS : r / N;
-  return k_at + min(t0 + t, seq.T - 1) * args.qkv_stride + r % N * args.H * args.Dk;
+  return k_at + min(t0 + t, seq.T - 1) * args.qkv_stride + r % N * args.H * args.pitch;
 }
 uint query_row(uint t0, uint r) { return q_at + min(t0 + r, seq.T - 1) * args.qkv_stride; }
 uint value_row(uint t0, uint r) {
@@ -109,12 +109,12 @@ void fetch_keys(uint t0) {
   [[unroll]] for (uint n = 0; n < K_EACH; n++) {
     uint i = n * STAGING + stager;
     if (KEY_ROWS * K8 % STAGING == 0 || i < KEY_ROWS * K8)
-      next_k[n] = fetch8_of(key_row(t0, i / K8), i % K8 * 8, args.Dk, UNIT_K, EDGES != 0);
+      next_k[n] = fetch8_of(key_row(t0, i / K8), i % K8 * 8, args.pitch, UNIT_K, EDGES != 0);
   }
   [[unroll]] for (uint n = 0; n < Q_EACH; n++) {
     uint i = n * STAGING + stager;
     if (QUERIES * K8 % STAGING == 0 || i < QUERIES * K8)
-      next_q[n] = fetch8_of(query_row(t0, i / K8), i % K8 * 8, args.Dk, UNIT_K, EDGES != 0);
+      next_q[n] = fetch8_of(query_row(t0, i / K8), i % K8 * 8, args.pitch, UNIT_K, EDGES != 0);
   }
 }
 
@@ -123,7 +123,7 @@ void put_keys(uint turn, uint t0) {
   [[unroll]] for (uint n = 0; n < K_EACH; n++) {
     uint i = n * STAGING + stager, r = i / K8, c = i % K8;
     if (KEY_ROWS * K8 % STAGING == 0 || i < KEY_ROWS * K8) {
-      uvec4 x = finish8_of(next_k[n], key_row(t0, r), c * 8, args.Dk, UNIT_K, EDGES != 0);
+      uvec4 x = finish8_of(next_k[n], key_row(t0, r), c * 8, args.pitch, UNIT_K, EDGES != 0);
       keys[turn * KEYS + r * K_PITCH + c] = R > 1 && ALONE > 0 ? only_block(x, c * 8, r / TOKENS) : x;
     }
   }
@@ -131,14 +131,15 @@ void put_keys(uint turn, uint t0) {
     uint i = n * STAGING + stager, r = i / K8, c = i % K8;
     if (QUERIES * K8 % STAGING == 0 || i < QUERIES * K8)
       keys[turn * KEYS + (KEY_ROWS + r) * K_PITCH + c] =
-          finish8_of(next_q[n], query_row(t0, r), c * 8, args.Dk, UNIT_K, EDGES != 0);
+          finish8_of(next_q[n], query_row(t0, r), c * 8, args.pitch, UNIT_K, EDGES != 0);
   }
 }
 
 void fetch_record(uint record) {
   [[unroll]] for (uint n = 0; n < P_EACH; n++) {
     uint i = n * STAGING + stager;
-    if ((FACTOR_ROWS + QUERIES) * C8 % STAGING == 0 || i < (FACTOR_ROWS + QUERIES) * C8) next_p[n] = prepared[record + i];
+    if ((FACTOR_ROWS + QUERIES) * C8 % STAGING == 0 || i < (FACTOR_ROWS + QUERIES) * C8)
+      next_p[n] = prepared[record + i];
   }
   [[unroll]] for (uint n = 0; n < F_EACH; n++) {
     uint i = n * STAGING + stager;
@@ -238,9 +239,9 @@ uint begin() {
     map_at = (gl_WorkGroupID.z * args.Hv + head) * DELTA_MATRIX_MAP(DK, DVP);
   }
   uint key_head = head / (args.Hv / args.H), row = seq.row * args.qkv_stride;
-  q_at = row + key_head * args.Dk;
-  k_at = q_at + args.H * args.Dk;
-  v_at = row + (1 + N) * args.H * args.Dk + head * args.Dv;
+  q_at = row + key_head * args.pitch;
+  k_at = q_at + args.H * args.pitch;
+  v_at = row + (1 + N) * args.H * args.pitch + head * args.Dv;
   o_at = seq.row * args.o_stride + head * args.Dv;
   return (chunk * args.Hv + head) * RECORD;
 }
@@ -249,7 +250,7 @@ uint begin() {
 #define SUM16 coopmat<float16_t, gl_ScopeSubgroup, TILE_M, TILE_N, gl_MatrixUseAccumulator>
 #define LEFT coopmat<float16_t, gl_ScopeSubgroup, TILE_M, TILE_K, gl_MatrixUseA>
 #define RIGHT coopmat<float16_t, gl_ScopeSubgroup, TILE_K, TILE_N, gl_MatrixUseB>
-// With blocks: whether J steps from j on and X columns of a key from x on have one in common; where those steps' key is.
+// With blocks: whether J steps from j on and X columns of a key from x on have one in common; where the steps' key is.
 #define HOLDS(j, J, x, X) (R == 1 || (((j) + (J) - 1) / TOKENS >= (x) / D && (j) / TOKENS <= ((x) + (X) - 1) / D))
 #define KEY_ROW(j) (ALONE == 0 ? (j) % TOKENS : (j))
 #define ROWS gl_CooperativeMatrixLayoutRowMajor

@@ -67,7 +67,9 @@ shared vec4 roots[NONNEG == HH_GIVEN ? 1 : TOKENS * R * R4]; // N, of which it i
 // Whether columns x ... of a key and steps j ... have a block in common.
 #define HOLDS(j, x) (((j) + TILE_N - 1) / TOKENS >= (x) / D && (j) / TOKENS <= ((x) + TILE_K - 1) / D)
 
-uvec4 load8_of(uint at, uint d) { return finish8_of(fetch8_of(at, d, KEY, UNIT, EDGES), at, d, KEY, UNIT, EDGES); }
+uvec4 load8_of(uint at, uint d) {
+  return finish8_of(fetch8_of(at, d, args.pitch, UNIT, EDGES), at, d, args.pitch, UNIT, EDGES);
+}
 
 // Of numbers d ... d + 7 those of block b.
 uvec4 only_block(uvec4 x, uint d, uint b) {
@@ -84,8 +86,8 @@ void stage(uint lane, uint key_head, uint d0) {
     uint i = i0 + lane, r = i / SLAB8, d = d0 + i % SLAB8 * 8, j = r - LEFTS;
     if (ROWS * SLAB8 % LANES == 0 || i < ROWS * SLAB8) {
       uint t = r < LEFTS ? r % QUERIES : j % TOKENS;
-      uint at = (row + min(t, count - 1)) * args.qkv_stride + key_head * KEY;
-      uvec4 x = load8_of(r >= QUERIES && r < LEFTS ? at : at + args.H * KEY, d);
+      uint at = (row + min(t, count - 1)) * args.qkv_stride + key_head * args.pitch;
+      uvec4 x = load8_of(r >= QUERIES && r < LEFTS ? at : at + args.H * args.pitch, d);
       staged[r * PITCH + i % SLAB8] = ALONE == 0 || r < LEFTS ? x : only_block(x, d, j / TOKENS);
     }
   }

@@ -3,7 +3,7 @@
 #define HH_MATRIX_PREPARE_H
 #include "hh_matrix.h"
 #define HH_MATRIX_PREPARE_PREPARED 0  // (chunks, Hv, record) out, as uvec4
-#define HH_MATRIX_PREPARE_QKV 1       // (T, 2 * H * R * D + Hv * Dv) in, f32 or f16; read when UNIT is 1
+#define HH_MATRIX_PREPARE_QKV 1       // (T, 2 * H * pitch + Hv * Dv) in, f32 or f16; read when UNIT is 1
 #define HH_MATRIX_PREPARE_QKV4 2      // the same, four numbers at a time; read when UNIT is 4
 #define HH_MATRIX_PREPARE_QKV8 3      // eight
 #define HH_MATRIX_PREPARE_BETA 4      // (T, Hv) in, f32
@@ -21,13 +21,14 @@
 #define HH_MATRIX_PREPARE_SPEC_R 7     // blocks of a head
 #define HH_MATRIX_PREPARE_SPEC_D 8     // rows of a block
 #define HH_MATRIX_PREPARE_SPEC_SLAB 9  // columns of K and Q staged at a time, a multiple of 16
-#define HH_MATRIX_PREPARE_SPEC_UNIT 10 // 8, 4 or 1: divides R * D and qkv_stride
+#define HH_MATRIX_PREPARE_SPEC_UNIT 10 // 8, 4 or 1: divides args.pitch and qkv_stride
 #define HH_MATRIX_PREPARE_SPEC_NONNEG 11 // HH_...
 #define HH_MATRIX_PREPARE_SPECS 12
 struct hh_matrix_prepare_args {
   uint B;
   uint H;
   uint Hv;
+  uint pitch; // numbers from a key to the next: R * D, or that and zeros
   uint gated;
   float scale;
   uint qkv_stride;

@@ -35,13 +35,14 @@ void main() {
   [[unroll]] for (uint w = 0; w < W; w++) taps[w] = weight[w * args.weight_stride + c];
   [[unroll]] for (uint w = 1; w < W; w++) window[w] = past(s, int(first) - int(W) + int(w), c);
   float start = args.has_bias != 0 ? bias[c] : 0.0;
+  uint to = c + min(c / args.Dk, args.keys) * (args.pitch - args.Dk); // column of y
 
   for (uint t = first; t < min(first + RUN, s.T); t++) {
     [[unroll]] for (uint w = 0; w + 1 < W; w++) window[w] = window[w + 1];
     window[W - 1] = x[(s.row + t) * args.x_stride + c];
     float sum = start;
     [[unroll]] for (uint w = 0; w < W; w++) sum += taps[w] * window[w];
-    y[(s.row + t) * args.y_stride + c] = STORED(c >= args.silu_from ? silu(sum) : sum);
+    y[(s.row + t) * args.y_stride + to] = STORED(c >= args.silu_from ? silu(sum) : sum);
   }
 
   if (first == 0) // ascending: entry w takes what entry w + T held, or an input of this call

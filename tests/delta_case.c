@@ -7,7 +7,15 @@ void normalise(double *x, uint32_t n) {
   for (uint32_t i = 0; i < n && sum > 0; i++) x[i] /= sqrt(sum);
 }
 
-uint32_t delta_cols(struct delta_args a) { return (1 + a.n) * a.H * a.Dk + a.n * a.Hv * a.Dv; }
+uint32_t delta_cols(enum dtype dtype, struct delta_args a) {
+  return (1 + a.n) * a.H * key_pitch(dtype, a.Dk) + a.n * a.Hv * a.Dv;
+}
+
+void normalise_key(enum dtype dtype, double *row, uint32_t h, uint32_t Dk) {
+  const uint32_t pitch = key_pitch(dtype, Dk);
+  normalise(row + h * pitch, Dk);
+  for (uint32_t i = Dk; i < pitch; i++) row[h * pitch + i] = 0;
+}
 
 struct delta_case delta_random_in(enum dtype dtype, uint32_t gap, struct delta_args a, const uint32_t *T, uint32_t B,
                                   double beta_max) {
@@ -16,10 +24,10 @@ struct delta_case delta_random_in(enum dtype dtype, uint32_t gap, struct delta_a
     c.s[i] = (struct sequence){.row = c.rows, .T = T[i], .pos = 3 * i, .slot = B - i};
     c.rows += T[i];
   }
-  uint32_t rows = c.rows + DELTA_PADDING, cols = delta_cols(a);
+  uint32_t rows = c.rows + DELTA_PADDING, cols = delta_cols(dtype, a);
   double *qkv = normals((size_t)rows * cols), *g = uniforms((size_t)rows * a.Hv, log(1e-3), log(5));
   for (uint32_t t = 0; t < rows; t++)
-    for (uint32_t h = 0; h < (1 + a.n) * a.H; h++) normalise(qkv + (size_t)t * cols + h * a.Dk, a.Dk);
+    for (uint32_t h = 0; h < (1 + a.n) * a.H; h++) normalise_key(dtype, qkv + (size_t)t * cols, h, a.Dk);
   for (size_t i = 0; i < (size_t)rows * a.Hv; i++) g[i] = -exp(g[i]);
   for (size_t i = (size_t)c.rows * cols; i < (size_t)rows * cols; i++) qkv[i] = NAN;
   c.qkv = activations_in(dtype, rows, cols, cols + gap, qkv);
@@ -59,13 +67,14 @@ void delta_rewind(struct delta_case *c) {
 static void reference_column(double *o, double *S, const struct delta_case *c, const struct sequence *s, uint32_t head,
                              uint32_t column) {
   const struct delta_args *a = &c->a;
-  uint32_t cols = delta_cols(*a), qk = head / (a->Hv / a->H) * a->Dk;
+  const uint32_t pitch = key_pitch(c->qkv.t.dtype, a->Dk), cols = delta_cols(c->qkv.t.dtype, *a);
+  const uint32_t qk = head / (a->Hv / a->H) * pitch;
   for (uint32_t t = s->row; t < s->row + s->T; t++) {
-    const double *row = c->qkv.v + (size_t)t * cols, *v = row + (1 + a->n) * a->H * a->Dk + head * a->Dv + column;
+    const double *row = c->qkv.v + (size_t)t * cols, *v = row + (1 + a->n) * a->H * pitch + head * a->Dv + column;
     double decay = a->gated ? exp(c->g.v[t * a->Hv + head]) : 1, sum = 0;
     for (uint32_t i = 0; i < a->Dk; i++) S[i * a->Dv] *= decay;
     for (uint32_t m = 0; m < a->n; m++) {
-      const double *k = row + (1 + m) * a->H * a->Dk + qk;
+      const double *k = row + (1 + m) * a->H * pitch + qk;
       double u = v[m * a->Hv * a->Dv];
       for (uint32_t i = 0; i < a->Dk; i++) u -= k[i] * S[i * a->Dv];
       u *= c->beta.v[(t * a->n + m) * a->Hv + head];
@@ -94,14 +103,14 @@ double *fixture_of(const struct fixture *f, const char *name, const char *key, s
   return fixture_has(f, tensor) ? fixture_values(f, tensor, count) : NULL;
 }
 
-struct delta_case fixture_delta(const struct fixture *f, const char *name, enum dtype dtype) {
+struct delta_case fixture_delta(const struct fixture *f, const char *name) {
   struct delta_args a = {.n = (uint32_t)fixture_number(f, name, "nh"),
                          .scale = (float)fixture_number(f, name, "scale")};
   a.H = a.Hv = (uint32_t)fixture_number(f, name, "H");
   a.Dk = (uint32_t)fixture_number(f, name, "K");
   a.Dv = (uint32_t)fixture_number(f, name, "V");
   a.gated = fixture_number(f, name, "gated") != 0;
-  uint32_t T = (uint32_t)fixture_number(f, name, "T"), cols = delta_cols(a);
+  uint32_t T = (uint32_t)fixture_number(f, name, "T"), cols = delta_cols(DTYPE_F32, a);
   struct delta_case c = {.a = a, .B = 1, .rows = T, .s = {{0, T, 0, 0}}};
   size_t keys = (size_t)T * a.H * a.Dk, values = (size_t)T * a.H * a.Dv, gates = (size_t)T * a.H;
   double *q = fixture_of(f, name, "q", keys), *k = fixture_of(f, name, "k", a.n * keys);
@@ -114,11 +123,11 @@ struct delta_case fixture_delta(const struct fixture *f, const char *name, enum 
     memcpy(qkv + (size_t)t * cols + qs, k + t * a.n * qs, a.n * qs * sizeof *k);
     memcpy(qkv + (size_t)t * cols + (1 + a.n) * qs, v + t * a.n * vs, a.n * vs * sizeof *v);
   }
-  c.qkv = activations_in(dtype, T, cols, DENSE, qkv);
+  c.qkv = activations(T, cols, DENSE, qkv);
   c.beta = activations(T, a.n * a.H, DENSE, beta);
   c.g = activations(T, a.H, DENSE, g);
   c.state = activations(1, a.H * a.Dk * a.Dv, DENSE, S0);
-  c.o = activations_in(dtype, T, a.H * a.Dv, DENSE, NULL);
+  c.o = activations(T, a.H * a.Dv, DENSE, NULL);
   free(q), free(k), free(v), free(beta), free(g), free(S0);
   return c;
 }

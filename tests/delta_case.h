@@ -18,7 +18,8 @@ struct delta_case {
 };
 
 void normalise(double *x, uint32_t n);
-uint32_t delta_cols(struct delta_args a); // of qkv
+void normalise_key(enum dtype dtype, double *row, uint32_t h, uint32_t Dk); // of head h; zeros in its padding
+uint32_t delta_cols(enum dtype dtype, struct delta_args a); // of qkv
 
 // Unit q and k, normal v and state, beta in (0, beta_max), g log-uniform in -(0.001, 5); slot 0 is nobody's. qkv and o
 // are of dtype, and have `gap` numbers between rows.
@@ -34,5 +35,5 @@ void reference_delta(double *o, double *state, const struct delta_case *c);
 
 // Case `name` of vectors/ops/delta.safetensors, one of its tensors; NULL: it has none such.
 double *fixture_of(const struct fixture *f, const char *name, const char *key, size_t count);
-struct delta_case fixture_delta(const struct fixture *f, const char *name, enum dtype dtype);
+struct delta_case fixture_delta(const struct fixture *f, const char *name);
 #endif

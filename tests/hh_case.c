@@ -1,7 +1,7 @@
 // hh_case: see hh_case.h.
 #include "hh_case.h"
 
-uint32_t hh_cols(struct hh_args a) { return 2 * a.H * a.Dk + a.Hv * a.Dv; }
+uint32_t hh_cols(enum dtype dtype, struct hh_args a) { return 2 * a.H * key_pitch(dtype, a.Dk) + a.Hv * a.Dv; }
 
 static double reference_nonneg(double z, enum hh_nonneg nonneg) {
   if (nonneg == HH_NONNEG_SOFTPLUS) return z > 20 ? z : log1p(exp(z));
@@ -41,10 +41,11 @@ struct hh_case hh_random_in(enum dtype dtype, uint32_t gap, struct hh_args a, co
     c.s[i] = (struct sequence){.row = c.rows, .T = T[i], .pos = 3 * i, .slot = B - i};
     c.rows += T[i];
   }
-  uint32_t rows = c.rows + DELTA_PADDING, cols = hh_cols(a), masks = a.fixed_mask ? 1 : rows, n = a.Hv * a.r * a.r;
+  uint32_t rows = c.rows + DELTA_PADDING, cols = hh_cols(dtype, a), masks = a.fixed_mask ? 1 : rows,
+           n = a.Hv * a.r * a.r;
   double *qkv = normals((size_t)rows * cols), *g = uniforms((size_t)rows * a.Hv, log(1e-3), log(5));
   for (uint32_t t = 0; t < rows; t++)
-    for (uint32_t h = 0; h < 2 * a.H; h++) normalise(qkv + (size_t)t * cols + h * a.Dk, a.Dk);
+    for (uint32_t h = 0; h < 2 * a.H; h++) normalise_key(dtype, qkv + (size_t)t * cols, h, a.Dk);
   for (size_t i = 0; i < (size_t)rows * a.Hv; i++) g[i] = -exp(g[i]);
   for (size_t i = (size_t)c.rows * cols; i < (size_t)rows * cols; i++) qkv[i] = NAN;
   c.qkv = activations_in(dtype, rows, cols, cols + gap, qkv);
@@ -70,11 +71,12 @@ void hh_rewind(struct hh_case *c) {
 static void reference_column(double *o, double *S, const struct hh_case *c, const struct sequence *s, uint32_t head,
                              uint32_t column) {
   const struct hh_args *a = &c->a;
-  uint32_t cols = hh_cols(*a), qk = head / (a->Hv / a->H) * a->Dk, d = a->Dk / a->r, masks = a->r * a->r;
+  const uint32_t pitch = key_pitch(c->qkv.t.dtype, a->Dk), cols = hh_cols(c->qkv.t.dtype, *a);
+  const uint32_t qk = head / (a->Hv / a->H) * pitch, d = a->Dk / a->r, masks = a->r * a->r;
   double M[HH_MOST * HH_MOST], y[HH_MOST];
   for (uint32_t t = s->row; t < s->row + s->T; t++) {
-    const double *q = c->qkv.v + (size_t)t * cols + qk, *k = q + a->H * a->Dk;
-    double v = c->qkv.v[(size_t)t * cols + 2 * a->H * a->Dk + head * a->Dv + column];
+    const double *q = c->qkv.v + (size_t)t * cols + qk, *k = q + a->H * pitch;
+    double v = c->qkv.v[(size_t)t * cols + 2 * a->H * pitch + head * a->Dv + column];
     double decay = a->gated ? exp(c->g.v[t * a->Hv + head]) : 1, beta = c->beta.v[t * a->Hv + head], sum = 0;
     reference_mask(M, c->mask.v + ((a->fixed_mask ? 0 : (size_t)t * a->Hv) + head) * masks, a->r, a->nonneg);
     for (uint32_t b = 0; b < a->r; b++) {

@@ -10,7 +10,7 @@ struct hh_case {
   struct array qkv, beta, g, mask, state, o;
 };
 
-uint32_t hh_cols(struct hh_args a); // of qkv
+uint32_t hh_cols(enum dtype dtype, struct hh_args a); // of qkv
 
 // M (r, r) of the logits z (or z itself), by ops.md 6.2.
 void reference_mask(double *M, const double *z, uint32_t r, enum hh_nonneg nonneg);

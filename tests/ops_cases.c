@@ -213,7 +213,7 @@ static void reference_conv(double *y, double *history, const struct conv_case *v
 static void check_conv(uint32_t W, uint32_t C, const uint32_t *T, uint32_t B) {
   struct sequence s[12];
   uint32_t rows = lay_out(s, T, B), old = (W - 1) * C;
-  struct conv_case v = {.a = {W, C, C / 3}, .has_bias = C % 2};
+  struct conv_case v = {.a = {.W = W, .C = C, .silu_from = C / 3}, .has_bias = C % 2};
   v.x = activations(rows, C, C + 3, normals((size_t)rows * C));
   v.weight = weights(DTYPE_F32, W, C, DENSE, normals((size_t)W * C));
   v.bias = weights(DTYPE_F32, 1, C, DENSE, normals(C));
@@ -265,7 +265,7 @@ static void short_conv_in_pieces_equals_whole(void **state) {
   struct array whole = activations(T, C, 64, NULL), pieces = activations(T, C, 64, NULL); // any row may begin a view
   struct array history = activations(1, (W - 1) * C, DENSE, NULL);
   struct sequence all = {0, T, 0, 0};
-  struct linear_conv conv = {.weight = weight.t, .history = history.t, .longest = T, .a = {W, C, 0}};
+  struct linear_conv conv = {.weight = weight.t, .history = history.t, .longest = T, .a = {.W = W, .C = C}};
   conv.sequences = sequences_of(&all, 1).t;
   convolve(whole.t, x.t, conv);
   for (uint32_t step = 1; step <= 3; step++) {

@@ -127,7 +127,7 @@ static void delta_rule_is_closer_to_the_truth_than_fla_on_cuda(void **state) {
   size_t cases = 0;
   for (const char *name; (name = fixture_case(f, cases)); cases++)
     for (int form = 0; form < 2; form++) {
-      struct delta_case c = fixture_delta(f, name, DTYPE_F32);
+      struct delta_case c = fixture_delta(f, name);
       bool chunks = delta_case_run(&c, c.s, 1, delta_forms[form]);
       size_t step = (size_t)fixture_number(f, name, "columns"), n = (size_t)c.rows * c.o.t.cols / step;
       size_t states = c.state.t.cols / step;

@@ -149,12 +149,52 @@ static void correlated_keys_lose_no_digits(void **state) {
   }
 }
 
+// The convolution leaves room after keys of f16, and the norm fills it with zeros.
+static void keys_of_f16_begin_where_16_bytes_can_be_loaded(void **state) {
+  (void)state;
+  seed(57);
+  enum { T = 20, W = 3, H = 2, Dk = 5, V = 6, C = H * Dk + V, PITCH = 8, COLS = H * PITCH + V };
+  const struct sequence all = {.T = T};
+  double *same = zeros(C * C), want[T * COLS] = {0};
+  for (int c = 0; c < C; c++) same[c * C + c] = 1;
+  struct array x = activations(T, C, DENSE, normals(T * C)), w = weights(DTYPE_F16, C, C, DENSE, same);
+  struct array p = activations(T, C, DENSE, NULL), taps = weights(DTYPE_F32, W, C, DENSE, normals(W * C));
+  struct array y = activations_in(DTYPE_F16, T, COLS, 24, uniforms(T * COLS, 7, 8));
+  struct array history = activations(1, (W - 1) * C, DENSE, NULL), beta = activations(T, 1, DENSE, NULL);
+  const struct linear_conv conv = {.weight = taps.t,
+                                   .history = history.t,
+                                   .sequences = sequences_of(&all, 1).t,
+                                   .longest = T,
+                                   .a = {.W = W, .C = C, .keys = H, .Dk = Dk}};
+  const struct delta_input_args inputs = {.heads = H, .Dk = Dk, .norm = KEY_NORM_L2, .betas = 1, .beta_scale = 1};
+  begin();
+  recorder->ops->linear_conv(recorder, y.t, p.t, (struct linear_input){.x = x.t}, w.t, ABSENT, conv);
+  recorder->ops->delta_inputs(recorder, y.t, beta.t, ABSENT, ABSENT, ABSENT, ABSENT, inputs);
+  run();
+  for (int t = 0; t < T; t++) {
+    for (int c = 0; c < C; c++) {
+      double sum = 0;
+      for (int i = 0; i < W; i++) sum += t + i < W - 1 ? 0 : taps.v[i * C + c] * x.v[(t + i - W + 1) * C + c];
+      want[t * COLS + (c < H * Dk ? c / Dk * PITCH + c % Dk : c + H * (PITCH - Dk))] = sum / (1 + exp(-sum));
+    }
+    for (int h = 0; h < H; h++) normalise(want + t * COLS + h * PITCH, Dk);
+  }
+  double *got = read_values(&y);
+  expect_close("convolution and norm of f16", got, want, T * COLS, CLOSE);
+  for (int i = 0; i < T * H; i++)
+    for (int d = Dk; d < PITCH; d++) assert_true(got[i / H * COLS + i % H * PITCH + d] == 0);
+}
+
 int ops_cases_delta_matrix(void) {
 #define CASE(f) cmocka_unit_test_teardown(f, tools_teardown)
   const struct CMUnitTest cases[] = {
-      CASE(delta_rule_matches_over_awkward_shapes), CASE(delta_rule_of_few_heads_matches),
-      CASE(the_profile_counts_every_byte_once),     CASE(delta_rule_shares_keys_among_grouped_value_heads),
-      CASE(a_long_sequence_of_one_head_matches),    CASE(delta_product_matches),
+      CASE(keys_of_f16_begin_where_16_bytes_can_be_loaded),
+      CASE(delta_rule_matches_over_awkward_shapes),
+      CASE(delta_rule_of_few_heads_matches),
+      CASE(the_profile_counts_every_byte_once),
+      CASE(delta_rule_shares_keys_among_grouped_value_heads),
+      CASE(a_long_sequence_of_one_head_matches),
+      CASE(delta_product_matches),
       CASE(correlated_keys_lose_no_digits),
   };
   int failed = 0;

@@ -32,7 +32,7 @@ static struct delta_case product_case(uint32_t T, uint32_t n, uint32_t Dk, uint3
                                       const double *values, const double *beta, const double *g, const double *S0) {
   struct delta_case c = {
       .a = {1, 1, Dk, Dv, n, 1, g != NULL, DELTA_AUTO, MATRICES_NONE}, .B = 1, .rows = T, .s = {{0, T, 0, 0}}};
-  uint32_t cols = delta_cols(c.a);
+  uint32_t cols = delta_cols(DTYPE_F32, c.a);
   double *qkv = zeros((size_t)T * cols);
   for (uint32_t t = 0; t < T; t++) {
     double *row = qkv + (size_t)t * cols;

@@ -106,7 +106,7 @@ static struct hh_case fixture_hh(const struct fixture *f, const char *name) {
   a.r = (uint32_t)fixture_number(f, name, "r");
   a.gated = fixture_number(f, name, "gated") != 0;
   a.fixed_mask = fixture_number(f, name, "static") != 0;
-  uint32_t T = (uint32_t)fixture_number(f, name, "T"), cols = hh_cols(a), n = a.H * a.r * a.r;
+  uint32_t T = (uint32_t)fixture_number(f, name, "T"), cols = hh_cols(DTYPE_F32, a), n = a.H * a.r * a.r;
   struct hh_case c = {.a = a, .B = 1, .rows = T, .s = {{0, T, 0, 0}}};
   uint32_t keys = a.H * a.Dk, values = a.H * a.Dv, masks = a.fixed_mask ? 1 : T;
   double *q = fixture_of(f, name, "q", (size_t)T * keys), *k = fixture_of(f, name, "k", (size_t)T * keys);
@@ -315,7 +315,8 @@ static void a_rotation_within_blocks_of_keys_and_queries_leaves_outputs(void **s
     hh_run(&c, c.s, 1, forms[form]);
     double *o = read_values(&c.o);
     for (uint32_t t = 0; t < T; t++)
-      for (uint32_t x = 0; x < 2; x++) rotate_blocks(c.qkv.v + (size_t)t * hh_cols(a) + x * 32, 4, d, mirrors, MIRRORS);
+      for (uint32_t x = 0; x < 2; x++)
+        rotate_blocks(c.qkv.v + (size_t)t * hh_cols(DTYPE_F32, a) + x * 32, 4, d, mirrors, MIRRORS);
     c.qkv = activations(c.qkv.t.rows, c.qkv.t.cols, DENSE, c.qkv.v);
     hh_rewind(&c);
     hh_run(&c, c.s, 1, forms[form]);
