@@ -13,9 +13,9 @@
 //   O  = scale e^G * (Q S) + P V'                S <- e^Gn S + (e^(Gn - G) * K)^T V'
 // Tm, P and the fades come from delta_matrix_prepare (delta_matrix.h). Head-in-Head, R blocks of keys and of S, has
 //   Y_b = K_b S_b, V' = W^T (Y; V), and the rest for each block (hh_matrix_prepare, hh_matrix.h).
-// Everything that a subgroup owns is transposed, S^T (columns, Dk) and U^T, V'^T, O^T (columns, C): then S, U and V' are
-// always the left operand, which a sum becomes without leaving its registers, and only K, Q, Tm and P, which all share,
-// are read from shared memory.
+// Everything that a subgroup owns is transposed, S^T (columns, Dk) and U^T, V'^T, O^T (columns, C): then S, U and V'
+// are always the left operand, which a sum becomes without leaving its registers, and only K, Q, Tm and P, which all
+// share, are read from shared memory.
 // qkv (T, (1 + N) H Dk + N Hv Dv), state (slots, Hv, Dk, Dv), o (T, Hv Dv). Workgroups (ceil(Dv / COLUMNS), Hv,
 // B * segments): COLUMNS value columns of one head of one segment; for its map, ceil(DK / COLUMNS) more, whose columns
 // are M's. A subgroup owns WIDTH of them for all rows. Any Dk, Dv, T.
