@@ -75,8 +75,9 @@ static void a_long_sequence_of_one_head_matches(void **state) {
   seed(55);
   struct plan_delta_matrix p;
   struct delta_args a = {1, 1, 16, 16, 1, 0.25f, true, DELTA_CHUNK, matrices};
-  const uint32_t T = 1100;
-  assert_true(vulkan_delta_matrix_plan(vulkan_device(backend), T, 1, &a, 1, &p) && p.segments > 1);
+  uint32_t T = 1100; // or what the device's plan cuts
+  while (vulkan_delta_matrix_plan(vulkan_device(backend), T, 1, &a, 1, &p) && p.segments == 1 && T < 10000) T *= 2;
+  assert_true(p.segments > 1);
   for (int gated = 0; gated < 2; gated++) {
     struct delta_case c = delta_random_in(DTYPE_F16, 8, a, &T, 1, 1);
     c.a.gated = gated;
