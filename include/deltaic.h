@@ -203,8 +203,8 @@ typedef enum deltaic_rule { DELTAIC_RULE_AUTO, DELTAIC_RULE_RECURRENT, DELTAIC_R
  * cooperative matrices; their operands are rounded to float16 (relative error 2^-11 each), sums stay in float32, as do
  * states and the residual stream; weights stored as float32 stay so. Logits then differ from FLOAT32's by about 1e-3.
  * FLOAT32: float32 everywhere, and the sums of a prompt's products are made of short ones, whose roundings are smaller:
- * it takes about a tenth longer. Devices without such units compute in float32 either way, and so do single tokens, of
- * fewer than 9 texts at once. */
+ * it takes about a tenth longer. Devices without such units compute in float32 either way, and so do single tokens of
+ * one text or two at once. */
 typedef enum deltaic_precision { DELTAIC_PRECISION_FAST, DELTAIC_PRECISION_FLOAT32 } deltaic_precision;
 
 typedef struct deltaic_session_options {

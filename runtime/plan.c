@@ -197,9 +197,11 @@ uint64_t plan_matmul_narrow_shared_bytes(const struct plan *plan, const struct p
 }
 
 // What was fastest on an H200. One workgroup of many subgroups on every processor, where their blocks cover N so; else
-// several of a few: all should run at the same time. Many tokens leave registers for shorter steps only.
+// several of a few: all should run at the same time. Many tokens leave registers for fewer subgroups or shorter steps.
 static void narrow_start(const struct plan *plan, uint32_t N, struct plan_narrow *m) {
-  static const struct { uint32_t tiles, parts; } alone[] = {{1, 16}, {2, 8}, {3, 8}};
+  static const struct {
+    uint32_t tiles, parts;
+  } alone[] = {{1, 16}, {2, 8}, {3, 8}};
   const bool tall = m->tiles_t > 2, wide = !tall || plan->matrix_sums > 8; // else it spills on RDNA3
   m->tiles_n = 2;
   m->parts = !wide ? 8 : tall ? 2 : 4;
@@ -207,8 +209,8 @@ static void narrow_start(const struct plan *plan, uint32_t N, struct plan_narrow
   for (int i = 0; i < 3; i++)
     if (up(N, alone[i].tiles * plan->matrix_n) / plan->matrix_n / alone[i].tiles <= plan->narrow_groups) {
       m->tiles_n = alone[i].tiles;
-      m->parts = alone[i].parts;
-      m->step = tall ? plan->matrix_step / 2 : plan->matrix_step;
+      m->parts = tall ? 8 : alone[i].parts;
+      if (tall && m->tiles_n > 1) m->step = plan->matrix_step / 2;
       break;
     }
   if (plan->narrow_tiles) m->tiles_n = plan->narrow_tiles;
