@@ -422,8 +422,9 @@ DELTAIC_API deltaic_status deltaic_session_busy_end(deltaic_session *session, do
 DELTAIC_API deltaic_status deltaic_device_copy_bandwidth(deltaic_device *device, double *bytes_per_second);
 
 /* One operator by itself, (gated) delta rule, product or Head-in-Head, over `sequences` texts of `tokens` random tokens
- * each. With CHUNK and FAST, where the device's matrices take it, q, k, v and the output are float16, q and k padded to multiples of 8 numbers as
- * in a model. One token with RECURRENT is timed as a layer's step, over several states. Experimental. */
+ * each. With CHUNK and FAST, where the device's matrices take it, q, k, v and the output are float16, q and k padded to
+ * multiples of 8 numbers as in a model. One token with RECURRENT is timed as a layer's step, over several states.
+ * Experimental. */
 typedef struct deltaic_operator {
   size_t size;
   uint32_t sequences, tokens;
