@@ -96,10 +96,10 @@ static void attention_window_and_ring_match(void **state) {
 static void attention_of_single_tokens_matches_after_long_texts(void **state) {
   (void)state;
   seed(24);
-  const uint32_t sizes[] = {1, 6, 16, 32, 48, 64, 130, 300};
-  for (uint32_t i = 0; i < 8; i++) {
+  const uint32_t sizes[] = {1, 6, 64, 130, 300};
+  for (uint32_t i = 0; i < 5; i++) {
     const struct attention_args a = {
-        .heads = 2, .kv_heads = 1 + i % 2, .d = sizes[i], .capacity = i < 6 ? 700 : 300, .longest = 1};
+        .heads = 2, .kv_heads = 1 + i % 2, .d = sizes[i], .capacity = i < 3 ? 700 : 300, .longest = 1};
     const struct sequence s[3] = {{2, 1, a.capacity - 1, 1}, {0, 1, 5 + 8 * i, 0}, {1, 1, 133, 2}};
     check_attention(a, s, i == 3 ? 1 : 3, 1);
     tools_teardown(NULL);
@@ -109,8 +109,8 @@ static void attention_of_single_tokens_matches_after_long_texts(void **state) {
 static void attention_of_single_tokens_matches_over_groups_and_windows(void **state) {
   (void)state;
   seed(25);
-  const uint32_t heads[][2] = {{12, 1}, {3, 3}, {10, 2}, {11, 1}, {6, 2}}, windows[] = {0, 64, 200, 0, 31};
-  for (int i = 0; i < 5; i++) {
+  const uint32_t heads[][2] = {{11, 1}, {3, 3}, {6, 2}}, windows[] = {0, 200, 31};
+  for (int i = 0; i < 3; i++) {
     const uint32_t w = windows[i];
     const struct attention_args a = {
         .heads = heads[i][0], .kv_heads = heads[i][1], .d = 20, .window = w, .capacity = w ? w + 5 : 320, .longest = 1};
