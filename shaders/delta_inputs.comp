@@ -17,15 +17,16 @@ layout(set = 0, binding = DELTA_INPUTS_BA) readonly buffer ba_block { float ba[]
 layout(set = 0, binding = DELTA_INPUTS_A_LOG) readonly buffer a_log_block { float A_log[]; };
 layout(set = 0, binding = DELTA_INPUTS_DT_BIAS) readonly buffer dt_bias_block { float dt_bias[]; };
 #include "activation.glsl"
+uint lane, width; // among the invocations of the subgroup that there are: not every device fills subgroups
 const uint KEPT = 4; // activated numbers an invocation keeps from sum to division; of longer heads some are read again
 
 void gates(uint t) {
-  for (uint j = gl_SubgroupInvocationID; j < args.betas; j += gl_SubgroupSize)
+  for (uint j = lane; j < args.betas; j += width)
     beta[t * args.beta_stride + j] =
         args.beta_scale * (args.has_beta != 0 ? sigmoid(ba[t * args.ba_stride + j]) : 1.0);
   if (args.gated == 0) return;
   uint from = t * args.ba_stride + (args.has_beta != 0 ? args.betas : 0);
-  for (uint j = gl_SubgroupInvocationID; j < args.decays; j += gl_SubgroupSize)
+  for (uint j = lane; j < args.decays; j += width)
     g[t * args.g_stride + j] = -accurate_exp(A_log[j]) * softplus(ba[from + j] + dt_bias[j]);
 }
 
@@ -34,27 +35,29 @@ float activated(uint from, uint d) { return d < args.Dk ? activate(args.activati
 float summand(float x) { return args.norm == NORM_L2 ? x * x : args.norm == NORM_L1 ? abs(x) : x; }
 
 void head(uint t, uint h) {
-  uint from = t * args.qk_stride + h * args.pitch, lane = gl_SubgroupInvocationID, rest = lane + KEPT * gl_SubgroupSize;
+  uint from = t * args.qk_stride + h * args.pitch, rest = lane + KEPT * width;
   float kept[KEPT], sum = 0.0;
   [[unroll]] for (uint i = 0; i < KEPT; i++) {
-    kept[i] = activated(from, lane + i * gl_SubgroupSize);
+    kept[i] = activated(from, lane + i * width);
     sum += summand(kept[i]);
   }
-  for (uint d = rest; d < args.Dk; d += gl_SubgroupSize) sum += summand(activated(from, d));
+  for (uint d = rest; d < args.Dk; d += width) sum += summand(activated(from, d));
   float factor = 1.0;
   if (args.norm != NORM_NONE) {
     sum = subgroupAdd(sum);
     factor = args.norm == NORM_L2 ? accurate_inversesqrt(sum + 1e-6) : sum != 0.0 ? 1.0 / sum : 0.0;
   }
   [[unroll]] for (uint i = 0; i < KEPT; i++) {
-    uint d = lane + i * gl_SubgroupSize;
+    uint d = lane + i * width;
     if (d < args.Dk) qk[from + d] = STORED(kept[i] * factor);
   }
-  for (uint d = rest; d < args.Dk; d += gl_SubgroupSize) qk[from + d] = STORED(activated(from, d) * factor);
-  for (uint d = args.Dk + lane; d < args.pitch; d += gl_SubgroupSize) qk[from + d] = STORED(0.0);
+  for (uint d = rest; d < args.Dk; d += width) qk[from + d] = STORED(activated(from, d) * factor);
+  for (uint d = args.Dk + lane; d < args.pitch; d += width) qk[from + d] = STORED(0.0);
 }
 
 void main() {
+  lane = subgroupExclusiveAdd(1u);
+  width = subgroupAdd(1u);
   uint t = gl_WorkGroupID.x, step = gl_NumWorkGroups.y * gl_NumSubgroups;
   for (uint h = gl_WorkGroupID.y * gl_NumSubgroups + gl_SubgroupID; h <= args.heads; h += step) {
     if (h == args.heads)

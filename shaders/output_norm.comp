@@ -12,6 +12,7 @@ layout(set = 0, binding = OUTPUT_NORM_O) buffer o_block { stored o[]; };
 layout(set = 0, binding = OUTPUT_NORM_GATE) readonly buffer gate_block { float gate[]; };
 layout(set = 0, binding = OUTPUT_NORM_WEIGHT) readonly buffer weight_block { float weight[]; };
 #include "activation.glsl"
+uint lane, width; // among the invocations of the subgroup that there are: not every device fills subgroups
 const uint KEPT = 4; // numbers an invocation keeps from the sum to the product; of longer heads some are read again
 
 void finish(uint t, uint h, uint d, float value) { // value: o times the factor of its head
@@ -21,25 +22,27 @@ void finish(uint t, uint h, uint d, float value) { // value: o times the factor 
 }
 
 void head(uint t, uint h) {
-  uint from = t * args.o_stride + h * args.Dv, lane = gl_SubgroupInvocationID, rest = lane + KEPT * gl_SubgroupSize;
+  uint from = t * args.o_stride + h * args.Dv, rest = lane + KEPT * width;
   float kept[KEPT], sum = 0.0, factor = 1.0;
   [[unroll]] for (uint i = 0; i < KEPT; i++) {
-    uint d = lane + i * gl_SubgroupSize;
+    uint d = lane + i * width;
     kept[i] = d < args.Dv ? float(o[from + d]) : 0.0;
     sum += kept[i] * kept[i];
   }
   if (args.has_norm != 0) {
-    for (uint d = rest; d < args.Dv; d += gl_SubgroupSize) sum += float(o[from + d]) * float(o[from + d]);
+    for (uint d = rest; d < args.Dv; d += width) sum += float(o[from + d]) * float(o[from + d]);
     factor = accurate_inversesqrt(subgroupAdd(sum) / float(args.Dv) + args.eps);
   }
   [[unroll]] for (uint i = 0; i < KEPT; i++) {
-    uint d = lane + i * gl_SubgroupSize;
+    uint d = lane + i * width;
     if (d < args.Dv) finish(t, h, d, kept[i] * factor);
   }
-  for (uint d = rest; d < args.Dv; d += gl_SubgroupSize) finish(t, h, d, float(o[from + d]) * factor);
+  for (uint d = rest; d < args.Dv; d += width) finish(t, h, d, float(o[from + d]) * factor);
 }
 
 void main() {
+  lane = subgroupExclusiveAdd(1u);
+  width = subgroupAdd(1u);
   uint step = gl_NumWorkGroups.y * gl_NumSubgroups;
   for (uint h = gl_WorkGroupID.y * gl_NumSubgroups + gl_SubgroupID; h < args.heads; h += step)
     head(gl_WorkGroupID.x, h);
