@@ -21,7 +21,7 @@ struct state_header {
 };
 
 static const char state_magic[8] = "DELTAIC\x1a";
-enum { STATE_VERSION = 1 };
+enum { STATE_VERSION = 2 }; // 1: the fingerprint was one hash over all tensors
 
 static uint64_t checksum(struct state_header h, const char *payload) {
   h.checksum = 0;
