@@ -239,8 +239,9 @@ static void hand_out_scores(const struct deltaic_session *s, const struct work *
   for (uint32_t k = 0; k < w->count; k++) {
     const struct part *p = &w->parts[k];
     const int32_t *targets = targets_of(w, p);
+    if (!targets) continue;
     deltaic_score *out = w->pieces[p->piece].scores + w->done[p->piece];
-    for (uint32_t t = 0; targets && t < p->T; t++) {
+    for (uint32_t t = 0; t < p->T; t++) {
       if (targets[t] < 0) continue;
       const float *score = tensor_row(&s->scores, n++);
       out[t] = (deltaic_score){score[0], score[1] != 0};

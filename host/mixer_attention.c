@@ -132,7 +132,7 @@ static void attention_forward(const void *spec, const void *weights, const void 
   const struct ops *op = c->ops;
   const struct attention_args args = args_of(s, st->k.cols / (s->kv_heads * s->d), call->longest);
   struct attention_scratch t = take(s, c->backend, &call->scratch, call->T, call->sequences.rows, args);
-  t.o = tensor_as(t.o, op->input_dtype(c, w->o_proj, call->T));
+  t.o = tensor_as(t.o, call->probe ? DTYPE_F32 : op->input_dtype(c, w->o_proj, call->T));
   op->linear(c, t.qkv, in, w->qkv, w->bias, false);
   if (s->qk_norm) {
     const uint32_t heads = s->heads + s->kv_heads;

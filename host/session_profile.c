@@ -31,9 +31,14 @@ static deltaic_status set_profile(struct deltaic_session *s, bool kernels, bool 
   s->profiled = kernels;
   s->watched = submissions;
   for (uint32_t n = 0; n < s->shape.sequences; n++) s->steps[n].recorded = s->next[n].recorded = false;
-  deltaic_status status = session_recorders(s, watch_recorder, &submissions);
-  // Last: where both take the same switch, as the CPU's do, kernels decide.
-  return status == DELTAIC_OK && (kernels || !submissions) ? session_recorders(s, profile_recorder, &kernels) : status;
+  // What is switched on comes last: the CPU has one switch for both.
+  deltaic_status status = kernels ? session_recorders(s, watch_recorder, &submissions)
+                                  : session_recorders(s, profile_recorder, &kernels);
+  if (!status)
+    status = kernels ? session_recorders(s, profile_recorder, &kernels)
+                     : session_recorders(s, watch_recorder, &submissions);
+  if (status) s->profiled = s->watched = false;
+  return status;
 }
 
 deltaic_status deltaic_session_profile_begin(deltaic_session *s) {
