@@ -19,6 +19,7 @@ struct backend {
   uint64_t max_binding_bytes; // of one tensor that an op is given; weights are cut by rows where they have more
   uint32_t batch;             // tokens of a prompt computed at once, unless a session says otherwise
   bool replays;               // recorded work can be run again; else ops run as they are called
+  uint32_t threads;           // of the host that its user allows; 0: all cores
   deltaic_device_info info;
 };
 

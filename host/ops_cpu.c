@@ -503,7 +503,8 @@ deltaic_status backend_open_cpu(uint32_t threads, struct backend **out) {
   }
   b->matmul = cpu_matmul_kernels(0);
   b->base = (struct backend){.ops = &cpu_ops, .max_binding_bytes = UINT64_MAX, .batch = 512};
-  b->base.info = describe(pool_threads(b->pool));
+  b->base.threads = pool_threads(b->pool);
+  b->base.info = describe(b->base.threads);
   b->base.max_buffer_bytes = b->base.info.memory_bytes;
   *out = &b->base;
   return DELTAIC_OK;

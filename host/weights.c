@@ -428,11 +428,11 @@ static deltaic_status upload_all(struct upload *u) {
 
 deltaic_status weights_upload(struct weights *w, deltaic_progress progress, void *user) {
   enum { MOST_THREADS = 8 }; // they wait for memory
-  const uint32_t cores = pool_threads_for(0);
+  const uint32_t threads = pool_threads_for(w->backend->threads);
   struct upload u = {.w = w, .progress = progress, .user = user};
   deltaic_status status = weights_status(w);
   if (!status) status = arena_allocate(&w->arena, w->backend, MEMORY_DEVICE, "the weights");
-  if (!status) status = pool_create(cores < MOST_THREADS ? cores : MOST_THREADS, &u.pool);
+  if (!status) status = pool_create(threads < MOST_THREADS ? threads : MOST_THREADS, &u.pool);
   if (!status && !(u.stage = malloc(stage_bytes(w)))) status = fail_memory("staging of the weights", stage_bytes(w));
   if (!status) status = upload_all(&u);
   free(u.stage);
