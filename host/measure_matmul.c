@@ -10,6 +10,7 @@
 #include <string.h>
 
 enum { MOST_COPIES = 64, DECODED = 64 }; // DECODED: as many rows are a step of a batch, more are a prompt
+static const double MOST_OPERATIONS = 1e12; // of a recording: seconds on a small GPU, whose driver gives up after some
 
 struct measurement {
   struct backend *b;
@@ -75,7 +76,8 @@ static deltaic_status allocate(struct measurement *m) {
   const uint64_t bytes = 2ull * o->outputs * o->inputs, all = software(m) ? 0 : 600 << 20;
   const bool decodes = o->rows <= DECODED;
   m->copies = !decodes || all < bytes ? 1 : all / bytes < MOST_COPIES ? (uint32_t)(all / bytes) : MOST_COPIES;
-  m->products = software(m) ? 1 : decodes ? 256 : 4;
+  const double operations = 2.0 * o->rows * o->outputs * o->inputs, products = decodes ? 256 : 4;
+  m->products = software(m) ? 1 : (uint32_t)fmax(1, fmin(products, MOST_OPERATIONS / operations));
   for (uint32_t i = 0; i < m->copies; i++) arena_add(&m->arena, &m->w[i], DTYPE_BF16, o->outputs, o->inputs, o->inputs);
   m->c->matrices = o->precision == DELTAIC_PRECISION_FAST;
   const struct tensor w = {.dtype = DTYPE_BF16, .rows = o->outputs, .cols = o->inputs, .stride = o->inputs};
@@ -159,16 +161,17 @@ deltaic_status deltaic_device_measure_matmul(deltaic_device *d, const deltaic_ma
   deltaic_status status = options_read(&m.o, sizeof m.o, matmul, "deltaic_matmul");
   if (!status) status = check_matmul(&m.o);
   if (status) return status;
-  *result = (deltaic_matmul_result){.bytes = 2ull * m.o.outputs * m.o.inputs,
-                                    .operations = 2ull * m.o.rows * m.o.outputs * m.o.inputs};
+  deltaic_matmul_result r = {.bytes = 2ull * m.o.outputs * m.o.inputs,
+                             .operations = 2ull * m.o.rows * m.o.outputs * m.o.inputs};
   m.b = d->backend;
   status = m.b->ops->recorder_create(m.b, &m.c);
   if (!status) status = allocate(&m);
   if (!status) status = fill(&m);
-  if (!status) status = time_runs(&m, result);
-  if (!status) status = compare(&m, result);
-  if (!status) status = name_kernel(&m, result);
-  result->bytes += m.o.rows * ((uint64_t)dtype_bytes(m.x.dtype) * m.o.inputs + 4ull * m.o.outputs);
+  if (!status) status = time_runs(&m, &r);
+  if (!status) status = compare(&m, &r);
+  if (!status) status = name_kernel(&m, &r);
+  r.bytes += m.o.rows * ((uint64_t)dtype_bytes(m.x.dtype) * m.o.inputs + 4ull * m.o.outputs);
+  if (!status) *result = r;
   if (m.c) m.b->ops->recorder_free(m.c);
   arena_free(&m.arena, m.b);
   free(m.weights);
