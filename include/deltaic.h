@@ -147,8 +147,8 @@ typedef struct deltaic_device_options {
   uint32_t threads; /* CPU only: worker threads; 0: all cores */
 } deltaic_device_options;
 
-/* A device that fails, or that does not answer for two minutes, is lost: every call that needs it returns
- * DELTAIC_DEVICE_LOST, and what belongs to it can only be freed.
+/* A device that fails, or that does not answer for two minutes (Vulkan on the processor: an hour), is lost: every call
+ * that needs it returns DELTAIC_DEVICE_LOST, and what belongs to it can only be freed.
  * options: NULL for the best device. */
 DELTAIC_API deltaic_status deltaic_device_open(deltaic_context *context, const deltaic_device_options *options,
                                                deltaic_device **out);

@@ -193,14 +193,8 @@ static deltaic_status piece_wait(struct device *device, int i) {
 // Waits for both pieces, also after a failure: what it returns is the first.
 static deltaic_status pieces_wait(struct device *device, deltaic_status status) {
   for (int i = 0; i < PIECES; i++) {
-    if (!status)
-      status = piece_wait(device, i);
-    else if (device->transfer->busy[i]) {
-      device->transfer->busy[i] = false;
-      device_idle(device);
-      if (atomic_load(&device->lost)) continue; // its fences are not used again
-      device->vk.vkResetFences(device->handle, 1, &device->transfer->fence[i]);
-    }
+    deltaic_status waited = piece_wait(device, i);
+    if (!status) status = waited;
   }
   return status;
 }

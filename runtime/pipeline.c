@@ -257,7 +257,7 @@ void pipelines_free(struct device *device) {
       kernel_destroy(device, &entry->kernel);
       free(entry);
     }
-  device->vk.vkDestroyPipelineCache(device->handle, store->cache, NULL);
+  if (!atomic_load(&device->silent)) device->vk.vkDestroyPipelineCache(device->handle, store->cache, NULL);
   pthread_mutex_destroy(&store->lock);
   free(store->path);
   free(store);

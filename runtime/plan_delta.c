@@ -166,5 +166,5 @@ bool plan_delta_matrix(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32
   if (!plan_scan(plan, Dv, unknowns, heads, d)) return false;
   plan_segments(plan, Dv, unknowns, heads, T, d);
   plan_prepare(plan, unknowns, d);
-  return plan_delta_matrix_prepare_bytes(d, unknowns) <= plan->shared_bytes;
+  return fits(plan, d, unknowns) && plan_delta_matrix_prepare_bytes(d, unknowns) <= plan->shared_bytes;
 }
