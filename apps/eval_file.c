@@ -306,9 +306,11 @@ static void hash_labels(struct task_file *f) {
 }
 
 static bool looks_like_json(const char *path) {
-  FILE *stream = fopen(path, "rb");
+  bool standard = !strcmp(path, "-");
+  FILE *stream = standard ? stdin : fopen(path, "rb");
   int c = stream ? getc(stream) : EOF;
-  if (stream) fclose(stream);
+  if (standard && c != EOF) ungetc(c, stdin);
+  if (!standard && stream) fclose(stream);
   return c == '{';
 }
 

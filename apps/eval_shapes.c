@@ -249,7 +249,7 @@ static long gold_number(const struct shape *s, const json_t *record, const char 
     const char *name = json_string_value(list_item(names, i, inside));
     if (name && !strcmp(name, gold)) return (long)i;
   }
-  if (!s->names && (!strcmp(gold, "false") || !strcmp(gold, "true"))) return gold[0] == 't';
+  if (!s->names && !s->base && (!strcmp(gold, "false") || !strcmp(gold, "true"))) return gold[0] == 't';
   if (!s->names && gold[0] >= 'A' && gold[0] <= 'Z' && !gold[1]) return gold[0] - 'A';
   char *end;
   long number = strtol(gold, &end, 10);
@@ -261,7 +261,7 @@ static bool read_gold(struct reading *r, const struct shape *s, const char *labe
   const json_t *value = label ? NULL : find_value(r->record, s->gold);
   if (!label && !value) return snprintf(r->problem, 120, "there is no \"%s\"", s->gold), false;
   if (label) snprintf(gold, sizeof gold, "%s", label);
-  if (json_is_boolean(value)) snprintf(gold, sizeof gold, "%d", json_is_true(value));
+  if (json_is_boolean(value)) snprintf(gold, sizeof gold, "%s", json_is_true(value) ? "true" : "false");
   if (json_is_integer(value)) snprintf(gold, sizeof gold, "%lld", (long long)json_integer_value(value));
   if (json_is_string(value)) snprintf(gold, sizeof gold, "%s", json_string_value(value));
   long number = gold_number(s, r->record, gold);

@@ -14,7 +14,7 @@ struct shape {
   const char *choices[SHAPE_CHOICES];   // of continuations; CLOZE: the target
   const char *contexts[SHAPE_CHOICES];  // contexts to choose from, all continued by choices[0]
   const char *list, *list_filter;       // or a path to all choices; [] stands for every item of a list
-  const char *gold;                     // path to the right one: a number, true or false, A, B, ..., or one of `names`
+  const char *gold;                     // path to: a number, where base is 0 true or false, A, B, ..., one of `names`
   const char *names;                    // path with []
   int base;                             // what the first choice is called
   const char *labels;                   // the file of golds beside the data: its end in place of ".jsonl"; NULL: none
