@@ -1,11 +1,14 @@
 // ranks: how much of its states a model uses while it reads a text (rank measures: include/deltaic.h, deltaic_rank).
+#define _POSIX_C_SOURCE 200809L // access
 #include "ranks.h"
 #include "commands.h"
 #include "common.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct usage usage = {
     .name = "rank",
@@ -41,6 +44,13 @@ static void name_checkpoints(struct measured *m, size_t count) {
     size_t length = strlen(m[i].name);
     if (same) snprintf(m[i].name + length, sizeof m[i].name - length, "-%zu", same + 1);
   }
+}
+
+// Before anything is computed.
+static int check_folder(const char *path) {
+  char inside[1024];
+  snprintf(inside, sizeof inside, "%.1000s/.", path);
+  return access(inside, W_OK | X_OK) ? complain(EXIT_FAILED, "%s: %s", path, strerror(errno)) : EXIT_OK;
 }
 
 static int measure_all(struct measured *m, size_t count, const struct rank_request *r) {
@@ -90,7 +100,8 @@ int command_rank(int argc, char **argv) {
     if (!measured[i].path) return EXIT_USAGE;
   }
   name_checkpoints(measured, count);
-  code = measure_all(measured, count, &r);
+  code = r.plot ? check_folder(r.plot) : EXIT_OK;
+  if (!code) code = measure_all(measured, count, &r);
   for (size_t i = 0; i < count; ++i) measured_free(&measured[i]);
   return code;
 }

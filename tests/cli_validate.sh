@@ -30,6 +30,7 @@ for file in "$top"/tests/vectors/cuda/*.safetensors; do
   for device in "${devices[@]}"; do
     run 0 validate -q -d "$device" "$model" "$file" && out_has '^verdict    pass$' &&
       out_has '^  logits  *cuda_f32  *float64 .*  ours$' && out_has '^  logits  *cuda_bf16  *float64 .*  ours$'
+    [[ $device != cpu || $name != tiny_* ]] || out_has '^  mixer_output  *cuda_f32  *float64 .*  ours$'
   done
 done
 run 0 validate -q -d cpu "$tiny" "$tiny/reference.safetensors" --pieces 0,1,64 --layers --plot "$dir/error.png"
@@ -94,6 +95,7 @@ run 2 rank a b --text - && err_has 'standard input'
 run 1 rank -q -d cpu "$tiny" --text "$dir/nothing.txt" && err_has 'nothing.txt'
 run 1 rank -q -d cpu "$tiny" --text /dev/null && err_has 'there is no text'
 run 1 rank -q -d cpu "$tiny" --text "$text" --csv "$dir/no/such.csv" && err_has 'such.csv'
+run 1 rank -q -d cpu "$tiny" --text "$text" --plot "$dir/no" && err_has 'no: No such file' && out_empty # nothing is computed
 
 echo "cli_validate.sh: $checks checks, $failures failures"
 [ $failures = 0 ]
