@@ -45,6 +45,8 @@ struct bench_matmuls {
   } rows[BENCH_MATMULS];
   size_t count;
 };
+bool bench_software(const struct engine *engine); // the rows are few and small
+bool bench_matmuls_any(const struct engine *engine, const char *only);
 deltaic_status bench_matmuls_measure(struct bench_matmuls *b, struct engine *engine, deltaic_precision precision,
                                      const char *only, uint32_t repeat, struct progress *progress);
 void bench_matmuls_print(const struct bench_matmuls *b);

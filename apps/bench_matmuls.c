@@ -34,12 +34,24 @@ static bool wanted(const deltaic_matmul *m, const char *only) {
   return !only || strstr(text, only);
 }
 
+static const deltaic_matmul *shapes_for(const struct engine *engine, size_t *count) {
+  const bool software = bench_software(engine);
+  *count = software ? sizeof small / sizeof *small : sizeof table / sizeof *table;
+  return software ? small : table;
+}
+
+bool bench_matmuls_any(const struct engine *engine, const char *only) {
+  size_t count;
+  const deltaic_matmul *shapes = shapes_for(engine, &count);
+  for (size_t i = 0; i < count; i++)
+    if (wanted(&shapes[i], only)) return true;
+  return false;
+}
+
 deltaic_status bench_matmuls_measure(struct bench_matmuls *b, struct engine *engine, deltaic_precision precision,
                                      const char *only, uint32_t repeat, struct progress *progress) {
-  deltaic_device_kind kind = engine->device_info.kind;
-  const bool software = kind == DELTAIC_DEVICE_CPU || kind == DELTAIC_DEVICE_SOFTWARE;
-  const deltaic_matmul *shapes = software ? small : table;
-  const size_t count = software ? sizeof small / sizeof *small : sizeof table / sizeof *table;
+  size_t count;
+  const deltaic_matmul *shapes = shapes_for(engine, &count);
   deltaic_status status = DELTAIC_OK;
   for (size_t i = 0; i < count && !status; i++) {
     deltaic_matmul *m = &b->rows[b->count].m;

@@ -100,6 +100,30 @@ static bool wanted(const struct shape *s, const char *only) {
   return !only || strstr(text, only);
 }
 
+bool bench_software(const struct engine *engine) {
+  deltaic_device_kind kind = engine->device_info.kind;
+  return kind == DELTAIC_DEVICE_CPU || kind == DELTAIC_DEVICE_SOFTWARE;
+}
+
+static const struct shape *shapes_for(const struct engine *engine, size_t *count) {
+  const bool software = bench_software(engine);
+  *count = software ? sizeof small / sizeof *small : MOST;
+  return software ? small : table;
+}
+
+static bool any_wanted(const struct engine *engine, const char *only) {
+  size_t count;
+  const struct shape *shapes = shapes_for(engine, &count);
+  for (size_t i = 0; i < count; i++)
+    if (wanted(&shapes[i], only)) return true;
+  return bench_matmuls_any(engine, only);
+}
+
+// The CPU has one recurrent kernel: its error would be against itself.
+static bool has_error(const struct operators *b, size_t i) {
+  return b->engine.device_info.kind != DELTAIC_DEVICE_CPU || b->rows[i].o.rule != DELTAIC_RULE_RECURRENT;
+}
+
 static deltaic_status measure_row(struct operators *b, const struct shape *s, size_t i, bool exact, uint32_t repeat) {
   deltaic_operator *o = &b->rows[i].o;
   *o = s->o;
@@ -120,10 +144,8 @@ static deltaic_status measure_row(struct operators *b, const struct shape *s, si
 
 static deltaic_status measure(struct operators *b, const struct engine_options *options, const char *only,
                               uint32_t repeat) {
-  deltaic_device_kind kind = b->engine.device_info.kind;
-  const bool software = kind == DELTAIC_DEVICE_CPU || kind == DELTAIC_DEVICE_SOFTWARE;
-  const struct shape *shapes = software ? small : table;
-  size_t count = software ? sizeof small / sizeof *small : MOST;
+  size_t count;
+  const struct shape *shapes = shapes_for(&b->engine, &count);
   struct progress progress;
   deltaic_status status = deltaic_device_copy_bandwidth(b->engine.device, &b->copy);
   if (!status) status = deltaic_device_matrix_rate(b->engine.device, &b->matrices);
@@ -144,9 +166,9 @@ static deltaic_status measure(struct operators *b, const struct engine_options *
   return status;
 }
 
-static struct text error_text(double error) {
-  struct text t;
-  snprintf(t.text, sizeof t.text, "%.1e", error);
+static struct text error_text(const struct operators *b, size_t i, double error) {
+  struct text t = {"-"};
+  if (has_error(b, i)) snprintf(t.text, sizeof t.text, "%.1e", error);
   return t;
 }
 
@@ -171,11 +193,13 @@ static void print(const struct operators *b) {
       used += (size_t)snprintf(kernels + used, sizeof kernels - used, "%s%.1f", k ? " + " : "",
                                1e6 * r->kernels[k].seconds / b->rows[i].o.repeat);
     table_row(&rows, b->rows[i].name, shape_text(&b->rows[i].o).text, text_seconds(r->seconds).text,
-              text_seconds(b->rows[i].floor).text, ratio.text, recurrent.text, error_text(r->error_output).text,
-              error_text(r->error_state).text, kernels);
+              text_seconds(b->rows[i].floor).text, ratio.text, recurrent.text, error_text(b, i, r->error_output).text,
+              error_text(b, i, r->error_state).text, kernels);
   }
   table_end(&rows, 0);
 }
+
+static json_t *number_or_null(bool there, double number) { return there ? number_json(number) : json_null(); }
 
 static json_t *row_json(const struct operators *b, size_t i) {
   const deltaic_operator *o = &b->rows[i].o;
@@ -190,9 +214,9 @@ static json_t *row_json(const struct operators *b, size_t i) {
       (int)(o->blocks ? o->blocks : 1), "gated", o->gated, "plain", o->plain, "recurrent",
       o->rule == DELTAIC_RULE_RECURRENT, "seconds", number_json(r->seconds), "least", number_json(r->least), "most",
       number_json(r->most), "floor", number_json(b->rows[i].floor), "seconds_recurrent",
-      number_json(b->rows[i].recurrent), "error_output", number_json(r->error_output), "error_state",
-      number_json(r->error_state), "bytes", (json_int_t)r->bytes, "operations", (json_int_t)r->operations, "kernels",
-      kernels);
+      number_or_null(b->rows[i].recurrent > 0, b->rows[i].recurrent), "error_output",
+      number_or_null(has_error(b, i), r->error_output), "error_state", number_or_null(has_error(b, i), r->error_state),
+      "bytes", (json_int_t)r->bytes, "operations", (json_int_t)r->operations, "kernels", kernels);
 }
 
 static int print_json(const struct operators *b) {
@@ -214,8 +238,10 @@ static bool right(const struct operators *b) {
 
 int bench_operators(struct engine_options *options, const char *only, uint32_t repeat, bool as_json) {
   static struct operators b;
+  if (precision_check(options)) return EXIT_USAGE;
   int code = context_open(options, &b.engine.context);
   if (!code) code = engine_open_device(options, &b.engine);
+  if (!code && !any_wanted(&b.engine, only)) code = complain(EXIT_USAGE, "no row of --operators has \"%s\"", only);
   if (!code) {
     code = complain_work(measure(&b, options, only, repeat));
     const bool any = b.count || b.matmuls.count;
@@ -226,7 +252,6 @@ int bench_operators(struct engine_options *options, const char *only, uint32_t r
       if (b.count && b.matmuls.count) printf("\n");
       bench_matmuls_print(&b.matmuls);
     }
-    if (!code && !any) code = complain(EXIT_USAGE, "no row of --operators has \"%s\"", only);
     if (!code && !(right(&b) && bench_matmuls_right(&b.matmuls, most_error)))
       code = complain(EXIT_FAILED, "an operator's results are further off than %g", most_error);
   }

@@ -147,12 +147,16 @@ static int model_open(const struct engine_options *options, const char *path, st
   return complain_status(status);
 }
 
+int precision_check(const struct engine_options *options) {
+  if (!strcmp(options->precision, "fast") || !strcmp(options->precision, "float32")) return EXIT_OK;
+  return complain(EXIT_USAGE, "--precision takes fast or float32, not \"%s\"", options->precision);
+}
+
 int engine_open(const struct engine_options *options, struct engine *engine) {
   const char *path = model_path(options->model);
   *engine = (struct engine){0};
   if (!path) return EXIT_USAGE;
-  if (strcmp(options->precision, "fast") && strcmp(options->precision, "float32"))
-    return complain(EXIT_USAGE, "--precision takes fast or float32, not \"%s\"", options->precision);
+  if (precision_check(options)) return EXIT_USAGE;
   interrupt_catch();
   int code = complain_status(deltaic_model_inspect(NULL, path, NULL, NULL, NULL)); // before a device is woken
   if (!code) code = context_open(options, &engine->context);

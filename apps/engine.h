@@ -50,6 +50,7 @@ struct engine {
 // EXIT_OK into EXIT_FAILED when the validation layer found errors.
 int context_open(const struct engine_options *options, deltaic_context **out);
 int engine_open(const struct engine_options *options, struct engine *out);
+int precision_check(const struct engine_options *options);
 int engine_close(struct engine *engine, int code);
 // Only the device of an engine whose context is open.
 int engine_open_device(const struct engine_options *options, struct engine *engine);

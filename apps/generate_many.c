@@ -13,7 +13,7 @@ enum { ROUND_BATCHES = 4, NO_TEXT = -1 };
 
 struct text_job {
   char *prompt;
-  size_t bytes;
+  size_t bytes, line;
   int32_t *ids; // of the prompt
   size_t id_count, at;
   int32_t *made;
@@ -43,7 +43,7 @@ static int add_job(struct many *m, const char *prompt, size_t bytes, const struc
     m->jobs = must_resize(m->jobs, m->capacity * sizeof *m->jobs);
   }
   struct text_job *job = &m->jobs[m->count++];
-  *job = (struct text_job){.prompt = must_resize(NULL, bytes + 1), .bytes = bytes};
+  *job = (struct text_job){.prompt = must_resize(NULL, bytes + 1), .bytes = bytes, .line = lines->number};
   memcpy(job->prompt, prompt, bytes);
   job->prompt[bytes] = 0;
   char where[1100];
@@ -85,6 +85,21 @@ static int read_prompts(struct many *m) {
 
 // ---------------------------------------------------------------- opening
 
+// Before anything is computed: a prompt that --context has no room for. It means nothing where no cache grows.
+static int check_context(const struct many *m, const char *path) {
+  const struct engine_options *engine = &m->request->engine;
+  deltaic_session_options session = session_options(engine);
+  deltaic_memory memory;
+  session.sequences = 1;
+  int code = complain_status(deltaic_model_inspect(NULL, path, &session, NULL, &memory));
+  for (size_t i = 0; i < m->count && !code && memory.cache_per_token; ++i)
+    if (m->jobs[i].id_count > engine->context)
+      code = complain(EXIT_FAILED, "%s:%zu: the prompt's %zu tokens do not fit --context %u",
+                      strcmp(m->request->prompts, "-") ? m->request->prompts : "standard input", m->jobs[i].line,
+                      m->jobs[i].id_count, engine->context);
+  return code;
+}
+
 static int open_many(struct many *m) {
   const struct generate_request *r = m->request;
   const char *path = model_path(r->engine.model);
@@ -92,6 +107,7 @@ static int open_many(struct many *m) {
   if (!path) return EXIT_USAGE;
   int code = tokenizer_open(path, &m->tokenizer);
   if (!code) code = read_prompts(m);
+  if (!code && r->engine.context) code = check_context(m, path);
   if (!code) code = engine_open(&r->engine, &m->engine);
   if (code) return code;
   for (size_t i = 0; i < m->count; ++i)
@@ -249,6 +265,16 @@ static deltaic_status draw_round(struct many *m) {
   return status;
 }
 
+// After what ended the work: texts that have begun are written as they are.
+static int write_begun(struct many *m, const char *end) {
+  int code = EXIT_OK;
+  for (size_t i = m->written; i < m->begun && !code; ++i) {
+    if (!m->jobs[i].end) m->jobs[i].end = end;
+    code = write_jobs(m);
+  }
+  return code;
+}
+
 static int run(struct many *m) {
   struct progress progress;
   deltaic_status status = DELTAIC_OK;
@@ -263,27 +289,20 @@ static int run(struct many *m) {
     progress_show(&progress, m->written, m->count);
   }
   progress_clear();
-  return code ? code : complain_work(status);
-}
-
-// Ctrl-C: texts that have begun are written as they are.
-static int write_begun(struct many *m) {
-  int code = EXIT_OK;
-  for (size_t i = m->written; i < m->begun && !code; ++i) {
-    if (!m->jobs[i].end) m->jobs[i].end = "interrupt";
-    code = write_jobs(m);
-  }
-  return code;
+  if (code && !status) return code; // they cannot be written
+  if (!code) code = complain_work(status);
+  int written = code ? write_begun(m, code == EXIT_INTERRUPTED ? "interrupt" : "error") : EXIT_OK;
+  return written ? written : code;
 }
 
 static void report(const struct many *m) {
   if (m->request->engine.quiet) return;
   fprintf(stderr, "texts   %s of %s, %u at once\n", text_count(m->written).text, text_count(m->count).text,
           m->lanes.count);
-  if (m->read_seconds > 0)
+  if (m->read)
     fprintf(stderr, "prefill %s tokens in %s: %s tokens/s\n", text_count(m->read).text,
             text_seconds(m->read_seconds).text, text_rate((double)m->read / m->read_seconds).text);
-  if (m->made_seconds > 0)
+  if (m->made)
     fprintf(stderr, "decode  %s tokens in %s: %s tokens/s\n", text_count(m->made).text,
             text_seconds(m->made_seconds).text, text_rate((double)m->made / m->made_seconds).text);
 }
@@ -295,7 +314,6 @@ int generate_many(const struct generate_request *request) {
   m.sampling = generate_sampling(request);
   generate_announce(request, &m.engine, &m.sampling);
   code = run(&m);
-  int written = code && code != EXIT_INTERRUPTED ? EXIT_OK : write_begun(&m);
-  if (!written && (!code || code == EXIT_INTERRUPTED)) report(&m);
-  return close_many(&m, written ? written : code);
+  if (!code || code == EXIT_INTERRUPTED) report(&m);
+  return close_many(&m, code);
 }

@@ -97,6 +97,14 @@ run 0 generate -m "$growing" -d cpu -q --prompts "$dir/prompts" -n 9 && [ "$(wc 
 printf '{"prompt": "a"}\n{"promt": "b"}\n' >"$dir/objects" && refused 1 'objects:2: there is no "prompt"' generate "$tiny" --prompts "$dir/objects"
 printf 'a\nb\xff\n' >"$dir/objects" && refused 1 'objects:2: byte 2 of the line' generate "$tiny" --prompts "$dir/objects"
 printf '\n' >"$dir/objects" && refused 1 'no prompt in it' generate "$tiny" --prompts "$dir/objects"
+# What ends the work loses no text that has begun; a prompt that cannot fit is found before.
+printf 'The house\nThe sea\nA\n' >"$dir/few"
+run 1 generate -m "$growing" -d cpu -q --prompts "$dir/few" -n 50 --context 16 --sequences 2 && err_has 'context of 16'
+[ "$(grep -c '"tokens":\[[0-9].*"end":"error"}$' "$dir/out")" = 2 ] || complain "$last: not the two texts that had begun"
+refused 1 "prompts:4: the prompt's 50 tokens do not fit --context 16" generate -m "$growing" -d cpu --prompts "$dir/prompts" --context 16
+tiny 0 --prompts "$dir/prompts" -n 1 --context 16 # has no cache
+run 0 generate -m "$tiny" -d cpu --prompts "$dir/few" -n 0 && err_has 'texts   3 of 3' && ! grep -q 'prefill\|decode' "$dir/err" ||
+  complain "$last: speaks of tokens"
 refused 2 'of its own' generate "$tiny" --prompts "$dir/prompts" --prompt a
 refused 2 'goes with --prompts' generate "$tiny" --sequences 2
 
@@ -155,7 +163,9 @@ run 0 devices --json && json && out_has '"best": -\{0,1\}[0-9]'
 run 0 bench -m "$tiny" -d cpu --prompt-tokens 8,32 --decode 4 --repeat 2 --kernels && out_has '^decode ' && out_has '^kernels of'
 run 0 bench -m "$tiny" -d cpu --prompt-tokens 8 --decode 0 --repeat 1 --json && json && out_has '"phase": "prefill"'
 run 0 bench --operators -d cpu --repeat 2 && out_has '^one token ' && out_has '1 x 48 x 64'
-run 0 bench --operators -d cpu --repeat 2 --json && json && out_has '"error_output": ' && out_has '"outputs": 48'
+run 0 bench --operators -d cpu --repeat 2 --json && json && out_has '"error_output": [0-9]' && out_has '"outputs": 48'
+out_has '"seconds_recurrent": null' && out_has '"error_output": null' # of the CPU's recurrent kernel, which is the reference
+refused 2 'fast or float32' bench --operators --precision nonsense -d cpu
 refused 2 'without a checkpoint' bench --operators -m "$tiny"
 run 0 bench --operators --only 'one token' -d cpu --repeat 2 && out_has '^one token '
 [ "$(grep -c ' x ' "$dir/out")" = 2 ] || complain "$last: not the table's head and one row"
