@@ -83,6 +83,7 @@ static void delta_rule_matches_over_awkward_shapes(void **state) {
   for (int k = 0; k < 5; k++)
     for (int v = 0; v < 4; v++)
       for (int l = 0; l < LENGTHS; l++) {
+        if (backend->replays && (k + v) % 3) continue; // each pair is compiled, for seconds
         struct delta_args a = {.H = 2, .Hv = 2, .Dk = keys[k], .Dv = values[v], .n = 1, .scale = 0.3f};
         uint32_t T[] = {lengths[l], 0, lengths[l] / 2 + 1};
         a.gated = (k + v + l) % 2;
