@@ -64,7 +64,7 @@ static int read_log(const struct eval_log *log, const struct eval_task *task, st
     }
     json_decref(line);
   }
-  int closed = code ? EXIT_OK : lines_close(lines);
+  int closed = lines_close(lines);
   free(lines);
   return code ? code : closed;
 }

@@ -77,7 +77,7 @@ static int read_prompts(struct many *m) {
     if (!m->count) json = lines->text[0] == '{';
     code = json ? add_json(m, lines) : add_job(m, lines->text, lines->length, lines);
   }
-  int closed = code ? EXIT_OK : lines_close(lines);
+  int closed = lines_close(lines);
   if (!code && !closed && !m->count) code = complain(EXIT_FAILED, "%s: there is no prompt in it", lines->path);
   free(lines);
   return code ? code : closed;
