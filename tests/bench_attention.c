@@ -1,12 +1,8 @@
 // bench_attention: softmax attention by itself over positions and tokens, on every usable Vulkan GPU (or on what
 // DELTAIC_TEST_DEVICE names). Dispatches wait for each other and take turns over caches that L2 does not hold. No test:
 // it only prints. usage: bench_attention [MIB = 2200 [HEADS = 8 [KV_HEADS = 8 [D = 128]]]]
-#include "device.h"
 #include "ops_vulkan.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "vulkan_devices.h"
 
 enum { RUNS = 5, TOKENS = 4096 };
 
@@ -77,8 +73,8 @@ static void fill(struct buffer *buffer) {
   free(block);
 }
 
-static void bench_device(struct instance *instance, VkPhysicalDevice handle, const struct device_caps *caps,
-                         const struct plan *own) {
+static int bench_device(struct instance *instance, VkPhysicalDevice handle, const struct device_caps *caps,
+                        const struct plan *own) {
   static const uint32_t positions[] = {64, 1000, 4000, 16000, 64000, 128000};
   static const uint32_t tokens[][3] = {{2048, 0, 0},        {2048, 0, 512},  {2048, 6144, 0}, {2048, 62000, 0},
                                        {2048, 62000, 2048}, {4096, 4096, 0}, {200, 4096, 0}};
@@ -111,6 +107,7 @@ static void bench_device(struct instance *instance, VkPhysicalDevice handle, con
   backend->ops->buffer_free(backend, &activations);
   backend->ops->buffer_free(backend, &control);
   backend->ops->backend_close(backend);
+  return 0;
 }
 
 static uint32_t argument(int argc, char **argv, int i, uint32_t otherwise) {
@@ -118,29 +115,11 @@ static uint32_t argument(int argc, char **argv, int i, uint32_t otherwise) {
 }
 
 int main(int argc, char **argv) {
-  struct instance instance;
-  struct device_caps *caps;
-  VkPhysicalDevice *handles;
-  uint32_t count;
   cache_bytes = (uint64_t)argument(argc, argv, 1, 2200) << 20;
   heads = argument(argc, argv, 2, 8), kv_heads = argument(argc, argv, 3, 8), size = argument(argc, argv, 4, 128);
   if (!cache_bytes || !size || !kv_heads || heads < kv_heads || heads % kv_heads) {
     fprintf(stderr, "usage: bench_attention [MIB [HEADS [KV_HEADS [D]]]]\n");
     return 2;
   }
-  setvbuf(stdout, NULL, _IOLBF, 0);
-  check(instance_create(&instance, false, NULL, NULL));
-  check(instance_devices(&instance, &caps, &handles, &count));
-  const char *only = getenv("DELTAIC_TEST_DEVICE");
-  for (uint32_t i = 0; i < count; i++) {
-    struct plan own;
-    plan_make(&caps[i], &own);
-    bool software = caps[i].device_type == VK_PHYSICAL_DEVICE_TYPE_CPU;
-    if (own.usable && (only ? strstr(caps[i].name, only) != NULL : !software))
-      bench_device(&instance, handles[i], &caps[i], &own);
-  }
-  free(caps);
-  free(handles);
-  instance_free(&instance);
-  return 0;
+  return bench_vulkan_devices(bench_device);
 }

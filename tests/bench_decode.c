@@ -4,12 +4,8 @@
 // that no cache holds. Rows of the plan's own choice are marked. No test: it only prints. usage: bench_decode [WHAT
 // [TOKENS = 1 [MIB = 600 [DISPATCHES = 160 [TILES PARTS STEP]...]]]], WHAT being in the name of what is timed; with
 // numbers for matmul_narrow, only those.
-#include "device.h"
 #include "ops_vulkan.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "vulkan_devices.h"
 
 enum { RUNS = 5 };
 
@@ -17,6 +13,8 @@ static struct backend *backend;
 static struct recorder *recorder;
 static struct buffer weights, activations, control;
 static const char *what;
+static int count;      // of
+static char **numbers; // the arguments behind the others
 static uint64_t weight_bytes;
 static uint32_t tokens, dispatches; // dispatches: of a replay
 
@@ -177,7 +175,7 @@ static void search_narrow(const struct plan *own, const struct product *p, const
   }
 }
 
-static void sweep_narrow(const struct product *p, int count, char **numbers) {
+static void sweep_narrow(const struct product *p) {
   const struct plan own = *plan();
   const uint32_t rows = p->N * (p->kind == GATED ? 2 : 1);
   struct plan_narrow m;
@@ -270,8 +268,8 @@ static void fill(struct buffer *buffer) {
   free(block);
 }
 
-static void bench_device(struct instance *instance, VkPhysicalDevice handle, const struct device_caps *caps,
-                         const struct plan *own, int count, char **numbers) {
+static int bench_device(struct instance *instance, VkPhysicalDevice handle, const struct device_caps *caps,
+                        const struct plan *own) {
   struct device *device;
   check(device_open(instance, handle, caps, own, NULL, &device));
   check(backend_open_vulkan(device, &backend));
@@ -287,7 +285,7 @@ static void bench_device(struct instance *instance, VkPhysicalDevice handle, con
   for (size_t i = 0; i < sizeof products / sizeof *products; i++) {
     if (!strstr(products[i].name, what)) continue;
     if (tokens <= 8 && !count) sweep_product(&products[i]);
-    if (tokens > 1) sweep_narrow(&products[i], count, numbers);
+    if (tokens > 1) sweep_narrow(&products[i]);
   }
   if (strstr("norm", what)) time_norm(2048);
   const uint32_t steps[][3] = {{1, 16, 128}, {4, 16, 128}, {32, 16, 128}, {1, 8, 256}};
@@ -301,13 +299,10 @@ static void bench_device(struct instance *instance, VkPhysicalDevice handle, con
   backend->ops->buffer_free(backend, &activations);
   backend->ops->buffer_free(backend, &control);
   backend->ops->backend_close(backend);
+  return 0;
 }
 
 int main(int argc, char **argv) {
-  struct instance instance;
-  struct device_caps *caps;
-  VkPhysicalDevice *handles;
-  uint32_t count;
   what = argc > 1 ? argv[1] : "";
   tokens = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 1;
   weight_bytes = (argc > 3 ? strtoull(argv[3], NULL, 10) : 600) << 20;
@@ -316,19 +311,7 @@ int main(int argc, char **argv) {
     fprintf(stderr, "usage: bench_decode [WHAT [TOKENS 1 to 64 [MIB [DISPATCHES [TILES PARTS STEP]...]]]]\n");
     return 2;
   }
-  setvbuf(stdout, NULL, _IOLBF, 0);
-  check(instance_create(&instance, false, NULL, NULL));
-  check(instance_devices(&instance, &caps, &handles, &count));
-  const char *only = getenv("DELTAIC_TEST_DEVICE");
-  for (uint32_t i = 0; i < count; i++) {
-    struct plan own;
-    plan_make(&caps[i], &own);
-    bool software = caps[i].device_type == VK_PHYSICAL_DEVICE_TYPE_CPU;
-    if (own.usable && (only ? strstr(caps[i].name, only) != NULL : !software))
-      bench_device(&instance, handles[i], &caps[i], &own, argc > 5 ? argc - 5 : 0, argv + 5);
-  }
-  free(caps);
-  free(handles);
-  instance_free(&instance);
-  return 0;
+  count = argc > 5 ? argc - 5 : 0;
+  numbers = argv + 5;
+  return bench_vulkan_devices(bench_device);
 }

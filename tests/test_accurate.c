@@ -4,12 +4,10 @@
 
 #include "test_accurate.h"
 #include "test_accurate.spv.h"
+#include "vulkan_devices.h"
 
 #include <float.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static const struct shader shader = {"accurate", spv_test_accurate, sizeof spv_test_accurate, 3, 4};
 
@@ -187,38 +185,4 @@ static int test_device(struct instance *instance, VkPhysicalDevice handle, const
   return failed;
 }
 
-static void log_line(void *user, deltaic_log_level level, const char *line) {
-  (void)user;
-  if (level != DELTAIC_LOG_INFO) fprintf(stderr, "%s\n", line);
-}
-
-int main(void) {
-  struct instance instance;
-  struct device_caps *caps;
-  VkPhysicalDevice *handles;
-  uint32_t count;
-  int failed = 0, ran = 0;
-  const char *only = getenv("DELTAIC_TEST_DEVICE");
-  if (only && only[0] == 'c') return 0;
-  check(instance_create(&instance, true, log_line, NULL));
-  check(instance_devices(&instance, &caps, &handles, &count));
-  const char *without = getenv("DELTAIC_TEST_NO_LAYER");
-  if (!instance.validate && !(without && !strcmp(without, "1"))) {
-    fprintf(stderr, "the validation layer is not installed, and DELTAIC_TEST_NO_LAYER=1 is not set\n");
-    failed++;
-  }
-  for (uint32_t i = 0; i < count; i++) {
-    struct plan plan;
-    plan_make(&caps[i], &plan);
-    if (!plan.usable) continue;
-    failed += test_device(&instance, handles[i], &caps[i], &plan);
-    ran++;
-  }
-  uint64_t errors = atomic_load(&instance.validation_errors);
-  if (errors) fprintf(stderr, "%llu validation errors\n", (unsigned long long)errors);
-  if (!ran) fprintf(stderr, "no Vulkan device to test on\n");
-  free(caps);
-  free(handles);
-  instance_free(&instance);
-  return failed || errors || !ran;
-}
+int main(void) { return test_vulkan_devices(test_device); }
