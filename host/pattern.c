@@ -1,0 +1,187 @@
+// pattern: text to find: literals, and regular expressions. These are written for Oniguruma in HuggingFace tokenizers
+// and run by PCRE2 here; constructs that the two read differently are refused. A text is never looked at twice, so that
+// long texts take linear time.
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "pattern.h"
+
+#include <pcre2.h>
+
+// Steps that a match may take. It ends patterns that would need exponential time.
+enum { MATCH_LIMIT = 10000000 };
+
+// ---------------------------------------------------------------- loading
+
+// What Oniguruma reads in another way than PCRE2: [a[b]] and [a&&b] are sets there, and \h is a hexadecimal digit.
+static const char *foreign_construct(const char *regex) {
+  bool set = false;
+  for (const char *at = regex; *at; at++) {
+    if (at[0] == '\\' && at[1]) {
+      if (at[1] == 'h' || at[1] == 'H') return "\\h";
+      at++;
+    } else if (!set) {
+      set = at[0] == '[';
+      if (set && at[1] == '^') at++;
+      if (set && at[1] == ']') at++; // first in a set, it is a member
+    } else if (at[0] == '[') {
+      const char *end = at[1] == ':' ? strstr(at, ":]") : NULL;
+      if (!end) return "a set inside a set";
+      at = end + 1;
+    } else if (at[0] == '&' && at[1] == '&') {
+      return "&& in a set";
+    } else {
+      set = at[0] != ']';
+    }
+  }
+  return NULL;
+}
+
+deltaic_status pattern_regex(struct pattern *pattern, const char *regex, const char *where, struct json_reader *r) {
+  const char *foreign = foreign_construct(regex);
+  if (foreign)
+    return fail(DELTAIC_UNSUPPORTED, "%s: %s: %s in the pattern \"%s\" is not supported", r->file, where, foreign,
+                regex);
+  int code;
+  PCRE2_SIZE offset;
+  uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
+  pattern->regex = pcre2_compile((PCRE2_SPTR)regex, PCRE2_ZERO_TERMINATED, options, &code, &offset, NULL);
+  if (!pattern->regex && code == PCRE2_ERROR_HEAP_FAILED) return fail_memory("a pattern", strlen(regex));
+  if (!pattern->regex) {
+    char text[200] = "";
+    pcre2_get_error_message(code, (PCRE2_UCHAR *)text, sizeof text);
+    return fail(DELTAIC_BAD_FILE, "%s: %s: the pattern \"%s\" is wrong at character %zu: %s", r->file, where, regex,
+                (size_t)offset, text);
+  }
+  pcre2_jit_compile(pattern->regex, PCRE2_JIT_COMPLETE); // without a compiler, matching is interpreted
+  return DELTAIC_OK;
+}
+
+deltaic_status pattern_literal(struct pattern *pattern, const char *literal) {
+  pattern->length = strlen(literal);
+  pattern->literal = strdup(literal);
+  return pattern->literal ? DELTAIC_OK : fail_memory("a pattern", pattern->length + 1);
+}
+
+deltaic_status pattern_load(struct pattern *pattern, const json_t *value, const char *where, struct json_reader *r) {
+  const char *literal = json_string_value(json_object_get(value, "String"));
+  const char *regex = json_string_value(json_object_get(value, "Regex"));
+  if (!literal == !regex)
+    return fail(DELTAIC_BAD_FILE, "%s: the pattern of %s is neither a String nor a Regex", r->file, where);
+  if (regex) return pattern_regex(pattern, regex, where, r);
+  if (!*literal) return fail(DELTAIC_UNSUPPORTED, "%s: an empty pattern in %s is not supported", r->file, where);
+  return pattern_literal(pattern, literal);
+}
+
+void pattern_free(struct pattern *pattern) {
+  free(pattern->literal);
+  pcre2_code_free(pattern->regex);
+  *pattern = (struct pattern){0};
+}
+
+// ---------------------------------------------------------------- finding
+
+static bool spans_append(struct spans *spans, size_t begin, size_t end, bool match) {
+  if (spans->count == spans->capacity) {
+    size_t capacity = spans->capacity ? spans->capacity * 2 : 64;
+    struct span *grown = capacity > SIZE_MAX / sizeof *grown ? NULL : realloc(spans->items, capacity * sizeof *grown);
+    if (!grown) return false;
+    spans->items = grown;
+    spans->capacity = capacity;
+  }
+  spans->items[spans->count++] = (struct span){begin, end, match};
+  return true;
+}
+
+void spans_free(struct spans *spans) {
+  free(spans->items);
+  *spans = (struct spans){0};
+}
+
+// A match and the gap before it.
+static bool spans_match(struct spans *spans, size_t gap, size_t begin, size_t end) {
+  return (gap == begin || spans_append(spans, gap, begin, false)) && spans_append(spans, begin, end, true);
+}
+
+static bool literal_spans(const struct pattern *pattern, const char *text, size_t length, struct spans *out,
+                          size_t *last) {
+  const char *end = text + length, *at = text;
+  while ((size_t)(end - at) >= pattern->length) {
+    at = memchr(at, pattern->literal[0], (size_t)(end - at) - pattern->length + 1);
+    if (!at) break;
+    if (memcmp(at, pattern->literal, pattern->length) != 0) {
+      at++;
+      continue;
+    }
+    size_t begin = (size_t)(at - text);
+    if (!spans_match(out, *last, begin, begin + pattern->length)) return false;
+    *last = begin + pattern->length;
+    at += pattern->length;
+  }
+  return true;
+}
+
+static int regex_match(const struct pattern *pattern, const char *text, size_t length, size_t start,
+                       pcre2_match_data *data, pcre2_match_context *context) {
+  // The text was checked as a whole; to check it again for every word would take quadratic time.
+  uint32_t options = PCRE2_NO_UTF_CHECK;
+  int code = pcre2_match(pattern->regex, (PCRE2_SPTR)text, length, start, options, data, context);
+  if (code == PCRE2_ERROR_JIT_STACKLIMIT) // the interpreter keeps its stack on the heap
+    code = pcre2_match(pattern->regex, (PCRE2_SPTR)text, length, start, options | PCRE2_NO_JIT, data, context);
+  return code;
+}
+
+// An empty match counts unless it touches the match before it (the rule of Rust's onig crate).
+static deltaic_status regex_spans(const struct pattern *pattern, const char *text, size_t length, struct spans *out,
+                                  size_t *last) {
+  pcre2_match_data *data = pcre2_match_data_create_from_pattern(pattern->regex, NULL);
+  pcre2_match_context *context = pcre2_match_context_create(NULL);
+  deltaic_status status = data && context ? DELTAIC_OK : fail_memory("a match", sizeof(PCRE2_SIZE));
+  if (context) pcre2_set_match_limit(context, MATCH_LIMIT);
+  bool any = false;
+  for (size_t start = 0; !status && start <= length;) {
+    int code = regex_match(pattern, text, length, start, data, context);
+    if (code == PCRE2_ERROR_NOMATCH) break;
+    if (code < 0) {
+      status =
+          fail(DELTAIC_UNSUPPORTED, "a pattern of the tokenizer takes too much work on this text (PCRE2: %d)", code);
+      break;
+    }
+    const PCRE2_SIZE *found = pcre2_get_ovector_pointer(data);
+    if (found[0] == found[1] && any && found[0] == *last) {
+      start += start < length ? utf8_length(text[start]) : 1;
+      continue;
+    }
+    if (found[0] < *last || found[1] < found[0]) break; // \K can move a match's start
+    if (!spans_match(out, *last, found[0], found[1])) status = fail_memory("the words", out->capacity);
+    any = true;
+    start = *last = found[1];
+  }
+  pcre2_match_data_free(data);
+  pcre2_match_context_free(context);
+  return status;
+}
+
+deltaic_status pattern_spans(const struct pattern *pattern, const char *text, size_t length, struct spans *out) {
+  size_t last = 0;
+  deltaic_status status = DELTAIC_OK;
+  out->count = 0;
+  if (!pattern->literal)
+    status = regex_spans(pattern, text, length, out, &last);
+  else if (!literal_spans(pattern, text, length, out, &last))
+    status = fail_memory("the words", out->capacity);
+  if (!status && last < length && !spans_append(out, last, length, false))
+    status = fail_memory("the words", out->capacity);
+  return status;
+}
+
+deltaic_status pattern_replace(const struct pattern *pattern, const char *content, const char *text, size_t length,
+                               struct text *out) {
+  struct spans spans = {0};
+  size_t content_length = strlen(content);
+  deltaic_status status = length ? pattern_spans(pattern, text, length, &spans) : DELTAIC_OK;
+  for (size_t i = 0; !status && i < spans.count; i++) {
+    struct span s = spans.items[i];
+    text_append(out, s.match ? content : text + s.begin, s.match ? content_length : s.end - s.begin);
+  }
+  spans_free(&spans);
+  return out->failed ? fail_memory("text", out->length) : status;
+}

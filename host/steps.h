@@ -1,0 +1,42 @@
+// steps.h: what a tokenizer.json says happens to text before merging: a list of normalizers, and one of pre-tokenizers.
+#ifndef STEPS_H
+#define STEPS_H
+#include "pattern.h"
+
+// One normalizer or pre-tokenizer. Sequences are flattened, and compound ones taken apart, on loading.
+struct step {
+  enum step_kind {
+    // normalizers: text -> text
+    STEP_PREPEND,
+    STEP_REPLACE,
+    STEP_UNICODE,
+    STEP_LOWERCASE,
+    STEP_STRIP,
+    STEP_STRIP_ACCENTS,
+    // pre-tokenizers: pieces -> pieces
+    STEP_SPLIT,
+    STEP_PREFIX_SPACE,
+    STEP_BYTE_LEVEL,
+    STEP_METASPACE
+  } kind;
+  struct pattern pattern; // REPLACE, SPLIT; METASPACE: the space to replace
+  char *content;          // REPLACE: the replacement; PREPEND; METASPACE: what stands for a space
+  int form;               // UNICODE: utf8proc options
+  bool left, right;       // STRIP
+  bool invert;            // SPLIT: what lies between the matches is the delimiter
+  enum behavior { REMOVED, ISOLATED, MERGED_WITH_PREVIOUS, MERGED_WITH_NEXT, CONTIGUOUS } behavior; // SPLIT
+  enum prepend { PREPEND_ALWAYS, PREPEND_FIRST, PREPEND_NEVER } prepend;                            // METASPACE
+};
+struct steps {
+  struct step *items;
+  size_t count;
+};
+
+// value: the file's "normalizer" or "pre_tokenizer", or NULL. steps_free() also after a failure.
+deltaic_status normalizers_load(struct steps *steps, const json_t *value, struct json_reader *r);
+deltaic_status pretokenizers_load(struct steps *steps, const json_t *value, struct json_reader *r);
+// What a Metaspace pre-tokenizer or decoder says. *mark is the caller's, also after a failure.
+deltaic_status metaspace_load(char **mark, enum prepend *prepend, const json_t *value, struct json_reader *r);
+void steps_free(struct steps *steps);
+bool steps_have(const struct steps *steps, enum step_kind kind);
+#endif
