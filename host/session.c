@@ -1,4 +1,4 @@
-// session: lays out state, scratch and control memory, once. evaluate.c computes with them; no tensor is allocated
+// session: lays out state, scratch and control memory, once. slice.c computes with them; no tensor is allocated
 // after creation.
 #include "session.h"
 
