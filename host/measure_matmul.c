@@ -1,5 +1,6 @@
 // measure_matmul: one product of matrices by itself, as a layer asks for it: many in turn, each waiting for the one
-// before and with weights that no cache holds; the last one's results are compared with float64.
+// before and with weights that no cache holds; the last one's results are compared with float64. And how fast the
+// device multiplies matrices at all.
 #include "arena.h"
 #include "device_handle.h"
 #include "measure.h"
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_COPIES = 64, DECODED = 64 }; // DECODED: as many rows are a step of a batch, more are a prompt
+enum { MOST_COPIES = 64, DECODED = 64 };    // DECODED: as many rows are a step of a batch, more are a prompt
 static const double MOST_OPERATIONS = 1e12; // of a recording: seconds on a small GPU, whose driver gives up after some
 
 struct measurement {
@@ -22,10 +23,6 @@ struct measurement {
   uint16_t *weights;                  // bf16
   float *inputs;                      // rounded to f16 where the device gets them so
 };
-
-static bool software(const struct measurement *m) {
-  return m->b->info.kind == DELTAIC_DEVICE_CPU || m->b->info.kind == DELTAIC_DEVICE_SOFTWARE;
-}
 
 static void record(struct measurement *m) {
   m->b->ops->recorder_begin(m->c, true, NULL);
@@ -40,11 +37,6 @@ static deltaic_status run(struct measurement *m) {
 
 // ---------------------------------------------------------------- inputs
 
-static float random_number(uint32_t *state) { // in (-1, 1)
-  *state = *state * 1664525u + 1013904223u;
-  return (float)(int32_t)*state * 0x1p-31f;
-}
-
 static deltaic_status fill(struct measurement *m) {
   const deltaic_matmul *o = &m->o;
   const uint64_t weights = (uint64_t)o->outputs * o->inputs, inputs = (uint64_t)o->rows * o->inputs;
@@ -55,9 +47,9 @@ static deltaic_status fill(struct measurement *m) {
   uint16_t *narrow = malloc(inputs * sizeof *narrow);
   deltaic_status status =
       m->weights && m->inputs && narrow ? DELTAIC_OK : fail_memory("a product's inputs", 2 * weights + 6 * inputs);
-  for (uint64_t i = 0; i < weights && !status; i++) m->weights[i] = f32_to_bf16(random_number(&random));
+  for (uint64_t i = 0; i < weights && !status; i++) m->weights[i] = f32_to_bf16(measure_random(&random));
   for (uint64_t i = 0; i < inputs && !status; i++) {
-    m->inputs[i] = random_number(&random);
+    m->inputs[i] = measure_random(&random);
     narrow[i] = f32_to_f16(m->inputs[i]);
     if (m->x.dtype == DTYPE_F16) m->inputs[i] = f16_to_f32(narrow[i]);
   }
@@ -73,11 +65,11 @@ static deltaic_status fill(struct measurement *m) {
 // As many weights as no cache holds, where reading them is what takes the time.
 static deltaic_status allocate(struct measurement *m) {
   const deltaic_matmul *o = &m->o;
-  const uint64_t bytes = 2ull * o->outputs * o->inputs, all = software(m) ? 0 : 600 << 20;
+  const uint64_t bytes = 2ull * o->outputs * o->inputs, all = measure_software(m->b) ? 0 : 600 << 20;
   const bool decodes = o->rows <= DECODED;
   m->copies = !decodes || all < bytes ? 1 : all / bytes < MOST_COPIES ? (uint32_t)(all / bytes) : MOST_COPIES;
   const double operations = 2.0 * o->rows * o->outputs * o->inputs, products = decodes ? 256 : 4;
-  m->products = software(m) ? 1 : (uint32_t)fmax(1, fmin(products, MOST_OPERATIONS / operations));
+  m->products = measure_software(m->b) ? 1 : (uint32_t)fmax(1, fmin(products, MOST_OPERATIONS / operations));
   for (uint32_t i = 0; i < m->copies; i++) arena_add(&m->arena, &m->w[i], DTYPE_BF16, o->outputs, o->inputs, o->inputs);
   m->c->matrices = o->precision == DELTAIC_PRECISION_FAST;
   const struct tensor w = {.dtype = DTYPE_BF16, .rows = o->outputs, .cols = o->inputs, .stride = o->inputs};
@@ -93,7 +85,7 @@ static deltaic_status allocate(struct measurement *m) {
 static deltaic_status time_runs(struct measurement *m, deltaic_matmul_result *r) {
   double *runs = calloc(m->o.repeat, sizeof *runs);
   if (!runs) return fail_memory("times", m->o.repeat * sizeof *runs);
-  const double warm = software(m) ? 0 : 0.4, start = measure_now();
+  const double warm = measure_software(m->b) ? 0 : 0.4, start = measure_now();
   deltaic_status status = DELTAIC_OK;
   if (m->b->replays) record(m);
   do status = run(m);
@@ -176,5 +168,43 @@ deltaic_status deltaic_device_measure_matmul(deltaic_device *d, const deltaic_ma
   arena_free(&m.arena, m.b);
   free(m.weights);
   free(m.inputs);
+  return status;
+}
+
+// ---------------------------------------------------------------- the device's matrices
+
+// Many products: one takes less than the clock needs to rise.
+deltaic_status deltaic_device_matrix_rate(deltaic_device *d, double *operations_per_second) {
+  enum { RUNS = 30, KERNELS = 8 };
+  if (!d || !operations_per_second)
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_device_matrix_rate: device and result are required");
+  struct backend *b = d->backend;
+  const uint32_t size = measure_software(b) ? 256 : 4096;
+  struct recorder *c = NULL;
+  struct arena arena = {0};
+  struct tensor x, y, w;
+  arena_add(&arena, &x, DTYPE_F32, size, size, size);
+  arena_add(&arena, &y, DTYPE_F32, size, size, size);
+  arena_add(&arena, &w, DTYPE_F16, size, size, size);
+  deltaic_status status = arena_allocate(&arena, b, MEMORY_DEVICE, "the matrix test");
+  if (status == DELTAIC_OK) status = arena_zero(&arena, b);
+  if (status == DELTAIC_OK) status = b->ops->recorder_create(b, &c);
+  double best = 0;
+  for (int run = 0; run < RUNS && status == DELTAIC_OK; run++) {
+    deltaic_kernel_time times[KERNELS];
+    c->matrices = true;
+    status = b->ops->recorder_profile(c, true);
+    b->ops->recorder_begin(c, false, NULL);
+    x = tensor_as(x, b->ops->input_dtype(c, w, size));
+    b->ops->linear(c, y, (struct linear_input){.x = x}, w, (struct tensor){0}, false);
+    if (status == DELTAIC_OK) status = b->ops->recorder_run(c);
+    size_t count = b->ops->recorder_times(c, times, KERNELS);
+    double seconds = 0;
+    for (size_t k = 0; k < count && k < KERNELS; k++) seconds += times[k].seconds;
+    if (b->ops->recorder_profile(c, false) == DELTAIC_OK && seconds > 0 && 1 / seconds > best) best = 1 / seconds;
+  }
+  *operations_per_second = 2.0 * size * size * size * best;
+  if (c) b->ops->recorder_free(c);
+  arena_free(&arena, b);
   return status;
 }

@@ -1,0 +1,396 @@
+// measure_operator: one operator by itself, timed on the device, its results compared with the recurrence in float32.
+#include "arena.h"
+#include "device_handle.h"
+#include "measure.h"
+#include "option_structs.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_KERNELS = 8, STATES = 8 };
+
+struct measurement {
+  struct backend *b;
+  struct recorder *c;
+  deltaic_operator o;
+  uint32_t random;
+  uint32_t cols, padded; // of qkv, in float32 and as the operator gets it: keys of f16 have padding
+  uint32_t steps;        // recorded one after the other, 0: the operator by itself
+  bool narrow;           // q, k, v and o are f16
+  struct arena arena;
+  struct tensor qkv, beta, g, mask, state, sequences, out, scratch;           // of all sequences
+  struct tensor wide, state_wide, out_wide, sequence_wide, beta_wide, g_wide; // of one, f32: the reference
+  struct tensor mask_wide;
+  // Of single tokens, which go through the step kernel: what it makes beta and g of, and further states, so that a
+  // state comes out of memory and not out of a cache.
+  struct tensor ba, none, states[STATES];
+};
+
+// ---------------------------------------------------------------- inputs
+
+static bool is_step(const struct measurement *m) { return m->o.tokens == 1 && m->o.rule == DELTAIC_RULE_RECURRENT; }
+
+// One token: keys and queries of length 1, values in (-1, 1), all rounded to f16 so that both forms see the same.
+static void random_row(struct measurement *m, float *wide, uint16_t *narrow) {
+  const deltaic_operator *o = &m->o;
+  const uint32_t keys = (1 + o->steps) * o->heads * o->key, pitch = key_pitch(DTYPE_F16, o->key);
+  for (uint32_t i = 0; i < m->cols; i++) wide[i] = measure_random(&m->random);
+  for (uint32_t i = 0; i < keys; i += o->key) {
+    float sum = 1e-6f;
+    for (uint32_t j = 0; j < o->key; j++) sum += wide[i + j] * wide[i + j];
+    for (uint32_t j = 0; j < o->key; j++) wide[i + j] /= sqrtf(sum);
+  }
+  for (uint32_t i = 0; i < m->cols; i++) {
+    const uint32_t key = (i < keys ? i : keys) / o->key; // padding of so many before it
+    uint16_t *to = &narrow[i + (m->narrow ? key * (pitch - o->key) : 0)];
+    *to = f32_to_f16(wide[i]);
+    wide[i] = f16_to_f32(*to);
+  }
+}
+
+static deltaic_status put(struct measurement *m, struct tensor t, uint64_t row, const void *data, uint64_t rows) {
+  uint64_t bytes = (uint64_t)t.stride * dtype_bytes(t.dtype);
+  return m->b->ops->buffer_write(m->b, t.buffer, t.offset + row * bytes, data, rows * bytes);
+}
+
+// Every sequence has the same text.
+static deltaic_status fill_rows(struct measurement *m) {
+  const deltaic_operator *o = &m->o;
+  uint64_t numbers = (uint64_t)o->tokens * m->cols;
+  float *wide = malloc(numbers * sizeof *wide);
+  uint16_t *narrow = calloc((uint64_t)o->tokens * m->padded, sizeof *narrow);
+  deltaic_status status = wide && narrow ? DELTAIC_OK : fail_memory("an operator's inputs", numbers * 6);
+  for (uint32_t t = 0; t < o->tokens && status == DELTAIC_OK; t++)
+    random_row(m, wide + (uint64_t)t * m->cols, narrow + (uint64_t)t * m->padded);
+  for (uint32_t s = 0; s < o->sequences && status == DELTAIC_OK; s++)
+    status = put(m, m->qkv, (uint64_t)s * o->tokens, m->narrow ? (const void *)narrow : wide, o->tokens);
+  if (status == DELTAIC_OK) status = put(m, m->wide, 0, wide, o->tokens);
+  free(wide);
+  free(narrow);
+  return status;
+}
+
+// beta in (0, 1), g in (-0.2, 0); mask logits in (-1, 1).
+static deltaic_status fill_gates(struct measurement *m, struct tensor all, struct tensor one, float low, float high) {
+  uint64_t numbers = (uint64_t)one.rows * one.stride;
+  float *values = malloc(numbers * sizeof *values);
+  if (!values) return fail_memory("an operator's gates", numbers * sizeof *values);
+  for (uint64_t i = 0; i < numbers; i++) values[i] = low + (high - low) * (0.5f + 0.5f * measure_random(&m->random));
+  deltaic_status status = put(m, one, 0, values, one.rows);
+  for (uint32_t s = 0; s < m->o.sequences && status == DELTAIC_OK && all.rows > one.rows; s++)
+    status = put(m, all, (uint64_t)s * one.rows, values, one.rows);
+  if (status == DELTAIC_OK && all.rows == one.rows) status = put(m, all, 0, values, one.rows);
+  free(values);
+  return status;
+}
+
+static deltaic_status fill_states(struct measurement *m) {
+  float *values = malloc((uint64_t)m->state.stride * sizeof *values);
+  if (!values) return fail_memory("a state", m->state.stride * sizeof *values);
+  for (uint32_t i = 0; i < m->state.stride; i++) values[i] = 0.1f * measure_random(&m->random);
+  deltaic_status status = put(m, m->state_wide, 0, values, 1);
+  for (uint32_t s = 0; s < m->o.sequences && status == DELTAIC_OK; s++) status = put(m, m->state, s, values, 1);
+  free(values);
+  return status;
+}
+
+static deltaic_status fill_sequences(struct measurement *m) {
+  struct sequence *all = calloc(m->o.sequences, sizeof *all);
+  if (!all) return fail_memory("sequences", m->o.sequences * sizeof *all);
+  for (uint32_t s = 0; s < m->o.sequences; s++)
+    all[s] = (struct sequence){.row = s * m->o.tokens, .T = m->o.tokens, .slot = s};
+  deltaic_status status = put(m, m->sequences, 0, all, m->o.sequences);
+  if (status == DELTAIC_OK) status = put(m, m->sequence_wide, 0, all, 1);
+  free(all);
+  return status;
+}
+
+// The logits of what beta and g are, with A_log and dt_bias 0.
+static deltaic_status fill_step(struct measurement *m) {
+  const uint32_t betas = m->beta.cols, cols = m->ba.cols;
+  float *row = malloc((cols + m->o.value_heads) * sizeof *row);
+  if (!row) return fail_memory("an operator's gates", cols * sizeof *row);
+  deltaic_status status = m->b->ops->buffer_read(m->b, m->beta_wide.buffer, m->beta_wide.offset, row, betas * 4ull);
+  if (status == DELTAIC_OK)
+    status = m->b->ops->buffer_read(m->b, m->g_wide.buffer, m->g_wide.offset, row + betas, m->o.value_heads * 4ull);
+  for (uint32_t i = 0; i < betas; i++) row[i] = logf(row[i] / (1 - row[i]));
+  for (uint32_t i = betas; i < cols; i++) row[i] = logf(expm1f(-row[i]));
+  for (uint32_t s = 0; s < m->o.sequences && status == DELTAIC_OK; s++) status = put(m, m->ba, s, row, 1);
+  free(row);
+  return status;
+}
+
+static deltaic_status fill(struct measurement *m) {
+  m->random = 1;
+  deltaic_status status = fill_rows(m);
+  if (status == DELTAIC_OK) status = fill_gates(m, m->beta, m->beta_wide, 0, 1);
+  if (status == DELTAIC_OK) status = fill_gates(m, m->g, m->g_wide, -0.2f, 0);
+  if (status == DELTAIC_OK && m->o.blocks > 1) status = fill_gates(m, m->mask, m->mask_wide, -1, 1);
+  if (status == DELTAIC_OK && is_step(m)) status = fill_step(m);
+  if (status == DELTAIC_OK) status = fill_states(m);
+  return status == DELTAIC_OK ? fill_sequences(m) : status;
+}
+
+// ---------------------------------------------------------------- the operator
+
+static struct delta_args delta_of(const struct measurement *m, bool reference) {
+  const deltaic_operator *o = &m->o;
+  bool fast = !reference && o->precision == DELTAIC_PRECISION_FAST;
+  return (struct delta_args){.H = o->heads,
+                             .Hv = o->value_heads,
+                             .Dk = o->key,
+                             .Dv = o->value,
+                             .n = o->steps,
+                             .scale = 1 / sqrtf((float)o->key),
+                             .gated = o->gated,
+                             .form = reference ? DELTA_RECURRENT : (enum delta_form)o->rule,
+                             .matrices = !fast      ? MATRICES_NONE
+                                         : o->plain ? MATRICES_PLAIN
+                                                    : MATRICES_BEST};
+}
+
+static struct hh_args hh_of(const struct measurement *m, bool reference) {
+  struct delta_args d = delta_of(m, reference);
+  return (struct hh_args){.H = d.H,
+                          .Hv = d.Hv,
+                          .Dk = d.Dk,
+                          .Dv = d.Dv,
+                          .r = m->o.blocks,
+                          .scale = d.scale,
+                          .gated = d.gated,
+                          .nonneg = HH_NONNEG_SOFTPLUS,
+                          .form = d.form,
+                          .matrices = d.matrices};
+}
+
+// As a layer asks for a single token of each text, without the norm and the gate of its output. False: not here.
+static bool record_step(struct measurement *m, struct tensor state) {
+  const struct delta_args rule = delta_of(m, false);
+  const struct delta_step s = {.o = m->out,
+                               .qkv = m->qkv,
+                               .ba = m->ba,
+                               .mask = m->mask,
+                               .A_log = m->none,
+                               .dt_bias = m->none,
+                               .state = state,
+                               .sequences = m->sequences,
+                               .inputs = {.heads = (1 + rule.n) * rule.H,
+                                          .Dk = rule.Dk,
+                                          .norm = KEY_NORM_L2,
+                                          .betas = rule.n * rule.Hv,
+                                          .decays = rule.gated ? rule.Hv : 0,
+                                          .beta_scale = 1,
+                                          .has_beta = true,
+                                          .gated = rule.gated},
+                               .rule = rule,
+                               .hh = hh_of(m, false)};
+  return m->b->ops->delta_step(m->c, &s);
+}
+
+static void record(struct measurement *m, bool reference) {
+  const struct ops *ops = m->b->ops;
+  struct tensor o = reference ? m->out_wide : m->out, qkv = reference ? m->wide : m->qkv;
+  struct tensor beta = reference ? m->beta_wide : m->beta, g = reference ? m->g_wide : m->g;
+  struct tensor state = reference ? m->state_wide : m->state, mask = reference ? m->mask_wide : m->mask;
+  struct tensor sequences = reference ? m->sequence_wide : m->sequences;
+  if (!m->o.gated) g = (struct tensor){0};
+  ops->recorder_begin(m->c, true, NULL);
+  m->steps = 0;
+  if (!reference && is_step(m) && record_step(m, m->states[0])) {
+    for (int i = 1; i < STATES; i++) record_step(m, m->states[i]);
+    record_step(m, state); // last: its output stays
+    m->steps = STATES + 1;
+    return;
+  }
+  if (m->o.blocks > 1)
+    ops->hh_rule(m->c, o, qkv, beta, g, mask, state, sequences, m->scratch, hh_of(m, reference));
+  else
+    ops->delta_rule(m->c, o, qkv, beta, g, state, sequences, m->scratch, delta_of(m, reference));
+}
+
+static uint64_t scratch_bytes(const struct measurement *m) {
+  const deltaic_operator *o = &m->o;
+  const uint32_t rows = o->sequences * o->tokens;
+  return o->blocks > 1 ? m->b->ops->hh_scratch_bytes(m->b, rows, o->sequences, hh_of(m, false))
+                       : m->b->ops->delta_scratch_bytes(m->b, rows, o->sequences, delta_of(m, false));
+}
+
+// Matrices do not take every size: the device says.
+static bool is_narrow(const struct measurement *m, uint64_t scratch) {
+  const deltaic_operator *o = &m->o;
+  const uint32_t numbers = (uint32_t)(scratch / 4), rows = o->sequences * o->tokens;
+  const struct tensor t = {.rows = 1, .cols = numbers, .stride = numbers};
+  if (o->rule != DELTAIC_RULE_CHUNK) return false;
+  enum dtype dtype = o->blocks > 1 ? m->b->ops->hh_dtype(m->c, rows, o->sequences, t, hh_of(m, false))
+                                   : m->b->ops->delta_dtype(m->c, rows, o->sequences, t, delta_of(m, false));
+  return dtype == DTYPE_F16;
+}
+
+static deltaic_status allocate(struct measurement *m) {
+  const deltaic_operator *o = &m->o;
+  uint64_t rows = (uint64_t)o->sequences * o->tokens, outputs = (uint64_t)o->value_heads * o->value;
+  uint64_t state = outputs * o->key, T = o->tokens, betas = (uint64_t)o->steps * o->value_heads;
+  uint64_t scratch = scratch_bytes(m);
+  m->narrow = is_narrow(m, scratch);
+  enum dtype dtype = m->narrow ? DTYPE_F16 : DTYPE_F32;
+  struct arena *a = &m->arena;
+  if (m->narrow) m->padded += (1 + o->steps) * o->heads * (key_pitch(DTYPE_F16, o->key) - o->key);
+  arena_add(a, &m->qkv, dtype, rows, m->padded, m->padded);
+  arena_add(a, &m->out, dtype, rows, outputs, outputs);
+  arena_add(a, &m->beta, DTYPE_F32, rows, betas, betas);
+  arena_add(a, &m->g, DTYPE_F32, rows, o->value_heads, o->value_heads);
+  arena_add(a, &m->state, DTYPE_F32, o->sequences, state, state);
+  arena_add(a, &m->sequences, DTYPE_I32, o->sequences, 4, 4);
+  if (scratch) arena_add(a, &m->scratch, DTYPE_F32, 1, scratch / 4, scratch / 4);
+  arena_add(a, &m->wide, DTYPE_F32, T, m->cols, m->cols);
+  arena_add(a, &m->out_wide, DTYPE_F32, T, outputs, outputs);
+  arena_add(a, &m->beta_wide, DTYPE_F32, T, betas, betas);
+  arena_add(a, &m->g_wide, DTYPE_F32, T, o->value_heads, o->value_heads);
+  arena_add(a, &m->state_wide, DTYPE_F32, 1, state, state);
+  arena_add(a, &m->sequence_wide, DTYPE_I32, 1, 4, 4);
+  uint64_t masks = (uint64_t)o->value_heads * o->blocks * o->blocks;
+  if (is_step(m)) {
+    const uint32_t heads = o->value_heads, ba = betas + (o->gated ? heads : 0);
+    arena_add(a, &m->ba, DTYPE_F32, rows, ba, ba);
+    arena_add(a, &m->none, DTYPE_F32, 1, heads, heads);
+    for (int i = 0; i < STATES; i++) arena_add(a, &m->states[i], DTYPE_F32, o->sequences, state, state);
+  }
+  if (o->blocks > 1) arena_add(a, &m->mask, DTYPE_F32, rows, masks, masks);
+  if (o->blocks > 1) arena_add(a, &m->mask_wide, DTYPE_F32, T, masks, masks);
+  return arena_allocate(a, m->b, MEMORY_DEVICE, "an operator's tensors");
+}
+
+// ---------------------------------------------------------------- results
+
+// Relative RMS of what `row` ... of t hold against all of `wide`.
+static deltaic_status compare(struct measurement *m, struct tensor t, uint64_t row, struct tensor wide, double *error) {
+  uint64_t numbers = (uint64_t)wide.rows * wide.stride, size = dtype_bytes(t.dtype);
+  float *want = malloc(numbers * sizeof *want);
+  void *got = malloc(numbers * size);
+  deltaic_status status = want && got ? DELTAIC_OK : fail_memory("an operator's results", numbers * 8);
+  if (status == DELTAIC_OK)
+    status = m->b->ops->buffer_read(m->b, wide.buffer, wide.offset, want, numbers * sizeof *want);
+  if (status == DELTAIC_OK)
+    status = m->b->ops->buffer_read(m->b, t.buffer, t.offset + row * t.stride * size, got, numbers * size);
+  double difference = 0, all = 0;
+  for (uint64_t i = 0; i < numbers && status == DELTAIC_OK; i++) {
+    double x = size == 2 ? f16_to_f32(((uint16_t *)got)[i]) : ((float *)got)[i], y = want[i];
+    difference += (x - y) * (x - y);
+    all += y * y;
+  }
+  *error = sqrt(difference / all);
+  free(want);
+  free(got);
+  return status;
+}
+
+static deltaic_status check(struct measurement *m, deltaic_operator_result *r) {
+  uint32_t last = m->o.sequences - 1;
+  record(m, false);
+  deltaic_status status = m->b->ops->recorder_run(m->c);
+  if (status != DELTAIC_OK) return status;
+  record(m, true);
+  status = m->b->ops->recorder_run(m->c);
+  if (status == DELTAIC_OK) status = compare(m, m->out, (uint64_t)last * m->o.tokens, m->out_wide, &r->error_output);
+  if (status == DELTAIC_OK) status = compare(m, m->state, last, m->state_wide, &r->error_state);
+  return status;
+}
+
+// ---------------------------------------------------------------- times
+
+// An idle GPU's clock is a sixth of what it soon is under load (H200: 345 MHz of 1980).
+static deltaic_status warm_up(struct measurement *m) {
+  const double long_enough = m->b->replays ? 0.4 : 0, start = measure_now();
+  deltaic_status status = DELTAIC_OK;
+  do {
+    if (!m->b->replays) record(m, false);
+    status = m->b->ops->recorder_run(m->c);
+  } while (status == DELTAIC_OK && measure_now() - start < long_enough);
+  return status;
+}
+
+// Every run's time by kernel, as the difference of sums.
+static deltaic_status time_runs(struct measurement *m, deltaic_operator_result *r) {
+  double *runs = calloc(m->o.repeat, sizeof *runs);
+  if (!runs) return fail_memory("times", m->o.repeat * sizeof *runs);
+  deltaic_kernel_time before[MOST_KERNELS] = {0}, times[MOST_KERNELS];
+  deltaic_status status = m->b->ops->recorder_profile(m->c, true);
+  record(m, false);
+  if (status == DELTAIC_OK) status = warm_up(m);
+  m->b->ops->recorder_times(m->c, before, MOST_KERNELS);
+  memcpy(times, before, sizeof times);
+  for (uint32_t i = 0; i < m->o.repeat && status == DELTAIC_OK; i++) {
+    for (size_t k = 0; k < MOST_KERNELS; k++) runs[i] -= times[k].seconds;
+    if (!m->b->replays) record(m, false);
+    status = m->b->ops->recorder_run(m->c);
+    r->kernel_count = m->b->ops->recorder_times(m->c, times, MOST_KERNELS);
+    if (r->kernel_count > MOST_KERNELS) r->kernel_count = MOST_KERNELS;
+    for (size_t k = 0; k < r->kernel_count; k++) runs[i] += times[k].seconds;
+  }
+  if (status == DELTAIC_OK) {
+    const uint32_t each = m->steps ? m->steps : 1;
+    for (size_t k = 0; k < r->kernel_count; k++) {
+      r->kernels[k] = times[k];
+      r->kernels[k].seconds = (times[k].seconds - before[k].seconds) / each;
+      r->kernels[k].dispatches -= before[k].dispatches;
+      r->kernels[k].bytes -= before[k].bytes;
+      r->kernels[k].operations -= before[k].operations;
+    }
+    for (uint32_t i = 0; i < m->o.repeat; i++) runs[i] /= each;
+    measure_summary(runs, m->o.repeat, &r->seconds, &r->least, &r->most);
+  }
+  free(runs);
+  if (status == DELTAIC_OK) status = m->b->ops->recorder_profile(m->c, false);
+  return status;
+}
+
+// What must be moved whatever the form: each input and output once, states in and out.
+static void count_work(const struct measurement *m, deltaic_operator_result *r) {
+  const deltaic_operator *o = &m->o;
+  uint64_t rows = (uint64_t)o->sequences * o->tokens, size = m->narrow ? 2 : 4;
+  uint64_t gates = 4ull * o->value_heads * (o->steps + o->gated + (o->blocks > 1 ? o->blocks * o->blocks : 0));
+  r->bytes = rows * (size * (m->cols + (uint64_t)o->value_heads * o->value) + gates) +
+             8ull * o->sequences * o->value_heads * o->key * o->value;
+  r->operations = 2 * rows * o->value_heads * o->key * o->value * (2ull * o->steps + 1);
+}
+
+static deltaic_status check_operator(deltaic_operator *o) {
+  if (!o->steps) o->steps = 1;
+  if (!o->blocks) o->blocks = 1;
+  if (!o->value_heads) o->value_heads = o->heads;
+  if (!o->repeat) o->repeat = 20;
+  if (!o->sequences || !o->tokens || !o->heads || !o->key || !o->value || o->value_heads % o->heads ||
+      o->key % o->blocks || o->blocks > HH_MOST || (o->blocks > 1 && o->steps > 1) || o->repeat > MEASURE_MOST_RUNS ||
+      o->rule > DELTAIC_RULE_CHUNK || o->precision > DELTAIC_PRECISION_FLOAT32)
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_operator: sizes that do not go together");
+  const double rows = (double)o->sequences * o->tokens, state = (double)o->value_heads * o->key * o->value;
+  const double cols = (1.0 + o->steps) * o->heads * o->key + (double)o->steps * o->value_heads * o->value;
+  if (rows > INT32_MAX || cols > INT32_MAX || state > INT32_MAX)
+    return fail(DELTAIC_UNSUPPORTED, "deltaic_operator: larger than kernels can index");
+  return DELTAIC_OK;
+}
+
+deltaic_status deltaic_device_measure_operator(deltaic_device *d, const deltaic_operator *op,
+                                               deltaic_operator_result *result) {
+  struct measurement m = {0};
+  if (!d || !op || !result)
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_device_measure_operator: device, operator and result are required");
+  deltaic_status status = options_read(&m.o, sizeof m.o, op, "deltaic_operator");
+  if (status == DELTAIC_OK) status = check_operator(&m.o);
+  if (status != DELTAIC_OK) return status;
+  deltaic_operator_result r = {0};
+  m.b = d->backend;
+  m.padded = m.cols = (1 + m.o.steps) * m.o.heads * m.o.key + m.o.steps * m.o.value_heads * m.o.value;
+  status = m.b->ops->recorder_create(m.b, &m.c);
+  if (status == DELTAIC_OK) status = allocate(&m);
+  if (status == DELTAIC_OK) status = arena_zero(&m.arena, m.b);
+  if (status == DELTAIC_OK) status = fill(&m);
+  if (status == DELTAIC_OK) status = check(&m, &r);
+  if (status == DELTAIC_OK) status = time_runs(&m, &r);
+  if (status == DELTAIC_OK) count_work(&m, &r);
+  if (status == DELTAIC_OK) *result = r;
+  if (m.c) m.b->ops->recorder_free(m.c);
+  arena_free(&m.arena, m.b);
+  return status;
+}
