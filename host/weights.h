@@ -15,7 +15,20 @@ struct weight_part {
 // Writes row `row` of `cols` floats of a tensor that is computed rather than copied. context is the request's own.
 typedef void (*weight_row)(const void *context, uint32_t row, uint32_t cols, float *out);
 
-struct weight_request;
+// One tensor that is wanted.
+enum { WEIGHT_CONTEXT = 96 };
+struct weight_request {
+  struct tensor *out;
+  uint64_t first_part; // in weights.parts
+  int count;
+  enum { PARTS_UNDER, PARTS_ALONG, PARTS_TRANSPOSED } layout; // under each other, in one row, side by side
+  weight_row row;                                             // NULL: the parts are copied
+  const struct tensor *same;                                  // an earlier request's tensor that serves this one too
+  union {
+    char bytes[WEIGHT_CONTEXT];
+    void *aligned;
+  } context;
+};
 
 struct weights {
   struct checkpoint *checkpoint;
