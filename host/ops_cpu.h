@@ -92,6 +92,13 @@ static inline const struct sequence *sequence_at(const struct tensor *sequences,
 }
 static inline float *f32_row(const struct tensor *t, uint64_t row) { return tensor_row(t, row); }
 
+void cpu_embed(struct recorder *c, struct tensor x, struct tensor table, struct tensor tokens);
+void cpu_mark(struct recorder *c, struct tensor seen, struct tensor tokens, struct tensor sequences);
+void cpu_output_norm(struct recorder *c, struct tensor o, struct tensor gate, struct tensor weight, uint32_t heads,
+                     float eps);
+void cpu_copy(struct recorder *c, struct tensor to, struct tensor from);
+void cpu_scatter(struct recorder *c, struct tensor to, struct tensor from, struct tensor sequences);
+
 // Parts of the linear ops.
 void cpu_matmul(struct recorder *c, struct tensor y, struct tensor x, struct tensor w, struct tensor bias, bool add);
 void cpu_rmsnorm(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight, struct tensor last,
