@@ -1,6 +1,8 @@
 // arena: bump allocation of tensors into blocks that no device refuses.
 #include "arena.h"
 
+#include "list.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,16 +22,9 @@ void arena_add(struct arena *arena, struct tensor *out, enum dtype dtype, uint64
                          (unsigned long long)rows, (unsigned long long)cols);
     return;
   }
-  if (arena->count == arena->capacity) {
-    uint64_t capacity = arena->capacity ? 2 * arena->capacity : 64;
-    struct arena_entry *grown = realloc(arena->entries, capacity * sizeof *grown);
-    if (!grown) {
-      arena->status = fail_memory("the list of tensors", capacity * sizeof *grown);
-      return;
-    }
-    arena->entries = grown;
-    arena->capacity = capacity;
-  }
+  arena->status =
+      list_room(&arena->entries, arena->count, &arena->capacity, sizeof *arena->entries, "the list of tensors");
+  if (arena->status != DELTAIC_OK) return;
   *out = (struct tensor){.dtype = dtype, .rows = (uint32_t)rows, .cols = (uint32_t)cols, .stride = (uint32_t)stride};
   bytes = round_up(bytes ? bytes : 1, TENSOR_ALIGN); // an empty tensor is still a valid range to bind
   arena->entries[arena->count++] = (struct arena_entry){.out = out, .bytes = bytes};

@@ -10,7 +10,7 @@ struct arena_entry {
 
 struct arena {
   struct arena_entry *entries;
-  uint64_t count, capacity;
+  size_t count, capacity;
   struct buffer *blocks;
   uint64_t block_count;
   uint64_t bytes;        // of everything declared, padding included

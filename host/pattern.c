@@ -4,6 +4,8 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "pattern.h"
 
+#include "list.h"
+
 #include <pcre2.h>
 
 // Steps that a match may take. It ends patterns that would need exponential time.
@@ -79,16 +81,10 @@ void pattern_free(struct pattern *pattern) {
 
 // ---------------------------------------------------------------- finding
 
-static bool spans_append(struct spans *spans, size_t begin, size_t end, bool match) {
-  if (spans->count == spans->capacity) {
-    size_t capacity = spans->capacity ? spans->capacity * 2 : 64;
-    struct span *grown = capacity > SIZE_MAX / sizeof *grown ? NULL : realloc(spans->items, capacity * sizeof *grown);
-    if (!grown) return false;
-    spans->items = grown;
-    spans->capacity = capacity;
-  }
-  spans->items[spans->count++] = (struct span){begin, end, match};
-  return true;
+static deltaic_status spans_append(struct spans *spans, size_t begin, size_t end, bool match) {
+  deltaic_status status = list_room(&spans->items, spans->count, &spans->capacity, sizeof *spans->items, "the words");
+  if (!status) spans->items[spans->count++] = (struct span){begin, end, match};
+  return status;
 }
 
 void spans_free(struct spans *spans) {
@@ -97,14 +93,16 @@ void spans_free(struct spans *spans) {
 }
 
 // A match and the gap before it.
-static bool spans_match(struct spans *spans, size_t gap, size_t begin, size_t end) {
-  return (gap == begin || spans_append(spans, gap, begin, false)) && spans_append(spans, begin, end, true);
+static deltaic_status spans_match(struct spans *spans, size_t gap, size_t begin, size_t end) {
+  deltaic_status status = gap == begin ? DELTAIC_OK : spans_append(spans, gap, begin, false);
+  return status ? status : spans_append(spans, begin, end, true);
 }
 
-static bool literal_spans(const struct pattern *pattern, const char *text, size_t length, struct spans *out,
-                          size_t *last) {
+static deltaic_status literal_spans(const struct pattern *pattern, const char *text, size_t length, struct spans *out,
+                                    size_t *last) {
   const char *end = text + length, *at = text;
-  while ((size_t)(end - at) >= pattern->length) {
+  deltaic_status status = DELTAIC_OK;
+  while (!status && (size_t)(end - at) >= pattern->length) {
     at = memchr(at, pattern->literal[0], (size_t)(end - at) - pattern->length + 1);
     if (!at) break;
     if (memcmp(at, pattern->literal, pattern->length) != 0) {
@@ -112,11 +110,11 @@ static bool literal_spans(const struct pattern *pattern, const char *text, size_
       continue;
     }
     size_t begin = (size_t)(at - text);
-    if (!spans_match(out, *last, begin, begin + pattern->length)) return false;
+    status = spans_match(out, *last, begin, begin + pattern->length);
     *last = begin + pattern->length;
     at += pattern->length;
   }
-  return true;
+  return status;
 }
 
 static int regex_match(const struct pattern *pattern, const char *text, size_t length, size_t start,
@@ -151,7 +149,7 @@ static deltaic_status regex_spans(const struct pattern *pattern, const char *tex
       continue;
     }
     if (found[0] < *last || found[1] < found[0]) break; // \K can move a match's start
-    if (!spans_match(out, *last, found[0], found[1])) status = fail_memory("the words", out->capacity);
+    status = spans_match(out, *last, found[0], found[1]);
     any = true;
     start = *last = found[1];
   }
@@ -162,15 +160,10 @@ static deltaic_status regex_spans(const struct pattern *pattern, const char *tex
 
 deltaic_status pattern_spans(const struct pattern *pattern, const char *text, size_t length, struct spans *out) {
   size_t last = 0;
-  deltaic_status status = DELTAIC_OK;
   out->count = 0;
-  if (!pattern->literal)
-    status = regex_spans(pattern, text, length, out, &last);
-  else if (!literal_spans(pattern, text, length, out, &last))
-    status = fail_memory("the words", out->capacity);
-  if (!status && last < length && !spans_append(out, last, length, false))
-    status = fail_memory("the words", out->capacity);
-  return status;
+  deltaic_status status = pattern->literal ? literal_spans(pattern, text, length, out, &last)
+                                           : regex_spans(pattern, text, length, out, &last);
+  return status || last == length ? status : spans_append(out, last, length, false);
 }
 
 deltaic_status pattern_replace(const struct pattern *pattern, const char *content, const char *text, size_t length,

@@ -1,6 +1,8 @@
 // pretokenize: takes the steps of steps.c, with the results of HuggingFace tokenizers.
 #include "pretokenize.h"
 
+#include "list.h"
+
 #include <utf8proc.h>
 
 // How far normalizers may lengthen a text: a file could double it with every step.
@@ -125,15 +127,10 @@ deltaic_status normalize(const struct steps *steps, const char *text, size_t len
 
 deltaic_status pieces_append(struct pieces *pieces, struct piece piece) {
   if (piece.id < 0 && piece.length == 0) return DELTAIC_OK;
-  if (pieces->count == pieces->capacity) {
-    size_t capacity = pieces->capacity ? pieces->capacity * 2 : 64;
-    struct piece *grown = capacity > SIZE_MAX / sizeof *grown ? NULL : realloc(pieces->items, capacity * sizeof *grown);
-    if (!grown) return fail_memory("the words", capacity * sizeof *grown);
-    pieces->items = grown;
-    pieces->capacity = capacity;
-  }
-  pieces->items[pieces->count++] = piece;
-  return DELTAIC_OK;
+  deltaic_status status =
+      list_room(&pieces->items, pieces->count, &pieces->capacity, sizeof *pieces->items, "the words");
+  if (!status) pieces->items[pieces->count++] = piece;
+  return status;
 }
 
 void pieces_free(struct pieces *pieces) {

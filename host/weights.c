@@ -1,6 +1,8 @@
 // weights: finds, checks, declares and measures. weights_upload.c fills.
 #include "weights.h"
 
+#include "list.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,16 +78,7 @@ int weights_list(struct weights *w, uint32_t layer, const char *name, uint32_t s
 // ---------------------------------------------------------------- declaring
 
 static struct weight_request *request_add(struct weights *w, struct tensor *out) {
-  if (w->count == w->capacity) {
-    uint64_t capacity = w->capacity ? 2 * w->capacity : 64;
-    struct weight_request *grown = realloc(w->requests, capacity * sizeof *grown);
-    if (!grown) {
-      keep(w, fail_memory("the list of weights", capacity * sizeof *grown));
-      return NULL;
-    }
-    w->requests = grown;
-    w->capacity = capacity;
-  }
+  if (keep(w, list_room(&w->requests, w->count, &w->capacity, sizeof *w->requests, "the list of weights"))) return NULL;
   struct weight_request *r = &w->requests[w->count++];
   memset(r, 0, sizeof *r);
   r->out = out;
@@ -94,16 +87,7 @@ static struct weight_request *request_add(struct weights *w, struct tensor *out)
 }
 
 static void part_add(struct weights *w, struct weight_request *r, const struct weight_part *part) {
-  if (w->part_count == w->part_capacity) {
-    uint64_t capacity = w->part_capacity ? 2 * w->part_capacity : 64;
-    struct weight_part *grown = realloc(w->parts, capacity * sizeof *grown);
-    if (!grown) {
-      keep(w, fail_memory("the list of weights", capacity * sizeof *grown));
-      return;
-    }
-    w->parts = grown;
-    w->part_capacity = capacity;
-  }
+  if (keep(w, list_room(&w->parts, w->part_count, &w->part_capacity, sizeof *w->parts, "the list of weights"))) return;
   w->parts[w->part_count++] = *part;
   r->count++;
 }

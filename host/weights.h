@@ -35,9 +35,9 @@ struct weights {
   const struct tensor_names *names;
   struct backend *backend; // NULL: only measuring
   struct weight_request *requests;
-  uint64_t count, capacity;
+  size_t count, capacity;
   struct weight_part *parts; // of all requests
-  uint64_t part_count, part_capacity;
+  size_t part_count, part_capacity;
   struct arena arena;
   uint64_t parameters;  // numbers in the tensors asked for
   uint64_t fingerprint; // of every tensor's name, shape and data, and of config.json

@@ -8,21 +8,18 @@
 #include "commands.h"
 
 #include "hazard.h"
+#include "list.h"
+#include "stamps.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLOTS = 2, POOL_SETS = 128, POOL_BUFFERS = POOL_SETS * 8, QUERIES = 256 };
+enum { SLOTS = 2, POOL_SETS = 128, POOL_BUFFERS = POOL_SETS * 8 };
 
 struct set_pool {
   VkDescriptorPool vk;
   uint32_t sets, buffers; // left
-};
-
-struct timed { // one dispatch of a profiled recording; its time stamps are queries 2 i and 2 i + 1
-  const char *name;
-  uint64_t bytes, operations;
 };
 
 struct slot {
@@ -31,11 +28,8 @@ struct slot {
   VkFence fence;
   bool busy; // submitted and not waited for
   struct set_pool *sets;
-  uint32_t set_pools, set_pool_capacity, set_pool_now;
-  VkQueryPool *queries; // of QUERIES each
-  uint32_t query_pools, query_pool_capacity;
-  struct timed *timed;
-  uint32_t timed_count, timed_capacity;
+  size_t set_pools, set_pool_capacity, set_pool_now;
+  struct stamps stamps;
 };
 
 struct range {
@@ -58,16 +52,14 @@ struct commands {
   uint64_t pending_operations; // recorded in this slot
   uint64_t pending_dispatches;
   struct range *ranges; // since the last barrier
-  uint32_t range_count, range_capacity;
+  size_t range_count, range_capacity;
   VkPipeline bound;
   struct commands_counters counters;
   uint64_t replay_ns; // about the shortest run of this recording, from submission to its end; 0: none yet
 
   bool profile_next, profile; // asked for; of this recording
   bool busy_next, busy;       // the same for stamps at the ends of submissions
-  uint64_t busy_until;        // the last one's tick
-  deltaic_kernel_time *times;
-  size_t time_count, time_capacity;
+  struct stamp_sums sums;
 
   struct hazard_trace *trace;
   uint32_t skip_next, skip_barrier; // of the next recording, of this one
@@ -92,20 +84,6 @@ static void fail_vk(struct commands *c, VkResult result, const char *what) {
 
 static bool failed(const struct commands *c) { return c->status != DELTAIC_OK; }
 
-// Room for one more element of *array, false when memory ran out.
-static bool reserve(struct commands *c, void **array, uint32_t count, uint32_t *capacity, size_t size) {
-  if (count < *capacity) return true;
-  uint32_t wanted = *capacity ? *capacity * 2 : 16;
-  void *larger = realloc(*array, wanted * size);
-  if (!larger) {
-    commands_fail(c, fail_memory("a recording", wanted * size));
-    return false;
-  }
-  *array = larger;
-  *capacity = wanted;
-  return true;
-}
-
 // ---------------------------------------------------------------- slots
 
 static VkResult slot_create(struct device *device, struct slot *slot) {
@@ -124,22 +102,17 @@ static VkResult slot_create(struct device *device, struct slot *slot) {
 }
 
 static void slot_destroy(struct device *device, struct slot *slot) {
-  for (uint32_t i = 0; i < slot->set_pools; i++)
+  for (size_t i = 0; i < slot->set_pools; i++)
     device->vk.vkDestroyDescriptorPool(device->handle, slot->sets[i].vk, NULL);
-  for (uint32_t i = 0; i < slot->query_pools; i++)
-    device->vk.vkDestroyQueryPool(device->handle, slot->queries[i], NULL);
   device->vk.vkDestroyFence(device->handle, slot->fence, NULL);
   device->vk.vkDestroyCommandPool(device->handle, slot->pool, NULL);
 }
 
 static void slot_free(struct device *device, struct slot *slot) {
   if (!atomic_load(&device->silent)) slot_destroy(device, slot);
+  stamps_free(&slot->stamps, device);
   free(slot->sets);
-  free(slot->queries);
-  free(slot->timed);
 }
-
-static void collect_times(struct commands *c, struct slot *slot);
 
 // Waits until the slot's work is done. After a failure too nothing of it is in flight and its fence is reset, unless
 // the device is lost: then it may never end, and the slot is not used again.
@@ -148,7 +121,7 @@ static deltaic_status slot_wait(struct commands *c, struct slot *slot) {
   slot->busy = false;
   deltaic_status status = device_wait(c->device, slot->fence, c->mode == COMMANDS_REPLAY ? c->replay_ns : 0);
   if (!status) {
-    collect_times(c, slot);
+    stamps_collect(&slot->stamps, c->device, c->busy, &c->sums);
   } else if (!atomic_load(&c->device->lost)) {
     device_idle(c->device);
     c->device->vk.vkResetFences(c->device->handle, 1, &slot->fence);
@@ -191,7 +164,7 @@ void commands_free(struct commands *c) {
   if (atomic_load(&device->lost)) device_idle(device); // a wait that failed may have left work behind
   for (int i = 0; i < SLOTS; i++) slot_free(device, &c->slot[i]);
   free(c->ranges);
-  free(c->times);
+  free(c->sums.times);
   free(c);
 }
 
@@ -215,7 +188,7 @@ static void barrier_between(struct commands *c) {
 static bool conflicts(const struct commands *c, const struct reflection *r, const struct binding *bindings) {
   for (uint32_t i = 0; i < r->bindings; i++) {
     const struct binding *b = &bindings[i];
-    for (uint32_t j = 0; j < c->range_count; j++) {
+    for (size_t j = 0; j < c->range_count; j++) {
       const struct range *range = &c->ranges[j];
       if (range->vk == b->buffer->vk && (range->writes || r->writes[i]) && b->offset < range->end &&
           range->begin < b->offset + b->bytes)
@@ -231,7 +204,8 @@ static void remember(struct commands *c, const struct kernel *kernel, const stru
   for (uint32_t i = 0; i < r->bindings; i++) {
     const struct binding *b = &bindings[i];
     if (c->trace) hazard_access(c->trace, b->buffer, b->offset, b->bytes, r->reads[i], r->writes[i]);
-    if (!reserve(c, (void **)&c->ranges, c->range_count, &c->range_capacity, sizeof *c->ranges)) return;
+    commands_fail(c, list_room(&c->ranges, c->range_count, &c->range_capacity, sizeof *c->ranges, "a recording"));
+    if (failed(c)) return;
     c->ranges[c->range_count++] = (struct range){b->buffer->vk, b->offset, b->offset + b->bytes, r->writes[i]};
   }
 }
@@ -239,8 +213,9 @@ static void remember(struct commands *c, const struct kernel *kernel, const stru
 // ---------------------------------------------------------------- descriptor sets
 
 static VkResult add_set_pool(struct commands *c, struct slot *slot) {
-  if (!reserve(c, (void **)&slot->sets, slot->set_pools, &slot->set_pool_capacity, sizeof *slot->sets))
-    return VK_SUCCESS; // kept already
+  commands_fail(c,
+                list_room(&slot->sets, slot->set_pools, &slot->set_pool_capacity, sizeof *slot->sets, "a recording"));
+  if (failed(c)) return VK_SUCCESS; // kept already
   VkDescriptorPoolSize size = {VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, POOL_BUFFERS};
   VkDescriptorPoolCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO,
                                      .maxSets = POOL_SETS,
@@ -263,7 +238,7 @@ static struct set_pool *set_pool_for(struct commands *c, struct slot *slot, uint
 }
 
 static void reset_sets(struct commands *c, struct slot *slot) {
-  for (uint32_t i = 0; i < slot->set_pools; i++) {
+  for (size_t i = 0; i < slot->set_pools; i++) {
     c->device->vk.vkResetDescriptorPool(c->device->handle, slot->sets[i].vk, 0);
     slot->sets[i].sets = POOL_SETS;
     slot->sets[i].buffers = POOL_BUFFERS;
@@ -307,23 +282,6 @@ static void bind_buffers(struct commands *c, const struct kernel *kernel, const 
 
 // ---------------------------------------------------------------- profiling
 
-static void add_query_pool(struct commands *c, struct slot *slot) {
-  VkQueryPoolCreateInfo info = {
-      .sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO, .queryType = VK_QUERY_TYPE_TIMESTAMP, .queryCount = QUERIES};
-  if (!reserve(c, (void **)&slot->queries, slot->query_pools, &slot->query_pool_capacity, sizeof *slot->queries))
-    return;
-  VkResult result = c->device->vk.vkCreateQueryPool(c->device->handle, &info, NULL, &slot->queries[slot->query_pools]);
-  if (result)
-    fail_vk(c, result, "time stamps were set up");
-  else
-    slot->query_pools++;
-}
-
-static void stamp(struct commands *c, struct slot *slot, uint32_t query) {
-  c->device->vk.vkCmdWriteTimestamp(slot->cmd, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, slot->queries[query / QUERIES],
-                                    query % QUERIES);
-}
-
 // Kernels bind a range twice to see it as two types: it is moved once.
 static bool bound_before(const bool *used, const struct binding *bindings, uint32_t i) {
   for (uint32_t j = 0; j < i; j++)
@@ -331,91 +289,20 @@ static bool bound_before(const bool *used, const struct binding *bindings, uint3
   return false;
 }
 
-static void time_begin(struct commands *c, const struct kernel *kernel, const struct binding *bindings,
-                       uint64_t operations) {
-  struct slot *slot = &c->slot[c->now];
-  if (!reserve(c, (void **)&slot->timed, slot->timed_count, &slot->timed_capacity, sizeof *slot->timed)) return;
-  uint32_t query = 2 * slot->timed_count;
-  if (query / QUERIES == slot->query_pools) add_query_pool(c, slot);
-  if (failed(c)) return;
-  if (query % QUERIES == 0) c->device->vk.vkCmdResetQueryPool(slot->cmd, slot->queries[query / QUERIES], 0, QUERIES);
+static struct timed timed_dispatch(const struct kernel *kernel, const struct binding *bindings, uint64_t operations) {
   struct timed timed = {.name = kernel->shader->name, .operations = operations};
   const struct reflection *r = &kernel->reflection;
   for (uint32_t i = 0; i < r->bindings; i++)
     timed.bytes += (bindings[i].touched ? bindings[i].touched : bindings[i].bytes) *
                    ((uint64_t)(r->reads[i] && !bound_before(r->reads, bindings, i)) +
                     (r->writes[i] && !bound_before(r->writes, bindings, i)));
-  slot->timed[slot->timed_count++] = timed;
-  stamp(c, slot, query);
-}
-
-static void time_end(struct commands *c) {
-  struct slot *slot = &c->slot[c->now];
-  if (!failed(c)) stamp(c, slot, 2 * slot->timed_count - 1);
-}
-
-// Of a submission: where the device comes to it, and where it is done.
-static void stamp_begin(struct commands *c) {
-  struct slot *slot = &c->slot[c->now];
-  if (!slot->query_pools) add_query_pool(c, slot);
-  if (failed(c)) return;
-  c->device->vk.vkCmdResetQueryPool(slot->cmd, slot->queries[0], 0, 2);
-  c->device->vk.vkCmdWriteTimestamp(slot->cmd, VK_PIPELINE_STAGE_TOP_OF_PIPE_BIT, slot->queries[0], 0);
-}
-
-static deltaic_kernel_time *time_of(struct commands *c, const char *name) {
-  for (size_t i = 0; i < c->time_count; i++)
-    if (!strncmp(c->times[i].name, name, sizeof c->times[i].name - 1)) return &c->times[i];
-  if (c->time_count == c->time_capacity) {
-    size_t wanted = c->time_capacity ? c->time_capacity * 2 : 32;
-    deltaic_kernel_time *larger = realloc(c->times, wanted * sizeof *larger);
-    if (!larger) return NULL;
-    c->times = larger;
-    c->time_capacity = wanted;
-  }
-  deltaic_kernel_time *time = &c->times[c->time_count++];
-  *time = (deltaic_kernel_time){0};
-  snprintf(time->name, sizeof time->name, "%s", name);
-  return time;
-}
-
-// A submission may begin before the one before it has ended: that time is counted once.
-static void collect_busy(struct commands *c, struct slot *slot, uint64_t mask) {
-  uint64_t ticks[2];
-  VkResult result =
-      c->device->vk.vkGetQueryPoolResults(c->device->handle, slot->queries[0], 0, 2, sizeof ticks, ticks, sizeof *ticks,
-                                          VK_QUERY_RESULT_64_BIT | VK_QUERY_RESULT_WAIT_BIT);
-  deltaic_kernel_time *time = result ? NULL : time_of(c, "submissions");
-  if (!time) return;
-  uint64_t begin = ticks[0] & mask, end = ticks[1] & mask;
-  if (begin < c->busy_until) begin = c->busy_until;
-  time->dispatches++;
-  if (end > begin) time->seconds += (double)(end - begin) * (double)c->device->caps.timestamp_period * 1e-9;
-  c->busy_until = end;
-}
-
-static void collect_times(struct commands *c, struct slot *slot) {
-  const struct device_caps *caps = &c->device->caps;
-  uint64_t mask = caps->timestamp_bits >= 64 ? UINT64_MAX : ((uint64_t)1 << caps->timestamp_bits) - 1;
-  if (c->busy) collect_busy(c, slot, mask);
-  for (uint32_t i = 0; i < slot->timed_count; i++) {
-    uint64_t ticks[2];
-    VkResult result = c->device->vk.vkGetQueryPoolResults(c->device->handle, slot->queries[2 * i / QUERIES],
-                                                          2 * i % QUERIES, 2, sizeof ticks, ticks, sizeof *ticks,
-                                                          VK_QUERY_RESULT_64_BIT | VK_QUERY_RESULT_WAIT_BIT);
-    deltaic_kernel_time *time = result ? NULL : time_of(c, slot->timed[i].name);
-    if (!time) continue;
-    time->dispatches++;
-    time->seconds += (double)((ticks[1] - ticks[0]) & mask) * (double)caps->timestamp_period * 1e-9;
-    time->bytes += slot->timed[i].bytes;
-    time->operations += slot->timed[i].operations;
-  }
+  return timed;
 }
 
 static deltaic_status set_stamps(struct commands *c, bool *next, bool on) {
   if (on && !c->device->caps.timestamp_bits)
     return fail(DELTAIC_UNSUPPORTED, "%s has no time stamps on its compute queue", c->device->caps.name);
-  if (on && !*next) c->time_count = c->busy_until = 0;
+  if (on && !*next) c->sums.count = c->sums.busy_until = 0;
   *next = on;
   return DELTAIC_OK;
 }
@@ -425,9 +312,9 @@ deltaic_status commands_profile(struct commands *c, bool on) { return set_stamps
 deltaic_status commands_busy(struct commands *c, bool on) { return set_stamps(c, &c->busy_next, on); }
 
 size_t commands_times(struct commands *c, deltaic_kernel_time *times, size_t capacity) {
-  size_t n = c->time_count < capacity ? c->time_count : capacity;
-  if (n) memcpy(times, c->times, n * sizeof *times);
-  return c->time_count;
+  size_t n = c->sums.count < capacity ? c->sums.count : capacity;
+  if (n) memcpy(times, c->sums.times, n * sizeof *times);
+  return c->sums.count;
 }
 
 // ---------------------------------------------------------------- recording
@@ -437,7 +324,7 @@ static void slot_begin(struct commands *c) {
   struct device *device = c->device;
   struct slot *slot = &c->slot[c->now];
   reset_sets(c, slot);
-  slot->timed_count = 0;
+  slot->stamps.timed_count = 0;
   c->range_count = 0;
   c->bound = VK_NULL_HANDLE;
   c->pending_operations = c->pending_dispatches = 0;
@@ -449,7 +336,7 @@ static void slot_begin(struct commands *c) {
   if (failed(c)) return;
   c->recording = OPEN;
   c->counters.recordings++;
-  if (c->busy) stamp_begin(c);
+  if (c->busy) commands_fail(c, stamps_begin(&slot->stamps, device, slot->cmd));
   barrier(c, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT | VK_PIPELINE_STAGE_HOST_BIT,
           VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT | VK_ACCESS_HOST_WRITE_BIT,
           VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT);
@@ -459,7 +346,7 @@ static void slot_begin(struct commands *c) {
 static void slot_end(struct commands *c) {
   barrier(c, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_ACCESS_SHADER_WRITE_BIT, VK_PIPELINE_STAGE_HOST_BIT,
           VK_ACCESS_HOST_READ_BIT);
-  if (c->busy && !failed(c)) stamp(c, &c->slot[c->now], 1);
+  if (c->busy && !failed(c)) stamps_end(&c->slot[c->now].stamps, c->device, c->slot[c->now].cmd);
   c->recording = CLOSED;
   fail_vk(c, c->device->vk.vkEndCommandBuffer(c->slot[c->now].cmd), "a recording was ended");
 }
@@ -535,6 +422,7 @@ static void record(struct commands *c, const struct kernel *kernel, const struct
                    const uint32_t groups[3], uint64_t operations) {
   const struct VolkDeviceTable *vk = &c->device->vk;
   VkCommandBuffer cmd = c->slot[c->now].cmd;
+  struct stamps *stamps = &c->slot[c->now].stamps;
   bool serial = c->profile && c->range_count;
   if (serial || conflicts(c, &kernel->reflection, bindings)) barrier_between(c);
   remember(c, kernel, bindings);
@@ -543,10 +431,11 @@ static void record(struct commands *c, const struct kernel *kernel, const struct
   bind_buffers(c, kernel, bindings);
   if (kernel->reflection.push_bytes)
     vk->vkCmdPushConstants(cmd, kernel->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, kernel->reflection.push_bytes, push);
-  if (c->profile && !failed(c)) time_begin(c, kernel, bindings, operations);
+  if (c->profile && !failed(c))
+    commands_fail(c, stamps_before(stamps, c->device, cmd, timed_dispatch(kernel, bindings, operations)));
   if (failed(c)) return;
   vk->vkCmdDispatch(cmd, groups[0], groups[1], groups[2]);
-  if (c->profile) time_end(c);
+  if (c->profile) stamps_after(stamps, c->device, cmd);
 }
 
 void commands_dispatch(struct commands *c, const struct kernel *kernel, const struct binding *bindings,

@@ -2,6 +2,8 @@
 // decides: it keeps the whole trace and compares every dispatch with every one since the last barrier.
 #include "hazard.h"
 
+#include "list.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,9 +19,9 @@ struct access {
 
 struct hazard_trace {
   struct access *access;
-  uint64_t count, capacity;
+  size_t count, capacity;
   const char **kernel; // by dispatch; names are the shaders' and outlive the trace
-  uint64_t dispatches, kernel_capacity;
+  size_t dispatches, kernel_capacity;
   uint64_t barriers;
   bool incomplete; // memory ran out: the trace proves nothing
 };
@@ -41,27 +43,20 @@ void hazard_clear(struct hazard_trace *trace) {
   trace->incomplete = false;
 }
 
-static bool grow(struct hazard_trace *trace, void **array, uint64_t count, uint64_t *capacity, size_t size) {
-  if (count < *capacity) return true;
-  uint64_t wanted = *capacity ? *capacity * 2 : 64;
-  void *larger = realloc(*array, wanted * size);
-  trace->incomplete |= !larger;
-  if (!larger) return false;
-  *array = larger;
-  *capacity = wanted;
-  return true;
+static bool grow(struct hazard_trace *trace, void *array, size_t count, size_t *capacity, size_t size) {
+  bool grown = list_room(array, count, capacity, size, "the hazard trace") == DELTAIC_OK;
+  trace->incomplete |= !grown;
+  return grown;
 }
 
 void hazard_dispatch(struct hazard_trace *trace, const char *kernel) {
-  if (!grow(trace, (void **)&trace->kernel, trace->dispatches, &trace->kernel_capacity, sizeof *trace->kernel)) return;
+  if (!grow(trace, &trace->kernel, trace->dispatches, &trace->kernel_capacity, sizeof *trace->kernel)) return;
   trace->kernel[trace->dispatches++] = kernel;
 }
 
 void hazard_access(struct hazard_trace *trace, const struct buffer *buffer, uint64_t offset, uint64_t bytes, bool reads,
                    bool writes) {
-  if (!trace->dispatches ||
-      !grow(trace, (void **)&trace->access, trace->count, &trace->capacity, sizeof *trace->access))
-    return;
+  if (!trace->dispatches || !grow(trace, &trace->access, trace->count, &trace->capacity, sizeof *trace->access)) return;
   uint64_t end;
   if (!size_add(offset, bytes, &end)) end = UINT64_MAX;
   trace->access[trace->count++] = (struct access){.dispatch = (uint32_t)(trace->dispatches - 1),
