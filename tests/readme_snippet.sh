@@ -1,12 +1,18 @@
 #!/bin/bash
-# Compiles the C program of README.md against the built library and runs it: readme_snippet.sh CC SOURCE_DIR BUILD_DIR LIBS...
+# Installs the library into a folder of the build's, compiles the C program of README.md against it with pkg-config and
+# runs it: readme_snippet.sh CC SOURCE_DIR BUILD_DIR
 set -euo pipefail
-cc=$1 source=$2 build=$3
-shift 3
+cc=$1 source=$2 build=$3 installed=$3/installed
+rm -rf "$installed"
+cmake --install "$build" --prefix "$installed" >/dev/null
+PKG_CONFIG_PATH=$(dirname "$(find "$installed" -name deltaic.pc)")
+export PKG_CONFIG_PATH
 awk '/^```c$/ {on = 1; next} /^```$/ {on = 0} on' "$source/README.md" >"$build/readme.c"
 grep -q deltaic_session_next "$build/readme.c" || { echo "README.md has no program"; exit 1; }
-"$cc" -std=c11 -Wall -Wextra -Werror -I"$source/include" "$build/readme.c" -o "$build/readme" "$@"
+read -ra flags <<<"$(pkg-config --cflags --libs deltaic)"
+"$cc" -std=c11 -Wall -Wextra -Werror "$build/readme.c" -o "$build/readme" "${flags[@]}"
 cd "$source"
 text=$("$build/readme")
 echo "$text"
 ((${#text} > 20))
+[[ $("$installed/bin/deltaic" --version) == *"$(pkg-config --modversion deltaic)"* ]]
