@@ -17,6 +17,25 @@ struct line {
   size_t length, capacity;
 };
 
+// Takes the case over: {"context", "target" or "contains", ...}. An exit code.
+static int add_case(struct maker *m, json_t *record, uint32_t length) {
+  if (!record) return m->code ? m->code : complain(EXIT_FAILED, "out of memory: a case could not be made");
+  json_object_set_new(record, "group", json_integer(length));
+  json_object_set_new(record, "whole", json_true());
+  char *text = json_dumps(record, JSON_COMPACT);
+  errno = 0;
+  if (text) {
+    sha256_add(m->hash, text, strlen(text));
+    sha256_add(m->hash, "\n", 1);
+    if (m->stream && (fputs(text, m->stream) == EOF || fputc('\n', m->stream) == EOF))
+      m->code = complain(EXIT_FAILED, "--write: %s", strerror(errno));
+  }
+  free(text);
+  if (!m->code) m->code = eval_task_add_json(m->task, record);
+  json_decref(record);
+  return m->code;
+}
+
 static void add_word(struct line *l, const char *word) {
   size_t n = strlen(word);
   if (l->length + n + 2 > l->capacity) {
@@ -92,7 +111,7 @@ static int mqar_texts(struct maker *m, uint32_t length) {
     add_word(&question, text.text);
     add_number(&question, "k", keys[i]);
     snprintf(answer, sizeof answer, "v%u", values[i]);
-    m->code = made_add(m, ask(&question, answer), length);
+    m->code = add_case(m, ask(&question, answer), length);
   }
   free(text.text);
   free(keys);
@@ -270,24 +289,6 @@ const struct made *made_at(size_t i) { return i < MAKERS ? &makers[i] : NULL; }
 
 // ---------------------------------------------------------------- a task
 
-int made_add(struct maker *m, json_t *record, uint32_t length) {
-  if (!record) return m->code ? m->code : complain(EXIT_FAILED, "out of memory: a case could not be made");
-  json_object_set_new(record, "group", json_integer(length));
-  json_object_set_new(record, "whole", json_true());
-  char *text = json_dumps(record, JSON_COMPACT);
-  errno = 0;
-  if (text) {
-    sha256_add(m->hash, text, strlen(text));
-    sha256_add(m->hash, "\n", 1);
-    if (m->stream && (fputs(text, m->stream) == EOF || fputc('\n', m->stream) == EOF))
-      m->code = complain(EXIT_FAILED, "--write: %s", strerror(errno));
-  }
-  free(text);
-  if (!m->code) m->code = eval_task_add_json(m->task, record);
-  json_decref(record);
-  return m->code;
-}
-
 // SplitMix64's last steps: neighbouring numbers get unlike states.
 static uint64_t mixed(uint64_t x) {
   x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
@@ -300,7 +301,7 @@ static int make_texts(struct maker *m, const struct made *made) {
     for (uint32_t n = 0; n < m->options->cases && !m->code; ++n) {
       uint32_t length = m->options->lengths.values[i];
       m->random = mixed(mixed(mixed(m->options->seed) + length) + n); // a text does not depend on the others
-      m->code = made->texts ? made->texts(m, length) : made_add(m, made->text(m, length), length);
+      m->code = made->texts ? made->texts(m, length) : add_case(m, made->text(m, length), length);
       if (!m->code && interrupted()) m->code = complain_work(DELTAIC_OK);
     }
   return m->code;

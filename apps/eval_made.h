@@ -38,8 +38,6 @@ const struct made *made_find(const char *name);
 const struct made *made_at(size_t i); // NULL: the end
 // Makes the task's cases, and writes them as JSONL where `path` is not NULL. An exit code.
 int made_task(const struct made *made, const struct made_options *options, const char *path, struct eval_task *task);
-// Takes the case over: {"context", "target" or "contains", ...}. An exit code.
-int made_add(struct maker *m, json_t *record, uint32_t length);
 
 // eval_needle.c
 int needle_begin(struct maker *m);

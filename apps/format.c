@@ -96,7 +96,8 @@ struct text text_name(const char *path) {
 
 // ---------------------------------------------------------------- tables
 
-size_t text_width(const char *text) {
+// Columns that UTF-8 text takes, near enough: its characters.
+static size_t text_width(const char *text) {
   size_t width = 0;
   for (; *text; ++text) width += ((unsigned char)*text & 0xc0) != 0x80; // all but continuation bytes
   return width;

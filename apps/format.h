@@ -30,9 +30,6 @@ void table_row(struct table *table, ...);
 // `indent` spaces before each row. Frees the table.
 void table_end(struct table *table, int indent);
 
-// Columns that UTF-8 text takes, near enough: its characters.
-size_t text_width(const char *text);
-
 // json null for what JSON cannot hold: infinities, text that is not UTF-8.
 json_t *number_json(double value);
 json_t *text_json(const char *text);

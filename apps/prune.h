@@ -41,10 +41,8 @@ struct prune_work {
 };
 
 // prune_run: the parts of the work; each an exit code, after a complaint where it is not EXIT_OK.
-int prune_open(struct prune_work *w);      // the model on its device, unless that is done
 int prune_measure(struct prune_work *w);   // statistics, from the file or the text
 int prune_read_eval(struct prune_work *w); // and the unpruned model's NLL
-int prune_nll(struct prune_work *w, deltaic_model *model, const char *label, double *nll);
 // Of the checkpoint in a folder, on the device.
 int prune_nll_of(struct prune_work *w, const char *path, const char *label, double *nll);
 int prune_refit(struct prune_work *w);

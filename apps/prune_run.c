@@ -14,7 +14,8 @@ bool prune_show(void *progress, uint64_t done, uint64_t total) {
   return !interrupted();
 }
 
-int prune_open(struct prune_work *w) {
+// The model on its device, unless that is done.
+static int open_model(struct prune_work *w) {
   if (w->open) return EXIT_OK;
   w->open = true;
   return engine_open(&w->r->engine, &w->engine);
@@ -64,7 +65,7 @@ static int calibrate(struct prune_work *w) {
   struct calibration_progress p = {.w = w, .saved = time_now()};
   deltaic_statistics_info before, after;
   deltaic_statistics_get_info(w->statistics, &before);
-  int code = prune_open(w);
+  int code = open_model(w);
   if (code) return code;
   double start = time_now();
   progress_begin(&p.progress, "calibrating", "tokens", w->r->engine.quiet);
@@ -106,7 +107,7 @@ int prune_measure(struct prune_work *w) {
 
 // ---------------------------------------------------------------- losses
 
-int prune_nll(struct prune_work *w, deltaic_model *model, const char *label, double *nll) {
+static int nll_of(struct prune_work *w, deltaic_model *model, const char *label, double *nll) {
   struct progress progress;
   struct likelihood l;
   deltaic_session *session = NULL;
@@ -133,7 +134,7 @@ int prune_nll(struct prune_work *w, deltaic_model *model, const char *label, dou
 int prune_nll_of(struct prune_work *w, const char *path, const char *label, double *nll) {
   deltaic_model *model = NULL;
   int code = complain_status(deltaic_model_open(w->engine.device, path, NULL, &model));
-  if (!code) code = prune_nll(w, model, label, nll);
+  if (!code) code = nll_of(w, model, label, nll);
   deltaic_model_close(model);
   return code;
 }
@@ -141,8 +142,8 @@ int prune_nll_of(struct prune_work *w, const char *path, const char *label, doub
 int prune_read_eval(struct prune_work *w) {
   if (!w->r->eval) return EXIT_OK;
   int code = read_ids(w, w->r->eval, 0, &w->eval);
-  if (!code) code = prune_open(w);
-  return code ? code : prune_nll(w, w->engine.model, "reading --eval", &w->nll_before);
+  if (!code) code = open_model(w);
+  return code ? code : nll_of(w, w->engine.model, "reading --eval", &w->nll_before);
 }
 
 // ---------------------------------------------------------------- refit
@@ -150,7 +151,7 @@ int prune_read_eval(struct prune_work *w) {
 int prune_refit(struct prune_work *w) {
   struct progress progress;
   deltaic_refit_options o = DELTAIC_INIT(deltaic_refit_options);
-  int code = prune_open(w);
+  int code = open_model(w);
   if (code) return code;
   o.ridge = (double)w->r->ridge;
   o.window = w->r->window;

@@ -71,9 +71,8 @@ void mask_add(struct mask *mask, const float *rows, size_t count, size_t width);
 int plot_filters(const struct measured *m, const struct rank_request *request);
 int plot_masks(const struct measured *m, const struct rank_request *request);
 
-// head < 0: all.
+// Of one layer. head < 0: all.
 struct means means_of(const struct measured *m, const struct layer_ranks *l, int32_t head);
-struct means means_of_all(const struct measured *m);
 // Normalized entropy of all similarities' histogram: 0 when all are alike, 1 when they are spread evenly over [-1, 1].
 double similarity_entropy(const struct measured *m);
 

@@ -46,7 +46,7 @@ struct means means_of(const struct measured *m, const struct layer_ranks *l, int
   return divide(s, m->times);
 }
 
-struct means means_of_all(const struct measured *m) {
+static struct means means_of_all(const struct measured *m) {
   struct means s = {0};
   for (size_t i = 0; i < m->layer_count; ++i) add_layer(&s, m, &m->layers[i], -1);
   return divide(s, m->times);

@@ -26,8 +26,6 @@ struct distance { // of ours from a reference, element by element
   double error, size, ours, dot, largest;
   uint64_t count;
 };
-void distance_add(struct distance *d, const float *ours, const float *reference, size_t count);
-void distance_join(struct distance *d, const struct distance *other);
 double distance_relative(const struct distance *d); // RMS of the difference / RMS of the reference
 double distance_cosine(const struct distance *d);
 

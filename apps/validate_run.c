@@ -10,7 +10,7 @@
 
 // ---------------------------------------------------------------- distances
 
-void distance_add(struct distance *d, const float *ours, const float *reference, size_t count) {
+static void distance_add(struct distance *d, const float *ours, const float *reference, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     double a = ours[i], b = reference[i], difference = fabs(a - b);
     d->error += difference * difference;
@@ -22,7 +22,7 @@ void distance_add(struct distance *d, const float *ours, const float *reference,
   d->count += count;
 }
 
-void distance_join(struct distance *d, const struct distance *other) {
+static void distance_join(struct distance *d, const struct distance *other) {
   d->error += other->error;
   d->size += other->size;
   d->ours += other->ours;

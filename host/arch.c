@@ -8,8 +8,8 @@
 #include <string.h>
 
 extern const struct arch arch_delta_net, arch_gated_deltanet, arch_gated_deltaproduct, arch_mamba2, arch_transformer;
-const struct arch *const arch_table[] = {&arch_delta_net, &arch_gated_deltanet, &arch_gated_deltaproduct,
-                                         &arch_mamba2,    &arch_transformer,    NULL};
+static const struct arch *const arch_table[] = {&arch_delta_net, &arch_gated_deltanet, &arch_gated_deltaproduct,
+                                                &arch_mamba2,    &arch_transformer,    NULL};
 
 // ---------------------------------------------------------------- names of tensors
 

@@ -63,5 +63,4 @@ struct arch {
   deltaic_status (*read)(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
                          struct model_spec *out);
 };
-extern const struct arch *const arch_table[]; // ended by NULL
 #endif

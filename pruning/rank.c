@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ZERO_OF_MATRIX 1e-12
 #define ZERO_OF_GRAM 1e-6
 
 void rank_of_values(const double *s, int count, int n, double zero, struct rank_measures *out) {
@@ -32,7 +31,7 @@ void rank_of_values(const double *s, int count, int n, double zero, struct rank_
   for (int i = 0; i < count; i++) out->log_volume += log(s[i]);
 }
 
-deltaic_status rank_of_matrix(const double *a, int m, int n, struct rank_measures *out) {
+deltaic_status rank_of_matrix(const double *a, int m, int n, double zero, double *values, struct rank_measures *out) {
   int count = m < n ? m : n;
   double *copy = NULL, *s = NULL;
   *out = (struct rank_measures){.log_volume = -INFINITY};
@@ -42,7 +41,8 @@ deltaic_status rank_of_matrix(const double *a, int m, int n, struct rank_measure
   if (!status) status = matrix_create(count, 1, "singular values", &s);
   if (!status) memcpy(copy, a, sizeof *a * (size_t)m * (size_t)n);
   if (!status) status = matrix_singular_values(copy, m, n, s);
-  if (!status) rank_of_values(s, count, n, ZERO_OF_MATRIX, out);
+  if (!status) rank_of_values(s, count, n, zero, out);
+  if (!status && values) memcpy(values, s, sizeof *s * (size_t)count);
   free(copy);
   free(s);
   return status;
@@ -120,12 +120,4 @@ deltaic_status rank_keep_by_volume(const double *gram, int d, double limit, int 
   *keep = n < 1 ? 1 : n;
   rrqr_free(&s);
   return status;
-}
-
-int rank_keep_by_variance(const double *values, int n, double share) {
-  double all = 0, sum = 0;
-  int keep = 0;
-  for (int i = 0; i < n; i++) all += values[i];
-  while (keep < n - 1 && (sum += values[keep]) / all < share) keep++;
-  return keep + 1;
 }

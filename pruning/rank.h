@@ -8,7 +8,7 @@
 //   volume                                    product of all s_i
 //
 // The zero matrix has none of these: 0, and ln volume -infinity. From a Gram matrix, whose eigenvalues are the squares,
-// what is below 1e-6 of s_1 counts as zero; from a matrix, below 1e-12.
+// what is below 1e-6 of s_1 counts as zero; from a matrix, below `zero`.
 #ifndef RANK_H
 #define RANK_H
 #include "matrix.h"
@@ -21,8 +21,8 @@ struct rank_measures {
 
 // s (count): singular values, descending, of a matrix with n columns; those above zero * s_1 count.
 void rank_of_values(const double *s, int count, int n, double zero, struct rank_measures *out);
-// a (m, n): left as it is.
-deltaic_status rank_of_matrix(const double *a, int m, int n, struct rank_measures *out);
+// a (m, n): left as it is. values: min(m, n) singular values, or NULL.
+deltaic_status rank_of_matrix(const double *a, int m, int n, double zero, double *values, struct rank_measures *out);
 // gram (n, n) = A^T A of a matrix A with `rows` rows.
 deltaic_status rank_of_gram(const double *gram, int n, int64_t rows, struct rank_measures *out);
 // The same for the kept columns of A alone.
@@ -36,6 +36,4 @@ deltaic_status rank_keep_by_rank(const double *gram, int d, enum rank_kind kind,
 // The smallest count whose first pivots (rrqr.h) lose at most `limit` of the volume: |C|_F / |M|_F, the share of the
 // activations' length that lies outside the span of the kept channels. 0 <= limit < 1; 0: all independent channels.
 deltaic_status rank_keep_by_volume(const double *gram, int d, double limit, int *keep);
-// The smallest count of descending variances that reach `share` of their sum (the published PCA's 0.95).
-int rank_keep_by_variance(const double *values, int n, double share);
 #endif

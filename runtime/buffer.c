@@ -87,11 +87,7 @@ failed:
 }
 
 static int kind_type(const struct plan *plan, enum memory_kind kind) {
-  switch (kind) {
-  case MEMORY_SHARED: return plan->memory_shared;
-  case MEMORY_READBACK: return plan->memory_readback;
-  default: return plan->memory_device;
-  }
+  return kind == MEMORY_SHARED ? plan->memory_shared : plan->memory_device;
 }
 
 deltaic_status buffer_create(struct device *device, enum memory_kind kind, uint64_t bytes, const char *what,
@@ -350,18 +346,5 @@ deltaic_status buffer_zero(struct device *device, struct buffer *buffer, uint64_
   status = buffer_write(device, buffer, offset, zeros, first - offset);
   if (!status) status = fill_words(device, buffer, first, last - first);
   if (!status) status = buffer_write(device, buffer, last, zeros, end - last);
-  return status;
-}
-
-deltaic_status buffer_copy(struct device *device, struct buffer *to, uint64_t to_offset, struct buffer *from,
-                           uint64_t from_offset, uint64_t bytes) {
-  deltaic_status status = check_transfer(device, to, to_offset, bytes);
-  if (!status) status = check_range(from, from_offset, bytes);
-  if (status || !bytes) return status;
-  assert(to != from || to_offset + bytes <= from_offset || from_offset + bytes <= to_offset);
-  pthread_mutex_lock(&device->transfer->lock);
-  status = piece_copy(device, 0, to->vk, to_offset, from->vk, from_offset, bytes);
-  status = pieces_wait(device, status);
-  pthread_mutex_unlock(&device->transfer->lock);
   return status;
 }

@@ -4,9 +4,8 @@
 #include "device.h"
 
 enum memory_kind {
-  MEMORY_DEVICE,  // weights, state, scratch
-  MEMORY_SHARED,  // small, written by the host between submits and read by kernels: always mapped, coherent
-  MEMORY_READBACK // written by kernels, read by the host: always mapped, coherent
+  MEMORY_DEVICE, // weights, state, scratch
+  MEMORY_SHARED  // small, written by one of host and kernels and read by the other: always mapped, coherent
 };
 
 struct buffer {
@@ -27,8 +26,6 @@ deltaic_status buffer_write(struct device *device, struct buffer *buffer, uint64
                             uint64_t bytes);
 deltaic_status buffer_read(struct device *device, struct buffer *buffer, uint64_t offset, void *data, uint64_t bytes);
 deltaic_status buffer_zero(struct device *device, struct buffer *buffer, uint64_t offset, uint64_t bytes);
-deltaic_status buffer_copy(struct device *device, struct buffer *to, uint64_t to_offset, struct buffer *from,
-                           uint64_t from_offset, uint64_t bytes);
 
 deltaic_status transfer_create(struct device *device); // called by device_open
 void transfer_free(struct device *device);             // after the queue is idle

@@ -397,7 +397,7 @@ static void scatter_fills_the_rows_of_its_slots_and_no_others(void **state) {
   }
 }
 
-int ops_cases_short(void) {
+static int ops_cases_short(void) {
 #define CASE(f) cmocka_unit_test_teardown(f, tools_teardown)
   const struct CMUnitTest cases[] = {
       CASE(embed_copies_rows_of_every_dtype),

@@ -8,7 +8,6 @@
 int ops_cases_run(struct backend *b);
 
 // The groups of it.
-int ops_cases_short(void);
 int ops_cases_delta(void);
 int ops_cases_delta_properties(void);
 int ops_cases_step(void);

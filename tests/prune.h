@@ -28,6 +28,10 @@
     if (!(fabs(a_ - b_) <= (tolerance)*scale_)) fail_msg("%s = %.17g, %s = %.17g, scale %g", #a, a_, #b, b_, scale_);  \
   } while (0)
 
+static inline deltaic_status measures_of(const double *a, int m, int n, struct rank_measures *out) {
+  return rank_of_matrix(a, m, n, 1e-12, NULL, out);
+}
+
 static inline double uniform(uint64_t *seed) {
   *seed = *seed * 6364136223846793005u + 1442695040888963407u;
   return ((double)(*seed >> 11) + 0.5) * 0x1p-53;

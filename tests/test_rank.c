@@ -239,7 +239,7 @@ static void check_invariance(struct subject *x, uint64_t *seed) {
   struct rank_measures m;
   for (int i = 0; i < x->m; i++)
     for (int j = 0; j < x->n; j++) other[j + i * x->n] = x->a[i + j * x->m];
-  ASSERT_OK(rank_of_matrix(other, x->n, x->m, &m));
+  ASSERT_OK(measures_of(other, x->n, x->m, &m));
   ASSERT_NEAR(m.stable_rank, x->rank.stable_rank, x->rank.stable_rank, 1e-12);
   random_vector(u, x->m, seed);
   double square = norm(u, x->m) * norm(u, x->m);
@@ -248,10 +248,10 @@ static void check_invariance(struct subject *x, uint64_t *seed) {
     for (int i = 0; i < x->m; i++) dot += u[i] * x->a[i + j * x->m];
     for (int i = 0; i < x->m; i++) other[i + j * x->m] = x->a[i + j * x->m] - 2 * dot / square * u[i];
   }
-  ASSERT_OK(rank_of_matrix(other, x->m, x->n, &m));
+  ASSERT_OK(measures_of(other, x->m, x->n, &m));
   ASSERT_NEAR(m.stable_rank, x->rank.stable_rank, x->rank.stable_rank, 1e-12);
   for (size_t i = 0; i < count; i++) other[i] = -1234.5 * x->a[i];
-  ASSERT_OK(rank_of_matrix(other, x->m, x->n, &m));
+  ASSERT_OK(measures_of(other, x->m, x->n, &m));
   ASSERT_NEAR(m.stable_rank, x->rank.stable_rank, x->rank.stable_rank, 1e-12);
   free(other);
 }
@@ -284,7 +284,7 @@ static void stable_rank_is_the_rank_when_all_singular_values_are_equal_d_4(void 
   double identity[12 * 12] = {0};
   struct rank_measures m;
   for (int i = 0; i < 12; i++) identity[13 * i] = i % 2 ? 2.5 : -2.5;
-  ASSERT_OK(rank_of_matrix(identity, 12, 12, &m));
+  ASSERT_OK(measures_of(identity, 12, 12, &m));
   ASSERT_NEAR(m.stable_rank, 12, 12, 1e-14);
   ASSERT_NEAR(m.entropy_rank, 12, 12, 1e-14);
   ASSERT_NEAR(m.condition, 1, 1, 1e-14);
@@ -384,7 +384,7 @@ static void check_subspaces(int d, int a, int b, uint64_t *seed) {
     for (int j = 0; j < d; j++)
       for (int i = 0; i < d; i++) S[i + j * d] = decay * S[i + j * d] + beta * y[i] * k[j];
     if (t < 12 || t == 199) {
-      ASSERT_OK(rank_of_matrix(S, d, d, &m));
+      ASSERT_OK(measures_of(S, d, d, &m));
       int most = a < b ? a : b, now = t + 1 < most ? t + 1 : most;
       if (m.rank > now) fail_msg("d %d: rank %d after %d tokens in subspaces of %d and %d", d, m.rank, t + 1, a, b);
     }
@@ -415,8 +415,8 @@ static void check_linear_attention(int T, int dk, int dv, uint64_t *seed) {
     for (int j = 0; j < dk; j++) K[t + j * T] = keys[t * dk + j];
     for (int i = 0; i < dv * dk; i++) S[i] += (double)values[t * dv + i % dv] * keys[t * dk + i / dv];
   }
-  ASSERT_OK(rank_of_matrix(K, T, dk, &of_K));
-  ASSERT_OK(rank_of_matrix(S, dv, dk, &of_S));
+  ASSERT_OK(measures_of(K, T, dk, &of_K));
+  ASSERT_OK(measures_of(S, dv, dk, &of_S));
   for (int pass = 0; pass < 2; pass++) // an orthonormal basis of K's columns; twice is enough
     for (int j = 0; j < dk; j++) {
       double *q = K + (size_t)j * (size_t)T;
@@ -434,7 +434,7 @@ static void check_linear_attention(int T, int dk, int dv, uint64_t *seed) {
       for (int t = 0; t < T; t++) dot += K[t + j * T] * (double)values[t * dv + c];
       for (int t = 0; t < T; t++) V[t + c * T] += dot * K[t + j * T];
     }
-  ASSERT_OK(rank_of_matrix(V, T, dv, &of_V));
+  ASSERT_OK(measures_of(V, T, dv, &of_V));
   assert_int_equal(of_K.rank, dk);
   if (!(of_V.stable_rank / (of_K.condition * of_K.condition) <= of_S.stable_rank * (1 + SLACK)))
     fail_msg("%g / %g^2 > %g", of_V.stable_rank, of_K.condition, of_S.stable_rank);

@@ -43,7 +43,7 @@ struct device *open_device(struct instance *instance, const char *cache_dir) {
   return device;
 }
 
-bool without_layer(void) {
+static bool without_layer(void) {
   const char *says = getenv("DELTAIC_TEST_NO_LAYER");
   return says && !strcmp(says, "1");
 }
@@ -89,7 +89,7 @@ float number(struct device *device, struct buffer *buffer, uint32_t i) {
   return value;
 }
 
-const struct kernel *add_kernel(struct device *device) {
+static const struct kernel *add_kernel(struct device *device) {
   const struct kernel *kernel;
   const uint32_t spec[] = {LANES};
   ok(kernel_get(device, &shader_add, spec, 1, &kernel));
@@ -174,24 +174,6 @@ static void transfers_larger_than_staging_round_trip(void **state) {
   round_trip(device_of(state), (70u << 20) + 5, 11, (66u << 20) + 1, true);
 }
 
-static void buffers_are_copied(void **state) {
-  struct device *device = device_of(state);
-  struct buffer from, to;
-  unsigned char *data = pattern(1000, 3), read[1000];
-  ok(buffer_create(device, MEMORY_DEVICE, 1000, "from", &from));
-  ok(buffer_create(device, MEMORY_READBACK, 1000, "to", &to));
-  assert_non_null(to.mapped);
-  ok(buffer_write(device, &from, 0, data, 1000));
-  ok(buffer_zero(device, &to, 0, 1000));
-  ok(buffer_copy(device, &to, 13, &from, 7, 501));
-  ok(buffer_read(device, &to, 0, read, 1000));
-  assert_memory_equal(read + 13, data + 7, 501);
-  assert_int_equal(read[12] | read[514], 0);
-  free(data);
-  buffer_free(device, &from);
-  buffer_free(device, &to);
-}
-
 static void transfers_outside_a_buffer_are_refused(void **state) {
   struct device *device = device_of(state);
   struct buffer buffer;
@@ -200,7 +182,6 @@ static void transfers_outside_a_buffer_are_refused(void **state) {
   assert_int_equal(buffer_write(device, &buffer, 1, data, 32), DELTAIC_INTERNAL);
   assert_int_equal(buffer_read(device, &buffer, UINT64_MAX, data, 2), DELTAIC_INTERNAL);
   assert_int_equal(buffer_zero(device, &buffer, 33, 0), DELTAIC_INTERNAL);
-  assert_int_equal(buffer_copy(device, &buffer, 0, &buffer, 30, 3), DELTAIC_INTERNAL);
   ok(buffer_write(device, &buffer, 32, data, 0));
   buffer_free(device, &buffer);
   buffer_free(device, &buffer); // a zeroed buffer is accepted
@@ -515,7 +496,6 @@ static int run_on_device(void) {
       ON_DEVICE(the_plan_of_this_device_is_told),
       ON_DEVICE(transfers_round_trip_at_odd_sizes_and_offsets),
       ON_DEVICE(transfers_larger_than_staging_round_trip),
-      ON_DEVICE(buffers_are_copied),
       ON_DEVICE(transfers_outside_a_buffer_are_refused),
       ON_DEVICE(more_than_a_buffer_holds_is_out_of_memory),
       ON_DEVICE(a_failed_allocation_names_what_and_how_much),

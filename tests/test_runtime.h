@@ -20,7 +20,6 @@ struct fixture {
 // is no layer, unless DELTAIC_TEST_NO_LAYER=1 says so.
 int runtime_setup(void **state);
 int runtime_teardown(void **state);
-bool without_layer(void);
 static inline struct device *device_of(void **state) { return ((struct fixture *)*state)->device; }
 
 void ok(deltaic_status status); // asserts success, telling the sentence
@@ -41,7 +40,6 @@ struct scene {
 };
 struct scene scene_open(struct device *device);
 void scene_close(struct scene *s);
-const struct kernel *add_kernel(struct device *device);
 void add(struct commands *c, const struct kernel *kernel, struct binding y, struct binding a, struct binding b,
          float scale, uint64_t operations);
 static inline struct binding part(const struct buffer *buffer, uint64_t offset, uint64_t bytes) {

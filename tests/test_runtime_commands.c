@@ -186,7 +186,7 @@ static void what_the_host_writes_between_replays_is_seen(void **state) {
   struct scene s = scene_open(device_of(state));
   struct buffer shared, back;
   ok(buffer_create(s.device, MEMORY_SHARED, 64, "control", &shared));
-  ok(buffer_create(s.device, MEMORY_READBACK, 64, "results", &back));
+  ok(buffer_create(s.device, MEMORY_SHARED, 64, "results", &back));
   assert_non_null(shared.mapped);
   assert_non_null(back.mapped);
   memset(shared.mapped, 0, 64);
