@@ -162,7 +162,6 @@ struct eval_metric {
   const char *name;
   enum eval_transform transform;
   bool weighted; // sum w is not the number of cases
-  bool higher;   // is better
 };
 
 struct eval_value {

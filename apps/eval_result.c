@@ -6,18 +6,16 @@
 
 // ---------------------------------------------------------------- metrics
 
-static const struct eval_metric choice_metrics[] = {{"acc", EVAL_MEAN, false, true},
-                                                    {"acc_norm", EVAL_MEAN, false, true},
-                                                    {"acc_bytes", EVAL_MEAN, false, true},
-                                                    {"acc_tokens", EVAL_MEAN, false, true}};
-static const struct eval_metric cloze_metrics[] = {{"acc", EVAL_MEAN, false, true},
-                                                   {"perplexity", EVAL_PERPLEXITY, false, false}};
-static const struct eval_metric recall_metrics[] = {{"contains", EVAL_MEAN, false, true},
-                                                    {"exact_match", EVAL_MEAN, false, true}};
-static const struct eval_metric rolling_metrics[] = {{"word_perplexity", EVAL_PERPLEXITY, true, false},
-                                                     {"byte_perplexity", EVAL_PERPLEXITY, true, false},
-                                                     {"bits_per_byte", EVAL_BITS, true, false},
-                                                     {"token_perplexity", EVAL_PERPLEXITY, true, false}};
+static const struct eval_metric choice_metrics[] = {{"acc", EVAL_MEAN, false},
+                                                    {"acc_norm", EVAL_MEAN, false},
+                                                    {"acc_bytes", EVAL_MEAN, false},
+                                                    {"acc_tokens", EVAL_MEAN, false}};
+static const struct eval_metric cloze_metrics[] = {{"acc", EVAL_MEAN, false}, {"perplexity", EVAL_PERPLEXITY, false}};
+static const struct eval_metric recall_metrics[] = {{"contains", EVAL_MEAN, false}, {"exact_match", EVAL_MEAN, false}};
+static const struct eval_metric rolling_metrics[] = {{"word_perplexity", EVAL_PERPLEXITY, true},
+                                                     {"byte_perplexity", EVAL_PERPLEXITY, true},
+                                                     {"bits_per_byte", EVAL_BITS, true},
+                                                     {"token_perplexity", EVAL_PERPLEXITY, true}};
 
 #define COUNT_OF(array) (sizeof(array) / sizeof *(array))
 

@@ -1,5 +1,5 @@
 // ranks_weights: convolution filters and Head-in-Head masks, from the checkpoint's own tensors.
-//   N = nonneg(M_org), every row divided by sqrt(sum of squares + 1e-6);  M = N N^T       (ops.md 6.2)
+//   N = nonneg(M_org), every row divided by sqrt(sum of squares + 1e-6);  M = N N^T       (docs/mixers.md)
 #include "common.h"
 #include "plot.h"
 #include "ranks.h"

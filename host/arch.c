@@ -13,7 +13,7 @@ static const struct arch *const arch_table[] = {&arch_delta_net, &arch_gated_del
 
 // ---------------------------------------------------------------- names of tensors
 
-// Names that older checkpoints used (models.md 11).
+// Names that older checkpoints used (docs/models.md).
 static const struct alias {
   const char *name, *older;
 } aliases[] = {{"attn_norm.weight", "attn.norm.weight"},

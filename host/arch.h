@@ -30,7 +30,7 @@ struct model_spec {
   uint32_t D, V, L;          // width, vocabulary, layers
   uint32_t F;                // MLP width; 0: layers have no MLP
   float norm_eps;            // of every RMSNorm but the one below
-  float mlp_norm_eps;        // norm_first checkpoints: 1e-5 (models.md 11), else norm_eps
+  float mlp_norm_eps;        // older checkpoints: 1e-5, else norm_eps
   enum activation mlp;       // SILU or POWLU
   bool tied;                 // the head is the embedding
   int32_t bos, eos;          // -1: none
@@ -38,8 +38,8 @@ struct model_spec {
   struct layer_spec *layers; // L of them
 };
 
-// Reads folder/config.json and matches it with the checkpoint: defaults (models.md 2), derived sizes (3), refusals
-// (13), older layouts (11), sizes that the tensors correct (13.5). On failure *out needs no free.
+// Reads folder/config.json and matches it with the checkpoint: defaults, derived sizes, refusals, older layouts, sizes
+// that the tensors correct (docs/models.md). On failure *out needs no free.
 deltaic_status model_spec_read(const char *folder, struct checkpoint *checkpoint, struct model_spec *out);
 // The same from memory (tests, fuzzing). `file` is named in messages.
 deltaic_status model_spec_parse(const char *file, const char *text, size_t bytes, struct checkpoint *checkpoint,

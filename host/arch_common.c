@@ -65,7 +65,7 @@ static deltaic_status size_embedding(struct checkpoint *checkpoint, struct model
   return DELTAIC_OK;
 }
 
-// models.md 3: I0 = trunc(H * hidden_ratio * 2 / 3), rounded up to a multiple of 256.
+// I0 = trunc(H * hidden_ratio * 2 / 3), rounded up to a multiple of 256.
 static uint32_t mlp_width(uint32_t D, double ratio) {
   double width = trunc(D * ratio * 2 / 3);
   return (uint32_t)(256 * ceil(width / 256));
@@ -234,7 +234,7 @@ static deltaic_status read_attn(struct json_reader *r, const json_t *config, str
   return DELTAIC_OK;
 }
 
-// mixers: every layer's kind (models.md 10), in place of attn's list of layers. Those of the family's own are left to
+// mixers: every layer's kind, in place of attn's list of layers. Those of the family's own are left to
 // it.
 static deltaic_status set_mixer(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint, uint32_t i,
                                 const char *kind, struct model_spec *out) {

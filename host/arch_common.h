@@ -20,7 +20,7 @@ deltaic_status arch_read_ends(struct json_reader *r, const json_t *config, struc
                               struct model_spec *out);
 
 // Refuses config keys that change the function computed and that no family implements, then reads the keys that all
-// families with MLPs have (models.md 2.1, 7): fills *out but for `architecture`, and the layers that `attn` lists or
+// families with MLPs have: fills *out but for `architecture`, and the layers that `attn` lists or
 // `mixers` names as others than the family's own. Those' mixer stays NULL for the family to fill.
 deltaic_status arch_read_outside(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
                                  uint32_t default_layers, struct model_spec *out);
@@ -29,7 +29,7 @@ deltaic_status arch_read_outside(struct json_reader *r, const json_t *config, st
 deltaic_status arch_set_layer(struct model_spec *out, uint32_t i, const struct mixer *mixer, const void *spec,
                               size_t bytes);
 
-// What softmax-attention layers are told, by `attn` or by a transformer's own keys (models.md 7).
+// What softmax-attention layers are told, by `attn` or by a transformer's own keys.
 struct attention_spec;
 deltaic_status arch_read_attention(struct json_reader *r, const json_t *keys, uint32_t default_heads, uint32_t D,
                                    struct attention_spec *out);

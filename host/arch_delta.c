@@ -1,5 +1,4 @@
-// arch_delta: the families delta_net, gated_deltanet and gated_deltaproduct of flash-linear-attention (models.md 2.2 to
-// 2.4, 3, 4).
+// arch_delta: the families delta_net, gated_deltanet and gated_deltaproduct of flash-linear-attention (docs/models.md).
 #include "arch_common.h"
 
 #include "mixer_delta.h"
@@ -30,7 +29,7 @@ static uint32_t value_size(uint32_t head_dim, double expand) {
 }
 
 // Sizes of one layer: the tensors' where there are any, since pruned checkpoints differ from layer to layer and their
-// configs may be wrong (pruning.md 2.3).
+// configs may be wrong.
 static deltaic_status size_layer(const struct json_reader *r, struct checkpoint *checkpoint, uint32_t i,
                                  struct delta_spec *s) {
   deltaic_status status = arch_rows(r, checkpoint, i, "attn.q_proj.weight", s->H, "num_heads", LIMIT_HEAD_SIZE, &s->Dk);
@@ -104,7 +103,7 @@ static struct delta_spec read_layer(struct json_reader *r, const json_t *config,
   return s;
 }
 
-// Head-in-Head (models.md 10).
+// Head-in-Head.
 static void read_hh(struct json_reader *r, const json_t *config, struct delta_spec *s) {
   s->r = (uint32_t)json_int(r, config, "hh_r", 1, 1, HH_MOST);
   if (s->r == 1) return;

@@ -1,5 +1,5 @@
-// arch_mamba2: the family mamba2 of flash-linear-attention (models.md 9.1), whose layers are a norm and a mixer, and
-// the Mamba-2 layers of hybrids (models.md 10).
+// arch_mamba2: the family mamba2 of flash-linear-attention, whose layers are a norm and a mixer, and the Mamba-2
+// layers of hybrids (docs/models.md).
 #include "arch_common.h"
 
 #include "mixer_mamba2.h"

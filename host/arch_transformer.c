@@ -1,5 +1,5 @@
 // arch_transformer: the family transformer of flash-linear-attention, softmax attention in every layer. Its config has
-// at the top what the other families have in `attn` (models.md 7); everything outside the mixer is as theirs.
+// at the top what the other families have in `attn`; everything outside the mixer is as theirs.
 #include "arch_common.h"
 
 #include "mixer_attention.h"

@@ -1,4 +1,4 @@
-// block: see block.h. Old checkpoints keep gate and up in one matrix [2F, D] (models.md 11): the same rows as ours.
+// block: see block.h. Old checkpoints keep gate and up in one matrix [2F, D]: the same rows as ours.
 #include "block.h"
 
 struct tensor scratch_take_bytes(struct scratch *s, uint64_t bytes) {

@@ -1,4 +1,4 @@
-// hh.h: masks of Head-in-Head ("Head-in-Head in Linear Attention"; ops.md 6.2).
+// hh.h: masks of Head-in-Head ("Head-in-Head in Linear Attention"; docs/mixers.md).
 #ifndef HH_H
 #define HH_H
 #include <stdint.h>

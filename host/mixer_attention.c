@@ -1,4 +1,4 @@
-// mixer_attention: softmax attention with rotary positions, global or over a sliding window (models.md 7).
+// mixer_attention: softmax attention with rotary positions, global or over a sliding window (docs/mixers.md).
 #include "mixer_attention.h"
 
 #include "mixer.h"

@@ -1,5 +1,5 @@
-// mixer_delta: DeltaNet and Gated DeltaNet layers (Yang et al. 2024, 2025; models.md 6); with n > 1, DeltaProduct;
-// with r > 1, Head-in-Head (ops.md 6).
+// mixer_delta: DeltaNet and Gated DeltaNet layers (Yang et al. 2024, 2025); with n > 1, DeltaProduct; with r > 1,
+// Head-in-Head (docs/mixers.md).
 //
 //   q, k, v = conv(x Wq), conv(x Wk), conv(x Wv);  beta, g from x;  o = delta_rule(norm(q), norm(k), v, beta, g)
 //   y = ([rms](o) [* silu(x Wg)]) Wo

@@ -1,4 +1,4 @@
-// mixer_mamba2: Mamba-2 layers (Dao and Gu 2024; models.md 9.1).
+// mixer_mamba2: Mamba-2 layers (Dao and Gu 2024; docs/mixers.md).
 //
 //   z, xBC, dt = x Win;  xBC = silu(conv(xBC));  dt, g from dt;  y = mamba2(xBC, dt, g) with the skip D x
 //   out = norm(y, gate z) Wout

@@ -40,7 +40,7 @@ enum matrices { MATRICES_NONE, MATRICES_PLAIN, MATRICES_BEST };
 // Depthwise causal convolution over time, then an activation.
 //   y[t,c] = act( sum_{w<W} weight[w,c] * x[t - (W-1) + w, c]  (+ bias[c]) ),   act = SiLU for c >= silu_from else none
 // Inputs before a call come from `history` (B rows of (W-1) * C, oldest first), which is then replaced by the last W-1
-// inputs. (models.md 6.1)
+// inputs.
 // The first channels may be `keys` heads of Dk numbers; y has padding after each then when it is f16 (key_pitch).
 struct conv_args {
   uint32_t W, C;
@@ -67,7 +67,7 @@ struct linear_conv {
 //   L2: x / sqrt(sum x^2 + 1e-6);  SUM: x / sum x;  L1: x / sum |x|;  0 where a sum is 0
 // Gates: beta[t,j] = beta_scale * sigmoid(ba[t,j])  (or beta_scale when !has_beta),  j < betas
 //        g[t,j] = -exp(A_log[j]) * softplus(ba[t, betas' + j] + dt_bias[j])  when gated, j < decays; betas' = betas
-//        when has_beta else 0; softplus(z) = z for z > 20. (models.md 6.2 to 6.4)
+//        when has_beta else 0; softplus(z) = z for z > 20.
 struct delta_input_args {
   uint32_t heads, Dk;
   enum activation activation;
@@ -77,13 +77,13 @@ struct delta_input_args {
   bool has_beta, gated;
 };
 
-// The (gated) delta rule (ops.md 3, 4; DeltaProduct is 5):  per token and value head, S (Dk, Dv):
+// The (gated) delta rule, DeltaProduct with n > 1 (docs/mixers.md):  per token and value head, S (Dk, Dv):
 //   S <- e^g S;  n times: S <- S + k^T beta (v - k S);  o = scale * q S
 // qkv (T, H*Dk + n*H*Dk + n*Hv*Dv): q, then the k of each step, then the v of each step. beta (T, n*Hv), g (T, Hv).
 // Value head j uses the q and k of head j / (Hv/H). state: B rows of Hv * Dk * Dv, updated.
 // RECURRENT walks the tokens; CHUNK is the chunkwise UT transform; AUTO: what the device's plan says for T.
-// Only with matrices and CHUNK may qkv and o be f16, both; then every q and k is followed by zeros up to a multiple of 8
-// numbers (key_pitch), for delta_inputs too, which writes them.
+// Only with matrices and CHUNK may qkv and o be f16, both; then every q and k is followed by zeros up to a multiple of
+// 8 numbers (key_pitch), for delta_inputs too, which writes them.
 struct delta_args {
   uint32_t H, Hv, Dk, Dv, n;
   float scale;
@@ -92,7 +92,7 @@ struct delta_args {
   enum matrices matrices;
 };
 
-// Mamba-2 (Dao and Gu 2024; ops.md 2; models.md 9.1), S (N, P) per head, B and C of the head's group:
+// Mamba-2 (Dao and Gu 2024; docs/mixers.md), S (N, P) per head, B and C of the head's group:
 //   S <- e^g S + B^T (dt x);  y = C S + D x
 // xBC (T, E + 2 * groups * N), E = heads * P: x of each head, then B and C of each group. dt, g (T, heads). Head j is
 // of group j / (heads / groups). D (1, heads), or (1, E) with D_per_element. state: sequences' rows of heads * N * P,
@@ -118,8 +118,8 @@ struct gated_norm_args {
   float eps;
 };
 
-// The (gated) Head-in-Head delta rule (ops.md 6): keys and queries of a head are r blocks of Dk / r numbers, S (Dk, Dv)
-// as many blocks of rows, M (r, r) a mask:
+// The (gated) Head-in-Head delta rule (docs/mixers.md): keys and queries of a head are r blocks of Dk / r numbers, S
+// (Dk, Dv) as many blocks of rows, M (r, r) a mask:
 //   S <- e^g S;  y_b = k_b S_b;  u_a = beta (v - sum_b M_ab y_b);  S_a <- S_a + k_a^T u_a;  o = scale * q S
 // mask (T, Hv*r*r), or one row for every token when fixed_mask: M when nonneg is GIVEN, else the logits of hh_mask().
 // The rest is as for the delta rule with n = 1; r <= HH_MOST divides Dk.
@@ -145,7 +145,7 @@ struct delta_step {
   float eps;         // of output_norm
 };
 
-// rope_append: rotates q and k of qkv (T, heads*d + 2*kv_heads*d) in place at their positions (models.md 7) and stores
+// rope_append: rotates q and k of qkv (T, heads*d + 2*kv_heads*d) in place at their positions and stores
 // k and v at slot position % capacity of the caches, B rows of capacity * kv_heads * d each. attention: o[t] =
 // softmax(q k^T / sqrt(d)) v over positions p-window+1 ... p (window 0: 0 ... p).
 struct attention_args {

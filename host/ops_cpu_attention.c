@@ -1,4 +1,4 @@
-// ops_cpu_attention: rotary positions and softmax attention over a ring of keys and values (models.md 7).
+// ops_cpu_attention: rotary positions and softmax attention over a ring of keys and values.
 #include "ops_cpu.h"
 
 struct attention_call {

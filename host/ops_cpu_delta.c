@@ -1,4 +1,4 @@
-// ops_cpu_delta: inputs of the delta rule, its recurrence, and its chunkwise form (ops.md 3, 4, 5; Yang et al. 2024).
+// ops_cpu_delta: inputs of the delta rule, its recurrence, and its chunkwise form (docs/mixers.md; Yang et al. 2024).
 //
 // Per value head, S (Dk, Dv), tokens t with a log decay g_t, n steps each of key k, value v, strength beta:
 //   S <- e^g S;  n times: u = beta (v - k S), S <- S + k^T u;  o = scale q S

@@ -1,4 +1,4 @@
-// ops_cpu_hh: the (gated) Head-in-Head delta rule, recurrent and chunkwise (ops.md 6).
+// ops_cpu_hh: the (gated) Head-in-Head delta rule, recurrent and chunkwise (docs/mixers.md).
 //
 // Per value head, S (Dk, Dv) is r blocks of d = Dk / r rows, k and q are cut likewise, M_t (r, r) is the token's mask:
 //   S <- e^g S;  y_b = k_b S_b;  u_a = beta (v - sum_b M_ab y_b);  S_a <- S_a + k_a^T u_a;  o = scale q S

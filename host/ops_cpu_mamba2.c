@@ -1,5 +1,5 @@
 // ops_cpu_mamba2: Mamba-2's step sizes, its recurrence, its chunkwise form (SSD), and its gated norm (Dao and Gu 2024;
-// ops.md 2, models.md 9.1).
+// docs/mixers.md).
 //
 // Per head, S (N, P), tokens t with a log decay g_t, a step dt_t, x_t (P), B_t and C_t (N) of the head's group:
 //   S <- e^g S + B^T (dt x);  y = C S + D x

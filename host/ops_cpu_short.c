@@ -7,7 +7,7 @@ float cpu_activate(enum activation activation, float z) {
   case ACTIVATION_SILU: return silu(z);
   case ACTIVATION_RELU: return z > 0 ? z : 0;
   case ACTIVATION_ELU1: return z > 0 ? z + 1 : expf(z);
-  case ACTIVATION_POWLU: return z > 0 ? powf(z, 3 / (sqrtf(z) + 1)) * sigmoid(z) : silu(z); // models.md 5.4
+  case ACTIVATION_POWLU: return z > 0 ? powf(z, 3 / (sqrtf(z) + 1)) * sigmoid(z) : silu(z);
   }
   return z;
 }

@@ -1,4 +1,4 @@
-// ops_vulkan_hh: the Head-in-Head delta rule on Vulkan (ops.md 6): recurrent in one kernel, chunkwise in two, on
+// ops_vulkan_hh: the Head-in-Head delta rule on Vulkan: recurrent in one kernel, chunkwise in two, on
 // cooperative matrices those of the delta rule (ops_vulkan_delta_matrix.c).
 #include "ops_vulkan.h"
 

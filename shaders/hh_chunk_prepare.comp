@@ -1,7 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// The part of the chunkwise Head-in-Head rule that needs no state (ops.md 6.4): masks M, and with n, i tokens of a
+// The part of the chunkwise Head-in-Head rule that needs no state (docs/mixers.md): masks M, and with n, i tokens of a
 // chunk, a, b blocks of D numbers,
 //   A[(n,a),(i,b)] = beta_n M^n_ab (k^n_b . k^i_b) e^(G_n - G_i), i < n      Tm = (I + A)^-1 diag(beta)
 //   P[n,(i,b)] = scale (q^n_b . k^i_b) e^(G_n - G_i), i <= n

@@ -1,7 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// The sequential part of the chunkwise Head-in-Head rule (ops.md 6.4, without W and U): chunks in order, S in shared
+// The sequential part of the chunkwise Head-in-Head rule (docs/mixers.md): chunks in order, S in shared
 // memory. With n a token of the chunk and a, b blocks of D rows:
 //   Y_b = K_b S_b, Z = scale e^G sum_b Q_b S_b      Y[(n,a)] <- v_n - sum_b (e^G_n M^n_ab) Y_b[n]
 //   V' = Tm Y                                       O = Z + P V'

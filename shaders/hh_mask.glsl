@@ -1,4 +1,4 @@
-// hh_mask.glsl: masks of Head-in-Head (ops.md 6.2):  M = N N^T,  N = rows of f(z) over their L2 norm, z (R, R) logits,
+// hh_mask.glsl: masks of Head-in-Head:  M = N N^T,  N = rows of f(z) over their L2 norm, z (R, R) logits,
 // f = softplus, sigmoid or exp, 1e-6 added to a row's sum of squares. Needs R and NONNEG and the buffer `mask`.
 #include "activation.glsl"
 

@@ -9,7 +9,7 @@
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #extension GL_KHR_shader_subgroup_ballot : require
 #extension GL_KHR_shader_subgroup_shuffle : require
-// The part of the chunkwise Head-in-Head rule that needs no state, on cooperative matrices (ops.md 6.4; what is
+// The part of the chunkwise Head-in-Head rule that needs no state, on cooperative matrices (docs/mixers.md; what is
 // written: hh_matrix.h). With n, i tokens of a chunk, a, b blocks of D numbers,
 //   A[(n,a),(i,b)] = beta_n M^n_ab (k^n_b . k^i_b) e^(G_n - G_i), i < n
 //   W = (I + A)^-1 (-beta e^G M | beta)^T      P[n,(i,b)] = scale (q^n_b . k^i_b) e^(G_n - G_i), i <= n

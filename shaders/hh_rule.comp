@@ -1,7 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// The (gated) Head-in-Head delta rule token by token (ops.md 6.3). Per value head, S is R blocks of D rows:
+// The (gated) Head-in-Head delta rule token by token. Per value head, S is R blocks of D rows:
 //   S <- e^g S;  y_b = k_b S_b;  u_a = beta (v - sum_b M_ab y_b);  S_a <- S_a + k_a^T u_a;  o = scale sum_b q_b S_b
 // The output needs no second look at S:  q_b S_b = q_b S_b before + (q_b k_b^T) u_b.
 // qkv (T, 2 H R D + Hv Dv), beta, g (T, Hv), mask (T or 1, Hv R R), state (slots, Hv, R D, Dv), o (T, Hv Dv).

@@ -6,7 +6,7 @@
 
 enum { DELTA_PADDING = 2 }; // rows of no sequence
 
-// ops.md 9: f32 throughout gives about 1e-7, 1e-6 after a hard decay; the rest is left for other orders of summation.
+// f32 throughout gives about 1e-7, 1e-6 after a hard decay; the rest is left for other orders of summation.
 static const double DELTA_CLOSE = 5e-6;
 static const enum delta_form delta_forms[] = {DELTA_RECURRENT, DELTA_CHUNK, DELTA_AUTO};
 
@@ -19,7 +19,7 @@ struct delta_case {
 
 void normalise(double *x, uint32_t n);
 void normalise_key(enum dtype dtype, double *row, uint32_t h, uint32_t Dk); // of head h; zeros in its padding
-uint32_t delta_cols(enum dtype dtype, struct delta_args a); // of qkv
+uint32_t delta_cols(enum dtype dtype, struct delta_args a);                 // of qkv
 
 // Unit q and k, normal v and state, beta in (0, beta_max), g log-uniform in -(0.001, 5); slot 0 is nobody's. qkv and o
 // are of dtype, and have `gap` numbers between rows.

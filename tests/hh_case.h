@@ -12,7 +12,7 @@ struct hh_case {
 
 uint32_t hh_cols(enum dtype dtype, struct hh_args a); // of qkv
 
-// M (r, r) of the logits z (or z itself), by ops.md 6.2.
+// M (r, r) of the logits z (or z itself), as docs/mixers.md has it.
 void reference_mask(double *M, const double *z, uint32_t r, enum hh_nonneg nonneg);
 // Logits, or masks of random logits where the rule is given masks; `count` of them.
 double *random_masks(size_t count, uint32_t r, enum hh_nonneg nonneg);

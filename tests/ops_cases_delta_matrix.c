@@ -1,4 +1,4 @@
-// Cases of the delta rule on cooperative matrices. Operands rounded to f16 cost 5e-4 relative RMS (ops.md 9) and may
+// Cases of the delta rule on cooperative matrices. Operands rounded to f16 cost 5e-4 relative RMS and may
 // cost twice that.
 #include "delta_case.h"
 #include "device.h"

@@ -1,8 +1,8 @@
-// What the delta rule and its products must do whatever the numbers: properties (ops.md 7), and hard decay.
+// What the delta rule and its products must do whatever the numbers: properties, and hard decay.
 #include "delta_case.h"
 #include "ops_cases.h"
 
-// ---------------------------------------------------------------- properties (ops.md 7)
+// ---------------------------------------------------------------- properties
 
 static void any_split_of_a_sequence_gives_the_same_state(void **state) {
   (void)state;
@@ -170,7 +170,7 @@ static void state_norm_never_grows_without_values(void **state) {
     }
 }
 
-// beta 2 reflects: the swap of elements i and j is I - 2 k k^T with k = (e_i - e_j) / sqrt 2 (ops.md 7).
+// beta 2 reflects: the swap of elements i and j is I - 2 k k^T with k = (e_i - e_j) / sqrt 2.
 static void negative_eigenvalues_track_permutations(void **state) {
   (void)state;
   seed(38);
@@ -192,7 +192,7 @@ static void negative_eigenvalues_track_permutations(void **state) {
     }
     struct delta_case c = plain_case(T, D, D, keys, zeros(T * D), 2, 0, start);
     delta_case_run(&c, c.s, 1, delta_forms[form]);
-    expect_close("permutations", read_values(&c.state), S, D * D, 1e-4); // ops.md 7: fp32 stays within 1e-4
+    expect_close("permutations", read_values(&c.state), S, D * D, 1e-4); // what f32 loses over so many swaps
   }
 }
 
@@ -234,7 +234,7 @@ static void two_steps_with_one_unit_key_are_one_step(void **state) {
   }
 }
 
-// ops.md 5: step m of token t is token t n + m of the gated rule, the decay at m = 0.
+// Step m of token t is token t n + m of the gated rule, the decay at m = 0.
 static void a_product_is_the_gated_rule_over_its_steps(void **state) {
   (void)state;
   seed(44);
@@ -323,7 +323,7 @@ static uint32_t random_swaps(uint32_t D, uint32_t swaps[][2]) {
   return used;
 }
 
-// n = 4 steps make any element of S5: its word problem is tracked without training (ops.md 7).
+// n = 4 steps make any element of S5: its word problem is tracked without training.
 static void four_steps_track_the_permutations_of_five(void **state) {
   (void)state;
   seed(47);

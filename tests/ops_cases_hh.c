@@ -1,9 +1,9 @@
-// Cases of Head-in-Head: masks and the rule (ops.md 6).
+// Cases of Head-in-Head: masks and the rule (docs/mixers.md).
 #include "fixture.h"
 #include "hh_case.h"
 #include "ops_cases.h"
 
-// ops.md 9: f32 throughout gives about 1e-7; more than an order is left for other orders of summation.
+// f32 throughout gives about 1e-7; more than an order is left for other orders of summation.
 static const double HH_CLOSE = 5e-6;
 
 enum { FORMS = 3 };
@@ -196,7 +196,7 @@ static void exponential_masks_of_large_logits_are_finite(void **state) {
   }
 }
 
-// ---------------------------------------------------------------- properties (ops.md 6, 7)
+// ---------------------------------------------------------------- properties
 
 static void one_block_or_a_mask_of_ones_is_the_delta_rule(void **state) {
   (void)state;
@@ -388,7 +388,8 @@ static void hh_a_hard_decay_costs_later_tokens_no_digits(void **state) {
   }
 }
 
-// T = (I + A)^-1 of ops.md 6.4 in float64, and of the delta rule (R = 1): what makes forward substitution in f32 safe.
+// T = (I + A)^-1 of docs/mixers.md in float64, and of the delta rule (R = 1): what makes forward substitution in f32
+// safe.
 static void entries_of_the_inverse_are_at_most_beta(void **state) {
   (void)state;
   seed(62);

@@ -180,7 +180,7 @@ static void transformer_reads_every_option(void **state) {
 
 static void products_are_truncated_in_double(void **state) {
   (void)state;
-  // 16 heads of 89 in 2048, and 179 of 256 values: the ratios that a pruner writes (pruning.md 2.2).
+  // 16 heads of 89 in 2048, and 179 of 256 values: the ratios that a pruner writes.
   struct model_spec m = reads("{'model_type':'delta_net','expand_k':0.6953125}", NULL);
   assert_int_equal(delta(&m, 0)->Dk, 89);
   model_spec_free(&m);

@@ -16,8 +16,7 @@ static void sizes_come_from_the_tensors_layer_by_layer(void **state) {
   maker_add(k, L1 "attn.q_proj.weight", 2, 8, 0);
   maker_add(k, L1 "attn.v_proj.weight", 12, 8, 0);
   struct checkpoint *c = maker_end(k);
-  // The wrong config of a published pruner: head_dim cut, expand_v kept, so that dv would be no integer
-  // (pruning.md 2.3).
+  // The wrong config of a published pruner: head_dim cut, expand_v kept, so that dv would be no integer.
   struct model_spec m = reads(GATED ",'expand_v':1.3}", c);
   assert_true(m.V == 12 && m.F == 20);
   assert_true(delta(&m, 0)->Dk == 3 && delta(&m, 0)->Dv == 5 && delta(&m, 0)->W == 3);

@@ -1,4 +1,4 @@
-// test_rank: the rank theorems of the state-reduction paper (pruning.md 6), on random matrices and on the states of
+// test_rank: the rank theorems of the state-reduction paper, on random matrices and on the states of
 // real models; each test is one statement. S is (Dv, Dk) as in the paper, column-major: the rows of a state as the
 // library holds it.
 #include "prune.h"
