@@ -159,6 +159,22 @@ void cpu_parallel(struct recorder *c, uint64_t n, uint64_t operations, pool_task
 
 uint32_t cpu_threads(const struct backend *b) { return pool_threads(((const struct cpu_backend *)b)->pool); }
 
+uint64_t cpu_count_rows(const struct tensor *sequences, uint32_t *longest) {
+  uint64_t rows = 0;
+  *longest = 0;
+  for (uint32_t s = 0; s < sequences->rows; s++) {
+    const uint32_t T = sequence_at(sequences, s)->T;
+    rows += T;
+    if (T > *longest) *longest = T;
+  }
+  return rows;
+}
+
+uint32_t cpu_task_columns(const struct recorder *c, uint64_t heads, uint32_t Dv, uint32_t unit) {
+  const uint64_t wanted = 2ull * cpu_threads(c->backend), blocks = heads >= wanted ? 1 : (wanted + heads - 1) / heads;
+  return (uint32_t)round_up((Dv + blocks - 1) / blocks, unit);
+}
+
 // ---------------------------------------------------------------- the backend
 
 // What the kernel could give without swapping, caches of files included.

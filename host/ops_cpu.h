@@ -39,6 +39,10 @@ bool cpu_cancelled(const struct recorder *c);
 // task for 0 ... n-1, on all threads when `operations` of the whole are worth waking them. Skips the rest on a cancel.
 void cpu_parallel(struct recorder *c, uint64_t n, uint64_t operations, pool_task task, void *context);
 uint32_t cpu_threads(const struct backend *b);
+// Rows of all sequences together; *longest: of the longest.
+uint64_t cpu_count_rows(const struct tensor *sequences, uint32_t *longest);
+// Columns of a task where `heads` heads of Dv columns are cut, by multiples of `unit`, only to feed all threads.
+uint32_t cpu_task_columns(const struct recorder *c, uint64_t heads, uint32_t Dv, uint32_t unit);
 
 // Loops of products are compiled for several instruction sets, chosen when the program starts. Sanitizers run before
 // that choice can be made. CPU_WIDE: bytes of a vector that every processor of the build's kind has registers for.

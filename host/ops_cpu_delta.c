@@ -301,26 +301,15 @@ static void delta_task(void *context, uint64_t index, uint32_t worker) {
   delta_chunks(&k);
 }
 
-// Columns of a task: chunk tasks repeat K K^T and Q K^T for every block, so heads are cut only to feed all threads.
-static uint32_t task_width(const struct delta_call *d, bool chunks) {
-  if (!chunks) return COLUMNS;
-  uint64_t tasks = (uint64_t)d->sequences.rows * d->a.Hv, wanted = 2ull * cpu_threads(d->c->backend);
-  uint64_t blocks = tasks >= wanted ? 1 : (wanted + tasks - 1) / tasks;
-  return (uint32_t)round_up((d->a.Dv + blocks - 1) / blocks, COLUMNS);
-}
-
 void cpu_delta_rule(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,
                     struct tensor state, struct tensor sequences, struct tensor scratch, struct delta_args a) {
   if (!cpu_begin(c)) return;
-  uint64_t rows = 0, longest = 0;
-  for (uint32_t s = 0; s < sequences.rows; s++) {
-    uint32_t T = sequence_at(&sequences, s)->T;
-    rows += T;
-    longest = T > longest ? T : longest;
-  }
+  uint32_t longest;
+  const uint64_t rows = cpu_count_rows(&sequences, &longest);
   struct delta_call d = {c, o, qkv, beta, g, state, sequences, scratch, a, 0, 0};
-  bool chunks = use_chunks(a, (uint32_t)longest);
-  d.width = task_width(&d, chunks);
+  bool chunks = use_chunks(a, longest);
+  // Chunk tasks repeat K K^T and Q K^T for every block.
+  d.width = chunks ? cpu_task_columns(c, (uint64_t)sequences.rows * a.Hv, a.Dv, COLUMNS) : COLUMNS;
   d.blocks = (a.Dv + d.width - 1) / d.width;
   uint64_t size = (uint64_t)a.Hv * a.Dk * a.Dv, operations = (4ull * a.n + 3) * size * rows;
   cpu_parallel(c, (uint64_t)sequences.rows * a.Hv * d.blocks, operations, delta_task, &d);

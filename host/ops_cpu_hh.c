@@ -250,29 +250,17 @@ static void hh_task(void *context, uint64_t index, uint32_t worker) {
   hh_chunks(&k);
 }
 
-// Columns of a task: chunk tasks repeat the products of keys for every block of columns, so heads are cut only to feed
-// all threads.
-static uint32_t task_width(const struct hh_call *h, bool chunks) {
-  if (!chunks) return COLUMNS;
-  uint64_t tasks = (uint64_t)h->sequences.rows * h->a.Hv, wanted = 2ull * cpu_threads(h->c->backend);
-  uint64_t blocks = tasks >= wanted ? 1 : (wanted + tasks - 1) / tasks;
-  return (uint32_t)round_up((h->a.Dv + blocks - 1) / blocks, COLUMNS);
-}
-
 void cpu_hh_rule(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,
                  struct tensor mask, struct tensor state, struct tensor sequences, struct tensor scratch,
                  struct hh_args a) {
   if (!cpu_begin(c)) return;
   assert(a.r <= HH_MOST && a.Dk % a.r == 0);
-  uint64_t rows = 0, longest = 0;
-  for (uint32_t s = 0; s < sequences.rows; s++) {
-    uint32_t T = sequence_at(&sequences, s)->T;
-    rows += T;
-    longest = T > longest ? T : longest;
-  }
+  uint32_t longest;
+  const uint64_t rows = cpu_count_rows(&sequences, &longest);
   struct hh_call h = {c, o, qkv, beta, g, mask, state, sequences, scratch, a, 0, 0};
-  bool chunks = use_chunks(a, (uint32_t)longest);
-  h.width = task_width(&h, chunks);
+  bool chunks = use_chunks(a, longest);
+  // Chunk tasks repeat the products of keys for every block.
+  h.width = chunks ? cpu_task_columns(c, (uint64_t)sequences.rows * a.Hv, a.Dv, COLUMNS) : COLUMNS;
   h.blocks = (a.Dv + h.width - 1) / h.width;
   uint64_t size = (uint64_t)a.Hv * a.Dk * a.Dv, operations = 7 * size * rows + 2ull * a.r * a.r * a.Hv * a.Dv * rows;
   cpu_parallel(c, (uint64_t)sequences.rows * a.Hv * h.blocks, operations, hh_task, &h);

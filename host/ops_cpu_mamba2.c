@@ -224,16 +224,12 @@ void cpu_mamba2(struct recorder *c, struct tensor y, struct tensor xBC, struct t
                 struct tensor D, struct tensor state, struct tensor sequences, struct tensor scratch,
                 struct mamba2_args a) {
   if (!cpu_begin(c)) return;
-  uint64_t rows = 0, longest = 0;
-  for (uint32_t s = 0; s < sequences.rows; s++) {
-    uint32_t T = sequence_at(&sequences, s)->T;
-    rows += T;
-    longest = T > longest ? T : longest;
-  }
+  uint32_t longest;
+  const uint64_t rows = cpu_count_rows(&sequences, &longest);
   struct mamba2_call m = {c, y, xBC, dt, g, D, state, sequences, scratch, a};
   uint64_t size = (uint64_t)a.heads * a.N * a.P, operations = 5 * size * rows;
   cpu_parallel(c, (uint64_t)sequences.rows * a.heads, operations, mamba2_task, &m);
-  cpu_end(c, use_chunks(a, (uint32_t)longest) ? "mamba2_chunk" : "mamba2", NULL,
+  cpu_end(c, use_chunks(a, longest) ? "mamba2_chunk" : "mamba2", NULL,
           4 * rows * (xBC.cols + y.cols + 2ull * a.heads) + 8 * size * sequences.rows, operations);
 }
 
