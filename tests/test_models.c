@@ -211,25 +211,19 @@ static void check_fast(deltaic_device *device) {
   }
 }
 
-static void check_tiny(deltaic_device *device) {
-  for (int i = 0; i < TINY; i++) {
+static void check_all(deltaic_device *device, const char *prefix, const char *const *names, int count) {
+  for (int i = 0; i < count; i++) {
     char path[512], reference[600];
-    snprintf(path, sizeof path, TESTS_DIR "/vectors/models/%s", tiny[i]);
+    snprintf(path, sizeof path, TESTS_DIR "/vectors/models/%s%s", prefix, names[i]);
     snprintf(reference, sizeof reference, "%s/reference.safetensors", path);
-    print_message("  %s on %s\n", tiny[i], device_name(device));
+    print_message("  %s on %s\n", names[i], device_name(device));
     check_model(device, path, reference);
   }
 }
 
-static void check_random(deltaic_device *device) {
-  for (int i = 0; i < RANDOM; i++) {
-    char path[512], reference[600];
-    snprintf(path, sizeof path, TESTS_DIR "/vectors/models/ablation_%s", random_models[i]);
-    snprintf(reference, sizeof reference, "%s/reference.safetensors", path);
-    print_message("  %s on %s\n", random_models[i], device_name(device));
-    check_model(device, path, reference);
-  }
-}
+static void check_tiny(deltaic_device *device) { check_all(device, "", tiny, TINY); }
+
+static void check_random(deltaic_device *device) { check_all(device, "ablation_", random_models, RANDOM); }
 
 static void check_novelist(deltaic_device *device) {
   print_message("  novelist on %s\n", device_name(device));

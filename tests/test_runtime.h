@@ -51,6 +51,7 @@ float number(struct device *device, struct buffer *buffer, uint32_t i);
 // The device that the tests run on, of this instance.
 struct device *open_device(struct instance *instance, const char *cache_dir);
 
-int test_commands(void); // runs the tests of test_runtime_commands.c; returns how many failed
+int test_buffers(void);  // runs the tests of test_runtime_buffers.c; returns how many failed
+int test_commands(void); // of test_runtime_commands.c
 int test_lost(void);     // of test_runtime_lost.c
 #endif

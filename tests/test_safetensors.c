@@ -1,19 +1,11 @@
-// Checkpoint files: what is read, and one sentence for every kind of damage (host/json, host/file, host/safetensors).
+// Checkpoint files: what is read, and one sentence for every kind of damage (host/safetensors).
 #include "json.h"
 #include "safetensors.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-// Last: it needs some of the headers above, and its macro fail() must not meet the declaration of ours.
-#include <cmocka.h>
+#include "test_folder.h"
 
 // ---------------------------------------------------------------- helpers
 
@@ -32,13 +24,6 @@ static struct blob blob_of(const char *header, size_t data) {
   memcpy(b.bytes + 8, header, length);
   for (size_t i = 0; i < data; i++) b.bytes[8 + length + i] = (char)i;
   return b;
-}
-
-// The last message holds every one of these texts.
-#define ASSERT_MESSAGE(...) assert_message((const char *[]){__VA_ARGS__, NULL})
-static void assert_message(const char *const *parts) {
-  for (; *parts; parts++)
-    if (!strstr(deltaic_last_error(), *parts)) fail_msg("\"%s\" does not say \"%s\"", deltaic_last_error(), *parts);
 }
 
 static void refuses_bytes(const void *bytes, size_t size, const char *text) {
@@ -64,30 +49,6 @@ static struct checkpoint *accepts(const struct blob *b) {
 }
 
 // ---------------------------------------------------------------- folders
-
-static char folder[64];
-
-static int make_folder(void **state) {
-  (void)state;
-  strcpy(folder, "test_safetensors.XXXXXX");
-  return mkdtemp(folder) ? 0 : -1;
-}
-
-static const char *in_folder(const char *name) {
-  static char path[512];
-  snprintf(path, sizeof path, "%s/%s", folder, name);
-  return path;
-}
-
-static int remove_folder(void **state) {
-  (void)state;
-  DIR *d = opendir(folder);
-  struct dirent *e;
-  while (d && (e = readdir(d)))
-    if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && remove(in_folder(e->d_name))) return -1;
-  if (d) closedir(d);
-  return rmdir(folder);
-}
 
 static void write_bytes(const char *name, const void *bytes, size_t size) {
   FILE *f = fopen(in_folder(name), "wb");
@@ -476,101 +437,6 @@ static void malformed_indexes_are_refused(void **state) {
   }
 }
 
-// ---------------------------------------------------------------- replacing files
-
-static void assert_file(const char *name, const char *text) {
-  struct file_view view;
-  assert_int_equal(file_map(in_folder(name), &view), DELTAIC_OK);
-  assert_int_equal(view.bytes, strlen(text));
-  if (view.bytes) assert_memory_equal(view.data, text, view.bytes);
-  file_unmap(&view);
-  assert_null(view.data);
-}
-
-static int count_files(void) {
-  DIR *d = opendir(folder);
-  int count = 0;
-  while (readdir(d)) count++;
-  closedir(d);
-  return count - 2;
-}
-
-static void files_are_replaced_whole_and_keep_their_mode(void **state) {
-  (void)state;
-  struct stat about;
-  assert_false(file_exists(in_folder("f")));
-  assert_int_equal(file_replace(in_folder("f"), "one", 3), DELTAIC_OK);
-  assert_file("f", "one");
-  assert_int_equal(chmod(in_folder("f"), 0600), 0);
-  assert_int_equal(file_replace(in_folder("f"), "", 0), DELTAIC_OK);
-  assert_file("f", "");
-  assert_int_equal(stat(in_folder("f"), &about), 0);
-  assert_int_equal(about.st_mode & 0777, 0600);
-  assert_true(file_exists(in_folder("f")));
-  assert_int_equal(count_files(), 1);
-}
-
-static void failed_replacements_leave_nothing_behind(void **state) {
-  (void)state;
-  assert_int_equal(file_replace(in_folder("no/f"), "one", 3), DELTAIC_NOT_FOUND);
-  ASSERT_MESSAGE("no/f", "no such file or folder");
-  assert_int_equal(mkdir(in_folder("d"), 0777), 0);
-  assert_int_equal(file_replace(in_folder("d"), "one", 3), DELTAIC_IO);
-  ASSERT_MESSAGE("/d", "cannot be written");
-  assert_int_equal(count_files(), 1);
-}
-
-// ---------------------------------------------------------------- json getters
-
-static void getters_take_defaults_for_missing_and_null(void **state) {
-  (void)state;
-  json_t *o;
-  struct json_reader r = {.file = "c.json"};
-  const char *text = "{\"n\":null,\"i\":7,\"whole\":2.0,\"x\":0.5,\"t\":\"word\",\"b\":true}";
-  assert_int_equal(json_parse("c.json", text, strlen(text), &o), DELTAIC_OK);
-  assert_int_equal(json_int(&r, o, "none", 3, 0, 9), 3);
-  assert_int_equal(json_int(&r, o, "n", 3, 0, 9), 3);
-  assert_int_equal(json_int(&r, o, "i", 3, 0, 9), 7);
-  assert_int_equal(json_int(&r, o, "whole", 3, 0, 9), 2);
-  assert_true(json_number(&r, o, "i", 1, 0, 9) == 7);
-  assert_true(json_number(&r, o, "x", 1, 0, 9) == 0.5);
-  assert_true(json_number(&r, o, "n", 1, 0, 9) == 1);
-  assert_true(json_bool(&r, o, "b", false));
-  assert_true(json_bool(&r, o, "n", true));
-  assert_string_equal(json_text(&r, o, "t", "x"), "word");
-  assert_null(json_text(&r, o, "n", NULL));
-  assert_true(json_present(o, "i"));
-  assert_false(json_present(o, "n") || json_present(o, "none"));
-  assert_int_equal(r.status, DELTAIC_OK);
-  json_decref(o);
-}
-
-static void wrong_values_are_named_and_the_first_is_kept(void **state) {
-  (void)state;
-  json_t *o;
-  struct json_reader r = {.file = "c.json"};
-  const char *text = "{\"s\":\"x\",\"i\":10,\"x\":2.5,\"huge\":1e300}";
-  assert_int_equal(json_parse("c.json", text, strlen(text), &o), DELTAIC_OK);
-#define FIRST(call, ...)                                                                                               \
-  r.status = DELTAIC_OK;                                                                                               \
-  (void)(call);                                                                                                        \
-  assert_int_equal(r.status, DELTAIC_BAD_FILE);                                                                        \
-  ASSERT_MESSAGE("c.json", __VA_ARGS__)
-  FIRST(json_bool(&r, o, "i", true), "i must be true or false, not an integer");
-  FIRST(json_int(&r, o, "i", 1, 0, 9), "i is 10 and must be from 0 to 9");
-  FIRST(json_int(&r, o, "huge", 1, 0, 9), "huge must be an integer, not a number with a fraction");
-  FIRST(json_int(&r, o, "x", 1, 0, 9), "x must be an integer, not a number with a fraction");
-  FIRST(json_number(&r, o, "s", 1, 0, 9), "s must be a number, not a string");
-  FIRST(json_number(&r, o, "x", 1, 0, 2), "x is 2.5 and must be from 0 to 2");
-  FIRST(json_text(&r, o, "x", ""), "x must be a string");
-  json_bool(&r, o, "s", false);
-  ASSERT_MESSAGE("x must be a string");
-#undef FIRST
-  json_decref(o);
-}
-
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(tensors_are_found_by_name_with_dtype_shape_and_data),
@@ -602,10 +468,6 @@ int main(void) {
       IN_FOLDER(shards_that_disagree_with_the_index_or_each_other_are_refused),
       IN_FOLDER(shard_names_lead_nowhere_else),
       IN_FOLDER(malformed_indexes_are_refused),
-      IN_FOLDER(files_are_replaced_whole_and_keep_their_mode),
-      IN_FOLDER(failed_replacements_leave_nothing_behind),
-      cmocka_unit_test(getters_take_defaults_for_missing_and_null),
-      cmocka_unit_test(wrong_values_are_named_and_the_first_is_kept),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

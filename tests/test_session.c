@@ -4,153 +4,6 @@
 #include <pthread.h>
 #include <unistd.h>
 
-static void assert_same_bits(const float *a, const float *b, const char *what) {
-  for (int i = 0; i < V; i++)
-    if (memcmp(&a[i], &b[i], sizeof a[i])) fail_msg("%s: logit %d is %.9g and %.9g", what, i, a[i], b[i]);
-}
-
-static void *save(deltaic_session *s, size_t *bytes) {
-  assert_ok(deltaic_session_state_size(s, bytes));
-  void *data = malloc(*bytes);
-  assert_non_null(data);
-  assert_ok(deltaic_session_save(s, data, *bytes, NULL));
-  return data;
-}
-
-// ---------------------------------------------------------------- saved states
-
-static void check_save(deltaic_device *device) {
-  for (int k = 0; k < KINDS; k++) {
-    deltaic_model *model = open_model(device, kinds[k]);
-    deltaic_session *a = create(model), *b = create(model), *c;
-    float la[V], lb[V], lc[V];
-    size_t bytes;
-    eval(a, 0, 100, NULL);
-    eval(b, 0, 37, NULL); // something to overwrite
-    void *data = save(a, &bytes);
-    assert_ok(deltaic_session_load(b, data, bytes));
-    assert_ok(deltaic_session_fork(a, &c));
-    assert_int_equal(deltaic_session_position(b), 100);
-    assert_ok(deltaic_session_logits(a, la));
-    assert_ok(deltaic_session_logits(b, lb));
-    assert_same_bits(la, lb, "logits after loading");
-    for (int step = 0; step < 3; step++) { // one token, few, many
-      int from = step == 0 ? 100 : step == 1 ? 101 : 108, n = step == 0 ? 1 : step == 1 ? 7 : N;
-      eval(a, from, n, la);
-      eval(b, from, n, lb);
-      eval(c, from, n, lc);
-      assert_same_bits(la, lb, "continued after loading");
-      assert_same_bits(la, lc, "continued after forking");
-    }
-    free(data);
-    deltaic_session_free(c);
-    deltaic_session_free(b);
-    deltaic_session_free(a);
-    deltaic_model_close(model);
-  }
-}
-
-static void a_saved_or_forked_session_continues_bit_for_bit(void **state) {
-  (void)state;
-  on_every_device(check_save);
-}
-
-static void check_other_options(deltaic_device *device) {
-  for (int k = 0; k < KINDS; k++) {
-    deltaic_model *model = open_model(device, kinds[k]);
-    deltaic_session_options options = {
-        .size = sizeof options, .precision = DELTAIC_PRECISION_FLOAT32, .context = 1000, .batch = 33};
-    deltaic_session *a = create(model), *b;
-    float la[V], lb[V];
-    size_t bytes;
-    assert_ok(deltaic_session_create(model, &options, &b));
-    eval(a, 0, N, NULL);
-    void *data = save(a, &bytes);
-    assert_ok(deltaic_session_load(b, data, bytes));
-    eval(a, N, 1, la);
-    eval(b, N, 1, lb);
-    double error = 0, size = 0; // a ring of another length adds the same numbers in another order
-    for (int i = 0; i < V; i++) error += pow((double)la[i] - lb[i], 2), size += pow(la[i], 2);
-    assert_true(sqrt(error / size) < 5e-6);
-    options.context = 100;
-    deltaic_session *small;
-    assert_ok(deltaic_session_create(model, &options, &small));
-    deltaic_model_info info;
-    deltaic_model_get_info(model, &info);
-    assert_int_equal(deltaic_session_load(small, data, bytes), info.grows ? DELTAIC_CONTEXT_FULL : DELTAIC_OK);
-    free(data);
-    deltaic_session_free(small);
-    deltaic_session_free(b);
-    deltaic_session_free(a);
-    deltaic_model_close(model);
-  }
-}
-
-static void a_state_fits_sessions_of_other_options(void **state) {
-  (void)state;
-  on_every_device(check_other_options);
-}
-
-static void check_damage(deltaic_device *device) {
-  deltaic_model *model = open_model(device, kinds[1]), *other = open_model(device, kinds[0]);
-  deltaic_session *a = create(model), *b = create(other);
-  float before[V], after[V];
-  size_t bytes;
-  eval(a, 0, 60, before);
-  eval(b, 0, 60, NULL);
-  unsigned char *data = save(a, &bytes);
-  assert_int_equal(deltaic_session_load(b, data, bytes), DELTAIC_BAD_FILE);
-  assert_non_null(strstr(deltaic_last_error(), "another model"));
-  for (size_t cut = 0; cut < bytes; cut += 1 + bytes / 97)
-    assert_int_not_equal(deltaic_session_load(a, data, cut), DELTAIC_OK);
-  for (size_t at = 0; at < bytes; at += at < 64 ? 1 : 1 + bytes / 97) {
-    data[at] ^= 0x10;
-    assert_int_not_equal(deltaic_session_load(a, data, bytes), DELTAIC_OK);
-    data[at] ^= 0x10;
-  }
-  assert_ok(deltaic_session_logits(a, after));
-  assert_same_bits(before, after, "after refused states");
-  assert_int_equal(deltaic_session_position(a), 60);
-  assert_int_equal(deltaic_session_save(a, data, bytes - 1, NULL), DELTAIC_BUFFER_TOO_SMALL);
-  free(data);
-  deltaic_session_free(b);
-  deltaic_session_free(a);
-  deltaic_model_close(other);
-  deltaic_model_close(model);
-}
-
-static void a_damaged_or_foreign_state_is_refused_and_changes_nothing(void **state) {
-  (void)state;
-  on_every_device(check_damage);
-}
-
-static void check_file(deltaic_device *device) {
-  char path[] = "deltaic-state-XXXXXX";
-  int fd = mkstemp(path);
-  assert_true(fd >= 0);
-  close(fd);
-  deltaic_model *model = open_model(device, kinds[0]);
-  deltaic_session *a = create(model), *b = create(model);
-  float la[V], lb[V];
-  eval(a, 0, 80, NULL);
-  assert_ok(deltaic_session_save_file(a, path));
-  assert_ok(deltaic_session_load_file(b, path));
-  eval(a, 80, 1, la);
-  eval(b, 80, 1, lb);
-  assert_same_bits(la, lb, "continued from a file");
-  assert_int_equal(deltaic_session_load_file(b, "no/such/file"), DELTAIC_NOT_FOUND);
-  assert_int_not_equal(deltaic_session_save_file(a, "no/such/folder/state"), DELTAIC_OK);
-  unlink(path);
-  deltaic_session_free(b);
-  deltaic_session_free(a);
-  deltaic_model_close(model);
-}
-
-static void a_state_goes_through_a_file(void **state) {
-  (void)state;
-  on_every_device(check_file);
-}
-
 // ---------------------------------------------------------------- decoding
 
 static void draw(deltaic_session *s, uint64_t seed, int n, int32_t *tokens, float *logits) {
@@ -558,10 +411,6 @@ static void profiling_times_every_kernel_and_changes_no_bit(void **state) {
 int main(void) {
   make_text();
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_saved_or_forked_session_continues_bit_for_bit),
-      cmocka_unit_test(a_state_fits_sessions_of_other_options),
-      cmocka_unit_test(a_damaged_or_foreign_state_is_refused_and_changes_nothing),
-      cmocka_unit_test(a_state_goes_through_a_file),
       cmocka_unit_test(one_seed_gives_one_text),
       cmocka_unit_test(a_token_after_the_first_is_one_submit_and_no_recording),
       cmocka_unit_test(a_layer_takes_at_most_six_dispatches_a_token),
@@ -576,5 +425,5 @@ int main(void) {
       cmocka_unit_test(progress_can_stop_the_opening_of_a_model),
       cmocka_unit_test(profiling_times_every_kernel_and_changes_no_bit),
   };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return cmocka_run_group_tests(tests, NULL, NULL) + test_states();
 }

@@ -38,4 +38,11 @@ static inline void eval(deltaic_session *s, int from, int n, float *logits) {
   assert_ok(
       deltaic_session_eval(s, text + from, (size_t)n, logits ? DELTAIC_LOGITS_LAST : DELTAIC_LOGITS_NONE, logits));
 }
+
+static inline void assert_same_bits(const float *a, const float *b, const char *what) {
+  for (int i = 0; i < V; i++)
+    if (memcmp(&a[i], &b[i], sizeof a[i])) fail_msg("%s: logit %d is %.9g and %.9g", what, i, a[i], b[i]);
+}
+
+int test_states(void); // runs the tests of test_session_states.c; returns how many failed
 #endif
