@@ -85,6 +85,10 @@ static int check(const struct request_line *r, struct arguments *arguments) {
   if (!r->task) return complain(EXIT_USAGE, "no --task; --help lists them");
   const struct made *made = made_find(r->task);
   if (!made && r->write) return complain(EXIT_USAGE, "--write is for tasks that are made on the spot, not %s", r->task);
+  if (made && r->data && !made->real_text)
+    return complain(EXIT_USAGE, "--task %s takes no --data: its texts are made on the spot", r->task);
+  if (made && made->real_text && !r->data)
+    return complain(EXIT_USAGE, "--task %s hides its needle in a real text: name its file with --data", r->task);
   if (is_cost(r) && (r->data || r->log))
     return complain(EXIT_USAGE, "--task cost has no cases: it takes no %s", r->data ? "--data" : "--log");
   if (eval_is_data_set(r->task) && !r->data)

@@ -29,6 +29,7 @@ struct made {
   const char *name, *about;
   struct count_list lengths; // where the user names none
   uint32_t new_tokens;
+  bool real_text;                                    // needs --data, which is nothing to the others
   int (*begin)(struct maker *m);                     // checks options; NULL: nothing to do
   json_t *(*text)(struct maker *m, uint32_t length); // a case; NULL after a complaint, m->code set
   int (*texts)(struct maker *m, uint32_t length);    // or all cases of a text; an exit code
@@ -41,7 +42,6 @@ int made_task(const struct made *made, const struct made_options *options, const
 
 // eval_needle.c
 int needle_begin(struct maker *m);
-json_t *needle_repeated(struct maker *m, uint32_t length);
 json_t *needle_number(struct maker *m, uint32_t length);
 json_t *needle_uuid(struct maker *m, uint32_t length);
 #endif

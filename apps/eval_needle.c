@@ -183,24 +183,10 @@ static void make_number(struct maker *m, struct needle *n) {
   snprintf(n->value, sizeof n->value, "%u", 1000000 + random_below(&m->random, 9000000));
 }
 
-json_t *needle_repeated(struct maker *m, uint32_t length) {
-  struct needle n;
-  make_number(m, &n);
-  free(m->haystack); // --data is for real text
-  m->haystack = NULL;
-  return make_needle(m, length, &n);
-}
-
-static json_t *in_real_text(struct maker *m, uint32_t length, struct needle *n) {
-  if (m->haystack) return make_needle(m, length, n);
-  m->code = complain(EXIT_USAGE, "the task hides its needle in a real text: name its file with --data");
-  return NULL;
-}
-
 json_t *needle_number(struct maker *m, uint32_t length) {
   struct needle n;
   make_number(m, &n);
-  return in_real_text(m, length, &n);
+  return make_needle(m, length, &n);
 }
 
 // Version 4: random but for six bits.
@@ -210,5 +196,5 @@ json_t *needle_uuid(struct maker *m, uint32_t length) {
   for (int i = 0; i < 8; ++i) x[i] = random_below(&m->random, 1u << 16);
   snprintf(n.value, sizeof n.value, "%04x%04x-%04x-4%03x-%04x-%04x%04x%04x", x[0], x[1], x[2], x[3] & 0xfff,
            (x[4] & 0x3fff) | 0x8000, x[5], x[6], x[7]);
-  return in_real_text(m, length, &n);
+  return make_needle(m, length, &n);
 }

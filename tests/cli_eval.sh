@@ -173,11 +173,16 @@ run 2 eval --task group --group S9 --write "$dir/x" && err_has 'there is no grou
 eval_cpu 1 --task niah-2 --data "$vectors/siqa.jsonl" --length 3000 && err_has 'too short for --length 3000'
 eval_cpu 2 --task niah-1 --length 150 && err_has 'too short: the question alone'
 eval_cpu 2 --task niah-2 --length 300 && err_has 'name its file with --data'
+for task in niah-1 mqar parity; do
+  eval_cpu 2 --task $task --data "$vectors/siqa.jsonl" && err_has "task $task takes no --data"
+done
 
 # Needles: once in the text, at most as long as they were to be, the question at the end. The file gives the same scores.
 yes 'He went to the sea. She did not! Why?' | head -n 200 >"$dir/hay.txt"
 for n in 1 2 3; do
-  eval_cpu 0 --task niah-$n --data "$dir/hay.txt" --length 300,420 --cases 2 --new 4 --write "$dir/made.jsonl" --json
+  data=(--data "$dir/hay.txt")
+  ((n > 1)) || data=()
+  eval_cpu 0 --task niah-$n "${data[@]}" --length 300,420 --cases 2 --new 4 --write "$dir/made.jsonl" --json
   cp "$dir/out" "$dir/direct"
   answers 'c["context"].count(c["contains"]) == 1 and c["context"].endswith("mentioned in the provided text is")'
   eval_cpu 0 --task "$dir/made.jsonl" --new 4 --json
