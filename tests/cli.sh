@@ -165,6 +165,16 @@ run 0 bench -m "$tiny" -d cpu --prompt-tokens 8 --decode 0 --repeat 1 --json && 
 run 0 bench --operators -d cpu --repeat 2 && out_has '^one token ' && out_has '1 x 48 x 64'
 run 0 bench --operators -d cpu --repeat 2 --json && json && out_has '"error_output": [0-9]' && out_has '"outputs": 48'
 out_has '"seconds_recurrent": null' && out_has '"error_output": null' # of the CPU's recurrent kernel, which is the reference
+# The script that times fla beside these rows, given a torch without a card.
+if command -v python3 >/dev/null; then
+  mkdir -p "$dir/torch/nn" && touch "$dir/torch/nn/__init__.py" "$dir/torch/nn/functional.py"
+  printf '%s\n' '__version__ = "0"' 'class cuda: get_device_name, empty_cache = staticmethod(str), staticmethod(int)' \
+    >"$dir/torch/__init__.py"
+  cp "$dir/out" "$dir/rows.json"
+  last=bench_fla.py
+  PYTHONPATH=$dir python3 "$top/tests/bench_fla.py" "$dir/rows.json" >"$dir/out" 2>"$dir/err" || complain "$last: it stopped"
+  out_has '^one token .* 16 x 16 .*[0-9]  *-  *-  *-  *-  *-$'
+fi
 refused 2 'fast or float32' bench --operators --precision nonsense -d cpu
 refused 2 'without a checkpoint' bench --operators -m "$tiny"
 run 0 bench --operators --only 'one token' -d cpu --repeat 2 && out_has '^one token '
