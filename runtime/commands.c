@@ -114,18 +114,12 @@ static void slot_free(struct device *device, struct slot *slot) {
   free(slot->sets);
 }
 
-// Waits until the slot's work is done. After a failure too nothing of it is in flight and its fence is reset, unless
-// the device is lost: then it may never end, and the slot is not used again.
+// Waits until the slot's work is done. Only a lost device fails: then it may never end, and the slot is not used again.
 static deltaic_status slot_wait(struct commands *c, struct slot *slot) {
   if (!slot->busy) return DELTAIC_OK;
   slot->busy = false;
   deltaic_status status = device_wait(c->device, slot->fence, c->mode == COMMANDS_REPLAY ? c->replay_ns : 0);
-  if (!status) {
-    stamps_collect(&slot->stamps, c->device, c->busy, &c->sums);
-  } else if (!atomic_load(&c->device->lost)) {
-    device_idle(c->device);
-    c->device->vk.vkResetFences(c->device->handle, 1, &slot->fence);
-  }
+  if (!status) stamps_collect(&slot->stamps, c->device, c->busy, &c->sums);
   return status;
 }
 

@@ -306,9 +306,11 @@ deltaic_status device_check(const struct device *device) {
 deltaic_status device_submit(struct device *device, VkCommandBuffer cmd, VkFence fence) {
   deltaic_status status = device_check(device);
   if (status) return status;
+  VkResult result = device->vk.vkResetFences(device->handle, 1, &fence);
+  if (result) return device_fail(device, result, "work was submitted");
   VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO, .commandBufferCount = 1, .pCommandBuffers = &cmd};
   pthread_mutex_lock(&device->queue_lock);
-  VkResult result = device->vk.vkQueueSubmit(device->queue, 1, &info, fence);
+  result = device->vk.vkQueueSubmit(device->queue, 1, &info, fence);
   pthread_mutex_unlock(&device->queue_lock);
   return result == VK_SUCCESS ? DELTAIC_OK : device_fail(device, result, "work was submitted");
 }
@@ -345,24 +347,38 @@ static VkResult poll_fence(struct device *device, VkFence fence, uint64_t expect
   return result;
 }
 
-// Sleeps on the fence by seconds. Other threads' fences are signs of life too: the queue works through all in order.
-// Seconds are counted and no clock is read, so that a process that was stopped does not blame the device.
-static deltaic_status sleep_on_fence(struct device *device, VkFence fence, VkResult *result) {
-  const uint64_t second = 1000000000;
-  uint64_t answers = atomic_load(&device->answers);
-  uint32_t silent = 0;
-  while (*result == VK_NOT_READY || *result == VK_TIMEOUT) {
-    *result = device->vk.vkWaitForFences(device->handle, 1, &fence, VK_TRUE, second);
-    if (*result != VK_TIMEOUT) break;
+enum { SECOND_NS = 1000000000, NAP_NS = 10000000 };
+
+// Sleeps on the fence for a second. When that fails, for want of memory say, the work goes on all the same: naps, and
+// asks. The nanoseconds slept, counted and not read from a clock, so that a process that was stopped does not blame the
+// device.
+static uint64_t sleep_on_fence(struct device *device, VkFence fence, VkResult *result) {
+  if (*result >= VK_SUCCESS) {
+    *result = device->vk.vkWaitForFences(device->handle, 1, &fence, VK_TRUE, SECOND_NS);
+    return *result == VK_TIMEOUT ? SECOND_NS : 0;
+  }
+  sleep_ns(NAP_NS);
+  *result = device->vk.vkGetFenceStatus(device->handle, fence);
+  return NAP_NS;
+}
+
+// Until the fence is signalled or the device lost. Other threads' fences are signs of life too: the queue works through
+// all in order.
+static deltaic_status await_fence(struct device *device, VkFence fence, VkResult *result) {
+  uint64_t answers = atomic_load(&device->answers), silent = 0;
+  while (*result != VK_SUCCESS && *result != VK_ERROR_DEVICE_LOST) {
+    silent += sleep_on_fence(device, fence, result);
+    if (*result == VK_SUCCESS) break;
     uint64_t now = atomic_load(&device->answers);
-    silent = now == answers ? silent + 1 : 0;
+    if (now != answers) silent = 0;
     answers = now;
     if (atomic_load(&device->lost))
       *result = VK_ERROR_DEVICE_LOST; // the fence may never be signalled
-    else if (silent >= device->plan.silent_seconds) {
+    else if (silent >= (uint64_t)device->plan.silent_seconds * SECOND_NS) {
       atomic_store(&device->silent, true);
       atomic_store(&device->lost, true);
-      return fail(DELTAIC_DEVICE_LOST, "%s was lost: it has not answered for %u seconds", device->caps.name, silent);
+      return fail(DELTAIC_DEVICE_LOST, "%s was lost: it has not answered for %u seconds", device->caps.name,
+                  device->plan.silent_seconds);
     }
   }
   return DELTAIC_OK;
@@ -371,9 +387,9 @@ static deltaic_status sleep_on_fence(struct device *device, VkFence fence, VkRes
 deltaic_status device_wait(struct device *device, VkFence fence, uint64_t expected_ns) {
   bool software = device->caps.device_type == VK_PHYSICAL_DEVICE_TYPE_CPU;
   VkResult result = software ? VK_NOT_READY : poll_fence(device, fence, expected_ns);
-  deltaic_status status = sleep_on_fence(device, fence, &result);
+  deltaic_status status = await_fence(device, fence, &result);
   if (status) return status;
-  if (result == VK_SUCCESS) atomic_fetch_add(&device->answers, 1);
-  if (result == VK_SUCCESS) result = device->vk.vkResetFences(device->handle, 1, &fence);
-  return result == VK_SUCCESS ? DELTAIC_OK : device_fail(device, result, "work was waited for");
+  if (result != VK_SUCCESS) return device_fail(device, result, "work was waited for");
+  atomic_fetch_add(&device->answers, 1);
+  return DELTAIC_OK;
 }

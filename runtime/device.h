@@ -65,11 +65,12 @@ void device_close(struct device *device); // waits for the queue; accepts NULL
 deltaic_status device_fail(struct device *device, VkResult result, const char *what);
 // DELTAIC_DEVICE_LOST with its sentence once the device is lost, else DELTAIC_OK.
 deltaic_status device_check(const struct device *device);
-// Submits one command buffer; `fence` is signalled when it has run.
+// Submits one command buffer; `fence`, which no work holds, is signalled when it has run.
 deltaic_status device_submit(struct device *device, VkCommandBuffer cmd, VkFence fence);
-// Waits for a fence that a successful device_submit was given, and resets it. expected_ns: how long the work takes,
-// when that is known, else 0; work that takes up to some 20 ms is then waited for without the delay of being woken up.
-// DEVICE_LOST when nobody's fence has been signalled for plan.silent_seconds.
+// Waits for a fence that a successful device_submit was given; a wait that fails is repeated. expected_ns: how long the
+// work takes, when that is known, else 0; work that takes up to some 20 ms is then waited for without the delay of
+// being woken up. Fails when the device is lost, also because nobody's fence has been signalled for
+// plan.silent_seconds; in all other cases the work has run.
 deltaic_status device_wait(struct device *device, VkFence fence, uint64_t expected_ns);
 uint64_t device_clock_ns(void);
 // Waits until the queue has nothing to do, whatever that says: the last error's sentence stays. Not for a silent

@@ -88,6 +88,13 @@ static VKAPI_ATTR VkResult VKAPI_CALL never_signalled(VkDevice device, uint32_t 
   return VK_TIMEOUT;
 }
 
+static VKAPI_ATTR VkResult VKAPI_CALL never_waited_for(VkDevice device, uint32_t count, const VkFence *fence,
+                                                       VkBool32 all, uint64_t timeout) {
+  (void)device, (void)count, (void)fence, (void)all, (void)timeout;
+  waits++;
+  return VK_ERROR_OUT_OF_HOST_MEMORY;
+}
+
 static VKAPI_ATTR VkResult VKAPI_CALL never_ready(VkDevice device, VkFence fence) {
   (void)device, (void)fence;
   return VK_NOT_READY;
@@ -122,15 +129,16 @@ static VKAPI_ATTR void VKAPI_CALL no_pipeline_destroyed(VkDevice device, VkPipel
   touched++;
 }
 
-// On an instance of its own, which it loses, and without the layer, which would count what is left behind.
-static void a_device_that_stays_silent_is_lost_and_closing_does_not_wait(void **state) {
-  (void)state;
+// On an instance of its own, which it loses, and without the layer, which would count what is left behind. Returns how
+// often the device was waited for until it was lost.
+static int lose_by_silence(PFN_vkWaitForFences wait, uint32_t seconds) {
   struct instance instance;
   ok(instance_create(&instance, false, NULL, NULL));
   struct device *device = mute = open_device(&instance, NULL);
   struct scene s = scene_open(device);
   s.b.mapped = NULL;
-  device->vk.vkWaitForFences = never_signalled;
+  device->plan.silent_seconds = seconds;
+  device->vk.vkWaitForFences = wait;
   device->vk.vkGetFenceStatus = never_ready;
   device->vk.vkQueueWaitIdle = never_idle;
   device->vk.vkDestroyDevice = no_device_destroyed;
@@ -138,20 +146,30 @@ static void a_device_that_stays_silent_is_lost_and_closing_does_not_wait(void **
   device->vk.vkDestroyCommandPool = no_pool_destroyed;
   device->vk.vkDestroyPipeline = no_pipeline_destroyed;
   waits = unanswered = touched = 0;
-  signs = 500;
   commands_begin(s.c, COMMANDS_REPLAY, NULL);
   add(s.c, s.kernel, whole(&s.y), whole(&s.a), whole(&s.b), 1, 0);
   assert_lost(commands_submit(s.c));
   assert_non_null(strstr(deltaic_last_error(), "has not answered for"));
-  assert_int_equal(waits, signs + (int)device->plan.silent_seconds);
-  waits = 0;
+  int waited = waits;
   assert_lost(buffer_zero(device, &s.b, 0, 400)); // at once
   scene_close(&s);
   device_close(device);
   instance_free(&instance);
-  assert_int_equal(waits, 0);
+  assert_int_equal(waits, waited);
   assert_int_equal(unanswered, 0);
   assert_int_equal(touched, 0);
+  return waited;
+}
+
+static void a_device_that_stays_silent_is_lost_and_closing_does_not_wait(void **state) {
+  (void)state;
+  signs = 500;
+  assert_int_equal(lose_by_silence(never_signalled, 60), signs + 60);
+}
+
+static void a_silent_device_is_lost_too_when_waiting_for_it_fails(void **state) {
+  (void)state;
+  assert_in_range(lose_by_silence(never_waited_for, 1), 10, 1000);
 }
 
 int test_lost(void) {
@@ -161,6 +179,7 @@ int test_lost(void) {
       ON_DEVICE(a_device_lost_while_waiting_is_freed_in_order),
       ON_DEVICE(a_transfer_that_loses_the_device_says_so),
       cmocka_unit_test(a_device_that_stays_silent_is_lost_and_closing_does_not_wait),
+      cmocka_unit_test(a_silent_device_is_lost_too_when_waiting_for_it_fails),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
