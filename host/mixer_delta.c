@@ -174,7 +174,7 @@ struct delta_scratch {
   struct tensor p, qkv, beta, g, o, rule; // (T, P), (T, C), (T, n*Hv), (T, Hv), (T, Hv*Dv)
 };
 
-static struct delta_args rule_args(const struct delta_spec *s, enum delta_form form, enum matrices matrices) {
+static struct delta_args rule_args(const struct delta_spec *s, const struct call *call, enum matrices matrices) {
   return (struct delta_args){.H = s->H,
                              .Hv = s->Hv,
                              .Dk = s->Dk,
@@ -182,11 +182,12 @@ static struct delta_args rule_args(const struct delta_spec *s, enum delta_form f
                              .n = s->n,
                              .scale = 1.0f / sqrtf((float)s->Dk),
                              .gated = s->gated,
-                             .form = form,
-                             .matrices = matrices};
+                             .form = call->form,
+                             .matrices = matrices,
+                             .longest = call->longest};
 }
 
-static struct hh_args hh_args(const struct delta_spec *s, enum delta_form form, enum matrices matrices) {
+static struct hh_args hh_args(const struct delta_spec *s, const struct call *call, enum matrices matrices) {
   return (struct hh_args){.H = s->H,
                           .Hv = s->Hv,
                           .Dk = s->Dk,
@@ -196,25 +197,28 @@ static struct hh_args hh_args(const struct delta_spec *s, enum delta_form form, 
                           .gated = s->gated,
                           .fixed_mask = !s->mask_input,
                           .nonneg = s->mask_input ? s->nonneg : HH_NONNEG_GIVEN,
-                          .form = form,
-                          .matrices = matrices};
+                          .form = call->form,
+                          .matrices = matrices,
+                          .longest = call->longest};
 }
 
-static uint64_t bytes_of(const struct delta_spec *s, struct backend *b, uint32_t T, uint32_t B, enum delta_form form,
+static uint64_t bytes_of(const struct delta_spec *s, struct backend *b, const struct call *call,
                          enum matrices matrices) {
-  if (s->r > 1) return b->ops->hh_scratch_bytes(b, T, B, hh_args(s, form, matrices));
-  return b->ops->delta_scratch_bytes(b, T, B, rule_args(s, form, matrices));
+  const uint32_t T = call->T, B = call->sequences.rows;
+  if (s->r > 1) return b->ops->hh_scratch_bytes(b, T, B, hh_args(s, call, matrices));
+  return b->ops->delta_scratch_bytes(b, T, B, rule_args(s, call, matrices));
 }
 
 // For sessions of every precision.
-static uint64_t rule_bytes(const struct delta_spec *s, struct backend *b, uint32_t T, uint32_t B,
-                           enum delta_form form) {
-  uint64_t exact = bytes_of(s, b, T, B, form, MATRICES_NONE), fast = bytes_of(s, b, T, B, form, MATRICES_BEST);
+static uint64_t rule_bytes(const struct delta_spec *s, struct backend *b, const struct call *call) {
+  uint64_t exact = bytes_of(s, b, call, MATRICES_NONE), fast = bytes_of(s, b, call, MATRICES_BEST);
   return exact > fast ? exact : fast;
 }
 
 static struct delta_scratch take(const struct delta_spec *s, const struct delta_weights *d, struct backend *b,
-                                 struct scratch *scratch, uint32_t T, uint32_t B, enum delta_form form) {
+                                 struct call *call) {
+  const uint32_t T = call->T;
+  struct scratch *scratch = &call->scratch;
   struct delta_scratch t;
   t.p = scratch_take(scratch, T, d->in_proj.rows);
   const struct delta_sizes z = sizes_of(s);
@@ -222,13 +226,15 @@ static struct delta_scratch take(const struct delta_spec *s, const struct delta_
   t.beta = scratch_take(scratch, T, s->n * s->Hv);
   t.g = s->gated ? scratch_take(scratch, T, s->Hv) : (struct tensor){0};
   t.o = scratch_take(scratch, T, s->Hv * s->Dv);
-  t.rule = scratch_take_bytes(scratch, rule_bytes(s, b, T, B, form));
+  t.rule = scratch_take_bytes(scratch, rule_bytes(s, b, call));
   return t;
 }
 
 static void delta_measure(const void *spec, const void *weights, struct backend *b, struct scratch *measure, uint32_t T,
                           uint32_t B) {
-  take(spec, weights, b, measure, T, B, DELTA_CHUNK); // the form that needs most
+  struct call call = {.sequences = {.rows = B}, .T = T, .form = DELTA_CHUNK, .scratch = *measure}; // needs most
+  take(spec, weights, b, &call);
+  *measure = call.scratch;
 }
 
 static void probe_sizes(struct probe *p, const struct delta_spec *s) {
@@ -259,8 +265,8 @@ static enum dtype narrow(const struct delta_spec *s, const struct delta_weights 
   const struct recorder *c = call->c;
   if (!c->matrices || call->probe || c->ops->input_dtype(c, d->o_proj, call->T) == DTYPE_F32) return DTYPE_F32;
   const uint32_t B = call->sequences.rows;
-  if (s->r > 1) return c->ops->hh_dtype(c, call->T, B, scratch, hh_args(s, call->form, MATRICES_BEST));
-  return c->ops->delta_dtype(c, call->T, B, scratch, rule_args(s, call->form, MATRICES_BEST));
+  if (s->r > 1) return c->ops->hh_dtype(c, call->T, B, scratch, hh_args(s, call, MATRICES_BEST));
+  return c->ops->delta_dtype(c, call->T, B, scratch, rule_args(s, call, MATRICES_BEST));
 }
 
 static struct delta_input_args input_args(const struct delta_spec *s) {
@@ -291,9 +297,9 @@ static void mix(const struct delta_spec *s, const struct delta_weights *d, const
   const enum matrices matrices = c->matrices ? MATRICES_BEST : MATRICES_NONE;
   if (s->r > 1)
     op->hh_rule(c, t->o, t->qkv, t->beta, t->g, from->mask, st->S, call->sequences, t->rule,
-                hh_args(s, call->form, matrices));
+                hh_args(s, call, matrices));
   else
-    op->delta_rule(c, t->o, t->qkv, t->beta, t->g, st->S, call->sequences, t->rule, rule_args(s, call->form, matrices));
+    op->delta_rule(c, t->o, t->qkv, t->beta, t->g, st->S, call->sequences, t->rule, rule_args(s, call, matrices));
   probe_tensor(call->probe, c, DELTAIC_PROBE_STATE, st->S, (size_t)s->Hv * s->Dk, s->Dv);
   if (s->output_norm || s->output_gate) op->output_norm(c, t->o, from->gate, d->o_norm, s->Hv, s->norm_eps);
   probe_tensor(call->probe, c, DELTAIC_PROBE_HEADS, t->o, call->T, t->o.cols);
@@ -313,8 +319,8 @@ static bool mix_step(const struct delta_spec *s, const struct delta_weights *d, 
                                                                 .gate = from->gate,
                                                                 .norm = d->o_norm,
                                                                 .inputs = input_args(s),
-                                                                .rule = rule_args(s, call->form, MATRICES_NONE),
-                                                                .hh = hh_args(s, call->form, MATRICES_NONE),
+                                                                .rule = rule_args(s, call, MATRICES_NONE),
+                                                                .hh = hh_args(s, call, MATRICES_NONE),
                                                                 .eps = s->norm_eps});
 }
 
@@ -325,7 +331,7 @@ static void delta_forward(const void *spec, const void *weights, const void *sta
   const struct delta_state *st = state;
   const struct delta_sizes z = sizes_of(s);
   struct recorder *c = call->c;
-  struct delta_scratch t = take(s, d, c->backend, &call->scratch, call->T, call->sequences.rows, call->form);
+  struct delta_scratch t = take(s, d, c->backend, call);
   const bool step = call->longest == 1 && !call->probe;
   const enum dtype dtype = step ? DTYPE_F32 : narrow(s, d, call, t.rule);
   t.qkv.cols = dtype == DTYPE_F16 ? z.padded : z.C;

@@ -93,26 +93,35 @@ struct mamba2_scratch {
   struct tensor p, xBC, dt, g, y, scan; // (T, rows), (T, C), (T, heads), (T, heads), (T, E)
 };
 
-static struct mamba2_args scan_args(const struct mamba2_spec *s, enum delta_form form) {
-  return (struct mamba2_args){
-      .heads = s->heads, .P = s->P, .N = s->N, .groups = s->groups, .D_per_element = s->D_per_element, .form = form};
+static struct mamba2_args scan_args(const struct mamba2_spec *s, const struct call *call) {
+  return (struct mamba2_args){.heads = s->heads,
+                              .P = s->P,
+                              .N = s->N,
+                              .groups = s->groups,
+                              .D_per_element = s->D_per_element,
+                              .form = call->form,
+                              .longest = call->longest};
 }
 
 static struct mamba2_scratch take(const struct mamba2_spec *s, const struct mamba2_weights *m, struct backend *b,
-                                  struct scratch *scratch, uint32_t T, uint32_t B, enum delta_form form) {
+                                  struct call *call) {
+  const uint32_t T = call->T;
+  struct scratch *scratch = &call->scratch;
   struct mamba2_scratch t;
   t.p = scratch_take(scratch, T, m->in_proj.rows);
   t.xBC = scratch_take(scratch, T, channels(s));
   t.dt = scratch_take(scratch, T, s->heads);
   t.g = scratch_take(scratch, T, s->heads);
   t.y = scratch_take(scratch, T, inner(s));
-  t.scan = scratch_take_bytes(scratch, b->ops->mamba2_scratch_bytes(b, T, B, scan_args(s, form)));
+  t.scan = scratch_take_bytes(scratch, b->ops->mamba2_scratch_bytes(b, T, call->sequences.rows, scan_args(s, call)));
   return t;
 }
 
 static void mamba2_measure(const void *spec, const void *weights, struct backend *b, struct scratch *measure,
                            uint32_t T, uint32_t B) {
-  take(spec, weights, b, measure, T, B, DELTA_CHUNK); // the form that needs most
+  struct call call = {.sequences = {.rows = B}, .T = T, .form = DELTA_CHUNK, .scratch = *measure}; // needs most
+  take(spec, weights, b, &call);
+  *measure = call.scratch;
 }
 
 static void probe_sizes(struct probe *p, const struct mamba2_spec *s) {
@@ -130,7 +139,7 @@ static void mamba2_forward(const void *spec, const void *weights, const void *st
   const struct mamba2_state *st = state;
   struct recorder *c = call->c;
   const struct ops *op = c->ops;
-  struct mamba2_scratch t = take(s, m, c->backend, &call->scratch, call->T, call->sequences.rows, call->form);
+  struct mamba2_scratch t = take(s, m, c->backend, call);
   struct tensor z = tensor_cols(t.p, 0, inner(s)), dt = tensor_cols(t.p, m->dt_from, s->heads);
 
   op->linear_conv(c, t.xBC, t.p, in, m->in_proj, m->in_bias,
@@ -145,7 +154,7 @@ static void mamba2_forward(const void *spec, const void *weights, const void *st
                     (struct mamba2_input_args){.low = s->dt_low, .high = s->dt_high});
   if (call->probe) probe_sizes(call->probe, s);
   probe_tensor(call->probe, c, DELTAIC_PROBE_DECAY, t.g, call->T, t.g.cols);
-  op->mamba2(c, t.y, t.xBC, t.dt, t.g, m->D, st->S, call->sequences, t.scan, scan_args(s, call->form));
+  op->mamba2(c, t.y, t.xBC, t.dt, t.g, m->D, st->S, call->sequences, t.scan, scan_args(s, call));
   probe_tensor(call->probe, c, DELTAIC_PROBE_STATE, st->S, (size_t)s->heads * s->N, s->P);
   op->gated_norm(c, t.y, z, m->norm,
                  (struct gated_norm_args){.groups = s->groups, .place = s->norm_place, .eps = s->norm_eps});

@@ -90,6 +90,7 @@ struct delta_args {
   bool gated;
   enum delta_form form;
   enum matrices matrices;
+  uint32_t longest; // most tokens of one sequence in this call, for AUTO; 0: all have alike
 };
 
 // Mamba-2 (Dao and Gu 2024; docs/mixers.md), S (N, P) per head, B and C of the head's group:
@@ -101,6 +102,7 @@ struct mamba2_args {
   uint32_t heads, P, N, groups;
   bool D_per_element;
   enum delta_form form;
+  uint32_t longest; // as delta_args
 };
 
 // dt[t,j] = clamp(softplus(raw[t,j] + dt_bias[j]), low, high);  g[t,j] = -exp(A_log[j]) * dt[t,j].  high may be
@@ -130,6 +132,7 @@ struct hh_args {
   enum hh_nonneg nonneg;
   enum delta_form form;
   enum matrices matrices;
+  uint32_t longest; // as delta_args
 };
 
 // A delta layer between its two products, for calls that have at most one token of every sequence. What is absent is

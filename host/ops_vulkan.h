@@ -83,6 +83,8 @@ static inline uint32_t vulkan_longest(struct tensor rows, uint32_t longest) {
 }
 
 // ops_vulkan_mix.c: ops that mix tokens.
+// Whether a rule of that form takes chunks; the rest as for plan_chunks().
+bool vulkan_chunked(const struct plan *plan, enum delta_form form, uint64_t T, uint32_t B, uint64_t longest);
 void vulkan_short_conv(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight, struct tensor bias,
                        struct tensor history, struct tensor sequences, uint32_t longest, struct conv_args a);
 void vulkan_delta_inputs(struct recorder *c, struct tensor qk, struct tensor beta, struct tensor g, struct tensor ba,

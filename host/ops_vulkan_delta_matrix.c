@@ -33,8 +33,8 @@ static uint32_t most_chunks(const struct plan_delta_matrix *p, uint32_t T, uint3
 bool vulkan_delta_matrix_plan(const struct device *device, uint32_t T, uint32_t B, const struct delta_args *a,
                               uint32_t r, struct plan_delta_matrix *p) {
   struct plan plan = device->plan;
-  if (!a->matrices || a->form == DELTA_RECURRENT || !kernel_built(KERNEL_delta_matrix_prepare_f16)) return false;
-  if (a->form == DELTA_AUTO && (uint64_t)T * a->n < (uint64_t)plan.chunk_from * B) return false;
+  if (!a->matrices || !kernel_built(KERNEL_delta_matrix_prepare_f16)) return false;
+  if (!vulkan_chunked(&plan, a->form, (uint64_t)T * a->n, B, (uint64_t)a->longest * a->n)) return false;
   if (a->matrices == MATRICES_PLAIN) plan.matrix_conversions = false;
   if (!plan_delta_matrix(&plan, a->Dk, a->Dv, a->n, r, B * a->Hv, T / B, p)) return false;
   return !p->conversions || kernel_built(KERNEL_delta_matrix_scan_f16);

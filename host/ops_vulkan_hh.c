@@ -127,8 +127,7 @@ static uint64_t chunk_scratch_bytes(const struct chunk_shape *s, const struct hh
 // Whether a descriptor holds the records is not asked here: who measures may call with fewer tokens.
 static bool wants_chunks(const struct device *device, uint32_t T, uint32_t B, const struct hh_args *a,
                          struct chunk_shape *s) {
-  if (a->form == DELTA_RECURRENT || (a->form == DELTA_AUTO && T < (uint64_t)device->plan.chunk_from * B)) return false;
-  return chunk_shape(device, T, B, a, s);
+  return vulkan_chunked(&device->plan, a->form, T, B, a->longest) && chunk_shape(device, T, B, a, s);
 }
 
 // The delta rule that has the same chunks.
@@ -141,7 +140,8 @@ static struct delta_args delta_of(const struct hh_args *a) {
                              .scale = a->scale,
                              .gated = a->gated,
                              .form = a->form,
-                             .matrices = a->matrices};
+                             .matrices = a->matrices,
+                             .longest = a->longest};
 }
 
 static bool plan_matrices(const struct backend *b, uint32_t T, uint32_t B, const struct hh_args *a,

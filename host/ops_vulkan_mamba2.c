@@ -109,8 +109,8 @@ static uint64_t chunk_bytes(const struct mamba2_args *a) { return 16ull * a->hea
 // States so large that not even one token's fit a descriptor are walked token by token. Whether those of all T fit is
 // not asked here: who measures may call with fewer tokens.
 static bool wants_chunks(const struct device *device, uint32_t T, uint32_t B, const struct mamba2_args *a) {
-  if (a->form == DELTA_RECURRENT || (a->form == DELTA_AUTO && T < (uint64_t)device->plan.chunk_from * B)) return false;
-  return most_chunks(device, 1, B) * chunk_bytes(a) <= device->plan.binding_bytes;
+  return vulkan_chunked(&device->plan, a->form, T, B, a->longest) &&
+         most_chunks(device, 1, B) * chunk_bytes(a) <= device->plan.binding_bytes;
 }
 
 uint64_t vulkan_mamba2_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct mamba2_args a) {

@@ -111,6 +111,10 @@ static void recurrent(struct recorder *c, const struct delta_call *d) {
                   operations);
 }
 
+bool vulkan_chunked(const struct plan *plan, enum delta_form form, uint64_t T, uint32_t B, uint64_t longest) {
+  return form == DELTA_CHUNK || (form == DELTA_AUTO && plan_chunks(plan, T, B, longest));
+}
+
 // Shapes of both chunk kernels.
 struct chunk_shape {
   struct plan_delta p;
@@ -148,8 +152,7 @@ static uint64_t chunk_scratch_bytes(const struct chunk_shape *s, const struct de
 static bool wants_chunks(const struct device *device, uint32_t T, uint32_t B, const struct delta_args *a,
                          struct chunk_shape *s) {
   const struct plan *plan = &device->plan;
-  uint64_t steps = (uint64_t)T * a->n;
-  if (a->form == DELTA_RECURRENT || (a->form == DELTA_AUTO && steps < (uint64_t)plan->chunk_from * B)) return false;
+  if (!vulkan_chunked(plan, a->form, (uint64_t)T * a->n, B, (uint64_t)a->longest * a->n)) return false;
   return chunk_shape(device, T, B, a, s) && (a->form == DELTA_CHUNK || s->p.C >= plan->chunk);
 }
 

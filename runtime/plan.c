@@ -259,6 +259,12 @@ uint64_t plan_step_shared_bytes(const struct plan_step *s, uint32_t Dk, uint32_t
   return 4 * (heads + up(2 * lanes, 4) + slots + up((uint64_t)r * r, 4) + up(lanes, 4));
 }
 
+// The long texts decide: a short one costs the same in one chunk as step by step, where its state is read and written
+// too (docs/speed.md).
+bool plan_chunks(const struct plan *plan, uint64_t T, uint32_t B, uint64_t longest) {
+  return (longest ? longest : T / B) >= plan->chunk_from;
+}
+
 // A whole head in a workgroup saves the norm's dispatch (H200: 2 us), which is more than spreading the head over
 // several would save.
 bool plan_step(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t n, uint32_t r, struct plan_step *s) {

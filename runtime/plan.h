@@ -84,7 +84,7 @@ struct plan {
   uint32_t chunk_columns; // most value columns of it; fewer where shared memory is short
   uint32_t chunk_key;     // the longest key (d_k) of which chunks of that length fit, with one step a token
   uint32_t shared_bytes;  // of a workgroup, as the device has
-  uint32_t chunk_from;    // at least this many tokens: chunkwise, else recurrent
+  uint32_t chunk_from;    // when the longest text has at least this many tokens: chunkwise, else recurrent
   uint32_t rule_columns;  // value columns of a workgroup in the recurrent kernel
   uint32_t rule_rows;     // most rows of the state that one of its invocations keeps in registers
   uint32_t step_lanes;    // most invocations of a workgroup in the kernel of single tokens
@@ -128,6 +128,9 @@ struct plan_narrow {
 // False where the plan has no matrices, or for sizes that this does not suit.
 bool plan_matmul_narrow(const struct plan *plan, uint32_t T, uint32_t N, uint32_t K, struct plan_narrow *out);
 uint64_t plan_matmul_narrow_shared_bytes(const struct plan *plan, const struct plan_narrow *m);
+
+// Whether B texts of T steps in all, at most `longest` in one (0: all have alike), are walked in chunks.
+bool plan_chunks(const struct plan *plan, uint64_t T, uint32_t B, uint64_t longest);
 
 // Sizes of the two kernels of the chunkwise delta rule for one shape of heads: keys of Dk numbers, n of them a token.
 struct plan_delta {

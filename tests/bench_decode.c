@@ -216,7 +216,7 @@ static double time_step(uint32_t B, uint32_t heads, uint32_t d) {
   struct delta_step s = {.o = o, .qkv = qkv, .ba = ba, .A_log = A_log, .dt_bias = dt_bias, .gate = gate, .norm = norm};
   s.sequences = (struct tensor){DTYPE_I32, B, 4, 4, &control, 0};
   s.inputs = (struct delta_input_args){2 * heads, d, ACTIVATION_IDENTITY, KEY_NORM_L2, heads, heads, 1, true, true};
-  s.rule = (struct delta_args){heads, heads, d, d, 1, 0.1f, true, DELTA_AUTO, MATRICES_NONE};
+  s.rule = (struct delta_args){heads, heads, d, d, 1, 0.1f, true, DELTA_AUTO, MATRICES_NONE, 0};
   s.eps = 1e-5f;
   recorder->ops->recorder_begin(recorder, true, NULL);
   for (uint32_t i = 0; i < dispatches; i++) { // all write o, so that each waits for the last

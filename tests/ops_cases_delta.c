@@ -10,7 +10,7 @@ static void delta_rule_runs_the_form_that_its_scratch_says(void **state) {
   for (int k = 0; k < 4; k++)
     for (int f = 0; f < 2; f++) {
       struct delta_case c =
-          delta_random((struct delta_args){1, 1, keys[k], 16, 1, 0.2f, true, DELTA_AUTO, MATRICES_NONE}, &T, 1, 1);
+          delta_random((struct delta_args){1, 1, keys[k], 16, 1, 0.2f, true, DELTA_AUTO, MATRICES_NONE, 0}, &T, 1, 1);
       deltaic_kernel_time times[8];
       assert_int_equal(recorder->ops->recorder_profile(recorder, true), DELTAIC_OK);
       bool said = delta_case_run(&c, c.s, 1, delta_forms[f]), ran = false;
@@ -66,7 +66,7 @@ static void keys_that_exceed_shared_memory_are_refused_with_a_sentence(void **st
   seed(28);
   const uint32_t T = 2; // keys of 64 KiB
   struct delta_case c =
-      delta_random((struct delta_args){1, 1, 16384, 8, 1, 0.2f, false, DELTA_AUTO, MATRICES_NONE}, &T, 1, 1);
+      delta_random((struct delta_args){1, 1, 16384, 8, 1, 0.2f, false, DELTA_AUTO, MATRICES_NONE, 0}, &T, 1, 1);
   begin();
   backend->ops->delta_rule(recorder, c.o.t, c.qkv.t, c.beta.t, ABSENT, c.state.t, sequences_of(c.s, 1).t, ABSENT, c.a);
   deltaic_status status = recorder->ops->recorder_run(recorder);
@@ -97,7 +97,7 @@ static void delta_rule_shares_keys_among_grouped_value_heads(void **state) {
   static const char *const what[] = {"grouped value heads: o", "grouped value heads: state"};
   for (int l = 0; l < LENGTHS; l++) {
     uint32_t T[] = {lengths[l], lengths[LENGTHS - 1 - l]};
-    check_delta(what, (struct delta_args){2, 6, 16, 9, 1, 0.25f, l % 2, DELTA_AUTO, MATRICES_NONE}, T, 2, 1);
+    check_delta(what, (struct delta_args){2, 6, 16, 9, 1, 0.25f, l % 2, DELTA_AUTO, MATRICES_NONE, 0}, T, 2, 1);
   }
 }
 
@@ -108,7 +108,7 @@ static void delta_product_matches_for_several_steps(void **state) {
   for (uint32_t n = 2; n <= 5; n++)
     for (int l = 0; l < LENGTHS; l++) {
       uint32_t T[] = {lengths[l], 0, 21};
-      check_delta(what, (struct delta_args){2, 2, 20, 33, n, 0.25f, l % 2, DELTA_AUTO, MATRICES_NONE}, T,
+      check_delta(what, (struct delta_args){2, 2, 20, 33, n, 0.25f, l % 2, DELTA_AUTO, MATRICES_NONE, 0}, T,
                   1 + 2 * (l % 2), 2);
     }
 }

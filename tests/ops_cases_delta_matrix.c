@@ -66,7 +66,7 @@ static void delta_rule_of_few_heads_matches(void **state) {
   (void)state;
   seed(51);
   for (int l = 0; l < LENGTHS; l++)
-    check(DTYPE_F16, 8, (struct delta_args){1, 1, 16, 8, 1, 0.25f, l % 2, DELTA_CHUNK, matrices}, &lengths[l], 1, 1);
+    check(DTYPE_F16, 8, (struct delta_args){1, 1, 16, 8, 1, 0.25f, l % 2, DELTA_CHUNK, matrices, 0}, &lengths[l], 1, 1);
 }
 
 // Cut into segments that are walked at the same time.
@@ -74,7 +74,7 @@ static void a_long_sequence_of_one_head_matches(void **state) {
   (void)state;
   seed(55);
   struct plan_delta_matrix p;
-  struct delta_args a = {1, 1, 16, 16, 1, 0.25f, true, DELTA_CHUNK, matrices};
+  struct delta_args a = {1, 1, 16, 16, 1, 0.25f, true, DELTA_CHUNK, matrices, 0};
   uint32_t T = 1100; // or what the device's plan cuts
   while (vulkan_delta_matrix_plan(vulkan_device(backend), T, 1, &a, 1, &p) && p.segments == 1 && T < 10000) T *= 2;
   assert_true(p.segments > 1);
@@ -96,8 +96,8 @@ static void the_profile_counts_every_byte_once(void **state) {
   const uint32_t T = 40;
   deltaic_kernel_time times[4];
   uint64_t prepare = 0, scan = 0;
-  struct delta_case c =
-      delta_random_in(DTYPE_F16, 8, (struct delta_args){1, 1, 16, 8, 1, 0.25f, true, DELTA_CHUNK, matrices}, &T, 1, 1);
+  struct delta_case c = delta_random_in(
+      DTYPE_F16, 8, (struct delta_args){1, 1, 16, 8, 1, 0.25f, true, DELTA_CHUNK, matrices, 0}, &T, 1, 1);
   assert_int_equal(backend->ops->recorder_profile(recorder, true), DELTAIC_OK);
   matrix_run(&c, c.s, 1);
   size_t count = backend->ops->recorder_times(recorder, times, 4);
@@ -113,7 +113,7 @@ static void delta_rule_shares_keys_among_grouped_value_heads(void **state) {
   seed(52);
   for (int l = 0; l < 4; l++) {
     uint32_t T[] = {lengths[2 * l + 1], lengths[LENGTHS - 1 - l]};
-    check(DTYPE_F16, 8, (struct delta_args){2, 6, 16, 16, 1, 0.25f, l % 2, DELTA_CHUNK, matrices}, T, 2, 1);
+    check(DTYPE_F16, 8, (struct delta_args){2, 6, 16, 16, 1, 0.25f, l % 2, DELTA_CHUNK, matrices, 0}, T, 2, 1);
   }
 }
 
@@ -122,7 +122,7 @@ static void delta_product_matches(void **state) {
   seed(53);
   for (int l = 0; l < LENGTHS; l++) {
     uint32_t T[] = {lengths[l], 0, 21};
-    check(DTYPE_F16, 8, (struct delta_args){2, 2, 16, 16, 2, 0.25f, l % 2, DELTA_CHUNK, matrices}, T, 3, 1);
+    check(DTYPE_F16, 8, (struct delta_args){2, 2, 16, 16, 2, 0.25f, l % 2, DELTA_CHUNK, matrices, 0}, T, 3, 1);
   }
 }
 
@@ -133,7 +133,7 @@ static void correlated_keys_lose_no_digits(void **state) {
   const uint32_t T[] = {200, 0, 63}, cols = 4 * 16 + 2 * 16;
   for (int hard = 0; hard < 2; hard++) {
     struct delta_case c = delta_random_in(
-        DTYPE_F16, 8, (struct delta_args){2, 2, 16, 16, 1, 0.25f, true, DELTA_CHUNK, matrices}, T, 3, 1);
+        DTYPE_F16, 8, (struct delta_args){2, 2, 16, 16, 1, 0.25f, true, DELTA_CHUNK, matrices, 0}, T, 3, 1);
     for (uint32_t t = 0; t < c.rows; t++)
       for (int h = 0; h < 4; h++) {
         double *x = c.qkv.v + t * cols + h * 16;

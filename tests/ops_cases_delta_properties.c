@@ -10,7 +10,7 @@ static void any_split_of_a_sequence_gives_the_same_state(void **state) {
   const uint32_t T = 150, cuts[][4] = {{1, 149}, {64, 86}, {65, 15, 70}, {17, 16, 100, 17}, {63, 1, 1, 85}};
   for (int gated = 0; gated < 2; gated++) {
     struct delta_case c =
-        delta_random((struct delta_args){2, 2, 24, 40, 1, 0.2f, gated, DELTA_AUTO, MATRICES_NONE}, &T, 1, 2);
+        delta_random((struct delta_args){2, 2, 24, 40, 1, 0.2f, gated, DELTA_AUTO, MATRICES_NONE, 0}, &T, 1, 2);
     delta_case_run(&c, c.s, 1, DELTA_RECURRENT);
     double *o = read_values(&c.o), *S = read_values(&c.state);
     for (int i = 0; i < 5; i++)
@@ -31,7 +31,7 @@ static void any_split_of_a_sequence_gives_the_same_state(void **state) {
 static struct delta_case product_case(uint32_t T, uint32_t n, uint32_t Dk, uint32_t Dv, const double *keys,
                                       const double *values, const double *beta, const double *g, const double *S0) {
   struct delta_case c = {
-      .a = {1, 1, Dk, Dv, n, 1, g != NULL, DELTA_AUTO, MATRICES_NONE}, .B = 1, .rows = T, .s = {{0, T, 0, 0}}};
+      .a = {1, 1, Dk, Dv, n, 1, g != NULL, DELTA_AUTO, MATRICES_NONE, 0}, .B = 1, .rows = T, .s = {{0, T, 0, 0}}};
   uint32_t cols = delta_cols(DTYPE_F32, c.a);
   double *qkv = zeros((size_t)T * cols);
   for (uint32_t t = 0; t < T; t++) {
@@ -438,7 +438,7 @@ static void a_hard_decay_costs_later_tokens_no_digits(void **state) {
   seed(40);
   uint32_t T = 64;
   struct delta_case c =
-      delta_random((struct delta_args){1, 1, 32, 32, 1, 1, true, DELTA_AUTO, MATRICES_NONE}, &T, 1, 1);
+      delta_random((struct delta_args){1, 1, 32, 32, 1, 1, true, DELTA_AUTO, MATRICES_NONE, 0}, &T, 1, 1);
   for (uint32_t t = 0; t < T; t++) c.g.v[t] = t == 3 ? -30000 : -0.01;
   c.g = activations(T + DELTA_PADDING, 1, DENSE, c.g.v);
   double *o = zeros((size_t)c.o.t.rows * 32), *S = zeros((size_t)c.state.t.rows * c.state.t.cols);

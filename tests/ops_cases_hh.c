@@ -26,7 +26,7 @@ static void hh_run(const struct hh_case *c, const struct sequence *s, uint32_t B
 
 // The same inputs through the delta rule.
 static void delta_run(const struct hh_case *c, enum delta_form form) {
-  struct delta_args a = {c->a.H, c->a.Hv, c->a.Dk, c->a.Dv, 1, c->a.scale, c->a.gated, form, MATRICES_NONE};
+  struct delta_args a = {c->a.H, c->a.Hv, c->a.Dk, c->a.Dv, 1, c->a.scale, c->a.gated, form, MATRICES_NONE, 0};
   uint64_t bytes = backend->ops->delta_scratch_bytes(backend, c->rows, c->B, a);
   struct array scratch = activations(1, (uint32_t)(bytes / sizeof(float)), DENSE, NULL);
   begin();
@@ -81,9 +81,10 @@ static void hh_rule_of_usual_heads_matches(void **state) {
   for (uint32_t r = 2; r <= 8; r *= 2)
     for (int gated = 0; gated < 2; gated++) {
       uint32_t T[] = {150, 65};
-      check_hh(what,
-               (struct hh_args){2, 2, 128, 128, r, 0.088f, gated, false, HH_NONNEG_SOFTPLUS, DELTA_AUTO, MATRICES_NONE},
-               T, 2, gated ? 1 : 2);
+      check_hh(
+          what,
+          (struct hh_args){2, 2, 128, 128, r, 0.088f, gated, false, HH_NONNEG_SOFTPLUS, DELTA_AUTO, MATRICES_NONE, 0},
+          T, 2, gated ? 1 : 2);
     }
 }
 
@@ -93,7 +94,7 @@ static void hh_rule_shares_keys_among_grouped_value_heads(void **state) {
   static const char *const what[] = {"hh_rule, grouped value heads: o", "hh_rule, grouped value heads: state"};
   for (int l = 0; l < LENGTHS; l++) {
     uint32_t T[] = {lengths[l], lengths[LENGTHS - 1 - l]};
-    struct hh_args a = {2, 6, 16, 9, 4, 0.25f, l % 2, l % 3 == 0, HH_NONNEG_SIGMOID, DELTA_AUTO, MATRICES_NONE};
+    struct hh_args a = {2, 6, 16, 9, 4, 0.25f, l % 2, l % 3 == 0, HH_NONNEG_SIGMOID, DELTA_AUTO, MATRICES_NONE, 0};
     check_hh(what, a, T, 2, 1);
   }
 }
@@ -183,7 +184,7 @@ static void exponential_masks_of_large_logits_are_finite(void **state) {
   (void)state;
   seed(54);
   uint32_t T = 20;
-  struct hh_args a = {1, 1, 16, 8, 4, 1, false, false, HH_NONNEG_EXP, DELTA_AUTO, MATRICES_NONE};
+  struct hh_args a = {1, 1, 16, 8, 4, 1, false, false, HH_NONNEG_EXP, DELTA_AUTO, MATRICES_NONE, 0};
   struct hh_case c = hh_random(a, &T, 1, 1);
   for (size_t i = 0; i < (size_t)(T + DELTA_PADDING) * 16; i++) c.mask.v[i] *= 60;
   c.mask = activations(T + DELTA_PADDING, 16, DENSE, c.mask.v);
@@ -204,7 +205,8 @@ static void one_block_or_a_mask_of_ones_is_the_delta_rule(void **state) {
   const uint32_t blocks[] = {1, 4}, T = 100;
   for (int i = 0; i < 4; i++)
     for (int form = 0; form < 2; form++) {
-      struct hh_args a = {2, 2, 32, 24, blocks[i / 2], 0.2f, i % 2, true, HH_NONNEG_GIVEN, DELTA_AUTO, MATRICES_NONE};
+      struct hh_args a = {2, 2, 32, 24, blocks[i / 2], 0.2f, i % 2, true, HH_NONNEG_GIVEN, DELTA_AUTO, MATRICES_NONE,
+                          0};
       struct hh_case c = hh_random(a, &T, 1, 2);
       uint32_t n = a.Hv * a.r * a.r;
       c.mask = activations(1, n, DENSE, uniforms(n, 1, 1));
@@ -238,7 +240,7 @@ static void eigenvalues(double *x, uint32_t n) {
 static double *transition(uint32_t r, double beta, double length, enum delta_form form) {
   enum { D = 32 };
   uint32_t T = 1;
-  struct hh_args a = {1, 1, D, D, r, 1, false, false, HH_NONNEG_SOFTPLUS, DELTA_AUTO, MATRICES_NONE};
+  struct hh_args a = {1, 1, D, D, r, 1, false, false, HH_NONNEG_SOFTPLUS, DELTA_AUTO, MATRICES_NONE, 0};
   struct hh_case c = hh_random(a, &T, 1, 1);
   double *one = zeros(2 * D * D);
   for (int i = 0; i < D; i++) {
@@ -305,7 +307,7 @@ static void a_rotation_within_blocks_of_keys_and_queries_leaves_outputs(void **s
   seed(58);
   enum { MIRRORS = 6 };
   uint32_t T = 90, d = 8;
-  struct hh_args a = {1, 1, 32, 20, 4, 0.3f, true, false, HH_NONNEG_SIGMOID, DELTA_AUTO, MATRICES_NONE};
+  struct hh_args a = {1, 1, 32, 20, 4, 0.3f, true, false, HH_NONNEG_SIGMOID, DELTA_AUTO, MATRICES_NONE, 0};
   struct hh_case c = hh_random(a, &T, 1, 1);
   c.state = activations(2, 32 * 20, DENSE, NULL);
   double *mirrors = normals(4 * MIRRORS * d);
@@ -329,7 +331,7 @@ static void hh_any_split_of_a_sequence_gives_the_same_state(void **state) {
   seed(59);
   const uint32_t T = 150, cuts[][4] = {{1, 149}, {64, 86}, {65, 15, 70}, {17, 16, 100, 17}, {63, 1, 1, 85}};
   for (uint32_t r = 2; r <= 8; r *= 2) {
-    struct hh_args a = {2, 2, 24, 40, r, 0.2f, r != 4, false, HH_NONNEG_EXP, DELTA_AUTO, MATRICES_NONE};
+    struct hh_args a = {2, 2, 24, 40, r, 0.2f, r != 4, false, HH_NONNEG_EXP, DELTA_AUTO, MATRICES_NONE, 0};
     struct hh_case c = hh_random(a, &T, 1, 2);
     hh_run(&c, c.s, 1, DELTA_RECURRENT);
     double *o = read_values(&c.o), *S = read_values(&c.state);
@@ -355,7 +357,7 @@ static void hh_hard_decay_gives_no_nan_and_forgets(void **state) {
   const double gates[] = {-100, -1e5, -3e38};
   for (int i = 0; i < 3; i++)
     for (int form = 0; form < 2; form++) {
-      struct hh_args a = {1, 1, Dk, Dv, 4, 1, true, true, HH_NONNEG_SOFTPLUS, DELTA_AUTO, MATRICES_NONE};
+      struct hh_args a = {1, 1, Dk, Dv, 4, 1, true, true, HH_NONNEG_SOFTPLUS, DELTA_AUTO, MATRICES_NONE, 0};
       struct hh_case c = hh_random(a, &length, 1, 1);
       double *want = zeros(T * Dv);
       for (int t = 0; t < T; t++)
@@ -375,7 +377,7 @@ static void hh_a_hard_decay_costs_later_tokens_no_digits(void **state) {
   (void)state;
   seed(61);
   uint32_t T = 64;
-  struct hh_args a = {1, 1, 32, 32, 2, 1, true, false, HH_NONNEG_SIGMOID, DELTA_AUTO, MATRICES_NONE};
+  struct hh_args a = {1, 1, 32, 32, 2, 1, true, false, HH_NONNEG_SIGMOID, DELTA_AUTO, MATRICES_NONE, 0};
   struct hh_case c = hh_random(a, &T, 1, 1);
   for (uint32_t t = 0; t < T; t++) c.g.v[t] = t == 3 ? -30000 : -0.01;
   c.g = activations(T + DELTA_PADDING, 1, DENSE, c.g.v);

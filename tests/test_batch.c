@@ -218,6 +218,39 @@ static void scores_are_those_of_the_logits(void **state) {
   on_every_device(check_scores);
 }
 
+// A long text among many short ones is walked in chunks, as alone; among short ones alone nothing is.
+static void check_rule(deltaic_device *device, const char *path, size_t longest, bool chunks) {
+  deltaic_model *model = open_model(device, path);
+  deltaic_session *s = create(model, B, 512);
+  deltaic_piece pieces[B];
+  deltaic_kernel_time times[64];
+  size_t count, found = 0;
+  for (uint32_t i = 0; i < B; i++) pieces[i] = piece_of(i, i, 0, i == 2 ? longest : 1);
+  assert_ok(deltaic_session_profile_begin(s));
+  eval(s, pieces, B);
+  assert_ok(deltaic_session_profile_end(s, times, 64, &count));
+  for (size_t k = 0; k < count; k++) found += strstr(times[k].name, "chunk") != NULL;
+  if (chunks != (found > 0)) fail_msg("%s: %zu of a text's tokens, %zu chunk kernels", path, longest, found);
+  deltaic_session_free(s);
+  deltaic_model_close(model);
+}
+
+static void check_rules(deltaic_device *device) {
+  if (strcmp(device->backend->ops->name, "vulkan")) return; // the CPU decides for each text
+  const uint32_t from = vulkan_device(device->backend)->plan.chunk_from;
+  for (int i = 0; i < 3; i++) {
+    const char *path =
+        (const char *[]){MODELS "tiny_gated_deltanet_gva", MODELS "tiny_hh_gated_dynamic", MODELS "tiny_mamba2"}[i];
+    check_rule(device, path, from, true);
+    check_rule(device, path, from - 1, false);
+  }
+}
+
+static void a_long_text_among_short_ones_takes_chunks(void **state) {
+  (void)state;
+  on_every_device(check_rules);
+}
+
 // ---------------------------------------------------------------- drawing
 
 static deltaic_sampling sampling_of(uint32_t sequence) {
@@ -583,6 +616,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(texts_of_different_lengths_become_what_they_are_alone),
       cmocka_unit_test(scores_are_those_of_the_logits),
+      cmocka_unit_test(a_long_text_among_short_ones_takes_chunks),
       cmocka_unit_test(every_text_draws_what_it_draws_alone_whoever_steps_with_it),
       cmocka_unit_test(sixty_four_texts_step_together),
       cmocka_unit_test(fast_steps_of_many_texts_are_near_the_exact),

@@ -410,6 +410,22 @@ static void software_gets_small_workgroups(void **state) {
   assert_in_range(gpu.silent_seconds, 61, software.silent_seconds - 1); // after amdgpu's own watchdog
 }
 
+// The average of equal texts, in steps; else the longest alone, whatever is beside it.
+static void long_texts_decide_whether_a_batch_takes_chunks(void **state) {
+  (void)state;
+  const struct plan plans[] = {made(&caps_h200), made(&caps_lavapipe)};
+  for (int i = 0; i < 2; i++) {
+    const uint64_t from = plans[i].chunk_from;
+    for (uint32_t B = 1; B <= 256; B *= 4) {
+      assert_true(plan_chunks(&plans[i], B * from, B, 0));
+      assert_false(plan_chunks(&plans[i], B * from - 1, B, 0));
+      assert_true(plan_chunks(&plans[i], B * from, B, from));
+      assert_true(plan_chunks(&plans[i], from + B - 1, B, from)); // one of that length, the others of one token
+      assert_false(plan_chunks(&plans[i], B * (from - 1), B, from - 1));
+    }
+  }
+}
+
 // Shapes that no kernel takes: a device that has only such computes without.
 static void matrices_of_other_sides_are_left_alone(void **state) {
   (void)state;
@@ -629,6 +645,7 @@ int main(void) {
       cmocka_unit_test(apple_memory_is_mapped_and_never_lazy),
       cmocka_unit_test(the_subgroup_size_is_chosen_where_it_varies),
       cmocka_unit_test(software_gets_small_workgroups),
+      cmocka_unit_test(long_texts_decide_whether_a_batch_takes_chunks),
       cmocka_unit_test(matrices_of_other_sides_are_left_alone),
       cmocka_unit_test(the_square_matrix_is_chosen_where_there_is_one),
       cmocka_unit_test(large_cards_with_matrices_take_longer_slices),
