@@ -141,20 +141,6 @@ static int plot_spectrum(const struct measured *m, size_t count, const char *fol
   return plot_finish(plot, plot_name(folder, "spectrum", NULL).text);
 }
 
-static void count_similarities(const struct measured *m, double *shares, int bins) {
-  double count = 0;
-  for (int i = 0; i < bins; ++i) shares[i] = 0;
-  for (size_t i = 0; i < m->layer_count; ++i)
-    for (size_t j = 0; j < m->times * (size_t)m->layers[i].heads; ++j) {
-      double s = m->layers[i].samples[j].similarity;
-      if (isnan(s)) continue;
-      int bin = (int)((s + 1) / 2 * bins);
-      ++shares[bin < 0 ? 0 : bin >= bins ? bins - 1 : bin];
-      ++count;
-    }
-  for (int i = 0; i < bins && count > 0; ++i) shares[i] /= count;
-}
-
 static int plot_similarity(const struct measured *m, size_t count, const struct rank_request *r) {
   enum { BINS = 64 };
   double edges[BINS], shares[RANK_CHECKPOINTS][BINS];
@@ -162,7 +148,7 @@ static int plot_similarity(const struct measured *m, size_t count, const struct 
   char title[160], names[RANK_CHECKPOINTS][96];
   for (int i = 0; i < BINS; ++i) edges[i] = -1 + 2.0 * i / BINS;
   for (size_t i = 0; i < count; ++i) {
-    count_similarities(&m[i], shares[i], BINS);
+    similarity_shares(&m[i], shares[i], BINS);
     snprintf(names[i], sizeof names[i], "%s, entropy %.3f", m[i].name, similarity_entropy(&m[i]));
     series[i] = (struct series){
         .name = names[i], .x = edges, .y = shares[i], .count = BINS, .style = SERIES_BARS, .color = (int)i};

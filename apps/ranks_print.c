@@ -52,20 +52,28 @@ static struct means means_of_all(const struct measured *m) {
   return divide(s, m->times);
 }
 
-double similarity_entropy(const struct measured *m) {
-  enum { BINS = 32 };
-  double bins[BINS] = {0}, count = 0, entropy = 0;
+bool similarity_shares(const struct measured *m, double *shares, int bins) {
+  double count = 0;
+  for (int i = 0; i < bins; ++i) shares[i] = 0;
   for (size_t i = 0; i < m->layer_count; ++i)
     for (size_t j = 0; j < m->times * (size_t)m->layers[i].heads; ++j) {
       double s = m->layers[i].samples[j].similarity;
       if (isnan(s)) continue;
-      int bin = (int)((s + 1) / 2 * BINS);
-      ++bins[bin < 0 ? 0 : bin >= BINS ? BINS - 1 : bin];
+      int bin = (int)((s + 1) / 2 * bins);
+      ++shares[bin < 0 ? 0 : bin >= bins ? bins - 1 : bin];
       ++count;
     }
+  for (int i = 0; i < bins && count > 0; ++i) shares[i] /= count;
+  return count > 0;
+}
+
+double similarity_entropy(const struct measured *m) {
+  enum { BINS = 32 };
+  double shares[BINS], entropy = 0;
+  if (!similarity_shares(m, shares, BINS)) return NAN;
   for (int i = 0; i < BINS; ++i)
-    if (bins[i] > 0) entropy -= bins[i] / count * log(bins[i] / count);
-  return count > 0 ? entropy / log(BINS) : NAN;
+    if (shares[i] > 0) entropy -= shares[i] * log(shares[i]);
+  return entropy / log(BINS);
 }
 
 // ---------------------------------------------------------------- tables

@@ -104,7 +104,7 @@ static void rmsnorm_of_last_rows_skips_sequences_without_tokens(void **state) {
   expect_close("rmsnorm of last rows", read_values(&y), want, 3 * D, CLOSE);
 }
 
-// in (T, K) as a linear op takes it, normed when eps > 0; want_in: what it stands for.
+// in (T, K) as a linear op takes it, normed when eps > 0; want: what it stands for.
 struct input_case {
   struct linear_input in;
   double *want; // (T, K)

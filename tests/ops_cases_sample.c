@@ -110,7 +110,8 @@ static void expect_drawn(const struct ranked *r, uint32_t n, double u, int32_t t
   for (uint32_t i = 0; i < n; i++) {
     double end = sum + r[i].w / total;
     if (r[i].id == (uint32_t)token) {
-      if (u < sum - rounding || u > end + rounding) fail_msg("token %d owns %g ... %g, not %g", token, sum, end, u);
+      if (!(u >= sum - rounding && u <= end + rounding))
+        fail_msg("token %d owns %g ... %g, not %g", token, sum, end, u);
       return;
     }
     sum = end;

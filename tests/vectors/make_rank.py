@@ -5,31 +5,15 @@ states after every 16 tokens, from the float64 models of reference_model.py and 
 usage: make_rank.py SPEC MODELS OUT MODEL...    SPEC has reference.py and reference_model.py
 
 Condition and rank are left empty where a singular value lies so near to 1e-6 of the first that rounding decides."""
-import json, os, struct, sys
+import json, os, sys
 import numpy as np
 
 spec, models, out = sys.argv[1:4]
 sys.path.insert(0, spec)
 import reference_model as RM
+from tensor_files import load
 
 EVERY, ZERO = 16, 1e-6
-
-
-def load(path):
-    with open(path, "rb") as f:
-        header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
-        data = f.read()
-    tensors = {}
-    for name, t in header.items():
-        if name == "__metadata__":
-            continue
-        raw = data[slice(*t["data_offsets"])]
-        if t["dtype"] == "BF16":
-            x = (np.frombuffer(raw, np.uint16).astype(np.uint32) << 16).view(np.float32)
-        else:
-            x = np.frombuffer(raw, {"F32": np.float32, "F16": np.float16}[t["dtype"]])
-        tensors[name] = x.reshape(t["shape"]).astype(np.float64)
-    return tensors
 
 
 def byte_ids(tokenizer, text):
@@ -57,7 +41,7 @@ def measures(S):
 def states(path, text):
     """Rows of (layer, head, token, measures, similarity)."""
     config = json.load(open(os.path.join(path, "config.json")))
-    tensors = load(os.path.join(path, "model.safetensors"))
+    tensors = {name: x.astype(np.float64) for name, x in load(os.path.join(path, "model.safetensors")).items()}
     ids = [config["bos_token_id"]] + byte_ids(json.load(open(os.path.join(path, "tokenizer.json"))), text)
     rows, cache, before = [], None, {}
     for t in range(0, len(ids), EVERY):

@@ -1,8 +1,8 @@
-"""Safetensors files and bfloat16, for the scripts that make the vectors of tests/vectors/prune."""
+"""Safetensors files and bfloat16, for the scripts that make vectors with numpy."""
 import json, struct
 import numpy as np
 
-TYPES = {"F64": np.float64, "F32": np.float32, "I32": np.int32, "I64": np.int64}
+TYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "I32": np.int32, "I64": np.int64}
 
 
 def to_bf16(x):
