@@ -1,33 +1,11 @@
 // test_tokenizer: reference results for three tokenizers (vectors/tokenizer/README.md), the words of well-known
-// patterns checked by hand, each normalizer, pre-tokenizer and decoder, streaming, and the refusal of bad files.
-#include "tokenizer.h"
+// patterns checked by hand, each normalizer and pre-tokenizer, and the refusal of bad files. test_decoder has the way
+// back.
+#include "tokenizer_tools.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <time.h>
 
-#include <cmocka.h>
-
-#define VECTORS TESTS_DIR "/vectors/tokenizer"
-
 // ---------------------------------------------------------------- helpers
-
-static deltaic_tokenizer *open_file(const char *path) {
-  deltaic_tokenizer *t = NULL;
-  deltaic_status status = deltaic_tokenizer_open(path, &t);
-  if (status) print_error("%s\n", deltaic_last_error());
-  assert_int_equal(status, DELTAIC_OK);
-  return t;
-}
-
-static deltaic_tokenizer *parse(const char *json) {
-  deltaic_tokenizer *t = NULL;
-  deltaic_status status = tokenizer_parse(json, strlen(json), "tokenizer.json", &t);
-  if (status) print_error("%s\n", deltaic_last_error());
-  assert_int_equal(status, DELTAIC_OK);
-  return t;
-}
 
 // A tokenizer of which one part matters: `part` is its JSON, such as "\"normalizer\": {...}". The letters a, b, c and
 // the mark of a space are tokens, and ab is a merge.
@@ -74,56 +52,6 @@ static void check_encode(const deltaic_tokenizer *t, const char *text, bool spec
   assert_int_equal(deltaic_tokenizer_encode(t, text, strlen(text), special, ids, 64, &count), DELTAIC_OK);
   for (size_t i = 0; i < count; i++) snprintf(list + strlen(list), 16, "%s%d", i ? " " : "", (int)ids[i]);
   assert_string_equal(list, wanted);
-}
-
-static bool is_valid_utf8(const char *text, size_t n) {
-  for (size_t at = 0; at < n;) {
-    int length = utf8_check(text + at, n - at);
-    if (length <= 0) return false;
-    at += (size_t)length;
-  }
-  return true;
-}
-
-// Decodes at once and token by token: both must agree, and no chunk may split a character. Returns the text, to be
-// freed, ended by NUL.
-static char *decode_both(const deltaic_tokenizer *t, const int32_t *ids, size_t n, bool skip, size_t *length) {
-  size_t bytes, chunk_bytes;
-  const char *chunk;
-  assert_int_equal(deltaic_tokenizer_decode(t, ids, n, skip, NULL, 0, &bytes), DELTAIC_OK);
-  char *whole = malloc(bytes + 1);
-  assert_int_equal(deltaic_tokenizer_decode(t, ids, n, skip, whole, bytes, &bytes), DELTAIC_OK);
-  whole[bytes] = 0;
-  deltaic_decoder *d;
-  struct text streamed = {0};
-  assert_int_equal(deltaic_decoder_create(t, skip, &d), DELTAIC_OK);
-  for (size_t i = 0; i <= n; i++) {
-    deltaic_status status =
-        i < n ? deltaic_decoder_push(d, ids[i], &chunk, &chunk_bytes) : deltaic_decoder_finish(d, &chunk, &chunk_bytes);
-    assert_int_equal(status, DELTAIC_OK);
-    assert_true(is_valid_utf8(chunk, chunk_bytes));
-    text_append(&streamed, chunk, chunk_bytes);
-  }
-  assert_int_equal(streamed.length, bytes);
-  if (bytes) assert_memory_equal(streamed.bytes, whole, bytes);
-  text_free(&streamed);
-  deltaic_decoder_free(d);
-  if (length) *length = bytes;
-  return whole;
-}
-
-// Tokens of a vocabulary made for the test, given as JSON, and what a decoder makes of 0 ... n - 1.
-static void check_decoder(const char *decoder, const char *vocab, size_t n, const char *wanted) {
-  char json[2048];
-  snprintf(json, sizeof json, "{\"decoder\": %s, \"model\": {\"type\": \"BPE\", \"vocab\": {%s}, \"merges\": []}}",
-           decoder, vocab);
-  deltaic_tokenizer *t = parse(json);
-  int32_t ids[16];
-  for (size_t i = 0; i < n; i++) ids[i] = (int32_t)i;
-  char *text = decode_both(t, ids, n, false, NULL);
-  assert_string_equal(text, wanted);
-  free(text);
-  deltaic_tokenizer_close(t);
 }
 
 // ---------------------------------------------------------------- reference results
@@ -397,109 +325,6 @@ static void postprocessor_adds_tokens_around_the_text(void **state) {
   deltaic_tokenizer_close(t);
 }
 
-// ---------------------------------------------------------------- decoders
-
-static void decoders_do_what_their_names_say(void **state) {
-  (void)state;
-  check_decoder("null", "\"a\": 0, \"b\": 1", 2, "a b");
-  check_decoder("{\"type\": \"ByteLevel\"}", "\"\\u0120a\": 0, \"\\u00c3\": 1, \"\\u00a9\": 2, \"\\u4f60b\": 3", 4,
-                " a\u00e9\u4f60b");
-  check_decoder("{\"type\": \"ByteFallback\"}", "\"<0xC3>\": 0, \"<0xA9>\": 1, \"b\": 2, \"<0xG0>\": 3", 4,
-                "\u00e9b<0xG0>");
-  check_decoder("{\"type\": \"Replace\", \"pattern\": {\"Regex\": \"x+\"}, \"content\": \"-\"}",
-                "\"axx\": 0, \"xb\": 1", 2, "a--b");
-  check_decoder("{\"type\": \"Strip\", \"content\": \"_\", \"start\": 1, \"stop\": 1}",
-                "\"__a__\": 0, \"_\": 1, \"b_\": 2", 3, "_a_b");
-  check_decoder("{\"type\": \"Metaspace\", \"replacement\": \"\u2581\"}", "\"\u2581a\": 0, \"\u2581b\": 1", 2, "a b");
-  check_decoder("{\"type\": \"Metaspace\", \"replacement\": \"\u2581\", \"prepend_scheme\": \"never\"}",
-                "\"\u2581a\": 0, \"\u2581b\": 1", 2, " a b");
-}
-
-static void fused_tokens_are_replaced_and_stripped_as_one(void **state) {
-  (void)state;
-#define FUSED(more) "{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Fuse\"}, " more "]}"
-  const char *vocab = "\"  a-\": 0, \"->b-\": 1, \"-\": 2, \"  \": 3";
-  check_decoder(FUSED("{\"type\": \"Replace\", \"pattern\": {\"String\": \"-->\"}, \"content\": \"=\"}"), vocab, 4,
-                "  a=b--  ");
-  check_decoder(FUSED("{\"type\": \"Replace\", \"pattern\": {\"Regex\": \"-+>?\"}, \"content\": \"=\"}"), vocab, 4,
-                "  a=b=  ");
-  check_decoder(FUSED("{\"type\": \"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 1}"), vocab, 4, " a-->b-- ");
-  check_decoder(FUSED("{\"type\": \"Strip\", \"content\": \" \", \"start\": 9, \"stop\": 9}"), vocab, 4, "a-->b--");
-}
-
-static void broken_bytes_become_replacement_characters_as_in_rust(void **state) {
-  (void)state;
-  static const struct {
-    unsigned char bytes[6];
-    const char *text;
-  } cases[] = {{{0xE4, 0xBD, 0xA0}, "\u4f60"},
-               {{0xE4, 0xBD, 'a'}, "\ufffda"},
-               {{0xE4, 0xBD}, "\ufffd"},
-               {{0xF0, 0x9F, 0x98}, "\ufffd"},
-               {{0xC0, 0x80}, "\ufffd\ufffd"},
-               {{0xED, 0xA0, 0x80}, "\ufffd\ufffd\ufffd"},
-               {{0xF4, 0x90, 'x'}, "\ufffd\ufffdx"},
-               {{0xE4, 0xE4, 0xBD, 0xA0}, "\ufffd\u4f60"}};
-  deltaic_tokenizer *t = open_file(VECTORS "/bytes.json");
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    int32_t ids[6];
-    size_t n = 0;
-    for (; cases[i].bytes[n]; n++) {
-      char character[5] = "";
-      utf8_encode(byte_level_character(cases[i].bytes[n]), character);
-      ids[n] = deltaic_tokenizer_find(t, character);
-    }
-    char *text = decode_both(t, ids, n, false, NULL);
-    assert_string_equal(text, cases[i].text);
-    free(text);
-  }
-  deltaic_tokenizer_close(t);
-}
-
-static void one_bad_byte_turns_a_run_of_byte_tokens_into_replacements(void **state) {
-  (void)state;
-  check_decoder("{\"type\": \"ByteFallback\"}", "\"<0xC3>\": 0, \"<0xA9>\": 1, \"<0xFF>\": 2, \"b\": 3", 4,
-                "\ufffd\ufffd\ufffdb");
-}
-
-// decode_both checks the claim on every chunk.
-static void streamed_text_never_splits_a_character(void **state) {
-  (void)state;
-  const char *paths[] = {MODELS_DIR "/novelist", VECTORS "/sp.json", VECTORS "/bytes.json"};
-  uint32_t random = 1;
-  for (int p = 0; p < 3; p++) {
-    deltaic_tokenizer *t = open_file(paths[p]);
-    for (int round = 0; round < 300; round++) {
-      int32_t ids[40];
-      uint32_t range = round % 2 ? 300 : (uint32_t)deltaic_tokenizer_size(t); // low ids are bytes
-      for (int i = 0; i < 40; i++) ids[i] = (int32_t)((random = random * 1664525u + 1013904223u) >> 8) % (int32_t)range;
-      free(decode_both(t, ids, (size_t)(round % 41), round % 3 == 0, NULL));
-    }
-    deltaic_tokenizer_close(t);
-  }
-}
-
-static void a_finished_decoder_begins_a_new_text(void **state) {
-  (void)state;
-  deltaic_tokenizer *t = open_file(VECTORS "/sp.json");
-  deltaic_decoder *d;
-  const char *text;
-  size_t bytes;
-  assert_int_equal(deltaic_decoder_create(t, true, &d), DELTAIC_OK);
-  for (int round = 0; round < 2; round++) {
-    assert_int_equal(deltaic_decoder_push(d, 540, &text, &bytes), DELTAIC_OK); // "▁H"
-    assert_int_equal(bytes, 1);
-    assert_memory_equal(text, "H", 1);
-    assert_int_equal(deltaic_decoder_finish(d, &text, &bytes), DELTAIC_OK);
-    assert_int_equal(bytes, 0);
-  }
-  assert_int_equal(deltaic_decoder_push(d, -1, &text, &bytes), DELTAIC_INVALID_ARGUMENT);
-  assert_string_equal(deltaic_last_error(), "token id -1 is negative");
-  deltaic_decoder_free(d);
-  deltaic_decoder_free(NULL);
-  deltaic_tokenizer_close(t);
-}
-
 // ---------------------------------------------------------------- arguments and limits
 
 static void small_buffers_are_refused_with_the_size_needed(void **state) {
@@ -701,12 +526,6 @@ int main(void) {
                                      cmocka_unit_test(ignore_merges_takes_whole_words_first),
                                      cmocka_unit_test(unknown_characters_are_dropped_fused_or_bytes),
                                      cmocka_unit_test(postprocessor_adds_tokens_around_the_text),
-                                     cmocka_unit_test(decoders_do_what_their_names_say),
-                                     cmocka_unit_test(fused_tokens_are_replaced_and_stripped_as_one),
-                                     cmocka_unit_test(broken_bytes_become_replacement_characters_as_in_rust),
-                                     cmocka_unit_test(one_bad_byte_turns_a_run_of_byte_tokens_into_replacements),
-                                     cmocka_unit_test(streamed_text_never_splits_a_character),
-                                     cmocka_unit_test(a_finished_decoder_begins_a_new_text),
                                      cmocka_unit_test(small_buffers_are_refused_with_the_size_needed),
                                      cmocka_unit_test(invalid_utf8_is_refused_with_its_offset),
                                      cmocka_unit_test(long_words_take_near_linear_time),
