@@ -1,6 +1,6 @@
 // bench: speed of prefill and of decode, apart, and the kernels' times behind them.
 #include "bench.h"
-#include "commands.h"
+#include "command.h"
 #include "common.h"
 
 #include <math.h>

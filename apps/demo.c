@@ -1,6 +1,6 @@
 // demo: the table of demonstrations.
 #include "demo.h"
-#include "commands.h"
+#include "command.h"
 #include "common.h"
 #include "options.h" // nearest_name
 

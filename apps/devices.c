@@ -1,5 +1,5 @@
 // devices: every device with its limits and the plan chosen on it.
-#include "commands.h"
+#include "command.h"
 #include "common.h"
 #include "engine.h"
 #include "format.h"

@@ -1,6 +1,6 @@
 // eval: `deltaic eval`: the papers' tests on any checkpoints: reads the task, runs it on each, prints one table.
 #include "eval.h"
-#include "commands.h"
+#include "command.h"
 #include "eval_cost.h"
 #include "eval_made.h"
 #include "eval_text.h"

@@ -1,7 +1,7 @@
 // generate: continues a text. The text goes to standard output as it is decoded, everything else to standard error.
 #define _POSIX_C_SOURCE 200809L // clock_gettime, getpid
 #include "generate.h"
-#include "commands.h"
+#include "command.h"
 #include "common.h"
 #include "format.h"
 

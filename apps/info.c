@@ -1,5 +1,5 @@
 // info: what a checkpoint is and needs, from its headers alone.
-#include "commands.h"
+#include "command.h"
 #include "common.h"
 #include "engine.h"
 #include "format.h"

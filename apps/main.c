@@ -1,6 +1,6 @@
 // main: the table of commands, their help, the version.
 #define _POSIX_C_SOURCE 200809L // SIGPIPE
-#include "commands.h"
+#include "command.h"
 #include "common.h"
 #include "options.h" // nearest_name, print_wrapped
 

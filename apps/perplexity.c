@@ -1,6 +1,6 @@
 // perplexity: mean negative log-likelihood of a text's tokens, each predicted from those before it in its window.
 //   NLL = mean of -log p(token);   perplexity = exp(NLL)
-#include "commands.h"
+#include "command.h"
 #include "common.h"
 #include "engine.h"
 #include "eval_text.h" // split_words

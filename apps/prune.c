@@ -1,6 +1,6 @@
 // prune: a checkpoint with fewer key channels in each head, in one command (include/deltaic_prune.h).
 #include "prune.h"
-#include "commands.h"
+#include "command.h"
 #include "common.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 // ranks: how much of its states a model uses while it reads a text (rank measures: include/deltaic.h, deltaic_rank).
 #define _POSIX_C_SOURCE 200809L // access
 #include "ranks.h"
-#include "commands.h"
+#include "command.h"
 #include "common.h"
 
 #include <errno.h>

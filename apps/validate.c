@@ -1,6 +1,6 @@
 // validate: holds a model against a reference file: the same tokens through it, every number the file has compared.
 #include "validate.h"
-#include "commands.h"
+#include "command.h"
 #include "common.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 // test_prune_methods: every pruning method against the published pruners' index sets (tests/vectors/prune), against
 // reference_pruning.py, and against what it promises; rank measures.
-#include "prune.h"
+#include "prune_case.h"
 
 // ---------------------------------------------------------------- fixtures
 

@@ -1,6 +1,6 @@
 // test_prune_rrqr: strong rank-revealing QR: both routes, the bounds of Gu and Eisenstat, swaps, degenerate
 // activations.
-#include "prune.h"
+#include "prune_case.h"
 
 static double singular(double *a, int m, int n, int i) {
   double *values;

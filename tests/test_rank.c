@@ -1,7 +1,7 @@
 // test_rank: the rank theorems of the state-reduction paper, on random matrices and on the states of
 // real models; each test is one statement. S is (Dv, Dk) as in the paper, column-major: the rows of a state as the
 // library holds it.
-#include "prune.h"
+#include "prune_case.h"
 
 enum { MOST = 96 };
 // Inequalities hold up to rounding of a double, or of the f32 numbers that real states are.

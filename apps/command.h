@@ -1,6 +1,6 @@
-// commands.h: one function per command; argv begins after the command's name, the result is an exit code.
-#ifndef COMMANDS_H
-#define COMMANDS_H
+// command.h: one function per command; argv begins after the command's name, the result is an exit code.
+#ifndef COMMAND_H
+#define COMMAND_H
 
 int command_generate(int argc, char **argv);
 int command_perplexity(int argc, char **argv);

@@ -1,6 +1,6 @@
-// hazard [barrier]: two dispatches write one storage buffer through a descriptor; without the argument nothing orders
-// them. The validation layer must report the first and be silent about the second: with a layer, or settings, that see
-// no hazards the tests under with-new-vulkan would claim more than they check.
+// provoke_hazard [barrier]: two dispatches write one storage buffer through a descriptor; without the argument nothing
+// orders them. The validation layer must report the first and be silent about the second: with a layer, or settings,
+// that see no hazards the tests under with-new-vulkan would claim more than they check.
 #define VK_NO_PROTOTYPES
 #define VOLK_IMPLEMENTATION
 #include <volk.h>

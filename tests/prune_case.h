@@ -1,6 +1,6 @@
-// prune.h: random activations and fixtures for the tests and the bench of the pruning methods.
-#ifndef TESTS_PRUNE_H
-#define TESTS_PRUNE_H
+// prune_case.h: random activations and fixtures for the tests of the pruning methods.
+#ifndef PRUNE_CASE_H
+#define PRUNE_CASE_H
 #include "method.h"
 #include "pca.h"
 #include "rank.h"
