@@ -105,7 +105,7 @@ static deltaic_status evaluate(struct deltaic_session *s, const deltaic_piece *p
     if (status == DELTAIC_OK) status = check_twice(used, pieces[i].sequence, function);
   }
   if (status != DELTAIC_OK) return status;
-  if (take_cancel(s)) return break_pieces(s, pieces, n, cancelled());
+  if (take_cancel(s)) return cancelled(); // nothing is computed yet: the texts stay as they were
   struct work w = {.pieces = pieces, .n = n};
   uint64_t tokens = 0;
   for (size_t i = 0; i < n; i++) tokens += pieces[i].count;
@@ -188,7 +188,6 @@ static deltaic_status read_draws(const struct deltaic_session *s, struct draws *
 }
 
 static deltaic_status run_draws(struct deltaic_session *s, const struct draws *d, int32_t *tokens, float *logits) {
-  if (take_cancel(s)) return cancelled();
   for (uint32_t i = 0; i < d->n; i++) {
     const uint32_t sequence = d->sequences[i];
     *(struct sequence *)tensor_row(&s->sequences, i) = // with no row yet: drawing gives it one
@@ -211,6 +210,7 @@ static deltaic_status next(struct deltaic_session *s, const uint32_t *sequences,
   if (status == DELTAIC_OK && !tokens)
     status = fail(DELTAIC_INVALID_ARGUMENT, "%s: there is no room for the tokens", function);
   if (status != DELTAIC_OK) return status;
+  if (take_cancel(s)) return cancelled(); // nothing is computed yet: the texts stay as they were
   status = run_draws(s, &d, tokens, logits);
   if (status == DELTAIC_OK) return DELTAIC_OK;
   for (uint32_t i = 0; i < d.n; i++) break_slot(s, d.sequences[i]);

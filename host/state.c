@@ -191,6 +191,7 @@ static deltaic_status check_sequence(const struct deltaic_session *s, uint32_t s
 
 static deltaic_status clear_slot(struct deltaic_session *s, uint32_t slot) {
   const struct slot *q = &s->slots[slot];
+  if (s->shape.sequences == 1) atomic_store(&s->cancel, false); // of several texts it may mean another
   deltaic_status status = run_copies(s, slot, NULL, q->broken ? UINT64_MAX : q->position);
   if (status == DELTAIC_OK) s->slots[slot] = (struct slot){.position = 0};
   return status;
@@ -199,6 +200,7 @@ static deltaic_status clear_slot(struct deltaic_session *s, uint32_t slot) {
 deltaic_status deltaic_session_reset(deltaic_session *s) {
   if (!s) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_reset: session is NULL");
   struct backend *b = s->model->backend;
+  atomic_store(&s->cancel, false);
   deltaic_status status = arena_zero(&s->state, b);
   // Padding between a view's rows is read and multiplied by zero weights: it must be a number.
   if (status == DELTAIC_OK) status = arena_zero(&s->scratch, b);

@@ -264,8 +264,8 @@ typedef enum deltaic_logits { DELTAIC_LOGITS_NONE, DELTAIC_LOGITS_LAST, DELTAIC_
  * out: vocabulary floats (LAST), n * vocabulary (ALL), or NULL with NONE. The last logits are always kept on the device
  *   for deltaic_session_next().
  *   With ALL a failure may leave the first rows written.
- * Bad arguments and a full context leave the session as it was. After any other failure (DELTAIC_CANCELLED too) it must
- * be reset, loaded or freed. */
+ * Bad arguments, a full context and a cancel that came before the call leave the session as it was. After any other
+ * failure (a cancel during the call too) it must be reset, loaded or freed. */
 DELTAIC_API deltaic_status deltaic_session_eval(deltaic_session *session, const int32_t *tokens, size_t n,
                                                 deltaic_logits logits, float *out);
 
@@ -327,8 +327,8 @@ typedef struct deltaic_piece {
 
 /* Evaluates n pieces, of n different texts and of any lengths, in slices of at most deltaic_session_options.batch
  * tokens; a slice takes some of each of several pieces.
- * Bad arguments and a full context leave the session as it was. After any other failure every text of the call must be
- * reset, loaded or copied over; the others are as they were. */
+ * Bad arguments, a full context and a cancel that came before the call leave the session as it was. After any other
+ * failure every text of the call must be reset, loaded or copied over; the others are as they were. */
 DELTAIC_API deltaic_status deltaic_session_eval_batch(deltaic_session *session, const deltaic_piece *pieces, size_t n);
 
 /* deltaic_session_next() for n texts at once: one submission, nothing recorded after the first call with this n.
@@ -353,9 +353,10 @@ DELTAIC_API deltaic_status deltaic_sequence_save(deltaic_session *session, uint3
 DELTAIC_API deltaic_status deltaic_sequence_load(deltaic_session *session, uint32_t sequence, const void *buffer,
                                                  size_t bytes);
 
-/* Makes the eval or next in progress, or else the next one, return DELTAIC_CANCELLED soon: after the part of the work
- * that the device has already been given. Any thread, also a signal handler, at any time before deltaic_session_free().
- */
+/* Makes the eval or next in progress return DELTAIC_CANCELLED soon: after the part of the work that the device has
+ * already been given. With none in progress, the next one returns it at once and computes nothing: the session is as it
+ * was. deltaic_session_reset() drops a cancel that nobody has seen, and so does resetting or loading a session's only
+ * text. Any thread, also a signal handler, at any time before deltaic_session_free(). */
 DELTAIC_API void deltaic_session_cancel(deltaic_session *session);
 
 /* Looking inside. Experimental. While a probe is set, every eval hands the activations asked for to the callback, layer
@@ -449,8 +450,8 @@ typedef struct deltaic_operator_result {
 DELTAIC_API deltaic_status deltaic_device_measure_operator(deltaic_device *device, const deltaic_operator *op,
                                                            deltaic_operator_result *result);
 
-/* One product of matrices by itself, as a layer asks for it: (rows, inputs) by bfloat16 weights (outputs, inputs), float32
- * results. Each product waits for the one before it and, up to 64 rows on a GPU, finds its weights in no cache.
+/* One product of matrices by itself, as a layer asks for it: (rows, inputs) by bfloat16 weights (outputs, inputs),
+ * float32 results. Each product waits for the one before it and, up to 64 rows on a GPU, finds its weights in no cache.
  * Experimental. */
 typedef struct deltaic_matmul {
   size_t size;

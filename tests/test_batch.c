@@ -536,14 +536,29 @@ static void misuse_is_refused_and_changes_nothing(void **state) {
   on_every_device(check_misuse);
 }
 
+static deltaic_status no_read(struct backend *b, struct buffer *buffer, uint64_t offset, void *data, uint64_t bytes) {
+  (void)b, (void)buffer, (void)offset, (void)data, (void)bytes;
+  return DELTAIC_IO;
+}
+
 static void check_failure(deltaic_device *device) {
   deltaic_model *model = open_model(device, every_mixer[0]);
   deltaic_session *s = create(model, 3, 64), *fork;
   int32_t tokens[3];
   deltaic_piece pieces[] = {piece_of(0, 0, 0, 50), piece_of(1, 1, 0, 50), piece_of(2, 2, 0, 50)};
   eval(s, pieces, 3);
-  deltaic_session_cancel(s);
+  deltaic_session_cancel(s); // too early to break anything
   assert_int_equal(deltaic_session_eval_batch(s, pieces + 1, 2), DELTAIC_CANCELLED);
+  assert_int_equal(deltaic_sequence_position(s, 1), 50);
+  const struct ops *real = device->backend->ops;
+  struct ops failing = *real;
+  failing.buffer_read = no_read;
+  device->backend->ops = &failing;
+  float *out = logits_room(1);
+  pieces[1].logits = DELTAIC_LOGITS_LAST;
+  pieces[1].out = out;
+  assert_int_equal(deltaic_session_eval_batch(s, pieces + 1, 2), DELTAIC_IO);
+  device->backend->ops = real;
   assert_ok(deltaic_session_next_batch(s, NULL, 1, NULL, tokens, NULL)); // 0 was not in the call
   assert_int_equal(deltaic_session_next_batch(s, NULL, 2, NULL, tokens, NULL), DELTAIC_BAD_STATE);
   assert_int_equal(deltaic_session_fork(s, &fork), DELTAIC_BAD_STATE);
@@ -551,6 +566,7 @@ static void check_failure(deltaic_device *device) {
   assert_ok(deltaic_sequence_reset(s, 1));
   assert_ok(deltaic_sequence_copy(s, 2, 0));
   eval(s, pieces + 1, 2);
+  free(out);
   assert_int_equal(deltaic_sequence_position(s, 1), 50);
   assert_int_equal(deltaic_sequence_position(s, 2), 101);
   deltaic_session_free(s);

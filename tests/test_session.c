@@ -238,9 +238,6 @@ static void check_cancel(deltaic_device *device) {
   assert_int_equal(deltaic_session_eval(s, tokens, 1, DELTAIC_LOGITS_NONE, NULL), DELTAIC_BAD_STATE);
   assert_int_equal(deltaic_session_next(s, NULL, &token, NULL), DELTAIC_BAD_STATE);
   assert_ok(deltaic_session_reset(s));
-  deltaic_session_cancel(s); // before the call: the next one is stopped
-  assert_int_equal(deltaic_session_eval(s, tokens, 10, DELTAIC_LOGITS_NONE, NULL), DELTAIC_CANCELLED);
-  assert_ok(deltaic_session_reset(s));
   assert_ok(deltaic_session_eval(s, tokens, 90, DELTAIC_LOGITS_LAST, a));
   deltaic_session *fresh = create(model);
   assert_ok(deltaic_session_eval(fresh, tokens, 90, DELTAIC_LOGITS_LAST, b));
@@ -254,6 +251,41 @@ static void check_cancel(deltaic_device *device) {
 static void a_cancelled_session_works_again_after_a_reset(void **state) {
   (void)state;
   on_every_device(check_cancel);
+}
+
+static void check_early_cancel(deltaic_device *device) {
+  deltaic_model *model = open_model(device, kinds[0]);
+  deltaic_session *s = create(model), *other = create(model);
+  static char saved[1 << 20];
+  float a[V], b[V];
+  int32_t token, same;
+  size_t bytes;
+  eval(s, 0, 9, NULL);
+  eval(other, 0, 9, NULL);
+  deltaic_session_cancel(s);
+  assert_int_equal(deltaic_session_eval(s, text, 3, DELTAIC_LOGITS_NONE, NULL), DELTAIC_CANCELLED);
+  deltaic_session_cancel(s);
+  assert_int_equal(deltaic_session_next(s, NULL, &token, NULL), DELTAIC_CANCELLED);
+  assert_int_equal(deltaic_session_position(s), 9);
+  assert_ok(deltaic_session_next(s, NULL, &token, a));
+  assert_ok(deltaic_session_next(other, NULL, &same, b));
+  assert_int_equal(token, same);
+  assert_same_bits(a, b, "after a cancel that came too early");
+  assert_ok(deltaic_session_save(s, saved, sizeof saved, &bytes));
+  deltaic_session_cancel(s);
+  assert_ok(deltaic_session_load(s, saved, bytes));
+  assert_ok(deltaic_session_next(s, NULL, &token, NULL));
+  deltaic_session_cancel(s);
+  assert_ok(deltaic_session_reset(s));
+  eval(s, 0, 3, NULL);
+  deltaic_session_free(other);
+  deltaic_session_free(s);
+  deltaic_model_close(model);
+}
+
+static void a_cancel_between_calls_stops_the_next_and_changes_nothing(void **state) {
+  (void)state;
+  on_every_device(check_early_cancel);
 }
 
 // ---------------------------------------------------------------- threads, progress, profile
@@ -419,6 +451,7 @@ int main(void) {
       cmocka_unit_test(a_full_context_is_refused_and_leaves_the_session_whole),
       cmocka_unit_test(misuse_is_refused_with_a_sentence),
       cmocka_unit_test(a_cancelled_session_works_again_after_a_reset),
+      cmocka_unit_test(a_cancel_between_calls_stops_the_next_and_changes_nothing),
       cmocka_unit_test(sessions_in_threads_do_not_disturb_each_other),
       cmocka_unit_test(counters_of_no_session_are_zero),
       cmocka_unit_test(equal_computed_weights_are_stored_once),
