@@ -7,6 +7,7 @@
 // ends by showing the host what it wrote.
 #include "commands.h"
 
+#include "descriptors.h"
 #include "hazard.h"
 #include "list.h"
 #include "stamps.h"
@@ -15,20 +16,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLOTS = 2, POOL_SETS = 128, POOL_BUFFERS = POOL_SETS * 8 };
-
-struct set_pool {
-  VkDescriptorPool vk;
-  uint32_t sets, buffers; // left
-};
+enum { SLOTS = 2 };
 
 struct slot {
   VkCommandPool pool;
   VkCommandBuffer cmd;
   VkFence fence;
   bool busy; // submitted and not waited for
-  struct set_pool *sets;
-  size_t set_pools, set_pool_capacity, set_pool_now;
+  struct descriptors descriptors;
   struct stamps stamps;
 };
 
@@ -102,16 +97,14 @@ static VkResult slot_create(struct device *device, struct slot *slot) {
 }
 
 static void slot_destroy(struct device *device, struct slot *slot) {
-  for (size_t i = 0; i < slot->set_pools; i++)
-    device->vk.vkDestroyDescriptorPool(device->handle, slot->sets[i].vk, NULL);
   device->vk.vkDestroyFence(device->handle, slot->fence, NULL);
   device->vk.vkDestroyCommandPool(device->handle, slot->pool, NULL);
 }
 
 static void slot_free(struct device *device, struct slot *slot) {
   if (!atomic_load(&device->silent)) slot_destroy(device, slot);
+  descriptors_free(&slot->descriptors, device);
   stamps_free(&slot->stamps, device);
-  free(slot->sets);
 }
 
 // Waits until the slot's work is done. Only a lost device fails: then it may never end, and the slot is not used again.
@@ -204,76 +197,6 @@ static void remember(struct commands *c, const struct kernel *kernel, const stru
   }
 }
 
-// ---------------------------------------------------------------- descriptor sets
-
-static VkResult add_set_pool(struct commands *c, struct slot *slot) {
-  commands_fail(c,
-                list_room(&slot->sets, slot->set_pools, &slot->set_pool_capacity, sizeof *slot->sets, "a recording"));
-  if (failed(c)) return VK_SUCCESS; // kept already
-  VkDescriptorPoolSize size = {VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, POOL_BUFFERS};
-  VkDescriptorPoolCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO,
-                                     .maxSets = POOL_SETS,
-                                     .poolSizeCount = 1,
-                                     .pPoolSizes = &size};
-  struct set_pool pool = {.sets = POOL_SETS, .buffers = POOL_BUFFERS};
-  VkResult result = c->device->vk.vkCreateDescriptorPool(c->device->handle, &info, NULL, &pool.vk);
-  if (!result) slot->sets[slot->set_pools++] = pool;
-  return result;
-}
-
-// A pool with room for one set of n buffers, NULL after a failure.
-static struct set_pool *set_pool_for(struct commands *c, struct slot *slot, uint32_t n) {
-  for (; slot->set_pool_now < slot->set_pools; slot->set_pool_now++) {
-    struct set_pool *pool = &slot->sets[slot->set_pool_now];
-    if (pool->sets && pool->buffers >= n) return pool;
-  }
-  fail_vk(c, add_set_pool(c, slot), "descriptor sets were allocated");
-  return failed(c) ? NULL : &slot->sets[slot->set_pool_now];
-}
-
-static void reset_sets(struct commands *c, struct slot *slot) {
-  for (size_t i = 0; i < slot->set_pools; i++) {
-    c->device->vk.vkResetDescriptorPool(c->device->handle, slot->sets[i].vk, 0);
-    slot->sets[i].sets = POOL_SETS;
-    slot->sets[i].buffers = POOL_BUFFERS;
-  }
-  slot->set_pool_now = 0;
-}
-
-static void bind_buffers(struct commands *c, const struct kernel *kernel, const struct binding *bindings) {
-  struct device *device = c->device;
-  struct slot *slot = &c->slot[c->now];
-  uint32_t n = kernel->reflection.bindings;
-  if (!n) return;
-  struct set_pool *pool = set_pool_for(c, slot, n);
-  if (!pool) return;
-  VkDescriptorSetAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO,
-                                      .descriptorPool = pool->vk,
-                                      .descriptorSetCount = 1,
-                                      .pSetLayouts = &kernel->set_layout};
-  VkDescriptorSet set;
-  VkResult result = device->vk.vkAllocateDescriptorSets(device->handle, &info, &set);
-  if (result) {
-    fail_vk(c, result, "descriptor sets were allocated");
-    return;
-  }
-  pool->sets--;
-  pool->buffers -= n;
-  VkDescriptorBufferInfo buffer[REFLECT_BINDINGS];
-  VkWriteDescriptorSet write[REFLECT_BINDINGS];
-  for (uint32_t i = 0; i < n; i++) {
-    buffer[i] = (VkDescriptorBufferInfo){bindings[i].buffer->vk, bindings[i].offset, bindings[i].bytes};
-    write[i] = (VkWriteDescriptorSet){.sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET,
-                                      .dstSet = set,
-                                      .dstBinding = i,
-                                      .descriptorCount = 1,
-                                      .descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
-                                      .pBufferInfo = &buffer[i]};
-  }
-  device->vk.vkUpdateDescriptorSets(device->handle, n, write, 0, NULL);
-  device->vk.vkCmdBindDescriptorSets(slot->cmd, VK_PIPELINE_BIND_POINT_COMPUTE, kernel->layout, 0, 1, &set, 0, NULL);
-}
-
 // ---------------------------------------------------------------- profiling
 
 // Kernels bind a range twice to see it as two types: it is moved once.
@@ -317,7 +240,7 @@ size_t commands_times(struct commands *c, deltaic_kernel_time *times, size_t cap
 static void slot_begin(struct commands *c) {
   struct device *device = c->device;
   struct slot *slot = &c->slot[c->now];
-  reset_sets(c, slot);
+  descriptors_reset(&slot->descriptors, device);
   slot->stamps.timed_count = 0;
   c->range_count = 0;
   c->bound = VK_NULL_HANDLE;
@@ -415,21 +338,21 @@ static deltaic_status check_groups(const struct commands *c, const struct kernel
 static void record(struct commands *c, const struct kernel *kernel, const struct binding *bindings, const void *push,
                    const uint32_t groups[3], uint64_t operations) {
   const struct VolkDeviceTable *vk = &c->device->vk;
-  VkCommandBuffer cmd = c->slot[c->now].cmd;
-  struct stamps *stamps = &c->slot[c->now].stamps;
+  struct slot *slot = &c->slot[c->now];
+  VkCommandBuffer cmd = slot->cmd;
   bool serial = c->profile && c->range_count;
   if (serial || conflicts(c, &kernel->reflection, bindings)) barrier_between(c);
   remember(c, kernel, bindings);
   if (c->bound != kernel->pipeline)
     vk->vkCmdBindPipeline(cmd, VK_PIPELINE_BIND_POINT_COMPUTE, c->bound = kernel->pipeline);
-  bind_buffers(c, kernel, bindings);
+  if (!failed(c)) commands_fail(c, descriptors_bind(&slot->descriptors, c->device, cmd, kernel, bindings));
   if (kernel->reflection.push_bytes)
     vk->vkCmdPushConstants(cmd, kernel->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, kernel->reflection.push_bytes, push);
   if (c->profile && !failed(c))
-    commands_fail(c, stamps_before(stamps, c->device, cmd, timed_dispatch(kernel, bindings, operations)));
+    commands_fail(c, stamps_before(&slot->stamps, c->device, cmd, timed_dispatch(kernel, bindings, operations)));
   if (failed(c)) return;
   vk->vkCmdDispatch(cmd, groups[0], groups[1], groups[2]);
-  if (c->profile) stamps_after(stamps, c->device, cmd);
+  if (c->profile) stamps_after(&slot->stamps, c->device, cmd);
 }
 
 void commands_dispatch(struct commands *c, const struct kernel *kernel, const struct binding *bindings,
