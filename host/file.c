@@ -48,16 +48,7 @@ bool file_exists(const char *path) {
   return stat(path, &about) == 0;
 }
 
-static bool write_all(int file, const char *data, size_t bytes) {
-  while (bytes) {
-    ssize_t wrote = write(file, data, bytes < 1u << 30 ? bytes : 1u << 30);
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote < 0) return false;
-    data += wrote;
-    bytes -= (size_t)wrote;
-  }
-  return true;
-}
+// ---------------------------------------------------------------- replacing
 
 // The rename is on disk only when its folder is. Some file systems cannot sync a folder; then nothing is lost but the
 // promise that the new file survives a crash right after the call.
@@ -70,39 +61,74 @@ static void sync_folder(char *path) {
   close(folder);
 }
 
-// A new file beside path, named in `name`; it has the mode of the file it will replace.
-static int create_beside(const char *path, char *name, size_t capacity) {
+// What path names, behind all links, which may lead to a file that is not there yet: it is made.
+static char *find_target(const char *path) {
+  struct stat about;
+  char *target = realpath(path, NULL);
+  if (target || errno != ENOENT) return target;
+  if (lstat(path, &about)) return strdup(path);
+  int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);
+  if (file < 0) return NULL;
+  close(file);
+  return realpath(path, NULL);
+}
+
+// A new file beside w->path, named in w->beside; it has the mode of the file it will replace.
+static int create_beside(struct file_writer *w) {
   static atomic_uint serial;
   struct stat about;
   int file;
+  size_t capacity = strlen(w->path) + 48;
+  w->beside = malloc(capacity);
+  if (!w->beside) return -1;
   do {
-    snprintf(name, capacity, "%s.%ld-%u.tmp", path, (long)getpid(), atomic_fetch_add(&serial, 1));
-    file = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    snprintf(w->beside, capacity, "%s.%ld-%u.tmp", w->path, (long)getpid(), atomic_fetch_add(&serial, 1));
+    file = open(w->beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   } while (file < 0 && errno == EEXIST);
-  if (file >= 0 && stat(path, &about) == 0 && S_ISREG(about.st_mode)) fchmod(file, about.st_mode & 0777);
-  return file;
+  if (file >= 0 && stat(w->path, &about) == 0) fchmod(file, about.st_mode & 0777);
+  if (file >= 0) return file;
+  free(w->beside); // nothing to remove
+  w->beside = NULL;
+  return -1;
+}
+
+deltaic_status file_begin(struct file_writer *w, const char *path) {
+  struct stat about;
+  int file = -1;
+  *w = (struct file_writer){.name = path};
+  if (stat(path, &about) == 0 && !S_ISREG(about.st_mode)) {
+    w->path = strdup(path);
+    if (w->path) file = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+  } else {
+    w->path = find_target(path);
+    if (w->path) file = create_beside(w);
+  }
+  if (file >= 0) w->stream = fdopen(file, "wb");
+  if (w->stream) return DELTAIC_OK;
+  deltaic_status status = fail_errno(path, "written", errno);
+  if (file >= 0) close(file);
+  return file_end(w, status);
+}
+
+deltaic_status file_append(struct file_writer *w, const void *data, size_t bytes) {
+  return bytes && fwrite(data, 1, bytes, w->stream) != bytes ? fail_errno(w->name, "written", errno) : DELTAIC_OK;
+}
+
+deltaic_status file_end(struct file_writer *w, deltaic_status status) {
+  bool bad = !status && (fflush(w->stream) || (w->beside && fsync(fileno(w->stream))));
+  if (bad) status = fail_errno(w->name, "written", errno);
+  if (w->stream && fclose(w->stream) && !status) status = fail_errno(w->name, "written", errno);
+  if (!status && w->beside && rename(w->beside, w->path)) status = fail_errno(w->name, "written", errno);
+  if (status && w->beside) unlink(w->beside);
+  if (!status && w->beside) sync_folder(w->path);
+  free(w->beside);
+  free(w->path);
+  *w = (struct file_writer){0};
+  return status;
 }
 
 deltaic_status file_replace(const char *path, const void *data, size_t bytes) {
-  size_t capacity = strlen(path) + 48;
-  char *name = malloc(capacity);
-  if (!name) return fail_memory("a file name", capacity);
-  deltaic_status status = DELTAIC_OK;
-  int file = create_beside(path, name, capacity);
-  if (file < 0) {
-    status = fail_errno(path, "written", errno);
-    goto done;
-  }
-  int code = write_all(file, data, bytes) && fsync(file) == 0 ? 0 : errno;
-  if (close(file) && !code) code = errno;
-  if (!code && rename(name, path)) code = errno;
-  if (code) {
-    unlink(name);
-    status = fail_errno(path, "written", code);
-    goto done;
-  }
-  sync_folder(name);
-done:
-  free(name);
-  return status;
+  struct file_writer w;
+  deltaic_status status = file_begin(&w, path);
+  return status ? status : file_end(&w, file_append(&w, data, bytes));
 }

@@ -295,7 +295,8 @@ DELTAIC_API deltaic_status deltaic_session_save(deltaic_session *session, void *
                                                 size_t *written);
 /* A malformed buffer leaves the session as it was. */
 DELTAIC_API deltaic_status deltaic_session_load(deltaic_session *session, const void *buffer, size_t bytes);
-/* The same through a file; an interrupted save leaves an older file whole. */
+/* The same through a file; an interrupted save leaves an older file whole. What is no file (a device, a pipe) is written
+ * straight into. */
 DELTAIC_API deltaic_status deltaic_session_save_file(deltaic_session *session, const char *path);
 DELTAIC_API deltaic_status deltaic_session_load_file(deltaic_session *session, const char *path);
 

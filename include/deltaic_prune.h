@@ -58,7 +58,7 @@ DELTAIC_API deltaic_status deltaic_statistics_create(const char *path, const del
                                                      deltaic_statistics **out);
 /* file: of deltaic_statistics_save(). INVALID_ARGUMENT when it was measured on another model than the one in `path`. */
 DELTAIC_API deltaic_status deltaic_statistics_load(const char *path, const char *file, deltaic_statistics **out);
-/* An interrupted save leaves an older file whole. */
+/* Writes as deltaic_session_save_file() does. */
 DELTAIC_API deltaic_status deltaic_statistics_save(const deltaic_statistics *statistics, const char *file);
 DELTAIC_API void deltaic_statistics_free(deltaic_statistics *statistics);
 

@@ -196,9 +196,11 @@ static json_t *metadata_of(const struct deltaic_statistics *s) {
                    number_text(s->hash));
 }
 
-static deltaic_status write_file(const struct deltaic_statistics *s, const char *path, json_t *metadata) {
+deltaic_status statistics_save(const struct deltaic_statistics *s, const char *path) {
   struct stat_array a[STAT_ARRAYS];
   struct tensor_file f;
+  json_t *metadata = metadata_of(s);
+  if (!metadata) return fail_memory("statistics", 0);
   tensor_file_begin(&f, path, metadata);
   for (int i = 0; i < s->count; i++)
     for (int n = list_arrays(s, &s->layers[i], a), j = 0; j < n; j++)
@@ -206,24 +208,8 @@ static deltaic_status write_file(const struct deltaic_statistics *s, const char 
   tensor_file_write_header(&f);
   for (int i = 0; i < s->count; i++)
     for (int n = list_arrays(s, &s->layers[i], a), j = 0; j < n; j++) tensor_file_append(&f, a[j].data, a[j].bytes);
-  return tensor_file_end(&f);
-}
-
-deltaic_status statistics_save(const struct deltaic_statistics *s, const char *path) {
-  size_t capacity = strlen(path) + 8;
-  char *beside = malloc(capacity);
-  json_t *metadata = metadata_of(s);
-  deltaic_status status = beside && metadata ? DELTAIC_OK : fail_memory("statistics", capacity);
-  if (!status) {
-    snprintf(beside, capacity, "%s.tmp", path);
-    remove(beside); // of a run that was killed
-    status = write_file(s, beside, metadata);
-    if (!status && rename(beside, path)) status = fail(DELTAIC_IO, "%s: cannot be written", path);
-    if (status) remove(beside);
-  }
   json_decref(metadata);
-  free(beside);
-  return status;
+  return tensor_file_end(&f);
 }
 
 static bool metadata_number(struct checkpoint *c, const char *key, uint64_t *out) {

@@ -1,27 +1,17 @@
 // tensor_file: see tensor_file.h.
-#define _POSIX_C_SOURCE 200809L // fileno, strdup
 #include "tensor_file.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-static void keep_error(struct tensor_file *f) {
-  if (!f->status) f->status = fail(DELTAIC_IO, "%s: cannot be written: %s", f->path, strerror(errno));
-}
 
 static void keep_memory(struct tensor_file *f) {
   if (!f->status) f->status = fail_memory("a file's header", 0);
 }
 
 void tensor_file_begin(struct tensor_file *f, const char *path, json_t *metadata) {
-  *f = (struct tensor_file){.path = strdup(path), .header = json_object()};
-  if (!f->path || !f->header || (metadata && json_object_set(f->header, "__metadata__", metadata))) keep_memory(f);
-  if (f->status) return;
-  f->stream = fopen(path, "wbx");
-  if (!f->stream) keep_error(f);
+  *f = (struct tensor_file){.header = json_object()};
+  if (!f->header || (metadata && json_object_set(f->header, "__metadata__", metadata))) keep_memory(f);
+  if (!f->status) f->status = file_begin(&f->to, path);
 }
 
 uint64_t tensor_file_declare(struct tensor_file *f, const char *name, enum file_dtype dtype, int rank,
@@ -57,17 +47,12 @@ void tensor_file_write_header(struct tensor_file *f) {
 }
 
 void tensor_file_append(struct tensor_file *f, const void *data, uint64_t bytes) {
-  if (!f->status && bytes && fwrite(data, 1, bytes, f->stream) != bytes) keep_error(f);
+  if (!f->status) f->status = file_append(&f->to, data, bytes);
 }
 
 deltaic_status tensor_file_end(struct tensor_file *f) {
-  if (f->stream) {
-    if (!f->status && (fflush(f->stream) || fsync(fileno(f->stream)))) keep_error(f);
-    if (fclose(f->stream)) keep_error(f);
-  }
-  deltaic_status status = f->status;
+  deltaic_status status = f->to.stream ? file_end(&f->to, f->status) : f->status;
   json_decref(f->header);
-  free(f->path);
   *f = (struct tensor_file){0};
   return status;
 }

@@ -2,19 +2,19 @@
 // wherever they are, so that a file larger than memory passes through.
 #ifndef TENSOR_FILE_H
 #define TENSOR_FILE_H
+#include "file.h"
 #include "json.h"
 #include "safetensors.h"
 
 struct tensor_file {
-  void *stream;          // FILE *
-  char *path;            // for messages
+  struct file_writer to;
   json_t *header;        // until it is written
   uint64_t bytes;        // declared so far
   uint64_t data;         // where the tensors begin
   deltaic_status status; // first error; what follows does nothing
 };
 
-// metadata: an object of strings, or NULL; not taken.
+// metadata: an object of strings, or NULL; not taken. path: to be kept until the end.
 void tensor_file_begin(struct tensor_file *f, const char *path, json_t *metadata);
 // Declares a tensor, in the order of the file; returns where it will begin, counted from the first tensor.
 uint64_t tensor_file_declare(struct tensor_file *f, const char *name, enum file_dtype dtype, int rank,
@@ -22,6 +22,6 @@ uint64_t tensor_file_declare(struct tensor_file *f, const char *name, enum file_
 // After the last declaration.
 void tensor_file_write_header(struct tensor_file *f);
 void tensor_file_append(struct tensor_file *f, const void *data, uint64_t bytes);
-// Syncs and closes. In any case to be called; the file is to be removed by the caller after a failure.
+// In any case to be called; after a failure what was there stays.
 deltaic_status tensor_file_end(struct tensor_file *f);
 #endif

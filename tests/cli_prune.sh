@@ -36,7 +36,11 @@ grep -q '"head_dim": 8' "$dir/half/config.json" || complain "$last: not replaced
 [ "$(ls -A "$dir" | grep -c 'half')" = 1 ] || complain "$last: left something behind"
 
 # ---- statistics: kept, and read by other methods and targets without a text
+ln -s kept "$dir/statistics"
+echo mine >"$dir/kept.tmp" && cp "$dir/kept.tmp" "$dir/statistics.tmp"
 run 0 "$tiny" "$dir/a" --cut 0.5 --text "$text" -w 64 --statistics "$dir/statistics"
+[ -L "$dir/statistics" ] && [ -s "$dir/kept" ] || complain "$last: what the link names was not written"
+cmp -s "$dir/kept.tmp" "$dir/statistics.tmp" || complain "$last: a neighbour was taken"
 run 0 "$tiny" "$dir/b" --cut 0.5 --statistics "$dir/statistics"
 cmp -s "$dir/a/model.safetensors" "$dir/b/model.safetensors" || complain "$last: not the same channels"
 run 0 "$tiny" "$dir/c" --method s-wanda --keep 20,7,32,1 --statistics "$dir/statistics"

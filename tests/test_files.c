@@ -2,7 +2,9 @@
 #include "file.h"
 #include "json.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "test_folder.h"
 
@@ -47,6 +49,37 @@ static void failed_replacements_leave_nothing_behind(void **state) {
   assert_int_equal(mkdir(in_folder("d"), 0777), 0);
   assert_int_equal(file_replace(in_folder("d"), "one", 3), DELTAIC_IO);
   ASSERT_MESSAGE("/d", "cannot be written");
+  assert_int_equal(count_files(), 1);
+}
+
+static void links_stay_and_what_they_name_is_replaced(void **state) {
+  (void)state;
+  struct stat about;
+  assert_int_equal(mkdir(in_folder("there"), 0777), 0);
+  assert_int_equal(symlink("there/f", in_folder("link")), 0);
+  for (int i = 0; i < 2; i++) { // made, then replaced
+    const char *text = i ? "two" : "one";
+    assert_int_equal(file_replace(in_folder("link"), text, 3), DELTAIC_OK);
+    assert_int_equal(lstat(in_folder("link"), &about), 0);
+    assert_true(S_ISLNK(about.st_mode));
+    assert_file("there/f", text);
+  }
+  assert_int_equal(count_files(), 2);
+  assert_int_equal(remove(in_folder("there/f")), 0);
+}
+
+static void what_is_no_file_is_written_straight_into(void **state) {
+  (void)state;
+  struct stat about;
+  char text[8] = "";
+  assert_int_equal(mkfifo(in_folder("pipe"), 0600), 0);
+  int reader = open(in_folder("pipe"), O_RDONLY | O_NONBLOCK);
+  assert_int_equal(file_replace(in_folder("pipe"), "one", 3), DELTAIC_OK);
+  assert_int_equal(read(reader, text, sizeof text), 3);
+  assert_string_equal(text, "one");
+  close(reader);
+  assert_int_equal(stat(in_folder("pipe"), &about), 0);
+  assert_true(S_ISFIFO(about.st_mode));
   assert_int_equal(count_files(), 1);
 }
 
@@ -102,6 +135,8 @@ static void wrong_values_are_named_and_the_first_is_kept(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       IN_FOLDER(files_are_replaced_whole_and_keep_their_mode),
+      IN_FOLDER(links_stay_and_what_they_name_is_replaced),
+      IN_FOLDER(what_is_no_file_is_written_straight_into),
       IN_FOLDER(failed_replacements_leave_nothing_behind),
       cmocka_unit_test(getters_take_defaults_for_missing_and_null),
       cmocka_unit_test(wrong_values_are_named_and_the_first_is_kept),
