@@ -5,9 +5,9 @@
 // the families that use it know.
 #ifndef ARCH_H
 #define ARCH_H
+#include "checkpoint.h"
 #include "json.h"
 #include "ops.h"
-#include "safetensors.h"
 
 struct mixer; // mixer.h
 

@@ -1,5 +1,5 @@
 // tensors_api: the tensors of a file for callers of the public header.
-#include "safetensors.h"
+#include "checkpoint.h"
 
 #include <stdlib.h>
 #include <string.h>

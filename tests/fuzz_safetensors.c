@@ -1,5 +1,5 @@
 // Any bytes as a checkpoint file: no crash, and tensors that lie inside the bytes, in order, apart from each other.
-#include "safetensors.h"
+#include "checkpoint.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 // maker.h: checkpoints for tests, made from names and shapes, or from another checkpoint.
 #ifndef MAKER_H
 #define MAKER_H
-#include "safetensors.h"
+#include "checkpoint.h"
 
 #include <jansson.h>
 #include <setjmp.h>

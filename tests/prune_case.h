@@ -1,11 +1,11 @@
 // prune_case.h: random activations and fixtures for the tests of the pruning methods.
 #ifndef PRUNE_CASE_H
 #define PRUNE_CASE_H
+#include "checkpoint.h"
 #include "method.h"
 #include "pca.h"
 #include "rank.h"
 #include "rrqr.h"
-#include "safetensors.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 // test_models: whole models against float64 references (tests/vectors/models), on the CPU and every Vulkan device.
-#include "safetensors.h" // before cmocka, whose macro fail() would hide ours
+#include "checkpoint.h" // before cmocka, whose macro fail() would hide ours
 
 #include "devices.h"
 

@@ -4,7 +4,7 @@
 #include "file.h"
 #include "json.h"
 #include "rewrite.h"
-#include "safetensors.h"
+#include "checkpoint.h"
 
 #include "deltaic_prune.h"
 #include "prune_folder.h"

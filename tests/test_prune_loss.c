@@ -2,7 +2,7 @@
 // (vectors/make_prune_nll.py), and after the refit.
 #define _GNU_SOURCE // mkdtemp
 #include "json.h"
-#include "safetensors.h"
+#include "checkpoint.h"
 
 #include "deltaic_prune.h"
 #include "devices.h"

@@ -2,7 +2,7 @@
 #define _GNU_SOURCE // nftw, mkdtemp
 #include "file.h"
 #include "json.h"
-#include "safetensors.h"
+#include "checkpoint.h"
 
 #include "deltaic_prune.h"
 #include "prune_folder.h"

@@ -1,6 +1,6 @@
 // Checkpoint files: what is read, and one sentence for every kind of damage (host/safetensors).
 #include "json.h"
-#include "safetensors.h"
+#include "checkpoint.h"
 
 #include <errno.h>
 #include <sys/stat.h>

@@ -1,0 +1,237 @@
+// checkpoint: finds a checkpoint's files, and a tensor in them by its name. See checkpoint.h; what a file holds is
+// safetensors.c's.
+#include "checkpoint.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+struct checkpoint {
+  char *path;
+  struct shard *shards;
+  size_t shard_count;
+  struct file_tensor *tensors; // sorted by name once open
+  uint64_t count;
+};
+
+static int by_name(const void *a, const void *b) {
+  return strcmp(((const struct file_tensor *)a)->name, ((const struct file_tensor *)b)->name);
+}
+
+static deltaic_status sort_tensors(struct checkpoint *c) {
+  if (c->count) qsort(c->tensors, c->count, sizeof *c->tensors, by_name);
+  for (uint64_t i = 1; i < c->count; i++)
+    if (!by_name(&c->tensors[i - 1], &c->tensors[i]))
+      return fail(DELTAIC_BAD_FILE, "%s: tensor %.200s is in two shards", c->path, c->tensors[i].name);
+  return DELTAIC_OK;
+}
+
+__attribute__((format(printf, 1, 2))) static char *format_text(const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  int length = vsnprintf(NULL, 0, format, args);
+  va_end(args);
+  char *text = length < 0 ? NULL : malloc((size_t)length + 1);
+  if (!text) return NULL;
+  va_start(args, format);
+  vsnprintf(text, (size_t)length + 1, format, args);
+  va_end(args);
+  return text;
+}
+
+static struct checkpoint *create(const char *path, size_t shards) {
+  struct checkpoint *c = calloc(1, sizeof *c);
+  if (!c) return NULL;
+  c->path = format_text("%s", path);
+  c->shards = calloc(shards, sizeof *c->shards);
+  if (c->path && c->shards) return c;
+  checkpoint_close(c);
+  return NULL;
+}
+
+// Takes `path`, also on failure.
+static deltaic_status open_shard(struct checkpoint *c, char *path) {
+  if (!path) return fail_memory("a file name", 0);
+  struct shard *s = &c->shards[c->shard_count++];
+  s->path = path;
+  deltaic_status status = file_map(path, &s->view);
+  if (status) return status;
+  s->mapped = true;
+  return shard_read(s, &c->tensors, &c->count);
+}
+
+static deltaic_status open_single(const char *path, char *file, struct checkpoint **out) {
+  struct checkpoint *c = *out = create(path, 1);
+  if (!c) {
+    free(file);
+    return fail_memory("a checkpoint", sizeof *c);
+  }
+  deltaic_status status = open_shard(c, file);
+  return status ? status : sort_tensors(c);
+}
+
+// ---------------------------------------------------------------- shards and their index
+
+// A shard lies beside its index: its name must not lead anywhere else.
+static bool plain_name(const char *name) {
+  return *name && strcmp(name, ".") && strcmp(name, "..") && !strpbrk(name, "/\\");
+}
+
+// files: an empty object, filled with the shards' names, each once.
+static deltaic_status list_shards(const char *index, const json_t *map, json_t *files) {
+  const char *name;
+  json_t *value;
+  json_object_foreach((json_t *)map, name, value) {
+    const char *file = json_string_value(value);
+    if (!file) return fail(DELTAIC_BAD_FILE, "%s: weight_map: %.200s must be a file name", index, name);
+    if (!plain_name(file))
+      return fail(DELTAIC_BAD_FILE, "%s: weight_map: \"%.200s\" must be the name of a file in the same folder", index,
+                  file);
+    if (json_object_set_new(files, file, json_true())) return fail_memory("a list of shards", 0);
+  }
+  if (json_object_size(files) == 0) return fail(DELTAIC_BAD_FILE, "%s: weight_map names no file", index);
+  return DELTAIC_OK;
+}
+
+static deltaic_status open_listed(const char *folder, const char *index, const json_t *map, json_t *files,
+                                  struct checkpoint **out) {
+  struct checkpoint *c = *out = create(folder, json_object_size(files));
+  if (!c) return fail_memory("a checkpoint", sizeof *c);
+  const char *name;
+  json_t *value;
+  json_object_foreach(files, name, value) {
+    deltaic_status status = open_shard(c, format_text("%s/%s", folder, name));
+    if (status == DELTAIC_NOT_FOUND)
+      return fail(DELTAIC_NOT_FOUND, "%s: shard %.200s is missing from the folder", index, name);
+    if (status) return status;
+  }
+  deltaic_status status = sort_tensors(c);
+  if (status) return status;
+  json_object_foreach((json_t *)map, name, value) {
+    if (!checkpoint_find(c, name))
+      return fail(DELTAIC_BAD_FILE, "%s: tensor %.200s is in none of the shards", index, name);
+  }
+  return DELTAIC_OK;
+}
+
+static deltaic_status open_index(const char *folder, const char *index, struct checkpoint **out) {
+  json_t *root = NULL, *files = NULL;
+  struct file_view view;
+  deltaic_status status = file_map(index, &view);
+  if (status) return status;
+  status = json_parse(index, view.data, view.bytes, &root);
+  if (status) goto done;
+  const json_t *map = json_object_get(root, "weight_map");
+  if (!json_is_object(map)) {
+    status = fail(DELTAIC_BAD_FILE, "%s: weight_map must be an object of tensor and file names", index);
+    goto done;
+  }
+  files = json_object();
+  status = files ? list_shards(index, map, files) : fail_memory("a list of shards", 0);
+  if (!status) status = open_listed(folder, index, map, files, out);
+done:
+  json_decref(files);
+  json_decref(root);
+  file_unmap(&view);
+  return status;
+}
+
+static deltaic_status open_folder(const char *path, struct checkpoint **out) {
+  char *file = format_text("%s/model.safetensors", path), *index = format_text("%s/model.safetensors.index.json", path);
+  deltaic_status status;
+  if (!file || !index)
+    status = fail_memory("a file name", 0);
+  else if (file_exists(file)) {
+    status = open_single(path, file, out);
+    file = NULL;
+  } else if (file_exists(index))
+    status = open_index(path, index, out);
+  else
+    status = fail(DELTAIC_NOT_FOUND, "%s: has neither model.safetensors nor model.safetensors.index.json", path);
+  free(file);
+  free(index);
+  return status;
+}
+
+deltaic_status checkpoint_open(const char *path, struct checkpoint **out) {
+  struct checkpoint *c = NULL;
+  struct stat about;
+  bool folder = stat(path, &about) == 0 && S_ISDIR(about.st_mode);
+  char *copy = folder ? NULL : format_text("%s", path);
+  *out = NULL;
+  if (!folder && !copy) return fail_memory("a file name", 0);
+  deltaic_status status = folder ? open_folder(path, &c) : open_single(path, copy, &c);
+  if (status)
+    checkpoint_close(c);
+  else
+    *out = c;
+  return status;
+}
+
+deltaic_status checkpoint_parse(const char *name, const void *data, size_t bytes, struct checkpoint **out) {
+  *out = NULL;
+  struct checkpoint *c = create(name, 1);
+  if (!c) return fail_memory("a checkpoint", sizeof *c);
+  struct shard *s = &c->shards[c->shard_count++];
+  s->path = format_text("%s", name);
+  s->view = (struct file_view){data, bytes};
+  deltaic_status status = s->path ? shard_read(s, &c->tensors, &c->count) : fail_memory("a file name", 0);
+  if (!status) status = sort_tensors(c);
+  if (status)
+    checkpoint_close(c);
+  else
+    *out = c;
+  return status;
+}
+
+// ---------------------------------------------------------------- what is there
+
+void checkpoint_close(struct checkpoint *c) {
+  if (!c) return;
+  for (size_t i = 0; i < c->shard_count; i++) {
+    struct shard *s = &c->shards[i];
+    json_decref(s->header);
+    if (s->mapped) file_unmap(&s->view);
+    free(s->path);
+  }
+  free(c->shards);
+  free(c->tensors);
+  free(c->path);
+  free(c);
+}
+
+uint64_t checkpoint_count(const struct checkpoint *c) { return c->count; }
+
+struct file_tensor *checkpoint_at(struct checkpoint *c, uint64_t i) {
+  assert(i < c->count);
+  return &c->tensors[i];
+}
+
+struct file_tensor *checkpoint_find(struct checkpoint *c, const char *name) {
+  struct file_tensor key = {.name = name};
+  return c->count ? bsearch(&key, c->tensors, c->count, sizeof key, by_name) : NULL;
+}
+
+struct file_tensor *checkpoint_findf(struct checkpoint *c, const char *format, ...) {
+  char name[256]; // longer than any name this library looks for
+  va_list args;
+  va_start(args, format);
+  int length = vsnprintf(name, sizeof name, format, args);
+  va_end(args);
+  assert(length >= 0 && length < (int)sizeof name);
+  (void)length;
+  return checkpoint_find(c, name);
+}
+
+const char *checkpoint_path(const struct checkpoint *c) { return c->path; }
+
+const char *checkpoint_metadata(const struct checkpoint *c, const char *key) {
+  for (size_t i = 0; i < c->shard_count; i++) {
+    const char *text = json_string_value(json_object_get(json_object_get(c->shards[i].header, "__metadata__"), key));
+    if (text) return text;
+  }
+  return NULL;
+}

@@ -1,0 +1,22 @@
+// checkpoint.h: a checkpoint's tensors by name: of one model.safetensors, or of shards with an index.
+#ifndef CHECKPOINT_H
+#define CHECKPOINT_H
+#include "safetensors.h"
+
+struct checkpoint; // tensors sorted by name, and the mapped files
+
+// path: a folder, or a .safetensors file.
+deltaic_status checkpoint_open(const char *path, struct checkpoint **out);
+void checkpoint_close(struct checkpoint *checkpoint); // accepts NULL
+// The same for one file's bytes that the caller keeps alive (tests, fuzzing).
+deltaic_status checkpoint_parse(const char *name, const void *data, size_t bytes, struct checkpoint **out);
+uint64_t checkpoint_count(const struct checkpoint *checkpoint);
+struct file_tensor *checkpoint_at(struct checkpoint *checkpoint, uint64_t i);
+struct file_tensor *checkpoint_find(struct checkpoint *checkpoint, const char *name); // NULL when it is not there
+// printf-style name.
+__attribute__((format(printf, 2, 3))) struct file_tensor *checkpoint_findf(struct checkpoint *checkpoint,
+                                                                           const char *format, ...);
+const char *checkpoint_path(const struct checkpoint *checkpoint); // for messages
+// A string of the header's __metadata__, or NULL.
+const char *checkpoint_metadata(const struct checkpoint *checkpoint, const char *key);
+#endif
