@@ -172,6 +172,8 @@ struct ops {
   void (*buffer_free)(struct backend *b, struct buffer *buffer);
   deltaic_status (*buffer_write)(struct backend *b, struct buffer *to, uint64_t offset, const void *data,
                                  uint64_t bytes);
+  deltaic_status (*buffer_write_by)(struct backend *b, struct buffer *to, uint64_t offset, uint64_t bytes,
+                                    uint64_t unit, buffer_fill fill, void *context);
   deltaic_status (*buffer_read)(struct backend *b, struct buffer *from, uint64_t offset, void *data, uint64_t bytes);
   deltaic_status (*buffer_zero)(struct backend *b, struct buffer *buffer, uint64_t offset, uint64_t bytes);
 

@@ -40,6 +40,13 @@ static deltaic_status cpu_buffer_write(struct backend *b, struct buffer *to, uin
   return DELTAIC_OK;
 }
 
+static deltaic_status cpu_buffer_write_by(struct backend *b, struct buffer *to, uint64_t offset, uint64_t bytes,
+                                          uint64_t unit, buffer_fill fill, void *context) {
+  (void)b, (void)unit;
+  assert(offset + bytes <= to->bytes);
+  return bytes ? fill(context, 0, bytes, (char *)to->mapped + offset) : DELTAIC_OK;
+}
+
 static deltaic_status cpu_buffer_read(struct backend *b, struct buffer *from, uint64_t offset, void *data,
                                       uint64_t bytes) {
   (void)b;
@@ -202,6 +209,7 @@ static const struct ops cpu_ops = {
     .buffer_create = cpu_buffer_create,
     .buffer_free = cpu_buffer_free,
     .buffer_write = cpu_buffer_write,
+    .buffer_write_by = cpu_buffer_write_by,
     .buffer_read = cpu_buffer_read,
     .buffer_zero = cpu_buffer_zero,
     .recorder_create = cpu_recorder_create,

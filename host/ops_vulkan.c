@@ -28,6 +28,11 @@ static deltaic_status vulkan_buffer_write(struct backend *b, struct buffer *to, 
   return buffer_write(vulkan_device(b), to, offset, data, bytes);
 }
 
+static deltaic_status vulkan_buffer_write_by(struct backend *b, struct buffer *to, uint64_t offset, uint64_t bytes,
+                                             uint64_t unit, buffer_fill fill, void *context) {
+  return buffer_write_by(vulkan_device(b), to, offset, bytes, unit, fill, context);
+}
+
 static deltaic_status vulkan_buffer_read(struct backend *b, struct buffer *from, uint64_t offset, void *data,
                                          uint64_t bytes) {
   return buffer_read(vulkan_device(b), from, offset, data, bytes);
@@ -229,6 +234,7 @@ static const struct ops vulkan_ops = {
     .buffer_create = vulkan_buffer_create,
     .buffer_free = vulkan_buffer_free,
     .buffer_write = vulkan_buffer_write,
+    .buffer_write_by = vulkan_buffer_write_by,
     .buffer_read = vulkan_buffer_read,
     .buffer_zero = vulkan_buffer_zero,
     .recorder_create = vulkan_recorder_create,

@@ -1,5 +1,5 @@
-// weights_upload: what was declared, from the checkpoint to the device: through a stage of STAGE_BYTES that all threads
-// fill, with the fingerprint of it all.
+// weights_upload: what was declared, from the checkpoint to the device, with the fingerprint of it all. All threads
+// read the rows of matrices, straight into what the device copies from; whatever else there is goes through a stage.
 #include "hash.h"
 #include "pool.h"
 #include "weights.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STAGE_BYTES = 16 << 20 };
+enum { STAGE_BYTES = 1 << 20, REPORTED_BYTES = 64 << 20 };
 
 // Infinities and NaNs have an exponent of ones in every float format: they would poison every later token.
 static bool row_is_finite(enum dtype dtype, const void *row, uint64_t n) {
@@ -76,21 +76,34 @@ static deltaic_status fail_number(const struct upload *u, const struct file_tens
 
 // ---------------------------------------------------------------- one tensor
 
-// Numbers first ... first + n - 1 of a part; false: one is not finite.
+// Numbers first ... first + n - 1 of a part; false: one is not finite. `to` is only written.
 static bool copy_numbers(const struct upload *u, const struct weight_part *p, uint64_t first, void *to, uint64_t n) {
   const struct file_tensor *t = p->source;
-  if (u->out->dtype == DTYPE_F32)
-    file_tensor_f32(t, first, n, to);
-  else
-    memcpy(to, (const char *)t->data + first * 2, n * 2);
-  return row_is_finite(u->out->dtype, to, n);
+  const enum dtype dtype = u->out->dtype;
+  const uint64_t size = dtype_bytes(dtype);
+  float some[1024];
+  bool finite = true;
+  for (uint64_t i = 0, count; i < n; i += count) {
+    count = sizeof some / size < n - i ? sizeof some / size : n - i;
+    if (dtype == DTYPE_F32)
+      file_tensor_f32(t, first + i, count, some);
+    else
+      memcpy(some, (const char *)t->data + (first + i) * size, count * size);
+    finite &= row_is_finite(dtype, some, count);
+    memcpy((char *)to + i * size, some, count * size);
+  }
+  return finite;
 }
 
-// Rows of PARTS_UNDER in the stage, which the pool's threads fill, each a group of them.
+// Rows of PARTS_UNDER, which the pool's threads copy, each a group of them.
 struct fill {
   const struct upload *u;
   const struct weight_request *r;
-  uint32_t first, rows, each;              // of the tensor; in the stage; of a group
+  uint64_t pitch;
+  uint32_t begin;       // of the tensor, where this write does
+  uint32_t first, rows; // of the tensor, those at `to`
+  uint32_t each;        // of a group
+  char *to;
   _Atomic(const struct file_tensor *) bad; // one with a number that is not finite
 };
 
@@ -103,31 +116,42 @@ static void fill_group(void *context, uint64_t index, uint32_t worker) {
   (void)worker;
   struct fill *f = context;
   const struct upload *u = f->u;
-  const uint64_t pitch = u->out->stride * dtype_bytes(u->out->dtype);
   const uint32_t from = f->first + (uint32_t)index * f->each, stop = f->first + f->rows;
   const struct weight_part *p = u->w->parts + f->r->first_part;
   uint32_t begin = 0;
   for (uint32_t row = from; row < stop && row < from + f->each; row++) {
     while (row >= part_end(p, begin)) begin = part_end(p++, begin);
-    char *to = u->stage + (row - f->first) * pitch;
+    char *to = f->to + (row - f->first) * f->pitch;
     uint64_t used = row - begin < p->rows ? u->out->cols * dtype_bytes(u->out->dtype) : 0;
-    memset(to + used, 0, pitch - used);
+    memset(to + used, 0, f->pitch - used);
     if (!used) continue;
     if (!copy_numbers(u, p, (p->first + row - begin) * (uint64_t)u->out->cols, to, u->out->cols)) f->bad = p->source;
   }
 }
 
+static deltaic_status fill_rows(void *context, uint64_t at, uint64_t bytes, void *to) {
+  struct fill *f = context;
+  f->first = f->begin + (uint32_t)(at / f->pitch);
+  f->rows = (uint32_t)(bytes / f->pitch);
+  f->to = to;
+  pool_run(f->u->pool, (f->rows + f->each - 1) / f->each, fill_group, f);
+  return f->bad ? fail_number(f->u, f->bad) : DELTAIC_OK;
+}
+
 static deltaic_status upload_parts(struct upload *u, const struct weight_request *r) {
   enum { GROUP_BYTES = 256 << 10 }; // worth waking a thread for
-  const uint64_t pitch = u->out->stride * dtype_bytes(u->out->dtype), most = STAGE_BYTES / pitch;
-  struct fill f = {.u = u, .r = r, .each = pitch < GROUP_BYTES ? (uint32_t)(GROUP_BYTES / pitch) : 1};
+  struct backend *b = u->w->backend;
+  const uint64_t pitch = u->out->stride * dtype_bytes(u->out->dtype);
+  const uint64_t most = pitch < REPORTED_BYTES ? REPORTED_BYTES / pitch : 1;
+  struct fill f = {.u = u, .r = r, .pitch = pitch, .each = pitch < GROUP_BYTES ? (uint32_t)(GROUP_BYTES / pitch) : 1};
   deltaic_status status = DELTAIC_OK;
-  for (; f.first < u->out->rows && !status; f.first += f.rows) {
-    f.rows = u->out->rows - f.first;
-    if (f.rows > most) f.rows = most ? (uint32_t)most : 1;
-    pool_run(u->pool, (f.rows + f.each - 1) / f.each, fill_group, &f);
-    u->staged = f.rows * pitch;
-    status = f.bad ? fail_number(u, f.bad) : upload_flush(u);
+  while (f.begin < u->out->rows && !status) {
+    const uint64_t left = u->out->rows - f.begin, rows = left < most ? left : most;
+    status = b->ops->buffer_write_by(b, u->out->buffer, u->out->offset + f.begin * pitch, rows * pitch, pitch,
+                                     fill_rows, &f);
+    u->done += rows * pitch;
+    if (!status) status = upload_report(u, u->done);
+    f.begin += (uint32_t)rows;
   }
   return status;
 }

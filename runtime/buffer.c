@@ -2,14 +2,14 @@
 //
 // What the host sees is copied by the host, except reads of memory that is not cached: those take ages and go through
 // staging. Staging is two pieces a direction, so that the host copies one while the device copies the other; they are
-// made when first needed and grow to 32 MiB each.
+// made when first needed and grow to 8 MiB each, or to a row that is longer.
 #include "buffer.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECES = 2, PIECE_MIN = 1 << 20, PIECE_MAX = 32 << 20, DIRECT_READ = 4096 };
+enum { PIECES = 2, PIECE_MIN = 1 << 20, PIECE_MAX = 8 << 20, DIRECT_READ = 4096 };
 
 struct piece {
   VkBuffer vk;
@@ -159,10 +159,13 @@ void transfer_free(struct device *device) {
 }
 
 // Only between transfers: nothing may be in flight.
-static deltaic_status ring_reserve(struct device *device, struct ring *ring, int type, uint64_t bytes) {
+static deltaic_status ring_reserve(struct device *device, struct ring *ring, int type, uint64_t bytes, uint64_t unit) {
   uint64_t size = PIECE_MIN;
-  while (size < bytes && size < PIECE_MAX) size *= 2;
+  while ((size < bytes && size < PIECE_MAX) || size < unit) size *= 2;
   if (size > device->plan.block_bytes) size = device->plan.block_bytes;
+  if (size < unit)
+    return fail(DELTAIC_OUT_OF_MEMORY, "a row of %llu bytes is more than staging on %s holds", (unsigned long long)unit,
+                device->caps.name);
   if (ring->bytes >= size) return DELTAIC_OK;
   ring_free(device, ring);
   deltaic_status status = DELTAIC_OK;
@@ -250,17 +253,16 @@ static deltaic_status check_transfer(struct device *device, const struct buffer 
   return status ? status : check_range(buffer, offset, bytes);
 }
 
-static deltaic_status upload(struct device *device, struct buffer *buffer, uint64_t offset, const void *data,
-                             uint64_t bytes) {
+static deltaic_status upload(struct device *device, struct buffer *buffer, uint64_t offset, uint64_t bytes,
+                             uint64_t unit, buffer_fill fill, void *context) {
   struct ring *ring = &device->transfer->up;
-  deltaic_status status = ring_reserve(device, ring, device->plan.memory_staging, bytes);
+  deltaic_status status = ring_reserve(device, ring, device->plan.memory_staging, bytes, unit);
   int i = 0;
   for (uint64_t done = 0; done < bytes && !status; i = (i + 1) % PIECES) {
-    uint64_t n = part(bytes, done, ring->bytes);
+    uint64_t n = part(bytes, done, ring->bytes / unit * unit);
     status = piece_wait(device, i);
-    if (status) break;
-    memcpy(ring->piece[i].mapped, (const char *)data + done, n);
-    status = piece_copy(device, i, buffer->vk, offset + done, ring->piece[i].vk, 0, n);
+    if (!status) status = fill(context, done, n, ring->piece[i].mapped);
+    if (!status) status = piece_copy(device, i, buffer->vk, offset + done, ring->piece[i].vk, 0, n);
     done += n;
   }
   return pieces_wait(device, status);
@@ -269,7 +271,7 @@ static deltaic_status upload(struct device *device, struct buffer *buffer, uint6
 static deltaic_status download(struct device *device, struct buffer *buffer, uint64_t offset, void *data,
                                uint64_t bytes) {
   struct ring *ring = &device->transfer->down;
-  deltaic_status status = ring_reserve(device, ring, device->plan.memory_readback, bytes);
+  deltaic_status status = ring_reserve(device, ring, device->plan.memory_readback, bytes, 1);
   uint64_t asked = 0, done = 0;
   while (done < bytes && !status) {
     // Two pieces are asked for before the first is waited for.
@@ -289,18 +291,25 @@ static deltaic_status download(struct device *device, struct buffer *buffer, uin
   return pieces_wait(device, status);
 }
 
-deltaic_status buffer_write(struct device *device, struct buffer *buffer, uint64_t offset, const void *data,
-                            uint64_t bytes) {
+deltaic_status buffer_write_by(struct device *device, struct buffer *buffer, uint64_t offset, uint64_t bytes,
+                               uint64_t unit, buffer_fill fill, void *context) {
   deltaic_status status = check_transfer(device, buffer, offset, bytes);
   if (status || !bytes) return status;
-  if (buffer->mapped) {
-    memcpy((char *)buffer->mapped + offset, data, bytes);
-    return DELTAIC_OK;
-  }
+  if (buffer->mapped) return fill(context, 0, bytes, (char *)buffer->mapped + offset);
   pthread_mutex_lock(&device->transfer->lock);
-  status = upload(device, buffer, offset, data, bytes);
+  status = upload(device, buffer, offset, bytes, unit, fill, context);
   pthread_mutex_unlock(&device->transfer->lock);
   return status;
+}
+
+static deltaic_status copy(void *data, uint64_t first, uint64_t n, void *to) {
+  memcpy(to, (const char *)data + first, n);
+  return DELTAIC_OK;
+}
+
+deltaic_status buffer_write(struct device *device, struct buffer *buffer, uint64_t offset, const void *data,
+                            uint64_t bytes) {
+  return buffer_write_by(device, buffer, offset, bytes, 1, copy, (void *)data);
 }
 
 static bool reads_fast(const struct device *device, const struct buffer *buffer) {

@@ -52,6 +52,41 @@ static void transfers_larger_than_staging_round_trip(void **state) {
   round_trip(device_of(state), (70u << 20) + 5, 11, (66u << 20) + 1, true);
 }
 
+// What fill writes: every byte is its place in the transfer, in units of UNIT.
+enum { UNIT = 7 * 1024 };
+
+static deltaic_status places(void *context, uint64_t first, uint64_t n, void *to) {
+  uint64_t *next = context;
+  assert_int_equal(first, *next);
+  assert_int_equal(first % UNIT, 0);
+  assert_int_equal(n % UNIT, 0);
+  *next += n;
+  for (uint64_t i = 0; i < n; i++) ((unsigned char *)to)[i] = (unsigned char)((first + i) % 251);
+  return *next > 2000 * UNIT ? DELTAIC_BAD_FILE : DELTAIC_OK;
+}
+
+static void units_are_written_in_place(void **state) {
+  struct device *device = device_of(state);
+  const uint64_t bytes = 1500 * UNIT;
+  unsigned char *read = malloc(bytes);
+  assert_non_null(read);
+  for (int staged = 0; staged < 2; staged++) {
+    struct buffer buffer;
+    uint64_t next = 0;
+    ok(buffer_create(device, MEMORY_DEVICE, 3000 * UNIT, "a test", &buffer));
+    if (staged) buffer.mapped = NULL;
+    ok(buffer_write_by(device, &buffer, 5 * UNIT, bytes, UNIT, places, &next));
+    assert_int_equal(next, bytes);
+    ok(buffer_read(device, &buffer, 5 * UNIT, read, bytes));
+    for (uint64_t i = 0; i < bytes; i++)
+      assert_int_equal(read[i], i % 251);
+    next = 0;
+    assert_int_equal(buffer_write_by(device, &buffer, 0, 3000 * UNIT, UNIT, places, &next), DELTAIC_BAD_FILE);
+    buffer_free(device, &buffer);
+  }
+  free(read);
+}
+
 static void transfers_outside_a_buffer_are_refused(void **state) {
   struct device *device = device_of(state);
   struct buffer buffer;
@@ -113,9 +148,13 @@ static void threads_may_transfer_at_the_same_time(void **state) {
 
 int test_buffers(void) {
   const struct CMUnitTest tests[] = {
-      ON_DEVICE(transfers_round_trip_at_odd_sizes_and_offsets), ON_DEVICE(transfers_larger_than_staging_round_trip),
-      ON_DEVICE(transfers_outside_a_buffer_are_refused),        ON_DEVICE(more_than_a_buffer_holds_is_out_of_memory),
-      ON_DEVICE(a_failed_allocation_names_what_and_how_much),   ON_DEVICE(threads_may_transfer_at_the_same_time),
+      ON_DEVICE(transfers_round_trip_at_odd_sizes_and_offsets),
+      ON_DEVICE(transfers_larger_than_staging_round_trip),
+      ON_DEVICE(units_are_written_in_place),
+      ON_DEVICE(transfers_outside_a_buffer_are_refused),
+      ON_DEVICE(more_than_a_buffer_holds_is_out_of_memory),
+      ON_DEVICE(a_failed_allocation_names_what_and_how_much),
+      ON_DEVICE(threads_may_transfer_at_the_same_time),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
