@@ -537,11 +537,15 @@ DELTAIC_API int32_t deltaic_tokenizer_find(const deltaic_tokenizer *tokenizer, c
  * DELTAIC_BUFFER_TOO_SMALL is returned, unless ids is NULL). Any thread: a tokenizer is immutable. */
 DELTAIC_API deltaic_status deltaic_tokenizer_encode(const deltaic_tokenizer *tokenizer, const char *text, size_t bytes,
                                                     bool special, int32_t *ids, size_t capacity, size_t *count);
-/* Text of n ids. skip_special: leave special tokens out. text: room for `capacity` bytes; not ended by NUL. */
+/* Text of n ids, all of it at once: in parts, spaces between words and characters of several tokens get lost. For a
+ * stream use deltaic_decoder. skip_special: leave special tokens out. text: room for `capacity` bytes, not ended by
+ * NUL, or NULL with 0. bytes: how many there are, also when more than capacity (then as in deltaic_tokenizer_encode()).
+ */
 DELTAIC_API deltaic_status deltaic_tokenizer_decode(const deltaic_tokenizer *tokenizer, const int32_t *ids, size_t n,
                                                     bool skip_special, char *text, size_t capacity, size_t *bytes);
 
-/* Text token by token: what has been returned never changes and never ends inside a UTF-8 character. */
+/* Text token by token: what has been returned never changes and never ends inside a UTF-8 character. Push the prompt's
+ * ids too, if only to drop their text: what follows may depend on them. */
 typedef struct deltaic_decoder deltaic_decoder;
 DELTAIC_API deltaic_status deltaic_decoder_create(const deltaic_tokenizer *tokenizer, bool skip_special,
                                                   deltaic_decoder **out);

@@ -15,4 +15,10 @@ cd "$source"
 text=$("$build/readme")
 echo "$text"
 ((${#text} > 20))
+# With a SentencePiece tokenizer, whose words have their spaces only inside a text.
+mkdir -p "$installed/sp/models/novelist"
+ln -s "$source"/models/novelist/{config.json,model.safetensors} "$installed/sp/models/novelist"
+ln -s "$source/tests/vectors/tokenizer/sp.json" "$installed/sp/models/novelist/tokenizer.json"
+cd "$installed/sp"
+[[ $("$build/readme") == "It was"* ]]
 [[ $("$installed/bin/deltaic" --version) == *"$(pkg-config --modversion deltaic)"* ]]
