@@ -25,8 +25,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Sets the size field of an options struct and zeros the rest. */
 #ifdef __cplusplus
+extern "C++" {
+template <typename type> inline type deltaic_init() {
+  type options = type();
+  options.size = sizeof(type);
+  return options;
+}
+}
+#define DELTAIC_INIT(type) (deltaic_init<type>())
 extern "C" {
+#else
+#define DELTAIC_INIT(type) ((type){.size = sizeof(type)})
 #endif
 
 #if defined(DELTAIC_BUILD) && defined(__GNUC__)
@@ -75,9 +86,6 @@ DELTAIC_API const char *deltaic_status_text(deltaic_status status);
 
 /* The sentence of the calling thread's last failure; "" when there was none. Valid until its next failure. */
 DELTAIC_API const char *deltaic_last_error(void);
-
-/* Sets the size field of an options struct and zeros the rest. */
-#define DELTAIC_INIT(type) ((type){.size = sizeof(type)})
 
 /* ---------------------------------------------------------------- context */
 
@@ -295,8 +303,8 @@ DELTAIC_API deltaic_status deltaic_session_save(deltaic_session *session, void *
                                                 size_t *written);
 /* A malformed buffer leaves the session as it was. */
 DELTAIC_API deltaic_status deltaic_session_load(deltaic_session *session, const void *buffer, size_t bytes);
-/* The same through a file; an interrupted save leaves an older file whole. What is no file (a device, a pipe) is written
- * straight into. */
+/* The same through a file; an interrupted save leaves an older file whole. What is no file (a device, a pipe) is
+ * written straight into. */
 DELTAIC_API deltaic_status deltaic_session_save_file(deltaic_session *session, const char *path);
 DELTAIC_API deltaic_status deltaic_session_load_file(deltaic_session *session, const char *path);
 
