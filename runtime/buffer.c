@@ -36,8 +36,8 @@ struct transfer {
 static deltaic_status no_memory(struct device *device, VkResult result, const char *what, uint64_t bytes) {
   if (result == VK_ERROR_OUT_OF_DEVICE_MEMORY || result == VK_ERROR_OUT_OF_HOST_MEMORY ||
       result == VK_ERROR_TOO_MANY_OBJECTS || result == VK_ERROR_MEMORY_MAP_FAILED)
-    return fail(DELTAIC_OUT_OF_MEMORY, "out of memory on %s: %s needs %llu bytes", device->caps.name, what,
-                (unsigned long long)bytes);
+    return fail(DELTAIC_OUT_OF_MEMORY, "out of memory on %s: %llu bytes for %s", device->caps.name,
+                (unsigned long long)bytes, what);
   return device_fail(device, result, what);
 }
 
@@ -96,8 +96,8 @@ deltaic_status buffer_create(struct device *device, enum memory_kind kind, uint6
   deltaic_status status = device_check(device);
   if (status) return status;
   if (bytes > device->plan.block_bytes)
-    return fail(DELTAIC_OUT_OF_MEMORY, "%s needs %llu bytes; a buffer on %s holds at most %llu", what,
-                (unsigned long long)bytes, device->caps.name, (unsigned long long)device->plan.block_bytes);
+    return fail(DELTAIC_OUT_OF_MEMORY, "%llu bytes for %s: a buffer on %s holds at most %llu",
+                (unsigned long long)bytes, what, device->caps.name, (unsigned long long)device->plan.block_bytes);
   struct buffer buffer = {.bytes = bytes, .kind = kind};
   int type = kind_type(&device->plan, kind);
   status = memory_create(device, type, bytes, what, &buffer.vk, &buffer.memory, &buffer.mapped);

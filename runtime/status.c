@@ -26,7 +26,7 @@ deltaic_status fail(deltaic_status status, const char *format, ...) {
 }
 
 deltaic_status fail_memory(const char *what, uint64_t bytes) {
-  return fail(DELTAIC_OUT_OF_MEMORY, "out of memory: %s needs %llu bytes", what, (unsigned long long)bytes);
+  return fail(DELTAIC_OUT_OF_MEMORY, "out of memory: %llu bytes for %s", (unsigned long long)bytes, what);
 }
 
 const char *deltaic_version(void) { return DELTAIC_VERSION; }

@@ -18,6 +18,12 @@ static void a_message_may_quote_the_one_before(void **state) {
   assert_string_equal(deltaic_last_error(), "outer: inner");
 }
 
+static void what_memory_was_for_may_be_one_or_many(void **state) {
+  (void)state;
+  assert_int_equal(fail_memory("the weights", 12), DELTAIC_OUT_OF_MEMORY);
+  assert_string_equal(deltaic_last_error(), "out of memory: 12 bytes for the weights");
+}
+
 static void a_long_message_is_cut_and_ended(void **state) {
   (void)state;
   char name[4000];
@@ -56,6 +62,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(control_characters_of_a_name_do_not_reach_the_terminal),
       cmocka_unit_test(a_message_may_quote_the_one_before),
+      cmocka_unit_test(what_memory_was_for_may_be_one_or_many),
       cmocka_unit_test(a_long_message_is_cut_and_ended),
       cmocka_unit_test(every_thread_has_its_own_message),
       cmocka_unit_test(every_status_has_a_name_and_a_text),
