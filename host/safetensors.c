@@ -25,12 +25,6 @@ static const struct dtype_row {
               {"BOOL", FILE_OTHER, 1},   {"C64", FILE_OTHER, 8}, {"F8_E4M3", FILE_OTHER, 1}, {"F8_E5M2", FILE_OTHER, 1},
               {"F8_E8M0", FILE_OTHER, 1}};
 
-const char *file_dtype_name(enum file_dtype dtype) {
-  for (size_t i = 0; dtype != FILE_OTHER && i < sizeof dtypes / sizeof *dtypes; i++)
-    if (dtypes[i].dtype == dtype) return dtypes[i].name;
-  return "a dtype that is not supported";
-}
-
 // Of one element; 0 for a dtype this file does not know, whose spans are then not compared with its shape.
 static uint32_t parse_dtype(const char *name, enum file_dtype *out) {
   for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
@@ -93,7 +87,7 @@ static deltaic_status parse_span(const struct shard *s, struct file_tensor *t, c
 static deltaic_status parse_tensor(const struct shard *s, struct file_tensor *t, const json_t *entry, const char *data,
                                    uint64_t data_bytes) {
   if (!json_is_object(entry)) return TENSOR_FAIL(s, t, "%s", "must be an object of dtype, shape and data_offsets");
-  const char *dtype = json_string_value(json_object_get(entry, "dtype"));
+  const char *dtype = t->dtype_name = json_string_value(json_object_get(entry, "dtype"));
   if (!dtype) return TENSOR_FAIL(s, t, "%s", "dtype must be a string");
   uint64_t size = parse_dtype(dtype, &t->dtype), elements = 0, wanted;
   deltaic_status status = parse_shape(s, t, json_object_get(entry, "shape"), &elements);

@@ -11,6 +11,7 @@ enum { FILE_RANK = 8 };
 struct file_tensor {
   const char *name;
   enum file_dtype dtype;
+  const char *dtype_name; // the file's own: any text
   int rank;
   uint64_t shape[FILE_RANK]; // outermost first
   const void *data;          // may be unaligned
@@ -27,7 +28,6 @@ struct shard {
 
 // Checks the file that `view` shows and appends its tensors; the shard keeps its header, also after a failure.
 deltaic_status shard_read(struct shard *shard, struct file_tensor **tensors, uint64_t *count);
-const char *file_dtype_name(enum file_dtype dtype);
 // Elements [first, first + count) as f32; the dtype must be one of the floats.
 void file_tensor_f32(const struct file_tensor *t, uint64_t first, uint64_t count, float *out);
 #endif

@@ -34,8 +34,7 @@ static uint64_t count_of(const struct file_tensor *t) {
 }
 
 static void describe(const struct file_tensor *t, deltaic_tensor_info *info) {
-  *info =
-      (deltaic_tensor_info){.name = t->name, .dtype = file_dtype_name(t->dtype), .rank = t->rank, .count = count_of(t)};
+  *info = (deltaic_tensor_info){.name = t->name, .dtype = t->dtype_name, .rank = t->rank, .count = count_of(t)};
   memcpy(info->shape, t->shape, sizeof info->shape);
 }
 
@@ -69,8 +68,8 @@ static deltaic_status find_span(const deltaic_tensors *t, const char *name, uint
 }
 
 static deltaic_status fail_dtype(const deltaic_tensors *t, const struct file_tensor *x, const char *wanted) {
-  return fail(DELTAIC_UNSUPPORTED, "%s: tensor %.200s is %s, not %s", checkpoint_path(t->file), x->name,
-              file_dtype_name(x->dtype), wanted);
+  return fail(DELTAIC_UNSUPPORTED, "%s: tensor %.200s is %.40s, not %s", checkpoint_path(t->file), x->name,
+              x->dtype_name, wanted);
 }
 
 deltaic_status deltaic_tensors_read(const deltaic_tensors *t, const char *name, uint64_t first, uint64_t count,

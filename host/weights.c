@@ -53,8 +53,8 @@ struct file_tensor *weights_get(struct weights *w, int64_t layer, const char *na
     return NULL;
   }
   if (t->dtype > FILE_BF16) {
-    keep(w, fail(DELTAIC_UNSUPPORTED, "%s: tensor %s has dtype %s, which is not a supported float", path, t->name,
-                 file_dtype_name(t->dtype)));
+    keep(w, fail(DELTAIC_UNSUPPORTED, "%s: tensor %s has dtype %.40s, which is not a supported float", path, t->name,
+                 t->dtype_name));
     return NULL;
   }
   return t;

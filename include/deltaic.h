@@ -488,7 +488,7 @@ DELTAIC_API deltaic_status deltaic_device_matrix_rate(deltaic_device *device, do
 typedef struct deltaic_tensors deltaic_tensors;
 typedef struct deltaic_tensor_info {
   const char *name;  /* valid until the file is closed */
-  const char *dtype; /* "BF16" */
+  const char *dtype; /* "BF16": as the file says, so long too */
   int32_t rank;      /* dimensions, at most 8 */
   uint64_t shape[8]; /* outermost first */
   uint64_t count;    /* product of the shape */

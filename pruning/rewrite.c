@@ -44,7 +44,7 @@ static void declare(struct rewrite *w, struct file_tensor *t) {
     shape[0] = t->shape[0] / (uint64_t)l->from.d * (uint64_t)l->keep;
     bytes = t->bytes / t->shape[0] * shape[0];
   }
-  tensor_file_declare(&w->file, t->name, t->dtype, t->rank, shape, bytes);
+  tensor_file_declare(&w->file, t->name, t->dtype_name, t->rank, shape, bytes);
 }
 
 static json_t *text_of(const char *format, unsigned long long x) {

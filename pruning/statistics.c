@@ -204,7 +204,7 @@ deltaic_status statistics_save(const struct deltaic_statistics *s, const char *p
   tensor_file_begin(&f, path, metadata);
   for (int i = 0; i < s->count; i++)
     for (int n = list_arrays(s, &s->layers[i], a), j = 0; j < n; j++)
-      tensor_file_declare(&f, a[j].name, a[j].dtype, 3, a[j].shape, a[j].bytes);
+      tensor_file_declare(&f, a[j].name, a[j].dtype == FILE_F64 ? "F64" : "F32", 3, a[j].shape, a[j].bytes);
   tensor_file_write_header(&f);
   for (int i = 0; i < s->count; i++)
     for (int n = list_arrays(s, &s->layers[i], a), j = 0; j < n; j++) tensor_file_append(&f, a[j].data, a[j].bytes);

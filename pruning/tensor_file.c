@@ -14,19 +14,15 @@ void tensor_file_begin(struct tensor_file *f, const char *path, json_t *metadata
   if (!f->status) f->status = file_begin(&f->to, path);
 }
 
-uint64_t tensor_file_declare(struct tensor_file *f, const char *name, enum file_dtype dtype, int rank,
+uint64_t tensor_file_declare(struct tensor_file *f, const char *name, const char *dtype, int rank,
                              const uint64_t *shape, uint64_t bytes) {
   uint64_t begin = f->bytes;
   if (f->status) return begin;
-  if (dtype == FILE_OTHER) {
-    f->status = fail(DELTAIC_UNSUPPORTED, "tensor %.200s has a dtype that cannot be copied", name);
-    return begin;
-  }
   json_t *sizes = json_array();
   for (int i = 0; i < rank; i++) json_array_append_new(sizes, json_integer((json_int_t)shape[i]));
   f->bytes += bytes;
-  json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", file_dtype_name(dtype), "shape", sizes, "data_offsets",
-                            (json_int_t)begin, (json_int_t)f->bytes);
+  json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", dtype, "shape", sizes, "data_offsets", (json_int_t)begin,
+                            (json_int_t)f->bytes);
   if (!entry || json_object_set_new(f->header, name, entry)) keep_memory(f);
   return begin;
 }

@@ -4,7 +4,6 @@
 #define TENSOR_FILE_H
 #include "file.h"
 #include "json.h"
-#include "safetensors.h"
 
 struct tensor_file {
   struct file_writer to;
@@ -17,7 +16,7 @@ struct tensor_file {
 // metadata: an object of strings, or NULL; not taken. path: to be kept until the end.
 void tensor_file_begin(struct tensor_file *f, const char *path, json_t *metadata);
 // Declares a tensor, in the order of the file; returns where it will begin, counted from the first tensor.
-uint64_t tensor_file_declare(struct tensor_file *f, const char *name, enum file_dtype dtype, int rank,
+uint64_t tensor_file_declare(struct tensor_file *f, const char *name, const char *dtype, int rank,
                              const uint64_t *shape, uint64_t bytes);
 // After the last declaration.
 void tensor_file_write_header(struct tensor_file *f);

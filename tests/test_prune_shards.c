@@ -1,8 +1,8 @@
 // test_prune_shards: a checkpoint of several files is pruned as the same checkpoint in one file is.
 #define _GNU_SOURCE // nftw, mkdtemp
+#include "checkpoint.h"
 #include "file.h"
 #include "json.h"
-#include "checkpoint.h"
 
 #include "deltaic_prune.h"
 #include "prune_folder.h"
@@ -23,8 +23,8 @@ static void write_shard(struct checkpoint *c, int shard, const char *path, json_
     json_t *shape = json_array();
     for (int d = 0; d < t->rank; d++) json_array_append_new(shape, json_integer((json_int_t)t->shape[d]));
     json_object_set_new(header, t->name,
-                        json_pack("{s:s, s:o, s:[I, I]}", "dtype", file_dtype_name(t->dtype), "shape", shape,
-                                  "data_offsets", (json_int_t)bytes, (json_int_t)(bytes + t->bytes)));
+                        json_pack("{s:s, s:o, s:[I, I]}", "dtype", t->dtype_name, "shape", shape, "data_offsets",
+                                  (json_int_t)bytes, (json_int_t)(bytes + t->bytes)));
     json_object_set_new(weight_map, t->name, json_string(strrchr(path, '/') + 1));
     bytes += t->bytes;
   }

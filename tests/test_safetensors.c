@@ -1,6 +1,6 @@
 // Checkpoint files: what is read, and one sentence for every kind of damage (host/safetensors).
-#include "json.h"
 #include "checkpoint.h"
+#include "json.h"
 
 #include <errno.h>
 #include <sys/stat.h>
@@ -122,7 +122,7 @@ static void empty_tensors_scalars_holes_and_no_tensors_are_fine(void **state) {
   checkpoint_close(NULL);
 }
 
-static void other_dtypes_are_listed_but_have_no_name_to_use(void **state) {
+static void other_dtypes_keep_the_name_that_the_file_has(void **state) {
   (void)state;
   struct blob b = blob_of("{\"a\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[0,3]},"
                           "\"b\":{\"dtype\":\"F4_FROM_THE_FUTURE\",\"shape\":[3],\"data_offsets\":[3,5]}}",
@@ -130,9 +130,9 @@ static void other_dtypes_are_listed_but_have_no_name_to_use(void **state) {
   struct checkpoint *c = accepts(&b);
   assert_int_equal(checkpoint_find(c, "a")->dtype, FILE_OTHER);
   assert_int_equal(checkpoint_find(c, "b")->dtype, FILE_OTHER);
+  assert_string_equal(checkpoint_find(c, "a")->dtype_name, "U8");
+  assert_string_equal(checkpoint_find(c, "b")->dtype_name, "F4_FROM_THE_FUTURE");
   checkpoint_close(c);
-  assert_string_equal(file_dtype_name(FILE_BF16), "BF16");
-  assert_string_equal(file_dtype_name(FILE_OTHER), "a dtype that is not supported");
 }
 
 static void every_float_becomes_f32_from_unaligned_data(void **state) {
@@ -441,7 +441,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(tensors_are_found_by_name_with_dtype_shape_and_data),
       cmocka_unit_test(empty_tensors_scalars_holes_and_no_tensors_are_fine),
-      cmocka_unit_test(other_dtypes_are_listed_but_have_no_name_to_use),
+      cmocka_unit_test(other_dtypes_keep_the_name_that_the_file_has),
       cmocka_unit_test(every_float_becomes_f32_from_unaligned_data),
       cmocka_unit_test(tiny_models_and_their_references_open),
       cmocka_unit_test(files_that_are_no_safetensors_are_refused),
