@@ -3,6 +3,8 @@
 #include "option_structs.h"
 #include "slice.h"
 
+#include <float.h>
+#include <math.h>
 #include <string.h>
 
 // ---------------------------------------------------------------- checks
@@ -128,8 +130,9 @@ deltaic_status deltaic_session_eval_batch(deltaic_session *s, const deltaic_piec
 
 // ---------------------------------------------------------------- next
 
+// A GPU may take a subnormal temperature for 0, and divide by it.
 static struct sampling sampling_of(const deltaic_sampling *o) {
-  return (struct sampling){.temperature = o->temperature,
+  return (struct sampling){.temperature = o->temperature > 0 ? fmaxf(o->temperature, FLT_MIN) : 0,
                            .top_p = o->top_p,
                            .min_p = o->min_p,
                            .repetition_penalty = o->repetition_penalty,

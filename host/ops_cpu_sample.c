@@ -1,9 +1,9 @@
 // ops_cpu_sample: draws the next token, and scores given ones. This is the definition that shaders/sample.comp follows.
 //
-// 1 z[i] = logit, but -inf for NaN and FLT_MAX for +inf; the same is done after each of the next two operations. For
-//   tokens in `seen` and a penalty other than 0 and 1: z > 0 ? z / penalty : z * penalty.
-// 2 temperature 0: the largest z, the lowest id among equals; id 0 when all are -inf. Else z /= temperature, m = max z,
-//   w[i] = e^(z[i] - m).
+// 1 z[i] = logit, but -inf for NaN and FLT_MAX for +inf. For tokens in `seen` and a penalty other than 0 and 1: z > 0 ?
+//   z / penalty : z * penalty, and the same once more.
+// 2 temperature 0: the largest z, the lowest id among equals; id 0 when all are -inf. Else m = max z, w[i] =
+//   e^((z[i] - m) / temperature): divided first, z may reach infinity, where all are equal.
 // 3 top-k, then top-p, order the tokens by z descending, ids ascending among equals, and keep a prefix: the first k; of
 //   those the fewest whose w reach top_p times the sum of their w. A prefix is a threshold on z and a number of tokens
 //   that may equal it. z is compared through a 32-bit key of the same order, found 8 bits at a time from a histogram.
@@ -40,7 +40,6 @@ static void adjust(struct draw *d, const float *logits, const uint32_t *seen) {
   for (uint32_t i = 0; i < d->V; i++) {
     float z = tame(logits[i]);
     if (penalise && seen[i / 32] >> i % 32 & 1) z = tame(z > 0 ? z / penalty : z * penalty);
-    if (d->p->temperature > 0) z = tame(z / d->p->temperature);
     d->z[i] = z;
     if (z > d->max) d->max = z;
   }
@@ -52,7 +51,7 @@ static uint32_t greedy(const struct draw *d) {
   return 0;
 }
 
-static double weight(const struct draw *d, float z) { return expf(z - d->max); }
+static double weight(const struct draw *d, float z) { return expf((z - d->max) / d->p->temperature); }
 
 // Unsigned integers in the order of the floats: negative ones reversed, below the positive.
 static uint32_t order_key(float z) {

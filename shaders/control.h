@@ -13,7 +13,7 @@ struct sequence {
 
 // Sampling parameters of one sequence; the meaning is deltaic_sampling's.
 struct sampling {
-  float temperature;
+  float temperature; // 0, or a normal number
   float top_p;
   float min_p;
   float repetition_penalty;

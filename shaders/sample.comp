@@ -3,7 +3,7 @@
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #extension GL_EXT_control_flow_attributes : require
 // Draws the next token of a sequence; host/ops_cpu_sample.c is the definition, step by step.
-//   z = logit, penalised, / temperature;  w = e^(z - max z);  top-k, then top-p, keep a prefix of the tokens by z
+//   z = logit, penalised;  w = e^((z - max z) / temperature);  top-k, then top-p, keep a prefix of the tokens by z
 //   descending, ids ascending: a threshold on z and a number of tokens that may equal it; min-p drops w < min_p
 //   token = the first id whose running sum of kept w exceeds u times their sum
 // logits (slots, V), seen (slots, ceil(V / 32)), tokens, sequences, sampling (B). Workgroups (B): one sequence. z is
@@ -41,8 +41,11 @@ float adjusted(uint i) {
   float penalty = p.repetition_penalty;
   if (penalty != 0.0 && penalty != 1.0 && (seen[seen_at + i / 32] >> (i % 32) & 1) != 0)
     z = tame(z > 0.0 ? z / penalty : z * penalty);
-  return p.temperature > 0.0 ? tame(z / p.temperature) : z;
+  return z;
 }
+
+// e^-200 is 0 in any case.
+float weight(float z, float most) { return exp(max((z - most) / p.temperature, -200.0)); }
 
 // Unsigned integers in the order of the floats; -0 equals 0.
 uint order_key(float z) {
@@ -70,7 +73,7 @@ cut find_cut(uint lane, float target, bool by_weight, float most) {
       float z = adjusted(i);
       uint key = order_key(z);
       uint digit = key >> shift & 15;
-      float measure = by_weight ? exp(z - most) : 1.0;
+      float measure = by_weight ? weight(z, most) : 1.0;
       if (shift < 28 && key >> (shift + 4) != prefix) measure = 0.0;
       [[unroll]] for (uint d = 0; d < DIGITS; d++) sums[d] += digit > d ? measure : 0.0;
     }
@@ -93,7 +96,7 @@ cut find_cut(uint lane, float target, bool by_weight, float most) {
     above += beyond;
     prefix = prefix << 4 | digit;
   }
-  float each = by_weight ? exp(key_value(prefix) - most) : 1.0;
+  float each = by_weight ? weight(key_value(prefix), most) : 1.0;
   return cut(prefix, each > 0.0 ? max(ceil((target - above) / each), 1.0) : 1.0);
 }
 
@@ -101,7 +104,7 @@ cut find_cut(uint lane, float target, bool by_weight, float most) {
 uint first_id(uint lane) { return min(lane * ((args.V + LANES - 1) / LANES), args.V); }
 
 float kept_weight(float z, float most, float least) {
-  float w = exp(z - most);
+  float w = weight(z, most);
   return w < least ? 0.0 : w;
 }
 

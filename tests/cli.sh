@@ -60,6 +60,9 @@ tiny 0 -n 30 --seed 7 && err_empty && cp "$dir/out" "$dir/seven"
 tiny 0 -n 30 --seed 7 && cmp -s "$dir/out" "$dir/seven" || complain "$last: the same seed gave another text"
 tiny 0 -n 30 --seed 8 && ! cmp -s "$dir/out" "$dir/seven" || complain "$last: another seed gave the same text"
 tiny 0 -n 30 --seed 7 --json && json && out_has '"seed": 7' && out_has '"tokens_per_second": [0-9]'
+tiny 0 -n 12 -g && cp "$dir/out" "$dir/greedy"
+tiny 0 -n 12 --temperature 1e-45 --repetition-penalty 1 && cmp -s "$dir/out" "$dir/greedy" ||
+  complain "$last: hardly any temperature is not the likeliest token"
 run 0 generate -m "$tiny" -d cpu -p 'The house' -n 8 && out_has '^The house' && err_has 'decode .* tokens/s' && err_has 'seed'
 printf 'The house\n' >"$dir/prompt"
 run 0 generate "$tiny" -d cpu --file "$dir/prompt" -n 8 --greedy && cp "$dir/out" "$dir/from_file"

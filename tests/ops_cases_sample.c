@@ -2,6 +2,8 @@
 #include "ops_cases.h"
 #include "ops_tools.h"
 
+#include <float.h>
+
 enum { ROWS = 64 };
 
 struct sample_case {
@@ -238,11 +240,14 @@ static void tight_top_k_top_p_and_min_p_equal_greedy(void **state) {
   const struct sampling tight[] = {{.temperature = 1, .top_k = 1},
                                    {.temperature = 1, .top_p = 1e-6f},
                                    {.temperature = 1, .min_p = 1},
-                                   {.temperature = 1e-6f}};
+                                   {.temperature = 1e-6f},
+                                   {.temperature = FLT_MIN}, // a logit / FLT_MIN is infinite
+                                   {.temperature = FLT_MIN, .top_k = 9, .top_p = 0.9f}};
   for (int i = 0; i < 20; i++) {
     double *logits = normals(V);
+    for (int k = 0; k < V; k++) logits[k] = 20 + 9 * logits[k];
     int32_t greedy = sample_one(V, logits, (struct sampling){0});
-    for (int j = 0; j < 4; j++) {
+    for (int j = 0; j < 6; j++) {
       struct sampling p = tight[j];
       p.seed_low = (uint32_t)i;
       assert_int_equal(sample_one(V, logits, p), greedy);
