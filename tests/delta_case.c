@@ -20,10 +20,7 @@ void normalise_key(enum dtype dtype, double *row, uint32_t h, uint32_t Dk) {
 struct delta_case delta_random_in(enum dtype dtype, uint32_t gap, struct delta_args a, const uint32_t *T, uint32_t B,
                                   double beta_max) {
   struct delta_case c = {.a = a, .B = B};
-  for (uint32_t i = 0; i < B; i++) {
-    c.s[i] = (struct sequence){.row = c.rows, .T = T[i], .pos = 3 * i, .slot = B - i};
-    c.rows += T[i];
-  }
+  c.rows = place_sequences(c.s, T, B);
   uint32_t rows = c.rows + DELTA_PADDING, cols = delta_cols(dtype, a);
   double *qkv = normals((size_t)rows * cols), *g = uniforms((size_t)rows * a.Hv, log(1e-3), log(5));
   for (uint32_t t = 0; t < rows; t++)
@@ -59,8 +56,8 @@ bool delta_case_run(const struct delta_case *c, const struct sequence *s, uint32
 }
 
 void delta_rewind(struct delta_case *c) {
-  c->state = activations(c->state.t.rows, c->state.t.cols, DENSE, c->state.v);
-  c->o = activations_in(c->o.t.dtype, c->o.t.rows, c->o.t.cols, c->o.t.stride, c->o.v);
+  rewind_array(&c->state);
+  rewind_array(&c->o);
 }
 
 // The recurrence in float64, one column of S after another.

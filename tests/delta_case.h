@@ -8,7 +8,6 @@ enum { DELTA_PADDING = 2 }; // rows of no sequence
 
 // f32 throughout gives about 1e-7, 1e-6 after a hard decay; the rest is left for other orders of summation.
 static const double DELTA_CLOSE = 5e-6;
-static const enum delta_form delta_forms[] = {DELTA_RECURRENT, DELTA_CHUNK, DELTA_AUTO};
 
 struct delta_case {
   struct delta_args a;

@@ -37,10 +37,7 @@ double *random_masks(size_t count, uint32_t r, enum hh_nonneg nonneg) {
 struct hh_case hh_random_in(enum dtype dtype, uint32_t gap, struct hh_args a, const uint32_t *T, uint32_t B,
                             double beta_max) {
   struct hh_case c = {.a = a, .B = B};
-  for (uint32_t i = 0; i < B; i++) {
-    c.s[i] = (struct sequence){.row = c.rows, .T = T[i], .pos = 3 * i, .slot = B - i};
-    c.rows += T[i];
-  }
+  c.rows = place_sequences(c.s, T, B);
   uint32_t rows = c.rows + DELTA_PADDING, cols = hh_cols(dtype, a), masks = a.fixed_mask ? 1 : rows,
            n = a.Hv * a.r * a.r;
   double *qkv = normals((size_t)rows * cols), *g = uniforms((size_t)rows * a.Hv, log(1e-3), log(5));
@@ -62,8 +59,8 @@ struct hh_case hh_random(struct hh_args a, const uint32_t *T, uint32_t B, double
 }
 
 void hh_rewind(struct hh_case *c) {
-  c->state = activations(c->state.t.rows, c->state.t.cols, DENSE, c->state.v);
-  c->o = activations_in(c->o.t.dtype, c->o.t.rows, c->o.t.cols, c->o.t.stride, c->o.v);
+  rewind_array(&c->state);
+  rewind_array(&c->o);
 }
 
 // The definition in float64, one column of S (rows Dv apart) after another:

@@ -7,19 +7,19 @@
 static void any_split_of_a_sequence_gives_the_same_state(void **state) {
   (void)state;
   seed(33);
-  const uint32_t T = 150, cuts[][4] = {{1, 149}, {64, 86}, {65, 15, 70}, {17, 16, 100, 17}, {63, 1, 1, 85}};
+  const uint32_t T = CUT_TOKENS;
   for (int gated = 0; gated < 2; gated++) {
     struct delta_case c =
         delta_random((struct delta_args){2, 2, 24, 40, 1, 0.2f, gated, DELTA_AUTO, MATRICES_NONE, 0}, &T, 1, 2);
     delta_case_run(&c, c.s, 1, DELTA_RECURRENT);
     double *o = read_values(&c.o), *S = read_values(&c.state);
-    for (int i = 0; i < 5; i++)
-      for (int form = 0; form < 3; form++) {
+    for (int i = 0; i < CUTS; i++)
+      for (int form = 0; form < FORMS; form++) {
         delta_rewind(&c);
         struct sequence s = {0, 0, 0, c.s[0].slot};
         for (int j = 0; j < 4 && s.row < T; j++, s.row += s.T) {
-          s.T = cuts[i][j];
-          delta_case_run(&c, &s, 1, delta_forms[form]);
+          s.T = text_cuts[i][j];
+          delta_case_run(&c, &s, 1, forms[form]);
         }
         expect_close("split sequences: o", read_values(&c.o), o, (size_t)T * c.o.t.cols, DELTA_CLOSE);
         expect_close("split sequences: state", read_values(&c.state), S, 2 * (size_t)c.state.t.cols, DELTA_CLOSE);
@@ -68,7 +68,7 @@ static void orthogonal_keys_store_values_exactly(void **state) {
   for (int i = 0; i < D; i++) keys[i * D + (i * 5 + 3) % D] = 1;
   for (int form = 0; form < 2; form++) {
     struct delta_case c = plain_case(D, D, Dv, keys, values, 1, 0, normals(D * Dv));
-    delta_case_run(&c, c.s, 1, delta_forms[form]);
+    delta_case_run(&c, c.s, 1, forms[form]);
     double *S = read_values(&c.state);
     for (int i = 0; i < D; i++)
       for (int j = 0; j < Dv; j++) assert_true(fabs(S[(i * 5 + 3) % D * Dv + j] - (float)values[i * Dv + j]) < 1e-6);
@@ -84,7 +84,7 @@ static void a_repeated_key_returns_its_latest_value(void **state) {
   for (int t = 0; t < T; t++) memcpy(keys + t * Dk, one, Dk * sizeof *one);
   for (int form = 0; form < 2; form++) {
     struct delta_case c = plain_case(T, Dk, Dv, keys, values, 1, 0, NULL);
-    delta_case_run(&c, c.s, 1, delta_forms[form]);
+    delta_case_run(&c, c.s, 1, forms[form]);
     expect_close("repeated key", read_values(&c.o), values, T * Dv, 1e-6); // q = k: o is what is stored under k
   }
 }
@@ -96,7 +96,7 @@ static void padding_rows_with_zero_beta_and_key_do_nothing(void **state) {
   double *keys = zeros(T * Dk), *S0 = normals(Dk * Dv);
   for (int form = 0; form < 2; form++) {
     struct delta_case c = plain_case(T, Dk, Dv, keys, normals(T * Dv), 0, 0, S0);
-    delta_case_run(&c, c.s, 1, delta_forms[form]);
+    delta_case_run(&c, c.s, 1, forms[form]);
     expect_close("padding rows", read_values(&c.state), c.state.v, Dk * Dv, 0);
   }
 }
@@ -113,8 +113,8 @@ static void padding_after_a_text_changes_nothing(void **state) {
   for (int form = 0; form < 2; form++) {
     struct delta_case padded = product_case(ALL, 1, Dk, Dv, keys, values, beta, g, S0);
     struct delta_case text = product_case(T, 1, Dk, Dv, keys, values, beta, g, S0);
-    delta_case_run(&padded, padded.s, 1, delta_forms[form]);
-    delta_case_run(&text, text.s, 1, delta_forms[form]);
+    delta_case_run(&padded, padded.s, 1, forms[form]);
+    delta_case_run(&text, text.s, 1, forms[form]);
     expect_close("padded: o", read_values(&padded.o), read_values(&text.o), T * Dv, 1e-6);
     expect_close("padded: state", read_values(&padded.state), read_values(&text.state), Dk * Dv, 1e-6);
   }
@@ -138,8 +138,8 @@ static void a_rotation_of_keys_and_queries_leaves_outputs(void **state) {
     for (int form = 0; form < 2; form++) {
       struct delta_case before = product_case(T, n, Dk, Dv, keys, values, beta, g, NULL);
       struct delta_case after = product_case(T, n, Dk, Dv, turned, values, beta, g, NULL);
-      delta_case_run(&before, before.s, 1, delta_forms[form]);
-      delta_case_run(&after, after.s, 1, delta_forms[form]);
+      delta_case_run(&before, before.s, 1, forms[form]);
+      delta_case_run(&after, after.s, 1, forms[form]);
       expect_close("rotated keys: o", read_values(&after.o), read_values(&before.o), T * Dv, DELTA_CLOSE);
     }
   }
@@ -162,7 +162,7 @@ static void state_norm_never_grows_without_values(void **state) {
       struct delta_case c = plain_case(T, Dk, Dv, keys, values, b, b == 2 ? -1e-4 : 0, normals(Dk * Dv));
       double before = norm(c.state.v, Dk * Dv);
       for (int call = 0; call < CALLS; call++) {
-        delta_case_run(&c, c.s, 1, delta_forms[form]);
+        delta_case_run(&c, c.s, 1, forms[form]);
         double after = norm(read_values(&c.state), Dk * Dv);
         assert_true(after <= before * (1 + 1e-5)); // reflections (beta 2) keep it, to rounding
         before = after;
@@ -191,7 +191,7 @@ static void negative_eigenvalues_track_permutations(void **state) {
       }
     }
     struct delta_case c = plain_case(T, D, D, keys, zeros(T * D), 2, 0, start);
-    delta_case_run(&c, c.s, 1, delta_forms[form]);
+    delta_case_run(&c, c.s, 1, forms[form]);
     expect_close("permutations", read_values(&c.state), S, D * D, 1e-4); // what f32 loses over so many swaps
   }
 }
@@ -228,8 +228,8 @@ static void two_steps_with_one_unit_key_are_one_step(void **state) {
   for (int form = 0; form < 2; form++) {
     struct delta_case one = product_case(T, 1, Dk, Dv, once, merged, merged_beta, g, S0);
     struct delta_case two = product_case(T, 2, Dk, Dv, twice, values, beta, g, S0);
-    delta_case_run(&one, one.s, 1, delta_forms[form]);
-    delta_case_run(&two, two.s, 1, delta_forms[form]);
+    delta_case_run(&one, one.s, 1, forms[form]);
+    delta_case_run(&two, two.s, 1, forms[form]);
     expect_same("one key in two steps", &two, &one, 1);
   }
 }
@@ -246,8 +246,8 @@ static void a_product_is_the_gated_rule_over_its_steps(void **state) {
     for (int form = 0; form < 2; form++) {
       struct delta_case product = product_case(T, n, Dk, Dv, keys, values, beta, g, S0);
       struct delta_case rule = product_case(T * n, 1, Dk, Dv, keys, values, beta, virtual_g, S0);
-      delta_case_run(&product, product.s, 1, delta_forms[form]);
-      delta_case_run(&rule, rule.s, 1, delta_forms[form]);
+      delta_case_run(&product, product.s, 1, forms[form]);
+      delta_case_run(&rule, rule.s, 1, forms[form]);
       expect_same("steps as tokens", &product, &rule, n);
     }
   }
@@ -263,8 +263,8 @@ static void a_decay_of_zero_is_the_rule_without_one(void **state) {
     for (int form = 0; form < 2; form++) {
       struct delta_case gated = product_case(T, n, Dk, Dv, keys, values, beta, zeros(T), S0);
       struct delta_case plain = product_case(T, n, Dk, Dv, keys, values, beta, NULL, S0);
-      delta_case_run(&gated, gated.s, 1, delta_forms[form]);
-      delta_case_run(&plain, plain.s, 1, delta_forms[form]);
+      delta_case_run(&gated, gated.s, 1, forms[form]);
+      delta_case_run(&plain, plain.s, 1, forms[form]);
       expect_same("no decay", &gated, &plain, 1);
     }
   }
@@ -284,8 +284,8 @@ static void steps_with_zero_beta_leave_the_gated_rule(void **state) {
   for (int form = 0; form < 2; form++) {
     struct delta_case rule = product_case(T, 1, Dk, Dv, keys, values, beta, g, NULL);
     struct delta_case product = product_case(T, n, Dk, Dv, all_keys, all_values, all_beta, g, NULL);
-    delta_case_run(&rule, rule.s, 1, delta_forms[form]);
-    delta_case_run(&product, product.s, 1, delta_forms[form]);
+    delta_case_run(&rule, rule.s, 1, forms[form]);
+    delta_case_run(&product, product.s, 1, forms[form]);
     expect_same("steps with beta 0", &product, &rule, 1);
   }
 }
@@ -300,7 +300,7 @@ static void state_norm_of_products_never_grows_without_values(void **state) {
                                          gated ? uniforms(T, -1e-3, 0) : NULL, normals(Dk * Dv));
       double before = norm(c.state.v, Dk * Dv);
       for (int call = 0; call < CALLS; call++) {
-        delta_case_run(&c, c.s, 1, delta_forms[form]);
+        delta_case_run(&c, c.s, 1, forms[form]);
         double after = norm(read_values(&c.state), Dk * Dv);
         assert_true(after <= before * (1 + 1e-6));
         before = after;
@@ -346,7 +346,7 @@ static void four_steps_track_the_permutations_of_five(void **state) {
   }
   for (int form = 0; form < 2; form++) {
     struct delta_case c = product_case(T, n, D, D, keys, zeros(T * n * D), beta, NULL, start);
-    delta_case_run(&c, c.s, 1, delta_forms[form]);
+    delta_case_run(&c, c.s, 1, forms[form]);
     double *got = read_values(&c.state);
     for (int i = 0; i < D * D; i++) assert_true(fabs(got[i] - S[i]) < 1e-4);
     expect_close("permutations by products", got, S, D * D, 1e-4);
@@ -386,7 +386,7 @@ static void two_reflections_rotate_by_twice_the_angle_of_their_keys(void **state
     for (int i = 0; i < 20; i++) {
       double *keys = unit_keys(2, D), beta[] = {2, 2}, cosine = 0, trace, determinant;
       for (uint32_t d = 0; d < D; d++) cosine += keys[d] * keys[D + d];
-      plane_of_transition(D, keys, beta, delta_forms[i % 2], &trace, &determinant);
+      plane_of_transition(D, keys, beta, forms[i % 2], &trace, &determinant);
       assert_true(fabs(determinant - 1) < 1e-5);
       double turned = acos(fmax(-1, fmin(1, trace / 2))), twice = 2 * acos(fabs(cosine));
       assert_true(fabs(turned - fmin(twice, 2 * pi - twice)) < 2e-3); // acos is steep near 0 and pi
@@ -404,7 +404,7 @@ static void complex_eigenvalues_of_two_steps_have_the_modulus_of_their_betas(voi
     for (int i = 0; i < 60; i++) {
       double *keys = unit_keys(2, D), *beta = uniforms(2, 0, 2), cosine = 0, trace, determinant;
       for (uint32_t d = 0; d < D; d++) cosine += keys[d] * keys[D + d];
-      plane_of_transition(D, keys, beta, delta_forms[i % 2], &trace, &determinant);
+      plane_of_transition(D, keys, beta, forms[i % 2], &trace, &determinant);
       assert_true(fabs(determinant - (1 - beta[0]) * (1 - beta[1])) < 1e-5);
       assert_true(fabs(trace - (2 - beta[0] - beta[1] + beta[0] * beta[1] * cosine * cosine)) < 1e-5);
       if (trace * trace >= 4 * determinant - 1e-4) continue;
@@ -426,7 +426,7 @@ static void hard_decay_gives_no_nan_and_forgets(void **state) {
       double *keys = normals(T * Dk), *values = normals(T * Dv), *want = zeros(T * Dv);
       for (int t = 0; t < T; t++) normalise(keys + t * Dk, Dk);
       struct delta_case c = plain_case(T, Dk, Dv, keys, values, 0.5, gates[i], normals(Dk * Dv));
-      delta_case_run(&c, c.s, 1, delta_forms[form]);
+      delta_case_run(&c, c.s, 1, forms[form]);
       for (int j = 0; j < T * Dv; j++) want[j] = 0.5 * values[j]; // nothing is left of the past; q k = 1
       expect_close("hard decay", read_values(&c.o), want, T * Dv, 1e-6);
       assert_true(isfinite(norm(read_values(&c.state), Dk * Dv)));
@@ -445,7 +445,7 @@ static void a_hard_decay_costs_later_tokens_no_digits(void **state) {
   reference_delta(o, S, &c);
   for (int form = 0; form < 2; form++) {
     delta_rewind(&c);
-    delta_case_run(&c, c.s, 1, delta_forms[form]);
+    delta_case_run(&c, c.s, 1, forms[form]);
     expect_close("after a hard decay", read_values(&c.o), o, (size_t)T * 32, DELTA_CLOSE);
   }
 }

@@ -6,8 +6,6 @@
 // f32 throughout gives about 1e-7; more than an order is left for other orders of summation.
 static const double HH_CLOSE = 5e-6;
 
-enum { FORMS = 3 };
-static const enum delta_form forms[FORMS] = {DELTA_RECURRENT, DELTA_CHUNK, DELTA_AUTO};
 static const char *const form_names[] = {"auto", "recurrent", "chunk"};
 
 // ---------------------------------------------------------------- making and running a case
@@ -44,12 +42,8 @@ static void check_hh(const char *const what[], struct hh_args a, const uint32_t 
   for (int f = 0; f < FORMS; f++) {
     hh_rewind(&c);
     hh_run(&c, c.s, B, forms[f]);
-    double *got = read_values(&c.o), *got_state = read_values(&c.state);
-    size_t used = (size_t)c.rows * c.o.t.cols;
-    expect_close(what[0], got, o, used, HH_CLOSE);
-    expect_close(what[1], got_state, state, states, HH_CLOSE);
-    assert_memory_equal(got + used, c.o.v + used, (outputs - used) * sizeof *got);
-    assert_memory_equal(got_state, c.state.v, c.state.t.cols * sizeof *got_state); // slot 0 is nobody's
+    expect_rows(what[0], &c.o, c.rows, o, HH_CLOSE);
+    expect_state(what[1], &c.state, state, HH_CLOSE);
   }
   tools_teardown(NULL);
 }
@@ -329,18 +323,18 @@ static void a_rotation_within_blocks_of_keys_and_queries_leaves_outputs(void **s
 static void hh_any_split_of_a_sequence_gives_the_same_state(void **state) {
   (void)state;
   seed(59);
-  const uint32_t T = 150, cuts[][4] = {{1, 149}, {64, 86}, {65, 15, 70}, {17, 16, 100, 17}, {63, 1, 1, 85}};
+  const uint32_t T = CUT_TOKENS;
   for (uint32_t r = 2; r <= 8; r *= 2) {
     struct hh_args a = {2, 2, 24, 40, r, 0.2f, r != 4, false, HH_NONNEG_EXP, DELTA_AUTO, MATRICES_NONE, 0};
     struct hh_case c = hh_random(a, &T, 1, 2);
     hh_run(&c, c.s, 1, DELTA_RECURRENT);
     double *o = read_values(&c.o), *S = read_values(&c.state);
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < CUTS; i++)
       for (int form = 0; form < FORMS; form++) {
         hh_rewind(&c);
         struct sequence s = {0, 0, 0, c.s[0].slot};
         for (int j = 0; j < 4 && s.row < T; j++, s.row += s.T) {
-          s.T = cuts[i][j];
+          s.T = text_cuts[i][j];
           hh_run(&c, &s, 1, forms[form]);
         }
         expect_close("hh split: o", read_values(&c.o), o, (size_t)T * c.o.t.cols, HH_CLOSE);

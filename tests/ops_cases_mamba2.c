@@ -6,8 +6,6 @@
 // The project's bar; plain f32 gives some 2e-7.
 static const double MAMBA2_CLOSE = 5e-6;
 
-static const enum delta_form forms[] = {DELTA_RECURRENT, DELTA_CHUNK, DELTA_AUTO};
-
 enum { PADDING = 2 };
 
 struct mamba2_case {
@@ -22,10 +20,7 @@ static uint32_t xBC_cols(struct mamba2_args a) { return a.heads * a.P + 2 * a.gr
 // Normal x and state, B and C of unit size, dt log-uniform in (0.001, 1), g in -(0.001, 5).
 static struct mamba2_case mamba2_random(struct mamba2_args a, const uint32_t *T, uint32_t B) {
   struct mamba2_case c = {.a = a, .B = B};
-  for (uint32_t i = 0; i < B; i++) {
-    c.s[i] = (struct sequence){.row = c.rows, .T = T[i], .pos = 3 * i, .slot = B - i};
-    c.rows += T[i];
-  }
+  c.rows = place_sequences(c.s, T, B);
   uint32_t rows = c.rows + PADDING, cols = xBC_cols(a), E = a.heads * a.P;
   double *xBC = normals((size_t)rows * cols), *dt = uniforms((size_t)rows * a.heads, log(1e-3), 0);
   double *g = uniforms((size_t)rows * a.heads, log(1e-3), log(5));
@@ -44,8 +39,8 @@ static struct mamba2_case mamba2_random(struct mamba2_args a, const uint32_t *T,
 
 // Both outputs back to what they were.
 static void mamba2_rewind(struct mamba2_case *c) {
-  c->state = activations(c->state.t.rows, c->state.t.cols, DENSE, c->state.v);
-  c->y = activations(c->y.t.rows, c->y.t.cols, c->y.t.stride, c->y.v);
+  rewind_array(&c->state);
+  rewind_array(&c->y);
 }
 
 static void mamba2_run(const struct mamba2_case *c, const struct sequence *s, uint32_t B, enum delta_form form) {
@@ -94,15 +89,11 @@ static void check_mamba2(struct mamba2_args a, const uint32_t *T, uint32_t B) {
   size_t outputs = (size_t)c.y.t.rows * c.y.t.cols, states = (size_t)c.state.t.rows * c.state.t.cols;
   double *y = zeros(outputs), *state = zeros(states);
   reference_mamba2(y, state, &c);
-  for (int f = 0; f < 3; f++) {
+  for (int f = 0; f < FORMS; f++) {
     mamba2_rewind(&c);
     mamba2_run(&c, c.s, B, forms[f]);
-    double *got = read_values(&c.y), *got_state = read_values(&c.state);
-    size_t used = (size_t)c.rows * c.y.t.cols;
-    expect_close("mamba2: y", got, y, used, MAMBA2_CLOSE);
-    expect_close("mamba2: state", got_state, state, states, MAMBA2_CLOSE);
-    assert_memory_equal(got + used, c.y.v + used, (outputs - used) * sizeof *got);
-    assert_memory_equal(got_state, c.state.v, c.state.t.cols * sizeof *got_state); // slot 0 is nobody's
+    expect_rows("mamba2: y", &c.y, c.rows, y, MAMBA2_CLOSE);
+    expect_state("mamba2: state", &c.state, state, MAMBA2_CLOSE);
   }
   tools_teardown(NULL);
 }
@@ -132,16 +123,16 @@ static void mamba2_matches_at_the_size_of_models(void **state) {
 static void any_split_gives_the_same_mamba2_state(void **state) {
   (void)state;
   seed(72);
-  const uint32_t T = 150, cuts[][4] = {{1, 149}, {64, 86}, {65, 15, 70}, {17, 16, 100, 17}, {63, 1, 1, 85}};
+  const uint32_t T = CUT_TOKENS;
   struct mamba2_case c = mamba2_random((struct mamba2_args){.heads = 4, .P = 20, .N = 24, .groups = 2}, &T, 1);
   mamba2_run(&c, c.s, 1, DELTA_RECURRENT);
   double *y = read_values(&c.y), *S = read_values(&c.state);
-  for (int i = 0; i < 5; i++)
-    for (int form = 0; form < 3; form++) {
+  for (int i = 0; i < CUTS; i++)
+    for (int form = 0; form < FORMS; form++) {
       mamba2_rewind(&c);
       struct sequence s = {0, 0, 0, c.s[0].slot};
       for (int j = 0; j < 4 && s.row < T; j++, s.row += s.T) {
-        s.T = cuts[i][j];
+        s.T = text_cuts[i][j];
         mamba2_run(&c, &s, 1, forms[form]);
       }
       expect_close("split mamba2: y", read_values(&c.y), y, (size_t)T * c.y.t.cols, MAMBA2_CLOSE);
@@ -294,7 +285,7 @@ static void mamba2_computes_its_float64_fixtures(void **state) {
   struct fixture *f = fixture_open("vectors/ops/mamba2.safetensors");
   size_t cases = 0;
   for (const char *name; (name = fixture_case(f, cases)); cases++)
-    for (int form = 0; form < 3; form++) {
+    for (int form = 0; form < FORMS; form++) {
       check_fixture(f, name, forms[form]);
       tools_teardown(NULL);
     }

@@ -4,6 +4,19 @@ struct backend *backend;
 struct recorder *recorder;
 const struct tensor ABSENT;
 const uint32_t lengths[LENGTHS] = {1, 2, 3, 15, 16, 17, 63, 64, 65, 200};
+const enum delta_form forms[FORMS] = {DELTA_RECURRENT, DELTA_CHUNK, DELTA_AUTO};
+const uint32_t text_cuts[CUTS][4] = {{1, 149}, {64, 86}, {65, 15, 70}, {17, 16, 100, 17}, {63, 1, 1, 85}};
+
+uint32_t place_sequences(struct sequence *sequences, const uint32_t *T, uint32_t B) {
+  uint32_t rows = 0;
+  for (uint32_t i = 0; i < B; i++) {
+    sequences[i] = (struct sequence){.row = rows, .T = T[i], .pos = 3 * i, .slot = B - i};
+    rows += T[i];
+  }
+  return rows;
+}
+
+void rewind_array(struct array *a) { *a = activations_in(a->t.dtype, a->t.rows, a->t.cols, a->t.stride, a->v); }
 
 void begin(void) { recorder->ops->recorder_begin(recorder, false, NULL); }
 
@@ -166,6 +179,22 @@ void expect_close(const char *what, const double *got, const double *want, size_
   if (i == worst_count && i < NAMES) worst[worst_count++].what = what;
   if (i < NAMES && error >= worst[i].error) worst[i].error = error, worst[i].limit = limit;
   if (error > limit) fail_msg("%s: relative RMS error %.3g exceeds %.3g", what, error, limit);
+}
+
+void expect_rows(const char *what, const struct array *a, uint32_t rows, const double *want, double limit) {
+  const size_t used = (size_t)rows * a->t.cols, all = (size_t)a->t.rows * a->t.cols;
+  const double *got = read_values(a);
+  expect_close(what, got, want, used, limit);
+  assert_memory_equal(got + used, a->v + used, (all - used) * sizeof *got);
+}
+
+void expect_state(const char *what, const struct array *a, const double *want, double limit) {
+  const size_t cols = a->t.cols, bytes = cols * sizeof *want;
+  const double *got = read_values(a);
+  expect_close(what, got, want, a->t.rows * cols, limit);
+  for (size_t row = 0; row < a->t.rows; row++)
+    if (!memcmp(want + row * cols, a->v + row * cols, bytes))
+      assert_memory_equal(got + row * cols, a->v + row * cols, bytes);
 }
 
 void report_worst(void) {

@@ -49,10 +49,22 @@ double *zeros(size_t n);
 double rms_error(const double *got, const double *want, size_t n); // rms(got - want) / rms(want); NaN is infinite
 // Fails the test unless rms_error() is at most the limit; remembers the worst by name for the report.
 void expect_close(const char *what, const double *got, const double *want, size_t n, double limit);
+// The first `rows` rows of a are close to want, the others as they were.
+void expect_rows(const char *what, const struct array *a, uint32_t rows, const double *want, double limit);
+// All of a is close to want; rows that want leaves as they were are so to the bit.
+void expect_state(const char *what, const struct array *a, const double *want, double limit);
 void report_worst(void);
 
 enum { LENGTHS = 10 };
 extern const uint32_t lengths[LENGTHS]; // 1, 2, 3, 15, 16, 17, 63, 64, 65, 200
+
+// What the cases of rules with a state share.
+enum { FORMS = 3, CUTS = 5, CUT_TOKENS = 150 };
+extern const enum delta_form forms[FORMS]; // recurrent, chunk, auto
+extern const uint32_t text_cuts[CUTS][4];       // CUT_TOKENS tokens in up to four pieces
+// Sequences one after the other, of T tokens each, whose slots are B ... 1; returns their rows.
+uint32_t place_sequences(struct sequence *sequences, const uint32_t *T, uint32_t B);
+void rewind_array(struct array *a); // a new tensor with the values that it had at first
 
 // y (T, C) = the short convolution of x itself: linear_conv with a matrix that copies. Begins and runs.
 void convolve(struct tensor y, struct tensor x, struct linear_conv conv);
