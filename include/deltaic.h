@@ -13,6 +13,9 @@
  * structs carry their own size (set it with DELTAIC_INIT, or to sizeof by hand) and are read only during the call;
  * every other field's zero is its default. The library never prints, exits or aborts.
  *
+ * A call takes up to 256 KiB of its thread's stack, and what a Vulkan driver takes beside. Threads of the library's own
+ * (the CPU device's) leave signals to the program's.
+ *
  * Thread-safety. Functions on different objects may run at the same time in different threads, also when the objects
  * share a model or a device; the calls of one session are made by one thread at a time, except
  * deltaic_session_cancel(). Creating and freeing an object must not overlap a call on an object that it borrows from

@@ -3,16 +3,22 @@
 #include "devices.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <pthread.h>
+#include <signal.h>
 
 static int threads_started;
+static size_t thread_stack; // of the last
+static sigset_t thread_signals;
 int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *argument);
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *argument);
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *argument) {
   threads_started++;
+  if (attr) pthread_attr_getstacksize(attr, &thread_stack);
+  pthread_sigmask(SIG_SETMASK, NULL, &thread_signals);
   return __real_pthread_create(thread, attr, run, argument);
 }
 
@@ -316,6 +322,62 @@ static void configs_that_do_not_match_are_refused_by_name(void **state) {
   refused("config.json");
 }
 
+// ---------------------------------------------------------------- threads
+
+static void *live_and_release(void *unused) {
+  struct objects o = {0};
+  deltaic_status status = live(&o);
+  release(&o);
+  return status == DELTAIC_OK ? unused : NULL;
+}
+
+static void *nothing(void *unused) { return unused; }
+
+// How much of a thread's stack `run` has written to, with what is there before it.
+static size_t stack_used(void *(*run)(void *)) {
+  enum { ROOM = 8 << 20 };
+  pthread_attr_t attr;
+  pthread_t thread;
+  void *done = NULL;
+  unsigned char *stack = mmap(NULL, ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  assert_true(stack != MAP_FAILED);
+  memset(stack, 0xa5, ROOM);
+  pthread_attr_init(&attr);
+  assert_int_equal(pthread_attr_setstack(&attr, stack, ROOM), 0);
+  assert_int_equal(__real_pthread_create(&thread, &attr, run, stack), 0);
+  pthread_join(thread, &done);
+  pthread_attr_destroy(&attr);
+  assert_non_null(done);
+  size_t clean = 0;
+  while (clean < ROOM && stack[clean] == 0xa5) clean++;
+  munmap(stack, ROOM);
+  return ROOM - clean;
+}
+
+static void calls_take_no_more_stack_than_the_header_says(void **state) {
+  (void)state;
+#ifdef __SANITIZE_ADDRESS__
+  skip(); // frames are larger
+#endif
+  assert_in_range(stack_used(live_and_release) - stack_used(nothing), 1, 256 << 10);
+}
+
+static void workers_leave_signals_to_the_program(void **state) {
+  (void)state;
+  struct objects o = {0};
+  sigset_t before, after;
+  pthread_sigmask(SIG_SETMASK, NULL, &before);
+  threads_started = 0;
+  assert_ok(live(&o));
+  assert_in_range(threads_started, 1, 8);
+  assert_in_range(thread_stack, 4 << 20, 64 << 20);
+  assert_true(sigismember(&thread_signals, SIGINT) && sigismember(&thread_signals, SIGTERM) &&
+              sigismember(&thread_signals, SIGCHLD) && !sigismember(&thread_signals, SIGSEGV));
+  pthread_sigmask(SIG_SETMASK, NULL, &after);
+  for (int i = 1; i < 32; i++) assert_int_equal(sigismember(&after, i), sigismember(&before, i));
+  release(&o);
+}
+
 // Listing opens nothing; opening does, or the count would prove nothing.
 static void listing_devices_starts_no_threads(void **state) {
   (void)state;
@@ -338,6 +400,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_allocation_may_fail),
       cmocka_unit_test(listing_devices_starts_no_threads),
+      cmocka_unit_test(workers_leave_signals_to_the_program),
+      cmocka_unit_test(calls_take_no_more_stack_than_the_header_says),
       cmocka_unit_test(a_reset_mends_a_session_that_ran_out_of_memory),
       cmocka_unit_test_setup_teardown(lying_weights_are_refused_by_name, setup, teardown),
       cmocka_unit_test_setup_teardown(a_number_that_is_not_finite_is_refused_by_its_tensor, setup, teardown),
