@@ -1,5 +1,5 @@
-// test_prune: pruning from end to end: what is written, that it runs, and what it costs, against reference_pruning.py
-// and reference_model.py (vectors/make_prune_nll.py).
+// test_prune: pruning from end to end: what is written, that it runs, and what it costs, against references in float64
+// (vectors/make_prune_nll.py).
 #define _GNU_SOURCE // nftw, mkdtemp
 #include "file.h"
 #include "json.h"

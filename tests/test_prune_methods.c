@@ -1,5 +1,5 @@
 // test_prune_methods: every pruning method against the published pruners' index sets (tests/vectors/prune), against
-// reference_pruning.py, and against what it promises; rank measures.
+// a reference in float64 (vectors/make_prune.py), and against what it promises; rank measures.
 #include "prune_case.h"
 
 // ---------------------------------------------------------------- fixtures
@@ -181,7 +181,7 @@ static void drrqr_chooses_the_published_channels_from_activations(void **state) 
   checkpoint_close(m.file);
 }
 
-// ---------------------------------------------------------------- against reference_pruning.py
+// ---------------------------------------------------------------- against the reference in float64
 
 static const char *const sides[] = {"both", "keys", "queries"};
 
