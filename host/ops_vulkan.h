@@ -3,6 +3,7 @@
 #define OPS_VULKAN_H
 #include "commands.h"
 #include "kernels.h"
+#include "numbers.h"
 #include "ops.h"
 
 struct vulkan_backend {
@@ -19,8 +20,6 @@ static inline struct device *vulkan_device(const struct backend *b) {
   return ((const struct vulkan_backend *)b)->device;
 }
 static inline const struct plan *vulkan_plan(const struct recorder *c) { return &vulkan_device(c->backend)->plan; }
-
-static inline uint32_t divide_up(uint32_t n, uint32_t by) { return n / by + (n % by != 0); }
 
 enum { MAX_GROUPS = 65535 }; // in each dimension of a grid: what every device allows
 

@@ -9,8 +9,6 @@
 
 #include <math.h>
 
-static uint32_t min32(uint32_t a, uint32_t b) { return a < b ? a : b; }
-
 // The most positions that a token sees.
 static uint32_t seen(const struct attention_args *a) {
   return a->window && a->window < a->capacity ? a->window : a->capacity;

@@ -5,8 +5,6 @@
 #include "hh_matrix_prepare.h"
 #include "ops_vulkan.h"
 
-static uint64_t min64(uint64_t a, uint64_t b) { return a < b ? a : b; }
-
 // With one number at a time f16 is read in words of two.
 static struct binding bind_words(struct tensor t) {
   struct binding b = vulkan_bind(t, t);

@@ -10,10 +10,6 @@ static_assert(HH_GIVEN == HH_NONNEG_GIVEN && HH_SOFTPLUS == HH_NONNEG_SOFTPLUS &
                   HH_EXP == HH_NONNEG_EXP,
               "shaders and host number what makes masks non-negative alike");
 
-static uint32_t min32(uint32_t a, uint32_t b) { return a < b ? a : b; }
-static uint32_t max32(uint32_t a, uint32_t b) { return a > b ? a : b; }
-static uint64_t min64(uint64_t a, uint64_t b) { return a < b ? a : b; }
-
 struct hh_call {
   struct tensor o, qkv, beta, g, mask, state, sequences, scratch;
   struct hh_args a;

@@ -12,9 +12,6 @@
 static_assert(PLACE_OF_GATED == NORM_OF_GATED && PLACE_FIRST == NORM_FIRST && PLACE_ABSENT == NORM_ABSENT,
               "shaders and host number the norm's places alike");
 
-static uint32_t min32(uint32_t a, uint32_t b) { return a < b ? a : b; }
-static uint32_t max32(uint32_t a, uint32_t b) { return a > b ? a : b; }
-
 void vulkan_mamba2_inputs(struct recorder *c, struct tensor dt, struct tensor g, struct tensor raw, struct tensor A_log,
                           struct tensor dt_bias, struct mamba2_input_args a) {
   const uint32_t lanes = min32(vulkan_plan(c)->block_lanes, 64);

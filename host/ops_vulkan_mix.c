@@ -13,10 +13,6 @@ static_assert(NORM_NONE == KEY_NORM_NONE && NORM_L2 == KEY_NORM_L2 && NORM_SUM =
                   NORM_L1 == KEY_NORM_L1,
               "shaders and host number the norms alike");
 
-static uint32_t min32(uint32_t a, uint32_t b) { return a < b ? a : b; }
-static uint64_t min64(uint64_t a, uint64_t b) { return a < b ? a : b; }
-static uint32_t max32(uint32_t a, uint32_t b) { return a > b ? a : b; }
-
 void vulkan_short_conv(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight, struct tensor bias,
                        struct tensor history, struct tensor sequences, uint32_t longest, struct conv_args a) {
   // Each run reads W - 1 inputs again, and only the first may reach into the history, which it replaces; 8 keeps a GPU

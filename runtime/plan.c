@@ -2,6 +2,8 @@
 // limits do not allow is halved until it fits, so every plan is valid on its device whatever the starting values say.
 #include "plan.h"
 
+#include "numbers.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,9 +19,6 @@ enum {
   MIN_SUBGROUP = 4,           // matvec.comp and sample.comp keep one sum a subgroup, of at most lanes / 4
   MAX_OFFSET_ALIGNMENT = 256, // tensors are laid out at multiples of this
 };
-
-static uint32_t min32(uint32_t a, uint32_t b) { return a < b ? a : b; }
-static uint64_t min64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 __attribute__((format(printf, 2, 3))) static void refuse(struct plan *plan, const char *format, ...) {
   if (plan->reason[0]) return; // the first reason is told

@@ -1,8 +1,9 @@
 // plan_attention: shapes of the attention kernels.
 #include "plan.h"
 
+#include "numbers.h"
+
 static uint32_t up(uint32_t n, uint32_t to) { return (n + to - 1) / to * to; }
-static uint32_t min32(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
 // The shared variables of attention_step.comp, each from a multiple of 16 bytes; test_plan compares with the module.
 uint64_t plan_attention_step_bytes(const struct plan_attention_step *s, uint32_t d) {

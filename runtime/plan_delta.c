@@ -1,9 +1,10 @@
 // plan_delta: shapes of the chunkwise delta rule on cooperative matrices.
 #include "plan.h"
 
+#include "numbers.h"
+
 #include <string.h>
 
-static uint32_t min32(uint32_t a, uint32_t b) { return a < b ? a : b; }
 static uint32_t up(uint32_t n, uint32_t to) { return (n + to - 1) / to * to; }
 static uint64_t up64(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
 

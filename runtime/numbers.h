@@ -1,0 +1,10 @@
+// numbers.h: the smaller, the larger, and how many times.
+#ifndef NUMBERS_H
+#define NUMBERS_H
+#include <stdint.h>
+
+static inline uint32_t min32(uint32_t a, uint32_t b) { return a < b ? a : b; }
+static inline uint32_t max32(uint32_t a, uint32_t b) { return a > b ? a : b; }
+static inline uint64_t min64(uint64_t a, uint64_t b) { return a < b ? a : b; }
+static inline uint32_t divide_up(uint32_t n, uint32_t by) { return n / by + (n % by != 0); }
+#endif
