@@ -40,6 +40,8 @@
   X(delta_rule, DELTA_RULE, delta_rule_args)                                                                           \
   X(delta_step_f32, DELTA_STEP, delta_step_args)                                                                       \
   X(delta_step_f16, DELTA_STEP, delta_step_args)                                                                       \
+  X(delta_step_fours_f32, DELTA_STEP_FOURS, delta_step_args)                                                           \
+  X(delta_step_fours_f16, DELTA_STEP_FOURS, delta_step_args)                                                           \
   X(delta_chunk_prepare, DELTA_CHUNK_PREPARE, delta_chunk_prepare_args)                                                \
   X(delta_chunk_scan, DELTA_CHUNK_SCAN, delta_chunk_scan_args)                                                         \
   X(delta_matrix_prepare_f32, DELTA_MATRIX_PREPARE, delta_matrix_prepare_args)                                         \

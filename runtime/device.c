@@ -121,6 +121,8 @@ static void record_properties2(VkPhysicalDevice physical, const struct extension
   caps->subgroup_size = caps->subgroup_min = caps->subgroup_max = subgroup.subgroupSize;
   caps->subgroup_arithmetic = (subgroup.supportedStages & VK_SHADER_STAGE_COMPUTE_BIT) &&
                               (subgroup.supportedOperations & VK_SUBGROUP_FEATURE_ARITHMETIC_BIT);
+  caps->subgroup_shuffle = (subgroup.supportedStages & VK_SHADER_STAGE_COMPUTE_BIT) &&
+                           (subgroup.supportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT);
   caps->max_allocation = caps->max_buffer = allocation.maxMemoryAllocationSize;
   if (has_buffer && buffer.maxBufferSize) caps->max_buffer = buffer.maxBufferSize;
   if (!has_sizes) return;

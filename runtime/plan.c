@@ -278,6 +278,37 @@ bool plan_step(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t n, ui
   return s->columns * split <= most && plan_step_shared_bytes(s, Dk, n, r) <= plan->shared_bytes;
 }
 
+// As many groups of four columns to a subgroup as leave a lane at most that many rows: longer pieces of rows, fewer
+// shuffles. 0: one group is too many.
+static uint32_t column_groups(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t rows) {
+  uint32_t groups = 0;
+  for (uint32_t g = 1; g <= plan->step_width && g < Dv / 2; g *= 2)
+    if (up(Dk, 4 * plan->step_width / g) / (plan->step_width / g) <= rows) groups = g;
+  return groups;
+}
+
+// A head that is normed is best held by few lanes of many rows, a small one of few heads by two subgroups. Else small
+// workgroups, whose subgroups drift apart; with many heads rather many rows than pieces of less than 64 bytes.
+bool plan_step_fours(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t heads, bool norm,
+                     struct plan_step_fours *s) {
+  const uint32_t width = plan->step_width, rows[2] = {plan->step_most_rows, plan->step_rows};
+  const uint32_t lanes[2] = {128, min32(512, plan->step_lanes)};
+  const bool few = heads <= 64;
+  *s = (struct plan_step_fours){0};
+  if (!width || Dk % 4 || Dv % 4) return false;
+  for (int i = 0; i < 2 && norm && !s->whole; i++) {
+    s->groups = column_groups(plan, Dk, Dv, rows[i]);
+    if (!s->groups) continue;
+    s->lanes = width * (uint32_t)(up(Dv, 4 * s->groups) / (4 * s->groups));
+    s->whole = s->lanes <= lanes[i] && (i || !few || s->lanes > width);
+  }
+  if (s->whole) return true;
+  s->groups = column_groups(plan, Dk, Dv, plan->step_rows);
+  if (!s->groups || (s->groups < 4 && !few)) s->groups = column_groups(plan, Dk, Dv, plan->step_most_rows);
+  s->lanes = width > 64 ? width : 64;
+  return s->groups > 0;
+}
+
 static bool full_chunks(const struct plan *plan, uint32_t Dk) {
   struct plan_delta d;
   return plan_delta(plan, Dk, 128, 1, &d) && d.C == plan->chunk;
@@ -300,6 +331,16 @@ struct plan_matvec plan_matvec(const struct plan *plan, uint32_t K, uint32_t tok
   while (m.lanes < plan->matvec_most_lanes && K / 8 > LOADS * m.lanes) m.lanes *= 2;
   m.unroll = plan->matvec_unroll > tokens ? plan->matvec_unroll / tokens : 1;
   return m;
+}
+
+// Registers hold a lane's part of the state, half as many numbers of q and k, and what comes of them. Intel's have room
+// for 64 numbers a lane, which is too few.
+static void plan_step_registers(const struct device_caps *caps, struct plan *plan) {
+  enum { INTEL = 0x8086, NVIDIA = 0x10de };
+  if (!caps->full_subgroups || !caps->subgroup_shuffle || caps->vendor_id == INTEL) return;
+  plan->step_width = plan->subgroup ? plan->subgroup : caps->subgroup_size;
+  plan->step_rows = 16;
+  plan->step_most_rows = caps->vendor_id == NVIDIA || is_software(caps) ? 32 : 16;
 }
 
 // A GPU wants many lanes and large tiles; software runs a workgroup's lanes one subgroup after the other and pays for
@@ -325,6 +366,7 @@ static void starting_values(const struct device_caps *caps, struct plan *plan) {
   plan->rule_columns = 32;
   plan->rule_rows = software ? 128 : 32;
   plan->step_lanes = software ? 256 : 1024;
+  plan_step_registers(caps, plan);
   plan->step_groups = caps->device_type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU
                           ? 528 // four on each processor of an H200
                       : software ? 8

@@ -15,7 +15,7 @@ struct device_caps {
   uint32_t api_version;
   uint8_t uuid[16], driver_uuid[16];
   uint32_t subgroup_size, subgroup_min, subgroup_max; // min and max equal size without subgroup size control
-  bool subgroup_arithmetic;                           // arithmetic operations in compute shaders
+  bool subgroup_arithmetic, subgroup_shuffle;         // operations in compute shaders
   bool subgroup_size_control, full_subgroups;         // in compute shaders
   uint32_t max_subgroups;                             // of a workgroup whose subgroup size is chosen
   uint32_t shared_bytes;                              // maxComputeSharedMemorySize
@@ -87,7 +87,9 @@ struct plan {
   uint32_t chunk_from;    // when the longest text has at least this many tokens: chunkwise, else recurrent
   uint32_t rule_columns;  // value columns of a workgroup in the recurrent kernel
   uint32_t rule_rows;     // most rows of the state that one of its invocations keeps in registers
-  uint32_t step_lanes;    // most invocations of a workgroup in the kernel of single tokens
+  uint32_t step_lanes;    // most invocations of a workgroup in the kernels of single tokens
+  uint32_t step_width;    // lanes that share columns where each has four of them; 0: not for this device
+  uint32_t step_rows, step_most_rows; // of the state that such a lane keeps, and at most, where few lanes hold a head
 
   uint32_t batch;             // tokens of a prompt computed at once by default
   uint64_t binding_bytes;     // most bytes behind one descriptor
@@ -149,6 +151,14 @@ struct plan_step {
 };
 bool plan_step(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t n, uint32_t r, struct plan_step *out);
 uint64_t plan_step_shared_bytes(const struct plan_step *s, uint32_t Dk, uint32_t n, uint32_t r);
+// Of delta_step_fours.comp. False: such heads are not for it. heads: of all texts; norm: all columns in a workgroup, if
+// they fit.
+struct plan_step_fours {
+  uint32_t groups, lanes;
+  bool whole;
+};
+bool plan_step_fours(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t heads, bool norm,
+                     struct plan_step_fours *out);
 
 // The same on cooperative matrices (plan_delta.c); Head-in-Head too, whose r blocks have an unknown each, as steps have.
 struct plan_delta_matrix {

@@ -19,6 +19,8 @@ layout(constant_id = DELTA_STEP_SPEC_COLUMNS) const uint COLUMNS = 32;
 layout(constant_id = DELTA_STEP_SPEC_SUB) const uint SUB = 2;
 layout(constant_id = DELTA_STEP_SPEC_NORM) const uint NORM = 0;
 layout(constant_id = DELTA_STEP_SPEC_NONNEG) const uint NONNEG = HH_GIVEN;
+layout(constant_id = DELTA_STEP_SPEC_ACTIVATION) const uint ACTIVATION = ACT_IDENTITY;
+layout(constant_id = DELTA_STEP_SPEC_KEY_NORM) const uint KEY_NORM = NORM_NONE;
 layout(set = 0, binding = DELTA_STEP_O) writeonly buffer o_block { stored o[]; };
 layout(set = 0, binding = DELTA_STEP_QKV) readonly buffer qkv_block { float qkv[]; };
 layout(set = 0, binding = DELTA_STEP_BA) readonly buffer ba_block { float ba[]; };
@@ -49,9 +51,9 @@ void stage(uint lane, uint row, uint key_head) {
     sums[m] = 0.0;
     for (uint i = lane; i < 4 * HEAD4; i += gl_WorkGroupSize.x) {
       uint part = i / (4 * ROWS4), d = part % SUB * 4 * ROWS4 + i % (4 * ROWS4); // row of the part's block
-      float x = d < D ? activate(args.activation, qkv[from + part / SUB * D + d]) : 0.0;
+      float x = d < D ? activate(ACTIVATION, qkv[from + part / SUB * D + d]) : 0.0;
       heads[m * HEAD4 + i / 4][i % 4] = x;
-      if (d < D) sums[m] += args.key_norm == NORM_L2 ? x * x : args.key_norm == NORM_L1 ? abs(x) : x;
+      if (d < D) sums[m] += KEY_NORM == NORM_L2 ? x * x : KEY_NORM == NORM_L1 ? abs(x) : x;
     }
   }
   [[unroll]] for (uint m = 0; m < VECTORS; m++) {
@@ -62,10 +64,10 @@ void stage(uint lane, uint row, uint key_head) {
 
 // 1 / norm of vector m.
 float factor_of(uint m) {
-  if (args.key_norm == NORM_NONE) return 1.0;
+  if (KEY_NORM == NORM_NONE) return 1.0;
   float sum = 0.0;
   for (uint s = 0; s < gl_NumSubgroups; s++) sum += slots[s * VECTORS + m];
-  if (args.key_norm == NORM_L2) return accurate_inversesqrt(sum + 1e-6);
+  if (KEY_NORM == NORM_L2) return accurate_inversesqrt(sum + 1e-6);
   return sum != 0.0 ? 1.0 / sum : 0.0;
 }
 

@@ -206,8 +206,8 @@ static void time_norm(uint32_t D) {
 
 // ---------------------------------------------------------------- delta_step
 
-// The operator alone, as fla's: q, k, v and gates in, output normed and gated.
-static double time_step(uint32_t B, uint32_t heads, uint32_t d) {
+// The operator alone, as fla's: q, k, v and gates in, output normed and gated, or neither.
+static double time_step(uint32_t B, uint32_t heads, uint32_t d, bool normed) {
   const uint32_t E = heads * d;
   const uint64_t bytes = 4ull * B * E * d, copies = weight_bytes / bytes ? weight_bytes / bytes : 1;
   uint64_t at = 0;
@@ -218,6 +218,7 @@ static double time_step(uint32_t B, uint32_t heads, uint32_t d) {
   s.inputs = (struct delta_input_args){2 * heads, d, ACTIVATION_IDENTITY, KEY_NORM_L2, heads, heads, 1, true, true};
   s.rule = (struct delta_args){heads, heads, d, d, 1, 0.1f, true, DELTA_AUTO, MATRICES_NONE, 0};
   s.eps = 1e-5f;
+  if (!normed) s.gate = s.norm = (struct tensor){0};
   recorder->ops->recorder_begin(recorder, true, NULL);
   for (uint32_t i = 0; i < dispatches; i++) { // all write o, so that each waits for the last
     s.state = (struct tensor){DTYPE_F32, B, E * d, E * d, &weights, i % copies * bytes};
@@ -226,23 +227,46 @@ static double time_step(uint32_t B, uint32_t heads, uint32_t d) {
   return replay();
 }
 
+// Four columns an invocation, over the rows that each may have.
+static void sweep_fours(uint32_t B, uint32_t heads, uint32_t d, bool normed) {
+  const struct plan own = *plan();
+  struct plan_step_fours chosen, p, last = {0};
+  double best = 1e30;
+  if (4ull * B * heads * d * d > weight_bytes || !plan_step_fours(&own, d, d, B * heads, normed, &chosen)) return;
+  printf("\ndelta_step by fours, %u sequence%s, %u heads of %u\n", B, B > 1 ? "s" : "", heads, d);
+  printf("%8s %8s %6s %9s %8s\n", "groups", "lanes", "whole", "us", "GB/s");
+  for (uint32_t rows = 4; rows <= 64; rows += 4) {
+    plan()->step_rows = plan()->step_most_rows = rows;
+    if (!plan_step_fours(plan(), d, d, B * heads, normed, &p) || (p.groups == last.groups && p.lanes == last.lanes))
+      continue;
+    last = p;
+    double us = time_step(B, heads, d, normed);
+    bool ours = p.groups == chosen.groups && p.lanes == chosen.lanes;
+    printf("%8u %8u %6s %9.2f %8.0f%s%s\n", p.groups, p.lanes, normed ? p.whole ? "yes" : "apart" : "no norm", us,
+           8e-3 * B * heads * d * d / us, ours ? "  plan" : "", us < best ? "  best yet" : "");
+    if (us < best) best = us;
+  }
+  *plan() = own;
+}
+
 static void sweep_step(uint32_t B, uint32_t heads, uint32_t d) {
   const struct plan own = *plan();
   struct plan_step chosen, p;
   double best = 1e30;
   if (4ull * B * heads * d * d > weight_bytes) return;
   plan_step(&own, d, d, 1, 1, &chosen);
-  printf("\ndelta_step, %u sequence%s, %u heads of %u\n%8s %8s %6s %9s %8s\n", B, B > 1 ? "s" : "", heads, d, "columns",
-         "parts", "whole", "us", "GB/s");
+  printf("\ndelta_step by columns, %u sequence%s, %u heads of %u\n%8s %8s %6s %9s %8s\n", B, B > 1 ? "s" : "", heads, d,
+         "columns", "parts", "whole", "us", "GB/s");
   for (uint32_t most = 128; most <= own.step_lanes; most *= 2)
     for (uint32_t columns = 8; columns <= 64; columns *= 2)
       for (uint32_t rows = 8; rows <= 128; rows *= 2) {
+        plan()->step_width = 0;
         plan()->step_lanes = most;
         plan()->rule_columns = columns;
         plan()->rule_rows = rows;
         if (!plan_step(plan(), d, d, 1, 1, &p)) continue;
         if (p.columns * p.sub * 2 <= most || p.columns < columns) continue; // listed with others
-        double us = time_step(B, heads, d);
+        double us = time_step(B, heads, d, true);
         bool ours = p.columns == chosen.columns && p.sub == chosen.sub && p.whole == chosen.whole;
         if (us > 0)
           printf("%8u %8u %6s %9.2f %8.0f%s%s\n", p.columns, p.sub, p.whole ? "yes" : "no", us,
@@ -288,11 +312,15 @@ static int bench_device(struct instance *instance, VkPhysicalDevice handle, cons
     if (tokens > 1) sweep_narrow(&products[i]);
   }
   if (strstr("norm", what)) time_norm(2048);
-  const uint32_t steps[][3] = {{1, 16, 128}, {4, 16, 128}, {32, 16, 128}, {1, 8, 256}};
-  for (int i = 0; i < 4; i++) {
-    char name[64];
-    snprintf(name, sizeof name, "delta_step, %u x %u of %u", steps[i][0], steps[i][1], steps[i][2]);
-    if (strstr(name, what)) sweep_step(steps[i][0], steps[i][1], steps[i][2]);
+  const uint32_t steps[][3] = {{1, 16, 128}, {4, 16, 128}, {32, 16, 128}, {1, 8, 256}, {32, 8, 256},
+                               {1, 16, 64},  {32, 32, 64}, {32, 16, 96},  {32, 16, 76}};
+  for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+    char name[2][64];
+    for (int n = 0; n < 2; n++)
+      snprintf(name[n], sizeof name[n], "delta_step by %s, %u x %u of %u", n ? "fours" : "columns", steps[i][0],
+               steps[i][1], steps[i][2]);
+    if (strstr(name[0], what)) sweep_step(steps[i][0], steps[i][1], steps[i][2]);
+    for (int n = 1; n >= 0 && strstr(name[1], what); n--) sweep_fours(steps[i][0], steps[i][1], steps[i][2], n);
   }
   backend->ops->recorder_free(recorder);
   backend->ops->buffer_free(backend, &weights);

@@ -19,7 +19,7 @@ enum {
 #define GiB ((uint64_t)1 << 30)
 #define SUBGROUP(size, least, most, count)                                                                             \
   .subgroup_size = size, .subgroup_min = least, .subgroup_max = most, .subgroup_arithmetic = true,                     \
-  .subgroup_size_control = true, .full_subgroups = true, .max_subgroups = count
+  .subgroup_shuffle = true, .subgroup_size_control = true, .full_subgroups = true, .max_subgroups = count
 #define WORKGROUP(invocations, depth) .max_invocations = invocations, .max_workgroup = {invocations, invocations, depth}
 
 static const struct device_caps caps_h200 = {

@@ -120,6 +120,29 @@ static void compile_delta(uint32_t T, uint32_t Dk, uint32_t Dv, uint32_t n, bool
   op->output_norm(recorder, o, f32(T, H * Dv), f32(1, Dv), H, 1e-5f);
 }
 
+// A token of each of 4 texts, and of one.
+static void compile_step(uint32_t Dk, uint32_t Dv, uint32_t n, bool gated) {
+  enum { H = 16 };
+  for (uint32_t B = 1; B <= 4; B += 3)
+    for (int norm = 0; norm < 2; norm++) {
+      const struct tensor none = {0};
+      const struct delta_step s = {.o = tensor(norm ? DTYPE_F16 : DTYPE_F32, B, H * Dv),
+                                   .qkv = f32(B, H * (Dk + n * (Dk + Dv))),
+                                   .ba = f32(B, (n + 1) * H),
+                                   .A_log = f32(1, H),
+                                   .dt_bias = f32(1, H),
+                                   .state = f32(B, H * Dk * Dv),
+                                   .sequences = tensor(DTYPE_I32, B, 4),
+                                   .gate = norm ? f32(B, H * Dv) : none,
+                                   .norm = norm ? f32(1, Dv) : none,
+                                   .inputs = {(1 + n) * H, Dk, gated ? ACTIVATION_SILU : ACTIVATION_IDENTITY,
+                                              KEY_NORM_L2, n * H, H, 1, true, gated},
+                                   .rule = {.H = H, .Hv = H, .Dk = Dk, .Dv = Dv, .n = n, .scale = 1, .gated = gated},
+                                   .eps = 1e-5f};
+      if (!backend->ops->delta_step(recorder, &s)) failures++;
+    }
+}
+
 static void compile_attention(uint32_t T, uint32_t heads, uint32_t kv_heads, uint32_t d, uint32_t window) {
   const struct ops *op = backend->ops;
   struct attention_args a = {.heads = heads, .kv_heads = kv_heads, .d = d, .window = window, .capacity = 8192};
@@ -185,6 +208,12 @@ int main(int argc, char **argv) {
     fprintf(stderr, "no device: %s\n", deltaic_last_error());
     return 1;
   }
+  compile_step(64, 64, 1, false);
+  compile_step(76, 128, 1, false);
+  compile_step(128, 128, 1, false);
+  compile_step(128, 128, 1, true);
+  compile_step(128, 128, 2, true);
+  compile_step(256, 512, 1, true);
   for (int matrices = 0; matrices < 2; matrices++) {
     recorder->matrices = matrices;
     for (int l = 0; l < LENGTHS; l++) {

@@ -16,6 +16,7 @@
 #include "delta_matrix_scan.h"
 #include "delta_rule.h"
 #include "delta_step.h"
+#include "delta_step_fours.h"
 #include "embed.h"
 #include "gated_norm.h"
 #include "hh_chunk_prepare.h"
@@ -118,6 +119,8 @@ static const struct access accesses[] = {
     {KERNEL_delta_rule, BIT(DELTA_RULE_O) | BIT(DELTA_RULE_STATE), BIT(DELTA_RULE_STATE)},
     {KERNEL_delta_step_f16, BIT(DELTA_STEP_O) | BIT(DELTA_STEP_STATE), BIT(DELTA_STEP_STATE)},
     {KERNEL_delta_step_f32, BIT(DELTA_STEP_O) | BIT(DELTA_STEP_STATE), BIT(DELTA_STEP_STATE)},
+    {KERNEL_delta_step_fours_f16, BIT(DELTA_STEP_O) | BIT(DELTA_STEP_STATE), BIT(DELTA_STEP_STATE)},
+    {KERNEL_delta_step_fours_f32, BIT(DELTA_STEP_O) | BIT(DELTA_STEP_STATE), BIT(DELTA_STEP_STATE)},
     {KERNEL_delta_chunk_prepare, BIT(DELTA_CHUNK_PREPARE_PREPARED), 0},
     {KERNEL_delta_matrix_prepare_f32, BIT(DELTA_MATRIX_PREPARE_PREPARED), 0},
     {KERNEL_delta_matrix_prepare_f16, BIT(DELTA_MATRIX_PREPARE_PREPARED), 0},

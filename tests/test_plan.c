@@ -138,6 +138,34 @@ static void the_step_kernel_takes_the_shared_memory_that_the_plan_says(void **st
   }
 }
 
+static void steps_by_fours_fit_the_device(void **state) {
+  (void)state;
+  const uint32_t keys[] = {4, 64, 76, 96, 128, 256, 512, 4096}, values[] = {4, 20, 64, 128, 512, 2048};
+  struct plan_step_fours s;
+  for (int i = 0; i < CAPS_USABLE; i++) {
+    const struct device_caps *caps = caps_usable[i];
+    struct plan p = made(caps);
+    const uint32_t width = p.step_width;
+    if (width) assert_true(caps->full_subgroups && caps->subgroup_shuffle && width <= 128 && !(width & (width - 1)));
+    for (int j = 0; j < 8 * 6 * 2; j++) {
+      const uint32_t Dk = keys[j / 12], Dv = values[j / 2 % 6];
+      if (!plan_step_fours(&p, Dk, Dv, j % 3 ? 16 : 512, j % 2, &s)) continue;
+      assert_true(width && s.groups <= width && s.lanes % width == 0);
+      assert_in_range(s.lanes, 1, caps->max_invocations);
+      assert_in_range((Dk / 4 - 1) / (width / s.groups) * 4 + 4, 4, p.step_most_rows);
+      if (s.whole) assert_true(j % 2 && s.lanes / width * 4 * s.groups >= Dv);
+    }
+    assert_false(plan_step_fours(&p, 49, 128, 16, false, &s) || plan_step_fours(&p, 128, 130, 16, false, &s));
+    assert_false(plan_step_fours(&p, 4096, 128, 16, false, &s));
+  }
+  struct plan h200 = made(&caps_h200);
+  assert_true(plan_step_fours(&h200, 128, 128, 512, false, &s) && s.groups == 4 && s.lanes == 64);
+  assert_true(plan_step_fours(&h200, 128, 128, 16, true, &s) && s.groups == 8 && s.lanes == 128 && s.whole);
+  assert_true(plan_step_fours(&h200, 64, 64, 16, true, &s) && s.groups == 8 && s.lanes == 64 && s.whole);
+  assert_true(plan_step_fours(&h200, 64, 64, 512, true, &s) && s.groups == 16 && s.lanes == 32 && s.whole);
+  assert_true(plan_step_fours(&h200, 256, 256, 8, true, &s) && !s.whole);
+}
+
 static void attention_takes_the_shared_memory_that_the_plan_says(void **state) {
   (void)state;
   const uint32_t sizes[] = {1, 49, 64, 128, 256, 512}, groups[] = {1, 2, 6, 8, 11, 64};
@@ -632,6 +660,7 @@ int main(void) {
       cmocka_unit_test(shared_memory_fits_every_device),
       cmocka_unit_test(chunk_kernels_take_the_shared_memory_that_the_plan_says),
       cmocka_unit_test(the_step_kernel_takes_the_shared_memory_that_the_plan_says),
+      cmocka_unit_test(steps_by_fours_fit_the_device),
       cmocka_unit_test(attention_takes_the_shared_memory_that_the_plan_says),
       cmocka_unit_test(matvec_fits_every_device),
       cmocka_unit_test(the_delta_rule_on_matrices_fits_its_device),
