@@ -40,16 +40,11 @@ void block_bind(const struct model_spec *m, uint32_t layer, struct weights *w, s
 }
 
 struct block_scratch {
-  struct tensor h, gate_up, act; // (T, D), (T, 2F), (T, F)
+  struct tensor gate_up, act; // (T, 2F), (T, F)
 };
-
-static struct tensor take_h(const struct model_spec *m, struct scratch *s, uint32_t T) {
-  return scratch_take(s, T, m->D);
-}
 
 static struct block_scratch take_mlp(const struct model_spec *m, struct scratch *s, uint32_t T) {
   struct block_scratch b;
-  b.h = take_h(m, s, T);
   b.gate_up = scratch_take(s, T, 2 * m->F);
   b.act = scratch_take(s, T, m->F);
   return b;
@@ -58,27 +53,32 @@ static struct block_scratch take_mlp(const struct model_spec *m, struct scratch 
 void block_scratch(const struct model_spec *m, const struct layer_spec *layer, const void *mixer_weights,
                    struct backend *b, struct scratch *measure, uint32_t T, uint32_t B) {
   struct scratch mlp = *measure;
-  take_h(m, measure, T);
   layer->mixer->scratch(layer->spec, mixer_weights, b, measure, T, B);
   if (m->F) take_mlp(m, &mlp, T); // in the same place
   if (mlp.used > measure->used) measure->used = mlp.used;
   if (mlp.largest > measure->largest) measure->largest = mlp.largest;
 }
 
+struct linear_input block_norm(struct call *call, struct tensor x, struct tensor weight, float eps) {
+  return (struct linear_input){.x = x, .weight = weight, .h = call->h, .eps = eps, .ahead = &call->ahead};
+}
+
 void block_forward(const struct model_spec *m, const struct layer_spec *layer, const struct block_weights *b,
-                   const void *mixer_weights, const void *state, struct call *call, struct tensor x) {
+                   const void *mixer_weights, const void *state, struct call *call, struct tensor x,
+                   const struct linear_input *after) {
   struct recorder *c = call->c;
   const struct ops *op = c->ops;
   const struct tensor none = {0};
   const uint64_t before = call->scratch.used;
 
-  struct tensor h = take_h(m, &call->scratch, call->T);
-  struct linear_input in = {.x = x, .weight = b->mixer_norm, .h = h, .eps = m->norm_eps};
+  struct linear_input in = block_norm(call, x, b->mixer_norm, m->norm_eps);
+  const struct linear_input mlp = block_norm(call, x, b->mlp_norm, m->mlp_norm_eps);
+  call->next = call->probe ? NULL : m->F ? &mlp : after;
   if (call->probe) { // who looks sees the norm and finds x without the mixer's part
-    op->rmsnorm(c, h, x, b->mixer_norm, none, m->norm_eps);
-    in = (struct linear_input){.x = h};
+    op->rmsnorm(c, call->h, x, b->mixer_norm, none, m->norm_eps);
+    in = (struct linear_input){.x = call->h};
     probe_tensor(call->probe, c, DELTAIC_PROBE_RESIDUAL, x, x.rows, x.cols);
-    probe_tensor(call->probe, c, DELTAIC_PROBE_MIXER_INPUT, h, h.rows, h.cols);
+    probe_tensor(call->probe, c, DELTAIC_PROBE_MIXER_INPUT, call->h, x.rows, x.cols);
     probe_output_begin(call->probe, c, x);
   }
   layer->mixer->forward(layer->spec, mixer_weights, state, call, x, in);
@@ -87,9 +87,8 @@ void block_forward(const struct model_spec *m, const struct layer_spec *layer, c
   if (!m->F) return;
 
   struct block_scratch s = take_mlp(m, &call->scratch, call->T);
-  in = (struct linear_input){.x = x, .weight = b->mlp_norm, .h = s.h, .eps = m->mlp_norm_eps};
   s.act = tensor_as(s.act, op->input_dtype(c, b->down, call->T));
-  op->linear_gated(c, s.act, s.gate_up, in, b->gate_up, m->mlp);
-  op->linear(c, x, (struct linear_input){.x = s.act}, b->down, none, true);
+  op->linear_gated(c, s.act, s.gate_up, mlp, b->gate_up, m->mlp);
+  op->linear_residual(c, x, (struct linear_input){.x = s.act}, b->down, none, call->probe ? NULL : after);
   call->scratch.used = before;
 }

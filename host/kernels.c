@@ -91,6 +91,8 @@
 #include "matmul_narrow_f16.spv.h"
 #include "matmul_narrow_gated_bf16.spv.h"
 #include "matmul_narrow_gated_f16.spv.h"
+#include "matmul_narrow_next_bf16.spv.h"
+#include "matmul_narrow_next_f16.spv.h"
 #include "matvec_bf16.spv.h"
 #include "matvec_conv_bf16.spv.h"
 #include "matvec_conv_f16.spv.h"

@@ -43,6 +43,9 @@ struct call {
   uint32_t T;              // rows of this call
   uint32_t longest;        // most tokens of one sequence; 0: unknown
   enum delta_form form;    // of the delta rule
+  struct tensor h;         // (T, D) scratch of the residual stream's norms, and what is kept of them
+  struct norm_ahead ahead;
+  const struct linear_input *next; // the norm after the present mixer; NULL: who looks sees it made
   struct scratch scratch;
   struct probe *probe; // NULL: nobody looks
 };

@@ -140,7 +140,7 @@ static void attention_forward(const void *spec, const void *weights, const void 
   }
   op->rope_append(c, t.qkv, st->k, st->v, w->rotation, call->sequences, t.parts, args);
   op->attention(c, t.o, t.qkv, st->k, st->v, call->sequences, t.parts, args);
-  op->linear(c, x, (struct linear_input){.x = t.o}, w->o_proj, (struct tensor){0}, true);
+  op->linear_residual(c, x, (struct linear_input){.x = t.o}, w->o_proj, (struct tensor){0}, call->next);
 }
 
 static void attention_describe(const void *spec, char *text, size_t capacity) {

@@ -351,7 +351,7 @@ static void delta_forward(const void *spec, const void *weights, const void *sta
     t.o = single.o;
   else
     mix(s, d, st, call, &t, &from);
-  c->ops->linear(c, x, (struct linear_input){.x = t.o}, d->o_proj, (struct tensor){0}, true);
+  c->ops->linear_residual(c, x, (struct linear_input){.x = t.o}, d->o_proj, (struct tensor){0}, call->next);
 }
 
 static void delta_describe(const void *spec, char *text, size_t capacity) {

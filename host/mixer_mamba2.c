@@ -159,7 +159,7 @@ static void mamba2_forward(const void *spec, const void *weights, const void *st
   op->gated_norm(c, t.y, z, m->norm,
                  (struct gated_norm_args){.groups = s->groups, .place = s->norm_place, .eps = s->norm_eps});
   probe_tensor(call->probe, c, DELTAIC_PROBE_HEADS, t.y, call->T, t.y.cols);
-  op->linear(c, x, (struct linear_input){.x = t.y}, m->out_proj, m->out_bias, true);
+  op->linear_residual(c, x, (struct linear_input){.x = t.y}, m->out_proj, m->out_bias, call->next);
 }
 
 static void mamba2_describe(const void *spec, char *text, size_t capacity) {

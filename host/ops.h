@@ -48,11 +48,20 @@ struct conv_args {
   uint32_t keys, Dk;
 };
 
+// What a backend keeps, in h, of the norms of one residual stream from product to product of a recording. All zeros at
+// its beginning; only the backend looks inside.
+struct norm_ahead {
+  bool estimated; // the stream's size is known about
+  uint32_t parts; // of the sums of squares that the last product has left; 0: it has left nothing
+};
+
 // What a matrix is applied to: the rows of x (T, K), or, with weight (1, K) present, their norms
-// x[t] / sqrt(mean(x[t]^2) + eps) * weight. h (T, K) is scratch for a backend that makes the norms first.
+// x[t] / sqrt(mean(x[t]^2) + eps) * weight. h (T or more, K) is scratch for a backend that makes the norms first. ahead
+// is present where x is a residual stream, the same h then with each of its norms.
 struct linear_input {
   struct tensor x, weight, h;
   float eps;
+  struct norm_ahead *ahead;
 };
 
 // The convolution of some columns of a product.
@@ -200,6 +209,10 @@ struct ops {
   // y (T, N) = in w^T (+ bias); add: y += instead.
   void (*linear)(struct recorder *c, struct tensor y, struct linear_input in, struct tensor w, struct tensor bias,
                  bool add);
+  // x (T, N) += in w^T (+ bias), a residual stream; next: the norm of x that some product begins with, or NULL. A
+  // backend may do a part of it here.
+  void (*linear_residual)(struct recorder *c, struct tensor x, struct linear_input in, struct tensor w,
+                          struct tensor bias, const struct linear_input *next);
   // p (T, N) = in w^T (+ bias); then y (T, C) = the short convolution of C of p's columns, which are undefined after.
   void (*linear_conv)(struct recorder *c, struct tensor y, struct tensor p, struct linear_input in, struct tensor w,
                       struct tensor bias, struct linear_conv conv);

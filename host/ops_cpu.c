@@ -225,6 +225,7 @@ static const struct ops cpu_ops = {
     .rmsnorm = cpu_rmsnorm,
     .input_dtype = cpu_input_dtype,
     .linear = cpu_linear,
+    .linear_residual = cpu_linear_residual,
     .linear_conv = cpu_linear_conv,
     .linear_gated = cpu_linear_gated,
     .delta_inputs = cpu_delta_inputs,

@@ -114,6 +114,8 @@ void cpu_swiglu(struct recorder *c, struct tensor y, struct tensor gate_up, enum
 enum dtype cpu_input_dtype(const struct recorder *c, struct tensor w, uint32_t T);
 void cpu_linear(struct recorder *c, struct tensor y, struct linear_input in, struct tensor w, struct tensor bias,
                 bool add);
+void cpu_linear_residual(struct recorder *c, struct tensor x, struct linear_input in, struct tensor w,
+                         struct tensor bias, const struct linear_input *next);
 void cpu_linear_conv(struct recorder *c, struct tensor y, struct tensor p, struct linear_input in, struct tensor w,
                      struct tensor bias, struct linear_conv conv);
 void cpu_linear_gated(struct recorder *c, struct tensor y, struct tensor gate_up, struct linear_input in,

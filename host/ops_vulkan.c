@@ -125,20 +125,34 @@ static void vulkan_mark(struct recorder *c, struct tensor seen, struct tensor to
   vulkan_dispatch(c, KERNEL_mark, &lanes, bindings, &args, divide_up((uint32_t)T, lanes), 1, sequences.rows, T);
 }
 
-void vulkan_rmsnorm(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight, struct tensor last,
-                    float eps) {
+static void norm_rows(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight, struct tensor last,
+                      float eps, struct tensor rms) {
   enum { MOST_HELD = 8 };
   const uint32_t lanes = vulkan_plan(c)->lanes, held = divide_up(x.cols / 4, lanes);
   const bool fours = x.cols % 4 == 0 && x.stride % 4 == 0 && y.stride % 4 == 0 && held <= MOST_HELD;
   const uint32_t spec[RMSNORM_SPECS] = {[RMSNORM_SPEC_LANES] = lanes, [RMSNORM_SPEC_VECTORS] = fours ? held : 0};
   const struct binding to = vulkan_bind(y, x), from = vulkan_bind(x, x), by = vulkan_bind(weight, x);
   const struct binding bindings[RMSNORM_BINDINGS] = {
-      [RMSNORM_Y] = to,  [RMSNORM_X] = from,  [RMSNORM_WEIGHT] = by, [RMSNORM_SEQUENCES] = vulkan_bind(last, x),
-      [RMSNORM_Y4] = to, [RMSNORM_X4] = from, [RMSNORM_WEIGHT4] = by};
-  const struct rmsnorm_args args = {
-      .D = x.cols, .y_stride = y.stride, .x_stride = x.stride, .last = last.buffer != NULL, .eps = eps};
+      [RMSNORM_Y] = to,  [RMSNORM_X] = from,  [RMSNORM_WEIGHT] = by,  [RMSNORM_SEQUENCES] = vulkan_bind(last, x),
+      [RMSNORM_Y4] = to, [RMSNORM_X4] = from, [RMSNORM_WEIGHT4] = by, [RMSNORM_RMS] = vulkan_bind(rms, y)};
+  const struct rmsnorm_args args = {.D = x.cols,
+                                    .y_stride = y.stride,
+                                    .x_stride = x.stride,
+                                    .last = last.buffer != NULL,
+                                    .keep = rms.buffer != NULL,
+                                    .eps = eps};
   uint32_t rows = last.buffer ? last.rows : x.rows;
   vulkan_dispatch(c, KERNEL_rmsnorm_f32 + y.dtype, spec, bindings, &args, rows, 1, 1, 4ull * rows * x.cols);
+}
+
+static void vulkan_rmsnorm(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight,
+                           struct tensor last, float eps) {
+  norm_rows(c, y, x, weight, last, eps, (struct tensor){0});
+}
+
+void vulkan_norm_and_rms(struct recorder *c, struct tensor y, struct tensor rms, struct tensor x, struct tensor weight,
+                         float eps) {
+  norm_rows(c, y, x, weight, (struct tensor){0}, eps, rms);
 }
 
 uint32_t vulkan_head_groups(const struct recorder *c, uint32_t heads) {
@@ -250,6 +264,7 @@ static const struct ops vulkan_ops = {
     .rmsnorm = vulkan_rmsnorm,
     .input_dtype = vulkan_input_dtype,
     .linear = vulkan_linear,
+    .linear_residual = vulkan_linear_residual,
     .linear_conv = vulkan_linear_conv,
     .linear_gated = vulkan_linear_gated,
     .delta_inputs = vulkan_delta_inputs,

@@ -38,13 +38,16 @@ uint32_t vulkan_head_groups(const struct recorder *c, uint32_t heads);
 
 void vulkan_output_norm(struct recorder *c, struct tensor o, struct tensor gate, struct tensor weight, uint32_t heads,
                         float eps);
-void vulkan_rmsnorm(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight, struct tensor last,
-                    float eps);
+// rms (1, T), where present: 1 / sqrt(mean(x[t]^2) + eps).
+void vulkan_norm_and_rms(struct recorder *c, struct tensor y, struct tensor rms, struct tensor x, struct tensor weight,
+                         float eps);
 
 // ops_vulkan_linear.c: products with weights.
 void vulkan_embed(struct recorder *c, struct tensor x, struct tensor table, struct tensor tokens);
 void vulkan_linear(struct recorder *c, struct tensor y, struct linear_input in, struct tensor w, struct tensor bias,
                    bool add);
+void vulkan_linear_residual(struct recorder *c, struct tensor x, struct linear_input in, struct tensor w,
+                            struct tensor bias, const struct linear_input *next);
 enum dtype vulkan_input_dtype(const struct recorder *c, struct tensor w, uint32_t T);
 void vulkan_linear_conv(struct recorder *c, struct tensor y, struct tensor p, struct linear_input in, struct tensor w,
                         struct tensor bias, struct linear_conv conv);
@@ -61,6 +64,8 @@ bool vulkan_matmul_matrix(struct recorder *c, struct tensor y, struct tensor x, 
 // ops_vulkan_narrow.c: a product of few rows; gated, y is half as wide and f16; conv: channels of y go to conv_y.
 struct narrow_product {
   struct tensor y, x, w, bias;
+  const struct linear_input *norm; // of which the product before has left what the kernel needs, instead of x; or NULL
+  const struct linear_input *next; // of which this one leaves it; or NULL
   uint32_t first;
   bool add, gated;
   enum activation activation;
@@ -69,6 +74,8 @@ struct narrow_product {
 };
 bool vulkan_matmul_narrow(struct recorder *c, const struct narrow_product *p); // false: not done
 bool vulkan_narrow_takes(const struct recorder *c, struct tensor w, uint32_t rows);
+// Where a norm's 1 / rms of every row is kept for the next; absent where that is of no use.
+struct tensor vulkan_norm_rms(const struct recorder *c, const struct linear_input *norm);
 
 bool vulkan_delta_step(struct recorder *c, const struct delta_step *s); // ops_vulkan_step.c
 

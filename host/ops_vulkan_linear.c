@@ -177,9 +177,17 @@ static void tiles(struct recorder *c, struct tensor y, struct tensor x, struct t
 
 static struct tensor input_rows(struct recorder *c, const struct linear_input *in, struct tensor w) {
   if (!in->weight.buffer) return in->x;
-  struct tensor h = tensor_as(in->h, vulkan_takes_f16(c, w) ? DTYPE_F16 : DTYPE_F32);
-  vulkan_rmsnorm(c, h, in->x, in->weight, (struct tensor){0}, in->eps);
+  struct tensor h = tensor_as(tensor_rows(in->h, 0, in->x.rows), vulkan_takes_f16(c, w) ? DTYPE_F16 : DTYPE_F32);
+  struct tensor rms = h.dtype == DTYPE_F16 ? vulkan_norm_rms(c, in) : (struct tensor){0};
+  vulkan_norm_and_rms(c, h, rms, in->x, in->weight, in->eps);
+  if (rms.buffer) in->ahead->estimated = true;
   return h;
+}
+
+// Whether the product before has left of the norm what matmul_narrow needs.
+static bool is_ahead(const struct recorder *c, const struct linear_input *in, struct tensor w) {
+  return in->weight.buffer && in->ahead && in->ahead->parts && rows_bound(c, w) == w.rows &&
+         vulkan_narrow_takes(c, w, in->x.rows);
 }
 
 static void swiglu(struct recorder *c, struct tensor y, struct tensor gate_up, enum activation activation) {
@@ -202,8 +210,20 @@ void vulkan_linear(struct recorder *c, struct tensor y, struct linear_input in, 
                    bool add) {
   if (few_of(c, &in, w))
     few_rows(c, &(struct fused){.in = in, .y = y, .w = w, .bias = bias, .add = add});
-  else
+  else if (!is_ahead(c, &in, w) ||
+           !vulkan_matmul_narrow(c, &(struct narrow_product){.y = y, .w = w, .bias = bias, .norm = &in, .add = add}))
     tiles(c, y, input_rows(c, &in, w), w, bias, add);
+}
+
+void vulkan_linear_residual(struct recorder *c, struct tensor x, struct linear_input in, struct tensor w,
+                            struct tensor bias, const struct linear_input *next) {
+  struct norm_ahead *ahead = next ? next->ahead : NULL;
+  if (ahead) ahead->parts = 0;
+  if (ahead && ahead->estimated && !in.weight.buffer && !few_of(c, &in, w) && rows_bound(c, w) == w.rows &&
+      vulkan_matmul_narrow(
+          c, &(struct narrow_product){.y = x, .x = in.x, .w = w, .bias = bias, .next = next, .add = true}))
+    return;
+  vulkan_linear(c, x, in, w, bias, true);
 }
 
 void vulkan_linear_conv(struct recorder *c, struct tensor y, struct tensor p, struct linear_input in, struct tensor w,
@@ -216,10 +236,12 @@ void vulkan_linear_conv(struct recorder *c, struct tensor y, struct tensor p, st
   }
   if (!few_of(c, &in, w) && conv.longest == 1 && y.dtype == DTYPE_F32 && rows_bound(c, w) == w.rows &&
       vulkan_narrow_takes(c, w, in.x.rows)) {
+    struct narrow_product n = {.y = p, .w = w, .bias = bias, .norm = &in, .conv_y = y, .conv = &conv};
+    if (is_ahead(c, &in, w) && vulkan_matmul_narrow(c, &n)) return;
     in = (struct linear_input){.x = input_rows(c, &in, w)};
-    if (vulkan_matmul_narrow(
-            c, &(struct narrow_product){.y = p, .x = in.x, .w = w, .bias = bias, .conv_y = y, .conv = &conv}))
-      return;
+    n.norm = NULL;
+    n.x = in.x;
+    if (vulkan_matmul_narrow(c, &n)) return;
   }
   vulkan_linear(c, p, in, w, bias, false);
   vulkan_short_conv(c, y, tensor_cols(p, conv.from, conv.a.C), conv.weight, conv.bias, conv.history, conv.sequences,
@@ -232,6 +254,10 @@ void vulkan_linear_gated(struct recorder *c, struct tensor y, struct tensor gate
     few_rows(c, &(struct fused){.in = in, .y = y, .w = w, .gated = true, .activation = activation});
     return;
   }
+  if (is_ahead(c, &in, w) && y.dtype == DTYPE_F16 &&
+      vulkan_matmul_narrow(
+          c, &(struct narrow_product){.y = y, .w = w, .norm = &in, .gated = true, .activation = activation}))
+    return;
   struct tensor x = input_rows(c, &in, w);
   if (rows_bound(c, w) == w.rows && vulkan_gated_matrix(c, y, x, w, activation)) return;
   tiles(c, gate_up, x, w, (struct tensor){0}, false);

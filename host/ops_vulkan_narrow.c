@@ -7,8 +7,38 @@ bool vulkan_narrow_takes(const struct recorder *c, struct tensor w, uint32_t row
   return vulkan_takes_f16(c, w) && plan_matmul_narrow(vulkan_plan(c), rows, w.rows, w.cols, &m);
 }
 
+// What lies in a norm's h between the product that knows the stream and the one that needs the norm.
+struct ahead {
+  struct tensor rows, sums, rms; // (T, D) f16, (T, MATMUL_NARROW_LEFT(parts)), (1, T)
+};
+
+// False where h has no room for it.
+static bool ahead_of(const struct linear_input *norm, uint32_t parts, struct ahead *a) {
+  const struct tensor h = norm->h;
+  const uint64_t room = tensor_bytes(&h);
+  uint64_t used = 0;
+  a->rows = tensor_as(h, DTYPE_F16);
+  used += round_up((uint64_t)h.rows * a->rows.stride * 2, TENSOR_ALIGN);
+  const uint32_t left = MATMUL_NARROW_LEFT(parts);
+  a->rms = (struct tensor){DTYPE_F32, 1, h.rows, h.rows, h.buffer, h.offset + used};
+  used += round_up(tensor_bytes(&a->rms), TENSOR_ALIGN);
+  a->sums = (struct tensor){DTYPE_F32, h.rows, left, left, h.buffer, h.offset + used};
+  used += tensor_bytes(&a->sums);
+  return used <= room && a->rows.stride % 8 == 0;
+}
+
+struct tensor vulkan_norm_rms(const struct recorder *c, const struct linear_input *norm) {
+  struct plan_narrow m;
+  struct ahead a;
+  if (!norm->ahead || !vulkan_has_matrices(c) || !ahead_of(norm, 1, &a) ||
+      !plan_matmul_narrow(vulkan_plan(c), norm->x.rows, norm->x.cols, norm->x.cols, &m))
+    return (struct tensor){0};
+  return a.rms;
+}
+
 static enum kernel_id kernel_of(const struct narrow_product *p) {
   enum kernel_id id = p->gated  ? KERNEL_matmul_narrow_gated_f16
+                      : p->next ? KERNEL_matmul_narrow_next_f16
                       : p->conv ? KERNEL_matmul_narrow_conv_f16
                                 : KERNEL_matmul_narrow_f16;
   return id + (p->w.dtype - DTYPE_F16);
@@ -16,9 +46,16 @@ static enum kernel_id kernel_of(const struct narrow_product *p) {
 
 bool vulkan_matmul_narrow(struct recorder *c, const struct narrow_product *p) {
   const struct plan *plan = vulkan_plan(c);
-  const struct tensor x = p->x, w = p->w;
+  const struct tensor w = p->w;
   const struct linear_conv *conv = p->conv;
+  const uint32_t squares = p->norm ? p->norm->ahead->parts : 0;
+  struct tensor x = p->x;
+  struct ahead a = {0};
   struct plan_narrow m;
+  if (p->norm) {
+    if (!ahead_of(p->norm, squares, &a)) return false;
+    x = tensor_rows(a.rows, 0, p->norm->x.rows);
+  }
   if (!vulkan_takes_f16(c, w) || x.dtype != DTYPE_F16 || x.stride % 8 ||
       !plan_matmul_narrow(plan, x.rows, w.rows, x.cols, &m))
     return false;
@@ -32,23 +69,33 @@ bool vulkan_matmul_narrow(struct recorder *c, const struct narrow_product *p) {
       [MATMUL_NARROW_SPEC_M] = plan->matrix_m,
       [MATMUL_NARROW_SPEC_N] = plan->matrix_n,
       [MATMUL_NARROW_SPEC_K] = plan->matrix_k,
+      [MATMUL_NARROW_SPEC_SQUARES] = squares,
+      [MATMUL_NARROW_SPEC_LENGTH] = x.cols,
       [MATMUL_NARROW_CONV_SPEC_W] = conv ? conv->a.W : 0,
   };
   const uint32_t N = p->gated ? w.rows / 2 : w.rows, wide = m.tiles_n * plan->matrix_n / (p->gated ? 2 : 1);
-  struct binding bindings[MATMUL_NARROW_CONV_BINDINGS] = {[MATMUL_NARROW_Y] = vulkan_bind(p->y, x),
-                                                          [MATMUL_NARROW_X] = vulkan_bind(x, x),
-                                                          [MATMUL_NARROW_WEIGHTS] = vulkan_bind_weights(w),
-                                                          [MATMUL_NARROW_BIAS] = vulkan_bind(p->bias, x)};
+  const uint32_t groups = divide_up(N, wide);
+  if (p->next && !ahead_of(p->next, groups, &a)) return false;
+  struct binding bindings[MATMUL_NARROW_CONV_BINDINGS] = {
+      [MATMUL_NARROW_Y] = vulkan_bind(p->y, x),         [MATMUL_NARROW_X] = vulkan_bind(x, x),
+      [MATMUL_NARROW_WEIGHTS] = vulkan_bind_weights(w), [MATMUL_NARROW_BIAS] = vulkan_bind(p->bias, x),
+      [MATMUL_NARROW_SUMS] = vulkan_bind(a.sums, x),    [MATMUL_NARROW_RMS] = vulkan_bind(a.rms, p->y)};
   struct matmul_narrow_args args = {.T = x.rows,
                                     .N = N,
-                                    .K = x.cols,
                                     .y_stride = p->y.stride,
                                     .x_stride = x.stride,
                                     .w_stride = w.stride,
                                     .first = p->first,
                                     .add = p->add,
                                     .has_bias = p->bias.buffer != NULL,
-                                    .activation = p->activation};
+                                    .activation = p->activation,
+                                    .eps = p->norm ? p->norm->eps : 0,
+                                    .h_stride = a.rows.stride};
+  if (p->next) {
+    p->next->ahead->parts = groups;
+    bindings[MATMUL_NARROW_NEXT_WEIGHT] = vulkan_bind(p->next->weight, x);
+    bindings[MATMUL_NARROW_NEXT_H] = vulkan_bind(tensor_rows(a.rows, 0, x.rows), x);
+  }
   if (conv) {
     bindings[MATMUL_NARROW_CONV_Y] = vulkan_bind(p->conv_y, x);
     bindings[MATMUL_NARROW_CONV_WEIGHT] = vulkan_bind(conv->weight, x);
@@ -64,6 +111,6 @@ bool vulkan_matmul_narrow(struct recorder *c, const struct narrow_product *p) {
     args.history_stride = conv->history.stride;
     args.B = conv->sequences.rows;
   }
-  vulkan_dispatch(c, kernel_of(p), spec, bindings, &args, divide_up(N, wide), 1, 1, 2ull * x.rows * w.rows * x.cols);
+  vulkan_dispatch(c, kernel_of(p), spec, bindings, &args, groups, 1, 1, 2ull * x.rows * w.rows * x.cols);
   return true;
 }

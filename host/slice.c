@@ -55,18 +55,26 @@ static void place_slice(struct deltaic_session *s, const struct work *w) {
 
 static struct tensor table(const struct deltaic_session *s, uint32_t n) { return tensor_rows(s->sequences, 0, n); }
 
-// x <- the model's last residual stream for the call's T tokens of n texts, of which one has at most `longest`.
-static void record_layers(struct deltaic_session *s, struct recorder *c, uint32_t T, uint32_t n, uint32_t longest) {
-  const struct deltaic_model *m = s->model;
+// T tokens of n texts, of which one has at most `longest`.
+static struct call call_of(struct deltaic_session *s, struct recorder *c, uint32_t T, uint32_t n, uint32_t longest) {
   struct call call = {
       .c = c, .sequences = table(s, n), .T = T, .longest = longest, .form = T == n ? DELTA_AUTO : s->form};
   call.scratch = (struct scratch){.buffer = s->overlay.buffer, .used = s->overlay.offset};
   call.probe = s->probe.kinds ? &s->probe : NULL;
-  struct tensor x = tensor_rows(s->x, 0, T);
-  c->ops->embed(c, x, m->embedding, tensor_rows(s->tokens, 0, T));
+  call.h = scratch_take(&call.scratch, T, s->model->spec.D);
+  return call;
+}
+
+// x <- the model's last residual stream.
+static void record_layers(struct deltaic_session *s, struct call *call) {
+  const struct deltaic_model *m = s->model;
+  struct tensor x = tensor_rows(s->x, 0, call->T);
+  call->c->ops->embed(call->c, x, m->embedding, tensor_rows(s->tokens, 0, call->T));
   for (uint32_t i = 0; i < m->spec.L; i++) {
-    if (call.probe) probe_layer(call.probe, i);
-    block_forward(&m->spec, &m->spec.layers[i], &m->blocks[i], m->mixers[i], s->layers[i], &call, x);
+    const struct tensor weight = i + 1 == m->spec.L ? m->norm : m->blocks[i + 1].mixer_norm;
+    const struct linear_input after = block_norm(call, x, weight, m->spec.norm_eps);
+    if (call->probe) probe_layer(call->probe, i);
+    block_forward(&m->spec, &m->spec.layers[i], &m->blocks[i], m->mixers[i], s->layers[i], call, x, &after);
   }
 }
 
@@ -74,13 +82,14 @@ struct tensor slice_logits(const struct deltaic_session *s, uint32_t n) {
   return s->shape.sequences == 1 ? s->last : tensor_rows(s->rows, 0, n);
 }
 
-// last <- logits after the last tokens of the call's first n texts; single: a text has one token, in its row.
-static void record_last(struct deltaic_session *s, struct recorder *c, uint32_t n, bool single) {
+// last <- logits after the last tokens of the call's first n texts. Where no text has more than one, it is in its row.
+static void record_last(struct deltaic_session *s, struct call *call, uint32_t n) {
   const struct deltaic_model *m = s->model;
+  struct recorder *c = call->c;
   struct tensor h = tensor_rows(s->h, 0, n);
   struct linear_input in = {.x = h};
-  if (single)
-    in = (struct linear_input){.x = tensor_rows(s->x, 0, n), .weight = m->norm, .h = h, .eps = m->spec.norm_eps};
+  if (call->longest == 1)
+    in = block_norm(call, tensor_rows(s->x, 0, n), m->norm, m->spec.norm_eps);
   else
     c->ops->rmsnorm(c, h, s->x, m->norm, table(s, n), m->spec.norm_eps);
   c->ops->linear(c, slice_logits(s, n), in, m->head, (struct tensor){0}, false);
@@ -138,8 +147,9 @@ deltaic_status slice_replay(struct deltaic_session *s, uint32_t n, bool draw) {
       c->ops->sample(c, s->tokens, table(s, n), s->seen, s->last, s->sampling, s->rows);
     else
       c->ops->mark(c, s->seen, tensor_rows(s->tokens, 0, n), table(s, n));
-    record_layers(s, c, n, n, 1);
-    record_last(s, c, n, true);
+    struct call call = call_of(s, c, n, n, 1);
+    record_layers(s, &call);
+    record_last(s, &call, n);
   }
   status = c->ops->recorder_run(c);
   r->recorded = status == DELTAIC_OK && b->replays;
@@ -263,9 +273,10 @@ static deltaic_status run_prefill(struct deltaic_session *s, const struct work *
   struct recorder *c = s->prefill;
   c->ops->recorder_begin(c, false, &s->cancel);
   c->ops->mark(c, s->seen, tensor_rows(s->tokens, 0, w->T), table(s, w->count));
-  record_layers(s, c, w->T, w->count, longest);
+  struct call call = call_of(s, c, w->T, w->count, longest);
+  record_layers(s, &call);
   record_scores(s, c, targets);
-  if (w->ends) record_last(s, c, w->ends, longest == 1);
+  if (w->ends) record_last(s, &call, w->ends);
   deltaic_status status = c->ops->recorder_run(c);
   return s->probe.kinds && s->probe.status != DELTAIC_OK ? s->probe.status : status;
 }

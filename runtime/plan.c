@@ -192,7 +192,7 @@ uint64_t plan_matmul_narrow_shared_bytes(const struct plan *plan, const struct p
   uint64_t side = plan->matrix_m > plan->matrix_n ? plan->matrix_m : plan->matrix_n;
   uint64_t steps = 2 * m->parts * side * (m->step + 8);
   uint64_t sums = 4ull * ((m->parts + 1) / 2) * m->tiles_t * m->tiles_n * plan->matrix_m * plan->matrix_n;
-  return (steps > sums ? steps : sums) + 4 * m->tiles_t * plan->matrix_m;
+  return (steps > sums ? steps : sums) + 2 * 4 * m->tiles_t * plan->matrix_m;
 }
 
 // What was fastest on an H200. One workgroup of many subgroups on every processor, where their blocks cover N so; else

@@ -10,6 +10,10 @@
 // takes the time: batches of sequences that decode; so what follows happens on the way.
 //   GATED (matmul_narrow_gated_...): y = act(gate) * up as f16; half of each matrix's rows are gate's, the others up's.
 //   CONV (matmul_narrow_conv_...): as matvec.comp's, but that y has only what is no channel.
+//   NEXT (matmul_narrow_next_...): y is a residual stream whose norm comes next; h = y * norm's weight * scale as f16,
+//   and of every row the workgroup's sum of squares. The size of the stream before this product sets the scale: far
+//   from either end of f16's range, so that a product may make the stream 10,000 times as large.
+//   SQUARES: x is such an h. Its root divides the finished sums.
 // Workgroups (ceil(N / rows of a block)). The subgroups of one share K among them, steps in turn. A subgroup asks for
 // its weights and inputs of a step while it multiplies those of the one before; they become matrices one after the
 // other in a place in shared memory that has room for one, the weights as f16: with more of it, fewer subgroups would
@@ -24,6 +28,8 @@ layout(constant_id = MATMUL_NARROW_SPEC_STEP) const uint STEP = 16;
 layout(constant_id = MATMUL_NARROW_SPEC_M) const uint M = 16;
 layout(constant_id = MATMUL_NARROW_SPEC_N) const uint N = 16;
 layout(constant_id = MATMUL_NARROW_SPEC_K) const uint K = 16;
+layout(constant_id = MATMUL_NARROW_SPEC_SQUARES) const uint SQUARES = 0;
+layout(constant_id = MATMUL_NARROW_SPEC_LENGTH) const uint LENGTH = 16;
 #ifdef GATED
 layout(set = 0, binding = MATMUL_NARROW_Y) writeonly buffer y_block { float16_t y[]; };
 const uint HALVES = 2;
@@ -34,6 +40,15 @@ const uint HALVES = 1;
 layout(set = 0, binding = MATMUL_NARROW_X) readonly buffer x_block { uvec4 x[]; };
 layout(set = 0, binding = MATMUL_NARROW_BIAS) readonly buffer bias_block { float bias[]; };
 layout(set = 0, binding = MATMUL_NARROW_WEIGHTS) readonly buffer weights_block { uvec4 weights[]; };
+#ifdef NEXT
+layout(set = 0, binding = MATMUL_NARROW_SUMS) writeonly buffer sums_block { float sums_of[]; };
+layout(set = 0, binding = MATMUL_NARROW_RMS) readonly buffer rms_block { float rms[]; };
+layout(set = 0, binding = MATMUL_NARROW_NEXT_WEIGHT) readonly buffer next_weight_block { float next_weight[]; };
+layout(set = 0, binding = MATMUL_NARROW_NEXT_H) writeonly buffer h_block { float16_t h[]; };
+#else
+layout(set = 0, binding = MATMUL_NARROW_SUMS) readonly buffer sums_block { vec4 sums_of[]; };
+layout(set = 0, binding = MATMUL_NARROW_RMS) writeonly buffer rms_block { float rms[]; };
+#endif
 #ifdef CONV
 layout(constant_id = MATMUL_NARROW_CONV_SPEC_W) const uint CONV_W = 4;
 layout(set = 0, binding = MATMUL_NARROW_CONV_Y) writeonly buffer conv_y_block { float conv_y[]; };
@@ -57,6 +72,9 @@ const uint EACH = (TOKENS * WIDE + LANES - 1) / LANES; // outputs of an invocati
 const uint ROOM = STEP_ROOM > SUMS_ROOM ? STEP_ROOM : SUMS_ROOM;
 const uint LEFT = PARTS * SUMS * FOUR > ROOM ? PARTS / 2 : PARTS; // sums that shared memory holds at the end
 shared uvec4 room[ROOM];
+#ifndef NEXT
+shared float factors[TOKENS]; // of the sums of each token, with SQUARES
+#endif
 #ifdef CONV
 shared uint slots[TOKENS]; // 1 + slot of the sequence whose token it is; 0: nobody's
 #endif
@@ -86,16 +104,56 @@ void subgroup_meets() {
   controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsShared, gl_SemanticsAcquireRelease);
 }
 
+uint place_of(uint t, uint r) { return (t / M * TILES_N + r / N) * M * N + t % M * N + r % N; }
+
 // Token t's sum with row r of the block's weights.
 float total(uint t, uint r) {
-  uint from = (t / M * TILES_N + r / N) * M * N + t % M * N + r % N;
+  uint from = place_of(t, r);
   float sum = 0.0;
   [[unroll]] for (uint p = 0; p < LEFT; p++) sum += uintBitsToFloat(room[p * SUMS * FOUR + from / 4][from % 4]);
+#ifndef NEXT
+  if (SQUARES != 0) sum *= factors[t];
+#endif
   return sum;
 }
 
+#ifdef NEXT
+const float MIDDLE = 1.0 / 64.0; // where numbers of the usual size lie in f16: 2^22 below its end, 2^18 above its steps
+#else
+#ifdef CONV
+const bool MEETS = true; // all invocations, before they begin
+#else
+const bool MEETS = SQUARES != 0;
+#endif
+// Some invocations share a row's sums of squares, so many that none is idle.
+const uint SHARE = LANES > TOKENS ? LANES / TOKENS : 1, SQUARES4 = MATMUL_NARROW_SQUARES(SQUARES) / 4;
+
+void add_squares(uint lane) {
+  for (uint i = lane; i < TOKENS * SHARE; i += LANES) {
+    uint row = min(i / SHARE, args.T - 1) * (MATMUL_NARROW_LEFT(SQUARES) / 4);
+    vec4 sum = vec4(0.0);
+    [[unroll]] for (uint s = 0; s < SQUARES4; s += SHARE)
+      if (s + i % SHARE < SQUARES4) sum += sums_of[row + s + i % SHARE];
+    room[i].xy = floatBitsToUint(vec2(sum.x + sum.y + (sum.z + sum.w), sums_of[row + SQUARES4].x));
+  }
+}
+
+void find_factors(uint lane) {
+  for (uint t = lane; t < TOKENS; t += LANES) {
+    float sum = 0.0;
+    for (uint s = 0; s < SHARE; s++) sum += uintBitsToFloat(room[t * SHARE + s].x);
+    float root = accurate_inversesqrt(sum / float(LENGTH) + args.eps);
+    factors[t] = root / uintBitsToFloat(room[t * SHARE].y);
+    if (gl_WorkGroupID.x == 0 && t < args.T) rms[t] = root;
+  }
+}
+#endif
+
 // What the outputs need besides their sums, asked for together.
 float start[EACH];
+#ifdef NEXT
+float scale[EACH];
+#endif
 #ifdef CONV
 float taps[EACH * CONV_W], window[EACH * CONV_W];
 #endif
@@ -103,6 +161,9 @@ float taps[EACH * CONV_W], window[EACH * CONV_W];
 void fetch_end(uint i, uint t, uint n) {
   start[i] = 0.0;
   if (t >= args.T || n >= args.N) return;
+#ifdef NEXT
+  scale[i] = next_weight[n] * (rms[t] * MIDDLE);
+#endif
 #ifndef GATED
   if (args.has_bias != 0) start[i] = bias[args.first + n];
   if (args.add != 0) start[i] += y[t * args.y_stride + args.first + n];
@@ -117,7 +178,15 @@ void fetch_end(uint i, uint t, uint n) {
 }
 
 void finish(uint i, uint t, uint r, uint n) {
+#ifdef NEXT
+  uint from = place_of(t, r);
+  if (t >= args.T || n >= args.N) {
+    if (t < TOKENS) room[from / 4][from % 4] = 0;
+    return;
+  }
+#else
   if (t >= args.T || n >= args.N) return;
+#endif
   uint at = t * args.y_stride + args.first + n;
 #ifdef GATED
   y[at] = float16_t(clamp(activate(args.activation, total(t, r)) * total(t, r + N / 2), -65504.0, 65504.0));
@@ -138,26 +207,57 @@ void finish(uint i, uint t, uint r, uint n) {
 #endif
   y[at] = sum;
 #endif
+#ifdef NEXT
+  h[t * args.h_stride + n] = float16_t(clamp(sum * scale[i], -65504.0, 65504.0));
+  room[from / 4][from % 4] = floatBitsToUint(sum * sum); // where only this invocation has read
+#endif
 }
+
+#ifdef NEXT
+void leave_squares(uint lane, float size) {
+  const uint last = gl_NumWorkGroups.x - 1, width = MATMUL_NARROW_LEFT(gl_NumWorkGroups.x);
+  for (uint t = lane; t < min(TOKENS, args.T); t += LANES) {
+    float sum = 0.0;
+    [[unroll]] for (uint r = 0; r < ROWS; r += 4) {
+      vec4 four = uintBitsToFloat(room[place_of(t, r) / 4]);
+      sum += four.x + four.y + (four.z + four.w);
+    }
+    uint at = t * width + gl_WorkGroupID.x;
+    sums_of[at] = sum;
+    if (gl_WorkGroupID.x < last) continue;
+    for (uint p = last + 1; p < width - 4; p++) sums_of[t * width + p] = 0.0;
+    sums_of[t * width + width - 4] = (t == lane ? size : rms[t]) * MIDDLE;
+  }
+}
+#endif
 
 void main() {
   uint lane = gl_LocalInvocationID.x, part = gl_SubgroupID, n0 = gl_WorkGroupID.x * WIDE;
-#ifdef CONV
-  for (uint t = lane; t < TOKENS; t += LANES) slots[t] = 0;
-  barrier();
-  for (uint s = lane; s < args.B; s += LANES)
-    if (sequences[s].T != 0) slots[sequences[s].row] = 1 + sequences[s].slot;
-  barrier();
-#endif
   coopmat<float, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator> sums[SUMS];
   [[unroll]] for (uint i = 0; i < SUMS; i++)
     sums[i] = coopmat<float, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator>(0.0);
 
   const uint TURN = PARTS * STEP, STEPS = STEP / K;
   uint own = part * OWN, k_first = part * STEP;
-  fetch_weights(n0, min(k_first, args.K - STEP));
-  fetch_inputs(min(k_first, args.K - STEP));
-  for (uint turn = 0; turn < args.K; turn += TURN) { // as often in every subgroup: lavapipe's barriers want that
+  fetch_weights(n0, min(k_first, LENGTH - STEP));
+  fetch_inputs(min(k_first, LENGTH - STEP));
+#ifndef NEXT
+  if (SQUARES != 0) add_squares(lane);
+#ifdef CONV
+  sequence own_sequence = sequences[min(lane, args.B - 1)];
+  for (uint t = lane; t < TOKENS; t += LANES) slots[t] = 0;
+#endif
+  if (MEETS) barrier();
+  if (SQUARES != 0) find_factors(lane);
+#ifdef CONV
+  for (uint s = lane; s < args.B; s += LANES) {
+    if (s != lane) own_sequence = sequences[s];
+    if (own_sequence.T != 0) slots[own_sequence.row] = 1 + own_sequence.slot;
+  }
+#endif
+  if (MEETS) barrier();
+#endif
+  for (uint turn = 0; turn < LENGTH; turn += TURN) { // as often in every subgroup: lavapipe's barriers want that
     uint k0 = k_first + turn;
     coopmat<float16_t, gl_ScopeSubgroup, K, N, gl_MatrixUseB> b[TILES_N * STEPS];
     [[unroll]] for (uint j = 0; j < TILES_N; j++) {
@@ -170,7 +270,7 @@ void main() {
       [[unroll]] for (uint k = 0; k < STEPS; k++)
         coopMatLoad(b[j * STEPS + k], room, own + k * K / 8, PITCH, gl_CooperativeMatrixLayoutColumnMajor);
     }
-    if (k0 + TURN < args.K) fetch_weights(n0, k0 + TURN);
+    if (k0 + TURN < LENGTH) fetch_weights(n0, k0 + TURN);
     [[unroll]] for (uint t = 0; t < TILES_T; t++) {
       subgroup_meets();
       [[unroll]] for (uint l = 0; l < LOADS_X; l++) {
@@ -178,8 +278,8 @@ void main() {
         room[own + i / K8 * PITCH + i % K8] = fetched_x[t * LOADS_X + l];
       }
       subgroup_meets();
-      if (t == TILES_T - 1 && k0 + TURN < args.K) fetch_inputs(k0 + TURN);
-      if (k0 < args.K) {
+      if (t == TILES_T - 1 && k0 + TURN < LENGTH) fetch_inputs(k0 + TURN);
+      if (LENGTH % TURN == 0 || k0 < LENGTH) {
         [[unroll]] for (uint k = 0; k < STEPS; k++) {
           coopmat<float16_t, gl_ScopeSubgroup, M, K, gl_MatrixUseA> a;
           coopMatLoad(a, room, own + k * K / 8, PITCH, gl_CooperativeMatrixLayoutRowMajor);
@@ -194,6 +294,9 @@ void main() {
     uint e = lane + i * LANES;
     fetch_end(i, e / WIDE, n0 + e % WIDE);
   }
+#ifdef NEXT
+  float size = lane < args.T ? rms[lane] : 0.0;
+#endif
   if (LEFT < PARTS) {
     barrier();
     if (part >= LEFT) {
@@ -220,4 +323,8 @@ void main() {
     uint o = e % WIDE, r = o / (N / HALVES) * N + o % (N / HALVES);
     finish(i, e / WIDE, r, n0 + o);
   }
+#ifdef NEXT
+  barrier();
+  leave_squares(lane, size);
+#endif
 }

@@ -16,12 +16,17 @@ layout(set = 0, binding = RMSNORM_SEQUENCES) readonly buffer sequences_block { s
 layout(set = 0, binding = RMSNORM_Y4) writeonly buffer y4_block { stored4 y4[]; };
 layout(set = 0, binding = RMSNORM_X4) readonly buffer x4_block { vec4 x4[]; };
 layout(set = 0, binding = RMSNORM_WEIGHT4) readonly buffer weight4_block { vec4 weight4[]; };
+layout(set = 0, binding = RMSNORM_RMS) writeonly buffer rms_block { float rms[]; };
 #include "accurate.glsl"
 #include "reduce.glsl"
 
 const uint HELD = VECTORS == 0 ? 1 : VECTORS;
 
-float factor_of(float sum) { return accurate_inversesqrt(workgroup_sum(sum) / float(args.D) + args.eps); }
+float factor_of(float sum) {
+  float factor = accurate_inversesqrt(workgroup_sum(sum) / float(args.D) + args.eps);
+  if (args.keep != 0 && gl_LocalInvocationID.x == 0) rms[gl_WorkGroupID.x] = factor;
+  return factor;
+}
 
 // What lies past the end is the last four again, and counts nothing.
 void in_registers(uint row, uint source) {

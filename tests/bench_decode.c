@@ -63,13 +63,15 @@ static const struct product {
                 {"head", PLAIN, 32000, 2048},
                 {"head: norm", NORMED, 32000, 2048}};
 
-// Dispatches in turn from one half of the activations to the other, so that each waits for the last.
+// Dispatches in turn from one half of the activations to the other, so that each waits for the last. On matrices a norm
+// is half of the product before it, half of the product after it.
 static double time_product(const struct product *p, enum dtype dtype) {
   const uint32_t rows = p->N * (p->kind == GATED ? 2 : 1), C = 6144, W = 4;
   const uint64_t bytes = 2ull * rows * p->K, copies = weight_bytes / bytes;
   uint64_t at = 0;
   struct tensor side[2] = {f32(&at, tokens, 32000), f32(&at, tokens, 32000)}, conv_y = f32(&at, tokens, C);
-  struct tensor norm = f32(&at, 1, p->K), taps = f32(&at, W, C), history = f32(&at, tokens, (W - 1) * C);
+  struct tensor left[2] = {f32(&at, tokens, 32000), f32(&at, tokens, 32000)};
+  struct tensor norm = f32(&at, 1, 32000), taps = f32(&at, W, C), history = f32(&at, tokens, (W - 1) * C);
   struct tensor sequences = {DTYPE_I32, tokens, 4, 4, &control, 0};
   struct linear_conv conv = {taps, {0}, history, sequences, 0, 1, {.W = W, .C = C}};
   recorder->ops->recorder_begin(recorder, true, NULL);
@@ -78,14 +80,24 @@ static double time_product(const struct product *p, enum dtype dtype) {
     struct tensor w = {DTYPE_BF16, rows, p->K, p->K, &weights, i % copies * bytes};
     x.cols = x.stride = p->K;
     y.cols = y.stride = p->N;
-    struct linear_input in = {.x = tensor_as(x, dtype), .eps = 1e-5f};
-    if (p->kind >= NORMED && dtype == DTYPE_F32) in.weight = norm; // else a kernel of its own
+    struct linear_input in = {.x = tensor_as(x, dtype), .eps = 1e-5f}, next = {.x = y, .weight = norm};
+    struct norm_ahead ahead = {.estimated = true, .parts = 128};
+    norm.cols = norm.stride = p->kind == ADD ? p->N : p->K;
+    if (p->kind >= NORMED) in.weight = norm;
+    if (dtype == DTYPE_F16) in.h = x, in.ahead = next.ahead = &ahead;
+    if (p->kind == ADD) {
+      next.h = left[1 - i % 2];
+      next.h.cols = next.h.stride = p->N;
+      if (dtype == DTYPE_F16) in.x.buffer = left[i % 2].buffer, in.x.offset = left[i % 2].offset;
+    }
     if (p->kind == GATED)
       backend->ops->linear_gated(recorder, tensor_as(y, dtype), none, in, w, ACTIVATION_SILU);
     else if (p->kind == CONVOLVED)
       backend->ops->linear_conv(recorder, conv_y, y, in, w, none, conv);
+    else if (p->kind == ADD)
+      backend->ops->linear_residual(recorder, y, in, w, none, &next);
     else
-      backend->ops->linear(recorder, y, in, w, none, p->kind == ADD);
+      backend->ops->linear(recorder, y, in, w, none, false);
   }
   return replay();
 }

@@ -86,16 +86,21 @@ static void compile_products(uint32_t T, enum dtype dtype) {
   enum { D = 2048, F = 5632 };
   struct tensor w = tensor(dtype, D, D), up = tensor(dtype, 2 * F, D), down = tensor(dtype, D, F);
   struct tensor x = f32(T, D), act = tensor_as(f32(T, F), op->input_dtype(recorder, down, T));
-  struct linear_input in = {x, f32(1, D), f32(T, D), 1e-5f};
+  struct norm_ahead ahead = {.estimated = true};
+  struct linear_input in = {x, f32(1, D), f32(T, D), 1e-5f, &ahead};
+  const struct linear_conv conv = {.weight = f32(4, D),
+                                   .history = f32(T, 3 * D),
+                                   .sequences = tensor(DTYPE_I32, T, 4),
+                                   .longest = T > 64 ? T : 1,
+                                   .a = {.W = 4, .C = D}};
   op->linear(recorder, f32(T, D), in, w, f32(1, D), false);
-  op->linear_conv(recorder, f32(T, D), f32(T, D), in, w, f32(1, D),
-                  (struct linear_conv){.weight = f32(4, D),
-                                       .history = f32(T, 3 * D),
-                                       .sequences = tensor(DTYPE_I32, T, 4),
-                                       .longest = T > 64 ? T : 1,
-                                       .a = {.W = 4, .C = D}});
+  op->linear_conv(recorder, f32(T, D), f32(T, D), in, w, f32(1, D), conv);
   op->linear_gated(recorder, act, f32(T, 2 * F), in, up, ACTIVATION_SILU);
-  op->linear(recorder, x, (struct linear_input){.x = act}, down, (struct tensor){0}, true);
+  op->linear_residual(recorder, x, (struct linear_input){.x = act}, down, (struct tensor){0}, &in);
+  if (!ahead.parts) return;
+  op->linear(recorder, f32(T, D), in, w, f32(1, D), false);
+  op->linear_conv(recorder, f32(T, D), f32(T, D), in, w, f32(1, D), conv);
+  op->linear_gated(recorder, act, f32(T, 2 * F), in, up, ACTIVATION_SILU);
 }
 
 static void compile_delta(uint32_t T, uint32_t Dk, uint32_t Dv, uint32_t n, bool gated, bool matrices) {

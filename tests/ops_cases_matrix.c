@@ -93,7 +93,7 @@ static void norms_and_gates_round_to_f16_and_no_further(void **state) {
     struct tensor narrow = tensor_as(act.t, recorder->ops->input_dtype(recorder, down.t, T));
     assert_int_equal(narrow.dtype, DTYPE_F16);
     begin();
-    recorder->ops->linear_gated(recorder, narrow, both.t, (struct linear_input){x.t, norm.t, h.t, 1e-5f}, up.t,
+    recorder->ops->linear_gated(recorder, narrow, both.t, (struct linear_input){x.t, norm.t, h.t, 1e-5f, NULL}, up.t,
                                 ACTIVATION_SILU);
     recorder->ops->linear(recorder, x.t, (struct linear_input){.x = narrow}, down.t, ABSENT, true);
     run();
@@ -120,6 +120,98 @@ static void norms_and_gates_round_to_f16_and_no_further(void **state) {
   }
 }
 
+// x (T, D) += mlp(norm x) of some layers, then y (T, N) = norm x w^T, in double.
+enum { LAYERS = 2 };
+struct stream_case {
+  uint32_t T, D, F, N;
+  struct array x, h, norm, up[LAYERS], down[LAYERS], both, act, w, bias, y;
+};
+
+static double *scaled_normals(size_t n, double by) {
+  double *values = normals(n);
+  for (size_t i = 0; i < n; i++) values[i] *= by;
+  return values;
+}
+
+// size: of x's numbers; down: of the first layer's last weights, which grow from layer to layer.
+static struct stream_case stream_of(uint32_t T, uint32_t D, uint32_t F, uint32_t N, double size, double down,
+                                    double growth, enum dtype dtype) {
+  struct stream_case s = {.T = T, .D = D, .F = F, .N = N};
+  s.x = activations(T, D, DENSE, scaled_normals((size_t)T * D, size));
+  s.h = activations(T, D, DENSE, NULL);
+  s.norm = weights(DTYPE_F32, 1, D, DENSE, uniforms(D, 0.5, 2));
+  for (int i = 0; i < LAYERS; i++, down *= growth) {
+    s.up[i] = weights(dtype, 2 * F, D, DENSE, scaled_normals((size_t)2 * F * D, 0.1));
+    s.down[i] = weights(DTYPE_BF16, D, F, DENSE, scaled_normals((size_t)D * F, down));
+  }
+  s.both = activations(T, 2 * F, DENSE, NULL);
+  s.act = activations(T, F, DENSE, NULL);
+  s.w = weights(dtype, N, D, DENSE, normals((size_t)N * D));
+  s.bias = weights(DTYPE_F32, 1, N, DENSE, normals(N));
+  s.y = activations(T, N, DENSE, NULL);
+  return s;
+}
+
+static void norm_of(const struct stream_case *s, const double *x, double *out) {
+  double sum = 0;
+  for (uint32_t d = 0; d < s->D; d++) sum += x[d] * x[d];
+  for (uint32_t d = 0; d < s->D; d++) out[d] = x[d] / sqrt(sum / s->D + 1e-5) * s->norm.v[d];
+}
+
+static void expect_stream(const struct stream_case *s) {
+  const uint32_t T = s->T, D = s->D, F = s->F, N = s->N;
+  double *x = zeros((size_t)T * D), *y = zeros((size_t)T * N), *n = zeros(D);
+  for (uint32_t t = 0; t < T; t++) {
+    double *row = memcpy(x + (size_t)t * D, s->x.v + (size_t)t * D, D * sizeof *row);
+    for (int i = 0; i < LAYERS; i++) {
+      norm_of(s, row, n);
+      for (uint32_t f = 0; f < F; f++) {
+        double gate = 0, value = 0;
+        for (uint32_t d = 0; d < D; d++) gate += n[d] * s->up[i].v[f * D + d];
+        for (uint32_t d = 0; d < D; d++) value += n[d] * s->up[i].v[(F + f) * D + d];
+        for (uint32_t d = 0; d < D; d++) row[d] += gate / (1 + exp(-gate)) * value * s->down[i].v[d * F + f];
+      }
+    }
+    norm_of(s, row, n);
+    for (uint32_t k = 0; k < N; k++) {
+      y[t * N + k] = s->bias.v[k];
+      for (uint32_t d = 0; d < D; d++) y[t * N + k] += n[d] * s->w.v[k * D + d];
+    }
+  }
+  expect_close("residual stream", read_values(&s->x), x, (size_t)T * D, CLOSE);
+  expect_close("product of its norm", read_values(&s->y), y, (size_t)T * N, CLOSE);
+}
+
+// The first norm is a kernel of its own; each of the others is half of the product before it, half of that after it.
+static void check_stream(uint32_t T, uint32_t D, uint32_t F, double size, double down, double growth,
+                         enum dtype dtype) {
+  struct stream_case s = stream_of(T, D, F, 52, size, down, growth, dtype);
+  const struct ops *op = recorder->ops;
+  struct norm_ahead ahead = {0};
+  const struct linear_input norm = {s.x.t, s.norm.t, s.h.t, 1e-5f, &ahead};
+  struct tensor act = tensor_as(s.act.t, op->input_dtype(recorder, s.down[0].t, T));
+  begin();
+  deltaic_counters before = op->recorder_counters(recorder);
+  for (int i = 0; i < LAYERS; i++) {
+    op->linear_gated(recorder, act, s.both.t, norm, s.up[i].t, ACTIVATION_SILU);
+    op->linear_residual(recorder, s.x.t, (struct linear_input){.x = act}, s.down[i].t, ABSENT, &norm);
+  }
+  op->linear(recorder, s.y.t, norm, s.w.t, s.bias.t, false);
+  run();
+  assert_int_equal(op->recorder_counters(recorder).dispatches - before.dispatches, 2 * LAYERS + 2);
+  expect_stream(&s);
+}
+
+static void norms_of_streams_are_made_by_the_products_around_them(void **state) {
+  (void)state;
+  const uint32_t most = 4 * vulkan_plan(recorder)->matrix_m; // tokens
+  seed(7);
+  check_stream(3, 80, 48, 1, 1, 1, DTYPE_BF16);
+  check_stream(most, 336, 16, 1, 1, 1, DTYPE_F16);
+  check_stream(most - 7, 64, 64, 1e6, 1e4, 1, DTYPE_BF16);      // far beyond f16
+  check_stream(most - 7, 64, 64, 1e-3, 0.01, 1000, DTYPE_BF16); // each layer makes it a thousand times as large
+}
+
 // Single tokens of some sequences: N outputs, of which C from `from` on are channels.
 static void check_conv(uint32_t W, uint32_t from, uint32_t C, uint32_t N, uint32_t K, enum dtype dtype) {
   enum { B = 21 };
@@ -136,7 +228,7 @@ static void check_conv(uint32_t W, uint32_t from, uint32_t C, uint32_t N, uint32
   struct array history = activations(slots, old ? old : 1, DENSE, normals((size_t)slots * (old ? old : 1)));
   struct array p = activations(T, N, DENSE, NULL), y = activations(T, C, C + 1, NULL), sequences = sequences_of(s, B);
   begin();
-  recorder->ops->linear_conv(recorder, y.t, p.t, (struct linear_input){x.t, ones.t, h.t, 1e-5f}, w.t,
+  recorder->ops->linear_conv(recorder, y.t, p.t, (struct linear_input){x.t, ones.t, h.t, 1e-5f, NULL}, w.t,
                              W % 2 ? b.t : ABSENT,
                              (struct linear_conv){.weight = taps.t,
                                                   .bias = W > 2 ? bias.t : ABSENT,
@@ -200,6 +292,7 @@ int ops_cases_run(struct backend *b) {
       CASE(the_steps_of_gpus_match),
       CASE(few_tokens_are_convolved),
       CASE(norms_and_gates_round_to_f16_and_no_further),
+      CASE(norms_of_streams_are_made_by_the_products_around_them),
       CASE(large_inputs_are_clamped_and_do_not_become_infinite),
   };
   backend = b;

@@ -558,6 +558,7 @@ static void few_tokens_take_the_shared_memory_that_the_plan_says(void **state) {
               [MATMUL_NARROW_SPEC_TILES_T] = m.tiles_t, [MATMUL_NARROW_SPEC_TILES_N] = m.tiles_n,
               [MATMUL_NARROW_SPEC_STEP] = m.step,       [MATMUL_NARROW_SPEC_M] = p.matrix_m,
               [MATMUL_NARROW_SPEC_N] = p.matrix_n,      [MATMUL_NARROW_SPEC_K] = p.matrix_k,
+              [MATMUL_NARROW_SPEC_SQUARES] = 1,         [MATMUL_NARROW_SPEC_LENGTH] = K,
               [MATMUL_NARROW_CONV_SPEC_W] = 4};
           assert_int_equal(shared_of(KERNEL_matmul_narrow_conv_bf16, spec), plan_matmul_narrow_shared_bytes(&p, &m));
           assert_in_range(plan_matmul_narrow_shared_bytes(&p, &m), 1, devices[i]->shared_bytes);
