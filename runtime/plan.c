@@ -414,7 +414,7 @@ static void plan_matrices(const struct device_caps *caps, struct plan *plan) {
                                                                                   : 16;
   plan->narrow_groups = caps->device_type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU ? 132 : 16;
   if (is_software(caps)) plan->narrow_parts = 4;
-  plan->narrow_from = 3;
+  plan->narrow_from = 2;
   plan->scan_groups = caps->device_type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU
                           ? 264 // two on each processor of an H200
                       : caps->device_type == VK_PHYSICAL_DEVICE_TYPE_CPU ? 8
