@@ -13,6 +13,9 @@
  * structs carry their own size (set it with DELTAIC_INIT, or to sizeof by hand) and are read only during the call;
  * every other field's zero is its default. The library never prints, exits or aborts.
  *
+ * Binaries. Options structs may grow at their ends; structs that the library fills in carry no size and may change with
+ * the minor version (after 1.0: the major one). The shared library's SONAME is of that version: libdeltaic.so.0.1.
+ *
  * A call takes up to 256 KiB of its thread's stack, and what a Vulkan driver takes beside. Threads of the library's own
  * (the CPU device's) leave signals to the program's.
  *
