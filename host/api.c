@@ -61,7 +61,7 @@ void deltaic_context_free(deltaic_context *c) {
 }
 
 uint64_t deltaic_context_validation_errors(const deltaic_context *c) {
-  return atomic_load(&c->instance.validation_errors);
+  return c ? atomic_load(&c->instance.validation_errors) : 0;
 }
 
 // ---------------------------------------------------------------- devices
@@ -217,8 +217,9 @@ void deltaic_device_close(deltaic_device *d) {
 }
 
 void deltaic_device_get_info(const deltaic_device *d, deltaic_device_info *info) {
-  *info = d->backend->info;
-  info->free_bytes = d->backend->ops->free_bytes(d->backend);
+  if (!info) return;
+  *info = d ? d->backend->info : (deltaic_device_info){0};
+  if (d) info->free_bytes = d->backend->ops->free_bytes(d->backend);
 }
 
 // ---------------------------------------------------------------- bandwidth

@@ -181,7 +181,9 @@ void deltaic_model_close(deltaic_model *m) {
   free(m);
 }
 
-void deltaic_model_get_info(const deltaic_model *m, deltaic_model_info *info) { *info = m->info; }
+void deltaic_model_get_info(const deltaic_model *m, deltaic_model_info *info) {
+  if (info) *info = m ? m->info : (deltaic_model_info){0};
+}
 
 deltaic_status deltaic_model_get_memory(const deltaic_model *m, const deltaic_session_options *session,
                                         deltaic_memory *memory) {

@@ -333,16 +333,17 @@ void deltaic_tokenizer_close(deltaic_tokenizer *t) {
 
 // ---------------------------------------------------------------- looking up
 
-int32_t deltaic_tokenizer_size(const deltaic_tokenizer *t) { return t->vocabulary.size; }
+int32_t deltaic_tokenizer_size(const deltaic_tokenizer *t) { return t ? t->vocabulary.size : 0; }
 
 const char *deltaic_tokenizer_kind(const deltaic_tokenizer *t) {
+  if (!t) return "";
   if (steps_have(&t->pretokenizers, STEP_BYTE_LEVEL) || decoders_have(&t->decoders, DECODE_BYTE_LEVEL))
     return "byte-level BPE";
   return t->bpe.byte_fallback ? "BPE with byte fallback" : "BPE";
 }
 
 int32_t deltaic_tokenizer_find(const deltaic_tokenizer *t, const char *token) {
-  return token ? vocabulary_find(&t->vocabulary, token, strlen(token)) : -1;
+  return t && token ? vocabulary_find(&t->vocabulary, token, strlen(token)) : -1;
 }
 
 const struct token *tokenizer_token(const deltaic_tokenizer *t, int32_t id) {

@@ -64,6 +64,9 @@ deltaic_status deltaic_statistics_save(const deltaic_statistics *s, const char *
 void deltaic_statistics_free(deltaic_statistics *s) { statistics_free(s); }
 
 void deltaic_statistics_get_info(const deltaic_statistics *s, deltaic_statistics_info *info) {
+  if (!info) return;
+  *info = (deltaic_statistics_info){0};
+  if (!s) return;
   *info = (deltaic_statistics_info){.tokens = s->done,
                                     .hash = s->hash,
                                     .window = s->window,

@@ -1,5 +1,7 @@
 // test_failures: what the world can do wrong ends in one sentence and nothing leaked: allocations that fail,
 // checkpoints that lie. On the CPU; the sanitizer build watches for leaks.
+#include "deltaic_prune.h"
+
 #include "devices.h"
 
 #include <fcntl.h>
@@ -378,6 +380,119 @@ static void workers_leave_signals_to_the_program(void **state) {
   release(&o);
 }
 
+// ---------------------------------------------------------------- NULL
+
+static void null_is_refused(void **state) {
+  (void)state;
+  deltaic_operator op = {.size = sizeof op};
+  deltaic_matmul matmul = {.size = sizeof matmul};
+  const deltaic_status got[] = {
+      deltaic_context_create(NULL, NULL),
+      deltaic_devices(NULL, NULL, 0, NULL),
+      deltaic_device_describe(NULL, 0, NULL, 0, NULL),
+      deltaic_device_open(NULL, NULL, NULL),
+      deltaic_device_copy_bandwidth(NULL, NULL),
+      deltaic_device_measure_operator(NULL, &op, NULL),
+      deltaic_device_measure_matmul(NULL, &matmul, NULL),
+      deltaic_device_matrix_rate(NULL, NULL),
+      deltaic_model_inspect(NULL, NULL, NULL, NULL, NULL),
+      deltaic_model_open(NULL, NULL, NULL, NULL),
+      deltaic_model_get_memory(NULL, NULL, NULL),
+      deltaic_session_create(NULL, NULL, NULL),
+      deltaic_session_eval(NULL, NULL, 0, DELTAIC_LOGITS_NONE, NULL),
+      deltaic_session_eval_batch(NULL, NULL, 0),
+      deltaic_session_next(NULL, NULL, NULL, NULL),
+      deltaic_session_next_batch(NULL, NULL, 0, NULL, NULL, NULL),
+      deltaic_session_logits(NULL, NULL),
+      deltaic_session_reset(NULL),
+      deltaic_session_fork(NULL, NULL),
+      deltaic_session_state_size(NULL, NULL),
+      deltaic_session_save(NULL, NULL, 0, NULL),
+      deltaic_session_load(NULL, NULL, 0),
+      deltaic_session_save_file(NULL, NULL),
+      deltaic_session_load_file(NULL, NULL),
+      deltaic_session_probe(NULL, 0, NULL, NULL),
+      deltaic_session_profile_begin(NULL),
+      deltaic_session_profile_end(NULL, NULL, 0, NULL),
+      deltaic_session_busy_begin(NULL),
+      deltaic_session_busy_end(NULL, NULL),
+      deltaic_sequence_logits(NULL, 0, NULL),
+      deltaic_sequence_reset(NULL, 0),
+      deltaic_sequence_copy(NULL, 0, 0),
+      deltaic_sequence_state_size(NULL, 0, NULL),
+      deltaic_sequence_save(NULL, 0, NULL, 0, NULL),
+      deltaic_sequence_load(NULL, 0, NULL, 0),
+      deltaic_tensors_open(NULL, NULL),
+      deltaic_tensors_at(NULL, 0, NULL),
+      deltaic_tensors_read(NULL, NULL, 0, 0, NULL),
+      deltaic_tensors_read_integers(NULL, NULL, 0, 0, NULL),
+      deltaic_matrix_rank(NULL, 0, 0, 0, NULL, NULL),
+      deltaic_tokenizer_open(NULL, NULL),
+      deltaic_tokenizer_encode(NULL, NULL, 0, false, NULL, 0, NULL),
+      deltaic_tokenizer_decode(NULL, NULL, 0, false, NULL, 0, NULL),
+      deltaic_decoder_create(NULL, false, NULL),
+      deltaic_decoder_push(NULL, 0, NULL, NULL),
+      deltaic_decoder_finish(NULL, NULL, NULL),
+      deltaic_statistics_create(NULL, NULL, NULL),
+      deltaic_statistics_load(NULL, NULL, NULL),
+      deltaic_statistics_save(NULL, NULL),
+      deltaic_calibrate(NULL, NULL, NULL, 0, NULL, NULL),
+      deltaic_select(NULL, NULL, NULL, NULL),
+      deltaic_select_given(NULL, NULL, NULL, 0, NULL, 0, NULL),
+      deltaic_selection_at(NULL, 0, NULL),
+      deltaic_selection_swap(NULL, 0, 0, NULL, NULL, NULL),
+      deltaic_pruning_check(NULL, NULL, false),
+      deltaic_pruning_begin(NULL, NULL, NULL, NULL, NULL),
+      deltaic_pruning_refit(NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL),
+      deltaic_pruning_commit(NULL),
+  };
+  for (size_t i = 0; i < sizeof got / sizeof *got; i++)
+    if (got[i] != DELTAIC_INVALID_ARGUMENT) fail_msg("call %zu: %s", i, deltaic_status_name(got[i]));
+}
+
+static void getters_of_null_have_nothing(void **state) {
+  (void)state;
+  deltaic_device_info device = {.name = "left over"};
+  deltaic_model_info model = {.width = 9};
+  deltaic_statistics_info statistics = {.tokens = 9};
+  deltaic_device_get_info(NULL, &device);
+  deltaic_model_get_info(NULL, &model);
+  deltaic_statistics_get_info(NULL, &statistics);
+  assert_true(!device.name[0] && !model.width && !statistics.tokens);
+  deltaic_device_get_info(NULL, NULL);
+  deltaic_model_get_info(NULL, NULL);
+  deltaic_statistics_get_info(NULL, NULL);
+  deltaic_session_get_counters(NULL, NULL);
+  deltaic_session_cancel(NULL);
+  assert_int_equal(deltaic_context_validation_errors(NULL), 0);
+  assert_int_equal(deltaic_session_position(NULL), 0);
+  assert_int_equal(deltaic_sequence_position(NULL, 3), 0);
+  assert_int_equal(deltaic_tensors_count(NULL), 0);
+  assert_false(deltaic_tensors_find(NULL, "a", NULL));
+  assert_null(deltaic_tensors_metadata(NULL, "a"));
+  assert_int_equal(deltaic_tokenizer_size(NULL), 0);
+  assert_string_equal(deltaic_tokenizer_kind(NULL), "");
+  assert_int_equal(deltaic_tokenizer_find(NULL, "a"), -1);
+  assert_int_equal(deltaic_selection_count(NULL), 0);
+  assert_null(deltaic_pruning_path(NULL));
+  assert_true(deltaic_prune_method_at(0, NULL));
+  assert_false(deltaic_prune_method_find(NULL, NULL));
+}
+
+static void nothing_can_be_freed(void **state) {
+  (void)state;
+  deltaic_context_free(NULL);
+  deltaic_device_close(NULL);
+  deltaic_model_close(NULL);
+  deltaic_session_free(NULL);
+  deltaic_tensors_close(NULL);
+  deltaic_tokenizer_close(NULL);
+  deltaic_decoder_free(NULL);
+  deltaic_statistics_free(NULL);
+  deltaic_selection_free(NULL);
+  deltaic_pruning_free(NULL);
+}
+
 // Listing opens nothing; opening does, or the count would prove nothing.
 static void listing_devices_starts_no_threads(void **state) {
   (void)state;
@@ -399,6 +514,9 @@ static void listing_devices_starts_no_threads(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_allocation_may_fail),
+      cmocka_unit_test(null_is_refused),
+      cmocka_unit_test(getters_of_null_have_nothing),
+      cmocka_unit_test(nothing_can_be_freed),
       cmocka_unit_test(listing_devices_starts_no_threads),
       cmocka_unit_test(workers_leave_signals_to_the_program),
       cmocka_unit_test(calls_take_no_more_stack_than_the_header_says),
