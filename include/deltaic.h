@@ -13,16 +13,23 @@
  * structs carry their own size (set it with DELTAIC_INIT, or to sizeof by hand) and are read only during the call;
  * every other field's zero is its default. The library never prints, exits or aborts.
  *
+ * NULL. Freeing or closing NULL does nothing. Getters without a status have zeros, "", NULL or -1 for it, and functions
+ * with one return DELTAIC_INVALID_ARGUMENT, except for options and outputs of which it is said that they may be NULL.
+ *
+ * Thread-safety. Any function may run in any thread beside any other, with two exceptions:
+ *   - one session, decoder, statistics or pruning is used by one thread at a time, but for deltaic_session_cancel();
+ *   - an object is freed when no call on it is in progress, and after all that borrow from it.
+ * So threads may open devices and models together, create, use and free sessions of one model, and share a tokenizer.
+ *
+ * Callbacks. The log may be called by any thread, by several at once, with locks of the library held: it must not call
+ * the library. Progress and probe functions are called by the thread that waits for the work; they may call functions
+ * on other objects, and deltaic_session_cancel().
+ *
+ * Stack and signals. A call takes up to 256 KiB of its thread's stack, and what a Vulkan driver takes beside. The
+ * library's own threads (the CPU device's) leave signals to the program's.
+ *
  * Binaries. Options structs may grow at their ends; structs that the library fills in carry no size and may change with
  * the minor version (after 1.0: the major one). The shared library's SONAME is of that version: libdeltaic.so.0.1.
- *
- * A call takes up to 256 KiB of its thread's stack, and what a Vulkan driver takes beside. Threads of the library's own
- * (the CPU device's) leave signals to the program's.
- *
- * Thread-safety. Functions on different objects may run at the same time in different threads, also when the objects
- * share a model or a device; the calls of one session are made by one thread at a time, except
- * deltaic_session_cancel(). Creating and freeing an object must not overlap a call on an object that it borrows from
- * or that borrows from it, unless the function says so.
  */
 #ifndef DELTAIC_H
 #define DELTAIC_H
@@ -57,7 +64,7 @@ extern "C" {
 #define DELTAIC_VERSION_PATCH 0
 #define DELTAIC_VERSION "0.1.0"
 
-/* The library's version, "major.minor.patch", to compare with DELTAIC_VERSION. Any thread. */
+/* The library's version, "major.minor.patch", to compare with DELTAIC_VERSION. */
 DELTAIC_API const char *deltaic_version(void);
 
 /* ---------------------------------------------------------------- status */
@@ -86,7 +93,7 @@ typedef enum deltaic_status {
 #undef DELTAIC_STATUS_ENUM
 } deltaic_status;
 
-/* "DELTAIC_BAD_FILE" and "malformed file"; "unknown status" for a value outside the list. Any thread. */
+/* "DELTAIC_BAD_FILE" and "malformed file"; "unknown status" for a value outside the list. */
 DELTAIC_API const char *deltaic_status_name(deltaic_status status);
 DELTAIC_API const char *deltaic_status_text(deltaic_status status);
 
@@ -101,8 +108,7 @@ typedef enum deltaic_log_level { DELTAIC_LOG_ERROR, DELTAIC_LOG_WARNING, DELTAIC
 
 typedef struct deltaic_context_options {
   size_t size;
-  /* Called with one line, without a newline, from whichever thread works; may be called by several at once. NULL:
-   * quiet. */
+  /* Called with one line, without a newline. NULL: quiet. */
   void (*log)(void *user, deltaic_log_level level, const char *line);
   void *log_user;
   /* Enables the Vulkan validation layer when it is installed; its messages go to the log as errors and are counted. */
@@ -113,9 +119,8 @@ typedef struct deltaic_context_options {
 
 /* options: NULL for defaults. Loads the Vulkan loader when there is one; its absence is not an error. */
 DELTAIC_API deltaic_status deltaic_context_create(const deltaic_context_options *options, deltaic_context **out);
-/* NULL is accepted. */
 DELTAIC_API void deltaic_context_free(deltaic_context *context);
-/* Errors that the validation layer has reported so far. Any thread. */
+/* Errors that the validation layer has reported so far. */
 DELTAIC_API uint64_t deltaic_context_validation_errors(const deltaic_context *context);
 
 /* ---------------------------------------------------------------- devices */
@@ -225,7 +230,7 @@ typedef struct deltaic_session_options {
   size_t size;
   uint32_t context;  /* most tokens of one text, for models with global attention; 0: 4096. Others: 2^31 - 1 */
   uint32_t batch;    /* tokens computed at once in prefill, of all texts together; 0: 512, or 2048 on a large
-                        GPU; at least `sequences` */
+                        GPU; less than `sequences` is raised to it, more than 4096 lowered */
   deltaic_rule rule; /* experimental */
   deltaic_precision precision;
   uint32_t sequences; /* texts held at once, each with a state of its own; 0: 1; at most 256. Experimental */
@@ -233,7 +238,7 @@ typedef struct deltaic_session_options {
 
 /* Reads config.json and the weights' headers in folder `path`: what the model is and needs, before anything is
  * allocated on a device. device: whose plan decides the scratch; NULL: the CPU. session: NULL for defaults. info,
- * memory: either may be NULL. Any thread. */
+ * memory: either may be NULL. */
 DELTAIC_API deltaic_status deltaic_model_inspect(const deltaic_device *device, const char *path,
                                                  const deltaic_session_options *session, deltaic_model_info *info,
                                                  deltaic_memory *memory);
@@ -298,7 +303,7 @@ DELTAIC_API deltaic_status deltaic_session_logits(deltaic_session *session, floa
 DELTAIC_API uint64_t deltaic_session_position(const deltaic_session *session);
 /* Every text of the session is empty again. Also mends it after a failure, except DELTAIC_DEVICE_LOST. */
 DELTAIC_API deltaic_status deltaic_session_reset(deltaic_session *session);
-/* A new session of the same model, options and contents. Thread-safety: as a call on `session`. */
+/* A new session of the same model, options and contents. */
 DELTAIC_API deltaic_status deltaic_session_fork(deltaic_session *session, deltaic_session **out);
 
 /* The state as bytes: valid for this model (a fingerprint is checked), any device, any session options that hold it.
@@ -548,7 +553,7 @@ DELTAIC_API int32_t deltaic_tokenizer_find(const deltaic_tokenizer *tokenizer, c
 
 /* text: `bytes` bytes of UTF-8. special: apply the file's post-processor (add <s> and the like).
  * ids: room for `capacity`, or NULL with 0. count: how many there are, also when more than capacity (then
- * DELTAIC_BUFFER_TOO_SMALL is returned, unless ids is NULL). Any thread: a tokenizer is immutable. */
+ * DELTAIC_BUFFER_TOO_SMALL is returned, unless ids is NULL). */
 DELTAIC_API deltaic_status deltaic_tokenizer_encode(const deltaic_tokenizer *tokenizer, const char *text, size_t bytes,
                                                     bool special, int32_t *ids, size_t capacity, size_t *count);
 /* Text of n ids, all of it at once: in parts, spaces between words and characters of several tokens get lost. For a

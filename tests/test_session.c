@@ -330,6 +330,66 @@ static void sessions_in_threads_do_not_disturb_each_other(void **state) {
   on_every_device(check_threads);
 }
 
+struct visitor {
+  deltaic_device *device;
+  const deltaic_tokenizer *tokenizer;
+  const char *path;
+  float logits[V];
+  char text[64];
+  deltaic_status status;
+};
+
+// A context and a model of its own, on a device and with a tokenizer that others use meanwhile.
+static void *visit(void *argument) {
+  struct visitor *v = argument;
+  deltaic_context *context = NULL;
+  deltaic_device_info infos[16];
+  deltaic_model *model = NULL;
+  deltaic_session *s = NULL;
+  int32_t ids[64];
+  size_t count, n;
+  v->status = deltaic_context_create(NULL, &context);
+  if (!v->status) v->status = deltaic_devices(context, infos, 16, &count);
+  if (!v->status) v->status = deltaic_tokenizer_encode(v->tokenizer, "It was the best of times", 24, true, ids, 64, &n);
+  if (!v->status) v->status = deltaic_tokenizer_decode(v->tokenizer, ids, n, true, v->text, sizeof v->text, &count);
+  if (!v->status) v->status = deltaic_model_open(v->device, v->path, NULL, &model);
+  if (!v->status) v->status = deltaic_session_create(model, &exact, &s);
+  if (!v->status) v->status = deltaic_session_eval(s, text, N, DELTAIC_LOGITS_LAST, v->logits);
+  deltaic_session_free(s);
+  deltaic_model_close(model);
+  deltaic_context_free(context);
+  return NULL;
+}
+
+static void check_visitors(deltaic_device *device) {
+  enum { THREADS = 4 };
+  static struct visitor alone[KINDS], visitors[THREADS];
+  pthread_t threads[THREADS];
+  deltaic_tokenizer *tokenizer;
+  assert_ok(deltaic_tokenizer_open(kinds[0], &tokenizer));
+  for (int i = 0; i < KINDS; i++) {
+    alone[i] = (struct visitor){.device = device, .tokenizer = tokenizer, .path = kinds[i]};
+    visit(&alone[i]);
+    assert_ok(alone[i].status);
+  }
+  for (int i = 0; i < THREADS; i++) {
+    visitors[i] = (struct visitor){.device = device, .tokenizer = tokenizer, .path = kinds[i % KINDS]};
+    assert_int_equal(pthread_create(&threads[i], NULL, visit, &visitors[i]), 0);
+  }
+  for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+  for (int i = 0; i < THREADS; i++) {
+    assert_int_equal(visitors[i].status, DELTAIC_OK);
+    assert_same_bits(alone[i % KINDS].logits, visitors[i].logits, "a model among others");
+    assert_memory_equal(alone[0].text, visitors[i].text, sizeof visitors[i].text);
+  }
+  deltaic_tokenizer_close(tokenizer);
+}
+
+static void threads_share_a_device_and_a_tokenizer(void **state) {
+  (void)state;
+  on_every_device(check_visitors);
+}
+
 static bool note_progress(void *user, uint64_t done, uint64_t total) {
   uint64_t *last = user;
   assert_in_range(done, last[0], total);
@@ -453,6 +513,7 @@ int main(void) {
       cmocka_unit_test(a_cancelled_session_works_again_after_a_reset),
       cmocka_unit_test(a_cancel_between_calls_stops_the_next_and_changes_nothing),
       cmocka_unit_test(sessions_in_threads_do_not_disturb_each_other),
+      cmocka_unit_test(threads_share_a_device_and_a_tokenizer),
       cmocka_unit_test(counters_of_no_session_are_zero),
       cmocka_unit_test(equal_computed_weights_are_stored_once),
       cmocka_unit_test(progress_can_stop_the_opening_of_a_model),
