@@ -61,6 +61,7 @@ run 0 generate "$dir/pairs" -d cpu --prompt 'k1 v4 k2 v7 k1 v9 k2 k1' -n 1 --gre
 run 0 generate "$dir/pairs" -d cpu --prompt 'k1 v4 k2 v7 k1 v9 k1 k2' -n 1 --greedy -q --no-echo && out_has 'v7'
 
 # ---- every Vulkan device that can be used
+watch
 vulkan=$("$program" devices --brief 2>/dev/null | sed -n '/not usable/d; s/^[* ]*\([0-9][0-9]*\) .*/\1/p')
 for device in $vulkan; do
   few=${LONG:+300}

@@ -17,6 +17,16 @@ complain() {
   sed 's/^/  err: /' "$dir/err" | head -5
 }
 
+# From here on the program runs under the newest validation layer and Mesa, where DELTAIC_LAUNCHER, with-new-vulkan, is.
+watch() {
+  [ -n "${DELTAIC_LAUNCHER-}" ] || return
+  printf '%s\n' '#!/bin/sh' "BARE=1 MESA=mesa26 exec '$DELTAIC_LAUNCHER' '$program' \"\$@\"" >"$dir/watched"
+  chmod +x "$dir/watched"
+  program=$dir/watched
+  VK_LOADER_DEBUG=layer "$program" devices >"$dir/out" 2>"$dir/err"
+  last=watched && err_has 'Insert instance layer "VK_LAYER_KHRONOS_validation"' && out_has 'Mesa 2[6-9]'
+}
+
 # run CODE ARGS...: runs the program, keeps its streams in $dir/out and $dir/err, checks the exit code.
 run() {
   local code=$1 got=0
@@ -25,6 +35,7 @@ run() {
   checks=$((checks + 1))
   "$program" "${always[@]}" "$@" >"$dir/out" 2>"$dir/err" </dev/null || got=$?
   [ $got = "$code" ] || complain "$last: exit code $got, not $code"
+  ! grep -q 'Validation Error' "$dir/out" "$dir/err" || complain "$last: the validation layer reports errors"
 }
 out_has() { grep -q -e "$1" "$dir/out" || complain "$last: no '$1' on standard output"; }
 err_has() { grep -q -e "$1" "$dir/err" || complain "$last: no '$1' on standard error"; }

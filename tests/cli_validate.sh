@@ -4,6 +4,7 @@
 set -u
 . "$(dirname "$0")/cli_tools.sh"
 models=$top/tests/vectors/models
+watch
 devices=(cpu)
 [ "${DELTAIC_TEST_DEVICE-}" = cpu ] || devices+=(1)
 # png FILE: 1200 x 800 in its header, and more than an empty picture's bytes.
