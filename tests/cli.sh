@@ -102,6 +102,7 @@ printf 'a\nb\xff\n' >"$dir/objects" && refused 1 'objects:2: byte 2 of the line'
 printf '\n' >"$dir/objects" && refused 1 'no prompt in it' generate "$tiny" --prompts "$dir/objects"
 # What ends the work loses no text that has begun; a prompt that cannot fit is found before.
 printf 'The house\nThe sea\nA\n' >"$dir/few"
+tiny 0 --prompts "$dir/few" -n 1 --seed 9223372036854775807 && out_has '"seed":9223372036854775807,' && out_has '"seed":0,'
 run 1 generate -m "$growing" -d cpu -q --prompts "$dir/few" -n 50 --context 16 --sequences 2 && err_has 'context of 16'
 [ "$(grep -c '"tokens":\[[0-9].*"end":"error"}$' "$dir/out")" = 2 ] || complain "$last: not the two texts that had begun"
 refused 1 "prompts:4: the prompt's 50 tokens do not fit --context 16" generate -m "$growing" -d cpu --prompts "$dir/prompts" --context 16
