@@ -194,7 +194,7 @@ int command_eval(int argc, char **argv) {
            "their errors"),
       FLAG(0, "busy", &r.options.busy,
            "print for how much of the time the device had work, by time stamps at the ends of each submission"),
-      FLAG('q', "quiet", &r.options.engine.quiet, "no progress"),
+      FLAG('q', "quiet", &r.options.engine.quiet, "no progress and no warnings"),
       FLAG(0, "json", &r.as_json, "print one JSON object, with every case's score"),
       ENGINE_OPTIONS(&r.options.engine),
       OPTIONS_END,

@@ -281,7 +281,7 @@ int command_perplexity(int argc, char **argv) {
            "write the mean NLL at each position of the windows as CSV, and its moving average over 501 tokens"),
       TEXT(0, "plot", "FILE", &r.plot,
            "draw the perplexity over the position, averaged the same way, into this PNG file"),
-      FLAG('q', "quiet", &r.engine.quiet, "no progress"),
+      FLAG('q', "quiet", &r.engine.quiet, "no progress and no warnings"),
       FLAG(0, "json", &r.as_json, "print one JSON object"),
       ENGINE_OPTIONS(&r.engine),
       OPTIONS_END,

@@ -83,7 +83,7 @@ int command_rank(int argc, char **argv) {
       TEXT(0, "csv", "FILE", &r.csv, "every measure of every recorded state"),
       TEXT(0, "plot", "DIR", &r.plot, "draw into this folder, which must exist"),
       LIST('l', "layers", "N,N,...", &r.layers, 0, 0, "layers to draw; without it, some from the first to the last"),
-      FLAG('q', "quiet", &r.engine.quiet, "no progress"),
+      FLAG('q', "quiet", &r.engine.quiet, "no progress and no warnings"),
       FLAG(0, "json", &r.as_json, "print one JSON object"),
       ENGINE_OPTIONS(&r.engine),
       OPTIONS_END,

@@ -198,10 +198,11 @@ watch
 vulkan=$("$program" devices --brief 2>/dev/null | sed -n '/not usable/d; s/^[* ]*\([0-9][0-9]*\) .*/\1/p')
 for device in $vulkan; do
   run 0 generate -m "$tiny" -d "$device" -q --no-echo -n 12 --seed 7 && cp "$dir/out" "$dir/seven"
-  run 0 generate -m "$tiny" -d "$device" -q --no-echo -n 12 --seed 7
+  run 0 generate -m "$tiny" -d "$device" -q --no-echo -n 12 --seed 7 --cache-dir "$dir/seven/cache" && err_empty
   cmp -s "$dir/out" "$dir/seven" || complain "$last: the same seed gave another text"
   run 0 perplexity "$top/LICENSE" -m "$tiny" -d "$device" --windows 2 --window 64
-  run 0 bench -m "$tiny" -d "$device" --prompt-tokens 8 --decode 4 --repeat 1 --json && json
+  run 0 bench -m "$tiny" -d "$device" --prompt-tokens 8 --decode 4 --repeat 1 --json --cache-dir "$dir/seven/cache" && json &&
+    err_has 'warning: .*Not a directory' # a file where the folder should be
   run 0 bench -m "$tiny" -d "$device" --sequences 3 --prompt-tokens 8 --decode 4 --repeat 1 --json && json &&
     out_has '"sequences": 3'
 done
