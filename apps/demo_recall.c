@@ -359,7 +359,7 @@ int demo_recall(int argc, char **argv) {
       COUNT(0, "texts", "N", &r.texts, 1, 10000, "random texts behind every number"),
       COUNT64('s', "seed", "N", &r.seed, NULL, "of keys and texts"),
       HEADING("output"),
-      TEXT(0, "plot", "FILE", &r.plot, "draw right answers and capacity into this PNG file"),
+      OUTPUT(0, "plot", "FILE", &r.plot, "draw right answers and capacity into this PNG file"),
       FLAG('q', "quiet", &r.engine.quiet, "no progress and no warnings"),
       FLAG(0, "json", &r.as_json, "print one JSON object"),
       DEMO_DEVICE_OPTIONS(&r.engine),

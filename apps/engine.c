@@ -159,13 +159,15 @@ int precision_check(const struct engine_options *options) {
   return complain(EXIT_USAGE, "--precision takes fast or float32, not \"%s\"", options->precision);
 }
 
+int model_check(const char *path) { return complain_status(deltaic_model_inspect(NULL, path, NULL, NULL, NULL)); }
+
 int engine_open(const struct engine_options *options, struct engine *engine) {
   const char *path = model_path(options->model);
   *engine = (struct engine){0};
   if (!path) return EXIT_USAGE;
   if (precision_check(options)) return EXIT_USAGE;
   interrupt_catch();
-  int code = complain_status(deltaic_model_inspect(NULL, path, NULL, NULL, NULL)); // before a device is woken
+  int code = model_check(path);
   if (!code) code = context_open(options, &engine->context);
   if (!code) code = engine_open_device(options, engine);
   if (!code) code = model_open(options, path, engine);

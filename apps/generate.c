@@ -404,7 +404,7 @@ int command_generate(int argc, char **argv) {
              "makes tokens that are in the text already less likely; 1: off"),
       HEADING("saved states"),
       TEXT(0, "state-in", "FILE", &r.state_in, "go on from a saved state; a prompt is added to its text"),
-      TEXT(0, "state-out", "FILE", &r.state_out, "save the state at the end"),
+      OUTPUT(0, "state-out", "FILE", &r.state_out, "save the state at the end"),
       ENGINE_OPTIONS(&r.engine),
       COUNT('c', "context", "N", &r.engine.context, 0, 0,
             "most tokens of the text, for models whose state grows with it; 0: 4096, or what this text needs"),

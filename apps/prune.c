@@ -223,7 +223,7 @@ int command_prune(int argc, char **argv) {
       HEADING("output"),
       FLAG(0, "force", &r.force, "replace a checkpoint that is at OUT"),
       FLAG(0, "sweep", &r.sweep, "compare all methods at 30, 40, 50, 75 and 87.5 % removed; writes no checkpoint"),
-      TEXT('p', "plot", "FILE", &r.plot, "draw the report as PNG"),
+      OUTPUT('p', "plot", "FILE", &r.plot, "draw the report as PNG"),
       FLAG('q', "quiet", &r.engine.quiet, "no progress and no warnings"),
       FLAG(0, "json", &r.as_json, "print one JSON object"),
       ENGINE_OPTIONS(&r.engine),

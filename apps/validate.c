@@ -134,7 +134,7 @@ int command_validate(int argc, char **argv) {
       NUMBER(0, "limit", "X", &r.limit, 0, "relative RMS that passes; 0: by the reference's precision"),
       HEADING("output"),
       FLAG('l', "layers", &r.layers, "a row for each layer"),
-      TEXT(0, "plot", "FILE.png", &r.plot, "draw the error over layers and positions"),
+      OUTPUT(0, "plot", "FILE.png", &r.plot, "draw the error over layers and positions"),
       FLAG('q', "quiet", &r.engine.quiet, "no progress and no warnings"),
       FLAG(0, "json", &r.as_json, "print one JSON object"),
       ENGINE_OPTIONS(&r.engine),

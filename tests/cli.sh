@@ -160,6 +160,10 @@ run 0 perplexity "$tiny" "$top/LICENSE" -d cpu --windows 1 && out_has '^predicti
 ppl --windows 2 --window 64 --json && json && out_has '"predictions": 126' && out_has '"complete": true'
 ppl --windows 2 --window 64 --bos --json && out_has '"predictions": 128'
 ppl --windows 2 --window 64 --stride 16 --json && out_has '"predictions": 79'
+refused 1 'nowhere' perplexity "$tiny" "$dir/nowhere" "$top/LICENSE" -d cpu # before the first one is measured
+refused 1 'none/x.png: No such file' perplexity "$tiny" "$top/LICENSE" -d cpu --plot "$dir/none/x.png"
+refused 1 'models: Is a directory' perplexity "$tiny" "$top/LICENSE" -d cpu --by-position "$top/models"
+refused 1 'few/state: Not a directory' generate "$tiny" -d cpu --state-out "$dir/few/state"
 ppl --window 0 --json && out_has '"windows": 1'
 
 # ---- info, devices, bench
