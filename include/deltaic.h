@@ -13,8 +13,8 @@
  * structs carry their own size (set it with DELTAIC_INIT, or to sizeof by hand) and are read only during the call;
  * every other field's zero is its default. The library never prints, exits or aborts.
  *
- * NULL. Freeing or closing NULL does nothing. Getters without a status have zeros, "", NULL or -1 for it, and functions
- * with one return DELTAIC_INVALID_ARGUMENT, except for options and outputs of which it is said that they may be NULL.
+ * NULL. Options may be NULL: defaults. Freeing or closing NULL does nothing. Getters without a status have zeros, "",
+ * NULL or -1 for it; functions with one return DELTAIC_INVALID_ARGUMENT, but where they say that a pointer may be NULL.
  *
  * Thread-safety. Any function may run in any thread beside any other, with two exceptions:
  *   - one session, decoder, statistics or pruning is used by one thread at a time, but for deltaic_session_cancel();
@@ -117,7 +117,7 @@ typedef struct deltaic_context_options {
   const char *cache_dir;
 } deltaic_context_options;
 
-/* options: NULL for defaults. Loads the Vulkan loader when there is one; its absence is not an error. */
+/* Loads the Vulkan loader when there is one; its absence is not an error. */
 DELTAIC_API deltaic_status deltaic_context_create(const deltaic_context_options *options, deltaic_context **out);
 DELTAIC_API void deltaic_context_free(deltaic_context *context);
 /* Errors that the validation layer has reported so far. */
@@ -167,8 +167,7 @@ typedef struct deltaic_device_options {
 } deltaic_device_options;
 
 /* A device that fails, or that does not answer for two minutes (Vulkan on the processor: an hour), is lost: every call
- * that needs it returns DELTAIC_DEVICE_LOST, and what belongs to it can only be freed.
- * options: NULL for the best device. */
+ * that needs it returns DELTAIC_DEVICE_LOST, and what belongs to it can only be freed. */
 DELTAIC_API deltaic_status deltaic_device_open(deltaic_context *context, const deltaic_device_options *options,
                                                deltaic_device **out);
 DELTAIC_API void deltaic_device_close(deltaic_device *device);
@@ -270,7 +269,6 @@ typedef struct deltaic_sampling {
   uint64_t seed;            /* same seed, text and device: the same tokens */
 } deltaic_sampling;
 
-/* options: NULL for defaults. */
 DELTAIC_API deltaic_status deltaic_session_create(deltaic_model *model, const deltaic_session_options *options,
                                                   deltaic_session **out);
 DELTAIC_API void deltaic_session_free(deltaic_session *session);
