@@ -119,6 +119,18 @@ refused 2 'goes with --prompts' generate "$tiny" --sequences 2
 
 "$program" generate -m "$tiny" -d cpu -n 5 >/dev/full 2>"$dir/err"
 [ $? = 1 ] && grep -q 'standard output' "$dir/err" || complain "a full disk goes unnoticed"
+for command in version "generate -m $tiny -d cpu -n 5" "info $tiny --json"; do
+  "$program" $command >&- 2>"$dir/err" </dev/null
+  [ $? = 1 ] && grep -q 'standard output' "$dir/err" || complain "$command: a closed standard output goes unnoticed"
+done
+# Pipes and devices are written into, and are there afterwards.
+mkfifo "$dir/pipe" && timeout 30 cat "$dir/pipe" >"$dir/copy" &
+tiny 0 -n 25 -g -p 'The house' --state-out "$dir/pipe" && wait $!
+[ -p "$dir/pipe" ] && cmp -s "$dir/copy" "$dir/state" || complain "$last: not the state that a file gets"
+if mknod "$dir/full" c 1 7 2>"$dir/err"; then
+  run 1 generate -m "$tiny" -d cpu -q -n 1 --state-out "$dir/full" && err_has 'full: '
+  [ -c "$dir/full" ] || complain "$last: the device is gone"
+fi
 
 # ---- streams that end, and Ctrl-C
 "$program" generate -m "$tiny" -d cpu -n 10000000 --ignore-eos 2>"$dir/err" | head -c 20 >"$dir/out"
