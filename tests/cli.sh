@@ -124,12 +124,13 @@ for command in version "generate -m $tiny -d cpu -n 5" "info $tiny --json"; do
   [ $? = 1 ] && grep -q 'standard output' "$dir/err" || complain "$command: a closed standard output goes unnoticed"
 done
 # Pipes and devices are written into, and are there afterwards.
-mkfifo "$dir/pipe" && timeout 30 cat "$dir/pipe" >"$dir/copy" &
+mkfifo "$dir/pipe"
+timeout 30 cat "$dir/pipe" >"$dir/copy" &
 tiny 0 -n 25 -g -p 'The house' --state-out "$dir/pipe" && wait $!
 [ -p "$dir/pipe" ] && cmp -s "$dir/copy" "$dir/state" || complain "$last: not the state that a file gets"
-if mknod "$dir/full" c 1 7 2>"$dir/err"; then
-  run 1 generate -m "$tiny" -d cpu -q -n 1 --state-out "$dir/full" && err_has 'full: '
-  [ -c "$dir/full" ] || complain "$last: the device is gone"
+if mknod "$dir/device" c 1 7 2>"$dir/err"; then
+  run 1 generate -m "$tiny" -d cpu -q -n 1 --state-out "$dir/device" && err_has "device: "
+  [ -c "$dir/device" ] || complain "$last: the device is gone"
 fi
 
 # ---- streams that end, and Ctrl-C
