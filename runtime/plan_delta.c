@@ -27,7 +27,7 @@ uint64_t plan_delta_matrix_prepare_bytes(const struct plan_delta_matrix *d, uint
   if (d->r > 1) return hh_prepare_bytes(d);
   uint64_t rows = d->C + queries(d, n), staged = rows * (d->slab / 8 + 1);
   uint64_t halves = d->C > 16 ? (2ull * d->C + 32) * (d->C / 8 + 1) : 1;
-  return 16 * (staged > halves ? staged : halves) + 16 * rows * (d->C / 4 + 1) + 12ull * d->C;
+  return 16 * (staged > halves ? staged : halves) + 16 * rows * (d->C / 4 + 1) + 12ull * d->C + 4 * (d->C + rows);
 }
 
 uint64_t plan_delta_matrix_scan_bytes(const struct plan *plan, const struct plan_delta_matrix *d, uint32_t n,

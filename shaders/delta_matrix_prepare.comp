@@ -55,6 +55,7 @@ const uint H_PITCH = C8 + 1, LOW = C * H_PITCH, WAITING = 2 * LOW;
 const uint HALVES = C > 16 ? WAITING + 32 * H_PITCH : 1;
 shared uvec4 staged[HALVES > ROWS * PITCH ? HALVES : ROWS * PITCH]; // f16
 shared vec4 products[ROWS * F_PITCH]; // A, which becomes its inverse; then Q K^T
+shared vec4 fades[(C + ROWS) / 4];     // as in a record
 #include "delta_matrix_chunk.glsl"
 #define LEFT coopmat<float16_t, gl_ScopeSubgroup, TILE_M, TILE_K, gl_MatrixUseA>
 #define RIGHT coopmat<float16_t, gl_ScopeSubgroup, TILE_K, TILE_N, gl_MatrixUseB>
@@ -83,36 +84,40 @@ void stage(uint lane, uint key_head, uint d0) {
   }
 }
 
-// Row r of A, or of P from C on: which of its columns c ... c + 7 count, and by how much.
-vec4 weights(uint r, uint c, float by) {
-  uint step = r < C ? r : min((r - C) * N, C - 1), end = r < C ? r : min((r - C + 1) * N, C);
-  vec4 w;
-  [[unroll]] for (uint j = 0; j < 4; j++)
-    w[j] = c + j < end ? by * exp(G[step] - G[c + j]) : 0.0;
+// By how much steps c ... c + 3 have faded at `step`; 0 from `end` on.
+vec4 faded(uint step, uint c, uint end) {
+  vec4 w = vec4(lessThan(uvec4(c, c + 1, c + 2, c + 3), uvec4(end)));
+  if (args.gated != 0)
+    [[unroll]] for (uint j = 0; j < 4; j++) w[j] = c + j < end ? exp(G[step] - G[c + j]) : 0.0;
   return w;
 }
 
+void write_queries(uint i, vec4 low, vec4 high) {
+  const uint at = (C + i / C8) * F_PITCH + i % C8 * 2;
+  low *= args.scale * products[at];
+  high *= args.scale * products[at + 1];
+  prepared[record + DELTA_MATRIX_P(C) + i] =
+      uvec4(packHalf2x16(low.xy), packHalf2x16(low.zw), packHalf2x16(high.xy), packHalf2x16(high.zw));
+}
+
+// A becomes strictly lower, P is written: with one step a token their rows have the same factors.
 void mask(uint lane) {
   for (uint i = lane; i < C * C8; i += LANES) {
     uint r = i / C8, c = i % C8 * 8, at = r * F_PITCH + c / 4;
-    float by = betas[r];
-    vec4 low = vec4(0.0), high = vec4(0.0);
-    if (c < r) { // other tiles were not made
-      low = products[at] * weights(r, c, by);
-      high = products[at + 1] * weights(r, c + 4, by);
+    vec4 low = faded(r, c, N == 1 ? r + 1 : r), high = faded(r, c + 4, N == 1 ? r + 1 : r);
+    if (N == 1) write_queries(i, low, high);
+    low *= betas[r] * products[at];
+    high *= betas[r] * products[at + 1];
+    [[unroll]] for (uint j = 0; N == 1 && j < 4; j++) {
+      low[j] = c + j < r ? low[j] : 0.0;
+      high[j] = c + 4 + j < r ? high[j] : 0.0;
     }
     products[at] = low;
     products[at + 1] = high;
   }
-  for (uint i = lane; i < QUERIES * C8; i += LANES) {
-    uint t = i / C8, c = i % C8 * 8, at = (C + t) * F_PITCH + c / 4;
-    uvec4 x = uvec4(0);
-    if (c < (t + 1) * N) {
-      vec4 low = products[at] * weights(C + t, c, args.scale);
-      vec4 high = products[at + 1] * weights(C + t, c + 4, args.scale);
-      x = uvec4(packHalf2x16(low.xy), packHalf2x16(low.zw), packHalf2x16(high.xy), packHalf2x16(high.zw));
-    }
-    prepared[record + DELTA_MATRIX_P(C) + i] = x;
+  for (uint i = lane; N > 1 && i < QUERIES * C8; i += LANES) {
+    uint t = i / C8, c = i % C8 * 8, step = min(t * N, C - 1), end = min((t + 1) * N, C);
+    write_queries(i, faded(step, c, end), faded(step, c + 4, end));
   }
 }
 
@@ -139,18 +144,16 @@ void invert_blocks(uint lane) {
     uint column = base + lane, block = column / 16, j = column % 16;
     uint at = block * 16 * F_PITCH + block * 4;
     bool mine = C % LANES == 0 || column < C;
-    vec4 x[4];
-    [[unroll]] for (uint i = 0; i < 4; i++) x[i] = vec4(0.0);
+    float x[16];
     if (mine) {
       [[unroll]] for (uint i = 0; i < 16; i++) {
-        vec4 sum = vec4(0.0);
-        [[unroll]] for (uint m = 0; m < (i + 3) / 4; m++) sum += products[at + i * F_PITCH + m] * x[m];
-        x[i / 4][i % 4] = (i == j ? 1.0 : 0.0) - ((sum.x + sum.y) + (sum.z + sum.w));
+        x[i] = i == j ? 1.0 : 0.0;
+        [[unroll]] for (uint m = 0; m < i; m++) x[i] -= products[at + i * F_PITCH + m / 4][m % 4] * x[m];
       }
     }
     barrier(); // all columns of this round are known: A may go
     if (mine) {
-      [[unroll]] for (uint i = 0; i < 16; i++) products[at + i * F_PITCH + j / 4][j % 4] = x[i / 4][i % 4];
+      [[unroll]] for (uint i = 0; i < 16; i++) products[at + i * F_PITCH + j / 4][j % 4] = x[i];
     }
   }
   barrier();
@@ -191,6 +194,14 @@ void invert_rows(uint lane) {
   }
 }
 
+void fade(uint lane) {
+  for (uint i = lane; i < C; i += LANES) {
+    fades[i / 4][i % 4] = exp(G[i]);
+    fades[(C + i) / 4][i % 4] = exp(G[C - 1] - G[i]);
+    if (i < QUERIES) fades[(2 * C + i) / 4][i % 4] = args.scale * exp(G[min(i * N, C - 1)]);
+  }
+}
+
 void write(uint lane) {
   for (uint i = lane; i < C * C8; i += LANES) {
     uint at = i / C8 * F_PITCH + i % C8 * 2, c = i % C8 * 8;
@@ -199,16 +210,8 @@ void write(uint lane) {
     prepared[record + i] =
         uvec4(packHalf2x16(low.xy), packHalf2x16(low.zw), packHalf2x16(high.xy), packHalf2x16(high.zw));
   }
-  for (uint i = lane; i < (2 * C + QUERIES) / 4; i += LANES) {
-    vec4 fade;
-    [[unroll]] for (uint k = 0; k < 4; k++) {
-      uint j = 4 * i + k;
-      fade[k] = j < C       ? exp(G[j])
-                : j < 2 * C ? exp(G[C - 1] - G[j - C])
-                            : args.scale * exp(G[min((j - 2 * C) * N, C - 1)]);
-    }
-    prepared[record + DELTA_MATRIX_FADES(C, N) + i] = floatBitsToUint(fade);
-  }
+  for (uint i = lane; i < (2 * C + QUERIES) / 4; i += LANES)
+    prepared[record + DELTA_MATRIX_FADES(C, N) + i] = floatBitsToUint(fades[i]);
 }
 
 void main() {
@@ -249,6 +252,7 @@ void main() {
   }
   sum_gates(lane);
   barrier();
+  fade(lane);
   mask(lane);
   barrier();
   invert_blocks(lane);
