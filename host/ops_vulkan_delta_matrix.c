@@ -1,6 +1,7 @@
 // ops_vulkan_delta_matrix: the chunkwise delta rule, and Head-in-Head, on cooperative matrices.
 #include "delta_matrix_join.h"
 #include "delta_matrix_prepare.h"
+#include "delta_matrix_reach.h"
 #include "delta_matrix_scan.h"
 #include "hh_matrix_prepare.h"
 #include "ops_vulkan.h"
@@ -53,7 +54,12 @@ static uint64_t maps_bytes(const struct plan *plan, const struct plan_delta_matr
   return 4ull * B * p->segments * a->Hv * DELTA_MATRIX_MAP(p->Dk, padded_values(plan, p, a));
 }
 
-// Maps, then records. Calls with fewer tokens may take chunks of another length.
+// What the state before a segment adds to the outputs of T tokens.
+static uint64_t reach_bytes(const struct plan_delta_matrix *p, uint32_t T, const struct delta_args *a) {
+  return p->segments == 1 ? 0 : 2ull * T * a->Hv * p->Dk;
+}
+
+// Maps, reach, then records. Calls with fewer tokens may take chunks of another length.
 uint64_t vulkan_delta_matrix_bytes(const struct device *device, const struct plan_delta_matrix *p, uint32_t T,
                                    uint32_t B, const struct delta_args *a) {
   uint64_t most = 0;
@@ -63,7 +69,7 @@ uint64_t vulkan_delta_matrix_bytes(const struct device *device, const struct pla
     uint64_t bytes = most_chunks(&other, T, B, a) * record_bytes(&other, a);
     if (bytes > most) most = bytes;
   }
-  return most + maps_bytes(&device->plan, p, B, a);
+  return most + maps_bytes(&device->plan, p, B, a) + reach_bytes(p, T, a);
 }
 
 static void prepare(struct recorder *c, const struct delta_call *d, const struct plan_delta_matrix *p,
@@ -149,10 +155,11 @@ static void hh_prepare(struct recorder *c, const struct delta_call *d, const str
 }
 
 static void scan(struct recorder *c, const struct delta_call *d, const struct plan_delta_matrix *p,
-                 struct binding prepared, struct binding maps, uint32_t mode) {
+                 struct binding prepared, struct binding maps, struct binding reach) {
   const struct delta_args *a = &d->a;
   const struct plan *plan = vulkan_plan(c);
   const uint32_t columns = columns_of(plan, p), f16 = d->qkv.dtype == DTYPE_F16;
+  const bool segments = p->segments > 1;
   const uint32_t pitch = key_pitch(d->qkv.dtype, a->Dk);
   const uint32_t spec[DELTA_MATRIX_SCAN_SPECS] = {
       [DELTA_MATRIX_SCAN_SPEC_LANES] = (p->computers + p->stagers) * plan->matrix_lanes,
@@ -171,7 +178,7 @@ static void scan(struct recorder *c, const struct delta_call *d, const struct pl
       [DELTA_MATRIX_SCAN_SPEC_UNIT_O] = unit_of(a->Dv, d->o.stride),
       [DELTA_MATRIX_SCAN_SPEC_EDGES] = a->Dk != p->Dk || a->Dv % columns != 0,
       [DELTA_MATRIX_SCAN_SPEC_LOCKSTEP] = p->lockstep,
-      [DELTA_MATRIX_SCAN_SPEC_MODE] = mode,
+      [DELTA_MATRIX_SCAN_SPEC_MODE] = segments ? DELTA_MATRIX_SEGMENTS : DELTA_MATRIX_WHOLE,
       [DELTA_MATRIX_SCAN_SPEC_R] = p->r,
       [DELTA_MATRIX_SCAN_SPEC_D] = p->block};
   const struct binding qkv = bind_words(d->qkv), o = vulkan_bind(d->o, d->o);
@@ -186,7 +193,8 @@ static void scan(struct recorder *c, const struct delta_call *d, const struct pl
                                                                [DELTA_MATRIX_SCAN_SEQUENCES] =
                                                                    vulkan_bind(d->sequences, d->qkv),
                                                                [DELTA_MATRIX_SCAN_MAPS] = maps,
-                                                               [DELTA_MATRIX_SCAN_MAPS16] = maps};
+                                                               [DELTA_MATRIX_SCAN_MAPS16] = maps,
+                                                               [DELTA_MATRIX_SCAN_REACH] = reach};
   const struct delta_matrix_scan_args args = {.H = a->H,
                                               .Hv = a->Hv,
                                               .Dk = a->Dk,
@@ -198,12 +206,11 @@ static void scan(struct recorder *c, const struct delta_call *d, const struct pl
                                               .segments = p->segments};
   enum kernel_id id = p->conversions ? (f16 ? KERNEL_delta_matrix_scan_f16 : KERNEL_delta_matrix_scan_f32)
                                      : (f16 ? KERNEL_delta_matrix_scan_khr_f16 : KERNEL_delta_matrix_scan_khr_f32);
-  // A map is made without outputs, and of as many more columns as the key has numbers.
-  const bool map = mode == DELTA_MATRIX_MAP_OF;
-  const uint32_t across = divide_up(a->Dv, columns) + (map ? divide_up(p->Dk, columns) : 0);
-  const uint64_t products = (2 * a->n + !map) * a->Dk + (a->n + !map) * p->r * p->C / 2;
+  // With segments, of as many more columns as the key has numbers.
+  const uint32_t across = divide_up(a->Dv, columns) + (segments ? divide_up(p->Dk, columns) : 0);
+  const uint64_t products = (2 * a->n + 1) * a->Dk + (a->n + 1) * p->r * p->C / 2;
   vulkan_dispatch(c, id, spec, bindings, &args, across, a->Hv, (uint64_t)d->sequences.rows * p->segments,
-                  2ull * d->qkv.rows * a->Hv * (map ? a->Dv + a->Dk : a->Dv) * products);
+                  2ull * d->qkv.rows * a->Hv * (segments ? a->Dv + a->Dk : a->Dv) * products);
 }
 
 static void join(struct recorder *c, const struct delta_call *d, const struct plan_delta_matrix *p,
@@ -235,6 +242,38 @@ static void join(struct recorder *c, const struct delta_call *d, const struct pl
                   d->sequences.rows, 6ull * d->sequences.rows * a->Hv * p->segments * p->Dk * p->Dk * DVP);
 }
 
+static void add_reach(struct recorder *c, const struct delta_call *d, const struct plan_delta_matrix *p,
+                      struct binding maps, struct binding reach) {
+  enum { TOKENS = 256 }; // of a workgroup, about: it begins with a head's state
+  const struct delta_args *a = &d->a;
+  const struct plan *plan = vulkan_plan(c);
+  const uint32_t DVP = padded_values(plan, p, a), B = d->sequences.rows;
+  const uint32_t spec[DELTA_MATRIX_REACH_SPECS] = {[DELTA_MATRIX_REACH_SPEC_LANES] = p->computers * plan->matrix_lanes,
+                                                   [DELTA_MATRIX_REACH_SPEC_SUBGROUP] = plan->matrix_lanes,
+                                                   [DELTA_MATRIX_REACH_SPEC_TILE_M] = plan->matrix_m,
+                                                   [DELTA_MATRIX_REACH_SPEC_TILE_N] = plan->matrix_n,
+                                                   [DELTA_MATRIX_REACH_SPEC_TILE_K] = plan->matrix_k,
+                                                   [DELTA_MATRIX_REACH_SPEC_DK] = p->Dk,
+                                                   [DELTA_MATRIX_REACH_SPEC_COMPUTERS] = p->computers,
+                                                   [DELTA_MATRIX_REACH_SPEC_TILES] = p->tiles,
+                                                   [DELTA_MATRIX_REACH_SPEC_UNIT_O] = unit_of(a->Dv, d->o.stride)};
+  const struct binding o = vulkan_bind(d->o, d->o);
+  const struct binding bindings[DELTA_MATRIX_REACH_BINDINGS] = {
+      [DELTA_MATRIX_REACH_O] = o,         [DELTA_MATRIX_REACH_O4] = o,
+      [DELTA_MATRIX_REACH_O8] = o,        [DELTA_MATRIX_REACH_REACH] = reach,
+      [DELTA_MATRIX_REACH_MAPS16] = maps, [DELTA_MATRIX_REACH_SEQUENCES] = vulkan_bind(d->sequences, d->o)};
+  const struct delta_matrix_reach_args args = {.Hv = a->Hv,
+                                               .Dv = a->Dv,
+                                               .DVP = DVP,
+                                               .o_stride = d->o.stride,
+                                               .segments = p->segments,
+                                               .tokens = tokens_of(p, a)};
+  const uint32_t parts = divide_up(d->qkv.rows, B * p->segments * TOKENS), least = 2;
+  enum kernel_id id = d->o.dtype == DTYPE_F16 ? KERNEL_delta_matrix_reach_f16 : KERNEL_delta_matrix_reach_f32;
+  vulkan_dispatch(c, id, spec, bindings, &args, (uint64_t)(parts < least ? least : parts) * (DVP / columns_of(plan, p)),
+                  a->Hv, (uint64_t)B * p->segments, 2ull * d->qkv.rows * a->Hv * p->Dk * a->Dv);
+}
+
 void vulkan_delta_matrix(struct recorder *c, const struct delta_call *d, const struct plan_delta_matrix *planned) {
   assert(d->qkv.dtype == d->o.dtype);
   // The tensors may have more rows than the call has tokens, for which scratch was measured.
@@ -243,18 +282,16 @@ void vulkan_delta_matrix(struct recorder *c, const struct delta_call *d, const s
   const uint32_t B = d->sequences.rows;
   const uint64_t scratch = tensor_bytes(&d->scratch);
   if (vulkan_delta_matrix_bytes(device, &p, d->qkv.rows, B, &d->a) > scratch) p.segments = 1;
-  const uint64_t before = maps_bytes(&device->plan, &p, B, &d->a), record = record_bytes(&p, &d->a);
+  const uint64_t map = maps_bytes(&device->plan, &p, B, &d->a), reaches = reach_bytes(&p, d->qkv.rows, &d->a);
+  const uint64_t before = map + reaches, record = record_bytes(&p, &d->a);
   const uint64_t chunks = min64(most_chunks(&p, d->qkv.rows, B, &d->a), (scratch - before) / record);
-  struct binding maps = {.buffer = d->scratch.buffer, .offset = d->scratch.offset, .bytes = before};
-  struct binding prepared = maps;
-  prepared.offset += before;
-  prepared.bytes = chunks * record;
+  struct binding maps = {.buffer = d->scratch.buffer, .offset = d->scratch.offset, .bytes = map};
+  struct binding reach = {.buffer = maps.buffer, .offset = maps.offset + map, .bytes = reaches};
+  struct binding prepared = {.buffer = maps.buffer, .offset = maps.offset + before, .bytes = chunks * record};
   (p.r > 1 ? hh_prepare : prepare)(c, d, &p, prepared, (uint32_t)chunks);
-  if (p.segments == 1) {
-    scan(c, d, &p, prepared, vulkan_bind(d->state, d->o), DELTA_MATRIX_WHOLE); // no maps: what is written anyway
-    return;
-  }
-  scan(c, d, &p, prepared, maps, DELTA_MATRIX_MAP_OF);
+  if (p.segments == 1) maps = reach = vulkan_bind(d->state, d->o); // not touched; it is written anyway
+  scan(c, d, &p, prepared, maps, reach);
+  if (p.segments == 1) return;
   join(c, d, &p, maps);
-  scan(c, d, &p, prepared, maps, DELTA_MATRIX_SEGMENT);
+  add_reach(c, d, &p, maps, reach);
 }

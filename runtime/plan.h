@@ -134,7 +134,6 @@ uint64_t plan_matmul_narrow_shared_bytes(const struct plan *plan, const struct p
 // Whether B texts of T steps in all, at most `longest` in one (0: all have alike), are walked in chunks.
 bool plan_chunks(const struct plan *plan, uint64_t T, uint32_t B, uint64_t longest);
 
-enum { PLAN_LEAST_CHUNK = 16 }; // that delta_chunk_prepare.comp can do
 // Sizes of the two kernels of the chunkwise delta rule for one shape of heads: keys of Dk numbers, n of them a token.
 struct plan_delta {
   uint32_t C;                                    // steps of a chunk
@@ -179,6 +178,7 @@ struct plan_delta_matrix {
 bool plan_delta_matrix(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t n, uint32_t r, uint32_t heads,
                        uint32_t T, struct plan_delta_matrix *out);
 uint64_t plan_delta_matrix_join_bytes(const struct plan *plan, const struct plan_delta_matrix *d);
+uint64_t plan_delta_matrix_reach_bytes(const struct plan *plan, const struct plan_delta_matrix *d);
 // Shared memory; n: unknowns of a token, steps times blocks.
 uint64_t plan_delta_matrix_prepare_bytes(const struct plan_delta_matrix *d, uint32_t n);
 uint64_t plan_delta_matrix_scan_bytes(const struct plan *plan, const struct plan_delta_matrix *d, uint32_t n,

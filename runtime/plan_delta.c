@@ -47,6 +47,12 @@ uint64_t plan_delta_matrix_join_bytes(const struct plan *plan, const struct plan
   return 32ull * d->Dk * (d->join_tiles * plan->matrix_n / 8 + 1);
 }
 
+uint64_t plan_delta_matrix_reach_bytes(const struct plan *plan, const struct plan_delta_matrix *d) {
+  const uint64_t columns = d->computers * d->tiles * plan->matrix_n, rows = 32; // DELTA_MATRIX_REACH_ROWS
+  const uint64_t state = d->Dk * (columns / 8 + 1), both = rows * (d->Dk / 8 + 1 + columns / 4 + 1);
+  return 16 * (both > state ? both : state);
+}
+
 // ---------------------------------------------------------------- shapes
 
 struct shape {
@@ -105,14 +111,13 @@ static bool plan_scan(const struct plan *plan, uint32_t Dv, uint32_t n, uint32_t
   return found;
 }
 
-// With heads too few for a workgroup with wide columns on every processor, a long sequence is cut so that there are
-// enough of those: twice the work, but in as many places at once. As many segments as make maps in one go, twice that
-// when they would be long.
+// With heads too few for a workgroup with wide columns on every processor, a long sequence is cut into as many segments
+// as have room at once, each, but for the first, with the columns of its map.
 static void plan_segments(const struct plan *plan, uint32_t Dv, uint32_t n, uint32_t heads, uint32_t T,
                           struct plan_delta_matrix *d) {
-  enum { LEAST_CHUNKS = 16, LONG_CHUNKS = 128 };
-  if (plan->matrix_sums < 16) return;                             // join would spill
-  const uint32_t least = d->C > steps_of(plan, d, 16, n) ? 8 : 4; // with fewer, walking twice costs more than it gains
+  enum { LEAST_CHUNKS = 16 };
+  if (plan->matrix_sums < 16 || plan->matrix_m != plan->matrix_n) return; // join would spill; the identity has tiles
+  const uint32_t least = d->C > steps_of(plan, d, 16, n) ? 8 : 4;         // with fewer, maps cost more than they gain
   const uint32_t places = d->Dk <= 64 ? 2 * plan->scan_groups : plan->scan_groups; // fewer registers, more of them
   struct plan_delta_matrix wide = *d;
   wide.C = steps_of(plan, d, 16, n);
@@ -122,13 +127,12 @@ static void plan_segments(const struct plan *plan, uint32_t Dv, uint32_t n, uint
     wide.computers = min32(4, up(Dv, width) / width);
     if (!fits(plan, &wide, n)) continue;
     width *= wide.computers;
-    uint32_t groups = heads * (up(Dv, width) / width + up(wide.Dk, width) / width);
-    const uint32_t chunks = T / (wide.C / n);
-    uint32_t segments = min32((places + groups / 2) / groups, chunks / LEAST_CHUNKS);
-    if (segments && chunks / segments > LONG_CHUNKS) segments *= 2;
+    const uint32_t values = up(Dv, width) / width, keys = up(wide.Dk, width) / width, chunks = T / (wide.C / n);
+    const uint32_t segments = min32((places + heads * keys) / (heads * (values + keys)), chunks / LEAST_CHUNKS);
     wide.join_tiles = wide.Dk > 128 && wide.computers * wide.tiles % 2 == 0 ? 2 : 1;
     bool joins = wide.Dk / plan->matrix_m * plan->matrix_lanes <= plan->most_lanes &&
-                 plan_delta_matrix_join_bytes(plan, &wide) <= plan->shared_bytes;
+                 plan_delta_matrix_join_bytes(plan, &wide) <= plan->shared_bytes &&
+                 plan_delta_matrix_reach_bytes(plan, &wide) <= plan->shared_bytes;
     if (segments < least || !joins) return;
     *d = wide;
     d->segments = segments;

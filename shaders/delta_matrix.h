@@ -9,12 +9,16 @@
 //   fade_query (QUERIES) f32   scale e^G of the token
 // QUERIES: the tokens of a chunk, C / N, and empty ones up to a multiple of 16.
 //
-// A long sequence of few heads is cut into segments, which scan walks at the same time, twice: once from nothing, for
-// what a segment makes of any state before it, S -> M S + N, then, when delta_matrix_join knows those states, from
-// them. `maps` holds of segment s of sequence z and value head j, as block (z * segments + s) * Hv + j, rows of f32:
-//   N (DK, DVP)              f32, replaced by the state before the segment
+// A long sequence of few heads is cut into segments, which scan walks at the same time: the first from the sequence's
+// state, the others from nothing and, as further columns, from the identity. So it knows what a segment makes of any
+// state S before it, M S + N, and what S adds to a token's output, reach_t S. delta_matrix_join follows the states from
+// segment to segment, delta_matrix_reach adds to the outputs. `maps` holds of segment s of sequence z and value head j,
+// as block (z * segments + s) * Hv + j:
+//   N (DK, DVP)              f32; of the first segment the state after it. Of the others, S takes its place, in f16:
+//                            as many columns as a tile has in the first half of their N's bytes
 //   M (2, DK / 16, DK, 16)   f16, 16 columns of it after 16, and what rounding to f16 took from it
-// DK, DVP: Dk and Dv rounded up, to a multiple of 16 and of the columns of a workgroup of scan.
+// and reach (T, Hv, DK) is f16, with qkv's rows. DK, DVP: Dk and Dv rounded up, to a multiple of 16 and of the columns
+// of a workgroup of scan.
 #ifndef DELTA_MATRIX_H
 #define DELTA_MATRIX_H
 #include "control.h"

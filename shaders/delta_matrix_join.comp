@@ -6,9 +6,9 @@
 #extension GL_EXT_shader_16bit_storage : require
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_KHR_shader_subgroup_basic : require
-// The states between the segments of a sequence (delta_matrix.h): S <- M S + N, segment after segment, and each S takes
-// the place of its segment's N. M and S are f16 and the rest that rounding left, three products: S passes through all
-// of them, and would lose digits each time.
+// The states between the segments of a sequence (delta_matrix.h): from the one after the first on, S <- M S + N,
+// segment after segment; each S takes the place of its segment's N, the last one is the sequence's. M and S are f16 and
+// the rest that rounding left, three products: S passes through all of them, and would lose digits each time.
 // Workgroups (DVP / COLUMNS, Hv, B): COLUMNS value columns of one head of one sequence. A subgroup owns a tile of rows
 // of S and needs the same rows of M; wide workgroups, because each reads all of M.
 #include "delta_matrix_join.h"
@@ -19,9 +19,9 @@ layout(constant_id = DELTA_MATRIX_JOIN_SPEC_TILE_N) const uint TILE_N = 16;
 layout(constant_id = DELTA_MATRIX_JOIN_SPEC_TILE_K) const uint TILE_K = 16;
 layout(constant_id = DELTA_MATRIX_JOIN_SPEC_DK) const uint DK = 128;
 layout(constant_id = DELTA_MATRIX_JOIN_SPEC_TILES) const uint TILES = 4;
-layout(set = 0, binding = DELTA_MATRIX_JOIN_MAPS) buffer maps_block { vec4 maps[]; };
-layout(set = 0, binding = DELTA_MATRIX_JOIN_MAPS16) readonly buffer maps16_block { uvec4 maps16[]; };
-layout(set = 0, binding = DELTA_MATRIX_JOIN_STATE) restrict readonly buffer state_block { float state[]; };
+layout(set = 0, binding = DELTA_MATRIX_JOIN_MAPS) readonly buffer maps_block { vec4 maps[]; };
+layout(set = 0, binding = DELTA_MATRIX_JOIN_MAPS16) buffer maps16_block { uvec4 maps16[]; };
+layout(set = 0, binding = DELTA_MATRIX_JOIN_STATE) restrict writeonly buffer state_block { float state[]; };
 layout(set = 0, binding = DELTA_MATRIX_JOIN_SEQUENCES) restrict readonly buffer sequences_block {
   sequence sequences[];
 };
@@ -36,15 +36,6 @@ shared uvec4 high[DK * PITCH], low[DK * PITCH]; // S; f16
 #define SUM coopmat<float, gl_ScopeSubgroup, TILE_M, TILE_N, gl_MatrixUseAccumulator>
 #define SUM16 coopmat<float16_t, gl_ScopeSubgroup, TILE_M, TILE_N, gl_MatrixUseAccumulator>
 #define ROWS gl_CooperativeMatrixLayoutRowMajor
-
-// Eight numbers of S as it was before the first segment, and what rounding took from them.
-void load_state(uint at, uint count, out uvec4 top, out uvec4 rest) {
-  [[unroll]] for (uint i = 0; i < 4; i++) {
-    vec2 x = vec2(2 * i < count ? state[at + 2 * i] : 0.0, 2 * i + 1 < count ? state[at + 2 * i + 1] : 0.0);
-    top[i] = packHalf2x16(x);
-    rest[i] = packHalf2x16(x - unpackHalf2x16(top[i]));
-  }
-}
 
 // A subgroup's rows of M, what rounding took from them, and of N.
 struct map {
@@ -64,19 +55,24 @@ void fetch(inout map t, uint at, uint row0, uint column0) {
     coopMatLoad(t.N[r], maps, (at + row0 * args.DVP + column0 + r * TILE_N) / 4, args.DVP / 4, ROWS);
 }
 
-// S takes N's place in the segment's block, and, if there is more, becomes what the segment, with map t, makes of it.
-void step(inout SUM S[TILES], inout map t, uint at, uint row0, uint column0, bool more) {
-  [[unroll]] for (uint r = 0; r < TILES; r++)
-    coopMatStore(S[r], maps, (at + row0 * args.DVP + column0 + r * TILE_N) / 4, args.DVP / 4, ROWS);
-  if (!more) return;
+// The subgroup's rows of S for all of the workgroup.
+void put(SUM S[TILES], uint row0) {
   barrier(); // the S before has been read
   [[unroll]] for (uint r = 0; r < TILES; r++) {
     SUM16 top = SUM16(S[r]);
     coopMatStore(top, high, row0 * PITCH + r * TILE_N / 8, PITCH, ROWS);
     coopMatStore(SUM16(S[r] - SUM(top)), low, row0 * PITCH + r * TILE_N / 8, PITCH, ROWS);
-    S[r] = t.N[r];
   }
   barrier();
+}
+
+// S takes N's place in the segment's block, and becomes what the segment, with map t, makes of it.
+void step(inout SUM S[TILES], inout map t, uint at, uint row0, uint column0) {
+  put(S, row0);
+  [[unroll]] for (uint r = 0; r < TILES; r++) {
+    coopMatStore(SUM16(S[r]), maps16, (at + row0 * args.DVP + column0 + r * TILE_N) / 4, args.DVP / 4, ROWS);
+    S[r] = t.N[r];
+  }
   [[unroll]] for (uint k = 0; k < TILES_K; k++) {
     if (HELD == 0) fetch_tile(t, at, row0, k);
     [[unroll]] for (uint r = 0; r < TILES; r++) {
@@ -95,34 +91,29 @@ void main() {
   const uint head = gl_WorkGroupID.y, column0 = gl_WorkGroupID.x * COLUMNS, row0 = gl_SubgroupID * TILE_M;
   const uint chunks = (seq.T + args.tokens - 1) / args.tokens, each = (chunks + args.segments - 1) / args.segments;
   if (chunks == 0) return;
-  const uint used = (chunks + each - 1) / each, block = DELTA_MATRIX_MAP(DK, args.DVP);
-  uint at = (gl_WorkGroupID.z * args.segments * args.Hv + head) * block;
-  const uint state_at = seq.slot * args.state_stride + head * args.Dk * args.Dv;
-  for (uint i = gl_LocalInvocationIndex; i < DK * COLUMNS / 8; i += gl_WorkGroupSize.x) {
-    uint d = i / (COLUMNS / 8), c = column0 + i % (COLUMNS / 8) * 8, to = d * PITCH + i % (COLUMNS / 8);
-    uvec4 top = uvec4(0), rest = uvec4(0);
-    if (d < args.Dk && c < args.Dv) load_state(state_at + d * args.Dv + c, args.Dv - c, top, rest);
-    high[to] = top;
-    low[to] = rest;
-  }
-  barrier();
+  const uint used = (chunks + each - 1) / each, block = args.Hv * DELTA_MATRIX_MAP(DK, args.DVP);
+  uint at = (gl_WorkGroupID.z * args.segments * args.Hv + head) * DELTA_MATRIX_MAP(DK, args.DVP);
   SUM S[TILES];
-  [[unroll]] for (uint r = 0; r < TILES; r++) {
-    SUM16 top, rest;
-    coopMatLoad(top, high, row0 * PITCH + r * TILE_N / 8, PITCH, ROWS);
-    coopMatLoad(rest, low, row0 * PITCH + r * TILE_N / 8, PITCH, ROWS);
-    S[r] = SUM(top) + SUM(rest);
-  }
+  [[unroll]] for (uint r = 0; r < TILES; r++)
+    coopMatLoad(S[r], maps, (at + row0 * args.DVP + column0 + r * TILE_N) / 4, args.DVP / 4, ROWS);
   map even, odd;
-  if (used > 1) fetch(even, at, row0, column0);
+  if (used > 1) fetch(odd, at + block, row0, column0);
   // Two at a time, so that what is on its way is not copied, which would wait for it.
-  for (uint s = 0; s < used; s += 2) {
-    if (s + 2 < used) fetch(odd, at + args.Hv * block, row0, column0);
-    step(S, even, at, row0, column0, s + 1 < used);
-    at += args.Hv * block;
+  for (uint s = 1; s < used; s += 2) {
+    at += block;
+    if (s + 1 < used) fetch(even, at + block, row0, column0);
+    step(S, odd, at, row0, column0);
     if (s + 1 == used) break;
-    if (s + 3 < used) fetch(even, at + args.Hv * block, row0, column0);
-    step(S, odd, at, row0, column0, s + 2 < used);
-    at += args.Hv * block;
+    at += block;
+    if (s + 2 < used) fetch(odd, at + block, row0, column0);
+    step(S, even, at, row0, column0);
+  }
+  put(S, row0);
+  const uint state_at = seq.slot * args.state_stride + head * args.Dk * args.Dv;
+  for (uint i = gl_LocalInvocationIndex; i < DK * COLUMNS; i += gl_WorkGroupSize.x) {
+    uint d = i / COLUMNS, c = i % COLUMNS, from = d * PITCH + c / 8, j = c % 8;
+    if (d < args.Dk && column0 + c < args.Dv)
+      state[state_at + d * args.Dv + column0 + c] =
+          unpackHalf2x16(high[from][j / 2])[j % 2] + unpackHalf2x16(low[from][j / 2])[j % 2];
   }
 }

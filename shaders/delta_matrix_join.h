@@ -2,9 +2,9 @@
 #ifndef DELTA_MATRIX_JOIN_H
 #define DELTA_MATRIX_JOIN_H
 #include "delta_matrix.h"
-#define DELTA_MATRIX_JOIN_MAPS 0      // (B * segments, Hv, map) inout, f32 as vec4
-#define DELTA_MATRIX_JOIN_MAPS16 1    // the same, f16 as uvec4
-#define DELTA_MATRIX_JOIN_STATE 2     // (slots, Hv * Dk * Dv) in, f32
+#define DELTA_MATRIX_JOIN_MAPS 0      // (B * segments, Hv, map) in, f32 as vec4
+#define DELTA_MATRIX_JOIN_MAPS16 1    // the same, inout, f16 as uvec4
+#define DELTA_MATRIX_JOIN_STATE 2     // (slots, Hv * Dk * Dv) out, f32
 #define DELTA_MATRIX_JOIN_SEQUENCES 3 // (B) in, struct sequence
 #define DELTA_MATRIX_JOIN_BINDINGS 4
 #define DELTA_MATRIX_JOIN_SPEC_LANES 0 // DK / TILE_M subgroups

@@ -1,21 +1,6 @@
 // delta_matrix_load.glsl: eight neighbouring numbers of qkv as f16 in 16 bytes. The blocks qkv, qkv4, qkv8 are one
 // tensor; with ACT_F16 it is f16, and four and eight are uvec2 and uvec4, else f32.
-#ifdef ACT_F16
-#define NUMBER float16_t
-#define FOUR uvec2
-#define EIGHT uvec4
-uvec2 halves(uvec2 x) { return x; }
-uvec4 halves(uvec4 x) { return x; }
-#else
-struct eight {
-  vec4 low, high;
-};
-#define NUMBER float
-#define FOUR vec4
-#define EIGHT eight
-uvec2 halves(vec4 x) { return uvec2(packHalf2x16(x.xy), packHalf2x16(x.zw)); }
-uvec4 halves(eight x) { return uvec4(halves(x.low), halves(x.high)); }
-#endif
+#include "delta_matrix_number.glsl"
 #ifdef ACT_F16
 layout(set = 0, binding = QKV_BINDING) restrict readonly buffer qkv_block { uint qkv2[]; }; // two numbers
 #else

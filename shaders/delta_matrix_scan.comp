@@ -17,36 +17,29 @@
 // are always the left operand, which a sum becomes without leaving its registers, and only K, Q, Tm and P, which all
 // share, are read from shared memory.
 // qkv (T, (1 + N) H Dk + N Hv Dv), state (slots, Hv, Dk, Dv), o (T, Hv Dv). Workgroups (ceil(Dv / COLUMNS), Hv,
-// B * segments): COLUMNS value columns of one head of one segment; for its map, ceil(DK / COLUMNS) more, whose columns
-// are M's. A subgroup owns WIDTH of them for all rows. Any Dk, Dv, T.
+// B * segments): COLUMNS value columns of one head of one segment; with segments, ceil(DK / COLUMNS) more, whose
+// columns are M's. A subgroup owns WIDTH of them for all rows. Any Dk, Dv, T.
 #include "delta_matrix_stage.glsl"
 
 // Tile (dk x, columns r) of S^T from `at`, the subgroup's first column in row 0 of the head's state.
 void load_tile(out SUM S, uint at, uint x, uint r) {
-  if (MODE == DELTA_MATRIX_SEGMENT) {
-    coopMatLoad(S, maps, (map_at + x * TILE_N * DVP + column0 + r * TILE_M) / 4, DVP / 4, COLS);
-    return;
-  }
-  if (MODE == DELTA_MATRIX_WHOLE && EDGES == 0) {
+  if (EDGES == 0) {
     coopMatLoad(S, state, at + x * TILE_N * args.Dv + r * TILE_M, args.Dv, COLS);
     return;
   }
   uint own = computer * TILE_M * TILE_N;
   [[unroll]] for (uint n = 0; n < TILE_M * TILE_N / SUBGROUP; n++) {
     const uint i = n * SUBGROUP + lane;
-    uint d = x * TILE_N + i / TILE_M, c = column0 + r * TILE_M + i % TILE_M;
-    if (MODE == DELTA_MATRIX_MAP_OF)
-      corner[own + i] = identity && d == c ? 1.0 : 0.0;
-    else
-      corner[own + i] = d < args.Dk && c < args.Dv ? state[at + d * args.Dv + c - column0] : 0.0;
+    uint d = x * TILE_N + i / TILE_M, c = r * TILE_M + i % TILE_M;
+    corner[own + i] = d < args.Dk && column0 + c < args.Dv ? state[at + d * args.Dv + c] : 0.0;
   }
   subgroup_barrier();
   coopMatLoad(S, corner, own, TILE_M, COLS);
   subgroup_barrier();
 }
 
-void store_tile(SUM S, uint at, uint x, uint r) {
-  if (MODE == DELTA_MATRIX_MAP_OF) {
+void store_tile(SUM S, uint at, uint x, uint r, const bool identity) {
+  if (MODE == DELTA_MATRIX_SEGMENTS) {
     uint c = column0 + r * TILE_M, to = 2 * (map_at + DK * DVP) + c / 16 * 16 * DK + x * TILE_N * 16 + c % 16;
     if (!identity) {
       coopMatStore(S, maps, (map_at + x * TILE_N * DVP + c) / 4, DVP / 4, COLS);
@@ -76,18 +69,26 @@ const uint TILES_K = DK / TILE_K, TILES_C = C / TILE_N, TILES_Q = QUERIES / TILE
 // Whether P's tile of queries i and steps j is not all zeros.
 #define SEEN(i, j) (R > 1 || (j) * TILE_K < ((i) + 1) * TILE_N * N)
 
-void main() {
-  uint record = begin();
-  if (seq.T == 0) return;
+// identity: known when it is compiled, for its code differs in every chunk.
+void walk(uint record, const bool identity) {
   const uint step = args.Hv * RECORD;
   uint state_at = seq.slot * args.state_stride + head * args.Dk * args.Dv + column0;
   const bool computes = STAGERS == 0 || computer < COMPUTERS;
   SUM S[TILES_K][TILES];
-  if (computes)
+  if (identity) {
+    const SUM unit = unit_tile();
+    [[unroll]] for (uint x = 0; x < TILES_K; x++)
+      [[unroll]] for (uint r = 0; r < TILES; r++)
+        S[x][r] = (x * TILE_N == column0 + r * TILE_M ? 1.0 : 0.0) * unit;
+  } else if (computes && (MODE == DELTA_MATRIX_WHOLE || first)) {
     [[unroll]] for (uint x = 0; x < TILES_K; x++)
       [[unroll]] for (uint r = 0; r < TILES; r++) load_tile(S[x][r], state_at, x, r);
+  } else {
+    [[unroll]] for (uint x = 0; x < TILES_K; x++)
+      [[unroll]] for (uint r = 0; r < TILES; r++) S[x][r] = SUM(0.0);
+  }
 
-  if (computes) fetch_values(0);
+  if (computes && !identity) fetch_values(0);
   if (STAGERS == 0) {
     fetch_keys(0);
     fetch_record(record);
@@ -110,16 +111,16 @@ void main() {
     if (STAGERS == 0) {
       put_keys(0, t0);
       put_record(0);
-      put_values(t0);
+      if (!identity) put_values(t0);
       barrier();
       if (more) {
         fetch_keys(t0 + TOKENS);
         fetch_record(record + step);
-        fetch_values(t0 + TOKENS);
+        if (!identity) fetch_values(t0 + TOKENS);
       }
     } else if (computes) {
-      put_values(t0);
-      if (more) fetch_values(t0 + TOKENS);
+      if (!identity) put_values(t0);
+      if (more && !identity) fetch_values(t0 + TOKENS);
       subgroup_barrier();
     } else {
       if (more) {
@@ -150,7 +151,7 @@ void main() {
             coopMatLoad(k, keys, k0 + KEY_ROW(j * TILE_N) * K_PITCH + x * TILE_K / 8, K_PITCH, COLS);
             [[unroll]] for (uint r = 0; r < TILES; r++) U[j][r] = coopMatMulAdd(s[r], k, U[j][r]);
           }
-        [[unroll]] for (uint j = 0; j < TILES_Q && MODE != DELTA_MATRIX_MAP_OF; j++) {
+        [[unroll]] for (uint j = 0; j < TILES_Q; j++) {
           RIGHT q;
           coopMatLoad(q, keys, q0 + j * TILE_N * K_PITCH + x * TILE_K / 8, K_PITCH, COLS);
           [[unroll]] for (uint r = 0; r < TILES; r++) O[j][r] = coopMatMulAdd(s[r], q, O[j][r]);
@@ -165,6 +166,8 @@ void main() {
         [[unroll]] for (uint r = 0; r < TILES; r++) {
           if (R > 1) {
             u[j][r] = LEFT(U[j][r]);
+          } else if (identity) {
+            u[j][r] = LEFT(-fade * U[j][r]);
           } else {
             SUM16 x;
             coopMatLoad(x, values, j * TILE_N * V_PITCH + computer * W8 + r * TILE_M / 8, V_PITCH, COLS);
@@ -172,7 +175,7 @@ void main() {
           }
         }
       }
-      if (R > 1)
+      if (R > 1 && !identity)
         [[unroll]] for (uint j = 0; j < TILES_Q; j++)
           [[unroll]] for (uint r = 0; r < TILES; r++)
             coopMatLoad(v[j][r], values, j * TILE_K * V_PITCH + computer * W8 + r * TILE_M / 8, V_PITCH, COLS);
@@ -186,7 +189,7 @@ void main() {
             coopMatLoad(t, factors, t_at + i * TILE_N * C_PITCH + j * TILE_K / 8, C_PITCH, COLS);
           [[unroll]] for (uint r = 0; r < TILES; r++) U[i][r] = coopMatMulAdd(u[j][r], t, U[i][r]);
         }
-        [[unroll]] for (uint j = 0; R > 1 && j < TILES_Q; j++) {
+        [[unroll]] for (uint j = 0; R > 1 && !identity && j < TILES_Q; j++) {
           RIGHT t;
           coopMatLoad(t, factors, t_at + (C + j * TILE_K) * C_PITCH + i * TILE_N / 8, C_PITCH, ROWS);
           [[unroll]] for (uint r = 0; r < TILES; r++) U[i][r] = coopMatMulAdd(v[j][r], t, U[i][r]);
@@ -200,7 +203,7 @@ void main() {
           faded[j][r] = LEFT(fade * U[j][r]);
         }
       }
-      [[unroll]] for (uint j = 0; j < TILES_Q && MODE != DELTA_MATRIX_MAP_OF; j++) {
+      [[unroll]] for (uint j = 0; j < TILES_Q; j++) {
         SUM fade;
         coopMatLoad(fade, fades, query_at + j * TILE_N / 4, 0, ROWS);
         [[unroll]] for (uint r = 0; r < TILES; r++) O[j][r] = fade * O[j][r];
@@ -217,7 +220,7 @@ void main() {
           }
       }
       // O
-      [[unroll]] for (uint i = 0; i < TILES_Q && MODE != DELTA_MATRIX_MAP_OF; i++)
+      [[unroll]] for (uint i = 0; i < TILES_Q; i++)
         [[unroll]] for (uint j = 0; j < TILES_C; j++)
           if (SEEN(i, j)) {
             RIGHT p;
@@ -225,19 +228,27 @@ void main() {
             [[unroll]] for (uint r = 0; r < TILES; r++) O[i][r] = coopMatMulAdd(u[j][r], p, O[i][r]);
           }
       subgroup_barrier(); // V has been read
-      if (MODE != DELTA_MATRIX_MAP_OF) {
-        [[unroll]] for (uint i = 0; i < TILES_Q; i++)
-          [[unroll]] for (uint r = 0; r < TILES; r++)
-            coopMatStore(SUM16(O[i][r]), values, i * TILE_N * V_PITCH + computer * W8 + r * TILE_M / 8, V_PITCH, COLS);
-        subgroup_barrier();
-        store_outputs(t0);
-      }
+      [[unroll]] for (uint i = 0; i < TILES_Q; i++)
+        [[unroll]] for (uint r = 0; r < TILES; r++)
+          coopMatStore(SUM16(O[i][r]), values, i * TILE_N * V_PITCH + computer * W8 + r * TILE_M / 8, V_PITCH, COLS);
+      subgroup_barrier();
+      store_outputs(t0, identity);
       if (STAGERS > 0) subgroup_barrier(); // before the next V; else all wait below
     }
     if (STAGERS > 0) turn ^= 1;
     barrier();
   }
-  if (computes && (last || MODE == DELTA_MATRIX_MAP_OF))
+  if (computes)
     [[unroll]] for (uint x = 0; x < TILES_K; x++)
-      [[unroll]] for (uint r = 0; r < TILES; r++) store_tile(S[x][r], state_at, x, r);
+      [[unroll]] for (uint r = 0; r < TILES; r++) store_tile(S[x][r], state_at, x, r, identity);
+}
+
+void main() {
+  bool identity;
+  const uint record = begin(identity);
+  if (seq.T == 0) return;
+  if (identity)
+    walk(record, true);
+  else
+    walk(record, false);
 }

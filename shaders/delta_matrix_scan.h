@@ -11,9 +11,10 @@
 #define DELTA_MATRIX_SCAN_PREPARED 6  // (chunks, Hv, record) in, as uvec4
 #define DELTA_MATRIX_SCAN_STATE 7     // (slots, Hv * Dk * Dv) inout, f32
 #define DELTA_MATRIX_SCAN_SEQUENCES 8 // (B) in, struct sequence
-#define DELTA_MATRIX_SCAN_MAPS 9      // (B * segments, Hv, map) inout, f32 as vec4; used when MODE is not WHOLE
+#define DELTA_MATRIX_SCAN_MAPS 9      // (B * segments, Hv, map) out, f32 as vec4; used when MODE is SEGMENTS
 #define DELTA_MATRIX_SCAN_MAPS16 10   // the same, f16 as uvec4
-#define DELTA_MATRIX_SCAN_BINDINGS 11
+#define DELTA_MATRIX_SCAN_REACH 11    // (T, Hv, DK) out, f16 as uvec4; likewise
+#define DELTA_MATRIX_SCAN_BINDINGS 12
 #define DELTA_MATRIX_SCAN_SPEC_LANES 0 // (COMPUTERS + STAGERS) * SUBGROUP
 #define DELTA_MATRIX_SCAN_SPEC_SUBGROUP 1
 #define DELTA_MATRIX_SCAN_SPEC_TILE_M 2 // of the device's products; all the same in delta_matrix_scan.comp
@@ -34,9 +35,8 @@
 #define DELTA_MATRIX_SCAN_SPEC_R 17        // blocks of Head-in-Head; 1: the delta rule. N is 1 with more
 #define DELTA_MATRIX_SCAN_SPEC_D 18        // rows of a block
 #define DELTA_MATRIX_SCAN_SPECS 19
-#define DELTA_MATRIX_WHOLE 0   // sequences from beginning to end
-#define DELTA_MATRIX_MAP_OF 1  // segments from nothing: maps, no outputs
-#define DELTA_MATRIX_SEGMENT 2 // segments from the states before them
+#define DELTA_MATRIX_WHOLE 0    // sequences from beginning to end
+#define DELTA_MATRIX_SEGMENTS 1 // segments, all but the first from nothing: maps, outputs and their reach
 struct delta_matrix_scan_args {
   uint H;
   uint Hv;

@@ -18,30 +18,23 @@ shared uvec4 copy[DK * V_PITCH]; // S; f16
 
 // Tile (dk x, columns r) of S from `at`, the subgroup's first column in row 0 of the head's state.
 void load_tile(out SUM S, uint at, uint x, uint r) {
-  if (MODE == DELTA_MATRIX_SEGMENT) {
-    coopMatLoad(S, maps, (map_at + x * TILE_M * DVP + column0 + r * TILE_N) / 4, DVP / 4, ROWS);
-    return;
-  }
-  if (MODE == DELTA_MATRIX_WHOLE && EDGES == 0) {
+  if (EDGES == 0) {
     coopMatLoad(S, state, at + x * TILE_M * args.Dv + r * TILE_N, args.Dv, ROWS);
     return;
   }
   uint own = computer * TILE_M * TILE_N;
   [[unroll]] for (uint n = 0; n < TILE_M * TILE_N / SUBGROUP; n++) {
     const uint i = n * SUBGROUP + lane;
-    uint d = x * TILE_M + i / TILE_N, c = column0 + r * TILE_N + i % TILE_N;
-    if (MODE == DELTA_MATRIX_MAP_OF)
-      corner[own + i] = identity && d == c ? 1.0 : 0.0;
-    else
-      corner[own + i] = d < args.Dk && c < args.Dv ? state[at + d * args.Dv + c - column0] : 0.0;
+    uint d = x * TILE_M + i / TILE_N, c = r * TILE_N + i % TILE_N;
+    corner[own + i] = d < args.Dk && column0 + c < args.Dv ? state[at + d * args.Dv + c] : 0.0;
   }
   subgroup_barrier();
   coopMatLoad(S, corner, own, TILE_N, ROWS);
   subgroup_barrier();
 }
 
-void store_tile(SUM S, uint at, uint x, uint r) {
-  if (MODE == DELTA_MATRIX_MAP_OF) {
+void store_tile(SUM S, uint at, uint x, uint r, const bool identity) {
+  if (MODE == DELTA_MATRIX_SEGMENTS) {
     uint c = column0 + r * TILE_N, to = 2 * (map_at + DK * DVP) + c / 16 * 16 * DK + x * TILE_M * 16 + c % 16;
     if (!identity) {
       coopMatStore(S, maps, (map_at + x * TILE_M * DVP + c) / 4, DVP / 4, ROWS);
@@ -75,29 +68,33 @@ const uint TILES_U = C / TILE_K;                                     // of rows 
 #define BELOW(i, j) (R > 1 || (j) * TILE_K < ((i) + 1) * TILE_M)
 #define SEEN(i, j) (R > 1 || (j) * TILE_K < ((i) + 1) * TILE_M * N)
 
-void main() {
-  uint record = begin();
-  if (seq.T == 0) return;
+void walk(uint record, const bool identity) {
   const uint step = args.Hv * RECORD;
   uint state_at = seq.slot * args.state_stride + head * args.Dk * args.Dv + column0;
-  SUM S[TILES_S][TILES];
+  SUM S[TILES_S][TILES], unit;
+  if (identity) unit = unit_tile();
   [[unroll]] for (uint x = 0; x < TILES_S; x++)
     [[unroll]] for (uint r = 0; r < TILES; r++) {
-      load_tile(S[x][r], state_at, x, r);
+      if (identity)
+        S[x][r] = (x * TILE_M == column0 + r * TILE_N ? 1.0 : 0.0) * unit;
+      else if (MODE == DELTA_MATRIX_WHOLE || first)
+        load_tile(S[x][r], state_at, x, r);
+      else
+        S[x][r] = SUM(0.0);
       coopMatStore(SUM16(S[x][r]), copy, COPY_AT(x * TILE_M, r), V_PITCH, ROWS);
     }
   fetch_keys(0);
-  fetch_values(0);
+  if (!identity) fetch_values(0);
   fetch_record(record);
   for (uint t0 = 0; t0 < seq.T; t0 += TOKENS, record += step) {
     put_keys(0, t0);
     put_record(0);
-    put_values(t0);
+    if (!identity) put_values(t0);
     barrier();
     if (t0 + TOKENS < seq.T) {
       fetch_keys(t0 + TOKENS);
       fetch_record(record + step);
-      fetch_values(t0 + TOKENS);
+      if (!identity) fetch_values(t0 + TOKENS);
     }
     SUM U[TILES_R][TILES], O[TILES_Q][TILES];
     [[unroll]] for (uint r = 0; r < TILES; r++) {
@@ -114,7 +111,7 @@ void main() {
           coopMatLoad(k, keys, KEY_ROW(i * TILE_M) * K_PITCH + x * TILE_K / 8, K_PITCH, ROWS);
           [[unroll]] for (uint r = 0; r < TILES; r++) U[i][r] = coopMatMulAdd(k, s[r], U[i][r]);
         }
-      [[unroll]] for (uint i = 0; i < TILES_Q && MODE != DELTA_MATRIX_MAP_OF; i++) {
+      [[unroll]] for (uint i = 0; i < TILES_Q; i++) {
         LEFT q;
         coopMatLoad(q, keys, (KEY_ROWS + i * TILE_M) * K_PITCH + x * TILE_K / 8, K_PITCH, ROWS);
         [[unroll]] for (uint r = 0; r < TILES; r++) O[i][r] = coopMatMulAdd(q, s[r], O[i][r]);
@@ -128,6 +125,8 @@ void main() {
       [[unroll]] for (uint r = 0; r < TILES; r++) {
         if (R > 1) {
           coopMatStore(SUM16(U[i][r]), values, COPY_AT(i * TILE_M, r), V_PITCH, ROWS);
+        } else if (identity) {
+          coopMatStore(SUM16(-fade * U[i][r]), values, COPY_AT(i * TILE_M, r), V_PITCH, ROWS);
         } else {
           SUM16 v;
           coopMatLoad(v, values, COPY_AT(i * TILE_M, r), V_PITCH, ROWS);
@@ -150,7 +149,7 @@ void main() {
             coopMatLoad(t, factors, i * TILE_M * C_PITCH + j * TILE_K / 8, C_PITCH, ROWS);
           [[unroll]] for (uint r = 0; r < TILES; r++) U[i][r] = coopMatMulAdd(t, u[j][r], U[i][r]);
         }
-    [[unroll]] for (uint j = 0; R > 1 && j < QUERIES / TILE_K; j++)
+    [[unroll]] for (uint j = 0; R > 1 && !identity && j < QUERIES / TILE_K; j++)
       [[unroll]] for (uint r = 0; r < TILES; r++) {
         RIGHT v;
         coopMatLoad(v, values, COPY_AT(UNKNOWNS + j * TILE_K, r), V_PITCH, ROWS);
@@ -164,7 +163,7 @@ void main() {
     [[unroll]] for (uint i = 0; i < TILES_R; i++)
       [[unroll]] for (uint r = 0; r < TILES; r++)
         coopMatStore(SUM16(U[i][r]), values, COPY_AT(i * TILE_M, r), V_PITCH, ROWS);
-    [[unroll]] for (uint i = 0; i < TILES_Q && MODE != DELTA_MATRIX_MAP_OF; i++) {
+    [[unroll]] for (uint i = 0; i < TILES_Q; i++) {
       SUM fade;
       coopMatLoad(fade, fades, (2 * C + i * TILE_M) / 4, 0, COLS);
       [[unroll]] for (uint r = 0; r < TILES; r++) O[i][r] = fade * O[i][r];
@@ -173,7 +172,7 @@ void main() {
     // O and S from V'
     [[unroll]] for (uint j = 0; j < TILES_U; j++)
       [[unroll]] for (uint r = 0; r < TILES; r++) coopMatLoad(u[j][r], values, COPY_AT(j * TILE_K, r), V_PITCH, ROWS);
-    [[unroll]] for (uint i = 0; i < TILES_Q && MODE != DELTA_MATRIX_MAP_OF; i++)
+    [[unroll]] for (uint i = 0; i < TILES_Q; i++)
       [[unroll]] for (uint j = 0; j < TILES_U; j++)
         if (SEEN(i, j)) {
           LEFT p;
@@ -186,7 +185,7 @@ void main() {
       [[unroll]] for (uint r = 0; r < TILES; r++) u[j][r] = fade * u[j][r];
     }
     subgroup_barrier();
-    [[unroll]] for (uint i = 0; i < TILES_Q && MODE != DELTA_MATRIX_MAP_OF; i++)
+    [[unroll]] for (uint i = 0; i < TILES_Q; i++)
       [[unroll]] for (uint r = 0; r < TILES; r++)
         coopMatStore(SUM16(O[i][r]), values, COPY_AT(UNKNOWNS + i * TILE_M, r), V_PITCH, ROWS);
     const float kept = fades[C / 4 - 1].w;
@@ -202,10 +201,19 @@ void main() {
         coopMatStore(SUM16(S[x][r]), copy, COPY_AT(x * TILE_M, r), V_PITCH, ROWS);
     }
     subgroup_barrier();
-    if (MODE != DELTA_MATRIX_MAP_OF) store_outputs(t0);
+    store_outputs(t0, identity);
     barrier();
   }
-  if (last || MODE == DELTA_MATRIX_MAP_OF)
-    [[unroll]] for (uint x = 0; x < TILES_S; x++)
-      [[unroll]] for (uint r = 0; r < TILES; r++) store_tile(S[x][r], state_at, x, r);
+  [[unroll]] for (uint x = 0; x < TILES_S; x++)
+    [[unroll]] for (uint r = 0; r < TILES; r++) store_tile(S[x][r], state_at, x, r, identity);
+}
+
+void main() {
+  bool identity;
+  const uint record = begin(identity);
+  if (seq.T == 0) return;
+  if (identity)
+    walk(record, true);
+  else
+    walk(record, false);
 }

@@ -23,13 +23,14 @@ layout(constant_id = DELTA_MATRIX_SCAN_SPEC_R) const uint R = 1;
 layout(constant_id = DELTA_MATRIX_SCAN_SPEC_D) const uint D = 128;
 #define QKV_BINDING DELTA_MATRIX_SCAN_QKV
 #include "delta_matrix_load.glsl"
-layout(set = 0, binding = DELTA_MATRIX_SCAN_O) restrict writeonly buffer o_block { NUMBER o[]; };
-layout(set = 0, binding = DELTA_MATRIX_SCAN_O4) restrict writeonly buffer o4_block { FOUR o4[]; };
-layout(set = 0, binding = DELTA_MATRIX_SCAN_O8) restrict writeonly buffer o8_block { EIGHT o8[]; };
+#define O_BINDING DELTA_MATRIX_SCAN_O
+#define O_ACCESS restrict writeonly
+#include "delta_matrix_output.glsl"
 layout(set = 0, binding = DELTA_MATRIX_SCAN_PREPARED) restrict readonly buffer prepared_block { uvec4 prepared[]; };
 layout(set = 0, binding = DELTA_MATRIX_SCAN_STATE) restrict buffer state_block { float state[]; };
-layout(set = 0, binding = DELTA_MATRIX_SCAN_MAPS) buffer maps_block { vec4 maps[]; };
-layout(set = 0, binding = DELTA_MATRIX_SCAN_MAPS16) buffer maps16_block { uvec4 maps16[]; };
+layout(set = 0, binding = DELTA_MATRIX_SCAN_MAPS) writeonly buffer maps_block { vec4 maps[]; };
+layout(set = 0, binding = DELTA_MATRIX_SCAN_MAPS16) writeonly buffer maps16_block { uvec4 maps16[]; };
+layout(set = 0, binding = DELTA_MATRIX_SCAN_REACH) restrict writeonly buffer reach_block { uvec4 reach[]; };
 layout(set = 0, binding = DELTA_MATRIX_SCAN_SEQUENCES) restrict readonly buffer sequences_block {
   sequence sequences[];
 };
@@ -67,7 +68,7 @@ shared uvec4 values[(UNKNOWNS + VALUE_ROWS) * V_PITCH]; // V, then O; f16
 #ifdef FADES_OUT
 shared float16_t fades_out[BUFFERS * C]; // the middle part of it
 #endif
-shared float corner[EDGES != 0 || MODE != 0 ? COMPUTERS * TILE_M * TILE_N : 1]; // a tile of S that is not all there
+shared float corner[EDGES != 0 ? COMPUTERS * TILE_M * TILE_N : 1]; // a tile of S that is not all there
 // Lavapipe's subgroups run in lockstep, and a barrier of one halts the whole workgroup there.
 void subgroup_barrier() {
   if (LOCKSTEP == 0)
@@ -79,8 +80,7 @@ uvec4 next_p[P_EACH];
 vec4 next_fade[F_EACH];
 sequence seq;
 uint head, column0; // column0: the subgroup's first
-bool last;          // segment of its sequence
-bool identity;      // the columns are M's, not N's
+bool first;         // segment of its sequence
 uint map_at, DVP;   // the segment's map
 uint stager, computer, lane;
 uint k_at, q_at, v_at, o_at; // of token 0 of the sequence
@@ -165,7 +165,6 @@ void put_record(uint turn) {
 }
 
 void fetch_values(uint t0) {
-  if (identity) return;
   [[unroll]] for (uint n = 0; n < V_EACH; n++) {
     uint i = n * SUBGROUP + lane;
     if (VALUE_ROWS * W8 % SUBGROUP == 0 || i < VALUE_ROWS * W8)
@@ -178,43 +177,30 @@ void put_values(uint t0) {
     uint i = n * SUBGROUP + lane, r = i / W8, c = i % W8;
     if (VALUE_ROWS * W8 % SUBGROUP == 0 || i < VALUE_ROWS * W8) {
       uvec4 x = finish8_of(next_v[n], value_row(t0, r), column0 + c * 8, args.Dv, UNIT_V, EDGES != 0);
-      values[(UNKNOWNS + r) * V_PITCH + computer * W8 + c] = identity ? uvec4(0) : x;
+      values[(UNKNOWNS + r) * V_PITCH + computer * W8 + c] = x;
     }
   }
 }
 
-#ifdef ACT_F16
-uvec2 numbers4(uvec2 x) { return x; }
-uvec4 numbers8(uvec4 x) { return x; }
-#else
-vec4 numbers4(uvec2 x) { return vec4(unpackHalf2x16(x.x), unpackHalf2x16(x.y)); }
-eight numbers8(uvec4 x) { return eight(numbers4(x.xy), numbers4(x.zw)); }
-#endif
-
-// The subgroup's outputs of tokens t0 ... from `values`.
-void store_outputs(uint t0) {
+// The subgroup's outputs of tokens t0 ... from `values`; identity: reach.
+void store_outputs(uint t0, const bool identity) {
   const bool whole = t0 + QUERIES <= seq.T && QUERIES == TOKENS;
   [[unroll]] for (uint n = 0; n < O_EACH; n++) {
     uint i = n * SUBGROUP + lane, r = i / W8, c = column0 + i % W8 * 8, t = t0 + r;
-    if ((QUERIES * W8 % SUBGROUP == 0 || i < QUERIES * W8) && (whole || (t < seq.T && r < TOKENS)) &&
-        (EDGES == 0 || c < args.Dv)) {
+    if ((QUERIES * W8 % SUBGROUP == 0 || i < QUERIES * W8) && (whole || (t < seq.T && r < TOKENS))) {
       uvec4 x = values[(UNKNOWNS + r) * V_PITCH + computer * W8 + i % W8];
-      uint at = o_at + t * args.o_stride + c;
-      if (UNIT_O == 8) {
-        o8[at / 8] = numbers8(x);
-      } else if (UNIT_O == 4) {
-        o4[at / 4] = numbers4(x.xy);
-        if (c + 4 < args.Dv) o4[at / 4 + 1] = numbers4(x.zw);
-      } else {
-        [[unroll]] for (uint j = 0; j < 8; j++)
-          if (c + j < args.Dv) o[at + j] = NUMBER(unpackHalf2x16(x[j / 2])[j % 2]);
+      if (identity) {
+        if (c < DK) reach[((seq.row + t) * args.Hv + head) * K8 + c / 8] = x;
+      } else if (EDGES == 0 || c < args.Dv) {
+        put8(o_at + t * args.o_stride + c, args.Dv - c, UNIT_O, x);
       }
     }
   }
 }
 
 // Where everything of this workgroup is; returns the record of its first chunk. A segment becomes what seq says.
-uint begin() {
+// identity: the columns are M's and the reach's, not values.
+uint begin(out bool identity) {
   lane = gl_SubgroupInvocationID;
   computer = gl_SubgroupID;
   stager = gl_LocalInvocationIndex - (STAGERS > 0 ? COMPUTERS * SUBGROUP : 0);
@@ -224,17 +210,16 @@ uint begin() {
   seq = sequences[z];
   uint chunk = 0;
   for (uint i = 0; i < z; i++) chunk += (sequences[i].T + TOKENS - 1) / TOKENS;
-  identity = MODE == DELTA_MATRIX_MAP_OF && gl_WorkGroupID.x >= across;
+  identity = MODE == DELTA_MATRIX_SEGMENTS && gl_WorkGroupID.x >= across;
   column0 = (gl_WorkGroupID.x - (identity ? across : 0)) * COLUMNS + computer * WIDTH;
-  last = true;
-  if (MODE != DELTA_MATRIX_WHOLE) {
+  first = segment == 0;
+  if (MODE == DELTA_MATRIX_SEGMENTS) {
     uint chunks = (seq.T + TOKENS - 1) / TOKENS, each = (chunks + args.segments - 1) / args.segments;
     uint begins = min(segment * each * TOKENS, seq.T), ends = min(begins + each * TOKENS, seq.T);
-    last = ends == seq.T;
     chunk += segment * each;
     seq.row += begins;
     seq.T = ends - begins;
-    if (MODE == DELTA_MATRIX_MAP_OF && last) seq.T = 0; // nothing comes after it
+    if (identity && first) seq.T = 0; // the state before it is known
     DVP = across * COLUMNS;
     map_at = (gl_WorkGroupID.z * args.Hv + head) * DELTA_MATRIX_MAP(DK, DVP);
   }
@@ -255,3 +240,16 @@ uint begin() {
 #define KEY_ROW(j) (ALONE == 0 ? (j) % TOKENS : (j))
 #define ROWS gl_CooperativeMatrixLayoutRowMajor
 #define COLS gl_CooperativeMatrixLayoutColumnMajor
+
+// A tile of the identity, by way of where keys will be. TILE_M is TILE_N where there are segments.
+SUM unit_tile() {
+  for (uint i = gl_LocalInvocationIndex; i < TILE_N * TILE_N / 4; i += gl_WorkGroupSize.x) {
+    const uvec4 columns = i % (TILE_N / 4) * 4 + uvec4(0, 1, 2, 3);
+    keys[i] = floatBitsToUint(vec4(equal(columns, uvec4(i / (TILE_N / 4)))));
+  }
+  barrier();
+  SUM unit;
+  coopMatLoad(unit, keys, 0, TILE_N / 4, ROWS);
+  barrier();
+  return unit;
+}

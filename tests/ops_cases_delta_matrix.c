@@ -65,21 +65,27 @@ static void delta_rule_of_few_heads_matches(void **state) {
     check(DTYPE_F16, 8, (struct delta_args){1, 1, 16, 8, 1, 0.25f, l % 2, DELTA_CHUNK, matrices, 0}, &lengths[l], 1, 1);
 }
 
-// Cut into segments that are walked at the same time.
-static void a_long_sequence_of_one_head_matches(void **state) {
+// Cut into segments that are walked at the same time; one text, or one among others, without tokens and with a few, of
+// sizes that are no multiples of a tile, as a device with more processors would cut them.
+static void long_sequences_of_one_head_match(void **state) {
   (void)state;
   seed(55);
-  struct plan_delta_matrix p;
-  struct delta_args a = {1, 1, 16, 16, 1, 0.25f, true, DELTA_CHUNK, matrices, 0};
-  uint32_t T = 1100; // or what the device's plan cuts
-  while (vulkan_delta_matrix_plan(vulkan_device(backend), T, 1, &a, 1, &p) && p.segments == 1 && T < 10000) T *= 2;
-  assert_true(p.segments > 1);
-  for (int gated = 0; gated < 2; gated++) {
-    struct delta_case c = delta_random_in(DTYPE_F16, 8, a, &T, 1, 1);
-    c.a.gated = gated;
-    for (uint32_t i = 0; i < T; i++) c.g.v[i] *= 0.01; // so that states reach over segments
+  struct plan *plan = &vulkan_device(backend)->plan;
+  const uint32_t places = plan->scan_groups;
+  for (int many = 0; many < 2; many++) {
+    struct plan_delta_matrix p;
+    struct delta_args a = {1, 1, 16, 16, 1, 0.25f, many, DELTA_CHUNK, matrices, 0};
+    if (many) a.Dk = 12, a.Dv = 20, plan->scan_groups = 8 * places;
+    const uint32_t B = many ? 3 : 1;
+    uint32_t T[] = {1100, 0, 50}; // or what the device's plan cuts
+    while (vulkan_delta_matrix_plan(vulkan_device(backend), T[0], B, &a, 1, &p) && p.segments == 1 && T[0] < 10000)
+      T[0] *= 2;
+    assert_true(p.segments > 1);
+    struct delta_case c = delta_random_in(DTYPE_F16, many ? 4 : 8, a, T, B, 1);
+    for (uint32_t i = 0; i < c.rows; i++) c.g.v[i] *= 0.01; // so that states reach over segments
     c.g = activations(c.g.t.rows, 1, c.g.t.stride, c.g.v);
-    matrix_run(&c, c.s, 1);
+    matrix_run(&c, c.s, B);
+    plan->scan_groups = places;
     expect_delta("segments on matrices: o", "segments on matrices: state", &c);
     tools_teardown(NULL);
   }
@@ -190,7 +196,7 @@ int ops_cases_delta_matrix(void) {
       CASE(delta_rule_of_few_heads_matches),
       CASE(the_profile_counts_every_byte_once),
       CASE(delta_rule_shares_keys_among_grouped_value_heads),
-      CASE(a_long_sequence_of_one_head_matches),
+      CASE(long_sequences_of_one_head_match),
       CASE(delta_product_matches),
       CASE(correlated_keys_lose_no_digits),
   };

@@ -13,6 +13,7 @@
 #include "delta_inputs.h"
 #include "delta_matrix_join.h"
 #include "delta_matrix_prepare.h"
+#include "delta_matrix_reach.h"
 #include "delta_matrix_scan.h"
 #include "delta_rule.h"
 #include "delta_step.h"
@@ -74,9 +75,11 @@ struct access {
   uint32_t writes, also_read;
 };
 #define BIT(binding) (1u << (binding))
-#define MATRIX_SCAN_UPDATES (BIT(DELTA_MATRIX_SCAN_STATE) | BIT(DELTA_MATRIX_SCAN_MAPS) | BIT(DELTA_MATRIX_SCAN_MAPS16))
+#define MATRIX_SCAN_UPDATES BIT(DELTA_MATRIX_SCAN_STATE)
 #define MATRIX_SCAN_WRITES                                                                                             \
-  (MATRIX_SCAN_UPDATES | BIT(DELTA_MATRIX_SCAN_O) | BIT(DELTA_MATRIX_SCAN_O4) | BIT(DELTA_MATRIX_SCAN_O8))
+  (MATRIX_SCAN_UPDATES | BIT(DELTA_MATRIX_SCAN_MAPS) | BIT(DELTA_MATRIX_SCAN_MAPS16) | BIT(DELTA_MATRIX_SCAN_REACH) |  \
+   BIT(DELTA_MATRIX_SCAN_O) | BIT(DELTA_MATRIX_SCAN_O4) | BIT(DELTA_MATRIX_SCAN_O8))
+#define MATRIX_REACH (BIT(DELTA_MATRIX_REACH_O) | BIT(DELTA_MATRIX_REACH_O4) | BIT(DELTA_MATRIX_REACH_O8))
 
 #define CONV_WRITES (BIT(MATVEC_Y) | BIT(MATVEC_CONV_Y) | BIT(MATVEC_CONV_HISTORY))
 #define NARROW (BIT(MATMUL_NARROW_Y) | BIT(MATMUL_NARROW_RMS))
@@ -134,7 +137,10 @@ static const struct access accesses[] = {
     {KERNEL_delta_matrix_scan_f16, MATRIX_SCAN_WRITES, MATRIX_SCAN_UPDATES},
     {KERNEL_delta_matrix_scan_khr_f32, MATRIX_SCAN_WRITES, MATRIX_SCAN_UPDATES},
     {KERNEL_delta_matrix_scan_khr_f16, MATRIX_SCAN_WRITES, MATRIX_SCAN_UPDATES},
-    {KERNEL_delta_matrix_join, BIT(DELTA_MATRIX_JOIN_MAPS), BIT(DELTA_MATRIX_JOIN_MAPS)},
+    {KERNEL_delta_matrix_join, BIT(DELTA_MATRIX_JOIN_MAPS16) | BIT(DELTA_MATRIX_JOIN_STATE),
+     BIT(DELTA_MATRIX_JOIN_MAPS16)},
+    {KERNEL_delta_matrix_reach_f32, MATRIX_REACH, MATRIX_REACH},
+    {KERNEL_delta_matrix_reach_f16, MATRIX_REACH, MATRIX_REACH},
     {KERNEL_delta_chunk_scan,
      BIT(DELTA_CHUNK_SCAN_O) | BIT(DELTA_CHUNK_SCAN_O4) | BIT(DELTA_CHUNK_SCAN_STATE) | BIT(DELTA_CHUNK_SCAN_STATE4),
      BIT(DELTA_CHUNK_SCAN_STATE) | BIT(DELTA_CHUNK_SCAN_STATE4)},

@@ -5,6 +5,7 @@
 #include "delta_chunk_prepare.h"
 #include "delta_chunk_scan.h"
 #include "delta_matrix_prepare.h"
+#include "delta_matrix_reach.h"
 #include "delta_matrix_scan.h"
 #include "delta_step.h"
 #include "hh_matrix_prepare.h"
@@ -269,7 +270,19 @@ static void check_matrix_shape(const struct plan *p, const struct device_caps *c
   assert_in_range(d->prepare_lanes, 1, caps->max_invocations);
   assert_in_range((d->computers + d->stagers) * p->matrix_lanes, 1, caps->max_invocations);
   assert_true(d->C >= unknowns && d->C % 16 == 0 && queries % p->matrix_m == 0);
-  if (d->segments > 1) assert_in_range(plan_delta_matrix_join_bytes(p, d), 1, caps->shared_bytes);
+  if (d->segments == 1) return;
+  const uint32_t reach[DELTA_MATRIX_REACH_SPECS] = {[DELTA_MATRIX_REACH_SPEC_LANES] = d->computers * p->matrix_lanes,
+                                                    [DELTA_MATRIX_REACH_SPEC_SUBGROUP] = p->matrix_lanes,
+                                                    [DELTA_MATRIX_REACH_SPEC_TILE_M] = p->matrix_m,
+                                                    [DELTA_MATRIX_REACH_SPEC_TILE_N] = p->matrix_n,
+                                                    [DELTA_MATRIX_REACH_SPEC_TILE_K] = p->matrix_k,
+                                                    [DELTA_MATRIX_REACH_SPEC_DK] = d->Dk,
+                                                    [DELTA_MATRIX_REACH_SPEC_COMPUTERS] = d->computers,
+                                                    [DELTA_MATRIX_REACH_SPEC_TILES] = d->tiles};
+  if (kernel_built(KERNEL_delta_matrix_reach_f16))
+    assert_int_equal(shared_of(KERNEL_delta_matrix_reach_f16, reach), plan_delta_matrix_reach_bytes(p, d));
+  assert_in_range(plan_delta_matrix_join_bytes(p, d), 1, caps->shared_bytes);
+  assert_in_range(plan_delta_matrix_reach_bytes(p, d), 1, caps->shared_bytes);
 }
 
 static void the_delta_rule_on_matrices_fits_its_device(void **state) {
