@@ -180,7 +180,7 @@ static struct tensor input_rows(struct recorder *c, const struct linear_input *i
   struct tensor h = tensor_as(tensor_rows(in->h, 0, in->x.rows), vulkan_takes_f16(c, w) ? DTYPE_F16 : DTYPE_F32);
   struct tensor rms = h.dtype == DTYPE_F16 ? vulkan_norm_rms(c, in) : (struct tensor){0};
   vulkan_norm_and_rms(c, h, rms, in->x, in->weight, in->eps);
-  if (rms.buffer) in->ahead->estimated = true;
+  if (in->ahead) *in->ahead = (struct norm_ahead){.estimated = rms.buffer != NULL}; // h may lie over what was there
   return h;
 }
 

@@ -7,7 +7,7 @@ bool vulkan_has_matrices(const struct recorder *c) {
 }
 
 bool vulkan_takes_f16(const struct recorder *c, struct tensor w) {
-  return w.dtype != DTYPE_F32 && vulkan_has_matrices(c);
+  return w.dtype != DTYPE_F32 && !w.wide && vulkan_has_matrices(c);
 }
 
 // A product of many rows with w; gated, y is half as wide and the kernel's output.

@@ -20,9 +20,10 @@ static bool ahead_of(const struct linear_input *norm, uint32_t parts, struct ahe
   a->rows = tensor_as(h, DTYPE_F16);
   used += round_up((uint64_t)h.rows * a->rows.stride * 2, TENSOR_ALIGN);
   const uint32_t left = MATMUL_NARROW_LEFT(parts);
-  a->rms = (struct tensor){DTYPE_F32, 1, h.rows, h.rows, h.buffer, h.offset + used};
+  a->rms = (struct tensor){.rows = 1, .cols = h.rows, .stride = h.rows, .buffer = h.buffer, .offset = h.offset + used};
   used += round_up(tensor_bytes(&a->rms), TENSOR_ALIGN);
-  a->sums = (struct tensor){DTYPE_F32, h.rows, left, left, h.buffer, h.offset + used};
+  a->sums =
+      (struct tensor){.rows = h.rows, .cols = left, .stride = left, .buffer = h.buffer, .offset = h.offset + used};
   used += tensor_bytes(&a->sums);
   return used <= room && a->rows.stride % 8 == 0;
 }

@@ -12,6 +12,7 @@ struct tensor {
   uint32_t stride;       // elements from one row to the next, >= cols; weights: a multiple of 8, zeros beyond cols
   struct buffer *buffer; // NULL: absent (an optional bias, gate, ...)
   uint64_t offset;       // bytes; a multiple of 256
+  bool wide;             // weights: some are beyond the numbers of f16
 };
 
 enum { TENSOR_ALIGN = 256 }; // bytes: no device asks for more at the start of a descriptor

@@ -11,18 +11,25 @@
 
 enum { STAGE_BYTES = 1 << 20, REPORTED_BYTES = 64 << 20 };
 
-// Infinities and NaNs have an exponent of ones in every float format: they would poison every later token.
-static bool row_is_finite(enum dtype dtype, const void *row, uint64_t n) {
+// How far numbers reach. Infinities and NaNs have an exponent of ones in every float format: they would poison every
+// later token. Wide ones are of bf16, and infinite as f16; f32 ones are never made f16.
+enum reach { REACH_F16, REACH_WIDE, REACH_INFINITE };
+
+static enum reach reach_of(enum dtype dtype, const void *row, uint64_t n) {
   if (dtype == DTYPE_F32) {
     const float *f = row;
     for (uint64_t i = 0; i < n; i++)
-      if (!isfinite(f[i])) return false;
-    return true;
+      if (!isfinite(f[i])) return REACH_INFINITE;
+    return REACH_F16;
   }
-  const uint16_t *h = row, ones = dtype == DTYPE_F16 ? 0x7c00 : 0x7f80;
-  unsigned bad = 0;
-  for (uint64_t i = 0; i < n; i++) bad |= (h[i] & ones) == ones;
-  return !bad;
+  const int16_t *h = row, ones = dtype == DTYPE_F16 ? 0x7c00 : 0x7f80, bf16_65536 = 0x4780;
+  int16_t most = 0; // magnitudes are in the order of their bits
+  for (uint64_t i = 0; i < n; i++) {
+    const int16_t size = h[i] & 0x7fff;
+    most = size > most ? size : most;
+  }
+  if (most >= ones) return REACH_INFINITE;
+  return dtype == DTYPE_BF16 && most >= bf16_65536 ? REACH_WIDE : REACH_F16;
 }
 
 // ---------------------------------------------------------------- the stage
@@ -76,23 +83,25 @@ static deltaic_status fail_number(const struct upload *u, const struct file_tens
 
 // ---------------------------------------------------------------- one tensor
 
-// Numbers first ... first + n - 1 of a part; false: one is not finite. `to` is only written.
-static bool copy_numbers(const struct upload *u, const struct weight_part *p, uint64_t first, void *to, uint64_t n) {
+// Numbers first ... first + n - 1 of a part. `to` is only written.
+static enum reach copy_numbers(const struct upload *u, const struct weight_part *p, uint64_t first, void *to,
+                               uint64_t n) {
   const struct file_tensor *t = p->source;
   const enum dtype dtype = u->out->dtype;
   const uint64_t size = dtype_bytes(dtype);
   float some[1024];
-  bool finite = true;
+  enum reach reach = REACH_F16;
   for (uint64_t i = 0, count; i < n; i += count) {
     count = sizeof some / size < n - i ? sizeof some / size : n - i;
     if (dtype == DTYPE_F32)
       file_tensor_f32(t, first + i, count, some);
     else
       memcpy(some, (const char *)t->data + (first + i) * size, count * size);
-    finite &= row_is_finite(dtype, some, count);
+    const enum reach here = reach_of(dtype, some, count);
+    if (here > reach) reach = here;
     memcpy((char *)to + i * size, some, count * size);
   }
-  return finite;
+  return reach;
 }
 
 // Rows of PARTS_UNDER, which the pool's threads copy, each a group of them.
@@ -105,6 +114,7 @@ struct fill {
   uint32_t each;        // of a group
   char *to;
   _Atomic(const struct file_tensor *) bad; // one with a number that is not finite
+  atomic_bool wide;
 };
 
 static uint32_t part_end(const struct weight_part *p, uint32_t begin) {
@@ -125,7 +135,9 @@ static void fill_group(void *context, uint64_t index, uint32_t worker) {
     uint64_t used = row - begin < p->rows ? u->out->cols * dtype_bytes(u->out->dtype) : 0;
     memset(to + used, 0, f->pitch - used);
     if (!used) continue;
-    if (!copy_numbers(u, p, (p->first + row - begin) * (uint64_t)u->out->cols, to, u->out->cols)) f->bad = p->source;
+    const enum reach reach = copy_numbers(u, p, (p->first + row - begin) * (uint64_t)u->out->cols, to, u->out->cols);
+    if (reach == REACH_INFINITE) f->bad = p->source;
+    if (reach == REACH_WIDE) f->wide = true;
   }
 }
 
@@ -153,6 +165,7 @@ static deltaic_status upload_parts(struct upload *u, const struct weight_request
     if (!status) status = upload_report(u, u->done);
     f.begin += (uint32_t)rows;
   }
+  r->out->wide = f.wide;
   return status;
 }
 
@@ -163,7 +176,7 @@ static deltaic_status upload_vector(struct upload *u, const struct weight_reques
   if (!row) return status;
   const struct weight_part *parts = u->w->parts + r->first_part;
   for (int p = 0; p < r->count; p++) {
-    if (!copy_numbers(u, &parts[p], (uint64_t)parts[p].first * parts[p].rows, row, parts[p].rows))
+    if (copy_numbers(u, &parts[p], (uint64_t)parts[p].first * parts[p].rows, row, parts[p].rows) == REACH_INFINITE)
       return fail_number(u, parts[p].source);
     row += parts[p].rows;
   }
@@ -180,7 +193,7 @@ static deltaic_status upload_transposed(struct upload *u, const struct weight_re
     for (int p = 0; p < r->count; p++) {
       for (uint32_t j = 0; j < parts[p].rows; j++)
         file_tensor_f32(parts[p].source, (uint64_t)(parts[p].first + j) * u->out->rows + i, 1, &row[j]);
-      if (!row_is_finite(DTYPE_F32, row, parts[p].rows)) return fail_number(u, parts[p].source);
+      if (reach_of(DTYPE_F32, row, parts[p].rows) == REACH_INFINITE) return fail_number(u, parts[p].source);
       row += parts[p].rows;
     }
   }
@@ -193,7 +206,7 @@ static deltaic_status upload_computed(struct upload *u, const struct weight_requ
     float *row = upload_row(u, &status);
     if (!row) return status;
     r->row(r->context.bytes, i, u->out->cols, row);
-    if (!row_is_finite(DTYPE_F32, row, u->out->cols))
+    if (reach_of(DTYPE_F32, row, u->out->cols) == REACH_INFINITE)
       return fail(DELTAIC_BAD_FILE, "%s: a computed weight is not finite (NaN or infinity)",
                   checkpoint_path(u->w->checkpoint));
   }

@@ -19,7 +19,7 @@ static void check(deltaic_status status) {
 }
 
 static struct tensor view(struct buffer *buffer, enum dtype dtype, uint64_t *offset, uint32_t rows, uint32_t cols) {
-  struct tensor t = {dtype, rows, cols, cols, buffer, *offset};
+  struct tensor t = {dtype, rows, cols, cols, buffer, *offset, false};
   *offset += round_up(tensor_bytes(&t), TENSOR_ALIGN);
   if (*offset > buffer->bytes) exit(fprintf(stderr, "too little room\n"));
   return t;
@@ -36,7 +36,7 @@ static double time_attention(uint32_t T, uint32_t pos, uint32_t window, uint32_t
   struct tensor scratch =
       view(&activations, DTYPE_F32, &at, 1, (uint32_t)(backend->ops->attention_scratch_bytes(backend, 1, a) / 4) + 1);
   struct tensor table = view(&activations, DTYPE_F32, &at, ROPE_ROWS, size);
-  struct tensor sequences = {DTYPE_I32, 1, 4, 4, &control, 0};
+  struct tensor sequences = {DTYPE_I32, 1, 4, 4, &control, 0, false};
   if (!copies) return 0;
   if (T > 1) o.dtype = DTYPE_F16;
   recorder->matrices = T > 1;

@@ -28,7 +28,7 @@ static struct plan *plan(void) { return &vulkan_device(backend)->plan; }
 
 // A view of f32 numbers behind `offset` of the activations.
 static struct tensor f32(uint64_t *offset, uint32_t rows, uint32_t cols) {
-  struct tensor t = {DTYPE_F32, rows, cols, cols, &activations, *offset};
+  struct tensor t = {DTYPE_F32, rows, cols, cols, &activations, *offset, false};
   *offset += round_up(tensor_bytes(&t), TENSOR_ALIGN);
   if (*offset > activations.bytes) exit(fprintf(stderr, "too many activations\n"));
   return t;
@@ -72,12 +72,12 @@ static double time_product(const struct product *p, enum dtype dtype) {
   struct tensor side[2] = {f32(&at, tokens, 32000), f32(&at, tokens, 32000)}, conv_y = f32(&at, tokens, C);
   struct tensor left[2] = {f32(&at, tokens, 32000), f32(&at, tokens, 32000)};
   struct tensor norm = f32(&at, 1, 32000), taps = f32(&at, W, C), history = f32(&at, tokens, (W - 1) * C);
-  struct tensor sequences = {DTYPE_I32, tokens, 4, 4, &control, 0};
+  struct tensor sequences = {DTYPE_I32, tokens, 4, 4, &control, 0, false};
   struct linear_conv conv = {taps, {0}, history, sequences, 0, 1, {.W = W, .C = C}};
   recorder->ops->recorder_begin(recorder, true, NULL);
   for (uint32_t i = 0; i < dispatches; i++) {
     struct tensor x = side[i % 2], y = side[1 - i % 2], none = {0};
-    struct tensor w = {DTYPE_BF16, rows, p->K, p->K, &weights, i % copies * bytes};
+    struct tensor w = {DTYPE_BF16, rows, p->K, p->K, &weights, i % copies * bytes, false};
     x.cols = x.stride = p->K;
     y.cols = y.stride = p->N;
     struct linear_input in = {.x = tensor_as(x, dtype), .eps = 1e-5f}, next = {.x = y, .weight = norm};
@@ -226,14 +226,14 @@ static double time_step(uint32_t B, uint32_t heads, uint32_t d, bool normed) {
   struct tensor qkv = f32(&at, B, 3 * E), ba = f32(&at, B, 2 * heads), gate = f32(&at, B, E), norm = f32(&at, 1, d);
   struct tensor A_log = f32(&at, 1, heads), dt_bias = f32(&at, 1, heads), o = f32(&at, B, E);
   struct delta_step s = {.o = o, .qkv = qkv, .ba = ba, .A_log = A_log, .dt_bias = dt_bias, .gate = gate, .norm = norm};
-  s.sequences = (struct tensor){DTYPE_I32, B, 4, 4, &control, 0};
+  s.sequences = (struct tensor){DTYPE_I32, B, 4, 4, &control, 0, false};
   s.inputs = (struct delta_input_args){2 * heads, d, ACTIVATION_IDENTITY, KEY_NORM_L2, heads, heads, 1, true, true};
   s.rule = (struct delta_args){heads, heads, d, d, 1, 0.1f, true, DELTA_AUTO, MATRICES_NONE, 0};
   s.eps = 1e-5f;
   if (!normed) s.gate = s.norm = (struct tensor){0};
   recorder->ops->recorder_begin(recorder, true, NULL);
   for (uint32_t i = 0; i < dispatches; i++) { // all write o, so that each waits for the last
-    s.state = (struct tensor){DTYPE_F32, B, E * d, E * d, &weights, i % copies * bytes};
+    s.state = (struct tensor){DTYPE_F32, B, E * d, E * d, &weights, i % copies * bytes, false};
     if (!backend->ops->delta_step(recorder, &s)) return 0;
   }
   return replay();

@@ -74,7 +74,7 @@ static struct recorder *recorder;
 static struct buffer nowhere = {.bytes = UINT64_MAX / 2};
 
 static struct tensor tensor(enum dtype dtype, uint32_t rows, uint32_t cols) {
-  return (struct tensor){dtype, rows, cols, (uint32_t)round_up(cols, 8), &nowhere, 0};
+  return (struct tensor){dtype, rows, cols, (uint32_t)round_up(cols, 8), &nowhere, 0, false};
 }
 static struct tensor f32(uint32_t rows, uint32_t cols) { return tensor(DTYPE_F32, rows, cols); }
 

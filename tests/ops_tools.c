@@ -49,7 +49,7 @@ double *zeros(size_t n) { return own(calloc(n + 1, sizeof(double))); }
 static struct tensor tensor_create(enum memory_kind kind, enum dtype dtype, uint32_t rows, uint32_t cols,
                                    uint32_t stride) {
   struct buffer *buffer = own(calloc(1, sizeof *buffer));
-  struct tensor t = {dtype, rows, cols, stride ? stride : cols, buffer, 0};
+  struct tensor t = {.dtype = dtype, .rows = rows, .cols = cols, .stride = stride ? stride : cols, .buffer = buffer};
   uint64_t bytes = round_up((uint64_t)rows * t.stride * dtype_bytes(dtype), 4);
   assert_true(buffer_count < OWNED);
   if (backend->ops->buffer_create(backend, kind, bytes ? bytes : 4, "test", buffer))

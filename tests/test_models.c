@@ -1,9 +1,11 @@
 // test_models: whole models against float64 references (tests/vectors/models), on the CPU and every Vulkan device.
 #include "checkpoint.h" // before cmocka, whose macro fail() would hide ours
+#include "file.h"
 
 #include "devices.h"
 
 #include <math.h>
+#include <unistd.h>
 
 static const char *const tiny[] = {"tiny_delta_net",       "tiny_delta_net_swa",       "tiny_delta_net_global",
                                    "tiny_gated_deltanet",  "tiny_gated_deltanet_gva",  "tiny_gated_deltanet_h1",
@@ -211,6 +213,70 @@ static void check_fast(deltaic_device *device) {
   }
 }
 
+#define WIDE TESTS_DIR "/vectors/models/tiny_gated_deltanet"
+
+// WIDE with two weights that are infinite as f16.
+static void write_wide(const char *config, const char *weights) {
+  struct file_view view;
+  struct checkpoint *c;
+  const uint16_t value = 0x47c3; // 99,840 as bf16
+  assert_ok(file_map(WIDE "/config.json", &view));
+  assert_ok(file_replace(config, view.data, view.bytes));
+  file_unmap(&view);
+  assert_ok(file_map(WIDE "/model.safetensors", &view));
+  char *data = malloc(view.bytes);
+  assert_non_null(data);
+  memcpy(data, view.data, view.bytes);
+  assert_ok(checkpoint_open(WIDE "/model.safetensors", &c));
+  const char *base = (const char *)checkpoint_at(c, 0)->data; // of the tensors' bytes
+  uint64_t tensors = 0;
+  for (uint64_t i = 0; i < checkpoint_count(c); i++) {
+    const struct file_tensor *t = checkpoint_at(c, i);
+    if ((const char *)t->data < base) base = t->data;
+    tensors += t->bytes;
+  }
+  char *first = data + view.bytes - tensors;
+  const char *const names[] = {"model.layers.0.mlp.down_proj.weight", "model.layers.1.mlp.gate_proj.weight"};
+  for (int i = 0; i < 2; i++)
+    memcpy(first + ((const char *)checkpoint_find(c, names[i])->data - base) + 6, &value, sizeof value);
+  assert_ok(file_replace(weights, data, view.bytes));
+  checkpoint_close(c);
+  file_unmap(&view);
+  free(data);
+}
+
+// Such matrices go through the kernels of float32.
+static void check_wide(deltaic_device *device) {
+  enum { N = 70, V = 512 };
+  static float logits[2][V];
+  char folder[] = "test_models.XXXXXX", config[64], weights[64];
+  assert_non_null(mkdtemp(folder));
+  snprintf(config, sizeof config, "%s/config.json", folder);
+  snprintf(weights, sizeof weights, "%s/model.safetensors", folder);
+  write_wide(config, weights);
+  deltaic_model *model = open_model(device, folder);
+  deltaic_model_info info;
+  deltaic_model_get_info(model, &info);
+  assert_true(info.vocabulary <= V);
+  int32_t ids[N];
+  for (int i = 0; i < N; i++) ids[i] = (i * i + 3) % (int32_t)info.vocabulary;
+  double error = 0, size = 0;
+  for (int i = 0; i < 2; i++) {
+    deltaic_session *session;
+    assert_ok(deltaic_session_create(model, i ? NULL : &exact, &session));
+    assert_ok(deltaic_session_eval(session, ids, N, DELTAIC_LOGITS_LAST, logits[i]));
+    deltaic_session_free(session);
+  }
+  for (int32_t i = 0; i < info.vocabulary; i++) {
+    error += pow((double)logits[1][i] - logits[0][i], 2);
+    size += pow(logits[0][i], 2);
+  }
+  print_message("  wide weights on %s, fast: relative RMS %.1e\n", device_name(device), sqrt(error / size));
+  assert_true(error <= 2e-3 * 2e-3 * size);
+  deltaic_model_close(model);
+  unlink(config), unlink(weights), rmdir(folder);
+}
+
 static void check_all(deltaic_device *device, const char *prefix, const char *const *names, int count) {
   for (int i = 0; i < count; i++) {
     char path[512], reference[600];
@@ -250,6 +316,11 @@ static void fast_prompts_stay_near_float64(void **state) {
   on_every_device(check_fast);
 }
 
+static void fast_takes_weights_beyond_f16(void **state) {
+  (void)state;
+  on_every_device(check_wide);
+}
+
 // DELTAIC_TEST_FILTER: only the tests that match it.
 int main(void) {
   cmocka_set_test_filter(getenv("DELTAIC_TEST_FILTER"));
@@ -258,6 +329,7 @@ int main(void) {
       cmocka_unit_test(ablations_and_transformers_compute_their_float64_references),
       cmocka_unit_test(the_default_model_computes_its_float64_reference),
       cmocka_unit_test(fast_prompts_stay_near_float64),
+      cmocka_unit_test(fast_takes_weights_beyond_f16),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
