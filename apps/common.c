@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -80,6 +81,18 @@ char *file_read(const char *path, size_t *bytes) {
   }
   if (stream && !standard) fclose(stream);
   return text;
+}
+
+int output_check(const char *path) {
+  struct stat about;
+  const char *slash = strrchr(path, '/');
+  int before = slash ? (int)(slash + 1 - path) : 0;
+  char *folder = must_resize(NULL, (size_t)before + 2);
+  sprintf(folder, "%.*s.", before, path);
+  int code = stat(path, &about) ? errno : S_ISDIR(about.st_mode) ? EISDIR : access(path, W_OK) ? errno : 0;
+  if (code == ENOENT && *path) code = access(folder, W_OK | X_OK) ? errno : 0;
+  free(folder);
+  return code ? complain(EXIT_FAILED, "%s: %s", path, strerror(code)) : EXIT_OK;
 }
 
 uint64_t file_size(const char *path) {

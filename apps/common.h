@@ -37,6 +37,8 @@ char *file_read(const char *path, size_t *bytes);
 // Numbers 0 ... below - 1, the same ones for the same state.
 uint32_t random_below(uint64_t *state, uint32_t below);
 
+// Whether a file can be written there, as far as one can tell before; a complaint where not.
+int output_check(const char *path);
 uint64_t file_size(const char *path); // 0: there is none
 
 double time_now(void); // seconds of a clock that never jumps

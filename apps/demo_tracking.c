@@ -419,7 +419,7 @@ int demo_state_tracking(int argc, char **argv) {
       TEXT(0, "repeat", "ELEMENT", &r.repeat, "a word of this element alone: rounding errors then add up in one way"),
       FLAG(0, "alone", &r.alone, "only this model, not those that fail"),
       HEADING("output"),
-      FLAG('q', "quiet", &r.engine.quiet, "no progress"),
+      FLAG('q', "quiet", &r.engine.quiet, "no progress and no warnings"),
       FLAG(0, "json", &r.as_json, "print one JSON object"),
       DEMO_DEVICE_OPTIONS(&r.engine),
       OPTIONS_END,

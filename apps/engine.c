@@ -22,16 +22,23 @@ const char *model_path(const char *option) {
 
 // ---------------------------------------------------------------- context
 
-static void log_line(void *user, deltaic_log_level level, const char *line) {
+static void log_error(void *user, deltaic_log_level level, const char *line) {
   (void)user;
-  if (level == DELTAIC_LOG_INFO) return;
+  if (level != DELTAIC_LOG_ERROR) return;
   progress_clear();
-  fprintf(stderr, "deltaic: %s%s\n", level == DELTAIC_LOG_WARNING ? "warning: " : "", line);
+  fprintf(stderr, "deltaic: %s\n", line);
+}
+
+static void log_warning(void *user, deltaic_log_level level, const char *line) {
+  log_error(user, level, line);
+  if (level != DELTAIC_LOG_WARNING) return;
+  progress_clear();
+  fprintf(stderr, "deltaic: warning: %s\n", line);
 }
 
 int context_open(const struct engine_options *options, deltaic_context **out) {
   deltaic_context_options o = DELTAIC_INIT(deltaic_context_options);
-  o.log = log_line;
+  o.log = options->quiet ? log_error : log_warning;
   o.validate = options->validate;
   o.cache_dir = options->cache_dir;
   return complain_status(deltaic_context_create(&o, out));
@@ -152,13 +159,15 @@ int precision_check(const struct engine_options *options) {
   return complain(EXIT_USAGE, "--precision takes fast or float32, not \"%s\"", options->precision);
 }
 
+int model_check(const char *path) { return complain_status(deltaic_model_inspect(NULL, path, NULL, NULL, NULL)); }
+
 int engine_open(const struct engine_options *options, struct engine *engine) {
   const char *path = model_path(options->model);
   *engine = (struct engine){0};
   if (!path) return EXIT_USAGE;
   if (precision_check(options)) return EXIT_USAGE;
   interrupt_catch();
-  int code = complain_status(deltaic_model_inspect(NULL, path, NULL, NULL, NULL)); // before a device is woken
+  int code = model_check(path);
   if (!code) code = context_open(options, &engine->context);
   if (!code) code = engine_open_device(options, engine);
   if (!code) code = model_open(options, path, engine);

@@ -48,6 +48,8 @@ struct engine {
 
 // Each returns an exit code, after a complaint where it is not EXIT_OK. close accepts a half-open engine, and turns
 // EXIT_OK into EXIT_FAILED when the validation layer found errors.
+// What can be known of a checkpoint before a device is woken.
+int model_check(const char *path);
 int context_open(const struct engine_options *options, deltaic_context **out);
 int engine_open(const struct engine_options *options, struct engine *out);
 int precision_check(const struct engine_options *options);

@@ -108,7 +108,9 @@ static int check(const struct request_line *r, struct arguments *arguments) {
     if (arguments->count == ARGUMENTS_CAPACITY) return complain(EXIT_USAGE, "too many checkpoints");
     arguments->items[arguments->count++] = r->options.engine.model;
   }
-  return EXIT_OK;
+  int code = EXIT_OK;
+  for (size_t i = 0; i < arguments->count && !code; ++i) code = model_check(arguments->items[i]);
+  return code;
 }
 
 static const char cost_about[] = "cost: tokens/s of reading and continuing a text of each --length, and the memory of "
@@ -184,17 +186,17 @@ int command_eval(int argc, char **argv) {
       COUNT(0, "modulus", "N", &r.made.modulus, 2, 1000000, "modular: of the arithmetic"),
       TEXT('w', "write", "FILE", &r.write, "write the cases as JSONL too; without a checkpoint, do nothing else"),
       HEADING("output"),
-      TEXT(0, "log", "FILE", &r.log,
-           "append every finished case to FILE, and do not repeat those that it has of this task, checkpoint and "
-           "options"),
-      TEXT(0, "plot", "FILE", &r.plot, "draw the first metric over the lengths, or the costs, into this PNG file"),
+      OUTPUT(0, "log", "FILE", &r.log,
+             "append every finished case to FILE, and do not repeat those that it has of this task, checkpoint and "
+             "options"),
+      OUTPUT(0, "plot", "FILE", &r.plot, "draw the first metric over the lengths, or the costs, into this PNG file"),
       FLAG(0, "compare", &r.compare,
            "compare two results of --json, FIRST SECOND in place of checkpoints: the differences, and whether they "
            "exceed "
            "their errors"),
       FLAG(0, "busy", &r.options.busy,
            "print for how much of the time the device had work, by time stamps at the ends of each submission"),
-      FLAG('q', "quiet", &r.options.engine.quiet, "no progress"),
+      FLAG('q', "quiet", &r.options.engine.quiet, "no progress and no warnings"),
       FLAG(0, "json", &r.as_json, "print one JSON object, with every case's score"),
       ENGINE_OPTIONS(&r.options.engine),
       OPTIONS_END,

@@ -52,7 +52,7 @@ struct run {
   struct bytes text; // made so far, for --json
   int32_t *made;     // tokens drawn
   uint32_t made_count;
-  const char *end; // why the text ends: "tokens", "eos", "interrupt"
+  const char *end; // why the text ends: "tokens", "eos", "interrupt", "error"
   char last;       // byte on standard output
   double prefill_seconds, decode_seconds;
 };
@@ -257,7 +257,8 @@ static int prefill(struct run *run) {
   return complain_work(status);
 }
 
-static int decode(struct run *run) {
+// Returns a failure of the output; one of the session's goes to *status.
+static int decode(struct run *run, deltaic_status *status) {
   int32_t eos = run->request->ignore_eos ? -1 : run->engine.model_info.eos_token, token = -1;
   int code = EXIT_OK;
   run->end = "tokens";
@@ -267,9 +268,12 @@ static int decode(struct run *run) {
       return EXIT_INTERRUPTED;
     }
     double start = time_now();
-    deltaic_status status = deltaic_session_next(run->session, &run->sampling, &token, NULL);
+    *status = deltaic_session_next(run->session, &run->sampling, &token, NULL);
     run->decode_seconds += time_now() - start;
-    if (status) return complain_status(status);
+    if (*status) {
+      run->end = "error";
+      return EXIT_OK;
+    }
     run->made[run->made_count++] = token;
     if (eos >= 0 && token == eos) {
       run->end = "eos";
@@ -331,13 +335,15 @@ static int generate(const struct generate_request *request) {
   code = prefill(&run);
   if (code) return close_run(&run, code);
   if (!request->no_echo && !request->as_json) code = write_text(&run, run.prompt.data, run.prompt.size);
-  if (!code) code = decode(&run);
-  if (code && code != EXIT_INTERRUPTED) return close_run(&run, code);
+  deltaic_status status = DELTAIC_OK;
+  if (!code) code = decode(&run, &status);
+  if (code && code != EXIT_INTERRUPTED) return close_run(&run, code); // the text cannot be written
   int written = finish_text(&run);
+  if (status) code = complain_status(status); // after the text; what was made stays
   if (!written) written = save_state(&run);
   if (!written && request->as_json) written = report_json(&run);
   if (!written) report(&run);
-  return close_run(&run, written ? written : code);
+  return close_run(&run, written && !status ? written : code);
 }
 
 // ---------------------------------------------------------------- options
@@ -377,7 +383,7 @@ int command_generate(int argc, char **argv) {
           "of JSON for each, in order; - is standard input"),
       COUNT(0, "sequences", "N", &r.engine.sequences, 0, 256,
             "--prompts: texts at once; 0: 64 on a GPU, 8 on the CPU, fewer where their states would fill the memory"),
-      COUNT('n', "tokens", "N", &r.tokens, 0, 1u << 24, "the most tokens to add"),
+      COUNT('n', "tokens", "N", &r.tokens, 0, 1u << 24, "the most tokens to add, up to 16,777,216"),
       FLAG(0, "ignore-eos", &r.ignore_eos, "go on when the model ends the text"),
       FLAG(0, "no-bos", &r.no_bos, "do not begin with the tokenizer's begin token"),
       FLAG(0, "no-echo", &r.no_echo, "write the new text only"),
@@ -398,7 +404,7 @@ int command_generate(int argc, char **argv) {
              "makes tokens that are in the text already less likely; 1: off"),
       HEADING("saved states"),
       TEXT(0, "state-in", "FILE", &r.state_in, "go on from a saved state; a prompt is added to its text"),
-      TEXT(0, "state-out", "FILE", &r.state_out, "save the state at the end"),
+      OUTPUT(0, "state-out", "FILE", &r.state_out, "save the state at the end"),
       ENGINE_OPTIONS(&r.engine),
       COUNT('c', "context", "N", &r.engine.context, 0, 0,
             "most tokens of the text, for models whose state grows with it; 0: 4096, or what this text needs"),

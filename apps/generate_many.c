@@ -164,6 +164,9 @@ static int decode_text(const struct many *m, const struct text_job *job, char **
   return complain_status(status);
 }
 
+// Seeds end below 2^63 (JSON) and begin again at 0, so that each can be given to --seed.
+static uint64_t seed_of(const struct many *m, size_t i) { return (m->sampling.seed + i) & INT64_MAX; }
+
 static int write_job(const struct many *m, size_t i) {
   const struct text_job *job = &m->jobs[i];
   char *text = NULL;
@@ -174,7 +177,7 @@ static int write_job(const struct many *m, size_t i) {
     for (uint32_t k = 0; k < job->made_count; ++k) json_array_append_new(tokens, json_integer(job->made[k]));
     json_t *line = json_pack("{s:o, s:o, s:o, s:I, s:s}", "prompt", json_stringn(job->prompt, job->bytes), "text",
                              json_stringn(text ? text : "", bytes), "tokens", tokens, "seed",
-                             (json_int_t)(m->sampling.temperature > 0 ? m->sampling.seed + i : 0), "end", job->end);
+                             (json_int_t)(m->sampling.temperature > 0 ? seed_of(m, i) : 0), "end", job->end);
     bool good = line && !json_dumpf(line, stdout, JSON_COMPACT) && putchar('\n') != EOF && !fflush(stdout);
     json_decref(line);
     if (!good) code = complain_output();
@@ -253,7 +256,7 @@ static deltaic_status draw_round(struct many *m) {
     const struct text_job *job = job_in(m, lane);
     if (!job || job->at < job->id_count) continue;
     sampling[n] = m->sampling;
-    sampling[n].seed += (uint64_t)m->job_of[lane];
+    sampling[n].seed = seed_of(m, (size_t)m->job_of[lane]);
     who[n++] = lane;
   }
   deltaic_status status = n ? deltaic_session_next_batch(m->lanes.session, who, n, sampling, tokens, NULL) : DELTAIC_OK;

@@ -140,7 +140,8 @@ static bool store(const struct option *option, const char *value) {
     if (!parse_double(value, &number) || !in_range(option, number, FLT_MAX)) return false;
     *(float *)option->target = (float)number;
     return true;
-  case OPTION_TEXT: *(const char **)option->target = value; return true;
+  case OPTION_TEXT:
+  case OPTION_OUTPUT: *(const char **)option->target = value; return true;
   case OPTION_LIST: return store_list(option, value, option->target);
   case OPTION_HEADING:
   case OPTION_END: break;
@@ -301,6 +302,14 @@ static bool store_argument(const struct usage *usage, struct arguments *argument
   return true;
 }
 
+static int check_outputs(const struct option *options) {
+  int code = EXIT_OK;
+  for (; options->kind != OPTION_END && !code; ++options)
+    if (options->kind == OPTION_OUTPUT && *(const char **)options->target)
+      code = output_check(*(const char **)options->target);
+  return code;
+}
+
 bool options_parse(const struct usage *usage, const struct option *options, int argc, char **argv,
                    struct arguments *arguments, int *code) {
   struct walk walk = {.options = options, .argc = argc, .argv = argv};
@@ -315,7 +324,9 @@ bool options_parse(const struct usage *usage, const struct option *options, int 
   *code = EXIT_USAGE;
   while ((result = step(&walk, &item, true)) == STEP_ITEM)
     if (!(item.option ? store_item(&item) : store_argument(usage, arguments, item.text))) return false;
-  return result == STEP_END;
+  if (result != STEP_END) return false;
+  *code = check_outputs(options);
+  return !*code;
 }
 
 // ---------------------------------------------------------------- suggestions

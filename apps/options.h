@@ -12,6 +12,7 @@ enum option_kind {
   OPTION_COUNT64, // uint64_t, below 2^63: what JSON readers hold
   OPTION_NUMBER,  // float
   OPTION_TEXT,    // const char *
+  OPTION_OUTPUT,  // the same: a file to write, refused before any work when that cannot be
   OPTION_LIST,    // struct count_list: 128,512
   OPTION_END      // ends the table
 };
@@ -52,6 +53,8 @@ struct usage {
   { OPTION(OPTION_FLAG, bool, letter, name, NULL, target, help) }
 #define TEXT(letter, name, value, target, help)                                                                        \
   { OPTION(OPTION_TEXT, const char *, letter, name, value, target, help) }
+#define OUTPUT(letter, name, value, target, help)                                                                      \
+  { OPTION(OPTION_OUTPUT, const char *, letter, name, value, target, help) }
 #define COUNT(letter, name, value, target, least_, most_, help)                                                        \
   { OPTION(OPTION_COUNT, uint32_t, letter, name, value, target, help), .least = least_, .most = most_ }
 #define COUNT64(letter, name, value, target, given_, help)                                                             \

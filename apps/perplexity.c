@@ -249,6 +249,7 @@ static int measure_all(struct request *r, const struct arguments *arguments) {
   size_t count = arguments->count > 1 ? arguments->count - 1 : 1, ran = 0;
   memset(curves, 0, sizeof curves);
   int code = EXIT_OK, written;
+  for (size_t i = 0; i < count && arguments->count > 1 && !code; ++i) code = model_check(arguments->items[i]);
   for (; ran < count && !code; ++ran) {
     if (arguments->count > 1) r->engine.model = arguments->items[ran];
     const char *model = model_path(r->engine.model);
@@ -277,11 +278,11 @@ int command_perplexity(int argc, char **argv) {
       FLAG(0, "bos", &r.bos, "begin every window with the begin token"),
       ATTENTION_WINDOW_OPTION(&r.engine),
       HEADING("output"),
-      TEXT(0, "by-position", "FILE", &r.by_position,
-           "write the mean NLL at each position of the windows as CSV, and its moving average over 501 tokens"),
-      TEXT(0, "plot", "FILE", &r.plot,
-           "draw the perplexity over the position, averaged the same way, into this PNG file"),
-      FLAG('q', "quiet", &r.engine.quiet, "no progress"),
+      OUTPUT(0, "by-position", "FILE", &r.by_position,
+             "write the mean NLL at each position of the windows as CSV, and its moving average over 501 tokens"),
+      OUTPUT(0, "plot", "FILE", &r.plot,
+             "draw the perplexity over the position, averaged the same way, into this PNG file"),
+      FLAG('q', "quiet", &r.engine.quiet, "no progress and no warnings"),
       FLAG(0, "json", &r.as_json, "print one JSON object"),
       ENGINE_OPTIONS(&r.engine),
       OPTIONS_END,

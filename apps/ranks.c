@@ -80,10 +80,10 @@ int command_rank(int argc, char **argv) {
            "stands between documents: each is read after a begin token, and its beginning is marked in plots"),
       HEADING("output"),
       FLAG(0, "heads", &r.heads, "a row for each head"),
-      TEXT(0, "csv", "FILE", &r.csv, "every measure of every recorded state"),
+      OUTPUT(0, "csv", "FILE", &r.csv, "every measure of every recorded state"),
       TEXT(0, "plot", "DIR", &r.plot, "draw into this folder, which must exist"),
       LIST('l', "layers", "N,N,...", &r.layers, 0, 0, "layers to draw; without it, some from the first to the last"),
-      FLAG('q', "quiet", &r.engine.quiet, "no progress"),
+      FLAG('q', "quiet", &r.engine.quiet, "no progress and no warnings"),
       FLAG(0, "json", &r.as_json, "print one JSON object"),
       ENGINE_OPTIONS(&r.engine),
       OPTIONS_END,
@@ -101,6 +101,7 @@ int command_rank(int argc, char **argv) {
   }
   name_checkpoints(measured, count);
   code = r.plot ? check_folder(r.plot) : EXIT_OK;
+  for (size_t i = 0; i < count && !code; ++i) code = model_check(measured[i].path);
   if (!code) code = measure_all(measured, count, &r);
   for (size_t i = 0; i < count; ++i) measured_free(&measured[i]);
   return code;

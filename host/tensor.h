@@ -3,6 +3,7 @@
 #ifndef TENSOR_H
 #define TENSOR_H
 #include "buffer.h"
+#include "numbers.h"
 
 enum dtype { DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_I32 };
 
@@ -33,9 +34,6 @@ struct tensor tensor_as(struct tensor t, enum dtype dtype);
 static inline void *tensor_row(const struct tensor *t, uint64_t row) {
   return (char *)t->buffer->mapped + t->offset + row * t->stride * dtype_bytes(t->dtype);
 }
-
-// Rounds a count of elements up to a multiple of `to`.
-static inline uint64_t round_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
 
 // 16-bit floats and back, exact widening, round to nearest even.
 float f16_to_f32(uint16_t h);

@@ -1,4 +1,4 @@
-// numbers.h: the smaller, the larger, and how many times.
+// numbers.h: the smaller, the larger, how many times, and the next multiple.
 #ifndef NUMBERS_H
 #define NUMBERS_H
 #include <stdint.h>
@@ -7,4 +7,5 @@ static inline uint32_t min32(uint32_t a, uint32_t b) { return a < b ? a : b; }
 static inline uint32_t max32(uint32_t a, uint32_t b) { return a > b ? a : b; }
 static inline uint64_t min64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static inline uint32_t divide_up(uint32_t n, uint32_t by) { return n / by + (n % by != 0); }
+static inline uint64_t round_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
 #endif

@@ -13,7 +13,6 @@ enum {
   MIN_SHARED_BYTES = 16 * 1024,
   MIN_INVOCATIONS = 128,
   MIN_STORAGE_BUFFERS = 8,
-  MIN_CHUNK = 16,             // the least that delta_chunk_prepare.comp can do
   MOST_DK = 65536,            // where the search for the longest key ends
   USUAL_DK = 64,              // of which chunks of the planned length must fit
   MIN_SUBGROUP = 4,           // matvec.comp and sample.comp keep one sum a subgroup, of at most lanes / 4
@@ -122,215 +121,9 @@ static void check_limits(const struct device_caps *caps, struct plan *plan) {
 
 // ---------------------------------------------------------------- kernels
 
-uint64_t plan_matmul_shared_bytes(const struct plan *plan) {
-  uint64_t rows = (uint64_t)plan->matmul_tile_t + plan->matmul_tile_n;
-  return 4 * rows * (plan->matmul_tile_k + 4); // f32, four numbers of padding a row against bank conflicts
-}
-
-static uint64_t up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
-
-// The shared variables of delta_chunk_prepare.comp and delta_chunk_scan.comp; test_plan compares with the modules.
-uint64_t plan_prepare_shared_bytes(const struct plan_delta *d) {
-  return 4ull * (2 * d->C * (d->slab + 4) + d->C * (d->C + 5));
-}
-
-uint64_t plan_scan_shared_bytes(const struct plan_delta *d, uint32_t Dk, uint32_t n) {
-  uint64_t rows = up(Dk, d->sub_k), queries = d->C / d->sub_t * ((d->sub_t + n - 1) / n);
-  return 4 * ((rows + 2 * d->C) * d->columns + (d->C + queries) * (rows + 4) + 2 * d->C);
-}
-
-// What an invocation of scan makes, from the most invocations that the plan allows.
-static void scan_tiles(const struct plan *plan, struct plan_delta *d) {
-  uint32_t numbers = d->C * d->columns;
-  d->groups = plan->chunk_lanes < numbers / 8 ? 1 : 2;
-  d->sub_t = plan->chunk_lanes < numbers / 16 ? 8 : plan->chunk_lanes < numbers / 4 ? 4 : 2;
-  d->sub_c = d->sub_k = plan->chunk_lanes < numbers / 32 ? 8 : 4;
-}
-
-// K and Q of a chunk and S must fit into shared memory: rather fewer columns than a shorter chunk.
-static bool scan_fits(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t n, struct plan_delta *d) {
-  uint32_t columns = min32(plan->chunk_columns, (uint32_t)up(Dv, 8));
-  for (d->C = plan->chunk; d->C >= MIN_CHUNK; d->C /= 2)
-    for (d->columns = columns; d->columns >= 8; d->columns = d->columns / 2 / 8 * 8) {
-      scan_tiles(plan, d);
-      if (plan_scan_shared_bytes(d, Dk, n) <= plan->shared_bytes) return d->C >= n;
-    }
-  return false;
-}
-
-uint64_t plan_matmul_matrix_shared_bytes(const struct plan_matmul *m) {
-  return 2ull * (m->tile_t + m->tile_n) * (m->tile_k + 8); // f16, eight numbers of padding a row
-}
-
-// The largest tile of which there are enough; the smallest where there never are. In matrices, so that every shape of
-// matrix divides them.
-bool plan_matmul_matrix(const struct plan *plan, uint32_t T, uint32_t N, struct plan_matmul *out) {
-  static const struct {
-    uint32_t across_t, across_n, sub_t, sub_n; // subgroups along the sides of a tile, matrices along a subgroup's
-  } tiles[] = {{2, 2, 4, 4}, {2, 2, 4, 2}, {2, 2, 2, 2}, {1, 2, 2, 2}, {1, 1, 2, 2}, {1, 1, 1, 1}};
-  memset(out, 0, sizeof *out);
-  if (!plan->matrix_m) return false;
-  for (uint32_t i = 0; i < sizeof tiles / sizeof *tiles; i++) {
-    struct plan_matmul m = {.across_t = tiles[i].across_t, .across_n = tiles[i].across_n};
-    m.tile_t = m.across_t * tiles[i].sub_t * plan->matrix_m;
-    m.tile_n = m.across_n * tiles[i].sub_n * plan->matrix_n;
-    m.lanes = m.across_t * m.across_n * plan->matrix_lanes;
-    m.tile_k = plan->matrix_step;
-    while (m.tile_k > 16 && plan_matmul_matrix_shared_bytes(&m) > plan->shared_bytes) m.tile_k /= 2;
-    if (tiles[i].sub_t * tiles[i].sub_n > plan->matrix_sums || m.lanes > plan->most_lanes ||
-        plan_matmul_matrix_shared_bytes(&m) > plan->shared_bytes)
-      continue;
-    *out = m;
-    uint64_t groups = up(T, m.tile_t) / m.tile_t * (up(N, m.tile_n) / m.tile_n);
-    if (groups >= plan->matrix_groups || m.tile_t <= 2 * plan->matrix_m) break; // smaller tiles read too much
-  }
-  return out->lanes != 0;
-}
-
-// The shared variables of matmul_narrow.comp with a convolution; test_plan compares with the module.
-uint64_t plan_matmul_narrow_shared_bytes(const struct plan *plan, const struct plan_narrow *m) {
-  uint64_t side = plan->matrix_m > plan->matrix_n ? plan->matrix_m : plan->matrix_n;
-  uint64_t steps = 2 * m->parts * side * (m->step + 8);
-  uint64_t sums = 4ull * ((m->parts + 1) / 2) * m->tiles_t * m->tiles_n * plan->matrix_m * plan->matrix_n;
-  return (steps > sums ? steps : sums) + 2 * 4 * m->tiles_t * plan->matrix_m;
-}
-
-// What was fastest on an H200. One workgroup of many subgroups on every processor, where their blocks cover N so; else
-// several of a few: all should run at the same time. Many tokens leave registers for fewer subgroups or shorter steps.
-static void narrow_start(const struct plan *plan, uint32_t N, struct plan_narrow *m) {
-  static const struct {
-    uint32_t tiles, parts;
-  } alone[] = {{1, 16}, {2, 8}, {3, 8}};
-  const bool tall = m->tiles_t > 2, wide = !tall || plan->matrix_sums > 8; // else it spills on RDNA3
-  m->tiles_n = 2;
-  m->parts = !wide ? 8 : tall ? 2 : 4;
-  m->step = wide ? plan->matrix_step : plan->matrix_step / 2;
-  for (int i = 0; i < 3; i++)
-    if (up(N, alone[i].tiles * plan->matrix_n) / plan->matrix_n / alone[i].tiles <= plan->narrow_groups) {
-      m->tiles_n = alone[i].tiles;
-      m->parts = tall ? 8 : alone[i].parts;
-      if (tall && m->tiles_n > 1) m->step = plan->matrix_step / 2;
-      break;
-    }
-  if (plan->narrow_tiles) m->tiles_n = plan->narrow_tiles;
-  if (plan->narrow_parts) m->parts = plan->narrow_parts;
-  if (plan->narrow_step) m->step = plan->narrow_step;
-  while (m->tiles_n > 1 && m->tiles_t * m->tiles_n > plan->matrix_sums) m->tiles_n--;
-}
-
-bool plan_matmul_narrow(const struct plan *plan, uint32_t T, uint32_t N, uint32_t K, struct plan_narrow *out) {
-  enum { MOST_TILES = 4 };
-  if (!plan->matrix_m || T > MOST_TILES * plan->matrix_m) return false;
-  struct plan_narrow m = {.tiles_t = (uint32_t)(up(T, plan->matrix_m) / plan->matrix_m)};
-  narrow_start(plan, N, &m);
-  const uint32_t most_step = m.step;
-  for (; m.parts; m.parts /= 2)
-    for (m.step = most_step; m.step >= plan->matrix_k; m.step /= 2) {
-      m.lanes = m.parts * plan->matrix_lanes;
-      uint32_t w = plan->matrix_n * m.step / 8, x = plan->matrix_m * m.step / 8; // of a matrix's rows
-      if (K % m.step || m.parts * m.step > K || w % plan->matrix_lanes || x % plan->matrix_lanes ||
-          m.lanes > plan->most_lanes || plan_matmul_narrow_shared_bytes(plan, &m) > plan->shared_bytes)
-        continue;
-      *out = m;
-      return true;
-    }
-  return false;
-}
-
-bool plan_delta(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t n, struct plan_delta *d) {
-  enum { MIN_SLAB = 16 };
-  if (!scan_fits(plan, Dk, Dv, n, d)) return false;
-  d->sub = d->sub_c;
-  d->slab = (uint32_t)up(Dk, 4);
-  if (d->slab < MIN_SLAB) d->slab = MIN_SLAB;
-  d->slab = min32(d->slab, d->C <= 32 ? 64 : MIN_SLAB);
-  while (d->slab > MIN_SLAB && plan_prepare_shared_bytes(d) > plan->shared_bytes) {
-    d->slab = d->slab / 8 * 4;
-    if (d->slab < MIN_SLAB) d->slab = MIN_SLAB;
-  }
-  return true;
-}
-
-// The shared variables of delta_step.comp, each from a multiple of 16 bytes; test_plan compares with the module.
-uint64_t plan_step_shared_bytes(const struct plan_step *s, uint32_t Dk, uint32_t n, uint32_t r) {
-  uint64_t split = (uint64_t)r * s->sub, lanes = split * s->columns, rows = (Dk / r + s->sub - 1) / s->sub;
-  uint64_t heads = (n + 1) * split * up(rows, 4), slots = up((n + 1) * (lanes / 4 + 1), 4);
-  return 4 * (heads + up(2 * lanes, 4) + slots + up((uint64_t)r * r, 4) + up(lanes, 4));
-}
-
-// The long texts decide: a short one costs the same in one chunk as step by step, where its state is read and written
-// too (docs/speed.md).
-bool plan_chunks(const struct plan *plan, uint64_t T, uint32_t B, uint64_t longest) {
-  return (longest ? longest : T / B) >= plan->chunk_from;
-}
-
-// A whole head in a workgroup saves the norm's dispatch (H200: 2 us), which is more than spreading the head over
-// several would save.
-bool plan_step(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t n, uint32_t r, struct plan_step *s) {
-  s->columns = plan->rule_columns;
-  s->sub = (Dk / r + plan->rule_rows - 1) / plan->rule_rows;
-  uint32_t split = r * s->sub, most = plan->step_lanes;
-  while (s->columns > 8 && s->columns / 2 >= Dv) s->columns /= 2;
-  uint64_t all = up(Dv, s->columns);
-  s->whole = all * split <= most;
-  if (s->whole) s->columns = (uint32_t)all;
-  while (s->columns > 4 && s->columns * split > most) s->columns /= 2;
-  return s->columns * split <= most && plan_step_shared_bytes(s, Dk, n, r) <= plan->shared_bytes;
-}
-
-// As many groups of four columns to a subgroup as leave a lane at most that many rows: longer pieces of rows, fewer
-// shuffles. 0: one group is too many.
-static uint32_t column_groups(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t rows) {
-  uint32_t groups = 0;
-  for (uint32_t g = 1; g <= plan->step_width && g < Dv / 2; g *= 2)
-    if (up(Dk, 4 * plan->step_width / g) / (plan->step_width / g) <= rows) groups = g;
-  return groups;
-}
-
-// A head that is normed is best held by few lanes of many rows, a small one of few heads by two subgroups. Else small
-// workgroups, whose subgroups drift apart; with many heads rather many rows than pieces of less than 64 bytes.
-bool plan_step_fours(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t heads, bool norm,
-                     struct plan_step_fours *s) {
-  const uint32_t width = plan->step_width, rows[2] = {plan->step_most_rows, plan->step_rows};
-  const uint32_t lanes[2] = {128, min32(512, plan->step_lanes)};
-  const bool few = heads <= 64;
-  *s = (struct plan_step_fours){0};
-  if (!width || Dk % 4 || Dv % 4) return false;
-  for (int i = 0; i < 2 && norm && !s->whole; i++) {
-    s->groups = column_groups(plan, Dk, Dv, rows[i]);
-    if (!s->groups) continue;
-    s->lanes = width * (uint32_t)(up(Dv, 4 * s->groups) / (4 * s->groups));
-    s->whole = s->lanes <= lanes[i] && (i || !few || s->lanes > width);
-  }
-  if (s->whole) return true;
-  s->groups = column_groups(plan, Dk, Dv, plan->step_rows);
-  if (!s->groups || (s->groups < 4 && !few)) s->groups = column_groups(plan, Dk, Dv, plan->step_most_rows);
-  s->lanes = width > 64 ? width : 64;
-  return s->groups > 0;
-}
-
 static bool full_chunks(const struct plan *plan, uint32_t Dk) {
   struct plan_delta d;
   return plan_delta(plan, Dk, 128, 1, &d) && d.C == plan->chunk;
-}
-
-uint32_t plan_matmul_lanes(const struct plan *plan) {
-  return plan->matmul_tile_t / plan->matmul_sub_t * (plan->matmul_tile_n / plan->matmul_sub_n);
-}
-
-// A workgroup reads x once for all its rows, so it has the more rows the more tokens there are; with one token rows
-// bring nothing, and single ones end most evenly (H200, vulkan.md 8.3). Long rows are shared by more invocations, or
-// the last workgroups would work alone for long.
-struct plan_matvec plan_matvec(const struct plan *plan, uint32_t K, uint32_t tokens, bool norm, bool gated) {
-  enum { SUMS = 32, LOADS = 12 };
-  struct plan_matvec m = {.lanes = plan->matvec_lanes, .rows = plan->matvec_rows};
-  uint32_t x_rows = tokens + norm; // as many as x and the norm's weight have
-  if (m.rows < x_rows) m.rows = min32(x_rows, plan->matvec_most_rows);
-  m.rows = min32(m.rows, SUMS / tokens);
-  if (gated) m.rows = (m.rows + 1) / 2; // of gate, and as many of up
-  while (m.lanes < plan->matvec_most_lanes && K / 8 > LOADS * m.lanes) m.lanes *= 2;
-  m.unroll = plan->matvec_unroll > tokens ? plan->matvec_unroll / tokens : 1;
-  return m;
 }
 
 // Registers hold a lane's part of the state, half as many numbers of q and k, and what comes of them. Intel's have room
@@ -435,7 +228,7 @@ static void fit_kernels(const struct device_caps *caps, struct plan *plan) {
   while (plan->lanes < subgroup && plan->lanes * 2 <= most) plan->lanes *= 2;
   while (plan_matmul_lanes(plan) > most) plan->matmul_sub_t *= 2;
   while (plan_matmul_shared_bytes(plan) > caps->shared_bytes) plan->matmul_tile_k /= 2;
-  while (plan->chunk > MIN_CHUNK && !full_chunks(plan, USUAL_DK)) plan->chunk /= 2;
+  while (plan->chunk > PLAN_LEAST_CHUNK && !full_chunks(plan, USUAL_DK)) plan->chunk /= 2;
   while (plan->chunk_key < MOST_DK && full_chunks(plan, plan->chunk_key + 1)) plan->chunk_key++;
 }
 

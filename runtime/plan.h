@@ -134,6 +134,7 @@ uint64_t plan_matmul_narrow_shared_bytes(const struct plan *plan, const struct p
 // Whether B texts of T steps in all, at most `longest` in one (0: all have alike), are walked in chunks.
 bool plan_chunks(const struct plan *plan, uint64_t T, uint32_t B, uint64_t longest);
 
+enum { PLAN_LEAST_CHUNK = 16 }; // that delta_chunk_prepare.comp can do
 // Sizes of the two kernels of the chunkwise delta rule for one shape of heads: keys of Dk numbers, n of them a token.
 struct plan_delta {
   uint32_t C;                                    // steps of a chunk

@@ -1,29 +1,13 @@
 // bench_attention: softmax attention by itself over positions and tokens, on every usable Vulkan GPU (or on what
 // DELTAIC_TEST_DEVICE names). Dispatches wait for each other and take turns over caches that L2 does not hold. No test:
 // it only prints. usage: bench_attention [MIB = 2200 [HEADS = 8 [KV_HEADS = 8 [D = 128]]]]
-#include "ops_vulkan.h"
-#include "vulkan_devices.h"
+#include "bench_tools.h"
 
 enum { RUNS = 5, TOKENS = 4096 };
 
-static struct backend *backend;
-static struct recorder *recorder;
 static struct buffer caches, activations, control;
 static uint64_t cache_bytes;
 static uint32_t heads, kv_heads, size;
-
-static void check(deltaic_status status) {
-  if (!status) return;
-  fprintf(stderr, "%s\n", deltaic_last_error());
-  exit(1);
-}
-
-static struct tensor view(struct buffer *buffer, enum dtype dtype, uint64_t *offset, uint32_t rows, uint32_t cols) {
-  struct tensor t = {dtype, rows, cols, cols, buffer, *offset, false};
-  *offset += round_up(tensor_bytes(&t), TENSOR_ALIGN);
-  if (*offset > buffer->bytes) exit(fprintf(stderr, "too little room\n"));
-  return t;
-}
 
 // Microseconds of T tokens of one text that come after `pos`, the least of some runs; 0: the caches do not fit.
 static double time_attention(uint32_t T, uint32_t pos, uint32_t window, uint32_t dispatches) {
@@ -31,11 +15,11 @@ static double time_attention(uint32_t T, uint32_t pos, uint32_t window, uint32_t
   const struct attention_args a = {heads, kv_heads, size, window, pos + T, T};
   const uint64_t bytes = round_up(4ull * row * a.capacity, TENSOR_ALIGN), copies = cache_bytes / bytes / 2;
   uint64_t at = 0;
-  struct tensor qkv = view(&activations, DTYPE_F32, &at, T, heads * size + 2 * row);
-  struct tensor o = view(&activations, DTYPE_F32, &at, T, heads * size);
-  struct tensor scratch =
-      view(&activations, DTYPE_F32, &at, 1, (uint32_t)(backend->ops->attention_scratch_bytes(backend, 1, a) / 4) + 1);
-  struct tensor table = view(&activations, DTYPE_F32, &at, ROPE_ROWS, size);
+  struct tensor qkv = bench_view(&activations, DTYPE_F32, &at, T, heads * size + 2 * row);
+  struct tensor o = bench_view(&activations, DTYPE_F32, &at, T, heads * size);
+  struct tensor scratch = bench_view(&activations, DTYPE_F32, &at, 1,
+                                     (uint32_t)(backend->ops->attention_scratch_bytes(backend, 1, a) / 4) + 1);
+  struct tensor table = bench_view(&activations, DTYPE_F32, &at, ROPE_ROWS, size);
   struct tensor sequences = {DTYPE_I32, 1, 4, 4, &control, 0, false};
   if (!copies) return 0;
   if (T > 1) o.dtype = DTYPE_F16;
@@ -45,8 +29,8 @@ static double time_attention(uint32_t T, uint32_t pos, uint32_t window, uint32_t
   recorder->ops->recorder_begin(recorder, true, NULL);
   for (uint32_t i = 0; i < dispatches; i++) {
     at = i % copies * 2 * bytes;
-    struct tensor k = view(&caches, DTYPE_F32, &at, 1, row * a.capacity);
-    struct tensor v = view(&caches, DTYPE_F32, &at, 1, row * a.capacity);
+    struct tensor k = bench_view(&caches, DTYPE_F32, &at, 1, row * a.capacity);
+    struct tensor v = bench_view(&caches, DTYPE_F32, &at, 1, row * a.capacity);
     if (T == 1) recorder->ops->rope_append(recorder, qkv, k, v, table, sequences, scratch, a);
     recorder->ops->attention(recorder, o, qkv, k, v, sequences, scratch, a);
   }
@@ -59,35 +43,15 @@ static double time_attention(uint32_t T, uint32_t pos, uint32_t window, uint32_t
   return least;
 }
 
-// Numbers of any bits between about 0.01 and 1, of both signs.
-static void fill(struct buffer *buffer) {
-  enum { BLOCK = 1 << 26 };
-  uint32_t *block = malloc(BLOCK), state = 1;
-  for (uint32_t i = 0; i < BLOCK / 4; i++) {
-    state = state * 1664525u + 1013904223u;
-    block[i] = 0x3c000000 | (state >> 6 & 0x03ffffff) | (state & 0x80000000);
-  }
-  for (uint64_t at = 0; at < buffer->bytes; at += BLOCK)
-    check(backend->ops->buffer_write(backend, buffer, at, block,
-                                     buffer->bytes - at < BLOCK ? buffer->bytes - at : BLOCK));
-  free(block);
-}
-
 static int bench_device(struct instance *instance, VkPhysicalDevice handle, const struct device_caps *caps,
                         const struct plan *own) {
   static const uint32_t positions[] = {64, 1000, 4000, 16000, 64000, 128000};
   static const uint32_t tokens[][3] = {{2048, 0, 0},        {2048, 0, 512},  {2048, 6144, 0}, {2048, 62000, 0},
                                        {2048, 62000, 2048}, {4096, 4096, 0}, {200, 4096, 0}};
-  struct device *device;
-  check(device_open(instance, handle, caps, own, NULL, &device));
-  check(backend_open_vulkan(device, &backend));
-  check(backend->ops->recorder_create(backend, &recorder));
-  check(backend->ops->buffer_create(backend, MEMORY_DEVICE, cache_bytes, "caches", &caches));
-  check(backend->ops->buffer_create(backend, MEMORY_DEVICE, 16ull * TOKENS * (heads + kv_heads) * size + (8 << 20),
-                                    "activations", &activations));
+  bench_open(instance, handle, caps, own);
+  caches = bench_buffer(cache_bytes, "caches");
+  activations = bench_buffer(16ull * TOKENS * (heads + kv_heads) * size + (8 << 20), "activations");
   check(backend->ops->buffer_create(backend, MEMORY_SHARED, sizeof(struct sequence), "sequences", &control));
-  fill(&caches);
-  fill(&activations);
   printf("%s, %s, %u heads, %u of keys, of %u\n", caps->name, caps->driver, heads, kv_heads, size);
   time_attention(1, 4000, 0, 5000); // wakes the card
   for (int i = 0; i < 6; i++) {
@@ -102,11 +66,10 @@ static int bench_device(struct instance *instance, VkPhysicalDevice handle, cons
     printf("%4u tokens after %6u, window %4u: %9.1f us, %6.1f TFLOP/s\n", T, pos, w, us,
            4e-6 * keys * heads * size / us);
   }
-  backend->ops->recorder_free(recorder);
   backend->ops->buffer_free(backend, &caches);
   backend->ops->buffer_free(backend, &activations);
   backend->ops->buffer_free(backend, &control);
-  backend->ops->backend_close(backend);
+  bench_close();
   return 0;
 }
 

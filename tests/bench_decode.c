@@ -4,13 +4,10 @@
 // that no cache holds. Rows of the plan's own choice are marked. No test: it only prints. usage: bench_decode [WHAT
 // [TOKENS = 1 [MIB = 600 [DISPATCHES = 160 [TILES PARTS STEP]...]]]], WHAT being in the name of what is timed; with
 // numbers for matmul_narrow, only those.
-#include "ops_vulkan.h"
-#include "vulkan_devices.h"
+#include "bench_tools.h"
 
 enum { RUNS = 5 };
 
-static struct backend *backend;
-static struct recorder *recorder;
 static struct buffer weights, activations, control;
 static const char *what;
 static int count;      // of
@@ -18,20 +15,11 @@ static char **numbers; // the arguments behind the others
 static uint64_t weight_bytes;
 static uint32_t tokens, dispatches; // dispatches: of a replay
 
-static void check(deltaic_status status) {
-  if (!status) return;
-  fprintf(stderr, "%s\n", deltaic_last_error());
-  exit(1);
-}
-
 static struct plan *plan(void) { return &vulkan_device(backend)->plan; }
 
 // A view of f32 numbers behind `offset` of the activations.
 static struct tensor f32(uint64_t *offset, uint32_t rows, uint32_t cols) {
-  struct tensor t = {DTYPE_F32, rows, cols, cols, &activations, *offset, false};
-  *offset += round_up(tensor_bytes(&t), TENSOR_ALIGN);
-  if (*offset > activations.bytes) exit(fprintf(stderr, "too many activations\n"));
-  return t;
+  return bench_view(&activations, DTYPE_F32, offset, rows, cols);
 }
 
 // Microseconds of one dispatch of the recording, the least of some runs, after enough of them to raise the clock.
@@ -290,32 +278,13 @@ static void sweep_step(uint32_t B, uint32_t heads, uint32_t d) {
 
 // ---------------------------------------------------------------- devices
 
-// Small numbers of any bits: bf16 or f32 between about 0.01 and 0.03.
-static void fill(struct buffer *buffer) {
-  enum { BLOCK = 1 << 22 };
-  uint32_t *block = malloc(BLOCK), state = 1;
-  for (uint32_t i = 0; i < BLOCK / 4; i++) {
-    state = state * 1664525u + 1013904223u;
-    block[i] = 0x3c003c00 | (state >> 8 & 0x00ff00ff) | (state & 0x80008000);
-  }
-  for (uint64_t at = 0; at < buffer->bytes; at += BLOCK)
-    check(backend->ops->buffer_write(backend, buffer, at, block,
-                                     buffer->bytes - at < BLOCK ? buffer->bytes - at : BLOCK));
-  free(block);
-}
-
 static int bench_device(struct instance *instance, VkPhysicalDevice handle, const struct device_caps *caps,
                         const struct plan *own) {
-  struct device *device;
-  check(device_open(instance, handle, caps, own, NULL, &device));
-  check(backend_open_vulkan(device, &backend));
-  check(backend->ops->recorder_create(backend, &recorder));
+  bench_open(instance, handle, caps, own);
   recorder->matrices = true;
-  check(backend->ops->buffer_create(backend, MEMORY_DEVICE, weight_bytes, "weights", &weights));
-  check(backend->ops->buffer_create(backend, MEMORY_DEVICE, 64 << 20, "activations", &activations));
+  weights = bench_buffer(weight_bytes, "weights");
+  activations = bench_buffer(64 << 20, "activations");
   check(backend->ops->buffer_create(backend, MEMORY_SHARED, 64 * sizeof(struct sequence), "sequences", &control));
-  fill(&weights);
-  fill(&activations);
   for (uint32_t i = 0; i < 64; i++) ((struct sequence *)control.mapped)[i] = (struct sequence){i, 1, 0, i};
   printf("%s, %s\n", caps->name, caps->driver);
   for (size_t i = 0; i < sizeof products / sizeof *products; i++) {
@@ -334,11 +303,10 @@ static int bench_device(struct instance *instance, VkPhysicalDevice handle, cons
     if (strstr(name[0], what)) sweep_step(steps[i][0], steps[i][1], steps[i][2]);
     for (int n = 1; n >= 0 && strstr(name[1], what); n--) sweep_fours(steps[i][0], steps[i][1], steps[i][2], n);
   }
-  backend->ops->recorder_free(recorder);
   backend->ops->buffer_free(backend, &weights);
   backend->ops->buffer_free(backend, &activations);
   backend->ops->buffer_free(backend, &control);
-  backend->ops->backend_close(backend);
+  bench_close();
   return 0;
 }
 

@@ -72,7 +72,12 @@ tiny 0 -n 40 -g -p 'The house' && cp "$dir/out" "$dir/whole"
 tiny 0 -n 25 -g -p 'The house' --state-out "$dir/state" && cp "$dir/out" "$dir/joined"
 tiny 0 -n 15 -g --state-in "$dir/state" && cat "$dir/out" >>"$dir/joined"
 cmp -s <(tr -d '\n' <"$dir/joined") <(tr -d '\n' <"$dir/whole") || complain "a saved state does not continue the text"
-run 1 generate -m "$growing" -d cpu -p 'The house' -n 50 --context 16 -q && err_has 'context'
+# An error while decoding loses nothing of the text.
+full() { run 1 generate -m "$growing" -d cpu -p 'The house' -n 50 --context 16 -q "$@" && err_has 'context of 16'; }
+full --state-out "$dir/full"
+[ "$(tail -c 1 "$dir/out" | wc -l)" = 1 ] || complain "$last: no newline at the end"
+run 0 generate -m "$growing" -d cpu -n 3 -q --state-in "$dir/full"
+full --json && json && out_has '"end": "error"' && out_has '"position": 16'
 run 0 generate -m "$growing" -d cpu -p 'The house' -n 5 -q
 
 # ---- many texts: in the file's order, each as it is alone, whatever shares the device with it
@@ -97,11 +102,12 @@ python3 -c 'import json, sys
 for line in open(sys.argv[1]): print(json.dumps({"prompt": line[:-1]}) if line > "\n" else "")' "$dir/prompts" >"$dir/objects"
 "$program" generate "$tiny" -d cpu -q --prompts - -n 9 --seed 4 <"$dir/objects" | cmp -s - "$dir/many8" || complain "objects give other texts"
 run 0 generate -m "$growing" -d cpu -q --prompts "$dir/prompts" -n 9 && [ "$(wc -l <"$dir/out")" = 5 ] || complain "$last: a text is missing"
+printf 'The house\nThe sea\nA\n' >"$dir/few"
+tiny 0 --prompts "$dir/few" -n 1 --seed 9223372036854775807 && out_has '"seed":9223372036854775807,' && out_has '"seed":0,'
 printf '{"prompt": "a"}\n{"promt": "b"}\n' >"$dir/objects" && refused 1 'objects:2: there is no "prompt"' generate "$tiny" --prompts "$dir/objects"
 printf 'a\nb\xff\n' >"$dir/objects" && refused 1 'objects:2: byte 2 of the line' generate "$tiny" --prompts "$dir/objects"
 printf '\n' >"$dir/objects" && refused 1 'no prompt in it' generate "$tiny" --prompts "$dir/objects"
 # What ends the work loses no text that has begun; a prompt that cannot fit is found before.
-printf 'The house\nThe sea\nA\n' >"$dir/few"
 run 1 generate -m "$growing" -d cpu -q --prompts "$dir/few" -n 50 --context 16 --sequences 2 && err_has 'context of 16'
 [ "$(grep -c '"tokens":\[[0-9].*"end":"error"}$' "$dir/out")" = 2 ] || complain "$last: not the two texts that had begun"
 refused 1 "prompts:4: the prompt's 50 tokens do not fit --context 16" generate -m "$growing" -d cpu --prompts "$dir/prompts" --context 16
@@ -167,6 +173,10 @@ run 0 perplexity "$tiny" "$top/LICENSE" -d cpu --windows 1 && out_has '^predicti
 ppl --windows 2 --window 64 --json && json && out_has '"predictions": 126' && out_has '"complete": true'
 ppl --windows 2 --window 64 --bos --json && out_has '"predictions": 128'
 ppl --windows 2 --window 64 --stride 16 --json && out_has '"predictions": 79'
+refused 1 'nowhere' perplexity "$tiny" "$dir/nowhere" "$top/LICENSE" -d cpu # before the first one is measured
+refused 1 'none/x.png: No such file' perplexity "$tiny" "$top/LICENSE" -d cpu --plot "$dir/none/x.png"
+refused 1 'models: Is a directory' perplexity "$tiny" "$top/LICENSE" -d cpu --by-position "$top/models"
+refused 1 'few/state: Not a directory' generate "$tiny" -d cpu --state-out "$dir/few/state"
 ppl --window 0 --json && out_has '"windows": 1'
 
 # ---- info, devices, bench
@@ -205,10 +215,11 @@ watch
 vulkan=$("$program" devices --brief 2>/dev/null | sed -n '/not usable/d; s/^[* ]*\([0-9][0-9]*\) .*/\1/p')
 for device in $vulkan; do
   run 0 generate -m "$tiny" -d "$device" -q --no-echo -n 12 --seed 7 && cp "$dir/out" "$dir/seven"
-  run 0 generate -m "$tiny" -d "$device" -q --no-echo -n 12 --seed 7
+  run 0 generate -m "$tiny" -d "$device" -q --no-echo -n 12 --seed 7 --cache-dir "$dir/seven/cache" && err_empty
   cmp -s "$dir/out" "$dir/seven" || complain "$last: the same seed gave another text"
   run 0 perplexity "$top/LICENSE" -m "$tiny" -d "$device" --windows 2 --window 64
-  run 0 bench -m "$tiny" -d "$device" --prompt-tokens 8 --decode 4 --repeat 1 --json && json
+  run 0 bench -m "$tiny" -d "$device" --prompt-tokens 8 --decode 4 --repeat 1 --json --cache-dir "$dir/seven/cache" && json &&
+    err_has 'warning: .*Not a directory' # a file where the folder should be
   run 0 bench -m "$tiny" -d "$device" --sequences 3 --prompt-tokens 8 --decode 4 --repeat 1 --json && json &&
     out_has '"sequences": 3'
 done

@@ -284,6 +284,7 @@ static void large_inputs_are_clamped_and_do_not_become_infinite(void **state) {
   assert_true(got[0] == 65504 && got[N] == -65504 && got[2 * N] == 0);
 }
 
+// DELTAIC_TEST_FILTER: only the cases that match it.
 int ops_cases_run(struct backend *b) {
 #define CASE(f) cmocka_unit_test_teardown(f, tools_teardown)
   const struct CMUnitTest cases[] = {
@@ -296,6 +297,7 @@ int ops_cases_run(struct backend *b) {
       CASE(large_inputs_are_clamped_and_do_not_become_infinite),
   };
   backend = b;
+  cmocka_set_test_filter(getenv("DELTAIC_TEST_FILTER"));
   if (b->ops->recorder_create(b, &recorder)) return 1;
   recorder->matrices = true;
   int failed = 1;

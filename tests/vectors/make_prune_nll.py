@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Makes tests/vectors/prune/nll.safetensors: mean NLL of models after pruning, in float64.
+"""Makes tests/vectors/prune/nll.safetensors: mean NLL of models after pruning, in float64; and refit.safetensors, the
+tokens of docs/pruning.md's refit of the default checkpoint.
 
 usage: make_prune_nll.py SPEC CHECKPOINTS REFERENCE OUT [MODEL...]
 
@@ -16,7 +17,7 @@ sys.path.insert(0, spec)
 import reference as R
 import reference_model as RM
 import reference_pruning as P
-from tensor_files import from_bf16, load, to_bf16
+from tensor_files import from_bf16, load, save, to_bf16
 
 def record(t, config, windows):
     """By layer: the projections' inputs, and activations of queries and of the keys of all steps [rows, heads, d]."""
@@ -131,3 +132,8 @@ head = json.dumps(header).encode()
 head += b" " * (-len(head) % 8)
 with open(f"{out}/nll.safetensors", "wb") as f:
     f.write(struct.pack("<Q", len(head)) + head + blob)
+
+text = load(f"{reference}/calibration.safetensors")["tokens"]
+save(f"{out}/refit.safetensors",
+     {"calibration": text, "eval": load(f"{reference}/prune_gated_deltanet.safetensors")["eval_tokens"]},
+     "tokens of the default checkpoint: the text that docs/pruning.md's refit has, and what it is evaluated on")

@@ -1,0 +1,115 @@
+// plan_matmul: shapes of the kernels of products: of one token and a few, of many, and on cooperative matrices.
+#include "plan.h"
+
+#include "numbers.h"
+
+#include <string.h>
+
+// ---------------------------------------------------------------- one token and a few
+
+// A workgroup reads x once for all its rows, so it has the more rows the more tokens there are; with one token rows
+// bring nothing, and single ones end most evenly (H200). Long rows are shared by more invocations, or
+// the last workgroups would work alone for long.
+struct plan_matvec plan_matvec(const struct plan *plan, uint32_t K, uint32_t tokens, bool norm, bool gated) {
+  enum { SUMS = 32, LOADS = 12 };
+  struct plan_matvec m = {.lanes = plan->matvec_lanes, .rows = plan->matvec_rows};
+  uint32_t x_rows = tokens + norm; // as many as x and the norm's weight have
+  if (m.rows < x_rows) m.rows = min32(x_rows, plan->matvec_most_rows);
+  m.rows = min32(m.rows, SUMS / tokens);
+  if (gated) m.rows = (m.rows + 1) / 2; // of gate, and as many of up
+  while (m.lanes < plan->matvec_most_lanes && K / 8 > LOADS * m.lanes) m.lanes *= 2;
+  m.unroll = plan->matvec_unroll > tokens ? plan->matvec_unroll / tokens : 1;
+  return m;
+}
+
+// ---------------------------------------------------------------- many tokens
+
+uint64_t plan_matmul_shared_bytes(const struct plan *plan) {
+  uint64_t rows = (uint64_t)plan->matmul_tile_t + plan->matmul_tile_n;
+  return 4 * rows * (plan->matmul_tile_k + 4); // f32, four numbers of padding a row against bank conflicts
+}
+
+uint32_t plan_matmul_lanes(const struct plan *plan) {
+  return plan->matmul_tile_t / plan->matmul_sub_t * (plan->matmul_tile_n / plan->matmul_sub_n);
+}
+
+// ---------------------------------------------------------------- on matrices
+
+uint64_t plan_matmul_matrix_shared_bytes(const struct plan_matmul *m) {
+  return 2ull * (m->tile_t + m->tile_n) * (m->tile_k + 8); // f16, eight numbers of padding a row
+}
+
+// The largest tile of which there are enough; the smallest where there never are. In matrices, so that every shape of
+// matrix divides them.
+bool plan_matmul_matrix(const struct plan *plan, uint32_t T, uint32_t N, struct plan_matmul *out) {
+  static const struct {
+    uint32_t across_t, across_n, sub_t, sub_n; // subgroups along the sides of a tile, matrices along a subgroup's
+  } tiles[] = {{2, 2, 4, 4}, {2, 2, 4, 2}, {2, 2, 2, 2}, {1, 2, 2, 2}, {1, 1, 2, 2}, {1, 1, 1, 1}};
+  memset(out, 0, sizeof *out);
+  if (!plan->matrix_m) return false;
+  for (uint32_t i = 0; i < sizeof tiles / sizeof *tiles; i++) {
+    struct plan_matmul m = {.across_t = tiles[i].across_t, .across_n = tiles[i].across_n};
+    m.tile_t = m.across_t * tiles[i].sub_t * plan->matrix_m;
+    m.tile_n = m.across_n * tiles[i].sub_n * plan->matrix_n;
+    m.lanes = m.across_t * m.across_n * plan->matrix_lanes;
+    m.tile_k = plan->matrix_step;
+    while (m.tile_k > 16 && plan_matmul_matrix_shared_bytes(&m) > plan->shared_bytes) m.tile_k /= 2;
+    if (tiles[i].sub_t * tiles[i].sub_n > plan->matrix_sums || m.lanes > plan->most_lanes ||
+        plan_matmul_matrix_shared_bytes(&m) > plan->shared_bytes)
+      continue;
+    *out = m;
+    uint64_t groups = round_up(T, m.tile_t) / m.tile_t * (round_up(N, m.tile_n) / m.tile_n);
+    if (groups >= plan->matrix_groups || m.tile_t <= 2 * plan->matrix_m) break; // smaller tiles read too much
+  }
+  return out->lanes != 0;
+}
+
+// The shared variables of matmul_narrow.comp with a convolution; test_plan compares with the module.
+uint64_t plan_matmul_narrow_shared_bytes(const struct plan *plan, const struct plan_narrow *m) {
+  uint64_t side = plan->matrix_m > plan->matrix_n ? plan->matrix_m : plan->matrix_n;
+  uint64_t steps = 2 * m->parts * side * (m->step + 8);
+  uint64_t sums = 4ull * ((m->parts + 1) / 2) * m->tiles_t * m->tiles_n * plan->matrix_m * plan->matrix_n;
+  return (steps > sums ? steps : sums) + 2 * 4 * m->tiles_t * plan->matrix_m;
+}
+
+// What was fastest on an H200. One workgroup of many subgroups on every processor, where their blocks cover N so; else
+// several of a few: all should run at the same time. Many tokens leave registers for fewer subgroups or shorter steps.
+static void narrow_start(const struct plan *plan, uint32_t N, struct plan_narrow *m) {
+  static const struct {
+    uint32_t tiles, parts;
+  } alone[] = {{1, 16}, {2, 8}, {3, 8}};
+  const bool tall = m->tiles_t > 2, wide = !tall || plan->matrix_sums > 8; // else it spills on RDNA3
+  m->tiles_n = 2;
+  m->parts = !wide ? 8 : tall ? 2 : 4;
+  m->step = wide ? plan->matrix_step : plan->matrix_step / 2;
+  for (int i = 0; i < 3; i++)
+    if (round_up(N, alone[i].tiles * plan->matrix_n) / plan->matrix_n / alone[i].tiles <= plan->narrow_groups) {
+      m->tiles_n = alone[i].tiles;
+      m->parts = tall ? 8 : alone[i].parts;
+      if (tall && m->tiles_n > 1) m->step = plan->matrix_step / 2;
+      break;
+    }
+  if (plan->narrow_tiles) m->tiles_n = plan->narrow_tiles;
+  if (plan->narrow_parts) m->parts = plan->narrow_parts;
+  if (plan->narrow_step) m->step = plan->narrow_step;
+  while (m->tiles_n > 1 && m->tiles_t * m->tiles_n > plan->matrix_sums) m->tiles_n--;
+}
+
+bool plan_matmul_narrow(const struct plan *plan, uint32_t T, uint32_t N, uint32_t K, struct plan_narrow *out) {
+  enum { MOST_TILES = 4 };
+  if (!plan->matrix_m || T > MOST_TILES * plan->matrix_m) return false;
+  struct plan_narrow m = {.tiles_t = (uint32_t)(round_up(T, plan->matrix_m) / plan->matrix_m)};
+  narrow_start(plan, N, &m);
+  const uint32_t most_step = m.step;
+  for (; m.parts; m.parts /= 2)
+    for (m.step = most_step; m.step >= plan->matrix_k; m.step /= 2) {
+      m.lanes = m.parts * plan->matrix_lanes;
+      uint32_t w = plan->matrix_n * m.step / 8, x = plan->matrix_m * m.step / 8; // of a matrix's rows
+      if (K % m.step || m.parts * m.step > K || w % plan->matrix_lanes || x % plan->matrix_lanes ||
+          m.lanes > plan->most_lanes || plan_matmul_narrow_shared_bytes(plan, &m) > plan->shared_bytes)
+        continue;
+      *out = m;
+      return true;
+    }
+  return false;
+}

@@ -1,0 +1,110 @@
+// plan_rule: shapes of the delta rule's kernels that need no cooperative matrices: chunks, and single tokens.
+// plan_delta.c has the others.
+#include "plan.h"
+
+#include "numbers.h"
+
+// ---------------------------------------------------------------- chunks
+
+// The long texts decide: a short one costs the same in one chunk as step by step, where its state is read and written
+// too (docs/speed.md).
+bool plan_chunks(const struct plan *plan, uint64_t T, uint32_t B, uint64_t longest) {
+  return (longest ? longest : T / B) >= plan->chunk_from;
+}
+
+// The shared variables of delta_chunk_prepare.comp and delta_chunk_scan.comp; test_plan compares with the modules.
+uint64_t plan_prepare_shared_bytes(const struct plan_delta *d) {
+  return 4ull * (2 * d->C * (d->slab + 4) + d->C * (d->C + 5));
+}
+
+uint64_t plan_scan_shared_bytes(const struct plan_delta *d, uint32_t Dk, uint32_t n) {
+  uint64_t rows = round_up(Dk, d->sub_k), queries = d->C / d->sub_t * ((d->sub_t + n - 1) / n);
+  return 4 * ((rows + 2 * d->C) * d->columns + (d->C + queries) * (rows + 4) + 2 * d->C);
+}
+
+// What an invocation of scan makes, from the most invocations that the plan allows.
+static void scan_tiles(const struct plan *plan, struct plan_delta *d) {
+  uint32_t numbers = d->C * d->columns;
+  d->groups = plan->chunk_lanes < numbers / 8 ? 1 : 2;
+  d->sub_t = plan->chunk_lanes < numbers / 16 ? 8 : plan->chunk_lanes < numbers / 4 ? 4 : 2;
+  d->sub_c = d->sub_k = plan->chunk_lanes < numbers / 32 ? 8 : 4;
+}
+
+// K and Q of a chunk and S must fit into shared memory: rather fewer columns than a shorter chunk.
+static bool scan_fits(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t n, struct plan_delta *d) {
+  uint32_t columns = min32(plan->chunk_columns, (uint32_t)round_up(Dv, 8));
+  for (d->C = plan->chunk; d->C >= PLAN_LEAST_CHUNK; d->C /= 2)
+    for (d->columns = columns; d->columns >= 8; d->columns = d->columns / 2 / 8 * 8) {
+      scan_tiles(plan, d);
+      if (plan_scan_shared_bytes(d, Dk, n) <= plan->shared_bytes) return d->C >= n;
+    }
+  return false;
+}
+
+bool plan_delta(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t n, struct plan_delta *d) {
+  enum { MIN_SLAB = 16 };
+  if (!scan_fits(plan, Dk, Dv, n, d)) return false;
+  d->sub = d->sub_c;
+  d->slab = (uint32_t)round_up(Dk, 4);
+  if (d->slab < MIN_SLAB) d->slab = MIN_SLAB;
+  d->slab = min32(d->slab, d->C <= 32 ? 64 : MIN_SLAB);
+  while (d->slab > MIN_SLAB && plan_prepare_shared_bytes(d) > plan->shared_bytes) {
+    d->slab = d->slab / 8 * 4;
+    if (d->slab < MIN_SLAB) d->slab = MIN_SLAB;
+  }
+  return true;
+}
+
+// ---------------------------------------------------------------- single tokens
+
+// The shared variables of delta_step.comp, each from a multiple of 16 bytes; test_plan compares with the module.
+uint64_t plan_step_shared_bytes(const struct plan_step *s, uint32_t Dk, uint32_t n, uint32_t r) {
+  uint64_t split = (uint64_t)r * s->sub, lanes = split * s->columns, rows = (Dk / r + s->sub - 1) / s->sub;
+  uint64_t heads = (n + 1) * split * round_up(rows, 4), slots = round_up((n + 1) * (lanes / 4 + 1), 4);
+  return 4 * (heads + round_up(2 * lanes, 4) + slots + round_up((uint64_t)r * r, 4) + round_up(lanes, 4));
+}
+
+// A whole head in a workgroup saves the norm's dispatch (H200: 2 us), which is more than spreading the head over
+// several would save.
+bool plan_step(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t n, uint32_t r, struct plan_step *s) {
+  s->columns = plan->rule_columns;
+  s->sub = (Dk / r + plan->rule_rows - 1) / plan->rule_rows;
+  uint32_t split = r * s->sub, most = plan->step_lanes;
+  while (s->columns > 8 && s->columns / 2 >= Dv) s->columns /= 2;
+  uint64_t all = round_up(Dv, s->columns);
+  s->whole = all * split <= most;
+  if (s->whole) s->columns = (uint32_t)all;
+  while (s->columns > 4 && s->columns * split > most) s->columns /= 2;
+  return s->columns * split <= most && plan_step_shared_bytes(s, Dk, n, r) <= plan->shared_bytes;
+}
+
+// As many groups of four columns to a subgroup as leave a lane at most that many rows: longer pieces of rows, fewer
+// shuffles. 0: one group is too many.
+static uint32_t column_groups(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t rows) {
+  uint32_t groups = 0;
+  for (uint32_t g = 1; g <= plan->step_width && g < Dv / 2; g *= 2)
+    if (round_up(Dk, 4 * plan->step_width / g) / (plan->step_width / g) <= rows) groups = g;
+  return groups;
+}
+
+// A head that is normed is best held by few lanes of many rows, a small one of few heads by two subgroups. Else small
+// workgroups, whose subgroups drift apart; with many heads rather many rows than pieces of less than 64 bytes.
+bool plan_step_fours(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t heads, bool norm,
+                     struct plan_step_fours *s) {
+  const uint32_t width = plan->step_width, rows[2] = {plan->step_most_rows, plan->step_rows};
+  const uint32_t lanes[2] = {128, min32(512, plan->step_lanes)};
+  const bool few = heads <= 64;
+  *s = (struct plan_step_fours){0};
+  if (!width || Dk % 4 || Dv % 4) return false;
+  for (int i = 0; i < 2 && norm && !s->whole; i++) {
+    s->groups = column_groups(plan, Dk, Dv, rows[i]);
+    if (!s->groups) continue;
+    s->lanes = width * (uint32_t)(round_up(Dv, 4 * s->groups) / (4 * s->groups));
+    s->whole = s->lanes <= lanes[i] && (i || !few || s->lanes > width);
+  }
+  if (s->whole) return true;
+  s->groups = column_groups(plan, Dk, Dv, plan->step_rows);
+  if (!s->groups || (s->groups < 4 && !few)) s->groups = column_groups(plan, Dk, Dv, plan->step_most_rows);
+  s->lanes = width > 64 ? width : 64;
+  return s->groups > 0;
+}
