@@ -3,8 +3,6 @@
 
 #include "numbers.h"
 
-static uint32_t up(uint32_t n, uint32_t to) { return (n + to - 1) / to * to; }
-
 // The shared variables of attention_step.comp, each from a multiple of 16 bytes; test_plan compares with the module.
 uint64_t plan_attention_step_bytes(const struct plan_attention_step *s, uint32_t d) {
   return 16ull * s->queries * ((d + 3) / 4) + 24ull * s->queries * s->lanes + 16;
@@ -31,7 +29,8 @@ void plan_attention_step(const struct plan *plan, uint32_t heads, uint32_t kv_he
 
 uint64_t plan_attention_matrix_bytes(const struct plan *plan, const struct plan_attention_matrix *m, uint32_t d) {
   const uint64_t rows = m->lanes / plan->matrix_lanes * plan->matrix_m;
-  return 32ull * m->keys * (up(d, 16) / 8 + 1) + 16 * rows * (m->keys / 4 + 1) + up(4 * m->lanes, 16) + 4 * rows;
+  return 32ull * m->keys * (round_up32(d, 16) / 8 + 1) + 16 * rows * (m->keys / 4 + 1) + round_up32(4 * m->lanes, 16) +
+         4 * rows;
 }
 
 bool plan_attention_matrix(const struct plan *plan, uint32_t heads, uint32_t kv_heads, uint32_t d, uint32_t B,
@@ -50,7 +49,7 @@ bool plan_attention_matrix(const struct plan *plan, uint32_t heads, uint32_t kv_
     if (!plan->software && subgroups < FEW) return false;
     m->lanes = subgroups * lanes;
     m->tokens = subgroups * plan->matrix_m / m->group;
-    m->ahead = plan->matrix_sums >= 16 && 2 * m->keys * up(d, 16) <= FETCHED * m->lanes;
+    m->ahead = plan->matrix_sums >= 16 && 2 * m->keys * round_up32(d, 16) <= FETCHED * m->lanes;
     const bool fits = m->lanes <= plan->most_lanes && plan_attention_matrix_bytes(plan, m, d) <= plan->shared_bytes;
     if (plan->software) return fits;
     const uint64_t groups = (uint64_t)m->across * B * ((T + m->tokens - 1) / m->tokens);

@@ -5,12 +5,9 @@
 
 #include <string.h>
 
-static uint32_t up(uint32_t n, uint32_t to) { return (n + to - 1) / to * to; }
-static uint64_t up64(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
-
 // ---------------------------------------------------------------- shared memory: the variables of the shaders
 
-static uint64_t queries(const struct plan_delta_matrix *d, uint32_t n) { return up(d->C / n, 16); }
+static uint64_t queries(const struct plan_delta_matrix *d, uint32_t n) { return round_up32(d->C / n, 16); }
 
 // Rows of K that Head-in-Head's kernels stage beside the tokens': HH_MATRIX_ALONE.
 static uint64_t alone(const struct plan_delta_matrix *d) {
@@ -20,7 +17,7 @@ static uint64_t alone(const struct plan_delta_matrix *d) {
 static uint64_t hh_prepare_bytes(const struct plan_delta_matrix *d) {
   uint64_t tokens = d->C / d->r, lefts = 2 * queries(d, d->r), r4 = (d->r + 3) / 4, pairs = tokens * tokens * r4;
   uint64_t staged = (lefts + alone(d)) * (d->slab / 8 + 1), masks = 2 * tokens * d->r * r4;
-  return 16 * ((staged > pairs ? staged : pairs) + lefts * (d->C / 4 + 1) + masks) + 3 * up64(4 * tokens, 16);
+  return 16 * ((staged > pairs ? staged : pairs) + lefts * (d->C / 4 + 1) + masks) + 3 * round_up(4 * tokens, 16);
 }
 
 uint64_t plan_delta_matrix_prepare_bytes(const struct plan_delta_matrix *d, uint32_t n) {
@@ -100,12 +97,12 @@ static bool plan_scan(const struct plan *plan, uint32_t Dv, uint32_t n, uint32_t
     s.tiles = narrow ? 1 : shapes[i].tiles;
     s.stagers = d->conversions ? shapes[i].stagers : 0;
     uint32_t width = s.tiles * plan->matrix_n;
-    s.computers = min32(narrow ? 2 * shapes[i].computers : shapes[i].computers, up(Dv, width) / width);
+    s.computers = min32(narrow ? 2 * shapes[i].computers : shapes[i].computers, round_up32(Dv, width) / width);
     if (!fits(plan, &s, n)) continue;
     *d = s;
     found = true;
     width *= s.computers;
-    if (4 * heads * (up(Dv, width) / width) >= 3 * places) break;
+    if (4 * heads * (round_up32(Dv, width) / width) >= 3 * places) break;
     if (s.stagers) break; // narrower than that there is nothing
   }
   return found;
@@ -124,10 +121,11 @@ static void plan_segments(const struct plan *plan, uint32_t Dv, uint32_t n, uint
   wide.stagers = 0;
   for (wide.tiles = d->r > 1 ? 1 : 2; wide.tiles > 0; wide.tiles--) {
     uint32_t width = wide.tiles * plan->matrix_n;
-    wide.computers = min32(4, up(Dv, width) / width);
+    wide.computers = min32(4, round_up32(Dv, width) / width);
     if (!fits(plan, &wide, n)) continue;
     width *= wide.computers;
-    const uint32_t values = up(Dv, width) / width, keys = up(wide.Dk, width) / width, chunks = T / (wide.C / n);
+    const uint32_t values = round_up32(Dv, width) / width, keys = round_up32(wide.Dk, width) / width,
+                   chunks = T / (wide.C / n);
     const uint32_t segments = min32((places + heads * keys) / (heads * (values + keys)), chunks / LEAST_CHUNKS);
     wide.join_tiles = wide.Dk > 128 && wide.computers * wide.tiles % 2 == 0 ? 2 : 1;
     bool joins = wide.Dk / plan->matrix_m * plan->matrix_lanes <= plan->most_lanes &&
@@ -150,9 +148,11 @@ static void plan_prepare(const struct plan *plan, uint32_t n, struct plan_delta_
   d->slab = 1;
   while (d->C > 16 && d->C - 16 >= n && plan_delta_matrix_prepare_bytes(d, n) > plan->shared_bytes) d->C -= 16;
   d->prepare_lanes = d->C >= 32 ? 2 * plan->matrix_lanes : plan->matrix_lanes;
-  if (d->r > 1) d->prepare_lanes = up(min32(d->C / n * (d->r + 1), 128), plan->matrix_lanes); // one for each column
+  if (d->r > 1)
+    d->prepare_lanes = round_up32(min32(d->C / n * (d->r + 1), 128), plan->matrix_lanes); // one for each column
   d->slab = slab_of(d->Dk, d->r > 1 ? 64 : d->C);
-  while (d->slab > 16 && plan_delta_matrix_prepare_bytes(d, n) > plan->shared_bytes) d->slab = up(d->slab / 2, 16);
+  while (d->slab > 16 && plan_delta_matrix_prepare_bytes(d, n) > plan->shared_bytes)
+    d->slab = round_up32(d->slab / 2, 16);
 }
 
 bool plan_delta_matrix(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t n, uint32_t r, uint32_t heads,
@@ -166,7 +166,7 @@ bool plan_delta_matrix(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32
   d->block = Dk / r;
   d->conversions = plan->matrix_conversions && square;
   d->lockstep = plan->software;
-  d->Dk = up(Dk, 16);
+  d->Dk = round_up32(Dk, 16);
   d->segments = 1;
   if (!plan_scan(plan, Dv, unknowns, heads, d)) return false;
   plan_segments(plan, Dv, unknowns, heads, T, d);
