@@ -33,6 +33,7 @@ bool vulkan_delta_matrix_plan(const struct device *device, uint32_t T, uint32_t 
                               uint32_t r, struct plan_delta_matrix *p) {
   struct plan plan = device->plan;
   if (!a->matrices || !kernel_built(KERNEL_delta_matrix_prepare_f16)) return false;
+  if (device->caps.max_storage_buffers < DELTA_MATRIX_SCAN_BINDINGS) return false;
   if (!vulkan_chunked(&plan, a->form, (uint64_t)T * a->n, B, (uint64_t)a->longest * a->n)) return false;
   if (a->matrices == MATRICES_PLAIN) plan.matrix_conversions = false;
   if (!plan_delta_matrix(&plan, a->Dk, a->Dv, a->n, r, B * a->Hv, T / B, p)) return false;
@@ -56,7 +57,7 @@ static uint64_t maps_bytes(const struct plan *plan, const struct plan_delta_matr
 
 // What the state before a segment adds to the outputs of T tokens.
 static uint64_t reach_bytes(const struct plan_delta_matrix *p, uint32_t T, const struct delta_args *a) {
-  return p->segments == 1 ? 0 : 2ull * T * a->Hv * p->Dk;
+  return p->segments == 1 ? 0 : round_up(2ull * T * a->Hv * p->Dk, TENSOR_ALIGN);
 }
 
 // Maps, reach, then records. Calls with fewer tokens may take chunks of another length.
