@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STAGE_BYTES = 1 << 20, REPORTED_BYTES = 64 << 20 };
+enum { STAGE_BYTES = 1 << 20, REPORTED_BYTES = 16 << 20 };
 
 // How far numbers reach. Infinities and NaNs have an exponent of ones in every float format: they would poison every
 // later token. Wide ones are of bf16, and infinite as f16; f32 ones are never made f16.
