@@ -20,6 +20,7 @@
 // run at the same time. At the end the subgroups' sums are added up in a fixed order, half of them to the other half
 // first where shared memory has no room for all.
 #include "matmul_narrow.h"
+#include "norm_ahead.h"
 layout(local_size_x_id = MATMUL_NARROW_SPEC_LANES) in;
 layout(constant_id = MATMUL_NARROW_SPEC_PARTS) const uint PARTS = 1;
 layout(constant_id = MATMUL_NARROW_SPEC_TILES_T) const uint TILES_T = 1;
@@ -144,7 +145,7 @@ void find_factors(uint lane) {
     for (uint s = 0; s < SHARE; s++) sum += uintBitsToFloat(room[t * SHARE + s].x);
     float root = accurate_inversesqrt(sum / float(LENGTH) + args.eps);
     factors[t] = root / uintBitsToFloat(room[t * SHARE].y);
-    if (gl_WorkGroupID.x == 0 && t < args.T) rms[t] = root;
+    if (gl_WorkGroupID.x == 0 && t < args.T) rms[t] = min(root, NORM_AHEAD_MOST);
   }
 }
 #endif

@@ -6,6 +6,7 @@
 // y, x (T, D), weight (1, D). Workgroups (rows of y): one row each, which its invocations hold in registers between the
 // sum and the end, or read twice. Any D.
 #include "stored.glsl"
+#include "norm_ahead.h"
 #include "rmsnorm.h"
 layout(local_size_x_id = RMSNORM_SPEC_LANES) in;
 layout(constant_id = RMSNORM_SPEC_VECTORS) const uint VECTORS = 0;
@@ -24,7 +25,7 @@ const uint HELD = VECTORS == 0 ? 1 : VECTORS;
 
 float factor_of(float sum) {
   float factor = accurate_inversesqrt(workgroup_sum(sum) / float(args.D) + args.eps);
-  if (args.keep != 0 && gl_LocalInvocationID.x == 0) rms[gl_WorkGroupID.x] = factor;
+  if (args.keep != 0 && gl_LocalInvocationID.x == 0) rms[gl_WorkGroupID.x] = min(factor, NORM_AHEAD_MOST);
   return factor;
 }
 
