@@ -66,7 +66,8 @@ INLINE void dots(float *y, const float *x, const char *w, size_t w_bytes, uint32
     v = *(const lanes *)(x + k);
     for (uint32_t r = 0; r < DOT_ROWS; r++) {
       widen(&u, w + r * w_bytes + k * size, dtype);
-      __builtin_prefetch((const void *)((uintptr_t)w + (r + DOT_ROWS) * w_bytes + k * size)); // may be past the end
+      if (k * size % 64 == 0) // once a line; may be past the end
+        __builtin_prefetch((const void *)((uintptr_t)w + (r + DOT_ROWS) * w_bytes + k * size));
       sums[r] += v * u;
     }
   }
