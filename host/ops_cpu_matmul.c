@@ -56,18 +56,39 @@ INLINE void widen_some(lanes *to, const char *from, uint32_t n, enum dtype dtype
 
 // ---------------------------------------------------------------- a few tokens
 
+INLINE void fetch_ahead(const char *w, size_t w_bytes, uint32_t r, size_t at) {
+  __builtin_prefetch((const void *)((uintptr_t)w + (r + DOT_ROWS) * w_bytes + at)); // may be past the end
+}
+
+// Two bf16 lie in a word: what is left of it without the lower is the upper as f32, and the lower moves up. Half as many
+// instructions as widening each; x's numbers are parted alike, once for all rows. Returns the columns that are done.
+INLINE uint32_t dots_of_pairs(lanes *sums, const float *x, const char *w, size_t w_bytes, uint32_t K) {
+  uint32_t k = 0;
+  for (; k + 2 * LANES <= K; k += 2 * LANES) {
+    lanes a = *(const lanes *)(x + k), b = *(const lanes *)(x + k + LANES);
+    lanes even = shuffle(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    lanes odd = shuffle(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+    for (uint32_t r = 0; r < DOT_ROWS; r++) {
+      lanes_u32 pairs = *(const lanes_u32 *)(w + r * w_bytes + k * 2);
+      fetch_ahead(w, w_bytes, r, k * 2);
+      sums[r] += even * (lanes)(pairs << 16);
+      sums[r] += odd * (lanes)(pairs & 0xffff0000);
+    }
+  }
+  return k;
+}
+
 // y[r] = x w[r]^T for DOT_ROWS rows of w. The next as many rows are fetched meanwhile: rows are about as long as a
 // page, and at a page's end the processor stops looking ahead by itself.
 INLINE void dots(float *y, const float *x, const char *w, size_t w_bytes, uint32_t K, enum dtype dtype) {
   const size_t size = dtype_bytes(dtype);
   lanes sums[DOT_ROWS] = {{0}}, v, u;
-  uint32_t k = 0;
+  uint32_t k = dtype == DTYPE_BF16 ? dots_of_pairs(sums, x, w, w_bytes, K) : 0;
   for (; k + LANES <= K; k += LANES) {
     v = *(const lanes *)(x + k);
     for (uint32_t r = 0; r < DOT_ROWS; r++) {
       widen(&u, w + r * w_bytes + k * size, dtype);
-      if (k * size % 64 == 0) // once a line; may be past the end
-        __builtin_prefetch((const void *)((uintptr_t)w + (r + DOT_ROWS) * w_bytes + k * size));
+      if (k * size % 64 == 0) fetch_ahead(w, w_bytes, r, k * size); // once a line
       sums[r] += v * u;
     }
   }
