@@ -1,10 +1,11 @@
 // ops_cpu_matmul: y (T, N) = x (T, K) w (N, K)^T for any dtype of w, accumulated in f32.
 //
 // A few tokens (T <= DOTS_T) wait for memory: DOT_ROWS rows of w are read side by side and widened in registers; sums
-// are over k % LANES, then a tree. More tokens wait for arithmetic: PANEL rows of w, K_BLOCK columns of them, are
-// widened and transposed once for up to T_BLOCK tokens, and a tile of tokens by columns stays in registers while k
-// runs; sums are over k in order, K_BLOCK at a time, or in float32 sessions SUM_BLOCK, since a rounding is as large as
-// the sum so far (the models' logits are 1.3 to 2.3 times nearer to float64, prompts a tenth slower).
+// are over k % LANES, of bf16 over its pairs, then a tree. More tokens wait for arithmetic: PANEL rows of w, K_BLOCK
+// columns of them, are widened and transposed once for up to T_BLOCK tokens, and a tile of tokens by columns stays in
+// registers while k runs; sums are over k in order, K_BLOCK at a time, or in float32 sessions SUM_BLOCK, since a
+// rounding is as large as the sum so far (the models' logits are 1.3 to 2.3 times nearer to float64, prompts a tenth
+// slower).
 // Which instructions do it changes no sum's order. But this file is compiled with contraction: a processor with fused
 // multiply-add does not round a product before adding it.
 #include "ops_cpu.h"
