@@ -89,7 +89,6 @@ static deltaic_status break_pieces(struct deltaic_session *s, const deltaic_piec
 
 static deltaic_status eval_slice(struct deltaic_session *s, struct work *w) {
   deltaic_status status = slice_run(s, w);
-  if (status == DELTAIC_OK && atomic_load(&s->cancel)) status = cancelled();
   if (status != DELTAIC_OK) return status;
   for (uint32_t k = 0; k < w->count; k++) {
     const struct part *p = &w->parts[k];
@@ -111,7 +110,10 @@ static deltaic_status evaluate(struct deltaic_session *s, const deltaic_piece *p
   struct work w = {.pieces = pieces, .n = n};
   uint64_t tokens = 0;
   for (size_t i = 0; i < n; i++) tokens += pieces[i].count;
-  for (; tokens && status == DELTAIC_OK; tokens -= w.T) status = eval_slice(s, &w);
+  for (; tokens && status == DELTAIC_OK; tokens -= w.T) {
+    status = w.T && atomic_load(&s->cancel) ? cancelled() : DELTAIC_OK; // after the last slice it is the next call's
+    if (status == DELTAIC_OK) status = eval_slice(s, &w);
+  }
   if (status != DELTAIC_OK) return break_pieces(s, pieces, n, status);
   for (size_t i = 0; i < n; i++) s->slots[pieces[i].sequence].has_logits = true;
   return DELTAIC_OK;
@@ -198,7 +200,6 @@ static deltaic_status run_draws(struct deltaic_session *s, const struct draws *d
     *(struct sampling *)tensor_row(&s->sampling, i) = d->sampling[i];
   }
   deltaic_status status = slice_replay(s, d->n, true);
-  if (status == DELTAIC_OK && atomic_load(&s->cancel)) status = cancelled();
   if (status == DELTAIC_OK && logits) status = slice_read(s, slice_logits(s, d->n), 0, d->n, logits);
   if (status != DELTAIC_OK) return status;
   for (uint32_t i = 0; i < d->n; i++) s->slots[d->sequences[i]].position++;
@@ -217,7 +218,6 @@ static deltaic_status next(struct deltaic_session *s, const uint32_t *sequences,
   status = run_draws(s, &d, tokens, logits);
   if (status == DELTAIC_OK) return DELTAIC_OK;
   for (uint32_t i = 0; i < d.n; i++) break_slot(s, d.sequences[i]);
-  if (status == DELTAIC_CANCELLED) take_cancel(s);
   return status;
 }
 

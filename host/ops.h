@@ -186,7 +186,8 @@ struct ops {
   deltaic_status (*buffer_read)(struct backend *b, struct buffer *from, uint64_t offset, void *data, uint64_t bytes);
   deltaic_status (*buffer_zero)(struct backend *b, struct buffer *buffer, uint64_t offset, uint64_t bytes);
 
-  // Recording. begin (replay: the recording will be run many times; cancel: may be NULL), ops, run, run, ...
+  // Recording. begin (replay: the recording will be run many times, whole; cancel: else stops it; may be NULL), ops,
+  // run, run, ...
   // Where backend->replays is false, ops work when called and every run must be preceded by begin and the ops again.
   deltaic_status (*recorder_create)(struct backend *b, struct recorder **out);
   void (*recorder_free)(struct recorder *c);

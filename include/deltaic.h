@@ -291,7 +291,8 @@ DELTAIC_API deltaic_status deltaic_session_eval(deltaic_session *session, const 
 /* Draws the next token from the session's last logits, advances the session by it, and computes the logits after it:
  * one submission to the device, with nothing recorded after the first call.
  * sampling: NULL for greedy. The draw depends on the seed and on the position in the text alone.
- * logits: vocabulary floats for the logits after the token, or NULL. */
+ * logits: vocabulary floats for the logits after the token, or NULL.
+ * Failures are as those of deltaic_session_eval(), but a cancel always leaves the session as it was before or after. */
 DELTAIC_API deltaic_status deltaic_session_next(deltaic_session *session, const deltaic_sampling *sampling,
                                                 int32_t *token, float *logits);
 
@@ -373,10 +374,12 @@ DELTAIC_API deltaic_status deltaic_sequence_save(deltaic_session *session, uint3
 DELTAIC_API deltaic_status deltaic_sequence_load(deltaic_session *session, uint32_t sequence, const void *buffer,
                                                  size_t bytes);
 
-/* Makes the eval or next in progress return DELTAIC_CANCELLED soon: after the part of the work that the device has
- * already been given. With none in progress, the next one returns it at once and computes nothing: the session is as it
- * was. deltaic_session_reset() drops a cancel that nobody has seen, and so does resetting or loading a session's only
- * text. Any thread, also a signal handler, at any time before deltaic_session_free(). */
+/* Makes the eval in progress return DELTAIC_CANCELLED soon: after the part of the work that the device has already been
+ * given. What is one step, a next or an eval of one token for each text, comes to its end and succeeds, and so does an
+ * eval whose last part the device has already. A cancel that no call has returned makes the next eval or next return
+ * DELTAIC_CANCELLED at once and compute nothing: the session is as it was, and goes on. deltaic_session_reset() drops
+ * such a cancel, and so does resetting or loading a session's only text. Any thread, also a signal handler, at any time
+ * before deltaic_session_free(). */
 DELTAIC_API void deltaic_session_cancel(deltaic_session *session);
 
 /* Looking inside. Experimental. While a probe is set, every eval hands the activations asked for to the callback, layer

@@ -401,7 +401,6 @@ static deltaic_status replay(struct commands *c) {
   if (c->recording == OPEN) slot_end(c);
   if (!failed(c) && c->recording != CLOSED) commands_fail(c, fail(DELTAIC_INTERNAL, "there is no recording to submit"));
   if (failed(c)) return commands_status(c);
-  if (cancelled(c)) return fail(DELTAIC_CANCELLED, "cancelled");
   uint64_t start = device_clock_ns();
   deltaic_status status = slot_submit(c);
   if (!status) status = wait_all(c);

@@ -27,7 +27,7 @@ deltaic_status commands_create(struct device *device, struct commands **out);
 void commands_free(struct commands *commands); // waits for work in flight; accepts NULL
 
 void commands_begin(struct commands *commands, enum commands_mode mode,
-                    const atomic_bool *cancel); // cancel: may be NULL
+                    const atomic_bool *cancel); // of a stream; may be NULL
 // bindings: kernel->reflection.bindings of them. push: kernel's push_bytes bytes. groups: workgroups in x, y, z; a zero
 // dispatches nothing. operations: multiplications and additions, for pacing and for the profile.
 void commands_dispatch(struct commands *commands, const struct kernel *kernel, const struct binding *bindings,
@@ -35,8 +35,8 @@ void commands_dispatch(struct commands *commands, const struct kernel *kernel, c
 // Keeps the error; later calls do nothing. For callers that build dispatches.
 void commands_fail(struct commands *commands, deltaic_status status);
 deltaic_status commands_status(const struct commands *commands); // the kept error, DELTAIC_OK when none
-// Ends the recording if it is open, submits, waits. A replayed recording stays, and what its run
-// returns is not kept: DEVICE_LOST, CANCELLED before it ran.
+// Ends the recording if it is open, submits, waits. A replayed recording stays, and what its run returns, DEVICE_LOST,
+// is not kept.
 deltaic_status commands_submit(struct commands *commands);
 
 struct commands_counters {

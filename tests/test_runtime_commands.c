@@ -251,19 +251,6 @@ static void another_thread_cancels_a_stream(void **state) {
   scene_close(&s);
 }
 
-static void a_cancelled_replay_can_be_submitted_again(void **state) {
-  struct scene s = scene_open(device_of(state));
-  atomic_bool cancel = true;
-  commands_begin(s.c, COMMANDS_REPLAY, &cancel);
-  add(s.c, s.kernel, whole(&s.y), whole(&s.a), whole(&s.b), 1, 0);
-  assert_int_equal(commands_submit(s.c), DELTAIC_CANCELLED);
-  assert_int_equal(commands_count(s.c).submits, 0);
-  atomic_store(&cancel, false);
-  ok(commands_submit(s.c));
-  assert_true(number(s.device, &s.y, 0) == 3);
-  scene_close(&s);
-}
-
 static void the_first_error_is_kept_until_begin(void **state) {
   struct scene s = scene_open(device_of(state));
   for (int mode = COMMANDS_REPLAY; mode <= COMMANDS_STREAM; mode++) {
@@ -443,7 +430,6 @@ int test_commands(void) {
       ON_DEVICE(streaming_splits_by_operations),
       ON_DEVICE(streaming_without_a_rest_submits_nothing_more),
       ON_DEVICE(another_thread_cancels_a_stream),
-      ON_DEVICE(a_cancelled_replay_can_be_submitted_again),
       ON_DEVICE(the_first_error_is_kept_until_begin),
       ON_DEVICE(too_many_workgroups_are_refused_by_name),
       ON_DEVICE(work_without_a_recording_is_refused),

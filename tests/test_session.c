@@ -288,6 +288,52 @@ static void a_cancel_between_calls_stops_the_next_and_changes_nothing(void **sta
   on_every_device(check_early_cancel);
 }
 
+static deltaic_session *to_cancel;
+static const struct ops *real_ops;
+
+static deltaic_status cancel_and_run(struct recorder *c) {
+  deltaic_session_cancel(to_cancel);
+  return real_ops->recorder_run(c);
+}
+
+static void embed_and_cancel(struct recorder *c, struct tensor x, struct tensor table, struct tensor tokens) {
+  real_ops->embed(c, x, table, tokens);
+  deltaic_session_cancel(to_cancel);
+}
+
+// A cancel in the middle of every step: while the CPU computes it, and as a GPU is about to.
+static void check_late_cancel(deltaic_device *device) {
+  deltaic_model *model = open_model(device, kinds[0]);
+  deltaic_session *other = create(model), *s;
+  real_ops = device->backend->ops;
+  struct ops cancelling = *real_ops;
+  cancelling.recorder_run = cancel_and_run;
+  cancelling.embed = embed_and_cancel;
+  device->backend->ops = &cancelling;
+  s = to_cancel = create(model); // its recorders have these
+  device->backend->ops = real_ops;
+  float a[V], b[V];
+  eval(other, 0, 1, NULL);
+  eval(s, 0, 1, NULL);
+  for (int i = 0; i < 4; i++) {
+    int32_t token, same;
+    assert_int_equal(deltaic_session_next(s, NULL, &token, a), DELTAIC_CANCELLED); // the step's before, seen now
+    assert_int_equal(deltaic_session_position(s), 1 + i);
+    assert_ok(deltaic_session_next(s, NULL, &token, a));
+    assert_ok(deltaic_session_next(other, NULL, &same, b));
+    assert_int_equal(token, same);
+    assert_same_bits(a, b, "after a cancel during a step");
+  }
+  deltaic_session_free(other);
+  deltaic_session_free(s);
+  deltaic_model_close(model);
+}
+
+static void a_cancel_during_a_step_is_the_next_calls(void **state) {
+  (void)state;
+  on_every_device(check_late_cancel);
+}
+
 // ---------------------------------------------------------------- threads, progress, profile
 
 struct worker {
@@ -512,6 +558,7 @@ int main(void) {
       cmocka_unit_test(misuse_is_refused_with_a_sentence),
       cmocka_unit_test(a_cancelled_session_works_again_after_a_reset),
       cmocka_unit_test(a_cancel_between_calls_stops_the_next_and_changes_nothing),
+      cmocka_unit_test(a_cancel_during_a_step_is_the_next_calls),
       cmocka_unit_test(sessions_in_threads_do_not_disturb_each_other),
       cmocka_unit_test(threads_share_a_device_and_a_tokenizer),
       cmocka_unit_test(counters_of_no_session_are_zero),
