@@ -357,7 +357,7 @@ int demo_recall(int argc, char **argv) {
       HEADING("the texts"),
       COUNT('n', "pairs", "N", &r.pairs, 1, 512, "pairs whose keys are overwritten"),
       COUNT(0, "texts", "N", &r.texts, 1, 10000, "random texts behind every number"),
-      COUNT64('s', "seed", "N", &r.seed, NULL, "of keys and texts"),
+      COUNT64('s', "seed", "N", &r.seed, "of keys and texts"),
       HEADING("output"),
       OUTPUT(0, "plot", "FILE", &r.plot, "draw right answers and capacity into this PNG file"),
       FLAG('q', "quiet", &r.engine.quiet, "no progress and no warnings"),

@@ -415,7 +415,7 @@ int demo_state_tracking(int argc, char **argv) {
       HEADING("the words"),
       COUNT('l', "length", "N", &r.length, 1, 100000000, "elements of a word"),
       COUNT('w', "words", "N", &r.words, 1, 10000, "random words"),
-      COUNT64('s', "seed", "N", &r.seed, NULL, "of the words"),
+      COUNT64('s', "seed", "N", &r.seed, "of the words"),
       TEXT(0, "repeat", "ELEMENT", &r.repeat, "a word of this element alone: rounding errors then add up in one way"),
       FLAG(0, "alone", &r.alone, "only this model, not those that fail"),
       HEADING("output"),

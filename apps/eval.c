@@ -75,7 +75,8 @@ static int check_name(const char *task) {
   if (file) fclose(file);
   if (file || strpbrk(task, "./") || !strcmp(task, "-")) return EXIT_OK;
   for (size_t i = 0; count < 64 && eval_data_set(i); ++i) names[count++] = eval_data_set(i);
-  for (size_t i = 0; count < 64 && made_at(i); ++i) names[count++] = made_at(i)->name;
+  for (size_t i = 0; count < 63 && made_at(i); ++i) names[count++] = made_at(i)->name;
+  names[count++] = "cost";
   const char *near = nearest_name(task, names, count);
   if (near) return complain(EXIT_USAGE, "there is no task \"%s\"; did you mean %s?", task, near);
   return complain(EXIT_USAGE, "there is no task \"%s\" and no file of this name; --help lists the tasks", task);
@@ -84,21 +85,14 @@ static int check_name(const char *task) {
 static int check(const struct request_line *r, struct arguments *arguments) {
   if (!r->task) return complain(EXIT_USAGE, "no --task; --help lists them");
   const struct made *made = made_find(r->task);
-  if (!made && r->write) return complain(EXIT_USAGE, "--write is for tasks that are made on the spot, not %s", r->task);
-  if (made && r->data && !made->real_text)
-    return complain(EXIT_USAGE, "--task %s takes no --data: its texts are made on the spot", r->task);
-  if (made && made->real_text && !r->data)
+  bool is_file = !made && !is_cost(r) && !eval_is_data_set(r->task);
+  int code = is_file ? check_name(r->task) : EXIT_OK;
+  if (!code) code = eval_options_check(r->task, arguments);
+  if (code) return code;
+  if (made && made->own && strstr(made->own, "data") && !r->data)
     return complain(EXIT_USAGE, "--task %s hides its needle in a real text: name its file with --data", r->task);
-  if (is_cost(r) && (r->data || r->log))
-    return complain(EXIT_USAGE, "--task cost has no cases: it takes no %s", r->data ? "--data" : "--log");
   if (eval_is_data_set(r->task) && !r->data)
     return complain(EXIT_USAGE, "--task %s needs its file: --data FILE", r->task);
-  if (!made && !is_cost(r) && !eval_is_data_set(r->task)) {
-    int code = check_name(r->task);
-    if (!code && r->data)
-      code = complain(EXIT_USAGE, "--data goes with a data set; \"%s\" is a file of cases itself", r->task);
-    if (code) return code;
-  }
   if (!arguments->count && !r->options.engine.model && !r->write) {
     const char *model = model_path(NULL);
     if (!model) return EXIT_USAGE;
@@ -108,7 +102,6 @@ static int check(const struct request_line *r, struct arguments *arguments) {
     if (arguments->count == ARGUMENTS_CAPACITY) return complain(EXIT_USAGE, "too many checkpoints");
     arguments->items[arguments->count++] = r->options.engine.model;
   }
-  int code = EXIT_OK;
   for (size_t i = 0; i < arguments->count && !code; ++i) code = model_check(arguments->items[i]);
   return code;
 }
@@ -137,8 +130,13 @@ static char *help_text(void) {
 
 static int read_task(struct request_line *r, const struct arguments *arguments, struct eval_task *task) {
   const struct made *made = made_find(r->task);
+  bool asks_new = r->options.new_tokens;
   if (!r->options.new_tokens) r->options.new_tokens = made && made->new_tokens ? made->new_tokens : DEFAULT_NEW;
-  if (!made) return eval_task_read(r->task, r->data, &r->options, task);
+  if (!made) {
+    int code = eval_task_read(r->task, r->data, &r->options, task);
+    if (code || !asks_new || task->kind == EVAL_RECALL) return code;
+    return complain(EXIT_USAGE, "--task %s takes no --new: no text of it is continued", r->task);
+  }
   r->made.haystack = r->data;
   r->made.checkpoint = arguments->count ? arguments->items[0] : NULL;
   int code = made_task(made, &r->made, r->write, task);
@@ -177,7 +175,7 @@ int command_eval(int argc, char **argv) {
            "lengths of the texts in tokens: of niah with the answer's 128, in the first checkpoint's tokens; without "
            "it, the task's own"),
       COUNT('c', "cases", "N", &r.made.cases, 1, 1000000, "texts of each length"),
-      COUNT64('s', "seed", "N", &r.made.seed, NULL, "of the texts"),
+      COUNT64('s', "seed", "N", &r.made.seed, "of the texts"),
       COUNT(0, "pairs", "N", &r.made.pairs, 1, 1000000, "mqar: pairs of a text"),
       COUNT(0, "keys", "N", &r.made.keys, 1, 1000000, "mqar: different keys, k0, k1, ..."),
       COUNT(0, "values", "N", &r.made.values, 1, 1000000, "mqar: different values, v0, v1, ..."),
@@ -206,6 +204,11 @@ int command_eval(int argc, char **argv) {
   if (!parsed) return code;
   if (r.compare) {
     if (arguments.count != 2) return complain(EXIT_USAGE, "--compare takes two files of --json");
+    for (size_t i = 0; i < arguments.given_count; ++i) {
+      const char *given = arguments.given[i];
+      if (strcmp(given, "compare") && strcmp(given, "json") && strcmp(given, "quiet"))
+        return complain(EXIT_USAGE, "--compare runs nothing: it takes no --%s", given);
+    }
     return eval_compare(arguments.items[0], arguments.items[1], r.as_json);
   }
   code = check(&r, &arguments);

@@ -29,7 +29,7 @@ struct made {
   const char *name, *about;
   struct count_list lengths; // where the user names none
   uint32_t new_tokens;
-  bool real_text;                                    // needs --data, which is nothing to the others
+  const char *own;                                   // options that are nothing to others: "group"
   int (*begin)(struct maker *m);                     // checks options; NULL: nothing to do
   json_t *(*text)(struct maker *m, uint32_t length); // a case; NULL after a complaint, m->code set
   int (*texts)(struct maker *m, uint32_t length);    // or all cases of a text; an exit code
@@ -37,6 +37,8 @@ struct made {
 
 const struct made *made_find(const char *name);
 const struct made *made_at(size_t i); // NULL: the end
+// Whether the task has all the options that are given; an exit code.
+int eval_options_check(const char *task, const struct arguments *arguments);
 // Makes the task's cases, and writes them as JSONL where `path` is not NULL. An exit code.
 int made_task(const struct made *made, const struct made_options *options, const char *path, struct eval_task *task);
 

@@ -391,8 +391,7 @@ int command_generate(int argc, char **argv) {
       FLAG(0, "json", &r.as_json,
            "one JSON object with text, tokens, seed and speed on standard output, instead of the stream"),
       HEADING("choice of tokens"),
-      COUNT64('s', "seed", "N", &r.sampling.seed, &r.seed_given,
-              "of the random choice; without it, a new one, which is printed"),
+      COUNT64('s', "seed", "N", &r.sampling.seed, "of the random choice; without it, a new one, which is printed"),
       FLAG('g', "greedy", &r.greedy, "always the likeliest token; no temperature, no penalty"),
       NUMBER(0, "temperature", "X", &r.sampling.temperature, 100,
              "low: predictable; high: adventurous; 0: the likeliest token"),
@@ -411,6 +410,7 @@ int command_generate(int argc, char **argv) {
       OPTIONS_END,
   };
   if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;
+  r.seed_given = option_given(&arguments, "seed");
   code = take_arguments(&r, &arguments);
   if (code) return code;
   return r.prompts ? generate_many(&r) : generate(&r);

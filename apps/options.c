@@ -225,9 +225,9 @@ static enum step step_letter(struct walk *walk, struct item *item, bool speak) {
 }
 
 static void complain_unknown(const struct option *options, const char *spelling) {
-  const char *names[64];
+  const char *names[OPTIONS_CAPACITY];
   size_t count = 0;
-  for (; options->kind != OPTION_END && count < 64; ++options)
+  for (; options->kind != OPTION_END && count < OPTIONS_CAPACITY; ++options)
     if (options->kind != OPTION_HEADING) names[count++] = options->name;
   const char *meant = nearest_name(spelling + 2, names, count);
   if (meant)
@@ -281,7 +281,13 @@ static bool asks_help(struct walk walk) {
   return false;
 }
 
-static bool store_item(const struct item *item) {
+bool option_given(const struct arguments *arguments, const char *name) {
+  for (size_t i = 0; i < arguments->given_count; ++i)
+    if (!strcmp(arguments->given[i], name)) return true;
+  return false;
+}
+
+static bool store_item(const struct item *item, struct arguments *arguments) {
   const struct option *option = item->option;
   if (!store(option, item->text)) {
     char values[120];
@@ -289,7 +295,8 @@ static bool store_item(const struct item *item) {
     complain(EXIT_USAGE, "%s takes %s, not \"%s\"", item->spelling, values, item->text);
     return false;
   }
-  if (option->given) *option->given = true;
+  if (!option_given(arguments, option->name) && arguments->given_count < OPTIONS_CAPACITY)
+    arguments->given[arguments->given_count++] = option->name;
   return true;
 }
 
@@ -315,7 +322,7 @@ bool options_parse(const struct usage *usage, const struct option *options, int 
   struct walk walk = {.options = options, .argc = argc, .argv = argv};
   struct item item;
   enum step result;
-  *arguments = (struct arguments){.count = 0};
+  *arguments = (struct arguments){.count = 0, .given_count = 0};
   if (asks_help(walk)) {
     print_help(usage, options);
     *code = EXIT_OK;
@@ -323,7 +330,7 @@ bool options_parse(const struct usage *usage, const struct option *options, int 
   }
   *code = EXIT_USAGE;
   while ((result = step(&walk, &item, true)) == STEP_ITEM)
-    if (!(item.option ? store_item(&item) : store_argument(usage, arguments, item.text))) return false;
+    if (!(item.option ? store_item(&item, arguments) : store_argument(usage, arguments, item.text))) return false;
   if (result != STEP_END) return false;
   *code = check_outputs(options);
   return !*code;

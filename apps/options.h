@@ -17,7 +17,7 @@ enum option_kind {
   OPTION_END      // ends the table
 };
 
-enum { LIST_CAPACITY = 16, ARGUMENTS_CAPACITY = 16 };
+enum { LIST_CAPACITY = 16, ARGUMENTS_CAPACITY = 16, OPTIONS_CAPACITY = 64 };
 
 struct count_list {
   uint32_t values[LIST_CAPACITY];
@@ -31,7 +31,6 @@ struct option {
   const char *value;  // what the help calls the value: "N"
   const char *help;   // the value that `target` begins with is added as the default, unless it is zero
   void *target;       // of the kind's type; holds the default
-  bool *given;        // set when the option is there; NULL: nobody asks
   double least, most; // of counts and numbers; both 0: whatever the type holds
 };
 
@@ -57,8 +56,8 @@ struct usage {
   { OPTION(OPTION_OUTPUT, const char *, letter, name, value, target, help) }
 #define COUNT(letter, name, value, target, least_, most_, help)                                                        \
   { OPTION(OPTION_COUNT, uint32_t, letter, name, value, target, help), .least = least_, .most = most_ }
-#define COUNT64(letter, name, value, target, given_, help)                                                             \
-  { OPTION(OPTION_COUNT64, uint64_t, letter, name, value, target, help), .given = given_ }
+#define COUNT64(letter, name, value, target, help)                                                                     \
+  { OPTION(OPTION_COUNT64, uint64_t, letter, name, value, target, help) }
 #define NUMBER(letter, name, value, target, most_, help)                                                               \
   { OPTION(OPTION_NUMBER, float, letter, name, value, target, help), .most = most_ }
 #define LIST(letter, name, value, target, least_, most_, help)                                                         \
@@ -66,11 +65,12 @@ struct usage {
 #define OPTIONS_END                                                                                                    \
   { .kind = OPTION_END }
 
-// What is not an option; "-" is one.
+// What is not an option, "-" too; and which options are there, by name, each once.
 struct arguments {
-  const char *items[ARGUMENTS_CAPACITY];
-  size_t count;
+  const char *items[ARGUMENTS_CAPACITY], *given[OPTIONS_CAPACITY];
+  size_t count, given_count;
 };
+bool option_given(const struct arguments *arguments, const char *name);
 
 // argv: without the command's name. false: leave with *code, everything has been said (--help, or a mistake).
 bool options_parse(const struct usage *usage, const struct option *options, int argc, char **argv,

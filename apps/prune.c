@@ -203,7 +203,7 @@ int command_prune(int argc, char **argv) {
       TEXT(0, "volume-lost", "SHARE", &r.volume, "keep as few channels as lose at most this"),
       FLAG(0, "per-layer", &r.per_layer, "let layers differ in what was found out"),
       TEXT(0, "side", "SIDE", &r.side, "select by joint, keys or queries"),
-      COUNT64(0, "seed", "N", &r.seed, NULL, "of random, and of sampled activations"),
+      COUNT64(0, "seed", "N", &r.seed, "of random, and of sampled activations"),
       NUMBER(0, "tolerance", "F", &r.tolerance, 0, "drrqr: swap while one multiplies the volume by more; 0: 1.5"),
       COUNT(0, "swaps", "N", &r.swap_limit, 0, 1 << 20, "drrqr: the most swaps of a head; 0: no limit"),
       COUNT(0, "rows", "N", &r.rows, 0, DELTAIC_CALIBRATION_ROWS,

@@ -33,7 +33,18 @@ eval_cpu 2 --task cost --log "$dir/log" && err_has 'takes no --log'
 eval_cpu 2 --task cost --data x && err_has 'takes no --data'
 eval_cpu 2 --task helaswag --data x && err_has 'did you mean hellaswag?'
 eval_cpu 2 --task nonsense && err_has 'no file of this name'
-eval_cpu 2 --task "$vectors/cases.jsonl" --data "$vectors/lambada.jsonl" && err_has 'a file of cases itself'
+eval_cpu 2 --task "$vectors/cases.jsonl" --data "$vectors/lambada.jsonl" && err_has 'takes no --data, which is for data sets, niah-2, niah-3'
+# An option that the task does not have.
+lambada=(lambada --data "$vectors/lambada.jsonl")
+eval_cpu 2 --task parity --pairs 4 && err_has '--task parity takes no --pairs, which is for mqar'
+eval_cpu 2 --task mqar --group=S3 && err_has '--task mqar takes no --group, which is for group'
+eval_cpu 2 --task modular -s 1 --new 9 && err_has '--task modular takes no --new, which is for files of cases, niah-1, niah-2, niah-3'
+eval_cpu 2 --task "${lambada[@]}" -c 4 && err_has '--task lambada takes no --cases, which is for tasks made on the spot'
+eval_cpu 2 --task "${lambada[@]}" --new 9 && err_has '--task lambada takes no --new'
+eval_cpu 2 --task "$vectors/cases.jsonl" --length 9 && err_has 'cases.jsonl takes no --length, which is for tasks made on the spot, cost'
+eval_cpu 2 --task "$vectors/cases.jsonl" --new 9 && err_has 'no text of it is continued'
+eval_cpu 2 --task cost --limit 4 && err_has '--task cost takes no --limit'
+run 2 eval --compare "$vectors/cases.jsonl" "$vectors/cases.jsonl" --task mqar && err_has 'runs nothing: it takes no --task'
 "$program" eval "$model" -d cpu -q --task - <"$vectors/cases.jsonl" >"$dir/out" 2>"$dir/err" && out_has '^task  *-, 5 cases'
 
 # ---- tables and JSON
