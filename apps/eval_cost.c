@@ -1,4 +1,4 @@
-// eval_cost: one text is read to each length in turn, the time so far noted, and a few tokens drawn there: recurrent
+// eval_cost: one text is read to each length in turn, the time so far noted, and some tokens drawn there: recurrent
 // states cost the same everywhere, caches of attention grow.
 #include "eval_cost.h"
 #include "common.h"
@@ -9,13 +9,15 @@
 #include <string.h>
 
 #define WARM_SECONDS 0.4
-enum { DRAWN = 32, WARM_UP = 2048, MOST_ROWS = ARGUMENTS_CAPACITY * LIST_CAPACITY };
+#define DRAW_SECONDS 0.2 // less than some hundred draws of a fast device are a few ms, and one hiccup is 10 % of them
+enum { LEAST_DRAWN = 32, MOST_DRAWN = 512, WARM_UP = 2048, MOST_ROWS = ARGUMENTS_CAPACITY * LIST_CAPACITY };
 
 struct cost_row {
   const char *checkpoint;
   uint32_t length;
   bool measured;          // false: its session does not fit
   double prefill, decode; // tokens per second: over the whole text; at its end
+  uint32_t drawn;         // tokens behind `decode`
   uint64_t state, cache;  // bytes
 };
 
@@ -53,24 +55,32 @@ static deltaic_status read_tokens(struct cost *c, size_t count) {
   return status;
 }
 
-static deltaic_status draw_tokens(struct cost *c, double *seconds) {
+// Until they have taken DRAW_SECONDS, and LEAST_DRAWN at least.
+static deltaic_status draw_tokens(struct cost *c, struct cost_row *row, uint64_t most) {
   deltaic_status status = DELTAIC_OK;
   int32_t token;
-  double start = time_now();
-  for (int i = 0; i < DRAWN && !status; ++i) status = deltaic_session_next(c->session, NULL, &token, NULL);
-  *seconds = time_now() - start;
+  double start = time_now(), seconds = 0;
+  for (row->drawn = 0; row->drawn < LEAST_DRAWN || (row->drawn < most && seconds < DRAW_SECONDS);) {
+    status = deltaic_session_next(c->session, NULL, &token, NULL);
+    if (status) break;
+    seconds = time_now() - start;
+    ++row->drawn;
+  }
+  row->decode = row->drawn / seconds;
+  c->done += row->drawn;
   return status;
 }
 
 // What is compiled and recorded at the first call, for slices as long as GPUs take them, is not timed; nor are the
 // moments until the device runs at its full clock.
 static deltaic_status warm_up(struct cost *c, uint32_t length) {
-  double ignored, start = time_now();
+  struct cost_row ignored;
+  double start = time_now();
   uint64_t done = c->done;
   deltaic_status status;
   do {
     status = read_tokens(c, length < WARM_UP ? length : WARM_UP);
-    if (!status) status = draw_tokens(c, &ignored);
+    if (!status) status = draw_tokens(c, &ignored, MOST_DRAWN);
     if (!status) status = deltaic_session_reset(c->session);
   } while (!status && !interrupted() && time_now() - start < WARM_SECONDS);
   c->seconds = 0;
@@ -79,15 +89,15 @@ static deltaic_status warm_up(struct cost *c, uint32_t length) {
   return status;
 }
 
-// The drawn tokens belong to the text: reading goes on behind them.
-static deltaic_status measure_length(struct cost *c, struct cost_row *row) {
-  double seconds = 0;
+// The drawn tokens belong to the text: reading goes on behind them, to the next row's length.
+static deltaic_status measure_length(struct cost *c, struct cost_row *row, uint32_t next) {
   uint64_t at = deltaic_session_position(c->session);
   deltaic_status status = read_tokens(c, row->length > at ? row->length - at : 1);
-  if (!status && !interrupted()) status = draw_tokens(c, &seconds);
+  at = deltaic_session_position(c->session);
+  const uint64_t room = next > at ? next - at - 1 : 0;
+  if (!status && !interrupted()) status = draw_tokens(c, row, room < MOST_DRAWN ? room : MOST_DRAWN);
   if (status || interrupted()) return status;
   row->prefill = (double)c->read / c->seconds;
-  row->decode = DRAWN / seconds;
   row->measured = true;
   return DELTAIC_OK;
 }
@@ -96,7 +106,8 @@ static deltaic_status measure_length(struct cost *c, struct cost_row *row) {
 
 static deltaic_session_options session_for(const struct cost *c, uint32_t length) {
   struct engine_options o = *c->options;
-  o.context = length + (uint32_t)(c->lengths->count + 1) * (DRAWN + 1); // lengths next to each other push each other on
+  // Lengths next to each other push each other on.
+  o.context = length + (uint32_t)c->lengths->count * (LEAST_DRAWN + 1) + MOST_DRAWN;
   return session_options(&o);
 }
 
@@ -134,11 +145,16 @@ static int measure_checkpoint(struct cost *c, const char *checkpoint) {
   if (!code) code = add_rows(c, checkpoint);
   if (!code) code = open_session(c, &fit);
   uint32_t longest = c->lengths->values[c->lengths->count - 1];
+  uint64_t before = c->done;
   for (uint32_t i = 0; i < longest + WARM_UP && !code; ++i)
     c->tokens[i] = (int32_t)random_below(&c->random, (uint32_t)c->engine.model_info.vocabulary);
   interrupt_watch(c->session);
   if (!code && fit) code = complain_work(warm_up(c, c->lengths->values[fit - 1]));
-  for (size_t i = 0; i < fit && !code; ++i) code = complain_work(measure_length(c, &c->rows[c->count + i]));
+  for (size_t i = 0; i < fit && !code; ++i) {
+    uint32_t next = i + 1 < fit ? c->lengths->values[i + 1] : UINT32_MAX;
+    code = complain_work(measure_length(c, &c->rows[c->count + i], next));
+  }
+  c->done = before + longest;
   interrupt_watch(NULL);
   progress_clear();
   if (!code || code == EXIT_INTERRUPTED) c->count += c->lengths->count;
@@ -164,19 +180,20 @@ static void print(const struct cost *c) {
               text_bytes(r->state).text, r->cache ? text_bytes(r->cache).text : "none");
   }
   table_end(&table, 0);
-  printf("\nprefill: of all tokens up to there; decode: of %d tokens from there on; state and cache: of one text.\n",
-         DRAWN);
+  printf("\nprefill: of all tokens up to there; decode: of the %d to %d tokens from there on; state and cache: of one "
+         "text.\n",
+         LEAST_DRAWN, MOST_DRAWN);
 }
 
 static int print_json(const struct cost *c) {
   json_t *rows = json_array();
   for (size_t i = 0; i < c->count; ++i) {
     const struct cost_row *r = &c->rows[i];
-    json_array_append_new(rows,
-                          json_pack("{s:o, s:I, s:o, s:o, s:I, s:I}", "checkpoint", text_json(r->checkpoint), "tokens",
-                                    (json_int_t)r->length, "prefill", number_json(r->measured ? r->prefill : NAN),
-                                    "decode", number_json(r->measured ? r->decode : NAN), "state_bytes",
-                                    (json_int_t)r->state, "cache_bytes", (json_int_t)r->cache));
+    json_array_append_new(
+        rows, json_pack("{s:o, s:I, s:o, s:o, s:I, s:I, s:I}", "checkpoint", text_json(r->checkpoint), "tokens",
+                        (json_int_t)r->length, "prefill", number_json(r->measured ? r->prefill : NAN), "decode",
+                        number_json(r->measured ? r->decode : NAN), "drawn", (json_int_t)(r->measured ? r->drawn : 0),
+                        "state_bytes", (json_int_t)r->state, "cache_bytes", (json_int_t)r->cache));
   }
   return json_finish(json_pack("{s:s, s:s, s:o, s:s, s:I, s:o}", "deltaic", deltaic_version(), "task", "cost", "device",
                                text_json(c->device), "precision", c->options->precision, "attention_window",

@@ -300,6 +300,7 @@ run 0 perplexity "$tiny" "$dir/text" -d cpu -q --json --attention-window 16 && [
 hidden=$top/tests/vectors/models/tiny_gated_deltanet
 run 0 eval "$tiny" "$hidden" -d cpu -q --task cost --length 400,100,200 --plot "$dir/cost.png" --json
 holds '[r["tokens"] for r in j["rows"]] == [100, 200, 400] * 2 and all(r["prefill"] > 0 and r["decode"] > 0 for r in j["rows"])'
+holds 'all(32 <= r["drawn"] <= 512 for r in j["rows"]) and j["rows"][0]["drawn"] < 100' # the row of 200 begins there
 holds 'j["rows"][2]["cache_bytes"] > 2.5 * j["rows"][0]["cache_bytes"] > 0 and j["rows"][5]["cache_bytes"] == 0'
 holds 'j["rows"][3]["state_bytes"] == j["rows"][5]["state_bytes"] > 0'
 run 0 eval "$tiny" -d cpu -q --task cost --length 100 && out_has '^tiny_delta_net_global  *100 '
