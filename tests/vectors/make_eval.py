@@ -4,14 +4,17 @@ it, over float64 logits of models/novelist.
 
 usage: make_eval.py SPEC TOP        SPEC has reference_model.py and reference.py (numpy); TOP is this repository
 
+For who makes the fixtures; SPEC is not in this repository (spec.py).
+
 It shares no code with apps/eval*.c: prompts, tokenizer, windows, sums and errors are written again from the harness's
 rules (docs/eval.md)."""
-import json, math, pathlib, random, re, struct, sys
+import json, math, pathlib, random, re, struct
 import numpy as np
+import spec
 
-spec, top = sys.argv[1], pathlib.Path(sys.argv[2])
-sys.path.insert(0, spec)
-import reference_model as RM
+folder, top = spec.arguments(__doc__, 2)[:2]
+top = pathlib.Path(top)
+_, RM = spec.modules(folder, "reference", "reference_model")
 
 here, model = top / "tests/vectors/eval", top / "models/novelist"
 MAX_LENGTH = 200  # below the documents' lengths, so that there are windows; the test asks for the same

@@ -3,20 +3,20 @@
 
 usage: make_prune.py SPEC CHECKPOINTS REFERENCE OUT    SPEC has reference_pruning.py, reference_model.py, reference.py
 
+For who makes the fixtures; SPEC is not in this repository (spec.py).
+
 MODEL.safetensors: what the published pruners chose for every layer and head of MODEL (l1, rrqr at 25, 50, 75 %), cut
 down from REFERENCE/prune_MODEL.safetensors, and what they chose it from: L1 norms of the weights' rows, and the Gram
 matrices (lower triangles, f32) of the stacked queries and keys, by the float64 model on the reference's calibration
 tokens. For two heads of the default checkpoint the activations too, as bf16, and S-Wanda's sets, which the published
 code cannot compute. algorithms.safetensors: random matrices with what reference_pruning.py makes of them."""
-import json, os, sys
+import json, os
 import numpy as np
-
-spec, checkpoints, reference, out = sys.argv[1:5]
-sys.path.insert(0, spec)
-import reference as R
-import reference_model as RM
-import reference_pruning as P
+import spec
 from tensor_files import from_bf16, load, save, to_bf16
+
+folder, checkpoints, reference, out = spec.arguments(__doc__, 4)[:4]
+R, RM, P = spec.modules(folder, "reference", "reference_model", "reference_pruning")
 
 def record(tensors, config, windows):
     """What layers see: the projections' inputs [layer][tokens, hidden], activations q, k [layer][tokens, heads, d]."""

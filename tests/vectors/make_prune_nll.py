@@ -6,18 +6,18 @@ usage: make_prune_nll.py SPEC CHECKPOINTS REFERENCE OUT [MODEL...]
 
 MODEL: trained checkpoints, default gated_deltanet. SPEC has reference_pruning.py, reference_model.py, reference.py
 
+For who makes the fixtures; SPEC is not in this repository (spec.py).
+
 MODEL.calibration, MODEL.eval: windows of tokens. Metadata `rows`: [{model, method, ratio, nll}], each method of
 reference_pruning.py on the calibration's tokens, then reference_model.py on the eval's. Weights that pca
 rotates are rounded to bf16, as they are in a file."""
-import json, struct, sys
+import json, struct
 import numpy as np
-
-spec, checkpoints, reference, out = sys.argv[1:5]
-sys.path.insert(0, spec)
-import reference as R
-import reference_model as RM
-import reference_pruning as P
+import spec
 from tensor_files import from_bf16, load, save, to_bf16
+
+folder, checkpoints, reference, out, *models = spec.arguments(__doc__, 4)
+R, RM, P = spec.modules(folder, "reference", "reference_model", "reference_pruning")
 
 def record(t, config, windows):
     """By layer: the projections' inputs, and activations of queries and of the keys of all steps [rows, heads, d]."""
@@ -119,7 +119,7 @@ for name in ("tiny_delta_net", "tiny_gated_deltanet_gva", "tiny_gated_deltanet_h
     model(name, folder, ids[:2, :192], ids[2:, :192], tiny)
 large = [("none", 0), ("l1", 0.3), ("s-wanda", 0.3), ("s-wanda", 0.5), ("s-wanda", 0.75), ("pca", 0.3), ("pca", 0.5),
          ("drrqr", 0.3), ("drrqr", 0.4), ("drrqr", 0.875)]
-for name in sys.argv[5:] or ["gated_deltanet"]:
+for name in models or ["gated_deltanet"]:
     ref = load(f"{reference}/prune_{name}.safetensors")
     model(name, f"{checkpoints}/{name}", ref["calibration_tokens"], ref["eval_tokens"][:4], large)
 

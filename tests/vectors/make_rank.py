@@ -4,14 +4,16 @@ states after every 16 tokens, from the float64 models of reference_model.py and 
 
 usage: make_rank.py SPEC MODELS OUT MODEL...    SPEC has reference.py and reference_model.py
 
-Condition and rank are left empty where a singular value lies so near to 1e-6 of the first that rounding decides."""
-import json, os, sys
-import numpy as np
+For who makes the fixtures; SPEC is not in this repository (spec.py).
 
-spec, models, out = sys.argv[1:4]
-sys.path.insert(0, spec)
-import reference_model as RM
+Condition and rank are left empty where a singular value lies so near to 1e-6 of the first that rounding decides."""
+import json, os
+import numpy as np
+import spec
 from tensor_files import load
+
+folder, models, out, *names = spec.arguments(__doc__, 4)
+_, RM = spec.modules(folder, "reference", "reference_model")
 
 EVERY, ZERO = 16, 1e-6
 
@@ -56,7 +58,7 @@ def states(path, text):
 
 
 text = open(os.path.join(out, "text.txt"), "rb").read()
-for model in sys.argv[4:]:
+for model in names:
     with open(os.path.join(out, model + ".csv"), "w") as f:
         f.write("checkpoint,layer,head,token,stable_rank,utilization,entropy_rank,condition,rank,similarity\n")
         for row in states(os.path.join(models, model), text):
