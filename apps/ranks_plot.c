@@ -72,6 +72,19 @@ static void free_series(struct series *series, size_t count) {
   for (size_t i = 0; i < count; ++i) free((double *)series[i].y);
 }
 
+// Over the text's tokens, with the beginnings of its documents marked.
+static struct chart text_chart(const struct measured *m, const char *title, const char *x_title, const char *y_title,
+                               const struct series *series, size_t count) {
+  return (struct chart){.title = title,
+                        .x = {.title = x_title, .whole = true},
+                        .y = {.title = y_title},
+                        .series = series,
+                        .count = count,
+                        .marks = m->marks,
+                        .mark_count = m->mark_count,
+                        .mark_name = "a document begins"};
+}
+
 // A curve for each checkpoint, mean over layers and heads. The first one's documents are marked: they are the same
 // text, and the same places where the tokenizers agree.
 static void draw_tokens(struct plot *plot, struct area area, const struct measured *m, size_t count,
@@ -80,14 +93,7 @@ static void draw_tokens(struct plot *plot, struct area area, const struct measur
   for (size_t i = 0; i < count; ++i)
     series[i] = (struct series){
         .name = m[i].name, .x = m[i].at, .y = over_tokens(&m[i], NULL, measure), .count = m[i].times, .color = (int)i};
-  struct chart chart = {.title = title,
-                        .x = {.title = "tokens read", .whole = true},
-                        .y = {.title = y_title},
-                        .series = series,
-                        .count = count,
-                        .marks = m->marks,
-                        .mark_count = m->mark_count,
-                        .mark_name = "a document begins"};
+  struct chart chart = text_chart(m, title, "tokens read", y_title, series, count);
   plot_chart(plot, area, &chart);
   free_series(series, count);
 }
@@ -236,14 +242,7 @@ static void draw_betas(struct plot *plot, struct area area, const struct measure
                                       .color = PLOT_COLORS - 1};
   snprintf(title, sizeof title, every > 1 ? "layer %d, means over heads and %zu tokens" : "layer %d, means over heads",
            l->layer, every);
-  struct chart chart = {.title = title,
-                        .x = {.title = "token", .whole = true},
-                        .y = {.title = "beta, decay"},
-                        .series = series,
-                        .count = count,
-                        .marks = m->marks,
-                        .mark_count = m->mark_count,
-                        .mark_name = "a document begins"};
+  struct chart chart = text_chart(m, title, "token", "beta, decay", series, count);
   plot_chart(plot, area, &chart);
   free_series(series, count);
   free(x);
