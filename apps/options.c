@@ -287,6 +287,11 @@ bool option_given(const struct arguments *arguments, const char *name) {
   return false;
 }
 
+const char *option_given_of(const struct arguments *arguments, const char *const *names) {
+  while (*names && !option_given(arguments, *names)) ++names;
+  return *names;
+}
+
 static bool store_item(const struct item *item, struct arguments *arguments) {
   const struct option *option = item->option;
   if (!store(option, item->text)) {

@@ -71,6 +71,8 @@ struct arguments {
   size_t count, given_count;
 };
 bool option_given(const struct arguments *arguments, const char *name);
+// The first of `names`, which end with NULL, that is there; NULL: none.
+const char *option_given_of(const struct arguments *arguments, const char *const *names);
 
 // argv: without the command's name. false: leave with *code, everything has been said (--help, or a mistake).
 bool options_parse(const struct usage *usage, const struct option *options, int argc, char **argv,

@@ -110,11 +110,30 @@ static int check_request(struct prune_request *r) {
   return EXIT_OK;
 }
 
-static int resolve(struct prune_request *r) {
+// Options that would change nothing.
+static int check_given(const struct prune_request *r, const struct arguments *arguments) {
+  static const struct {
+    const char *option, *method;
+  } own[] = {{"tolerance", "drrqr"}, {"swaps", "drrqr"}, {"rows", "drrqr"}, {"adversarial", "pca"}};
+  static const char *const of_one[] = {"method", "cut", "keep", "volume-lost", "per-layer", "force", NULL};
+  const char *given = option_given_of(arguments, of_one);
+  if (r->sweep && given) return complain(EXIT_USAGE, "--sweep tries all methods and shares: it takes no --%s", given);
+  for (size_t i = 0; i < sizeof own / sizeof *own; ++i)
+    if (!r->sweep && strcmp(own[i].method, r->method) && option_given(arguments, own[i].option))
+      return complain(EXIT_USAGE, "--method %s takes no --%s, which is for %s", r->method, own[i].option,
+                      own[i].method);
+  if (r->per_layer && r->select.rule == DELTAIC_KEEP_GIVEN)
+    return complain(EXIT_USAGE, "--per-layer is for what is found out: --keep auto, stable, rank or --volume-lost");
+  if (!r->refit && option_given(arguments, "ridge")) return complain(EXIT_USAGE, "--ridge goes with --refit");
+  return EXIT_OK;
+}
+
+static int resolve(struct prune_request *r, const struct arguments *arguments) {
   r->select.size = sizeof r->select;
   int code = parse_method(r);
   if (!code) code = parse_side(r);
   if (!code && !r->sweep) code = parse_target(r);
+  if (!code) code = check_given(r, arguments);
   if (!code) code = check_request(r);
   if (!code && r->sweep && (!r->text || !r->eval))
     code = complain(EXIT_USAGE, "--sweep needs --text to calibrate on and --eval to compare on");
@@ -130,11 +149,17 @@ static int resolve(struct prune_request *r) {
 
 // ---------------------------------------------------------------- the work
 
+bool prune_from_rows(const struct prune_work *w, const char *method) {
+  deltaic_prune_method about;
+  deltaic_statistics_info info = {0};
+  if (!(w->r->rows || w->r->like_reference) || !deltaic_prune_method_find(method, &about)) return false;
+  if (w->statistics) deltaic_statistics_get_info(w->statistics, &info);
+  return about.rows && info.rows;
+}
+
 static int select_channels(struct prune_work *w) {
   deltaic_select_options o = w->r->select;
-  deltaic_statistics_info info = {0};
-  if (w->statistics) deltaic_statistics_get_info(w->statistics, &info);
-  o.rows = w->r->about.rows && info.rows && (w->r->rows || w->r->like_reference);
+  o.rows = prune_from_rows(w, w->r->method);
   double start = time_now();
   int code = complain_status(deltaic_select(w->r->engine.model, w->statistics, &o, &w->selection));
   w->seconds_selection = time_now() - start;
@@ -235,6 +260,6 @@ int command_prune(int argc, char **argv) {
     return complain(EXIT_USAGE, r.sweep ? "--sweep takes one CHECKPOINT" : "CHECKPOINT and OUT are needed, no more");
   if (!r.engine.model) r.engine.model = arguments.items[0];
   if (!r.sweep) r.out = arguments.items[arguments.count - 1];
-  code = resolve(&r);
+  code = resolve(&r, &arguments);
   return code ? code : prune(&r);
 }

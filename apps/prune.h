@@ -48,6 +48,8 @@ int prune_nll_of(struct prune_work *w, const char *path, const char *label, doub
 int prune_refit(struct prune_work *w);
 bool prune_show(void *progress, uint64_t done, uint64_t total); // false once Ctrl-C was pressed
 void prune_work_free(struct prune_work *w);
+// Whether the method works from the sampled activations: it can, they were asked for, and they are there.
+bool prune_from_rows(const struct prune_work *w, const char *method);
 
 // prune_report
 void prune_print(const struct prune_work *w);

@@ -27,9 +27,26 @@ static struct text fixed(double x, int digits, bool known) {
 
 // ---------------------------------------------------------------- table
 
+// A head's channels alone, where no text has measured more.
+static void print_counts(const struct prune_work *w, size_t count) {
+  struct table t;
+  table_begin(&t, "rrrr");
+  table_row(&t, "layer", "head", "kept", "of");
+  for (size_t i = 0; i < count; ++i) {
+    deltaic_selected_head h = head_at(w, i);
+    table_row(&t, fixed(h.layer, 0, true).text, fixed(h.head, 0, true).text, fixed(h.keep, 0, true).text,
+              fixed(h.size, 0, true).text);
+  }
+  table_end(&t, 0);
+}
+
 static void print_heads(const struct prune_work *w) {
   struct table t;
   size_t count = deltaic_selection_count(w->selection), dead = 0, unsettled = 0, dependent = 0;
+  if (count && !head_at(w, 0).measured) {
+    print_counts(w, count);
+    return;
+  }
   table_begin(&t, "rrrrrrrrrr");
   table_row(&t, "layer", "head", "kept", "of", "condition", "after", "utilization", "after", "ln volume", "swaps");
   for (size_t i = 0; i < count; ++i) {

@@ -45,6 +45,7 @@ static int measure_cell(struct sweep *s, struct row *row, int cut) {
   deltaic_selection *selection = NULL;
   char label[96];
   o.method = row->method;
+  o.rows = prune_from_rows(w, row->method);
   o.cut = cuts[cut];
   o.keep_count = 0;
   o.rule = DELTAIC_KEEP_GIVEN;
