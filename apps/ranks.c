@@ -92,6 +92,7 @@ int command_rank(int argc, char **argv) {
   if (!r.text) return complain(EXIT_USAGE, "no text: name a file with --text");
   if (arguments.count > 1 && !strcmp(r.text, "-"))
     return complain(EXIT_USAGE, "several checkpoints cannot all read standard input");
+  if (r.layers.count && !r.plot) return complain(EXIT_USAGE, "--layers chooses what --plot draws");
   if (arguments.count && r.engine.model)
     return complain(EXIT_USAGE, "checkpoints are arguments here; leave --model out");
   size_t count = arguments.count ? arguments.count : 1;

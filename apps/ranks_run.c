@@ -207,12 +207,21 @@ static void finish(struct reading *r) {
   if (r->values_counted > 0) m->zeros /= r->values_counted;
 }
 
+static int check_layers(const struct reading *r, const struct count_list *layers) {
+  int32_t count = r->engine.model_info.layers;
+  for (size_t i = 0; i < layers->count; ++i)
+    if (layers->values[i] >= (uint32_t)count)
+      return complain(EXIT_USAGE, "--layers %u: %s has 0 to %d", layers->values[i], r->m->path, count - 1);
+  return EXIT_OK;
+}
+
 int measure_checkpoint(struct measured *m, const struct rank_request *request) {
   struct reading r = {.m = m};
   struct engine_options options = request->engine;
   options.model = m->path;
   int code = engine_open(&options, &r.engine);
   if (!code) snprintf(m->device, sizeof m->device, "%s", engine_device_text(&r.engine));
+  if (!code) code = check_layers(&r, &request->layers);
   if (!code) code = masks_open(m, r.engine.model_info.layers, r.engine.model_info.width);
   if (!code) code = read_documents(&r, request);
   if (!code) code = read_text(&r, request);

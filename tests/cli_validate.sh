@@ -92,6 +92,8 @@ run 0 rank -q -d cpu "$tiny" --text "$text" --separator . --json
 json && out_has '"documents_begin": \['
 run 2 rank "$tiny" && err_has 'no text'
 run 2 rank "$tiny" --text x --every 0 && err_has 'from 1 to 4096'
+run 2 rank "$tiny" --text "$text" --layers 1 && err_has 'layers chooses what --plot draws'
+run 2 rank -q -d cpu "$tiny" --text "$text" --layers 0,9 --plot "$dir" && err_has 'layers 9: .* has 0 to'
 run 2 rank a b --text - && err_has 'standard input'
 run 1 rank -q -d cpu "$tiny" --text "$dir/nothing.txt" && err_has 'nothing.txt'
 run 1 rank -q -d cpu "$tiny" --text /dev/null && err_has 'there is no text'
