@@ -224,6 +224,11 @@ int command_bench(int argc, char **argv) {
     return complain(EXIT_USAGE, "--rule takes auto, recurrent or chunk, not \"%s\"", engine.rule);
   if (operators && (arguments.count || engine.model))
     return complain(EXIT_USAGE, "--operators measures kernels by themselves, without a checkpoint");
+  static const char *const of_models[] = {"prompt-tokens", "decode", "sequences", "seconds",
+                                          "kernels",       "rule",   "batch",     NULL};
+  if (operators && option_given_of(&arguments, of_models))
+    return complain(EXIT_USAGE, "--operators has shapes of its own: it takes no --%s",
+                    option_given_of(&arguments, of_models));
   if (only && !operators) return complain(EXIT_USAGE, "--only chooses rows of --operators");
   if (operators) return bench_operators(&engine, only, b.repeat, b.as_json);
   if (arguments.count) engine.model = arguments.items[0];

@@ -49,7 +49,9 @@ struct text text_seconds(double seconds) {
   struct text out;
   uint64_t whole = (uint64_t)(seconds + 0.5);
   unsigned minutes = (unsigned)(whole / 60 % 60), rest = (unsigned)(whole % 60);
-  if (seconds < 0.001)
+  if (seconds < 9.5e-6)
+    snprintf(out.text, sizeof out.text, "%.2g us", seconds * 1e6);
+  else if (seconds < 0.001)
     snprintf(out.text, sizeof out.text, "%.0f us", seconds * 1e6);
   else if (seconds < 0.9995)
     snprintf(out.text, sizeof out.text, "%.3g ms", seconds * 1e3);

@@ -203,6 +203,7 @@ if command -v python3 >/dev/null; then
 fi
 refused 2 'fast or float32' bench --operators --precision nonsense -d cpu
 refused 2 'without a checkpoint' bench --operators -m "$tiny"
+refused 2 'operators has shapes of its own: it takes no --decode' bench --operators -n 3
 run 0 bench --operators --only 'one token' -d cpu --repeat 2 && out_has '^one token '
 [ "$(grep -c ' x ' "$dir/out")" = 2 ] || complain "$last: not the table's head and one row"
 run 0 bench --operators --only 'product, 1 x' -d cpu --repeat 2 && out_has '^matrix product  *1 x 48 x 64'
