@@ -196,16 +196,21 @@ int tokenizer_open(const char *model, deltaic_tokenizer **out) {
   return complain_status(deltaic_tokenizer_open(model, out));
 }
 
-int text_encode(const deltaic_tokenizer *tokenizer, const char *text, size_t bytes, bool special, int32_t **ids,
-                size_t *count) {
+static int complain_text(deltaic_status status, const char *where) {
+  if (status != DELTAIC_INVALID_ARGUMENT || !where) return complain_status(status);
+  return complain(EXIT_FAILED, "%s: %s", where, deltaic_last_error());
+}
+
+int text_encode(const deltaic_tokenizer *tokenizer, const char *text, size_t bytes, const char *where, bool special,
+                int32_t **ids, size_t *count) {
   size_t needed = 0;
   deltaic_status status = deltaic_tokenizer_encode(tokenizer, text, bytes, special, NULL, 0, &needed);
-  if (status) return complain_status(status);
+  if (status) return complain_text(status, where);
   int32_t *out = must_resize(NULL, needed * sizeof *out);
   status = deltaic_tokenizer_encode(tokenizer, text, bytes, special, out, needed, count);
   if (status)
     free(out);
   else
     *ids = out;
-  return complain_status(status);
+  return complain_text(status, where);
 }

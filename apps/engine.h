@@ -59,9 +59,9 @@ int engine_open_device(const struct engine_options *options, struct engine *engi
 deltaic_session_options session_options(const struct engine_options *options);
 int session_create(const struct engine *engine, const struct engine_options *options, deltaic_session **out);
 int tokenizer_open(const char *model, deltaic_tokenizer **out);
-// Ids to free(); a NUL in the text is a character like others.
-int text_encode(const deltaic_tokenizer *tokenizer, const char *text, size_t bytes, bool special, int32_t **ids,
-                size_t *count);
+// Ids to free(); a NUL in the text is a character like others. where: the text's file, for a complaint; NULL: none.
+int text_encode(const deltaic_tokenizer *tokenizer, const char *text, size_t bytes, const char *where, bool special,
+                int32_t **ids, size_t *count);
 
 // The folder to use: the option's, else the default one; NULL after a complaint.
 const char *model_path(const char *option);

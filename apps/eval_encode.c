@@ -97,7 +97,7 @@ __attribute__((format(printf, 3, 4))) static int refuse(const struct encoder *e,
 static int encode(const struct encoder *e, size_t index, const struct eval_text *t, bool special, struct ids *out) {
   *out = (struct ids){0};
   if (t->text && *e->prefix && !strncmp(t->text, e->prefix, strlen(e->prefix))) special = false; // it has its own
-  if (t->text) return text_encode(e->tokenizer, t->text, t->count, special, &out->at, &out->count);
+  if (t->text) return text_encode(e->tokenizer, t->text, t->count, NULL, special, &out->at, &out->count);
   out->count = t->count;
   out->at = must_resize(NULL, t->count * sizeof *out->at);
   if (t->count) memcpy(out->at, t->ids, t->count * sizeof *out->at);

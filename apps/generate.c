@@ -5,6 +5,7 @@
 #include "common.h"
 #include "format.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,7 +85,7 @@ static int read_prompt(struct run *run) {
 int generate_encode(const struct generate_request *request, const deltaic_tokenizer *tokenizer, const char *prompt,
                     size_t bytes, const char *where, int32_t **ids, size_t *count) {
   deltaic_model_info model;
-  int code = text_encode(tokenizer, prompt, bytes, !request->no_bos, ids, count);
+  int code = text_encode(tokenizer, prompt, bytes, request->file, !request->no_bos, ids, count);
   if (code || *count) return code;
   code = complain_status(deltaic_model_inspect(NULL, model_path(request->engine.model), NULL, &model, NULL));
   if (code) return code;
@@ -99,7 +100,7 @@ int generate_encode(const struct generate_request *request, const deltaic_tokeni
 static int encode_prompt(struct run *run) {
   const char *text = run->prompt.size ? run->prompt.data : "";
   if (run->request->state_in)
-    return text_encode(run->tokenizer, text, run->prompt.size, false, &run->ids, &run->id_count);
+    return text_encode(run->tokenizer, text, run->prompt.size, run->request->file, false, &run->ids, &run->id_count);
   return generate_encode(run->request, run->tokenizer, text, run->prompt.size, "", &run->ids, &run->id_count);
 }
 
@@ -110,7 +111,7 @@ static int prime_decoder(struct run *run) {
   int32_t *before = NULL;
   deltaic_status status = DELTAIC_OK;
   int code = complain_status(deltaic_decoder_create(run->tokenizer, true, &run->decoder));
-  if (!code && run->request->state_in) code = text_encode(run->tokenizer, "a", 1, false, &before, &count);
+  if (!code && run->request->state_in) code = text_encode(run->tokenizer, "a", 1, NULL, false, &before, &count);
   const int32_t *ids = before ? before : run->ids;
   for (size_t i = 0; i < count && !code && !status; ++i)
     status = deltaic_decoder_push(run->decoder, ids[i], &text, &bytes);
@@ -357,6 +358,8 @@ static int take_arguments(struct generate_request *r, const struct arguments *ar
       r->file = text;
     } else if (r->engine.model) {
       return complain(EXIT_USAGE, "unexpected argument \"%s\"; a text to continue goes after --prompt", text);
+    } else if (access(text, F_OK)) {
+      return complain(EXIT_FAILED, "%s: %s; a text to continue goes after --prompt", text, strerror(errno));
     } else {
       r->engine.model = text;
     }
@@ -411,7 +414,12 @@ int command_generate(int argc, char **argv) {
   };
   if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;
   r.seed_given = option_given(&arguments, "seed");
+  static const char *const of_chance[] = {"temperature", "top-k", "top-p", "min-p", "repetition-penalty", NULL};
+  const char *chance = option_given_of(&arguments, of_chance);
+  if (r.greedy && chance) return complain(EXIT_USAGE, "--greedy takes the likeliest token: it has no --%s", chance);
   code = take_arguments(&r, &arguments);
+  const char *model = code ? NULL : model_path(r.engine.model);
+  if (!code) code = model ? model_check(model) : EXIT_USAGE;
   if (code) return code;
   return r.prompts ? generate_many(&r) : generate(&r);
 }

@@ -144,7 +144,7 @@ static int read_text(struct score *s, const struct request *r, const char *model
   s->words = split_words(text, bytes);
   s->bytes = bytes;
   int code = tokenizer_open(model, &tokenizer);
-  if (!code) code = text_encode(tokenizer, text, bytes, false, &ids, &s->count);
+  if (!code) code = text_encode(tokenizer, text, bytes, r->file, false, &ids, &s->count);
   if (!code) {
     s->ids = must_resize(NULL, (s->count + 1) * sizeof *s->ids);
     *s->ids++ = 0;

@@ -35,7 +35,7 @@ static int read_ids(const struct prune_work *w, const char *path, uint32_t most,
   char *text = file_read(path, &bytes);
   if (!text) return EXIT_FAILED;
   int code = tokenizer_open(w->r->engine.model, &tokenizer);
-  if (!code) code = text_encode(tokenizer, text, bytes, false, &out->tokens, &out->count);
+  if (!code) code = text_encode(tokenizer, text, bytes, path, false, &out->tokens, &out->count);
   if (most && out->count > most) out->count = most;
   deltaic_tokenizer_close(tokenizer);
   free(text);

@@ -133,11 +133,11 @@ static void add_mark(struct measured *m) {
   m->marks[m->mark_count++] = (double)m->tokens;
 }
 
-static int add_document(struct reading *r, const deltaic_tokenizer *tokenizer, const char *text, size_t bytes,
-                        int32_t begin) {
+static int add_document(struct reading *r, const deltaic_tokenizer *tokenizer, const char *file, const char *text,
+                        size_t bytes, int32_t begin) {
   int32_t *ids = NULL;
   size_t count = 0;
-  int code = text_encode(tokenizer, text, bytes, false, &ids, &count);
+  int code = text_encode(tokenizer, text, bytes, file, false, &ids, &count);
   if (!code && count) {
     if (r->m->tokens) add_mark(r->m);
     if (begin >= 0) append(r, &begin, 1);
@@ -163,7 +163,7 @@ static int read_documents(struct reading *r, const struct rank_request *request)
   int code = tokenizer_open(r->m->path, &tokenizer);
   while (!code && at < end && (!request->tokens || r->m->tokens < request->tokens)) {
     const char *stop = next_separator(at, end, request->separator);
-    code = add_document(r, tokenizer, at, (size_t)(stop - at), r->engine.model_info.bos_token);
+    code = add_document(r, tokenizer, request->text, at, (size_t)(stop - at), r->engine.model_info.bos_token);
     at = stop < end ? stop + strlen(request->separator) : end;
   }
   deltaic_tokenizer_close(tokenizer);

@@ -357,7 +357,9 @@ const struct decode_steps *tokenizer_decoders(const deltaic_tokenizer *t) { retu
 static deltaic_status check_utf8(const char *text, size_t bytes) {
   for (size_t at = 0; at < bytes;) {
     int length = utf8_check(text + at, bytes - at);
-    if (length <= 0) return fail(DELTAIC_INVALID_ARGUMENT, "the text is not valid UTF-8 at byte %zu", at);
+    if (length <= 0)
+      return fail(DELTAIC_INVALID_ARGUMENT, "byte %zu of the text, 0x%02x, is not UTF-8", at + 1,
+                  (unsigned)(unsigned char)text[at]);
     at += (size_t)length;
   }
   return DELTAIC_OK;

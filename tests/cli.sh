@@ -72,6 +72,12 @@ tiny 0 -n 40 -g -p 'The house' && cp "$dir/out" "$dir/whole"
 tiny 0 -n 25 -g -p 'The house' --state-out "$dir/state" && cp "$dir/out" "$dir/joined"
 tiny 0 -n 15 -g --state-in "$dir/state" && cat "$dir/out" >>"$dir/joined"
 cmp -s <(tr -d '\n' <"$dir/joined") <(tr -d '\n' <"$dir/whole") || complain "a saved state does not continue the text"
+printf 'The h\xffouse\n' >"$dir/prompt"
+refused 1 'prompt: byte 6 of the text, 0xff, is not UTF-8' generate "$tiny" -d cpu --file "$dir/prompt"
+refused 1 'prompt: byte 6 of the text' perplexity "$tiny" -d cpu "$dir/prompt"
+refused 1 'The house: No such .*; a text to continue goes after --prompt' generate 'The house'
+refused 1 'neither model.safetensors nor' generate "$dir" -p a
+refused 2 'greedy takes the likeliest token: it has no --top-k' generate "$tiny" -g --top-k 3
 # An error while decoding loses nothing of the text.
 full() { run 1 generate -m "$growing" -d cpu -p 'The house' -n 50 --context 16 -q "$@" && err_has 'context of 16'; }
 full --state-out "$dir/full"
