@@ -124,21 +124,34 @@ static json_t *tokenizer_json(const char *const *tokens, size_t count) {
                    "pre_tokenizer", "type", "WhitespaceSplit", "post_processor", template, "decoder", "model", model);
 }
 
+static const char *const file_names[] = {"config.json", "tokenizer.json", "model.safetensors"};
+enum { FILES = sizeof file_names / sizeof *file_names };
+
+int checkpoint_place(const char *folder, bool force) {
+  if (!mkdir(folder, 0777)) return EXIT_OK;
+  struct stat there;
+  if (errno != EEXIST) return complain(EXIT_FAILED, "%s: %s", folder, strerror(errno));
+  if (!stat(folder, &there) && !S_ISDIR(there.st_mode))
+    return complain(EXIT_FAILED, "%s: %s", folder, strerror(ENOTDIR));
+  for (size_t i = 0; i < FILES && !force; ++i) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", folder, file_names[i]);
+    if (!access(path, F_OK)) return complain(EXIT_FAILED, "%s: is there already (--force replaces it)", path);
+  }
+  return EXIT_OK;
+}
+
 int checkpoint_write(const struct checkpoint *c, const char *folder, json_t *config, const char *const *tokens,
                      size_t count) {
-  int code = EXIT_OK;
-  if (mkdir(folder, 0777) && errno != EEXIST) code = complain(EXIT_FAILED, "%s: %s", folder, strerror(errno));
-  if (code) json_decref(config);
-  if (!code) code = write_json(folder, "config.json", config);
+  int code = write_json(folder, "config.json", config);
   if (!code) code = write_json(folder, "tokenizer.json", tokenizer_json(tokens, count));
   return code ? code : write_weights(c, folder);
 }
 
 void checkpoint_delete(const char *folder) {
-  static const char *const names[] = {"config.json", "tokenizer.json", "model.safetensors"};
   char path[4096];
-  for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
-    snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+  for (size_t i = 0; i < FILES; ++i) {
+    snprintf(path, sizeof path, "%s/%s", folder, file_names[i]);
     remove(path);
   }
   rmdir(folder);

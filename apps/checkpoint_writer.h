@@ -26,7 +26,9 @@ float *checkpoint_add(struct checkpoint *c, const char *name, uint32_t rows, uin
 float *checkpoint_add_conv(struct checkpoint *c, const char *name, uint32_t channels, uint32_t taps);
 void checkpoint_free(struct checkpoint *c);
 
-// Makes the folder where it is missing and writes the files, each in whole or not at all. config: taken over.
+// Makes the folder where it is missing; refuses one that has files of a checkpoint unless forced. An exit code.
+int checkpoint_place(const char *folder, bool force);
+// Writes the files into the folder, each in whole or not at all. config: taken over.
 // tokens: names of ids 0 ... count - 1 without white space, which separates them in a text; 0 begins a text.
 // An exit code, after a complaint.
 int checkpoint_write(const struct checkpoint *c, const char *folder, json_t *config, const char *const *tokens,

@@ -37,7 +37,7 @@ struct request {
   const char *out, *plot;
   uint32_t texts, pairs;
   uint64_t seed;
-  bool as_json, additive;
+  bool as_json, additive, force;
 };
 
 struct demo {
@@ -327,7 +327,8 @@ static int recall(const struct request *r) {
   int code = EXIT_OK;
   if (r->out) {
     struct recaller kept = {d.key_size, d.key_size, VALUES, true, r->additive, r->seed};
-    code = recaller_write(&kept, r->out);
+    code = checkpoint_place(r->out, r->force);
+    if (!code) code = recaller_write(&kept, r->out);
   }
   if (!code) code = context_open(&r->engine, &d.engine.context);
   if (!code) code = engine_open_device(&r->engine, &d.engine);
@@ -354,6 +355,7 @@ int demo_recall(int argc, char **argv) {
       LIST('k', "key-size", "LIST", &r.key_sizes, 4, 512, "d_k of the models; overwriting uses the largest"),
       TEXT('o', "out", "DIR", &r.out, "keep a checkpoint with unit vectors for keys there, for generate and others"),
       FLAG(0, "additive", &r.additive, "of --out: keep the additive one in place of the delta rule's"),
+      FLAG(0, "force", &r.force, "of --out: replace a checkpoint that is there"),
       HEADING("the texts"),
       COUNT('n', "pairs", "N", &r.pairs, 1, 512, "pairs whose keys are overwritten"),
       COUNT(0, "texts", "N", &r.texts, 1, 10000, "random texts behind every number"),
@@ -366,5 +368,7 @@ int demo_recall(int argc, char **argv) {
       OPTIONS_END,
   };
   if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;
+  if (!r.out && (r.additive || r.force))
+    return complain(EXIT_USAGE, "--%s goes with --out", r.additive ? "additive" : "force");
   return recall(&r);
 }

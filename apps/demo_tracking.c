@@ -35,7 +35,7 @@ struct request {
   const char *group, *out, *repeat;
   uint32_t length, words;
   uint64_t seed;
-  bool swaps, alone, as_json;
+  bool swaps, alone, force, as_json;
 };
 
 struct sample { // of the first word
@@ -386,6 +386,7 @@ static int state_tracking(const struct request *r) {
   int code = prepare(&d, r);
   if (!code && !r->out && !(temporary = temporary_folder())) code = EXIT_FAILED;
   const char *folder = r->out ? r->out : temporary;
+  if (!code && r->out) code = checkpoint_place(r->out, r->force);
   if (!code) code = tracker_write(&d.tracker, folder);
   if (!code) code = run_demo(&d, folder);
   if (temporary) checkpoint_delete(temporary);
@@ -405,6 +406,7 @@ int demo_state_tracking(int argc, char **argv) {
       HEADING("the model"),
       TEXT('g', "group", "G", &r.group, "whose word problem"),
       TEXT('o', "out", "DIR", &r.out, "keep the checkpoint there, for generate and others"),
+      FLAG(0, "force", &r.force, "of --out: replace a checkpoint that is there"),
       COUNT(0, "steps", "N", &r.tracker.steps, 0, GROUP_DIMENSION,
             "Householder steps of a token; 0: as many as the group needs"),
       COUNT(0, "heads", "N", &r.tracker.heads, 0, TRACKER_HEADS, "heads; 0: as many as suit the group"),
@@ -425,6 +427,7 @@ int demo_state_tracking(int argc, char **argv) {
       OPTIONS_END,
   };
   if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;
+  if (!r.out && r.force) return complain(EXIT_USAGE, "--force goes with --out");
   if ((uint64_t)r.length * r.words > 1u << 30) return complain(EXIT_USAGE, "--length times --words is over 2^30");
   return state_tracking(&r);
 }

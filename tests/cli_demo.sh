@@ -59,6 +59,14 @@ claim 'all(c["delta"] > c["additive"] for c in j["capacity"] if c["key_size"] ==
 run 0 demo recall -d cpu --key-size 8 --pairs 8 --texts 1 --out "$dir/pairs" -q && out_has '^overwritten keys'
 run 0 generate "$dir/pairs" -d cpu --prompt 'k1 v4 k2 v7 k1 v9 k2 k1' -n 1 --greedy -q --no-echo && out_has 'v9'
 run 0 generate "$dir/pairs" -d cpu --prompt 'k1 v4 k2 v7 k1 v9 k1 k2' -n 1 --greedy -q --no-echo && out_has 'v7'
+# A checkpoint that is there is not lost.
+cp -r "$dir/s3" "$dir/mine"
+run 1 demo recall -d cpu --key-size 8 --pairs 8 --texts 1 --out "$dir/mine" -q && err_has 'mine/config.json: is there already (--force'
+run 1 demo state-tracking --group S3 -d cpu --length 10 --words 1 --alone --out "$dir/mine" && err_has 'is there already'
+cmp -s "$dir/s3/model.safetensors" "$dir/mine/model.safetensors" || complain "$last: a checkpoint was overwritten"
+run 0 demo recall -d cpu --key-size 8 --pairs 8 --texts 1 --out "$dir/mine" -q --force
+cmp -s "$dir/pairs/model.safetensors" "$dir/mine/model.safetensors" || complain "$last: the checkpoint was not replaced"
+run 1 demo recall -d cpu --out "$dir/mine/config.json" && err_has 'Not a directory'
 
 # ---- every Vulkan device that can be used
 watch
