@@ -68,8 +68,13 @@ static struct text value_text(const struct eval_metric *m, const struct eval_val
   double scale = percent ? 100 : 1;
   int digits = percent ? 2 : v->value < 10 ? 4 : v->value < 1000 ? 3 : 1;
   if (!isfinite(v->value)) return snprintf(t.text, sizeof t.text, "-"), t;
-  snprintf(value, sizeof value, "%.*f", digits, scale * v->value);
-  snprintf(error, sizeof error, isfinite(v->error) ? " ± %.*f" : "", digits, scale * v->error);
+  bool huge = v->value >= 1e6; // a perplexity of what the model has never seen
+  snprintf(value, sizeof value, huge ? "%.*e" : "%.*f", huge ? 2 : digits, scale * v->value);
+  snprintf(error, sizeof error,
+           !isfinite(v->error) ? ""
+           : huge              ? " ± %.*e"
+                               : " ± %.*f",
+           huge ? 2 : digits, scale * v->error);
   snprintf(t.text, sizeof t.text, "%s%s%s", value, error, percent ? " %" : "");
   return t;
 }

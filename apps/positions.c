@@ -113,7 +113,7 @@ int positions_draw(const struct positions *curves, size_t count, const char *pat
     if (c >= PLOT_COLORS) series[c].style = SERIES_DASHED;
   }
   struct plot *plot = plot_create("Perplexity by position");
-  struct chart chart = {.x = {.title = "position in the text, tokens", .whole = true},
+  struct chart chart = {.x = {.title = "position in the window, tokens", .whole = true},
                         .y = {.title = "perplexity, moving average over 501 tokens"},
                         .series = series,
                         .count = count};
