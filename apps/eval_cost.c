@@ -27,7 +27,7 @@ struct cost {
   struct engine engine;
   deltaic_session *session;
   struct progress progress;
-  uint64_t done, total; // tokens
+  uint64_t done, total; // tokens of the text
   uint64_t random;
   int32_t *tokens; // (the longest)
   double seconds;  // of prefill so far
@@ -76,16 +76,17 @@ static deltaic_status draw_tokens(struct cost *c, struct cost_row *row, uint64_t
 static deltaic_status warm_up(struct cost *c, uint32_t length) {
   struct cost_row ignored;
   double start = time_now();
-  uint64_t done = c->done;
   deltaic_status status;
+  c->total = length < WARM_UP ? length : WARM_UP;
+  progress_begin(&c->progress, "warming up", "tokens", c->options->quiet);
   do {
+    c->done = 0;
     status = read_tokens(c, length < WARM_UP ? length : WARM_UP);
     if (!status) status = draw_tokens(c, &ignored, MOST_DRAWN);
     if (!status) status = deltaic_session_reset(c->session);
   } while (!status && !interrupted() && time_now() - start < WARM_SECONDS);
   c->seconds = 0;
   c->read = 0;
-  c->done = done;
   return status;
 }
 
@@ -145,16 +146,17 @@ static int measure_checkpoint(struct cost *c, const char *checkpoint) {
   if (!code) code = add_rows(c, checkpoint);
   if (!code) code = open_session(c, &fit);
   uint32_t longest = c->lengths->values[c->lengths->count - 1];
-  uint64_t before = c->done;
   for (uint32_t i = 0; i < longest + WARM_UP && !code; ++i)
     c->tokens[i] = (int32_t)random_below(&c->random, (uint32_t)c->engine.model_info.vocabulary);
   interrupt_watch(c->session);
   if (!code && fit) code = complain_work(warm_up(c, c->lengths->values[fit - 1]));
+  c->done = 0;
+  c->total = fit ? c->lengths->values[fit - 1] : 0;
+  progress_begin(&c->progress, "reading", "tokens", c->options->quiet);
   for (size_t i = 0; i < fit && !code; ++i) {
     uint32_t next = i + 1 < fit ? c->lengths->values[i + 1] : UINT32_MAX;
     code = complain_work(measure_length(c, &c->rows[c->count + i], next));
   }
-  c->done = before + longest;
   interrupt_watch(NULL);
   progress_clear();
   if (!code || code == EXIT_INTERRUPTED) c->count += c->lengths->count;
@@ -262,8 +264,6 @@ int eval_cost(const struct engine_options *options, const struct count_list *len
   c->lengths = &sorted;
   uint32_t longest = sorted.values[sorted.count - 1];
   c->tokens = must_resize(NULL, ((size_t)longest + WARM_UP) * sizeof *c->tokens);
-  c->total = (uint64_t)longest * arguments->count;
-  progress_begin(&c->progress, "reading", "tokens", options->quiet);
   int code = EXIT_OK, written = EXIT_OK;
   for (size_t i = 0; i < arguments->count && !code; ++i) code = measure_checkpoint(c, arguments->items[i]);
   if (c->count && (!code || code == EXIT_INTERRUPTED)) {
