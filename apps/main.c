@@ -77,16 +77,23 @@ static int complain_command(const char *name) {
   return complain(EXIT_USAGE, "there is no command \"%s\"; 'deltaic help' lists them", name);
 }
 
+static bool asks_help(const char *name) {
+  return !strcmp(name, "help") || !strcmp(name, "--help") || !strcmp(name, "-h");
+}
+
+static bool asks_version(const char *name) { return !strcmp(name, "version") || !strcmp(name, "--version"); }
+
 static int command_help(int argc, char **argv) {
   char help[] = "--help", *ask[] = {help};
   const struct command *command = argc ? find_command(argv[0]) : NULL;
   if (argc > 1) return complain(EXIT_USAGE, "help takes one command, not \"%s\" too", argv[1]);
   if (command) return command->run(1, ask);
-  if (argc && strcmp(argv[0], "exit-codes")) return complain_command(argv[0]);
-  if (argc)
+  if (argc && !strcmp(argv[0], "exit-codes"))
     print_exit_codes();
-  else
+  else if (!argc || asks_help(argv[0]) || asks_version(argv[0]))
     print_help();
+  else
+    return complain_command(argv[0]);
   return EXIT_OK;
 }
 
@@ -97,8 +104,9 @@ static int run(int argc, char **argv) {
     complain_as(name);
     return command->run(argc - 2, argv + 2);
   }
-  if (!strcmp(name, "help") || !strcmp(name, "--help") || !strcmp(name, "-h")) return command_help(argc - 2, argv + 2);
-  if (!strcmp(name, "version") || !strcmp(name, "--version")) {
+  if (asks_help(name)) return command_help(argc - 2, argv + 2);
+  if (asks_version(name)) {
+    if (argc > 2) return complain(EXIT_USAGE, "version takes no argument, such as \"%s\"", argv[2]);
     printf("deltaic %s\n", deltaic_version());
     return EXIT_OK;
   }

@@ -307,7 +307,10 @@ static bool store_item(const struct item *item, struct arguments *arguments) {
 
 static bool store_argument(const struct usage *usage, struct arguments *arguments, const char *text) {
   if (arguments->count == usage->most_arguments) {
-    complain(EXIT_USAGE, "unexpected argument \"%s\"; usage: deltaic %s %s", text, usage->name, usage->arguments);
+    if (arguments->count == ARGUMENTS_CAPACITY)
+      complain(EXIT_USAGE, "\"%s\" is one argument too many: %d are the most", text, ARGUMENTS_CAPACITY);
+    else
+      complain(EXIT_USAGE, "unexpected argument \"%s\"; usage: deltaic %s %s", text, usage->name, usage->arguments);
     return false;
   }
   arguments->items[arguments->count++] = text;
