@@ -228,8 +228,9 @@ static struct text small(double value) {
 static void print_result(const struct demo *d, const char *form, const struct result *r) {
   struct table table;
   uint64_t begin = 1, end = 10;
-  printf("\n%s: %u words of %s steps, %s right, %s tokens/s\n", form, d->r->words, text_count(d->r->length).text,
-         percent(accuracy(r)).text, text_rate((double)d->r->words * (d->r->length + 1) / r->seconds).text);
+  printf("\n%s: %u word%s of %s steps, %s right, %s tokens/s\n", form, d->r->words, d->r->words == 1 ? "" : "s",
+         text_count(d->r->length).text, percent(accuracy(r)).text,
+         text_rate((double)d->r->words * (d->r->length + 1) / r->seconds).text);
   table_begin(&table, "rr");
   table_row(&table, "steps", "right");
   for (int i = 0; i < DECADES && r->total[i]; ++i, begin = end + 1, end *= 10) {

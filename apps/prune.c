@@ -103,6 +103,8 @@ static int check_request(struct prune_request *r) {
   if ((r->about.text || finds) && !r->text && !r->statistics)
     return complain(EXIT_USAGE, "%s needs a calibration text: --text FILE, or --statistics FILE of an earlier run",
                     finds ? "finding out how much to keep" : r->about.name);
+  if (r->plot && !r->text && !r->statistics)
+    return complain(EXIT_USAGE, "--plot draws what a text shows: --text FILE, or --statistics FILE of an earlier run");
   if (r->refit && !r->text) return complain(EXIT_USAGE, "--refit needs the text itself: --text FILE");
   if (r->tolerance != 0 && !(r->tolerance >= 1))
     return complain(EXIT_USAGE, "--tolerance must be 1 or more, not %g", (double)r->tolerance);

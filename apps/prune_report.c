@@ -192,7 +192,6 @@ static bool differ(const struct prune_work *w) {
 
 int prune_plot(const struct prune_work *w, const char *path) {
   deltaic_selected_head first = head_at(w, 0);
-  if (!first.measured) return complain(EXIT_FAILED, "--plot: without a text there is nothing to draw");
   struct curves c = collect(w);
   struct series condition[2], utilization[2];
   static const char *const names[2] = {"before", "after"};
