@@ -53,6 +53,18 @@ bool model_grows(const struct model_spec *s) {
   return false;
 }
 
+// Pruned layers may differ: the least and the most channels of a key; both 0 where no layer has keys.
+static void key_sizes(const struct model_spec *s, uint32_t *least, uint32_t *most) {
+  *least = *most = 0;
+  for (uint32_t i = 0; i < s->L; i++) {
+    struct mixer_sizes z = {0};
+    if (!s->layers[i].mixer->sizes) continue;
+    s->layers[i].mixer->sizes(s->layers[i].spec, &z);
+    if (!*most || z.key_size < *least) *least = z.key_size;
+    if (z.key_size > *most) *most = z.key_size;
+  }
+}
+
 // "4 gated_deltanet, 2 attention (window 48)": kinds in the order of their first layer.
 static void describe_layers(const struct model_spec *s, char *text, size_t capacity) {
   char kinds[8][96];
@@ -71,6 +83,9 @@ static void describe_layers(const struct model_spec *s, char *text, size_t capac
   text[0] = 0;
   for (int k = 0; k < n && used < capacity; k++)
     used += (size_t)snprintf(text + used, capacity - used, "%s%u %s", k ? ", " : "", counts[k], kinds[k]);
+  uint32_t least, most;
+  key_sizes(s, &least, &most);
+  if (least != most && used < capacity) snprintf(text + used, capacity - used, "; keys of %u to %u", least, most);
 }
 
 // The delta-rule sizes of the first layer that has a fixed state; attention layers have none.

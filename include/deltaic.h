@@ -190,7 +190,7 @@ typedef struct deltaic_model_options {
 
 typedef struct deltaic_model_info {
   char architecture[64]; /* "gated_deltanet" */
-  char layers_text[256]; /* "6 gated_deltanet"; "2 delta_net, 2 attention (window 48)" */
+  char layers_text[256]; /* "2 delta_net, 2 attention (window 48)"; "6 delta_net; keys of 9 to 20" */
   int32_t vocabulary;    /* token ids are 0 ... vocabulary - 1 */
   int32_t width;         /* D, hidden size */
   int32_t layers;        /* */

@@ -50,6 +50,7 @@ run 0 "$tiny" "$dir/b" --cut 0.5 --statistics "$dir/statistics"
 cmp -s "$dir/a/model.safetensors" "$dir/b/model.safetensors" || complain "$last: not the same channels"
 run 0 "$tiny" "$dir/c" --method s-wanda --keep 20,7,32,1 --statistics "$dir/statistics"
 grep -q '"key_sizes"' "$dir/c/config.json" || complain "$last: no list of sizes"
+"$program" info "$dir/c" | grep -q '^layers .*; keys of 1 to 32$' || complain "info does not say that layers differ"
 run 0 "$tiny" "$dir/d" --keep auto --statistics "$dir/statistics" --json
 json
 run 0 "$tiny" "$dir/e" --volume-lost 0.3 --per-layer --side queries --statistics "$dir/statistics"
