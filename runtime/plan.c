@@ -294,6 +294,14 @@ __attribute__((format(printf, 2, 3))) static void say(struct text *text, const c
   if (n > 0) text->used += (uint64_t)n;
 }
 
+// "128 MiB", "48 KiB", and to the byte what is no whole number of them.
+static void say_bytes(struct text *text, const char *before, uint64_t bytes, const char *after) {
+  static const char *const units[] = {"bytes", "KiB", "MiB"};
+  int unit = 0;
+  for (; unit < 2 && bytes && bytes % 1024 == 0; unit++) bytes /= 1024;
+  say(text, "%s%llu %s%s", before, (unsigned long long)bytes, units[unit], after);
+}
+
 static const char *type_name(uint32_t type) {
   switch (type) {
   case VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU: return "discrete GPU";
@@ -316,11 +324,13 @@ static void describe_caps(struct text *text, const struct device_caps *caps) {
       say(text, " %ux%ux%u", caps->matrix_shape[i].m, caps->matrix_shape[i].n, caps->matrix_shape[i].k);
     say(text, "%s\n", caps->matrix_conversions ? ", with conversions" : "");
   }
-  say(text, "workgroup         %u invocations, %u bytes shared\n", caps->max_invocations, caps->shared_bytes);
-  say(text, "storage buffers   %u of %llu bytes, offsets of %u\n", caps->max_storage_buffers,
-      (unsigned long long)caps->storage_range, caps->offset_alignment);
-  say(text, "largest block     %llu bytes allocated, %llu a buffer\n", (unsigned long long)caps->max_allocation,
-      (unsigned long long)caps->max_buffer);
+  say(text, "workgroup         %u invocations, ", caps->max_invocations);
+  say_bytes(text, "", caps->shared_bytes, " shared\n");
+  say(text, "storage buffers   %u of ", caps->max_storage_buffers);
+  say_bytes(text, "", caps->storage_range, ", ");
+  say(text, "offsets of %u bytes\n", caps->offset_alignment);
+  say_bytes(text, "largest block     ", caps->max_allocation, " allocated, ");
+  say_bytes(text, "", caps->max_buffer, " a buffer\n");
   say(text, "push constants    %u bytes\n", caps->push_bytes);
   say(text, "time stamps       %u bits, %.3g ns\n", caps->timestamp_bits, (double)caps->timestamp_period);
   for (uint32_t i = 0; i < caps->memory_types && i < CAPS_MEMORY_TYPES; i++) {
@@ -351,8 +361,9 @@ static void describe_plan(struct text *text, const struct plan *plan) {
       plan->chunk, plan->chunk_from, plan->chunk_key, plan->chunk_lanes, plan->chunk_columns);
   say(text, "                  else recurrent, %u columns, %u rows a lane; single tokens with up to %u lanes\n",
       plan->rule_columns, plan->rule_rows, plan->step_lanes);
-  say(text, "buffers           %llu bytes, %llu a binding, offsets of %u\n", (unsigned long long)plan->block_bytes,
-      (unsigned long long)plan->binding_bytes, plan->offset_alignment);
+  say_bytes(text, "buffers           ", plan->block_bytes, ", ");
+  say_bytes(text, "", plan->binding_bytes, " a binding, ");
+  say(text, "offsets of %u bytes\n", plan->offset_alignment);
   say(text, "memory types      device %d%s, shared %d, staging %d, readback %d\n", plan->memory_device,
       plan->device_mapped ? " (mapped)" : "", plan->memory_shared, plan->memory_staging, plan->memory_readback);
   say(text, "prompts           %u tokens at once\n", plan->batch);
