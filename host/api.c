@@ -1,6 +1,7 @@
 // api: contexts and devices of the public header. Models, sessions and tokenizers implement theirs where they live.
 #include "arena.h"
 #include "device_handle.h"
+#include "kernels.h"
 #include "measure.h"
 #include "option_structs.h"
 
@@ -143,6 +144,14 @@ static deltaic_status no_device(int32_t index, uint32_t count) {
   return fail(DELTAIC_NO_DEVICE, "there is no Vulkan device %d: this machine has %u", index, count);
 }
 
+// What the plan would use and this build has not.
+static int describe_missing(const struct plan *plan, char *text, size_t capacity) {
+  const bool missing = plan->usable && plan->matrix_m && !kernel_built(KERNEL_matmul_matrix_x32_f16);
+  return snprintf(text, capacity, "%s",
+                  missing ? "left out          kernels for matrices: this build's shader compiler does not know them\n"
+                          : "");
+}
+
 deltaic_status deltaic_device_describe(deltaic_context *c, int32_t index, char *text, size_t capacity, size_t *needed) {
   if (!c || (capacity && !text))
     return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_device_describe: context and text are required");
@@ -156,6 +165,10 @@ deltaic_status deltaic_device_describe(deltaic_context *c, int32_t index, char *
     if (status != DELTAIC_OK) return status;
     bool found = index > 0 && (uint32_t)index <= r.count;
     length = found ? plan_describe(&r.caps[index - 1], &r.plans[index - 1], text, capacity) : -1;
+    const bool room = found && (size_t)length < capacity;
+    if (found)
+      length +=
+          describe_missing(&r.plans[index - 1], room ? text + length : NULL, room ? capacity - (size_t)length : 0);
     uint32_t count = r.count;
     ranked_free(&r);
     if (!found) return no_device(index, count);
