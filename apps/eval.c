@@ -51,8 +51,11 @@ static int run_all(const struct request_line *r, const struct eval_task *task, c
   struct eval_result results[ARGUMENTS_CAPACITY] = {{0}};
   size_t ran = 0;
   int code = EXIT_OK, written = EXIT_OK;
+  struct text names[ARGUMENTS_CAPACITY];
+  text_names(names, arguments->items, arguments->count);
   while (ran < arguments->count && !code) {
     results[ran].checkpoint = arguments->items[ran];
+    results[ran].name = names[ran];
     code = eval_run(task, &r->options, r->log, &results[ran]);
     ran += !code || (code == EXIT_INTERRUPTED && results[ran].done);
   }

@@ -200,6 +200,7 @@ int eval_log_close(struct eval_log *log);
 
 struct eval_result {
   const char *checkpoint;
+  struct text name; // of tables
   uint64_t fingerprint;
   char device[600];
   uint32_t max_length;

@@ -14,6 +14,7 @@ enum { LEAST_DRAWN = 32, MOST_DRAWN = 512, WARM_UP = 2048, MOST_ROWS = ARGUMENTS
 
 struct cost_row {
   const char *checkpoint;
+  struct text name; // of the checkpoint
   uint32_t length;
   bool measured;          // false: its session does not fit
   double prefill, decode; // tokens per second: over the whole text; at its end
@@ -112,14 +113,14 @@ static deltaic_session_options session_for(const struct cost *c, uint32_t length
   return session_options(&o);
 }
 
-static int add_rows(struct cost *c, const char *checkpoint) {
+static int add_rows(struct cost *c, const char *checkpoint, struct text name) {
   for (size_t i = 0; i < c->lengths->count; ++i) {
     deltaic_session_options o = session_for(c, c->lengths->values[i]);
     struct cost_row *row = &c->rows[c->count + i];
     deltaic_memory memory;
     int code = complain_status(deltaic_model_get_memory(c->engine.model, &o, &memory));
     if (code) return code;
-    *row = (struct cost_row){.checkpoint = checkpoint, .length = c->lengths->values[i]};
+    *row = (struct cost_row){.checkpoint = checkpoint, .name = name, .length = c->lengths->values[i]};
     row->cache = memory.cache_per_token * row->length;
     row->state = memory.state_bytes - memory.cache_per_token * o.context;
   }
@@ -137,13 +138,13 @@ static int open_session(struct cost *c, size_t *fit) {
   return EXIT_OK;
 }
 
-static int measure_checkpoint(struct cost *c, const char *checkpoint) {
+static int measure_checkpoint(struct cost *c, const char *checkpoint, struct text name) {
   struct engine_options o = *c->options;
   size_t fit = 0;
   o.model = checkpoint;
   int code = engine_open(&o, &c->engine);
   if (!code) snprintf(c->device, sizeof c->device, "%s", engine_device_text(&c->engine));
-  if (!code) code = add_rows(c, checkpoint);
+  if (!code) code = add_rows(c, checkpoint, name);
   if (!code) code = open_session(c, &fit);
   uint32_t longest = c->lengths->values[c->lengths->count - 1];
   for (uint32_t i = 0; i < longest + WARM_UP && !code; ++i)
@@ -177,9 +178,9 @@ static void print(const struct cost *c) {
   table_row(&table, "checkpoint", "tokens", "prefill tokens/s", "decode tokens/s", "state", "cache");
   for (size_t i = 0; i < c->count; ++i) {
     const struct cost_row *r = &c->rows[i];
-    table_row(&table, text_name(r->checkpoint).text, text_count(r->length).text,
-              r->measured ? text_rate(r->prefill).text : "-", r->measured ? text_rate(r->decode).text : "-",
-              text_bytes(r->state).text, r->cache ? text_bytes(r->cache).text : "none");
+    table_row(&table, r->name.text, text_count(r->length).text, r->measured ? text_rate(r->prefill).text : "-",
+              r->measured ? text_rate(r->decode).text : "-", text_bytes(r->state).text,
+              r->cache ? text_bytes(r->cache).text : "none");
   }
   table_end(&table, 0);
   printf("\nprefill: of all tokens up to there; decode: of the %d to %d tokens from there on; state and cache: of one "
@@ -217,7 +218,6 @@ static int draw(const struct cost *c, const char *path) {
   size_t n = c->lengths->count, checkpoints = c->count / n;
   double *x = must_resize(NULL, 2 * c->count * sizeof *x), *y = x + c->count;
   struct series series[ARGUMENTS_CAPACITY];
-  struct text names[ARGUMENTS_CAPACITY];
   struct plot *plot = plot_create("Cost over length");
   for (int panel = 0; panel < 4; ++panel) {
     for (size_t i = 0; i < c->count; ++i) {
@@ -225,8 +225,7 @@ static int draw(const struct cost *c, const char *path) {
       y[i] = panel_value(&c->rows[i], panel);
     }
     for (size_t s = 0; s < checkpoints; ++s) {
-      names[s] = text_name(c->rows[s * n].checkpoint);
-      series[s] = (struct series){.name = names[s].text,
+      series[s] = (struct series){.name = c->rows[s * n].name.text,
                                   .x = x + s * n,
                                   .y = y + s * n,
                                   .count = n,
@@ -265,7 +264,9 @@ int eval_cost(const struct engine_options *options, const struct count_list *len
   uint32_t longest = sorted.values[sorted.count - 1];
   c->tokens = must_resize(NULL, ((size_t)longest + WARM_UP) * sizeof *c->tokens);
   int code = EXIT_OK, written = EXIT_OK;
-  for (size_t i = 0; i < arguments->count && !code; ++i) code = measure_checkpoint(c, arguments->items[i]);
+  struct text names[ARGUMENTS_CAPACITY];
+  text_names(names, arguments->items, arguments->count);
+  for (size_t i = 0; i < arguments->count && !code; ++i) code = measure_checkpoint(c, arguments->items[i], names[i]);
   if (c->count && (!code || code == EXIT_INTERRUPTED)) {
     if (as_json)
       written = print_json(c);

@@ -52,11 +52,9 @@ int eval_plot(const struct eval_task *task, const struct eval_result *results, s
   assert(x); // eval_plot_check
   double *y = must_resize(NULL, count * group_count * sizeof *y);
   struct series series[ARGUMENTS_CAPACITY];
-  struct text names[ARGUMENTS_CAPACITY];
   for (size_t i = 0; i < count; ++i) {
     fill_curve(task, &results[i], groups, group_count, y + i * group_count);
-    names[i] = text_name(results[i].checkpoint);
-    series[i] = (struct series){.name = names[i].text,
+    series[i] = (struct series){.name = results[i].name.text,
                                 .x = x,
                                 .y = y + i * group_count,
                                 .count = group_count,

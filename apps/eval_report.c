@@ -103,8 +103,7 @@ static void print_row(struct table *table, const struct eval_task *task, const s
     struct eval_value v = eval_value_of(&metrics[m], x, w, n);
     values[m] = value_text(&metrics[m], &v);
   }
-  struct text name = text_name(r->checkpoint);
-  add_cell(&c, name.text);
+  add_cell(&c, r->name.text);
   if (grouped) add_cell(&c, group->name);
   struct text cases = text_count(n);
   add_cell(&c, cases.text);

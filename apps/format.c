@@ -87,13 +87,46 @@ struct text text_giga(double per_second) {
   return out;
 }
 
-struct text text_name(const char *path) {
+// Where the path's last `parts` names begin, and where they end: slashes at the end do not count.
+static size_t tail_of(const char *path, size_t parts, size_t *end) {
+  size_t n = strlen(path);
+  while (n > 1 && path[n - 1] == '/') --n;
+  *end = n;
+  for (size_t part = 0; part < parts && n; ++part) {
+    n -= part > 0; // the slash before the names so far
+    while (n && path[n - 1] != '/') --n;
+  }
+  return n;
+}
+
+// What does not fit loses its beginning: names that go on from each other differ at their ends.
+static struct text tail_text(const char *path, size_t parts) {
   struct text t;
-  size_t end = strlen(path), n;
-  while (end > 1 && path[end - 1] == '/') --end;
-  for (n = end; n && path[n - 1] != '/';) --n;
-  snprintf(t.text, sizeof t.text, "%.*s", (int)(end - n < sizeof t.text ? end - n : sizeof t.text - 1), path + n);
+  size_t end, begin = tail_of(path, parts, &end), most = sizeof t.text - 1;
+  bool whole = end - begin <= most;
+  snprintf(t.text, sizeof t.text, "%s%.*s", whole ? "" : "...", (int)(whole ? end - begin : most - 3),
+           whole ? path + begin : path + end - (most - 3));
   return t;
+}
+
+struct text text_name(const char *path) {
+  return tail_text(path, 1);
+}
+
+static bool same_tail(const char *a, const char *b, size_t parts) {
+  size_t end_a, end_b, begin_a = tail_of(a, parts, &end_a), begin_b = tail_of(b, parts, &end_b);
+  return end_a - begin_a == end_b - begin_b && !memcmp(a + begin_a, b + begin_b, end_a - begin_a);
+}
+
+void text_names(struct text *names, const char *const *paths, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    size_t parts = 1, end;
+    for (size_t j = 0; j < count; ++j)
+      while (!same_tail(paths[i], paths[j], SIZE_MAX) && same_tail(paths[i], paths[j], parts) &&
+             tail_of(paths[i], parts, &end))
+        ++parts;
+    names[i] = tail_text(paths[i], parts);
+  }
 }
 
 // ---------------------------------------------------------------- tables

@@ -16,6 +16,8 @@ struct text text_rate(double per_second);  // "92.4", "7,120": three digits at l
 struct text text_percent(double fraction); // "41%", "0.3%"; "-" when it is no number
 struct text text_giga(double per_second);  // "11.3", in 10^9; "-" for 0
 struct text text_name(const char *path);   // "novelist" of "models/novelist/"
+// The names of several, each with as many folders before it as tell it from the others: "a/hf" and "b/hf".
+void text_names(struct text *names, const char *const *paths, size_t count);
 
 // Rows of cells, printed with columns as wide as their widest cell.
 enum { TABLE_COLUMNS = 12, TABLE_CELL = 64 };

@@ -248,12 +248,15 @@ static int measure_all(struct request *r, const struct arguments *arguments) {
   json_t *results = r->as_json ? json_array() : NULL;
   size_t count = arguments->count > 1 ? arguments->count - 1 : 1, ran = 0;
   memset(curves, 0, sizeof curves);
+  struct text names[ARGUMENTS_CAPACITY];
+  text_names(names, arguments->items, count);
   int code = EXIT_OK, written;
   for (size_t i = 0; i < count && arguments->count > 1 && !code; ++i) code = model_check(arguments->items[i]);
   for (; ran < count && !code; ++ran) {
     if (arguments->count > 1) r->engine.model = arguments->items[ran];
     const char *model = model_path(r->engine.model);
-    snprintf(curves[ran].name, sizeof curves[ran].name, "%s", model ? text_name(model).text : "");
+    struct text name = arguments->count > 1 ? names[ran] : text_name(model ? model : "");
+    snprintf(curves[ran].name, sizeof curves[ran].name, "%s", name.text);
     if (ran && !results) printf("\n");
     code = measure(r, r->by_position || r->plot ? &curves[ran] : NULL, results);
   }

@@ -75,6 +75,10 @@ holds '[g["contains"]["value"] for g in j["results"][0]["groups"].values()] == [
 printf '{"document": "It was a dark night."}\n{"document": ""}\n{"document": "The end"}\n' >"$dir/documents.jsonl"
 run 0 eval "$model" "$model/" -d cpu -q --task "$dir/documents.jsonl"
 [ "$(grep -c '^novelist  *3  ' "$dir/out")" = 2 ] || complain "$last: not two rows"
+# Folders of one name are told apart.
+mkdir "$dir/one" "$dir/two" && ln -s "$model" "$dir/one/hf" && ln -s "$model" "$dir/two/hf"
+run 0 eval "$dir/one/hf" "$dir/two/hf/" "$model" -d cpu -q --task "$dir/documents.jsonl"
+out_has '^one/hf  *3  ' && out_has '^two/hf  *3  ' && out_has '^novelist  *3  '
 
 # ---- golds as other copies of the data sets have them: words, letters
 golds() { # golds TASK EXPRESSION: the same scores with the records' golds rewritten by Python's, of the record r
