@@ -49,8 +49,8 @@ struct text text_seconds(double seconds) {
   struct text out;
   uint64_t whole = (uint64_t)(seconds + 0.5);
   unsigned minutes = (unsigned)(whole / 60 % 60), rest = (unsigned)(whole % 60);
-  if (seconds < 9.5e-6)
-    snprintf(out.text, sizeof out.text, "%.2g us", seconds * 1e6);
+  if (seconds < 99.95e-6)
+    snprintf(out.text, sizeof out.text, "%.3g us", seconds * 1e6);
   else if (seconds < 0.001)
     snprintf(out.text, sizeof out.text, "%.0f us", seconds * 1e6);
   else if (seconds < 0.9995)

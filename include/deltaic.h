@@ -447,8 +447,9 @@ DELTAIC_API deltaic_status deltaic_device_copy_bandwidth(deltaic_device *device,
 
 /* One operator by itself, (gated) delta rule, product or Head-in-Head, over `sequences` texts of `tokens` random tokens
  * each. With CHUNK and FAST, where the device's matrices take it, q, k, v and the output are float16, q and k padded to
- * multiples of 8 numbers as in a model. One token with RECURRENT is timed as a layer's step, over several states.
- * Experimental. */
+ * multiples of 8 numbers as in a model. One token with RECURRENT is timed as a layer's step, over several states. What
+ * takes a GPU less than 50 microseconds is timed in a chain of many, each waiting for the one before it: time stamps
+ * around each would add to so short a time. Experimental. */
 typedef struct deltaic_operator {
   size_t size;
   uint32_t sequences, tokens;
@@ -467,7 +468,7 @@ typedef struct deltaic_operator_result {
   double error_output, error_state; /* of the last text, relative RMS, against the recurrence in float32 */
   uint64_t bytes;                   /* every input and output once */
   uint64_t operations;              /* multiplications and additions of the recurrence */
-  deltaic_kernel_time kernels[8];   /* sums over the timed runs */
+  deltaic_kernel_time kernels[8];   /* sums over runs with time stamps around every kernel */
   size_t kernel_count;
 } deltaic_operator_result;
 DELTAIC_API deltaic_status deltaic_device_measure_operator(deltaic_device *device, const deltaic_operator *op,
