@@ -21,7 +21,7 @@ layout(set = 0, binding = SAMPLE_SAMPLING) readonly buffer sampling_block { samp
 
 const uint LANES = gl_WorkGroupSize.x;
 const float LARGEST = 3.402823466e38;
-const uint DIGITS = 15;
+const uint DIGITS = 15, AHEAD = 8;
 shared float digit_slots[DIGITS * (LANES / 4 + 1)]; // subgroups have 4 lanes or more
 shared float lane_sums[LANES];
 shared uint chosen_lane;
@@ -36,12 +36,31 @@ float tame(float z) {
   return (floatBitsToUint(z) & 0x7fffffffu) > 0x7f800000u ? -LARGEST : clamp(z, -LARGEST, LARGEST);
 }
 
-float adjusted(uint i) {
-  float z = tame(logits[logits_at + i]);
+// A logit of id i, penalised.
+float adjust(float logit, uint i) {
+  float z = tame(logit);
   float penalty = p.repetition_penalty;
   if (penalty != 0.0 && penalty != 1.0 && (seen[seen_at + i / 32] >> (i % 32) & 1) != 0)
     z = tame(z > 0.0 ? z / penalty : z * penalty);
   return z;
+}
+
+float adjusted(uint i) { return adjust(logits[logits_at + i], i); }
+
+// This invocation's largest z and the first id that has it; some logits are asked for at once.
+float largest(uint lane, out uint first) {
+  float most = -LARGEST;
+  first = lane;
+  for (uint i0 = lane; i0 < args.V; i0 += AHEAD * LANES) {
+    float z[AHEAD];
+    [[unroll]] for (uint a = 0; a < AHEAD; a++) z[a] = logits[logits_at + min(i0 + a * LANES, args.V - 1)];
+    [[unroll]] for (uint a = 0; a < AHEAD; a++) {
+      uint i = min(i0 + a * LANES, args.V - 1);
+      z[a] = adjust(z[a], i);
+      if (z[a] > most) most = z[a], first = i;
+    }
+  }
+  return most;
 }
 
 // e^-200 is 0 in any case.
@@ -146,11 +165,9 @@ float walk(uint lane, cut c, float equals, float most, float least, float until,
   return sum;
 }
 
-uint greedy(uint lane, float most) {
-  float best = -float(args.V); // ids negated: the maximum is the lowest; exact, as V < 2^24
-  for (uint i = lane; i < args.V; i += LANES)
-    if (adjusted(i) == most) best = max(best, -float(i));
-  uint id = uint(-workgroup_max(best));
+// own: the invocation's largest, which `first` has. Ids negated: the maximum is the lowest; exact, as V < 2^24.
+uint greedy(float most, float own, uint first) {
+  uint id = uint(-workgroup_max(own == most ? -float(first) : -float(args.V)));
   return id < args.V ? id : 0;
 }
 
@@ -195,11 +212,10 @@ void main() {
   p = samplings[s];
   logits_at = q.slot * args.logits_stride;
   seen_at = q.slot * args.seen_stride;
-  float most = -LARGEST;
-  for (uint i = lane; i < args.V; i += LANES) most = max(most, adjusted(i));
-  most = workgroup_max(most);
+  uint first;
+  float own = largest(lane, first), most = workgroup_max(own);
   bool any = most > -LARGEST;
-  uint id = p.temperature > 0.0 && any ? draw(lane, most, q.pos + q.T) : greedy(lane, most);
+  uint id = p.temperature > 0.0 && any ? draw(lane, most, q.pos + q.T) : greedy(most, own, first);
   barrier(); // everyone has read the sequence and what it has seen
   if (lane == 0) {
     tokens[s] = id;
