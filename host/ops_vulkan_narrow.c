@@ -72,6 +72,7 @@ bool vulkan_matmul_narrow(struct recorder *c, const struct narrow_product *p) {
       [MATMUL_NARROW_SPEC_K] = plan->matrix_k,
       [MATMUL_NARROW_SPEC_SQUARES] = squares,
       [MATMUL_NARROW_SPEC_LENGTH] = x.cols,
+      [MATMUL_NARROW_SPEC_PASSES] = m.passes,
       [MATMUL_NARROW_CONV_SPEC_W] = conv ? conv->a.W : 0,
   };
   const uint32_t N = p->gated ? w.rows / 2 : w.rows, wide = m.tiles_n * plan->matrix_n / (p->gated ? 2 : 1);
@@ -112,6 +113,7 @@ bool vulkan_matmul_narrow(struct recorder *c, const struct narrow_product *p) {
     args.history_stride = conv->history.stride;
     args.B = conv->sequences.rows;
   }
-  vulkan_dispatch(c, kernel_of(p), spec, bindings, &args, groups, 1, 1, 2ull * x.rows * w.rows * x.cols);
+  vulkan_dispatch(c, kernel_of(p), spec, bindings, &args, (uint64_t)groups * m.passes, 1, 1,
+                  2ull * x.rows * w.rows * x.cols);
   return true;
 }

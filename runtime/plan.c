@@ -206,6 +206,7 @@ static void plan_matrices(const struct device_caps *caps, struct plan *plan) {
                         : caps->device_type == VK_PHYSICAL_DEVICE_TYPE_CPU        ? 4
                                                                                   : 16;
   plan->narrow_groups = caps->device_type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU ? 132 : 16;
+  plan->narrow_tokens = is_software(caps) ? 16 : 32; // LLVM takes long for more
   if (is_software(caps)) plan->narrow_parts = 4;
   plan->narrow_from = 2;
   plan->scan_groups = caps->device_type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU

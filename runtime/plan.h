@@ -77,6 +77,7 @@ struct plan {
   uint32_t narrow_groups; // workgroups of few tokens' products, of many subgroups each, that run at the same time
   uint32_t narrow_tiles, narrow_parts, narrow_step; // of plan_narrow; 0: as the shape wants
   uint32_t narrow_from;                             // fewer tokens than this: matvec
+  uint32_t narrow_tokens; // of a workgroup: more leave no registers to ask for what comes next
   uint32_t scan_groups; // workgroups of delta_matrix_scan, all registers taken, that run at the same time
 
   uint32_t chunk;         // C, tokens of a chunk in the chunkwise delta rule
@@ -126,6 +127,7 @@ struct plan_matvec plan_matvec(const struct plan *plan, uint32_t K, uint32_t tok
 // The same for so few tokens that reading the weights is what takes the time: subgroups share K.
 struct plan_narrow {
   uint32_t parts, tiles_t, tiles_n, step, lanes;
+  uint32_t passes; // workgroups with the same outputs and other tokens
 };
 // False where the plan has no matrices, or for sizes that this does not suit.
 bool plan_matmul_narrow(const struct plan *plan, uint32_t T, uint32_t N, uint32_t K, struct plan_narrow *out);

@@ -72,23 +72,29 @@ uint64_t plan_matmul_narrow_shared_bytes(const struct plan *plan, const struct p
   return (steps > sums ? steps : sums) + 2 * 4 * m->tiles_t * plan->matrix_m;
 }
 
-// What was fastest on an H200. One workgroup of many subgroups on every processor, where their blocks cover N so; else
-// several of a few: all should run at the same time. Many tokens leave registers for fewer subgroups or shorter steps.
-static void narrow_start(const struct plan *plan, uint32_t N, struct plan_narrow *m) {
+// What was fastest on an H200: all subgroups should run at the same time, in many workgroups rather than large ones.
+// Where blocks cover N in as many as run alone on a processor each, those are of many subgroups.
+static void narrow_start(const struct plan *plan, uint32_t N, uint32_t K, struct plan_narrow *m) {
   static const struct {
     uint32_t tiles, parts;
   } alone[] = {{1, 16}, {2, 8}, {3, 8}};
-  const bool tall = m->tiles_t > 2, wide = !tall || plan->matrix_sums > 8; // else it spills on RDNA3
+  enum { LONG = 4096 }; // rows of weights from here on are worth reading fewer inputs for
+  const uint32_t blocks = m->passes * (uint32_t)(round_up(N, 2 * plan->matrix_n) / plan->matrix_n / 2);
   m->tiles_n = 2;
-  m->parts = !wide ? 8 : tall ? 2 : 4;
-  m->step = wide ? plan->matrix_step : plan->matrix_step / 2;
-  for (int i = 0; i < 3; i++)
+  m->parts = 4;
+  m->step = plan->matrix_step;
+  for (int i = 0; i < 3 && m->passes == 1; i++)
     if (round_up(N, alone[i].tiles * plan->matrix_n) / plan->matrix_n / alone[i].tiles <= plan->narrow_groups) {
       m->tiles_n = alone[i].tiles;
-      m->parts = tall ? 8 : alone[i].parts;
-      if (tall && m->tiles_n > 1) m->step = plan->matrix_step / 2;
+      m->parts = alone[i].parts;
       break;
     }
+  if (m->passes > 1 && blocks <= plan->narrow_groups) {
+    m->tiles_n = K < LONG ? 1 : 2;
+    m->parts = 8;
+  } else if (m->passes > 1 && blocks > 4 * plan->narrow_groups) {
+    m->parts = 2;
+  }
   if (plan->narrow_tiles) m->tiles_n = plan->narrow_tiles;
   if (plan->narrow_parts) m->parts = plan->narrow_parts;
   if (plan->narrow_step) m->step = plan->narrow_step;
@@ -96,10 +102,13 @@ static void narrow_start(const struct plan *plan, uint32_t N, struct plan_narrow
 }
 
 bool plan_matmul_narrow(const struct plan *plan, uint32_t T, uint32_t N, uint32_t K, struct plan_narrow *out) {
-  enum { MOST_TILES = 4 };
-  if (!plan->matrix_m || T > MOST_TILES * plan->matrix_m) return false;
-  struct plan_narrow m = {.tiles_t = (uint32_t)(round_up(T, plan->matrix_m) / plan->matrix_m)};
-  narrow_start(plan, N, &m);
+  enum { MOST = 64 };
+  if (!plan->matrix_m || T > MOST) return false;
+  const uint32_t tiles = (uint32_t)(round_up(T, plan->matrix_m) / plan->matrix_m);
+  const uint32_t most = plan->narrow_tokens / plan->matrix_m;
+  struct plan_narrow m = {.passes = (tiles + most - 1) / most};
+  m.tiles_t = (tiles + m.passes - 1) / m.passes;
+  narrow_start(plan, N, K, &m);
   const uint32_t most_step = m.step;
   for (; m.parts; m.parts /= 2)
     for (m.step = most_step; m.step >= plan->matrix_k; m.step /= 2) {

@@ -14,11 +14,12 @@
 //   and of every row the workgroup's sum of squares. The size of the stream before this product sets the scale: far
 //   from either end of f16's range, so that a product may make the stream 10,000 times as large.
 //   SQUARES: x is such an h. Its root divides the finished sums.
-// Workgroups (ceil(N / rows of a block)). The subgroups of one share K among them, steps in turn. A subgroup asks for
-// its weights and inputs of a step while it multiplies those of the one before; they become matrices one after the
-// other in a place in shared memory that has room for one, the weights as f16: with more of it, fewer subgroups would
-// run at the same time. At the end the subgroups' sums are added up in a fixed order, half of them to the other half
-// first where shared memory has no room for all.
+// Workgroups (ceil(N / rows of a block) * PASSES): the outputs of a block for some of the tokens; those with the same
+// outputs follow each other, so that the second finds the weights in a cache. The subgroups of one share K among them,
+// steps in turn. A subgroup asks for its weights and inputs of a step while it multiplies those of the one before; they
+// become matrices one after the other in a place in shared memory that has room for one, the weights as f16: with more
+// of it, fewer subgroups would run at the same time. At the end the subgroups' sums are added up in a fixed order, half
+// of them to the other half first where shared memory has no room for all.
 #include "matmul_narrow.h"
 #include "norm_ahead.h"
 layout(local_size_x_id = MATMUL_NARROW_SPEC_LANES) in;
@@ -31,6 +32,7 @@ layout(constant_id = MATMUL_NARROW_SPEC_N) const uint N = 16;
 layout(constant_id = MATMUL_NARROW_SPEC_K) const uint K = 16;
 layout(constant_id = MATMUL_NARROW_SPEC_SQUARES) const uint SQUARES = 0;
 layout(constant_id = MATMUL_NARROW_SPEC_LENGTH) const uint LENGTH = 16;
+layout(constant_id = MATMUL_NARROW_SPEC_PASSES) const uint PASSES = 1;
 #ifdef GATED
 layout(set = 0, binding = MATMUL_NARROW_Y) writeonly buffer y_block { float16_t y[]; };
 const uint HALVES = 2;
@@ -80,6 +82,7 @@ shared float factors[TOKENS]; // of the sums of each token, with SQUARES
 shared uint slots[TOKENS]; // 1 + slot of the sequence whose token it is; 0: nobody's
 #endif
 
+uint token0, left; // the workgroup's first token, and how many it has
 uvec4 fetched_w[TILES_N * LOADS_W], fetched_x[TILES_T * LOADS_X];
 
 // Which of the block's outputs row r of its weights belongs to.
@@ -97,7 +100,7 @@ void fetch_weights(uint n0, uint k0) {
 void fetch_inputs(uint k0) {
   [[unroll]] for (uint l = 0; l < TILES_T * LOADS_X; l++) {
     uint i = gl_SubgroupInvocationID + l % LOADS_X * WIDTH, t = l / LOADS_X * M + i / K8;
-    fetched_x[l] = x[(min(t, args.T - 1) * args.x_stride + k0) / 8 + i % K8];
+    fetched_x[l] = x[((token0 + min(t, left - 1)) * args.x_stride + k0) / 8 + i % K8];
   }
 }
 
@@ -131,7 +134,7 @@ const uint SHARE = LANES > TOKENS ? LANES / TOKENS : 1, SQUARES4 = MATMUL_NARROW
 
 void add_squares(uint lane) {
   for (uint i = lane; i < TOKENS * SHARE; i += LANES) {
-    uint row = min(i / SHARE, args.T - 1) * (MATMUL_NARROW_LEFT(SQUARES) / 4);
+    uint row = (token0 + min(i / SHARE, left - 1)) * (MATMUL_NARROW_LEFT(SQUARES) / 4);
     vec4 sum = vec4(0.0);
     [[unroll]] for (uint s = 0; s < SQUARES4; s += SHARE)
       if (s + i % SHARE < SQUARES4) sum += sums_of[row + s + i % SHARE];
@@ -145,7 +148,7 @@ void find_factors(uint lane) {
     for (uint s = 0; s < SHARE; s++) sum += uintBitsToFloat(room[t * SHARE + s].x);
     float root = accurate_inversesqrt(sum / float(LENGTH) + args.eps);
     factors[t] = root / uintBitsToFloat(room[t * SHARE].y);
-    if (gl_WorkGroupID.x == 0 && t < args.T) rms[t] = min(root, NORM_AHEAD_MOST);
+    if (gl_WorkGroupID.x < PASSES && t < left) rms[token0 + t] = min(root, NORM_AHEAD_MOST);
   }
 }
 #endif
@@ -161,13 +164,13 @@ float taps[EACH * CONV_W], window[EACH * CONV_W];
 
 void fetch_end(uint i, uint t, uint n) {
   start[i] = 0.0;
-  if (t >= args.T || n >= args.N) return;
+  if (t >= left || n >= args.N) return;
 #ifdef NEXT
-  scale[i] = next_weight[n] * (rms[t] * MIDDLE);
+  scale[i] = next_weight[n] * (rms[token0 + t] * MIDDLE);
 #endif
 #ifndef GATED
   if (args.has_bias != 0) start[i] = bias[args.first + n];
-  if (args.add != 0) start[i] += y[t * args.y_stride + args.first + n];
+  if (args.add != 0) start[i] += y[(token0 + t) * args.y_stride + args.first + n];
 #endif
 #ifdef CONV
   uint c = args.first + n - args.conv_from; // wraps to a large number below conv_from
@@ -181,14 +184,14 @@ void fetch_end(uint i, uint t, uint n) {
 void finish(uint i, uint t, uint r, uint n) {
 #ifdef NEXT
   uint from = place_of(t, r);
-  if (t >= args.T || n >= args.N) {
+  if (t >= left || n >= args.N) {
     if (t < TOKENS) room[from / 4][from % 4] = 0;
     return;
   }
 #else
-  if (t >= args.T || n >= args.N) return;
+  if (t >= left || n >= args.N) return;
 #endif
-  uint at = t * args.y_stride + args.first + n;
+  uint at = (token0 + t) * args.y_stride + args.first + n;
 #ifdef GATED
   y[at] = float16_t(clamp(activate(args.activation, total(t, r)) * total(t, r + N / 2), -65504.0, 65504.0));
 #else
@@ -202,38 +205,41 @@ void finish(uint i, uint t, uint r, uint n) {
     float value = args.conv_has_bias != 0 ? conv_bias[c] : 0.0;
     [[unroll]] for (uint w = 0; w < CONV_W; w++) value += taps[i * CONV_W + w] * window[i * CONV_W + w];
     [[unroll]] for (uint w = 0; w + 1 < CONV_W; w++) history[history_at + w * args.C] = window[i * CONV_W + w + 1];
-    conv_y[t * args.conv_y_stride + c] = c >= args.silu_from ? silu(value) : value;
+    conv_y[(token0 + t) * args.conv_y_stride + c] = c >= args.silu_from ? silu(value) : value;
     return;
   }
 #endif
   y[at] = sum;
 #endif
 #ifdef NEXT
-  h[t * args.h_stride + n] = float16_t(clamp(sum * scale[i], -65504.0, 65504.0));
+  h[(token0 + t) * args.h_stride + n] = float16_t(clamp(sum * scale[i], -65504.0, 65504.0));
   room[from / 4][from % 4] = floatBitsToUint(sum * sum); // where only this invocation has read
 #endif
 }
 
 #ifdef NEXT
 void leave_squares(uint lane, float size) {
-  const uint last = gl_NumWorkGroups.x - 1, width = MATMUL_NARROW_LEFT(gl_NumWorkGroups.x);
-  for (uint t = lane; t < min(TOKENS, args.T); t += LANES) {
+  const uint groups = gl_NumWorkGroups.x / PASSES, own = gl_WorkGroupID.x / PASSES, last = groups - 1;
+  const uint width = MATMUL_NARROW_LEFT(groups);
+  for (uint t = lane; t < min(TOKENS, left); t += LANES) {
     float sum = 0.0;
     [[unroll]] for (uint r = 0; r < ROWS; r += 4) {
       vec4 four = uintBitsToFloat(room[place_of(t, r) / 4]);
       sum += four.x + four.y + (four.z + four.w);
     }
-    uint at = t * width + gl_WorkGroupID.x;
+    uint at = (token0 + t) * width + own;
     sums_of[at] = sum;
-    if (gl_WorkGroupID.x < last) continue;
-    for (uint p = last + 1; p < width - 4; p++) sums_of[t * width + p] = 0.0;
-    sums_of[t * width + width - 4] = (t == lane ? size : rms[t]) * MIDDLE;
+    if (own < last) continue;
+    for (uint p = last + 1; p < width - 4; p++) sums_of[(token0 + t) * width + p] = 0.0;
+    sums_of[(token0 + t) * width + width - 4] = (t == lane ? size : rms[token0 + t]) * MIDDLE;
   }
 }
 #endif
 
 void main() {
-  uint lane = gl_LocalInvocationID.x, part = gl_SubgroupID, n0 = gl_WorkGroupID.x * WIDE;
+  uint lane = gl_LocalInvocationID.x, part = gl_SubgroupID, n0 = gl_WorkGroupID.x / PASSES * WIDE;
+  token0 = gl_WorkGroupID.x % PASSES * TOKENS;
+  left = min(args.T - token0, TOKENS);
   coopmat<float, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator> sums[SUMS];
   [[unroll]] for (uint i = 0; i < SUMS; i++)
     sums[i] = coopmat<float, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator>(0.0);
@@ -253,7 +259,8 @@ void main() {
 #ifdef CONV
   for (uint s = lane; s < args.B; s += LANES) {
     if (s != lane) own_sequence = sequences[s];
-    if (own_sequence.T != 0) slots[own_sequence.row] = 1 + own_sequence.slot;
+    uint t = own_sequence.row - token0; // wraps
+    if (own_sequence.T != 0 && t < TOKENS) slots[t] = 1 + own_sequence.slot;
   }
 #endif
   if (MEETS) barrier();
@@ -296,7 +303,7 @@ void main() {
     fetch_end(i, e / WIDE, n0 + e % WIDE);
   }
 #ifdef NEXT
-  float size = lane < args.T ? rms[lane] : 0.0;
+  float size = lane < left ? rms[token0 + lane] : 0.0;
 #endif
   if (LEFT < PARTS) {
     barrier();

@@ -28,7 +28,7 @@
 #define MATMUL_NARROW_LEFT(parts) (MATMUL_NARROW_SQUARES(parts) + 4)
 #define MATMUL_NARROW_SPEC_LANES 0     // PARTS subgroups
 #define MATMUL_NARROW_SPEC_PARTS 1     // of K in a workgroup, a power of two: each has a subgroup
-#define MATMUL_NARROW_SPEC_TILES_T 2   // matrices along T: all tokens
+#define MATMUL_NARROW_SPEC_TILES_T 2   // matrices along T of a workgroup
 #define MATMUL_NARROW_SPEC_TILES_N 3   // matrices along N of a workgroup
 #define MATMUL_NARROW_SPEC_STEP 4      // along K, a multiple of 8 and of the matrices' K; K is one of STEP
 #define MATMUL_NARROW_SPEC_M 5         // the cooperative matrices, (M, K) x (K, N)
@@ -36,10 +36,11 @@
 #define MATMUL_NARROW_SPEC_K 7
 #define MATMUL_NARROW_SPEC_SQUARES 8   // sums of squares that a row comes with; 0: none, it is as it shall be
 #define MATMUL_NARROW_SPEC_LENGTH 9    // of a row of x and of the weights: K above
-#define MATMUL_NARROW_SPECS 10
-#define MATMUL_NARROW_NEXT_SPECS 10
-#define MATMUL_NARROW_CONV_SPEC_W 10
-#define MATMUL_NARROW_CONV_SPECS 11
+#define MATMUL_NARROW_SPEC_PASSES 10   // workgroups that have the same outputs, each of other tokens
+#define MATMUL_NARROW_SPECS 11
+#define MATMUL_NARROW_NEXT_SPECS 11
+#define MATMUL_NARROW_CONV_SPEC_W 11
+#define MATMUL_NARROW_CONV_SPECS 12
 struct matmul_narrow_args {
   uint T;
   uint N;

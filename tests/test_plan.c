@@ -541,7 +541,8 @@ static void tiles_of_matrices_fit_their_device(void **state) {
         if (plan_matmul_narrow(&p, T, N, 5632, &narrow)) {
           assert_in_range(plan_matmul_narrow_shared_bytes(&p, &narrow), 1, devices[i]->shared_bytes);
           assert_in_range(narrow.lanes, 1, devices[i]->max_invocations);
-          assert_true(narrow.tiles_t * p.matrix_m >= T && 5632 % narrow.step == 0);
+          assert_true(narrow.passes * narrow.tiles_t * p.matrix_m >= T && 5632 % narrow.step == 0);
+          assert_true((narrow.passes - 1) * narrow.tiles_t * p.matrix_m < T); // none has no tokens
         } else {
           assert_true(T > 64);
         }
@@ -572,7 +573,7 @@ static void few_tokens_take_the_shared_memory_that_the_plan_says(void **state) {
               [MATMUL_NARROW_SPEC_STEP] = m.step,       [MATMUL_NARROW_SPEC_M] = p.matrix_m,
               [MATMUL_NARROW_SPEC_N] = p.matrix_n,      [MATMUL_NARROW_SPEC_K] = p.matrix_k,
               [MATMUL_NARROW_SPEC_SQUARES] = 1,         [MATMUL_NARROW_SPEC_LENGTH] = K,
-              [MATMUL_NARROW_CONV_SPEC_W] = 4};
+              [MATMUL_NARROW_SPEC_PASSES] = m.passes,   [MATMUL_NARROW_CONV_SPEC_W] = 4};
           assert_int_equal(shared_of(KERNEL_matmul_narrow_conv_bf16, spec), plan_matmul_narrow_shared_bytes(&p, &m));
           assert_in_range(plan_matmul_narrow_shared_bytes(&p, &m), 1, devices[i]->shared_bytes);
         }
@@ -581,6 +582,10 @@ static void few_tokens_take_the_shared_memory_that_the_plan_says(void **state) {
   assert_true(plan_matmul_narrow(&h200, 32, 2048, 2048, &o) && o.tiles_n == 1 && o.parts == 16);
   assert_true(plan_matmul_narrow(&h200, 32, 6272, 2048, &in) && in.tiles_n == 3 && in.parts == 8);
   assert_true(plan_matmul_narrow(&h200, 32, 11264, 2048, &up) && up.tiles_n == 2 && up.parts == 4);
+  assert_int_equal(up.passes, 1);
+  assert_true(plan_matmul_narrow(&h200, 64, 2048, 2048, &o) && o.tiles_n == 1 && o.parts == 8 && o.passes == 2);
+  assert_true(plan_matmul_narrow(&h200, 64, 6272, 2048, &in) && in.tiles_n == 2 && in.parts == 4);
+  assert_true(plan_matmul_narrow(&h200, 64, 11264, 2048, &up) && up.tiles_n == 2 && up.parts == 2);
 }
 
 static void a_gpu_is_better_than_software(void **state) {
