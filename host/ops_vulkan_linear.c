@@ -86,7 +86,10 @@ static void few_rows_part(struct recorder *c, const struct fused *f, struct tens
                                             [MATVEC_SPEC_ALIGNED] = x.cols % 4 == 0 && x.stride % 4 == 0,
                                             [MATVEC_SPEC_NORM] = norm,
                                             [MATVEC_SPEC_GATED] = f->gated,
-                                            [MATVEC_CONV_SPEC_W] = conv ? conv->a.W : 0};
+                                            [MATVEC_CONV_SPEC_W] = conv ? conv->a.W : 0,
+                                            [MATVEC_CONV_SPEC_LONE] = conv && x.rows == 1 &&
+                                                                      conv->sequences.rows == 1 &&
+                                                                      conv->history.rows == 1};
   const struct binding from = vulkan_bind(x, x), weight = vulkan_bind(f->in.weight, x);
   struct binding bindings[MATVEC_CONV_BINDINGS] = {[MATVEC_Y] = vulkan_bind(f->y, x),
                                                    [MATVEC_X] = from,

@@ -30,6 +30,7 @@ layout(set = 0, binding = MATVEC_NORM) readonly buffer norm_block { float norm[]
 layout(set = 0, binding = MATVEC_NORM4) readonly buffer norm4_block { vec4 norm4[]; };
 #ifdef CONV
 layout(constant_id = MATVEC_CONV_SPEC_W) const uint CONV_W = 4;
+layout(constant_id = MATVEC_CONV_SPEC_LONE) const uint LONE = 0;
 layout(set = 0, binding = MATVEC_CONV_Y) writeonly buffer conv_y_block { float conv_y[]; };
 layout(set = 0, binding = MATVEC_CONV_WEIGHT) readonly buffer conv_weight_block { float conv_weight[]; };
 layout(set = 0, binding = MATVEC_CONV_BIAS) readonly buffer conv_bias_block { float conv_bias[]; };
@@ -64,16 +65,22 @@ vec4 norms(uint k) {
 uint token0; // the workgroup's first token
 float start; // what the output `fetched` last adds to its sum
 #ifdef CONV
-uint slot;
+uint slot, lone; // lone: the one sequence's tokens
 bool convolved; // the output is a channel, and its token a sequence's
 float taps[CONV_W], window[CONV_W], conv_start;
 
 void fetch_conv(uint n, uint t) {
   uint c = n - args.conv_from, s = 0; // wraps to a large number below conv_from
-  while (s < args.B && (sequences[s].T == 0 || sequences[s].row != t)) s++;
-  convolved = c < args.C && s < args.B;
+  convolved = c < args.C;
+  slot = 0;
+  if (LONE != 0) { // nothing waits for the sequence
+    lone = sequences[0].T;
+  } else {
+    while (s < args.B && (sequences[s].T == 0 || sequences[s].row != t)) s++;
+    convolved = convolved && s < args.B;
+    if (convolved) slot = sequences[s].slot;
+  }
   if (!convolved) return;
-  slot = sequences[s].slot;
   conv_start = args.conv_has_bias != 0 ? conv_bias[c] : 0.0;
   [[unroll]] for (uint w = 0; w < CONV_W; w++) taps[w] = conv_weight[w * args.conv_weight_stride + c];
   [[unroll]] for (uint w = 0; w + 1 < CONV_W; w++) window[w] = history[slot * args.history_stride + w * args.C + c];
@@ -81,7 +88,7 @@ void fetch_conv(uint n, uint t) {
 
 void finish_conv(uint n, uint t, float value) {
   uint c = n - args.conv_from;
-  if (!convolved) return;
+  if (!convolved || (LONE != 0 && lone == 0)) return;
   window[CONV_W - 1] = value;
   float sum = conv_start;
   [[unroll]] for (uint w = 0; w < CONV_W; w++) sum += taps[w] * window[w];

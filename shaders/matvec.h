@@ -26,7 +26,8 @@
 #define MATVEC_SPEC_GATED 6   // 1: y = act(gate) * up
 #define MATVEC_SPECS 7
 #define MATVEC_CONV_SPEC_W 7
-#define MATVEC_CONV_SPECS 8
+#define MATVEC_CONV_SPEC_LONE 8 // 1: one text, in row 0 and slot 0
+#define MATVEC_CONV_SPECS 9
 struct matvec_args {
   uint T;
   uint N;
