@@ -9,7 +9,8 @@
 
 // A workgroup reads x once for all its rows, so it has the more rows the more tokens there are; with one token rows
 // bring nothing, and single ones end most evenly (H200). Long rows are shared by more invocations, or
-// the last workgroups would work alone for long.
+// the last workgroups would work alone for long. One token's inputs that are not normed are cheap to read again, so
+// that more invocations share each row.
 struct plan_matvec plan_matvec(const struct plan *plan, uint32_t K, uint32_t tokens, bool norm, bool gated) {
   enum { SUMS = 32, LOADS = 12 };
   struct plan_matvec m = {.lanes = plan->matvec_lanes, .rows = plan->matvec_rows};
@@ -19,6 +20,11 @@ struct plan_matvec plan_matvec(const struct plan *plan, uint32_t K, uint32_t tok
   if (gated) m.rows = (m.rows + 1) / 2; // of gate, and as many of up
   while (m.lanes < plan->matvec_most_lanes && K / 8 > LOADS * m.lanes) m.lanes *= 2;
   m.unroll = plan->matvec_unroll > tokens ? plan->matvec_unroll / tokens : 1;
+  const uint32_t most = min32(plan->matvec_most_lanes, 4 * plan->matvec_lanes);
+  if (tokens == 1 && !norm && most > m.lanes) {
+    while (m.lanes < most && K / 8 >= 4 * m.lanes) m.lanes *= 2;
+    m.unroll = (m.unroll + 1) / 2;
+  }
   return m;
 }
 

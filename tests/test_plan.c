@@ -215,6 +215,9 @@ static void matvec_fits_every_device(void **state) {
           assert_true(m.rows && m.unroll);
         }
   }
+  struct plan h200 = made(&caps_h200);
+  struct plan_matvec o = plan_matvec(&h200, 2048, 1, false, false);
+  assert_true(o.lanes == 128 && o.unroll == 2);
 }
 
 // n steps a token, or d->r blocks.
