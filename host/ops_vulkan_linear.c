@@ -79,13 +79,15 @@ static void few_rows_part(struct recorder *c, const struct fused *f, struct tens
   const bool norm = f->in.weight.buffer != NULL;
   const struct plan_matvec m = plan_matvec(vulkan_plan(c), x.cols, tokens, norm, f->gated);
   const struct linear_conv *conv = f->conv;
-  const uint32_t spec[MATVEC_CONV_SPECS] = {[MATVEC_SPEC_LANES] = m.lanes,
+  const uint32_t spec[MATVEC_CONV_SPECS] = {[MATVEC_SPEC_LANES] = m.lanes * m.sets,
                                             [MATVEC_SPEC_ROWS] = m.rows,
                                             [MATVEC_SPEC_TOKENS] = tokens,
                                             [MATVEC_SPEC_UNROLL] = m.unroll,
                                             [MATVEC_SPEC_ALIGNED] = x.cols % 4 == 0 && x.stride % 4 == 0,
                                             [MATVEC_SPEC_NORM] = norm,
                                             [MATVEC_SPEC_GATED] = f->gated,
+                                            [MATVEC_SPEC_SETS] = m.sets,
+                                            [MATVEC_SPEC_LENGTH] = m.sets > 1 ? x.cols : 0,
                                             [MATVEC_CONV_SPEC_W] = conv ? conv->a.W : 0,
                                             [MATVEC_CONV_SPEC_LONE] = conv && x.rows == 1 &&
                                                                       conv->sequences.rows == 1 &&
@@ -124,7 +126,7 @@ static void few_rows_part(struct recorder *c, const struct fused *f, struct tens
     args.history_stride = conv->history.stride;
     args.B = conv->sequences.rows;
   }
-  uint32_t groups = divide_up(N, m.rows) * divide_up(x.rows, tokens), y = divide_up(groups, MAX_GROUPS);
+  uint32_t groups = divide_up(N, m.rows * m.sets) * divide_up(x.rows, tokens), y = divide_up(groups, MAX_GROUPS);
   enum kernel_id id = (conv ? KERNEL_matvec_conv_f32 : KERNEL_matvec_f32) + w.dtype;
   vulkan_dispatch(c, id, spec, bindings, &args, divide_up(groups, y ? y : 1), y, 1, 2ull * x.rows * w.rows * x.cols);
 }

@@ -147,6 +147,7 @@ static void starting_values(const struct device_caps *caps, struct plan *plan) {
   plan->matvec_rows = software ? 16 : 1;
   plan->matvec_most_rows = software ? 16 : 4;
   plan->matvec_unroll = software ? 1 : 4;
+  plan->matvec_sets = software || !caps->full_subgroups ? 1 : 16;
   plan->matvec_below = software ? 17 : 33;
   plan->matmul_tile_t = software ? 32 : 128;
   plan->matmul_tile_n = software ? 64 : 128;
@@ -227,6 +228,7 @@ static void fit_kernels(const struct device_caps *caps, struct plan *plan) {
   uint32_t subgroup = plan->subgroup ? plan->subgroup : caps->subgroup_size;
   while (plan->matvec_lanes < subgroup && plan->matvec_lanes * 2 <= most) plan->matvec_lanes *= 2;
   while (plan->lanes < subgroup && plan->lanes * 2 <= most) plan->lanes *= 2;
+  while (plan->matvec_sets * plan->matvec_lanes > most) plan->matvec_sets /= 2;
   while (plan_matmul_lanes(plan) > most) plan->matmul_sub_t *= 2;
   while (plan_matmul_shared_bytes(plan) > caps->shared_bytes) plan->matmul_tile_k /= 2;
   while (plan->chunk > PLAN_LEAST_CHUNK && !full_chunks(plan, USUAL_DK)) plan->chunk /= 2;

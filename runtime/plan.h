@@ -65,6 +65,7 @@ struct plan {
   uint32_t matvec_lanes, matvec_most_lanes; // invocations that share one group of rows
   uint32_t matvec_rows, matvec_most_rows;   // rows of weights that a workgroup reads
   uint32_t matvec_unroll;                   // loads of a row in flight in one invocation, for one token
+  uint32_t matvec_sets;                     // sets of lanes of a workgroup where they share x, 1: they never do
   uint32_t matvec_below;                    // fewer tokens than this: matvec, else matmul
 
   uint32_t matmul_tile_t, matmul_tile_n, matmul_tile_k; // tokens x outputs of a workgroup; step along K
@@ -121,6 +122,7 @@ uint64_t plan_matmul_matrix_shared_bytes(const struct plan_matmul *m);
 // Sizes of matvec.comp for one product of `tokens` rows (1, 2, 4, 8) of K numbers.
 struct plan_matvec {
   uint32_t lanes, rows, unroll;
+  uint32_t sets; // of so many lanes, which share x in shared memory; 1: it is not there
 };
 struct plan_matvec plan_matvec(const struct plan *plan, uint32_t K, uint32_t tokens, bool norm, bool gated);
 

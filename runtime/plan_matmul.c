@@ -10,10 +10,10 @@
 // A workgroup reads x once for all its rows, so it has the more rows the more tokens there are; with one token rows
 // bring nothing, and single ones end most evenly (H200). Long rows are shared by more invocations, or
 // the last workgroups would work alone for long. One token's inputs that are not normed are cheap to read again, so
-// that more invocations share each row.
+// that more invocations share each row; those of gate and up, which are, are normed once for many.
 struct plan_matvec plan_matvec(const struct plan *plan, uint32_t K, uint32_t tokens, bool norm, bool gated) {
-  enum { SUMS = 32, LOADS = 12 };
-  struct plan_matvec m = {.lanes = plan->matvec_lanes, .rows = plan->matvec_rows};
+  enum { SUMS = 32, LOADS = 12, STAGED_FROM = 2048 };
+  struct plan_matvec m = {.lanes = plan->matvec_lanes, .rows = plan->matvec_rows, .sets = 1};
   uint32_t x_rows = tokens + norm; // as many as x and the norm's weight have
   if (m.rows < x_rows) m.rows = min32(x_rows, plan->matvec_most_rows);
   m.rows = min32(m.rows, SUMS / tokens);
@@ -24,6 +24,11 @@ struct plan_matvec plan_matvec(const struct plan *plan, uint32_t K, uint32_t tok
   if (tokens == 1 && !norm && most > m.lanes) {
     while (m.lanes < most && K / 8 >= 4 * m.lanes) m.lanes *= 2;
     m.unroll = (m.unroll + 1) / 2;
+  }
+  if (tokens == 1 && gated && norm && plan->matvec_sets > 1 && m.lanes == plan->matvec_lanes && K >= STAGED_FROM &&
+      K % (16 * m.lanes) == 0 && 8 * K <= plan->shared_bytes) {
+    m.sets = plan->matvec_sets;
+    m.unroll = 2;
   }
   return m;
 }

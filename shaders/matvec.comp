@@ -14,6 +14,8 @@
 // same outputs follow each other, so that the second finds the weights in a cache. An invocation reads groups of 8
 // weights of every row, 16 bytes each when they have 16 bits, UNROLL of them at once, and keeps ROWS * TOKENS sums.
 // What only the end needs is asked for before. Any T, N, K.
+// With LENGTH a workgroup has ROWS outputs for each of its SETS of invocations, which find x in shared memory, normed;
+// one token, and a set's invocations have as many groups of weights each.
 #include "matvec.h"
 layout(local_size_x_id = MATVEC_SPEC_LANES) in;
 layout(constant_id = MATVEC_SPEC_ROWS) const uint ROWS = 2;
@@ -22,6 +24,8 @@ layout(constant_id = MATVEC_SPEC_UNROLL) const uint UNROLL = 1;
 layout(constant_id = MATVEC_SPEC_ALIGNED) const uint ALIGNED = 0;
 layout(constant_id = MATVEC_SPEC_NORM) const uint NORM = 0;
 layout(constant_id = MATVEC_SPEC_GATED) const uint GATED = 0;
+layout(constant_id = MATVEC_SPEC_SETS) const uint SETS = 1;
+layout(constant_id = MATVEC_SPEC_LENGTH) const uint LENGTH = 0;
 layout(set = 0, binding = MATVEC_Y) buffer y_block { float y[]; };
 layout(set = 0, binding = MATVEC_X) readonly buffer x_block { float x[]; };
 layout(set = 0, binding = MATVEC_X4) readonly buffer x4_block { vec4 x4[]; };
@@ -41,10 +45,14 @@ layout(set = 0, binding = MATVEC_CONV_SEQUENCES) readonly buffer sequences_block
 #include "activation.glsl"
 #include "weights.glsl"
 
+const uint WIDTH = gl_WorkGroupSize.x / SETS; // of a set
 const uint W_ROWS = ROWS * (1 + GATED);                   // rows of weights
 const uint OUTPUTS = ROWS * TOKENS, SQUARES = W_ROWS * TOKENS; // SQUARES: where sums of x^2 follow those of products
 const uint SUMS = SQUARES + NORM * TOKENS;
 shared float partial[gl_WorkGroupSize.x * SUMS / 4 + SUMS]; // subgroups have 4 lanes or more
+
+shared vec4 staged[LENGTH / 4 + 1]; // the first fours of x's groups of 8, then the second
+shared float squares[LENGTH != 0 ? gl_WorkGroupSize.x / 4 : 1];
 
 // Four inputs of a token, zeros from K on: the zeros that end a row of weights must not meet a NaN.
 vec4 inputs(uint t, uint k) {
@@ -112,15 +120,35 @@ void fetch(uint row, uint i) {
 }
 
 float total(uint i) {
+  uint each = gl_NumSubgroups / SETS, first = gl_SubgroupID / each * each; // subgroups of the set
   float sum = 0.0;
-  for (uint s = 0; s < gl_NumSubgroups; s++) sum += partial[s * SUMS + i];
+  for (uint s = first; s < first + each; s++) sum += partial[s * SUMS + i];
   return sum;
+}
+
+float square_sum(uint t) {
+  if (LENGTH == 0) return total(SQUARES + t);
+  float sum = 0.0;
+  for (uint s = 0; s < gl_NumSubgroups; s++) sum += squares[s];
+  return sum;
+}
+
+void stage(uint lane) {
+  float sum = 0.0;
+  for (uint g = lane; g < LENGTH / 4; g += gl_WorkGroupSize.x) {
+    vec4 x = x4[g];
+    sum += dot(x, x);
+    staged[g / 2 + g % 2 * (LENGTH / 8)] = NORM != 0 ? x * norm4[g] : x;
+  }
+  sum = subgroupAdd(sum);
+  if (subgroupElect()) squares[gl_SubgroupID] = sum;
+  barrier();
 }
 
 void finish(uint row, uint i) {
   if (outside(row, i)) return;
   uint n = args.first + row + i / TOKENS, t = token0 + i % TOKENS;
-  float factor = NORM != 0 ? accurate_inversesqrt(total(SQUARES + i % TOKENS) / float(args.K) + args.eps) : 1.0;
+  float factor = NORM != 0 ? accurate_inversesqrt(square_sum(i % TOKENS) / float(args.K) + args.eps) : 1.0;
   float value = factor * total(i);
   if (GATED != 0) value = activate(args.activation, value) * (factor * total(OUTPUTS + i));
   value += start;
@@ -131,12 +159,16 @@ void finish(uint row, uint i) {
 }
 
 void main() {
-  uint lane = gl_LocalInvocationID.x;
+  uint lane = gl_LocalInvocationID.x, set = 0;
+  if (SETS > 1) {
+    lane = gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID;
+    set = lane / WIDTH;
+  }
   uint passes = (args.T + TOKENS - 1) / TOKENS, group = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
-  uint row = group / passes * ROWS;
+  uint row = (group / passes * SETS + set) * ROWS, own = lane - set * WIDTH;
   token0 = group % passes * TOKENS;
-  if (row >= args.N) return;
-  if (lane < OUTPUTS) fetch(row, lane);
+  if (SETS == 1 && row >= args.N) return;
+  if (LENGTH == 0 && own < OUTPUTS) fetch(row, own);
 
   float sums[SQUARES + TOKENS];
   [[unroll]] for (uint i = 0; i < SQUARES + TOKENS; i++) sums[i] = 0.0;
@@ -144,6 +176,25 @@ void main() {
   [[unroll]] for (uint r = 0; r < W_ROWS; r++)
     from[r] = (min(row + r % ROWS, args.N - 1) + r / ROWS * args.N) * (args.w_stride / 8);
   uint groups = (args.K + 7) / 8;
+  if (LENGTH != 0) { // the next weights are asked for as the last are used
+    const uint TURNS = LENGTH / (8 * WIDTH);
+    PACKED8 w[UNROLL * W_ROWS];
+    [[unroll]] for (uint i = 0; i < UNROLL * W_ROWS; i++) w[i] = packed8(from[i % W_ROWS] + own + i / W_ROWS * WIDTH);
+    if (own < OUTPUTS) fetch(row, own);
+    stage(lane);
+    [[unroll]] for (uint turn = 0; turn < TURNS; turn++) {
+      uint g = own + turn * WIDTH;
+      vec4 low = staged[g], high = staged[LENGTH / 8 + g];
+      [[unroll]] for (uint r = 0; r < W_ROWS; r++) {
+        uint i = turn % UNROLL * W_ROWS + r;
+        vec4 a, b;
+        widen8(w[i], a, b);
+        if (turn + UNROLL < TURNS) w[i] = packed8(from[r] + g + UNROLL * WIDTH);
+        sums[r] += dot(a, low) + dot(b, high);
+      }
+    }
+    groups = 0;
+  }
   for (uint g0 = lane; g0 < groups; g0 += gl_WorkGroupSize.x * UNROLL) {
     PACKED8 w[UNROLL * W_ROWS];
     [[unroll]] for (uint u = 0; u < UNROLL; u++) {
@@ -178,8 +229,8 @@ void main() {
     if (subgroupElect()) partial[gl_SubgroupID * SUMS + i] = sum;
   }
   barrier();
-  for (uint i = lane; i < OUTPUTS; i += gl_WorkGroupSize.x) {
-    if (i != lane) fetch(row, i);
+  for (uint i = own; i < OUTPUTS; i += WIDTH) {
+    if (i != own) fetch(row, i);
     finish(row, i);
   }
 }

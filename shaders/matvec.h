@@ -24,10 +24,12 @@
 #define MATVEC_SPEC_ALIGNED 4 // 1: K and x_stride are multiples of 4
 #define MATVEC_SPEC_NORM 5    // 1: x is normed
 #define MATVEC_SPEC_GATED 6   // 1: y = act(gate) * up
-#define MATVEC_SPECS 7
-#define MATVEC_CONV_SPEC_W 7
-#define MATVEC_CONV_SPEC_LONE 8 // 1: one text, in row 0 and slot 0
-#define MATVEC_CONV_SPECS 9
+#define MATVEC_SPEC_SETS 7    // of invocations in a workgroup, each with outputs of its own
+#define MATVEC_SPEC_LENGTH 8  // with SETS, K: x is staged once for all; 0: it is not
+#define MATVEC_SPECS 9
+#define MATVEC_CONV_SPEC_W 9
+#define MATVEC_CONV_SPEC_LONE 10 // 1: one text, in row 0 and slot 0
+#define MATVEC_CONV_SPECS 11
 struct matvec_args {
   uint T;
   uint N;

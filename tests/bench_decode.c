@@ -94,6 +94,7 @@ static void sweep_product(const struct product *p) {
   const struct plan own = *plan();
   const uint32_t width = tokens > 4 ? 8 : tokens > 2 ? 4 : tokens;
   plan()->narrow_from = plan()->matvec_below = tokens + 1;
+  plan()->matvec_sets = 1; // not swept; the last row has the plan's
   const struct plan_matvec chosen = plan_matvec(&own, p->K, width, p->kind >= NORMED, p->kind == GATED);
   double best = 1e30;
   if (2ull * p->N * p->K * (p->kind == GATED ? 2 : 1) > weight_bytes) return;
@@ -108,12 +109,17 @@ static void sweep_product(const struct product *p) {
         struct plan_matvec m = plan_matvec(plan(), p->K, width, p->kind >= NORMED, p->kind == GATED);
         if (m.rows * (p->kind == GATED ? 2 : 1) != rows) continue; // more than the kernel's sums
         double us = time_product(p, DTYPE_F32);
-        bool ours = m.lanes == chosen.lanes && m.rows == chosen.rows && m.unroll == chosen.unroll;
+        bool ours = m.lanes == chosen.lanes && m.rows == chosen.rows && m.unroll == chosen.unroll && chosen.sets == 1;
         printf("%8u %6u %8u %9.2f %8.0f%s%s\n", m.lanes, m.rows, m.unroll, us,
                2e-3 * p->N * p->K * (p->kind == GATED ? 2 : 1) / us, ours ? "  plan" : "",
                us < best ? "  best yet" : "");
         if (us < best) best = us;
       }
+  *plan() = own;
+  plan()->narrow_from = plan()->matvec_below = tokens + 1;
+  if (chosen.sets > 1)
+    printf("%8u %6s %8u %9.2f  plan, %u sets\n", chosen.lanes, "", chosen.unroll, time_product(p, DTYPE_F32),
+           chosen.sets);
   *plan() = own;
 }
 

@@ -79,6 +79,38 @@ static void the_steps_of_gpus_match(void **state) {
   *step = own;
 }
 
+// Without matrices; software does not stage one token's inputs, as GPUs do for gate and up.
+static void one_token_is_normed_once_for_a_workgroup(void **state) {
+  (void)state;
+  enum { F = 21, K = 2048 };
+  struct plan *plan = &vulkan_device(backend)->plan;
+  const struct plan own = *plan;
+  seed(6);
+  plan->matvec_sets = 4;
+  plan->matvec_lanes = plan->matvec_most_lanes = 32;
+  plan->matvec_rows = plan->matvec_most_rows = 1;
+  assert_int_equal(plan_matvec(plan, K, 1, true, true).sets, 4);
+  struct array x = activations(1, K, DENSE, normals(K)), norm = weights(DTYPE_F32, 1, K, DENSE, uniforms(K, 0.5, 2));
+  struct array w = weights(DTYPE_BF16, 2 * F, K, DENSE, normals(2 * F * K)), y = activations(1, F, DENSE, NULL);
+  begin();
+  recorder->ops->linear_gated(recorder, y.t, ABSENT, (struct linear_input){.x = x.t, .weight = norm.t, .eps = 1e-5f},
+                              w.t, ACTIVATION_SILU);
+  run();
+  *plan = own;
+  double want[F], sum = 0;
+  for (int k = 0; k < K; k++) sum += x.v[k] * x.v[k];
+  for (int f = 0; f < F; f++) {
+    double gate = 0, value = 0;
+    for (int k = 0; k < K; k++) {
+      double n = x.v[k] / sqrt(sum / K + 1e-5) * norm.v[k];
+      gate += n * w.v[f * K + k];
+      value += n * w.v[(F + f) * K + k];
+    }
+    want[f] = gate / (1 + exp(-gate)) * value;
+  }
+  expect_close("one token, gated", read_values(&y), want, F, CLOSE);
+}
+
 // Norm, product, gate and product again, as an MLP's, with f16 between them.
 static void norms_and_gates_round_to_f16_and_no_further(void **state) {
   (void)state;
@@ -292,6 +324,7 @@ int ops_cases_run(struct backend *b) {
       CASE(few_tokens_match_too),
       CASE(the_steps_of_gpus_match),
       CASE(few_tokens_are_convolved),
+      CASE(one_token_is_normed_once_for_a_workgroup),
       CASE(norms_and_gates_round_to_f16_and_no_further),
       CASE(norms_of_streams_are_made_by_the_products_around_them),
       CASE(large_inputs_are_clamped_and_do_not_become_infinite),

@@ -204,20 +204,27 @@ static void matvec_fits_every_device(void **state) {
   for (int i = 0; i < CAPS_USABLE; i++) {
     struct plan p = made(caps_usable[i]);
     for (uint32_t tokens = 1; tokens <= 8; tokens *= 2)
-      for (uint32_t K = 8; K < 100000; K *= 9)
+      for (uint32_t K = 8; K < 100000; K = K == 5832 ? 2048 : K == 2048 ? 52488 : K * 9)
         for (uint32_t option = 0; option < 4; option++) {
           struct plan_matvec m = plan_matvec(&p, K, tokens, option % 2, option / 2);
-          const uint32_t spec[MATVEC_SPECS] = {
-              [MATVEC_SPEC_LANES] = m.lanes,   [MATVEC_SPEC_ROWS] = m.rows,     [MATVEC_SPEC_TOKENS] = tokens,
-              [MATVEC_SPEC_UNROLL] = m.unroll, [MATVEC_SPEC_NORM] = option % 2, [MATVEC_SPEC_GATED] = option / 2};
+          const uint32_t spec[MATVEC_SPECS] = {[MATVEC_SPEC_LANES] = m.lanes * m.sets,
+                                               [MATVEC_SPEC_ROWS] = m.rows,
+                                               [MATVEC_SPEC_TOKENS] = tokens,
+                                               [MATVEC_SPEC_UNROLL] = m.unroll,
+                                               [MATVEC_SPEC_NORM] = option % 2,
+                                               [MATVEC_SPEC_GATED] = option / 2,
+                                               [MATVEC_SPEC_LENGTH] = m.sets > 1 ? K : 0,
+                                               [MATVEC_SPEC_SETS] = m.sets};
           assert_in_range(shared_of(KERNEL_matvec_bf16, spec), 1, caps_usable[i]->shared_bytes);
-          assert_in_range(m.lanes, 1, caps_usable[i]->max_invocations);
+          assert_in_range(m.lanes * m.sets, 1, caps_usable[i]->max_invocations);
           assert_true(m.rows && m.unroll);
+          assert_true(m.sets == 1 || (K % (8 * m.lanes) == 0 && K >= 8 * m.lanes * m.unroll)); // all have as many
         }
   }
   struct plan h200 = made(&caps_h200);
-  struct plan_matvec o = plan_matvec(&h200, 2048, 1, false, false);
-  assert_true(o.lanes == 128 && o.unroll == 2);
+  struct plan_matvec o = plan_matvec(&h200, 2048, 1, false, false), gate = plan_matvec(&h200, 2048, 1, true, true);
+  assert_true(o.lanes == 128 && o.unroll == 2 && o.sets == 1 && gate.lanes == 32 && gate.unroll == 2 &&
+              gate.sets == 16);
 }
 
 // n steps a token, or d->r blocks.
