@@ -72,11 +72,14 @@ static deltaic_status allocate(struct measurement *m) {
   m->products = measure_software(m->b) ? 1 : (uint32_t)fmax(1, fmin(products, MOST_OPERATIONS / operations));
   for (uint32_t i = 0; i < m->copies; i++) arena_add(&m->arena, &m->w[i], DTYPE_BF16, o->outputs, o->inputs, o->inputs);
   m->c->matrices = o->precision == DELTAIC_PRECISION_FAST;
+  const uint64_t parts = m->c->matrices ? m->b->parts_bytes / sizeof(float) : 0;
+  if (parts) arena_add(&m->arena, &m->c->parts, DTYPE_F32, 1, parts, parts);
   const struct tensor w = {.dtype = DTYPE_BF16, .rows = o->outputs, .cols = o->inputs, .stride = o->inputs};
   const enum dtype dtype = m->b->ops->input_dtype(m->c, w, o->rows);
   arena_add(&m->arena, &m->x, dtype, o->rows, o->inputs, o->inputs);
   arena_add(&m->arena, &m->y, DTYPE_F32, o->rows, o->outputs, o->outputs);
-  return arena_allocate(&m->arena, m->b, MEMORY_DEVICE, "a product's tensors");
+  deltaic_status status = arena_allocate(&m->arena, m->b, MEMORY_DEVICE, "a product's tensors");
+  return status || !parts ? status : m->b->ops->buffer_zero(m->b, m->c->parts.buffer, m->c->parts.offset, 4 * parts);
 }
 
 // ---------------------------------------------------------------- times and results

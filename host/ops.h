@@ -17,6 +17,7 @@ struct backend {
   const struct ops *ops;
   uint64_t max_buffer_bytes;  // of one buffer
   uint64_t max_binding_bytes; // of one tensor that an op is given; weights are cut by rows where they have more
+  uint64_t parts_bytes;       // of recorder.parts; 0: it has no use for them
   uint32_t batch;             // tokens of a prompt computed at once, unless a session says otherwise
   bool replays;               // recorded work can be run again; else ops run as they are called
   uint32_t threads;           // of the host that its user allows; 0: all cores
@@ -28,6 +29,7 @@ struct recorder {
   const struct ops *ops;
   bool matrices; // set by who made it: operands of products may be rounded to f16, to use cooperative matrices,
                  // and long sums may be made as one; else they are sums of short ones, whose roundings are smaller
+  struct tensor parts; // the same: of backend.parts_bytes, zeros, where products share their sums out; or absent
 };
 
 enum activation { ACTIVATION_IDENTITY, ACTIVATION_SILU, ACTIVATION_RELU, ACTIVATION_ELU1, ACTIVATION_POWLU };

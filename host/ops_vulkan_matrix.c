@@ -22,9 +22,11 @@ static bool matmul_matrix(struct recorder *c, const struct matrix_product *p) {
   const struct plan *plan = vulkan_plan(c);
   const struct tensor x = p->x;
   struct plan_matmul m;
-  if (!plan_matmul_matrix(plan, x.rows, p->w.rows, &m) || (p->gated && m.tile_n / m.across_n / plan->matrix_n % 2))
+  if (!plan_matmul_matrix(plan, x.rows, p->w.rows, x.cols, c->parts.buffer, &m) ||
+      (p->gated && m.tile_n / m.across_n / plan->matrix_n % 2))
     return false;
-  const uint32_t outputs = p->gated ? p->w.rows / 2 : p->w.rows, wide = p->gated ? m.tile_n / 2 : m.tile_n;
+  const uint32_t outputs = p->gated ? p->w.rows / 2 : p->w.rows;
+  const uint32_t tickets = (uint32_t)(plan_matmul_tickets_bytes(plan) / sizeof(float));
   const uint32_t spec[MATMUL_MATRIX_SPECS] = {
       [MATMUL_MATRIX_SPEC_LANES] = m.lanes,
       [MATMUL_MATRIX_SPEC_TILE_T] = m.tile_t,
@@ -39,13 +41,21 @@ static bool matmul_matrix(struct recorder *c, const struct matrix_product *p) {
       [MATMUL_MATRIX_SPEC_ALIGNED] = x.cols % 8 || x.stride % 8 ? 0
                                      : x.cols % m.tile_k        ? 1
                                                                 : 2,
+      [MATMUL_MATRIX_SPEC_SPLIT] = m.parts > 1,
   };
+  struct tensor arrived = {0}, sums = {0};
+  if (m.parts > 1) {
+    arrived = tensor_cols(c->parts, 0, tickets);
+    sums = tensor_cols(c->parts, tickets, c->parts.cols - tickets);
+  }
   const struct binding in = vulkan_bind(x, x);
   const struct binding bindings[MATMUL_MATRIX_BINDINGS] = {[MATMUL_MATRIX_Y] = vulkan_bind(p->y, x),
                                                            [MATMUL_MATRIX_X] = in,
                                                            [MATMUL_MATRIX_X4] = in,
                                                            [MATMUL_MATRIX_WEIGHTS] = vulkan_bind_weights(p->w),
-                                                           [MATMUL_MATRIX_BIAS] = vulkan_bind(p->bias, x)};
+                                                           [MATMUL_MATRIX_BIAS] = vulkan_bind(p->bias, x),
+                                                           [MATMUL_MATRIX_PARTS] = vulkan_bind(sums, p->y),
+                                                           [MATMUL_MATRIX_TICKETS] = vulkan_bind(arrived, p->y)};
   const struct matmul_matrix_args args = {.T = x.rows,
                                           .N = outputs,
                                           .K = x.cols,
@@ -55,12 +65,13 @@ static bool matmul_matrix(struct recorder *c, const struct matrix_product *p) {
                                           .first = p->first,
                                           .add = p->add,
                                           .has_bias = p->bias.buffer != NULL,
-                                          .direct = p->y.stride % 8 == 0 && p->first % 8 == 0};
+                                          .direct = p->y.stride % 8 == 0 && p->first % 8 == 0,
+                                          .whole = m.whole,
+                                          .parts = m.parts};
   enum kernel_id id = p->gated               ? KERNEL_matmul_matrix_gated_f16
                       : x.dtype == DTYPE_F16 ? KERNEL_matmul_matrix_x16_f16
                                              : KERNEL_matmul_matrix_x32_f16;
-  vulkan_dispatch(c, id + (p->w.dtype - DTYPE_F16), spec, bindings, &args,
-                  (uint64_t)divide_up(outputs, wide) * divide_up(x.rows, m.tile_t), 1, 1,
+  vulkan_dispatch(c, id + (p->w.dtype - DTYPE_F16), spec, bindings, &args, m.groups, 1, 1,
                   2ull * x.rows * p->w.rows * x.cols);
   return true;
 }

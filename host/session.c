@@ -139,6 +139,8 @@ static deltaic_status declare_scratch(struct deltaic_session *s) {
   arena_add(&s->scratch, &s->h, DTYPE_F32, B > LOGIT_ROWS ? B : LOGIT_ROWS, spec->D, aligned);
   arena_add(&s->scratch, &s->rows, DTYPE_F32, B > s->logit_rows ? B : s->logit_rows, spec->V, spec->V);
   arena_add(&s->scratch, &s->overlay, DTYPE_F32, 1, overlay, overlay);
+  const uint64_t parts = s->matrices ? s->model->backend->parts_bytes / sizeof(float) : 0;
+  if (parts) arena_add(&s->scratch, &s->parts, DTYPE_F32, 1, parts, parts);
   return s->scratch.status;
 }
 
@@ -228,12 +230,14 @@ deltaic_status deltaic_session_create(deltaic_model *model, const deltaic_sessio
   if (status == DELTAIC_OK) status = declare(s);
   if (status == DELTAIC_OK) status = arena_allocate(&s->state, b, MEMORY_DEVICE, "the state of a session");
   if (status == DELTAIC_OK) status = arena_allocate(&s->scratch, b, MEMORY_DEVICE, "the activations of a session");
+  if (status == DELTAIC_OK && s->parts.buffer)
+    status = b->ops->buffer_zero(b, s->parts.buffer, s->parts.offset, tensor_bytes(&s->parts));
   if (status == DELTAIC_OK) status = arena_allocate(&s->control, b, MEMORY_SHARED, "the control block of a session");
   if (status == DELTAIC_OK) status = create_slots(s);
   if (status == DELTAIC_OK) status = b->ops->recorder_create(b, &s->prefill);
   if (status == DELTAIC_OK) status = b->ops->recorder_create(b, &s->steps[0].recorder);
   if (status == DELTAIC_OK) status = b->ops->recorder_create(b, &s->next[0].recorder);
-  if (status == DELTAIC_OK) s->prefill->matrices = s->matrices;
+  if (status == DELTAIC_OK) s->prefill->matrices = s->matrices, s->prefill->parts = s->parts;
   if (status == DELTAIC_OK) status = deltaic_session_reset(s);
   if (status != DELTAIC_OK) {
     deltaic_session_free(s);

@@ -37,6 +37,7 @@ struct deltaic_session {
   struct arena scratch;     // tensors that do not
   struct tensor x, h, rows; // (batch, D), (at least LOGIT_ROWS, D), (at least logit_rows, V)
   struct tensor overlay;    // what layers take in turn
+  struct tensor parts;      // the recorders'
   uint32_t logit_rows;      // LOGIT_ROWS, or what one binding holds
 
   struct arena control;                      // written by the host between calls

@@ -135,7 +135,7 @@ deltaic_status slice_replay(struct deltaic_session *s, uint32_t n, bool draw) {
   deltaic_status status = DELTAIC_OK;
   if (!r->recorder) {
     status = b->ops->recorder_create(b, &r->recorder);
-    if (status == DELTAIC_OK) r->recorder->matrices = s->matrices;
+    if (status == DELTAIC_OK) r->recorder->matrices = s->matrices, r->recorder->parts = s->parts;
     if (status == DELTAIC_OK && s->profiled) status = b->ops->recorder_profile(r->recorder, true);
     if (status == DELTAIC_OK && s->watched) status = b->ops->recorder_busy(r->recorder, true);
   }

@@ -203,9 +203,12 @@ static void plan_matrices(const struct device_caps *caps, struct plan *plan) {
   // 16 spill on RDNA3, by its compiler; other GPUs are taken to be like it.
   plan->matrix_sums = caps->vendor_id == NVIDIA || is_software(caps) ? 16 : 8;
   plan->matrix_step = is_software(caps) ? 16 : 64; // LLVM takes a minute for what 64 unrolls
-  plan->matrix_groups = caps->device_type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU ? 200
+  plan->matrix_groups = caps->device_type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU ? 132 // as an H200 has
                         : caps->device_type == VK_PHYSICAL_DEVICE_TYPE_CPU        ? 4
                                                                                   : 16;
+  // Sums become vectors of four on their way to another workgroup. On a processor nothing waits for memory.
+  const bool fours = plan->matrix_m && plan->matrix_m * plan->matrix_n / plan->matrix_lanes % 4 == 0;
+  plan->matrix_parts = fours && !is_software(caps) ? 8 : 1;
   plan->narrow_groups = caps->device_type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU ? 132 : 16;
   plan->narrow_tokens = is_software(caps) ? 16 : 32; // LLVM takes long for more
   if (is_software(caps)) plan->narrow_parts = 4;

@@ -73,7 +73,8 @@ struct plan {
 
   uint32_t matrix_sums;   // most matrices of sums that a subgroup's registers hold beside what a product needs
   uint32_t matrix_step;   // most numbers of K that a product's tile has at a time
-  uint32_t matrix_groups; // workgroups that keep the device busy: with fewer, products take smaller tiles
+  uint32_t matrix_groups; // processors that a product's tiles are shared out to
+  uint32_t matrix_parts;  // most workgroups that share a tile; 1: none do
   uint32_t step_groups;   // workgroups of attention_step that read a cache as fast as the device can
   uint32_t narrow_groups; // workgroups of few tokens' products, of many subgroups each, that run at the same time
   uint32_t narrow_tiles, narrow_parts, narrow_step; // of plan_narrow; 0: as the shape wants
@@ -114,10 +115,17 @@ uint32_t plan_matmul_lanes(const struct plan *plan);
 // Tiles of a product on cooperative matrices, (T, K) x (K, N): of a workgroup, and how many subgroups share its sides.
 struct plan_matmul {
   uint32_t tile_t, tile_n, tile_k, across_t, across_n, lanes;
+  uint32_t whole, parts; // `whole` tiles have a workgroup each, the others `parts` of them, which share K; 1: none do
+  uint32_t groups;       // in all
 };
-// False where the plan has no matrices.
-bool plan_matmul_matrix(const struct plan *plan, uint32_t T, uint32_t N, struct plan_matmul *out);
+// split: there is room of plan_matmul_parts_bytes() for what workgroups of one tile leave each other. False where the
+// plan has no matrices.
+bool plan_matmul_matrix(const struct plan *plan, uint32_t T, uint32_t N, uint32_t K, bool split,
+                        struct plan_matmul *out);
 uint64_t plan_matmul_matrix_shared_bytes(const struct plan_matmul *m);
+// A ticket of each tile that is shared, zeros before and after, and then sums. 0: none ever are.
+uint64_t plan_matmul_parts_bytes(const struct plan *plan);
+uint64_t plan_matmul_tickets_bytes(const struct plan *plan); // a multiple of 256
 
 // Sizes of matvec.comp for one product of `tokens` rows (1, 2, 4, 8) of K numbers.
 struct plan_matvec {

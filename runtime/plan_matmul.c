@@ -50,27 +50,108 @@ uint64_t plan_matmul_matrix_shared_bytes(const struct plan_matmul *m) {
   return 2ull * (m->tile_t + m->tile_n) * (m->tile_k + 8); // f16, eight numbers of padding a row
 }
 
-// The largest tile of which there are enough; the smallest where there never are. In matrices, so that every shape of
-// matrix divides them.
-bool plan_matmul_matrix(const struct plan *plan, uint32_t T, uint32_t N, struct plan_matmul *out) {
-  static const struct {
-    uint32_t across_t, across_n, sub_t, sub_n; // subgroups along the sides of a tile, matrices along a subgroup's
-  } tiles[] = {{2, 2, 4, 4}, {2, 2, 4, 2}, {2, 2, 2, 2}, {1, 2, 2, 2}, {1, 1, 2, 2}, {1, 1, 1, 1}};
+// Sums that workgroups of one tile may leave each other: of two workgroups of the largest tile a processor, no more
+// than ever run at the same time.
+static uint64_t most_sums(const struct plan *plan) { return 2ull * plan->matrix_groups * 128 * 128; }
+static uint32_t most_shared(const struct plan *plan) { return 64 * plan->matrix_groups; } // tiles: always enough
+
+uint64_t plan_matmul_tickets_bytes(const struct plan *plan) { return sizeof(uint32_t) * most_shared(plan); }
+
+uint64_t plan_matmul_parts_bytes(const struct plan *plan) {
+  if (!plan->matrix_m || plan->matrix_parts < 2) return 0;
+  return plan_matmul_tickets_bytes(plan) + sizeof(float) * most_sums(plan);
+}
+
+// What tiles take on an H200, in hundredths of a microsecond; of other devices only the ratio is taken to be like it.
+enum {
+  SHARED = 100,       // a tile's workgroups leave their sums, and the last one finds them:
+  SHARED_EACH = 50,   // one after the other,
+  SHARED_AREA = 4500, // so many sums in one of these units, to memory and back
+  RESIDENT = 6,       // most that follows
+  EVEN = 8            // after so many turns of all processors, they end about together by themselves
+};
+struct tile {
+  uint32_t across_t, across_n, sub_t, sub_n; // subgroups along the sides of a tile, matrices along a subgroup's
+  uint32_t steps;                            // of the plan's length in one
+  uint32_t alone, beside;                    // a step of a workgroup alone on its processor; of each beside others
+  uint32_t resident;                         // workgroups that a processor runs at the same time
+};
+
+// The processors take a workgroup each, and another, until they can run no more at the same time; then as one ends.
+static uint64_t matrix_time(const struct plan *plan, const struct tile *tile, const struct plan_matmul *m,
+                            uint32_t tiles, uint32_t steps) {
+  const uint32_t P = plan->matrix_groups, shared = (tiles - m->whole) * m->parts, of_part = divide_up(steps, m->parts);
+  const uint32_t whole = divide_up(m->whole, P), all = whole + divide_up(shared, P);
+  uint32_t left[RESIDENT] = {0}, next = 0, running;
+  uint64_t time = shared ? SHARED + SHARED_EACH * m->parts + (uint64_t)shared * m->tile_t * m->tile_n / SHARED_AREA : 0;
+  do {
+    uint32_t least = UINT32_MAX;
+    running = 0;
+    for (uint32_t i = 0; i < tile->resident; i++) {
+      if (!left[i] && next < all) left[i] = next++ < whole ? steps : of_part;
+      if (left[i]) running++, least = min32(least, left[i]);
+    }
+    for (uint32_t i = 0; i < tile->resident; i++)
+      if (left[i]) left[i] -= least;
+    if (running)
+      time += (uint64_t)least * (running * tile->beside > tile->alone ? running * tile->beside : tile->alone);
+  } while (running);
+  return time;
+}
+
+// All tiles whole; or so many that all processors have as many of them, and the others shared; or all shared.
+static uint64_t choose_parts(const struct plan *plan, const struct tile *tile, uint32_t tiles, uint32_t steps,
+                             uint32_t most_parts, struct plan_matmul *m) {
+  const uint32_t P = plan->matrix_groups, turn = P * tile->resident;
+  const uint32_t whole[] = {tiles / turn * turn, tiles / P * P, 0};
+  struct plan_matmul best = *m;
+  best.whole = best.groups = tiles;
+  best.parts = 1;
+  uint64_t least = matrix_time(plan, tile, &best, tiles, steps);
+  for (m->parts = 2; m->parts <= most_parts && 2 * m->parts <= steps && tiles <= EVEN * P; m->parts++)
+    for (int i = 0; i < 3; i++) {
+      m->whole = whole[i];
+      m->groups = m->whole + (tiles - m->whole) * m->parts;
+      if (m->whole == tiles || (i && m->whole == whole[i - 1]) || tiles - m->whole > most_shared(plan) ||
+          (uint64_t)(m->groups - m->whole) * m->tile_t * m->tile_n > most_sums(plan))
+        continue;
+      uint64_t time = matrix_time(plan, tile, m, tiles, steps);
+      if (time >= least) continue;
+      least = time;
+      best = *m;
+    }
+  *m = best;
+  return least;
+}
+
+// The tile that takes the least time by count. In matrices, so that every shape of matrix divides them.
+bool plan_matmul_matrix(const struct plan *plan, uint32_t T, uint32_t N, uint32_t K, bool split,
+                        struct plan_matmul *out) {
+  static const struct tile tiles[] = {{2, 2, 4, 4, 1, 138, 100, 2}, {2, 2, 4, 2, 1, 101, 62, 2},
+                                      {2, 2, 2, 2, 2, 107, 76, 2},  {1, 2, 2, 2, 1, 87, 24, 6},
+                                      {1, 1, 2, 2, 1, 87, 22, 6},   {1, 1, 1, 1, 1, 87, 20, 6}};
+  uint64_t least = UINT64_MAX;
   memset(out, 0, sizeof *out);
   if (!plan->matrix_m) return false;
   for (uint32_t i = 0; i < sizeof tiles / sizeof *tiles; i++) {
-    struct plan_matmul m = {.across_t = tiles[i].across_t, .across_n = tiles[i].across_n};
-    m.tile_t = m.across_t * tiles[i].sub_t * plan->matrix_m;
-    m.tile_n = m.across_n * tiles[i].sub_n * plan->matrix_n;
+    const struct tile *t = &tiles[i];
+    struct plan_matmul m = {.across_t = t->across_t, .across_n = t->across_n};
+    m.tile_t = m.across_t * t->sub_t * plan->matrix_m;
+    m.tile_n = m.across_n * t->sub_n * plan->matrix_n;
     m.lanes = m.across_t * m.across_n * plan->matrix_lanes;
-    m.tile_k = plan->matrix_step;
+    m.tile_k = plan->matrix_step * (plan->software ? 1 : t->steps);
     while (m.tile_k > 16 && plan_matmul_matrix_shared_bytes(&m) > plan->shared_bytes) m.tile_k /= 2;
-    if (tiles[i].sub_t * tiles[i].sub_n > plan->matrix_sums || m.lanes > plan->most_lanes ||
+    if (t->sub_t * t->sub_n > plan->matrix_sums || m.lanes > plan->most_lanes ||
         plan_matmul_matrix_shared_bytes(&m) > plan->shared_bytes)
       continue;
-    *out = m;
-    uint64_t groups = round_up(T, m.tile_t) / m.tile_t * (round_up(N, m.tile_n) / m.tile_n);
-    if (groups >= plan->matrix_groups || m.tile_t <= 2 * plan->matrix_m) break; // smaller tiles read too much
+    const uint32_t count = divide_up(T, m.tile_t) * divide_up(N, m.tile_n);
+    const uint32_t steps = divide_up(K, plan->matrix_step * t->steps); // as the table counts them
+    uint64_t time = choose_parts(plan, t, count, steps, split ? plan->matrix_parts : 1, &m);
+    if (time < least) {
+      least = time;
+      *out = m;
+    }
+    if (m.tile_t <= 2 * plan->matrix_m || count > EVEN * plan->matrix_groups) break; // smaller tiles read too much
   }
   return out->lanes != 0;
 }

@@ -13,6 +13,8 @@
 // ceil(T / TILE_T) * ceil(N / TILE_N) workgroups, a tile of y each, in steps of TILE_K: the next step's numbers travel
 // into registers while this one's are multiplied out of shared memory. Workgroups that run together share rows of both
 // operands: they go down BAND tiles of N, then on along T. Any T, N, K.
+// SPLIT: where tiles are too few, or the last of them leave processors idle, several workgroups share the K of one. The
+// last to end, by a ticket, adds the sums of all up, always in the same order, and does what remains.
 #include "matmul_matrix.h"
 layout(local_size_x_id = MATMUL_MATRIX_SPEC_LANES) in;
 layout(constant_id = MATMUL_MATRIX_SPEC_TILE_T) const uint TILE_T = 16;
@@ -25,6 +27,7 @@ layout(constant_id = MATMUL_MATRIX_SPEC_N) const uint N = 16;
 layout(constant_id = MATMUL_MATRIX_SPEC_K) const uint K = 16;
 layout(constant_id = MATMUL_MATRIX_SPEC_ALIGNED) const uint ALIGNED = 0;
 layout(constant_id = MATMUL_MATRIX_SPEC_ACTIVATION) const uint ACTIVATION = 0;
+layout(constant_id = MATMUL_MATRIX_SPEC_SPLIT) const uint SPLIT = 0;
 #ifdef GATED
 layout(set = 0, binding = MATMUL_MATRIX_Y) writeonly buffer y_block { float16_t y[]; };
 const uint HALVES = 2;
@@ -43,6 +46,8 @@ layout(set = 0, binding = MATMUL_MATRIX_X4) readonly buffer x4_block { vec4 x4[]
 #endif
 layout(set = 0, binding = MATMUL_MATRIX_BIAS) readonly buffer bias_block { float bias[]; };
 layout(set = 0, binding = MATMUL_MATRIX_WEIGHTS) readonly buffer weights_block { uvec4 weights[]; };
+layout(set = 0, binding = MATMUL_MATRIX_PARTS) coherent buffer parts_block { vec4 parts[]; };
+layout(set = 0, binding = MATMUL_MATRIX_TICKETS) coherent buffer tickets_block { uint tickets[]; };
 
 const uint LANES = gl_WorkGroupSize.x;
 const uint BAND = 8;
@@ -133,7 +138,16 @@ void stage() {
 
 void main() {
   uint across = (args.N + WIDE - 1) / WIDE, down = (args.T + TILE_T - 1) / TILE_T;
-  uint band = gl_WorkGroupID.x / (BAND * down), in_band = gl_WorkGroupID.x % (BAND * down);
+  uint tile = gl_WorkGroupID.x, part = 0, count = 1, k_first = 0, k_end = args.K;
+  if (SPLIT != 0 && tile >= args.whole) {
+    uint steps = (args.K + TILE_K - 1) / TILE_K;
+    count = args.parts;
+    part = (tile - args.whole) % count;
+    tile = args.whole + (tile - args.whole) / count;
+    k_first = part * steps / count * TILE_K;
+    k_end = (part + 1) * steps / count * TILE_K;
+  }
+  uint band = tile / (BAND * down), in_band = tile % (BAND * down);
   uint wide = min(across - band * BAND, BAND);
   uint n0 = (band * BAND + in_band % wide) * WIDE, t0 = in_band / wide * TILE_T;
   uint row = gl_SubgroupID / ACROSS_N * SUB_T * M;         // in the tile
@@ -146,19 +160,19 @@ void main() {
     [[unroll]] for (uint j = 0; j < SUB_N; j++) {
       sums[i * SUB_N + j] = coopmat<float, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator>(0.0);
 #ifndef GATED
-      if (direct && args.add != 0)
+      if (direct && args.add != 0 && part == 0)
         coopMatLoad(sums[i * SUB_N + j], y, y0 + i * M * args.y_stride + j * N, args.y_stride,
                     gl_CooperativeMatrixLayoutRowMajor);
 #endif
     }
   }
 
-  fetch(t0, n0, 0);
-  for (uint k0 = 0; k0 < args.K; k0 += TILE_K) {
+  fetch(t0, n0, k_first);
+  for (uint k0 = k_first; k0 < k_end; k0 += TILE_K) {
     barrier();
     stage();
     barrier();
-    if (k0 + TILE_K < args.K) fetch(t0, n0, k0 + TILE_K);
+    if (k0 + TILE_K < k_end) fetch(t0, n0, k0 + TILE_K);
     [[unroll]] for (uint k = 0; k < TILE_K / K; k++) {
       coopmat<float16_t, gl_ScopeSubgroup, M, K, gl_MatrixUseA> a[SUB_T];
       [[unroll]] for (uint i = 0; i < SUB_T; i++)
@@ -169,6 +183,35 @@ void main() {
                     gl_CooperativeMatrixLayoutColumnMajor);
         [[unroll]] for (uint i = 0; i < SUB_T; i++)
           sums[i * SUB_N + j] = coopMatMulAdd(a[i], b, sums[i * SUB_N + j]);
+      }
+    }
+  }
+
+  if (SPLIT != 0 && count > 1) {
+    const uint MATRICES = SUB_T * SUB_N, FOURS = sums[0].length() / 4;
+    uint first = gl_WorkGroupID.x - part - args.whole; // workgroup of the tile, of those that share theirs
+    uint place = (first + part) * MATRICES * FOURS * LANES + gl_LocalInvocationID.x;
+    [[unroll]] for (uint i = 0; i < MATRICES; i++) {
+      [[unroll]] for (uint e = 0; e < FOURS; e++)
+        parts[place + (i * FOURS + e) * LANES] =
+            vec4(sums[i][4 * e], sums[i][4 * e + 1], sums[i][4 * e + 2], sums[i][4 * e + 3]);
+    }
+    memoryBarrierBuffer(); // before the ticket that tells of them
+    barrier();
+    if (gl_LocalInvocationID.x == 0) x_tile[0].x = atomicAdd(tickets[tile - args.whole], 1);
+    barrier();
+    if (x_tile[0].x != count - 1) return;
+    memoryBarrierBuffer();
+    if (gl_LocalInvocationID.x == 0) tickets[tile - args.whole] = 0;
+    [[unroll]] for (uint i = 0; i < MATRICES; i++)
+      sums[i] = coopmat<float, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator>(0.0);
+    for (uint p = first; p < first + count; p++) {
+      place = p * MATRICES * FOURS * LANES + gl_LocalInvocationID.x;
+      [[unroll]] for (uint i = 0; i < MATRICES; i++) {
+        [[unroll]] for (uint e = 0; e < FOURS; e++) {
+          vec4 four = parts[place + (i * FOURS + e) * LANES];
+          [[unroll]] for (uint f = 0; f < 4; f++) sums[i][4 * e + f] += four[f];
+        }
       }
     }
   }

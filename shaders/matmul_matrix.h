@@ -7,7 +7,9 @@
 #define MATMUL_MATRIX_X4 2      // the same as vec4, or uvec4 of eight, read when ALIGNED
 #define MATMUL_MATRIX_WEIGHTS 3 // (N, K) in, f16 or bf16; (2 N, K) when GATED
 #define MATMUL_MATRIX_BIAS 4    // (1, N) in, f32; read when args.has_bias
-#define MATMUL_MATRIX_BINDINGS 5
+#define MATMUL_MATRIX_PARTS 5   // inout, f32 in fours: what workgroups of one tile leave each other, with SPLIT
+#define MATMUL_MATRIX_TICKETS 6 // inout, of each such tile: how many have left theirs; zeros before and after
+#define MATMUL_MATRIX_BINDINGS 7
 #define MATMUL_MATRIX_SPEC_LANES 0    // ACROSS_T * ACROSS_N subgroups
 #define MATMUL_MATRIX_SPEC_TILE_T 1   // tokens of a workgroup
 #define MATMUL_MATRIX_SPEC_TILE_N 2   // outputs of a workgroup
@@ -19,7 +21,8 @@
 #define MATMUL_MATRIX_SPEC_K 8
 #define MATMUL_MATRIX_SPEC_ALIGNED 9 // 1: x_stride and K are multiples of 8; 2: K is one of TILE_K too
 #define MATMUL_MATRIX_SPEC_ACTIVATION 10 // of the gate
-#define MATMUL_MATRIX_SPECS 11
+#define MATMUL_MATRIX_SPEC_SPLIT 11 // 1: some tiles have several workgroups, which share K
+#define MATMUL_MATRIX_SPECS 12
 struct matmul_matrix_args {
   uint T;
   uint N;
@@ -31,6 +34,8 @@ struct matmul_matrix_args {
   uint add;
   uint has_bias;
   uint direct; // 1: y_stride and first are multiples of 8, so that whole matrices can be stored
+  uint whole;  // with SPLIT: so many tiles, the first, have one workgroup
+  uint parts;  // and the others as many as this
 };
 ARGS(matmul_matrix_args)
 #endif

@@ -78,7 +78,7 @@ static struct tensor tensor(enum dtype dtype, uint32_t rows, uint32_t cols) {
 }
 static struct tensor f32(uint32_t rows, uint32_t cols) { return tensor(DTYPE_F32, rows, cols); }
 
-static const uint32_t lengths[] = {1, 4, 24, 64, 300, 2048};
+static const uint32_t lengths[] = {1, 4, 24, 64, 128, 300, 2048};
 enum { LENGTHS = sizeof lengths / sizeof *lengths };
 
 static void compile_products(uint32_t T, enum dtype dtype) {
@@ -97,6 +97,7 @@ static void compile_products(uint32_t T, enum dtype dtype) {
   op->linear_conv(recorder, f32(T, D), f32(T, D), in, w, f32(1, D), conv);
   op->linear_gated(recorder, act, f32(T, 2 * F), in, up, ACTIVATION_SILU);
   op->linear_residual(recorder, x, (struct linear_input){.x = act}, down, (struct tensor){0}, &in);
+  op->linear(recorder, f32(T, D), (struct linear_input){.x = f32(T, D)}, w, f32(1, D), false);
   if (!ahead.parts) return;
   op->linear(recorder, f32(T, D), in, w, f32(1, D), false);
   op->linear_conv(recorder, f32(T, D), f32(T, D), in, w, f32(1, D), conv);
@@ -221,6 +222,7 @@ int main(int argc, char **argv) {
   compile_step(256, 512, 1, true);
   for (int matrices = 0; matrices < 2; matrices++) {
     recorder->matrices = matrices;
+    if (backend->parts_bytes) recorder->parts = f32(1, (uint32_t)(backend->parts_bytes / sizeof(float)));
     for (int l = 0; l < LENGTHS; l++) {
       compile_products(lengths[l], DTYPE_BF16);
       compile_products(lengths[l], DTYPE_F16);

@@ -112,45 +112,84 @@ static void one_token_is_normed_once_for_a_workgroup(void **state) {
 }
 
 // Norm, product, gate and product again, as an MLP's, with f16 between them.
+static void check_gates(uint32_t T, uint32_t D, uint32_t F) {
+  struct array x = activations(T, D, DENSE, normals((size_t)T * D)), h = activations(T, D, DENSE, NULL);
+  struct array norm = weights(DTYPE_F32, 1, D, DENSE, uniforms(D, 0.5, 2));
+  struct array up = weights(DTYPE_BF16, 2 * F, D, DENSE, normals((size_t)2 * F * D));
+  struct array down = weights(DTYPE_F16, D, F, DENSE, normals((size_t)D * F));
+  struct array both = activations(T, 2 * F, DENSE, NULL), act = activations(T, F, DENSE, NULL);
+  struct tensor narrow = tensor_as(act.t, recorder->ops->input_dtype(recorder, down.t, T));
+  assert_int_equal(narrow.dtype, DTYPE_F16);
+  begin();
+  recorder->ops->linear_gated(recorder, narrow, both.t, (struct linear_input){x.t, norm.t, h.t, 1e-5f, NULL}, up.t,
+                              ACTIVATION_SILU);
+  recorder->ops->linear(recorder, x.t, (struct linear_input){.x = narrow}, down.t, ABSENT, true);
+  run();
+  double *want = zeros((size_t)T * D), *a = zeros(F);
+  for (uint32_t t = 0; t < T; t++) {
+    const double *row = x.v + (size_t)t * D;
+    double sum = 0;
+    for (uint32_t d = 0; d < D; d++) sum += row[d] * row[d];
+    for (uint32_t f = 0; f < F; f++) {
+      double gate = 0, value = 0;
+      for (uint32_t d = 0; d < D; d++) {
+        double n = row[d] / sqrt(sum / D + 1e-5) * norm.v[d];
+        gate += n * up.v[f * D + d];
+        value += n * up.v[(F + f) * D + d];
+      }
+      a[f] = gate / (1 + exp(-gate)) * value;
+    }
+    for (uint32_t d = 0; d < D; d++) {
+      want[t * D + d] = row[d];
+      for (uint32_t f = 0; f < F; f++) want[t * D + d] += a[f] * down.v[d * F + f];
+    }
+  }
+  expect_close("norm, gate and products", read_values(&x), want, (size_t)T * D, CLOSE);
+}
+
 static void norms_and_gates_round_to_f16_and_no_further(void **state) {
   (void)state;
   seed(3);
   static const uint32_t shapes[][3] = {{9, 24, 40}, {33, 19, 30}, {70, 64, 96}, {17, 5, 7}, {130, 72, 136}};
-  for (int i = 0; i < 5; i++) {
-    const uint32_t T = shapes[i][0], D = shapes[i][1], F = shapes[i][2];
-    struct array x = activations(T, D, DENSE, normals((size_t)T * D)), h = activations(T, D, DENSE, NULL);
-    struct array norm = weights(DTYPE_F32, 1, D, DENSE, uniforms(D, 0.5, 2));
-    struct array up = weights(DTYPE_BF16, 2 * F, D, DENSE, normals((size_t)2 * F * D));
-    struct array down = weights(DTYPE_F16, D, F, DENSE, normals((size_t)D * F));
-    struct array both = activations(T, 2 * F, DENSE, NULL), act = activations(T, F, DENSE, NULL);
-    struct tensor narrow = tensor_as(act.t, recorder->ops->input_dtype(recorder, down.t, T));
-    assert_int_equal(narrow.dtype, DTYPE_F16);
-    begin();
-    recorder->ops->linear_gated(recorder, narrow, both.t, (struct linear_input){x.t, norm.t, h.t, 1e-5f, NULL}, up.t,
-                                ACTIVATION_SILU);
-    recorder->ops->linear(recorder, x.t, (struct linear_input){.x = narrow}, down.t, ABSENT, true);
-    run();
-    double *want = zeros((size_t)T * D), *a = zeros(F);
-    for (uint32_t t = 0; t < T; t++) {
-      const double *row = x.v + (size_t)t * D;
-      double sum = 0;
-      for (uint32_t d = 0; d < D; d++) sum += row[d] * row[d];
-      for (uint32_t f = 0; f < F; f++) {
-        double gate = 0, value = 0;
-        for (uint32_t d = 0; d < D; d++) {
-          double n = row[d] / sqrt(sum / D + 1e-5) * norm.v[d];
-          gate += n * up.v[f * D + d];
-          value += n * up.v[(F + f) * D + d];
-        }
-        a[f] = gate / (1 + exp(-gate)) * value;
-      }
-      for (uint32_t d = 0; d < D; d++) {
-        want[t * D + d] = row[d];
-        for (uint32_t f = 0; f < F; f++) want[t * D + d] += a[f] * down.v[d * F + f];
-      }
-    }
-    expect_close("norm, gate and products", read_values(&x), want, (size_t)T * D, CLOSE);
+  for (int i = 0; i < 5; i++) check_gates(shapes[i][0], shapes[i][1], shapes[i][2]);
+}
+
+// Twice the same: whichever workgroup ends last.
+static void check_sums_are_in_order(uint32_t T, uint32_t N, uint32_t K) {
+  struct array x = activations(T, K, DENSE, normals((size_t)T * K));
+  struct array w = weights(DTYPE_F16, N, K, DENSE, normals((size_t)N * K));
+  struct array y[2] = {activations(T, N, DENSE, NULL), activations(T, N, DENSE, NULL)};
+  begin();
+  for (int i = 0; i < 2; i++)
+    recorder->ops->linear(recorder, y[i].t, (struct linear_input){.x = x.t}, w.t, ABSENT, false);
+  run();
+  assert_memory_equal(read_values(&y[0]), read_values(&y[1]), (size_t)T * N * sizeof(double));
+}
+
+// As on a GPU whose processors would have nothing to do else: workgroups share the K of a tile. No ticket is left.
+static void tiles_are_shared_where_they_are_few(void **state) {
+  (void)state;
+  struct plan *plan = &vulkan_device(backend)->plan;
+  const struct plan own = *plan;
+  seed(8);
+  plan->matrix_parts = 3;
+  plan->matrix_groups = 2;
+  const uint32_t numbers = (uint32_t)(plan_matmul_parts_bytes(plan) / sizeof(float));
+  struct array parts = activations(1, numbers, DENSE, zeros(numbers));
+  static const uint32_t shapes[][3] = {{70, 96, 520}, {130, 61, 299}, {70, 304, 168}, {70, 168, 152}};
+  for (int i = 0; i < 4 && plan->software; i++) {
+    struct plan_matmul m;
+    assert_true(plan_matmul_matrix(plan, shapes[i][0], shapes[i][1], shapes[i][2], true, &m) && m.parts > 1 && m.whole);
   }
+  recorder->parts = parts.t;
+  check_matmul(70, 96, 520, DTYPE_F16, true, true);
+  check_matmul(130, 61, 299, DTYPE_BF16, false, true);
+  check_sums_are_in_order(70, 96, 520);
+  check_gates(70, 168, 152); // products of the other two shapes
+  recorder->parts = ABSENT;
+  const double *left = read_values(&parts);
+  for (uint32_t i = 0; i < plan_matmul_tickets_bytes(plan) / sizeof(float); i++) assert_true(left[i] == 0);
+  *plan = own;
 }
 
 // x (T, D) += mlp(norm x) of some layers, then y (T, N) = norm x w^T, in double.
@@ -326,6 +365,7 @@ int ops_cases_run(struct backend *b) {
       CASE(few_tokens_are_convolved),
       CASE(one_token_is_normed_once_for_a_workgroup),
       CASE(norms_and_gates_round_to_f16_and_no_further),
+      CASE(tiles_are_shared_where_they_are_few),
       CASE(norms_of_streams_are_made_by_the_products_around_them),
       CASE(large_inputs_are_clamped_and_do_not_become_infinite),
   };

@@ -12,6 +12,7 @@
 #include "kernels.h"
 #include "matmul_narrow.h"
 #include "matvec.h"
+#include "numbers.h"
 #include "reflect.h"
 
 #include <setjmp.h>
@@ -489,7 +490,8 @@ static void matrices_of_other_sides_are_left_alone(void **state) {
     caps.matrix_shape[0].m = shapes[i][0], caps.matrix_shape[0].n = shapes[i][1], caps.matrix_shape[0].k = shapes[i][2];
     struct plan p = made(&caps);
     assert_true(p.usable && !p.matrix_m && !p.matrix_conversions);
-    assert_false(plan_matmul_matrix(&p, 512, 512, &product) || plan_matmul_narrow(&p, 16, 512, 512, &narrow));
+    assert_false(plan_matmul_matrix(&p, 512, 512, 512, true, &product) ||
+                 plan_matmul_narrow(&p, 16, 512, 512, &narrow));
     caps.matrix_shapes = 2;
     caps.matrix_shape[1].m = 8, caps.matrix_shape[1].n = 16, caps.matrix_shape[1].k = 16;
     p = made(&caps);
@@ -539,7 +541,7 @@ static void tiles_of_matrices_fit_their_device(void **state) {
       for (uint32_t N = 1; N <= 65536; N *= 16) {
         struct plan p = made(devices[i]);
         struct plan_matmul m;
-        assert_true(plan_matmul_matrix(&p, T, N, &m));
+        assert_true(plan_matmul_matrix(&p, T, N, 2048, true, &m));
         assert_in_range(plan_matmul_matrix_shared_bytes(&m), 1, devices[i]->shared_bytes);
         assert_in_range(m.lanes, 1, devices[i]->max_invocations);
         assert_int_equal(m.lanes, m.across_t * m.across_n * p.matrix_lanes);
@@ -560,9 +562,45 @@ static void tiles_of_matrices_fit_their_device(void **state) {
       }
   struct plan p = made(&caps_h200), none = made(&caps_rdna2_radv_bar);
   struct plan_matmul large, small;
-  assert_true(plan_matmul_matrix(&p, 4096, 4096, &large) && plan_matmul_matrix(&p, 64, 2048, &small));
+  assert_true(plan_matmul_matrix(&p, 4096, 4096, 4096, true, &large) &&
+              plan_matmul_matrix(&p, 64, 2048, 2048, true, &small));
   assert_true(large.tile_t == 128 && large.tile_n == 128 && small.tile_t * small.tile_n < 128 * 128);
-  assert_false(plan_matmul_matrix(&none, 4096, 4096, &large));
+  assert_false(plan_matmul_matrix(&none, 4096, 4096, 4096, true, &large));
+}
+
+// By how much of the device they fill; what workgroups of one tile leave each other has room.
+static void products_share_tiles_where_these_are_few(void **state) {
+  (void)state;
+  const struct device_caps *const devices[] = {&caps_h200, &caps_geforce_bar, &caps_rdna3_radv};
+  struct plan_matmul m, alone;
+  for (int i = 0; i < 3; i++) {
+    const struct plan p = made(devices[i]);
+    const uint64_t tickets = plan_matmul_tickets_bytes(&p), room = plan_matmul_parts_bytes(&p) - tickets;
+    assert_true(tickets % 256 == 0 && p.matrix_parts > 1);
+    for (uint32_t T = 1; T <= 8192; T = 3 * T / 2 + 1)
+      for (uint32_t N = 16; N <= 65536; N *= 4)
+        for (uint32_t K = 64; K <= 16384; K *= 4) {
+          assert_true(plan_matmul_matrix(&p, T, N, K, true, &m) && plan_matmul_matrix(&p, T, N, K, false, &alone));
+          const uint32_t tiles = divide_up(T, m.tile_t) * divide_up(N, m.tile_n), shared = tiles - m.whole;
+          assert_true(m.parts >= 1 && m.parts <= p.matrix_parts && m.whole <= tiles && (m.parts > 1 || !shared));
+          assert_int_equal(m.groups, m.whole + shared * m.parts);
+          assert_true(m.parts == 1 || m.parts * m.tile_k < K + m.tile_k); // each has a step, and more
+          assert_true(shared * sizeof(uint32_t) <= tickets);
+          assert_true(4ull * shared * (shared ? m.parts : 0) * m.tile_t * m.tile_n <= room);
+          assert_true(alone.parts == 1 && alone.groups == alone.whole);
+        }
+  }
+  const struct plan h200 = made(&caps_h200), software = made(&caps_lavapipe);
+  assert_int_equal(plan_matmul_parts_bytes(&software), 0);
+  static const struct {
+    uint32_t T, N, K, tile_t, whole, parts;
+  } fastest[] = {{128, 2048, 2048, 64, 0, 4},     {128, 11264, 2048, 128, 0, 3},    {512, 6272, 2048, 128, 132, 2},
+                 {512, 11264, 2048, 128, 264, 3}, {512, 2048, 5632, 128, 0, 4},     {1024, 2048, 5632, 128, 0, 2},
+                 {2048, 2048, 2048, 128, 256, 1}, {4096, 11264, 2048, 128, 2816, 1}};
+  for (size_t i = 0; i < sizeof fastest / sizeof *fastest; i++) {
+    assert_true(plan_matmul_matrix(&h200, fastest[i].T, fastest[i].N, fastest[i].K, true, &m));
+    assert_true(m.tile_t == fastest[i].tile_t && m.whole == fastest[i].whole && m.parts == fastest[i].parts);
+  }
 }
 
 static void few_tokens_take_the_shared_memory_that_the_plan_says(void **state) {
@@ -708,6 +746,7 @@ int main(void) {
       cmocka_unit_test(the_square_matrix_is_chosen_where_there_is_one),
       cmocka_unit_test(large_cards_with_matrices_take_longer_slices),
       cmocka_unit_test(tiles_of_matrices_fit_their_device),
+      cmocka_unit_test(products_share_tiles_where_these_are_few),
       cmocka_unit_test(few_tokens_take_the_shared_memory_that_the_plan_says),
       cmocka_unit_test(a_gpu_is_better_than_software),
       cmocka_unit_test(what_is_missing_is_named),
