@@ -22,9 +22,9 @@ static uint64_t hh_prepare_bytes(const struct plan_delta_matrix *d) {
 
 uint64_t plan_delta_matrix_prepare_bytes(const struct plan_delta_matrix *d, uint32_t n) {
   if (d->r > 1) return hh_prepare_bytes(d);
-  uint64_t rows = d->C + queries(d, n), staged = rows * (d->slab / 8 + 1);
-  uint64_t halves = d->C > 16 ? (2ull * d->C + 32) * (d->C / 8 + 1) : 1;
-  return 16 * (staged > halves ? staged : halves) + 16 * rows * (d->C / 4 + 1) + 12ull * d->C + 4 * (d->C + rows);
+  uint64_t rows = d->C + queries(d, n), staged = rows * (d->slab / 8 + 1), half = d->C / 8 + 1;
+  uint64_t later = d->C * (d->C / 4 + 1) + (d->C > 16 ? 2 * d->C * (half + 3) : queries(d, n) * half);
+  return 16 * (staged > later ? staged : later) + 8ull * d->C + 8 * (d->C + rows);
 }
 
 uint64_t plan_delta_matrix_scan_bytes(const struct plan *plan, const struct plan_delta_matrix *d, uint32_t n,
@@ -139,18 +139,21 @@ static void plan_segments(const struct plan *plan, uint32_t Dv, uint32_t n, uint
 }
 
 // Columns staged at a time by prepare.
-static uint32_t slab_of(uint32_t Dk, uint32_t C) {
-  if (Dk <= (C >= 48 ? 128 : 64)) return Dk;
+static uint32_t slab_of(uint32_t Dk, uint32_t most) {
+  if (Dk <= most) return Dk;
   return Dk % 64 == 0 ? 64 : 48;
 }
 
 static void plan_prepare(const struct plan *plan, uint32_t n, struct plan_delta_matrix *d) {
   d->slab = 1;
   while (d->C > 16 && d->C - 16 >= n && plan_delta_matrix_prepare_bytes(d, n) > plan->shared_bytes) d->C -= 16;
-  d->prepare_lanes = d->C >= 32 ? 2 * plan->matrix_lanes : plan->matrix_lanes;
+  // A subgroup to each row of tiles: where one makes several by turns, the H200's compiler keeps them in memory.
+  const uint32_t rows = (d->C + (uint32_t)queries(d, n)) / plan->matrix_m, least = 4;
+  d->prepare_lanes = d->C >= 32 ? min32(rows > least ? rows : least, plan->most_lanes / plan->matrix_lanes) : 1;
+  d->prepare_lanes *= plan->matrix_lanes;
   if (d->r > 1)
     d->prepare_lanes = round_up32(min32(d->C / n * (d->r + 1), 128), plan->matrix_lanes); // one for each column
-  d->slab = slab_of(d->Dk, d->r > 1 ? 64 : d->C);
+  d->slab = slab_of(d->Dk, d->r > 1 ? 128 : 64);
   while (d->slab > 16 && plan_delta_matrix_prepare_bytes(d, n) > plan->shared_bytes)
     d->slab = round_up32(d->slab / 2, 16);
 }

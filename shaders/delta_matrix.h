@@ -2,7 +2,7 @@
 //
 // Steps, tokens and chunks are numbered as in delta_chunk.h, of which this is the twin with matrices of f16. For chunk
 // c and value head j, record c * Hv + j of `prepared` holds, in units of 16 bytes:
-//   Tm (C, C) f16        (I + A)^-1 diag(beta), lower triangular
+//   Tm^T (C, C) f16      Tm = (I + A)^-1 diag(beta), lower triangular
 //   P (QUERIES, C) f16   row t: scale q_t K^T * D up to the last step of token t, then zeros
 //   fade_in (C) f32      e^G_i
 //   fade_out (C) f32     e^(G_last - G_i)

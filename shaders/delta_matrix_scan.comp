@@ -183,10 +183,7 @@ void walk(uint record, const bool identity) {
         [[unroll]] for (uint r = 0; r < TILES; r++) U[i][r] = SUM(0.0);
         [[unroll]] for (uint j = 0; j < (R > 1 ? TILES_C : i + 1); j++) {
           RIGHT t;
-          if (R > 1)
-            coopMatLoad(t, factors, t_at + j * TILE_K * C_PITCH + i * TILE_N / 8, C_PITCH, ROWS);
-          else
-            coopMatLoad(t, factors, t_at + i * TILE_N * C_PITCH + j * TILE_K / 8, C_PITCH, COLS);
+          coopMatLoad(t, factors, t_at + j * TILE_K * C_PITCH + i * TILE_N / 8, C_PITCH, ROWS);
           [[unroll]] for (uint r = 0; r < TILES; r++) U[i][r] = coopMatMulAdd(u[j][r], t, U[i][r]);
         }
         [[unroll]] for (uint j = 0; R > 1 && !identity && j < TILES_Q; j++) {

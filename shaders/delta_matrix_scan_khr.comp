@@ -143,10 +143,7 @@ void walk(uint record, const bool identity) {
       [[unroll]] for (uint j = 0; j < TILES_U; j++)
         if (BELOW(i, j)) {
           LEFT t;
-          if (R > 1)
-            coopMatLoad(t, factors, j * TILE_K * C_PITCH + i * TILE_M / 8, C_PITCH, COLS);
-          else
-            coopMatLoad(t, factors, i * TILE_M * C_PITCH + j * TILE_K / 8, C_PITCH, ROWS);
+          coopMatLoad(t, factors, j * TILE_K * C_PITCH + i * TILE_M / 8, C_PITCH, COLS);
           [[unroll]] for (uint r = 0; r < TILES; r++) U[i][r] = coopMatMulAdd(t, u[j][r], U[i][r]);
         }
     [[unroll]] for (uint j = 0; R > 1 && !identity && j < QUERIES / TILE_K; j++)

@@ -152,6 +152,22 @@ static void correlated_keys_lose_no_digits(void **state) {
   }
 }
 
+// Prepare makes decays as products of two factors where f32 holds both, to a sum of -80 in a chunk of 16 tokens.
+static void decays_beyond_their_factors_match(void **state) {
+  (void)state;
+  seed(58);
+  const uint32_t T[] = {40};
+  for (uint32_t n = 1; n <= 2; n++) {
+    struct delta_case c = delta_random_in(
+        DTYPE_F16, 8, (struct delta_args){2, 2, 16, 16, n, 0.25f, true, DELTA_CHUNK, matrices, 0}, T, 1, 1);
+    for (uint32_t i = 0; i < c.g.t.rows * c.g.t.cols; i++) c.g.v[i] = i % 2 ? -4.9 : i < 20 * c.g.t.cols ? -5.1 : -1.5;
+    c.g = activations(c.g.t.rows, c.g.t.cols, c.g.t.stride, c.g.v);
+    matrix_run(&c, c.s, 1);
+    expect_delta("hard decays on matrices: o", "hard decays on matrices: state", &c);
+    tools_teardown(NULL);
+  }
+}
+
 // The convolution leaves room after keys of f16, and the norm fills it with zeros.
 static void keys_of_f16_begin_where_16_bytes_can_be_loaded(void **state) {
   (void)state;
@@ -199,6 +215,7 @@ int ops_cases_delta_matrix(void) {
       CASE(long_sequences_of_one_head_match),
       CASE(delta_product_matches),
       CASE(correlated_keys_lose_no_digits),
+      CASE(decays_beyond_their_factors_match),
   };
   int failed = 0;
   matrices = MATRICES_PLAIN;
