@@ -60,7 +60,6 @@ static struct call call_of(struct deltaic_session *s, struct recorder *c, uint32
   struct call call = {
       .c = c, .sequences = table(s, n), .T = T, .longest = longest, .form = T == n ? DELTA_AUTO : s->form};
   call.scratch = (struct scratch){.buffer = s->overlay.buffer, .used = s->overlay.offset};
-  call.probe = s->probe.kinds ? &s->probe : NULL;
   call.h = scratch_take(&call.scratch, T, s->model->spec.D);
   return call;
 }
@@ -274,6 +273,7 @@ static deltaic_status run_prefill(struct deltaic_session *s, const struct work *
   c->ops->recorder_begin(c, false, &s->cancel);
   c->ops->mark(c, s->seen, tensor_rows(s->tokens, 0, w->T), table(s, w->count));
   struct call call = call_of(s, c, w->T, w->count, longest);
+  call.probe = s->probe.kinds ? &s->probe : NULL; // a draw is replayed, and has none
   record_layers(s, &call);
   record_scores(s, c, targets);
   if (w->ends) record_last(s, &call, w->ends);

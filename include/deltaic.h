@@ -375,16 +375,16 @@ DELTAIC_API deltaic_status deltaic_sequence_load(deltaic_session *session, uint3
                                                  size_t bytes);
 
 /* Makes the eval in progress return DELTAIC_CANCELLED soon: after the part of the work that the device has already been
- * given. What is one step, a next or an eval of one token for each text, comes to its end and succeeds, and so does an
- * eval whose last part the device has already. A cancel that no call has returned makes the next eval or next return
- * DELTAIC_CANCELLED at once and compute nothing: the session is as it was, and goes on. deltaic_session_reset() drops
- * such a cancel, and so does resetting or loading a session's only text. Any thread, also a signal handler, at any time
- * before deltaic_session_free(). */
+ * given. What is one step, a next or an eval of one token for each text (without targets or a probe), comes to its end
+ * and succeeds, and so does an eval whose last part the device has already. A cancel that no call has returned makes the
+ * next eval or next return DELTAIC_CANCELLED at once and compute nothing: the session is as it was, and goes on.
+ * deltaic_session_reset() drops such a cancel, and so does resetting or loading a session's only text. Any thread, also
+ * a signal handler, at any time before deltaic_session_free(). */
 DELTAIC_API void deltaic_session_cancel(deltaic_session *session);
 
 /* Looking inside. Experimental. While a probe is set, every eval hands the activations asked for to the callback, layer
  * by layer, slice by slice (at most the session's batch of tokens at once): slower, and the same numbers; in FAST
- * precision with roundings left out. */
+ * precision with roundings left out. deltaic_session_next() shows nothing. */
 typedef enum deltaic_probe_kind {
   DELTAIC_PROBE_RESIDUAL = 1,      /* rows x width: the residual stream before the layer */
   DELTAIC_PROBE_MIXER_INPUT = 2,   /* rows x width: after the norm, what the projections read */

@@ -334,7 +334,38 @@ static void a_cancel_during_a_step_is_the_next_calls(void **state) {
   on_every_device(check_late_cancel);
 }
 
-// ---------------------------------------------------------------- threads, progress, profile
+// ---------------------------------------------------------------- probes, threads, progress, profile
+
+static bool count_probed(void *user, const deltaic_probed *probed) {
+  (void)probed;
+  ++*(int *)user;
+  return true;
+}
+
+// A draw is a recording, which cannot stop to be looked at, and must not be cut into pieces by trying.
+static void check_probed_draws(deltaic_device *device) {
+  deltaic_model *model = open_model(device, kinds[0]);
+  deltaic_session *plain = create(model), *probed = create(model);
+  int32_t want[8], got[8];
+  float a[V], b[V];
+  int seen = 0;
+  eval(plain, 0, 20, NULL);
+  eval(probed, 0, 20, NULL);
+  assert_ok(deltaic_session_probe(probed, DELTAIC_PROBE_RESIDUAL | DELTAIC_PROBE_STATE, count_probed, &seen));
+  draw(plain, 7, 8, want, a);
+  draw(probed, 7, 8, got, b);
+  assert_int_equal(seen, 0);
+  assert_memory_equal(want, got, sizeof want);
+  assert_same_bits(a, b, "drawing under a probe");
+  deltaic_session_free(probed);
+  deltaic_session_free(plain);
+  deltaic_model_close(model);
+}
+
+static void a_probe_does_not_see_draws_nor_disturb_them(void **state) {
+  (void)state;
+  on_every_device(check_probed_draws);
+}
 
 struct worker {
   deltaic_model *model;
@@ -559,6 +590,7 @@ int main(void) {
       cmocka_unit_test(a_cancelled_session_works_again_after_a_reset),
       cmocka_unit_test(a_cancel_between_calls_stops_the_next_and_changes_nothing),
       cmocka_unit_test(a_cancel_during_a_step_is_the_next_calls),
+      cmocka_unit_test(a_probe_does_not_see_draws_nor_disturb_them),
       cmocka_unit_test(sessions_in_threads_do_not_disturb_each_other),
       cmocka_unit_test(threads_share_a_device_and_a_tokenizer),
       cmocka_unit_test(counters_of_no_session_are_zero),
