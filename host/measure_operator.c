@@ -339,9 +339,9 @@ static deltaic_status time_runs(struct measurement *m, bool chain, deltaic_opera
     for (size_t k = 0; k < r->kernel_count; k++) {
       r->kernels[k] = times[k];
       r->kernels[k].seconds = (times[k].seconds - before[k].seconds) / m->count;
-      r->kernels[k].dispatches -= before[k].dispatches;
-      r->kernels[k].bytes -= before[k].bytes;
-      r->kernels[k].operations -= before[k].operations;
+      r->kernels[k].dispatches = (times[k].dispatches - before[k].dispatches) / m->count;
+      r->kernels[k].bytes = (times[k].bytes - before[k].bytes) / m->count;
+      r->kernels[k].operations = (times[k].operations - before[k].operations) / m->count;
     }
     for (uint32_t i = 0; i < m->o.repeat; i++) runs[i] /= m->count;
     measure_summary(runs, m->o.repeat, &r->seconds, &r->least, &r->most);
