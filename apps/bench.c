@@ -12,11 +12,11 @@ static const struct usage usage = {
     .arguments = "[options] [MODEL]",
     .summary = "Measures prefill (reading a prompt) and decode (one token at a time) apart, and compares the memory "
                "traffic with the bandwidth of a large copy on the same device.",
-    .text = "Every row warms up for half a second, then runs --repeat times, fewer once it has taken --seconds; it shows the median and "
-            "the spread. Tokens are random, decode is greedy. GB/s and GFLOP/s are what the kernels' tensors say "
-            "(each byte once a dispatch), over the wall time of the median; with --kernels, over each kernel's own "
-            "time on the device, from a run of its own. More than 100% of the copy comes out of caches. With "
-            "--sequences, tokens are those of one text, and tokens/s those of all texts together.",
+    .text = "Every row warms up for half a second, then runs --repeat times, fewer once it has taken --seconds; it "
+            "shows the median and the spread. Tokens are random, decode is greedy. GB/s and GFLOP/s are what the "
+            "kernels' tensors say (each byte once a dispatch), over the wall time of the median; with --kernels, over "
+            "each kernel's own time on the device, from a run of its own. More than 100% of the copy comes out of "
+            "caches. With --sequences, tokens are those of one text, and tokens/s those of all texts together.",
     .examples = "  deltaic bench\n"
                 "  deltaic bench --device cpu --prompt-tokens 64,256 --decode 32\n"
                 "  deltaic bench --model models/novelist --kernels\n"

@@ -84,8 +84,8 @@ static deltaic_status allocate(struct measurement *m) {
 
 // ---------------------------------------------------------------- times and results
 
-// The clock of an idle GPU is a sixth of what it soon is under load. A second, since filling the largest matrices leaves it
-// idle for several: after 0.4 s an H200 still ran at that sixth once.
+// The clock of an idle GPU is a sixth of what it soon is under load. A second, since filling the largest matrices
+// leaves it idle for several: after 0.4 s an H200 still ran at that sixth once.
 static deltaic_status time_runs(struct measurement *m, deltaic_matmul_result *r) {
   double *runs = calloc(m->o.repeat, sizeof *runs);
   if (!runs) return fail_memory("times", m->o.repeat * sizeof *runs);

@@ -61,8 +61,9 @@ INLINE void fetch_ahead(const char *w, size_t w_bytes, uint32_t r, size_t at) {
   __builtin_prefetch((const void *)((uintptr_t)w + (r + DOT_ROWS) * w_bytes + at)); // may be past the end
 }
 
-// Two bf16 lie in a word: what is left of it without the lower is the upper as f32, and the lower moves up. Half as many
-// instructions as widening each; x's numbers are parted alike, once for all rows. Returns the columns that are done.
+// Two bf16 lie in a word: what is left of it without the lower is the upper as f32, and the lower moves up. Half as
+// many instructions as widening each; x's numbers are parted alike, once for all rows. Returns the columns that are
+// done.
 INLINE uint32_t dots_of_pairs(lanes *sums, const float *x, const char *w, size_t w_bytes, uint32_t K) {
   uint32_t k = 0;
   for (; k + 2 * LANES <= K; k += 2 * LANES) {

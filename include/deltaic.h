@@ -376,8 +376,8 @@ DELTAIC_API deltaic_status deltaic_sequence_load(deltaic_session *session, uint3
 
 /* Makes the eval in progress return DELTAIC_CANCELLED soon: after the part of the work that the device has already been
  * given. What is one step, a next or an eval of one token for each text (without targets or a probe), comes to its end
- * and succeeds, and so does an eval whose last part the device has already. A cancel that no call has returned makes the
- * next eval or next return DELTAIC_CANCELLED at once and compute nothing: the session is as it was, and goes on.
+ * and succeeds, and so does an eval whose last part the device has already. A cancel that no call has returned makes
+ * the next eval or next return DELTAIC_CANCELLED at once and compute nothing: the session is as it was, and goes on.
  * deltaic_session_reset() drops such a cancel, and so does resetting or loading a session's only text. Any thread, also
  * a signal handler, at any time before deltaic_session_free(). */
 DELTAIC_API void deltaic_session_cancel(deltaic_session *session);

@@ -24,8 +24,8 @@ void buffer_free(struct device *device, struct buffer *buffer); // accepts a zer
 // Blocking transfers through staging where the buffer is not mapped. Not while kernels that use the range run.
 deltaic_status buffer_write(struct device *device, struct buffer *buffer, uint64_t offset, const void *data,
                             uint64_t bytes);
-// The same with what `fill` writes: first ... first + n - 1 of the bytes, whole units of `unit`, one call after the other.
-// `to` may be memory that no cache holds, which takes ages to read. The first failure of fill's ends it.
+// The same with what `fill` writes: first ... first + n - 1 of the bytes, whole units of `unit`, one call after the
+// other. `to` may be memory that no cache holds, which takes ages to read. The first failure of fill's ends it.
 typedef deltaic_status (*buffer_fill)(void *context, uint64_t first, uint64_t n, void *to);
 deltaic_status buffer_write_by(struct device *device, struct buffer *buffer, uint64_t offset, uint64_t bytes,
                                uint64_t unit, buffer_fill fill, void *context);

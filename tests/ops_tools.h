@@ -61,7 +61,7 @@ extern const uint32_t lengths[LENGTHS]; // 1, 2, 3, 15, 16, 17, 63, 64, 65, 200
 // What the cases of rules with a state share.
 enum { FORMS = 3, CUTS = 5, CUT_TOKENS = 150 };
 extern const enum delta_form forms[FORMS]; // recurrent, chunk, auto
-extern const uint32_t text_cuts[CUTS][4];       // CUT_TOKENS tokens in up to four pieces
+extern const uint32_t text_cuts[CUTS][4];  // CUT_TOKENS tokens in up to four pieces
 // Sequences one after the other, of T tokens each, whose slots are B ... 1; returns their rows.
 uint32_t place_sequences(struct sequence *sequences, const uint32_t *T, uint32_t B);
 void rewind_array(struct array *a); // a new tensor with the values that it had at first

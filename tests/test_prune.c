@@ -1,10 +1,10 @@
 // test_prune: pruning from end to end: what is written, that it runs, and what it costs, against references in float64
 // (vectors/make_prune_nll.py).
 #define _GNU_SOURCE // nftw, mkdtemp
+#include "checkpoint.h"
 #include "file.h"
 #include "json.h"
 #include "rewrite.h"
-#include "checkpoint.h"
 
 #include "deltaic_prune.h"
 #include "prune_folder.h"

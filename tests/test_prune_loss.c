@@ -1,8 +1,8 @@
 // test_prune_loss: mean NLL after pruning, against the published figures' index sets and the float64 references
 // (vectors/make_prune_nll.py), and after the refit.
 #define _GNU_SOURCE // mkdtemp
-#include "json.h"
 #include "checkpoint.h"
+#include "json.h"
 
 #include "deltaic_prune.h"
 #include "devices.h"

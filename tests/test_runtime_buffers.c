@@ -78,8 +78,7 @@ static void units_are_written_in_place(void **state) {
     ok(buffer_write_by(device, &buffer, 5 * UNIT, bytes, UNIT, places, &next));
     assert_int_equal(next, bytes);
     ok(buffer_read(device, &buffer, 5 * UNIT, read, bytes));
-    for (uint64_t i = 0; i < bytes; i++)
-      assert_int_equal(read[i], i % 251);
+    for (uint64_t i = 0; i < bytes; i++) assert_int_equal(read[i], i % 251);
     next = 0;
     assert_int_equal(buffer_write_by(device, &buffer, 0, 3000 * UNIT, UNIT, places, &next), DELTAIC_BAD_FILE);
     buffer_free(device, &buffer);
