@@ -199,5 +199,5 @@ int canvas_write(const struct canvas *c, const char *path) {
       stream && stbi_write_png_to_func(write_bytes, stream, c->w, c->h, 3, pixels, 3 * c->w) && !ferror(stream);
   if (stream && fclose(stream)) written = false;
   free(pixels);
-  return written ? EXIT_OK : complain(EXIT_FAILED, "%s: %s", path, errno ? strerror(errno) : "cannot be written");
+  return written ? EXIT_OK : complain(EXIT_FAILED, "%s: %s", path, errno ? errno_text(errno) : "cannot be written");
 }

@@ -43,7 +43,7 @@ static FILE *part_open(const char *folder, const char *name, char *part, char *p
   snprintf(path, capacity, "%s/%s", folder, name);
   snprintf(part, capacity, "%s/%s.part", folder, name);
   FILE *file = fopen(part, "wb");
-  if (!file) complain(EXIT_FAILED, "%s: %s", part, strerror(errno));
+  if (!file) complain(EXIT_FAILED, "%s: %s", part, errno_text(errno));
   return file;
 }
 
@@ -52,7 +52,7 @@ static int part_close(FILE *file, const char *part, const char *path) {
   bool bad = ferror(file);
   bad |= fclose(file) != 0;
   if (!bad && !rename(part, path)) return EXIT_OK;
-  int code = complain(EXIT_FAILED, "%s: %s", path, strerror(errno));
+  int code = complain(EXIT_FAILED, "%s: %s", path, errno_text(errno));
   remove(part);
   return code;
 }
@@ -130,9 +130,9 @@ enum { FILES = sizeof file_names / sizeof *file_names };
 int checkpoint_place(const char *folder, bool force) {
   if (!mkdir(folder, 0777)) return EXIT_OK;
   struct stat there;
-  if (errno != EEXIST) return complain(EXIT_FAILED, "%s: %s", folder, strerror(errno));
+  if (errno != EEXIST) return complain(EXIT_FAILED, "%s: %s", folder, errno_text(errno));
   if (!stat(folder, &there) && !S_ISDIR(there.st_mode))
-    return complain(EXIT_FAILED, "%s: %s", folder, strerror(ENOTDIR));
+    return complain(EXIT_FAILED, "%s: is a file, not a folder", folder);
   for (size_t i = 0; i < FILES && !force; ++i) {
     char path[4096];
     snprintf(path, sizeof path, "%s/%s", folder, file_names[i]);
@@ -162,7 +162,7 @@ char *temporary_folder(void) {
   char path[4096];
   snprintf(path, sizeof path, "%s/deltaic-demo-XXXXXX", top && *top ? top : "/tmp");
   if (mkdtemp(path)) return strdup(path);
-  complain(EXIT_FAILED, "%s: %s", path, strerror(errno));
+  complain(EXIT_FAILED, "%s: %s", path, errno_text(errno));
   return NULL;
 }
 

@@ -45,7 +45,11 @@ int complain_work(deltaic_status status) {
   return complain_status(between ? DELTAIC_CANCELLED : status);
 }
 
-int complain_output(void) { return complain(EXIT_FAILED, "standard output: %s", strerror(errno)); }
+const char *errno_text(int code) {
+  return code == ENOENT ? "no such file or folder" : code == EISDIR ? "is a folder, not a file" : strerror(code);
+}
+
+int complain_output(void) { return complain(EXIT_FAILED, "standard output: %s", errno_text(errno)); }
 
 // ---------------------------------------------------------------- memory and files
 
@@ -75,7 +79,7 @@ char *file_read(const char *path, size_t *bytes) {
   char *text = NULL;
   if (stream) text = read_stream(stream, bytes);
   if (!stream || ferror(stream)) {
-    complain(EXIT_FAILED, "%s: %s", standard ? "standard input" : path, strerror(errno));
+    complain(EXIT_FAILED, "%s: %s", standard ? "standard input" : path, errno_text(errno));
     free(text);
     text = NULL;
   }
@@ -92,7 +96,7 @@ int output_check(const char *path) {
   int code = stat(path, &about) ? errno : S_ISDIR(about.st_mode) ? EISDIR : access(path, W_OK) ? errno : 0;
   if (code == ENOENT && *path) code = access(folder, W_OK | X_OK) ? errno : 0;
   free(folder);
-  return code ? complain(EXIT_FAILED, "%s: %s", path, strerror(code)) : EXIT_OK;
+  return code ? complain(EXIT_FAILED, "%s: %s", path, errno_text(code)) : EXIT_OK;
 }
 
 uint64_t file_size(const char *path) {

@@ -28,6 +28,7 @@ __attribute__((format(printf, 2, 3))) int complain(int code, const char *format,
 int complain_status(deltaic_status status);
 int complain_work(deltaic_status status);
 int complain_output(void);
+const char *errno_text(int code); // in the library's words
 
 // Memory of a command line's size: the program ends when there is none.
 void *must_resize(void *memory, size_t bytes);

@@ -72,7 +72,7 @@ static int read_log(const struct eval_log *log, const struct eval_task *task, st
 // ---------------------------------------------------------------- writing
 
 static int complain_log(const struct eval_log *log) {
-  return complain(EXIT_FAILED, "%s: %s", log->path, strerror(errno));
+  return complain(EXIT_FAILED, "%s: %s", log->path, errno_text(errno));
 }
 
 // The line is in the kernel's hands when this returns: a kill does not take it back.

@@ -28,7 +28,7 @@ static int add_case(struct maker *m, json_t *record, uint32_t length) {
     sha256_add(m->hash, text, strlen(text));
     sha256_add(m->hash, "\n", 1);
     if (m->stream && (fputs(text, m->stream) == EOF || fputc('\n', m->stream) == EOF))
-      m->code = complain(EXIT_FAILED, "--write: %s", strerror(errno));
+      m->code = complain(EXIT_FAILED, "--write: %s", errno_text(errno));
   }
   free(text);
   if (!m->code) m->code = eval_task_add_json(m->task, record);
@@ -337,9 +337,9 @@ int made_task(const struct made *made, const struct made_options *options, const
   interrupt_catch();
   int code = made->begin ? made->begin(&m) : EXIT_OK;
   errno = 0;
-  if (!code && path && !(m.stream = fopen(path, "wb"))) code = complain(EXIT_FAILED, "%s: %s", path, strerror(errno));
+  if (!code && path && !(m.stream = fopen(path, "wb"))) code = complain(EXIT_FAILED, "%s: %s", path, errno_text(errno));
   if (!code) code = make_texts(&m, made);
-  if (m.stream && fclose(m.stream) && !code) code = complain(EXIT_FAILED, "%s: %s", path, strerror(errno));
+  if (m.stream && fclose(m.stream) && !code) code = complain(EXIT_FAILED, "%s: %s", path, errno_text(errno));
   sha256_end(&hash, task->hash);
   deltaic_tokenizer_close(m.tokenizer);
   free(m.haystack);

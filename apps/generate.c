@@ -359,7 +359,7 @@ static int take_arguments(struct generate_request *r, const struct arguments *ar
     } else if (r->engine.model) {
       return complain(EXIT_USAGE, "unexpected argument \"%s\"; a text to continue goes after --prompt", text);
     } else if (access(text, F_OK)) {
-      return complain(EXIT_FAILED, "%s: %s; a text to continue goes after --prompt", text, strerror(errno));
+      return complain(EXIT_FAILED, "%s: %s; a text to continue goes after --prompt", text, errno_text(errno));
     } else {
       r->engine.model = text;
     }

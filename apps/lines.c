@@ -14,7 +14,7 @@ int lines_open(struct lines *l, const char *path) {
   sha256_begin(&l->hash);
   errno = 0;
   l->stream = standard ? stdin : fopen(path, "rb");
-  return l->stream ? EXIT_OK : complain(EXIT_FAILED, "%s: %s", path, strerror(errno));
+  return l->stream ? EXIT_OK : complain(EXIT_FAILED, "%s: %s", path, errno_text(errno));
 }
 
 static bool fill(struct lines *l) {

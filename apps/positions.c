@@ -70,7 +70,7 @@ static void write_number(FILE *stream, double value) {
 int positions_write(const struct positions *curves, size_t count, const char *path) {
   errno = 0;
   FILE *stream = fopen(path, "wb");
-  if (!stream) return complain(EXIT_FAILED, "%s: %s", path, strerror(errno));
+  if (!stream) return complain(EXIT_FAILED, "%s: %s", path, errno_text(errno));
   fputs("position", stream);
   for (size_t c = 0; c < count; ++c) {
     write_name(stream, curves[c].name, "nll");
@@ -86,7 +86,7 @@ int positions_write(const struct positions *curves, size_t count, const char *pa
   }
   fputc('\n', stream);
   bool failed = ferror(stream);
-  if (fclose(stream) || failed) return complain(EXIT_FAILED, "%s: %s", path, strerror(errno));
+  if (fclose(stream) || failed) return complain(EXIT_FAILED, "%s: %s", path, errno_text(errno));
   return EXIT_OK;
 }
 

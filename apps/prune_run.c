@@ -88,7 +88,7 @@ static int open_statistics(struct prune_work *w) {
   deltaic_calibration_options o = DELTAIC_INIT(deltaic_calibration_options);
   if (r->statistics && file_size(r->statistics))
     return complain_status(deltaic_statistics_load(r->engine.model, r->statistics, &w->statistics));
-  if (!r->text) return complain(EXIT_FAILED, "%s: no such file; --text FILE would make it", r->statistics);
+  if (!r->text) return complain(EXIT_FAILED, "%s: no such file or folder; --text FILE would make it", r->statistics);
   int code = r->statistics ? output_check(r->statistics) : EXIT_OK;
   if (code) return code;
   o.window = r->window;

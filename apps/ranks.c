@@ -50,7 +50,7 @@ static void name_checkpoints(struct measured *m, size_t count) {
 static int check_folder(const char *path) {
   char inside[1024];
   snprintf(inside, sizeof inside, "%.1000s/.", path);
-  return access(inside, W_OK | X_OK) ? complain(EXIT_FAILED, "%s: %s", path, strerror(errno)) : EXIT_OK;
+  return access(inside, W_OK | X_OK) ? complain(EXIT_FAILED, "%s: %s", path, errno_text(errno)) : EXIT_OK;
 }
 
 static int measure_all(struct measured *m, size_t count, const struct rank_request *r) {

@@ -172,11 +172,11 @@ static void write_layer(FILE *file, const struct measured *m, const struct layer
 int ranks_csv(const struct measured *m, size_t count, const char *path) {
   errno = 0;
   FILE *file = fopen(path, "wb");
-  if (!file) return complain(EXIT_FAILED, "%s: %s", path, strerror(errno));
+  if (!file) return complain(EXIT_FAILED, "%s: %s", path, errno_text(errno));
   fprintf(file, "checkpoint,layer,head,token,stable_rank,utilization,entropy_rank,condition,rank,similarity\n");
   for (size_t i = 0; i < count; ++i)
     for (size_t l = 0; l < m[i].layer_count; ++l) write_layer(file, &m[i], &m[i].layers[l]);
   bool failed = ferror(file);
   failed |= fclose(file) != 0;
-  return failed ? complain(EXIT_FAILED, "%s: %s", path, strerror(errno)) : EXIT_OK;
+  return failed ? complain(EXIT_FAILED, "%s: %s", path, errno_text(errno)) : EXIT_OK;
 }

@@ -42,7 +42,7 @@ failures=$((failures + $?))
 # ---- malformed input
 refused 1 'nowhere' generate -m "$dir/nowhere" -d cpu
 refused 1 'nowhere' info "$dir/nowhere"
-refused 1 'No such file' perplexity "$dir/nowhere" -m "$tiny" -d cpu
+refused 1 'no such file or folder' perplexity "$dir/nowhere" -m "$tiny" -d cpu
 refused 1 'UTF-8' generate -m "$tiny" -d cpu -p $'caf\xe9'
 refused 3 'no device "warp drive"' generate -m "$tiny" -d 'warp drive'
 refused 3 'no device "63"' generate -m "$tiny" -d 63
@@ -75,7 +75,7 @@ cmp -s <(tr -d '\n' <"$dir/joined") <(tr -d '\n' <"$dir/whole") || complain "a s
 printf 'The h\xffouse\n' >"$dir/prompt"
 refused 1 'prompt: byte 6 of the text, 0xff, is not UTF-8' generate "$tiny" -d cpu --file "$dir/prompt"
 refused 1 'prompt: byte 6 of the text' perplexity "$tiny" -d cpu "$dir/prompt"
-refused 1 'The house: No such .*; a text to continue goes after --prompt' generate 'The house'
+refused 1 'The house: no such .*; a text to continue goes after --prompt' generate 'The house'
 refused 1 'neither model.safetensors nor' generate "$dir" -p a
 refused 2 'greedy takes the likeliest token: it has no --top-k' generate "$tiny" -g --top-k 3
 # An error while decoding loses nothing of the text.
@@ -180,8 +180,8 @@ ppl --windows 2 --window 64 --json && json && out_has '"predictions": 126' && ou
 ppl --windows 2 --window 64 --bos --json && out_has '"predictions": 128'
 ppl --windows 2 --window 64 --stride 16 --json && out_has '"predictions": 79'
 refused 1 'nowhere' perplexity "$tiny" "$dir/nowhere" "$top/LICENSE" -d cpu # before the first one is measured
-refused 1 'none/x.png: No such file' perplexity "$tiny" "$top/LICENSE" -d cpu --plot "$dir/none/x.png"
-refused 1 'models: Is a directory' perplexity "$tiny" "$top/LICENSE" -d cpu --by-position "$top/models"
+refused 1 'none/x.png: no such file or folder' perplexity "$tiny" "$top/LICENSE" -d cpu --plot "$dir/none/x.png"
+refused 1 'models: is a folder, not a file' perplexity "$tiny" "$top/LICENSE" -d cpu --by-position "$top/models"
 refused 1 'few/state: Not a directory' generate "$tiny" -d cpu --state-out "$dir/few/state"
 ppl --window 0 --json && out_has '"windows": 1'
 

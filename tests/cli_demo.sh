@@ -18,7 +18,7 @@ run 2 demo recal && err_has 'did you mean recall'
 run 2 demo state-tracking --group A4 && err_has 'no group "A4"'
 run 2 demo state-tracking --group S3 --repeat '(999)' && err_has 'no element'
 run 2 demo recall --key-size 16 --pairs 17 && err_has '16 unit vectors'
-run 1 demo state-tracking --group S3 --device cpu --out "$dir/no/such/folder" && err_has 'No such file'
+run 1 demo state-tracking --group S3 --device cpu --out "$dir/no/such/folder" && err_has 'no such file or folder'
 
 # ---- state tracking: every step right, as a prompt and token by token
 # leads LENGTH GROUP DEVICE: right at every step, and no lead has lost a hundredth.
@@ -66,7 +66,7 @@ run 1 demo state-tracking --group S3 -d cpu --length 10 --words 1 --alone --out 
 cmp -s "$dir/s3/model.safetensors" "$dir/mine/model.safetensors" || complain "$last: a checkpoint was overwritten"
 run 0 demo recall -d cpu --key-size 8 --pairs 8 --texts 1 --out "$dir/mine" -q --force
 cmp -s "$dir/pairs/model.safetensors" "$dir/mine/model.safetensors" || complain "$last: the checkpoint was not replaced"
-run 1 demo recall -d cpu --out "$dir/mine/config.json" && err_has 'Not a directory'
+run 1 demo recall -d cpu --out "$dir/mine/config.json" && err_has 'is a file, not a folder'
 
 # ---- every Vulkan device that can be used
 watch

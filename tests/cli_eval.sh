@@ -27,7 +27,7 @@ refused() {
 run 0 help eval && out_has '^examples:' && out_has 'lambada'
 eval_cpu 2 && err_has 'no --task'
 eval_cpu 2 --task lambada && err_has '--data FILE'
-eval_cpu 1 --task "$dir/nowhere.jsonl" && err_has 'No such file'
+eval_cpu 1 --task "$dir/nowhere.jsonl" && err_has 'nowhere.jsonl: no such file or folder'
 run 1 eval "$dir/nowhere" -d cpu --task "$vectors/cases.jsonl"
 eval_cpu 2 --task cost --log "$dir/log" && err_has 'takes no --log'
 eval_cpu 2 --task cost --data x && err_has 'takes no --data'

@@ -98,7 +98,7 @@ run 2 rank a b --text - && err_has 'standard input'
 run 1 rank -q -d cpu "$tiny" --text "$dir/nothing.txt" && err_has 'nothing.txt'
 run 1 rank -q -d cpu "$tiny" --text /dev/null && err_has 'there is no text'
 run 1 rank -q -d cpu "$tiny" --text "$text" --csv "$dir/no/such.csv" && err_has 'such.csv'
-run 1 rank -q -d cpu "$tiny" --text "$text" --plot "$dir/no" && err_has 'no: No such file' && out_empty # nothing is computed
+run 1 rank -q -d cpu "$tiny" --text "$text" --plot "$dir/no" && err_has 'no: no such file or folder' && out_empty # nothing is computed
 
 echo "cli_validate.sh: $checks checks, $failures failures"
 [ $failures = 0 ]
