@@ -104,8 +104,9 @@ static struct text tail_text(const char *path, size_t parts) {
   struct text t;
   size_t end, begin = tail_of(path, parts, &end), most = sizeof t.text - 1;
   bool whole = end - begin <= most;
-  snprintf(t.text, sizeof t.text, "%s%.*s", whole ? "" : "...", (int)(whole ? end - begin : most - 3),
-           whole ? path + begin : path + end - (most - 3));
+  if (!whole) begin = end - (most - 3);
+  while (!whole && ((unsigned char)path[begin] & 0xc0) == 0x80) ++begin; // cuts between characters
+  snprintf(t.text, sizeof t.text, "%s%.*s", whole ? "" : "...", (int)(end - begin), path + begin);
   return t;
 }
 

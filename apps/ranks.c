@@ -3,6 +3,7 @@
 #include "ranks.h"
 #include "command.h"
 #include "common.h"
+#include "format.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -28,17 +29,13 @@ static const struct usage usage = {
     .most_arguments = RANK_CHECKPOINTS,
 };
 
-static const char *base_name(const char *path) {
-  const char *slash = strrchr(path, '/');
-  return slash && slash[1] ? slash + 1 : path;
-}
-
 // Folder names, with a number where two checkpoints share one.
 static void name_checkpoints(struct measured *m, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     size_t same = 0;
-    for (size_t j = 0; j < i; ++j) same += !strcmp(base_name(m[j].path), base_name(m[i].path));
-    snprintf(m[i].name, sizeof m[i].name - 8, "%s", base_name(m[i].path));
+    struct text name = text_name(m[i].path);
+    for (size_t j = 0; j < i; ++j) same += !strcmp(text_name(m[j].path).text, name.text);
+    snprintf(m[i].name, sizeof m[i].name, "%s", name.text);
     for (char *c = m[i].name; *c; ++c)
       if (*c == '/') *c = '_';
     size_t length = strlen(m[i].name);

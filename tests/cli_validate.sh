@@ -90,6 +90,10 @@ run 0 rank -q -d cpu "$tiny" "$tiny" --text "$text" --json --tokens 40
 json && out_has '"name": "tiny_gated_deltanet-2"' && out_has '"tokens": 40'
 run 0 rank -q -d cpu "$tiny" --text "$text" --separator . --json
 json && out_has '"documents_begin": \['
+long=$dir/$(printf 'ä%.0s' {1..40})b # cut between characters
+ln -s "$tiny" "$long"
+run 0 rank -q -d cpu "$long" --text "$text" --tokens 40 --csv "$dir/long.csv" && out_has '^\.\.\.ää.*b *all'
+iconv -f UTF-8 -t UTF-8 "$dir/long.csv" >/dev/null || complain "$last: a character cut in two"
 run 2 rank "$tiny" && err_has 'no text'
 run 2 rank "$tiny" --text x --every 0 && err_has 'from 1 to 4096'
 run 2 rank "$tiny" --text "$text" --layers 1 && err_has 'layers chooses what --plot draws'
