@@ -1,6 +1,7 @@
 // api: contexts and devices of the public header. Models, sessions and tokenizers implement theirs where they live.
 #include "arena.h"
 #include "device_handle.h"
+#include "file.h"
 #include "kernels.h"
 #include "measure.h"
 #include "option_structs.h"
@@ -22,19 +23,12 @@ deltaic_status options_read(void *to, size_t size, const void *from, const char 
 
 // ---------------------------------------------------------------- context
 
-static char *join(const char *folder, const char *name) {
-  size_t n = strlen(folder) + strlen(name) + 2;
-  char *path = malloc(n);
-  if (path) snprintf(path, n, "%s/%s", folder, name);
-  return path;
-}
-
 // NULL: nowhere to keep compiled pipelines, which is no failure.
 static char *cache_folder(const char *wanted) {
   if (wanted) return wanted[0] ? strdup(wanted) : NULL;
   const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-  if (xdg && xdg[0] == '/') return join(xdg, "deltaic");
-  return home && home[0] == '/' ? join(home, ".cache/deltaic") : NULL;
+  if (xdg && xdg[0] == '/') return path_join(xdg, "deltaic");
+  return home && home[0] == '/' ? path_join(home, ".cache/deltaic") : NULL;
 }
 
 deltaic_status deltaic_context_create(const deltaic_context_options *options, deltaic_context **out) {

@@ -136,10 +136,8 @@ deltaic_status model_spec_parse(const char *file, const char *text, size_t bytes
 
 deltaic_status model_spec_read(const char *folder, struct checkpoint *checkpoint, struct model_spec *out) {
   memset(out, 0, sizeof *out);
-  size_t capacity = strlen(folder) + sizeof "/config.json";
-  char *file = malloc(capacity);
-  if (!file) return fail_memory("a file name", capacity);
-  snprintf(file, capacity, "%s/config.json", folder);
+  char *file = path_join(folder, "config.json");
+  if (!file) return DELTAIC_OUT_OF_MEMORY;
   struct file_view view;
   deltaic_status status = file_map(file, &view);
   if (!status) {

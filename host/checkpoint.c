@@ -3,7 +3,6 @@
 #include "checkpoint.h"
 
 #include <assert.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,23 +28,10 @@ static deltaic_status sort_tensors(struct checkpoint *c) {
   return DELTAIC_OK;
 }
 
-__attribute__((format(printf, 1, 2))) static char *format_text(const char *format, ...) {
-  va_list args;
-  va_start(args, format);
-  int length = vsnprintf(NULL, 0, format, args);
-  va_end(args);
-  char *text = length < 0 ? NULL : malloc((size_t)length + 1);
-  if (!text) return NULL;
-  va_start(args, format);
-  vsnprintf(text, (size_t)length + 1, format, args);
-  va_end(args);
-  return text;
-}
-
 static struct checkpoint *create(const char *path, size_t shards) {
   struct checkpoint *c = calloc(1, sizeof *c);
   if (!c) return NULL;
-  c->path = format_text("%s", path);
+  c->path = strdup(path);
   c->shards = calloc(shards, sizeof *c->shards);
   if (c->path && c->shards) return c;
   checkpoint_close(c);
@@ -103,7 +89,7 @@ static deltaic_status open_listed(const char *folder, const char *index, const j
   const char *name;
   json_t *value;
   json_object_foreach(files, name, value) {
-    deltaic_status status = open_shard(c, format_text("%s/%s", folder, name));
+    deltaic_status status = open_shard(c, path_join(folder, name));
     if (status == DELTAIC_NOT_FOUND)
       return fail(DELTAIC_NOT_FOUND, "%s: shard %.200s is missing from the folder", index, name);
     if (status) return status;
@@ -140,7 +126,7 @@ done:
 }
 
 static deltaic_status open_folder(const char *path, struct checkpoint **out) {
-  char *file = format_text("%s/model.safetensors", path), *index = format_text("%s/model.safetensors.index.json", path);
+  char *file = path_join(path, "model.safetensors"), *index = path_join(path, "model.safetensors.index.json");
   deltaic_status status;
   if (!file || !index)
     status = fail_memory("a file name", 0);
@@ -160,7 +146,7 @@ deltaic_status checkpoint_open(const char *path, struct checkpoint **out) {
   struct checkpoint *c = NULL;
   struct stat about;
   bool folder = stat(path, &about) == 0 && S_ISDIR(about.st_mode);
-  char *copy = folder ? NULL : format_text("%s", path);
+  char *copy = folder ? NULL : strdup(path);
   *out = NULL;
   if (!folder && !copy) return fail_memory("a file name", 0);
   deltaic_status status = folder ? open_folder(path, &c) : open_single(path, copy, &c);
@@ -176,7 +162,7 @@ deltaic_status checkpoint_parse(const char *name, const void *data, size_t bytes
   struct checkpoint *c = create(name, 1);
   if (!c) return fail_memory("a checkpoint", sizeof *c);
   struct shard *s = &c->shards[c->shard_count++];
-  s->path = format_text("%s", name);
+  s->path = strdup(name);
   s->view = (struct file_view){data, bytes};
   deltaic_status status = s->path ? shard_read(s, &c->tensors, &c->count) : fail_memory("a file name", 0);
   if (!status) status = sort_tensors(c);

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static deltaic_status fail_errno(const char *path, const char *what, int code) {
+deltaic_status fail_errno(const char *path, const char *what, int code) {
   if (code == ENOENT) return fail(DELTAIC_NOT_FOUND, "%s: no such file or folder", path);
   return fail(DELTAIC_IO, "%s: cannot be %s: %s", path, what, strerror(code));
 }
@@ -46,6 +46,16 @@ void file_unmap(struct file_view *view) {
 bool file_exists(const char *path) {
   struct stat about;
   return stat(path, &about) == 0;
+}
+
+// One slash between them, also where the folder ends with some.
+char *path_join(const char *folder, const char *name) {
+  size_t length = strlen(folder);
+  while (length && folder[length - 1] == '/') length--;
+  char *path = malloc(length + strlen(name) + 2);
+  if (!path) fail_memory("a file name", length + strlen(name) + 2);
+  if (path) sprintf(path, "%.*s/%s", (int)length, folder, name);
+  return path;
 }
 
 // ---------------------------------------------------------------- replacing

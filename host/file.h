@@ -30,4 +30,8 @@ deltaic_status file_end(struct file_writer *w, deltaic_status status);
 // All of it.
 deltaic_status file_replace(const char *path, const void *data, size_t bytes);
 bool file_exists(const char *path);
+// "folder/name", to be freed; NULL after a failure's sentence.
+char *path_join(const char *folder, const char *name);
+// DELTAIC_NOT_FOUND or DELTAIC_IO, with the sentence for an errno: "PATH: cannot be WHAT: ...".
+deltaic_status fail_errno(const char *path, const char *what, int code);
 #endif

@@ -310,10 +310,8 @@ deltaic_status deltaic_tokenizer_open(const char *path, deltaic_tokenizer **out)
   if (!path || !out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tokenizer_open: a pointer is NULL");
   struct stat info;
   if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode)) return tokenizer_read(path, out);
-  size_t length = strlen(path) + sizeof "/tokenizer.json";
-  char *file = malloc(length);
-  if (!file) return fail_memory("a path", length);
-  snprintf(file, length, "%s/tokenizer.json", path);
+  char *file = path_join(path, "tokenizer.json");
+  if (!file) return DELTAIC_OUT_OF_MEMORY;
   deltaic_status status = tokenizer_read(file, out);
   free(file);
   return status;

@@ -11,15 +11,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static deltaic_status fail_errno(const char *path, const char *what) {
-  return fail(DELTAIC_IO, "%s: cannot be %s: %s", path, what, strerror(errno));
-}
-
 // Calls `each` with every name in the folder but . and .., until one fails.
 static deltaic_status each_entry(const char *folder,
                                  deltaic_status (*each)(void *user, const char *path, const char *name), void *user) {
   DIR *dir = opendir(folder);
-  if (!dir) return fail_errno(folder, "read");
+  if (!dir) return fail_errno(folder, "read", errno);
   deltaic_status status = DELTAIC_OK;
   for (struct dirent *e; !status && (e = readdir(dir));) {
     if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
@@ -33,13 +29,13 @@ static deltaic_status each_entry(const char *folder,
 
 static deltaic_status remove_entry(void *user, const char *path, const char *name) {
   (void)user, (void)name;
-  return unlink(path) ? fail_errno(path, "removed") : DELTAIC_OK;
+  return unlink(path) ? fail_errno(path, "removed", errno) : DELTAIC_OK;
 }
 
 // A folder of files only: ours, or a checkpoint that product_check() has seen.
 static deltaic_status remove_folder(const char *folder) {
   deltaic_status status = each_entry(folder, remove_entry, NULL);
-  return !status && rmdir(folder) ? fail_errno(folder, "removed") : status;
+  return !status && rmdir(folder) ? fail_errno(folder, "removed", errno) : status;
 }
 
 // ---------------------------------------------------------------- where to
@@ -60,7 +56,8 @@ static deltaic_status check_parent(const char *out) {
   while (length > 1 && parent[length - 1] == '/') parent[--length] = 0;
   char *slash = strrchr(parent, '/');
   if (slash) slash[slash == parent] = 0;
-  deltaic_status status = access(slash ? parent : ".", W_OK) ? fail_errno(out, "written") : DELTAIC_OK;
+  const char *folder = slash ? parent : ".";
+  deltaic_status status = access(folder, W_OK) ? fail_errno(folder, "written", errno) : DELTAIC_OK;
   free(parent);
   return status;
 }
@@ -68,7 +65,7 @@ static deltaic_status check_parent(const char *out) {
 deltaic_status product_check(const char *source, const char *out, bool force) {
   struct stat there, from;
   if (!*out) return fail(DELTAIC_INVALID_ARGUMENT, "no name for the pruned checkpoint");
-  if (lstat(out, &there)) return errno == ENOENT ? check_parent(out) : fail_errno(out, "written");
+  if (lstat(out, &there)) return errno == ENOENT ? check_parent(out) : fail_errno(out, "written", errno);
   if (stat(source, &from) == 0 && from.st_dev == there.st_dev && from.st_ino == there.st_ino)
     return fail(DELTAIC_INVALID_ARGUMENT, "%s: is the checkpoint that is to be pruned", out);
   if (!force) return fail(DELTAIC_INVALID_ARGUMENT, "%s: is there already (force replaces it)", out);
@@ -96,11 +93,11 @@ static char *name_beside(const char *out) {
 
 static deltaic_status write_text(const char *path, const void *text, size_t bytes) {
   FILE *f = fopen(path, "wbx");
-  if (!f) return fail_errno(path, "written");
+  if (!f) return fail_errno(path, "written", errno);
   bool bad = fwrite(text, 1, bytes, f) != bytes;
   bad |= fflush(f) || fsync(fileno(f));
-  deltaic_status status = bad ? fail_errno(path, "written") : DELTAIC_OK;
-  if (fclose(f) && !status) status = fail_errno(path, "written");
+  deltaic_status status = bad ? fail_errno(path, "written", errno) : DELTAIC_OK;
+  if (fclose(f) && !status) status = fail_errno(path, "written", errno);
   return status;
 }
 
@@ -155,7 +152,7 @@ static deltaic_status write_all(struct deltaic_pruning *p, const struct deltaic_
   char note[128];
   struct rewrite_options options = {o->progress, o->progress_user, refit_note(o->refit, note, sizeof note)};
   if (mkdir(p->folder, 0777)) {
-    deltaic_status status = fail_errno(p->folder, "made");
+    deltaic_status status = fail_errno(p->folder, "made", errno);
     free(p->folder);
     p->folder = NULL; // somebody else's
     return status;
@@ -202,10 +199,10 @@ deltaic_status product_commit(struct deltaic_pruning *p) {
   if (file_exists(p->out)) {
     old = name_beside(p->out);
     if (!old) return DELTAIC_OUT_OF_MEMORY;
-    if (rename(p->out, old)) status = fail_errno(p->out, "replaced");
+    if (rename(p->out, old)) status = fail_errno(p->out, "replaced", errno);
   }
   if (!status && rename(p->folder, p->out)) {
-    status = fail_errno(p->out, "written");
+    status = fail_errno(p->out, "written", errno);
     if (old && rename(old, p->out)) status = fail(DELTAIC_IO, "%s: was moved to %s", p->out, old);
   } else if (!status) {
     free(p->folder);

@@ -179,7 +179,7 @@ static deltaic_status write_at(const char *path, uint64_t offset, const char *da
   }
   if (!code && fsync(file)) code = errno;
   if (file >= 0) close(file);
-  return code ? fail(DELTAIC_IO, "%s: cannot be written: %s", path, strerror(code)) : DELTAIC_OK;
+  return code ? fail_errno(path, "written", code) : DELTAIC_OK;
 }
 
 // The checkpoint's (D, n), row after row, is the column-major (n, D) of the solution.

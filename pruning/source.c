@@ -13,16 +13,6 @@ uint64_t hash_add(uint64_t hash, const void *data, size_t bytes) {
   return hash;
 }
 
-char *path_join(const char *folder, const char *name) {
-  size_t capacity = strlen(folder) + strlen(name) + 2;
-  char *path = malloc(capacity);
-  if (path)
-    snprintf(path, capacity, "%s/%s", folder, name);
-  else
-    fail_memory("a file name", capacity);
-  return path;
-}
-
 // ---------------------------------------------------------------- what can be cut
 
 static deltaic_status fail_shape(const struct source *s, const char *name) {

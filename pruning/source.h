@@ -40,7 +40,4 @@ const struct source_layer *source_cut_layer(const struct source *s, const char *
 // FNV-1a.
 #define HASH_START 0xcbf29ce484222325u
 uint64_t hash_add(uint64_t hash, const void *data, size_t bytes);
-
-// "folder/name", to be freed; NULL after a failure's sentence.
-char *path_join(const char *folder, const char *name);
 #endif

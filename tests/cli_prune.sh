@@ -85,7 +85,7 @@ nothing_new 1 'nothing to prune' "$models/tiny_mamba2" "$dir/new" --cut 0.5 --me
 nothing_new 1 'to be pruned' "$tiny" "$tiny" --cut 0.5 --method l1 --force
 nothing_new 1 'no checkpoint' "$tiny" "$dir/tmp" --cut 0.5 --method l1 --force
 nothing_new 1 'no such file or folder' "$tiny" "$dir/new" --cut 0.5 --text "$text" --statistics "$dir/missing/statistics"
-nothing_new 1 'cannot be' "$tiny" "$dir/missing/new" --cut 0.5 --method l1
+nothing_new 1 'missing: no such file or folder' "$tiny" "$dir/missing/new" --cut 0.5 --method l1
 (trap '' XFSZ; ulimit -f 64; nothing_new 1 'cannot be written' "$tiny" "$dir/new" --cut 0.5 --method l1; exit $failures) ||
   failures=$((failures + 1))
 
