@@ -157,6 +157,23 @@ deltaic_status checkpoint_open(const char *path, struct checkpoint **out) {
   return status;
 }
 
+// With the folder's name where the file lies in one of a model.
+deltaic_status checkpoint_open_folder(const char *path, struct checkpoint **out) {
+  struct stat about;
+  if (stat(path, &about) || !S_ISREG(about.st_mode)) return checkpoint_open(path, out);
+  *out = NULL;
+  char *folder = strdup(path), *slash = folder ? strrchr(folder, '/') : NULL;
+  if (slash) slash[slash == folder] = 0;
+  const char *beside = slash ? folder : ".";
+  char *config = folder ? path_join(beside, "config.json") : NULL;
+  bool named = config && file_exists(config);
+  deltaic_status status = fail(DELTAIC_BAD_FILE, "%s: is a file, and a model is given by its folder%s%s", path,
+                               named ? ": " : "", named ? beside : "");
+  free(config);
+  free(folder);
+  return status;
+}
+
 deltaic_status checkpoint_parse(const char *name, const void *data, size_t bytes, struct checkpoint **out) {
   *out = NULL;
   struct checkpoint *c = create(name, 1);

@@ -7,6 +7,8 @@ struct checkpoint; // tensors sorted by name, and the mapped files
 
 // path: a folder, or a .safetensors file.
 deltaic_status checkpoint_open(const char *path, struct checkpoint **out);
+// The same of a model, whose config.json lies beside: a folder.
+deltaic_status checkpoint_open_folder(const char *path, struct checkpoint **out);
 void checkpoint_close(struct checkpoint *checkpoint); // accepts NULL
 // The same for one file's bytes that the caller keeps alive (tests, fuzzing).
 deltaic_status checkpoint_parse(const char *name, const void *data, size_t bytes, struct checkpoint **out);

@@ -118,7 +118,7 @@ static void fill_info(struct deltaic_model *m) {
 static deltaic_status model_declare(struct deltaic_model *m, struct backend *backend, const char *path,
                                     uint32_t attention_window) {
   m->backend = backend;
-  deltaic_status status = checkpoint_open(path, &m->checkpoint);
+  deltaic_status status = checkpoint_open_folder(path, &m->checkpoint);
   if (status != DELTAIC_OK) return status;
   status = model_spec_read(path, m->checkpoint, &m->spec);
   if (status != DELTAIC_OK) return status;

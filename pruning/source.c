@@ -117,7 +117,7 @@ static uint64_t fingerprint(struct checkpoint *c) {
 deltaic_status source_open(const char *path, struct source *out) {
   *out = (struct source){.path = strdup(path)};
   if (!out->path) return fail_memory("a file name", strlen(path) + 1);
-  deltaic_status status = checkpoint_open(path, &out->checkpoint);
+  deltaic_status status = checkpoint_open_folder(path, &out->checkpoint);
   if (!status) status = model_spec_read(path, out->checkpoint, &out->spec);
   if (!status) status = read_config(out);
   if (!status) status = read_layers(out);

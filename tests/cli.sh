@@ -43,6 +43,8 @@ failures=$((failures + $?))
 refused 1 'nowhere' generate -m "$dir/nowhere" -d cpu
 refused 1 'nowhere' info "$dir/nowhere"
 refused 1 'no such file or folder' perplexity "$dir/nowhere" -m "$tiny" -d cpu
+refused 1 'json: is a file, and a model is given by its folder: .*/tiny_' info "$tiny/config.json"
+refused 1 'LICENSE: is a file, and a model is given by its folder$' generate "$top/LICENSE" -p a
 mkdir "$dir/bare" && cp "$tiny/config.json" "$tiny/model.safetensors" "$dir/bare"
 refused 1 'bare/tokenizer.json: no such' generate "$dir/bare//" -d cpu -p a
 refused 1 'UTF-8' generate -m "$tiny" -d cpu -p $'caf\xe9'
