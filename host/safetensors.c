@@ -109,11 +109,15 @@ static deltaic_status parse_header_text(struct shard *s) {
   if (v->bytes < 8)
     return fail(DELTAIC_BAD_FILE, "%s: has %llu bytes, too few for a safetensors file", s->path,
                 (unsigned long long)v->bytes);
+  static const char pointer[] = "version https://git-lfs";
+  if (v->bytes >= sizeof pointer && !memcmp(v->data, pointer, sizeof pointer - 1))
+    return fail(DELTAIC_BAD_FILE, "%s: is what Git LFS left in the file's place; 'git lfs pull' fetches it", s->path);
   uint64_t length;
   memcpy(&length, v->data, 8);
+  if (length > v->bytes - 8 && v->bytes > 8 && v->data[8] != '{')
+    return fail(DELTAIC_BAD_FILE, "%s: is no safetensors file: it does not begin as one", s->path);
   if (length > HEADER_LIMIT)
-    return fail(DELTAIC_BAD_FILE,
-                "%s: its header claims %llu bytes, more than the format allows: not a safetensors file", s->path,
+    return fail(DELTAIC_BAD_FILE, "%s: its header claims %llu bytes, more than the format allows", s->path,
                 (unsigned long long)length);
   if (length > v->bytes - 8)
     return fail(DELTAIC_BAD_FILE, "%s: its header claims %llu bytes, the file has %llu after it begins", s->path,
