@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static const struct usage usage = {
     .name = "perplexity",
@@ -294,11 +295,14 @@ int command_perplexity(int argc, char **argv) {
   if (arguments.count > 1 && r.engine.model)
     return complain(EXIT_USAGE, "models by name and with --model: \"%s\" and \"%s\"", arguments.items[0],
                     r.engine.model);
+  struct stat last;
   if (!arguments.count) return complain(EXIT_USAGE, "no FILE; - is standard input");
+  r.file = arguments.items[arguments.count - 1];
+  if (!stat(r.file, &last) && S_ISDIR(last.st_mode))
+    return complain(EXIT_USAGE, "no FILE with a text after %s, which is a folder; - is standard input", r.file);
   if (r.window == 1 && !r.bos) return complain(EXIT_USAGE, "--window 1 predicts nothing without --bos");
   if (r.window && r.stride > r.window)
     return complain(EXIT_USAGE, "--stride %u is more than --window %u: tokens would be left out", r.stride, r.window);
   if (!r.window && r.stride) return complain(EXIT_USAGE, "--window 0 is one window: it has no --stride");
-  r.file = arguments.items[arguments.count - 1];
   return measure_all(&r, &arguments);
 }
