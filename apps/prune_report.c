@@ -66,13 +66,21 @@ static void print_heads(const struct prune_work *w) {
   if (unsettled) printf("%zu heads were left before no swap was worth it (--swaps)\n", unsettled);
 }
 
+// A short text, or one that is unlike --eval's, may leave it worse than it was.
+static void print_refit(const struct prune_work *w) {
+  double lost = w->nll_after - w->nll_before, won = w->nll_after - w->nll_refit;
+  printf(", %.4f refitted", w->nll_refit);
+  if (won < 0)
+    printf(" (worse than not refitted, by %.4f)", -won);
+  else if (lost > 0)
+    printf(" (%s of the loss recovered)", text_percent(won / lost).text);
+}
+
 static void print_nll(const struct prune_work *w) {
   if (isnan(w->nll_before)) return;
   printf("eval         %s, %s predictions\n", w->r->eval, text_count(w->predictions).text);
   printf("mean NLL     %.4f before, %.4f pruned", w->nll_before, w->nll_after);
-  if (!isnan(w->nll_refit))
-    printf(", %.4f refitted (%s of the loss recovered)", w->nll_refit,
-           text_percent((w->nll_after - w->nll_refit) / (w->nll_after - w->nll_before)).text);
+  if (!isnan(w->nll_refit)) print_refit(w);
   putchar('\n');
 }
 

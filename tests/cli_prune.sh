@@ -59,6 +59,8 @@ nothing_new 1 'another model' "$models/tiny_delta_net" "$dir/new" --cut 0.5 --st
 # ---- the refit
 run 0 "$tiny" "$dir/f" --cut 0.75 --text "$text" -w 64 --eval "$text" --refit
 out_has 'of the loss recovered'
+printf 'a%.0s' {1..300} >"$dir/same" # says little, and with next to no ridge that is overdone
+run 0 "$tiny" "$dir/g" --cut 0.25 --text "$dir/same" -w 64 --eval "$text" --refit --ridge 0.000001 && out_has 'refitted (worse'
 
 # ---- all methods
 run 0 --sweep "$tiny" --text "$text" -n 300 -w 64 --eval "$text" --plot "$dir/sweep.png"
