@@ -70,6 +70,10 @@ static const struct command *find_command(const char *name) {
 }
 
 static int complain_command(const char *name) {
+#ifndef DELTAIC_PRUNER
+  if (!strcmp(name, "prune") || !strcmp(name, "rank"))
+    return complain(EXIT_USAGE, "this build was made without LAPACK, and so without \"%s\" (DELTAIC_PRUNER)", name);
+#endif
   const char *names[COMMANDS];
   for (int i = 0; i < COMMANDS; ++i) names[i] = commands[i].name;
   const char *meant = nearest_name(name, names, COMMANDS);
