@@ -306,6 +306,10 @@ static bool store_item(const struct item *item, struct arguments *arguments) {
 }
 
 static bool store_argument(const struct usage *usage, struct arguments *arguments, const char *text) {
+  if (!*text) { // a shell's variable that is not set
+    complain(EXIT_USAGE, "an argument is empty; usage: deltaic %s %s", usage->name, usage->arguments);
+    return false;
+  }
   if (arguments->count == usage->most_arguments) {
     if (arguments->count == ARGUMENTS_CAPACITY)
       complain(EXIT_USAGE, "\"%s\" is one argument too many: %d are the most", text, ARGUMENTS_CAPACITY);

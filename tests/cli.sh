@@ -37,6 +37,7 @@ refused 2 'tokens would be left out' perplexity x --window 8 --stride 9
 refused 2 'no FILE' perplexity
 refused 2 'no FILE with a text after .*, which is a folder' perplexity "$tiny"
 refused 2 'unexpected argument' devices there
+refused 2 'an argument is empty' info ''
 (cd "$dir" && refused 2 'no checkpoint' generate && exit $failures)
 failures=$((failures + $?))
 
