@@ -158,6 +158,7 @@ static uint32_t longest_row(const struct bench *b) {
 
 static int open_bench(struct bench *b, struct engine_options *options) {
   b->model = model_path(options->model);
+  if (!b->model) return EXIT_USAGE;
   int code = engine_open(options, &b->engine);
   if (code) return code;
   uint32_t longest = longest_row(b);

@@ -158,14 +158,12 @@ static int read_text(struct score *s, const struct request *r, const char *model
 }
 
 static int open_score(struct score *s, const struct request *r) {
-  const char *model = model_path(r->engine.model);
-  if (!model) return EXIT_USAGE;
-  int code = read_text(s, r, model);
+  int code = read_text(s, r, r->engine.model);
   if (!code) code = lay_out(s, r);
   if (!code) code = engine_open(&r->engine, &s->engine);
   if (code) return code;
   if (r->bos && s->engine.model_info.bos_token < 0)
-    return complain(EXIT_FAILED, "%s: has no begin token for --bos", model);
+    return complain(EXIT_FAILED, "%s: has no begin token for --bos", r->engine.model);
   struct engine_options options = r->engine;
   size_t longest = s->window < s->count ? s->window : s->count;
   if (!options.context) options.context = longest < UINT32_MAX ? (uint32_t)longest + 1 : UINT32_MAX;
@@ -187,7 +185,7 @@ static bool is_whole(const struct score *s, bool complete) {
 static void report(const struct score *s, const struct request *r, bool whole) {
   double nll = s->likelihood.nll / (double)s->likelihood.predictions;
   printf("text         %s, %s tokens\n", r->file, text_count(s->count).text);
-  printf("model        %s\n", model_path(r->engine.model));
+  printf("model        %s\n", r->engine.model);
   printf("device       %s\n", engine_device_text(&s->engine));
   if (r->window)
     printf("windows      %s of %zu tokens, stride %zu%s\n", text_count(s->windows_done).text, s->window, s->stride,
@@ -209,7 +207,7 @@ static json_t *report_json(const struct score *s, const struct request *r, bool 
   double nll = s->likelihood.nll / (double)s->likelihood.predictions;
   bool all = is_whole(s, whole);
   return json_pack("{s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:b, s:b, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "file",
-                   text_json(r->file), "model", text_json(model_path(r->engine.model)), "device",
+                   text_json(r->file), "model", text_json(r->engine.model), "device",
                    text_json(engine_device_text(&s->engine)), "tokens", (json_int_t)s->count, "window",
                    (json_int_t)s->window, "stride", (json_int_t)s->stride, "windows", (json_int_t)s->windows_done,
                    "bos", r->bos, "complete", whole, "predictions", (json_int_t)s->likelihood.predictions, "nll",
@@ -255,8 +253,7 @@ static int measure_all(struct request *r, const struct arguments *arguments) {
   for (size_t i = 0; i < count && arguments->count > 1 && !code; ++i) code = model_check(arguments->items[i]);
   for (; ran < count && !code; ++ran) {
     if (arguments->count > 1) r->engine.model = arguments->items[ran];
-    const char *model = model_path(r->engine.model);
-    struct text name = arguments->count > 1 ? names[ran] : text_name(model ? model : "");
+    struct text name = arguments->count > 1 ? names[ran] : text_name(r->engine.model);
     snprintf(curves[ran].name, sizeof curves[ran].name, "%s", name.text);
     if (ran && !results) printf("\n");
     code = measure(r, r->by_position || r->plot ? &curves[ran] : NULL, results);
@@ -304,5 +301,6 @@ int command_perplexity(int argc, char **argv) {
   if (r.window && r.stride > r.window)
     return complain(EXIT_USAGE, "--stride %u is more than --window %u: tokens would be left out", r.stride, r.window);
   if (!r.window && r.stride) return complain(EXIT_USAGE, "--window 0 is one window: it has no --stride");
+  if (arguments.count == 1 && !(r.engine.model = model_path(r.engine.model))) return EXIT_USAGE;
   return measure_all(&r, &arguments);
 }

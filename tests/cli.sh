@@ -38,7 +38,9 @@ refused 2 'no FILE' perplexity
 refused 2 'no FILE with a text after .*, which is a folder' perplexity "$tiny"
 refused 2 'unexpected argument' devices there
 refused 2 'an argument is empty' info ''
-(cd "$dir" && refused 2 'no checkpoint' generate && exit $failures)
+(cd "$dir" && for command in generate bench info 'perplexity /dev/null' 'eval -T parity' 'rank -f /dev/null'; do
+  refused 2 'no checkpoint' $command
+done; exit $failures)
 failures=$((failures + $?))
 
 # ---- malformed input
