@@ -102,7 +102,9 @@ static int check(const struct request_line *r, struct arguments *arguments) {
     arguments->items[arguments->count++] = model;
   }
   if (r->options.engine.model) {
-    if (arguments->count == ARGUMENTS_CAPACITY) return complain(EXIT_USAGE, "too many checkpoints");
+    if (arguments->count)
+      return complain(EXIT_USAGE, "models by name and with --model: \"%s\" and \"%s\"", arguments->items[0],
+                      r->options.engine.model);
     arguments->items[arguments->count++] = r->options.engine.model;
   }
   for (size_t i = 0; i < arguments->count && !code; ++i) code = model_check(arguments->items[i]);
