@@ -253,7 +253,7 @@ int command_prune(int argc, char **argv) {
       OUTPUT('p', "plot", "FILE", &r.plot, "draw the report as PNG"),
       FLAG('q', "quiet", &r.engine.quiet, "no progress and no warnings"),
       FLAG(0, "json", &r.as_json, "print one JSON object"),
-      ENGINE_OPTIONS(&r.engine),
+      ENGINE_OPTIONS_MODEL(&r.engine, ", in place of CHECKPOINT"),
       OPTIONS_END,
   };
   if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;
