@@ -30,8 +30,11 @@ struct comparing {
 static int load(struct comparing *c, int side) {
   json_error_t error;
   const char *path = c->paths[side];
-  c->files[side] = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
-  if (!c->files[side] && error.line < 0) return complain(EXIT_FAILED, "%s", error.text); // it names the file
+  size_t bytes;
+  char *text = file_read(path, &bytes);
+  if (!text) return EXIT_FAILED;
+  c->files[side] = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+  free(text);
   if (!c->files[side]) return complain(EXIT_FAILED, "%s:%d: not JSON: %s", path, error.line, error.text);
   if (!json_array_size(json_object_get(c->files[side], "results")) ||
       !json_is_string(json_object_get(c->files[side], "task")))

@@ -239,6 +239,7 @@ holds 'j["results"][0]["metrics"]["acc"]["samples"] == [1, 0]'
 # ---- two results compared: case by case where the cases are the same
 eval_cpu 0 --task lambada --data "$vectors/lambada.jsonl" --json && cp "$dir/out" "$dir/a.json"
 eval_cpu 0 --task lambada --data "$vectors/lambada.jsonl" --no-bos --json && cp "$dir/out" "$dir/b.json"
+run 1 eval --compare "$dir/nowhere" "$dir/a.json" && err_has 'nowhere: no such file or folder'
 run 0 eval --compare "$dir/a.json" "$dir/a.json" && out_has 'perplexity .* the same'
 run 0 eval --compare "$dir/a.json" "$dir/b.json" --json
 holds 'j["same_cases"] and [r["metric"] for r in j["rows"]] == ["acc", "perplexity"] and j["rows"][1]["paired"]'
