@@ -46,7 +46,12 @@ int complain_work(deltaic_status status) {
 }
 
 const char *errno_text(int code) {
-  return code == ENOENT ? "no such file or folder" : code == EISDIR ? "is a folder, not a file" : strerror(code);
+  switch (code) {
+  case ENOENT: return "no such file or folder";
+  case EISDIR: return "is a folder, not a file";
+  case ENOTDIR: return "part of its path is a file, not a folder";
+  }
+  return strerror(code);
 }
 
 int complain_output(void) { return complain(EXIT_FAILED, "standard output: %s", errno_text(errno)); }
@@ -79,7 +84,7 @@ char *file_read(const char *path, size_t *bytes) {
   char *text = NULL;
   if (stream) text = read_stream(stream, bytes);
   if (!stream || ferror(stream)) {
-    complain(EXIT_FAILED, "%s: %s", standard ? "standard input" : path, errno_text(errno));
+    complain(EXIT_FAILED, "%s: %s", standard ? "standard input" : *path ? path : "\"\"", errno_text(errno));
     free(text);
     text = NULL;
   }
@@ -96,7 +101,7 @@ int output_check(const char *path) {
   int code = stat(path, &about) ? errno : S_ISDIR(about.st_mode) ? EISDIR : access(path, W_OK) ? errno : 0;
   if (code == ENOENT && *path) code = access(folder, W_OK | X_OK) ? errno : 0;
   free(folder);
-  return code ? complain(EXIT_FAILED, "%s: %s", path, errno_text(code)) : EXIT_OK;
+  return code ? complain(EXIT_FAILED, "%s: %s", *path ? path : "\"\"", errno_text(code)) : EXIT_OK;
 }
 
 uint64_t file_size(const char *path) {

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 deltaic_status fail_errno(const char *path, const char *what, int code) {
-  if (code == ENOENT) return fail(DELTAIC_NOT_FOUND, "%s: no such file or folder", path);
+  if (code == ENOENT) return fail(DELTAIC_NOT_FOUND, "%s: no such file or folder", *path ? path : "\"\"");
   return fail(DELTAIC_IO, "%s: cannot be %s: %s", path, what, strerror(code));
 }
 

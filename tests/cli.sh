@@ -46,6 +46,8 @@ failures=$((failures + $?))
 # ---- malformed input
 refused 1 'nowhere' generate -m "$dir/nowhere" -d cpu
 refused 1 'nowhere' info "$dir/nowhere"
+refused 1 '"": no such file or folder' generate -m '' -d cpu
+refused 1 '"": no such file or folder' generate "$tiny" -d cpu --state-out ''
 refused 1 'no such file or folder' perplexity "$dir/nowhere" -m "$tiny" -d cpu
 refused 1 'json: is a file, and a model is given by its folder: .*/tiny_' info "$tiny/config.json"
 refused 1 'LICENSE: is a file, and a model is given by its folder$' generate "$top/LICENSE" -p a
@@ -190,7 +192,7 @@ ppl --windows 2 --window 64 --stride 16 --json && out_has '"predictions": 79'
 refused 1 'nowhere' perplexity "$tiny" "$dir/nowhere" "$top/LICENSE" -d cpu # before the first one is measured
 refused 1 'none/x.png: no such file or folder' perplexity "$tiny" "$top/LICENSE" -d cpu --plot "$dir/none/x.png"
 refused 1 'models: is a folder, not a file' perplexity "$tiny" "$top/LICENSE" -d cpu --by-position "$top/models"
-refused 1 'few/state: Not a directory' generate "$tiny" -d cpu --state-out "$dir/few/state"
+refused 1 'few/state: part of its path is a file, not a folder' generate "$tiny" -d cpu --state-out "$dir/few/state"
 ppl --window 0 --json && out_has '"windows": 1'
 
 # ---- info, devices, bench
