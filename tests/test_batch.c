@@ -603,7 +603,9 @@ static void check_memory(deltaic_device *device) {
     deltaic_memory memory, more;
     deltaic_model_info info;
     deltaic_model *model = open_model(device, every_mixer[k]);
-    deltaic_session *s = create(model, 17, 64);
+    deltaic_session *s;
+    options.precision = k % 2 ? DELTAIC_PRECISION_FLOAT32 : DELTAIC_PRECISION_FAST;
+    assert_ok(deltaic_session_create(model, &options, &s));
     assert_ok(deltaic_model_inspect(device, every_mixer[k], &options, &info, &memory));
     assert_int_equal(memory.state_bytes, s->state.bytes);
     assert_int_equal(memory.scratch_bytes, s->scratch.bytes + s->control.bytes);
