@@ -54,6 +54,6 @@ bool plan_attention_matrix(const struct plan *plan, uint32_t heads, uint32_t kv_
     if (plan->software) return fits;
     const uint64_t groups = (uint64_t)m->across * B * ((T + m->tokens - 1) / m->tokens);
     // Fewer rows for every key that is staged, but more workgroups (H200, docs/speed.md).
-    if (fits && (subgroups == FEW || 2 * groups > plan->matrix_groups)) return true;
+    if (fits && (subgroups == FEW || 4 * groups > 3 * plan->matrix_groups)) return true;
   }
 }

@@ -367,9 +367,12 @@ static void attention_on_matrices_fits_its_device(void **state) {
           assert_true(m.tokens && m.group * m.across >= 2 * groups[g]);
           assert_int_equal(m.tokens, m.lanes / p.matrix_lanes * p.matrix_m / m.group);
         }
-  struct plan none = made(&caps_rdna2_radv_bar);
+  struct plan h200 = made(&caps_h200), none = made(&caps_rdna2_radv_bar);
   struct plan_attention_matrix m;
   assert_false(plan_attention_matrix(&none, 8, 8, 64, 1, 512, &m));
+  // More workgroups of fewer rows, until there are some 100.
+  assert_true(plan_attention_matrix(&h200, 8, 8, 128, 1, 1536, &m) && m.lanes == 4 * h200.matrix_lanes);
+  assert_true(plan_attention_matrix(&h200, 8, 8, 128, 1, 2048, &m) && m.lanes == 8 * h200.matrix_lanes);
 }
 
 static void lanes_hold_a_whole_subgroup(void **state) {
