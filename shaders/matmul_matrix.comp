@@ -136,6 +136,12 @@ void stage() {
   }
 }
 
+// barrier() orders shared memory alone.
+void barrier_of_buffers() {
+  controlBarrier(gl_ScopeWorkgroup, gl_ScopeWorkgroup, gl_StorageSemanticsBuffer | gl_StorageSemanticsShared,
+                 gl_SemanticsAcquireRelease);
+}
+
 void main() {
   uint across = (args.N + WIDE - 1) / WIDE, down = (args.T + TILE_T - 1) / TILE_T;
   uint tile = gl_WorkGroupID.x, part = 0, count = 1, k_first = 0, k_end = args.K;
@@ -196,12 +202,13 @@ void main() {
         parts[place + (i * FOURS + e) * LANES] =
             vec4(sums[i][4 * e], sums[i][4 * e + 1], sums[i][4 * e + 2], sums[i][4 * e + 3]);
     }
-    memoryBarrierBuffer(); // before the ticket that tells of them
-    barrier();
-    if (gl_LocalInvocationID.x == 0) x_tile[0].x = atomicAdd(tickets[tile - args.whole], 1);
-    barrier();
+    memoryBarrierBuffer(); // whatever a driver lets the barrier wait for
+    barrier_of_buffers();
+    if (gl_LocalInvocationID.x == 0) // tells of all the sums of this workgroup, and learns of the others'
+      x_tile[0].x = atomicAdd(tickets[tile - args.whole], 1, gl_ScopeQueueFamily, gl_StorageSemanticsBuffer,
+                              gl_SemanticsAcquireRelease);
+    barrier_of_buffers();
     if (x_tile[0].x != count - 1) return;
-    memoryBarrierBuffer();
     if (gl_LocalInvocationID.x == 0) tickets[tile - args.whole] = 0;
     [[unroll]] for (uint i = 0; i < MATRICES; i++)
       sums[i] = coopmat<float, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator>(0.0);
