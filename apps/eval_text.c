@@ -2,7 +2,6 @@
 #include "eval_text.h"
 #include "common.h" // must_resize
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>

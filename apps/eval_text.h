@@ -1,9 +1,7 @@
 // eval_text.h: text as Python's str sees it, for the rules of lm-evaluation-harness. All texts are UTF-8.
 #ifndef EVAL_TEXT_H
 #define EVAL_TEXT_H
-#include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 // The offset of the first byte that is not UTF-8, or `bytes`.
 size_t utf8_error(const char *text, size_t bytes);

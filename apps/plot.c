@@ -3,7 +3,6 @@
 #include "canvas.h"
 #include "common.h" // must_resize
 
-#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

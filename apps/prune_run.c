@@ -3,7 +3,6 @@
 #include "likelihood.h"
 #include "prune.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 

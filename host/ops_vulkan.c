@@ -11,7 +11,6 @@
 #include "scatter.h"
 #include "score.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 // ---------------------------------------------------------------- memory

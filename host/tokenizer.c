@@ -5,7 +5,6 @@
 
 #include "file.h"
 
-#include <stdio.h>
 #include <sys/stat.h>
 
 // Ids that a post-processor may add, the text itself counting as one.

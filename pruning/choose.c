@@ -4,7 +4,6 @@
 #include "pool.h"
 
 #include <cblas.h>
-#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>

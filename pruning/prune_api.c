@@ -4,7 +4,6 @@
 #include "option_structs.h"
 #include "refit.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 // ---------------------------------------------------------------- methods

@@ -3,7 +3,6 @@
 
 #include "mixer.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -5,7 +5,6 @@
 // made when first needed and grow to 8 MiB each, or to a row that is longer.
 #include "buffer.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 

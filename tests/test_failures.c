@@ -4,7 +4,6 @@
 
 #include "devices.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -11,7 +11,6 @@
 
 #include <math.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #define TINY TESTS_DIR "/vectors/models/"
 
