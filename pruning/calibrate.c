@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define UNIT_EPS 1e-6 // as in the layers' own normalisation
@@ -16,6 +17,7 @@ struct calibration {
   float *unit; // room for one head's normalized rows, for every thread
   uint64_t unit_floats;
   deltaic_status status; // of the callback
+  char sentence[256];    // its failure's: the eval that it stops has one of its own
   // Of the tensor in hand:
   const deltaic_probed *probed;
   struct stat_layer *layer;
@@ -119,6 +121,7 @@ static bool on_probe(void *user, const deltaic_probed *p) {
   c->layer = find_layer(c->s, p->layer);
   if (!c->layer) return true;
   if (p->kind == DELTAIC_PROBE_QKV) c->status = add_activations(c, p);
+  if (c->status) snprintf(c->sentence, sizeof c->sentence, "%s", deltaic_last_error());
   if (p->kind == DELTAIC_PROBE_MIXER_INPUT && p->cols == c->s->D) add_squares(c->layer, p);
   return !c->status;
 }
@@ -132,7 +135,7 @@ static deltaic_status read_windows(struct calibration *c, deltaic_session *sessi
     if (progress && !progress(user, s->done, count)) return fail(DELTAIC_CANCELLED, "calibration was stopped");
     status = deltaic_session_reset(session);
     if (!status) status = deltaic_session_eval(session, tokens + s->done, n, DELTAIC_LOGITS_NONE, NULL);
-    if (c->status) status = c->status;
+    if (c->status) status = fail(c->status, "%s", c->sentence);
     s->broken = status != DELTAIC_OK;
     if (status) break;
     s->hash = hash_add(s->hash, tokens + s->done, n * sizeof *tokens);
