@@ -222,6 +222,8 @@ static int measure(const struct request *r, struct positions *positions, json_t 
   struct score s = {.positions = positions};
   int code = open_score(&s, r);
   if (!code) code = score_text(&s, r);
+  if (!code && !isfinite(s.likelihood.nll))
+    code = complain(EXIT_FAILED, "%s: its logits are not finite: numbers overflow", r->engine.model);
   if ((!code || code == EXIT_INTERRUPTED) && s.likelihood.predictions) {
     if (results)
       json_array_append_new(results, report_json(&s, r, !code));

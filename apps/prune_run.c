@@ -3,6 +3,7 @@
 #include "likelihood.h"
 #include "prune.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -144,7 +145,10 @@ int prune_read_eval(struct prune_work *w) {
   if (!w->r->eval) return EXIT_OK;
   int code = read_ids(w, w->r->eval, 0, &w->eval);
   if (!code) code = open_model(w);
-  return code ? code : nll_of(w, w->engine.model, "reading --eval", &w->nll_before);
+  if (!code) code = nll_of(w, w->engine.model, "reading --eval", &w->nll_before);
+  if (!code && !isfinite(w->nll_before))
+    return complain(EXIT_FAILED, "%s: its logits are not finite: numbers overflow", w->r->engine.model);
+  return code;
 }
 
 // ---------------------------------------------------------------- refit
