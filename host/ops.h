@@ -122,7 +122,8 @@ struct mamba2_input_args {
   float low, high;
 };
 
-// y (T, E) in place, z (T, E) the gate; rms is over each of `groups` slices of E / groups numbers, weight (1, E):
+// y (T, E) in place, f32 or f16, z (T, E) the gate; rms is over each of `groups` slices of E / groups numbers, weight
+// (1, E):
 //   OF_GATED: rms(y * silu(z)) * weight;  FIRST: rms(y) * weight * silu(z);  ABSENT: y * silu(z)
 enum norm_place { NORM_OF_GATED, NORM_FIRST, NORM_ABSENT };
 struct gated_norm_args {

@@ -34,14 +34,21 @@ void vulkan_mamba2_inputs(struct recorder *c, struct tensor dt, struct tensor g,
 
 void vulkan_gated_norm(struct recorder *c, struct tensor y, struct tensor z, struct tensor weight,
                        struct gated_norm_args a) {
-  const struct binding bindings[GATED_NORM_BINDINGS] = {[GATED_NORM_Y] = vulkan_bind(y, y),
-                                                        [GATED_NORM_Z] = vulkan_bind(z, z),
-                                                        [GATED_NORM_WEIGHT] = vulkan_bind(weight, z)};
+  enum { MOST_HELD = 8 };
+  const struct binding in = vulkan_bind(y, y), gate = vulkan_bind(z, z), by = vulkan_bind(weight, z);
+  const struct binding bindings[GATED_NORM_BINDINGS] = {
+      [GATED_NORM_Y] = in,    [GATED_NORM_Y4] = in,     [GATED_NORM_Z] = gate,
+      [GATED_NORM_Z4] = gate, [GATED_NORM_WEIGHT] = by, [GATED_NORM_WEIGHT4] = by};
   const struct gated_norm_push args = {
       .n = y.cols / a.groups, .place = a.place, .eps = a.eps, .y_stride = y.stride, .z_stride = z.stride};
-  uint32_t lanes = vulkan_plan(c)->lanes; // no more than a group has numbers
-  while (lanes > 32 && lanes / 2 >= args.n) lanes /= 2;
-  vulkan_dispatch(c, KERNEL_gated_norm, &lanes, bindings, &args, y.rows, a.groups, 1, 8ull * y.rows * y.cols);
+  const bool fours = args.n % 4 == 0 && y.stride % 4 == 0 && z.stride % 4 == 0;
+  uint32_t lanes = vulkan_plan(c)->lanes; // no more than a group has numbers, or fours
+  while (lanes > 32 && lanes / 2 >= (fours ? args.n / 4 : args.n)) lanes /= 2;
+  const uint32_t held = fours ? divide_up(args.n / 4, lanes) : 0;
+  const uint32_t spec[GATED_NORM_SPECS] = {
+      [GATED_NORM_SPEC_LANES] = lanes, [GATED_NORM_SPEC_VECTORS] = held <= MOST_HELD ? held : 0};
+  vulkan_dispatch(c, KERNEL_gated_norm_f32 + y.dtype, spec, bindings, &args, y.rows, a.groups, 1,
+                  8ull * y.rows * y.cols);
 }
 
 struct mamba2_call {

@@ -7,9 +7,11 @@
 #define stored4 uvec2 // four that lie at a multiple of four
 #define STORED4(value) stored_four(clamp(value, -65504.0, 65504.0))
 uvec2 stored_four(vec4 v) { return uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw)); }
+#define LOADED4(v) vec4(unpackHalf2x16((v).x), unpackHalf2x16((v).y))
 #else
 #define stored float
 #define STORED(value) (value)
 #define stored4 vec4
 #define STORED4(value) (value)
+#define LOADED4(v) (v)
 #endif

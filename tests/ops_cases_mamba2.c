@@ -204,13 +204,14 @@ static void reference_gated_norm(double *y, const double *z, const double *weigh
 static void gated_norm_matches_for_every_place_and_grouping(void **state) {
   (void)state;
   seed(75);
-  const uint32_t sizes[] = {1, 7, 64, 130, 1025}, groups[] = {1, 2, 5};
+  const uint32_t sizes[] = {1, 7, 64, 130, 1025, 512, 388}, groups[] = {1, 2, 5};
   for (int l = 0; l < LENGTHS; l++)
     for (int place = NORM_OF_GATED; place <= NORM_ABSENT; place++) {
       struct gated_norm_args a = {groups[(l + place) % 3], (enum norm_place)place, 1e-5f};
-      uint32_t T = lengths[l], E = sizes[l % 5] * a.groups;
-      struct array y = activations(T, E, E + 1, normals((size_t)T * E));
-      struct array z = activations(T, E, E + 2, uniforms((size_t)T * E, -4, 4));
+      uint32_t T = lengths[l], E = sizes[l % 7] * a.groups;
+      const bool fours = sizes[l % 7] % 4 == 0 && place != l % 3; // else numbers are read one at a time
+      struct array y = activations(T, E, E + (fours ? 4 : 1), normals((size_t)T * E));
+      struct array z = activations(T, E, E + (fours ? 8 : 2), uniforms((size_t)T * E, -4, 4));
       struct array weight = weights(DTYPE_F32, 1, E, DENSE, normals(E));
       begin();
       backend->ops->gated_norm(recorder, y.t, z.t, place == NORM_ABSENT ? ABSENT : weight.t, a);
