@@ -79,6 +79,8 @@
 #include "mamba2_chunk_pass.spv.h"
 #include "mamba2_chunk_state.spv.h"
 #include "mamba2_inputs.spv.h"
+#include "mamba2_step_f16.spv.h"
+#include "mamba2_step_f32.spv.h"
 #include "mark.spv.h"
 #include "matmul_bf16.spv.h"
 #include "matmul_f16.spv.h"

@@ -64,6 +64,8 @@
   X(output_norm_f16, OUTPUT_NORM, output_norm_args)                                                                    \
   X(mamba2_inputs, MAMBA2_INPUTS, mamba2_inputs_args)                                                                  \
   X(mamba2, MAMBA2, mamba2_push)                                                                                       \
+  X(mamba2_step_f32, MAMBA2_STEP, mamba2_push)                                                                         \
+  X(mamba2_step_f16, MAMBA2_STEP, mamba2_push)                                                                         \
   X(mamba2_chunk_state, MAMBA2_CHUNK_STATE, mamba2_chunk_state_args)                                                   \
   X(mamba2_chunk_pass, MAMBA2_CHUNK_PASS, mamba2_chunk_pass_args)                                                      \
   X(mamba2_chunk_output, MAMBA2_CHUNK_OUTPUT, mamba2_chunk_output_args)                                                \

@@ -150,16 +150,41 @@ static void mamba2_forward(const void *spec, const void *weights, const void *st
                                        .from = m->xBC_from,
                                        .longest = call->longest,
                                        .a = {.W = s->W, .C = channels(s), .silu_from = 0}});
-  op->mamba2_inputs(c, t.dt, t.g, dt, m->A_log, m->dt_bias,
-                    (struct mamba2_input_args){.low = s->dt_low, .high = s->dt_high});
   if (call->probe) probe_sizes(call->probe, s);
-  probe_tensor(call->probe, c, DELTAIC_PROBE_DECAY, t.g, call->T, t.g.cols);
-  op->mamba2(c, t.y, t.xBC, t.dt, t.g, m->D, st->S, call->sequences, t.scan, scan_args(s, call));
-  probe_tensor(call->probe, c, DELTAIC_PROBE_STATE, st->S, (size_t)s->heads * s->N, s->P);
-  op->gated_norm(c, t.y, z, m->norm,
-                 (struct gated_norm_args){.groups = s->groups, .place = s->norm_place, .eps = s->norm_eps});
+  // f16 where the product that reads it rounds to that anyway; who looks sees f32.
+  const enum dtype dtype = c->matrices && !call->probe ? op->input_dtype(c, m->out_proj, call->T) : DTYPE_F32;
+  // In few tokens the product makes the norm; then what is before it can be the step's.
+  const bool normed = dtype == DTYPE_F16 || s->norm_place == NORM_FIRST || (m->norm.buffer && s->groups > 1);
+  struct mamba2_step step = {.y = tensor_as(t.y, dtype),
+                             .xBC = t.xBC,
+                             .raw = dt,
+                             .A_log = m->A_log,
+                             .dt_bias = m->dt_bias,
+                             .D = m->D,
+                             .state = st->S,
+                             .sequences = call->sequences,
+                             .inputs = {.low = s->dt_low, .high = s->dt_high},
+                             .rule = scan_args(s, call)};
+  if (!normed) step.gate = z;
+  struct linear_input out = {.x = step.y};
+  const bool stepped = !call->probe && op->mamba2_step(c, &step);
+  if (!stepped) {
+    op->mamba2_inputs(c, t.dt, t.g, dt, m->A_log, m->dt_bias, step.inputs);
+    probe_tensor(call->probe, c, DELTAIC_PROBE_DECAY, t.g, call->T, t.g.cols);
+    out.x = t.y;
+    op->mamba2(c, out.x, t.xBC, t.dt, t.g, m->D, st->S, call->sequences, t.scan, step.rule);
+    probe_tensor(call->probe, c, DELTAIC_PROBE_STATE, st->S, (size_t)s->heads * s->N, s->P);
+  }
+  if (stepped && !normed) {
+    out.weight = m->norm;
+    out.h = z;
+    out.eps = s->norm_eps;
+  } else {
+    op->gated_norm(c, out.x, z, m->norm,
+                   (struct gated_norm_args){.groups = s->groups, .place = s->norm_place, .eps = s->norm_eps});
+  }
   probe_tensor(call->probe, c, DELTAIC_PROBE_HEADS, t.y, call->T, t.y.cols);
-  op->linear_residual(c, x, (struct linear_input){.x = t.y}, m->out_proj, m->out_bias, call->next);
+  op->linear_residual(c, x, out, m->out_proj, m->out_bias, call->next);
 }
 
 static void mamba2_describe(const void *spec, char *text, size_t capacity) {

@@ -122,6 +122,14 @@ struct mamba2_input_args {
   float low, high;
 };
 
+// mamba2_inputs and mamba2 in one, the tensors as for these, and what gated_norm does without a norm where gate (T, E)
+// is present. y: f32 or f16.
+struct mamba2_step {
+  struct tensor y, xBC, raw, A_log, dt_bias, D, state, sequences, gate;
+  struct mamba2_input_args inputs;
+  struct mamba2_args rule;
+};
+
 // y (T, E) in place, f32 or f16, z (T, E) the gate; rms is over each of `groups` slices of E / groups numbers, weight
 // (1, E):
 //   OF_GATED: rms(y * silu(z)) * weight;  FIRST: rms(y) * weight * silu(z);  ABSENT: y * silu(z)
@@ -253,6 +261,8 @@ struct ops {
                  struct tensor D, struct tensor state, struct tensor sequences, struct tensor scratch,
                  struct mamba2_args a);
   uint64_t (*mamba2_scratch_bytes)(const struct backend *b, uint32_t T, uint32_t B, struct mamba2_args a);
+  // False: not here, or not for so many tokens; nothing happened.
+  bool (*mamba2_step)(struct recorder *c, const struct mamba2_step *s);
   void (*gated_norm)(struct recorder *c, struct tensor y, struct tensor z, struct tensor weight,
                      struct gated_norm_args a);
   // scratch: attention_scratch_bytes() for the call's B sequences, the same one in both calls, untouched in between.

@@ -240,6 +240,7 @@ static const struct ops cpu_ops = {
     .mamba2_inputs = cpu_mamba2_inputs,
     .mamba2 = cpu_mamba2,
     .mamba2_scratch_bytes = cpu_mamba2_scratch_bytes,
+    .mamba2_step = cpu_mamba2_step,
     .gated_norm = cpu_gated_norm,
     .rope_append = cpu_rope_append,
     .attention = cpu_attention,

@@ -278,6 +278,7 @@ static const struct ops vulkan_ops = {
     .mamba2_inputs = vulkan_mamba2_inputs,
     .mamba2 = vulkan_mamba2,
     .mamba2_scratch_bytes = vulkan_mamba2_scratch_bytes,
+    .mamba2_step = vulkan_mamba2_step,
     .gated_norm = vulkan_gated_norm,
     .rope_append = vulkan_rope_append,
     .attention = vulkan_attention,

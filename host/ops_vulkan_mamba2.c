@@ -52,9 +52,10 @@ void vulkan_gated_norm(struct recorder *c, struct tensor y, struct tensor z, str
 }
 
 struct mamba2_call {
-  struct tensor y, xBC, dt, g, D, state, sequences, scratch;
+  struct tensor y, xBC, dt, g, D, state, sequences;
   struct mamba2_args a;
   uint32_t aligned;
+  const struct mamba2_step *step; // present: dt and g are raw and A_log
 };
 
 // ---------------------------------------------------------------- token by token
@@ -63,7 +64,9 @@ static void recurrent(struct recorder *c, const struct mamba2_call *m) {
   enum { STAGED = 2048 }; // numbers of B and C in shared memory, 8 KiB, when a token needs no more
   const struct plan *plan = vulkan_plan(c);
   const struct mamba2_args *a = &m->a;
-  uint32_t split = divide_up(a->N, plan->rule_rows), most = max32(plan->lanes, 128), columns = plan->rule_columns;
+  // Fewer rows than the delta rule's: loads of more invocations hide each other.
+  uint32_t split = divide_up(a->N, plan->software ? plan->rule_rows : 16), most = max32(plan->lanes, 128);
+  uint32_t columns = plan->rule_columns;
   while (split > 1 && split * columns > most) split--;
   while (columns > 8 && columns / 2 >= a->P) columns /= 2;
   uint32_t padded = divide_up(divide_up(a->N, split), 4) * 4 * split;
@@ -73,15 +76,18 @@ static void recurrent(struct recorder *c, const struct mamba2_call *m) {
                                        [MAMBA2_SPEC_SPLIT] = split,
                                        [MAMBA2_SPEC_BLOCK] = max32(min32(STAGED / (2 * padded), 16), 1),
                                        [MAMBA2_SPEC_ALIGNED] = m->aligned};
+  const struct mamba2_step none = {0}, step = m->step ? *m->step : none;
   const struct binding xBC = vulkan_bind(m->xBC, m->xBC);
-  const struct binding bindings[MAMBA2_BINDINGS] = {[MAMBA2_Y] = vulkan_bind(m->y, m->y),
-                                                    [MAMBA2_XBC] = xBC,
-                                                    [MAMBA2_XBC4] = xBC,
-                                                    [MAMBA2_DT] = vulkan_bind(m->dt, m->xBC),
-                                                    [MAMBA2_G] = vulkan_bind(m->g, m->xBC),
-                                                    [MAMBA2_D] = vulkan_bind(m->D, m->xBC),
-                                                    [MAMBA2_STATE] = vulkan_bind(m->state, m->y),
-                                                    [MAMBA2_SEQUENCES] = vulkan_bind(m->sequences, m->xBC)};
+  const struct binding bindings[MAMBA2_STEP_BINDINGS] = {[MAMBA2_Y] = vulkan_bind(m->y, m->y),
+                                                         [MAMBA2_XBC] = xBC,
+                                                         [MAMBA2_XBC4] = xBC,
+                                                         [MAMBA2_DT] = vulkan_bind(m->dt, m->xBC),
+                                                         [MAMBA2_G] = vulkan_bind(m->g, m->xBC),
+                                                         [MAMBA2_D] = vulkan_bind(m->D, m->xBC),
+                                                         [MAMBA2_STATE] = vulkan_bind(m->state, m->y),
+                                                         [MAMBA2_SEQUENCES] = vulkan_bind(m->sequences, m->xBC),
+                                                         [MAMBA2_DT_BIAS] = vulkan_bind(step.dt_bias, m->xBC),
+                                                         [MAMBA2_GATE] = vulkan_bind(step.gate, m->xBC)};
   const struct mamba2_push args = {.heads = a->heads,
                                    .P = a->P,
                                    .groups = a->groups,
@@ -90,8 +96,13 @@ static void recurrent(struct recorder *c, const struct mamba2_call *m) {
                                    .xBC_stride = m->xBC.stride,
                                    .dt_stride = m->dt.stride,
                                    .g_stride = m->g.stride,
-                                   .state_stride = m->state.stride};
-  vulkan_dispatch(c, KERNEL_mamba2, spec, bindings, &args, divide_up(a->P, columns), a->heads, m->sequences.rows,
+                                   .state_stride = m->state.stride,
+                                   .low = step.inputs.low,
+                                   .high = step.inputs.high,
+                                   .has_gate = step.gate.buffer != NULL,
+                                   .gate_stride = step.gate.stride};
+  const enum kernel_id id = m->step ? KERNEL_mamba2_step_f32 + m->y.dtype : KERNEL_mamba2;
+  vulkan_dispatch(c, id, spec, bindings, &args, divide_up(a->P, columns), a->heads, m->sequences.rows,
                   5ull * m->xBC.rows * a->heads * a->N * a->P);
 }
 
@@ -196,11 +207,22 @@ static void chunk_output(struct recorder *c, const struct mamba2_call *m, struct
                   2ull * m->xBC.rows * a->heads * ((uint64_t)a->N * a->P + C / 2 * (a->N + a->P)));
 }
 
+static bool aligned(struct tensor xBC, const struct mamba2_args *a) {
+  return a->P % 4 == 0 && a->N % 4 == 0 && xBC.stride % 4 == 0;
+}
+
 void vulkan_mamba2(struct recorder *c, struct tensor y, struct tensor xBC, struct tensor dt, struct tensor g,
                    struct tensor D, struct tensor state, struct tensor sequences, struct tensor scratch,
                    struct mamba2_args a) {
-  struct mamba2_call m = {y, xBC, dt, g, D, state, sequences, scratch, a, 0};
-  m.aligned = a.P % 4 == 0 && a.N % 4 == 0 && xBC.stride % 4 == 0;
+  const struct mamba2_call m = {.y = y,
+                                .xBC = xBC,
+                                .dt = dt,
+                                .g = g,
+                                .D = D,
+                                .state = state,
+                                .sequences = sequences,
+                                .a = a,
+                                .aligned = aligned(xBC, &a)};
   const struct device *device = vulkan_device(c->backend);
   // The tensors may have more rows than the call has tokens, for which scratch was measured.
   uint64_t bytes = tensor_bytes(&scratch), room = bytes <= c->backend->max_binding_bytes ? bytes / chunk_bytes(&a) : 0;
@@ -214,4 +236,24 @@ void vulkan_mamba2(struct recorder *c, struct tensor y, struct tensor xBC, struc
   chunk_state(c, &m, states, chunks);
   chunk_pass(c, &m, states);
   chunk_output(c, &m, states, chunks);
+}
+
+bool vulkan_mamba2_step(struct recorder *c, const struct mamba2_step *s) {
+  const struct device *device = vulkan_device(c->backend);
+  const struct mamba2_args *a = &s->rule;
+  if (device->caps.max_storage_buffers < MAMBA2_STEP_BINDINGS ||
+      vulkan_chunked(&device->plan, a->form, s->xBC.rows, s->sequences.rows, a->longest))
+    return false;
+  const struct mamba2_call m = {.y = s->y,
+                                .xBC = s->xBC,
+                                .dt = s->raw,
+                                .g = s->A_log,
+                                .D = s->D,
+                                .state = s->state,
+                                .sequences = s->sequences,
+                                .a = *a,
+                                .aligned = aligned(s->xBC, a),
+                                .step = s};
+  recurrent(c, &m);
+  return true;
 }

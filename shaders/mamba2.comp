@@ -1,5 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#include "stored.glsl"
 #extension GL_EXT_control_flow_attributes : require
 // Mamba-2 token by token (Dao and Gu 2024). Per head, B and C of its group:
 //   S <- e^g S + B^T (dt x);  y = C S + D x
@@ -7,7 +8,8 @@
 // Workgroups (ceil(P / COLUMNS), heads, sequences): COLUMNS columns of one head of one sequence, all its tokens. S lies
 // with its columns side by side, so that neighbouring invocations read neighbouring numbers. An invocation keeps ROWS4
 // vec4 of one column in registers; SPLIT of them share a column and add up C S through shared memory, one barrier a
-// token. B, C, x of BLOCK tokens are staged. Any N, P, groups, T.
+// token. B, C, x, dt and g of BLOCK tokens are staged. With -DRAW dt and g are made there, and y may be multiplied by
+// silu(gate). Any N, P, groups, T.
 #include "mamba2.h"
 layout(local_size_x_id = MAMBA2_SPEC_LANES) in;
 layout(constant_id = MAMBA2_SPEC_N) const uint N = 128;
@@ -15,7 +17,7 @@ layout(constant_id = MAMBA2_SPEC_COLUMNS) const uint COLUMNS = 32;
 layout(constant_id = MAMBA2_SPEC_SPLIT) const uint SPLIT = 2;
 layout(constant_id = MAMBA2_SPEC_BLOCK) const uint BLOCK = 8;
 layout(constant_id = MAMBA2_SPEC_ALIGNED) const uint ALIGNED = 0;
-layout(set = 0, binding = MAMBA2_Y) writeonly buffer y_block { float y[]; };
+layout(set = 0, binding = MAMBA2_Y) writeonly buffer y_block { stored y[]; };
 layout(set = 0, binding = MAMBA2_XBC) readonly buffer xBC_block { float xBC[]; };
 layout(set = 0, binding = MAMBA2_XBC4) readonly buffer xBC4_block { vec4 xBC4[]; };
 layout(set = 0, binding = MAMBA2_DT) readonly buffer dt_block { float dt[]; };
@@ -23,7 +25,11 @@ layout(set = 0, binding = MAMBA2_G) readonly buffer g_block { float g[]; };
 layout(set = 0, binding = MAMBA2_D) readonly buffer D_block { float D[]; };
 layout(set = 0, binding = MAMBA2_STATE) buffer state_block { float state[]; };
 layout(set = 0, binding = MAMBA2_SEQUENCES) readonly buffer sequences_block { sequence sequences[]; };
-#include "accurate.glsl"
+#ifdef RAW
+layout(set = 0, binding = MAMBA2_DT_BIAS) readonly buffer dt_bias_block { float dt_bias[]; };
+layout(set = 0, binding = MAMBA2_GATE) readonly buffer gate_block { float gate[]; };
+#endif
+#include "activation.glsl"
 #include "mamba2_load.glsl"
 
 const uint ROWS4 = ((N + SPLIT - 1) / SPLIT + 3) / 4; // vec4 of a column's rows in one invocation
@@ -31,6 +37,9 @@ const uint N4 = ROWS4 * SPLIT;                        // of a padded B or C
 shared vec4 keys[BLOCK * 2 * N4]; // B, then C, of each token
 shared float values[BLOCK * COLUMNS];
 shared float sizes[BLOCK], decays[BLOCK];
+#ifdef RAW
+shared float gates[BLOCK * COLUMNS];
+#endif
 shared float partial[2 * SPLIT * COLUMNS]; // C S of a part of the rows; two of them, used in turn
 
 // Tokens row ... row + count - 1 of this head into shared memory.
@@ -43,10 +52,20 @@ void stage(uint lane, uint row, uint count, uint head, uint column0) {
   for (uint i = lane; i < count * COLUMNS; i += gl_WorkGroupSize.x) {
     uint c = column0 + i % COLUMNS;
     values[i] = c < args.P ? xBC[(row + i / COLUMNS) * args.xBC_stride + head * args.P + c] : 0.0;
+#ifdef RAW
+    if (args.has_gate != 0)
+      gates[i] = c < args.P ? silu(gate[(row + i / COLUMNS) * args.gate_stride + head * args.P + c]) : 0.0;
+#endif
   }
   for (uint i = lane; i < count; i += gl_WorkGroupSize.x) {
-    sizes[i] = dt[(row + i) * args.dt_stride + head];
-    decays[i] = accurate_exp(g[(row + i) * args.g_stride + head]);
+#ifdef RAW // as mamba2_inputs.comp
+    float size = min(max(softplus(dt[(row + i) * args.dt_stride + head] + dt_bias[head]), args.low), args.high);
+    float decay = -accurate_exp(g[head]) * size;
+#else
+    float size = dt[(row + i) * args.dt_stride + head], decay = g[(row + i) * args.g_stride + head];
+#endif
+    sizes[i] = size;
+    decays[i] = accurate_exp(decay);
   }
 }
 
@@ -90,7 +109,11 @@ void main() {
         sum = 0.0;
         [[unroll]] for (uint p = 0; p < SPLIT; p++) sum += partial[base + p * COLUMNS];
       }
-      if (inside && part == 0) y[(s.row + t0 + t) * args.y_stride + head * args.P + column0 + column] = sum + skip * x;
+      sum += skip * x;
+#ifdef RAW
+      if (args.has_gate != 0) sum *= gates[t * COLUMNS + column];
+#endif
+      if (inside && part == 0) y[(s.row + t0 + t) * args.y_stride + head * args.P + column0 + column] = STORED(sum);
     }
   }
 

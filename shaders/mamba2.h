@@ -3,15 +3,18 @@
 #define MAMBA2_H
 #include "control.h"
 #include "interface.h"
-#define MAMBA2_Y 0         // (T, heads * P) out, f32
+#define MAMBA2_Y 0         // (T, heads * P) out, f32, or with -DRAW f16
 #define MAMBA2_XBC 1       // (T, heads * P + 2 * groups * N) in, f32: x of each head, then B, then C of each group
 #define MAMBA2_XBC4 2      // the same as vec4, read when ALIGNED
-#define MAMBA2_DT 3        // (T, heads) in, f32
-#define MAMBA2_G 4         // (T, heads) in, f32
+#define MAMBA2_DT 3        // (T, heads) in, f32; with -DRAW what mamba2_inputs.comp makes it of
+#define MAMBA2_G 4         // (T, heads) in, f32; with -DRAW A_log (1, heads)
 #define MAMBA2_D 5         // (1, heads) in, f32; (1, heads * P) when args.D_per_element
 #define MAMBA2_STATE 6     // (slots, heads * N * P) inout, f32
 #define MAMBA2_SEQUENCES 7 // (B) in, struct sequence
 #define MAMBA2_BINDINGS 8
+#define MAMBA2_DT_BIAS 8 // (1, heads) in, f32; with -DRAW, as the next
+#define MAMBA2_GATE 9    // (T, heads * P) in, f32; when args.has_gate
+#define MAMBA2_STEP_BINDINGS 10
 #define MAMBA2_SPEC_LANES 0 // COLUMNS * SPLIT
 #define MAMBA2_SPEC_N 1
 #define MAMBA2_SPEC_COLUMNS 2 // columns of S of a workgroup
@@ -19,6 +22,7 @@
 #define MAMBA2_SPEC_BLOCK 4   // tokens staged at a time
 #define MAMBA2_SPEC_ALIGNED 5 // 1: P, N and xBC_stride are multiples of 4
 #define MAMBA2_SPECS 6
+#define MAMBA2_STEP_SPECS MAMBA2_SPECS
 struct mamba2_push {
   uint heads;
   uint P;
@@ -29,6 +33,10 @@ struct mamba2_push {
   uint dt_stride;
   uint g_stride;
   uint state_stride;
+  float low; // of dt, with -DRAW, as the next
+  float high;
+  uint has_gate;
+  uint gate_stride;
 };
 ARGS(mamba2_push)
 #endif

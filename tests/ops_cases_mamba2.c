@@ -1,47 +1,10 @@
 // Cases of Mamba-2: its scan, the inputs of it and the gated norm after it.
 #include "fixture.h"
+#include "mamba2_case.h"
 #include "ops_cases.h"
-#include "ops_tools.h"
 
 // The project's bar; plain f32 gives some 2e-7.
 static const double MAMBA2_CLOSE = 5e-6;
-
-enum { PADDING = 2 };
-
-struct mamba2_case {
-  struct mamba2_args a;
-  struct sequence s[3];
-  uint32_t B, rows; // rows: the sequences', then PADDING more
-  struct array xBC, dt, g, D, state, y;
-};
-
-static uint32_t xBC_cols(struct mamba2_args a) { return a.heads * a.P + 2 * a.groups * a.N; }
-
-// Normal x and state, B and C of unit size, dt log-uniform in (0.001, 1), g in -(0.001, 5).
-static struct mamba2_case mamba2_random(struct mamba2_args a, const uint32_t *T, uint32_t B) {
-  struct mamba2_case c = {.a = a, .B = B};
-  c.rows = place_sequences(c.s, T, B);
-  uint32_t rows = c.rows + PADDING, cols = xBC_cols(a), E = a.heads * a.P;
-  double *xBC = normals((size_t)rows * cols), *dt = uniforms((size_t)rows * a.heads, log(1e-3), 0);
-  double *g = uniforms((size_t)rows * a.heads, log(1e-3), log(5));
-  for (uint32_t t = 0; t < rows; t++)
-    for (uint32_t i = E; i < cols; i++) xBC[(size_t)t * cols + i] /= sqrt(a.N);
-  for (size_t i = 0; i < (size_t)rows * a.heads; i++) dt[i] = exp(dt[i]), g[i] = -exp(g[i]);
-  for (size_t i = (size_t)c.rows * cols; i < (size_t)rows * cols; i++) xBC[i] = NAN;
-  c.xBC = activations(rows, cols, cols % 3 ? cols + 1 : DENSE, xBC);
-  c.dt = activations(rows, a.heads, DENSE, dt);
-  c.g = activations(rows, a.heads, a.heads + 1, g);
-  c.D = weights(DTYPE_F32, 1, a.D_per_element ? E : a.heads, DENSE, normals(E));
-  c.state = activations(B + 1, E * a.N, DENSE, normals((size_t)(B + 1) * E * a.N));
-  c.y = activations(rows, E, E + 3, uniforms((size_t)rows * E, 7, 8));
-  return c;
-}
-
-// Both outputs back to what they were.
-static void mamba2_rewind(struct mamba2_case *c) {
-  rewind_array(&c->state);
-  rewind_array(&c->y);
-}
 
 static void mamba2_run(const struct mamba2_case *c, const struct sequence *s, uint32_t B, enum delta_form form) {
   struct mamba2_args a = c->a;
@@ -55,37 +18,9 @@ static void mamba2_run(const struct mamba2_case *c, const struct sequence *s, ui
   run();
 }
 
-// The recurrence of one head in float64.
-static void reference_head(double *y, double *S, const struct mamba2_case *c, const struct sequence *s, uint32_t head) {
-  const struct mamba2_args *a = &c->a;
-  uint32_t cols = xBC_cols(*a), E = a->heads * a->P;
-  for (uint32_t t = s->row; t < s->row + s->T; t++) {
-    const double *x = c->xBC.v + (size_t)t * cols + head * a->P;
-    const double *B = c->xBC.v + (size_t)t * cols + E + head / (a->heads / a->groups) * a->N, *C = B + a->groups * a->N;
-    double dt = c->dt.v[t * a->heads + head], decay = exp(c->g.v[t * a->heads + head]);
-    for (uint32_t p = 0; p < a->P; p++) {
-      double sum = c->D.v[a->D_per_element ? head * a->P + p : head] * x[p];
-      for (uint32_t n = 0; n < a->N; n++) {
-        S[n * a->P + p] = decay * S[n * a->P + p] + B[n] * dt * x[p];
-        sum += C[n] * S[n * a->P + p];
-      }
-      y[(size_t)t * E + head * a->P + p] = sum;
-    }
-  }
-}
-
-// y and state after the case; both start as copies of what the case starts with.
-static void reference_mamba2(double *y, double *state, const struct mamba2_case *c) {
-  memcpy(y, c->y.v, (size_t)c->y.t.rows * c->y.t.cols * sizeof *y);
-  memcpy(state, c->state.v, (size_t)c->state.t.rows * c->state.t.cols * sizeof *state);
-  for (uint32_t i = 0; i < c->B; i++)
-    for (uint32_t h = 0; h < c->a.heads; h++)
-      reference_head(y, state + (size_t)c->s[i].slot * c->state.t.cols + (size_t)h * c->a.N * c->a.P, c, &c->s[i], h);
-}
-
 // Every form against float64; rows of no sequence and states of no slot keep their values.
 static void check_mamba2(struct mamba2_args a, const uint32_t *T, uint32_t B) {
-  struct mamba2_case c = mamba2_random(a, T, B);
+  struct mamba2_case c = mamba2_random(DTYPE_F32, a, T, B);
   size_t outputs = (size_t)c.y.t.rows * c.y.t.cols, states = (size_t)c.state.t.rows * c.state.t.cols;
   double *y = zeros(outputs), *state = zeros(states);
   reference_mamba2(y, state, &c);
@@ -124,7 +59,8 @@ static void any_split_gives_the_same_mamba2_state(void **state) {
   (void)state;
   seed(72);
   const uint32_t T = CUT_TOKENS;
-  struct mamba2_case c = mamba2_random((struct mamba2_args){.heads = 4, .P = 20, .N = 24, .groups = 2}, &T, 1);
+  struct mamba2_case c =
+      mamba2_random(DTYPE_F32, (struct mamba2_args){.heads = 4, .P = 20, .N = 24, .groups = 2}, &T, 1);
   mamba2_run(&c, c.s, 1, DELTA_RECURRENT);
   double *y = read_values(&c.y), *S = read_values(&c.state);
   for (int i = 0; i < CUTS; i++)
@@ -147,9 +83,10 @@ static void mamba2_with_hard_decays_keeps_its_digits(void **state) {
   uint32_t T = 100;
   for (int i = 0; i < 2; i++)
     for (int form = 0; form < 2; form++) {
-      struct mamba2_case c = mamba2_random((struct mamba2_args){.heads = 2, .P = 16, .N = 16, .groups = 1}, &T, 1);
+      struct mamba2_case c =
+          mamba2_random(DTYPE_F32, (struct mamba2_args){.heads = 2, .P = 16, .N = 16, .groups = 1}, &T, 1);
       for (uint32_t t = 0; t < 2 * T; t++) c.g.v[t] = t == 7 || t == 90 ? hard[i] : -0.01;
-      c.g = activations(T + PADDING, 2, DENSE, c.g.v);
+      c.g = activations(T + MAMBA2_PADDING, 2, DENSE, c.g.v);
       double *y = zeros((size_t)c.y.t.rows * c.y.t.cols), *S = zeros((size_t)c.state.t.rows * c.state.t.cols);
       reference_mamba2(y, S, &c);
       mamba2_run(&c, c.s, 1, forms[form]);
@@ -189,16 +126,15 @@ static void mamba2_inputs_match_and_keep_their_limits(void **state) {
   }
 }
 
-static void reference_gated_norm(double *y, const double *z, const double *weight, uint32_t E,
-                                 struct gated_norm_args a) {
-  uint32_t n = E / a.groups;
-  for (uint32_t i = 0; a.place != NORM_FIRST && i < E; i++) y[i] *= reference_activation(ACTIVATION_SILU, z[i]);
-  for (uint32_t from = 0; a.place != NORM_ABSENT && from < E; from += n) {
-    double sum = 0;
-    for (uint32_t i = from; i < from + n; i++) sum += y[i] * y[i];
-    for (uint32_t i = from; i < from + n; i++) y[i] *= weight[i] / sqrt(sum / n + a.eps);
+// mamba2_inputs, mamba2 and the gate in one dispatch: what three give, whatever the number of tokens.
+static void mamba2_steps_match_single_operations(void **state) {
+  (void)state;
+  seed(76);
+  for (int l = 0; l < LENGTHS; l++) {
+    const uint32_t T[] = {lengths[l], 1, 0};
+    check_mamba2_step(DTYPE_F32, T, 3, l % 2, l % 4 ? INFINITY : 0.5f, 1e-6);
+    tools_teardown(NULL);
   }
-  for (uint32_t i = 0; a.place == NORM_FIRST && i < E; i++) y[i] *= reference_activation(ACTIVATION_SILU, z[i]);
 }
 
 static void gated_norm_matches_for_every_place_and_grouping(void **state) {
@@ -247,7 +183,7 @@ static void check_fixture(const struct fixture *f, const char *name, enum delta_
   double high = fixture_number(f, name, "high");
   struct mamba2_input_args in = {(float)fixture_number(f, name, "low"), high < 0 ? INFINITY : (float)high};
   struct gated_norm_args norm = {a.groups, (enum norm_place)fixture_count(f, name, "place"), 1e-5f};
-  uint32_t T = fixture_count(f, name, "T"), E = a.heads * a.P, cols = xBC_cols(a);
+  uint32_t T = fixture_count(f, name, "T"), E = a.heads * a.P, cols = mamba2_cols(a);
   struct sequence s = {0, T, 0, 0};
   struct array sequences = sequences_of(&s, 1), xBC = activations(T, cols, DENSE, NULL);
   struct array dt = activations(T, a.heads, DENSE, NULL), g = activations(T, a.heads, DENSE, NULL);
@@ -300,7 +236,7 @@ int ops_cases_mamba2(void) {
       CASE(mamba2_matches_over_awkward_shapes),        CASE(mamba2_matches_at_the_size_of_models),
       CASE(any_split_gives_the_same_mamba2_state),     CASE(mamba2_with_hard_decays_keeps_its_digits),
       CASE(mamba2_inputs_match_and_keep_their_limits), CASE(gated_norm_matches_for_every_place_and_grouping),
-      CASE(mamba2_computes_its_float64_fixtures),
+      CASE(mamba2_steps_match_single_operations),      CASE(mamba2_computes_its_float64_fixtures),
   };
   return cmocka_run_group_tests_name("mamba2", cases, NULL, NULL);
 }

@@ -1,0 +1,99 @@
+// mamba2_case: random calls of Mamba-2, what they give in float64, and steps.
+#include "mamba2_case.h"
+
+uint32_t mamba2_cols(struct mamba2_args a) { return a.heads * a.P + 2 * a.groups * a.N; }
+
+struct mamba2_case mamba2_random(enum dtype dtype, struct mamba2_args a, const uint32_t *T, uint32_t B) {
+  struct mamba2_case c = {.a = a, .B = B};
+  c.rows = place_sequences(c.s, T, B);
+  uint32_t rows = c.rows + MAMBA2_PADDING, cols = mamba2_cols(a), E = a.heads * a.P;
+  double *xBC = normals((size_t)rows * cols), *dt = uniforms((size_t)rows * a.heads, log(1e-3), 0);
+  double *g = uniforms((size_t)rows * a.heads, log(1e-3), log(5));
+  for (uint32_t t = 0; t < rows; t++)
+    for (uint32_t i = E; i < cols; i++) xBC[(size_t)t * cols + i] /= sqrt(a.N);
+  for (size_t i = 0; i < (size_t)rows * a.heads; i++) dt[i] = exp(dt[i]), g[i] = -exp(g[i]);
+  for (size_t i = (size_t)c.rows * cols; i < (size_t)rows * cols; i++) xBC[i] = NAN;
+  c.xBC = activations(rows, cols, cols % 3 ? cols + 1 : DENSE, xBC);
+  c.dt = activations(rows, a.heads, DENSE, dt);
+  c.g = activations(rows, a.heads, a.heads + 1, g);
+  c.D = weights(DTYPE_F32, 1, a.D_per_element ? E : a.heads, DENSE, normals(E));
+  c.state = activations(B + 1, E * a.N, DENSE, normals((size_t)(B + 1) * E * a.N));
+  c.y = activations_in(dtype, rows, E, c.rows % 2 ? E + 4 : E + 3, uniforms((size_t)rows * E, 7, 8));
+  return c;
+}
+
+void mamba2_rewind(struct mamba2_case *c) {
+  rewind_array(&c->state);
+  rewind_array(&c->y);
+}
+
+// The recurrence of one head in float64.
+static void reference_head(double *y, double *S, const struct mamba2_case *c, const struct sequence *s, uint32_t head) {
+  const struct mamba2_args *a = &c->a;
+  uint32_t cols = mamba2_cols(*a), E = a->heads * a->P;
+  for (uint32_t t = s->row; t < s->row + s->T; t++) {
+    const double *x = c->xBC.v + (size_t)t * cols + head * a->P;
+    const double *B = c->xBC.v + (size_t)t * cols + E + head / (a->heads / a->groups) * a->N, *C = B + a->groups * a->N;
+    double dt = c->dt.v[t * a->heads + head], decay = exp(c->g.v[t * a->heads + head]);
+    for (uint32_t p = 0; p < a->P; p++) {
+      double sum = c->D.v[a->D_per_element ? head * a->P + p : head] * x[p];
+      for (uint32_t n = 0; n < a->N; n++) {
+        S[n * a->P + p] = decay * S[n * a->P + p] + B[n] * dt * x[p];
+        sum += C[n] * S[n * a->P + p];
+      }
+      y[(size_t)t * E + head * a->P + p] = sum;
+    }
+  }
+}
+
+void reference_mamba2(double *y, double *state, const struct mamba2_case *c) {
+  memcpy(y, c->y.v, (size_t)c->y.t.rows * c->y.t.cols * sizeof *y);
+  memcpy(state, c->state.v, (size_t)c->state.t.rows * c->state.t.cols * sizeof *state);
+  for (uint32_t i = 0; i < c->B; i++)
+    for (uint32_t h = 0; h < c->a.heads; h++)
+      reference_head(y, state + (size_t)c->s[i].slot * c->state.t.cols + (size_t)h * c->a.N * c->a.P, c, &c->s[i], h);
+}
+
+void check_mamba2_step(enum dtype y, const uint32_t *T, uint32_t B, bool gated, float high, double close) {
+  const struct mamba2_args a = {.heads = 6, .P = 20, .N = 24, .groups = 2, .form = DELTA_RECURRENT};
+  struct mamba2_case c = mamba2_random(DTYPE_F32, a, T, B);
+  const uint32_t rows = c.rows + MAMBA2_PADDING, E = a.heads * a.P;
+  struct array raw = activations(rows, a.heads, a.heads + 3, uniforms((size_t)rows * a.heads, -4, 2));
+  struct array z = activations(rows, E, E + 1, uniforms((size_t)rows * E, -4, 4));
+  struct array stepped = activations_in(y, rows, E, DENSE, NULL);
+  struct mamba2_step s = {.y = stepped.t,
+                          .xBC = c.xBC.t,
+                          .raw = raw.t,
+                          .A_log = weights(DTYPE_F32, 1, a.heads, DENSE, uniforms(a.heads, -3, 2)).t,
+                          .dt_bias = weights(DTYPE_F32, 1, a.heads, DENSE, uniforms(a.heads, -2, 1)).t,
+                          .D = c.D.t,
+                          .sequences = sequences_of(c.s, B).t,
+                          .inputs = {0.01f, high},
+                          .rule = a};
+  begin();
+  backend->ops->mamba2_inputs(recorder, c.dt.t, c.g.t, s.raw, s.A_log, s.dt_bias, s.inputs);
+  backend->ops->mamba2(recorder, c.y.t, c.xBC.t, c.dt.t, c.g.t, c.D.t, c.state.t, s.sequences, ABSENT, a);
+  if (gated) backend->ops->gated_norm(recorder, c.y.t, z.t, ABSENT, (struct gated_norm_args){1, NORM_ABSENT, 0});
+  run();
+  double *want = read_values(&c.y), *S = read_values(&c.state);
+  mamba2_rewind(&c);
+  s.state = c.state.t;
+  if (gated) s.gate = z.t;
+  begin();
+  const bool done = backend->ops->mamba2_step(recorder, &s);
+  run();
+  if (!done) return; // the CPU has none
+  expect_close("mamba2 in a step: y", read_values(&stepped), want, (size_t)c.rows * E, close);
+  expect_close("mamba2 in a step: state", read_values(&c.state), S, (size_t)c.state.t.rows * c.state.t.cols, 1e-6);
+}
+
+void reference_gated_norm(double *y, const double *z, const double *weight, uint32_t E, struct gated_norm_args a) {
+  uint32_t n = E / a.groups;
+  for (uint32_t i = 0; a.place != NORM_FIRST && i < E; i++) y[i] *= reference_activation(ACTIVATION_SILU, z[i]);
+  for (uint32_t from = 0; a.place != NORM_ABSENT && from < E; from += n) {
+    double sum = 0;
+    for (uint32_t i = from; i < from + n; i++) sum += y[i] * y[i];
+    for (uint32_t i = from; i < from + n; i++) y[i] *= weight[i] / sqrt(sum / n + a.eps);
+  }
+  for (uint32_t i = 0; a.place == NORM_FIRST && i < E; i++) y[i] *= reference_activation(ACTIVATION_SILU, z[i]);
+}
