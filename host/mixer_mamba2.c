@@ -93,14 +93,23 @@ struct mamba2_scratch {
   struct tensor p, xBC, dt, g, y, scan; // (T, rows), (T, C), (T, heads), (T, heads), (T, E)
 };
 
-static struct mamba2_args scan_args(const struct mamba2_spec *s, const struct call *call) {
+static struct mamba2_args scan_args(const struct mamba2_spec *s, const struct call *call, enum matrices matrices) {
   return (struct mamba2_args){.heads = s->heads,
                               .P = s->P,
                               .N = s->N,
                               .groups = s->groups,
                               .D_per_element = s->D_per_element,
                               .form = call->form,
+                              .matrices = matrices,
                               .longest = call->longest};
+}
+
+// For sessions of every precision.
+static uint64_t scan_bytes(const struct mamba2_spec *s, struct backend *b, const struct call *call) {
+  const uint32_t T = call->T, B = call->sequences.rows;
+  const uint64_t exact = b->ops->mamba2_scratch_bytes(b, T, B, scan_args(s, call, MATRICES_NONE));
+  const uint64_t fast = b->ops->mamba2_scratch_bytes(b, T, B, scan_args(s, call, MATRICES_BEST));
+  return exact > fast ? exact : fast;
 }
 
 static struct mamba2_scratch take(const struct mamba2_spec *s, const struct mamba2_weights *m, struct backend *b,
@@ -113,7 +122,7 @@ static struct mamba2_scratch take(const struct mamba2_spec *s, const struct mamb
   t.dt = scratch_take(scratch, T, s->heads);
   t.g = scratch_take(scratch, T, s->heads);
   t.y = scratch_take(scratch, T, inner(s));
-  t.scan = scratch_take_bytes(scratch, b->ops->mamba2_scratch_bytes(b, T, call->sequences.rows, scan_args(s, call)));
+  t.scan = scratch_take_bytes(scratch, scan_bytes(s, b, call));
   return t;
 }
 
@@ -164,14 +173,15 @@ static void mamba2_forward(const void *spec, const void *weights, const void *st
                              .state = st->S,
                              .sequences = call->sequences,
                              .inputs = {.low = s->dt_low, .high = s->dt_high},
-                             .rule = scan_args(s, call)};
+                             .rule = scan_args(s, call, c->matrices ? MATRICES_BEST : MATRICES_NONE)};
   if (!normed) step.gate = z;
   struct linear_input out = {.x = step.y};
   const bool stepped = !call->probe && op->mamba2_step(c, &step);
   if (!stepped) {
     op->mamba2_inputs(c, t.dt, t.g, dt, m->A_log, m->dt_bias, step.inputs);
     probe_tensor(call->probe, c, DELTAIC_PROBE_DECAY, t.g, call->T, t.g.cols);
-    out.x = t.y;
+    if (dtype == DTYPE_F16)
+      out.x = tensor_as(t.y, op->mamba2_dtype(c, call->T, call->sequences.rows, t.scan, step.rule));
     op->mamba2(c, out.x, t.xBC, t.dt, t.g, m->D, st->S, call->sequences, t.scan, step.rule);
     probe_tensor(call->probe, c, DELTAIC_PROBE_STATE, st->S, (size_t)s->heads * s->N, s->P);
   }

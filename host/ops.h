@@ -109,10 +109,12 @@ struct delta_args {
 // xBC (T, E + 2 * groups * N), E = heads * P: x of each head, then B and C of each group. dt, g (T, heads). Head j is
 // of group j / (heads / groups). D (1, heads), or (1, E) with D_per_element. state: sequences' rows of heads * N * P,
 // updated. RECURRENT walks the tokens; CHUNK is the chunkwise form (SSD); AUTO: what the device's plan says for T.
+// y is f32, or what mamba2_dtype says.
 struct mamba2_args {
   uint32_t heads, P, N, groups;
   bool D_per_element;
   enum delta_form form;
+  enum matrices matrices;
   uint32_t longest; // as delta_args
 };
 
@@ -260,6 +262,8 @@ struct ops {
   void (*mamba2)(struct recorder *c, struct tensor y, struct tensor xBC, struct tensor dt, struct tensor g,
                  struct tensor D, struct tensor state, struct tensor sequences, struct tensor scratch,
                  struct mamba2_args a);
+  enum dtype (*mamba2_dtype)(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch,
+                             struct mamba2_args a); // as delta_dtype, of y alone
   uint64_t (*mamba2_scratch_bytes)(const struct backend *b, uint32_t T, uint32_t B, struct mamba2_args a);
   // False: not here, or not for so many tokens; nothing happened.
   bool (*mamba2_step)(struct recorder *c, const struct mamba2_step *s);

@@ -239,6 +239,7 @@ static const struct ops cpu_ops = {
     .delta_step = cpu_delta_step,
     .mamba2_inputs = cpu_mamba2_inputs,
     .mamba2 = cpu_mamba2,
+    .mamba2_dtype = cpu_mamba2_dtype,
     .mamba2_scratch_bytes = cpu_mamba2_scratch_bytes,
     .mamba2_step = cpu_mamba2_step,
     .gated_norm = cpu_gated_norm,

@@ -133,6 +133,8 @@ void cpu_mamba2_inputs(struct recorder *c, struct tensor dt, struct tensor g, st
 void cpu_mamba2(struct recorder *c, struct tensor y, struct tensor xBC, struct tensor dt, struct tensor g,
                 struct tensor D, struct tensor state, struct tensor sequences, struct tensor scratch,
                 struct mamba2_args a);
+enum dtype cpu_mamba2_dtype(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch,
+                            struct mamba2_args a);
 bool cpu_mamba2_step(struct recorder *c, const struct mamba2_step *s);
 uint64_t cpu_mamba2_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct mamba2_args a);
 void cpu_gated_norm(struct recorder *c, struct tensor y, struct tensor z, struct tensor weight,

@@ -205,6 +205,12 @@ uint64_t cpu_mamba2_scratch_bytes(const struct backend *b, uint32_t T, uint32_t 
   return use_chunks(a, T) ? cpu_threads(b) * worker_scratch(a) * sizeof(float) : 0;
 }
 
+enum dtype cpu_mamba2_dtype(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch,
+                            struct mamba2_args a) {
+  (void)c, (void)T, (void)B, (void)scratch, (void)a;
+  return DTYPE_F32;
+}
+
 // A dispatch costs nothing here.
 bool cpu_mamba2_step(struct recorder *c, const struct mamba2_step *s) {
   (void)c, (void)s;

@@ -277,6 +277,7 @@ static const struct ops vulkan_ops = {
     .delta_step = vulkan_delta_step,
     .mamba2_inputs = vulkan_mamba2_inputs,
     .mamba2 = vulkan_mamba2,
+    .mamba2_dtype = vulkan_mamba2_dtype,
     .mamba2_scratch_bytes = vulkan_mamba2_scratch_bytes,
     .mamba2_step = vulkan_mamba2_step,
     .gated_norm = vulkan_gated_norm,

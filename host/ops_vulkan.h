@@ -138,6 +138,10 @@ void vulkan_mamba2(struct recorder *c, struct tensor y, struct tensor xBC, struc
                    struct tensor D, struct tensor state, struct tensor sequences, struct tensor scratch,
                    struct mamba2_args a);
 bool vulkan_mamba2_step(struct recorder *c, const struct mamba2_step *s);
+enum dtype vulkan_mamba2_dtype(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch,
+                               struct mamba2_args a);
+bool vulkan_mamba2_matrix_plan(const struct device *device, uint32_t T, uint32_t B, const struct mamba2_args *a,
+                               struct plan_mamba2_matrix *p);
 uint64_t vulkan_mamba2_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct mamba2_args a);
 void vulkan_gated_norm(struct recorder *c, struct tensor y, struct tensor z, struct tensor weight,
                        struct gated_norm_args a);

@@ -8,6 +8,8 @@
 #include "mamba2_chunk_pass.h"
 #include "mamba2_chunk_state.h"
 #include "mamba2_inputs.h"
+#include "mamba2_matrix_output.h"
+#include "mamba2_matrix_state.h"
 
 static_assert(PLACE_OF_GATED == NORM_OF_GATED && PLACE_FIRST == NORM_FIRST && PLACE_ABSENT == NORM_ABSENT,
               "shaders and host number the norm's places alike");
@@ -108,34 +110,75 @@ static void recurrent(struct recorder *c, const struct mamba2_call *m) {
 
 // ---------------------------------------------------------------- chunkwise
 
-// Tokens of a chunk: states are read and written once a chunk, so twice the delta rule's chunk where M still fits.
-static uint32_t chunk_tokens(const struct device *device) {
-  const uint32_t C = 2 * device->plan.chunk;
-  return 4 * C * (C + 4) + 16 * C <= device->caps.shared_bytes ? C : C / 2;
+// A chunk, and what passes between the kernels for one.
+struct chunk_form {
+  bool matrices;
+  struct plan_mamba2_matrix p;
+  uint32_t C, rows, fours; // rows of a record's state, fours of a row
+  uint64_t bytes;
+};
+
+bool vulkan_mamba2_matrix_plan(const struct device *device, uint32_t T, uint32_t B, const struct mamba2_args *a,
+                               struct plan_mamba2_matrix *p) {
+  return a->matrices && kernel_built(KERNEL_mamba2_matrix_state) &&
+         device->caps.max_storage_buffers >= MAMBA2_MATRIX_OUTPUT_BINDINGS &&
+         plan_mamba2_matrix(&device->plan, a->N, a->P, a->heads, a->groups, T / device->plan.chunk / 2 + B, p);
+}
+
+static struct chunk_form chunk_form(const struct device *device, uint32_t T, uint32_t B, const struct mamba2_args *a) {
+  struct chunk_form f = {.matrices = vulkan_mamba2_matrix_plan(device, T, B, a, &f.p)};
+  if (f.matrices) {
+    f.C = f.p.C;
+    f.rows = f.p.N;
+    f.fours = f.p.P / 4;
+    f.bytes = 8ull * a->heads * MAMBA2_MATRIX_RECORD(f.p.N, f.p.P);
+    return f;
+  }
+  // States are read and written once a chunk, so twice the delta rule's chunk where M still fits.
+  f.C = 2 * device->plan.chunk;
+  if (4 * f.C * (f.C + 4) + 16 * f.C > device->caps.shared_bytes) f.C /= 2;
+  f.rows = a->N;
+  f.fours = divide_up(a->P, 4);
+  f.bytes = 16ull * a->heads * MAMBA2_CHUNK_RECORD(a->N, a->P);
+  return f;
 }
 
 // The most chunks that T tokens of B sequences can make.
-static uint32_t most_chunks(const struct device *device, uint32_t T, uint32_t B) {
-  return divide_up(T, chunk_tokens(device)) + B;
-}
-
-static uint64_t chunk_bytes(const struct mamba2_args *a) { return 16ull * a->heads * MAMBA2_CHUNK_RECORD(a->N, a->P); }
+static uint32_t most_chunks(const struct chunk_form *f, uint32_t T, uint32_t B) { return divide_up(T, f->C) + B; }
 
 // States so large that not even one token's fit a descriptor are walked token by token. Whether those of all T fit is
 // not asked here: who measures may call with fewer tokens.
-static bool wants_chunks(const struct device *device, uint32_t T, uint32_t B, const struct mamba2_args *a) {
+static bool wants_chunks(const struct device *device, uint32_t T, uint32_t B, const struct mamba2_args *a,
+                         struct chunk_form *f) {
+  *f = chunk_form(device, T, B, a);
   return vulkan_chunked(&device->plan, a->form, T, B, a->longest) &&
-         most_chunks(device, 1, B) * chunk_bytes(a) <= device->plan.binding_bytes;
+         most_chunks(f, 1, B) * f->bytes <= device->plan.binding_bytes;
+}
+
+// Of the chunks that a call makes of T rows, how many; 0: it walks the tokens. The tensors may have more rows than the
+// call has tokens, for which scratch was measured.
+static uint32_t chunks_of(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch,
+                          const struct mamba2_args *a, struct chunk_form *f) {
+  if (!wants_chunks(vulkan_device(c->backend), T, B, a, f)) return 0;
+  uint64_t bytes = tensor_bytes(&scratch), room = bytes <= c->backend->max_binding_bytes ? bytes / f->bytes : 0;
+  return (uint32_t)min64(most_chunks(f, T, B), room);
 }
 
 uint64_t vulkan_mamba2_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct mamba2_args a) {
-  const struct device *device = vulkan_device(b);
-  return wants_chunks(device, T, B, &a) ? most_chunks(device, T, B) * chunk_bytes(&a) : 0;
+  struct chunk_form f;
+  return wants_chunks(vulkan_device(b), T, B, &a, &f) ? most_chunks(&f, T, B) * f.bytes : 0;
 }
 
-static void chunk_state(struct recorder *c, const struct mamba2_call *m, struct binding states, uint32_t chunks) {
+enum dtype vulkan_mamba2_dtype(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch,
+                               struct mamba2_args a) {
+  struct chunk_form f;
+  return chunks_of(c, T, B, scratch, &a, &f) && f.matrices ? DTYPE_F16 : DTYPE_F32;
+}
+
+static void chunk_state(struct recorder *c, const struct mamba2_call *m, uint32_t C, struct binding states,
+                        uint32_t chunks) {
   const struct mamba2_args *a = &m->a;
-  const uint32_t lanes = vulkan_plan(c)->block_lanes, C = chunk_tokens(vulkan_device(c->backend));
+  const uint32_t lanes = vulkan_plan(c)->block_lanes;
   const uint32_t spec[MAMBA2_CHUNK_STATE_SPECS] = {[MAMBA2_CHUNK_STATE_SPEC_LANES] = lanes,
                                                    [MAMBA2_CHUNK_STATE_SPEC_C] = C,
                                                    [MAMBA2_CHUNK_STATE_SPEC_N] = a->N,
@@ -160,25 +203,31 @@ static void chunk_state(struct recorder *c, const struct mamba2_call *m, struct 
                   2ull * m->xBC.rows * a->heads * a->N * a->P);
 }
 
-static void chunk_pass(struct recorder *c, const struct mamba2_call *m, struct binding states) {
+static void chunk_pass(struct recorder *c, const struct mamba2_call *m, const struct chunk_form *f,
+                       struct binding states) {
   const struct mamba2_args *a = &m->a;
-  const uint32_t lanes = vulkan_plan(c)->block_lanes;
+  const uint32_t lanes = min32(vulkan_plan(c)->block_lanes, 64);
+  const uint32_t spec[MAMBA2_CHUNK_PASS_SPECS] = {
+      [MAMBA2_CHUNK_PASS_SPEC_LANES] = lanes, [MAMBA2_CHUNK_PASS_SPEC_HALVES] = f->matrices};
   const struct binding bindings[MAMBA2_CHUNK_PASS_BINDINGS] = {[MAMBA2_CHUNK_PASS_STATES] = states,
+                                                               [MAMBA2_CHUNK_PASS_STATES16] = states,
                                                                [MAMBA2_CHUNK_PASS_STATE] = vulkan_bind(m->state, m->y),
                                                                [MAMBA2_CHUNK_PASS_SEQUENCES] =
                                                                    vulkan_bind(m->sequences, m->xBC)};
-  const struct mamba2_chunk_pass_args args = {.C = chunk_tokens(vulkan_device(c->backend)),
+  const struct mamba2_chunk_pass_args args = {.C = f->C,
                                               .heads = a->heads,
                                               .N = a->N,
                                               .P = a->P,
+                                              .rows = f->rows,
+                                              .fours = f->fours,
                                               .state_stride = m->state.stride};
-  vulkan_dispatch(c, KERNEL_mamba2_chunk_pass, &lanes, bindings, &args, divide_up(a->N * divide_up(a->P, 4), lanes),
-                  a->heads, m->sequences.rows, 2ull * m->xBC.rows / args.C * a->heads * a->N * a->P);
+  vulkan_dispatch(c, KERNEL_mamba2_chunk_pass, spec, bindings, &args, divide_up(f->rows * f->fours, lanes), a->heads,
+                  m->sequences.rows, 2ull * m->xBC.rows / args.C * a->heads * a->N * a->P);
 }
 
-static void chunk_output(struct recorder *c, const struct mamba2_call *m, struct binding states, uint32_t chunks) {
+static void chunk_output(struct recorder *c, const struct mamba2_call *m, uint32_t C, struct binding states,
+                         uint32_t chunks) {
   const struct mamba2_args *a = &m->a;
-  const uint32_t C = chunk_tokens(vulkan_device(c->backend));
   const uint32_t spec[MAMBA2_CHUNK_OUTPUT_SPECS] = {[MAMBA2_CHUNK_OUTPUT_SPEC_LANES] =
                                                         min32(vulkan_plan(c)->lanes, 128),
                                                     [MAMBA2_CHUNK_OUTPUT_SPEC_C] = C,
@@ -207,6 +256,61 @@ static void chunk_output(struct recorder *c, const struct mamba2_call *m, struct
                   2ull * m->xBC.rows * a->heads * ((uint64_t)a->N * a->P + C / 2 * (a->N + a->P)));
 }
 
+// ---------------------------------------------------------------- the same on cooperative matrices
+
+static void matrix_chunks(struct recorder *c, const struct mamba2_call *m, const struct chunk_form *f,
+                          struct binding states, uint32_t chunks) {
+  const struct mamba2_args *a = &m->a;
+  const struct plan *plan = vulkan_plan(c);
+  const uint32_t spec[MAMBA2_MATRIX_SPECS] = {[MAMBA2_MATRIX_SPEC_LANES] = f->p.lanes,
+                                              [MAMBA2_MATRIX_SPEC_SUBGROUP] = plan->matrix_lanes,
+                                              [MAMBA2_MATRIX_SPEC_TILE_M] = plan->matrix_m,
+                                              [MAMBA2_MATRIX_SPEC_TILE_N] = plan->matrix_n,
+                                              [MAMBA2_MATRIX_SPEC_TILE_K] = plan->matrix_k,
+                                              [MAMBA2_MATRIX_SPEC_C] = f->C,
+                                              [MAMBA2_MATRIX_SPEC_N] = a->N,
+                                              [MAMBA2_MATRIX_SPEC_P] = a->P,
+                                              [MAMBA2_MATRIX_SPEC_HEADS] = f->p.heads,
+                                              [MAMBA2_MATRIX_SPEC_ALIGNED] = m->aligned,
+                                              [MAMBA2_MATRIX_SPEC_FOURS] = a->P % 4 == 0 && m->y.stride % 4 == 0,
+                                              [MAMBA2_MATRIX_SPEC_LOCKSTEP] = f->p.lockstep};
+  const struct binding xBC = vulkan_bind(m->xBC, m->xBC), dt = vulkan_bind(m->dt, m->xBC);
+  const struct binding g = vulkan_bind(m->g, m->xBC), y = vulkan_bind(m->y, m->y);
+  const struct binding sequences = vulkan_bind(m->sequences, m->xBC);
+  const struct binding in[MAMBA2_MATRIX_STATE_BINDINGS] = {[MAMBA2_MATRIX_STATE_STATES] = states,
+                                                           [MAMBA2_MATRIX_STATE_XBC] = xBC,
+                                                           [MAMBA2_MATRIX_STATE_XBC4] = xBC,
+                                                           [MAMBA2_MATRIX_STATE_DT] = dt,
+                                                           [MAMBA2_MATRIX_STATE_G] = g,
+                                                           [MAMBA2_MATRIX_STATE_STATE] = vulkan_bind(m->state, m->y),
+                                                           [MAMBA2_MATRIX_STATE_SEQUENCES] = sequences};
+  const struct binding out[MAMBA2_MATRIX_OUTPUT_BINDINGS] = {[MAMBA2_MATRIX_OUTPUT_Y] = y,
+                                                             [MAMBA2_MATRIX_OUTPUT_Y4] = y,
+                                                             [MAMBA2_MATRIX_OUTPUT_XBC] = xBC,
+                                                             [MAMBA2_MATRIX_OUTPUT_XBC4] = xBC,
+                                                             [MAMBA2_MATRIX_OUTPUT_STATES] = states,
+                                                             [MAMBA2_MATRIX_OUTPUT_DT] = dt,
+                                                             [MAMBA2_MATRIX_OUTPUT_G] = g,
+                                                             [MAMBA2_MATRIX_OUTPUT_D] = vulkan_bind(m->D, m->xBC),
+                                                             [MAMBA2_MATRIX_OUTPUT_SEQUENCES] = sequences};
+  const struct mamba2_matrix_args args = {.B = m->sequences.rows,
+                                          .heads = a->heads,
+                                          .groups = a->groups,
+                                          .D_per_element = a->D_per_element,
+                                          .y_stride = m->y.stride,
+                                          .xBC_stride = m->xBC.stride,
+                                          .dt_stride = m->dt.stride,
+                                          .g_stride = m->g.stride,
+                                          .state_stride = m->state.stride};
+  const uint64_t states_operations = 2ull * m->xBC.rows * a->heads * a->N * a->P;
+  vulkan_dispatch(c, KERNEL_mamba2_matrix_state, spec, in, &args, chunks, f->p.across, 1, states_operations);
+  chunk_pass(c, m, f, states);
+  vulkan_dispatch(c, KERNEL_mamba2_matrix_output_f32 + m->y.dtype, spec, out, &args, chunks, f->p.across, 1,
+                  states_operations + m->xBC.rows * a->heads * f->C * (uint64_t)(a->N + a->P));
+}
+
+// ---------------------------------------------------------------- the ops
+
 static bool aligned(struct tensor xBC, const struct mamba2_args *a) {
   return a->P % 4 == 0 && a->N % 4 == 0 && xBC.stride % 4 == 0;
 }
@@ -223,19 +327,20 @@ void vulkan_mamba2(struct recorder *c, struct tensor y, struct tensor xBC, struc
                                 .sequences = sequences,
                                 .a = a,
                                 .aligned = aligned(xBC, &a)};
-  const struct device *device = vulkan_device(c->backend);
-  // The tensors may have more rows than the call has tokens, for which scratch was measured.
-  uint64_t bytes = tensor_bytes(&scratch), room = bytes <= c->backend->max_binding_bytes ? bytes / chunk_bytes(&a) : 0;
-  uint32_t chunks = most_chunks(device, xBC.rows, sequences.rows);
-  if (chunks > room) chunks = (uint32_t)room;
-  if (!chunks || !wants_chunks(device, xBC.rows, sequences.rows, &a)) {
+  struct chunk_form f;
+  const uint32_t chunks = chunks_of(c, xBC.rows, sequences.rows, scratch, &a, &f);
+  if (!chunks) {
     recurrent(c, &m);
     return;
   }
-  struct binding states = {.buffer = scratch.buffer, .offset = scratch.offset, .bytes = chunks * chunk_bytes(&a)};
-  chunk_state(c, &m, states, chunks);
-  chunk_pass(c, &m, states);
-  chunk_output(c, &m, states, chunks);
+  struct binding states = {.buffer = scratch.buffer, .offset = scratch.offset, .bytes = chunks * f.bytes};
+  if (f.matrices) {
+    matrix_chunks(c, &m, &f, states, chunks);
+    return;
+  }
+  chunk_state(c, &m, f.C, states, chunks);
+  chunk_pass(c, &m, &f, states);
+  chunk_output(c, &m, f.C, states, chunks);
 }
 
 bool vulkan_mamba2_step(struct recorder *c, const struct mamba2_step *s) {

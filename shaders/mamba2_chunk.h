@@ -1,14 +1,19 @@
-// mamba2_chunk.h: how the three kernels of the chunkwise Mamba-2 (SSD) number chunks, and what passes between them.
+// mamba2_chunk.h: how the kernels of the chunkwise Mamba-2 (SSD) number chunks, and what passes between them.
 //
 // Sequence s has ceil(T_s / C) chunks; chunks of all sequences are numbered one after the other. For chunk c and head
-// j, record c * heads + j of `states` holds, as vec4:
+// j, record c * heads + j of `states` holds, in fours (a vec4, or on cooperative matrices four f16):
 //   (N, ceil(P / 4))  what the chunk adds to the state, sum_t e^(G_last - G_t) dt_t B_t^T x_t (from chunk_state);
 //                     then the state before the chunk (from chunk_pass)
-//   (1)               x: e^G_last, what is left of the state before the chunk
-// G_t is the sum of the chunk's g up to and including token t.
+//   then              x: e^G_last, what is left of the state before the chunk. On matrices also
+//                     y: a factor of what the chunk adds, whose f16 are at most C
+//                     z: of a sequence's first chunk, the largest number of the state before it, all from chunk_state
+//                     w: a factor of the state before the chunk, whose f16 are at most 2^15 (from chunk_pass)
+// G_t is the sum of the chunk's g up to and including token t. On matrices N and P are rounded up to multiples of 16,
+// with zeros behind them.
 #ifndef MAMBA2_CHUNK_H
 #define MAMBA2_CHUNK_H
 #include "control.h"
 #include "interface.h"
 #define MAMBA2_CHUNK_RECORD(N, P) ((N) * (((P) + 3) / 4) + 1) // vec4 of a record
+#define MAMBA2_MATRIX_RECORD(N, P) ((N) * (P) / 4 + 2)        // fours of f16; whole 16 bytes
 #endif

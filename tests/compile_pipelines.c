@@ -171,6 +171,18 @@ static void compile_hh(uint32_t T, uint32_t r, enum hh_nonneg nonneg, bool matri
   op->hh_rule(recorder, o, qkv, f32(T, H), f32(T, H), f32(T, H * r * r), f32(1, H * D * D), sequences, scratch, a);
 }
 
+static void compile_mamba2(uint32_t T, uint32_t N, uint32_t P, bool matrices) {
+  const struct ops *op = backend->ops;
+  enum { H = 32 };
+  struct mamba2_args a = {
+      .heads = H, .P = P, .N = N, .groups = 1, .matrices = matrices ? MATRICES_BEST : MATRICES_NONE};
+  struct tensor scratch = f32(1, (uint32_t)(op->mamba2_scratch_bytes(backend, T, 1, a) / 4));
+  struct tensor y = tensor(op->mamba2_dtype(recorder, T, 1, scratch, a), T, H * P);
+  op->mamba2(recorder, y, f32(T, H * P + 2 * N), f32(T, H), f32(T, H), f32(1, H), f32(1, H * N * P),
+             tensor(DTYPE_I32, 1, 4), scratch, a);
+  op->gated_norm(recorder, y, f32(T, H * P), f32(1, H * P), (struct gated_norm_args){1, NORM_OF_GATED, 1e-5f});
+}
+
 static int compile_model(const char *path) {
   static const int32_t ids[300];
   struct deltaic_device device = {.backend = backend};
@@ -227,6 +239,10 @@ int main(int argc, char **argv) {
       compile_products(lengths[l], DTYPE_BF16);
       compile_products(lengths[l], DTYPE_F16);
     }
+    compile_mamba2(1, 128, 64, matrices);
+    compile_mamba2(2048, 128, 64, matrices);
+    compile_mamba2(2048, 256, 64, matrices);
+    compile_mamba2(2048, 64, 128, matrices);
     compile_delta(2048, 128, 128, 1, true, matrices);
     compile_delta(2048, 128, 128, 1, false, matrices);
     compile_delta(2048, 64, 64, 1, true, matrices);

@@ -5,4 +5,5 @@
 int ops_cases_delta_matrix(void);
 int ops_cases_attention_matrix(void);
 int ops_cases_hh_matrix(void);
+int ops_cases_mamba2_matrix(void);
 #endif

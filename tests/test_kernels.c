@@ -29,6 +29,8 @@
 #include "mamba2_chunk_pass.h"
 #include "mamba2_chunk_state.h"
 #include "mamba2_inputs.h"
+#include "mamba2_matrix_output.h"
+#include "mamba2_matrix_state.h"
 #include "mark.h"
 #include "matmul.h"
 #include "matmul_matrix.h"
@@ -157,9 +159,13 @@ static const struct access accesses[] = {
     {KERNEL_mamba2_step_f32, BIT(MAMBA2_Y) | BIT(MAMBA2_STATE), BIT(MAMBA2_STATE)},
     {KERNEL_mamba2_step_f16, BIT(MAMBA2_Y) | BIT(MAMBA2_STATE), BIT(MAMBA2_STATE)},
     {KERNEL_mamba2_chunk_state, BIT(MAMBA2_CHUNK_STATE_STATES), 0},
-    {KERNEL_mamba2_chunk_pass, BIT(MAMBA2_CHUNK_PASS_STATES) | BIT(MAMBA2_CHUNK_PASS_STATE),
-     BIT(MAMBA2_CHUNK_PASS_STATES) | BIT(MAMBA2_CHUNK_PASS_STATE)},
+    {KERNEL_mamba2_chunk_pass,
+     BIT(MAMBA2_CHUNK_PASS_STATES) | BIT(MAMBA2_CHUNK_PASS_STATES16) | BIT(MAMBA2_CHUNK_PASS_STATE),
+     BIT(MAMBA2_CHUNK_PASS_STATES) | BIT(MAMBA2_CHUNK_PASS_STATES16) | BIT(MAMBA2_CHUNK_PASS_STATE)},
     {KERNEL_mamba2_chunk_output, BIT(MAMBA2_CHUNK_OUTPUT_Y), 0},
+    {KERNEL_mamba2_matrix_state, BIT(MAMBA2_MATRIX_STATE_STATES), 0},
+    {KERNEL_mamba2_matrix_output_f32, BIT(MAMBA2_MATRIX_OUTPUT_Y) | BIT(MAMBA2_MATRIX_OUTPUT_Y4), 0},
+    {KERNEL_mamba2_matrix_output_f16, BIT(MAMBA2_MATRIX_OUTPUT_Y) | BIT(MAMBA2_MATRIX_OUTPUT_Y4), 0},
     {KERNEL_gated_norm_f32, BIT(GATED_NORM_Y) | BIT(GATED_NORM_Y4), BIT(GATED_NORM_Y) | BIT(GATED_NORM_Y4)},
     {KERNEL_gated_norm_f16, BIT(GATED_NORM_Y) | BIT(GATED_NORM_Y4), BIT(GATED_NORM_Y) | BIT(GATED_NORM_Y4)},
     {KERNEL_swiglu_f16, BIT(SWIGLU_Y), 0},

@@ -191,8 +191,9 @@ static void check_model(deltaic_device *device, const char *path, const char *re
 // Operands of 16 bits: a thousand times the error of float32, and a tenth of what bf16 programs have.
 static void check_fast(deltaic_device *device) {
   static const char *const models[] = {"tiny_delta_net_swa",     "tiny_gated_deltanet_gva", "tiny_gated_delta_product",
-                                       "tiny_gated_deltanet_h2", "tiny_hh_gated_dynamic",   "ablation_transformer"};
-  for (int i = 0; i < 6; i++) {
+                                       "tiny_gated_deltanet_h2", "tiny_hh_gated_dynamic",   "ablation_transformer",
+                                       "tiny_mamba2_options"};
+  for (int i = 0; i < 7; i++) {
     char path[512], reference[600];
     snprintf(path, sizeof path, TESTS_DIR "/vectors/models/%s", models[i]);
     snprintf(reference, sizeof reference, "%s/reference.safetensors", path);

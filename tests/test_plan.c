@@ -10,6 +10,7 @@
 #include "delta_step.h"
 #include "hh_matrix_prepare.h"
 #include "kernels.h"
+#include "mamba2_matrix.h"
 #include "matmul_narrow.h"
 #include "matvec.h"
 #include "numbers.h"
@@ -375,6 +376,48 @@ static void attention_on_matrices_fits_its_device(void **state) {
   assert_true(plan_attention_matrix(&h200, 8, 8, 128, 1, 2048, &m) && m.lanes == 8 * h200.matrix_lanes);
 }
 
+static void mamba2_on_matrices_fits_its_device(void **state) {
+  (void)state;
+  struct device_caps mesa26 = caps_lavapipe;
+  mesa26.matrix_shapes = 1;
+  mesa26.matrix_shape[0].m = mesa26.matrix_shape[0].n = mesa26.matrix_shape[0].k = 8;
+  const struct device_caps *const devices[] = {&caps_h200, &caps_geforce_bar, &caps_rdna3_radv, &mesa26};
+  const uint32_t sizes[] = {1, 20, 64, 128, 256}, groups[] = {1, 3, 24};
+  for (int i = 0; i < 4; i++)
+    for (int k = 0; k < 25; k++)
+      for (int g = 0; g < 3; g++)
+        for (uint32_t chunks = 1; chunks <= 1024; chunks *= 32) {
+          struct plan p = made(devices[i]);
+          struct plan_mamba2_matrix m;
+          const uint32_t N = sizes[k % 5], P = sizes[k / 5];
+          if (!plan_mamba2_matrix(&p, N, P, 24, groups[g], chunks, &m)) {
+            assert_true(P > 128 || N > 128 || N + P > 192); // the usual 128 x 64 and 64 x 128 fit
+            continue;
+          }
+          const uint32_t spec[MAMBA2_MATRIX_SPECS] = {[MAMBA2_MATRIX_SPEC_LANES] = m.lanes,
+                                                      [MAMBA2_MATRIX_SPEC_SUBGROUP] = p.matrix_lanes,
+                                                      [MAMBA2_MATRIX_SPEC_TILE_M] = p.matrix_m,
+                                                      [MAMBA2_MATRIX_SPEC_TILE_N] = p.matrix_n,
+                                                      [MAMBA2_MATRIX_SPEC_TILE_K] = p.matrix_k,
+                                                      [MAMBA2_MATRIX_SPEC_C] = m.C,
+                                                      [MAMBA2_MATRIX_SPEC_N] = N,
+                                                      [MAMBA2_MATRIX_SPEC_P] = P,
+                                                      [MAMBA2_MATRIX_SPEC_HEADS] = m.heads};
+          if (kernel_built(KERNEL_mamba2_matrix_state)) {
+            assert_int_equal(shared_of(KERNEL_mamba2_matrix_state, spec), plan_mamba2_state_bytes(&m));
+            assert_int_equal(shared_of(KERNEL_mamba2_matrix_output_f16, spec), plan_mamba2_output_bytes(&p, &m));
+          }
+          assert_in_range(plan_mamba2_state_bytes(&m), 1, devices[i]->shared_bytes);
+          assert_in_range(plan_mamba2_output_bytes(&p, &m), 1, devices[i]->shared_bytes);
+          assert_in_range(m.lanes, 1, devices[i]->max_invocations);
+          assert_int_equal(m.C, m.lanes / p.matrix_lanes * p.matrix_m);
+          assert_true(m.heads * m.across >= 24 && m.across % groups[g] == 0);
+        }
+  struct plan none = made(&caps_rdna2_radv_bar);
+  struct plan_mamba2_matrix m;
+  assert_false(plan_mamba2_matrix(&none, 128, 64, 32, 1, 32, &m));
+}
+
 static void lanes_hold_a_whole_subgroup(void **state) {
   (void)state;
   for (int i = 0; i < CAPS_USABLE; i++) {
@@ -736,6 +779,7 @@ int main(void) {
       cmocka_unit_test(the_delta_rule_on_matrices_fits_its_device),
       cmocka_unit_test(the_delta_rule_on_matrices_follows_the_shape),
       cmocka_unit_test(attention_on_matrices_fits_its_device),
+      cmocka_unit_test(mamba2_on_matrices_fits_its_device),
       cmocka_unit_test(lanes_hold_a_whole_subgroup),
       cmocka_unit_test(buffers_stay_within_the_limits),
       cmocka_unit_test(memory_types_have_what_their_use_needs),
