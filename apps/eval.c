@@ -111,23 +111,25 @@ static int check(const struct request_line *r, struct arguments *arguments) {
   return code;
 }
 
-static const char cost_about[] = "cost: tokens/s of reading and continuing a text of each --length, and the memory of "
-                                 "its state";
-
-static void add_text(char **text, const char *more, const char *between, const char *rest) {
-  size_t used = strlen(*text), bytes = used + strlen(more) + strlen(between) + strlen(rest) + 2;
+static void add_line(char **text, const char *line) {
+  size_t used = strlen(*text), bytes = used + strlen(line) + 2;
   *text = must_resize(*text, bytes);
-  snprintf(*text + used, bytes - used, "%s%s%s\n", more, between, rest);
+  snprintf(*text + used, bytes - used, "%s\n", line);
 }
 
 // What one must know, and every task on a line; to free().
 static char *help_text(void) {
   char *text = text_copy(about, strlen(about)), *sets = eval_data_sets();
   const struct made *made;
-  add_text(&text, "\n\ntasks on data sets, --data their file:\n", "", sets);
-  add_text(&text, "\ntasks made on the spot:", "", "");
-  for (size_t i = 0; (made = made_at(i)); ++i) add_text(&text, made->name, ": ", made->about);
-  add_text(&text, cost_about, "", "");
+  char line[256];
+  add_line(&text, "\n\ntasks on data sets, --data their file:");
+  add_line(&text, sets);
+  add_line(&text, "\ntasks made on the spot:");
+  for (size_t i = 0; (made = made_at(i)); ++i) {
+    snprintf(line, sizeof line, "  %s: %s", made->name, made->about);
+    add_line(&text, line);
+  }
+  add_line(&text, "  cost: tokens/s of reading and continuing a text of each --length, and the memory of its state");
   text[strlen(text) - 1] = 0; // the last line's end is print_wrapped's
   free(sets);
   return text;

@@ -357,7 +357,7 @@ char *eval_data_sets(void) {
   for (size_t i = 0; (s = shape_at(i)); ++i) {
     size_t used = strlen(text);
     text = must_resize(text, used + strlen(s->name) + strlen(s->about) + 8);
-    sprintf(text + used, "%s%s: %s", i ? "\n" : "", s->name, s->about);
+    sprintf(text + used, "%s  %s: %s", i ? "\n" : "", s->name, s->about);
   }
   return text;
 }

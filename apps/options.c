@@ -14,27 +14,33 @@ enum { HELP_WIDTH = 80, HELP_COLUMN = 30 };
 
 // ---------------------------------------------------------------- help
 
-void print_wrapped(const char *text, int indent, int *column) {
-  while (*text) {
+// One line. Where it begins with spaces, the rows that it goes on in begin two further.
+static void print_line(const char *text, const char *end, int indent, int *column) {
+  int spaces = (int)strspn(text, " "), from = indent + spaces;
+  text += spaces;
+  while (text < end) {
     size_t word = strcspn(text, " \n");
-    if (*column > indent && *column + 1 + (int)word > HELP_WIDTH) {
+    if (*column > from && *column + 1 + (int)word > HELP_WIDTH) {
       putchar('\n');
       *column = 0;
+      from = indent + (spaces ? spaces + 2 : 0);
     }
-    if (*column < indent)
-      *column += printf("%*s", indent - *column, "");
-    else if (word && *column > indent)
+    if (*column < from)
+      *column += printf("%*s", from - *column, "");
+    else if (word && *column > from)
       *column += printf(" ");
     *column += printf("%.*s", (int)word, text);
     text += word;
-    if (*text == '\n') {
-      putchar('\n');
-      *column = 0;
-    }
-    if (*text) ++text;
+    if (text < end) ++text;
   }
   putchar('\n');
   *column = 0;
+}
+
+void print_wrapped(const char *text, int indent, int *column) {
+  const char *end = text + strcspn(text, "\n");
+  for (; *end; text = end + 1, end = text + strcspn(text, "\n")) print_line(text, end, indent, column);
+  print_line(text, end, indent, column);
 }
 
 static void default_text(const struct option *option, char *text, size_t capacity) {
