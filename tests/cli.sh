@@ -46,6 +46,7 @@ failures=$((failures + $?))
 # ---- malformed input
 refused 1 'nowhere' generate -m "$dir/nowhere" -d cpu
 refused 1 'nowhere' info "$dir/nowhere"
+refused 1 'perplexity: a?\[31mb?: no such file' perplexity "$tiny" $'a\e[31mb\n' -d cpu # control characters are none
 refused 1 '"": no such file or folder' generate -m '' -d cpu
 refused 1 '"": no such file or folder' generate "$tiny" -d cpu --state-out ''
 refused 1 'no such file or folder' perplexity "$dir/nowhere" -m "$tiny" -d cpu
