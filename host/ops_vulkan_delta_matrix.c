@@ -181,7 +181,8 @@ static void scan(struct recorder *c, const struct delta_call *d, const struct pl
       [DELTA_MATRIX_SCAN_SPEC_LOCKSTEP] = p->lockstep,
       [DELTA_MATRIX_SCAN_SPEC_MODE] = segments ? DELTA_MATRIX_SEGMENTS : DELTA_MATRIX_WHOLE,
       [DELTA_MATRIX_SCAN_SPEC_R] = p->r,
-      [DELTA_MATRIX_SCAN_SPEC_D] = p->block};
+      [DELTA_MATRIX_SCAN_SPEC_D] = p->block,
+      [DELTA_MATRIX_SCAN_SPEC_AHEAD] = p->ahead};
   const struct binding qkv = bind_words(d->qkv), o = vulkan_bind(d->o, d->o);
   const struct binding bindings[DELTA_MATRIX_SCAN_BINDINGS] = {[DELTA_MATRIX_SCAN_O] = o,
                                                                [DELTA_MATRIX_SCAN_O4] = o,

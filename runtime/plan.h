@@ -183,6 +183,7 @@ struct plan_delta_matrix {
   uint32_t slab, prepare_lanes;        // of prepare: columns of K staged at a time
   uint32_t computers, tiles;           // of scan: subgroups, tiles of value columns that each owns
   uint32_t stagers;                    // further subgroups that bring what those need; 0: they do it themselves
+  uint32_t ahead;                      // without those: chunks that what is staged was fetched before; 0: scan waits
   uint32_t segments;                   // of a sequence, walked at the same time; 1: it is walked once
   uint32_t join_tiles;                 // of join: tiles of value columns of a workgroup
 };

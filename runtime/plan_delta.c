@@ -30,12 +30,12 @@ uint64_t plan_delta_matrix_prepare_bytes(const struct plan_delta_matrix *d, uint
 uint64_t plan_delta_matrix_scan_bytes(const struct plan *plan, const struct plan_delta_matrix *d, uint32_t n,
                                       bool edges) {
   const bool blocks = d->r > 1;
-  uint64_t tokens = queries(d, n), buffers = d->stagers ? 2 : 1;
+  uint64_t tokens = queries(d, n), buffers = d->stagers + d->ahead ? 2 : 1;
   uint64_t keys = (blocks && !alone(d) ? d->C / n : d->C) + tokens, factors = d->C + (blocks ? 2 : 1) * tokens;
   uint64_t values = !blocks ? d->C : d->conversions ? tokens : d->C + tokens;
   uint64_t pitch = d->computers * d->tiles * plan->matrix_n / 8 + 1;
   uint64_t staged = 16 * keys * (d->Dk / 8 + 1) + 16 * factors * (d->C / 8 + 1) + 4 * (2 * d->C + tokens);
-  uint64_t corner = edges ? 4ull * d->computers * plan->matrix_m * plan->matrix_n : 4;
+  uint64_t corner = edges ? 4ull * d->computers * plan->matrix_m * plan->matrix_n : 16;
   uint64_t copy = d->conversions ? 0 : 2 * buffers * d->C + 16 * d->Dk * pitch;
   return buffers * staged + 16 * values * pitch + corner + copy;
 }
@@ -138,6 +138,16 @@ static void plan_segments(const struct plan *plan, uint32_t Dv, uint32_t n, uint
   }
 }
 
+// A chunk is staged while the one before it is computed, where that is faster (H200, docs/speed.md): what a subgroup's
+// columns of S leave of the registers may hold two chunks on their way. Software has both forms, for the tests.
+static void plan_ahead(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t n, struct plan_delta_matrix *d) {
+  const bool edges = Dk != d->Dk || Dv % (d->computers * d->tiles * plan->matrix_n) != 0;
+  if (!d->conversions || d->stagers || d->r > 1 || d->C > 16) return;
+  d->ahead = plan->software && n > 1 ? 1 : d->Dk * d->tiles <= 160 ? 2 : 0;
+  if (d->Dk > 128 || (d->Dk == 128 && d->segments > 1)) d->ahead = 1;
+  if (plan_delta_matrix_scan_bytes(plan, d, n, edges) > plan->shared_bytes) d->ahead = 0;
+}
+
 // Columns staged at a time by prepare.
 static uint32_t slab_of(uint32_t Dk, uint32_t most) {
   if (Dk <= most) return Dk;
@@ -174,5 +184,7 @@ bool plan_delta_matrix(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32
   if (!plan_scan(plan, Dv, unknowns, heads, d)) return false;
   plan_segments(plan, Dv, unknowns, heads, T, d);
   plan_prepare(plan, unknowns, d);
-  return fits(plan, d, unknowns) && plan_delta_matrix_prepare_bytes(d, unknowns) <= plan->shared_bytes;
+  if (!fits(plan, d, unknowns)) return false;
+  plan_ahead(plan, Dk, Dv, unknowns, d);
+  return plan_delta_matrix_prepare_bytes(d, unknowns) <= plan->shared_bytes;
 }

@@ -25,7 +25,7 @@
 #define DELTA_MATRIX_SCAN_SPEC_N 7         //
 #define DELTA_MATRIX_SCAN_SPEC_COMPUTERS 8 // subgroups that own value columns
 #define DELTA_MATRIX_SCAN_SPEC_TILES 9     // how many tiles of columns each
-#define DELTA_MATRIX_SCAN_SPEC_STAGERS 10  // further subgroups that stage two chunks ahead; 0: the computers do, one
+#define DELTA_MATRIX_SCAN_SPEC_STAGERS 10  // further subgroups that stage, a chunk ahead; 0: the computers do
 #define DELTA_MATRIX_SCAN_SPEC_UNIT_K 11   // 8, 4 or 1: divides args.pitch and qkv_stride
 #define DELTA_MATRIX_SCAN_SPEC_UNIT_V 12   // divides args.Dv, qkv_stride and where the values of a token begin
 #define DELTA_MATRIX_SCAN_SPEC_UNIT_O 13   // divides args.Dv and o_stride
@@ -34,7 +34,10 @@
 #define DELTA_MATRIX_SCAN_SPEC_MODE 16     // DELTA_MATRIX_...
 #define DELTA_MATRIX_SCAN_SPEC_R 17        // blocks of Head-in-Head; 1: the delta rule. N is 1 with more
 #define DELTA_MATRIX_SCAN_SPEC_D 18        // rows of a block
-#define DELTA_MATRIX_SCAN_SPECS 19
+#define DELTA_MATRIX_SCAN_SPEC_AHEAD 19    // 1, 2: a chunk is staged while the one before it is computed, from what was
+                                           // fetched 1 or 2 chunks before; 0: before it is. 0 with STAGERS or blocks,
+                                           // and in delta_matrix_scan_khr.comp
+#define DELTA_MATRIX_SCAN_SPECS 20
 #define DELTA_MATRIX_WHOLE 0    // sequences from beginning to end
 #define DELTA_MATRIX_SEGMENTS 1 // segments, all but the first from nothing: maps, outputs and their reach
 struct delta_matrix_scan_args {

@@ -83,18 +83,18 @@ void walk(uint record, const bool identity) {
         S[x][r] = SUM(0.0);
       coopMatStore(SUM16(S[x][r]), copy, COPY_AT(x * TILE_M, r), V_PITCH, ROWS);
     }
-  fetch_keys(0);
-  if (!identity) fetch_values(0);
-  fetch_record(record);
+  fetch_keys(0, 0);
+  if (!identity) fetch_values(0, 0);
+  fetch_record(0, record);
   for (uint t0 = 0; t0 < seq.T; t0 += TOKENS, record += step) {
-    put_keys(0, t0);
-    put_record(0);
-    if (!identity) put_values(t0);
+    put_keys(0, 0, t0);
+    put_record(0, 0);
+    if (!identity) put_values(0, t0);
     barrier();
     if (t0 + TOKENS < seq.T) {
-      fetch_keys(t0 + TOKENS);
-      fetch_record(record + step);
-      if (!identity) fetch_values(t0 + TOKENS);
+      fetch_keys(0, t0 + TOKENS);
+      fetch_record(0, record + step);
+      if (!identity) fetch_values(0, t0 + TOKENS);
     }
     SUM U[TILES_R][TILES], O[TILES_Q][TILES];
     [[unroll]] for (uint r = 0; r < TILES; r++) {

@@ -1,6 +1,6 @@
 // delta_matrix_stage.glsl: constants and memory traffic of both forms of delta_matrix_scan. Staged are, for all
 // subgroups, the chunk's K and Q, its Tm and P, its fades; each computing subgroup brings the values of its own columns
-// and takes its outputs away. What is fetched waits in registers until the chunk before it is done with the memory.
+// and takes its outputs away. What is fetched waits in registers until there is room for it in the memory.
 #include "delta_matrix_scan.h"
 layout(local_size_x_id = DELTA_MATRIX_SCAN_SPEC_LANES) in;
 layout(constant_id = DELTA_MATRIX_SCAN_SPEC_SUBGROUP) const uint SUBGROUP = 32;
@@ -21,6 +21,7 @@ layout(constant_id = DELTA_MATRIX_SCAN_SPEC_LOCKSTEP) const uint LOCKSTEP = 0;
 layout(constant_id = DELTA_MATRIX_SCAN_SPEC_MODE) const uint MODE = DELTA_MATRIX_WHOLE;
 layout(constant_id = DELTA_MATRIX_SCAN_SPEC_R) const uint R = 1;
 layout(constant_id = DELTA_MATRIX_SCAN_SPEC_D) const uint D = 128;
+layout(constant_id = DELTA_MATRIX_SCAN_SPEC_AHEAD) const uint AHEAD = 0;
 #define QKV_BINDING DELTA_MATRIX_SCAN_QKV
 #include "delta_matrix_load.glsl"
 #define O_BINDING DELTA_MATRIX_SCAN_O
@@ -45,7 +46,8 @@ const uint FACTOR_ROWS = R > 1 ? C + QUERIES : C;        // of Tm, or W
 const uint VALUE_ROWS = R > 1 ? QUERIES : C;
 const uint WIDTH = TILES * TILE_N; // value columns of a subgroup
 const uint COLUMNS = COMPUTERS * WIDTH;
-const uint BUFFERS = STAGERS > 0 ? 2 : 1;
+const uint BUFFERS = STAGERS + AHEAD > 0 ? 2 : 1;
+const uint SETS = AHEAD == 2 ? 2 : 1; // of registers for what is on its way
 const uint STAGING = (STAGERS > 0 ? STAGERS : COMPUTERS) * SUBGROUP; // invocations that stage
 // 16 bytes each; pitches of rows are odd, which spreads them over banks
 const uint K8 = DK / 8, K_PITCH = K8 + 1;
@@ -53,7 +55,9 @@ const uint C8 = C / 8, C_PITCH = C8 + 1;
 const uint W8 = WIDTH / 8, V_PITCH = COLUMNS / 8 + 1;
 const uint FADES = (2 * C + QUERIES) / 4;
 const uint K_EACH = (KEY_ROWS * K8 + STAGING - 1) / STAGING, Q_EACH = (QUERIES * K8 + STAGING - 1) / STAGING;
-const uint P_EACH = ((FACTOR_ROWS + QUERIES) * C8 + STAGING - 1) / STAGING, F_EACH = (FADES + STAGING - 1) / STAGING;
+// Of a record: the factors, and with AHEAD the fades after them in the same loads, for fewer registers.
+const uint FACTORS = (FACTOR_ROWS + QUERIES) * C8, JOINT = AHEAD > 0 ? FACTORS + FADES : FACTORS;
+const uint P_EACH = (JOINT + STAGING - 1) / STAGING, F_EACH = (FADES + STAGING - 1) / STAGING;
 const uint V_EACH = (VALUE_ROWS * W8 + SUBGROUP - 1) / SUBGROUP, O_EACH = (QUERIES * W8 + SUBGROUP - 1) / SUBGROUP;
 const uint KEYS = (KEY_ROWS + QUERIES) * K_PITCH, PREPARED = (FACTOR_ROWS + QUERIES) * C_PITCH; // of a buffer
 shared uvec4 keys[BUFFERS * KEYS];          // K, then Q; f16
@@ -75,8 +79,8 @@ void subgroup_barrier() {
     controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsShared, gl_SemanticsAcquireRelease);
 }
 
-fetched8 next_k[K_EACH], next_q[Q_EACH], next_v[V_EACH];
-uvec4 next_p[P_EACH];
+fetched8 next_k[SETS][K_EACH], next_q[SETS][Q_EACH], next_v[SETS][V_EACH];
+uvec4 next_p[SETS][P_EACH];
 vec4 next_fade[F_EACH];
 sequence seq;
 uint head, column0; // column0: the subgroup's first
@@ -105,25 +109,25 @@ uvec4 only_block(uvec4 x, uint d, uint b) {
   return x;
 }
 
-void fetch_keys(uint t0) {
+void fetch_keys(uint set, uint t0) {
   [[unroll]] for (uint n = 0; n < K_EACH; n++) {
     uint i = n * STAGING + stager;
     if (KEY_ROWS * K8 % STAGING == 0 || i < KEY_ROWS * K8)
-      next_k[n] = fetch8_of(key_row(t0, i / K8), i % K8 * 8, args.pitch, UNIT_K, EDGES != 0);
+      next_k[set][n] = fetch8_of(key_row(t0, i / K8), i % K8 * 8, args.pitch, UNIT_K, EDGES != 0);
   }
   [[unroll]] for (uint n = 0; n < Q_EACH; n++) {
     uint i = n * STAGING + stager;
     if (QUERIES * K8 % STAGING == 0 || i < QUERIES * K8)
-      next_q[n] = fetch8_of(query_row(t0, i / K8), i % K8 * 8, args.pitch, UNIT_K, EDGES != 0);
+      next_q[set][n] = fetch8_of(query_row(t0, i / K8), i % K8 * 8, args.pitch, UNIT_K, EDGES != 0);
   }
 }
 
 // t0: of what was fetched.
-void put_keys(uint turn, uint t0) {
+void put_keys(uint set, uint turn, uint t0) {
   [[unroll]] for (uint n = 0; n < K_EACH; n++) {
     uint i = n * STAGING + stager, r = i / K8, c = i % K8;
     if (KEY_ROWS * K8 % STAGING == 0 || i < KEY_ROWS * K8) {
-      uvec4 x = finish8_of(next_k[n], key_row(t0, r), c * 8, args.pitch, UNIT_K, EDGES != 0);
+      uvec4 x = finish8_of(next_k[set][n], key_row(t0, r), c * 8, args.pitch, UNIT_K, EDGES != 0);
       keys[turn * KEYS + r * K_PITCH + c] = R > 1 && ALONE > 0 ? only_block(x, c * 8, r / TOKENS) : x;
     }
   }
@@ -131,30 +135,31 @@ void put_keys(uint turn, uint t0) {
     uint i = n * STAGING + stager, r = i / K8, c = i % K8;
     if (QUERIES * K8 % STAGING == 0 || i < QUERIES * K8)
       keys[turn * KEYS + (KEY_ROWS + r) * K_PITCH + c] =
-          finish8_of(next_q[n], query_row(t0, r), c * 8, args.pitch, UNIT_K, EDGES != 0);
+          finish8_of(next_q[set][n], query_row(t0, r), c * 8, args.pitch, UNIT_K, EDGES != 0);
   }
 }
 
-void fetch_record(uint record) {
+void fetch_record(uint set, uint record) {
   [[unroll]] for (uint n = 0; n < P_EACH; n++) {
     uint i = n * STAGING + stager;
-    if ((FACTOR_ROWS + QUERIES) * C8 % STAGING == 0 || i < (FACTOR_ROWS + QUERIES) * C8)
-      next_p[n] = prepared[record + i];
+    if (JOINT % STAGING == 0 || i < JOINT) next_p[set][n] = prepared[record + i];
   }
-  [[unroll]] for (uint n = 0; n < F_EACH; n++) {
+  [[unroll]] for (uint n = 0; AHEAD == 0 && n < F_EACH; n++) {
     uint i = n * STAGING + stager;
-    if (FADES % STAGING == 0 || i < FADES)
-      next_fade[n] = uintBitsToFloat(prepared[record + FADES_AT + i]);
+    if (FADES % STAGING == 0 || i < FADES) next_fade[n] = uintBitsToFloat(prepared[record + FADES_AT + i]);
   }
 }
 
-void put_record(uint turn) {
+// A branch says where: computed, that place would cost registers for good, and NVIDIA's compiler spills.
+void put_record(uint set, uint turn) {
   [[unroll]] for (uint n = 0; n < P_EACH; n++) {
-    uint i = n * STAGING + stager;
-    if ((FACTOR_ROWS + QUERIES) * C8 % STAGING == 0 || i < (FACTOR_ROWS + QUERIES) * C8)
-      factors[turn * PREPARED + i / C8 * C_PITCH + i % C8] = next_p[n];
+    uint i = n * STAGING + stager, f = i - FACTORS;
+    if ((AHEAD == 0 && FACTORS % STAGING == 0) || i < FACTORS)
+      factors[turn * PREPARED + i / C8 * C_PITCH + i % C8] = next_p[set][n];
+    else if (AHEAD > 0 && f < FADES)
+      fades[turn * FADES + f] = uintBitsToFloat(next_p[set][n]);
   }
-  [[unroll]] for (uint n = 0; n < F_EACH; n++) {
+  [[unroll]] for (uint n = 0; AHEAD == 0 && n < F_EACH; n++) {
     uint i = n * STAGING + stager;
     if (FADES % STAGING == 0 || i < FADES) fades[turn * FADES + i] = next_fade[n];
 #ifdef FADES_OUT
@@ -164,19 +169,19 @@ void put_record(uint turn) {
   }
 }
 
-void fetch_values(uint t0) {
+void fetch_values(uint set, uint t0) {
   [[unroll]] for (uint n = 0; n < V_EACH; n++) {
     uint i = n * SUBGROUP + lane;
     if (VALUE_ROWS * W8 % SUBGROUP == 0 || i < VALUE_ROWS * W8)
-      next_v[n] = fetch8_of(value_row(t0, i / W8), column0 + i % W8 * 8, args.Dv, UNIT_V, EDGES != 0);
+      next_v[set][n] = fetch8_of(value_row(t0, i / W8), column0 + i % W8 * 8, args.Dv, UNIT_V, EDGES != 0);
   }
 }
 
-void put_values(uint t0) {
+void put_values(uint set, uint t0) {
   [[unroll]] for (uint n = 0; n < V_EACH; n++) {
     uint i = n * SUBGROUP + lane, r = i / W8, c = i % W8;
     if (VALUE_ROWS * W8 % SUBGROUP == 0 || i < VALUE_ROWS * W8) {
-      uvec4 x = finish8_of(next_v[n], value_row(t0, r), column0 + c * 8, args.Dv, UNIT_V, EDGES != 0);
+      uvec4 x = finish8_of(next_v[set][n], value_row(t0, r), column0 + c * 8, args.Dv, UNIT_V, EDGES != 0);
       values[(UNKNOWNS + r) * V_PITCH + computer * W8 + c] = x;
     }
   }

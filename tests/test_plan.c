@@ -231,7 +231,8 @@ static void matvec_fits_every_device(void **state) {
 
 // n steps a token, or d->r blocks.
 static void check_matrix_shape(const struct plan *p, const struct device_caps *caps, const struct plan_delta_matrix *d,
-                               uint32_t n) {
+                               uint32_t Dk, uint32_t Dv, uint32_t n) {
+  const bool edges = Dk != d->Dk || Dv % (d->computers * d->tiles * p->matrix_n) != 0;
   const uint32_t unknowns = n * d->r, queries = (d->C / unknowns + 15) / 16 * 16;
   const uint32_t blocks[HH_MATRIX_PREPARE_SPECS] = {[HH_MATRIX_PREPARE_SPEC_LANES] = d->prepare_lanes,
                                                     [HH_MATRIX_PREPARE_SPEC_SUBGROUP] = p->matrix_lanes,
@@ -267,18 +268,19 @@ static void check_matrix_shape(const struct plan *p, const struct device_caps *c
                                                   [DELTA_MATRIX_SCAN_SPEC_COMPUTERS] = d->computers,
                                                   [DELTA_MATRIX_SCAN_SPEC_TILES] = d->tiles,
                                                   [DELTA_MATRIX_SCAN_SPEC_STAGERS] = d->stagers,
-                                                  [DELTA_MATRIX_SCAN_SPEC_EDGES] = 1,
+                                                  [DELTA_MATRIX_SCAN_SPEC_EDGES] = edges,
                                                   [DELTA_MATRIX_SCAN_SPEC_R] = d->r,
-                                                  [DELTA_MATRIX_SCAN_SPEC_D] = d->block};
+                                                  [DELTA_MATRIX_SCAN_SPEC_D] = d->block,
+                                                  [DELTA_MATRIX_SCAN_SPEC_AHEAD] = d->ahead};
   enum kernel_id id = d->conversions ? KERNEL_delta_matrix_scan_f16 : KERNEL_delta_matrix_scan_khr_f16;
   if (kernel_built(KERNEL_delta_matrix_prepare_f16) && kernel_built(id)) {
     assert_int_equal(d->r > 1 ? shared_of(KERNEL_hh_matrix_prepare_f16, blocks)
                               : shared_of(KERNEL_delta_matrix_prepare_f16, prepare),
                      plan_delta_matrix_prepare_bytes(d, unknowns));
-    assert_int_equal(shared_of(id, scan), plan_delta_matrix_scan_bytes(p, d, unknowns, true));
+    assert_int_equal(shared_of(id, scan), plan_delta_matrix_scan_bytes(p, d, unknowns, edges));
   }
   assert_in_range(plan_delta_matrix_prepare_bytes(d, unknowns), 1, caps->shared_bytes);
-  assert_in_range(plan_delta_matrix_scan_bytes(p, d, unknowns, true), 1, caps->shared_bytes);
+  assert_in_range(plan_delta_matrix_scan_bytes(p, d, unknowns, edges), 1, caps->shared_bytes);
   assert_in_range(d->prepare_lanes, 1, caps->max_invocations);
   assert_in_range((d->computers + d->stagers) * p->matrix_lanes, 1, caps->max_invocations);
   assert_true(d->C >= unknowns && d->C % 16 == 0 && queries % p->matrix_m == 0);
@@ -312,13 +314,13 @@ static void the_delta_rule_on_matrices_fits_its_device(void **state) {
             struct plan p = made(devices[i]);
             struct plan_delta_matrix d;
             if (plan_delta_matrix(&p, keys[k], 128, steps[n], 1, heads[h], T, &d))
-              check_matrix_shape(&p, devices[i], &d, steps[n]);
+              check_matrix_shape(&p, devices[i], &d, keys[k], 128, steps[n]);
             else
               // All that the usual models have fits; where registers are short, not three steps a token.
               assert_true(keys[k] > 128 || (i && keys[k] > 64) || (devices[i] == &caps_rdna3_radv && steps[n] > 2));
             for (uint32_t r = 2; n == 0 && r <= 16 && keys[k] % r == 0; r *= 2)
               if (plan_delta_matrix(&p, keys[k], 128, 1, r, heads[h], T, &d))
-                check_matrix_shape(&p, devices[i], &d, 1);
+                check_matrix_shape(&p, devices[i], &d, keys[k], 128, 1);
               else
                 assert_true(devices[i] != &caps_h200 || keys[k] > 128);
           }
@@ -335,6 +337,11 @@ static void the_delta_rule_on_matrices_follows_the_shape(void **state) {
   assert_true(d.computers * d.tiles == 1 && d.stagers && d.C == 32 && d.segments == 1);
   assert_true(plan_delta_matrix(&p, 128, 128, 1, 1, 16, 32768, &d));
   assert_true(d.segments > 1 && d.computers * d.tiles * p.matrix_n == 128);
+  assert_true(d.ahead == 1);
+  assert_true(plan_delta_matrix(&p, 64, 64, 1, 1, 256, 2048, &d) && d.ahead == 2);
+  assert_true(plan_delta_matrix(&p, 96, 128, 1, 1, 512, 2048, &d) && d.ahead == 0);
+  assert_true(plan_delta_matrix(&p, 256, 256, 1, 1, 64, 2048, &d) && d.ahead == 1);
+  assert_true(plan_delta_matrix(&p, 128, 128, 1, 1, 512, 2048, &d) && d.ahead == 0);
   assert_true(plan_delta_matrix(&p, 128, 128, 3, 1, 512, 2048, &d) && d.C == 48);
   assert_false(plan_delta_matrix(&none, 128, 128, 1, 1, 512, 2048, &d));
 }
