@@ -17,7 +17,7 @@ static uint64_t alone(const struct plan_delta_matrix *d) {
 static uint64_t hh_prepare_bytes(const struct plan_delta_matrix *d) {
   uint64_t tokens = d->C / d->r, lefts = 2 * queries(d, d->r), r4 = (d->r + 3) / 4, pairs = tokens * tokens * r4;
   uint64_t staged = (lefts + alone(d)) * (d->slab / 8 + 1), masks = 2 * tokens * d->r * r4;
-  return 16 * ((staged > pairs ? staged : pairs) + lefts * (d->C / 4 + 1) + masks) + 3 * round_up(4 * tokens, 16);
+  return 16 * ((staged > pairs ? staged : pairs) + lefts * (d->C / 4 + 1) + masks) + 2 * round_up(4 * tokens, 16);
 }
 
 uint64_t plan_delta_matrix_prepare_bytes(const struct plan_delta_matrix *d, uint32_t n) {

@@ -1,9 +1,21 @@
-// delta_matrix_chunk.glsl: which chunk a workgroup of the kernels that prepare chunks has, and room for its gates.
-// Workgroups (Hv, chunks): heads next to each other run at about the same time, so that whole rows of qkv are read
-// together. Needs STEPS a chunk, TOKENS, SUBGROUP and the buffer sequences.
+// delta_matrix_chunk.glsl: which chunk a workgroup of the kernels that prepare chunks has, and its gates. Workgroups
+// (Hv, chunks): heads next to each other run at about the same time, so that whole rows of qkv are read together.
+// Needs STEPS a chunk, N a token, TOKENS, LANES, SUBGROUP, and the buffers beta, g, sequences.
 const float LOWEST_G = -110.0; // e^-104 is the last that f32 holds; sums of these stay exact enough for what follows
 shared float betas[STEPS], G[STEPS]; // of steps; G: the sum of gates up to one
 uint record, row, count;             // of the chunk: its record of `size`, first token, tokens
+
+// The sum up to and including an invocation's own; the built-in takes twice the shuffles where not all may be there.
+#define SCAN(type)                                                                                                     \
+  type sum_to(type x) {                                                                                                \
+    [[unroll]] for (uint d = 1; d < SUBGROUP; d *= 2) {                                                                \
+      type other = subgroupShuffle(x, max(gl_SubgroupInvocationID, d) - d);                                            \
+      x += gl_SubgroupInvocationID >= d ? other : type(0);                                                             \
+    }                                                                                                                  \
+    return x;                                                                                                          \
+  }
+SCAN(uint)
+SCAN(float)
 
 // Which sequence has chunk `chunk` of all; count 0 past the last: the host counts as if every sequence ended in a
 // broken one.
@@ -15,14 +27,39 @@ void find_chunk(uint chunk, uint size) {
     uint z = z0 + gl_SubgroupInvocationID;
     sequence own = sequences[min(z, args.B - 1)];
     uint chunks = z < args.B ? (own.T + TOKENS - 1) / TOKENS : 0;
-    uint end = before + subgroupInclusiveAdd(chunks);
+    uint end = before + sum_to(chunks);
     uvec4 beyond = subgroupBallot(end > chunk);
     if (subgroupBallotBitCount(beyond) > 0) {
-      uint found = subgroupBallotFindLSB(beyond), first = subgroupShuffle(end - chunks, found);
-      row = subgroupShuffle(own.row, found) + (chunk - first) * TOKENS;
-      count = min(TOKENS, subgroupShuffle(own.T, found) - (chunk - first) * TOKENS);
+      uint found = subgroupBallotFindLSB(beyond), done = (chunk - subgroupShuffle(end - chunks, found)) * TOKENS;
+      row = subgroupShuffle(own.row, found) + done;
+      count = min(TOKENS, subgroupShuffle(own.T, found) - done);
       return;
     }
     before = subgroupShuffle(end, SUBGROUP - 1);
+  }
+}
+
+// betas and G, in two steps, since loads are best asked for before anything waits. Steps past the end have neither.
+const uint GATES_EACH = (STEPS + SUBGROUP - 1) / SUBGROUP;
+float next_beta[GATES_EACH], next_g[GATES_EACH];
+void fetch_gates(uint head) {
+  [[unroll]] for (uint n = 0; n < GATES_EACH; n++) {
+    uint i = n * SUBGROUP + gl_SubgroupInvocationID, at = row + min(i / N, count - 1);
+    next_beta[n] = beta[at * args.beta_stride + i % N * args.Hv + head];
+    next_g[n] = g[at * args.g_stride + head];
+  }
+}
+
+void put_gates() {
+  float before = 0.0;
+  [[unroll]] for (uint n = 0; n < GATES_EACH; n++) {
+    uint i = n * SUBGROUP + gl_SubgroupInvocationID;
+    bool decays = args.gated != 0 && i / N < count && i % N == 0; // once a token, before its first step
+    float sum = before + sum_to(decays ? max(next_g[n], LOWEST_G) : 0.0);
+    before = subgroupShuffle(sum, SUBGROUP - 1);
+    if (gl_SubgroupID == 0 && i < STEPS) {
+      betas[i] = i / N < count ? next_beta[n] : 0.0;
+      G[i] = sum;
+    }
   }
 }

@@ -116,52 +116,26 @@ void put(uint lane, uint key_head, uint d0) {
   }
 }
 
-// betas and G, by one subgroup.
-void sum_gates(uint head) {
-  float before = 0.0;
-  [[unroll]] for (uint base = 0; base < C; base += SUBGROUP) {
-    uint i = base + gl_SubgroupInvocationID, t = i / N, m = i % N;
-    bool exists = i < C && t < count;
-    float b = 0.0, sum = 0.0;
-    if (exists) {
-      b = beta[(row + t) * args.beta_stride + m * args.Hv + head];
-      if (args.gated != 0 && m == 0) sum = max(g[(row + t) * args.g_stride + head], LOWEST_G); // once a token
-    }
-    if (args.gated != 0) {
-      sum = before + subgroupInclusiveAdd(sum);
-      if (base + SUBGROUP < C) before = subgroupShuffle(sum, SUBGROUP - 1);
-    }
-    if (i < C) {
-      betas[i] = b;
-      G[i] = sum;
-    }
-  }
-}
-
 // The fades of the record, and what makes A^T and P of the products: without factors beta and scale alone.
 void fade(uint lane, bool factored) {
   const bool gated = args.gated != 0;
-  const float last = G[C - 1];
-  for (uint i = lane; i < C; i += LANES) {
-    float decay = 1.0, rest = 1.0, rise = 1.0;
-    if (gated) {
-      decay = exp(G[i]);
-      rest = exp(last - G[i]);
-      if (factored) rise = exp(-G[i]);
-    }
-    fades[i / 4][i % 4] = decay;
-    fades[(C + i) / 4][i % 4] = rest;
-    scales[i] = rise;
-    scales[ROWS + i] = factored ? betas[i] * decay : betas[i];
-    if (N == 1) {
-      fades[(2 * C + i) / 4][i % 4] = args.scale * decay;
-      scales[C + i] = factored ? args.scale * decay : args.scale;
+  [[unroll]] for (uint i0 = 0; i0 < C; i0 += LANES) {
+    uint i = i0 + lane;
+    if (C % LANES == 0 || i < C) {
+      float decay = gated ? exp(G[i]) : 1.0;
+      fades[i / 4][i % 4] = decay;
+      fades[(C + i) / 4][i % 4] = gated ? exp(G[C - 1] - G[i]) : 1.0;
+      scales[i] = factored ? exp(-G[i]) : 1.0;
+      scales[ROWS + i] = factored ? betas[i] * decay : betas[i];
     }
   }
-  for (uint i = lane; N > 1 && i < QUERIES; i += LANES) {
-    float decay = gated ? args.scale * exp(G[min(i * N, C - 1)]) : args.scale;
-    fades[(2 * C + i) / 4][i % 4] = decay;
-    scales[C + i] = factored ? decay : args.scale;
+  [[unroll]] for (uint i0 = 0; i0 < QUERIES; i0 += LANES) {
+    uint i = i0 + lane;
+    if (QUERIES % LANES == 0 || i < QUERIES) {
+      float decay = gated ? args.scale * exp(G[min(i * N, C - 1)]) : args.scale;
+      fades[(2 * C + i) / 4][i % 4] = decay;
+      scales[C + i] = factored ? decay : args.scale;
+    }
   }
 }
 
@@ -194,12 +168,22 @@ void weigh(uint lane) {
 }
 
 void write_queries(uint lane) {
-  for (uint i = lane; i < QUERIES * C8; i += LANES) {
-    uint t = i / C8, c = i % C8 * 8, end = (t + 1) * N;
-    uvec4 x = staged[HALF + t * H_PITCH + c / 8];
-    [[unroll]] for (uint k = 0; k < 4; k++)
-      x[k] &= (c + 2 * k < end ? 0xffffu : 0) | (c + 2 * k + 1 < end ? 0xffff0000u : 0);
-    prepared[record + DELTA_MATRIX_P(C) + i] = x;
+  [[unroll]] for (uint i0 = 0; i0 < QUERIES * C8; i0 += LANES) {
+    uint i = i0 + lane, t = i / C8, c = i % C8 * 8, end = (t + 1) * N;
+    if (QUERIES * C8 % LANES == 0 || i < QUERIES * C8) {
+      uvec4 x = staged[HALF + t * H_PITCH + c / 8];
+      [[unroll]] for (uint k = 0; k < 4; k++)
+        x[k] &= (c + 2 * k < end ? 0xffffu : 0) | (c + 2 * k + 1 < end ? 0xffff0000u : 0);
+      prepared[record + DELTA_MATRIX_P(C) + i] = x;
+    }
+  }
+}
+
+void write_fades(uint lane) {
+  [[unroll]] for (uint i0 = 0; i0 < (C + ROWS) / 4; i0 += LANES) {
+    uint i = i0 + lane;
+    if ((C + ROWS) / 4 % LANES == 0 || i < (C + ROWS) / 4)
+      prepared[record + DELTA_MATRIX_FADES(C, N) + i] = floatBitsToUint(fades[i]);
   }
 }
 
@@ -208,8 +192,8 @@ void write_queries(uint lane) {
 void invert_blocks(uint lane) {
   [[unroll]] for (uint base = 0; base < C; base += LANES) {
     uint column = base + lane, block = column / 16, j = column % 16;
-    uint at = block * 16 * F_PITCH + block * 4;
     bool mine = C % LANES == 0 || column < C;
+    uint at = block * 16 * F_PITCH + block * 4;
     float x[16];
     if (mine) {
       const float own = C == 16 ? betas[j] : 1.0;
@@ -255,13 +239,15 @@ void split(SUM x, uint to, uint pitch, uint low) {
 // Columns of blocks of Y = X^T, one after the other: Y_i = -(Y A^T_i) Y_ii, of the columns before it. Both operands are
 // f16 and the rest that rounding left, three products: digits lost here would be lost for good.
 void invert_columns(uint lane) {
-  for (uint i = lane; i < C * C8; i += LANES) {
-    uint at = i / C8 * F_PITCH + i % C8 * 2, to = HALF + i / C8 * H_PITCH + i % C8;
-    vec4 a = numbers(at), b = numbers(at + 1);
-    uvec4 high = pack8(a, b);
-    staged[to] = high;
-    staged[to + LOW] = pack8(a - vec4(unpackHalf2x16(high.x), unpackHalf2x16(high.y)),
-                             b - vec4(unpackHalf2x16(high.z), unpackHalf2x16(high.w)));
+  [[unroll]] for (uint i0 = 0; i0 < C * C8; i0 += LANES) {
+    uint i = i0 + lane, at = i / C8 * F_PITCH + i % C8 * 2, to = HALF + i / C8 * H_PITCH + i % C8;
+    if (C * C8 % LANES == 0 || i < C * C8) {
+      vec4 a = numbers(at), b = numbers(at + 1);
+      uvec4 high = pack8(a, b);
+      staged[to] = high;
+      staged[to + LOW] = pack8(a - vec4(unpackHalf2x16(high.x), unpackHalf2x16(high.y)),
+                               b - vec4(unpackHalf2x16(high.z), unpackHalf2x16(high.w)));
+    }
   }
   barrier();
   [[unroll]] for (uint i = 1; i < C / 16; i++) {
@@ -287,14 +273,13 @@ void invert_columns(uint lane) {
   }
 }
 
-// Tm^T of several blocks, where nothing was made below the diagonal ones; the fades.
-void write(uint lane) {
-  for (uint i = lane; C > 16 && i < C * C8; i += LANES) {
-    uint r = i / C8, c = i % C8 * 8, at = r * F_PITCH + c / 4;
-    prepared[record + i] = c / 16 < r / 16 ? uvec4(0) : pack8(betas[r] * numbers(at), betas[r] * numbers(at + 1));
+// Tm^T of several blocks; nothing was made below the diagonal ones.
+void write_inverse(uint lane) {
+  [[unroll]] for (uint i0 = 0; i0 < C * C8; i0 += LANES) {
+    uint i = i0 + lane, r = i / C8, c = i % C8 * 8, at = r * F_PITCH + c / 4;
+    if (C * C8 % LANES == 0 || i < C * C8)
+      prepared[record + i] = c / 16 < r / 16 ? uvec4(0) : pack8(betas[r] * numbers(at), betas[r] * numbers(at + 1));
   }
-  for (uint i = lane; i < (2 * C + QUERIES) / 4; i += LANES)
-    prepared[record + DELTA_MATRIX_FADES(C, N) + i] = floatBitsToUint(fades[i]);
 }
 
 void main() {
@@ -302,14 +287,15 @@ void main() {
   const uint key_head = args.Hv == args.H ? head : head / (args.Hv / args.H);
   find_chunk(gl_WorkGroupID.y, DELTA_MATRIX_RECORD(C, N));
   if (count == 0) return;
+  fetch_gates(head);
   fetch(lane, key_head, 0);
-  if (gl_SubgroupID == 0) sum_gates(head);
   SUM sums[ROWS_EACH][TILES_C];
   [[unroll]] for (uint n = 0; n < ROWS_EACH; n++)
     [[unroll]] for (uint j = 0; j < TILES_C; j++) sums[n][j] = SUM(0.0);
   for (uint d0 = 0; d0 < DK; d0 += SLAB) {
     if (d0 > 0) barrier();
     put(lane, key_head, d0);
+    if (d0 == 0) put_gates();
     barrier();
     if (d0 + SLAB < DK) fetch(lane, key_head, d0 + SLAB);
     [[unroll]] for (uint x = 0; x < SLAB; x += TILE_K) {
@@ -355,7 +341,10 @@ void main() {
     barrier();
   }
   write_queries(lane);
+  write_fades(lane);
   invert_blocks(lane);
-  if (C > 16) invert_columns(lane);
-  write(lane);
+  if (C > 16) {
+    invert_columns(lane);
+    write_inverse(lane);
+  }
 }

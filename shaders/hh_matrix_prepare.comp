@@ -42,7 +42,7 @@ layout(set = 0, binding = HH_MATRIX_PREPARE_SEQUENCES) restrict readonly buffer 
 #include "delta_matrix_load.glsl"
 #include "hh_mask.glsl"
 
-const uint TOKENS = C / R, STEPS = TOKENS;
+const uint N = 1, TOKENS = C / R, STEPS = TOKENS;
 const uint QUERIES = DELTA_MATRIX_QUERIES(C, R);
 const uint KEY = R * D;
 const uint ALONE = HH_MATRIX_ALONE(C, R, D);
@@ -61,7 +61,6 @@ shared vec4 products[LEFTS * F_PITCH];
 shared vec4 masks[TOKENS * R * R4];                          // M, rows of R
 shared vec4 roots[NONNEG == HH_GIVEN ? 1 : TOKENS * R * R4]; // N, of which it is made
 #include "delta_matrix_chunk.glsl"
-shared float gates[STEPS];
 #define LEFT coopmat<float16_t, gl_ScopeSubgroup, TILE_M, TILE_K, gl_MatrixUseA>
 #define RIGHT coopmat<float16_t, gl_ScopeSubgroup, TILE_K, TILE_N, gl_MatrixUseB>
 #define SUM coopmat<float, gl_ScopeSubgroup, TILE_M, TILE_N, gl_MatrixUseAccumulator>
@@ -91,22 +90,6 @@ void stage(uint lane, uint key_head, uint d0) {
       uvec4 x = load8_of(r >= QUERIES && r < LEFTS ? at : at + args.H * args.pitch, d);
       staged[r * PITCH + i % SLAB8] = ALONE == 0 || r < LEFTS ? x : only_block(x, d, j / TOKENS);
     }
-  }
-}
-
-void load_gates(uint lane, uint head) {
-  for (uint i = lane; i < STEPS; i += LANES) {
-    bool exists = i < count;
-    betas[i] = exists ? beta[(row + i) * args.beta_stride + head] : 0.0;
-    gates[i] = args.gated != 0 && exists ? max(g[(row + i) * args.g_stride + head], LOWEST_G) : 0.0;
-  }
-}
-
-void sum_gates(uint lane) {
-  for (uint i = lane; i < STEPS; i += LANES) {
-    float sum = 0.0;
-    [[unroll]] for (uint j = 0; j < STEPS; j++) sum += j <= i ? gates[j] : 0.0;
-    G[i] = sum;
   }
 }
 
@@ -218,15 +201,17 @@ void main() {
   uint lane = gl_LocalInvocationIndex, head = gl_WorkGroupID.x;
   find_chunk(gl_WorkGroupID.y, HH_MATRIX_RECORD(C, R));
   if (count == 0) return;
-  stage(lane, head / (args.Hv / args.H), 0);
-  load_gates(lane, head);
+  const uint key_head = args.Hv == args.H ? head : head / (args.Hv / args.H);
+  fetch_gates(head);
+  stage(lane, key_head, 0);
   load_masks(lane, head);
+  put_gates();
   SUM sums[JOBS_EACH];
   [[unroll]] for (uint n = 0; n < JOBS_EACH; n++) sums[n] = SUM(0.0);
   for (uint d0 = 0; d0 < DK; d0 += SLAB) {
     if (d0 > 0) {
       barrier();
-      stage(lane, head / (args.Hv / args.H), d0);
+      stage(lane, key_head, d0);
     }
     barrier();
     [[unroll]] for (uint n = 0; n < JOBS_EACH; n++) {
@@ -247,7 +232,6 @@ void main() {
     if (JOBS % SUBGROUPS == 0 || job < JOBS)
       coopMatStore(sums[n], products, i * F_PITCH + j / 4, F_PITCH, gl_CooperativeMatrixLayoutRowMajor);
   }
-  sum_gates(lane);
   if (NONNEG != HH_GIVEN) make_masks(lane);
   barrier();
   weigh(lane);
