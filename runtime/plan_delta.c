@@ -62,20 +62,23 @@ struct shape {
 static const struct shape in_registers[] = {{16, 4, 2, 0}, {16, 2, 2, 0}, {32, 1, 1, 3}, {16, 1, 1, 3}, {16, 1, 1, 0}};
 static const struct shape through_memory[] = {{16, 4, 1, 0}, {16, 2, 1, 0}, {16, 1, 1, 0}};
 // Software compiles what it unrolls for seconds.
-static const struct shape in_software[] = {{16, 2, 1, 0}, {16, 1, 1, 1}};
+static const struct shape in_software[] = {{16, 2, 1, 0}, {32, 1, 1, 1}};
 
-// A chunk of n unknowns a token is n times as long, so that its tokens still fill a tile of queries. Software is spared
-// the code of blocks' many unknowns.
+enum { SHORT_STEPS = 8 }; // of a token: two tokens of these still share a chunk of 16
+
+// Chunks of several steps a token stay short, though their tokens leave a part of the tile of queries empty: what a
+// chunk's inverse costs grows faster. Blocks' are as much longer as they have unknowns; software is spared their code.
 static uint32_t steps_of(const struct plan *plan, const struct plan_delta_matrix *d, uint32_t C, uint32_t n) {
+  if (d->r == 1 && n > 1) return n <= SHORT_STEPS ? 16 : 64;
   if (plan->software && d->r > 2) return 16;
   return n == 1 ? C : n < 4 ? 16 * n : 64;
 }
 
 static bool fits(const struct plan *plan, const struct plan_delta_matrix *d, uint32_t n) {
-  // Registers of an invocation for its part of S; a product's longer chunks want more of the others.
+  // Registers of an invocation for its part of S; products, and the long chunks of blocks, want more of the others.
   const uint32_t most = plan->matrix_sums * 8 / (n > 1 && !d->conversions ? 2 : 1);
   uint32_t sums = d->tiles * (d->Dk / plan->matrix_n) * (plan->matrix_m * plan->matrix_n / plan->matrix_lanes);
-  // A lone subgroup stages so much at a time, and chunks of three steps hold so much, that RDNA3's compiler spills.
+  // A lone subgroup stages so much at a time, and three unknowns a token hold so much, that RDNA3's compiler spills.
   if (plan->matrix_sums < 16 && (d->computers < 2 || n > 2)) return false;
   return sums <= most && (d->computers + d->stagers) * plan->matrix_lanes <= plan->most_lanes &&
          plan_delta_matrix_scan_bytes(plan, d, n, true) <= plan->shared_bytes;
@@ -90,9 +93,9 @@ static bool plan_scan(const struct plan *plan, uint32_t Dv, uint32_t n, uint32_t
   for (uint32_t i = 0; i < count; i++) {
     struct plan_delta_matrix s = *d;
     s.C = steps_of(plan, d, shapes[i].C, n);
-    // Twice the subgroups are faster with short keys, and with the long chunks of products; long keys leave no
-    // registers for more than a tile, nor for a second workgroup.
-    const bool narrow = (d->Dk <= 32 || d->Dk > 128 || n > 1) && shapes[i].tiles > 1;
+    // Twice the subgroups are faster with short keys, and with long chunks; long keys leave no registers for more than a
+    // tile, nor for a second workgroup.
+    const bool narrow = (d->Dk <= 32 || d->Dk > 128 || s.C > 16) && shapes[i].tiles > 1;
     const uint32_t places = d->Dk > 128 ? plan->scan_groups / 2 : plan->scan_groups;
     s.tiles = narrow ? 1 : shapes[i].tiles;
     s.stagers = d->conversions ? shapes[i].stagers : 0;

@@ -123,8 +123,8 @@ static void delta_product_matches(void **state) {
   (void)state;
   seed(53);
   for (int l = 0; l < LENGTHS; l++) {
-    uint32_t T[] = {lengths[l], 0, 21};
-    check(DTYPE_F16, 8, (struct delta_args){2, 2, 16, 16, 2, 0.25f, l % 2, DELTA_CHUNK, matrices, 0}, T, 3, 1);
+    const uint32_t T[] = {lengths[l], 0, 21}, n = 2 + l / 2 % 2; // three steps leave a row of a chunk empty
+    check(DTYPE_F16, 8, (struct delta_args){2, 2, 16, 16, n, 0.25f, l % 2, DELTA_CHUNK, matrices, 0}, T, 3, 1);
   }
 }
 

@@ -342,7 +342,7 @@ static void the_delta_rule_on_matrices_follows_the_shape(void **state) {
   assert_true(plan_delta_matrix(&p, 96, 128, 1, 1, 512, 2048, &d) && d.ahead == 0);
   assert_true(plan_delta_matrix(&p, 256, 256, 1, 1, 64, 2048, &d) && d.ahead == 1);
   assert_true(plan_delta_matrix(&p, 128, 128, 1, 1, 512, 2048, &d) && d.ahead == 0);
-  assert_true(plan_delta_matrix(&p, 128, 128, 3, 1, 512, 2048, &d) && d.C == 48);
+  assert_true(plan_delta_matrix(&p, 128, 128, 3, 1, 512, 2048, &d) && d.C == 16 && d.ahead == 0);
   assert_false(plan_delta_matrix(&none, 128, 128, 1, 1, 512, 2048, &d));
 }
 
