@@ -57,9 +57,9 @@ struct shape {
 };
 
 // From the whole value dimension in one workgroup, which reads K and Q once, to narrow ones for few heads, where the
-// chain of chunks is the limit: then fewer, longer chunks, and subgroups that do nothing but stage. H200,
-// docs/speed.md.
-static const struct shape in_registers[] = {{16, 4, 2, 0}, {16, 2, 2, 0}, {32, 1, 1, 3}, {16, 1, 1, 3}, {16, 1, 1, 0}};
+// chain of chunks is the limit: then more subgroups with a tile each, and at last fewer, longer chunks, and subgroups
+// that do nothing but stage. H200, docs/speed.md.
+static const struct shape in_registers[] = {{16, 4, 2, 0}, {16, 4, 1, 0}, {32, 1, 1, 3}, {16, 1, 1, 3}, {16, 1, 1, 0}};
 static const struct shape through_memory[] = {{16, 4, 1, 0}, {16, 2, 1, 0}, {16, 1, 1, 0}};
 // Software compiles what it unrolls for seconds.
 static const struct shape in_software[] = {{16, 2, 1, 0}, {32, 1, 1, 1}};
@@ -93,8 +93,8 @@ static bool plan_scan(const struct plan *plan, uint32_t Dv, uint32_t n, uint32_t
   for (uint32_t i = 0; i < count; i++) {
     struct plan_delta_matrix s = *d;
     s.C = steps_of(plan, d, shapes[i].C, n);
-    // Twice the subgroups are faster with short keys, and with long chunks; long keys leave no registers for more than a
-    // tile, nor for a second workgroup.
+    // Twice the subgroups are faster with short keys, and with long chunks; long keys leave no registers for more than
+    // a tile, nor for a second workgroup.
     const bool narrow = (d->Dk <= 32 || d->Dk > 128 || s.C > 16) && shapes[i].tiles > 1;
     const uint32_t places = d->Dk > 128 ? plan->scan_groups / 2 : plan->scan_groups;
     s.tiles = narrow ? 1 : shapes[i].tiles;
@@ -102,10 +102,15 @@ static bool plan_scan(const struct plan *plan, uint32_t Dv, uint32_t n, uint32_t
     uint32_t width = s.tiles * plan->matrix_n;
     s.computers = min32(narrow ? 2 * shapes[i].computers : shapes[i].computers, round_up32(Dv, width) / width);
     if (!fits(plan, &s, n)) continue;
+    width *= s.computers;
+    const uint32_t groups = heads * (round_up32(Dv, width) / width);
+    // A lone subgroup waits for too much, unless it has others to stage for it and a processor for them all.
+    const uint32_t most = d->Dk > 128 ? plan->scan_groups : plan->scan_groups / 2;
+    if (found && shapes == in_registers && shapes[i].computers == 1 && (!s.stagers || groups > most)) continue;
     *d = s;
     found = true;
-    width *= s.computers;
-    if (4 * heads * (round_up32(Dv, width) / width) >= 3 * places) break;
+    // Of subgroups with more than a tile a processor needs as many as of others: it is not enough that each has some.
+    if (s.tiles > 1 ? groups * s.computers >= 3 * places : 4 * groups >= 3 * places) break;
     if (s.stagers) break; // narrower than that there is nothing
   }
   return found;
@@ -117,7 +122,7 @@ static void plan_segments(const struct plan *plan, uint32_t Dv, uint32_t n, uint
                           struct plan_delta_matrix *d) {
   enum { LEAST_CHUNKS = 16 };
   if (plan->matrix_sums < 16 || plan->matrix_m != plan->matrix_n) return; // join would spill; the identity has tiles
-  const uint32_t least = d->C > steps_of(plan, d, 16, n) ? 8 : 4;         // with fewer, maps cost more than they gain
+  const uint32_t least = n == 1 && d->Dk <= 128 ? 8 : 4;                  // with fewer, maps cost more than they gain
   const uint32_t places = d->Dk <= 64 ? 2 * plan->scan_groups : plan->scan_groups; // fewer registers, more of them
   struct plan_delta_matrix wide = *d;
   wide.C = steps_of(plan, d, 16, n);
@@ -136,7 +141,10 @@ static void plan_segments(const struct plan *plan, uint32_t Dv, uint32_t n, uint
                  plan_delta_matrix_reach_bytes(plan, &wide) <= plan->shared_bytes;
     if (segments < least || !joins) return;
     *d = wide;
-    d->segments = segments;
+    // Where they would be short, half as many are joined sooner, and with long keys walked faster, by one workgroup a
+    // processor.
+    const uint32_t half = (plan->scan_groups / 2 + heads * keys) / (heads * (values + keys));
+    d->segments = d->Dk > 64 && half >= 4 && half < segments && chunks < 24 * segments ? half : segments;
     return;
   }
 }
@@ -166,7 +174,7 @@ static void plan_prepare(const struct plan *plan, uint32_t n, struct plan_delta_
   d->prepare_lanes *= plan->matrix_lanes;
   if (d->r > 1)
     d->prepare_lanes = round_up32(min32(d->C / n * (d->r + 1), 128), plan->matrix_lanes); // one for each column
-  d->slab = slab_of(d->Dk, d->r > 1 ? 128 : 64);
+  d->slab = slab_of(d->Dk, d->r > 1 ? 128 : 112);
   while (d->slab > 16 && plan_delta_matrix_prepare_bytes(d, n) > plan->shared_bytes)
     d->slab = round_up32(d->slab / 2, 16);
 }

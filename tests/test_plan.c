@@ -335,8 +335,13 @@ static void the_delta_rule_on_matrices_follows_the_shape(void **state) {
   assert_true(d.conversions && d.computers * d.tiles * p.matrix_n == 128 && !d.stagers && d.segments == 1);
   assert_true(plan_delta_matrix(&p, 128, 128, 1, 1, 16, 1024, &d));
   assert_true(d.computers * d.tiles == 1 && d.stagers && d.C == 32 && d.segments == 1);
+  assert_true(plan_delta_matrix(&p, 128, 128, 1, 1, 64, 2048, &d) && d.computers == 4 && d.tiles == 1 && !d.stagers);
+  assert_true(plan_delta_matrix(&p, 64, 64, 1, 1, 256, 2048, &d) && d.computers == 4);
+  assert_true(plan_delta_matrix(&p, 64, 64, 1, 1, 1024, 2048, &d) && d.computers == 2);
+  assert_true(plan_delta_matrix(&p, 128, 128, 1, 1, 16, 2048, &d) && d.segments == 4);
+  assert_true(plan_delta_matrix(&p, 128, 128, 1, 1, 16, 4096, &d) && d.segments == 8);
   assert_true(plan_delta_matrix(&p, 128, 128, 1, 1, 16, 32768, &d));
-  assert_true(d.segments > 1 && d.computers * d.tiles * p.matrix_n == 128);
+  assert_true(d.segments == 8 && d.computers * d.tiles * p.matrix_n == 128);
   assert_true(d.ahead == 1);
   assert_true(plan_delta_matrix(&p, 64, 64, 1, 1, 256, 2048, &d) && d.ahead == 2);
   assert_true(plan_delta_matrix(&p, 96, 128, 1, 1, 512, 2048, &d) && d.ahead == 0);
