@@ -20,18 +20,21 @@ static const char *command_name;
 
 void complain_as(const char *command) { command_name = command; }
 
-// Control characters out of files and names are none on a terminal, as in the library's own sentences.
+char *text_clean(char *text) {
+  for (char *c = text; *c; ++c)
+    if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?';
+  return text;
+}
+
 int complain(int code, const char *format, ...) {
   char text[8192];
   va_list args;
   va_start(args, format);
   vsnprintf(text, sizeof text, format, args);
   va_end(args);
-  for (char *c = text; *c; ++c)
-    if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?';
   progress_clear();
   fflush(stdout); // so that a terminal shows both in order
-  fprintf(stderr, "deltaic%s%s: %s\n", command_name ? " " : "", command_name ? command_name : "", text);
+  fprintf(stderr, "deltaic%s%s: %s\n", command_name ? " " : "", command_name ? command_name : "", text_clean(text));
   return code;
 }
 

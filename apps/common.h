@@ -29,6 +29,8 @@ int complain_status(deltaic_status status);
 int complain_work(deltaic_status status);
 int complain_output(void);
 const char *errno_text(int code); // in the library's words
+// Control characters out of files and names become ?, as in the library's sentences: terminals obey them.
+char *text_clean(char *text);
 
 // Memory of a command line's size: the program ends when there is none.
 void *must_resize(void *memory, size_t bytes);

@@ -148,6 +148,7 @@ static void set_cell(char cell[TABLE_CELL], const char *text) {
     for (length = TABLE_CELL - 1; length && ((unsigned char)text[length] & 0xc0) == 0x80;) --length;
   memcpy(cell, text, length);
   cell[length] = 0;
+  text_clean(cell);
 }
 
 void table_row(struct table *table, ...) {

@@ -36,14 +36,18 @@ static const char *verdict(bool passed) { return passed ? "pass" : "FAIL"; }
 
 // ---------------------------------------------------------------- tables
 
+static void print_source(const char *name, const struct source *s) {
+  char line[1024];
+  snprintf(line, sizeof line, "%-9s  %s", name, s->text ? s->text : precision_name(s));
+  printf("%s\n", text_clean(line));
+}
+
 static void print_head(const struct validation *v) {
-  const struct source *first = &v->sources[0]; // the one without a prefix
   printf("model      %s\n", v->path);
   printf("device     %s\n", engine_device_text(&v->engine));
   printf("reference  %s\n", v->file);
-  printf("computed   %s\n", first->text ? first->text : precision_name(first));
-  for (size_t i = 1; i < v->source_count; ++i)
-    printf("%-9s  %s\n", v->sources[i].name, v->sources[i].text ? v->sources[i].text : precision_name(&v->sources[i]));
+  print_source("computed", &v->sources[0]); // the one without a prefix
+  for (size_t i = 1; i < v->source_count; ++i) print_source(v->sources[i].name, &v->sources[i]);
   printf("text       %s tokens\n", text_count(v->n).text);
 }
 

@@ -236,6 +236,9 @@ printf '{"context": [0, 25, 25, 7], "target": [7]}\n{"context": [0, 25, 25, 7], 
 run 0 eval "$dir/s5" -d cpu -q --task "$dir/ids.jsonl" --json
 holds 'j["results"][0]["metrics"]["acc"]["samples"] == [1, 0]'
 
+printf '%s\n' '{"context": "a b", "target": " c", "group": "x\u001b[31my\nz"}' >"$dir/control.jsonl"
+eval_cpu 0 --task "$dir/control.jsonl" && out_has ' x?\[31my?z '
+
 # ---- two results compared: case by case where the cases are the same
 eval_cpu 0 --task lambada --data "$vectors/lambada.jsonl" --json && cp "$dir/out" "$dir/a.json"
 eval_cpu 0 --task lambada --data "$vectors/lambada.jsonl" --no-bos --json && cp "$dir/out" "$dir/b.json"
