@@ -124,9 +124,13 @@
 #include "swiglu_f32.spv.h"
 
 const struct shader kernels[KERNEL_COUNT] = {
-#define X(module, contract, push)                                                                                      \
-  {#module, spv_##module, sizeof spv_##module, contract##_BINDINGS, sizeof(struct push)},
-    KERNELS(X)
+#define ROW(module, contract, push, unchecked)                                                                         \
+  {#module, spv_##module, sizeof spv_##module, contract##_BINDINGS, sizeof(struct push), unchecked},
+#define X(module, contract, push) ROW(module, contract, push, true)
+    KERNELS_UNCHECKED(X)
+#undef X
+#define X(module, contract, push) ROW(module, contract, push, false)
+        KERNELS_CHECKED(X)
 #undef X
 };
 

@@ -5,7 +5,26 @@
 
 // X(module, contract, push): spv_<module> is the array, <contract>_BINDINGS and _SPECS count, struct <push> is pushed.
 // The storage formats of a weight kernel, or of an output, follow each other in the order of enum dtype.
-#define KERNELS(X)                                                                                                     \
+//
+// Of these the driver is asked not to check accesses, which was faster on an H200; with others it was slower, or not
+// measured (docs/speed.md).
+#define KERNELS_UNCHECKED(X)                                                                                           \
+  X(matmul_narrow_f16, MATMUL_NARROW, matmul_narrow_args)                                                              \
+  X(matmul_narrow_bf16, MATMUL_NARROW, matmul_narrow_args)                                                             \
+  X(matmul_narrow_gated_f16, MATMUL_NARROW, matmul_narrow_args)                                                        \
+  X(matmul_narrow_gated_bf16, MATMUL_NARROW, matmul_narrow_args)                                                       \
+  X(matmul_narrow_conv_f16, MATMUL_NARROW_CONV, matmul_narrow_args)                                                    \
+  X(matmul_narrow_conv_bf16, MATMUL_NARROW_CONV, matmul_narrow_args)                                                   \
+  X(matmul_narrow_next_f16, MATMUL_NARROW_NEXT, matmul_narrow_args)                                                    \
+  X(matmul_narrow_next_bf16, MATMUL_NARROW_NEXT, matmul_narrow_args)                                                   \
+  X(short_conv_f32, SHORT_CONV, short_conv_args)                                                                       \
+  X(short_conv_f16, SHORT_CONV, short_conv_args)                                                                       \
+  X(delta_inputs_f32, DELTA_INPUTS, delta_inputs_args)                                                                 \
+  X(delta_inputs_f16, DELTA_INPUTS, delta_inputs_args)                                                                 \
+  X(output_norm_f32, OUTPUT_NORM, output_norm_args)                                                                    \
+  X(output_norm_f16, OUTPUT_NORM, output_norm_args)
+
+#define KERNELS_CHECKED(X)                                                                                             \
   X(embed_f32, EMBED, embed_args)                                                                                      \
   X(embed_f16, EMBED, embed_args)                                                                                      \
   X(embed_bf16, EMBED, embed_args)                                                                                     \
@@ -24,21 +43,9 @@
   X(matmul_matrix_x16_bf16, MATMUL_MATRIX, matmul_matrix_args)                                                         \
   X(matmul_matrix_gated_f16, MATMUL_MATRIX, matmul_matrix_args)                                                        \
   X(matmul_matrix_gated_bf16, MATMUL_MATRIX, matmul_matrix_args)                                                       \
-  X(matmul_narrow_f16, MATMUL_NARROW, matmul_narrow_args)                                                              \
-  X(matmul_narrow_bf16, MATMUL_NARROW, matmul_narrow_args)                                                             \
-  X(matmul_narrow_gated_f16, MATMUL_NARROW, matmul_narrow_args)                                                        \
-  X(matmul_narrow_gated_bf16, MATMUL_NARROW, matmul_narrow_args)                                                       \
-  X(matmul_narrow_conv_f16, MATMUL_NARROW_CONV, matmul_narrow_args)                                                    \
-  X(matmul_narrow_conv_bf16, MATMUL_NARROW_CONV, matmul_narrow_args)                                                   \
-  X(matmul_narrow_next_f16, MATMUL_NARROW_NEXT, matmul_narrow_args)                                                    \
-  X(matmul_narrow_next_bf16, MATMUL_NARROW_NEXT, matmul_narrow_args)                                                   \
   X(mark, MARK, mark_args)                                                                                             \
   X(rmsnorm_f32, RMSNORM, rmsnorm_args)                                                                                \
   X(rmsnorm_f16, RMSNORM, rmsnorm_args)                                                                                \
-  X(short_conv_f32, SHORT_CONV, short_conv_args)                                                                       \
-  X(short_conv_f16, SHORT_CONV, short_conv_args)                                                                       \
-  X(delta_inputs_f32, DELTA_INPUTS, delta_inputs_args)                                                                 \
-  X(delta_inputs_f16, DELTA_INPUTS, delta_inputs_args)                                                                 \
   X(delta_rule, DELTA_RULE, delta_rule_args)                                                                           \
   X(delta_step_f32, DELTA_STEP, delta_step_args)                                                                       \
   X(delta_step_f16, DELTA_STEP, delta_step_args)                                                                       \
@@ -60,8 +67,6 @@
   X(hh_rule, HH_RULE, hh_rule_args)                                                                                    \
   X(hh_chunk_prepare, HH_CHUNK_PREPARE, hh_chunk_prepare_args)                                                         \
   X(hh_chunk_scan, HH_CHUNK_SCAN, hh_chunk_scan_args)                                                                  \
-  X(output_norm_f32, OUTPUT_NORM, output_norm_args)                                                                    \
-  X(output_norm_f16, OUTPUT_NORM, output_norm_args)                                                                    \
   X(mamba2_inputs, MAMBA2_INPUTS, mamba2_inputs_args)                                                                  \
   X(mamba2, MAMBA2, mamba2_push)                                                                                       \
   X(mamba2_step_f32, MAMBA2_STEP, mamba2_push)                                                                         \
@@ -86,6 +91,8 @@
   X(copy, COPY, copy_args)                                                                                             \
   X(scatter, SCATTER, scatter_args)                                                                                    \
   X(score, SCORE, score_args)
+
+#define KERNELS(X) KERNELS_UNCHECKED(X) KERNELS_CHECKED(X)
 
 enum kernel_id {
 #define X(module, contract, push) KERNEL_##module,

@@ -115,6 +115,7 @@ static void record_properties2(VkPhysicalDevice physical, const struct extension
   vkGetPhysicalDeviceProperties2(physical, &properties);
 
   caps->memory_budget = offers(extensions, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
+  caps->unchecked = offers(extensions, VK_EXT_PIPELINE_ROBUSTNESS_EXTENSION_NAME);
   memcpy(caps->uuid, id.deviceUUID, sizeof caps->uuid);
   memcpy(caps->driver_uuid, id.driverUUID, sizeof caps->driver_uuid);
   if (has_driver) snprintf(caps->driver, sizeof caps->driver, "%.120s %.120s", driver.driverName, driver.driverInfo);
@@ -209,7 +210,7 @@ static deltaic_status create_device(struct device *device) {
   struct extensions extensions;
   deltaic_status status = device_extensions(device->physical, &extensions);
   if (status) return status;
-  const char *enabled[2 + MATRIX_EXTENSIONS];
+  const char *enabled[3 + MATRIX_EXTENSIONS];
   float priority = 1;
   VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
                                    .queueFamilyIndex = device->queue_family,
@@ -228,6 +229,14 @@ static deltaic_status create_device(struct device *device) {
     uint32_t instance_version = device->instance->api_version;
     if (instance_version < VK_API_VERSION_1_3 || caps->api_version < VK_API_VERSION_1_3)
       enabled[info.enabledExtensionCount++] = VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME;
+  }
+  VkPhysicalDevicePipelineRobustnessFeaturesEXT robustness = {
+      .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PIPELINE_ROBUSTNESS_FEATURES_EXT,
+      .pNext = (void *)info.pNext,
+      .pipelineRobustness = true};
+  if (caps->unchecked) {
+    info.pNext = &robustness;
+    enabled[info.enabledExtensionCount++] = VK_EXT_PIPELINE_ROBUSTNESS_EXTENSION_NAME;
   }
   struct matrix_features matrices;
   info.pNext = matrices_enable(caps, &matrices, info.pNext, enabled, &info.enabledExtensionCount);

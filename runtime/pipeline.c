@@ -129,6 +129,10 @@ static VkResult create_pipeline(struct device *device, const struct reflected_si
   VkShaderModuleCreateInfo words = {.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
                                     .codeSize = kernel->shader->bytes,
                                     .pCode = kernel->shader->words};
+  // NVIDIA's driver compares every access with what is bound where it is not told otherwise.
+  VkPipelineRobustnessCreateInfoEXT robustness = {.sType = VK_STRUCTURE_TYPE_PIPELINE_ROBUSTNESS_CREATE_INFO_EXT,
+                                                  .storageBuffers =
+                                                      VK_PIPELINE_ROBUSTNESS_BUFFER_BEHAVIOR_DISABLED_EXT};
   VkPipelineShaderStageRequiredSubgroupSizeCreateInfo required;
   VkComputePipelineCreateInfo info = {.sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
                                       .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
@@ -136,6 +140,7 @@ static VkResult create_pipeline(struct device *device, const struct reflected_si
                                                 .pName = "main",
                                                 .pSpecializationInfo = &specialization},
                                       .layout = kernel->layout};
+  if (device->caps.unchecked && kernel->shader->unchecked) info.pNext = &robustness;
   VkResult result = device->vk.vkCreateShaderModule(device->handle, &words, NULL, &info.stage.module);
   if (result) return result;
   choose_subgroups(device, size, &info.stage, &required);

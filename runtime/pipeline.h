@@ -11,6 +11,7 @@ struct shader {
   const uint32_t *words;
   uint64_t bytes;
   uint32_t bindings, push_bytes; // as the contract header counts them; checked against the module
+  bool unchecked;                // of a device that lets us choose, accesses are not checked against what is bound
 };
 
 struct kernel {

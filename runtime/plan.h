@@ -37,6 +37,7 @@ struct device_caps {
   } matrix_shape[CAPS_MATRIX_SHAPES];
   bool matrix_conversions; // sums become operands in registers (VK_NV_cooperative_matrix2)
   bool memory_budget;      // the driver tells how much is free (VK_EXT_memory_budget)
+  bool unchecked;          // pipelines may do without checks of accesses (VK_EXT_pipeline_robustness)
   uint32_t memory_types, memory_heaps;
   struct {
     uint32_t flags, heap;

@@ -9,7 +9,7 @@
 #include <float.h>
 #include <math.h>
 
-static const struct shader shader = {"accurate", spv_test_accurate, sizeof spv_test_accurate, 3, 4};
+static const struct shader shader = {"accurate", spv_test_accurate, sizeof spv_test_accurate, 3, 4, false};
 
 enum { N = 1 << 18, LANES = 64 };
 

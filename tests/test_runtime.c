@@ -11,8 +11,8 @@
 #include "test_add.spv.h"
 #include "test_layout.spv.h"
 
-static const struct shader shader_add = {"add", spv_test_add, sizeof spv_test_add, 3, 8};
-static const struct shader shader_layout = {"layout", spv_test_layout, sizeof spv_test_layout, 3, 76};
+static const struct shader shader_add = {"add", spv_test_add, sizeof spv_test_add, 3, 8, false};
+static const struct shader shader_layout = {"layout", spv_test_layout, sizeof spv_test_layout, 3, 76, false};
 
 // ---------------------------------------------------------------- fixture
 
@@ -148,7 +148,7 @@ static void damaged_modules_are_refused(void **state) {
   const uint32_t spec[] = {LANES};
   uint32_t copy[sizeof spv_test_add / 4];
   memcpy(copy, spv_test_add, sizeof copy);
-  struct shader shader = {"damaged", copy, sizeof copy, 3, 8};
+  struct shader shader = {"damaged", copy, sizeof copy, 3, 8, false};
   shader.bytes = 100;
   assert_int_equal(kernel_get(device, &shader, spec, 1, &kernel), DELTAIC_INTERNAL);
   shader.bytes = sizeof copy - 1;
@@ -157,6 +157,34 @@ static void damaged_modules_are_refused(void **state) {
   copy[0] ^= 1;
   assert_int_equal(kernel_get(device, &shader, spec, 1, &kernel), DELTAIC_INTERNAL);
   assert_non_null(strstr(deltaic_last_error(), "damaged"));
+}
+
+static PFN_vkCreateComputePipelines real_create;
+static int unchecked_pipelines;
+
+static VKAPI_ATTR VkResult VKAPI_CALL count_unchecked(VkDevice device, VkPipelineCache cache, uint32_t n,
+                                                      const VkComputePipelineCreateInfo *info,
+                                                      const VkAllocationCallbacks *allocator, VkPipeline *out) {
+  const VkPipelineRobustnessCreateInfoEXT *first = info->pNext;
+  if (first && first->sType == VK_STRUCTURE_TYPE_PIPELINE_ROBUSTNESS_CREATE_INFO_EXT)
+    unchecked_pipelines += first->storageBuffers == VK_PIPELINE_ROBUSTNESS_BUFFER_BEHAVIOR_DISABLED_EXT;
+  return real_create(device, cache, n, info, allocator, out);
+}
+
+static void only_what_may_be_is_unchecked(void **state) {
+  struct device *device = device_of(state);
+  const struct kernel *kernel;
+  const uint32_t spec[] = {LANES};
+  struct shader shader = shader_add;
+  real_create = device->vk.vkCreateComputePipelines;
+  device->vk.vkCreateComputePipelines = count_unchecked;
+  unchecked_pipelines = 0;
+  ok(kernel_get(device, &shader_add, spec, 1, &kernel));
+  assert_int_equal(unchecked_pipelines, 0);
+  shader.unchecked = true;
+  ok(kernel_get(device, &shader, spec, 1, &kernel));
+  assert_int_equal(unchecked_pipelines, device->caps.unchecked);
+  device->vk.vkCreateComputePipelines = real_create;
 }
 
 static void workgroups_beyond_the_limits_are_refused(void **state) {
@@ -401,6 +429,7 @@ static int run_on_device(void) {
       ON_DEVICE(the_plan_of_this_device_is_told),
       ON_DEVICE(a_module_against_its_contract_is_refused),
       ON_DEVICE(damaged_modules_are_refused),
+      ON_DEVICE(only_what_may_be_is_unchecked),
       ON_DEVICE(workgroups_beyond_the_limits_are_refused),
       ON_DEVICE(shared_memory_beyond_the_limit_is_refused),
       ON_DEVICE(threads_asking_for_a_kernel_get_the_same),
