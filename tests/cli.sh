@@ -236,9 +236,9 @@ for device in $vulkan; do
   run 0 generate -m "$tiny" -d "$device" -q --no-echo -n 12 --seed 7 --cache-dir "$dir/seven/cache" && err_empty
   cmp -s "$dir/out" "$dir/seven" || complain "$last: the same seed gave another text"
   run 0 perplexity "$top/LICENSE" -m "$tiny" -d "$device" --windows 2 --window 64
-  run 0 bench -m "$tiny" -d "$device" --prompt-tokens 8 --decode 4 --repeat 1 --json --cache-dir "$dir/seven/cache" && json &&
+  run 0 bench -m "$tiny" -d "$device" --prompt-tokens 8 --decode 4 --repeat 1 --seconds 0.5 --json --cache-dir "$dir/seven/cache" && json &&
     err_has 'warning: .*Not a directory' # a file where the folder should be
-  run 0 bench -m "$tiny" -d "$device" --sequences 3 --prompt-tokens 8 --decode 4 --repeat 1 --json && json &&
+  run 0 bench -m "$tiny" -d "$device" --sequences 3 --prompt-tokens 8 --decode 4 --repeat 1 --seconds 0.5 --json && json &&
     out_has '"sequences": 3'
 done
 
