@@ -82,11 +82,14 @@ static const struct comparison *first_over(const struct validation *v) {
 bool first_failure(const struct validation *v, char *text, size_t capacity) {
   const struct comparison *c = first_over(v);
   int32_t layer = c ? first_layer_over(c, v->layers) : -1;
-  if (c && layer >= 0)
-    snprintf(text, capacity, "layer %d is the first over the limit: relative RMS %.1e of its %s, limit %.1e", layer,
-             distance_relative(&c->ours.layers[layer]), c->kind, c->limit);
+  double relative = c ? distance_relative(layer >= 0 ? &c->ours.layers[layer] : &c->ours.all) : 0;
+  char where[64] = "";
+  if (layer >= 0) snprintf(where, sizeof where, "layer %d is the first over the limit: ", layer);
+  if (c && !isfinite(relative))
+    snprintf(text, capacity, "%s%s%s is not finite", where, layer >= 0 ? "its " : "", c->kind);
   else if (c)
-    snprintf(text, capacity, "relative RMS %.1e of %s, limit %.1e", distance_relative(&c->ours.all), c->kind, c->limit);
+    snprintf(text, capacity, "%srelative RMS %.1e of %s%s, limit %.1e", where, relative, layer >= 0 ? "its " : "",
+             c->kind, c->limit);
   else if (v->greedy.wrong)
     snprintf(text, capacity, "greedy token %zu is %d, not %d, with a margin of %g", v->greedy.first_wrong,
              v->greedy.got, v->greedy.expected, v->greedy.margin);

@@ -120,7 +120,7 @@ static void print_rest(const struct validation *v) {
     printf("greedy     %zu of %zu as in the reference, %zu others below a margin of %g, %zu wrong: %s\n", g->equal,
            g->count, g->close, g->limit, g->wrong, verdict(!g->wrong));
   if (!v->nll.there) return;
-  printf("mean NLL   ours %.6f", v->nll.ours);
+  printf("mean NLL   ours %s", text_fixed(v->nll.ours, 6).text);
   for (size_t i = 0; i < v->source_count; ++i)
     if (!isnan(v->nll.reference[i]))
       printf("; %s %.6f, difference %s of %g", source_name(&v->sources[i]), v->nll.reference[i],

@@ -55,6 +55,10 @@ for device in "${devices[@]}"; do
 done
 run 1 validate -q -d cpu "$changed" "$tiny/reference.safetensors" --json
 json && out_has '"first_layer_over": 2' && out_has '"verdict": "fail"'
+tail -c +$((9 + header)) "$tiny/model.safetensors" | tr '\0-\377' '[\135*]' | # every weight 1e18: numbers overflow
+  dd of="$changed/model.safetensors" bs=64K seek=$((8 + header)) oflag=seek_bytes conv=notrunc 2>/dev/null
+run 1 validate -q -d cpu "$changed" "$tiny/reference.safetensors" && err_has 'limit: its mixer_output is not finite$'
+out_has 'ours -; '
 run 0 validate -q -d cpu "$tiny" "$tiny/reference.safetensors" --limit 0.5
 run 1 validate -q -d cpu "$tiny" "$tiny/reference.safetensors" --limit 1e-12 && err_has 'layer 0'
 
