@@ -84,12 +84,13 @@ static deltaic_status allocate(struct measurement *m) {
 
 // ---------------------------------------------------------------- times and results
 
-// The clock of an idle GPU is a sixth of what it soon is under load. A second, since filling the largest matrices
-// leaves it idle for several: after 0.4 s an H200 still ran at that sixth once.
-static deltaic_status time_runs(struct measurement *m, deltaic_matmul_result *r) {
+// The clock of an idle GPU is a sixth of what it soon is under load, and the longer it idles the longer it stays so:
+// while the largest matrices are filled for seconds. After a second of warming up an H200 was at a quarter once.
+static deltaic_status time_runs(struct measurement *m, double began, deltaic_matmul_result *r) {
   double *runs = calloc(m->o.repeat, sizeof *runs);
   if (!runs) return fail_memory("times", m->o.repeat * sizeof *runs);
-  const double warm = measure_software(m->b) ? 0 : 1, start = measure_now();
+  const double start = measure_now(), idle = start - began;
+  const double warm = measure_software(m->b) ? 0 : fmin(fmax(0.4, 3 * idle), 4);
   deltaic_status status = DELTAIC_OK;
   if (m->b->replays) record(m);
   do status = run(m);
@@ -154,6 +155,7 @@ deltaic_status deltaic_device_measure_matmul(deltaic_device *d, const deltaic_ma
   struct measurement m = {0};
   if (!d || !matmul || !result)
     return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_device_measure_matmul: device, matmul and result are required");
+  const double began = measure_now();
   deltaic_status status = options_read(&m.o, sizeof m.o, matmul, "deltaic_matmul");
   if (!status) status = check_matmul(&m.o);
   if (status) return status;
@@ -163,7 +165,7 @@ deltaic_status deltaic_device_measure_matmul(deltaic_device *d, const deltaic_ma
   status = m.b->ops->recorder_create(m.b, &m.c);
   if (!status) status = allocate(&m);
   if (!status) status = fill(&m);
-  if (!status) status = time_runs(&m, &r);
+  if (!status) status = time_runs(&m, began, &r);
   if (!status) status = compare(&m, &r);
   if (!status) status = name_kernel(&m, &r);
   r.bytes += m.o.rows * ((uint64_t)dtype_bytes(m.x.dtype) * m.o.inputs + 4ull * m.o.outputs);
