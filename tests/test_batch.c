@@ -386,6 +386,51 @@ static void fast_steps_of_many_texts_are_near_the_exact(void **state) {
   on_every_device(check_fast);
 }
 
+// As on a GPU, whose products share tiles where these are few (lavapipe's never do): prompts, one after the other. The
+// sums that are left show that some did; no ticket is left.
+static void check_shared_tiles(deltaic_device *device) {
+  struct backend *b = device->backend;
+  if (strcmp(b->ops->name, "vulkan") || !vulkan_device(b)->plan.matrix_m) return;
+  struct plan *plan = &vulkan_device(b)->plan;
+  const struct plan own = *plan;
+  const uint64_t own_bytes = b->parts_bytes;
+  plan->matrix_parts = 4;
+  plan->matrix_groups = 16;
+  b->parts_bytes = plan_matmul_parts_bytes(plan);
+  deltaic_session_options options = {.size = sizeof options, .precision = DELTAIC_PRECISION_FAST, .sequences = 2};
+  deltaic_model *model = open_model(device, MODELS "tiny_gated_deltanet_gva");
+  deltaic_session *slow = create(model, 2, 512), *fast;
+  assert_ok(deltaic_session_create(model, &options, &fast));
+  float *logits = logits_room(1), *want = logits_room(1);
+  for (int round = 0; round < 2; round++) {
+    const deltaic_piece pieces[] = {piece_of(0, 0, 70 * (size_t)round, 70), piece_of(1, 1, 70 * (size_t)round, 70)};
+    eval(slow, pieces, 2);
+    eval(fast, pieces, 2);
+    for (uint32_t i = 0; i < 2; i++) {
+      assert_ok(deltaic_sequence_logits(slow, i, want));
+      assert_ok(deltaic_sequence_logits(fast, i, logits));
+      assert_true(rms_error(logits, want, V) <= 5e-3);
+    }
+  }
+  const uint64_t tickets = plan_matmul_tickets_bytes(plan) / sizeof(uint32_t);
+  uint32_t *words = malloc(b->parts_bytes), left = 0, sums = 0;
+  assert_non_null(words);
+  assert_ok(b->ops->buffer_read(b, fast->parts.buffer, fast->parts.offset, words, b->parts_bytes));
+  for (uint64_t i = 0; i < b->parts_bytes / sizeof *words; i++) *(i < tickets ? &left : &sums) += words[i] != 0;
+  assert_true(!left && (sums || !plan->software)); // a GPU's steps are too long to part these products
+  free(words), free(logits), free(want);
+  deltaic_session_free(fast);
+  deltaic_session_free(slow);
+  deltaic_model_close(model);
+  *plan = own;
+  b->parts_bytes = own_bytes;
+}
+
+static void prompts_share_tiles_where_these_are_few(void **state) {
+  (void)state;
+  on_every_device(check_shared_tiles);
+}
+
 static void check_counters(deltaic_device *device) {
   deltaic_device_info info;
   deltaic_device_get_info(device, &info);
@@ -649,6 +694,7 @@ int main(void) {
       cmocka_unit_test(every_text_draws_what_it_draws_alone_whoever_steps_with_it),
       cmocka_unit_test(sixty_four_texts_step_together),
       cmocka_unit_test(fast_steps_of_many_texts_are_near_the_exact),
+      cmocka_unit_test(prompts_share_tiles_where_these_are_few),
       cmocka_unit_test(a_step_of_many_is_one_submit_recorded_once_for_each_number_of_texts),
       cmocka_unit_test(a_copied_loaded_or_reset_text_goes_on_as_its_model_does),
       cmocka_unit_test(misuse_is_refused_and_changes_nothing),
