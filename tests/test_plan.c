@@ -603,6 +603,8 @@ static void tiles_of_matrices_fit_their_device(void **state) {
         assert_in_range(plan_matmul_matrix_shared_bytes(&m), 1, devices[i]->shared_bytes);
         assert_in_range(m.lanes, 1, devices[i]->max_invocations);
         assert_int_equal(m.lanes, m.across_t * m.across_n * p.matrix_lanes);
+        // A matrix of each subgroup waits where w was, when y is not stored directly.
+        assert_true(m.across_t * m.across_n * p.matrix_m * p.matrix_n <= m.tile_n * (m.tile_k / 8 + 1) * 4);
         assert_int_equal(m.tile_t % (m.across_t * p.matrix_m), 0);
         assert_int_equal(m.tile_n % (m.across_n * p.matrix_n), 0);
         assert_int_equal(m.tile_k % p.matrix_k, 0);
