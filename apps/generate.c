@@ -6,6 +6,7 @@
 #include "format.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -285,6 +286,21 @@ static int decode(struct run *run, deltaic_status *status) {
   return code;
 }
 
+// Where numbers have overflowed no token is likelier than another, and the text is as good as none.
+static int check_logits(struct run *run) {
+  const int32_t n = run->engine.model_info.vocabulary;
+  if (!run->made_count) return EXIT_OK;
+  float *logits = must_resize(NULL, (size_t)n * sizeof *logits);
+  deltaic_status status = deltaic_session_logits(run->session, logits);
+  int32_t i = 0;
+  while (!status && i < n && !isfinite(logits[i])) i++;
+  free(logits);
+  if (status) return complain_status(status);
+  if (i < n) return EXIT_OK;
+  return complain(EXIT_FAILED, "%s: its logits are not finite: numbers overflow",
+                  model_path(run->request->engine.model));
+}
+
 static int save_state(struct run *run) {
   if (!run->request->state_out) return EXIT_OK;
   return complain_status(deltaic_session_save_file(run->session, run->request->state_out));
@@ -341,6 +357,7 @@ static int generate(const struct generate_request *request) {
   if (code && code != EXIT_INTERRUPTED) return close_run(&run, code); // the text cannot be written
   int written = finish_text(&run);
   if (status) code = complain_status(status); // after the text; what was made stays
+  else if (!code) code = check_logits(&run);
   if (!written) written = save_state(&run);
   if (!written && request->as_json) written = report_json(&run);
   if (!written) report(&run);

@@ -77,6 +77,8 @@ mkdir "$dir/huge" && cp "$tiny"/*.json "$dir/huge" # every weight 1e18: activati
 nothing_new 1 'layer 0: .* not all are finite' "$dir/huge" "$dir/new" --cut 0.5 --text "$text"
 nothing_new 1 'huge: its logits are not finite' "$dir/huge" "$dir/new" --cut 0.5 --method l1 --eval "$text"
 always=(perplexity -d cpu) && nothing_new 1 'huge: its logits are not finite' "$dir/huge" "$text" && always=(prune -d cpu)
+always=(generate -d cpu) && run 1 -q -n 3 "$dir/huge" && err_has 'huge: its logits are not finite'
+always=(prune -d cpu)
 nothing_new 2 'from 0 to below 1' "$tiny" "$dir/new" --cut 1 --method l1
 nothing_new 2 'from 0 to below 1' "$tiny" "$dir/new" --cut x --method l1
 nothing_new 2 'keep must be' "$tiny" "$dir/new" --keep 0 --method l1
