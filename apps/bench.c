@@ -15,9 +15,10 @@ static const struct usage usage = {
     .text = "Every row warms up (a GPU for half a second, two after compiling), then runs --repeat times, fewer once "
             "it has taken --seconds; it shows the median and the spread. Tokens are random, decode is greedy. GB/s and "
             "GFLOP/s are what the kernels' tensors say (each byte once a dispatch), over the wall time of the median; "
-            "with --kernels, over each kernel's own time on the device, from a run of its own. More than 100% of the "
-            "copy comes out of caches. With --sequences, tokens are those of one text, and tokens/s those of all texts "
-            "together.",
+            "with --kernels, over each kernel's own time on the device, from a run of its own. A kernel's floor is the "
+            "longer of its bytes at the copy's speed and its operations at a large matrix product's, both measured "
+            "first; ratio is its time over that. More than 100% of the copy, or a ratio below 1, comes out of caches. "
+            "With --sequences, tokens are those of one text, and tokens/s those of all texts together.",
     .examples = "  deltaic bench\n"
                 "  deltaic bench --device cpu --prompt-tokens 64,256 --decode 32\n"
                 "  deltaic bench --model models/novelist --kernels\n"
@@ -136,7 +137,8 @@ static deltaic_status measure_row(struct bench *b, struct row *row, struct progr
 static int measure(struct bench *b) {
   struct progress progress;
   size_t rows = b->row_count, done = 0;
-  deltaic_status status = deltaic_device_copy_bandwidth(b->engine.device, &b->copy);
+  deltaic_status status = deltaic_device_copy_bandwidth(b->engine.device, &b->rates.copy);
+  if (!status && b->kernels) status = deltaic_device_matrix_rate(b->engine.device, &b->rates.matrices);
   progress_begin(&progress, "measuring", NULL, false);
   interrupt_watch(b->session);
   for (size_t i = 0; i < rows && !status && !interrupted(); ++i) {
@@ -210,12 +212,12 @@ int command_bench(int argc, char **argv) {
       COUNT('s', "sequences", "N", &engine.sequences, 1, 256, "texts read and decoded at once"),
       COUNT('r', "repeat", "N", &b.repeat, 1, 1000, "runs of each row, after a warm-up"),
       NUMBER(0, "seconds", "X", &b.row_seconds, 1e6, "start no more runs of a row after this long"),
-      FLAG('k', "kernels", &b.kernels, "a table of kernels for each row"),
+      FLAG('k', "kernels", &b.kernels, "a table of kernels for each row, with their floors"),
       FLAG(0, "operators", &operators,
            "the delta rule's kernels and products of matrices by themselves instead: time, floor and error of each "
            "shape; needs no model"),
       TEXT(0, "only", "TEXT", &only, "of --operators the rows with this text in their name or shape"),
-      FLAG(0, "json", &b.as_json, "print one JSON object, kernels included"),
+      FLAG(0, "json", &b.as_json, "print one JSON object, kernels included; their floors with --kernels"),
       TEXT(0, "rule", "FORM", &engine.rule, "how prompts go through the delta rule: auto, recurrent or chunk"),
       ENGINE_OPTIONS(&engine),
       OPTIONS_END,

@@ -7,6 +7,14 @@
 
 enum { KERNELS = 64, ROWS = LIST_CAPACITY + 1 };
 
+// Of a large copy, bytes read and written, and of a large product of matrices: what a floor is made of. matrices: 0
+// where no floors are wanted.
+struct bench_rates {
+  double copy, matrices; // bytes and operations per second
+};
+// Seconds: the longer of moving the bytes and doing the operations; 0 where there are neither, or no rate of matrices.
+double bench_floor(const struct bench_rates *rates, uint64_t bytes, uint64_t operations);
+
 struct row {
   bool decode;     // else prefill
   uint32_t tokens; // of one run, in each text
@@ -27,7 +35,7 @@ struct bench {
   int32_t *tokens;
   deltaic_piece *pieces; // one of each text
   int32_t *drawn;        // the same
-  double copy;           // bytes read and written per second by a large copy
+  struct bench_rates rates;
   uint32_t repeat;
   float row_seconds;
   bool kernels, as_json;
@@ -38,7 +46,7 @@ struct bench {
 
 enum { BENCH_MATMULS = 16 };
 struct bench_matmuls {
-  double copy, matrices; // bytes and operations per second: what a floor is made of
+  struct bench_rates rates;
   struct {
     deltaic_matmul m;
     deltaic_matmul_result r;

@@ -68,8 +68,7 @@ deltaic_status bench_matmuls_measure(struct bench_matmuls *b, struct engine *eng
 }
 
 static double floor_of(const struct bench_matmuls *b, const deltaic_matmul_result *r) {
-  double bytes = (double)r->bytes / b->copy, operations = (double)r->operations / b->matrices;
-  return bytes > operations ? bytes : operations;
+  return bench_floor(&b->rates, r->bytes, r->operations);
 }
 
 static struct text micro_text(double seconds) {

@@ -71,7 +71,7 @@ enum { MOST = sizeof table / sizeof *table };
 
 struct operators {
   struct engine engine;
-  double copy, matrices; // bytes and operations per second
+  struct bench_rates rates;
   struct {
     deltaic_operator o;
     const char *name;
@@ -81,11 +81,6 @@ struct operators {
   size_t count;
   struct bench_matmuls matmuls;
 };
-
-static double floor_of(const struct operators *b, const deltaic_operator_result *r) {
-  double bytes = (double)r->bytes / b->copy, operations = (double)r->operations / b->matrices;
-  return bytes > operations ? bytes : operations;
-}
 
 static struct text shape_text(const deltaic_operator *o) {
   struct text t;
@@ -132,7 +127,7 @@ static deltaic_status measure_row(struct operators *b, const struct shape *s, si
   if (exact) o->precision = DELTAIC_PRECISION_FLOAT32;
   b->rows[i].name = s->name;
   deltaic_status status = deltaic_device_measure_operator(b->engine.device, o, &b->rows[i].r);
-  b->rows[i].floor = floor_of(b, &b->rows[i].r);
+  b->rows[i].floor = bench_floor(&b->rates, b->rows[i].r.bytes, b->rows[i].r.operations);
   if (!s->against || status) return status;
   deltaic_operator other = *o;
   deltaic_operator_result r;
@@ -147,8 +142,8 @@ static deltaic_status measure(struct operators *b, const struct engine_options *
   size_t count;
   const struct shape *shapes = shapes_for(&b->engine, &count);
   struct progress progress;
-  deltaic_status status = deltaic_device_copy_bandwidth(b->engine.device, &b->copy);
-  if (!status) status = deltaic_device_matrix_rate(b->engine.device, &b->matrices);
+  deltaic_status status = deltaic_device_copy_bandwidth(b->engine.device, &b->rates.copy);
+  if (!status) status = deltaic_device_matrix_rate(b->engine.device, &b->rates.matrices);
   progress_begin(&progress, "measuring", NULL, false);
   for (size_t i = 0; i < count && !status; i++) {
     if (!wanted(&shapes[i], only)) continue;
@@ -156,8 +151,7 @@ static deltaic_status measure(struct operators *b, const struct engine_options *
     b->count += !status;
     progress_show(&progress, i + 1, count);
   }
-  b->matmuls.copy = b->copy;
-  b->matmuls.matrices = b->matrices;
+  b->matmuls.rates = b->rates;
   const bool exact = !strcmp(options->precision, "float32");
   if (!status)
     status = bench_matmuls_measure(&b->matmuls, &b->engine, exact ? DELTAIC_PRECISION_FLOAT32 : DELTAIC_PRECISION_FAST,
@@ -176,8 +170,8 @@ static void print(const struct operators *b) {
   struct table rows;
   printf("device    %s\n", b->engine.device_info.name);
   if (*b->engine.device_info.driver) printf("driver    %s\n", b->engine.device_info.driver);
-  printf("copy      %s GB/s, read and written\n", text_giga(b->copy).text);
-  printf("products  %s GFLOP/s\n\n", text_giga(b->matrices).text);
+  printf("copy      %s GB/s, read and written\n", text_giga(b->rates.copy).text);
+  printf("products  %s GFLOP/s\n\n", text_giga(b->rates.matrices).text);
   if (!b->count) return;
   table_begin(&rows, "lrrrrrrrl");
   table_row(&rows, "operator", "texts x tokens, d_k x d_v, heads", "time", "floor", "ratio", "recurrent", "error of o",
@@ -225,8 +219,8 @@ static int print_json(const struct operators *b) {
   json_t *device = json_pack("{s:o, s:o, s:i}", "name", text_json(b->engine.device_info.name), "driver",
                              text_json(b->engine.device_info.driver), "index", b->engine.device_info.index);
   return json_finish(json_pack("{s:s, s:o, s:o, s:o, s:o, s:o}", "version", deltaic_version(), "device", device,
-                               "copy_bytes_per_second", number_json(b->copy), "products_per_second",
-                               number_json(b->matrices), "operators", rows, "products",
+                               "copy_bytes_per_second", number_json(b->rates.copy), "products_per_second",
+                               number_json(b->rates.matrices), "operators", rows, "products",
                                bench_matmuls_json(&b->matmuls)));
 }
 
