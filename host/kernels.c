@@ -126,11 +126,11 @@
 const struct shader kernels[KERNEL_COUNT] = {
 #define ROW(module, contract, push, unchecked)                                                                         \
   {#module, spv_##module, sizeof spv_##module, contract##_BINDINGS, sizeof(struct push), unchecked},
-#define X(module, contract, push) ROW(module, contract, push, true)
-    KERNELS_UNCHECKED(X)
-#undef X
 #define X(module, contract, push) ROW(module, contract, push, false)
-        KERNELS_CHECKED(X)
+    KERNELS_CHECKED(X)
+#undef X
+#define X(module, contract, push) ROW(module, contract, push, true)
+        KERNELS_UNCHECKED(X)
 #undef X
 };
 

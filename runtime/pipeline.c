@@ -129,10 +129,12 @@ static VkResult create_pipeline(struct device *device, const struct reflected_si
   VkShaderModuleCreateInfo words = {.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
                                     .codeSize = kernel->shader->bytes,
                                     .pCode = kernel->shader->words};
-  // NVIDIA's driver compares every access with what is bound where it is not told otherwise.
-  VkPipelineRobustnessCreateInfoEXT robustness = {.sType = VK_STRUCTURE_TYPE_PIPELINE_ROBUSTNESS_CREATE_INFO_EXT,
-                                                  .storageBuffers =
-                                                      VK_PIPELINE_ROBUSTNESS_BUFFER_BEHAVIOR_DISABLED_EXT};
+  // NVIDIA's driver checks accesses by itself until the feature pipelineRobustness is enabled, and then only those of
+  // pipelines that ask for it: so each says what it wants.
+  VkPipelineRobustnessCreateInfoEXT robustness = {
+      .sType = VK_STRUCTURE_TYPE_PIPELINE_ROBUSTNESS_CREATE_INFO_EXT,
+      .storageBuffers = kernel->shader->unchecked ? VK_PIPELINE_ROBUSTNESS_BUFFER_BEHAVIOR_DISABLED_EXT
+                                                  : VK_PIPELINE_ROBUSTNESS_BUFFER_BEHAVIOR_ROBUST_BUFFER_ACCESS_EXT};
   VkPipelineShaderStageRequiredSubgroupSizeCreateInfo required;
   VkComputePipelineCreateInfo info = {.sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
                                       .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
@@ -140,7 +142,7 @@ static VkResult create_pipeline(struct device *device, const struct reflected_si
                                                 .pName = "main",
                                                 .pSpecializationInfo = &specialization},
                                       .layout = kernel->layout};
-  if (device->caps.unchecked && kernel->shader->unchecked) info.pNext = &robustness;
+  if (device->caps.unchecked) info.pNext = &robustness;
   VkResult result = device->vk.vkCreateShaderModule(device->handle, &words, NULL, &info.stage.module);
   if (result) return result;
   choose_subgroups(device, size, &info.stage, &required);

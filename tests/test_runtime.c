@@ -159,32 +159,43 @@ static void damaged_modules_are_refused(void **state) {
   assert_non_null(strstr(deltaic_last_error(), "damaged"));
 }
 
-static PFN_vkCreateComputePipelines real_create;
-static int unchecked_pipelines;
+static VkPipelineRobustnessBufferBehavior asked; // of the last pipeline; DEVICE_DEFAULT where it said nothing
 
-static VKAPI_ATTR VkResult VKAPI_CALL count_unchecked(VkDevice device, VkPipelineCache cache, uint32_t n,
-                                                      const VkComputePipelineCreateInfo *info,
-                                                      const VkAllocationCallbacks *allocator, VkPipeline *out) {
+// Makes nothing, so that the test also means something where the driver lacks the extension.
+static VKAPI_ATTR VkResult VKAPI_CALL note_asked(VkDevice device, VkPipelineCache cache, uint32_t n,
+                                                 const VkComputePipelineCreateInfo *info,
+                                                 const VkAllocationCallbacks *allocator, VkPipeline *out) {
+  (void)device, (void)cache, (void)n, (void)allocator;
   const VkPipelineRobustnessCreateInfoEXT *first = info->pNext;
-  if (first && first->sType == VK_STRUCTURE_TYPE_PIPELINE_ROBUSTNESS_CREATE_INFO_EXT)
-    unchecked_pipelines += first->storageBuffers == VK_PIPELINE_ROBUSTNESS_BUFFER_BEHAVIOR_DISABLED_EXT;
-  return real_create(device, cache, n, info, allocator, out);
+  bool said = first && first->sType == VK_STRUCTURE_TYPE_PIPELINE_ROBUSTNESS_CREATE_INFO_EXT;
+  asked = said ? first->storageBuffers : VK_PIPELINE_ROBUSTNESS_BUFFER_BEHAVIOR_DEVICE_DEFAULT_EXT;
+  *out = VK_NULL_HANDLE;
+  return VK_SUCCESS;
 }
 
 static void only_what_may_be_is_unchecked(void **state) {
+  static struct shader shader[4]; // kept: kernels are found by the address of theirs
   struct device *device = device_of(state);
-  const struct kernel *kernel;
-  const uint32_t spec[] = {LANES};
-  struct shader shader = shader_add;
-  real_create = device->vk.vkCreateComputePipelines;
-  device->vk.vkCreateComputePipelines = count_unchecked;
-  unchecked_pipelines = 0;
-  ok(kernel_get(device, &shader_add, spec, 1, &kernel));
-  assert_int_equal(unchecked_pipelines, 0);
-  shader.unchecked = true;
-  ok(kernel_get(device, &shader, spec, 1, &kernel));
-  assert_int_equal(unchecked_pipelines, device->caps.unchecked);
-  device->vk.vkCreateComputePipelines = real_create;
+  PFN_vkCreateComputePipelines create = device->vk.vkCreateComputePipelines;
+  VkPipelineRobustnessBufferBehavior of[4];
+  bool offered = device->caps.unchecked, failed = false;
+  device->vk.vkCreateComputePipelines = note_asked;
+  for (int i = 0; i < 4; i++) {
+    const struct kernel *kernel;
+    const uint32_t spec[] = {LANES};
+    shader[i] = shader_add;
+    shader[i].unchecked = i & 1;
+    device->caps.unchecked = i >= 2;
+    failed |= kernel_get(device, &shader[i], spec, 1, &kernel) != DELTAIC_OK;
+    of[i] = asked;
+  }
+  device->vk.vkCreateComputePipelines = create;
+  device->caps.unchecked = offered;
+  assert_false(failed);
+  assert_int_equal(of[0], VK_PIPELINE_ROBUSTNESS_BUFFER_BEHAVIOR_DEVICE_DEFAULT_EXT);
+  assert_int_equal(of[1], VK_PIPELINE_ROBUSTNESS_BUFFER_BEHAVIOR_DEVICE_DEFAULT_EXT);
+  assert_int_equal(of[2], VK_PIPELINE_ROBUSTNESS_BUFFER_BEHAVIOR_ROBUST_BUFFER_ACCESS_EXT);
+  assert_int_equal(of[3], VK_PIPELINE_ROBUSTNESS_BUFFER_BEHAVIOR_DISABLED_EXT);
 }
 
 static void workgroups_beyond_the_limits_are_refused(void **state) {
