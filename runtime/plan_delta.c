@@ -74,12 +74,21 @@ static uint32_t steps_of(const struct plan *plan, const struct plan_delta_matrix
   return n == 1 ? C : n < 4 ? 16 * n : 64;
 }
 
-static bool fits(const struct plan *plan, const struct plan_delta_matrix *d, uint32_t n) {
-  // Registers of an invocation for its part of S; products, and the long chunks of blocks, want more of the others.
-  const uint32_t most = plan->matrix_sums * 8 / (n > 1 && !d->conversions ? 2 : 1);
+static bool has_edges(const struct plan *plan, const struct plan_delta_matrix *d, uint32_t Dv) {
+  return d->block * d->r != d->Dk || Dv % (d->computers * d->tiles * plan->matrix_n) != 0;
+}
+
+static bool fits(const struct plan *plan, const struct plan_delta_matrix *d, uint32_t Dv, uint32_t n) {
+  // Registers of an invocation for its part of S; where others come through memory, the long chunks of blocks, and of
+  // many steps a token, want more of these.
+  const bool large = n > 2 && (d->r > 1 || d->C > 16);
+  const uint32_t most = plan->matrix_sums * 8 / (large && !d->conversions ? 2 : 1);
   uint32_t sums = d->tiles * (d->Dk / plan->matrix_n) * (plan->matrix_m * plan->matrix_n / plan->matrix_lanes);
-  // A lone subgroup stages so much at a time, and three unknowns a token hold so much, that RDNA3's compiler spills.
-  if (plan->matrix_sums < 16 && (d->computers < 2 || n > 2)) return false;
+  if (plan->matrix_sums < 16) { // where RDNA3's compiler spills: the fewer subgroups, the more each stages at a time
+    const bool full = sums >= most, edges = has_edges(plan, d, Dv);
+    const uint32_t least = (full && (n > 1 || edges)) || (d->r > 1 && 2 * sums > most) ? 4 : 2;
+    if (large || d->computers < least || (full && edges && d->r > 1)) return false;
+  }
   return sums <= most && (d->computers + d->stagers) * plan->matrix_lanes <= plan->most_lanes &&
          plan_delta_matrix_scan_bytes(plan, d, n, true) <= plan->shared_bytes;
 }
@@ -101,7 +110,7 @@ static bool plan_scan(const struct plan *plan, uint32_t Dv, uint32_t n, uint32_t
     s.stagers = d->conversions ? shapes[i].stagers : 0;
     uint32_t width = s.tiles * plan->matrix_n;
     s.computers = min32(narrow ? 2 * shapes[i].computers : shapes[i].computers, round_up32(Dv, width) / width);
-    if (!fits(plan, &s, n)) continue;
+    if (!fits(plan, &s, Dv, n)) continue;
     width *= s.computers;
     const uint32_t groups = heads * (round_up32(Dv, width) / width);
     // A lone subgroup waits for too much, unless it has others to stage for it and a processor for them all.
@@ -130,7 +139,7 @@ static void plan_segments(const struct plan *plan, uint32_t Dv, uint32_t n, uint
   for (wide.tiles = d->r > 1 ? 1 : 2; wide.tiles > 0; wide.tiles--) {
     uint32_t width = wide.tiles * plan->matrix_n;
     wide.computers = min32(4, round_up32(Dv, width) / width);
-    if (!fits(plan, &wide, n)) continue;
+    if (!fits(plan, &wide, Dv, n)) continue;
     width *= wide.computers;
     const uint32_t values = round_up32(Dv, width) / width, keys = round_up32(wide.Dk, width) / width,
                    chunks = T / (wide.C / n);
@@ -151,12 +160,11 @@ static void plan_segments(const struct plan *plan, uint32_t Dv, uint32_t n, uint
 
 // A chunk is staged while the one before it is computed, where that is faster (H200, docs/speed.md): what a subgroup's
 // columns of S leave of the registers may hold two chunks on their way. Software has both forms, for the tests.
-static void plan_ahead(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t n, struct plan_delta_matrix *d) {
-  const bool edges = Dk != d->Dk || Dv % (d->computers * d->tiles * plan->matrix_n) != 0;
+static void plan_ahead(const struct plan *plan, uint32_t Dv, uint32_t n, struct plan_delta_matrix *d) {
   if (!d->conversions || d->stagers || d->r > 1 || d->C > 16) return;
   d->ahead = plan->software && n > 1 ? 1 : d->Dk * d->tiles <= 160 ? 2 : 0;
   if (d->Dk > 128 || (d->Dk == 128 && d->segments > 1)) d->ahead = 1;
-  if (plan_delta_matrix_scan_bytes(plan, d, n, edges) > plan->shared_bytes) d->ahead = 0;
+  if (plan_delta_matrix_scan_bytes(plan, d, n, has_edges(plan, d, Dv)) > plan->shared_bytes) d->ahead = 0;
 }
 
 // Columns staged at a time by prepare.
@@ -195,7 +203,7 @@ bool plan_delta_matrix(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32
   if (!plan_scan(plan, Dv, unknowns, heads, d)) return false;
   plan_segments(plan, Dv, unknowns, heads, T, d);
   plan_prepare(plan, unknowns, d);
-  if (!fits(plan, d, unknowns)) return false;
-  plan_ahead(plan, Dk, Dv, unknowns, d);
+  if (!fits(plan, d, Dv, unknowns)) return false;
+  plan_ahead(plan, Dv, unknowns, d);
   return plan_delta_matrix_prepare_bytes(d, unknowns) <= plan->shared_bytes;
 }

@@ -316,8 +316,8 @@ static void the_delta_rule_on_matrices_fits_its_device(void **state) {
             if (plan_delta_matrix(&p, keys[k], 128, steps[n], 1, heads[h], T, &d))
               check_matrix_shape(&p, devices[i], &d, keys[k], 128, steps[n]);
             else
-              // All that the usual models have fits; where registers are short, not three steps a token.
-              assert_true(keys[k] > 128 || (i && keys[k] > 64) || (devices[i] == &caps_rdna3_radv && steps[n] > 2));
+              assert_true(keys[k] > 128 ||
+                          (devices[i] != &caps_h200 && devices[i] != &caps_rdna3_radv && keys[k] > 64));
             for (uint32_t r = 2; n == 0 && r <= 16 && keys[k] % r == 0; r *= 2)
               if (plan_delta_matrix(&p, keys[k], 128, 1, r, heads[h], T, &d))
                 check_matrix_shape(&p, devices[i], &d, keys[k], 128, 1);
@@ -349,6 +349,53 @@ static void the_delta_rule_on_matrices_follows_the_shape(void **state) {
   assert_true(plan_delta_matrix(&p, 128, 128, 1, 1, 512, 2048, &d) && d.ahead == 0);
   assert_true(plan_delta_matrix(&p, 128, 128, 3, 1, 512, 2048, &d) && d.C == 16 && d.ahead == 0);
   assert_false(plan_delta_matrix(&none, 128, 128, 1, 1, 512, 2048, &d));
+}
+
+// As the dispatches decide for a long text: on matrices, in scalar chunks, or recurrently.
+static char delta_form(const struct plan *p, uint32_t Dk, uint32_t Dv, uint32_t n, uint32_t r, uint32_t heads) {
+  struct plan_delta_matrix m;
+  struct plan_delta d;
+  if (plan_delta_matrix(p, Dk, Dv, n, r, heads, 2048, &m)) return 'm';
+  if (r > 1) return 'c'; // host/ops_vulkan_hh.c; none of these is too tall
+  return plan_delta(p, Dk, Dv, n, &d) && d.C >= p->chunk ? 'c' : 'r';
+}
+
+// The table of docs/mixers.md, "Where matrices are not used"; Xe2 as Arc would report it.
+static void cards_with_few_registers_do_what_the_table_says(void **state) {
+  (void)state;
+  struct device_caps xe2 = caps_arc_linux;
+  xe2.subgroup_min = 16, xe2.matrix_shape[0].n = 16;
+  const struct device_caps *const devices[] = {&caps_rdna3_radv, &xe2, &caps_arc_linux, &caps_h200};
+  static const struct {
+    uint32_t Dk, Dv, n, r;
+    const char *forms; // of each device
+  } rows[] = {{64, 64, 1, 1, "mmcm"},   {96, 128, 1, 1, "mmcm"},  {128, 128, 1, 1, "mmcm"}, {128, 32, 1, 1, "mmcm"},
+              {120, 128, 1, 1, "mmcm"}, {120, 32, 1, 1, "cccm"},  {76, 32, 2, 1, "mmcm"},   {192, 128, 1, 1, "cccm"},
+              {256, 256, 1, 1, "rrrm"}, {256, 512, 1, 1, "rrrm"}, {216, 128, 1, 1, "cccm"}, {217, 128, 1, 1, "rrrm"},
+              {272, 128, 2, 1, "cccr"}, {288, 128, 2, 1, "rrrr"}, {64, 64, 2, 1, "mmcm"},   {128, 128, 2, 1, "mmcm"},
+              {128, 64, 2, 1, "mmcm"},  {128, 32, 2, 1, "cccm"},  {128, 128, 3, 1, "mmcm"}, {128, 128, 8, 1, "mmcm"},
+              {64, 64, 9, 1, "cccm"},   {128, 128, 9, 1, "cccm"}, {64, 64, 1, 2, "mmcm"},   {112, 112, 1, 2, "mmcm"},
+              {128, 128, 1, 2, "mmcm"}, {120, 120, 1, 2, "cccm"}, {64, 64, 1, 4, "cccm"},   {128, 128, 1, 4, "cccm"},
+              {128, 128, 1, 8, "cccm"}};
+  for (int d = 0; d < 4; d++) {
+    const struct plan p = made(devices[d]);
+    const bool registers = d == 3, matrices = d != 2;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+      for (uint32_t heads = 16; heads <= 512; heads *= 32) {
+        const char form = delta_form(&p, rows[i].Dk, rows[i].Dv, rows[i].n, rows[i].r, heads);
+        if (form != rows[i].forms[d])
+          fail_msg("%s, %u heads of %u x %u, n %u, r %u: %c", devices[d]->name, heads, rows[i].Dk, rows[i].Dv,
+                   rows[i].n, rows[i].r, form);
+      }
+    struct plan_delta_matrix m;
+    struct plan_mamba2_matrix mamba2;
+    struct plan_attention_matrix attention;
+    if (matrices) assert_true(plan_delta_matrix(&p, 128, 128, 1, 1, 16, 8192, &m) && registers == (m.segments > 1));
+    assert_int_equal(plan_mamba2_matrix(&p, 128, 128, 24, 1, 32, &mamba2), matrices);
+    assert_int_equal(plan_mamba2_matrix(&p, 256, 64, 24, 1, 32, &mamba2), registers);
+    assert_int_equal(plan_attention_matrix(&p, 16, 4, 128, 1, 2048, &attention), matrices);
+    assert_int_equal(plan_attention_matrix(&p, 16, 4, 256, 1, 2048, &attention), registers);
+  }
 }
 
 static void attention_on_matrices_fits_its_device(void **state) {
@@ -792,6 +839,7 @@ int main(void) {
       cmocka_unit_test(matvec_fits_every_device),
       cmocka_unit_test(the_delta_rule_on_matrices_fits_its_device),
       cmocka_unit_test(the_delta_rule_on_matrices_follows_the_shape),
+      cmocka_unit_test(cards_with_few_registers_do_what_the_table_says),
       cmocka_unit_test(attention_on_matrices_fits_its_device),
       cmocka_unit_test(mamba2_on_matrices_fits_its_device),
       cmocka_unit_test(lanes_hold_a_whole_subgroup),
