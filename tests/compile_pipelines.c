@@ -1,15 +1,17 @@
 // compile_pipelines: compiles the pipelines that models and large heads ask for on the first usable device, and runs
 // none: recorders are replaced (ld --wrap), so that it also works on RADV's null device, which has no queue. Prints how
-// many there were. tests/radv counts what the driver says of them.
+// many there were, and fails for a kernel that the device's plan may choose and nothing here asked for. tests/radv
+// counts what the driver says of them.
 #include "device.h"
 #include "device_handle.h"
 #include "ops_vulkan.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static int failures;
-static uint32_t dispatches;
+static uint32_t dispatches, dispatched[KERNEL_COUNT];
 
 deltaic_status __wrap_transfer_create(struct device *device);
 void __wrap_transfer_free(struct device *device);
@@ -57,6 +59,7 @@ void __wrap_commands_dispatch(struct commands *commands, const struct kernel *ke
   (void)commands, (void)bindings, (void)push, (void)groups, (void)operations;
   fprintf(stderr, "dispatch %s\n", kernel->shader->name); // after what the driver says of it
   dispatches++;
+  dispatched[kernel->shader - kernels]++;
 }
 void __wrap_commands_fail(struct commands *commands, deltaic_status status) {
   (void)commands;
@@ -104,15 +107,35 @@ static void compile_products(uint32_t T, enum dtype dtype) {
   op->linear_gated(recorder, act, f32(T, 2 * F), in, up, ACTIVATION_SILU);
 }
 
-static void compile_delta(uint32_t T, uint32_t Dk, uint32_t Dv, uint32_t n, bool gated, bool matrices) {
+// What a step has besides layers.
+static void compile_ends(enum dtype dtype) {
+  const struct ops *op = backend->ops;
+  enum { V = 32000, D = 2048, B = 4 };
+  const struct tensor tokens = tensor(DTYPE_I32, 1, B), sequences = tensor(DTYPE_I32, B, 4);
+  const struct tensor seen = tensor(DTYPE_I32, B, V / 32), logits = f32(B, V);
+  op->embed(recorder, f32(B, D), tensor(dtype, V, D), tokens);
+  op->rmsnorm(recorder, tensor(dtype == DTYPE_F16 ? DTYPE_F16 : DTYPE_F32, B, D), f32(B, D), f32(1, D), sequences,
+              1e-5f);
+  op->mark(recorder, seen, tokens, sequences);
+  op->sample(recorder, tokens, sequences, seen, logits, f32(B, 8), f32(B, V));
+  op->score(recorder, f32(B, 2), logits, tensor(DTYPE_I32, 1, B), 0);
+  op->scatter(recorder, logits, logits, sequences);
+  op->copy(recorder, logits, logits);
+  op->copy(recorder, f32(B, 3), (struct tensor){0});
+}
+
+// B texts of T tokens. halves: qkv and o are f16 where the rule likes that.
+static void compile_delta(uint32_t B, uint32_t T, uint32_t Dk, uint32_t Dv, uint32_t n, bool gated, bool matrices,
+                          bool halves) {
   const struct ops *op = backend->ops;
   enum { H = 16 };
+  const uint32_t all = B * T;
   struct delta_args a = {.H = H, .Hv = H, .Dk = Dk, .Dv = Dv, .n = n, .scale = 1, .gated = gated};
   a.matrices = matrices ? MATRICES_BEST : MATRICES_NONE;
-  struct tensor scratch = f32(1, (uint32_t)(op->delta_scratch_bytes(backend, T, 1, a) / 4));
-  enum dtype dtype = op->delta_dtype(recorder, T, 1, scratch, a);
-  struct tensor qkv = tensor(dtype, T, H * (Dk + n * (Dk + Dv))), o = tensor(dtype, T, H * Dv);
-  struct tensor beta = f32(T, n * H), g = f32(T, H), sequences = tensor(DTYPE_I32, 1, 4), none = {0};
+  struct tensor scratch = f32(1, (uint32_t)(op->delta_scratch_bytes(backend, all, B, a) / 4));
+  enum dtype dtype = halves ? op->delta_dtype(recorder, all, B, scratch, a) : DTYPE_F32;
+  struct tensor qkv = tensor(dtype, all, H * ((1 + n) * key_pitch(dtype, Dk) + n * Dv)), o = tensor(dtype, all, H * Dv);
+  struct tensor beta = f32(all, n * H), g = f32(all, H), sequences = tensor(DTYPE_I32, B, 4), none = {0};
   struct delta_input_args inputs = {.heads = (1 + n) * H,
                                     .Dk = Dk,
                                     .norm = KEY_NORM_L2,
@@ -121,9 +144,9 @@ static void compile_delta(uint32_t T, uint32_t Dk, uint32_t Dv, uint32_t n, bool
                                     .beta_scale = 1,
                                     .has_beta = true,
                                     .gated = gated};
-  op->delta_inputs(recorder, qkv, beta, g, f32(T, (n + 1) * H), f32(1, H), f32(1, H), inputs);
-  op->delta_rule(recorder, o, qkv, beta, gated ? g : none, f32(1, H * Dk * Dv), sequences, scratch, a);
-  op->output_norm(recorder, o, f32(T, H * Dv), f32(1, Dv), H, 1e-5f);
+  op->delta_inputs(recorder, qkv, beta, g, f32(all, (n + 1) * H), f32(1, H), f32(1, H), inputs);
+  op->delta_rule(recorder, o, qkv, beta, gated ? g : none, f32(B, H * Dk * Dv), sequences, scratch, a);
+  op->output_norm(recorder, o, f32(all, H * Dv), f32(1, Dv), H, 1e-5f);
 }
 
 // A token of each of 4 texts, and of one.
@@ -149,38 +172,56 @@ static void compile_step(uint32_t Dk, uint32_t Dv, uint32_t n, bool gated) {
     }
 }
 
-static void compile_attention(uint32_t T, uint32_t heads, uint32_t kv_heads, uint32_t d, uint32_t window) {
+static void compile_attention(uint32_t T, uint32_t B, uint32_t heads, uint32_t kv_heads, uint32_t d, uint32_t window) {
   const struct ops *op = backend->ops;
-  struct attention_args a = {.heads = heads, .kv_heads = kv_heads, .d = d, .window = window, .capacity = 8192};
-  struct tensor scratch = f32(1, (uint32_t)(op->attention_scratch_bytes(backend, 1, a) / 4));
-  struct tensor qkv = f32(T, (heads + 2 * kv_heads) * d), cache = f32(1, a.capacity * kv_heads * d);
+  struct attention_args a = {
+      .heads = heads, .kv_heads = kv_heads, .d = d, .window = window, .capacity = 8192, .longest = T / B};
+  struct tensor scratch = f32(1, (uint32_t)(op->attention_scratch_bytes(backend, B, a) / 4));
+  struct tensor qkv = f32(T, (heads + 2 * kv_heads) * d), cache = f32(B, a.capacity * kv_heads * d);
   struct tensor o = tensor_as(f32(T, heads * d), op->input_dtype(recorder, tensor(DTYPE_BF16, 2048, heads * d), T));
-  struct tensor sequences = tensor(DTYPE_I32, 1, 4);
+  struct tensor sequences = tensor(DTYPE_I32, B, 4);
   op->rope_append(recorder, qkv, cache, cache, f32(ROPE_ROWS, d), sequences, scratch, a);
   op->attention(recorder, o, qkv, cache, cache, sequences, scratch, a);
 }
 
-static void compile_hh(uint32_t T, uint32_t r, enum hh_nonneg nonneg, bool matrices) {
+static void compile_hh(uint32_t T, uint32_t D, uint32_t r, enum hh_nonneg nonneg, bool matrices, bool halves) {
   const struct ops *op = backend->ops;
-  enum { H = 16, D = 128 };
+  enum { H = 16 };
   struct hh_args a = {.H = H, .Hv = H, .Dk = D, .Dv = D, .r = r, .scale = 1, .gated = true, .nonneg = nonneg};
   a.matrices = matrices ? MATRICES_BEST : MATRICES_NONE;
   struct tensor scratch = f32(1, (uint32_t)(op->hh_scratch_bytes(backend, T, 1, a) / 4));
-  enum dtype dtype = op->hh_dtype(recorder, T, 1, scratch, a);
-  struct tensor qkv = tensor(dtype, T, 3 * H * D), o = tensor(dtype, T, H * D), sequences = tensor(DTYPE_I32, 1, 4);
+  enum dtype dtype = halves ? op->hh_dtype(recorder, T, 1, scratch, a) : DTYPE_F32;
+  struct tensor qkv = tensor(dtype, T, H * (2 * key_pitch(dtype, D) + D)), o = tensor(dtype, T, H * D),
+                sequences = tensor(DTYPE_I32, 1, 4);
   op->hh_rule(recorder, o, qkv, f32(T, H), f32(T, H), f32(T, H * r * r), f32(1, H * D * D), sequences, scratch, a);
 }
 
-static void compile_mamba2(uint32_t T, uint32_t N, uint32_t P, bool matrices) {
+static void compile_mamba2(uint32_t T, uint32_t N, uint32_t P, bool matrices, bool halves) {
   const struct ops *op = backend->ops;
   enum { H = 32 };
   struct mamba2_args a = {
       .heads = H, .P = P, .N = N, .groups = 1, .matrices = matrices ? MATRICES_BEST : MATRICES_NONE};
   struct tensor scratch = f32(1, (uint32_t)(op->mamba2_scratch_bytes(backend, T, 1, a) / 4));
-  struct tensor y = tensor(op->mamba2_dtype(recorder, T, 1, scratch, a), T, H * P);
+  struct tensor y = tensor(halves ? op->mamba2_dtype(recorder, T, 1, scratch, a) : DTYPE_F32, T, H * P);
   op->mamba2(recorder, y, f32(T, H * P + 2 * N), f32(T, H), f32(T, H), f32(1, H), f32(1, H * N * P),
              tensor(DTYPE_I32, 1, 4), scratch, a);
   op->gated_norm(recorder, y, f32(T, H * P), f32(1, H * P), (struct gated_norm_args){1, NORM_OF_GATED, 1e-5f});
+}
+
+// A token of each of 4 texts.
+static void compile_mamba2_step(enum dtype dtype) {
+  enum { H = 32, N = 128, P = 64, B = 4 };
+  const struct mamba2_step s = {.y = tensor(dtype, B, H * P),
+                                .xBC = f32(B, H * P + 2 * N),
+                                .raw = f32(B, H),
+                                .A_log = f32(1, H),
+                                .dt_bias = f32(1, H),
+                                .D = f32(1, H),
+                                .state = f32(B, H * N * P),
+                                .sequences = tensor(DTYPE_I32, B, 4),
+                                .gate = f32(B, H * P),
+                                .rule = {.heads = H, .P = P, .N = N, .groups = 1}};
+  if (!backend->ops->mamba2_step(recorder, &s)) failures++;
 }
 
 static int compile_model(const char *path) {
@@ -203,6 +244,21 @@ static int compile_model(const char *path) {
 static void log_line(void *user, deltaic_log_level level, const char *line) {
   (void)user, (void)level;
   fprintf(stderr, "%s\n", line);
+}
+
+// What no plan for this device chooses.
+static bool left_out(const struct plan *plan, enum kernel_id id) {
+  const char *name = kernels[id].name;
+  if (!kernel_built(id)) return true;
+  if (!plan->matrix_m) // nor is there a reader of f16
+    return strstr(name, "_matrix") || strstr(name, "narrow") || id == KERNEL_short_conv_f16 ||
+           id == KERNEL_delta_inputs_f16 || id == KERNEL_gated_norm_f16 || id == KERNEL_attention_f16 ||
+           id == KERNEL_attention_step_f16;
+  if (id == KERNEL_delta_matrix_scan_f32 || id == KERNEL_delta_matrix_scan_f16) return !plan->matrix_conversions;
+  if (id == KERNEL_delta_matrix_scan_khr_f32 || id == KERNEL_delta_matrix_scan_khr_f16) return plan->matrix_conversions;
+  if (id == KERNEL_delta_matrix_join || id == KERNEL_delta_matrix_reach_f32 || id == KERNEL_delta_matrix_reach_f16)
+    return plan->matrix_sums < 16;
+  return false;
 }
 
 int main(int argc, char **argv) {
@@ -228,39 +284,69 @@ int main(int argc, char **argv) {
   }
   compile_step(64, 64, 1, false);
   compile_step(76, 128, 1, false);
+  compile_step(49, 128, 1, true);
+  compile_step(96, 128, 1, true);
   compile_step(128, 128, 1, false);
   compile_step(128, 128, 1, true);
   compile_step(128, 128, 2, true);
   compile_step(256, 512, 1, true);
+  for (enum dtype dtype = DTYPE_F32; dtype <= DTYPE_BF16; dtype++) compile_ends(dtype);
+  compile_mamba2_step(DTYPE_F32);
+  compile_mamba2_step(DTYPE_F16);
+  // The keys that models have, and what pruning leaves of them.
+  static const uint32_t keys[] = {32, 49, 64, 76, 96, 112, 113, 120, 128, 256};
   for (int matrices = 0; matrices < 2; matrices++) {
     recorder->matrices = matrices;
     if (backend->parts_bytes) recorder->parts = f32(1, (uint32_t)(backend->parts_bytes / sizeof(float)));
     for (int l = 0; l < LENGTHS; l++) {
       compile_products(lengths[l], DTYPE_BF16);
       compile_products(lengths[l], DTYPE_F16);
+      compile_products(lengths[l], DTYPE_F32);
     }
-    compile_mamba2(1, 128, 64, matrices);
-    compile_mamba2(2048, 128, 64, matrices);
-    compile_mamba2(2048, 256, 64, matrices);
-    compile_mamba2(2048, 64, 128, matrices);
-    compile_delta(2048, 128, 128, 1, true, matrices);
-    compile_delta(2048, 128, 128, 1, false, matrices);
-    compile_delta(2048, 64, 64, 1, true, matrices);
-    compile_delta(2048, 76, 128, 1, true, matrices);
-    compile_delta(2048, 256, 512, 1, true, matrices);
-    compile_delta(2048, 128, 128, 2, true, matrices);
-    compile_delta(4, 128, 128, 1, true, matrices);
-    for (uint32_t T = 1; T <= 2048; T *= 2048) {
-      compile_attention(T, 16, 16, 128, 0);
-      compile_attention(T, 16, 16, 64, 2048);
-      compile_attention(T, 32, 4, 128, 0);
-      compile_attention(T, 8, 2, 256, 0);
+    backend->ops->linear_gated(recorder, tensor(matrices ? DTYPE_F16 : DTYPE_F32, 300, 5632), f32(300, 2 * 5632),
+                               (struct linear_input){.x = f32(300, 2048)}, tensor(DTYPE_BF16, 2 * 5632, 2048),
+                               ACTIVATION_SILU);
+    for (int halves = 0; halves <= matrices; halves++) {
+      compile_mamba2(1, 128, 64, matrices, halves);
+      compile_mamba2(2048, 128, 64, matrices, halves);
+      compile_mamba2(2048, 256, 64, matrices, halves);
+      compile_mamba2(2048, 64, 128, matrices, halves);
+      for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
+        if (!halves && matrices && keys[k] % 8) continue; // of f32 keys these have one kernel more
+        for (uint32_t n = 1; n <= (keys[k] % 64 ? 2 : 3); n++)
+          compile_delta(1, 2048, keys[k], 128, n, true, matrices, halves);
+      }
+      for (uint32_t n = 1; n <= 2; n++) { // many heads; values that end within a tile
+        compile_delta(16, 2048, 128, 128, n, true, matrices, halves);
+        compile_delta(1, 2048, 128, 100, n, true, matrices, halves);
+      }
+      compile_delta(16, 2048, 76, 128, 1, true, matrices, halves);
+      compile_delta(1, 2048, 64, 64, 1, true, matrices, halves);
+      for (uint32_t n = 4; n <= 8; n *= 2) compile_delta(1, 2048, 128, 128, n, true, matrices, halves);
+      compile_delta(1, 2048, 128, 128, 1, false, matrices, halves);
+      compile_delta(1, 2048, 256, 512, 1, true, matrices, halves);
+      compile_delta(1, 4, 128, 128, 1, true, matrices, halves);
+      for (uint32_t D = 96; D <= 128; D += 8) compile_hh(2048, D, 2, HH_NONNEG_SOFTPLUS, matrices, halves);
+      for (uint32_t D = 64; D <= 128; D *= 2) {
+        compile_hh(2048, D, D / 32, HH_NONNEG_SOFTPLUS, matrices, halves);
+        compile_hh(2048, D, 8, HH_NONNEG_GIVEN, matrices, halves);
+      }
     }
-    compile_hh(2048, 2, HH_NONNEG_SOFTPLUS, matrices);
-    compile_hh(2048, 4, HH_NONNEG_SOFTPLUS, matrices);
-    compile_hh(2048, 8, HH_NONNEG_GIVEN, matrices);
+    for (uint32_t T = 1; T <= 2048; T = T == 1 ? 4 : T * 512) {
+      const uint32_t B = T == 4 ? 4 : 1;
+      compile_attention(T, B, 16, 16, 128, 0);
+      compile_attention(T, B, 16, 16, 64, 2048);
+      compile_attention(T, B, 32, 4, 128, 0);
+      compile_attention(T, B, 8, 2, 256, 0);
+    }
   }
   for (int i = 1; i < argc; i++) failures += compile_model(argv[i]);
+  for (int id = 0; id < KERNEL_COUNT; id++) {
+    if ((dispatched[id] > 0) != left_out(&plan, id)) continue;
+    fprintf(stderr, "%s was %s\n", kernels[id].name,
+            dispatched[id] ? "asked for, and no plan should" : "not asked for");
+    failures++;
+  }
   printf("%s, %s: %u dispatches, matrices %u x %u x %u\n", caps[0].name, caps[0].driver, dispatches, plan.matrix_m,
          plan.matrix_n, plan.matrix_k);
   fflush(stdout);
