@@ -115,7 +115,8 @@ static void record_properties2(VkPhysicalDevice physical, const struct extension
   vkGetPhysicalDeviceProperties2(physical, &properties);
 
   caps->memory_budget = offers(extensions, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
-  caps->unchecked = offers(extensions, VK_EXT_PIPELINE_ROBUSTNESS_EXTENSION_NAME);
+  caps->unchecked = // other drivers check nothing that is not asked for
+      caps->vendor_id == VENDOR_NVIDIA && offers(extensions, VK_EXT_PIPELINE_ROBUSTNESS_EXTENSION_NAME);
   memcpy(caps->uuid, id.deviceUUID, sizeof caps->uuid);
   memcpy(caps->driver_uuid, id.driverUUID, sizeof caps->driver_uuid);
   if (has_driver) snprintf(caps->driver, sizeof caps->driver, "%.120s %.120s", driver.driverName, driver.driverInfo);

@@ -129,11 +129,10 @@ static bool full_chunks(const struct plan *plan, uint32_t Dk) {
 // Registers hold a lane's part of the state, half as many numbers of q and k, and what comes of them. Intel's have room
 // for 64 numbers a lane, which is too few.
 static void plan_step_registers(const struct device_caps *caps, struct plan *plan) {
-  enum { INTEL = 0x8086, NVIDIA = 0x10de };
-  if (!caps->full_subgroups || !caps->subgroup_shuffle || caps->vendor_id == INTEL) return;
+  if (!caps->full_subgroups || !caps->subgroup_shuffle || caps->vendor_id == VENDOR_INTEL) return;
   plan->step_width = plan->subgroup ? plan->subgroup : caps->subgroup_size;
   plan->step_rows = 16;
-  plan->step_most_rows = caps->vendor_id == NVIDIA || is_software(caps) ? 32 : 16;
+  plan->step_most_rows = caps->vendor_id == VENDOR_NVIDIA || is_software(caps) ? 32 : 16;
 }
 
 // A GPU wants many lanes and large tiles; software runs a workgroup's lanes one subgroup after the other and pays for
@@ -170,9 +169,8 @@ static void starting_values(const struct device_caps *caps, struct plan *plan) {
 // One size for every kernel, so that sums come out the same whatever the compiler thinks of a kernel: 32, as most
 // devices have; 16 on Intel, where 32 costs registers.
 static uint32_t choose_subgroup(const struct device_caps *caps) {
-  enum { INTEL = 0x8086 };
   if (!caps->subgroup_size_control || caps->subgroup_min >= caps->subgroup_max) return 0;
-  uint32_t size = caps->vendor_id == INTEL ? 16 : 32;
+  uint32_t size = caps->vendor_id == VENDOR_INTEL ? 16 : 32;
   if (size < caps->subgroup_min) size = caps->subgroup_min;
   return min32(size, caps->subgroup_max);
 }
@@ -185,8 +183,7 @@ static bool matrix_suits(uint32_t m, uint32_t n, uint32_t k, uint32_t lanes) {
 
 // 16 x 16 x 16 where there is a choice: the only shape of AMD, the best of NVIDIA's.
 static void plan_matrices(const struct device_caps *caps, struct plan *plan) {
-  enum { INTEL = 0x8086, NVIDIA = 0x10de };
-  bool slow = caps->vendor_id == INTEL && caps->device_type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU &&
+  bool slow = caps->vendor_id == VENDOR_INTEL && caps->device_type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU &&
               caps->subgroup_min < 16; // Xe-HPG: matrices are slower there than without (llama.cpp #24404)
   plan->matrix_lanes = plan->subgroup ? plan->subgroup : caps->subgroup_size;
   if (slow || !plan->matrix_lanes) return;
@@ -201,7 +198,7 @@ static void plan_matrices(const struct device_caps *caps, struct plan *plan) {
   plan->matrix_conversions = plan->matrix_m && caps->matrix_conversions;
   plan->most_lanes = min32(caps->max_invocations, caps->max_workgroup[0]);
   // 16 spill on RDNA3, by its compiler; other GPUs are taken to be like it.
-  plan->matrix_sums = caps->vendor_id == NVIDIA || is_software(caps) ? 16 : 8;
+  plan->matrix_sums = caps->vendor_id == VENDOR_NVIDIA || is_software(caps) ? 16 : 8;
   plan->matrix_step = is_software(caps) ? 16 : 64; // LLVM takes a minute for what 64 unrolls
   plan->matrix_groups = caps->device_type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU ? 132 // as an H200 has
                         : caps->device_type == VK_PHYSICAL_DEVICE_TYPE_CPU        ? 4

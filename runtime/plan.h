@@ -7,6 +7,8 @@
 
 enum { CAPS_MEMORY_TYPES = 32, CAPS_MEMORY_HEAPS = 16, CAPS_MATRIX_SHAPES = 16 };
 
+enum { VENDOR_INTEL = 0x8086, VENDOR_NVIDIA = 0x10de };
+
 // Facts as Vulkan reports them; device.c fills it, tests write it by hand.
 struct device_caps {
   char name[256];
@@ -37,7 +39,7 @@ struct device_caps {
   } matrix_shape[CAPS_MATRIX_SHAPES];
   bool matrix_conversions; // sums become operands in registers (VK_NV_cooperative_matrix2)
   bool memory_budget;      // the driver tells how much is free (VK_EXT_memory_budget)
-  bool unchecked;          // pipelines may do without checks of accesses (VK_EXT_pipeline_robustness)
+  bool unchecked;          // NVIDIA's checks of accesses can be left out of pipelines (VK_EXT_pipeline_robustness)
   uint32_t memory_types, memory_heaps;
   struct {
     uint32_t flags, heap;
