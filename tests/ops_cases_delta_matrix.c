@@ -47,8 +47,11 @@ static void delta_rule_matches_over_awkward_shapes(void **state) {
   static const struct {
     enum dtype dtype;
     uint32_t gap, Dk, Dv;
-  } shapes[] = {{DTYPE_F16, 8, 16, 16}, {DTYPE_F16, 1, 5, 7}, {DTYPE_F16, 4, 12, 20}, {DTYPE_F32, 1, 13, 34}};
-  for (int s = 0; s < 4; s++)
+  } shapes[] = {
+      {DTYPE_F16, 8, 16, 16}, {DTYPE_F16, 1, 5, 7},   {DTYPE_F16, 4, 12, 20},
+      {DTYPE_F32, 1, 13, 34}, {DTYPE_F16, 7, 49, 20},
+  };
+  for (int s = 0; s < 5; s++)
     for (int l = 0; l < LENGTHS; l++) {
       struct delta_args a = {.H = 2, .Hv = 2, .Dk = shapes[s].Dk, .Dv = shapes[s].Dv, .n = 1, .scale = 0.3f};
       uint32_t T[] = {lengths[l], 0, lengths[l] / 2 + 1};
