@@ -358,9 +358,11 @@ static size_t stack_used(void *(*run)(void *)) {
 static void calls_take_no_more_stack_than_the_header_says(void **state) {
   (void)state;
 #ifdef __SANITIZE_ADDRESS__
-  skip(); // frames are larger
+  enum { MOST = 1 << 20 }; // its frames are larger
+#else
+  enum { MOST = 256 << 10 };
 #endif
-  assert_in_range(stack_used(live_and_release) - stack_used(nothing), 1, 256 << 10);
+  assert_in_range(stack_used(live_and_release) - stack_used(nothing), 1, MOST);
 }
 
 static void workers_leave_signals_to_the_program(void **state) {
