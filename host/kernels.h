@@ -73,12 +73,12 @@
   X(mamba2, MAMBA2, mamba2_push)                                                                                       \
   X(mamba2_step_f32, MAMBA2_STEP, mamba2_push)                                                                         \
   X(mamba2_step_f16, MAMBA2_STEP, mamba2_push)                                                                         \
-  X(mamba2_chunk_state, MAMBA2_CHUNK_STATE, mamba2_chunk_state_args)                                                   \
+  X(mamba2_chunk_state, MAMBA2_CHUNK_STATE, mamba2_chunk_args)                                                         \
   X(mamba2_chunk_pass, MAMBA2_CHUNK_PASS, mamba2_chunk_pass_args)                                                      \
-  X(mamba2_chunk_output, MAMBA2_CHUNK_OUTPUT, mamba2_chunk_output_args)                                                \
-  X(mamba2_matrix_state, MAMBA2_MATRIX_STATE, mamba2_matrix_args)                                                      \
-  X(mamba2_matrix_output_f32, MAMBA2_MATRIX_OUTPUT, mamba2_matrix_args)                                                \
-  X(mamba2_matrix_output_f16, MAMBA2_MATRIX_OUTPUT, mamba2_matrix_args)                                                \
+  X(mamba2_chunk_output, MAMBA2_CHUNK_OUTPUT, mamba2_chunk_args)                                                       \
+  X(mamba2_matrix_state, MAMBA2_MATRIX_STATE, mamba2_chunk_args)                                                       \
+  X(mamba2_matrix_output_f32, MAMBA2_MATRIX_OUTPUT, mamba2_chunk_args)                                                 \
+  X(mamba2_matrix_output_f16, MAMBA2_MATRIX_OUTPUT, mamba2_chunk_args)                                                 \
   X(gated_norm_f32, GATED_NORM, gated_norm_push)                                                                       \
   X(gated_norm_f16, GATED_NORM, gated_norm_push)                                                                       \
   X(swiglu_f32, SWIGLU, swiglu_args)                                                                                   \

@@ -175,6 +175,18 @@ enum dtype vulkan_mamba2_dtype(const struct recorder *c, uint32_t T, uint32_t B,
   return chunks_of(c, T, B, scratch, &a, &f) && f.matrices ? DTYPE_F16 : DTYPE_F32;
 }
 
+static struct mamba2_chunk_args chunk_args(const struct mamba2_call *m) {
+  return (struct mamba2_chunk_args){.B = m->sequences.rows,
+                                    .heads = m->a.heads,
+                                    .groups = m->a.groups,
+                                    .D_per_element = m->a.D_per_element,
+                                    .y_stride = m->y.stride,
+                                    .xBC_stride = m->xBC.stride,
+                                    .dt_stride = m->dt.stride,
+                                    .g_stride = m->g.stride,
+                                    .state_stride = m->state.stride};
+}
+
 static void chunk_state(struct recorder *c, const struct mamba2_call *m, uint32_t C, struct binding states,
                         uint32_t chunks) {
   const struct mamba2_args *a = &m->a;
@@ -192,12 +204,7 @@ static void chunk_state(struct recorder *c, const struct mamba2_call *m, uint32_
                                                                 [MAMBA2_CHUNK_STATE_G] = vulkan_bind(m->g, m->xBC),
                                                                 [MAMBA2_CHUNK_STATE_SEQUENCES] =
                                                                     vulkan_bind(m->sequences, m->xBC)};
-  const struct mamba2_chunk_state_args args = {.B = m->sequences.rows,
-                                               .heads = a->heads,
-                                               .groups = a->groups,
-                                               .xBC_stride = m->xBC.stride,
-                                               .dt_stride = m->dt.stride,
-                                               .g_stride = m->g.stride};
+  const struct mamba2_chunk_args args = chunk_args(m);
   vulkan_dispatch(c, KERNEL_mamba2_chunk_state, spec, bindings, &args, chunks, a->heads,
                   divide_up(divide_up(a->N, 4) * divide_up(a->P, 4), lanes),
                   2ull * m->xBC.rows * a->heads * a->N * a->P);
@@ -244,14 +251,7 @@ static void chunk_output(struct recorder *c, const struct mamba2_call *m, uint32
                                                                  [MAMBA2_CHUNK_OUTPUT_D] = vulkan_bind(m->D, m->xBC),
                                                                  [MAMBA2_CHUNK_OUTPUT_SEQUENCES] =
                                                                      vulkan_bind(m->sequences, m->xBC)};
-  const struct mamba2_chunk_output_args args = {.B = m->sequences.rows,
-                                                .heads = a->heads,
-                                                .groups = a->groups,
-                                                .D_per_element = a->D_per_element,
-                                                .y_stride = m->y.stride,
-                                                .xBC_stride = m->xBC.stride,
-                                                .dt_stride = m->dt.stride,
-                                                .g_stride = m->g.stride};
+  const struct mamba2_chunk_args args = chunk_args(m);
   vulkan_dispatch(c, KERNEL_mamba2_chunk_output, spec, bindings, &args, chunks, a->heads, 1,
                   2ull * m->xBC.rows * a->heads * ((uint64_t)a->N * a->P + C / 2 * (a->N + a->P)));
 }
@@ -293,15 +293,7 @@ static void matrix_chunks(struct recorder *c, const struct mamba2_call *m, const
                                                              [MAMBA2_MATRIX_OUTPUT_G] = g,
                                                              [MAMBA2_MATRIX_OUTPUT_D] = vulkan_bind(m->D, m->xBC),
                                                              [MAMBA2_MATRIX_OUTPUT_SEQUENCES] = sequences};
-  const struct mamba2_matrix_args args = {.B = m->sequences.rows,
-                                          .heads = a->heads,
-                                          .groups = a->groups,
-                                          .D_per_element = a->D_per_element,
-                                          .y_stride = m->y.stride,
-                                          .xBC_stride = m->xBC.stride,
-                                          .dt_stride = m->dt.stride,
-                                          .g_stride = m->g.stride,
-                                          .state_stride = m->state.stride};
+  const struct mamba2_chunk_args args = chunk_args(m);
   const uint64_t states_operations = 2ull * m->xBC.rows * a->heads * a->N * a->P;
   vulkan_dispatch(c, KERNEL_mamba2_matrix_state, spec, in, &args, chunks, f->p.across, 1, states_operations);
   chunk_pass(c, m, f, states);

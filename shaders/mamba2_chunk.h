@@ -16,4 +16,16 @@
 #include "interface.h"
 #define MAMBA2_CHUNK_RECORD(N, P) ((N) * (((P) + 3) / 4) + 1) // vec4 of a record
 #define MAMBA2_MATRIX_RECORD(N, P) ((N) * (P) / 4 + 2)        // fours of f16; whole 16 bytes
+// Of chunk_state and chunk_output, and of both on matrices.
+struct mamba2_chunk_args {
+  uint B;
+  uint heads;
+  uint groups;
+  uint D_per_element;
+  uint y_stride;
+  uint xBC_stride;
+  uint dt_stride;
+  uint g_stride;
+  uint state_stride;
+};
 #endif

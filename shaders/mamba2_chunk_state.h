@@ -15,13 +15,5 @@
 #define MAMBA2_CHUNK_STATE_SPEC_P 3
 #define MAMBA2_CHUNK_STATE_SPEC_ALIGNED 4 // 1: P, N and xBC_stride are multiples of 4
 #define MAMBA2_CHUNK_STATE_SPECS 5
-struct mamba2_chunk_state_args {
-  uint B;
-  uint heads;
-  uint groups;
-  uint xBC_stride;
-  uint dt_stride;
-  uint g_stride;
-};
-ARGS(mamba2_chunk_state_args)
+ARGS(mamba2_chunk_args)
 #endif

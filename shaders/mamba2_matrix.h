@@ -1,5 +1,4 @@
-// mamba2_matrix.h: what mamba2_matrix_state.comp and mamba2_matrix_output.comp share: specialization constants and push
-// constants.
+// mamba2_matrix.h: what mamba2_matrix_state.comp and mamba2_matrix_output.comp share: specialization constants.
 #ifndef MAMBA2_MATRIX_H
 #define MAMBA2_MATRIX_H
 #include "mamba2_chunk.h"
@@ -16,16 +15,5 @@
 #define MAMBA2_MATRIX_SPEC_FOURS 10    // 1: P and y_stride are multiples of 4
 #define MAMBA2_MATRIX_SPEC_LOCKSTEP 11 // 1: a subgroup needs no barrier of its own
 #define MAMBA2_MATRIX_SPECS 12
-struct mamba2_matrix_args {
-  uint B;
-  uint heads;
-  uint groups;
-  uint D_per_element;
-  uint y_stride;
-  uint xBC_stride;
-  uint dt_stride;
-  uint g_stride;
-  uint state_stride;
-};
-ARGS(mamba2_matrix_args)
+ARGS(mamba2_chunk_args)
 #endif
