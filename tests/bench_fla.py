@@ -6,9 +6,9 @@
 For whoever has a CUDA machine with torch, triton and fla; run both on the same card. fla gets bfloat16, as its models do.
 Times are CUDA events around one call, the median after a warm-up: as Python calls it, and replayed from a CUDA graph,
 where no launch waits for the host. Single tokens, as ours, go through several states in turn, for one would stay in the
-L2 cache. Its error is against its own recurrence in float32, on the same rounded inputs (the first text). Head-in-Head
-has no kernel there. Triton tunes itself at every new shape, up to 40 s a row; FLA_CACHE_RESULTS=1 keeps what it chose for
-the next time.
+L2 cache. Its errors, of outputs o and last states S, are against its own recurrence in float32, on the same rounded
+inputs (the first text); ours against ours, in float32 too, on inputs of the same kind. Head-in-Head has no kernel there.
+Triton tunes itself at every new shape, up to 40 s a row; FLA_CACHE_RESULTS=1 keeps what it chose for the next time.
 """
 import json
 import statistics
@@ -87,16 +87,33 @@ def replayed(call):
     return graph.replay
 
 
-def error(row, x, o):
-    """Relative RMS of the first text's output against the recurrence in float32."""
+def truth(row, x):
+    """o and S of the first text by fla's recurrence, all in float32: a product's steps are tokens of their own, the gate
+    at a token's first step and its query at the last."""
     from fla.ops.delta_rule import fused_recurrent_delta_rule
     from fla.ops.gated_delta_rule import fused_recurrent_gated_delta_rule
 
-    if row["steps"] > 1 or row["key"] > 256:
-        return None
+    n = row["steps"]
     one = {name: t[:1].float() for name, t in x.items() if torch.is_tensor(t)}
-    want = (fused_recurrent_gated_delta_rule if row["gated"] else fused_recurrent_delta_rule)(**one)[0]
-    return ((o[:1].float() - want).norm() / want.norm()).item()
+
+    def spread(t, at):
+        return torch.stack([t if i == at else torch.zeros_like(t) for i in range(n)], 2).flatten(1, 2)
+
+    one["q"] = spread(one["q"], n - 1)
+    if row["gated"]:
+        one["g"] = spread(one["g"], 0)
+    recurrence = fused_recurrent_gated_delta_rule if row["gated"] else fused_recurrent_delta_rule
+    o, S = recurrence(**one, output_final_state=True)
+    return o[:, n - 1 :: n], S
+
+
+def errors(row, x, got):
+    """Relative RMS of the first text's o and S."""
+    return [((a[:1].float() - b).norm() / b.norm()).item() for a, b in zip(got, truth(row, x))]
+
+
+def complain(row, e):
+    print(f"# {row['operator']}: {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}")
 
 
 def cell(number, form):
@@ -108,9 +125,10 @@ def main(path):
         ours = json.load(f)
     print(f"{ours['device']['name']}; fla on {torch.cuda.get_device_name()}, torch {torch.__version__}")
     print(f"{'operator':16} {'texts x tokens':>14} {'d_k x d_v':>10} {'heads':>5} {'ours ms':>9} {'fla ms':>9}"
-          f" {'its graph':>9} {'times':>6} {'our error':>10} {'fla error':>10}")
+          f" {'its graph':>9} {'times':>6} {'our o':>7} {'fla o':>7} {'our S':>7} {'fla S':>7}")
     for row in ours["operators"]:
-        called = graph = wrong = None
+        called = graph = None
+        wrong = [None, None]
         try:
             x = inputs(row)
             function = rule(row, x)
@@ -122,19 +140,24 @@ def main(path):
                     return [function(**{**x, "initial_state": s}, output_final_state=True) for s in states]
 
                 with torch.no_grad():
-                    wrong = error(row, x, call()[0][0])
+                    got = call()[0]
+                    try:
+                        wrong = errors(row, x, got)
+                    except Exception as e:  # its times are worth having
+                        complain(row, e)
                     called = milliseconds(call) / len(states)
                     graph = milliseconds(replayed(call)) / len(states)
         except Exception as e:  # a shape that fla refuses is a row without its time
-            print(f"# {row['operator']}: {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}")
+            complain(row, e)
         mine = 1e3 * row["seconds"]
         texts = f"{row['sequences']} x {row['tokens']}"
         size = f"{row['key']} x {row['value']}"
         best = graph or called
         print(f"{row['operator']:16} {texts:>14} {size:>10} {row['heads']:5} {mine:9.4f} {cell(called, '9.4f'):>9}"
-              f" {cell(graph, '9.4f'):>9} {cell(best and best / mine, '6.2f'):>6} {cell(row['error_output'], '10.1e'):>10}"
-              f" {cell(wrong, '10.1e'):>10}", flush=True)
-        x = None
+              f" {cell(graph, '9.4f'):>9} {cell(best and best / mine, '6.2f'):>6}"
+              f" {cell(row['error_output'], '7.1e'):>7} {cell(wrong[0], '7.1e'):>7}"
+              f" {cell(row['error_state'], '7.1e'):>7} {cell(wrong[1], '7.1e'):>7}", flush=True)
+        x = got = None
         torch.cuda.empty_cache()
 
 
