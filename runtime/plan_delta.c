@@ -83,7 +83,7 @@ static bool fits(const struct plan *plan, const struct plan_delta_matrix *d, uin
   // many steps a token, want more of these.
   const bool large = n > 2 && (d->r > 1 || d->C > 16);
   const uint32_t most = plan->matrix_sums * 8 / (large && !d->conversions ? 2 : 1);
-  uint32_t sums = d->tiles * (d->Dk / plan->matrix_n) * (plan->matrix_m * plan->matrix_n / plan->matrix_lanes);
+  uint32_t sums = d->tiles * (d->Dk / plan->matrix_m) * (plan->matrix_m * plan->matrix_n / plan->matrix_lanes);
   if (plan->matrix_sums < 16) { // where RDNA3's compiler spills: the fewer subgroups, the more each stages at a time
     const bool full = sums >= most, edges = has_edges(plan, d, Dv);
     const uint32_t least = (full && (n > 1 || edges)) || (d->r > 1 && 2 * sums > most) ? 4 : 2;
