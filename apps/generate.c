@@ -120,7 +120,18 @@ static int prime_decoder(struct run *run) {
   return code ? code : complain_status(status);
 }
 
-// ---------------------------------------------------------------- opening
+// ---------------------------------------------------------------- what one text and many have in common
+
+deltaic_status generate_finite(deltaic_session *session, uint32_t sequence, const struct engine *engine, bool *finite) {
+  const int32_t n = engine->model_info.vocabulary;
+  float *logits = must_resize(NULL, (size_t)n * sizeof *logits);
+  deltaic_status status = deltaic_sequence_logits(session, sequence, logits);
+  int32_t i = 0;
+  while (!status && i < n && !isfinite(logits[i])) i++;
+  free(logits);
+  *finite = i < n;
+  return status;
+}
 
 // splitmix64 of time and process, short enough to type.
 static uint64_t random_seed(void) {
@@ -161,6 +172,8 @@ void generate_announce(const struct generate_request *request, const struct engi
     fprintf(stderr, ", repetition penalty %g", s->repetition_penalty);
   fprintf(stderr, "\n\n");
 }
+
+// ---------------------------------------------------------------- opening
 
 // Most tokens that a saved state can hold: its caches are no larger than the file.
 static uint64_t saved_tokens(const struct run *run) {
@@ -286,17 +299,13 @@ static int decode(struct run *run, deltaic_status *status) {
   return code;
 }
 
-// Where numbers have overflowed no token is likelier than another, and the text is as good as none.
 static int check_logits(struct run *run) {
-  const int32_t n = run->engine.model_info.vocabulary;
+  bool finite = true;
   if (!run->made_count) return EXIT_OK;
-  float *logits = must_resize(NULL, (size_t)n * sizeof *logits);
-  deltaic_status status = deltaic_session_logits(run->session, logits);
-  int32_t i = 0;
-  while (!status && i < n && !isfinite(logits[i])) i++;
-  free(logits);
+  deltaic_status status = generate_finite(run->session, 0, &run->engine, &finite);
   if (status) return complain_status(status);
-  if (i < n) return EXIT_OK;
+  if (finite) return EXIT_OK;
+  run->end = "error";
   return complain(EXIT_FAILED, "%s: its logits are not finite: numbers overflow",
                   model_path(run->request->engine.model));
 }
@@ -356,8 +365,10 @@ static int generate(const struct generate_request *request) {
   if (!code) code = decode(&run, &status);
   if (code && code != EXIT_INTERRUPTED) return close_run(&run, code); // the text cannot be written
   int written = finish_text(&run);
-  if (status) code = complain_status(status); // after the text; what was made stays
-  else if (!code) code = check_logits(&run);
+  if (status)
+    code = complain_status(status); // after the text; what was made stays
+  else if (!code)
+    code = check_logits(&run);
   if (!written) written = save_state(&run);
   if (!written && request->as_json) written = report_json(&run);
   if (!written) report(&run);

@@ -19,6 +19,9 @@ void generate_announce(const struct generate_request *request, const struct engi
 // The prompt's tokens, at least one, to free(). where: before a complaint: "" or "file:line: ". An exit code.
 int generate_encode(const struct generate_request *request, const deltaic_tokenizer *tokenizer, const char *prompt,
                     size_t bytes, const char *where, int32_t **ids, size_t *count);
+// Whether any of a text's last logits is: where numbers have overflowed no token is likelier than another, and the text
+// is as good as none.
+deltaic_status generate_finite(deltaic_session *session, uint32_t sequence, const struct engine *engine, bool *finite);
 
 // One prompt a line of request->prompts, several texts at once, a line of JSON for each in order. An exit code.
 int generate_many(const struct generate_request *request);

@@ -17,8 +17,8 @@ struct text_job {
   int32_t *ids; // of the prompt
   size_t id_count, at;
   int32_t *made;
-  uint32_t made_count;
-  const char *end; // NULL: it goes on
+  uint32_t made_count, said; // tokens drawn, and those of them that are text
+  const char *end;           // NULL: it goes on
 };
 
 struct many {
@@ -30,7 +30,8 @@ struct many {
   struct text_job *jobs;
   size_t count, capacity;
   size_t begun, written;
-  int64_t *job_of; // (lanes) or NO_TEXT
+  size_t overflowed; // texts whose last logits are not finite
+  int64_t *job_of;   // (lanes) or NO_TEXT
   uint64_t read, made;
   double read_seconds, made_seconds;
 };
@@ -150,11 +151,11 @@ static void append(char **text, size_t *used, const char *more, size_t bytes) {
 static int decode_text(const struct many *m, const struct text_job *job, char **text, size_t *used) {
   deltaic_decoder *decoder;
   const char *piece;
-  size_t bytes, made = job->made_count - (job->end && !strcmp(job->end, "eos"));
+  size_t bytes;
   deltaic_status status = deltaic_decoder_create(m->tokenizer, true, &decoder);
   for (size_t i = 0; i < job->id_count && !status; ++i)
     status = deltaic_decoder_push(decoder, job->ids[i], &piece, &bytes);
-  for (size_t i = 0; i < made && !status; ++i) {
+  for (size_t i = 0; i < job->said && !status; ++i) {
     status = deltaic_decoder_push(decoder, job->made[i], &piece, &bytes);
     if (!status) append(text, used, piece, bytes);
   }
@@ -236,14 +237,20 @@ static deltaic_status read_round(struct many *m) {
   return status;
 }
 
-static void take_token(struct many *m, uint32_t lane, int32_t token) {
+static deltaic_status take_token(struct many *m, uint32_t lane, int32_t token) {
   struct text_job *job = job_in(m, lane);
+  bool finite = true;
   bool eos = !m->request->ignore_eos && token >= 0 && token == m->engine.model_info.eos_token;
   job->made[job->made_count++] = token;
+  job->said += !eos;
   ++m->made;
-  if (!eos && job->made_count < m->request->tokens) return;
-  job->end = eos ? "eos" : "tokens";
+  if (!eos && job->made_count < m->request->tokens) return DELTAIC_OK;
+  deltaic_status status = generate_finite(m->lanes.session, lane, &m->engine, &finite);
+  if (status) return status;
+  job->end = !finite ? "error" : eos ? "eos" : "tokens";
+  m->overflowed += !finite;
   m->job_of[lane] = NO_TEXT;
+  return DELTAIC_OK;
 }
 
 // One token of every text whose prompt is read.
@@ -260,7 +267,7 @@ static deltaic_status draw_round(struct many *m) {
     who[n++] = lane;
   }
   deltaic_status status = n ? deltaic_session_next_batch(m->lanes.session, who, n, sampling, tokens, NULL) : DELTAIC_OK;
-  for (uint32_t i = 0; i < n && !status; ++i) take_token(m, who[i], tokens[i]);
+  for (uint32_t i = 0; i < n && !status; ++i) status = take_token(m, who[i], tokens[i]);
   m->made_seconds += time_now() - start;
   free(who);
   free(tokens);
@@ -318,5 +325,8 @@ int generate_many(const struct generate_request *request) {
   generate_announce(request, &m.engine, &m.sampling);
   code = run(&m);
   if (!code || code == EXIT_INTERRUPTED) report(&m);
+  if (!code && m.overflowed)
+    code = complain(EXIT_FAILED, "%s: its logits are not finite in %zu of %zu texts: numbers overflow",
+                    model_path(request->engine.model), m.overflowed, m.count);
   return close_many(&m, code);
 }
