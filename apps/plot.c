@@ -2,13 +2,14 @@
 #include "plot.h"
 #include "canvas.h"
 #include "common.h" // must_resize
+#include "scale.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { WIDTH = 1200, HEIGHT = 800, TITLE = 52, TICKS = 32 };
+enum { WIDTH = 1200, HEIGHT = 800, TITLE = 52 };
 #define TEXT_SIZE 11.0  // capitals, in pixels
 #define TITLE_SIZE 16.0 //
 #define LINE_WIDTH 2.2
@@ -53,99 +54,6 @@ int plot_finish(struct plot *p, const char *path) {
 
 static struct rgb series_color(int color) { return color < 0 ? grey : palette[color % PLOT_COLORS]; }
 
-// ---------------------------------------------------------------- scales
-
-struct scale {
-  double least, most; // of the data; exponents of ten on a log scale
-  double from, to;    // pixels
-  bool log;
-  double ticks[TICKS];
-  int count;
-  double step; // linear
-};
-
-static bool usable(const struct axis *axis, double value) { return isfinite(value) && (!axis->log || value > 0); }
-
-static void include(const struct axis *axis, double value, double *least, double *most) {
-  if (!usable(axis, value)) return;
-  if (axis->log) value = log10(value);
-  *least = fmin(*least, value);
-  *most = fmax(*most, value);
-}
-
-static double nice_step(double span, int about) {
-  double raw = span / about, power = pow(10, floor(log10(raw))), part = raw / power;
-  return power * (part <= 1.0001 ? 1 : part <= 2.0001 ? 2 : part <= 5.0001 ? 5 : 10);
-}
-
-static void linear_ticks(struct scale *s, int about, bool whole) {
-  s->step = nice_step(s->most - s->least, about);
-  if (whole) s->step = fmax(s->step, 1);
-  for (double i = ceil(s->least / s->step - 1e-6); i * s->step <= s->most + 1e-6 * s->step && s->count < TICKS; ++i)
-    s->ticks[s->count++] = i * s->step;
-}
-
-// Decades, or 1, 2, 5 of each where there are few.
-static void log_ticks(struct scale *s, int about) {
-  static const double parts[] = {1, 2, 5};
-  int decades = (int)(s->most - s->least) + 1, every = 1 + decades / (about + 1), each = decades <= 2 ? 3 : 1;
-  for (int d = (int)floor(s->least); d <= s->most + 1e-9; ++d)
-    for (int i = 0; i < each; ++i) {
-      double at = d + log10(parts[i]);
-      if (at < s->least - 1e-9 || at > s->most + 1e-9 || s->count == TICKS) continue;
-      if (each > 1 || d % every == 0) s->ticks[s->count++] = at;
-    }
-}
-
-// least, most: what the data reach, infinite when there are none.
-static struct scale make_scale(const struct axis *axis, double least, double most, double margin, double from,
-                               double to) {
-  struct scale s = {.log = axis->log, .from = from, .to = to};
-  if (axis->least != 0 || axis->most != 0) {
-    least = axis->log ? log10(axis->least) : axis->least;
-    most = axis->log ? log10(axis->most) : axis->most;
-    margin = 0;
-  }
-  if (!(least <= most)) least = 0, most = 1;
-  double span = most - least, pad = span > 0 ? margin * span : fmax(0.05 * fabs(least), axis->log ? 0.3 : 1e-3);
-  const double short_of = s.log && margin > 0 ? 0.8 - (span + 2 * pad) : 0; // in 0.8 decades two ticks are sure to be
-  if (short_of > 0) pad += short_of / 2;
-  s.least = least - pad;
-  s.most = most + pad;
-  int about = fabs(to - from) < 250 ? 5 : 8;
-  if (s.log)
-    log_ticks(&s, about);
-  else
-    linear_ticks(&s, about, axis->whole);
-  return s;
-}
-
-static double place(const struct scale *s, double value) {
-  if (s->log) value = log10(value);
-  return s->from + (value - s->least) / (s->most - s->least) * (s->to - s->from);
-}
-
-static double place_tick(const struct scale *s, int i) {
-  return s->from + (s->ticks[i] - s->least) / (s->most - s->least) * (s->to - s->from);
-}
-
-static void tick_text(const struct scale *s, int i, char text[32]) {
-  double value = s->ticks[i];
-  if (s->log) {
-    int power = (int)floor(value + 1e-9);
-    double part = pow(10, value - power);
-    if (power >= -3 && power < 6)
-      snprintf(text, 32, "%g", part * pow(10, power));
-    else
-      snprintf(text, 32, "%.0fe%d", part, power);
-    return;
-  }
-  int digits = s->step >= 1 ? 0 : (int)ceil(-log10(s->step) - 1e-9);
-  if (fabs(value) < 1e-9 * s->step) value = 0;
-  bool plain = fabs(value) < 1e6 && digits <= 4;
-  snprintf(text, 32, plain ? "%.*f" : "%.*e", plain ? digits : 1, value);
-}
-
 // ---------------------------------------------------------------- axes
 
 struct frame {
@@ -154,9 +62,9 @@ struct frame {
 
 static double widest_tick(const struct scale *s) {
   double most = 0;
-  char text[32];
+  char text[SCALE_TEXT];
   for (int i = 0; i < s->count; ++i) {
-    tick_text(s, i, text);
+    scale_text(s, i, text);
     most = fmax(most, canvas_text_width(TEXT_SIZE, text));
   }
   return most;
@@ -164,11 +72,11 @@ static double widest_tick(const struct scale *s) {
 
 static void draw_x_axis(struct canvas *c, const struct frame *f, const struct scale *s, const char *title, bool grid) {
   double end = -1e9;
-  char text[32];
+  char text[SCALE_TEXT];
   for (int i = 0; i < s->count; ++i) {
-    double x = place_tick(s, i), half;
+    double x = scale_place_tick(s, i), half;
     if (grid) canvas_line(c, x, f->y0, x, f->y1, 1, light);
-    tick_text(s, i, text);
+    scale_text(s, i, text);
     half = canvas_text_width(TEXT_SIZE, text) / 2;
     canvas_line(c, x, f->y1, x, f->y1 + 5, 1, black);
     if (x - half < end + 8) continue; // no room
@@ -179,12 +87,12 @@ static void draw_x_axis(struct canvas *c, const struct frame *f, const struct sc
 }
 
 static void draw_y_axis(struct canvas *c, const struct frame *f, const struct scale *s, const char *title, bool grid) {
-  char text[32];
+  char text[SCALE_TEXT];
   for (int i = 0; i < s->count; ++i) {
-    double y = place_tick(s, i);
+    double y = scale_place_tick(s, i);
     if (grid) canvas_line(c, f->x0, y, f->x1, y, 1, light);
     canvas_line(c, f->x0 - 5, y, f->x0, y, 1, black);
-    tick_text(s, i, text);
+    scale_text(s, i, text);
     canvas_text(c, f->x0 - 9, y, TEXT_SIZE, TEXT_RIGHT, black, text);
   }
   double x = f->x0 - 9 - widest_tick(s) - 19;
@@ -258,12 +166,12 @@ static void data_range(const struct chart *chart, double range[4]) {
     const struct series *s = &chart->series[i];
     bool bars = s->style == SERIES_BARS;
     for (size_t j = 0; j < s->count; ++j) {
-      if (!usable(&chart->x, s->x[j]) || !usable(&chart->y, s->y[j])) continue;
-      include(&chart->x, s->x[j], &range[0], &range[1]);
-      include(&chart->y, s->y[j], &range[2], &range[3]);
-      if (bars) include(&chart->x, s->x[j] + bar_width(s), &range[0], &range[1]);
+      if (!scale_takes(&chart->x, s->x[j]) || !scale_takes(&chart->y, s->y[j])) continue;
+      scale_include(&chart->x, s->x[j], &range[0], &range[1]);
+      scale_include(&chart->y, s->y[j], &range[2], &range[3]);
+      if (bars) scale_include(&chart->x, s->x[j] + bar_width(s), &range[0], &range[1]);
     }
-    if (bars && !chart->y.log) include(&chart->y, 0, &range[2], &range[3]);
+    if (bars && !chart->y.log) scale_include(&chart->y, 0, &range[2], &range[3]);
   }
 }
 
@@ -276,8 +184,8 @@ static void draw_line_series(struct canvas *c, const struct chart *chart, const 
   bool before = false;
   double px = 0, py = 0;
   for (size_t i = 0; i < s->count; ++i) {
-    bool here = usable(&chart->x, s->x[i]) && usable(&chart->y, s->y[i]);
-    double x = here ? place(&scales->x, s->x[i]) : 0, y = here ? place(&scales->y, s->y[i]) : 0;
+    bool here = scale_takes(&chart->x, s->x[i]) && scale_takes(&chart->y, s->y[i]);
+    double x = here ? scale_place(&scales->x, s->x[i]) : 0, y = here ? scale_place(&scales->y, s->y[i]) : 0;
     if (here && before && s->style == SERIES_DASHED && hypot(x - px, y - py) > 0)
       dashed_line(c, px, py, x, y, series_color(s->color));
     else if (here && before && s->style == SERIES_LINE)
@@ -296,8 +204,8 @@ static void draw_bars(struct canvas *c, const struct frame *f, const struct char
   struct rgb color = series_color(s->color);
   double width = bar_width(s), last = f->y1;
   for (size_t i = 0; i < s->count; ++i) {
-    double x0 = place(&scales->x, s->x[i]), x1 = place(&scales->x, s->x[i] + width);
-    double y = usable(&chart->y, s->y[i]) ? place(&scales->y, s->y[i]) : f->y1;
+    double x0 = scale_place(&scales->x, s->x[i]), x1 = scale_place(&scales->x, s->x[i] + width);
+    double y = scale_takes(&chart->y, s->y[i]) ? scale_place(&scales->y, s->y[i]) : f->y1;
     canvas_rect(c, x0, y, x1, f->y1, color, 0.25);
     canvas_line(c, x0, last, x0, y, LINE_WIDTH, color);
     canvas_line(c, x0, y, x1, y, LINE_WIDTH, color);
@@ -308,8 +216,8 @@ static void draw_bars(struct canvas *c, const struct frame *f, const struct char
 
 static void draw_marks(struct canvas *c, const struct frame *f, const struct chart *chart, const struct scale *x) {
   for (size_t i = 0; i < chart->mark_count; ++i)
-    if (usable(&chart->x, chart->marks[i]))
-      dashed_line(c, place(x, chart->marks[i]), f->y0, place(x, chart->marks[i]), f->y1, grey);
+    if (scale_takes(&chart->x, chart->marks[i]))
+      dashed_line(c, scale_place(x, chart->marks[i]), f->y0, scale_place(x, chart->marks[i]), f->y1, grey);
 }
 
 void plot_chart(struct plot *plot, struct area a, const struct chart *chart) {
@@ -324,13 +232,13 @@ void plot_chart(struct plot *plot, struct area a, const struct chart *chart) {
   bool bars = chart->count && chart->series[0].style == SERIES_BARS;
   struct frame f = {a.x, top, a.x + a.w - 24, a.y + a.h - 56};
   struct chart_scales s;
-  s.y = make_scale(&chart->y, range[2], range[3], 0.04, f.y1, f.y0);
+  s.y = scale_make(&chart->y, range[2], range[3], 0.04, f.y1, f.y0);
   if (bars && chart->y.least == 0 && chart->y.most == 0 && !chart->y.log) { // bars stand on the axis
     struct axis grounded = {.most = s.y.most};
-    s.y = make_scale(&grounded, 0, 1, 0, f.y1, f.y0);
+    s.y = scale_make(&grounded, 0, 1, 0, f.y1, f.y0);
   }
   f.x0 = a.x + widest_tick(&s.y) + 46;
-  s.x = make_scale(&chart->x, range[0], range[1], bars ? 0 : 0.02, f.x0, f.x1);
+  s.x = scale_make(&chart->x, range[0], range[1], bars ? 0 : 0.02, f.x0, f.x1);
   draw_x_axis(c, &f, &s.x, chart->x.title, true);
   draw_y_axis(c, &f, &s.y, chart->y.title, true);
   canvas_clip(c, f.x0, f.y0 - 2, f.x1, f.y1 + 1);
@@ -397,7 +305,7 @@ static void draw_cells(struct canvas *c, const struct frame *f, const struct hea
 
 static void draw_color_bar(struct canvas *c, const struct frame *f, const struct heat *h, double least, double most) {
   const struct axis axis = {.least = least, .most = most};
-  struct scale s = make_scale(&axis, 0, 1, 0, f->y1, f->y0);
+  struct scale s = scale_make(&axis, 0, 1, 0, f->y1, f->y0);
   double x = f->x1 + 14;
   for (double y = f->y0; y < f->y1; ++y) {
     double t = (f->y1 - y) / (f->y1 - f->y0);
@@ -406,21 +314,12 @@ static void draw_color_bar(struct canvas *c, const struct frame *f, const struct
   struct frame bar = {x, f->y0, x + 14, f->y1};
   draw_frame(c, &bar);
   for (int i = 0; i < s.count; ++i) {
-    char text[32];
-    tick_text(&s, i, text);
-    canvas_text(c, x + 20, place_tick(&s, i), TEXT_SIZE, TEXT_LEFT, black, text);
+    char text[SCALE_TEXT];
+    scale_text(&s, i, text);
+    canvas_text(c, x + 20, scale_place_tick(&s, i), TEXT_SIZE, TEXT_LEFT, black, text);
   }
   double title = x + 20 + widest_tick(&s) + 14;
   if (h->value_title) canvas_text_up(c, title, (f->y0 + f->y1) / 2, TEXT_SIZE, TEXT_CENTER, black, h->value_title);
-}
-
-// Whole numbers at the middles of cells.
-static struct scale index_scale(size_t count, double first, double step, double from, double to) {
-  struct scale s = {.least = first - 0.5 * step, .most = first + ((double)count - 0.5) * step, .from = from, .to = to};
-  s.step = fmax(step, nice_step((double)count * step, fabs(to - from) < 250 ? 5 : 10));
-  s.step = ceil(s.step - 1e-9);
-  for (double i = ceil(s.least / s.step); i * s.step <= s.most && s.count < TICKS; ++i) s.ticks[s.count++] = i * s.step;
-  return s;
 }
 
 void plot_heat(struct plot *plot, struct area a, const struct heat *h) {
@@ -432,8 +331,8 @@ void plot_heat(struct plot *plot, struct area a, const struct heat *h) {
     top += 22;
   }
   struct frame f = {a.x + 58, top, a.x + a.w - (h->value_title ? 112 : 84), a.y + a.h - 54};
-  struct scale x = index_scale(h->cols, h->x_first, step, f.x0, f.x1);
-  struct scale y = index_scale(h->rows, 0, 1, f.y0, f.y1);
+  struct scale x = scale_of_cells(h->cols, h->x_first, step, f.x0, f.x1);
+  struct scale y = scale_of_cells(h->rows, 0, 1, f.y0, f.y1);
   draw_cells(c, &f, h, least, most);
   draw_x_axis(c, &f, &x, h->x_title, false);
   draw_y_axis(c, &f, &y, h->y_title, false);
