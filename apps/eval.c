@@ -47,6 +47,7 @@ struct request_line {
 
 static bool is_cost(const struct request_line *r) { return !strcmp(r->task, "cost"); }
 
+// Without a checkpoint the JSON tells of the task alone.
 static int run_all(const struct request_line *r, const struct eval_task *task, const struct arguments *arguments) {
   struct eval_result results[ARGUMENTS_CAPACITY] = {{0}};
   size_t ran = 0;
@@ -59,12 +60,12 @@ static int run_all(const struct request_line *r, const struct eval_task *task, c
     code = eval_run(task, &r->options, r->log, &results[ran]);
     ran += !code || (code == EXIT_INTERRUPTED && results[ran].done);
   }
-  if (ran) { // what one checkpoint gave is not lost with the next one's failure
+  if (ran || !arguments->count) { // what one checkpoint gave is not lost with the next one's failure
     if (r->as_json)
       written = eval_print_json(task, &r->options, results, ran);
     else
       eval_print(task, results, ran);
-    if (!written && r->plot) written = eval_plot(task, results, ran, r->plot);
+    if (!written && ran && r->plot) written = eval_plot(task, results, ran, r->plot);
   }
   for (size_t i = 0; i < arguments->count; ++i) eval_result_free(task, &results[i]);
   return written ? written : code;
@@ -223,7 +224,7 @@ int command_eval(int argc, char **argv) {
   if (!code && is_cost(&r)) return eval_cost(&r.options.engine, &r.made.lengths, &arguments, r.as_json, r.plot);
   if (!code) code = read_task(&r, &arguments, &task);
   if (!code && r.plot) code = eval_plot_check(&task);
-  if (!code && arguments.count) code = run_all(&r, &task, &arguments);
+  if (!code && (arguments.count || r.as_json)) code = run_all(&r, &task, &arguments);
   eval_task_free(&task);
   return code;
 }

@@ -36,10 +36,10 @@ static int load(struct comparing *c, int side) {
   c->files[side] = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
   free(text);
   if (!c->files[side]) return complain(EXIT_FAILED, "%s:%d: not JSON: %s", path, error.line, error.text);
-  if (!json_array_size(json_object_get(c->files[side], "results")) ||
-      !json_is_string(json_object_get(c->files[side], "task")))
+  const json_t *results = json_object_get(c->files[side], "results");
+  if (!json_is_array(results) || !json_is_string(json_object_get(c->files[side], "task")))
     return complain(EXIT_FAILED, "%s: not what 'deltaic eval --json' prints", path);
-  return EXIT_OK;
+  return json_array_size(results) ? EXIT_OK : complain(EXIT_FAILED, "%s: there is no result in it", path);
 }
 
 static const char *text_of(const json_t *object, const char *key) {

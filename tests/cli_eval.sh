@@ -184,6 +184,8 @@ made mqar --pairs 6 --keys 20 --writes 3 --length 40 --cases 3 &&
   answers 'len(x) == 40 and len(set(x[:36:2])) == 6 and x[:36].count(x[-1]) == 3 and x[35 - x[35::-1].index(x[-1]) + 1] == a'
 made parity --length 30 --cases 5 --seed 3 && cp "$dir/made.jsonl" "$dir/first.jsonl"
 made parity --length 30 --cases 5 --seed 3 && cmp -s "$dir/made.jsonl" "$dir/first.jsonl" || complain "$last: other texts for a seed"
+made parity --length 30 --cases 5 --seed 3 --json && json && out_has '"results": \[\]' && out_has '"cases": 5' # no checkpoint
+cp "$dir/out" "$dir/none.json" && run 1 eval --compare "$dir/none.json" "$dir/none.json" && err_has 'none.json: there is no result'
 made parity --length 30 --cases 5 --seed 4 && ! cmp -s "$dir/made.jsonl" "$dir/first.jsonl" || complain "$last: the same texts for another seed"
 run 2 eval --task mqar --pairs 9 --keys 8 --write "$dir/x" && err_has 'needs as many --keys'
 run 2 eval --task group --group S9 --write "$dir/x" && err_has 'there is no group'
