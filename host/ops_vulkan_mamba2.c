@@ -187,6 +187,15 @@ static struct mamba2_chunk_args chunk_args(const struct mamba2_call *m) {
                                     .state_stride = m->state.stride};
 }
 
+// What every kernel of chunks reads or writes.
+static void bind_chunks(const struct mamba2_call *m, struct binding states, struct binding *bindings) {
+  bindings[MAMBA2_CHUNK_STATES] = states;
+  bindings[MAMBA2_CHUNK_XBC] = bindings[MAMBA2_CHUNK_XBC4] = vulkan_bind(m->xBC, m->xBC);
+  bindings[MAMBA2_CHUNK_DT] = vulkan_bind(m->dt, m->xBC);
+  bindings[MAMBA2_CHUNK_G] = vulkan_bind(m->g, m->xBC);
+  bindings[MAMBA2_CHUNK_SEQUENCES] = vulkan_bind(m->sequences, m->xBC);
+}
+
 static void chunk_state(struct recorder *c, const struct mamba2_call *m, uint32_t C, struct binding states,
                         uint32_t chunks) {
   const struct mamba2_args *a = &m->a;
@@ -196,14 +205,8 @@ static void chunk_state(struct recorder *c, const struct mamba2_call *m, uint32_
                                                    [MAMBA2_CHUNK_STATE_SPEC_N] = a->N,
                                                    [MAMBA2_CHUNK_STATE_SPEC_P] = a->P,
                                                    [MAMBA2_CHUNK_STATE_SPEC_ALIGNED] = m->aligned};
-  const struct binding xBC = vulkan_bind(m->xBC, m->xBC);
-  const struct binding bindings[MAMBA2_CHUNK_STATE_BINDINGS] = {[MAMBA2_CHUNK_STATE_STATES] = states,
-                                                                [MAMBA2_CHUNK_STATE_XBC] = xBC,
-                                                                [MAMBA2_CHUNK_STATE_XBC4] = xBC,
-                                                                [MAMBA2_CHUNK_STATE_DT] = vulkan_bind(m->dt, m->xBC),
-                                                                [MAMBA2_CHUNK_STATE_G] = vulkan_bind(m->g, m->xBC),
-                                                                [MAMBA2_CHUNK_STATE_SEQUENCES] =
-                                                                    vulkan_bind(m->sequences, m->xBC)};
+  struct binding bindings[MAMBA2_CHUNK_STATE_BINDINGS];
+  bind_chunks(m, states, bindings);
   const struct mamba2_chunk_args args = chunk_args(m);
   vulkan_dispatch(c, KERNEL_mamba2_chunk_state, spec, bindings, &args, chunks, a->heads,
                   divide_up(divide_up(a->N, 4) * divide_up(a->P, 4), lanes),
@@ -241,16 +244,9 @@ static void chunk_output(struct recorder *c, const struct mamba2_call *m, uint32
                                                     [MAMBA2_CHUNK_OUTPUT_SPEC_N] = a->N,
                                                     [MAMBA2_CHUNK_OUTPUT_SPEC_P] = a->P,
                                                     [MAMBA2_CHUNK_OUTPUT_SPEC_ALIGNED] = m->aligned};
-  const struct binding xBC = vulkan_bind(m->xBC, m->xBC);
-  const struct binding bindings[MAMBA2_CHUNK_OUTPUT_BINDINGS] = {[MAMBA2_CHUNK_OUTPUT_Y] = vulkan_bind(m->y, m->y),
-                                                                 [MAMBA2_CHUNK_OUTPUT_XBC] = xBC,
-                                                                 [MAMBA2_CHUNK_OUTPUT_XBC4] = xBC,
-                                                                 [MAMBA2_CHUNK_OUTPUT_STATES] = states,
-                                                                 [MAMBA2_CHUNK_OUTPUT_DT] = vulkan_bind(m->dt, m->xBC),
-                                                                 [MAMBA2_CHUNK_OUTPUT_G] = vulkan_bind(m->g, m->xBC),
-                                                                 [MAMBA2_CHUNK_OUTPUT_D] = vulkan_bind(m->D, m->xBC),
-                                                                 [MAMBA2_CHUNK_OUTPUT_SEQUENCES] =
-                                                                     vulkan_bind(m->sequences, m->xBC)};
+  struct binding bindings[MAMBA2_CHUNK_OUTPUT_BINDINGS] = {
+      [MAMBA2_CHUNK_OUTPUT_Y] = vulkan_bind(m->y, m->y), [MAMBA2_CHUNK_OUTPUT_D] = vulkan_bind(m->D, m->xBC)};
+  bind_chunks(m, states, bindings);
   const struct mamba2_chunk_args args = chunk_args(m);
   vulkan_dispatch(c, KERNEL_mamba2_chunk_output, spec, bindings, &args, chunks, a->heads, 1,
                   2ull * m->xBC.rows * a->heads * ((uint64_t)a->N * a->P + C / 2 * (a->N + a->P)));
@@ -274,25 +270,13 @@ static void matrix_chunks(struct recorder *c, const struct mamba2_call *m, const
                                               [MAMBA2_MATRIX_SPEC_ALIGNED] = m->aligned,
                                               [MAMBA2_MATRIX_SPEC_FOURS] = a->P % 4 == 0 && m->y.stride % 4 == 0,
                                               [MAMBA2_MATRIX_SPEC_LOCKSTEP] = f->p.lockstep};
-  const struct binding xBC = vulkan_bind(m->xBC, m->xBC), dt = vulkan_bind(m->dt, m->xBC);
-  const struct binding g = vulkan_bind(m->g, m->xBC), y = vulkan_bind(m->y, m->y);
-  const struct binding sequences = vulkan_bind(m->sequences, m->xBC);
-  const struct binding in[MAMBA2_MATRIX_STATE_BINDINGS] = {[MAMBA2_MATRIX_STATE_STATES] = states,
-                                                           [MAMBA2_MATRIX_STATE_XBC] = xBC,
-                                                           [MAMBA2_MATRIX_STATE_XBC4] = xBC,
-                                                           [MAMBA2_MATRIX_STATE_DT] = dt,
-                                                           [MAMBA2_MATRIX_STATE_G] = g,
-                                                           [MAMBA2_MATRIX_STATE_STATE] = vulkan_bind(m->state, m->y),
-                                                           [MAMBA2_MATRIX_STATE_SEQUENCES] = sequences};
-  const struct binding out[MAMBA2_MATRIX_OUTPUT_BINDINGS] = {[MAMBA2_MATRIX_OUTPUT_Y] = y,
-                                                             [MAMBA2_MATRIX_OUTPUT_Y4] = y,
-                                                             [MAMBA2_MATRIX_OUTPUT_XBC] = xBC,
-                                                             [MAMBA2_MATRIX_OUTPUT_XBC4] = xBC,
-                                                             [MAMBA2_MATRIX_OUTPUT_STATES] = states,
-                                                             [MAMBA2_MATRIX_OUTPUT_DT] = dt,
-                                                             [MAMBA2_MATRIX_OUTPUT_G] = g,
-                                                             [MAMBA2_MATRIX_OUTPUT_D] = vulkan_bind(m->D, m->xBC),
-                                                             [MAMBA2_MATRIX_OUTPUT_SEQUENCES] = sequences};
+  const struct binding y = vulkan_bind(m->y, m->y);
+  struct binding in[MAMBA2_MATRIX_STATE_BINDINGS] = {[MAMBA2_MATRIX_STATE_STATE] = vulkan_bind(m->state, m->y)};
+  struct binding out[MAMBA2_MATRIX_OUTPUT_BINDINGS] = {[MAMBA2_MATRIX_OUTPUT_Y] = y,
+                                                       [MAMBA2_MATRIX_OUTPUT_Y4] = y,
+                                                       [MAMBA2_MATRIX_OUTPUT_D] = vulkan_bind(m->D, m->xBC)};
+  bind_chunks(m, states, in);
+  bind_chunks(m, states, out);
   const struct mamba2_chunk_args args = chunk_args(m);
   const uint64_t states_operations = 2ull * m->xBC.rows * a->heads * a->N * a->P;
   vulkan_dispatch(c, KERNEL_mamba2_matrix_state, spec, in, &args, chunks, f->p.across, 1, states_operations);

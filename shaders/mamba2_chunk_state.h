@@ -2,13 +2,7 @@
 #ifndef MAMBA2_CHUNK_STATE_H
 #define MAMBA2_CHUNK_STATE_H
 #include "mamba2_chunk.h"
-#define MAMBA2_CHUNK_STATE_STATES 0    // (chunks, heads, record) out, f32 as vec4
-#define MAMBA2_CHUNK_STATE_XBC 1       // (T, heads * P + 2 * groups * N) in, f32
-#define MAMBA2_CHUNK_STATE_XBC4 2      // the same as vec4, read when ALIGNED
-#define MAMBA2_CHUNK_STATE_DT 3        // (T, heads) in, f32
-#define MAMBA2_CHUNK_STATE_G 4         // (T, heads) in, f32
-#define MAMBA2_CHUNK_STATE_SEQUENCES 5 // (B) in, struct sequence
-#define MAMBA2_CHUNK_STATE_BINDINGS 6
+#define MAMBA2_CHUNK_STATE_BINDINGS MAMBA2_CHUNK_BINDINGS
 #define MAMBA2_CHUNK_STATE_SPEC_LANES 0
 #define MAMBA2_CHUNK_STATE_SPEC_C 1
 #define MAMBA2_CHUNK_STATE_SPEC_N 2

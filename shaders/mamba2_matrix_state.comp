@@ -14,13 +14,13 @@
 // Workgroups (chunks, groups ceil(heads / groups / HEADS)): B is staged once, x of one head after the other; a subgroup
 // owns tiles of rows of the state. Any N, P, groups, T.
 #include "mamba2_matrix_state.h"
-layout(set = 0, binding = MAMBA2_MATRIX_STATE_STATES) restrict writeonly buffer states_block { uvec4 states[]; };
-layout(set = 0, binding = MAMBA2_MATRIX_STATE_XBC) readonly buffer xBC_block { float xBC[]; };
-layout(set = 0, binding = MAMBA2_MATRIX_STATE_XBC4) readonly buffer xBC4_block { vec4 xBC4[]; };
-layout(set = 0, binding = MAMBA2_MATRIX_STATE_DT) restrict readonly buffer dt_block { float dt[]; };
-layout(set = 0, binding = MAMBA2_MATRIX_STATE_G) restrict readonly buffer g_block { float g[]; };
+layout(set = 0, binding = MAMBA2_CHUNK_STATES) restrict writeonly buffer states_block { uvec4 states[]; };
+layout(set = 0, binding = MAMBA2_CHUNK_XBC) readonly buffer xBC_block { float xBC[]; };
+layout(set = 0, binding = MAMBA2_CHUNK_XBC4) readonly buffer xBC4_block { vec4 xBC4[]; };
+layout(set = 0, binding = MAMBA2_CHUNK_DT) restrict readonly buffer dt_block { float dt[]; };
+layout(set = 0, binding = MAMBA2_CHUNK_G) restrict readonly buffer g_block { float g[]; };
 layout(set = 0, binding = MAMBA2_MATRIX_STATE_STATE) restrict readonly buffer state_block { float state[]; };
-layout(set = 0, binding = MAMBA2_MATRIX_STATE_SEQUENCES) restrict readonly buffer sequences_block {
+layout(set = 0, binding = MAMBA2_CHUNK_SEQUENCES) restrict readonly buffer sequences_block {
   sequence sequences[];
 };
 #include "mamba2_matrix.glsl"
