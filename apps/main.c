@@ -118,20 +118,7 @@ static int run(int argc, char **argv) {
   return complain(EXIT_USAGE, "no command; 'deltaic help' lists them");
 }
 
-#ifdef DELTAIC_PRUNER
-// OpenBLAS starts a thread for every further core when it is loaded, and each spins for 0.1 s in wait of work. What has
-// work starts them again.
-int blas_thread_shutdown_(void) __attribute__((weak)); // absent from other BLAS libraries
-
-static void end_blas_threads(void) {
-  if (blas_thread_shutdown_) blas_thread_shutdown_();
-}
-#else
-static void end_blas_threads(void) {}
-#endif
-
 int main(int argc, char **argv) {
-  end_blas_threads();
   signal(SIGPIPE, SIG_DFL); // a reader that leaves ends the program quietly, whatever the parent has set
   int code = run(argc, argv);
   if ((fflush(stdout) || ferror(stdout)) && code == EXIT_OK) return complain_output();

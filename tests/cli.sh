@@ -10,16 +10,6 @@ tiny() { run "$1" generate -m "$tiny" -d cpu -q --no-echo "${@:2}"; }
 run 0 help && out_has '^exit codes:' && err_empty
 run 0 help exit-codes && out_has '^  130  '
 run 0 version && out_has '^deltaic [0-9]'
-# A command that waits for its text has no thread beside its own: those of a BLAS library have been ended.
-mkfifo "$dir/text"
-"$program" generate "$tiny" -d cpu -q -n 1 - <"$dir/text" >"$dir/out" 2>"$dir/err" &
-exec 3>"$dir/text"
-for _ in {1..50}; do [ "$(cat /proc/$!/comm)" = "$(basename "$program")" ] && sleep 0.1 && break; sleep 0.02; done
-last='generate -' threads=$(ls /proc/$!/task | wc -l)
-[ "$threads" = 1 ] || complain "$last: $threads threads before there is work"
-echo The house >&3
-exec 3>&-
-wait $! || complain "$last: a failure"
 for command in generate perplexity eval prune info devices bench validate rank demo; do
   run 0 help $command && out_has '^examples:' && err_empty
   cp "$dir/out" "$dir/help"
