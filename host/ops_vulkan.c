@@ -90,6 +90,12 @@ struct binding vulkan_bind(struct tensor t, struct tensor or) {
   return (struct binding){.buffer = t.buffer, .offset = t.offset, .bytes = tensor_bytes(&t)};
 }
 
+struct binding vulkan_bind_sums(struct tensor y, bool add) {
+  struct binding b = vulkan_bind(y, y);
+  b.overwritten = !add;
+  return b;
+}
+
 struct binding vulkan_bind_weights(struct tensor w) {
   return (struct binding){
       .buffer = w.buffer, .offset = w.offset, .bytes = (uint64_t)w.rows * w.stride * dtype_bytes(w.dtype)};

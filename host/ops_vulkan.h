@@ -25,6 +25,8 @@ enum { MAX_GROUPS = 65535 }; // in each dimension of a grid: what every device a
 
 // The range of a tensor; where it is absent, `or`'s: kernels do not touch it, but something must be bound.
 struct binding vulkan_bind(struct tensor t, struct tensor or);
+// Of a product's outputs, which it reads where it adds to them.
+struct binding vulkan_bind_sums(struct tensor y, bool add);
 // Rows with their padding, which kernels read in vectors.
 struct binding vulkan_bind_weights(struct tensor w);
 

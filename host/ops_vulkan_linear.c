@@ -79,21 +79,20 @@ static void few_rows_part(struct recorder *c, const struct fused *f, struct tens
   const bool norm = f->in.weight.buffer != NULL;
   const struct plan_matvec m = plan_matvec(vulkan_plan(c), x.cols, tokens, norm, f->gated);
   const struct linear_conv *conv = f->conv;
-  const uint32_t spec[MATVEC_CONV_SPECS] = {[MATVEC_SPEC_LANES] = m.lanes * m.sets,
-                                            [MATVEC_SPEC_ROWS] = m.rows,
-                                            [MATVEC_SPEC_TOKENS] = tokens,
-                                            [MATVEC_SPEC_UNROLL] = m.unroll,
-                                            [MATVEC_SPEC_ALIGNED] = x.cols % 4 == 0 && x.stride % 4 == 0,
-                                            [MATVEC_SPEC_NORM] = norm,
-                                            [MATVEC_SPEC_GATED] = f->gated,
-                                            [MATVEC_SPEC_SETS] = m.sets,
-                                            [MATVEC_SPEC_LENGTH] = m.sets > 1 ? x.cols : 0,
-                                            [MATVEC_CONV_SPEC_W] = conv ? conv->a.W : 0,
-                                            [MATVEC_CONV_SPEC_LONE] = conv && x.rows == 1 &&
-                                                                      conv->sequences.rows == 1 &&
-                                                                      conv->history.rows == 1};
+  const uint32_t spec[MATVEC_CONV_SPECS] = {
+      [MATVEC_SPEC_LANES] = m.lanes * m.sets,
+      [MATVEC_SPEC_ROWS] = m.rows,
+      [MATVEC_SPEC_TOKENS] = tokens,
+      [MATVEC_SPEC_UNROLL] = m.unroll,
+      [MATVEC_SPEC_ALIGNED] = x.cols % 4 == 0 && x.stride % 4 == 0,
+      [MATVEC_SPEC_NORM] = norm,
+      [MATVEC_SPEC_GATED] = f->gated,
+      [MATVEC_SPEC_SETS] = m.sets,
+      [MATVEC_SPEC_LENGTH] = m.sets > 1 ? x.cols : 0,
+      [MATVEC_CONV_SPEC_W] = conv ? conv->a.W : 0,
+      [MATVEC_CONV_SPEC_LONE] = conv && x.rows == 1 && conv->sequences.rows == 1 && conv->history.rows == 1};
   const struct binding from = vulkan_bind(x, x), weight = vulkan_bind(f->in.weight, x);
-  struct binding bindings[MATVEC_CONV_BINDINGS] = {[MATVEC_Y] = vulkan_bind(f->y, x),
+  struct binding bindings[MATVEC_CONV_BINDINGS] = {[MATVEC_Y] = vulkan_bind_sums(f->y, f->add),
                                                    [MATVEC_X] = from,
                                                    [MATVEC_X4] = from,
                                                    [MATVEC_WEIGHTS] = vulkan_bind_weights(w),
@@ -151,7 +150,7 @@ static void many_rows(struct recorder *c, const struct product *p) {
                                        [MATMUL_SPEC_ALIGNED] = p->aligned,
                                        [MATMUL_SPEC_GROUPED] = !c->matrices};
   const struct binding x = vulkan_bind(p->x, p->x);
-  const struct binding bindings[MATMUL_BINDINGS] = {[MATMUL_Y] = vulkan_bind(p->y, p->x),
+  const struct binding bindings[MATMUL_BINDINGS] = {[MATMUL_Y] = vulkan_bind_sums(p->y, p->add),
                                                     [MATMUL_X] = x,
                                                     [MATMUL_X4] = x,
                                                     [MATMUL_WEIGHTS] = vulkan_bind_weights(p->w),

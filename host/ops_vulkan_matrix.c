@@ -49,7 +49,7 @@ static bool matmul_matrix(struct recorder *c, const struct matrix_product *p) {
     sums = tensor_cols(c->parts, tickets, c->parts.cols - tickets);
   }
   const struct binding in = vulkan_bind(x, x);
-  struct binding bindings[MATMUL_MATRIX_BINDINGS] = {[MATMUL_MATRIX_Y] = vulkan_bind(p->y, x),
+  struct binding bindings[MATMUL_MATRIX_BINDINGS] = {[MATMUL_MATRIX_Y] = vulkan_bind_sums(p->y, p->add),
                                                      [MATMUL_MATRIX_X] = in,
                                                      [MATMUL_MATRIX_X4] = in,
                                                      [MATMUL_MATRIX_WEIGHTS] = vulkan_bind_weights(p->w),

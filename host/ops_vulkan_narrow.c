@@ -62,26 +62,20 @@ bool vulkan_matmul_narrow(struct recorder *c, const struct narrow_product *p) {
     return false;
   if (conv && vulkan_device(c->backend)->caps.max_storage_buffers < MATMUL_NARROW_CONV_BINDINGS) return false;
   const uint32_t spec[MATMUL_NARROW_CONV_SPECS] = {
-      [MATMUL_NARROW_SPEC_LANES] = m.lanes,
-      [MATMUL_NARROW_SPEC_PARTS] = m.parts,
-      [MATMUL_NARROW_SPEC_TILES_T] = m.tiles_t,
-      [MATMUL_NARROW_SPEC_TILES_N] = m.tiles_n,
-      [MATMUL_NARROW_SPEC_STEP] = m.step,
-      [MATMUL_NARROW_SPEC_M] = plan->matrix_m,
-      [MATMUL_NARROW_SPEC_N] = plan->matrix_n,
-      [MATMUL_NARROW_SPEC_K] = plan->matrix_k,
-      [MATMUL_NARROW_SPEC_SQUARES] = squares,
-      [MATMUL_NARROW_SPEC_LENGTH] = x.cols,
-      [MATMUL_NARROW_SPEC_PASSES] = m.passes,
-      [MATMUL_NARROW_CONV_SPEC_W] = conv ? conv->a.W : 0,
+      [MATMUL_NARROW_SPEC_LANES] = m.lanes,     [MATMUL_NARROW_SPEC_PARTS] = m.parts,
+      [MATMUL_NARROW_SPEC_TILES_T] = m.tiles_t, [MATMUL_NARROW_SPEC_TILES_N] = m.tiles_n,
+      [MATMUL_NARROW_SPEC_STEP] = m.step,       [MATMUL_NARROW_SPEC_M] = plan->matrix_m,
+      [MATMUL_NARROW_SPEC_N] = plan->matrix_n,  [MATMUL_NARROW_SPEC_K] = plan->matrix_k,
+      [MATMUL_NARROW_SPEC_SQUARES] = squares,   [MATMUL_NARROW_SPEC_LENGTH] = x.cols,
+      [MATMUL_NARROW_SPEC_PASSES] = m.passes,   [MATMUL_NARROW_CONV_SPEC_W] = conv ? conv->a.W : 0,
   };
   const uint32_t N = p->gated ? w.rows / 2 : w.rows, wide = m.tiles_n * plan->matrix_n / (p->gated ? 2 : 1);
   const uint32_t groups = divide_up(N, wide);
   if (p->next && !ahead_of(p->next, groups, &a)) return false;
   struct binding bindings[MATMUL_NARROW_CONV_BINDINGS] = {
-      [MATMUL_NARROW_Y] = vulkan_bind(p->y, x),         [MATMUL_NARROW_X] = vulkan_bind(x, x),
-      [MATMUL_NARROW_WEIGHTS] = vulkan_bind_weights(w), [MATMUL_NARROW_BIAS] = vulkan_bind(p->bias, x),
-      [MATMUL_NARROW_SUMS] = vulkan_bind(a.sums, x),    [MATMUL_NARROW_RMS] = vulkan_bind(a.rms, p->y)};
+      [MATMUL_NARROW_Y] = vulkan_bind_sums(p->y, p->add), [MATMUL_NARROW_X] = vulkan_bind(x, x),
+      [MATMUL_NARROW_WEIGHTS] = vulkan_bind_weights(w),   [MATMUL_NARROW_BIAS] = vulkan_bind(p->bias, x),
+      [MATMUL_NARROW_SUMS] = vulkan_bind(a.sums, x),      [MATMUL_NARROW_RMS] = vulkan_bind(a.rms, p->y)};
   struct matmul_narrow_args args = {.T = x.rows,
                                     .N = N,
                                     .y_stride = p->y.stride,

@@ -211,7 +211,7 @@ static struct timed timed_dispatch(const struct kernel *kernel, const struct bin
   const struct reflection *r = &kernel->reflection;
   for (uint32_t i = 0; i < r->bindings; i++)
     timed.bytes += (bindings[i].touched ? bindings[i].touched : bindings[i].bytes) *
-                   ((uint64_t)(r->reads[i] && !bound_before(r->reads, bindings, i)) +
+                   ((uint64_t)(r->reads[i] && !bindings[i].overwritten && !bound_before(r->reads, bindings, i)) +
                     (r->writes[i] && !bound_before(r->writes, bindings, i)));
   return timed;
 }

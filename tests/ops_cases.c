@@ -183,6 +183,27 @@ static void linear_reads_f16_denormals(void **state) {
   expect_close("linear with f16 denormals", read_values(&y), want, 2 * N, CLOSE);
 }
 
+// Each input and each output once, and outputs that are added to twice. One row, few and many, so that all kernels for
+// them are asked; shapes without padding.
+static void the_profile_counts_what_a_product_moves(void **state) {
+  (void)state;
+  enum { N = 32, K = 64 };
+  const uint32_t T[] = {1, 3, 70};
+  struct array w = weights(DTYPE_BF16, N, K, DENSE, zeros(N * K));
+  for (int i = 0; i < 6; i++) {
+    const bool add = i % 2;
+    struct array x = activations(T[i / 2], K, DENSE, NULL), y = activations(T[i / 2], N, DENSE, NULL);
+    deltaic_kernel_time times[2];
+    assert_int_equal(recorder->ops->recorder_profile(recorder, true), DELTAIC_OK);
+    begin();
+    ops()->linear(recorder, y.t, (struct linear_input){.x = x.t}, w.t, ABSENT, add);
+    run();
+    assert_int_equal(recorder->ops->recorder_times(recorder, times, 2), 1);
+    assert_int_equal(recorder->ops->recorder_profile(recorder, false), DELTAIC_OK);
+    assert_int_equal(times[0].bytes, tensor_bytes(&x.t) + tensor_bytes(&w.t) + (1 + add) * tensor_bytes(&y.t));
+  }
+}
+
 struct conv_case {
   struct conv_args a;
   struct array x, weight, bias, history;
@@ -407,6 +428,7 @@ static int ops_cases_short(void) {
       CASE(linear_matches_over_awkward_shapes_and_dtypes),
       CASE(linear_norms_its_input),
       CASE(linear_reads_f16_denormals),
+      CASE(the_profile_counts_what_a_product_moves),
       CASE(short_conv_matches_and_leaves_the_last_inputs),
       CASE(short_conv_of_single_tokens_matches),
       CASE(short_conv_in_pieces_equals_whole),
