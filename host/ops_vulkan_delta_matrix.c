@@ -162,6 +162,8 @@ static void scan(struct recorder *c, const struct delta_call *d, const struct pl
   const uint32_t columns = columns_of(plan, p), f16 = d->qkv.dtype == DTYPE_F16;
   const bool segments = p->segments > 1;
   const uint32_t pitch = key_pitch(d->qkv.dtype, a->Dk);
+  const uint32_t edges = (pitch != p->Dk ? DELTA_MATRIX_EDGE_KEYS : 0) | (a->Dk != p->Dk ? DELTA_MATRIX_EDGE_ROWS : 0) |
+                         (a->Dv % columns ? DELTA_MATRIX_EDGE_COLUMNS : 0);
   const uint32_t spec[DELTA_MATRIX_SCAN_SPECS] = {
       [DELTA_MATRIX_SCAN_SPEC_LANES] = (p->computers + p->stagers) * plan->matrix_lanes,
       [DELTA_MATRIX_SCAN_SPEC_SUBGROUP] = plan->matrix_lanes,
@@ -177,7 +179,7 @@ static void scan(struct recorder *c, const struct delta_call *d, const struct pl
       [DELTA_MATRIX_SCAN_SPEC_UNIT_K] = unit_of(pitch, d->qkv.stride),
       [DELTA_MATRIX_SCAN_SPEC_UNIT_V] = unit_of((1 + a->n) * a->H * pitch | a->Dv, d->qkv.stride),
       [DELTA_MATRIX_SCAN_SPEC_UNIT_O] = unit_of(a->Dv, d->o.stride),
-      [DELTA_MATRIX_SCAN_SPEC_EDGES] = a->Dk != p->Dk || a->Dv % columns != 0,
+      [DELTA_MATRIX_SCAN_SPEC_EDGES] = edges,
       [DELTA_MATRIX_SCAN_SPEC_LOCKSTEP] = p->lockstep,
       [DELTA_MATRIX_SCAN_SPEC_MODE] = segments ? DELTA_MATRIX_SEGMENTS : DELTA_MATRIX_WHOLE,
       [DELTA_MATRIX_SCAN_SPEC_R] = p->r,

@@ -24,19 +24,7 @@
 
 // Tile (dk x, columns r) of S^T from `at`, the subgroup's first column in row 0 of the head's state.
 void load_tile(out SUM S, uint at, uint x, uint r) {
-  if (EDGES == 0) {
-    coopMatLoad(S, state, at + x * TILE_N * args.Dv + r * TILE_M, args.Dv, COLS);
-    return;
-  }
-  uint own = computer * TILE_M * TILE_N;
-  [[unroll]] for (uint n = 0; n < TILE_M * TILE_N / SUBGROUP; n++) {
-    const uint i = n * SUBGROUP + lane;
-    uint d = x * TILE_N + i / TILE_M, c = r * TILE_M + i % TILE_M;
-    corner[own + i] = d < args.Dk && column0 + c < args.Dv ? state[at + d * args.Dv + c] : 0.0;
-  }
-  subgroup_barrier();
-  coopMatLoad(S, corner, own, TILE_M, COLS);
-  subgroup_barrier();
+  coopMatLoad(S, state, at + x * TILE_N * args.Dv + r * TILE_M, args.Dv, COLS);
 }
 
 void store_tile(SUM S, uint at, uint x, uint r, const bool identity) {
@@ -51,22 +39,37 @@ void store_tile(SUM S, uint at, uint x, uint r, const bool identity) {
     }
     return;
   }
-  if (EDGES == 0) {
-    coopMatStore(S, state, at + x * TILE_N * args.Dv + r * TILE_M, args.Dv, COLS);
-    return;
+  coopMatStore(S, state, at + x * TILE_N * args.Dv + r * TILE_M, args.Dv, COLS);
+}
+
+// The same of a tile that is not all in the state. What is not there is loaded from where something is: with conditions
+// around the loads, or others around S in walk() than of constants alone, NVIDIA's compiler keeps S in local memory.
+void load_corner(out SUM S, uint at, uint x, uint r) {
+  const uint own = computer * TILE_M * TILE_N;
+  [[unroll]] for (uint n = 0; n < TILE_M * TILE_N / SUBGROUP; n++) {
+    const uint i = n * SUBGROUP + lane, d = x * TILE_N + i / TILE_M, c = r * TILE_M + i % TILE_M;
+    const float s = state[at - column0 + min(d, args.Dk - 1) * args.Dv + min(column0 + c, args.Dv - 1)];
+    corner[own + i] = d < args.Dk && column0 + c < args.Dv ? s : 0.0;
   }
-  uint own = computer * TILE_M * TILE_N;
+  subgroup_barrier();
+  coopMatLoad(S, corner, own, TILE_M, COLS);
+  subgroup_barrier();
+}
+
+void store_corner(SUM S, uint at, uint x, uint r) {
+  const uint own = computer * TILE_M * TILE_N;
   coopMatStore(S, corner, own, TILE_M, COLS);
   subgroup_barrier();
   [[unroll]] for (uint n = 0; n < TILE_M * TILE_N / SUBGROUP; n++) {
-    const uint i = n * SUBGROUP + lane;
-    uint d = x * TILE_N + i / TILE_M, c = r * TILE_M + i % TILE_M;
+    const uint i = n * SUBGROUP + lane, d = x * TILE_N + i / TILE_M, c = r * TILE_M + i % TILE_M;
     if (d < args.Dk && column0 + c < args.Dv) state[at + d * args.Dv + c] = corner[own + i];
   }
   subgroup_barrier();
 }
 
 const uint TILES_K = DK / TILE_K, TILES_C = C / TILE_N, TILES_Q = QUERIES / TILE_N;
+const uint WHOLE_K = WHOLE_ROWS / TILE_K; // of TILES_K, those that need no corner; maps need none
+const uint STORED_K = MODE == DELTA_MATRIX_SEGMENTS ? TILES_K : WHOLE_K;
 // Whether P's tile of queries i and steps j is not all zeros.
 #define SEEN(i, j) (R > 1 || (j) * TILE_K < ((i) + 1) * TILE_N * N)
 const bool TURNED = AHEAD > 0; // O is no transpose
@@ -268,8 +271,11 @@ void walk(uint record, const bool identity) {
       [[unroll]] for (uint r = 0; r < TILES; r++)
         S[x][r] = (x * TILE_N == column0 + r * TILE_M ? 1.0 : 0.0) * unit;
   } else if (computes && (MODE == DELTA_MATRIX_WHOLE || first)) {
-    [[unroll]] for (uint x = 0; x < TILES_K; x++)
+    [[unroll]] for (uint x = 0; x < WHOLE_K; x++)
       [[unroll]] for (uint r = 0; r < TILES; r++) load_tile(S[x][r], state_at, x, r);
+    if (WHOLE_K < TILES_K) // a loop of no turns would cost registers (NVIDIA)
+      [[unroll]] for (uint x = WHOLE_K; x < TILES_K; x++)
+        [[unroll]] for (uint r = 0; r < TILES; r++) load_corner(S[x][r], state_at, x, r);
   } else {
     [[unroll]] for (uint x = 0; x < TILES_K; x++)
       [[unroll]] for (uint r = 0; r < TILES; r++) S[x][r] = SUM(0.0);
@@ -303,9 +309,13 @@ void walk(uint record, const bool identity) {
       if (BUFFERS == 2) turn ^= 1;
     }
   }
-  if (computes)
-    [[unroll]] for (uint x = 0; x < TILES_K; x++)
+  if (computes) {
+    [[unroll]] for (uint x = 0; x < STORED_K; x++)
       [[unroll]] for (uint r = 0; r < TILES; r++) store_tile(S[x][r], state_at, x, r, identity);
+    if (STORED_K < TILES_K)
+      [[unroll]] for (uint x = STORED_K; x < TILES_K; x++)
+        [[unroll]] for (uint r = 0; r < TILES; r++) store_corner(S[x][r], state_at, x, r);
+  }
 }
 
 void main() {

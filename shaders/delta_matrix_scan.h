@@ -29,7 +29,7 @@
 #define DELTA_MATRIX_SCAN_SPEC_UNIT_K 11   // 8, 4 or 1: divides args.pitch and qkv_stride
 #define DELTA_MATRIX_SCAN_SPEC_UNIT_V 12   // divides args.Dv, qkv_stride and where the values of a token begin
 #define DELTA_MATRIX_SCAN_SPEC_UNIT_O 13   // divides args.Dv and o_stride
-#define DELTA_MATRIX_SCAN_SPEC_EDGES 14    // 0: args.Dk and args.pitch are DK, and a workgroup's columns divide args.Dv
+#define DELTA_MATRIX_SCAN_SPEC_EDGES 14    // DELTA_MATRIX_EDGE_... of what is no multiple of its tiles
 #define DELTA_MATRIX_SCAN_SPEC_LOCKSTEP 15 // 1: a subgroup's lanes need no barrier among themselves
 #define DELTA_MATRIX_SCAN_SPEC_MODE 16     // DELTA_MATRIX_...
 #define DELTA_MATRIX_SCAN_SPEC_R 17        // blocks of Head-in-Head; 1: the delta rule. N is 1 with more
@@ -38,8 +38,11 @@
                                            // fetched 1 or 2 chunks before; 0: before it is. 0 with STAGERS or blocks,
                                            // and in delta_matrix_scan_khr.comp
 #define DELTA_MATRIX_SCAN_SPECS 20
-#define DELTA_MATRIX_WHOLE 0    // sequences from beginning to end
-#define DELTA_MATRIX_SEGMENTS 1 // segments, all but the first from nothing: maps, outputs and their reach
+#define DELTA_MATRIX_EDGE_KEYS 1    // args.pitch is not DK
+#define DELTA_MATRIX_EDGE_ROWS 2    // args.Dk is not DK
+#define DELTA_MATRIX_EDGE_COLUMNS 4 // args.Dv is no multiple of a workgroup's columns
+#define DELTA_MATRIX_WHOLE 0        // sequences from beginning to end
+#define DELTA_MATRIX_SEGMENTS 1     // segments, all but the first from nothing: maps, outputs and their reach
 struct delta_matrix_scan_args {
   uint H;
   uint Hv;

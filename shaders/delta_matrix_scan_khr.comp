@@ -18,19 +18,7 @@ shared uvec4 copy[DK * V_PITCH]; // S; f16
 
 // Tile (dk x, columns r) of S from `at`, the subgroup's first column in row 0 of the head's state.
 void load_tile(out SUM S, uint at, uint x, uint r) {
-  if (EDGES == 0) {
-    coopMatLoad(S, state, at + x * TILE_M * args.Dv + r * TILE_N, args.Dv, ROWS);
-    return;
-  }
-  uint own = computer * TILE_M * TILE_N;
-  [[unroll]] for (uint n = 0; n < TILE_M * TILE_N / SUBGROUP; n++) {
-    const uint i = n * SUBGROUP + lane;
-    uint d = x * TILE_M + i / TILE_N, c = r * TILE_N + i % TILE_N;
-    corner[own + i] = d < args.Dk && column0 + c < args.Dv ? state[at + d * args.Dv + c] : 0.0;
-  }
-  subgroup_barrier();
-  coopMatLoad(S, corner, own, TILE_N, ROWS);
-  subgroup_barrier();
+  coopMatLoad(S, state, at + x * TILE_M * args.Dv + r * TILE_N, args.Dv, ROWS);
 }
 
 void store_tile(SUM S, uint at, uint x, uint r, const bool identity) {
@@ -45,16 +33,28 @@ void store_tile(SUM S, uint at, uint x, uint r, const bool identity) {
     }
     return;
   }
-  if (EDGES == 0) {
-    coopMatStore(S, state, at + x * TILE_M * args.Dv + r * TILE_N, args.Dv, ROWS);
-    return;
+  coopMatStore(S, state, at + x * TILE_M * args.Dv + r * TILE_N, args.Dv, ROWS);
+}
+
+// The same of a tile that is not all in the state.
+void load_corner(out SUM S, uint at, uint x, uint r) {
+  const uint own = computer * TILE_M * TILE_N;
+  [[unroll]] for (uint n = 0; n < TILE_M * TILE_N / SUBGROUP; n++) {
+    const uint i = n * SUBGROUP + lane, d = x * TILE_M + i / TILE_N, c = r * TILE_N + i % TILE_N;
+    const float s = state[at - column0 + min(d, args.Dk - 1) * args.Dv + min(column0 + c, args.Dv - 1)];
+    corner[own + i] = d < args.Dk && column0 + c < args.Dv ? s : 0.0;
   }
-  uint own = computer * TILE_M * TILE_N;
+  subgroup_barrier();
+  coopMatLoad(S, corner, own, TILE_N, ROWS);
+  subgroup_barrier();
+}
+
+void store_corner(SUM S, uint at, uint x, uint r) {
+  const uint own = computer * TILE_M * TILE_N;
   coopMatStore(S, corner, own, TILE_N, ROWS);
   subgroup_barrier();
   [[unroll]] for (uint n = 0; n < TILE_M * TILE_N / SUBGROUP; n++) {
-    const uint i = n * SUBGROUP + lane;
-    uint d = x * TILE_M + i / TILE_N, c = r * TILE_N + i % TILE_N;
+    const uint i = n * SUBGROUP + lane, d = x * TILE_M + i / TILE_N, c = r * TILE_N + i % TILE_N;
     if (d < args.Dk && column0 + c < args.Dv) state[at + d * args.Dv + c] = corner[own + i];
   }
   subgroup_barrier();
@@ -63,6 +63,8 @@ void store_tile(SUM S, uint at, uint x, uint r, const bool identity) {
 const uint TILES_S = DK / TILE_M, TILES_K = DK / TILE_K;             // of rows of S as a sum, as an operand
 const uint TILES_R = C / TILE_M, TILES_Q = QUERIES / TILE_M;         // of rows of R and O
 const uint TILES_U = C / TILE_K;                                     // of rows of R and V' as operands
+const uint WHOLE_S = WHOLE_ROWS / TILE_M; // of TILES_S, those that need no corner; maps need none
+const uint STORED_S = MODE == DELTA_MATRIX_SEGMENTS ? TILES_S : WHOLE_S;
 #define COPY_AT(row, r) ((row) * V_PITCH + computer * W8 + (r) * TILE_N / 8)
 // Whether tile (i, j) of Tm, or of P, is not all zeros.
 #define BELOW(i, j) (R > 1 || (j) * TILE_K < ((i) + 1) * TILE_M)
@@ -71,18 +73,25 @@ const uint TILES_U = C / TILE_K;                                     // of rows 
 void walk(uint record, const bool identity) {
   const uint step = args.Hv * RECORD;
   uint state_at = seq.slot * args.state_stride + head * args.Dk * args.Dv + column0;
-  SUM S[TILES_S][TILES], unit;
-  if (identity) unit = unit_tile();
-  [[unroll]] for (uint x = 0; x < TILES_S; x++)
-    [[unroll]] for (uint r = 0; r < TILES; r++) {
-      if (identity)
+  SUM S[TILES_S][TILES];
+  if (identity) {
+    const SUM unit = unit_tile();
+    [[unroll]] for (uint x = 0; x < TILES_S; x++)
+      [[unroll]] for (uint r = 0; r < TILES; r++)
         S[x][r] = (x * TILE_M == column0 + r * TILE_N ? 1.0 : 0.0) * unit;
-      else if (MODE == DELTA_MATRIX_WHOLE || first)
-        load_tile(S[x][r], state_at, x, r);
-      else
-        S[x][r] = SUM(0.0);
+  } else if (MODE == DELTA_MATRIX_WHOLE || first) {
+    [[unroll]] for (uint x = 0; x < WHOLE_S; x++)
+      [[unroll]] for (uint r = 0; r < TILES; r++) load_tile(S[x][r], state_at, x, r);
+    if (WHOLE_S < TILES_S)
+      [[unroll]] for (uint x = WHOLE_S; x < TILES_S; x++)
+        [[unroll]] for (uint r = 0; r < TILES; r++) load_corner(S[x][r], state_at, x, r);
+  } else {
+    [[unroll]] for (uint x = 0; x < TILES_S; x++)
+      [[unroll]] for (uint r = 0; r < TILES; r++) S[x][r] = SUM(0.0);
+  }
+  [[unroll]] for (uint x = 0; x < TILES_S; x++)
+    [[unroll]] for (uint r = 0; r < TILES; r++)
       coopMatStore(SUM16(S[x][r]), copy, COPY_AT(x * TILE_M, r), V_PITCH, ROWS);
-    }
   fetch_keys(0, 0);
   if (!identity) fetch_values(0, 0);
   fetch_record(0, record);
@@ -201,8 +210,11 @@ void walk(uint record, const bool identity) {
     store_outputs(t0, identity);
     barrier();
   }
-  [[unroll]] for (uint x = 0; x < TILES_S; x++)
+  [[unroll]] for (uint x = 0; x < STORED_S; x++)
     [[unroll]] for (uint r = 0; r < TILES; r++) store_tile(S[x][r], state_at, x, r, identity);
+  if (STORED_S < TILES_S)
+    [[unroll]] for (uint x = STORED_S; x < TILES_S; x++)
+      [[unroll]] for (uint r = 0; r < TILES; r++) store_corner(S[x][r], state_at, x, r);
 }
 
 void main() {

@@ -22,6 +22,7 @@ layout(constant_id = DELTA_MATRIX_SCAN_SPEC_MODE) const uint MODE = DELTA_MATRIX
 layout(constant_id = DELTA_MATRIX_SCAN_SPEC_R) const uint R = 1;
 layout(constant_id = DELTA_MATRIX_SCAN_SPEC_D) const uint D = 128;
 layout(constant_id = DELTA_MATRIX_SCAN_SPEC_AHEAD) const uint AHEAD = 0;
+const bool KEY_EDGES = (EDGES & DELTA_MATRIX_EDGE_KEYS) != 0, COLUMN_EDGES = (EDGES & DELTA_MATRIX_EDGE_COLUMNS) != 0;
 #define QKV_BINDING DELTA_MATRIX_SCAN_QKV
 #include "delta_matrix_load.glsl"
 #define O_BINDING DELTA_MATRIX_SCAN_O
@@ -72,7 +73,9 @@ shared uvec4 values[(UNKNOWNS + VALUE_ROWS) * V_PITCH]; // V, then O; f16
 #ifdef FADES_OUT
 shared float16_t fades_out[BUFFERS * C]; // the middle part of it
 #endif
-shared float corner[EDGES != 0 ? COMPUTERS * TILE_M * TILE_N : 1]; // a tile of S that is not all there
+// Rows of the state whose tiles are all there, whatever args.Dk is; of the others each comes and goes through `corner`.
+const uint WHOLE_ROWS = COLUMN_EDGES ? 0 : (EDGES & DELTA_MATRIX_EDGE_ROWS) != 0 ? DK - 16 : DK;
+shared float corner[WHOLE_ROWS < DK ? COMPUTERS * TILE_M * TILE_N : 1];
 // Lavapipe's subgroups run in lockstep, and a barrier of one halts the whole workgroup there.
 void subgroup_barrier() {
   if (LOCKSTEP == 0)
@@ -113,12 +116,12 @@ void fetch_keys(uint set, uint t0) {
   [[unroll]] for (uint n = 0; n < K_EACH; n++) {
     uint i = n * STAGING + stager;
     if (KEY_ROWS * K8 % STAGING == 0 || i < KEY_ROWS * K8)
-      next_k[set][n] = fetch8_of(key_row(t0, i / K8), i % K8 * 8, args.pitch, UNIT_K, EDGES != 0);
+      next_k[set][n] = fetch8_of(key_row(t0, i / K8), i % K8 * 8, args.pitch, UNIT_K, KEY_EDGES);
   }
   [[unroll]] for (uint n = 0; n < Q_EACH; n++) {
     uint i = n * STAGING + stager;
     if (QUERIES * K8 % STAGING == 0 || i < QUERIES * K8)
-      next_q[set][n] = fetch8_of(query_row(t0, i / K8), i % K8 * 8, args.pitch, UNIT_K, EDGES != 0);
+      next_q[set][n] = fetch8_of(query_row(t0, i / K8), i % K8 * 8, args.pitch, UNIT_K, KEY_EDGES);
   }
 }
 
@@ -127,7 +130,7 @@ void put_keys(uint set, uint turn, uint t0) {
   [[unroll]] for (uint n = 0; n < K_EACH; n++) {
     uint i = n * STAGING + stager, r = i / K8, c = i % K8;
     if (KEY_ROWS * K8 % STAGING == 0 || i < KEY_ROWS * K8) {
-      uvec4 x = finish8_of(next_k[set][n], key_row(t0, r), c * 8, args.pitch, UNIT_K, EDGES != 0);
+      uvec4 x = finish8_of(next_k[set][n], key_row(t0, r), c * 8, args.pitch, UNIT_K, KEY_EDGES);
       keys[turn * KEYS + r * K_PITCH + c] = R > 1 && ALONE > 0 ? only_block(x, c * 8, r / TOKENS) : x;
     }
   }
@@ -135,7 +138,7 @@ void put_keys(uint set, uint turn, uint t0) {
     uint i = n * STAGING + stager, r = i / K8, c = i % K8;
     if (QUERIES * K8 % STAGING == 0 || i < QUERIES * K8)
       keys[turn * KEYS + (KEY_ROWS + r) * K_PITCH + c] =
-          finish8_of(next_q[set][n], query_row(t0, r), c * 8, args.pitch, UNIT_K, EDGES != 0);
+          finish8_of(next_q[set][n], query_row(t0, r), c * 8, args.pitch, UNIT_K, KEY_EDGES);
   }
 }
 
@@ -173,7 +176,7 @@ void fetch_values(uint set, uint t0) {
   [[unroll]] for (uint n = 0; n < V_EACH; n++) {
     uint i = n * SUBGROUP + lane;
     if (VALUE_ROWS * W8 % SUBGROUP == 0 || i < VALUE_ROWS * W8)
-      next_v[set][n] = fetch8_of(value_row(t0, i / W8), column0 + i % W8 * 8, args.Dv, UNIT_V, EDGES != 0);
+      next_v[set][n] = fetch8_of(value_row(t0, i / W8), column0 + i % W8 * 8, args.Dv, UNIT_V, COLUMN_EDGES);
   }
 }
 
@@ -181,7 +184,7 @@ void put_values(uint set, uint t0) {
   [[unroll]] for (uint n = 0; n < V_EACH; n++) {
     uint i = n * SUBGROUP + lane, r = i / W8, c = i % W8;
     if (VALUE_ROWS * W8 % SUBGROUP == 0 || i < VALUE_ROWS * W8) {
-      uvec4 x = finish8_of(next_v[set][n], value_row(t0, r), column0 + c * 8, args.Dv, UNIT_V, EDGES != 0);
+      uvec4 x = finish8_of(next_v[set][n], value_row(t0, r), column0 + c * 8, args.Dv, UNIT_V, COLUMN_EDGES);
       values[(UNKNOWNS + r) * V_PITCH + computer * W8 + c] = x;
     }
   }
@@ -196,7 +199,7 @@ void store_outputs(uint t0, const bool identity) {
       uvec4 x = values[(UNKNOWNS + r) * V_PITCH + computer * W8 + i % W8];
       if (identity) {
         if (c < DK) reach[((seq.row + t) * args.Hv + head) * K8 + c / 8] = x;
-      } else if (EDGES == 0 || c < args.Dv) {
+      } else if (!COLUMN_EDGES || c < args.Dv) {
         put8(o_at + t * args.o_stride + c, args.Dv - c, UNIT_O, x);
       }
     }

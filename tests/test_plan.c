@@ -268,7 +268,7 @@ static void check_matrix_shape(const struct plan *p, const struct device_caps *c
                                                   [DELTA_MATRIX_SCAN_SPEC_COMPUTERS] = d->computers,
                                                   [DELTA_MATRIX_SCAN_SPEC_TILES] = d->tiles,
                                                   [DELTA_MATRIX_SCAN_SPEC_STAGERS] = d->stagers,
-                                                  [DELTA_MATRIX_SCAN_SPEC_EDGES] = edges,
+                                                  [DELTA_MATRIX_SCAN_SPEC_EDGES] = edges ? DELTA_MATRIX_EDGE_ROWS : 0,
                                                   [DELTA_MATRIX_SCAN_SPEC_R] = d->r,
                                                   [DELTA_MATRIX_SCAN_SPEC_D] = d->block,
                                                   [DELTA_MATRIX_SCAN_SPEC_AHEAD] = d->ahead};
