@@ -94,7 +94,7 @@ struct delta_input_args {
 // Value head j uses the q and k of head j / (Hv/H). state: B rows of Hv * Dk * Dv, updated.
 // RECURRENT walks the tokens; CHUNK is the chunkwise UT transform; AUTO: what the device's plan says for T.
 // Only with matrices and CHUNK may qkv and o be f16, both; then every q and k is followed by zeros up to a multiple of
-// 8 numbers (key_pitch), for delta_inputs too, which writes them.
+// 16 numbers (key_pitch), for delta_inputs too, which writes them.
 struct delta_args {
   uint32_t H, Hv, Dk, Dv, n;
   float scale;

@@ -26,9 +26,11 @@ uint64_t tensor_bytes(const struct tensor *t);
 struct tensor tensor_rows(struct tensor t, uint32_t first, uint32_t rows);
 // Columns first ... first + cols - 1 of every row; first * size must be a multiple of TENSOR_ALIGN.
 struct tensor tensor_cols(struct tensor t, uint32_t first, uint32_t cols);
+// Numbers from a head's q or k to the next: as f16 they are whole tiles of cooperative matrices, with zeros at the end.
+static inline uint32_t key_pitch(enum dtype dtype, uint32_t Dk) {
+  return dtype == DTYPE_F16 ? (Dk + 15) / 16 * 16 : Dk;
+}
 // An f32 tensor's room, for rows of another dtype of at most its size.
-// Numbers from a head's q or k to the next: as f16 they begin where 16 bytes can be loaded, zeros between.
-static inline uint32_t key_pitch(enum dtype dtype, uint32_t Dk) { return dtype == DTYPE_F16 ? (Dk + 7) / 8 * 8 : Dk; }
 struct tensor tensor_as(struct tensor t, enum dtype dtype);
 // Pointer to the first element of a row where the host can see the buffer (the CPU backend, control memory).
 static inline void *tensor_row(const struct tensor *t, uint64_t row) {
