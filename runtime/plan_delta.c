@@ -162,7 +162,8 @@ static void plan_segments(const struct plan *plan, uint32_t Dv, uint32_t n, uint
 // columns of S leave of the registers may hold two chunks on their way. Software has both forms, for the tests.
 static void plan_ahead(const struct plan *plan, uint32_t Dv, uint32_t n, struct plan_delta_matrix *d) {
   if (!d->conversions || d->stagers || d->r > 1 || d->C > 16) return;
-  d->ahead = plan->software && n > 1 ? 1 : d->Dk * d->tiles <= 160 ? 2 : 0;
+  const bool edge = d->block != d->Dk && d->Dk > 32 && d->segments == 1; // rows of the state through shared memory
+  d->ahead = plan->software && n > 1 ? 1 : d->Dk * d->tiles <= 128 && !edge ? 2 : 0;
   if (d->Dk > 128 || (d->Dk == 128 && d->segments > 1)) d->ahead = 1;
   if (plan_delta_matrix_scan_bytes(plan, d, n, has_edges(plan, d, Dv)) > plan->shared_bytes) d->ahead = 0;
 }

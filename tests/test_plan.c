@@ -345,6 +345,11 @@ static void the_delta_rule_on_matrices_follows_the_shape(void **state) {
   assert_true(d.ahead == 1);
   assert_true(plan_delta_matrix(&p, 64, 64, 1, 1, 256, 2048, &d) && d.ahead == 2);
   assert_true(plan_delta_matrix(&p, 96, 128, 1, 1, 512, 2048, &d) && d.ahead == 0);
+  assert_true(plan_delta_matrix(&p, 80, 128, 1, 1, 512, 2048, &d) && d.ahead == 0);
+  assert_true(plan_delta_matrix(&p, 80, 128, 1, 1, 128, 2048, &d) && d.tiles == 1 && d.ahead == 2);
+  assert_true(plan_delta_matrix(&p, 49, 128, 1, 1, 512, 2048, &d) && d.Dk == 64 && d.ahead == 0);
+  assert_true(plan_delta_matrix(&p, 49, 128, 1, 1, 16, 8192, &d) && d.segments > 1 && d.ahead == 2);
+  assert_true(plan_delta_matrix(&p, 24, 128, 1, 1, 512, 2048, &d) && d.Dk == 32 && d.ahead == 2);
   assert_true(plan_delta_matrix(&p, 256, 256, 1, 1, 64, 2048, &d) && d.ahead == 1);
   assert_true(plan_delta_matrix(&p, 128, 128, 1, 1, 512, 2048, &d) && d.ahead == 0);
   assert_true(plan_delta_matrix(&p, 128, 128, 3, 1, 512, 2048, &d) && d.C == 16 && d.ahead == 0);
