@@ -31,6 +31,7 @@ static const struct shape {
         ROW("gated delta", 32, 2048, 16, 96, 128, GATED, CHUNK),
         ROW("gated delta", 32, 2048, 16, 76, 128, GATED, CHUNK),
         ROW("gated delta", 32, 2048, 16, 49, 128, GATED, CHUNK),
+        ROW("plain matrices", 32, 2048, 16, 76, 128, .plain = true, GATED, CHUNK),
         ROW("delta", 32, 2048, 16, 128, 128, CHUNK),
         ROW("gated delta", 1, 2048, 16, 128, 128, GATED, CHUNK),
         ROW("gated delta", 1, 8192, 16, 128, 128, GATED, CHUNK),
