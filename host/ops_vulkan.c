@@ -87,7 +87,10 @@ static size_t vulkan_recorder_times(struct recorder *c, deltaic_kernel_time *tim
 
 struct binding vulkan_bind(struct tensor t, struct tensor or) {
   if (!t.buffer) t = or ;
-  return (struct binding){.buffer = t.buffer, .offset = t.offset, .bytes = tensor_bytes(&t)};
+  return (struct binding){.buffer = t.buffer,
+                          .offset = t.offset,
+                          .bytes = tensor_bytes(&t),
+                          .touched = (uint64_t)t.rows * t.cols * dtype_bytes(t.dtype)};
 }
 
 struct binding vulkan_bind_sums(struct tensor y, bool add) {

@@ -73,6 +73,13 @@ uint64_t vulkan_delta_matrix_bytes(const struct device *device, const struct pla
   return most + maps_bytes(&device->plan, p, B, a) + reach_bytes(p, T, a);
 }
 
+// Of qkv, prepare reads q and k.
+static struct binding bind_keys(const struct delta_call *d, uint32_t pitch) {
+  struct binding keys = bind_words(d->qkv);
+  keys.touched = (uint64_t)d->qkv.rows * d->a.H * (1 + d->a.n) * pitch * dtype_bytes(d->qkv.dtype);
+  return keys;
+}
+
 static void prepare(struct recorder *c, const struct delta_call *d, const struct plan_delta_matrix *p,
                     struct binding prepared, uint32_t chunks) {
   const struct delta_args *a = &d->a;
@@ -90,7 +97,7 @@ static void prepare(struct recorder *c, const struct delta_call *d, const struct
                                                      [DELTA_MATRIX_PREPARE_SPEC_UNIT] = unit_of(pitch, d->qkv.stride),
                                                      [DELTA_MATRIX_PREPARE_SPEC_EDGES] =
                                                          pitch != p->Dk || p->Dk % p->slab != 0};
-  const struct binding qkv = bind_words(d->qkv);
+  const struct binding qkv = bind_keys(d, pitch);
   const struct binding bindings[DELTA_MATRIX_PREPARE_BINDINGS] = {
       [DELTA_MATRIX_PREPARE_PREPARED] = prepared,
       [DELTA_MATRIX_PREPARE_QKV] = qkv,
@@ -130,7 +137,7 @@ static void hh_prepare(struct recorder *c, const struct delta_call *d, const str
                                                   [HH_MATRIX_PREPARE_SPEC_SLAB] = p->slab,
                                                   [HH_MATRIX_PREPARE_SPEC_UNIT] = unit_of(pitch, d->qkv.stride),
                                                   [HH_MATRIX_PREPARE_SPEC_NONNEG] = d->nonneg};
-  const struct binding qkv = bind_words(d->qkv);
+  const struct binding qkv = bind_keys(d, pitch);
   const struct binding bindings[HH_MATRIX_PREPARE_BINDINGS] = {[HH_MATRIX_PREPARE_PREPARED] = prepared,
                                                                [HH_MATRIX_PREPARE_QKV] = qkv,
                                                                [HH_MATRIX_PREPARE_QKV4] = qkv,
