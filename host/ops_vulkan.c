@@ -169,19 +169,24 @@ uint32_t vulkan_head_groups(const struct recorder *c, uint32_t heads) {
 
 void vulkan_output_norm(struct recorder *c, struct tensor o, struct tensor gate, struct tensor weight, uint32_t heads,
                         float eps) {
-  const struct binding bindings[OUTPUT_NORM_BINDINGS] = {[OUTPUT_NORM_O] = vulkan_bind(o, o),
-                                                         [OUTPUT_NORM_GATE] = vulkan_bind(gate, o),
-                                                         [OUTPUT_NORM_WEIGHT] = vulkan_bind(weight, o)};
+  enum { MOST_HELD = 4 };
+  const uint32_t Dv = o.cols / heads, four = 4 * vulkan_plan(c)->subgroup_width;
+  const bool fours = four && Dv <= MOST_HELD * four && Dv % 4 == 0 && o.stride % 4 == 0 && gate.stride % 4 == 0;
+  const struct binding to = vulkan_bind(o, o), by = vulkan_bind(gate, o), with = vulkan_bind(weight, o);
+  const struct binding bindings[OUTPUT_NORM_BINDINGS] = {
+      [OUTPUT_NORM_O] = to,  [OUTPUT_NORM_GATE] = by,  [OUTPUT_NORM_WEIGHT] = with,
+      [OUTPUT_NORM_O4] = to, [OUTPUT_NORM_GATE4] = by, [OUTPUT_NORM_WEIGHT4] = with};
   const struct output_norm_args args = {.heads = heads,
-                                        .Dv = o.cols / heads,
+                                        .Dv = Dv,
                                         .o_stride = o.stride,
                                         .gate_stride = gate.stride,
                                         .has_gate = gate.buffer != NULL,
                                         .has_norm = weight.buffer != NULL,
-                                        .weight_step = weight.cols == o.cols / heads ? 0 : o.cols / heads,
+                                        .weight_step = weight.cols == Dv ? 0 : Dv,
                                         .eps = eps};
-  const uint32_t lanes = vulkan_plan(c)->lanes;
-  vulkan_dispatch(c, KERNEL_output_norm_f32 + o.dtype, &lanes, bindings, &args, o.rows, vulkan_head_groups(c, heads), 1,
+  const uint32_t spec[OUTPUT_NORM_SPECS] = {[OUTPUT_NORM_SPEC_LANES] = vulkan_plan(c)->lanes,
+                                            [OUTPUT_NORM_SPEC_FOURS] = fours ? divide_up(Dv, four) : 0};
+  vulkan_dispatch(c, KERNEL_output_norm_f32 + o.dtype, spec, bindings, &args, o.rows, vulkan_head_groups(c, heads), 1,
                   8ull * o.rows * o.cols);
 }
 

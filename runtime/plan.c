@@ -129,8 +129,8 @@ static bool full_chunks(const struct plan *plan, uint32_t Dk) {
 // Registers hold a lane's part of the state, half as many numbers of q and k, and what comes of them. Intel's have room
 // for 64 numbers a lane, which is too few.
 static void plan_step_registers(const struct device_caps *caps, struct plan *plan) {
-  if (!caps->full_subgroups || !caps->subgroup_shuffle || caps->vendor_id == VENDOR_INTEL) return;
-  plan->step_width = plan->subgroup ? plan->subgroup : caps->subgroup_size;
+  if (!caps->subgroup_shuffle || caps->vendor_id == VENDOR_INTEL) return;
+  plan->step_width = plan->subgroup_width;
   plan->step_rows = 16;
   plan->step_most_rows = caps->vendor_id == VENDOR_NVIDIA || is_software(caps) ? 32 : 16;
 }
@@ -274,6 +274,7 @@ void plan_make(const struct device_caps *caps, struct plan *plan) {
   plan->shared_bytes = caps->shared_bytes;
   plan->software = is_software(caps);
   plan->subgroup = choose_subgroup(caps);
+  if (caps->full_subgroups) plan->subgroup_width = plan->subgroup ? plan->subgroup : caps->subgroup_size;
   plan_matrices(caps, plan);
   starting_values(caps, plan);
   fit_kernels(caps, plan);

@@ -57,6 +57,7 @@ struct plan {
   uint32_t score;   // which device is best: larger is better; a GPU always beats software
 
   uint32_t subgroup; // the size that kernels are compiled for where the device lets us choose, else 0
+  uint32_t subgroup_width; // of every subgroup of a workgroup that it divides, all lanes there; 0: no such promise
   uint32_t matrix_m, matrix_n, matrix_k; // the cooperative matrices that kernels use; 0: none
   uint32_t matrix_lanes;                 // of the subgroup that holds one
   uint32_t most_lanes;                   // of a workgroup, as the device has

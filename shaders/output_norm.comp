@@ -8,12 +8,41 @@
 #include "stored.glsl"
 #include "output_norm.h"
 layout(local_size_x_id = OUTPUT_NORM_SPEC_LANES) in;
+layout(constant_id = OUTPUT_NORM_SPEC_FOURS) const uint FOURS = 0;
 layout(set = 0, binding = OUTPUT_NORM_O) buffer o_block { stored o[]; };
 layout(set = 0, binding = OUTPUT_NORM_GATE) readonly buffer gate_block { float gate[]; };
 layout(set = 0, binding = OUTPUT_NORM_WEIGHT) readonly buffer weight_block { float weight[]; };
+layout(set = 0, binding = OUTPUT_NORM_O4) buffer o4_block { stored4 o4[]; };
+layout(set = 0, binding = OUTPUT_NORM_GATE4) readonly buffer gate4_block { vec4 gate4[]; };
+layout(set = 0, binding = OUTPUT_NORM_WEIGHT4) readonly buffer weight4_block { vec4 weight4[]; };
 #include "activation.glsl"
 uint lane, width; // among the invocations of the subgroup that there are: not every device fills subgroups
 const uint KEPT = 4; // numbers an invocation keeps from the sum to the product; of longer heads some are read again
+
+const uint HELD = FOURS == 0 ? 1 : FOURS;
+
+void head_in_fours(uint t, uint h) {
+  uint from = t * args.o_stride + h * args.Dv;
+  vec4 held[HELD], weights[HELD], gates[HELD];
+  float sum = 0.0, factor = 1.0;
+  [[unroll]] for (uint i = 0; i < HELD; i++) {
+    uint d = 4 * (lane + i * width);
+    bool inside = d < args.Dv;
+    held[i] = inside ? LOADED4(o4[(from + d) / 4]) : vec4(0.0);
+    if (args.has_norm != 0 && inside) weights[i] = weight4[(h * args.weight_step + d) / 4];
+    if (args.has_gate != 0 && inside) gates[i] = gate4[(t * args.gate_stride + h * args.Dv + d) / 4];
+    sum += dot(held[i], held[i]);
+  }
+  if (args.has_norm != 0) factor = accurate_inversesqrt(subgroupAdd(sum) / float(args.Dv) + args.eps);
+  [[unroll]] for (uint i = 0; i < HELD; i++) {
+    uint d = 4 * (lane + i * width);
+    vec4 value = held[i] * factor;
+    if (args.has_norm != 0) value *= weights[i];
+    if (args.has_gate != 0)
+      [[unroll]] for (uint j = 0; j < 4; j++) value[j] *= silu(gates[i][j]);
+    if (d < args.Dv) o4[(from + d) / 4] = STORED4(value);
+  }
+}
 
 void finish(uint t, uint h, uint d, float value) { // value: o times the factor of its head
   if (args.has_norm != 0) value *= weight[h * args.weight_step + d];
@@ -44,6 +73,10 @@ void main() {
   lane = subgroupExclusiveAdd(1u);
   width = subgroupAdd(1u);
   uint step = gl_NumWorkGroups.y * gl_NumSubgroups;
-  for (uint h = gl_WorkGroupID.y * gl_NumSubgroups + gl_SubgroupID; h < args.heads; h += step)
-    head(gl_WorkGroupID.x, h);
+  for (uint h = gl_WorkGroupID.y * gl_NumSubgroups + gl_SubgroupID; h < args.heads; h += step) {
+    if (FOURS != 0)
+      head_in_fours(gl_WorkGroupID.x, h);
+    else
+      head(gl_WorkGroupID.x, h);
+  }
 }
