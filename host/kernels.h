@@ -50,6 +50,8 @@
   X(short_conv_f16, SHORT_CONV, short_conv_args)                                                                       \
   X(delta_inputs_f32, DELTA_INPUTS, delta_inputs_args)                                                                 \
   X(delta_inputs_f16, DELTA_INPUTS, delta_inputs_args)                                                                 \
+  X(conv_inputs_f32, CONV_INPUTS, conv_inputs_args)                                                                    \
+  X(conv_inputs_f16, CONV_INPUTS, conv_inputs_args)                                                                    \
   X(delta_rule, DELTA_RULE, delta_rule_args)                                                                           \
   X(delta_chunk_prepare, DELTA_CHUNK_PREPARE, delta_chunk_prepare_args)                                                \
   X(delta_chunk_scan, DELTA_CHUNK_SCAN, delta_chunk_scan_args)                                                         \

@@ -286,12 +286,17 @@ struct delta_columns {
   struct tensor gate, mask, ba;
 };
 
-// o from the convolved q, k, v.
+static struct delta_input input_of(const struct delta_spec *s, const struct delta_weights *d,
+                                   const struct delta_scratch *t, const struct delta_columns *from) {
+  return (struct delta_input){
+      .beta = t->beta, .g = t->g, .ba = from->ba, .A_log = d->A_log, .dt_bias = d->dt_bias, .a = input_args(s)};
+}
+
+// o from q, k, v.
 static void mix(const struct delta_spec *s, const struct delta_weights *d, const struct delta_state *st,
                 const struct call *call, const struct delta_scratch *t, const struct delta_columns *from) {
   struct recorder *c = call->c;
   const struct ops *op = c->ops;
-  op->delta_inputs(c, t->qkv, t->beta, t->g, from->ba, d->A_log, d->dt_bias, input_args(s));
   probe_tensor(call->probe, c, DELTAIC_PROBE_BETA, t->beta, call->T, t->beta.cols);
   probe_tensor(call->probe, c, DELTAIC_PROBE_DECAY, t->g, call->T, t->g.cols);
   const enum matrices matrices = c->matrices ? MATRICES_BEST : MATRICES_NONE;
@@ -344,13 +349,18 @@ static void delta_forward(const void *spec, const void *weights, const void *sta
   if (z.logits) from.mask = tensor_cols(t.p, d->mask_from, z.logits);
   if (z.ba) from.ba = tensor_cols(t.p, d->ba_from, z.ba);
 
-  c->ops->linear_conv(c, t.qkv, t.p, in, d->in_proj, d->in_bias, conv_of(s, d, st, call));
+  const struct delta_input inputs = input_of(s, d, &t, &from);
+  struct linear_conv conv = conv_of(s, d, st, call);
+  if (!step && !call->probe) conv.inputs = &inputs;
+  const bool ready = c->ops->linear_conv(c, t.qkv, t.p, in, d->in_proj, d->in_bias, conv);
   if (call->probe) probe_sizes(call->probe, s);
   probe_tensor(call->probe, c, DELTAIC_PROBE_QKV, t.qkv, call->T, z.C);
   if (step && mix_step(s, d, st, call, &single, &from))
     t.o = single.o;
-  else
+  else {
+    if (!ready) c->ops->delta_inputs(c, t.qkv, t.beta, t.g, from.ba, d->A_log, d->dt_bias, input_args(s));
     mix(s, d, st, call, &t, &from);
+  }
   c->ops->linear_residual(c, x, (struct linear_input){.x = t.o}, d->o_proj, (struct tensor){0}, call->next);
 }
 

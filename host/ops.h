@@ -72,6 +72,7 @@ struct linear_conv {
   uint32_t from;                                  // column of the product where the C channels begin
   uint32_t longest;                               // most tokens of one sequence in this call; 0: unknown
   struct conv_args a;
+  const struct delta_input *inputs; // what delta_inputs does with it next, or NULL
 };
 
 // Query and key heads: y = norm(act(x)) per head of Dk numbers, in place, `heads` heads from column 0.
@@ -86,6 +87,12 @@ struct delta_input_args {
   uint32_t betas, decays;
   float beta_scale;
   bool has_beta, gated;
+};
+
+// The tensors of delta_inputs beside its queries and keys.
+struct delta_input {
+  struct tensor beta, g, ba, A_log, dt_bias;
+  struct delta_input_args a;
 };
 
 // The (gated) delta rule, DeltaProduct with n > 1 (docs/mixers.md):  per token and value head, S (Dk, Dv):
@@ -228,7 +235,8 @@ struct ops {
   void (*linear_residual)(struct recorder *c, struct tensor x, struct linear_input in, struct tensor w,
                           struct tensor bias, const struct linear_input *next);
   // p (T, N) = in w^T (+ bias); then y (T, C) = the short convolution of C of p's columns, which are undefined after.
-  void (*linear_conv)(struct recorder *c, struct tensor y, struct tensor p, struct linear_input in, struct tensor w,
+  // True: y is as delta_inputs leaves it, who is not needed any more.
+  bool (*linear_conv)(struct recorder *c, struct tensor y, struct tensor p, struct linear_input in, struct tensor w,
                       struct tensor bias, struct linear_conv conv);
   // y (T, F) = act(in gate^T) * (in up^T), w (2F, K): gate's rows, then up's. gate_up (T, 2F): scratch.
   void (*linear_gated)(struct recorder *c, struct tensor y, struct tensor gate_up, struct linear_input in,

@@ -116,7 +116,7 @@ void cpu_linear(struct recorder *c, struct tensor y, struct linear_input in, str
                 bool add);
 void cpu_linear_residual(struct recorder *c, struct tensor x, struct linear_input in, struct tensor w,
                          struct tensor bias, const struct linear_input *next);
-void cpu_linear_conv(struct recorder *c, struct tensor y, struct tensor p, struct linear_input in, struct tensor w,
+bool cpu_linear_conv(struct recorder *c, struct tensor y, struct tensor p, struct linear_input in, struct tensor w,
                      struct tensor bias, struct linear_conv conv);
 void cpu_linear_gated(struct recorder *c, struct tensor y, struct tensor gate_up, struct linear_input in,
                       struct tensor w, enum activation activation);

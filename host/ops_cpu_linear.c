@@ -23,11 +23,12 @@ void cpu_linear_residual(struct recorder *c, struct tensor x, struct linear_inpu
   cpu_linear(c, x, in, w, bias, true);
 }
 
-void cpu_linear_conv(struct recorder *c, struct tensor y, struct tensor p, struct linear_input in, struct tensor w,
+bool cpu_linear_conv(struct recorder *c, struct tensor y, struct tensor p, struct linear_input in, struct tensor w,
                      struct tensor bias, struct linear_conv conv) {
   cpu_matmul(c, p, input_rows(c, &in), w, bias, false);
   cpu_short_conv(c, y, tensor_cols(p, conv.from, conv.a.C), conv.weight, conv.bias, conv.history, conv.sequences,
                  conv.a);
+  return false;
 }
 
 void cpu_linear_gated(struct recorder *c, struct tensor y, struct tensor gate_up, struct linear_input in,

@@ -51,7 +51,7 @@ void vulkan_linear(struct recorder *c, struct tensor y, struct linear_input in, 
 void vulkan_linear_residual(struct recorder *c, struct tensor x, struct linear_input in, struct tensor w,
                             struct tensor bias, const struct linear_input *next);
 enum dtype vulkan_input_dtype(const struct recorder *c, struct tensor w, uint32_t T);
-void vulkan_linear_conv(struct recorder *c, struct tensor y, struct tensor p, struct linear_input in, struct tensor w,
+bool vulkan_linear_conv(struct recorder *c, struct tensor y, struct tensor p, struct linear_input in, struct tensor w,
                         struct tensor bias, struct linear_conv conv);
 void vulkan_linear_gated(struct recorder *c, struct tensor y, struct tensor gate_up, struct linear_input in,
                          struct tensor w, enum activation activation);
@@ -95,6 +95,8 @@ static inline uint32_t vulkan_longest(struct tensor rows, uint32_t longest) {
 bool vulkan_chunked(const struct plan *plan, enum delta_form form, uint64_t T, uint32_t B, uint64_t longest);
 void vulkan_short_conv(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight, struct tensor bias,
                        struct tensor history, struct tensor sequences, uint32_t longest, struct conv_args a);
+// That and delta_inputs, as conv.inputs says. False: not here, nothing happened.
+bool vulkan_conv_inputs(struct recorder *c, struct tensor y, struct tensor x, const struct linear_conv *conv);
 void vulkan_delta_inputs(struct recorder *c, struct tensor qk, struct tensor beta, struct tensor g, struct tensor ba,
                          struct tensor A_log, struct tensor dt_bias, struct delta_input_args a);
 void vulkan_delta_rule(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,

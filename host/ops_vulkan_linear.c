@@ -230,26 +230,28 @@ void vulkan_linear_residual(struct recorder *c, struct tensor x, struct linear_i
   vulkan_linear(c, x, in, w, bias, true);
 }
 
-void vulkan_linear_conv(struct recorder *c, struct tensor y, struct tensor p, struct linear_input in, struct tensor w,
+bool vulkan_linear_conv(struct recorder *c, struct tensor y, struct tensor p, struct linear_input in, struct tensor w,
                         struct tensor bias, struct linear_conv conv) {
   const struct device_caps *caps = &vulkan_device(c->backend)->caps;
   const bool bound = caps->max_storage_buffers >= MATVEC_CONV_BINDINGS;
   if (few_of(c, &in, w) && conv.longest == 1 && bound) {
     few_rows(c, &(struct fused){.in = in, .y = p, .w = w, .bias = bias, .conv_y = y, .conv = &conv});
-    return;
+    return false;
   }
   if (!few_of(c, &in, w) && conv.longest == 1 && y.dtype == DTYPE_F32 && rows_bound(c, w) == w.rows &&
       vulkan_narrow_takes(c, w, in.x.rows)) {
     struct narrow_product n = {.y = p, .w = w, .bias = bias, .norm = &in, .conv_y = y, .conv = &conv};
-    if (is_ahead(c, &in, w) && vulkan_matmul_narrow(c, &n)) return;
+    if (is_ahead(c, &in, w) && vulkan_matmul_narrow(c, &n)) return false;
     in = (struct linear_input){.x = input_rows(c, &in, w)};
     n.norm = NULL;
     n.x = in.x;
-    if (vulkan_matmul_narrow(c, &n)) return;
+    if (vulkan_matmul_narrow(c, &n)) return false;
   }
   vulkan_linear(c, p, in, w, bias, false);
-  vulkan_short_conv(c, y, tensor_cols(p, conv.from, conv.a.C), conv.weight, conv.bias, conv.history, conv.sequences,
-                    conv.longest, conv.a);
+  const struct tensor x = tensor_cols(p, conv.from, conv.a.C);
+  if (conv.inputs && vulkan_conv_inputs(c, y, x, &conv)) return true;
+  vulkan_short_conv(c, y, x, conv.weight, conv.bias, conv.history, conv.sequences, conv.longest, conv.a);
+  return false;
 }
 
 void vulkan_linear_gated(struct recorder *c, struct tensor y, struct tensor gate_up, struct linear_input in,

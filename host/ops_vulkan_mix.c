@@ -3,6 +3,7 @@
 // sequences), so grids are for the most that there can be, and workgroups without work end at once.
 #include "ops_vulkan.h"
 
+#include "conv_inputs.h"
 #include "delta_chunk_prepare.h"
 #include "delta_chunk_scan.h"
 #include "delta_inputs.h"
@@ -39,6 +40,68 @@ void vulkan_short_conv(struct recorder *c, struct tensor y, struct tensor x, str
                                        .pitch = a.keys ? key_pitch(y.dtype, a.Dk) : 1};
   vulkan_dispatch(c, KERNEL_short_conv_f32 + y.dtype, spec, bindings, &args, divide_up(a.C, lanes),
                   divide_up(vulkan_longest(x, longest), run), sequences.rows, 2ull * x.rows * a.C * a.W);
+}
+
+bool vulkan_conv_inputs(struct recorder *c, struct tensor y, struct tensor x, const struct linear_conv *conv) {
+  enum { LANES = 128, RUN = 4, MOST_TAPS = 9, MOST_GROUPS = 4 }; // runs of 8 and 16 were slower (H200)
+  const struct plan *plan = vulkan_plan(c);
+  const struct conv_args *a = &conv->a;
+  const struct delta_input *in = conv->inputs;
+  const uint32_t pitch = key_pitch(y.dtype, a->Dk), values = a->C - a->keys * a->Dk, four = 4 * plan->subgroup_width;
+  if (!four || a->keys != in->a.heads || a->W > MOST_TAPS || pitch > MOST_GROUPS * four ||
+      vulkan_device(c->backend)->caps.max_storage_buffers < CONV_INPUTS_BINDINGS)
+    return false;
+  const uint32_t run = max32(a->W - 1, RUN);
+  const bool fours = values % 4 == 0 && y.stride % 4 == 0;
+  const uint32_t lanes = max32(min32(LANES, plan->block_lanes), plan->subgroup_width);
+  const uint32_t groups = divide_up(pitch, four), blocks = a->keys + divide_up(values, groups * four) + 1;
+  const uint32_t spec[CONV_INPUTS_SPECS] = {
+      [CONV_INPUTS_SPEC_LANES] = lanes,
+      [CONV_INPUTS_SPEC_W] = a->W,
+      [CONV_INPUTS_SPEC_RUN] = run,
+      [CONV_INPUTS_SPEC_GROUPS] = groups,
+      [CONV_INPUTS_SPEC_READ4] = a->Dk % 4 == 0 && values % 4 == 0 && x.stride % 4 == 0 && conv->weight.stride % 4 == 0,
+      [CONV_INPUTS_SPEC_WRITE4] = pitch % 4 == 0 && fours,
+      [CONV_INPUTS_SPEC_ACTIVATION] = in->a.activation,
+      [CONV_INPUTS_SPEC_NORM] = in->a.norm};
+  const struct binding to = vulkan_bind(y, y), from = vulkan_bind(x, x), by = vulkan_bind(conv->weight, x);
+  const struct binding bindings[CONV_INPUTS_BINDINGS] = {[CONV_INPUTS_Y] = to,
+                                                         [CONV_INPUTS_Y4] = to,
+                                                         [CONV_INPUTS_X] = from,
+                                                         [CONV_INPUTS_X4] = from,
+                                                         [CONV_INPUTS_WEIGHT] = by,
+                                                         [CONV_INPUTS_WEIGHT4] = by,
+                                                         [CONV_INPUTS_BIAS] = vulkan_bind(conv->bias, x),
+                                                         [CONV_INPUTS_HISTORY] =
+                                                             vulkan_bind(a->W > 1 ? conv->history : y, y),
+                                                         [CONV_INPUTS_SEQUENCES] = vulkan_bind(conv->sequences, x),
+                                                         [CONV_INPUTS_BETA] = vulkan_bind(in->beta, y),
+                                                         [CONV_INPUTS_G] = vulkan_bind(in->g, y),
+                                                         [CONV_INPUTS_BA] = vulkan_bind(in->ba, x),
+                                                         [CONV_INPUTS_A_LOG] = vulkan_bind(in->A_log, x),
+                                                         [CONV_INPUTS_DT_BIAS] = vulkan_bind(in->dt_bias, x)};
+  const struct conv_inputs_args args = {.C = a->C,
+                                        .silu_from = a->silu_from,
+                                        .keys = a->keys,
+                                        .Dk = a->Dk,
+                                        .pitch = pitch,
+                                        .y_stride = y.stride,
+                                        .x_stride = x.stride,
+                                        .weight_stride = conv->weight.stride,
+                                        .history_stride = conv->history.stride,
+                                        .has_bias = conv->bias.buffer != NULL,
+                                        .betas = in->a.betas,
+                                        .decays = in->a.decays,
+                                        .has_beta = in->a.has_beta,
+                                        .gated = in->a.gated,
+                                        .beta_scale = in->a.beta_scale,
+                                        .beta_stride = in->beta.stride,
+                                        .g_stride = in->g.stride,
+                                        .ba_stride = in->ba.stride};
+  vulkan_dispatch(c, KERNEL_conv_inputs_f32 + y.dtype, spec, bindings, &args,
+                  divide_up(blocks, lanes / plan->subgroup_width), divide_up(vulkan_longest(x, conv->longest), run),
+                  conv->sequences.rows, 2ull * x.rows * a->C * a->W + 6ull * x.rows * a->keys * a->Dk);
+  return true;
 }
 
 // ---------------------------------------------------------------- delta rule

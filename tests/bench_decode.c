@@ -61,7 +61,8 @@ static double time_product(const struct product *p, enum dtype dtype) {
   struct tensor left[2] = {f32(&at, tokens, 32000), f32(&at, tokens, 32000)};
   struct tensor norm = f32(&at, 1, 32000), taps = f32(&at, W, C), history = f32(&at, tokens, (W - 1) * C);
   struct tensor sequences = {DTYPE_I32, tokens, 4, 4, &control, 0, false};
-  struct linear_conv conv = {taps, {0}, history, sequences, 0, 1, {.W = W, .C = C}};
+  struct linear_conv conv = {
+      .weight = taps, .history = history, .sequences = sequences, .longest = 1, .a = {.W = W, .C = C}};
   recorder->ops->recorder_begin(recorder, true, NULL);
   for (uint32_t i = 0; i < dispatches; i++) {
     struct tensor x = side[i % 2], y = side[1 - i % 2], none = {0};

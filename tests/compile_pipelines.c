@@ -144,7 +144,19 @@ static void compile_delta(uint32_t B, uint32_t T, uint32_t Dk, uint32_t Dv, uint
                                     .beta_scale = 1,
                                     .has_beta = true,
                                     .gated = gated};
-  op->delta_inputs(recorder, qkv, beta, g, f32(all, (n + 1) * H), f32(1, H), f32(1, H), inputs);
+  const struct delta_input input = {beta, g, f32(all, (n + 1) * H), f32(1, H), f32(1, H), inputs};
+  const uint32_t C = H * ((1 + n) * Dk + n * Dv);
+  struct linear_conv conv = {.weight = f32(4, C),
+                             .history = f32(B, 3 * C),
+                             .sequences = sequences,
+                             .longest = T,
+                             .a = {.W = 4, .C = C, .keys = (1 + n) * H, .Dk = Dk},
+                             .inputs = &input};
+  const struct linear_input x = {.x = f32(all, 64)};
+  op->linear_conv(recorder, qkv, f32(all, C), x, tensor(DTYPE_F16, C, 64), none, conv);
+  conv.inputs = NULL;
+  op->linear_conv(recorder, qkv, f32(all, C), x, tensor(DTYPE_F16, C, 64), none, conv);
+  op->delta_inputs(recorder, qkv, beta, g, input.ba, input.A_log, input.dt_bias, inputs);
   op->delta_rule(recorder, o, qkv, beta, gated ? g : none, f32(B, H * Dk * Dv), sequences, scratch, a);
   op->output_norm(recorder, o, f32(all, H * Dv), f32(1, Dv), H, 1e-5f);
 }
@@ -252,8 +264,8 @@ static bool left_out(const struct plan *plan, enum kernel_id id) {
   if (!kernel_built(id)) return true;
   if (!plan->matrix_m) // nor is there a reader of f16
     return strstr(name, "_matrix") || strstr(name, "narrow") || id == KERNEL_short_conv_f16 ||
-           id == KERNEL_delta_inputs_f16 || id == KERNEL_gated_norm_f16 || id == KERNEL_attention_f16 ||
-           id == KERNEL_attention_step_f16;
+           id == KERNEL_delta_inputs_f16 || id == KERNEL_conv_inputs_f16 || id == KERNEL_gated_norm_f16 ||
+           id == KERNEL_attention_f16 || id == KERNEL_attention_step_f16;
   if (id == KERNEL_delta_matrix_scan_f32 || id == KERNEL_delta_matrix_scan_f16) return !plan->matrix_conversions;
   if (id == KERNEL_delta_matrix_scan_khr_f32 || id == KERNEL_delta_matrix_scan_khr_f16) return plan->matrix_conversions;
   if (id == KERNEL_delta_matrix_join || id == KERNEL_delta_matrix_reach_f32 || id == KERNEL_delta_matrix_reach_f16)

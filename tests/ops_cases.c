@@ -449,8 +449,8 @@ int ops_cases_run(struct backend *b) {
   cmocka_set_test_filter(getenv("DELTAIC_TEST_FILTER"));
   if (b->ops->recorder_create(b, &recorder)) return 1;
   print_message("backend %s: %s\n", b->ops->name, b->info.name);
-  int failed = ops_cases_short() + ops_cases_delta() + ops_cases_delta_properties() + ops_cases_step() +
-               ops_cases_hh() + ops_cases_mamba2() + ops_cases_attention() + ops_cases_sample();
+  int failed = ops_cases_short() + ops_cases_inputs() + ops_cases_delta() + ops_cases_delta_properties() +
+               ops_cases_step() + ops_cases_hh() + ops_cases_mamba2() + ops_cases_attention() + ops_cases_sample();
   report_worst();
   b->ops->recorder_free(recorder);
   return failed;

@@ -8,6 +8,7 @@
 int ops_cases_run(struct backend *b);
 
 // The groups of it.
+int ops_cases_inputs(void);
 int ops_cases_delta(void);
 int ops_cases_delta_properties(void);
 int ops_cases_step(void);

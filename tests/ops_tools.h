@@ -66,8 +66,9 @@ extern const uint32_t text_cuts[CUTS][4];  // CUT_TOKENS tokens in up to four pi
 uint32_t place_sequences(struct sequence *sequences, const uint32_t *T, uint32_t B);
 void rewind_array(struct array *a); // a new tensor with the values that it had at first
 
-// y (T, C) = the short convolution of x itself: linear_conv with a matrix that copies. Begins and runs.
-void convolve(struct tensor y, struct tensor x, struct linear_conv conv);
+// y (T, C) = the short convolution of x itself: linear_conv with a matrix that copies. Begins and runs;
+// what linear_conv returned.
+bool convolve(struct tensor y, struct tensor x, struct linear_conv conv);
 
 double reference_activation(enum activation activation, double z);
 #endif

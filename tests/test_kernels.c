@@ -10,6 +10,7 @@
 #include "copy.h"
 #include "delta_chunk_prepare.h"
 #include "delta_chunk_scan.h"
+#include "conv_inputs.h"
 #include "delta_inputs.h"
 #include "delta_matrix_join.h"
 #include "delta_matrix_prepare.h"
@@ -84,6 +85,8 @@ struct access {
 #define MATRIX_REACH (BIT(DELTA_MATRIX_REACH_O) | BIT(DELTA_MATRIX_REACH_O4) | BIT(DELTA_MATRIX_REACH_O8))
 
 #define CONV_WRITES (BIT(MATVEC_Y) | BIT(MATVEC_CONV_Y) | BIT(MATVEC_CONV_HISTORY))
+#define CONV_INPUTS_WRITES                                                                                             \
+  (BIT(CONV_INPUTS_Y) | BIT(CONV_INPUTS_Y4) | BIT(CONV_INPUTS_HISTORY) | BIT(CONV_INPUTS_BETA) | BIT(CONV_INPUTS_G))
 #define SHARED_TILES (BIT(MATMUL_MATRIX_PARTS) | BIT(MATMUL_MATRIX_TICKETS))
 #define NARROW (BIT(MATMUL_NARROW_Y) | BIT(MATMUL_NARROW_RMS))
 #define NARROW_CONV (NARROW | BIT(MATMUL_NARROW_CONV_Y) | BIT(MATMUL_NARROW_CONV_HISTORY))
@@ -122,6 +125,8 @@ static const struct access accesses[] = {
     {KERNEL_rmsnorm_f16, BIT(RMSNORM_Y) | BIT(RMSNORM_Y4) | BIT(RMSNORM_RMS), 0},
     {KERNEL_short_conv_f16, BIT(SHORT_CONV_Y) | BIT(SHORT_CONV_HISTORY), BIT(SHORT_CONV_HISTORY)},
     {KERNEL_short_conv_f32, BIT(SHORT_CONV_Y) | BIT(SHORT_CONV_HISTORY), BIT(SHORT_CONV_HISTORY)},
+    {KERNEL_conv_inputs_f16, CONV_INPUTS_WRITES, BIT(CONV_INPUTS_HISTORY)},
+    {KERNEL_conv_inputs_f32, CONV_INPUTS_WRITES, BIT(CONV_INPUTS_HISTORY)},
     {KERNEL_delta_inputs_f16, BIT(DELTA_INPUTS_QK) | BIT(DELTA_INPUTS_BETA) | BIT(DELTA_INPUTS_G),
      BIT(DELTA_INPUTS_QK)},
     {KERNEL_delta_inputs_f32, BIT(DELTA_INPUTS_QK) | BIT(DELTA_INPUTS_BETA) | BIT(DELTA_INPUTS_G),

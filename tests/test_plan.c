@@ -560,6 +560,11 @@ static void the_subgroup_size_is_chosen_where_it_varies(void **state) {
   assert_int_equal(made(&caps_apple).subgroup, 0);
   assert_int_equal(made(&caps_rdna3_radv).subgroup, 32);
   assert_int_equal(made(&caps_arc_linux).subgroup, 16);
+  struct device_caps loose = caps_h200;
+  loose.full_subgroups = false;
+  assert_int_equal(made(&caps_arc_linux).subgroup_width, 16);
+  assert_int_equal(made(&caps_h200).subgroup_width, 32);
+  assert_int_equal(made(&loose).subgroup_width, 0);
 }
 
 static void software_gets_small_workgroups(void **state) {

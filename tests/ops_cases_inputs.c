@@ -1,0 +1,112 @@
+// Cases of the convolution that does what delta_inputs does as well: against the two, one after the other.
+#include "ops_cases.h"
+#include "ops_tools.h"
+
+struct shape {
+  uint32_t W, keys, Dk, values, silu_from;
+  enum activation activation;
+  enum key_norm norm;
+  bool has_beta, gated, has_bias;
+};
+
+struct inputs_case {
+  struct array x, taps, bias, history, ba, A_log, dt_bias, y, beta, g;
+  struct linear_conv conv;
+  struct delta_input in;
+};
+
+static struct inputs_case make_case(const struct shape *z, enum dtype dtype, const struct sequence *s, uint32_t B,
+                                    uint32_t T, uint32_t longest) {
+  const uint32_t C = z->keys * z->Dk + z->values, old = (z->W - 1) * C, betas = 3, decays = 2, cols = betas + decays;
+  const uint32_t room = z->keys * key_pitch(dtype, z->Dk) + z->values;
+  struct inputs_case c = {
+      .x = activations(T, C, DENSE, uniforms((size_t)T * C, 0.1, 2)), // positive ones keep SUM well posed
+      .taps = weights(DTYPE_F32, z->W, C, (uint32_t)round_up(C, 8), uniforms((size_t)z->W * C, 0.1, 1)),
+      .bias = weights(DTYPE_F32, 1, C, DENSE, normals(C)),
+      .history = activations(B, old ? old : 1, DENSE, uniforms((size_t)B * (old ? old : 1), 0.1, 2)),
+      .ba = activations(T, cols, cols + 2, normals((size_t)T * cols)),
+      .A_log = weights(DTYPE_F32, 1, decays, DENSE, normals(decays)),
+      .dt_bias = weights(DTYPE_F32, 1, decays, DENSE, normals(decays)),
+      .y = activations_in(dtype, T, room, (uint32_t)round_up(room, 8) + z->W % 2, uniforms((size_t)T * room, 7, 8)),
+      .beta = activations(T, betas, DENSE, NULL),
+      .g = activations(T, decays, DENSE, NULL)};
+  c.in = (struct delta_input){
+      .beta = c.beta.t,
+      .g = z->gated ? c.g.t : ABSENT,
+      .ba = c.ba.t,
+      .A_log = z->gated ? c.A_log.t : ABSENT,
+      .dt_bias = z->gated ? c.dt_bias.t : ABSENT,
+      .a = {z->keys, z->Dk, z->activation, z->norm, betas, z->gated ? decays : 0, 2, z->has_beta, z->gated}};
+  c.conv = (struct linear_conv){.weight = c.taps.t,
+                                .bias = z->has_bias ? c.bias.t : ABSENT,
+                                .history = old ? c.history.t : ABSENT,
+                                .sequences = sequences_of(s, B).t,
+                                .longest = longest,
+                                .a = {z->W, C, z->silu_from, z->keys, z->Dk}};
+  return c;
+}
+
+// Whether the device does both at once here: so many numbers of a head as its subgroups have room for.
+static bool check(const struct shape *z, enum dtype dtype, const uint32_t *T, uint32_t B) {
+  struct sequence s[4];
+  uint32_t rows = place_sequences(s, T, B), longest = 0;
+  for (uint32_t i = 0; i < B; i++) {
+    s[i].slot--; // B - 1 ... 0
+    longest = T[i] > longest ? T[i] : longest;
+  }
+  struct inputs_case c = make_case(z, dtype, s, B, rows, longest);
+  const size_t outputs = (size_t)rows * c.y.t.cols;
+  convolve(c.y.t, c.x.t, c.conv);
+  begin();
+  backend->ops->delta_inputs(recorder, c.y.t, c.beta.t, c.in.g, c.in.ba, c.in.A_log, c.in.dt_bias, c.in.a);
+  run();
+  const double *y = read_values(&c.y), *beta = read_values(&c.beta), *g = read_values(&c.g);
+  const double *history = read_values(&c.history);
+  rewind_array(&c.y), rewind_array(&c.beta), rewind_array(&c.g), rewind_array(&c.history);
+  c.in.beta = c.beta.t, c.in.g = z->gated ? c.g.t : ABSENT;
+  if (z->W > 1) c.conv.history = c.history.t;
+  c.conv.inputs = &c.in;
+  const bool done = convolve(c.y.t, c.x.t, c.conv);
+  if (done) {
+    expect_close(dtype == DTYPE_F16 ? "conv_inputs of f16" : "conv_inputs", read_values(&c.y), y, outputs,
+                 dtype == DTYPE_F16 ? 1e-3 : 1e-6);
+    expect_close("conv_inputs: beta", read_values(&c.beta), beta, (size_t)rows * 3, 1e-7);
+    if (z->gated) expect_close("conv_inputs: g", read_values(&c.g), g, (size_t)rows * 2, 1e-7);
+    expect_close("conv_inputs: history", read_values(&c.history), history, (size_t)B * c.history.t.cols, 0);
+  }
+  tools_teardown(NULL);
+  return done;
+}
+
+static void conv_inputs_matches_the_convolution_and_its_inputs(void **state) {
+  (void)state;
+  seed(61);
+  const struct shape shapes[] = {
+      {4, 2, 64, 64, 0, ACTIVATION_IDENTITY, KEY_NORM_L2, true, true, false},
+      {4, 3, 24, 40, 72, ACTIVATION_ELU1, KEY_NORM_SUM, true, false, true},
+      {3, 2, 49, 33, 0, ACTIVATION_IDENTITY, KEY_NORM_L2, true, true, true},
+      {1, 2, 5, 7, 10, ACTIVATION_RELU, KEY_NORM_L1, false, true, false},
+      {9, 1, 12, 68, 12, ACTIVATION_IDENTITY, KEY_NORM_NONE, false, false, false},
+  };
+  const uint32_t T[][3] = {{1, 0, 2}, {7, 0, 20}, {65, 8, 9}};
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+    for (int t = 0; t < 3; t++)
+      assert_int_equal(check(&shapes[i], recorder->matrices ? DTYPE_F16 : DTYPE_F32, T[t], 3), backend->replays);
+}
+
+static void conv_inputs_leaves_what_does_not_fit(void **state) {
+  (void)state;
+  seed(62);
+  const struct shape long_head = {4, 1, 5000, 4, 0, ACTIVATION_IDENTITY, KEY_NORM_L2, true, true, false};
+  const struct shape many_taps = {10, 1, 8, 4, 0, ACTIVATION_IDENTITY, KEY_NORM_L2, true, true, false};
+  assert_false(check(&long_head, DTYPE_F32, (const uint32_t[]){3}, 1));
+  assert_false(check(&many_taps, DTYPE_F32, (const uint32_t[]){3}, 1));
+}
+
+int ops_cases_inputs(void) {
+  const struct CMUnitTest cases[] = {
+      cmocka_unit_test_teardown(conv_inputs_matches_the_convolution_and_its_inputs, tools_teardown),
+      cmocka_unit_test_teardown(conv_inputs_leaves_what_does_not_fit, tools_teardown),
+  };
+  return cmocka_run_group_tests_name("convolution with inputs", cases, NULL, NULL);
+}
