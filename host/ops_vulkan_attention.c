@@ -27,15 +27,25 @@ uint64_t vulkan_attention_scratch_bytes(const struct backend *b, uint32_t B, str
   return 4 * B * (s.across + records);
 }
 
+// Of which a dispatch touches so many numbers of 32 bits.
+static struct binding bind_some(struct tensor t, struct tensor or, uint64_t numbers) {
+  struct binding b = vulkan_bind(t, or);
+  b.touched = sizeof(float) * numbers;
+  return b;
+}
+
 void vulkan_rope_append(struct recorder *c, struct tensor qkv, struct tensor cache_k, struct tensor cache_v,
                         struct tensor table, struct tensor sequences, struct tensor scratch, struct attention_args a) {
   const uint32_t lanes = vulkan_plan(c)->block_lanes, longest = vulkan_longest(qkv, a.longest);
-  const struct binding bindings[ROPE_APPEND_BINDINGS] = {[ROPE_APPEND_QKV] = vulkan_bind(qkv, qkv),
-                                                         [ROPE_APPEND_CACHE_K] = vulkan_bind(cache_k, qkv),
-                                                         [ROPE_APPEND_CACHE_V] = vulkan_bind(cache_v, qkv),
-                                                         [ROPE_APPEND_TABLE] = vulkan_bind(table, qkv),
-                                                         [ROPE_APPEND_SEQUENCES] = vulkan_bind(sequences, qkv),
-                                                         [ROPE_APPEND_PARTS] = vulkan_bind(scratch, qkv)};
+  const uint32_t counters = longest == 1 ? step_plan(vulkan_plan(c), sequences.rows, &a).across : 0;
+  const uint64_t appended = (uint64_t)qkv.rows * a.kv_heads * a.d;
+  const struct binding bindings[ROPE_APPEND_BINDINGS] = {
+      [ROPE_APPEND_QKV] = vulkan_bind(qkv, qkv),
+      [ROPE_APPEND_CACHE_K] = bind_some(cache_k, qkv, appended),
+      [ROPE_APPEND_CACHE_V] = bind_some(cache_v, qkv, appended),
+      [ROPE_APPEND_TABLE] = bind_some(table, qkv, (uint64_t)qkv.rows * table.cols),
+      [ROPE_APPEND_SEQUENCES] = vulkan_bind(sequences, qkv),
+      [ROPE_APPEND_PARTS] = bind_some(scratch, qkv, max32(counters, 1))};
   const struct rope_append_args args = {.heads = a.heads,
                                         .kv_heads = a.kv_heads,
                                         .d = a.d,
@@ -43,8 +53,7 @@ void vulkan_rope_append(struct recorder *c, struct tensor qkv, struct tensor cac
                                         .qkv_stride = qkv.stride,
                                         .cache_stride = cache_k.stride,
                                         .table_stride = table.stride,
-                                        .counters =
-                                            longest == 1 ? step_plan(vulkan_plan(c), sequences.rows, &a).across : 0};
+                                        .counters = counters};
   uint32_t heads = a.heads + 2 * a.kv_heads;
   vulkan_dispatch(c, KERNEL_rope_append, &lanes, bindings, &args, divide_up(heads * divide_up(a.d, 2), lanes), longest,
                   sequences.rows, 6ull * qkv.rows * heads * a.d);
