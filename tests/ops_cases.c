@@ -324,25 +324,32 @@ static void output_norm_matches_with_and_without_gate(void **state) {
     }
 }
 
-static void output_norm_takes_a_weight_for_each_head_or_none(void **state) {
-  (void)state;
-  seed(12);
-  enum { T = 5, HEADS = 3, Dv = 22, N = HEADS * Dv };
+static void check_norm_of_heads(uint32_t Dv, uint32_t more) {
+  enum { T = 5, HEADS = 3 };
+  const uint32_t N = HEADS * Dv;
   struct array weight = weights(DTYPE_F32, 1, N, DENSE, uniforms(N, -2, 2));
   struct array gate = activations(T, N, DENSE, normals(T * N));
-  double want[T * N];
-  struct array o = activations(T, N, N + 1, normals(T * N));
+  double *want = zeros(T * N);
+  struct array o = activations(T, N, N + more, normals(T * N));
   begin();
   ops()->output_norm(recorder, o.t, ABSENT, weight.t, HEADS, 1e-5f);
   run();
-  for (int i = 0; i < T * HEADS; i++) reference_rms(want + i * Dv, o.v + i * Dv, weight.v + i % HEADS * Dv, Dv, 1e-5f);
+  for (uint32_t i = 0; i < T * HEADS; i++)
+    reference_rms(want + i * Dv, o.v + i * Dv, weight.v + i % HEADS * Dv, Dv, 1e-5f);
   expect_close("output_norm, a weight per head", read_values(&o), want, T * N, CLOSE);
-  o = activations(T, N, N + 1, o.v);
+  o = activations(T, N, N + more, o.v);
   begin();
   ops()->output_norm(recorder, o.t, gate.t, ABSENT, HEADS, 1e-5f);
   run();
-  for (int i = 0; i < T * N; i++) want[i] = o.v[i] * reference_activation(ACTIVATION_SILU, gate.v[i]);
+  for (uint32_t i = 0; i < T * N; i++) want[i] = o.v[i] * reference_activation(ACTIVATION_SILU, gate.v[i]);
   expect_close("output_norm, gate only", read_values(&o), want, T * N, CLOSE);
+}
+
+static void output_norm_takes_a_weight_for_each_head_or_none(void **state) {
+  (void)state;
+  seed(12);
+  check_norm_of_heads(22, 1);
+  check_norm_of_heads(24, 4); // in fours
 }
 
 static void check_gated(uint32_t T, uint32_t F, uint32_t K, enum dtype dtype, enum activation activation, float eps) {

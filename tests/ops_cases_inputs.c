@@ -85,6 +85,7 @@ static void conv_inputs_matches_the_convolution_and_its_inputs(void **state) {
       {4, 2, 64, 64, 0, ACTIVATION_IDENTITY, KEY_NORM_L2, true, true, false},
       {4, 3, 24, 40, 72, ACTIVATION_ELU1, KEY_NORM_SUM, true, false, true},
       {3, 2, 49, 33, 0, ACTIVATION_IDENTITY, KEY_NORM_L2, true, true, true},
+      {4, 3, 7, 48, 0, ACTIVATION_SILU, KEY_NORM_L2, true, true, true},
       {1, 2, 5, 7, 10, ACTIVATION_RELU, KEY_NORM_L1, false, true, false},
       {9, 1, 12, 68, 12, ACTIVATION_IDENTITY, KEY_NORM_NONE, false, false, false},
   };
@@ -97,7 +98,7 @@ static void conv_inputs_matches_the_convolution_and_its_inputs(void **state) {
 static void conv_inputs_leaves_what_does_not_fit(void **state) {
   (void)state;
   seed(62);
-  const struct shape long_head = {4, 1, 5000, 4, 0, ACTIVATION_IDENTITY, KEY_NORM_L2, true, true, false};
+  const struct shape long_head = {4, 1, 2100, 4, 0, ACTIVATION_IDENTITY, KEY_NORM_L2, true, true, false};
   const struct shape many_taps = {10, 1, 8, 4, 0, ACTIVATION_IDENTITY, KEY_NORM_L2, true, true, false};
   assert_false(check(&long_head, DTYPE_F32, (const uint32_t[]){3}, 1));
   assert_false(check(&many_taps, DTYPE_F32, (const uint32_t[]){3}, 1));
