@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-// rows x outputs x inputs: a prompt's, those of a model of 1.37 B that decodes 32 texts, and one; large ones. The largest
-// is last: it takes an H200 to the limit of its power, and for a while after what comes next is slower.
+// rows x outputs x inputs: a prompt's, those of a model of 1.37 B that decodes 32 texts, and one; large ones. The
+// largest is last: it takes an H200 to the limit of its power, and for a while after what comes next is slower.
 static const deltaic_matmul table[] =
     {{.rows = 2048, .outputs = 8192, .inputs = 2048}, {.rows = 4096, .outputs = 11264, .inputs = 2048},
      {.rows = 32, .outputs = 6272, .inputs = 2048},   {.rows = 32, .outputs = 2048, .inputs = 2048},

@@ -184,8 +184,8 @@ void vulkan_output_norm(struct recorder *c, struct tensor o, struct tensor gate,
                                         .has_norm = weight.buffer != NULL,
                                         .weight_step = weight.cols == Dv ? 0 : Dv,
                                         .eps = eps};
-  const uint32_t spec[OUTPUT_NORM_SPECS] = {[OUTPUT_NORM_SPEC_LANES] = vulkan_plan(c)->lanes,
-                                            [OUTPUT_NORM_SPEC_FOURS] = fours ? divide_up(Dv, four) : 0};
+  const uint32_t spec[OUTPUT_NORM_SPECS] = {
+      [OUTPUT_NORM_SPEC_LANES] = vulkan_plan(c)->lanes, [OUTPUT_NORM_SPEC_FOURS] = fours ? divide_up(Dv, four) : 0};
   vulkan_dispatch(c, KERNEL_output_norm_f32 + o.dtype, spec, bindings, &args, o.rows, vulkan_head_groups(c, heads), 1,
                   8ull * o.rows * o.cols);
 }

@@ -112,10 +112,12 @@ void vulkan_delta_inputs(struct recorder *c, struct tensor qk, struct tensor bet
   const uint32_t pitch = key_pitch(qk.dtype, a.Dk);
   struct binding keys = vulkan_bind(qk, qk);
   keys.touched = (uint64_t)qk.rows * a.heads * pitch * dtype_bytes(qk.dtype);
-  const struct binding bindings[DELTA_INPUTS_BINDINGS] = {
-      [DELTA_INPUTS_QK] = keys,                      [DELTA_INPUTS_BETA] = vulkan_bind(beta, qk),
-      [DELTA_INPUTS_G] = vulkan_bind(g, qk),         [DELTA_INPUTS_BA] = vulkan_bind(ba, qk),
-      [DELTA_INPUTS_A_LOG] = vulkan_bind(A_log, qk), [DELTA_INPUTS_DT_BIAS] = vulkan_bind(dt_bias, qk)};
+  const struct binding bindings[DELTA_INPUTS_BINDINGS] = {[DELTA_INPUTS_QK] = keys,
+                                                          [DELTA_INPUTS_BETA] = vulkan_bind(beta, qk),
+                                                          [DELTA_INPUTS_G] = vulkan_bind(g, qk),
+                                                          [DELTA_INPUTS_BA] = vulkan_bind(ba, qk),
+                                                          [DELTA_INPUTS_A_LOG] = vulkan_bind(A_log, qk),
+                                                          [DELTA_INPUTS_DT_BIAS] = vulkan_bind(dt_bias, qk)};
   const struct delta_inputs_args args = {.heads = a.heads,
                                          .Dk = a.Dk,
                                          .pitch = pitch,

@@ -96,8 +96,8 @@ static void long_sequences_of_one_head_match(void **state) {
 
 static uint64_t bytes_of(struct tensor t) { return (uint64_t)t.rows * t.cols * dtype_bytes(t.dtype); }
 
-// Both kernels move q, k, the sequences and what the first prepares for the second, which reads v too; what lies between
-// a tensor's rows does not count.
+// Both kernels move q, k, the sequences and what the first prepares for the second, which reads v too; what lies
+// between a tensor's rows does not count.
 static void the_profile_counts_every_byte_once(void **state) {
   (void)state;
   seed(56);

@@ -224,7 +224,8 @@ bool convolve(struct tensor y, struct tensor x, struct linear_conv conv) {
   struct array identity = weights(DTYPE_F32, N, x.cols, (uint32_t)round_up(x.cols, 8), w);
   struct array p = activations(x.rows, N, DENSE, NULL);
   begin();
-  const bool inputs = backend->ops->linear_conv(recorder, y, p.t, (struct linear_input){.x = x}, identity.t, ABSENT, conv);
+  const bool inputs =
+      backend->ops->linear_conv(recorder, y, p.t, (struct linear_input){.x = x}, identity.t, ABSENT, conv);
   run();
   const double *got = read_values(&p);
   for (uint32_t t = 0; t < x.rows; t++) {
