@@ -119,7 +119,8 @@ void convolve(sequence s, uint first, columns c) {
     if (first == 0) keep_history(s, c, d);
   }
   [[unroll]] for (uint t = 0; t < RUN; t++) {
-    float factor = c.key ? norm_factor(NORM, sums[t]) : 1.0;
+    // Finite, or what is 0 after a head would not stay so.
+    float factor = c.key ? clamp(norm_factor(NORM, sums[t]), -3e38, 3e38) : 1.0;
     [[unroll]] for (uint g = 0; g < GROUPS; g++)
       if (first + t < s.T) store(s.row + first + t, c, 4 * (lane + g * width), factor * values[g * RUN + t]);
   }
