@@ -358,7 +358,7 @@ static void delta_forward(const void *spec, const void *weights, const void *sta
   if (step && mix_step(s, d, st, call, &single, &from))
     t.o = single.o;
   else {
-    if (!ready) c->ops->delta_inputs(c, t.qkv, t.beta, t.g, from.ba, d->A_log, d->dt_bias, input_args(s));
+    if (!ready) c->ops->delta_inputs(c, t.qkv, &inputs);
     mix(s, d, st, call, &t, &from);
   }
   c->ops->linear_residual(c, x, (struct linear_input){.x = t.o}, d->o_proj, (struct tensor){0}, call->next);

@@ -243,8 +243,7 @@ struct ops {
                        struct tensor w, enum activation activation);
   // How a product of T rows with w best finds its inputs: f32, or f16 where it rounds them to that anyway.
   enum dtype (*input_dtype)(const struct recorder *c, struct tensor w, uint32_t T);
-  void (*delta_inputs)(struct recorder *c, struct tensor qk, struct tensor beta, struct tensor g, struct tensor ba,
-                       struct tensor A_log, struct tensor dt_bias, struct delta_input_args a);
+  void (*delta_inputs)(struct recorder *c, struct tensor qk, const struct delta_input *in);
   // o (T, Hv*Dv). scratch: delta_scratch_bytes() for this T, which grows with T and is 0 exactly where the rule walks
   // the tokens; so it does when the scratch is larger than max_binding_bytes. hh_rule and mamba2 the same.
   void (*delta_rule)(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,

@@ -120,8 +120,7 @@ bool cpu_linear_conv(struct recorder *c, struct tensor y, struct tensor p, struc
                      struct tensor bias, struct linear_conv conv);
 void cpu_linear_gated(struct recorder *c, struct tensor y, struct tensor gate_up, struct linear_input in,
                       struct tensor w, enum activation activation);
-void cpu_delta_inputs(struct recorder *c, struct tensor qk, struct tensor beta, struct tensor g, struct tensor ba,
-                      struct tensor A_log, struct tensor dt_bias, struct delta_input_args a);
+void cpu_delta_inputs(struct recorder *c, struct tensor qk, const struct delta_input *in);
 bool cpu_delta_step(struct recorder *c, const struct delta_step *s);
 void cpu_delta_rule(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,
                     struct tensor state, struct tensor sequences, struct tensor scratch, struct delta_args a);

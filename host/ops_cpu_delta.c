@@ -7,8 +7,8 @@
 #include "ops_cpu.h"
 
 struct delta_input_call {
-  struct tensor qk, beta, g, ba, A_log, dt_bias;
-  struct delta_input_args a;
+  struct tensor qk;
+  const struct delta_input *in;
 };
 
 static void normalise(float *x, uint32_t n, enum key_norm norm) {
@@ -30,7 +30,8 @@ static float softplus(float z) { return z > 20 ? z : log1pf(expf(z)); }
 
 static void delta_inputs_row(void *context, uint64_t t, uint32_t worker) {
   const struct delta_input_call *v = context;
-  const struct delta_input_args *a = &v->a;
+  const struct delta_input *in = v->in;
+  const struct delta_input_args *a = &in->a;
   (void)worker;
   for (uint32_t h = 0; h < a->heads; h++) {
     float *x = f32_row(&v->qk, t) + (uint64_t)h * a->Dk;
@@ -38,21 +39,21 @@ static void delta_inputs_row(void *context, uint64_t t, uint32_t worker) {
       for (uint32_t i = 0; i < a->Dk; i++) x[i] = cpu_activate(a->activation, x[i]);
     normalise(x, a->Dk, a->norm);
   }
-  const float *ba = v->ba.buffer ? f32_row(&v->ba, t) : NULL;
-  float *beta = f32_row(&v->beta, t);
+  const float *ba = in->ba.buffer ? f32_row(&in->ba, t) : NULL;
+  float *beta = f32_row(&in->beta, t);
   for (uint32_t j = 0; j < a->betas; j++) beta[j] = a->has_beta ? a->beta_scale * sigmoid(ba[j]) : a->beta_scale;
   if (!a->gated) return;
-  const float *A_log = f32_row(&v->A_log, 0), *dt_bias = f32_row(&v->dt_bias, 0);
+  const float *A_log = f32_row(&in->A_log, 0), *dt_bias = f32_row(&in->dt_bias, 0);
   const float *decay = ba + (a->has_beta ? a->betas : 0);
-  float *g = f32_row(&v->g, t);
+  float *g = f32_row(&in->g, t);
   for (uint32_t j = 0; j < a->decays; j++) g[j] = -expf(A_log[j]) * softplus(decay[j] + dt_bias[j]);
 }
 
-void cpu_delta_inputs(struct recorder *c, struct tensor qk, struct tensor beta, struct tensor g, struct tensor ba,
-                      struct tensor A_log, struct tensor dt_bias, struct delta_input_args a) {
+void cpu_delta_inputs(struct recorder *c, struct tensor qk, const struct delta_input *in) {
   if (!cpu_begin(c)) return;
-  struct delta_input_call v = {qk, beta, g, ba, A_log, dt_bias, a};
-  uint64_t n = (uint64_t)qk.rows * a.heads * a.Dk, gates = a.betas + (a.gated ? a.decays : 0u);
+  const struct delta_input_args *a = &in->a;
+  struct delta_input_call v = {qk, in};
+  uint64_t n = (uint64_t)qk.rows * a->heads * a->Dk, gates = a->betas + (a->gated ? a->decays : 0u);
   cpu_parallel(c, qk.rows, 4 * n, delta_inputs_row, &v);
   cpu_end(c, "delta_inputs", NULL, 8 * (n + qk.rows * gates), 4 * n);
 }

@@ -93,6 +93,12 @@ struct binding vulkan_bind(struct tensor t, struct tensor or) {
                           .touched = (uint64_t)t.rows * t.cols * dtype_bytes(t.dtype)};
 }
 
+struct binding vulkan_bind_some(struct tensor t, struct tensor or, uint64_t numbers) {
+  struct binding b = vulkan_bind(t, or);
+  b.touched = numbers * dtype_bytes(t.dtype);
+  return b;
+}
+
 struct binding vulkan_bind_sums(struct tensor y, bool add) {
   struct binding b = vulkan_bind(y, y);
   b.overwritten = !add;

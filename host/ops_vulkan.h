@@ -25,6 +25,8 @@ enum { MAX_GROUPS = 65535 }; // in each dimension of a grid: what every device a
 
 // The range of a tensor; where it is absent, `or`'s: kernels do not touch it, but something must be bound.
 struct binding vulkan_bind(struct tensor t, struct tensor or);
+// The same, of which a dispatch touches so many numbers.
+struct binding vulkan_bind_some(struct tensor t, struct tensor or, uint64_t numbers);
 // Of a product's outputs, which it reads where it adds to them.
 struct binding vulkan_bind_sums(struct tensor y, bool add);
 // Rows with their padding, which kernels read in vectors.
@@ -97,8 +99,7 @@ void vulkan_short_conv(struct recorder *c, struct tensor y, struct tensor x, str
                        struct tensor history, struct tensor sequences, uint32_t longest, struct conv_args a);
 // That and delta_inputs, as conv.inputs says. False: not here, nothing happened.
 bool vulkan_conv_inputs(struct recorder *c, struct tensor y, struct tensor x, const struct linear_conv *conv);
-void vulkan_delta_inputs(struct recorder *c, struct tensor qk, struct tensor beta, struct tensor g, struct tensor ba,
-                         struct tensor A_log, struct tensor dt_bias, struct delta_input_args a);
+void vulkan_delta_inputs(struct recorder *c, struct tensor qk, const struct delta_input *in);
 void vulkan_delta_rule(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,
                        struct tensor state, struct tensor sequences, struct tensor scratch, struct delta_args a);
 enum dtype vulkan_delta_dtype(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch,

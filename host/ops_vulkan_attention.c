@@ -27,13 +27,6 @@ uint64_t vulkan_attention_scratch_bytes(const struct backend *b, uint32_t B, str
   return 4 * B * (s.across + records);
 }
 
-// Of which a dispatch touches so many numbers of 32 bits.
-static struct binding bind_some(struct tensor t, struct tensor or, uint64_t numbers) {
-  struct binding b = vulkan_bind(t, or);
-  b.touched = sizeof(float) * numbers;
-  return b;
-}
-
 void vulkan_rope_append(struct recorder *c, struct tensor qkv, struct tensor cache_k, struct tensor cache_v,
                         struct tensor table, struct tensor sequences, struct tensor scratch, struct attention_args a) {
   const uint32_t lanes = vulkan_plan(c)->block_lanes, longest = vulkan_longest(qkv, a.longest);
@@ -41,11 +34,11 @@ void vulkan_rope_append(struct recorder *c, struct tensor qkv, struct tensor cac
   const uint64_t appended = (uint64_t)qkv.rows * a.kv_heads * a.d;
   const struct binding bindings[ROPE_APPEND_BINDINGS] = {
       [ROPE_APPEND_QKV] = vulkan_bind(qkv, qkv),
-      [ROPE_APPEND_CACHE_K] = bind_some(cache_k, qkv, appended),
-      [ROPE_APPEND_CACHE_V] = bind_some(cache_v, qkv, appended),
-      [ROPE_APPEND_TABLE] = bind_some(table, qkv, (uint64_t)qkv.rows * table.cols),
+      [ROPE_APPEND_CACHE_K] = vulkan_bind_some(cache_k, qkv, appended),
+      [ROPE_APPEND_CACHE_V] = vulkan_bind_some(cache_v, qkv, appended),
+      [ROPE_APPEND_TABLE] = vulkan_bind_some(table, qkv, (uint64_t)qkv.rows * table.cols),
       [ROPE_APPEND_SEQUENCES] = vulkan_bind(sequences, qkv),
-      [ROPE_APPEND_PARTS] = bind_some(scratch, qkv, max32(counters, 1))};
+      [ROPE_APPEND_PARTS] = vulkan_bind_some(scratch, qkv, counters ? (uint64_t)sequences.rows * counters : 1)};
   const struct rope_append_args args = {.heads = a.heads,
                                         .kv_heads = a.kv_heads,
                                         .d = a.d,

@@ -106,34 +106,32 @@ bool vulkan_conv_inputs(struct recorder *c, struct tensor y, struct tensor x, co
 
 // ---------------------------------------------------------------- delta rule
 
-void vulkan_delta_inputs(struct recorder *c, struct tensor qk, struct tensor beta, struct tensor g, struct tensor ba,
-                         struct tensor A_log, struct tensor dt_bias, struct delta_input_args a) {
-  const uint32_t lanes = vulkan_plan(c)->lanes;
-  const uint32_t pitch = key_pitch(qk.dtype, a.Dk);
-  struct binding keys = vulkan_bind(qk, qk);
-  keys.touched = (uint64_t)qk.rows * a.heads * pitch * dtype_bytes(qk.dtype);
-  const struct binding bindings[DELTA_INPUTS_BINDINGS] = {[DELTA_INPUTS_QK] = keys,
-                                                          [DELTA_INPUTS_BETA] = vulkan_bind(beta, qk),
-                                                          [DELTA_INPUTS_G] = vulkan_bind(g, qk),
-                                                          [DELTA_INPUTS_BA] = vulkan_bind(ba, qk),
-                                                          [DELTA_INPUTS_A_LOG] = vulkan_bind(A_log, qk),
-                                                          [DELTA_INPUTS_DT_BIAS] = vulkan_bind(dt_bias, qk)};
-  const struct delta_inputs_args args = {.heads = a.heads,
-                                         .Dk = a.Dk,
+void vulkan_delta_inputs(struct recorder *c, struct tensor qk, const struct delta_input *in) {
+  const struct delta_input_args *a = &in->a;
+  const uint32_t lanes = vulkan_plan(c)->lanes, pitch = key_pitch(qk.dtype, a->Dk);
+  const struct binding bindings[DELTA_INPUTS_BINDINGS] = {
+      [DELTA_INPUTS_QK] = vulkan_bind_some(qk, qk, (uint64_t)qk.rows * a->heads * pitch),
+      [DELTA_INPUTS_BETA] = vulkan_bind(in->beta, qk),
+      [DELTA_INPUTS_G] = vulkan_bind(in->g, qk),
+      [DELTA_INPUTS_BA] = vulkan_bind(in->ba, qk),
+      [DELTA_INPUTS_A_LOG] = vulkan_bind(in->A_log, qk),
+      [DELTA_INPUTS_DT_BIAS] = vulkan_bind(in->dt_bias, qk)};
+  const struct delta_inputs_args args = {.heads = a->heads,
+                                         .Dk = a->Dk,
                                          .pitch = pitch,
-                                         .activation = a.activation,
-                                         .norm = a.norm,
-                                         .betas = a.betas,
-                                         .decays = a.decays,
-                                         .has_beta = a.has_beta,
-                                         .gated = a.gated,
-                                         .beta_scale = a.beta_scale,
+                                         .activation = a->activation,
+                                         .norm = a->norm,
+                                         .betas = a->betas,
+                                         .decays = a->decays,
+                                         .has_beta = a->has_beta,
+                                         .gated = a->gated,
+                                         .beta_scale = a->beta_scale,
                                          .qk_stride = qk.stride,
-                                         .beta_stride = beta.stride,
-                                         .g_stride = g.stride,
-                                         .ba_stride = ba.stride};
+                                         .beta_stride = in->beta.stride,
+                                         .g_stride = in->g.stride,
+                                         .ba_stride = in->ba.stride};
   vulkan_dispatch(c, KERNEL_delta_inputs_f32 + qk.dtype, &lanes, bindings, &args, qk.rows,
-                  vulkan_head_groups(c, a.heads + 1), 1, 6ull * qk.rows * a.heads * a.Dk);
+                  vulkan_head_groups(c, a->heads + 1), 1, 6ull * qk.rows * a->heads * a->Dk);
 }
 
 static void recurrent(struct recorder *c, const struct delta_call *d) {

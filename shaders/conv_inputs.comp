@@ -34,6 +34,7 @@ layout(set = 0, binding = CONV_INPUTS_DT_BIAS) readonly buffer dt_bias_block { f
 #include "activation.glsl"
 uint lane, width;
 const uint OLD = W - 1;
+#include "conv_history.glsl"
 #include "delta_gates.glsl"
 
 // The columns of a subgroup: q's or k's head, of which y has padding, or a block of v.
@@ -55,18 +56,6 @@ columns columns_of(uint block) {
   (READ4 != 0 ? array4[((at) + min(d, c.count - 4)) / 4]                                                               \
               : vec4(array[(at) + min(d, c.count - 1)], array[(at) + min(d + 1, c.count - 1)],                         \
                      array[(at) + min(d + 2, c.count - 1)], array[(at) + min(d + 3, c.count - 1)]))
-
-// Input number t of the sequence; negative: before this call.
-float past(sequence s, int t, uint column) {
-  if (t >= 0) return x[(s.row + uint(t)) * args.x_stride + column];
-  return history[s.slot * args.history_stride + uint(t + int(OLD)) * args.C + column];
-}
-
-void keep_history(sequence s, columns c, uint d) { // ascending: entry w takes what entry w + T held, or an input
-  for (uint i = d; i < min(d + 4, c.count); i++)
-    for (uint w = 0; w < OLD; w++)
-      history[s.slot * args.history_stride + w * args.C + c.from + i] = past(s, int(s.T + w) - int(OLD), c.from + i);
-}
 
 void store(uint row, columns c, uint d, vec4 value) {
   uint at = row * args.y_stride + c.to + d;
@@ -116,7 +105,8 @@ void convolve(sequence s, uint first, columns c) {
       }
       values[g * RUN + t] = sum;
     }
-    if (first == 0) keep_history(s, c, d);
+    if (first == 0)
+      for (uint i = d; i < min(d + 4, c.count); i++) keep_history(s, c.from + i);
   }
   [[unroll]] for (uint t = 0; t < RUN; t++) {
     // Finite, or what is 0 after a head would not stay so.

@@ -18,8 +18,7 @@ layout(set = 0, binding = OUTPUT_NORM_WEIGHT4) readonly buffer weight4_block { v
 #include "activation.glsl"
 uint lane, width; // among the invocations of the subgroup that there are: not every device fills subgroups
 const uint KEPT = 4; // numbers an invocation keeps from the sum to the product; of longer heads some are read again
-
-const uint HELD = FOURS == 0 ? 1 : FOURS;
+const uint HELD = FOURS == 0 ? 1 : FOURS; // fours, where all of a head are kept
 
 void head_in_fours(uint t, uint h) {
   uint from = t * args.o_stride + h * args.Dv;

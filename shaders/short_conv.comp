@@ -18,12 +18,7 @@ layout(set = 0, binding = SHORT_CONV_BIAS) readonly buffer bias_block { float bi
 layout(set = 0, binding = SHORT_CONV_HISTORY) buffer history_block { float history[]; };
 layout(set = 0, binding = SHORT_CONV_SEQUENCES) readonly buffer sequences_block { sequence sequences[]; };
 #include "activation.glsl"
-
-// Input number t of the sequence; negative: before this call.
-float past(sequence s, int t, uint c) {
-  if (t >= 0) return x[(s.row + uint(t)) * args.x_stride + c];
-  return history[s.slot * args.history_stride + uint(t + int(W) - 1) * args.C + c];
-}
+#include "conv_history.glsl"
 
 void main() {
   sequence s = sequences[gl_WorkGroupID.z];
@@ -45,7 +40,5 @@ void main() {
     y[(s.row + t) * args.y_stride + to] = STORED(c >= args.silu_from ? silu(sum) : sum);
   }
 
-  if (first == 0) // ascending: entry w takes what entry w + T held, or an input of this call
-    for (uint w = 0; w + 1 < W; w++)
-      history[s.slot * args.history_stride + w * args.C + c] = past(s, int(s.T + w) - int(W) + 1, c);
+  if (first == 0) keep_history(s, c);
 }

@@ -156,7 +156,7 @@ static void compile_delta(uint32_t B, uint32_t T, uint32_t Dk, uint32_t Dv, uint
   op->linear_conv(recorder, qkv, f32(all, C), x, tensor(DTYPE_F16, C, 64), none, conv);
   conv.inputs = NULL;
   op->linear_conv(recorder, qkv, f32(all, C), x, tensor(DTYPE_F16, C, 64), none, conv);
-  op->delta_inputs(recorder, qkv, beta, g, input.ba, input.A_log, input.dt_bias, inputs);
+  op->delta_inputs(recorder, qkv, &input);
   op->delta_rule(recorder, o, qkv, beta, gated ? g : none, f32(B, H * Dk * Dv), sequences, scratch, a);
   op->output_norm(recorder, o, f32(all, H * Dv), f32(1, Dv), H, 1e-5f);
 }

@@ -166,8 +166,13 @@ static void check_inputs(uint32_t T, struct delta_input_args a) {
   struct array A_log = weights(DTYPE_F32, 1, a.decays, DENSE, uniforms(a.decays, -3, 3));
   struct array dt_bias = weights(DTYPE_F32, 1, a.decays, DENSE, uniforms(a.decays, -5, 30));
   begin();
-  backend->ops->delta_inputs(recorder, qk.t, beta.t, a.gated ? g.t : ABSENT, cols ? ba.t : ABSENT,
-                             a.gated ? A_log.t : ABSENT, a.gated ? dt_bias.t : ABSENT, a);
+  backend->ops->delta_inputs(recorder, qk.t,
+                             &(struct delta_input){.beta = beta.t,
+                                                   .g = a.gated ? g.t : ABSENT,
+                                                   .ba = cols ? ba.t : ABSENT,
+                                                   .A_log = a.gated ? A_log.t : ABSENT,
+                                                   .dt_bias = a.gated ? dt_bias.t : ABSENT,
+                                                   .a = a});
   run();
   double *want_beta = zeros(T * a.betas), *want_g = zeros(T * a.decays);
   for (uint32_t t = 0; t < T; t++) {
@@ -208,11 +213,11 @@ static void heads_without_positive_numbers_stay_zero(void **state) {
   const enum key_norm all[] = {KEY_NORM_L2, KEY_NORM_SUM, KEY_NORM_L1};
   for (int i = 0; i < 3; i++) {
     struct array qk = activations(2, 24, DENSE, uniforms(48, -2, -1)), beta = activations(2, 1, DENSE, NULL);
+    const struct delta_input in = {
+        .beta = beta.t,
+        .a = {.heads = 3, .Dk = 8, .activation = ACTIVATION_RELU, .norm = all[i], .betas = 1, .beta_scale = 1}};
     begin();
-    backend->ops->delta_inputs(
-        recorder, qk.t, beta.t, ABSENT, ABSENT, ABSENT, ABSENT,
-        (struct delta_input_args){
-            .heads = 3, .Dk = 8, .activation = ACTIVATION_RELU, .norm = all[i], .betas = 1, .beta_scale = 1});
+    backend->ops->delta_inputs(recorder, qk.t, &in);
     run();
     double *got = read_values(&qk);
     for (int j = 0; j < 48; j++) assert_true(got[j] == 0);

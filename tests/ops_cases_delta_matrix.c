@@ -191,10 +191,11 @@ static void keys_of_f16_are_whole_tiles(void **state) {
                                    .sequences = sequences_of(&all, 1).t,
                                    .longest = T,
                                    .a = {.W = W, .C = C, .keys = H, .Dk = Dk}};
-  const struct delta_input_args inputs = {.heads = H, .Dk = Dk, .norm = KEY_NORM_L2, .betas = 1, .beta_scale = 1};
+  const struct delta_input inputs = {.beta = beta.t,
+                                     .a = {.heads = H, .Dk = Dk, .norm = KEY_NORM_L2, .betas = 1, .beta_scale = 1}};
   begin();
   recorder->ops->linear_conv(recorder, y.t, p.t, (struct linear_input){.x = x.t}, w.t, ABSENT, conv);
-  recorder->ops->delta_inputs(recorder, y.t, beta.t, ABSENT, ABSENT, ABSENT, ABSENT, inputs);
+  recorder->ops->delta_inputs(recorder, y.t, &inputs);
   run();
   for (int t = 0; t < T; t++) {
     for (int c = 0; c < C; c++) {

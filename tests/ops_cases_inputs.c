@@ -92,7 +92,7 @@ static bool check(const struct shape *z, enum dtype dtype, const uint32_t *T, ui
     for (uint32_t t = 0; t < T[i]; t++) reference_row(want + (size_t)(s[i].row + t) * c.y.t.cols, &c, &s[i], t);
   convolve(c.y.t, c.x.t, c.conv);
   begin();
-  backend->ops->delta_inputs(recorder, c.y.t, c.beta.t, c.in.g, c.in.ba, c.in.A_log, c.in.dt_bias, c.in.a);
+  backend->ops->delta_inputs(recorder, c.y.t, &c.in);
   run();
   const double *beta = read_values(&c.beta), *g = read_values(&c.g);
   const double limit = dtype == DTYPE_F16 ? 1e-3 : 2e-6;

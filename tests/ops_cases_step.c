@@ -70,7 +70,7 @@ static void run_apart(const struct step_case *c) {
   const struct delta_step *s = &c->s;
   struct tensor beta = activations(c->rows, s->inputs.betas, DENSE, NULL).t, none = {0};
   struct tensor g = s->inputs.gated ? activations(c->rows, s->inputs.decays, DENSE, NULL).t : none;
-  op->delta_inputs(recorder, s->qkv, beta, g, s->ba, s->A_log, s->dt_bias, s->inputs);
+  op->delta_inputs(recorder, s->qkv, &(struct delta_input){beta, g, s->ba, s->A_log, s->dt_bias, s->inputs});
   if (s->hh.r > 1)
     op->hh_rule(recorder, s->o, s->qkv, beta, g, s->mask, s->state, s->sequences, none, s->hh);
   else

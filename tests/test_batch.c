@@ -66,11 +66,11 @@ static double rms_error(const float *got, const float *want, size_t n) {
   return error == 0 ? 0 : sqrt(error / size);
 }
 
-// Another batching adds the same numbers in another order. Prompts are within 5e-6 of the truth (test_models), single rows
-// of logits within twice that: tiny_hh_gated_dynamic's after one token is off by 1.2e-6 to 8.6e-6, by device and batching.
+// Another batching adds the same numbers in another order; either is within 5e-6 of the truth (test_models), but for
+// tiny_hh_gated_dynamic's logits after one token: beside float64 off by 1.2e-6 to 8.6e-6, by device and batching.
 static void assert_close(const float *got, const float *want, size_t n, const char *what) {
   double error = rms_error(got, want, n);
-  if (!(error <= 2e-5)) fail_msg("%s: relative RMS %.2e", what, error);
+  if (!(error <= (strstr(what, "tiny_hh_gated_dynamic") ? 2e-5 : 1e-5))) fail_msg("%s: relative RMS %.2e", what, error);
 }
 
 static float *save(deltaic_session *s, uint32_t sequence, size_t *bytes) {
