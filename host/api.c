@@ -219,14 +219,14 @@ deltaic_status deltaic_device_open(deltaic_context *c, const deltaic_device_opti
 
 void deltaic_device_close(deltaic_device *d) {
   if (!d) return;
-  d->backend->ops->backend_close(d->backend);
+  d->backend->functions->close(d->backend);
   free(d);
 }
 
 void deltaic_device_get_info(const deltaic_device *d, deltaic_device_info *info) {
   if (!info) return;
   *info = d ? d->backend->info : (deltaic_device_info){0};
-  if (d) info->free_bytes = d->backend->ops->free_bytes(d->backend);
+  if (d) info->free_bytes = d->backend->functions->free_bytes(d->backend);
 }
 
 // ---------------------------------------------------------------- bandwidth
@@ -235,17 +235,21 @@ void deltaic_device_get_info(const deltaic_device *d, deltaic_device_info *info)
 static deltaic_status time_copies(struct backend *b, struct recorder *c, struct tensor to, struct tensor from,
                                   double *best) {
   enum { RUNS = 5, COPIES = 4 };
+  struct oplist l = {0};
+  deltaic_status status = DELTAIC_OK;
   *best = 0;
-  for (int run = 0; run < RUNS; run++) {
-    b->ops->recorder_begin(c, false, NULL);
+  oplist_begin(&l);
+  for (int i = 0; i < COPIES; i++) op_copy(&l, to, from);
+  for (int run = 0; run < RUNS && status == DELTAIC_OK; run++) {
+    b->functions->recorder_begin(c, false, NULL);
     double start = measure_now();
-    for (int i = 0; i < COPIES; i++) b->ops->copy(c, to, from);
-    deltaic_status status = b->ops->recorder_run(c);
-    if (status != DELTAIC_OK) return status;
+    b->functions->recorder_list(c, &l);
+    status = b->functions->recorder_run(c);
     double rate = COPIES * 2.0 * (double)tensor_bytes(&to) / (measure_now() - start);
     if (run && rate > *best) *best = rate; // the first run also compiles
   }
-  return DELTAIC_OK;
+  oplist_free(&l);
+  return status;
 }
 
 deltaic_status deltaic_device_copy_bandwidth(deltaic_device *d, double *bytes_per_second) {
@@ -265,9 +269,9 @@ deltaic_status deltaic_device_copy_bandwidth(deltaic_device *d, double *bytes_pe
   arena_add(&arena, &from, DTYPE_F32, 1, elements, elements);
   deltaic_status status = arena_allocate(&arena, b, MEMORY_DEVICE, "the bandwidth test");
   if (status == DELTAIC_OK) status = arena_zero(&arena, b);
-  if (status == DELTAIC_OK) status = b->ops->recorder_create(b, &c);
+  if (status == DELTAIC_OK) status = b->functions->recorder_create(b, &c);
   if (status == DELTAIC_OK) status = time_copies(b, c, to, from, bytes_per_second);
-  if (c) b->ops->recorder_free(c);
+  if (c) b->functions->recorder_free(c);
   arena_free(&arena, b);
   return status;
 }

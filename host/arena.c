@@ -64,7 +64,7 @@ deltaic_status arena_allocate(struct arena *arena, struct backend *backend, enum
   if (!arena->blocks) status = fail_memory(what, blocks * sizeof *arena->blocks);
   for (; status == DELTAIC_OK && arena->block_count < blocks; arena->block_count++) {
     status =
-        backend->ops->buffer_create(backend, kind, sizes[arena->block_count], what, &arena->blocks[arena->block_count]);
+        backend->functions->buffer_create(backend, kind, sizes[arena->block_count], what, &arena->blocks[arena->block_count]);
     if (status != DELTAIC_OK) break;
   }
   free(sizes);
@@ -79,14 +79,14 @@ deltaic_status arena_allocate(struct arena *arena, struct backend *backend, enum
 
 deltaic_status arena_zero(struct arena *arena, struct backend *backend) {
   for (uint64_t i = 0; i < arena->block_count; i++) {
-    deltaic_status status = backend->ops->buffer_zero(backend, &arena->blocks[i], 0, arena->blocks[i].bytes);
+    deltaic_status status = backend->functions->buffer_zero(backend, &arena->blocks[i], 0, arena->blocks[i].bytes);
     if (status != DELTAIC_OK) return status;
   }
   return DELTAIC_OK;
 }
 
 void arena_free(struct arena *arena, struct backend *backend) {
-  for (uint64_t i = 0; i < arena->block_count; i++) backend->ops->buffer_free(backend, &arena->blocks[i]);
+  for (uint64_t i = 0; i < arena->block_count; i++) backend->functions->buffer_free(backend, &arena->blocks[i]);
   free(arena->blocks);
   free(arena->entries);
   memset(arena, 0, sizeof *arena);

@@ -1,7 +1,7 @@
 // arena.h: many tensors in few buffers. Declare them, learn how much they take, then allocate all at once.
 #ifndef ARENA_H
 #define ARENA_H
-#include "ops.h"
+#include "backend.h"
 
 struct arena_entry {
   struct tensor *out; // receives buffer and offset

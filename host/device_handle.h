@@ -1,7 +1,7 @@
 // device_handle.h: what the public handles of contexts and devices are.
 #ifndef DEVICE_HANDLE_H
 #define DEVICE_HANDLE_H
-#include "ops.h"
+#include "backend.h"
 
 struct deltaic_context {
   struct instance instance;

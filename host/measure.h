@@ -1,7 +1,7 @@
 // measure.h: what the measurements of operators (measure_operator.c) and of products (measure_matmul.c) share.
 #ifndef MEASURE_H
 #define MEASURE_H
-#include "ops.h"
+#include "backend.h"
 
 enum { MEASURE_MOST_RUNS = 1000 };
 

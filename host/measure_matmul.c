@@ -25,14 +25,14 @@ struct measurement {
 };
 
 static void record(struct measurement *m) {
-  m->b->ops->recorder_begin(m->c, true, NULL);
+  m->b->functions->recorder_begin(m->c, true, NULL);
   for (uint32_t i = 0; i < m->products; i++)
-    m->b->ops->linear(m->c, m->y, (struct linear_input){.x = m->x}, m->w[i % m->copies], (struct tensor){0}, false);
+    m->b->functions->linear(m->c, m->y, (struct linear_input){.x = m->x}, m->w[i % m->copies], (struct tensor){0}, false);
 }
 
 static deltaic_status run(struct measurement *m) {
   if (!m->b->replays) record(m);
-  return m->b->ops->recorder_run(m->c);
+  return m->b->functions->recorder_run(m->c);
 }
 
 // ---------------------------------------------------------------- inputs
@@ -75,11 +75,11 @@ static deltaic_status allocate(struct measurement *m) {
   const uint64_t parts = m->c->matrices ? m->b->parts_bytes / sizeof(float) : 0;
   if (parts) arena_add(&m->arena, &m->c->parts, DTYPE_F32, 1, parts, parts);
   const struct tensor w = {.dtype = DTYPE_BF16, .rows = o->outputs, .cols = o->inputs, .stride = o->inputs};
-  const enum dtype dtype = m->b->ops->input_dtype(m->c, w, o->rows);
+  const enum dtype dtype = m->b->functions->input_dtype(m->c, w, o->rows);
   arena_add(&m->arena, &m->x, dtype, o->rows, o->inputs, o->inputs);
   arena_add(&m->arena, &m->y, DTYPE_F32, o->rows, o->outputs, o->outputs);
   deltaic_status status = arena_allocate(&m->arena, m->b, MEMORY_DEVICE, "a product's tensors");
-  return status || !parts ? status : m->b->ops->buffer_zero(m->b, m->c->parts.buffer, m->c->parts.offset, 4 * parts);
+  return status || !parts ? status : m->b->functions->buffer_zero(m->b, m->c->parts.buffer, m->c->parts.offset, 4 * parts);
 }
 
 // ---------------------------------------------------------------- times and results
@@ -112,7 +112,7 @@ static deltaic_status compare(struct measurement *m, deltaic_matmul_result *r) {
   const uint64_t numbers = (uint64_t)o->rows * o->outputs, step = numbers / SAMPLES + 1;
   float *y = malloc(numbers * sizeof *y);
   if (!y) return fail_memory("a product's results", numbers * sizeof *y);
-  deltaic_status status = m->b->ops->buffer_read(m->b, m->y.buffer, m->y.offset, y, numbers * sizeof *y);
+  deltaic_status status = m->b->functions->buffer_read(m->b, m->y.buffer, m->y.offset, y, numbers * sizeof *y);
   double difference = 0, all = 0;
   for (uint64_t i = 0; i < numbers && !status; i += step) {
     const float *x = m->inputs + i / o->outputs * o->inputs;
@@ -130,11 +130,11 @@ static deltaic_status compare(struct measurement *m, deltaic_matmul_result *r) {
 // The kernel's name, from a recording of its own.
 static deltaic_status name_kernel(struct measurement *m, deltaic_matmul_result *r) {
   deltaic_kernel_time times[4] = {0};
-  deltaic_status status = m->b->ops->recorder_profile(m->c, true);
+  deltaic_status status = m->b->functions->recorder_profile(m->c, true);
   m->products = 1;
   record(m);
-  if (!status) status = m->b->ops->recorder_run(m->c);
-  if (!status && m->b->ops->recorder_times(m->c, times, 4)) memcpy(r->kernel, times[0].name, sizeof r->kernel);
+  if (!status) status = m->b->functions->recorder_run(m->c);
+  if (!status && m->b->functions->recorder_times(m->c, times, 4)) memcpy(r->kernel, times[0].name, sizeof r->kernel);
   return status;
 }
 
@@ -162,7 +162,7 @@ deltaic_status deltaic_device_measure_matmul(deltaic_device *d, const deltaic_ma
   deltaic_matmul_result r = {.bytes = 2ull * m.o.outputs * m.o.inputs,
                              .operations = 2ull * m.o.rows * m.o.outputs * m.o.inputs};
   m.b = d->backend;
-  status = m.b->ops->recorder_create(m.b, &m.c);
+  status = m.b->functions->recorder_create(m.b, &m.c);
   if (!status) status = allocate(&m);
   if (!status) status = fill(&m);
   if (!status) status = time_runs(&m, began, &r);
@@ -170,7 +170,7 @@ deltaic_status deltaic_device_measure_matmul(deltaic_device *d, const deltaic_ma
   if (!status) status = name_kernel(&m, &r);
   r.bytes += m.o.rows * ((uint64_t)dtype_bytes(m.x.dtype) * m.o.inputs + 4ull * m.o.outputs);
   if (!status) *result = r;
-  if (m.c) m.b->ops->recorder_free(m.c);
+  if (m.c) m.b->functions->recorder_free(m.c);
   arena_free(&m.arena, m.b);
   free(m.weights);
   free(m.inputs);
@@ -194,23 +194,23 @@ deltaic_status deltaic_device_matrix_rate(deltaic_device *d, double *operations_
   arena_add(&arena, &w, DTYPE_F16, size, size, size);
   deltaic_status status = arena_allocate(&arena, b, MEMORY_DEVICE, "the matrix test");
   if (status == DELTAIC_OK) status = arena_zero(&arena, b);
-  if (status == DELTAIC_OK) status = b->ops->recorder_create(b, &c);
+  if (status == DELTAIC_OK) status = b->functions->recorder_create(b, &c);
   double best = 0;
   for (int run = 0; run < RUNS && status == DELTAIC_OK; run++) {
     deltaic_kernel_time times[KERNELS];
     c->matrices = true;
-    status = b->ops->recorder_profile(c, true);
-    b->ops->recorder_begin(c, false, NULL);
-    x = tensor_as(x, b->ops->input_dtype(c, w, size));
-    b->ops->linear(c, y, (struct linear_input){.x = x}, w, (struct tensor){0}, false);
-    if (status == DELTAIC_OK) status = b->ops->recorder_run(c);
-    size_t count = b->ops->recorder_times(c, times, KERNELS);
+    status = b->functions->recorder_profile(c, true);
+    b->functions->recorder_begin(c, false, NULL);
+    x = tensor_as(x, b->functions->input_dtype(c, w, size));
+    b->functions->linear(c, y, (struct linear_input){.x = x}, w, (struct tensor){0}, false);
+    if (status == DELTAIC_OK) status = b->functions->recorder_run(c);
+    size_t count = b->functions->recorder_times(c, times, KERNELS);
     double seconds = 0;
     for (size_t k = 0; k < count && k < KERNELS; k++) seconds += times[k].seconds;
-    if (b->ops->recorder_profile(c, false) == DELTAIC_OK && seconds > 0 && 1 / seconds > best) best = 1 / seconds;
+    if (b->functions->recorder_profile(c, false) == DELTAIC_OK && seconds > 0 && 1 / seconds > best) best = 1 / seconds;
   }
   *operations_per_second = 2.0 * size * size * size * best;
-  if (c) b->ops->recorder_free(c);
+  if (c) b->functions->recorder_free(c);
   arena_free(&arena, b);
   return status;
 }

@@ -53,7 +53,7 @@ static void random_row(struct measurement *m, float *wide, uint16_t *narrow) {
 
 static deltaic_status put(struct measurement *m, struct tensor t, uint64_t row, const void *data, uint64_t rows) {
   uint64_t bytes = (uint64_t)t.stride * dtype_bytes(t.dtype);
-  return m->b->ops->buffer_write(m->b, t.buffer, t.offset + row * bytes, data, rows * bytes);
+  return m->b->functions->buffer_write(m->b, t.buffer, t.offset + row * bytes, data, rows * bytes);
 }
 
 // Every sequence has the same text.
@@ -113,9 +113,9 @@ static deltaic_status fill_step(struct measurement *m) {
   const uint32_t betas = m->beta.cols, cols = m->ba.cols;
   float *row = malloc((cols + m->o.value_heads) * sizeof *row);
   if (!row) return fail_memory("an operator's gates", cols * sizeof *row);
-  deltaic_status status = m->b->ops->buffer_read(m->b, m->beta_wide.buffer, m->beta_wide.offset, row, betas * 4ull);
+  deltaic_status status = m->b->functions->buffer_read(m->b, m->beta_wide.buffer, m->beta_wide.offset, row, betas * 4ull);
   if (status == DELTAIC_OK)
-    status = m->b->ops->buffer_read(m->b, m->g_wide.buffer, m->g_wide.offset, row + betas, m->o.value_heads * 4ull);
+    status = m->b->functions->buffer_read(m->b, m->g_wide.buffer, m->g_wide.offset, row + betas, m->o.value_heads * 4ull);
   for (uint32_t i = 0; i < betas; i++) row[i] = logf(row[i] / (1 - row[i]));
   for (uint32_t i = betas; i < cols; i++) row[i] = logf(expm1f(-row[i]));
   for (uint32_t s = 0; s < m->o.sequences && status == DELTAIC_OK; s++) status = put(m, m->ba, s, row, 1);
@@ -187,7 +187,7 @@ static bool record_step(struct measurement *m, struct tensor state) {
                                           .gated = rule.gated},
                                .rule = rule,
                                .hh = hh_of(m, false)};
-  return m->b->ops->delta_step(m->c, &s);
+  return m->b->functions->delta_step(m->c, &s);
 }
 
 static void record(struct measurement *m, bool reference) {
@@ -215,8 +215,8 @@ static void record(struct measurement *m, bool reference) {
 static uint64_t scratch_bytes(const struct measurement *m) {
   const deltaic_operator *o = &m->o;
   const uint32_t rows = o->sequences * o->tokens;
-  return o->blocks > 1 ? m->b->ops->hh_scratch_bytes(m->b, rows, o->sequences, hh_of(m, false))
-                       : m->b->ops->delta_scratch_bytes(m->b, rows, o->sequences, delta_of(m, false));
+  return o->blocks > 1 ? m->b->functions->hh_scratch_bytes(m->b, rows, o->sequences, hh_of(m, false))
+                       : m->b->functions->delta_scratch_bytes(m->b, rows, o->sequences, delta_of(m, false));
 }
 
 // Matrices do not take every size: the device says.
@@ -225,8 +225,8 @@ static bool is_narrow(const struct measurement *m, uint64_t scratch) {
   const uint32_t numbers = (uint32_t)(scratch / 4), rows = o->sequences * o->tokens;
   const struct tensor t = {.rows = 1, .cols = numbers, .stride = numbers};
   if (o->rule != DELTAIC_RULE_CHUNK) return false;
-  enum dtype dtype = o->blocks > 1 ? m->b->ops->hh_dtype(m->c, rows, o->sequences, t, hh_of(m, false))
-                                   : m->b->ops->delta_dtype(m->c, rows, o->sequences, t, delta_of(m, false));
+  enum dtype dtype = o->blocks > 1 ? m->b->functions->hh_dtype(m->c, rows, o->sequences, t, hh_of(m, false))
+                                   : m->b->functions->delta_dtype(m->c, rows, o->sequences, t, delta_of(m, false));
   return dtype == DTYPE_F16;
 }
 
@@ -273,9 +273,9 @@ static deltaic_status compare(struct measurement *m, struct tensor t, uint64_t r
   void *got = malloc(numbers * size);
   deltaic_status status = want && got ? DELTAIC_OK : fail_memory("an operator's results", numbers * 8);
   if (status == DELTAIC_OK)
-    status = m->b->ops->buffer_read(m->b, wide.buffer, wide.offset, want, numbers * sizeof *want);
+    status = m->b->functions->buffer_read(m->b, wide.buffer, wide.offset, want, numbers * sizeof *want);
   if (status == DELTAIC_OK)
-    status = m->b->ops->buffer_read(m->b, t.buffer, t.offset + row * t.stride * size, got, numbers * size);
+    status = m->b->functions->buffer_read(m->b, t.buffer, t.offset + row * t.stride * size, got, numbers * size);
   double difference = 0, all = 0;
   for (uint64_t i = 0; i < numbers && status == DELTAIC_OK; i++) {
     double x = size == 2 ? f16_to_f32(((uint16_t *)got)[i]) : ((float *)got)[i], y = want[i];
@@ -291,10 +291,10 @@ static deltaic_status compare(struct measurement *m, struct tensor t, uint64_t r
 static deltaic_status check(struct measurement *m, deltaic_operator_result *r) {
   uint32_t last = m->o.sequences - 1;
   record(m, false);
-  deltaic_status status = m->b->ops->recorder_run(m->c);
+  deltaic_status status = m->b->functions->recorder_run(m->c);
   if (status != DELTAIC_OK) return status;
   record(m, true);
-  status = m->b->ops->recorder_run(m->c);
+  status = m->b->functions->recorder_run(m->c);
   if (status == DELTAIC_OK) status = compare(m, m->out, (uint64_t)last * m->o.tokens, m->out_wide, &r->error_output);
   if (status == DELTAIC_OK) status = compare(m, m->state, last, m->state_wide, &r->error_state);
   return status;
@@ -308,7 +308,7 @@ static deltaic_status warm_up(struct measurement *m) {
   deltaic_status status = DELTAIC_OK;
   do {
     if (!m->b->replays) record(m, false);
-    status = m->b->ops->recorder_run(m->c);
+    status = m->b->functions->recorder_run(m->c);
   } while (status == DELTAIC_OK && measure_now() - start < long_enough);
   return status;
 }
@@ -317,7 +317,7 @@ static deltaic_status warm_up(struct measurement *m) {
 // stamps around many operators.
 static deltaic_status time_runs(struct measurement *m, bool chain, deltaic_operator_result *r) {
   deltaic_status (*const stamps)(struct recorder *, bool) =
-      chain ? m->b->ops->recorder_busy : m->b->ops->recorder_profile;
+      chain ? m->b->functions->recorder_busy : m->b->functions->recorder_profile;
   m->turns = chain ? CHAIN : 1;
   double *runs = calloc(m->o.repeat, sizeof *runs);
   if (!runs) return fail_memory("times", m->o.repeat * sizeof *runs);
@@ -325,13 +325,13 @@ static deltaic_status time_runs(struct measurement *m, bool chain, deltaic_opera
   deltaic_status status = stamps(m->c, true);
   record(m, false);
   if (status == DELTAIC_OK) status = warm_up(m);
-  m->b->ops->recorder_times(m->c, before, MOST_KERNELS);
+  m->b->functions->recorder_times(m->c, before, MOST_KERNELS);
   memcpy(times, before, sizeof times);
   for (uint32_t i = 0; i < m->o.repeat && status == DELTAIC_OK; i++) {
     for (size_t k = 0; k < MOST_KERNELS; k++) runs[i] -= times[k].seconds;
     if (!m->b->replays) record(m, false);
-    status = m->b->ops->recorder_run(m->c);
-    r->kernel_count = m->b->ops->recorder_times(m->c, times, MOST_KERNELS);
+    status = m->b->functions->recorder_run(m->c);
+    r->kernel_count = m->b->functions->recorder_times(m->c, times, MOST_KERNELS);
     if (r->kernel_count > MOST_KERNELS) r->kernel_count = MOST_KERNELS;
     for (size_t k = 0; k < r->kernel_count; k++) runs[i] += times[k].seconds;
   }
@@ -399,7 +399,7 @@ deltaic_status deltaic_device_measure_operator(deltaic_device *d, const deltaic_
   m.b = d->backend;
   m.turns = 1;
   m.padded = m.cols = (1 + m.o.steps) * m.o.heads * m.o.key + m.o.steps * m.o.value_heads * m.o.value;
-  status = m.b->ops->recorder_create(m.b, &m.c);
+  status = m.b->functions->recorder_create(m.b, &m.c);
   if (status == DELTAIC_OK) status = allocate(&m);
   if (status == DELTAIC_OK) status = arena_zero(&m.arena, m.b);
   if (status == DELTAIC_OK) status = fill(&m);
@@ -408,7 +408,7 @@ deltaic_status deltaic_device_measure_operator(deltaic_device *d, const deltaic_
   if (status == DELTAIC_OK && r.seconds < SHORT && !measure_software(m.b)) status = time_chain(&m, &r);
   if (status == DELTAIC_OK) count_work(&m, &r);
   if (status == DELTAIC_OK) *result = r;
-  if (m.c) m.b->ops->recorder_free(m.c);
+  if (m.c) m.b->functions->recorder_free(m.c);
   arena_free(&m.arena, m.b);
   return status;
 }

@@ -2,16 +2,8 @@
 // (tensors on the device) and state (tensors of one session); block.c never asks which one it has.
 #ifndef MIXER_H
 #define MIXER_H
-#include "probe.h"
+#include "oplist.h"
 #include "weights.h"
-
-// One call's activations: buffers reused by every layer. Tensors are taken in order and given back all together.
-struct scratch {
-  struct buffer *buffer;  // NULL: only measuring
-  uint64_t used, largest; // bytes taken, bytes of the largest tensor taken so far
-};
-struct tensor scratch_take(struct scratch *s, uint32_t rows, uint32_t cols);
-struct tensor scratch_take_bytes(struct scratch *s, uint64_t bytes);
 
 // A tensor of a session's state. Caches hold positions: row b of sequence b, position p at slot p % capacity.
 struct state_entry {
@@ -37,21 +29,16 @@ struct state_shape {
 void state_add(struct arena *arena, struct tensor *out, enum dtype dtype, const struct state_shape *shape,
                uint64_t cols);
 
+// One call of the layers: a list that they record into, for T rows of B sequences.
 struct call {
-  struct recorder *c;
-  struct tensor sequences; // (B, 4) i32: struct sequence each; B texts of the slots, in any order, with a row or more
-  uint32_t T;              // rows of this call
-  uint32_t longest;        // most tokens of one sequence; 0: unknown
-  enum delta_form form;    // of the delta rule
-  struct tensor h;         // (T, D) scratch of the residual stream's norms, and what is kept of them
-  struct norm_ahead ahead;
-  const struct linear_input *next; // the norm after the present mixer; NULL: who looks sees it made
-  struct scratch scratch;
-  struct probe *probe; // NULL: nobody looks
+  struct oplist *l;
+  struct tensor sequences; // (B, 4) i32: struct sequence each, of slots in any order, with a row or more
+  uint32_t T;
+  deltaic_probed layer; // of the present one, for who looks
 };
 
 struct mixer_sizes {
-  uint32_t heads, value_heads, key_size, value_size;
+  uint32_t heads, value_heads, key_size, value_size, steps;
 };
 
 struct mixer {
@@ -67,11 +54,8 @@ struct mixer {
   // Declares the state's tensors in the arena and lists them.
   void (*state)(const void *spec, const struct state_shape *shape, struct arena *arena, void *state,
                 struct state_list *list);
-  // Takes what forward takes for T rows.
-  void (*scratch)(const void *spec, const void *weights, struct backend *b, struct scratch *measure, uint32_t T,
-                  uint32_t B);
-  // x (T, D) += mixer(in), in (T, D): of x, or of a tensor of its own
-  void (*forward)(const void *spec, const void *weights, const void *state, struct call *call, struct tensor x,
-                  struct linear_input in);
+  // y (T, D) = mixer(h), h (T, D)
+  void (*forward)(const void *spec, const void *weights, const void *state, const struct call *call, struct tensor y,
+                  struct tensor h);
 };
 #endif

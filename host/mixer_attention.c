@@ -93,54 +93,47 @@ static void attention_state(const void *spec, const struct state_shape *shape, s
   *list = (struct state_list){.entries = {{&a->k, position, s->window}, {&a->v, position, s->window}}, .count = 2};
 }
 
-struct attention_scratch {
-  struct tensor qkv, o; // (T, (heads + 2 kv_heads) * d), (T, heads * d)
-  struct tensor parts;
-};
-
-static struct attention_scratch take(const struct attention_spec *s, struct backend *b, struct scratch *scratch,
-                                     uint32_t T, uint32_t B, struct attention_args a) {
-  struct attention_scratch t;
-  t.qkv = scratch_take(scratch, T, (s->heads + 2 * s->kv_heads) * s->d);
-  t.o = scratch_take(scratch, T, s->heads * s->d);
-  t.parts = scratch_take_bytes(scratch, b->ops->attention_scratch_bytes(b, B, a));
-  return t;
-}
-
-static struct attention_args args_of(const struct attention_spec *s, uint32_t capacity, uint32_t longest) {
-  return (struct attention_args){.heads = s->heads,
-                                 .kv_heads = s->kv_heads,
-                                 .d = s->d,
-                                 .window = s->window,
-                                 .capacity = capacity,
-                                 .longest = longest};
-}
-
-// For caches of any capacity.
-static void attention_measure(const void *spec, const void *weights, struct backend *b, struct scratch *measure,
-                              uint32_t T, uint32_t B) {
-  (void)weights;
-  take(spec, b, measure, T, B, args_of(spec, UINT32_MAX, 0));
-}
-
-static void attention_forward(const void *spec, const void *weights, const void *state, struct call *call,
-                              struct tensor x, struct linear_input in) {
+static void attention_forward(const void *spec, const void *weights, const void *state, const struct call *call,
+                              struct tensor y, struct tensor h) {
   const struct attention_spec *s = spec;
   const struct attention_weights *w = weights;
   const struct attention_state *st = state;
-  struct recorder *c = call->c;
-  const struct ops *op = c->ops;
-  const struct attention_args args = args_of(s, st->k.cols / (s->kv_heads * s->d), call->longest);
-  struct attention_scratch t = take(s, c->backend, &call->scratch, call->T, call->sequences.rows, args);
-  t.o = tensor_as(t.o, call->probe ? DTYPE_F32 : op->input_dtype(c, w->o_proj, call->T));
-  op->linear(c, t.qkv, in, w->qkv, w->bias, false);
+  const struct attention_args args = {.heads = s->heads,
+                                      .kv_heads = s->kv_heads,
+                                      .d = s->d,
+                                      .window = s->window,
+                                      .capacity = st->k.cols / (s->kv_heads * s->d)};
+  const struct tensor none = {0};
+  const uint32_t T = call->T, cols = (s->heads + 2 * s->kv_heads) * s->d;
+  struct oplist *l = call->l;
+  struct tensor qkv = oplist_value(l, T, cols);
+  const struct tensor rotated = oplist_value(l, T, cols), o = oplist_value(l, T, s->heads * s->d);
+
+  op_linear(l, qkv, h, w->qkv, w->bias);
   if (s->qk_norm) {
-    const uint32_t heads = s->heads + s->kv_heads;
-    op->output_norm(c, tensor_cols(t.qkv, 0, heads * s->d), (struct tensor){0}, w->norm, heads, QK_NORM_EPS);
+    const struct tensor normed = oplist_value(l, T, cols);
+    op_head_norm(l, &(struct head_norm){.y = normed,
+                                        .x = qkv,
+                                        .weight = w->norm,
+                                        .heads = s->heads + s->kv_heads,
+                                        .d = s->d,
+                                        .eps = QK_NORM_EPS});
+    qkv = normed;
   }
-  op->rope_append(c, t.qkv, st->k, st->v, w->rotation, call->sequences, t.parts, args);
-  op->attention(c, t.o, t.qkv, st->k, st->v, call->sequences, t.parts, args);
-  op->linear_residual(c, x, (struct linear_input){.x = t.o}, w->o_proj, (struct tensor){0}, call->next);
+  op_rope_append(l, &(struct rope_append){.y = rotated,
+                                          .cache_k = st->k,
+                                          .cache_v = st->v,
+                                          .x = qkv,
+                                          .table = w->rotation,
+                                          .sequences = call->sequences,
+                                          .a = args});
+  op_attention(l, &(struct attention){.o = o,
+                                      .qkv = rotated,
+                                      .cache_k = st->k,
+                                      .cache_v = st->v,
+                                      .sequences = call->sequences,
+                                      .a = args});
+  op_linear(l, y, o, w->o_proj, none);
 }
 
 static void attention_describe(const void *spec, char *text, size_t capacity) {
@@ -163,5 +156,4 @@ const struct mixer mixer_attention = {.name = "attention",
                                       .see = attention_see,
                                       .bind = attention_bind,
                                       .state = attention_state,
-                                      .scratch = attention_measure,
                                       .forward = attention_forward};

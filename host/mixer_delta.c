@@ -27,9 +27,9 @@ struct delta_state {
   struct tensor S;       // (B, Hv * Dk * Dv)
 };
 
-// Columns; padded: C with the padding that q and k have as f16.
+// Columns.
 struct delta_sizes {
-  uint32_t key, value, keys, values, C, padded, gate, masks, logits, betas, ba; // key, value: of one step
+  uint32_t key, value, keys, values, C, gate, masks, logits, betas, ba; // key, value: of one step
 };
 
 static struct delta_sizes sizes_of(const struct delta_spec *s) {
@@ -39,7 +39,6 @@ static struct delta_sizes sizes_of(const struct delta_spec *s) {
   z.keys = s->n * z.key;
   z.values = s->n * z.value;
   z.C = z.key + z.keys + z.values;
-  z.padded = (1 + s->n) * s->H * key_pitch(DTYPE_F16, s->Dk) + z.values;
   z.gate = s->output_gate ? z.value : 0;
   z.masks = s->r > 1 ? s->Hv * s->r * s->r : 0;
   z.logits = s->mask_input ? z.masks : 0;
@@ -169,104 +168,26 @@ static void delta_state(const void *spec, const struct state_shape *shape, struc
   *list = (struct state_list){.entries = {{.tensor = &d->history}, {.tensor = &d->S}}, .count = 2};
 }
 
-// Everything that forward puts into scratch, in order: also how the scratch is measured.
-struct delta_scratch {
-  struct tensor p, qkv, beta, g, o, rule; // (T, P), (T, C), (T, n*Hv), (T, Hv), (T, Hv*Dv)
-};
-
-static struct delta_args rule_args(const struct delta_spec *s, const struct call *call, enum matrices matrices) {
+static struct delta_args rule_args(const struct delta_spec *s) {
   return (struct delta_args){.H = s->H,
                              .Hv = s->Hv,
                              .Dk = s->Dk,
                              .Dv = s->Dv,
                              .n = s->n,
-                             .scale = 1.0f / sqrtf((float)s->Dk),
+                             .r = s->r,
+                             .scale = 1 / sqrtf((float)s->Dk),
                              .gated = s->gated,
-                             .form = call->form,
-                             .matrices = matrices,
-                             .longest = call->longest};
+                             .fixed_mask = !s->mask_input,
+                             .nonneg = s->mask_input ? s->nonneg : HH_NONNEG_GIVEN};
 }
 
-static struct hh_args hh_args(const struct delta_spec *s, const struct call *call, enum matrices matrices) {
-  return (struct hh_args){.H = s->H,
-                          .Hv = s->Hv,
-                          .Dk = s->Dk,
-                          .Dv = s->Dv,
-                          .r = s->r,
-                          .scale = 1.0f / sqrtf((float)s->Dk),
-                          .gated = s->gated,
-                          .fixed_mask = !s->mask_input,
-                          .nonneg = s->mask_input ? s->nonneg : HH_NONNEG_GIVEN,
-                          .form = call->form,
-                          .matrices = matrices,
-                          .longest = call->longest};
-}
-
-static uint64_t bytes_of(const struct delta_spec *s, struct backend *b, const struct call *call,
-                         enum matrices matrices) {
-  const uint32_t T = call->T, B = call->sequences.rows;
-  if (s->r > 1) return b->ops->hh_scratch_bytes(b, T, B, hh_args(s, call, matrices));
-  return b->ops->delta_scratch_bytes(b, T, B, rule_args(s, call, matrices));
-}
-
-// For sessions of every precision.
-static uint64_t rule_bytes(const struct delta_spec *s, struct backend *b, const struct call *call) {
-  uint64_t exact = bytes_of(s, b, call, MATRICES_NONE), fast = bytes_of(s, b, call, MATRICES_BEST);
-  return exact > fast ? exact : fast;
-}
-
-static struct delta_scratch take(const struct delta_spec *s, const struct delta_weights *d, struct backend *b,
-                                 struct call *call) {
-  const uint32_t T = call->T;
-  struct scratch *scratch = &call->scratch;
-  struct delta_scratch t;
-  t.p = scratch_take(scratch, T, d->in_proj.rows);
+static struct conv_args conv_args(const struct delta_spec *s) {
   const struct delta_sizes z = sizes_of(s);
-  t.qkv = scratch_take(scratch, T, z.padded > 2 * z.C ? (z.padded + 1) / 2 : z.C);
-  t.beta = scratch_take(scratch, T, s->n * s->Hv);
-  t.g = s->gated ? scratch_take(scratch, T, s->Hv) : (struct tensor){0};
-  t.o = scratch_take(scratch, T, s->Hv * s->Dv);
-  t.rule = scratch_take_bytes(scratch, rule_bytes(s, b, call));
-  return t;
-}
-
-static void delta_measure(const void *spec, const void *weights, struct backend *b, struct scratch *measure, uint32_t T,
-                          uint32_t B) {
-  struct call call = {.sequences = {.rows = B}, .T = T, .form = DELTA_CHUNK, .scratch = *measure}; // needs most
-  take(spec, weights, b, &call);
-  *measure = call.scratch;
-}
-
-static void probe_sizes(struct probe *p, const struct delta_spec *s) {
-  p->sizes = (deltaic_probed){.heads = (int32_t)s->H,
-                              .key_size = (int32_t)s->Dk,
-                              .steps = (int32_t)s->n,
-                              .value_heads = (int32_t)s->Hv,
-                              .value_size = (int32_t)s->Dv};
-}
-
-// The product's first columns: q, k, v.
-static struct linear_conv conv_of(const struct delta_spec *s, const struct delta_weights *d,
-                                  const struct delta_state *st, const struct call *call) {
-  const struct delta_sizes z = sizes_of(s);
-  const uint32_t silu_from = s->activation == ACTIVATION_SILU ? 0 : z.key + z.keys;
-  return (struct linear_conv){
-      .weight = d->conv,
-      .bias = d->conv_bias,
-      .history = st->history,
-      .sequences = call->sequences,
-      .longest = call->longest,
-      .a = {.W = conv_width(s), .C = z.C, .silu_from = silu_from, .keys = (1 + s->n) * s->H, .Dk = s->Dk}};
-}
-
-// Between the products, f16 where all that reads it rounds to that anyway; who looks sees f32.
-static enum dtype narrow(const struct delta_spec *s, const struct delta_weights *d, const struct call *call,
-                         struct tensor scratch) {
-  const struct recorder *c = call->c;
-  if (!c->matrices || call->probe || c->ops->input_dtype(c, d->o_proj, call->T) == DTYPE_F32) return DTYPE_F32;
-  const uint32_t B = call->sequences.rows;
-  if (s->r > 1) return c->ops->hh_dtype(c, call->T, B, scratch, hh_args(s, call, MATRICES_BEST));
-  return c->ops->delta_dtype(c, call->T, B, scratch, rule_args(s, call, MATRICES_BEST));
+  return (struct conv_args){.W = conv_width(s),
+                            .C = z.C,
+                            .silu_from = s->activation == ACTIVATION_SILU ? 0 : z.key + z.keys,
+                            .keys = (1 + s->n) * s->H,
+                            .Dk = s->Dk};
 }
 
 static struct delta_input_args input_args(const struct delta_spec *s) {
@@ -281,87 +202,65 @@ static struct delta_input_args input_args(const struct delta_spec *s) {
                                    .gated = s->gated};
 }
 
-// What the product's columns hold besides q, k, v.
-struct delta_columns {
-  struct tensor gate, mask, ba;
-};
-
-static struct delta_input input_of(const struct delta_spec *s, const struct delta_weights *d,
-                                   const struct delta_scratch *t, const struct delta_columns *from) {
-  return (struct delta_input){
-      .beta = t->beta, .g = t->g, .ba = from->ba, .A_log = d->A_log, .dt_bias = d->dt_bias, .a = input_args(s)};
-}
-
-// o from q, k, v.
-static void mix(const struct delta_spec *s, const struct delta_weights *d, const struct delta_state *st,
-                const struct call *call, const struct delta_scratch *t, const struct delta_columns *from) {
-  struct recorder *c = call->c;
-  const struct ops *op = c->ops;
-  probe_tensor(call->probe, c, DELTAIC_PROBE_BETA, t->beta, call->T, t->beta.cols);
-  probe_tensor(call->probe, c, DELTAIC_PROBE_DECAY, t->g, call->T, t->g.cols);
-  const enum matrices matrices = c->matrices ? MATRICES_BEST : MATRICES_NONE;
-  if (s->r > 1)
-    op->hh_rule(c, t->o, t->qkv, t->beta, t->g, from->mask, st->S, call->sequences, t->rule,
-                hh_args(s, call, matrices));
-  else
-    op->delta_rule(c, t->o, t->qkv, t->beta, t->g, st->S, call->sequences, t->rule, rule_args(s, call, matrices));
-  probe_tensor(call->probe, c, DELTAIC_PROBE_STATE, st->S, (size_t)s->Hv * s->Dk, s->Dv);
-  if (s->output_norm || s->output_gate) op->output_norm(c, t->o, from->gate, d->o_norm, s->Hv, s->norm_eps);
-  probe_tensor(call->probe, c, DELTAIC_PROBE_HEADS, t->o, call->T, t->o.cols);
-}
-
-// The same of single tokens at once, where the backend can and nobody looks.
-static bool mix_step(const struct delta_spec *s, const struct delta_weights *d, const struct delta_state *st,
-                     const struct call *call, const struct delta_scratch *t, const struct delta_columns *from) {
-  return call->c->ops->delta_step(call->c, &(struct delta_step){.o = t->o,
-                                                                .qkv = t->qkv,
-                                                                .ba = from->ba,
-                                                                .mask = from->mask,
-                                                                .A_log = d->A_log,
-                                                                .dt_bias = d->dt_bias,
-                                                                .state = st->S,
-                                                                .sequences = call->sequences,
-                                                                .gate = from->gate,
-                                                                .norm = d->o_norm,
-                                                                .inputs = input_args(s),
-                                                                .rule = rule_args(s, call, MATRICES_NONE),
-                                                                .hh = hh_args(s, call, MATRICES_NONE),
-                                                                .eps = s->norm_eps});
-}
-
-static void delta_forward(const void *spec, const void *weights, const void *state, struct call *call, struct tensor x,
-                          struct linear_input in) {
+static void delta_forward(const void *spec, const void *weights, const void *state, const struct call *call,
+                          struct tensor y, struct tensor h) {
   const struct delta_spec *s = spec;
-  const struct delta_weights *d = weights;
+  const struct delta_weights *w = weights;
   const struct delta_state *st = state;
   const struct delta_sizes z = sizes_of(s);
-  struct recorder *c = call->c;
-  struct delta_scratch t = take(s, d, c->backend, call);
-  const bool step = call->longest == 1 && !call->probe;
-  const enum dtype dtype = step ? DTYPE_F32 : narrow(s, d, call, t.rule);
-  t.qkv.cols = dtype == DTYPE_F16 ? z.padded : z.C;
-  t.qkv = tensor_as(t.qkv, dtype);
-  struct delta_scratch single = t; // where the backend takes single tokens at once
-  t.o = tensor_as(t.o, dtype);
-  single.o = tensor_as(single.o, c->ops->input_dtype(c, d->o_proj, call->T));
-  struct delta_columns from = {.mask = d->mask};
-  if (s->output_gate) from.gate = tensor_cols(t.p, d->gate_from, z.gate);
-  if (z.logits) from.mask = tensor_cols(t.p, d->mask_from, z.logits);
-  if (z.ba) from.ba = tensor_cols(t.p, d->ba_from, z.ba);
+  const struct tensor none = {0};
+  const uint32_t T = call->T;
+  struct oplist *l = call->l;
 
-  const struct delta_input inputs = input_of(s, d, &t, &from);
-  struct linear_conv conv = conv_of(s, d, st, call);
-  if (!step && !call->probe) conv.inputs = &inputs;
-  const bool ready = c->ops->linear_conv(c, t.qkv, t.p, in, d->in_proj, d->in_bias, conv);
-  if (call->probe) probe_sizes(call->probe, s);
-  probe_tensor(call->probe, c, DELTAIC_PROBE_QKV, t.qkv, call->T, z.C);
-  if (step && mix_step(s, d, st, call, &single, &from))
-    t.o = single.o;
-  else {
-    if (!ready) c->ops->delta_inputs(c, t.qkv, &inputs);
-    mix(s, d, st, call, &t, &from);
+  const struct tensor p = oplist_value(l, T, w->in_proj.rows); // all projections of h
+  const struct tensor gate = z.gate ? tensor_cols(p, w->gate_from, z.gate) : none;
+  const struct tensor mask = z.logits ? tensor_cols(p, w->mask_from, z.logits) : w->mask;
+  const struct tensor ba = z.ba ? tensor_cols(p, w->ba_from, z.ba) : none;
+  const struct tensor c = oplist_value(l, T, z.C), qkv = oplist_value(l, T, z.C); // convolved; and q and k normed
+  const struct tensor beta = oplist_value(l, T, s->n * s->Hv), g = s->gated ? oplist_value(l, T, s->Hv) : none;
+  struct tensor o = oplist_value(l, T, z.value);
+
+  op_linear(l, p, h, w->in_proj, w->in_bias);
+  op_conv(l, &(struct conv){.y = c,
+                            .x = tensor_cols(p, 0, z.C),
+                            .weight = w->conv,
+                            .bias = w->conv_bias,
+                            .history = st->history,
+                            .sequences = call->sequences,
+                            .a = conv_args(s)});
+  op_probe(l, DELTAIC_PROBE_QKV, c, T, z.C, &call->layer);
+  op_delta_inputs(l, &(struct delta_inputs){.y = qkv,
+                                            .beta = beta,
+                                            .g = g,
+                                            .x = c,
+                                            .ba = ba,
+                                            .A_log = w->A_log,
+                                            .dt_bias = w->dt_bias,
+                                            .a = input_args(s)});
+  op_probe(l, DELTAIC_PROBE_BETA, beta, T, beta.cols, &call->layer);
+  op_probe(l, DELTAIC_PROBE_DECAY, g, T, g.cols, &call->layer);
+  op_delta_rule(l, &(struct delta_rule){.o = o,
+                                        .state = st->S,
+                                        .qkv = qkv,
+                                        .beta = beta,
+                                        .g = g,
+                                        .mask = mask,
+                                        .sequences = call->sequences,
+                                        .a = rule_args(s)});
+  op_probe(l, DELTAIC_PROBE_STATE, st->S, (size_t)s->Hv * s->Dk, s->Dv, &call->layer);
+  if (s->output_norm || s->output_gate) {
+    const struct tensor normed = oplist_value(l, T, z.value);
+    op_head_norm(l, &(struct head_norm){.y = normed,
+                                        .x = o,
+                                        .gate = gate,
+                                        .weight = w->o_norm,
+                                        .heads = s->Hv,
+                                        .d = s->Dv,
+                                        .eps = s->norm_eps});
+    o = normed;
   }
-  c->ops->linear_residual(c, x, (struct linear_input){.x = t.o}, d->o_proj, (struct tensor){0}, call->next);
+  op_probe(l, DELTAIC_PROBE_HEADS, o, T, z.value, &call->layer);
+  op_linear(l, y, o, w->o_proj, none);
 }
 
 static void delta_describe(const void *spec, char *text, size_t capacity) {
@@ -381,14 +280,14 @@ static bool delta_grows(const void *spec) {
 
 static void delta_sizes(const void *spec, struct mixer_sizes *sizes) {
   const struct delta_spec *s = spec;
-  *sizes = (struct mixer_sizes){.heads = s->H, .value_heads = s->Hv, .key_size = s->Dk, .value_size = s->Dv};
+  *sizes = (struct mixer_sizes){.heads = s->H, .value_heads = s->Hv, .key_size = s->Dk, .value_size = s->Dv, .steps = s->n};
 }
 
 #define DELTA_MIXER(text)                                                                                              \
   {                                                                                                                    \
     .name = text, .weights_bytes = sizeof(struct delta_weights), .state_bytes = sizeof(struct delta_state),            \
     .describe = delta_describe, .grows = delta_grows, .sizes = delta_sizes, .bind = delta_bind, .state = delta_state,  \
-    .scratch = delta_measure, .forward = delta_forward                                                                 \
+    .forward = delta_forward                                                                 \
   }
 
 const struct mixer mixer_delta_net = DELTA_MIXER("delta_net");

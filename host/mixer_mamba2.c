@@ -88,113 +88,55 @@ static void mamba2_state(const void *spec, const struct state_shape *shape, stru
   *list = (struct state_list){.entries = {{.tensor = &m->history}, {.tensor = &m->S}}, .count = 2};
 }
 
-// Everything that forward puts into scratch, in order: also how the scratch is measured.
-struct mamba2_scratch {
-  struct tensor p, xBC, dt, g, y, scan; // (T, rows), (T, C), (T, heads), (T, heads), (T, E)
-};
-
-static struct mamba2_args scan_args(const struct mamba2_spec *s, const struct call *call, enum matrices matrices) {
-  return (struct mamba2_args){.heads = s->heads,
-                              .P = s->P,
-                              .N = s->N,
-                              .groups = s->groups,
-                              .D_per_element = s->D_per_element,
-                              .form = call->form,
-                              .matrices = matrices,
-                              .longest = call->longest};
-}
-
-// For sessions of every precision.
-static uint64_t scan_bytes(const struct mamba2_spec *s, struct backend *b, const struct call *call) {
-  const uint32_t T = call->T, B = call->sequences.rows;
-  const uint64_t exact = b->ops->mamba2_scratch_bytes(b, T, B, scan_args(s, call, MATRICES_NONE));
-  const uint64_t fast = b->ops->mamba2_scratch_bytes(b, T, B, scan_args(s, call, MATRICES_BEST));
-  return exact > fast ? exact : fast;
-}
-
-static struct mamba2_scratch take(const struct mamba2_spec *s, const struct mamba2_weights *m, struct backend *b,
-                                  struct call *call) {
-  const uint32_t T = call->T;
-  struct scratch *scratch = &call->scratch;
-  struct mamba2_scratch t;
-  t.p = scratch_take(scratch, T, m->in_proj.rows);
-  t.xBC = scratch_take(scratch, T, channels(s));
-  t.dt = scratch_take(scratch, T, s->heads);
-  t.g = scratch_take(scratch, T, s->heads);
-  t.y = scratch_take(scratch, T, inner(s));
-  t.scan = scratch_take_bytes(scratch, scan_bytes(s, b, call));
-  return t;
-}
-
-static void mamba2_measure(const void *spec, const void *weights, struct backend *b, struct scratch *measure,
-                           uint32_t T, uint32_t B) {
-  struct call call = {.sequences = {.rows = B}, .T = T, .form = DELTA_CHUNK, .scratch = *measure}; // needs most
-  take(spec, weights, b, &call);
-  *measure = call.scratch;
-}
-
-static void probe_sizes(struct probe *p, const struct mamba2_spec *s) {
-  p->sizes = (deltaic_probed){.heads = (int32_t)s->groups,
-                              .key_size = (int32_t)s->N,
-                              .steps = 1,
-                              .value_heads = (int32_t)s->heads,
-                              .value_size = (int32_t)s->P};
-}
-
-static void mamba2_forward(const void *spec, const void *weights, const void *state, struct call *call, struct tensor x,
-                           struct linear_input in) {
+static void mamba2_forward(const void *spec, const void *weights, const void *state, const struct call *call,
+                           struct tensor y, struct tensor h) {
   const struct mamba2_spec *s = spec;
-  const struct mamba2_weights *m = weights;
+  const struct mamba2_weights *w = weights;
   const struct mamba2_state *st = state;
-  struct recorder *c = call->c;
-  const struct ops *op = c->ops;
-  struct mamba2_scratch t = take(s, m, c->backend, call);
-  struct tensor z = tensor_cols(t.p, 0, inner(s)), dt = tensor_cols(t.p, m->dt_from, s->heads);
+  const uint32_t T = call->T, C = channels(s), E = inner(s);
+  struct oplist *l = call->l;
+  const struct tensor p = oplist_value(l, T, w->in_proj.rows); // z, xBC, dt
+  const struct tensor xBC = oplist_value(l, T, C), dt = oplist_value(l, T, s->heads), g = oplist_value(l, T, s->heads);
+  const struct tensor o = oplist_value(l, T, E), out = oplist_value(l, T, E);
 
-  op->linear_conv(c, t.xBC, t.p, in, m->in_proj, m->in_bias,
-                  (struct linear_conv){.weight = m->conv,
-                                       .bias = m->conv_bias,
-                                       .history = st->history,
-                                       .sequences = call->sequences,
-                                       .from = m->xBC_from,
-                                       .longest = call->longest,
-                                       .a = {.W = s->W, .C = channels(s), .silu_from = 0}});
-  if (call->probe) probe_sizes(call->probe, s);
-  // f16 where the product that reads it rounds to that anyway; who looks sees f32.
-  const enum dtype dtype = c->matrices && !call->probe ? op->input_dtype(c, m->out_proj, call->T) : DTYPE_F32;
-  // In few tokens the product makes the norm; then what is before it can be the step's.
-  const bool normed = dtype == DTYPE_F16 || s->norm_place == NORM_FIRST || (m->norm.buffer && s->groups > 1);
-  struct mamba2_step step = {.y = tensor_as(t.y, dtype),
-                             .xBC = t.xBC,
-                             .raw = dt,
-                             .A_log = m->A_log,
-                             .dt_bias = m->dt_bias,
-                             .D = m->D,
-                             .state = st->S,
-                             .sequences = call->sequences,
-                             .inputs = {.low = s->dt_low, .high = s->dt_high},
-                             .rule = scan_args(s, call, c->matrices ? MATRICES_BEST : MATRICES_NONE)};
-  if (!normed) step.gate = z;
-  struct linear_input out = {.x = step.y};
-  const bool stepped = !call->probe && op->mamba2_step(c, &step);
-  if (!stepped) {
-    op->mamba2_inputs(c, t.dt, t.g, dt, m->A_log, m->dt_bias, step.inputs);
-    probe_tensor(call->probe, c, DELTAIC_PROBE_DECAY, t.g, call->T, t.g.cols);
-    if (dtype == DTYPE_F16)
-      out.x = tensor_as(t.y, op->mamba2_dtype(c, call->T, call->sequences.rows, t.scan, step.rule));
-    op->mamba2(c, out.x, t.xBC, t.dt, t.g, m->D, st->S, call->sequences, t.scan, step.rule);
-    probe_tensor(call->probe, c, DELTAIC_PROBE_STATE, st->S, (size_t)s->heads * s->N, s->P);
-  }
-  if (stepped && !normed) {
-    out.weight = m->norm;
-    out.h = z;
-    out.eps = s->norm_eps;
-  } else {
-    op->gated_norm(c, out.x, z, m->norm,
-                   (struct gated_norm_args){.groups = s->groups, .place = s->norm_place, .eps = s->norm_eps});
-  }
-  probe_tensor(call->probe, c, DELTAIC_PROBE_HEADS, t.y, call->T, t.y.cols);
-  op->linear_residual(c, x, out, m->out_proj, m->out_bias, call->next);
+  op_linear(l, p, h, w->in_proj, w->in_bias);
+  op_conv(l, &(struct conv){.y = xBC,
+                            .history = st->history,
+                            .x = tensor_cols(p, w->xBC_from, C),
+                            .weight = w->conv,
+                            .bias = w->conv_bias,
+                            .sequences = call->sequences,
+                            .a = {.W = s->W, .C = C, .silu_from = 0}});
+  op_mamba2_inputs(l, &(struct mamba2_inputs){.dt = dt,
+                                              .g = g,
+                                              .raw = tensor_cols(p, w->dt_from, s->heads),
+                                              .A_log = w->A_log,
+                                              .dt_bias = w->dt_bias,
+                                              .low = s->dt_low,
+                                              .high = s->dt_high});
+  op_probe(l, DELTAIC_PROBE_DECAY, g, T, s->heads, &call->layer);
+  op_mamba2(l, &(struct mamba2){.y = o,
+                                .state = st->S,
+                                .xBC = xBC,
+                                .dt = dt,
+                                .g = g,
+                                .D = w->D,
+                                .sequences = call->sequences,
+                                .a = {.heads = s->heads,
+                                      .P = s->P,
+                                      .N = s->N,
+                                      .groups = s->groups,
+                                      .D_per_element = s->D_per_element}});
+  op_probe(l, DELTAIC_PROBE_STATE, st->S, (size_t)s->heads * s->N, s->P, &call->layer);
+  op_gated_norm(l, &(struct gated_norm){.y = out,
+                                        .x = o,
+                                        .z = tensor_cols(p, 0, E),
+                                        .weight = w->norm,
+                                        .groups = s->groups,
+                                        .place = s->norm_place,
+                                        .eps = s->norm_eps});
+  op_probe(l, DELTAIC_PROBE_HEADS, out, T, E, &call->layer);
+  op_linear(l, y, out, w->out_proj, w->out_bias);
 }
 
 static void mamba2_describe(const void *spec, char *text, size_t capacity) {
@@ -209,7 +151,7 @@ static bool mamba2_grows(const void *spec) {
 
 static void mamba2_sizes(const void *spec, struct mixer_sizes *sizes) {
   const struct mamba2_spec *s = spec;
-  *sizes = (struct mixer_sizes){.heads = s->groups, .value_heads = s->heads, .key_size = s->N, .value_size = s->P};
+  *sizes = (struct mixer_sizes){.heads = s->groups, .value_heads = s->heads, .key_size = s->N, .value_size = s->P, .steps = 1};
 }
 
 const struct mixer mixer_mamba2 = {.name = "mamba2",
@@ -220,5 +162,4 @@ const struct mixer mixer_mamba2 = {.name = "mamba2",
                                    .sizes = mamba2_sizes,
                                    .bind = mamba2_bind,
                                    .state = mamba2_state,
-                                   .scratch = mamba2_measure,
                                    .forward = mamba2_forward};

@@ -158,7 +158,7 @@ deltaic_status deltaic_model_inspect(const deltaic_device *device, const char *p
   if (status == DELTAIC_OK && memory) status = session_memory(&m, session, memory);
   if (status == DELTAIC_OK && info) *info = m.info;
   model_clear(&m);
-  if (cpu) cpu->ops->backend_close(cpu);
+  if (cpu) cpu->functions->close(cpu);
   return status;
 }
 

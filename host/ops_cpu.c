@@ -1,5 +1,5 @@
-// ops_cpu: the CPU backend: memory, the recorder (ops work as they are called) and the table of the ops, which are in
-// ops_cpu_short.c, _matmul.c, _linear.c, _delta.c, _attention.c and the like.
+// ops_cpu: the CPU backend: memory, the recorder, and how it runs a list: operation by operation, as it stands. The
+// operations are in ops_cpu_short.c, _matmul.c, _delta.c, _attention.c and the like.
 #include "ops_cpu.h"
 
 #include <stdio.h>
@@ -69,7 +69,7 @@ static double now(void) { return 1e-9 * (double)device_clock_ns(); }
 static deltaic_status cpu_recorder_create(struct backend *b, struct recorder **out) {
   struct cpu_recorder *r = calloc(1, sizeof *r);
   if (!r) return fail_memory("recorder", sizeof *r);
-  r->base = (struct recorder){.backend = b, .ops = b->ops};
+  r->base = (struct recorder){.backend = b, .functions = b->functions};
   *out = &r->base;
   return DELTAIC_OK;
 }
@@ -202,9 +202,60 @@ static void cpu_backend_close(struct backend *b) {
   free(b);
 }
 
-static const struct ops cpu_ops = {
+static uint64_t cpu_bytes_beside(const struct backend *b, const struct oplist *l, const struct op *op) {
+  switch (op->kind) {
+  case OP_DELTA_RULE: return cpu_delta_bytes(b, l, &op->delta_rule);
+  case OP_MAMBA2: return cpu_mamba2_bytes(b, l, &op->mamba2);
+  default: return 0;
+  }
+}
+
+static uint64_t cpu_list_bytes(struct backend *b, struct oplist *l, uint64_t *largest) {
+  return oplist_plan(l, b, cpu_bytes_beside, largest);
+}
+
+static void run_op(struct recorder *c, const struct op *op, struct tensor scratch) {
+  const struct oplist *l = cpu_list(c);
+  switch (op->kind) {
+  case OP_EMBED: cpu_embed(c, &op->embed); break;
+  case OP_MARK: cpu_mark(c, &op->mark); break;
+  case OP_NORM: cpu_norm(c, &op->norm); break;
+  case OP_LINEAR: cpu_linear(c, &op->linear); break;
+  case OP_ADD: cpu_add(c, &op->add); break;
+  case OP_CONV: cpu_conv(c, &op->conv); break;
+  case OP_GLU: cpu_glu(c, &op->glu); break;
+  case OP_DELTA_INPUTS: cpu_delta_inputs(c, &op->delta_inputs); break;
+  case OP_DELTA_RULE: cpu_delta_rule(c, &op->delta_rule, scratch); break;
+  case OP_HEAD_NORM: cpu_head_norm(c, &op->head_norm); break;
+  case OP_MAMBA2_INPUTS: cpu_mamba2_inputs(c, &op->mamba2_inputs); break;
+  case OP_MAMBA2: cpu_mamba2(c, &op->mamba2, scratch); break;
+  case OP_GATED_NORM: cpu_gated_norm(c, &op->gated_norm); break;
+  case OP_ROPE_APPEND: cpu_rope_append(c, &op->rope_append); break;
+  case OP_ATTENTION: cpu_attention(c, &op->attention); break;
+  case OP_SAMPLE: cpu_sample(c, &op->sample); break;
+  case OP_COPY: cpu_copy(c, &op->copy); break;
+  case OP_SCATTER: cpu_scatter(c, &op->scatter); break;
+  case OP_SCORE: cpu_score(c, &op->score); break;
+  case OP_PROBE: l->look(l->look_context, c, &op->probed); break;
+  case OP_KINDS: break;
+  }
+}
+
+static void cpu_recorder_list(struct recorder *c, struct oplist *l) {
+  struct cpu_recorder *r = (struct cpu_recorder *)c;
+  uint64_t largest, bytes = cpu_list_bytes(c->backend, l, &largest);
+  if (!r->status) r->status = oplist_check(l, bytes);
+  if (r->status) return;
+  r->list = l;
+  for (uint32_t i = 0; i < l->count; i++) {
+    const struct op op = oplist_op(l, i);
+    run_op(c, &op, oplist_beside(l, i, cpu_bytes_beside(c->backend, l, &op)));
+  }
+}
+
+static const struct backend_functions cpu_functions = {
     .name = "cpu",
-    .backend_close = cpu_backend_close,
+    .close = cpu_backend_close,
     .free_bytes = cpu_free_bytes,
     .buffer_create = cpu_buffer_create,
     .buffer_free = cpu_buffer_free,
@@ -215,41 +266,13 @@ static const struct ops cpu_ops = {
     .recorder_create = cpu_recorder_create,
     .recorder_free = cpu_recorder_free,
     .recorder_begin = cpu_recorder_begin,
+    .recorder_list = cpu_recorder_list,
     .recorder_run = cpu_recorder_run,
     .recorder_counters = cpu_recorder_counters,
     .recorder_profile = cpu_recorder_profile,
     .recorder_busy = cpu_recorder_profile, // which slows nothing
     .recorder_times = cpu_recorder_times,
-    .embed = cpu_embed,
-    .mark = cpu_mark,
-    .rmsnorm = cpu_rmsnorm,
-    .input_dtype = cpu_input_dtype,
-    .linear = cpu_linear,
-    .linear_residual = cpu_linear_residual,
-    .linear_conv = cpu_linear_conv,
-    .linear_gated = cpu_linear_gated,
-    .delta_inputs = cpu_delta_inputs,
-    .delta_rule = cpu_delta_rule,
-    .delta_dtype = cpu_delta_dtype,
-    .delta_scratch_bytes = cpu_delta_scratch_bytes,
-    .hh_rule = cpu_hh_rule,
-    .hh_dtype = cpu_hh_dtype,
-    .hh_scratch_bytes = cpu_hh_scratch_bytes,
-    .output_norm = cpu_output_norm,
-    .delta_step = cpu_delta_step,
-    .mamba2_inputs = cpu_mamba2_inputs,
-    .mamba2 = cpu_mamba2,
-    .mamba2_dtype = cpu_mamba2_dtype,
-    .mamba2_scratch_bytes = cpu_mamba2_scratch_bytes,
-    .mamba2_step = cpu_mamba2_step,
-    .gated_norm = cpu_gated_norm,
-    .rope_append = cpu_rope_append,
-    .attention = cpu_attention,
-    .attention_scratch_bytes = cpu_attention_scratch_bytes,
-    .sample = cpu_sample,
-    .copy = cpu_copy,
-    .scatter = cpu_scatter,
-    .score = cpu_score,
+    .list_bytes = cpu_list_bytes,
 };
 
 static deltaic_device_info describe(uint32_t threads) {
@@ -271,7 +294,7 @@ deltaic_status backend_open_cpu(uint32_t threads, struct backend **out) {
     return status;
   }
   b->matmul = cpu_matmul_kernels(0);
-  b->base = (struct backend){.ops = &cpu_ops, .max_binding_bytes = UINT64_MAX, .batch = 512};
+  b->base = (struct backend){.functions = &cpu_functions, .max_binding_bytes = UINT64_MAX, .batch = 512};
   b->base.threads = pool_threads(b->pool);
   b->base.info = describe(b->base.threads);
   b->base.max_buffer_bytes = b->base.info.memory_bytes;

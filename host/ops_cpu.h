@@ -3,7 +3,7 @@
 // threads, and on any processors that both have fused multiply-add (ops_cpu_matmul.c) or both lack it.
 #ifndef OPS_CPU_H
 #define OPS_CPU_H
-#include "ops.h"
+#include "backend.h"
 #include "pool.h"
 #include <math.h>
 #include <string.h>
@@ -22,6 +22,7 @@ const struct matmul_kernels *cpu_matmul_kernels(uint32_t i);
 
 struct cpu_recorder {
   struct recorder base;
+  const struct oplist *list; // that is run
   const atomic_bool *cancel; // may be NULL
   deltaic_status status;     // the first error
   deltaic_counters counters;
@@ -96,59 +97,45 @@ static inline const struct sequence *sequence_at(const struct tensor *sequences,
 }
 static inline float *f32_row(const struct tensor *t, uint64_t row) { return tensor_row(t, row); }
 
-void cpu_embed(struct recorder *c, struct tensor x, struct tensor table, struct tensor tokens);
-void cpu_mark(struct recorder *c, struct tensor seen, struct tensor tokens, struct tensor sequences);
-void cpu_output_norm(struct recorder *c, struct tensor o, struct tensor gate, struct tensor weight, uint32_t heads,
-                     float eps);
-void cpu_copy(struct recorder *c, struct tensor to, struct tensor from);
-void cpu_scatter(struct recorder *c, struct tensor to, struct tensor from, struct tensor sequences);
+static inline const struct oplist *cpu_list(const struct recorder *c) {
+  return ((const struct cpu_recorder *)c)->list;
+}
 
-// Parts of the linear ops.
-void cpu_matmul(struct recorder *c, struct tensor y, struct tensor x, struct tensor w, struct tensor bias, bool add);
-void cpu_rmsnorm(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight, struct tensor last,
-                 float eps);
-void cpu_short_conv(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight, struct tensor bias,
-                    struct tensor history, struct tensor sequences, struct conv_args a);
-void cpu_swiglu(struct recorder *c, struct tensor y, struct tensor gate_up, enum activation activation);
+// y = x unless they are in one place: for operations that work in place.
+void cpu_take_place(struct recorder *c, struct tensor y, struct tensor x);
 
-enum dtype cpu_input_dtype(const struct recorder *c, struct tensor w, uint32_t T);
-void cpu_linear(struct recorder *c, struct tensor y, struct linear_input in, struct tensor w, struct tensor bias,
-                bool add);
-void cpu_linear_residual(struct recorder *c, struct tensor x, struct linear_input in, struct tensor w,
-                         struct tensor bias, const struct linear_input *next);
-bool cpu_linear_conv(struct recorder *c, struct tensor y, struct tensor p, struct linear_input in, struct tensor w,
-                     struct tensor bias, struct linear_conv conv);
-void cpu_linear_gated(struct recorder *c, struct tensor y, struct tensor gate_up, struct linear_input in,
-                      struct tensor w, enum activation activation);
-void cpu_delta_inputs(struct recorder *c, struct tensor qk, const struct delta_input *in);
-bool cpu_delta_step(struct recorder *c, const struct delta_step *s);
-void cpu_delta_rule(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,
-                    struct tensor state, struct tensor sequences, struct tensor scratch, struct delta_args a);
-enum dtype cpu_delta_dtype(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch,
-                           struct delta_args a);
-uint64_t cpu_delta_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct delta_args a);
-void cpu_mamba2_inputs(struct recorder *c, struct tensor dt, struct tensor g, struct tensor raw, struct tensor A_log,
-                       struct tensor dt_bias, struct mamba2_input_args a);
-void cpu_mamba2(struct recorder *c, struct tensor y, struct tensor xBC, struct tensor dt, struct tensor g,
-                struct tensor D, struct tensor state, struct tensor sequences, struct tensor scratch,
-                struct mamba2_args a);
-enum dtype cpu_mamba2_dtype(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch,
-                            struct mamba2_args a);
-bool cpu_mamba2_step(struct recorder *c, const struct mamba2_step *s);
-uint64_t cpu_mamba2_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct mamba2_args a);
-void cpu_gated_norm(struct recorder *c, struct tensor y, struct tensor z, struct tensor weight,
-                    struct gated_norm_args a);
-void cpu_hh_rule(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,
-                 struct tensor mask, struct tensor state, struct tensor sequences, struct tensor scratch,
-                 struct hh_args a);
-enum dtype cpu_hh_dtype(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch, struct hh_args a);
-uint64_t cpu_hh_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct hh_args a);
-void cpu_rope_append(struct recorder *c, struct tensor qkv, struct tensor cache_k, struct tensor cache_v,
-                     struct tensor table, struct tensor sequences, struct tensor scratch, struct attention_args a);
-void cpu_attention(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor cache_k, struct tensor cache_v,
-                   struct tensor sequences, struct tensor scratch, struct attention_args a);
-uint64_t cpu_attention_scratch_bytes(const struct backend *b, uint32_t B, struct attention_args a);
-void cpu_score(struct recorder *c, struct tensor scores, struct tensor logits, struct tensor targets, uint32_t first);
-void cpu_sample(struct recorder *c, struct tensor tokens, struct tensor sequences, struct tensor seen,
-                struct tensor logits, struct tensor sampling, struct tensor scratch);
+// The operations, with their tensors in memory. scratch: of the bytes below.
+void cpu_embed(struct recorder *c, const struct embed *e);
+void cpu_mark(struct recorder *c, const struct mark *m);
+void cpu_norm(struct recorder *c, const struct norm *norm);
+void cpu_linear(struct recorder *c, const struct linear *p);
+void cpu_add(struct recorder *c, const struct add *a);
+void cpu_conv(struct recorder *c, const struct conv *conv);
+void cpu_glu(struct recorder *c, const struct glu *g);
+void cpu_delta_inputs(struct recorder *c, const struct delta_inputs *in);
+void cpu_delta_rule(struct recorder *c, const struct delta_rule *rule, struct tensor scratch);
+uint64_t cpu_delta_bytes(const struct backend *b, const struct oplist *l, const struct delta_rule *rule);
+void cpu_head_norm(struct recorder *c, const struct head_norm *norm);
+void cpu_mamba2_inputs(struct recorder *c, const struct mamba2_inputs *in);
+void cpu_mamba2(struct recorder *c, const struct mamba2 *rule, struct tensor scratch);
+uint64_t cpu_mamba2_bytes(const struct backend *b, const struct oplist *l, const struct mamba2 *rule);
+void cpu_gated_norm(struct recorder *c, const struct gated_norm *norm);
+void cpu_rope_append(struct recorder *c, const struct rope_append *rope);
+void cpu_attention(struct recorder *c, const struct attention *op);
+void cpu_sample(struct recorder *c, const struct sample *sample);
+void cpu_copy(struct recorder *c, const struct copy *copy);
+void cpu_scatter(struct recorder *c, const struct scatter *s);
+void cpu_score(struct recorder *c, const struct score *score);
+
+// One call of the delta rule: ops_cpu_delta.c, with blocks ops_cpu_hh.c.
+struct delta_call {
+  struct recorder *c;
+  struct tensor o, qkv, beta, g, mask, state, sequences, scratch;
+  struct delta_args a;
+  enum delta_form form;
+  uint32_t width, blocks; // columns of S in a task; tasks per head
+};
+bool cpu_hh_chunks(enum delta_form form, uint32_t T);       // whether it goes by chunks
+uint64_t cpu_hh_scratch(const struct delta_args *a);        // floats of one thread
+void cpu_hh_task(void *context, uint64_t index, uint32_t worker); // context: the call
 #endif

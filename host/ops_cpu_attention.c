@@ -38,19 +38,20 @@ static void rope_append_row(void *context, uint64_t t, uint32_t worker) {
   memcpy(cache_row(&v->cache_v, v, position), k + size, size * sizeof(float));
 }
 
-void cpu_rope_append(struct recorder *c, struct tensor qkv, struct tensor cache_k, struct tensor cache_v,
-                     struct tensor table, struct tensor sequences, struct tensor scratch, struct attention_args a) {
-  (void)scratch;
+void cpu_rope_append(struct recorder *c, const struct rope_append *rope) {
+  const struct attention_args *a = &rope->a;
+  cpu_take_place(c, rope->y, rope->x);
   if (!cpu_begin(c)) return;
-  uint64_t n = 0, width = (uint64_t)a.heads + a.kv_heads;
-  for (uint32_t s = 0; s < sequences.rows; s++) {
-    struct attention_call v = {.qkv = qkv, .cache_k = cache_k, .cache_v = cache_v, .table = table, .a = a};
-    v.q = sequence_at(&sequences, s);
-    assert(v.q->T <= a.capacity);
-    cpu_parallel(c, v.q->T, 6 * width * a.d * v.q->T, rope_append_row, &v);
+  uint64_t n = 0, width = (uint64_t)a->heads + a->kv_heads;
+  struct attention_call v = {
+      .qkv = rope->y, .cache_k = rope->cache_k, .cache_v = rope->cache_v, .table = rope->table, .a = *a};
+  for (uint32_t s = 0; s < rope->sequences.rows; s++) {
+    v.q = sequence_at(&rope->sequences, s);
+    assert(v.q->T <= a->capacity);
+    cpu_parallel(c, v.q->T, 6 * width * a->d * v.q->T, rope_append_row, &v);
     n += v.q->T;
   }
-  cpu_end(c, "rope_append", NULL, 4 * n * a.d * (2 * width + 3ull * a.kv_heads), 6 * n * width * a.d);
+  cpu_end(c, "rope_append", NULL, 4 * n * a->d * (2 * width + 3ull * a->kv_heads), 6 * n * width * a->d);
 }
 
 enum { POSITIONS = 64 }; // scores kept at once
@@ -103,25 +104,19 @@ static uint64_t positions_seen(const struct sequence *q, uint32_t window) {
   return n;
 }
 
-void cpu_attention(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor cache_k, struct tensor cache_v,
-                   struct tensor sequences, struct tensor scratch, struct attention_args a) {
-  (void)scratch;
+void cpu_attention(struct recorder *c, const struct attention *op) {
   if (!cpu_begin(c)) return;
+  const struct attention_args *a = &op->a;
   uint64_t bytes = 0, operations = 0;
-  for (uint32_t s = 0; s < sequences.rows; s++) {
-    struct attention_call v = {.o = o, .qkv = qkv, .cache_k = cache_k, .cache_v = cache_v, .a = a};
-    v.q = sequence_at(&sequences, s);
-    uint64_t work = 4 * positions_seen(v.q, a.window) * a.heads * a.d;
-    cpu_parallel(c, (uint64_t)v.q->T * a.heads, work, attention_head, &v);
+  struct attention_call v = {.o = op->o, .qkv = op->qkv, .cache_k = op->cache_k, .cache_v = op->cache_v, .a = *a};
+  for (uint32_t s = 0; s < op->sequences.rows; s++) {
+    v.q = sequence_at(&op->sequences, s);
+    uint64_t work = 4 * positions_seen(v.q, a->window) * a->heads * a->d;
+    cpu_parallel(c, (uint64_t)v.q->T * a->heads, work, attention_head, &v);
     uint64_t span = v.q->pos + v.q->T; // positions that some token sees
-    if (a.window && span > v.q->T + a.window - 1) span = v.q->T + a.window - 1;
-    bytes += 8 * a.d * ((uint64_t)v.q->T * a.heads + span * a.kv_heads);
+    if (a->window && span > v.q->T + a->window - 1) span = v.q->T + a->window - 1;
+    bytes += 8 * a->d * ((uint64_t)v.q->T * a->heads + span * a->kv_heads);
     operations += work;
   }
   cpu_end(c, "attention", NULL, bytes, operations);
-}
-
-uint64_t cpu_attention_scratch_bytes(const struct backend *b, uint32_t B, struct attention_args a) {
-  (void)b, (void)B, (void)a;
-  return 0;
 }

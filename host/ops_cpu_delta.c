@@ -6,11 +6,6 @@
 #include "cpu_state.h"
 #include "ops_cpu.h"
 
-struct delta_input_call {
-  struct tensor qk;
-  const struct delta_input *in;
-};
-
 static void normalise(float *x, uint32_t n, enum key_norm norm) {
   float sum = 0;
   switch (norm) {
@@ -29,12 +24,11 @@ static void normalise(float *x, uint32_t n, enum key_norm norm) {
 static float softplus(float z) { return z > 20 ? z : log1pf(expf(z)); }
 
 static void delta_inputs_row(void *context, uint64_t t, uint32_t worker) {
-  const struct delta_input_call *v = context;
-  const struct delta_input *in = v->in;
+  const struct delta_inputs *in = context;
   const struct delta_input_args *a = &in->a;
   (void)worker;
   for (uint32_t h = 0; h < a->heads; h++) {
-    float *x = f32_row(&v->qk, t) + (uint64_t)h * a->Dk;
+    float *x = f32_row(&in->y, t) + (uint64_t)h * a->Dk;
     if (a->activation != ACTIVATION_IDENTITY)
       for (uint32_t i = 0; i < a->Dk; i++) x[i] = cpu_activate(a->activation, x[i]);
     normalise(x, a->Dk, a->norm);
@@ -49,19 +43,13 @@ static void delta_inputs_row(void *context, uint64_t t, uint32_t worker) {
   for (uint32_t j = 0; j < a->decays; j++) g[j] = -expf(A_log[j]) * softplus(decay[j] + dt_bias[j]);
 }
 
-void cpu_delta_inputs(struct recorder *c, struct tensor qk, const struct delta_input *in) {
+void cpu_delta_inputs(struct recorder *c, const struct delta_inputs *in) {
+  cpu_take_place(c, in->y, in->x);
   if (!cpu_begin(c)) return;
   const struct delta_input_args *a = &in->a;
-  struct delta_input_call v = {qk, in};
-  uint64_t n = (uint64_t)qk.rows * a->heads * a->Dk, gates = a->betas + (a->gated ? a->decays : 0u);
-  cpu_parallel(c, qk.rows, 4 * n, delta_inputs_row, &v);
-  cpu_end(c, "delta_inputs", NULL, 8 * (n + qk.rows * gates), 4 * n);
-}
-
-// A dispatch costs nothing here.
-bool cpu_delta_step(struct recorder *c, const struct delta_step *s) {
-  (void)c, (void)s;
-  return false;
+  const uint64_t rows = in->y.rows, n = rows * a->heads * a->Dk, gates = a->betas + (a->gated ? a->decays : 0u);
+  cpu_parallel(c, rows, 4 * n, delta_inputs_row, (void *)in);
+  cpu_end(c, "delta_inputs", NULL, 8 * (n + rows * gates), 4 * n);
 }
 
 // ---------------------------------------------------------------- the rule
@@ -72,13 +60,6 @@ enum {
   CHUNK_DK = 65,  // Dk is at least this: up to 64 the recurrence keeps its part of S in the first cache and wins
   COLUMNS = 64,   // columns of S in a recurrent task
   SOLVE_ROWS = 8, // rows of the triangular system solved one by one between two products
-};
-
-struct delta_call {
-  struct recorder *c;
-  struct tensor o, qkv, beta, g, state, sequences, scratch;
-  struct delta_args a;
-  uint32_t width, blocks; // columns of S in a task; tasks per head
 };
 
 // One task: columns first ... first + width - 1 of value head `head` of sequence q.
@@ -265,23 +246,20 @@ static void delta_chunks(const struct delta_task *k) {
 
 // ---------------------------------------------------------------- the op
 
-static bool use_chunks(struct delta_args a, uint32_t T) {
-  if (a.form == DELTA_RECURRENT || a.n > CHUNK) return false;
-  return a.form == DELTA_CHUNK || (T >= CHUNK_FROM && a.Dk >= CHUNK_DK);
+static bool use_chunks(const struct delta_args *a, enum delta_form form, uint32_t T) {
+  if (a->r > 1) return cpu_hh_chunks(form, T);
+  if (form == DELTA_RECURRENT || a->n > CHUNK) return false;
+  return form == DELTA_CHUNK || (T >= CHUNK_FROM && a->Dk >= CHUNK_DK);
 }
 
 // Floats of scratch of one thread.
-static uint64_t worker_scratch(struct delta_args a) { return CHUNK * ((uint64_t)a.Dk + a.Dv); }
-
-enum dtype cpu_delta_dtype(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch,
-                           struct delta_args a) {
-  (void)c, (void)T, (void)B, (void)scratch, (void)a;
-  return DTYPE_F32;
+static uint64_t worker_scratch(const struct delta_args *a) {
+  return a->r > 1 ? cpu_hh_scratch(a) : CHUNK * ((uint64_t)a->Dk + a->Dv);
 }
 
-uint64_t cpu_delta_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct delta_args a) {
-  (void)B;
-  return use_chunks(a, T) ? cpu_threads(b) * worker_scratch(a) * sizeof(float) : 0;
+uint64_t cpu_delta_bytes(const struct backend *b, const struct oplist *l, const struct delta_rule *rule) {
+  if (!use_chunks(&rule->a, l->form, rule->o.rows)) return 0;
+  return cpu_threads(b) * worker_scratch(&rule->a) * sizeof(float);
 }
 
 static void delta_task(void *context, uint64_t index, uint32_t worker) {
@@ -293,28 +271,40 @@ static void delta_task(void *context, uint64_t index, uint32_t worker) {
   if (!k.q->T) return;
   k.width = d->a.Dv - k.first < d->width ? d->a.Dv - k.first : d->width;
   k.S = f32_row(&d->state, k.q->slot) + (uint64_t)k.head * d->a.Dk * d->a.Dv + k.first;
-  if (!use_chunks(d->a, k.q->T)) {
+  if (!use_chunks(&d->a, d->form, k.q->T)) {
     delta_recurrent(&k);
     return;
   }
-  k.K = f32_row(&d->scratch, 0) + worker * worker_scratch(d->a);
+  k.K = f32_row(&d->scratch, 0) + worker * worker_scratch(&d->a);
   k.V = k.K + CHUNK * (uint64_t)d->a.Dk;
   delta_chunks(&k);
 }
 
-void cpu_delta_rule(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,
-                    struct tensor state, struct tensor sequences, struct tensor scratch, struct delta_args a) {
+void cpu_delta_rule(struct recorder *c, const struct delta_rule *rule, struct tensor scratch) {
   if (!cpu_begin(c)) return;
+  const struct delta_args *a = &rule->a;
   uint32_t longest;
-  const uint64_t rows = cpu_count_rows(&sequences, &longest);
-  struct delta_call d = {c, o, qkv, beta, g, state, sequences, scratch, a, 0, 0};
-  bool chunks = use_chunks(a, longest);
-  // Chunk tasks repeat K K^T and Q K^T for every block.
-  d.width = chunks ? cpu_task_columns(c, (uint64_t)sequences.rows * a.Hv, a.Dv, COLUMNS) : COLUMNS;
-  d.blocks = (a.Dv + d.width - 1) / d.width;
-  uint64_t size = (uint64_t)a.Hv * a.Dk * a.Dv, operations = (4ull * a.n + 3) * size * rows;
-  cpu_parallel(c, (uint64_t)sequences.rows * a.Hv * d.blocks, operations, delta_task, &d);
-  uint64_t row_bytes = 4ull * (qkv.cols + (a.n + (a.gated ? 1u : 0u)) * a.Hv + a.Hv * a.Dv);
-  cpu_end(c, chunks ? "delta_rule_chunk" : "delta_rule", NULL, rows * row_bytes + 8 * size * sequences.rows,
-          operations);
+  const uint64_t B = rule->sequences.rows, rows = cpu_count_rows(&rule->sequences, &longest);
+  struct delta_call d = {.c = c,
+                         .o = rule->o,
+                         .qkv = rule->qkv,
+                         .beta = rule->beta,
+                         .g = rule->g,
+                         .mask = rule->mask,
+                         .state = rule->state,
+                         .sequences = rule->sequences,
+                         .scratch = scratch,
+                         .a = *a,
+                         .form = cpu_list(c)->form,
+                         .width = COLUMNS};
+  const bool chunks = use_chunks(a, d.form, longest), hh = a->r > 1;
+  assert(!hh || (a->r <= HH_MOST && a->Dk % a->r == 0 && a->n == 1));
+  // Chunk tasks repeat the products of keys for every block.
+  if (chunks) d.width = cpu_task_columns(c, B * a->Hv, a->Dv, COLUMNS);
+  d.blocks = (a->Dv + d.width - 1) / d.width;
+  const uint64_t size = (uint64_t)a->Hv * a->Dk * a->Dv, masks = hh ? (uint64_t)a->Hv * a->r * a->r : 0;
+  const uint64_t operations = ((4ull * a->n + 3) * size + 2 * masks * a->Dv) * rows;
+  cpu_parallel(c, B * a->Hv * d.blocks, operations, hh ? cpu_hh_task : delta_task, &d);
+  const uint64_t row_bytes = 4ull * (rule->qkv.cols + (a->n + (a->gated ? 1u : 0u)) * a->Hv + a->Hv * a->Dv + masks);
+  cpu_end(c, hh ? "hh_rule" : "delta_rule", chunks ? "chunk" : NULL, rows * row_bytes + 8 * size * B, operations);
 }

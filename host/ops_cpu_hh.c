@@ -12,16 +12,9 @@ enum {
   COLUMNS = 64,    // columns of S in a recurrent task
 };
 
-struct hh_call {
-  struct recorder *c;
-  struct tensor o, qkv, beta, g, mask, state, sequences, scratch;
-  struct hh_args a;
-  uint32_t width, blocks; // columns of S in a task; tasks per head
-};
-
 // One task: columns first ... first + width - 1 of value head `head` of sequence q.
 struct hh_task {
-  const struct hh_call *h;
+  const struct delta_call *h;
   const struct sequence *q;
   uint32_t head, first, width, d;
   float *S; // (Dk, width), rows Dv apart
@@ -30,12 +23,12 @@ struct hh_task {
 };
 
 static const float *query(const struct hh_task *k, uint32_t t) {
-  const struct hh_args *a = &k->h->a;
+  const struct delta_args *a = &k->h->a;
   return f32_row(&k->h->qkv, k->q->row + t) + (uint64_t)k->head / (a->Hv / a->H) * a->Dk;
 }
 static const float *key(const struct hh_task *k, uint32_t t) { return query(k, t) + (uint64_t)k->h->a.H * k->h->a.Dk; }
 static const float *value(const struct hh_task *k, uint32_t t) {
-  const struct hh_args *a = &k->h->a;
+  const struct delta_args *a = &k->h->a;
   return f32_row(&k->h->qkv, k->q->row + t) + 2ull * a->H * a->Dk + (uint64_t)k->head * a->Dv + k->first;
 }
 static float strength(const struct hh_task *k, uint32_t t) { return f32_row(&k->h->beta, k->q->row + t)[k->head]; }
@@ -46,7 +39,7 @@ static float *output(const struct hh_task *k, uint32_t t) {
   return f32_row(&k->h->o, k->q->row + t) + (uint64_t)k->head * k->h->a.Dv + k->first;
 }
 static void token_mask(float *M, const struct hh_task *k, uint32_t t) {
-  const struct hh_args *a = &k->h->a;
+  const struct delta_args *a = &k->h->a;
   uint64_t row = a->fixed_mask ? 0 : k->q->row + t;
   hh_mask(M, f32_row(&k->h->mask, row) + (uint64_t)k->head * a->r * a->r, a->r, a->nonneg);
 }
@@ -83,7 +76,7 @@ CPU_CLONES static void recurrent_step(float *o, float *S, const struct hh_step *
 }
 
 static void hh_recurrent(const struct hh_task *k) {
-  const struct hh_args *a = &k->h->a;
+  const struct delta_args *a = &k->h->a;
   float M[HH_MOST * HH_MOST];
   for (uint32_t t = 0; t < k->q->T; t++) {
     if (t == 0 || !a->fixed_mask) token_mask(M, k, t);
@@ -215,25 +208,14 @@ static void hh_chunks(const struct hh_task *k) {
 
 // ---------------------------------------------------------------- the op
 
-static bool use_chunks(struct hh_args a, uint32_t T) {
-  return a.form == DELTA_CHUNK || (a.form == DELTA_AUTO && T >= CHUNK_FROM);
+bool cpu_hh_chunks(enum delta_form form, uint32_t T) {
+  return form == DELTA_CHUNK || (form == DELTA_AUTO && T >= CHUNK_FROM);
 }
 
-// Floats of scratch of one thread.
-static uint64_t worker_scratch(struct hh_args a) { return 2ull * ROWS * a.Dv; }
+uint64_t cpu_hh_scratch(const struct delta_args *a) { return 2ull * ROWS * a->Dv; }
 
-enum dtype cpu_hh_dtype(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch, struct hh_args a) {
-  (void)c, (void)T, (void)B, (void)scratch, (void)a;
-  return DTYPE_F32;
-}
-
-uint64_t cpu_hh_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct hh_args a) {
-  (void)B;
-  return use_chunks(a, T) ? cpu_threads(b) * worker_scratch(a) * sizeof(float) : 0;
-}
-
-static void hh_task(void *context, uint64_t index, uint32_t worker) {
-  const struct hh_call *h = context;
+void cpu_hh_task(void *context, uint64_t index, uint32_t worker) {
+  const struct delta_call *h = context;
   struct hh_task k = {.h = h, .d = h->a.Dk / h->a.r};
   k.first = (uint32_t)(index % h->blocks) * h->width;
   k.head = (uint32_t)(index / h->blocks % h->a.Hv);
@@ -241,29 +223,11 @@ static void hh_task(void *context, uint64_t index, uint32_t worker) {
   if (!k.q->T) return;
   k.width = h->a.Dv - k.first < h->width ? h->a.Dv - k.first : h->width;
   k.S = f32_row(&h->state, k.q->slot) + (uint64_t)k.head * h->a.Dk * h->a.Dv + k.first;
-  if (!use_chunks(h->a, k.q->T)) {
+  if (!cpu_hh_chunks(h->form, k.q->T)) {
     hh_recurrent(&k);
     return;
   }
-  k.U = f32_row(&h->scratch, 0) + worker * worker_scratch(h->a);
+  k.U = f32_row(&h->scratch, 0) + worker * cpu_hh_scratch(&h->a);
   k.Y = k.U + (uint64_t)ROWS * h->a.Dv;
   hh_chunks(&k);
-}
-
-void cpu_hh_rule(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,
-                 struct tensor mask, struct tensor state, struct tensor sequences, struct tensor scratch,
-                 struct hh_args a) {
-  if (!cpu_begin(c)) return;
-  assert(a.r <= HH_MOST && a.Dk % a.r == 0);
-  uint32_t longest;
-  const uint64_t rows = cpu_count_rows(&sequences, &longest);
-  struct hh_call h = {c, o, qkv, beta, g, mask, state, sequences, scratch, a, 0, 0};
-  bool chunks = use_chunks(a, longest);
-  // Chunk tasks repeat the products of keys for every block.
-  h.width = chunks ? cpu_task_columns(c, (uint64_t)sequences.rows * a.Hv, a.Dv, COLUMNS) : COLUMNS;
-  h.blocks = (a.Dv + h.width - 1) / h.width;
-  uint64_t size = (uint64_t)a.Hv * a.Dk * a.Dv, operations = 7 * size * rows + 2ull * a.r * a.r * a.Hv * a.Dv * rows;
-  cpu_parallel(c, (uint64_t)sequences.rows * a.Hv * h.blocks, operations, hh_task, &h);
-  uint64_t row_bytes = 4ull * (qkv.cols + (a.gated ? 2u : 1u) * a.Hv + a.Hv * a.Dv + a.Hv * a.r * a.r);
-  cpu_end(c, chunks ? "hh_rule_chunk" : "hh_rule", NULL, rows * row_bytes + 8 * size * sequences.rows, operations);
 }

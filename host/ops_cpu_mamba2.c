@@ -8,29 +8,23 @@
 
 // ---------------------------------------------------------------- inputs
 
-struct input_call {
-  struct tensor dt, g, raw, A_log, dt_bias;
-  struct mamba2_input_args a;
-};
-
 static float softplus(float z) { return z > 20 ? z : log1pf(expf(z)); }
 
 static void inputs_row(void *context, uint64_t t, uint32_t worker) {
-  const struct input_call *v = context;
+  const struct mamba2_inputs *v = context;
   (void)worker;
   const float *raw = f32_row(&v->raw, t), *A_log = f32_row(&v->A_log, 0), *dt_bias = f32_row(&v->dt_bias, 0);
   float *dt = f32_row(&v->dt, t), *g = f32_row(&v->g, t);
   for (uint32_t j = 0; j < v->dt.cols; j++) {
-    dt[j] = fminf(fmaxf(softplus(raw[j] + dt_bias[j]), v->a.low), v->a.high);
+    dt[j] = fminf(fmaxf(softplus(raw[j] + dt_bias[j]), v->low), v->high);
     g[j] = -expf(A_log[j]) * dt[j];
   }
 }
 
-void cpu_mamba2_inputs(struct recorder *c, struct tensor dt, struct tensor g, struct tensor raw, struct tensor A_log,
-                       struct tensor dt_bias, struct mamba2_input_args a) {
+void cpu_mamba2_inputs(struct recorder *c, const struct mamba2_inputs *in) {
   if (!cpu_begin(c)) return;
-  uint64_t n = (uint64_t)dt.rows * dt.cols;
-  cpu_parallel(c, dt.rows, 20 * n, inputs_row, &(struct input_call){dt, g, raw, A_log, dt_bias, a});
+  uint64_t n = (uint64_t)in->dt.rows * in->dt.cols;
+  cpu_parallel(c, in->dt.rows, 20 * n, inputs_row, (void *)in);
   cpu_end(c, "mamba2_inputs", NULL, 12 * n, 20 * n);
 }
 
@@ -46,6 +40,7 @@ struct mamba2_call {
   struct recorder *c;
   struct tensor y, xBC, dt, g, D, state, sequences, scratch;
   struct mamba2_args a;
+  enum delta_form form;
 };
 
 // One task: head `head` of sequence q.
@@ -193,28 +188,15 @@ static void mamba2_chunks(const struct mamba2_task *k) {
 
 // ---------------------------------------------------------------- the op
 
-static bool use_chunks(struct mamba2_args a, uint32_t T) {
-  return a.form == DELTA_CHUNK || (a.form == DELTA_AUTO && T >= CHUNK_FROM);
+static bool use_chunks(enum delta_form form, uint32_t T) {
+  return form == DELTA_CHUNK || (form == DELTA_AUTO && T >= CHUNK_FROM);
 }
 
 // Floats of scratch of one thread.
-static uint64_t worker_scratch(struct mamba2_args a) { return CHUNK * ((uint64_t)a.N + a.P); }
+static uint64_t worker_scratch(const struct mamba2_args *a) { return CHUNK * ((uint64_t)a->N + a->P); }
 
-uint64_t cpu_mamba2_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct mamba2_args a) {
-  (void)B;
-  return use_chunks(a, T) ? cpu_threads(b) * worker_scratch(a) * sizeof(float) : 0;
-}
-
-enum dtype cpu_mamba2_dtype(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch,
-                            struct mamba2_args a) {
-  (void)c, (void)T, (void)B, (void)scratch, (void)a;
-  return DTYPE_F32;
-}
-
-// A dispatch costs nothing here.
-bool cpu_mamba2_step(struct recorder *c, const struct mamba2_step *s) {
-  (void)c, (void)s;
-  return false;
+uint64_t cpu_mamba2_bytes(const struct backend *b, const struct oplist *l, const struct mamba2 *rule) {
+  return use_chunks(l->form, rule->y.rows) ? cpu_threads(b) * worker_scratch(&rule->a) * sizeof(float) : 0;
 }
 
 static void mamba2_task(void *context, uint64_t index, uint32_t worker) {
@@ -223,54 +205,58 @@ static void mamba2_task(void *context, uint64_t index, uint32_t worker) {
   k.q = sequence_at(&m->sequences, (uint32_t)(index / m->a.heads));
   k.group = k.head / (m->a.heads / m->a.groups);
   k.S = f32_row(&m->state, k.q->slot) + (uint64_t)k.head * m->a.N * m->a.P;
-  if (!use_chunks(m->a, k.q->T)) {
+  if (!use_chunks(m->form, k.q->T)) {
     mamba2_recurrent(&k);
     return;
   }
-  k.B = f32_row(&m->scratch, 0) + worker * worker_scratch(m->a);
+  k.B = f32_row(&m->scratch, 0) + worker * worker_scratch(&m->a);
   k.V = k.B + CHUNK * (uint64_t)m->a.N;
   mamba2_chunks(&k);
 }
 
-void cpu_mamba2(struct recorder *c, struct tensor y, struct tensor xBC, struct tensor dt, struct tensor g,
-                struct tensor D, struct tensor state, struct tensor sequences, struct tensor scratch,
-                struct mamba2_args a) {
+void cpu_mamba2(struct recorder *c, const struct mamba2 *rule, struct tensor scratch) {
   if (!cpu_begin(c)) return;
+  const struct mamba2_args *a = &rule->a;
   uint32_t longest;
-  const uint64_t rows = cpu_count_rows(&sequences, &longest);
-  struct mamba2_call m = {c, y, xBC, dt, g, D, state, sequences, scratch, a};
-  uint64_t size = (uint64_t)a.heads * a.N * a.P, operations = 5 * size * rows;
-  cpu_parallel(c, (uint64_t)sequences.rows * a.heads, operations, mamba2_task, &m);
-  cpu_end(c, use_chunks(a, longest) ? "mamba2_chunk" : "mamba2", NULL,
-          4 * rows * (xBC.cols + y.cols + 2ull * a.heads) + 8 * size * sequences.rows, operations);
+  const uint64_t B = rule->sequences.rows, rows = cpu_count_rows(&rule->sequences, &longest);
+  struct mamba2_call m = {.c = c,
+                          .y = rule->y,
+                          .xBC = rule->xBC,
+                          .dt = rule->dt,
+                          .g = rule->g,
+                          .D = rule->D,
+                          .state = rule->state,
+                          .sequences = rule->sequences,
+                          .scratch = scratch,
+                          .a = *a,
+                          .form = cpu_list(c)->form};
+  uint64_t size = (uint64_t)a->heads * a->N * a->P, operations = 5 * size * rows;
+  cpu_parallel(c, B * a->heads, operations, mamba2_task, &m);
+  cpu_end(c, use_chunks(m.form, longest) ? "mamba2_chunk" : "mamba2", NULL,
+          4 * rows * (rule->xBC.cols + rule->y.cols + 2ull * a->heads) + 8 * size * B, operations);
 }
 
 // ---------------------------------------------------------------- the gated norm
 
-struct gated_norm_call {
-  struct tensor y, z, weight;
-  struct gated_norm_args a;
-};
-
 static void gated_norm_row(void *context, uint64_t t, uint32_t worker) {
-  const struct gated_norm_call *v = context;
+  const struct gated_norm *v = context;
   (void)worker;
-  uint32_t n = v->y.cols / v->a.groups;
+  uint32_t n = v->y.cols / v->groups;
   float *y = f32_row(&v->y, t);
-  const float *z = f32_row(&v->z, t), *weight = v->a.place == NORM_ABSENT ? NULL : f32_row(&v->weight, 0);
-  for (uint32_t i = 0; v->a.place != NORM_FIRST && i < v->y.cols; i++) y[i] *= silu(z[i]);
+  const float *z = f32_row(&v->z, t), *weight = v->place == NORM_ABSENT ? NULL : f32_row(&v->weight, 0);
+  for (uint32_t i = 0; v->place != NORM_FIRST && i < v->y.cols; i++) y[i] *= silu(z[i]);
   for (uint32_t from = 0; weight && from < v->y.cols; from += n) {
-    float r = 1 / sqrtf(cpu_dot(y + from, y + from, n) / (float)n + v->a.eps);
+    float r = 1 / sqrtf(cpu_dot(y + from, y + from, n) / (float)n + v->eps);
     for (uint32_t i = from; i < from + n; i++) y[i] = y[i] * r * weight[i];
   }
-  for (uint32_t i = 0; v->a.place == NORM_FIRST && i < v->y.cols; i++) y[i] *= silu(z[i]);
+  for (uint32_t i = 0; v->place == NORM_FIRST && i < v->y.cols; i++) y[i] *= silu(z[i]);
 }
 
-void cpu_gated_norm(struct recorder *c, struct tensor y, struct tensor z, struct tensor weight,
-                    struct gated_norm_args a) {
+void cpu_gated_norm(struct recorder *c, const struct gated_norm *norm) {
+  cpu_take_place(c, norm->y, norm->x);
   if (!cpu_begin(c)) return;
-  assert(y.cols % a.groups == 0);
-  uint64_t n = (uint64_t)y.rows * y.cols;
-  cpu_parallel(c, y.rows, 8 * n, gated_norm_row, &(struct gated_norm_call){y, z, weight, a});
+  assert(norm->y.cols % norm->groups == 0);
+  uint64_t n = (uint64_t)norm->y.rows * norm->y.cols;
+  cpu_parallel(c, norm->y.rows, 8 * n, gated_norm_row, (void *)norm);
   cpu_end(c, "gated_norm", NULL, 12 * n, 8 * n);
 }

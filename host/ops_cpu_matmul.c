@@ -239,18 +239,15 @@ struct matmul_call {
   struct recorder *c;
   const struct matmul_kernels *kernels;
   struct tensor y, x, w, bias;
-  bool add;
-  uint32_t panels;
+  uint32_t panels, block; // block: numbers of a sum that are added up by themselves
 };
 
-// y[t, first ...] = or += sums plus the bias.
+// y[t, first ...] = sums plus the bias.
 static void store(const struct matmul_call *m, uint32_t t, uint32_t first, uint32_t rows, const float *sums) {
   float *y = f32_row(&m->y, t) + first;
   const float *bias = m->bias.buffer ? f32_row(&m->bias, 0) + first : NULL;
-  for (uint32_t r = 0; r < rows; r++) {
-    float value = sums[r] + (bias ? bias[r] : 0);
-    y[r] = m->add ? y[r] + value : value;
-  }
+  for (uint32_t r = 0; r < rows; r++)
+    y[r] = sums[r] + (bias ? bias[r] : 0);
 }
 
 static size_t row_bytes(const struct tensor *w) { return w->stride * dtype_bytes(w->dtype); }
@@ -287,22 +284,28 @@ static void tiles_task(void *context, uint64_t index, uint32_t worker) {
     uint32_t n = K - k < K_BLOCK ? K - k : K_BLOCK;
     const char *w = (const char *)tensor_row(&m->w, first) + k * dtype_bytes(m->w.dtype);
     m->kernels->pack(panel, w, row_bytes(&m->w), rows, n, m->w.dtype);
-    m->kernels->tiles(sums, f32_row(&m->x, t) + k, m->x.stride, T, panel, n, m->c->matrices ? K_BLOCK : SUM_BLOCK);
+    m->kernels->tiles(sums, f32_row(&m->x, t) + k, m->x.stride, T, panel, n, m->block);
   }
   for (uint32_t i = 0; i < T; i++) store(m, t + i, first, rows, sums + i * PANEL);
 }
 
-void cpu_matmul(struct recorder *c, struct tensor y, struct tensor x, struct tensor w, struct tensor bias, bool add) {
+void cpu_linear(struct recorder *c, const struct linear *p) {
   if (!cpu_begin(c)) return;
-  assert(x.cols == w.cols && y.cols == w.rows && y.rows == x.rows);
+  const struct tensor x = p->x, w = p->w;
+  assert(x.cols == w.cols && p->y.cols == w.rows && p->y.rows == x.rows);
   const uint32_t T = x.rows;
   uint64_t operations = 2ull * T * w.rows * w.cols;
-  struct matmul_call m = {c, ((struct cpu_backend *)c->backend)->matmul, y, x, w, bias, add, 0};
-  m.panels = (w.rows + PANEL - 1) / PANEL;
+  struct matmul_call m = {.c = c,
+                          .kernels = ((struct cpu_backend *)c->backend)->matmul,
+                          .y = p->y,
+                          .x = x,
+                          .w = w,
+                          .bias = p->bias,
+                          .panels = (w.rows + PANEL - 1) / PANEL,
+                          .block = cpu_list(c)->matrices ? K_BLOCK : SUM_BLOCK};
   if (T <= DOTS_T)
     cpu_parallel(c, T ? m.panels : 0, operations, dots_task, &m);
   else
     cpu_parallel(c, (uint64_t)m.panels * ((T + T_BLOCK - 1) / T_BLOCK), operations, tiles_task, &m);
-  uint64_t bytes = tensor_bytes(&w) + 4ull * T * x.cols + 4ull * y.rows * y.cols * (add ? 2 : 1);
-  cpu_end(c, "matmul", dtype_name(w.dtype), bytes, operations);
+  cpu_end(c, "matmul", dtype_name(w.dtype), tensor_bytes(&w) + 4ull * T * (x.cols + w.rows), operations);
 }

@@ -141,12 +141,8 @@ static uint32_t draw(const struct draw *d, uint32_t position) {
   return id;
 }
 
-struct sample_call {
-  struct tensor tokens, sequences, seen, logits, sampling, scratch;
-};
-
 static void sample_sequence(void *context, uint64_t s, uint32_t worker) {
-  const struct sample_call *v = context;
+  const struct sample *v = context;
   (void)worker;
   struct sequence *q = (struct sequence *)tensor_row(&v->sequences, 0) + s;
   uint32_t *seen = tensor_row(&v->seen, q->slot);
@@ -159,24 +155,17 @@ static void sample_sequence(void *context, uint64_t s, uint32_t worker) {
   seen[id / 32] |= 1u << id % 32;
 }
 
-void cpu_sample(struct recorder *c, struct tensor tokens, struct tensor sequences, struct tensor seen,
-                struct tensor logits, struct tensor sampling, struct tensor scratch) {
+void cpu_sample(struct recorder *c, const struct sample *sample) {
   if (!cpu_begin(c)) return;
-  uint64_t n = (uint64_t)sequences.rows * logits.cols;
-  struct sample_call v = {tokens, sequences, seen, logits, sampling, scratch};
-  cpu_parallel(c, sequences.rows, 4 * n, sample_sequence, &v);
+  uint64_t n = (uint64_t)sample->sequences.rows * sample->logits.cols;
+  cpu_parallel(c, sample->sequences.rows, 4 * n, sample_sequence, (void *)sample);
   cpu_end(c, "sample", NULL, 8 * n, 4 * n);
 }
 
 // ---------------------------------------------------------------- scores
 
-struct score_call {
-  struct tensor scores, logits, targets;
-  uint32_t first;
-};
-
 static void score_row(void *context, uint64_t t, uint32_t worker) {
-  const struct score_call *v = context;
+  const struct score *v = context;
   (void)worker;
   const int32_t target = ((const int32_t *)tensor_row(&v->targets, 0))[v->first + t];
   if (target < 0) return;
@@ -191,9 +180,9 @@ static void score_row(void *context, uint64_t t, uint32_t worker) {
   score[1] = likeliest == target;
 }
 
-void cpu_score(struct recorder *c, struct tensor scores, struct tensor logits, struct tensor targets, uint32_t first) {
+void cpu_score(struct recorder *c, const struct score *score) {
   if (!cpu_begin(c)) return;
-  const uint64_t n = (uint64_t)logits.rows * logits.cols;
-  cpu_parallel(c, logits.rows, 4 * n, score_row, &(struct score_call){scores, logits, targets, first});
+  const uint64_t n = (uint64_t)score->logits.rows * score->logits.cols;
+  cpu_parallel(c, score->logits.rows, 4 * n, score_row, (void *)score);
   cpu_end(c, "score", NULL, 4 * n, 4 * n);
 }

@@ -93,20 +93,51 @@ static deltaic_status declare_state(struct deltaic_session *s) {
               s->shape.sequences, mib(bytes), mib(s->model->backend->max_binding_bytes), s->model->backend->info.name);
 }
 
-// What layers take in turn: the bytes of the greediest, and of the largest tensor of all; x is of them too. A slice has
-// rows of any number of the texts, and more of them do not always take more: an op may find them too many for chunks.
-static struct scratch measure_layers(const struct deltaic_session *s) {
+// What a layer takes of scratch: for both precisions of operands, since a call may be too small for matrix units, and by
+// chunks, which take most.
+struct demand {
+  uint64_t bytes, largest; // of all; of the largest tensor
+};
+
+static void measure_layer(struct deltaic_session *s, uint32_t i, const void *state, struct demand *most) {
+  static struct buffer elsewhere; // where the residual stream is
   const struct deltaic_model *m = s->model;
-  struct scratch most = {.largest = (uint64_t)s->shape.batch * m->spec.D * sizeof(float)};
-  for (uint32_t i = 0; i < m->spec.L; i++)
-    for (uint32_t B = 1; B <= s->shape.sequences; B++) {
-      struct scratch layer = {0};
-      scratch_take(&layer, s->shape.batch, m->spec.D); // the norms
-      block_scratch(&m->spec, &m->spec.layers[i], m->mixers[i], m->backend, &layer, s->shape.batch, B);
-      if (layer.used > most.used) most.used = layer.used;
-      if (layer.largest > most.largest) most.largest = layer.largest;
+  const uint32_t T = s->shape.batch;
+  struct oplist *l = &s->list;
+  for (uint32_t B = 1; B <= s->shape.sequences; B++)
+    for (int fast = 0; fast <= s->matrices; fast++) {
+      oplist_begin(l);
+      l->matrices = fast ? MATRICES_BEST : MATRICES_NONE;
+      l->form = DELTA_CHUNK;
+      l->longest = 0;
+      struct call call = {.l = l, .sequences = {.rows = B}, .T = T};
+      struct tensor x = oplist_value(l, T, m->spec.D);
+      x = block_forward(&m->spec, &m->spec.layers[i], &m->blocks[i], m->mixers[i], state, &call, x);
+      oplist_bind(l, x, (struct tensor){.buffer = &elsewhere});
+      uint64_t largest, bytes = m->backend->functions->list_bytes(m->backend, l, &largest);
+      if (bytes > most->bytes) most->bytes = bytes;
+      if (largest > most->largest) most->largest = largest;
     }
-  return most;
+}
+
+// What layers take in turn: the bytes of the greediest, and of the largest tensor of all. A slice has rows of any number
+// of the texts, and more of them do not always take more: an op may find them too many for chunks.
+static deltaic_status measure_layers(struct deltaic_session *s, struct demand *most) {
+  const struct deltaic_model *m = s->model;
+  *most = (struct demand){0};
+  for (uint32_t i = 0; i < m->spec.L; i++) {
+    const struct mixer *mixer = m->spec.layers[i].mixer;
+    struct arena arena = {0};
+    struct state_list list;
+    void *state = calloc(1, mixer->state_bytes);
+    if (!state) return fail_memory("a layer's state", mixer->state_bytes);
+    mixer->state(m->spec.layers[i].spec, &s->shape, &arena, state, &list);
+    if (!arena.status) measure_layer(s, i, state, most); // else declare_state() says what is too large
+    arena_free(&arena, m->backend);
+    free(state);
+    if (s->list.status) return s->list.status;
+  }
+  return DELTAIC_OK;
 }
 
 // Prompts go in slices as long as was asked, or as long as one binding holds every activation of; a slice has room for
@@ -115,12 +146,16 @@ static deltaic_status fit_batch(struct deltaic_session *s) {
   const struct backend *b = s->model->backend;
   const uint64_t V = s->model->spec.V, row = V * sizeof(float);
   const uint64_t indexed = UINT32_MAX * sizeof(float), room = b->max_buffer_bytes;
-  struct scratch m = measure_layers(s);
+  struct demand m;
+  deltaic_status status = measure_layers(s, &m);
   const uint32_t least = s->shape.sequences;
-  while (s->shape.batch > least && (m.largest > b->max_binding_bytes || m.used > (room < indexed ? room : indexed))) {
+  while (!status && s->shape.batch > least &&
+         (m.largest > b->max_binding_bytes || m.bytes > (room < indexed ? room : indexed))) {
     s->shape.batch = s->shape.batch / 2 > least ? s->shape.batch / 2 : least;
-    m = measure_layers(s);
+    status = measure_layers(s, &m);
   }
+  if (status) return status;
+  s->overlay_bytes = m.bytes;
   for (s->logit_rows = LOGIT_ROWS; s->logit_rows > 1 && s->logit_rows * row > b->max_binding_bytes;) s->logit_rows /= 2;
   uint64_t largest = m.largest > row ? m.largest : row;
   if (largest <= b->max_binding_bytes) return DELTAIC_OK;
@@ -132,7 +167,7 @@ static deltaic_status fit_batch(struct deltaic_session *s) {
 
 static deltaic_status declare_scratch(struct deltaic_session *s) {
   const struct model_spec *spec = &s->model->spec;
-  const uint64_t overlay = measure_layers(s).used / sizeof(float);
+  const uint64_t overlay = s->overlay_bytes / sizeof(float);
   const uint64_t aligned = round_up(spec->D, TENSOR_ALIGN / sizeof(float)); // any row of h may begin a view
   arena_add(&s->scratch, &s->x, DTYPE_F32, s->shape.batch, spec->D, spec->D);
   const uint32_t B = s->shape.sequences; // of whose last rows logits are made
@@ -174,7 +209,7 @@ deltaic_status session_recorders(const struct deltaic_session *s,
 
 static deltaic_status free_recorder(struct recorder *c, void *context) {
   (void)context;
-  c->ops->recorder_free(c);
+  c->functions->recorder_free(c);
   return DELTAIC_OK;
 }
 
@@ -188,6 +223,7 @@ static void session_clear(struct deltaic_session *s) {
   arena_free(&s->state, b);
   arena_free(&s->scratch, b);
   arena_free(&s->control, b);
+  oplist_free(&s->list);
   for (uint32_t i = 0; s->layers && i < s->model->spec.L; i++) free(s->layers[i]);
   free(s->layers);
   free(s->lists);
@@ -231,13 +267,17 @@ deltaic_status deltaic_session_create(deltaic_model *model, const deltaic_sessio
   if (status == DELTAIC_OK) status = arena_allocate(&s->state, b, MEMORY_DEVICE, "the state of a session");
   if (status == DELTAIC_OK) status = arena_allocate(&s->scratch, b, MEMORY_DEVICE, "the activations of a session");
   if (status == DELTAIC_OK && s->parts.buffer)
-    status = b->ops->buffer_zero(b, s->parts.buffer, s->parts.offset, tensor_bytes(&s->parts));
+    status = b->functions->buffer_zero(b, s->parts.buffer, s->parts.offset, tensor_bytes(&s->parts));
   if (status == DELTAIC_OK) status = arena_allocate(&s->control, b, MEMORY_SHARED, "the control block of a session");
   if (status == DELTAIC_OK) status = create_slots(s);
-  if (status == DELTAIC_OK) status = b->ops->recorder_create(b, &s->prefill);
-  if (status == DELTAIC_OK) status = b->ops->recorder_create(b, &s->steps[0].recorder);
-  if (status == DELTAIC_OK) status = b->ops->recorder_create(b, &s->next[0].recorder);
-  if (status == DELTAIC_OK) s->prefill->matrices = s->matrices, s->prefill->parts = s->parts;
+  if (status == DELTAIC_OK) status = b->functions->recorder_create(b, &s->prefill);
+  if (status == DELTAIC_OK) status = b->functions->recorder_create(b, &s->steps[0].recorder);
+  if (status == DELTAIC_OK) status = b->functions->recorder_create(b, &s->next[0].recorder);
+  s->list.matrices = s->matrices ? MATRICES_BEST : MATRICES_NONE;
+  s->list.parts = s->parts;
+  s->list.scratch = s->overlay;
+  s->list.look = probe_look;
+  s->list.look_context = &s->probe;
   if (status == DELTAIC_OK) status = deltaic_session_reset(s);
   if (status != DELTAIC_OK) {
     deltaic_session_free(s);

@@ -3,6 +3,7 @@
 #ifndef SESSION_H
 #define SESSION_H
 #include "model.h"
+#include "probe.h"
 
 enum {
   MOST_SEQUENCES = 256,
@@ -37,6 +38,7 @@ struct deltaic_session {
   struct arena scratch;     // tensors that do not
   struct tensor x, h, rows; // (batch, D), (at least LOGIT_ROWS, D), (at least logit_rows, V)
   struct tensor overlay;    // what layers take in turn
+  uint64_t overlay_bytes;
   struct tensor parts;      // the recorders'
   uint32_t logit_rows;      // LOGIT_ROWS, or what one binding holds
 
@@ -44,6 +46,7 @@ struct deltaic_session {
   struct tensor sequences, tokens, sampling; // (slots, 4) i32, (batch, 1) i32, (slots, 8)
   struct tensor scored, targets, scores;     // of rows with a target: (batch, 4), (batch, 1) i32, (batch, 2)
 
+  struct oplist list;          // of the call that is being recorded
   struct recorder *prefill;    // streamed
   struct replay *steps, *next; // shape.sequences: entry n - 1 computes one token for n texts; with its draw before it
   bool profiled, watched;      // every kernel is timed; every submission

@@ -4,7 +4,7 @@
 #include <string.h>
 
 static deltaic_status add_counters(struct recorder *c, void *context) {
-  deltaic_counters *sum = context, n = c->ops->recorder_counters(c);
+  deltaic_counters *sum = context, n = c->functions->recorder_counters(c);
   sum->submits += n.submits;
   sum->recordings += n.recordings;
   sum->dispatches += n.dispatches;
@@ -19,11 +19,11 @@ void deltaic_session_get_counters(const deltaic_session *s, deltaic_counters *co
 }
 
 static deltaic_status profile_recorder(struct recorder *c, void *on) {
-  return c->ops->recorder_profile(c, *(const bool *)on);
+  return c->functions->recorder_profile(c, *(const bool *)on);
 }
 
 static deltaic_status watch_recorder(struct recorder *c, void *on) {
-  return c->ops->recorder_busy(c, *(const bool *)on);
+  return c->functions->recorder_busy(c, *(const bool *)on);
 }
 
 // Recordings carry their time stamps: those made before are of no use.
@@ -60,7 +60,7 @@ struct times {
 static deltaic_status add_times(struct recorder *c, void *context) {
   struct times *t = context;
   deltaic_kernel_time more[KERNELS];
-  size_t n = c->ops->recorder_times(c, more, KERNELS);
+  size_t n = c->functions->recorder_times(c, more, KERNELS);
   for (size_t i = 0; i < n && i < KERNELS; i++) {
     size_t k = 0;
     while (k < t->count && strcmp(t->all[k].name, more[i].name)) k++;

@@ -55,44 +55,51 @@ static void place_slice(struct deltaic_session *s, const struct work *w) {
 
 static struct tensor table(const struct deltaic_session *s, uint32_t n) { return tensor_rows(s->sequences, 0, n); }
 
-// T tokens of n texts, of which one has at most `longest`.
-static struct call call_of(struct deltaic_session *s, struct recorder *c, uint32_t T, uint32_t n, uint32_t longest) {
-  struct call call = {
-      .c = c, .sequences = table(s, n), .T = T, .longest = longest, .form = T == n ? DELTA_AUTO : s->form};
-  call.scratch = (struct scratch){.buffer = s->overlay.buffer, .used = s->overlay.offset};
-  call.h = scratch_take(&call.scratch, T, s->model->spec.D);
-  return call;
+// Begins the session's list, with a call of T tokens of n texts, of which one has at most `longest`.
+static struct call call_of(struct deltaic_session *s, uint32_t T, uint32_t n, uint32_t longest) {
+  struct oplist *l = &s->list;
+  oplist_begin(l);
+  l->longest = longest;
+  l->form = T == n ? DELTA_AUTO : s->form;
+  l->kinds = 0;
+  return (struct call){.l = l, .sequences = table(s, n), .T = T};
 }
 
-// x <- the model's last residual stream.
-static void record_layers(struct deltaic_session *s, struct call *call) {
+// Returns the model's last residual stream, which is in s->x.
+static struct tensor record_layers(struct deltaic_session *s, struct call *call) {
   const struct deltaic_model *m = s->model;
-  struct tensor x = tensor_rows(s->x, 0, call->T);
-  call->c->ops->embed(call->c, x, m->embedding, tensor_rows(s->tokens, 0, call->T));
+  struct tensor x = oplist_value(call->l, call->T, m->spec.D);
+  op_embed(call->l, x, m->embedding, tensor_rows(s->tokens, 0, call->T));
   for (uint32_t i = 0; i < m->spec.L; i++) {
-    const struct tensor weight = i + 1 == m->spec.L ? m->norm : m->blocks[i + 1].mixer_norm;
-    const struct linear_input after = block_norm(call, x, weight, m->spec.norm_eps);
-    if (call->probe) probe_layer(call->probe, i);
-    block_forward(&m->spec, &m->spec.layers[i], &m->blocks[i], m->mixers[i], s->layers[i], call, x, &after);
+    const struct layer_spec *layer = &m->spec.layers[i];
+    call->layer = block_probed(layer, i);
+    x = block_forward(&m->spec, layer, &m->blocks[i], m->mixers[i], s->layers[i], call, x);
   }
+  oplist_bind(call->l, x, tensor_rows(s->x, 0, call->T));
+  return x;
 }
 
 struct tensor slice_logits(const struct deltaic_session *s, uint32_t n) {
   return s->shape.sequences == 1 ? s->last : tensor_rows(s->rows, 0, n);
 }
 
-// last <- logits after the last tokens of the call's first n texts. Where no text has more than one, it is in its row.
-static void record_last(struct deltaic_session *s, struct call *call, uint32_t n) {
+// last <- logits after the last tokens of the call's first n texts, from x, the last residual stream. Where no text has
+// more than one token, it is in its row.
+static void record_last(struct deltaic_session *s, const struct call *call, struct tensor x, uint32_t n) {
   const struct deltaic_model *m = s->model;
-  struct recorder *c = call->c;
-  struct tensor h = tensor_rows(s->h, 0, n);
-  struct linear_input in = {.x = h};
-  if (call->longest == 1)
-    in = block_norm(call, tensor_rows(s->x, 0, n), m->norm, m->spec.norm_eps);
-  else
-    c->ops->rmsnorm(c, h, s->x, m->norm, table(s, n), m->spec.norm_eps);
-  c->ops->linear(c, slice_logits(s, n), in, m->head, (struct tensor){0}, false);
-  if (s->shape.sequences > 1) c->ops->scatter(c, s->last, slice_logits(s, n), table(s, n));
+  struct oplist *l = call->l;
+  const struct tensor none = {0};
+  oplist_scope_begin(l);
+  struct tensor h = oplist_value(l, n, m->spec.D);
+  if (l->longest == 1) {
+    op_norm(l, h, n == call->T ? x : tensor_rows(s->x, 0, n), m->norm, none, m->spec.norm_eps);
+  } else {
+    h = tensor_rows(s->h, 0, n);
+    op_norm(l, h, x, m->norm, table(s, n), m->spec.norm_eps);
+  }
+  op_linear(l, slice_logits(s, n), h, m->head, none);
+  if (s->shape.sequences > 1) op_scatter(l, s->last, slice_logits(s, n), table(s, n));
+  oplist_scope_end(l);
 }
 
 // How many rows from t on, of `rows`, have their logits made at once: those of at most LOGIT_ROWS that are normed at
@@ -103,26 +110,26 @@ static uint32_t logit_rows_at(const struct deltaic_session *s, uint32_t t, uint3
 
 // rows <- logits of rows t ... t + n - 1 of x, or, where it is present, of the rows that `chosen` lists. normed: first
 // of the rows that h has the norms of.
-static void record_logits(struct deltaic_session *s, struct recorder *c, struct tensor chosen, uint32_t rows,
-                          uint32_t t, uint32_t n, uint32_t *normed) {
+static void record_logits(struct deltaic_session *s, struct tensor chosen, uint32_t rows, uint32_t t, uint32_t n,
+                          uint32_t *normed) {
   const struct deltaic_model *m = s->model;
+  struct oplist *l = &s->list;
   const uint32_t block = t / LOGIT_ROWS * LOGIT_ROWS, norms = least(rows - block, LOGIT_ROWS);
   if (*normed != block) {
     struct tensor x = chosen.buffer ? s->x : tensor_rows(s->x, block, norms);
     if (chosen.buffer) chosen = tensor_rows(chosen, block, norms);
-    c->ops->rmsnorm(c, tensor_rows(s->h, 0, norms), x, m->norm, chosen, m->spec.norm_eps);
+    op_norm(l, tensor_rows(s->h, 0, norms), x, m->norm, chosen, m->spec.norm_eps);
   }
   *normed = block;
-  c->ops->linear(c, tensor_rows(s->rows, 0, n), (struct linear_input){.x = tensor_rows(s->h, t - block, n)}, m->head,
-                 (struct tensor){0}, false);
+  op_linear(l, tensor_rows(s->rows, 0, n), tensor_rows(s->h, t - block, n), m->head, (struct tensor){0});
 }
 
-static void record_scores(struct deltaic_session *s, struct recorder *c, uint32_t targets) {
+static void record_scores(struct deltaic_session *s, uint32_t targets) {
   uint32_t normed = UINT32_MAX;
   for (uint32_t t = 0, n; t < targets; t += n) {
     n = logit_rows_at(s, t, targets);
-    record_logits(s, c, s->scored, targets, t, n, &normed);
-    c->ops->score(c, s->scores, tensor_rows(s->rows, 0, n), s->targets, t);
+    record_logits(s, s->scored, targets, t, n, &normed);
+    op_score(&s->list, s->scores, tensor_rows(s->rows, 0, n), s->targets, t);
   }
 }
 
@@ -133,24 +140,28 @@ deltaic_status slice_replay(struct deltaic_session *s, uint32_t n, bool draw) {
   struct backend *b = s->model->backend;
   deltaic_status status = DELTAIC_OK;
   if (!r->recorder) {
-    status = b->ops->recorder_create(b, &r->recorder);
-    if (status == DELTAIC_OK) r->recorder->matrices = s->matrices, r->recorder->parts = s->parts;
-    if (status == DELTAIC_OK && s->profiled) status = b->ops->recorder_profile(r->recorder, true);
-    if (status == DELTAIC_OK && s->watched) status = b->ops->recorder_busy(r->recorder, true);
+    status = b->functions->recorder_create(b, &r->recorder);
+    if (status == DELTAIC_OK && s->profiled) status = b->functions->recorder_profile(r->recorder, true);
+    if (status == DELTAIC_OK && s->watched) status = b->functions->recorder_busy(r->recorder, true);
   }
   if (status != DELTAIC_OK) return status;
   struct recorder *c = r->recorder;
   if (!r->recorded) {
-    c->ops->recorder_begin(c, b->replays, NULL); // a step is short: cut off, it would only leave the texts broken
+    b->functions->recorder_begin(c, b->replays, NULL); // a step is short: cut off, it would only leave the texts broken
+    struct call call = call_of(s, n, n, 1);
     if (draw)
-      c->ops->sample(c, s->tokens, table(s, n), s->seen, s->last, s->sampling, s->rows);
+      op_sample(call.l, &(struct sample){.tokens = s->tokens,
+                                         .scratch = s->rows,
+                                         .sequences = table(s, n),
+                                         .seen = s->seen,
+                                         .logits = s->last,
+                                         .sampling = s->sampling});
     else
-      c->ops->mark(c, s->seen, tensor_rows(s->tokens, 0, n), table(s, n));
-    struct call call = call_of(s, c, n, n, 1);
-    record_layers(s, &call);
-    record_last(s, &call, n);
+      op_mark(call.l, s->seen, tensor_rows(s->tokens, 0, n), table(s, n));
+    record_last(s, &call, record_layers(s, &call), n);
+    b->functions->recorder_list(c, call.l);
   }
-  status = c->ops->recorder_run(c);
+  status = b->functions->recorder_run(c);
   r->recorded = status == DELTAIC_OK && b->replays;
   return status;
 }
@@ -159,7 +170,7 @@ deltaic_status slice_replay(struct deltaic_session *s, uint32_t n, bool draw) {
 
 deltaic_status slice_read(struct deltaic_session *s, struct tensor t, uint64_t row, uint64_t rows, float *out) {
   struct backend *b = s->model->backend;
-  return b->ops->buffer_read(b, t.buffer, t.offset + row * t.stride * sizeof *out, out, rows * t.cols * sizeof *out);
+  return b->functions->buffer_read(b, t.buffer, t.offset + row * t.stride * sizeof *out, out, rows * t.cols * sizeof *out);
 }
 
 // The rows among t ... t + n - 1 of the slice that belong to part k, if its piece asked for all logits.
@@ -218,9 +229,11 @@ static deltaic_status run_all_logits(struct deltaic_session *s, const struct wor
   for (uint32_t t = 0, n; t < w->T && status == DELTAIC_OK; t += n) {
     n = logit_rows_at(s, t, w->T);
     if (!any_wanted(w, t, n)) continue;
-    c->ops->recorder_begin(c, false, &s->cancel);
-    record_logits(s, c, (struct tensor){0}, w->T, t, n, &normed);
-    status = c->ops->recorder_run(c);
+    c->functions->recorder_begin(c, false, &s->cancel);
+    oplist_begin(&s->list);
+    record_logits(s, (struct tensor){0}, w->T, t, n, &normed);
+    c->functions->recorder_list(c, &s->list);
+    status = c->functions->recorder_run(c);
     if (status == DELTAIC_OK) status = read_wanted(s, w, t, n);
   }
   return status;
@@ -270,14 +283,15 @@ static void hand_out_scores(const struct deltaic_session *s, const struct work *
 // The slice's tokens, the scores of its targets, and the logits after the texts that end with it.
 static deltaic_status run_prefill(struct deltaic_session *s, const struct work *w, uint32_t longest, uint32_t targets) {
   struct recorder *c = s->prefill;
-  c->ops->recorder_begin(c, false, &s->cancel);
-  c->ops->mark(c, s->seen, tensor_rows(s->tokens, 0, w->T), table(s, w->count));
-  struct call call = call_of(s, c, w->T, w->count, longest);
-  call.probe = s->probe.kinds ? &s->probe : NULL; // a draw is replayed, and has none
-  record_layers(s, &call);
-  record_scores(s, c, targets);
-  if (w->ends) record_last(s, &call, w->ends);
-  deltaic_status status = c->ops->recorder_run(c);
+  c->functions->recorder_begin(c, false, &s->cancel);
+  struct call call = call_of(s, w->T, w->count, longest);
+  call.l->kinds = s->probe.kinds; // a draw is replayed, and has none
+  op_mark(call.l, s->seen, tensor_rows(s->tokens, 0, w->T), table(s, w->count));
+  const struct tensor x = record_layers(s, &call);
+  record_scores(s, targets);
+  if (w->ends) record_last(s, &call, x, w->ends);
+  c->functions->recorder_list(c, call.l);
+  deltaic_status status = c->functions->recorder_run(c);
   return s->probe.kinds && s->probe.status != DELTAIC_OK ? s->probe.status : status;
 }
 

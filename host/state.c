@@ -55,12 +55,12 @@ typedef deltaic_status (*transfer)(struct backend *b, const struct tensor *t, ui
 
 static deltaic_status transfer_out(struct backend *b, const struct tensor *t, uint64_t offset, char *data,
                                    uint64_t bytes) {
-  return bytes ? b->ops->buffer_read(b, t->buffer, t->offset + offset, data, bytes) : DELTAIC_OK;
+  return bytes ? b->functions->buffer_read(b, t->buffer, t->offset + offset, data, bytes) : DELTAIC_OK;
 }
 
 static deltaic_status transfer_in(struct backend *b, const struct tensor *t, uint64_t offset, char *data,
                                   uint64_t bytes) {
-  return bytes ? b->ops->buffer_write(b, t->buffer, t->offset + offset, data, bytes) : DELTAIC_OK;
+  return bytes ? b->functions->buffer_write(b, t->buffer, t->offset + offset, data, bytes) : DELTAIC_OK;
 }
 
 // A ring's live positions are at most two runs of slots.
@@ -170,16 +170,19 @@ static struct tensor used_of(const struct state_entry *e, uint32_t slot, uint64_
 // Slot `to` becomes slot `from`, or empty where `from` is NULL, in one recording.
 static deltaic_status run_copies(struct deltaic_session *s, uint32_t to, const uint32_t *from, uint64_t position) {
   struct recorder *c = s->prefill;
-  c->ops->recorder_begin(c, false, NULL);
+  struct oplist *l = &s->list;
+  c->functions->recorder_begin(c, false, NULL);
+  oplist_begin(l);
   for (uint32_t i = 0; i < s->model->spec.L; i++)
     for (int k = 0; k < s->lists[i].count; k++) {
       const struct state_entry *e = &s->lists[i].entries[k];
       const struct tensor row = used_of(e, to, position);
-      if (row.cols) c->ops->copy(c, row, from ? used_of(e, *from, position) : (struct tensor){0});
+      if (row.cols) op_copy(l, row, from ? used_of(e, *from, position) : (struct tensor){0});
     }
-  c->ops->copy(c, slot_of(&s->seen, to), from ? slot_of(&s->seen, *from) : (struct tensor){0});
-  c->ops->copy(c, slot_of(&s->last, to), from ? slot_of(&s->last, *from) : (struct tensor){0});
-  deltaic_status status = c->ops->recorder_run(c);
+  op_copy(l, slot_of(&s->seen, to), from ? slot_of(&s->seen, *from) : (struct tensor){0});
+  op_copy(l, slot_of(&s->last, to), from ? slot_of(&s->last, *from) : (struct tensor){0});
+  c->functions->recorder_list(c, l);
+  deltaic_status status = c->functions->recorder_run(c);
   s->slots[to].broken = status != DELTAIC_OK;
   return status;
 }

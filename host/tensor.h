@@ -11,7 +11,8 @@ struct tensor {
   enum dtype dtype;
   uint32_t rows, cols;
   uint32_t stride;       // elements from one row to the next, >= cols; weights: a multiple of 8, zeros beyond cols
-  struct buffer *buffer; // NULL: absent (an optional bias, gate, ...)
+  struct buffer *buffer; // NULL: absent (an optional bias, gate, ...), or a value
+  uint32_t value;        // 1 + index of a value of a list (oplist.h), whose place is not known yet; 0: none
   uint64_t offset;       // bytes; a multiple of 256
   bool wide;             // weights: some are beyond the numbers of f16
 };

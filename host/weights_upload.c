@@ -54,7 +54,7 @@ static deltaic_status upload_report(const struct upload *u, uint64_t done) {
 static deltaic_status upload_flush(struct upload *u) {
   struct backend *b = u->w->backend;
   if (u->staged) {
-    deltaic_status status = b->ops->buffer_write(b, u->out->buffer, u->out->offset + u->written, u->stage, u->staged);
+    deltaic_status status = b->functions->buffer_write(b, u->out->buffer, u->out->offset + u->written, u->stage, u->staged);
     if (status != DELTAIC_OK) return status;
   }
   u->written += u->staged;
@@ -159,7 +159,7 @@ static deltaic_status upload_parts(struct upload *u, const struct weight_request
   deltaic_status status = DELTAIC_OK;
   while (f.begin < u->out->rows && !status) {
     const uint64_t left = u->out->rows - f.begin, rows = left < most ? left : most;
-    status = b->ops->buffer_write_by(b, u->out->buffer, u->out->offset + f.begin * pitch, rows * pitch, pitch,
+    status = b->functions->buffer_write_by(b, u->out->buffer, u->out->offset + f.begin * pitch, rows * pitch, pitch,
                                      fill_rows, &f);
     u->done += rows * pitch;
     if (!status) status = upload_report(u, u->done);
