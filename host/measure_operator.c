@@ -149,21 +149,9 @@ static struct delta_args delta_of(const struct measurement *m, bool reference) {
                              .form = reference ? DELTA_RECURRENT : (enum delta_form)o->rule,
                              .matrices = !fast      ? MATRICES_NONE
                                          : o->plain ? MATRICES_PLAIN
-                                                    : MATRICES_BEST};
-}
-
-static struct hh_args hh_of(const struct measurement *m, bool reference) {
-  struct delta_args d = delta_of(m, reference);
-  return (struct hh_args){.H = d.H,
-                          .Hv = d.Hv,
-                          .Dk = d.Dk,
-                          .Dv = d.Dv,
-                          .r = m->o.blocks,
-                          .scale = d.scale,
-                          .gated = d.gated,
-                          .nonneg = HH_NONNEG_SOFTPLUS,
-                          .form = d.form,
-                          .matrices = d.matrices};
+                                                    : MATRICES_BEST,
+                             .r = o->blocks,
+                             .nonneg = HH_NONNEG_SOFTPLUS};
 }
 
 // As a layer asks for a single token of each text, without the norm and the gate of its output. False: not here.
@@ -185,8 +173,7 @@ static bool record_step(struct measurement *m, struct tensor state) {
                                           .beta_scale = 1,
                                           .has_beta = true,
                                           .gated = rule.gated},
-                               .rule = rule,
-                               .hh = hh_of(m, false)};
+                               .rule = rule};
   return m->b->ops->delta_step(m->c, &s);
 }
 
@@ -206,17 +193,12 @@ static void record(struct measurement *m, bool reference) {
     return;
   }
   for (uint32_t i = 0; i < m->count; i++)
-    if (m->o.blocks > 1)
-      ops->hh_rule(m->c, o, qkv, beta, g, mask, state, sequences, m->scratch, hh_of(m, reference));
-    else
-      ops->delta_rule(m->c, o, qkv, beta, g, state, sequences, m->scratch, delta_of(m, reference));
+    ops->delta_rule(m->c, o, qkv, beta, g, mask, state, sequences, m->scratch, delta_of(m, reference));
 }
 
 static uint64_t scratch_bytes(const struct measurement *m) {
   const deltaic_operator *o = &m->o;
-  const uint32_t rows = o->sequences * o->tokens;
-  return o->blocks > 1 ? m->b->ops->hh_scratch_bytes(m->b, rows, o->sequences, hh_of(m, false))
-                       : m->b->ops->delta_scratch_bytes(m->b, rows, o->sequences, delta_of(m, false));
+  return m->b->ops->delta_scratch_bytes(m->b, o->sequences * o->tokens, o->sequences, delta_of(m, false));
 }
 
 // Matrices do not take every size: the device says.
@@ -225,9 +207,7 @@ static bool is_narrow(const struct measurement *m, uint64_t scratch) {
   const uint32_t numbers = (uint32_t)(scratch / 4), rows = o->sequences * o->tokens;
   const struct tensor t = {.rows = 1, .cols = numbers, .stride = numbers};
   if (o->rule != DELTAIC_RULE_CHUNK) return false;
-  enum dtype dtype = o->blocks > 1 ? m->b->ops->hh_dtype(m->c, rows, o->sequences, t, hh_of(m, false))
-                                   : m->b->ops->delta_dtype(m->c, rows, o->sequences, t, delta_of(m, false));
-  return dtype == DTYPE_F16;
+  return m->b->ops->delta_dtype(m->c, rows, o->sequences, t, delta_of(m, false)) == DTYPE_F16;
 }
 
 static deltaic_status allocate(struct measurement *m) {

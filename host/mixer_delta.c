@@ -184,29 +184,15 @@ static struct delta_args rule_args(const struct delta_spec *s, const struct call
                              .gated = s->gated,
                              .form = call->form,
                              .matrices = matrices,
-                             .longest = call->longest};
-}
-
-static struct hh_args hh_args(const struct delta_spec *s, const struct call *call, enum matrices matrices) {
-  return (struct hh_args){.H = s->H,
-                          .Hv = s->Hv,
-                          .Dk = s->Dk,
-                          .Dv = s->Dv,
-                          .r = s->r,
-                          .scale = 1.0f / sqrtf((float)s->Dk),
-                          .gated = s->gated,
-                          .fixed_mask = !s->mask_input,
-                          .nonneg = s->mask_input ? s->nonneg : HH_NONNEG_GIVEN,
-                          .form = call->form,
-                          .matrices = matrices,
-                          .longest = call->longest};
+                             .longest = call->longest,
+                             .r = s->r,
+                             .fixed_mask = !s->mask_input,
+                             .nonneg = s->mask_input ? s->nonneg : HH_NONNEG_GIVEN};
 }
 
 static uint64_t bytes_of(const struct delta_spec *s, struct backend *b, const struct call *call,
                          enum matrices matrices) {
-  const uint32_t T = call->T, B = call->sequences.rows;
-  if (s->r > 1) return b->ops->hh_scratch_bytes(b, T, B, hh_args(s, call, matrices));
-  return b->ops->delta_scratch_bytes(b, T, B, rule_args(s, call, matrices));
+  return b->ops->delta_scratch_bytes(b, call->T, call->sequences.rows, rule_args(s, call, matrices));
 }
 
 // For sessions of every precision.
@@ -264,9 +250,7 @@ static enum dtype narrow(const struct delta_spec *s, const struct delta_weights 
                          struct tensor scratch) {
   const struct recorder *c = call->c;
   if (!c->matrices || call->probe || c->ops->input_dtype(c, d->o_proj, call->T) == DTYPE_F32) return DTYPE_F32;
-  const uint32_t B = call->sequences.rows;
-  if (s->r > 1) return c->ops->hh_dtype(c, call->T, B, scratch, hh_args(s, call, MATRICES_BEST));
-  return c->ops->delta_dtype(c, call->T, B, scratch, rule_args(s, call, MATRICES_BEST));
+  return c->ops->delta_dtype(c, call->T, call->sequences.rows, scratch, rule_args(s, call, MATRICES_BEST));
 }
 
 static struct delta_input_args input_args(const struct delta_spec *s) {
@@ -300,11 +284,8 @@ static void mix(const struct delta_spec *s, const struct delta_weights *d, const
   probe_tensor(call->probe, c, DELTAIC_PROBE_BETA, t->beta, call->T, t->beta.cols);
   probe_tensor(call->probe, c, DELTAIC_PROBE_DECAY, t->g, call->T, t->g.cols);
   const enum matrices matrices = c->matrices ? MATRICES_BEST : MATRICES_NONE;
-  if (s->r > 1)
-    op->hh_rule(c, t->o, t->qkv, t->beta, t->g, from->mask, st->S, call->sequences, t->rule,
-                hh_args(s, call, matrices));
-  else
-    op->delta_rule(c, t->o, t->qkv, t->beta, t->g, st->S, call->sequences, t->rule, rule_args(s, call, matrices));
+  op->delta_rule(c, t->o, t->qkv, t->beta, t->g, from->mask, st->S, call->sequences, t->rule,
+                 rule_args(s, call, matrices));
   probe_tensor(call->probe, c, DELTAIC_PROBE_STATE, st->S, (size_t)s->Hv * s->Dk, s->Dv);
   if (s->output_norm || s->output_gate) op->output_norm(c, t->o, from->gate, d->o_norm, s->Hv, s->norm_eps);
   probe_tensor(call->probe, c, DELTAIC_PROBE_HEADS, t->o, call->T, t->o.cols);
@@ -325,7 +306,6 @@ static bool mix_step(const struct delta_spec *s, const struct delta_weights *d, 
                                                                 .norm = d->o_norm,
                                                                 .inputs = input_args(s),
                                                                 .rule = rule_args(s, call, MATRICES_NONE),
-                                                                .hh = hh_args(s, call, MATRICES_NONE),
                                                                 .eps = s->norm_eps});
 }
 

@@ -102,6 +102,12 @@ struct delta_input {
 // RECURRENT walks the tokens; CHUNK is the chunkwise UT transform; AUTO: what the device's plan says for T.
 // Only with matrices and CHUNK may qkv and o be f16, both; then every q and k is followed by zeros up to a multiple of
 // 16 numbers (key_pitch), for delta_inputs too, which writes them.
+//
+// With r > 1 (and n = 1) it is the Head-in-Head delta rule: keys and queries of a head are r blocks of Dk / r numbers,
+// S as many blocks of rows, M (r, r) a mask:
+//   S <- e^g S;  y_b = k_b S_b;  u_a = beta (v - sum_b M_ab y_b);  S_a <- S_a + k_a^T u_a;  o = scale * q S
+// mask (T, Hv*r*r), or one row for every token when fixed_mask: M when nonneg is GIVEN, else the logits of hh_mask().
+// r <= HH_MOST divides Dk. With r 0 or 1 there are no blocks, and mask is absent.
 struct delta_args {
   uint32_t H, Hv, Dk, Dv, n;
   float scale;
@@ -109,6 +115,9 @@ struct delta_args {
   enum delta_form form;
   enum matrices matrices;
   uint32_t longest; // most tokens of one sequence in this call, for AUTO; 0: all have alike
+  uint32_t r;
+  bool fixed_mask;
+  enum hh_nonneg nonneg;
 };
 
 // Mamba-2 (Dao and Gu 2024; docs/mixers.md), S (N, P) per head, B and C of the head's group:
@@ -149,32 +158,16 @@ struct gated_norm_args {
   float eps;
 };
 
-// The (gated) Head-in-Head delta rule (docs/mixers.md): keys and queries of a head are r blocks of Dk / r numbers, S
-// (Dk, Dv) as many blocks of rows, M (r, r) a mask:
-//   S <- e^g S;  y_b = k_b S_b;  u_a = beta (v - sum_b M_ab y_b);  S_a <- S_a + k_a^T u_a;  o = scale * q S
-// mask (T, Hv*r*r), or one row for every token when fixed_mask: M when nonneg is GIVEN, else the logits of hh_mask().
-// The rest is as for the delta rule with n = 1; r <= HH_MOST divides Dk.
-struct hh_args {
-  uint32_t H, Hv, Dk, Dv, r;
-  float scale;
-  bool gated, fixed_mask;
-  enum hh_nonneg nonneg;
-  enum delta_form form;
-  enum matrices matrices;
-  uint32_t longest; // as delta_args
-};
-
 // A delta layer between its two products, for calls that have at most one token of every sequence. What is absent is
 // absent as for the ops that it stands for.
 struct delta_step {
-  struct tensor o, qkv, ba, mask; // as for delta_inputs and hh_rule; qkv is undefined after
+  struct tensor o, qkv, ba, mask; // as for delta_inputs and delta_rule; qkv is undefined after
   struct tensor A_log, dt_bias;   // of delta_inputs
   struct tensor state, sequences; // of the rule
   struct tensor gate, norm;       // of output_norm
   struct delta_input_args inputs;
   struct delta_args rule;
-  struct hh_args hh; // hh.r > 1: this rule instead
-  float eps;         // of output_norm
+  float eps; // of output_norm
 };
 
 // rope_append: rotates q and k of qkv (T, heads*d + 2*kv_heads*d) in place at their positions and stores
@@ -245,23 +238,19 @@ struct ops {
   enum dtype (*input_dtype)(const struct recorder *c, struct tensor w, uint32_t T);
   void (*delta_inputs)(struct recorder *c, struct tensor qk, const struct delta_input *in);
   // o (T, Hv*Dv). scratch: delta_scratch_bytes() for this T, which grows with T and is 0 exactly where the rule walks
-  // the tokens; so it does when the scratch is larger than max_binding_bytes. hh_rule and mamba2 the same.
+  // the tokens; so it does when the scratch is larger than max_binding_bytes. mamba2 the same.
   void (*delta_rule)(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,
-                     struct tensor state, struct tensor sequences, struct tensor scratch, struct delta_args a);
-  // How the rule best finds its qkv and leaves its o, with this scratch: f32, or f16. hh_dtype the same.
+                     struct tensor mask, struct tensor state, struct tensor sequences, struct tensor scratch,
+                     struct delta_args a);
+  // How the rule best finds its qkv and leaves its o, with this scratch: f32, or f16.
   enum dtype (*delta_dtype)(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch,
                             struct delta_args a);
   uint64_t (*delta_scratch_bytes)(const struct backend *b, uint32_t T, uint32_t B, struct delta_args a);
-  void (*hh_rule)(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,
-                  struct tensor mask, struct tensor state, struct tensor sequences, struct tensor scratch,
-                  struct hh_args a);
-  enum dtype (*hh_dtype)(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch, struct hh_args a);
-  uint64_t (*hh_scratch_bytes)(const struct backend *b, uint32_t T, uint32_t B, struct hh_args a);
   // o[t,h] = rms(o[t,h]) * weight per head, then * silu(gate[t,h]) when gate is present. In place. weight (1, Dv), or
   // (1, heads*Dv): each head has its own; absent: no norm, and there is a gate.
   void (*output_norm)(struct recorder *c, struct tensor o, struct tensor gate, struct tensor weight, uint32_t heads,
                       float eps);
-  // delta_inputs, delta_rule or hh_rule, and output_norm in fewer dispatches. False: not here, nothing happened.
+  // delta_inputs, delta_rule and output_norm in fewer dispatches. False: not here, nothing happened.
   bool (*delta_step)(struct recorder *c, const struct delta_step *s);
   void (*mamba2_inputs)(struct recorder *c, struct tensor dt, struct tensor g, struct tensor raw, struct tensor A_log,
                         struct tensor dt_bias, struct mamba2_input_args a);

@@ -123,7 +123,8 @@ void cpu_linear_gated(struct recorder *c, struct tensor y, struct tensor gate_up
 void cpu_delta_inputs(struct recorder *c, struct tensor qk, const struct delta_input *in);
 bool cpu_delta_step(struct recorder *c, const struct delta_step *s);
 void cpu_delta_rule(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,
-                    struct tensor state, struct tensor sequences, struct tensor scratch, struct delta_args a);
+                    struct tensor mask, struct tensor state, struct tensor sequences, struct tensor scratch,
+                    struct delta_args a);
 enum dtype cpu_delta_dtype(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch,
                            struct delta_args a);
 uint64_t cpu_delta_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct delta_args a);
@@ -140,9 +141,8 @@ void cpu_gated_norm(struct recorder *c, struct tensor y, struct tensor z, struct
                     struct gated_norm_args a);
 void cpu_hh_rule(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,
                  struct tensor mask, struct tensor state, struct tensor sequences, struct tensor scratch,
-                 struct hh_args a);
-enum dtype cpu_hh_dtype(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch, struct hh_args a);
-uint64_t cpu_hh_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct hh_args a);
+                 struct delta_args a); // cpu_delta_rule with r > 1
+uint64_t cpu_hh_scratch_bytes(const struct backend *b, uint32_t T, struct delta_args a);
 void cpu_rope_append(struct recorder *c, struct tensor qkv, struct tensor cache_k, struct tensor cache_v,
                      struct tensor table, struct tensor sequences, struct tensor scratch, struct attention_args a);
 void cpu_attention(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor cache_k, struct tensor cache_v,

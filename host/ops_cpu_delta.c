@@ -281,6 +281,7 @@ enum dtype cpu_delta_dtype(const struct recorder *c, uint32_t T, uint32_t B, str
 
 uint64_t cpu_delta_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct delta_args a) {
   (void)B;
+  if (a.r > 1) return cpu_hh_scratch_bytes(b, T, a);
   return use_chunks(a, T) ? cpu_threads(b) * worker_scratch(a) * sizeof(float) : 0;
 }
 
@@ -303,7 +304,12 @@ static void delta_task(void *context, uint64_t index, uint32_t worker) {
 }
 
 void cpu_delta_rule(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,
-                    struct tensor state, struct tensor sequences, struct tensor scratch, struct delta_args a) {
+                    struct tensor mask, struct tensor state, struct tensor sequences, struct tensor scratch,
+                    struct delta_args a) {
+  if (a.r > 1) {
+    cpu_hh_rule(c, o, qkv, beta, g, mask, state, sequences, scratch, a);
+    return;
+  }
   if (!cpu_begin(c)) return;
   uint32_t longest;
   const uint64_t rows = cpu_count_rows(&sequences, &longest);

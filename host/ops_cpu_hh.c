@@ -15,7 +15,7 @@ enum {
 struct hh_call {
   struct recorder *c;
   struct tensor o, qkv, beta, g, mask, state, sequences, scratch;
-  struct hh_args a;
+  struct delta_args a;
   uint32_t width, blocks; // columns of S in a task; tasks per head
 };
 
@@ -30,12 +30,12 @@ struct hh_task {
 };
 
 static const float *query(const struct hh_task *k, uint32_t t) {
-  const struct hh_args *a = &k->h->a;
+  const struct delta_args *a = &k->h->a;
   return f32_row(&k->h->qkv, k->q->row + t) + (uint64_t)k->head / (a->Hv / a->H) * a->Dk;
 }
 static const float *key(const struct hh_task *k, uint32_t t) { return query(k, t) + (uint64_t)k->h->a.H * k->h->a.Dk; }
 static const float *value(const struct hh_task *k, uint32_t t) {
-  const struct hh_args *a = &k->h->a;
+  const struct delta_args *a = &k->h->a;
   return f32_row(&k->h->qkv, k->q->row + t) + 2ull * a->H * a->Dk + (uint64_t)k->head * a->Dv + k->first;
 }
 static float strength(const struct hh_task *k, uint32_t t) { return f32_row(&k->h->beta, k->q->row + t)[k->head]; }
@@ -46,7 +46,7 @@ static float *output(const struct hh_task *k, uint32_t t) {
   return f32_row(&k->h->o, k->q->row + t) + (uint64_t)k->head * k->h->a.Dv + k->first;
 }
 static void token_mask(float *M, const struct hh_task *k, uint32_t t) {
-  const struct hh_args *a = &k->h->a;
+  const struct delta_args *a = &k->h->a;
   uint64_t row = a->fixed_mask ? 0 : k->q->row + t;
   hh_mask(M, f32_row(&k->h->mask, row) + (uint64_t)k->head * a->r * a->r, a->r, a->nonneg);
 }
@@ -83,7 +83,7 @@ CPU_CLONES static void recurrent_step(float *o, float *S, const struct hh_step *
 }
 
 static void hh_recurrent(const struct hh_task *k) {
-  const struct hh_args *a = &k->h->a;
+  const struct delta_args *a = &k->h->a;
   float M[HH_MOST * HH_MOST];
   for (uint32_t t = 0; t < k->q->T; t++) {
     if (t == 0 || !a->fixed_mask) token_mask(M, k, t);
@@ -215,20 +215,14 @@ static void hh_chunks(const struct hh_task *k) {
 
 // ---------------------------------------------------------------- the op
 
-static bool use_chunks(struct hh_args a, uint32_t T) {
+static bool use_chunks(struct delta_args a, uint32_t T) {
   return a.form == DELTA_CHUNK || (a.form == DELTA_AUTO && T >= CHUNK_FROM);
 }
 
 // Floats of scratch of one thread.
-static uint64_t worker_scratch(struct hh_args a) { return 2ull * ROWS * a.Dv; }
+static uint64_t worker_scratch(struct delta_args a) { return 2ull * ROWS * a.Dv; }
 
-enum dtype cpu_hh_dtype(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch, struct hh_args a) {
-  (void)c, (void)T, (void)B, (void)scratch, (void)a;
-  return DTYPE_F32;
-}
-
-uint64_t cpu_hh_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct hh_args a) {
-  (void)B;
+uint64_t cpu_hh_scratch_bytes(const struct backend *b, uint32_t T, struct delta_args a) {
   return use_chunks(a, T) ? cpu_threads(b) * worker_scratch(a) * sizeof(float) : 0;
 }
 
@@ -252,9 +246,9 @@ static void hh_task(void *context, uint64_t index, uint32_t worker) {
 
 void cpu_hh_rule(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,
                  struct tensor mask, struct tensor state, struct tensor sequences, struct tensor scratch,
-                 struct hh_args a) {
+                 struct delta_args a) {
   if (!cpu_begin(c)) return;
-  assert(a.r <= HH_MOST && a.Dk % a.r == 0);
+  assert(a.n == 1 && a.r <= HH_MOST && a.Dk % a.r == 0);
   uint32_t longest;
   const uint64_t rows = cpu_count_rows(&sequences, &longest);
   struct hh_call h = {c, o, qkv, beta, g, mask, state, sequences, scratch, a, 0, 0};

@@ -101,30 +101,27 @@ void vulkan_short_conv(struct recorder *c, struct tensor y, struct tensor x, str
 bool vulkan_conv_inputs(struct recorder *c, struct tensor y, struct tensor x, const struct linear_conv *conv);
 void vulkan_delta_inputs(struct recorder *c, struct tensor qk, const struct delta_input *in);
 void vulkan_delta_rule(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,
-                       struct tensor state, struct tensor sequences, struct tensor scratch, struct delta_args a);
+                       struct tensor mask, struct tensor state, struct tensor sequences, struct tensor scratch,
+                       struct delta_args a);
 enum dtype vulkan_delta_dtype(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch,
                               struct delta_args a);
 uint64_t vulkan_delta_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct delta_args a);
-// A call of the delta rule. aligned: q and k of every head begin at a multiple of four numbers.
+// A call of the delta rule. aligned: q and k of every block (of a head, where it has none) begin at a multiple of four
+// numbers.
 struct delta_call {
-  struct tensor o, qkv, beta, g, state, sequences, scratch;
+  struct tensor o, qkv, beta, g, mask, state, sequences, scratch;
   struct delta_args a;
   uint32_t aligned;
-  struct tensor mask; // of Head-in-Head, with what its hh_args say of it
-  bool fixed_mask;
-  enum hh_nonneg nonneg;
 };
-// ops_vulkan_delta_matrix.c: on cooperative matrices, in r blocks. False: T tokens of B sequences do not go that way.
+// ops_vulkan_delta_matrix.c: on cooperative matrices. False: T tokens of B sequences do not go that way.
 bool vulkan_delta_matrix_plan(const struct device *device, uint32_t T, uint32_t B, const struct delta_args *a,
-                              uint32_t r, struct plan_delta_matrix *p);
+                              struct plan_delta_matrix *p);
 uint64_t vulkan_delta_matrix_bytes(const struct device *device, const struct plan_delta_matrix *p, uint32_t T,
                                    uint32_t B, const struct delta_args *a); // of scratch
 void vulkan_delta_matrix(struct recorder *c, const struct delta_call *d, const struct plan_delta_matrix *p);
-void vulkan_hh_rule(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,
-                    struct tensor mask, struct tensor state, struct tensor sequences, struct tensor scratch,
-                    struct hh_args a); // ops_vulkan_hh.c
-enum dtype vulkan_hh_dtype(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch, struct hh_args a);
-uint64_t vulkan_hh_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct hh_args a);
+// ops_vulkan_hh.c: r > 1 without cooperative matrices.
+uint64_t vulkan_hh_scratch_bytes(const struct device *device, uint32_t T, uint32_t B, const struct delta_args *a);
+void vulkan_hh_rule(struct recorder *c, const struct delta_call *d);
 
 // ops_vulkan_attention.c
 void vulkan_rope_append(struct recorder *c, struct tensor qkv, struct tensor cache_k, struct tensor cache_v,

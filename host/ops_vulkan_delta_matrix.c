@@ -30,9 +30,11 @@ static uint32_t most_chunks(const struct plan_delta_matrix *p, uint32_t T, uint3
 }
 
 bool vulkan_delta_matrix_plan(const struct device *device, uint32_t T, uint32_t B, const struct delta_args *a,
-                              uint32_t r, struct plan_delta_matrix *p) {
+                              struct plan_delta_matrix *p) {
   struct plan plan = device->plan;
-  if (!a->matrices || !kernel_built(KERNEL_delta_matrix_prepare_f16)) return false;
+  const uint32_t r = max32(a->r, 1);
+  if (!a->matrices) return false;
+  if (!kernel_built(r > 1 ? KERNEL_hh_matrix_prepare_f16 : KERNEL_delta_matrix_prepare_f16)) return false;
   if (device->caps.max_storage_buffers < DELTA_MATRIX_SCAN_BINDINGS) return false;
   if (!vulkan_chunked(&plan, a->form, (uint64_t)T * a->n, B, (uint64_t)a->longest * a->n)) return false;
   if (a->matrices == MATRICES_PLAIN) plan.matrix_conversions = false;
@@ -136,7 +138,7 @@ static void hh_prepare(struct recorder *c, const struct delta_call *d, const str
                                                   [HH_MATRIX_PREPARE_SPEC_D] = p->block,
                                                   [HH_MATRIX_PREPARE_SPEC_SLAB] = p->slab,
                                                   [HH_MATRIX_PREPARE_SPEC_UNIT] = unit_of(pitch, d->qkv.stride),
-                                                  [HH_MATRIX_PREPARE_SPEC_NONNEG] = d->nonneg};
+                                                  [HH_MATRIX_PREPARE_SPEC_NONNEG] = a->nonneg};
   const struct binding qkv = bind_keys(d, pitch);
   const struct binding bindings[HH_MATRIX_PREPARE_BINDINGS] = {[HH_MATRIX_PREPARE_PREPARED] = prepared,
                                                                [HH_MATRIX_PREPARE_QKV] = qkv,
@@ -156,7 +158,7 @@ static void hh_prepare(struct recorder *c, const struct delta_call *d, const str
                                               .qkv_stride = d->qkv.stride,
                                               .beta_stride = d->beta.stride,
                                               .g_stride = d->g.stride,
-                                              .mask_stride = d->fixed_mask ? 0 : d->mask.stride};
+                                              .mask_stride = a->fixed_mask ? 0 : d->mask.stride};
   enum kernel_id id = d->qkv.dtype == DTYPE_F16 ? KERNEL_hh_matrix_prepare_f16 : KERNEL_hh_matrix_prepare_f32;
   vulkan_dispatch(c, id, spec, bindings, &args, a->Hv, chunks, 1,
                   2ull * d->qkv.rows * a->Hv * tokens_of(p, a) * (2 * a->Dk + p->C * (p->r + 1) / 2));

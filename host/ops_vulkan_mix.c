@@ -220,8 +220,9 @@ static bool wants_chunks(const struct device *device, uint32_t T, uint32_t B, co
 
 uint64_t vulkan_delta_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct delta_args a) {
   struct plan_delta_matrix p;
-  if (vulkan_delta_matrix_plan(vulkan_device(b), T, B, &a, 1, &p))
+  if (vulkan_delta_matrix_plan(vulkan_device(b), T, B, &a, &p))
     return vulkan_delta_matrix_bytes(vulkan_device(b), &p, T, B, &a);
+  if (a.r > 1) return vulkan_hh_scratch_bytes(vulkan_device(b), T, B, &a);
   struct chunk_shape s;
   return wants_chunks(vulkan_device(b), T, B, &a, &s) ? chunk_scratch_bytes(&s, &a) : 0;
 }
@@ -295,7 +296,7 @@ static void chunk_scan(struct recorder *c, const struct delta_call *d, const str
 
 static bool on_matrices(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch,
                         const struct delta_args *a, struct plan_delta_matrix *p) {
-  return vulkan_delta_matrix_plan(vulkan_device(c->backend), T, B, a, 1, p) &&
+  return vulkan_delta_matrix_plan(vulkan_device(c->backend), T, B, a, p) &&
          tensor_bytes(&scratch) <= c->backend->max_binding_bytes;
 }
 
@@ -306,17 +307,21 @@ enum dtype vulkan_delta_dtype(const struct recorder *c, uint32_t T, uint32_t B, 
 }
 
 void vulkan_delta_rule(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,
-                       struct tensor state, struct tensor sequences, struct tensor scratch, struct delta_args a) {
-  struct delta_call d = {.o = o, .qkv = qkv, .beta = beta, .g = g, .state = state, .sequences = sequences};
-  d.scratch = scratch;
-  d.a = a;
-  d.aligned = a.Dk % 4 == 0 && qkv.stride % 4 == 0;
+                       struct tensor mask, struct tensor state, struct tensor sequences, struct tensor scratch,
+                       struct delta_args a) {
+  struct delta_call d = {o, qkv, beta, g, mask, state, sequences, scratch, a, 0};
+  d.aligned = a.Dk / max32(a.r, 1) % 4 == 0 && qkv.stride % 4 == 0;
+  assert(a.r <= 1 || (a.n == 1 && a.r <= HH_MOST && a.Dk % a.r == 0));
   struct plan_delta_matrix p;
   if (on_matrices(c, qkv.rows, sequences.rows, scratch, &a, &p)) {
     vulkan_delta_matrix(c, &d, &p);
     return;
   }
   assert(qkv.dtype == DTYPE_F32 && o.dtype == DTYPE_F32);
+  if (a.r > 1) {
+    vulkan_hh_rule(c, &d);
+    return;
+  }
   struct chunk_shape s;
   // The tensors may have more rows than the call has tokens, for which scratch was measured.
   bool chunks = wants_chunks(vulkan_device(c->backend), qkv.rows, sequences.rows, &a, &s);

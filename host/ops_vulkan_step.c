@@ -4,13 +4,6 @@
 
 #include "delta_step_fours.h"
 
-static struct hh_args rule_of(const struct delta_step *s) {
-  const struct delta_args *a = &s->rule;
-  if (s->hh.r > 1) return s->hh;
-  return (struct hh_args){
-      .H = a->H, .Hv = a->Hv, .Dk = a->Dk, .Dv = a->Dv, .r = 1, .scale = a->scale, .gated = a->gated};
-}
-
 struct step_bindings {
   struct binding of[DELTA_STEP_BINDINGS];
 };
@@ -28,7 +21,8 @@ static struct step_bindings bindings_of(const struct delta_step *s) {
                                  [DELTA_STEP_MASK] = vulkan_bind(s->mask, s->qkv)}};
 }
 
-static struct delta_step_args args_of(const struct delta_step *s, const struct hh_args *a, bool apart) {
+static struct delta_step_args args_of(const struct delta_step *s, bool apart) {
+  const struct delta_args *a = &s->rule;
   return (struct delta_step_args){.H = a->H,
                                   .Hv = a->Hv,
                                   .Dv = a->Dv,
@@ -46,34 +40,37 @@ static struct delta_step_args args_of(const struct delta_step *s, const struct h
                                   .gate_stride = s->gate.stride};
 }
 
-static void step(struct recorder *c, const struct delta_step *s, const struct hh_args *a, uint32_t n,
-                 const struct plan_step *p, bool apart, uint64_t operations) {
-  const uint32_t spec[DELTA_STEP_SPECS] = {[DELTA_STEP_SPEC_LANES] = p->columns * a->r * p->sub,
-                                           [DELTA_STEP_SPEC_D] = a->Dk / a->r,
-                                           [DELTA_STEP_SPEC_R] = a->r,
-                                           [DELTA_STEP_SPEC_N] = n,
+static void step(struct recorder *c, const struct delta_step *s, const struct plan_step *p, bool apart,
+                 uint64_t operations) {
+  const struct delta_args *a = &s->rule;
+  const uint32_t r = max32(a->r, 1);
+  const uint32_t spec[DELTA_STEP_SPECS] = {[DELTA_STEP_SPEC_LANES] = p->columns * r * p->sub,
+                                           [DELTA_STEP_SPEC_D] = a->Dk / r,
+                                           [DELTA_STEP_SPEC_R] = r,
+                                           [DELTA_STEP_SPEC_N] = a->n,
                                            [DELTA_STEP_SPEC_COLUMNS] = p->columns,
                                            [DELTA_STEP_SPEC_SUB] = p->sub,
                                            [DELTA_STEP_SPEC_NORM] = s->norm.buffer && !apart,
-                                           [DELTA_STEP_SPEC_NONNEG] = a->nonneg,
+                                           [DELTA_STEP_SPEC_NONNEG] = r > 1 ? a->nonneg : HH_NONNEG_GIVEN,
                                            [DELTA_STEP_SPEC_ACTIVATION] = s->inputs.activation,
                                            [DELTA_STEP_SPEC_KEY_NORM] = s->inputs.norm};
   const struct step_bindings bindings = bindings_of(s);
-  const struct delta_step_args args = args_of(s, a, apart);
+  const struct delta_step_args args = args_of(s, apart);
   vulkan_dispatch(c, KERNEL_delta_step_f32 + s->o.dtype, spec, bindings.of, &args, divide_up(a->Dv, p->columns), a->Hv,
                   s->sequences.rows, operations);
 }
 
 // The form of four columns an invocation, where rows are of whole vectors.
-static bool fours(const struct plan *plan, const struct delta_step *s, const struct hh_args *a, uint32_t n,
-                  struct plan_step_fours *p) {
+static bool fours(const struct plan *plan, const struct delta_step *s, struct plan_step_fours *p) {
+  const struct delta_args *a = &s->rule;
   const bool apart = s->o.stride % 4 || s->qkv.stride % 4 || (s->gate.buffer && s->gate.stride % 4);
-  return n == 1 && a->r == 1 && !apart &&
+  return a->n == 1 && a->r <= 1 && !apart &&
          plan_step_fours(plan, a->Dk, a->Dv, s->sequences.rows * a->Hv, s->norm.buffer != NULL, p);
 }
 
-static void step_fours(struct recorder *c, const struct delta_step *s, const struct hh_args *a,
-                       const struct plan_step_fours *p, bool apart, uint64_t operations) {
+static void step_fours(struct recorder *c, const struct delta_step *s, const struct plan_step_fours *p, bool apart,
+                       uint64_t operations) {
+  const struct delta_args *a = &s->rule;
   const uint32_t width = vulkan_plan(c)->step_width;
   const uint32_t spec[DELTA_STEP_FOURS_SPECS] = {[DELTA_STEP_FOURS_SPEC_LANES] = p->lanes,
                                                  [DELTA_STEP_FOURS_SPEC_DK] = a->Dk,
@@ -86,28 +83,27 @@ static void step_fours(struct recorder *c, const struct delta_step *s, const str
                                                  [DELTA_STEP_FOURS_SPEC_LONE] =
                                                      s->sequences.rows == 1 && s->qkv.rows == 1 && s->state.rows == 1};
   const struct step_bindings bindings = bindings_of(s);
-  const struct delta_step_args args = args_of(s, a, apart);
+  const struct delta_step_args args = args_of(s, apart);
   vulkan_dispatch(c, KERNEL_delta_step_fours_f32 + s->o.dtype, spec, bindings.of, &args,
                   divide_up(a->Dv, p->lanes / width * 4 * p->groups), a->Hv, s->sequences.rows, operations);
 }
 
 bool vulkan_delta_step(struct recorder *c, const struct delta_step *s) {
-  const struct hh_args a = rule_of(s);
-  const uint32_t n = a.r > 1 ? 1 : s->rule.n;
+  const struct delta_args *a = &s->rule;
   const bool norm = s->norm.buffer != NULL;
-  const uint64_t operations = 2ull * s->qkv.rows * a.Hv * a.Dk * a.Dv * (2 * n + 1);
+  const uint64_t operations = 2ull * s->qkv.rows * a->Hv * a->Dk * a->Dv * (2 * a->n + 1);
   struct plan_step p;
   struct plan_step_fours f;
   if (vulkan_device(c->backend)->caps.max_storage_buffers < DELTA_STEP_BINDINGS) return false;
-  assert(!norm || s->norm.cols == a.Dv);
-  const bool by_columns = plan_step(vulkan_plan(c), a.Dk, a.Dv, n, a.r, &p);
-  const bool by_fours = fours(vulkan_plan(c), s, &a, n, &f) && (!norm || f.whole || !by_columns || !p.whole);
+  assert(!norm || s->norm.cols == a->Dv);
+  const bool by_columns = plan_step(vulkan_plan(c), a->Dk, a->Dv, a->n, max32(a->r, 1), &p);
+  const bool by_fours = fours(vulkan_plan(c), s, &f) && (!norm || f.whole || !by_columns || !p.whole);
   if (!by_columns && !by_fours) return false;
   const bool apart = norm && !(by_fours ? f.whole : p.whole);
   if (by_fours)
-    step_fours(c, s, &a, &f, apart, operations);
+    step_fours(c, s, &f, apart, operations);
   else
-    step(c, s, &a, n, &p, apart, operations);
-  if (apart) vulkan_output_norm(c, s->o, s->gate, s->norm, a.Hv, s->eps);
+    step(c, s, &p, apart, operations);
+  if (apart) vulkan_output_norm(c, s->o, s->gate, s->norm, a->Hv, s->eps);
   return true;
 }
