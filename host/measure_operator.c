@@ -149,21 +149,9 @@ static struct delta_args delta_of(const struct measurement *m, bool reference) {
                              .form = reference ? DELTA_RECURRENT : (enum delta_form)o->rule,
                              .matrices = !fast      ? MATRICES_NONE
                                          : o->plain ? MATRICES_PLAIN
-                                                    : MATRICES_BEST};
-}
-
-static struct hh_args hh_of(const struct measurement *m, bool reference) {
-  struct delta_args d = delta_of(m, reference);
-  return (struct hh_args){.H = d.H,
-                          .Hv = d.Hv,
-                          .Dk = d.Dk,
-                          .Dv = d.Dv,
-                          .r = m->o.blocks,
-                          .scale = d.scale,
-                          .gated = d.gated,
-                          .nonneg = HH_NONNEG_SOFTPLUS,
-                          .form = d.form,
-                          .matrices = d.matrices};
+                                                    : MATRICES_BEST,
+                             .r = o->blocks,
+                             .nonneg = HH_NONNEG_SOFTPLUS};
 }
 
 // As a layer asks for a single token of each text, without the norm and the gate of its output. False: not here.
@@ -206,10 +194,7 @@ static void record(struct measurement *m, bool reference) {
     return;
   }
   for (uint32_t i = 0; i < m->count; i++)
-    if (m->o.blocks > 1)
-      ops->hh_rule(m->c, o, qkv, beta, g, mask, state, sequences, m->scratch, hh_of(m, reference));
-    else
-      ops->delta_rule(m->c, o, qkv, beta, g, state, sequences, m->scratch, delta_of(m, reference));
+    ops->delta_rule(m->c, o, qkv, beta, g, mask, state, sequences, m->scratch, delta_of(m, reference));
 }
 
 static uint64_t scratch_bytes(const struct measurement *m) {

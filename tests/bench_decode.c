@@ -223,7 +223,7 @@ static double time_step(uint32_t B, uint32_t heads, uint32_t d, bool normed) {
   struct delta_step s = {.o = o, .qkv = qkv, .ba = ba, .A_log = A_log, .dt_bias = dt_bias, .gate = gate, .norm = norm};
   s.sequences = (struct tensor){DTYPE_I32, B, 4, 4, &control, 0, false};
   s.inputs = (struct delta_input_args){2 * heads, d, ACTIVATION_IDENTITY, KEY_NORM_L2, heads, heads, 1, true, true};
-  s.rule = (struct delta_args){heads, heads, d, d, 1, 0.1f, true, DELTA_AUTO, MATRICES_NONE, 0};
+  s.rule = (struct delta_args){heads, heads, d, d, 1, 0.1f, true, .form = DELTA_AUTO};
   s.eps = 1e-5f;
   if (!normed) s.gate = s.norm = (struct tensor){0};
   recorder->ops->recorder_begin(recorder, true, NULL);

@@ -157,7 +157,7 @@ static void compile_delta(uint32_t B, uint32_t T, uint32_t Dk, uint32_t Dv, uint
   conv.inputs = NULL;
   op->linear_conv(recorder, qkv, f32(all, C), x, tensor(DTYPE_F16, C, 64), none, conv);
   op->delta_inputs(recorder, qkv, &input);
-  op->delta_rule(recorder, o, qkv, beta, gated ? g : none, f32(B, H * Dk * Dv), sequences, scratch, a);
+  op->delta_rule(recorder, o, qkv, beta, gated ? g : none, none, f32(B, H * Dk * Dv), sequences, scratch, a);
   op->output_norm(recorder, o, f32(all, H * Dv), f32(1, Dv), H, 1e-5f);
 }
 
@@ -199,13 +199,14 @@ static void compile_attention(uint32_t T, uint32_t B, uint32_t heads, uint32_t k
 static void compile_hh(uint32_t T, uint32_t D, uint32_t r, enum hh_nonneg nonneg, bool matrices, bool halves) {
   const struct ops *op = backend->ops;
   enum { H = 16 };
-  struct hh_args a = {.H = H, .Hv = H, .Dk = D, .Dv = D, .r = r, .scale = 1, .gated = true, .nonneg = nonneg};
+  struct delta_args a = {
+      .H = H, .Hv = H, .Dk = D, .Dv = D, .n = 1, .r = r, .scale = 1, .gated = true, .nonneg = nonneg};
   a.matrices = matrices ? MATRICES_BEST : MATRICES_NONE;
-  struct tensor scratch = f32(1, (uint32_t)(op->hh_scratch_bytes(backend, T, 1, a) / 4));
-  enum dtype dtype = halves ? op->hh_dtype(recorder, T, 1, scratch, a) : DTYPE_F32;
+  struct tensor scratch = f32(1, (uint32_t)(op->delta_scratch_bytes(backend, T, 1, a) / 4));
+  enum dtype dtype = halves ? op->delta_dtype(recorder, T, 1, scratch, a) : DTYPE_F32;
   struct tensor qkv = tensor(dtype, T, H * (2 * key_pitch(dtype, D) + D)), o = tensor(dtype, T, H * D),
                 sequences = tensor(DTYPE_I32, 1, 4);
-  op->hh_rule(recorder, o, qkv, f32(T, H), f32(T, H), f32(T, H * r * r), f32(1, H * D * D), sequences, scratch, a);
+  op->delta_rule(recorder, o, qkv, f32(T, H), f32(T, H), f32(T, H * r * r), f32(1, H * D * D), sequences, scratch, a);
 }
 
 static void compile_mamba2(uint32_t T, uint32_t N, uint32_t P, bool matrices, bool halves) {

@@ -49,7 +49,7 @@ bool delta_case_run(const struct delta_case *c, const struct sequence *s, uint32
   if (form == DELTA_CHUNK && a.Dk <= ALWAYS_CHUNKED) assert_true(bytes > 0); // else both forms would be one
   struct array scratch = activations(1, (uint32_t)(bytes / sizeof(float)), DENSE, NULL);
   begin();
-  backend->ops->delta_rule(recorder, c->o.t, c->qkv.t, c->beta.t, a.gated ? c->g.t : ABSENT, c->state.t,
+  backend->ops->delta_rule(recorder, c->o.t, c->qkv.t, c->beta.t, a.gated ? c->g.t : ABSENT, ABSENT, c->state.t,
                            sequences_of(s, B).t, scratch.t, a);
   run();
   return bytes > 0;

@@ -1,7 +1,7 @@
 // hh_case: see hh_case.h.
 #include "hh_case.h"
 
-uint32_t hh_cols(enum dtype dtype, struct hh_args a) { return 2 * a.H * key_pitch(dtype, a.Dk) + a.Hv * a.Dv; }
+uint32_t hh_cols(enum dtype dtype, struct delta_args a) { return 2 * a.H * key_pitch(dtype, a.Dk) + a.Hv * a.Dv; }
 
 static double reference_nonneg(double z, enum hh_nonneg nonneg) {
   if (nonneg == HH_NONNEG_SOFTPLUS) return z > 20 ? z : log1p(exp(z));
@@ -34,7 +34,7 @@ double *random_masks(size_t count, uint32_t r, enum hh_nonneg nonneg) {
   return z;
 }
 
-struct hh_case hh_random_in(enum dtype dtype, uint32_t gap, struct hh_args a, const uint32_t *T, uint32_t B,
+struct hh_case hh_random_in(enum dtype dtype, uint32_t gap, struct delta_args a, const uint32_t *T, uint32_t B,
                             double beta_max) {
   struct hh_case c = {.a = a, .B = B};
   c.rows = place_sequences(c.s, T, B);
@@ -54,7 +54,7 @@ struct hh_case hh_random_in(enum dtype dtype, uint32_t gap, struct hh_args a, co
   return c;
 }
 
-struct hh_case hh_random(struct hh_args a, const uint32_t *T, uint32_t B, double beta_max) {
+struct hh_case hh_random(struct delta_args a, const uint32_t *T, uint32_t B, double beta_max) {
   return hh_random_in(DTYPE_F32, 1, a, T, B, beta_max);
 }
 
@@ -67,7 +67,7 @@ void hh_rewind(struct hh_case *c) {
 //   S <- e^g (S - beta (k^T k * expand(M)) S) + beta k^T v
 static void reference_column(double *o, double *S, const struct hh_case *c, const struct sequence *s, uint32_t head,
                              uint32_t column) {
-  const struct hh_args *a = &c->a;
+  const struct delta_args *a = &c->a;
   const uint32_t pitch = key_pitch(c->qkv.t.dtype, a->Dk), cols = hh_cols(c->qkv.t.dtype, *a);
   const uint32_t qk = head / (a->Hv / a->H) * pitch, d = a->Dk / a->r, masks = a->r * a->r;
   double M[HH_MOST * HH_MOST], y[HH_MOST];
@@ -91,7 +91,7 @@ static void reference_column(double *o, double *S, const struct hh_case *c, cons
 }
 
 void reference_hh(double *o, double *state, const struct hh_case *c) {
-  const struct hh_args *a = &c->a;
+  const struct delta_args *a = &c->a;
   memcpy(o, c->o.v, (size_t)c->o.t.rows * c->o.t.cols * sizeof *o);
   memcpy(state, c->state.v, (size_t)c->state.t.rows * c->state.t.cols * sizeof *state);
   for (uint32_t i = 0; i < c->B; i++)

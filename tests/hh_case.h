@@ -4,13 +4,13 @@
 #include "delta_case.h"
 
 struct hh_case {
-  struct hh_args a;
+  struct delta_args a;
   struct sequence s[3];
   uint32_t B, rows; // rows: the sequences', then DELTA_PADDING more
   struct array qkv, beta, g, mask, state, o;
 };
 
-uint32_t hh_cols(enum dtype dtype, struct hh_args a); // of qkv
+uint32_t hh_cols(enum dtype dtype, struct delta_args a); // of qkv
 
 // M (r, r) of the logits z (or z itself), as docs/mixers.md has it.
 void reference_mask(double *M, const double *z, uint32_t r, enum hh_nonneg nonneg);
@@ -19,9 +19,9 @@ double *random_masks(size_t count, uint32_t r, enum hh_nonneg nonneg);
 
 // Unit q and k, normal v and state, beta in (0, beta_max), g log-uniform in -(0.001, 5); slot 0 is nobody's. qkv and o
 // are of dtype, and have `gap` numbers between rows.
-struct hh_case hh_random_in(enum dtype dtype, uint32_t gap, struct hh_args a, const uint32_t *T, uint32_t B,
+struct hh_case hh_random_in(enum dtype dtype, uint32_t gap, struct delta_args a, const uint32_t *T, uint32_t B,
                             double beta_max);
-struct hh_case hh_random(struct hh_args a, const uint32_t *T, uint32_t B, double beta_max); // f32, gaps
+struct hh_case hh_random(struct delta_args a, const uint32_t *T, uint32_t B, double beta_max); // f32, gaps
 void hh_rewind(struct hh_case *c); // both outputs back to what they were
 
 // o and state after the case, the recurrence in float64; both start as copies of what the case starts with.

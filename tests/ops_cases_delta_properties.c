@@ -9,8 +9,7 @@ static void any_split_of_a_sequence_gives_the_same_state(void **state) {
   seed(33);
   const uint32_t T = CUT_TOKENS;
   for (int gated = 0; gated < 2; gated++) {
-    struct delta_case c =
-        delta_random((struct delta_args){2, 2, 24, 40, 1, 0.2f, gated, DELTA_AUTO, MATRICES_NONE, 0}, &T, 1, 2);
+    struct delta_case c = delta_random((struct delta_args){2, 2, 24, 40, 1, 0.2f, gated, .form = DELTA_AUTO}, &T, 1, 2);
     delta_case_run(&c, c.s, 1, DELTA_RECURRENT);
     double *o = read_values(&c.o), *S = read_values(&c.state);
     for (int i = 0; i < CUTS; i++)
@@ -437,8 +436,7 @@ static void a_hard_decay_costs_later_tokens_no_digits(void **state) {
   (void)state;
   seed(40);
   uint32_t T = 64;
-  struct delta_case c =
-      delta_random((struct delta_args){1, 1, 32, 32, 1, 1, true, DELTA_AUTO, MATRICES_NONE, 0}, &T, 1, 1);
+  struct delta_case c = delta_random((struct delta_args){1, 1, 32, 32, 1, 1, true, .form = DELTA_AUTO}, &T, 1, 1);
   for (uint32_t t = 0; t < T; t++) c.g.v[t] = t == 3 ? -30000 : -0.01;
   c.g = activations(T + DELTA_PADDING, 1, DENSE, c.g.v);
   double *o = zeros((size_t)c.o.t.rows * 32), *S = zeros((size_t)c.state.t.rows * c.state.t.cols);

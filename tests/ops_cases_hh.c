@@ -11,30 +11,30 @@ static const char *const form_names[] = {"auto", "recurrent", "chunk"};
 // ---------------------------------------------------------------- making and running a case
 
 static void hh_run(const struct hh_case *c, const struct sequence *s, uint32_t B, enum delta_form form) {
-  struct hh_args a = c->a;
+  struct delta_args a = c->a;
   a.form = form;
-  uint64_t bytes = backend->ops->hh_scratch_bytes(backend, c->rows, B, a);
+  uint64_t bytes = backend->ops->delta_scratch_bytes(backend, c->rows, B, a);
   if (form == DELTA_CHUNK) assert_true(bytes > 0); // else both forms would be one
   struct array scratch = activations(1, (uint32_t)(bytes / sizeof(float)), DENSE, NULL);
   begin();
-  backend->ops->hh_rule(recorder, c->o.t, c->qkv.t, c->beta.t, a.gated ? c->g.t : ABSENT, c->mask.t, c->state.t,
-                        sequences_of(s, B).t, scratch.t, a);
+  backend->ops->delta_rule(recorder, c->o.t, c->qkv.t, c->beta.t, a.gated ? c->g.t : ABSENT,
+                           a.r > 1 ? c->mask.t : ABSENT, c->state.t, sequences_of(s, B).t, scratch.t, a);
   run();
 }
 
 // The same inputs through the delta rule.
 static void delta_run(const struct hh_case *c, enum delta_form form) {
-  struct delta_args a = {c->a.H, c->a.Hv, c->a.Dk, c->a.Dv, 1, c->a.scale, c->a.gated, form, MATRICES_NONE, 0};
+  struct delta_args a = {c->a.H, c->a.Hv, c->a.Dk, c->a.Dv, 1, c->a.scale, c->a.gated, .form = form};
   uint64_t bytes = backend->ops->delta_scratch_bytes(backend, c->rows, c->B, a);
   struct array scratch = activations(1, (uint32_t)(bytes / sizeof(float)), DENSE, NULL);
   begin();
-  backend->ops->delta_rule(recorder, c->o.t, c->qkv.t, c->beta.t, a.gated ? c->g.t : ABSENT, c->state.t,
+  backend->ops->delta_rule(recorder, c->o.t, c->qkv.t, c->beta.t, a.gated ? c->g.t : ABSENT, ABSENT, c->state.t,
                            sequences_of(c->s, c->B).t, scratch.t, a);
   run();
 }
 
 // Every form against float64; rows of no sequence and states of no slot keep their values.
-static void check_hh(const char *const what[], struct hh_args a, const uint32_t *T, uint32_t B, double beta_max) {
+static void check_hh(const char *const what[], struct delta_args a, const uint32_t *T, uint32_t B, double beta_max) {
   struct hh_case c = hh_random(a, T, B, beta_max);
   size_t outputs = (size_t)c.o.t.rows * c.o.t.cols, states = (size_t)c.state.t.rows * c.state.t.cols;
   double *o = zeros(outputs), *state = zeros(states);
@@ -54,11 +54,12 @@ static void hh_rule_matches_over_awkward_shapes(void **state) {
   (void)state;
   seed(50);
   static const char *const what[] = {"hh_rule: o", "hh_rule: state"};
-  const uint32_t blocks[] = {1, 2, 3, 4, 8, 16}, sizes[] = {1, 3, 8, 19}, values[] = {1, 7, 64, 130};
-  for (uint32_t r = 0; r < 6; r++)
+  const uint32_t blocks[] = {2, 3, 4, 8, 16}, sizes[] = {1, 3, 8, 19}, values[] = {1, 7, 64, 130};
+  for (uint32_t r = 1; r < 6; r++)
     for (uint32_t d = r % 2; d < 4; d += 2) // what varies with l compiles nothing anew
       for (uint32_t l = 0; l < LENGTHS; l++) {
-        struct hh_args a = {.H = 2, .Hv = 2, .r = blocks[r], .Dv = values[(r + d / 2) % 4], .scale = 0.3f};
+        struct delta_args a = {
+            .H = 2, .Hv = 2, .n = 1, .r = blocks[r - 1], .Dv = values[(r + d / 2) % 4], .scale = 0.3f};
         uint32_t T[] = {lengths[l], 0, lengths[l] / 2 + 1};
         a.Dk = a.r * sizes[d];
         a.gated = (r + d + l) % 2;
@@ -75,10 +76,17 @@ static void hh_rule_of_usual_heads_matches(void **state) {
   for (uint32_t r = 2; r <= 8; r *= 2)
     for (int gated = 0; gated < 2; gated++) {
       uint32_t T[] = {150, 65};
-      check_hh(
-          what,
-          (struct hh_args){2, 2, 128, 128, r, 0.088f, gated, false, HH_NONNEG_SOFTPLUS, DELTA_AUTO, MATRICES_NONE, 0},
-          T, 2, gated ? 1 : 2);
+      check_hh(what,
+               (struct delta_args){.H = 2,
+                                   .Hv = 2,
+                                   .Dk = 128,
+                                   .Dv = 128,
+                                   .n = 1,
+                                   .scale = 0.088f,
+                                   .gated = gated,
+                                   .r = r,
+                                   .nonneg = HH_NONNEG_SOFTPLUS},
+               T, 2, gated ? 1 : 2);
     }
 }
 
@@ -88,13 +96,22 @@ static void hh_rule_shares_keys_among_grouped_value_heads(void **state) {
   static const char *const what[] = {"hh_rule, grouped value heads: o", "hh_rule, grouped value heads: state"};
   for (int l = 0; l < LENGTHS; l++) {
     uint32_t T[] = {lengths[l], lengths[LENGTHS - 1 - l]};
-    struct hh_args a = {2, 6, 16, 9, 4, 0.25f, l % 2, l % 3 == 0, HH_NONNEG_SIGMOID, DELTA_AUTO, MATRICES_NONE, 0};
+    struct delta_args a = {.H = 2,
+                           .Hv = 6,
+                           .Dk = 16,
+                           .Dv = 9,
+                           .n = 1,
+                           .scale = 0.25f,
+                           .gated = l % 2,
+                           .r = 4,
+                           .fixed_mask = l % 3 == 0,
+                           .nonneg = HH_NONNEG_SIGMOID};
     check_hh(what, a, T, 2, 1);
   }
 }
 
 static struct hh_case fixture_hh(const struct fixture *f, const char *name) {
-  struct hh_args a = {.nonneg = HH_NONNEG_GIVEN, .scale = (float)fixture_number(f, name, "scale")};
+  struct delta_args a = {.n = 1, .nonneg = HH_NONNEG_GIVEN, .scale = (float)fixture_number(f, name, "scale")};
   a.H = a.Hv = (uint32_t)fixture_number(f, name, "H");
   a.Dk = (uint32_t)fixture_number(f, name, "K");
   a.Dv = (uint32_t)fixture_number(f, name, "V");
@@ -178,7 +195,7 @@ static void exponential_masks_of_large_logits_are_finite(void **state) {
   (void)state;
   seed(54);
   uint32_t T = 20;
-  struct hh_args a = {1, 1, 16, 8, 4, 1, false, false, HH_NONNEG_EXP, DELTA_AUTO, MATRICES_NONE, 0};
+  struct delta_args a = {.H = 1, .Hv = 1, .Dk = 16, .Dv = 8, .n = 1, .scale = 1, .r = 4, .nonneg = HH_NONNEG_EXP};
   struct hh_case c = hh_random(a, &T, 1, 1);
   for (size_t i = 0; i < (size_t)(T + DELTA_PADDING) * 16; i++) c.mask.v[i] *= 60;
   c.mask = activations(T + DELTA_PADDING, 16, DENSE, c.mask.v);
@@ -193,14 +210,21 @@ static void exponential_masks_of_large_logits_are_finite(void **state) {
 
 // ---------------------------------------------------------------- properties
 
-static void one_block_or_a_mask_of_ones_is_the_delta_rule(void **state) {
+static void a_mask_of_ones_is_the_delta_rule(void **state) {
   (void)state;
   seed(55);
-  const uint32_t blocks[] = {1, 4}, T = 100;
+  const uint32_t blocks[] = {2, 4}, T = 100;
   for (int i = 0; i < 4; i++)
     for (int form = 0; form < 2; form++) {
-      struct hh_args a = {2, 2, 32, 24, blocks[i / 2], 0.2f, i % 2, true, HH_NONNEG_GIVEN, DELTA_AUTO, MATRICES_NONE,
-                          0};
+      struct delta_args a = {.H = 2,
+                             .Hv = 2,
+                             .Dk = 32,
+                             .Dv = 24,
+                             .n = 1,
+                             .scale = 0.2f,
+                             .gated = i % 2,
+                             .r = blocks[i / 2],
+                             .fixed_mask = true};
       struct hh_case c = hh_random(a, &T, 1, 2);
       uint32_t n = a.Hv * a.r * a.r;
       c.mask = activations(1, n, DENSE, uniforms(n, 1, 1));
@@ -234,7 +258,7 @@ static void eigenvalues(double *x, uint32_t n) {
 static double *transition(uint32_t r, double beta, double length, enum delta_form form) {
   enum { D = 32 };
   uint32_t T = 1;
-  struct hh_args a = {1, 1, D, D, r, 1, false, false, HH_NONNEG_SOFTPLUS, DELTA_AUTO, MATRICES_NONE, 0};
+  struct delta_args a = {.H = 1, .Hv = 1, .Dk = D, .Dv = D, .n = 1, .scale = 1, .r = r, .nonneg = HH_NONNEG_SOFTPLUS};
   struct hh_case c = hh_random(a, &T, 1, 1);
   double *one = zeros(2 * D * D);
   for (int i = 0; i < D; i++) {
@@ -301,7 +325,8 @@ static void a_rotation_within_blocks_of_keys_and_queries_leaves_outputs(void **s
   seed(58);
   enum { MIRRORS = 6 };
   uint32_t T = 90, d = 8;
-  struct hh_args a = {1, 1, 32, 20, 4, 0.3f, true, false, HH_NONNEG_SIGMOID, DELTA_AUTO, MATRICES_NONE, 0};
+  struct delta_args a = {
+      .H = 1, .Hv = 1, .Dk = 32, .Dv = 20, .n = 1, .scale = 0.3f, .gated = true, .r = 4, .nonneg = HH_NONNEG_SIGMOID};
   struct hh_case c = hh_random(a, &T, 1, 1);
   c.state = activations(2, 32 * 20, DENSE, NULL);
   double *mirrors = normals(4 * MIRRORS * d);
@@ -325,7 +350,8 @@ static void hh_any_split_of_a_sequence_gives_the_same_state(void **state) {
   seed(59);
   const uint32_t T = CUT_TOKENS;
   for (uint32_t r = 2; r <= 8; r *= 2) {
-    struct hh_args a = {2, 2, 24, 40, r, 0.2f, r != 4, false, HH_NONNEG_EXP, DELTA_AUTO, MATRICES_NONE, 0};
+    struct delta_args a = {
+        .H = 2, .Hv = 2, .Dk = 24, .Dv = 40, .n = 1, .scale = 0.2f, .gated = r != 4, .r = r, .nonneg = HH_NONNEG_EXP};
     struct hh_case c = hh_random(a, &T, 1, 2);
     hh_run(&c, c.s, 1, DELTA_RECURRENT);
     double *o = read_values(&c.o), *S = read_values(&c.state);
@@ -351,7 +377,16 @@ static void hh_hard_decay_gives_no_nan_and_forgets(void **state) {
   const double gates[] = {-100, -1e5, -3e38};
   for (int i = 0; i < 3; i++)
     for (int form = 0; form < 2; form++) {
-      struct hh_args a = {1, 1, Dk, Dv, 4, 1, true, true, HH_NONNEG_SOFTPLUS, DELTA_AUTO, MATRICES_NONE, 0};
+      struct delta_args a = {.H = 1,
+                             .Hv = 1,
+                             .Dk = Dk,
+                             .Dv = Dv,
+                             .n = 1,
+                             .scale = 1,
+                             .gated = true,
+                             .r = 4,
+                             .fixed_mask = true,
+                             .nonneg = HH_NONNEG_SOFTPLUS};
       struct hh_case c = hh_random(a, &length, 1, 1);
       double *want = zeros(T * Dv);
       for (int t = 0; t < T; t++)
@@ -371,7 +406,8 @@ static void hh_a_hard_decay_costs_later_tokens_no_digits(void **state) {
   (void)state;
   seed(61);
   uint32_t T = 64;
-  struct hh_args a = {1, 1, 32, 32, 2, 1, true, false, HH_NONNEG_SIGMOID, DELTA_AUTO, MATRICES_NONE, 0};
+  struct delta_args a = {
+      .H = 1, .Hv = 1, .Dk = 32, .Dv = 32, .n = 1, .scale = 1, .gated = true, .r = 2, .nonneg = HH_NONNEG_SIGMOID};
   struct hh_case c = hh_random(a, &T, 1, 1);
   for (uint32_t t = 0; t < T; t++) c.g.v[t] = t == 3 ? -30000 : -0.01;
   c.g = activations(T + DELTA_PADDING, 1, DENSE, c.g.v);
@@ -423,7 +459,7 @@ int ops_cases_hh(void) {
       CASE(hh_rule_computes_the_operator_truths),
       CASE(masks_are_symmetric_with_unit_diagonal_and_entries_up_to_one),
       CASE(exponential_masks_of_large_logits_are_finite),
-      CASE(one_block_or_a_mask_of_ones_is_the_delta_rule),
+      CASE(a_mask_of_ones_is_the_delta_rule),
       CASE(the_erase_has_at_most_rank_r_and_eigenvalues_up_to_beta_times_the_key_squared),
       CASE(the_transition_without_decay_lies_between_one_minus_beta_and_one),
       CASE(a_rotation_within_blocks_of_keys_and_queries_leaves_outputs),

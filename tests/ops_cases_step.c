@@ -46,22 +46,30 @@ static struct step_case random_step(const struct step_shape *z) {
   c.gate = activations(rows, values, values + gate_pad, normals(rows * (size_t)values));
   c.norm = weights(DTYPE_F32, 1, z->Dv, DENSE, uniforms(z->Dv, -2, 2));
   const float scale = 1 / sqrtf((float)z->Dk);
-  c.s = (struct delta_step){
-      .o = c.o.t,
-      .qkv = c.qkv.t,
-      .ba = ba ? c.ba.t : ABSENT,
-      .mask = z->r > 1 ? c.mask.t : ABSENT,
-      .A_log = z->gated ? c.A_log.t : ABSENT,
-      .dt_bias = z->gated ? c.dt_bias.t : ABSENT,
-      .state = c.state.t,
-      .sequences = sequences_of(c.sequences, c.B).t,
-      .gate = z->has_gate ? c.gate.t : ABSENT,
-      .norm = z->has_norm ? c.norm.t : ABSENT,
-      .inputs = {(1 + z->n) * z->H, z->Dk, z->activation, z->key_norm, z->n * z->Hv, z->gated ? z->Hv : 0, 1.5f,
-                 z->has_beta, z->gated},
-      .rule = {z->H, z->Hv, z->Dk, z->Dv, z->n, scale, z->gated, DELTA_RECURRENT},
-      .hh = {z->H, z->Hv, z->Dk, z->Dv, z->r, scale, z->gated, z->fixed_mask, z->nonneg, DELTA_RECURRENT},
-      .eps = 1e-5f};
+  c.s = (struct delta_step){.o = c.o.t,
+                            .qkv = c.qkv.t,
+                            .ba = ba ? c.ba.t : ABSENT,
+                            .mask = z->r > 1 ? c.mask.t : ABSENT,
+                            .A_log = z->gated ? c.A_log.t : ABSENT,
+                            .dt_bias = z->gated ? c.dt_bias.t : ABSENT,
+                            .state = c.state.t,
+                            .sequences = sequences_of(c.sequences, c.B).t,
+                            .gate = z->has_gate ? c.gate.t : ABSENT,
+                            .norm = z->has_norm ? c.norm.t : ABSENT,
+                            .inputs = {(1 + z->n) * z->H, z->Dk, z->activation, z->key_norm, z->n * z->Hv,
+                                       z->gated ? z->Hv : 0, 1.5f, z->has_beta, z->gated},
+                            .rule = {.H = z->H,
+                                     .Hv = z->Hv,
+                                     .Dk = z->Dk,
+                                     .Dv = z->Dv,
+                                     .n = z->n,
+                                     .scale = scale,
+                                     .gated = z->gated,
+                                     .form = DELTA_RECURRENT,
+                                     .r = z->r,
+                                     .fixed_mask = z->fixed_mask,
+                                     .nonneg = z->nonneg},
+                            .eps = 1e-5f};
   return c;
 }
 
@@ -71,10 +79,7 @@ static void run_apart(const struct step_case *c) {
   struct tensor beta = activations(c->rows, s->inputs.betas, DENSE, NULL).t, none = {0};
   struct tensor g = s->inputs.gated ? activations(c->rows, s->inputs.decays, DENSE, NULL).t : none;
   op->delta_inputs(recorder, s->qkv, &(struct delta_input){beta, g, s->ba, s->A_log, s->dt_bias, s->inputs});
-  if (s->hh.r > 1)
-    op->hh_rule(recorder, s->o, s->qkv, beta, g, s->mask, s->state, s->sequences, none, s->hh);
-  else
-    op->delta_rule(recorder, s->o, s->qkv, beta, g, s->state, s->sequences, none, s->rule);
+  op->delta_rule(recorder, s->o, s->qkv, beta, g, s->mask, s->state, s->sequences, none, s->rule);
   if (s->norm.buffer || s->gate.buffer) op->output_norm(recorder, s->o, s->gate, s->norm, s->rule.Hv, s->eps);
 }
 
@@ -89,18 +94,18 @@ static void reference_key(double *to, const double *from, const struct delta_inp
 }
 
 static void reference_mask(double *M, const struct step_case *c, uint32_t row, uint32_t head) {
-  const uint32_t r = c->s.hh.r, size = r * r;
+  const uint32_t r = c->s.rule.r, size = r * r;
   float z[HH_MOST * HH_MOST], out[HH_MOST * HH_MOST];
-  const double *from = c->mask.v + ((c->s.hh.fixed_mask ? 0 : (size_t)row * c->s.rule.Hv) + head) * size;
+  const double *from = c->mask.v + ((c->s.rule.fixed_mask ? 0 : (size_t)row * c->s.rule.Hv) + head) * size;
   for (uint32_t i = 0; i < size; i++) z[i] = (float)from[i];
-  hh_mask(out, z, r, c->s.hh.nonneg);
+  hh_mask(out, z, r, c->s.rule.nonneg);
   for (uint32_t i = 0; i < size; i++) M[i] = r > 1 ? (double)out[i] : 1;
 }
 
 // One step on a column of S with a normed key.
 static void reference_update(double *S, const struct step_case *c, const double *M, const double *k, double beta,
                              double v) {
-  const uint32_t Dv = c->s.rule.Dv, r = c->s.hh.r, d = c->s.rule.Dk / r;
+  const uint32_t Dv = c->s.rule.Dv, r = c->s.rule.r, d = c->s.rule.Dk / r;
   double y[HH_MOST] = {0};
   for (uint32_t i = 0; i < r * d; i++) y[i / d] += k[i] * S[i * Dv];
   for (uint32_t a = 0; a < r; a++) {

@@ -164,7 +164,7 @@ static void compute(struct outputs *out, uint32_t threads) {
   struct array scratch = activations(1, (uint32_t)bytes / 4, DENSE, NULL);
   begin();
   backend->ops->linear(recorder, y.t, (struct linear_input){.x = x.t}, w.t, ABSENT, false);
-  backend->ops->delta_rule(recorder, o.t, qkv.t, beta.t, ABSENT, S.t, sequences_of(&s, 1).t, scratch.t, a);
+  backend->ops->delta_rule(recorder, o.t, qkv.t, beta.t, ABSENT, ABSENT, S.t, sequences_of(&s, 1).t, scratch.t, a);
   run();
   memcpy(out->y, read_values(&y), sizeof out->y);
   memcpy(out->o, read_values(&o), sizeof out->o);
