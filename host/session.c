@@ -102,7 +102,7 @@ static struct scratch measure_layers(const struct deltaic_session *s) {
     for (uint32_t B = 1; B <= s->shape.sequences; B++) {
       struct scratch layer = {0};
       scratch_take(&layer, s->shape.batch, m->spec.D); // the norms
-      block_scratch(&m->spec, &m->spec.layers[i], m->mixers[i], m->backend, &layer, s->shape.batch, B);
+      block_scratch(&m->spec.layers[i], m->mixers[i], m->backend, &layer, s->shape.batch, B);
       if (layer.used > most.used) most.used = layer.used;
       if (layer.largest > most.largest) most.largest = layer.largest;
     }
