@@ -149,7 +149,10 @@ deltaic_status model_spec_read(const char *folder, struct checkpoint *checkpoint
 }
 
 void model_spec_free(struct model_spec *spec) {
-  for (uint32_t i = 0; spec->layers && i < spec->L; i++) free(spec->layers[i].spec);
+  for (uint32_t i = 0; spec->layers && i < spec->L; i++) {
+    free(spec->layers[i].spec);
+    free(spec->layers[i].ffn_spec);
+  }
   free(spec->layers);
   memset(spec, 0, sizeof *spec);
 }

@@ -10,13 +10,17 @@
 #include "ops.h"
 
 struct mixer; // mixer.h
+struct ffn;   // ffn.h
 
+// Each spec is its table's own, one malloc'ed block without pointers, freed by model_spec_free.
 struct layer_spec {
   const struct mixer *mixer;
-  void *spec; // the mixer's own, one malloc'ed block without pointers; freed by model_spec_free
+  void *spec;
+  const struct ffn *ffn; // NULL: the layer is a mixer alone
+  void *ffn_spec;
 };
 
-// What a family calls the tensors outside its mixers and MLPs.
+// What a family calls the tensors outside its mixers and FFNs.
 struct tensor_names {
   const char *embedding, *norm; // whole names
   const char *layers;           // what comes before a layer's number
@@ -28,10 +32,8 @@ struct model_spec {
   char architecture[64]; // model_type
   const struct tensor_names *names;
   uint32_t D, V, L;          // width, vocabulary, layers
-  uint32_t F;                // MLP width; 0: layers have no MLP
   float norm_eps;            // of every RMSNorm but the one below
-  float mlp_norm_eps;        // older checkpoints: 1e-5, else norm_eps
-  enum activation mlp;       // SILU or POWLU
+  float ffn_norm_eps;        // older checkpoints: 1e-5, else norm_eps
   bool tied;                 // the head is the embedding
   int32_t bos, eos;          // -1: none
   uint64_t config_hash;      // of config.json's bytes: two configs over the same tensors are two models

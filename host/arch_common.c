@@ -1,6 +1,7 @@
 // arch_common: what config.json and a checkpoint's shapes say in the same way for several families.
 #include "arch_common.h"
 
+#include "ffn_dense.h"
 #include "mixer_attention.h"
 
 #include <math.h>
@@ -73,14 +74,14 @@ static uint32_t mlp_width(uint32_t D, double ratio) {
 
 // Before February 2025 gate and up were one tensor of 2F rows.
 static deltaic_status size_mlp(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
-                               struct model_spec *out) {
+                               const struct model_spec *out, uint32_t *F) {
   double ratio = json_number(r, config, "hidden_ratio", 4, 1.0 / 1024, 1024);
   int64_t width = json_int(r, config, "intermediate_size", 0, 1, 16 * LIMIT_WIDTH);
   if (r->status) return r->status;
-  out->F = width ? (uint32_t)width : mlp_width(out->D, ratio);
+  *F = width ? (uint32_t)width : mlp_width(out->D, ratio);
   bool joined = !arch_find(checkpoint, 0, "mlp.up_proj.weight");
   return arch_rows(r, checkpoint, 0, joined ? "mlp.gate_proj.weight" : "mlp.up_proj.weight", joined ? 2 : 1,
-                   "gate and up", 16 * LIMIT_WIDTH, &out->F);
+                   "gate and up", 16 * LIMIT_WIDTH, F);
 }
 
 // ---------------------------------------------------------------- config keys
@@ -131,7 +132,7 @@ static int32_t read_token(struct json_reader *r, const json_t *config, const cha
 }
 
 // norm_first checkpoints (2024) keep the MLP's norm inside the MLP, where it had its own eps.
-static float mlp_norm_eps(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint, float norm_eps) {
+static float ffn_norm_eps(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint, float norm_eps) {
   bool inside = checkpoint && checkpoint_find(checkpoint, "model.layers.0.mlp.norm.weight");
   return json_bool(r, config, "norm_first", true) && inside ? 1e-5f : norm_eps;
 }
@@ -155,24 +156,36 @@ deltaic_status arch_read_ends(struct json_reader *r, const json_t *config, struc
   return out->layers ? DELTAIC_OK : fail_memory("the model's layers", out->L * sizeof *out->layers);
 }
 
+// The spec's copy that a layer owns; NULL without memory, with *status set.
+static void *copy_spec(const void *spec, size_t bytes, deltaic_status *status) {
+  void *copy = malloc(bytes);
+  *status = copy ? DELTAIC_OK : fail_memory("a layer's description", bytes);
+  return copy ? memcpy(copy, spec, bytes) : NULL;
+}
+
+// A gated MLP in every layer.
 static deltaic_status read_mlp(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
                                struct model_spec *out) {
   static const char *const activations[] = {"swish", "silu", "powlu", NULL};
-  out->mlp_norm_eps = mlp_norm_eps(r, config, checkpoint, out->norm_eps);
-  out->mlp = arch_choice(r, config, "hidden_act", activations) == 2 ? ACTIVATION_POWLU : ACTIVATION_SILU;
-  return r->status ? r->status : size_mlp(r, config, checkpoint, out);
+  struct dense_spec s = {0};
+  out->ffn_norm_eps = ffn_norm_eps(r, config, checkpoint, out->norm_eps);
+  s.activation = arch_choice(r, config, "hidden_act", activations) == 2 ? ACTIVATION_POWLU : ACTIVATION_SILU;
+  deltaic_status status = r->status ? r->status : size_mlp(r, config, checkpoint, out, &s.F);
+  for (uint32_t i = 0; !status && i < out->L; i++) {
+    out->layers[i].ffn = &ffn_dense;
+    out->layers[i].ffn_spec = copy_spec(&s, sizeof s, &status);
+  }
+  return status;
 }
 
 // ---------------------------------------------------------------- softmax-attention layers
 
 deltaic_status arch_set_layer(struct model_spec *out, uint32_t i, const struct mixer *mixer, const void *spec,
                               size_t bytes) {
-  struct layer_spec *layer = &out->layers[i];
-  layer->spec = malloc(bytes);
-  if (!layer->spec) return fail_memory("a layer's description", bytes);
-  memcpy(layer->spec, spec, bytes);
-  layer->mixer = mixer;
-  return DELTAIC_OK;
+  deltaic_status status;
+  out->layers[i].spec = copy_spec(spec, bytes, &status);
+  if (!status) out->layers[i].mixer = mixer;
+  return status;
 }
 
 deltaic_status arch_read_attention(struct json_reader *r, const json_t *keys, uint32_t default_heads, uint32_t D,

@@ -20,7 +20,7 @@ deltaic_status arch_read_ends(struct json_reader *r, const json_t *config, struc
                               struct model_spec *out);
 
 // Refuses config keys that change the function computed and that no family implements, then reads the keys that all
-// families with MLPs have: fills *out but for `architecture`, and the layers that `attn` lists or
+// families with gated MLPs have: fills *out but for `architecture`, and the layers that `attn` lists or
 // `mixers` names as others than the family's own. Those' mixer stays NULL for the family to fill.
 deltaic_status arch_read_outside(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
                                  uint32_t default_layers, struct model_spec *out);

@@ -43,6 +43,9 @@ static deltaic_status allocate_layers(struct deltaic_model *m) {
   for (uint32_t i = 0; i < s->L; i++) {
     m->mixers[i] = calloc(1, s->layers[i].mixer->weights_bytes);
     if (!m->mixers[i]) return fail_memory("a layer", s->layers[i].mixer->weights_bytes);
+    if (!s->layers[i].ffn) continue;
+    m->blocks[i].ffn = calloc(1, s->layers[i].ffn->weights_bytes);
+    if (!m->blocks[i].ffn) return fail_memory("a layer", s->layers[i].ffn->weights_bytes);
   }
   return DELTAIC_OK;
 }
@@ -88,7 +91,7 @@ static void describe_layers(const struct model_spec *s, char *text, size_t capac
   if (least != most && used < capacity) snprintf(text + used, capacity - used, "; keys of %u to %u", least, most);
 }
 
-// The delta-rule sizes of the first layer that has a fixed state; attention layers have none.
+// The sizes of the first layer that has an FFN, and of the first that has a fixed state, which attention has not.
 static void fill_info(struct deltaic_model *m) {
   const struct model_spec *s = &m->spec;
   deltaic_model_info *i = &m->info;
@@ -97,11 +100,12 @@ static void fill_info(struct deltaic_model *m) {
   i->vocabulary = (int32_t)s->V;
   i->width = (int32_t)s->D;
   i->layers = (int32_t)s->L;
-  i->mlp_width = (int32_t)s->F;
   i->parameters = m->weights.parameters;
   i->grows = model_grows(s);
   i->bos_token = s->bos;
   i->eos_token = s->eos;
+  for (uint32_t l = 0; l < s->L && !i->mlp_width; l++)
+    if (s->layers[l].ffn) i->mlp_width = (int32_t)s->layers[l].ffn->width(s->layers[l].ffn_spec);
   for (uint32_t l = 0; l < s->L; l++) {
     struct mixer_sizes z = {0};
     if (!s->layers[l].mixer->sizes) continue;
@@ -138,7 +142,10 @@ static deltaic_status model_declare(struct deltaic_model *m, struct backend *bac
 
 static void model_clear(struct deltaic_model *m) {
   weights_free(&m->weights);
-  for (uint32_t i = 0; m->mixers && i < m->spec.L; i++) free(m->mixers[i]);
+  for (uint32_t i = 0; m->mixers && i < m->spec.L; i++) {
+    free(m->mixers[i]);
+    free(m->blocks[i].ffn);
+  }
   free(m->mixers);
   free(m->blocks);
   model_spec_free(&m->spec);

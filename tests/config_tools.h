@@ -2,6 +2,7 @@
 #ifndef CONFIG_TOOLS_H
 #define CONFIG_TOOLS_H
 #include "arch.h"
+#include "ffn_dense.h"
 #include "mixer_attention.h"
 #include "mixer_delta.h"
 #include "mixer_mamba2.h"
@@ -44,6 +45,12 @@ static inline const struct delta_spec *delta(const struct model_spec *m, uint32_
   assert_true(i < m->L);
   assert_ptr_not_equal(m->layers[i].mixer, &mixer_attention);
   return m->layers[i].spec;
+}
+
+static inline const struct dense_spec *dense(const struct model_spec *m, uint32_t i) {
+  assert_true(i < m->L);
+  assert_ptr_equal(m->layers[i].ffn, &ffn_dense);
+  return m->layers[i].ffn_spec;
 }
 
 static inline const struct mamba2_spec *mamba2(const struct model_spec *m, uint32_t i) {

@@ -1,5 +1,6 @@
 // Any bytes as config.json, with and without a small checkpoint: no crash, and sizes that later products can rely on.
 #include "arch.h"
+#include "ffn_dense.h"
 #include "mixer_attention.h"
 #include "mixer_delta.h"
 #include "mixer_mamba2.h"
@@ -43,6 +44,8 @@ static struct checkpoint *small_checkpoint(void) {
 }
 
 static void check_layer(const struct model_spec *m, const struct layer_spec *layer) {
+  const struct dense_spec *mlp = layer->ffn_spec;
+  check(!layer->ffn == !mlp && (!mlp || (layer->ffn == &ffn_dense && mlp->F && 2ull * mlp->F <= INT32_MAX)));
   if (layer->mixer == &mixer_attention) {
     const struct attention_spec *a = layer->spec;
     check((uint64_t)a->heads * a->d == m->D && a->d % 2 == 0 && a->kv_heads && a->heads % a->kv_heads == 0);
@@ -76,7 +79,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     check(deltaic_last_error()[0] != 0 && !m.layers);
     return 0;
   }
-  check(m.D && m.V && m.L && m.layers && 2ull * m.F <= INT32_MAX);
+  check(m.D && m.V && m.L && m.layers);
   check(m.bos >= -1 && m.bos < (int64_t)m.V && m.eos >= -1 && m.eos < (int64_t)m.V);
   for (uint32_t i = 0; i < m.L; i++) check_layer(&m, &m.layers[i]);
   if (c) {

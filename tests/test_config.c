@@ -12,9 +12,9 @@ static void delta_net_has_fla_s_defaults(void **state) {
   assert_int_equal(m.D, 2048);
   assert_int_equal(m.V, 32000);
   assert_int_equal(m.L, 24);
-  assert_int_equal(m.F, 5632);
-  assert_true(m.norm_eps == 1e-6f && m.mlp_norm_eps == 1e-6f);
-  assert_int_equal(m.mlp, ACTIVATION_SILU);
+  assert_int_equal(dense(&m, 0)->F, 5632);
+  assert_true(m.norm_eps == 1e-6f && m.ffn_norm_eps == 1e-6f);
+  assert_int_equal(dense(&m, 0)->activation, ACTIVATION_SILU);
   assert_false(m.tied);
   assert_int_equal(m.bos, 1);
   assert_int_equal(m.eos, 2);
@@ -45,7 +45,7 @@ static void null_counts_as_missing(void **state) {
   struct model_spec m = reads("{'model_type':'gated_deltanet','hidden_size':null,'hidden_ratio':null,'attn':null,"
                               "'intermediate_size':null,'num_v_heads':null,'attnres_block_size':null,'mixers':null}",
                               NULL);
-  assert_true(m.D == 2048 && m.F == 5632 && delta(&m, 0)->Hv == 6);
+  assert_true(m.D == 2048 && dense(&m, 0)->F == 5632 && delta(&m, 0)->Hv == 6);
   model_spec_free(&m);
 }
 
@@ -61,7 +61,7 @@ static void mlp_width_is_rounded_up_to_256(void **state) {
                {"{'model_type':'delta_net','intermediate_size':4100}", 4100}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct model_spec m = reads(cases[i].config, NULL);
-    assert_int_equal(m.F, cases[i].F);
+    assert_int_equal(dense(&m, 0)->F, cases[i].F);
     model_spec_free(&m);
   }
 }
@@ -77,8 +77,8 @@ static void delta_net_reads_every_option(void **state) {
   assert_true(s->H == 2 && s->Dk == 2 && s->Dv == 8 && s->W == 3);
   assert_true(s->output_gate && !s->has_beta && s->beta_scale == 2);
   assert_true(s->norm == KEY_NORM_SUM && s->activation == ACTIVATION_RELU);
-  assert_true(s->norm_eps == 1e-5f && m.norm_eps == 1e-5f && m.mlp_norm_eps == 1e-5f);
-  assert_true(m.tied && m.mlp == ACTIVATION_POWLU && m.bos == -1 && m.eos == 7);
+  assert_true(s->norm_eps == 1e-5f && m.norm_eps == 1e-5f && m.ffn_norm_eps == 1e-5f);
+  assert_true(m.tied && dense(&m, 0)->activation == ACTIVATION_POWLU && m.bos == -1 && m.eos == 7);
   model_spec_free(&m);
 }
 
@@ -94,7 +94,7 @@ static void names_of_activations_are_fla_s(void **state) {
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct model_spec m = reads(cases[i].config, NULL);
     assert_int_equal(delta(&m, 0)->activation, cases[i].qk);
-    assert_int_equal(m.mlp, cases[i].mlp);
+    assert_int_equal(dense(&m, 0)->activation, cases[i].mlp);
     model_spec_free(&m);
   }
 }
@@ -158,7 +158,7 @@ static void ablations_exchange_what_they_name(void **state) {
 static void transformer_has_fla_s_defaults(void **state) {
   (void)state;
   struct model_spec m = reads("{'model_type':'transformer'}", NULL);
-  assert_true(m.D == 2048 && m.L == 24 && m.V == 32000 && m.F == 5632 && m.norm_eps == 1e-6f && !m.tied);
+  assert_true(m.D == 2048 && m.L == 24 && m.V == 32000 && dense(&m, 0)->F == 5632 && m.norm_eps == 1e-6f && !m.tied);
   const struct attention_spec *s = attention(&m, 23);
   assert_true(s->heads == 32 && s->kv_heads == 32 && s->d == 64 && !s->window && !s->bias && !s->qk_norm);
   assert_true(s->rope_theta == 10000);
@@ -302,7 +302,8 @@ static void mamba2_has_fla_s_defaults(void **state) {
   (void)state;
   struct model_spec m = reads("{'model_type':'mamba2'}", NULL);
   const struct mamba2_spec *s = mamba2(&m, 47);
-  assert_true(m.D == 2048 && m.V == 32000 && m.L == 48 && m.F == 0 && m.norm_eps == 1e-5f && !m.tied);
+  assert_true(m.D == 2048 && m.V == 32000 && m.L == 48 && m.norm_eps == 1e-5f && !m.tied);
+  for (uint32_t i = 0; i < m.L; i++) assert_null(m.layers[i].ffn);
   assert_true(s->heads == 64 && s->P == 64 && s->N == 128 && s->groups == 1 && s->W == 4);
   assert_true(!s->bias && s->conv_bias && !s->D_per_element && s->dt_low == 0 && isinf(s->dt_high));
   assert_true(s->norm_place == NORM_OF_GATED && s->norm_eps == 1e-5f);
@@ -335,7 +336,7 @@ static void mixers_name_the_kind_of_every_layer(void **state) {
   assert_true(attention(&m, 0)->window == 7 && attention(&m, 0)->d == 4);
   assert_true(mamba2(&m, 1)->heads == 4 && mamba2(&m, 1)->N == 3 && mamba2(&m, 1)->norm_eps == 1e-5f);
   assert_ptr_equal(m.layers[2].mixer, &mixer_gated_deltanet);
-  assert_true(m.F > 0);
+  for (uint32_t i = 0; i < m.L; i++) assert_true(dense(&m, i)->F > 0);
   model_spec_free(&m);
 }
 

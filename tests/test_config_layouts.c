@@ -18,7 +18,7 @@ static void sizes_come_from_the_tensors_layer_by_layer(void **state) {
   struct checkpoint *c = maker_end(k);
   // The wrong config of a published pruner: head_dim cut, expand_v kept, so that dv would be no integer.
   struct model_spec m = reads(GATED ",'expand_v':1.3}", c);
-  assert_true(m.V == 12 && m.F == 20);
+  assert_true(m.V == 12 && dense(&m, 0)->F == 20);
   assert_true(delta(&m, 0)->Dk == 3 && delta(&m, 0)->Dv == 5 && delta(&m, 0)->W == 3);
   assert_true(delta(&m, 1)->Dk == 1 && delta(&m, 1)->Dv == 6 && delta(&m, 1)->W == 4);
   model_spec_free(&m);
@@ -118,7 +118,7 @@ static void norm_first_files_have_their_own_mlp_eps(void **state) {
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct model_spec m = reads(cases[i].config, cases[i].old ? c : now);
     assert_true(m.norm_eps == 1e-6f);
-    assert_true(m.mlp_norm_eps == cases[i].eps);
+    assert_true(m.ffn_norm_eps == cases[i].eps);
     model_spec_free(&m);
   }
   checkpoint_close(c);
@@ -129,7 +129,7 @@ static void joined_gate_and_up_give_half_the_rows(void **state) {
   (void)state;
   struct checkpoint *c = single(L0 "mlp.gate_proj.weight", 24, 8, 0);
   struct model_spec m = reads(DELTA "}", c);
-  assert_int_equal(m.F, 12);
+  assert_int_equal(dense(&m, 0)->F, 12);
   model_spec_free(&m);
   checkpoint_close(c);
 }
@@ -352,7 +352,7 @@ static void tiny_models_are_described(void **state) {
     snprintf(path, sizeof path, "%s/vectors/models/%s", TESTS_DIR, cases[i].name);
     assert_int_equal(checkpoint_open(path, &c), DELTAIC_OK);
     assert_int_equal(model_spec_read(path, c, &m), DELTAIC_OK);
-    assert_true(m.D == 64 && m.V == 259 && m.L == 4 && m.F == 160 && m.tied && m.bos == 1 && m.eos == 2);
+    assert_true(m.D == 64 && m.V == 259 && m.L == 4 && dense(&m, 0)->F == 160 && m.tied && m.bos == 1 && m.eos == 2);
     for (uint32_t l = 0; l < m.L; l++) {
       if (cases[i].kinds[l] == 'a') {
         assert_true(attention(&m, l)->window == cases[i].window && attention(&m, l)->d == 32);
