@@ -1,6 +1,7 @@
 // kernels: the only file that includes the compiled modules; each becomes a row of the table with its contract.
 #include "kernels.h"
 
+#include "add.h"
 #include "attention.h"
 #include "attention_matrix.h"
 #include "attention_step.h"
@@ -43,6 +44,7 @@
 #include "short_conv.h"
 #include "swiglu.h"
 
+#include "add.spv.h"
 #include "attention_f16.spv.h"
 #include "attention_f32.spv.h"
 #include "attention_matrix.spv.h"

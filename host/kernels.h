@@ -43,6 +43,7 @@
   X(matmul_narrow_conv_bf16, MATMUL_NARROW_CONV, matmul_narrow_args)                                                   \
   X(matmul_narrow_next_f16, MATMUL_NARROW_NEXT, matmul_narrow_args)                                                    \
   X(matmul_narrow_next_bf16, MATMUL_NARROW_NEXT, matmul_narrow_args)                                                   \
+  X(add, ADD, add_args)                                                                                                \
   X(mark, MARK, mark_args)                                                                                             \
   X(rmsnorm_f32, RMSNORM, rmsnorm_args)                                                                                \
   X(rmsnorm_f16, RMSNORM, rmsnorm_args)                                                                                \

@@ -17,6 +17,7 @@ struct measurement {
   struct backend *b;
   struct recorder *c;
   deltaic_matmul o;
+  struct oplist list;
   struct arena arena;
   struct tensor x, y, w[MOST_COPIES]; // all w the same
   uint32_t copies, products;          // products: of a recording
@@ -24,10 +25,23 @@ struct measurement {
   float *inputs;                      // rounded to f16 where the device gets them so
 };
 
+// How a product of so many rows with w finds its inputs where a layer makes them.
+static enum dtype input_dtype(struct backend *b, struct oplist *l, struct tensor w, uint32_t rows) {
+  uint64_t largest;
+  oplist_begin(l);
+  const struct tensor x = oplist_value(l, rows, w.cols), both = oplist_value(l, rows, 2 * w.cols);
+  op_glu(l, x, both, ACTIVATION_SILU);
+  op_linear(l, oplist_value(l, rows, w.rows), x, w, (struct tensor){0});
+  b->functions->list_bytes(b, l, &largest);
+  return l->status ? DTYPE_F32 : oplist_tensor(l, x).dtype;
+}
+
 static void record(struct measurement *m) {
   m->b->functions->recorder_begin(m->c, true, NULL);
+  oplist_begin(&m->list);
   for (uint32_t i = 0; i < m->products; i++)
-    m->b->functions->linear(m->c, m->y, (struct linear_input){.x = m->x}, m->w[i % m->copies], (struct tensor){0}, false);
+    op_linear(&m->list, m->y, m->x, m->w[i % m->copies], (struct tensor){0});
+  m->b->functions->recorder_list(m->c, &m->list);
 }
 
 static deltaic_status run(struct measurement *m) {
@@ -40,7 +54,7 @@ static deltaic_status run(struct measurement *m) {
 static deltaic_status fill(struct measurement *m) {
   const deltaic_matmul *o = &m->o;
   const uint64_t weights = (uint64_t)o->outputs * o->inputs, inputs = (uint64_t)o->rows * o->inputs;
-  const struct ops *ops = m->b->ops;
+  const struct backend_functions *functions = m->b->functions;
   uint32_t random = 1;
   m->weights = malloc(weights * sizeof *m->weights);
   m->inputs = malloc(inputs * sizeof *m->inputs);
@@ -54,9 +68,9 @@ static deltaic_status fill(struct measurement *m) {
     if (m->x.dtype == DTYPE_F16) m->inputs[i] = f16_to_f32(narrow[i]);
   }
   for (uint32_t i = 0; i < m->copies && !status; i++)
-    status = ops->buffer_write(m->b, m->w[i].buffer, m->w[i].offset, m->weights, weights * sizeof *m->weights);
+    status = functions->buffer_write(m->b, m->w[i].buffer, m->w[i].offset, m->weights, weights * sizeof *m->weights);
   if (!status)
-    status = ops->buffer_write(m->b, m->x.buffer, m->x.offset, m->x.dtype == DTYPE_F16 ? (void *)narrow : m->inputs,
+    status = functions->buffer_write(m->b, m->x.buffer, m->x.offset, m->x.dtype == DTYPE_F16 ? (void *)narrow : m->inputs,
                                inputs * dtype_bytes(m->x.dtype));
   free(narrow);
   return status;
@@ -71,15 +85,15 @@ static deltaic_status allocate(struct measurement *m) {
   const double operations = 2.0 * o->rows * o->outputs * o->inputs, products = decodes ? 256 : 4;
   m->products = measure_software(m->b) ? 1 : (uint32_t)fmax(1, fmin(products, MOST_OPERATIONS / operations));
   for (uint32_t i = 0; i < m->copies; i++) arena_add(&m->arena, &m->w[i], DTYPE_BF16, o->outputs, o->inputs, o->inputs);
-  m->c->matrices = o->precision == DELTAIC_PRECISION_FAST;
-  const uint64_t parts = m->c->matrices ? m->b->parts_bytes / sizeof(float) : 0;
-  if (parts) arena_add(&m->arena, &m->c->parts, DTYPE_F32, 1, parts, parts);
+  m->list.matrices = o->precision == DELTAIC_PRECISION_FAST ? MATRICES_BEST : MATRICES_NONE;
+  const uint64_t parts = m->list.matrices ? m->b->parts_bytes / sizeof(float) : 0;
+  if (parts) arena_add(&m->arena, &m->list.parts, DTYPE_F32, 1, parts, parts);
   const struct tensor w = {.dtype = DTYPE_BF16, .rows = o->outputs, .cols = o->inputs, .stride = o->inputs};
-  const enum dtype dtype = m->b->functions->input_dtype(m->c, w, o->rows);
+  const enum dtype dtype = input_dtype(m->b, &m->list, w, o->rows);
   arena_add(&m->arena, &m->x, dtype, o->rows, o->inputs, o->inputs);
   arena_add(&m->arena, &m->y, DTYPE_F32, o->rows, o->outputs, o->outputs);
   deltaic_status status = arena_allocate(&m->arena, m->b, MEMORY_DEVICE, "a product's tensors");
-  return status || !parts ? status : m->b->functions->buffer_zero(m->b, m->c->parts.buffer, m->c->parts.offset, 4 * parts);
+  return status || !parts ? status : m->b->functions->buffer_zero(m->b, m->list.parts.buffer, m->list.parts.offset, 4 * parts);
 }
 
 // ---------------------------------------------------------------- times and results
@@ -172,6 +186,7 @@ deltaic_status deltaic_device_measure_matmul(deltaic_device *d, const deltaic_ma
   if (!status) *result = r;
   if (m.c) m.b->functions->recorder_free(m.c);
   arena_free(&m.arena, m.b);
+  oplist_free(&m.list);
   free(m.weights);
   free(m.inputs);
   return status;
@@ -196,13 +211,15 @@ deltaic_status deltaic_device_matrix_rate(deltaic_device *d, double *operations_
   if (status == DELTAIC_OK) status = arena_zero(&arena, b);
   if (status == DELTAIC_OK) status = b->functions->recorder_create(b, &c);
   double best = 0;
+  struct oplist l = {.matrices = MATRICES_BEST};
+  if (status == DELTAIC_OK) x = tensor_as(x, input_dtype(b, &l, w, size));
+  oplist_begin(&l);
+  op_linear(&l, y, x, w, (struct tensor){0});
   for (int run = 0; run < RUNS && status == DELTAIC_OK; run++) {
     deltaic_kernel_time times[KERNELS];
-    c->matrices = true;
     status = b->functions->recorder_profile(c, true);
     b->functions->recorder_begin(c, false, NULL);
-    x = tensor_as(x, b->functions->input_dtype(c, w, size));
-    b->functions->linear(c, y, (struct linear_input){.x = x}, w, (struct tensor){0}, false);
+    b->functions->recorder_list(c, &l);
     if (status == DELTAIC_OK) status = b->functions->recorder_run(c);
     size_t count = b->functions->recorder_times(c, times, KERNELS);
     double seconds = 0;
@@ -211,6 +228,7 @@ deltaic_status deltaic_device_matrix_rate(deltaic_device *d, double *operations_
   }
   *operations_per_second = 2.0 * size * size * size * best;
   if (c) b->functions->recorder_free(c);
+  oplist_free(&l);
   arena_free(&arena, b);
   return status;
 }

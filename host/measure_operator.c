@@ -20,11 +20,12 @@ struct measurement {
   uint32_t turns;        // of the operator, or of all states, in a recording
   uint32_t count;        // operators of a recording, each waiting for the one before it
   bool narrow;           // q, k, v and o are f16
+  struct oplist list;
   struct arena arena;
-  struct tensor qkv, beta, g, mask, state, sequences, out, scratch;           // of all sequences
+  struct tensor qkv, beta, g, mask, state, sequences, out;                    // of all sequences
   struct tensor wide, state_wide, out_wide, sequence_wide, beta_wide, g_wide; // of one, f32: the reference
   struct tensor mask_wide;
-  // Of single tokens, which go through the step kernel: what it makes beta and g of, and further states, so that a
+  // Of single tokens, as a layer has them: what beta and g are made of, and further states, so that a
   // state comes out of memory and not out of a cache.
   struct tensor ba, none, states[STATES];
 };
@@ -136,91 +137,118 @@ static deltaic_status fill(struct measurement *m) {
 
 // ---------------------------------------------------------------- the operator
 
-static struct delta_args delta_of(const struct measurement *m, bool reference) {
+static struct delta_args delta_of(const struct measurement *m) {
   const deltaic_operator *o = &m->o;
-  bool fast = !reference && o->precision == DELTAIC_PRECISION_FAST;
   return (struct delta_args){.H = o->heads,
                              .Hv = o->value_heads,
                              .Dk = o->key,
                              .Dv = o->value,
                              .n = o->steps,
+                             .r = o->blocks,
                              .scale = 1 / sqrtf((float)o->key),
                              .gated = o->gated,
-                             .form = reference ? DELTA_RECURRENT : (enum delta_form)o->rule,
-                             .matrices = !fast      ? MATRICES_NONE
-                                         : o->plain ? MATRICES_PLAIN
-                                                    : MATRICES_BEST,
-                             .r = o->blocks,
                              .nonneg = HH_NONNEG_SOFTPLUS};
 }
 
-// As a layer asks for a single token of each text, without the norm and the gate of its output. False: not here.
-static bool record_step(struct measurement *m, struct tensor state) {
-  const struct delta_args rule = delta_of(m, false);
-  const struct delta_step s = {.o = m->out,
-                               .qkv = m->qkv,
-                               .ba = m->ba,
-                               .mask = m->mask,
-                               .A_log = m->none,
-                               .dt_bias = m->none,
-                               .state = state,
-                               .sequences = m->sequences,
-                               .inputs = {.heads = (1 + rule.n) * rule.H,
-                                          .Dk = rule.Dk,
-                                          .norm = KEY_NORM_L2,
-                                          .betas = rule.n * rule.Hv,
-                                          .decays = rule.gated ? rule.Hv : 0,
-                                          .beta_scale = 1,
-                                          .has_beta = true,
-                                          .gated = rule.gated},
-                               .rule = rule,
-                               .hh = hh_of(m, false)};
-  return m->b->functions->delta_step(m->c, &s);
+static void begin_list(struct measurement *m, bool reference) {
+  const bool fast = !reference && m->o.precision == DELTAIC_PRECISION_FAST;
+  oplist_begin(&m->list);
+  m->list.matrices = !fast ? MATRICES_NONE : m->o.plain ? MATRICES_PLAIN : MATRICES_BEST;
+  m->list.form = reference ? DELTA_RECURRENT : (enum delta_form)m->o.rule;
+  m->list.longest = !reference && is_step(m) ? 1 : 0;
+}
+
+// As a layer asks for a single token of each text, without the norm and the gate of its output.
+static void record_step(struct measurement *m, struct tensor state) {
+  const struct delta_args a = delta_of(m);
+  op_delta_inputs(&m->list, &(struct delta_inputs){.y = m->qkv,
+                                                   .beta = m->beta,
+                                                   .g = m->g,
+                                                   .x = m->qkv,
+                                                   .ba = m->ba,
+                                                   .A_log = m->none,
+                                                   .dt_bias = m->none,
+                                                   .a = {.heads = (1 + a.n) * a.H,
+                                                         .Dk = a.Dk,
+                                                         .norm = KEY_NORM_L2,
+                                                         .betas = a.n * a.Hv,
+                                                         .decays = a.gated ? a.Hv : 0,
+                                                         .beta_scale = 1,
+                                                         .has_beta = true,
+                                                         .gated = a.gated}});
+  op_delta_rule(&m->list, &(struct delta_rule){.o = m->out,
+                                               .state = state,
+                                               .qkv = m->qkv,
+                                               .beta = m->beta,
+                                               .g = m->g,
+                                               .mask = m->mask,
+                                               .sequences = m->sequences,
+                                               .a = a});
+}
+
+// The operator over all texts, or in float32 over one.
+static void record_rule(struct measurement *m, bool reference) {
+  const struct tensor none = {0};
+  struct delta_rule rule = {.o = m->out,
+                            .state = m->state,
+                            .qkv = m->qkv,
+                            .beta = m->beta,
+                            .g = m->g,
+                            .mask = m->mask,
+                            .sequences = m->sequences,
+                            .a = delta_of(m)};
+  if (reference) {
+    rule.o = m->out_wide;
+    rule.state = m->state_wide;
+    rule.qkv = m->wide;
+    rule.beta = m->beta_wide;
+    rule.g = m->g_wide;
+    rule.mask = m->mask_wide;
+    rule.sequences = m->sequence_wide;
+  }
+  if (!m->o.gated) rule.g = none;
+  op_delta_rule(&m->list, &rule);
 }
 
 static void record(struct measurement *m, bool reference) {
-  const struct ops *ops = m->b->ops;
-  struct tensor o = reference ? m->out_wide : m->out, qkv = reference ? m->wide : m->qkv;
-  struct tensor beta = reference ? m->beta_wide : m->beta, g = reference ? m->g_wide : m->g;
-  struct tensor state = reference ? m->state_wide : m->state, mask = reference ? m->mask_wide : m->mask;
-  struct tensor sequences = reference ? m->sequence_wide : m->sequences;
-  if (!m->o.gated) g = (struct tensor){0};
-  ops->recorder_begin(m->c, true, NULL);
+  m->b->functions->recorder_begin(m->c, true, NULL);
+  begin_list(m, reference);
   m->count = reference ? 1 : m->turns;
-  if (!reference && is_step(m) && record_step(m, m->states[0])) {
+  if (!reference && is_step(m)) {
+    record_step(m, m->states[0]);
     m->count *= STATES + 1;
     for (uint32_t i = 1; i < m->count; i++) // the state last: its output stays
-      record_step(m, i % (STATES + 1) < STATES ? m->states[i % (STATES + 1)] : state);
-    return;
+      record_step(m, i % (STATES + 1) < STATES ? m->states[i % (STATES + 1)] : m->state);
+  } else {
+    for (uint32_t i = 0; i < m->count; i++) record_rule(m, reference);
   }
-  for (uint32_t i = 0; i < m->count; i++)
-    ops->delta_rule(m->c, o, qkv, beta, g, mask, state, sequences, m->scratch, delta_of(m, reference));
+  m->b->functions->recorder_list(m->c, &m->list);
 }
 
-static uint64_t scratch_bytes(const struct measurement *m) {
+// Plans the operator before a product, as a layer has it: whether its q, k, v and o are f16, and its scratch. Matrices
+// do not take every size: the device says.
+static uint64_t plan_scratch(struct measurement *m) {
+  static struct buffer elsewhere;
   const deltaic_operator *o = &m->o;
-  const uint32_t rows = o->sequences * o->tokens;
-  return o->blocks > 1 ? m->b->functions->hh_scratch_bytes(m->b, rows, o->sequences, hh_of(m, false))
-                       : m->b->functions->delta_scratch_bytes(m->b, rows, o->sequences, delta_of(m, false));
-}
-
-// Matrices do not take every size: the device says.
-static bool is_narrow(const struct measurement *m, uint64_t scratch) {
-  const deltaic_operator *o = &m->o;
-  const uint32_t numbers = (uint32_t)(scratch / 4), rows = o->sequences * o->tokens;
-  const struct tensor t = {.rows = 1, .cols = numbers, .stride = numbers};
-  if (o->rule != DELTAIC_RULE_CHUNK) return false;
-  enum dtype dtype = o->blocks > 1 ? m->b->functions->hh_dtype(m->c, rows, o->sequences, t, hh_of(m, false))
-                                   : m->b->functions->delta_dtype(m->c, rows, o->sequences, t, delta_of(m, false));
-  return dtype == DTYPE_F16;
+  const uint32_t rows = o->sequences * o->tokens, outputs = o->value_heads * o->value;
+  const struct tensor w = {.dtype = DTYPE_F16, .rows = outputs, .cols = outputs, .stride = outputs, .buffer = &elsewhere};
+  struct oplist *l = &m->list;
+  begin_list(m, false);
+  struct delta_rule rule = {.o = oplist_value(l, rows, outputs), .qkv = oplist_value(l, rows, m->cols), .a = delta_of(m)};
+  rule.sequences.rows = o->sequences;
+  op_delta_rule(l, &rule);
+  op_linear(l, oplist_value(l, rows, outputs), rule.o, w, (struct tensor){0});
+  for (size_t i = 0; i < l->value_count; i++) l->values[i].bound.buffer = &elsewhere;
+  uint64_t largest, bytes = m->b->functions->list_bytes(m->b, l, &largest);
+  m->narrow = o->rule == DELTAIC_RULE_CHUNK && oplist_tensor(l, rule.qkv).dtype == DTYPE_F16;
+  return bytes;
 }
 
 static deltaic_status allocate(struct measurement *m) {
   const deltaic_operator *o = &m->o;
   uint64_t rows = (uint64_t)o->sequences * o->tokens, outputs = (uint64_t)o->value_heads * o->value;
   uint64_t state = outputs * o->key, T = o->tokens, betas = (uint64_t)o->steps * o->value_heads;
-  uint64_t scratch = scratch_bytes(m);
-  m->narrow = is_narrow(m, scratch);
+  uint64_t scratch = plan_scratch(m);
   enum dtype dtype = m->narrow ? DTYPE_F16 : DTYPE_F32;
   struct arena *a = &m->arena;
   if (m->narrow) m->padded += (1 + o->steps) * o->heads * (key_pitch(DTYPE_F16, o->key) - o->key);
@@ -230,7 +258,7 @@ static deltaic_status allocate(struct measurement *m) {
   arena_add(a, &m->g, DTYPE_F32, rows, o->value_heads, o->value_heads);
   arena_add(a, &m->state, DTYPE_F32, o->sequences, state, state);
   arena_add(a, &m->sequences, DTYPE_I32, o->sequences, 4, 4);
-  if (scratch) arena_add(a, &m->scratch, DTYPE_F32, 1, scratch / 4, scratch / 4);
+  if (scratch) arena_add(a, &m->list.scratch, DTYPE_F32, 1, scratch / 4, scratch / 4);
   arena_add(a, &m->wide, DTYPE_F32, T, m->cols, m->cols);
   arena_add(a, &m->out_wide, DTYPE_F32, T, outputs, outputs);
   arena_add(a, &m->beta_wide, DTYPE_F32, T, betas, betas);
@@ -395,5 +423,6 @@ deltaic_status deltaic_device_measure_operator(deltaic_device *d, const deltaic_
   if (status == DELTAIC_OK) *result = r;
   if (m.c) m.b->functions->recorder_free(m.c);
   arena_free(&m.arena, m.b);
+  oplist_free(&m.list);
   return status;
 }

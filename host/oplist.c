@@ -50,7 +50,7 @@ struct tensor oplist_value(struct oplist *l, uint32_t rows, uint32_t cols) {
     l->status = list_room(&l->values, l->value_count, &l->value_capacity, sizeof *l->values, "the values of a list");
   if (l->status) return t;
   const uint32_t index = (uint32_t)l->value_count++;
-  l->values[index] = (struct value){.rows = rows, .cols = cols, .scope = l->scope, .place = index};
+  l->values[index] = (struct value){.rows = rows, .cols = cols, .scope = l->scope};
   t.value = index + 1;
   return t;
 }
@@ -162,7 +162,13 @@ uint32_t oplist_reader(const struct oplist *l, struct tensor t, uint32_t after) 
 }
 
 static void find_last_reads(struct oplist *l) {
-  for (size_t i = 0; i < l->value_count; i++) l->values[i].last_read = 0, l->values[i].place = (uint32_t)i;
+  for (uint32_t i = 0; i < l->value_count; i++) {
+    struct value *v = &l->values[i];
+    v->last_read = 0;
+    v->place = i;
+    v->dtype = DTYPE_F32;
+    v->stored = v->cols;
+  }
   for (uint32_t i = 0; i < l->count; i++)
     for (uint32_t k = op_shapes[l->ops[i].kind].writes; k < tensors_of(l->ops[i].kind); k++)
       if (l->ops[i].t[k].value) l->values[l->ops[i].t[k].value - 1].last_read = i;
@@ -251,7 +257,7 @@ struct tensor oplist_tensor(const struct oplist *l, struct tensor t) {
   t.value = 0;
   t.buffer = at.buffer;
   if (v->dtype != DTYPE_F32) { // whole: a value that has views stays f32
-    t.cols = t.stride = v->cols;
+    t.cols = t.stride = v->stored;
     t = tensor_as(t, v->dtype);
   }
   t.offset += at.offset + (place->bound.buffer ? 0 : place->offset);

@@ -14,8 +14,9 @@ enum delta_form { DELTA_AUTO, DELTA_RECURRENT, DELTA_CHUNK };
 enum matrices { MATRICES_NONE, MATRICES_PLAIN, MATRICES_BEST };
 
 struct value {
-  enum dtype dtype; // f32, or what the backend chose
   uint32_t rows, cols;
+  enum dtype dtype; // as it is stored: f32, or what the backend chose; the columns then, padding included
+  uint32_t stored;
   uint32_t scope;
   uint32_t place;      // index of the value whose place it has: its own, or that of an operation's input
   uint32_t last_read;  // index of the last operation that reads it, 0 when none does

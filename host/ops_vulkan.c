@@ -1,8 +1,8 @@
-// ops_vulkan: the Vulkan backend: every op becomes one or two dispatches. Here: memory and recording, which runtime/
-// does, and the ops that treat tokens alone; ops_vulkan_linear.c has products with weights, ops_vulkan_mix.c and so on
-// the others.
+// ops_vulkan: the Vulkan backend: memory and recording, which runtime/ does, and the operations that treat tokens alone;
+// ops_vulkan_linear.c has products with weights, ops_vulkan_mix.c and so on the others. lower.c runs a list with them.
 #include "ops_vulkan.h"
 
+#include "add.h"
 #include "copy.h"
 #include "mark.h"
 #include "output_norm.h"
@@ -55,7 +55,7 @@ static deltaic_status vulkan_recorder_create(struct backend *b, struct recorder 
   *out = NULL;
   struct vulkan_recorder *r = calloc(1, sizeof *r);
   if (!r) return fail_memory("a recorder", sizeof *r);
-  r->base = (struct recorder){.backend = b, .ops = b->ops};
+  r->base = (struct recorder){.backend = b, .functions = b->functions};
   deltaic_status status = commands_create(vulkan_device(b), &r->commands);
   if (status)
     vulkan_recorder_free(&r->base);
@@ -129,23 +129,23 @@ void vulkan_dispatch(struct recorder *c, enum kernel_id id, const uint32_t *spec
 
 // ---------------------------------------------------------------- short ops
 
-static void vulkan_mark(struct recorder *c, struct tensor seen, struct tensor tokens, struct tensor sequences) {
+void vulkan_mark(struct recorder *c, const struct mark *m) {
   const uint32_t lanes = vulkan_plan(c)->block_lanes;
-  const struct binding bindings[MARK_BINDINGS] = {[MARK_SEEN] = vulkan_bind(seen, seen),
-                                                  [MARK_TOKENS] = vulkan_bind(tokens, seen),
-                                                  [MARK_SEQUENCES] = vulkan_bind(sequences, seen)};
-  const struct mark_args args = {.seen_stride = seen.stride};
-  uint64_t T = (uint64_t)tokens.rows * tokens.cols;
-  vulkan_dispatch(c, KERNEL_mark, &lanes, bindings, &args, divide_up((uint32_t)T, lanes), 1, sequences.rows, T);
+  const struct binding bindings[MARK_BINDINGS] = {[MARK_SEEN] = vulkan_bind(m->seen, m->seen),
+                                                  [MARK_TOKENS] = vulkan_bind(m->tokens, m->seen),
+                                                  [MARK_SEQUENCES] = vulkan_bind(m->sequences, m->seen)};
+  const struct mark_args args = {.seen_stride = m->seen.stride};
+  uint64_t T = (uint64_t)m->tokens.rows * m->tokens.cols;
+  vulkan_dispatch(c, KERNEL_mark, &lanes, bindings, &args, divide_up((uint32_t)T, lanes), 1, m->sequences.rows, T);
 }
 
-static void norm_rows(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight, struct tensor last,
-                      float eps, struct tensor rms) {
+void vulkan_norm(struct recorder *c, const struct norm *norm, struct tensor rms) {
   enum { MOST_HELD = 8 };
+  const struct tensor y = norm->y, x = norm->x, last = norm->last;
   const uint32_t lanes = vulkan_plan(c)->lanes, held = divide_up(x.cols / 4, lanes);
   const bool fours = x.cols % 4 == 0 && x.stride % 4 == 0 && y.stride % 4 == 0 && held <= MOST_HELD;
   const uint32_t spec[RMSNORM_SPECS] = {[RMSNORM_SPEC_LANES] = lanes, [RMSNORM_SPEC_VECTORS] = fours ? held : 0};
-  const struct binding to = vulkan_bind(y, x), from = vulkan_bind(x, x), by = vulkan_bind(weight, x);
+  const struct binding to = vulkan_bind(y, x), from = vulkan_bind(x, x), by = vulkan_bind(norm->weight, x);
   const struct binding bindings[RMSNORM_BINDINGS] = {
       [RMSNORM_Y] = to,  [RMSNORM_X] = from,  [RMSNORM_WEIGHT] = by,  [RMSNORM_SEQUENCES] = vulkan_bind(last, x),
       [RMSNORM_Y4] = to, [RMSNORM_X4] = from, [RMSNORM_WEIGHT4] = by, [RMSNORM_RMS] = vulkan_bind(rms, y)};
@@ -154,65 +154,68 @@ static void norm_rows(struct recorder *c, struct tensor y, struct tensor x, stru
                                     .x_stride = x.stride,
                                     .last = last.buffer != NULL,
                                     .keep = rms.buffer != NULL,
-                                    .eps = eps};
+                                    .eps = norm->eps};
   uint32_t rows = last.buffer ? last.rows : x.rows;
   vulkan_dispatch(c, KERNEL_rmsnorm_f32 + y.dtype, spec, bindings, &args, rows, 1, 1, 4ull * rows * x.cols);
 }
 
-static void vulkan_rmsnorm(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight,
-                           struct tensor last, float eps) {
-  norm_rows(c, y, x, weight, last, eps, (struct tensor){0});
-}
-
-void vulkan_norm_and_rms(struct recorder *c, struct tensor y, struct tensor rms, struct tensor x, struct tensor weight,
-                         float eps) {
-  norm_rows(c, y, x, weight, (struct tensor){0}, eps, rms);
+void vulkan_add(struct recorder *c, const struct add *a) {
+  const uint32_t lanes = vulkan_plan(c)->block_lanes;
+  const struct binding bindings[ADD_BINDINGS] = {
+      [ADD_Y] = vulkan_bind(a->y, a->y), [ADD_X] = vulkan_bind(a->x, a->y), [ADD_Z] = vulkan_bind(a->z, a->y)};
+  const struct add_args args = {
+      .cols = a->y.cols, .y_stride = a->y.stride, .x_stride = a->x.stride, .z_stride = a->z.stride};
+  vulkan_dispatch(c, KERNEL_add, &lanes, bindings, &args, divide_up(a->y.cols, lanes), a->y.rows, 1,
+                  (uint64_t)a->y.rows * a->y.cols);
 }
 
 uint32_t vulkan_head_groups(const struct recorder *c, uint32_t heads) {
   return divide_up(heads, divide_up(vulkan_plan(c)->lanes, 32));
 }
 
-void vulkan_output_norm(struct recorder *c, struct tensor o, struct tensor gate, struct tensor weight, uint32_t heads,
-                        float eps) {
+void vulkan_head_norm(struct recorder *c, const struct head_norm *norm) {
   enum { MOST_HELD = 4 };
-  const uint32_t Dv = o.cols / heads, four = 4 * vulkan_plan(c)->subgroup_width;
-  const bool fours = four && Dv <= MOST_HELD * four && Dv % 4 == 0 && o.stride % 4 == 0 && gate.stride % 4 == 0;
-  const struct binding to = vulkan_bind(o, o), by = vulkan_bind(gate, o), with = vulkan_bind(weight, o);
+  const struct tensor y = norm->y, gate = norm->gate, weight = norm->weight;
+  const uint32_t d = norm->d, four = 4 * vulkan_plan(c)->subgroup_width;
+  const bool fours = four && d <= MOST_HELD * four && d % 4 == 0 && y.stride % 4 == 0 && gate.stride % 4 == 0;
+  const uint64_t numbers = (uint64_t)y.rows * norm->heads * d;
+  const struct binding to = vulkan_bind_some(y, y, numbers), by = vulkan_bind(gate, y), with = vulkan_bind(weight, y);
   const struct binding bindings[OUTPUT_NORM_BINDINGS] = {
       [OUTPUT_NORM_O] = to,  [OUTPUT_NORM_GATE] = by,  [OUTPUT_NORM_WEIGHT] = with,
       [OUTPUT_NORM_O4] = to, [OUTPUT_NORM_GATE4] = by, [OUTPUT_NORM_WEIGHT4] = with};
-  const struct output_norm_args args = {.heads = heads,
-                                        .Dv = Dv,
-                                        .o_stride = o.stride,
+  const struct output_norm_args args = {.heads = norm->heads,
+                                        .Dv = d,
+                                        .o_stride = y.stride,
                                         .gate_stride = gate.stride,
                                         .has_gate = gate.buffer != NULL,
                                         .has_norm = weight.buffer != NULL,
-                                        .weight_step = weight.cols == Dv ? 0 : Dv,
-                                        .eps = eps};
+                                        .weight_step = weight.cols == d ? 0 : d,
+                                        .eps = norm->eps};
   const uint32_t spec[OUTPUT_NORM_SPECS] = {
-      [OUTPUT_NORM_SPEC_LANES] = vulkan_plan(c)->lanes, [OUTPUT_NORM_SPEC_FOURS] = fours ? divide_up(Dv, four) : 0};
-  vulkan_dispatch(c, KERNEL_output_norm_f32 + o.dtype, spec, bindings, &args, o.rows, vulkan_head_groups(c, heads), 1,
-                  8ull * o.rows * o.cols);
+      [OUTPUT_NORM_SPEC_LANES] = vulkan_plan(c)->lanes, [OUTPUT_NORM_SPEC_FOURS] = fours ? divide_up(d, four) : 0};
+  vulkan_dispatch(c, KERNEL_output_norm_f32 + y.dtype, spec, bindings, &args, y.rows,
+                  vulkan_head_groups(c, norm->heads), 1, 8 * numbers);
 }
 
-static void vulkan_sample(struct recorder *c, struct tensor tokens, struct tensor sequences, struct tensor seen,
-                          struct tensor logits, struct tensor sampling, struct tensor scratch) {
-  (void)scratch; // the kernel computes a penalised logit again rather than storing it
+// The kernel has no use for the scratch: it computes a penalised logit again rather than storing it.
+void vulkan_sample(struct recorder *c, const struct sample *s) {
   const struct device_caps *caps = &vulkan_device(c->backend)->caps;
   uint32_t lanes = 4 * vulkan_plan(c)->lanes; // one workgroup reads a whole vocabulary, some twenty times
   while (lanes > caps->max_invocations || lanes > caps->max_workgroup[0] || 24 * lanes > caps->shared_bytes) lanes /= 2;
-  const struct binding bindings[SAMPLE_BINDINGS] = {[SAMPLE_TOKENS] = vulkan_bind(tokens, tokens),
-                                                    [SAMPLE_SEQUENCES] = vulkan_bind(sequences, tokens),
-                                                    [SAMPLE_SEEN] = vulkan_bind(seen, tokens),
-                                                    [SAMPLE_LOGITS] = vulkan_bind(logits, tokens),
-                                                    [SAMPLE_SAMPLING] = vulkan_bind(sampling, tokens)};
-  const struct sample_args args = {.V = logits.cols, .logits_stride = logits.stride, .seen_stride = seen.stride};
-  vulkan_dispatch(c, KERNEL_sample, &lanes, bindings, &args, sequences.rows, 1, 1, 4ull * sequences.rows * logits.cols);
+  const struct binding bindings[SAMPLE_BINDINGS] = {[SAMPLE_TOKENS] = vulkan_bind(s->tokens, s->tokens),
+                                                    [SAMPLE_SEQUENCES] = vulkan_bind(s->sequences, s->tokens),
+                                                    [SAMPLE_SEEN] = vulkan_bind(s->seen, s->tokens),
+                                                    [SAMPLE_LOGITS] = vulkan_bind(s->logits, s->tokens),
+                                                    [SAMPLE_SAMPLING] = vulkan_bind(s->sampling, s->tokens)};
+  const struct sample_args args = {
+      .V = s->logits.cols, .logits_stride = s->logits.stride, .seen_stride = s->seen.stride};
+  vulkan_dispatch(c, KERNEL_sample, &lanes, bindings, &args, s->sequences.rows, 1, 1,
+                  4ull * s->sequences.rows * s->logits.cols);
 }
 
-static void vulkan_copy(struct recorder *c, struct tensor to, struct tensor from) {
+void vulkan_copy(struct recorder *c, const struct copy *copy) {
   const uint32_t lanes = vulkan_plan(c)->block_lanes;
+  const struct tensor to = copy->to, from = copy->from;
   struct copy_args args = {.rows = to.rows,
                            .cols = to.cols,
                            .to_stride = to.stride,
@@ -228,24 +231,24 @@ static void vulkan_copy(struct recorder *c, struct tensor to, struct tensor from
                   y < MAX_GROUPS ? y : MAX_GROUPS, 1, (uint64_t)to.rows * to.cols);
 }
 
-static void vulkan_scatter(struct recorder *c, struct tensor to, struct tensor from, struct tensor sequences) {
+void vulkan_scatter(struct recorder *c, const struct scatter *s) {
   const uint32_t lanes = vulkan_plan(c)->block_lanes;
-  const struct scatter_args args = {.cols = from.cols, .to_stride = to.stride, .from_stride = from.stride};
-  const struct binding bindings[SCATTER_BINDINGS] = {[SCATTER_TO] = vulkan_bind(to, to),
-                                                     [SCATTER_FROM] = vulkan_bind(from, from),
-                                                     [SCATTER_SEQUENCES] = vulkan_bind(sequences, to)};
-  vulkan_dispatch(c, KERNEL_scatter, &lanes, bindings, &args, divide_up(from.cols, lanes), sequences.rows, 1,
-                  (uint64_t)sequences.rows * from.cols);
+  const struct scatter_args args = {.cols = s->from.cols, .to_stride = s->to.stride, .from_stride = s->from.stride};
+  const struct binding bindings[SCATTER_BINDINGS] = {[SCATTER_TO] = vulkan_bind(s->to, s->to),
+                                                     [SCATTER_FROM] = vulkan_bind(s->from, s->from),
+                                                     [SCATTER_SEQUENCES] = vulkan_bind(s->sequences, s->to)};
+  vulkan_dispatch(c, KERNEL_scatter, &lanes, bindings, &args, divide_up(s->from.cols, lanes), s->sequences.rows, 1,
+                  (uint64_t)s->sequences.rows * s->from.cols);
 }
 
-static void vulkan_score(struct recorder *c, struct tensor scores, struct tensor logits, struct tensor targets,
-                         uint32_t first) {
+void vulkan_score(struct recorder *c, const struct score *s) {
   const uint32_t lanes = vulkan_plan(c)->lanes;
-  const struct score_args args = {.V = logits.cols, .logits_stride = logits.stride, .first = first};
-  const struct binding bindings[SCORE_BINDINGS] = {[SCORE_SCORES] = vulkan_bind(scores, scores),
-                                                   [SCORE_LOGITS] = vulkan_bind(logits, logits),
-                                                   [SCORE_TARGETS] = vulkan_bind(targets, targets)};
-  vulkan_dispatch(c, KERNEL_score, &lanes, bindings, &args, logits.rows, 1, 1, 6ull * logits.rows * logits.cols);
+  const struct score_args args = {.V = s->logits.cols, .logits_stride = s->logits.stride, .first = s->first};
+  const struct binding bindings[SCORE_BINDINGS] = {[SCORE_SCORES] = vulkan_bind(s->scores, s->scores),
+                                                   [SCORE_LOGITS] = vulkan_bind(s->logits, s->logits),
+                                                   [SCORE_TARGETS] = vulkan_bind(s->targets, s->targets)};
+  vulkan_dispatch(c, KERNEL_score, &lanes, bindings, &args, s->logits.rows, 1, 1,
+                  6ull * s->logits.rows * s->logits.cols);
 }
 
 // ---------------------------------------------------------------- the backend
@@ -260,9 +263,9 @@ static void vulkan_backend_close(struct backend *b) {
   free(b);
 }
 
-static const struct ops vulkan_ops = {
+static const struct backend_functions vulkan_functions = {
     .name = "vulkan",
-    .backend_close = vulkan_backend_close,
+    .close = vulkan_backend_close,
     .free_bytes = vulkan_free_bytes,
     .buffer_create = vulkan_buffer_create,
     .buffer_free = vulkan_buffer_free,
@@ -273,38 +276,13 @@ static const struct ops vulkan_ops = {
     .recorder_create = vulkan_recorder_create,
     .recorder_free = vulkan_recorder_free,
     .recorder_begin = vulkan_recorder_begin,
+    .recorder_list = vulkan_lower,
     .recorder_run = vulkan_recorder_run,
     .recorder_counters = vulkan_recorder_counters,
     .recorder_profile = vulkan_recorder_profile,
     .recorder_busy = vulkan_recorder_busy,
     .recorder_times = vulkan_recorder_times,
-    .embed = vulkan_embed,
-    .mark = vulkan_mark,
-    .rmsnorm = vulkan_rmsnorm,
-    .input_dtype = vulkan_input_dtype,
-    .linear = vulkan_linear,
-    .linear_residual = vulkan_linear_residual,
-    .linear_conv = vulkan_linear_conv,
-    .linear_gated = vulkan_linear_gated,
-    .delta_inputs = vulkan_delta_inputs,
-    .delta_rule = vulkan_delta_rule,
-    .delta_dtype = vulkan_delta_dtype,
-    .delta_scratch_bytes = vulkan_delta_scratch_bytes,
-    .output_norm = vulkan_output_norm,
-    .delta_step = vulkan_delta_step,
-    .mamba2_inputs = vulkan_mamba2_inputs,
-    .mamba2 = vulkan_mamba2,
-    .mamba2_dtype = vulkan_mamba2_dtype,
-    .mamba2_scratch_bytes = vulkan_mamba2_scratch_bytes,
-    .mamba2_step = vulkan_mamba2_step,
-    .gated_norm = vulkan_gated_norm,
-    .rope_append = vulkan_rope_append,
-    .attention = vulkan_attention,
-    .attention_scratch_bytes = vulkan_attention_scratch_bytes,
-    .sample = vulkan_sample,
-    .copy = vulkan_copy,
-    .scatter = vulkan_scatter,
-    .score = vulkan_score,
+    .list_bytes = vulkan_list_bytes,
 };
 
 deltaic_status backend_open_vulkan(struct device *device, struct backend **out) {
@@ -316,7 +294,7 @@ deltaic_status backend_open_vulkan(struct device *device, struct backend **out) 
   }
   b->device = device;
   b->base = (struct backend){
-      .ops = &vulkan_ops,
+      .functions = &vulkan_functions,
       .max_buffer_bytes = device->plan.block_bytes,
       .max_binding_bytes = device->plan.binding_bytes,
       .parts_bytes = kernel_built(KERNEL_matmul_matrix_x32_f16) ? plan_matmul_parts_bytes(&device->plan) : 0,

@@ -21,35 +21,36 @@ static struct plan_attention_step step_plan(const struct plan *plan, uint32_t B,
 }
 
 // Counters, then what the parts of every head leave.
-uint64_t vulkan_attention_scratch_bytes(const struct backend *b, uint32_t B, struct attention_args a) {
-  const struct plan_attention_step s = step_plan(&vulkan_device(b)->plan, B, &a);
-  const uint64_t records = s.parts > 1 ? (uint64_t)a.heads * s.parts * ATTENTION_STEP_RECORD(a.d) : 0;
+uint64_t vulkan_attention_bytes(const struct backend *b, uint32_t B, const struct attention_args *a) {
+  const struct plan_attention_step s = step_plan(&vulkan_device(b)->plan, B, a);
+  const uint64_t records = s.parts > 1 ? (uint64_t)a->heads * s.parts * ATTENTION_STEP_RECORD(a->d) : 0;
   return 4 * B * (s.across + records);
 }
 
-void vulkan_rope_append(struct recorder *c, struct tensor qkv, struct tensor cache_k, struct tensor cache_v,
-                        struct tensor table, struct tensor sequences, struct tensor scratch, struct attention_args a) {
-  const uint32_t lanes = vulkan_plan(c)->block_lanes, longest = vulkan_longest(qkv, a.longest);
-  const uint32_t counters = longest == 1 ? step_plan(vulkan_plan(c), sequences.rows, &a).across : 0;
-  const uint64_t appended = (uint64_t)qkv.rows * a.kv_heads * a.d;
+void vulkan_rope_append(struct recorder *c, const struct rope_append *rope, struct tensor scratch) {
+  const struct tensor qkv = rope->y, cache_k = rope->cache_k, table = rope->table, sequences = rope->sequences;
+  const struct attention_args *a = &rope->a;
+  const uint32_t lanes = vulkan_plan(c)->block_lanes, longest = vulkan_longest(c, qkv);
+  const uint32_t counters = longest == 1 ? step_plan(vulkan_plan(c), sequences.rows, a).across : 0;
+  const uint64_t appended = (uint64_t)qkv.rows * a->kv_heads * a->d;
   const struct binding bindings[ROPE_APPEND_BINDINGS] = {
       [ROPE_APPEND_QKV] = vulkan_bind(qkv, qkv),
       [ROPE_APPEND_CACHE_K] = vulkan_bind_some(cache_k, qkv, appended),
-      [ROPE_APPEND_CACHE_V] = vulkan_bind_some(cache_v, qkv, appended),
+      [ROPE_APPEND_CACHE_V] = vulkan_bind_some(rope->cache_v, qkv, appended),
       [ROPE_APPEND_TABLE] = vulkan_bind_some(table, qkv, (uint64_t)qkv.rows * table.cols),
       [ROPE_APPEND_SEQUENCES] = vulkan_bind(sequences, qkv),
       [ROPE_APPEND_PARTS] = vulkan_bind_some(scratch, qkv, counters ? (uint64_t)sequences.rows * counters : 1)};
-  const struct rope_append_args args = {.heads = a.heads,
-                                        .kv_heads = a.kv_heads,
-                                        .d = a.d,
-                                        .capacity = a.capacity,
+  const struct rope_append_args args = {.heads = a->heads,
+                                        .kv_heads = a->kv_heads,
+                                        .d = a->d,
+                                        .capacity = a->capacity,
                                         .qkv_stride = qkv.stride,
                                         .cache_stride = cache_k.stride,
                                         .table_stride = table.stride,
                                         .counters = counters};
-  uint32_t heads = a.heads + 2 * a.kv_heads;
-  vulkan_dispatch(c, KERNEL_rope_append, &lanes, bindings, &args, divide_up(heads * divide_up(a.d, 2), lanes), longest,
-                  sequences.rows, 6ull * qkv.rows * heads * a.d);
+  uint32_t heads = a->heads + 2 * a->kv_heads;
+  vulkan_dispatch(c, KERNEL_rope_append, &lanes, bindings, &args, divide_up(heads * divide_up(a->d, 2), lanes), longest,
+                  sequences.rows, 6ull * qkv.rows * heads * a->d);
 }
 
 struct attention_call {
@@ -114,7 +115,7 @@ static void attention(struct recorder *c, const struct attention_call *v) {
                                       .qkv_stride = v->qkv.stride,
                                       .cache_stride = v->cache_k.stride};
   vulkan_dispatch(c, KERNEL_attention_f32 + v->o.dtype, spec, bindings, &args,
-                  divide_up(vulkan_longest(v->qkv, a->longest), queries), a->heads, v->sequences.rows, v->operations);
+                  divide_up(vulkan_longest(c, v->qkv), queries), a->heads, v->sequences.rows, v->operations);
 }
 
 static void attention_matrix(struct recorder *c, const struct attention_call *v,
@@ -154,7 +155,7 @@ static void attention_matrix(struct recorder *c, const struct attention_call *v,
                                              .qkv_stride = v->qkv.stride,
                                              .cache_stride = v->cache_k.stride};
   vulkan_dispatch(c, KERNEL_attention_matrix, spec, bindings, &args, m->across,
-                  divide_up(vulkan_longest(v->qkv, a->longest), m->tokens), v->sequences.rows, v->operations);
+                  divide_up(vulkan_longest(c, v->qkv), m->tokens), v->sequences.rows, v->operations);
 }
 
 bool vulkan_attention_matrix_plan(const struct recorder *c, enum dtype o, uint32_t T, uint32_t B,
@@ -163,20 +164,21 @@ bool vulkan_attention_matrix_plan(const struct recorder *c, enum dtype o, uint32
          plan_attention_matrix(vulkan_plan(c), a->heads, a->kv_heads, a->d, B, divide_up(T, B), m);
 }
 
-void vulkan_attention(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor cache_k,
-                      struct tensor cache_v, struct tensor sequences, struct tensor scratch, struct attention_args a) {
-  const struct attention_call v = {.o = o,
-                                   .qkv = qkv,
-                                   .cache_k = cache_k,
-                                   .cache_v = cache_v,
-                                   .sequences = sequences,
-                                   .a = a,
-                                   .aligned = a.d % 4 == 0 && cache_k.stride % 4 == 0,
-                                   .operations = 4ull * seen(&a) * qkv.rows * a.heads * a.d};
+void vulkan_attention(struct recorder *c, const struct attention *op, struct tensor scratch) {
+  const struct attention_args *a = &op->a;
+  const uint32_t T = op->qkv.rows;
+  const struct attention_call v = {.o = op->o,
+                                   .qkv = op->qkv,
+                                   .cache_k = op->cache_k,
+                                   .cache_v = op->cache_v,
+                                   .sequences = op->sequences,
+                                   .a = *a,
+                                   .aligned = a->d % 4 == 0 && op->cache_k.stride % 4 == 0,
+                                   .operations = 4ull * seen(a) * T * a->heads * a->d};
   struct plan_attention_matrix m;
-  if (vulkan_longest(qkv, a.longest) == 1)
+  if (vulkan_longest(c, op->qkv) == 1)
     attention_step(c, &v, scratch);
-  else if (vulkan_attention_matrix_plan(c, o.dtype, qkv.rows, sequences.rows, &a, &m))
+  else if (vulkan_attention_matrix_plan(c, op->o.dtype, T, op->sequences.rows, a, &m))
     attention_matrix(c, &v, &m);
   else
     attention(c, &v);

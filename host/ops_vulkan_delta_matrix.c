@@ -29,15 +29,17 @@ static uint32_t most_chunks(const struct plan_delta_matrix *p, uint32_t T, uint3
   return divide_up(T, tokens_of(p, a)) + B;
 }
 
-bool vulkan_delta_matrix_plan(const struct device *device, uint32_t T, uint32_t B, const struct delta_args *a,
+bool vulkan_delta_matrix_plan(const struct recorder *c, uint32_t T, uint32_t B, const struct delta_args *a,
                               struct plan_delta_matrix *p) {
+  const struct device *device = vulkan_device(c->backend);
+  const enum matrices matrices = vulkan_list(c)->matrices;
   struct plan plan = device->plan;
   const uint32_t r = max32(a->r, 1);
-  if (!a->matrices) return false;
+  if (!matrices) return false;
   if (!kernel_built(r > 1 ? KERNEL_hh_matrix_prepare_f16 : KERNEL_delta_matrix_prepare_f16)) return false;
   if (device->caps.max_storage_buffers < DELTA_MATRIX_SCAN_BINDINGS) return false;
-  if (!vulkan_chunked(&plan, a->form, (uint64_t)T * a->n, B, (uint64_t)a->longest * a->n)) return false;
-  if (a->matrices == MATRICES_PLAIN) plan.matrix_conversions = false;
+  if (!vulkan_chunked(c, T, B, a->n)) return false;
+  if (matrices == MATRICES_PLAIN) plan.matrix_conversions = false;
   if (!plan_delta_matrix(&plan, a->Dk, a->Dv, a->n, r, B * a->Hv, T / B, p)) return false;
   return !p->conversions || kernel_built(KERNEL_delta_matrix_scan_f16);
 }

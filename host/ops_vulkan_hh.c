@@ -77,28 +77,21 @@ static void recurrent(struct recorder *c, const struct delta_call *d) {
 
 // ---------------------------------------------------------------- chunkwise
 
-// Shapes of both chunk kernels.
-struct chunk_shape {
-  uint32_t C, chunks; // chunks: the most that T tokens of B sequences can make
-  uint32_t lanes, columns;
-};
-
 static uint64_t prepare_shared_bytes(uint32_t C, uint32_t r) {
   return 4ull * (C * r * (C * r + 1) + 2 * C * r * r + 4 * C);
 }
 
-static uint64_t scan_shared_bytes(const struct chunk_shape *s, const struct delta_args *a) {
+static uint64_t scan_shared_bytes(const struct hh_chunks *s, const struct delta_args *a) {
   uint64_t rows = (uint64_t)a->r * divide_up(a->Dk / a->r, 4) * 4;
   return 4 * (rows + 2 * s->C * a->r + s->C) * s->columns;
 }
 
-// False when the chunk kernels cannot do it: a state too tall for shared memory.
-static bool chunk_shape(const struct device *device, uint32_t T, uint32_t B, const struct delta_args *a,
-                        struct chunk_shape *s) {
+bool vulkan_hh_plan(const struct device *device, uint32_t T, uint32_t B, const struct delta_args *a,
+                    struct hh_chunks *s) {
   enum { UNKNOWNS = 64 }; // C * r
   const struct plan *plan = &device->plan;
   uint32_t shared = device->caps.shared_bytes;
-  *s = (struct chunk_shape){.C = max32(UNKNOWNS / a->r / 4 * 4, 4), .lanes = plan->chunk_lanes};
+  *s = (struct hh_chunks){.C = max32(UNKNOWNS / a->r / 4 * 4, 4), .lanes = plan->chunk_lanes};
   while (s->C > 4 && prepare_shared_bytes(s->C, a->r) > shared) s->C -= 4;
   s->chunks = divide_up(T, s->C) + B;
   s->columns = min32(plan->chunk_columns / 4 * 4, divide_up(a->Dv, 4) * 4);
@@ -106,27 +99,12 @@ static bool chunk_shape(const struct device *device, uint32_t T, uint32_t B, con
   return scan_shared_bytes(s, a) <= shared && prepare_shared_bytes(s->C, a->r) <= shared;
 }
 
-// What prepare hands to scan for one chunk, all heads.
-static uint64_t record_bytes(const struct chunk_shape *s, const struct delta_args *a) {
-  return 4ull * a->Hv * HH_CHUNK_RECORD(s->C, a->r);
+// What prepare hands to scan for all chunks and heads.
+uint64_t vulkan_hh_bytes(const struct hh_chunks *s, const struct delta_args *a) {
+  return s->chunks * 4ull * a->Hv * HH_CHUNK_RECORD(s->C, a->r);
 }
 
-static uint64_t chunk_scratch_bytes(const struct chunk_shape *s, const struct delta_args *a) {
-  return s->chunks * record_bytes(s, a);
-}
-
-// Whether a descriptor holds the records is not asked here: who measures may call with fewer tokens.
-static bool wants_chunks(const struct device *device, uint32_t T, uint32_t B, const struct delta_args *a,
-                         struct chunk_shape *s) {
-  return vulkan_chunked(&device->plan, a->form, T, B, a->longest) && chunk_shape(device, T, B, a, s);
-}
-
-uint64_t vulkan_hh_scratch_bytes(const struct device *device, uint32_t T, uint32_t B, const struct delta_args *a) {
-  struct chunk_shape s;
-  return wants_chunks(device, T, B, a, &s) ? chunk_scratch_bytes(&s, a) : 0;
-}
-
-static void chunk_prepare(struct recorder *c, const struct delta_call *d, const struct chunk_shape *s,
+static void chunk_prepare(struct recorder *c, const struct delta_call *d, const struct hh_chunks *s,
                           struct binding prepared) {
   const struct delta_args *a = &d->a;
   const uint32_t spec[HH_CHUNK_PREPARE_SPECS] = {
@@ -155,7 +133,7 @@ static void chunk_prepare(struct recorder *c, const struct delta_call *d, const 
                   2ull * d->qkv.rows * a->Hv * s->C * (a->Dk + s->C * a->r * a->r * a->r / 6));
 }
 
-static void chunk_scan(struct recorder *c, const struct delta_call *d, const struct chunk_shape *s,
+static void chunk_scan(struct recorder *c, const struct delta_call *d, const struct hh_chunks *s,
                        struct binding prepared) {
   const struct delta_args *a = &d->a;
   const uint32_t spec[HH_CHUNK_SCAN_SPECS] = {
@@ -188,19 +166,13 @@ static void chunk_scan(struct recorder *c, const struct delta_call *d, const str
                   d->sequences.rows, 2ull * d->qkv.rows * a->Hv * a->Dv * (3 * a->Dk + s->C * a->r * a->r / 2));
 }
 
-void vulkan_hh_rule(struct recorder *c, const struct delta_call *d) {
-  const struct delta_args *a = &d->a;
-  struct chunk_shape s;
-  // The tensors may have more rows than the call has tokens, for which scratch was measured.
-  bool chunks = wants_chunks(vulkan_device(c->backend), d->qkv.rows, d->sequences.rows, a, &s);
-  chunks = chunks && tensor_bytes(&d->scratch) <= c->backend->max_binding_bytes;
-  if (chunks) s.chunks = (uint32_t)(min64(chunk_scratch_bytes(&s, a), tensor_bytes(&d->scratch)) / record_bytes(&s, a));
-  if (!chunks || !s.chunks) {
+void vulkan_hh_rule(struct recorder *c, const struct delta_call *d, const struct hh_chunks *s) {
+  if (!s) {
     recurrent(c, d);
     return;
   }
   struct binding prepared = vulkan_bind(d->scratch, d->scratch);
-  prepared.bytes = chunk_scratch_bytes(&s, a);
-  chunk_prepare(c, d, &s, prepared);
-  chunk_scan(c, d, &s, prepared);
+  prepared.bytes = vulkan_hh_bytes(s, &d->a);
+  chunk_prepare(c, d, s, prepared);
+  chunk_scan(c, d, s, prepared);
 }

@@ -22,7 +22,8 @@ static struct tensor part_of(struct tensor w, uint32_t first, uint32_t rows) {
   return tensor_rows(w, first, w.rows - first < rows ? w.rows - first : rows);
 }
 
-void vulkan_embed(struct recorder *c, struct tensor x, struct tensor table, struct tensor tokens) {
+void vulkan_embed(struct recorder *c, const struct embed *e) {
+  const struct tensor x = e->x, table = e->table;
   const uint32_t lanes = vulkan_plan(c)->block_lanes, rows = rows_bound(c, table);
   struct embed_args args = {.D = x.cols, .x_stride = x.stride, .table_stride = table.stride};
   for (uint32_t first = 0; first < table.rows; first += rows) {
@@ -32,19 +33,11 @@ void vulkan_embed(struct recorder *c, struct tensor x, struct tensor table, stru
     struct binding weights = vulkan_bind_weights(part);
     if (x.rows < part.rows) weights.touched = (uint64_t)x.rows * x.cols * dtype_bytes(table.dtype);
     const struct binding bindings[EMBED_BINDINGS] = {
-        [EMBED_X] = vulkan_bind(x, x), [EMBED_WEIGHTS] = weights, [EMBED_TOKENS] = vulkan_bind(tokens, x)};
+        [EMBED_X] = vulkan_bind(x, x), [EMBED_WEIGHTS] = weights, [EMBED_TOKENS] = vulkan_bind(e->tokens, x)};
     vulkan_dispatch(c, KERNEL_embed_f32 + table.dtype, &lanes, bindings, &args, divide_up(x.cols, 8 * lanes), x.rows, 1,
                     (uint64_t)x.rows * x.cols);
   }
 }
-
-struct product {
-  struct tensor y, x, w, bias;
-  uint32_t first; // output that row 0 of w makes
-  bool add;
-  uint32_t aligned;
-  uint64_t operations;
-};
 
 // ---------------------------------------------------------------- few rows
 
@@ -52,9 +45,8 @@ struct product {
 struct fused {
   struct linear_input in;
   struct tensor y, w, bias;
-  bool add, gated;
-  enum activation activation; // of gated
-  struct tensor conv_y;
+  bool add, glu;
+  enum activation activation;     // of glu
   const struct linear_conv *conv; // NULL: none
 };
 
@@ -75,10 +67,10 @@ static bool few_of(const struct recorder *c, const struct linear_input *in, stru
 
 static void few_rows_part(struct recorder *c, const struct fused *f, struct tensor w, uint32_t first) {
   const struct tensor x = f->in.x;
-  const uint32_t tokens = tokens_of(x.rows), N = f->gated ? w.rows / 2 : w.rows;
+  const uint32_t tokens = tokens_of(x.rows), N = f->glu ? w.rows / 2 : w.rows;
   const bool norm = f->in.weight.buffer != NULL;
-  const struct plan_matvec m = plan_matvec(vulkan_plan(c), x.cols, tokens, norm, f->gated);
-  const struct linear_conv *conv = f->conv;
+  const struct plan_matvec m = plan_matvec(vulkan_plan(c), x.cols, tokens, norm, f->glu);
+  const struct conv *conv = f->conv ? f->conv->conv : NULL;
   const uint32_t spec[MATVEC_CONV_SPECS] = {
       [MATVEC_SPEC_LANES] = m.lanes * m.sets,
       [MATVEC_SPEC_ROWS] = m.rows,
@@ -86,7 +78,7 @@ static void few_rows_part(struct recorder *c, const struct fused *f, struct tens
       [MATVEC_SPEC_UNROLL] = m.unroll,
       [MATVEC_SPEC_ALIGNED] = x.cols % 4 == 0 && x.stride % 4 == 0,
       [MATVEC_SPEC_NORM] = norm,
-      [MATVEC_SPEC_GATED] = f->gated,
+      [MATVEC_SPEC_GATED] = f->glu,
       [MATVEC_SPEC_SETS] = m.sets,
       [MATVEC_SPEC_LENGTH] = m.sets > 1 ? x.cols : 0,
       [MATVEC_CONV_SPEC_W] = conv ? conv->a.W : 0,
@@ -110,20 +102,21 @@ static void few_rows_part(struct recorder *c, const struct fused *f, struct tens
                              .has_bias = f->bias.buffer != NULL,
                              .eps = f->in.eps,
                              .activation = f->activation};
-  if (conv) {
-    bindings[MATVEC_CONV_Y] = vulkan_bind(f->conv_y, x);
-    bindings[MATVEC_CONV_WEIGHT] = vulkan_bind(conv->weight, x);
-    bindings[MATVEC_CONV_BIAS] = vulkan_bind(conv->bias, x);
-    bindings[MATVEC_CONV_HISTORY] = vulkan_bind(conv->a.W > 1 ? conv->history : f->conv_y, f->conv_y);
-    bindings[MATVEC_CONV_SEQUENCES] = vulkan_bind(conv->sequences, x);
-    args.conv_from = conv->from;
-    args.C = conv->a.C;
-    args.silu_from = conv->a.silu_from;
-    args.conv_has_bias = conv->bias.buffer != NULL;
-    args.conv_y_stride = f->conv_y.stride;
-    args.conv_weight_stride = conv->weight.stride;
-    args.history_stride = conv->history.stride;
-    args.B = conv->sequences.rows;
+  if (f->conv) {
+    const struct conv *v = f->conv->conv;
+    bindings[MATVEC_CONV_Y] = vulkan_bind(v->y, x);
+    bindings[MATVEC_CONV_WEIGHT] = vulkan_bind(v->weight, x);
+    bindings[MATVEC_CONV_BIAS] = vulkan_bind(v->bias, x);
+    bindings[MATVEC_CONV_HISTORY] = vulkan_bind(v->a.W > 1 ? v->history : v->y, v->y);
+    bindings[MATVEC_CONV_SEQUENCES] = vulkan_bind(v->sequences, x);
+    args.conv_from = f->conv->from;
+    args.C = v->a.C;
+    args.silu_from = v->a.silu_from;
+    args.conv_has_bias = v->bias.buffer != NULL;
+    args.conv_y_stride = v->y.stride;
+    args.conv_weight_stride = v->weight.stride;
+    args.history_stride = v->history.stride;
+    args.B = v->sequences.rows;
   }
   uint32_t groups = divide_up(N, m.rows * m.sets) * divide_up(x.rows, tokens), y = divide_up(groups, MAX_GROUPS);
   enum kernel_id id = (conv ? KERNEL_matvec_conv_f32 : KERNEL_matvec_f32) + w.dtype;
@@ -132,14 +125,14 @@ static void few_rows_part(struct recorder *c, const struct fused *f, struct tens
 
 static void few_rows(struct recorder *c, const struct fused *f) {
   const uint32_t rows = rows_bound(c, f->w);
-  assert(f->in.x.cols == f->w.cols && f->w.stride % 8 == 0 && (!f->gated || rows == f->w.rows));
+  assert(f->in.x.cols == f->w.cols && f->w.stride % 8 == 0 && (!f->glu || rows == f->w.rows));
   for (uint32_t first = 0; first < f->w.rows; first += rows) few_rows_part(c, f, part_of(f->w, first, rows), first);
 }
 
 // ---------------------------------------------------------------- many rows
 
 // Any number of rows, in tiles through shared memory.
-static void many_rows(struct recorder *c, const struct product *p) {
+static void many_rows(struct recorder *c, const struct matrix_product *p) {
   const struct plan *plan = vulkan_plan(c);
   const uint32_t spec[MATMUL_SPECS] = {[MATMUL_SPEC_LANES] = plan_matmul_lanes(plan),
                                        [MATMUL_SPEC_TILE_T] = plan->matmul_tile_t,
@@ -147,8 +140,8 @@ static void many_rows(struct recorder *c, const struct product *p) {
                                        [MATMUL_SPEC_TILE_K] = plan->matmul_tile_k,
                                        [MATMUL_SPEC_SUB_T] = plan->matmul_sub_t,
                                        [MATMUL_SPEC_SUB_N] = plan->matmul_sub_n,
-                                       [MATMUL_SPEC_ALIGNED] = p->aligned,
-                                       [MATMUL_SPEC_GROUPED] = !c->matrices};
+                                       [MATMUL_SPEC_ALIGNED] = p->x.cols % 4 == 0 && p->x.stride % 4 == 0,
+                                       [MATMUL_SPEC_GROUPED] = !vulkan_list(c)->matrices};
   const struct binding x = vulkan_bind(p->x, p->x);
   const struct binding bindings[MATMUL_BINDINGS] = {[MATMUL_Y] = vulkan_bind_sums(p->y, p->add),
                                                     [MATMUL_X] = x,
@@ -165,17 +158,17 @@ static void many_rows(struct recorder *c, const struct product *p) {
                                    .add = p->add,
                                    .has_bias = p->bias.buffer != NULL};
   vulkan_dispatch(c, KERNEL_matmul_f32 + p->w.dtype, spec, bindings, &args, divide_up(p->w.rows, plan->matmul_tile_n),
-                  divide_up(p->x.rows, plan->matmul_tile_t), 1, p->operations);
+                  divide_up(p->x.rows, plan->matmul_tile_t), 1, 2ull * p->x.rows * p->w.rows * p->x.cols);
 }
 
-static void tiles(struct recorder *c, struct tensor y, struct tensor x, struct tensor w, struct tensor bias, bool add) {
+static void tiles(struct recorder *c, const struct matrix_product *whole) {
+  const struct tensor x = whole->x, w = whole->w, y = whole->y;
   assert(x.cols == w.cols && y.cols == w.rows && y.rows == x.rows && w.stride % 8 == 0);
-  uint32_t rows = rows_bound(c, w);
-  struct product p = {.y = y, .x = x, .bias = bias, .add = add, .aligned = x.cols % 4 == 0 && x.stride % 4 == 0};
+  const uint32_t rows = rows_bound(c, w);
+  struct matrix_product p = *whole;
   for (; p.first < w.rows; p.first += rows) {
     p.w = part_of(w, p.first, rows);
-    p.operations = 2ull * x.rows * p.w.rows * x.cols;
-    if (!vulkan_matmul_matrix(c, y, x, p.w, bias, p.first, add)) many_rows(c, &p);
+    if (!vulkan_matmul_matrix(c, &p)) many_rows(c, &p);
   }
 }
 
@@ -183,8 +176,8 @@ static struct tensor input_rows(struct recorder *c, const struct linear_input *i
   if (!in->weight.buffer) return in->x;
   struct tensor h = tensor_as(tensor_rows(in->h, 0, in->x.rows), vulkan_takes_f16(c, w) ? DTYPE_F16 : DTYPE_F32);
   struct tensor rms = h.dtype == DTYPE_F16 ? vulkan_norm_rms(c, in) : (struct tensor){0};
-  vulkan_norm_and_rms(c, h, rms, in->x, in->weight, in->eps);
-  if (in->ahead) *in->ahead = (struct norm_ahead){.estimated = rms.buffer != NULL}; // h may lie over what was there
+  vulkan_norm(c, &(struct norm){.y = h, .x = in->x, .weight = in->weight, .eps = in->eps}, rms);
+  if (in->ahead) *in->ahead = (struct norm_ahead){.estimated = rms.buffer != NULL, .h = in->h}; // h may lie over what was there
   return h;
 }
 
@@ -194,78 +187,82 @@ static bool is_ahead(const struct recorder *c, const struct linear_input *in, st
          vulkan_narrow_takes(c, w, in->x.rows);
 }
 
-static void swiglu(struct recorder *c, struct tensor y, struct tensor gate_up, enum activation activation) {
+void vulkan_glu(struct recorder *c, const struct glu *g) {
   const uint32_t lanes = vulkan_plan(c)->block_lanes;
+  const struct tensor y = g->y;
   const struct binding bindings[SWIGLU_BINDINGS] = {
-      [SWIGLU_Y] = vulkan_bind(y, y), [SWIGLU_GATE_UP] = vulkan_bind(gate_up, y)};
+      [SWIGLU_Y] = vulkan_bind(y, y), [SWIGLU_GATE_UP] = vulkan_bind(g->x, y)};
   const struct swiglu_args args = {
-      .F = y.cols, .activation = activation, .y_stride = y.stride, .gate_up_stride = gate_up.stride};
+      .F = y.cols, .activation = g->activation, .y_stride = y.stride, .gate_up_stride = g->x.stride};
   vulkan_dispatch(c, KERNEL_swiglu_f32 + y.dtype, &lanes, bindings, &args, divide_up(y.cols, lanes), y.rows, 1,
                   6ull * y.rows * y.cols);
 }
 
-// ---------------------------------------------------------------- ops
+// ---------------------------------------------------------------- products with their neighbours
 
 enum dtype vulkan_input_dtype(const struct recorder *c, struct tensor w, uint32_t T) {
   return !few(c, w, T, true) && vulkan_takes_f16(c, w) ? DTYPE_F16 : DTYPE_F32;
 }
 
-void vulkan_linear(struct recorder *c, struct tensor y, struct linear_input in, struct tensor w, struct tensor bias,
+void vulkan_linear(struct recorder *c, struct tensor y, const struct linear_input *in, const struct linear *p,
                    bool add) {
-  if (few_of(c, &in, w))
-    few_rows(c, &(struct fused){.in = in, .y = y, .w = w, .bias = bias, .add = add});
-  else if (!is_ahead(c, &in, w) ||
-           !vulkan_matmul_narrow(c, &(struct narrow_product){.y = y, .w = w, .bias = bias, .norm = &in, .add = add}))
-    tiles(c, y, input_rows(c, &in, w), w, bias, add);
+  const struct tensor w = p->w;
+  struct narrow_product n = {.p = {.y = y, .w = w, .bias = p->bias, .add = add}, .norm = in};
+  if (few_of(c, in, w)) {
+    few_rows(c, &(struct fused){.in = *in, .y = y, .w = w, .bias = p->bias, .add = add});
+  } else if (!is_ahead(c, in, w) || !vulkan_matmul_narrow(c, &n)) {
+    n.p.x = input_rows(c, in, w);
+    tiles(c, &n.p);
+  }
 }
 
-void vulkan_linear_residual(struct recorder *c, struct tensor x, struct linear_input in, struct tensor w,
-                            struct tensor bias, const struct linear_input *next) {
+void vulkan_linear_residual(struct recorder *c, struct tensor x, const struct linear_input *in, const struct linear *p,
+                            const struct linear_input *next) {
   struct norm_ahead *ahead = next ? next->ahead : NULL;
   if (ahead) ahead->parts = 0;
-  if (ahead && ahead->estimated && !in.weight.buffer && !few_of(c, &in, w) && rows_bound(c, w) == w.rows &&
+  if (ahead && ahead->estimated && !in->weight.buffer && !few_of(c, in, p->w) && rows_bound(c, p->w) == p->w.rows &&
       vulkan_matmul_narrow(
-          c, &(struct narrow_product){.y = x, .x = in.x, .w = w, .bias = bias, .next = next, .add = true}))
+          c, &(struct narrow_product){.p = {.y = x, .x = in->x, .w = p->w, .bias = p->bias, .add = true}, .next = next}))
     return;
-  vulkan_linear(c, x, in, w, bias, true);
+  vulkan_linear(c, x, in, p, true);
 }
 
-bool vulkan_linear_conv(struct recorder *c, struct tensor y, struct tensor p, struct linear_input in, struct tensor w,
-                        struct tensor bias, struct linear_conv conv) {
+bool vulkan_linear_conv(struct recorder *c, const struct linear_input *in, const struct linear *p,
+                        const struct linear_conv *conv) {
   const struct device_caps *caps = &vulkan_device(c->backend)->caps;
-  const bool bound = caps->max_storage_buffers >= MATVEC_CONV_BINDINGS;
-  if (few_of(c, &in, w) && conv.longest == 1 && bound) {
-    few_rows(c, &(struct fused){.in = in, .y = p, .w = w, .bias = bias, .conv_y = y, .conv = &conv});
+  const struct tensor w = p->w;
+  const bool single = vulkan_list(c)->longest == 1, few_tokens = few_of(c, in, w);
+  struct linear_input rows = *in;
+  if (single && few_tokens && caps->max_storage_buffers >= MATVEC_CONV_BINDINGS) {
+    few_rows(c, &(struct fused){.in = *in, .y = p->y, .w = w, .bias = p->bias, .conv = conv});
     return false;
   }
-  if (!few_of(c, &in, w) && conv.longest == 1 && y.dtype == DTYPE_F32 && rows_bound(c, w) == w.rows &&
-      vulkan_narrow_takes(c, w, in.x.rows)) {
-    struct narrow_product n = {.y = p, .w = w, .bias = bias, .norm = &in, .conv_y = y, .conv = &conv};
-    if (is_ahead(c, &in, w) && vulkan_matmul_narrow(c, &n)) return false;
-    in = (struct linear_input){.x = input_rows(c, &in, w)};
+  if (single && !few_tokens && conv->conv->y.dtype == DTYPE_F32 && rows_bound(c, w) == w.rows &&
+      vulkan_narrow_takes(c, w, in->x.rows)) {
+    struct narrow_product n = {.p = {.y = p->y, .w = w, .bias = p->bias}, .norm = in, .conv = conv};
+    if (is_ahead(c, in, w) && vulkan_matmul_narrow(c, &n)) return false;
+    rows = (struct linear_input){.x = input_rows(c, in, w)};
     n.norm = NULL;
-    n.x = in.x;
+    n.p.x = rows.x;
     if (vulkan_matmul_narrow(c, &n)) return false;
   }
-  vulkan_linear(c, p, in, w, bias, false);
-  const struct tensor x = tensor_cols(p, conv.from, conv.a.C);
-  if (conv.inputs && vulkan_conv_inputs(c, y, x, &conv)) return true;
-  vulkan_short_conv(c, y, x, conv.weight, conv.bias, conv.history, conv.sequences, conv.longest, conv.a);
+  vulkan_linear(c, p->y, &rows, p, false);
+  if (conv->inputs && vulkan_conv_inputs(c, conv)) return true;
+  vulkan_conv(c, conv->conv);
   return false;
 }
 
-void vulkan_linear_gated(struct recorder *c, struct tensor y, struct tensor gate_up, struct linear_input in,
-                         struct tensor w, enum activation activation) {
-  if (few_of(c, &in, w) && rows_bound(c, w) == w.rows && y.dtype == DTYPE_F32) {
-    few_rows(c, &(struct fused){.in = in, .y = y, .w = w, .gated = true, .activation = activation});
+void vulkan_linear_glu(struct recorder *c, const struct linear_input *in, const struct linear *p, const struct glu *g) {
+  const struct tensor w = p->w;
+  const bool whole = rows_bound(c, w) == w.rows;
+  if (few_of(c, in, w) && whole && g->y.dtype == DTYPE_F32) {
+    few_rows(c, &(struct fused){.in = *in, .y = g->y, .w = w, .glu = true, .activation = g->activation});
     return;
   }
-  if (is_ahead(c, &in, w) && y.dtype == DTYPE_F16 &&
-      vulkan_matmul_narrow(
-          c, &(struct narrow_product){.y = y, .w = w, .norm = &in, .gated = true, .activation = activation}))
-    return;
-  struct tensor x = input_rows(c, &in, w);
-  if (rows_bound(c, w) == w.rows && vulkan_gated_matrix(c, y, x, w, activation)) return;
-  tiles(c, gate_up, x, w, (struct tensor){0}, false);
-  swiglu(c, y, gate_up, activation);
+  struct narrow_product n = {.p = {.y = g->y, .w = w, .glu = true, .activation = g->activation}, .norm = in};
+  if (is_ahead(c, in, w) && g->y.dtype == DTYPE_F16 && vulkan_matmul_narrow(c, &n)) return;
+  n.p.x = input_rows(c, in, w);
+  if (whole && n.p.x.dtype == DTYPE_F16 && g->y.dtype == DTYPE_F16 && vulkan_matmul_matrix(c, &n.p)) return;
+  tiles(c, &(struct matrix_product){.y = p->y, .x = n.p.x, .w = w});
+  vulkan_glu(c, g);
 }

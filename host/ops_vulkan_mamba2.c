@@ -14,19 +14,19 @@
 static_assert(PLACE_OF_GATED == NORM_OF_GATED && PLACE_FIRST == NORM_FIRST && PLACE_ABSENT == NORM_ABSENT,
               "shaders and host number the norm's places alike");
 
-void vulkan_mamba2_inputs(struct recorder *c, struct tensor dt, struct tensor g, struct tensor raw, struct tensor A_log,
-                          struct tensor dt_bias, struct mamba2_input_args a) {
+void vulkan_mamba2_inputs(struct recorder *c, const struct mamba2_inputs *in) {
+  const struct tensor dt = in->dt, g = in->g, raw = in->raw;
   const uint32_t lanes = min32(vulkan_plan(c)->block_lanes, 64);
   const struct binding bindings[MAMBA2_INPUTS_BINDINGS] = {
       [MAMBA2_INPUTS_DT] = vulkan_bind(dt, dt),
       [MAMBA2_INPUTS_G] = vulkan_bind(g, g),
       [MAMBA2_INPUTS_RAW] = vulkan_bind(raw, raw),
-      [MAMBA2_INPUTS_A_LOG] = vulkan_bind(A_log, A_log),
-      [MAMBA2_INPUTS_DT_BIAS] = vulkan_bind(dt_bias, dt_bias),
+      [MAMBA2_INPUTS_A_LOG] = vulkan_bind(in->A_log, dt),
+      [MAMBA2_INPUTS_DT_BIAS] = vulkan_bind(in->dt_bias, dt),
   };
   const struct mamba2_inputs_args args = {.heads = dt.cols,
-                                          .low = a.low,
-                                          .high = a.high,
+                                          .low = in->low,
+                                          .high = in->high,
                                           .dt_stride = dt.stride,
                                           .g_stride = g.stride,
                                           .raw_stride = raw.stride};
@@ -34,22 +34,22 @@ void vulkan_mamba2_inputs(struct recorder *c, struct tensor dt, struct tensor g,
                   20ull * dt.rows * dt.cols);
 }
 
-void vulkan_gated_norm(struct recorder *c, struct tensor y, struct tensor z, struct tensor weight,
-                       struct gated_norm_args a) {
+void vulkan_gated_norm(struct recorder *c, const struct gated_norm *norm) {
   enum { MOST_HELD = 8 };
-  const struct binding in = vulkan_bind(y, y), gate = vulkan_bind(z, z), by = vulkan_bind(weight, z);
+  const struct tensor y = norm->y, z = norm->z;
+  const struct binding in = vulkan_bind(y, y), gate = vulkan_bind(z, z), by = vulkan_bind(norm->weight, z);
   const struct binding bindings[GATED_NORM_BINDINGS] = {
       [GATED_NORM_Y] = in,    [GATED_NORM_Y4] = in,     [GATED_NORM_Z] = gate,
       [GATED_NORM_Z4] = gate, [GATED_NORM_WEIGHT] = by, [GATED_NORM_WEIGHT4] = by};
   const struct gated_norm_push args = {
-      .n = y.cols / a.groups, .place = a.place, .eps = a.eps, .y_stride = y.stride, .z_stride = z.stride};
+      .n = y.cols / norm->groups, .place = norm->place, .eps = norm->eps, .y_stride = y.stride, .z_stride = z.stride};
   const bool fours = args.n % 4 == 0 && y.stride % 4 == 0 && z.stride % 4 == 0;
   uint32_t lanes = vulkan_plan(c)->lanes; // no more than a group has numbers, or fours
   while (lanes > 32 && lanes / 2 >= (fours ? args.n / 4 : args.n)) lanes /= 2;
   const uint32_t held = fours ? divide_up(args.n / 4, lanes) : 0;
   const uint32_t spec[GATED_NORM_SPECS] = {
       [GATED_NORM_SPEC_LANES] = lanes, [GATED_NORM_SPEC_VECTORS] = held <= MOST_HELD ? held : 0};
-  vulkan_dispatch(c, KERNEL_gated_norm_f32 + y.dtype, spec, bindings, &args, y.rows, a.groups, 1,
+  vulkan_dispatch(c, KERNEL_gated_norm_f32 + y.dtype, spec, bindings, &args, y.rows, norm->groups, 1,
                   8ull * y.rows * y.cols);
 }
 
@@ -78,7 +78,8 @@ static void recurrent(struct recorder *c, const struct mamba2_call *m) {
                                        [MAMBA2_SPEC_SPLIT] = split,
                                        [MAMBA2_SPEC_BLOCK] = max32(min32(STAGED / (2 * padded), 16), 1),
                                        [MAMBA2_SPEC_ALIGNED] = m->aligned};
-  const struct mamba2_step none = {0}, step = m->step ? *m->step : none;
+  const struct mamba2_inputs none = {0}, *in = m->step ? m->step->inputs : &none;
+  const struct tensor no_gate = {0}, gate = m->step ? m->step->gate : no_gate;
   const struct binding xBC = vulkan_bind(m->xBC, m->xBC);
   const struct binding bindings[MAMBA2_STEP_BINDINGS] = {[MAMBA2_Y] = vulkan_bind(m->y, m->y),
                                                          [MAMBA2_XBC] = xBC,
@@ -88,8 +89,8 @@ static void recurrent(struct recorder *c, const struct mamba2_call *m) {
                                                          [MAMBA2_D] = vulkan_bind(m->D, m->xBC),
                                                          [MAMBA2_STATE] = vulkan_bind(m->state, m->y),
                                                          [MAMBA2_SEQUENCES] = vulkan_bind(m->sequences, m->xBC),
-                                                         [MAMBA2_DT_BIAS] = vulkan_bind(step.dt_bias, m->xBC),
-                                                         [MAMBA2_GATE] = vulkan_bind(step.gate, m->xBC)};
+                                                         [MAMBA2_DT_BIAS] = vulkan_bind(in->dt_bias, m->xBC),
+                                                         [MAMBA2_GATE] = vulkan_bind(gate, m->xBC)};
   const struct mamba2_push args = {.heads = a->heads,
                                    .P = a->P,
                                    .groups = a->groups,
@@ -99,10 +100,10 @@ static void recurrent(struct recorder *c, const struct mamba2_call *m) {
                                    .dt_stride = m->dt.stride,
                                    .g_stride = m->g.stride,
                                    .state_stride = m->state.stride,
-                                   .low = step.inputs.low,
-                                   .high = step.inputs.high,
-                                   .has_gate = step.gate.buffer != NULL,
-                                   .gate_stride = step.gate.stride};
+                                   .low = in->low,
+                                   .high = in->high,
+                                   .has_gate = gate.buffer != NULL,
+                                   .gate_stride = gate.stride};
   const enum kernel_id id = m->step ? KERNEL_mamba2_step_f32 + m->y.dtype : KERNEL_mamba2;
   vulkan_dispatch(c, id, spec, bindings, &args, divide_up(a->P, columns), a->heads, m->sequences.rows,
                   5ull * m->xBC.rows * a->heads * a->N * a->P);
@@ -118,15 +119,17 @@ struct chunk_form {
   uint64_t bytes;
 };
 
-bool vulkan_mamba2_matrix_plan(const struct device *device, uint32_t T, uint32_t B, const struct mamba2_args *a,
-                               struct plan_mamba2_matrix *p) {
-  return a->matrices && kernel_built(KERNEL_mamba2_matrix_state) &&
+static bool plan_matrices(const struct recorder *c, uint32_t T, uint32_t B, const struct mamba2_args *a,
+                          struct plan_mamba2_matrix *p) {
+  const struct device *device = vulkan_device(c->backend);
+  return vulkan_list(c)->matrices && kernel_built(KERNEL_mamba2_matrix_state) &&
          device->caps.max_storage_buffers >= MAMBA2_MATRIX_OUTPUT_BINDINGS &&
          plan_mamba2_matrix(&device->plan, a->N, a->P, a->heads, a->groups, T / device->plan.chunk / 2 + B, p);
 }
 
-static struct chunk_form chunk_form(const struct device *device, uint32_t T, uint32_t B, const struct mamba2_args *a) {
-  struct chunk_form f = {.matrices = vulkan_mamba2_matrix_plan(device, T, B, a, &f.p)};
+static struct chunk_form chunk_form(const struct recorder *c, uint32_t T, uint32_t B, const struct mamba2_args *a) {
+  const struct device *device = vulkan_device(c->backend);
+  struct chunk_form f = {.matrices = plan_matrices(c, T, B, a, &f.p)};
   if (f.matrices) {
     f.C = f.p.C;
     f.rows = f.p.N;
@@ -146,33 +149,24 @@ static struct chunk_form chunk_form(const struct device *device, uint32_t T, uin
 // The most chunks that T tokens of B sequences can make.
 static uint32_t most_chunks(const struct chunk_form *f, uint32_t T, uint32_t B) { return divide_up(T, f->C) + B; }
 
-// States so large that not even one token's fit a descriptor are walked token by token. Whether those of all T fit is
-// not asked here: who measures may call with fewer tokens.
-static bool wants_chunks(const struct device *device, uint32_t T, uint32_t B, const struct mamba2_args *a,
-                         struct chunk_form *f) {
-  *f = chunk_form(device, T, B, a);
-  return vulkan_chunked(&device->plan, a->form, T, B, a->longest) &&
-         most_chunks(f, 1, B) * f->bytes <= device->plan.binding_bytes;
+// The chunks of a call in at most `limit` bytes of scratch; 0: it walks the tokens, as it does where not even one
+// token's states fit a descriptor.
+static uint32_t chunks_of(const struct recorder *c, const struct mamba2 *rule, uint64_t limit, struct chunk_form *f) {
+  const uint32_t T = rule->xBC.rows, B = rule->sequences.rows;
+  *f = chunk_form(c, T, B, &rule->a);
+  if (!vulkan_chunked(c, T, B, 1) || most_chunks(f, 1, B) * f->bytes > vulkan_plan(c)->binding_bytes) return 0;
+  const uint32_t chunks = most_chunks(f, T, B);
+  return chunks * f->bytes <= limit ? chunks : 0;
 }
 
-// Of the chunks that a call makes of T rows, how many; 0: it walks the tokens. The tensors may have more rows than the
-// call has tokens, for which scratch was measured.
-static uint32_t chunks_of(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch,
-                          const struct mamba2_args *a, struct chunk_form *f) {
-  if (!wants_chunks(vulkan_device(c->backend), T, B, a, f)) return 0;
-  uint64_t bytes = tensor_bytes(&scratch), room = bytes <= c->backend->max_binding_bytes ? bytes / f->bytes : 0;
-  return (uint32_t)min64(most_chunks(f, T, B), room);
-}
-
-uint64_t vulkan_mamba2_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct mamba2_args a) {
+uint64_t vulkan_mamba2_bytes(const struct recorder *c, const struct mamba2 *rule, uint64_t limit) {
   struct chunk_form f;
-  return wants_chunks(vulkan_device(b), T, B, &a, &f) ? most_chunks(&f, T, B) * f.bytes : 0;
+  return chunks_of(c, rule, limit, &f) * f.bytes;
 }
 
-enum dtype vulkan_mamba2_dtype(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch,
-                               struct mamba2_args a) {
+enum dtype vulkan_mamba2_dtype(const struct recorder *c, const struct mamba2 *rule) {
   struct chunk_form f;
-  return chunks_of(c, T, B, scratch, &a, &f) && f.matrices ? DTYPE_F16 : DTYPE_F32;
+  return chunks_of(c, rule, c->backend->max_binding_bytes, &f) && f.matrices ? DTYPE_F16 : DTYPE_F32;
 }
 
 static struct mamba2_chunk_args chunk_args(const struct mamba2_call *m) {
@@ -291,20 +285,18 @@ static bool aligned(struct tensor xBC, const struct mamba2_args *a) {
   return a->P % 4 == 0 && a->N % 4 == 0 && xBC.stride % 4 == 0;
 }
 
-void vulkan_mamba2(struct recorder *c, struct tensor y, struct tensor xBC, struct tensor dt, struct tensor g,
-                   struct tensor D, struct tensor state, struct tensor sequences, struct tensor scratch,
-                   struct mamba2_args a) {
-  const struct mamba2_call m = {.y = y,
-                                .xBC = xBC,
-                                .dt = dt,
-                                .g = g,
-                                .D = D,
-                                .state = state,
-                                .sequences = sequences,
-                                .a = a,
-                                .aligned = aligned(xBC, &a)};
+void vulkan_mamba2(struct recorder *c, const struct mamba2 *rule, struct tensor scratch) {
+  const struct mamba2_call m = {.y = rule->y,
+                                .xBC = rule->xBC,
+                                .dt = rule->dt,
+                                .g = rule->g,
+                                .D = rule->D,
+                                .state = rule->state,
+                                .sequences = rule->sequences,
+                                .a = rule->a,
+                                .aligned = aligned(rule->xBC, &rule->a)};
   struct chunk_form f;
-  const uint32_t chunks = chunks_of(c, xBC.rows, sequences.rows, scratch, &a, &f);
+  const uint32_t chunks = chunks_of(c, rule, tensor_bytes(&scratch), &f);
   if (!chunks) {
     recurrent(c, &m);
     return;
@@ -319,22 +311,22 @@ void vulkan_mamba2(struct recorder *c, struct tensor y, struct tensor xBC, struc
   chunk_output(c, &m, f.C, states, chunks);
 }
 
-bool vulkan_mamba2_step(struct recorder *c, const struct mamba2_step *s) {
-  const struct device *device = vulkan_device(c->backend);
-  const struct mamba2_args *a = &s->rule;
-  if (device->caps.max_storage_buffers < MAMBA2_STEP_BINDINGS ||
-      vulkan_chunked(&device->plan, a->form, s->xBC.rows, s->sequences.rows, a->longest))
-    return false;
+bool vulkan_steps_mamba2(const struct recorder *c, const struct mamba2 *rule) {
+  return vulkan_device(c->backend)->caps.max_storage_buffers >= MAMBA2_STEP_BINDINGS &&
+         !vulkan_chunked(c, rule->xBC.rows, rule->sequences.rows, 1);
+}
+
+void vulkan_mamba2_step(struct recorder *c, const struct mamba2_step *s) {
+  const struct mamba2 *rule = s->rule;
   const struct mamba2_call m = {.y = s->y,
-                                .xBC = s->xBC,
-                                .dt = s->raw,
-                                .g = s->A_log,
-                                .D = s->D,
-                                .state = s->state,
-                                .sequences = s->sequences,
-                                .a = *a,
-                                .aligned = aligned(s->xBC, a),
+                                .xBC = rule->xBC,
+                                .dt = s->inputs->raw,
+                                .g = s->inputs->A_log,
+                                .D = rule->D,
+                                .state = rule->state,
+                                .sequences = rule->sequences,
+                                .a = rule->a,
+                                .aligned = aligned(rule->xBC, &rule->a),
                                 .step = s};
   recurrent(c, &m);
-  return true;
 }

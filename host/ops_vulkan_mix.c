@@ -14,8 +14,9 @@ static_assert(NORM_NONE == KEY_NORM_NONE && NORM_L2 == KEY_NORM_L2 && NORM_SUM =
                   NORM_L1 == KEY_NORM_L1,
               "shaders and host number the norms alike");
 
-void vulkan_short_conv(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight, struct tensor bias,
-                       struct tensor history, struct tensor sequences, uint32_t longest, struct conv_args a) {
+void vulkan_conv(struct recorder *c, const struct conv *v) {
+  const struct tensor y = v->y, x = v->x;
+  const struct conv_args a = v->a;
   // Each run reads W - 1 inputs again, and only the first may reach into the history, which it replaces; 8 keeps a GPU
   // full from some hundred tokens on.
   const uint32_t run = a.W > 9 ? a.W - 1 : 8;
@@ -24,29 +25,31 @@ void vulkan_short_conv(struct recorder *c, struct tensor y, struct tensor x, str
       [SHORT_CONV_SPEC_LANES] = lanes, [SHORT_CONV_SPEC_W] = a.W, [SHORT_CONV_SPEC_RUN] = run};
   const struct binding bindings[SHORT_CONV_BINDINGS] = {[SHORT_CONV_Y] = vulkan_bind(y, y),
                                                         [SHORT_CONV_X] = vulkan_bind(x, y),
-                                                        [SHORT_CONV_WEIGHT] = vulkan_bind(weight, x),
-                                                        [SHORT_CONV_BIAS] = vulkan_bind(bias, x),
-                                                        [SHORT_CONV_HISTORY] = vulkan_bind(a.W > 1 ? history : y, y),
-                                                        [SHORT_CONV_SEQUENCES] = vulkan_bind(sequences, x)};
+                                                        [SHORT_CONV_WEIGHT] = vulkan_bind(v->weight, x),
+                                                        [SHORT_CONV_BIAS] = vulkan_bind(v->bias, x),
+                                                        [SHORT_CONV_HISTORY] = vulkan_bind(a.W > 1 ? v->history : y, y),
+                                                        [SHORT_CONV_SEQUENCES] = vulkan_bind(v->sequences, x)};
   const struct short_conv_args args = {.C = a.C,
                                        .silu_from = a.silu_from,
                                        .y_stride = y.stride,
                                        .x_stride = x.stride,
-                                       .weight_stride = weight.stride,
-                                       .history_stride = history.stride,
-                                       .has_bias = bias.buffer != NULL,
+                                       .weight_stride = v->weight.stride,
+                                       .history_stride = v->history.stride,
+                                       .has_bias = v->bias.buffer != NULL,
                                        .keys = a.keys,
                                        .Dk = a.keys ? a.Dk : 1,
                                        .pitch = a.keys ? key_pitch(y.dtype, a.Dk) : 1};
   vulkan_dispatch(c, KERNEL_short_conv_f32 + y.dtype, spec, bindings, &args, divide_up(a.C, lanes),
-                  divide_up(vulkan_longest(x, longest), run), sequences.rows, 2ull * x.rows * a.C * a.W);
+                  divide_up(vulkan_longest(c, x), run), v->sequences.rows, 2ull * x.rows * a.C * a.W);
 }
 
-bool vulkan_conv_inputs(struct recorder *c, struct tensor y, struct tensor x, const struct linear_conv *conv) {
+bool vulkan_conv_inputs(struct recorder *c, const struct linear_conv *lc) {
   enum { LANES = 128, RUN = 4, MOST_TAPS = 9, MOST_GROUPS = 4 }; // runs of 8 and 16 were slower (H200)
   const struct plan *plan = vulkan_plan(c);
+  const struct conv *conv = lc->conv;
   const struct conv_args *a = &conv->a;
-  const struct delta_input *in = conv->inputs;
+  const struct delta_inputs *in = lc->inputs;
+  const struct tensor y = in->y, x = conv->x;
   const uint32_t pitch = key_pitch(y.dtype, a->Dk), values = a->C - a->keys * a->Dk, four = 4 * plan->subgroup_width;
   if (!four || a->keys != in->a.heads || a->W > MOST_TAPS || pitch > MOST_GROUPS * four ||
       vulkan_device(c->backend)->caps.max_storage_buffers < CONV_INPUTS_BINDINGS)
@@ -99,15 +102,16 @@ bool vulkan_conv_inputs(struct recorder *c, struct tensor y, struct tensor x, co
                                         .g_stride = in->g.stride,
                                         .ba_stride = in->ba.stride};
   vulkan_dispatch(c, KERNEL_conv_inputs_f32 + y.dtype, spec, bindings, &args,
-                  divide_up(blocks, lanes / plan->subgroup_width), divide_up(vulkan_longest(x, conv->longest), run),
+                  divide_up(blocks, lanes / plan->subgroup_width), divide_up(vulkan_longest(c, x), run),
                   conv->sequences.rows, 2ull * x.rows * a->C * a->W + 6ull * x.rows * a->keys * a->Dk);
   return true;
 }
 
 // ---------------------------------------------------------------- delta rule
 
-void vulkan_delta_inputs(struct recorder *c, struct tensor qk, const struct delta_input *in) {
+void vulkan_delta_inputs(struct recorder *c, const struct delta_inputs *in) {
   const struct delta_input_args *a = &in->a;
+  const struct tensor qk = in->y;
   const uint32_t lanes = vulkan_plan(c)->lanes, pitch = key_pitch(qk.dtype, a->Dk);
   const struct binding bindings[DELTA_INPUTS_BINDINGS] = {
       [DELTA_INPUTS_QK] = vulkan_bind_some(qk, qk, (uint64_t)qk.rows * a->heads * pitch),
@@ -173,16 +177,11 @@ static void recurrent(struct recorder *c, const struct delta_call *d) {
                   operations);
 }
 
-bool vulkan_chunked(const struct plan *plan, enum delta_form form, uint64_t T, uint32_t B, uint64_t longest) {
-  return form == DELTA_CHUNK || (form == DELTA_AUTO && plan_chunks(plan, T, B, longest));
+bool vulkan_chunked(const struct recorder *c, uint32_t T, uint32_t B, uint32_t n) {
+  const struct oplist *l = vulkan_list(c);
+  return l->form == DELTA_CHUNK ||
+         (l->form == DELTA_AUTO && plan_chunks(vulkan_plan(c), (uint64_t)T * n, B, (uint64_t)l->longest * n));
 }
-
-// Shapes of both chunk kernels.
-struct chunk_shape {
-  struct plan_delta p;
-  uint32_t chunks; // the most that T tokens of B sequences can make
-  uint32_t prepare_lanes;
-};
 
 // Blocks of products that prepare makes: of A the lower triangle, of P what its C / n tokens see.
 static uint32_t prepare_jobs(const struct plan_delta *p, uint32_t n) {
@@ -191,8 +190,8 @@ static uint32_t prepare_jobs(const struct plan_delta *p, uint32_t n) {
 }
 
 // False when the chunk kernels cannot do it.
-static bool chunk_shape(const struct device *device, uint32_t T, uint32_t B, const struct delta_args *a,
-                        struct chunk_shape *s) {
+static bool plan_delta_chunks(const struct device *device, uint32_t T, uint32_t B, const struct delta_args *a,
+                              struct delta_chunks *s) {
   if (!plan_delta(&device->plan, a->Dk, a->Dv, a->n, &s->p)) return false;
   s->chunks = divide_up(T, s->p.C / a->n) + B;
   uint32_t most = min32(device->caps.max_invocations, device->caps.max_workgroup[0]);
@@ -200,34 +199,38 @@ static bool chunk_shape(const struct device *device, uint32_t T, uint32_t B, con
   return true;
 }
 
-// What prepare hands to scan for one chunk, all heads.
-static uint64_t record_bytes(const struct chunk_shape *s, const struct delta_args *a) {
-  return 4ull * a->Hv * DELTA_CHUNK_RECORD(s->p.C);
-}
-
-static uint64_t chunk_scratch_bytes(const struct chunk_shape *s, const struct delta_args *a) {
-  return s->chunks * record_bytes(s, a);
+// What prepare hands to scan for all chunks and heads.
+static uint64_t chunk_bytes(const struct delta_chunks *s, const struct delta_args *a) {
+  return s->chunks * 4ull * a->Hv * DELTA_CHUNK_RECORD(s->p.C);
 }
 
 // AUTO: keys so long that only shorter chunks fit are faster token by token (H200, Dk 256: 2.1 ms against 3.4).
-// Whether a descriptor holds the records is not asked here: who measures may call with fewer tokens.
-static bool wants_chunks(const struct device *device, uint32_t T, uint32_t B, const struct delta_args *a,
-                         struct chunk_shape *s) {
-  const struct plan *plan = &device->plan;
-  if (!vulkan_chunked(plan, a->form, (uint64_t)T * a->n, B, (uint64_t)a->longest * a->n)) return false;
-  return chunk_shape(device, T, B, a, s) && (a->form == DELTA_CHUNK || s->p.C >= plan->chunk);
+struct delta_plan vulkan_plan_delta(const struct recorder *c, const struct delta_rule *rule, uint64_t limit) {
+  const struct device *device = vulkan_device(c->backend);
+  const struct delta_args *a = &rule->a;
+  const uint32_t T = rule->o.rows, B = rule->sequences.rows;
+  struct delta_plan p = {.way = DELTA_BY_TOKENS};
+  if (vulkan_delta_matrix_plan(c, T, B, a, &p.matrix)) {
+    p.way = DELTA_ON_MATRICES;
+    p.bytes = vulkan_delta_matrix_bytes(device, &p.matrix, T, B, a);
+    if (p.bytes <= limit) return p;
+  }
+  const bool chunks = vulkan_chunked(c, T, B, a->n);
+  if (chunks && a->r > 1 && vulkan_hh_plan(device, T, B, a, &p.hh)) {
+    p.way = DELTA_BY_CHUNKS;
+    p.bytes = vulkan_hh_bytes(&p.hh, a);
+  } else if (chunks && a->r <= 1 && plan_delta_chunks(device, T, B, a, &p.delta) &&
+             (vulkan_list(c)->form == DELTA_CHUNK || p.delta.p.C >= device->plan.chunk)) {
+    p.way = DELTA_BY_CHUNKS;
+    p.bytes = chunk_bytes(&p.delta, a);
+  }
+  if (p.way == DELTA_BY_CHUNKS && p.bytes <= limit) return p;
+  p.way = DELTA_BY_TOKENS;
+  p.bytes = 0;
+  return p;
 }
 
-uint64_t vulkan_delta_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct delta_args a) {
-  struct plan_delta_matrix p;
-  if (vulkan_delta_matrix_plan(vulkan_device(b), T, B, &a, &p))
-    return vulkan_delta_matrix_bytes(vulkan_device(b), &p, T, B, &a);
-  if (a.r > 1) return vulkan_hh_scratch_bytes(vulkan_device(b), T, B, &a);
-  struct chunk_shape s;
-  return wants_chunks(vulkan_device(b), T, B, &a, &s) ? chunk_scratch_bytes(&s, &a) : 0;
-}
-
-static void chunk_prepare(struct recorder *c, const struct delta_call *d, const struct chunk_shape *s,
+static void chunk_prepare(struct recorder *c, const struct delta_call *d, const struct delta_chunks *s,
                           struct binding prepared) {
   const struct delta_args *a = &d->a;
   const uint32_t spec[DELTA_CHUNK_PREPARE_SPECS] = {[DELTA_CHUNK_PREPARE_SPEC_LANES] = s->prepare_lanes,
@@ -257,7 +260,7 @@ static void chunk_prepare(struct recorder *c, const struct delta_call *d, const 
                   2ull * d->qkv.rows * a->n * a->Hv * s->p.C * (a->Dk + s->p.C / 6));
 }
 
-static void chunk_scan(struct recorder *c, const struct delta_call *d, const struct chunk_shape *s,
+static void chunk_scan(struct recorder *c, const struct delta_call *d, const struct delta_chunks *s,
                        struct binding prepared) {
   const struct delta_args *a = &d->a;
   const uint32_t spec[DELTA_CHUNK_SCAN_SPECS] = {
@@ -294,45 +297,31 @@ static void chunk_scan(struct recorder *c, const struct delta_call *d, const str
                   d->sequences.rows, 2ull * d->qkv.rows * a->Hv * a->Dv * ((2 * a->n + 1) * a->Dk + a->n * s->p.C));
 }
 
-static bool on_matrices(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch,
-                        const struct delta_args *a, struct plan_delta_matrix *p) {
-  return vulkan_delta_matrix_plan(vulkan_device(c->backend), T, B, a, p) &&
-         tensor_bytes(&scratch) <= c->backend->max_binding_bytes;
-}
-
-enum dtype vulkan_delta_dtype(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch,
-                              struct delta_args a) {
-  struct plan_delta_matrix p;
-  return on_matrices(c, T, B, scratch, &a, &p) ? DTYPE_F16 : DTYPE_F32;
-}
-
-void vulkan_delta_rule(struct recorder *c, struct tensor o, struct tensor qkv, struct tensor beta, struct tensor g,
-                       struct tensor mask, struct tensor state, struct tensor sequences, struct tensor scratch,
-                       struct delta_args a) {
-  struct delta_call d = {o, qkv, beta, g, mask, state, sequences, scratch, a, 0};
-  d.aligned = a.Dk / max32(a.r, 1) % 4 == 0 && qkv.stride % 4 == 0;
-  assert(a.r <= 1 || (a.n == 1 && a.r <= HH_MOST && a.Dk % a.r == 0));
-  struct plan_delta_matrix p;
-  if (on_matrices(c, qkv.rows, sequences.rows, scratch, &a, &p)) {
-    vulkan_delta_matrix(c, &d, &p);
-    return;
-  }
-  assert(qkv.dtype == DTYPE_F32 && o.dtype == DTYPE_F32);
-  if (a.r > 1) {
-    vulkan_hh_rule(c, &d);
-    return;
-  }
-  struct chunk_shape s;
-  // The tensors may have more rows than the call has tokens, for which scratch was measured.
-  bool chunks = wants_chunks(vulkan_device(c->backend), qkv.rows, sequences.rows, &a, &s);
-  chunks = chunks && tensor_bytes(&scratch) <= c->backend->max_binding_bytes;
-  if (chunks) s.chunks = (uint32_t)(min64(chunk_scratch_bytes(&s, &a), tensor_bytes(&scratch)) / record_bytes(&s, &a));
-  if (!chunks || !s.chunks) {
+void vulkan_delta_rule(struct recorder *c, const struct delta_rule *rule, struct tensor scratch) {
+  const struct delta_args *a = &rule->a;
+  const struct delta_call d = {.o = rule->o,
+                               .qkv = rule->qkv,
+                               .beta = rule->beta,
+                               .g = rule->g,
+                               .mask = rule->mask,
+                               .state = rule->state,
+                               .sequences = rule->sequences,
+                               .scratch = scratch,
+                               .a = *a,
+                               .aligned = a->Dk / max32(a->r, 1) % 4 == 0 && rule->qkv.stride % 4 == 0};
+  const struct delta_plan p = vulkan_plan_delta(c, rule, tensor_bytes(&scratch));
+  struct binding prepared = vulkan_bind(scratch, rule->o);
+  prepared.bytes = p.bytes;
+  assert(a->r <= 1 || (a->n == 1 && a->r <= HH_MOST && a->Dk % a->r == 0));
+  assert(p.way == DELTA_ON_MATRICES || (d.qkv.dtype == DTYPE_F32 && d.o.dtype == DTYPE_F32));
+  if (p.way == DELTA_ON_MATRICES) {
+    vulkan_delta_matrix(c, &d, &p.matrix);
+  } else if (a->r > 1) {
+    vulkan_hh_rule(c, &d, p.way == DELTA_BY_CHUNKS ? &p.hh : NULL);
+  } else if (p.way == DELTA_BY_TOKENS) {
     recurrent(c, &d);
-    return;
+  } else {
+    chunk_prepare(c, &d, &p.delta, prepared);
+    chunk_scan(c, &d, &p.delta, prepared);
   }
-  struct binding prepared = vulkan_bind(scratch, scratch);
-  prepared.bytes = chunk_scratch_bytes(&s, &a);
-  chunk_prepare(c, &d, &s, prepared);
-  chunk_scan(c, &d, &s, prepared);
 }

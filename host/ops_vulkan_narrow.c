@@ -37,25 +37,26 @@ struct tensor vulkan_norm_rms(const struct recorder *c, const struct linear_inpu
   return a.rms;
 }
 
-static enum kernel_id kernel_of(const struct narrow_product *p) {
-  enum kernel_id id = p->gated  ? KERNEL_matmul_narrow_gated_f16
-                      : p->next ? KERNEL_matmul_narrow_next_f16
-                      : p->conv ? KERNEL_matmul_narrow_conv_f16
+static enum kernel_id kernel_of(const struct narrow_product *n) {
+  enum kernel_id id = n->p.glu  ? KERNEL_matmul_narrow_gated_f16
+                      : n->next ? KERNEL_matmul_narrow_next_f16
+                      : n->conv ? KERNEL_matmul_narrow_conv_f16
                                 : KERNEL_matmul_narrow_f16;
-  return id + (p->w.dtype - DTYPE_F16);
+  return id + (n->p.w.dtype - DTYPE_F16);
 }
 
-bool vulkan_matmul_narrow(struct recorder *c, const struct narrow_product *p) {
+bool vulkan_matmul_narrow(struct recorder *c, const struct narrow_product *n) {
   const struct plan *plan = vulkan_plan(c);
+  const struct matrix_product *p = &n->p;
   const struct tensor w = p->w;
-  const struct linear_conv *conv = p->conv;
-  const uint32_t squares = p->norm ? p->norm->ahead->parts : 0;
+  const struct conv *conv = n->conv ? n->conv->conv : NULL;
+  const uint32_t squares = n->norm ? n->norm->ahead->parts : 0;
   struct tensor x = p->x;
   struct ahead a = {0};
   struct plan_narrow m;
-  if (p->norm) {
-    if (!ahead_of(p->norm, squares, &a)) return false;
-    x = tensor_rows(a.rows, 0, p->norm->x.rows);
+  if (n->norm) {
+    if (!ahead_of(n->norm, squares, &a)) return false;
+    x = tensor_rows(a.rows, 0, n->norm->x.rows);
   }
   if (!vulkan_takes_f16(c, w) || x.dtype != DTYPE_F16 || x.stride % 8 ||
       !plan_matmul_narrow(plan, x.rows, w.rows, x.cols, &m))
@@ -69,9 +70,9 @@ bool vulkan_matmul_narrow(struct recorder *c, const struct narrow_product *p) {
       [MATMUL_NARROW_SPEC_SQUARES] = squares,   [MATMUL_NARROW_SPEC_LENGTH] = x.cols,
       [MATMUL_NARROW_SPEC_PASSES] = m.passes,   [MATMUL_NARROW_CONV_SPEC_W] = conv ? conv->a.W : 0,
   };
-  const uint32_t N = p->gated ? w.rows / 2 : w.rows, wide = m.tiles_n * plan->matrix_n / (p->gated ? 2 : 1);
+  const uint32_t N = p->glu ? w.rows / 2 : w.rows, wide = m.tiles_n * plan->matrix_n / (p->glu ? 2 : 1);
   const uint32_t groups = divide_up(N, wide);
-  if (p->next && !ahead_of(p->next, groups, &a)) return false;
+  if (n->next && !ahead_of(n->next, groups, &a)) return false;
   struct binding bindings[MATMUL_NARROW_CONV_BINDINGS] = {
       [MATMUL_NARROW_Y] = vulkan_bind_sums(p->y, p->add), [MATMUL_NARROW_X] = vulkan_bind(x, x),
       [MATMUL_NARROW_WEIGHTS] = vulkan_bind_weights(w),   [MATMUL_NARROW_BIAS] = vulkan_bind(p->bias, x),
@@ -85,29 +86,29 @@ bool vulkan_matmul_narrow(struct recorder *c, const struct narrow_product *p) {
                                     .add = p->add,
                                     .has_bias = p->bias.buffer != NULL,
                                     .activation = p->activation,
-                                    .eps = p->norm ? p->norm->eps : 0,
+                                    .eps = n->norm ? n->norm->eps : 0,
                                     .h_stride = a.rows.stride};
-  if (p->next) {
-    p->next->ahead->parts = groups;
-    bindings[MATMUL_NARROW_NEXT_WEIGHT] = vulkan_bind(p->next->weight, x);
+  if (n->next) {
+    n->next->ahead->parts = groups;
+    bindings[MATMUL_NARROW_NEXT_WEIGHT] = vulkan_bind(n->next->weight, x);
     bindings[MATMUL_NARROW_NEXT_H] = vulkan_bind(tensor_rows(a.rows, 0, x.rows), x);
   }
   if (conv) {
-    bindings[MATMUL_NARROW_CONV_Y] = vulkan_bind(p->conv_y, x);
+    bindings[MATMUL_NARROW_CONV_Y] = vulkan_bind(conv->y, x);
     bindings[MATMUL_NARROW_CONV_WEIGHT] = vulkan_bind(conv->weight, x);
     bindings[MATMUL_NARROW_CONV_BIAS] = vulkan_bind(conv->bias, x);
-    bindings[MATMUL_NARROW_CONV_HISTORY] = vulkan_bind(conv->a.W > 1 ? conv->history : p->conv_y, p->conv_y);
+    bindings[MATMUL_NARROW_CONV_HISTORY] = vulkan_bind(conv->a.W > 1 ? conv->history : conv->y, conv->y);
     bindings[MATMUL_NARROW_CONV_SEQUENCES] = vulkan_bind(conv->sequences, x);
-    args.conv_from = conv->from;
+    args.conv_from = n->conv->from;
     args.C = conv->a.C;
     args.silu_from = conv->a.silu_from;
     args.conv_has_bias = conv->bias.buffer != NULL;
-    args.conv_y_stride = p->conv_y.stride;
+    args.conv_y_stride = conv->y.stride;
     args.conv_weight_stride = conv->weight.stride;
     args.history_stride = conv->history.stride;
     args.B = conv->sequences.rows;
   }
-  vulkan_dispatch(c, kernel_of(p), spec, bindings, &args, (uint64_t)groups * m.passes, 1, 1,
+  vulkan_dispatch(c, kernel_of(n), spec, bindings, &args, (uint64_t)groups * m.passes, 1, 1,
                   2ull * x.rows * w.rows * x.cols);
   return true;
 }

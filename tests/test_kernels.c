@@ -4,6 +4,7 @@
 
 #include "kernels.h"
 
+#include "add.h"
 #include "attention.h"
 #include "attention_matrix.h"
 #include "attention_step.h"
@@ -186,6 +187,7 @@ static const struct access accesses[] = {
     {KERNEL_sample, BIT(SAMPLE_TOKENS) | BIT(SAMPLE_SEQUENCES) | BIT(SAMPLE_SEEN),
      BIT(SAMPLE_SEQUENCES) | BIT(SAMPLE_SEEN)},
     {KERNEL_copy, BIT(COPY_TO) | BIT(COPY_TO4), 0},
+    {KERNEL_add, BIT(ADD_Y), 0},
     {KERNEL_scatter, BIT(SCATTER_TO), 0},
     {KERNEL_score, BIT(SCORE_SCORES), 0},
 };
