@@ -318,13 +318,15 @@ deltaic_status backend_open_vulkan(struct device *device, struct backend **out) 
     return fail_memory("the Vulkan backend", sizeof *b);
   }
   b->device = device;
-  b->base = (struct backend){
-      .ops = &vulkan_ops,
-      .max_buffer_bytes = device->plan.block_bytes,
-      .max_binding_bytes = device->plan.binding_bytes,
-      .parts_bytes = kernel_built(KERNEL_matmul_matrix_x32_f16) ? plan_matmul_parts_bytes(&device->plan) : 0,
-      .batch = device->plan.batch,
-      .replays = true};
+  plan_products_make(&device->caps, &device->plan, &b->products);
+  plan_rules_make(&device->caps, &device->plan, &b->rules);
+  b->base = (struct backend){.ops = &vulkan_ops,
+                             .max_buffer_bytes = device->plan.block_bytes,
+                             .max_binding_bytes = device->plan.binding_bytes,
+                             .parts_bytes =
+                                 kernel_built(KERNEL_matmul_matrix_x32_f16) ? plan_matmul_parts_bytes(&b->products) : 0,
+                             .batch = b->products.batch,
+                             .replays = true};
   *out = &b->base;
   return DELTAIC_OK;
 }

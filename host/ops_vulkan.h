@@ -5,10 +5,17 @@
 #include "kernels.h"
 #include "numbers.h"
 #include "ops.h"
+#include "plan_attention.h"
+#include "plan_delta.h"
+#include "plan_mamba2.h"
+#include "plan_matmul.h"
+#include "plan_rule.h"
 
 struct vulkan_backend {
   struct backend base;
   struct device *device;
+  struct plan_products products;
+  struct plan_rules rules;
 };
 
 struct vulkan_recorder {
@@ -20,6 +27,12 @@ static inline struct device *vulkan_device(const struct backend *b) {
   return ((const struct vulkan_backend *)b)->device;
 }
 static inline const struct plan *vulkan_plan(const struct recorder *c) { return &vulkan_device(c->backend)->plan; }
+static inline const struct plan_products *vulkan_products(const struct recorder *c) {
+  return &((const struct vulkan_backend *)c->backend)->products;
+}
+static inline const struct plan_rules *vulkan_rules(const struct backend *b) {
+  return &((const struct vulkan_backend *)b)->rules;
+}
 
 enum { MAX_GROUPS = 65535 }; // in each dimension of a grid: what every device allows
 
@@ -94,7 +107,7 @@ static inline uint32_t vulkan_longest(struct tensor rows, uint32_t longest) {
 
 // ops_vulkan_mix.c: ops that mix tokens.
 // Whether a rule of that form takes chunks; the rest as for plan_chunks().
-bool vulkan_chunked(const struct plan *plan, enum delta_form form, uint64_t T, uint32_t B, uint64_t longest);
+bool vulkan_chunked(const struct plan_rules *plan, enum delta_form form, uint64_t T, uint32_t B, uint64_t longest);
 void vulkan_short_conv(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight, struct tensor bias,
                        struct tensor history, struct tensor sequences, uint32_t longest, struct conv_args a);
 // That and delta_inputs, as conv.inputs says. False: not here, nothing happened.
@@ -115,8 +128,8 @@ struct delta_call {
   enum hh_nonneg nonneg;
 };
 // ops_vulkan_delta_matrix.c: on cooperative matrices, in r blocks. False: T tokens of B sequences do not go that way.
-bool vulkan_delta_matrix_plan(const struct device *device, uint32_t T, uint32_t B, const struct delta_args *a,
-                              uint32_t r, struct plan_delta_matrix *p);
+bool vulkan_delta_matrix_plan(const struct backend *b, uint32_t T, uint32_t B, const struct delta_args *a, uint32_t r,
+                              struct plan_delta_matrix *p);
 uint64_t vulkan_delta_matrix_bytes(const struct device *device, const struct plan_delta_matrix *p, uint32_t T,
                                    uint32_t B, const struct delta_args *a); // of scratch
 void vulkan_delta_matrix(struct recorder *c, const struct delta_call *d, const struct plan_delta_matrix *p);
@@ -145,7 +158,7 @@ void vulkan_mamba2(struct recorder *c, struct tensor y, struct tensor xBC, struc
 bool vulkan_mamba2_step(struct recorder *c, const struct mamba2_step *s);
 enum dtype vulkan_mamba2_dtype(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch,
                                struct mamba2_args a);
-bool vulkan_mamba2_matrix_plan(const struct device *device, uint32_t T, uint32_t B, const struct mamba2_args *a,
+bool vulkan_mamba2_matrix_plan(const struct backend *b, uint32_t T, uint32_t B, const struct mamba2_args *a,
                                struct plan_mamba2_matrix *p);
 uint64_t vulkan_mamba2_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct mamba2_args a);
 void vulkan_gated_norm(struct recorder *c, struct tensor y, struct tensor z, struct tensor weight,

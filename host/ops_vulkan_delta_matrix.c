@@ -29,12 +29,12 @@ static uint32_t most_chunks(const struct plan_delta_matrix *p, uint32_t T, uint3
   return divide_up(T, tokens_of(p, a)) + B;
 }
 
-bool vulkan_delta_matrix_plan(const struct device *device, uint32_t T, uint32_t B, const struct delta_args *a,
-                              uint32_t r, struct plan_delta_matrix *p) {
-  struct plan plan = device->plan;
+bool vulkan_delta_matrix_plan(const struct backend *b, uint32_t T, uint32_t B, const struct delta_args *a, uint32_t r,
+                              struct plan_delta_matrix *p) {
+  struct plan plan = vulkan_device(b)->plan;
   if (!a->matrices || !kernel_built(KERNEL_delta_matrix_prepare_f16)) return false;
-  if (device->caps.max_storage_buffers < DELTA_MATRIX_SCAN_BINDINGS) return false;
-  if (!vulkan_chunked(&plan, a->form, (uint64_t)T * a->n, B, (uint64_t)a->longest * a->n)) return false;
+  if (vulkan_device(b)->caps.max_storage_buffers < DELTA_MATRIX_SCAN_BINDINGS) return false;
+  if (!vulkan_chunked(vulkan_rules(b), a->form, (uint64_t)T * a->n, B, (uint64_t)a->longest * a->n)) return false;
   if (a->matrices == MATRICES_PLAIN) plan.matrix_conversions = false;
   if (!plan_delta_matrix(&plan, a->Dk, a->Dv, a->n, r, B * a->Hv, T / B, p)) return false;
   return !p->conversions || kernel_built(KERNEL_delta_matrix_scan_f16);

@@ -27,8 +27,8 @@ static uint32_t split_of(const struct deal *p, uint32_t r) { return r * p->sub /
 
 // About plan->rule_rows rows an invocation, no more invocations than the plan allows a workgroup. Either sub or per
 // is 1.
-static struct deal deal_rows(const struct plan *plan, const struct hh_args *a) {
-  uint32_t d = a->Dk / a->r, most = max32(plan->lanes, 128);
+static struct deal deal_rows(const struct plan_rules *plan, const struct hh_args *a) {
+  uint32_t d = a->Dk / a->r, most = max32(plan->device->lanes, 128);
   struct deal p = {plan->rule_columns, divide_up(d, plan->rule_rows), 1};
   while (p.columns > 8 && p.columns / 2 >= a->Dv) p.columns /= 2;
   for (uint32_t per = 2; per <= a->r && per * d <= plan->rule_rows; per++)
@@ -44,7 +44,7 @@ static struct deal deal_rows(const struct plan *plan, const struct hh_args *a) {
 static void recurrent(struct recorder *c, const struct hh_call *h) {
   enum { STAGED = 2048 }; // numbers of q, k and masks in shared memory, 8 KiB, when a token needs no more
   const struct hh_args *a = &h->a;
-  struct deal p = deal_rows(vulkan_plan(c), a);
+  struct deal p = deal_rows(vulkan_rules(c->backend), a);
   uint32_t token = a->r * (2 * divide_up(divide_up(h->d, p.sub), 4) * 4 * p.sub + a->r + divide_up(a->r, 4) * 4);
   const uint32_t spec[HH_RULE_SPECS] = {[HH_RULE_SPEC_LANES] = p.columns * split_of(&p, a->r),
                                         [HH_RULE_SPEC_D] = h->d,
@@ -98,11 +98,10 @@ static uint64_t scan_shared_bytes(const struct chunk_shape *s, const struct hh_a
 }
 
 // False when the chunk kernels cannot do it: a state too tall for shared memory.
-static bool chunk_shape(const struct device *device, uint32_t T, uint32_t B, const struct hh_args *a,
+static bool chunk_shape(const struct plan_rules *plan, uint32_t T, uint32_t B, const struct hh_args *a,
                         struct chunk_shape *s) {
   enum { UNKNOWNS = 64 }; // C * r
-  const struct plan *plan = &device->plan;
-  uint32_t shared = device->caps.shared_bytes;
+  const uint32_t shared = plan->device->shared_bytes;
   *s = (struct chunk_shape){.C = max32(UNKNOWNS / a->r / 4 * 4, 4), .lanes = plan->chunk_lanes};
   while (s->C > 4 && prepare_shared_bytes(s->C, a->r) > shared) s->C -= 4;
   s->chunks = divide_up(T, s->C) + B;
@@ -121,9 +120,9 @@ static uint64_t chunk_scratch_bytes(const struct chunk_shape *s, const struct hh
 }
 
 // Whether a descriptor holds the records is not asked here: who measures may call with fewer tokens.
-static bool wants_chunks(const struct device *device, uint32_t T, uint32_t B, const struct hh_args *a,
+static bool wants_chunks(const struct plan_rules *plan, uint32_t T, uint32_t B, const struct hh_args *a,
                          struct chunk_shape *s) {
-  return vulkan_chunked(&device->plan, a->form, T, B, a->longest) && chunk_shape(device, T, B, a, s);
+  return vulkan_chunked(plan, a->form, T, B, a->longest) && chunk_shape(plan, T, B, a, s);
 }
 
 // The delta rule that has the same chunks.
@@ -143,8 +142,7 @@ static struct delta_args delta_of(const struct hh_args *a) {
 static bool plan_matrices(const struct backend *b, uint32_t T, uint32_t B, const struct hh_args *a,
                           struct plan_delta_matrix *p) {
   const struct delta_args delta = delta_of(a);
-  return a->r > 1 && kernel_built(KERNEL_hh_matrix_prepare_f16) &&
-         vulkan_delta_matrix_plan(vulkan_device(b), T, B, &delta, a->r, p);
+  return a->r > 1 && kernel_built(KERNEL_hh_matrix_prepare_f16) && vulkan_delta_matrix_plan(b, T, B, &delta, a->r, p);
 }
 
 enum dtype vulkan_hh_dtype(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch, struct hh_args a) {
@@ -158,7 +156,7 @@ uint64_t vulkan_hh_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B
   struct plan_delta_matrix p;
   const struct delta_args delta = delta_of(&a);
   if (plan_matrices(b, T, B, &a, &p)) return vulkan_delta_matrix_bytes(vulkan_device(b), &p, T, B, &delta);
-  return wants_chunks(vulkan_device(b), T, B, &a, &s) ? chunk_scratch_bytes(&s, &a) : 0;
+  return wants_chunks(vulkan_rules(b), T, B, &a, &s) ? chunk_scratch_bytes(&s, &a) : 0;
 }
 
 static void chunk_prepare(struct recorder *c, const struct hh_call *h, const struct chunk_shape *s,
@@ -251,7 +249,7 @@ void vulkan_hh_rule(struct recorder *c, struct tensor o, struct tensor qkv, stru
   }
   assert(qkv.dtype == DTYPE_F32 && o.dtype == DTYPE_F32);
   // The tensors may have more rows than the call has tokens, for which scratch was measured.
-  bool chunks = wants_chunks(vulkan_device(c->backend), qkv.rows, sequences.rows, &a, &s);
+  bool chunks = wants_chunks(vulkan_rules(c->backend), qkv.rows, sequences.rows, &a, &s);
   chunks = chunks && tensor_bytes(&scratch) <= c->backend->max_binding_bytes;
   if (chunks) s.chunks = (uint32_t)(min64(chunk_scratch_bytes(&s, &a), tensor_bytes(&scratch)) / record_bytes(&s, &a));
   if (!chunks || !s.chunks) {

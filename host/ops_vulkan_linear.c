@@ -64,7 +64,7 @@ static uint32_t tokens_of(uint32_t rows) { return rows > 4 ? 8 : rows > 2 ? 4 : 
 // the same weights and other rows are neighbours, so that the weights still come from memory once. f16: the rows are,
 // or will be; only so do matrices take few.
 static bool few(const struct recorder *c, struct tensor w, uint32_t rows, bool f16) {
-  const struct plan *plan = vulkan_plan(c);
+  const struct plan_products *plan = vulkan_products(c);
   if (!vulkan_takes_f16(c, w)) return rows < plan->matvec_below;
   return rows < plan->narrow_from || (rows <= 8 && !(f16 && vulkan_narrow_takes(c, w, rows)));
 }
@@ -77,7 +77,7 @@ static void few_rows_part(struct recorder *c, const struct fused *f, struct tens
   const struct tensor x = f->in.x;
   const uint32_t tokens = tokens_of(x.rows), N = f->gated ? w.rows / 2 : w.rows;
   const bool norm = f->in.weight.buffer != NULL;
-  const struct plan_matvec m = plan_matvec(vulkan_plan(c), x.cols, tokens, norm, f->gated);
+  const struct plan_matvec m = plan_matvec(vulkan_products(c), x.cols, tokens, norm, f->gated);
   const struct linear_conv *conv = f->conv;
   const uint32_t spec[MATVEC_CONV_SPECS] = {
       [MATVEC_SPEC_LANES] = m.lanes * m.sets,
@@ -140,7 +140,7 @@ static void few_rows(struct recorder *c, const struct fused *f) {
 
 // Any number of rows, in tiles through shared memory.
 static void many_rows(struct recorder *c, const struct product *p) {
-  const struct plan *plan = vulkan_plan(c);
+  const struct plan_products *plan = vulkan_products(c);
   const uint32_t spec[MATMUL_SPECS] = {[MATMUL_SPEC_LANES] = plan_matmul_lanes(plan),
                                        [MATMUL_SPEC_TILE_T] = plan->matmul_tile_t,
                                        [MATMUL_SPEC_TILE_N] = plan->matmul_tile_n,

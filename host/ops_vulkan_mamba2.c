@@ -64,10 +64,11 @@ struct mamba2_call {
 
 static void recurrent(struct recorder *c, const struct mamba2_call *m) {
   enum { STAGED = 2048 }; // numbers of B and C in shared memory, 8 KiB, when a token needs no more
-  const struct plan *plan = vulkan_plan(c);
+  const struct plan_rules *plan = vulkan_rules(c->backend);
   const struct mamba2_args *a = &m->a;
   // Fewer rows than the delta rule's: loads of more invocations hide each other.
-  uint32_t split = divide_up(a->N, plan->software ? plan->rule_rows : 16), most = max32(plan->lanes, 128);
+  uint32_t split = divide_up(a->N, plan->device->software ? plan->rule_rows : 16);
+  const uint32_t most = max32(plan->device->lanes, 128);
   uint32_t columns = plan->rule_columns;
   while (split > 1 && split * columns > most) split--;
   while (columns > 8 && columns / 2 >= a->P) columns /= 2;
@@ -118,15 +119,16 @@ struct chunk_form {
   uint64_t bytes;
 };
 
-bool vulkan_mamba2_matrix_plan(const struct device *device, uint32_t T, uint32_t B, const struct mamba2_args *a,
+bool vulkan_mamba2_matrix_plan(const struct backend *b, uint32_t T, uint32_t B, const struct mamba2_args *a,
                                struct plan_mamba2_matrix *p) {
   return a->matrices && kernel_built(KERNEL_mamba2_matrix_state) &&
-         device->caps.max_storage_buffers >= MAMBA2_MATRIX_OUTPUT_BINDINGS &&
-         plan_mamba2_matrix(&device->plan, a->N, a->P, a->heads, a->groups, T / device->plan.chunk / 2 + B, p);
+         vulkan_device(b)->caps.max_storage_buffers >= MAMBA2_MATRIX_OUTPUT_BINDINGS &&
+         plan_mamba2_matrix(&vulkan_device(b)->plan, a->N, a->P, a->heads, a->groups,
+                            T / vulkan_rules(b)->chunk / 2 + B, p);
 }
 
-static struct chunk_form chunk_form(const struct device *device, uint32_t T, uint32_t B, const struct mamba2_args *a) {
-  struct chunk_form f = {.matrices = vulkan_mamba2_matrix_plan(device, T, B, a, &f.p)};
+static struct chunk_form chunk_form(const struct backend *b, uint32_t T, uint32_t B, const struct mamba2_args *a) {
+  struct chunk_form f = {.matrices = vulkan_mamba2_matrix_plan(b, T, B, a, &f.p)};
   if (f.matrices) {
     f.C = f.p.C;
     f.rows = f.p.N;
@@ -135,8 +137,8 @@ static struct chunk_form chunk_form(const struct device *device, uint32_t T, uin
     return f;
   }
   // States are read and written once a chunk, so twice the delta rule's chunk where M still fits.
-  f.C = 2 * device->plan.chunk;
-  if (4 * f.C * (f.C + 4) + 16 * f.C > device->caps.shared_bytes) f.C /= 2;
+  f.C = 2 * vulkan_rules(b)->chunk;
+  if (4 * f.C * (f.C + 4) + 16 * f.C > vulkan_device(b)->plan.shared_bytes) f.C /= 2;
   f.rows = a->N;
   f.fours = divide_up(a->P, 4);
   f.bytes = 16ull * a->heads * MAMBA2_CHUNK_RECORD(a->N, a->P);
@@ -148,25 +150,25 @@ static uint32_t most_chunks(const struct chunk_form *f, uint32_t T, uint32_t B) 
 
 // States so large that not even one token's fit a descriptor are walked token by token. Whether those of all T fit is
 // not asked here: who measures may call with fewer tokens.
-static bool wants_chunks(const struct device *device, uint32_t T, uint32_t B, const struct mamba2_args *a,
+static bool wants_chunks(const struct backend *b, uint32_t T, uint32_t B, const struct mamba2_args *a,
                          struct chunk_form *f) {
-  *f = chunk_form(device, T, B, a);
-  return vulkan_chunked(&device->plan, a->form, T, B, a->longest) &&
-         most_chunks(f, 1, B) * f->bytes <= device->plan.binding_bytes;
+  *f = chunk_form(b, T, B, a);
+  return vulkan_chunked(vulkan_rules(b), a->form, T, B, a->longest) &&
+         most_chunks(f, 1, B) * f->bytes <= vulkan_device(b)->plan.binding_bytes;
 }
 
 // Of the chunks that a call makes of T rows, how many; 0: it walks the tokens. The tensors may have more rows than the
 // call has tokens, for which scratch was measured.
 static uint32_t chunks_of(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch,
                           const struct mamba2_args *a, struct chunk_form *f) {
-  if (!wants_chunks(vulkan_device(c->backend), T, B, a, f)) return 0;
+  if (!wants_chunks(c->backend, T, B, a, f)) return 0;
   uint64_t bytes = tensor_bytes(&scratch), room = bytes <= c->backend->max_binding_bytes ? bytes / f->bytes : 0;
   return (uint32_t)min64(most_chunks(f, T, B), room);
 }
 
 uint64_t vulkan_mamba2_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct mamba2_args a) {
   struct chunk_form f;
-  return wants_chunks(vulkan_device(b), T, B, &a, &f) ? most_chunks(&f, T, B) * f.bytes : 0;
+  return wants_chunks(b, T, B, &a, &f) ? most_chunks(&f, T, B) * f.bytes : 0;
 }
 
 enum dtype vulkan_mamba2_dtype(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch,
@@ -320,10 +322,9 @@ void vulkan_mamba2(struct recorder *c, struct tensor y, struct tensor xBC, struc
 }
 
 bool vulkan_mamba2_step(struct recorder *c, const struct mamba2_step *s) {
-  const struct device *device = vulkan_device(c->backend);
   const struct mamba2_args *a = &s->rule;
-  if (device->caps.max_storage_buffers < MAMBA2_STEP_BINDINGS ||
-      vulkan_chunked(&device->plan, a->form, s->xBC.rows, s->sequences.rows, a->longest))
+  if (vulkan_device(c->backend)->caps.max_storage_buffers < MAMBA2_STEP_BINDINGS ||
+      vulkan_chunked(vulkan_rules(c->backend), a->form, s->xBC.rows, s->sequences.rows, a->longest))
     return false;
   const struct mamba2_call m = {.y = s->y,
                                 .xBC = s->xBC,

@@ -22,11 +22,11 @@ static bool matmul_matrix(struct recorder *c, const struct matrix_product *p) {
   const struct plan *plan = vulkan_plan(c);
   const struct tensor x = p->x;
   struct plan_matmul m;
-  if (!plan_matmul_matrix(plan, x.rows, p->w.rows, x.cols, c->parts.buffer, &m) ||
+  if (!plan_matmul_matrix(vulkan_products(c), x.rows, p->w.rows, x.cols, c->parts.buffer, &m) ||
       (p->gated && m.tile_n / m.across_n / plan->matrix_n % 2))
     return false;
   const uint32_t outputs = p->gated ? p->w.rows / 2 : p->w.rows;
-  const uint32_t tickets = (uint32_t)(plan_matmul_tickets_bytes(plan) / sizeof(float));
+  const uint32_t tickets = (uint32_t)(plan_matmul_tickets_bytes(vulkan_products(c)) / sizeof(float));
   const uint32_t spec[MATMUL_MATRIX_SPECS] = {
       [MATMUL_MATRIX_SPEC_LANES] = m.lanes,
       [MATMUL_MATRIX_SPEC_TILE_T] = m.tile_t,

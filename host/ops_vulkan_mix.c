@@ -136,9 +136,9 @@ void vulkan_delta_inputs(struct recorder *c, struct tensor qk, const struct delt
 
 static void recurrent(struct recorder *c, const struct delta_call *d) {
   enum { STAGED = 2048 }; // numbers of q and k in shared memory, 8 KiB, when a token needs no more
-  const struct plan *plan = vulkan_plan(c);
+  const struct plan_rules *plan = vulkan_rules(c->backend);
   const struct delta_args *a = &d->a;
-  uint32_t split = divide_up(a->Dk, plan->rule_rows), most = plan->lanes > 128 ? plan->lanes : 128;
+  uint32_t split = divide_up(a->Dk, plan->rule_rows), most = max32(vulkan_plan(c)->lanes, 128);
   while (split > 1 && split * plan->rule_columns > most) split--;
   uint32_t columns = plan->rule_columns, padded = divide_up(divide_up(a->Dk, split), 4) * 4 * split;
   while (columns > 8 && columns / 2 >= a->Dv) columns /= 2;
@@ -173,7 +173,7 @@ static void recurrent(struct recorder *c, const struct delta_call *d) {
                   operations);
 }
 
-bool vulkan_chunked(const struct plan *plan, enum delta_form form, uint64_t T, uint32_t B, uint64_t longest) {
+bool vulkan_chunked(const struct plan_rules *plan, enum delta_form form, uint64_t T, uint32_t B, uint64_t longest) {
   return form == DELTA_CHUNK || (form == DELTA_AUTO && plan_chunks(plan, T, B, longest));
 }
 
@@ -191,12 +191,11 @@ static uint32_t prepare_jobs(const struct plan_delta *p, uint32_t n) {
 }
 
 // False when the chunk kernels cannot do it.
-static bool chunk_shape(const struct device *device, uint32_t T, uint32_t B, const struct delta_args *a,
+static bool chunk_shape(const struct backend *b, uint32_t T, uint32_t B, const struct delta_args *a,
                         struct chunk_shape *s) {
-  if (!plan_delta(&device->plan, a->Dk, a->Dv, a->n, &s->p)) return false;
+  if (!plan_delta(vulkan_rules(b), a->Dk, a->Dv, a->n, &s->p)) return false;
   s->chunks = divide_up(T, s->p.C / a->n) + B;
-  uint32_t most = min32(device->caps.max_invocations, device->caps.max_workgroup[0]);
-  s->prepare_lanes = min32(divide_up(prepare_jobs(&s->p, a->n), 8) * 8, most);
+  s->prepare_lanes = min32(divide_up(prepare_jobs(&s->p, a->n), 8) * 8, vulkan_device(b)->plan.most_lanes);
   return true;
 }
 
@@ -211,19 +210,18 @@ static uint64_t chunk_scratch_bytes(const struct chunk_shape *s, const struct de
 
 // AUTO: keys so long that only shorter chunks fit are faster token by token (H200, Dk 256: 2.1 ms against 3.4).
 // Whether a descriptor holds the records is not asked here: who measures may call with fewer tokens.
-static bool wants_chunks(const struct device *device, uint32_t T, uint32_t B, const struct delta_args *a,
+static bool wants_chunks(const struct backend *b, uint32_t T, uint32_t B, const struct delta_args *a,
                          struct chunk_shape *s) {
-  const struct plan *plan = &device->plan;
+  const struct plan_rules *plan = vulkan_rules(b);
   if (!vulkan_chunked(plan, a->form, (uint64_t)T * a->n, B, (uint64_t)a->longest * a->n)) return false;
-  return chunk_shape(device, T, B, a, s) && (a->form == DELTA_CHUNK || s->p.C >= plan->chunk);
+  return chunk_shape(b, T, B, a, s) && (a->form == DELTA_CHUNK || s->p.C >= plan->chunk);
 }
 
 uint64_t vulkan_delta_scratch_bytes(const struct backend *b, uint32_t T, uint32_t B, struct delta_args a) {
   struct plan_delta_matrix p;
-  if (vulkan_delta_matrix_plan(vulkan_device(b), T, B, &a, 1, &p))
-    return vulkan_delta_matrix_bytes(vulkan_device(b), &p, T, B, &a);
+  if (vulkan_delta_matrix_plan(b, T, B, &a, 1, &p)) return vulkan_delta_matrix_bytes(vulkan_device(b), &p, T, B, &a);
   struct chunk_shape s;
-  return wants_chunks(vulkan_device(b), T, B, &a, &s) ? chunk_scratch_bytes(&s, &a) : 0;
+  return wants_chunks(b, T, B, &a, &s) ? chunk_scratch_bytes(&s, &a) : 0;
 }
 
 static void chunk_prepare(struct recorder *c, const struct delta_call *d, const struct chunk_shape *s,
@@ -295,8 +293,7 @@ static void chunk_scan(struct recorder *c, const struct delta_call *d, const str
 
 static bool on_matrices(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch,
                         const struct delta_args *a, struct plan_delta_matrix *p) {
-  return vulkan_delta_matrix_plan(vulkan_device(c->backend), T, B, a, 1, p) &&
-         tensor_bytes(&scratch) <= c->backend->max_binding_bytes;
+  return vulkan_delta_matrix_plan(c->backend, T, B, a, 1, p) && tensor_bytes(&scratch) <= c->backend->max_binding_bytes;
 }
 
 enum dtype vulkan_delta_dtype(const struct recorder *c, uint32_t T, uint32_t B, struct tensor scratch,
@@ -319,7 +316,7 @@ void vulkan_delta_rule(struct recorder *c, struct tensor o, struct tensor qkv, s
   assert(qkv.dtype == DTYPE_F32 && o.dtype == DTYPE_F32);
   struct chunk_shape s;
   // The tensors may have more rows than the call has tokens, for which scratch was measured.
-  bool chunks = wants_chunks(vulkan_device(c->backend), qkv.rows, sequences.rows, &a, &s);
+  bool chunks = wants_chunks(c->backend, qkv.rows, sequences.rows, &a, &s);
   chunks = chunks && tensor_bytes(&scratch) <= c->backend->max_binding_bytes;
   if (chunks) s.chunks = (uint32_t)(min64(chunk_scratch_bytes(&s, &a), tensor_bytes(&scratch)) / record_bytes(&s, &a));
   if (!chunks || !s.chunks) {

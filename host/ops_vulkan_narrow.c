@@ -4,7 +4,7 @@
 
 bool vulkan_narrow_takes(const struct recorder *c, struct tensor w, uint32_t rows) {
   struct plan_narrow m;
-  return vulkan_takes_f16(c, w) && plan_matmul_narrow(vulkan_plan(c), rows, w.rows, w.cols, &m);
+  return vulkan_takes_f16(c, w) && plan_matmul_narrow(vulkan_products(c), rows, w.rows, w.cols, &m);
 }
 
 // What lies in a norm's h between the product that knows the stream and the one that needs the norm.
@@ -32,7 +32,7 @@ struct tensor vulkan_norm_rms(const struct recorder *c, const struct linear_inpu
   struct plan_narrow m;
   struct ahead a;
   if (!norm->ahead || !vulkan_has_matrices(c) || !ahead_of(norm, 1, &a) ||
-      !plan_matmul_narrow(vulkan_plan(c), norm->x.rows, norm->x.cols, norm->x.cols, &m))
+      !plan_matmul_narrow(vulkan_products(c), norm->x.rows, norm->x.cols, norm->x.cols, &m))
     return (struct tensor){0};
   return a.rms;
 }
@@ -58,7 +58,7 @@ bool vulkan_matmul_narrow(struct recorder *c, const struct narrow_product *p) {
     x = tensor_rows(a.rows, 0, p->norm->x.rows);
   }
   if (!vulkan_takes_f16(c, w) || x.dtype != DTYPE_F16 || x.stride % 8 ||
-      !plan_matmul_narrow(plan, x.rows, w.rows, x.cols, &m))
+      !plan_matmul_narrow(vulkan_products(c), x.rows, w.rows, x.cols, &m))
     return false;
   if (conv && vulkan_device(c->backend)->caps.max_storage_buffers < MATMUL_NARROW_CONV_BINDINGS) return false;
   const uint32_t spec[MATMUL_NARROW_CONV_SPECS] = {

@@ -65,7 +65,7 @@ static void step(struct recorder *c, const struct delta_step *s, const struct hh
 }
 
 // The form of four columns an invocation, where rows are of whole vectors.
-static bool fours(const struct plan *plan, const struct delta_step *s, const struct hh_args *a, uint32_t n,
+static bool fours(const struct plan_rules *plan, const struct delta_step *s, const struct hh_args *a, uint32_t n,
                   struct plan_step_fours *p) {
   const bool apart = s->o.stride % 4 || s->qkv.stride % 4 || (s->gate.buffer && s->gate.stride % 4);
   return n == 1 && a->r == 1 && !apart &&
@@ -74,7 +74,7 @@ static bool fours(const struct plan *plan, const struct delta_step *s, const str
 
 static void step_fours(struct recorder *c, const struct delta_step *s, const struct hh_args *a,
                        const struct plan_step_fours *p, bool apart, uint64_t operations) {
-  const uint32_t width = vulkan_plan(c)->step_width;
+  const uint32_t width = vulkan_rules(c->backend)->step_width;
   const uint32_t spec[DELTA_STEP_FOURS_SPECS] = {[DELTA_STEP_FOURS_SPEC_LANES] = p->lanes,
                                                  [DELTA_STEP_FOURS_SPEC_DK] = a->Dk,
                                                  [DELTA_STEP_FOURS_SPEC_DV] = a->Dv,
@@ -100,8 +100,8 @@ bool vulkan_delta_step(struct recorder *c, const struct delta_step *s) {
   struct plan_step_fours f;
   if (vulkan_device(c->backend)->caps.max_storage_buffers < DELTA_STEP_BINDINGS) return false;
   assert(!norm || s->norm.cols == a.Dv);
-  const bool by_columns = plan_step(vulkan_plan(c), a.Dk, a.Dv, n, a.r, &p);
-  const bool by_fours = fours(vulkan_plan(c), s, &a, n, &f) && (!norm || f.whole || !by_columns || !p.whole);
+  const bool by_columns = plan_step(vulkan_rules(c->backend), a.Dk, a.Dv, n, a.r, &p);
+  const bool by_fours = fours(vulkan_rules(c->backend), s, &a, n, &f) && (!norm || f.whole || !by_columns || !p.whole);
   if (!by_columns && !by_fours) return false;
   const bool apart = norm && !(by_fours ? f.whole : p.whole);
   if (by_fours)

@@ -14,7 +14,7 @@ static void matrix_run(const struct delta_case *c, const struct sequence *s, uin
   struct plan_delta_matrix p;
   a.form = DELTA_CHUNK;
   a.matrices = matrices;
-  assert_true(vulkan_delta_matrix_plan(vulkan_device(backend), c->rows, B, &a, 1, &p));
+  assert_true(vulkan_delta_matrix_plan(backend, c->rows, B, &a, 1, &p));
   uint64_t bytes = backend->ops->delta_scratch_bytes(backend, c->rows, B, a);
   struct array scratch = activations(1, (uint32_t)(bytes / sizeof(float)), DENSE, NULL);
   begin();
@@ -74,21 +74,20 @@ static void long_sequences_of_one_head_match(void **state) {
   (void)state;
   seed(55);
   struct plan *plan = &vulkan_device(backend)->plan;
-  const uint32_t places = plan->scan_groups;
+  const uint32_t places = plan->processors;
   for (int many = 0; many < 2; many++) {
     struct plan_delta_matrix p;
     struct delta_args a = {1, 1, 16, 16, 1, 0.25f, many, DELTA_CHUNK, matrices, 0};
-    if (many) a.Dk = 12, a.Dv = 20, plan->scan_groups = 8 * places;
+    if (many) a.Dk = 12, a.Dv = 20, plan->processors = 8 * places;
     const uint32_t B = many ? 3 : 1;
     uint32_t T[] = {1100, 0, 50}; // or what the device's plan cuts
-    while (vulkan_delta_matrix_plan(vulkan_device(backend), T[0], B, &a, 1, &p) && p.segments == 1 && T[0] < 10000)
-      T[0] *= 2;
+    while (vulkan_delta_matrix_plan(backend, T[0], B, &a, 1, &p) && p.segments == 1 && T[0] < 10000) T[0] *= 2;
     assert_true(p.segments > 1);
     struct delta_case c = delta_random_in(DTYPE_F16, many ? 4 : 8, a, T, B, 1);
     for (uint32_t i = 0; i < c.rows; i++) c.g.v[i] *= 0.01; // so that states reach over segments
     c.g = activations(c.g.t.rows, 1, c.g.t.stride, c.g.v);
     matrix_run(&c, c.s, B);
-    plan->scan_groups = places;
+    plan->processors = places;
     expect_delta("segments on matrices: o", "segments on matrices: state", &c);
     tools_teardown(NULL);
   }

@@ -61,7 +61,7 @@ static void a_long_sequence_of_head_in_head_matches(void **state) {
   uint32_t T = 300; // or what the device's plan cuts
   struct plan_delta_matrix p;
   struct delta_args delta = {1, 1, 16, 16, 1, 0.25f, true, DELTA_CHUNK, matrices, 0};
-  while (vulkan_delta_matrix_plan(vulkan_device(backend), T, 1, &delta, 4, &p) && p.segments == 1 && T < 10000) T *= 2;
+  while (vulkan_delta_matrix_plan(backend, T, 1, &delta, 4, &p) && p.segments == 1 && T < 10000) T *= 2;
   assert_true(p.segments > 1);
   struct hh_args a = {1, 1, 16, 16, 4, 0.25f, true, false, HH_NONNEG_SOFTPLUS, DELTA_CHUNK, matrices, 0};
   struct hh_case c = hh_random_in(DTYPE_F16, 8, a, &T, 1, 1);
