@@ -154,8 +154,9 @@ static void plan_matrices(const struct device_caps *caps, struct plan *plan) {
   plan->matrix_sums = caps->vendor_id == VENDOR_NVIDIA || is_software(caps) ? 16 : 8;
 }
 
-// A guess: 132 on a discrete GPU, as an H200 has, 4 in software, 16 elsewhere.
+// Where no extension tells, a guess: 132 on a discrete GPU, as an H200 has, 4 in software, 16 elsewhere.
 static uint32_t count_processors(const struct device_caps *caps) {
+  if (caps->processors) return caps->processors;
   switch (caps->device_type) {
   case VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU: return 132;
   case VK_PHYSICAL_DEVICE_TYPE_CPU: return 4;
@@ -264,6 +265,7 @@ static void describe_caps(struct text *text, const struct device_caps *caps) {
       say(text, " %ux%ux%u", caps->matrix_shape[i].m, caps->matrix_shape[i].n, caps->matrix_shape[i].k);
     say(text, "%s\n", caps->matrix_conversions ? ", with conversions" : "");
   }
+  if (caps->processors) say(text, "processors        %u\n", caps->processors);
   say(text, "workgroup         %u invocations, ", caps->max_invocations);
   say_bytes(text, "", caps->shared_bytes, " shared\n");
   say(text, "storage buffers   %u of ", caps->max_storage_buffers);
@@ -291,7 +293,8 @@ static void describe_plan(struct text *text, const struct plan *plan) {
   if (plan->matrix_m)
     say(text, "matrices          %u x %u x %u%s\n", plan->matrix_m, plan->matrix_n, plan->matrix_k,
         plan->matrix_conversions ? ", sums become operands in registers" : "");
-  say(text, "lanes             %u a row, %u a block\n", plan->lanes, plan->block_lanes);
+  say(text, "lanes             %u a row, %u a block, on %u processors\n", plan->lanes, plan->block_lanes,
+      plan->processors);
   say_bytes(text, "buffers           ", plan->block_bytes, ", ");
   say_bytes(text, "", plan->binding_bytes, " a binding, ");
   say(text, "offsets of %u bytes\n", plan->offset_alignment);

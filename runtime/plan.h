@@ -30,8 +30,9 @@ struct device_caps {
   uint64_t max_allocation;                            // maxMemoryAllocationSize
   uint64_t max_buffer;                                // maxBufferSize, or max_allocation where unknown
   uint32_t offset_alignment;                          // minStorageBufferOffsetAlignment
-  uint32_t timestamp_bits;                            // of the compute queue; 0: none
-  float timestamp_period;                             // nanoseconds a tick
+  uint32_t processors;     // multiprocessors, compute units or cores, where an extension tells their number; else 0
+  uint32_t timestamp_bits; // of the compute queue; 0: none
+  float timestamp_period;  // nanoseconds a tick
   // Cooperative matrices of a subgroup, (m, k) x (k, n), f16 operands and f32 sums; none where the device or the
   // Vulkan headers lack something that kernels with matrices need.
   uint32_t matrix_shapes;
@@ -64,7 +65,7 @@ struct plan {
   uint32_t matrix_lanes;                 // of the subgroup that holds one
   uint32_t matrix_sums; // most matrices of sums that a subgroup's registers hold beside what a product needs
   bool matrix_conversions;
-  uint32_t processors;   // that run workgroups at the same time: multiprocessors, compute units, cores
+  uint32_t processors;   // that run workgroups at the same time: recorded, or a guess
   uint32_t most_lanes;   // of a workgroup, as the device has
   uint32_t shared_bytes; // of a workgroup, as the device has
   uint32_t lanes;        // invocations of a workgroup that reduces over a row (norms, sampling, softmax)

@@ -24,6 +24,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -807,6 +808,34 @@ static void few_tokens_take_the_shared_memory_that_the_plan_says(void **state) {
   assert_true(plan_matmul_narrow(&h200_products, 64, 11264, 2048, &up) && up.tiles_n == 2 && up.parts == 2);
 }
 
+// The recorded number; without one, the guess for that kind of device. Work is cut for as many.
+static void processors_are_recorded_or_guessed(void **state) {
+  (void)state;
+  const struct {
+    const struct device_caps *caps;
+    uint32_t processors;
+  } rows[] = {{&caps_h200, 132},      {&caps_geforce_bar, 46},      {&caps_rdna3_radv, 96}, {&caps_amd_windows, 64},
+              {&caps_arc_linux, 132}, {&caps_intel_integrated, 16}, {&caps_apple, 16},      {&caps_lavapipe, 4}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    const struct plan p = made(rows[i].caps);
+    char text[8192], used[64];
+    assert_int_equal(p.processors, rows[i].processors);
+    plan_describe(rows[i].caps, &p, text, sizeof text);
+    assert_int_equal(strstr(text, "\nprocessors ") != NULL, rows[i].caps->processors > 0);
+    snprintf(used, sizeof used, " a block, on %u processors\n", rows[i].processors);
+    assert_non_null(strstr(text, used));
+  }
+  struct device_caps unknown = caps_geforce_bar;
+  unknown.processors = 0;
+  const struct plan few = made(&caps_geforce_bar), guessed = made(&unknown), h200 = made(&caps_h200);
+  struct plan_attention_step a, b;
+  plan_attention_step(&few, 8, 8, 128, 1, 100000, &a);
+  plan_attention_step(&guessed, 8, 8, 128, 1, 100000, &b);
+  assert_true(a.parts == 23 && b.parts == 66);
+  const struct plan_products products = products_of(&caps_geforce_bar, &few), more = products_of(&caps_h200, &h200);
+  assert_int_equal(plan_matmul_tickets_bytes(&products) / 46, plan_matmul_tickets_bytes(&more) / 132);
+}
+
 static void a_gpu_is_better_than_software(void **state) {
   (void)state;
   for (int i = 0; i < CAPS_USABLE; i++)
@@ -923,6 +952,7 @@ int main(void) {
       cmocka_unit_test(tiles_of_matrices_fit_their_device),
       cmocka_unit_test(products_share_tiles_where_these_are_few),
       cmocka_unit_test(few_tokens_take_the_shared_memory_that_the_plan_says),
+      cmocka_unit_test(processors_are_recorded_or_guessed),
       cmocka_unit_test(a_gpu_is_better_than_software),
       cmocka_unit_test(what_is_missing_is_named),
       cmocka_unit_test(nothing_reported_is_refused),
