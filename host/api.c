@@ -5,6 +5,8 @@
 #include "kernels.h"
 #include "measure.h"
 #include "option_structs.h"
+#include "plan_matmul.h"
+#include "plan_rule.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,12 +140,29 @@ static deltaic_status no_device(int32_t index, uint32_t count) {
   return fail(DELTAIC_NO_DEVICE, "there is no Vulkan device %d: this machine has %u", index, count);
 }
 
-// What the plan would use and this build has not.
-static int describe_missing(const struct plan *plan, char *text, size_t capacity) {
-  const bool missing = plan->usable && plan->matrix_m && !kernel_built(KERNEL_matmul_matrix_x32_f16);
-  return snprintf(text, capacity, "%s",
-                  missing ? "left out          kernels for matrices: this build's shader compiler does not know them\n"
-                          : "");
+// Where the text goes on behind `length` bytes, and the room there.
+static char *text_rest(char *text, size_t capacity, int length) {
+  return (size_t)length < capacity ? text + length : NULL;
+}
+
+static size_t text_room(size_t capacity, int length) {
+  return (size_t)length < capacity ? capacity - (size_t)length : 0;
+}
+
+// Limits, the plan, and what operations make of it.
+static int describe(const struct device_caps *caps, const struct plan *plan, char *text, size_t capacity) {
+  int n = plan_describe(caps, plan, text, capacity);
+  if (!plan->usable) return n;
+  struct plan_products products;
+  struct plan_rules rules;
+  plan_products_make(caps, plan, &products);
+  plan_rules_make(caps, plan, &rules);
+  n += plan_products_describe(&products, text_rest(text, capacity, n), text_room(capacity, n));
+  n += plan_rules_describe(&rules, text_rest(text, capacity, n), text_room(capacity, n));
+  if (plan->matrix_m && !kernel_built(KERNEL_matmul_matrix_x32_f16))
+    n += snprintf(text_rest(text, capacity, n), text_room(capacity, n),
+                  "left out          kernels for matrices: this build's shader compiler does not know them\n");
+  return n;
 }
 
 deltaic_status deltaic_device_describe(deltaic_context *c, int32_t index, char *text, size_t capacity, size_t *needed) {
@@ -158,11 +177,7 @@ deltaic_status deltaic_device_describe(deltaic_context *c, int32_t index, char *
     deltaic_status status = rank_devices(c, &r);
     if (status != DELTAIC_OK) return status;
     bool found = index > 0 && (uint32_t)index <= r.count;
-    length = found ? plan_describe(&r.caps[index - 1], &r.plans[index - 1], text, capacity) : -1;
-    const bool room = found && (size_t)length < capacity;
-    if (found)
-      length +=
-          describe_missing(&r.plans[index - 1], room ? text + length : NULL, room ? capacity - (size_t)length : 0);
+    length = found ? describe(&r.caps[index - 1], &r.plans[index - 1], text, capacity) : -1;
     uint32_t count = r.count;
     ranked_free(&r);
     if (!found) return no_device(index, count);

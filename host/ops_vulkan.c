@@ -156,7 +156,7 @@ void vulkan_norm(struct recorder *c, const struct norm *norm, struct tensor rms)
                                     .keep = rms.buffer != NULL,
                                     .eps = norm->eps};
   uint32_t rows = last.buffer ? last.rows : x.rows;
-  vulkan_dispatch(c, KERNEL_rmsnorm_f32 + y.dtype, spec, bindings, &args, rows, 1, 1, 4ull * rows * x.cols);
+  vulkan_dispatch(c, kernel_variant(FAMILY_rmsnorm, y.dtype), spec, bindings, &args, rows, 1, 1, 4ull * rows * x.cols);
 }
 
 void vulkan_add(struct recorder *c, const struct add *a) {
@@ -193,7 +193,7 @@ void vulkan_head_norm(struct recorder *c, const struct head_norm *norm) {
                                         .eps = norm->eps};
   const uint32_t spec[OUTPUT_NORM_SPECS] = {
       [OUTPUT_NORM_SPEC_LANES] = vulkan_plan(c)->lanes, [OUTPUT_NORM_SPEC_FOURS] = fours ? divide_up(d, four) : 0};
-  vulkan_dispatch(c, KERNEL_output_norm_f32 + y.dtype, spec, bindings, &args, y.rows,
+  vulkan_dispatch(c, kernel_variant(FAMILY_output_norm, y.dtype), spec, bindings, &args, y.rows,
                   vulkan_head_groups(c, norm->heads), 1, 8 * numbers);
 }
 
@@ -293,13 +293,15 @@ deltaic_status backend_open_vulkan(struct device *device, struct backend **out) 
     return fail_memory("the Vulkan backend", sizeof *b);
   }
   b->device = device;
-  b->base = (struct backend){
-      .functions = &vulkan_functions,
-      .max_buffer_bytes = device->plan.block_bytes,
-      .max_binding_bytes = device->plan.binding_bytes,
-      .parts_bytes = kernel_built(KERNEL_matmul_matrix_x32_f16) ? plan_matmul_parts_bytes(&device->plan) : 0,
-      .batch = device->plan.batch,
-      .replays = true};
+  plan_products_make(&device->caps, &device->plan, &b->products);
+  plan_rules_make(&device->caps, &device->plan, &b->rules);
+  const bool splits = kernel_built(KERNEL_matmul_matrix_x32_f16);
+  b->base = (struct backend){.functions = &vulkan_functions,
+                             .max_buffer_bytes = device->plan.block_bytes,
+                             .max_binding_bytes = device->plan.binding_bytes,
+                             .parts_bytes = splits ? plan_matmul_parts_bytes(&b->products) : 0,
+                             .batch = b->products.batch,
+                             .replays = true};
   *out = &b->base;
   return DELTAIC_OK;
 }

@@ -6,10 +6,17 @@
 #include "commands.h"
 #include "kernels.h"
 #include "numbers.h"
+#include "plan_attention.h"
+#include "plan_delta.h"
+#include "plan_mamba2.h"
+#include "plan_matmul.h"
+#include "plan_rule.h"
 
 struct vulkan_backend {
   struct backend base;
   struct device *device;
+  struct plan_products products;
+  struct plan_rules rules;
 };
 
 struct vulkan_recorder {
@@ -22,6 +29,12 @@ static inline struct device *vulkan_device(const struct backend *b) {
   return ((const struct vulkan_backend *)b)->device;
 }
 static inline const struct plan *vulkan_plan(const struct recorder *c) { return &vulkan_device(c->backend)->plan; }
+static inline const struct plan_products *vulkan_products(const struct recorder *c) {
+  return &((const struct vulkan_backend *)c->backend)->products;
+}
+static inline const struct plan_rules *vulkan_rules(const struct recorder *c) {
+  return &((const struct vulkan_backend *)c->backend)->rules;
+}
 static inline const struct oplist *vulkan_list(const struct recorder *c) {
   return ((const struct vulkan_recorder *)c)->list;
 }
@@ -171,7 +184,7 @@ uint64_t vulkan_delta_matrix_bytes(const struct device *device, const struct pla
                                    uint32_t B, const struct delta_args *a); // of scratch
 void vulkan_delta_matrix(struct recorder *c, const struct delta_call *d, const struct plan_delta_matrix *p);
 // ops_vulkan_hh.c: r > 1 without cooperative matrices. plan: false when chunks do not fit.
-bool vulkan_hh_plan(const struct device *device, uint32_t T, uint32_t B, const struct delta_args *a,
+bool vulkan_hh_plan(const struct plan_rules *plan, uint32_t T, uint32_t B, const struct delta_args *a,
                     struct hh_chunks *s);
 uint64_t vulkan_hh_bytes(const struct hh_chunks *s, const struct delta_args *a);
 void vulkan_hh_rule(struct recorder *c, const struct delta_call *d, const struct hh_chunks *s); // NULL: by tokens

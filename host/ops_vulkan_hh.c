@@ -21,8 +21,8 @@ static uint32_t split_of(const struct deal *p, uint32_t r) { return r * p->sub /
 
 // About plan->rule_rows rows an invocation, no more invocations than the plan allows a workgroup. Either sub or per
 // is 1.
-static struct deal deal_rows(const struct plan *plan, const struct delta_args *a) {
-  uint32_t d = a->Dk / a->r, most = max32(plan->lanes, 128);
+static struct deal deal_rows(const struct plan_rules *plan, const struct delta_args *a) {
+  uint32_t d = a->Dk / a->r, most = max32(plan->device->lanes, 128);
   struct deal p = {plan->rule_columns, divide_up(d, plan->rule_rows), 1};
   while (p.columns > 8 && p.columns / 2 >= a->Dv) p.columns /= 2;
   for (uint32_t per = 2; per <= a->r && per * d <= plan->rule_rows; per++)
@@ -38,7 +38,7 @@ static struct deal deal_rows(const struct plan *plan, const struct delta_args *a
 static void recurrent(struct recorder *c, const struct delta_call *d) {
   enum { STAGED = 2048 }; // numbers of q, k and masks in shared memory, 8 KiB, when a token needs no more
   const struct delta_args *a = &d->a;
-  struct deal p = deal_rows(vulkan_plan(c), a);
+  struct deal p = deal_rows(vulkan_rules(c), a);
   uint32_t token =
       a->r * (2 * divide_up(divide_up(a->Dk / a->r, p.sub), 4) * 4 * p.sub + a->r + divide_up(a->r, 4) * 4);
   const uint32_t spec[HH_RULE_SPECS] = {[HH_RULE_SPEC_LANES] = p.columns * split_of(&p, a->r),
@@ -86,11 +86,10 @@ static uint64_t scan_shared_bytes(const struct hh_chunks *s, const struct delta_
   return 4 * (rows + 2 * s->C * a->r + s->C) * s->columns;
 }
 
-bool vulkan_hh_plan(const struct device *device, uint32_t T, uint32_t B, const struct delta_args *a,
+bool vulkan_hh_plan(const struct plan_rules *plan, uint32_t T, uint32_t B, const struct delta_args *a,
                     struct hh_chunks *s) {
   enum { UNKNOWNS = 64 }; // C * r
-  const struct plan *plan = &device->plan;
-  uint32_t shared = device->caps.shared_bytes;
+  const uint32_t shared = plan->device->shared_bytes;
   *s = (struct hh_chunks){.C = max32(UNKNOWNS / a->r / 4 * 4, 4), .lanes = plan->chunk_lanes};
   while (s->C > 4 && prepare_shared_bytes(s->C, a->r) > shared) s->C -= 4;
   s->chunks = divide_up(T, s->C) + B;

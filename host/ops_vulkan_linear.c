@@ -34,7 +34,7 @@ void vulkan_embed(struct recorder *c, const struct embed *e) {
     if (x.rows < part.rows) weights.touched = (uint64_t)x.rows * x.cols * dtype_bytes(table.dtype);
     const struct binding bindings[EMBED_BINDINGS] = {
         [EMBED_X] = vulkan_bind(x, x), [EMBED_WEIGHTS] = weights, [EMBED_TOKENS] = vulkan_bind(e->tokens, x)};
-    vulkan_dispatch(c, KERNEL_embed_f32 + table.dtype, &lanes, bindings, &args, divide_up(x.cols, 8 * lanes), x.rows, 1,
+    vulkan_dispatch(c, kernel_variant(FAMILY_embed, table.dtype), &lanes, bindings, &args, divide_up(x.cols, 8 * lanes), x.rows, 1,
                     (uint64_t)x.rows * x.cols);
   }
 }
@@ -56,7 +56,7 @@ static uint32_t tokens_of(uint32_t rows) { return rows > 4 ? 8 : rows > 2 ? 4 : 
 // the same weights and other rows are neighbours, so that the weights still come from memory once. f16: the rows are,
 // or will be; only so do matrices take few.
 static bool few(const struct recorder *c, struct tensor w, uint32_t rows, bool f16) {
-  const struct plan *plan = vulkan_plan(c);
+  const struct plan_products *plan = vulkan_products(c);
   if (!vulkan_takes_f16(c, w)) return rows < plan->matvec_below;
   return rows < plan->narrow_from || (rows <= 8 && !(f16 && vulkan_narrow_takes(c, w, rows)));
 }
@@ -69,7 +69,7 @@ static void few_rows_part(struct recorder *c, const struct fused *f, struct tens
   const struct tensor x = f->in.x;
   const uint32_t tokens = tokens_of(x.rows), N = f->glu ? w.rows / 2 : w.rows;
   const bool norm = f->in.weight.buffer != NULL;
-  const struct plan_matvec m = plan_matvec(vulkan_plan(c), x.cols, tokens, norm, f->glu);
+  const struct plan_matvec m = plan_matvec(vulkan_products(c), x.cols, tokens, norm, f->glu);
   const struct conv *conv = f->conv ? f->conv->conv : NULL;
   const uint32_t spec[MATVEC_CONV_SPECS] = {
       [MATVEC_SPEC_LANES] = m.lanes * m.sets,
@@ -119,7 +119,7 @@ static void few_rows_part(struct recorder *c, const struct fused *f, struct tens
     args.B = v->sequences.rows;
   }
   uint32_t groups = divide_up(N, m.rows * m.sets) * divide_up(x.rows, tokens), y = divide_up(groups, MAX_GROUPS);
-  enum kernel_id id = (conv ? KERNEL_matvec_conv_f32 : KERNEL_matvec_f32) + w.dtype;
+  enum kernel_id id = kernel_variant(conv ? FAMILY_matvec_conv : FAMILY_matvec, w.dtype);
   vulkan_dispatch(c, id, spec, bindings, &args, divide_up(groups, y ? y : 1), y, 1, 2ull * x.rows * w.rows * x.cols);
 }
 
@@ -133,7 +133,7 @@ static void few_rows(struct recorder *c, const struct fused *f) {
 
 // Any number of rows, in tiles through shared memory.
 static void many_rows(struct recorder *c, const struct matrix_product *p) {
-  const struct plan *plan = vulkan_plan(c);
+  const struct plan_products *plan = vulkan_products(c);
   const uint32_t spec[MATMUL_SPECS] = {[MATMUL_SPEC_LANES] = plan_matmul_lanes(plan),
                                        [MATMUL_SPEC_TILE_T] = plan->matmul_tile_t,
                                        [MATMUL_SPEC_TILE_N] = plan->matmul_tile_n,
@@ -157,13 +157,13 @@ static void many_rows(struct recorder *c, const struct matrix_product *p) {
                                    .first = p->first,
                                    .add = p->add,
                                    .has_bias = p->bias.buffer != NULL};
-  vulkan_dispatch(c, KERNEL_matmul_f32 + p->w.dtype, spec, bindings, &args, divide_up(p->w.rows, plan->matmul_tile_n),
+  vulkan_dispatch(c, kernel_variant(FAMILY_matmul, p->w.dtype), spec, bindings, &args, divide_up(p->w.rows, plan->matmul_tile_n),
                   divide_up(p->x.rows, plan->matmul_tile_t), 1, 2ull * p->x.rows * p->w.rows * p->x.cols);
 }
 
 static void tiles(struct recorder *c, const struct matrix_product *whole) {
-  const struct tensor x = whole->x, w = whole->w, y = whole->y;
-  assert(x.cols == w.cols && y.cols == w.rows && y.rows == x.rows && w.stride % 8 == 0);
+  const struct tensor w = whole->w;
+  assert(whole->x.cols == w.cols && whole->y.cols == w.rows && whole->y.rows == whole->x.rows && w.stride % 8 == 0);
   const uint32_t rows = rows_bound(c, w);
   struct matrix_product p = *whole;
   for (; p.first < w.rows; p.first += rows) {
@@ -194,7 +194,7 @@ void vulkan_glu(struct recorder *c, const struct glu *g) {
       [SWIGLU_Y] = vulkan_bind(y, y), [SWIGLU_GATE_UP] = vulkan_bind(g->x, y)};
   const struct swiglu_args args = {
       .F = y.cols, .activation = g->activation, .y_stride = y.stride, .gate_up_stride = g->x.stride};
-  vulkan_dispatch(c, KERNEL_swiglu_f32 + y.dtype, &lanes, bindings, &args, divide_up(y.cols, lanes), y.rows, 1,
+  vulkan_dispatch(c, kernel_variant(FAMILY_swiglu, y.dtype), &lanes, bindings, &args, divide_up(y.cols, lanes), y.rows, 1,
                   6ull * y.rows * y.cols);
 }
 

@@ -49,7 +49,7 @@ void vulkan_gated_norm(struct recorder *c, const struct gated_norm *norm) {
   const uint32_t held = fours ? divide_up(args.n / 4, lanes) : 0;
   const uint32_t spec[GATED_NORM_SPECS] = {
       [GATED_NORM_SPEC_LANES] = lanes, [GATED_NORM_SPEC_VECTORS] = held <= MOST_HELD ? held : 0};
-  vulkan_dispatch(c, KERNEL_gated_norm_f32 + y.dtype, spec, bindings, &args, y.rows, norm->groups, 1,
+  vulkan_dispatch(c, kernel_variant(FAMILY_gated_norm, y.dtype), spec, bindings, &args, y.rows, norm->groups, 1,
                   8ull * y.rows * y.cols);
 }
 
@@ -64,10 +64,11 @@ struct mamba2_call {
 
 static void recurrent(struct recorder *c, const struct mamba2_call *m) {
   enum { STAGED = 2048 }; // numbers of B and C in shared memory, 8 KiB, when a token needs no more
-  const struct plan *plan = vulkan_plan(c);
+  const struct plan_rules *plan = vulkan_rules(c);
   const struct mamba2_args *a = &m->a;
   // Fewer rows than the delta rule's: loads of more invocations hide each other.
-  uint32_t split = divide_up(a->N, plan->software ? plan->rule_rows : 16), most = max32(plan->lanes, 128);
+  uint32_t split = divide_up(a->N, plan->device->software ? plan->rule_rows : 16);
+  const uint32_t most = max32(plan->device->lanes, 128);
   uint32_t columns = plan->rule_columns;
   while (split > 1 && split * columns > most) split--;
   while (columns > 8 && columns / 2 >= a->P) columns /= 2;
@@ -104,7 +105,7 @@ static void recurrent(struct recorder *c, const struct mamba2_call *m) {
                                    .high = in->high,
                                    .has_gate = gate.buffer != NULL,
                                    .gate_stride = gate.stride};
-  const enum kernel_id id = m->step ? KERNEL_mamba2_step_f32 + m->y.dtype : KERNEL_mamba2;
+  const enum kernel_id id = m->step ? kernel_variant(FAMILY_mamba2_step, m->y.dtype) : KERNEL_mamba2;
   vulkan_dispatch(c, id, spec, bindings, &args, divide_up(a->P, columns), a->heads, m->sequences.rows,
                   5ull * m->xBC.rows * a->heads * a->N * a->P);
 }
@@ -124,11 +125,10 @@ static bool plan_matrices(const struct recorder *c, uint32_t T, uint32_t B, cons
   const struct device *device = vulkan_device(c->backend);
   return vulkan_list(c)->matrices && kernel_built(KERNEL_mamba2_matrix_state) &&
          device->caps.max_storage_buffers >= MAMBA2_MATRIX_OUTPUT_BINDINGS &&
-         plan_mamba2_matrix(&device->plan, a->N, a->P, a->heads, a->groups, T / device->plan.chunk / 2 + B, p);
+         plan_mamba2_matrix(&device->plan, a->N, a->P, a->heads, a->groups, T / vulkan_rules(c)->chunk / 2 + B, p);
 }
 
 static struct chunk_form chunk_form(const struct recorder *c, uint32_t T, uint32_t B, const struct mamba2_args *a) {
-  const struct device *device = vulkan_device(c->backend);
   struct chunk_form f = {.matrices = plan_matrices(c, T, B, a, &f.p)};
   if (f.matrices) {
     f.C = f.p.C;
@@ -138,8 +138,8 @@ static struct chunk_form chunk_form(const struct recorder *c, uint32_t T, uint32
     return f;
   }
   // States are read and written once a chunk, so twice the delta rule's chunk where M still fits.
-  f.C = 2 * device->plan.chunk;
-  if (4 * f.C * (f.C + 4) + 16 * f.C > device->caps.shared_bytes) f.C /= 2;
+  f.C = 2 * vulkan_rules(c)->chunk;
+  if (4 * f.C * (f.C + 4) + 16 * f.C > vulkan_plan(c)->shared_bytes) f.C /= 2;
   f.rows = a->N;
   f.fours = divide_up(a->P, 4);
   f.bytes = 16ull * a->heads * MAMBA2_CHUNK_RECORD(a->N, a->P);
@@ -275,7 +275,7 @@ static void matrix_chunks(struct recorder *c, const struct mamba2_call *m, const
   const uint64_t states_operations = 2ull * m->xBC.rows * a->heads * a->N * a->P;
   vulkan_dispatch(c, KERNEL_mamba2_matrix_state, spec, in, &args, chunks, f->p.across, 1, states_operations);
   chunk_pass(c, m, f, states);
-  vulkan_dispatch(c, KERNEL_mamba2_matrix_output_f32 + m->y.dtype, spec, out, &args, chunks, f->p.across, 1,
+  vulkan_dispatch(c, kernel_variant(FAMILY_mamba2_matrix_output, m->y.dtype), spec, out, &args, chunks, f->p.across, 1,
                   states_operations + m->xBC.rows * a->heads * f->C * (uint64_t)(a->N + a->P));
 }
 

@@ -14,11 +14,11 @@ static bool matmul_matrix(struct recorder *c, const struct matrix_product *p) {
   const struct plan *plan = vulkan_plan(c);
   const struct tensor x = p->x, parts = vulkan_list(c)->parts;
   struct plan_matmul m;
-  if (!plan_matmul_matrix(plan, x.rows, p->w.rows, x.cols, parts.buffer, &m) ||
+  if (!plan_matmul_matrix(vulkan_products(c), x.rows, p->w.rows, x.cols, parts.buffer, &m) ||
       (p->glu && m.tile_n / m.across_n / plan->matrix_n % 2))
     return false;
   const uint32_t outputs = p->glu ? p->w.rows / 2 : p->w.rows;
-  const uint32_t tickets = (uint32_t)(plan_matmul_tickets_bytes(plan) / sizeof(float));
+  const uint32_t tickets = (uint32_t)(plan_matmul_tickets_bytes(vulkan_products(c)) / sizeof(float));
   const uint32_t spec[MATMUL_MATRIX_SPECS] = {
       [MATMUL_MATRIX_SPEC_LANES] = m.lanes,
       [MATMUL_MATRIX_SPEC_TILE_T] = m.tile_t,
@@ -63,10 +63,10 @@ static bool matmul_matrix(struct recorder *c, const struct matrix_product *p) {
                                           .direct = p->y.stride % 8 == 0 && p->first % 8 == 0,
                                           .whole = m.whole,
                                           .parts = m.parts};
-  enum kernel_id id = p->glu               ? KERNEL_matmul_matrix_gated_f16
-                      : x.dtype == DTYPE_F16 ? KERNEL_matmul_matrix_x16_f16
-                                             : KERNEL_matmul_matrix_x32_f16;
-  vulkan_dispatch(c, id + (p->w.dtype - DTYPE_F16), spec, bindings, &args, m.groups, 1, 1,
+  const enum kernel_family family = p->glu                 ? FAMILY_matmul_matrix_gated
+                                    : x.dtype == DTYPE_F16 ? FAMILY_matmul_matrix_x16
+                                                           : FAMILY_matmul_matrix_x32;
+  vulkan_dispatch(c, kernel_variant(family, p->w.dtype), spec, bindings, &args, m.groups, 1, 1,
                   2ull * x.rows * p->w.rows * x.cols);
   return true;
 }

@@ -39,7 +39,7 @@ void vulkan_conv(struct recorder *c, const struct conv *v) {
                                        .keys = a.keys,
                                        .Dk = a.keys ? a.Dk : 1,
                                        .pitch = a.keys ? key_pitch(y.dtype, a.Dk) : 1};
-  vulkan_dispatch(c, KERNEL_short_conv_f32 + y.dtype, spec, bindings, &args, divide_up(a.C, lanes),
+  vulkan_dispatch(c, kernel_variant(FAMILY_short_conv, y.dtype), spec, bindings, &args, divide_up(a.C, lanes),
                   divide_up(vulkan_longest(c, x), run), v->sequences.rows, 2ull * x.rows * a.C * a.W);
 }
 
@@ -101,7 +101,7 @@ bool vulkan_conv_inputs(struct recorder *c, const struct linear_conv *lc) {
                                         .beta_stride = in->beta.stride,
                                         .g_stride = in->g.stride,
                                         .ba_stride = in->ba.stride};
-  vulkan_dispatch(c, KERNEL_conv_inputs_f32 + y.dtype, spec, bindings, &args,
+  vulkan_dispatch(c, kernel_variant(FAMILY_conv_inputs, y.dtype), spec, bindings, &args,
                   divide_up(blocks, lanes / plan->subgroup_width), divide_up(vulkan_longest(c, x), run),
                   conv->sequences.rows, 2ull * x.rows * a->C * a->W + 6ull * x.rows * a->keys * a->Dk);
   return true;
@@ -134,15 +134,15 @@ void vulkan_delta_inputs(struct recorder *c, const struct delta_inputs *in) {
                                          .beta_stride = in->beta.stride,
                                          .g_stride = in->g.stride,
                                          .ba_stride = in->ba.stride};
-  vulkan_dispatch(c, KERNEL_delta_inputs_f32 + qk.dtype, &lanes, bindings, &args, qk.rows,
+  vulkan_dispatch(c, kernel_variant(FAMILY_delta_inputs, qk.dtype), &lanes, bindings, &args, qk.rows,
                   vulkan_head_groups(c, a->heads + 1), 1, 6ull * qk.rows * a->heads * a->Dk);
 }
 
 static void recurrent(struct recorder *c, const struct delta_call *d) {
   enum { STAGED = 2048 }; // numbers of q and k in shared memory, 8 KiB, when a token needs no more
-  const struct plan *plan = vulkan_plan(c);
+  const struct plan_rules *plan = vulkan_rules(c);
   const struct delta_args *a = &d->a;
-  uint32_t split = divide_up(a->Dk, plan->rule_rows), most = plan->lanes > 128 ? plan->lanes : 128;
+  uint32_t split = divide_up(a->Dk, plan->rule_rows), most = max32(vulkan_plan(c)->lanes, 128);
   while (split > 1 && split * plan->rule_columns > most) split--;
   uint32_t columns = plan->rule_columns, padded = divide_up(divide_up(a->Dk, split), 4) * 4 * split;
   while (columns > 8 && columns / 2 >= a->Dv) columns /= 2;
@@ -180,7 +180,7 @@ static void recurrent(struct recorder *c, const struct delta_call *d) {
 bool vulkan_chunked(const struct recorder *c, uint32_t T, uint32_t B, uint32_t n) {
   const struct oplist *l = vulkan_list(c);
   return l->form == DELTA_CHUNK ||
-         (l->form == DELTA_AUTO && plan_chunks(vulkan_plan(c), (uint64_t)T * n, B, (uint64_t)l->longest * n));
+         (l->form == DELTA_AUTO && plan_chunks(vulkan_rules(c), (uint64_t)T * n, B, (uint64_t)l->longest * n));
 }
 
 // Blocks of products that prepare makes: of A the lower triangle, of P what its C / n tokens see.
@@ -190,12 +190,11 @@ static uint32_t prepare_jobs(const struct plan_delta *p, uint32_t n) {
 }
 
 // False when the chunk kernels cannot do it.
-static bool plan_delta_chunks(const struct device *device, uint32_t T, uint32_t B, const struct delta_args *a,
+static bool plan_delta_chunks(const struct recorder *c, uint32_t T, uint32_t B, const struct delta_args *a,
                               struct delta_chunks *s) {
-  if (!plan_delta(&device->plan, a->Dk, a->Dv, a->n, &s->p)) return false;
+  if (!plan_delta(vulkan_rules(c), a->Dk, a->Dv, a->n, &s->p)) return false;
   s->chunks = divide_up(T, s->p.C / a->n) + B;
-  uint32_t most = min32(device->caps.max_invocations, device->caps.max_workgroup[0]);
-  s->prepare_lanes = min32(divide_up(prepare_jobs(&s->p, a->n), 8) * 8, most);
+  s->prepare_lanes = min32(divide_up(prepare_jobs(&s->p, a->n), 8) * 8, vulkan_plan(c)->most_lanes);
   return true;
 }
 
@@ -206,21 +205,20 @@ static uint64_t chunk_bytes(const struct delta_chunks *s, const struct delta_arg
 
 // AUTO: keys so long that only shorter chunks fit are faster token by token (H200, Dk 256: 2.1 ms against 3.4).
 struct delta_plan vulkan_plan_delta(const struct recorder *c, const struct delta_rule *rule, uint64_t limit) {
-  const struct device *device = vulkan_device(c->backend);
   const struct delta_args *a = &rule->a;
   const uint32_t T = rule->o.rows, B = rule->sequences.rows;
   struct delta_plan p = {.way = DELTA_BY_TOKENS};
   if (vulkan_delta_matrix_plan(c, T, B, a, &p.matrix)) {
     p.way = DELTA_ON_MATRICES;
-    p.bytes = vulkan_delta_matrix_bytes(device, &p.matrix, T, B, a);
+    p.bytes = vulkan_delta_matrix_bytes(vulkan_device(c->backend), &p.matrix, T, B, a);
     if (p.bytes <= limit) return p;
   }
   const bool chunks = vulkan_chunked(c, T, B, a->n);
-  if (chunks && a->r > 1 && vulkan_hh_plan(device, T, B, a, &p.hh)) {
+  if (chunks && a->r > 1 && vulkan_hh_plan(vulkan_rules(c), T, B, a, &p.hh)) {
     p.way = DELTA_BY_CHUNKS;
     p.bytes = vulkan_hh_bytes(&p.hh, a);
-  } else if (chunks && a->r <= 1 && plan_delta_chunks(device, T, B, a, &p.delta) &&
-             (vulkan_list(c)->form == DELTA_CHUNK || p.delta.p.C >= device->plan.chunk)) {
+  } else if (chunks && a->r <= 1 && plan_delta_chunks(c, T, B, a, &p.delta) &&
+             (vulkan_list(c)->form == DELTA_CHUNK || p.delta.p.C >= vulkan_rules(c)->chunk)) {
     p.way = DELTA_BY_CHUNKS;
     p.bytes = chunk_bytes(&p.delta, a);
   }

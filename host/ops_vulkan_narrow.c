@@ -4,7 +4,7 @@
 
 bool vulkan_narrow_takes(const struct recorder *c, struct tensor w, uint32_t rows) {
   struct plan_narrow m;
-  return vulkan_takes_f16(c, w) && plan_matmul_narrow(vulkan_plan(c), rows, w.rows, w.cols, &m);
+  return vulkan_takes_f16(c, w) && plan_matmul_narrow(vulkan_products(c), rows, w.rows, w.cols, &m);
 }
 
 // What lies in a norm's h between the product that knows the stream and the one that needs the norm.
@@ -32,17 +32,17 @@ struct tensor vulkan_norm_rms(const struct recorder *c, const struct linear_inpu
   struct plan_narrow m;
   struct ahead a;
   if (!norm->ahead || !vulkan_has_matrices(c) || !ahead_of(norm, 1, &a) ||
-      !plan_matmul_narrow(vulkan_plan(c), norm->x.rows, norm->x.cols, norm->x.cols, &m))
+      !plan_matmul_narrow(vulkan_products(c), norm->x.rows, norm->x.cols, norm->x.cols, &m))
     return (struct tensor){0};
   return a.rms;
 }
 
 static enum kernel_id kernel_of(const struct narrow_product *n) {
-  enum kernel_id id = n->p.glu  ? KERNEL_matmul_narrow_gated_f16
-                      : n->next ? KERNEL_matmul_narrow_next_f16
-                      : n->conv ? KERNEL_matmul_narrow_conv_f16
-                                : KERNEL_matmul_narrow_f16;
-  return id + (n->p.w.dtype - DTYPE_F16);
+  const enum kernel_family family = n->p.glu  ? FAMILY_matmul_narrow_gated
+                                    : n->next ? FAMILY_matmul_narrow_next
+                                    : n->conv ? FAMILY_matmul_narrow_conv
+                                              : FAMILY_matmul_narrow;
+  return kernel_variant(family, n->p.w.dtype);
 }
 
 bool vulkan_matmul_narrow(struct recorder *c, const struct narrow_product *n) {
@@ -59,7 +59,7 @@ bool vulkan_matmul_narrow(struct recorder *c, const struct narrow_product *n) {
     x = tensor_rows(a.rows, 0, n->norm->x.rows);
   }
   if (!vulkan_takes_f16(c, w) || x.dtype != DTYPE_F16 || x.stride % 8 ||
-      !plan_matmul_narrow(plan, x.rows, w.rows, x.cols, &m))
+      !plan_matmul_narrow(vulkan_products(c), x.rows, w.rows, x.cols, &m))
     return false;
   if (conv && vulkan_device(c->backend)->caps.max_storage_buffers < MATMUL_NARROW_CONV_BINDINGS) return false;
   const uint32_t spec[MATMUL_NARROW_CONV_SPECS] = {

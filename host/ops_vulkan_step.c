@@ -59,12 +59,12 @@ static void step(struct recorder *c, const struct delta_step *s, const struct pl
                                            [DELTA_STEP_SPEC_KEY_NORM] = s->inputs->a.norm};
   const struct step_bindings bindings = bindings_of(s, apart);
   const struct delta_step_args args = args_of(s, apart);
-  vulkan_dispatch(c, KERNEL_delta_step_f32 + s->o.dtype, spec, bindings.of, &args, divide_up(a->Dv, p->columns), a->Hv,
+  vulkan_dispatch(c, kernel_variant(FAMILY_delta_step, s->o.dtype), spec, bindings.of, &args, divide_up(a->Dv, p->columns), a->Hv,
                   s->rule->sequences.rows, operations);
 }
 
 // The form of four columns an invocation, where rows are of whole vectors.
-static bool fours(const struct plan *plan, const struct delta_step *s, struct plan_step_fours *p) {
+static bool fours(const struct plan_rules *plan, const struct delta_step *s, struct plan_step_fours *p) {
   const struct delta_args *a = &s->rule->a;
   const bool apart = s->o.stride % 4 || s->inputs->x.stride % 4 || (s->norm && s->norm->gate.stride % 4);
   return a->n == 1 && a->r <= 1 && !apart &&
@@ -74,7 +74,7 @@ static bool fours(const struct plan *plan, const struct delta_step *s, struct pl
 static void step_fours(struct recorder *c, const struct delta_step *s, const struct plan_step_fours *p, bool apart,
                        uint64_t operations) {
   const struct delta_args *a = &s->rule->a;
-  const uint32_t width = vulkan_plan(c)->step_width;
+  const uint32_t width = vulkan_rules(c)->step_width;
   const uint32_t spec[DELTA_STEP_FOURS_SPECS] = {[DELTA_STEP_FOURS_SPEC_LANES] = p->lanes,
                                                  [DELTA_STEP_FOURS_SPEC_DK] = a->Dk,
                                                  [DELTA_STEP_FOURS_SPEC_DV] = a->Dv,
@@ -87,7 +87,7 @@ static void step_fours(struct recorder *c, const struct delta_step *s, const str
                                                      s->rule->sequences.rows == 1 && s->inputs->x.rows == 1 && s->rule->state.rows == 1};
   const struct step_bindings bindings = bindings_of(s, apart);
   const struct delta_step_args args = args_of(s, apart);
-  vulkan_dispatch(c, KERNEL_delta_step_fours_f32 + s->o.dtype, spec, bindings.of, &args,
+  vulkan_dispatch(c, kernel_variant(FAMILY_delta_step_fours, s->o.dtype), spec, bindings.of, &args,
                   divide_up(a->Dv, p->lanes / width * 4 * p->groups), a->Hv, s->rule->sequences.rows, operations);
 }
 
@@ -96,8 +96,8 @@ bool vulkan_plan_delta_step(const struct recorder *c, const struct delta_step *s
   const bool norm = s->norm && tensor_present(s->norm->weight);
   if (vulkan_device(c->backend)->caps.max_storage_buffers < DELTA_STEP_BINDINGS) return false;
   assert(!norm || s->norm->weight.cols == a->Dv);
-  const bool by_columns = plan_step(vulkan_plan(c), a->Dk, a->Dv, a->n, max32(a->r, 1), &p->p);
-  p->fours = fours(vulkan_plan(c), s, &p->f) && (!norm || p->f.whole || !by_columns || !p->p.whole);
+  const bool by_columns = plan_step(vulkan_rules(c), a->Dk, a->Dv, a->n, max32(a->r, 1), &p->p);
+  p->fours = fours(vulkan_rules(c), s, &p->f) && (!norm || p->f.whole || !by_columns || !p->p.whole);
   p->apart = norm && !(p->fours ? p->f.whole : p->p.whole);
   return by_columns || p->fours;
 }

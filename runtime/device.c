@@ -91,6 +91,22 @@ static void record_memory(VkPhysicalDevice physical, struct device_caps *caps) {
 
 #define CHAIN(head, structure) ((structure).pNext = (head).pNext, (head).pNext = &(structure))
 
+// At most one of these extensions is a device's; Intel has none.
+static uint32_t count_processors(VkPhysicalDevice physical, const struct extensions *extensions) {
+  VkPhysicalDeviceShaderSMBuiltinsPropertiesNV nvidia = {
+      .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_SM_BUILTINS_PROPERTIES_NV};
+  VkPhysicalDeviceShaderCoreProperties2AMD amd = {.sType =
+                                                      VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_CORE_PROPERTIES_2_AMD};
+  VkPhysicalDeviceShaderCoreBuiltinsPropertiesARM arm = {
+      .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_CORE_BUILTINS_PROPERTIES_ARM};
+  VkPhysicalDeviceProperties2 properties = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
+  if (offers(extensions, VK_NV_SHADER_SM_BUILTINS_EXTENSION_NAME)) CHAIN(properties, nvidia);
+  if (offers(extensions, VK_AMD_SHADER_CORE_PROPERTIES_2_EXTENSION_NAME)) CHAIN(properties, amd);
+  if (offers(extensions, VK_ARM_SHADER_CORE_BUILTINS_EXTENSION_NAME)) CHAIN(properties, arm);
+  vkGetPhysicalDeviceProperties2(physical, &properties);
+  return nvidia.shaderSMCount + amd.activeComputeUnitCount + arm.shaderCoreCount;
+}
+
 // What a 1.1 device tells beyond the limits of 1.0. version: the lesser of the instance's and the device's.
 static void record_properties2(VkPhysicalDevice physical, const struct extensions *extensions, uint32_t version,
                                struct device_caps *caps) {
@@ -114,6 +130,7 @@ static void record_properties2(VkPhysicalDevice physical, const struct extension
   if (has_buffer) CHAIN(properties, buffer);
   vkGetPhysicalDeviceProperties2(physical, &properties);
 
+  caps->processors = count_processors(physical, extensions);
   caps->memory_budget = offers(extensions, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
   caps->unchecked = // other drivers check nothing that is not asked for
       caps->vendor_id == VENDOR_NVIDIA && offers(extensions, VK_EXT_PIPELINE_ROBUSTNESS_EXTENSION_NAME);

@@ -1,5 +1,5 @@
-// plan: capabilities -> decisions. Starting values come from sweeps on one H200 and on lavapipe; what a device's
-// limits do not allow is halved until it fits, so every plan is valid on its device whatever the starting values say.
+// plan: capabilities -> decisions. What a device's limits do not allow is halved until it fits, so every plan is valid
+// on its device whatever the starting values say.
 #include "plan.h"
 
 #include "numbers.h"
@@ -13,8 +13,6 @@ enum {
   MIN_SHARED_BYTES = 16 * 1024,
   MIN_INVOCATIONS = 128,
   MIN_STORAGE_BUFFERS = 8,
-  MOST_DK = 65536,            // where the search for the longest key ends
-  USUAL_DK = 64,              // of which chunks of the planned length must fit
   MIN_SUBGROUP = 4,           // matvec.comp and sample.comp keep one sum a subgroup, of at most lanes / 4
   MAX_OFFSET_ALIGNMENT = 256, // tensors are laid out at multiples of this
 };
@@ -91,7 +89,8 @@ static void plan_memory(const struct device_caps *caps, struct plan *plan) {
 // ---------------------------------------------------------------- limits
 
 static void plan_limits(const struct device_caps *caps, struct plan *plan) {
-  uint64_t block = min64(min64(caps->max_allocation, caps->max_buffer), largest_device_heap(caps));
+  plan->device_bytes = largest_device_heap(caps);
+  uint64_t block = min64(min64(caps->max_allocation, caps->max_buffer), plan->device_bytes);
   plan->block_bytes = block / MAX_OFFSET_ALIGNMENT * MAX_OFFSET_ALIGNMENT;
   plan->binding_bytes = min64(caps->storage_range, plan->block_bytes) / MAX_OFFSET_ALIGNMENT * MAX_OFFSET_ALIGNMENT;
   // Kernels read vectors of 16 bytes, so a range starts at a multiple of that even where the device wants less.
@@ -119,52 +118,7 @@ static void check_limits(const struct device_caps *caps, struct plan *plan) {
            MAX_OFFSET_ALIGNMENT);
 }
 
-// ---------------------------------------------------------------- kernels
-
-static bool full_chunks(const struct plan *plan, uint32_t Dk) {
-  struct plan_delta d;
-  return plan_delta(plan, Dk, 128, 1, &d) && d.C == plan->chunk;
-}
-
-// Registers hold a lane's part of the state, half as many numbers of q and k, and what comes of them. Intel's have room
-// for 64 numbers a lane, which is too few.
-static void plan_step_registers(const struct device_caps *caps, struct plan *plan) {
-  if (!caps->subgroup_shuffle || caps->vendor_id == VENDOR_INTEL) return;
-  plan->step_width = plan->subgroup_width;
-  plan->step_rows = 16;
-  plan->step_most_rows = caps->vendor_id == VENDOR_NVIDIA || is_software(caps) ? 32 : 16;
-}
-
-// A GPU wants many lanes and large tiles; software runs a workgroup's lanes one subgroup after the other and pays for
-// every barrier with a switch between them, so its workgroups are small.
-static void starting_values(const struct device_caps *caps, struct plan *plan) {
-  bool software = is_software(caps);
-  plan->lanes = software ? 32 : 256;
-  plan->block_lanes = software ? 64 : 256;
-  plan->matvec_lanes = software ? 8 : 32;
-  plan->matvec_most_lanes = software ? 8 : 256;
-  plan->matvec_rows = software ? 16 : 1;
-  plan->matvec_most_rows = software ? 16 : 4;
-  plan->matvec_unroll = software ? 1 : 4;
-  plan->matvec_sets = software || !caps->full_subgroups ? 1 : 16;
-  plan->matvec_below = software ? 17 : 33;
-  plan->matmul_tile_t = software ? 32 : 128;
-  plan->matmul_tile_n = software ? 64 : 128;
-  plan->matmul_tile_k = 32;
-  plan->matmul_sub_t = plan->matmul_sub_n = 8;
-  plan->chunk = software ? 16 : 32;
-  plan->chunk_lanes = software ? 8 : 128;
-  plan->chunk_columns = software ? 32 : 16;
-  plan->chunk_from = 4 * plan->chunk;
-  plan->rule_columns = 32;
-  plan->rule_rows = software ? 128 : 32;
-  plan->step_lanes = software ? 256 : 1024;
-  plan_step_registers(caps, plan);
-  plan->step_groups = caps->device_type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU
-                          ? 528 // four on each processor of an H200
-                      : software ? 8
-                                 : 64;
-}
+// ---------------------------------------------------------------- workgroups
 
 // One size for every kernel, so that sums come out the same whatever the compiler thinks of a kernel: 32, as most
 // devices have; 16 on Intel, where 32 costs registers.
@@ -196,50 +150,35 @@ static void plan_matrices(const struct device_caps *caps, struct plan *plan) {
     plan->matrix_k = k;
   }
   plan->matrix_conversions = plan->matrix_m && caps->matrix_conversions;
-  plan->most_lanes = min32(caps->max_invocations, caps->max_workgroup[0]);
   // 16 spill on RDNA3, by its compiler; other GPUs are taken to be like it.
   plan->matrix_sums = caps->vendor_id == VENDOR_NVIDIA || is_software(caps) ? 16 : 8;
-  plan->matrix_step = is_software(caps) ? 16 : 64; // LLVM takes a minute for what 64 unrolls
-  plan->matrix_groups = caps->device_type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU ? 132 // as an H200 has
-                        : caps->device_type == VK_PHYSICAL_DEVICE_TYPE_CPU        ? 4
-                                                                                  : 16;
-  // Sums become vectors of four on their way to another workgroup. On a processor nothing waits for memory.
-  const bool fours = plan->matrix_m && plan->matrix_m * plan->matrix_n / plan->matrix_lanes % 4 == 0;
-  plan->matrix_parts = fours && !is_software(caps) ? 8 : 1;
-  plan->narrow_groups = caps->device_type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU ? 132 : 16;
-  plan->narrow_tokens = is_software(caps) ? 16 : 32; // LLVM takes long for more
-  if (is_software(caps)) plan->narrow_parts = 4;
-  plan->narrow_from = 2;
-  plan->scan_groups = caps->device_type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU
-                          ? 264 // two on each processor of an H200
-                      : caps->device_type == VK_PHYSICAL_DEVICE_TYPE_CPU ? 8
-                                                                         : 32;
 }
 
-static void fit_kernels(const struct device_caps *caps, struct plan *plan) {
-  uint32_t most = min32(caps->max_invocations, caps->max_workgroup[0]);
-  while (plan->lanes > most) plan->lanes /= 2;
-  while (plan->block_lanes > most) plan->block_lanes /= 2;
-  while (plan->matvec_lanes > most) plan->matvec_lanes /= 2;
-  while (plan->matvec_most_lanes > most) plan->matvec_most_lanes /= 2;
-  while (plan->chunk_lanes > most) plan->chunk_lanes /= 2;
-  while (plan->step_lanes > most) plan->step_lanes /= 2;
+// Where no extension tells, a guess: 132 on a discrete GPU, as an H200 has, 4 in software, 16 elsewhere.
+static uint32_t count_processors(const struct device_caps *caps) {
+  if (caps->processors) return caps->processors;
+  switch (caps->device_type) {
+  case VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU: return 132;
+  case VK_PHYSICAL_DEVICE_TYPE_CPU: return 4;
+  default: return 16;
+  }
+}
+
+// A GPU wants many lanes; software runs a workgroup's lanes one subgroup after the other and pays for every barrier
+// with a switch between them, so its workgroups are small.
+static void plan_workgroups(const struct device_caps *caps, struct plan *plan) {
+  plan->processors = count_processors(caps);
+  plan->most_lanes = min32(caps->max_invocations, caps->max_workgroup[0]);
+  plan->shared_bytes = caps->shared_bytes;
+  plan->lanes = plan->software ? 32 : 256;
+  plan->block_lanes = plan->software ? 64 : 256;
+  while (plan->lanes > plan->most_lanes) plan->lanes /= 2;
+  while (plan->block_lanes > plan->most_lanes) plan->block_lanes /= 2;
   // Lanes of a subgroup that is wider than its workgroup would idle: 64 on some AMD, 128 on some phones.
-  uint32_t subgroup = plan->subgroup ? plan->subgroup : caps->subgroup_size;
-  while (plan->matvec_lanes < subgroup && plan->matvec_lanes * 2 <= most) plan->matvec_lanes *= 2;
-  while (plan->lanes < subgroup && plan->lanes * 2 <= most) plan->lanes *= 2;
-  while (plan->matvec_sets * plan->matvec_lanes > most) plan->matvec_sets /= 2;
-  while (plan_matmul_lanes(plan) > most) plan->matmul_sub_t *= 2;
-  while (plan_matmul_shared_bytes(plan) > caps->shared_bytes) plan->matmul_tile_k /= 2;
-  while (plan->chunk > PLAN_LEAST_CHUNK && !full_chunks(plan, USUAL_DK)) plan->chunk /= 2;
-  while (plan->chunk_key < MOST_DK && full_chunks(plan, plan->chunk_key + 1)) plan->chunk_key++;
+  while (plan->lanes < plan->matrix_lanes && plan->lanes * 2 <= plan->most_lanes) plan->lanes *= 2;
 }
 
-// A prompt of 2,048 on an H200, 1.37 B parameters: 36,000 tokens/s in slices of 512, 48,700 in one.
 static void plan_pace(const struct device_caps *caps, struct plan *plan) {
-  const uint64_t large = (uint64_t)16 << 30;
-  bool gpu = caps->device_type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU;
-  plan->batch = gpu && plan->matrix_m && largest_device_heap(caps) >= large ? 2048 : 512;
   switch (caps->device_type) { // about a tenth of a second of work
   case VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU: plan->submit_operations = 200000000000; break;
   case VK_PHYSICAL_DEVICE_TYPE_CPU: plan->submit_operations = 2000000000; break;
@@ -259,7 +198,7 @@ static void plan_score(const struct device_caps *caps, struct plan *plan) {
   case VK_PHYSICAL_DEVICE_TYPE_CPU: rank = 0; break;
   default: rank = 1; break;
   }
-  uint64_t mib = min64(largest_device_heap(caps) >> 20, (1u << 28) - 1);
+  uint64_t mib = min64(plan->device_bytes >> 20, (1u << 28) - 1);
   plan->score = rank << 28 | (uint32_t)(mib ? mib : 1);
 }
 
@@ -271,13 +210,11 @@ void plan_make(const struct device_caps *caps, struct plan *plan) {
   if (!plan->binding_bytes) refuse(plan, "it allows no storage buffer of a useful size");
   plan->usable = !plan->reason[0];
   if (!plan->usable) return;
-  plan->shared_bytes = caps->shared_bytes;
   plan->software = is_software(caps);
   plan->subgroup = choose_subgroup(caps);
   if (caps->full_subgroups) plan->subgroup_width = plan->subgroup ? plan->subgroup : caps->subgroup_size;
   plan_matrices(caps, plan);
-  starting_values(caps, plan);
-  fit_kernels(caps, plan);
+  plan_workgroups(caps, plan);
   plan_pace(caps, plan);
   plan_score(caps, plan);
 }
@@ -328,6 +265,7 @@ static void describe_caps(struct text *text, const struct device_caps *caps) {
       say(text, " %ux%ux%u", caps->matrix_shape[i].m, caps->matrix_shape[i].n, caps->matrix_shape[i].k);
     say(text, "%s\n", caps->matrix_conversions ? ", with conversions" : "");
   }
+  if (caps->processors) say(text, "processors        %u\n", caps->processors);
   say(text, "workgroup         %u invocations, ", caps->max_invocations);
   say_bytes(text, "", caps->shared_bytes, " shared\n");
   say(text, "storage buffers   %u of ", caps->max_storage_buffers);
@@ -353,24 +291,15 @@ static void describe_plan(struct text *text, const struct plan *plan) {
   }
   if (plan->subgroup) say(text, "subgroup used     %u lanes\n", plan->subgroup);
   if (plan->matrix_m)
-    say(text, "matrices          %u x %u x %u%s; from %u tokens on\n", plan->matrix_m, plan->matrix_n, plan->matrix_k,
-        plan->matrix_conversions ? ", sums become operands in registers" : "", plan->narrow_from);
-  say(text, "lanes             %u a row, %u a block\n", plan->lanes, plan->block_lanes);
-  say(text, "matvec            %u to %u lanes, %u to %u rows, %u loads at once, below %u tokens\n", plan->matvec_lanes,
-      plan->matvec_most_lanes, plan->matvec_rows, plan->matvec_most_rows, plan->matvec_unroll, plan->matvec_below);
-  say(text, "matmul            tile %u x %u x %u, %u x %u a lane, %u lanes, %llu bytes shared\n", plan->matmul_tile_t,
-      plan->matmul_tile_n, plan->matmul_tile_k, plan->matmul_sub_t, plan->matmul_sub_n, plan_matmul_lanes(plan),
-      (unsigned long long)plan_matmul_shared_bytes(plan));
-  say(text, "delta rule        chunks of %u from %u tokens for keys up to %u, at most %u lanes and %u columns\n",
-      plan->chunk, plan->chunk_from, plan->chunk_key, plan->chunk_lanes, plan->chunk_columns);
-  say(text, "                  else recurrent, %u columns, %u rows a lane; single tokens with up to %u lanes\n",
-      plan->rule_columns, plan->rule_rows, plan->step_lanes);
+    say(text, "matrices          %u x %u x %u%s\n", plan->matrix_m, plan->matrix_n, plan->matrix_k,
+        plan->matrix_conversions ? ", sums become operands in registers" : "");
+  say(text, "lanes             %u a row, %u a block, on %u processors\n", plan->lanes, plan->block_lanes,
+      plan->processors);
   say_bytes(text, "buffers           ", plan->block_bytes, ", ");
   say_bytes(text, "", plan->binding_bytes, " a binding, ");
   say(text, "offsets of %u bytes\n", plan->offset_alignment);
   say(text, "memory types      device %d%s, shared %d, staging %d, readback %d\n", plan->memory_device,
       plan->device_mapped ? " (mapped)" : "", plan->memory_shared, plan->memory_staging, plan->memory_readback);
-  say(text, "prompts           %u tokens at once\n", plan->batch);
   say(text, "submits           about every %llu million operations\n",
       (unsigned long long)(plan->submit_operations / 1000000));
   say(text, "waits             at most %u seconds without an answer\n", plan->silent_seconds);

@@ -15,7 +15,8 @@ static char **numbers; // the arguments behind the others
 static uint64_t weight_bytes;
 static uint32_t tokens, dispatches; // dispatches: of a replay
 
-static struct plan *plan(void) { return &vulkan_device(backend)->plan; }
+static struct plan_products *plan(void) { return &((struct vulkan_backend *)backend)->products; }
+static struct plan_rules *rules(void) { return &((struct vulkan_backend *)backend)->rules; }
 
 // A view of f32 numbers behind `offset` of the activations.
 static struct tensor f32(uint64_t *offset, uint32_t rows, uint32_t cols) {
@@ -92,7 +93,7 @@ static double time_product(const struct product *p, enum dtype dtype) {
 }
 
 static void sweep_product(const struct product *p) {
-  const struct plan own = *plan();
+  const struct plan_products own = *plan();
   const uint32_t width = tokens > 4 ? 8 : tokens > 2 ? 4 : tokens;
   plan()->narrow_from = plan()->matvec_below = tokens + 1;
   plan()->matvec_sets = 1; // not swept; the last row has the plan's
@@ -128,10 +129,10 @@ static void sweep_product(const struct product *p) {
 enum { TILES, PARTS, STEP, CHOICES };
 static const uint32_t choices[CHOICES][5] = {{1, 2, 3, 4}, {1, 2, 4, 8, 16}, {16, 32, 64, 128}};
 
-static bool narrow_fits(const struct plan *own, const struct product *p, const uint32_t n[CHOICES],
+static bool narrow_fits(const struct plan_products *own, const struct product *p, const uint32_t n[CHOICES],
                         struct plan_narrow *m) {
   const uint32_t rows = p->N * (p->kind == GATED ? 2 : 1);
-  struct plan *now = plan();
+  struct plan_products *now = plan();
   for (int c = 0; c < CHOICES; c++)
     if (!n[c]) return false; // past a list's end
   *now = *own;
@@ -143,7 +144,8 @@ static bool narrow_fits(const struct plan *own, const struct product *p, const u
          m->step == n[STEP];
 }
 
-static double time_narrow(const struct plan *own, const struct product *p, const uint32_t n[CHOICES], double best) {
+static double time_narrow(const struct plan_products *own, const struct product *p, const uint32_t n[CHOICES],
+                          double best) {
   struct plan_narrow m;
   if (!narrow_fits(own, p, n, &m)) return 1e30;
   double us = time_product(p, DTYPE_F16);
@@ -153,7 +155,7 @@ static double time_narrow(const struct plan *own, const struct product *p, const
 }
 
 // From the plan's own choice to the best neighbour along each list, until none is better.
-static void search_narrow(const struct plan *own, const struct product *p, const struct plan_narrow *m) {
+static void search_narrow(const struct plan_products *own, const struct product *p, const struct plan_narrow *m) {
   const uint32_t chosen[CHOICES] = {m->tiles_n, m->parts, m->step};
   int at[CHOICES] = {0};
   bool seen[5][5][5] = {{{false}}};
@@ -183,7 +185,7 @@ static void search_narrow(const struct plan *own, const struct product *p, const
 }
 
 static void sweep_narrow(const struct product *p) {
-  const struct plan own = *plan();
+  const struct plan_products own = *plan();
   const uint32_t rows = p->N * (p->kind == GATED ? 2 : 1);
   struct plan_narrow m;
   double best = 1e30;
@@ -236,15 +238,15 @@ static double time_step(uint32_t B, uint32_t heads, uint32_t d, bool normed) {
 
 // Four columns an invocation, over the rows that each may have.
 static void sweep_fours(uint32_t B, uint32_t heads, uint32_t d, bool normed) {
-  const struct plan own = *plan();
+  const struct plan_rules own = *rules();
   struct plan_step_fours chosen, p, last = {0};
   double best = 1e30;
   if (4ull * B * heads * d * d > weight_bytes || !plan_step_fours(&own, d, d, B * heads, normed, &chosen)) return;
   printf("\ndelta_step by fours, %u sequence%s, %u heads of %u\n", B, B > 1 ? "s" : "", heads, d);
   printf("%8s %8s %6s %9s %8s\n", "groups", "lanes", "whole", "us", "GB/s");
   for (uint32_t rows = 4; rows <= 64; rows += 4) {
-    plan()->step_rows = plan()->step_most_rows = rows;
-    if (!plan_step_fours(plan(), d, d, B * heads, normed, &p) || (p.groups == last.groups && p.lanes == last.lanes))
+    rules()->step_rows = rules()->step_most_rows = rows;
+    if (!plan_step_fours(rules(), d, d, B * heads, normed, &p) || (p.groups == last.groups && p.lanes == last.lanes))
       continue;
     last = p;
     double us = time_step(B, heads, d, normed);
@@ -253,11 +255,11 @@ static void sweep_fours(uint32_t B, uint32_t heads, uint32_t d, bool normed) {
            8e-3 * B * heads * d * d / us, ours ? "  plan" : "", us < best ? "  best yet" : "");
     if (us < best) best = us;
   }
-  *plan() = own;
+  *rules() = own;
 }
 
 static void sweep_step(uint32_t B, uint32_t heads, uint32_t d) {
-  const struct plan own = *plan();
+  const struct plan_rules own = *rules();
   struct plan_step chosen, p;
   double best = 1e30;
   if (4ull * B * heads * d * d > weight_bytes) return;
@@ -267,11 +269,11 @@ static void sweep_step(uint32_t B, uint32_t heads, uint32_t d) {
   for (uint32_t most = 128; most <= own.step_lanes; most *= 2)
     for (uint32_t columns = 8; columns <= 64; columns *= 2)
       for (uint32_t rows = 8; rows <= 128; rows *= 2) {
-        plan()->step_width = 0;
-        plan()->step_lanes = most;
-        plan()->rule_columns = columns;
-        plan()->rule_rows = rows;
-        if (!plan_step(plan(), d, d, 1, 1, &p)) continue;
+        rules()->step_width = 0;
+        rules()->step_lanes = most;
+        rules()->rule_columns = columns;
+        rules()->rule_rows = rows;
+        if (!plan_step(rules(), d, d, 1, 1, &p)) continue;
         if (p.columns * p.sub * 2 <= most || p.columns < columns) continue; // listed with others
         double us = time_step(B, heads, d, true);
         bool ours = p.columns == chosen.columns && p.sub == chosen.sub && p.whole == chosen.whole;
@@ -280,7 +282,7 @@ static void sweep_step(uint32_t B, uint32_t heads, uint32_t d) {
                  8e-3 * B * heads * d * d / us, ours ? "  plan" : "", us < best ? "  best yet" : "");
         if (us > 0 && us < best) best = us;
       }
-  *plan() = own;
+  *rules() = own;
 }
 
 // ---------------------------------------------------------------- devices

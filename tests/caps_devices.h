@@ -1,6 +1,6 @@
 // caps_devices.h: capabilities of real devices, as their drivers report them: what plan.c is tested with. Where a field
 // is not in the reports at hand (identity, time stamps) it is left zero. H200 and lavapipe were recorded by
-// `deltaic devices`; the others are from driver sources and public reports of vulkaninfo.
+// `deltaic devices`; the others are from driver sources and public reports of vulkaninfo, processors from data sheets.
 #ifndef CAPS_DEVICES_H
 #define CAPS_DEVICES_H
 #include "plan.h"
@@ -30,6 +30,7 @@ static const struct device_caps caps_h200 = {
     .device_type = VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU,
     .api_version = VK_MAKE_API_VERSION(0, 1, 4, 312),
     SUBGROUP(32, 32, 32, 2097152),
+    .processors = 132,
     .shared_bytes = 49152,
     WORKGROUP(1024, 64),
     .max_groups = {2147483647, 65535, 65535},
@@ -59,6 +60,7 @@ static const struct device_caps caps_geforce_bar = {
     .device_type = VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU,
     .api_version = VK_MAKE_API_VERSION(0, 1, 3, 242),
     SUBGROUP(32, 32, 32, 2097152),
+    .processors = 46,
     .shared_bytes = 49152,
     WORKGROUP(1024, 64),
     .max_groups = {2147483647, 65535, 65535},
@@ -86,6 +88,7 @@ static const struct device_caps caps_rdna3_radv = {
     .device_type = VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU,
     .api_version = VK_MAKE_API_VERSION(0, 1, 4, 305),
     SUBGROUP(64, 32, 64, 32),
+    .processors = 96,
     .shared_bytes = 65536,
     WORKGROUP(1024, 1024),
     .max_groups = {4294967295, 65535, 65535},
@@ -124,6 +127,7 @@ static const struct device_caps caps_rdna2_radv_bar = {
     .device_type = VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU,
     .api_version = VK_MAKE_API_VERSION(0, 1, 3, 255),
     SUBGROUP(64, 32, 64, 32),
+    .processors = 40,
     .shared_bytes = 65536,
     WORKGROUP(1024, 1024),
     .max_groups = {4294967295, 65535, 65535},
@@ -156,6 +160,7 @@ static const struct device_caps caps_amd_windows = {
     .device_type = VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU,
     .api_version = VK_MAKE_API_VERSION(0, 1, 4, 315),
     SUBGROUP(64, 32, 64, 32),
+    .processors = 64,
     .shared_bytes = 32768,
     WORKGROUP(1024, 1024),
     .max_groups = {4294967295, 65535, 65535},

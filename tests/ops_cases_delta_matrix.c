@@ -14,11 +14,11 @@ static void matrix_run(const struct delta_case *c, const struct sequence *s, uin
   struct plan_delta_matrix p;
   a.form = DELTA_CHUNK;
   a.matrices = matrices;
-  assert_true(vulkan_delta_matrix_plan(vulkan_device(backend), c->rows, B, &a, &p));
+  assert_true(vulkan_delta_matrix_plan(backend, c->rows, B, &a, 1, &p));
   uint64_t bytes = backend->ops->delta_scratch_bytes(backend, c->rows, B, a);
   struct array scratch = activations(1, (uint32_t)(bytes / sizeof(float)), DENSE, NULL);
   begin();
-  backend->ops->delta_rule(recorder, c->o.t, c->qkv.t, c->beta.t, a.gated ? c->g.t : ABSENT, ABSENT, c->state.t,
+  backend->ops->delta_rule(recorder, c->o.t, c->qkv.t, c->beta.t, a.gated ? c->g.t : ABSENT, c->state.t,
                            sequences_of(s, B).t, scratch.t, a);
   run();
 }
@@ -65,8 +65,7 @@ static void delta_rule_of_few_heads_matches(void **state) {
   (void)state;
   seed(51);
   for (int l = 0; l < LENGTHS; l++)
-    check(DTYPE_F16, 8, (struct delta_args){1, 1, 16, 8, 1, 0.25f, l % 2, .form = DELTA_CHUNK, .matrices = matrices},
-          &lengths[l], 1, 1);
+    check(DTYPE_F16, 8, (struct delta_args){1, 1, 16, 8, 1, 0.25f, l % 2, DELTA_CHUNK, matrices, 0}, &lengths[l], 1, 1);
 }
 
 // Cut into segments that are walked at the same time; one text, or one among others, without tokens and with a few, of
@@ -75,21 +74,20 @@ static void long_sequences_of_one_head_match(void **state) {
   (void)state;
   seed(55);
   struct plan *plan = &vulkan_device(backend)->plan;
-  const uint32_t places = plan->scan_groups;
+  const uint32_t places = plan->processors;
   for (int many = 0; many < 2; many++) {
     struct plan_delta_matrix p;
-    struct delta_args a = {1, 1, 16, 16, 1, 0.25f, many, .form = DELTA_CHUNK, .matrices = matrices};
-    if (many) a.Dk = 12, a.Dv = 20, plan->scan_groups = 8 * places;
+    struct delta_args a = {1, 1, 16, 16, 1, 0.25f, many, DELTA_CHUNK, matrices, 0};
+    if (many) a.Dk = 12, a.Dv = 20, plan->processors = 8 * places;
     const uint32_t B = many ? 3 : 1;
     uint32_t T[] = {1100, 0, 50}; // or what the device's plan cuts
-    while (vulkan_delta_matrix_plan(vulkan_device(backend), T[0], B, &a, &p) && p.segments == 1 && T[0] < 10000)
-      T[0] *= 2;
+    while (vulkan_delta_matrix_plan(backend, T[0], B, &a, 1, &p) && p.segments == 1 && T[0] < 10000) T[0] *= 2;
     assert_true(p.segments > 1);
     struct delta_case c = delta_random_in(DTYPE_F16, many ? 4 : 8, a, T, B, 1);
     for (uint32_t i = 0; i < c.rows; i++) c.g.v[i] *= 0.01; // so that states reach over segments
     c.g = activations(c.g.t.rows, 1, c.g.t.stride, c.g.v);
     matrix_run(&c, c.s, B);
-    plan->scan_groups = places;
+    plan->processors = places;
     expect_delta("segments on matrices: o", "segments on matrices: state", &c);
     tools_teardown(NULL);
   }
@@ -106,8 +104,7 @@ static void the_profile_counts_every_byte_once(void **state) {
   deltaic_kernel_time times[4];
   uint64_t prepare = 0, scan = 0;
   struct delta_case c = delta_random_in(
-      DTYPE_F16, 8, (struct delta_args){1, 1, 16, 8, 1, 0.25f, true, .form = DELTA_CHUNK, .matrices = matrices}, &T, 1,
-      1);
+      DTYPE_F16, 8, (struct delta_args){1, 1, 16, 8, 1, 0.25f, true, DELTA_CHUNK, matrices, 0}, &T, 1, 1);
   assert_int_equal(backend->ops->recorder_profile(recorder, true), DELTAIC_OK);
   matrix_run(&c, c.s, 1);
   size_t count = backend->ops->recorder_times(recorder, times, 4);
@@ -123,8 +120,7 @@ static void delta_rule_shares_keys_among_grouped_value_heads(void **state) {
   seed(52);
   for (int l = 0; l < 4; l++) {
     uint32_t T[] = {lengths[2 * l + 1], lengths[LENGTHS - 1 - l]};
-    check(DTYPE_F16, 8, (struct delta_args){2, 6, 16, 16, 1, 0.25f, l % 2, .form = DELTA_CHUNK, .matrices = matrices},
-          T, 2, 1);
+    check(DTYPE_F16, 8, (struct delta_args){2, 6, 16, 16, 1, 0.25f, l % 2, DELTA_CHUNK, matrices, 0}, T, 2, 1);
   }
 }
 
@@ -133,8 +129,7 @@ static void delta_product_matches(void **state) {
   seed(53);
   for (int l = 0; l < LENGTHS; l++) {
     const uint32_t T[] = {lengths[l], 0, 21}, n = 2 + l / 2 % 2; // three steps leave a row of a chunk empty
-    check(DTYPE_F16, 8, (struct delta_args){2, 2, 16, 16, n, 0.25f, l % 2, .form = DELTA_CHUNK, .matrices = matrices},
-          T, 3, 1);
+    check(DTYPE_F16, 8, (struct delta_args){2, 2, 16, 16, n, 0.25f, l % 2, DELTA_CHUNK, matrices, 0}, T, 3, 1);
   }
 }
 
@@ -145,8 +140,7 @@ static void correlated_keys_lose_no_digits(void **state) {
   const uint32_t T[] = {200, 0, 63}, cols = 4 * 16 + 2 * 16;
   for (int hard = 0; hard < 2; hard++) {
     struct delta_case c = delta_random_in(
-        DTYPE_F16, 8, (struct delta_args){2, 2, 16, 16, 1, 0.25f, true, .form = DELTA_CHUNK, .matrices = matrices}, T,
-        3, 1);
+        DTYPE_F16, 8, (struct delta_args){2, 2, 16, 16, 1, 0.25f, true, DELTA_CHUNK, matrices, 0}, T, 3, 1);
     for (uint32_t t = 0; t < c.rows; t++)
       for (int h = 0; h < 4; h++) {
         double *x = c.qkv.v + t * cols + h * 16;
@@ -170,8 +164,7 @@ static void decays_beyond_their_factors_match(void **state) {
   const uint32_t T[] = {40};
   for (uint32_t n = 1; n <= 2; n++) {
     struct delta_case c = delta_random_in(
-        DTYPE_F16, 8, (struct delta_args){2, 2, 16, 16, n, 0.25f, true, .form = DELTA_CHUNK, .matrices = matrices}, T,
-        1, 1);
+        DTYPE_F16, 8, (struct delta_args){2, 2, 16, 16, n, 0.25f, true, DELTA_CHUNK, matrices, 0}, T, 1, 1);
     for (uint32_t i = 0; i < c.g.t.rows * c.g.t.cols; i++) c.g.v[i] = i % 2 ? -4.9 : i < 20 * c.g.t.cols ? -5.1 : -1.5;
     c.g = activations(c.g.t.rows, c.g.t.cols, c.g.t.stride, c.g.v);
     matrix_run(&c, c.s, 1);

@@ -12,7 +12,7 @@ static void matrix_run(const struct mamba2_case *c, const struct sequence *s, ui
   struct plan_mamba2_matrix p;
   a.form = DELTA_CHUNK;
   a.matrices = MATRICES_BEST;
-  assert_true(vulkan_mamba2_matrix_plan(vulkan_device(backend), c->rows, B, &a, &p));
+  assert_true(vulkan_mamba2_matrix_plan(backend, c->rows, B, &a, &p));
   uint64_t bytes = backend->ops->mamba2_scratch_bytes(backend, c->rows, B, a);
   struct array scratch = activations(1, (uint32_t)(bytes / sizeof(float)), DENSE, NULL);
   assert_int_equal(backend->ops->mamba2_dtype(recorder, c->rows, B, scratch.t, a), DTYPE_F16);
@@ -56,16 +56,16 @@ static void mamba2_of_many_heads_matches(void **state) {
   (void)state;
   seed(81);
   struct plan *plan = &vulkan_device(backend)->plan;
-  const uint32_t groups = plan->matrix_groups;
-  plan->matrix_groups = 1;
+  const uint32_t groups = plan->processors;
+  plan->processors = 1;
   struct mamba2_args a = {.heads = 7, .P = 16, .N = 16, .groups = 1};
   uint32_t T[] = {200, 70};
   struct mamba2_case c = mamba2_random(DTYPE_F16, a, T, 2);
   struct plan_mamba2_matrix p;
   a.matrices = MATRICES_BEST;
-  assert_true(vulkan_mamba2_matrix_plan(vulkan_device(backend), c.rows, 2, &a, &p) && p.heads > 1);
+  assert_true(vulkan_mamba2_matrix_plan(backend, c.rows, 2, &a, &p) && p.heads > 1);
   matrix_run(&c, c.s, c.B);
-  plan->matrix_groups = groups;
+  plan->processors = groups;
   expect_mamba2("mamba2 on matrices, many heads: y", "mamba2 on matrices, many heads: state", &c);
 }
 

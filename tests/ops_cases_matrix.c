@@ -71,7 +71,7 @@ static void few_tokens_match_too(void **state) {
 static void the_steps_of_gpus_match(void **state) {
   (void)state;
   seed(4);
-  uint32_t *step = &vulkan_device(backend)->plan.matrix_step;
+  uint32_t *step = &((struct vulkan_backend *)backend)->products.matrix_step;
   const uint32_t own = *step;
   *step = 64;
   check_matmul(16, 16, 136, DTYPE_BF16, true, false);
@@ -83,8 +83,8 @@ static void the_steps_of_gpus_match(void **state) {
 static void one_token_is_normed_once_for_a_workgroup(void **state) {
   (void)state;
   enum { F = 21, K = 2048 };
-  struct plan *plan = &vulkan_device(backend)->plan;
-  const struct plan own = *plan;
+  struct plan_products *plan = &((struct vulkan_backend *)backend)->products;
+  const struct plan_products own = *plan;
   seed(6);
   plan->matvec_sets = 4;
   plan->matvec_lanes = plan->matvec_most_lanes = 32;
@@ -169,15 +169,16 @@ static void check_sums_are_in_order(uint32_t T, uint32_t N, uint32_t K) {
 // As on a GPU whose processors would have nothing to do else: workgroups share the K of a tile. No ticket is left.
 static void tiles_are_shared_where_they_are_few(void **state) {
   (void)state;
-  struct plan *plan = &vulkan_device(backend)->plan;
-  const struct plan own = *plan;
+  struct plan *device = &vulkan_device(backend)->plan;
+  struct plan_products *plan = &((struct vulkan_backend *)backend)->products;
+  const uint32_t own_parts = plan->matrix_parts, own_processors = device->processors;
   seed(8);
   plan->matrix_parts = 3;
-  plan->matrix_groups = 2;
+  device->processors = 2;
   const uint32_t numbers = (uint32_t)(plan_matmul_parts_bytes(plan) / sizeof(float));
   struct array parts = activations(1, numbers, DENSE, zeros(numbers));
   static const uint32_t shapes[][3] = {{70, 96, 520}, {130, 61, 299}, {70, 304, 168}, {70, 168, 152}};
-  for (int i = 0; i < 4 && plan->software; i++) {
+  for (int i = 0; i < 4 && device->software; i++) {
     struct plan_matmul m;
     assert_true(plan_matmul_matrix(plan, shapes[i][0], shapes[i][1], shapes[i][2], true, &m) && m.parts > 1 && m.whole);
   }
@@ -189,7 +190,8 @@ static void tiles_are_shared_where_they_are_few(void **state) {
   recorder->parts = ABSENT;
   const double *left = read_values(&parts);
   for (uint32_t i = 0; i < plan_matmul_tickets_bytes(plan) / sizeof(float); i++) assert_true(left[i] == 0);
-  *plan = own;
+  plan->matrix_parts = own_parts;
+  device->processors = own_processors;
 }
 
 // What the profile counts of one product beside its inputs and outputs, each once. Shapes that other cases compile.
@@ -215,13 +217,14 @@ static uint64_t profiled_bytes(uint32_t T, uint32_t N, uint32_t K, bool gated, b
 static void the_profile_counts_outputs_once_and_the_sums_that_are_left(void **state) {
   (void)state;
   enum { T = 70, N = 96 };
-  struct plan *plan = &vulkan_device(backend)->plan;
-  const struct plan own = *plan;
+  struct plan *device = &vulkan_device(backend)->plan;
+  struct plan_products *plan = &((struct vulkan_backend *)backend)->products;
+  const uint32_t own_parts = plan->matrix_parts, own_processors = device->processors;
   struct plan_matmul m;
   uint32_t K = 520; // where that is shared; more of it, as devices' steps may be longer
   assert_in_range(profiled_bytes(T, 2 * N, 64, true, false), 0, 8);
   plan->matrix_parts = 3;
-  plan->matrix_groups = 2;
+  device->processors = 2;
   const uint32_t numbers = (uint32_t)(plan_matmul_parts_bytes(plan) / sizeof(float));
   struct array parts = activations(1, numbers, DENSE, zeros(numbers));
   recorder->parts = parts.t;
@@ -231,7 +234,8 @@ static void the_profile_counts_outputs_once_and_the_sums_that_are_left(void **st
   for (int add = 0; add < 2; add++)
     assert_int_equal(profiled_bytes(T, N, K, false, add), 2 * sizeof(float) * (sums + tickets));
   recorder->parts = ABSENT;
-  *plan = own;
+  plan->matrix_parts = own_parts;
+  device->processors = own_processors;
 }
 
 // x (T, D) += mlp(norm x) of some layers, then y (T, N) = norm x w^T, in double.

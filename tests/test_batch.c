@@ -238,7 +238,7 @@ static void check_rule(deltaic_device *device, const char *path, size_t longest,
 
 static void check_rules(deltaic_device *device) {
   if (strcmp(device->backend->ops->name, "vulkan")) return; // the CPU decides for each text
-  const uint32_t from = vulkan_device(device->backend)->plan.chunk_from;
+  const uint32_t from = vulkan_rules(device->backend)->chunk_from;
   for (int i = 0; i < 3; i++) {
     const char *path =
         (const char *[]){MODELS "tiny_gated_deltanet_gva", MODELS "tiny_hh_gated_dynamic", MODELS "tiny_mamba2"}[i];
@@ -392,11 +392,12 @@ static void fast_steps_of_many_texts_are_near_the_exact(void **state) {
 static void check_shared_tiles(deltaic_device *device) {
   struct backend *b = device->backend;
   if (strcmp(b->ops->name, "vulkan") || !vulkan_device(b)->plan.matrix_m) return;
-  struct plan *plan = &vulkan_device(b)->plan;
-  const struct plan own = *plan;
+  struct plan *limits = &vulkan_device(b)->plan;
+  struct plan_products *plan = &((struct vulkan_backend *)b)->products;
+  const uint32_t own_parts = plan->matrix_parts, own_processors = limits->processors;
   const uint64_t own_bytes = b->parts_bytes;
   plan->matrix_parts = 4;
-  plan->matrix_groups = 16;
+  limits->processors = 16;
   b->parts_bytes = plan_matmul_parts_bytes(plan);
   deltaic_session_options options = {.size = sizeof options, .precision = DELTAIC_PRECISION_FAST, .sequences = 2};
   deltaic_model *model = open_model(device, MODELS "tiny_gated_deltanet_gva");
@@ -418,12 +419,13 @@ static void check_shared_tiles(deltaic_device *device) {
   assert_non_null(words);
   assert_ok(b->ops->buffer_read(b, fast->parts.buffer, fast->parts.offset, words, b->parts_bytes));
   for (uint64_t i = 0; i < b->parts_bytes / sizeof *words; i++) *(i < tickets ? &left : &sums) += words[i] != 0;
-  assert_true(!left && (sums || !plan->software)); // a GPU's steps are too long to part these products
+  assert_true(!left && (sums || !limits->software)); // a GPU's steps are too long to part these products
   free(words), free(logits), free(want);
   deltaic_session_free(fast);
   deltaic_session_free(slow);
   deltaic_model_close(model);
-  *plan = own;
+  plan->matrix_parts = own_parts;
+  limits->processors = own_processors;
   b->parts_bytes = own_bytes;
 }
 

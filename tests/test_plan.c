@@ -14,11 +14,17 @@
 #include "matmul_narrow.h"
 #include "matvec.h"
 #include "numbers.h"
+#include "plan_attention.h"
+#include "plan_delta.h"
+#include "plan_mamba2.h"
+#include "plan_matmul.h"
+#include "plan_rule.h"
 #include "reflect.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -29,6 +35,18 @@ static struct plan made(const struct device_caps *caps) {
   if (!plan.usable) print_error("%s: %s\n", caps->name, plan.reason);
   assert_true(plan.usable);
   return plan;
+}
+
+static struct plan_products products_of(const struct device_caps *caps, const struct plan *plan) {
+  struct plan_products products;
+  plan_products_make(caps, plan, &products);
+  return products;
+}
+
+static struct plan_rules rules_of(const struct device_caps *caps, const struct plan *plan) {
+  struct plan_rules rules;
+  plan_rules_make(caps, plan, &rules);
+  return rules;
 }
 
 static bool power_of_two(uint64_t n) { return n && !(n & (n - 1)); }
@@ -51,18 +69,24 @@ static void workgroups_fit_every_device(void **state) {
   for (int i = 0; i < CAPS_USABLE; i++) {
     const struct device_caps *caps = caps_usable[i];
     struct plan p = made(caps);
-    uint32_t lanes[] = {p.lanes,       p.block_lanes,       p.matvec_lanes,
-                        p.chunk_lanes, p.matvec_most_lanes, plan_matmul_lanes(&p)};
+    const struct plan_products products = products_of(caps, &p);
+    const struct plan_rules rules = rules_of(caps, &p);
+    uint32_t lanes[] = {p.lanes,
+                        p.block_lanes,
+                        products.matvec_lanes,
+                        rules.chunk_lanes,
+                        products.matvec_most_lanes,
+                        plan_matmul_lanes(&products)};
     for (size_t j = 0; j < sizeof lanes / sizeof *lanes; j++) {
       assert_true(power_of_two(lanes[j]));
       assert_in_range(lanes[j], 1, caps->max_invocations);
       assert_in_range(lanes[j], 1, caps->max_workgroup[0]);
     }
-    assert_int_equal(p.matmul_tile_t % p.matmul_sub_t, 0);
-    assert_int_equal(p.matmul_tile_n % p.matmul_sub_n, 0);
-    assert_true(power_of_two(p.matmul_tile_k) && p.matmul_tile_k >= 4);
-    assert_true(power_of_two(p.chunk) && p.chunk >= 16);
-    assert_true(p.chunk_columns && p.rule_columns && p.matvec_below && p.chunk_from);
+    assert_int_equal(products.matmul_tile_t % products.matmul_sub_t, 0);
+    assert_int_equal(products.matmul_tile_n % products.matmul_sub_n, 0);
+    assert_true(power_of_two(products.matmul_tile_k) && products.matmul_tile_k >= 4);
+    assert_true(power_of_two(rules.chunk) && rules.chunk >= 16);
+    assert_true(rules.chunk_columns && rules.rule_columns && products.matvec_below && rules.chunk_from);
   }
 }
 
@@ -70,8 +94,10 @@ static void shared_memory_fits_every_device(void **state) {
   (void)state;
   for (int i = 0; i < CAPS_USABLE; i++) {
     struct plan p = made(caps_usable[i]);
-    assert_in_range(plan_matmul_shared_bytes(&p), 1, caps_usable[i]->shared_bytes);
-    assert_in_range(p.chunk_key, 64, 4096); // heads of 64 take chunks of the planned length everywhere
+    const struct plan_products products = products_of(caps_usable[i], &p);
+    const struct plan_rules rules = rules_of(caps_usable[i], &p);
+    assert_in_range(plan_matmul_shared_bytes(&products), 1, caps_usable[i]->shared_bytes);
+    assert_in_range(plan_chunk_key(&rules), 64, 4096); // heads of 64 take chunks of the planned length everywhere
   }
 }
 
@@ -89,11 +115,12 @@ static void chunk_kernels_take_the_shared_memory_that_the_plan_says(void **state
   const uint32_t keys[] = {1, 49, 64, 76, 96, 128, 192, 256, 4096}, steps[] = {1, 2, 3, 8};
   for (int i = 0; i < CAPS_USABLE; i++) {
     struct plan p = made(caps_usable[i]);
+    const struct plan_rules rules = rules_of(caps_usable[i], &p);
     for (int k = 0; k < 9; k++)
       for (int n = 0; n < 4; n++) {
         struct plan_delta d;
-        bool fits = plan_delta(&p, keys[k], 128, steps[n], &d);
-        if (steps[n] == 1) assert_int_equal(fits && d.C == p.chunk, keys[k] <= p.chunk_key);
+        bool fits = plan_delta(&rules, keys[k], 128, steps[n], &d);
+        if (steps[n] == 1) assert_int_equal(fits && d.C == rules.chunk, keys[k] <= plan_chunk_key(&rules));
         if (keys[k] <= 64) assert_true(fits);
         if (keys[k] == 4096) assert_false(fits);
         if (!fits) continue;
@@ -120,12 +147,13 @@ static void the_step_kernel_takes_the_shared_memory_that_the_plan_says(void **st
   const uint32_t keys[] = {16, 64, 80, 128, 256, 32768}, values[] = {1, 64, 128, 512}, steps[] = {1, 2, 4};
   for (int i = 0; i < CAPS_USABLE; i++) {
     struct plan p = made(caps_usable[i]);
+    const struct plan_rules rules = rules_of(caps_usable[i], &p);
     for (int k = 0; k < 6; k++)
       for (int j = 0; j < 12; j++)
         for (uint32_t r = 1; r <= 16; r *= 2) {
           struct plan_step s;
           const uint32_t n = steps[j % 3], Dk = keys[k], Dv = values[j / 3];
-          bool fits = plan_step(&p, Dk, Dv, n, r, &s);
+          bool fits = plan_step(&rules, Dk, Dv, n, r, &s);
           if (Dk <= 128 && r <= 4) assert_true(fits);
           if (Dk == 32768) assert_false(fits); // left to the ops that the kernel stands for
           if (!fits) continue;
@@ -148,25 +176,27 @@ static void steps_by_fours_fit_the_device(void **state) {
   for (int i = 0; i < CAPS_USABLE; i++) {
     const struct device_caps *caps = caps_usable[i];
     struct plan p = made(caps);
-    const uint32_t width = p.step_width;
+    const struct plan_rules rules = rules_of(caps, &p);
+    const uint32_t width = rules.step_width;
     if (width) assert_true(caps->full_subgroups && caps->subgroup_shuffle && width <= 128 && !(width & (width - 1)));
     for (int j = 0; j < 8 * 6 * 2; j++) {
       const uint32_t Dk = keys[j / 12], Dv = values[j / 2 % 6];
-      if (!plan_step_fours(&p, Dk, Dv, j % 3 ? 16 : 512, j % 2, &s)) continue;
+      if (!plan_step_fours(&rules, Dk, Dv, j % 3 ? 16 : 512, j % 2, &s)) continue;
       assert_true(width && s.groups <= width && s.lanes % width == 0);
       assert_in_range(s.lanes, 1, caps->max_invocations);
-      assert_in_range((Dk / 4 - 1) / (width / s.groups) * 4 + 4, 4, p.step_most_rows);
+      assert_in_range((Dk / 4 - 1) / (width / s.groups) * 4 + 4, 4, rules.step_most_rows);
       if (s.whole) assert_true(j % 2 && s.lanes / width * 4 * s.groups >= Dv);
     }
-    assert_false(plan_step_fours(&p, 49, 128, 16, false, &s) || plan_step_fours(&p, 128, 130, 16, false, &s));
-    assert_false(plan_step_fours(&p, 4096, 128, 16, false, &s));
+    assert_false(plan_step_fours(&rules, 49, 128, 16, false, &s) || plan_step_fours(&rules, 128, 130, 16, false, &s));
+    assert_false(plan_step_fours(&rules, 4096, 128, 16, false, &s));
   }
   struct plan h200 = made(&caps_h200);
-  assert_true(plan_step_fours(&h200, 128, 128, 512, false, &s) && s.groups == 4 && s.lanes == 64);
-  assert_true(plan_step_fours(&h200, 128, 128, 16, true, &s) && s.groups == 8 && s.lanes == 128 && s.whole);
-  assert_true(plan_step_fours(&h200, 64, 64, 16, true, &s) && s.groups == 8 && s.lanes == 64 && s.whole);
-  assert_true(plan_step_fours(&h200, 64, 64, 512, true, &s) && s.groups == 16 && s.lanes == 32 && s.whole);
-  assert_true(plan_step_fours(&h200, 256, 256, 8, true, &s) && !s.whole);
+  const struct plan_rules h200_rules = rules_of(&caps_h200, &h200);
+  assert_true(plan_step_fours(&h200_rules, 128, 128, 512, false, &s) && s.groups == 4 && s.lanes == 64);
+  assert_true(plan_step_fours(&h200_rules, 128, 128, 16, true, &s) && s.groups == 8 && s.lanes == 128 && s.whole);
+  assert_true(plan_step_fours(&h200_rules, 64, 64, 16, true, &s) && s.groups == 8 && s.lanes == 64 && s.whole);
+  assert_true(plan_step_fours(&h200_rules, 64, 64, 512, true, &s) && s.groups == 16 && s.lanes == 32 && s.whole);
+  assert_true(plan_step_fours(&h200_rules, 256, 256, 8, true, &s) && !s.whole);
 }
 
 static void attention_takes_the_shared_memory_that_the_plan_says(void **state) {
@@ -187,7 +217,7 @@ static void attention_takes_the_shared_memory_that_the_plan_says(void **state) {
           assert_in_range(s.lanes, 1, caps_usable[i]->max_invocations);
           assert_true(s.queries * s.across >= 4 * groups[g] && s.across % 4 == 0);
           assert_in_range(s.parts, 1, s.lanes);
-          assert_true(s.parts == 1 || (s.parts - 1) * s.across * B < p.step_groups);
+          assert_true(s.parts == 1 || (s.parts - 1) * s.across * B < (p.software ? 2 : 4) * p.processors);
         }
   }
   // H200: a cache of 8 heads is read by four workgroups a processor, a short one by as many as it has strips.
@@ -205,10 +235,11 @@ static void matvec_fits_every_device(void **state) {
   (void)state;
   for (int i = 0; i < CAPS_USABLE; i++) {
     struct plan p = made(caps_usable[i]);
+    const struct plan_products products = products_of(caps_usable[i], &p);
     for (uint32_t tokens = 1; tokens <= 8; tokens *= 2)
       for (uint32_t K = 8; K < 100000; K = K == 5832 ? 2048 : K == 2048 ? 52488 : K * 9)
         for (uint32_t option = 0; option < 4; option++) {
-          struct plan_matvec m = plan_matvec(&p, K, tokens, option % 2, option / 2);
+          struct plan_matvec m = plan_matvec(&products, K, tokens, option % 2, option / 2);
           const uint32_t spec[MATVEC_SPECS] = {[MATVEC_SPEC_LANES] = m.lanes * m.sets,
                                                [MATVEC_SPEC_ROWS] = m.rows,
                                                [MATVEC_SPEC_TOKENS] = tokens,
@@ -224,7 +255,9 @@ static void matvec_fits_every_device(void **state) {
         }
   }
   struct plan h200 = made(&caps_h200);
-  struct plan_matvec o = plan_matvec(&h200, 2048, 1, false, false), gate = plan_matvec(&h200, 2048, 1, true, true);
+  const struct plan_products h200_products = products_of(&caps_h200, &h200);
+  struct plan_matvec o = plan_matvec(&h200_products, 2048, 1, false, false),
+                     gate = plan_matvec(&h200_products, 2048, 1, true, true);
   assert_true(o.lanes == 128 && o.unroll == 2 && o.sets == 1 && gate.lanes == 32 && gate.unroll == 2 &&
               gate.sets == 16);
 }
@@ -357,12 +390,13 @@ static void the_delta_rule_on_matrices_follows_the_shape(void **state) {
 }
 
 // As the dispatches decide for a long text: on matrices, in scalar chunks, or recurrently.
-static char delta_form(const struct plan *p, uint32_t Dk, uint32_t Dv, uint32_t n, uint32_t r, uint32_t heads) {
+static char delta_form(const struct plan *p, const struct plan_rules *rules, uint32_t Dk, uint32_t Dv, uint32_t n,
+                       uint32_t r, uint32_t heads) {
   struct plan_delta_matrix m;
   struct plan_delta d;
   if (plan_delta_matrix(p, Dk, Dv, n, r, heads, 2048, &m)) return 'm';
   if (r > 1) return 'c'; // host/ops_vulkan_hh.c; none of these is too tall
-  return plan_delta(p, Dk, Dv, n, &d) && d.C >= p->chunk ? 'c' : 'r';
+  return plan_delta(rules, Dk, Dv, n, &d) && d.C >= rules->chunk ? 'c' : 'r';
 }
 
 // The table of docs/mixers.md, "Where matrices are not used"; Xe2 as Arc would report it.
@@ -384,10 +418,11 @@ static void cards_with_few_registers_do_what_the_table_says(void **state) {
               {128, 128, 1, 8, "cccm"}, {60, 32, 1, 1, "mccm"},   {60, 64, 1, 1, "mmcm"},   {60, 60, 1, 2, "mccm"}};
   for (int d = 0; d < 4; d++) {
     const struct plan p = made(devices[d]);
+    const struct plan_rules rules = rules_of(devices[d], &p);
     const bool registers = d == 3, matrices = d != 2;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
       for (uint32_t heads = 16; heads <= 512; heads *= 32) {
-        const char form = delta_form(&p, rows[i].Dk, rows[i].Dv, rows[i].n, rows[i].r, heads);
+        const char form = delta_form(&p, &rules, rows[i].Dk, rows[i].Dv, rows[i].n, rows[i].r, heads);
         if (form != rows[i].forms[d])
           fail_msg("%s, %u heads of %u x %u, n %u, r %u: %c", devices[d]->name, heads, rows[i].Dk, rows[i].Dv,
                    rows[i].n, rows[i].r, form);
@@ -487,9 +522,10 @@ static void lanes_hold_a_whole_subgroup(void **state) {
   for (int i = 0; i < CAPS_USABLE; i++) {
     const struct device_caps *caps = caps_usable[i];
     struct plan p = made(caps);
+    const struct plan_products products = products_of(caps, &p);
     uint32_t subgroup = p.subgroup ? p.subgroup : caps->subgroup_size;
     assert_int_equal(p.lanes % subgroup, 0);
-    assert_int_equal(p.matvec_lanes % subgroup, 0);
+    assert_int_equal(products.matvec_lanes % subgroup, 0);
     if (p.subgroup) assert_in_range(p.subgroup, caps->subgroup_min, caps->subgroup_max);
   }
 }
@@ -580,15 +616,17 @@ static void software_gets_small_workgroups(void **state) {
 // The average of equal texts, in steps; else the longest alone, whatever is beside it.
 static void long_texts_decide_whether_a_batch_takes_chunks(void **state) {
   (void)state;
-  const struct plan plans[] = {made(&caps_h200), made(&caps_lavapipe)};
+  const struct device_caps *const devices[] = {&caps_h200, &caps_lavapipe};
   for (int i = 0; i < 2; i++) {
-    const uint64_t from = plans[i].chunk_from;
+    const struct plan p = made(devices[i]);
+    const struct plan_rules rules = rules_of(devices[i], &p);
+    const uint64_t from = rules.chunk_from;
     for (uint32_t B = 1; B <= 256; B *= 4) {
-      assert_true(plan_chunks(&plans[i], B * from, B, 0));
-      assert_false(plan_chunks(&plans[i], B * from - 1, B, 0));
-      assert_true(plan_chunks(&plans[i], B * from, B, from));
-      assert_true(plan_chunks(&plans[i], from + B - 1, B, from)); // one of that length, the others of one token
-      assert_false(plan_chunks(&plans[i], B * (from - 1), B, from - 1));
+      assert_true(plan_chunks(&rules, B * from, B, 0));
+      assert_false(plan_chunks(&rules, B * from - 1, B, 0));
+      assert_true(plan_chunks(&rules, B * from, B, from));
+      assert_true(plan_chunks(&rules, from + B - 1, B, from)); // one of that length, the others of one token
+      assert_false(plan_chunks(&rules, B * (from - 1), B, from - 1));
     }
   }
 }
@@ -604,9 +642,10 @@ static void matrices_of_other_sides_are_left_alone(void **state) {
     caps.matrix_shapes = 1;
     caps.matrix_shape[0].m = shapes[i][0], caps.matrix_shape[0].n = shapes[i][1], caps.matrix_shape[0].k = shapes[i][2];
     struct plan p = made(&caps);
+    const struct plan_products products = products_of(&caps, &p);
     assert_true(p.usable && !p.matrix_m && !p.matrix_conversions);
-    assert_false(plan_matmul_matrix(&p, 512, 512, 512, true, &product) ||
-                 plan_matmul_narrow(&p, 16, 512, 512, &narrow));
+    assert_false(plan_matmul_matrix(&products, 512, 512, 512, true, &product) ||
+                 plan_matmul_narrow(&products, 16, 512, 512, &narrow));
     caps.matrix_shapes = 2;
     caps.matrix_shape[1].m = 8, caps.matrix_shape[1].n = 16, caps.matrix_shape[1].k = 16;
     p = made(&caps);
@@ -638,12 +677,17 @@ static void the_square_matrix_is_chosen_where_there_is_one(void **state) {
   assert_false(made(&c).matrix_conversions);
 }
 
+static uint32_t batch_of(const struct device_caps *caps) {
+  const struct plan p = made(caps);
+  return products_of(caps, &p).batch;
+}
+
 static void large_cards_with_matrices_take_longer_slices(void **state) {
   (void)state;
-  assert_int_equal(made(&caps_h200).batch, 2048);
-  assert_int_equal(made(&caps_rdna3_radv).batch, 2048);
-  assert_int_equal(made(&caps_geforce_bar).batch, 512); // 8 GiB
-  assert_int_equal(made(&caps_lavapipe).batch, 512);
+  assert_int_equal(batch_of(&caps_h200), 2048);
+  assert_int_equal(batch_of(&caps_rdna3_radv), 2048);
+  assert_int_equal(batch_of(&caps_geforce_bar), 512); // 8 GiB
+  assert_int_equal(batch_of(&caps_lavapipe), 512);
 }
 
 static void tiles_of_matrices_fit_their_device(void **state) {
@@ -655,8 +699,9 @@ static void tiles_of_matrices_fit_their_device(void **state) {
     for (uint32_t T = 1; T <= 8192; T *= 4)
       for (uint32_t N = 1; N <= 65536; N *= 16) {
         struct plan p = made(devices[i]);
+        const struct plan_products products = products_of(devices[i], &p);
         struct plan_matmul m;
-        assert_true(plan_matmul_matrix(&p, T, N, 2048, true, &m));
+        assert_true(plan_matmul_matrix(&products, T, N, 2048, true, &m));
         assert_in_range(plan_matmul_matrix_shared_bytes(&m), 1, devices[i]->shared_bytes);
         assert_in_range(m.lanes, 1, devices[i]->max_invocations);
         assert_int_equal(m.lanes, m.across_t * m.across_n * p.matrix_lanes);
@@ -667,8 +712,8 @@ static void tiles_of_matrices_fit_their_device(void **state) {
         assert_int_equal(m.tile_k % p.matrix_k, 0);
         // Its end is a stage for one matrix of sums a subgroup.
         struct plan_narrow narrow;
-        if (plan_matmul_narrow(&p, T, N, 5632, &narrow)) {
-          assert_in_range(plan_matmul_narrow_shared_bytes(&p, &narrow), 1, devices[i]->shared_bytes);
+        if (plan_matmul_narrow(&products, T, N, 5632, &narrow)) {
+          assert_in_range(plan_matmul_narrow_shared_bytes(&products, &narrow), 1, devices[i]->shared_bytes);
           assert_in_range(narrow.lanes, 1, devices[i]->max_invocations);
           assert_true(narrow.passes * narrow.tiles_t * p.matrix_m >= T && 5632 % narrow.step == 0);
           assert_true((narrow.passes - 1) * narrow.tiles_t * p.matrix_m < T); // none has no tokens
@@ -678,11 +723,13 @@ static void tiles_of_matrices_fit_their_device(void **state) {
         assert_true(m.tile_n * (m.tile_k / 8 + 1) >= m.across_t * m.across_n * p.matrix_m * p.matrix_n / 4);
       }
   struct plan p = made(&caps_h200), none = made(&caps_rdna2_radv_bar);
+  const struct plan_products products = products_of(&caps_h200, &p);
+  const struct plan_products none_products = products_of(&caps_rdna2_radv_bar, &none);
   struct plan_matmul large, small;
-  assert_true(plan_matmul_matrix(&p, 4096, 4096, 4096, true, &large) &&
-              plan_matmul_matrix(&p, 64, 2048, 2048, true, &small));
+  assert_true(plan_matmul_matrix(&products, 4096, 4096, 4096, true, &large) &&
+              plan_matmul_matrix(&products, 64, 2048, 2048, true, &small));
   assert_true(large.tile_t == 128 && large.tile_n == 128 && small.tile_t * small.tile_n < 128 * 128);
-  assert_false(plan_matmul_matrix(&none, 4096, 4096, 4096, true, &large));
+  assert_false(plan_matmul_matrix(&none_products, 4096, 4096, 4096, true, &large));
 }
 
 // By how much of the device they fill; what workgroups of one tile leave each other has room.
@@ -692,14 +739,16 @@ static void products_share_tiles_where_these_are_few(void **state) {
   struct plan_matmul m, alone;
   for (int i = 0; i < 3; i++) {
     const struct plan p = made(devices[i]);
-    const uint64_t tickets = plan_matmul_tickets_bytes(&p), room = plan_matmul_parts_bytes(&p) - tickets;
-    assert_true(tickets % 256 == 0 && p.matrix_parts > 1);
+    const struct plan_products products = products_of(devices[i], &p);
+    const uint64_t tickets = plan_matmul_tickets_bytes(&products), room = plan_matmul_parts_bytes(&products) - tickets;
+    assert_true(tickets % 256 == 0 && products.matrix_parts > 1);
     for (uint32_t T = 1; T <= 8192; T = 3 * T / 2 + 1)
       for (uint32_t N = 16; N <= 65536; N *= 4)
         for (uint32_t K = 64; K <= 16384; K *= 4) {
-          assert_true(plan_matmul_matrix(&p, T, N, K, true, &m) && plan_matmul_matrix(&p, T, N, K, false, &alone));
+          assert_true(plan_matmul_matrix(&products, T, N, K, true, &m) &&
+                      plan_matmul_matrix(&products, T, N, K, false, &alone));
           const uint32_t tiles = divide_up(T, m.tile_t) * divide_up(N, m.tile_n), shared = tiles - m.whole;
-          assert_true(m.parts >= 1 && m.parts <= p.matrix_parts && m.whole <= tiles && (m.parts > 1 || !shared));
+          assert_true(m.parts >= 1 && m.parts <= products.matrix_parts && m.whole <= tiles && (m.parts > 1 || !shared));
           assert_int_equal(m.groups, m.whole + shared * m.parts);
           assert_true(m.parts == 1 || m.parts * m.tile_k < K + m.tile_k); // each has a step, and more
           assert_true(shared * sizeof(uint32_t) <= tickets);
@@ -708,14 +757,16 @@ static void products_share_tiles_where_these_are_few(void **state) {
         }
   }
   const struct plan h200 = made(&caps_h200), software = made(&caps_lavapipe);
-  assert_int_equal(plan_matmul_parts_bytes(&software), 0);
+  const struct plan_products h200_products = products_of(&caps_h200, &h200);
+  const struct plan_products software_products = products_of(&caps_lavapipe, &software);
+  assert_int_equal(plan_matmul_parts_bytes(&software_products), 0);
   static const struct {
     uint32_t T, N, K, tile_t, whole, parts;
   } fastest[] = {{128, 2048, 2048, 64, 0, 4},     {128, 11264, 2048, 128, 0, 3},    {512, 6272, 2048, 128, 132, 2},
                  {512, 11264, 2048, 128, 264, 3}, {512, 2048, 5632, 128, 0, 4},     {1024, 2048, 5632, 128, 0, 2},
                  {2048, 2048, 2048, 128, 256, 1}, {4096, 11264, 2048, 128, 2816, 1}};
   for (size_t i = 0; i < sizeof fastest / sizeof *fastest; i++) {
-    assert_true(plan_matmul_matrix(&h200, fastest[i].T, fastest[i].N, fastest[i].K, true, &m));
+    assert_true(plan_matmul_matrix(&h200_products, fastest[i].T, fastest[i].N, fastest[i].K, true, &m));
     assert_true(m.tile_t == fastest[i].tile_t && m.whole == fastest[i].whole && m.parts == fastest[i].parts);
   }
 }
@@ -728,8 +779,9 @@ static void few_tokens_take_the_shared_memory_that_the_plan_says(void **state) {
       for (uint32_t N = 16; N <= 65536; N *= 8)
         for (uint32_t K = 16; K <= 8192; K = 2 * K + 16) {
           struct plan p = made(devices[i]);
+          const struct plan_products products = products_of(devices[i], &p);
           struct plan_narrow m;
-          assert_true(plan_matmul_narrow(&p, T, N, K, &m));
+          assert_true(plan_matmul_narrow(&products, T, N, K, &m));
           assert_true(m.tiles_t * m.tiles_n <= p.matrix_sums && m.lanes == m.parts * p.matrix_lanes);
           assert_true(K % m.step == 0 && m.parts * m.step <= K);
           const uint32_t spec[MATMUL_NARROW_CONV_SPECS] = {
@@ -739,18 +791,49 @@ static void few_tokens_take_the_shared_memory_that_the_plan_says(void **state) {
               [MATMUL_NARROW_SPEC_N] = p.matrix_n,      [MATMUL_NARROW_SPEC_K] = p.matrix_k,
               [MATMUL_NARROW_SPEC_SQUARES] = 1,         [MATMUL_NARROW_SPEC_LENGTH] = K,
               [MATMUL_NARROW_SPEC_PASSES] = m.passes,   [MATMUL_NARROW_CONV_SPEC_W] = 4};
-          assert_int_equal(shared_of(KERNEL_matmul_narrow_conv_bf16, spec), plan_matmul_narrow_shared_bytes(&p, &m));
-          assert_in_range(plan_matmul_narrow_shared_bytes(&p, &m), 1, devices[i]->shared_bytes);
+          assert_int_equal(shared_of(KERNEL_matmul_narrow_conv_bf16, spec),
+                           plan_matmul_narrow_shared_bytes(&products, &m));
+          assert_in_range(plan_matmul_narrow_shared_bytes(&products, &m), 1, devices[i]->shared_bytes);
         }
   struct plan h200 = made(&caps_h200);
+  const struct plan_products h200_products = products_of(&caps_h200, &h200);
   struct plan_narrow o, in, up;
-  assert_true(plan_matmul_narrow(&h200, 32, 2048, 2048, &o) && o.tiles_n == 1 && o.parts == 16);
-  assert_true(plan_matmul_narrow(&h200, 32, 6272, 2048, &in) && in.tiles_n == 3 && in.parts == 8);
-  assert_true(plan_matmul_narrow(&h200, 32, 11264, 2048, &up) && up.tiles_n == 2 && up.parts == 4);
+  assert_true(plan_matmul_narrow(&h200_products, 32, 2048, 2048, &o) && o.tiles_n == 1 && o.parts == 16);
+  assert_true(plan_matmul_narrow(&h200_products, 32, 6272, 2048, &in) && in.tiles_n == 3 && in.parts == 8);
+  assert_true(plan_matmul_narrow(&h200_products, 32, 11264, 2048, &up) && up.tiles_n == 2 && up.parts == 4);
   assert_int_equal(up.passes, 1);
-  assert_true(plan_matmul_narrow(&h200, 64, 2048, 2048, &o) && o.tiles_n == 1 && o.parts == 8 && o.passes == 2);
-  assert_true(plan_matmul_narrow(&h200, 64, 6272, 2048, &in) && in.tiles_n == 2 && in.parts == 4);
-  assert_true(plan_matmul_narrow(&h200, 64, 11264, 2048, &up) && up.tiles_n == 2 && up.parts == 2);
+  assert_true(plan_matmul_narrow(&h200_products, 64, 2048, 2048, &o) && o.tiles_n == 1 && o.parts == 8 &&
+              o.passes == 2);
+  assert_true(plan_matmul_narrow(&h200_products, 64, 6272, 2048, &in) && in.tiles_n == 2 && in.parts == 4);
+  assert_true(plan_matmul_narrow(&h200_products, 64, 11264, 2048, &up) && up.tiles_n == 2 && up.parts == 2);
+}
+
+// The recorded number; without one, the guess for that kind of device. Work is cut for as many.
+static void processors_are_recorded_or_guessed(void **state) {
+  (void)state;
+  const struct {
+    const struct device_caps *caps;
+    uint32_t processors;
+  } rows[] = {{&caps_h200, 132},      {&caps_geforce_bar, 46},      {&caps_rdna3_radv, 96}, {&caps_amd_windows, 64},
+              {&caps_arc_linux, 132}, {&caps_intel_integrated, 16}, {&caps_apple, 16},      {&caps_lavapipe, 4}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    const struct plan p = made(rows[i].caps);
+    char text[8192], used[64];
+    assert_int_equal(p.processors, rows[i].processors);
+    plan_describe(rows[i].caps, &p, text, sizeof text);
+    assert_int_equal(strstr(text, "\nprocessors ") != NULL, rows[i].caps->processors > 0);
+    snprintf(used, sizeof used, " a block, on %u processors\n", rows[i].processors);
+    assert_non_null(strstr(text, used));
+  }
+  struct device_caps unknown = caps_geforce_bar;
+  unknown.processors = 0;
+  const struct plan few = made(&caps_geforce_bar), guessed = made(&unknown), h200 = made(&caps_h200);
+  struct plan_attention_step a, b;
+  plan_attention_step(&few, 8, 8, 128, 1, 100000, &a);
+  plan_attention_step(&guessed, 8, 8, 128, 1, 100000, &b);
+  assert_true(a.parts == 23 && b.parts == 66);
+  const struct plan_products products = products_of(&caps_geforce_bar, &few), more = products_of(&caps_h200, &h200);
+  assert_int_equal(plan_matmul_tickets_bytes(&products) / 46, plan_matmul_tickets_bytes(&more) / 132);
 }
 
 static void a_gpu_is_better_than_software(void **state) {
@@ -815,10 +898,12 @@ static void the_least_device_gets_a_valid_plan(void **state) {
   c.subgroup_arithmetic = true;
   c.max_invocations = c.max_workgroup[0] = 128;
   struct plan p = made(&c);
-  assert_in_range(plan_matmul_lanes(&p), 1, 128);
-  assert_in_range(plan_matmul_shared_bytes(&p), 1, 16384);
+  const struct plan_products products = products_of(&c, &p);
+  const struct plan_rules rules = rules_of(&c, &p);
+  assert_in_range(plan_matmul_lanes(&products), 1, 128);
+  assert_in_range(plan_matmul_shared_bytes(&products), 1, 16384);
   struct plan_delta d;
-  assert_true(plan_delta(&p, 64, 64, 1, &d));
+  assert_true(plan_delta(&rules, 64, 64, 1, &d));
   assert_in_range(plan_scan_shared_bytes(&d, 64, 1), 1, 16384);
   assert_in_range(plan_prepare_shared_bytes(&d), 1, 16384);
   assert_in_range(p.lanes, 1, 128);
@@ -867,6 +952,7 @@ int main(void) {
       cmocka_unit_test(tiles_of_matrices_fit_their_device),
       cmocka_unit_test(products_share_tiles_where_these_are_few),
       cmocka_unit_test(few_tokens_take_the_shared_memory_that_the_plan_says),
+      cmocka_unit_test(processors_are_recorded_or_guessed),
       cmocka_unit_test(a_gpu_is_better_than_software),
       cmocka_unit_test(what_is_missing_is_named),
       cmocka_unit_test(nothing_reported_is_refused),

@@ -1,14 +1,65 @@
 // plan_rule: shapes of the delta rule's kernels that need no cooperative matrices: chunks, and single tokens.
 // plan_delta.c has the others.
-#include "plan.h"
+#include "plan_rule.h"
 
 #include "numbers.h"
+
+#include <stdio.h>
+
+// ---------------------------------------------------------------- starting values
+
+static bool full_chunks(const struct plan_rules *plan, uint32_t Dk) {
+  struct plan_delta d;
+  return plan_delta(plan, Dk, 128, 1, &d) && d.C == plan->chunk;
+}
+
+uint32_t plan_chunk_key(const struct plan_rules *plan) {
+  enum { MOST_DK = 65536 }; // where the search ends
+  uint32_t key = 0;
+  while (key < MOST_DK && full_chunks(plan, key + 1)) key++;
+  return key;
+}
+
+// Registers hold a lane's part of the state, half as many numbers of q and k, and what comes of them. Intel's have room
+// for 64 numbers a lane, which is too few.
+static void plan_step_registers(const struct device_caps *caps, struct plan_rules *plan) {
+  if (!caps->subgroup_shuffle || caps->vendor_id == VENDOR_INTEL) return;
+  plan->step_width = plan->device->subgroup_width;
+  plan->step_rows = 16;
+  plan->step_most_rows = caps->vendor_id == VENDOR_NVIDIA || plan->device->software ? 32 : 16;
+}
+
+// From sweeps on one H200 and on lavapipe.
+void plan_rules_make(const struct device_caps *caps, const struct plan *device, struct plan_rules *plan) {
+  enum { USUAL_DK = 64 }; // of which chunks of the planned length must fit
+  const bool software = device->software;
+  *plan = (struct plan_rules){.device = device,
+                              .chunk = software ? 16 : 32,
+                              .chunk_lanes = software ? 8 : 128,
+                              .chunk_columns = software ? 32 : 16,
+                              .rule_columns = 32,
+                              .rule_rows = software ? 128 : 32,
+                              .step_lanes = software ? 256 : 1024};
+  plan_step_registers(caps, plan);
+  plan->chunk_from = 4 * plan->chunk;
+  while (plan->chunk_lanes > device->most_lanes) plan->chunk_lanes /= 2;
+  while (plan->step_lanes > device->most_lanes) plan->step_lanes /= 2;
+  while (plan->chunk > PLAN_LEAST_CHUNK && !full_chunks(plan, USUAL_DK)) plan->chunk /= 2;
+}
+
+int plan_rules_describe(const struct plan_rules *plan, char *text, uint64_t capacity) {
+  return snprintf(text, capacity,
+                  "delta rule        chunks of %u from %u tokens for keys up to %u, at most %u lanes and %u columns\n"
+                  "                  else recurrent, %u columns, %u rows a lane; single tokens with up to %u lanes\n",
+                  plan->chunk, plan->chunk_from, plan_chunk_key(plan), plan->chunk_lanes, plan->chunk_columns,
+                  plan->rule_columns, plan->rule_rows, plan->step_lanes);
+}
 
 // ---------------------------------------------------------------- chunks
 
 // The long texts decide: a short one costs the same in one chunk as step by step, where its state is read and written
 // too (docs/speed.md).
-bool plan_chunks(const struct plan *plan, uint64_t T, uint32_t B, uint64_t longest) {
+bool plan_chunks(const struct plan_rules *plan, uint64_t T, uint32_t B, uint64_t longest) {
   return (longest ? longest : T / B) >= plan->chunk_from;
 }
 
@@ -23,7 +74,7 @@ uint64_t plan_scan_shared_bytes(const struct plan_delta *d, uint32_t Dk, uint32_
 }
 
 // What an invocation of scan makes, from the most invocations that the plan allows.
-static void scan_tiles(const struct plan *plan, struct plan_delta *d) {
+static void scan_tiles(const struct plan_rules *plan, struct plan_delta *d) {
   uint32_t numbers = d->C * d->columns;
   d->groups = plan->chunk_lanes < numbers / 8 ? 1 : 2;
   d->sub_t = plan->chunk_lanes < numbers / 16 ? 8 : plan->chunk_lanes < numbers / 4 ? 4 : 2;
@@ -31,24 +82,24 @@ static void scan_tiles(const struct plan *plan, struct plan_delta *d) {
 }
 
 // K and Q of a chunk and S must fit into shared memory: rather fewer columns than a shorter chunk.
-static bool scan_fits(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t n, struct plan_delta *d) {
+static bool scan_fits(const struct plan_rules *plan, uint32_t Dk, uint32_t Dv, uint32_t n, struct plan_delta *d) {
   uint32_t columns = min32(plan->chunk_columns, (uint32_t)round_up(Dv, 8));
   for (d->C = plan->chunk; d->C >= PLAN_LEAST_CHUNK; d->C /= 2)
     for (d->columns = columns; d->columns >= 8; d->columns = d->columns / 2 / 8 * 8) {
       scan_tiles(plan, d);
-      if (plan_scan_shared_bytes(d, Dk, n) <= plan->shared_bytes) return d->C >= n;
+      if (plan_scan_shared_bytes(d, Dk, n) <= plan->device->shared_bytes) return d->C >= n;
     }
   return false;
 }
 
-bool plan_delta(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t n, struct plan_delta *d) {
+bool plan_delta(const struct plan_rules *plan, uint32_t Dk, uint32_t Dv, uint32_t n, struct plan_delta *d) {
   enum { MIN_SLAB = 16 };
   if (!scan_fits(plan, Dk, Dv, n, d)) return false;
   d->sub = d->sub_c;
   d->slab = (uint32_t)round_up(Dk, 4);
   if (d->slab < MIN_SLAB) d->slab = MIN_SLAB;
   d->slab = min32(d->slab, d->C <= 32 ? 64 : MIN_SLAB);
-  while (d->slab > MIN_SLAB && plan_prepare_shared_bytes(d) > plan->shared_bytes) {
+  while (d->slab > MIN_SLAB && plan_prepare_shared_bytes(d) > plan->device->shared_bytes) {
     d->slab = d->slab / 8 * 4;
     if (d->slab < MIN_SLAB) d->slab = MIN_SLAB;
   }
@@ -66,7 +117,7 @@ uint64_t plan_step_shared_bytes(const struct plan_step *s, uint32_t Dk, uint32_t
 
 // A whole head in a workgroup saves the norm's dispatch (H200: 2 us), which is more than spreading the head over
 // several would save.
-bool plan_step(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t n, uint32_t r, struct plan_step *s) {
+bool plan_step(const struct plan_rules *plan, uint32_t Dk, uint32_t Dv, uint32_t n, uint32_t r, struct plan_step *s) {
   s->columns = plan->rule_columns;
   s->sub = (Dk / r + plan->rule_rows - 1) / plan->rule_rows;
   uint32_t split = r * s->sub, most = plan->step_lanes;
@@ -75,12 +126,12 @@ bool plan_step(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t n, ui
   s->whole = all * split <= most;
   if (s->whole) s->columns = (uint32_t)all;
   while (s->columns > 4 && s->columns * split > most) s->columns /= 2;
-  return s->columns * split <= most && plan_step_shared_bytes(s, Dk, n, r) <= plan->shared_bytes;
+  return s->columns * split <= most && plan_step_shared_bytes(s, Dk, n, r) <= plan->device->shared_bytes;
 }
 
 // As many groups of four columns to a subgroup as leave a lane at most that many rows: longer pieces of rows, fewer
 // shuffles. 0: one group is too many.
-static uint32_t column_groups(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t rows) {
+static uint32_t column_groups(const struct plan_rules *plan, uint32_t Dk, uint32_t Dv, uint32_t rows) {
   uint32_t groups = 0;
   for (uint32_t g = 1; g <= plan->step_width && g < Dv / 2; g *= 2)
     if (round_up(Dk, 4 * plan->step_width / g) / (plan->step_width / g) <= rows) groups = g;
@@ -89,7 +140,7 @@ static uint32_t column_groups(const struct plan *plan, uint32_t Dk, uint32_t Dv,
 
 // A head that is normed is best held by few lanes of many rows, a small one of few heads by two subgroups. Else small
 // workgroups, whose subgroups drift apart; with many heads rather many rows than pieces of less than 64 bytes.
-bool plan_step_fours(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32_t heads, bool norm,
+bool plan_step_fours(const struct plan_rules *plan, uint32_t Dk, uint32_t Dv, uint32_t heads, bool norm,
                      struct plan_step_fours *s) {
   const uint32_t width = plan->step_width, rows[2] = {plan->step_most_rows, plan->step_rows};
   const uint32_t lanes[2] = {128, min32(512, plan->step_lanes)};

@@ -1,5 +1,5 @@
 // plan_mamba2: shapes of Mamba-2's chunks on cooperative matrices.
-#include "plan.h"
+#include "plan_mamba2.h"
 
 #include "numbers.h"
 
@@ -34,7 +34,7 @@ bool plan_mamba2_matrix(const struct plan *plan, uint32_t N, uint32_t P, uint32_
       continue;
     for (m->heads = HEADS; m->heads > 1; m->heads /= 2) {
       const uint32_t across = (heads / groups + m->heads - 1) / m->heads;
-      if (m->heads <= heads / groups && (uint64_t)chunks * groups * across >= 2 * plan->matrix_groups &&
+      if (m->heads <= heads / groups && (uint64_t)chunks * groups * across >= 2 * plan->processors &&
           plan_mamba2_output_bytes(plan, m) <= plan->shared_bytes && plan_mamba2_state_bytes(m) <= plan->shared_bytes)
         break;
     }

@@ -1,5 +1,5 @@
 // plan_attention: shapes of the attention kernels.
-#include "plan.h"
+#include "plan_attention.h"
 
 #include "numbers.h"
 
@@ -13,6 +13,7 @@ void plan_attention_step(const struct plan *plan, uint32_t heads, uint32_t kv_he
                          uint32_t seen, struct plan_attention_step *s) {
   enum { LANES = 256, QUERIES = 8 };
   const uint32_t group = heads / kv_heads;
+  const uint32_t readers = (plan->software ? 2 : 4) * plan->processors; // read a cache as fast as the device can (H200)
   s->lanes = min32(plan->lanes, LANES);
   for (s->queries = min32(group, QUERIES); s->queries > 1; s->queries--)
     if (plan_attention_step_bytes(s, d) <= plan->shared_bytes) break;
@@ -22,7 +23,7 @@ void plan_attention_step(const struct plan *plan, uint32_t heads, uint32_t kv_he
   s->across = kv_heads * shares;
   const uint64_t groups = (uint64_t)s->across * B;
   const uint32_t strips = (uint32_t)(((uint64_t)seen + s->lanes - 1) / s->lanes);
-  s->parts = min32(min32(strips, s->lanes), (uint32_t)((plan->step_groups + groups - 1) / groups));
+  s->parts = min32(min32(strips, s->lanes), (uint32_t)((readers + groups - 1) / groups));
 }
 
 // ---------------------------------------------------------------- on cooperative matrices
@@ -54,6 +55,6 @@ bool plan_attention_matrix(const struct plan *plan, uint32_t heads, uint32_t kv_
     if (plan->software) return fits;
     const uint64_t groups = (uint64_t)m->across * B * ((T + m->tokens - 1) / m->tokens);
     // Fewer rows for every key that is staged, but more workgroups (H200, docs/speed.md).
-    if (fits && (subgroups == FEW || 4 * groups > 3 * plan->matrix_groups)) return true;
+    if (fits && (subgroups == FEW || 4 * groups > 3 * plan->processors)) return true;
   }
 }

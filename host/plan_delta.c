@@ -1,5 +1,5 @@
 // plan_delta: shapes of the chunkwise delta rule on cooperative matrices.
-#include "plan.h"
+#include "plan_delta.h"
 
 #include "numbers.h"
 
@@ -51,6 +51,9 @@ uint64_t plan_delta_matrix_reach_bytes(const struct plan *plan, const struct pla
 }
 
 // ---------------------------------------------------------------- shapes
+
+// Workgroups of scan, all registers taken, that run at the same time: two on each processor of an H200.
+static uint32_t scan_groups(const struct plan *plan) { return 2 * plan->processors; }
 
 struct shape {
   uint32_t C, computers, tiles, stagers;
@@ -105,7 +108,7 @@ static bool plan_scan(const struct plan *plan, uint32_t Dv, uint32_t n, uint32_t
     // Twice the subgroups are faster with short keys, and with long chunks; long keys leave no registers for more than
     // a tile, nor for a second workgroup.
     const bool narrow = (d->Dk <= 32 || d->Dk > 128 || s.C > 16) && shapes[i].tiles > 1;
-    const uint32_t places = d->Dk > 128 ? plan->scan_groups / 2 : plan->scan_groups;
+    const uint32_t places = d->Dk > 128 ? scan_groups(plan) / 2 : scan_groups(plan);
     s.tiles = narrow ? 1 : shapes[i].tiles;
     s.stagers = d->conversions ? shapes[i].stagers : 0;
     uint32_t width = s.tiles * plan->matrix_n;
@@ -114,7 +117,7 @@ static bool plan_scan(const struct plan *plan, uint32_t Dv, uint32_t n, uint32_t
     width *= s.computers;
     const uint32_t groups = heads * (round_up32(Dv, width) / width);
     // A lone subgroup waits for too much, unless it has others to stage for it and a processor for them all.
-    const uint32_t most = d->Dk > 128 ? plan->scan_groups : plan->scan_groups / 2;
+    const uint32_t most = d->Dk > 128 ? scan_groups(plan) : scan_groups(plan) / 2;
     if (found && shapes == in_registers && shapes[i].computers == 1 && (!s.stagers || groups > most)) continue;
     *d = s;
     found = true;
@@ -132,7 +135,7 @@ static void plan_segments(const struct plan *plan, uint32_t Dv, uint32_t n, uint
   enum { LEAST_CHUNKS = 16 };
   if (plan->matrix_sums < 16 || plan->matrix_m != plan->matrix_n) return; // join would spill; the identity has tiles
   const uint32_t least = n == 1 && d->Dk <= 128 ? 8 : 4;                  // with fewer, maps cost more than they gain
-  const uint32_t places = d->Dk <= 64 ? 2 * plan->scan_groups : plan->scan_groups; // fewer registers, more of them
+  const uint32_t places = d->Dk <= 64 ? 2 * scan_groups(plan) : scan_groups(plan); // fewer registers, more of them
   struct plan_delta_matrix wide = *d;
   wide.C = steps_of(plan, d, 16, n);
   wide.stagers = 0;
@@ -152,7 +155,7 @@ static void plan_segments(const struct plan *plan, uint32_t Dv, uint32_t n, uint
     *d = wide;
     // Where they would be short, half as many are joined sooner, and with long keys walked faster, by one workgroup a
     // processor.
-    const uint32_t half = (plan->scan_groups / 2 + heads * keys) / (heads * (values + keys));
+    const uint32_t half = (scan_groups(plan) / 2 + heads * keys) / (heads * (values + keys));
     d->segments = d->Dk > 64 && half >= 4 && half < segments && chunks < 24 * segments ? half : segments;
     return;
   }

@@ -1,9 +1,72 @@
 // plan_matmul: shapes of the kernels of products: of one token and a few, of many, and on cooperative matrices.
-#include "plan.h"
+#include "plan_matmul.h"
 
 #include "numbers.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <vulkan/vulkan_core.h>
+
+// ---------------------------------------------------------------- starting values
+
+// A prompt of 2,048 on an H200, 1.37 B parameters: 36,000 tokens/s in slices of 512, 48,700 in one.
+static uint32_t plan_batch(const struct device_caps *caps, const struct plan *device) {
+  const uint64_t large = (uint64_t)16 << 30;
+  const bool card = caps->device_type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU;
+  return card && device->matrix_m && device->device_bytes >= large ? 2048 : 512;
+}
+
+static void fit(const struct plan *device, struct plan_products *plan) {
+  const uint32_t most = device->most_lanes;
+  while (plan->matvec_lanes > most) plan->matvec_lanes /= 2;
+  while (plan->matvec_most_lanes > most) plan->matvec_most_lanes /= 2;
+  // Lanes of a subgroup that is wider than its workgroup would idle: 64 on some AMD, 128 on some phones.
+  while (plan->matvec_lanes < device->matrix_lanes && plan->matvec_lanes * 2 <= most) plan->matvec_lanes *= 2;
+  while (plan->matvec_sets * plan->matvec_lanes > most) plan->matvec_sets /= 2;
+  while (plan_matmul_lanes(plan) > most) plan->matmul_sub_t *= 2;
+  while (plan_matmul_shared_bytes(plan) > device->shared_bytes) plan->matmul_tile_k /= 2;
+}
+
+// From sweeps on one H200 and on lavapipe. A GPU wants large tiles; software's workgroups are small.
+void plan_products_make(const struct device_caps *caps, const struct plan *device, struct plan_products *plan) {
+  const bool software = device->software;
+  // Sums become vectors of four on their way to another workgroup. On a processor nothing waits for memory.
+  const bool fours = device->matrix_m && device->matrix_m * device->matrix_n / device->matrix_lanes % 4 == 0;
+  *plan = (struct plan_products){
+      .device = device,
+      .matvec_lanes = software ? 8 : 32,
+      .matvec_most_lanes = software ? 8 : 256,
+      .matvec_rows = software ? 16 : 1,
+      .matvec_most_rows = software ? 16 : 4,
+      .matvec_unroll = software ? 1 : 4,
+      .matvec_sets = software || !device->subgroup_width ? 1 : 16,
+      .matvec_below = software ? 17 : 33,
+      .matmul_tile_t = software ? 32 : 128,
+      .matmul_tile_n = software ? 64 : 128,
+      .matmul_tile_k = 32,
+      .matmul_sub_t = 8,
+      .matmul_sub_n = 8,
+      .matrix_step = software ? 16 : 64, // LLVM takes a minute for what 64 unrolls
+      .matrix_parts = fours && !software ? 8 : 1,
+      .narrow_parts = software ? 4 : 0,
+      .narrow_from = 2,
+      .narrow_tokens = software ? 16 : 32, // LLVM takes long for more
+      .batch = plan_batch(caps, device),
+  };
+  fit(device, plan);
+}
+
+int plan_products_describe(const struct plan_products *plan, char *text, uint64_t capacity) {
+  return snprintf(
+      text, capacity,
+      "matvec            %u to %u lanes, %u to %u rows, %u loads at once, below %u tokens (%u on matrices)\n"
+      "matmul            tile %u x %u x %u, %u x %u a lane, %u lanes, %llu bytes shared\n"
+      "prompts           %u tokens at once\n",
+      plan->matvec_lanes, plan->matvec_most_lanes, plan->matvec_rows, plan->matvec_most_rows, plan->matvec_unroll,
+      plan->matvec_below, plan->narrow_from, plan->matmul_tile_t, plan->matmul_tile_n, plan->matmul_tile_k,
+      plan->matmul_sub_t, plan->matmul_sub_n, plan_matmul_lanes(plan),
+      (unsigned long long)plan_matmul_shared_bytes(plan), plan->batch);
+}
 
 // ---------------------------------------------------------------- one token and a few
 
@@ -11,7 +74,7 @@
 // bring nothing, and single ones end most evenly (H200). Long rows are shared by more invocations, or
 // the last workgroups would work alone for long. One token's inputs that are not normed are cheap to read again, so
 // that more invocations share each row; those of gate and up, which are, are normed once for many.
-struct plan_matvec plan_matvec(const struct plan *plan, uint32_t K, uint32_t tokens, bool norm, bool gated) {
+struct plan_matvec plan_matvec(const struct plan_products *plan, uint32_t K, uint32_t tokens, bool norm, bool gated) {
   enum { SUMS = 32, LOADS = 12, STAGED_FROM = 2048 };
   struct plan_matvec m = {.lanes = plan->matvec_lanes, .rows = plan->matvec_rows, .sets = 1};
   uint32_t x_rows = tokens + norm; // as many as x and the norm's weight have
@@ -26,7 +89,7 @@ struct plan_matvec plan_matvec(const struct plan *plan, uint32_t K, uint32_t tok
     m.unroll = (m.unroll + 1) / 2;
   }
   if (tokens == 1 && gated && norm && plan->matvec_sets > 1 && m.lanes == plan->matvec_lanes && K >= STAGED_FROM &&
-      K % (16 * m.lanes) == 0 && 8 * K <= plan->shared_bytes) {
+      K % (16 * m.lanes) == 0 && 8 * K <= plan->device->shared_bytes) {
     m.sets = plan->matvec_sets;
     m.unroll = 2;
   }
@@ -35,12 +98,12 @@ struct plan_matvec plan_matvec(const struct plan *plan, uint32_t K, uint32_t tok
 
 // ---------------------------------------------------------------- many tokens
 
-uint64_t plan_matmul_shared_bytes(const struct plan *plan) {
+uint64_t plan_matmul_shared_bytes(const struct plan_products *plan) {
   uint64_t rows = (uint64_t)plan->matmul_tile_t + plan->matmul_tile_n;
   return 4 * rows * (plan->matmul_tile_k + 4); // f32, four numbers of padding a row against bank conflicts
 }
 
-uint32_t plan_matmul_lanes(const struct plan *plan) {
+uint32_t plan_matmul_lanes(const struct plan_products *plan) {
   return plan->matmul_tile_t / plan->matmul_sub_t * (plan->matmul_tile_n / plan->matmul_sub_n);
 }
 
@@ -52,13 +115,15 @@ uint64_t plan_matmul_matrix_shared_bytes(const struct plan_matmul *m) {
 
 // Sums that workgroups of one tile may leave each other: of two workgroups of the largest tile a processor, no more
 // than ever run at the same time.
-static uint64_t most_sums(const struct plan *plan) { return 2ull * plan->matrix_groups * 128 * 128; }
-static uint32_t most_shared(const struct plan *plan) { return 64 * plan->matrix_groups; } // tiles: always enough
+static uint64_t most_sums(const struct plan_products *plan) { return 2ull * plan->device->processors * 128 * 128; }
+static uint32_t most_shared(const struct plan_products *plan) {
+  return 64 * plan->device->processors;
+} // tiles: always enough
 
-uint64_t plan_matmul_tickets_bytes(const struct plan *plan) { return sizeof(uint32_t) * most_shared(plan); }
+uint64_t plan_matmul_tickets_bytes(const struct plan_products *plan) { return sizeof(uint32_t) * most_shared(plan); }
 
-uint64_t plan_matmul_parts_bytes(const struct plan *plan) {
-  if (!plan->matrix_m || plan->matrix_parts < 2) return 0;
+uint64_t plan_matmul_parts_bytes(const struct plan_products *plan) {
+  if (!plan->device->matrix_m || plan->matrix_parts < 2) return 0;
   return plan_matmul_tickets_bytes(plan) + sizeof(float) * most_sums(plan);
 }
 
@@ -78,9 +143,10 @@ struct tile {
 };
 
 // The processors take a workgroup each, and another, until they can run no more at the same time; then as one ends.
-static uint64_t matrix_time(const struct plan *plan, const struct tile *tile, const struct plan_matmul *m,
+static uint64_t matrix_time(const struct plan_products *plan, const struct tile *tile, const struct plan_matmul *m,
                             uint32_t tiles, uint32_t steps) {
-  const uint32_t P = plan->matrix_groups, shared = (tiles - m->whole) * m->parts, of_part = divide_up(steps, m->parts);
+  const uint32_t P = plan->device->processors, shared = (tiles - m->whole) * m->parts,
+                 of_part = divide_up(steps, m->parts);
   const uint32_t whole = divide_up(m->whole, P), all = whole + divide_up(shared, P);
   uint32_t left[RESIDENT] = {0}, next = 0, running;
   uint64_t time = shared ? SHARED + SHARED_EACH * m->parts + (uint64_t)shared * m->tile_t * m->tile_n / SHARED_AREA : 0;
@@ -100,9 +166,9 @@ static uint64_t matrix_time(const struct plan *plan, const struct tile *tile, co
 }
 
 // All tiles whole; or so many that all processors have as many of them, and the others shared; or all shared.
-static uint64_t choose_parts(const struct plan *plan, const struct tile *tile, uint32_t tiles, uint32_t steps,
+static uint64_t choose_parts(const struct plan_products *plan, const struct tile *tile, uint32_t tiles, uint32_t steps,
                              uint32_t most_parts, struct plan_matmul *m) {
-  const uint32_t P = plan->matrix_groups, turn = P * tile->resident;
+  const uint32_t P = plan->device->processors, turn = P * tile->resident;
   const uint32_t whole[] = {tiles / turn * turn, tiles / P * P, 0};
   struct plan_matmul best = *m;
   best.whole = best.groups = tiles;
@@ -125,24 +191,25 @@ static uint64_t choose_parts(const struct plan *plan, const struct tile *tile, u
 }
 
 // The tile that takes the least time by count. In matrices, so that every shape of matrix divides them.
-bool plan_matmul_matrix(const struct plan *plan, uint32_t T, uint32_t N, uint32_t K, bool split,
+bool plan_matmul_matrix(const struct plan_products *plan, uint32_t T, uint32_t N, uint32_t K, bool split,
                         struct plan_matmul *out) {
+  const struct plan *device = plan->device;
   static const struct tile tiles[] = {{2, 2, 4, 4, 1, 138, 100, 2}, {2, 2, 4, 2, 1, 101, 62, 2},
                                       {2, 2, 2, 2, 2, 107, 76, 2},  {1, 2, 2, 2, 1, 87, 24, 6},
                                       {1, 1, 2, 2, 1, 87, 22, 6},   {1, 1, 1, 1, 1, 87, 20, 6}};
   uint64_t least = UINT64_MAX;
   memset(out, 0, sizeof *out);
-  if (!plan->matrix_m) return false;
+  if (!device->matrix_m) return false;
   for (uint32_t i = 0; i < sizeof tiles / sizeof *tiles; i++) {
     const struct tile *t = &tiles[i];
     struct plan_matmul m = {.across_t = t->across_t, .across_n = t->across_n};
-    m.tile_t = m.across_t * t->sub_t * plan->matrix_m;
-    m.tile_n = m.across_n * t->sub_n * plan->matrix_n;
-    m.lanes = m.across_t * m.across_n * plan->matrix_lanes;
-    m.tile_k = plan->matrix_step * (plan->software ? 1 : t->steps);
-    while (m.tile_k > 16 && plan_matmul_matrix_shared_bytes(&m) > plan->shared_bytes) m.tile_k /= 2;
-    if (t->sub_t * t->sub_n > plan->matrix_sums || m.lanes > plan->most_lanes ||
-        plan_matmul_matrix_shared_bytes(&m) > plan->shared_bytes)
+    m.tile_t = m.across_t * t->sub_t * device->matrix_m;
+    m.tile_n = m.across_n * t->sub_n * device->matrix_n;
+    m.lanes = m.across_t * m.across_n * device->matrix_lanes;
+    m.tile_k = plan->matrix_step * (device->software ? 1 : t->steps);
+    while (m.tile_k > 16 && plan_matmul_matrix_shared_bytes(&m) > device->shared_bytes) m.tile_k /= 2;
+    if (t->sub_t * t->sub_n > device->matrix_sums || m.lanes > device->most_lanes ||
+        plan_matmul_matrix_shared_bytes(&m) > device->shared_bytes)
       continue;
     const uint32_t count = divide_up(T, m.tile_t) * divide_up(N, m.tile_n);
     const uint32_t steps = divide_up(K, plan->matrix_step * t->steps); // as the table counts them
@@ -151,63 +218,66 @@ bool plan_matmul_matrix(const struct plan *plan, uint32_t T, uint32_t N, uint32_
       least = time;
       *out = m;
     }
-    if (m.tile_t <= 2 * plan->matrix_m || count > EVEN * plan->matrix_groups) break; // smaller tiles read too much
+    if (m.tile_t <= 2 * device->matrix_m || count > EVEN * device->processors) break; // smaller tiles read too much
   }
   return out->lanes != 0;
 }
 
 // The shared variables of matmul_narrow.comp with a convolution; test_plan compares with the module.
-uint64_t plan_matmul_narrow_shared_bytes(const struct plan *plan, const struct plan_narrow *m) {
-  uint64_t side = plan->matrix_m > plan->matrix_n ? plan->matrix_m : plan->matrix_n;
+uint64_t plan_matmul_narrow_shared_bytes(const struct plan_products *plan, const struct plan_narrow *m) {
+  const struct plan *device = plan->device;
+  uint64_t side = device->matrix_m > device->matrix_n ? device->matrix_m : device->matrix_n;
   uint64_t steps = 2 * m->parts * side * (m->step + 8);
-  uint64_t sums = 4ull * ((m->parts + 1) / 2) * m->tiles_t * m->tiles_n * plan->matrix_m * plan->matrix_n;
-  return (steps > sums ? steps : sums) + 2 * 4 * m->tiles_t * plan->matrix_m;
+  uint64_t sums = 4ull * ((m->parts + 1) / 2) * m->tiles_t * m->tiles_n * device->matrix_m * device->matrix_n;
+  return (steps > sums ? steps : sums) + 2 * 4 * m->tiles_t * device->matrix_m;
 }
 
 // What was fastest on an H200: all subgroups should run at the same time, in many workgroups rather than large ones.
 // Where blocks cover N in as many as run alone on a processor each, those are of many subgroups.
-static void narrow_start(const struct plan *plan, uint32_t N, uint32_t K, struct plan_narrow *m) {
-  static const struct {
-    uint32_t tiles, parts;
-  } alone[] = {{1, 16}, {2, 8}, {3, 8}};
+static void narrow_start(const struct plan_products *plan, uint32_t N, uint32_t K, struct plan_narrow *m) {
+  const struct plan *device = plan->device;
+  static const struct { uint32_t tiles, parts; } alone[] = {{1, 16}, {2, 8}, {3, 8}};
+  // Workgroups of many subgroups each that run at the same time.
+  const uint32_t groups = device->software ? 16 : device->processors;
   enum { LONG = 4096 }; // rows of weights from here on are worth reading fewer inputs for
-  const uint32_t blocks = m->passes * (uint32_t)(round_up(N, 2 * plan->matrix_n) / plan->matrix_n / 2);
+  const uint32_t blocks = m->passes * (uint32_t)(round_up(N, 2 * device->matrix_n) / device->matrix_n / 2);
   m->tiles_n = 2;
   m->parts = 4;
   m->step = plan->matrix_step;
   for (int i = 0; i < 3 && m->passes == 1; i++)
-    if (round_up(N, alone[i].tiles * plan->matrix_n) / plan->matrix_n / alone[i].tiles <= plan->narrow_groups) {
+    if (round_up(N, alone[i].tiles * device->matrix_n) / device->matrix_n / alone[i].tiles <= groups) {
       m->tiles_n = alone[i].tiles;
       m->parts = alone[i].parts;
       break;
     }
-  if (m->passes > 1 && blocks <= plan->narrow_groups) {
+  if (m->passes > 1 && blocks <= groups) {
     m->tiles_n = K < LONG ? 1 : 2;
     m->parts = 8;
-  } else if (m->passes > 1 && blocks > 4 * plan->narrow_groups) {
+  } else if (m->passes > 1 && blocks > 4 * groups) {
     m->parts = 2;
   }
   if (plan->narrow_tiles) m->tiles_n = plan->narrow_tiles;
   if (plan->narrow_parts) m->parts = plan->narrow_parts;
   if (plan->narrow_step) m->step = plan->narrow_step;
-  while (m->tiles_n > 1 && m->tiles_t * m->tiles_n > plan->matrix_sums) m->tiles_n--;
+  while (m->tiles_n > 1 && m->tiles_t * m->tiles_n > device->matrix_sums) m->tiles_n--;
 }
 
-bool plan_matmul_narrow(const struct plan *plan, uint32_t T, uint32_t N, uint32_t K, struct plan_narrow *out) {
+bool plan_matmul_narrow(const struct plan_products *plan, uint32_t T, uint32_t N, uint32_t K, struct plan_narrow *out) {
+  const struct plan *device = plan->device;
   enum { MOST = 64 };
-  if (!plan->matrix_m || T > MOST) return false;
-  const uint32_t tiles = (uint32_t)(round_up(T, plan->matrix_m) / plan->matrix_m);
-  const uint32_t most = plan->narrow_tokens / plan->matrix_m;
+  if (!device->matrix_m || T > MOST) return false;
+  const uint32_t tiles = (uint32_t)(round_up(T, device->matrix_m) / device->matrix_m);
+  const uint32_t most = plan->narrow_tokens / device->matrix_m;
   struct plan_narrow m = {.passes = (tiles + most - 1) / most};
   m.tiles_t = (tiles + m.passes - 1) / m.passes;
   narrow_start(plan, N, K, &m);
   const uint32_t most_step = m.step;
   for (; m.parts; m.parts /= 2)
-    for (m.step = most_step; m.step >= plan->matrix_k; m.step /= 2) {
-      m.lanes = m.parts * plan->matrix_lanes;
-      uint32_t w = plan->matrix_n * m.step / 8, x = plan->matrix_m * m.step / 8; // of a matrix's rows
-      if (K % m.step || m.parts * m.step > K || w % plan->matrix_lanes || x % plan->matrix_lanes ||
-          m.lanes > plan->most_lanes || plan_matmul_narrow_shared_bytes(plan, &m) > plan->shared_bytes)
+    for (m.step = most_step; m.step >= device->matrix_k; m.step /= 2) {
+      m.lanes = m.parts * device->matrix_lanes;
+      uint32_t w = device->matrix_n * m.step / 8, x = device->matrix_m * m.step / 8; // of a matrix's rows
+      if (K % m.step || m.parts * m.step > K || w % device->matrix_lanes || x % device->matrix_lanes ||
+          m.lanes > device->most_lanes || plan_matmul_narrow_shared_bytes(plan, &m) > device->shared_bytes)
         continue;
       *out = m;
       return true;

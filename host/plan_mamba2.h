@@ -1,0 +1,19 @@
+// plan_mamba2.h: sizes of Mamba-2's chunks on cooperative matrices.
+#ifndef PLAN_MAMBA2_H
+#define PLAN_MAMBA2_H
+#include "plan.h"
+
+// Sizes of mamba2_matrix_state.comp and mamba2_matrix_output.comp.
+struct plan_mamba2_matrix {
+  uint32_t C, N, P; // tokens of a chunk; N and P rounded up to multiples of 16
+  uint32_t lanes;
+  uint32_t heads, across; // heads of a workgroup, all of one group; workgroups that have the same chunk
+  bool lockstep;          // a subgroup needs no barrier of its own
+};
+// heads in groups; chunks: about how many there are. C, N and P do not follow it. False where the plan has no matrices,
+// or the device no room for such heads.
+bool plan_mamba2_matrix(const struct plan *plan, uint32_t N, uint32_t P, uint32_t heads, uint32_t groups,
+                        uint32_t chunks, struct plan_mamba2_matrix *out);
+uint64_t plan_mamba2_state_bytes(const struct plan_mamba2_matrix *m); // of shared memory
+uint64_t plan_mamba2_output_bytes(const struct plan *plan, const struct plan_mamba2_matrix *m);
+#endif
