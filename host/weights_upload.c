@@ -135,7 +135,7 @@ static void fill_group(void *context, uint64_t index, uint32_t worker) {
     uint64_t used = row - begin < p->rows ? u->out->cols * dtype_bytes(u->out->dtype) : 0;
     memset(to + used, 0, f->pitch - used);
     if (!used) continue;
-    const enum reach reach = copy_numbers(u, p, (p->first + row - begin) * (uint64_t)u->out->cols, to, u->out->cols);
+    const enum reach reach = copy_numbers(u, p, weight_part_row(p, row - begin) * u->out->cols, to, u->out->cols);
     if (reach == REACH_INFINITE) f->bad = p->source;
     if (reach == REACH_WIDE) f->wide = true;
   }
@@ -175,11 +175,10 @@ static deltaic_status upload_vector(struct upload *u, const struct weight_reques
   float *row = upload_row(u, &status);
   if (!row) return status;
   const struct weight_part *parts = u->w->parts + r->first_part;
-  for (int p = 0; p < r->count; p++) {
-    if (copy_numbers(u, &parts[p], (uint64_t)parts[p].first * parts[p].rows, row, parts[p].rows) == REACH_INFINITE)
-      return fail_number(u, parts[p].source);
-    row += parts[p].rows;
-  }
+  for (int p = 0; p < r->count; p++)
+    for (uint32_t i = 0; i < parts[p].rows; i++)
+      if (copy_numbers(u, &parts[p], weight_part_row(&parts[p], i), row++, 1) == REACH_INFINITE)
+        return fail_number(u, parts[p].source);
   return upload_flush(u);
 }
 
@@ -192,7 +191,7 @@ static deltaic_status upload_transposed(struct upload *u, const struct weight_re
     if (!row) return status;
     for (int p = 0; p < r->count; p++) {
       for (uint32_t j = 0; j < parts[p].rows; j++)
-        file_tensor_f32(parts[p].source, (uint64_t)(parts[p].first + j) * u->out->rows + i, 1, &row[j]);
+        file_tensor_f32(parts[p].source, weight_part_row(&parts[p], j) * u->out->rows + i, 1, &row[j]);
       if (reach_of(DTYPE_F32, row, parts[p].rows) == REACH_INFINITE) return fail_number(u, parts[p].source);
       row += parts[p].rows;
     }
