@@ -1,144 +1,23 @@
 // kernels: the only file that includes the compiled modules; each becomes a row of the table with its contract.
 #include "kernels.h"
 
-#include "attention.h"
-#include "attention_matrix.h"
-#include "attention_step.h"
-#include "conv_inputs.h"
-#include "copy.h"
-#include "delta_chunk_prepare.h"
-#include "delta_chunk_scan.h"
-#include "delta_inputs.h"
-#include "delta_matrix_join.h"
-#include "delta_matrix_prepare.h"
-#include "delta_matrix_reach.h"
-#include "delta_matrix_scan.h"
-#include "delta_rule.h"
-#include "delta_step.h"
-#include "delta_step_fours.h"
-#include "embed.h"
-#include "gated_norm.h"
-#include "hh_chunk_prepare.h"
-#include "hh_chunk_scan.h"
-#include "hh_matrix_prepare.h"
-#include "hh_rule.h"
-#include "mamba2.h"
-#include "mamba2_chunk_output.h"
-#include "mamba2_chunk_pass.h"
-#include "mamba2_chunk_state.h"
-#include "mamba2_inputs.h"
-#include "mamba2_matrix_output.h"
-#include "mamba2_matrix_state.h"
-#include "mark.h"
-#include "matmul.h"
-#include "matmul_matrix.h"
-#include "matmul_narrow.h"
-#include "matvec.h"
-#include "output_norm.h"
-#include "rmsnorm.h"
-#include "rope_append.h"
-#include "sample.h"
-#include "scatter.h"
-#include "score.h"
-#include "short_conv.h"
-#include "swiglu.h"
+#include "kernel_modules.h"
 
-#include "attention_f16.spv.h"
-#include "attention_f32.spv.h"
-#include "attention_matrix.spv.h"
-#include "attention_step_f16.spv.h"
-#include "attention_step_f32.spv.h"
-#include "conv_inputs_f16.spv.h"
-#include "conv_inputs_f32.spv.h"
-#include "copy.spv.h"
-#include "delta_chunk_prepare.spv.h"
-#include "delta_chunk_scan.spv.h"
-#include "delta_inputs_f16.spv.h"
-#include "delta_inputs_f32.spv.h"
-#include "delta_matrix_join.spv.h"
-#include "delta_matrix_prepare_f16.spv.h"
-#include "delta_matrix_prepare_f32.spv.h"
-#include "delta_matrix_reach_f16.spv.h"
-#include "delta_matrix_reach_f32.spv.h"
-#include "delta_matrix_scan_f16.spv.h"
-#include "delta_matrix_scan_f32.spv.h"
-#include "delta_matrix_scan_khr_f16.spv.h"
-#include "delta_matrix_scan_khr_f32.spv.h"
-#include "delta_rule.spv.h"
-#include "delta_step_f16.spv.h"
-#include "delta_step_f32.spv.h"
-#include "delta_step_fours_f16.spv.h"
-#include "delta_step_fours_f32.spv.h"
-#include "embed_bf16.spv.h"
-#include "embed_f16.spv.h"
-#include "embed_f32.spv.h"
-#include "gated_norm_f16.spv.h"
-#include "gated_norm_f32.spv.h"
-#include "hh_chunk_prepare.spv.h"
-#include "hh_chunk_scan.spv.h"
-#include "hh_matrix_prepare_f16.spv.h"
-#include "hh_matrix_prepare_f32.spv.h"
-#include "hh_rule.spv.h"
-#include "mamba2.spv.h"
-#include "mamba2_chunk_output.spv.h"
-#include "mamba2_chunk_pass.spv.h"
-#include "mamba2_chunk_state.spv.h"
-#include "mamba2_inputs.spv.h"
-#include "mamba2_matrix_output_f16.spv.h"
-#include "mamba2_matrix_output_f32.spv.h"
-#include "mamba2_matrix_state.spv.h"
-#include "mamba2_step_f16.spv.h"
-#include "mamba2_step_f32.spv.h"
-#include "mark.spv.h"
-#include "matmul_bf16.spv.h"
-#include "matmul_f16.spv.h"
-#include "matmul_f32.spv.h"
-#include "matmul_matrix_gated_bf16.spv.h"
-#include "matmul_matrix_gated_f16.spv.h"
-#include "matmul_matrix_x16_bf16.spv.h"
-#include "matmul_matrix_x16_f16.spv.h"
-#include "matmul_matrix_x32_bf16.spv.h"
-#include "matmul_matrix_x32_f16.spv.h"
-#include "matmul_narrow_bf16.spv.h"
-#include "matmul_narrow_conv_bf16.spv.h"
-#include "matmul_narrow_conv_f16.spv.h"
-#include "matmul_narrow_f16.spv.h"
-#include "matmul_narrow_gated_bf16.spv.h"
-#include "matmul_narrow_gated_f16.spv.h"
-#include "matmul_narrow_next_bf16.spv.h"
-#include "matmul_narrow_next_f16.spv.h"
-#include "matvec_bf16.spv.h"
-#include "matvec_conv_bf16.spv.h"
-#include "matvec_conv_f16.spv.h"
-#include "matvec_conv_f32.spv.h"
-#include "matvec_f16.spv.h"
-#include "matvec_f32.spv.h"
-#include "output_norm_f16.spv.h"
-#include "output_norm_f32.spv.h"
-#include "rmsnorm_f16.spv.h"
-#include "rmsnorm_f32.spv.h"
-#include "rope_append.spv.h"
-#include "sample.spv.h"
-#include "scatter.spv.h"
-#include "score.spv.h"
-#include "short_conv_f16.spv.h"
-#include "short_conv_f32.spv.h"
-#include "swiglu_f16.spv.h"
-#include "swiglu_f32.spv.h"
-
-const struct shader kernels[KERNEL_COUNT] = {
-#define ROW(module, contract, push, unchecked)                                                                         \
-  {#module, spv_##module, sizeof spv_##module, contract##_BINDINGS, sizeof(struct push), unchecked},
-#define X(module, contract, push) ROW(module, contract, push, false)
-    KERNELS_CHECKED(X)
-#undef X
-#define X(module, contract, push) ROW(module, contract, push, true)
-        KERNELS_UNCHECKED(X)
+const struct shader kernels[KERNEL_COUNT] = {[KERNEL_NONE] = {.name = "none"},
+#define X(module, contract, push, checked)                                                                             \
+  [KERNEL_##module] = {#module, spv_##module, sizeof spv_##module, contract##_BINDINGS, sizeof(struct push), !checked},
+                                             KERNELS(X)
 #undef X
 };
 
 const uint32_t kernel_specs[KERNEL_COUNT] = {
-#define X(module, contract, push) contract##_SPECS,
+#define X(module, contract, push, checked) [KERNEL_##module] = contract##_SPECS,
     KERNELS(X)
+#undef X
+};
+
+const enum kernel_id kernel_variants[FAMILY_COUNT][DTYPE_I32] = {
+#define X(family, format, module) [FAMILY_##family][DTYPE_##format] = KERNEL_##module,
+    KERNEL_VARIANTS(X)
 #undef X
 };

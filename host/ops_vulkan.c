@@ -156,7 +156,7 @@ static void norm_rows(struct recorder *c, struct tensor y, struct tensor x, stru
                                     .keep = rms.buffer != NULL,
                                     .eps = eps};
   uint32_t rows = last.buffer ? last.rows : x.rows;
-  vulkan_dispatch(c, KERNEL_rmsnorm_f32 + y.dtype, spec, bindings, &args, rows, 1, 1, 4ull * rows * x.cols);
+  vulkan_dispatch(c, kernel_variant(FAMILY_rmsnorm, y.dtype), spec, bindings, &args, rows, 1, 1, 4ull * rows * x.cols);
 }
 
 static void vulkan_rmsnorm(struct recorder *c, struct tensor y, struct tensor x, struct tensor weight,
@@ -192,8 +192,8 @@ void vulkan_output_norm(struct recorder *c, struct tensor o, struct tensor gate,
                                         .eps = eps};
   const uint32_t spec[OUTPUT_NORM_SPECS] = {
       [OUTPUT_NORM_SPEC_LANES] = vulkan_plan(c)->lanes, [OUTPUT_NORM_SPEC_FOURS] = fours ? divide_up(Dv, four) : 0};
-  vulkan_dispatch(c, KERNEL_output_norm_f32 + o.dtype, spec, bindings, &args, o.rows, vulkan_head_groups(c, heads), 1,
-                  8ull * o.rows * o.cols);
+  vulkan_dispatch(c, kernel_variant(FAMILY_output_norm, o.dtype), spec, bindings, &args, o.rows,
+                  vulkan_head_groups(c, heads), 1, 8ull * o.rows * o.cols);
 }
 
 static void vulkan_sample(struct recorder *c, struct tensor tokens, struct tensor sequences, struct tensor seen,

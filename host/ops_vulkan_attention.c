@@ -84,7 +84,7 @@ static void attention_step(struct recorder *c, const struct attention_call *v, s
                                            .o_stride = v->o.stride,
                                            .qkv_stride = v->qkv.stride,
                                            .cache_stride = v->cache_k.stride};
-  vulkan_dispatch(c, KERNEL_attention_step_f32 + v->o.dtype, spec, bindings, &args, s.across, s.parts,
+  vulkan_dispatch(c, kernel_variant(FAMILY_attention_step, v->o.dtype), spec, bindings, &args, s.across, s.parts,
                   v->sequences.rows, v->operations);
 }
 
@@ -113,7 +113,7 @@ static void attention(struct recorder *c, const struct attention_call *v) {
                                       .o_stride = v->o.stride,
                                       .qkv_stride = v->qkv.stride,
                                       .cache_stride = v->cache_k.stride};
-  vulkan_dispatch(c, KERNEL_attention_f32 + v->o.dtype, spec, bindings, &args,
+  vulkan_dispatch(c, kernel_variant(FAMILY_attention, v->o.dtype), spec, bindings, &args,
                   divide_up(vulkan_longest(v->qkv, a->longest), queries), a->heads, v->sequences.rows, v->operations);
 }
 

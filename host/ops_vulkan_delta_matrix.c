@@ -115,7 +115,7 @@ static void prepare(struct recorder *c, const struct delta_call *d, const struct
                                                  .qkv_stride = d->qkv.stride,
                                                  .beta_stride = d->beta.stride,
                                                  .g_stride = d->g.stride};
-  enum kernel_id id = d->qkv.dtype == DTYPE_F16 ? KERNEL_delta_matrix_prepare_f16 : KERNEL_delta_matrix_prepare_f32;
+  enum kernel_id id = kernel_variant(FAMILY_delta_matrix_prepare, d->qkv.dtype);
   vulkan_dispatch(c, id, spec, bindings, &args, a->Hv, chunks, 1,
                   2ull * d->qkv.rows * a->Hv * p->C * ((a->n + 1) * a->Dk + a->n * p->C / 6));
 }
@@ -157,7 +157,7 @@ static void hh_prepare(struct recorder *c, const struct delta_call *d, const str
                                               .beta_stride = d->beta.stride,
                                               .g_stride = d->g.stride,
                                               .mask_stride = d->fixed_mask ? 0 : d->mask.stride};
-  enum kernel_id id = d->qkv.dtype == DTYPE_F16 ? KERNEL_hh_matrix_prepare_f16 : KERNEL_hh_matrix_prepare_f32;
+  enum kernel_id id = kernel_variant(FAMILY_hh_matrix_prepare, d->qkv.dtype);
   vulkan_dispatch(c, id, spec, bindings, &args, a->Hv, chunks, 1,
                   2ull * d->qkv.rows * a->Hv * tokens_of(p, a) * (2 * a->Dk + p->C * (p->r + 1) / 2));
 }
@@ -166,7 +166,7 @@ static void scan(struct recorder *c, const struct delta_call *d, const struct pl
                  struct binding prepared, struct binding maps, struct binding reach) {
   const struct delta_args *a = &d->a;
   const struct plan *plan = vulkan_plan(c);
-  const uint32_t columns = columns_of(plan, p), f16 = d->qkv.dtype == DTYPE_F16;
+  const uint32_t columns = columns_of(plan, p);
   const bool segments = p->segments > 1;
   const uint32_t pitch = key_pitch(d->qkv.dtype, a->Dk);
   const uint32_t edges = (pitch != p->Dk ? DELTA_MATRIX_EDGE_KEYS : 0) | (a->Dk != p->Dk ? DELTA_MATRIX_EDGE_ROWS : 0) |
@@ -215,8 +215,8 @@ static void scan(struct recorder *c, const struct delta_call *d, const struct pl
                                               .qkv_stride = d->qkv.stride,
                                               .state_stride = d->state.stride,
                                               .segments = p->segments};
-  enum kernel_id id = p->conversions ? (f16 ? KERNEL_delta_matrix_scan_f16 : KERNEL_delta_matrix_scan_f32)
-                                     : (f16 ? KERNEL_delta_matrix_scan_khr_f16 : KERNEL_delta_matrix_scan_khr_f32);
+  enum kernel_id id =
+      kernel_variant(p->conversions ? FAMILY_delta_matrix_scan : FAMILY_delta_matrix_scan_khr, d->qkv.dtype);
   // With segments, of as many more columns as the key has numbers.
   const uint32_t across = divide_up(a->Dv, columns) + (segments ? divide_up(p->Dk, columns) : 0);
   const uint64_t products = (2 * a->n + 1) * a->Dk + (a->n + 1) * p->r * p->C / 2;
@@ -280,7 +280,7 @@ static void add_reach(struct recorder *c, const struct delta_call *d, const stru
                                                .segments = p->segments,
                                                .tokens = tokens_of(p, a)};
   const uint32_t parts = divide_up(d->qkv.rows, B * p->segments * TOKENS), least = 2;
-  enum kernel_id id = d->o.dtype == DTYPE_F16 ? KERNEL_delta_matrix_reach_f16 : KERNEL_delta_matrix_reach_f32;
+  enum kernel_id id = kernel_variant(FAMILY_delta_matrix_reach, d->o.dtype);
   vulkan_dispatch(c, id, spec, bindings, &args, (uint64_t)(parts < least ? least : parts) * (DVP / columns_of(plan, p)),
                   a->Hv, (uint64_t)B * p->segments, 2ull * d->qkv.rows * a->Hv * p->Dk * a->Dv);
 }

@@ -33,8 +33,8 @@ void vulkan_embed(struct recorder *c, struct tensor x, struct tensor table, stru
     if (x.rows < part.rows) weights.touched = (uint64_t)x.rows * x.cols * dtype_bytes(table.dtype);
     const struct binding bindings[EMBED_BINDINGS] = {
         [EMBED_X] = vulkan_bind(x, x), [EMBED_WEIGHTS] = weights, [EMBED_TOKENS] = vulkan_bind(tokens, x)};
-    vulkan_dispatch(c, KERNEL_embed_f32 + table.dtype, &lanes, bindings, &args, divide_up(x.cols, 8 * lanes), x.rows, 1,
-                    (uint64_t)x.rows * x.cols);
+    vulkan_dispatch(c, kernel_variant(FAMILY_embed, table.dtype), &lanes, bindings, &args, divide_up(x.cols, 8 * lanes),
+                    x.rows, 1, (uint64_t)x.rows * x.cols);
   }
 }
 
@@ -126,7 +126,7 @@ static void few_rows_part(struct recorder *c, const struct fused *f, struct tens
     args.B = conv->sequences.rows;
   }
   uint32_t groups = divide_up(N, m.rows * m.sets) * divide_up(x.rows, tokens), y = divide_up(groups, MAX_GROUPS);
-  enum kernel_id id = (conv ? KERNEL_matvec_conv_f32 : KERNEL_matvec_f32) + w.dtype;
+  enum kernel_id id = kernel_variant(conv ? FAMILY_matvec_conv : FAMILY_matvec, w.dtype);
   vulkan_dispatch(c, id, spec, bindings, &args, divide_up(groups, y ? y : 1), y, 1, 2ull * x.rows * w.rows * x.cols);
 }
 
@@ -164,8 +164,9 @@ static void many_rows(struct recorder *c, const struct product *p) {
                                    .first = p->first,
                                    .add = p->add,
                                    .has_bias = p->bias.buffer != NULL};
-  vulkan_dispatch(c, KERNEL_matmul_f32 + p->w.dtype, spec, bindings, &args, divide_up(p->w.rows, plan->matmul_tile_n),
-                  divide_up(p->x.rows, plan->matmul_tile_t), 1, p->operations);
+  vulkan_dispatch(c, kernel_variant(FAMILY_matmul, p->w.dtype), spec, bindings, &args,
+                  divide_up(p->w.rows, plan->matmul_tile_n), divide_up(p->x.rows, plan->matmul_tile_t), 1,
+                  p->operations);
 }
 
 static void tiles(struct recorder *c, struct tensor y, struct tensor x, struct tensor w, struct tensor bias, bool add) {
@@ -200,8 +201,8 @@ static void swiglu(struct recorder *c, struct tensor y, struct tensor gate_up, e
       [SWIGLU_Y] = vulkan_bind(y, y), [SWIGLU_GATE_UP] = vulkan_bind(gate_up, y)};
   const struct swiglu_args args = {
       .F = y.cols, .activation = activation, .y_stride = y.stride, .gate_up_stride = gate_up.stride};
-  vulkan_dispatch(c, KERNEL_swiglu_f32 + y.dtype, &lanes, bindings, &args, divide_up(y.cols, lanes), y.rows, 1,
-                  6ull * y.rows * y.cols);
+  vulkan_dispatch(c, kernel_variant(FAMILY_swiglu, y.dtype), &lanes, bindings, &args, divide_up(y.cols, lanes), y.rows,
+                  1, 6ull * y.rows * y.cols);
 }
 
 // ---------------------------------------------------------------- ops

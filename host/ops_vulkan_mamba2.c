@@ -49,7 +49,7 @@ void vulkan_gated_norm(struct recorder *c, struct tensor y, struct tensor z, str
   const uint32_t held = fours ? divide_up(args.n / 4, lanes) : 0;
   const uint32_t spec[GATED_NORM_SPECS] = {
       [GATED_NORM_SPEC_LANES] = lanes, [GATED_NORM_SPEC_VECTORS] = held <= MOST_HELD ? held : 0};
-  vulkan_dispatch(c, KERNEL_gated_norm_f32 + y.dtype, spec, bindings, &args, y.rows, a.groups, 1,
+  vulkan_dispatch(c, kernel_variant(FAMILY_gated_norm, y.dtype), spec, bindings, &args, y.rows, a.groups, 1,
                   8ull * y.rows * y.cols);
 }
 
@@ -103,7 +103,7 @@ static void recurrent(struct recorder *c, const struct mamba2_call *m) {
                                    .high = step.inputs.high,
                                    .has_gate = step.gate.buffer != NULL,
                                    .gate_stride = step.gate.stride};
-  const enum kernel_id id = m->step ? KERNEL_mamba2_step_f32 + m->y.dtype : KERNEL_mamba2;
+  const enum kernel_id id = m->step ? kernel_variant(FAMILY_mamba2_step, m->y.dtype) : KERNEL_mamba2;
   vulkan_dispatch(c, id, spec, bindings, &args, divide_up(a->P, columns), a->heads, m->sequences.rows,
                   5ull * m->xBC.rows * a->heads * a->N * a->P);
 }
@@ -281,7 +281,7 @@ static void matrix_chunks(struct recorder *c, const struct mamba2_call *m, const
   const uint64_t states_operations = 2ull * m->xBC.rows * a->heads * a->N * a->P;
   vulkan_dispatch(c, KERNEL_mamba2_matrix_state, spec, in, &args, chunks, f->p.across, 1, states_operations);
   chunk_pass(c, m, f, states);
-  vulkan_dispatch(c, KERNEL_mamba2_matrix_output_f32 + m->y.dtype, spec, out, &args, chunks, f->p.across, 1,
+  vulkan_dispatch(c, kernel_variant(FAMILY_mamba2_matrix_output, m->y.dtype), spec, out, &args, chunks, f->p.across, 1,
                   states_operations + m->xBC.rows * a->heads * f->C * (uint64_t)(a->N + a->P));
 }
 

@@ -71,10 +71,10 @@ static bool matmul_matrix(struct recorder *c, const struct matrix_product *p) {
                                           .direct = p->y.stride % 8 == 0 && p->first % 8 == 0,
                                           .whole = m.whole,
                                           .parts = m.parts};
-  enum kernel_id id = p->gated               ? KERNEL_matmul_matrix_gated_f16
-                      : x.dtype == DTYPE_F16 ? KERNEL_matmul_matrix_x16_f16
-                                             : KERNEL_matmul_matrix_x32_f16;
-  vulkan_dispatch(c, id + (p->w.dtype - DTYPE_F16), spec, bindings, &args, m.groups, 1, 1,
+  const enum kernel_family family = p->gated               ? FAMILY_matmul_matrix_gated
+                                    : x.dtype == DTYPE_F16 ? FAMILY_matmul_matrix_x16
+                                                           : FAMILY_matmul_matrix_x32;
+  vulkan_dispatch(c, kernel_variant(family, p->w.dtype), spec, bindings, &args, m.groups, 1, 1,
                   2ull * x.rows * p->w.rows * x.cols);
   return true;
 }

@@ -38,7 +38,7 @@ void vulkan_short_conv(struct recorder *c, struct tensor y, struct tensor x, str
                                        .keys = a.keys,
                                        .Dk = a.keys ? a.Dk : 1,
                                        .pitch = a.keys ? key_pitch(y.dtype, a.Dk) : 1};
-  vulkan_dispatch(c, KERNEL_short_conv_f32 + y.dtype, spec, bindings, &args, divide_up(a.C, lanes),
+  vulkan_dispatch(c, kernel_variant(FAMILY_short_conv, y.dtype), spec, bindings, &args, divide_up(a.C, lanes),
                   divide_up(vulkan_longest(x, longest), run), sequences.rows, 2ull * x.rows * a.C * a.W);
 }
 
@@ -98,7 +98,7 @@ bool vulkan_conv_inputs(struct recorder *c, struct tensor y, struct tensor x, co
                                         .beta_stride = in->beta.stride,
                                         .g_stride = in->g.stride,
                                         .ba_stride = in->ba.stride};
-  vulkan_dispatch(c, KERNEL_conv_inputs_f32 + y.dtype, spec, bindings, &args,
+  vulkan_dispatch(c, kernel_variant(FAMILY_conv_inputs, y.dtype), spec, bindings, &args,
                   divide_up(blocks, lanes / plan->subgroup_width), divide_up(vulkan_longest(x, conv->longest), run),
                   conv->sequences.rows, 2ull * x.rows * a->C * a->W + 6ull * x.rows * a->keys * a->Dk);
   return true;
@@ -130,7 +130,7 @@ void vulkan_delta_inputs(struct recorder *c, struct tensor qk, const struct delt
                                          .beta_stride = in->beta.stride,
                                          .g_stride = in->g.stride,
                                          .ba_stride = in->ba.stride};
-  vulkan_dispatch(c, KERNEL_delta_inputs_f32 + qk.dtype, &lanes, bindings, &args, qk.rows,
+  vulkan_dispatch(c, kernel_variant(FAMILY_delta_inputs, qk.dtype), &lanes, bindings, &args, qk.rows,
                   vulkan_head_groups(c, a->heads + 1), 1, 6ull * qk.rows * a->heads * a->Dk);
 }
 

@@ -38,11 +38,11 @@ struct tensor vulkan_norm_rms(const struct recorder *c, const struct linear_inpu
 }
 
 static enum kernel_id kernel_of(const struct narrow_product *p) {
-  enum kernel_id id = p->gated  ? KERNEL_matmul_narrow_gated_f16
-                      : p->next ? KERNEL_matmul_narrow_next_f16
-                      : p->conv ? KERNEL_matmul_narrow_conv_f16
-                                : KERNEL_matmul_narrow_f16;
-  return id + (p->w.dtype - DTYPE_F16);
+  const enum kernel_family family = p->gated  ? FAMILY_matmul_narrow_gated
+                                    : p->next ? FAMILY_matmul_narrow_next
+                                    : p->conv ? FAMILY_matmul_narrow_conv
+                                              : FAMILY_matmul_narrow;
+  return kernel_variant(family, p->w.dtype);
 }
 
 bool vulkan_matmul_narrow(struct recorder *c, const struct narrow_product *p) {

@@ -60,8 +60,8 @@ static void step(struct recorder *c, const struct delta_step *s, const struct hh
                                            [DELTA_STEP_SPEC_KEY_NORM] = s->inputs.norm};
   const struct step_bindings bindings = bindings_of(s);
   const struct delta_step_args args = args_of(s, a, apart);
-  vulkan_dispatch(c, KERNEL_delta_step_f32 + s->o.dtype, spec, bindings.of, &args, divide_up(a->Dv, p->columns), a->Hv,
-                  s->sequences.rows, operations);
+  vulkan_dispatch(c, kernel_variant(FAMILY_delta_step, s->o.dtype), spec, bindings.of, &args,
+                  divide_up(a->Dv, p->columns), a->Hv, s->sequences.rows, operations);
 }
 
 // The form of four columns an invocation, where rows are of whole vectors.
@@ -87,7 +87,7 @@ static void step_fours(struct recorder *c, const struct delta_step *s, const str
                                                      s->sequences.rows == 1 && s->qkv.rows == 1 && s->state.rows == 1};
   const struct step_bindings bindings = bindings_of(s);
   const struct delta_step_args args = args_of(s, a, apart);
-  vulkan_dispatch(c, KERNEL_delta_step_fours_f32 + s->o.dtype, spec, bindings.of, &args,
+  vulkan_dispatch(c, kernel_variant(FAMILY_delta_step_fours, s->o.dtype), spec, bindings.of, &args,
                   divide_up(a->Dv, p->lanes / width * 4 * p->groups), a->Hv, s->sequences.rows, operations);
 }
 

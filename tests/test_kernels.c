@@ -1,60 +1,23 @@
 // test_kernels: every compiled kernel against its contract header, without a device: bindings, push constants,
-// specialization constants; inputs that nobody writes are declared so, since barriers are derived from it.
-#include "status.h"
-
+// specialization constants. What a kernel declares that it reads and writes, from which barriers are derived, is what
+// its instructions do.
 #include "kernels.h"
-
-#include "attention.h"
-#include "attention_matrix.h"
-#include "attention_step.h"
-#include "conv_inputs.h"
-#include "copy.h"
-#include "delta_chunk_prepare.h"
-#include "delta_chunk_scan.h"
-#include "delta_inputs.h"
-#include "delta_matrix_join.h"
-#include "delta_matrix_prepare.h"
-#include "delta_matrix_reach.h"
-#include "delta_matrix_scan.h"
-#include "delta_rule.h"
-#include "delta_step.h"
-#include "delta_step_fours.h"
-#include "embed.h"
-#include "gated_norm.h"
-#include "hh_chunk_prepare.h"
-#include "hh_chunk_scan.h"
-#include "hh_matrix_prepare.h"
-#include "hh_rule.h"
-#include "mamba2.h"
-#include "mamba2_chunk_output.h"
-#include "mamba2_chunk_pass.h"
-#include "mamba2_chunk_state.h"
-#include "mamba2_inputs.h"
-#include "mamba2_matrix_output.h"
-#include "mamba2_matrix_state.h"
-#include "mark.h"
-#include "matmul.h"
-#include "matmul_matrix.h"
-#include "matmul_narrow.h"
-#include "matvec.h"
-#include "output_norm.h"
-#include "rmsnorm.h"
-#include "rope_append.h"
-#include "sample.h"
-#include "scatter.h"
-#include "score.h"
-#include "short_conv.h"
-#include "swiglu.h"
+#include "status.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
-static struct reflection reflected(enum kernel_id id) {
+#include "test_add.spv.h"
+
+static struct reflection reflected(const char *name, const uint32_t *words, size_t bytes) {
   struct reflection r;
-  if (reflect(kernels[id].name, kernels[id].words, kernels[id].bytes / 4, &r)) fail_msg("%s", deltaic_last_error());
+  if (reflect(name, words, bytes / 4, &r)) fail_msg("%s", deltaic_last_error());
   return r;
 }
 
@@ -62,7 +25,7 @@ static void modules_match_their_contracts(void **state) {
   (void)state;
   for (int id = 0; id < KERNEL_COUNT; id++) {
     if (!kernel_built(id)) continue;
-    struct reflection r = reflected(id);
+    struct reflection r = reflected(kernels[id].name, kernels[id].words, kernels[id].bytes);
     if (r.bindings != kernels[id].bindings || r.push_bytes != kernels[id].push_bytes ||
         r.spec_count != kernel_specs[id])
       fail_msg("%s: %u bindings, %u bytes pushed, %u constants", kernels[id].name, r.bindings, r.push_bytes,
@@ -72,143 +35,117 @@ static void modules_match_their_contracts(void **state) {
   }
 }
 
-// What a kernel writes, as bits by binding; it reads what it does not write, and what it both reads and writes.
+// ---------------------------------------------------------------- what is read and written
+
 struct access {
-  enum kernel_id id;
-  uint32_t writes, also_read;
+  bool reads[REFLECT_BINDINGS], writes[REFLECT_BINDINGS];
 };
-#define BIT(binding) (1u << (binding))
-#define MATRIX_SCAN_UPDATES BIT(DELTA_MATRIX_SCAN_STATE)
-#define MATRIX_SCAN_WRITES                                                                                             \
-  (MATRIX_SCAN_UPDATES | BIT(DELTA_MATRIX_SCAN_MAPS) | BIT(DELTA_MATRIX_SCAN_MAPS16) | BIT(DELTA_MATRIX_SCAN_REACH) |  \
-   BIT(DELTA_MATRIX_SCAN_O) | BIT(DELTA_MATRIX_SCAN_O4) | BIT(DELTA_MATRIX_SCAN_O8))
-#define MATRIX_REACH (BIT(DELTA_MATRIX_REACH_O) | BIT(DELTA_MATRIX_REACH_O4) | BIT(DELTA_MATRIX_REACH_O8))
 
-#define CONV_WRITES (BIT(MATVEC_Y) | BIT(MATVEC_CONV_Y) | BIT(MATVEC_CONV_HISTORY))
-#define CONV_INPUTS_WRITES                                                                                             \
-  (BIT(CONV_INPUTS_Y) | BIT(CONV_INPUTS_Y4) | BIT(CONV_INPUTS_HISTORY) | BIT(CONV_INPUTS_BETA) | BIT(CONV_INPUTS_G))
-#define SHARED_TILES (BIT(MATMUL_MATRIX_PARTS) | BIT(MATMUL_MATRIX_TICKETS))
-#define NARROW (BIT(MATMUL_NARROW_Y) | BIT(MATMUL_NARROW_RMS))
-#define NARROW_CONV (NARROW | BIT(MATMUL_NARROW_CONV_Y) | BIT(MATMUL_NARROW_CONV_HISTORY))
-#define NARROW_NEXT (BIT(MATMUL_NARROW_Y) | BIT(MATMUL_NARROW_SUMS) | BIT(MATMUL_NARROW_NEXT_H))
-#define CONV_READS (BIT(MATVEC_Y) | BIT(MATVEC_CONV_HISTORY))
-
-static const struct access accesses[] = {
-    {KERNEL_embed_f32, BIT(EMBED_X), 0},
-    {KERNEL_embed_f16, BIT(EMBED_X), 0},
-    {KERNEL_embed_bf16, BIT(EMBED_X), 0},
-    {KERNEL_matvec_f32, BIT(MATVEC_Y), BIT(MATVEC_Y)},
-    {KERNEL_matvec_f16, BIT(MATVEC_Y), BIT(MATVEC_Y)},
-    {KERNEL_matvec_bf16, BIT(MATVEC_Y), BIT(MATVEC_Y)},
-    {KERNEL_matvec_conv_f32, CONV_WRITES, CONV_READS},
-    {KERNEL_matvec_conv_f16, CONV_WRITES, CONV_READS},
-    {KERNEL_matvec_conv_bf16, CONV_WRITES, CONV_READS},
-    {KERNEL_matmul_f32, BIT(MATMUL_Y), BIT(MATMUL_Y)},
-    {KERNEL_matmul_f16, BIT(MATMUL_Y), BIT(MATMUL_Y)},
-    {KERNEL_matmul_bf16, BIT(MATMUL_Y), BIT(MATMUL_Y)},
-    {KERNEL_matmul_matrix_x32_f16, BIT(MATMUL_MATRIX_Y) | SHARED_TILES, BIT(MATMUL_MATRIX_Y) | SHARED_TILES},
-    {KERNEL_matmul_matrix_x32_bf16, BIT(MATMUL_MATRIX_Y) | SHARED_TILES, BIT(MATMUL_MATRIX_Y) | SHARED_TILES},
-    {KERNEL_matmul_matrix_x16_f16, BIT(MATMUL_MATRIX_Y) | SHARED_TILES, BIT(MATMUL_MATRIX_Y) | SHARED_TILES},
-    {KERNEL_matmul_matrix_x16_bf16, BIT(MATMUL_MATRIX_Y) | SHARED_TILES, BIT(MATMUL_MATRIX_Y) | SHARED_TILES},
-    {KERNEL_matmul_matrix_gated_f16, BIT(MATMUL_MATRIX_Y) | SHARED_TILES, SHARED_TILES},
-    {KERNEL_matmul_matrix_gated_bf16, BIT(MATMUL_MATRIX_Y) | SHARED_TILES, SHARED_TILES},
-    {KERNEL_matmul_narrow_f16, NARROW, BIT(MATMUL_NARROW_Y)},
-    {KERNEL_matmul_narrow_bf16, NARROW, BIT(MATMUL_NARROW_Y)},
-    {KERNEL_matmul_narrow_gated_f16, NARROW, 0},
-    {KERNEL_matmul_narrow_gated_bf16, NARROW, 0},
-    {KERNEL_matmul_narrow_conv_f16, NARROW_CONV, BIT(MATMUL_NARROW_Y) | BIT(MATMUL_NARROW_CONV_HISTORY)},
-    {KERNEL_matmul_narrow_conv_bf16, NARROW_CONV, BIT(MATMUL_NARROW_Y) | BIT(MATMUL_NARROW_CONV_HISTORY)},
-    {KERNEL_matmul_narrow_next_f16, NARROW_NEXT, BIT(MATMUL_NARROW_Y)},
-    {KERNEL_matmul_narrow_next_bf16, NARROW_NEXT, BIT(MATMUL_NARROW_Y)},
-    {KERNEL_mark, BIT(MARK_SEEN), BIT(MARK_SEEN)},
-    {KERNEL_rmsnorm_f32, BIT(RMSNORM_Y) | BIT(RMSNORM_Y4) | BIT(RMSNORM_RMS), 0},
-    {KERNEL_rmsnorm_f16, BIT(RMSNORM_Y) | BIT(RMSNORM_Y4) | BIT(RMSNORM_RMS), 0},
-    {KERNEL_short_conv_f16, BIT(SHORT_CONV_Y) | BIT(SHORT_CONV_HISTORY), BIT(SHORT_CONV_HISTORY)},
-    {KERNEL_short_conv_f32, BIT(SHORT_CONV_Y) | BIT(SHORT_CONV_HISTORY), BIT(SHORT_CONV_HISTORY)},
-    {KERNEL_conv_inputs_f16, CONV_INPUTS_WRITES, BIT(CONV_INPUTS_HISTORY)},
-    {KERNEL_conv_inputs_f32, CONV_INPUTS_WRITES, BIT(CONV_INPUTS_HISTORY)},
-    {KERNEL_delta_inputs_f16, BIT(DELTA_INPUTS_QK) | BIT(DELTA_INPUTS_BETA) | BIT(DELTA_INPUTS_G),
-     BIT(DELTA_INPUTS_QK)},
-    {KERNEL_delta_inputs_f32, BIT(DELTA_INPUTS_QK) | BIT(DELTA_INPUTS_BETA) | BIT(DELTA_INPUTS_G),
-     BIT(DELTA_INPUTS_QK)},
-    {KERNEL_delta_rule, BIT(DELTA_RULE_O) | BIT(DELTA_RULE_STATE), BIT(DELTA_RULE_STATE)},
-    {KERNEL_delta_step_f16, BIT(DELTA_STEP_O) | BIT(DELTA_STEP_STATE), BIT(DELTA_STEP_STATE)},
-    {KERNEL_delta_step_f32, BIT(DELTA_STEP_O) | BIT(DELTA_STEP_STATE), BIT(DELTA_STEP_STATE)},
-    {KERNEL_delta_step_fours_f16, BIT(DELTA_STEP_O) | BIT(DELTA_STEP_STATE), BIT(DELTA_STEP_STATE)},
-    {KERNEL_delta_step_fours_f32, BIT(DELTA_STEP_O) | BIT(DELTA_STEP_STATE), BIT(DELTA_STEP_STATE)},
-    {KERNEL_delta_chunk_prepare, BIT(DELTA_CHUNK_PREPARE_PREPARED), 0},
-    {KERNEL_delta_matrix_prepare_f32, BIT(DELTA_MATRIX_PREPARE_PREPARED), 0},
-    {KERNEL_delta_matrix_prepare_f16, BIT(DELTA_MATRIX_PREPARE_PREPARED), 0},
-    {KERNEL_hh_matrix_prepare_f32, BIT(HH_MATRIX_PREPARE_PREPARED), 0},
-    {KERNEL_hh_matrix_prepare_f16, BIT(HH_MATRIX_PREPARE_PREPARED), 0},
-    {KERNEL_delta_matrix_scan_f32, MATRIX_SCAN_WRITES, MATRIX_SCAN_UPDATES},
-    {KERNEL_delta_matrix_scan_f16, MATRIX_SCAN_WRITES, MATRIX_SCAN_UPDATES},
-    {KERNEL_delta_matrix_scan_khr_f32, MATRIX_SCAN_WRITES, MATRIX_SCAN_UPDATES},
-    {KERNEL_delta_matrix_scan_khr_f16, MATRIX_SCAN_WRITES, MATRIX_SCAN_UPDATES},
-    {KERNEL_delta_matrix_join, BIT(DELTA_MATRIX_JOIN_MAPS16) | BIT(DELTA_MATRIX_JOIN_STATE),
-     BIT(DELTA_MATRIX_JOIN_MAPS16)},
-    {KERNEL_delta_matrix_reach_f32, MATRIX_REACH, MATRIX_REACH},
-    {KERNEL_delta_matrix_reach_f16, MATRIX_REACH, MATRIX_REACH},
-    {KERNEL_delta_chunk_scan,
-     BIT(DELTA_CHUNK_SCAN_O) | BIT(DELTA_CHUNK_SCAN_O4) | BIT(DELTA_CHUNK_SCAN_STATE) | BIT(DELTA_CHUNK_SCAN_STATE4),
-     BIT(DELTA_CHUNK_SCAN_STATE) | BIT(DELTA_CHUNK_SCAN_STATE4)},
-    {KERNEL_hh_rule, BIT(HH_RULE_O) | BIT(HH_RULE_STATE), BIT(HH_RULE_STATE)},
-    {KERNEL_hh_chunk_prepare, BIT(HH_CHUNK_PREPARE_PREPARED), 0},
-    {KERNEL_hh_chunk_scan,
-     BIT(HH_CHUNK_SCAN_O) | BIT(HH_CHUNK_SCAN_O4) | BIT(HH_CHUNK_SCAN_STATE) | BIT(HH_CHUNK_SCAN_STATE4),
-     BIT(HH_CHUNK_SCAN_STATE) | BIT(HH_CHUNK_SCAN_STATE4)},
-    {KERNEL_output_norm_f16, BIT(OUTPUT_NORM_O) | BIT(OUTPUT_NORM_O4), BIT(OUTPUT_NORM_O) | BIT(OUTPUT_NORM_O4)},
-    {KERNEL_output_norm_f32, BIT(OUTPUT_NORM_O) | BIT(OUTPUT_NORM_O4), BIT(OUTPUT_NORM_O) | BIT(OUTPUT_NORM_O4)},
-    {KERNEL_mamba2_inputs, BIT(MAMBA2_INPUTS_DT) | BIT(MAMBA2_INPUTS_G), 0},
-    {KERNEL_mamba2, BIT(MAMBA2_Y) | BIT(MAMBA2_STATE), BIT(MAMBA2_STATE)},
-    {KERNEL_mamba2_step_f32, BIT(MAMBA2_Y) | BIT(MAMBA2_STATE), BIT(MAMBA2_STATE)},
-    {KERNEL_mamba2_step_f16, BIT(MAMBA2_Y) | BIT(MAMBA2_STATE), BIT(MAMBA2_STATE)},
-    {KERNEL_mamba2_chunk_state, BIT(MAMBA2_CHUNK_STATES), 0},
-    {KERNEL_mamba2_chunk_pass,
-     BIT(MAMBA2_CHUNK_PASS_STATES) | BIT(MAMBA2_CHUNK_PASS_STATES16) | BIT(MAMBA2_CHUNK_PASS_STATE),
-     BIT(MAMBA2_CHUNK_PASS_STATES) | BIT(MAMBA2_CHUNK_PASS_STATES16) | BIT(MAMBA2_CHUNK_PASS_STATE)},
-    {KERNEL_mamba2_chunk_output, BIT(MAMBA2_CHUNK_OUTPUT_Y), 0},
-    {KERNEL_mamba2_matrix_state, BIT(MAMBA2_CHUNK_STATES), 0},
-    {KERNEL_mamba2_matrix_output_f32, BIT(MAMBA2_MATRIX_OUTPUT_Y) | BIT(MAMBA2_MATRIX_OUTPUT_Y4), 0},
-    {KERNEL_mamba2_matrix_output_f16, BIT(MAMBA2_MATRIX_OUTPUT_Y) | BIT(MAMBA2_MATRIX_OUTPUT_Y4), 0},
-    {KERNEL_gated_norm_f32, BIT(GATED_NORM_Y) | BIT(GATED_NORM_Y4), BIT(GATED_NORM_Y) | BIT(GATED_NORM_Y4)},
-    {KERNEL_gated_norm_f16, BIT(GATED_NORM_Y) | BIT(GATED_NORM_Y4), BIT(GATED_NORM_Y) | BIT(GATED_NORM_Y4)},
-    {KERNEL_swiglu_f16, BIT(SWIGLU_Y), 0},
-    {KERNEL_swiglu_f32, BIT(SWIGLU_Y), 0},
-    {KERNEL_rope_append,
-     BIT(ROPE_APPEND_QKV) | BIT(ROPE_APPEND_CACHE_K) | BIT(ROPE_APPEND_CACHE_V) | BIT(ROPE_APPEND_PARTS),
-     BIT(ROPE_APPEND_QKV)},
-    {KERNEL_attention_f32, BIT(ATTENTION_O), 0},
-    {KERNEL_attention_f16, BIT(ATTENTION_O), 0},
-    {KERNEL_attention_matrix, BIT(ATTENTION_MATRIX_O) | BIT(ATTENTION_MATRIX_O8), 0},
-    {KERNEL_attention_step_f32, BIT(ATTENTION_STEP_O) | BIT(ATTENTION_STEP_PARTS), BIT(ATTENTION_STEP_PARTS)},
-    {KERNEL_attention_step_f16, BIT(ATTENTION_STEP_O) | BIT(ATTENTION_STEP_PARTS), BIT(ATTENTION_STEP_PARTS)},
-    {KERNEL_sample, BIT(SAMPLE_TOKENS) | BIT(SAMPLE_SEQUENCES) | BIT(SAMPLE_SEEN),
-     BIT(SAMPLE_SEQUENCES) | BIT(SAMPLE_SEEN)},
-    {KERNEL_copy, BIT(COPY_TO) | BIT(COPY_TO4), 0},
-    {KERNEL_scatter, BIT(SCATTER_TO), 0},
-    {KERNEL_score, BIT(SCORE_SCORES), 0},
+enum { // numbers of the SPIR-V specification
+  OP_LOAD = 61,
+  OP_STORE = 62,
+  OP_ACCESS_CHAIN = 65,
+  OP_IN_BOUNDS_ACCESS_CHAIN = 66,
+  OP_DECORATE = 71,
+  OP_MEMBER_DECORATE = 72,
+  OP_ATOMIC_LOAD = 227,
+  OP_ATOMIC_STORE = 228,
+  OP_ATOMIC_EXCHANGE = 229,
+  OP_ATOMIC_XOR = 242, // the last of the atomics that read and write
+  OP_MATRIX_LOAD = 4457,
+  OP_MATRIX_STORE = 4458,
+  DECORATION_NON_WRITABLE = 24,
+  DECORATION_BINDING = 33,
 };
+
+// What the instructions do to each binding. A buffer is reached through its variable or an access chain of it, which is
+// an operand of nothing else but loads, stores and atomics: glslang hands none to a function.
+static struct access accesses(const uint32_t *words, size_t bytes) {
+  struct access a = {0};
+  uint8_t *binding = calloc(words[3], 1); // of each id that points into a buffer, from 1 on
+  assert_non_null(binding);
+  for (const uint32_t *w = words + 5; w < words + bytes / 4; w += w[0] >> 16) {
+    const uint32_t op = w[0] & 0xffff;
+    if (op == OP_DECORATE && w[2] == DECORATION_BINDING) binding[w[1]] = (uint8_t)(w[3] + 1);
+    if (op == OP_ACCESS_CHAIN || op == OP_IN_BOUNDS_ACCESS_CHAIN) binding[w[2]] = binding[w[3]];
+    const bool updates = op >= OP_ATOMIC_EXCHANGE && op <= OP_ATOMIC_XOR;
+    if (op == OP_LOAD || op == OP_ATOMIC_LOAD || op == OP_MATRIX_LOAD || updates)
+      if (binding[w[3]]) a.reads[binding[w[3]] - 1] = true;
+    const uint32_t to = updates ? w[3] : op == OP_STORE || op == OP_ATOMIC_STORE || op == OP_MATRIX_STORE ? w[1] : 0;
+    if (binding[to]) a.writes[binding[to] - 1] = true;
+  }
+  free(binding);
+  return a;
+}
+
+// The first binding whose declaration says otherwise than the instructions, -1: none. A variant may leave an input
+// alone.
+static int misdeclared(const char *name, const uint32_t *words, size_t bytes) {
+  const struct reflection r = reflected(name, words, bytes);
+  const struct access a = accesses(words, bytes);
+  for (uint32_t i = 0; i < r.bindings; i++) {
+    const bool unused = !a.reads[i] && !a.writes[i];
+    if (r.writes[i] != a.writes[i] || (r.reads[i] != a.reads[i] && !unused)) return (int)i;
+  }
+  return -1;
+}
 
 static void reads_and_writes_are_declared(void **state) {
   (void)state;
-  assert_int_equal(sizeof accesses / sizeof *accesses, KERNEL_COUNT);
-  for (int i = 0; i < KERNEL_COUNT; i++) {
-    const struct access *a = &accesses[i];
-    if (!kernel_built(a->id)) continue;
-    struct reflection r = reflected(a->id);
-    for (uint32_t b = 0; b < r.bindings; b++) {
-      bool writes = a->writes >> b & 1, reads = !writes || (a->also_read >> b & 1);
-      if (r.writes[b] != writes || r.reads[b] != reads)
-        fail_msg("%s, binding %u: reads %d, writes %d", kernels[a->id].name, b, r.reads[b], r.writes[b]);
-    }
+  int wrong = 0;
+  for (int id = 0; id < KERNEL_COUNT; id++) {
+    const int binding = kernel_built(id) ? misdeclared(kernels[id].name, kernels[id].words, kernels[id].bytes) : -1;
+    if (binding < 0) continue;
+    print_error("%s, binding %d: declared otherwise than it is used\n", kernels[id].name, binding);
+    wrong++;
   }
+  assert_int_equal(wrong, 0);
+}
+
+// Inputs that are no longer declared readonly.
+static void a_missing_readonly_is_found(void **state) {
+  (void)state;
+  enum { WORDS = sizeof spv_test_add / 4, RELAXED_PRECISION = 0 };
+  uint32_t copy[WORDS];
+  assert_int_equal(misdeclared("add", spv_test_add, sizeof spv_test_add), -1);
+  memcpy(copy, spv_test_add, sizeof copy);
+  for (uint32_t *w = copy + 5; w < copy + WORDS; w += w[0] >> 16) {
+    const uint32_t op = w[0] & 0xffff, at = op == OP_DECORATE ? 2 : op == OP_MEMBER_DECORATE ? 3 : 0;
+    if (at && w[at] == DECORATION_NON_WRITABLE) w[at] = RELAXED_PRECISION;
+  }
+  assert_int_equal(misdeclared("add", copy, sizeof copy), 0);
+}
+
+// ---------------------------------------------------------------- variants
+
+static void variants_are_of_their_family_and_format(void **state) {
+  (void)state;
+  static const char *const families[] = {
+#define X(family) #family,
+      KERNEL_FAMILIES(X)
+#undef X
+  };
+  int found = 0;
+  for (int family = 0; family < FAMILY_COUNT; family++)
+    for (int dtype = 0; dtype < DTYPE_I32; dtype++) {
+      char name[64];
+      const enum kernel_id id = kernel_variant(family, dtype);
+      snprintf(name, sizeof name, "%s_%s", families[family], dtype_name(dtype));
+      if (id != KERNEL_NONE) assert_string_equal(kernels[id].name, name);
+      found += id != KERNEL_NONE;
+    }
+  assert_in_range(found, FAMILY_COUNT, KERNEL_COUNT);
+  assert_int_equal(kernel_variant(FAMILY_matvec, DTYPE_BF16), KERNEL_matvec_bf16);
+  assert_int_equal(kernel_variant(FAMILY_matmul_narrow, DTYPE_F32), KERNEL_NONE);
+  assert_false(kernel_built(KERNEL_NONE));
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(modules_match_their_contracts),
       cmocka_unit_test(reads_and_writes_are_declared),
+      cmocka_unit_test(a_missing_readonly_is_found),
+      cmocka_unit_test(variants_are_of_their_family_and_format),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
