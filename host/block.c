@@ -18,7 +18,7 @@ struct tensor scratch_take(struct scratch *s, uint32_t rows, uint32_t cols) {
 
 void state_add(struct arena *arena, struct tensor *out, enum dtype dtype, const struct state_shape *shape,
                uint64_t cols) {
-  arena_add(arena, out, dtype, shape->sequences, cols, round_up(cols, TENSOR_ALIGN / dtype_bytes(dtype)));
+  arena_add(arena, out, dtype, shape->sequences, cols, round_up(cols, TENSOR_ALIGN / formats[dtype].bytes));
 }
 
 void block_bind(const struct model_spec *m, uint32_t layer, struct weights *w, struct block_weights *b) {

@@ -115,7 +115,7 @@ void weights_matrix(struct weights *w, struct tensor *out, uint32_t cols, const 
     w->parameters += (uint64_t)parts[i].rows * cols;
   }
   enum dtype device = dtype == FILE_F16 ? DTYPE_F16 : dtype == FILE_BF16 ? DTYPE_BF16 : DTYPE_F32;
-  arena_add(&w->arena, out, device, rows, cols, round_up(cols, 8));
+  arena_add(&w->arena, out, device, rows, cols, weight_stride(device, cols));
 }
 
 void weights_vector(struct weights *w, struct tensor *out, const struct weight_part *parts, int count) {

@@ -12,14 +12,18 @@
 enum { STAGE_BYTES = 1 << 20, REPORTED_BYTES = 16 << 20 };
 
 // How far numbers reach. Infinities and NaNs have an exponent of ones in every float format: they would poison every
-// later token. Wide ones are of bf16, and infinite as f16; f32 ones are never made f16.
+// later token. Wide ones are of bf16, and infinite as f16; f32 ones and those of blocks are never made f16.
 enum reach { REACH_F16, REACH_WIDE, REACH_INFINITE };
 
 static enum reach reach_of(enum dtype dtype, const void *row, uint64_t n) {
-  if (dtype == DTYPE_F32) {
-    const float *f = row;
-    for (uint64_t i = 0; i < n; i++)
-      if (!isfinite(f[i])) return REACH_INFINITE;
+  if (dtype != DTYPE_F16 && dtype != DTYPE_BF16) {
+    float some[BLOCK_MOST];
+    for (uint64_t i = 0; i < n; i += BLOCK_MOST) {
+      const uint64_t count = n - i < BLOCK_MOST ? n - i : BLOCK_MOST;
+      dtype_decode(dtype, row, i, count, some);
+      for (uint64_t j = 0; j < count; j++)
+        if (!isfinite(some[j])) return REACH_INFINITE;
+    }
     return REACH_F16;
   }
   const int16_t *h = row, ones = dtype == DTYPE_F16 ? 0x7c00 : 0x7f80, bf16_65536 = 0x4780;
@@ -65,7 +69,7 @@ static deltaic_status upload_flush(struct upload *u) {
 
 // Room for one row of the tensor, zeroed; NULL with *status set on failure.
 static void *upload_row(struct upload *u, deltaic_status *status) {
-  uint64_t bytes = u->out->stride * dtype_bytes(u->out->dtype);
+  uint64_t bytes = dtype_bytes(u->out->dtype, u->out->stride);
   if (u->staged && u->staged + bytes > STAGE_BYTES) {
     *status = upload_flush(u);
     if (*status != DELTAIC_OK) return NULL;
@@ -88,18 +92,19 @@ static enum reach copy_numbers(const struct upload *u, const struct weight_part 
                                uint64_t n) {
   const struct file_tensor *t = p->source;
   const enum dtype dtype = u->out->dtype;
-  const uint64_t size = dtype_bytes(dtype);
-  float some[1024];
+  enum { SOME = 1024 };
+  float some[SOME];
   enum reach reach = REACH_F16;
   for (uint64_t i = 0, count; i < n; i += count) {
-    count = sizeof some / size < n - i ? sizeof some / size : n - i;
+    count = SOME < n - i ? SOME : n - i;
+    const uint64_t bytes = dtype_bytes(dtype, count);
     if (dtype == DTYPE_F32)
       file_tensor_f32(t, first + i, count, some);
     else
-      memcpy(some, (const char *)t->data + (first + i) * size, count * size);
+      memcpy(some, (const char *)t->data + dtype_bytes(dtype, first + i), bytes);
     const enum reach here = reach_of(dtype, some, count);
     if (here > reach) reach = here;
-    memcpy((char *)to + i * size, some, count * size);
+    memcpy((char *)to + dtype_bytes(dtype, i), some, bytes);
   }
   return reach;
 }
@@ -132,7 +137,7 @@ static void fill_group(void *context, uint64_t index, uint32_t worker) {
   for (uint32_t row = from; row < stop && row < from + f->each; row++) {
     while (row >= part_end(p, begin)) begin = part_end(p++, begin);
     char *to = f->to + (row - f->first) * f->pitch;
-    uint64_t used = row - begin < p->rows ? u->out->cols * dtype_bytes(u->out->dtype) : 0;
+    uint64_t used = row - begin < p->rows ? dtype_bytes(u->out->dtype, u->out->cols) : 0;
     memset(to + used, 0, f->pitch - used);
     if (!used) continue;
     const enum reach reach = copy_numbers(u, p, weight_part_row(p, row - begin) * u->out->cols, to, u->out->cols);
@@ -153,7 +158,7 @@ static deltaic_status fill_rows(void *context, uint64_t at, uint64_t bytes, void
 static deltaic_status upload_parts(struct upload *u, const struct weight_request *r) {
   enum { GROUP_BYTES = 256 << 10 }; // worth waking a thread for
   struct backend *b = u->w->backend;
-  const uint64_t pitch = u->out->stride * dtype_bytes(u->out->dtype);
+  const uint64_t pitch = dtype_bytes(u->out->dtype, u->out->stride);
   const uint64_t most = pitch < REPORTED_BYTES ? REPORTED_BYTES / pitch : 1;
   struct fill f = {.u = u, .r = r, .pitch = pitch, .each = pitch < GROUP_BYTES ? (uint32_t)(GROUP_BYTES / pitch) : 1};
   deltaic_status status = DELTAIC_OK;
@@ -228,7 +233,7 @@ static deltaic_status upload_request(struct upload *u, const struct weight_reque
 static uint64_t stage_bytes(const struct weights *w) {
   uint64_t most = STAGE_BYTES;
   for (uint64_t i = 0; i < w->count; i++) {
-    uint64_t row = w->requests[i].out->stride * dtype_bytes(w->requests[i].out->dtype);
+    uint64_t row = dtype_bytes(w->requests[i].out->dtype, w->requests[i].out->stride);
     if (row > most) most = row;
   }
   return most;
