@@ -1,5 +1,4 @@
-// arch: config.json -> model_spec: the table of families, and where a layer's tensors are. arch_common.c has what the
-// families' files, arch_*.c, share.
+// arch: config.json -> model_spec: the table of families. arch_common.c has what the families' files, arch_*.c, share.
 #include "arch_common.h"
 #include "hash.h"
 
@@ -11,54 +10,15 @@ extern const struct arch arch_delta_net, arch_gated_deltanet, arch_gated_deltapr
 static const struct arch *const arch_table[] = {&arch_delta_net, &arch_gated_deltanet, &arch_gated_deltaproduct,
                                                 &arch_mamba2,    &arch_transformer,    NULL};
 
-// ---------------------------------------------------------------- names of tensors
-
-// Names that older checkpoints used (docs/models.md).
-static const struct alias {
-  const char *name, *older;
-} aliases[] = {{"attn_norm.weight", "attn.norm.weight"},
-               {"mlp_norm.weight", "mlp.norm.weight"},
-               {"attn.b_proj.weight", "attn.beta_proj.weight"},
-               {"attn.q_conv1d.weight", "attn.q_conv1ds.0.weight"}};
-enum { ALIASES = sizeof aliases / sizeof *aliases };
-
-struct file_tensor *arch_find(struct checkpoint *checkpoint, uint32_t layer, const char *name) {
-  if (!checkpoint) return NULL;
-  struct file_tensor *t = checkpoint_findf(checkpoint, "model.layers.%u.%s", layer, name);
-  if (!t) t = checkpoint_findf(checkpoint, "backbone.layers.%u.%s", layer, name); // mamba2
-  for (size_t i = 0; !t && i < ALIASES; i++)
-    if (!strcmp(aliases[i].name, name)) t = checkpoint_findf(checkpoint, "model.layers.%u.%s", layer, aliases[i].older);
-  return t;
-}
-
-struct file_tensor *model_tensor(struct checkpoint *checkpoint, uint32_t layer, const char *name) {
-  struct file_tensor *t = arch_find(checkpoint, layer, name);
-  if (t) t->used = true;
-  return t;
-}
-
-void model_list_name(char *text, size_t capacity, const char *name, uint32_t m) {
-  const char *end = strrchr(name, '.');
-  snprintf(text, capacity, "%.*ss.%u%s", (int)(end - name), name, m, end);
-}
-
-static bool ends_with(const char *text, const char *end) {
-  size_t length = strlen(text), tail = strlen(end);
-  return length >= tail && !strcmp(text + length - tail, end);
-}
-
-// attn.D was never read by any version of the layer, nor the query's convolutions after the first; rotation frequencies
-// follow from rope_theta; a tied head is a copy of the embedding.
-static bool harmless(const char *name, const struct model_spec *spec) {
-  if (!strcmp(name, "lm_head.weight")) return spec->tied;
-  return !strncmp(name, "model.layers.", 13) &&
-         (ends_with(name, ".attn.D") || ends_with(name, ".rotary.inv_freq") || strstr(name, ".attn.q_conv1ds."));
-}
+// ---------------------------------------------------------------- tensors that nobody used
 
 deltaic_status model_leftovers(struct checkpoint *checkpoint, const struct model_spec *spec) {
+  char head[64];
+  names_write(spec->names, 0, ROLE_HEAD, head, sizeof head);
   for (uint64_t i = 0; i < checkpoint_count(checkpoint); i++) {
     const struct file_tensor *t = checkpoint_at(checkpoint, i);
-    if (!t->used && !harmless(t->name, spec))
+    const bool copy = spec->tied && !strcmp(t->name, head); // of the embedding
+    if (!t->used && !copy && !names_ignored(spec->names, t->name))
       return fail(DELTAIC_UNSUPPORTED, "%s: tensor %.200s has no place in a %s of this configuration",
                   checkpoint_path(checkpoint), t->name, spec->architecture);
   }

@@ -5,8 +5,8 @@
 // the families that use it know.
 #ifndef ARCH_H
 #define ARCH_H
-#include "checkpoint.h"
 #include "json.h"
+#include "names.h"
 #include "ops.h"
 
 struct mixer; // mixer.h
@@ -20,17 +20,9 @@ struct layer_spec {
   void *ffn_spec;
 };
 
-// What a family calls the tensors outside its mixers and FFNs.
-struct tensor_names {
-  const char *embedding, *norm; // whole names
-  const char *layers;           // what comes before a layer's number
-  const char *mixer_norm;       // of a layer
-};
-
-// Where a layer's tensors are. Older checkpoints differ in names only; arch resolves them once, here.
 struct model_spec {
-  char architecture[64]; // model_type
-  const struct tensor_names *names;
+  char architecture[64];     // model_type
+  const struct names *names; // of the family
   uint32_t D, V, L;          // width, vocabulary, layers
   float norm_eps;            // of every RMSNorm but the one below
   float ffn_norm_eps;        // older checkpoints: 1e-5, else norm_eps
@@ -50,11 +42,6 @@ void model_spec_free(struct model_spec *spec);
 // A config's text as JSON, to be freed; NULL without memory. Python writes infinities, which JSON does not have.
 char *config_without_infinity(const char *text, size_t bytes);
 
-// The tensor model.layers.{layer}.{name} (of mamba2: backbone.layers...), or what older checkpoints called it, marked
-// used; NULL when it is not there.
-struct file_tensor *model_tensor(struct checkpoint *checkpoint, uint32_t layer, const char *name);
-// What older DeltaProduct checkpoints call step m of `name`: attn.k_projs.{m}.weight of attn.k_proj.weight.
-void model_list_name(char *text, size_t capacity, const char *name, uint32_t m);
 // After everything is bound: fails (UNSUPPORTED) with the name of a tensor that nobody used, because a model that holds
 // more than this library computes would run wrongly. Tensors known to be without effect are passed over.
 deltaic_status model_leftovers(struct checkpoint *checkpoint, const struct model_spec *spec);

@@ -15,32 +15,36 @@ static deltaic_status fail_rank(const struct checkpoint *checkpoint, const struc
               t->rank, rank);
 }
 
-deltaic_status arch_rows(const struct json_reader *r, struct checkpoint *checkpoint, uint32_t layer, const char *name,
-                         uint32_t parts, const char *what, uint64_t limit, uint32_t *size) {
-  const struct file_tensor *t = arch_find(checkpoint, layer, name);
+deltaic_status arch_rows(const struct json_reader *r, struct checkpoint *checkpoint, const struct names *names,
+                         struct arch_rows ask, uint32_t *size) {
+  const struct named_tensor found = ask.items ? names_item(names, checkpoint, ask.layer, ask.role, 0)
+                                              : names_find(names, checkpoint, ask.layer, ask.role);
+  const struct file_tensor *t = found.rows ? NULL : found.tensor;
+  char name[96];
+  names_write(names, ask.layer, ask.role, name, sizeof name);
   if (!t && *size == 0)
-    return fail(DELTAIC_BAD_SHAPE, "%s: the configured sizes give layer %u no whole number of rows of %s per %s",
-                r->file, layer, name, what);
-  if (!t && *size > limit)
-    return fail(DELTAIC_UNSUPPORTED, "%s: the configured sizes give layer %u %u rows of %s per %s, more than %llu",
-                r->file, layer, *size, name, what, (unsigned long long)limit);
+    return fail(DELTAIC_BAD_SHAPE, "%s: the configured sizes give no whole number of rows of %s per %s", r->file, name,
+                ask.what);
+  if (!t && *size > ask.limit)
+    return fail(DELTAIC_UNSUPPORTED, "%s: the configured sizes give %u rows of %s per %s, more than %llu", r->file,
+                *size, name, ask.what, (unsigned long long)ask.limit);
   if (!t) return DELTAIC_OK;
   const char *path = checkpoint_path(checkpoint);
   if (t->rank != 2) return fail_rank(checkpoint, t, 2);
   unsigned long long rows = t->shape[0];
-  if (rows == 0 || rows % parts)
+  if (rows == 0 || rows % ask.parts)
     return fail(DELTAIC_BAD_SHAPE, "%s: tensor %s has %llu rows, expected a multiple of %s, which is %u", path, t->name,
-                rows, what, parts);
-  if (rows / parts > limit)
+                rows, ask.what, ask.parts);
+  if (rows / ask.parts > ask.limit)
     return fail(DELTAIC_UNSUPPORTED, "%s: tensor %s has %llu rows, more than %llu times %s", path, t->name, rows,
-                (unsigned long long)limit, what);
-  *size = (uint32_t)(rows / parts);
+                (unsigned long long)ask.limit, ask.what);
+  *size = (uint32_t)(rows / ask.parts);
   return DELTAIC_OK;
 }
 
-deltaic_status arch_columns(struct checkpoint *checkpoint, uint32_t layer, const char *name, uint64_t limit,
-                            uint32_t *size) {
-  const struct file_tensor *t = arch_find(checkpoint, layer, name);
+deltaic_status arch_columns(struct checkpoint *checkpoint, const struct names *names, uint32_t layer, enum role role,
+                            uint64_t limit, uint32_t *size) {
+  const struct file_tensor *t = names_find(names, checkpoint, layer, role).tensor;
   if (!t) return DELTAIC_OK;
   if (t->rank != 3) return fail_rank(checkpoint, t, 3);
   uint64_t cols = t->shape[2];
@@ -53,7 +57,7 @@ deltaic_status arch_columns(struct checkpoint *checkpoint, uint32_t layer, const
 
 // The vocabulary is the embedding's rows; its columns must be hidden_size.
 static deltaic_status size_embedding(struct checkpoint *checkpoint, struct model_spec *out) {
-  const struct file_tensor *t = checkpoint ? checkpoint_find(checkpoint, out->names->embedding) : NULL;
+  const struct file_tensor *t = names_find(out->names, checkpoint, 0, ROLE_EMBEDDING).tensor;
   if (!t) return DELTAIC_OK;
   if (t->rank != 2) return fail_rank(checkpoint, t, 2);
   if (t->shape[1] != out->D)
@@ -79,9 +83,13 @@ static deltaic_status size_mlp(struct json_reader *r, const json_t *config, stru
   int64_t width = json_int(r, config, "intermediate_size", 0, 1, 16 * LIMIT_WIDTH);
   if (r->status) return r->status;
   *F = width ? (uint32_t)width : mlp_width(out->D, ratio);
-  bool joined = !arch_find(checkpoint, 0, "mlp.up_proj.weight");
-  return arch_rows(r, checkpoint, 0, joined ? "mlp.gate_proj.weight" : "mlp.up_proj.weight", joined ? 2 : 1,
-                   "gate and up", 16 * LIMIT_WIDTH, F);
+  bool joined = !names_find(out->names, checkpoint, 0, ROLE_FFN_UP).tensor;
+  return arch_rows(r, checkpoint, out->names,
+                   (struct arch_rows){.role = joined ? ROLE_FFN_GATE : ROLE_FFN_UP,
+                                      .parts = joined ? 2 : 1,
+                                      .what = "gate and up",
+                                      .limit = 16 * LIMIT_WIDTH},
+                   F);
 }
 
 // ---------------------------------------------------------------- config keys
@@ -138,7 +146,7 @@ static float ffn_norm_eps(struct json_reader *r, const json_t *config, struct ch
 }
 
 deltaic_status arch_read_ends(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
-                              const struct tensor_names *names, uint32_t default_layers, double default_eps,
+                              const struct names *names, uint32_t default_layers, double default_eps,
                               struct model_spec *out) {
   out->names = names;
   out->D = (uint32_t)json_int(r, config, "hidden_size", 2048, 1, LIMIT_WIDTH);
@@ -283,8 +291,61 @@ static deltaic_status read_mixers(struct json_reader *r, const json_t *config, s
 
 // ---------------------------------------------------------------- what lies outside the layers of the family
 
-static const struct tensor_names names_of_most = {"model.embeddings.weight", "model.norm.weight", "model.layers",
-                                                  "attn_norm.weight"};
+#define LAYER "*layers.#."
+static const struct tensor_name tensors_of_fla[] = {
+    NAMED(EMBEDDING, "*embeddings.weight"),
+    NAMED(FINAL_NORM, "*norm.weight"),
+    NAMED(HEAD, "lm_head.weight"),
+    NAMED(MIXER_NORM, LAYER "attn_norm.weight"),
+    NAMED(MIXER_NORM, LAYER "attn.norm.weight"), // norm_first, 2024
+    NAMED(FFN_NORM, LAYER "mlp_norm.weight"),
+    NAMED(FFN_NORM, LAYER "mlp.norm.weight"),
+    NAMED(FFN_GATE, LAYER "mlp.gate_proj.weight"),
+    NAMED(FFN_UP, LAYER "mlp.up_proj.weight"),
+    NAMED(FFN_DOWN, LAYER "mlp.down_proj.weight"),
+    NAMED(Q, LAYER "attn.q_proj.weight"),
+    NAMED(K, LAYER "attn.k_proj.weight"),
+    NAMED(K, LAYER "attn.k_projs.@.weight"), // DeltaProduct before June 2025: an item for each step
+    NAMED(V, LAYER "attn.v_proj.weight"),
+    NAMED(V, LAYER "attn.v_projs.@.weight"),
+    NAMED(Q_BIAS, LAYER "attn.q_proj.bias"),
+    NAMED(K_BIAS, LAYER "attn.k_proj.bias"),
+    NAMED(V_BIAS, LAYER "attn.v_proj.bias"),
+    NAMED(Q_NORM, LAYER "attn.q_norm.weight"),
+    NAMED(K_NORM, LAYER "attn.k_norm.weight"),
+    NAMED(Q_CONV, LAYER "attn.q_conv1d.weight"),
+    NAMED(Q_CONV, LAYER "attn.q_conv1ds.0.weight"), // those after it were never used
+    NAMED(Q_CONV, LAYER "attn.q_conv1ds.@.weight"),
+    NAMED(K_CONV, LAYER "attn.k_conv1d.weight"),
+    NAMED(K_CONV, LAYER "attn.k_conv1ds.@.weight"),
+    NAMED(V_CONV, LAYER "attn.v_conv1d.weight"),
+    NAMED(V_CONV, LAYER "attn.v_conv1ds.@.weight"),
+    NAMED(Q_CONV_BIAS, LAYER "attn.q_conv1d.bias"),
+    NAMED(Q_CONV_BIAS, LAYER "attn.q_conv1ds.@.bias"),
+    NAMED(K_CONV_BIAS, LAYER "attn.k_conv1d.bias"),
+    NAMED(K_CONV_BIAS, LAYER "attn.k_conv1ds.@.bias"),
+    NAMED(V_CONV_BIAS, LAYER "attn.v_conv1d.bias"),
+    NAMED(GATE, LAYER "attn.g_proj.weight"),
+    NAMED(BETA, LAYER "attn.b_proj.weight"),
+    NAMED(BETA, LAYER "attn.beta_proj.weight"),
+    NAMED(BETA, LAYER "attn.b_projs.@.weight"),
+    NAMED(DECAY, LAYER "attn.a_proj.weight"),
+    NAMED(A_LOG, LAYER "attn.A_log"),
+    NAMED(STEP_BIAS, LAYER "attn.dt_bias"),
+    NAMED(MASK, LAYER "attn.m_proj.weight"),
+    NAMED(MASK_BIAS, LAYER "attn.m_proj.bias"),
+    NAMED(MASK_FIXED, LAYER "attn.M_org"),
+    NAMED(OUTPUT_NORM, LAYER "attn.o_norm.weight"),
+    NAMED(OUTPUT, LAYER "attn.o_proj.weight"),
+    {0},
+};
+
+// attn.D was never read by any version of the layer; rotation frequencies follow from rope_theta.
+static const char *const ignored_of_fla[] = {"model.layers.*.attn.D", "model.layers.*.rotary.inv_freq",
+                                             "model.layers.*.attn.q_conv1ds.*", NULL};
+
+static const struct names names_of_fla = {
+    .prefixes = {"model."}, .tensors = tensors_of_fla, .ignored = ignored_of_fla, .base = &names_mamba2_mixer};
 
 // Layouts that would otherwise only show as a missing tensor.
 static deltaic_status refuse_tensors(struct checkpoint *checkpoint, uint32_t layers) {
@@ -296,7 +357,7 @@ static deltaic_status refuse_tensors(struct checkpoint *checkpoint, uint32_t lay
                  {"attn.h_conv1d.weight", "one convolution before the projections (share_conv_kernel)"}};
   for (uint32_t i = 0; checkpoint && i < layers; i++)
     for (size_t k = 0; k < sizeof refused / sizeof *refused; k++) {
-      const struct file_tensor *t = arch_find(checkpoint, i, refused[k].name);
+      const struct file_tensor *t = checkpoint_findf(checkpoint, "model.layers.%u.%s", i, refused[k].name);
       if (t)
         return fail(DELTAIC_UNSUPPORTED, "%s: tensor %s belongs to %s, which is not supported",
                     checkpoint_path(checkpoint), t->name, refused[k].what);
@@ -307,7 +368,7 @@ static deltaic_status refuse_tensors(struct checkpoint *checkpoint, uint32_t lay
 deltaic_status arch_read_outside(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
                                  uint32_t default_layers, struct model_spec *out) {
   deltaic_status status = refuse_keys(r, config);
-  if (!status) status = arch_read_ends(r, config, checkpoint, &names_of_most, default_layers, 1e-6, out);
+  if (!status) status = arch_read_ends(r, config, checkpoint, &names_of_fla, default_layers, 1e-6, out);
   if (!status) status = read_mlp(r, config, checkpoint, out);
   if (!status) status = refuse_tensors(checkpoint, out->L);
   if (status) return status;

@@ -16,7 +16,7 @@ enum {
 
 // Reads what all models have outside their layers, and makes room for the layers.
 deltaic_status arch_read_ends(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
-                              const struct tensor_names *names, uint32_t default_layers, double default_eps,
+                              const struct names *names, uint32_t default_layers, double default_eps,
                               struct model_spec *out);
 
 // Refuses config keys that change the function computed and that no family implements, then reads the keys that all
@@ -38,16 +38,24 @@ deltaic_status arch_read_attention(struct json_reader *r, const json_t *keys, ui
 deltaic_status arch_set_mamba2(struct json_reader *r, const json_t *object, struct checkpoint *checkpoint, uint32_t i,
                                struct model_spec *out);
 
-// As model_tensor(), without marking it; NULL too without a checkpoint.
-struct file_tensor *arch_find(struct checkpoint *checkpoint, uint32_t layer, const char *name);
+// What hybrids call the tensors of their Mamba-2 layers (arch_mamba2.c).
+extern const struct names names_mamba2_mixer;
 
-// *size = rows of the layer's tensor / parts when the checkpoint has it, else *size stays; then *size must be from 1 to
-// limit. A size of 0 from the config means that it gives no whole number; what: "num_heads", for the sentence.
-deltaic_status arch_rows(const struct json_reader *r, struct checkpoint *checkpoint, uint32_t layer, const char *name,
-                         uint32_t parts, const char *what, uint64_t limit, uint32_t *size);
+// A size that the rows of a tensor tell: rows / parts.
+struct arch_rows {
+  enum role role;
+  uint32_t layer, parts;
+  const char *what; // the parts, as "num_heads", for messages
+  uint64_t limit;
+  bool items; // the role is a list of tensors, of equal rows
+};
+// *size = rows of the tensor / parts when the checkpoint has it, else *size stays; then *size must be from 1 to limit.
+// A size of 0 from the config means that it gives no whole number. Where the tensor holds other roles too, *size stays.
+deltaic_status arch_rows(const struct json_reader *r, struct checkpoint *checkpoint, const struct names *names,
+                         struct arch_rows ask, uint32_t *size);
 // *size = the last dimension of the layer's tensor when the checkpoint has it, else *size stays.
-deltaic_status arch_columns(struct checkpoint *checkpoint, uint32_t layer, const char *name, uint64_t limit,
-                            uint32_t *size);
+deltaic_status arch_columns(struct checkpoint *checkpoint, const struct names *names, uint32_t layer, enum role role,
+                            uint64_t limit, uint32_t *size);
 
 // The index of the key's text in `choices` (ended by NULL), 0 when it is missing; anything else is UNSUPPORTED.
 int arch_choice(struct json_reader *r, const json_t *config, const char *key, const char *const *choices);

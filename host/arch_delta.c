@@ -30,14 +30,15 @@ static uint32_t value_size(uint32_t head_dim, double expand) {
 
 // Sizes of one layer: the tensors' where there are any, since pruned checkpoints differ from layer to layer and their
 // configs may be wrong.
-static deltaic_status size_layer(const struct json_reader *r, struct checkpoint *checkpoint, uint32_t i,
-                                 struct delta_spec *s) {
-  deltaic_status status = arch_rows(r, checkpoint, i, "attn.q_proj.weight", s->H, "num_heads", LIMIT_HEAD_SIZE, &s->Dk);
-  bool list = arch_find(checkpoint, i, "attn.v_projs.0.weight"); // DeltaProduct before June 2025
-  if (!status)
-    status = arch_rows(r, checkpoint, i, list ? "attn.v_projs.0.weight" : "attn.v_proj.weight",
-                       list ? s->Hv : s->n * s->Hv, "the number of value heads", LIMIT_HEAD_SIZE, &s->Dv);
-  if (!status && s->W) status = arch_columns(checkpoint, i, "attn.q_conv1d.weight", LIMIT_CONV, &s->W);
+static deltaic_status size_layer(const struct json_reader *r, struct checkpoint *checkpoint, const struct names *names,
+                                 uint32_t i, struct delta_spec *s) {
+  const bool list = names_item(names, checkpoint, i, ROLE_V, 0).tensor; // DeltaProduct before June 2025
+  const struct arch_rows keys = {ROLE_Q, i, s->H, "num_heads", LIMIT_HEAD_SIZE, false};
+  const struct arch_rows values = {ROLE_V,          i,   list ? s->Hv : s->n * s->Hv, "the number of value heads",
+                                   LIMIT_HEAD_SIZE, list};
+  deltaic_status status = arch_rows(r, checkpoint, names, keys, &s->Dk);
+  if (!status) status = arch_rows(r, checkpoint, names, values, &s->Dv);
+  if (!status && s->W) status = arch_columns(checkpoint, names, i, ROLE_Q_CONV, LIMIT_CONV, &s->W);
   if (status) return status;
   if (s->Dk % s->r)
     return fail(DELTAIC_BAD_SHAPE, "%s: layer %u: hh_r %u does not divide the key size %u", r->file, i, s->r, s->Dk);
@@ -82,7 +83,7 @@ static deltaic_status set_layers(struct json_reader *r, const json_t *config, st
   for (uint32_t i = 0; i < out->L; i++) {
     if (out->layers[i].mixer) continue;
     struct delta_spec s = *configured;
-    deltaic_status status = size_layer(r, checkpoint, i, &s);
+    deltaic_status status = size_layer(r, checkpoint, out->names, i, &s);
     if (!status) status = arch_set_layer(out, i, mixer, &s, sizeof s);
     if (status) return status;
   }

@@ -72,18 +72,73 @@ deltaic_status arch_set_mamba2(struct json_reader *r, const json_t *object, stru
   double expand;
   struct mamba2_spec s = read_layer(r, object, &expand);
   deltaic_status status = count_heads(r, object, out->D, expand, &s);
-  if (!status) status = arch_columns(checkpoint, i, "mixer.conv1d.weight", LIMIT_CONV, &s.W);
+  if (!status) status = arch_columns(checkpoint, out->names, i, ROLE_CONV, LIMIT_CONV, &s.W);
   return status ? status : arch_set_layer(out, i, &mixer_mamba2, &s, sizeof s);
 }
 
+// ---------------------------------------------------------------- names
+
+// One projection has the rows of z, then of x, B and C, then of dt.
+static uint64_t inner_of(const struct layer_spec *layer) {
+  const struct mamba2_spec *s = layer->spec;
+  return (uint64_t)s->heads * s->P;
+}
+
+static uint64_t channels_of(const struct layer_spec *layer) {
+  const struct mamba2_spec *s = layer->spec;
+  return inner_of(layer) + 2ull * s->groups * s->N;
+}
+
+static uint64_t in_rows(const struct layer_spec *layer) {
+  return inner_of(layer) + channels_of(layer) + ((const struct mamba2_spec *)layer->spec)->heads;
+}
+
+static uint64_t z_row(const struct layer_spec *layer, uint32_t row) {
+  (void)layer;
+  return row;
+}
+
+static uint64_t xBC_row(const struct layer_spec *layer, uint32_t row) { return inner_of(layer) + row; }
+
+static uint64_t dt_row(const struct layer_spec *layer, uint32_t row) {
+  return inner_of(layer) + channels_of(layer) + row;
+}
+
+static const struct row_map z_rows = {in_rows, z_row}, xBC_rows = {in_rows, xBC_row}, dt_rows = {in_rows, dt_row};
+
+#define MIXER "*layers.#.mixer."
+static const struct tensor_name tensors_of_mixer[] = {
+    {ROLE_Z, MIXER "in_proj.weight", &z_rows},
+    {ROLE_XBC, MIXER "in_proj.weight", &xBC_rows},
+    {ROLE_DT, MIXER "in_proj.weight", &dt_rows},
+    {ROLE_Z_BIAS, MIXER "in_proj.bias", &z_rows},
+    {ROLE_XBC_BIAS, MIXER "in_proj.bias", &xBC_rows},
+    {ROLE_DT_BIAS, MIXER "in_proj.bias", &dt_rows},
+    NAMED(CONV, MIXER "conv1d.weight"),
+    NAMED(CONV_BIAS, MIXER "conv1d.bias"),
+    NAMED(A_LOG, MIXER "A_log"),
+    NAMED(STEP_BIAS, MIXER "dt_bias"),
+    NAMED(SKIP, MIXER "D"),
+    NAMED(OUTPUT_NORM, MIXER "norm.weight"),
+    NAMED(OUTPUT, MIXER "out_proj.weight"),
+    NAMED(OUTPUT_BIAS, MIXER "out_proj.bias"),
+    {0},
+};
+
+const struct names names_mamba2_mixer = {.tensors = tensors_of_mixer};
+
+static const struct tensor_name tensors_of_mamba2[] = {
+    NAMED(EMBEDDING, "*embeddings.weight"),     NAMED(EMBEDDING, "*embedding.weight"), // older
+    NAMED(FINAL_NORM, "*norm_f.weight"),        NAMED(HEAD, "lm_head.weight"),
+    NAMED(MIXER_NORM, "*layers.#.norm.weight"), {0},
+};
+
+static const struct names names_mamba2 = {
+    .prefixes = {"backbone."}, .tensors = tensors_of_mamba2, .base = &names_mamba2_mixer};
+
 static deltaic_status read_mamba2(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
                                   struct model_spec *out) {
-  static const struct tensor_names now = {"backbone.embeddings.weight", "backbone.norm_f.weight", "backbone.layers",
-                                          "norm.weight"};
-  static const struct tensor_names older = {"backbone.embedding.weight", "backbone.norm_f.weight", "backbone.layers",
-                                            "norm.weight"};
-  bool old = checkpoint && checkpoint_find(checkpoint, older.embedding);
-  deltaic_status status = arch_read_ends(r, config, checkpoint, old ? &older : &now, 48, 1e-5, out);
+  deltaic_status status = arch_read_ends(r, config, checkpoint, &names_mamba2, 48, 1e-5, out);
   for (uint32_t i = 0; !status && i < out->L; i++) status = arch_set_mamba2(r, config, checkpoint, i, out);
   return status;
 }

@@ -9,8 +9,11 @@
 static bool shape_fits(uint64_t rows, uint64_t cols, uint64_t stride, enum dtype dtype, uint64_t *bytes) {
   // Element counts are 32 bits in kernels, and so is an index inside one tensor.
   uint64_t elements;
-  return rows <= UINT32_MAX && cols <= stride && stride <= UINT32_MAX && size_mul(rows, stride, &elements) &&
-         elements <= UINT32_MAX && size_mul(elements, dtype_bytes(dtype), bytes);
+  if (rows > UINT32_MAX || cols > stride || stride > UINT32_MAX || !size_mul(rows, stride, &elements) ||
+      elements > UINT32_MAX)
+    return false;
+  *bytes = dtype_bytes(dtype, elements);
+  return true;
 }
 
 void arena_add(struct arena *arena, struct tensor *out, enum dtype dtype, uint64_t rows, uint64_t cols,

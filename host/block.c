@@ -3,16 +3,14 @@
 
 void state_add(struct arena *arena, struct tensor *out, enum dtype dtype, const struct state_shape *shape,
                uint64_t cols) {
-  arena_add(arena, out, dtype, shape->sequences, cols, round_up(cols, TENSOR_ALIGN / dtype_bytes(dtype)));
+  arena_add(arena, out, dtype, shape->sequences, cols, round_up(cols, TENSOR_ALIGN / formats[dtype].bytes));
 }
 
 void block_bind(const struct model_spec *m, uint32_t layer, struct weights *w, struct block_weights *b) {
   const struct layer_spec *l = &m->layers[layer];
-  struct weight_part norm = {weights_get(w, layer, m->names->mixer_norm, m->D, 0), 0, m->D, 0};
-  weights_vector(w, &b->mixer_norm, &norm, 1);
+  weights_bind_vector(w, &b->mixer_norm, layer, ROLE_MIXER_NORM, m->D);
   if (!l->ffn) return;
-  norm.source = weights_get(w, layer, "mlp_norm.weight", m->D, 0);
-  weights_vector(w, &b->ffn_norm, &norm, 1);
+  weights_bind_vector(w, &b->ffn_norm, layer, ROLE_FFN_NORM, m->D);
   l->ffn->bind(l->ffn_spec, layer, m->D, w, b->ffn);
 }
 

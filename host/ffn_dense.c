@@ -1,4 +1,4 @@
-// ffn_dense: a gated MLP. Old checkpoints keep gate and up in one matrix [2F, D]: the same rows as ours.
+// ffn_dense: a gated MLP. Old checkpoints keep gate and up in one tensor [2F, D]: the same rows as ours.
 #include "ffn_dense.h"
 
 #include "ffn.h"
@@ -10,16 +10,11 @@ struct dense_weights {
 static void dense_bind(const void *spec, uint32_t layer, uint32_t D, struct weights *w, void *weights) {
   const uint32_t F = ((const struct dense_spec *)spec)->F;
   struct dense_weights *d = weights;
-  struct weight_part mlp[2] = {{0}};
-  if (weights_find(w, layer, "mlp.up_proj.weight")) {
-    mlp[0] = (struct weight_part){weights_get(w, layer, "mlp.gate_proj.weight", F, D), 0, F, 0};
-    mlp[1] = (struct weight_part){weights_get(w, layer, "mlp.up_proj.weight", F, D), 0, F, 0};
-  } else {
-    mlp[0] = (struct weight_part){weights_get(w, layer, "mlp.gate_proj.weight", 2ull * F, D), 0, 2 * F, 0};
-  }
+  const bool apart = weights_has(w, layer, ROLE_FFN_UP);
+  struct weight_part mlp[2] = {weights_part(w, layer, ROLE_FFN_GATE, apart ? F : 2 * F, D)};
+  if (apart) mlp[1] = weights_part(w, layer, ROLE_FFN_UP, F, D);
   weights_matrix(w, &d->gate_up, D, mlp, 2);
-  struct weight_part down = {weights_get(w, layer, "mlp.down_proj.weight", D, F), 0, D, 0};
-  weights_matrix(w, &d->down, F, &down, 1);
+  weights_bind_matrix(w, &d->down, layer, ROLE_FFN_DOWN, D, F);
 }
 
 static void dense_forward(const void *spec, const void *weights, const struct call *call, struct tensor y,

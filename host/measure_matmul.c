@@ -71,7 +71,7 @@ static deltaic_status fill(struct measurement *m) {
     status = functions->buffer_write(m->b, m->w[i].buffer, m->w[i].offset, m->weights, weights * sizeof *m->weights);
   if (!status)
     status = functions->buffer_write(m->b, m->x.buffer, m->x.offset, m->x.dtype == DTYPE_F16 ? (void *)narrow : m->inputs,
-                               inputs * dtype_bytes(m->x.dtype));
+                               dtype_bytes(m->x.dtype, inputs));
   free(narrow);
   return status;
 }
@@ -182,7 +182,7 @@ deltaic_status deltaic_device_measure_matmul(deltaic_device *d, const deltaic_ma
   if (!status) status = time_runs(&m, began, &r);
   if (!status) status = compare(&m, &r);
   if (!status) status = name_kernel(&m, &r);
-  r.bytes += m.o.rows * ((uint64_t)dtype_bytes(m.x.dtype) * m.o.inputs + 4ull * m.o.outputs);
+  r.bytes += m.o.rows * (dtype_bytes(m.x.dtype, m.o.inputs) + 4ull * m.o.outputs);
   if (!status) *result = r;
   if (m.c) m.b->functions->recorder_free(m.c);
   arena_free(&m.arena, m.b);

@@ -53,7 +53,7 @@ static void random_row(struct measurement *m, float *wide, uint16_t *narrow) {
 }
 
 static deltaic_status put(struct measurement *m, struct tensor t, uint64_t row, const void *data, uint64_t rows) {
-  uint64_t bytes = (uint64_t)t.stride * dtype_bytes(t.dtype);
+  uint64_t bytes = dtype_bytes(t.dtype, t.stride);
   return m->b->functions->buffer_write(m->b, t.buffer, t.offset + row * bytes, data, rows * bytes);
 }
 
@@ -281,22 +281,25 @@ static deltaic_status allocate(struct measurement *m) {
 
 // Relative RMS of what `row` ... of t hold against all of `wide`.
 static deltaic_status compare(struct measurement *m, struct tensor t, uint64_t row, struct tensor wide, double *error) {
-  uint64_t numbers = (uint64_t)wide.rows * wide.stride, size = dtype_bytes(t.dtype);
+  uint64_t numbers = (uint64_t)wide.rows * wide.stride, bytes = dtype_bytes(t.dtype, numbers);
   float *want = malloc(numbers * sizeof *want);
-  void *got = malloc(numbers * size);
-  deltaic_status status = want && got ? DELTAIC_OK : fail_memory("an operator's results", numbers * 8);
+  float *x = malloc(numbers * sizeof *x);
+  void *got = malloc(bytes);
+  deltaic_status status = want && x && got ? DELTAIC_OK : fail_memory("an operator's results", numbers * 8);
   if (status == DELTAIC_OK)
     status = m->b->functions->buffer_read(m->b, wide.buffer, wide.offset, want, numbers * sizeof *want);
   if (status == DELTAIC_OK)
-    status = m->b->functions->buffer_read(m->b, t.buffer, t.offset + row * t.stride * size, got, numbers * size);
+    status = m->b->functions->buffer_read(m->b, t.buffer, t.offset + dtype_bytes(t.dtype, row * t.stride), got, bytes);
+  if (status == DELTAIC_OK) dtype_decode(t.dtype, got, 0, numbers, x);
   double difference = 0, all = 0;
   for (uint64_t i = 0; i < numbers && status == DELTAIC_OK; i++) {
-    double x = size == 2 ? f16_to_f32(((uint16_t *)got)[i]) : ((float *)got)[i], y = want[i];
-    difference += (x - y) * (x - y);
+    double y = want[i], off = x[i] - y;
+    difference += off * off;
     all += y * y;
   }
   *error = sqrt(difference / all);
   free(want);
+  free(x);
   free(got);
   return status;
 }

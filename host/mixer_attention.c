@@ -36,20 +36,21 @@ static void rotation_row(const void *context, uint32_t row, uint32_t d, float *o
 
 // One weight for all queries, one for all keys: each as often as there are heads.
 struct norm_sources {
-  const struct file_tensor *q, *k;
+  struct weight_part q, k;
   uint32_t heads, d;
 };
 
 static void norm_row(const void *context, uint32_t row, uint32_t cols, float *out) {
   const struct norm_sources *s = context;
   (void)row;
-  for (uint32_t i = 0; i < cols; i += s->d) file_tensor_f32(i < s->heads * s->d ? s->q : s->k, 0, s->d, out + i);
+  for (uint32_t i = 0; i < cols; i += s->d) weight_part_read(i < s->heads * s->d ? &s->q : &s->k, 0, s->d, 1, out + i);
 }
 
 static void bind_norm(const struct attention_spec *s, uint32_t layer, struct weights *w, struct attention_weights *a) {
-  struct norm_sources sources = {.heads = s->heads, .d = s->d};
-  sources.q = weights_get(w, layer, "attn.q_norm.weight", s->d, 0);
-  sources.k = weights_get(w, layer, "attn.k_norm.weight", s->d, 0);
+  const struct norm_sources sources = {.q = weights_part(w, layer, ROLE_Q_NORM, s->d, 0),
+                                       .k = weights_part(w, layer, ROLE_K_NORM, s->d, 0),
+                                       .heads = s->heads,
+                                       .d = s->d};
   weights_rows(w, &a->norm, 1, (s->heads + s->kv_heads) * s->d, norm_row, &sources, sizeof sources);
   w->parameters += 2 * s->d;
 }
@@ -58,19 +59,17 @@ static void attention_bind(const void *spec, uint32_t layer, uint32_t D, struct 
   const struct attention_spec *s = spec;
   struct attention_weights *a = weights;
   const uint32_t q = s->heads * s->d, kv = s->kv_heads * s->d;
-  struct weight_part in[3] = {{weights_get(w, layer, "attn.q_proj.weight", q, D), 0, q, 0},
-                              {weights_get(w, layer, "attn.k_proj.weight", kv, D), 0, kv, 0},
-                              {weights_get(w, layer, "attn.v_proj.weight", kv, D), 0, kv, 0}};
+  const struct weight_part in[3] = {weights_part(w, layer, ROLE_Q, q, D), weights_part(w, layer, ROLE_K, kv, D),
+                                    weights_part(w, layer, ROLE_V, kv, D)};
   weights_matrix(w, &a->qkv, D, in, 3);
   if (s->bias) {
-    struct weight_part bias[3] = {{weights_get(w, layer, "attn.q_proj.bias", q, 0), 0, q, 0},
-                                  {weights_get(w, layer, "attn.k_proj.bias", kv, 0), 0, kv, 0},
-                                  {weights_get(w, layer, "attn.v_proj.bias", kv, 0), 0, kv, 0}};
+    const struct weight_part bias[3] = {weights_part(w, layer, ROLE_Q_BIAS, q, 0),
+                                        weights_part(w, layer, ROLE_K_BIAS, kv, 0),
+                                        weights_part(w, layer, ROLE_V_BIAS, kv, 0)};
     weights_vector(w, &a->bias, bias, 3);
   }
   if (s->qk_norm) bind_norm(s, layer, w, a);
-  struct weight_part out = {weights_get(w, layer, "attn.o_proj.weight", D, q), 0, D, 0};
-  weights_matrix(w, &a->o_proj, q, &out, 1);
+  weights_bind_matrix(w, &a->o_proj, layer, ROLE_OUTPUT, D, q);
   struct rotation r = {.theta = s->rope_theta};
   weights_rows(w, &a->rotation, ROPE_ROWS, s->d, rotation_row, &r, sizeof r);
 }

@@ -61,24 +61,22 @@ static void bind_conv(const struct delta_spec *s, const struct delta_sizes *z, u
     weights_rows(w, &d->conv, 1, z->C, ones_row, "", 0);
     return;
   }
-  struct weight_part kernels[1 + 2 * DELTA_STEPS] = {
-      {weights_get(w, layer, "attn.q_conv1d.weight", z->key, s->W), 0, z->key, 0}};
+  struct weight_part kernels[1 + 2 * DELTA_STEPS] = {weights_part(w, layer, ROLE_Q_CONV, z->key, s->W)};
   int count = 1;
-  count += weights_list(w, layer, "attn.k_conv1d.weight", s->n, z->key, s->W, kernels + count);
-  count += weights_list(w, layer, "attn.v_conv1d.weight", s->n, z->value, s->W, kernels + count);
+  count += weights_list(w, layer, ROLE_K_CONV, s->n, z->key, s->W, kernels + count);
+  count += weights_list(w, layer, ROLE_V_CONV, s->n, z->value, s->W, kernels + count);
   weights_transposed(w, &d->conv, s->W, kernels, count);
-  static const char *const biases[3] = {"attn.q_conv1d.bias", "attn.k_conv1d.bias", "attn.v_conv1d.bias"};
+  static const enum role biases[3] = {ROLE_Q_CONV_BIAS, ROLE_K_CONV_BIAS, ROLE_V_CONV_BIAS};
   const uint32_t channels[3] = {z->key, z->keys, z->values};
   struct weight_part bias[3];
   bool any = false;
-  for (int p = 0; p < 3; p++) any |= weights_find(w, layer, biases[p]) != NULL;
-  for (int p = 0; any && p < 3; p++)
-    bias[p] = (struct weight_part){weights_get(w, layer, biases[p], channels[p], 0), 0, channels[p], 0};
+  for (int p = 0; p < 3; p++) any |= weights_has(w, layer, biases[p]);
+  for (int p = 0; any && p < 3; p++) bias[p] = weights_part(w, layer, biases[p], channels[p], 0);
   if (any) weights_vector(w, &d->conv_bias, bias, 3);
 }
 
 struct static_mask {
-  const struct file_tensor *source;
+  struct weight_part source;
   uint32_t r;
   enum hh_nonneg nonneg;
 };
@@ -89,32 +87,31 @@ static void static_mask_row(const void *context, uint32_t row, uint32_t cols, fl
   float z[HH_MOST * HH_MOST];
   (void)row;
   for (uint32_t i = 0; i < cols; i += size) {
-    file_tensor_f32(s->source, i, size, z);
+    weight_part_read(&s->source, i / size, 1, size, z);
     hh_mask(out + i, z, s->r, s->nonneg);
   }
 }
 
 struct mask_bias {
-  const struct file_tensor *source;
-  uint32_t from, count;
+  struct weight_part source;
+  uint32_t from;
 };
 
 static void mask_bias_row(const void *context, uint32_t row, uint32_t cols, float *out) {
   const struct mask_bias *s = context;
   (void)row;
   for (uint32_t i = 0; i < cols; i++) out[i] = 0;
-  file_tensor_f32(s->source, 0, s->count, out + s->from);
+  weight_part_read(&s->source, 0, s->source.rows, 1, out + s->from);
 }
 
 // A static mask, or the bias of the projection that makes masks.
 static void bind_mask(const struct delta_spec *s, const struct delta_sizes *z, uint32_t layer, struct weights *w,
                       struct delta_weights *d) {
-  if (s->mask_input && !weights_find(w, layer, "attn.m_proj.bias")) return;
-  const struct file_tensor *t = s->mask_input ? weights_get(w, layer, "attn.m_proj.bias", z->masks, 0)
-                                              : weights_get(w, layer, "attn.M_org", s->Hv, s->r * s->r);
-  const struct static_mask mask = {t, s->r, s->nonneg};
-  const struct mask_bias bias = {t, d->mask_from, z->masks};
-  if (!t) return;
+  if (s->mask_input && !weights_has(w, layer, ROLE_MASK_BIAS)) return;
+  const struct weight_part source = s->mask_input ? weights_part(w, layer, ROLE_MASK_BIAS, z->masks, 0)
+                                                  : weights_part(w, layer, ROLE_MASK_FIXED, s->Hv, s->r * s->r);
+  const struct static_mask mask = {source, s->r, s->nonneg};
+  const struct mask_bias bias = {source, d->mask_from};
   w->parameters += z->masks;
   if (s->mask_input)
     weights_rows(w, &d->in_bias, 1, d->ba_from + z->ba, mask_bias_row, &bias, sizeof bias);
@@ -122,40 +119,37 @@ static void bind_mask(const struct delta_spec *s, const struct delta_sizes *z, u
     weights_rows(w, &d->mask, 1, z->masks, static_mask_row, &mask, sizeof mask);
 }
 
+static struct weight_part aligned(struct weight_part part, uint32_t align) {
+  part.align = align;
+  return part;
+}
+
 static void delta_bind(const void *spec, uint32_t layer, uint32_t D, struct weights *w, void *weights) {
   const struct delta_spec *s = spec;
   struct delta_weights *d = weights;
   struct delta_sizes z = sizes_of(s);
   const uint32_t align = TENSOR_ALIGN / sizeof(float);
-  struct weight_part in[4 + 3 * DELTA_STEPS] = {{weights_get(w, layer, "attn.q_proj.weight", z.key, D), 0, z.key, 0}};
+  struct weight_part in[4 + 3 * DELTA_STEPS] = {weights_part(w, layer, ROLE_Q, z.key, D)};
   int count = 1;
   d->gate_from = (uint32_t)round_up(z.C, align);
   d->mask_from = d->gate_from + (uint32_t)round_up(z.gate, align);
   d->ba_from = d->mask_from + (uint32_t)round_up(z.logits, align);
-  count += weights_list(w, layer, "attn.k_proj.weight", s->n, z.key, D, in + count);
-  count += weights_list(w, layer, "attn.v_proj.weight", s->n, z.value, D, in + count);
+  count += weights_list(w, layer, ROLE_K, s->n, z.key, D, in + count);
+  count += weights_list(w, layer, ROLE_V, s->n, z.value, D, in + count);
   in[count - 1].align = align;
-  if (s->output_gate)
-    in[count++] = (struct weight_part){weights_get(w, layer, "attn.g_proj.weight", z.gate, D), 0, z.gate, align};
-  if (z.logits)
-    in[count++] = (struct weight_part){weights_get(w, layer, "attn.m_proj.weight", z.logits, D), 0, z.logits, align};
-  if (s->has_beta) count += weights_list(w, layer, "attn.b_proj.weight", s->n, s->Hv, D, in + count);
-  if (s->gated) in[count++] = (struct weight_part){weights_get(w, layer, "attn.a_proj.weight", s->Hv, D), 0, s->Hv, 0};
+  if (s->output_gate) in[count++] = aligned(weights_part(w, layer, ROLE_GATE, z.gate, D), align);
+  if (z.logits) in[count++] = aligned(weights_part(w, layer, ROLE_MASK, z.logits, D), align);
+  if (s->has_beta) count += weights_list(w, layer, ROLE_BETA, s->n, s->Hv, D, in + count);
+  if (s->gated) in[count++] = weights_part(w, layer, ROLE_DECAY, s->Hv, D);
   weights_matrix(w, &d->in_proj, D, in, count);
   bind_conv(s, &z, layer, w, d);
   if (z.masks) bind_mask(s, &z, layer, w, d);
   if (s->gated) {
-    struct weight_part A = {weights_get(w, layer, "attn.A_log", s->Hv, 0), 0, s->Hv, 0};
-    struct weight_part dt = {weights_get(w, layer, "attn.dt_bias", s->Hv, 0), 0, s->Hv, 0};
-    weights_vector(w, &d->A_log, &A, 1);
-    weights_vector(w, &d->dt_bias, &dt, 1);
+    weights_bind_vector(w, &d->A_log, layer, ROLE_A_LOG, s->Hv);
+    weights_bind_vector(w, &d->dt_bias, layer, ROLE_STEP_BIAS, s->Hv);
   }
-  if (s->output_norm) {
-    struct weight_part norm = {weights_get(w, layer, "attn.o_norm.weight", s->Dv, 0), 0, s->Dv, 0};
-    weights_vector(w, &d->o_norm, &norm, 1);
-  }
-  struct weight_part out = {weights_get(w, layer, "attn.o_proj.weight", D, s->Hv * s->Dv), 0, D, 0};
-  weights_matrix(w, &d->o_proj, s->Hv * s->Dv, &out, 1);
+  if (s->output_norm) weights_bind_vector(w, &d->o_norm, layer, ROLE_OUTPUT_NORM, s->Dv);
+  weights_bind_matrix(w, &d->o_proj, layer, ROLE_OUTPUT, D, s->Hv * s->Dv);
 }
 
 static void delta_state(const void *spec, const struct state_shape *shape, struct arena *arena, void *state,

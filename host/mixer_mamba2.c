@@ -29,36 +29,32 @@ static uint32_t channels(const struct mamba2_spec *s) { return inner(s) + 2 * s-
 
 // The projection's bias with the same gaps as its rows.
 struct bias_source {
-  const struct file_tensor *bias;
-  uint32_t E, C, heads, xBC_from, dt_from;
+  struct weight_part parts[3];
+  uint32_t from[3];
 };
 
 static void bias_row(const void *context, uint32_t row, uint32_t cols, float *out) {
   const struct bias_source *s = context;
   (void)row, (void)cols;
-  file_tensor_f32(s->bias, 0, s->E, out);
-  file_tensor_f32(s->bias, s->E, s->C, out + s->xBC_from);
-  file_tensor_f32(s->bias, s->E + s->C, s->heads, out + s->dt_from);
+  for (int p = 0; p < 3; p++) weight_part_read(&s->parts[p], 0, s->parts[p].rows, 1, out + s->from[p]);
 }
 
 static void bind_in_proj(const struct mamba2_spec *s, uint32_t layer, uint32_t D, struct weights *w,
                          struct mamba2_weights *m) {
-  const uint32_t align = TENSOR_ALIGN / sizeof(float), E = inner(s), C = channels(s), rows = E + C + s->heads;
-  m->xBC_from = (uint32_t)round_up(E, align);
-  m->dt_from = m->xBC_from + (uint32_t)round_up(C, align);
-  struct file_tensor *in = weights_get(w, layer, "mixer.in_proj.weight", rows, D);
-  const struct weight_part parts[3] = {{in, 0, E, align}, {in, E, C, align}, {in, E + C, s->heads, 0}};
-  weights_matrix(w, &m->in_proj, D, parts, 3);
-  if (!s->bias) return;
-  struct bias_source b = {
-      weights_get(w, layer, "mixer.in_proj.bias", rows, 0), E, C, s->heads, m->xBC_from, m->dt_from};
-  weights_rows(w, &m->in_bias, 1, m->dt_from + s->heads, bias_row, &b, sizeof b);
-  w->parameters += rows;
-}
-
-static void bind_vector(struct weights *w, uint32_t layer, const char *name, uint32_t n, struct tensor *out) {
-  struct weight_part part = {weights_get(w, layer, name, n, 0), 0, n, 0};
-  weights_vector(w, out, &part, 1);
+  static const enum role roles[3] = {ROLE_Z, ROLE_XBC, ROLE_DT}, biases[3] = {ROLE_Z_BIAS, ROLE_XBC_BIAS, ROLE_DT_BIAS};
+  const uint32_t align = TENSOR_ALIGN / sizeof(float), rows[3] = {inner(s), channels(s), s->heads};
+  m->xBC_from = (uint32_t)round_up(rows[0], align);
+  m->dt_from = m->xBC_from + (uint32_t)round_up(rows[1], align);
+  struct weight_part in[3];
+  struct bias_source bias = {.from = {0, m->xBC_from, m->dt_from}};
+  for (int p = 0; p < 3; p++) {
+    in[p] = weights_part(w, layer, roles[p], rows[p], D);
+    in[p].align = p < 2 ? align : 0;
+    if (s->bias) bias.parts[p] = weights_part(w, layer, biases[p], rows[p], 0);
+    if (s->bias) w->parameters += rows[p];
+  }
+  weights_matrix(w, &m->in_proj, D, in, 3);
+  if (s->bias) weights_rows(w, &m->in_bias, 1, m->dt_from + s->heads, bias_row, &bias, sizeof bias);
 }
 
 static void mamba2_bind(const void *spec, uint32_t layer, uint32_t D, struct weights *w, void *weights) {
@@ -66,16 +62,15 @@ static void mamba2_bind(const void *spec, uint32_t layer, uint32_t D, struct wei
   struct mamba2_weights *m = weights;
   const uint32_t E = inner(s), C = channels(s);
   bind_in_proj(s, layer, D, w, m);
-  struct weight_part conv = {weights_get(w, layer, "mixer.conv1d.weight", C, s->W), 0, C, 0};
+  const struct weight_part conv = weights_part(w, layer, ROLE_CONV, C, s->W);
   weights_transposed(w, &m->conv, s->W, &conv, 1);
-  if (s->conv_bias) bind_vector(w, layer, "mixer.conv1d.bias", C, &m->conv_bias);
-  bind_vector(w, layer, "mixer.A_log", s->heads, &m->A_log);
-  bind_vector(w, layer, "mixer.dt_bias", s->heads, &m->dt_bias);
-  bind_vector(w, layer, "mixer.D", s->D_per_element ? E : s->heads, &m->D);
-  if (s->norm_place != NORM_ABSENT) bind_vector(w, layer, "mixer.norm.weight", E, &m->norm);
-  struct weight_part out = {weights_get(w, layer, "mixer.out_proj.weight", D, E), 0, D, 0};
-  weights_matrix(w, &m->out_proj, E, &out, 1);
-  if (s->bias) bind_vector(w, layer, "mixer.out_proj.bias", D, &m->out_bias);
+  if (s->conv_bias) weights_bind_vector(w, &m->conv_bias, layer, ROLE_CONV_BIAS, C);
+  weights_bind_vector(w, &m->A_log, layer, ROLE_A_LOG, s->heads);
+  weights_bind_vector(w, &m->dt_bias, layer, ROLE_STEP_BIAS, s->heads);
+  weights_bind_vector(w, &m->D, layer, ROLE_SKIP, s->D_per_element ? E : s->heads);
+  if (s->norm_place != NORM_ABSENT) weights_bind_vector(w, &m->norm, layer, ROLE_OUTPUT_NORM, E);
+  weights_bind_matrix(w, &m->out_proj, layer, ROLE_OUTPUT, D, E);
+  if (s->bias) weights_bind_vector(w, &m->out_bias, layer, ROLE_OUTPUT_BIAS, D);
 }
 
 static void mamba2_state(const void *spec, const struct state_shape *shape, struct arena *arena, void *state,

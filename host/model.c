@@ -26,13 +26,9 @@ static void bind_layers(struct deltaic_model *m) {
 static void bind_outside(struct deltaic_model *m) {
   const struct model_spec *s = &m->spec;
   struct weights *w = &m->weights;
-  struct weight_part table = {weights_get(w, -1, s->names->embedding, s->V, s->D), 0, s->V, 0};
-  weights_matrix(w, &m->embedding, s->D, &table, 1);
-  struct weight_part norm = {weights_get(w, -1, s->names->norm, s->D, 0), 0, s->D, 0};
-  weights_vector(w, &m->norm, &norm, 1);
-  if (s->tied) return;
-  struct weight_part head = {weights_get(w, -1, "lm_head.weight", s->V, s->D), 0, s->V, 0};
-  weights_matrix(w, &m->head, s->D, &head, 1);
+  weights_bind_matrix(w, &m->embedding, 0, ROLE_EMBEDDING, s->V, s->D);
+  weights_bind_vector(w, &m->norm, 0, ROLE_FINAL_NORM, s->D);
+  if (!s->tied) weights_bind_matrix(w, &m->head, 0, ROLE_HEAD, s->V, s->D);
 }
 
 static deltaic_status allocate_layers(struct deltaic_model *m) {
@@ -130,7 +126,7 @@ static deltaic_status model_declare(struct deltaic_model *m, struct backend *bac
   status = allocate_layers(m);
   if (status != DELTAIC_OK) return status;
   m->weights.checkpoint = m->checkpoint;
-  m->weights.names = m->spec.names;
+  m->weights.model = &m->spec;
   m->weights.backend = backend;
   bind_outside(m);
   bind_layers(m);

@@ -95,7 +95,9 @@ float cpu_activate(enum activation activation, float z);
 static inline const struct sequence *sequence_at(const struct tensor *sequences, uint32_t s) {
   return (const struct sequence *)tensor_row(sequences, 0) + s;
 }
-static inline float *f32_row(const struct tensor *t, uint64_t row) { return tensor_row(t, row); }
+static inline float *f32_row(const struct tensor *t, uint64_t row) {
+  return (float *)((char *)t->buffer->mapped + t->offset) + row * t->stride;
+}
 
 static inline const struct oplist *cpu_list(const struct recorder *c) {
   return ((const struct cpu_recorder *)c)->list;

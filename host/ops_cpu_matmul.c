@@ -29,8 +29,12 @@ enum {
 typedef uint32_t lanes_u32 __attribute__((vector_size(64), aligned(4), may_alias));
 typedef uint16_t lanes_u16 __attribute__((vector_size(32), aligned(2), may_alias));
 
-// LANES numbers of any dtype as f32, exactly. f16: the exponent is re-biased by 127 - 15 = 112, and made all ones where
-// it was (infinity, NaN); a denormal m 2^-24 is taken as 2^-14 (1 + m / 1024), which is normal, less 2^-14.
+// Of a number in the formats that are widened in registers; others are decoded to f32 first, K_BLOCK columns of some
+// rows.
+INLINE size_t number_bytes(enum dtype dtype) { return dtype == DTYPE_F32 ? 4 : 2; }
+
+// LANES numbers of those formats as f32, exactly. f16: the exponent is re-biased by 127 - 15 = 112, and made all ones
+// where it was (infinity, NaN); a denormal m 2^-24 is taken as 2^-14 (1 + m / 1024), which is normal, less 2^-14.
 INLINE void widen(lanes *to, const void *from, enum dtype dtype) {
   if (dtype == DTYPE_F32) {
     *to = *(const lanes *)from;
@@ -51,7 +55,7 @@ INLINE void widen(lanes *to, const void *from, enum dtype dtype) {
 // The first n of LANES numbers, the others zero.
 INLINE void widen_some(lanes *to, const char *from, uint32_t n, enum dtype dtype) {
   _Alignas(float) char tail[LANES * sizeof(float)] = {0};
-  memcpy(tail, from, n * dtype_bytes(dtype));
+  memcpy(tail, from, n * number_bytes(dtype));
   widen(to, tail, dtype);
 }
 
@@ -83,7 +87,7 @@ INLINE uint32_t dots_of_pairs(lanes *sums, const float *x, const char *w, size_t
 // y[r] = x w[r]^T for DOT_ROWS rows of w. The next as many rows are fetched meanwhile: rows are about as long as a
 // page, and at a page's end the processor stops looking ahead by itself.
 INLINE void dots(float *y, const float *x, const char *w, size_t w_bytes, uint32_t K, enum dtype dtype) {
-  const size_t size = dtype_bytes(dtype);
+  const size_t size = number_bytes(dtype);
   lanes sums[DOT_ROWS] = {{0}}, v, u;
   uint32_t k = dtype == DTYPE_BF16 ? dots_of_pairs(sums, x, w, w_bytes, K) : 0;
   for (; k + LANES <= K; k += LANES) {
@@ -122,7 +126,7 @@ INLINE void transpose_4x4(float *to, const float *from) {
 
 // n columns of `rows` rows of w; the rows that are missing are zeros.
 INLINE void pack(panel_strip *panel, const char *w, size_t w_bytes, uint32_t rows, uint32_t n, enum dtype dtype) {
-  const size_t size = dtype_bytes(dtype);
+  const size_t size = number_bytes(dtype);
   float wide[4 * K_BLOCK];
   for (uint32_t first = 0; first < PANEL; first += 4) {
     for (uint32_t r = 0; r < 4; r++) {
@@ -250,7 +254,25 @@ static void store(const struct matmul_call *m, uint32_t t, uint32_t first, uint3
     y[r] = sums[r] + (bias ? bias[r] : 0);
 }
 
-static size_t row_bytes(const struct tensor *w) { return w->stride * dtype_bytes(w->dtype); }
+static size_t row_bytes(const struct tensor *w) { return dtype_bytes(w->dtype, w->stride); }
+
+// n columns from k on of `rows` rows, as f32.
+static void decode_rows(const struct tensor *w, uint32_t first, uint32_t rows, uint32_t k, uint32_t n,
+                        float (*out)[K_BLOCK]) {
+  for (uint32_t r = 0; r < rows; r++) dtype_decode(w->dtype, tensor_row(w, first + r), k, n, out[r]);
+}
+
+// sums = x w[first ... first + rows - 1]^T of a token; rows: at most DOT_ROWS.
+static void decoded_dots(const struct matmul_call *m, uint32_t t, uint32_t first, uint32_t rows, float *sums) {
+  float wide[DOT_ROWS][K_BLOCK] = {{0}}, some[DOT_ROWS];
+  memset(sums, 0, DOT_ROWS * sizeof *sums);
+  for (uint32_t k = 0, n; k < m->x.cols; k += n) {
+    n = m->x.cols - k < K_BLOCK ? m->x.cols - k : K_BLOCK;
+    decode_rows(&m->w, first, rows, k, n, wide);
+    m->kernels->dots(some, f32_row(&m->x, t) + k, (const char *)wide, sizeof wide[0], n, DTYPE_F32);
+    for (uint32_t r = 0; r < rows; r++) sums[r] += some[r];
+  }
+}
 
 static void dots_task(void *context, uint64_t index, uint32_t worker) {
   const struct matmul_call *m = context;
@@ -259,7 +281,9 @@ static void dots_task(void *context, uint64_t index, uint32_t worker) {
   float sums[DOT_ROWS];
   for (uint32_t n = first; n < end; n += DOT_ROWS)
     for (uint32_t t = 0; t < m->x.rows; t++) {
-      if (end - n >= DOT_ROWS)
+      if (formats[m->w.dtype].numbers > 1)
+        decoded_dots(m, t, n, end - n < DOT_ROWS ? end - n : DOT_ROWS, sums);
+      else if (end - n >= DOT_ROWS)
         m->kernels->dots(sums, f32_row(&m->x, t), tensor_row(&m->w, n), row_bytes(&m->w), m->x.cols, m->w.dtype);
       else // the same row for all that are missing
         for (uint32_t r = 0; r < end - n; r++) {
@@ -282,8 +306,14 @@ static void tiles_task(void *context, uint64_t index, uint32_t worker) {
   memset(sums, 0, (T + TILE_T) * PANEL * sizeof(float));
   for (uint32_t k = 0; k < K; k += K_BLOCK) {
     uint32_t n = K - k < K_BLOCK ? K - k : K_BLOCK;
-    const char *w = (const char *)tensor_row(&m->w, first) + k * dtype_bytes(m->w.dtype);
-    m->kernels->pack(panel, w, row_bytes(&m->w), rows, n, m->w.dtype);
+    if (formats[m->w.dtype].numbers > 1) {
+      float wide[PANEL][K_BLOCK];
+      decode_rows(&m->w, first, rows, k, n, wide);
+      m->kernels->pack(panel, (const char *)wide, sizeof wide[0], rows, n, DTYPE_F32);
+    } else {
+      const char *w = (const char *)tensor_row(&m->w, first) + dtype_bytes(m->w.dtype, k);
+      m->kernels->pack(panel, w, row_bytes(&m->w), rows, n, m->w.dtype);
+    }
     m->kernels->tiles(sums, f32_row(&m->x, t) + k, m->x.stride, T, panel, n, m->block);
   }
   for (uint32_t i = 0; i < T; i++) store(m, t + i, first, rows, sums + i * PANEL);

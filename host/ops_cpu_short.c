@@ -17,22 +17,14 @@ static void embed_row(void *context, uint64_t t, uint32_t worker) {
   (void)worker;
   uint32_t id = (uint32_t)((const int32_t *)tensor_row(&e->tokens, 0))[t];
   assert(id < e->table.rows);
-  float *x = f32_row(&e->x, t);
-  const void *from = tensor_row(&e->table, id);
-  for (uint32_t i = 0; i < e->x.cols; i++) {
-    switch (e->table.dtype) {
-    case DTYPE_F16: x[i] = f16_to_f32(((const uint16_t *)from)[i]); break;
-    case DTYPE_BF16: x[i] = bf16_to_f32(((const uint16_t *)from)[i]); break;
-    default: x[i] = ((const float *)from)[i];
-    }
-  }
+  dtype_decode(e->table.dtype, tensor_row(&e->table, id), 0, e->x.cols, f32_row(&e->x, t));
 }
 
 void cpu_embed(struct recorder *c, const struct embed *e) {
   if (!cpu_begin(c)) return;
   uint64_t n = (uint64_t)e->x.rows * e->x.cols;
   cpu_parallel(c, e->x.rows, n, embed_row, (void *)e);
-  cpu_end(c, "embed", dtype_name(e->table.dtype), n * (4 + dtype_bytes(e->table.dtype)), 0);
+  cpu_end(c, "embed", dtype_name(e->table.dtype), 4 * n + dtype_bytes(e->table.dtype, n), 0);
 }
 
 void cpu_mark(struct recorder *c, const struct mark *m) {

@@ -90,12 +90,12 @@ struct binding vulkan_bind(struct tensor t, struct tensor or) {
   return (struct binding){.buffer = t.buffer,
                           .offset = t.offset,
                           .bytes = tensor_bytes(&t),
-                          .touched = (uint64_t)t.rows * t.cols * dtype_bytes(t.dtype)};
+                          .touched = dtype_bytes(t.dtype, (uint64_t)t.rows * t.cols)};
 }
 
 struct binding vulkan_bind_some(struct tensor t, struct tensor or, uint64_t numbers) {
   struct binding b = vulkan_bind(t, or);
-  b.touched = numbers * dtype_bytes(t.dtype);
+  b.touched = dtype_bytes(t.dtype, numbers);
   return b;
 }
 
@@ -106,8 +106,8 @@ struct binding vulkan_bind_sums(struct tensor y, bool add) {
 }
 
 struct binding vulkan_bind_weights(struct tensor w) {
-  return (struct binding){
-      .buffer = w.buffer, .offset = w.offset, .bytes = (uint64_t)w.rows * w.stride * dtype_bytes(w.dtype)};
+  const uint64_t bytes = dtype_bytes(w.dtype, (uint64_t)w.rows * w.stride);
+  return (struct binding){.buffer = w.buffer, .offset = w.offset, .bytes = round_up(bytes, 4)};
 }
 
 void vulkan_dispatch(struct recorder *c, enum kernel_id id, const uint32_t *spec, const struct binding *bindings,

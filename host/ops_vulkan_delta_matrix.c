@@ -80,7 +80,7 @@ uint64_t vulkan_delta_matrix_bytes(const struct device *device, const struct pla
 // Of qkv, prepare reads q and k.
 static struct binding bind_keys(const struct delta_call *d, uint32_t pitch) {
   struct binding keys = bind_words(d->qkv);
-  keys.touched = (uint64_t)d->qkv.rows * d->a.H * (1 + d->a.n) * pitch * dtype_bytes(d->qkv.dtype);
+  keys.touched = dtype_bytes(d->qkv.dtype, (uint64_t)d->qkv.rows * d->a.H * (1 + d->a.n) * pitch);
   return keys;
 }
 

@@ -12,10 +12,14 @@ static_assert(ACT_IDENTITY == ACTIVATION_IDENTITY && ACT_SILU == ACTIVATION_SILU
                   ACT_ELU1 == ACTIVATION_ELU1 && ACT_POWLU == ACTIVATION_POWLU,
               "shaders and host number the activations alike");
 
-// The most rows of w that one descriptor may hold. 16 rows have a multiple of 256 bytes, where a range may begin.
+// The most rows of w that one descriptor may hold. A range begins after some of them at a multiple of TENSOR_ALIGN: 16
+// of 16-bit numbers.
 static uint32_t rows_bound(const struct recorder *c, struct tensor w) {
-  uint64_t rows = vulkan_plan(c)->binding_bytes / ((uint64_t)w.stride * dtype_bytes(w.dtype)) / 16 * 16;
-  return rows < 16 ? 16 : rows < w.rows ? (uint32_t)rows : w.rows;
+  const uint64_t row = dtype_bytes(w.dtype, w.stride);
+  uint64_t least = 16;
+  while (least * row % TENSOR_ALIGN) least *= 2;
+  const uint64_t rows = vulkan_plan(c)->binding_bytes / row / least * least;
+  return (uint32_t)(rows < least ? least : rows < w.rows ? rows : w.rows);
 }
 
 static struct tensor part_of(struct tensor w, uint32_t first, uint32_t rows) {
@@ -31,7 +35,7 @@ void vulkan_embed(struct recorder *c, const struct embed *e) {
     args.first = first;
     args.rows = part.rows;
     struct binding weights = vulkan_bind_weights(part);
-    if (x.rows < part.rows) weights.touched = (uint64_t)x.rows * x.cols * dtype_bytes(table.dtype);
+    if (x.rows < part.rows) weights.touched = dtype_bytes(table.dtype, (uint64_t)x.rows * x.cols);
     const struct binding bindings[EMBED_BINDINGS] = {
         [EMBED_X] = vulkan_bind(x, x), [EMBED_WEIGHTS] = weights, [EMBED_TOKENS] = vulkan_bind(e->tokens, x)};
     vulkan_dispatch(c, kernel_variant(FAMILY_embed, table.dtype), &lanes, bindings, &args, divide_up(x.cols, 8 * lanes), x.rows, 1,

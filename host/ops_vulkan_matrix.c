@@ -7,7 +7,7 @@ bool vulkan_has_matrices(const struct recorder *c) {
 }
 
 bool vulkan_takes_f16(const struct recorder *c, struct tensor w) {
-  return w.dtype != DTYPE_F32 && !w.wide && vulkan_has_matrices(c);
+  return !w.wide && vulkan_has_matrices(c) && kernel_built(kernel_variant(FAMILY_matmul_matrix_x16, w.dtype));
 }
 
 static bool matmul_matrix(struct recorder *c, const struct matrix_product *p) {

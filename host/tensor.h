@@ -3,14 +3,12 @@
 #ifndef TENSOR_H
 #define TENSOR_H
 #include "buffer.h"
-#include "numbers.h"
-
-enum dtype { DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_I32 };
+#include "format.h"
 
 struct tensor {
   enum dtype dtype;
   uint32_t rows, cols;
-  uint32_t stride;       // elements from one row to the next, >= cols; weights: a multiple of 8, zeros beyond cols
+  uint32_t stride;       // numbers from one row to the next, >= cols; weights: see weight_stride(), zeros beyond cols
   struct buffer *buffer; // NULL: absent (an optional bias, gate, ...), or a value
   uint32_t value;        // 1 + index of a value of a list (oplist.h), whose place is not known yet; 0: none
   uint64_t offset;       // bytes; a multiple of 256
@@ -19,8 +17,10 @@ struct tensor {
 
 enum { TENSOR_ALIGN = 256 }; // bytes: no device asks for more at the start of a descriptor
 
-static inline uint64_t dtype_bytes(enum dtype dtype) { return dtype == DTYPE_F16 || dtype == DTYPE_BF16 ? 2 : 4; }
-const char *dtype_name(enum dtype dtype);
+// The stride of weights: whole blocks, and whole groups of the 8 numbers that kernels read at once.
+static inline uint64_t weight_stride(enum dtype dtype, uint64_t cols) {
+  return round_up(cols, formats[dtype].numbers > 8 ? formats[dtype].numbers : 8);
+}
 // Bytes from the first element to the last; 0 when absent or empty.
 uint64_t tensor_bytes(const struct tensor *t);
 // Rows first ... first + rows - 1; the byte offset must stay a multiple of TENSOR_ALIGN.
@@ -35,12 +35,6 @@ static inline uint32_t key_pitch(enum dtype dtype, uint32_t Dk) {
 struct tensor tensor_as(struct tensor t, enum dtype dtype);
 // Pointer to the first element of a row where the host can see the buffer (the CPU backend, control memory).
 static inline void *tensor_row(const struct tensor *t, uint64_t row) {
-  return (char *)t->buffer->mapped + t->offset + row * t->stride * dtype_bytes(t->dtype);
+  return (char *)t->buffer->mapped + t->offset + dtype_bytes(t->dtype, row * t->stride);
 }
-
-// 16-bit floats and back, exact widening, round to nearest even.
-float f16_to_f32(uint16_t h);
-float bf16_to_f32(uint16_t h);
-uint16_t f32_to_f16(float f);
-uint16_t f32_to_bf16(float f);
 #endif

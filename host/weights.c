@@ -16,8 +16,8 @@ deltaic_status weights_status(const struct weights *w) { return w->status != DEL
 
 // ---------------------------------------------------------------- finding
 
-struct file_tensor *weights_find(struct weights *w, uint32_t layer, const char *name) {
-  return model_tensor(w->checkpoint, layer, name);
+bool weights_has(const struct weights *w, uint32_t layer, enum role role) {
+  return names_find(w->model->names, w->checkpoint, layer, role).tensor != NULL;
 }
 
 static bool shape_is(const struct file_tensor *t, uint64_t rows, uint64_t cols) {
@@ -32,47 +32,55 @@ static void shape_text(const struct file_tensor *t, char *text, size_t capacity)
     n += (size_t)snprintf(text + n, capacity - n, "%s%llu", i ? ", " : "", (unsigned long long)t->shape[i]);
 }
 
-struct file_tensor *weights_get(struct weights *w, int64_t layer, const char *name, uint64_t rows, uint64_t cols) {
-  if (w->status != DELTAIC_OK) return NULL;
+static struct weight_part part_of(struct weights *w, uint32_t layer, enum role role, struct named_tensor found,
+                                  uint32_t rows, uint32_t cols) {
+  const struct weight_part none = {0};
   const char *path = checkpoint_path(w->checkpoint);
-  struct file_tensor *t = layer < 0 ? checkpoint_find(w->checkpoint, name) : weights_find(w, (uint32_t)layer, name);
+  struct file_tensor *t = found.tensor;
+  if (w->status != DELTAIC_OK) return none;
   if (!t) {
-    if (layer < 0)
-      keep(w, fail(DELTAIC_BAD_FILE, "%s: tensor %s is missing", path, name));
-    else
-      keep(w,
-           fail(DELTAIC_BAD_FILE, "%s: tensor %s.%lld.%s is missing", path, w->names->layers, (long long)layer, name));
-    return NULL;
+    char name[96];
+    names_write(w->model->names, layer, role, name, sizeof name);
+    keep(w, fail(DELTAIC_BAD_FILE, "%s: tensor %s is missing", path, name));
+    return none;
   }
   t->used = true;
-  if (!shape_is(t, rows, cols)) {
+  const struct layer_spec *l = &w->model->layers[layer];
+  const uint64_t all = found.rows ? found.rows->count(l) : rows;
+  if (!shape_is(t, all, cols)) {
     char shape[160] = "", want[64];
     shape_text(t, shape, sizeof shape);
-    snprintf(want, sizeof want, cols ? "%llu, %llu" : "%llu", (unsigned long long)rows, (unsigned long long)cols);
+    snprintf(want, sizeof want, cols ? "%llu, %u" : "%llu", (unsigned long long)all, cols);
     keep(w, fail(DELTAIC_BAD_SHAPE, "%s: tensor %s has shape [%s], expected [%s]", path, t->name, shape, want));
-    return NULL;
+    return none;
   }
   if (t->dtype > FILE_BF16) {
     keep(w, fail(DELTAIC_UNSUPPORTED, "%s: tensor %s has dtype %.40s, which is not a supported float", path, t->name,
                  t->dtype_name));
-    return NULL;
+    return none;
   }
-  return t;
+  return (struct weight_part){.source = t, .rows = rows, .map = found.rows, .layer = l};
 }
 
-int weights_list(struct weights *w, uint32_t layer, const char *name, uint32_t steps, uint32_t rows, uint32_t cols,
+struct weight_part weights_part(struct weights *w, uint32_t layer, enum role role, uint32_t rows, uint32_t cols) {
+  return part_of(w, layer, role, names_find(w->model->names, w->checkpoint, layer, role), rows, cols);
+}
+
+int weights_list(struct weights *w, uint32_t layer, enum role role, uint32_t items, uint32_t rows, uint32_t cols,
                  struct weight_part *parts) {
-  char item[64];
-  model_list_name(item, sizeof item, name, 0);
-  if (!weights_find(w, layer, item)) {
-    parts[0] = (struct weight_part){weights_get(w, layer, name, steps * rows, cols), 0, steps * rows, 0};
+  const struct names *names = w->model->names;
+  if (!names_item(names, w->checkpoint, layer, role, 0).tensor) {
+    parts[0] = weights_part(w, layer, role, items * rows, cols);
     return 1;
   }
-  for (uint32_t m = 0; m < steps; m++) {
-    model_list_name(item, sizeof item, name, m);
-    parts[m] = (struct weight_part){weights_get(w, layer, item, rows, cols), 0, rows, 0};
-  }
-  return (int)steps;
+  for (uint32_t m = 0; m < items; m++)
+    parts[m] = part_of(w, layer, role, names_item(names, w->checkpoint, layer, role, m), rows, cols);
+  return (int)items;
+}
+
+void weight_part_read(const struct weight_part *p, uint32_t first, uint32_t rows, uint32_t cols, float *out) {
+  for (uint32_t i = 0; i < rows; i++)
+    file_tensor_f32(p->source, weight_part_row(p, first + i) * cols, cols, out + (uint64_t)i * cols);
 }
 
 // ---------------------------------------------------------------- declaring
@@ -107,7 +115,7 @@ void weights_matrix(struct weights *w, struct tensor *out, uint32_t cols, const 
     w->parameters += (uint64_t)parts[i].rows * cols;
   }
   enum dtype device = dtype == FILE_F16 ? DTYPE_F16 : dtype == FILE_BF16 ? DTYPE_BF16 : DTYPE_F32;
-  arena_add(&w->arena, out, device, rows, cols, round_up(cols, 8));
+  arena_add(&w->arena, out, device, rows, cols, weight_stride(device, cols));
 }
 
 void weights_vector(struct weights *w, struct tensor *out, const struct weight_part *parts, int count) {
@@ -123,6 +131,17 @@ void weights_vector(struct weights *w, struct tensor *out, const struct weight_p
   }
   w->parameters += n;
   arena_add(&w->arena, out, DTYPE_F32, 1, n, n);
+}
+
+void weights_bind_matrix(struct weights *w, struct tensor *out, uint32_t layer, enum role role, uint32_t rows,
+                         uint32_t cols) {
+  const struct weight_part part = weights_part(w, layer, role, rows, cols);
+  weights_matrix(w, out, cols, &part, 1);
+}
+
+void weights_bind_vector(struct weights *w, struct tensor *out, uint32_t layer, enum role role, uint32_t n) {
+  const struct weight_part part = weights_part(w, layer, role, n, 0);
+  weights_vector(w, out, &part, 1);
 }
 
 void weights_transposed(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts,

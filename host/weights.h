@@ -6,17 +6,19 @@
 #include "arch.h"
 #include "arena.h"
 
-// Rows of a file tensor, first ... first + rows - 1, followed by zero rows up to a multiple of `align` (0: none).
+// Rows of a file tensor, in the order of their role, followed by zero rows up to a multiple of `align` (0: none).
 struct weight_part {
   struct file_tensor *source; // NULL: left out
-  uint32_t first, rows, align;
+  uint32_t rows, align;
+  const struct row_map *map; // NULL: the source's rows are the role's
+  const struct layer_spec *layer;
 };
 
 // Writes row `row` of `cols` floats of a tensor that is computed rather than copied. context is the request's own.
 typedef void (*weight_row)(const void *context, uint32_t row, uint32_t cols, float *out);
 
 // One tensor that is wanted.
-enum { WEIGHT_CONTEXT = 96 };
+enum { WEIGHT_CONTEXT = 128 };
 struct weight_request {
   struct tensor *out;
   uint64_t first_part; // in weights.parts
@@ -32,7 +34,7 @@ struct weight_request {
 
 struct weights {
   struct checkpoint *checkpoint;
-  const struct tensor_names *names;
+  const struct model_spec *model;
   struct backend *backend; // NULL: only measuring
   struct weight_request *requests;
   size_t count, capacity;
@@ -44,21 +46,30 @@ struct weights {
   deltaic_status status;
 };
 
-// The tensor of a layer (any of its older names) or NULL; marks it used.
-struct file_tensor *weights_find(struct weights *w, uint32_t layer, const char *name);
-// The same, of shape [rows, cols] ([rows] with cols 0; [rows, a, b] counts as [rows, a * b]); missing or misshapen
-// ones are errors. layer < 0: `name` is the whole name.
-struct file_tensor *weights_get(struct weights *w, int64_t layer, const char *name, uint64_t rows, uint64_t cols);
-
-// Tensors of `rows` rows each, under each other: the layer's tensor `name` of steps * rows rows or, as older
-// checkpoints have it, a list of `steps` tensors. Writes at most `steps` parts and returns how many.
-int weights_list(struct weights *w, uint32_t layer, const char *name, uint32_t steps, uint32_t rows, uint32_t cols,
+// Whether the checkpoint has a tensor of this role.
+bool weights_has(const struct weights *w, uint32_t layer, enum role role);
+// A layer's role as a part of shape [rows, cols] ([rows] with cols 0; [rows, a, b] counts as [rows, a * b]); missing or
+// misshapen tensors are errors. The tensor is marked used.
+struct weight_part weights_part(struct weights *w, uint32_t layer, enum role role, uint32_t rows, uint32_t cols);
+// A role of `items` times `rows` rows under each other: of one tensor or, as older checkpoints have it, of a list of
+// tensors. Writes at most `items` parts and returns how many.
+int weights_list(struct weights *w, uint32_t layer, enum role role, uint32_t items, uint32_t rows, uint32_t cols,
                  struct weight_part *parts);
+// Rows first ... first + rows - 1 of a part, `cols` numbers each, as f32.
+void weight_part_read(const struct weight_part *p, uint32_t first, uint32_t rows, uint32_t cols, float *out);
+// The source's row that is row `row` of the part.
+static inline uint64_t weight_part_row(const struct weight_part *p, uint32_t row) {
+  return p->map ? p->map->at(p->layer, row) : row;
+}
 
 // out (rows, cols): the parts under each other, in their own 16 bits when all agree, else f32.
 void weights_matrix(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts, int count);
 // out (1, n) f32: the parts' numbers one after the other.
 void weights_vector(struct weights *w, struct tensor *out, const struct weight_part *parts, int count);
+// The same of one role alone.
+void weights_bind_matrix(struct weights *w, struct tensor *out, uint32_t layer, enum role role, uint32_t rows,
+                         uint32_t cols);
+void weights_bind_vector(struct weights *w, struct tensor *out, uint32_t layer, enum role role, uint32_t n);
 // out (cols, rows) f32: the parts, (rows, cols) together, transposed.
 void weights_transposed(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts,
                         int count);

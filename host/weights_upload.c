@@ -12,14 +12,18 @@
 enum { STAGE_BYTES = 1 << 20, REPORTED_BYTES = 16 << 20 };
 
 // How far numbers reach. Infinities and NaNs have an exponent of ones in every float format: they would poison every
-// later token. Wide ones are of bf16, and infinite as f16; f32 ones are never made f16.
+// later token. Wide ones are of bf16, and infinite as f16; f32 ones and those of blocks are never made f16.
 enum reach { REACH_F16, REACH_WIDE, REACH_INFINITE };
 
 static enum reach reach_of(enum dtype dtype, const void *row, uint64_t n) {
-  if (dtype == DTYPE_F32) {
-    const float *f = row;
-    for (uint64_t i = 0; i < n; i++)
-      if (!isfinite(f[i])) return REACH_INFINITE;
+  if (dtype != DTYPE_F16 && dtype != DTYPE_BF16) {
+    float some[BLOCK_MOST];
+    for (uint64_t i = 0; i < n; i += BLOCK_MOST) {
+      const uint64_t count = n - i < BLOCK_MOST ? n - i : BLOCK_MOST;
+      dtype_decode(dtype, row, i, count, some);
+      for (uint64_t j = 0; j < count; j++)
+        if (!isfinite(some[j])) return REACH_INFINITE;
+    }
     return REACH_F16;
   }
   const int16_t *h = row, ones = dtype == DTYPE_F16 ? 0x7c00 : 0x7f80, bf16_65536 = 0x4780;
@@ -65,7 +69,7 @@ static deltaic_status upload_flush(struct upload *u) {
 
 // Room for one row of the tensor, zeroed; NULL with *status set on failure.
 static void *upload_row(struct upload *u, deltaic_status *status) {
-  uint64_t bytes = u->out->stride * dtype_bytes(u->out->dtype);
+  uint64_t bytes = dtype_bytes(u->out->dtype, u->out->stride);
   if (u->staged && u->staged + bytes > STAGE_BYTES) {
     *status = upload_flush(u);
     if (*status != DELTAIC_OK) return NULL;
@@ -88,18 +92,19 @@ static enum reach copy_numbers(const struct upload *u, const struct weight_part 
                                uint64_t n) {
   const struct file_tensor *t = p->source;
   const enum dtype dtype = u->out->dtype;
-  const uint64_t size = dtype_bytes(dtype);
-  float some[1024];
+  enum { SOME = 1024 };
+  float some[SOME];
   enum reach reach = REACH_F16;
   for (uint64_t i = 0, count; i < n; i += count) {
-    count = sizeof some / size < n - i ? sizeof some / size : n - i;
+    count = SOME < n - i ? SOME : n - i;
+    const uint64_t bytes = dtype_bytes(dtype, count);
     if (dtype == DTYPE_F32)
       file_tensor_f32(t, first + i, count, some);
     else
-      memcpy(some, (const char *)t->data + (first + i) * size, count * size);
+      memcpy(some, (const char *)t->data + dtype_bytes(dtype, first + i), bytes);
     const enum reach here = reach_of(dtype, some, count);
     if (here > reach) reach = here;
-    memcpy((char *)to + i * size, some, count * size);
+    memcpy((char *)to + dtype_bytes(dtype, i), some, bytes);
   }
   return reach;
 }
@@ -132,10 +137,10 @@ static void fill_group(void *context, uint64_t index, uint32_t worker) {
   for (uint32_t row = from; row < stop && row < from + f->each; row++) {
     while (row >= part_end(p, begin)) begin = part_end(p++, begin);
     char *to = f->to + (row - f->first) * f->pitch;
-    uint64_t used = row - begin < p->rows ? u->out->cols * dtype_bytes(u->out->dtype) : 0;
+    uint64_t used = row - begin < p->rows ? dtype_bytes(u->out->dtype, u->out->cols) : 0;
     memset(to + used, 0, f->pitch - used);
     if (!used) continue;
-    const enum reach reach = copy_numbers(u, p, (p->first + row - begin) * (uint64_t)u->out->cols, to, u->out->cols);
+    const enum reach reach = copy_numbers(u, p, weight_part_row(p, row - begin) * u->out->cols, to, u->out->cols);
     if (reach == REACH_INFINITE) f->bad = p->source;
     if (reach == REACH_WIDE) f->wide = true;
   }
@@ -153,7 +158,7 @@ static deltaic_status fill_rows(void *context, uint64_t at, uint64_t bytes, void
 static deltaic_status upload_parts(struct upload *u, const struct weight_request *r) {
   enum { GROUP_BYTES = 256 << 10 }; // worth waking a thread for
   struct backend *b = u->w->backend;
-  const uint64_t pitch = u->out->stride * dtype_bytes(u->out->dtype);
+  const uint64_t pitch = dtype_bytes(u->out->dtype, u->out->stride);
   const uint64_t most = pitch < REPORTED_BYTES ? REPORTED_BYTES / pitch : 1;
   struct fill f = {.u = u, .r = r, .pitch = pitch, .each = pitch < GROUP_BYTES ? (uint32_t)(GROUP_BYTES / pitch) : 1};
   deltaic_status status = DELTAIC_OK;
@@ -175,11 +180,10 @@ static deltaic_status upload_vector(struct upload *u, const struct weight_reques
   float *row = upload_row(u, &status);
   if (!row) return status;
   const struct weight_part *parts = u->w->parts + r->first_part;
-  for (int p = 0; p < r->count; p++) {
-    if (copy_numbers(u, &parts[p], (uint64_t)parts[p].first * parts[p].rows, row, parts[p].rows) == REACH_INFINITE)
-      return fail_number(u, parts[p].source);
-    row += parts[p].rows;
-  }
+  for (int p = 0; p < r->count; p++)
+    for (uint32_t i = 0; i < parts[p].rows; i++)
+      if (copy_numbers(u, &parts[p], weight_part_row(&parts[p], i), row++, 1) == REACH_INFINITE)
+        return fail_number(u, parts[p].source);
   return upload_flush(u);
 }
 
@@ -192,7 +196,7 @@ static deltaic_status upload_transposed(struct upload *u, const struct weight_re
     if (!row) return status;
     for (int p = 0; p < r->count; p++) {
       for (uint32_t j = 0; j < parts[p].rows; j++)
-        file_tensor_f32(parts[p].source, (uint64_t)(parts[p].first + j) * u->out->rows + i, 1, &row[j]);
+        file_tensor_f32(parts[p].source, weight_part_row(&parts[p], j) * u->out->rows + i, 1, &row[j]);
       if (reach_of(DTYPE_F32, row, parts[p].rows) == REACH_INFINITE) return fail_number(u, parts[p].source);
       row += parts[p].rows;
     }
@@ -229,7 +233,7 @@ static deltaic_status upload_request(struct upload *u, const struct weight_reque
 static uint64_t stage_bytes(const struct weights *w) {
   uint64_t most = STAGE_BYTES;
   for (uint64_t i = 0; i < w->count; i++) {
-    uint64_t row = w->requests[i].out->stride * dtype_bytes(w->requests[i].out->dtype);
+    uint64_t row = dtype_bytes(w->requests[i].out->dtype, w->requests[i].out->stride);
     if (row > most) most = row;
   }
   return most;

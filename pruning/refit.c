@@ -225,7 +225,7 @@ static void free_room(struct refit *r) {
 
 static deltaic_status refit_layer(struct refit *r, int i) {
   const struct source_layer *l = &r->p->source.layers[i];
-  const struct file_tensor *t = model_tensor(r->p->source.checkpoint, l->layer, "attn.o_proj.weight");
+  const struct file_tensor *t = source_output(&r->p->source, l);
   deltaic_model *pruned = NULL;
   r->layer = (int32_t)l->layer;
   r->n = (int64_t)l->Hv * l->Dv;

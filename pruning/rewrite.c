@@ -20,8 +20,8 @@ struct rewrite {
   uint64_t done;
 };
 
-static const struct chosen_layer *cut_of(const struct rewrite *w, const char *name) {
-  const struct source_layer *l = source_cut_layer(w->source, name);
+static const struct chosen_layer *cut_of(const struct rewrite *w, const char *name, bool *filters) {
+  const struct source_layer *l = source_cut_layer(w->source, name, filters);
   return l ? &w->selection->layers[l - w->source->layers] : NULL;
 }
 
@@ -36,7 +36,8 @@ static deltaic_status check_rows(const struct rewrite *w, const struct file_tens
 }
 
 static void declare(struct rewrite *w, struct file_tensor *t) {
-  const struct chosen_layer *l = cut_of(w, t->name);
+  bool filters;
+  const struct chosen_layer *l = cut_of(w, t->name, &filters);
   uint64_t shape[FILE_RANK], bytes = t->bytes;
   memcpy(shape, t->shape, sizeof shape);
   if (l && !w->file.status) w->file.status = check_rows(w, t, l);
@@ -93,9 +94,9 @@ static void append_floats(struct rewrite *w, enum file_dtype dtype, const float 
 }
 
 // Rows of one head times T, or filters times T * T.
-static void append_projected(struct rewrite *w, const struct file_tensor *t, const struct chosen_layer *l) {
+static void append_projected(struct rewrite *w, const struct file_tensor *t, const struct chosen_layer *l,
+                             bool filters) {
   uint64_t d = (uint64_t)l->from.d, cols = 1, groups = t->shape[0] / d;
-  bool filters = strstr(t->name, "conv1d") && strstr(t->name, ".weight");
   for (int i = 1; i < t->rank; i++) cols *= t->shape[i];
   float *in = malloc(d * cols * sizeof *in), *out = malloc(d * cols * sizeof *out);
   void *room = malloc(d * cols * sizeof(double));
@@ -123,11 +124,12 @@ static void append_kept(struct rewrite *w, const struct file_tensor *t, const st
 }
 
 static void append_tensor(struct rewrite *w, const struct file_tensor *t) {
-  const struct chosen_layer *l = w->file.status ? NULL : cut_of(w, t->name);
+  bool filters = false;
+  const struct chosen_layer *l = w->file.status ? NULL : cut_of(w, t->name, &filters);
   if (!l)
     append(w, t->data, t->bytes);
   else if (l->heads[0].projection)
-    append_projected(w, t, l);
+    append_projected(w, t, l, filters);
   else
     append_kept(w, t, l);
 }
@@ -144,7 +146,7 @@ deltaic_status rewrite_tensors(const struct source *source, const struct deltaic
     struct file_tensor *t = checkpoint_at(c, i);
     declare(&w, t);
     for (int n = 0; n < source->count; n++)
-      if (t == model_tensor(c, source->layers[n].layer, "attn.o_proj.weight")) o_offsets[n] = begin;
+      if (t == source_output(source, &source->layers[n])) o_offsets[n] = begin;
   }
   tensor_file_write_header(&w.file);
   for (int n = 0; n < source->count; n++) o_offsets[n] += w.file.data;

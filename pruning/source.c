@@ -14,45 +14,48 @@ uint64_t hash_add(uint64_t hash, const void *data, size_t bytes) {
 
 // ---------------------------------------------------------------- what can be cut
 
-static deltaic_status fail_shape(const struct source *s, const char *name) {
+static deltaic_status fail_shape(const struct source *s, uint32_t layer, enum role role) {
+  char name[96];
+  names_write(s->spec.names, layer, role, name, sizeof name);
   return fail(DELTAIC_BAD_SHAPE, "%s: tensor %.200s is missing or has another shape than its layer", s->path, name);
 }
 
 static deltaic_status check_projection(const struct source *s, const struct file_tensor *t, uint64_t rows,
-                                       const char *name) {
+                                       uint32_t layer, enum role role) {
   bool floats = t && (t->dtype == FILE_F64 || t->dtype == FILE_F32 || t->dtype == FILE_F16 || t->dtype == FILE_BF16);
-  if (!floats || t->rank != 2 || t->shape[0] != rows || t->shape[1] != s->spec.D) return fail_shape(s, name);
+  if (!floats || t->rank != 2 || t->shape[0] != rows || t->shape[1] != s->spec.D) return fail_shape(s, layer, role);
   return DELTAIC_OK;
 }
 
-// The tensor of step m: part of k_proj, or one of an older checkpoint's list; *first: its first row.
+static struct file_tensor *tensor_of(const struct source *s, uint32_t layer, enum role role) {
+  return names_find(s->spec.names, s->checkpoint, layer, role).tensor;
+}
+
+// The tensor of step m: part of the keys' projection, or one of an older checkpoint's list; *first: its first row.
 static struct file_tensor *step_tensor(const struct source *s, const struct source_layer *l, int m, uint64_t *first) {
-  struct file_tensor *t = model_tensor(s->checkpoint, l->layer, "attn.k_proj.weight");
-  char name[64];
+  struct file_tensor *t = tensor_of(s, l->layer, ROLE_K);
   *first = t ? (uint64_t)m * (uint64_t)(l->H * l->d) : 0;
-  if (t) return t;
-  model_list_name(name, sizeof name, "attn.k_proj.weight", (uint32_t)m);
-  return model_tensor(s->checkpoint, l->layer, name);
+  return t ? t : names_item(s->spec.names, s->checkpoint, l->layer, ROLE_K, (uint32_t)m).tensor;
 }
 
 static deltaic_status count_steps(const struct source *s, struct source_layer *l) {
   uint64_t rows = (uint64_t)(l->H * l->d), first;
-  struct file_tensor *k = model_tensor(s->checkpoint, l->layer, "attn.k_proj.weight");
+  struct file_tensor *k = tensor_of(s, l->layer, ROLE_K);
   if (k) {
     uint64_t steps = k->shape[0] / rows;
-    if (k->rank != 2 || !steps || steps > 1024) return fail_shape(s, "attn.k_proj.weight");
+    if (k->rank != 2 || !steps || steps > 1024) return fail_shape(s, l->layer, ROLE_K);
     l->steps = (int)steps;
-    return check_projection(s, k, rows * steps, "attn.k_proj.weight");
+    return check_projection(s, k, rows * steps, l->layer, ROLE_K);
   }
   deltaic_status status = DELTAIC_OK;
   while (!status && step_tensor(s, l, l->steps, &first) && l->steps < 1024)
-    status = check_projection(s, step_tensor(s, l, l->steps++, &first), rows, "attn.k_projs");
-  return l->steps ? status : fail_shape(s, "attn.k_proj.weight");
+    status = check_projection(s, step_tensor(s, l, l->steps++, &first), rows, l->layer, ROLE_K);
+  return l->steps ? status : fail_shape(s, l->layer, ROLE_K);
 }
 
 static deltaic_status read_layer(struct source *s, uint32_t i, int blocks) {
   const struct layer_spec *spec = &s->spec.layers[i];
-  struct file_tensor *q = model_tensor(s->checkpoint, i, "attn.q_proj.weight");
+  struct file_tensor *q = tensor_of(s, i, ROLE_Q);
   struct mixer_sizes z;
   if (!spec->mixer->sizes || !q) return DELTAIC_OK;
   spec->mixer->sizes(spec->spec, &z);
@@ -63,7 +66,7 @@ static deltaic_status read_layer(struct source *s, uint32_t i, int blocks) {
                              .Hv = (int)z.value_heads,
                              .Dv = (int)z.value_size,
                              .blocks = blocks};
-  deltaic_status status = check_projection(s, q, (uint64_t)(l->H * l->d), "attn.q_proj.weight");
+  deltaic_status status = check_projection(s, q, (uint64_t)(l->H * l->d), i, ROLE_Q);
   if (!status) status = count_steps(s, l);
   if (!status && l->d % l->blocks)
     status = fail(DELTAIC_BAD_SHAPE, "%s: layer %u: %d channels do not split into %d blocks", s->path, i, l->d, blocks);
@@ -146,7 +149,7 @@ deltaic_status source_read_weights(const struct source *s, int i, struct source_
   uint64_t D = s->spec.D, count = (uint64_t)(l->H * l->d) * D, steps = (uint64_t)l->steps;
   *out = (struct source_weights){.q = malloc(count * sizeof(float)), .k = malloc(steps * count * sizeof(float))};
   if (!out->q || !out->k) return fail_memory("a layer's projections", (1 + steps) * count * sizeof(float));
-  file_tensor_f32(model_tensor(s->checkpoint, l->layer, "attn.q_proj.weight"), 0, count, out->q);
+  file_tensor_f32(tensor_of(s, l->layer, ROLE_Q), 0, count, out->q);
   for (int m = 0; m < l->steps; m++) {
     uint64_t first;
     struct file_tensor *t = step_tensor(s, l, m, &first);
@@ -161,27 +164,17 @@ void source_free_weights(struct source_weights *w) {
   *w = (struct source_weights){0};
 }
 
-// q_proj.weight, k_conv1d.bias, k_projs.1.weight, q_conv1ds.0.weight, ...
-static bool is_cut(const char *name) {
-  static const char *const stems[] = {"proj.", "projs.", "conv1d.", "conv1ds."};
-  if (strncmp(name, "attn.q_", 7) && strncmp(name, "attn.k_", 7)) return false;
-  for (size_t i = 0; i < sizeof stems / sizeof *stems; i++) {
-    size_t length = strlen(stems[i]);
-    if (strncmp(name + 7, stems[i], length)) continue;
-    const char *rest = name + 7 + length;
-    rest += strspn(rest, "0123456789");
-    if (*rest == '.') rest++;
-    return !strcmp(rest, "weight") || !strcmp(rest, "bias");
-  }
-  return false;
+const struct source_layer *source_cut_layer(const struct source *s, const char *name, bool *filters) {
+  static const enum role cut[] = {ROLE_Q,      ROLE_K,      ROLE_Q_BIAS,      ROLE_K_BIAS,
+                                  ROLE_Q_CONV, ROLE_K_CONV, ROLE_Q_CONV_BIAS, ROLE_K_CONV_BIAS};
+  enum role role;
+  uint32_t layer;
+  if (!names_match(s->spec.names, name, cut, sizeof cut / sizeof *cut, &role, &layer)) return NULL;
+  const int i = source_find(s, layer);
+  *filters = role == ROLE_Q_CONV || role == ROLE_K_CONV;
+  return i < 0 ? NULL : &s->layers[i];
 }
 
-const struct source_layer *source_cut_layer(const struct source *s, const char *name) {
-  static const char prefix[] = "model.layers.";
-  char *end;
-  if (strncmp(name, prefix, sizeof prefix - 1)) return NULL;
-  unsigned long layer = strtoul(name + sizeof prefix - 1, &end, 10);
-  if (*end != '.' || layer >= s->spec.L || !is_cut(end + 1)) return NULL;
-  int i = source_find(s, (uint32_t)layer);
-  return i < 0 ? NULL : &s->layers[i];
+struct file_tensor *source_output(const struct source *s, const struct source_layer *l) {
+  return tensor_of(s, l->layer, ROLE_OUTPUT);
 }

@@ -34,8 +34,11 @@ struct source_weights {
 deltaic_status source_read_weights(const struct source *s, int i, struct source_weights *out);
 void source_free_weights(struct source_weights *w);
 
-// A tensor of keys or queries: rows are `blocks` times (H, d), to be cut. NULL: any other tensor.
-const struct source_layer *source_cut_layer(const struct source *s, const char *name);
+// A tensor of keys or queries: rows are `blocks` times (H, d), to be cut. NULL: any other tensor. *filters: it is a
+// convolution's weight.
+const struct source_layer *source_cut_layer(const struct source *s, const char *name, bool *filters);
+// What the layer's heads are multiplied with at its end.
+struct file_tensor *source_output(const struct source *s, const struct source_layer *l);
 
 // FNV-1a.
 #define HASH_START 0xcbf29ce484222325u

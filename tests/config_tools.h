@@ -65,6 +65,14 @@ static inline const struct attention_spec *attention(const struct model_spec *m,
   return m->layers[i].spec;
 }
 
+// The names that most families have.
+static inline const struct names *usual_names(void) {
+  struct model_spec m = reads("{'model_type':'delta_net','num_hidden_layers':1}", NULL);
+  const struct names *names = m.names;
+  model_spec_free(&m);
+  return names;
+}
+
 // A checkpoint of a single tensor.
 static inline struct checkpoint *single(const char *name, unsigned rows, unsigned cols, unsigned depth) {
   struct maker *m = maker_begin();

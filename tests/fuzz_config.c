@@ -83,7 +83,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   check(m.bos >= -1 && m.bos < (int64_t)m.V && m.eos >= -1 && m.eos < (int64_t)m.V);
   for (uint32_t i = 0; i < m.L; i++) check_layer(&m, &m.layers[i]);
   if (c) {
-    (void)model_tensor(c, 0, "mlp_norm.weight");
+    (void)names_find(m.names, c, 0, ROLE_FFN_NORM);
     (void)model_leftovers(c, &m);
   }
   model_spec_free(&m);

@@ -93,7 +93,7 @@ static void long_sequences_of_one_head_match(void **state) {
   }
 }
 
-static uint64_t bytes_of(struct tensor t) { return (uint64_t)t.rows * t.cols * dtype_bytes(t.dtype); }
+static uint64_t bytes_of(struct tensor t) { return dtype_bytes(t.dtype, (uint64_t)t.rows * t.cols); }
 
 // Both kernels move q, k, the sequences and what the first prepares for the second, which reads v too; what lies
 // between a tensor's rows does not count.

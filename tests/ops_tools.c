@@ -50,7 +50,7 @@ static struct tensor tensor_create(enum memory_kind kind, enum dtype dtype, uint
                                    uint32_t stride) {
   struct buffer *buffer = own(calloc(1, sizeof *buffer));
   struct tensor t = {.dtype = dtype, .rows = rows, .cols = cols, .stride = stride ? stride : cols, .buffer = buffer};
-  uint64_t bytes = round_up((uint64_t)rows * t.stride * dtype_bytes(dtype), 4);
+  uint64_t bytes = round_up(dtype_bytes(dtype, (uint64_t)rows * t.stride), 4);
   assert_true(buffer_count < OWNED);
   if (backend->ops->buffer_create(backend, kind, bytes ? bytes : 4, "test", buffer))
     fail_msg("%s", deltaic_last_error());
@@ -74,7 +74,7 @@ static struct array array_create(enum dtype dtype, uint32_t rows, uint32_t cols,
     if (col < cols) a.v[row * cols + col] = wide[i];
   }
   const void *data = dtype == DTYPE_F32 ? (const void *)wide : narrow;
-  assert_int_equal(backend->ops->buffer_write(backend, a.t.buffer, 0, data, n * dtype_bytes(dtype)), DELTAIC_OK);
+  assert_int_equal(backend->ops->buffer_write(backend, a.t.buffer, 0, data, dtype_bytes(dtype, n)), DELTAIC_OK);
   free(wide);
   free(narrow);
   return a;
@@ -107,7 +107,7 @@ struct array sequences_of(const struct sequence *sequences, uint32_t B) {
 }
 
 double *read_values(const struct array *a) {
-  uint64_t n = (uint64_t)a->t.rows * a->t.stride, bytes = n * dtype_bytes(a->t.dtype);
+  uint64_t n = (uint64_t)a->t.rows * a->t.stride, bytes = dtype_bytes(a->t.dtype, n);
   void *raw = malloc(bytes + 1);
   double *values = zeros((size_t)a->t.rows * a->t.cols);
   assert_int_equal(backend->ops->buffer_read(backend, a->t.buffer, 0, raw, bytes), DELTAIC_OK);

@@ -403,7 +403,8 @@ static void what_is_not_supported_is_refused_by_name(void **state) {
       {DELTA ",'qk_norm':'rms'}", "qk_norm \"rms\" is not supported"},
       {DELTA ",'qk_activation':'tanh'}", "qk_activation \"tanh\" is not supported"},
       {"{'model_type':'gated_deltanet','num_heads':1024,'num_v_heads':1024,'head_dim':4096}", "would have a state of"},
-      {"{'model_type':'gated_deltanet','head_dim':16384}", "rows of attn.v_proj.weight per the number of value heads"},
+      {"{'model_type':'gated_deltanet','head_dim':16384}",
+       "rows of model.layers.0.attn.v_proj.weight per the number of value heads"},
       {"{'model_type':'delta_net','hidden_ratio':1024,'hidden_size':1048576}", "more than 16777216"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -455,10 +456,13 @@ static void sizes_that_do_not_divide_are_refused(void **state) {
   static const struct {
     const char *config, *message;
   } cases[] = {
-      {"{'model_type':'delta_net','hidden_size':10,'num_heads':4}", "rows of attn.q_proj.weight per num_heads"},
-      {"{'model_type':'delta_net','hidden_size':8,'num_heads':4,'expand_v':1.3}", "rows of attn.v_proj.weight per"},
-      {"{'model_type':'delta_net','expand_k':0}", "rows of attn.q_proj.weight per num_heads"},
-      {"{'model_type':'gated_deltanet','head_dim':10,'expand_v':1.25}", "rows of attn.v_proj.weight per"},
+      {"{'model_type':'delta_net','hidden_size':10,'num_heads':4}",
+       "rows of model.layers.0.attn.q_proj.weight per num_heads"},
+      {"{'model_type':'delta_net','hidden_size':8,'num_heads':4,'expand_v':1.3}",
+       "rows of model.layers.0.attn.v_proj.weight per"},
+      {"{'model_type':'delta_net','expand_k':0}", "rows of model.layers.0.attn.q_proj.weight per num_heads"},
+      {"{'model_type':'gated_deltanet','head_dim':10,'expand_v':1.25}",
+       "rows of model.layers.0.attn.v_proj.weight per"},
       {"{'model_type':'gated_deltanet','num_heads':4,'num_v_heads':6}",
        "num_v_heads 6 is not a multiple of num_heads 4"},
       {"{'model_type':'gated_deltanet','num_heads':4,'num_v_heads':2}",

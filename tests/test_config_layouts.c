@@ -76,18 +76,22 @@ static void older_names_are_found_under_the_current_ones(void **state) {
   maker_add(k, L0 "attn.beta_proj.weight", 2, 8, 0);
   maker_add(k, L1 "attn_norm.weight", 8, 0, 0);
   struct checkpoint *c = maker_end(k);
-  static const char *const pairs[][2] = {{"attn_norm.weight", L0 "attn.norm.weight"},
-                                         {"mlp_norm.weight", L0 "mlp.norm.weight"},
-                                         {"attn.b_proj.weight", L0 "attn.beta_proj.weight"}};
+  static const struct {
+    enum role role;
+    const char *name;
+  } pairs[] = {{ROLE_MIXER_NORM, L0 "attn.norm.weight"},
+               {ROLE_FFN_NORM, L0 "mlp.norm.weight"},
+               {ROLE_BETA, L0 "attn.beta_proj.weight"}};
+  const struct names *names = usual_names();
   for (size_t i = 0; i < 3; i++) {
-    struct file_tensor *t = model_tensor(c, 0, pairs[i][0]);
-    assert_non_null(t);
-    assert_string_equal(t->name, pairs[i][1]);
-    assert_true(t->used);
+    struct named_tensor t = names_find(names, c, 0, pairs[i].role);
+    assert_non_null(t.tensor);
+    assert_string_equal(t.tensor->name, pairs[i].name);
+    assert_null(t.rows);
   }
-  assert_string_equal(model_tensor(c, 1, "attn_norm.weight")->name, L1 "attn_norm.weight");
-  assert_null(model_tensor(c, 1, "mlp_norm.weight"));
-  assert_null(model_tensor(c, 2, "attn_norm.weight"));
+  assert_string_equal(names_find(names, c, 1, ROLE_MIXER_NORM).tensor->name, L1 "attn_norm.weight");
+  assert_null(names_find(names, c, 1, ROLE_FFN_NORM).tensor);
+  assert_null(names_find(names, c, 2, ROLE_MIXER_NORM).tensor);
   checkpoint_close(c);
 }
 
@@ -97,11 +101,37 @@ static void the_current_name_wins_and_the_older_is_left_over(void **state) {
   maker_add(k, L0 "attn.norm.weight", 8, 0, 0);
   maker_add(k, L0 "attn_norm.weight", 8, 0, 0);
   struct checkpoint *c = maker_end(k);
-  struct model_spec m = {.architecture = "delta_net"};
-  assert_string_equal(model_tensor(c, 0, "attn_norm.weight")->name, L0 "attn_norm.weight");
+  struct model_spec m = {.architecture = "delta_net", .names = usual_names()};
+  struct file_tensor *t = names_find(m.names, c, 0, ROLE_MIXER_NORM).tensor;
+  assert_string_equal(t->name, L0 "attn_norm.weight");
+  t->used = true;
   assert_int_equal(model_leftovers(c, &m), DELTAIC_UNSUPPORTED);
   says("tensor " L0 "attn.norm.weight has no place in a delta_net");
   checkpoint_close(c);
+}
+
+static void names_are_matched_both_ways(void **state) {
+  (void)state;
+  static const enum role roles[] = {ROLE_K, ROLE_Q_CONV};
+  static const struct {
+    const char *name;
+    int role;
+    uint32_t layer;
+  } cases[] = {{L0 "attn.k_proj.weight", ROLE_K, 0},           {"model.layers.12.attn.k_projs.3.weight", ROLE_K, 12},
+               {L1 "attn.q_conv1ds.2.weight", ROLE_Q_CONV, 1}, {L1 "attn.q_proj.weight", -1, 0},
+               {L1 "attn.k_proj.weight.more", -1, 0},          {"model.layers.x.attn.k_proj.weight", -1, 0},
+               {"backbone.layers.0.attn.k_proj.weight", -1, 0}};
+  const struct names *names = usual_names();
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    enum role role;
+    uint32_t layer;
+    const bool found = names_match(names, cases[i].name, roles, 2, &role, &layer);
+    if (found != (cases[i].role >= 0)) fail_msg("%s", cases[i].name);
+    if (found) assert_true((int)role == cases[i].role && layer == cases[i].layer);
+  }
+  char text[64];
+  names_write(names, 7, ROLE_BETA, text, sizeof text);
+  assert_string_equal(text, "model.layers.7.attn.b_proj.weight");
 }
 
 static void norm_first_files_have_their_own_mlp_eps(void **state) {
@@ -154,10 +184,10 @@ static void leftover_tensors_are_named_and_harmless_ones_passed_over(void **stat
   maker_add(k, L0 "attn.k_proj.weight", 8, 8, 0);
   maker_add(k, "lm_head.weight", 16, 8, 0);
   struct checkpoint *c = maker_end(k);
-  struct model_spec m = {.architecture = "delta_net", .tied = true};
+  struct model_spec m = {.architecture = "delta_net", .names = usual_names(), .tied = true};
   assert_int_equal(model_leftovers(c, &m), DELTAIC_UNSUPPORTED);
   says("tensor " L0 "attn.k_proj.weight has no place in a delta_net");
-  model_tensor(c, 0, "attn.k_proj.weight");
+  names_find(m.names, c, 0, ROLE_K).tensor->used = true;
   assert_int_equal(model_leftovers(c, &m), DELTAIC_OK);
   m.tied = false;
   assert_int_equal(model_leftovers(c, &m), DELTAIC_UNSUPPORTED);
@@ -237,7 +267,8 @@ static void split_list(json_t *header, int i, const char *name, int steps) {
   assert_int_equal(rows % steps, 0);
   json_array_set_new(shape, 0, json_integer(rows / steps));
   for (int m = 0; m < steps; m++) {
-    model_list_name(item, sizeof item, text, (uint32_t)m);
+    const char *end = strrchr(text, '.');
+    snprintf(item, sizeof item, "%.*ss.%d%s", (int)(end - text), text, m, end);
     json_array_set_new(span, 0, json_integer(first + m * bytes));
     json_array_set_new(span, 1, json_integer(first + (m + 1) * bytes));
     json_object_set_new(header, item, json_deep_copy(whole));
@@ -383,6 +414,7 @@ int main(void) {
       cmocka_unit_test(tensors_of_impossible_sizes_are_refused),
       cmocka_unit_test(older_names_are_found_under_the_current_ones),
       cmocka_unit_test(the_current_name_wins_and_the_older_is_left_over),
+      cmocka_unit_test(names_are_matched_both_ways),
       cmocka_unit_test(norm_first_files_have_their_own_mlp_eps),
       cmocka_unit_test(joined_gate_and_up_give_half_the_rows),
       cmocka_unit_test(layouts_of_other_models_are_refused_by_name),

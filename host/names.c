@@ -1,0 +1,97 @@
+// names: looks a role up in a family's table. See names.h.
+#include "names.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NAME_BYTES = 256 }; // more than any name in a table takes
+
+static void write_name(const char *pattern, const char *prefix, uint32_t layer, uint32_t item, char *text,
+                       size_t capacity) {
+  size_t used = 0;
+  text[0] = 0;
+  for (; *pattern && used < capacity; pattern++) {
+    char *to = text + used;
+    const size_t room = capacity - used;
+    if (*pattern == '*')
+      used += (size_t)snprintf(to, room, "%s", prefix);
+    else if (*pattern == '#' || *pattern == '@')
+      used += (size_t)snprintf(to, room, "%u", *pattern == '#' ? layer : item);
+    else
+      used += (size_t)snprintf(to, room, "%c", *pattern);
+  }
+}
+
+static struct named_tensor find(const struct names *names, struct checkpoint *checkpoint, uint32_t layer,
+                                enum role role, bool list, uint32_t item) {
+  char text[NAME_BYTES];
+  for (const struct names *n = names; n && checkpoint; n = n->base)
+    for (const struct tensor_name *t = n->tensors; t->pattern; t++) {
+      if (t->role != role || list != (strchr(t->pattern, '@') != NULL)) continue;
+      for (int p = 0; names->prefixes[p]; p++) {
+        write_name(t->pattern, names->prefixes[p], layer, item, text, sizeof text);
+        struct file_tensor *found = checkpoint_find(checkpoint, text);
+        if (found) return (struct named_tensor){found, t->rows};
+      }
+    }
+  return (struct named_tensor){0};
+}
+
+struct named_tensor names_find(const struct names *names, struct checkpoint *checkpoint, uint32_t layer,
+                               enum role role) {
+  return find(names, checkpoint, layer, role, false, 0);
+}
+
+struct named_tensor names_item(const struct names *names, struct checkpoint *checkpoint, uint32_t layer, enum role role,
+                               uint32_t m) {
+  return find(names, checkpoint, layer, role, true, m);
+}
+
+void names_write(const struct names *names, uint32_t layer, enum role role, char *text, size_t capacity) {
+  for (const struct names *n = names; n; n = n->base)
+    for (const struct tensor_name *t = n->tensors; t->pattern; t++)
+      if (t->role == role) {
+        write_name(t->pattern, names->prefixes[0], layer, 0, text, capacity);
+        return;
+      }
+  assert(!"a role that the family's table lacks");
+}
+
+// The layer's number is left in *layer.
+static bool matches(const char *pattern, const char *prefix, const char *name, uint32_t *layer) {
+  for (; *pattern; pattern++) {
+    if (*pattern == '*') {
+      if (strncmp(name, prefix, strlen(prefix))) return false;
+      name += strlen(prefix);
+    } else if (*pattern == '#' || *pattern == '@') {
+      if (!isdigit((unsigned char)*name)) return false;
+      unsigned long number = strtoul(name, (char **)&name, 10);
+      if (*pattern == '#') *layer = number < UINT32_MAX ? (uint32_t)number : UINT32_MAX;
+    } else if (*name++ != *pattern)
+      return false;
+  }
+  return !*name;
+}
+
+bool names_match(const struct names *names, const char *name, const enum role *roles, size_t count, enum role *role,
+                 uint32_t *layer) {
+  for (const struct names *n = names; n; n = n->base)
+    for (const struct tensor_name *t = n->tensors; t->pattern; t++)
+      for (size_t r = 0; r < count; r++)
+        for (int p = 0; roles[r] == t->role && names->prefixes[p]; p++)
+          if (matches(t->pattern, names->prefixes[p], name, layer)) {
+            *role = t->role;
+            return true;
+          }
+  return false;
+}
+
+bool names_ignored(const struct names *names, const char *name) {
+  for (int i = 0; names->ignored && names->ignored[i]; i++)
+    if (!fnmatch(names->ignored[i], name, 0)) return true;
+  return false;
+}

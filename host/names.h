@@ -1,0 +1,99 @@
+// names.h: what a family calls its tensors, and where their rows lie. Layers ask for roles; each family has one table.
+#ifndef NAMES_H
+#define NAMES_H
+#include "checkpoint.h"
+
+enum role {
+  // of the model
+  ROLE_EMBEDDING,
+  ROLE_FINAL_NORM,
+  ROLE_HEAD,
+  // of every layer
+  ROLE_MIXER_NORM,
+  ROLE_FFN_NORM,
+  ROLE_FFN_GATE, // or gate and up, gate's rows first, where there is no ROLE_FFN_UP
+  ROLE_FFN_UP,
+  ROLE_FFN_DOWN,
+  // of attention and the delta rule
+  ROLE_Q,
+  ROLE_K,
+  ROLE_V,
+  ROLE_Q_BIAS,
+  ROLE_K_BIAS,
+  ROLE_V_BIAS,
+  ROLE_Q_NORM,
+  ROLE_K_NORM,
+  ROLE_Q_CONV,
+  ROLE_K_CONV,
+  ROLE_V_CONV,
+  ROLE_Q_CONV_BIAS,
+  ROLE_K_CONV_BIAS,
+  ROLE_V_CONV_BIAS,
+  ROLE_GATE, // of the output
+  ROLE_BETA,
+  ROLE_DECAY,
+  ROLE_MASK,       // Head-in-Head: the projection that makes masks
+  ROLE_MASK_BIAS,  // of that projection
+  ROLE_MASK_FIXED, // a mask that is a parameter
+  // of Mamba-2
+  ROLE_Z,
+  ROLE_XBC,
+  ROLE_DT,
+  ROLE_Z_BIAS,
+  ROLE_XBC_BIAS,
+  ROLE_DT_BIAS,
+  ROLE_CONV,
+  ROLE_CONV_BIAS,
+  ROLE_SKIP,
+  // of several
+  ROLE_A_LOG,
+  ROLE_STEP_BIAS, // dt_bias: added to what the decay is made of
+  ROLE_OUTPUT_NORM,
+  ROLE_OUTPUT,
+  ROLE_OUTPUT_BIAS,
+};
+
+struct layer_spec; // arch.h
+
+// Where the rows of a role lie in a tensor that holds those of others too, or holds them in another order.
+struct row_map {
+  uint64_t (*count)(const struct layer_spec *layer);            // rows of the tensor
+  uint64_t (*at)(const struct layer_spec *layer, uint32_t row); // the tensor's row that is the role's `row`
+};
+
+// pattern: '*' stands for the model's prefix, '#' for the layer's number, '@' for the number of an item, where the role
+// is a list of tensors.
+struct tensor_name {
+  enum role role;
+  const char *pattern;
+  const struct row_map *rows; // NULL: the tensor's rows are the role's
+};
+
+#define NAMED(role, pattern)                                                                                           \
+  { ROLE_##role, pattern, NULL }
+
+struct names {
+  const char *prefixes[3];           // those the family's files may have, the usual one first; NULL ends them
+  const struct tensor_name *tensors; // a role's usual name first, then older ones; ended by a NULL pattern
+  const char *const *ignored;        // fnmatch patterns of whole names without effect, ended by NULL; or NULL
+  const struct names *base;          // whose tensors count too, after the family's own; or NULL
+};
+
+struct named_tensor {
+  struct file_tensor *tensor; // NULL: it is not there
+  const struct row_map *rows;
+};
+
+// The tensor that has the role: one for all items. checkpoint: may be NULL.
+struct named_tensor names_find(const struct names *names, struct checkpoint *checkpoint, uint32_t layer,
+                               enum role role);
+// Item m of a role that is a list of tensors.
+struct named_tensor names_item(const struct names *names, struct checkpoint *checkpoint, uint32_t layer, enum role role,
+                               uint32_t m);
+// The usual name of a role that the family has, for messages.
+void names_write(const struct names *names, uint32_t layer, enum role role, char *text, size_t capacity);
+// The reverse: whether a tensor of this name has one of the roles, and in which layer.
+bool names_match(const struct names *names, const char *name, const enum role *roles, size_t count, enum role *role,
+                 uint32_t *layer);
+bool names_ignored(const struct names *names, const char *name);
+#endif
