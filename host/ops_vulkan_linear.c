@@ -150,7 +150,6 @@ static void many_rows(struct recorder *c, const struct product *p) {
   const struct binding x = vulkan_bind(p->x, p->x);
   const struct binding bindings[MATMUL_BINDINGS] = {[MATMUL_Y] = vulkan_bind_sums(p->y, p->add),
                                                     [MATMUL_X] = x,
-                                                    [MATMUL_X4] = x,
                                                     [MATMUL_WEIGHTS] = vulkan_bind_weights(p->w),
                                                     [MATMUL_BIAS] = vulkan_bind(p->bias, p->x)};
   const struct matmul_args args = {.T = p->x.rows,
