@@ -146,9 +146,11 @@ static void norm_rows(struct recorder *c, struct tensor y, struct tensor x, stru
   const bool fours = x.cols % 4 == 0 && x.stride % 4 == 0 && y.stride % 4 == 0 && held <= MOST_HELD;
   const uint32_t spec[RMSNORM_SPECS] = {[RMSNORM_SPEC_LANES] = lanes, [RMSNORM_SPEC_VECTORS] = fours ? held : 0};
   const struct binding to = vulkan_bind(y, x), from = vulkan_bind(x, x), by = vulkan_bind(weight, x);
-  const struct binding bindings[RMSNORM_BINDINGS] = {
-      [RMSNORM_Y] = to,  [RMSNORM_X] = from,  [RMSNORM_WEIGHT] = by,  [RMSNORM_SEQUENCES] = vulkan_bind(last, x),
-      [RMSNORM_Y4] = to, [RMSNORM_X4] = from, [RMSNORM_WEIGHT4] = by, [RMSNORM_RMS] = vulkan_bind(rms, y)};
+  const struct binding bindings[RMSNORM_BINDINGS] = {[RMSNORM_Y] = to,
+                                                     [RMSNORM_X] = from,
+                                                     [RMSNORM_WEIGHT] = by,
+                                                     [RMSNORM_SEQUENCES] = vulkan_bind(last, x),
+                                                     [RMSNORM_RMS] = vulkan_bind(rms, y)};
   const struct rmsnorm_args args = {.D = x.cols,
                                     .y_stride = y.stride,
                                     .x_stride = x.stride,
