@@ -182,8 +182,7 @@ void vulkan_output_norm(struct recorder *c, struct tensor o, struct tensor gate,
   const bool fours = four && Dv <= MOST_HELD * four && Dv % 4 == 0 && o.stride % 4 == 0 && gate.stride % 4 == 0;
   const struct binding to = vulkan_bind(o, o), by = vulkan_bind(gate, o), with = vulkan_bind(weight, o);
   const struct binding bindings[OUTPUT_NORM_BINDINGS] = {
-      [OUTPUT_NORM_O] = to,  [OUTPUT_NORM_GATE] = by,  [OUTPUT_NORM_WEIGHT] = with,
-      [OUTPUT_NORM_O4] = to, [OUTPUT_NORM_GATE4] = by, [OUTPUT_NORM_WEIGHT4] = with};
+      [OUTPUT_NORM_O] = to, [OUTPUT_NORM_GATE] = by, [OUTPUT_NORM_WEIGHT] = with};
   const struct output_norm_args args = {.heads = heads,
                                         .Dv = Dv,
                                         .o_stride = o.stride,
