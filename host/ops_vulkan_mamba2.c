@@ -39,8 +39,7 @@ void vulkan_gated_norm(struct recorder *c, struct tensor y, struct tensor z, str
   enum { MOST_HELD = 8 };
   const struct binding in = vulkan_bind(y, y), gate = vulkan_bind(z, z), by = vulkan_bind(weight, z);
   const struct binding bindings[GATED_NORM_BINDINGS] = {
-      [GATED_NORM_Y] = in,    [GATED_NORM_Y4] = in,     [GATED_NORM_Z] = gate,
-      [GATED_NORM_Z4] = gate, [GATED_NORM_WEIGHT] = by, [GATED_NORM_WEIGHT4] = by};
+      [GATED_NORM_Y] = in, [GATED_NORM_Z] = gate, [GATED_NORM_WEIGHT] = by};
   const struct gated_norm_push args = {
       .n = y.cols / a.groups, .place = a.place, .eps = a.eps, .y_stride = y.stride, .z_stride = z.stride};
   const bool fours = args.n % 4 == 0 && y.stride % 4 == 0 && z.stride % 4 == 0;
