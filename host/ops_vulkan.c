@@ -223,7 +223,7 @@ static void vulkan_copy(struct recorder *c, struct tensor to, struct tensor from
   if (aligned) args.cols /= 4, args.to_stride /= 4, args.from_stride /= 4;
   const uint32_t spec[COPY_SPECS] = {[COPY_SPEC_LANES] = lanes, [COPY_SPEC_ALIGNED] = aligned};
   const struct binding t = vulkan_bind(to, to), f = vulkan_bind(from, to);
-  const struct binding bindings[COPY_BINDINGS] = {[COPY_TO] = t, [COPY_FROM] = f, [COPY_TO4] = t, [COPY_FROM4] = f};
+  const struct binding bindings[COPY_BINDINGS] = {[COPY_TO] = t, [COPY_FROM] = f};
   uint32_t x = divide_up(args.cols, lanes), y = args.rows;
   vulkan_dispatch(c, KERNEL_copy, spec, bindings, &args, x < MAX_GROUPS ? x : MAX_GROUPS,
                   y < MAX_GROUPS ? y : MAX_GROUPS, 1, (uint64_t)to.rows * to.cols);

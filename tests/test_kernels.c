@@ -185,7 +185,7 @@ static const struct access accesses[] = {
     {KERNEL_attention_step_f16, BIT(ATTENTION_STEP_O) | BIT(ATTENTION_STEP_PARTS), BIT(ATTENTION_STEP_PARTS)},
     {KERNEL_sample, BIT(SAMPLE_TOKENS) | BIT(SAMPLE_SEQUENCES) | BIT(SAMPLE_SEEN),
      BIT(SAMPLE_SEQUENCES) | BIT(SAMPLE_SEEN)},
-    {KERNEL_copy, BIT(COPY_TO) | BIT(COPY_TO4), 0},
+    {KERNEL_copy, BIT(COPY_TO), 0},
     {KERNEL_scatter, BIT(SCATTER_TO), 0},
     {KERNEL_score, BIT(SCORE_SCORES), 0},
 };
