@@ -66,11 +66,8 @@ bool vulkan_conv_inputs(struct recorder *c, struct tensor y, struct tensor x, co
       [CONV_INPUTS_SPEC_NORM] = in->a.norm};
   const struct binding to = vulkan_bind(y, y), from = vulkan_bind(x, x), by = vulkan_bind(conv->weight, x);
   const struct binding bindings[CONV_INPUTS_BINDINGS] = {[CONV_INPUTS_Y] = to,
-                                                         [CONV_INPUTS_Y4] = to,
                                                          [CONV_INPUTS_X] = from,
-                                                         [CONV_INPUTS_X4] = from,
                                                          [CONV_INPUTS_WEIGHT] = by,
-                                                         [CONV_INPUTS_WEIGHT4] = by,
                                                          [CONV_INPUTS_BIAS] = vulkan_bind(conv->bias, x),
                                                          [CONV_INPUTS_HISTORY] =
                                                              vulkan_bind(a->W > 1 ? conv->history : y, y),
