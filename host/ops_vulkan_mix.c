@@ -148,13 +148,10 @@ static void recurrent(struct recorder *c, const struct delta_call *d) {
                                                max32(min32(STAGED / (padded * (a->n + 1)), 16), 1),
                                            [DELTA_RULE_SPEC_ALIGNED] = d->aligned};
   const struct binding qkv = vulkan_bind(d->qkv, d->qkv);
-  const struct binding bindings[DELTA_RULE_BINDINGS] = {[DELTA_RULE_O] = vulkan_bind(d->o, d->o),
-                                                        [DELTA_RULE_QKV] = qkv,
-                                                        [DELTA_RULE_QKV4] = qkv,
-                                                        [DELTA_RULE_BETA] = vulkan_bind(d->beta, d->qkv),
-                                                        [DELTA_RULE_G] = vulkan_bind(d->g, d->qkv),
-                                                        [DELTA_RULE_STATE] = vulkan_bind(d->state, d->o),
-                                                        [DELTA_RULE_SEQUENCES] = vulkan_bind(d->sequences, d->qkv)};
+  const struct binding bindings[DELTA_RULE_BINDINGS] = {
+      [DELTA_RULE_O] = vulkan_bind(d->o, d->o),         [DELTA_RULE_QKV] = qkv,
+      [DELTA_RULE_BETA] = vulkan_bind(d->beta, d->qkv), [DELTA_RULE_G] = vulkan_bind(d->g, d->qkv),
+      [DELTA_RULE_STATE] = vulkan_bind(d->state, d->o), [DELTA_RULE_SEQUENCES] = vulkan_bind(d->sequences, d->qkv)};
   const struct delta_rule_args args = {.H = a->H,
                                        .Hv = a->Hv,
                                        .Dv = a->Dv,

@@ -18,7 +18,7 @@ layout(constant_id = DELTA_RULE_SPEC_BLOCK) const uint BLOCK = 8;
 layout(constant_id = DELTA_RULE_SPEC_ALIGNED) const uint ALIGNED = 0;
 layout(set = 0, binding = DELTA_RULE_O) writeonly buffer o_block { float o[]; };
 layout(set = 0, binding = DELTA_RULE_QKV) readonly buffer qkv_block { float qkv[]; };
-layout(set = 0, binding = DELTA_RULE_QKV4) readonly buffer qkv4_block { vec4 qkv4[]; };
+layout(set = 0, binding = DELTA_RULE_QKV) readonly buffer qkv4_block { vec4 qkv4[]; };
 layout(set = 0, binding = DELTA_RULE_BETA) readonly buffer beta_block { float beta[]; };
 layout(set = 0, binding = DELTA_RULE_G) readonly buffer g_block { float g[]; };
 layout(set = 0, binding = DELTA_RULE_STATE) buffer state_block { float state[]; };

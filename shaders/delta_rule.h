@@ -5,12 +5,11 @@
 #include "interface.h"
 #define DELTA_RULE_O 0     // (T, Hv * Dv) out, f32
 #define DELTA_RULE_QKV 1   // (T, H * Dk + n * H * Dk + n * Hv * Dv) in, f32: q, the k of each step, the v of each step
-#define DELTA_RULE_QKV4 2  // the same as vec4, read when ALIGNED
-#define DELTA_RULE_BETA 3  // (T, n * Hv) in, f32
-#define DELTA_RULE_G 4     // (T, Hv) in, f32; read when args.gated
-#define DELTA_RULE_STATE 5 // (slots, Hv * Dk * Dv) inout, f32
-#define DELTA_RULE_SEQUENCES 6 // (B) in, struct sequence
-#define DELTA_RULE_BINDINGS 7
+#define DELTA_RULE_BETA 2  // (T, n * Hv) in, f32
+#define DELTA_RULE_G 3     // (T, Hv) in, f32; read when args.gated
+#define DELTA_RULE_STATE 4 // (slots, Hv * Dk * Dv) inout, f32
+#define DELTA_RULE_SEQUENCES 5 // (B) in, struct sequence
+#define DELTA_RULE_BINDINGS 6
 #define DELTA_RULE_SPEC_LANES 0 // COLUMNS * SPLIT
 #define DELTA_RULE_SPEC_DK 1
 #define DELTA_RULE_SPEC_N 2       // Householder steps a token
