@@ -235,7 +235,6 @@ static void chunk_prepare(struct recorder *c, const struct delta_call *d, const 
   const struct binding bindings[DELTA_CHUNK_PREPARE_BINDINGS] = {
       [DELTA_CHUNK_PREPARE_PREPARED] = prepared,
       [DELTA_CHUNK_PREPARE_QKV] = qkv,
-      [DELTA_CHUNK_PREPARE_QKV4] = qkv,
       [DELTA_CHUNK_PREPARE_BETA] = vulkan_bind(d->beta, d->qkv),
       [DELTA_CHUNK_PREPARE_G] = vulkan_bind(d->g, d->qkv),
       [DELTA_CHUNK_PREPARE_SEQUENCES] = vulkan_bind(d->sequences, d->qkv)};
