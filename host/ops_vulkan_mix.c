@@ -268,12 +268,9 @@ static void chunk_scan(struct recorder *c, const struct delta_call *d, const str
   const struct binding qkv = vulkan_bind(d->qkv, d->qkv), o = vulkan_bind(d->o, d->o);
   const struct binding state = vulkan_bind(d->state, d->o);
   const struct binding bindings[DELTA_CHUNK_SCAN_BINDINGS] = {[DELTA_CHUNK_SCAN_O] = o,
-                                                              [DELTA_CHUNK_SCAN_O4] = o,
                                                               [DELTA_CHUNK_SCAN_QKV] = qkv,
-                                                              [DELTA_CHUNK_SCAN_QKV4] = qkv,
                                                               [DELTA_CHUNK_SCAN_PREPARED] = prepared,
                                                               [DELTA_CHUNK_SCAN_STATE] = state,
-                                                              [DELTA_CHUNK_SCAN_STATE4] = state,
                                                               [DELTA_CHUNK_SCAN_SEQUENCES] =
                                                                   vulkan_bind(d->sequences, d->qkv)};
   const struct delta_chunk_scan_args args = {.H = a->H,
