@@ -53,7 +53,6 @@ static void recurrent(struct recorder *c, const struct delta_call *d) {
   const struct binding qkv = vulkan_bind(d->qkv, d->qkv);
   const struct binding bindings[HH_RULE_BINDINGS] = {[HH_RULE_O] = vulkan_bind(d->o, d->o),
                                                      [HH_RULE_QKV] = qkv,
-                                                     [HH_RULE_QKV4] = qkv,
                                                      [HH_RULE_BETA] = vulkan_bind(d->beta, d->qkv),
                                                      [HH_RULE_G] = vulkan_bind(d->g, d->qkv),
                                                      [HH_RULE_MASK] = vulkan_bind(d->mask, d->qkv),

@@ -21,7 +21,7 @@ layout(constant_id = HH_RULE_SPEC_ALIGNED) const uint ALIGNED = 0;
 layout(constant_id = HH_RULE_SPEC_NONNEG) const uint NONNEG = HH_GIVEN;
 layout(set = 0, binding = HH_RULE_O) writeonly buffer o_block { float o[]; };
 layout(set = 0, binding = HH_RULE_QKV) readonly buffer qkv_block { float qkv[]; };
-layout(set = 0, binding = HH_RULE_QKV4) readonly buffer qkv4_block { vec4 qkv4[]; };
+layout(set = 0, binding = HH_RULE_QKV) readonly buffer qkv4_block { vec4 qkv4[]; };
 layout(set = 0, binding = HH_RULE_BETA) readonly buffer beta_block { float beta[]; };
 layout(set = 0, binding = HH_RULE_G) readonly buffer g_block { float g[]; };
 layout(set = 0, binding = HH_RULE_MASK) readonly buffer mask_block { float mask[]; };

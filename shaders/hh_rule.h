@@ -6,13 +6,12 @@
 #include "interface.h"
 #define HH_RULE_O 0         // (T, Hv * Dv) out, f32
 #define HH_RULE_QKV 1       // (T, 2 * H * R * D + Hv * Dv) in, f32: q, k, v
-#define HH_RULE_QKV4 2      // the same as vec4, read when ALIGNED
-#define HH_RULE_BETA 3      // (T, Hv) in, f32
-#define HH_RULE_G 4         // (T, Hv) in, f32; read when args.gated
-#define HH_RULE_MASK 5      // (T or 1, Hv * R * R) in, f32: logits, or M when NONNEG is HH_GIVEN
-#define HH_RULE_STATE 6     // (slots, Hv * R * D * Dv) inout, f32
-#define HH_RULE_SEQUENCES 7 // (B) in, struct sequence
-#define HH_RULE_BINDINGS 8
+#define HH_RULE_BETA 2      // (T, Hv) in, f32
+#define HH_RULE_G 3         // (T, Hv) in, f32; read when args.gated
+#define HH_RULE_MASK 4      // (T or 1, Hv * R * R) in, f32: logits, or M when NONNEG is HH_GIVEN
+#define HH_RULE_STATE 5     // (slots, Hv * R * D * Dv) inout, f32
+#define HH_RULE_SEQUENCES 6 // (B) in, struct sequence
+#define HH_RULE_BINDINGS 7
 #define HH_RULE_SPEC_LANES 0   // COLUMNS * R * SUB / PER
 #define HH_RULE_SPEC_D 1       // Dk / R, rows of a block
 #define HH_RULE_SPEC_R 2       // blocks of a head
