@@ -135,7 +135,6 @@ static void chunk_prepare(struct recorder *c, const struct delta_call *d, const 
   const struct binding qkv = vulkan_bind(d->qkv, d->qkv);
   const struct binding bindings[HH_CHUNK_PREPARE_BINDINGS] = {[HH_CHUNK_PREPARE_PREPARED] = prepared,
                                                               [HH_CHUNK_PREPARE_QKV] = qkv,
-                                                              [HH_CHUNK_PREPARE_QKV4] = qkv,
                                                               [HH_CHUNK_PREPARE_BETA] = vulkan_bind(d->beta, d->qkv),
                                                               [HH_CHUNK_PREPARE_G] = vulkan_bind(d->g, d->qkv),
                                                               [HH_CHUNK_PREPARE_MASK] = vulkan_bind(d->mask, d->qkv),
