@@ -166,13 +166,9 @@ static void chunk_scan(struct recorder *c, const struct delta_call *d, const str
   const struct binding qkv = vulkan_bind(d->qkv, d->qkv), o = vulkan_bind(d->o, d->o);
   const struct binding state = vulkan_bind(d->state, d->o);
   const struct binding bindings[HH_CHUNK_SCAN_BINDINGS] = {[HH_CHUNK_SCAN_O] = o,
-                                                           [HH_CHUNK_SCAN_O4] = o,
                                                            [HH_CHUNK_SCAN_QKV] = qkv,
-                                                           [HH_CHUNK_SCAN_QKV4] = qkv,
                                                            [HH_CHUNK_SCAN_PREPARED] = prepared,
-                                                           [HH_CHUNK_SCAN_PREPARED4] = prepared,
                                                            [HH_CHUNK_SCAN_STATE] = state,
-                                                           [HH_CHUNK_SCAN_STATE4] = state,
                                                            [HH_CHUNK_SCAN_SEQUENCES] =
                                                                vulkan_bind(d->sequences, d->qkv)};
   const struct hh_chunk_scan_args args = {.H = a->H,
