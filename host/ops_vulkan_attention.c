@@ -102,7 +102,6 @@ static void attention(struct recorder *c, const struct attention_call *v) {
   const struct binding bindings[ATTENTION_BINDINGS] = {[ATTENTION_O] = vulkan_bind(v->o, v->o),
                                                        [ATTENTION_QKV] = vulkan_bind(v->qkv, v->qkv),
                                                        [ATTENTION_CACHE_K] = k,
-                                                       [ATTENTION_CACHE_K4] = k,
                                                        [ATTENTION_CACHE_V] = vulkan_bind(v->cache_v, v->qkv),
                                                        [ATTENTION_SEQUENCES] = vulkan_bind(v->sequences, v->qkv)};
   const struct attention_push args = {.heads = a->heads,
