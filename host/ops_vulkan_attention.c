@@ -70,9 +70,7 @@ static void attention_step(struct recorder *c, const struct attention_call *v, s
   const struct binding bindings[ATTENTION_STEP_BINDINGS] = {[ATTENTION_STEP_O] = vulkan_bind(v->o, v->o),
                                                             [ATTENTION_STEP_QKV] = vulkan_bind(v->qkv, v->qkv),
                                                             [ATTENTION_STEP_CACHE_K] = k,
-                                                            [ATTENTION_STEP_CACHE_K4] = k,
                                                             [ATTENTION_STEP_CACHE_V] = values,
-                                                            [ATTENTION_STEP_CACHE_V4] = values,
                                                             [ATTENTION_STEP_SEQUENCES] =
                                                                 vulkan_bind(v->sequences, v->qkv),
                                                             [ATTENTION_STEP_PARTS] = vulkan_bind(scratch, v->o)};
