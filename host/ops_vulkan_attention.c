@@ -134,12 +134,9 @@ static void attention_matrix(struct recorder *c, const struct attention_call *v,
   const struct binding k = vulkan_bind(v->cache_k, v->qkv), values = vulkan_bind(v->cache_v, v->qkv);
   const struct binding o = vulkan_bind(v->o, v->o);
   const struct binding bindings[ATTENTION_MATRIX_BINDINGS] = {[ATTENTION_MATRIX_O] = o,
-                                                              [ATTENTION_MATRIX_O8] = o,
                                                               [ATTENTION_MATRIX_QKV] = vulkan_bind(v->qkv, v->qkv),
                                                               [ATTENTION_MATRIX_CACHE_K] = k,
-                                                              [ATTENTION_MATRIX_CACHE_K4] = k,
                                                               [ATTENTION_MATRIX_CACHE_V] = values,
-                                                              [ATTENTION_MATRIX_CACHE_V4] = values,
                                                               [ATTENTION_MATRIX_SEQUENCES] =
                                                                   vulkan_bind(v->sequences, v->qkv)};
   const struct attention_matrix_push args = {.heads = a->heads,
