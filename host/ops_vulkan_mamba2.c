@@ -81,7 +81,6 @@ static void recurrent(struct recorder *c, const struct mamba2_call *m) {
   const struct binding xBC = vulkan_bind(m->xBC, m->xBC);
   const struct binding bindings[MAMBA2_STEP_BINDINGS] = {[MAMBA2_Y] = vulkan_bind(m->y, m->y),
                                                          [MAMBA2_XBC] = xBC,
-                                                         [MAMBA2_XBC4] = xBC,
                                                          [MAMBA2_DT] = vulkan_bind(m->dt, m->xBC),
                                                          [MAMBA2_G] = vulkan_bind(m->g, m->xBC),
                                                          [MAMBA2_D] = vulkan_bind(m->D, m->xBC),
