@@ -218,7 +218,6 @@ static void chunk_pass(struct recorder *c, const struct mamba2_call *m, const st
   const uint32_t spec[MAMBA2_CHUNK_PASS_SPECS] = {
       [MAMBA2_CHUNK_PASS_SPEC_LANES] = lanes, [MAMBA2_CHUNK_PASS_SPEC_HALVES] = f->matrices};
   const struct binding bindings[MAMBA2_CHUNK_PASS_BINDINGS] = {[MAMBA2_CHUNK_PASS_STATES] = states,
-                                                               [MAMBA2_CHUNK_PASS_STATES16] = states,
                                                                [MAMBA2_CHUNK_PASS_STATE] = vulkan_bind(m->state, m->y),
                                                                [MAMBA2_CHUNK_PASS_SEQUENCES] =
                                                                    vulkan_bind(m->sequences, m->xBC)};
