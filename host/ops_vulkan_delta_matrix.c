@@ -240,7 +240,6 @@ static void join(struct recorder *c, const struct delta_call *d, const struct pl
                                                   [DELTA_MATRIX_JOIN_SPEC_DK] = p->Dk,
                                                   [DELTA_MATRIX_JOIN_SPEC_TILES] = p->join_tiles};
   const struct binding bindings[DELTA_MATRIX_JOIN_BINDINGS] = {[DELTA_MATRIX_JOIN_MAPS] = maps,
-                                                               [DELTA_MATRIX_JOIN_MAPS16] = maps,
                                                                [DELTA_MATRIX_JOIN_STATE] = vulkan_bind(d->state, d->o),
                                                                [DELTA_MATRIX_JOIN_SEQUENCES] =
                                                                    vulkan_bind(d->sequences, d->qkv)};
