@@ -145,10 +145,11 @@ void vulkan_norm(struct recorder *c, const struct norm *norm, struct tensor rms)
   const uint32_t lanes = vulkan_plan(c)->lanes, held = divide_up(x.cols / 4, lanes);
   const bool fours = x.cols % 4 == 0 && x.stride % 4 == 0 && y.stride % 4 == 0 && held <= MOST_HELD;
   const uint32_t spec[RMSNORM_SPECS] = {[RMSNORM_SPEC_LANES] = lanes, [RMSNORM_SPEC_VECTORS] = fours ? held : 0};
-  const struct binding to = vulkan_bind(y, x), from = vulkan_bind(x, x), by = vulkan_bind(norm->weight, x);
-  const struct binding bindings[RMSNORM_BINDINGS] = {
-      [RMSNORM_Y] = to,  [RMSNORM_X] = from,  [RMSNORM_WEIGHT] = by,  [RMSNORM_SEQUENCES] = vulkan_bind(last, x),
-      [RMSNORM_Y4] = to, [RMSNORM_X4] = from, [RMSNORM_WEIGHT4] = by, [RMSNORM_RMS] = vulkan_bind(rms, y)};
+  const struct binding bindings[RMSNORM_BINDINGS] = {[RMSNORM_Y] = vulkan_bind(y, x),
+                                                     [RMSNORM_X] = vulkan_bind(x, x),
+                                                     [RMSNORM_WEIGHT] = vulkan_bind(norm->weight, x),
+                                                     [RMSNORM_SEQUENCES] = vulkan_bind(last, x),
+                                                     [RMSNORM_RMS] = vulkan_bind(rms, y)};
   const struct rmsnorm_args args = {.D = x.cols,
                                     .y_stride = y.stride,
                                     .x_stride = x.stride,
@@ -181,8 +182,7 @@ void vulkan_head_norm(struct recorder *c, const struct head_norm *norm) {
   const uint64_t numbers = (uint64_t)y.rows * norm->heads * d;
   const struct binding to = vulkan_bind_some(y, y, numbers), by = vulkan_bind(gate, y), with = vulkan_bind(weight, y);
   const struct binding bindings[OUTPUT_NORM_BINDINGS] = {
-      [OUTPUT_NORM_O] = to,  [OUTPUT_NORM_GATE] = by,  [OUTPUT_NORM_WEIGHT] = with,
-      [OUTPUT_NORM_O4] = to, [OUTPUT_NORM_GATE4] = by, [OUTPUT_NORM_WEIGHT4] = with};
+      [OUTPUT_NORM_O] = to, [OUTPUT_NORM_GATE] = by, [OUTPUT_NORM_WEIGHT] = with};
   const struct output_norm_args args = {.heads = norm->heads,
                                         .Dv = d,
                                         .o_stride = y.stride,
@@ -225,7 +225,7 @@ void vulkan_copy(struct recorder *c, const struct copy *copy) {
   if (aligned) args.cols /= 4, args.to_stride /= 4, args.from_stride /= 4;
   const uint32_t spec[COPY_SPECS] = {[COPY_SPEC_LANES] = lanes, [COPY_SPEC_ALIGNED] = aligned};
   const struct binding t = vulkan_bind(to, to), f = vulkan_bind(from, to);
-  const struct binding bindings[COPY_BINDINGS] = {[COPY_TO] = t, [COPY_FROM] = f, [COPY_TO4] = t, [COPY_FROM4] = f};
+  const struct binding bindings[COPY_BINDINGS] = {[COPY_TO] = t, [COPY_FROM] = f};
   uint32_t x = divide_up(args.cols, lanes), y = args.rows;
   vulkan_dispatch(c, KERNEL_copy, spec, bindings, &args, x < MAX_GROUPS ? x : MAX_GROUPS,
                   y < MAX_GROUPS ? y : MAX_GROUPS, 1, (uint64_t)to.rows * to.cols);

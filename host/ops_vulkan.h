@@ -183,11 +183,11 @@ bool vulkan_delta_matrix_plan(const struct recorder *c, uint32_t T, uint32_t B, 
 uint64_t vulkan_delta_matrix_bytes(const struct device *device, const struct plan_delta_matrix *p, uint32_t T,
                                    uint32_t B, const struct delta_args *a); // of scratch
 void vulkan_delta_matrix(struct recorder *c, const struct delta_call *d, const struct plan_delta_matrix *p);
-// ops_vulkan_hh.c: r > 1 without cooperative matrices. plan: false when chunks do not fit.
+// ops_vulkan_hh.c: r > 1 by chunks without cooperative matrices. plan: false when they do not fit.
 bool vulkan_hh_plan(const struct plan_rules *plan, uint32_t T, uint32_t B, const struct delta_args *a,
                     struct hh_chunks *s);
 uint64_t vulkan_hh_bytes(const struct hh_chunks *s, const struct delta_args *a);
-void vulkan_hh_rule(struct recorder *c, const struct delta_call *d, const struct hh_chunks *s); // NULL: by tokens
+void vulkan_hh_chunks(struct recorder *c, const struct delta_call *d, const struct hh_chunks *s);
 // Whether a rule of the list's form takes chunks, n tokens of it for one of the text; the rest as for plan_chunks().
 bool vulkan_chunked(const struct recorder *c, uint32_t T, uint32_t B, uint32_t n);
 

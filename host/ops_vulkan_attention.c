@@ -71,9 +71,7 @@ static void attention_step(struct recorder *c, const struct attention_call *v, s
   const struct binding bindings[ATTENTION_STEP_BINDINGS] = {[ATTENTION_STEP_O] = vulkan_bind(v->o, v->o),
                                                             [ATTENTION_STEP_QKV] = vulkan_bind(v->qkv, v->qkv),
                                                             [ATTENTION_STEP_CACHE_K] = k,
-                                                            [ATTENTION_STEP_CACHE_K4] = k,
                                                             [ATTENTION_STEP_CACHE_V] = values,
-                                                            [ATTENTION_STEP_CACHE_V4] = values,
                                                             [ATTENTION_STEP_SEQUENCES] =
                                                                 vulkan_bind(v->sequences, v->qkv),
                                                             [ATTENTION_STEP_PARTS] = vulkan_bind(scratch, v->o)};
@@ -103,7 +101,6 @@ static void attention(struct recorder *c, const struct attention_call *v) {
   const struct binding bindings[ATTENTION_BINDINGS] = {[ATTENTION_O] = vulkan_bind(v->o, v->o),
                                                        [ATTENTION_QKV] = vulkan_bind(v->qkv, v->qkv),
                                                        [ATTENTION_CACHE_K] = k,
-                                                       [ATTENTION_CACHE_K4] = k,
                                                        [ATTENTION_CACHE_V] = vulkan_bind(v->cache_v, v->qkv),
                                                        [ATTENTION_SEQUENCES] = vulkan_bind(v->sequences, v->qkv)};
   const struct attention_push args = {.heads = a->heads,
@@ -138,12 +135,9 @@ static void attention_matrix(struct recorder *c, const struct attention_call *v,
   const struct binding k = vulkan_bind(v->cache_k, v->qkv), values = vulkan_bind(v->cache_v, v->qkv);
   const struct binding o = vulkan_bind(v->o, v->o);
   const struct binding bindings[ATTENTION_MATRIX_BINDINGS] = {[ATTENTION_MATRIX_O] = o,
-                                                              [ATTENTION_MATRIX_O8] = o,
                                                               [ATTENTION_MATRIX_QKV] = vulkan_bind(v->qkv, v->qkv),
                                                               [ATTENTION_MATRIX_CACHE_K] = k,
-                                                              [ATTENTION_MATRIX_CACHE_K4] = k,
                                                               [ATTENTION_MATRIX_CACHE_V] = values,
-                                                              [ATTENTION_MATRIX_CACHE_V4] = values,
                                                               [ATTENTION_MATRIX_SEQUENCES] =
                                                                   vulkan_bind(v->sequences, v->qkv)};
   const struct attention_matrix_push args = {.heads = a->heads,

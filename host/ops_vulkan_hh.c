@@ -1,81 +1,8 @@
-// ops_vulkan_hh: the delta rule in blocks (r > 1) on Vulkan, without cooperative matrices: recurrent in one kernel,
-// chunkwise in two.
+// ops_vulkan_hh: the delta rule in blocks (r > 1) on Vulkan, chunkwise without cooperative matrices.
 #include "ops_vulkan.h"
 
 #include "hh_chunk_prepare.h"
 #include "hh_chunk_scan.h"
-#include "hh_rule.h"
-
-static_assert(HH_GIVEN == HH_NONNEG_GIVEN && HH_SOFTPLUS == HH_NONNEG_SOFTPLUS && HH_SIGMOID == HH_NONNEG_SIGMOID &&
-                  HH_EXP == HH_NONNEG_EXP,
-              "shaders and host number what makes masks non-negative alike");
-
-// ---------------------------------------------------------------- recurrent
-
-// How blocks of rows are dealt to invocations: blocks are cut into `sub` pieces, an invocation keeps `per` of them.
-struct deal {
-  uint32_t columns, sub, per;
-};
-
-static uint32_t split_of(const struct deal *p, uint32_t r) { return r * p->sub / p->per; }
-
-// About plan->rule_rows rows an invocation, no more invocations than the plan allows a workgroup. Either sub or per
-// is 1.
-static struct deal deal_rows(const struct plan_rules *plan, const struct delta_args *a) {
-  uint32_t d = a->Dk / a->r, most = max32(plan->device->lanes, 128);
-  struct deal p = {plan->rule_columns, divide_up(d, plan->rule_rows), 1};
-  while (p.columns > 8 && p.columns / 2 >= a->Dv) p.columns /= 2;
-  for (uint32_t per = 2; per <= a->r && per * d <= plan->rule_rows; per++)
-    if (a->r % per == 0) p.per = per;
-  while (p.sub > 1 && split_of(&p, a->r) * p.columns > most) p.sub--;
-  while (p.per < a->r && split_of(&p, a->r) * p.columns > most) {
-    do p.per++;
-    while (a->r % p.per);
-  }
-  return p;
-}
-
-static void recurrent(struct recorder *c, const struct delta_call *d) {
-  enum { STAGED = 2048 }; // numbers of q, k and masks in shared memory, 8 KiB, when a token needs no more
-  const struct delta_args *a = &d->a;
-  struct deal p = deal_rows(vulkan_rules(c), a);
-  uint32_t token =
-      a->r * (2 * divide_up(divide_up(a->Dk / a->r, p.sub), 4) * 4 * p.sub + a->r + divide_up(a->r, 4) * 4);
-  const uint32_t spec[HH_RULE_SPECS] = {[HH_RULE_SPEC_LANES] = p.columns * split_of(&p, a->r),
-                                        [HH_RULE_SPEC_D] = a->Dk / a->r,
-                                        [HH_RULE_SPEC_R] = a->r,
-                                        [HH_RULE_SPEC_COLUMNS] = p.columns,
-                                        [HH_RULE_SPEC_SUB] = p.sub,
-                                        [HH_RULE_SPEC_PER] = p.per,
-                                        [HH_RULE_SPEC_BLOCK] = max32(min32(STAGED / token, 16), 1),
-                                        [HH_RULE_SPEC_ALIGNED] = d->aligned,
-                                        [HH_RULE_SPEC_NONNEG] = a->nonneg};
-  const struct binding qkv = vulkan_bind(d->qkv, d->qkv);
-  const struct binding bindings[HH_RULE_BINDINGS] = {[HH_RULE_O] = vulkan_bind(d->o, d->o),
-                                                     [HH_RULE_QKV] = qkv,
-                                                     [HH_RULE_QKV4] = qkv,
-                                                     [HH_RULE_BETA] = vulkan_bind(d->beta, d->qkv),
-                                                     [HH_RULE_G] = vulkan_bind(d->g, d->qkv),
-                                                     [HH_RULE_MASK] = vulkan_bind(d->mask, d->qkv),
-                                                     [HH_RULE_STATE] = vulkan_bind(d->state, d->o),
-                                                     [HH_RULE_SEQUENCES] = vulkan_bind(d->sequences, d->qkv)};
-  const struct hh_rule_args args = {.H = a->H,
-                                    .Hv = a->Hv,
-                                    .Dv = a->Dv,
-                                    .gated = a->gated,
-                                    .scale = a->scale,
-                                    .o_stride = d->o.stride,
-                                    .qkv_stride = d->qkv.stride,
-                                    .beta_stride = d->beta.stride,
-                                    .g_stride = d->g.stride,
-                                    .mask_stride = a->fixed_mask ? 0 : d->mask.stride,
-                                    .state_stride = d->state.stride};
-  uint64_t operations = 2ull * d->qkv.rows * a->Hv * a->Dv * (3 * a->Dk + a->r * a->r);
-  vulkan_dispatch(c, KERNEL_hh_rule, spec, bindings, &args, divide_up(a->Dv, p.columns), a->Hv, d->sequences.rows,
-                  operations);
-}
-
-// ---------------------------------------------------------------- chunkwise
 
 static uint64_t prepare_shared_bytes(uint32_t C, uint32_t r) {
   return 4ull * (C * r * (C * r + 1) + 2 * C * r * r + 4 * C);
@@ -113,7 +40,6 @@ static void chunk_prepare(struct recorder *c, const struct delta_call *d, const 
   const struct binding qkv = vulkan_bind(d->qkv, d->qkv);
   const struct binding bindings[HH_CHUNK_PREPARE_BINDINGS] = {[HH_CHUNK_PREPARE_PREPARED] = prepared,
                                                               [HH_CHUNK_PREPARE_QKV] = qkv,
-                                                              [HH_CHUNK_PREPARE_QKV4] = qkv,
                                                               [HH_CHUNK_PREPARE_BETA] = vulkan_bind(d->beta, d->qkv),
                                                               [HH_CHUNK_PREPARE_G] = vulkan_bind(d->g, d->qkv),
                                                               [HH_CHUNK_PREPARE_MASK] = vulkan_bind(d->mask, d->qkv),
@@ -145,13 +71,9 @@ static void chunk_scan(struct recorder *c, const struct delta_call *d, const str
   const struct binding qkv = vulkan_bind(d->qkv, d->qkv), o = vulkan_bind(d->o, d->o);
   const struct binding state = vulkan_bind(d->state, d->o);
   const struct binding bindings[HH_CHUNK_SCAN_BINDINGS] = {[HH_CHUNK_SCAN_O] = o,
-                                                           [HH_CHUNK_SCAN_O4] = o,
                                                            [HH_CHUNK_SCAN_QKV] = qkv,
-                                                           [HH_CHUNK_SCAN_QKV4] = qkv,
                                                            [HH_CHUNK_SCAN_PREPARED] = prepared,
-                                                           [HH_CHUNK_SCAN_PREPARED4] = prepared,
                                                            [HH_CHUNK_SCAN_STATE] = state,
-                                                           [HH_CHUNK_SCAN_STATE4] = state,
                                                            [HH_CHUNK_SCAN_SEQUENCES] =
                                                                vulkan_bind(d->sequences, d->qkv)};
   const struct hh_chunk_scan_args args = {.H = a->H,
@@ -165,11 +87,7 @@ static void chunk_scan(struct recorder *c, const struct delta_call *d, const str
                   d->sequences.rows, 2ull * d->qkv.rows * a->Hv * a->Dv * (3 * a->Dk + s->C * a->r * a->r / 2));
 }
 
-void vulkan_hh_rule(struct recorder *c, const struct delta_call *d, const struct hh_chunks *s) {
-  if (!s) {
-    recurrent(c, d);
-    return;
-  }
+void vulkan_hh_chunks(struct recorder *c, const struct delta_call *d, const struct hh_chunks *s) {
   struct binding prepared = vulkan_bind(d->scratch, d->scratch);
   prepared.bytes = vulkan_hh_bytes(s, &d->a);
   chunk_prepare(c, d, s, prepared);

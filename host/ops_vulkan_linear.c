@@ -90,11 +90,9 @@ static void few_rows_part(struct recorder *c, const struct fused *f, struct tens
   const struct binding from = vulkan_bind(x, x), weight = vulkan_bind(f->in.weight, x);
   struct binding bindings[MATVEC_CONV_BINDINGS] = {[MATVEC_Y] = vulkan_bind_sums(f->y, f->add),
                                                    [MATVEC_X] = from,
-                                                   [MATVEC_X4] = from,
                                                    [MATVEC_WEIGHTS] = vulkan_bind_weights(w),
                                                    [MATVEC_BIAS] = vulkan_bind(f->bias, x),
-                                                   [MATVEC_NORM] = weight,
-                                                   [MATVEC_NORM4] = weight};
+                                                   [MATVEC_NORM] = weight};
   struct matvec_args args = {.T = x.rows,
                              .N = N,
                              .K = x.cols,
@@ -149,7 +147,6 @@ static void many_rows(struct recorder *c, const struct matrix_product *p) {
   const struct binding x = vulkan_bind(p->x, p->x);
   const struct binding bindings[MATMUL_BINDINGS] = {[MATMUL_Y] = vulkan_bind_sums(p->y, p->add),
                                                     [MATMUL_X] = x,
-                                                    [MATMUL_X4] = x,
                                                     [MATMUL_WEIGHTS] = vulkan_bind_weights(p->w),
                                                     [MATMUL_BIAS] = vulkan_bind(p->bias, p->x)};
   const struct matmul_args args = {.T = p->x.rows,

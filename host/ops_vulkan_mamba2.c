@@ -39,8 +39,7 @@ void vulkan_gated_norm(struct recorder *c, const struct gated_norm *norm) {
   const struct tensor y = norm->y, z = norm->z;
   const struct binding in = vulkan_bind(y, y), gate = vulkan_bind(z, z), by = vulkan_bind(norm->weight, z);
   const struct binding bindings[GATED_NORM_BINDINGS] = {
-      [GATED_NORM_Y] = in,    [GATED_NORM_Y4] = in,     [GATED_NORM_Z] = gate,
-      [GATED_NORM_Z4] = gate, [GATED_NORM_WEIGHT] = by, [GATED_NORM_WEIGHT4] = by};
+      [GATED_NORM_Y] = in, [GATED_NORM_Z] = gate, [GATED_NORM_WEIGHT] = by};
   const struct gated_norm_push args = {
       .n = y.cols / norm->groups, .place = norm->place, .eps = norm->eps, .y_stride = y.stride, .z_stride = z.stride};
   const bool fours = args.n % 4 == 0 && y.stride % 4 == 0 && z.stride % 4 == 0;
@@ -84,7 +83,6 @@ static void recurrent(struct recorder *c, const struct mamba2_call *m) {
   const struct binding xBC = vulkan_bind(m->xBC, m->xBC);
   const struct binding bindings[MAMBA2_STEP_BINDINGS] = {[MAMBA2_Y] = vulkan_bind(m->y, m->y),
                                                          [MAMBA2_XBC] = xBC,
-                                                         [MAMBA2_XBC4] = xBC,
                                                          [MAMBA2_DT] = vulkan_bind(m->dt, m->xBC),
                                                          [MAMBA2_G] = vulkan_bind(m->g, m->xBC),
                                                          [MAMBA2_D] = vulkan_bind(m->D, m->xBC),
@@ -184,7 +182,7 @@ static struct mamba2_chunk_args chunk_args(const struct mamba2_call *m) {
 // What every kernel of chunks reads or writes.
 static void bind_chunks(const struct mamba2_call *m, struct binding states, struct binding *bindings) {
   bindings[MAMBA2_CHUNK_STATES] = states;
-  bindings[MAMBA2_CHUNK_XBC] = bindings[MAMBA2_CHUNK_XBC4] = vulkan_bind(m->xBC, m->xBC);
+  bindings[MAMBA2_CHUNK_XBC] = vulkan_bind(m->xBC, m->xBC);
   bindings[MAMBA2_CHUNK_DT] = vulkan_bind(m->dt, m->xBC);
   bindings[MAMBA2_CHUNK_G] = vulkan_bind(m->g, m->xBC);
   bindings[MAMBA2_CHUNK_SEQUENCES] = vulkan_bind(m->sequences, m->xBC);
@@ -214,7 +212,6 @@ static void chunk_pass(struct recorder *c, const struct mamba2_call *m, const st
   const uint32_t spec[MAMBA2_CHUNK_PASS_SPECS] = {
       [MAMBA2_CHUNK_PASS_SPEC_LANES] = lanes, [MAMBA2_CHUNK_PASS_SPEC_HALVES] = f->matrices};
   const struct binding bindings[MAMBA2_CHUNK_PASS_BINDINGS] = {[MAMBA2_CHUNK_PASS_STATES] = states,
-                                                               [MAMBA2_CHUNK_PASS_STATES16] = states,
                                                                [MAMBA2_CHUNK_PASS_STATE] = vulkan_bind(m->state, m->y),
                                                                [MAMBA2_CHUNK_PASS_SEQUENCES] =
                                                                    vulkan_bind(m->sequences, m->xBC)};
@@ -264,10 +261,8 @@ static void matrix_chunks(struct recorder *c, const struct mamba2_call *m, const
                                               [MAMBA2_MATRIX_SPEC_ALIGNED] = m->aligned,
                                               [MAMBA2_MATRIX_SPEC_FOURS] = a->P % 4 == 0 && m->y.stride % 4 == 0,
                                               [MAMBA2_MATRIX_SPEC_LOCKSTEP] = f->p.lockstep};
-  const struct binding y = vulkan_bind(m->y, m->y);
   struct binding in[MAMBA2_MATRIX_STATE_BINDINGS] = {[MAMBA2_MATRIX_STATE_STATE] = vulkan_bind(m->state, m->y)};
-  struct binding out[MAMBA2_MATRIX_OUTPUT_BINDINGS] = {[MAMBA2_MATRIX_OUTPUT_Y] = y,
-                                                       [MAMBA2_MATRIX_OUTPUT_Y4] = y,
+  struct binding out[MAMBA2_MATRIX_OUTPUT_BINDINGS] = {[MAMBA2_MATRIX_OUTPUT_Y] = vulkan_bind(m->y, m->y),
                                                        [MAMBA2_MATRIX_OUTPUT_D] = vulkan_bind(m->D, m->xBC)};
   bind_chunks(m, states, in);
   bind_chunks(m, states, out);

@@ -41,13 +41,10 @@ static bool matmul_matrix(struct recorder *c, const struct matrix_product *p) {
     sums = tensor_cols(parts, tickets, parts.cols - tickets);
   }
   const struct binding in = vulkan_bind(x, x);
-  struct binding bindings[MATMUL_MATRIX_BINDINGS] = {[MATMUL_MATRIX_Y] = vulkan_bind_sums(p->y, p->add),
-                                                     [MATMUL_MATRIX_X] = in,
-                                                     [MATMUL_MATRIX_X4] = in,
-                                                     [MATMUL_MATRIX_WEIGHTS] = vulkan_bind_weights(p->w),
-                                                     [MATMUL_MATRIX_BIAS] = vulkan_bind(p->bias, x),
-                                                     [MATMUL_MATRIX_PARTS] = vulkan_bind(sums, p->y),
-                                                     [MATMUL_MATRIX_TICKETS] = vulkan_bind(arrived, p->y)};
+  struct binding bindings[MATMUL_MATRIX_BINDINGS] = {
+      [MATMUL_MATRIX_Y] = vulkan_bind_sums(p->y, p->add),  [MATMUL_MATRIX_X] = in,
+      [MATMUL_MATRIX_WEIGHTS] = vulkan_bind_weights(p->w), [MATMUL_MATRIX_BIAS] = vulkan_bind(p->bias, x),
+      [MATMUL_MATRIX_PARTS] = vulkan_bind(sums, p->y),     [MATMUL_MATRIX_TICKETS] = vulkan_bind(arrived, p->y)};
   const uint64_t shared = (uint64_t)m.groups - m.whole; // workgroups; without any there is next to nothing to count
   bindings[MATMUL_MATRIX_PARTS].touched = sizeof(float) * (shared ? shared * m.tile_t * m.tile_n : 1);
   bindings[MATMUL_MATRIX_TICKETS].touched = sizeof(float) * (shared ? shared / m.parts : 1);

@@ -18,7 +18,7 @@ layout(constant_id = ATTENTION_SPEC_ALIGNED) const uint ALIGNED = 0;
 layout(set = 0, binding = ATTENTION_O) writeonly buffer o_block { stored o[]; };
 layout(set = 0, binding = ATTENTION_QKV) readonly buffer qkv_block { float qkv[]; };
 layout(set = 0, binding = ATTENTION_CACHE_K) readonly buffer cache_k_block { float cache_k[]; };
-layout(set = 0, binding = ATTENTION_CACHE_K4) readonly buffer cache_k4_block { vec4 cache_k4[]; };
+layout(set = 0, binding = ATTENTION_CACHE_K) readonly buffer cache_k4_block { vec4 cache_k4[]; };
 layout(set = 0, binding = ATTENTION_CACHE_V) readonly buffer cache_v_block { float cache_v[]; };
 layout(set = 0, binding = ATTENTION_SEQUENCES) readonly buffer sequences_block { sequence sequences[]; };
 

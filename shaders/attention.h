@@ -6,10 +6,9 @@
 #define ATTENTION_O 0         // (T, heads * d) out
 #define ATTENTION_QKV 1       // (T, heads * d + ...) in, f32
 #define ATTENTION_CACHE_K 2   // (slots, capacity * kv_heads * d) in, f32
-#define ATTENTION_CACHE_K4 3  // the same as vec4, read when ALIGNED
-#define ATTENTION_CACHE_V 4   // as CACHE_K
-#define ATTENTION_SEQUENCES 5 // (B) in, struct sequence
-#define ATTENTION_BINDINGS 6
+#define ATTENTION_CACHE_V 3   // as CACHE_K
+#define ATTENTION_SEQUENCES 4 // (B) in, struct sequence
+#define ATTENTION_BINDINGS 5
 #define ATTENTION_SPEC_LANES 0
 #define ATTENTION_SPEC_D 1
 #define ATTENTION_SPEC_QUERIES 2 // tokens of a workgroup

@@ -4,26 +4,23 @@
 #include "control.h"
 #include "interface.h"
 #define ATTENTION_MATRIX_O 0         // (T, heads * d) out, f16
-#define ATTENTION_MATRIX_O8 1        // the same in eights, written when O_ALIGNED
-#define ATTENTION_MATRIX_QKV 2       // (T, heads * d + ...) in, f32
-#define ATTENTION_MATRIX_CACHE_K 3   // (slots, capacity * kv_heads * d) in, f32
-#define ATTENTION_MATRIX_CACHE_K4 4  // the same as vec4, read when ALIGNED
-#define ATTENTION_MATRIX_CACHE_V 5   // as CACHE_K
-#define ATTENTION_MATRIX_CACHE_V4 6  // as CACHE_K4
-#define ATTENTION_MATRIX_SEQUENCES 7 // (B) in, struct sequence
-#define ATTENTION_MATRIX_BINDINGS 8
+#define ATTENTION_MATRIX_QKV 1       // (T, heads * d + ...) in, f32
+#define ATTENTION_MATRIX_CACHE_K 2   // (slots, capacity * kv_heads * d) in, f32
+#define ATTENTION_MATRIX_CACHE_V 3   // as CACHE_K
+#define ATTENTION_MATRIX_SEQUENCES 4 // (B) in, struct sequence
+#define ATTENTION_MATRIX_BINDINGS 5
 #define ATTENTION_MATRIX_SPEC_LANES 0
 #define ATTENTION_MATRIX_SPEC_SUBGROUP 1
 #define ATTENTION_MATRIX_SPEC_TILE_M 2
 #define ATTENTION_MATRIX_SPEC_TILE_N 3
 #define ATTENTION_MATRIX_SPEC_TILE_K 4
 #define ATTENTION_MATRIX_SPEC_D 5
-#define ATTENTION_MATRIX_SPEC_KEYS 6      // staged at a time
-#define ATTENTION_MATRIX_SPEC_GROUP 7     // query heads of a workgroup, all of one key head
-#define ATTENTION_MATRIX_SPEC_AHEAD 8     // 1: the next keys and values are fetched before these are used
-#define ATTENTION_MATRIX_SPEC_ALIGNED 9   // 1: d and cache_stride are multiples of 4
+#define ATTENTION_MATRIX_SPEC_KEYS 6       // staged at a time
+#define ATTENTION_MATRIX_SPEC_GROUP 7      // query heads of a workgroup, all of one key head
+#define ATTENTION_MATRIX_SPEC_AHEAD 8      // 1: the next keys and values are fetched before these are used
+#define ATTENTION_MATRIX_SPEC_ALIGNED 9    // 1: d and cache_stride are multiples of 4
 #define ATTENTION_MATRIX_SPEC_O_ALIGNED 10 // 1: d and o_stride are multiples of 8
-#define ATTENTION_MATRIX_SPEC_LOCKSTEP 11 // 1: a subgroup needs no barrier of its own
+#define ATTENTION_MATRIX_SPEC_LOCKSTEP 11  // 1: a subgroup needs no barrier of its own
 #define ATTENTION_MATRIX_SPECS 12
 struct attention_matrix_push {
   uint heads;

@@ -20,9 +20,9 @@ layout(constant_id = ATTENTION_STEP_SPEC_ALIGNED) const uint ALIGNED = 0;
 layout(set = 0, binding = ATTENTION_STEP_O) writeonly buffer o_block { stored o[]; };
 layout(set = 0, binding = ATTENTION_STEP_QKV) readonly buffer qkv_block { float qkv[]; };
 layout(set = 0, binding = ATTENTION_STEP_CACHE_K) readonly buffer cache_k_block { float cache_k[]; };
-layout(set = 0, binding = ATTENTION_STEP_CACHE_K4) readonly buffer cache_k4_block { vec4 cache_k4[]; };
+layout(set = 0, binding = ATTENTION_STEP_CACHE_K) readonly buffer cache_k4_block { vec4 cache_k4[]; };
 layout(set = 0, binding = ATTENTION_STEP_CACHE_V) readonly buffer cache_v_block { float cache_v[]; };
-layout(set = 0, binding = ATTENTION_STEP_CACHE_V4) readonly buffer cache_v4_block { vec4 cache_v4[]; };
+layout(set = 0, binding = ATTENTION_STEP_CACHE_V) readonly buffer cache_v4_block { vec4 cache_v4[]; };
 layout(set = 0, binding = ATTENTION_STEP_SEQUENCES) readonly buffer sequences_block { sequence sequences[]; };
 layout(set = 0, binding = ATTENTION_STEP_PARTS) coherent buffer parts_block { uint parts[]; };
 

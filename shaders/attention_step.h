@@ -6,12 +6,10 @@
 #define ATTENTION_STEP_O 0         // (B, heads * d) out
 #define ATTENTION_STEP_QKV 1       // (B, heads * d + ...) in, f32
 #define ATTENTION_STEP_CACHE_K 2   // (slots, capacity * kv_heads * d) in, f32
-#define ATTENTION_STEP_CACHE_K4 3  // the same as vec4, read when ALIGNED
-#define ATTENTION_STEP_CACHE_V 4   // as CACHE_K
-#define ATTENTION_STEP_CACHE_V4 5  // as CACHE_K4
-#define ATTENTION_STEP_SEQUENCES 6 // (B) in, struct sequence
-#define ATTENTION_STEP_PARTS 7     // inout, words: a counter for each workgroup of one part, 0; then what parts leave
-#define ATTENTION_STEP_BINDINGS 8
+#define ATTENTION_STEP_CACHE_V 3   // as CACHE_K
+#define ATTENTION_STEP_SEQUENCES 4 // (B) in, struct sequence
+#define ATTENTION_STEP_PARTS 5     // inout, words: a counter for each workgroup of one part, 0; then what parts leave
+#define ATTENTION_STEP_BINDINGS 6
 #define ATTENTION_STEP_SPEC_LANES 0
 #define ATTENTION_STEP_SPEC_D 1
 #define ATTENTION_STEP_SPEC_QUERIES 2 // query heads of a workgroup, all of one key head

@@ -5,20 +5,17 @@
 #include "interface.h"
 #include "key_norm.h"
 #define CONV_INPUTS_Y 0         // (T, keys * pitch + C - keys * Dk) out, f32 or f16
-#define CONV_INPUTS_Y4 1        // the same in fours
-#define CONV_INPUTS_X 2         // (T, C) in, f32
-#define CONV_INPUTS_X4 3        // the same in fours
-#define CONV_INPUTS_WEIGHT 4    // (W, C) in, f32
-#define CONV_INPUTS_WEIGHT4 5   // the same in fours
-#define CONV_INPUTS_BIAS 6      // (1, C) in, f32; read when args.has_bias
-#define CONV_INPUTS_HISTORY 7   // (slots, (W - 1) * C) inout, f32, oldest first
-#define CONV_INPUTS_SEQUENCES 8 // (B) in, struct sequence
-#define CONV_INPUTS_BETA 9      // as delta_inputs.h
-#define CONV_INPUTS_G 10
-#define CONV_INPUTS_BA 11
-#define CONV_INPUTS_A_LOG 12
-#define CONV_INPUTS_DT_BIAS 13
-#define CONV_INPUTS_BINDINGS 14
+#define CONV_INPUTS_X 1         // (T, C) in, f32
+#define CONV_INPUTS_WEIGHT 2    // (W, C) in, f32
+#define CONV_INPUTS_BIAS 3      // (1, C) in, f32; read when args.has_bias
+#define CONV_INPUTS_HISTORY 4   // (slots, (W - 1) * C) inout, f32, oldest first
+#define CONV_INPUTS_SEQUENCES 5 // (B) in, struct sequence
+#define CONV_INPUTS_BETA 6      // as delta_inputs.h
+#define CONV_INPUTS_G 7
+#define CONV_INPUTS_BA 8
+#define CONV_INPUTS_A_LOG 9
+#define CONV_INPUTS_DT_BIAS 10
+#define CONV_INPUTS_BINDINGS 11
 #define CONV_INPUTS_SPEC_LANES 0
 #define CONV_INPUTS_SPEC_W 1
 #define CONV_INPUTS_SPEC_RUN 2    // tokens of a subgroup, W - 1 or more

@@ -9,8 +9,8 @@ layout(local_size_x_id = COPY_SPEC_LANES) in;
 layout(constant_id = COPY_SPEC_ALIGNED) const uint ALIGNED = 0;
 layout(set = 0, binding = COPY_TO) writeonly buffer to_block { uint to[]; };
 layout(set = 0, binding = COPY_FROM) readonly buffer from_block { uint from[]; };
-layout(set = 0, binding = COPY_TO4) writeonly buffer to4_block { uvec4 to4[]; };
-layout(set = 0, binding = COPY_FROM4) readonly buffer from4_block { uvec4 from4[]; };
+layout(set = 0, binding = COPY_TO) writeonly buffer to4_block { uvec4 to4[]; };
+layout(set = 0, binding = COPY_FROM) readonly buffer from4_block { uvec4 from4[]; };
 
 void main() {
   for (uint r = gl_WorkGroupID.y; r < args.rows; r += gl_NumWorkGroups.y) {

@@ -4,9 +4,7 @@
 #include "interface.h"
 #define COPY_TO 0   // (rows, cols) out, 32 bits
 #define COPY_FROM 1 // (rows, cols) in, the same; not read when zero
-#define COPY_TO4 2  // the same as uvec4, used when ALIGNED
-#define COPY_FROM4 3
-#define COPY_BINDINGS 4
+#define COPY_BINDINGS 2
 #define COPY_SPEC_LANES 0
 #define COPY_SPEC_ALIGNED 1 // 1: cols and strides are multiples of 4, and args counts uvec4
 #define COPY_SPECS 2

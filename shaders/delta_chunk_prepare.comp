@@ -20,7 +20,7 @@ layout(constant_id = DELTA_CHUNK_PREPARE_SPEC_ALIGNED) const uint ALIGNED = 0;
 layout(constant_id = DELTA_CHUNK_PREPARE_SPEC_N) const uint N = 1;
 layout(set = 0, binding = DELTA_CHUNK_PREPARE_PREPARED) writeonly buffer prepared_block { vec4 prepared[]; };
 layout(set = 0, binding = DELTA_CHUNK_PREPARE_QKV) readonly buffer qkv_block { float qkv[]; };
-layout(set = 0, binding = DELTA_CHUNK_PREPARE_QKV4) readonly buffer qkv4_block { vec4 qkv4[]; };
+layout(set = 0, binding = DELTA_CHUNK_PREPARE_QKV) readonly buffer qkv4_block { vec4 qkv4[]; };
 layout(set = 0, binding = DELTA_CHUNK_PREPARE_BETA) readonly buffer beta_block { float beta[]; };
 layout(set = 0, binding = DELTA_CHUNK_PREPARE_G) readonly buffer g_block { float g[]; };
 layout(set = 0, binding = DELTA_CHUNK_PREPARE_SEQUENCES) readonly buffer sequences_block { sequence sequences[]; };

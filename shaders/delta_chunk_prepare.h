@@ -4,11 +4,10 @@
 #include "delta_chunk.h"
 #define DELTA_CHUNK_PREPARE_PREPARED 0  // (chunks, Hv, record) out, f32 as vec4
 #define DELTA_CHUNK_PREPARE_QKV 1       // (T, (1 + N) * H * Dk + N * Hv * Dv) in, f32
-#define DELTA_CHUNK_PREPARE_QKV4 2      // the same as vec4, read when ALIGNED
-#define DELTA_CHUNK_PREPARE_BETA 3      // (T, N * Hv) in, f32
-#define DELTA_CHUNK_PREPARE_G 4         // (T, Hv) in, f32; read when args.gated
-#define DELTA_CHUNK_PREPARE_SEQUENCES 5 // (B) in, struct sequence
-#define DELTA_CHUNK_PREPARE_BINDINGS 6
+#define DELTA_CHUNK_PREPARE_BETA 2      // (T, N * Hv) in, f32
+#define DELTA_CHUNK_PREPARE_G 3         // (T, Hv) in, f32; read when args.gated
+#define DELTA_CHUNK_PREPARE_SEQUENCES 4 // (B) in, struct sequence
+#define DELTA_CHUNK_PREPARE_BINDINGS 5
 #define DELTA_CHUNK_PREPARE_SPEC_LANES 0
 #define DELTA_CHUNK_PREPARE_SPEC_C 1 // 16, 32 or 64
 #define DELTA_CHUNK_PREPARE_SPEC_DK 2

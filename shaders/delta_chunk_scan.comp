@@ -24,12 +24,12 @@ layout(constant_id = DELTA_CHUNK_SCAN_SPEC_GROUPS) const uint GROUPS = 1;
 layout(constant_id = DELTA_CHUNK_SCAN_SPEC_ALIGNED) const uint ALIGNED = 0;
 layout(constant_id = DELTA_CHUNK_SCAN_SPEC_N) const uint N = 1;
 layout(set = 0, binding = DELTA_CHUNK_SCAN_O) writeonly buffer o_block { float o[]; };
-layout(set = 0, binding = DELTA_CHUNK_SCAN_O4) writeonly buffer o4_block { vec4 o4[]; };
+layout(set = 0, binding = DELTA_CHUNK_SCAN_O) writeonly buffer o4_block { vec4 o4[]; };
 layout(set = 0, binding = DELTA_CHUNK_SCAN_QKV) readonly buffer qkv_block { float qkv[]; };
-layout(set = 0, binding = DELTA_CHUNK_SCAN_QKV4) readonly buffer qkv4_block { vec4 qkv4[]; };
+layout(set = 0, binding = DELTA_CHUNK_SCAN_QKV) readonly buffer qkv4_block { vec4 qkv4[]; };
 layout(set = 0, binding = DELTA_CHUNK_SCAN_PREPARED) readonly buffer prepared_block { vec4 prepared[]; };
 layout(set = 0, binding = DELTA_CHUNK_SCAN_STATE) buffer state_block { float state[]; };
-layout(set = 0, binding = DELTA_CHUNK_SCAN_STATE4) buffer state4_block { vec4 state4[]; };
+layout(set = 0, binding = DELTA_CHUNK_SCAN_STATE) buffer state4_block { vec4 state4[]; };
 layout(set = 0, binding = DELTA_CHUNK_SCAN_SEQUENCES) readonly buffer sequences_block { sequence sequences[]; };
 
 const uint C4 = C / 4;

@@ -3,14 +3,11 @@
 #define DELTA_CHUNK_SCAN_H
 #include "delta_chunk.h"
 #define DELTA_CHUNK_SCAN_O 0         // (T, Hv * Dv) out, f32
-#define DELTA_CHUNK_SCAN_O4 1        // the same as vec4; so below: used instead when ALIGNED
-#define DELTA_CHUNK_SCAN_QKV 2       // (T, (1 + N) * H * Dk + N * Hv * Dv) in, f32
-#define DELTA_CHUNK_SCAN_QKV4 3      //
-#define DELTA_CHUNK_SCAN_PREPARED 4  // (chunks, Hv, record) in, f32 as vec4
-#define DELTA_CHUNK_SCAN_STATE 5     // (slots, Hv * Dk * Dv) inout, f32
-#define DELTA_CHUNK_SCAN_STATE4 6    //
-#define DELTA_CHUNK_SCAN_SEQUENCES 7 // (B) in, struct sequence
-#define DELTA_CHUNK_SCAN_BINDINGS 8
+#define DELTA_CHUNK_SCAN_QKV 1       // (T, (1 + N) * H * Dk + N * Hv * Dv) in, f32
+#define DELTA_CHUNK_SCAN_PREPARED 2  // (chunks, Hv, record) in, f32 as vec4
+#define DELTA_CHUNK_SCAN_STATE 3     // (slots, Hv * Dk * Dv) inout, f32
+#define DELTA_CHUNK_SCAN_SEQUENCES 4 // (B) in, struct sequence
+#define DELTA_CHUNK_SCAN_BINDINGS 5
 #define DELTA_CHUNK_SCAN_SPEC_LANES 0 // (C / SUB_T) * (COLUMNS / SUB_C) * GROUPS
 #define DELTA_CHUNK_SCAN_SPEC_C 1
 #define DELTA_CHUNK_SCAN_SPEC_DK 2

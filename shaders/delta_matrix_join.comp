@@ -20,7 +20,7 @@ layout(constant_id = DELTA_MATRIX_JOIN_SPEC_TILE_K) const uint TILE_K = 16;
 layout(constant_id = DELTA_MATRIX_JOIN_SPEC_DK) const uint DK = 128;
 layout(constant_id = DELTA_MATRIX_JOIN_SPEC_TILES) const uint TILES = 4;
 layout(set = 0, binding = DELTA_MATRIX_JOIN_MAPS) readonly buffer maps_block { vec4 maps[]; };
-layout(set = 0, binding = DELTA_MATRIX_JOIN_MAPS16) buffer maps16_block { uvec4 maps16[]; };
+layout(set = 0, binding = DELTA_MATRIX_JOIN_MAPS) buffer maps16_block { uvec4 maps16[]; };
 layout(set = 0, binding = DELTA_MATRIX_JOIN_STATE) restrict writeonly buffer state_block { float state[]; };
 layout(set = 0, binding = DELTA_MATRIX_JOIN_SEQUENCES) restrict readonly buffer sequences_block {
   sequence sequences[];

@@ -11,11 +11,11 @@
 layout(local_size_x_id = GATED_NORM_SPEC_LANES) in;
 layout(constant_id = GATED_NORM_SPEC_VECTORS) const uint VECTORS = 0;
 layout(set = 0, binding = GATED_NORM_Y) buffer y_block { stored y[]; };
-layout(set = 0, binding = GATED_NORM_Y4) buffer y4_block { stored4 y4[]; };
+layout(set = 0, binding = GATED_NORM_Y) buffer y4_block { stored4 y4[]; };
 layout(set = 0, binding = GATED_NORM_Z) readonly buffer z_block { float z[]; };
-layout(set = 0, binding = GATED_NORM_Z4) readonly buffer z4_block { vec4 z4[]; };
+layout(set = 0, binding = GATED_NORM_Z) readonly buffer z4_block { vec4 z4[]; };
 layout(set = 0, binding = GATED_NORM_WEIGHT) readonly buffer weight_block { float weight[]; };
-layout(set = 0, binding = GATED_NORM_WEIGHT4) readonly buffer weight4_block { vec4 weight4[]; };
+layout(set = 0, binding = GATED_NORM_WEIGHT) readonly buffer weight4_block { vec4 weight4[]; };
 #include "activation.glsl"
 #include "reduce.glsl"
 

@@ -2,13 +2,10 @@
 #ifndef GATED_NORM_H
 #define GATED_NORM_H
 #include "interface.h"
-#define GATED_NORM_Y 0       // (T, E) inout, f32 or f16
-#define GATED_NORM_Y4 1      // the same in fours, when VECTORS
-#define GATED_NORM_Z 2       // (T, E) in, f32
-#define GATED_NORM_Z4 3      // the same as vec4
-#define GATED_NORM_WEIGHT 4  // (1, E) in, f32; not read when args.place is ABSENT
-#define GATED_NORM_WEIGHT4 5 // the same as vec4
-#define GATED_NORM_BINDINGS 6
+#define GATED_NORM_Y 0      // (T, E) inout, f32 or f16
+#define GATED_NORM_Z 1      // (T, E) in, f32
+#define GATED_NORM_WEIGHT 2 // (1, E) in, f32; not read when args.place is ABSENT
+#define GATED_NORM_BINDINGS 3
 #define GATED_NORM_SPEC_LANES 0
 #define GATED_NORM_SPEC_VECTORS 1 // fours of a group that an invocation holds; 0: n or strides are no multiples of 4
 #define GATED_NORM_SPECS 2

@@ -18,7 +18,7 @@ layout(constant_id = HH_CHUNK_PREPARE_SPEC_ALIGNED) const uint ALIGNED = 0;
 layout(constant_id = HH_CHUNK_PREPARE_SPEC_NONNEG) const uint NONNEG = HH_GIVEN;
 layout(set = 0, binding = HH_CHUNK_PREPARE_PREPARED) writeonly buffer prepared_block { float prepared[]; };
 layout(set = 0, binding = HH_CHUNK_PREPARE_QKV) readonly buffer qkv_block { float qkv[]; };
-layout(set = 0, binding = HH_CHUNK_PREPARE_QKV4) readonly buffer qkv4_block { vec4 qkv4[]; };
+layout(set = 0, binding = HH_CHUNK_PREPARE_QKV) readonly buffer qkv4_block { vec4 qkv4[]; };
 layout(set = 0, binding = HH_CHUNK_PREPARE_BETA) readonly buffer beta_block { float beta[]; };
 layout(set = 0, binding = HH_CHUNK_PREPARE_G) readonly buffer g_block { float g[]; };
 layout(set = 0, binding = HH_CHUNK_PREPARE_MASK) readonly buffer mask_block { float mask[]; };

@@ -4,12 +4,11 @@
 #include "hh_chunk.h"
 #define HH_CHUNK_PREPARE_PREPARED 0  // (chunks, Hv, record) out, f32
 #define HH_CHUNK_PREPARE_QKV 1       // (T, 2 * H * R * D + Hv * Dv) in, f32
-#define HH_CHUNK_PREPARE_QKV4 2      // the same as vec4, read when ALIGNED
-#define HH_CHUNK_PREPARE_BETA 3      // (T, Hv) in, f32
-#define HH_CHUNK_PREPARE_G 4         // (T, Hv) in, f32; read when args.gated
-#define HH_CHUNK_PREPARE_MASK 5      // (T or 1, Hv * R * R) in, f32: logits, or M when NONNEG is HH_GIVEN
-#define HH_CHUNK_PREPARE_SEQUENCES 6 // (B) in, struct sequence
-#define HH_CHUNK_PREPARE_BINDINGS 7
+#define HH_CHUNK_PREPARE_BETA 2      // (T, Hv) in, f32
+#define HH_CHUNK_PREPARE_G 3         // (T, Hv) in, f32; read when args.gated
+#define HH_CHUNK_PREPARE_MASK 4      // (T or 1, Hv * R * R) in, f32: logits, or M when NONNEG is HH_GIVEN
+#define HH_CHUNK_PREPARE_SEQUENCES 5 // (B) in, struct sequence
+#define HH_CHUNK_PREPARE_BINDINGS 6
 #define HH_CHUNK_PREPARE_SPEC_LANES 0
 #define HH_CHUNK_PREPARE_SPEC_C 1 // tokens, a multiple of 4
 #define HH_CHUNK_PREPARE_SPEC_D 2 // Dk / R, rows of a block

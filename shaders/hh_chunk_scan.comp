@@ -18,13 +18,13 @@ layout(constant_id = HH_CHUNK_SCAN_SPEC_R) const uint R = 4;
 layout(constant_id = HH_CHUNK_SCAN_SPEC_COLUMNS) const uint COLUMNS = 32;
 layout(constant_id = HH_CHUNK_SCAN_SPEC_ALIGNED) const uint ALIGNED = 0;
 layout(set = 0, binding = HH_CHUNK_SCAN_O) writeonly buffer o_block { float o[]; };
-layout(set = 0, binding = HH_CHUNK_SCAN_O4) writeonly buffer o4_block { vec4 o4[]; };
+layout(set = 0, binding = HH_CHUNK_SCAN_O) writeonly buffer o4_block { vec4 o4[]; };
 layout(set = 0, binding = HH_CHUNK_SCAN_QKV) readonly buffer qkv_block { float qkv[]; };
-layout(set = 0, binding = HH_CHUNK_SCAN_QKV4) readonly buffer qkv4_block { vec4 qkv4[]; };
+layout(set = 0, binding = HH_CHUNK_SCAN_QKV) readonly buffer qkv4_block { vec4 qkv4[]; };
 layout(set = 0, binding = HH_CHUNK_SCAN_PREPARED) readonly buffer prepared_block { float prepared[]; };
-layout(set = 0, binding = HH_CHUNK_SCAN_PREPARED4) readonly buffer prepared4_block { vec4 prepared4[]; };
+layout(set = 0, binding = HH_CHUNK_SCAN_PREPARED) readonly buffer prepared4_block { vec4 prepared4[]; };
 layout(set = 0, binding = HH_CHUNK_SCAN_STATE) buffer state_block { float state[]; };
-layout(set = 0, binding = HH_CHUNK_SCAN_STATE4) buffer state4_block { vec4 state4[]; };
+layout(set = 0, binding = HH_CHUNK_SCAN_STATE) buffer state4_block { vec4 state4[]; };
 layout(set = 0, binding = HH_CHUNK_SCAN_SEQUENCES) readonly buffer sequences_block { sequence sequences[]; };
 
 const uint DK = R * D;

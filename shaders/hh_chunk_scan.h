@@ -3,15 +3,11 @@
 #define HH_CHUNK_SCAN_H
 #include "hh_chunk.h"
 #define HH_CHUNK_SCAN_O 0         // (T, Hv * Dv) out, f32
-#define HH_CHUNK_SCAN_O4 1        // the same as vec4; so below: used instead when ALIGNED
-#define HH_CHUNK_SCAN_QKV 2       // (T, 2 * H * R * D + Hv * Dv) in, f32
-#define HH_CHUNK_SCAN_QKV4 3      //
-#define HH_CHUNK_SCAN_PREPARED 4  // (chunks, Hv, record) in, f32
-#define HH_CHUNK_SCAN_PREPARED4 5 //
-#define HH_CHUNK_SCAN_STATE 6     // (slots, Hv * R * D * Dv) inout, f32
-#define HH_CHUNK_SCAN_STATE4 7    //
-#define HH_CHUNK_SCAN_SEQUENCES 8 // (B) in, struct sequence
-#define HH_CHUNK_SCAN_BINDINGS 9
+#define HH_CHUNK_SCAN_QKV 1       // (T, 2 * H * R * D + Hv * Dv) in, f32
+#define HH_CHUNK_SCAN_PREPARED 2  // (chunks, Hv, record) in, f32
+#define HH_CHUNK_SCAN_STATE 3     // (slots, Hv * R * D * Dv) inout, f32
+#define HH_CHUNK_SCAN_SEQUENCES 4 // (B) in, struct sequence
+#define HH_CHUNK_SCAN_BINDINGS 5
 #define HH_CHUNK_SCAN_SPEC_LANES 0
 #define HH_CHUNK_SCAN_SPEC_C 1 // tokens, a multiple of 4
 #define HH_CHUNK_SCAN_SPEC_D 2 // Dk / R, rows of a block

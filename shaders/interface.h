@@ -4,6 +4,10 @@
 // comment), X_SPEC_... ids of specialization constants with X_SPECS their count, and `struct x_args`, the push
 // constants, of 4-byte scalars only (std430 and C then agree), closed by ARGS(x_args): in GLSL the push constant block
 // named `args`, in C a check of its size. Count in elements, never bytes.
+//
+// A kernel that reads or writes a buffer in more than one unit declares one block for each, all with the buffer's
+// binding: x[] and x4[] are numbers and fours of the same tensor. A view that is written is `restrict` only where a
+// pipeline uses no other view of that buffer.
 #ifndef INTERFACE_H
 #define INTERFACE_H
 

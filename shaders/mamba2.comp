@@ -19,7 +19,7 @@ layout(constant_id = MAMBA2_SPEC_BLOCK) const uint BLOCK = 8;
 layout(constant_id = MAMBA2_SPEC_ALIGNED) const uint ALIGNED = 0;
 layout(set = 0, binding = MAMBA2_Y) writeonly buffer y_block { stored y[]; };
 layout(set = 0, binding = MAMBA2_XBC) readonly buffer xBC_block { float xBC[]; };
-layout(set = 0, binding = MAMBA2_XBC4) readonly buffer xBC4_block { vec4 xBC4[]; };
+layout(set = 0, binding = MAMBA2_XBC) readonly buffer xBC4_block { vec4 xBC4[]; };
 layout(set = 0, binding = MAMBA2_DT) readonly buffer dt_block { float dt[]; };
 layout(set = 0, binding = MAMBA2_G) readonly buffer g_block { float g[]; };
 layout(set = 0, binding = MAMBA2_D) readonly buffer D_block { float D[]; };

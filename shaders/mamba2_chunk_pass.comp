@@ -10,7 +10,7 @@
 layout(local_size_x_id = MAMBA2_CHUNK_PASS_SPEC_LANES) in;
 layout(constant_id = MAMBA2_CHUNK_PASS_SPEC_HALVES) const uint HALVES = 0;
 layout(set = 0, binding = MAMBA2_CHUNK_PASS_STATES) buffer states_block { vec4 states[]; };
-layout(set = 0, binding = MAMBA2_CHUNK_PASS_STATES16) buffer states16_block { uvec2 states16[]; };
+layout(set = 0, binding = MAMBA2_CHUNK_PASS_STATES) buffer states16_block { uvec2 states16[]; };
 layout(set = 0, binding = MAMBA2_CHUNK_PASS_STATE) restrict buffer state_block { float state[]; };
 layout(set = 0, binding = MAMBA2_CHUNK_PASS_SEQUENCES) restrict readonly buffer sequences_block {
   sequence sequences[];

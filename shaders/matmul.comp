@@ -17,7 +17,7 @@ layout(constant_id = MATMUL_SPEC_ALIGNED) const uint ALIGNED = 0;
 layout(constant_id = MATMUL_SPEC_GROUPED) const uint GROUPED = 0;
 layout(set = 0, binding = MATMUL_Y) buffer y_block { float y[]; };
 layout(set = 0, binding = MATMUL_X) readonly buffer x_block { float x[]; };
-layout(set = 0, binding = MATMUL_X4) readonly buffer x4_block { vec4 x4[]; };
+layout(set = 0, binding = MATMUL_X) readonly buffer x4_block { vec4 x4[]; };
 layout(set = 0, binding = MATMUL_BIAS) readonly buffer bias_block { float bias[]; };
 #define WEIGHTS_BINDING MATMUL_WEIGHTS
 #include "weights.glsl"

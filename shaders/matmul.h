@@ -4,10 +4,9 @@
 #include "interface.h"
 #define MATMUL_Y 0       // (T, N) out, f32; inout when args.add
 #define MATMUL_X 1       // (T, K) in, f32
-#define MATMUL_X4 2      // the same as vec4, read when ALIGNED
-#define MATMUL_WEIGHTS 3 // (N, K) in, f32, f16 or bf16
-#define MATMUL_BIAS 4    // (1, N) in, f32; read when args.has_bias
-#define MATMUL_BINDINGS 5
+#define MATMUL_WEIGHTS 2 // (N, K) in, f32, f16 or bf16
+#define MATMUL_BIAS 3    // (1, N) in, f32; read when args.has_bias
+#define MATMUL_BINDINGS 4
 #define MATMUL_SPEC_LANES 0  // (TILE_T / SUB_T) * (TILE_N / SUB_N)
 #define MATMUL_SPEC_TILE_T 1 // tokens of a workgroup
 #define MATMUL_SPEC_TILE_N 2 // outputs of a workgroup

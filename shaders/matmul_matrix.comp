@@ -39,10 +39,10 @@ const uint HALVES = 1;
 #endif
 #ifdef X_F16
 layout(set = 0, binding = MATMUL_MATRIX_X) readonly buffer x_block { float16_t x[]; };
-layout(set = 0, binding = MATMUL_MATRIX_X4) readonly buffer x8_block { uvec4 x8[]; };
+layout(set = 0, binding = MATMUL_MATRIX_X) readonly buffer x8_block { uvec4 x8[]; };
 #else
 layout(set = 0, binding = MATMUL_MATRIX_X) readonly buffer x_block { float x[]; };
-layout(set = 0, binding = MATMUL_MATRIX_X4) readonly buffer x4_block { vec4 x4[]; };
+layout(set = 0, binding = MATMUL_MATRIX_X) readonly buffer x4_block { vec4 x4[]; };
 #endif
 layout(set = 0, binding = MATMUL_MATRIX_BIAS) readonly buffer bias_block { float bias[]; };
 layout(set = 0, binding = MATMUL_MATRIX_WEIGHTS) readonly buffer weights_block { uvec4 weights[]; };

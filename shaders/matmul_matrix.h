@@ -4,12 +4,11 @@
 #include "interface.h"
 #define MATMUL_MATRIX_Y 0       // (T, N) out, f32 (inout when args.add), or f16 when GATED
 #define MATMUL_MATRIX_X 1       // (T, K) in, f32, or f16 with X_F16
-#define MATMUL_MATRIX_X4 2      // the same as vec4, or uvec4 of eight, read when ALIGNED
-#define MATMUL_MATRIX_WEIGHTS 3 // (N, K) in, f16 or bf16; (2 N, K) when GATED
-#define MATMUL_MATRIX_BIAS 4    // (1, N) in, f32; read when args.has_bias
-#define MATMUL_MATRIX_PARTS 5   // inout, f32 in fours: what workgroups of one tile leave each other, with SPLIT
-#define MATMUL_MATRIX_TICKETS 6 // inout, of each such tile: how many have left theirs; zeros before and after
-#define MATMUL_MATRIX_BINDINGS 7
+#define MATMUL_MATRIX_WEIGHTS 2 // (N, K) in, f16 or bf16; (2 N, K) when GATED
+#define MATMUL_MATRIX_BIAS 3    // (1, N) in, f32; read when args.has_bias
+#define MATMUL_MATRIX_PARTS 4   // inout, f32 in fours: what workgroups of one tile leave each other, with SPLIT
+#define MATMUL_MATRIX_TICKETS 5 // inout, of each such tile: how many have left theirs; zeros before and after
+#define MATMUL_MATRIX_BINDINGS 6
 #define MATMUL_MATRIX_SPEC_LANES 0    // ACROSS_T * ACROSS_N subgroups
 #define MATMUL_MATRIX_SPEC_TILE_T 1   // tokens of a workgroup
 #define MATMUL_MATRIX_SPEC_TILE_N 2   // outputs of a workgroup
@@ -19,9 +18,9 @@
 #define MATMUL_MATRIX_SPEC_M 6 // the cooperative matrices, (M, K) x (K, N)
 #define MATMUL_MATRIX_SPEC_N 7
 #define MATMUL_MATRIX_SPEC_K 8
-#define MATMUL_MATRIX_SPEC_ALIGNED 9 // 1: x_stride and K are multiples of 8; 2: K is one of TILE_K too
+#define MATMUL_MATRIX_SPEC_ALIGNED 9     // 1: x_stride and K are multiples of 8; 2: K is one of TILE_K too
 #define MATMUL_MATRIX_SPEC_ACTIVATION 10 // of the gate
-#define MATMUL_MATRIX_SPEC_SPLIT 11 // 1: some tiles have several workgroups, which share K
+#define MATMUL_MATRIX_SPEC_SPLIT 11      // 1: some tiles have several workgroups, which share K
 #define MATMUL_MATRIX_SPECS 12
 struct matmul_matrix_args {
   uint T;

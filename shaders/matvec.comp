@@ -28,10 +28,10 @@ layout(constant_id = MATVEC_SPEC_SETS) const uint SETS = 1;
 layout(constant_id = MATVEC_SPEC_LENGTH) const uint LENGTH = 0;
 layout(set = 0, binding = MATVEC_Y) buffer y_block { float y[]; };
 layout(set = 0, binding = MATVEC_X) readonly buffer x_block { float x[]; };
-layout(set = 0, binding = MATVEC_X4) readonly buffer x4_block { vec4 x4[]; };
+layout(set = 0, binding = MATVEC_X) readonly buffer x4_block { vec4 x4[]; };
 layout(set = 0, binding = MATVEC_BIAS) readonly buffer bias_block { float bias[]; };
 layout(set = 0, binding = MATVEC_NORM) readonly buffer norm_block { float norm[]; };
-layout(set = 0, binding = MATVEC_NORM4) readonly buffer norm4_block { vec4 norm4[]; };
+layout(set = 0, binding = MATVEC_NORM) readonly buffer norm4_block { vec4 norm4[]; };
 #ifdef CONV
 layout(constant_id = MATVEC_CONV_SPEC_W) const uint CONV_W = 4;
 layout(constant_id = MATVEC_CONV_SPEC_LONE) const uint LONE = 0;

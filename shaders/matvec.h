@@ -5,18 +5,16 @@
 #include "interface.h"
 #define MATVEC_Y 0       // (T, N) out, f32; inout when args.add
 #define MATVEC_X 1       // (T, K) in, f32
-#define MATVEC_X4 2      // the same as vec4, read when ALIGNED
-#define MATVEC_WEIGHTS 3 // (N, K) in, f32, f16 or bf16; (2 N, K) when GATED: gate's rows, then up's
-#define MATVEC_BIAS 4    // (1, N) in, f32; read when args.has_bias
-#define MATVEC_NORM 5    // (1, K) in, f32; read when NORM
-#define MATVEC_NORM4 6   // the same as vec4, read when ALIGNED
-#define MATVEC_BINDINGS 7
-#define MATVEC_CONV_Y 7         // (T, C) out, f32
-#define MATVEC_CONV_WEIGHT 8    // (CONV_W, C) in, f32
-#define MATVEC_CONV_BIAS 9      // (1, C) in, f32; read when args.conv_has_bias
-#define MATVEC_CONV_HISTORY 10  // (slots, (CONV_W - 1) * C) inout, f32, oldest first
-#define MATVEC_CONV_SEQUENCES 11 // (B) in, struct sequence, of 1 token or none
-#define MATVEC_CONV_BINDINGS 12
+#define MATVEC_WEIGHTS 2 // (N, K) in, f32, f16 or bf16; (2 N, K) when GATED: gate's rows, then up's
+#define MATVEC_BIAS 3    // (1, N) in, f32; read when args.has_bias
+#define MATVEC_NORM 4    // (1, K) in, f32; read when NORM
+#define MATVEC_BINDINGS 5
+#define MATVEC_CONV_Y 5         // (T, C) out, f32
+#define MATVEC_CONV_WEIGHT 6    // (CONV_W, C) in, f32
+#define MATVEC_CONV_BIAS 7      // (1, C) in, f32; read when args.conv_has_bias
+#define MATVEC_CONV_HISTORY 8   // (slots, (CONV_W - 1) * C) inout, f32, oldest first
+#define MATVEC_CONV_SEQUENCES 9 // (B) in, struct sequence, of 1 token or none
+#define MATVEC_CONV_BINDINGS 10
 #define MATVEC_SPEC_LANES 0
 #define MATVEC_SPEC_ROWS 1    // outputs of a workgroup
 #define MATVEC_SPEC_TOKENS 2  // tokens of a workgroup

@@ -12,9 +12,9 @@ layout(constant_id = OUTPUT_NORM_SPEC_FOURS) const uint FOURS = 0;
 layout(set = 0, binding = OUTPUT_NORM_O) buffer o_block { stored o[]; };
 layout(set = 0, binding = OUTPUT_NORM_GATE) readonly buffer gate_block { float gate[]; };
 layout(set = 0, binding = OUTPUT_NORM_WEIGHT) readonly buffer weight_block { float weight[]; };
-layout(set = 0, binding = OUTPUT_NORM_O4) buffer o4_block { stored4 o4[]; };
-layout(set = 0, binding = OUTPUT_NORM_GATE4) readonly buffer gate4_block { vec4 gate4[]; };
-layout(set = 0, binding = OUTPUT_NORM_WEIGHT4) readonly buffer weight4_block { vec4 weight4[]; };
+layout(set = 0, binding = OUTPUT_NORM_O) buffer o4_block { stored4 o4[]; };
+layout(set = 0, binding = OUTPUT_NORM_GATE) readonly buffer gate4_block { vec4 gate4[]; };
+layout(set = 0, binding = OUTPUT_NORM_WEIGHT) readonly buffer weight4_block { vec4 weight4[]; };
 #include "activation.glsl"
 uint lane, width; // among the invocations of the subgroup that there are: not every device fills subgroups
 const uint KEPT = 4; // numbers an invocation keeps from the sum to the product; of longer heads some are read again

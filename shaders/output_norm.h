@@ -5,10 +5,7 @@
 #define OUTPUT_NORM_O 0      // (T, heads * Dv) inout, f32 or f16
 #define OUTPUT_NORM_GATE 1   // (T, heads * Dv) in, f32; read when args.has_gate
 #define OUTPUT_NORM_WEIGHT 2 // (1, Dv) or (1, heads * Dv) in, f32; read when args.has_norm
-#define OUTPUT_NORM_O4 3     // all three in fours
-#define OUTPUT_NORM_GATE4 4
-#define OUTPUT_NORM_WEIGHT4 5
-#define OUTPUT_NORM_BINDINGS 6
+#define OUTPUT_NORM_BINDINGS 3
 #define OUTPUT_NORM_SPEC_LANES 0
 #define OUTPUT_NORM_SPEC_FOURS 1 // of a head that an invocation holds; 0: its numbers one by one
 #define OUTPUT_NORM_SPECS 2

@@ -14,9 +14,9 @@ layout(set = 0, binding = RMSNORM_Y) writeonly buffer y_block { stored y[]; };
 layout(set = 0, binding = RMSNORM_X) readonly buffer x_block { float x[]; };
 layout(set = 0, binding = RMSNORM_WEIGHT) readonly buffer weight_block { float weight[]; };
 layout(set = 0, binding = RMSNORM_SEQUENCES) readonly buffer sequences_block { sequence sequences[]; };
-layout(set = 0, binding = RMSNORM_Y4) writeonly buffer y4_block { stored4 y4[]; };
-layout(set = 0, binding = RMSNORM_X4) readonly buffer x4_block { vec4 x4[]; };
-layout(set = 0, binding = RMSNORM_WEIGHT4) readonly buffer weight4_block { vec4 weight4[]; };
+layout(set = 0, binding = RMSNORM_Y) writeonly buffer y4_block { stored4 y4[]; };
+layout(set = 0, binding = RMSNORM_X) readonly buffer x4_block { vec4 x4[]; };
+layout(set = 0, binding = RMSNORM_WEIGHT) readonly buffer weight4_block { vec4 weight4[]; };
 layout(set = 0, binding = RMSNORM_RMS) writeonly buffer rms_block { float rms[]; };
 #include "accurate.glsl"
 #include "reduce.glsl"

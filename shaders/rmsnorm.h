@@ -7,11 +7,8 @@
 #define RMSNORM_X 1         // (T, D) in, f32
 #define RMSNORM_WEIGHT 2    // (1, D) in, f32
 #define RMSNORM_SEQUENCES 3 // (B) in, struct sequence; read when args.last
-#define RMSNORM_Y4 4        // y, x and weight in fours, used instead when VECTORS
-#define RMSNORM_X4 5
-#define RMSNORM_WEIGHT4 6
-#define RMSNORM_RMS 7       // (1, T) out, f32, 1 / rms of each row, at most NORM_AHEAD_MOST; when args.keep
-#define RMSNORM_BINDINGS 8
+#define RMSNORM_RMS 4       // (1, T) out, f32, 1 / rms of each row, at most NORM_AHEAD_MOST; when args.keep
+#define RMSNORM_BINDINGS 5
 #define RMSNORM_SPEC_LANES 0
 #define RMSNORM_SPEC_VECTORS 1 // fours of a row that an invocation holds; 0: D or a stride no multiple of 4, or D long
 #define RMSNORM_SPECS 2
