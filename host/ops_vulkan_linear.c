@@ -196,13 +196,13 @@ static bool is_ahead(const struct recorder *c, const struct linear_input *in, st
 }
 
 static void swiglu(struct recorder *c, struct tensor y, struct tensor gate_up, enum activation activation) {
-  const uint32_t lanes = vulkan_plan(c)->block_lanes, numbers = y.cols % 4 ? 1 : 4;
+  const uint32_t lanes = vulkan_plan(c)->block_lanes;
   const struct binding bindings[SWIGLU_BINDINGS] = {
       [SWIGLU_Y] = vulkan_bind(y, y), [SWIGLU_GATE_UP] = vulkan_bind(gate_up, y)};
   const struct swiglu_args args = {
       .F = y.cols, .activation = activation, .y_stride = y.stride, .gate_up_stride = gate_up.stride};
-  vulkan_dispatch(c, kernel_variant(numbers > 1 ? FAMILY_swiglu_fours : FAMILY_swiglu, y.dtype), &lanes, bindings,
-                  &args, divide_up(y.cols, numbers * lanes), y.rows, 1, 6ull * y.rows * y.cols);
+  vulkan_dispatch(c, kernel_variant(FAMILY_swiglu, y.dtype), &lanes, bindings, &args, divide_up(y.cols, lanes), y.rows,
+                  1, 6ull * y.rows * y.cols);
 }
 
 // ---------------------------------------------------------------- ops
