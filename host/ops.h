@@ -177,17 +177,18 @@ struct delta_step {
   float eps;         // of output_norm
 };
 
-// rope_append: rotates q and k of qkv (T, heads*d + 2*kv_heads*d) in place at their positions and stores
-// k and v at slot position % capacity of the caches, B rows of capacity * kv_heads * d each. attention: o[t] =
-// softmax(q k^T / sqrt(d)) v over positions p-window+1 ... p (window 0: 0 ... p).
+// rope_append: rotates the first r numbers of each head of q and k of qkv (T, heads*d + 2*kv_heads*d) in place at their
+// positions, r the columns of the table (absent: none), and stores k and v at slot position % capacity of the caches, B
+// rows of capacity * kv_heads * d each. attention: o[t] = softmax(q k^T / sqrt(d)) v over positions p-window+1 ... p
+// (window 0: 0 ... p).
 struct attention_args {
   uint32_t heads, kv_heads, d;
   uint32_t window;   // 0: global
   uint32_t capacity; // positions in the caches
   uint32_t longest;  // most tokens of one sequence in this call; 0: unknown
 };
-// Rows of the rotation table: 4 levels of 256. Row l * 256 + b holds cos (first d/2 numbers) and sin (last d/2) of the
-// angle b * 256^l * theta^(-2j/d), computed in double; a position's rotation is the product of its four bytes'.
+// Rows of the rotation table: 4 levels of 256. Row l * 256 + b holds cos (first r/2 numbers) and sin (last r/2) of the
+// angle b * 256^l * theta^(-2j/r), computed in double; a position's rotation is the product of its four bytes'.
 enum { ROPE_ROWS = 1024 };
 
 struct ops {
