@@ -202,17 +202,21 @@ deltaic_status arch_read_attention(struct json_reader *r, const json_t *keys, ui
   out->kv_heads = (uint32_t)json_int(r, keys, "num_kv_heads", out->heads, 1, LIMIT_HEADS);
   out->window = (uint32_t)json_int(r, keys, "window_size", 0, 1, INT32_MAX);
   out->rope_theta = json_number(r, keys, "rope_theta", 10000, 1e-3, 1e18);
+  const double rotated = json_number(r, keys, "partial_rotary_factor", 1, 0, 1);
+  out->d = (uint32_t)json_int(r, keys, "head_dim", 0, 1, LIMIT_HEAD_SIZE);
   out->bias = json_bool(r, keys, "qkv_bias", false);
   out->qk_norm = json_bool(r, keys, "qk_norm", false);
   if (r->status) return r->status;
-  if (D % out->heads)
-    return fail(DELTAIC_BAD_SHAPE, "%s: num_heads %u does not divide hidden_size %u", r->file, out->heads, D);
   if (out->heads % out->kv_heads)
     return fail(DELTAIC_BAD_SHAPE, "%s: num_kv_heads %u does not divide num_heads %u", r->file, out->kv_heads,
                 out->heads);
-  out->d = D / out->heads;
-  if (out->d % 2)
-    return fail(DELTAIC_BAD_SHAPE, "%s: heads of %u numbers cannot be rotated: the size must be even", r->file, out->d);
+  if (!out->d && D % out->heads)
+    return fail(DELTAIC_BAD_SHAPE, "%s: num_heads %u does not divide hidden_size %u", r->file, out->heads, D);
+  if (!out->d) out->d = D / out->heads;
+  out->rotary = (uint32_t)(out->d * rotated);
+  if (out->rotary % 2)
+    return fail(DELTAIC_BAD_SHAPE, "%s: %u numbers of a head cannot be rotated: there must be an even number of them",
+                r->file, out->rotary);
   return DELTAIC_OK;
 }
 

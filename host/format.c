@@ -58,9 +58,19 @@ static void decode_bf16(const void *blocks, uint64_t n, float *out) {
   for (uint64_t i = 0; i < n; i++) out[i] = bf16_to_f32(h[i]);
 }
 
+// Blocks of an f16 scale and 32 signed bytes (GGUF).
+static void decode_q8_0(const void *blocks, uint64_t n, float *out) {
+  for (const char *block = blocks; n--; block += 34, out += 32) {
+    uint16_t scale;
+    memcpy(&scale, block, 2);
+    for (int i = 0; i < 32; i++) out[i] = f16_to_f32(scale) * (float)(int8_t)block[2 + i];
+  }
+}
+
 const struct format formats[] = {[DTYPE_F32] = {"f32", 1, 4, decode_f32},
                                  [DTYPE_F16] = {"f16", 1, 2, decode_f16},
                                  [DTYPE_BF16] = {"bf16", 1, 2, decode_bf16},
+                                 [DTYPE_Q8_0] = {"q8_0", 32, 34, decode_q8_0},
                                  [DTYPE_I32] = {"i32", 1, 4, NULL}};
 
 void dtype_decode(enum dtype dtype, const void *row, uint64_t first, uint64_t n, float *out) {

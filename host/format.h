@@ -7,7 +7,7 @@
 
 // Weights have one of the formats before DTYPE_I32, which kernels' variants are named after; activations are f32 or
 // f16.
-enum dtype { DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_I32 };
+enum dtype { DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_Q8_0, DTYPE_I32 };
 enum { BLOCK_MOST = 256 }; // numbers in the largest block
 
 struct format {

@@ -12,7 +12,7 @@ struct attention_weights {
   struct tensor qkv, bias; // ((heads + 2 kv_heads) * d, D); (1, the same) or absent
   struct tensor norm;      // (1, (heads + kv_heads) * d): the weight of each head's norm; absent without
   struct tensor o_proj;    // (D, heads * d)
-  struct tensor rotation;  // (ROPE_ROWS, d)
+  struct tensor rotation;  // (ROPE_ROWS, rotary); absent without
 };
 
 struct attention_state {
@@ -24,13 +24,13 @@ struct rotation {
 };
 
 // Row level * 256 + b: the rotation of b * 256^level positions (ops.h, ROPE_ROWS).
-static void rotation_row(const void *context, uint32_t row, uint32_t d, float *out) {
+static void rotation_row(const void *context, uint32_t row, uint32_t rotary, float *out) {
   const struct rotation *r = context;
   double position = (row & 255) * pow(256.0, row >> 8);
-  for (uint32_t j = 0; j < d / 2; j++) {
-    double angle = position * pow(r->theta, -2.0 * j / d);
+  for (uint32_t j = 0; j < rotary / 2; j++) {
+    double angle = position * pow(r->theta, -2.0 * j / rotary);
     out[j] = (float)cos(angle);
-    out[d / 2 + j] = (float)sin(angle);
+    out[rotary / 2 + j] = (float)sin(angle);
   }
 }
 
@@ -71,7 +71,7 @@ static void attention_bind(const void *spec, uint32_t layer, uint32_t D, struct 
   if (s->qk_norm) bind_norm(s, layer, w, a);
   weights_bind_matrix(w, &a->o_proj, layer, ROLE_OUTPUT, D, q);
   struct rotation r = {.theta = s->rope_theta};
-  weights_rows(w, &a->rotation, ROPE_ROWS, s->d, rotation_row, &r, sizeof r);
+  if (s->rotary) weights_rows(w, &a->rotation, ROPE_ROWS, s->rotary, rotation_row, &r, sizeof r);
 }
 
 // A window's cache also holds the tokens of one call: its first query still sees window - 1 positions before it.

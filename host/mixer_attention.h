@@ -8,6 +8,7 @@ extern const struct mixer mixer_attention;
 
 struct attention_spec {
   uint32_t heads, kv_heads, d;
+  uint32_t rotary; // numbers of a head that are rotated, even; 0: positions are not told
   uint32_t window; // 0: global
   double rope_theta;
   bool bias;    // on q, k and v

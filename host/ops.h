@@ -167,15 +167,16 @@ struct gated_norm {
   float eps;
 };
 
-// Rotates q and k of x (T, heads*d + 2*kv_heads*d) at their positions into y, and stores k and v at place
-// position % capacity of the caches, slots rows of capacity * kv_heads * d each.
+// Rotates the first r numbers of each head of q and k of x (T, heads*d + 2*kv_heads*d) at their positions into y, r the
+// columns of the table (absent: none), and stores k and v at place position % capacity of the caches, slots rows of
+// capacity * kv_heads * d each.
 struct attention_args {
   uint32_t heads, kv_heads, d;
   uint32_t window;   // 0: global
   uint32_t capacity; // positions in the caches
 };
-// Rows of the rotation table: 4 levels of 256. Row l * 256 + b holds cos (first d/2 numbers) and sin (last d/2) of the
-// angle b * 256^l * theta^(-2j/d), computed in double; a position's rotation is the product of its four bytes'.
+// Rows of the rotation table: 4 levels of 256. Row l * 256 + b holds cos (first r/2 numbers) and sin (last r/2) of the
+// angle b * 256^l * theta^(-2j/r), computed in double; a position's rotation is the product of its four bytes'.
 enum { ROPE_ROWS = 1024 };
 struct rope_append {
   struct tensor y, cache_k, cache_v, x, table, sequences;

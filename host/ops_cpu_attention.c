@@ -9,12 +9,13 @@ struct attention_call {
 
 // (c + is) of an angle that is a sum of angles is the product of their (c + is): the table has one row per byte of the
 // position. Bytes that are 0 turn by nothing.
-static void rotate(float *x, const struct tensor *table, uint32_t position, uint32_t d) {
-  uint32_t half = d / 2;
+static void rotate(float *x, const struct tensor *table, uint32_t position) {
+  const uint32_t half = table->cols / 2;
+  if (!half) return;
   for (uint32_t level = 0; level < 4; level++) {
     uint32_t byte = position >> 8 * level & 255;
     if (!byte) continue;
-    const float *cosine = f32_row(table, level * 256 + byte), *sine = cosine + (d - half);
+    const float *cosine = f32_row(table, level * 256 + byte), *sine = cosine + (table->cols - half);
     for (uint32_t j = 0; j < half; j++) {
       float a = x[j], b = x[j + half];
       x[j] = a * cosine[j] - b * sine[j];
@@ -33,7 +34,7 @@ static void rope_append_row(void *context, uint64_t t, uint32_t worker) {
   (void)worker;
   uint32_t position = v->q->pos + (uint32_t)t, d = v->a.d, size = v->a.kv_heads * d;
   float *row = f32_row(&v->qkv, v->q->row + t), *k = row + (uint64_t)v->a.heads * d;
-  for (uint32_t h = 0; h < v->a.heads + v->a.kv_heads; h++) rotate(row + (uint64_t)h * d, &v->table, position, d);
+  for (uint32_t h = 0; h < v->a.heads + v->a.kv_heads; h++) rotate(row + (uint64_t)h * d, &v->table, position);
   memcpy(cache_row(&v->cache_k, v, position), k, size * sizeof(float));
   memcpy(cache_row(&v->cache_v, v, position), k + size, size * sizeof(float));
 }
@@ -48,10 +49,10 @@ void cpu_rope_append(struct recorder *c, const struct rope_append *rope) {
   for (uint32_t s = 0; s < rope->sequences.rows; s++) {
     v.q = sequence_at(&rope->sequences, s);
     assert(v.q->T <= a->capacity);
-    cpu_parallel(c, v.q->T, 6 * width * a->d * v.q->T, rope_append_row, &v);
+    cpu_parallel(c, v.q->T, 6 * width * rope->table.cols * v.q->T, rope_append_row, &v);
     n += v.q->T;
   }
-  cpu_end(c, "rope_append", NULL, 4 * n * a->d * (2 * width + 3ull * a->kv_heads), 6 * n * width * a->d);
+  cpu_end(c, "rope_append", NULL, 4 * n * a->d * (2 * width + 3ull * a->kv_heads), 6 * n * width * rope->table.cols);
 }
 
 enum { POSITIONS = 64 }; // scores kept at once

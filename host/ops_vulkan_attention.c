@@ -37,7 +37,7 @@ void vulkan_rope_append(struct recorder *c, const struct rope_append *rope, stru
       [ROPE_APPEND_QKV] = vulkan_bind(qkv, qkv),
       [ROPE_APPEND_CACHE_K] = vulkan_bind_some(cache_k, qkv, appended),
       [ROPE_APPEND_CACHE_V] = vulkan_bind_some(rope->cache_v, qkv, appended),
-      [ROPE_APPEND_TABLE] = vulkan_bind_some(table, qkv, (uint64_t)qkv.rows * table.cols),
+      [ROPE_APPEND_TABLE] = vulkan_bind_some(table, sequences, (uint64_t)qkv.rows * table.cols),
       [ROPE_APPEND_SEQUENCES] = vulkan_bind(sequences, qkv),
       [ROPE_APPEND_PARTS] = vulkan_bind_some(scratch, qkv, counters ? (uint64_t)sequences.rows * counters : 1)};
   const struct rope_append_args args = {.heads = a->heads,
@@ -47,7 +47,8 @@ void vulkan_rope_append(struct recorder *c, const struct rope_append *rope, stru
                                         .qkv_stride = qkv.stride,
                                         .cache_stride = cache_k.stride,
                                         .table_stride = table.stride,
-                                        .counters = counters};
+                                        .counters = counters,
+                                        .rotary = table.cols};
   uint32_t heads = a->heads + 2 * a->kv_heads;
   vulkan_dispatch(c, KERNEL_rope_append, &lanes, bindings, &args, divide_up(heads * divide_up(a->d, 2), lanes), longest,
                   sequences.rows, 6ull * qkv.rows * heads * a->d);

@@ -1,13 +1,14 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// Rotates q and k at their positions, in place (half-split RoPE, Su et al. 2021), and appends k and v to the caches:
-//   y[j] = x[j] cos - x[j + d/2] sin    y[j + d/2] = x[j] sin + x[j + d/2] cos    j < d/2
+// Rotates the first r numbers of every head of q and k at their positions, in place (half-split RoPE, Su et al. 2021), and
+// appends k and v to the caches:
+//   y[j] = x[j] cos - x[j + r/2] sin    y[j + r/2] = x[j] sin + x[j + r/2] cos    j < r/2
 // The angle of position p is the sum of those of p's four bytes, so its rotation is the product of four rows of the
 // table, which the host made in double: sin and cos of a device may be wrong by 2^-11.
 // qkv (T, (heads + 2 kv_heads) d), caches (slots, capacity, kv_heads, d): position p lies at p % capacity.
-// Workgroups (ceil((heads + 2 kv_heads) ceil(d / 2) / lanes), T, B): an invocation makes numbers j and j + d/2 of one
-// head; of an odd d the last number is a head's own (j = d/2), not rotated. The counters of attention_step, which runs
-// next, become 0. T <= capacity. Any d.
+// Workgroups (ceil((heads + 2 kv_heads) ceil(d / 2) / lanes), T, B): an invocation makes two numbers of one head, j and
+// j + r/2 or two of those that are not rotated; of an odd d the last has one. The counters of attention_step, which runs
+// next, become 0. T <= capacity. Any d, r <= d.
 #include "rope_append.h"
 layout(local_size_x_id = ROPE_APPEND_SPEC_LANES) in;
 layout(set = 0, binding = ROPE_APPEND_QKV) buffer qkv_block { float qkv[]; };
@@ -21,7 +22,7 @@ vec2 rotate(vec2 x, uint position, uint j) {
   for (uint level = 0; level < 4; level++) {
     uint byte = position >> (8 * level) & 255;
     uint row = (level * 256 + byte) * args.table_stride;
-    float c = table[row + j], s = table[row + args.d - args.d / 2 + j];
+    float c = table[row + j], s = table[row + args.rotary - args.rotary / 2 + j];
     if (byte != 0) x = vec2(x.x * c - x.y * s, x.x * s + x.y * c);
   }
   return x;
@@ -38,7 +39,7 @@ void append(uint head, uint to, uint j, float x) {
 
 void main() {
   sequence s = sequences[gl_WorkGroupID.z];
-  uint t = gl_WorkGroupID.y, width = (args.d + 1) / 2, pairs = args.d / 2;
+  uint t = gl_WorkGroupID.y, width = (args.d + 1) / 2, pairs = args.rotary / 2;
   uint head = gl_GlobalInvocationID.x / width, j = gl_GlobalInvocationID.x % width;
   if (t == 0 && gl_GlobalInvocationID.x < args.counters)
     parts[gl_WorkGroupID.z * args.counters + gl_GlobalInvocationID.x] = 0;
@@ -46,7 +47,9 @@ void main() {
   uint from = (s.row + t) * args.qkv_stride + head * args.d;
   uint to = s.slot * args.cache_stride + (s.pos + t) % args.capacity * args.kv_heads * args.d;
   if (j >= pairs) {
-    append(head, to, args.d - 1, qkv[from + args.d - 1]);
+    uint first = pairs + j, second = first + width - pairs;
+    append(head, to, first, qkv[from + first]);
+    if (second < args.d) append(head, to, second, qkv[from + second]);
     return;
   }
   vec2 x = vec2(qkv[from + j], qkv[from + j + pairs]);

@@ -1,6 +1,6 @@
 // weights.glsl: the only place that knows how weights are stored. Define WEIGHTS_BINDING before including it and one of
-// W_F32, W_F16, W_BF16 for the whole module. Rows start at multiples of 8 elements with zeros after their last one, so
-// a group of 8 is always aligned and inside the buffer. PACKED8 holds a group as it is stored.
+// W_F32, W_F16, W_BF16, W_Q8_0 for the whole module. Rows start at multiples of 8 elements, and of a block, with zeros
+// after their last one, so a group of 8 is always aligned and inside the buffer. PACKED8 holds a group as it is stored.
 #if defined(W_F32)
 layout(set = 0, binding = WEIGHTS_BINDING) readonly buffer weights_block { vec4 weights[]; };
 #define PACKED8 mat2x4
@@ -11,6 +11,29 @@ PACKED8 packed8(uint group) { return PACKED8(weights[2 * group], weights[2 * gro
 void widen8(PACKED8 w, out vec4 low, out vec4 high) {
   low = w[0];
   high = w[1];
+}
+#elif defined(W_Q8_0)
+// Blocks of 17 halves: an f16 scale and 32 signed bytes. A group is 8 of the bytes, then the scale.
+layout(set = 0, binding = WEIGHTS_BINDING) readonly buffer weights_block { uint weights[]; };
+#define PACKED8 uvec3
+#define PACKED8_ZERO uvec3(0)
+
+PACKED8 packed8(uint group) {
+  uint scale = group / 4 * 17, at = scale + 1 + group % 4 * 4, i = at / 2;
+  uvec3 words = uvec3(weights[i], weights[i + 1], at % 2 != 0 ? weights[i + 2] : 0);
+  uvec2 bytes = at % 2 == 0 ? words.xy : words.xy >> 16 | words.yz << 16;
+  return PACKED8(bytes, weights[scale / 2] >> scale % 2 * 16);
+}
+
+vec4 widen(uint bytes) {
+  return vec4(bitfieldExtract(int(bytes), 0, 8), bitfieldExtract(int(bytes), 8, 8), bitfieldExtract(int(bytes), 16, 8),
+              bitfieldExtract(int(bytes), 24, 8));
+}
+
+void widen8(PACKED8 w, out vec4 low, out vec4 high) {
+  float scale = unpackHalf2x16(w.z).x;
+  low = scale * widen(w.x);
+  high = scale * widen(w.y);
 }
 #else
 layout(set = 0, binding = WEIGHTS_BINDING) readonly buffer weights_block { uvec4 weights[]; };
@@ -27,7 +50,7 @@ vec4 widen(uvec2 w) {
   return uintBitsToFloat(uvec4(w.x << 16, w.x & 0xffff0000u, w.y << 16, w.y & 0xffff0000u));
 }
 #else
-#error "W_F32, W_F16 or W_BF16"
+#error "W_F32, W_F16, W_BF16 or W_Q8_0"
 #endif
 
 void widen8(PACKED8 w, out vec4 low, out vec4 high) {

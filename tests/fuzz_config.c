@@ -43,12 +43,12 @@ static struct checkpoint *small_checkpoint(void) {
   return c;
 }
 
-static void check_layer(const struct model_spec *m, const struct layer_spec *layer) {
+static void check_layer(const struct layer_spec *layer) {
   const struct dense_spec *mlp = layer->ffn_spec;
   check(!layer->ffn == !mlp && (!mlp || (layer->ffn == &ffn_dense && mlp->F && 2ull * mlp->F <= INT32_MAX)));
   if (layer->mixer == &mixer_attention) {
     const struct attention_spec *a = layer->spec;
-    check((uint64_t)a->heads * a->d == m->D && a->d % 2 == 0 && a->kv_heads && a->heads % a->kv_heads == 0);
+    check(a->d && a->rotary <= a->d && a->rotary % 2 == 0 && a->kv_heads && a->heads % a->kv_heads == 0);
     check(a->rope_theta > 0);
     return;
   }
@@ -81,7 +81,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   }
   check(m.D && m.V && m.L && m.layers);
   check(m.bos >= -1 && m.bos < (int64_t)m.V && m.eos >= -1 && m.eos < (int64_t)m.V);
-  for (uint32_t i = 0; i < m.L; i++) check_layer(&m, &m.layers[i]);
+  for (uint32_t i = 0; i < m.L; i++) check_layer(&m.layers[i]);
   if (c) {
     (void)names_find(m.names, c, 0, ROLE_FFN_NORM);
     (void)model_leftovers(c, &m);

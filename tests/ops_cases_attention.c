@@ -33,11 +33,14 @@ static void rope_append_rotates_and_stores_at_any_position(void **state) {
   (void)state;
   seed(20);
   const uint32_t positions[] = {0, 1, 255, 256, 257, 65535, 65536, 16777216, 1000000000};
-  for (int i = 0; i < 9; i++) {
+  for (int i = 0; i < 18; i++) { // the second half rotates a part of every head; nothing; a part of an odd number
     struct attention_args a = {.heads = 3, .kv_heads = 1, .d = i % 2 ? 6 : 64, .capacity = 5};
+    if (i % 6 == 5) a.d = 7;
+    const uint32_t rotary = i < 9 ? a.d : i % 3 == 0 ? a.d / 4 * 2 : i % 3 == 1 ? 0 : 4;
     uint32_t d = a.d, width = 5 * d, T[] = {3, 0, 5};
-    struct sequence s[3] = {{0, T[0], positions[i], 2}, {3, T[1], 9, 1}, {3, T[2], positions[i] + 3, 0}};
-    struct array qkv = activations(8, width, width + 1, normals(8 * (size_t)width)), table = rotation_table(d);
+    struct sequence s[3] = {{0, T[0], positions[i % 9], 2}, {3, T[1], 9, 1}, {3, T[2], positions[i % 9] + 3, 0}};
+    struct array qkv = activations(8, width, width + 1, normals(8 * (size_t)width)), table = {0};
+    if (rotary) table = rotation_table(rotary);
     struct array cache_k = activations(3, a.capacity * d, DENSE, normals(3 * (size_t)a.capacity * d));
     struct array cache_v = activations(3, a.capacity * d, DENSE, normals(3 * (size_t)a.capacity * d));
     begin();
@@ -48,7 +51,7 @@ static void rope_append_rotates_and_stores_at_any_position(void **state) {
       for (uint32_t t = 0; t < s[q].T; t++) {
         uint32_t position = s[q].pos + t, slot = position % a.capacity;
         double *row = qkv.v + (s[q].row + t) * width;
-        for (uint32_t h = 0; h < 4; h++) reference_rope(row + h * d, position, d);
+        for (uint32_t h = 0; h < 4; h++) reference_rope(row + h * d, position, rotary);
         memcpy(cache_k.v + (s[q].slot * a.capacity + slot) * d, row + 3 * d, d * sizeof(double));
         memcpy(cache_v.v + (s[q].slot * a.capacity + slot) * d, row + 4 * d, d * sizeof(double));
       }

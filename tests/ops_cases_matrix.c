@@ -10,7 +10,7 @@ static const double CLOSE = 1e-3;
 
 static void check_matmul(uint32_t T, uint32_t N, uint32_t K, enum dtype dtype, bool bias, bool add) {
   struct array x = activations(T, K, K + T % 3, normals((size_t)T * K));
-  struct array w = weights(dtype, N, K, (uint32_t)round_up(K, 8) + 8 * (T % 2), normals((size_t)N * K));
+  struct array w = weights(dtype, N, K, (uint32_t)weight_stride(dtype, K + 8 * (T % 2)), normals((size_t)N * K));
   struct array b = weights(DTYPE_F32, 1, N, DENSE, normals(N));
   struct array y = activations(T, N, N + 5 * (K % 2), normals((size_t)T * N));
   begin();

@@ -58,25 +58,45 @@ static struct tensor tensor_create(enum memory_kind kind, enum dtype dtype, uint
   return t;
 }
 
+// Numbers in blocks of 32: the largest of a block is 127 times its scale.
+static void encode_q8_0(const float *x, size_t n, char *out) {
+  for (; n; n -= 32, x += 32, out += 34) {
+    float most = 0;
+    for (int i = 0; i < 32; i++) most = fmaxf(most, fabsf(x[i]));
+    const uint16_t scale = f32_to_f16(most / 127);
+    memcpy(out, &scale, 2);
+    for (int i = 0; i < 32; i++) {
+      const float q = scale ? roundf(x[i] / f16_to_f32(scale)) : 0;
+      out[2 + i] = (char)(int8_t)fmaxf(-127, fminf(127, q));
+    }
+  }
+}
+
+static void encode(enum dtype dtype, const float *x, size_t n, void *out) {
+  uint16_t *narrow = out;
+  if (dtype == DTYPE_F32) memcpy(out, x, n * sizeof *x);
+  if (dtype == DTYPE_Q8_0) encode_q8_0(x, n, out);
+  for (size_t i = 0; i < n && dtype == DTYPE_F16; i++) narrow[i] = f32_to_f16(x[i]);
+  for (size_t i = 0; i < n && dtype == DTYPE_BF16; i++) narrow[i] = f32_to_bf16(x[i]);
+}
+
 // Writes the values (rounded to the tensor's dtype) with `gap` after each row, and keeps what was stored.
 static struct array array_create(enum dtype dtype, uint32_t rows, uint32_t cols, uint32_t stride, const double *values,
                                  float gap) {
   struct array a = {tensor_create(MEMORY_DEVICE, dtype, rows, cols, stride), zeros((size_t)rows * cols)};
-  size_t n = (size_t)rows * a.t.stride;
+  const size_t n = (size_t)rows * a.t.stride, bytes = dtype_bytes(dtype, n);
   float *wide = malloc((n + 1) * sizeof *wide);
-  uint16_t *narrow = malloc((n + 1) * sizeof *narrow);
+  void *data = malloc(bytes + 1);
   for (size_t i = 0; i < n; i++) {
     size_t row = i / a.t.stride, col = i % a.t.stride;
     wide[i] = col >= cols ? gap : values ? (float)values[row * cols + col] : 0;
-    narrow[i] = dtype == DTYPE_F16 ? f32_to_f16(wide[i]) : f32_to_bf16(wide[i]);
-    if (dtype == DTYPE_F16) wide[i] = f16_to_f32(narrow[i]);
-    if (dtype == DTYPE_BF16) wide[i] = bf16_to_f32(narrow[i]);
-    if (col < cols) a.v[row * cols + col] = wide[i];
   }
-  const void *data = dtype == DTYPE_F32 ? (const void *)wide : narrow;
-  assert_int_equal(backend->ops->buffer_write(backend, a.t.buffer, 0, data, dtype_bytes(dtype, n)), DELTAIC_OK);
+  encode(dtype, wide, n, data);
+  dtype_decode(dtype, data, 0, n, wide);
+  for (size_t i = 0; i < (size_t)rows * cols; i++) a.v[i] = wide[i / cols * a.t.stride + i % cols];
+  assert_int_equal(backend->ops->buffer_write(backend, a.t.buffer, 0, data, bytes), DELTAIC_OK);
   free(wide);
-  free(narrow);
+  free(data);
   return a;
 }
 
@@ -89,7 +109,7 @@ struct array activations(uint32_t rows, uint32_t cols, uint32_t stride, const do
 }
 
 struct array weights(enum dtype dtype, uint32_t rows, uint32_t cols, uint32_t stride, const double *values) {
-  return array_create(dtype, rows, cols, stride ? stride : (uint32_t)round_up(cols, 8), values, 0);
+  return array_create(dtype, rows, cols, stride ? stride : (uint32_t)weight_stride(dtype, cols), values, 0);
 }
 
 struct array integers(uint32_t rows, uint32_t cols, const void *values) {

@@ -161,7 +161,7 @@ static void transformer_has_fla_s_defaults(void **state) {
   assert_true(m.D == 2048 && m.L == 24 && m.V == 32000 && dense(&m, 0)->F == 5632 && m.norm_eps == 1e-6f && !m.tied);
   const struct attention_spec *s = attention(&m, 23);
   assert_true(s->heads == 32 && s->kv_heads == 32 && s->d == 64 && !s->window && !s->bias && !s->qk_norm);
-  assert_true(s->rope_theta == 10000);
+  assert_true(s->rope_theta == 10000 && s->rotary == 64);
   model_spec_free(&m);
 }
 
@@ -173,9 +173,27 @@ static void transformer_reads_every_option(void **state) {
   for (uint32_t i = 0; i < 2; i++) {
     const struct attention_spec *s = attention(&m, i);
     assert_true(s->heads == 6 && s->kv_heads == 2 && s->d == 4 && s->window == 7 && s->bias && s->qk_norm);
-    assert_true(s->rope_theta == 500);
+    assert_true(s->rope_theta == 500 && s->rotary == 4);
   }
   model_spec_free(&m);
+}
+
+static void heads_of_attention_have_a_size_and_a_rotated_part(void **state) {
+  (void)state;
+  static const struct {
+    const char *keys;
+    uint32_t d, rotary;
+  } cases[] = {{"'head_dim':16", 16, 16},
+               {"'head_dim':16,'partial_rotary_factor':0.25", 16, 4},
+               {"'partial_rotary_factor':0.5", 4, 2},
+               {"'head_dim':7,'partial_rotary_factor':0", 7, 0}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char config[256];
+    snprintf(config, sizeof config, "{'model_type':'transformer','hidden_size':20,'num_heads':5,%s}", cases[i].keys);
+    struct model_spec m = reads(config, NULL);
+    assert_true(attention(&m, 0)->d == cases[i].d && attention(&m, 0)->rotary == cases[i].rotary);
+    model_spec_free(&m);
+  }
 }
 
 static void products_are_truncated_in_double(void **state) {
@@ -280,7 +298,7 @@ static void malformed_attention_is_refused(void **state) {
       {"{'num_heads':'2','layers':[1]}", DELTAIC_BAD_FILE, "num_heads must be an integer, not a string (in attn)"},
       {"{'num_heads':0,'layers':[1]}", DELTAIC_BAD_FILE, "num_heads is 0 and must be from 1"},
       {"{'num_heads':3,'layers':[1]}", DELTAIC_BAD_SHAPE, "num_heads 3 does not divide hidden_size 8"},
-      {"{'num_heads':8,'layers':[1]}", DELTAIC_BAD_SHAPE, "the size must be even"},
+      {"{'num_heads':8,'layers':[1]}", DELTAIC_BAD_SHAPE, "1 numbers of a head cannot be rotated"},
       {"{'num_heads':4,'num_kv_heads':3,'layers':[1]}", DELTAIC_BAD_SHAPE,
        "num_kv_heads 3 does not divide num_heads 4"},
       {"{'num_heads':2,'num_kv_heads':4,'layers':[1]}", DELTAIC_BAD_SHAPE,
@@ -486,6 +504,7 @@ int main(void) {
       cmocka_unit_test(ablations_exchange_what_they_name),
       cmocka_unit_test(transformer_has_fla_s_defaults),
       cmocka_unit_test(transformer_reads_every_option),
+      cmocka_unit_test(heads_of_attention_have_a_size_and_a_rotated_part),
       cmocka_unit_test(products_are_truncated_in_double),
       cmocka_unit_test(token_ids_may_be_missing_null_or_lists),
       cmocka_unit_test(head_in_head_is_off_or_as_its_keys_say),

@@ -2,6 +2,8 @@
 #include "checkpoint.h" // before cmocka, whose macro fail() would hide ours
 #include "file.h"
 
+#include "maker.h"
+
 #include "devices.h"
 
 #include <math.h>
@@ -278,6 +280,59 @@ static void check_wide(deltaic_device *device) {
   unlink(config), unlink(weights), rmdir(folder);
 }
 
+#define HEADS TESTS_DIR "/vectors/models/ablation_transformer"
+
+// Where number i of rows of heads of 8 goes when heads have 32: zeros follow each head.
+static uint64_t padded(uint64_t i) { return i / 8 * 32 + i % 8; }
+
+// Appends a tensor of bf16 with its heads padded. Queries are doubled, as scores are divided by sqrt(32) instead of
+// sqrt(8).
+static void pad_heads(json_t *header, uint16_t *data, uint64_t *used, const struct file_tensor *t) {
+  const bool q = strstr(t->name, "attn.q_proj"), o = strstr(t->name, "attn.o_proj");
+  const bool rows = q || strstr(t->name, "attn.k_proj") || strstr(t->name, "attn.v_proj");
+  const uint64_t N = t->shape[0], K = t->rank > 1 ? t->shape[1] : 1, to_N = rows ? 4 * N : N, to_K = o ? 4 * K : K;
+  for (uint64_t n = 0; n < N; n++)
+    for (uint64_t k = 0; k < K; k++) {
+      uint16_t x = ((const uint16_t *)t->data)[n * K + k];
+      if (q && x & 0x7fff) x = (uint16_t)(x + 0x80);
+      data[*used + (rows ? padded(n) : n) * to_K + (o ? padded(k) : k)] = x;
+    }
+  json_t *shape =
+      t->rank > 1 ? json_pack("[I,I]", (json_int_t)to_N, (json_int_t)to_K) : json_pack("[I]", (json_int_t)to_N);
+  const uint64_t end = *used + to_N * to_K;
+  json_object_set_new(header, t->name,
+                      json_pack("{s:s,s:o,s:[I,I]}", "dtype", "BF16", "shape", shape, "data_offsets",
+                                (json_int_t)(2 * *used), (json_int_t)(2 * end)));
+  *used = end;
+}
+
+// HEADS with heads of 32 numbers, of which 8 are rotated: the same function of the tokens.
+static void check_padded_heads(deltaic_device *device) {
+  enum { ROOM = 1 << 17 };
+  char folder[] = "test_models.XXXXXX", config[64], weights[64];
+  uint16_t *data = calloc(ROOM, sizeof *data);
+  uint64_t used = 0;
+  struct checkpoint *c;
+  assert_non_null(data);
+  assert_non_null(mkdtemp(folder));
+  snprintf(config, sizeof config, "%s/config.json", folder);
+  snprintf(weights, sizeof weights, "%s/model.safetensors", folder);
+  assert_ok(checkpoint_open(HEADS "/model.safetensors", &c));
+  json_t *header = json_object(), *keys = json_load_file(HEADS "/config.json", 0, NULL);
+  for (uint64_t i = 0; i < checkpoint_count(c); i++) pad_heads(header, data, &used, checkpoint_at(c, i));
+  assert_true(used <= ROOM);
+  json_object_set_new(keys, "head_dim", json_integer(32));
+  json_object_set_new(keys, "partial_rotary_factor", json_real(0.25));
+  assert_int_equal(json_dump_file(keys, config, 0), 0);
+  write_checkpoint(weights, header, (const char *)data, 2 * used, 0);
+  check_model(device, folder, HEADS "/reference.safetensors");
+  json_decref(header);
+  json_decref(keys);
+  checkpoint_close(c);
+  free(data);
+  unlink(config), unlink(weights), rmdir(folder);
+}
+
 static void check_all(deltaic_device *device, const char *prefix, const char *const *names, int count) {
   for (int i = 0; i < count; i++) {
     char path[512], reference[600];
@@ -312,6 +367,11 @@ static void the_default_model_computes_its_float64_reference(void **state) {
   on_every_device(check_novelist);
 }
 
+static void heads_may_be_larger_and_rotated_in_part(void **state) {
+  (void)state;
+  on_every_device(check_padded_heads);
+}
+
 static void fast_prompts_stay_near_float64(void **state) {
   (void)state;
   on_every_device(check_fast);
@@ -329,6 +389,7 @@ int main(void) {
       cmocka_unit_test(tiny_models_compute_their_float64_references),
       cmocka_unit_test(ablations_and_transformers_compute_their_float64_references),
       cmocka_unit_test(the_default_model_computes_its_float64_reference),
+      cmocka_unit_test(heads_may_be_larger_and_rotated_in_part),
       cmocka_unit_test(fast_prompts_stay_near_float64),
       cmocka_unit_test(fast_takes_weights_beyond_f16),
   };
