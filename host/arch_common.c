@@ -171,12 +171,10 @@ static void *copy_spec(const void *spec, size_t bytes, deltaic_status *status) {
   return copy ? memcpy(copy, spec, bytes) : NULL;
 }
 
-// A gated MLP in every layer.
-static deltaic_status read_mlp(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
-                               struct model_spec *out) {
+deltaic_status arch_read_mlp(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
+                             struct model_spec *out) {
   static const char *const activations[] = {"swish", "silu", "powlu", NULL};
   struct dense_spec s = {0};
-  out->ffn_norm_eps = ffn_norm_eps(r, config, checkpoint, out->norm_eps);
   s.activation = arch_choice(r, config, "hidden_act", activations) == 2 ? ACTIVATION_POWLU : ACTIVATION_SILU;
   deltaic_status status = r->status ? r->status : size_mlp(r, config, checkpoint, out, &s.F);
   for (uint32_t i = 0; !status && i < out->L; i++) {
@@ -373,7 +371,8 @@ deltaic_status arch_read_outside(struct json_reader *r, const json_t *config, st
                                  uint32_t default_layers, struct model_spec *out) {
   deltaic_status status = refuse_keys(r, config);
   if (!status) status = arch_read_ends(r, config, checkpoint, &names_of_fla, default_layers, 1e-6, out);
-  if (!status) status = read_mlp(r, config, checkpoint, out);
+  if (!status) out->ffn_norm_eps = ffn_norm_eps(r, config, checkpoint, out->norm_eps);
+  if (!status) status = arch_read_mlp(r, config, checkpoint, out);
   if (!status) status = refuse_tensors(checkpoint, out->L);
   if (status) return status;
   if (json_present(config, "mixers")) return read_mixers(r, config, checkpoint, out);

@@ -29,6 +29,10 @@ deltaic_status arch_read_outside(struct json_reader *r, const json_t *config, st
 deltaic_status arch_set_layer(struct model_spec *out, uint32_t i, const struct mixer *mixer, const void *spec,
                               size_t bytes);
 
+// Gives every layer a gated MLP (ffn_dense.h) as the config says: intermediate_size or hidden_ratio, and hidden_act.
+deltaic_status arch_read_mlp(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
+                             struct model_spec *out);
+
 // What softmax-attention layers are told, by `attn` or by a transformer's own keys.
 struct attention_spec;
 deltaic_status arch_read_attention(struct json_reader *r, const json_t *keys, uint32_t default_heads, uint32_t D,

@@ -333,6 +333,54 @@ static void check_padded_heads(deltaic_device *device) {
   unlink(config), unlink(weights), rmdir(folder);
 }
 
+// HEADS as Qwen2 calls its tensors and its config's keys.
+static void check_qwen2(deltaic_device *device) {
+  static const char *const renamed[][2] = {{"embeddings", "embed_tokens"},
+                                           {"attn_norm", "input_layernorm"},
+                                           {"mlp_norm", "post_attention_layernorm"},
+                                           {".attn.", ".self_attn."}};
+  enum { ROOM = 1 << 17 };
+  char folder[] = "test_models.XXXXXX", config[64], weights[64], name[128];
+  char *data = calloc(ROOM, 1);
+  uint64_t used = 0;
+  struct checkpoint *c;
+  assert_non_null(data);
+  assert_non_null(mkdtemp(folder));
+  snprintf(config, sizeof config, "%s/config.json", folder);
+  snprintf(weights, sizeof weights, "%s/model.safetensors", folder);
+  assert_ok(checkpoint_open(HEADS "/model.safetensors", &c));
+  json_t *header = json_object();
+  for (uint64_t i = 0; i < checkpoint_count(c); i++) {
+    const struct file_tensor *t = checkpoint_at(c, i);
+    json_t *shape = json_array();
+    for (int k = 0; k < t->rank; k++) json_array_append_new(shape, json_integer((json_int_t)t->shape[k]));
+    snprintf(name, sizeof name, "%s", t->name);
+    for (int k = 0; k < 4; k++) {
+      const char *at = strstr(t->name, renamed[k][0]);
+      if (at)
+        snprintf(name, sizeof name, "%.*s%s%s", (int)(at - t->name), t->name, renamed[k][1],
+                 at + strlen(renamed[k][0]));
+    }
+    assert_true(used + t->bytes <= ROOM);
+    memcpy(data + used, t->data, t->bytes);
+    json_object_set_new(header, name,
+                        json_pack("{s:s,s:o,s:[I,I]}", "dtype", t->dtype_name, "shape", shape, "data_offsets",
+                                  (json_int_t)used, (json_int_t)(used + t->bytes)));
+    used += t->bytes;
+  }
+  json_t *keys = json_pack("{s:s,s:i,s:i,s:f,s:i,s:i,s:i,s:i,s:f}", "model_type", "qwen2", "num_attention_heads", 4,
+                           "num_key_value_heads", 2, "rope_theta", 500.0, "hidden_size", 32, "num_hidden_layers", 2,
+                           "vocab_size", 64, "intermediate_size", 48, "rms_norm_eps", 1e-6);
+  assert_int_equal(json_dump_file(keys, config, 0), 0);
+  write_checkpoint(weights, header, data, used, 0);
+  check_model(device, folder, HEADS "/reference.safetensors");
+  json_decref(header);
+  json_decref(keys);
+  checkpoint_close(c);
+  free(data);
+  unlink(config), unlink(weights), rmdir(folder);
+}
+
 static void check_all(deltaic_device *device, const char *prefix, const char *const *names, int count) {
   for (int i = 0; i < count; i++) {
     char path[512], reference[600];
@@ -372,6 +420,11 @@ static void heads_may_be_larger_and_rotated_in_part(void **state) {
   on_every_device(check_padded_heads);
 }
 
+static void qwen2_is_a_transformer_of_other_names(void **state) {
+  (void)state;
+  on_every_device(check_qwen2);
+}
+
 static void fast_prompts_stay_near_float64(void **state) {
   (void)state;
   on_every_device(check_fast);
@@ -390,6 +443,7 @@ int main(void) {
       cmocka_unit_test(ablations_and_transformers_compute_their_float64_references),
       cmocka_unit_test(the_default_model_computes_its_float64_reference),
       cmocka_unit_test(heads_may_be_larger_and_rotated_in_part),
+      cmocka_unit_test(qwen2_is_a_transformer_of_other_names),
       cmocka_unit_test(fast_prompts_stay_near_float64),
       cmocka_unit_test(fast_takes_weights_beyond_f16),
   };
