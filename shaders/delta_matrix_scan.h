@@ -7,7 +7,7 @@
 #define DELTA_MATRIX_SCAN_PREPARED 2  // (chunks, Hv, record) in, as uvec4
 #define DELTA_MATRIX_SCAN_STATE 3     // (slots, Hv * Dk * Dv) inout, f32
 #define DELTA_MATRIX_SCAN_SEQUENCES 4 // (B) in, struct sequence
-#define DELTA_MATRIX_SCAN_MAPS 5      // (B * segments, Hv, map) out, f32 as vec4 and f16 as uvec4; used when MODE is SEGMENTS
+#define DELTA_MATRIX_SCAN_MAPS 5      // (B * segments, Hv, map) out, as vec4, or f16 as uvec4; when MODE is SEGMENTS
 #define DELTA_MATRIX_SCAN_REACH 6     // (T, Hv, DK) out, f16 as uvec4; likewise
 #define DELTA_MATRIX_SCAN_BINDINGS 7
 #define DELTA_MATRIX_SCAN_SPEC_LANES 0 // (COMPUTERS + STAGERS) * SUBGROUP

@@ -7,9 +7,9 @@
 // The last step's output needs no second look at S:  q_b S_b = q_b S_b before + (q_b k_b^T) u_b.
 // qkv (T, H R D + N H R D + N Hv Dv), beta (T, N Hv), g (T, Hv), mask (T or 1, Hv R R), state (slots, Hv, R D, Dv),
 // o (T, Hv Dv). Workgroups (ceil(Dv / COLUMNS), Hv, B): COLUMNS value columns of one head of one sequence, all its
-// tokens. Every block is cut into SUB pieces of rows; an invocation keeps PER pieces of one column of S in registers, and
-// the pieces' k S, q S and q k^T meet in shared memory, one barrier a step. q, k, v and the masks, made here from their
-// logits, are staged for BLOCK tokens: the mask costs no dispatch of its own. Any D, R, Dv, N, T.
+// tokens. Every block is cut into SUB pieces of rows; an invocation keeps PER pieces of one column of S in registers,
+// and the pieces' k S, q S and q k^T meet in shared memory, one barrier a step. q, k, v and the masks, made here from
+// their logits, are staged for BLOCK tokens: the mask costs no dispatch of its own. Any D, R, Dv, N, T.
 #include "delta_rule.h"
 layout(local_size_x_id = DELTA_RULE_SPEC_LANES) in;
 layout(constant_id = DELTA_RULE_SPEC_D) const uint D = 64;
