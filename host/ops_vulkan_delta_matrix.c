@@ -103,8 +103,6 @@ static void prepare(struct recorder *c, const struct delta_call *d, const struct
   const struct binding bindings[DELTA_MATRIX_PREPARE_BINDINGS] = {
       [DELTA_MATRIX_PREPARE_PREPARED] = prepared,
       [DELTA_MATRIX_PREPARE_QKV] = qkv,
-      [DELTA_MATRIX_PREPARE_QKV4] = qkv,
-      [DELTA_MATRIX_PREPARE_QKV8] = qkv,
       [DELTA_MATRIX_PREPARE_BETA] = vulkan_bind(d->beta, d->qkv),
       [DELTA_MATRIX_PREPARE_G] = vulkan_bind(d->g, d->qkv),
       [DELTA_MATRIX_PREPARE_SEQUENCES] = vulkan_bind(d->sequences, d->qkv)};
@@ -142,8 +140,6 @@ static void hh_prepare(struct recorder *c, const struct delta_call *d, const str
   const struct binding qkv = bind_keys(d, pitch);
   const struct binding bindings[HH_MATRIX_PREPARE_BINDINGS] = {[HH_MATRIX_PREPARE_PREPARED] = prepared,
                                                                [HH_MATRIX_PREPARE_QKV] = qkv,
-                                                               [HH_MATRIX_PREPARE_QKV4] = qkv,
-                                                               [HH_MATRIX_PREPARE_QKV8] = qkv,
                                                                [HH_MATRIX_PREPARE_BETA] = vulkan_bind(d->beta, d->qkv),
                                                                [HH_MATRIX_PREPARE_G] = vulkan_bind(d->g, d->qkv),
                                                                [HH_MATRIX_PREPARE_MASK] = vulkan_bind(d->mask, d->qkv),
@@ -196,17 +192,12 @@ static void scan(struct recorder *c, const struct delta_call *d, const struct pl
       [DELTA_MATRIX_SCAN_SPEC_AHEAD] = p->ahead};
   const struct binding qkv = bind_words(d->qkv), o = vulkan_bind(d->o, d->o);
   const struct binding bindings[DELTA_MATRIX_SCAN_BINDINGS] = {[DELTA_MATRIX_SCAN_O] = o,
-                                                               [DELTA_MATRIX_SCAN_O4] = o,
-                                                               [DELTA_MATRIX_SCAN_O8] = o,
                                                                [DELTA_MATRIX_SCAN_QKV] = qkv,
-                                                               [DELTA_MATRIX_SCAN_QKV4] = qkv,
-                                                               [DELTA_MATRIX_SCAN_QKV8] = qkv,
                                                                [DELTA_MATRIX_SCAN_PREPARED] = prepared,
                                                                [DELTA_MATRIX_SCAN_STATE] = vulkan_bind(d->state, d->o),
                                                                [DELTA_MATRIX_SCAN_SEQUENCES] =
                                                                    vulkan_bind(d->sequences, d->qkv),
                                                                [DELTA_MATRIX_SCAN_MAPS] = maps,
-                                                               [DELTA_MATRIX_SCAN_MAPS16] = maps,
                                                                [DELTA_MATRIX_SCAN_REACH] = reach};
   const struct delta_matrix_scan_args args = {.H = a->H,
                                               .Hv = a->Hv,
@@ -270,10 +261,11 @@ static void add_reach(struct recorder *c, const struct delta_call *d, const stru
                                                    [DELTA_MATRIX_REACH_SPEC_TILES] = p->tiles,
                                                    [DELTA_MATRIX_REACH_SPEC_UNIT_O] = unit_of(a->Dv, d->o.stride)};
   const struct binding o = vulkan_bind(d->o, d->o);
-  const struct binding bindings[DELTA_MATRIX_REACH_BINDINGS] = {
-      [DELTA_MATRIX_REACH_O] = o,         [DELTA_MATRIX_REACH_O4] = o,
-      [DELTA_MATRIX_REACH_O8] = o,        [DELTA_MATRIX_REACH_REACH] = reach,
-      [DELTA_MATRIX_REACH_MAPS16] = maps, [DELTA_MATRIX_REACH_SEQUENCES] = vulkan_bind(d->sequences, d->o)};
+  const struct binding bindings[DELTA_MATRIX_REACH_BINDINGS] = {[DELTA_MATRIX_REACH_O] = o,
+                                                                [DELTA_MATRIX_REACH_REACH] = reach,
+                                                                [DELTA_MATRIX_REACH_MAPS] = maps,
+                                                                [DELTA_MATRIX_REACH_SEQUENCES] =
+                                                                    vulkan_bind(d->sequences, d->o)};
   const struct delta_matrix_reach_args args = {.Hv = a->Hv,
                                                .Dv = a->Dv,
                                                .DVP = DVP,

@@ -1,4 +1,4 @@
-// delta_matrix_load.glsl: eight neighbouring numbers of qkv as f16 in 16 bytes. The blocks qkv, qkv4, qkv8 are one
+// delta_matrix_load.glsl: eight neighbouring numbers of qkv as f16 in 16 bytes. qkv, qkv4 and qkv8 are views of one
 // tensor; with ACT_F16 it is f16, and four and eight are uvec2 and uvec4, else f32.
 #include "delta_matrix_number.glsl"
 #ifdef ACT_F16
@@ -6,8 +6,8 @@ layout(set = 0, binding = QKV_BINDING) restrict readonly buffer qkv_block { uint
 #else
 layout(set = 0, binding = QKV_BINDING) restrict readonly buffer qkv_block { float qkv[]; };
 #endif
-layout(set = 0, binding = QKV_BINDING + 1) restrict readonly buffer qkv4_block { FOUR qkv4[]; };
-layout(set = 0, binding = QKV_BINDING + 2) restrict readonly buffer qkv8_block { EIGHT qkv8[]; };
+layout(set = 0, binding = QKV_BINDING) restrict readonly buffer qkv4_block { FOUR qkv4[]; };
+layout(set = 0, binding = QKV_BINDING) restrict readonly buffer qkv8_block { EIGHT qkv8[]; };
 
 // Numbers at ... at + 7, of which `count` exist: at least one, and the rest become zeros. unit divides at and count.
 // In two steps, so that what is fetched ahead is not waited for: fetch8() only loads, finish8() shifts and selects.

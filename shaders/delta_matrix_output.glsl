@@ -1,8 +1,8 @@
-// delta_matrix_output.glsl: eight neighbouring numbers of o, the blocks at O_BINDING and the two after it, from f16 in
-// 16 bytes. After delta_matrix_number.glsl.
+// delta_matrix_output.glsl: eight neighbouring numbers of o, from f16 in 16 bytes; o, o4 and o8 are views of O_BINDING.
+// After delta_matrix_number.glsl.
 layout(set = 0, binding = O_BINDING) O_ACCESS buffer o_block { NUMBER o[]; };
-layout(set = 0, binding = O_BINDING + 1) O_ACCESS buffer o4_block { FOUR o4[]; };
-layout(set = 0, binding = O_BINDING + 2) O_ACCESS buffer o8_block { EIGHT o8[]; };
+layout(set = 0, binding = O_BINDING) O_ACCESS buffer o4_block { FOUR o4[]; };
+layout(set = 0, binding = O_BINDING) O_ACCESS buffer o8_block { EIGHT o8[]; };
 
 #ifdef ACT_F16
 uvec2 numbers4(uvec2 x) { return x; }

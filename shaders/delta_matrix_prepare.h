@@ -3,13 +3,11 @@
 #define DELTA_MATRIX_PREPARE_H
 #include "delta_matrix.h"
 #define DELTA_MATRIX_PREPARE_PREPARED 0  // (chunks, Hv, record) out, as uvec4
-#define DELTA_MATRIX_PREPARE_QKV 1       // (T, (1 + N) * H * pitch + N * Hv * Dv) in, f32 or f16; read when UNIT is 1
-#define DELTA_MATRIX_PREPARE_QKV4 2      // the same, four numbers at a time; read when UNIT is 4
-#define DELTA_MATRIX_PREPARE_QKV8 3      // eight
-#define DELTA_MATRIX_PREPARE_BETA 4      // (T, N * Hv) in, f32
-#define DELTA_MATRIX_PREPARE_G 5         // (T, Hv) in, f32; read when args.gated
-#define DELTA_MATRIX_PREPARE_SEQUENCES 6 // (B) in, struct sequence
-#define DELTA_MATRIX_PREPARE_BINDINGS 7
+#define DELTA_MATRIX_PREPARE_QKV 1       // (T, (1 + N) * H * pitch + N * Hv * Dv) in, f32 or f16; UNIT at a time
+#define DELTA_MATRIX_PREPARE_BETA 2      // (T, N * Hv) in, f32
+#define DELTA_MATRIX_PREPARE_G 3         // (T, Hv) in, f32; read when args.gated
+#define DELTA_MATRIX_PREPARE_SEQUENCES 4 // (B) in, struct sequence
+#define DELTA_MATRIX_PREPARE_BINDINGS 5
 #define DELTA_MATRIX_PREPARE_SPEC_LANES 0 // a multiple of SUBGROUP
 #define DELTA_MATRIX_PREPARE_SPEC_SUBGROUP 1
 #define DELTA_MATRIX_PREPARE_SPEC_TILE_M 2 // of the device's products: (M, K) x (K, N); 8 or 16 each

@@ -24,7 +24,7 @@ layout(constant_id = DELTA_MATRIX_REACH_SPEC_UNIT_O) const uint UNIT_O = 8;
 #define O_ACCESS
 #include "delta_matrix_output.glsl"
 layout(set = 0, binding = DELTA_MATRIX_REACH_REACH) restrict readonly buffer reach_block { uvec4 reach[]; };
-layout(set = 0, binding = DELTA_MATRIX_REACH_MAPS16) restrict readonly buffer maps16_block { uvec4 maps16[]; };
+layout(set = 0, binding = DELTA_MATRIX_REACH_MAPS) restrict readonly buffer maps16_block { uvec4 maps16[]; };
 layout(set = 0, binding = DELTA_MATRIX_REACH_SEQUENCES) restrict readonly buffer sequences_block {
   sequence sequences[];
 };

@@ -2,13 +2,11 @@
 #ifndef DELTA_MATRIX_REACH_H
 #define DELTA_MATRIX_REACH_H
 #include "delta_matrix.h"
-#define DELTA_MATRIX_REACH_O 0         // (T, Hv * Dv) inout, f32 or f16; used when UNIT_O is 1
-#define DELTA_MATRIX_REACH_O4 1        // the same, four numbers at a time, when UNIT_O is 4
-#define DELTA_MATRIX_REACH_O8 2        // eight
-#define DELTA_MATRIX_REACH_REACH 3     // (T, Hv, DK) in, f16 as uvec4
-#define DELTA_MATRIX_REACH_MAPS16 4    // (B * segments, Hv, map) in, f16 as uvec4
-#define DELTA_MATRIX_REACH_SEQUENCES 5 // (B) in, struct sequence
-#define DELTA_MATRIX_REACH_BINDINGS 6
+#define DELTA_MATRIX_REACH_O 0         // (T, Hv * Dv) inout, f32 or f16; UNIT_O at a time
+#define DELTA_MATRIX_REACH_REACH 1     // (T, Hv, DK) in, f16 as uvec4
+#define DELTA_MATRIX_REACH_MAPS 2    // (B * segments, Hv, map) in, f16 as uvec4
+#define DELTA_MATRIX_REACH_SEQUENCES 3 // (B) in, struct sequence
+#define DELTA_MATRIX_REACH_BINDINGS 4
 #define DELTA_MATRIX_REACH_SPEC_LANES 0 // COMPUTERS * SUBGROUP
 #define DELTA_MATRIX_REACH_SPEC_SUBGROUP 1
 #define DELTA_MATRIX_REACH_SPEC_TILE_M 2

@@ -2,19 +2,14 @@
 #ifndef DELTA_MATRIX_SCAN_H
 #define DELTA_MATRIX_SCAN_H
 #include "hh_matrix.h"
-#define DELTA_MATRIX_SCAN_O 0         // (T, Hv * Dv) out, f32 or f16
-#define DELTA_MATRIX_SCAN_O4 1        // the same, four numbers at a time, written when UNIT_O is 4; so below
-#define DELTA_MATRIX_SCAN_O8 2        // eight
-#define DELTA_MATRIX_SCAN_QKV 3       // (T, (1 + N) * H * pitch + N * Hv * Dv) in, as o
-#define DELTA_MATRIX_SCAN_QKV4 4      //
-#define DELTA_MATRIX_SCAN_QKV8 5      //
-#define DELTA_MATRIX_SCAN_PREPARED 6  // (chunks, Hv, record) in, as uvec4
-#define DELTA_MATRIX_SCAN_STATE 7     // (slots, Hv * Dk * Dv) inout, f32
-#define DELTA_MATRIX_SCAN_SEQUENCES 8 // (B) in, struct sequence
-#define DELTA_MATRIX_SCAN_MAPS 9      // (B * segments, Hv, map) out, f32 as vec4; used when MODE is SEGMENTS
-#define DELTA_MATRIX_SCAN_MAPS16 10   // the same, f16 as uvec4
-#define DELTA_MATRIX_SCAN_REACH 11    // (T, Hv, DK) out, f16 as uvec4; likewise
-#define DELTA_MATRIX_SCAN_BINDINGS 12
+#define DELTA_MATRIX_SCAN_O 0         // (T, Hv * Dv) out, f32 or f16; UNIT_O at a time
+#define DELTA_MATRIX_SCAN_QKV 1       // (T, (1 + N) * H * pitch + N * Hv * Dv) in, as o; UNIT_K or UNIT_V at a time
+#define DELTA_MATRIX_SCAN_PREPARED 2  // (chunks, Hv, record) in, as uvec4
+#define DELTA_MATRIX_SCAN_STATE 3     // (slots, Hv * Dk * Dv) inout, f32
+#define DELTA_MATRIX_SCAN_SEQUENCES 4 // (B) in, struct sequence
+#define DELTA_MATRIX_SCAN_MAPS 5      // (B * segments, Hv, map) out, as vec4, or f16 as uvec4; when MODE is SEGMENTS
+#define DELTA_MATRIX_SCAN_REACH 6     // (T, Hv, DK) out, f16 as uvec4; likewise
+#define DELTA_MATRIX_SCAN_BINDINGS 7
 #define DELTA_MATRIX_SCAN_SPEC_LANES 0 // (COMPUTERS + STAGERS) * SUBGROUP
 #define DELTA_MATRIX_SCAN_SPEC_SUBGROUP 1
 #define DELTA_MATRIX_SCAN_SPEC_TILE_M 2 // of the device's products; all the same in delta_matrix_scan.comp

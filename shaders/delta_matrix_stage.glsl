@@ -31,7 +31,7 @@ const bool KEY_EDGES = (EDGES & DELTA_MATRIX_EDGE_KEYS) != 0, COLUMN_EDGES = (ED
 layout(set = 0, binding = DELTA_MATRIX_SCAN_PREPARED) restrict readonly buffer prepared_block { uvec4 prepared[]; };
 layout(set = 0, binding = DELTA_MATRIX_SCAN_STATE) restrict buffer state_block { float state[]; };
 layout(set = 0, binding = DELTA_MATRIX_SCAN_MAPS) writeonly buffer maps_block { vec4 maps[]; };
-layout(set = 0, binding = DELTA_MATRIX_SCAN_MAPS16) writeonly buffer maps16_block { uvec4 maps16[]; };
+layout(set = 0, binding = DELTA_MATRIX_SCAN_MAPS) writeonly buffer maps16_block { uvec4 maps16[]; };
 layout(set = 0, binding = DELTA_MATRIX_SCAN_REACH) restrict writeonly buffer reach_block { uvec4 reach[]; };
 layout(set = 0, binding = DELTA_MATRIX_SCAN_SEQUENCES) restrict readonly buffer sequences_block {
   sequence sequences[];

@@ -3,14 +3,12 @@
 #define HH_MATRIX_PREPARE_H
 #include "hh_matrix.h"
 #define HH_MATRIX_PREPARE_PREPARED 0  // (chunks, Hv, record) out, as uvec4
-#define HH_MATRIX_PREPARE_QKV 1       // (T, 2 * H * pitch + Hv * Dv) in, f32 or f16; read when UNIT is 1
-#define HH_MATRIX_PREPARE_QKV4 2      // the same, four numbers at a time; read when UNIT is 4
-#define HH_MATRIX_PREPARE_QKV8 3      // eight
-#define HH_MATRIX_PREPARE_BETA 4      // (T, Hv) in, f32
-#define HH_MATRIX_PREPARE_G 5         // (T, Hv) in, f32; read when args.gated
-#define HH_MATRIX_PREPARE_MASK 6      // (T or 1, Hv * R * R) in, f32: logits, or M when NONNEG is HH_GIVEN
-#define HH_MATRIX_PREPARE_SEQUENCES 7 // (B) in, struct sequence
-#define HH_MATRIX_PREPARE_BINDINGS 8
+#define HH_MATRIX_PREPARE_QKV 1       // (T, 2 * H * pitch + Hv * Dv) in, f32 or f16; UNIT at a time
+#define HH_MATRIX_PREPARE_BETA 2      // (T, Hv) in, f32
+#define HH_MATRIX_PREPARE_G 3         // (T, Hv) in, f32; read when args.gated
+#define HH_MATRIX_PREPARE_MASK 4      // (T or 1, Hv * R * R) in, f32: logits, or M when NONNEG is HH_GIVEN
+#define HH_MATRIX_PREPARE_SEQUENCES 5 // (B) in, struct sequence
+#define HH_MATRIX_PREPARE_BINDINGS 6
 #define HH_MATRIX_PREPARE_SPEC_LANES 0 // a multiple of SUBGROUP; best one for each of (R + 1) * C / R columns
 #define HH_MATRIX_PREPARE_SPEC_SUBGROUP 1
 #define HH_MATRIX_PREPARE_SPEC_TILE_M 2 // of the device's products: (M, K) x (K, N); 8 or 16 each
