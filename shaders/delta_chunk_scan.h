@@ -21,7 +21,7 @@
 #define DELTA_CHUNK_SCAN_SPECS 10
 // Tokens of an invocation, and of all of them: how many rows of Q are staged, C / N or a few more.
 #define DELTA_CHUNK_SCAN_SUB_Q(SUB_T, N) (((SUB_T) + (N)-1) / (N))
-#define DELTA_CHUNK_SCAN_QUERIES(C, SUB_T, N) ((C) / (SUB_T)*DELTA_CHUNK_SCAN_SUB_Q(SUB_T, N))
+#define DELTA_CHUNK_SCAN_QUERIES(C, SUB_T, N) ((C) / (SUB_T) * DELTA_CHUNK_SCAN_SUB_Q(SUB_T, N))
 struct delta_chunk_scan_args {
   uint H;
   uint Hv;

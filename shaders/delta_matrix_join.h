@@ -2,7 +2,7 @@
 #ifndef DELTA_MATRIX_JOIN_H
 #define DELTA_MATRIX_JOIN_H
 #include "delta_matrix.h"
-#define DELTA_MATRIX_JOIN_MAPS 0      // (B * segments, Hv, map) in, f32 as vec4
+#define DELTA_MATRIX_JOIN_MAPS 0      // (B * segments, Hv, map) f32 as vec4, in, and f16 as uvec4, inout
 #define DELTA_MATRIX_JOIN_STATE 1     // (slots, Hv * Dk * Dv) out, f32
 #define DELTA_MATRIX_JOIN_SEQUENCES 2 // (B) in, struct sequence
 #define DELTA_MATRIX_JOIN_BINDINGS 3

@@ -2,7 +2,7 @@
 #ifndef MAMBA2_CHUNK_PASS_H
 #define MAMBA2_CHUNK_PASS_H
 #include "mamba2_chunk.h"
-#define MAMBA2_CHUNK_PASS_STATES 0    // (chunks, heads, record) inout, f32 as vec4
+#define MAMBA2_CHUNK_PASS_STATES 0    // (chunks, heads, record) inout, f32 as vec4, or f16 as uvec2 when HALVES
 #define MAMBA2_CHUNK_PASS_STATE 1     // (slots, heads * N * P) inout, f32
 #define MAMBA2_CHUNK_PASS_SEQUENCES 2 // (B) in, struct sequence
 #define MAMBA2_CHUNK_PASS_BINDINGS 3
