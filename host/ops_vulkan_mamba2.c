@@ -188,7 +188,7 @@ static struct mamba2_chunk_args chunk_args(const struct mamba2_call *m) {
 // What every kernel of chunks reads or writes.
 static void bind_chunks(const struct mamba2_call *m, struct binding states, struct binding *bindings) {
   bindings[MAMBA2_CHUNK_STATES] = states;
-  bindings[MAMBA2_CHUNK_XBC] = bindings[MAMBA2_CHUNK_XBC4] = vulkan_bind(m->xBC, m->xBC);
+  bindings[MAMBA2_CHUNK_XBC] = vulkan_bind(m->xBC, m->xBC);
   bindings[MAMBA2_CHUNK_DT] = vulkan_bind(m->dt, m->xBC);
   bindings[MAMBA2_CHUNK_G] = vulkan_bind(m->g, m->xBC);
   bindings[MAMBA2_CHUNK_SEQUENCES] = vulkan_bind(m->sequences, m->xBC);
@@ -267,10 +267,8 @@ static void matrix_chunks(struct recorder *c, const struct mamba2_call *m, const
                                               [MAMBA2_MATRIX_SPEC_ALIGNED] = m->aligned,
                                               [MAMBA2_MATRIX_SPEC_FOURS] = a->P % 4 == 0 && m->y.stride % 4 == 0,
                                               [MAMBA2_MATRIX_SPEC_LOCKSTEP] = f->p.lockstep};
-  const struct binding y = vulkan_bind(m->y, m->y);
   struct binding in[MAMBA2_MATRIX_STATE_BINDINGS] = {[MAMBA2_MATRIX_STATE_STATE] = vulkan_bind(m->state, m->y)};
-  struct binding out[MAMBA2_MATRIX_OUTPUT_BINDINGS] = {[MAMBA2_MATRIX_OUTPUT_Y] = y,
-                                                       [MAMBA2_MATRIX_OUTPUT_Y4] = y,
+  struct binding out[MAMBA2_MATRIX_OUTPUT_BINDINGS] = {[MAMBA2_MATRIX_OUTPUT_Y] = vulkan_bind(m->y, m->y),
                                                        [MAMBA2_MATRIX_OUTPUT_D] = vulkan_bind(m->D, m->xBC)};
   bind_chunks(m, states, in);
   bind_chunks(m, states, out);

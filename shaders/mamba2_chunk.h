@@ -19,11 +19,10 @@
 // Bindings of chunk_state and chunk_output, and of both on matrices; further ones of each follow.
 #define MAMBA2_CHUNK_STATES 0    // (chunks, heads, record) f32 as vec4, on matrices f16 in eights; out of chunk_state
 #define MAMBA2_CHUNK_XBC 1       // (T, heads * P + 2 * groups * N) in, f32
-#define MAMBA2_CHUNK_XBC4 2      // the same as vec4, read when ALIGNED
-#define MAMBA2_CHUNK_DT 3        // (T, heads) in, f32
-#define MAMBA2_CHUNK_G 4         // (T, heads) in, f32
-#define MAMBA2_CHUNK_SEQUENCES 5 // (B) in, struct sequence
-#define MAMBA2_CHUNK_BINDINGS 6
+#define MAMBA2_CHUNK_DT 2        // (T, heads) in, f32
+#define MAMBA2_CHUNK_G 3         // (T, heads) in, f32
+#define MAMBA2_CHUNK_SEQUENCES 4 // (B) in, struct sequence
+#define MAMBA2_CHUNK_BINDINGS 5
 // Their push constants.
 struct mamba2_chunk_args {
   uint B;

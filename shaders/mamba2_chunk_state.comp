@@ -13,7 +13,7 @@ layout(constant_id = MAMBA2_CHUNK_STATE_SPEC_P) const uint P = 64;
 layout(constant_id = MAMBA2_CHUNK_STATE_SPEC_ALIGNED) const uint ALIGNED = 0;
 layout(set = 0, binding = MAMBA2_CHUNK_STATES) writeonly buffer states_block { vec4 states[]; };
 layout(set = 0, binding = MAMBA2_CHUNK_XBC) readonly buffer xBC_block { float xBC[]; };
-layout(set = 0, binding = MAMBA2_CHUNK_XBC4) readonly buffer xBC4_block { vec4 xBC4[]; };
+layout(set = 0, binding = MAMBA2_CHUNK_XBC) readonly buffer xBC4_block { vec4 xBC4[]; };
 layout(set = 0, binding = MAMBA2_CHUNK_DT) readonly buffer dt_block { float dt[]; };
 layout(set = 0, binding = MAMBA2_CHUNK_G) readonly buffer g_block { float g[]; };
 layout(set = 0, binding = MAMBA2_CHUNK_SEQUENCES) readonly buffer sequences_block { sequence sequences[]; };

@@ -18,9 +18,9 @@
 // past the end of the sequence repeat the last one, and are dropped. Any N, P, groups, T.
 #include "mamba2_matrix_output.h"
 layout(set = 0, binding = MAMBA2_MATRIX_OUTPUT_Y) restrict writeonly buffer y_block { stored y[]; };
-layout(set = 0, binding = MAMBA2_MATRIX_OUTPUT_Y4) restrict writeonly buffer y4_block { stored4 y4[]; };
+layout(set = 0, binding = MAMBA2_MATRIX_OUTPUT_Y) restrict writeonly buffer y4_block { stored4 y4[]; };
 layout(set = 0, binding = MAMBA2_CHUNK_XBC) readonly buffer xBC_block { float xBC[]; };
-layout(set = 0, binding = MAMBA2_CHUNK_XBC4) readonly buffer xBC4_block { vec4 xBC4[]; };
+layout(set = 0, binding = MAMBA2_CHUNK_XBC) readonly buffer xBC4_block { vec4 xBC4[]; };
 layout(set = 0, binding = MAMBA2_CHUNK_STATES) restrict readonly buffer states_block { uvec4 states[]; };
 layout(set = 0, binding = MAMBA2_CHUNK_DT) restrict readonly buffer dt_block { float dt[]; };
 layout(set = 0, binding = MAMBA2_CHUNK_G) restrict readonly buffer g_block { float g[]; };

@@ -16,7 +16,7 @@
 #include "mamba2_matrix_state.h"
 layout(set = 0, binding = MAMBA2_CHUNK_STATES) restrict writeonly buffer states_block { uvec4 states[]; };
 layout(set = 0, binding = MAMBA2_CHUNK_XBC) readonly buffer xBC_block { float xBC[]; };
-layout(set = 0, binding = MAMBA2_CHUNK_XBC4) readonly buffer xBC4_block { vec4 xBC4[]; };
+layout(set = 0, binding = MAMBA2_CHUNK_XBC) readonly buffer xBC4_block { vec4 xBC4[]; };
 layout(set = 0, binding = MAMBA2_CHUNK_DT) restrict readonly buffer dt_block { float dt[]; };
 layout(set = 0, binding = MAMBA2_CHUNK_G) restrict readonly buffer g_block { float g[]; };
 layout(set = 0, binding = MAMBA2_MATRIX_STATE_STATE) restrict readonly buffer state_block { float state[]; };
