@@ -66,7 +66,6 @@
   X(delta_matrix_join, DELTA_MATRIX_JOIN, delta_matrix_join_args)                                                      \
   X(delta_matrix_reach_f32, DELTA_MATRIX_REACH, delta_matrix_reach_args)                                               \
   X(delta_matrix_reach_f16, DELTA_MATRIX_REACH, delta_matrix_reach_args)                                               \
-  X(hh_rule, HH_RULE, hh_rule_args)                                                                                    \
   X(hh_chunk_prepare, HH_CHUNK_PREPARE, hh_chunk_prepare_args)                                                         \
   X(hh_chunk_scan, HH_CHUNK_SCAN, hh_chunk_scan_args)                                                                  \
   X(output_norm_f32, OUTPUT_NORM, output_norm_args)                                                                    \

@@ -119,9 +119,9 @@ bool vulkan_delta_matrix_plan(const struct device *device, uint32_t T, uint32_t 
 uint64_t vulkan_delta_matrix_bytes(const struct device *device, const struct plan_delta_matrix *p, uint32_t T,
                                    uint32_t B, const struct delta_args *a); // of scratch
 void vulkan_delta_matrix(struct recorder *c, const struct delta_call *d, const struct plan_delta_matrix *p);
-// ops_vulkan_hh.c: r > 1 without cooperative matrices.
+// ops_vulkan_hh.c: r > 1 in chunks without cooperative matrices.
 uint64_t vulkan_hh_scratch_bytes(const struct device *device, uint32_t T, uint32_t B, const struct delta_args *a);
-void vulkan_hh_rule(struct recorder *c, const struct delta_call *d);
+bool vulkan_hh_chunks(struct recorder *c, const struct delta_call *d); // false: not done, it walks the tokens
 
 // ops_vulkan_attention.c
 void vulkan_rope_append(struct recorder *c, struct tensor qkv, struct tensor cache_k, struct tensor cache_v,

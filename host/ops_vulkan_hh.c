@@ -1,80 +1,8 @@
-// ops_vulkan_hh: the delta rule in blocks (r > 1) on Vulkan, without cooperative matrices: recurrent in one kernel,
-// chunkwise in two.
+// ops_vulkan_hh: the delta rule in blocks (r > 1) on Vulkan, chunkwise without cooperative matrices.
 #include "ops_vulkan.h"
 
 #include "hh_chunk_prepare.h"
 #include "hh_chunk_scan.h"
-#include "hh_rule.h"
-
-static_assert(HH_GIVEN == HH_NONNEG_GIVEN && HH_SOFTPLUS == HH_NONNEG_SOFTPLUS && HH_SIGMOID == HH_NONNEG_SIGMOID &&
-                  HH_EXP == HH_NONNEG_EXP,
-              "shaders and host number what makes masks non-negative alike");
-
-// ---------------------------------------------------------------- recurrent
-
-// How blocks of rows are dealt to invocations: blocks are cut into `sub` pieces, an invocation keeps `per` of them.
-struct deal {
-  uint32_t columns, sub, per;
-};
-
-static uint32_t split_of(const struct deal *p, uint32_t r) { return r * p->sub / p->per; }
-
-// About plan->rule_rows rows an invocation, no more invocations than the plan allows a workgroup. Either sub or per
-// is 1.
-static struct deal deal_rows(const struct plan *plan, const struct delta_args *a) {
-  uint32_t d = a->Dk / a->r, most = max32(plan->lanes, 128);
-  struct deal p = {plan->rule_columns, divide_up(d, plan->rule_rows), 1};
-  while (p.columns > 8 && p.columns / 2 >= a->Dv) p.columns /= 2;
-  for (uint32_t per = 2; per <= a->r && per * d <= plan->rule_rows; per++)
-    if (a->r % per == 0) p.per = per;
-  while (p.sub > 1 && split_of(&p, a->r) * p.columns > most) p.sub--;
-  while (p.per < a->r && split_of(&p, a->r) * p.columns > most) {
-    do p.per++;
-    while (a->r % p.per);
-  }
-  return p;
-}
-
-static void recurrent(struct recorder *c, const struct delta_call *d) {
-  enum { STAGED = 2048 }; // numbers of q, k and masks in shared memory, 8 KiB, when a token needs no more
-  const struct delta_args *a = &d->a;
-  struct deal p = deal_rows(vulkan_plan(c), a);
-  uint32_t token =
-      a->r * (2 * divide_up(divide_up(a->Dk / a->r, p.sub), 4) * 4 * p.sub + a->r + divide_up(a->r, 4) * 4);
-  const uint32_t spec[HH_RULE_SPECS] = {[HH_RULE_SPEC_LANES] = p.columns * split_of(&p, a->r),
-                                        [HH_RULE_SPEC_D] = a->Dk / a->r,
-                                        [HH_RULE_SPEC_R] = a->r,
-                                        [HH_RULE_SPEC_COLUMNS] = p.columns,
-                                        [HH_RULE_SPEC_SUB] = p.sub,
-                                        [HH_RULE_SPEC_PER] = p.per,
-                                        [HH_RULE_SPEC_BLOCK] = max32(min32(STAGED / token, 16), 1),
-                                        [HH_RULE_SPEC_ALIGNED] = d->aligned,
-                                        [HH_RULE_SPEC_NONNEG] = a->nonneg};
-  const struct binding qkv = vulkan_bind(d->qkv, d->qkv);
-  const struct binding bindings[HH_RULE_BINDINGS] = {[HH_RULE_O] = vulkan_bind(d->o, d->o),
-                                                     [HH_RULE_QKV] = qkv,
-                                                     [HH_RULE_BETA] = vulkan_bind(d->beta, d->qkv),
-                                                     [HH_RULE_G] = vulkan_bind(d->g, d->qkv),
-                                                     [HH_RULE_MASK] = vulkan_bind(d->mask, d->qkv),
-                                                     [HH_RULE_STATE] = vulkan_bind(d->state, d->o),
-                                                     [HH_RULE_SEQUENCES] = vulkan_bind(d->sequences, d->qkv)};
-  const struct hh_rule_args args = {.H = a->H,
-                                    .Hv = a->Hv,
-                                    .Dv = a->Dv,
-                                    .gated = a->gated,
-                                    .scale = a->scale,
-                                    .o_stride = d->o.stride,
-                                    .qkv_stride = d->qkv.stride,
-                                    .beta_stride = d->beta.stride,
-                                    .g_stride = d->g.stride,
-                                    .mask_stride = a->fixed_mask ? 0 : d->mask.stride,
-                                    .state_stride = d->state.stride};
-  uint64_t operations = 2ull * d->qkv.rows * a->Hv * a->Dv * (3 * a->Dk + a->r * a->r);
-  vulkan_dispatch(c, KERNEL_hh_rule, spec, bindings, &args, divide_up(a->Dv, p.columns), a->Hv, d->sequences.rows,
-                  operations);
-}
-
-// ---------------------------------------------------------------- chunkwise
 
 // Shapes of both chunk kernels.
 struct chunk_shape {
@@ -182,19 +110,18 @@ static void chunk_scan(struct recorder *c, const struct delta_call *d, const str
                   d->sequences.rows, 2ull * d->qkv.rows * a->Hv * a->Dv * (3 * a->Dk + s->C * a->r * a->r / 2));
 }
 
-void vulkan_hh_rule(struct recorder *c, const struct delta_call *d) {
+bool vulkan_hh_chunks(struct recorder *c, const struct delta_call *d) {
   const struct delta_args *a = &d->a;
   struct chunk_shape s;
   // The tensors may have more rows than the call has tokens, for which scratch was measured.
-  bool chunks = wants_chunks(vulkan_device(c->backend), d->qkv.rows, d->sequences.rows, a, &s);
-  chunks = chunks && tensor_bytes(&d->scratch) <= c->backend->max_binding_bytes;
-  if (chunks) s.chunks = (uint32_t)(min64(chunk_scratch_bytes(&s, a), tensor_bytes(&d->scratch)) / record_bytes(&s, a));
-  if (!chunks || !s.chunks) {
-    recurrent(c, d);
-    return;
-  }
+  if (!wants_chunks(vulkan_device(c->backend), d->qkv.rows, d->sequences.rows, a, &s) ||
+      tensor_bytes(&d->scratch) > c->backend->max_binding_bytes)
+    return false;
+  s.chunks = (uint32_t)(min64(chunk_scratch_bytes(&s, a), tensor_bytes(&d->scratch)) / record_bytes(&s, a));
+  if (!s.chunks) return false;
   struct binding prepared = vulkan_bind(d->scratch, d->scratch);
   prepared.bytes = chunk_scratch_bytes(&s, a);
   chunk_prepare(c, d, &s, prepared);
   chunk_scan(c, d, &s, prepared);
+  return true;
 }

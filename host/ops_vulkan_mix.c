@@ -10,6 +10,9 @@
 #include "delta_rule.h"
 #include "short_conv.h"
 
+static_assert(HH_GIVEN == HH_NONNEG_GIVEN && HH_SOFTPLUS == HH_NONNEG_SOFTPLUS && HH_SIGMOID == HH_NONNEG_SIGMOID &&
+                  HH_EXP == HH_NONNEG_EXP,
+              "shaders and host number what makes masks non-negative alike");
 static_assert(NORM_NONE == KEY_NORM_NONE && NORM_L2 == KEY_NORM_L2 && NORM_SUM == KEY_NORM_SUM &&
                   NORM_L1 == KEY_NORM_L1,
               "shaders and host number the norms alike");
@@ -131,27 +134,54 @@ void vulkan_delta_inputs(struct recorder *c, struct tensor qk, const struct delt
                   vulkan_head_groups(c, a->heads + 1), 1, 6ull * qk.rows * a->heads * a->Dk);
 }
 
+// How blocks of rows are dealt to invocations: blocks are cut into `sub` pieces, an invocation keeps `per` of them.
+struct deal {
+  uint32_t columns, sub, per;
+};
+
+static uint32_t split_of(const struct deal *p, uint32_t r) { return r * p->sub / p->per; }
+
+// About plan->rule_rows rows an invocation, no more invocations than the plan allows a workgroup. Either sub or per
+// is 1.
+static struct deal deal_rows(const struct plan *plan, const struct delta_args *a, uint32_t r) {
+  const uint32_t d = a->Dk / r, most = max32(plan->lanes, 128);
+  struct deal p = {plan->rule_columns, divide_up(d, plan->rule_rows), 1};
+  while (r == 1 && p.sub > 1 && p.sub * p.columns > most) p.sub--;
+  while (p.columns > 8 && p.columns / 2 >= a->Dv) p.columns /= 2;
+  for (uint32_t per = 2; per <= r && per * d <= plan->rule_rows; per++)
+    if (r % per == 0) p.per = per;
+  while (p.sub > 1 && split_of(&p, r) * p.columns > most) p.sub--;
+  while (p.per < r && split_of(&p, r) * p.columns > most) {
+    do p.per++;
+    while (r % p.per);
+  }
+  return p;
+}
+
 static void recurrent(struct recorder *c, const struct delta_call *d) {
-  enum { STAGED = 2048 }; // numbers of q and k in shared memory, 8 KiB, when a token needs no more
-  const struct plan *plan = vulkan_plan(c);
+  enum { STAGED = 2048 }; // numbers of q, k and masks in shared memory, 8 KiB, when a token needs no more
   const struct delta_args *a = &d->a;
-  uint32_t split = divide_up(a->Dk, plan->rule_rows), most = plan->lanes > 128 ? plan->lanes : 128;
-  while (split > 1 && split * plan->rule_columns > most) split--;
-  uint32_t columns = plan->rule_columns, padded = divide_up(divide_up(a->Dk, split), 4) * 4 * split;
-  while (columns > 8 && columns / 2 >= a->Dv) columns /= 2;
-  const uint32_t spec[DELTA_RULE_SPECS] = {[DELTA_RULE_SPEC_LANES] = columns * split,
-                                           [DELTA_RULE_SPEC_DK] = a->Dk,
+  const uint32_t r = max32(a->r, 1);
+  const struct deal p = deal_rows(vulkan_plan(c), a, r);
+  const uint32_t padded = r * p.sub * divide_up(divide_up(a->Dk / r, p.sub), 4) * 4;
+  const uint32_t token = (a->n + 1) * padded + (r > 1 ? r * (r + divide_up(r, 4) * 4) : 0);
+  const uint32_t spec[DELTA_RULE_SPECS] = {[DELTA_RULE_SPEC_LANES] = p.columns * split_of(&p, r),
+                                           [DELTA_RULE_SPEC_D] = a->Dk / r,
+                                           [DELTA_RULE_SPEC_R] = r,
                                            [DELTA_RULE_SPEC_N] = a->n,
-                                           [DELTA_RULE_SPEC_COLUMNS] = columns,
-                                           [DELTA_RULE_SPEC_SPLIT] = split,
-                                           [DELTA_RULE_SPEC_BLOCK] =
-                                               max32(min32(STAGED / (padded * (a->n + 1)), 16), 1),
-                                           [DELTA_RULE_SPEC_ALIGNED] = d->aligned};
-  const struct binding qkv = vulkan_bind(d->qkv, d->qkv);
-  const struct binding bindings[DELTA_RULE_BINDINGS] = {
-      [DELTA_RULE_O] = vulkan_bind(d->o, d->o),         [DELTA_RULE_QKV] = qkv,
-      [DELTA_RULE_BETA] = vulkan_bind(d->beta, d->qkv), [DELTA_RULE_G] = vulkan_bind(d->g, d->qkv),
-      [DELTA_RULE_STATE] = vulkan_bind(d->state, d->o), [DELTA_RULE_SEQUENCES] = vulkan_bind(d->sequences, d->qkv)};
+                                           [DELTA_RULE_SPEC_COLUMNS] = p.columns,
+                                           [DELTA_RULE_SPEC_SUB] = p.sub,
+                                           [DELTA_RULE_SPEC_PER] = p.per,
+                                           [DELTA_RULE_SPEC_BLOCK] = max32(min32(STAGED / token, 16), 1),
+                                           [DELTA_RULE_SPEC_ALIGNED] = d->aligned,
+                                           [DELTA_RULE_SPEC_NONNEG] = r > 1 ? a->nonneg : HH_NONNEG_GIVEN};
+  const struct binding bindings[DELTA_RULE_BINDINGS] = {[DELTA_RULE_O] = vulkan_bind(d->o, d->o),
+                                                        [DELTA_RULE_QKV] = vulkan_bind(d->qkv, d->qkv),
+                                                        [DELTA_RULE_BETA] = vulkan_bind(d->beta, d->qkv),
+                                                        [DELTA_RULE_G] = vulkan_bind(d->g, d->qkv),
+                                                        [DELTA_RULE_MASK] = vulkan_bind(d->mask, d->qkv),
+                                                        [DELTA_RULE_STATE] = vulkan_bind(d->state, d->o),
+                                                        [DELTA_RULE_SEQUENCES] = vulkan_bind(d->sequences, d->qkv)};
   const struct delta_rule_args args = {.H = a->H,
                                        .Hv = a->Hv,
                                        .Dv = a->Dv,
@@ -161,10 +191,11 @@ static void recurrent(struct recorder *c, const struct delta_call *d) {
                                        .qkv_stride = d->qkv.stride,
                                        .beta_stride = d->beta.stride,
                                        .g_stride = d->g.stride,
+                                       .mask_stride = a->fixed_mask ? 0 : d->mask.stride,
                                        .state_stride = d->state.stride};
-  uint64_t operations = 2ull * d->qkv.rows * a->Hv * a->Dk * a->Dv * (2 * a->n + 1);
-  vulkan_dispatch(c, KERNEL_delta_rule, spec, bindings, &args, divide_up(a->Dv, columns), a->Hv, d->sequences.rows,
-                  operations);
+  const uint64_t products = (uint64_t)a->Dk * (2 * a->n + 1) + (r > 1 ? r * r : 0);
+  vulkan_dispatch(c, KERNEL_delta_rule, spec, bindings, &args, divide_up(a->Dv, p.columns), a->Hv, d->sequences.rows,
+                  2ull * d->qkv.rows * a->Hv * a->Dv * products);
 }
 
 bool vulkan_chunked(const struct plan *plan, enum delta_form form, uint64_t T, uint32_t B, uint64_t longest) {
@@ -309,7 +340,7 @@ void vulkan_delta_rule(struct recorder *c, struct tensor o, struct tensor qkv, s
   }
   assert(qkv.dtype == DTYPE_F32 && o.dtype == DTYPE_F32);
   if (a.r > 1) {
-    vulkan_hh_rule(c, &d);
+    if (!vulkan_hh_chunks(c, &d)) recurrent(c, &d);
     return;
   }
   struct chunk_shape s;

@@ -24,7 +24,6 @@
 #include "hh_chunk_prepare.h"
 #include "hh_chunk_scan.h"
 #include "hh_matrix_prepare.h"
-#include "hh_rule.h"
 #include "mamba2.h"
 #include "mamba2_chunk_output.h"
 #include "mamba2_chunk_pass.h"
@@ -147,7 +146,6 @@ static const struct access accesses[] = {
     {KERNEL_delta_matrix_reach_f32, MATRIX_REACH, MATRIX_REACH},
     {KERNEL_delta_matrix_reach_f16, MATRIX_REACH, MATRIX_REACH},
     {KERNEL_delta_chunk_scan, BIT(DELTA_CHUNK_SCAN_O) | BIT(DELTA_CHUNK_SCAN_STATE), BIT(DELTA_CHUNK_SCAN_STATE)},
-    {KERNEL_hh_rule, BIT(HH_RULE_O) | BIT(HH_RULE_STATE), BIT(HH_RULE_STATE)},
     {KERNEL_hh_chunk_prepare, BIT(HH_CHUNK_PREPARE_PREPARED), 0},
     {KERNEL_hh_chunk_scan, BIT(HH_CHUNK_SCAN_O) | BIT(HH_CHUNK_SCAN_STATE), BIT(HH_CHUNK_SCAN_STATE)},
     {KERNEL_output_norm_f16, BIT(OUTPUT_NORM_O), BIT(OUTPUT_NORM_O)},
