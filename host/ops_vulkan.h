@@ -2,6 +2,7 @@
 #ifndef OPS_VULKAN_H
 #define OPS_VULKAN_H
 #include "commands.h"
+#include "conv_step.h"
 #include "kernels.h"
 #include "numbers.h"
 #include "ops.h"
@@ -64,6 +65,10 @@ bool vulkan_takes_f16(const struct recorder *c, struct tensor w);
 // y[:, first ... first + rows of w - 1] (+)= x w^T (+ bias); false: not done, for it takes the matmul without matrices.
 bool vulkan_matmul_matrix(struct recorder *c, struct tensor y, struct tensor x, struct tensor w, struct tensor bias,
                           uint32_t first, bool add);
+
+// The bindings and push constants by which a product of inputs x ends in a short convolution, whose outputs are y.
+struct conv_step_args vulkan_conv_step(struct binding *bindings, struct tensor y, struct tensor x,
+                                       const struct linear_conv *conv);
 
 // ops_vulkan_narrow.c: a product of few rows; gated, y is half as wide and f16; conv: channels of y go to conv_y.
 struct narrow_product {

@@ -73,6 +73,23 @@ static bool few_of(const struct recorder *c, const struct linear_input *in, stru
   return few(c, w, in->x.rows, in->weight.buffer || in->x.dtype == DTYPE_F16);
 }
 
+struct conv_step_args vulkan_conv_step(struct binding *bindings, struct tensor y, struct tensor x,
+                                       const struct linear_conv *conv) {
+  bindings[CONV_STEP_Y] = vulkan_bind(y, x);
+  bindings[CONV_STEP_WEIGHT] = vulkan_bind(conv->weight, x);
+  bindings[CONV_STEP_BIAS] = vulkan_bind(conv->bias, x);
+  bindings[CONV_STEP_HISTORY] = vulkan_bind(conv->a.W > 1 ? conv->history : y, y);
+  bindings[CONV_STEP_SEQUENCES] = vulkan_bind(conv->sequences, x);
+  return (struct conv_step_args){.from = conv->from,
+                                 .C = conv->a.C,
+                                 .silu_from = conv->a.silu_from,
+                                 .has_bias = conv->bias.buffer != NULL,
+                                 .y_stride = y.stride,
+                                 .weight_stride = conv->weight.stride,
+                                 .history_stride = conv->history.stride,
+                                 .B = conv->sequences.rows};
+}
+
 static void few_rows_part(struct recorder *c, const struct fused *f, struct tensor w, uint32_t first) {
   const struct tensor x = f->in.x;
   const uint32_t tokens = tokens_of(x.rows), N = f->gated ? w.rows / 2 : w.rows;
@@ -108,21 +125,7 @@ static void few_rows_part(struct recorder *c, const struct fused *f, struct tens
                              .has_bias = f->bias.buffer != NULL,
                              .eps = f->in.eps,
                              .activation = f->activation};
-  if (conv) {
-    bindings[MATVEC_CONV_Y] = vulkan_bind(f->conv_y, x);
-    bindings[MATVEC_CONV_WEIGHT] = vulkan_bind(conv->weight, x);
-    bindings[MATVEC_CONV_BIAS] = vulkan_bind(conv->bias, x);
-    bindings[MATVEC_CONV_HISTORY] = vulkan_bind(conv->a.W > 1 ? conv->history : f->conv_y, f->conv_y);
-    bindings[MATVEC_CONV_SEQUENCES] = vulkan_bind(conv->sequences, x);
-    args.conv_from = conv->from;
-    args.C = conv->a.C;
-    args.silu_from = conv->a.silu_from;
-    args.conv_has_bias = conv->bias.buffer != NULL;
-    args.conv_y_stride = f->conv_y.stride;
-    args.conv_weight_stride = conv->weight.stride;
-    args.history_stride = conv->history.stride;
-    args.B = conv->sequences.rows;
-  }
+  if (conv) args.conv = vulkan_conv_step(bindings + MATVEC_BINDINGS, f->conv_y, x, conv);
   uint32_t groups = divide_up(N, m.rows * m.sets) * divide_up(x.rows, tokens), y = divide_up(groups, MAX_GROUPS);
   enum kernel_id id = (conv ? KERNEL_matvec_conv_f32 : KERNEL_matvec_f32) + w.dtype;
   vulkan_dispatch(c, id, spec, bindings, &args, divide_up(groups, y ? y : 1), y, 1, 2ull * x.rows * w.rows * x.cols);
