@@ -35,7 +35,6 @@ bool vulkan_delta_matrix_plan(const struct device *device, uint32_t T, uint32_t 
   const uint32_t r = max32(a->r, 1);
   if (!a->matrices) return false;
   if (!kernel_built(r > 1 ? KERNEL_hh_matrix_prepare_f16 : KERNEL_delta_matrix_prepare_f16)) return false;
-  if (device->caps.max_storage_buffers < DELTA_MATRIX_SCAN_BINDINGS) return false;
   if (!vulkan_chunked(&plan, a->form, (uint64_t)T * a->n, B, (uint64_t)a->longest * a->n)) return false;
   if (a->matrices == MATRICES_PLAIN) plan.matrix_conversions = false;
   if (!plan_delta_matrix(&plan, a->Dk, a->Dv, a->n, r, B * a->Hv, T / B, p)) return false;

@@ -12,7 +12,6 @@
 enum {
   MIN_SHARED_BYTES = 16 * 1024,
   MIN_INVOCATIONS = 128,
-  MIN_STORAGE_BUFFERS = 8,
   MOST_DK = 65536,            // where the search for the longest key ends
   USUAL_DK = 64,              // of which chunks of the planned length must fit
   MIN_SUBGROUP = 4,           // matvec.comp and sample.comp keep one sum a subgroup, of at most lanes / 4
@@ -106,9 +105,9 @@ static void check_limits(const struct device_caps *caps, struct plan *plan) {
   if (!caps->subgroup_arithmetic) refuse(plan, "it has no subgroup arithmetic in compute shaders");
   if (caps->subgroup_size < MIN_SUBGROUP)
     refuse(plan, "its subgroups have %u lanes; %d are needed", caps->subgroup_size, MIN_SUBGROUP);
-  if (caps->max_storage_buffers < MIN_STORAGE_BUFFERS)
+  if (caps->max_storage_buffers < PLAN_STORAGE_BUFFERS)
     refuse(plan, "it binds %u storage buffers to a shader; %d are needed", caps->max_storage_buffers,
-           MIN_STORAGE_BUFFERS);
+           PLAN_STORAGE_BUFFERS);
   if (caps->shared_bytes < MIN_SHARED_BYTES)
     refuse(plan, "it has %u bytes of shared memory; %d are needed", caps->shared_bytes, MIN_SHARED_BYTES);
   if (caps->max_invocations < MIN_INVOCATIONS || caps->max_workgroup[0] < MIN_INVOCATIONS)
