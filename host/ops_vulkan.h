@@ -4,6 +4,7 @@
 #define OPS_VULKAN_H
 #include "backend.h"
 #include "commands.h"
+#include "conv_step.h"
 #include "kernels.h"
 #include "numbers.h"
 #include "plan_attention.h"
@@ -123,6 +124,8 @@ enum dtype vulkan_input_dtype(const struct recorder *c, struct tensor w, uint32_
 bool vulkan_has_matrices(const struct recorder *c);
 // Whether a product of many rows with w reads its inputs as f16.
 bool vulkan_takes_f16(const struct recorder *c, struct tensor w);
+// The bindings and push constants by which a product of inputs x ends in a short convolution.
+struct conv_step_args vulkan_conv_step(struct binding *bindings, struct tensor x, const struct linear_conv *conv);
 // A product of many rows with w; glu: y is half as wide and f16.
 struct matrix_product {
   struct tensor y, x, w, bias;

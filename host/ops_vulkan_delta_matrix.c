@@ -37,7 +37,6 @@ bool vulkan_delta_matrix_plan(const struct recorder *c, uint32_t T, uint32_t B, 
   const uint32_t r = max32(a->r, 1);
   if (!matrices) return false;
   if (!kernel_built(r > 1 ? KERNEL_hh_matrix_prepare_f16 : KERNEL_delta_matrix_prepare_f16)) return false;
-  if (device->caps.max_storage_buffers < DELTA_MATRIX_SCAN_BINDINGS) return false;
   if (!vulkan_chunked(c, T, B, a->n)) return false;
   if (matrices == MATRICES_PLAIN) plan.matrix_conversions = false;
   if (!plan_delta_matrix(&plan, a->Dk, a->Dv, a->n, r, B * a->Hv, T / B, p)) return false;

@@ -69,6 +69,23 @@ static bool few_of(const struct recorder *c, const struct linear_input *in, stru
   return few(c, w, in->x.rows, in->weight.buffer || in->x.dtype == DTYPE_F16);
 }
 
+struct conv_step_args vulkan_conv_step(struct binding *bindings, struct tensor x, const struct linear_conv *conv) {
+  const struct conv *v = conv->conv;
+  bindings[CONV_STEP_Y] = vulkan_bind(v->y, x);
+  bindings[CONV_STEP_WEIGHT] = vulkan_bind(v->weight, x);
+  bindings[CONV_STEP_BIAS] = vulkan_bind(v->bias, x);
+  bindings[CONV_STEP_HISTORY] = vulkan_bind(v->a.W > 1 ? v->history : v->y, v->y);
+  bindings[CONV_STEP_SEQUENCES] = vulkan_bind(v->sequences, x);
+  return (struct conv_step_args){.from = conv->from,
+                                 .C = v->a.C,
+                                 .silu_from = v->a.silu_from,
+                                 .has_bias = v->bias.buffer != NULL,
+                                 .y_stride = v->y.stride,
+                                 .weight_stride = v->weight.stride,
+                                 .history_stride = v->history.stride,
+                                 .B = v->sequences.rows};
+}
+
 static void few_rows_part(struct recorder *c, const struct fused *f, struct tensor w, uint32_t first) {
   const struct tensor x = f->in.x;
   const uint32_t tokens = tokens_of(x.rows), N = f->glu ? w.rows / 2 : w.rows;
@@ -104,22 +121,7 @@ static void few_rows_part(struct recorder *c, const struct fused *f, struct tens
                              .has_bias = f->bias.buffer != NULL,
                              .eps = f->in.eps,
                              .activation = f->activation};
-  if (f->conv) {
-    const struct conv *v = f->conv->conv;
-    bindings[MATVEC_CONV_Y] = vulkan_bind(v->y, x);
-    bindings[MATVEC_CONV_WEIGHT] = vulkan_bind(v->weight, x);
-    bindings[MATVEC_CONV_BIAS] = vulkan_bind(v->bias, x);
-    bindings[MATVEC_CONV_HISTORY] = vulkan_bind(v->a.W > 1 ? v->history : v->y, v->y);
-    bindings[MATVEC_CONV_SEQUENCES] = vulkan_bind(v->sequences, x);
-    args.conv_from = f->conv->from;
-    args.C = v->a.C;
-    args.silu_from = v->a.silu_from;
-    args.conv_has_bias = v->bias.buffer != NULL;
-    args.conv_y_stride = v->y.stride;
-    args.conv_weight_stride = v->weight.stride;
-    args.history_stride = v->history.stride;
-    args.B = v->sequences.rows;
-  }
+  if (conv) args.conv = vulkan_conv_step(bindings + MATVEC_BINDINGS, x, f->conv);
   uint32_t groups = divide_up(N, m.rows * m.sets) * divide_up(x.rows, tokens), y = divide_up(groups, MAX_GROUPS);
   enum kernel_id id = kernel_variant(conv ? FAMILY_matvec_conv : FAMILY_matvec, w.dtype);
   vulkan_dispatch(c, id, spec, bindings, &args, divide_up(groups, y ? y : 1), y, 1, 2ull * x.rows * w.rows * x.cols);

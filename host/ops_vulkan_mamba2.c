@@ -122,7 +122,6 @@ static bool plan_matrices(const struct recorder *c, uint32_t T, uint32_t B, cons
                           struct plan_mamba2_matrix *p) {
   const struct device *device = vulkan_device(c->backend);
   return vulkan_list(c)->matrices && kernel_built(KERNEL_mamba2_matrix_state) &&
-         device->caps.max_storage_buffers >= MAMBA2_MATRIX_OUTPUT_BINDINGS &&
          plan_mamba2_matrix(&device->plan, a->N, a->P, a->heads, a->groups, T / vulkan_rules(c)->chunk / 2 + B, p);
 }
 
@@ -262,8 +261,8 @@ static void matrix_chunks(struct recorder *c, const struct mamba2_call *m, const
                                               [MAMBA2_MATRIX_SPEC_FOURS] = a->P % 4 == 0 && m->y.stride % 4 == 0,
                                               [MAMBA2_MATRIX_SPEC_LOCKSTEP] = f->p.lockstep};
   struct binding in[MAMBA2_MATRIX_STATE_BINDINGS] = {[MAMBA2_MATRIX_STATE_STATE] = vulkan_bind(m->state, m->y)};
-  struct binding out[MAMBA2_MATRIX_OUTPUT_BINDINGS] = {[MAMBA2_MATRIX_OUTPUT_Y] = vulkan_bind(m->y, m->y),
-                                                       [MAMBA2_MATRIX_OUTPUT_D] = vulkan_bind(m->D, m->xBC)};
+  struct binding out[MAMBA2_MATRIX_OUTPUT_BINDINGS] = {
+      [MAMBA2_MATRIX_OUTPUT_Y] = vulkan_bind(m->y, m->y), [MAMBA2_MATRIX_OUTPUT_D] = vulkan_bind(m->D, m->xBC)};
   bind_chunks(m, states, in);
   bind_chunks(m, states, out);
   const struct mamba2_chunk_args args = chunk_args(m);

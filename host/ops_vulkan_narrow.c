@@ -93,21 +93,7 @@ bool vulkan_matmul_narrow(struct recorder *c, const struct narrow_product *n) {
     bindings[MATMUL_NARROW_NEXT_WEIGHT] = vulkan_bind(n->next->weight, x);
     bindings[MATMUL_NARROW_NEXT_H] = vulkan_bind(tensor_rows(a.rows, 0, x.rows), x);
   }
-  if (conv) {
-    bindings[MATMUL_NARROW_CONV_Y] = vulkan_bind(conv->y, x);
-    bindings[MATMUL_NARROW_CONV_WEIGHT] = vulkan_bind(conv->weight, x);
-    bindings[MATMUL_NARROW_CONV_BIAS] = vulkan_bind(conv->bias, x);
-    bindings[MATMUL_NARROW_CONV_HISTORY] = vulkan_bind(conv->a.W > 1 ? conv->history : conv->y, conv->y);
-    bindings[MATMUL_NARROW_CONV_SEQUENCES] = vulkan_bind(conv->sequences, x);
-    args.conv_from = n->conv->from;
-    args.C = conv->a.C;
-    args.silu_from = conv->a.silu_from;
-    args.conv_has_bias = conv->bias.buffer != NULL;
-    args.conv_y_stride = conv->y.stride;
-    args.conv_weight_stride = conv->weight.stride;
-    args.history_stride = conv->history.stride;
-    args.B = conv->sequences.rows;
-  }
+  if (conv) args.conv = vulkan_conv_step(bindings + MATMUL_NARROW_BINDINGS, x, n->conv);
   vulkan_dispatch(c, kernel_of(n), spec, bindings, &args, (uint64_t)groups * m.passes, 1, 1,
                   2ull * x.rows * w.rows * x.cols);
   return true;

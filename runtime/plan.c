@@ -12,7 +12,6 @@
 enum {
   MIN_SHARED_BYTES = 16 * 1024,
   MIN_INVOCATIONS = 128,
-  MIN_STORAGE_BUFFERS = 8,
   MIN_SUBGROUP = 4,           // matvec.comp and sample.comp keep one sum a subgroup, of at most lanes / 4
   MAX_OFFSET_ALIGNMENT = 256, // tensors are laid out at multiples of this
 };
@@ -105,9 +104,9 @@ static void check_limits(const struct device_caps *caps, struct plan *plan) {
   if (!caps->subgroup_arithmetic) refuse(plan, "it has no subgroup arithmetic in compute shaders");
   if (caps->subgroup_size < MIN_SUBGROUP)
     refuse(plan, "its subgroups have %u lanes; %d are needed", caps->subgroup_size, MIN_SUBGROUP);
-  if (caps->max_storage_buffers < MIN_STORAGE_BUFFERS)
+  if (caps->max_storage_buffers < PLAN_STORAGE_BUFFERS)
     refuse(plan, "it binds %u storage buffers to a shader; %d are needed", caps->max_storage_buffers,
-           MIN_STORAGE_BUFFERS);
+           PLAN_STORAGE_BUFFERS);
   if (caps->shared_bytes < MIN_SHARED_BYTES)
     refuse(plan, "it has %u bytes of shared memory; %d are needed", caps->shared_bytes, MIN_SHARED_BYTES);
   if (caps->max_invocations < MIN_INVOCATIONS || caps->max_workgroup[0] < MIN_INVOCATIONS)

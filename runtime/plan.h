@@ -8,6 +8,7 @@
 
 enum { CAPS_MEMORY_TYPES = 32, CAPS_MEMORY_HEAPS = 16, CAPS_MATRIX_SHAPES = 16 };
 
+enum { PLAN_STORAGE_BUFFERS = 8 }; // that a shader may bind on every device that is not refused
 enum { VENDOR_INTEL = 0x8086, VENDOR_NVIDIA = 0x10de };
 
 // Facts as Vulkan reports them; device.c fills it, tests write it by hand.

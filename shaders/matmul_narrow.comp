@@ -54,11 +54,8 @@ layout(set = 0, binding = MATMUL_NARROW_RMS) writeonly buffer rms_block { float 
 #endif
 #ifdef CONV
 layout(constant_id = MATMUL_NARROW_CONV_SPEC_W) const uint CONV_W = 4;
-layout(set = 0, binding = MATMUL_NARROW_CONV_Y) writeonly buffer conv_y_block { float conv_y[]; };
-layout(set = 0, binding = MATMUL_NARROW_CONV_WEIGHT) readonly buffer conv_weight_block { float conv_weight[]; };
-layout(set = 0, binding = MATMUL_NARROW_CONV_BIAS) readonly buffer conv_bias_block { float conv_bias[]; };
-layout(set = 0, binding = MATMUL_NARROW_CONV_HISTORY) buffer history_block { float history[]; };
-layout(set = 0, binding = MATMUL_NARROW_CONV_SEQUENCES) readonly buffer sequences_block { sequence sequences[]; };
+#define CONV_STEP_FROM MATMUL_NARROW_BINDINGS
+#include "conv_step.glsl"
 #endif
 #include "activation.glsl"
 #include "halves.glsl"
@@ -173,11 +170,11 @@ void fetch_end(uint i, uint t, uint n) {
   if (args.add != 0) start[i] += y[(token0 + t) * args.y_stride + args.first + n];
 #endif
 #ifdef CONV
-  uint c = args.first + n - args.conv_from; // wraps to a large number below conv_from
-  if (c >= args.C || slots[t] == 0) return;
-  uint at = (slots[t] - 1) * args.history_stride + c;
-  [[unroll]] for (uint w = 0; w < CONV_W; w++) taps[i * CONV_W + w] = conv_weight[w * args.conv_weight_stride + c];
-  [[unroll]] for (uint w = 0; w + 1 < CONV_W; w++) window[i * CONV_W + w] = history[at + w * args.C];
+  uint c = args.first + n - args.conv.from; // wraps to a large number below conv.from
+  if (c >= args.conv.C || slots[t] == 0) return;
+  uint at = (slots[t] - 1) * args.conv.history_stride + c;
+  [[unroll]] for (uint w = 0; w < CONV_W; w++) taps[i * CONV_W + w] = conv_weight[w * args.conv.weight_stride + c];
+  [[unroll]] for (uint w = 0; w + 1 < CONV_W; w++) window[i * CONV_W + w] = history[at + w * args.conv.C];
 #endif
 }
 
@@ -197,15 +194,15 @@ void finish(uint i, uint t, uint r, uint n) {
 #else
   float sum = start[i] + total(t, r);
 #ifdef CONV
-  uint c = args.first + n - args.conv_from;
-  if (c < args.C) {
+  uint c = args.first + n - args.conv.from;
+  if (c < args.conv.C) {
     if (slots[t] == 0) return;
-    uint history_at = (slots[t] - 1) * args.history_stride + c;
+    uint history_at = (slots[t] - 1) * args.conv.history_stride + c;
     window[i * CONV_W + CONV_W - 1] = sum;
-    float value = args.conv_has_bias != 0 ? conv_bias[c] : 0.0;
+    float value = args.conv.has_bias != 0 ? conv_bias[c] : 0.0;
     [[unroll]] for (uint w = 0; w < CONV_W; w++) value += taps[i * CONV_W + w] * window[i * CONV_W + w];
-    [[unroll]] for (uint w = 0; w + 1 < CONV_W; w++) history[history_at + w * args.C] = window[i * CONV_W + w + 1];
-    conv_y[(token0 + t) * args.conv_y_stride + c] = c >= args.silu_from ? silu(value) : value;
+    [[unroll]] for (uint w = 0; w + 1 < CONV_W; w++) history[history_at + w * args.conv.C] = window[i * CONV_W + w + 1];
+    conv_y[(token0 + t) * args.conv.y_stride + c] = c >= args.conv.silu_from ? silu(value) : value;
     return;
   }
 #endif
@@ -251,13 +248,13 @@ void main() {
 #ifndef NEXT
   if (SQUARES != 0) add_squares(lane);
 #ifdef CONV
-  sequence own_sequence = sequences[min(lane, args.B - 1)];
+  sequence own_sequence = sequences[min(lane, args.conv.B - 1)];
   for (uint t = lane; t < TOKENS; t += LANES) slots[t] = 0;
 #endif
   if (MEETS) barrier();
   if (SQUARES != 0) find_factors(lane);
 #ifdef CONV
-  for (uint s = lane; s < args.B; s += LANES) {
+  for (uint s = lane; s < args.conv.B; s += LANES) {
     if (s != lane) own_sequence = sequences[s];
     uint t = own_sequence.row - token0; // wraps
     if (own_sequence.T != 0 && t < TOKENS) slots[t] = 1 + own_sequence.slot;

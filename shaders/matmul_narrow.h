@@ -2,8 +2,7 @@
 // matmul_narrow_conv_..., with NEXT, of matmul_narrow_next_...
 #ifndef MATMUL_NARROW_H
 #define MATMUL_NARROW_H
-#include "control.h"
-#include "interface.h"
+#include "conv_step.h"
 #define MATMUL_NARROW_Y 0       // (T, N) out, f32; inout when args.add. GATED: (T, N) out, f16
 #define MATMUL_NARROW_X 1       // (T, K) in, f16; with SQUARES, what NEXT has left
 #define MATMUL_NARROW_WEIGHTS 2 // (N, K) in, f16 or bf16; GATED: (2 N, K), gate's rows, then up's
@@ -18,12 +17,7 @@
 #define MATMUL_NARROW_NEXT_WEIGHT 6 // (1, N) in, f32
 #define MATMUL_NARROW_NEXT_H 7      // (T, N) out, f16: the next product's X
 #define MATMUL_NARROW_NEXT_BINDINGS 8
-#define MATMUL_NARROW_CONV_Y 6          // (T, C) out, f32
-#define MATMUL_NARROW_CONV_WEIGHT 7     // (CONV_W, C) in, f32
-#define MATMUL_NARROW_CONV_BIAS 8       // (1, C) in, f32; read when args.conv_has_bias
-#define MATMUL_NARROW_CONV_HISTORY 9    // (slots, (CONV_W - 1) * C) inout, f32, oldest first
-#define MATMUL_NARROW_CONV_SEQUENCES 10 // (B) in, struct sequence, of 1 token or none
-#define MATMUL_NARROW_CONV_BINDINGS 11
+#define MATMUL_NARROW_CONV_BINDINGS (MATMUL_NARROW_BINDINGS + CONV_STEP_BINDINGS) // conv_step.h
 #define MATMUL_NARROW_SQUARES(parts) (((parts) + 3) / 4 * 4)
 #define MATMUL_NARROW_LEFT(parts) (MATMUL_NARROW_SQUARES(parts) + 4)
 #define MATMUL_NARROW_SPEC_LANES 0     // PARTS subgroups
@@ -53,14 +47,7 @@ struct matmul_narrow_args {
   uint activation; // of gate
   float eps;       // of the norm, with SQUARES
   uint h_stride;   // of matmul_narrow_next
-  uint conv_from;  // of matmul_narrow_conv from here on: the first channel's output
-  uint C;
-  uint silu_from; // channels from here on end in SiLU
-  uint conv_has_bias;
-  uint conv_y_stride;
-  uint conv_weight_stride;
-  uint history_stride;
-  uint B;
+  STRUCT(conv_step_args) conv; // of matmul_narrow_conv
 };
 ARGS(matmul_narrow_args)
 #endif

@@ -6,7 +6,7 @@
 // what precedes and follows happens on the way.
 //   NORM: rows of x / sqrt(mean x^2 + eps) * norm. The root divides the finished sums, so nothing waits for it.
 //   GATED: y = act(gate) * up, w (2 N, K).
-//   CONV (matvec_conv_...): channel c of token t is output conv_from + c;
+//   CONV (matvec_conv_...): channel c of token t is output conv.from + c;
 //   conv_y = act(sum_w taps[w] window[w] (+ bias)), where window is the history of the token's sequence and then the
 //   output; the history moves on by one. An output belongs to one invocation and a token to one sequence, so nobody
 //   else sees that history.
@@ -35,11 +35,8 @@ layout(set = 0, binding = MATVEC_NORM) readonly buffer norm4_block { vec4 norm4[
 #ifdef CONV
 layout(constant_id = MATVEC_CONV_SPEC_W) const uint CONV_W = 4;
 layout(constant_id = MATVEC_CONV_SPEC_LONE) const uint LONE = 0;
-layout(set = 0, binding = MATVEC_CONV_Y) writeonly buffer conv_y_block { float conv_y[]; };
-layout(set = 0, binding = MATVEC_CONV_WEIGHT) readonly buffer conv_weight_block { float conv_weight[]; };
-layout(set = 0, binding = MATVEC_CONV_BIAS) readonly buffer conv_bias_block { float conv_bias[]; };
-layout(set = 0, binding = MATVEC_CONV_HISTORY) buffer history_block { float history[]; };
-layout(set = 0, binding = MATVEC_CONV_SEQUENCES) readonly buffer sequences_block { sequence sequences[]; };
+#define CONV_STEP_FROM MATVEC_BINDINGS
+#include "conv_step.glsl"
 #endif
 #define WEIGHTS_BINDING MATVEC_WEIGHTS
 #include "activation.glsl"
@@ -78,31 +75,32 @@ bool convolved; // the output is a channel, and its token a sequence's
 float taps[CONV_W], window[CONV_W], conv_start;
 
 void fetch_conv(uint n, uint t) {
-  uint c = n - args.conv_from, s = 0; // wraps to a large number below conv_from
-  convolved = c < args.C;
+  uint c = n - args.conv.from, s = 0; // wraps to a large number below conv.from
+  convolved = c < args.conv.C;
   slot = 0;
   if (LONE != 0) { // nothing waits for the sequence
     lone = sequences[0].T;
   } else {
-    while (s < args.B && (sequences[s].T == 0 || sequences[s].row != t)) s++;
-    convolved = convolved && s < args.B;
+    while (s < args.conv.B && (sequences[s].T == 0 || sequences[s].row != t)) s++;
+    convolved = convolved && s < args.conv.B;
     if (convolved) slot = sequences[s].slot;
   }
   if (!convolved) return;
-  conv_start = args.conv_has_bias != 0 ? conv_bias[c] : 0.0;
-  [[unroll]] for (uint w = 0; w < CONV_W; w++) taps[w] = conv_weight[w * args.conv_weight_stride + c];
-  [[unroll]] for (uint w = 0; w + 1 < CONV_W; w++) window[w] = history[slot * args.history_stride + w * args.C + c];
+  conv_start = args.conv.has_bias != 0 ? conv_bias[c] : 0.0;
+  [[unroll]] for (uint w = 0; w < CONV_W; w++) taps[w] = conv_weight[w * args.conv.weight_stride + c];
+  [[unroll]] for (uint w = 0; w + 1 < CONV_W; w++)
+    window[w] = history[slot * args.conv.history_stride + w * args.conv.C + c];
 }
 
 void finish_conv(uint n, uint t, float value) {
-  uint c = n - args.conv_from;
+  uint c = n - args.conv.from;
   if (!convolved || (LONE != 0 && lone == 0)) return;
   window[CONV_W - 1] = value;
   float sum = conv_start;
   [[unroll]] for (uint w = 0; w < CONV_W; w++) sum += taps[w] * window[w];
   [[unroll]] for (uint w = 0; w + 1 < CONV_W; w++)
-    history[slot * args.history_stride + w * args.C + c] = window[w + 1];
-  conv_y[t * args.conv_y_stride + c] = c >= args.silu_from ? silu(sum) : sum;
+    history[slot * args.conv.history_stride + w * args.conv.C + c] = window[w + 1];
+  conv_y[t * args.conv.y_stride + c] = c >= args.conv.silu_from ? silu(sum) : sum;
 }
 #endif
 

@@ -1,20 +1,14 @@
 // matvec.h: contract of matvec.comp; built with CONV, of matvec_conv_...
 #ifndef MATVEC_H
 #define MATVEC_H
-#include "control.h"
-#include "interface.h"
+#include "conv_step.h"
 #define MATVEC_Y 0       // (T, N) out, f32; inout when args.add
 #define MATVEC_X 1       // (T, K) in, f32
 #define MATVEC_WEIGHTS 2 // (N, K) in, f32, f16 or bf16; (2 N, K) when GATED: gate's rows, then up's
 #define MATVEC_BIAS 3    // (1, N) in, f32; read when args.has_bias
 #define MATVEC_NORM 4    // (1, K) in, f32; read when NORM
 #define MATVEC_BINDINGS 5
-#define MATVEC_CONV_Y 5         // (T, C) out, f32
-#define MATVEC_CONV_WEIGHT 6    // (CONV_W, C) in, f32
-#define MATVEC_CONV_BIAS 7      // (1, C) in, f32; read when args.conv_has_bias
-#define MATVEC_CONV_HISTORY 8   // (slots, (CONV_W - 1) * C) inout, f32, oldest first
-#define MATVEC_CONV_SEQUENCES 9 // (B) in, struct sequence, of 1 token or none
-#define MATVEC_CONV_BINDINGS 10
+#define MATVEC_CONV_BINDINGS (MATVEC_BINDINGS + CONV_STEP_BINDINGS) // conv_step.h
 #define MATVEC_SPEC_LANES 0
 #define MATVEC_SPEC_ROWS 1    // outputs of a workgroup
 #define MATVEC_SPEC_TOKENS 2  // tokens of a workgroup
@@ -25,7 +19,7 @@
 #define MATVEC_SPEC_SETS 7    // of invocations in a workgroup, each with outputs of its own
 #define MATVEC_SPEC_LENGTH 8  // with SETS, K: x is staged once for all; 0: it is not
 #define MATVEC_SPECS 9
-#define MATVEC_CONV_SPEC_W 9
+#define MATVEC_CONV_SPEC_W 9     // taps
 #define MATVEC_CONV_SPEC_LONE 10 // 1: one text, in row 0 and slot 0
 #define MATVEC_CONV_SPECS 11
 struct matvec_args {
@@ -40,14 +34,7 @@ struct matvec_args {
   uint has_bias;
   float eps;       // of the norm
   uint activation; // of gate
-  uint conv_from;  // of matvec_conv from here on: the first channel's output
-  uint C;
-  uint silu_from; // channels from here on end in SiLU
-  uint conv_has_bias;
-  uint conv_y_stride;
-  uint conv_weight_stride;
-  uint history_stride;
-  uint B;
+  STRUCT(conv_step_args) conv; // of matvec_conv
 };
 ARGS(matvec_args)
 #endif

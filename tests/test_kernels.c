@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <string.h>
 
 #include "test_add.spv.h"
 
@@ -32,6 +33,21 @@ static void modules_match_their_contracts(void **state) {
                r.spec_count);
     for (uint32_t i = 0; i < r.spec_count; i++) assert_int_equal(r.spec_id[i], i);
     assert_true(r.spec_workgroup);
+  }
+}
+
+// The callers of these ask the device's limit, and go another way.
+static const char *const wide[] = {"matvec_conv_", "matmul_narrow_conv_", "conv_inputs_", "delta_step_",
+                                   "mamba2_step_"};
+
+static void kernels_without_another_way_bind_what_every_device_allows(void **state) {
+  (void)state;
+  for (int id = 0; id < KERNEL_COUNT; id++) {
+    bool other = false;
+    for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
+      other |= !strncmp(kernels[id].name, wide[i], strlen(wide[i]));
+    if (other != (kernels[id].bindings > PLAN_STORAGE_BUFFERS))
+      fail_msg("%s: %u bindings", kernels[id].name, kernels[id].bindings);
   }
 }
 
@@ -143,6 +159,7 @@ static void variants_are_of_their_family_and_format(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(modules_match_their_contracts),
+      cmocka_unit_test(kernels_without_another_way_bind_what_every_device_allows),
       cmocka_unit_test(reads_and_writes_are_declared),
       cmocka_unit_test(a_missing_readonly_is_found),
       cmocka_unit_test(variants_are_of_their_family_and_format),
