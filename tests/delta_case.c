@@ -35,10 +35,6 @@ struct delta_case delta_random_in(enum dtype dtype, uint32_t gap, struct delta_a
   return c;
 }
 
-struct delta_case delta_random(struct delta_args a, const uint32_t *T, uint32_t B, double beta_max) {
-  return delta_random_in(DTYPE_F32, 1, a, T, B, beta_max);
-}
-
 // Keys up to this long fit 32 KiB of shared memory in chunks; longer ones are walked token by token where they do not.
 enum { ALWAYS_CHUNKED = 128 };
 

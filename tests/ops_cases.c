@@ -144,16 +144,23 @@ static void check_linear(uint32_t T, uint32_t N, uint32_t K, enum dtype dtype, b
   expect_close(eps > 0 ? "linear of norms" : "linear", read_values(&y), want, (size_t)T * N, CLOSE);
 }
 
-static const uint32_t linear_sizes[][2] = {{1, 1},    {3, 5},    {7, 76},  {64, 64},
-                                           {65, 130}, {37, 513}, {130, 1}, {16, 1040}};
+static const uint32_t linear_sizes[][2] = {{65, 130}, {7, 76},   {1, 1},   {3, 5},
+                                           {64, 64},  {37, 513}, {130, 1}, {16, 1040}};
 
 static void linear_matches_over_awkward_shapes_and_dtypes(void **state) {
   (void)state;
   seed(5);
+<<<<<<< ours
   for (int d = DTYPE_F32; d < DTYPE_I32; d++)
     for (int i = 0; i < 8; i++) {
+=======
+  for (uint32_t d = DTYPE_F32; d <= DTYPE_BF16; d++)
+    for (uint32_t i = 0; i < shapes(8, 2); i++) {
+      if (!all_shapes() && i != d % 2) continue;
+>>>>>>> theirs
       const uint32_t N = linear_sizes[i][0], K = linear_sizes[i][1];
-      for (int l = 0; l < LENGTHS; l++) check_linear(lengths[l], N, K, (enum dtype)d, (i + l) % 2, (i + l) / 2 % 2, 0);
+      for (uint32_t l = 0; l < LENGTHS; l++)
+        check_linear(lengths[l], N, K, (enum dtype)d, (i + l) % 2, (i + l) / 2 % 2, 0);
       tools_teardown(NULL);
     }
 }
@@ -162,9 +169,13 @@ static void linear_norms_its_input(void **state) {
   (void)state;
   seed(13);
   const uint32_t T[] = {1, 2, 3, 5, 7, 8, 9, 65};
-  for (int i = 0; i < 8; i++) {
+  for (uint32_t i = 0; i < shapes(8, 2); i++) {
     const uint32_t N = linear_sizes[i][0], K = linear_sizes[i][1];
+<<<<<<< ours
     for (int l = 0; l < 8; l++) check_linear(T[l], N, K, (enum dtype)((i + l) % DTYPE_I32), l % 2, l / 2 % 2, 1e-5f);
+=======
+    for (int l = 0; l < 8; l++) check_linear(T[l], N, K, (enum dtype)((8 - i) % 3), l % 2, l / 2 % 2, 1e-5f);
+>>>>>>> theirs
     tools_teardown(NULL);
   }
 }
@@ -189,7 +200,7 @@ static void the_profile_counts_what_a_product_moves(void **state) {
   (void)state;
   enum { N = 32, K = 64 };
   const uint32_t T[] = {1, 3, 70};
-  struct array w = weights(DTYPE_BF16, N, K, DENSE, zeros(N * K));
+  struct array w = weights(DTYPE_F16, N, K, DENSE, zeros(N * K));
   for (int i = 0; i < 6; i++) {
     const bool add = i % 2;
     struct array x = activations(T[i / 2], K, DENSE, NULL), y = activations(T[i / 2], N, DENSE, NULL);
@@ -258,11 +269,10 @@ static void short_conv_matches_and_leaves_the_last_inputs(void **state) {
   (void)state;
   seed(7);
   const uint32_t widths[] = {1, 7, 64, 130};
-  const uint32_t taps[] = {1, 2, 3, 4, 5, 9, 10, 12, 33};
-  for (uint32_t w = 0; w < 9; w++)
+  const uint32_t taps[] = {4, 1, 10, 2, 3, 5, 9, 12, 33};
+  for (uint32_t w = 0; w < shapes(9, 3); w++)
     for (int l = 0; l < LENGTHS; l++) {
       const uint32_t W = taps[w];
-      if (backend->replays && (W == 3 || W == 9 || W == 12)) continue; // each is compiled, for seconds
       uint32_t C = widths[(W + (uint32_t)l) % 4], T[] = {lengths[l], 0, lengths[l] / 2 + 1};
       check_conv(W, C, T, l % 2 ? 3 : 1);
       if (l % 5 == 4) tools_teardown(NULL);
@@ -272,8 +282,9 @@ static void short_conv_matches_and_leaves_the_last_inputs(void **state) {
 static void short_conv_of_single_tokens_matches(void **state) {
   (void)state;
   seed(14);
-  for (uint32_t W = 1; W <= 5; W++) {
-    if (backend->replays && (W == 2 || W == 3)) continue; // each is compiled, for seconds
+  const uint32_t taps[] = {4, 1, 2, 3, 5};
+  for (uint32_t w = 0; w < shapes(5, 2); w++) {
+    const uint32_t W = taps[w];
     check_conv(W, 3 + 64 * W, (const uint32_t[]){1, 0, 1}, 3);
     check_conv(W, 40, (const uint32_t[]){1, 1}, 2);
     check_conv(W, 9, (const uint32_t[]){1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1}, 12); // more than one workgroup's tokens

@@ -70,14 +70,15 @@ static void check_attention(struct attention_args a, const struct sequence *s, u
 static void attention_matches_over_lengths_and_heads(void **state) {
   (void)state;
   seed(21);
-  const uint32_t sizes[] = {2, 6, 64, 76};
-  for (int l = 0; l < LENGTHS; l++) {
-    uint32_t T = lengths[l], pos = l % 2 ? 37 : 0;
-    struct attention_args a = {.heads = 4, .kv_heads = l % 3 ? 2 : 4, .d = sizes[l % 4], .capacity = 300};
-    struct sequence s[3] = {{0, T, pos, 1}, {T, 0, 3, 0}, {T, T / 2 + 1, 0, 2}};
-    check_attention(a, s, l % 2 ? 3 : 1, 1);
-    tools_teardown(NULL);
-  }
+  const uint32_t sizes[] = {64, 6, 2, 76};
+  for (uint32_t i = 0; i < shapes(4, 2); i++)
+    for (int l = 0; l < LENGTHS; l++) {
+      uint32_t T = lengths[l], pos = l % 2 ? 37 : 0;
+      struct attention_args a = {.heads = 4, .kv_heads = l % 3 ? 2 : 4, .d = sizes[i], .capacity = 300};
+      struct sequence s[3] = {{0, T, pos, 1}, {T, 0, 3, 0}, {T, T / 2 + 1, 0, 2}};
+      check_attention(a, s, l % 2 ? 3 : 1, 1);
+      tools_teardown(NULL);
+    }
 }
 
 static void attention_window_and_ring_match(void **state) {
@@ -87,7 +88,7 @@ static void attention_window_and_ring_match(void **state) {
   for (int i = 0; i < 6; i++) {
     uint32_t w = windows[i], T[] = {1, 20};
     for (int j = 0; j < 2; j++) {
-      struct attention_args a = {.heads = 2, .kv_heads = 1, .d = 8, .window = w, .capacity = w + T[j] - 1};
+      struct attention_args a = {.heads = 2, .kv_heads = 1, .d = 64, .window = w, .capacity = w + T[j] - 1};
       struct sequence s[2] = {{0, T[j], 0, 0}, {T[j], T[j], 1000, 1}};
       check_attention(a, s, 2, 1);
       tools_teardown(NULL);
@@ -99,8 +100,8 @@ static void attention_window_and_ring_match(void **state) {
 static void attention_of_single_tokens_matches_after_long_texts(void **state) {
   (void)state;
   seed(24);
-  const uint32_t sizes[] = {1, 6, 64, 130, 300};
-  for (uint32_t i = 0; i < 5; i++) {
+  const uint32_t sizes[] = {64, 6, 1, 130, 300};
+  for (uint32_t i = 0; i < shapes(5, 2); i++) {
     const struct attention_args a = {
         .heads = 2, .kv_heads = 1 + i % 2, .d = sizes[i], .capacity = i < 3 ? 700 : 300, .longest = 1};
     const struct sequence s[3] = {{2, 1, a.capacity - 1, 1}, {0, 1, 5 + 8 * i, 0}, {1, 1, 133, 2}};
@@ -116,7 +117,7 @@ static void attention_of_single_tokens_matches_over_groups_and_windows(void **st
   for (int i = 0; i < 3; i++) {
     const uint32_t w = windows[i];
     const struct attention_args a = {
-        .heads = heads[i][0], .kv_heads = heads[i][1], .d = 20, .window = w, .capacity = w ? w + 5 : 320, .longest = 1};
+        .heads = heads[i][0], .kv_heads = heads[i][1], .d = 64, .window = w, .capacity = w ? w + 5 : 320, .longest = 1};
     const struct sequence s[3] = {{0, 1, w ? 5000 : 319, 0}, {1, 0, 90, 2}, {1, 1, 70, 1}};
     check_attention(a, s, 3, 1);
     tools_teardown(NULL);

@@ -172,21 +172,22 @@ static const char *const delta[] = {"delta_step: o", "delta_step: state"};
 static void delta_step_matches_over_awkward_shapes(void **state) {
   (void)state;
   seed(61);
-  const uint32_t sizes[][2] = {{1, 1}, {3, 130}, {16, 24}, {49, 76}, {64, 64}, {128, 128}, {256, 33}, {130, 512}};
-  for (uint32_t i = 0; i < 8; i++) {
-    struct step_shape z = {.H = 2, .Hv = i % 2 ? 2 : 4, .Dk = sizes[i][0], .Dv = sizes[i][1], .n = 1, .r = 1};
-    z.gated = i % 3 != 0, z.has_beta = i % 4 != 3, z.has_gate = i % 2, z.has_norm = i != 4;
-    z.key_norm = KEY_NORM_L2;
-    check_step(delta, z);
-    tools_teardown(NULL);
-  }
+  const uint32_t sizes[][2] = {{49, 76}, {130, 512}, {1, 1}, {3, 130}, {16, 24}, {64, 64}, {128, 128}, {256, 33}};
+  for (uint32_t i = 0; i < shapes(8, 2); i++)
+    for (uint32_t option = 0; option < 4; option++) {
+      struct step_shape z = {.H = 2, .Hv = option % 2 ? 2 : 4, .Dk = sizes[i][0], .Dv = sizes[i][1], .n = 1, .r = 1};
+      z.gated = option != 0, z.has_beta = option != 3, z.has_gate = option % 2, z.has_norm = i != 4;
+      z.key_norm = KEY_NORM_L2;
+      check_step(delta, z);
+      tools_teardown(NULL);
+    }
 }
 
 static void delta_step_takes_four_columns_at_a_time(void **state) {
   (void)state;
   seed(65);
-  const uint32_t sizes[][2] = {{4, 4}, {12, 8}, {76, 132}, {64, 64}, {128, 128}, {96, 20}, {256, 36}, {132, 516}};
-  for (uint32_t i = 0; i < 16; i++) {
+  const uint32_t sizes[][2] = {{76, 132}, {12, 8}, {132, 516}, {4, 4}, {64, 64}, {128, 128}, {96, 20}, {256, 36}};
+  for (uint32_t i = 0; i < shapes(16, 6); i++) {
     struct step_shape z = {.H = 2, .Hv = i % 2 ? 2 : 4, .Dk = sizes[i / 2][0], .Dv = sizes[i / 2][1], .n = 1, .r = 1};
     z.gated = i % 3 != 0, z.has_beta = i % 8 != 3, z.has_gate = i / 2 % 2, z.has_norm = i % 2;
     z.key_norm = KEY_NORM_L2, z.fours = true, z.alone = i % 4 == 1;
@@ -199,32 +200,22 @@ static void delta_step_knows_every_activation_and_norm(void **state) {
   (void)state;
   seed(62);
   for (int activation = ACTIVATION_IDENTITY; activation <= ACTIVATION_POWLU; activation++)
-    for (int norm = KEY_NORM_NONE; norm <= KEY_NORM_L1; norm++) {
-      struct step_shape z = {2,
-                             2,
-                             40,
-                             20,
-                             1,
-                             1,
-                             true,
-                             true,
-                             true,
-                             true,
-                             false,
-                             activation % 2 == norm % 2,
-                             false,
-                             (enum activation)activation,
-                             (enum key_norm)norm,
-                             HH_NONNEG_GIVEN};
-      check_step(delta, z);
-      tools_teardown(NULL);
-    }
+    for (int norm = KEY_NORM_NONE; norm <= KEY_NORM_L1; norm++)
+      for (int fours = 0; fours < 2 && (norm == activation % 4 || all_shapes()); fours++) {
+        struct step_shape z = {.H = 2, .Hv = 2, .Dk = 40, .Dv = 20, .n = 1, .r = 1, .fours = fours};
+        z.gated = z.has_beta = z.has_gate = z.has_norm = true;
+        z.activation = (enum activation)activation, z.key_norm = (enum key_norm)norm;
+        check_step(delta, z);
+        tools_teardown(NULL);
+      }
 }
 
 static void delta_step_takes_several_steps_a_token(void **state) {
   (void)state;
   seed(63);
-  for (uint32_t n = 2; n <= 4; n++) {
+  const uint32_t steps[] = {3, 2, 4};
+  for (uint32_t i = 0; i < shapes(3, 1); i++) {
+    const uint32_t n = steps[i];
     struct step_shape z = {.H = 2, .Hv = 4, .Dk = 36, .Dv = 20 * n, .n = n, .r = 1};
     z.gated = n % 2, z.has_beta = z.has_gate = z.has_norm = true, z.key_norm = KEY_NORM_L2;
     check_step((const char *const[]){"delta_step of products: o", "delta_step of products: state"}, z);
@@ -235,25 +226,12 @@ static void delta_step_takes_several_steps_a_token(void **state) {
 static void delta_step_takes_heads_in_heads(void **state) {
   (void)state;
   seed(64);
-  const uint32_t blocks[] = {2, 4, 5, 16};
-  for (uint32_t i = 0; i < 4; i++)
+  const uint32_t blocks[] = {5, 2, 4, 16};
+  for (uint32_t i = 0; i < shapes(4, 1); i++)
     for (int nonneg = HH_NONNEG_GIVEN; nonneg <= HH_NONNEG_EXP; nonneg++) {
-      struct step_shape z = {2,
-                             4,
-                             blocks[i] * (3 + 2 * i),
-                             48,
-                             1,
-                             blocks[i],
-                             true,
-                             true,
-                             true,
-                             true,
-                             nonneg == HH_NONNEG_GIVEN,
-                             false,
-                             false,
-                             ACTIVATION_IDENTITY,
-                             KEY_NORM_L2,
-                             (enum hh_nonneg)nonneg};
+      struct step_shape z = {.H = 2, .Hv = 4, .Dk = blocks[i] * (3 + 2 * i), .Dv = 48, .n = 1, .r = blocks[i]};
+      z.gated = z.has_beta = z.has_gate = z.has_norm = true, z.fixed_mask = nonneg == HH_NONNEG_GIVEN;
+      z.key_norm = KEY_NORM_L2, z.nonneg = (enum hh_nonneg)nonneg;
       check_step((const char *const[]){"delta_step, Head-in-Head: o", "delta_step, Head-in-Head: state"}, z);
       tools_teardown(NULL);
     }

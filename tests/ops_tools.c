@@ -2,6 +2,8 @@
 
 struct backend *backend;
 struct recorder *recorder;
+static struct oplist the_list;
+struct oplist *list = &the_list;
 const struct tensor ABSENT;
 const uint32_t lengths[LENGTHS] = {1, 2, 3, 15, 16, 17, 63, 64, 65, 200};
 const enum delta_form forms[FORMS] = {DELTA_RECURRENT, DELTA_CHUNK, DELTA_AUTO};
@@ -16,12 +18,38 @@ uint32_t place_sequences(struct sequence *sequences, const uint32_t *T, uint32_t
   return rows;
 }
 
+bool all_shapes(void) {
+  const char *all = getenv("DELTAIC_TEST_ALL");
+  return !backend->replays || (all && !strcmp(all, "1"));
+}
+
+uint32_t shapes(uint32_t all, uint32_t few) { return all_shapes() ? all : few; }
+
 void rewind_array(struct array *a) { *a = activations_in(a->t.dtype, a->t.rows, a->t.cols, a->t.stride, a->v); }
 
-void begin(void) { recorder->ops->recorder_begin(recorder, false, NULL); }
+void list_defaults(void) {
+  list->matrices = MATRICES_NONE;
+  list->form = DELTA_AUTO;
+  list->longest = 0;
+  list->plain = false;
+}
+
+void begin(void) {
+  recorder->functions->recorder_begin(recorder, false, NULL);
+  oplist_begin(list);
+}
+
+// Room for the values and for what operations take beside.
+static void reserve_scratch(void) {
+  uint64_t largest;
+  const uint64_t bytes = backend->functions->list_bytes(backend, list, &largest);
+  list->scratch = bytes ? activations(1, (uint32_t)(bytes / sizeof(float)), DENSE, NULL).t : ABSENT;
+}
 
 void run(void) {
-  if (recorder->ops->recorder_run(recorder)) fail_msg("%s", deltaic_last_error());
+  reserve_scratch();
+  recorder->functions->recorder_list(recorder, list);
+  if (recorder->functions->recorder_run(recorder)) fail_msg("%s", deltaic_last_error());
 }
 
 // ---------------------------------------------------------------- memory of a test
@@ -39,7 +67,7 @@ static void *own(void *memory) {
 
 int tools_teardown(void **state) {
   (void)state;
-  while (buffer_count) backend->ops->buffer_free(backend, buffers[--buffer_count]);
+  while (buffer_count) backend->functions->buffer_free(backend, buffers[--buffer_count]);
   while (owned_count) free(owned[--owned_count]);
   return 0;
 }
@@ -52,7 +80,7 @@ static struct tensor tensor_create(enum memory_kind kind, enum dtype dtype, uint
   struct tensor t = {.dtype = dtype, .rows = rows, .cols = cols, .stride = stride ? stride : cols, .buffer = buffer};
   uint64_t bytes = round_up(dtype_bytes(dtype, (uint64_t)rows * t.stride), 4);
   assert_true(buffer_count < OWNED);
-  if (backend->ops->buffer_create(backend, kind, bytes ? bytes : 4, "test", buffer))
+  if (backend->functions->buffer_create(backend, kind, bytes ? bytes : 4, "test", buffer))
     fail_msg("%s", deltaic_last_error());
   buffers[buffer_count++] = buffer;
   return t;
@@ -94,7 +122,7 @@ static struct array array_create(enum dtype dtype, uint32_t rows, uint32_t cols,
   encode(dtype, wide, n, data);
   dtype_decode(dtype, data, 0, n, wide);
   for (size_t i = 0; i < (size_t)rows * cols; i++) a.v[i] = wide[i / cols * a.t.stride + i % cols];
-  assert_int_equal(backend->ops->buffer_write(backend, a.t.buffer, 0, data, bytes), DELTAIC_OK);
+  assert_int_equal(backend->functions->buffer_write(backend, a.t.buffer, 0, data, bytes), DELTAIC_OK);
   free(wide);
   free(data);
   return a;
@@ -116,9 +144,9 @@ struct array integers(uint32_t rows, uint32_t cols, const void *values) {
   struct array a = {tensor_create(MEMORY_SHARED, DTYPE_I32, rows, cols, DENSE), NULL};
   uint64_t bytes = 4ull * rows * cols;
   if (values)
-    assert_int_equal(backend->ops->buffer_write(backend, a.t.buffer, 0, values, bytes), DELTAIC_OK);
+    assert_int_equal(backend->functions->buffer_write(backend, a.t.buffer, 0, values, bytes), DELTAIC_OK);
   else
-    assert_int_equal(backend->ops->buffer_zero(backend, a.t.buffer, 0, bytes), DELTAIC_OK);
+    assert_int_equal(backend->functions->buffer_zero(backend, a.t.buffer, 0, bytes), DELTAIC_OK);
   return a;
 }
 
@@ -130,7 +158,7 @@ double *read_values(const struct array *a) {
   uint64_t n = (uint64_t)a->t.rows * a->t.stride, bytes = dtype_bytes(a->t.dtype, n);
   void *raw = malloc(bytes + 1);
   double *values = zeros((size_t)a->t.rows * a->t.cols);
-  assert_int_equal(backend->ops->buffer_read(backend, a->t.buffer, 0, raw, bytes), DELTAIC_OK);
+  assert_int_equal(backend->functions->buffer_read(backend, a->t.buffer, 0, raw, bytes), DELTAIC_OK);
   for (size_t i = 0; i < (size_t)a->t.rows * a->t.cols; i++) {
     size_t at = i / a->t.cols * a->t.stride + i % a->t.cols;
     values[i] = a->t.dtype == DTYPE_F16 ? f16_to_f32(((uint16_t *)raw)[at]) : ((float *)raw)[at];
@@ -142,7 +170,7 @@ double *read_values(const struct array *a) {
 void *read_words(const struct array *a) {
   uint64_t bytes = 4ull * a->t.rows * a->t.cols;
   void *words = own(malloc(bytes + 4));
-  assert_int_equal(backend->ops->buffer_read(backend, a->t.buffer, 0, words, bytes), DELTAIC_OK);
+  assert_int_equal(backend->functions->buffer_read(backend, a->t.buffer, 0, words, bytes), DELTAIC_OK);
   return words;
 }
 
@@ -245,7 +273,7 @@ bool convolve(struct tensor y, struct tensor x, struct linear_conv conv) {
   struct array p = activations(x.rows, N, DENSE, NULL);
   begin();
   const bool inputs =
-      backend->ops->linear_conv(recorder, y, p.t, (struct linear_input){.x = x}, identity.t, ABSENT, conv);
+      backend->functions->linear_conv(recorder, y, p.t, (struct linear_input){.x = x}, identity.t, ABSENT, conv);
   run();
   const double *got = read_values(&p);
   for (uint32_t t = 0; t < x.rows; t++) {

@@ -5,7 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 
-#include "ops.h"
+#include "backend.h"
 #include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,6 +15,10 @@
 // The backend under test and a recorder of it; begin() and run() bracket the ops of a case.
 extern struct backend *backend;
 extern struct recorder *recorder;
+extern struct oplist *list;
+// What a list is stays from case to case: a case that changes matrices, form, longest or plain sets them back with
+// list_defaults().
+void list_defaults(void);
 void begin(void);
 void run(void); // fails the test when the run fails
 
@@ -54,6 +58,12 @@ void expect_rows(const char *what, const struct array *a, uint32_t rows, const d
 // All of a is close to want; rows that want leaves as they were are so to the bit.
 void expect_state(const char *what, const struct array *a, const double *want, double limit);
 void report_worst(void);
+
+// Whether cases go through all of their shapes: on the CPU, and with DELTAIC_TEST_ALL=1. Vulkan devices compile each
+// shape, software for seconds: else they have the first few, which run every kernel and every branch that a shape can
+// take wrong.
+bool all_shapes(void);
+uint32_t shapes(uint32_t all, uint32_t few);
 
 enum { LENGTHS = 10 };
 extern const uint32_t lengths[LENGTHS]; // 1, 2, 3, 15, 16, 17, 63, 64, 65, 200
