@@ -4,6 +4,7 @@ struct backend *backend;
 struct recorder *recorder;
 static struct oplist the_list;
 struct oplist *list = &the_list;
+enum matrices case_matrices;
 const struct tensor ABSENT;
 const uint32_t lengths[LENGTHS] = {1, 2, 3, 15, 16, 17, 63, 64, 65, 200};
 const enum delta_form forms[FORMS] = {DELTA_RECURRENT, DELTA_CHUNK, DELTA_AUTO};
@@ -28,7 +29,7 @@ uint32_t shapes(uint32_t all, uint32_t few) { return all_shapes() ? all : few; }
 void rewind_array(struct array *a) { *a = activations_in(a->t.dtype, a->t.rows, a->t.cols, a->t.stride, a->v); }
 
 void list_defaults(void) {
-  list->matrices = MATRICES_NONE;
+  list->matrices = case_matrices;
   list->form = DELTA_AUTO;
   list->longest = 0;
   list->plain = false;
@@ -46,10 +47,26 @@ static void reserve_scratch(void) {
   list->scratch = bytes ? activations(1, (uint32_t)(bytes / sizeof(float)), DENSE, NULL).t : ABSENT;
 }
 
-void run(void) {
+deltaic_status try_run(void) {
   reserve_scratch();
   recorder->functions->recorder_list(recorder, list);
-  if (recorder->functions->recorder_run(recorder)) fail_msg("%s", deltaic_last_error());
+  return recorder->functions->recorder_run(recorder);
+}
+
+void run(void) {
+  if (try_run()) fail_msg("%s", deltaic_last_error());
+}
+
+void profile_begin(void) { assert_int_equal(recorder->functions->recorder_profile(recorder, true), DELTAIC_OK); }
+
+bool profile_end(const char *name) {
+  deltaic_kernel_time times[16];
+  const size_t count = recorder->functions->recorder_times(recorder, times, 16);
+  bool ran = false;
+  assert_in_range(count, 1, 16);
+  for (size_t i = 0; i < count; i++) ran = ran || strstr(times[i].name, name);
+  assert_int_equal(recorder->functions->recorder_profile(recorder, false), DELTAIC_OK);
+  return ran;
 }
 
 // ---------------------------------------------------------------- memory of a test
@@ -63,6 +80,12 @@ static void *own(void *memory) {
   assert_non_null(memory);
   assert_true(owned_count < OWNED);
   return owned[owned_count++] = memory;
+}
+
+int tools_setup(void **state) {
+  (void)state;
+  list_defaults();
+  return 0;
 }
 
 int tools_teardown(void **state) {
@@ -264,21 +287,26 @@ double reference_activation(enum activation activation, double z) {
   return NAN;
 }
 
-// Of x times a matrix that has the identity below `from` rows of zeros.
-bool convolve(struct tensor y, struct tensor x, struct linear_conv conv) {
-  const uint32_t N = conv.from + x.cols + 4; // the columns before and after stay 0
-  double *w = zeros((size_t)N * x.cols);
-  for (uint32_t c = 0; c < x.cols; c++) w[(size_t)(conv.from + c) * x.cols + c] = 1;
-  struct array identity = weights(DTYPE_F32, N, x.cols, (uint32_t)round_up(x.cols, 8), w);
-  struct array p = activations(x.rows, N, DENSE, NULL);
+struct array copying_weights(uint32_t rows, uint32_t from, uint32_t cols) {
+  double *w = zeros((size_t)rows * cols);
+  for (uint32_t c = 0; c < cols; c++) w[(size_t)(from + c) * cols + c] = 1;
+  return weights(DTYPE_F32, rows, cols, (uint32_t)round_up(cols, 8), w);
+}
+
+void convolve(const struct conv *conv, uint32_t from) {
+  const uint32_t T = conv->x.rows, N = from + conv->x.cols + 4; // the columns before and after stay 0
+  struct array p = activations(T, N, DENSE, NULL);
+  struct conv of_product = *conv;
   begin();
-  const bool inputs =
-      backend->functions->linear_conv(recorder, y, p.t, (struct linear_input){.x = x}, identity.t, ABSENT, conv);
+  const struct tensor product = oplist_value(list, T, N);
+  oplist_bind(list, product, p.t);
+  of_product.x = tensor_cols(product, from, conv->x.cols);
+  op_linear(list, product, conv->x, copying_weights(N, from, conv->x.cols).t, ABSENT);
+  op_conv(list, &of_product);
   run();
   const double *got = read_values(&p);
-  for (uint32_t t = 0; t < x.rows; t++) {
-    if (conv.from) assert_true(got[(size_t)t * N] == 0);
+  for (uint32_t t = 0; t < T; t++) {
+    if (from) assert_true(got[(size_t)t * N] == 0);
     assert_true(got[(size_t)t * N + N - 1] == 0);
   }
-  return inputs;
 }
