@@ -226,7 +226,7 @@ double *normals(size_t n) {
 
 // ---------------------------------------------------------------- comparisons
 
-enum { NAMES = 64 };
+enum { NAMES = 96 };
 static struct {
   const char *what;
   double error, limit;
