@@ -11,12 +11,8 @@ static void any_split_of_a_sequence_gives_the_same_state(void **state) {
   seed(33);
   const uint32_t T = CUT_TOKENS;
   for (int gated = 0; gated < 2; gated++) {
-<<<<<<< ours
-    struct delta_case c = delta_random((struct delta_args){2, 2, 24, 40, 1, 0.2f, gated, .form = DELTA_AUTO}, &T, 1, 2);
-=======
-    struct delta_args a = {2, 2, Dk, Dv, 1, 0.2f, gated, DELTA_AUTO, MATRICES_NONE, 0};
+    struct delta_args a = {2, 2, Dk, Dv, 1, .scale = 0.2f, .gated = gated};
     struct delta_case c = delta_random_in(DTYPE_F32, 4, a, &T, 1, 2);
->>>>>>> theirs
     delta_case_run(&c, c.s, 1, DELTA_RECURRENT);
     double *o = read_values(&c.o), *S = read_values(&c.state);
     for (int i = 0; i < CUTS; i++)
@@ -37,7 +33,7 @@ static void any_split_of_a_sequence_gives_the_same_state(void **state) {
 static struct delta_case product_case(uint32_t T, uint32_t n, const double *keys, const double *values,
                                       const double *beta, const double *g, const double *S0) {
   struct delta_case c = {
-      .a = {1, 1, Dk, Dv, n, 1, g != NULL, DELTA_AUTO, MATRICES_NONE, 0}, .B = 1, .rows = T, .s = {{0, T, 0, 0}}};
+      .a = {1, 1, Dk, Dv, n, .scale = 1, .gated = g != NULL}, .B = 1, .rows = T, .s = {{0, T, 0, 0}}};
   uint32_t cols = delta_cols(DTYPE_F32, c.a);
   double *qkv = zeros((size_t)T * cols);
   for (uint32_t t = 0; t < T; t++) {
@@ -453,12 +449,8 @@ static void a_hard_decay_costs_later_tokens_no_digits(void **state) {
   (void)state;
   seed(40);
   uint32_t T = 64;
-<<<<<<< ours
-  struct delta_case c = delta_random((struct delta_args){1, 1, 32, 32, 1, 1, true, .form = DELTA_AUTO}, &T, 1, 1);
-=======
-  struct delta_args a = {1, 1, Dk, Dv, 1, 1, true, DELTA_AUTO, MATRICES_NONE, 0};
+  struct delta_args a = {1, 1, Dk, Dv, 1, .scale = 1, .gated = true};
   struct delta_case c = delta_random_in(DTYPE_F32, 4, a, &T, 1, 1);
->>>>>>> theirs
   for (uint32_t t = 0; t < T; t++) c.g.v[t] = t == 3 ? -30000 : -0.01;
   c.g = activations(T + DELTA_PADDING, 1, DENSE, c.g.v);
   double *o = zeros((size_t)c.o.t.rows * Dv), *S = zeros((size_t)c.state.t.rows * c.state.t.cols);
@@ -471,26 +463,25 @@ static void a_hard_decay_costs_later_tokens_no_digits(void **state) {
 }
 
 int ops_cases_delta_properties(void) {
-#define CASE(f) cmocka_unit_test_teardown(f, tools_teardown)
   const struct CMUnitTest cases[] = {
-      CASE(any_split_of_a_sequence_gives_the_same_state),
-      CASE(orthogonal_keys_store_values_exactly),
-      CASE(a_repeated_key_returns_its_latest_value),
-      CASE(padding_rows_with_zero_beta_and_key_do_nothing),
-      CASE(padding_after_a_text_changes_nothing),
-      CASE(a_rotation_of_keys_and_queries_leaves_outputs),
-      CASE(state_norm_never_grows_without_values),
-      CASE(negative_eigenvalues_track_permutations),
-      CASE(two_steps_with_one_unit_key_are_one_step),
-      CASE(a_product_is_the_gated_rule_over_its_steps),
-      CASE(a_decay_of_zero_is_the_rule_without_one),
-      CASE(steps_with_zero_beta_leave_the_gated_rule),
-      CASE(state_norm_of_products_never_grows_without_values),
-      CASE(four_steps_track_the_permutations_of_five),
-      CASE(two_reflections_rotate_by_twice_the_angle_of_their_keys),
-      CASE(complex_eigenvalues_of_two_steps_have_the_modulus_of_their_betas),
-      CASE(hard_decay_gives_no_nan_and_forgets),
-      CASE(a_hard_decay_costs_later_tokens_no_digits),
+      OPS_CASE(any_split_of_a_sequence_gives_the_same_state),
+      OPS_CASE(orthogonal_keys_store_values_exactly),
+      OPS_CASE(a_repeated_key_returns_its_latest_value),
+      OPS_CASE(padding_rows_with_zero_beta_and_key_do_nothing),
+      OPS_CASE(padding_after_a_text_changes_nothing),
+      OPS_CASE(a_rotation_of_keys_and_queries_leaves_outputs),
+      OPS_CASE(state_norm_never_grows_without_values),
+      OPS_CASE(negative_eigenvalues_track_permutations),
+      OPS_CASE(two_steps_with_one_unit_key_are_one_step),
+      OPS_CASE(a_product_is_the_gated_rule_over_its_steps),
+      OPS_CASE(a_decay_of_zero_is_the_rule_without_one),
+      OPS_CASE(steps_with_zero_beta_leave_the_gated_rule),
+      OPS_CASE(state_norm_of_products_never_grows_without_values),
+      OPS_CASE(four_steps_track_the_permutations_of_five),
+      OPS_CASE(two_reflections_rotate_by_twice_the_angle_of_their_keys),
+      OPS_CASE(complex_eigenvalues_of_two_steps_have_the_modulus_of_their_betas),
+      OPS_CASE(hard_decay_gives_no_nan_and_forgets),
+      OPS_CASE(a_hard_decay_costs_later_tokens_no_digits),
   };
   return cmocka_run_group_tests_name("properties of the delta rule", cases, NULL, NULL);
 }

@@ -6,7 +6,7 @@
 #include "vulkan_devices.h"
 
 static struct hazard_trace *trace;
-static const struct ops *vulkan;
+static const struct backend_functions *vulkan;
 
 // The backend's own recorders, traced.
 static deltaic_status traced_recorder(struct backend *b, struct recorder **out) {
@@ -35,14 +35,14 @@ static int test_device(struct instance *instance, VkPhysicalDevice handle, const
     return 1;
   }
   printf("%s, %s\n", caps->name, caps->driver);
-  vulkan = backend->ops;
-  struct ops traced = *vulkan;
+  vulkan = backend->functions;
+  struct backend_functions traced = *vulkan;
   traced.recorder_create = traced_recorder;
-  backend->ops = &traced;
+  backend->functions = &traced;
   int failed = ops_cases_run(backend);
   failed += hazards();
   hazard_clear(trace);
-  backend->ops->backend_close(backend);
+  backend->functions->close(backend);
   return failed;
 }
 
