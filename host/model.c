@@ -138,10 +138,8 @@ static deltaic_status model_declare(struct deltaic_model *m, struct backend *bac
 
 static void model_clear(struct deltaic_model *m) {
   weights_free(&m->weights);
-  for (uint32_t i = 0; m->mixers && i < m->spec.L; i++) {
-    free(m->mixers[i]);
-    free(m->blocks[i].ffn);
-  }
+  for (uint32_t i = 0; m->mixers && i < m->spec.L; i++) free(m->mixers[i]);
+  for (uint32_t i = 0; m->blocks && i < m->spec.L; i++) free(m->blocks[i].ffn);
   free(m->mixers);
   free(m->blocks);
   model_spec_free(&m->spec);

@@ -60,7 +60,7 @@ void oplist_bind(struct oplist *l, struct tensor t, struct tensor at) {
 }
 
 static struct op *append(struct oplist *l, enum op_kind kind) {
-  static struct op nowhere; // after a failure
+  static _Thread_local struct op nowhere; // after a failure
   if (!l->status) l->status = list_room(&l->ops, l->count, &l->capacity, sizeof *l->ops, "a list of operations");
   struct op *op = l->status ? &nowhere : &l->ops[l->count++];
   op->kind = kind;

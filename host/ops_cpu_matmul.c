@@ -125,10 +125,10 @@ INLINE void transpose_4x4(float *to, const float *from) {
 }
 
 // n columns of `rows` rows of w; the rows that are missing are zeros.
-INLINE void pack(panel_strip *panel, const char *w, size_t w_bytes, uint32_t rows, uint32_t n, enum dtype dtype) {
+INLINE void pack(panel_strip strip, const char *w, size_t w_bytes, uint32_t rows, uint32_t n, enum dtype dtype) {
   const size_t size = number_bytes(dtype);
   float wide[4 * K_BLOCK];
-  for (uint32_t first = 0; first < PANEL; first += 4) {
+  for (uint32_t first = 0; first < LANES; first += 4) {
     for (uint32_t r = 0; r < 4; r++) {
       const char *row = w + (first + r) * w_bytes;
       float *to = wide + r * K_BLOCK;
@@ -140,7 +140,7 @@ INLINE void pack(panel_strip *panel, const char *w, size_t w_bytes, uint32_t row
       for (; k + LANES <= n; k += LANES) widen((lanes *)(to + k), row + k * size, dtype);
       if (k < n) widen_some((lanes *)(to + k), row + k * size, n - k, dtype);
     }
-    for (uint32_t k = 0; k < n; k += 4) transpose_4x4(&panel[first / LANES][k][first % LANES], wide + k);
+    for (uint32_t k = 0; k < n; k += 4) transpose_4x4(&strip[k][first], wide + k);
   }
 }
 
@@ -191,7 +191,7 @@ INLINE void tiles(float *sums, const float *x, size_t x_stride, uint32_t T, pane
 
 struct matmul_kernels {
   void (*dots)(float *y, const float *x, const char *w, size_t w_bytes, uint32_t K, enum dtype dtype);
-  void (*pack)(panel_strip *panel, const char *w, size_t w_bytes, uint32_t rows, uint32_t n, enum dtype dtype);
+  void (*pack)(panel_strip strip, const char *w, size_t w_bytes, uint32_t rows, uint32_t n, enum dtype dtype);
   void (*tiles)(float *sums, const float *x, size_t x_stride, uint32_t T, panel_strip *panel, uint32_t n,
                 uint32_t block);
 };
@@ -206,12 +206,12 @@ struct matmul_kernels {
     default: dots(y, x, w, w_bytes, K, DTYPE_F32);                                                                     \
     }                                                                                                                  \
   }                                                                                                                    \
-  attribute static void pack_##name(panel_strip *panel, const char *w, size_t w_bytes, uint32_t rows, uint32_t n,      \
+  attribute static void pack_##name(panel_strip strip, const char *w, size_t w_bytes, uint32_t rows, uint32_t n,       \
                                     enum dtype dtype) {                                                                \
     switch (dtype) {                                                                                                   \
-    case DTYPE_F16: pack(panel, w, w_bytes, rows, n, DTYPE_F16); break;                                                \
-    case DTYPE_BF16: pack(panel, w, w_bytes, rows, n, DTYPE_BF16); break;                                              \
-    default: pack(panel, w, w_bytes, rows, n, DTYPE_F32);                                                              \
+    case DTYPE_F16: pack(strip, w, w_bytes, rows, n, DTYPE_F16); break;                                                \
+    case DTYPE_BF16: pack(strip, w, w_bytes, rows, n, DTYPE_BF16); break;                                              \
+    default: pack(strip, w, w_bytes, rows, n, DTYPE_F32);                                                              \
     }                                                                                                                  \
   }                                                                                                                    \
   attribute static void tiles_##name(float *sums, const float *x, size_t x_stride, uint32_t T, panel_strip *panel,     \
@@ -295,6 +295,19 @@ static void dots_task(void *context, uint64_t index, uint32_t worker) {
     }
 }
 
+// A strip of the panel: rows from `first` on, n columns from k on.
+static void pack_strip(const struct matmul_call *m, panel_strip strip, uint32_t first, uint32_t k, uint32_t n) {
+  const uint32_t left = m->w.rows > first ? m->w.rows - first : 0, rows = left < LANES ? left : LANES;
+  if (formats[m->w.dtype].numbers > 1) {
+    float wide[LANES][K_BLOCK];
+    decode_rows(&m->w, first, rows, k, n, wide);
+    m->kernels->pack(strip, (const char *)wide, sizeof wide[0], rows, n, DTYPE_F32);
+  } else {
+    const char *w = (const char *)tensor_row(&m->w, first) + dtype_bytes(m->w.dtype, k);
+    m->kernels->pack(strip, w, row_bytes(&m->w), rows, n, m->w.dtype);
+  }
+}
+
 static void tiles_task(void *context, uint64_t index, uint32_t worker) {
   const struct matmul_call *m = context;
   (void)worker;
@@ -306,14 +319,7 @@ static void tiles_task(void *context, uint64_t index, uint32_t worker) {
   memset(sums, 0, (T + TILE_T) * PANEL * sizeof(float));
   for (uint32_t k = 0; k < K; k += K_BLOCK) {
     uint32_t n = K - k < K_BLOCK ? K - k : K_BLOCK;
-    if (formats[m->w.dtype].numbers > 1) {
-      float wide[PANEL][K_BLOCK];
-      decode_rows(&m->w, first, rows, k, n, wide);
-      m->kernels->pack(panel, (const char *)wide, sizeof wide[0], rows, n, DTYPE_F32);
-    } else {
-      const char *w = (const char *)tensor_row(&m->w, first) + dtype_bytes(m->w.dtype, k);
-      m->kernels->pack(panel, w, row_bytes(&m->w), rows, n, m->w.dtype);
-    }
+    for (uint32_t s = 0; s < STRIPS; s++) pack_strip(m, panel[s], first + s * LANES, k, n);
     m->kernels->tiles(sums, f32_row(&m->x, t) + k, m->x.stride, T, panel, n, m->block);
   }
   for (uint32_t i = 0; i < T; i++) store(m, t + i, first, rows, sums + i * PANEL);

@@ -117,6 +117,7 @@ static void measure_layer(struct deltaic_session *s, uint32_t i, const void *sta
       uint64_t largest, bytes = m->backend->functions->list_bytes(m->backend, l, &largest);
       if (bytes > most->bytes) most->bytes = bytes;
       if (largest > most->largest) most->largest = largest;
+      if (l->status) return;
     }
 }
 

@@ -147,7 +147,7 @@ deltaic_status slice_replay(struct deltaic_session *s, uint32_t n, bool draw) {
   if (status != DELTAIC_OK) return status;
   struct recorder *c = r->recorder;
   if (!r->recorded) {
-    b->functions->recorder_begin(c, b->replays, NULL); // a step is short: cut off, it would only leave the texts broken
+    c->functions->recorder_begin(c, b->replays, NULL); // a step is short: cut off, it would only leave the texts broken
     struct call call = call_of(s, n, n, 1);
     if (draw)
       op_sample(call.l, &(struct sample){.tokens = s->tokens,
@@ -159,9 +159,9 @@ deltaic_status slice_replay(struct deltaic_session *s, uint32_t n, bool draw) {
     else
       op_mark(call.l, s->seen, tensor_rows(s->tokens, 0, n), table(s, n));
     record_last(s, &call, record_layers(s, &call), n);
-    b->functions->recorder_list(c, call.l);
+    c->functions->recorder_list(c, call.l);
   }
-  status = b->functions->recorder_run(c);
+  status = c->functions->recorder_run(c);
   r->recorded = status == DELTAIC_OK && b->replays;
   return status;
 }

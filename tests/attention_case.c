@@ -1,10 +1,6 @@
 // attention_case: see attention_case.h.
 #include "attention_case.h"
 
-struct array attention_parts(uint32_t B, struct attention_args a) {
-  return activations(1, (uint32_t)(backend->ops->attention_scratch_bytes(backend, B, a) / 4) + 1, DENSE, NULL);
-}
-
 struct attention_case {
   struct attention_args a;
   struct array qkv, cache_k, cache_v;
@@ -41,8 +37,12 @@ void attention_check(const char *what, struct attention_args a, const struct seq
   v.cache_v = activations(3, a.capacity * size, DENSE, normals(3 * (size_t)a.capacity * size));
   struct array o = activations_in(dtype, rows, a.heads * a.d, o_stride, NULL);
   begin();
-  recorder->ops->attention(recorder, o.t, v.qkv.t, v.cache_k.t, v.cache_v.t, sequences_of(s, B).t,
-                           attention_parts(B, a).t, a);
+  op_attention(list, &(struct attention){.o = o.t,
+                                         .qkv = v.qkv.t,
+                                         .cache_k = v.cache_k.t,
+                                         .cache_v = v.cache_v.t,
+                                         .sequences = sequences_of(s, B).t,
+                                         .a = a});
   run();
   double *want = zeros((size_t)rows * a.heads * a.d);
   for (uint32_t i = 0; i < B; i++)

@@ -3,9 +3,6 @@
 #define ATTENTION_CASE_H
 #include "ops_tools.h"
 
-// Room for what the parts of a cache leave; the words before it, which are counters, are 0.
-struct array attention_parts(uint32_t B, struct attention_args a);
-
 // Runs sequences s with queries of standard deviation `scale`, o in this dtype with o_stride (or DENSE), and expects
 // what float64 gives, named `what`.
 void attention_check(const char *what, struct attention_args a, const struct sequence *s, uint32_t B, double scale,

@@ -12,31 +12,34 @@ static uint32_t heads, kv_heads, size;
 // Microseconds of T tokens of one text that come after `pos`, the least of some runs; 0: the caches do not fit.
 static double time_attention(uint32_t T, uint32_t pos, uint32_t window, uint32_t dispatches) {
   const uint32_t row = kv_heads * size;
-  const struct attention_args a = {heads, kv_heads, size, window, pos + T, T};
+  const struct attention_args a = {heads, kv_heads, size, window, pos + T};
   const uint64_t bytes = round_up(4ull * row * a.capacity, TENSOR_ALIGN), copies = cache_bytes / bytes / 2;
   uint64_t at = 0;
   struct tensor qkv = bench_view(&activations, DTYPE_F32, &at, T, heads * size + 2 * row);
   struct tensor o = bench_view(&activations, DTYPE_F32, &at, T, heads * size);
-  struct tensor scratch = bench_view(&activations, DTYPE_F32, &at, 1,
-                                     (uint32_t)(backend->ops->attention_scratch_bytes(backend, 1, a) / 4) + 1);
   struct tensor table = bench_view(&activations, DTYPE_F32, &at, ROPE_ROWS, size);
-  struct tensor sequences = {DTYPE_I32, 1, 4, 4, &control, 0, false};
+  struct tensor sequences = {.dtype = DTYPE_I32, .rows = 1, .cols = 4, .stride = 4, .buffer = &control};
   if (!copies) return 0;
   if (T > 1) o.dtype = DTYPE_F16;
-  recorder->matrices = T > 1;
+  oplist_begin(&list);
+  list.matrices = T > 1 ? MATRICES_BEST : MATRICES_NONE;
+  list.longest = T;
   *(struct sequence *)control.mapped = (struct sequence){0, T, pos, 0};
   double least = 1e30;
-  recorder->ops->recorder_begin(recorder, true, NULL);
   for (uint32_t i = 0; i < dispatches; i++) {
-    at = i % copies * 2 * bytes;
-    struct tensor k = bench_view(&caches, DTYPE_F32, &at, 1, row * a.capacity);
-    struct tensor v = bench_view(&caches, DTYPE_F32, &at, 1, row * a.capacity);
-    if (T == 1) recorder->ops->rope_append(recorder, qkv, k, v, table, sequences, scratch, a);
-    recorder->ops->attention(recorder, o, qkv, k, v, sequences, scratch, a);
+    uint64_t in_caches = i % copies * 2 * bytes;
+    struct tensor k = bench_view(&caches, DTYPE_F32, &in_caches, 1, row * a.capacity);
+    struct tensor v = bench_view(&caches, DTYPE_F32, &in_caches, 1, row * a.capacity);
+    if (T == 1) op_rope_append(&list, &(struct rope_append){qkv, k, v, qkv, table, sequences, a});
+    op_attention(&list, &(struct attention){o, qkv, k, v, sequences, a});
   }
+  uint64_t largest, scratch = backend->functions->list_bytes(backend, &list, &largest) / sizeof(float);
+  list.scratch = bench_view(&activations, DTYPE_F32, &at, 1, (uint32_t)scratch + 1);
+  recorder->functions->recorder_begin(recorder, true, NULL);
+  recorder->functions->recorder_list(recorder, &list);
   for (int i = 0; i <= RUNS; i++) { // the first warms up
     uint64_t start = device_clock_ns();
-    check(backend->ops->recorder_run(recorder));
+    check(backend->functions->recorder_run(recorder));
     double us = 1e-3 * (double)(device_clock_ns() - start) / dispatches;
     if (i && us < least) least = us;
   }
@@ -51,7 +54,7 @@ static int bench_device(struct instance *instance, VkPhysicalDevice handle, cons
   bench_open(instance, handle, caps, own);
   caches = bench_buffer(cache_bytes, "caches");
   activations = bench_buffer(16ull * TOKENS * (heads + kv_heads) * size + (8 << 20), "activations");
-  check(backend->ops->buffer_create(backend, MEMORY_SHARED, sizeof(struct sequence), "sequences", &control));
+  check(backend->functions->buffer_create(backend, MEMORY_SHARED, sizeof(struct sequence), "sequences", &control));
   printf("%s, %s, %u heads, %u of keys, of %u\n", caps->name, caps->driver, heads, kv_heads, size);
   time_attention(1, 4000, 0, 5000); // wakes the card
   for (int i = 0; i < 6; i++) {
@@ -66,9 +69,9 @@ static int bench_device(struct instance *instance, VkPhysicalDevice handle, cons
     printf("%4u tokens after %6u, window %4u: %9.1f us, %6.1f TFLOP/s\n", T, pos, w, us,
            4e-6 * keys * heads * size / us);
   }
-  backend->ops->buffer_free(backend, &caches);
-  backend->ops->buffer_free(backend, &activations);
-  backend->ops->buffer_free(backend, &control);
+  backend->functions->buffer_free(backend, &caches);
+  backend->functions->buffer_free(backend, &activations);
+  backend->functions->buffer_free(backend, &control);
   bench_close();
   return 0;
 }

@@ -23,13 +23,18 @@ static struct tensor f32(uint64_t *offset, uint32_t rows, uint32_t cols) {
   return bench_view(&activations, DTYPE_F32, offset, rows, cols);
 }
 
+static struct tensor bf16(uint32_t rows, uint32_t cols, uint64_t offset) {
+  return (struct tensor){
+      .dtype = DTYPE_BF16, .rows = rows, .cols = cols, .stride = cols, .buffer = &weights, .offset = offset};
+}
+
 // Microseconds of one dispatch of the recording, the least of some runs, after enough of them to raise the clock.
 static double replay(void) {
   const uint64_t warm_ns = 100000000, first = device_clock_ns();
   double least = 1e30;
   for (int i = 0; i < RUNS;) {
     uint64_t start = device_clock_ns();
-    check(backend->ops->recorder_run(recorder));
+    check(backend->functions->recorder_run(recorder));
     double us = 1e-3 * (double)(device_clock_ns() - start) / dispatches;
     if (start - first < warm_ns) continue;
     if (us < least) least = us;
@@ -61,13 +66,13 @@ static double time_product(const struct product *p, enum dtype dtype) {
   struct tensor side[2] = {f32(&at, tokens, 32000), f32(&at, tokens, 32000)}, conv_y = f32(&at, tokens, C);
   struct tensor left[2] = {f32(&at, tokens, 32000), f32(&at, tokens, 32000)};
   struct tensor norm = f32(&at, 1, 32000), taps = f32(&at, W, C), history = f32(&at, tokens, (W - 1) * C);
-  struct tensor sequences = {DTYPE_I32, tokens, 4, 4, &control, 0, false};
-  struct linear_conv conv = {
-      .weight = taps, .history = history, .sequences = sequences, .longest = 1, .a = {.W = W, .C = C}};
-  recorder->ops->recorder_begin(recorder, true, NULL);
+  struct tensor sequences = {.dtype = DTYPE_I32, .rows = tokens, .cols = 4, .stride = 4, .buffer = &control};
+  const struct conv conv = {
+      .y = conv_y, .history = history, .weight = taps, .sequences = sequences, .a = {.W = W, .C = C}};
+  recorder->functions->recorder_begin(recorder, true, NULL);
   for (uint32_t i = 0; i < dispatches; i++) {
-    struct tensor x = side[i % 2], y = side[1 - i % 2], none = {0};
-    struct tensor w = {DTYPE_BF16, rows, p->K, p->K, &weights, i % copies * bytes, false};
+    struct tensor x = side[i % 2], y = side[1 - i % 2];
+    const struct linear of = {.y = y, .w = bf16(rows, p->K, i % copies * bytes)};
     x.cols = x.stride = p->K;
     y.cols = y.stride = p->N;
     struct linear_input in = {.x = tensor_as(x, dtype), .eps = 1e-5f}, next = {.x = y, .weight = norm};
@@ -81,13 +86,13 @@ static double time_product(const struct product *p, enum dtype dtype) {
       if (dtype == DTYPE_F16) in.x.buffer = left[i % 2].buffer, in.x.offset = left[i % 2].offset;
     }
     if (p->kind == GATED)
-      backend->ops->linear_gated(recorder, tensor_as(y, dtype), none, in, w, ACTIVATION_SILU);
+      vulkan_linear_glu(recorder, &in, &of, &(struct glu){.y = tensor_as(y, dtype), .activation = ACTIVATION_SILU});
     else if (p->kind == CONVOLVED)
-      backend->ops->linear_conv(recorder, conv_y, y, in, w, none, conv);
+      vulkan_linear_conv(recorder, &in, &of, &(struct linear_conv){.conv = &conv});
     else if (p->kind == ADD)
-      backend->ops->linear_residual(recorder, y, in, w, none, &next);
+      vulkan_linear_residual(recorder, y, &in, &of, &next);
     else
-      backend->ops->linear(recorder, y, in, w, none, false);
+      vulkan_linear(recorder, y, &in, &of, false);
   }
   return replay();
 }
@@ -207,9 +212,9 @@ static void sweep_narrow(const struct product *p) {
 static void time_norm(uint32_t D) {
   uint64_t at = 0;
   struct tensor x = f32(&at, tokens, D), weight = f32(&at, 1, D), y = tensor_as(f32(&at, tokens, D), DTYPE_F16);
-  recorder->ops->recorder_begin(recorder, true, NULL);
+  recorder->functions->recorder_begin(recorder, true, NULL);
   for (uint32_t i = 0; i < dispatches; i++) // all write y, so that each waits for the last
-    backend->ops->rmsnorm(recorder, y, x, weight, (struct tensor){0}, 1e-5f);
+    vulkan_norm(recorder, &(struct norm){.y = y, .x = x, .weight = weight, .eps = 1e-5f}, (struct tensor){0});
   printf("\nnorm, %u of %u: %.2f us\n", tokens, D, replay());
 }
 
@@ -222,16 +227,25 @@ static double time_step(uint32_t B, uint32_t heads, uint32_t d, bool normed) {
   uint64_t at = 0;
   struct tensor qkv = f32(&at, B, 3 * E), ba = f32(&at, B, 2 * heads), gate = f32(&at, B, E), norm = f32(&at, 1, d);
   struct tensor A_log = f32(&at, 1, heads), dt_bias = f32(&at, 1, heads), o = f32(&at, B, E);
-  struct delta_step s = {.o = o, .qkv = qkv, .ba = ba, .A_log = A_log, .dt_bias = dt_bias, .gate = gate, .norm = norm};
-  s.sequences = (struct tensor){DTYPE_I32, B, 4, 4, &control, 0, false};
-  s.inputs = (struct delta_input_args){2 * heads, d, ACTIVATION_IDENTITY, KEY_NORM_L2, heads, heads, 1, true, true};
-  s.rule = (struct delta_args){heads, heads, d, d, 1, 0.1f, true, .form = DELTA_AUTO};
-  s.eps = 1e-5f;
-  if (!normed) s.gate = s.norm = (struct tensor){0};
-  recorder->ops->recorder_begin(recorder, true, NULL);
+  const struct delta_inputs inputs = {
+      .x = qkv,
+      .ba = ba,
+      .A_log = A_log,
+      .dt_bias = dt_bias,
+      .a = {2 * heads, d, ACTIVATION_IDENTITY, KEY_NORM_L2, heads, heads, 1, true, true}};
+  struct delta_rule rule = {
+      .qkv = qkv,
+      .sequences = {.dtype = DTYPE_I32, .rows = B, .cols = 4, .stride = 4, .buffer = &control},
+      .a = {.H = heads, .Hv = heads, .Dk = d, .Dv = d, .n = 1, .scale = 0.1f, .gated = true}};
+  const struct head_norm with = {.y = o, .x = o, .gate = gate, .weight = norm, .heads = heads, .d = d, .eps = 1e-5f};
+  const struct delta_step s = {.o = o, .inputs = &inputs, .rule = &rule, .norm = normed ? &with : NULL};
+  recorder->functions->recorder_begin(recorder, true, NULL);
   for (uint32_t i = 0; i < dispatches; i++) { // all write o, so that each waits for the last
-    s.state = (struct tensor){DTYPE_F32, B, E * d, E * d, &weights, i % copies * bytes, false};
-    if (!backend->ops->delta_step(recorder, &s)) return 0;
+    struct delta_step_plan p;
+    rule.state = (struct tensor){.rows = B, .cols = E * d, .stride = E * d, .buffer = &weights};
+    rule.state.offset = i % copies * bytes;
+    if (!vulkan_plan_delta_step(recorder, &s, &p)) return 0;
+    vulkan_delta_step(recorder, &s, &p);
   }
   return replay();
 }
@@ -290,10 +304,11 @@ static void sweep_step(uint32_t B, uint32_t heads, uint32_t d) {
 static int bench_device(struct instance *instance, VkPhysicalDevice handle, const struct device_caps *caps,
                         const struct plan *own) {
   bench_open(instance, handle, caps, own);
-  recorder->matrices = true;
+  list.matrices = MATRICES_BEST;
+  list.longest = 1;
   weights = bench_buffer(weight_bytes, "weights");
   activations = bench_buffer(64 << 20, "activations");
-  check(backend->ops->buffer_create(backend, MEMORY_SHARED, 64 * sizeof(struct sequence), "sequences", &control));
+  check(backend->functions->buffer_create(backend, MEMORY_SHARED, 64 * sizeof(struct sequence), "sequences", &control));
   for (uint32_t i = 0; i < 64; i++) ((struct sequence *)control.mapped)[i] = (struct sequence){i, 1, 0, i};
   printf("%s, %s\n", caps->name, caps->driver);
   for (size_t i = 0; i < sizeof products / sizeof *products; i++) {
@@ -312,9 +327,9 @@ static int bench_device(struct instance *instance, VkPhysicalDevice handle, cons
     if (strstr(name[0], what)) sweep_step(steps[i][0], steps[i][1], steps[i][2]);
     for (int n = 1; n >= 0 && strstr(name[1], what); n--) sweep_fours(steps[i][0], steps[i][1], steps[i][2], n);
   }
-  backend->ops->buffer_free(backend, &weights);
-  backend->ops->buffer_free(backend, &activations);
-  backend->ops->buffer_free(backend, &control);
+  backend->functions->buffer_free(backend, &weights);
+  backend->functions->buffer_free(backend, &activations);
+  backend->functions->buffer_free(backend, &control);
   bench_close();
   return 0;
 }

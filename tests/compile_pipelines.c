@@ -74,167 +74,237 @@ deltaic_status __wrap_commands_submit(struct commands *commands) {
 
 static struct backend *backend;
 static struct recorder *recorder;
+static struct oplist list;
 static struct buffer nowhere = {.bytes = UINT64_MAX / 2};
+static const struct tensor none;
 
 static struct tensor tensor(enum dtype dtype, uint32_t rows, uint32_t cols) {
-  return (struct tensor){dtype, rows, cols, (uint32_t)round_up(cols, 8), &nowhere, 0, false};
+  return (struct tensor){
+      .dtype = dtype, .rows = rows, .cols = cols, .stride = (uint32_t)round_up(cols, 8), .buffer = &nowhere};
 }
 static struct tensor f32(uint32_t rows, uint32_t cols) { return tensor(DTYPE_F32, rows, cols); }
+static struct tensor sequences(uint32_t B) { return tensor(DTYPE_I32, B, 4); }
+static struct tensor value(uint32_t rows, uint32_t cols) { return oplist_value(&list, rows, cols); }
+
+// begin() and run() bracket the operations of a list, in which no text has more than `longest` tokens.
+static void begin(uint32_t longest, bool plain) {
+  oplist_begin(&list);
+  list.longest = longest;
+  list.plain = plain;
+}
+
+static void run(void) {
+  uint64_t largest;
+  list.scratch = f32(1, (uint32_t)(backend->functions->list_bytes(backend, &list, &largest) / sizeof(float)));
+  recorder->functions->recorder_list(recorder, &list);
+}
 
 static const uint32_t lengths[] = {1, 4, 24, 64, 128, 300, 2048};
 enum { LENGTHS = sizeof lengths / sizeof *lengths };
 
+enum { D = 2048, F = 5632 };
+
+// A product of the norm of x (T, D), by itself or convolved.
+static void record_product(struct tensor x, enum dtype dtype, bool convolved) {
+  const uint32_t T = x.rows;
+  oplist_scope_begin(&list);
+  const struct tensor h = value(T, D), p = value(T, D);
+  op_norm(&list, h, x, f32(1, D), none, 1e-5f);
+  op_linear(&list, p, h, tensor(dtype, D, D), f32(1, D));
+  if (convolved)
+    op_conv(&list, &(struct conv){.y = value(T, D),
+                                  .history = f32(T, 3 * D),
+                                  .x = p,
+                                  .weight = f32(4, D),
+                                  .sequences = sequences(T),
+                                  .a = {.W = 4, .C = D}});
+  oplist_scope_end(&list);
+}
+
+// x + an MLP of its norm.
+static struct tensor record_mlp(struct tensor x, enum dtype dtype) {
+  const uint32_t T = x.rows;
+  const struct tensor out = value(T, D);
+  oplist_scope_begin(&list);
+  const struct tensor h = value(T, D), both = value(T, 2 * F), act = value(T, F), y = value(T, D);
+  op_norm(&list, h, x, f32(1, D), none, 1e-5f);
+  op_linear(&list, both, h, tensor(dtype, 2 * F, D), none);
+  op_glu(&list, act, both, ACTIVATION_SILU);
+  op_linear(&list, y, act, tensor(dtype, D, F), none);
+  op_add(&list, out, x, y);
+  oplist_scope_end(&list);
+  return out;
+}
+
+// Norms are made by the products around them, where there is one before them.
 static void compile_products(uint32_t T, enum dtype dtype) {
-  const struct ops *op = backend->ops;
-  enum { D = 2048, F = 5632 };
-  struct tensor w = tensor(dtype, D, D), up = tensor(dtype, 2 * F, D), down = tensor(dtype, D, F);
-  struct tensor x = f32(T, D), act = tensor_as(f32(T, F), op->input_dtype(recorder, down, T));
-  struct norm_ahead ahead = {.estimated = true};
-  struct linear_input in = {x, f32(1, D), f32(T, D), 1e-5f, &ahead};
-  const struct linear_conv conv = {.weight = f32(4, D),
-                                   .history = f32(T, 3 * D),
-                                   .sequences = tensor(DTYPE_I32, T, 4),
-                                   .longest = T > 64 ? T : 1,
-                                   .a = {.W = 4, .C = D}};
-  op->linear(recorder, f32(T, D), in, w, f32(1, D), false);
-  op->linear_conv(recorder, f32(T, D), f32(T, D), in, w, f32(1, D), conv);
-  op->linear_gated(recorder, act, f32(T, 2 * F), in, up, ACTIVATION_SILU);
-  op->linear_residual(recorder, x, (struct linear_input){.x = act}, down, (struct tensor){0}, &in);
-  op->linear(recorder, f32(T, D), (struct linear_input){.x = f32(T, D)}, w, f32(1, D), false);
-  if (!ahead.parts) return;
-  op->linear(recorder, f32(T, D), in, w, f32(1, D), false);
-  op->linear_conv(recorder, f32(T, D), f32(T, D), in, w, f32(1, D), conv);
-  op->linear_gated(recorder, act, f32(T, 2 * F), in, up, ACTIVATION_SILU);
+  begin(T > 64 ? T : 1, false);
+  struct tensor x = value(T, D);
+  record_product(x, dtype, false);
+  record_product(x, dtype, true);
+  x = record_mlp(x, dtype);
+  record_product(x, dtype, false);
+  x = record_mlp(x, dtype);
+  record_product(x, dtype, true);
+  x = record_mlp(record_mlp(x, dtype), dtype);
+  op_linear(&list, value(T, D), x, tensor(dtype, D, D), f32(1, D));
+  run();
+}
+
+static void compile_glu(enum dtype dtype) {
+  const struct tensor both = f32(300, 2 * F);
+  for (int plain = 0; plain < 2; plain++) {
+    begin(0, plain);
+    const struct tensor p = plain ? both : value(300, 2 * F);
+    op_linear(&list, p, f32(300, D), tensor(DTYPE_BF16, 2 * F, D), none);
+    op_glu(&list, tensor(dtype, 300, F), p, ACTIVATION_SILU);
+    run();
+  }
 }
 
 // What a step has besides layers.
 static void compile_ends(enum dtype dtype) {
-  const struct ops *op = backend->ops;
-  enum { V = 32000, D = 2048, B = 4 };
-  const struct tensor tokens = tensor(DTYPE_I32, 1, B), sequences = tensor(DTYPE_I32, B, 4);
-  const struct tensor seen = tensor(DTYPE_I32, B, V / 32), logits = f32(B, V);
-  op->embed(recorder, f32(B, D), tensor(dtype, V, D), tokens);
-  op->rmsnorm(recorder, tensor(dtype == DTYPE_F16 ? DTYPE_F16 : DTYPE_F32, B, D), f32(B, D), f32(1, D), sequences,
-              1e-5f);
-  op->mark(recorder, seen, tokens, sequences);
-  op->sample(recorder, tokens, sequences, seen, logits, f32(B, 8), f32(B, V));
-  op->score(recorder, f32(B, 2), logits, tensor(DTYPE_I32, 1, B), 0);
-  op->scatter(recorder, logits, logits, sequences);
-  op->copy(recorder, logits, logits);
-  op->copy(recorder, f32(B, 3), (struct tensor){0});
+  enum { V = 32000, B = 4 };
+  const struct tensor tokens = tensor(DTYPE_I32, 1, B), seen = tensor(DTYPE_I32, B, V / 32), logits = f32(B, V);
+  begin(0, false);
+  op_embed(&list, f32(B, D), tensor(dtype, V, D), tokens);
+  op_norm(&list, tensor(dtype == DTYPE_F16 ? DTYPE_F16 : DTYPE_F32, B, D), f32(B, D), f32(1, D), sequences(B), 1e-5f);
+  op_mark(&list, seen, tokens, sequences(B));
+  op_sample(&list, &(struct sample){tokens, f32(B, V), sequences(B), seen, logits, f32(B, 8)});
+  op_score(&list, f32(B, 2), logits, tensor(DTYPE_I32, 1, B), 0);
+  op_scatter(&list, logits, logits, sequences(B));
+  op_copy(&list, logits, logits);
+  op_copy(&list, f32(B, 3), none);
+  run();
 }
 
-// B texts of T tokens. halves: qkv and o are f16 where the rule likes that.
-static void compile_delta(uint32_t B, uint32_t T, uint32_t Dk, uint32_t Dv, uint32_t n, bool gated, bool matrices,
-                          bool halves) {
-  const struct ops *op = backend->ops;
-  enum { H = 16 };
-  const uint32_t all = B * T;
-  struct delta_args a = {.H = H, .Hv = H, .Dk = Dk, .Dv = Dv, .n = n, .scale = 1, .gated = gated};
-  a.matrices = matrices ? MATRICES_BEST : MATRICES_NONE;
-  struct tensor scratch = f32(1, (uint32_t)(op->delta_scratch_bytes(backend, all, B, a) / 4));
-  enum dtype dtype = halves ? op->delta_dtype(recorder, all, B, scratch, a) : DTYPE_F32;
-  struct tensor qkv = tensor(dtype, all, H * ((1 + n) * key_pitch(dtype, Dk) + n * Dv)), o = tensor(dtype, all, H * Dv);
-  struct tensor beta = f32(all, n * H), g = f32(all, H), sequences = tensor(DTYPE_I32, B, 4), none = {0};
-  struct delta_input_args inputs = {.heads = (1 + n) * H,
-                                    .Dk = Dk,
-                                    .norm = KEY_NORM_L2,
-                                    .betas = n * H,
-                                    .decays = H,
-                                    .beta_scale = 1,
-                                    .has_beta = true,
-                                    .gated = gated};
-  const struct delta_input input = {beta, g, f32(all, (n + 1) * H), f32(1, H), f32(1, H), inputs};
-  const uint32_t C = H * ((1 + n) * Dk + n * Dv);
-  struct linear_conv conv = {.weight = f32(4, C),
-                             .history = f32(B, 3 * C),
-                             .sequences = sequences,
-                             .longest = T,
-                             .a = {.W = 4, .C = C, .keys = (1 + n) * H, .Dk = Dk},
-                             .inputs = &input};
-  const struct linear_input x = {.x = f32(all, 64)};
-  op->linear_conv(recorder, qkv, f32(all, C), x, tensor(DTYPE_F16, C, 64), none, conv);
-  conv.inputs = NULL;
-  op->linear_conv(recorder, qkv, f32(all, C), x, tensor(DTYPE_F16, C, 64), none, conv);
-  op->delta_inputs(recorder, qkv, &input);
-  op->delta_rule(recorder, o, qkv, beta, gated ? g : none, none, f32(B, H * Dk * Dv), sequences, scratch, a);
-  op->output_norm(recorder, o, f32(all, H * Dv), f32(1, Dv), H, 1e-5f);
+enum { H = 16 }; // heads
+
+static struct delta_args delta_args(uint32_t Dk, uint32_t Dv, uint32_t n, bool gated) {
+  return (struct delta_args){.H = H, .Hv = H, .Dk = Dk, .Dv = Dv, .n = n, .scale = 1, .gated = gated};
+}
+
+static struct delta_args hh_args(uint32_t size, uint32_t r, enum hh_nonneg nonneg) {
+  struct delta_args a = delta_args(size, size, 1, true);
+  a.r = r;
+  a.nonneg = nonneg;
+  return a;
+}
+
+// The inputs, the rule and the norm of its output, which is returned; x: q, k and v.
+static struct tensor record_rule(uint32_t B, struct tensor x, struct delta_args a, enum activation activation,
+                                 struct tensor gate, struct tensor norm, struct tensor out) {
+  const uint32_t rows = x.rows;
+  const struct tensor qkv = value(rows, x.cols), beta = value(rows, a.n * H), g = value(rows, H);
+  const struct tensor o = norm.buffer ? value(rows, H * a.Dv) : out;
+  op_delta_inputs(&list, &(struct delta_inputs){.y = qkv,
+                                                .beta = beta,
+                                                .g = g,
+                                                .x = x,
+                                                .ba = f32(rows, (a.n + 1) * H),
+                                                .A_log = f32(1, H),
+                                                .dt_bias = f32(1, H),
+                                                .a = {.heads = (1 + a.n) * H,
+                                                      .Dk = a.Dk,
+                                                      .activation = activation,
+                                                      .norm = KEY_NORM_L2,
+                                                      .betas = a.n * H,
+                                                      .decays = H,
+                                                      .beta_scale = 1,
+                                                      .has_beta = true,
+                                                      .gated = a.gated}});
+  op_delta_rule(&list, &(struct delta_rule){.o = o,
+                                            .state = f32(B, H * a.Dk * a.Dv),
+                                            .qkv = qkv,
+                                            .beta = beta,
+                                            .g = a.gated ? g : none,
+                                            .mask = a.r > 1 ? f32(rows, H * a.r * a.r) : none,
+                                            .sequences = sequences(B),
+                                            .a = a});
+  if (norm.buffer)
+    op_head_norm(&list, &(struct head_norm){
+                            .y = out, .x = o, .gate = gate, .weight = norm, .heads = H, .d = a.Dv, .eps = 1e-5f});
+  return out;
+}
+
+// The rule of B texts of T tokens, as layers have it, and each operation by itself. halves: q, k, v and o are f16 where
+// the rule likes that.
+static void compile_delta(uint32_t B, uint32_t T, struct delta_args a, bool halves) {
+  const uint32_t all = B * T, C = H * ((1 + a.n) * a.Dk + a.n * a.Dv);
+  for (int plain = 0; plain < 2; plain++) {
+    begin(T, plain);
+    const struct tensor p = value(all, C), x = value(all, C);
+    op_linear(&list, p, f32(all, 64), tensor(DTYPE_F16, C, 64), none);
+    op_conv(&list, &(struct conv){.y = x,
+                                  .history = f32(B, 3 * C),
+                                  .x = p,
+                                  .weight = f32(4, C),
+                                  .sequences = sequences(B),
+                                  .a = {.W = 4, .C = C, .keys = (1 + a.n) * H, .Dk = a.Dk}});
+    const struct tensor o = record_rule(B, x, a, ACTIVATION_IDENTITY, f32(all, H * a.Dv), f32(1, a.Dv),
+                                        value(all, H * a.Dv));
+    if (halves) op_linear(&list, value(all, 64), o, tensor(DTYPE_F16, 64, H * a.Dv), none);
+    run();
+  }
 }
 
 // A token of each of 4 texts, and of one.
-static void compile_step(uint32_t Dk, uint32_t Dv, uint32_t n, bool gated) {
-  enum { H = 16 };
+static void compile_step(struct delta_args a) {
   for (uint32_t B = 1; B <= 4; B += 3)
-    for (int norm = 0; norm < 2; norm++) {
-      const struct tensor none = {0};
-      const struct delta_step s = {.o = tensor(norm ? DTYPE_F16 : DTYPE_F32, B, H * Dv),
-                                   .qkv = f32(B, H * (Dk + n * (Dk + Dv))),
-                                   .ba = f32(B, (n + 1) * H),
-                                   .A_log = f32(1, H),
-                                   .dt_bias = f32(1, H),
-                                   .state = f32(B, H * Dk * Dv),
-                                   .sequences = tensor(DTYPE_I32, B, 4),
-                                   .gate = norm ? f32(B, H * Dv) : none,
-                                   .norm = norm ? f32(1, Dv) : none,
-                                   .inputs = {(1 + n) * H, Dk, gated ? ACTIVATION_SILU : ACTIVATION_IDENTITY,
-                                              KEY_NORM_L2, n * H, H, 1, true, gated},
-                                   .rule = {.H = H, .Hv = H, .Dk = Dk, .Dv = Dv, .n = n, .scale = 1, .gated = gated},
-                                   .eps = 1e-5f};
-      if (!backend->ops->delta_step(recorder, &s)) failures++;
+    for (uint32_t norm = 0; norm < 2; norm++) {
+      const uint32_t before = dispatches;
+      begin(1, false);
+      record_rule(B, f32(B, H * (a.Dk + a.n * (a.Dk + a.Dv))), a, a.gated ? ACTIVATION_SILU : ACTIVATION_IDENTITY,
+                  f32(B, H * a.Dv), norm ? f32(1, a.Dv) : none, tensor(norm ? DTYPE_F16 : DTYPE_F32, B, H * a.Dv));
+      run();
+      failures += dispatches - before > 1 + norm; // not in one kernel, or in two with the norm
     }
 }
 
 static void compile_attention(uint32_t T, uint32_t B, uint32_t heads, uint32_t kv_heads, uint32_t d, uint32_t window) {
-  const struct ops *op = backend->ops;
-  struct attention_args a = {
-      .heads = heads, .kv_heads = kv_heads, .d = d, .window = window, .capacity = 8192, .longest = T / B};
-  struct tensor scratch = f32(1, (uint32_t)(op->attention_scratch_bytes(backend, B, a) / 4));
-  struct tensor qkv = f32(T, (heads + 2 * kv_heads) * d), cache = f32(B, a.capacity * kv_heads * d);
-  struct tensor o = tensor_as(f32(T, heads * d), op->input_dtype(recorder, tensor(DTYPE_BF16, 2048, heads * d), T));
-  struct tensor sequences = tensor(DTYPE_I32, B, 4);
-  op->rope_append(recorder, qkv, cache, cache, f32(ROPE_ROWS, d), sequences, scratch, a);
-  op->attention(recorder, o, qkv, cache, cache, sequences, scratch, a);
+  const struct attention_args a = {.heads = heads, .kv_heads = kv_heads, .d = d, .window = window, .capacity = 8192};
+  const uint32_t cols = (heads + 2 * kv_heads) * d;
+  const struct tensor cache = f32(B, a.capacity * kv_heads * d);
+  begin(T / B, false);
+  const struct tensor qkv = value(T, cols), o = value(T, heads * d);
+  op_rope_append(&list, &(struct rope_append){qkv, cache, cache, value(T, cols), f32(ROPE_ROWS, d), sequences(B), a});
+  op_attention(&list, &(struct attention){o, qkv, cache, cache, sequences(B), a});
+  op_linear(&list, value(T, D), o, tensor(DTYPE_BF16, D, heads * d), none);
+  run();
 }
 
-static void compile_hh(uint32_t T, uint32_t D, uint32_t r, enum hh_nonneg nonneg, bool matrices, bool halves) {
-  const struct ops *op = backend->ops;
-  enum { H = 16 };
-  struct delta_args a = {
-      .H = H, .Hv = H, .Dk = D, .Dv = D, .n = 1, .r = r, .scale = 1, .gated = true, .nonneg = nonneg};
-  a.matrices = matrices ? MATRICES_BEST : MATRICES_NONE;
-  struct tensor scratch = f32(1, (uint32_t)(op->delta_scratch_bytes(backend, T, 1, a) / 4));
-  enum dtype dtype = halves ? op->delta_dtype(recorder, T, 1, scratch, a) : DTYPE_F32;
-  struct tensor qkv = tensor(dtype, T, H * (2 * key_pitch(dtype, D) + D)), o = tensor(dtype, T, H * D),
-                sequences = tensor(DTYPE_I32, 1, 4);
-  op->delta_rule(recorder, o, qkv, f32(T, H), f32(T, H), f32(T, H * r * r), f32(1, H * D * D), sequences, scratch, a);
-}
-
-static void compile_mamba2(uint32_t T, uint32_t N, uint32_t P, bool matrices, bool halves) {
-  const struct ops *op = backend->ops;
-  enum { H = 32 };
-  struct mamba2_args a = {
-      .heads = H, .P = P, .N = N, .groups = 1, .matrices = matrices ? MATRICES_BEST : MATRICES_NONE};
-  struct tensor scratch = f32(1, (uint32_t)(op->mamba2_scratch_bytes(backend, T, 1, a) / 4));
-  struct tensor y = tensor(halves ? op->mamba2_dtype(recorder, T, 1, scratch, a) : DTYPE_F32, T, H * P);
-  op->mamba2(recorder, y, f32(T, H * P + 2 * N), f32(T, H), f32(T, H), f32(1, H), f32(1, H * N * P),
-             tensor(DTYPE_I32, 1, 4), scratch, a);
-  op->gated_norm(recorder, y, f32(T, H * P), f32(1, H * P), (struct gated_norm_args){1, NORM_OF_GATED, 1e-5f});
-}
-
-// A token of each of 4 texts.
-static void compile_mamba2_step(enum dtype dtype) {
-  enum { H = 32, N = 128, P = 64, B = 4 };
-  const struct mamba2_step s = {.y = tensor(dtype, B, H * P),
-                                .xBC = f32(B, H * P + 2 * N),
-                                .raw = f32(B, H),
-                                .A_log = f32(1, H),
-                                .dt_bias = f32(1, H),
-                                .D = f32(1, H),
-                                .state = f32(B, H * N * P),
-                                .sequences = tensor(DTYPE_I32, B, 4),
-                                .gate = f32(B, H * P),
-                                .rule = {.heads = H, .P = P, .N = N, .groups = 1}};
-  if (!backend->ops->mamba2_step(recorder, &s)) failures++;
+// Token by token and by itself where B texts have one token each, else in chunks.
+static void compile_mamba2(uint32_t B, uint32_t T, uint32_t N, uint32_t P, bool halves) {
+  enum { HEADS = 32 };
+  const uint32_t all = B * T, E = HEADS * P;
+  for (int plain = 0; plain < 2; plain++) {
+    begin(T, plain);
+    const struct tensor dt = value(all, HEADS), g = value(all, HEADS), normed = value(all, E);
+    const struct tensor y = halves && T == 1 ? tensor(DTYPE_F16, all, E) : value(all, E);
+    op_mamba2_inputs(&list, &(struct mamba2_inputs){.dt = dt,
+                                                    .g = g,
+                                                    .raw = f32(all, HEADS),
+                                                    .A_log = f32(1, HEADS),
+                                                    .dt_bias = f32(1, HEADS),
+                                                    .high = 1});
+    op_mamba2(&list, &(struct mamba2){.y = y,
+                                      .state = f32(B, E * N),
+                                      .xBC = f32(all, E + 2 * N),
+                                      .dt = dt,
+                                      .g = g,
+                                      .D = f32(1, HEADS),
+                                      .sequences = sequences(B),
+                                      .a = {.heads = HEADS, .P = P, .N = N, .groups = 1}});
+    op_gated_norm(&list, &(struct gated_norm){.y = y.buffer ? y : normed,
+                                              .x = y,
+                                              .z = f32(all, E),
+                                              .weight = f32(1, E),
+                                              .groups = 1,
+                                              .place = NORM_OF_GATED,
+                                              .eps = 1e-5f});
+    if (halves) op_linear(&list, value(all, D), y.buffer ? y : normed, tensor(DTYPE_BF16, D, E), none);
+    run();
+  }
 }
 
 static int compile_model(const char *path) {
@@ -291,58 +361,55 @@ int main(int argc, char **argv) {
   struct plan plan = {0};
   if (count) plan_make(&caps[0], &plan);
   if (!count || device_open(&instance, handles[0], &caps[0], &plan, NULL, &device) ||
-      backend_open_vulkan(device, &backend) || backend->ops->recorder_create(backend, &recorder)) {
+      backend_open_vulkan(device, &backend) || backend->functions->recorder_create(backend, &recorder)) {
     fprintf(stderr, "no device: %s\n", deltaic_last_error());
     return 1;
   }
-  compile_step(64, 64, 1, false);
-  compile_step(76, 128, 1, false);
-  compile_step(49, 128, 1, true);
-  compile_step(96, 128, 1, true);
-  compile_step(128, 128, 1, false);
-  compile_step(128, 128, 1, true);
-  compile_step(128, 128, 2, true);
-  compile_step(256, 512, 1, true);
+  compile_step(delta_args(64, 64, 1, false));
+  compile_step(delta_args(76, 128, 1, false));
+  compile_step(delta_args(49, 128, 1, true));
+  compile_step(delta_args(96, 128, 1, true));
+  compile_step(delta_args(128, 128, 1, false));
+  compile_step(delta_args(128, 128, 1, true));
+  compile_step(delta_args(128, 128, 2, true));
+  compile_step(delta_args(256, 512, 1, true));
   for (enum dtype dtype = DTYPE_F32; dtype <= DTYPE_BF16; dtype++) compile_ends(dtype);
-  compile_mamba2_step(DTYPE_F32);
-  compile_mamba2_step(DTYPE_F16);
   // The keys that models have, and what pruning leaves of them.
   static const uint32_t keys[] = {32, 49, 64, 76, 96, 112, 113, 120, 128, 256};
   for (int matrices = 0; matrices < 2; matrices++) {
-    recorder->matrices = matrices;
-    if (backend->parts_bytes) recorder->parts = f32(1, (uint32_t)(backend->parts_bytes / sizeof(float)));
+    list.matrices = matrices ? MATRICES_BEST : MATRICES_NONE;
+    if (backend->parts_bytes) list.parts = f32(1, (uint32_t)(backend->parts_bytes / sizeof(float)));
     for (int l = 0; l < LENGTHS; l++) {
       compile_products(lengths[l], DTYPE_BF16);
       compile_products(lengths[l], DTYPE_F16);
       compile_products(lengths[l], DTYPE_F32);
     }
-    backend->ops->linear_gated(recorder, tensor(matrices ? DTYPE_F16 : DTYPE_F32, 300, 5632), f32(300, 2 * 5632),
-                               (struct linear_input){.x = f32(300, 2048)}, tensor(DTYPE_BF16, 2 * 5632, 2048),
-                               ACTIVATION_SILU);
+    compile_glu(matrices ? DTYPE_F16 : DTYPE_F32);
     for (int halves = 0; halves <= matrices; halves++) {
-      compile_mamba2(1, 128, 64, matrices, halves);
-      compile_mamba2(2048, 128, 64, matrices, halves);
-      compile_mamba2(2048, 256, 64, matrices, halves);
-      compile_mamba2(2048, 64, 128, matrices, halves);
+      compile_mamba2(1, 1, 128, 64, halves);
+      compile_mamba2(4, 1, 128, 64, halves);
+      compile_mamba2(1, 2048, 128, 64, halves);
+      compile_mamba2(1, 2048, 256, 64, halves);
+      compile_mamba2(1, 2048, 64, 128, halves);
       for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
         if (!halves && matrices && keys[k] % 8) continue; // of f32 keys these have one kernel more
         for (uint32_t n = 1; n <= (keys[k] % 64 ? 2 : 3); n++)
-          compile_delta(1, 2048, keys[k], 128, n, true, matrices, halves);
+          compile_delta(1, 2048, delta_args(keys[k], 128, n, true), halves);
       }
       for (uint32_t n = 1; n <= 2; n++) { // many heads; values that end within a tile
-        compile_delta(16, 2048, 128, 128, n, true, matrices, halves);
-        compile_delta(1, 2048, 128, 100, n, true, matrices, halves);
+        compile_delta(16, 2048, delta_args(128, 128, n, true), halves);
+        compile_delta(1, 2048, delta_args(128, 100, n, true), halves);
       }
-      compile_delta(16, 2048, 76, 128, 1, true, matrices, halves);
-      compile_delta(1, 2048, 64, 64, 1, true, matrices, halves);
-      for (uint32_t n = 4; n <= 8; n *= 2) compile_delta(1, 2048, 128, 128, n, true, matrices, halves);
-      compile_delta(1, 2048, 128, 128, 1, false, matrices, halves);
-      compile_delta(1, 2048, 256, 512, 1, true, matrices, halves);
-      compile_delta(1, 4, 128, 128, 1, true, matrices, halves);
-      for (uint32_t D = 96; D <= 128; D += 8) compile_hh(2048, D, 2, HH_NONNEG_SOFTPLUS, matrices, halves);
-      for (uint32_t D = 64; D <= 128; D *= 2) {
-        compile_hh(2048, D, D / 32, HH_NONNEG_SOFTPLUS, matrices, halves);
-        compile_hh(2048, D, 8, HH_NONNEG_GIVEN, matrices, halves);
+      compile_delta(16, 2048, delta_args(76, 128, 1, true), halves);
+      compile_delta(1, 2048, delta_args(64, 64, 1, true), halves);
+      for (uint32_t n = 4; n <= 8; n *= 2) compile_delta(1, 2048, delta_args(128, 128, n, true), halves);
+      compile_delta(1, 2048, delta_args(128, 128, 1, false), halves);
+      compile_delta(1, 2048, delta_args(256, 512, 1, true), halves);
+      compile_delta(1, 4, delta_args(128, 128, 1, true), halves);
+      for (uint32_t d = 96; d <= 128; d += 8) compile_delta(1, 2048, hh_args(d, 2, HH_NONNEG_SOFTPLUS), halves);
+      for (uint32_t d = 64; d <= 128; d *= 2) {
+        compile_delta(1, 2048, hh_args(d, d / 32, HH_NONNEG_SOFTPLUS), halves);
+        compile_delta(1, 2048, hh_args(d, 8, HH_NONNEG_GIVEN), halves);
       }
     }
     for (uint32_t T = 1; T <= 2048; T = T == 1 ? 4 : T * 512) {

@@ -35,24 +35,23 @@ struct delta_case delta_random_in(enum dtype dtype, uint32_t gap, struct delta_a
   return c;
 }
 
-struct delta_case delta_random(struct delta_args a, const uint32_t *T, uint32_t B, double beta_max) {
-  return delta_random_in(DTYPE_F32, 1, a, T, B, beta_max);
-}
-
 // Keys up to this long fit 32 KiB of shared memory in chunks; longer ones are walked token by token where they do not.
 enum { ALWAYS_CHUNKED = 128 };
 
 bool delta_case_run(const struct delta_case *c, const struct sequence *s, uint32_t B, enum delta_form form) {
-  struct delta_args a = c->a;
-  a.form = form;
-  uint64_t bytes = backend->ops->delta_scratch_bytes(backend, c->rows, B, a);
-  if (form == DELTA_CHUNK && a.Dk <= ALWAYS_CHUNKED) assert_true(bytes > 0); // else both forms would be one
-  struct array scratch = activations(1, (uint32_t)(bytes / sizeof(float)), DENSE, NULL);
+  list->form = form;
   begin();
-  backend->ops->delta_rule(recorder, c->o.t, c->qkv.t, c->beta.t, a.gated ? c->g.t : ABSENT, ABSENT, c->state.t,
-                           sequences_of(s, B).t, scratch.t, a);
+  op_delta_rule(list, &(struct delta_rule){.o = c->o.t,
+                                           .state = c->state.t,
+                                           .qkv = c->qkv.t,
+                                           .beta = c->beta.t,
+                                           .g = c->a.gated ? c->g.t : ABSENT,
+                                           .sequences = sequences_of(s, B).t,
+                                           .a = c->a});
   run();
-  return bytes > 0;
+  const bool chunks = tensor_present(list->scratch);
+  if (form == DELTA_CHUNK && c->a.Dk <= ALWAYS_CHUNKED) assert_true(chunks); // else both forms would be one
+  return chunks;
 }
 
 void delta_rewind(struct delta_case *c) {

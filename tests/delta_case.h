@@ -4,7 +4,8 @@
 #include "fixture.h"
 #include "ops_tools.h"
 
-enum { DELTA_PADDING = 2 }; // rows of no sequence
+enum { DELTA_PADDING = 2 };            // rows of no sequence
+enum { DELTA_DK = 20, DELTA_DV = 24 }; // what most cases have, so that a kernel is compiled once for all of them
 
 // f32 throughout gives about 1e-7, 1e-6 after a hard decay; the rest is left for other orders of summation.
 static const double DELTA_CLOSE = 5e-6;
@@ -24,7 +25,6 @@ uint32_t delta_cols(enum dtype dtype, struct delta_args a);                 // o
 // are of dtype, and have `gap` numbers between rows.
 struct delta_case delta_random_in(enum dtype dtype, uint32_t gap, struct delta_args a, const uint32_t *T, uint32_t B,
                                   double beta_max);
-struct delta_case delta_random(struct delta_args a, const uint32_t *T, uint32_t B, double beta_max); // f32, gaps
 // Runs the case in the form; returns whether chunks were taken.
 bool delta_case_run(const struct delta_case *c, const struct sequence *s, uint32_t B, enum delta_form form);
 void delta_rewind(struct delta_case *c); // both outputs back to what they were

@@ -54,10 +54,6 @@ struct hh_case hh_random_in(enum dtype dtype, uint32_t gap, struct delta_args a,
   return c;
 }
 
-struct hh_case hh_random(struct delta_args a, const uint32_t *T, uint32_t B, double beta_max) {
-  return hh_random_in(DTYPE_F32, 1, a, T, B, beta_max);
-}
-
 void hh_rewind(struct hh_case *c) {
   rewind_array(&c->state);
   rewind_array(&c->o);

@@ -21,7 +21,6 @@ double *random_masks(size_t count, uint32_t r, enum hh_nonneg nonneg);
 // are of dtype, and have `gap` numbers between rows.
 struct hh_case hh_random_in(enum dtype dtype, uint32_t gap, struct delta_args a, const uint32_t *T, uint32_t B,
                             double beta_max);
-struct hh_case hh_random(struct delta_args a, const uint32_t *T, uint32_t B, double beta_max); // f32, gaps
 void hh_rewind(struct hh_case *c); // both outputs back to what they were
 
 // o and state after the case, the recurrence in float64; both start as copies of what the case starts with.

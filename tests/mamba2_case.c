@@ -1,6 +1,8 @@
 // mamba2_case: random calls of Mamba-2, what they give in float64, and steps.
 #include "mamba2_case.h"
 
+#include "ops_vulkan.h"
+
 uint32_t mamba2_cols(struct mamba2_args a) { return a.heads * a.P + 2 * a.groups * a.N; }
 
 struct mamba2_case mamba2_random(enum dtype dtype, struct mamba2_args a, const uint32_t *T, uint32_t B) {
@@ -54,46 +56,62 @@ void reference_mamba2(double *y, double *state, const struct mamba2_case *c) {
       reference_head(y, state + (size_t)c->s[i].slot * c->state.t.cols + (size_t)h * c->a.N * c->a.P, c, &c->s[i], h);
 }
 
+struct mamba2 mamba2_rule(const struct mamba2_case *c, const struct sequence *s, uint32_t B) {
+  return (struct mamba2){.y = c->y.t,
+                         .state = c->state.t,
+                         .xBC = c->xBC.t,
+                         .dt = c->dt.t,
+                         .g = c->g.t,
+                         .D = c->D.t,
+                         .sequences = sequences_of(s, B).t,
+                         .a = c->a};
+}
+
 void check_mamba2_step(enum dtype y, const uint32_t *T, uint32_t B, bool gated, float high, double close) {
-  const struct mamba2_args a = {.heads = 6, .P = 20, .N = 24, .groups = 2, .form = DELTA_RECURRENT};
+  const struct mamba2_args a = {.heads = 6, .P = 20, .N = 24, .groups = 2};
   struct mamba2_case c = mamba2_random(DTYPE_F32, a, T, B);
   const uint32_t rows = c.rows + MAMBA2_PADDING, E = a.heads * a.P;
   struct array raw = activations(rows, a.heads, a.heads + 3, uniforms((size_t)rows * a.heads, -4, 2));
   struct array z = activations(rows, E, E + 1, uniforms((size_t)rows * E, -4, 4));
   struct array stepped = activations_in(y, rows, E, DENSE, NULL);
-  struct mamba2_step s = {.y = stepped.t,
-                          .xBC = c.xBC.t,
-                          .raw = raw.t,
-                          .A_log = weights(DTYPE_F32, 1, a.heads, DENSE, uniforms(a.heads, -3, 2)).t,
-                          .dt_bias = weights(DTYPE_F32, 1, a.heads, DENSE, uniforms(a.heads, -2, 1)).t,
-                          .D = c.D.t,
-                          .sequences = sequences_of(c.s, B).t,
-                          .inputs = {0.01f, high},
-                          .rule = a};
+  const struct mamba2_inputs inputs = {.dt = c.dt.t,
+                                       .g = c.g.t,
+                                       .raw = raw.t,
+                                       .A_log = weights(DTYPE_F32, 1, a.heads, DENSE, uniforms(a.heads, -3, 2)).t,
+                                       .dt_bias = weights(DTYPE_F32, 1, a.heads, DENSE, uniforms(a.heads, -2, 1)).t,
+                                       .low = 0.01f,
+                                       .high = high};
+  struct mamba2 rule = mamba2_rule(&c, c.s, B);
+  list->form = DELTA_RECURRENT;
+  list->plain = true;
   begin();
-  backend->ops->mamba2_inputs(recorder, c.dt.t, c.g.t, s.raw, s.A_log, s.dt_bias, s.inputs);
-  backend->ops->mamba2(recorder, c.y.t, c.xBC.t, c.dt.t, c.g.t, c.D.t, c.state.t, s.sequences, ABSENT, a);
-  if (gated) backend->ops->gated_norm(recorder, c.y.t, z.t, ABSENT, (struct gated_norm_args){1, NORM_ABSENT, 0});
+  op_mamba2_inputs(list, &inputs);
+  op_mamba2(list, &rule);
+  if (gated)
+    op_gated_norm(list, &(struct gated_norm){.y = c.y.t, .x = c.y.t, .z = z.t, .groups = 1, .place = NORM_ABSENT});
   run();
+  list->plain = false;
+  if (!backend->replays) return; // the CPU has no steps
   double *want = read_values(&c.y), *S = read_values(&c.state);
   mamba2_rewind(&c);
-  s.state = c.state.t;
-  if (gated) s.gate = z.t;
+  rule.state = c.state.t;
   begin();
-  const bool done = backend->ops->mamba2_step(recorder, &s);
-  run();
-  if (!done) return; // the CPU has none
+  ((struct vulkan_recorder *)recorder)->list = list;
+  if (!vulkan_steps_mamba2(recorder, &rule)) return; // nor has a device with few bindings
+  vulkan_mamba2_step(recorder, &(struct mamba2_step){
+                                   .y = stepped.t, .gate = gated ? z.t : ABSENT, .inputs = &inputs, .rule = &rule});
+  if (recorder->functions->recorder_run(recorder)) fail_msg("%s", deltaic_last_error());
   expect_close("mamba2 in a step: y", read_values(&stepped), want, (size_t)c.rows * E, close);
   expect_close("mamba2 in a step: state", read_values(&c.state), S, (size_t)c.state.t.rows * c.state.t.cols, 1e-6);
 }
 
-void reference_gated_norm(double *y, const double *z, const double *weight, uint32_t E, struct gated_norm_args a) {
-  uint32_t n = E / a.groups;
-  for (uint32_t i = 0; a.place != NORM_FIRST && i < E; i++) y[i] *= reference_activation(ACTIVATION_SILU, z[i]);
-  for (uint32_t from = 0; a.place != NORM_ABSENT && from < E; from += n) {
+void reference_gated_norm(double *y, const double *z, const double *weight, const struct gated_norm *a) {
+  uint32_t E = a->y.cols, n = E / a->groups;
+  for (uint32_t i = 0; a->place != NORM_FIRST && i < E; i++) y[i] *= reference_activation(ACTIVATION_SILU, z[i]);
+  for (uint32_t from = 0; a->place != NORM_ABSENT && from < E; from += n) {
     double sum = 0;
     for (uint32_t i = from; i < from + n; i++) sum += y[i] * y[i];
-    for (uint32_t i = from; i < from + n; i++) y[i] *= weight[i] / sqrt(sum / n + a.eps);
+    for (uint32_t i = from; i < from + n; i++) y[i] *= weight[i] / sqrt(sum / n + (double)a->eps);
   }
-  for (uint32_t i = 0; a.place == NORM_FIRST && i < E; i++) y[i] *= reference_activation(ACTIVATION_SILU, z[i]);
+  for (uint32_t i = 0; a->place == NORM_FIRST && i < E; i++) y[i] *= reference_activation(ACTIVATION_SILU, z[i]);
 }

@@ -18,7 +18,9 @@ struct mamba2_case mamba2_random(enum dtype dtype, struct mamba2_args a, const u
 void mamba2_rewind(struct mamba2_case *c); // both outputs back to what they were
 // y and state after the case; both start as copies of what the case starts with.
 void reference_mamba2(double *y, double *state, const struct mamba2_case *c);
+struct mamba2 mamba2_rule(const struct mamba2_case *c, const struct sequence *s, uint32_t B); // the operation
 // A step, and a gate or none, against the operations that it is made of. y: what it rounds y to; high: of dt.
 void check_mamba2_step(enum dtype y, const uint32_t *T, uint32_t B, bool gated, float high, double close);
-void reference_gated_norm(double *y, const double *z, const double *weight, uint32_t E, struct gated_norm_args a);
+// Of one row; the tensors of the norm say its width alone.
+void reference_gated_norm(double *y, const double *z, const double *weight, const struct gated_norm *a);
 #endif

@@ -2,7 +2,7 @@
 // definitions in ops.h, or read from vectors/ops.
 #ifndef OPS_CASES_H
 #define OPS_CASES_H
-#include "ops.h"
+#include "backend.h"
 
 // Runs every case on the backend and reports the worst errors; returns how many failed.
 int ops_cases_run(struct backend *b);

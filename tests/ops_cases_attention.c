@@ -44,8 +44,13 @@ static void rope_append_rotates_and_stores_at_any_position(void **state) {
     struct array cache_k = activations(3, a.capacity * d, DENSE, normals(3 * (size_t)a.capacity * d));
     struct array cache_v = activations(3, a.capacity * d, DENSE, normals(3 * (size_t)a.capacity * d));
     begin();
-    backend->ops->rope_append(recorder, qkv.t, cache_k.t, cache_v.t, table.t, sequences_of(s, 3).t,
-                              attention_parts(3, a).t, a);
+    op_rope_append(list, &(struct rope_append){.y = qkv.t,
+                                               .cache_k = cache_k.t,
+                                               .cache_v = cache_v.t,
+                                               .x = qkv.t,
+                                               .table = table.t,
+                                               .sequences = sequences_of(s, 3).t,
+                                               .a = a});
     run();
     for (int q = 0; q < 3; q++)
       for (uint32_t t = 0; t < s[q].T; t++) {
@@ -70,14 +75,15 @@ static void check_attention(struct attention_args a, const struct sequence *s, u
 static void attention_matches_over_lengths_and_heads(void **state) {
   (void)state;
   seed(21);
-  const uint32_t sizes[] = {2, 6, 64, 76};
-  for (int l = 0; l < LENGTHS; l++) {
-    uint32_t T = lengths[l], pos = l % 2 ? 37 : 0;
-    struct attention_args a = {.heads = 4, .kv_heads = l % 3 ? 2 : 4, .d = sizes[l % 4], .capacity = 300};
-    struct sequence s[3] = {{0, T, pos, 1}, {T, 0, 3, 0}, {T, T / 2 + 1, 0, 2}};
-    check_attention(a, s, l % 2 ? 3 : 1, 1);
-    tools_teardown(NULL);
-  }
+  const uint32_t sizes[] = {64, 6, 2, 76};
+  for (uint32_t i = 0; i < shapes(4, 2); i++)
+    for (int l = 0; l < LENGTHS; l++) {
+      uint32_t T = lengths[l], pos = l % 2 ? 37 : 0;
+      struct attention_args a = {.heads = 4, .kv_heads = l % 3 ? 2 : 4, .d = sizes[i], .capacity = 300};
+      struct sequence s[3] = {{0, T, pos, 1}, {T, 0, 3, 0}, {T, T / 2 + 1, 0, 2}};
+      check_attention(a, s, l % 2 ? 3 : 1, 1);
+      tools_teardown(NULL);
+    }
 }
 
 static void attention_window_and_ring_match(void **state) {
@@ -87,7 +93,7 @@ static void attention_window_and_ring_match(void **state) {
   for (int i = 0; i < 6; i++) {
     uint32_t w = windows[i], T[] = {1, 20};
     for (int j = 0; j < 2; j++) {
-      struct attention_args a = {.heads = 2, .kv_heads = 1, .d = 8, .window = w, .capacity = w + T[j] - 1};
+      struct attention_args a = {.heads = 2, .kv_heads = 1, .d = 64, .window = w, .capacity = w + T[j] - 1};
       struct sequence s[2] = {{0, T[j], 0, 0}, {T[j], T[j], 1000, 1}};
       check_attention(a, s, 2, 1);
       tools_teardown(NULL);
@@ -99,10 +105,11 @@ static void attention_window_and_ring_match(void **state) {
 static void attention_of_single_tokens_matches_after_long_texts(void **state) {
   (void)state;
   seed(24);
-  const uint32_t sizes[] = {1, 6, 64, 130, 300};
-  for (uint32_t i = 0; i < 5; i++) {
+  const uint32_t sizes[] = {64, 6, 1, 130, 300};
+  list->longest = 1;
+  for (uint32_t i = 0; i < shapes(5, 2); i++) {
     const struct attention_args a = {
-        .heads = 2, .kv_heads = 1 + i % 2, .d = sizes[i], .capacity = i < 3 ? 700 : 300, .longest = 1};
+        .heads = 2, .kv_heads = 1 + i % 2, .d = sizes[i], .capacity = i < 3 ? 700 : 300};
     const struct sequence s[3] = {{2, 1, a.capacity - 1, 1}, {0, 1, 5 + 8 * i, 0}, {1, 1, 133, 2}};
     check_attention(a, s, i == 3 ? 1 : 3, 1);
     tools_teardown(NULL);
@@ -113,10 +120,11 @@ static void attention_of_single_tokens_matches_over_groups_and_windows(void **st
   (void)state;
   seed(25);
   const uint32_t heads[][2] = {{11, 1}, {3, 3}, {6, 2}}, windows[] = {0, 200, 31};
+  list->longest = 1;
   for (int i = 0; i < 3; i++) {
     const uint32_t w = windows[i];
     const struct attention_args a = {
-        .heads = heads[i][0], .kv_heads = heads[i][1], .d = 20, .window = w, .capacity = w ? w + 5 : 320, .longest = 1};
+        .heads = heads[i][0], .kv_heads = heads[i][1], .d = 64, .window = w, .capacity = w ? w + 5 : 320};
     const struct sequence s[3] = {{0, 1, w ? 5000 : 319, 0}, {1, 0, 90, 2}, {1, 1, 70, 1}};
     check_attention(a, s, 3, 1);
     tools_teardown(NULL);
@@ -135,12 +143,12 @@ static void attention_of_large_scores_is_safe(void **state) {
 
 int ops_cases_attention(void) {
   const struct CMUnitTest cases[] = {
-      cmocka_unit_test_teardown(rope_append_rotates_and_stores_at_any_position, tools_teardown),
-      cmocka_unit_test_teardown(attention_matches_over_lengths_and_heads, tools_teardown),
-      cmocka_unit_test_teardown(attention_window_and_ring_match, tools_teardown),
-      cmocka_unit_test_teardown(attention_of_single_tokens_matches_after_long_texts, tools_teardown),
-      cmocka_unit_test_teardown(attention_of_single_tokens_matches_over_groups_and_windows, tools_teardown),
-      cmocka_unit_test_teardown(attention_of_large_scores_is_safe, tools_teardown),
+      OPS_CASE(rope_append_rotates_and_stores_at_any_position),
+      OPS_CASE(attention_matches_over_lengths_and_heads),
+      OPS_CASE(attention_window_and_ring_match),
+      OPS_CASE(attention_of_single_tokens_matches_after_long_texts),
+      OPS_CASE(attention_of_single_tokens_matches_over_groups_and_windows),
+      OPS_CASE(attention_of_large_scores_is_safe),
   };
   return cmocka_run_group_tests_name("attention", cases, NULL, NULL);
 }

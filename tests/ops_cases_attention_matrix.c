@@ -18,7 +18,7 @@ static void attention_matches_over_sizes_and_lengths(void **state) {
   (void)state;
   seed(60);
   static const uint32_t sizes[] = {16, 7, 20};
-  for (uint32_t i = 0; i < 3; i++)
+  for (uint32_t i = 0; i < shapes(3, 2); i++)
     for (uint32_t l = 1; l < LENGTHS; l += i ? 3 : 1) {
       const uint32_t T = lengths[l], pos = l % 2 ? 37 : 0;
       const struct attention_args a = {.heads = 2, .kv_heads = 2, .d = sizes[i], .capacity = 300};
@@ -31,7 +31,7 @@ static void attention_of_grouped_heads_matches(void **state) {
   (void)state;
   seed(61);
   static const uint32_t heads[][2] = {{4, 2}, {18, 1}}; // 18: nine in each of two workgroups, 16 rows have one of all
-  for (int i = 0; i < 2; i++) {
+  for (uint32_t i = 0; i < shapes(2, 1); i++) {
     const struct attention_args a = {.heads = heads[i][0], .kv_heads = heads[i][1], .d = 16, .capacity = 150};
     const struct sequence s[2] = {{0, 33, 90, 2}, {33, 50, 0, 0}};
     check(a, s, 2, 1, 0);

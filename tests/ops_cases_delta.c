@@ -2,22 +2,17 @@
 #include "delta_case.h"
 #include "ops_cases.h"
 
-// What says whether chunks are taken, delta_scratch_bytes(), against the names of the kernels that ran.
+// What says whether chunks are taken, the scratch of a list, against the names of the kernels that ran.
 static void delta_rule_runs_the_form_that_its_scratch_says(void **state) {
   (void)state;
   seed(29);
-  const uint32_t keys[] = {16, 128, 256, 600}, T = 40;
-  for (int k = 0; k < 4; k++)
+  const uint32_t keys[] = {77, 600, 16, 128, 256}, T = 40;
+  for (uint32_t k = 0; k < shapes(5, 2); k++)
     for (int f = 0; f < 2; f++) {
-      struct delta_case c =
-          delta_random((struct delta_args){1, 1, keys[k], 16, 1, 0.2f, true, .form = DELTA_AUTO}, &T, 1, 1);
-      deltaic_kernel_time times[8];
-      assert_int_equal(recorder->ops->recorder_profile(recorder, true), DELTAIC_OK);
-      bool said = delta_case_run(&c, c.s, 1, forms[f]), ran = false;
-      size_t count = recorder->ops->recorder_times(recorder, times, 8);
-      assert_in_range(count, 1, 8);
-      for (size_t i = 0; i < count; i++) ran = ran || strstr(times[i].name, "chunk");
-      assert_int_equal(recorder->ops->recorder_profile(recorder, false), DELTAIC_OK);
+      struct delta_case c = delta_random_in(
+          DTYPE_F32, 1, (struct delta_args){1, 1, keys[k], 21, 1, .scale = 0.2f, .gated = true}, &T, 1, 1);
+      profile_begin();
+      const bool said = delta_case_run(&c, c.s, 1, forms[f]), ran = profile_end("chunk");
       assert_int_equal(ran, said);
       assert_false(ran && forms[f] == DELTA_RECURRENT);
       tools_teardown(NULL);
@@ -25,8 +20,9 @@ static void delta_rule_runs_the_form_that_its_scratch_says(void **state) {
 }
 
 // Every form against float64; rows of no sequence and states of no slot keep their values.
-static void check_delta(const char *const what[], struct delta_args a, const uint32_t *T, uint32_t B, double beta_max) {
-  struct delta_case c = delta_random(a, T, B, beta_max);
+static void check_delta(const char *const what[], uint32_t gap, struct delta_args a, const uint32_t *T, uint32_t B,
+                        double beta_max) {
+  struct delta_case c = delta_random_in(DTYPE_F32, gap, a, T, B, beta_max);
   size_t outputs = (size_t)c.o.t.rows * c.o.t.cols, states = (size_t)c.state.t.rows * c.state.t.cols;
   double *o = zeros(outputs), *state = zeros(states);
   reference_delta(o, state, &c);
@@ -44,15 +40,22 @@ static void check_delta(const char *const what[], struct delta_args a, const uin
 // A session measures for its longest slice and calls with shorter ones, even where the longest exceed a binding.
 static void scratch_grows_with_the_tokens(void **state) {
   (void)state;
-  const struct delta_args delta = {.H = 64, .Hv = 64, .Dk = 64, .Dv = 64, .n = 1, .form = DELTA_CHUNK};
-  const struct delta_args hh = {.H = 64, .Hv = 64, .Dk = 64, .Dv = 64, .n = 1, .r = 2, .form = DELTA_CHUNK};
-  const struct mamba2_args mamba2 = {.heads = 64, .P = 64, .N = 64, .groups = 1, .form = DELTA_CHUNK};
-  uint64_t before[3] = {1, 1, 1};
+  struct delta_rule delta = {.sequences.rows = 1, .a = {.H = 64, .Hv = 64, .Dk = 64, .Dv = 64, .n = 1}}, hh = delta;
+  struct mamba2 mamba2 = {.sequences.rows = 1, .a = {.heads = 64, .P = 64, .N = 64, .groups = 1}};
+  uint64_t before[3] = {1, 1, 1}, bytes[3], largest;
+  hh.a.r = 2;
+  list->form = DELTA_CHUNK;
   for (uint32_t T = 1; T <= 1u << 22; T *= 2) {
-    const uint64_t bytes[3] = {backend->ops->delta_scratch_bytes(backend, T, 1, delta),
-                               backend->ops->delta_scratch_bytes(backend, T, 1, hh),
-                               backend->ops->mamba2_scratch_bytes(backend, T, 1, mamba2)};
-    for (int i = 0; i < 3; i++) assert_true(bytes[i] >= before[i]);
+    delta.o.rows = delta.qkv.rows = hh.o.rows = hh.qkv.rows = mamba2.y.rows = mamba2.xBC.rows = T;
+    for (int i = 0; i < 3; i++) {
+      begin();
+      if (i < 2)
+        op_delta_rule(list, i ? &hh : &delta);
+      else
+        op_mamba2(list, &mamba2);
+      bytes[i] = backend->functions->list_bytes(backend, list, &largest);
+      assert_true(bytes[i] >= before[i]);
+    }
     memcpy(before, bytes, sizeof before);
   }
 }
@@ -61,11 +64,16 @@ static void keys_that_exceed_shared_memory_are_refused_with_a_sentence(void **st
   (void)state;
   seed(28);
   const uint32_t T = 2; // keys of 64 KiB
-  struct delta_case c = delta_random((struct delta_args){1, 1, 16384, 8, 1, 0.2f, false, .form = DELTA_AUTO}, &T, 1, 1);
+  struct delta_case c = delta_random_in(
+      DTYPE_F32, 1, (struct delta_args){1, 1, 16384, 8, 1, .scale = 0.2f, .gated = false}, &T, 1, 1);
   begin();
-  backend->ops->delta_rule(recorder, c.o.t, c.qkv.t, c.beta.t, ABSENT, ABSENT, c.state.t, sequences_of(c.s, 1).t,
-                           ABSENT, c.a);
-  deltaic_status status = recorder->ops->recorder_run(recorder);
+  op_delta_rule(list, &(struct delta_rule){.o = c.o.t,
+                                           .state = c.state.t,
+                                           .qkv = c.qkv.t,
+                                           .beta = c.beta.t,
+                                           .sequences = sequences_of(c.s, 1).t,
+                                           .a = c.a});
+  deltaic_status status = try_run();
   if (status == DELTAIC_OK) return; // the CPU
   assert_int_equal(status, DELTAIC_UNSUPPORTED);
   assert_non_null(strstr(deltaic_last_error(), "kernel delta_rule needs"));
@@ -75,16 +83,14 @@ static void delta_rule_matches_over_awkward_shapes(void **state) {
   (void)state;
   seed(30);
   static const char *const what[] = {"delta_rule: o", "delta_rule: state"};
-  const uint32_t keys[] = {1, 3, 5, 64, 76}, values[] = {1, 7, 64, 130};
-  for (int k = 0; k < 5; k++)
-    for (int v = 0; v < 4; v++)
-      for (int l = 0; l < LENGTHS; l++) {
-        if (backend->replays && (k + v) % 3) continue; // each pair is compiled, for seconds
-        struct delta_args a = {.H = 2, .Hv = 2, .Dk = keys[k], .Dv = values[v], .n = 1, .scale = 0.3f};
-        uint32_t T[] = {lengths[l], 0, lengths[l] / 2 + 1};
-        a.gated = (k + v + l) % 2;
-        check_delta(what, a, T, l % 3 == 2 ? 3 : 1, l % 2 ? 2 : 1);
-      }
+  const uint32_t sizes[][2] = {{77, 21}, {1, 1}, {3, 64}, {5, 7}, {64, 1}, {64, 130}, {76, 64}};
+  for (uint32_t i = 0; i < shapes(7, 1); i++)
+    for (uint32_t l = 0; l < LENGTHS; l++) {
+      struct delta_args a = {.H = 2, .Hv = 2, .Dk = sizes[i][0], .Dv = sizes[i][1], .n = 1, .scale = 0.3f};
+      uint32_t T[] = {lengths[l], 0, lengths[l] / 2 + 1};
+      a.gated = (i + l) % 2;
+      check_delta(what, 1, a, T, l % 3 == 2 ? 3 : 1, l % 2 ? 2 : 1);
+    }
 }
 
 static void delta_rule_shares_keys_among_grouped_value_heads(void **state) {
@@ -93,7 +99,7 @@ static void delta_rule_shares_keys_among_grouped_value_heads(void **state) {
   static const char *const what[] = {"grouped value heads: o", "grouped value heads: state"};
   for (int l = 0; l < LENGTHS; l++) {
     uint32_t T[] = {lengths[l], lengths[LENGTHS - 1 - l]};
-    check_delta(what, (struct delta_args){2, 6, 16, 9, 1, 0.25f, l % 2, .form = DELTA_AUTO}, T, 2, 1);
+    check_delta(what, 1, (struct delta_args){2, 6, 77, 21, 1, .scale = 0.25f, .gated = l % 2}, T, 2, 1);
   }
 }
 
@@ -101,10 +107,12 @@ static void delta_product_matches_for_several_steps(void **state) {
   (void)state;
   seed(32);
   static const char *const what[] = {"delta product: o", "delta product: state"};
-  for (uint32_t n = 2; n <= 5; n++)
+  static const struct { uint32_t n, gap; } kinds[] = {{3, 4}, {2, 1}, {4, 1}, {5, 1}};
+  for (uint32_t i = 0; i < shapes(4, 1); i++)
     for (int l = 0; l < LENGTHS; l++) {
       uint32_t T[] = {lengths[l], 0, 21};
-      check_delta(what, (struct delta_args){2, 2, 20, 33, n, 0.25f, l % 2, .form = DELTA_AUTO}, T, 1 + 2 * (l % 2), 2);
+      struct delta_args a = {2, 2, DELTA_DK, DELTA_DV, kinds[i].n, .scale = 0.25f, .gated = l % 2};
+      check_delta(what, kinds[i].gap, a, T, 1 + 2 * (l % 2), 2);
     }
 }
 
@@ -119,6 +127,7 @@ static double *every(const double *values, size_t n, size_t step) {
 
 static void delta_rule_is_closer_to_the_truth_than_fla_on_cuda(void **state) {
   (void)state;
+  if (!all_shapes()) skip(); // each has a shape of its own
   struct fixture *f = fixture_open("vectors/ops/delta.safetensors");
   size_t cases = 0;
   for (const char *name; (name = fixture_case(f, cases)); cases++)
@@ -165,13 +174,14 @@ static void check_inputs(uint32_t T, struct delta_input_args a) {
   struct array A_log = weights(DTYPE_F32, 1, a.decays, DENSE, uniforms(a.decays, -3, 3));
   struct array dt_bias = weights(DTYPE_F32, 1, a.decays, DENSE, uniforms(a.decays, -5, 30));
   begin();
-  backend->ops->delta_inputs(recorder, qk.t,
-                             &(struct delta_input){.beta = beta.t,
-                                                   .g = a.gated ? g.t : ABSENT,
-                                                   .ba = cols ? ba.t : ABSENT,
-                                                   .A_log = a.gated ? A_log.t : ABSENT,
-                                                   .dt_bias = a.gated ? dt_bias.t : ABSENT,
-                                                   .a = a});
+  op_delta_inputs(list, &(struct delta_inputs){.y = qk.t,
+                                               .beta = beta.t,
+                                               .g = a.gated ? g.t : ABSENT,
+                                               .x = qk.t,
+                                               .ba = cols ? ba.t : ABSENT,
+                                               .A_log = a.gated ? A_log.t : ABSENT,
+                                               .dt_bias = a.gated ? dt_bias.t : ABSENT,
+                                               .a = a});
   run();
   double *want_beta = zeros(T * a.betas), *want_g = zeros(T * a.decays);
   for (uint32_t t = 0; t < T; t++) {
@@ -212,11 +222,13 @@ static void heads_without_positive_numbers_stay_zero(void **state) {
   const enum key_norm all[] = {KEY_NORM_L2, KEY_NORM_SUM, KEY_NORM_L1};
   for (int i = 0; i < 3; i++) {
     struct array qk = activations(2, 24, DENSE, uniforms(48, -2, -1)), beta = activations(2, 1, DENSE, NULL);
-    const struct delta_input in = {
+    const struct delta_inputs in = {
+        .y = qk.t,
         .beta = beta.t,
+        .x = qk.t,
         .a = {.heads = 3, .Dk = 8, .activation = ACTIVATION_RELU, .norm = all[i], .betas = 1, .beta_scale = 1}};
     begin();
-    backend->ops->delta_inputs(recorder, qk.t, &in);
+    op_delta_inputs(list, &in);
     run();
     double *got = read_values(&qk);
     for (int j = 0; j < 48; j++) assert_true(got[j] == 0);
@@ -224,17 +236,16 @@ static void heads_without_positive_numbers_stay_zero(void **state) {
 }
 
 int ops_cases_delta(void) {
-#define CASE(f) cmocka_unit_test_teardown(f, tools_teardown)
   const struct CMUnitTest cases[] = {
-      CASE(delta_rule_runs_the_form_that_its_scratch_says),
-      CASE(scratch_grows_with_the_tokens),
-      CASE(keys_that_exceed_shared_memory_are_refused_with_a_sentence),
-      CASE(delta_rule_matches_over_awkward_shapes),
-      CASE(delta_rule_shares_keys_among_grouped_value_heads),
-      CASE(delta_product_matches_for_several_steps),
-      CASE(delta_rule_is_closer_to_the_truth_than_fla_on_cuda),
-      CASE(delta_inputs_match_for_every_option),
-      CASE(heads_without_positive_numbers_stay_zero),
+      OPS_CASE(delta_rule_runs_the_form_that_its_scratch_says),
+      OPS_CASE(scratch_grows_with_the_tokens),
+      OPS_CASE(keys_that_exceed_shared_memory_are_refused_with_a_sentence),
+      OPS_CASE(delta_rule_matches_over_awkward_shapes),
+      OPS_CASE(delta_rule_shares_keys_among_grouped_value_heads),
+      OPS_CASE(delta_product_matches_for_several_steps),
+      OPS_CASE(delta_rule_is_closer_to_the_truth_than_fla_on_cuda),
+      OPS_CASE(delta_inputs_match_for_every_option),
+      OPS_CASE(heads_without_positive_numbers_stay_zero),
   };
   return cmocka_run_group_tests_name("delta rule", cases, NULL, NULL);
 }

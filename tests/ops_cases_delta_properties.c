@@ -2,6 +2,8 @@
 #include "delta_case.h"
 #include "ops_cases.h"
 
+enum { Dk = DELTA_DK, Dv = DELTA_DV };
+
 // ---------------------------------------------------------------- properties
 
 static void any_split_of_a_sequence_gives_the_same_state(void **state) {
@@ -9,7 +11,8 @@ static void any_split_of_a_sequence_gives_the_same_state(void **state) {
   seed(33);
   const uint32_t T = CUT_TOKENS;
   for (int gated = 0; gated < 2; gated++) {
-    struct delta_case c = delta_random((struct delta_args){2, 2, 24, 40, 1, 0.2f, gated, .form = DELTA_AUTO}, &T, 1, 2);
+    struct delta_args a = {2, 2, Dk, Dv, 1, .scale = 0.2f, .gated = gated};
+    struct delta_case c = delta_random_in(DTYPE_F32, 4, a, &T, 1, 2);
     delta_case_run(&c, c.s, 1, DELTA_RECURRENT);
     double *o = read_values(&c.o), *S = read_values(&c.state);
     for (int i = 0; i < CUTS; i++)
@@ -27,10 +30,10 @@ static void any_split_of_a_sequence_gives_the_same_state(void **state) {
 }
 
 // One head: keys (T, n, Dk), values (T, n, Dv), beta (T, n), g (T) or NULL; a token's last key is also its query.
-static struct delta_case product_case(uint32_t T, uint32_t n, uint32_t Dk, uint32_t Dv, const double *keys,
-                                      const double *values, const double *beta, const double *g, const double *S0) {
+static struct delta_case product_case(uint32_t T, uint32_t n, const double *keys, const double *values,
+                                      const double *beta, const double *g, const double *S0) {
   struct delta_case c = {
-      .a = {1, 1, Dk, Dv, n, 1, g != NULL, DELTA_AUTO, MATRICES_NONE, 0}, .B = 1, .rows = T, .s = {{0, T, 0, 0}}};
+      .a = {1, 1, Dk, Dv, n, .scale = 1, .gated = g != NULL}, .B = 1, .rows = T, .s = {{0, T, 0, 0}}};
   uint32_t cols = delta_cols(DTYPE_F32, c.a);
   double *qkv = zeros((size_t)T * cols);
   for (uint32_t t = 0; t < T; t++) {
@@ -48,12 +51,12 @@ static struct delta_case product_case(uint32_t T, uint32_t n, uint32_t Dk, uint3
 }
 
 // One step a token, beta and g the same everywhere.
-static struct delta_case plain_case(uint32_t T, uint32_t Dk, uint32_t Dv, const double *keys, const double *values,
-                                    double beta, double g, const double *S0) {
-  return product_case(T, 1, Dk, Dv, keys, values, uniforms(T, beta, beta), g != 0 ? uniforms(T, g, g) : NULL, S0);
+static struct delta_case plain_case(uint32_t T, const double *keys, const double *values, double beta, double g,
+                                    const double *S0) {
+  return product_case(T, 1, keys, values, uniforms(T, beta, beta), g != 0 ? uniforms(T, g, g) : NULL, S0);
 }
 
-static double *unit_keys(uint32_t count, uint32_t Dk) {
+static double *unit_keys(uint32_t count) {
   double *keys = normals((size_t)count * Dk);
   for (uint32_t i = 0; i < count; i++) normalise(keys + (size_t)i * Dk, Dk);
   return keys;
@@ -62,27 +65,26 @@ static double *unit_keys(uint32_t count, uint32_t Dk) {
 static void orthogonal_keys_store_values_exactly(void **state) {
   (void)state;
   seed(34);
-  enum { D = 64, Dv = 20 };
-  double *keys = zeros(D * D), *values = normals(D * Dv);
-  for (int i = 0; i < D; i++) keys[i * D + (i * 5 + 3) % D] = 1;
+  double *keys = zeros(Dk * Dk), *values = normals(Dk * Dv);
+  for (int i = 0; i < Dk; i++) keys[i * Dk + (i * 7 + 3) % Dk] = 1;
   for (int form = 0; form < 2; form++) {
-    struct delta_case c = plain_case(D, D, Dv, keys, values, 1, 0, normals(D * Dv));
+    struct delta_case c = plain_case(Dk, keys, values, 1, 0, normals(Dk * Dv));
     delta_case_run(&c, c.s, 1, forms[form]);
     double *S = read_values(&c.state);
-    for (int i = 0; i < D; i++)
-      for (int j = 0; j < Dv; j++) assert_true(fabs(S[(i * 5 + 3) % D * Dv + j] - (float)values[i * Dv + j]) < 1e-6);
+    for (int i = 0; i < Dk; i++)
+      for (int j = 0; j < Dv; j++) assert_true(fabs(S[(i * 7 + 3) % Dk * Dv + j] - (float)values[i * Dv + j]) < 1e-6);
   }
 }
 
 static void a_repeated_key_returns_its_latest_value(void **state) {
   (void)state;
   seed(35);
-  enum { T = 100, Dk = 32, Dv = 8 };
+  enum { T = 100 };
   double *keys = zeros(T * Dk), *values = normals(T * Dv), *one = normals(Dk);
   normalise(one, Dk);
   for (int t = 0; t < T; t++) memcpy(keys + t * Dk, one, Dk * sizeof *one);
   for (int form = 0; form < 2; form++) {
-    struct delta_case c = plain_case(T, Dk, Dv, keys, values, 1, 0, NULL);
+    struct delta_case c = plain_case(T, keys, values, 1, 0, NULL);
     delta_case_run(&c, c.s, 1, forms[form]);
     expect_close("repeated key", read_values(&c.o), values, T * Dv, 1e-6); // q = k: o is what is stored under k
   }
@@ -91,10 +93,10 @@ static void a_repeated_key_returns_its_latest_value(void **state) {
 static void padding_rows_with_zero_beta_and_key_do_nothing(void **state) {
   (void)state;
   seed(36);
-  enum { T = 70, Dk = 16, Dv = 24 };
+  enum { T = 70 };
   double *keys = zeros(T * Dk), *S0 = normals(Dk * Dv);
   for (int form = 0; form < 2; form++) {
-    struct delta_case c = plain_case(T, Dk, Dv, keys, normals(T * Dv), 0, 0, S0);
+    struct delta_case c = plain_case(T, keys, normals(T * Dv), 0, 0, S0);
     delta_case_run(&c, c.s, 1, forms[form]);
     expect_close("padding rows", read_values(&c.state), c.state.v, Dk * Dv, 0);
   }
@@ -103,15 +105,15 @@ static void padding_rows_with_zero_beta_and_key_do_nothing(void **state) {
 static void padding_after_a_text_changes_nothing(void **state) {
   (void)state;
   seed(63);
-  enum { T = 50, ALL = 64, Dk = 16, Dv = 24 };
+  enum { T = 50, ALL = 64 };
   double *keys = zeros(ALL * Dk), *values = normals(ALL * Dv), *beta = zeros(ALL), *g = zeros(ALL);
   double *S0 = normals(Dk * Dv);
-  memcpy(keys, unit_keys(T, Dk), T * Dk * sizeof *keys);
+  memcpy(keys, unit_keys(T), T * Dk * sizeof *keys);
   memcpy(beta, uniforms(T, 0, 2), T * sizeof *beta);
   memcpy(g, uniforms(T, -1, 0), T * sizeof *g);
   for (int form = 0; form < 2; form++) {
-    struct delta_case padded = product_case(ALL, 1, Dk, Dv, keys, values, beta, g, S0);
-    struct delta_case text = product_case(T, 1, Dk, Dv, keys, values, beta, g, S0);
+    struct delta_case padded = product_case(ALL, 1, keys, values, beta, g, S0);
+    struct delta_case text = product_case(T, 1, keys, values, beta, g, S0);
     delta_case_run(&padded, padded.s, 1, forms[form]);
     delta_case_run(&text, text.s, 1, forms[form]);
     expect_close("padded: o", read_values(&padded.o), read_values(&text.o), T * Dv, 1e-6);
@@ -123,9 +125,9 @@ static void padding_after_a_text_changes_nothing(void **state) {
 static void a_rotation_of_keys_and_queries_leaves_outputs(void **state) {
   (void)state;
   seed(64);
-  enum { T = 90, Dk = 24, Dv = 20, MIRRORS = 6 };
-  for (uint32_t n = 1; n <= 2; n++) {
-    double *keys = unit_keys(T * n, Dk), *turned = zeros(T * n * Dk), *mirrors = unit_keys(MIRRORS, Dk);
+  enum { T = 90, MIRRORS = 6 };
+  for (uint32_t n = 1; n <= 3; n += 2) {
+    double *keys = unit_keys(T * n), *turned = zeros(T * n * Dk), *mirrors = unit_keys(MIRRORS);
     double *values = normals(T * n * Dv), *beta = uniforms(T * n, 0, 2), *g = uniforms(T, -1, 0);
     memcpy(turned, keys, T * n * Dk * sizeof *keys);
     for (uint32_t row = 0; row < T * n; row++)
@@ -135,8 +137,8 @@ static void a_rotation_of_keys_and_queries_leaves_outputs(void **state) {
         for (uint32_t i = 0; i < Dk; i++) x[i] -= 2 * dot * mirror[i];
       }
     for (int form = 0; form < 2; form++) {
-      struct delta_case before = product_case(T, n, Dk, Dv, keys, values, beta, g, NULL);
-      struct delta_case after = product_case(T, n, Dk, Dv, turned, values, beta, g, NULL);
+      struct delta_case before = product_case(T, n, keys, values, beta, g, NULL);
+      struct delta_case after = product_case(T, n, turned, values, beta, g, NULL);
       delta_case_run(&before, before.s, 1, forms[form]);
       delta_case_run(&after, after.s, 1, forms[form]);
       expect_close("rotated keys: o", read_values(&after.o), read_values(&before.o), T * Dv, DELTA_CLOSE);
@@ -153,12 +155,12 @@ static double norm(const double *x, size_t n) {
 static void state_norm_never_grows_without_values(void **state) {
   (void)state;
   seed(37);
-  enum { T = 64, Dk = 32, Dv = 32, CALLS = 8 };
+  enum { T = 64, CALLS = 8 };
   for (int form = 0; form < 2; form++)
     for (int b = 0; b < 3; b++) {
       double *keys = normals(T * Dk), *values = zeros(T * Dv);
       for (int t = 0; t < T; t++) normalise(keys + t * Dk, Dk);
-      struct delta_case c = plain_case(T, Dk, Dv, keys, values, b, b == 2 ? -1e-4 : 0, normals(Dk * Dv));
+      struct delta_case c = plain_case(T, keys, values, b, b == 2 ? -1e-4 : 0, normals(Dk * Dv));
       double before = norm(c.state.v, Dk * Dv);
       for (int call = 0; call < CALLS; call++) {
         delta_case_run(&c, c.s, 1, forms[form]);
@@ -170,28 +172,34 @@ static void state_norm_never_grows_without_values(void **state) {
 }
 
 // beta 2 reflects: the swap of elements i and j is I - 2 k k^T with k = (e_i - e_j) / sqrt 2.
+static void swap_elements(double *S, double *key, uint32_t i, uint32_t j) {
+  key[i] = sqrt(0.5), key[j] = -sqrt(0.5);
+  for (uint32_t l = 0; l < Dv; l++) {
+    double swap = S[i * Dv + l];
+    S[i * Dv + l] = S[j * Dv + l];
+    S[j * Dv + l] = swap;
+  }
+}
+
+static double *identity(void) {
+  double *S = zeros(Dk * Dv);
+  for (int i = 0; i < Dk; i++) S[i * Dv + i] = 1;
+  return S;
+}
+
 static void negative_eigenvalues_track_permutations(void **state) {
   (void)state;
   seed(38);
-  enum { D = 5, T = 300 };
+  enum { T = 300 };
   for (int form = 0; form < 2; form++) {
-    double *keys = zeros(T * D), *S = zeros(D * D);
-    for (int i = 0; i < D; i++) S[i * D + i] = 1;
-    double *start = zeros(D * D);
-    memcpy(start, S, D * D * sizeof *S);
+    double *keys = zeros(T * Dk), *S = identity();
     for (int t = 0; t < T; t++) {
-      int i = (int)uniform(0, D), j = (i + 1 + (int)uniform(0, D - 1)) % D;
-      keys[t * D + i] = sqrt(0.5);
-      keys[t * D + j] = -sqrt(0.5);
-      for (int l = 0; l < D; l++) {
-        double swap = S[i * D + l];
-        S[i * D + l] = S[j * D + l];
-        S[j * D + l] = swap;
-      }
+      uint32_t i = (uint32_t)uniform(0, Dk), j = (i + 1 + (uint32_t)uniform(0, Dk - 1)) % Dk;
+      swap_elements(S, keys + t * Dk, i, j);
     }
-    struct delta_case c = plain_case(T, D, D, keys, zeros(T * D), 2, 0, start);
+    struct delta_case c = plain_case(T, keys, zeros(T * Dv), 2, 0, identity());
     delta_case_run(&c, c.s, 1, forms[form]);
-    expect_close("permutations", read_values(&c.state), S, D * D, 1e-4); // what f32 loses over so many swaps
+    expect_close("permutations", read_values(&c.state), S, Dk * Dv, 1e-4); // what f32 loses over so many swaps
   }
 }
 
@@ -200,33 +208,30 @@ static void negative_eigenvalues_track_permutations(void **state) {
 // Both cases end in the same state; `got`'s o is `want`'s o at the end of every `every_o` tokens.
 static void expect_same(const char *what, const struct delta_case *got, const struct delta_case *want,
                         uint32_t every_o) {
-  uint32_t Dv = got->a.Dv;
   double *o = zeros((size_t)got->rows * Dv), *all = read_values(&want->o);
   for (uint32_t t = 0; t < got->rows; t++) memcpy(o + t * Dv, all + ((t + 1) * every_o - 1) * Dv, Dv * sizeof *o);
   expect_close(what, read_values(&got->o), o, (size_t)got->rows * Dv, DELTA_CLOSE);
   expect_close(what, read_values(&got->state), read_values(&want->state), got->state.t.cols, DELTA_CLOSE);
 }
 
-// The merged step has beta* = b1 + b2 - b1 b2 and beta* v* = b2 v2 + (1 - b2) b1 v1.
+// The merged step has beta* = b1 + b2 - b1 b2 and beta* v* = b2 v2 + (1 - b2) b1 v1. A step before both has beta 0.
 static void two_steps_with_one_unit_key_are_one_step(void **state) {
   (void)state;
   seed(43);
-  enum { T = 150, Dk = 24, Dv = 40 };
-  double *once = unit_keys(T, Dk), *twice = zeros(2 * T * Dk), *merged = zeros(T * Dv), *merged_beta = zeros(T);
-  double *values = normals(2 * T * Dv), *beta = uniforms(2 * T, 0.1, 0.9), *g = uniforms(T, -2, 0);
+  enum { T = 150, n = 3 };
+  double *once = unit_keys(T), *keys = zeros(T * n * Dk), *merged = zeros(T * Dv), *merged_beta = zeros(T);
+  double *values = normals(T * n * Dv), *beta = uniforms(T * n, 0.1, 0.9), *g = uniforms(T, -2, 0);
   double *S0 = normals(Dk * Dv);
   for (int t = 0; t < T; t++) {
-    double b1 = beta[2 * t], b2 = beta[2 * t + 1];
+    double b1 = beta[t * n + 1], b2 = beta[t * n + 2], *v = values + t * n * Dv;
+    beta[t * n] = 0;
     merged_beta[t] = b1 + b2 - b1 * b2;
-    memcpy(twice + 2 * t * Dk, once + t * Dk, Dk * sizeof *once);
-    memcpy(twice + (2 * t + 1) * Dk, once + t * Dk, Dk * sizeof *once);
-    for (int j = 0; j < Dv; j++)
-      merged[t * Dv + j] =
-          (b2 * values[(2 * t + 1) * Dv + j] + (1 - b2) * b1 * values[2 * t * Dv + j]) / merged_beta[t];
+    for (int m = 1; m < n; m++) memcpy(keys + (t * n + m) * Dk, once + t * Dk, Dk * sizeof *once);
+    for (int j = 0; j < Dv; j++) merged[t * Dv + j] = (b2 * v[2 * Dv + j] + (1 - b2) * b1 * v[Dv + j]) / merged_beta[t];
   }
   for (int form = 0; form < 2; form++) {
-    struct delta_case one = product_case(T, 1, Dk, Dv, once, merged, merged_beta, g, S0);
-    struct delta_case two = product_case(T, 2, Dk, Dv, twice, values, beta, g, S0);
+    struct delta_case one = product_case(T, 1, once, merged, merged_beta, g, S0);
+    struct delta_case two = product_case(T, n, keys, values, beta, g, S0);
     delta_case_run(&one, one.s, 1, forms[form]);
     delta_case_run(&two, two.s, 1, forms[form]);
     expect_same("one key in two steps", &two, &one, 1);
@@ -237,14 +242,16 @@ static void two_steps_with_one_unit_key_are_one_step(void **state) {
 static void a_product_is_the_gated_rule_over_its_steps(void **state) {
   (void)state;
   seed(44);
-  enum { T = 70, Dk = 20, Dv = 24 };
-  for (uint32_t n = 1; n <= 4; n++) {
-    double *keys = unit_keys(T * n, Dk), *values = normals(T * n * Dv), *beta = uniforms(T * n, 0, 2);
+  enum { T = 70 };
+  static const uint32_t steps[] = {3, 1, 2, 4};
+  for (uint32_t i = 0; i < shapes(4, 1); i++) {
+    const uint32_t n = steps[i];
+    double *keys = unit_keys(T * n), *values = normals(T * n * Dv), *beta = uniforms(T * n, 0, 2);
     double *g = uniforms(T, -1, 0), *virtual_g = zeros(T * n), *S0 = normals(Dk * Dv);
     for (uint32_t t = 0; t < T; t++) virtual_g[t * n] = g[t];
     for (int form = 0; form < 2; form++) {
-      struct delta_case product = product_case(T, n, Dk, Dv, keys, values, beta, g, S0);
-      struct delta_case rule = product_case(T * n, 1, Dk, Dv, keys, values, beta, virtual_g, S0);
+      struct delta_case product = product_case(T, n, keys, values, beta, g, S0);
+      struct delta_case rule = product_case(T * n, 1, keys, values, beta, virtual_g, S0);
       delta_case_run(&product, product.s, 1, forms[form]);
       delta_case_run(&rule, rule.s, 1, forms[form]);
       expect_same("steps as tokens", &product, &rule, n);
@@ -255,13 +262,13 @@ static void a_product_is_the_gated_rule_over_its_steps(void **state) {
 static void a_decay_of_zero_is_the_rule_without_one(void **state) {
   (void)state;
   seed(65);
-  enum { T = 100, Dk = 24, Dv = 16 };
-  for (uint32_t n = 1; n <= 2; n++) {
-    double *keys = unit_keys(T * n, Dk), *values = normals(T * n * Dv), *beta = uniforms(T * n, 0, 2);
+  enum { T = 100 };
+  for (uint32_t n = 1; n <= 3; n += 2) {
+    double *keys = unit_keys(T * n), *values = normals(T * n * Dv), *beta = uniforms(T * n, 0, 2);
     double *S0 = normals(Dk * Dv);
     for (int form = 0; form < 2; form++) {
-      struct delta_case gated = product_case(T, n, Dk, Dv, keys, values, beta, zeros(T), S0);
-      struct delta_case plain = product_case(T, n, Dk, Dv, keys, values, beta, NULL, S0);
+      struct delta_case gated = product_case(T, n, keys, values, beta, zeros(T), S0);
+      struct delta_case plain = product_case(T, n, keys, values, beta, NULL, S0);
       delta_case_run(&gated, gated.s, 1, forms[form]);
       delta_case_run(&plain, plain.s, 1, forms[form]);
       expect_same("no decay", &gated, &plain, 1);
@@ -272,17 +279,17 @@ static void a_decay_of_zero_is_the_rule_without_one(void **state) {
 static void steps_with_zero_beta_leave_the_gated_rule(void **state) {
   (void)state;
   seed(45);
-  enum { T = 90, n = 3, Dk = 16, Dv = 12 };
-  double *keys = unit_keys(T, Dk), *values = normals(T * Dv), *beta = uniforms(T, 0, 2), *g = uniforms(T, -1, 0);
-  double *all_keys = unit_keys(T * n, Dk), *all_values = normals(T * n * Dv), *all_beta = zeros(T * n);
+  enum { T = 90, n = 3 };
+  double *keys = unit_keys(T), *values = normals(T * Dv), *beta = uniforms(T, 0, 2), *g = uniforms(T, -1, 0);
+  double *all_keys = unit_keys(T * n), *all_values = normals(T * n * Dv), *all_beta = zeros(T * n);
   for (int t = 0; t < T; t++) {
     memcpy(all_keys + (t * n + n - 1) * Dk, keys + t * Dk, Dk * sizeof *keys);
     memcpy(all_values + (t * n + n - 1) * Dv, values + t * Dv, Dv * sizeof *values);
     all_beta[t * n + n - 1] = beta[t];
   }
   for (int form = 0; form < 2; form++) {
-    struct delta_case rule = product_case(T, 1, Dk, Dv, keys, values, beta, g, NULL);
-    struct delta_case product = product_case(T, n, Dk, Dv, all_keys, all_values, all_beta, g, NULL);
+    struct delta_case rule = product_case(T, 1, keys, values, beta, g, NULL);
+    struct delta_case product = product_case(T, n, all_keys, all_values, all_beta, g, NULL);
     delta_case_run(&rule, rule.s, 1, forms[form]);
     delta_case_run(&product, product.s, 1, forms[form]);
     expect_same("steps with beta 0", &product, &rule, 1);
@@ -292,10 +299,10 @@ static void steps_with_zero_beta_leave_the_gated_rule(void **state) {
 static void state_norm_of_products_never_grows_without_values(void **state) {
   (void)state;
   seed(46);
-  enum { T = 40, n = 3, Dk = 24, Dv = 16, CALLS = 8 };
+  enum { T = 40, n = 3, CALLS = 8 };
   for (int form = 0; form < 2; form++)
     for (int gated = 0; gated < 2; gated++) {
-      struct delta_case c = product_case(T, n, Dk, Dv, unit_keys(T * n, Dk), zeros(T * n * Dv), uniforms(T * n, 0, 2),
+      struct delta_case c = product_case(T, n, unit_keys(T * n), zeros(T * n * Dv), uniforms(T * n, 0, 2),
                                          gated ? uniforms(T, -1e-3, 0) : NULL, normals(Dk * Dv));
       double before = norm(c.state.v, Dk * Dv);
       for (int call = 0; call < CALLS; call++) {
@@ -327,53 +334,61 @@ static void four_steps_track_the_permutations_of_five(void **state) {
   (void)state;
   seed(47);
   enum { D = 5, n = 4, T = 300 };
-  double *keys = zeros(T * n * D), *beta = zeros(T * n), *S = zeros(D * D), *start = zeros(D * D);
-  for (int i = 0; i < D; i++) S[i * D + i] = start[i * D + i] = 1;
+  if (!all_shapes()) skip();
+  double *keys = zeros(T * n * Dk), *beta = zeros(T * n), *S = identity();
   for (uint32_t t = 0; t < T; t++) {
     uint32_t swaps[n][2], used = random_swaps(D, swaps);
     for (uint32_t m = 0; m < used; m++) {
-      uint32_t i = swaps[m][0], j = swaps[m][1];
       beta[t * n + m] = 2;
-      keys[(t * n + m) * D + i] = sqrt(0.5);
-      keys[(t * n + m) * D + j] = -sqrt(0.5);
-      for (uint32_t l = 0; l < D; l++) {
-        double swap = S[i * D + l];
-        S[i * D + l] = S[j * D + l];
-        S[j * D + l] = swap;
-      }
+      swap_elements(S, keys + (t * n + m) * Dk, swaps[m][0], swaps[m][1]);
     }
   }
   for (int form = 0; form < 2; form++) {
-    struct delta_case c = product_case(T, n, D, D, keys, zeros(T * n * D), beta, NULL, start);
+    struct delta_case c = product_case(T, n, keys, zeros(T * n * Dv), beta, NULL, identity());
     delta_case_run(&c, c.s, 1, forms[form]);
     double *got = read_values(&c.state);
-    for (int i = 0; i < D * D; i++) assert_true(fabs(got[i] - S[i]) < 1e-4);
-    expect_close("permutations by products", got, S, D * D, 1e-4);
+    for (int i = 0; i < Dk * Dv; i++) assert_true(fabs(got[i] - S[i]) < 1e-4);
+    expect_close("permutations by products", got, S, Dk * Dv, 1e-4);
   }
+}
+
+// Two keys in D of Dk dimensions, rows 1 and 2 of three: the first step has beta 0.
+static double *two_keys(uint32_t D) {
+  double *keys = zeros(3 * Dk);
+  for (uint32_t m = 1; m < 3; m++) {
+    memcpy(keys + m * Dk, normals(D), D * sizeof *keys);
+    normalise(keys + m * Dk, D);
+  }
+  return keys;
+}
+
+static double cosine_of(const double *keys) {
+  double sum = 0;
+  for (int i = 0; i < Dk; i++) sum += keys[Dk + i] * keys[2 * Dk + i];
+  return sum;
 }
 
 // Trace and determinant of A = (I - b1 k1 k1^T)(I - b0 k0 k0^T) in the plane of its keys, read off a state that starts
 // as the identity; outside the plane A is the identity.
-static void plane_of_transition(uint32_t D, const double *keys, const double *beta, enum delta_form form, double *trace,
+static void plane_of_transition(const double *keys, const double *betas, enum delta_form form, double *trace,
                                 double *determinant) {
-  double *start = zeros(D * D), e[2][4], block[2][2] = {{0}}, along = 0, whole = 0;
-  for (uint32_t i = 0; i < D; i++) start[i * D + i] = 1;
-  struct delta_case c = product_case(1, 2, D, D, keys, zeros(2 * D), beta, NULL, start);
+  double e[2][Dk], block[2][2] = {{0}}, along = cosine_of(keys), whole = 0;
+  const double beta[] = {0, betas[0], betas[1]};
+  struct delta_case c = product_case(1, 3, keys, zeros(3 * Dv), beta, NULL, identity());
   delta_case_run(&c, c.s, 1, form);
   double *A = read_values(&c.state);
-  for (uint32_t i = 0; i < D; i++) along += keys[i] * keys[D + i];
-  for (uint32_t i = 0; i < D; i++) {
-    e[0][i] = keys[i];
-    e[1][i] = (keys[D + i] - along * keys[i]) / sqrt(1 - along * along);
-    whole += A[i * D + i];
+  for (int i = 0; i < Dk; i++) {
+    e[0][i] = keys[Dk + i];
+    e[1][i] = (keys[2 * Dk + i] - along * e[0][i]) / sqrt(1 - along * along);
+    whole += A[i * Dv + i];
   }
   for (int r = 0; r < 2; r++)
     for (int s = 0; s < 2; s++)
-      for (uint32_t i = 0; i < D; i++)
-        for (uint32_t j = 0; j < D; j++) block[r][s] += e[r][i] * A[i * D + j] * e[s][j];
+      for (int i = 0; i < Dk; i++)
+        for (int j = 0; j < Dk; j++) block[r][s] += e[r][i] * A[i * Dv + j] * e[s][j];
   *trace = block[0][0] + block[1][1];
   *determinant = block[0][0] * block[1][1] - block[0][1] * block[1][0];
-  assert_true(fabs(whole - *trace - (D - 2)) < 1e-5);
+  assert_true(fabs(whole - *trace - (Dk - 2)) < 1e-5);
 }
 
 // Eigenvalues z, 1/z of the rotation: |z| = 1, arg z = twice the angle between the keys.
@@ -383,11 +398,10 @@ static void two_reflections_rotate_by_twice_the_angle_of_their_keys(void **state
   const double pi = acos(-1);
   for (uint32_t D = 2; D <= 4; D++)
     for (int i = 0; i < 20; i++) {
-      double *keys = unit_keys(2, D), beta[] = {2, 2}, cosine = 0, trace, determinant;
-      for (uint32_t d = 0; d < D; d++) cosine += keys[d] * keys[D + d];
-      plane_of_transition(D, keys, beta, forms[i % 2], &trace, &determinant);
+      double *keys = two_keys(D), beta[] = {2, 2}, trace, determinant;
+      plane_of_transition(keys, beta, forms[i % 2], &trace, &determinant);
       assert_true(fabs(determinant - 1) < 1e-5);
-      double turned = acos(fmax(-1, fmin(1, trace / 2))), twice = 2 * acos(fabs(cosine));
+      double turned = acos(fmax(-1, fmin(1, trace / 2))), twice = 2 * acos(fabs(cosine_of(keys)));
       assert_true(fabs(turned - fmin(twice, 2 * pi - twice)) < 2e-3); // acos is steep near 0 and pi
       assert_true(fabs(trace - 2 * cos(twice)) < 1e-5);
     }
@@ -401,9 +415,8 @@ static void complex_eigenvalues_of_two_steps_have_the_modulus_of_their_betas(voi
   int found = 0;
   for (uint32_t D = 2; D <= 4; D++)
     for (int i = 0; i < 60; i++) {
-      double *keys = unit_keys(2, D), *beta = uniforms(2, 0, 2), cosine = 0, trace, determinant;
-      for (uint32_t d = 0; d < D; d++) cosine += keys[d] * keys[D + d];
-      plane_of_transition(D, keys, beta, forms[i % 2], &trace, &determinant);
+      double *keys = two_keys(D), *beta = uniforms(2, 0, 2), cosine = cosine_of(keys), trace, determinant;
+      plane_of_transition(keys, beta, forms[i % 2], &trace, &determinant);
       assert_true(fabs(determinant - (1 - beta[0]) * (1 - beta[1])) < 1e-5);
       assert_true(fabs(trace - (2 - beta[0] - beta[1] + beta[0] * beta[1] * cosine * cosine)) < 1e-5);
       if (trace * trace >= 4 * determinant - 1e-4) continue;
@@ -418,13 +431,13 @@ static void complex_eigenvalues_of_two_steps_have_the_modulus_of_their_betas(voi
 static void hard_decay_gives_no_nan_and_forgets(void **state) {
   (void)state;
   seed(39);
-  enum { T = 130, Dk = 16, Dv = 8 };
+  enum { T = 130 };
   const double gates[] = {-100, -1e5, -3e38};
   for (int i = 0; i < 3; i++)
     for (int form = 0; form < 2; form++) {
       double *keys = normals(T * Dk), *values = normals(T * Dv), *want = zeros(T * Dv);
       for (int t = 0; t < T; t++) normalise(keys + t * Dk, Dk);
-      struct delta_case c = plain_case(T, Dk, Dv, keys, values, 0.5, gates[i], normals(Dk * Dv));
+      struct delta_case c = plain_case(T, keys, values, 0.5, gates[i], normals(Dk * Dv));
       delta_case_run(&c, c.s, 1, forms[form]);
       for (int j = 0; j < T * Dv; j++) want[j] = 0.5 * values[j]; // nothing is left of the past; q k = 1
       expect_close("hard decay", read_values(&c.o), want, T * Dv, 1e-6);
@@ -436,39 +449,39 @@ static void a_hard_decay_costs_later_tokens_no_digits(void **state) {
   (void)state;
   seed(40);
   uint32_t T = 64;
-  struct delta_case c = delta_random((struct delta_args){1, 1, 32, 32, 1, 1, true, .form = DELTA_AUTO}, &T, 1, 1);
+  struct delta_args a = {1, 1, Dk, Dv, 1, .scale = 1, .gated = true};
+  struct delta_case c = delta_random_in(DTYPE_F32, 4, a, &T, 1, 1);
   for (uint32_t t = 0; t < T; t++) c.g.v[t] = t == 3 ? -30000 : -0.01;
   c.g = activations(T + DELTA_PADDING, 1, DENSE, c.g.v);
-  double *o = zeros((size_t)c.o.t.rows * 32), *S = zeros((size_t)c.state.t.rows * c.state.t.cols);
+  double *o = zeros((size_t)c.o.t.rows * Dv), *S = zeros((size_t)c.state.t.rows * c.state.t.cols);
   reference_delta(o, S, &c);
   for (int form = 0; form < 2; form++) {
     delta_rewind(&c);
     delta_case_run(&c, c.s, 1, forms[form]);
-    expect_close("after a hard decay", read_values(&c.o), o, (size_t)T * 32, DELTA_CLOSE);
+    expect_close("after a hard decay", read_values(&c.o), o, (size_t)T * Dv, DELTA_CLOSE);
   }
 }
 
 int ops_cases_delta_properties(void) {
-#define CASE(f) cmocka_unit_test_teardown(f, tools_teardown)
   const struct CMUnitTest cases[] = {
-      CASE(any_split_of_a_sequence_gives_the_same_state),
-      CASE(orthogonal_keys_store_values_exactly),
-      CASE(a_repeated_key_returns_its_latest_value),
-      CASE(padding_rows_with_zero_beta_and_key_do_nothing),
-      CASE(padding_after_a_text_changes_nothing),
-      CASE(a_rotation_of_keys_and_queries_leaves_outputs),
-      CASE(state_norm_never_grows_without_values),
-      CASE(negative_eigenvalues_track_permutations),
-      CASE(two_steps_with_one_unit_key_are_one_step),
-      CASE(a_product_is_the_gated_rule_over_its_steps),
-      CASE(a_decay_of_zero_is_the_rule_without_one),
-      CASE(steps_with_zero_beta_leave_the_gated_rule),
-      CASE(state_norm_of_products_never_grows_without_values),
-      CASE(four_steps_track_the_permutations_of_five),
-      CASE(two_reflections_rotate_by_twice_the_angle_of_their_keys),
-      CASE(complex_eigenvalues_of_two_steps_have_the_modulus_of_their_betas),
-      CASE(hard_decay_gives_no_nan_and_forgets),
-      CASE(a_hard_decay_costs_later_tokens_no_digits),
+      OPS_CASE(any_split_of_a_sequence_gives_the_same_state),
+      OPS_CASE(orthogonal_keys_store_values_exactly),
+      OPS_CASE(a_repeated_key_returns_its_latest_value),
+      OPS_CASE(padding_rows_with_zero_beta_and_key_do_nothing),
+      OPS_CASE(padding_after_a_text_changes_nothing),
+      OPS_CASE(a_rotation_of_keys_and_queries_leaves_outputs),
+      OPS_CASE(state_norm_never_grows_without_values),
+      OPS_CASE(negative_eigenvalues_track_permutations),
+      OPS_CASE(two_steps_with_one_unit_key_are_one_step),
+      OPS_CASE(a_product_is_the_gated_rule_over_its_steps),
+      OPS_CASE(a_decay_of_zero_is_the_rule_without_one),
+      OPS_CASE(steps_with_zero_beta_leave_the_gated_rule),
+      OPS_CASE(state_norm_of_products_never_grows_without_values),
+      OPS_CASE(four_steps_track_the_permutations_of_five),
+      OPS_CASE(two_reflections_rotate_by_twice_the_angle_of_their_keys),
+      OPS_CASE(complex_eigenvalues_of_two_steps_have_the_modulus_of_their_betas),
+      OPS_CASE(hard_decay_gives_no_nan_and_forgets),
+      OPS_CASE(a_hard_decay_costs_later_tokens_no_digits),
   };
   return cmocka_run_group_tests_name("properties of the delta rule", cases, NULL, NULL);
 }

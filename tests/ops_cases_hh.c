@@ -6,36 +6,39 @@
 // f32 throughout gives about 1e-7; more than an order is left for other orders of summation.
 static const double HH_CLOSE = 5e-6;
 
+enum { Dk = DELTA_DK, Dv = DELTA_DV, BLOCKS = 5 }; // of most cases
+static const uint32_t block_counts[] = {BLOCKS, 2, 4, 10, 1};
+
 static const char *const form_names[] = {"auto", "recurrent", "chunk"};
 
 // ---------------------------------------------------------------- making and running a case
 
 static void hh_run(const struct hh_case *c, const struct sequence *s, uint32_t B, enum delta_form form) {
-  struct delta_args a = c->a;
-  a.form = form;
-  uint64_t bytes = backend->ops->delta_scratch_bytes(backend, c->rows, B, a);
-  if (form == DELTA_CHUNK) assert_true(bytes > 0); // else both forms would be one
-  struct array scratch = activations(1, (uint32_t)(bytes / sizeof(float)), DENSE, NULL);
+  list->form = form;
   begin();
-  backend->ops->delta_rule(recorder, c->o.t, c->qkv.t, c->beta.t, a.gated ? c->g.t : ABSENT,
-                           a.r > 1 ? c->mask.t : ABSENT, c->state.t, sequences_of(s, B).t, scratch.t, a);
+  op_delta_rule(list, &(struct delta_rule){.o = c->o.t,
+                                           .state = c->state.t,
+                                           .qkv = c->qkv.t,
+                                           .beta = c->beta.t,
+                                           .g = c->a.gated ? c->g.t : ABSENT,
+                                           .mask = c->a.r > 1 ? c->mask.t : ABSENT,
+                                           .sequences = sequences_of(s, B).t,
+                                           .a = c->a});
   run();
+  if (form == DELTA_CHUNK) assert_true(tensor_present(list->scratch)); // else both forms would be one
 }
 
-// The same inputs through the delta rule.
+// The same inputs through the rule without blocks.
 static void delta_run(const struct hh_case *c, enum delta_form form) {
-  struct delta_args a = {c->a.H, c->a.Hv, c->a.Dk, c->a.Dv, 1, c->a.scale, c->a.gated, .form = form};
-  uint64_t bytes = backend->ops->delta_scratch_bytes(backend, c->rows, c->B, a);
-  struct array scratch = activations(1, (uint32_t)(bytes / sizeof(float)), DENSE, NULL);
-  begin();
-  backend->ops->delta_rule(recorder, c->o.t, c->qkv.t, c->beta.t, a.gated ? c->g.t : ABSENT, ABSENT, c->state.t,
-                           sequences_of(c->s, c->B).t, scratch.t, a);
-  run();
+  struct hh_case without = *c;
+  without.a.r = 1;
+  hh_run(&without, c->s, c->B, form);
 }
 
 // Every form against float64; rows of no sequence and states of no slot keep their values.
-static void check_hh(const char *const what[], struct delta_args a, const uint32_t *T, uint32_t B, double beta_max) {
-  struct hh_case c = hh_random(a, T, B, beta_max);
+static void check_hh(const char *const what[], uint32_t gap, struct delta_args a, const uint32_t *T, uint32_t B,
+                     double beta_max) {
+  struct hh_case c = hh_random_in(DTYPE_F32, gap, a, T, B, beta_max);
   size_t outputs = (size_t)c.o.t.rows * c.o.t.cols, states = (size_t)c.state.t.rows * c.state.t.cols;
   double *o = zeros(outputs), *state = zeros(states);
   reference_hh(o, state, &c);
@@ -54,39 +57,37 @@ static void hh_rule_matches_over_awkward_shapes(void **state) {
   (void)state;
   seed(50);
   static const char *const what[] = {"hh_rule: o", "hh_rule: state"};
-  const uint32_t blocks[] = {2, 3, 4, 8, 16}, sizes[] = {1, 3, 8, 19}, values[] = {1, 7, 64, 130};
-  for (uint32_t r = 1; r < 6; r++)
-    for (uint32_t d = r % 2; d < 4; d += 2) // what varies with l compiles nothing anew
-      for (uint32_t l = 0; l < LENGTHS; l++) {
-        struct delta_args a = {
-            .H = 2, .Hv = 2, .n = 1, .r = blocks[r - 1], .Dv = values[(r + d / 2) % 4], .scale = 0.3f};
-        uint32_t T[] = {lengths[l], 0, lengths[l] / 2 + 1};
-        a.Dk = a.r * sizes[d];
-        a.gated = (r + d + l) % 2;
-        a.fixed_mask = l / 2 % 2;
-        a.nonneg = (enum hh_nonneg)((r + d) % 4);
-        check_hh(what, a, T, l % 3 == 2 ? 3 : 1, l % 2 ? 2 : 1);
-      }
+  static const struct {
+    uint32_t r, d, Dv;
+    enum hh_nonneg nonneg;
+  } kinds[] = {{3, 43, 21, HH_NONNEG_EXP}, // keys so long that an invocation has one block
+               {3, 1, 1, HH_NONNEG_GIVEN},    {3, 8, 7, HH_NONNEG_SIGMOID},    {2, 3, 7, HH_NONNEG_SIGMOID},
+               {2, 19, 64, HH_NONNEG_GIVEN},  {4, 3, 130, HH_NONNEG_SOFTPLUS}, {8, 8, 7, HH_NONNEG_SIGMOID},
+               {16, 3, 7, HH_NONNEG_SIGMOID}, {16, 19, 64, HH_NONNEG_GIVEN}};
+  for (uint32_t i = 0; i < shapes(9, 1); i++)
+    for (uint32_t l = 0; l < LENGTHS; l++) {
+      struct delta_args a = {.H = 2, .Hv = 2, .n = 1, .r = kinds[i].r, .Dv = kinds[i].Dv, .scale = 0.3f};
+      uint32_t T[] = {lengths[l], 0, lengths[l] / 2 + 1};
+      a.Dk = a.r * kinds[i].d;
+      a.gated = (i + l) % 2;
+      a.fixed_mask = l / 2 % 2;
+      a.nonneg = kinds[i].nonneg;
+      check_hh(what, 1, a, T, l % 3 == 2 ? 3 : 1, l % 2 ? 2 : 1);
+    }
 }
 
 static void hh_rule_of_usual_heads_matches(void **state) {
   (void)state;
   seed(51);
   static const char *const what[] = {"hh_rule, heads of 128: o", "hh_rule, heads of 128: state"};
+  if (!all_shapes()) skip();
   for (uint32_t r = 2; r <= 8; r *= 2)
     for (int gated = 0; gated < 2; gated++) {
       uint32_t T[] = {150, 65};
-      check_hh(what,
-               (struct delta_args){.H = 2,
-                                   .Hv = 2,
-                                   .Dk = 128,
-                                   .Dv = 128,
-                                   .n = 1,
-                                   .scale = 0.088f,
-                                   .gated = gated,
-                                   .r = r,
-                                   .nonneg = HH_NONNEG_SOFTPLUS},
-               T, 2, gated ? 1 : 2);
+      check_hh(
+          what, 4,
+          (struct delta_args){2, 2, 128, 128, 1, r, 0.088f, gated, false, HH_NONNEG_SOFTPLUS},
+          T, 2, gated ? 1 : 2);
     }
 }
 
@@ -96,17 +97,8 @@ static void hh_rule_shares_keys_among_grouped_value_heads(void **state) {
   static const char *const what[] = {"hh_rule, grouped value heads: o", "hh_rule, grouped value heads: state"};
   for (int l = 0; l < LENGTHS; l++) {
     uint32_t T[] = {lengths[l], lengths[LENGTHS - 1 - l]};
-    struct delta_args a = {.H = 2,
-                           .Hv = 6,
-                           .Dk = 16,
-                           .Dv = 9,
-                           .n = 1,
-                           .scale = 0.25f,
-                           .gated = l % 2,
-                           .r = 4,
-                           .fixed_mask = l % 3 == 0,
-                           .nonneg = HH_NONNEG_SIGMOID};
-    check_hh(what, a, T, 2, 1);
+    struct delta_args a = {2, 6, Dk, Dv, 1, BLOCKS, 0.25f, l % 2, l % 3 == 0, HH_NONNEG_SIGMOID};
+    check_hh(what, 4, a, T, 2, 1);
   }
 }
 
@@ -149,6 +141,7 @@ static double *every(const double *values, size_t n, size_t step) {
 
 static void hh_rule_computes_the_operator_truths(void **state) {
   (void)state;
+  if (!all_shapes()) skip(); // each has a shape of its own
   struct fixture *f = fixture_open("vectors/ops/hh.safetensors");
   size_t cases = 0;
   for (const char *name; (name = fixture_case(f, cases)); cases++)
@@ -195,16 +188,16 @@ static void exponential_masks_of_large_logits_are_finite(void **state) {
   (void)state;
   seed(54);
   uint32_t T = 20;
-  struct delta_args a = {.H = 1, .Hv = 1, .Dk = 16, .Dv = 8, .n = 1, .scale = 1, .r = 4, .nonneg = HH_NONNEG_EXP};
-  struct hh_case c = hh_random(a, &T, 1, 1);
-  for (size_t i = 0; i < (size_t)(T + DELTA_PADDING) * 16; i++) c.mask.v[i] *= 60;
-  c.mask = activations(T + DELTA_PADDING, 16, DENSE, c.mask.v);
-  double *o = zeros((size_t)c.o.t.rows * 8), *S = zeros((size_t)c.state.t.rows * c.state.t.cols);
+  struct delta_args a = {1, 1, Dk, Dv, 1, BLOCKS, 1, false, false, HH_NONNEG_EXP};
+  struct hh_case c = hh_random_in(DTYPE_F32, 4, a, &T, 1, 1);
+  for (size_t i = 0; i < (size_t)(T + DELTA_PADDING) * BLOCKS * BLOCKS; i++) c.mask.v[i] *= 60;
+  c.mask = activations(T + DELTA_PADDING, BLOCKS * BLOCKS, DENSE, c.mask.v);
+  double *o = zeros((size_t)c.o.t.rows * Dv), *S = zeros((size_t)c.state.t.rows * c.state.t.cols);
   reference_hh(o, S, &c);
   for (int f = 0; f < FORMS; f++) {
     hh_rewind(&c);
     hh_run(&c, c.s, 1, forms[f]);
-    expect_close("masks of large logits", read_values(&c.o), o, (size_t)T * 8, HH_CLOSE);
+    expect_close("masks of large logits", read_values(&c.o), o, (size_t)T * Dv, HH_CLOSE);
   }
 }
 
@@ -213,19 +206,11 @@ static void exponential_masks_of_large_logits_are_finite(void **state) {
 static void a_mask_of_ones_is_the_delta_rule(void **state) {
   (void)state;
   seed(55);
-  const uint32_t blocks[] = {2, 4}, T = 100;
-  for (int i = 0; i < 4; i++)
+  const uint32_t T = 100;
+  for (uint32_t i = 0; i < shapes(4, 2); i++)
     for (int form = 0; form < 2; form++) {
-      struct delta_args a = {.H = 2,
-                             .Hv = 2,
-                             .Dk = 32,
-                             .Dv = 24,
-                             .n = 1,
-                             .scale = 0.2f,
-                             .gated = i % 2,
-                             .r = blocks[i / 2],
-                             .fixed_mask = true};
-      struct hh_case c = hh_random(a, &T, 1, 2);
+      struct delta_args a = {2, 2, Dk, Dv, 1, i / 2 ? 4 : BLOCKS, 0.2f, i % 2, true, HH_NONNEG_GIVEN};
+      struct hh_case c = hh_random_in(DTYPE_F32, 4, a, &T, 1, 2);
       uint32_t n = a.Hv * a.r * a.r;
       c.mask = activations(1, n, DENSE, uniforms(n, 1, 1));
       delta_run(&c, forms[form]);
@@ -256,36 +241,34 @@ static void eigenvalues(double *x, uint32_t n) {
 
 // One token with v = 0 turns S = I into its transition.
 static double *transition(uint32_t r, double beta, double length, enum delta_form form) {
-  enum { D = 32 };
   uint32_t T = 1;
-  struct delta_args a = {.H = 1, .Hv = 1, .Dk = D, .Dv = D, .n = 1, .scale = 1, .r = r, .nonneg = HH_NONNEG_SOFTPLUS};
-  struct hh_case c = hh_random(a, &T, 1, 1);
-  double *one = zeros(2 * D * D);
-  for (int i = 0; i < D; i++) {
-    one[D * D + i * (D + 1)] = 1;
-    c.qkv.v[D + i] *= length;
-    c.qkv.v[2 * D + i] = 0;
-  }
-  c.qkv = activations(1 + DELTA_PADDING, 3 * D, DENSE, c.qkv.v);
+  struct delta_args a = {1, 1, Dk, Dv, 1, r, 1, false, false, HH_NONNEG_SOFTPLUS};
+  struct hh_case c = hh_random_in(DTYPE_F32, 4, a, &T, 1, 1);
+  double *one = zeros(2 * Dk * Dv), *square = zeros(Dk * Dk);
+  for (int i = 0; i < Dk; i++) one[Dk * Dv + i * Dv + i] = 1, c.qkv.v[Dk + i] *= length;
+  for (int i = 0; i < Dv; i++) c.qkv.v[2 * Dk + i] = 0;
+  c.qkv = activations(1 + DELTA_PADDING, 2 * Dk + Dv, DENSE, c.qkv.v);
   c.beta = activations(1 + DELTA_PADDING, 1, DENSE, uniforms(1 + DELTA_PADDING, beta, beta));
-  c.state = activations(2, D * D, DENSE, one);
+  c.state = activations(2, Dk * Dv, DENSE, one);
   hh_run(&c, c.s, 1, form);
-  return read_values(&c.state) + D * D;
+  const double *S = read_values(&c.state) + Dk * Dv;
+  for (int i = 0; i < Dk * Dk; i++) square[i] = S[i / Dk * Dv + i % Dk];
+  return square;
 }
 
 static void the_erase_has_at_most_rank_r_and_eigenvalues_up_to_beta_times_the_key_squared(void **state) {
   (void)state;
   seed(56);
-  enum { D = 32 };
-  for (uint32_t r = 1; r <= 8; r *= 2)
+  for (uint32_t k = 0; k < shapes(5, 1); k++)
     for (int i = 0; i < 8; i++) {
-      double beta = uniform(0.1, 2), length = uniform(0.5, 1), *erase = zeros(D * D);
+      const uint32_t r = block_counts[k];
+      double beta = uniform(0.1, 2), length = uniform(0.5, 1), *erase = zeros(Dk * Dk);
       double *S = transition(r, beta, length, forms[i % 2]), most = beta * length * length;
-      for (int j = 0; j < D * D; j++) erase[j] = (j % (D + 1) == 0) - S[j];
-      eigenvalues(erase, D);
+      for (int j = 0; j < Dk * Dk; j++) erase[j] = (j % (Dk + 1) == 0) - S[j];
+      eigenvalues(erase, Dk);
       uint32_t rank = 0;
-      for (int j = 0; j < D; j++) {
-        double value = erase[j * (D + 1)];
+      for (int j = 0; j < Dk; j++) {
+        double value = erase[j * (Dk + 1)];
         assert_true(value >= -1e-6 && value <= most + 1e-6);
         rank += value > 1e-5;
       }
@@ -296,14 +279,14 @@ static void the_erase_has_at_most_rank_r_and_eigenvalues_up_to_beta_times_the_ke
 static void the_transition_without_decay_lies_between_one_minus_beta_and_one(void **state) {
   (void)state;
   seed(57);
-  enum { D = 32 };
-  for (uint32_t r = 2; r <= 8; r *= 2)
+  for (uint32_t k = 0; k < shapes(4, 1); k++)
     for (int i = 0; i < 8; i++) {
+      const uint32_t r = block_counts[k];
       double beta = uniform(0.1, 2), *S = transition(r, beta, 1, forms[i % 2]), least = 2;
-      eigenvalues(S, D);
-      for (int j = 0; j < D; j++) {
-        assert_true(S[j * (D + 1)] >= 1 - beta - 1e-6 && S[j * (D + 1)] <= 1 + 1e-6);
-        least = fmin(least, S[j * (D + 1)]);
+      eigenvalues(S, Dk);
+      for (int j = 0; j < Dk; j++) {
+        assert_true(S[j * (Dk + 1)] >= 1 - beta - 1e-6 && S[j * (Dk + 1)] <= 1 + 1e-6);
+        least = fmin(least, S[j * (Dk + 1)]);
       }
       assert_true(least < 1 - beta / r + 1e-6); // the erase's trace is beta
     }
@@ -323,25 +306,24 @@ static void rotate_blocks(double *x, uint32_t blocks, uint32_t d, const double *
 static void a_rotation_within_blocks_of_keys_and_queries_leaves_outputs(void **state) {
   (void)state;
   seed(58);
-  enum { MIRRORS = 6 };
-  uint32_t T = 90, d = 8;
-  struct delta_args a = {
-      .H = 1, .Hv = 1, .Dk = 32, .Dv = 20, .n = 1, .scale = 0.3f, .gated = true, .r = 4, .nonneg = HH_NONNEG_SIGMOID};
-  struct hh_case c = hh_random(a, &T, 1, 1);
-  c.state = activations(2, 32 * 20, DENSE, NULL);
-  double *mirrors = normals(4 * MIRRORS * d);
-  for (uint32_t i = 0; i < 4 * MIRRORS; i++) normalise(mirrors + i * d, d);
+  enum { MIRRORS = 6, d = Dk / BLOCKS };
+  uint32_t T = 90;
+  struct delta_args a = {1, 1, Dk, Dv, 1, BLOCKS, 0.3f, true, false, HH_NONNEG_SIGMOID};
+  struct hh_case c = hh_random_in(DTYPE_F32, 4, a, &T, 1, 1);
+  c.state = activations(2, Dk * Dv, DENSE, NULL);
+  double *mirrors = normals(BLOCKS * MIRRORS * d);
+  for (uint32_t i = 0; i < BLOCKS * MIRRORS; i++) normalise(mirrors + i * d, d);
   for (int form = 0; form < 2; form++) {
     hh_rewind(&c);
     hh_run(&c, c.s, 1, forms[form]);
     double *o = read_values(&c.o);
     for (uint32_t t = 0; t < T; t++)
       for (uint32_t x = 0; x < 2; x++)
-        rotate_blocks(c.qkv.v + (size_t)t * hh_cols(DTYPE_F32, a) + x * 32, 4, d, mirrors, MIRRORS);
+        rotate_blocks(c.qkv.v + (size_t)t * hh_cols(DTYPE_F32, a) + x * Dk, BLOCKS, d, mirrors, MIRRORS);
     c.qkv = activations(c.qkv.t.rows, c.qkv.t.cols, DENSE, c.qkv.v);
     hh_rewind(&c);
     hh_run(&c, c.s, 1, forms[form]);
-    expect_close("rotated blocks", read_values(&c.o), o, (size_t)T * 20, 1e-6);
+    expect_close("rotated blocks", read_values(&c.o), o, (size_t)T * Dv, 1e-6);
   }
 }
 
@@ -349,10 +331,9 @@ static void hh_any_split_of_a_sequence_gives_the_same_state(void **state) {
   (void)state;
   seed(59);
   const uint32_t T = CUT_TOKENS;
-  for (uint32_t r = 2; r <= 8; r *= 2) {
-    struct delta_args a = {
-        .H = 2, .Hv = 2, .Dk = 24, .Dv = 40, .n = 1, .scale = 0.2f, .gated = r != 4, .r = r, .nonneg = HH_NONNEG_EXP};
-    struct hh_case c = hh_random(a, &T, 1, 2);
+  for (uint32_t k = 0; k < shapes(4, 1); k++) {
+    struct delta_args a = {2, 2, Dk, Dv, 1, block_counts[k], 0.2f, k != 3, false, HH_NONNEG_EXP};
+    struct hh_case c = hh_random_in(DTYPE_F32, 4, a, &T, 1, 2);
     hh_run(&c, c.s, 1, DELTA_RECURRENT);
     double *o = read_values(&c.o), *S = read_values(&c.state);
     for (int i = 0; i < CUTS; i++)
@@ -372,22 +353,13 @@ static void hh_any_split_of_a_sequence_gives_the_same_state(void **state) {
 static void hh_hard_decay_gives_no_nan_and_forgets(void **state) {
   (void)state;
   seed(60);
-  enum { T = 130, Dk = 16, Dv = 8 };
+  enum { T = 130 };
   const uint32_t length = T;
   const double gates[] = {-100, -1e5, -3e38};
   for (int i = 0; i < 3; i++)
     for (int form = 0; form < 2; form++) {
-      struct delta_args a = {.H = 1,
-                             .Hv = 1,
-                             .Dk = Dk,
-                             .Dv = Dv,
-                             .n = 1,
-                             .scale = 1,
-                             .gated = true,
-                             .r = 4,
-                             .fixed_mask = true,
-                             .nonneg = HH_NONNEG_SOFTPLUS};
-      struct hh_case c = hh_random(a, &length, 1, 1);
+      struct delta_args a = {1, 1, Dk, Dv, 1, BLOCKS, 1, true, true, HH_NONNEG_SOFTPLUS};
+      struct hh_case c = hh_random_in(DTYPE_F32, 4, a, &length, 1, 1);
       double *want = zeros(T * Dv);
       for (int t = 0; t < T; t++)
         memcpy(c.qkv.v + t * (2 * Dk + Dv), c.qkv.v + t * (2 * Dk + Dv) + Dk, Dk * sizeof *want);
@@ -406,17 +378,16 @@ static void hh_a_hard_decay_costs_later_tokens_no_digits(void **state) {
   (void)state;
   seed(61);
   uint32_t T = 64;
-  struct delta_args a = {
-      .H = 1, .Hv = 1, .Dk = 32, .Dv = 32, .n = 1, .scale = 1, .gated = true, .r = 2, .nonneg = HH_NONNEG_SIGMOID};
-  struct hh_case c = hh_random(a, &T, 1, 1);
+  struct delta_args a = {1, 1, Dk, Dv, 1, BLOCKS, 1, true, false, HH_NONNEG_SIGMOID};
+  struct hh_case c = hh_random_in(DTYPE_F32, 4, a, &T, 1, 1);
   for (uint32_t t = 0; t < T; t++) c.g.v[t] = t == 3 ? -30000 : -0.01;
   c.g = activations(T + DELTA_PADDING, 1, DENSE, c.g.v);
-  double *o = zeros((size_t)c.o.t.rows * 32), *S = zeros((size_t)c.state.t.rows * c.state.t.cols);
+  double *o = zeros((size_t)c.o.t.rows * Dv), *S = zeros((size_t)c.state.t.rows * c.state.t.cols);
   reference_hh(o, S, &c);
   for (int form = 0; form < 2; form++) {
     hh_rewind(&c);
     hh_run(&c, c.s, 1, forms[form]);
-    expect_close("hh after a hard decay", read_values(&c.o), o, (size_t)T * 32, HH_CLOSE);
+    expect_close("hh after a hard decay", read_values(&c.o), o, (size_t)T * Dv, HH_CLOSE);
   }
 }
 
@@ -451,22 +422,21 @@ static void entries_of_the_inverse_are_at_most_beta(void **state) {
 }
 
 int ops_cases_hh(void) {
-#define CASE(f) cmocka_unit_test_teardown(f, tools_teardown)
   const struct CMUnitTest cases[] = {
-      CASE(hh_rule_matches_over_awkward_shapes),
-      CASE(hh_rule_of_usual_heads_matches),
-      CASE(hh_rule_shares_keys_among_grouped_value_heads),
-      CASE(hh_rule_computes_the_operator_truths),
-      CASE(masks_are_symmetric_with_unit_diagonal_and_entries_up_to_one),
-      CASE(exponential_masks_of_large_logits_are_finite),
-      CASE(a_mask_of_ones_is_the_delta_rule),
-      CASE(the_erase_has_at_most_rank_r_and_eigenvalues_up_to_beta_times_the_key_squared),
-      CASE(the_transition_without_decay_lies_between_one_minus_beta_and_one),
-      CASE(a_rotation_within_blocks_of_keys_and_queries_leaves_outputs),
-      CASE(hh_any_split_of_a_sequence_gives_the_same_state),
-      CASE(hh_hard_decay_gives_no_nan_and_forgets),
-      CASE(hh_a_hard_decay_costs_later_tokens_no_digits),
-      CASE(entries_of_the_inverse_are_at_most_beta),
+      OPS_CASE(hh_rule_matches_over_awkward_shapes),
+      OPS_CASE(hh_rule_of_usual_heads_matches),
+      OPS_CASE(hh_rule_shares_keys_among_grouped_value_heads),
+      OPS_CASE(hh_rule_computes_the_operator_truths),
+      OPS_CASE(masks_are_symmetric_with_unit_diagonal_and_entries_up_to_one),
+      OPS_CASE(exponential_masks_of_large_logits_are_finite),
+      OPS_CASE(a_mask_of_ones_is_the_delta_rule),
+      OPS_CASE(the_erase_has_at_most_rank_r_and_eigenvalues_up_to_beta_times_the_key_squared),
+      OPS_CASE(the_transition_without_decay_lies_between_one_minus_beta_and_one),
+      OPS_CASE(a_rotation_within_blocks_of_keys_and_queries_leaves_outputs),
+      OPS_CASE(hh_any_split_of_a_sequence_gives_the_same_state),
+      OPS_CASE(hh_hard_decay_gives_no_nan_and_forgets),
+      OPS_CASE(hh_a_hard_decay_costs_later_tokens_no_digits),
+      OPS_CASE(entries_of_the_inverse_are_at_most_beta),
   };
   return cmocka_run_group_tests_name("Head-in-Head", cases, NULL, NULL);
 }

@@ -36,19 +36,19 @@ static void head_in_head_matches_over_awkward_shapes(void **state) {
     enum dtype dtype;
     uint32_t gap, r, d, Dv;
     enum hh_nonneg nonneg;
-  } shapes[] = {{DTYPE_F16, 8, 2, 16, 16, HH_NONNEG_SOFTPLUS},
-                {DTYPE_F16, 1, 3, 5, 7, HH_NONNEG_EXP},
-                {DTYPE_F32, 4, 8, 2, 20, HH_NONNEG_GIVEN}};
+  } sizes[] = {{DTYPE_F16, 8, 2, 16, 16, HH_NONNEG_SOFTPLUS},
+               {DTYPE_F16, 1, 3, 5, 7, HH_NONNEG_EXP},
+               {DTYPE_F32, 4, 8, 2, 20, HH_NONNEG_GIVEN}};
   static const uint32_t texts[] = {1, 15, 17, 65, 200};
-  for (int s = 0; s < (matrices == MATRICES_PLAIN ? 2 : 3); s++)
-    for (int l = 0; l < 5; l++) {
-      struct hh_args a = {.H = 2, .Hv = s == 2 ? 4 : 2, .r = shapes[s].r, .Dv = shapes[s].Dv, .scale = 0.3f};
+  for (uint32_t s = 0; s < shapes(matrices == MATRICES_PLAIN ? 2 : 3, 1); s++)
+    for (uint32_t l = 0; l < 5; l++) {
+      struct hh_args a = {.H = 2, .Hv = s == 2 ? 4 : 2, .r = sizes[s].r, .Dv = sizes[s].Dv, .scale = 0.3f};
       const uint32_t T[] = {texts[l], 0, texts[l] / 2 + 1};
-      a.Dk = a.r * shapes[s].d;
+      a.Dk = a.r * sizes[s].d;
       a.gated = l % 2;
       a.fixed_mask = (s + l) % 3 == 2;
-      a.nonneg = shapes[s].nonneg;
-      struct hh_case c = hh_random_in(shapes[s].dtype, shapes[s].gap, a, T, 3, l % 2 ? 2 : 1);
+      a.nonneg = sizes[s].nonneg;
+      struct hh_case c = hh_random_in(sizes[s].dtype, sizes[s].gap, a, T, 3, l % 2 ? 2 : 1);
       check(&c);
       tools_teardown(NULL);
     }

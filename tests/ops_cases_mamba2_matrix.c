@@ -38,13 +38,13 @@ static void mamba2_matches_over_awkward_shapes(void **state) {
   static const struct {
     enum dtype dtype;
     uint32_t heads, groups, N, P;
-  } shapes[] = {{DTYPE_F16, 6, 2, 5, 7}, {DTYPE_F32, 2, 2, 20, 12}, {DTYPE_F32, 2, 2, 17, 18}};
-  for (int s = 0; s < 3; s++)
-    for (int l = 0; l < LENGTHS; l++) {
-      struct mamba2_args a = {.heads = shapes[s].heads, .P = shapes[s].P, .N = shapes[s].N, .groups = shapes[s].groups};
+  } sizes[] = {{DTYPE_F16, 6, 2, 5, 7}, {DTYPE_F32, 2, 2, 20, 12}, {DTYPE_F32, 2, 2, 17, 18}};
+  for (uint32_t s = 0; s < shapes(3, 1); s++)
+    for (uint32_t l = 0; l < LENGTHS; l++) {
+      struct mamba2_args a = {.heads = sizes[s].heads, .P = sizes[s].P, .N = sizes[s].N, .groups = sizes[s].groups};
       uint32_t T[] = {lengths[l], 0, lengths[l] / 2 + 1};
       a.D_per_element = l % 2;
-      struct mamba2_case c = mamba2_random(shapes[s].dtype, a, T, l % 3 ? 3 : 1);
+      struct mamba2_case c = mamba2_random(sizes[s].dtype, a, T, l % 3 ? 3 : 1);
       matrix_run(&c, c.s, c.B);
       expect_mamba2("mamba2 on matrices: y", "mamba2 on matrices: state", &c);
       tools_teardown(NULL);

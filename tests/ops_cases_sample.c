@@ -36,7 +36,12 @@ static struct sample_case sample_create(uint32_t V, uint32_t B, const double *lo
 
 static int32_t *sample_run(struct sample_case *c) {
   begin();
-  backend->ops->sample(recorder, c->tokens.t, c->sequences.t, c->seen.t, c->logits.t, c->sampling.t, c->scratch.t);
+  op_sample(list, &(struct sample){.tokens = c->tokens.t,
+                                   .scratch = c->scratch.t,
+                                   .sequences = c->sequences.t,
+                                   .seen = c->seen.t,
+                                   .logits = c->logits.t,
+                                   .sampling = c->sampling.t});
   run();
   return read_words(&c->tokens);
 }
@@ -335,7 +340,7 @@ static void scores_are_log_probabilities_and_find_the_likeliest(void **state) {
     struct array z = activations(N, V, V + 3, logits), scores = activations(T, 2, DENSE, untouched);
     struct array ids = integers(T, 1, targets);
     begin();
-    backend->ops->score(recorder, scores.t, z.t, ids.t, FIRST);
+    op_score(list, scores.t, z.t, ids.t, FIRST);
     run();
     double *got = read_values(&scores);
     for (uint32_t t = 0; t < T; t++) {
@@ -356,19 +361,18 @@ static void scores_are_log_probabilities_and_find_the_likeliest(void **state) {
 }
 
 int ops_cases_sample(void) {
-#define CASE(f) cmocka_unit_test_teardown(f, tools_teardown)
   const struct CMUnitTest cases[] = {
-      CASE(the_random_numbers_are_philox),
-      CASE(draws_are_those_of_the_definition),
-      CASE(frequencies_follow_the_probabilities),
-      CASE(the_same_seed_and_position_draw_the_same_token),
-      CASE(greedy_takes_the_lowest_id_among_equals),
-      CASE(tight_top_k_top_p_and_min_p_equal_greedy),
-      CASE(ties_at_a_cut_keep_the_lowest_ids),
-      CASE(the_penalty_applies_to_seen_tokens_of_either_sign),
-      CASE(nan_and_infinite_logits_are_survived),
-      CASE(every_sequence_draws_from_its_slot),
-      CASE(scores_are_log_probabilities_and_find_the_likeliest),
+      OPS_CASE(the_random_numbers_are_philox),
+      OPS_CASE(draws_are_those_of_the_definition),
+      OPS_CASE(frequencies_follow_the_probabilities),
+      OPS_CASE(the_same_seed_and_position_draw_the_same_token),
+      OPS_CASE(greedy_takes_the_lowest_id_among_equals),
+      OPS_CASE(tight_top_k_top_p_and_min_p_equal_greedy),
+      OPS_CASE(ties_at_a_cut_keep_the_lowest_ids),
+      OPS_CASE(the_penalty_applies_to_seen_tokens_of_either_sign),
+      OPS_CASE(nan_and_infinite_logits_are_survived),
+      OPS_CASE(every_sequence_draws_from_its_slot),
+      OPS_CASE(scores_are_log_probabilities_and_find_the_likeliest),
   };
   return cmocka_run_group_tests_name("sampling", cases, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-// Cases of delta_step: one token of every sequence from the convolved q, k, v to the gated output, against float64.
-// Where a backend has no such kernel, the ops that it stands for run instead.
+// Cases of one token of every sequence from the convolved q, k, v to the gated output, against float64: delta_inputs,
+// delta_rule and head_norm, which Vulkan joins into delta_step.
 #include "hh.h"
 #include "ops_cases.h"
 #include "ops_tools.h"
@@ -7,7 +7,9 @@
 static const double STEP_CLOSE = 5e-6;
 
 struct step_case {
-  struct delta_step s;
+  struct delta_inputs inputs;
+  struct delta_rule rule;
+  struct head_norm last;
   uint32_t B, rows; // sequences; rows of the call, one for each of them that has a token
   struct sequence sequences[4];
   struct array o, qkv, ba, mask, A_log, dt_bias, state, gate, norm;
@@ -46,41 +48,47 @@ static struct step_case random_step(const struct step_shape *z) {
   c.gate = activations(rows, values, values + gate_pad, normals(rows * (size_t)values));
   c.norm = weights(DTYPE_F32, 1, z->Dv, DENSE, uniforms(z->Dv, -2, 2));
   const float scale = 1 / sqrtf((float)z->Dk);
-  c.s = (struct delta_step){.o = c.o.t,
-                            .qkv = c.qkv.t,
-                            .ba = ba ? c.ba.t : ABSENT,
-                            .mask = z->r > 1 ? c.mask.t : ABSENT,
-                            .A_log = z->gated ? c.A_log.t : ABSENT,
-                            .dt_bias = z->gated ? c.dt_bias.t : ABSENT,
-                            .state = c.state.t,
-                            .sequences = sequences_of(c.sequences, c.B).t,
-                            .gate = z->has_gate ? c.gate.t : ABSENT,
-                            .norm = z->has_norm ? c.norm.t : ABSENT,
-                            .inputs = {(1 + z->n) * z->H, z->Dk, z->activation, z->key_norm, z->n * z->Hv,
-                                       z->gated ? z->Hv : 0, 1.5f, z->has_beta, z->gated},
-                            .rule = {.H = z->H,
+  c.inputs = (struct delta_inputs){.y = c.qkv.t,
+                                   .beta = activations(rows, z->n * z->Hv, DENSE, NULL).t,
+                                   .g = z->gated ? activations(rows, z->Hv, DENSE, NULL).t : ABSENT,
+                                   .x = c.qkv.t,
+                                   .ba = ba ? c.ba.t : ABSENT,
+                                   .A_log = z->gated ? c.A_log.t : ABSENT,
+                                   .dt_bias = z->gated ? c.dt_bias.t : ABSENT,
+                                   .a = {(1 + z->n) * z->H, z->Dk, z->activation, z->key_norm, z->n * z->Hv,
+                                         z->gated ? z->Hv : 0, 1.5f, z->has_beta, z->gated}};
+  c.rule = (struct delta_rule){.o = c.o.t,
+                               .state = c.state.t,
+                               .qkv = c.qkv.t,
+                               .beta = c.inputs.beta,
+                               .g = c.inputs.g,
+                               .mask = z->r > 1 ? c.mask.t : ABSENT,
+                               .sequences = sequences_of(c.sequences, c.B).t,
+                               .a = {.H = z->H,
                                      .Hv = z->Hv,
                                      .Dk = z->Dk,
                                      .Dv = z->Dv,
                                      .n = z->n,
+                                     .r = z->r,
                                      .scale = scale,
                                      .gated = z->gated,
-                                     .form = DELTA_RECURRENT,
-                                     .r = z->r,
                                      .fixed_mask = z->fixed_mask,
-                                     .nonneg = z->nonneg},
-                            .eps = 1e-5f};
+                                     .nonneg = z->nonneg}};
+  c.last = (struct head_norm){.y = c.o.t,
+                              .gate = z->has_gate ? c.gate.t : ABSENT,
+                              .weight = z->has_norm ? c.norm.t : ABSENT,
+                              .heads = z->Hv,
+                              .d = z->Dv,
+                              .eps = 1e-5f};
   return c;
 }
 
-static void run_apart(const struct step_case *c) {
-  const struct ops *op = backend->ops;
-  const struct delta_step *s = &c->s;
-  struct tensor beta = activations(c->rows, s->inputs.betas, DENSE, NULL).t, none = {0};
-  struct tensor g = s->inputs.gated ? activations(c->rows, s->inputs.decays, DENSE, NULL).t : none;
-  op->delta_inputs(recorder, s->qkv, &(struct delta_input){beta, g, s->ba, s->A_log, s->dt_bias, s->inputs});
-  op->delta_rule(recorder, s->o, s->qkv, beta, g, s->mask, s->state, s->sequences, none, s->rule);
-  if (s->norm.buffer || s->gate.buffer) op->output_norm(recorder, s->o, s->gate, s->norm, s->rule.Hv, s->eps);
+static void record_step(struct step_case *c) {
+  const bool last = tensor_present(c->last.weight) || tensor_present(c->last.gate);
+  if (last) c->rule.o = c->last.x = oplist_value(list, c->rows, c->o.t.cols);
+  op_delta_inputs(list, &c->inputs);
+  op_delta_rule(list, &c->rule);
+  if (last) op_head_norm(list, &c->last);
 }
 
 static void reference_key(double *to, const double *from, const struct delta_input_args *a) {
@@ -94,18 +102,18 @@ static void reference_key(double *to, const double *from, const struct delta_inp
 }
 
 static void reference_mask(double *M, const struct step_case *c, uint32_t row, uint32_t head) {
-  const uint32_t r = c->s.rule.r, size = r * r;
+  const uint32_t r = c->rule.a.r, size = r * r;
   float z[HH_MOST * HH_MOST], out[HH_MOST * HH_MOST];
-  const double *from = c->mask.v + ((c->s.rule.fixed_mask ? 0 : (size_t)row * c->s.rule.Hv) + head) * size;
+  const double *from = c->mask.v + ((c->rule.a.fixed_mask ? 0 : (size_t)row * c->rule.a.Hv) + head) * size;
   for (uint32_t i = 0; i < size; i++) z[i] = (float)from[i];
-  hh_mask(out, z, r, c->s.rule.nonneg);
+  hh_mask(out, z, r, c->rule.a.nonneg);
   for (uint32_t i = 0; i < size; i++) M[i] = r > 1 ? (double)out[i] : 1;
 }
 
 // One step on a column of S with a normed key.
 static void reference_update(double *S, const struct step_case *c, const double *M, const double *k, double beta,
                              double v) {
-  const uint32_t Dv = c->s.rule.Dv, r = c->s.rule.r, d = c->s.rule.Dk / r;
+  const uint32_t Dv = c->rule.a.Dv, r = c->rule.a.r, d = c->rule.a.Dk / r;
   double y[HH_MOST] = {0};
   for (uint32_t i = 0; i < r * d; i++) y[i / d] += k[i] * S[i * Dv];
   for (uint32_t a = 0; a < r; a++) {
@@ -117,24 +125,24 @@ static void reference_update(double *S, const struct step_case *c, const double 
 
 static void reference_head(double *o, double *state, const struct step_case *c, const struct sequence *q,
                            uint32_t head) {
-  const struct delta_step *s = &c->s;
-  const struct delta_args *a = &s->rule;
+  const struct delta_input_args *in = &c->inputs.a;
+  const struct delta_args *a = &c->rule.a;
   const uint32_t key = head / (a->Hv / a->H), cols = (1 + a->n) * a->H * a->Dk + a->n * a->Hv * a->Dv;
   const double *row = c->qkv.v + (size_t)q->row * cols, *ba = c->ba.v + (size_t)q->row * c->ba.t.cols;
   double M[HH_MOST * HH_MOST], *keys = zeros((1 + a->n) * a->Dk), decay = 1, squares = 0;
   double *S = state + (size_t)q->slot * c->state.t.cols + (size_t)head * a->Dk * a->Dv;
-  for (uint32_t m = 0; m <= a->n; m++) reference_key(keys + m * a->Dk, row + (m * a->H + key) * a->Dk, &s->inputs);
+  for (uint32_t m = 0; m <= a->n; m++) reference_key(keys + m * a->Dk, row + (m * a->H + key) * a->Dk, in);
   reference_mask(M, c, q->row, head);
   if (a->gated) {
-    double z = ba[(s->inputs.has_beta ? a->n * a->Hv : 0) + head] + c->dt_bias.v[head];
+    double z = ba[(in->has_beta ? a->n * a->Hv : 0) + head] + c->dt_bias.v[head];
     decay = exp(-exp(c->A_log.v[head]) * log1p(exp(z)));
   }
   o += (size_t)q->row * a->Hv * a->Dv + head * a->Dv;
   for (uint32_t j = 0; j < a->Dv; j++) {
     for (uint32_t i = 0; i < a->Dk; i++) S[i * a->Dv + j] *= decay;
     for (uint32_t m = 0; m < a->n; m++) {
-      double beta = (double)s->inputs.beta_scale;
-      if (s->inputs.has_beta) beta /= 1 + exp(-ba[m * a->Hv + head]);
+      double beta = (double)in->beta_scale;
+      if (in->has_beta) beta /= 1 + exp(-ba[m * a->Hv + head]);
       const double *v = row + (1 + a->n) * a->H * a->Dk + (m * a->Hv + head) * a->Dv;
       reference_update(S + j, c, M, keys + (m + 1) * a->Dk, beta, v[j]);
     }
@@ -144,8 +152,8 @@ static void reference_head(double *o, double *state, const struct step_case *c, 
   }
   const double *gate = c->gate.v + (size_t)q->row * a->Hv * a->Dv + head * a->Dv;
   for (uint32_t j = 0; j < a->Dv; j++) {
-    if (s->norm.buffer) o[j] *= c->norm.v[j] / sqrt(squares / a->Dv + (double)s->eps);
-    if (s->gate.buffer) o[j] *= reference_activation(ACTIVATION_SILU, gate[j]);
+    if (tensor_present(c->last.weight)) o[j] *= c->norm.v[j] / sqrt(squares / a->Dv + (double)c->last.eps);
+    if (tensor_present(c->last.gate)) o[j] *= reference_activation(ACTIVATION_SILU, gate[j]);
   }
 }
 
@@ -158,11 +166,13 @@ static void check_step(const char *const what[], struct step_shape z) {
   memcpy(state, c.state.v, states * sizeof *state);
   for (uint32_t i = 0; i < c.B; i++)
     for (uint32_t h = 0; h < z.Hv && c.sequences[i].T; h++) reference_head(o, state, &c, &c.sequences[i], h);
+  list->form = DELTA_RECURRENT;
+  list->longest = 1;
+  profile_begin();
   begin();
-  bool fused = backend->ops->delta_step(recorder, &c.s);
-  if (!fused) run_apart(&c);
+  record_step(&c);
   run();
-  assert_true(fused == backend->replays);
+  assert_int_equal(profile_end("delta_step"), backend->replays);
   expect_close(what[0], read_values(&c.o), o, (c.rows > 3 ? 3 : c.rows) * row, STEP_CLOSE);
   expect_close(what[1], read_values(&c.state), state, states, STEP_CLOSE);
 }
@@ -172,21 +182,22 @@ static const char *const delta[] = {"delta_step: o", "delta_step: state"};
 static void delta_step_matches_over_awkward_shapes(void **state) {
   (void)state;
   seed(61);
-  const uint32_t sizes[][2] = {{1, 1}, {3, 130}, {16, 24}, {49, 76}, {64, 64}, {128, 128}, {256, 33}, {130, 512}};
-  for (uint32_t i = 0; i < 8; i++) {
-    struct step_shape z = {.H = 2, .Hv = i % 2 ? 2 : 4, .Dk = sizes[i][0], .Dv = sizes[i][1], .n = 1, .r = 1};
-    z.gated = i % 3 != 0, z.has_beta = i % 4 != 3, z.has_gate = i % 2, z.has_norm = i != 4;
-    z.key_norm = KEY_NORM_L2;
-    check_step(delta, z);
-    tools_teardown(NULL);
-  }
+  const uint32_t sizes[][2] = {{49, 76}, {130, 512}, {1, 1}, {3, 130}, {16, 24}, {64, 64}, {128, 128}, {256, 33}};
+  for (uint32_t i = 0; i < shapes(8, 2); i++)
+    for (uint32_t option = 0; option < 4; option++) {
+      struct step_shape z = {.H = 2, .Hv = option % 2 ? 2 : 4, .Dk = sizes[i][0], .Dv = sizes[i][1], .n = 1, .r = 1};
+      z.gated = option != 0, z.has_beta = option != 3, z.has_gate = option % 2, z.has_norm = i != 4;
+      z.key_norm = KEY_NORM_L2;
+      check_step(delta, z);
+      tools_teardown(NULL);
+    }
 }
 
 static void delta_step_takes_four_columns_at_a_time(void **state) {
   (void)state;
   seed(65);
-  const uint32_t sizes[][2] = {{4, 4}, {12, 8}, {76, 132}, {64, 64}, {128, 128}, {96, 20}, {256, 36}, {132, 516}};
-  for (uint32_t i = 0; i < 16; i++) {
+  const uint32_t sizes[][2] = {{76, 132}, {12, 8}, {132, 516}, {4, 4}, {64, 64}, {128, 128}, {96, 20}, {256, 36}};
+  for (uint32_t i = 0; i < shapes(16, 6); i++) {
     struct step_shape z = {.H = 2, .Hv = i % 2 ? 2 : 4, .Dk = sizes[i / 2][0], .Dv = sizes[i / 2][1], .n = 1, .r = 1};
     z.gated = i % 3 != 0, z.has_beta = i % 8 != 3, z.has_gate = i / 2 % 2, z.has_norm = i % 2;
     z.key_norm = KEY_NORM_L2, z.fours = true, z.alone = i % 4 == 1;
@@ -199,32 +210,22 @@ static void delta_step_knows_every_activation_and_norm(void **state) {
   (void)state;
   seed(62);
   for (int activation = ACTIVATION_IDENTITY; activation <= ACTIVATION_POWLU; activation++)
-    for (int norm = KEY_NORM_NONE; norm <= KEY_NORM_L1; norm++) {
-      struct step_shape z = {2,
-                             2,
-                             40,
-                             20,
-                             1,
-                             1,
-                             true,
-                             true,
-                             true,
-                             true,
-                             false,
-                             activation % 2 == norm % 2,
-                             false,
-                             (enum activation)activation,
-                             (enum key_norm)norm,
-                             HH_NONNEG_GIVEN};
-      check_step(delta, z);
-      tools_teardown(NULL);
-    }
+    for (int norm = KEY_NORM_NONE; norm <= KEY_NORM_L1; norm++)
+      for (int fours = 0; fours < 2 && (norm == activation % 4 || all_shapes()); fours++) {
+        struct step_shape z = {.H = 2, .Hv = 2, .Dk = 40, .Dv = 20, .n = 1, .r = 1, .fours = fours};
+        z.gated = z.has_beta = z.has_gate = z.has_norm = true;
+        z.activation = (enum activation)activation, z.key_norm = (enum key_norm)norm;
+        check_step(delta, z);
+        tools_teardown(NULL);
+      }
 }
 
 static void delta_step_takes_several_steps_a_token(void **state) {
   (void)state;
   seed(63);
-  for (uint32_t n = 2; n <= 4; n++) {
+  const uint32_t steps[] = {3, 2, 4};
+  for (uint32_t i = 0; i < shapes(3, 1); i++) {
+    const uint32_t n = steps[i];
     struct step_shape z = {.H = 2, .Hv = 4, .Dk = 36, .Dv = 20 * n, .n = n, .r = 1};
     z.gated = n % 2, z.has_beta = z.has_gate = z.has_norm = true, z.key_norm = KEY_NORM_L2;
     check_step((const char *const[]){"delta_step of products: o", "delta_step of products: state"}, z);
@@ -235,38 +236,24 @@ static void delta_step_takes_several_steps_a_token(void **state) {
 static void delta_step_takes_heads_in_heads(void **state) {
   (void)state;
   seed(64);
-  const uint32_t blocks[] = {2, 4, 5, 16};
-  for (uint32_t i = 0; i < 4; i++)
+  const uint32_t blocks[] = {5, 2, 4, 16};
+  for (uint32_t i = 0; i < shapes(4, 1); i++)
     for (int nonneg = HH_NONNEG_GIVEN; nonneg <= HH_NONNEG_EXP; nonneg++) {
-      struct step_shape z = {2,
-                             4,
-                             blocks[i] * (3 + 2 * i),
-                             48,
-                             1,
-                             blocks[i],
-                             true,
-                             true,
-                             true,
-                             true,
-                             nonneg == HH_NONNEG_GIVEN,
-                             false,
-                             false,
-                             ACTIVATION_IDENTITY,
-                             KEY_NORM_L2,
-                             (enum hh_nonneg)nonneg};
+      struct step_shape z = {.H = 2, .Hv = 4, .Dk = blocks[i] * (3 + 2 * i), .Dv = 48, .n = 1, .r = blocks[i]};
+      z.gated = z.has_beta = z.has_gate = z.has_norm = true, z.fixed_mask = nonneg == HH_NONNEG_GIVEN;
+      z.key_norm = KEY_NORM_L2, z.nonneg = (enum hh_nonneg)nonneg;
       check_step((const char *const[]){"delta_step, Head-in-Head: o", "delta_step, Head-in-Head: state"}, z);
       tools_teardown(NULL);
     }
 }
 
 int ops_cases_step(void) {
-#define CASE(f) cmocka_unit_test_teardown(f, tools_teardown)
   const struct CMUnitTest cases[] = {
-      CASE(delta_step_matches_over_awkward_shapes),
-      CASE(delta_step_takes_four_columns_at_a_time),
-      CASE(delta_step_knows_every_activation_and_norm),
-      CASE(delta_step_takes_several_steps_a_token),
-      CASE(delta_step_takes_heads_in_heads),
+      OPS_CASE(delta_step_matches_over_awkward_shapes),
+      OPS_CASE(delta_step_takes_four_columns_at_a_time),
+      OPS_CASE(delta_step_knows_every_activation_and_norm),
+      OPS_CASE(delta_step_takes_several_steps_a_token),
+      OPS_CASE(delta_step_takes_heads_in_heads),
   };
   return cmocka_run_group_tests_name("delta step", cases, NULL, NULL);
 }

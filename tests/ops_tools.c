@@ -2,6 +2,9 @@
 
 struct backend *backend;
 struct recorder *recorder;
+static struct oplist the_list;
+struct oplist *list = &the_list;
+enum matrices case_matrices;
 const struct tensor ABSENT;
 const uint32_t lengths[LENGTHS] = {1, 2, 3, 15, 16, 17, 63, 64, 65, 200};
 const enum delta_form forms[FORMS] = {DELTA_RECURRENT, DELTA_CHUNK, DELTA_AUTO};
@@ -16,12 +19,54 @@ uint32_t place_sequences(struct sequence *sequences, const uint32_t *T, uint32_t
   return rows;
 }
 
+bool all_shapes(void) {
+  const char *all = getenv("DELTAIC_TEST_ALL");
+  return !backend->replays || (all && !strcmp(all, "1"));
+}
+
+uint32_t shapes(uint32_t all, uint32_t few) { return all_shapes() ? all : few; }
+
 void rewind_array(struct array *a) { *a = activations_in(a->t.dtype, a->t.rows, a->t.cols, a->t.stride, a->v); }
 
-void begin(void) { recorder->ops->recorder_begin(recorder, false, NULL); }
+void list_defaults(void) {
+  list->matrices = case_matrices;
+  list->form = DELTA_AUTO;
+  list->longest = 0;
+  list->plain = false;
+}
+
+void begin(void) {
+  recorder->functions->recorder_begin(recorder, false, NULL);
+  oplist_begin(list);
+}
+
+// Room for the values and for what operations take beside.
+static void reserve_scratch(void) {
+  uint64_t largest;
+  const uint64_t bytes = backend->functions->list_bytes(backend, list, &largest);
+  list->scratch = bytes ? activations(1, (uint32_t)(bytes / sizeof(float)), DENSE, NULL).t : ABSENT;
+}
+
+deltaic_status try_run(void) {
+  reserve_scratch();
+  recorder->functions->recorder_list(recorder, list);
+  return recorder->functions->recorder_run(recorder);
+}
 
 void run(void) {
-  if (recorder->ops->recorder_run(recorder)) fail_msg("%s", deltaic_last_error());
+  if (try_run()) fail_msg("%s", deltaic_last_error());
+}
+
+void profile_begin(void) { assert_int_equal(recorder->functions->recorder_profile(recorder, true), DELTAIC_OK); }
+
+bool profile_end(const char *name) {
+  deltaic_kernel_time times[16];
+  const size_t count = recorder->functions->recorder_times(recorder, times, 16);
+  bool ran = false;
+  assert_in_range(count, 1, 16);
+  for (size_t i = 0; i < count; i++) ran = ran || strstr(times[i].name, name);
+  assert_int_equal(recorder->functions->recorder_profile(recorder, false), DELTAIC_OK);
+  return ran;
 }
 
 // ---------------------------------------------------------------- memory of a test
@@ -37,9 +82,15 @@ static void *own(void *memory) {
   return owned[owned_count++] = memory;
 }
 
+int tools_setup(void **state) {
+  (void)state;
+  list_defaults();
+  return 0;
+}
+
 int tools_teardown(void **state) {
   (void)state;
-  while (buffer_count) backend->ops->buffer_free(backend, buffers[--buffer_count]);
+  while (buffer_count) backend->functions->buffer_free(backend, buffers[--buffer_count]);
   while (owned_count) free(owned[--owned_count]);
   return 0;
 }
@@ -52,7 +103,7 @@ static struct tensor tensor_create(enum memory_kind kind, enum dtype dtype, uint
   struct tensor t = {.dtype = dtype, .rows = rows, .cols = cols, .stride = stride ? stride : cols, .buffer = buffer};
   uint64_t bytes = round_up(dtype_bytes(dtype, (uint64_t)rows * t.stride), 4);
   assert_true(buffer_count < OWNED);
-  if (backend->ops->buffer_create(backend, kind, bytes ? bytes : 4, "test", buffer))
+  if (backend->functions->buffer_create(backend, kind, bytes ? bytes : 4, "test", buffer))
     fail_msg("%s", deltaic_last_error());
   buffers[buffer_count++] = buffer;
   return t;
@@ -94,7 +145,7 @@ static struct array array_create(enum dtype dtype, uint32_t rows, uint32_t cols,
   encode(dtype, wide, n, data);
   dtype_decode(dtype, data, 0, n, wide);
   for (size_t i = 0; i < (size_t)rows * cols; i++) a.v[i] = wide[i / cols * a.t.stride + i % cols];
-  assert_int_equal(backend->ops->buffer_write(backend, a.t.buffer, 0, data, bytes), DELTAIC_OK);
+  assert_int_equal(backend->functions->buffer_write(backend, a.t.buffer, 0, data, bytes), DELTAIC_OK);
   free(wide);
   free(data);
   return a;
@@ -116,9 +167,9 @@ struct array integers(uint32_t rows, uint32_t cols, const void *values) {
   struct array a = {tensor_create(MEMORY_SHARED, DTYPE_I32, rows, cols, DENSE), NULL};
   uint64_t bytes = 4ull * rows * cols;
   if (values)
-    assert_int_equal(backend->ops->buffer_write(backend, a.t.buffer, 0, values, bytes), DELTAIC_OK);
+    assert_int_equal(backend->functions->buffer_write(backend, a.t.buffer, 0, values, bytes), DELTAIC_OK);
   else
-    assert_int_equal(backend->ops->buffer_zero(backend, a.t.buffer, 0, bytes), DELTAIC_OK);
+    assert_int_equal(backend->functions->buffer_zero(backend, a.t.buffer, 0, bytes), DELTAIC_OK);
   return a;
 }
 
@@ -130,7 +181,7 @@ double *read_values(const struct array *a) {
   uint64_t n = (uint64_t)a->t.rows * a->t.stride, bytes = dtype_bytes(a->t.dtype, n);
   void *raw = malloc(bytes + 1);
   double *values = zeros((size_t)a->t.rows * a->t.cols);
-  assert_int_equal(backend->ops->buffer_read(backend, a->t.buffer, 0, raw, bytes), DELTAIC_OK);
+  assert_int_equal(backend->functions->buffer_read(backend, a->t.buffer, 0, raw, bytes), DELTAIC_OK);
   for (size_t i = 0; i < (size_t)a->t.rows * a->t.cols; i++) {
     size_t at = i / a->t.cols * a->t.stride + i % a->t.cols;
     values[i] = a->t.dtype == DTYPE_F16 ? f16_to_f32(((uint16_t *)raw)[at]) : ((float *)raw)[at];
@@ -142,7 +193,7 @@ double *read_values(const struct array *a) {
 void *read_words(const struct array *a) {
   uint64_t bytes = 4ull * a->t.rows * a->t.cols;
   void *words = own(malloc(bytes + 4));
-  assert_int_equal(backend->ops->buffer_read(backend, a->t.buffer, 0, words, bytes), DELTAIC_OK);
+  assert_int_equal(backend->functions->buffer_read(backend, a->t.buffer, 0, words, bytes), DELTAIC_OK);
   return words;
 }
 
@@ -175,7 +226,7 @@ double *normals(size_t n) {
 
 // ---------------------------------------------------------------- comparisons
 
-enum { NAMES = 64 };
+enum { NAMES = 96 };
 static struct {
   const char *what;
   double error, limit;
@@ -236,21 +287,26 @@ double reference_activation(enum activation activation, double z) {
   return NAN;
 }
 
-// Of x times a matrix that has the identity below `from` rows of zeros.
-bool convolve(struct tensor y, struct tensor x, struct linear_conv conv) {
-  const uint32_t N = conv.from + x.cols + 4; // the columns before and after stay 0
-  double *w = zeros((size_t)N * x.cols);
-  for (uint32_t c = 0; c < x.cols; c++) w[(size_t)(conv.from + c) * x.cols + c] = 1;
-  struct array identity = weights(DTYPE_F32, N, x.cols, (uint32_t)round_up(x.cols, 8), w);
-  struct array p = activations(x.rows, N, DENSE, NULL);
+struct array copying_weights(uint32_t rows, uint32_t from, uint32_t cols) {
+  double *w = zeros((size_t)rows * cols);
+  for (uint32_t c = 0; c < cols; c++) w[(size_t)(from + c) * cols + c] = 1;
+  return weights(DTYPE_F32, rows, cols, (uint32_t)round_up(cols, 8), w);
+}
+
+void convolve(const struct conv *conv, uint32_t from) {
+  const uint32_t T = conv->x.rows, N = from + conv->x.cols + 4; // the columns before and after stay 0
+  struct array p = activations(T, N, DENSE, NULL);
+  struct conv of_product = *conv;
   begin();
-  const bool inputs =
-      backend->ops->linear_conv(recorder, y, p.t, (struct linear_input){.x = x}, identity.t, ABSENT, conv);
+  const struct tensor product = oplist_value(list, T, N);
+  oplist_bind(list, product, p.t);
+  of_product.x = tensor_cols(product, from, conv->x.cols);
+  op_linear(list, product, conv->x, copying_weights(N, from, conv->x.cols).t, ABSENT);
+  op_conv(list, &of_product);
   run();
   const double *got = read_values(&p);
-  for (uint32_t t = 0; t < x.rows; t++) {
-    if (conv.from) assert_true(got[(size_t)t * N] == 0);
+  for (uint32_t t = 0; t < T; t++) {
+    if (from) assert_true(got[(size_t)t * N] == 0);
     assert_true(got[(size_t)t * N + N - 1] == 0);
   }
-  return inputs;
 }

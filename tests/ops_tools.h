@@ -5,7 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 
-#include "ops.h"
+#include "backend.h"
 #include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,8 +15,17 @@
 // The backend under test and a recorder of it; begin() and run() bracket the ops of a case.
 extern struct backend *backend;
 extern struct recorder *recorder;
+extern struct oplist *list;
+// What list->matrices is before a case: NONE, unless the program says otherwise.
+extern enum matrices case_matrices;
+void list_defaults(void); // what the list is before a case; what a case sets stays from begin() to begin()
 void begin(void);
-void run(void); // fails the test when the run fails
+void run(void);               // fails the test when the run fails
+deltaic_status try_run(void); // the same, but returns what the run does
+
+// Between the two, kernels are counted by name; whether one ran whose name contains this.
+void profile_begin(void);
+bool profile_end(const char *name);
 
 // A tensor and its values, rows * cols of them without gaps, exactly as stored. Everything is freed by
 // tools_teardown().
@@ -24,7 +33,9 @@ struct array {
   struct tensor t;
   double *v;
 };
+int tools_setup(void **state); // of every case
 int tools_teardown(void **state);
+#define OPS_CASE(f) cmocka_unit_test_setup_teardown(f, tools_setup, tools_teardown)
 
 enum { DENSE = 0 }; // as a stride: cols
 // What lies between cols and stride: NaN in activations, so that reading it shows; weights promise zeros.
@@ -55,6 +66,12 @@ void expect_rows(const char *what, const struct array *a, uint32_t rows, const d
 void expect_state(const char *what, const struct array *a, const double *want, double limit);
 void report_worst(void);
 
+// Whether cases go through all of their shapes: on the CPU, and with DELTAIC_TEST_ALL=1. Vulkan devices compile each
+// shape, software for seconds: else they have the first few, which run every kernel and every branch that a shape can
+// take wrong.
+bool all_shapes(void);
+uint32_t shapes(uint32_t all, uint32_t few);
+
 enum { LENGTHS = 10 };
 extern const uint32_t lengths[LENGTHS]; // 1, 2, 3, 15, 16, 17, 63, 64, 65, 200
 
@@ -66,9 +83,10 @@ extern const uint32_t text_cuts[CUTS][4];  // CUT_TOKENS tokens in up to four pi
 uint32_t place_sequences(struct sequence *sequences, const uint32_t *T, uint32_t B);
 void rewind_array(struct array *a); // a new tensor with the values that it had at first
 
-// y (T, C) = the short convolution of x itself: linear_conv with a matrix that copies. Begins and runs;
-// what linear_conv returned.
-bool convolve(struct tensor y, struct tensor x, struct linear_conv conv);
+// Begins and runs the convolution, whose x is columns `from` ... of a product: of conv->x with a matrix that copies.
+void convolve(const struct conv *conv, uint32_t from);
+// A matrix of `rows` rows that copies its inputs to rows `from` ... of its outputs; the others are 0.
+struct array copying_weights(uint32_t rows, uint32_t from, uint32_t cols);
 
 double reference_activation(enum activation activation, double z);
 #endif

@@ -237,8 +237,8 @@ static void check_rule(deltaic_device *device, const char *path, size_t longest,
 }
 
 static void check_rules(deltaic_device *device) {
-  if (strcmp(device->backend->ops->name, "vulkan")) return; // the CPU decides for each text
-  const uint32_t from = vulkan_rules(device->backend)->chunk_from;
+  if (strcmp(device->backend->functions->name, "vulkan")) return; // the CPU decides for each text
+  const uint32_t from = ((struct vulkan_backend *)device->backend)->rules.chunk_from;
   for (int i = 0; i < 3; i++) {
     const char *path =
         (const char *[]){MODELS "tiny_gated_deltanet_gva", MODELS "tiny_hh_gated_dynamic", MODELS "tiny_mamba2"}[i];
@@ -391,7 +391,7 @@ static void fast_steps_of_many_texts_are_near_the_exact(void **state) {
 // sums that are left show that some did; no ticket is left.
 static void check_shared_tiles(deltaic_device *device) {
   struct backend *b = device->backend;
-  if (strcmp(b->ops->name, "vulkan") || !vulkan_device(b)->plan.matrix_m) return;
+  if (strcmp(b->functions->name, "vulkan") || !vulkan_device(b)->plan.matrix_m) return;
   struct plan *limits = &vulkan_device(b)->plan;
   struct plan_products *plan = &((struct vulkan_backend *)b)->products;
   const uint32_t own_parts = plan->matrix_parts, own_processors = limits->processors;
@@ -417,7 +417,7 @@ static void check_shared_tiles(deltaic_device *device) {
   const uint64_t tickets = plan_matmul_tickets_bytes(plan) / sizeof(uint32_t);
   uint32_t *words = malloc(b->parts_bytes), left = 0, sums = 0;
   assert_non_null(words);
-  assert_ok(b->ops->buffer_read(b, fast->parts.buffer, fast->parts.offset, words, b->parts_bytes));
+  assert_ok(b->functions->buffer_read(b, fast->parts.buffer, fast->parts.offset, words, b->parts_bytes));
   for (uint64_t i = 0; i < b->parts_bytes / sizeof *words; i++) *(i < tickets ? &left : &sums) += words[i] != 0;
   assert_true(!left && (sums || !limits->software)); // a GPU's steps are too long to part these products
   free(words), free(logits), free(want);
@@ -609,15 +609,15 @@ static void check_failure(deltaic_device *device) {
   deltaic_session_cancel(s); // too early to break anything
   assert_int_equal(deltaic_session_eval_batch(s, pieces + 1, 2), DELTAIC_CANCELLED);
   assert_int_equal(deltaic_sequence_position(s, 1), 50);
-  const struct ops *real = device->backend->ops;
-  struct ops failing = *real;
+  const struct backend_functions *real = device->backend->functions;
+  struct backend_functions failing = *real;
   failing.buffer_read = no_read;
-  device->backend->ops = &failing;
+  device->backend->functions = &failing;
   float *out = logits_room(1);
   pieces[1].logits = DELTAIC_LOGITS_LAST;
   pieces[1].out = out;
   assert_int_equal(deltaic_session_eval_batch(s, pieces + 1, 2), DELTAIC_IO);
-  device->backend->ops = real;
+  device->backend->functions = real;
   assert_ok(deltaic_session_next_batch(s, NULL, 1, NULL, tokens, NULL)); // 0 was not in the call
   assert_int_equal(deltaic_session_next_batch(s, NULL, 2, NULL, tokens, NULL), DELTAIC_BAD_STATE);
   assert_int_equal(deltaic_session_fork(s, &fork), DELTAIC_BAD_STATE);
@@ -641,7 +641,7 @@ static void a_failed_call_breaks_its_own_texts_alone(void **state) {
 static void set_binding_bytes(deltaic_device *device, uint64_t bytes) {
   struct backend *b = device->backend;
   b->max_binding_bytes = bytes;
-  if (!strcmp(b->ops->name, "vulkan")) ((struct vulkan_backend *)b)->device->plan.binding_bytes = bytes;
+  if (!strcmp(b->functions->name, "vulkan")) ((struct vulkan_backend *)b)->device->plan.binding_bytes = bytes;
 }
 
 static void check_memory(deltaic_device *device) {

@@ -7,7 +7,7 @@
 static void set_binding_bytes(deltaic_device *device, uint64_t bytes) {
   struct backend *b = device->backend;
   b->max_binding_bytes = bytes;
-  if (!strcmp(b->ops->name, "vulkan")) ((struct vulkan_backend *)b)->device->plan.binding_bytes = bytes;
+  if (!strcmp(b->functions->name, "vulkan")) ((struct vulkan_backend *)b)->device->plan.binding_bytes = bytes;
 }
 
 static void assert_close(const float *got, const float *want, size_t n) {

@@ -162,7 +162,7 @@ static void gathered_rows_are_the_plain_ones(void **state) {
   weights_free(&a.w);
   weights_free(&b.w);
   checkpoint_close(c);
-  cpu->ops->backend_close(cpu);
+  cpu->functions->close(cpu);
 }
 
 static void a_fused_tensor_of_other_rows_is_refused(void **state) {

@@ -67,7 +67,7 @@ static void f16_and_bf16_round_to_nearest_even(void **state) {
 static void views_know_their_bytes(void **state) {
   (void)state;
   struct buffer buffer = {0};
-  struct tensor t = {DTYPE_BF16, 10, 100, 128, &buffer, 512, false};
+  struct tensor t = {DTYPE_BF16, 10, 100, 128, &buffer, 0, 512, false};
   assert_int_equal(tensor_bytes(&t), (9 * 128 + 100) * 2);
   struct tensor rows = tensor_rows(t, 4, 2), cols = tensor_cols(t, 128 - 28, 28);
   assert_int_equal(rows.offset, 512 + 4 * 256);
@@ -136,13 +136,13 @@ static void pool_serves_several_callers(void **state) {
 
 static void open_cpu(uint32_t threads) {
   assert_int_equal(backend_open_cpu(threads, &backend), DELTAIC_OK);
-  assert_int_equal(backend->ops->recorder_create(backend, &recorder), DELTAIC_OK);
+  assert_int_equal(backend->functions->recorder_create(backend, &recorder), DELTAIC_OK);
 }
 
 static void close_cpu(void) {
   tools_teardown(NULL);
-  backend->ops->recorder_free(recorder);
-  backend->ops->backend_close(backend);
+  backend->functions->recorder_free(recorder);
+  backend->functions->close(backend);
 }
 
 struct outputs {
@@ -155,16 +155,20 @@ static void compute(struct outputs *out, uint32_t threads) {
   seed(60);
   struct array x = activations(T, K, DENSE, normals(T * K)), w = weights(DTYPE_BF16, N, K, DENSE, normals(N * K));
   struct array y = activations(T, N, DENSE, NULL);
-  struct delta_args a = {.H = 1, .Hv = 2, .Dk = 20, .Dv = 48, .n = 1, .scale = 1, .form = DELTA_CHUNK};
+  struct delta_args a = {.H = 1, .Hv = 2, .Dk = 20, .Dv = 48, .n = 1, .scale = 1};
   struct array qkv = activations(T, 2 * 20 + 96, DENSE, uniforms(T * 136, -0.2, 0.2));
   struct array beta = activations(T, 2, DENSE, uniforms(T * 2, 0, 1)), o = activations(T, 96, DENSE, NULL);
   struct array S = activations(1, 2 * 20 * 48, DENSE, NULL);
   struct sequence s = {0, T, 0, 0};
-  uint64_t bytes = backend->ops->delta_scratch_bytes(backend, T, 1, a);
-  struct array scratch = activations(1, (uint32_t)bytes / 4, DENSE, NULL);
+  list->form = DELTA_CHUNK;
   begin();
-  backend->ops->linear(recorder, y.t, (struct linear_input){.x = x.t}, w.t, ABSENT, false);
-  backend->ops->delta_rule(recorder, o.t, qkv.t, beta.t, ABSENT, ABSENT, S.t, sequences_of(&s, 1).t, scratch.t, a);
+  op_linear(list, y.t, x.t, w.t, ABSENT);
+  op_delta_rule(list, &(struct delta_rule){.o = o.t,
+                                           .state = S.t,
+                                           .qkv = qkv.t,
+                                           .beta = beta.t,
+                                           .sequences = sequences_of(&s, 1).t,
+                                           .a = a});
   run();
   memcpy(out->y, read_values(&y), sizeof out->y);
   memcpy(out->o, read_values(&o), sizeof out->o);
@@ -200,7 +204,7 @@ static void matmul_is_right_with_every_instruction_set(void **state) {
         for (int k = 0; k < K; k++) want[i] += x.v[i / N * K + k] * w.v[i % N * K + k];
       for (int i = 0; i < 5; i++) {
         begin();
-        cpu_matmul(recorder, tensor_rows(y.t, 0, some[i]), tensor_rows(x.t, 0, some[i]), w.t, ABSENT, false);
+        op_linear(list, tensor_rows(y.t, 0, some[i]), tensor_rows(x.t, 0, some[i]), w.t, ABSENT);
         run();
         expect_close("matmul of every instruction set", read_values(&y), want, (size_t)some[i] * N, 1e-6);
       }
@@ -211,27 +215,33 @@ static void matmul_is_right_with_every_instruction_set(void **state) {
 
 // ---------------------------------------------------------------- the recorder
 
+static void record_copy(struct tensor to, struct tensor from) {
+  oplist_begin(list);
+  op_copy(list, to, from);
+  recorder->functions->recorder_list(recorder, list);
+}
+
 static void a_cancelled_recording_does_nothing_more(void **state) {
   (void)state;
   open_cpu(2);
   atomic_bool cancel = false;
   double values[4] = {1, 2, 3, 4};
   struct array from = activations(1, 4, DENSE, values), to = activations(1, 4, DENSE, NULL);
-  recorder->ops->recorder_begin(recorder, false, &cancel);
-  backend->ops->copy(recorder, to.t, from.t);
-  assert_int_equal(recorder->ops->recorder_run(recorder), DELTAIC_OK);
+  recorder->functions->recorder_begin(recorder, false, &cancel);
+  record_copy(to.t, from.t);
+  assert_int_equal(recorder->functions->recorder_run(recorder), DELTAIC_OK);
   assert_true(read_values(&to)[3] == 4);
   to = activations(1, 4, DENSE, NULL);
-  recorder->ops->recorder_begin(recorder, false, &cancel);
+  recorder->functions->recorder_begin(recorder, false, &cancel);
   atomic_store(&cancel, true);
-  backend->ops->copy(recorder, to.t, from.t);
+  record_copy(to.t, from.t);
   atomic_store(&cancel, false); // too late: the recording has a hole
-  backend->ops->copy(recorder, to.t, from.t);
-  assert_int_equal(recorder->ops->recorder_run(recorder), DELTAIC_CANCELLED);
+  record_copy(to.t, from.t);
+  assert_int_equal(recorder->functions->recorder_run(recorder), DELTAIC_CANCELLED);
   assert_string_equal(deltaic_last_error(), "the computation was cancelled");
   assert_true(read_values(&to)[3] == 0);
-  recorder->ops->recorder_begin(recorder, false, &cancel);
-  assert_int_equal(recorder->ops->recorder_run(recorder), DELTAIC_OK);
+  recorder->functions->recorder_begin(recorder, false, &cancel);
+  assert_int_equal(recorder->functions->recorder_run(recorder), DELTAIC_OK);
   close_cpu();
 }
 
@@ -251,10 +261,11 @@ static void a_cancel_stops_a_long_op(void **state) {
   atomic_bool cancel = false;
   pthread_t thread;
   assert_int_equal(pthread_create(&thread, NULL, set_later, &cancel), 0);
-  recorder->ops->recorder_begin(recorder, false, &cancel);
-  for (int i = 0; i < 100000 && !atomic_load(&cancel); i++)
-    backend->ops->linear(recorder, y.t, (struct linear_input){.x = x.t}, w.t, ABSENT, false);
-  assert_int_equal(recorder->ops->recorder_run(recorder), DELTAIC_CANCELLED);
+  oplist_begin(list);
+  op_linear(list, y.t, x.t, w.t, ABSENT);
+  recorder->functions->recorder_begin(recorder, false, &cancel);
+  for (int i = 0; i < 100000 && !atomic_load(&cancel); i++) recorder->functions->recorder_list(recorder, list);
+  assert_int_equal(recorder->functions->recorder_run(recorder), DELTAIC_CANCELLED);
   pthread_join(thread, NULL);
   close_cpu();
 }
@@ -265,23 +276,23 @@ static void the_profile_counts_bytes_and_operations(void **state) {
   struct array x = activations(3, 40, DENSE, NULL), w = weights(DTYPE_BF16, 7, 40, DENSE, NULL);
   struct array y = activations(3, 7, DENSE, NULL);
   deltaic_kernel_time times[4];
-  recorder->ops->recorder_profile(recorder, true);
+  recorder->functions->recorder_profile(recorder, true);
   begin();
-  for (int i = 0; i < 5; i++) backend->ops->linear(recorder, y.t, (struct linear_input){.x = x.t}, w.t, ABSENT, false);
-  backend->ops->copy(recorder, y.t, y.t);
+  for (int i = 0; i < 5; i++) op_linear(list, y.t, x.t, w.t, ABSENT);
+  op_copy(list, y.t, y.t);
   run();
-  assert_int_equal(recorder->ops->recorder_times(recorder, times, 4), 2);
+  assert_int_equal(recorder->functions->recorder_times(recorder, times, 4), 2);
   assert_string_equal(times[0].name, "matmul_bf16");
   assert_string_equal(times[1].name, "copy");
   assert_int_equal(times[0].dispatches, 5);
   assert_int_equal(times[0].operations, 5 * 2 * 3 * 7 * 40);
   assert_int_equal(times[0].bytes, 5 * (2 * 7 * 40 + 4 * 3 * 40 + 4 * 3 * 7));
   assert_true(times[0].seconds > 0);
-  deltaic_counters counters = recorder->ops->recorder_counters(recorder);
+  deltaic_counters counters = recorder->functions->recorder_counters(recorder);
   assert_int_equal(counters.submits, 0);
   assert_int_equal(counters.dispatches, 6);
-  recorder->ops->recorder_profile(recorder, true);
-  assert_int_equal(recorder->ops->recorder_times(recorder, times, 4), 0);
+  recorder->functions->recorder_profile(recorder, true);
+  assert_int_equal(recorder->functions->recorder_times(recorder, times, 4), 0);
   close_cpu();
 }
 
@@ -292,34 +303,34 @@ static void the_cpu_says_what_it_is_and_refuses_more_than_its_memory(void **stat
   assert_int_equal(backend->info.index, DELTAIC_DEVICE_INDEX_CPU);
   assert_int_equal(backend->info.kind, DELTAIC_DEVICE_CPU);
   assert_true(backend->info.memory_bytes > 1 << 20);
-  assert_in_range(backend->ops->free_bytes(backend), 1 << 20, backend->info.memory_bytes);
+  assert_in_range(backend->functions->free_bytes(backend), 1 << 20, backend->info.memory_bytes);
   struct buffer buffer;
-  assert_int_equal(backend->ops->buffer_create(backend, MEMORY_DEVICE, 1ull << 60, "weights", &buffer),
+  assert_int_equal(backend->functions->buffer_create(backend, MEMORY_DEVICE, 1ull << 60, "weights", &buffer),
                    DELTAIC_OUT_OF_MEMORY);
   assert_non_null(strstr(deltaic_last_error(), "weights"));
-  backend->ops->buffer_free(backend, &buffer);
+  backend->functions->buffer_free(backend, &buffer);
   close_cpu();
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(f16_widens_exactly_and_returns),
-      cmocka_unit_test(bf16_widens_exactly_and_returns),
-      cmocka_unit_test(f16_and_bf16_round_to_nearest_even),
-      cmocka_unit_test(views_know_their_bytes),
-      cmocka_unit_test(pool_runs_every_index_once),
-      cmocka_unit_test(pool_serves_several_callers),
-      cmocka_unit_test(results_do_not_depend_on_the_number_of_threads),
-      cmocka_unit_test(matmul_is_right_with_every_instruction_set),
-      cmocka_unit_test(a_cancelled_recording_does_nothing_more),
-      cmocka_unit_test(a_cancel_stops_a_long_op),
-      cmocka_unit_test(the_profile_counts_bytes_and_operations),
-      cmocka_unit_test(the_cpu_says_what_it_is_and_refuses_more_than_its_memory),
+      cmocka_unit_test_setup(f16_widens_exactly_and_returns, tools_setup),
+      cmocka_unit_test_setup(bf16_widens_exactly_and_returns, tools_setup),
+      cmocka_unit_test_setup(f16_and_bf16_round_to_nearest_even, tools_setup),
+      cmocka_unit_test_setup(views_know_their_bytes, tools_setup),
+      cmocka_unit_test_setup(pool_runs_every_index_once, tools_setup),
+      cmocka_unit_test_setup(pool_serves_several_callers, tools_setup),
+      cmocka_unit_test_setup(results_do_not_depend_on_the_number_of_threads, tools_setup),
+      cmocka_unit_test_setup(matmul_is_right_with_every_instruction_set, tools_setup),
+      cmocka_unit_test_setup(a_cancelled_recording_does_nothing_more, tools_setup),
+      cmocka_unit_test_setup(a_cancel_stops_a_long_op, tools_setup),
+      cmocka_unit_test_setup(the_profile_counts_bytes_and_operations, tools_setup),
+      cmocka_unit_test_setup(the_cpu_says_what_it_is_and_refuses_more_than_its_memory, tools_setup),
   };
   int failed = cmocka_run_group_tests_name("CPU backend", tests, NULL, NULL);
   struct backend *cpu;
   if (backend_open_cpu(0, &cpu)) return 1;
   failed += ops_cases_run(cpu);
-  cpu->ops->backend_close(cpu);
+  cpu->functions->close(cpu);
   return failed;
 }

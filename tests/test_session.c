@@ -289,29 +289,29 @@ static void a_cancel_between_calls_stops_the_next_and_changes_nothing(void **sta
 }
 
 static deltaic_session *to_cancel;
-static const struct ops *real_ops;
+static const struct backend_functions *real_functions;
 
 static deltaic_status cancel_and_run(struct recorder *c) {
   deltaic_session_cancel(to_cancel);
-  return real_ops->recorder_run(c);
+  return real_functions->recorder_run(c);
 }
 
-static void embed_and_cancel(struct recorder *c, struct tensor x, struct tensor table, struct tensor tokens) {
-  real_ops->embed(c, x, table, tokens);
+static void cancel_and_list(struct recorder *c, struct oplist *l) {
   deltaic_session_cancel(to_cancel);
+  real_functions->recorder_list(c, l);
 }
 
 // A cancel in the middle of every step: while the CPU computes it, and as a GPU is about to.
 static void check_late_cancel(deltaic_device *device) {
   deltaic_model *model = open_model(device, kinds[0]);
   deltaic_session *other = create(model), *s;
-  real_ops = device->backend->ops;
-  struct ops cancelling = *real_ops;
+  real_functions = device->backend->functions;
+  struct backend_functions cancelling = *real_functions;
   cancelling.recorder_run = cancel_and_run;
-  cancelling.embed = embed_and_cancel;
-  device->backend->ops = &cancelling;
+  cancelling.recorder_list = cancel_and_list;
+  device->backend->functions = &cancelling;
   s = to_cancel = create(model); // its recorders have these
-  device->backend->ops = real_ops;
+  device->backend->functions = real_functions;
   float a[V], b[V];
   eval(other, 0, 1, NULL);
   eval(s, 0, 1, NULL);
@@ -569,7 +569,7 @@ static void equal_computed_weights_are_stored_once(void **state) {
   assert_true(w.arena.bytes >= bytes + 100 * 17 * sizeof(float));
   assert_ok(arena_allocate(&w.arena, cpu, MEMORY_DEVICE, "weights"));
   weights_free(&w);
-  cpu->ops->backend_close(cpu);
+  cpu->functions->close(cpu);
 }
 
 static void profiling_times_every_kernel_and_changes_no_bit(void **state) {
