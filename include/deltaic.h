@@ -108,7 +108,8 @@ typedef enum deltaic_log_level { DELTAIC_LOG_ERROR, DELTAIC_LOG_WARNING, DELTAIC
 
 typedef struct deltaic_context_options {
   size_t size;
-  /* Called with one line, without a newline. NULL: quiet. */
+  /* Called with one line, without a newline. NULL: quiet. The file that the environment's DELTAIC_LOG names gets every
+     context's lines too. */
   void (*log)(void *user, deltaic_log_level level, const char *line);
   void *log_user;
   /* Enables the Vulkan validation layer when it is installed; its messages go to the log as errors and are counted. */

@@ -17,14 +17,20 @@ static bool loader_found, functions_found;
 // and the loader unloads it with the last instance. So one instance stays until the process ends.
 static VkInstance anchor;
 
+// The environment's DELTAIC_LOG names a file that gets the lines of all instances too.
 void instance_log(struct instance *instance, deltaic_log_level level, const char *format, ...) {
-  if (!instance->log) return;
+  const char *path = getenv("DELTAIC_LOG");
+  if (!instance->log && !path) return;
   char line[2048];
   va_list args;
   va_start(args, format);
   vsnprintf(line, sizeof line, format, args);
   va_end(args);
-  instance->log(instance->log_user, level, line);
+  if (instance->log) instance->log(instance->log_user, level, line);
+  FILE *file = path ? fopen(path, "a") : NULL;
+  if (!file) return;
+  fprintf(file, "%s\n", line);
+  fclose(file);
 }
 
 // ---------------------------------------------------------------- instance

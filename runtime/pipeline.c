@@ -22,7 +22,8 @@ struct pipeline_store {
   VkPipelineCache cache;
   char *path; // of the disk cache, NULL: none
   uint64_t loaded_bytes;
-  bool created; // a kernel has been compiled since the disk cache was loaded
+  uint32_t compiled; // kernels, since the disk cache was loaded
+  uint64_t compile_ns;
 };
 
 // ---------------------------------------------------------------- checks
@@ -197,9 +198,11 @@ deltaic_status kernel_get(struct device *device, const struct shader *shader, co
   pthread_mutex_lock(&store->lock);
   struct entry *entry = find(store->bucket[bucket], shader, spec, count);
   if (!entry) {
+    uint64_t start = device_clock_ns();
     entry = calloc(1, sizeof *entry);
     status =
         entry ? kernel_create(device, shader, spec, count, &entry->kernel) : fail_memory(shader->name, sizeof *entry);
+    store->compile_ns += device_clock_ns() - start;
     if (status) {
       if (entry) kernel_destroy(device, &entry->kernel);
       free(entry);
@@ -209,7 +212,7 @@ deltaic_status kernel_get(struct device *device, const struct shader *shader, co
       if (count) memcpy(entry->spec, spec, count * sizeof *spec);
       entry->next = store->bucket[bucket];
       store->bucket[bucket] = entry;
-      store->created = true;
+      store->compiled++;
     }
   }
   pthread_mutex_unlock(&store->lock);
@@ -243,7 +246,7 @@ deltaic_status pipelines_create(struct device *device, const char *cache_dir) {
 static void save_cache(struct device *device) {
   struct pipeline_store *store = device->pipelines;
   size_t bytes = 0;
-  if (!store->path || !store->created || !store->cache || atomic_load(&device->lost)) return;
+  if (!store->path || !store->compiled || !store->cache || atomic_load(&device->lost)) return;
   if (device->vk.vkGetPipelineCacheData(device->handle, store->cache, &bytes, NULL) || bytes == store->loaded_bytes)
     return;
   void *data = malloc(bytes);
@@ -257,6 +260,9 @@ static void save_cache(struct device *device) {
 void pipelines_free(struct device *device) {
   struct pipeline_store *store = device->pipelines;
   if (!store) return;
+  if (store->compiled)
+    instance_log(device->instance, DELTAIC_LOG_INFO, "%u pipelines made in %.0f ms", store->compiled,
+                 store->compile_ns / 1e6);
   save_cache(device);
   for (int i = 0; i < BUCKETS; i++)
     for (struct entry *entry = store->bucket[i], *after; entry; entry = after) {

@@ -234,8 +234,7 @@ refused 2 'chooses rows' bench --only 'one token' -m "$tiny"
 run 0 bench -m "$tiny" -d cpu --sequences 3 --prompt-tokens 8 --decode 4 --repeat 1 && out_has '^texts  *3 at once'
 
 # ---- every Vulkan device that can be used
-watch
-vulkan=$("$program" devices --brief 2>/dev/null | sed -n '/not usable/d; s/^[* ]*\([0-9][0-9]*\) .*/\1/p')
+find_vulkan
 for device in $vulkan; do
   run 0 generate -m "$tiny" -d "$device" -q --no-echo -n 12 --seed 7 && cp "$dir/out" "$dir/seven"
   run 0 generate -m "$tiny" -d "$device" -q --no-echo -n 12 --seed 7 --cache-dir "$dir/seven/cache" && err_empty

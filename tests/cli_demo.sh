@@ -27,8 +27,7 @@ leads() {
   claim 'all(s["least_lead"] > 0.99 for r in j["runs"] for s in r["state"])'
 }
 for group in S3 Z2; do leads 2000 $group cpu; done
-# docs/demos.md's runs. LONG: fewer steps, for slow builds.
-for group in S4 A5 D6 Z60 S5; do leads "${LONG:-100000}" $group cpu; done
+for group in S4 A5 D6 Z60 S5; do leads 10000 $group cpu; done # docs/demos.md has ten times as many
 tracking --group S4 --swaps -d cpu --length 500 --words 1 --alone && right && claim 'j["n_h"] == 3'
 tracking --group Z60 --repeat r1 -d cpu --length 2000 --words 1 --alone && right
 
@@ -69,11 +68,9 @@ cmp -s "$dir/pairs/model.safetensors" "$dir/mine/model.safetensors" || complain 
 run 1 demo recall -d cpu --out "$dir/mine/config.json" && err_has 'is a file, not a folder'
 
 # ---- every Vulkan device that can be used
-watch
-vulkan=$("$program" devices --brief 2>/dev/null | sed -n '/not usable/d; s/^[* ]*\([0-9][0-9]*\) .*/\1/p')
+find_vulkan
 for device in $vulkan; do
-  few=${LONG:+300}
-  for group in S5 S4 A5 D6 Z60; do leads "${few:-2000}" $group "$device"; done
+  leads 200 S5 "$device"
   recall -d "$device" --key-size 16 --pairs 16 --texts 1
   claim 'all(o["delta"] == 1 for o in j["overwritten"])'
 done

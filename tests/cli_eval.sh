@@ -220,7 +220,7 @@ run 0 demo state-tracking --group S5 --alone --length 8 --words 1 "${device[@]}"
 run 0 demo state-tracking --group A5 --alone --length 8 --words 1 "${device[@]}" --out "$dir/a5"
 run 0 demo state-tracking --group S5 --steps 1 --alone --length 8 --words 1 "${device[@]}" --out "$dir/s5_one_step"
 run 0 demo recall --key-size 32 --texts 1 --pairs 8 "${device[@]}" --out "$dir/pairs"
-run 0 eval "$dir/s5" "$dir/s5_one_step" -d cpu -q --task group --group S5 --length 1,10,100,1000 --cases 50 --json
+run 0 eval "$dir/s5" "$dir/s5_one_step" -d cpu -q --task group --group S5 --length 1,10,100,1000 --cases 10 --json
 holds '[g["acc"]["value"] for g in j["results"][0]["groups"].values()] == [1, 1, 1, 1]'
 holds 'all(j["results"][1]["groups"][n]["acc"]["value"] <= 0.1 for n in ("100", "1000"))' # chance: 1 / 120
 run 0 eval "$dir/a5" -d cpu -q --task group --group A5 --length 10,2000 --cases 10 --json

@@ -26,6 +26,14 @@ watch() {
   VK_LOADER_DEBUG=layer "$program" devices >"$dir/out" 2>"$dir/err"
   last=watched && err_has 'Insert instance layer "VK_LAYER_KHRONOS_validation"' && out_has 'Mesa 2[6-9]'
 }
+# Sets vulkan to the numbers of the Vulkan devices that can be used, and watches from here on. DELTAIC_TEST_DEVICE=cpu: none.
+find_vulkan() {
+  vulkan=
+  [ "${DELTAIC_TEST_DEVICE-}" != cpu ] || return
+  watch
+  vulkan=$("$program" devices --brief 2>/dev/null | sed -n '/not usable/d; s/^[* ]*\([0-9][0-9]*\) .*/\1/p')
+  [ "$vulkan" ] || complain "there is no Vulkan device to test on"
+}
 
 # run CODE ARGS...: runs the program, keeps its streams in $dir/out and $dir/err, checks the exit code.
 run() {

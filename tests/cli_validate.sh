@@ -4,9 +4,8 @@
 set -u
 . "$(dirname "$0")/cli_tools.sh"
 models=$top/tests/vectors/models
-watch
-devices=(cpu)
-[ "${DELTAIC_TEST_DEVICE-}" = cpu ] || devices+=(1)
+find_vulkan
+devices=(cpu $vulkan)
 # png FILE: 1200 x 800 in its header, and more than an empty picture's bytes.
 png() {
   checks=$((checks + 1))
@@ -15,14 +14,12 @@ png() {
     complain "$1: not a picture of 1200 x 800"
 }
 
-# ---- validate: every reference, on the CPU and on a Vulkan device
-for device in "${devices[@]}"; do
-  for model in "$models"/tiny_*; do
-    [ -e "$model/reference.safetensors" ] || continue
-    run 0 validate -q -d "$device" "$model" "$model/reference.safetensors" && out_has '^verdict    pass$'
-  done
-done
 tiny=$models/tiny_gated_deltanet
+
+# ---- validate: every reference on the CPU, one on Vulkan devices, on which test_models computes them all
+passes() { run 0 validate -q -d "$1" "$2" "$2/reference.safetensors" && out_has '^verdict    pass$'; }
+for file in "$models"/tiny_*/reference.safetensors; do passes cpu "${file%/*}"; done
+for device in $vulkan; do passes "$device" "$tiny"; done
 # What fla computed on an H200, bf16 and float32: our logits are nearer to the truth than either's.
 for file in "$top"/tests/vectors/cuda/*.safetensors; do
   name=$(basename "$file" .safetensors)

@@ -212,7 +212,10 @@ static int end(void **state) {
   return rmdir(folder);
 }
 
+// DELTAIC_TEST_SKIP leaves out the tests that it names, DELTAIC_TEST_FILTER all others.
 int main(void) {
+  cmocka_set_test_filter(getenv("DELTAIC_TEST_FILTER"));
+  cmocka_set_skip_filter(getenv("DELTAIC_TEST_SKIP"));
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(losses_are_the_references_on_tiny_models),
       cmocka_unit_test(losses_are_the_references_on_the_default_checkpoint),
