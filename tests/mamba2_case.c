@@ -98,8 +98,8 @@ void check_mamba2_step(enum dtype y, const uint32_t *T, uint32_t B, bool gated, 
   begin();
   ((struct vulkan_recorder *)recorder)->list = list;
   if (!vulkan_steps_mamba2(recorder, &rule)) return; // nor has a device with few bindings
-  vulkan_mamba2_step(recorder, &(struct mamba2_step){
-                                   .y = stepped.t, .gate = gated ? z.t : ABSENT, .inputs = &inputs, .rule = &rule});
+  vulkan_mamba2_step(
+      recorder, &(struct mamba2_step){.y = stepped.t, .gate = gated ? z.t : ABSENT, .inputs = &inputs, .rule = &rule});
   if (recorder->functions->recorder_run(recorder)) fail_msg("%s", deltaic_last_error());
   expect_close("mamba2 in a step: y", read_values(&stepped), want, (size_t)c.rows * E, close);
   expect_close("mamba2 in a step: state", read_values(&c.state), S, (size_t)c.state.t.rows * c.state.t.cols, 1e-6);

@@ -16,4 +16,5 @@ int ops_cases_mamba2(void);
 int ops_cases_hh(void);
 int ops_cases_attention(void);
 int ops_cases_sample(void);
+int ops_cases_lists(void);
 #endif

@@ -108,8 +108,7 @@ static void attention_of_single_tokens_matches_after_long_texts(void **state) {
   const uint32_t sizes[] = {64, 6, 1, 130, 300};
   list->longest = 1;
   for (uint32_t i = 0; i < shapes(5, 2); i++) {
-    const struct attention_args a = {
-        .heads = 2, .kv_heads = 1 + i % 2, .d = sizes[i], .capacity = i < 3 ? 700 : 300};
+    const struct attention_args a = {.heads = 2, .kv_heads = 1 + i % 2, .d = sizes[i], .capacity = i < 3 ? 700 : 300};
     const struct sequence s[3] = {{2, 1, a.capacity - 1, 1}, {0, 1, 5 + 8 * i, 0}, {1, 1, 133, 2}};
     check_attention(a, s, i == 3 ? 1 : 3, 1);
     tools_teardown(NULL);

@@ -64,8 +64,8 @@ static void keys_that_exceed_shared_memory_are_refused_with_a_sentence(void **st
   (void)state;
   seed(28);
   const uint32_t T = 2; // keys of 64 KiB
-  struct delta_case c = delta_random_in(
-      DTYPE_F32, 1, (struct delta_args){1, 1, 16384, 8, 1, .scale = 0.2f, .gated = false}, &T, 1, 1);
+  struct delta_case c =
+      delta_random_in(DTYPE_F32, 1, (struct delta_args){1, 1, 16384, 8, 1, .scale = 0.2f, .gated = false}, &T, 1, 1);
   begin();
   op_delta_rule(list, &(struct delta_rule){.o = c.o.t,
                                            .state = c.state.t,

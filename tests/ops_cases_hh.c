@@ -84,10 +84,8 @@ static void hh_rule_of_usual_heads_matches(void **state) {
   for (uint32_t r = 2; r <= 8; r *= 2)
     for (int gated = 0; gated < 2; gated++) {
       uint32_t T[] = {150, 65};
-      check_hh(
-          what, 4,
-          (struct delta_args){2, 2, 128, 128, 1, r, 0.088f, gated, false, HH_NONNEG_SOFTPLUS},
-          T, 2, gated ? 1 : 2);
+      check_hh(what, 4, (struct delta_args){2, 2, 128, 128, 1, r, 0.088f, gated, false, HH_NONNEG_SOFTPLUS}, T, 2,
+               gated ? 1 : 2);
     }
 }
 

@@ -80,8 +80,8 @@ static void reference_row(double *y, const struct inputs_case *c, const struct s
   for (uint32_t i = a->keys * a->Dk; i < a->C; i++) *y++ = convolved(c, s, t, i);
 }
 
-// The product, the convolution and its inputs as lower.c asks for them, with a y of any dtype and stride. Returns whether
-// the inputs are done.
+// The product, the convolution and its inputs as lower.c asks for them, with a y of any dtype and stride. Returns
+// whether the inputs are done.
 static bool run_joined(const struct inputs_case *c) {
   const uint32_t C = c->x.t.cols;
   const struct linear copy = {

@@ -163,12 +163,9 @@ static void compute(struct outputs *out, uint32_t threads) {
   list->form = DELTA_CHUNK;
   begin();
   op_linear(list, y.t, x.t, w.t, ABSENT);
-  op_delta_rule(list, &(struct delta_rule){.o = o.t,
-                                           .state = S.t,
-                                           .qkv = qkv.t,
-                                           .beta = beta.t,
-                                           .sequences = sequences_of(&s, 1).t,
-                                           .a = a});
+  op_delta_rule(list,
+                &(struct delta_rule){
+                    .o = o.t, .state = S.t, .qkv = qkv.t, .beta = beta.t, .sequences = sequences_of(&s, 1).t, .a = a});
   run();
   memcpy(out->y, read_values(&y), sizeof out->y);
   memcpy(out->o, read_values(&o), sizeof out->o);

@@ -27,14 +27,14 @@ static int test_device(struct instance *instance, VkPhysicalDevice handle, const
                        const struct plan *plan) {
   struct device *device;
   struct backend *backend;
-  struct plan chosen = *plan;
-  // Software compiles its own tiles of chunks for ten seconds; the tests of models run those.
-  if (plan->software) chosen.chunk_lanes = 128, chosen.chunk_columns = 16;
-  if (device_open(instance, handle, caps, &chosen, NULL, &device) || backend_open_vulkan(device, &backend)) {
+  if (device_open(instance, handle, caps, plan, NULL, &device) || backend_open_vulkan(device, &backend)) {
     fprintf(stderr, "%s\n", deltaic_last_error());
     return 1;
   }
   printf("%s, %s\n", caps->name, caps->driver);
+  // Software compiles its own tiles of chunks for ten seconds; the tests of models run those.
+  struct plan_rules *rules = &((struct vulkan_backend *)backend)->rules;
+  if (plan->software) rules->chunk_lanes = 128, rules->chunk_columns = 16;
   vulkan = backend->functions;
   struct backend_functions traced = *vulkan;
   traced.recorder_create = traced_recorder;
