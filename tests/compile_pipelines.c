@@ -151,24 +151,14 @@ static void compile_products(uint32_t T, enum dtype dtype) {
   run();
 }
 
-static void compile_glu(enum dtype dtype) {
-  const struct tensor both = f32(300, 2 * F);
-  for (int plain = 0; plain < 2; plain++) {
-    begin(0, plain);
-    const struct tensor p = plain ? both : value(300, 2 * F);
-    op_linear(&list, p, f32(300, D), tensor(DTYPE_BF16, 2 * F, D), none);
-    op_glu(&list, tensor(dtype, 300, F), p, ACTIVATION_SILU);
-    run();
-  }
-}
-
-// What a step has besides layers.
+// What a step has besides layers, and an addition that no product makes.
 static void compile_ends(enum dtype dtype) {
   enum { V = 32000, B = 4 };
   const struct tensor tokens = tensor(DTYPE_I32, 1, B), seen = tensor(DTYPE_I32, B, V / 32), logits = f32(B, V);
   begin(0, false);
   op_embed(&list, f32(B, D), tensor(dtype, V, D), tokens);
   op_norm(&list, tensor(dtype == DTYPE_F16 ? DTYPE_F16 : DTYPE_F32, B, D), f32(B, D), f32(1, D), sequences(B), 1e-5f);
+  op_add(&list, f32(B, D), f32(B, D), f32(B, D));
   op_mark(&list, seen, tokens, sequences(B));
   op_sample(&list, &(struct sample){tokens, f32(B, V), sequences(B), seen, logits, f32(B, 8)});
   op_score(&list, f32(B, 2), logits, tensor(DTYPE_I32, 1, B), 0);
@@ -373,18 +363,19 @@ int main(int argc, char **argv) {
   compile_step(delta_args(128, 128, 1, true));
   compile_step(delta_args(128, 128, 2, true));
   compile_step(delta_args(256, 512, 1, true));
-  for (enum dtype dtype = DTYPE_F32; dtype <= DTYPE_BF16; dtype++) compile_ends(dtype);
+  for (enum dtype dtype = DTYPE_F32; dtype < DTYPE_I32; dtype++) compile_ends(dtype);
   // The keys that models have, and what pruning leaves of them.
   static const uint32_t keys[] = {32, 49, 64, 76, 96, 112, 113, 120, 128, 256};
   for (int matrices = 0; matrices < 2; matrices++) {
     list.matrices = matrices ? MATRICES_BEST : MATRICES_NONE;
     if (backend->parts_bytes) list.parts = f32(1, (uint32_t)(backend->parts_bytes / sizeof(float)));
-    for (int l = 0; l < LENGTHS; l++) {
-      compile_products(lengths[l], DTYPE_BF16);
-      compile_products(lengths[l], DTYPE_F16);
-      compile_products(lengths[l], DTYPE_F32);
-    }
-    compile_glu(matrices ? DTYPE_F16 : DTYPE_F32);
+    for (int l = 0; l < LENGTHS; l++)
+      for (enum dtype dtype = DTYPE_F32; dtype < DTYPE_I32; dtype++) compile_products(lengths[l], dtype);
+    begin(0, false);
+    const struct tensor gate_up = value(300, 2 * F);
+    op_linear(&list, gate_up, f32(300, D), tensor(DTYPE_BF16, 2 * F, D), none);
+    op_glu(&list, tensor(matrices ? DTYPE_F16 : DTYPE_F32, 300, F), gate_up, ACTIVATION_SILU);
+    run();
     for (int halves = 0; halves <= matrices; halves++) {
       compile_mamba2(1, 1, 128, 64, halves);
       compile_mamba2(4, 1, 128, 64, halves);

@@ -341,7 +341,7 @@ static void sixty_four_texts_step_together(void **state) {
 // The first step of n texts records: beside the layers there are mark, embed, the head, its scatter and, on matrices,
 // the first norm. With a few texts or on matrices, a layer's norms belong to its products.
 static void check_recorded(const deltaic_session *s, uint32_t n, uint64_t dispatches) {
-  if (!s->model->backend->replays || (n > 8 && !vulkan_has_matrices(s->prefill))) return;
+  if (!s->model->backend->replays || (n > 8 && !vulkan_has_matrices(s->steps[n - 1].recorder))) return;
   assert_in_range(dispatches, 1, 5 * s->model->spec.L + 5);
 }
 
