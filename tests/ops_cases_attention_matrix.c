@@ -1,7 +1,6 @@
 // Cases of attention on cooperative matrices: rounding operands to f16 may cost 1e-3, and nothing else may.
 #include "attention_case.h"
 #include "ops_cases_matrix.h"
-#include "ops_vulkan.h"
 
 static const double CLOSE = 1e-3;
 
@@ -69,16 +68,15 @@ static void attention_without_matrices_rounds_its_outputs(void **state) {
   struct plan_attention_matrix m;
   assert_false(vulkan_attention_matrix_plan(recorder, DTYPE_F16, 64, 2, &a, &m));
   attention_check("attention, f16 outputs", a, s, 2, 1, DTYPE_F16, DENSE, CLOSE);
-  a.d = 6, a.longest = 1;
+  a.d = 6, list->longest = 1;
   attention_check("attention, f16 outputs", a, single, 2, 1, DTYPE_F16, DENSE, CLOSE);
 }
 
 int ops_cases_attention_matrix(void) {
-#define CASE(f) cmocka_unit_test_teardown(f, tools_teardown)
   const struct CMUnitTest cases[] = {
-      CASE(attention_matches_over_sizes_and_lengths),      CASE(attention_of_grouped_heads_matches),
-      CASE(attention_over_windows_and_rings_matches),      CASE(attention_of_large_scores_keeps_its_digits),
-      CASE(attention_without_matrices_rounds_its_outputs),
+      OPS_CASE(attention_matches_over_sizes_and_lengths),      OPS_CASE(attention_of_grouped_heads_matches),
+      OPS_CASE(attention_over_windows_and_rings_matches),      OPS_CASE(attention_of_large_scores_keeps_its_digits),
+      OPS_CASE(attention_without_matrices_rounds_its_outputs),
   };
   return cmocka_run_group_tests_name("attention on matrices", cases, NULL, NULL);
 }

@@ -3,24 +3,32 @@
 #include "delta_case.h"
 #include "device.h"
 #include "ops_cases_matrix.h"
-#include "ops_vulkan.h"
 
 static const double CLOSE = 1e-3;
 static enum matrices matrices; // of the group that runs
 
-// Runs the case as the plan would have it; the kernels must be those of matrices.
-static void matrix_run(const struct delta_case *c, const struct sequence *s, uint32_t B) {
-  struct delta_args a = c->a;
-  struct plan_delta_matrix p;
-  a.form = DELTA_CHUNK;
-  a.matrices = matrices;
-  assert_true(vulkan_delta_matrix_plan(backend, c->rows, B, &a, 1, &p));
-  uint64_t bytes = backend->ops->delta_scratch_bytes(backend, c->rows, B, a);
-  struct array scratch = activations(1, (uint32_t)(bytes / sizeof(float)), DENSE, NULL);
+static struct delta_args args(uint32_t H, uint32_t Hv, uint32_t Dv, uint32_t n, bool gated) {
+  return (struct delta_args){.H = H, .Hv = Hv, .Dk = 16, .Dv = Dv, .n = n, .scale = 0.25f, .gated = gated};
+}
+
+void run_rule_on_matrices(const struct delta_rule *rule, enum matrices which) {
+  list->form = DELTA_CHUNK;
+  list->matrices = which;
+  assert_int_equal(vulkan_plan_delta(recorder, rule, backend->max_binding_bytes).way, DELTA_ON_MATRICES);
   begin();
-  backend->ops->delta_rule(recorder, c->o.t, c->qkv.t, c->beta.t, a.gated ? c->g.t : ABSENT, c->state.t,
-                           sequences_of(s, B).t, scratch.t, a);
+  op_delta_rule(list, rule);
   run();
+}
+
+static void matrix_run(const struct delta_case *c, const struct sequence *s, uint32_t B) {
+  run_rule_on_matrices(&(struct delta_rule){.o = c->o.t,
+                                            .state = c->state.t,
+                                            .qkv = c->qkv.t,
+                                            .beta = c->beta.t,
+                                            .g = c->a.gated ? c->g.t : ABSENT,
+                                            .sequences = sequences_of(s, B).t,
+                                            .a = c->a},
+                       matrices);
 }
 
 // Against float64; rows of no sequence and states of no slot keep their values.
@@ -65,7 +73,7 @@ static void delta_rule_of_few_heads_matches(void **state) {
   (void)state;
   seed(51);
   for (int l = 0; l < LENGTHS; l++)
-    check(DTYPE_F16, 8, (struct delta_args){1, 1, 16, 8, 1, 0.25f, l % 2, DELTA_CHUNK, matrices, 0}, &lengths[l], 1, 1);
+    check(DTYPE_F16, 8, args(1, 1, 8, 1, l % 2), &lengths[l], 1, 1);
 }
 
 // Cut into segments that are walked at the same time; one text, or one among others, without tokens and with a few, of
@@ -74,19 +82,16 @@ static void long_sequences_of_one_head_match(void **state) {
   (void)state;
   seed(55);
   struct plan *plan = &vulkan_device(backend)->plan;
-<<<<<<< ours
   const uint32_t places = plan->processors;
-  for (int many = 0; many < 2; many++) {
-=======
-  const uint32_t places = plan->scan_groups;
+  list->form = DELTA_CHUNK;
+  list->matrices = matrices;
   for (uint32_t many = 0; many < shapes(2, 1); many++) {
->>>>>>> theirs
     struct plan_delta_matrix p;
-    struct delta_args a = {1, 1, 16, 16, 1, 0.25f, many, DELTA_CHUNK, matrices, 0};
+    struct delta_args a = args(1, 1, 16, 1, many);
     if (many) a.Dk = 12, a.Dv = 20, plan->processors = 8 * places;
     const uint32_t B = many ? 3 : 1;
     uint32_t T[] = {1100, 0, 50}; // or what the device's plan cuts
-    while (vulkan_delta_matrix_plan(backend, T[0], B, &a, 1, &p) && p.segments == 1 && T[0] < 10000) T[0] *= 2;
+    while (vulkan_delta_matrix_plan(recorder, T[0], B, &a, &p) && p.segments == 1 && T[0] < 10000) T[0] *= 2;
     assert_true(p.segments > 1);
     struct delta_case c = delta_random_in(DTYPE_F16, many ? 4 : 8, a, T, B, 1);
     for (uint32_t i = 0; i < c.rows; i++) c.g.v[i] *= 0.01; // so that states reach over segments
@@ -108,12 +113,11 @@ static void the_profile_counts_every_byte_once(void **state) {
   const uint32_t T = 40;
   deltaic_kernel_time times[4];
   uint64_t prepare = 0, scan = 0;
-  struct delta_case c = delta_random_in(
-      DTYPE_F16, 8, (struct delta_args){1, 1, 16, 8, 1, 0.25f, true, DELTA_CHUNK, matrices, 0}, &T, 1, 1);
-  assert_int_equal(backend->ops->recorder_profile(recorder, true), DELTAIC_OK);
+  struct delta_case c = delta_random_in(DTYPE_F16, 8, args(1, 1, 8, 1, true), &T, 1, 1);
+  assert_int_equal(backend->functions->recorder_profile(recorder, true), DELTAIC_OK);
   matrix_run(&c, c.s, 1);
-  size_t count = backend->ops->recorder_times(recorder, times, 4);
-  assert_int_equal(backend->ops->recorder_profile(recorder, false), DELTAIC_OK);
+  size_t count = backend->functions->recorder_times(recorder, times, 4);
+  assert_int_equal(backend->functions->recorder_profile(recorder, false), DELTAIC_OK);
   for (size_t i = 0; i < count; i++) *(strstr(times[i].name, "prepare") ? &prepare : &scan) += times[i].bytes;
   assert_int_equal(count, 2);
   assert_int_equal(scan + bytes_of(c.beta.t) + bytes_of(c.g.t),
@@ -125,7 +129,7 @@ static void delta_rule_shares_keys_among_grouped_value_heads(void **state) {
   seed(52);
   for (int l = 0; l < 4; l++) {
     uint32_t T[] = {lengths[2 * l + 1], lengths[LENGTHS - 1 - l]};
-    check(DTYPE_F16, 8, (struct delta_args){2, 6, 16, 16, 1, 0.25f, l % 2, DELTA_CHUNK, matrices, 0}, T, 2, 1);
+    check(DTYPE_F16, 8, args(2, 6, 16, 1, l % 2), T, 2, 1);
   }
 }
 
@@ -135,7 +139,7 @@ static void delta_product_matches(void **state) {
   for (int l = 0; l < LENGTHS; l++) {
     const uint32_t T[] = {lengths[l], 0, 21},
                    n = all_shapes() && l / 2 % 2 ? 2 : 3; // three leave a row of a chunk empty
-    check(DTYPE_F16, 8, (struct delta_args){2, 2, 16, 16, n, 0.25f, l % 2, DELTA_CHUNK, matrices, 0}, T, 3, 1);
+    check(DTYPE_F16, 8, args(2, 2, 16, n, l % 2), T, 3, 1);
   }
 }
 
@@ -145,8 +149,7 @@ static void correlated_keys_lose_no_digits(void **state) {
   seed(54);
   const uint32_t T[] = {200, 0, 63}, cols = 4 * 16 + 2 * 16;
   for (int hard = 0; hard < 2; hard++) {
-    struct delta_case c = delta_random_in(
-        DTYPE_F16, 8, (struct delta_args){2, 2, 16, 16, 1, 0.25f, true, DELTA_CHUNK, matrices, 0}, T, 3, 1);
+    struct delta_case c = delta_random_in(DTYPE_F16, 8, args(2, 2, 16, 1, true), T, 3, 1);
     for (uint32_t t = 0; t < c.rows; t++)
       for (int h = 0; h < 4; h++) {
         double *x = c.qkv.v + t * cols + h * 16;
@@ -169,8 +172,7 @@ static void decays_beyond_their_factors_match(void **state) {
   seed(58);
   const uint32_t T[] = {40};
   for (uint32_t n = 1; n <= 3; n += 2) {
-    struct delta_case c = delta_random_in(
-        DTYPE_F16, 8, (struct delta_args){2, 2, 16, 16, n, 0.25f, true, DELTA_CHUNK, matrices, 0}, T, 1, 1);
+    struct delta_case c = delta_random_in(DTYPE_F16, 8, args(2, 2, 16, n, true), T, 1, 1);
     for (uint32_t i = 0; i < c.g.t.rows * c.g.t.cols; i++) c.g.v[i] = i % 2 ? -4.9 : i < 20 * c.g.t.cols ? -5.1 : -1.5;
     c.g = activations(c.g.t.rows, c.g.t.cols, c.g.t.stride, c.g.v);
     matrix_run(&c, c.s, 1);
@@ -188,19 +190,24 @@ static void keys_of_f16_are_whole_tiles(void **state) {
   double *same = zeros(C * C), want[T * COLS] = {0};
   for (int c = 0; c < C; c++) same[c * C + c] = 1;
   struct array x = activations(T, C, DENSE, normals(T * C)), w = weights(DTYPE_F16, C, C, DENSE, same);
-  struct array p = activations(T, C, DENSE, NULL), taps = weights(DTYPE_F32, W, C, DENSE, normals(W * C));
+  struct array taps = weights(DTYPE_F32, W, C, DENSE, normals(W * C));
   struct array y = activations_in(DTYPE_F16, T, COLS, 40, uniforms(T * COLS, 7, 8));
   struct array history = activations(1, (W - 1) * C, DENSE, NULL), beta = activations(T, 1, DENSE, NULL);
-  const struct linear_conv conv = {.weight = taps.t,
-                                   .history = history.t,
-                                   .sequences = sequences_of(&all, 1).t,
-                                   .longest = T,
-                                   .a = {.W = W, .C = C, .keys = H, .Dk = Dk}};
-  const struct delta_input inputs = {.beta = beta.t,
-                                     .a = {.heads = H, .Dk = Dk, .norm = KEY_NORM_L2, .betas = 1, .beta_scale = 1}};
+  list->longest = T;
   begin();
-  recorder->ops->linear_conv(recorder, y.t, p.t, (struct linear_input){.x = x.t}, w.t, ABSENT, conv);
-  recorder->ops->delta_inputs(recorder, y.t, &inputs);
+  const struct tensor p = oplist_value(list, T, C);
+  op_linear(list, p, x.t, w.t, ABSENT);
+  op_conv(list, &(struct conv){.y = y.t,
+                               .history = history.t,
+                               .x = p,
+                               .weight = taps.t,
+                               .sequences = sequences_of(&all, 1).t,
+                               .a = {.W = W, .C = C, .keys = H, .Dk = Dk}});
+  op_delta_inputs(list, &(struct delta_inputs){
+                            .y = y.t,
+                            .beta = beta.t,
+                            .x = y.t,
+                            .a = {.heads = H, .Dk = Dk, .norm = KEY_NORM_L2, .betas = 1, .beta_scale = 1}});
   run();
   for (int t = 0; t < T; t++) {
     for (int c = 0; c < C; c++) {
@@ -217,17 +224,16 @@ static void keys_of_f16_are_whole_tiles(void **state) {
 }
 
 int ops_cases_delta_matrix(void) {
-#define CASE(f) cmocka_unit_test_teardown(f, tools_teardown)
   const struct CMUnitTest cases[] = {
-      CASE(keys_of_f16_are_whole_tiles),
-      CASE(delta_rule_matches_over_awkward_shapes),
-      CASE(delta_rule_of_few_heads_matches),
-      CASE(the_profile_counts_every_byte_once),
-      CASE(delta_rule_shares_keys_among_grouped_value_heads),
-      CASE(long_sequences_of_one_head_match),
-      CASE(delta_product_matches),
-      CASE(correlated_keys_lose_no_digits),
-      CASE(decays_beyond_their_factors_match),
+      OPS_CASE(keys_of_f16_are_whole_tiles),
+      OPS_CASE(delta_rule_matches_over_awkward_shapes),
+      OPS_CASE(delta_rule_of_few_heads_matches),
+      OPS_CASE(the_profile_counts_every_byte_once),
+      OPS_CASE(delta_rule_shares_keys_among_grouped_value_heads),
+      OPS_CASE(long_sequences_of_one_head_match),
+      OPS_CASE(delta_product_matches),
+      OPS_CASE(correlated_keys_lose_no_digits),
+      OPS_CASE(decays_beyond_their_factors_match),
   };
   int failed = 0;
   matrices = MATRICES_PLAIN;

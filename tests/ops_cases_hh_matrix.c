@@ -2,23 +2,20 @@
 #include "device.h"
 #include "hh_case.h"
 #include "ops_cases_matrix.h"
-#include "ops_vulkan.h"
 
 static const double CLOSE = 1e-3;
 static enum matrices matrices; // of the group that runs
 
-// The case as the plan would have it; the kernels must be those of matrices.
 static void check(const struct hh_case *c) {
-  struct hh_args a = c->a;
-  a.form = DELTA_CHUNK;
-  a.matrices = matrices;
-  uint64_t bytes = backend->ops->hh_scratch_bytes(backend, c->rows, c->B, a);
-  struct array scratch = activations(1, (uint32_t)(bytes / sizeof(float)), DENSE, NULL);
-  assert_true(backend->ops->hh_dtype(recorder, c->rows, c->B, scratch.t, a) == DTYPE_F16);
-  begin();
-  backend->ops->hh_rule(recorder, c->o.t, c->qkv.t, c->beta.t, a.gated ? c->g.t : ABSENT, c->mask.t, c->state.t,
-                        sequences_of(c->s, c->B).t, scratch.t, a);
-  run();
+  run_rule_on_matrices(&(struct delta_rule){.o = c->o.t,
+                                            .state = c->state.t,
+                                            .qkv = c->qkv.t,
+                                            .beta = c->beta.t,
+                                            .g = c->a.gated ? c->g.t : ABSENT,
+                                            .mask = c->mask.t,
+                                            .sequences = sequences_of(c->s, c->B).t,
+                                            .a = c->a},
+                       matrices);
   size_t outputs = (size_t)c->o.t.rows * c->o.t.cols, states = (size_t)c->state.t.rows * c->state.t.cols;
   double *o = zeros(outputs), *state = zeros(states);
   reference_hh(o, state, c);
@@ -42,7 +39,8 @@ static void head_in_head_matches_over_awkward_shapes(void **state) {
   static const uint32_t texts[] = {1, 15, 17, 65, 200};
   for (uint32_t s = 0; s < shapes(matrices == MATRICES_PLAIN ? 2 : 3, 1); s++)
     for (uint32_t l = 0; l < 5; l++) {
-      struct hh_args a = {.H = 2, .Hv = s == 2 ? 4 : 2, .r = sizes[s].r, .Dv = sizes[s].Dv, .scale = 0.3f};
+      struct delta_args a = {
+          .H = 2, .Hv = s == 2 ? 4 : 2, .Dv = sizes[s].Dv, .n = 1, .r = sizes[s].r, .scale = 0.3f};
       const uint32_t T[] = {texts[l], 0, texts[l] / 2 + 1};
       a.Dk = a.r * sizes[s].d;
       a.gated = l % 2;
@@ -60,10 +58,19 @@ static void a_long_sequence_of_head_in_head_matches(void **state) {
   seed(71);
   uint32_t T = 300; // or what the device's plan cuts
   struct plan_delta_matrix p;
-  struct delta_args delta = {1, 1, 16, 16, 1, 0.25f, true, DELTA_CHUNK, matrices, 0};
-  while (vulkan_delta_matrix_plan(backend, T, 1, &delta, 4, &p) && p.segments == 1 && T < 10000) T *= 2;
+  const struct delta_args a = {.H = 1,
+                               .Hv = 1,
+                               .Dk = 16,
+                               .Dv = 16,
+                               .n = 1,
+                               .r = 4,
+                               .scale = 0.25f,
+                               .gated = true,
+                               .nonneg = HH_NONNEG_SOFTPLUS};
+  list->form = DELTA_CHUNK;
+  list->matrices = matrices;
+  while (vulkan_delta_matrix_plan(recorder, T, 1, &a, &p) && p.segments == 1 && T < 10000) T *= 2;
   assert_true(p.segments > 1);
-  struct hh_args a = {1, 1, 16, 16, 4, 0.25f, true, false, HH_NONNEG_SOFTPLUS, DELTA_CHUNK, matrices, 0};
   struct hh_case c = hh_random_in(DTYPE_F16, 8, a, &T, 1, 1);
   for (uint32_t i = 0; i < T; i++) c.g.v[i] *= 0.05; // so that states reach over segments
   c.g = activations(c.g.t.rows, 1, c.g.t.stride, c.g.v);
@@ -71,11 +78,10 @@ static void a_long_sequence_of_head_in_head_matches(void **state) {
 }
 
 int ops_cases_hh_matrix(void) {
-#define CASE(f) cmocka_unit_test_teardown(f, tools_teardown)
-  const struct CMUnitTest plain[] = {CASE(head_in_head_matches_over_awkward_shapes)},
+  const struct CMUnitTest plain[] = {OPS_CASE(head_in_head_matches_over_awkward_shapes)},
                           cases[] = {
-                              CASE(head_in_head_matches_over_awkward_shapes),
-                              CASE(a_long_sequence_of_head_in_head_matches),
+                              OPS_CASE(head_in_head_matches_over_awkward_shapes),
+                              OPS_CASE(a_long_sequence_of_head_in_head_matches),
                           };
   // Cut or not, maps are the delta rule's: once is enough.
   matrices = MATRICES_PLAIN;

@@ -2,23 +2,16 @@
 #include "device.h"
 #include "mamba2_case.h"
 #include "ops_cases_matrix.h"
-#include "ops_vulkan.h"
 
 static const double CLOSE = 1e-3;
 
 // Runs the case in chunks of matrices.
 static void matrix_run(const struct mamba2_case *c, const struct sequence *s, uint32_t B) {
-  struct mamba2_args a = c->a;
-  struct plan_mamba2_matrix p;
-  a.form = DELTA_CHUNK;
-  a.matrices = MATRICES_BEST;
-  assert_true(vulkan_mamba2_matrix_plan(backend, c->rows, B, &a, &p));
-  uint64_t bytes = backend->ops->mamba2_scratch_bytes(backend, c->rows, B, a);
-  struct array scratch = activations(1, (uint32_t)(bytes / sizeof(float)), DENSE, NULL);
-  assert_int_equal(backend->ops->mamba2_dtype(recorder, c->rows, B, scratch.t, a), DTYPE_F16);
+  const struct mamba2 rule = mamba2_rule(c, s, B);
+  list->form = DELTA_CHUNK;
+  assert_int_equal(vulkan_mamba2_dtype(recorder, &rule), DTYPE_F16);
   begin();
-  backend->ops->mamba2(recorder, c->y.t, c->xBC.t, c->dt.t, c->g.t, c->D.t, c->state.t, sequences_of(s, B).t, scratch.t,
-                       a);
+  op_mamba2(list, &rule);
   run();
 }
 
@@ -58,12 +51,12 @@ static void mamba2_of_many_heads_matches(void **state) {
   struct plan *plan = &vulkan_device(backend)->plan;
   const uint32_t groups = plan->processors;
   plan->processors = 1;
-  struct mamba2_args a = {.heads = 7, .P = 16, .N = 16, .groups = 1};
+  const struct mamba2_args a = {.heads = 7, .P = 16, .N = 16, .groups = 1};
   uint32_t T[] = {200, 70};
   struct mamba2_case c = mamba2_random(DTYPE_F16, a, T, 2);
   struct plan_mamba2_matrix p;
-  a.matrices = MATRICES_BEST;
-  assert_true(vulkan_mamba2_matrix_plan(backend, c.rows, 2, &a, &p) && p.heads > 1);
+  const uint32_t chunks = c.rows / vulkan_rules(recorder)->chunk / 2 + 2;
+  assert_true(plan_mamba2_matrix(plan, a.N, a.P, a.heads, a.groups, chunks, &p) && p.heads > 1);
   matrix_run(&c, c.s, c.B);
   plan->processors = groups;
   expect_mamba2("mamba2 on matrices, many heads: y", "mamba2 on matrices, many heads: state", &c);
@@ -151,14 +144,21 @@ static void gated_norm_of_f16_rounds_and_no_more(void **state) {
   static const uint32_t sizes[] = {64, 7, 388};
   for (int i = 0; i < 9; i++) {
     const uint32_t T = 5, groups = 2, n = sizes[i % 3], E = groups * n;
-    const struct gated_norm_args a = {groups, (enum norm_place)(i / 3), 1e-5f};
+    const enum norm_place place = (enum norm_place)(i / 3);
     struct array y = activations_in(DTYPE_F16, T, E, E + 4, normals((size_t)T * E));
     struct array z = activations(T, E, DENSE, uniforms((size_t)T * E, -4, 4));
     struct array weight = weights(DTYPE_F32, 1, E, DENSE, normals(E));
+    const struct gated_norm norm = {.y = y.t,
+                                    .x = y.t,
+                                    .z = z.t,
+                                    .weight = place == NORM_ABSENT ? ABSENT : weight.t,
+                                    .groups = groups,
+                                    .place = place,
+                                    .eps = 1e-5f};
     begin();
-    backend->ops->gated_norm(recorder, y.t, z.t, a.place == NORM_ABSENT ? ABSENT : weight.t, a);
+    op_gated_norm(list, &norm);
     run();
-    for (uint32_t t = 0; t < T; t++) reference_gated_norm(y.v + (size_t)t * E, z.v + (size_t)t * E, weight.v, E, a);
+    for (uint32_t t = 0; t < T; t++) reference_gated_norm(y.v + (size_t)t * E, z.v + (size_t)t * E, weight.v, &norm);
     expect_close("gated_norm of f16", read_values(&y), y.v, (size_t)T * E, CLOSE);
     tools_teardown(NULL);
   }
@@ -171,12 +171,11 @@ static void mamba2_steps_of_f16_round_and_no_more(void **state) {
 }
 
 int ops_cases_mamba2_matrix(void) {
-#define CASE(f) cmocka_unit_test_teardown(f, tools_teardown)
   const struct CMUnitTest cases[] = {
-      CASE(mamba2_matches_over_awkward_shapes),       CASE(mamba2_of_many_heads_matches),
-      CASE(mamba2_keeps_its_digits_at_extreme_steps), CASE(mamba2_of_huge_numbers_stays_finite),
-      CASE(any_split_gives_the_same_mamba2_state),    CASE(gated_norm_of_f16_rounds_and_no_more),
-      CASE(mamba2_steps_of_f16_round_and_no_more),
+      OPS_CASE(mamba2_matches_over_awkward_shapes),       OPS_CASE(mamba2_of_many_heads_matches),
+      OPS_CASE(mamba2_keeps_its_digits_at_extreme_steps), OPS_CASE(mamba2_of_huge_numbers_stays_finite),
+      OPS_CASE(any_split_gives_the_same_mamba2_state),    OPS_CASE(gated_norm_of_f16_rounds_and_no_more),
+      OPS_CASE(mamba2_steps_of_f16_round_and_no_more),
   };
   return cmocka_run_group_tests_name("mamba2 on matrices", cases, NULL, NULL);
 }

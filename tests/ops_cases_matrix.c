@@ -8,13 +8,20 @@
 
 static const double CLOSE = 1e-3;
 
+// y (T, N) = x w^T (+ bias), or added to what y has.
+static void record_product(struct tensor y, struct tensor x, struct tensor w, struct tensor bias, bool add) {
+  const struct tensor product = add ? oplist_value(list, y.rows, y.cols) : y;
+  op_linear(list, product, x, w, bias);
+  if (add) op_add(list, y, y, product);
+}
+
 static void check_matmul(uint32_t T, uint32_t N, uint32_t K, enum dtype dtype, bool bias, bool add) {
   struct array x = activations(T, K, K + T % 3, normals((size_t)T * K));
   struct array w = weights(dtype, N, K, (uint32_t)weight_stride(dtype, K + 8 * (T % 2)), normals((size_t)N * K));
   struct array b = weights(DTYPE_F32, 1, N, DENSE, normals(N));
   struct array y = activations(T, N, N + 5 * (K % 2), normals((size_t)T * N));
   begin();
-  recorder->ops->linear(recorder, y.t, (struct linear_input){.x = x.t}, w.t, bias ? b.t : ABSENT, add);
+  record_product(y.t, x.t, w.t, bias ? b.t : ABSENT, add);
   run();
   double *want = zeros((size_t)T * N);
   for (uint32_t t = 0; t < T; t++)
@@ -46,8 +53,7 @@ static void check_few(uint32_t T, uint32_t N, uint32_t K, enum dtype dtype, bool
   struct array b = weights(DTYPE_F32, 1, N, DENSE, normals(N));
   struct array y = activations(T, N, N + 3, normals((size_t)T * N));
   begin();
-  recorder->ops->linear(recorder, y.t, (struct linear_input){.x = tensor_rows(x.t, 0, T)}, w.t, bias ? b.t : ABSENT,
-                        add);
+  record_product(y.t, tensor_rows(x.t, 0, T), w.t, bias ? b.t : ABSENT, add);
   run();
   double *want = zeros((size_t)T * N);
   for (uint32_t t = 0; t < T; t++)
@@ -72,17 +78,21 @@ static void few_tokens_match_too(void **state) {
 static void the_steps_of_gpus_match(void **state) {
   (void)state;
   seed(4);
-<<<<<<< ours
-  uint32_t *step = &((struct vulkan_backend *)backend)->products.matrix_step;
-=======
   if (!all_shapes()) skip();
-  uint32_t *step = &vulkan_device(backend)->plan.matrix_step;
->>>>>>> theirs
+  uint32_t *step = &((struct vulkan_backend *)backend)->products.matrix_step;
   const uint32_t own = *step;
   *step = 64;
   check_matmul(16, 16, 136, DTYPE_BF16, true, false);
   check_few(9, 16, 1024, DTYPE_F16, false, true);
   *step = own;
+}
+
+// y (T, F) of the norm of x (T, D): a product, and half of it the gate of the other.
+static void record_gates(struct tensor y, struct tensor x, struct tensor norm, struct tensor w) {
+  const struct tensor h = oplist_value(list, x.rows, x.cols), both = oplist_value(list, x.rows, w.rows);
+  op_norm(list, h, x, norm, ABSENT, 1e-5f);
+  op_linear(list, both, h, w, ABSENT);
+  op_glu(list, y, both, ACTIVATION_SILU);
 }
 
 // Without matrices; software does not stage one token's inputs, as GPUs do for gate and up.
@@ -99,8 +109,7 @@ static void one_token_is_normed_once_for_a_workgroup(void **state) {
   struct array x = activations(1, K, DENSE, normals(K)), norm = weights(DTYPE_F32, 1, K, DENSE, uniforms(K, 0.5, 2));
   struct array w = weights(DTYPE_BF16, 2 * F, K, DENSE, normals(2 * F * K)), y = activations(1, F, DENSE, NULL);
   begin();
-  recorder->ops->linear_gated(recorder, y.t, ABSENT, (struct linear_input){.x = x.t, .weight = norm.t, .eps = 1e-5f},
-                              w.t, ACTIVATION_SILU);
+  record_gates(y.t, x.t, norm.t, w.t);
   run();
   *plan = own;
   double want[F], sum = 0;
@@ -119,18 +128,16 @@ static void one_token_is_normed_once_for_a_workgroup(void **state) {
 
 // Norm, product, gate and product again, as an MLP's, with f16 between them.
 static void check_gates(uint32_t T, uint32_t D, uint32_t F) {
-  struct array x = activations(T, D, DENSE, normals((size_t)T * D)), h = activations(T, D, DENSE, NULL);
+  struct array x = activations(T, D, DENSE, normals((size_t)T * D));
   struct array norm = weights(DTYPE_F32, 1, D, DENSE, uniforms(D, 0.5, 2));
   struct array up = weights(DTYPE_BF16, 2 * F, D, DENSE, normals((size_t)2 * F * D));
   struct array down = weights(DTYPE_F16, D, F, DENSE, normals((size_t)D * F));
-  struct array both = activations(T, 2 * F, DENSE, NULL), act = activations(T, F, DENSE, NULL);
-  struct tensor narrow = tensor_as(act.t, recorder->ops->input_dtype(recorder, down.t, T));
-  assert_int_equal(narrow.dtype, DTYPE_F16);
   begin();
-  recorder->ops->linear_gated(recorder, narrow, both.t, (struct linear_input){x.t, norm.t, h.t, 1e-5f, NULL}, up.t,
-                              ACTIVATION_SILU);
-  recorder->ops->linear(recorder, x.t, (struct linear_input){.x = narrow}, down.t, ABSENT, true);
+  const struct tensor act = oplist_value(list, T, F);
+  record_gates(act, x.t, norm.t, up.t);
+  record_product(x.t, act, down.t, ABSENT, true);
   run();
+  assert_int_equal(oplist_tensor(list, act).dtype, DTYPE_F16);
   double *want = zeros((size_t)T * D), *a = zeros(F);
   for (uint32_t t = 0; t < T; t++) {
     const double *row = x.v + (size_t)t * D;
@@ -166,8 +173,7 @@ static void check_sums_are_in_order(uint32_t T, uint32_t N, uint32_t K) {
   struct array w = weights(DTYPE_F16, N, K, DENSE, normals((size_t)N * K));
   struct array y[2] = {activations(T, N, DENSE, NULL), activations(T, N, DENSE, NULL)};
   begin();
-  for (int i = 0; i < 2; i++)
-    recorder->ops->linear(recorder, y[i].t, (struct linear_input){.x = x.t}, w.t, ABSENT, false);
+  for (int i = 0; i < 2; i++) op_linear(list, y[i].t, x.t, w.t, ABSENT);
   run();
   assert_memory_equal(read_values(&y[0]), read_values(&y[1]), (size_t)T * N * sizeof(double));
 }
@@ -183,22 +189,17 @@ static void tiles_are_shared_where_they_are_few(void **state) {
   device->processors = 2;
   const uint32_t numbers = (uint32_t)(plan_matmul_parts_bytes(plan) / sizeof(float));
   struct array parts = activations(1, numbers, DENSE, zeros(numbers));
-<<<<<<< ours
-  static const uint32_t shapes[][3] = {{70, 96, 520}, {130, 61, 299}, {70, 304, 168}, {70, 168, 152}};
-  for (int i = 0; i < 4 && device->software; i++) {
-=======
   static const uint32_t sizes[][3] = {{70, 96, 520}, {130, 61, 299}, {70, 304, 168}, {70, 168, 152}};
-  for (int i = 0; i < 4 && plan->software; i++) {
->>>>>>> theirs
+  for (int i = 0; i < 4 && device->software; i++) {
     struct plan_matmul m;
     assert_true(plan_matmul_matrix(plan, sizes[i][0], sizes[i][1], sizes[i][2], true, &m) && m.parts > 1 && m.whole);
   }
-  recorder->parts = parts.t;
+  list->parts = parts.t;
   check_matmul(70, 96, 520, DTYPE_F16, true, true);
   if (all_shapes()) check_matmul(130, 61, 299, DTYPE_BF16, false, true);
   check_sums_are_in_order(70, 96, 520);
   if (all_shapes()) check_gates(70, 168, 152); // products of the other two shapes
-  recorder->parts = ABSENT;
+  list->parts = ABSENT;
   const double *left = read_values(&parts);
   for (uint32_t i = 0; i < plan_matmul_tickets_bytes(plan) / sizeof(float); i++) assert_true(left[i] == 0);
   plan->matrix_parts = own_parts;
@@ -210,17 +211,15 @@ static uint64_t profiled_bytes(uint32_t T, uint32_t N, uint32_t K, bool gated, b
   struct array x = activations_in(gated ? DTYPE_F16 : DTYPE_F32, T, K, DENSE, NULL);
   struct array w = weights(gated ? DTYPE_BF16 : DTYPE_F16, N, K, DENSE, zeros((size_t)N * K));
   struct array y = activations_in(gated ? DTYPE_F16 : DTYPE_F32, T, gated ? N / 2 : N, DENSE, NULL);
-  struct array both = activations(T, N, DENSE, NULL);
   deltaic_kernel_time times[2];
-  assert_int_equal(backend->ops->recorder_profile(recorder, true), DELTAIC_OK);
+  assert_int_equal(backend->functions->recorder_profile(recorder, true), DELTAIC_OK);
   begin();
-  if (gated)
-    recorder->ops->linear_gated(recorder, y.t, both.t, (struct linear_input){.x = x.t}, w.t, ACTIVATION_SILU);
-  else
-    recorder->ops->linear(recorder, y.t, (struct linear_input){.x = x.t}, w.t, ABSENT, add);
+  const struct tensor product = gated ? oplist_value(list, T, N) : y.t;
+  record_product(product, x.t, w.t, ABSENT, add);
+  if (gated) op_glu(list, y.t, product, ACTIVATION_SILU);
   run();
-  assert_int_equal(backend->ops->recorder_times(recorder, times, 2), 1);
-  assert_int_equal(backend->ops->recorder_profile(recorder, false), DELTAIC_OK);
+  assert_int_equal(backend->functions->recorder_times(recorder, times, 2), 1);
+  assert_int_equal(backend->functions->recorder_profile(recorder, false), DELTAIC_OK);
   return times[0].bytes - tensor_bytes(&x.t) - tensor_bytes(&w.t) - (add ? 2 : 1) * tensor_bytes(&y.t);
 }
 
@@ -238,13 +237,13 @@ static void the_profile_counts_outputs_once_and_the_sums_that_are_left(void **st
   device->processors = 2;
   const uint32_t numbers = (uint32_t)(plan_matmul_parts_bytes(plan) / sizeof(float));
   struct array parts = activations(1, numbers, DENSE, zeros(numbers));
-  recorder->parts = parts.t;
+  list->parts = parts.t;
   while (plan_matmul_matrix(plan, T, N, K, true, &m) && m.groups == m.whole && K < 20000) K += 520;
   assert_true(m.groups > m.whole);
   const uint64_t sums = (uint64_t)(m.groups - m.whole) * m.tile_t * m.tile_n, tickets = (m.groups - m.whole) / m.parts;
   for (int add = 0; add < 2; add++)
     assert_int_equal(profiled_bytes(T, N, K, false, add), 2 * sizeof(float) * (sums + tickets));
-  recorder->parts = ABSENT;
+  list->parts = ABSENT;
   plan->matrix_parts = own_parts;
   device->processors = own_processors;
 }
@@ -253,7 +252,7 @@ static void the_profile_counts_outputs_once_and_the_sums_that_are_left(void **st
 enum { LAYERS = 2 };
 struct stream_case {
   uint32_t T, D, F, N;
-  struct array x, h, norm, up[LAYERS], down[LAYERS], both, act, w, bias, y;
+  struct array x, norm, up[LAYERS], down[LAYERS], w, bias, y;
 };
 
 static double *scaled_normals(size_t n, double by) {
@@ -267,14 +266,11 @@ static struct stream_case stream_of(uint32_t T, uint32_t D, uint32_t F, uint32_t
                                     double growth, enum dtype dtype) {
   struct stream_case s = {.T = T, .D = D, .F = F, .N = N};
   s.x = activations(T, D, DENSE, scaled_normals((size_t)T * D, size));
-  s.h = activations(T, D, DENSE, NULL);
   s.norm = weights(DTYPE_F32, 1, D, DENSE, uniforms(D, 0.5, 2));
   for (int i = 0; i < LAYERS; i++, down *= growth) {
     s.up[i] = weights(dtype, 2 * F, D, DENSE, scaled_normals((size_t)2 * F * D, 0.1));
     s.down[i] = weights(DTYPE_BF16, D, F, DENSE, scaled_normals((size_t)D * F, down));
   }
-  s.both = activations(T, 2 * F, DENSE, NULL);
-  s.act = activations(T, F, DENSE, NULL);
   s.w = weights(dtype, N, D, DENSE, normals((size_t)N * D));
   s.bias = weights(DTYPE_F32, 1, N, DENSE, normals(N));
   s.y = activations(T, N, DENSE, NULL);
@@ -315,19 +311,29 @@ static void expect_stream(const struct stream_case *s) {
 static void check_stream(uint32_t T, uint32_t D, uint32_t F, double size, double down, double growth,
                          enum dtype dtype) {
   struct stream_case s = stream_of(T, D, F, 52, size, down, growth, dtype);
-  const struct ops *op = recorder->ops;
-  struct norm_ahead ahead = {0};
-  const struct linear_input norm = {s.x.t, s.norm.t, s.h.t, 1e-5f, &ahead};
-  struct tensor act = tensor_as(s.act.t, op->input_dtype(recorder, s.down[0].t, T));
+  const deltaic_counters before = backend->functions->recorder_counters(recorder);
   begin();
-  deltaic_counters before = op->recorder_counters(recorder);
+  struct tensor x = oplist_value(list, T, D);
+  oplist_bind(list, x, s.x.t);
   for (int i = 0; i < LAYERS; i++) {
-    op->linear_gated(recorder, act, s.both.t, norm, s.up[i].t, ACTIVATION_SILU);
-    op->linear_residual(recorder, s.x.t, (struct linear_input){.x = act}, s.down[i].t, ABSENT, &norm);
+    const struct tensor next = oplist_value(list, T, D);
+    oplist_scope_begin(list);
+    const struct tensor h = oplist_value(list, T, D), both = oplist_value(list, T, 2 * F);
+    const struct tensor act = oplist_value(list, T, F), mlp = oplist_value(list, T, D);
+    op_norm(list, h, x, s.norm.t, ABSENT, 1e-5f);
+    op_linear(list, both, h, s.up[i].t, ABSENT);
+    op_glu(list, act, both, ACTIVATION_SILU);
+    op_linear(list, mlp, act, s.down[i].t, ABSENT);
+    op_add(list, next, x, mlp);
+    oplist_scope_end(list);
+    x = next;
   }
-  op->linear(recorder, s.y.t, norm, s.w.t, s.bias.t, false);
+  oplist_scope_begin(list);
+  const struct tensor h = oplist_value(list, T, D);
+  op_norm(list, h, x, s.norm.t, ABSENT, 1e-5f);
+  op_linear(list, s.y.t, h, s.w.t, s.bias.t);
   run();
-  assert_int_equal(op->recorder_counters(recorder).dispatches - before.dispatches, 2 * LAYERS + 2);
+  assert_int_equal(backend->functions->recorder_counters(recorder).dispatches - before.dispatches, 2 * LAYERS + 2);
   expect_stream(&s);
 }
 
@@ -349,23 +355,26 @@ static void check_conv(uint32_t B, uint32_t W, uint32_t from, uint32_t C, uint32
   uint32_t T = 0;
   for (uint32_t i = 0; i < B; i++) // backwards, and every fifth has none
     s[i] = (struct sequence){.row = i % 5 == 3 ? 0 : T++, .T = i % 5 != 3, .slot = B - i};
-  struct array x = activations(T, K, DENSE, normals((size_t)T * K)), h = activations(T, K, DENSE, NULL);
+  struct array x = activations(T, K, DENSE, normals((size_t)T * K));
   struct array ones = weights(DTYPE_F32, 1, K, DENSE, uniforms(K, 0.5, 2));
   struct array w = weights(dtype, N, K, DENSE, normals((size_t)N * K)), b = weights(DTYPE_F32, 1, N, DENSE, normals(N));
   struct array taps = weights(DTYPE_F32, W, C, DENSE, normals((size_t)W * C));
   struct array bias = weights(DTYPE_F32, 1, C, DENSE, normals(C));
   struct array history = activations(slots, old ? old : 1, DENSE, normals((size_t)slots * (old ? old : 1)));
   struct array p = activations(T, N, DENSE, NULL), y = activations(T, C, C + 1, NULL), sequences = sequences_of(s, B);
+  list->longest = 1;
   begin();
-  recorder->ops->linear_conv(recorder, y.t, p.t, (struct linear_input){x.t, ones.t, h.t, 1e-5f, NULL}, w.t,
-                             W % 2 ? b.t : ABSENT,
-                             (struct linear_conv){.weight = taps.t,
-                                                  .bias = W > 2 ? bias.t : ABSENT,
-                                                  .history = old ? history.t : ABSENT,
-                                                  .sequences = sequences.t,
-                                                  .from = from,
-                                                  .longest = 1,
-                                                  .a = {W, C, C / 3}});
+  const struct tensor h = oplist_value(list, T, K), product = oplist_value(list, T, N);
+  oplist_bind(list, product, p.t);
+  op_norm(list, h, x.t, ones.t, ABSENT, 1e-5f);
+  op_linear(list, product, h, w.t, W % 2 ? b.t : ABSENT);
+  op_conv(list, &(struct conv){.y = y.t,
+                               .history = old ? history.t : ABSENT,
+                               .x = tensor_cols(product, from, C),
+                               .weight = taps.t,
+                               .bias = W > 2 ? bias.t : ABSENT,
+                               .sequences = sequences.t,
+                               .a = {.W = W, .C = C, .silu_from = C / 3}});
   run();
   double *want = zeros((size_t)T * C), *got = read_values(&p), *rest = zeros((size_t)T * N);
   for (uint32_t i = 0; i < B; i++) {
@@ -408,7 +417,7 @@ static void large_inputs_are_clamped_and_do_not_become_infinite(void **state) {
   struct array x = activations(T, K, DENSE, values), w = weights(DTYPE_BF16, N, K, DENSE, ones);
   struct array y = activations(T, N, DENSE, NULL);
   begin();
-  recorder->ops->linear(recorder, y.t, (struct linear_input){.x = x.t}, w.t, ABSENT, false);
+  op_linear(list, y.t, x.t, w.t, ABSENT);
   run();
   double *got = read_values(&y);
   assert_true(got[0] == 65504 && got[N] == -65504 && got[2 * N] == 0);
@@ -416,23 +425,24 @@ static void large_inputs_are_clamped_and_do_not_become_infinite(void **state) {
 
 // DELTAIC_TEST_FILTER: only the cases that match it.
 int ops_cases_run(struct backend *b) {
-#define CASE(f) cmocka_unit_test_teardown(f, tools_teardown)
   const struct CMUnitTest cases[] = {
-      CASE(matmul_matches_over_awkward_shapes),
-      CASE(few_tokens_match_too),
-      CASE(the_steps_of_gpus_match),
-      CASE(few_tokens_are_convolved),
-      CASE(one_token_is_normed_once_for_a_workgroup),
-      CASE(norms_and_gates_round_to_f16_and_no_further),
-      CASE(tiles_are_shared_where_they_are_few),
-      CASE(the_profile_counts_outputs_once_and_the_sums_that_are_left),
-      CASE(norms_of_streams_are_made_by_the_products_around_them),
-      CASE(large_inputs_are_clamped_and_do_not_become_infinite),
+      OPS_CASE(matmul_matches_over_awkward_shapes),
+      OPS_CASE(few_tokens_match_too),
+      OPS_CASE(the_steps_of_gpus_match),
+      OPS_CASE(few_tokens_are_convolved),
+      OPS_CASE(one_token_is_normed_once_for_a_workgroup),
+      OPS_CASE(norms_and_gates_round_to_f16_and_no_further),
+      OPS_CASE(tiles_are_shared_where_they_are_few),
+      OPS_CASE(the_profile_counts_outputs_once_and_the_sums_that_are_left),
+      OPS_CASE(norms_of_streams_are_made_by_the_products_around_them),
+      OPS_CASE(large_inputs_are_clamped_and_do_not_become_infinite),
   };
   backend = b;
   cmocka_set_test_filter(getenv("DELTAIC_TEST_FILTER"));
-  if (b->ops->recorder_create(b, &recorder)) return 1;
-  recorder->matrices = true;
+  if (b->functions->recorder_create(b, &recorder)) return 1;
+  case_matrices = MATRICES_BEST;
+  list_defaults();
+  ((struct vulkan_recorder *)recorder)->list = list;
   int failed = 1;
   if (vulkan_has_matrices(recorder))
     failed = cmocka_run_group_tests_name("cooperative matrices", cases, NULL, NULL) + ops_cases_inputs() +
@@ -441,6 +451,6 @@ int ops_cases_run(struct backend *b) {
   else
     print_message("this device, or the compiler of the shaders, has no cooperative matrices\n");
   report_worst();
-  b->ops->recorder_free(recorder);
+  b->functions->recorder_free(recorder);
   return failed;
 }

@@ -1,6 +1,11 @@
 // ops_cases_matrix.h: groups of test_matrices.
 #ifndef OPS_CASES_MATRIX_H
 #define OPS_CASES_MATRIX_H
+#include "ops_vulkan.h"
+
+// Runs the rule by chunks; the kernels must be those of matrices.
+void run_rule_on_matrices(const struct delta_rule *rule, enum matrices matrices);
+
 // Each returns how many failed.
 int ops_cases_delta_matrix(void);
 int ops_cases_attention_matrix(void);
