@@ -20,14 +20,16 @@ tiny=$models/tiny_gated_deltanet
 passes() { run 0 validate -q -d "$1" "$2" "$2/reference.safetensors" && out_has '^verdict    pass$'; }
 for file in "$models"/tiny_*/reference.safetensors; do passes cpu "${file%/*}"; done
 for device in $vulkan; do passes "$device" "$tiny"; done
-# What fla computed on an H200, bf16 and float32: our logits are nearer to the truth than either's.
+# What fla computed on an H200, bf16 and float32: our logits are nearer to the truth than either's. On lavapipe ours and
+# its float32 are level to 10 %: which is nearer depends on Mesa's version.
 for file in "$top"/tests/vectors/cuda/*.safetensors; do
   name=$(basename "$file" .safetensors)
   model=$models/$name
   [ -d "$model" ] || model=$top/models/$name
   for device in "${devices[@]}"; do
     run 0 validate -q -d "$device" "$model" "$file" && out_has '^verdict    pass$' &&
-      out_has '^  logits  *cuda_f32  *float64 .*  ours$' && out_has '^  logits  *cuda_bf16  *float64 .*  ours$'
+      out_has '^  logits  *cuda_bf16  *float64 .*  ours$'
+    [[ $device != cpu ]] || out_has '^  logits  *cuda_f32  *float64 .*  ours$'
     [[ $device != cpu || $name != tiny_* ]] || out_has '^  mixer_output  *cuda_f32  *float64 .*  ours$'
   done
 done
