@@ -263,14 +263,15 @@ static void compile_attention(uint32_t T, uint32_t B, uint32_t heads, uint32_t k
   run();
 }
 
-// Token by token and by itself where B texts have one token each, else in chunks.
+// Token by token where B texts have one token each, else in chunks. halves: y is f16, of single tokens on any device.
 static void compile_mamba2(uint32_t B, uint32_t T, uint32_t N, uint32_t P, bool halves) {
   enum { HEADS = 32 };
   const uint32_t all = B * T, E = HEADS * P;
   for (int plain = 0; plain < 2; plain++) {
     begin(T, plain);
     const struct tensor dt = value(all, HEADS), g = value(all, HEADS), normed = value(all, E);
-    const struct tensor y = halves && T == 1 ? tensor(DTYPE_F16, all, E) : value(all, E);
+    const bool rule_alone = halves && T == 1;
+    const struct tensor y = rule_alone ? tensor(DTYPE_F16, all, E) : value(all, E);
     op_mamba2_inputs(&list, &(struct mamba2_inputs){.dt = dt,
                                                     .g = g,
                                                     .raw = f32(all, HEADS),
@@ -285,14 +286,15 @@ static void compile_mamba2(uint32_t B, uint32_t T, uint32_t N, uint32_t P, bool 
                                       .D = f32(1, HEADS),
                                       .sequences = sequences(B),
                                       .a = {.heads = HEADS, .P = P, .N = N, .groups = 1}});
-    op_gated_norm(&list, &(struct gated_norm){.y = y.buffer ? y : normed,
-                                              .x = y,
-                                              .z = f32(all, E),
-                                              .weight = f32(1, E),
-                                              .groups = 1,
-                                              .place = NORM_OF_GATED,
-                                              .eps = 1e-5f});
-    if (halves) op_linear(&list, value(all, D), y.buffer ? y : normed, tensor(DTYPE_BF16, D, E), none);
+    if (!rule_alone)
+      op_gated_norm(&list, &(struct gated_norm){.y = normed,
+                                                .x = y,
+                                                .z = f32(all, E),
+                                                .weight = f32(1, E),
+                                                .groups = 1,
+                                                .place = NORM_OF_GATED,
+                                                .eps = 1e-5f});
+    if (halves && !rule_alone) op_linear(&list, value(all, D), normed, tensor(DTYPE_BF16, D, E), none);
     run();
   }
 }
