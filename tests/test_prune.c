@@ -136,7 +136,7 @@ static void cutting_twice_is_cutting_once(void **state) {
   make_sets(HEADS, FIRST, SECOND, second);
   for (int i = 0; i < HEADS * SECOND; i++) both[i] = first[i / SECOND * FIRST + second[i]];
   for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
-    char names[3][16];
+    char names[3][32];
     deltaic_selection *s;
     for (int i = 0; i < 3; i++) snprintf(names[i], sizeof names[i], "twice-%zu-%d", m, i);
     assert_ok(deltaic_select_given(models[m], NULL, "given", FIRST, first, HEADS * FIRST, &s));
