@@ -2,7 +2,7 @@
 #include "command.h"
 #include "common.h"
 #include "engine.h"
-#include "format.h"
+#include "print.h"
 
 #include <stdio.h>
 

@@ -4,9 +4,9 @@
 #include "common.h"
 #include "engine.h"
 #include "eval_text.h" // split_words
-#include "format.h"
 #include "likelihood.h"
 #include "positions.h"
+#include "print.h"
 
 #include <math.h>
 #include <stdio.h>

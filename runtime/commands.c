@@ -7,9 +7,8 @@
 // ends by showing the host what it wrote.
 #include "commands.h"
 
-#include "descriptors.h"
 #include "hazard.h"
-#include "list.h"
+#include "ranges.h"
 #include "stamps.h"
 
 #include <stdio.h>
@@ -27,12 +26,6 @@ struct slot {
   struct stamps stamps;
 };
 
-struct range {
-  VkBuffer vk;
-  uint64_t begin, end;
-  bool writes;
-};
-
 enum recording { NOTHING, OPEN, CLOSED }; // CLOSED: a replayed recording that can be submitted
 
 struct commands {
@@ -46,8 +39,7 @@ struct commands {
   uint32_t now;                // slot that records, or that is replayed
   uint64_t pending_operations; // recorded in this slot
   uint64_t pending_dispatches;
-  struct range *ranges; // since the last barrier
-  size_t range_count, range_capacity;
+  struct ranges ranges; // since the last barrier
   VkPipeline bound;
   struct commands_counters counters;
   uint64_t replay_ns; // about the shortest run of this recording, from submission to its end; 0: none yet
@@ -150,7 +142,7 @@ void commands_free(struct commands *c) {
   wait_all(c);
   if (atomic_load(&device->lost)) device_idle(device); // a wait that failed may have left work behind
   for (int i = 0; i < SLOTS; i++) slot_free(device, &c->slot[i]);
-  free(c->ranges);
+  free(c->ranges.items);
   free(c->sums.times);
   free(c);
 }
@@ -164,25 +156,11 @@ static void barrier(struct commands *c, VkPipelineStageFlags from, VkAccessFlags
 }
 
 static void barrier_between(struct commands *c) {
-  c->range_count = 0;
+  c->ranges.count = 0;
   if (++c->barriers == c->skip_barrier) return;
   barrier(c, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_ACCESS_SHADER_WRITE_BIT, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
           VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT);
   if (c->trace) hazard_barrier(c->trace);
-}
-
-// Does the dispatch read what was written, or write what was read or written, since the last barrier?
-static bool conflicts(const struct commands *c, const struct reflection *r, const struct binding *bindings) {
-  for (uint32_t i = 0; i < r->bindings; i++) {
-    const struct binding *b = &bindings[i];
-    for (size_t j = 0; j < c->range_count; j++) {
-      const struct range *range = &c->ranges[j];
-      if (range->vk == b->buffer->vk && (range->writes || r->writes[i]) && b->offset < range->end &&
-          range->begin < b->offset + b->bytes)
-        return true;
-    }
-  }
-  return false;
 }
 
 static void remember(struct commands *c, const struct kernel *kernel, const struct binding *bindings) {
@@ -191,10 +169,8 @@ static void remember(struct commands *c, const struct kernel *kernel, const stru
   for (uint32_t i = 0; i < r->bindings; i++) {
     const struct binding *b = &bindings[i];
     if (c->trace) hazard_access(c->trace, b->buffer, b->offset, b->bytes, r->reads[i], r->writes[i]);
-    commands_fail(c, list_room(&c->ranges, c->range_count, &c->range_capacity, sizeof *c->ranges, "a recording"));
-    if (failed(c)) return;
-    c->ranges[c->range_count++] = (struct range){b->buffer->vk, b->offset, b->offset + b->bytes, r->writes[i]};
   }
+  commands_fail(c, ranges_add(&c->ranges, r, bindings));
 }
 
 // ---------------------------------------------------------------- profiling
@@ -242,7 +218,7 @@ static void slot_begin(struct commands *c) {
   struct slot *slot = &c->slot[c->now];
   descriptors_reset(&slot->descriptors, device);
   slot->stamps.timed_count = 0;
-  c->range_count = 0;
+  c->ranges.count = 0;
   c->bound = VK_NULL_HANDLE;
   c->pending_operations = c->pending_dispatches = 0;
   VkCommandBufferBeginInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
@@ -340,8 +316,8 @@ static void record(struct commands *c, const struct kernel *kernel, const struct
   const struct VolkDeviceTable *vk = &c->device->vk;
   struct slot *slot = &c->slot[c->now];
   VkCommandBuffer cmd = slot->cmd;
-  bool serial = c->profile && c->range_count;
-  if (serial || conflicts(c, &kernel->reflection, bindings)) barrier_between(c);
+  bool serial = c->profile && c->ranges.count;
+  if (serial || ranges_conflict(&c->ranges, &kernel->reflection, bindings)) barrier_between(c);
   remember(c, kernel, bindings);
   if (c->bound != kernel->pipeline)
     vk->vkCmdBindPipeline(cmd, VK_PIPELINE_BIND_POINT_COMPUTE, c->bound = kernel->pipeline);

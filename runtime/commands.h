@@ -10,15 +10,7 @@
 // submit sends the rest. Both: submit waits until the device has finished.
 #ifndef COMMANDS_H
 #define COMMANDS_H
-#include "buffer.h"
-#include "pipeline.h"
-
-struct binding {
-  const struct buffer *buffer;
-  uint64_t offset, bytes; // offset: a multiple of plan.offset_alignment
-  uint64_t touched;       // of these, what the profile counts; 0: all
-  bool overwritten;       // the profile counts no read: this dispatch does without those that the module has
-};
+#include "descriptors.h"
 
 struct commands;
 

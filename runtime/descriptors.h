@@ -2,7 +2,15 @@
 // fill.
 #ifndef DESCRIPTORS_H
 #define DESCRIPTORS_H
-#include "commands.h"
+#include "buffer.h"
+#include "pipeline.h"
+
+struct binding {
+  const struct buffer *buffer;
+  uint64_t offset, bytes; // offset: a multiple of plan.offset_alignment
+  uint64_t touched;       // of these, what the profile counts; 0: all
+  bool overwritten;       // the profile counts no read: this dispatch does without those that the module has
+};
 
 struct set_pool {
   VkDescriptorPool vk;

@@ -26,13 +26,6 @@ void instance_free(struct instance *instance);
 __attribute__((format(printf, 3, 4))) void instance_log(struct instance *instance, deltaic_log_level level,
                                                         const char *format, ...);
 
-// Capabilities of every physical device, unsorted. *caps is malloc'ed (NULL when count is 0).
-deltaic_status instance_devices(struct instance *instance, struct device_caps **caps, VkPhysicalDevice **handles,
-                                uint32_t *count);
-
-// What is free now of the largest device-local heap, for this process; 0 where the driver does not tell.
-uint64_t device_free_bytes(VkPhysicalDevice physical, const struct device_caps *caps);
-
 struct pipeline_store; // every kernel created so far and the disk cache (pipeline.c)
 struct transfer;       // staging memory and what moves it (buffer.c)
 
@@ -55,11 +48,6 @@ struct device {
   struct pipeline_store *pipelines;
   struct transfer *transfer;
 };
-
-// cache_dir: folder for compiled pipelines or NULL for none.
-deltaic_status device_open(struct instance *instance, VkPhysicalDevice physical, const struct device_caps *caps,
-                           const struct plan *plan, const char *cache_dir, struct device **out);
-void device_close(struct device *device); // waits for the queue; accepts NULL
 
 // A VkResult as our status with a sentence: DEVICE_LOST (also marks the device), OUT_OF_MEMORY, else INTERNAL.
 deltaic_status device_fail(struct device *device, VkResult result, const char *what);

@@ -3,7 +3,7 @@
 // accesses through device addresses, and releases before 1.4.36x miss descriptors): this sees all that is declared.
 #ifndef HAZARD_H
 #define HAZARD_H
-#include "commands.h"
+#include "buffer.h"
 
 struct hazard_trace; // grows as commands are recorded
 

@@ -1,7 +1,7 @@
 // bench_tools.h: what the benches of kernels share: a device's backend, buffers of numbers, and views of them.
 #ifndef BENCH_TOOLS_H
 #define BENCH_TOOLS_H
-#include "ops_vulkan.h"
+#include "vulkan_backend.h"
 #include "vulkan_devices.h"
 
 static struct backend *backend;
@@ -48,8 +48,7 @@ static inline struct buffer bench_buffer(uint64_t bytes, const char *what) {
 // Behind *offset of the buffer, which moves behind it.
 static inline struct tensor bench_view(struct buffer *buffer, enum dtype dtype, uint64_t *offset, uint32_t rows,
                                        uint32_t cols) {
-  struct tensor t = {
-      .dtype = dtype, .rows = rows, .cols = cols, .stride = cols, .buffer = buffer, .offset = *offset};
+  struct tensor t = {.dtype = dtype, .rows = rows, .cols = cols, .stride = cols, .buffer = buffer, .offset = *offset};
   *offset += round_up(tensor_bytes(&t), TENSOR_ALIGN);
   if (*offset > buffer->bytes) exit(fprintf(stderr, "too little room\n"));
   return t;

@@ -1,7 +1,7 @@
 // mamba2_case: random calls of Mamba-2, what they give in float64, and steps.
 #include "mamba2_case.h"
 
-#include "ops_vulkan.h"
+#include "vulkan_backend.h"
 
 uint32_t mamba2_cols(struct mamba2_args a) { return a.heads * a.P + 2 * a.groups * a.N; }
 

@@ -2,7 +2,7 @@
 #include "conv_inputs.h"
 #include "ops_cases.h"
 #include "ops_tools.h"
-#include "ops_vulkan.h"
+#include "vulkan_backend.h"
 
 struct shape {
   uint32_t W, keys, Dk, values, silu_from;

@@ -4,7 +4,7 @@
 #include "device.h"
 #include "ops_cases.h"
 #include "ops_tools.h"
-#include "ops_vulkan.h"
+#include "vulkan_backend.h"
 
 static const double CLOSE = 1e-3;
 

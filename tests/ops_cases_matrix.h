@@ -1,7 +1,7 @@
 // ops_cases_matrix.h: groups of test_matrices.
 #ifndef OPS_CASES_MATRIX_H
 #define OPS_CASES_MATRIX_H
-#include "ops_vulkan.h"
+#include "vulkan_backend.h"
 
 // Runs the rule by chunks; the kernels must be those of matrices.
 void run_rule_on_matrices(const struct delta_rule *rule, enum matrices matrices);

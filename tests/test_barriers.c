@@ -2,8 +2,8 @@
 // barrier that is left out. And how often they are submitted.
 #include "device_handle.h"
 #include "hazard.h"
-#include "ops_vulkan.h"
 #include "session.h"
+#include "vulkan_backend.h"
 #undef fail // cmocka's is meant
 #include "devices.h"
 

@@ -1,7 +1,7 @@
 // test_batch: several texts in one session become what each becomes alone, on the CPU and every Vulkan device.
 #include "device_handle.h"
-#include "ops_vulkan.h"
 #include "session.h"
+#include "vulkan_backend.h"
 
 #include "devices.h" // last: its macro fail() must not meet the declaration of ours
 

@@ -1,6 +1,6 @@
 // The operators of the CPU backend, and what is its alone: 16-bit floats, threads, the recorder.
+#include "cpu_backend.h"
 #include "ops_cases.h"
-#include "ops_cpu.h"
 #include "ops_tools.h"
 #include "pool.h"
 #include <pthread.h>

@@ -2,7 +2,7 @@
 // every recording's barriers proved by the hazard checker.
 #include "hazard.h"
 #include "ops_cases.h"
-#include "ops_vulkan.h"
+#include "vulkan_backend.h"
 #include "vulkan_devices.h"
 
 static struct hazard_trace *trace;

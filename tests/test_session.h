@@ -3,8 +3,8 @@
 #define TEST_SESSION_H
 #include "device.h"
 #include "device_handle.h"
-#include "ops_vulkan.h"
 #include "session.h"
+#include "vulkan_backend.h"
 
 #include "devices.h" // last: its macro fail() must not meet the declaration of ours
 

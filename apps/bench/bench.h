@@ -1,0 +1,68 @@
+// bench.h: what bench measures, and how it is printed.
+#ifndef BENCH_H
+#define BENCH_H
+#include "common.h"
+#include "engine.h"
+#include "print.h"
+
+enum { KERNELS = 64, ROWS = LIST_CAPACITY + 1 };
+
+// Of a large copy, bytes read and written, and of a large product of matrices: what a floor is made of. matrices: 0
+// where no floors are wanted.
+struct bench_rates {
+  double copy, matrices; // bytes and operations per second
+};
+// Seconds: the longer of moving the bytes and doing the operations; 0 where there are neither, or no rate of matrices.
+double bench_floor(const struct bench_rates *rates, uint64_t bytes, uint64_t operations);
+
+struct row {
+  bool decode;     // else prefill
+  uint32_t tokens; // of one run, in each text
+  uint32_t runs;
+  double median, least, most; // seconds of a run
+  uint64_t bytes, operations; // of a run: its kernels' sums
+  double kernel_seconds;      // of the profiled run
+  deltaic_kernel_time kernels[KERNELS];
+  size_t kernel_count;
+};
+
+struct bench {
+  const char *model;
+  struct engine engine;
+  deltaic_memory memory;
+  deltaic_session *session;
+  uint32_t sequences; // texts at once
+  int32_t *tokens;
+  deltaic_piece *pieces; // one of each text
+  int32_t *drawn;        // the same
+  struct bench_rates rates;
+  uint32_t repeat;
+  float row_seconds;
+  bool kernels, as_json;
+  bool complete; // every row was measured
+  struct row rows[ROWS];
+  size_t row_count;
+};
+
+enum { BENCH_MATMULS = 16 };
+struct bench_matmuls {
+  struct bench_rates rates;
+  struct {
+    deltaic_matmul m;
+    deltaic_matmul_result r;
+  } rows[BENCH_MATMULS];
+  size_t count;
+};
+bool bench_software(const struct engine *engine); // the rows are few and small
+bool bench_matmuls_any(const struct engine *engine, const char *only);
+deltaic_status bench_matmuls_measure(struct bench_matmuls *b, struct engine *engine, deltaic_precision precision,
+                                     const char *only, uint32_t repeat, struct progress *progress);
+void bench_matmuls_print(const struct bench_matmuls *b);
+json_t *bench_matmuls_json(const struct bench_matmuls *b);
+bool bench_matmuls_right(const struct bench_matmuls *b, double most_error);
+
+// bench --operators: an exit code. only: part of a row's text, or NULL for all.
+int bench_operators(struct engine_options *options, const char *only, uint32_t repeat, bool as_json);
+void bench_print(const struct bench *bench);
+int bench_print_json(const struct bench *bench); // an exit code
+#endif

@@ -1,0 +1,434 @@
+// demo_tracking: `deltaic demo state-tracking`: a DeltaProduct that multiplies in a group, checked at every step.
+#include "checkpoint_writer.h"
+#include "common.h"
+#include "demo.h"
+#include "demo_tracker.h"
+#include "engine.h"
+#include "print.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct usage usage = {
+    .name = "demo state-tracking",
+    .arguments = "[options]",
+    .summary = "Builds a one-layer DeltaProduct that solves a group's word problem: after every element of a word it "
+               "predicts the product so far. Runs it on random words, as a prompt and token by token, and compares "
+               "every step with the group's multiplication table.",
+    .text = "Groups: S2 to S6, A5, Z2 (parity) to Z1024, D3 to D512. An element is a product of reflections, which a "
+            "token's Householder steps are; S4 and A5 are the rotations of a cube and of an icosahedron. Then the same "
+            "construction with too few steps, and with beta in (0, 1), where there are no reflections: it fails. "
+            "docs/demos.md has the equations.",
+    .examples = "  deltaic demo state-tracking --group S5\n"
+                "  deltaic demo state-tracking --group Z60 --length 100000 --words 1 --device cpu\n"
+                "  deltaic demo state-tracking --group S3 --out s3\n"
+                "  deltaic generate s3 --prompt '(213) (132)' -n 1 --greedy      the product of a word\n",
+};
+
+enum { DECADES = 8, PIECE = 512, COMPARED = 1000 };
+
+struct request {
+  struct engine_options engine;
+  struct tracker_options tracker;
+  const char *group, *out, *repeat;
+  uint32_t length, words;
+  uint64_t seed;
+  bool swaps, alone, force, as_json;
+};
+
+struct sample { // of the first word
+  uint64_t step;
+  struct state_error error;
+  double lead; // least lead of the right element's logit since the sample before; 1: what the construction has
+};
+
+struct result {
+  uint64_t right[DECADES], total[DECADES]; // steps 1 to 10, 11 to 100, ...
+  struct sample samples[DECADES + 1];
+  size_t sample_count;
+  double seconds;
+};
+
+struct demo {
+  const struct request *r;
+  struct group group;
+  struct tracker tracker;
+  struct engine engine; // its model is the one at work
+  uint32_t *words;      // (words, length) elements
+  struct progress progress;
+};
+
+// One run of one model over the words.
+struct trial {
+  const struct demo *demo;
+  const struct tracker *tracker;
+  deltaic_session *session;
+  bool by_token;
+  uint32_t length;
+  float *logits; // (PIECE, V)
+  struct result *result;
+  uint32_t product;         // of the word so far
+  double lead;              // least so far
+  struct state_error error; // of the last probe
+};
+
+// ---------------------------------------------------------------- a word
+
+static int decade_of(uint64_t step) { // 1 to 10: 0; 11 to 100: 1
+  int decade = 0;
+  for (uint64_t end = 10; step > end && decade < DECADES - 1; end *= 10) ++decade;
+  return decade;
+}
+
+static bool sampled(const struct trial *t, uint64_t step) {
+  uint64_t power = 1;
+  while (power < step) power *= 10;
+  return step && (power == step || step == t->length);
+}
+
+static void check_step(struct trial *t, uint32_t word, uint64_t step, const float *logits) {
+  const struct demo *d = t->demo;
+  uint32_t right = 0, best = 0;
+  if (step) right = group_after(&d->group, d->words[(size_t)word * d->r->length + step - 1], t->product);
+  float other = -HUGE_VALF;
+  for (uint32_t v = 0; v <= d->group.order; ++v) {
+    if (logits[v] > logits[best]) best = v;
+    if (v && v != (uint32_t)tracker_token(right) && logits[v] > other) other = logits[v];
+  }
+  t->product = right;
+  if (!step) return;
+  t->lead = fmin(t->lead, (double)logits[tracker_token(right)] - (double)other);
+  t->result->total[decade_of(step)] += 1;
+  t->result->right[decade_of(step)] += best == (uint32_t)tracker_token(right);
+}
+
+static bool see_state(void *user, const deltaic_probed *probed) {
+  struct trial *t = user;
+  t->error = tracker_error(t->tracker, t->product, probed->data);
+  return true;
+}
+
+static uint32_t piece_of(const struct trial *t, uint32_t at) {
+  uint32_t n = 1, most = t->by_token ? 1 : PIECE;
+  while (n < most && at + n <= t->length && !sampled(t, at + n - 1)) ++n;
+  return n;
+}
+
+// Steps at ... at + n - 1; step 0 is the word's beginning.
+static deltaic_status run_piece(struct trial *t, uint32_t word, uint32_t at, uint32_t n) {
+  const struct demo *d = t->demo;
+  int32_t tokens[PIECE];
+  uint32_t product = t->product, V = d->group.order + 1;
+  for (uint32_t i = 0; i < n; ++i) {
+    uint32_t element = at + i ? d->words[(size_t)word * d->r->length + at + i - 1] : 0;
+    tokens[i] = at + i ? tracker_token(element) : 0;
+    t->product = group_after(&d->group, element, t->product); // what the probe compares with
+  }
+  bool look = !word && sampled(t, at + n - 1);
+  deltaic_status status = DELTAIC_OK;
+  if (look) status = deltaic_session_probe(t->session, DELTAIC_PROBE_STATE, see_state, t);
+  if (!status) status = deltaic_session_eval(t->session, tokens, n, DELTAIC_LOGITS_ALL, t->logits);
+  if (look && !status) status = deltaic_session_probe(t->session, 0, NULL, NULL);
+  t->product = product;
+  for (uint32_t i = 0; i < n && !status; ++i) check_step(t, word, at + i, t->logits + (size_t)i * V);
+  if (status || !look) return status;
+  t->result->samples[t->result->sample_count++] = (struct sample){at + n - 1, t->error, t->lead / 30};
+  t->lead = HUGE_VAL;
+  return status;
+}
+
+static deltaic_status run_word(struct trial *t, uint32_t word, struct progress *progress) {
+  deltaic_status status = deltaic_session_reset(t->session);
+  t->product = 0;
+  t->lead = HUGE_VAL;
+  for (uint32_t at = 0; at <= t->length && !status && !interrupted();) {
+    uint32_t n = piece_of(t, at);
+    status = run_piece(t, word, at, n);
+    at += n;
+    progress_show(progress, (uint64_t)word * t->length + at, (uint64_t)t->demo->r->words * t->length);
+  }
+  return status;
+}
+
+// ---------------------------------------------------------------- a model
+
+static int run_model(struct demo *d, const struct tracker *tracker, uint32_t length, bool by_token,
+                     struct result *result) {
+  struct trial t = {.demo = d, .tracker = tracker, .by_token = by_token, .length = length, .result = result};
+  deltaic_session_options options = session_options(&d->r->engine);
+  options.rule = by_token ? DELTAIC_RULE_RECURRENT : DELTAIC_RULE_CHUNK;
+  deltaic_status status = deltaic_session_create(d->engine.model, &options, &t.session);
+  if (status) return complain_status(status);
+  t.logits = must_resize(NULL, sizeof(float) * PIECE * (d->group.order + 1));
+  progress_begin(&d->progress, by_token ? "token by token" : "in chunks", "tokens", d->r->engine.quiet);
+  interrupt_watch(t.session);
+  double start = time_now();
+  for (uint32_t w = 0; w < d->r->words && !status && !interrupted(); ++w) status = run_word(&t, w, &d->progress);
+  result->seconds = time_now() - start;
+  interrupt_watch(NULL);
+  progress_clear();
+  free(t.logits);
+  deltaic_session_free(t.session);
+  return complain_work(status);
+}
+
+static int open_model(struct demo *d, const char *folder) {
+  deltaic_model_close(d->engine.model);
+  d->engine.model = NULL;
+  return complain_status(deltaic_model_open(d->engine.device, folder, NULL, &d->engine.model));
+}
+
+// A model that lacks something, in a folder that is soon gone.
+static int run_variant(struct demo *d, uint32_t steps, bool no_negatives, struct result *result) {
+  struct tracker_options options = d->tracker.options;
+  struct tracker tracker;
+  char *folder = temporary_folder();
+  if (!folder) return EXIT_FAILED;
+  options.steps = steps;
+  options.no_negatives = no_negatives;
+  tracker_design(&d->group, &options, &tracker);
+  int code = tracker_write(&tracker, folder);
+  if (!code) code = open_model(d, folder);
+  if (!code) code = run_model(d, &tracker, d->r->length < COMPARED ? d->r->length : COMPARED, false, result);
+  checkpoint_delete(folder);
+  free(folder);
+  tracker_free(&tracker);
+  return code;
+}
+
+// ---------------------------------------------------------------- what is printed
+
+static double accuracy(const struct result *r) {
+  uint64_t right = 0, total = 0;
+  for (int i = 0; i < DECADES; ++i) {
+    right += r->right[i];
+    total += r->total[i];
+  }
+  return total ? (double)right / (double)total : NAN;
+}
+
+static struct text percent(double part) {
+  struct text out;
+  snprintf(out.text, sizeof out.text, isnan(part) ? "-" : part == 1 ? "100%%" : "%.2f%%", 100 * part);
+  return out;
+}
+
+static struct text decade_percent(const struct result *r, int decade) {
+  return percent(r->total[decade] ? (double)r->right[decade] / (double)r->total[decade] : NAN);
+}
+
+static struct text small(double value) {
+  struct text out;
+  snprintf(out.text, sizeof out.text, "%.1e", value);
+  return out;
+}
+
+static void print_result(const struct demo *d, const char *form, const struct result *r) {
+  struct table table;
+  uint64_t begin = 1, end = 10;
+  printf("\n%s: %u word%s of %s steps, %s right, %s tokens/s\n", form, d->r->words, d->r->words == 1 ? "" : "s",
+         text_count(d->r->length).text, percent(accuracy(r)).text,
+         text_rate((double)d->r->words * (d->r->length + 1) / r->seconds).text);
+  table_begin(&table, "rr");
+  table_row(&table, "steps", "right");
+  for (int i = 0; i < DECADES && r->total[i]; ++i, begin = end + 1, end *= 10) {
+    char steps[100];
+    snprintf(steps, sizeof steps, "%s-%s", text_count(begin).text,
+             text_count(end < d->r->length ? end : d->r->length).text);
+    table_row(&table, steps, decade_percent(r, i).text);
+  }
+  table_end(&table, 2);
+  printf("\n  the state of the first word, against the exact one\n");
+  table_begin(&table, "rrrrr");
+  table_row(&table, "step", "shrunk", "error", "orthogonality", "least lead");
+  for (size_t i = 0; i < r->sample_count; ++i) {
+    const struct sample *s = &r->samples[i];
+    char lead[32];
+    snprintf(lead, sizeof lead, "%.4f", s->lead);
+    table_row(&table, text_count(s->step).text, small(s->error.shrunk).text, small(s->error.distance).text,
+              small(s->error.orthogonality).text, lead);
+  }
+  table_end(&table, 2);
+}
+
+static void print_design(const struct demo *d, const char *folder) {
+  const struct tracker *t = &d->tracker;
+  printf("group        %s, %s, %u elements\n", d->group.name, d->group.what, d->group.order);
+  printf("model        one layer, n_h %u, %u heads of %u x %u, beta in (0, %d), weights in %s\n", t->options.steps,
+         t->options.heads, t->key_size, t->value_size, t->options.no_negatives ? 1 : 2,
+         t->options.bf16 ? "bfloat16" : "float32");
+  printf("readout      closest two elements are %.1f degrees apart\n", acos(1 - t->margin) * 180 / acos(-1));
+  printf("device       %s\n", engine_device_text(&d->engine));
+  if (folder) printf("checkpoint   %s\n", folder);
+  printf("chance       %s\n", percent(1.0 / d->group.order).text);
+}
+
+struct variant {
+  uint32_t steps;
+  bool no_negatives;
+  struct result result;
+};
+
+static void print_variants(const struct demo *d, const struct variant *variants, size_t count) {
+  struct table table;
+  printf("\nwhat is needed: the same words%s, as a prompt\n",
+         d->r->length > COMPARED ? ", their first 1,000 steps" : "");
+  table_begin(&table, "rlrrr");
+  table_row(&table, "n_h", "beta", "steps 1-10", "11-100", "101-1,000");
+  for (size_t i = 0; i < count; ++i) {
+    const struct variant *v = &variants[i];
+    char steps[16];
+    snprintf(steps, sizeof steps, "%u", v->steps);
+    table_row(&table, steps, v->no_negatives ? "(0, 1)" : "(0, 2)", decade_percent(&v->result, 0).text,
+              decade_percent(&v->result, 1).text, decade_percent(&v->result, 2).text);
+  }
+  table_end(&table, 2);
+}
+
+static json_t *sample_json(const struct sample *s) {
+  return json_pack("{s:I, s:o, s:o, s:o, s:o}", "step", (json_int_t)s->step, "shrunk", number_json(s->error.shrunk),
+                   "error", number_json(s->error.distance), "orthogonality", number_json(s->error.orthogonality),
+                   "least_lead", number_json(s->lead));
+}
+
+static json_t *result_json(const struct demo *d, const char *form, const struct result *r) {
+  json_t *decades = json_array(), *samples = json_array();
+  for (int i = 0; i < DECADES && r->total[i]; ++i)
+    json_array_append_new(decades,
+                          json_pack("{s:I, s:I}", "steps", (json_int_t)r->total[i], "right", (json_int_t)r->right[i]));
+  for (size_t i = 0; i < r->sample_count; ++i) json_array_append_new(samples, sample_json(&r->samples[i]));
+  return json_pack("{s:s, s:o, s:o, s:o, s:o}", "form", form, "accuracy", number_json(accuracy(r)), "tokens_per_second",
+                   number_json((double)d->r->words * (d->r->length + 1) / r->seconds), "decades", decades, "state",
+                   samples);
+}
+
+static int print_json(const struct demo *d, const struct result *results, const struct variant *variants,
+                      size_t count) {
+  const struct tracker *t = &d->tracker;
+  json_t *compared = json_array();
+  for (size_t i = 0; i < count; ++i)
+    json_array_append_new(compared, json_pack("{s:i, s:i, s:o}", "n_h", (int)variants[i].steps, "beta_most",
+                                              variants[i].no_negatives ? 1 : 2, "accuracy",
+                                              number_json(accuracy(&variants[i].result))));
+  return json_finish(json_pack(
+      "{s:s, s:i, s:i, s:i, s:i, s:i, s:f, s:s, s:I, s:i, s:i, s:[o, o], s:o}", "group", d->group.name, "order",
+      (int)d->group.order, "n_h", (int)t->options.steps, "heads", (int)t->options.heads, "key_size", (int)t->key_size,
+      "value_size", (int)t->value_size, "margin", t->margin, "device", engine_device_text(&d->engine), "seed",
+      (json_int_t)d->r->seed, "words", (int)d->r->words, "length", (int)d->r->length, "runs",
+      result_json(d, "prompt", &results[0]), result_json(d, "tokens", &results[1]), "variants", compared));
+}
+
+// ---------------------------------------------------------------- the command
+
+static int make_repeated(struct demo *d) {
+  uint32_t element = 0;
+  size_t count = (size_t)d->r->words * d->r->length;
+  while (element < d->group.order && strcmp(d->group.names[element], d->r->repeat) != 0) ++element;
+  if (element == d->group.order)
+    return complain(EXIT_USAGE, "--repeat %s: no element of %s; there are %s to %s", d->r->repeat, d->group.name,
+                    d->group.names[0], d->group.names[d->group.order - 1]);
+  d->words = must_resize(NULL, count * sizeof *d->words);
+  for (size_t i = 0; i < count; ++i) d->words[i] = element;
+  return EXIT_OK;
+}
+
+static void make_random(struct demo *d) {
+  size_t count = (size_t)d->r->words * d->r->length;
+  uint64_t state = d->r->seed * 0x9E3779B97F4A7C15u + 0x632BE59BD9B4E019u; // an odd beginning for every seed
+  d->words = must_resize(NULL, count * sizeof *d->words);
+  for (size_t i = 0; i < count; ++i) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    d->words[i] = (uint32_t)((state >> 32) * d->group.order >> 32);
+  }
+}
+
+static int run_demo(struct demo *d, const char *folder) {
+  enum { MOST = 2 * GROUP_DIMENSION };
+  struct result results[2] = {0};
+  struct variant variants[MOST] = {0};
+  size_t count = 0;
+  int code = open_model(d, folder);
+  for (int f = 0; f < 2 && !code; ++f) code = run_model(d, &d->tracker, d->r->length, f == 1, &results[f]);
+  for (uint32_t v = 0; v < 2 * d->group.steps && !code && !d->r->alone; ++v) {
+    variants[v] = (struct variant){.steps = v / 2 + 1, .no_negatives = v % 2 == 0};
+    code = run_variant(d, variants[v].steps, variants[v].no_negatives, &variants[v].result);
+    count = v + 1;
+  }
+  if (code) return code;
+  if (d->r->as_json) return print_json(d, results, variants, count);
+  print_design(d, d->r->out);
+  print_result(d, "as a prompt, in chunks where the device has them", &results[0]);
+  print_result(d, "token by token", &results[1]);
+  if (count) print_variants(d, variants, count);
+  return EXIT_OK;
+}
+
+static int prepare(struct demo *d, const struct request *r) {
+  struct tracker_options options = r->tracker;
+  if (!group_make(r->group, r->swaps, &d->group))
+    return complain(EXIT_USAGE, "there is no group \"%s\" here; S2 to S6, A5, Z2 to Z1024, D3 to D512", r->group);
+  if (!options.steps) options.steps = d->group.steps;
+  tracker_design(&d->group, &options, &d->tracker);
+  int code = EXIT_OK;
+  if (r->repeat)
+    code = make_repeated(d);
+  else
+    make_random(d);
+  interrupt_catch();
+  if (!code) code = context_open(&r->engine, &d->engine.context);
+  return code ? code : engine_open_device(&r->engine, &d->engine);
+}
+
+static int state_tracking(const struct request *r) {
+  struct demo d = {.r = r};
+  char *temporary = NULL;
+  int code = prepare(&d, r);
+  if (!code && !r->out && !(temporary = temporary_folder())) code = EXIT_FAILED;
+  const char *folder = r->out ? r->out : temporary;
+  if (!code && r->out) code = checkpoint_place(r->out, r->force);
+  if (!code) code = tracker_write(&d.tracker, folder);
+  if (!code) code = run_demo(&d, folder);
+  if (temporary) checkpoint_delete(temporary);
+  free(temporary);
+  free(d.words);
+  code = engine_close(&d.engine, code);
+  tracker_free(&d.tracker);
+  group_free(&d.group);
+  return code;
+}
+
+int demo_state_tracking(int argc, char **argv) {
+  struct request r = {.engine = ENGINE_EXACT, .group = "S5", .length = 1000, .words = 4, .seed = 1};
+  struct arguments arguments;
+  int code;
+  const struct option options[] = {
+      HEADING("the model"),
+      TEXT('g', "group", "G", &r.group, "whose word problem"),
+      TEXT('o', "out", "DIR", &r.out, "keep the checkpoint there, for generate and others"),
+      FLAG(0, "force", &r.force, "of --out: replace a checkpoint that is there"),
+      COUNT(0, "steps", "N", &r.tracker.steps, 0, GROUP_DIMENSION,
+            "Householder steps of a token; 0: as many as the group needs"),
+      COUNT(0, "heads", "N", &r.tracker.heads, 0, TRACKER_HEADS, "heads; 0: as many as suit the group"),
+      COUNT(0, "copies", "N", &r.tracker.copies, 0, 1024, "of every coordinate in a key; 0: 16"),
+      FLAG(0, "positive", &r.tracker.no_negatives, "beta in (0, 1) in place of (0, 2)"),
+      FLAG(0, "bf16", &r.tracker.bf16, "weights in bfloat16, to see what that does"),
+      FLAG(0, "swaps", &r.swaps, "S4 by swaps, three steps, and not as the cube's rotations"),
+      HEADING("the words"),
+      COUNT('l', "length", "N", &r.length, 1, 100000000, "elements of a word"),
+      COUNT('w', "words", "N", &r.words, 1, 10000, "random words"),
+      COUNT64('s', "seed", "N", &r.seed, "of the words"),
+      TEXT(0, "repeat", "ELEMENT", &r.repeat, "a word of this element alone: rounding errors then add up in one way"),
+      FLAG(0, "alone", &r.alone, "only this model, not those that fail"),
+      HEADING("output"),
+      FLAG('q', "quiet", &r.engine.quiet, "no progress and no warnings"),
+      FLAG(0, "json", &r.as_json, "print one JSON object"),
+      DEMO_DEVICE_OPTIONS(&r.engine),
+      OPTIONS_END,
+  };
+  if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;
+  if (!r.out && r.force) return complain(EXIT_USAGE, "--force goes with --out");
+  if ((uint64_t)r.length * r.words > 1u << 30) return complain(EXIT_USAGE, "--length times --words is over 2^30");
+  return state_tracking(&r);
+}

@@ -1,0 +1,60 @@
+// prune.h: what the parts of `deltaic prune` share.
+#ifndef PRUNE_H
+#define PRUNE_H
+#include "deltaic_prune.h"
+#include "engine.h"
+#include "print.h"
+
+enum { PRUNE_LAYERS = 512 };
+
+struct prune_request {
+  struct engine_options engine; // model: the checkpoint
+  const char *out, *method, *cut, *keep, *side, *volume, *text, *eval, *statistics, *plot;
+  uint32_t tokens, window, swap_limit, rows;
+  uint64_t seed;
+  float tolerance, ridge;
+  bool per_layer, adversarial, like_reference, refit, force, sweep, as_json;
+  // Resolved:
+  deltaic_prune_method about;
+  deltaic_select_options select;
+  uint32_t keeps[PRUNE_LAYERS];
+};
+
+struct ids { // a text's
+  int32_t *tokens;
+  size_t count;
+};
+
+struct prune_work {
+  const struct prune_request *r;
+  struct engine engine;
+  bool open; // the engine
+  deltaic_statistics *statistics;
+  deltaic_selection *selection;
+  deltaic_pruning *pruning;
+  struct ids text, eval;
+  double nll_before, nll_after, nll_refit; // NaN: not measured
+  uint64_t predictions;
+  deltaic_memory before, after;
+  deltaic_model_info info, info_after;
+  double seconds_calibration, seconds_selection, seconds_refit;
+};
+
+// prune_run: the parts of the work; each an exit code, after a complaint where it is not EXIT_OK.
+int prune_measure(struct prune_work *w);   // statistics, from the file or the text
+int prune_read_eval(struct prune_work *w); // and the unpruned model's NLL
+// Of the checkpoint in a folder, on the device.
+int prune_nll_of(struct prune_work *w, const char *path, const char *label, double *nll);
+int prune_refit(struct prune_work *w);
+bool prune_show(void *progress, uint64_t done, uint64_t total); // false once Ctrl-C was pressed
+void prune_work_free(struct prune_work *w);
+// Whether the method works from the sampled activations: it can, they were asked for, and they are there.
+bool prune_from_rows(const struct prune_work *w, const char *method);
+
+// prune_report
+void prune_print(const struct prune_work *w);
+int prune_json(const struct prune_work *w);
+int prune_plot(const struct prune_work *w, const char *path);
+// prune_sweep
+int prune_sweep(struct prune_work *w);
+#endif

@@ -1,0 +1,107 @@
+// ranks: how much of its states a model uses while it reads a text (rank measures: include/deltaic.h, deltaic_rank).
+#define _POSIX_C_SOURCE 200809L // access
+#include "ranks.h"
+#include "command.h"
+#include "common.h"
+#include "print.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const struct usage usage = {
+    .name = "rank",
+    .arguments = "[options] CHECKPOINT... --text FILE",
+    .summary = "Reads a text and measures how much of each head's recurrent state is used: stable (effective) rank, "
+               "rank utilization, entropy rank, condition.",
+    .text = "States are those of the model's own recurrence, decay and doubled beta included, recorded after every "
+            "--every tokens. Rank utilization is the stable rank over min(key size, value size). The condition leaves "
+            "out singular values below 1e-6 of the first, which are rounding. Several checkpoints share one table and "
+            "one plot each: before and after pruning, say.\n\n"
+            "--plot DIR draws: utilization.png (over tokens, and by layer), spectrum.png (singular values), "
+            "similarity.png (of states recorded one after the other); and for each checkpoint layers-, beta-, filters- "
+            "and, for Head-in-Head, masks-NAME.png.",
+    .examples = "  deltaic rank models/mine --text book.txt\n"
+                "  deltaic rank models/mine models/pruned --text book.txt --plot plots --csv ranks.csv\n"
+                "  deltaic rank models/mine --text documents.txt --separator '<|end|>' --every 1 --tokens 400\n",
+    .most_arguments = RANK_CHECKPOINTS,
+};
+
+// Folder names, with a number where two checkpoints share one.
+static void name_checkpoints(struct measured *m, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    size_t same = 0;
+    struct text name = text_name(m[i].path);
+    for (size_t j = 0; j < i; ++j) same += !strcmp(text_name(m[j].path).text, name.text);
+    snprintf(m[i].name, sizeof m[i].name, "%s", name.text);
+    for (char *c = m[i].name; *c; ++c)
+      if (*c == '/') *c = '_';
+    size_t length = strlen(m[i].name);
+    if (same) snprintf(m[i].name + length, sizeof m[i].name - length, "-%zu", same + 1);
+  }
+}
+
+// Before anything is computed.
+static int check_folder(const char *path) {
+  char inside[1024];
+  snprintf(inside, sizeof inside, "%.1000s/.", path);
+  return access(inside, W_OK | X_OK) ? complain(EXIT_FAILED, "%s: %s", path, errno_text(errno)) : EXIT_OK;
+}
+
+static int measure_all(struct measured *m, size_t count, const struct rank_request *r) {
+  int code = EXIT_OK, written = EXIT_OK;
+  for (size_t i = 0; i < count && !code; ++i) code = measure_checkpoint(&m[i], r);
+  if (code) return code;
+  if (r->as_json)
+    written = ranks_json(m, count);
+  else
+    ranks_print(m, count, r);
+  if (!written && r->csv) written = ranks_csv(m, count, r->csv);
+  if (!written && r->plot) written = ranks_plot(m, count, r);
+  return written;
+}
+
+int command_rank(int argc, char **argv) {
+  struct rank_request r = {.engine = ENGINE_EXACT, .tokens = 1024, .every = 16};
+  struct measured measured[RANK_CHECKPOINTS] = {0};
+  struct arguments arguments;
+  int code;
+  const struct option options[] = {
+      HEADING("text"),
+      TEXT('f', "text", "FILE", &r.text, "the text to read; - is standard input"),
+      COUNT('n', "tokens", "N", &r.tokens, 0, 0, "only the first N; 0: all"),
+      COUNT('e', "every", "N", &r.every, 1, 4096, "record states after every N tokens"),
+      TEXT(0, "separator", "TEXT", &r.separator,
+           "stands between documents: each is read after a begin token, and its beginning is marked in plots"),
+      HEADING("output"),
+      FLAG(0, "heads", &r.heads, "a row for each head"),
+      OUTPUT(0, "csv", "FILE", &r.csv, "every measure of every recorded state"),
+      TEXT(0, "plot", "DIR", &r.plot, "draw into this folder, which must exist"),
+      LIST('l', "layers", "N,N,...", &r.layers, 0, 0, "layers to draw; without it, some from the first to the last"),
+      FLAG('q', "quiet", &r.engine.quiet, "no progress and no warnings"),
+      FLAG(0, "json", &r.as_json, "print one JSON object"),
+      ENGINE_OPTIONS(&r.engine),
+      OPTIONS_END,
+  };
+  if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;
+  if (!r.text) return complain(EXIT_USAGE, "no text: name a file with --text");
+  if (arguments.count > 1 && !strcmp(r.text, "-"))
+    return complain(EXIT_USAGE, "several checkpoints cannot all read standard input");
+  if (r.layers.count && !r.plot) return complain(EXIT_USAGE, "--layers chooses what --plot draws");
+  if (arguments.count && r.engine.model)
+    return complain(EXIT_USAGE, "models by name and with --model: \"%s\" and \"%s\"", arguments.items[0],
+                    r.engine.model);
+  size_t count = arguments.count ? arguments.count : 1;
+  for (size_t i = 0; i < count; ++i) {
+    measured[i].path = arguments.count ? arguments.items[i] : model_path(r.engine.model);
+    if (!measured[i].path) return EXIT_USAGE;
+  }
+  name_checkpoints(measured, count);
+  code = r.plot ? check_folder(r.plot) : EXIT_OK;
+  for (size_t i = 0; i < count && !code; ++i) code = model_check(measured[i].path);
+  if (!code) code = measure_all(measured, count, &r);
+  for (size_t i = 0; i < count; ++i) measured_free(&measured[i]);
+  return code;
+}

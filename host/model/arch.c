@@ -1,0 +1,124 @@
+// arch: config.json -> model_spec: the table of families. arch_common.c has what the families' files, arch_*.c, share.
+#include "arch.h"
+#include "hash.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern const struct arch arch_delta_net, arch_gated_deltanet, arch_gated_deltaproduct, arch_mamba2, arch_qwen2,
+    arch_transformer;
+static const struct arch *const arch_table[] = {&arch_delta_net,
+                                                &arch_gated_deltanet,
+                                                &arch_gated_deltaproduct,
+                                                &arch_mamba2,
+                                                &arch_qwen2,
+                                                &arch_transformer,
+                                                NULL};
+
+// ---------------------------------------------------------------- tensors that nobody used
+
+deltaic_status model_leftovers(struct checkpoint *checkpoint, const struct model_spec *spec) {
+  char head[64];
+  names_write(spec->names, 0, ROLE_HEAD, head, sizeof head);
+  for (uint64_t i = 0; i < checkpoint_count(checkpoint); i++) {
+    const struct file_tensor *t = checkpoint_at(checkpoint, i);
+    const bool copy = spec->tied && !strcmp(t->name, head); // of the embedding
+    if (!t->used && !copy && !names_ignored(spec->names, t->name))
+      return fail(DELTAIC_UNSUPPORTED, "%s: tensor %.200s has no place in a %s of this configuration",
+                  checkpoint_path(checkpoint), t->name, spec->architecture);
+  }
+  return DELTAIC_OK;
+}
+
+// ---------------------------------------------------------------- the whole file
+
+static const struct arch *find_arch(const char *model_type) {
+  for (size_t i = 0; arch_table[i]; i++)
+    if (!strcmp(arch_table[i]->model_type, model_type)) return arch_table[i];
+  return NULL;
+}
+
+static deltaic_status fail_model_type(const char *file, const char *model_type) {
+  if (!strcmp(model_type, "delta_net_2"))
+    return fail(
+        DELTAIC_UNSUPPORTED,
+        "%s: model_type \"delta_net_2\" (shared or shifting convolutions, a key size per layer) is not supported",
+        file);
+  char list[256] = "";
+  size_t used = 0;
+  for (size_t i = 0; arch_table[i] && used < sizeof list; i++)
+    used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", arch_table[i]->model_type);
+  return fail(DELTAIC_UNSUPPORTED, "%s: model_type \"%.100s\" is not supported; supported are: %s", file, model_type,
+              list);
+}
+
+static deltaic_status parse(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
+                            struct model_spec *out) {
+  if (!json_is_object(config)) return fail(DELTAIC_BAD_FILE, "%s: must be a JSON object", r->file);
+  const char *model_type = json_text(r, config, "model_type", NULL);
+  if (r->status) return r->status;
+  if (!model_type) return fail(DELTAIC_BAD_FILE, "%s: has no model_type", r->file);
+  const struct arch *arch = find_arch(model_type);
+  if (!arch) return fail_model_type(r->file, model_type);
+  snprintf(out->architecture, sizeof out->architecture, "%s", arch->model_type);
+  deltaic_status status = arch->read(r, config, checkpoint, out);
+  return status ? status : r->status;
+}
+
+// Python writes an infinite number, as the upper end of dt_limit, as Infinity, which JSON does not have: 1e308 instead.
+// A copy of the text, to be freed; NULL without memory.
+char *config_without_infinity(const char *text, size_t bytes) {
+  static const char infinity[] = "Infinity", large[] = "1e308   ";
+  char *copy = malloc(bytes + 1);
+  bool quoted = false;
+  if (!copy) return NULL;
+  if (bytes) memcpy(copy, text, bytes);
+  for (size_t i = 0; i < bytes; i++) {
+    if (copy[i] == '"') quoted = !quoted;
+    if (quoted && copy[i] == '\\') i++;
+    if (quoted || bytes - i < 8 || memcmp(copy + i, infinity, 8)) continue;
+    memcpy(copy + i, large, 8);
+  }
+  return copy;
+}
+
+deltaic_status model_spec_parse(const char *file, const char *text, size_t bytes, struct checkpoint *checkpoint,
+                                struct model_spec *out) {
+  struct json_reader reader = {.file = file};
+  json_t *config;
+  memset(out, 0, sizeof *out);
+  char *copy = config_without_infinity(text, bytes);
+  if (!copy) return fail_memory("a config", bytes);
+  deltaic_status status = json_parse(file, copy, bytes, &config);
+  free(copy);
+  if (status) return status;
+  status = parse(&reader, config, checkpoint, out);
+  json_decref(config);
+  out->config_hash = hash_bytes(HASH_BEGIN, text, bytes);
+  if (status) model_spec_free(out);
+  return status;
+}
+
+deltaic_status model_spec_read(const char *folder, struct checkpoint *checkpoint, struct model_spec *out) {
+  memset(out, 0, sizeof *out);
+  char *file = path_join(folder, "config.json");
+  if (!file) return DELTAIC_OUT_OF_MEMORY;
+  struct file_view view;
+  deltaic_status status = file_map(file, &view);
+  if (!status) {
+    status = model_spec_parse(file, view.data, view.bytes, checkpoint, out);
+    file_unmap(&view);
+  }
+  free(file);
+  return status;
+}
+
+void model_spec_free(struct model_spec *spec) {
+  for (uint32_t i = 0; spec->layers && i < spec->L; i++) {
+    free(spec->layers[i].spec);
+    free(spec->layers[i].ffn_spec);
+  }
+  free(spec->layers);
+  memset(spec, 0, sizeof *spec);
+}

@@ -1,0 +1,153 @@
+// mixer_attention: softmax attention with rotary positions, global or over a sliding window (docs/mixers.md).
+#include "mixer_attention.h"
+
+#include "mixer.h"
+
+#include <math.h>
+#include <stdio.h>
+
+static const float QK_NORM_EPS = 1e-5f; // fla leaves it at its RMSNorm's default; norm_eps is not passed on
+
+struct attention_weights {
+  struct tensor qkv, bias; // ((heads + 2 kv_heads) * d, D); (1, the same) or absent
+  struct tensor norm;      // (1, (heads + kv_heads) * d): the weight of each head's norm; absent without
+  struct tensor o_proj;    // (D, heads * d)
+  struct tensor rotation;  // (ROPE_ROWS, rotary); absent without
+};
+
+struct attention_state {
+  struct tensor k, v; // (B, capacity * kv_heads * d)
+};
+
+struct rotation {
+  double theta;
+};
+
+// Row level * 256 + b: the rotation of b * 256^level positions (ops.h, ROPE_ROWS).
+static void rotation_row(const void *context, uint32_t row, uint32_t rotary, float *out) {
+  const struct rotation *r = context;
+  double position = (row & 255) * pow(256.0, row >> 8);
+  for (uint32_t j = 0; j < rotary / 2; j++) {
+    double angle = position * pow(r->theta, -2.0 * j / rotary);
+    out[j] = (float)cos(angle);
+    out[rotary / 2 + j] = (float)sin(angle);
+  }
+}
+
+// One weight for all queries, one for all keys: each as often as there are heads.
+struct norm_sources {
+  struct weight_part q, k;
+  uint32_t heads, d;
+};
+
+static void norm_row(const void *context, uint32_t row, uint32_t cols, float *out) {
+  const struct norm_sources *s = context;
+  (void)row;
+  for (uint32_t i = 0; i < cols; i += s->d) weight_part_read(i < s->heads * s->d ? &s->q : &s->k, 0, s->d, 1, out + i);
+}
+
+static void bind_norm(const struct attention_spec *s, uint32_t layer, struct weights *w, struct attention_weights *a) {
+  const struct norm_sources sources = {.q = weights_part(w, layer, ROLE_Q_NORM, s->d, 0),
+                                       .k = weights_part(w, layer, ROLE_K_NORM, s->d, 0),
+                                       .heads = s->heads,
+                                       .d = s->d};
+  weights_rows(w, &a->norm, 1, (s->heads + s->kv_heads) * s->d, norm_row, &sources, sizeof sources);
+  w->parameters += 2 * s->d;
+}
+
+static void attention_bind(const void *spec, uint32_t layer, uint32_t D, struct weights *w, void *weights) {
+  const struct attention_spec *s = spec;
+  struct attention_weights *a = weights;
+  const uint32_t q = s->heads * s->d, kv = s->kv_heads * s->d;
+  const struct weight_part in[3] = {weights_part(w, layer, ROLE_Q, q, D), weights_part(w, layer, ROLE_K, kv, D),
+                                    weights_part(w, layer, ROLE_V, kv, D)};
+  weights_matrix(w, &a->qkv, D, in, 3);
+  if (s->bias) {
+    const struct weight_part bias[3] = {weights_part(w, layer, ROLE_Q_BIAS, q, 0),
+                                        weights_part(w, layer, ROLE_K_BIAS, kv, 0),
+                                        weights_part(w, layer, ROLE_V_BIAS, kv, 0)};
+    weights_vector(w, &a->bias, bias, 3);
+  }
+  if (s->qk_norm) bind_norm(s, layer, w, a);
+  weights_bind_matrix(w, &a->o_proj, layer, ROLE_OUTPUT, D, q);
+  struct rotation r = {.theta = s->rope_theta};
+  if (s->rotary) weights_rows(w, &a->rotation, ROPE_ROWS, s->rotary, rotation_row, &r, sizeof r);
+}
+
+// A window's cache also holds the tokens of one call: its first query still sees window - 1 positions before it.
+static uint32_t capacity_of(const struct attention_spec *s, const struct state_shape *shape) {
+  if (!s->window) return shape->context;
+  uint64_t capacity = (uint64_t)s->window - 1 + shape->batch;
+  return capacity < UINT32_MAX ? (uint32_t)capacity : UINT32_MAX;
+}
+
+static void attention_state(const void *spec, const struct state_shape *shape, struct arena *arena, void *state,
+                            struct state_list *list) {
+  const struct attention_spec *s = spec;
+  struct attention_state *a = state;
+  uint32_t position = s->kv_heads * s->d;
+  uint64_t cols = (uint64_t)capacity_of(s, shape) * position;
+  state_add(arena, &a->k, DTYPE_F32, shape, cols);
+  state_add(arena, &a->v, DTYPE_F32, shape, cols);
+  *list = (struct state_list){.entries = {{&a->k, position, s->window}, {&a->v, position, s->window}}, .count = 2};
+}
+
+static void attention_forward(const void *spec, const void *weights, const void *state, const struct call *call,
+                              struct tensor y, struct tensor h) {
+  const struct attention_spec *s = spec;
+  const struct attention_weights *w = weights;
+  const struct attention_state *st = state;
+  const struct attention_args args = {.heads = s->heads,
+                                      .kv_heads = s->kv_heads,
+                                      .d = s->d,
+                                      .window = s->window,
+                                      .capacity = st->k.cols / (s->kv_heads * s->d)};
+  const struct tensor none = {0};
+  const uint32_t T = call->T, cols = (s->heads + 2 * s->kv_heads) * s->d;
+  struct oplist *l = call->l;
+  struct tensor qkv = oplist_value(l, T, cols);
+  const struct tensor rotated = oplist_value(l, T, cols), o = oplist_value(l, T, s->heads * s->d);
+
+  op_linear(l, qkv, h, w->qkv, w->bias);
+  if (s->qk_norm) {
+    const struct tensor normed = oplist_value(l, T, cols);
+    op_head_norm(
+        l,
+        &(struct head_norm){
+            .y = normed, .x = qkv, .weight = w->norm, .heads = s->heads + s->kv_heads, .d = s->d, .eps = QK_NORM_EPS});
+    qkv = normed;
+  }
+  op_rope_append(l, &(struct rope_append){.y = rotated,
+                                          .cache_k = st->k,
+                                          .cache_v = st->v,
+                                          .x = qkv,
+                                          .table = w->rotation,
+                                          .sequences = call->sequences,
+                                          .a = args});
+  op_attention(
+      l, &(struct attention){
+             .o = o, .qkv = rotated, .cache_k = st->k, .cache_v = st->v, .sequences = call->sequences, .a = args});
+  op_linear(l, y, o, w->o_proj, none);
+}
+
+static void attention_describe(const void *spec, char *text, size_t capacity) {
+  const struct attention_spec *s = spec;
+  if (s->window)
+    snprintf(text, capacity, "window %u", s->window);
+  else
+    snprintf(text, capacity, "global");
+}
+
+static bool attention_grows(const void *spec) { return ((const struct attention_spec *)spec)->window == 0; }
+
+static void attention_see(void *spec, uint32_t window) { ((struct attention_spec *)spec)->window = window; }
+
+const struct mixer mixer_attention = {.name = "attention",
+                                      .weights_bytes = sizeof(struct attention_weights),
+                                      .state_bytes = sizeof(struct attention_state),
+                                      .describe = attention_describe,
+                                      .grows = attention_grows,
+                                      .see = attention_see,
+                                      .bind = attention_bind,
+                                      .state = attention_state,
+                                      .forward = attention_forward};

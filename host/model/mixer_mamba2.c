@@ -1,0 +1,158 @@
+// mixer_mamba2: Mamba-2 layers (Dao and Gu 2024; docs/mixers.md).
+//
+//   z, xBC, dt = x Win;  xBC = silu(conv(xBC));  dt, g from dt;  y = mamba2(xBC, dt, g) with the skip D x
+//   out = norm(y, gate z) Wout
+//
+// The checkpoint's one projection has rows z, xBC, dt. Ours has zero rows between them, so that the columns of each
+// start where a descriptor may start.
+#include "mixer_mamba2.h"
+
+#include "mixer.h"
+
+struct mamba2_weights {
+  struct tensor in_proj, in_bias;   // (rows, D), (1, rows) f32 or absent
+  struct tensor conv, conv_bias;    // (W, C) f32, (1, C) f32 or absent; C = columns of xBC
+  struct tensor A_log, dt_bias, D;  // (1, heads) f32, the same, (1, heads) or (1, E) f32
+  struct tensor norm;               // (1, E) f32 or absent
+  struct tensor out_proj, out_bias; // (D, E), (1, D) f32 or absent
+  uint32_t xBC_from, dt_from;       // columns of the projection
+};
+
+struct mamba2_state {
+  struct tensor history; // (B, (W-1) * C), oldest first
+  struct tensor S;       // (B, heads * N * P)
+};
+
+static uint32_t inner(const struct mamba2_spec *s) { return s->heads * s->P; }
+static uint32_t channels(const struct mamba2_spec *s) { return inner(s) + 2 * s->groups * s->N; }
+
+// The projection's bias with the same gaps as its rows.
+struct bias_source {
+  struct weight_part parts[3];
+  uint32_t from[3];
+};
+
+static void bias_row(const void *context, uint32_t row, uint32_t cols, float *out) {
+  const struct bias_source *s = context;
+  (void)row, (void)cols;
+  for (int p = 0; p < 3; p++) weight_part_read(&s->parts[p], 0, s->parts[p].rows, 1, out + s->from[p]);
+}
+
+static void bind_in_proj(const struct mamba2_spec *s, uint32_t layer, uint32_t D, struct weights *w,
+                         struct mamba2_weights *m) {
+  static const enum role roles[3] = {ROLE_Z, ROLE_XBC, ROLE_DT}, biases[3] = {ROLE_Z_BIAS, ROLE_XBC_BIAS, ROLE_DT_BIAS};
+  const uint32_t align = TENSOR_ALIGN / sizeof(float), rows[3] = {inner(s), channels(s), s->heads};
+  m->xBC_from = (uint32_t)round_up(rows[0], align);
+  m->dt_from = m->xBC_from + (uint32_t)round_up(rows[1], align);
+  struct weight_part in[3];
+  struct bias_source bias = {.from = {0, m->xBC_from, m->dt_from}};
+  for (int p = 0; p < 3; p++) {
+    in[p] = weights_part(w, layer, roles[p], rows[p], D);
+    in[p].align = p < 2 ? align : 0;
+    if (s->bias) bias.parts[p] = weights_part(w, layer, biases[p], rows[p], 0);
+    if (s->bias) w->parameters += rows[p];
+  }
+  weights_matrix(w, &m->in_proj, D, in, 3);
+  if (s->bias) weights_rows(w, &m->in_bias, 1, m->dt_from + s->heads, bias_row, &bias, sizeof bias);
+}
+
+static void mamba2_bind(const void *spec, uint32_t layer, uint32_t D, struct weights *w, void *weights) {
+  const struct mamba2_spec *s = spec;
+  struct mamba2_weights *m = weights;
+  const uint32_t E = inner(s), C = channels(s);
+  bind_in_proj(s, layer, D, w, m);
+  const struct weight_part conv = weights_part(w, layer, ROLE_CONV, C, s->W);
+  weights_transposed(w, &m->conv, s->W, &conv, 1);
+  if (s->conv_bias) weights_bind_vector(w, &m->conv_bias, layer, ROLE_CONV_BIAS, C);
+  weights_bind_vector(w, &m->A_log, layer, ROLE_A_LOG, s->heads);
+  weights_bind_vector(w, &m->dt_bias, layer, ROLE_STEP_BIAS, s->heads);
+  weights_bind_vector(w, &m->D, layer, ROLE_SKIP, s->D_per_element ? E : s->heads);
+  if (s->norm_place != NORM_ABSENT) weights_bind_vector(w, &m->norm, layer, ROLE_OUTPUT_NORM, E);
+  weights_bind_matrix(w, &m->out_proj, layer, ROLE_OUTPUT, D, E);
+  if (s->bias) weights_bind_vector(w, &m->out_bias, layer, ROLE_OUTPUT_BIAS, D);
+}
+
+static void mamba2_state(const void *spec, const struct state_shape *shape, struct arena *arena, void *state,
+                         struct state_list *list) {
+  const struct mamba2_spec *s = spec;
+  struct mamba2_state *m = state;
+  uint64_t history = (uint64_t)(s->W - 1) * channels(s), S = (uint64_t)inner(s) * s->N;
+  state_add(arena, &m->history, DTYPE_F32, shape, history);
+  state_add(arena, &m->S, DTYPE_F32, shape, S);
+  *list = (struct state_list){.entries = {{.tensor = &m->history}, {.tensor = &m->S}}, .count = 2};
+}
+
+static void mamba2_forward(const void *spec, const void *weights, const void *state, const struct call *call,
+                           struct tensor y, struct tensor h) {
+  const struct mamba2_spec *s = spec;
+  const struct mamba2_weights *w = weights;
+  const struct mamba2_state *st = state;
+  const uint32_t T = call->T, C = channels(s), E = inner(s);
+  struct oplist *l = call->l;
+  const struct tensor p = oplist_value(l, T, w->in_proj.rows); // z, xBC, dt
+  const struct tensor xBC = oplist_value(l, T, C), dt = oplist_value(l, T, s->heads), g = oplist_value(l, T, s->heads);
+  const struct tensor o = oplist_value(l, T, E), out = oplist_value(l, T, E);
+
+  op_linear(l, p, h, w->in_proj, w->in_bias);
+  op_conv(l, &(struct conv){.y = xBC,
+                            .history = st->history,
+                            .x = tensor_cols(p, w->xBC_from, C),
+                            .weight = w->conv,
+                            .bias = w->conv_bias,
+                            .sequences = call->sequences,
+                            .a = {.W = s->W, .C = C, .silu_from = 0}});
+  op_mamba2_inputs(l, &(struct mamba2_inputs){.dt = dt,
+                                              .g = g,
+                                              .raw = tensor_cols(p, w->dt_from, s->heads),
+                                              .A_log = w->A_log,
+                                              .dt_bias = w->dt_bias,
+                                              .low = s->dt_low,
+                                              .high = s->dt_high});
+  op_probe(l, DELTAIC_PROBE_DECAY, g, T, s->heads, &call->layer);
+  op_mamba2(
+      l, &(struct mamba2){
+             .y = o,
+             .state = st->S,
+             .xBC = xBC,
+             .dt = dt,
+             .g = g,
+             .D = w->D,
+             .sequences = call->sequences,
+             .a = {.heads = s->heads, .P = s->P, .N = s->N, .groups = s->groups, .D_per_element = s->D_per_element}});
+  op_probe(l, DELTAIC_PROBE_STATE, st->S, (size_t)s->heads * s->N, s->P, &call->layer);
+  op_gated_norm(l, &(struct gated_norm){.y = out,
+                                        .x = o,
+                                        .z = tensor_cols(p, 0, E),
+                                        .weight = w->norm,
+                                        .groups = s->groups,
+                                        .place = s->norm_place,
+                                        .eps = s->norm_eps});
+  op_probe(l, DELTAIC_PROBE_HEADS, out, T, E, &call->layer);
+  op_linear(l, y, out, w->out_proj, w->out_bias);
+}
+
+static void mamba2_describe(const void *spec, char *text, size_t capacity) {
+  (void)spec;
+  if (capacity) text[0] = 0;
+}
+
+static bool mamba2_grows(const void *spec) {
+  (void)spec;
+  return false;
+}
+
+static void mamba2_sizes(const void *spec, struct mixer_sizes *sizes) {
+  const struct mamba2_spec *s = spec;
+  *sizes = (struct mixer_sizes){
+      .heads = s->groups, .value_heads = s->heads, .key_size = s->N, .value_size = s->P, .steps = 1};
+}
+
+const struct mixer mixer_mamba2 = {.name = "mamba2",
+                                   .weights_bytes = sizeof(struct mamba2_weights),
+                                   .state_bytes = sizeof(struct mamba2_state),
+                                   .describe = mamba2_describe,
+                                   .grows = mamba2_grows,
+                                   .sizes = mamba2_sizes,
+                                   .bind = mamba2_bind,
+                                   .state = mamba2_state,
+                                   .forward = mamba2_forward};

@@ -1,0 +1,183 @@
+// model: opens a checkpoint (arch says what it is), declares every layer's weights, uploads them.
+#include "model.h"
+
+#include "device_handle.h"
+#include "hash.h"
+#include "option_structs.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void limit_attention(struct model_spec *s, uint32_t window) {
+  for (uint32_t i = 0; i < s->L && window; i++)
+    if (s->layers[i].mixer->see) s->layers[i].mixer->see(s->layers[i].spec, window);
+}
+
+static void bind_layers(struct deltaic_model *m) {
+  const struct model_spec *s = &m->spec;
+  for (uint32_t i = 0; i < s->L; i++) {
+    block_bind(s, i, &m->weights, &m->blocks[i]);
+    s->layers[i].mixer->bind(s->layers[i].spec, i, s->D, &m->weights, m->mixers[i]);
+  }
+}
+
+static void bind_outside(struct deltaic_model *m) {
+  const struct model_spec *s = &m->spec;
+  struct weights *w = &m->weights;
+  weights_bind_matrix(w, &m->embedding, 0, ROLE_EMBEDDING, s->V, s->D);
+  weights_bind_vector(w, &m->norm, 0, ROLE_FINAL_NORM, s->D);
+  if (!s->tied) weights_bind_matrix(w, &m->head, 0, ROLE_HEAD, s->V, s->D);
+}
+
+static deltaic_status allocate_layers(struct deltaic_model *m) {
+  const struct model_spec *s = &m->spec;
+  m->blocks = calloc(s->L, sizeof *m->blocks);
+  m->mixers = calloc(s->L, sizeof *m->mixers);
+  if (!m->blocks || !m->mixers) return fail_memory("the list of layers", s->L * sizeof *m->blocks);
+  for (uint32_t i = 0; i < s->L; i++) {
+    m->mixers[i] = calloc(1, s->layers[i].mixer->weights_bytes);
+    if (!m->mixers[i]) return fail_memory("a layer", s->layers[i].mixer->weights_bytes);
+    if (!s->layers[i].ffn) continue;
+    m->blocks[i].ffn = calloc(1, s->layers[i].ffn->weights_bytes);
+    if (!m->blocks[i].ffn) return fail_memory("a layer", s->layers[i].ffn->weights_bytes);
+  }
+  return DELTAIC_OK;
+}
+
+bool model_grows(const struct model_spec *s) {
+  for (uint32_t i = 0; i < s->L; i++)
+    if (s->layers[i].mixer->grows(s->layers[i].spec)) return true;
+  return false;
+}
+
+// Pruned layers may differ: the least and the most channels of a key; both 0 where no layer has keys.
+static void key_sizes(const struct model_spec *s, uint32_t *least, uint32_t *most) {
+  *least = *most = 0;
+  for (uint32_t i = 0; i < s->L; i++) {
+    struct mixer_sizes z = {0};
+    if (!s->layers[i].mixer->sizes) continue;
+    s->layers[i].mixer->sizes(s->layers[i].spec, &z);
+    if (!*most || z.key_size < *least) *least = z.key_size;
+    if (z.key_size > *most) *most = z.key_size;
+  }
+}
+
+// "4 gated_deltanet, 2 attention (window 48)": kinds in the order of their first layer.
+static void describe_layers(const struct model_spec *s, char *text, size_t capacity) {
+  char kinds[8][96];
+  uint32_t counts[8] = {0};
+  int n = 0;
+  for (uint32_t i = 0; i < s->L; i++) {
+    char detail[48], kind[96];
+    s->layers[i].mixer->describe(s->layers[i].spec, detail, sizeof detail);
+    snprintf(kind, sizeof kind, detail[0] ? "%s (%s)" : "%s", s->layers[i].mixer->name, detail);
+    int k = 0;
+    while (k < n && strcmp(kinds[k], kind)) k++;
+    if (k == n && n < 8) strcpy(kinds[n++], kind);
+    if (k < 8) counts[k]++;
+  }
+  size_t used = 0;
+  text[0] = 0;
+  for (int k = 0; k < n && used < capacity; k++)
+    used += (size_t)snprintf(text + used, capacity - used, "%s%u %s", k ? ", " : "", counts[k], kinds[k]);
+  uint32_t least, most;
+  key_sizes(s, &least, &most);
+  if (least != most && used < capacity) snprintf(text + used, capacity - used, "; keys of %u to %u", least, most);
+}
+
+// The sizes of the first layer that has an FFN, and of the first that has a fixed state, which attention has not.
+static void fill_info(struct deltaic_model *m) {
+  const struct model_spec *s = &m->spec;
+  deltaic_model_info *i = &m->info;
+  memcpy(i->architecture, s->architecture, sizeof i->architecture);
+  describe_layers(s, i->layers_text, sizeof i->layers_text);
+  i->vocabulary = (int32_t)s->V;
+  i->width = (int32_t)s->D;
+  i->layers = (int32_t)s->L;
+  i->parameters = m->weights.parameters;
+  i->grows = model_grows(s);
+  i->bos_token = s->bos;
+  i->eos_token = s->eos;
+  for (uint32_t l = 0; l < s->L && !i->mlp_width; l++)
+    if (s->layers[l].ffn) i->mlp_width = (int32_t)s->layers[l].ffn->width(s->layers[l].ffn_spec);
+  for (uint32_t l = 0; l < s->L; l++) {
+    struct mixer_sizes z = {0};
+    if (!s->layers[l].mixer->sizes) continue;
+    s->layers[l].mixer->sizes(s->layers[l].spec, &z);
+    i->heads = (int32_t)z.heads;
+    i->value_heads = (int32_t)z.value_heads;
+    i->key_size = (int32_t)z.key_size;
+    i->value_size = (int32_t)z.value_size;
+    break;
+  }
+}
+
+deltaic_status model_declare(struct deltaic_model *m, struct backend *backend, const char *path,
+                             uint32_t attention_window) {
+  m->backend = backend;
+  deltaic_status status = checkpoint_open_folder(path, &m->checkpoint);
+  if (status != DELTAIC_OK) return status;
+  status = model_spec_read(path, m->checkpoint, &m->spec);
+  if (status != DELTAIC_OK) return status;
+  limit_attention(&m->spec, attention_window);
+  status = allocate_layers(m);
+  if (status != DELTAIC_OK) return status;
+  m->weights.checkpoint = m->checkpoint;
+  m->weights.model = &m->spec;
+  m->weights.backend = backend;
+  bind_outside(m);
+  bind_layers(m);
+  status = weights_status(&m->weights);
+  if (status == DELTAIC_OK) status = model_leftovers(m->checkpoint, &m->spec);
+  if (status == DELTAIC_OK) fill_info(m);
+  return status;
+}
+
+void model_clear(struct deltaic_model *m) {
+  weights_free(&m->weights);
+  for (uint32_t i = 0; m->mixers && i < m->spec.L; i++) free(m->mixers[i]);
+  for (uint32_t i = 0; m->blocks && i < m->spec.L; i++) free(m->blocks[i].ffn);
+  free(m->mixers);
+  free(m->blocks);
+  model_spec_free(&m->spec);
+  checkpoint_close(m->checkpoint);
+}
+
+deltaic_status deltaic_model_open(deltaic_device *device, const char *path, const deltaic_model_options *options,
+                                  deltaic_model **out) {
+  if (!device || !path || !out)
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_model_open: device, path and out must not be NULL");
+  struct deltaic_model *m = calloc(1, sizeof *m);
+  if (!m) return fail_memory("a model", sizeof *m);
+  deltaic_model_options o;
+  deltaic_status status = options_read(&o, sizeof o, options, "deltaic_model_options");
+  if (status == DELTAIC_OK && o.attention_window > INT32_MAX)
+    status =
+        fail(DELTAIC_INVALID_ARGUMENT, "deltaic_model_open: attention_window %u is above 2^31 - 1", o.attention_window);
+  if (status == DELTAIC_OK) status = model_declare(m, device->backend, path, o.attention_window);
+  if (status == DELTAIC_OK) status = weights_upload(&m->weights, o.progress, o.progress_user);
+  m->weights.fingerprint = hash_word(m->weights.fingerprint, m->spec.config_hash);
+  m->info.fingerprint = m->weights.fingerprint;
+  // A saved state of other windows does not fit.
+  if (o.attention_window) m->weights.fingerprint = hash_word(m->weights.fingerprint, o.attention_window);
+  if (status != DELTAIC_OK) {
+    deltaic_model_close(m);
+    return status;
+  }
+  if (m->spec.tied) m->head = m->embedding;
+  checkpoint_close(m->checkpoint);
+  m->checkpoint = m->weights.checkpoint = NULL;
+  *out = m;
+  return DELTAIC_OK;
+}
+
+void deltaic_model_close(deltaic_model *m) {
+  if (!m) return;
+  model_clear(m);
+  free(m);
+}
+
+void deltaic_model_get_info(const deltaic_model *m, deltaic_model_info *info) {
+  if (info) *info = m ? m->info : (deltaic_model_info){0};
+}

@@ -1,0 +1,295 @@
+// weights_upload: what was declared, from the checkpoint to the device, with the fingerprint of it all. All threads
+// read the rows of matrices, straight into what the device copies from; whatever else there is goes through a stage.
+#include "hash.h"
+#include "pool.h"
+#include "weights.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STAGE_BYTES = 1 << 20, REPORTED_BYTES = 16 << 20 };
+
+// How far numbers reach. Infinities and NaNs have an exponent of ones in every float format: they would poison every
+// later token. Wide ones are of bf16, and infinite as f16; f32 ones and those of blocks are never made f16.
+enum reach { REACH_F16, REACH_WIDE, REACH_INFINITE };
+
+static enum reach reach_of(enum dtype dtype, const void *row, uint64_t n) {
+  if (dtype != DTYPE_F16 && dtype != DTYPE_BF16) {
+    float some[BLOCK_MOST];
+    for (uint64_t i = 0; i < n; i += BLOCK_MOST) {
+      const uint64_t count = n - i < BLOCK_MOST ? n - i : BLOCK_MOST;
+      dtype_decode(dtype, row, i, count, some);
+      for (uint64_t j = 0; j < count; j++)
+        if (!isfinite(some[j])) return REACH_INFINITE;
+    }
+    return REACH_F16;
+  }
+  const int16_t *h = row, ones = dtype == DTYPE_F16 ? 0x7c00 : 0x7f80, bf16_65536 = 0x4780;
+  int16_t most = 0; // magnitudes are in the order of their bits
+  for (uint64_t i = 0; i < n; i++) {
+    const int16_t size = h[i] & 0x7fff;
+    most = size > most ? size : most;
+  }
+  if (most >= ones) return REACH_INFINITE;
+  return dtype == DTYPE_BF16 && most >= bf16_65536 ? REACH_WIDE : REACH_F16;
+}
+
+// ---------------------------------------------------------------- the stage
+
+struct upload {
+  struct weights *w;
+  const struct tensor *out;
+  struct pool *pool;
+  char *stage;
+  uint64_t staged, written; // bytes of the tensor in the stage, and already on the device
+  uint64_t done;            // bytes of all tensors
+  deltaic_progress progress;
+  void *user;
+};
+
+static deltaic_status upload_report(const struct upload *u, uint64_t done) {
+  if (u->progress && !u->progress(u->user, done, u->w->arena.bytes))
+    return fail(DELTAIC_CANCELLED, "loading %s was cancelled", checkpoint_path(u->w->checkpoint));
+  return DELTAIC_OK;
+}
+
+static deltaic_status upload_flush(struct upload *u) {
+  struct backend *b = u->w->backend;
+  if (u->staged) {
+    deltaic_status status =
+        b->functions->buffer_write(b, u->out->buffer, u->out->offset + u->written, u->stage, u->staged);
+    if (status != DELTAIC_OK) return status;
+  }
+  u->written += u->staged;
+  u->done += u->staged;
+  u->staged = 0;
+  return upload_report(u, u->done);
+}
+
+// Room for one row of the tensor, zeroed; NULL with *status set on failure.
+static void *upload_row(struct upload *u, deltaic_status *status) {
+  uint64_t bytes = dtype_bytes(u->out->dtype, u->out->stride);
+  if (u->staged && u->staged + bytes > STAGE_BYTES) {
+    *status = upload_flush(u);
+    if (*status != DELTAIC_OK) return NULL;
+  }
+  void *row = u->stage + u->staged;
+  memset(row, 0, bytes);
+  u->staged += bytes;
+  return row;
+}
+
+static deltaic_status fail_number(const struct upload *u, const struct file_tensor *t) {
+  return fail(DELTAIC_BAD_FILE, "%s: tensor %s holds a number that is not finite (NaN or infinity)",
+              checkpoint_path(u->w->checkpoint), t->name);
+}
+
+// ---------------------------------------------------------------- one tensor
+
+// Numbers first ... first + n - 1 of a part. `to` is only written.
+static enum reach copy_numbers(const struct upload *u, const struct weight_part *p, uint64_t first, void *to,
+                               uint64_t n) {
+  const struct file_tensor *t = p->source;
+  const enum dtype dtype = u->out->dtype;
+  enum { SOME = 1024 };
+  float some[SOME];
+  enum reach reach = REACH_F16;
+  for (uint64_t i = 0, count; i < n; i += count) {
+    count = SOME < n - i ? SOME : n - i;
+    const uint64_t bytes = dtype_bytes(dtype, count);
+    if (dtype == DTYPE_F32)
+      file_tensor_f32(t, first + i, count, some);
+    else
+      memcpy(some, (const char *)t->data + dtype_bytes(dtype, first + i), bytes);
+    const enum reach here = reach_of(dtype, some, count);
+    if (here > reach) reach = here;
+    memcpy((char *)to + dtype_bytes(dtype, i), some, bytes);
+  }
+  return reach;
+}
+
+// Rows of PARTS_UNDER, which the pool's threads copy, each a group of them.
+struct fill {
+  const struct upload *u;
+  const struct weight_request *r;
+  uint64_t pitch;
+  uint32_t begin;       // of the tensor, where this write does
+  uint32_t first, rows; // of the tensor, those at `to`
+  uint32_t each;        // of a group
+  char *to;
+  _Atomic(const struct file_tensor *) bad; // one with a number that is not finite
+  atomic_bool wide;
+};
+
+static uint32_t part_end(const struct weight_part *p, uint32_t begin) {
+  uint32_t end = begin + p->rows;
+  return p->align ? (uint32_t)round_up(end, p->align) : end;
+}
+
+static void fill_group(void *context, uint64_t index, uint32_t worker) {
+  (void)worker;
+  struct fill *f = context;
+  const struct upload *u = f->u;
+  const uint32_t from = f->first + (uint32_t)index * f->each, stop = f->first + f->rows;
+  const struct weight_part *p = u->w->parts + f->r->first_part;
+  uint32_t begin = 0;
+  for (uint32_t row = from; row < stop && row < from + f->each; row++) {
+    while (row >= part_end(p, begin)) begin = part_end(p++, begin);
+    char *to = f->to + (row - f->first) * f->pitch;
+    uint64_t used = row - begin < p->rows ? dtype_bytes(u->out->dtype, u->out->cols) : 0;
+    memset(to + used, 0, f->pitch - used);
+    if (!used) continue;
+    const enum reach reach = copy_numbers(u, p, weight_part_row(p, row - begin) * u->out->cols, to, u->out->cols);
+    if (reach == REACH_INFINITE) f->bad = p->source;
+    if (reach == REACH_WIDE) f->wide = true;
+  }
+}
+
+static deltaic_status fill_rows(void *context, uint64_t at, uint64_t bytes, void *to) {
+  struct fill *f = context;
+  f->first = f->begin + (uint32_t)(at / f->pitch);
+  f->rows = (uint32_t)(bytes / f->pitch);
+  f->to = to;
+  pool_run(f->u->pool, (f->rows + f->each - 1) / f->each, fill_group, f);
+  return f->bad ? fail_number(f->u, f->bad) : DELTAIC_OK;
+}
+
+static deltaic_status upload_parts(struct upload *u, const struct weight_request *r) {
+  enum { GROUP_BYTES = 256 << 10 }; // worth waking a thread for
+  struct backend *b = u->w->backend;
+  const uint64_t pitch = dtype_bytes(u->out->dtype, u->out->stride);
+  const uint64_t most = pitch < REPORTED_BYTES ? REPORTED_BYTES / pitch : 1;
+  struct fill f = {.u = u, .r = r, .pitch = pitch, .each = pitch < GROUP_BYTES ? (uint32_t)(GROUP_BYTES / pitch) : 1};
+  deltaic_status status = DELTAIC_OK;
+  while (f.begin < u->out->rows && !status) {
+    const uint64_t left = u->out->rows - f.begin, rows = left < most ? left : most;
+    status = b->functions->buffer_write_by(b, u->out->buffer, u->out->offset + f.begin * pitch, rows * pitch, pitch,
+                                           fill_rows, &f);
+    u->done += rows * pitch;
+    if (!status) status = upload_report(u, u->done);
+    f.begin += (uint32_t)rows;
+  }
+  r->out->wide = f.wide;
+  return status;
+}
+
+// A vector is one row made of several parts.
+static deltaic_status upload_vector(struct upload *u, const struct weight_request *r) {
+  deltaic_status status = DELTAIC_OK;
+  float *row = upload_row(u, &status);
+  if (!row) return status;
+  const struct weight_part *parts = u->w->parts + r->first_part;
+  for (int p = 0; p < r->count; p++)
+    for (uint32_t i = 0; i < parts[p].rows; i++)
+      if (copy_numbers(u, &parts[p], weight_part_row(&parts[p], i), row++, 1) == REACH_INFINITE)
+        return fail_number(u, parts[p].source);
+  return upload_flush(u);
+}
+
+// Row i of the result is column i of every part.
+static deltaic_status upload_transposed(struct upload *u, const struct weight_request *r) {
+  deltaic_status status = DELTAIC_OK;
+  const struct weight_part *parts = u->w->parts + r->first_part;
+  for (uint32_t i = 0; i < u->out->rows; i++) {
+    float *row = upload_row(u, &status);
+    if (!row) return status;
+    for (int p = 0; p < r->count; p++) {
+      for (uint32_t j = 0; j < parts[p].rows; j++)
+        file_tensor_f32(parts[p].source, weight_part_row(&parts[p], j) * u->out->rows + i, 1, &row[j]);
+      if (reach_of(DTYPE_F32, row, parts[p].rows) == REACH_INFINITE) return fail_number(u, parts[p].source);
+      row += parts[p].rows;
+    }
+  }
+  return upload_flush(u);
+}
+
+static deltaic_status upload_computed(struct upload *u, const struct weight_request *r) {
+  deltaic_status status = DELTAIC_OK;
+  for (uint32_t i = 0; i < u->out->rows; i++) {
+    float *row = upload_row(u, &status);
+    if (!row) return status;
+    r->row(r->context.bytes, i, u->out->cols, row);
+    if (reach_of(DTYPE_F32, row, u->out->cols) == REACH_INFINITE)
+      return fail(DELTAIC_BAD_FILE, "%s: a computed weight is not finite (NaN or infinity)",
+                  checkpoint_path(u->w->checkpoint));
+  }
+  return upload_flush(u);
+}
+
+static deltaic_status upload_request(struct upload *u, const struct weight_request *r) {
+  if (r->same) {
+    *r->out = *r->same;
+    return DELTAIC_OK;
+  }
+  if (r->row) return upload_computed(u, r);
+  switch (r->layout) {
+  case PARTS_ALONG: return upload_vector(u, r);
+  case PARTS_TRANSPOSED: return upload_transposed(u, r);
+  default: return upload_parts(u, r);
+  }
+}
+
+static uint64_t stage_bytes(const struct weights *w) {
+  uint64_t most = STAGE_BYTES;
+  for (uint64_t i = 0; i < w->count; i++) {
+    uint64_t row = dtype_bytes(w->requests[i].out->dtype, w->requests[i].out->stride);
+    if (row > most) most = row;
+  }
+  return most;
+}
+
+// ---------------------------------------------------------------- the fingerprint
+
+struct digest {
+  struct checkpoint *checkpoint;
+  uint64_t *of; // each tensor
+};
+
+static void digest_tensor(void *context, uint64_t index, uint32_t worker) {
+  (void)worker;
+  struct digest *d = context;
+  const struct file_tensor *t = checkpoint_at(d->checkpoint, index);
+  uint64_t h = hash_bytes(HASH_BEGIN, t->name, strlen(t->name));
+  h = hash_bytes(h, t->shape, (uint64_t)t->rank * sizeof t->shape[0]);
+  d->of[index] = hash_bytes(h, t->data, t->bytes);
+}
+
+static deltaic_status find_fingerprint(struct weights *w, struct pool *pool) {
+  const uint64_t count = checkpoint_count(w->checkpoint);
+  struct digest d = {w->checkpoint, calloc(count, sizeof *d.of)};
+  if (!d.of) return fail_memory("the tensors' checksums", count * sizeof *d.of);
+  pool_run(pool, count, digest_tensor, &d);
+  w->fingerprint = hash_bytes(HASH_BEGIN, d.of, count * sizeof *d.of);
+  free(d.of);
+  return DELTAIC_OK;
+}
+
+// ---------------------------------------------------------------- all of them
+
+static deltaic_status upload_all(struct upload *u) {
+  struct weights *w = u->w;
+  deltaic_status status = DELTAIC_OK;
+  for (uint64_t i = 0; i < w->count && !status; i++) {
+    u->out = w->requests[i].out;
+    u->written = 0;
+    status = upload_request(u, &w->requests[i]);
+  }
+  if (!status) status = upload_report(u, w->arena.bytes); // the gaps between tensors are done too
+  return status ? status : find_fingerprint(w, u->pool);
+}
+
+deltaic_status weights_upload(struct weights *w, deltaic_progress progress, void *user) {
+  enum { MOST_THREADS = 8 }; // they wait for memory
+  const uint32_t threads = pool_threads_for(w->backend->threads);
+  struct upload u = {.w = w, .progress = progress, .user = user};
+  deltaic_status status = weights_status(w);
+  if (!status) status = arena_allocate(&w->arena, w->backend, MEMORY_DEVICE, "the weights");
+  if (!status) status = pool_create(threads < MOST_THREADS ? threads : MOST_THREADS, &u.pool);
+  if (!status && !(u.stage = malloc(stage_bytes(w)))) status = fail_memory("staging of the weights", stage_bytes(w));
+  if (!status) status = upload_all(&u);
+  free(u.stage);
+  pool_free(u.pool);
+  return status;
+}

@@ -1,0 +1,123 @@
+// cpu_attention: rotary positions and softmax attention over a ring of keys and values.
+#include "cpu_backend.h"
+
+struct attention_call {
+  struct tensor o, qkv, cache_k, cache_v, table;
+  const struct sequence *q;
+  struct attention_args a;
+};
+
+// (c + is) of an angle that is a sum of angles is the product of their (c + is): the table has one row per byte of the
+// position. Bytes that are 0 turn by nothing.
+static void rotate(float *x, const struct tensor *table, uint32_t position) {
+  const uint32_t half = table->cols / 2;
+  if (!half) return;
+  for (uint32_t level = 0; level < 4; level++) {
+    uint32_t byte = position >> 8 * level & 255;
+    if (!byte) continue;
+    const float *cosine = f32_row(table, level * 256 + byte), *sine = cosine + (table->cols - half);
+    for (uint32_t j = 0; j < half; j++) {
+      float a = x[j], b = x[j + half];
+      x[j] = a * cosine[j] - b * sine[j];
+      x[j + half] = a * sine[j] + b * cosine[j];
+    }
+  }
+}
+
+static float *cache_row(const struct tensor *cache, const struct attention_call *v, uint32_t position) {
+  uint64_t size = (uint64_t)v->a.kv_heads * v->a.d;
+  return f32_row(cache, v->q->slot) + position % v->a.capacity * size;
+}
+
+static void rope_append_row(void *context, uint64_t t, uint32_t worker) {
+  const struct attention_call *v = context;
+  (void)worker;
+  uint32_t position = v->q->pos + (uint32_t)t, d = v->a.d, size = v->a.kv_heads * d;
+  float *row = f32_row(&v->qkv, v->q->row + t), *k = row + (uint64_t)v->a.heads * d;
+  for (uint32_t h = 0; h < v->a.heads + v->a.kv_heads; h++) rotate(row + (uint64_t)h * d, &v->table, position);
+  memcpy(cache_row(&v->cache_k, v, position), k, size * sizeof(float));
+  memcpy(cache_row(&v->cache_v, v, position), k + size, size * sizeof(float));
+}
+
+void cpu_rope_append(struct recorder *c, const struct rope_append *rope) {
+  const struct attention_args *a = &rope->a;
+  cpu_take_place(c, rope->y, rope->x);
+  if (!cpu_begin(c)) return;
+  uint64_t n = 0, width = (uint64_t)a->heads + a->kv_heads;
+  struct attention_call v = {
+      .qkv = rope->y, .cache_k = rope->cache_k, .cache_v = rope->cache_v, .table = rope->table, .a = *a};
+  for (uint32_t s = 0; s < rope->sequences.rows; s++) {
+    v.q = sequence_at(&rope->sequences, s);
+    assert(v.q->T <= a->capacity);
+    cpu_parallel(c, v.q->T, 6 * width * rope->table.cols * v.q->T, rope_append_row, &v);
+    n += v.q->T;
+  }
+  cpu_end(c, "rope_append", NULL, 4 * n * a->d * (2 * width + 3ull * a->kv_heads), 6 * n * width * rope->table.cols);
+}
+
+enum { POSITIONS = 64 }; // scores kept at once
+
+// Softmax over a growing set of positions: with the maximum m of the scores so far, sum = sum of e^(score - m) and
+// o = sum of e^(score - m) v; a larger maximum rescales both.
+struct softmax {
+  float max, sum;
+};
+
+CPU_CLONES static void attend_block(struct softmax *f, float *restrict o, const float *q,
+                                    const struct attention_call *v, uint32_t kv_head, uint32_t first, uint32_t n) {
+  uint32_t d = v->a.d;
+  float score[POSITIONS], max = f->max, scale = 1 / sqrtf((float)d);
+  for (uint32_t i = 0; i < n; i++) {
+    score[i] = scale * lanes_dot(q, cache_row(&v->cache_k, v, first + i) + (uint64_t)kv_head * d, d);
+    if (score[i] > max) max = score[i];
+  }
+  float shrink = expf(f->max - max);
+  f->max = max;
+  f->sum *= shrink;
+  for (uint32_t j = 0; j < d; j++) o[j] *= shrink;
+  for (uint32_t i = 0; i < n; i++) {
+    const float *restrict value = cache_row(&v->cache_v, v, first + i) + (uint64_t)kv_head * d;
+    float p = expf(score[i] - max);
+    f->sum += p;
+    for (uint32_t j = 0; j < d; j++) o[j] += p * value[j];
+  }
+}
+
+static void attention_head(void *context, uint64_t index, uint32_t worker) {
+  const struct attention_call *v = context;
+  (void)worker;
+  uint32_t t = (uint32_t)(index / v->a.heads), head = (uint32_t)(index % v->a.heads), d = v->a.d;
+  uint32_t end = v->q->pos + t + 1, first = v->a.window && end > v->a.window ? end - v->a.window : 0;
+  const float *q = f32_row(&v->qkv, v->q->row + t) + (uint64_t)head * d;
+  float *o = f32_row(&v->o, v->q->row + t) + (uint64_t)head * d;
+  struct softmax f = {-INFINITY, 0};
+  memset(o, 0, d * sizeof(float));
+  for (; first < end; first += POSITIONS)
+    attend_block(&f, o, q, v, head / (v->a.heads / v->a.kv_heads), first,
+                 end - first < POSITIONS ? end - first : POSITIONS);
+  for (uint32_t j = 0; j < d; j++) o[j] /= f.sum;
+}
+
+// Positions that the tokens of a sequence look at, all together.
+static uint64_t positions_seen(const struct sequence *q, uint32_t window) {
+  uint64_t n = 0;
+  for (uint32_t t = 0; t < q->T; t++) n += window && q->pos + t + 1 > window ? window : q->pos + t + 1;
+  return n;
+}
+
+void cpu_attention(struct recorder *c, const struct attention *op) {
+  if (!cpu_begin(c)) return;
+  const struct attention_args *a = &op->a;
+  uint64_t bytes = 0, operations = 0;
+  struct attention_call v = {.o = op->o, .qkv = op->qkv, .cache_k = op->cache_k, .cache_v = op->cache_v, .a = *a};
+  for (uint32_t s = 0; s < op->sequences.rows; s++) {
+    v.q = sequence_at(&op->sequences, s);
+    uint64_t work = 4 * positions_seen(v.q, a->window) * a->heads * a->d;
+    cpu_parallel(c, (uint64_t)v.q->T * a->heads, work, attention_head, &v);
+    uint64_t span = v.q->pos + v.q->T; // positions that some token sees
+    if (a->window && span > v.q->T + a->window - 1) span = v.q->T + a->window - 1;
+    bytes += 8 * a->d * ((uint64_t)v.q->T * a->heads + span * a->kv_heads);
+    operations += work;
+  }
+  cpu_end(c, "attention", NULL, bytes, operations);
+}

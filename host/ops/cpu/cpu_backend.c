@@ -1,0 +1,226 @@
+// cpu: the CPU backend: memory, the recorder, and how it runs a list: operation by operation, as it stands. The
+// operations are in cpu_short.c, _matmul.c, _delta.c, _attention.c and the like.
+#include "cpu_backend.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+// ---------------------------------------------------------------- memory
+
+enum { HUGE_PAGE = 2 << 20 };
+
+static deltaic_status cpu_buffer_create(struct backend *b, enum memory_kind kind, uint64_t bytes, const char *what,
+                                        struct buffer *out) {
+  *out = (struct buffer){.bytes = bytes, .kind = kind};
+  void *memory;
+  // One number more than asked for: an empty buffer is a buffer too.
+  size_t align = bytes < HUGE_PAGE ? TENSOR_ALIGN : HUGE_PAGE;
+  if (bytes > b->max_buffer_bytes || posix_memalign(&memory, align, bytes + sizeof(float)))
+    return fail_memory(what, bytes);
+#ifdef MADV_HUGEPAGE // weights are read from end to end for every token: fewer and longer pages
+  if (bytes >= HUGE_PAGE) madvise(memory, bytes, MADV_HUGEPAGE);
+#endif
+  out->mapped = memory;
+  return DELTAIC_OK;
+}
+
+static void cpu_buffer_free(struct backend *b, struct buffer *buffer) {
+  (void)b;
+  free(buffer->mapped);
+  *buffer = (struct buffer){0};
+}
+
+static deltaic_status cpu_buffer_write(struct backend *b, struct buffer *to, uint64_t offset, const void *data,
+                                       uint64_t bytes) {
+  (void)b;
+  assert(offset + bytes <= to->bytes);
+  if (bytes) memcpy((char *)to->mapped + offset, data, bytes);
+  return DELTAIC_OK;
+}
+
+static deltaic_status cpu_buffer_write_by(struct backend *b, struct buffer *to, uint64_t offset, uint64_t bytes,
+                                          uint64_t unit, buffer_fill fill, void *context) {
+  (void)b, (void)unit;
+  assert(offset + bytes <= to->bytes);
+  return bytes ? fill(context, 0, bytes, (char *)to->mapped + offset) : DELTAIC_OK;
+}
+
+static deltaic_status cpu_buffer_read(struct backend *b, struct buffer *from, uint64_t offset, void *data,
+                                      uint64_t bytes) {
+  (void)b;
+  assert(offset + bytes <= from->bytes);
+  if (bytes) memcpy(data, (char *)from->mapped + offset, bytes);
+  return DELTAIC_OK;
+}
+
+static deltaic_status cpu_buffer_zero(struct backend *b, struct buffer *buffer, uint64_t offset, uint64_t bytes) {
+  (void)b;
+  assert(offset + bytes <= buffer->bytes);
+  memset((char *)buffer->mapped + offset, 0, bytes);
+  return DELTAIC_OK;
+}
+
+// ---------------------------------------------------------------- recording
+
+static deltaic_status cpu_recorder_create(struct backend *b, struct recorder **out) {
+  struct cpu_recorder *r = calloc(1, sizeof *r);
+  if (!r) return fail_memory("recorder", sizeof *r);
+  r->base = (struct recorder){.backend = b, .functions = b->functions};
+  *out = &r->base;
+  return DELTAIC_OK;
+}
+
+static void cpu_recorder_free(struct recorder *c) { free(c); }
+
+static void cpu_recorder_begin(struct recorder *c, bool replay, const atomic_bool *cancel) {
+  struct cpu_recorder *r = (struct cpu_recorder *)c;
+  (void)replay;
+  r->cancel = cancel;
+  r->status = DELTAIC_OK;
+  r->counters.recordings++;
+}
+
+static deltaic_status cpu_recorder_run(struct recorder *c) {
+  const struct cpu_recorder *r = (struct cpu_recorder *)c;
+  if (r->status == DELTAIC_CANCELLED) return fail(DELTAIC_CANCELLED, "the computation was cancelled");
+  return r->status;
+}
+
+static deltaic_counters cpu_recorder_counters(const struct recorder *c) {
+  return ((const struct cpu_recorder *)c)->counters;
+}
+
+static deltaic_status cpu_recorder_profile(struct recorder *c, bool on) {
+  struct cpu_recorder *r = (struct cpu_recorder *)c;
+  r->profile = on;
+  if (on) r->kernels = 0;
+  return DELTAIC_OK;
+}
+
+static size_t cpu_recorder_times(struct recorder *c, deltaic_kernel_time *times, size_t capacity) {
+  const struct cpu_recorder *r = (struct cpu_recorder *)c;
+  for (size_t i = 0; i < r->kernels && i < capacity; i++) times[i] = r->times[i];
+  return r->kernels;
+}
+
+// ---------------------------------------------------------------- the backend
+
+// What the kernel could give without swapping, caches of files included.
+static uint64_t cpu_free_bytes(const struct backend *b) {
+  (void)b;
+  FILE *f = fopen("/proc/meminfo", "r");
+  char line[128];
+  unsigned long long kib = 0;
+  while (f && fgets(line, sizeof line, f))
+    if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1) break;
+  if (f) fclose(f);
+  return (uint64_t)kib << 10;
+}
+
+static void cpu_backend_close(struct backend *b) {
+  if (!b) return;
+  pool_free(((struct cpu_backend *)b)->pool);
+  free(b);
+}
+
+static uint64_t cpu_bytes_beside(const struct backend *b, const struct oplist *l, const struct op *op) {
+  switch (op->kind) {
+  case OP_DELTA_RULE: return cpu_delta_bytes(b, l, &op->delta_rule);
+  case OP_MAMBA2: return cpu_mamba2_bytes(b, l, &op->mamba2);
+  default: return 0;
+  }
+}
+
+static uint64_t cpu_list_bytes(struct backend *b, struct oplist *l, uint64_t *largest) {
+  return oplist_plan(l, b, cpu_bytes_beside, largest);
+}
+
+static void run_op(struct recorder *c, const struct op *op, struct tensor scratch) {
+  const struct oplist *l = cpu_list(c);
+  switch (op->kind) {
+  case OP_EMBED: cpu_embed(c, &op->embed); break;
+  case OP_MARK: cpu_mark(c, &op->mark); break;
+  case OP_NORM: cpu_norm(c, &op->norm); break;
+  case OP_LINEAR: cpu_linear(c, &op->linear); break;
+  case OP_ADD: cpu_add(c, &op->add); break;
+  case OP_CONV: cpu_conv(c, &op->conv); break;
+  case OP_GLU: cpu_glu(c, &op->glu); break;
+  case OP_DELTA_INPUTS: cpu_delta_inputs(c, &op->delta_inputs); break;
+  case OP_DELTA_RULE: cpu_delta_rule(c, &op->delta_rule, scratch); break;
+  case OP_HEAD_NORM: cpu_head_norm(c, &op->head_norm); break;
+  case OP_MAMBA2_INPUTS: cpu_mamba2_inputs(c, &op->mamba2_inputs); break;
+  case OP_MAMBA2: cpu_mamba2(c, &op->mamba2, scratch); break;
+  case OP_GATED_NORM: cpu_gated_norm(c, &op->gated_norm); break;
+  case OP_ROPE_APPEND: cpu_rope_append(c, &op->rope_append); break;
+  case OP_ATTENTION: cpu_attention(c, &op->attention); break;
+  case OP_SAMPLE: cpu_sample(c, &op->sample); break;
+  case OP_COPY: cpu_copy(c, &op->copy); break;
+  case OP_SCATTER: cpu_scatter(c, &op->scatter); break;
+  case OP_SCORE: cpu_score(c, &op->score); break;
+  case OP_PROBE: l->look(l->look_context, c, &op->probed); break;
+  case OP_KINDS: break;
+  }
+}
+
+static void cpu_recorder_list(struct recorder *c, struct oplist *l) {
+  struct cpu_recorder *r = (struct cpu_recorder *)c;
+  uint64_t largest, bytes = cpu_list_bytes(c->backend, l, &largest);
+  if (!r->status) r->status = oplist_check(l, bytes);
+  if (r->status) return;
+  r->list = l;
+  for (uint32_t i = 0; i < l->count; i++) {
+    const struct op op = oplist_op(l, i);
+    run_op(c, &op, oplist_beside(l, i, cpu_bytes_beside(c->backend, l, &op)));
+  }
+}
+
+static const struct backend_functions cpu_functions = {
+    .name = "cpu",
+    .close = cpu_backend_close,
+    .free_bytes = cpu_free_bytes,
+    .buffer_create = cpu_buffer_create,
+    .buffer_free = cpu_buffer_free,
+    .buffer_write = cpu_buffer_write,
+    .buffer_write_by = cpu_buffer_write_by,
+    .buffer_read = cpu_buffer_read,
+    .buffer_zero = cpu_buffer_zero,
+    .recorder_create = cpu_recorder_create,
+    .recorder_free = cpu_recorder_free,
+    .recorder_begin = cpu_recorder_begin,
+    .recorder_list = cpu_recorder_list,
+    .recorder_run = cpu_recorder_run,
+    .recorder_counters = cpu_recorder_counters,
+    .recorder_profile = cpu_recorder_profile,
+    .recorder_busy = cpu_recorder_profile, // which slows nothing
+    .recorder_times = cpu_recorder_times,
+    .list_bytes = cpu_list_bytes,
+};
+
+static deltaic_device_info describe(uint32_t threads) {
+  deltaic_device_info info = {.index = DELTAIC_DEVICE_INDEX_CPU, .kind = DELTAIC_DEVICE_CPU, .usable = true};
+  info.memory_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+  info.free_bytes = cpu_free_bytes(NULL);
+  snprintf(info.name, sizeof info.name, "CPU (%u thread%s)", threads, threads == 1 ? "" : "s");
+  return info;
+}
+
+deltaic_device_info backend_describe_cpu(void) { return describe(pool_threads_for(0)); }
+
+deltaic_status backend_open_cpu(uint32_t threads, struct backend **out) {
+  struct cpu_backend *b = calloc(1, sizeof *b);
+  if (!b) return fail_memory("CPU backend", sizeof *b);
+  deltaic_status status = pool_create(threads, &b->pool);
+  if (status) {
+    free(b);
+    return status;
+  }
+  b->matmul = cpu_matmul_kernels(0);
+  b->base = (struct backend){.functions = &cpu_functions, .max_binding_bytes = UINT64_MAX, .batch = 512};
+  b->base.threads = pool_threads(b->pool);
+  b->base.info = describe(b->base.threads);
+  b->base.max_buffer_bytes = b->base.info.memory_bytes;
+  *out = &b->base;
+  return DELTAIC_OK;
+}

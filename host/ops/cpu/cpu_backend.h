@@ -1,0 +1,141 @@
+// cpu.h: what the files of the CPU backend share. The order of every sum is fixed by sizes alone, never by the
+// number of threads or by which instructions the processor has, so results are the same bits with any number of
+// threads, and on any processors that both have fused multiply-add (cpu_matmul.c) or both lack it.
+#ifndef CPU_BACKEND_H
+#define CPU_BACKEND_H
+#include "backend.h"
+#include "pool.h"
+#include <math.h>
+#include <string.h>
+
+enum { CPU_KERNELS = 32 };
+
+struct cpu_backend {
+  struct backend base;
+  struct pool *pool;
+  const struct matmul_kernels *matmul;
+};
+
+// The inner loops of matmul for an instruction set: the i-th that this processor has, the best first; NULL after the
+// last.
+const struct matmul_kernels *cpu_matmul_kernels(uint32_t i);
+
+struct cpu_recorder {
+  struct recorder base;
+  const struct oplist *list; // that is run
+  const atomic_bool *cancel; // may be NULL
+  deltaic_status status;     // the first error
+  deltaic_counters counters;
+  bool profile;
+  double started; // of the running op
+  size_t kernels;
+  deltaic_kernel_time times[CPU_KERNELS];
+};
+
+// Every op: if (!cpu_begin(c)) return; ... cpu_end(...). begin is false after an error or a cancel.
+bool cpu_begin(struct recorder *c);
+// name and, when not NULL, "_" suffix is the kernel of the profile.
+void cpu_end(struct recorder *c, const char *name, const char *suffix, uint64_t bytes, uint64_t operations);
+bool cpu_cancelled(const struct recorder *c);
+// task for 0 ... n-1, on all threads when `operations` of the whole are worth waking them. Skips the rest on a cancel.
+void cpu_parallel(struct recorder *c, uint64_t n, uint64_t operations, pool_task task, void *context);
+uint32_t cpu_threads(const struct backend *b);
+// Rows of all sequences together; *longest: of the longest.
+uint64_t cpu_count_rows(const struct tensor *sequences, uint32_t *longest);
+// Columns of a task where `heads` heads of Dv columns are cut, by multiples of `unit`, only to feed all threads.
+uint32_t cpu_task_columns(const struct recorder *c, uint64_t heads, uint32_t Dv, uint32_t unit);
+
+// Loops of products are compiled for several instruction sets, chosen when the program starts. Sanitizers run before
+// that choice can be made. CPU_WIDE: bytes of a vector that every processor of the build's kind has registers for.
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) &&                           \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define CPU_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#define CPU_WIDE 64
+#else
+#define CPU_CLONES
+#define CPU_WIDE 16
+#endif
+
+enum { LANES = 16 };
+typedef float lanes __attribute__((vector_size(64), aligned(4), may_alias)); // LANES numbers anywhere in memory
+
+typedef float half_lanes __attribute__((vector_size(32), aligned(4), may_alias));
+typedef float quarter_lanes __attribute__((vector_size(16), aligned(4), may_alias));
+
+// The sum of all lanes, as a tree. By pointer: passing vectors by value depends on the instruction set.
+static inline __attribute__((always_inline)) float lanes_sum(const lanes *v) {
+  const half_lanes *half = (const half_lanes *)v;
+  half_lanes eight = half[0] + half[1];
+  const quarter_lanes *quarter = (const quarter_lanes *)&eight;
+  quarter_lanes four = quarter[0] + quarter[1];
+  return (four[0] + four[2]) + (four[1] + four[3]);
+}
+
+// sum a[i] b[i]: partial sums over i % LANES. To be inlined where the caller is compiled for an instruction set.
+static inline __attribute__((always_inline)) float lanes_dot(const float *a, const float *b, size_t n) {
+  lanes sum = {0}, x = {0}, y = {0};
+  size_t i = 0;
+  for (; i + LANES <= n; i += LANES) sum += *(const lanes *)(a + i) * *(const lanes *)(b + i);
+  if (i < n) {
+    memcpy(&x, a + i, (n - i) * sizeof(float));
+    memcpy(&y, b + i, (n - i) * sizeof(float));
+    sum += x * y;
+  }
+  return lanes_sum(&sum);
+}
+float cpu_dot(const float *a, const float *b, size_t n);
+// y (M, N) += a (M, K) b (K, N) where a[m,k] = a[m * a_row + k * a_col]; every sum runs over k in order.
+void cpu_product(float *y, size_t y_stride, const float *a, size_t a_row, size_t a_col, const float *b, size_t b_stride,
+                 uint32_t M, uint32_t N, uint32_t K);
+
+static inline float sigmoid(float z) { return 1 / (1 + expf(-z)); }
+static inline float silu(float z) { return z / (1 + expf(-z)); }
+float cpu_activate(enum activation activation, float z);
+
+static inline const struct sequence *sequence_at(const struct tensor *sequences, uint32_t s) {
+  return (const struct sequence *)tensor_row(sequences, 0) + s;
+}
+static inline float *f32_row(const struct tensor *t, uint64_t row) {
+  return (float *)((char *)t->buffer->mapped + t->offset) + row * t->stride;
+}
+
+static inline const struct oplist *cpu_list(const struct recorder *c) { return ((const struct cpu_recorder *)c)->list; }
+
+// y = x unless they are in one place: for operations that work in place.
+void cpu_take_place(struct recorder *c, struct tensor y, struct tensor x);
+
+// The operations, with their tensors in memory. scratch: of the bytes below.
+void cpu_embed(struct recorder *c, const struct embed *e);
+void cpu_mark(struct recorder *c, const struct mark *m);
+void cpu_norm(struct recorder *c, const struct norm *norm);
+void cpu_linear(struct recorder *c, const struct linear *p);
+void cpu_add(struct recorder *c, const struct add *a);
+void cpu_conv(struct recorder *c, const struct conv *conv);
+void cpu_glu(struct recorder *c, const struct glu *g);
+void cpu_delta_inputs(struct recorder *c, const struct delta_inputs *in);
+void cpu_delta_rule(struct recorder *c, const struct delta_rule *rule, struct tensor scratch);
+uint64_t cpu_delta_bytes(const struct backend *b, const struct oplist *l, const struct delta_rule *rule);
+void cpu_head_norm(struct recorder *c, const struct head_norm *norm);
+void cpu_mamba2_inputs(struct recorder *c, const struct mamba2_inputs *in);
+void cpu_mamba2(struct recorder *c, const struct mamba2 *rule, struct tensor scratch);
+uint64_t cpu_mamba2_bytes(const struct backend *b, const struct oplist *l, const struct mamba2 *rule);
+void cpu_gated_norm(struct recorder *c, const struct gated_norm *norm);
+void cpu_rope_append(struct recorder *c, const struct rope_append *rope);
+void cpu_attention(struct recorder *c, const struct attention *op);
+void cpu_sample(struct recorder *c, const struct sample *sample);
+void cpu_copy(struct recorder *c, const struct copy *copy);
+void cpu_scatter(struct recorder *c, const struct scatter *s);
+void cpu_score(struct recorder *c, const struct score *score);
+
+// One call of the delta rule: cpu_delta.c, with blocks cpu_hh.c.
+struct delta_call {
+  struct recorder *c;
+  struct tensor o, qkv, beta, g, mask, state, sequences, scratch;
+  struct delta_args a;
+  enum delta_form form;
+  uint32_t width, blocks; // columns of S in a task; tasks per head
+};
+bool cpu_hh_chunks(enum delta_form form, uint32_t T);             // whether it goes by chunks
+uint64_t cpu_hh_scratch(const struct delta_args *a);              // floats of one thread
+void cpu_hh_task(void *context, uint64_t index, uint32_t worker); // context: the call
+#endif

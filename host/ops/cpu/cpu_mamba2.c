@@ -1,0 +1,262 @@
+// cpu_mamba2: Mamba-2's step sizes, its recurrence, its chunkwise form (SSD), and its gated norm (Dao and Gu 2024;
+// docs/mixers.md).
+//
+// Per head, S (N, P), tokens t with a log decay g_t, a step dt_t, x_t (P), B_t and C_t (N) of the head's group:
+//   S <- e^g S + B^T (dt x);  y = C S + D x
+// Heads share nothing that they change, so (sequence, head) is the unit of parallel work.
+#include "cpu_backend.h"
+
+// ---------------------------------------------------------------- inputs
+
+static float softplus(float z) { return z > 20 ? z : log1pf(expf(z)); }
+
+static void inputs_row(void *context, uint64_t t, uint32_t worker) {
+  const struct mamba2_inputs *v = context;
+  (void)worker;
+  const float *raw = f32_row(&v->raw, t), *A_log = f32_row(&v->A_log, 0), *dt_bias = f32_row(&v->dt_bias, 0);
+  float *dt = f32_row(&v->dt, t), *g = f32_row(&v->g, t);
+  for (uint32_t j = 0; j < v->dt.cols; j++) {
+    dt[j] = fminf(fmaxf(softplus(raw[j] + dt_bias[j]), v->low), v->high);
+    g[j] = -expf(A_log[j]) * dt[j];
+  }
+}
+
+void cpu_mamba2_inputs(struct recorder *c, const struct mamba2_inputs *in) {
+  if (!cpu_begin(c)) return;
+  uint64_t n = (uint64_t)in->dt.rows * in->dt.cols;
+  cpu_parallel(c, in->dt.rows, 20 * n, inputs_row, (void *)in);
+  cpu_end(c, "mamba2_inputs", NULL, 12 * n, 20 * n);
+}
+
+// ---------------------------------------------------------------- the recurrence
+
+enum {
+  CHUNK = 64,      // tokens of one chunk
+  CHUNK_FROM = 16, // AUTO: tokens from which the chunkwise form is the faster one
+  COLUMNS = 64,    // columns of S that a recurrent step keeps in registers
+};
+
+struct mamba2_call {
+  struct recorder *c;
+  struct tensor y, xBC, dt, g, D, state, sequences, scratch;
+  struct mamba2_args a;
+  enum delta_form form;
+};
+
+// One task: head `head` of sequence q.
+struct mamba2_task {
+  const struct mamba2_call *m;
+  const struct sequence *q;
+  uint32_t head, group;
+  float *S; // (N, P)
+  float *B; // (N, tokens) scratch: B of a chunk, transposed
+  float *V; // (tokens, P) scratch: dt x of a chunk
+};
+
+static const float *input(const struct mamba2_task *k, uint32_t t) {
+  return f32_row(&k->m->xBC, k->q->row + t) + (uint64_t)k->head * k->m->a.P;
+}
+static const float *write_key(const struct mamba2_task *k, uint32_t t) {
+  const struct mamba2_args *a = &k->m->a;
+  return f32_row(&k->m->xBC, k->q->row + t) + (uint64_t)a->heads * a->P + (uint64_t)k->group * a->N;
+}
+static const float *read_key(const struct mamba2_task *k, uint32_t t) {
+  return write_key(k, t) + (uint64_t)k->m->a.groups * k->m->a.N;
+}
+static float step_size(const struct mamba2_task *k, uint32_t t) { return f32_row(&k->m->dt, k->q->row + t)[k->head]; }
+static float log_decay(const struct mamba2_task *k, uint32_t t) { return f32_row(&k->m->g, k->q->row + t)[k->head]; }
+static float *output(const struct mamba2_task *k, uint32_t t) {
+  return f32_row(&k->m->y, k->q->row + t) + (uint64_t)k->head * k->m->a.P;
+}
+
+// y += D x
+static void add_skip(const struct mamba2_task *k, uint32_t t) {
+  const struct mamba2_args *a = &k->m->a;
+  const float *D = f32_row(&k->m->D, 0), *x = input(k, t);
+  float *y = output(k, t);
+  for (uint32_t p = 0; p < a->P; p++) y[p] += D[a->D_per_element ? k->head * a->P + p : k->head] * x[p];
+}
+
+// S <- decay S + B^T u,  y = C S on the way. u and y are of `width` columns.
+static inline __attribute__((always_inline)) void step(float *restrict y, float *restrict S, const float *B,
+                                                       const float *C, const float *restrict u, float decay, uint32_t N,
+                                                       uint32_t P, uint32_t width) {
+  for (uint32_t j = 0; j < width; j++) y[j] = 0;
+  for (uint32_t i = 0; i < N; i++)
+    for (uint32_t j = 0; j < width; j++) {
+      float s = decay * S[(uint64_t)i * P + j] + B[i] * u[j];
+      S[(uint64_t)i * P + j] = s;
+      y[j] += C[i] * s;
+    }
+}
+
+// The sizes are constants where all COLUMNS are there, so that u and y stay in registers.
+CPU_CLONES static void recurrent_step(float *to, float *S, const float *B, const float *C, const float *x, float dt,
+                                      float decay, uint32_t N, uint32_t P, uint32_t width) {
+  float u[COLUMNS], y[COLUMNS];
+  for (uint32_t j = 0; j < width; j++) u[j] = dt * x[j];
+  if (width == COLUMNS)
+    step(y, S, B, C, u, decay, N, P, COLUMNS);
+  else
+    step(y, S, B, C, u, decay, N, P, width);
+  memcpy(to, y, width * sizeof(float));
+}
+
+static void mamba2_recurrent(const struct mamba2_task *k) {
+  const struct mamba2_args *a = &k->m->a;
+  for (uint32_t t = 0; t < k->q->T; t++) {
+    float dt = step_size(k, t), decay = expf(log_decay(k, t));
+    for (uint32_t p = 0; p < a->P; p += COLUMNS)
+      recurrent_step(output(k, t) + p, k->S + p, write_key(k, t), read_key(k, t), input(k, t) + p, dt, decay, a->N,
+                     a->P, a->P - p < COLUMNS ? a->P - p : COLUMNS);
+    add_skip(k, t);
+  }
+}
+
+// ---------------------------------------------------------------- chunkwise
+// With G_t the sum of the g of the chunk's tokens up to t, V the rows dt_t x_t, and S the state before the chunk:
+//   y_t = e^G_t C_t S + sum_{s <= t} (C_t . B_s) e^(G_t - G_s) V_s + D x_t
+//   S  <- e^G_last S + sum_s e^(G_last - G_s) B_s^T V_s
+// Exponents are differences of sums in double, taken only where they are <= 0 (as in cpu_delta.c).
+
+struct chunk {
+  uint32_t first, tokens;
+  double G[CHUNK];
+  float M[CHUNK * CHUNK]; // (tokens, tokens): (C_t . B_s) e^(G_t - G_s), lower triangle
+};
+
+static void chunk_load(const struct mamba2_task *k, struct chunk *c) {
+  const struct mamba2_args *a = &k->m->a;
+  double sum = 0;
+  for (uint32_t t = 0; t < c->tokens; t++) {
+    const float *x = input(k, c->first + t), *B = write_key(k, c->first + t);
+    float dt = step_size(k, c->first + t);
+    for (uint32_t i = 0; i < a->N; i++) k->B[i * c->tokens + t] = B[i];
+    for (uint32_t p = 0; p < a->P; p++) k->V[(uint64_t)t * a->P + p] = dt * x[p];
+    sum += fmax(log_decay(k, c->first + t), -1e6); // -inf would leave differences undefined; e^-1e6 is 0 just as well
+    c->G[t] = sum;
+  }
+}
+
+static void chunk_output(const struct mamba2_task *k, struct chunk *c) {
+  enum { ROWS = 8 }; // rows of M that are made, and used, up to the same column
+  const struct mamba2_args *a = &k->m->a;
+  uint32_t T = c->tokens;
+  size_t stride = k->m->y.stride, C_stride = k->m->xBC.stride;
+  float *y = output(k, c->first);
+  const float *C = read_key(k, c->first);
+  for (uint32_t t = 0; t < T; t++) memset(y + t * stride, 0, a->P * sizeof(float));
+  memset(c->M, 0, sizeof c->M);
+  cpu_product(y, stride, C, C_stride, 1, k->S, a->P, T, a->P, a->N);
+  for (uint32_t t = 0; t < T; t += ROWS) {
+    uint32_t end = T - t < ROWS ? T : t + ROWS, cols = (uint32_t)round_up(end, 2 * LANES);
+    cpu_product(c->M + t * T, T, C + t * C_stride, C_stride, 1, k->B, T, end - t, cols < T ? cols : T, a->N);
+  }
+  for (uint32_t t = 0; t < T; t++) {
+    float decay = expf((float)c->G[t]);
+    for (uint32_t p = 0; p < a->P; p++) y[t * stride + p] *= decay;
+    for (uint32_t s = 0; s < T; s++) c->M[t * T + s] = s <= t ? c->M[t * T + s] * expf((float)(c->G[t] - c->G[s])) : 0;
+  }
+  for (uint32_t t = 0; t < T; t += ROWS) {
+    uint32_t end = T - t < ROWS ? T : t + ROWS;
+    cpu_product(y + t * stride, stride, c->M + t * T, T, 1, k->V, a->P, end - t, a->P, end);
+  }
+  for (uint32_t t = 0; t < T; t++) add_skip(k, c->first + t);
+}
+
+static void chunk_state(const struct mamba2_task *k, const struct chunk *c) {
+  const struct mamba2_args *a = &k->m->a;
+  double last = c->G[c->tokens - 1];
+  float decay = expf((float)last);
+  for (uint32_t t = 0; t < c->tokens; t++) {
+    float fade = expf((float)(last - c->G[t]));
+    for (uint32_t p = 0; p < a->P; p++) k->V[(uint64_t)t * a->P + p] *= fade;
+  }
+  for (uint64_t i = 0; i < (uint64_t)a->N * a->P; i++) k->S[i] *= decay;
+  cpu_product(k->S, a->P, k->B, c->tokens, 1, k->V, a->P, a->N, a->P, c->tokens);
+}
+
+static void mamba2_chunks(const struct mamba2_task *k) {
+  struct chunk c;
+  for (c.first = 0; c.first < k->q->T && !cpu_cancelled(k->m->c); c.first += c.tokens) {
+    c.tokens = k->q->T - c.first < CHUNK ? k->q->T - c.first : CHUNK;
+    chunk_load(k, &c);
+    chunk_output(k, &c);
+    chunk_state(k, &c);
+  }
+}
+
+// ---------------------------------------------------------------- the op
+
+static bool use_chunks(enum delta_form form, uint32_t T) {
+  return form == DELTA_CHUNK || (form == DELTA_AUTO && T >= CHUNK_FROM);
+}
+
+// Floats of scratch of one thread.
+static uint64_t worker_scratch(const struct mamba2_args *a) { return CHUNK * ((uint64_t)a->N + a->P); }
+
+uint64_t cpu_mamba2_bytes(const struct backend *b, const struct oplist *l, const struct mamba2 *rule) {
+  return use_chunks(l->form, rule->y.rows) ? cpu_threads(b) * worker_scratch(&rule->a) * sizeof(float) : 0;
+}
+
+static void mamba2_task(void *context, uint64_t index, uint32_t worker) {
+  const struct mamba2_call *m = context;
+  struct mamba2_task k = {.m = m, .head = (uint32_t)(index % m->a.heads)};
+  k.q = sequence_at(&m->sequences, (uint32_t)(index / m->a.heads));
+  k.group = k.head / (m->a.heads / m->a.groups);
+  k.S = f32_row(&m->state, k.q->slot) + (uint64_t)k.head * m->a.N * m->a.P;
+  if (!use_chunks(m->form, k.q->T)) {
+    mamba2_recurrent(&k);
+    return;
+  }
+  k.B = f32_row(&m->scratch, 0) + worker * worker_scratch(&m->a);
+  k.V = k.B + CHUNK * (uint64_t)m->a.N;
+  mamba2_chunks(&k);
+}
+
+void cpu_mamba2(struct recorder *c, const struct mamba2 *rule, struct tensor scratch) {
+  if (!cpu_begin(c)) return;
+  const struct mamba2_args *a = &rule->a;
+  uint32_t longest;
+  const uint64_t B = rule->sequences.rows, rows = cpu_count_rows(&rule->sequences, &longest);
+  struct mamba2_call m = {.c = c,
+                          .y = rule->y,
+                          .xBC = rule->xBC,
+                          .dt = rule->dt,
+                          .g = rule->g,
+                          .D = rule->D,
+                          .state = rule->state,
+                          .sequences = rule->sequences,
+                          .scratch = scratch,
+                          .a = *a,
+                          .form = cpu_list(c)->form};
+  uint64_t size = (uint64_t)a->heads * a->N * a->P, operations = 5 * size * rows;
+  cpu_parallel(c, B * a->heads, operations, mamba2_task, &m);
+  cpu_end(c, use_chunks(m.form, longest) ? "mamba2_chunk" : "mamba2", NULL,
+          4 * rows * (rule->xBC.cols + rule->y.cols + 2ull * a->heads) + 8 * size * B, operations);
+}
+
+// ---------------------------------------------------------------- the gated norm
+
+static void gated_norm_row(void *context, uint64_t t, uint32_t worker) {
+  const struct gated_norm *v = context;
+  (void)worker;
+  uint32_t n = v->y.cols / v->groups;
+  float *y = f32_row(&v->y, t);
+  const float *z = f32_row(&v->z, t), *weight = v->place == NORM_ABSENT ? NULL : f32_row(&v->weight, 0);
+  for (uint32_t i = 0; v->place != NORM_FIRST && i < v->y.cols; i++) y[i] *= silu(z[i]);
+  for (uint32_t from = 0; weight && from < v->y.cols; from += n) {
+    float r = 1 / sqrtf(cpu_dot(y + from, y + from, n) / (float)n + v->eps);
+    for (uint32_t i = from; i < from + n; i++) y[i] = y[i] * r * weight[i];
+  }
+  for (uint32_t i = 0; v->place == NORM_FIRST && i < v->y.cols; i++) y[i] *= silu(z[i]);
+}
+
+void cpu_gated_norm(struct recorder *c, const struct gated_norm *norm) {
+  cpu_take_place(c, norm->y, norm->x);
+  if (!cpu_begin(c)) return;
+  assert(norm->y.cols % norm->groups == 0);
+  uint64_t n = (uint64_t)norm->y.rows * norm->y.cols;
+  cpu_parallel(c, norm->y.rows, 8 * n, gated_norm_row, (void *)norm);
+  cpu_end(c, "gated_norm", NULL, 12 * n, 8 * n);
+}

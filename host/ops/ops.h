@@ -1,0 +1,239 @@
+// ops.h: every operation that a layer can record, as data: the tensors that it writes, updates and reads, and its
+// numbers. Layers record operations into a list (oplist.h); a backend runs the list. The CPU runs it as it stands and
+// is the specification (cpu_*.c); Vulkan joins neighbours into kernels (lower.c).
+//
+// Letters: T rows (tokens of all sequences in this call), D width, H query/key heads, Hv value heads, Dk, Dv sizes per
+// head, n Householder steps a token, V vocabulary, F MLP width, B sequences. `x (T, D)` is a tensor of T rows and D
+// columns. In every struct the tensors come first: those that the operation writes, then those that it updates, then
+// those that it only reads. An operation keeps its inputs; whether an output takes its input's place is the backend's
+// decision.
+#ifndef OPS_H
+#define OPS_H
+#include "control.h"
+#include "hh.h"
+#include "tensor.h"
+
+enum activation { ACTIVATION_IDENTITY, ACTIVATION_SILU, ACTIVATION_RELU, ACTIVATION_ELU1, ACTIVATION_POWLU };
+enum key_norm { KEY_NORM_NONE, KEY_NORM_L2, KEY_NORM_SUM, KEY_NORM_L1 };
+enum norm_place { NORM_OF_GATED, NORM_FIRST, NORM_ABSENT };
+
+// X(NAME, struct, tensors written, updated, read)
+#define OPS(X)                                                                                                         \
+  X(EMBED, embed, 1, 0, 2)                                                                                             \
+  X(MARK, mark, 0, 1, 2)                                                                                               \
+  X(NORM, norm, 1, 0, 3)                                                                                               \
+  X(LINEAR, linear, 1, 0, 3)                                                                                           \
+  X(ADD, add, 1, 0, 2)                                                                                                 \
+  X(CONV, conv, 1, 1, 4)                                                                                               \
+  X(GLU, glu, 1, 0, 1)                                                                                                 \
+  X(DELTA_INPUTS, delta_inputs, 3, 0, 4)                                                                               \
+  X(DELTA_RULE, delta_rule, 1, 1, 5)                                                                                   \
+  X(HEAD_NORM, head_norm, 1, 0, 3)                                                                                     \
+  X(MAMBA2_INPUTS, mamba2_inputs, 2, 0, 3)                                                                             \
+  X(MAMBA2, mamba2, 1, 1, 5)                                                                                           \
+  X(GATED_NORM, gated_norm, 1, 0, 3)                                                                                   \
+  X(ROPE_APPEND, rope_append, 1, 2, 3)                                                                                 \
+  X(ATTENTION, attention, 1, 0, 4)                                                                                     \
+  X(SAMPLE, sample, 2, 2, 2)                                                                                           \
+  X(COPY, copy, 1, 0, 1)                                                                                               \
+  X(SCATTER, scatter, 0, 1, 2)                                                                                         \
+  X(SCORE, score, 0, 1, 2)                                                                                             \
+  X(PROBE, probed, 0, 0, 1)
+
+// x (T, D) = table (V, D) [tokens (T) i32]; ids are valid.
+struct embed {
+  struct tensor x, table, tokens;
+};
+
+// Sets bit `token` of seen (B rows of ceil(V/32) i32) for every token of every sequence.
+struct mark {
+  struct tensor seen, tokens, sequences;
+};
+
+// y[t] = x[t] / sqrt(mean(x[t]^2) + eps) * weight. last (B sequences) present: y (B, D), of each sequence's last row.
+struct norm {
+  struct tensor y, x, weight, last;
+  float eps;
+};
+
+// y (T, N) = x w^T (+ bias). w (N, K): f32, f16 or bf16; sums are in f32; bias (1, N) or absent.
+struct linear {
+  struct tensor y, x, w, bias;
+};
+
+// y = x + z
+struct add {
+  struct tensor y, x, z;
+};
+
+// Depthwise causal convolution over time, then an activation.
+//   y[t,c] = act( sum_{w<W} weight[w,c] * x[t - (W-1) + w, c]  (+ bias[c]) ),   act = SiLU for c >= silu_from else none
+// weight (W, C), bias (1, C) or absent. Inputs before a call come from `history` (slots rows of (W-1) * C, oldest
+// first), which is then replaced by the last W-1 inputs.
+// The first channels may be `keys` heads of Dk numbers; y has padding after each then when it is f16 (key_pitch).
+struct conv_args {
+  uint32_t W, C;
+  uint32_t silu_from;
+  uint32_t keys, Dk;
+};
+struct conv {
+  struct tensor y, history, x, weight, bias, sequences;
+  struct conv_args a;
+};
+
+// y (T, F) = act(x[:, :F]) * x[:, F:], x (T, 2F)
+struct glu {
+  struct tensor y, x;
+  enum activation activation;
+};
+
+// Query and key heads: y = norm(act(x)) per head of Dk numbers, `heads` heads from column 0; other columns are x's.
+//   L2: x / sqrt(sum x^2 + 1e-6);  SUM: x / sum x;  L1: x / sum |x|;  0 where a sum is 0
+// Gates: beta[t,j] = beta_scale * sigmoid(ba[t,j])  (or beta_scale when !has_beta),  j < betas
+//        g[t,j] = -exp(A_log[j]) * softplus(ba[t, betas' + j] + dt_bias[j])  when gated, j < decays; betas' = betas
+//        when has_beta else 0; softplus(z) = z for z > 20.
+struct delta_input_args {
+  uint32_t heads, Dk;
+  enum activation activation;
+  enum key_norm norm;
+  uint32_t betas, decays;
+  float beta_scale;
+  bool has_beta, gated;
+};
+struct delta_inputs {
+  struct tensor y, beta, g, x, ba, A_log, dt_bias;
+  struct delta_input_args a;
+};
+
+// The (gated) delta rule, DeltaProduct with n > 1 (docs/mixers.md):  per token and value head, S (Dk, Dv):
+//   S <- e^g S;  n times: S <- S + k^T beta (v - k S);  o = scale * q S
+// qkv (T, H*Dk + n*H*Dk + n*Hv*Dv): q, then the k of each step, then the v of each step. beta (T, n*Hv), g (T, Hv).
+// Value head j uses the q and k of head j / (Hv/H). state: slots rows of Hv * Dk * Dv, updated. o (T, Hv*Dv).
+// With r > 1, which needs n = 1, Head-in-Head: keys and queries of a head are r blocks of Dk / r numbers, S as many
+// blocks of rows, M (r, r) a mask:
+//   S <- e^g S;  y_b = k_b S_b;  u_a = beta (v - sum_b M_ab y_b);  S_a <- S_a + k_a^T u_a;  o = scale * q S
+// mask (T, Hv*r*r), or one row for every token when fixed_mask: M when nonneg is GIVEN, else the logits of hh_mask().
+// r <= HH_MOST divides Dk.
+// qkv and o may be f16, both, only where the rule runs by chunks on cooperative matrices; then every q and k is
+// followed by zeros up to a multiple of 16 numbers (key_pitch).
+struct delta_args {
+  uint32_t H, Hv, Dk, Dv, n;
+  uint32_t r; // 0 is 1
+  float scale;
+  bool gated, fixed_mask;
+  enum hh_nonneg nonneg;
+};
+struct delta_rule {
+  struct tensor o, state, qkv, beta, g, mask, sequences;
+  struct delta_args a;
+};
+
+// y[t,h] = rms(x[t,h]) * weight per head, then * silu(gate[t,h]) when gate is present; of `heads` heads of d numbers
+// from column 0, other columns are x's. weight (1, d), or (1, heads*d): each head has its own; absent: no norm, and
+// there is a gate.
+struct head_norm {
+  struct tensor y, x, gate, weight;
+  uint32_t heads, d;
+  float eps;
+};
+
+// dt[t,j] = clamp(softplus(raw[t,j] + dt_bias[j]), low, high);  g[t,j] = -exp(A_log[j]) * dt[t,j].  high may be
+// INFINITY.
+struct mamba2_inputs {
+  struct tensor dt, g, raw, A_log, dt_bias;
+  float low, high;
+};
+
+// Mamba-2 (Dao and Gu 2024; docs/mixers.md), S (N, P) per head, B and C of the head's group:
+//   S <- e^g S + B^T (dt x);  y = C S + D x
+// xBC (T, E + 2 * groups * N), E = heads * P: x of each head, then B and C of each group. dt, g (T, heads). Head j is
+// of group j / (heads / groups). D (1, heads), or (1, E) with D_per_element. state: slots rows of heads * N * P,
+// updated. y (T, E).
+struct mamba2_args {
+  uint32_t heads, P, N, groups;
+  bool D_per_element;
+};
+struct mamba2 {
+  struct tensor y, state, xBC, dt, g, D, sequences;
+  struct mamba2_args a;
+};
+
+// y (T, E) of x and the gate z, both (T, E); rms is over each of `groups` slices of E / groups numbers, weight (1, E):
+//   OF_GATED: rms(x * silu(z)) * weight;  FIRST: rms(x) * weight * silu(z);  ABSENT: x * silu(z)
+struct gated_norm {
+  struct tensor y, x, z, weight;
+  uint32_t groups;
+  enum norm_place place;
+  float eps;
+};
+
+// Rotates the first r numbers of each head of q and k of x (T, heads*d + 2*kv_heads*d) at their positions into y, r the
+// columns of the table (absent: none), and stores k and v at place position % capacity of the caches, slots rows of
+// capacity * kv_heads * d each.
+struct attention_args {
+  uint32_t heads, kv_heads, d;
+  uint32_t window;   // 0: global
+  uint32_t capacity; // positions in the caches
+};
+// Rows of the rotation table: 4 levels of 256. Row l * 256 + b holds cos (first r/2 numbers) and sin (last r/2) of the
+// angle b * 256^l * theta^(-2j/r), computed in double; a position's rotation is the product of its four bytes'.
+enum { ROPE_ROWS = 1024 };
+struct rope_append {
+  struct tensor y, cache_k, cache_v, x, table, sequences;
+  struct attention_args a;
+};
+
+// o[t] = softmax(q k^T / sqrt(d)) v over positions p-window+1 ... p (window 0: 0 ... p), o (T, heads*d). The call's own
+// keys and values are in the caches.
+struct attention {
+  struct tensor o, qkv, cache_k, cache_v, sequences;
+  struct attention_args a;
+};
+
+// Draws the next token of every sequence s from its row (slot) of logits (slots, V) as row s of sampling says; stores
+// it in tokens[s], marks it in seen, and turns sequence s into the call that evaluates it: pos += T, T = 1, row = s.
+// The random number of a draw is a function of (seed, pos after the step) alone. scratch: B rows of V f32.
+struct sample {
+  struct tensor tokens, scratch, sequences, seen, logits, sampling;
+};
+
+// to = from, both of 32 bits and of equal size; from absent: 0.
+struct copy {
+  struct tensor to, from;
+};
+
+// to (slots, cols)[slot of sequence s] = from (B, cols)[s], both of 32 bits.
+struct scatter {
+  struct tensor to, from, sequences;
+};
+
+// Rows first ... first + n - 1 of scores (T, 2), from logits (n, V) and targets (T) i32: the logarithm of the target's
+// probability, and 1 if it is the lowest id of the likeliest, else 0. Where a target is negative, nothing is written.
+struct score {
+  struct tensor scores, logits, targets;
+  uint32_t first;
+};
+
+// Hands t to the caller that looks at the model (probe.h): kind, its shape there, and what the layer is.
+struct probed {
+  struct tensor t;
+  deltaic_probed what;
+};
+
+enum op_kind {
+#define X(name, member, writes, updates, reads) OP_##name,
+  OPS(X)
+#undef X
+      OP_KINDS
+};
+struct op {
+  enum op_kind kind;
+  uint32_t scope; // oplist.h
+  union {
+    struct tensor t[8]; // of any operation, in the order of its struct
+#define X(name, member, writes, updates, reads) struct member member;
+    OPS(X)
+#undef X
+  };
+};
+#endif

@@ -1,0 +1,180 @@
+// vulkan_attention: rotary positions and softmax attention. Single tokens, for which reading the cache is all the
+// work, go by attention_step.comp; prompts by attention_matrix.comp where operands may be rounded, else attention.comp.
+#include "vulkan_backend.h"
+
+#include "attention.h"
+#include "attention_matrix.h"
+#include "attention_step.h"
+#include "rope_append.h"
+
+#include <math.h>
+
+// The most positions that a token sees.
+static uint32_t seen(const struct attention_args *a) {
+  return a->window && a->window < a->capacity ? a->window : a->capacity;
+}
+
+static struct plan_attention_step step_plan(const struct plan *plan, uint32_t B, const struct attention_args *a) {
+  struct plan_attention_step s;
+  plan_attention_step(plan, a->heads, a->kv_heads, a->d, B, seen(a), &s);
+  return s;
+}
+
+// Counters, then what the parts of every head leave.
+uint64_t vulkan_attention_bytes(const struct backend *b, uint32_t B, const struct attention_args *a) {
+  const struct plan_attention_step s = step_plan(&vulkan_device(b)->plan, B, a);
+  const uint64_t records = s.parts > 1 ? (uint64_t)a->heads * s.parts * ATTENTION_STEP_RECORD(a->d) : 0;
+  return 4 * B * (s.across + records);
+}
+
+void vulkan_rope_append(struct recorder *c, const struct rope_append *rope, struct tensor scratch) {
+  const struct tensor qkv = rope->y, cache_k = rope->cache_k, table = rope->table, sequences = rope->sequences;
+  const struct attention_args *a = &rope->a;
+  const uint32_t lanes = vulkan_plan(c)->block_lanes, longest = vulkan_longest(c, qkv);
+  const uint32_t counters = longest == 1 ? step_plan(vulkan_plan(c), sequences.rows, a).across : 0;
+  const uint64_t appended = (uint64_t)qkv.rows * a->kv_heads * a->d;
+  const struct binding bindings[ROPE_APPEND_BINDINGS] = {
+      [ROPE_APPEND_QKV] = vulkan_bind(qkv, qkv),
+      [ROPE_APPEND_CACHE_K] = vulkan_bind_some(cache_k, qkv, appended),
+      [ROPE_APPEND_CACHE_V] = vulkan_bind_some(rope->cache_v, qkv, appended),
+      [ROPE_APPEND_TABLE] = vulkan_bind_some(table, sequences, (uint64_t)qkv.rows * table.cols),
+      [ROPE_APPEND_SEQUENCES] = vulkan_bind(sequences, qkv),
+      [ROPE_APPEND_PARTS] = vulkan_bind_some(scratch, qkv, counters ? (uint64_t)sequences.rows * counters : 1)};
+  const struct rope_append_args args = {.heads = a->heads,
+                                        .kv_heads = a->kv_heads,
+                                        .d = a->d,
+                                        .capacity = a->capacity,
+                                        .qkv_stride = qkv.stride,
+                                        .cache_stride = cache_k.stride,
+                                        .table_stride = table.stride,
+                                        .counters = counters,
+                                        .rotary = table.cols};
+  uint32_t heads = a->heads + 2 * a->kv_heads;
+  vulkan_dispatch(c, KERNEL_rope_append, &lanes, bindings, &args, divide_up(heads * divide_up(a->d, 2), lanes), longest,
+                  sequences.rows, 6ull * qkv.rows * heads * a->d);
+}
+
+struct attention_call {
+  struct tensor o, qkv, cache_k, cache_v, sequences;
+  struct attention_args a;
+  bool aligned;
+  uint64_t operations; // how many positions there are is known when the recording runs; pacing takes the most
+};
+
+static void attention_step(struct recorder *c, const struct attention_call *v, struct tensor scratch) {
+  const struct attention_args *a = &v->a;
+  const struct plan_attention_step s = step_plan(vulkan_plan(c), v->sequences.rows, a);
+  const uint32_t spec[ATTENTION_STEP_SPECS] = {[ATTENTION_STEP_SPEC_LANES] = s.lanes,
+                                               [ATTENTION_STEP_SPEC_D] = a->d,
+                                               [ATTENTION_STEP_SPEC_QUERIES] = s.queries,
+                                               [ATTENTION_STEP_SPEC_ALIGNED] = v->aligned};
+  const struct binding k = vulkan_bind(v->cache_k, v->qkv), values = vulkan_bind(v->cache_v, v->qkv);
+  const struct binding bindings[ATTENTION_STEP_BINDINGS] = {[ATTENTION_STEP_O] = vulkan_bind(v->o, v->o),
+                                                            [ATTENTION_STEP_QKV] = vulkan_bind(v->qkv, v->qkv),
+                                                            [ATTENTION_STEP_CACHE_K] = k,
+                                                            [ATTENTION_STEP_CACHE_V] = values,
+                                                            [ATTENTION_STEP_SEQUENCES] =
+                                                                vulkan_bind(v->sequences, v->qkv),
+                                                            [ATTENTION_STEP_PARTS] = vulkan_bind(scratch, v->o)};
+  const struct attention_step_push args = {.heads = a->heads,
+                                           .kv_heads = a->kv_heads,
+                                           .window = a->window,
+                                           .capacity = a->capacity,
+                                           .scale = 1 / sqrtf((float)a->d),
+                                           .o_stride = v->o.stride,
+                                           .qkv_stride = v->qkv.stride,
+                                           .cache_stride = v->cache_k.stride};
+  vulkan_dispatch(c, kernel_variant(FAMILY_attention_step, v->o.dtype), spec, bindings, &args, s.across, s.parts,
+                  v->sequences.rows, v->operations);
+}
+
+static void attention(struct recorder *c, const struct attention_call *v) {
+  const struct attention_args *a = &v->a;
+  const struct plan *plan = vulkan_plan(c);
+  const uint32_t lanes = min32(plan->lanes, 128);
+  uint32_t queries = 8;
+  while (queries > 1 && 16 * queries * divide_up(a->d, 4) + 8 * queries * lanes > plan->shared_bytes) queries /= 2;
+  const uint32_t spec[ATTENTION_SPECS] = {[ATTENTION_SPEC_LANES] = lanes,
+                                          [ATTENTION_SPEC_D] = a->d,
+                                          [ATTENTION_SPEC_QUERIES] = queries,
+                                          [ATTENTION_SPEC_ALIGNED] = v->aligned};
+  const struct binding k = vulkan_bind(v->cache_k, v->qkv);
+  const struct binding bindings[ATTENTION_BINDINGS] = {[ATTENTION_O] = vulkan_bind(v->o, v->o),
+                                                       [ATTENTION_QKV] = vulkan_bind(v->qkv, v->qkv),
+                                                       [ATTENTION_CACHE_K] = k,
+                                                       [ATTENTION_CACHE_V] = vulkan_bind(v->cache_v, v->qkv),
+                                                       [ATTENTION_SEQUENCES] = vulkan_bind(v->sequences, v->qkv)};
+  const struct attention_push args = {.heads = a->heads,
+                                      .kv_heads = a->kv_heads,
+                                      .window = a->window,
+                                      .capacity = a->capacity,
+                                      .scale = 1 / sqrtf((float)a->d),
+                                      .o_stride = v->o.stride,
+                                      .qkv_stride = v->qkv.stride,
+                                      .cache_stride = v->cache_k.stride};
+  vulkan_dispatch(c, kernel_variant(FAMILY_attention, v->o.dtype), spec, bindings, &args,
+                  divide_up(vulkan_longest(c, v->qkv), queries), a->heads, v->sequences.rows, v->operations);
+}
+
+static void attention_matrix(struct recorder *c, const struct attention_call *v,
+                             const struct plan_attention_matrix *m) {
+  const struct attention_args *a = &v->a;
+  const struct plan *plan = vulkan_plan(c);
+  const uint32_t spec[ATTENTION_MATRIX_SPECS] = {[ATTENTION_MATRIX_SPEC_LANES] = m->lanes,
+                                                 [ATTENTION_MATRIX_SPEC_SUBGROUP] = plan->matrix_lanes,
+                                                 [ATTENTION_MATRIX_SPEC_TILE_M] = plan->matrix_m,
+                                                 [ATTENTION_MATRIX_SPEC_TILE_N] = plan->matrix_n,
+                                                 [ATTENTION_MATRIX_SPEC_TILE_K] = plan->matrix_k,
+                                                 [ATTENTION_MATRIX_SPEC_D] = a->d,
+                                                 [ATTENTION_MATRIX_SPEC_KEYS] = m->keys,
+                                                 [ATTENTION_MATRIX_SPEC_GROUP] = m->group,
+                                                 [ATTENTION_MATRIX_SPEC_AHEAD] = m->ahead,
+                                                 [ATTENTION_MATRIX_SPEC_ALIGNED] = v->aligned,
+                                                 [ATTENTION_MATRIX_SPEC_O_ALIGNED] =
+                                                     a->d % 8 == 0 && v->o.stride % 8 == 0,
+                                                 [ATTENTION_MATRIX_SPEC_LOCKSTEP] = m->lockstep};
+  const struct binding k = vulkan_bind(v->cache_k, v->qkv), values = vulkan_bind(v->cache_v, v->qkv);
+  const struct binding o = vulkan_bind(v->o, v->o);
+  const struct binding bindings[ATTENTION_MATRIX_BINDINGS] = {[ATTENTION_MATRIX_O] = o,
+                                                              [ATTENTION_MATRIX_QKV] = vulkan_bind(v->qkv, v->qkv),
+                                                              [ATTENTION_MATRIX_CACHE_K] = k,
+                                                              [ATTENTION_MATRIX_CACHE_V] = values,
+                                                              [ATTENTION_MATRIX_SEQUENCES] =
+                                                                  vulkan_bind(v->sequences, v->qkv)};
+  const struct attention_matrix_push args = {.heads = a->heads,
+                                             .kv_heads = a->kv_heads,
+                                             .window = a->window,
+                                             .capacity = a->capacity,
+                                             .scale = 1 / sqrtf((float)a->d),
+                                             .o_stride = v->o.stride,
+                                             .qkv_stride = v->qkv.stride,
+                                             .cache_stride = v->cache_k.stride};
+  vulkan_dispatch(c, KERNEL_attention_matrix, spec, bindings, &args, m->across,
+                  divide_up(vulkan_longest(c, v->qkv), m->tokens), v->sequences.rows, v->operations);
+}
+
+bool vulkan_attention_matrix_plan(const struct recorder *c, enum dtype o, uint32_t T, uint32_t B,
+                                  const struct attention_args *a, struct plan_attention_matrix *m) {
+  return o == DTYPE_F16 && vulkan_has_matrices(c) && kernel_built(KERNEL_attention_matrix) &&
+         plan_attention_matrix(vulkan_plan(c), a->heads, a->kv_heads, a->d, B, divide_up(T, B), m);
+}
+
+void vulkan_attention(struct recorder *c, const struct attention *op, struct tensor scratch) {
+  const struct attention_args *a = &op->a;
+  const uint32_t T = op->qkv.rows;
+  const struct attention_call v = {.o = op->o,
+                                   .qkv = op->qkv,
+                                   .cache_k = op->cache_k,
+                                   .cache_v = op->cache_v,
+                                   .sequences = op->sequences,
+                                   .a = *a,
+                                   .aligned = a->d % 4 == 0 && op->cache_k.stride % 4 == 0,
+                                   .operations = 4ull * seen(a) * T * a->heads * a->d};
+  struct plan_attention_matrix m;
+  if (vulkan_longest(c, op->qkv) == 1)
+    attention_step(c, &v, scratch);
+  else if (vulkan_attention_matrix_plan(c, op->o.dtype, T, op->sequences.rows, a, &m))
+    attention_matrix(c, &v, &m);
+  else
+    attention(c, &v);
+}

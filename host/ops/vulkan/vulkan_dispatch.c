@@ -1,0 +1,58 @@
+// vulkan_dispatch: what the operations share: bindings, dispatches, and which kernels a list may use.
+#include "vulkan_backend.h"
+
+struct binding vulkan_bind(struct tensor t, struct tensor or) {
+  if (!t.buffer) t = or ;
+  return (struct binding){.buffer = t.buffer,
+                          .offset = t.offset,
+                          .bytes = tensor_bytes(&t),
+                          .touched = dtype_bytes(t.dtype, (uint64_t)t.rows * t.cols)};
+}
+
+struct binding vulkan_bind_some(struct tensor t, struct tensor or, uint64_t numbers) {
+  struct binding b = vulkan_bind(t, or);
+  b.touched = dtype_bytes(t.dtype, numbers);
+  return b;
+}
+
+struct binding vulkan_bind_sums(struct tensor y, bool add) {
+  struct binding b = vulkan_bind(y, y);
+  b.overwritten = !add;
+  return b;
+}
+
+struct binding vulkan_bind_weights(struct tensor w) {
+  const uint64_t bytes = dtype_bytes(w.dtype, (uint64_t)w.rows * w.stride);
+  return (struct binding){.buffer = w.buffer, .offset = w.offset, .bytes = round_up(bytes, 4)};
+}
+
+void vulkan_dispatch(struct recorder *c, enum kernel_id id, const uint32_t *spec, const struct binding *bindings,
+                     const void *push, uint64_t x, uint64_t y, uint64_t z, uint64_t operations) {
+  struct commands *commands = ((const struct vulkan_recorder *)c)->commands;
+  const struct kernel *kernel;
+  if (x > MAX_GROUPS || y > MAX_GROUPS || z > MAX_GROUPS) {
+    commands_fail(commands, fail(DELTAIC_INTERNAL, "%s: a grid of %llu x %llu x %llu workgroups", kernels[id].name,
+                                 (unsigned long long)x, (unsigned long long)y, (unsigned long long)z));
+    return;
+  }
+  deltaic_status status = kernel_get(vulkan_device(c->backend), &kernels[id], spec, kernel_specs[id], &kernel);
+  if (status)
+    commands_fail(commands, status);
+  else
+    commands_dispatch(commands, kernel, bindings, push, (uint32_t[3]){(uint32_t)x, (uint32_t)y, (uint32_t)z},
+                      operations);
+}
+
+bool vulkan_has_matrices(const struct recorder *c) {
+  return vulkan_list(c)->matrices && vulkan_plan(c)->matrix_m && kernel_built(KERNEL_matmul_matrix_x32_f16);
+}
+
+bool vulkan_takes_f16(const struct recorder *c, struct tensor w) {
+  return !w.wide && vulkan_has_matrices(c) && kernel_built(kernel_variant(FAMILY_matmul_matrix_x16, w.dtype));
+}
+
+bool vulkan_chunked(const struct recorder *c, uint32_t T, uint32_t B, uint32_t n) {
+  const struct oplist *l = vulkan_list(c);
+  return l->form == DELTA_CHUNK ||
+         (l->form == DELTA_AUTO && plan_chunks(vulkan_rules(c), (uint64_t)T * n, B, (uint64_t)l->longest * n));
+}

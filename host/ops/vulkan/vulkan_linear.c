@@ -1,0 +1,256 @@
+// vulkan_linear: products with weights on Vulkan. Few rows take one pass over the weights (matvec), with the norm
+// before it and what follows it in the same kernel; many rows take tiles (many_rows), with kernels of their own around.
+#include "vulkan_backend.h"
+
+#include "activation.h"
+#include "embed.h"
+#include "matmul.h"
+#include "matvec.h"
+#include "swiglu.h"
+
+static_assert(ACT_IDENTITY == ACTIVATION_IDENTITY && ACT_SILU == ACTIVATION_SILU && ACT_RELU == ACTIVATION_RELU &&
+                  ACT_ELU1 == ACTIVATION_ELU1 && ACT_POWLU == ACTIVATION_POWLU,
+              "shaders and host number the activations alike");
+
+// The most rows of w that one descriptor may hold. A range begins after some of them at a multiple of TENSOR_ALIGN: 16
+// of 16-bit numbers.
+static uint32_t rows_bound(const struct recorder *c, struct tensor w) {
+  const uint64_t row = dtype_bytes(w.dtype, w.stride);
+  uint64_t least = 16;
+  while (least * row % TENSOR_ALIGN) least *= 2;
+  const uint64_t rows = vulkan_plan(c)->binding_bytes / row / least * least;
+  return (uint32_t)(rows < least ? least : rows < w.rows ? rows : w.rows);
+}
+
+static struct tensor part_of(struct tensor w, uint32_t first, uint32_t rows) {
+  return tensor_rows(w, first, w.rows - first < rows ? w.rows - first : rows);
+}
+
+void vulkan_embed(struct recorder *c, const struct embed *e) {
+  const struct tensor x = e->x, table = e->table;
+  const uint32_t lanes = vulkan_plan(c)->block_lanes, rows = rows_bound(c, table);
+  struct embed_args args = {.D = x.cols, .x_stride = x.stride, .table_stride = table.stride};
+  for (uint32_t first = 0; first < table.rows; first += rows) {
+    struct tensor part = part_of(table, first, rows);
+    args.first = first;
+    args.rows = part.rows;
+    struct binding weights = vulkan_bind_weights(part);
+    if (x.rows < part.rows) weights.touched = dtype_bytes(table.dtype, (uint64_t)x.rows * x.cols);
+    const struct binding bindings[EMBED_BINDINGS] = {
+        [EMBED_X] = vulkan_bind(x, x), [EMBED_WEIGHTS] = weights, [EMBED_TOKENS] = vulkan_bind(e->tokens, x)};
+    vulkan_dispatch(c, kernel_variant(FAMILY_embed, table.dtype), &lanes, bindings, &args, divide_up(x.cols, 8 * lanes),
+                    x.rows, 1, (uint64_t)x.rows * x.cols);
+  }
+}
+
+// ---------------------------------------------------------------- few rows
+
+// A product with all that one kernel does around it.
+struct fused {
+  struct linear_input in;
+  struct tensor y, w, bias;
+  bool add, glu;
+  enum activation activation;     // of glu
+  const struct linear_conv *conv; // NULL: none
+};
+
+static uint32_t tokens_of(uint32_t rows) { return rows > 4 ? 8 : rows > 2 ? 4 : rows; }
+
+// Up to 8 rows share every weight that is read. More are matvec's too where matrices do not take them: workgroups with
+// the same weights and other rows are neighbours, so that the weights still come from memory once. f16: the rows are,
+// or will be; only so do matrices take few.
+static bool few(const struct recorder *c, struct tensor w, uint32_t rows, bool f16) {
+  const struct plan_products *plan = vulkan_products(c);
+  if (!vulkan_takes_f16(c, w)) return rows < plan->matvec_below;
+  return rows < plan->narrow_from || (rows <= 8 && !(f16 && vulkan_narrow_takes(c, w, rows)));
+}
+
+static bool few_of(const struct recorder *c, const struct linear_input *in, struct tensor w) {
+  return few(c, w, in->x.rows, in->weight.buffer || in->x.dtype == DTYPE_F16);
+}
+
+static void few_rows_part(struct recorder *c, const struct fused *f, struct tensor w, uint32_t first) {
+  const struct tensor x = f->in.x;
+  const uint32_t tokens = tokens_of(x.rows), N = f->glu ? w.rows / 2 : w.rows;
+  const bool norm = f->in.weight.buffer != NULL;
+  const struct plan_matvec m = plan_matvec(vulkan_products(c), x.cols, tokens, norm, f->glu);
+  const struct conv *conv = f->conv ? f->conv->conv : NULL;
+  const uint32_t spec[MATVEC_CONV_SPECS] = {
+      [MATVEC_SPEC_LANES] = m.lanes * m.sets,
+      [MATVEC_SPEC_ROWS] = m.rows,
+      [MATVEC_SPEC_TOKENS] = tokens,
+      [MATVEC_SPEC_UNROLL] = m.unroll,
+      [MATVEC_SPEC_ALIGNED] = x.cols % 4 == 0 && x.stride % 4 == 0,
+      [MATVEC_SPEC_NORM] = norm,
+      [MATVEC_SPEC_GATED] = f->glu,
+      [MATVEC_SPEC_SETS] = m.sets,
+      [MATVEC_SPEC_LENGTH] = m.sets > 1 ? x.cols : 0,
+      [MATVEC_CONV_SPEC_W] = conv ? conv->a.W : 0,
+      [MATVEC_CONV_SPEC_LONE] = conv && x.rows == 1 && conv->sequences.rows == 1 && conv->history.rows == 1};
+  const struct binding from = vulkan_bind(x, x), weight = vulkan_bind(f->in.weight, x);
+  struct binding bindings[MATVEC_CONV_BINDINGS] = {[MATVEC_Y] = vulkan_bind_sums(f->y, f->add),
+                                                   [MATVEC_X] = from,
+                                                   [MATVEC_WEIGHTS] = vulkan_bind_weights(w),
+                                                   [MATVEC_BIAS] = vulkan_bind(f->bias, x),
+                                                   [MATVEC_NORM] = weight};
+  struct matvec_args args = {.T = x.rows,
+                             .N = N,
+                             .K = x.cols,
+                             .y_stride = f->y.stride,
+                             .x_stride = x.stride,
+                             .w_stride = w.stride,
+                             .first = first,
+                             .add = f->add,
+                             .has_bias = f->bias.buffer != NULL,
+                             .eps = f->in.eps,
+                             .activation = f->activation};
+  if (conv) args.conv = vulkan_conv_step(bindings + MATVEC_BINDINGS, x, f->conv);
+  uint32_t groups = divide_up(N, m.rows * m.sets) * divide_up(x.rows, tokens), y = divide_up(groups, MAX_GROUPS);
+  enum kernel_id id = kernel_variant(conv ? FAMILY_matvec_conv : FAMILY_matvec, w.dtype);
+  vulkan_dispatch(c, id, spec, bindings, &args, divide_up(groups, y ? y : 1), y, 1, 2ull * x.rows * w.rows * x.cols);
+}
+
+static void few_rows(struct recorder *c, const struct fused *f) {
+  const uint32_t rows = rows_bound(c, f->w);
+  assert(f->in.x.cols == f->w.cols && f->w.stride % 8 == 0 && (!f->glu || rows == f->w.rows));
+  for (uint32_t first = 0; first < f->w.rows; first += rows) few_rows_part(c, f, part_of(f->w, first, rows), first);
+}
+
+// ---------------------------------------------------------------- many rows
+
+// Any number of rows, in tiles through shared memory.
+static void many_rows(struct recorder *c, const struct matrix_product *p) {
+  const struct plan_products *plan = vulkan_products(c);
+  const uint32_t spec[MATMUL_SPECS] = {[MATMUL_SPEC_LANES] = plan_matmul_lanes(plan),
+                                       [MATMUL_SPEC_TILE_T] = plan->matmul_tile_t,
+                                       [MATMUL_SPEC_TILE_N] = plan->matmul_tile_n,
+                                       [MATMUL_SPEC_TILE_K] = plan->matmul_tile_k,
+                                       [MATMUL_SPEC_SUB_T] = plan->matmul_sub_t,
+                                       [MATMUL_SPEC_SUB_N] = plan->matmul_sub_n,
+                                       [MATMUL_SPEC_ALIGNED] = p->x.cols % 4 == 0 && p->x.stride % 4 == 0,
+                                       [MATMUL_SPEC_GROUPED] = !vulkan_list(c)->matrices};
+  const struct binding x = vulkan_bind(p->x, p->x);
+  const struct binding bindings[MATMUL_BINDINGS] = {[MATMUL_Y] = vulkan_bind_sums(p->y, p->add),
+                                                    [MATMUL_X] = x,
+                                                    [MATMUL_WEIGHTS] = vulkan_bind_weights(p->w),
+                                                    [MATMUL_BIAS] = vulkan_bind(p->bias, p->x)};
+  const struct matmul_args args = {.T = p->x.rows,
+                                   .N = p->w.rows,
+                                   .K = p->x.cols,
+                                   .y_stride = p->y.stride,
+                                   .x_stride = p->x.stride,
+                                   .w_stride = p->w.stride,
+                                   .first = p->first,
+                                   .add = p->add,
+                                   .has_bias = p->bias.buffer != NULL};
+  vulkan_dispatch(c, kernel_variant(FAMILY_matmul, p->w.dtype), spec, bindings, &args,
+                  divide_up(p->w.rows, plan->matmul_tile_n), divide_up(p->x.rows, plan->matmul_tile_t), 1,
+                  2ull * p->x.rows * p->w.rows * p->x.cols);
+}
+
+static void tiles(struct recorder *c, const struct matrix_product *whole) {
+  const struct tensor w = whole->w;
+  assert(whole->x.cols == w.cols && whole->y.cols == w.rows && whole->y.rows == whole->x.rows && w.stride % 8 == 0);
+  const uint32_t rows = rows_bound(c, w);
+  struct matrix_product p = *whole;
+  for (; p.first < w.rows; p.first += rows) {
+    p.w = part_of(w, p.first, rows);
+    if (!vulkan_matmul_matrix(c, &p)) many_rows(c, &p);
+  }
+}
+
+static struct tensor input_rows(struct recorder *c, const struct linear_input *in, struct tensor w) {
+  if (!in->weight.buffer) return in->x;
+  struct tensor h = tensor_as(tensor_rows(in->h, 0, in->x.rows), vulkan_takes_f16(c, w) ? DTYPE_F16 : DTYPE_F32);
+  struct tensor rms = h.dtype == DTYPE_F16 ? vulkan_norm_rms(c, in) : (struct tensor){0};
+  vulkan_norm(c, &(struct norm){.y = h, .x = in->x, .weight = in->weight, .eps = in->eps}, rms);
+  if (in->ahead)
+    *in->ahead = (struct norm_ahead){.estimated = rms.buffer != NULL, .h = in->h}; // h may lie over what was there
+  return h;
+}
+
+// Whether the product before has left of the norm what matmul_narrow needs.
+static bool is_ahead(const struct recorder *c, const struct linear_input *in, struct tensor w) {
+  return in->weight.buffer && in->ahead && in->ahead->parts && rows_bound(c, w) == w.rows &&
+         vulkan_narrow_takes(c, w, in->x.rows);
+}
+
+void vulkan_glu(struct recorder *c, const struct glu *g) {
+  const uint32_t lanes = vulkan_plan(c)->block_lanes;
+  const struct tensor y = g->y;
+  const struct binding bindings[SWIGLU_BINDINGS] = {
+      [SWIGLU_Y] = vulkan_bind(y, y), [SWIGLU_GATE_UP] = vulkan_bind(g->x, y)};
+  const struct swiglu_args args = {
+      .F = y.cols, .activation = g->activation, .y_stride = y.stride, .gate_up_stride = g->x.stride};
+  vulkan_dispatch(c, kernel_variant(FAMILY_swiglu, y.dtype), &lanes, bindings, &args, divide_up(y.cols, lanes), y.rows,
+                  1, 6ull * y.rows * y.cols);
+}
+
+// ---------------------------------------------------------------- products with their neighbours
+
+enum dtype vulkan_input_dtype(const struct recorder *c, struct tensor w, uint32_t T) {
+  return !few(c, w, T, true) && vulkan_takes_f16(c, w) ? DTYPE_F16 : DTYPE_F32;
+}
+
+void vulkan_linear(struct recorder *c, struct tensor y, const struct linear_input *in, const struct linear *p,
+                   bool add) {
+  const struct tensor w = p->w;
+  struct narrow_product n = {.p = {.y = y, .w = w, .bias = p->bias, .add = add}, .norm = in};
+  if (few_of(c, in, w)) {
+    few_rows(c, &(struct fused){.in = *in, .y = y, .w = w, .bias = p->bias, .add = add});
+  } else if (!is_ahead(c, in, w) || !vulkan_matmul_narrow(c, &n)) {
+    n.p.x = input_rows(c, in, w);
+    tiles(c, &n.p);
+  }
+}
+
+void vulkan_linear_residual(struct recorder *c, struct tensor x, const struct linear_input *in, const struct linear *p,
+                            const struct linear_input *next) {
+  struct norm_ahead *ahead = next ? next->ahead : NULL;
+  if (ahead) ahead->parts = 0;
+  if (ahead && ahead->estimated && !in->weight.buffer && !few_of(c, in, p->w) && rows_bound(c, p->w) == p->w.rows &&
+      vulkan_matmul_narrow(c, &(struct narrow_product){
+                                  .p = {.y = x, .x = in->x, .w = p->w, .bias = p->bias, .add = true}, .next = next}))
+    return;
+  vulkan_linear(c, x, in, p, true);
+}
+
+bool vulkan_linear_conv(struct recorder *c, const struct linear_input *in, const struct linear *p,
+                        const struct linear_conv *conv) {
+  const struct device_caps *caps = &vulkan_device(c->backend)->caps;
+  const struct tensor w = p->w;
+  const bool single = vulkan_list(c)->longest == 1, few_tokens = few_of(c, in, w);
+  struct linear_input rows = *in;
+  if (single && few_tokens && caps->max_storage_buffers >= MATVEC_CONV_BINDINGS) {
+    few_rows(c, &(struct fused){.in = *in, .y = p->y, .w = w, .bias = p->bias, .conv = conv});
+    return false;
+  }
+  if (single && !few_tokens && conv->conv->y.dtype == DTYPE_F32 && rows_bound(c, w) == w.rows &&
+      vulkan_narrow_takes(c, w, in->x.rows)) {
+    struct narrow_product n = {.p = {.y = p->y, .w = w, .bias = p->bias}, .norm = in, .conv = conv};
+    if (is_ahead(c, in, w) && vulkan_matmul_narrow(c, &n)) return false;
+    rows = (struct linear_input){.x = input_rows(c, in, w)};
+    n.norm = NULL;
+    n.p.x = rows.x;
+    if (vulkan_matmul_narrow(c, &n)) return false;
+  }
+  vulkan_linear(c, p->y, &rows, p, false);
+  if (conv->inputs && vulkan_conv_inputs(c, conv)) return true;
+  vulkan_conv(c, conv->conv);
+  return false;
+}
+
+void vulkan_linear_glu(struct recorder *c, const struct linear_input *in, const struct linear *p, const struct glu *g) {
+  const struct tensor w = p->w;
+  const bool whole = rows_bound(c, w) == w.rows;
+  if (few_of(c, in, w) && whole && g->y.dtype == DTYPE_F32) {
+    few_rows(c, &(struct fused){.in = *in, .y = g->y, .w = w, .glu = true, .activation = g->activation});
+    return;
+  }
+  struct narrow_product n = {.p = {.y = g->y, .w = w, .glu = true, .activation = g->activation}, .norm = in};
+  if (is_ahead(c, in, w) && g->y.dtype == DTYPE_F16 && vulkan_matmul_narrow(c, &n)) return;
+  n.p.x = input_rows(c, in, w);
+  if (whole && n.p.x.dtype == DTYPE_F16 && g->y.dtype == DTYPE_F16 && vulkan_matmul_matrix(c, &n.p)) return;
+  tiles(c, &(struct matrix_product){.y = p->y, .x = n.p.x, .w = w});
+  vulkan_glu(c, g);
+}

@@ -1,0 +1,66 @@
+// vulkan_matrix: products on cooperative matrices.
+#include "matmul_matrix.h"
+#include "vulkan_backend.h"
+
+static bool matmul_matrix(struct recorder *c, const struct matrix_product *p) {
+  const struct plan *plan = vulkan_plan(c);
+  const struct tensor x = p->x, parts = vulkan_list(c)->parts;
+  struct plan_matmul m;
+  if (!plan_matmul_matrix(vulkan_products(c), x.rows, p->w.rows, x.cols, parts.buffer, &m) ||
+      (p->glu && m.tile_n / m.across_n / plan->matrix_n % 2))
+    return false;
+  const uint32_t outputs = p->glu ? p->w.rows / 2 : p->w.rows;
+  const uint32_t tickets = (uint32_t)(plan_matmul_tickets_bytes(vulkan_products(c)) / sizeof(float));
+  const uint32_t spec[MATMUL_MATRIX_SPECS] = {
+      [MATMUL_MATRIX_SPEC_LANES] = m.lanes,
+      [MATMUL_MATRIX_SPEC_TILE_T] = m.tile_t,
+      [MATMUL_MATRIX_SPEC_TILE_N] = m.tile_n,
+      [MATMUL_MATRIX_SPEC_TILE_K] = m.tile_k,
+      [MATMUL_MATRIX_SPEC_ACROSS_T] = m.across_t,
+      [MATMUL_MATRIX_SPEC_ACROSS_N] = m.across_n,
+      [MATMUL_MATRIX_SPEC_M] = plan->matrix_m,
+      [MATMUL_MATRIX_SPEC_N] = plan->matrix_n,
+      [MATMUL_MATRIX_SPEC_K] = plan->matrix_k,
+      [MATMUL_MATRIX_SPEC_ACTIVATION] = p->activation,
+      [MATMUL_MATRIX_SPEC_ALIGNED] = x.cols % 8 || x.stride % 8 ? 0
+                                     : x.cols % m.tile_k        ? 1
+                                                                : 2,
+      [MATMUL_MATRIX_SPEC_SPLIT] = m.parts > 1,
+  };
+  struct tensor arrived = {0}, sums = {0};
+  if (m.parts > 1) {
+    arrived = tensor_cols(parts, 0, tickets);
+    sums = tensor_cols(parts, tickets, parts.cols - tickets);
+  }
+  const struct binding in = vulkan_bind(x, x);
+  struct binding bindings[MATMUL_MATRIX_BINDINGS] = {
+      [MATMUL_MATRIX_Y] = vulkan_bind_sums(p->y, p->add),  [MATMUL_MATRIX_X] = in,
+      [MATMUL_MATRIX_WEIGHTS] = vulkan_bind_weights(p->w), [MATMUL_MATRIX_BIAS] = vulkan_bind(p->bias, x),
+      [MATMUL_MATRIX_PARTS] = vulkan_bind(sums, p->y),     [MATMUL_MATRIX_TICKETS] = vulkan_bind(arrived, p->y)};
+  const uint64_t shared = (uint64_t)m.groups - m.whole; // workgroups; without any there is next to nothing to count
+  bindings[MATMUL_MATRIX_PARTS].touched = sizeof(float) * (shared ? shared * m.tile_t * m.tile_n : 1);
+  bindings[MATMUL_MATRIX_TICKETS].touched = sizeof(float) * (shared ? shared / m.parts : 1);
+  const struct matmul_matrix_args args = {.T = x.rows,
+                                          .N = outputs,
+                                          .K = x.cols,
+                                          .y_stride = p->y.stride,
+                                          .x_stride = x.stride,
+                                          .w_stride = p->w.stride,
+                                          .first = p->first,
+                                          .add = p->add,
+                                          .has_bias = p->bias.buffer != NULL,
+                                          .direct = p->y.stride % 8 == 0 && p->first % 8 == 0,
+                                          .whole = m.whole,
+                                          .parts = m.parts};
+  const enum kernel_family family = p->glu                 ? FAMILY_matmul_matrix_gated
+                                    : x.dtype == DTYPE_F16 ? FAMILY_matmul_matrix_x16
+                                                           : FAMILY_matmul_matrix_x32;
+  vulkan_dispatch(c, kernel_variant(family, p->w.dtype), spec, bindings, &args, m.groups, 1, 1,
+                  2ull * x.rows * p->w.rows * x.cols);
+  return true;
+}
+
+bool vulkan_matmul_matrix(struct recorder *c, const struct matrix_product *p) {
+  if (!vulkan_takes_f16(c, p->w)) return false;
+  return vulkan_matmul_narrow(c, &(struct narrow_product){.p = *p}) || matmul_matrix(c, p);
+}

@@ -1,0 +1,340 @@
+// vulkan_mix: the ops of the Vulkan backend that mix tokens: convolution, delta rule. The host knows how many
+// rows a call has and at most how many of one sequence, not which rows are whose (a recording is replayed with other
+// sequences), so grids are for the most that there can be, and workgroups without work end at once.
+#include "vulkan_backend.h"
+
+#include "conv_inputs.h"
+#include "delta_chunk_prepare.h"
+#include "delta_chunk_scan.h"
+#include "delta_inputs.h"
+#include "delta_rule.h"
+#include "short_conv.h"
+
+static_assert(HH_GIVEN == HH_NONNEG_GIVEN && HH_SOFTPLUS == HH_NONNEG_SOFTPLUS && HH_SIGMOID == HH_NONNEG_SIGMOID &&
+                  HH_EXP == HH_NONNEG_EXP,
+              "shaders and host number what makes masks non-negative alike");
+static_assert(NORM_NONE == KEY_NORM_NONE && NORM_L2 == KEY_NORM_L2 && NORM_SUM == KEY_NORM_SUM &&
+                  NORM_L1 == KEY_NORM_L1,
+              "shaders and host number the norms alike");
+
+void vulkan_conv(struct recorder *c, const struct conv *v) {
+  const struct tensor y = v->y, x = v->x;
+  const struct conv_args a = v->a;
+  // Each run reads W - 1 inputs again, and only the first may reach into the history, which it replaces; 8 keeps a GPU
+  // full from some hundred tokens on.
+  const uint32_t run = a.W > 9 ? a.W - 1 : 8;
+  const uint32_t lanes = vulkan_plan(c)->block_lanes;
+  const uint32_t spec[SHORT_CONV_SPECS] = {
+      [SHORT_CONV_SPEC_LANES] = lanes, [SHORT_CONV_SPEC_W] = a.W, [SHORT_CONV_SPEC_RUN] = run};
+  const struct binding bindings[SHORT_CONV_BINDINGS] = {[SHORT_CONV_Y] = vulkan_bind(y, y),
+                                                        [SHORT_CONV_X] = vulkan_bind(x, y),
+                                                        [SHORT_CONV_WEIGHT] = vulkan_bind(v->weight, x),
+                                                        [SHORT_CONV_BIAS] = vulkan_bind(v->bias, x),
+                                                        [SHORT_CONV_HISTORY] = vulkan_bind(a.W > 1 ? v->history : y, y),
+                                                        [SHORT_CONV_SEQUENCES] = vulkan_bind(v->sequences, x)};
+  const struct short_conv_args args = {.C = a.C,
+                                       .silu_from = a.silu_from,
+                                       .y_stride = y.stride,
+                                       .x_stride = x.stride,
+                                       .weight_stride = v->weight.stride,
+                                       .history_stride = v->history.stride,
+                                       .has_bias = v->bias.buffer != NULL,
+                                       .keys = a.keys,
+                                       .Dk = a.keys ? a.Dk : 1,
+                                       .pitch = a.keys ? key_pitch(y.dtype, a.Dk) : 1};
+  vulkan_dispatch(c, kernel_variant(FAMILY_short_conv, y.dtype), spec, bindings, &args, divide_up(a.C, lanes),
+                  divide_up(vulkan_longest(c, x), run), v->sequences.rows, 2ull * x.rows * a.C * a.W);
+}
+
+bool vulkan_conv_inputs(struct recorder *c, const struct linear_conv *lc) {
+  enum { LANES = 128, RUN = 4, MOST_TAPS = 9, MOST_GROUPS = 4 }; // runs of 8 and 16 were slower (H200)
+  const struct plan *plan = vulkan_plan(c);
+  const struct conv *conv = lc->conv;
+  const struct conv_args *a = &conv->a;
+  const struct delta_inputs *in = lc->inputs;
+  const struct tensor y = in->y, x = conv->x;
+  const uint32_t pitch = key_pitch(y.dtype, a->Dk), values = a->C - a->keys * a->Dk, four = 4 * plan->subgroup_width;
+  if (!four || a->keys != in->a.heads || a->W > MOST_TAPS || pitch > MOST_GROUPS * four ||
+      vulkan_device(c->backend)->caps.max_storage_buffers < CONV_INPUTS_BINDINGS)
+    return false;
+  const uint32_t run = max32(a->W - 1, RUN);
+  const bool fours = values % 4 == 0 && y.stride % 4 == 0;
+  const uint32_t lanes = max32(min32(LANES, plan->block_lanes), plan->subgroup_width);
+  const uint32_t groups = divide_up(pitch, four), blocks = a->keys + divide_up(values, groups * four) + 1;
+  const uint32_t spec[CONV_INPUTS_SPECS] = {
+      [CONV_INPUTS_SPEC_LANES] = lanes,
+      [CONV_INPUTS_SPEC_W] = a->W,
+      [CONV_INPUTS_SPEC_RUN] = run,
+      [CONV_INPUTS_SPEC_GROUPS] = groups,
+      [CONV_INPUTS_SPEC_READ4] = a->Dk % 4 == 0 && values % 4 == 0 && x.stride % 4 == 0 && conv->weight.stride % 4 == 0,
+      [CONV_INPUTS_SPEC_WRITE4] = pitch % 4 == 0 && fours,
+      [CONV_INPUTS_SPEC_ACTIVATION] = in->a.activation,
+      [CONV_INPUTS_SPEC_NORM] = in->a.norm};
+  const struct binding to = vulkan_bind(y, y), from = vulkan_bind(x, x), by = vulkan_bind(conv->weight, x);
+  const struct binding bindings[CONV_INPUTS_BINDINGS] = {[CONV_INPUTS_Y] = to,
+                                                         [CONV_INPUTS_X] = from,
+                                                         [CONV_INPUTS_WEIGHT] = by,
+                                                         [CONV_INPUTS_BIAS] = vulkan_bind(conv->bias, x),
+                                                         [CONV_INPUTS_HISTORY] =
+                                                             vulkan_bind(a->W > 1 ? conv->history : y, y),
+                                                         [CONV_INPUTS_SEQUENCES] = vulkan_bind(conv->sequences, x),
+                                                         [CONV_INPUTS_BETA] = vulkan_bind(in->beta, y),
+                                                         [CONV_INPUTS_G] = vulkan_bind(in->g, y),
+                                                         [CONV_INPUTS_BA] = vulkan_bind(in->ba, x),
+                                                         [CONV_INPUTS_A_LOG] = vulkan_bind(in->A_log, x),
+                                                         [CONV_INPUTS_DT_BIAS] = vulkan_bind(in->dt_bias, x)};
+  const struct conv_inputs_args args = {.C = a->C,
+                                        .silu_from = a->silu_from,
+                                        .keys = a->keys,
+                                        .Dk = a->Dk,
+                                        .pitch = pitch,
+                                        .y_stride = y.stride,
+                                        .x_stride = x.stride,
+                                        .weight_stride = conv->weight.stride,
+                                        .history_stride = conv->history.stride,
+                                        .has_bias = conv->bias.buffer != NULL,
+                                        .betas = in->a.betas,
+                                        .decays = in->a.decays,
+                                        .has_beta = in->a.has_beta,
+                                        .gated = in->a.gated,
+                                        .beta_scale = in->a.beta_scale,
+                                        .beta_stride = in->beta.stride,
+                                        .g_stride = in->g.stride,
+                                        .ba_stride = in->ba.stride};
+  vulkan_dispatch(c, kernel_variant(FAMILY_conv_inputs, y.dtype), spec, bindings, &args,
+                  divide_up(blocks, lanes / plan->subgroup_width), divide_up(vulkan_longest(c, x), run),
+                  conv->sequences.rows, 2ull * x.rows * a->C * a->W + 6ull * x.rows * a->keys * a->Dk);
+  return true;
+}
+
+// ---------------------------------------------------------------- delta rule
+
+void vulkan_delta_inputs(struct recorder *c, const struct delta_inputs *in) {
+  const struct delta_input_args *a = &in->a;
+  const struct tensor qk = in->y;
+  const uint32_t lanes = vulkan_plan(c)->lanes, pitch = key_pitch(qk.dtype, a->Dk);
+  const struct binding bindings[DELTA_INPUTS_BINDINGS] = {
+      [DELTA_INPUTS_QK] = vulkan_bind_some(qk, qk, (uint64_t)qk.rows * a->heads * pitch),
+      [DELTA_INPUTS_BETA] = vulkan_bind(in->beta, qk),
+      [DELTA_INPUTS_G] = vulkan_bind(in->g, qk),
+      [DELTA_INPUTS_BA] = vulkan_bind(in->ba, qk),
+      [DELTA_INPUTS_A_LOG] = vulkan_bind(in->A_log, qk),
+      [DELTA_INPUTS_DT_BIAS] = vulkan_bind(in->dt_bias, qk)};
+  const struct delta_inputs_args args = {.heads = a->heads,
+                                         .Dk = a->Dk,
+                                         .pitch = pitch,
+                                         .activation = a->activation,
+                                         .norm = a->norm,
+                                         .betas = a->betas,
+                                         .decays = a->decays,
+                                         .has_beta = a->has_beta,
+                                         .gated = a->gated,
+                                         .beta_scale = a->beta_scale,
+                                         .qk_stride = qk.stride,
+                                         .beta_stride = in->beta.stride,
+                                         .g_stride = in->g.stride,
+                                         .ba_stride = in->ba.stride};
+  vulkan_dispatch(c, kernel_variant(FAMILY_delta_inputs, qk.dtype), &lanes, bindings, &args, qk.rows,
+                  vulkan_head_groups(c, a->heads + 1), 1, 6ull * qk.rows * a->heads * a->Dk);
+}
+
+// How blocks of rows are dealt to invocations: blocks are cut into `sub` pieces, an invocation keeps `per` of them.
+struct deal {
+  uint32_t columns, sub, per;
+};
+
+static uint32_t split_of(const struct deal *p, uint32_t r) { return r * p->sub / p->per; }
+
+// About plan->rule_rows rows an invocation, no more invocations than the plan allows a workgroup. Either sub or per
+// is 1.
+static struct deal deal_rows(const struct plan_rules *plan, const struct delta_args *a, uint32_t r) {
+  const uint32_t d = a->Dk / r, most = max32(plan->device->lanes, 128);
+  struct deal p = {plan->rule_columns, divide_up(d, plan->rule_rows), 1};
+  while (r == 1 && p.sub > 1 && p.sub * p.columns > most) p.sub--;
+  while (p.columns > 8 && p.columns / 2 >= a->Dv) p.columns /= 2;
+  for (uint32_t per = 2; per <= r && per * d <= plan->rule_rows; per++)
+    if (r % per == 0) p.per = per;
+  while (p.sub > 1 && split_of(&p, r) * p.columns > most) p.sub--;
+  while (p.per < r && split_of(&p, r) * p.columns > most) {
+    do p.per++;
+    while (r % p.per);
+  }
+  return p;
+}
+
+static void recurrent(struct recorder *c, const struct delta_call *d) {
+  enum { STAGED = 2048 }; // numbers of q, k and masks in shared memory, 8 KiB, when a token needs no more
+  const struct delta_args *a = &d->a;
+  const uint32_t r = max32(a->r, 1);
+  const struct deal p = deal_rows(vulkan_rules(c), a, r);
+  const uint32_t padded = r * p.sub * divide_up(divide_up(a->Dk / r, p.sub), 4) * 4;
+  const uint32_t token = (a->n + 1) * padded + (r > 1 ? r * (r + divide_up(r, 4) * 4) : 0);
+  const uint32_t spec[DELTA_RULE_SPECS] = {[DELTA_RULE_SPEC_LANES] = p.columns * split_of(&p, r),
+                                           [DELTA_RULE_SPEC_D] = a->Dk / r,
+                                           [DELTA_RULE_SPEC_R] = r,
+                                           [DELTA_RULE_SPEC_N] = a->n,
+                                           [DELTA_RULE_SPEC_COLUMNS] = p.columns,
+                                           [DELTA_RULE_SPEC_SUB] = p.sub,
+                                           [DELTA_RULE_SPEC_PER] = p.per,
+                                           [DELTA_RULE_SPEC_BLOCK] = max32(min32(STAGED / token, 16), 1),
+                                           [DELTA_RULE_SPEC_ALIGNED] = d->aligned,
+                                           [DELTA_RULE_SPEC_NONNEG] = r > 1 ? a->nonneg : HH_NONNEG_GIVEN};
+  const struct binding bindings[DELTA_RULE_BINDINGS] = {[DELTA_RULE_O] = vulkan_bind(d->o, d->o),
+                                                        [DELTA_RULE_QKV] = vulkan_bind(d->qkv, d->qkv),
+                                                        [DELTA_RULE_BETA] = vulkan_bind(d->beta, d->qkv),
+                                                        [DELTA_RULE_G] = vulkan_bind(d->g, d->qkv),
+                                                        [DELTA_RULE_MASK] = vulkan_bind(d->mask, d->qkv),
+                                                        [DELTA_RULE_STATE] = vulkan_bind(d->state, d->o),
+                                                        [DELTA_RULE_SEQUENCES] = vulkan_bind(d->sequences, d->qkv)};
+  const struct delta_rule_args args = {.H = a->H,
+                                       .Hv = a->Hv,
+                                       .Dv = a->Dv,
+                                       .gated = a->gated,
+                                       .scale = a->scale,
+                                       .o_stride = d->o.stride,
+                                       .qkv_stride = d->qkv.stride,
+                                       .beta_stride = d->beta.stride,
+                                       .g_stride = d->g.stride,
+                                       .mask_stride = a->fixed_mask ? 0 : d->mask.stride,
+                                       .state_stride = d->state.stride};
+  const uint64_t products = (uint64_t)a->Dk * (2 * a->n + 1) + (r > 1 ? r * r : 0);
+  vulkan_dispatch(c, KERNEL_delta_rule, spec, bindings, &args, divide_up(a->Dv, p.columns), a->Hv, d->sequences.rows,
+                  2ull * d->qkv.rows * a->Hv * a->Dv * products);
+}
+
+// Blocks of products that prepare makes: of A the lower triangle, of P what its C / n tokens see.
+static uint32_t prepare_jobs(const struct plan_delta *p, uint32_t n) {
+  uint32_t blocks = p->C / p->sub, slope = blocks / n, rows = divide_up(p->C / n, p->sub);
+  return blocks * (blocks + 1) / 2 + slope * (slope + 1) / 2 * n + (rows - slope) * blocks;
+}
+
+// False when the chunk kernels cannot do it.
+static bool plan_delta_chunks(const struct recorder *c, uint32_t T, uint32_t B, const struct delta_args *a,
+                              struct delta_chunks *s) {
+  if (!plan_delta(vulkan_rules(c), a->Dk, a->Dv, a->n, &s->p)) return false;
+  s->chunks = divide_up(T, s->p.C / a->n) + B;
+  s->prepare_lanes = min32(divide_up(prepare_jobs(&s->p, a->n), 8) * 8, vulkan_plan(c)->most_lanes);
+  return true;
+}
+
+// What prepare hands to scan for all chunks and heads.
+static uint64_t chunk_bytes(const struct delta_chunks *s, const struct delta_args *a) {
+  return s->chunks * 4ull * a->Hv * DELTA_CHUNK_RECORD(s->p.C);
+}
+
+// AUTO: keys so long that only shorter chunks fit are faster token by token (H200, Dk 256: 2.1 ms against 3.4).
+struct delta_plan vulkan_plan_delta(const struct recorder *c, const struct delta_rule *rule, uint64_t limit) {
+  const struct delta_args *a = &rule->a;
+  const uint32_t T = rule->o.rows, B = rule->sequences.rows;
+  struct delta_plan p = {.way = DELTA_BY_TOKENS};
+  if (vulkan_delta_matrix_plan(c, T, B, a, &p.matrix)) {
+    p.way = DELTA_ON_MATRICES;
+    p.bytes = vulkan_delta_matrix_bytes(vulkan_device(c->backend), &p.matrix, T, B, a);
+    if (p.bytes <= limit) return p;
+  }
+  const bool chunks = vulkan_chunked(c, T, B, a->n);
+  if (chunks && a->r > 1 && vulkan_hh_plan(vulkan_rules(c), T, B, a, &p.hh)) {
+    p.way = DELTA_BY_CHUNKS;
+    p.bytes = vulkan_hh_bytes(&p.hh, a);
+  } else if (chunks && a->r <= 1 && plan_delta_chunks(c, T, B, a, &p.delta) &&
+             (vulkan_list(c)->form == DELTA_CHUNK || p.delta.p.C >= vulkan_rules(c)->chunk)) {
+    p.way = DELTA_BY_CHUNKS;
+    p.bytes = chunk_bytes(&p.delta, a);
+  }
+  if (p.way == DELTA_BY_CHUNKS && p.bytes <= limit) return p;
+  p.way = DELTA_BY_TOKENS;
+  p.bytes = 0;
+  return p;
+}
+
+static void chunk_prepare(struct recorder *c, const struct delta_call *d, const struct delta_chunks *s,
+                          struct binding prepared) {
+  const struct delta_args *a = &d->a;
+  const uint32_t spec[DELTA_CHUNK_PREPARE_SPECS] = {[DELTA_CHUNK_PREPARE_SPEC_LANES] = s->prepare_lanes,
+                                                    [DELTA_CHUNK_PREPARE_SPEC_C] = s->p.C,
+                                                    [DELTA_CHUNK_PREPARE_SPEC_DK] = a->Dk,
+                                                    [DELTA_CHUNK_PREPARE_SPEC_SUB] = s->p.sub,
+                                                    [DELTA_CHUNK_PREPARE_SPEC_SLAB] = s->p.slab,
+                                                    [DELTA_CHUNK_PREPARE_SPEC_ALIGNED] = d->aligned,
+                                                    [DELTA_CHUNK_PREPARE_SPEC_N] = a->n};
+  const struct binding qkv = vulkan_bind(d->qkv, d->qkv);
+  const struct binding bindings[DELTA_CHUNK_PREPARE_BINDINGS] = {
+      [DELTA_CHUNK_PREPARE_PREPARED] = prepared,
+      [DELTA_CHUNK_PREPARE_QKV] = qkv,
+      [DELTA_CHUNK_PREPARE_BETA] = vulkan_bind(d->beta, d->qkv),
+      [DELTA_CHUNK_PREPARE_G] = vulkan_bind(d->g, d->qkv),
+      [DELTA_CHUNK_PREPARE_SEQUENCES] = vulkan_bind(d->sequences, d->qkv)};
+  const struct delta_chunk_prepare_args args = {.B = d->sequences.rows,
+                                                .H = a->H,
+                                                .Hv = a->Hv,
+                                                .gated = a->gated,
+                                                .scale = a->scale,
+                                                .qkv_stride = d->qkv.stride,
+                                                .beta_stride = d->beta.stride,
+                                                .g_stride = d->g.stride};
+  vulkan_dispatch(c, KERNEL_delta_chunk_prepare, spec, bindings, &args, s->chunks, a->Hv, 1,
+                  2ull * d->qkv.rows * a->n * a->Hv * s->p.C * (a->Dk + s->p.C / 6));
+}
+
+static void chunk_scan(struct recorder *c, const struct delta_call *d, const struct delta_chunks *s,
+                       struct binding prepared) {
+  const struct delta_args *a = &d->a;
+  const uint32_t spec[DELTA_CHUNK_SCAN_SPECS] = {
+      [DELTA_CHUNK_SCAN_SPEC_LANES] = s->p.C / s->p.sub_t * (s->p.columns / s->p.sub_c) * s->p.groups,
+      [DELTA_CHUNK_SCAN_SPEC_C] = s->p.C,
+      [DELTA_CHUNK_SCAN_SPEC_DK] = a->Dk,
+      [DELTA_CHUNK_SCAN_SPEC_COLUMNS] = s->p.columns,
+      [DELTA_CHUNK_SCAN_SPEC_SUB_T] = s->p.sub_t,
+      [DELTA_CHUNK_SCAN_SPEC_SUB_C] = s->p.sub_c,
+      [DELTA_CHUNK_SCAN_SPEC_SUB_K] = s->p.sub_k,
+      [DELTA_CHUNK_SCAN_SPEC_GROUPS] = s->p.groups,
+      [DELTA_CHUNK_SCAN_SPEC_ALIGNED] =
+          d->aligned && a->Dv % 4 == 0 && d->o.stride % 4 == 0 && d->state.stride % 4 == 0,
+      [DELTA_CHUNK_SCAN_SPEC_N] = a->n};
+  const struct binding qkv = vulkan_bind(d->qkv, d->qkv), o = vulkan_bind(d->o, d->o);
+  const struct binding state = vulkan_bind(d->state, d->o);
+  const struct binding bindings[DELTA_CHUNK_SCAN_BINDINGS] = {[DELTA_CHUNK_SCAN_O] = o,
+                                                              [DELTA_CHUNK_SCAN_QKV] = qkv,
+                                                              [DELTA_CHUNK_SCAN_PREPARED] = prepared,
+                                                              [DELTA_CHUNK_SCAN_STATE] = state,
+                                                              [DELTA_CHUNK_SCAN_SEQUENCES] =
+                                                                  vulkan_bind(d->sequences, d->qkv)};
+  const struct delta_chunk_scan_args args = {.H = a->H,
+                                             .Hv = a->Hv,
+                                             .Dv = a->Dv,
+                                             .scale = a->scale,
+                                             .o_stride = d->o.stride,
+                                             .qkv_stride = d->qkv.stride,
+                                             .state_stride = d->state.stride};
+  vulkan_dispatch(c, KERNEL_delta_chunk_scan, spec, bindings, &args, divide_up(a->Dv, s->p.columns), a->Hv,
+                  d->sequences.rows, 2ull * d->qkv.rows * a->Hv * a->Dv * ((2 * a->n + 1) * a->Dk + a->n * s->p.C));
+}
+
+void vulkan_delta_rule(struct recorder *c, const struct delta_rule *rule, struct tensor scratch) {
+  const struct delta_args *a = &rule->a;
+  const struct delta_call d = {.o = rule->o,
+                               .qkv = rule->qkv,
+                               .beta = rule->beta,
+                               .g = rule->g,
+                               .mask = rule->mask,
+                               .state = rule->state,
+                               .sequences = rule->sequences,
+                               .scratch = scratch,
+                               .a = *a,
+                               .aligned = a->Dk / max32(a->r, 1) % 4 == 0 && rule->qkv.stride % 4 == 0};
+  const struct delta_plan p = vulkan_plan_delta(c, rule, tensor_bytes(&scratch));
+  struct binding prepared = vulkan_bind(scratch, rule->o);
+  prepared.bytes = p.bytes;
+  assert(a->r <= 1 || (a->n == 1 && a->r <= HH_MOST && a->Dk % a->r == 0));
+  assert(p.way == DELTA_ON_MATRICES || (d.qkv.dtype == DTYPE_F32 && d.o.dtype == DTYPE_F32));
+  if (p.way == DELTA_ON_MATRICES) {
+    vulkan_delta_matrix(c, &d, &p.matrix);
+  } else if (p.way == DELTA_BY_TOKENS) {
+    recurrent(c, &d);
+  } else if (a->r > 1) {
+    vulkan_hh_chunks(c, &d, &p.hh);
+  } else {
+    chunk_prepare(c, &d, &p.delta, prepared);
+    chunk_scan(c, &d, &p.delta, prepared);
+  }
+}

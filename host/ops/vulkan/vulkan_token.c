@@ -1,0 +1,133 @@
+// vulkan_token: the operations that treat tokens alone.
+#include "vulkan_backend.h"
+
+#include "add.h"
+#include "copy.h"
+#include "mark.h"
+#include "output_norm.h"
+#include "rmsnorm.h"
+#include "sample.h"
+#include "scatter.h"
+#include "score.h"
+
+void vulkan_mark(struct recorder *c, const struct mark *m) {
+  const uint32_t lanes = vulkan_plan(c)->block_lanes;
+  const struct binding bindings[MARK_BINDINGS] = {[MARK_SEEN] = vulkan_bind(m->seen, m->seen),
+                                                  [MARK_TOKENS] = vulkan_bind(m->tokens, m->seen),
+                                                  [MARK_SEQUENCES] = vulkan_bind(m->sequences, m->seen)};
+  const struct mark_args args = {.seen_stride = m->seen.stride};
+  uint64_t T = (uint64_t)m->tokens.rows * m->tokens.cols;
+  vulkan_dispatch(c, KERNEL_mark, &lanes, bindings, &args, divide_up((uint32_t)T, lanes), 1, m->sequences.rows, T);
+}
+
+void vulkan_norm(struct recorder *c, const struct norm *norm, struct tensor rms) {
+  enum { MOST_HELD = 8 };
+  const struct tensor y = norm->y, x = norm->x, last = norm->last;
+  const uint32_t lanes = vulkan_plan(c)->lanes, held = divide_up(x.cols / 4, lanes);
+  const bool fours = x.cols % 4 == 0 && x.stride % 4 == 0 && y.stride % 4 == 0 && held <= MOST_HELD;
+  const uint32_t spec[RMSNORM_SPECS] = {[RMSNORM_SPEC_LANES] = lanes, [RMSNORM_SPEC_VECTORS] = fours ? held : 0};
+  const struct binding bindings[RMSNORM_BINDINGS] = {[RMSNORM_Y] = vulkan_bind(y, x),
+                                                     [RMSNORM_X] = vulkan_bind(x, x),
+                                                     [RMSNORM_WEIGHT] = vulkan_bind(norm->weight, x),
+                                                     [RMSNORM_SEQUENCES] = vulkan_bind(last, x),
+                                                     [RMSNORM_RMS] = vulkan_bind(rms, y)};
+  const struct rmsnorm_args args = {.D = x.cols,
+                                    .y_stride = y.stride,
+                                    .x_stride = x.stride,
+                                    .last = last.buffer != NULL,
+                                    .keep = rms.buffer != NULL,
+                                    .eps = norm->eps};
+  uint32_t rows = last.buffer ? last.rows : x.rows;
+  vulkan_dispatch(c, kernel_variant(FAMILY_rmsnorm, y.dtype), spec, bindings, &args, rows, 1, 1, 4ull * rows * x.cols);
+}
+
+void vulkan_add(struct recorder *c, const struct add *a) {
+  const uint32_t lanes = vulkan_plan(c)->block_lanes;
+  const struct binding bindings[ADD_BINDINGS] = {
+      [ADD_Y] = vulkan_bind(a->y, a->y), [ADD_X] = vulkan_bind(a->x, a->y), [ADD_Z] = vulkan_bind(a->z, a->y)};
+  const struct add_args args = {
+      .cols = a->y.cols, .y_stride = a->y.stride, .x_stride = a->x.stride, .z_stride = a->z.stride};
+  vulkan_dispatch(c, KERNEL_add, &lanes, bindings, &args, divide_up(a->y.cols, lanes), a->y.rows, 1,
+                  (uint64_t)a->y.rows * a->y.cols);
+}
+
+uint32_t vulkan_head_groups(const struct recorder *c, uint32_t heads) {
+  return divide_up(heads, divide_up(vulkan_plan(c)->lanes, 32));
+}
+
+void vulkan_head_norm(struct recorder *c, const struct head_norm *norm) {
+  enum { MOST_HELD = 4 };
+  const struct tensor y = norm->y, gate = norm->gate, weight = norm->weight;
+  const uint32_t d = norm->d, four = 4 * vulkan_plan(c)->subgroup_width;
+  const bool fours = four && d <= MOST_HELD * four && d % 4 == 0 && y.stride % 4 == 0 && gate.stride % 4 == 0;
+  const uint64_t numbers = (uint64_t)y.rows * norm->heads * d;
+  const struct binding to = vulkan_bind_some(y, y, numbers), by = vulkan_bind(gate, y), with = vulkan_bind(weight, y);
+  const struct binding bindings[OUTPUT_NORM_BINDINGS] = {
+      [OUTPUT_NORM_O] = to, [OUTPUT_NORM_GATE] = by, [OUTPUT_NORM_WEIGHT] = with};
+  const struct output_norm_args args = {.heads = norm->heads,
+                                        .Dv = d,
+                                        .o_stride = y.stride,
+                                        .gate_stride = gate.stride,
+                                        .has_gate = gate.buffer != NULL,
+                                        .has_norm = weight.buffer != NULL,
+                                        .weight_step = weight.cols == d ? 0 : d,
+                                        .eps = norm->eps};
+  const uint32_t spec[OUTPUT_NORM_SPECS] = {
+      [OUTPUT_NORM_SPEC_LANES] = vulkan_plan(c)->lanes, [OUTPUT_NORM_SPEC_FOURS] = fours ? divide_up(d, four) : 0};
+  vulkan_dispatch(c, kernel_variant(FAMILY_output_norm, y.dtype), spec, bindings, &args, y.rows,
+                  vulkan_head_groups(c, norm->heads), 1, 8 * numbers);
+}
+
+// The kernel has no use for the scratch: it computes a penalised logit again rather than storing it.
+void vulkan_sample(struct recorder *c, const struct sample *s) {
+  const struct device_caps *caps = &vulkan_device(c->backend)->caps;
+  uint32_t lanes = 4 * vulkan_plan(c)->lanes; // one workgroup reads a whole vocabulary, some twenty times
+  while (lanes > caps->max_invocations || lanes > caps->max_workgroup[0] || 24 * lanes > caps->shared_bytes) lanes /= 2;
+  const struct binding bindings[SAMPLE_BINDINGS] = {[SAMPLE_TOKENS] = vulkan_bind(s->tokens, s->tokens),
+                                                    [SAMPLE_SEQUENCES] = vulkan_bind(s->sequences, s->tokens),
+                                                    [SAMPLE_SEEN] = vulkan_bind(s->seen, s->tokens),
+                                                    [SAMPLE_LOGITS] = vulkan_bind(s->logits, s->tokens),
+                                                    [SAMPLE_SAMPLING] = vulkan_bind(s->sampling, s->tokens)};
+  const struct sample_args args = {
+      .V = s->logits.cols, .logits_stride = s->logits.stride, .seen_stride = s->seen.stride};
+  vulkan_dispatch(c, KERNEL_sample, &lanes, bindings, &args, s->sequences.rows, 1, 1,
+                  4ull * s->sequences.rows * s->logits.cols);
+}
+
+void vulkan_copy(struct recorder *c, const struct copy *copy) {
+  const uint32_t lanes = vulkan_plan(c)->block_lanes;
+  const struct tensor to = copy->to, from = copy->from;
+  struct copy_args args = {.rows = to.rows,
+                           .cols = to.cols,
+                           .to_stride = to.stride,
+                           .from_stride = from.stride,
+                           .zero = from.buffer == NULL};
+  uint32_t aligned = to.cols % 4 == 0 && to.stride % 4 == 0 && from.stride % 4 == 0;
+  if (aligned) args.cols /= 4, args.to_stride /= 4, args.from_stride /= 4;
+  const uint32_t spec[COPY_SPECS] = {[COPY_SPEC_LANES] = lanes, [COPY_SPEC_ALIGNED] = aligned};
+  const struct binding t = vulkan_bind(to, to), f = vulkan_bind(from, to);
+  const struct binding bindings[COPY_BINDINGS] = {[COPY_TO] = t, [COPY_FROM] = f};
+  uint32_t x = divide_up(args.cols, lanes), y = args.rows;
+  vulkan_dispatch(c, KERNEL_copy, spec, bindings, &args, x < MAX_GROUPS ? x : MAX_GROUPS,
+                  y < MAX_GROUPS ? y : MAX_GROUPS, 1, (uint64_t)to.rows * to.cols);
+}
+
+void vulkan_scatter(struct recorder *c, const struct scatter *s) {
+  const uint32_t lanes = vulkan_plan(c)->block_lanes;
+  const struct scatter_args args = {.cols = s->from.cols, .to_stride = s->to.stride, .from_stride = s->from.stride};
+  const struct binding bindings[SCATTER_BINDINGS] = {[SCATTER_TO] = vulkan_bind(s->to, s->to),
+                                                     [SCATTER_FROM] = vulkan_bind(s->from, s->from),
+                                                     [SCATTER_SEQUENCES] = vulkan_bind(s->sequences, s->to)};
+  vulkan_dispatch(c, KERNEL_scatter, &lanes, bindings, &args, divide_up(s->from.cols, lanes), s->sequences.rows, 1,
+                  (uint64_t)s->sequences.rows * s->from.cols);
+}
+
+void vulkan_score(struct recorder *c, const struct score *s) {
+  const uint32_t lanes = vulkan_plan(c)->lanes;
+  const struct score_args args = {.V = s->logits.cols, .logits_stride = s->logits.stride, .first = s->first};
+  const struct binding bindings[SCORE_BINDINGS] = {[SCORE_SCORES] = vulkan_bind(s->scores, s->scores),
+                                                   [SCORE_LOGITS] = vulkan_bind(s->logits, s->logits),
+                                                   [SCORE_TARGETS] = vulkan_bind(s->targets, s->targets)};
+  vulkan_dispatch(c, KERNEL_score, &lanes, bindings, &args, s->logits.rows, 1, 1,
+                  6ull * s->logits.rows * s->logits.cols);
+}

@@ -1,0 +1,283 @@
+// api: contexts and devices of the public header. Models, sessions and tokenizers implement theirs where they live.
+#include "arena.h"
+#include "caps.h"
+#include "device_handle.h"
+#include "file.h"
+#include "kernels.h"
+#include "measure.h"
+#include "open.h"
+#include "option_structs.h"
+#include "plan_matmul.h"
+#include "plan_rule.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---------------------------------------------------------------- context
+
+// NULL: nowhere to keep compiled pipelines, which is no failure.
+static char *cache_folder(const char *wanted) {
+  if (wanted) return wanted[0] ? strdup(wanted) : NULL;
+  const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+  if (xdg && xdg[0] == '/') return path_join(xdg, "deltaic");
+  return home && home[0] == '/' ? path_join(home, ".cache/deltaic") : NULL;
+}
+
+deltaic_status deltaic_context_create(const deltaic_context_options *options, deltaic_context **out) {
+  if (!out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_context_create: out is NULL");
+  deltaic_context_options o;
+  deltaic_status status = options_read(&o, sizeof o, options, "deltaic_context_options");
+  if (status != DELTAIC_OK) return status;
+  deltaic_context *c = calloc(1, sizeof *c);
+  if (!c) return fail_memory("a context", sizeof *c);
+  status = instance_create(&c->instance, o.validate, o.log, o.log_user);
+  if (status != DELTAIC_OK) {
+    free(c);
+    return status;
+  }
+  c->cache_dir = cache_folder(o.cache_dir);
+  *out = c;
+  return DELTAIC_OK;
+}
+
+void deltaic_context_free(deltaic_context *c) {
+  if (!c) return;
+  instance_free(&c->instance);
+  free(c->cache_dir);
+  free(c);
+}
+
+uint64_t deltaic_context_validation_errors(const deltaic_context *c) {
+  return c ? atomic_load(&c->instance.validation_errors) : 0;
+}
+
+// ---------------------------------------------------------------- devices
+
+// The Vulkan devices, best first; index i of the public API is entry i - 1.
+struct ranked {
+  struct device_caps *caps;
+  VkPhysicalDevice *handles;
+  struct plan *plans;
+  uint32_t count;
+};
+
+static void ranked_free(struct ranked *r) {
+  free(r->caps);
+  free(r->handles);
+  free(r->plans);
+}
+
+static void swap_ranked(struct ranked *r, uint32_t i, uint32_t j) {
+  struct device_caps caps = r->caps[i];
+  struct plan plan = r->plans[i];
+  VkPhysicalDevice handle = r->handles[i];
+  r->caps[i] = r->caps[j], r->plans[i] = r->plans[j], r->handles[i] = r->handles[j];
+  r->caps[j] = caps, r->plans[j] = plan, r->handles[j] = handle;
+}
+
+static deltaic_status rank_devices(deltaic_context *c, struct ranked *r) {
+  *r = (struct ranked){0};
+  deltaic_status status = instance_devices(&c->instance, &r->caps, &r->handles, &r->count);
+  if (status != DELTAIC_OK || !r->count) return status;
+  r->plans = calloc(r->count, sizeof *r->plans);
+  if (!r->plans) {
+    ranked_free(r);
+    return fail_memory("the list of devices", r->count * sizeof *r->plans);
+  }
+  for (uint32_t i = 0; i < r->count; i++) plan_make(&r->caps[i], &r->plans[i]);
+  for (uint32_t i = 1; i < r->count; i++) // stable: equal cards keep the driver's order
+    for (uint32_t j = i; j && r->plans[j].score > r->plans[j - 1].score; j--) swap_ranked(r, j, j - 1);
+  return DELTAIC_OK;
+}
+
+static deltaic_device_kind kind_of(uint32_t device_type) {
+  switch (device_type) {
+  case VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU: return DELTAIC_DEVICE_DISCRETE;
+  case VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU: return DELTAIC_DEVICE_INTEGRATED;
+  case VK_PHYSICAL_DEVICE_TYPE_CPU: return DELTAIC_DEVICE_SOFTWARE;
+  default: return DELTAIC_DEVICE_VIRTUAL;
+  }
+}
+
+static deltaic_device_info info_of(const struct ranked *r, uint32_t i) {
+  const struct device_caps *caps = &r->caps[i];
+  const struct plan *plan = &r->plans[i];
+  deltaic_device_info info = {.index = (int32_t)i + 1, .kind = kind_of(caps->device_type), .usable = plan->usable};
+  snprintf(info.name, sizeof info.name, "%s", caps->name);
+  snprintf(info.driver, sizeof info.driver, "%s", caps->driver);
+  snprintf(info.reason, sizeof info.reason, "%s", plan->reason);
+  for (uint32_t h = 0; h < caps->memory_heaps; h++)
+    if (caps->memory_heap[h].flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT && caps->memory_heap[h].bytes > info.memory_bytes)
+      info.memory_bytes = caps->memory_heap[h].bytes;
+  info.free_bytes = device_free_bytes(r->handles[i], caps);
+  return info;
+}
+
+deltaic_status deltaic_devices(deltaic_context *c, deltaic_device_info *infos, size_t capacity, size_t *count) {
+  if (!c || !count || (capacity && !infos))
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_devices: context, infos and count are required");
+  struct ranked r;
+  deltaic_status status = rank_devices(c, &r);
+  if (status != DELTAIC_OK) return status;
+  for (uint32_t i = 0; i < r.count && i < capacity; i++) infos[i] = info_of(&r, i);
+  if (r.count < capacity) infos[r.count] = backend_describe_cpu();
+  *count = r.count + 1;
+  ranked_free(&r);
+  return status;
+}
+
+static deltaic_status no_device(int32_t index, uint32_t count) {
+  return fail(DELTAIC_NO_DEVICE, "there is no Vulkan device %d: this machine has %u", index, count);
+}
+
+// Where the text goes on behind `length` bytes, and the room there.
+static char *text_rest(char *text, size_t capacity, int length) {
+  return (size_t)length < capacity ? text + length : NULL;
+}
+
+static size_t text_room(size_t capacity, int length) {
+  return (size_t)length < capacity ? capacity - (size_t)length : 0;
+}
+
+// Limits, the plan, and what operations make of it.
+static int describe(const struct device_caps *caps, const struct plan *plan, char *text, size_t capacity) {
+  int n = plan_describe(caps, plan, text, capacity);
+  if (!plan->usable) return n;
+  struct plan_products products;
+  struct plan_rules rules;
+  plan_products_make(caps, plan, &products);
+  plan_rules_make(caps, plan, &rules);
+  n += plan_products_describe(&products, text_rest(text, capacity, n), text_room(capacity, n));
+  n += plan_rules_describe(&rules, text_rest(text, capacity, n), text_room(capacity, n));
+  if (plan->matrix_m && !kernel_built(KERNEL_matmul_matrix_x32_f16))
+    n += snprintf(text_rest(text, capacity, n), text_room(capacity, n),
+                  "left out          kernels for matrices: this build's shader compiler does not know them\n");
+  return n;
+}
+
+deltaic_status deltaic_device_describe(deltaic_context *c, int32_t index, char *text, size_t capacity, size_t *needed) {
+  if (!c || (capacity && !text))
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_device_describe: context and text are required");
+  int length;
+  if (index == DELTAIC_DEVICE_INDEX_CPU) {
+    deltaic_device_info info = backend_describe_cpu();
+    length = snprintf(text, capacity, "%s: plain C, every operation's specification\n", info.name);
+  } else {
+    struct ranked r;
+    deltaic_status status = rank_devices(c, &r);
+    if (status != DELTAIC_OK) return status;
+    bool found = index > 0 && (uint32_t)index <= r.count;
+    length = found ? describe(&r.caps[index - 1], &r.plans[index - 1], text, capacity) : -1;
+    uint32_t count = r.count;
+    ranked_free(&r);
+    if (!found) return no_device(index, count);
+  }
+  if (needed) *needed = (size_t)length + 1;
+  return DELTAIC_OK;
+}
+
+// A GPU when there is one; else our own C code, which beats Vulkan on the processor (docs/speed.md).
+static int32_t best_index(const struct ranked *r) {
+  for (uint32_t i = 0; i < r->count; i++)
+    if (r->plans[i].usable && kind_of(r->caps[i].device_type) != DELTAIC_DEVICE_SOFTWARE) return (int32_t)i + 1;
+  return DELTAIC_DEVICE_INDEX_CPU;
+}
+
+static deltaic_status open_vulkan(deltaic_context *c, const struct ranked *r, int32_t index, struct backend **out) {
+  if (index <= 0 || (uint32_t)index > r->count) return no_device(index, r->count);
+  const struct device_caps *caps = &r->caps[index - 1];
+  const struct plan *plan = &r->plans[index - 1];
+  if (!plan->usable) return fail(DELTAIC_UNSUPPORTED, "%s cannot be used: %s", caps->name, plan->reason);
+  struct device *device;
+  deltaic_status status = device_open(&c->instance, r->handles[index - 1], caps, plan, c->cache_dir, &device);
+  if (status != DELTAIC_OK) return status;
+  status = backend_open_vulkan(device, out);
+  if (status == DELTAIC_OK) (*out)->info = info_of(r, (uint32_t)index - 1);
+  return status;
+}
+
+deltaic_status deltaic_device_open(deltaic_context *c, const deltaic_device_options *options, deltaic_device **out) {
+  if (!c || !out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_device_open: context and out are required");
+  deltaic_device_options o;
+  deltaic_status status = options_read(&o, sizeof o, options, "deltaic_device_options");
+  if (status != DELTAIC_OK) return status;
+  if (o.index < DELTAIC_DEVICE_INDEX_CPU) return fail(DELTAIC_NO_DEVICE, "%d is no device index", o.index);
+  struct ranked r;
+  status = rank_devices(c, &r);
+  if (status != DELTAIC_OK) return status;
+  int32_t index = o.index == DELTAIC_DEVICE_BEST ? best_index(&r) : o.index;
+  deltaic_device *d = calloc(1, sizeof *d);
+  if (!d)
+    status = fail_memory("a device", sizeof *d);
+  else if (index == DELTAIC_DEVICE_INDEX_CPU)
+    status = backend_open_cpu(o.threads, &d->backend);
+  else
+    status = open_vulkan(c, &r, index, &d->backend);
+  ranked_free(&r);
+  if (status != DELTAIC_OK) {
+    free(d);
+    return status;
+  }
+  *out = d;
+  return DELTAIC_OK;
+}
+
+void deltaic_device_close(deltaic_device *d) {
+  if (!d) return;
+  d->backend->functions->close(d->backend);
+  free(d);
+}
+
+void deltaic_device_get_info(const deltaic_device *d, deltaic_device_info *info) {
+  if (!info) return;
+  *info = d ? d->backend->info : (deltaic_device_info){0};
+  if (d) info->free_bytes = d->backend->functions->free_bytes(d->backend);
+}
+
+// ---------------------------------------------------------------- bandwidth
+
+// Best of a few runs, each of several copies, so that one submission's latency is small against the work.
+static deltaic_status time_copies(struct backend *b, struct recorder *c, struct tensor to, struct tensor from,
+                                  double *best) {
+  enum { RUNS = 5, COPIES = 4 };
+  struct oplist l = {0};
+  deltaic_status status = DELTAIC_OK;
+  *best = 0;
+  oplist_begin(&l);
+  for (int i = 0; i < COPIES; i++) op_copy(&l, to, from);
+  for (int run = 0; run < RUNS && status == DELTAIC_OK; run++) {
+    b->functions->recorder_begin(c, false, NULL);
+    double start = measure_now();
+    b->functions->recorder_list(c, &l);
+    status = b->functions->recorder_run(c);
+    double rate = COPIES * 2.0 * (double)tensor_bytes(&to) / (measure_now() - start);
+    if (run && rate > *best) *best = rate; // the first run also compiles
+  }
+  oplist_free(&l);
+  return status;
+}
+
+deltaic_status deltaic_device_copy_bandwidth(deltaic_device *d, double *bytes_per_second) {
+  if (!d || !bytes_per_second)
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_device_copy_bandwidth: device and result are required");
+  struct backend *b = d->backend;
+  // Larger than any cache, small enough for the device.
+  bool software = b->info.kind == DELTAIC_DEVICE_CPU || b->info.kind == DELTAIC_DEVICE_SOFTWARE;
+  uint64_t bytes = software ? 64ull << 20 : 512ull << 20;
+  if (bytes > b->max_binding_bytes) bytes = b->max_binding_bytes;
+  if (bytes > b->info.memory_bytes / 4) bytes = b->info.memory_bytes / 4;
+  const uint64_t elements = bytes / TENSOR_ALIGN * TENSOR_ALIGN / sizeof(float);
+  struct arena arena = {0};
+  struct tensor to, from;
+  struct recorder *c = NULL;
+  arena_add(&arena, &to, DTYPE_F32, 1, elements, elements);
+  arena_add(&arena, &from, DTYPE_F32, 1, elements, elements);
+  deltaic_status status = arena_allocate(&arena, b, MEMORY_DEVICE, "the bandwidth test");
+  if (status == DELTAIC_OK) status = arena_zero(&arena, b);
+  if (status == DELTAIC_OK) status = b->functions->recorder_create(b, &c);
+  if (status == DELTAIC_OK) status = time_copies(b, c, to, from, bytes_per_second);
+  if (c) b->functions->recorder_free(c);
+  arena_free(&arena, b);
+  return status;
+}

@@ -1,0 +1,435 @@
+// measure_operator: one operator by itself, timed on the device, its results compared with the recurrence in float32.
+#include "arena.h"
+#include "device_handle.h"
+#include "measure.h"
+#include "option_structs.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_KERNELS = 8, STATES = 8, CHAIN = 8 };
+static const double SHORT = 50e-6; // stamps around a dispatch add 1.3 to 1.6 us to it (H200), which no model pays
+
+struct measurement {
+  struct backend *b;
+  struct recorder *c;
+  deltaic_operator o;
+  uint32_t random;
+  uint32_t cols, padded; // of qkv, in float32 and as the operator gets it: keys of f16 have padding
+  uint32_t turns;        // of the operator, or of all states, in a recording
+  uint32_t count;        // operators of a recording, each waiting for the one before it
+  bool narrow;           // q, k, v and o are f16
+  struct oplist list;
+  struct arena arena;
+  struct tensor qkv, beta, g, mask, state, sequences, out;                    // of all sequences
+  struct tensor wide, state_wide, out_wide, sequence_wide, beta_wide, g_wide; // of one, f32: the reference
+  struct tensor mask_wide;
+  // Of single tokens, as a layer has them: what beta and g are made of, and further states, so that a
+  // state comes out of memory and not out of a cache.
+  struct tensor ba, none, states[STATES];
+};
+
+// ---------------------------------------------------------------- inputs
+
+static bool is_step(const struct measurement *m) { return m->o.tokens == 1 && m->o.rule == DELTAIC_RULE_RECURRENT; }
+
+// One token: keys and queries of length 1, values in (-1, 1), all rounded to f16 so that both forms see the same.
+static void random_row(struct measurement *m, float *wide, uint16_t *narrow) {
+  const deltaic_operator *o = &m->o;
+  const uint32_t keys = (1 + o->steps) * o->heads * o->key, pitch = key_pitch(DTYPE_F16, o->key);
+  for (uint32_t i = 0; i < m->cols; i++) wide[i] = measure_random(&m->random);
+  for (uint32_t i = 0; i < keys; i += o->key) {
+    float sum = 1e-6f;
+    for (uint32_t j = 0; j < o->key; j++) sum += wide[i + j] * wide[i + j];
+    for (uint32_t j = 0; j < o->key; j++) wide[i + j] /= sqrtf(sum);
+  }
+  for (uint32_t i = 0; i < m->cols; i++) {
+    const uint32_t key = (i < keys ? i : keys) / o->key; // padding of so many before it
+    uint16_t *to = &narrow[i + (m->narrow ? key * (pitch - o->key) : 0)];
+    *to = f32_to_f16(wide[i]);
+    wide[i] = f16_to_f32(*to);
+  }
+}
+
+static deltaic_status put(struct measurement *m, struct tensor t, uint64_t row, const void *data, uint64_t rows) {
+  uint64_t bytes = dtype_bytes(t.dtype, t.stride);
+  return m->b->functions->buffer_write(m->b, t.buffer, t.offset + row * bytes, data, rows * bytes);
+}
+
+// Every sequence has the same text.
+static deltaic_status fill_rows(struct measurement *m) {
+  const deltaic_operator *o = &m->o;
+  uint64_t numbers = (uint64_t)o->tokens * m->cols;
+  float *wide = malloc(numbers * sizeof *wide);
+  uint16_t *narrow = calloc((uint64_t)o->tokens * m->padded, sizeof *narrow);
+  deltaic_status status = wide && narrow ? DELTAIC_OK : fail_memory("an operator's inputs", numbers * 6);
+  for (uint32_t t = 0; t < o->tokens && status == DELTAIC_OK; t++)
+    random_row(m, wide + (uint64_t)t * m->cols, narrow + (uint64_t)t * m->padded);
+  for (uint32_t s = 0; s < o->sequences && status == DELTAIC_OK; s++)
+    status = put(m, m->qkv, (uint64_t)s * o->tokens, m->narrow ? (const void *)narrow : wide, o->tokens);
+  if (status == DELTAIC_OK) status = put(m, m->wide, 0, wide, o->tokens);
+  free(wide);
+  free(narrow);
+  return status;
+}
+
+// beta in (0, 1), g in (-0.2, 0); mask logits in (-1, 1).
+static deltaic_status fill_gates(struct measurement *m, struct tensor all, struct tensor one, float low, float high) {
+  uint64_t numbers = (uint64_t)one.rows * one.stride;
+  float *values = malloc(numbers * sizeof *values);
+  if (!values) return fail_memory("an operator's gates", numbers * sizeof *values);
+  for (uint64_t i = 0; i < numbers; i++) values[i] = low + (high - low) * (0.5f + 0.5f * measure_random(&m->random));
+  deltaic_status status = put(m, one, 0, values, one.rows);
+  for (uint32_t s = 0; s < m->o.sequences && status == DELTAIC_OK && all.rows > one.rows; s++)
+    status = put(m, all, (uint64_t)s * one.rows, values, one.rows);
+  if (status == DELTAIC_OK && all.rows == one.rows) status = put(m, all, 0, values, one.rows);
+  free(values);
+  return status;
+}
+
+static deltaic_status fill_states(struct measurement *m) {
+  float *values = malloc((uint64_t)m->state.stride * sizeof *values);
+  if (!values) return fail_memory("a state", m->state.stride * sizeof *values);
+  for (uint32_t i = 0; i < m->state.stride; i++) values[i] = 0.1f * measure_random(&m->random);
+  deltaic_status status = put(m, m->state_wide, 0, values, 1);
+  for (uint32_t s = 0; s < m->o.sequences && status == DELTAIC_OK; s++) status = put(m, m->state, s, values, 1);
+  free(values);
+  return status;
+}
+
+static deltaic_status fill_sequences(struct measurement *m) {
+  struct sequence *all = calloc(m->o.sequences, sizeof *all);
+  if (!all) return fail_memory("sequences", m->o.sequences * sizeof *all);
+  for (uint32_t s = 0; s < m->o.sequences; s++)
+    all[s] = (struct sequence){.row = s * m->o.tokens, .T = m->o.tokens, .slot = s};
+  deltaic_status status = put(m, m->sequences, 0, all, m->o.sequences);
+  if (status == DELTAIC_OK) status = put(m, m->sequence_wide, 0, all, 1);
+  free(all);
+  return status;
+}
+
+// The logits of what beta and g are, with A_log and dt_bias 0.
+static deltaic_status fill_step(struct measurement *m) {
+  const uint32_t betas = m->beta.cols, cols = m->ba.cols;
+  float *row = malloc((cols + m->o.value_heads) * sizeof *row);
+  if (!row) return fail_memory("an operator's gates", cols * sizeof *row);
+  deltaic_status status =
+      m->b->functions->buffer_read(m->b, m->beta_wide.buffer, m->beta_wide.offset, row, betas * 4ull);
+  if (status == DELTAIC_OK)
+    status =
+        m->b->functions->buffer_read(m->b, m->g_wide.buffer, m->g_wide.offset, row + betas, m->o.value_heads * 4ull);
+  for (uint32_t i = 0; i < betas; i++) row[i] = logf(row[i] / (1 - row[i]));
+  for (uint32_t i = betas; i < cols; i++) row[i] = logf(expm1f(-row[i]));
+  for (uint32_t s = 0; s < m->o.sequences && status == DELTAIC_OK; s++) status = put(m, m->ba, s, row, 1);
+  free(row);
+  return status;
+}
+
+static deltaic_status fill(struct measurement *m) {
+  m->random = 1;
+  deltaic_status status = fill_rows(m);
+  if (status == DELTAIC_OK) status = fill_gates(m, m->beta, m->beta_wide, 0, 1);
+  if (status == DELTAIC_OK) status = fill_gates(m, m->g, m->g_wide, -0.2f, 0);
+  if (status == DELTAIC_OK && m->o.blocks > 1) status = fill_gates(m, m->mask, m->mask_wide, -1, 1);
+  if (status == DELTAIC_OK && is_step(m)) status = fill_step(m);
+  if (status == DELTAIC_OK) status = fill_states(m);
+  return status == DELTAIC_OK ? fill_sequences(m) : status;
+}
+
+// ---------------------------------------------------------------- the operator
+
+static struct delta_args delta_of(const struct measurement *m) {
+  const deltaic_operator *o = &m->o;
+  return (struct delta_args){.H = o->heads,
+                             .Hv = o->value_heads,
+                             .Dk = o->key,
+                             .Dv = o->value,
+                             .n = o->steps,
+                             .r = o->blocks,
+                             .scale = 1 / sqrtf((float)o->key),
+                             .gated = o->gated,
+                             .nonneg = HH_NONNEG_SOFTPLUS};
+}
+
+static void begin_list(struct measurement *m, bool reference) {
+  const bool fast = !reference && m->o.precision == DELTAIC_PRECISION_FAST;
+  oplist_begin(&m->list);
+  m->list.matrices = !fast ? MATRICES_NONE : m->o.plain ? MATRICES_PLAIN : MATRICES_BEST;
+  m->list.form = reference ? DELTA_RECURRENT : (enum delta_form)m->o.rule;
+  m->list.longest = !reference && is_step(m) ? 1 : 0;
+}
+
+// As a layer asks for a single token of each text, without the norm and the gate of its output.
+static void record_step(struct measurement *m, struct tensor state) {
+  const struct delta_args a = delta_of(m);
+  op_delta_inputs(&m->list, &(struct delta_inputs){.y = m->qkv,
+                                                   .beta = m->beta,
+                                                   .g = m->g,
+                                                   .x = m->qkv,
+                                                   .ba = m->ba,
+                                                   .A_log = m->none,
+                                                   .dt_bias = m->none,
+                                                   .a = {.heads = (1 + a.n) * a.H,
+                                                         .Dk = a.Dk,
+                                                         .norm = KEY_NORM_L2,
+                                                         .betas = a.n * a.Hv,
+                                                         .decays = a.gated ? a.Hv : 0,
+                                                         .beta_scale = 1,
+                                                         .has_beta = true,
+                                                         .gated = a.gated}});
+  op_delta_rule(&m->list, &(struct delta_rule){.o = m->out,
+                                               .state = state,
+                                               .qkv = m->qkv,
+                                               .beta = m->beta,
+                                               .g = m->g,
+                                               .mask = m->mask,
+                                               .sequences = m->sequences,
+                                               .a = a});
+}
+
+// The operator over all texts, or in float32 over one.
+static void record_rule(struct measurement *m, bool reference) {
+  const struct tensor none = {0};
+  struct delta_rule rule = {.o = m->out,
+                            .state = m->state,
+                            .qkv = m->qkv,
+                            .beta = m->beta,
+                            .g = m->g,
+                            .mask = m->mask,
+                            .sequences = m->sequences,
+                            .a = delta_of(m)};
+  if (reference) {
+    rule.o = m->out_wide;
+    rule.state = m->state_wide;
+    rule.qkv = m->wide;
+    rule.beta = m->beta_wide;
+    rule.g = m->g_wide;
+    rule.mask = m->mask_wide;
+    rule.sequences = m->sequence_wide;
+  }
+  if (!m->o.gated) rule.g = none;
+  op_delta_rule(&m->list, &rule);
+}
+
+static void record(struct measurement *m, bool reference) {
+  m->b->functions->recorder_begin(m->c, true, NULL);
+  begin_list(m, reference);
+  m->count = reference ? 1 : m->turns;
+  if (!reference && is_step(m)) {
+    record_step(m, m->states[0]);
+    m->count *= STATES + 1;
+    for (uint32_t i = 1; i < m->count; i++) // the state last: its output stays
+      record_step(m, i % (STATES + 1) < STATES ? m->states[i % (STATES + 1)] : m->state);
+  } else {
+    for (uint32_t i = 0; i < m->count; i++) record_rule(m, reference);
+  }
+  m->b->functions->recorder_list(m->c, &m->list);
+}
+
+// Plans the operator before a product, as a layer has it: whether its q, k, v and o are f16, and its scratch. Matrices
+// do not take every size: the device says.
+static uint64_t plan_scratch(struct measurement *m) {
+  static struct buffer elsewhere;
+  const deltaic_operator *o = &m->o;
+  const uint32_t rows = o->sequences * o->tokens, outputs = o->value_heads * o->value;
+  const struct tensor w = {
+      .dtype = DTYPE_F16, .rows = outputs, .cols = outputs, .stride = outputs, .buffer = &elsewhere};
+  struct oplist *l = &m->list;
+  begin_list(m, false);
+  struct delta_rule rule = {
+      .o = oplist_value(l, rows, outputs), .qkv = oplist_value(l, rows, m->cols), .a = delta_of(m)};
+  rule.sequences.rows = o->sequences;
+  op_delta_rule(l, &rule);
+  op_linear(l, oplist_value(l, rows, outputs), rule.o, w, (struct tensor){0});
+  for (size_t i = 0; i < l->value_count; i++) l->values[i].bound.buffer = &elsewhere;
+  uint64_t largest, bytes = m->b->functions->list_bytes(m->b, l, &largest);
+  m->narrow = o->rule == DELTAIC_RULE_CHUNK && oplist_tensor(l, rule.qkv).dtype == DTYPE_F16;
+  return bytes;
+}
+
+static deltaic_status allocate(struct measurement *m) {
+  const deltaic_operator *o = &m->o;
+  uint64_t rows = (uint64_t)o->sequences * o->tokens, outputs = (uint64_t)o->value_heads * o->value;
+  uint64_t state = outputs * o->key, T = o->tokens, betas = (uint64_t)o->steps * o->value_heads;
+  uint64_t scratch = plan_scratch(m);
+  enum dtype dtype = m->narrow ? DTYPE_F16 : DTYPE_F32;
+  struct arena *a = &m->arena;
+  if (m->narrow) m->padded += (1 + o->steps) * o->heads * (key_pitch(DTYPE_F16, o->key) - o->key);
+  arena_add(a, &m->qkv, dtype, rows, m->padded, m->padded);
+  arena_add(a, &m->out, dtype, rows, outputs, outputs);
+  arena_add(a, &m->beta, DTYPE_F32, rows, betas, betas);
+  arena_add(a, &m->g, DTYPE_F32, rows, o->value_heads, o->value_heads);
+  arena_add(a, &m->state, DTYPE_F32, o->sequences, state, state);
+  arena_add(a, &m->sequences, DTYPE_I32, o->sequences, 4, 4);
+  if (scratch) arena_add(a, &m->list.scratch, DTYPE_F32, 1, scratch / 4, scratch / 4);
+  arena_add(a, &m->wide, DTYPE_F32, T, m->cols, m->cols);
+  arena_add(a, &m->out_wide, DTYPE_F32, T, outputs, outputs);
+  arena_add(a, &m->beta_wide, DTYPE_F32, T, betas, betas);
+  arena_add(a, &m->g_wide, DTYPE_F32, T, o->value_heads, o->value_heads);
+  arena_add(a, &m->state_wide, DTYPE_F32, 1, state, state);
+  arena_add(a, &m->sequence_wide, DTYPE_I32, 1, 4, 4);
+  uint64_t masks = (uint64_t)o->value_heads * o->blocks * o->blocks;
+  if (is_step(m)) {
+    const uint32_t heads = o->value_heads, ba = betas + (o->gated ? heads : 0);
+    arena_add(a, &m->ba, DTYPE_F32, rows, ba, ba);
+    arena_add(a, &m->none, DTYPE_F32, 1, heads, heads);
+    for (int i = 0; i < STATES; i++) arena_add(a, &m->states[i], DTYPE_F32, o->sequences, state, state);
+  }
+  if (o->blocks > 1) arena_add(a, &m->mask, DTYPE_F32, rows, masks, masks);
+  if (o->blocks > 1) arena_add(a, &m->mask_wide, DTYPE_F32, T, masks, masks);
+  return arena_allocate(a, m->b, MEMORY_DEVICE, "an operator's tensors");
+}
+
+// ---------------------------------------------------------------- results
+
+// Relative RMS of what `row` ... of t hold against all of `wide`.
+static deltaic_status compare(struct measurement *m, struct tensor t, uint64_t row, struct tensor wide, double *error) {
+  uint64_t numbers = (uint64_t)wide.rows * wide.stride, bytes = dtype_bytes(t.dtype, numbers);
+  float *want = malloc(numbers * sizeof *want);
+  float *x = malloc(numbers * sizeof *x);
+  void *got = malloc(bytes);
+  deltaic_status status = want && x && got ? DELTAIC_OK : fail_memory("an operator's results", numbers * 8);
+  if (status == DELTAIC_OK)
+    status = m->b->functions->buffer_read(m->b, wide.buffer, wide.offset, want, numbers * sizeof *want);
+  if (status == DELTAIC_OK)
+    status = m->b->functions->buffer_read(m->b, t.buffer, t.offset + dtype_bytes(t.dtype, row * t.stride), got, bytes);
+  if (status == DELTAIC_OK) dtype_decode(t.dtype, got, 0, numbers, x);
+  double difference = 0, all = 0;
+  for (uint64_t i = 0; i < numbers && status == DELTAIC_OK; i++) {
+    double y = want[i], off = x[i] - y;
+    difference += off * off;
+    all += y * y;
+  }
+  *error = sqrt(difference / all);
+  free(want);
+  free(x);
+  free(got);
+  return status;
+}
+
+static deltaic_status check(struct measurement *m, deltaic_operator_result *r) {
+  uint32_t last = m->o.sequences - 1;
+  record(m, false);
+  deltaic_status status = m->b->functions->recorder_run(m->c);
+  if (status != DELTAIC_OK) return status;
+  record(m, true);
+  status = m->b->functions->recorder_run(m->c);
+  if (status == DELTAIC_OK) status = compare(m, m->out, (uint64_t)last * m->o.tokens, m->out_wide, &r->error_output);
+  if (status == DELTAIC_OK) status = compare(m, m->state, last, m->state_wide, &r->error_state);
+  return status;
+}
+
+// ---------------------------------------------------------------- times
+
+// An idle GPU's clock is a sixth of what it soon is under load (H200: 345 MHz of 1980).
+static deltaic_status warm_up(struct measurement *m) {
+  const double long_enough = m->b->replays ? 0.4 : 0, start = measure_now();
+  deltaic_status status = DELTAIC_OK;
+  do {
+    if (!m->b->replays) record(m, false);
+    status = m->b->functions->recorder_run(m->c);
+  } while (status == DELTAIC_OK && measure_now() - start < long_enough);
+  return status;
+}
+
+// Every run's time, as the difference of sums: by kernel, with stamps around each; or, for the run alone, between two
+// stamps around many operators.
+static deltaic_status time_runs(struct measurement *m, bool chain, deltaic_operator_result *r) {
+  deltaic_status (*const stamps)(struct recorder *, bool) =
+      chain ? m->b->functions->recorder_busy : m->b->functions->recorder_profile;
+  m->turns = chain ? CHAIN : 1;
+  double *runs = calloc(m->o.repeat, sizeof *runs);
+  if (!runs) return fail_memory("times", m->o.repeat * sizeof *runs);
+  deltaic_kernel_time before[MOST_KERNELS] = {0}, times[MOST_KERNELS];
+  deltaic_status status = stamps(m->c, true);
+  record(m, false);
+  if (status == DELTAIC_OK) status = warm_up(m);
+  m->b->functions->recorder_times(m->c, before, MOST_KERNELS);
+  memcpy(times, before, sizeof times);
+  for (uint32_t i = 0; i < m->o.repeat && status == DELTAIC_OK; i++) {
+    for (size_t k = 0; k < MOST_KERNELS; k++) runs[i] -= times[k].seconds;
+    if (!m->b->replays) record(m, false);
+    status = m->b->functions->recorder_run(m->c);
+    r->kernel_count = m->b->functions->recorder_times(m->c, times, MOST_KERNELS);
+    if (r->kernel_count > MOST_KERNELS) r->kernel_count = MOST_KERNELS;
+    for (size_t k = 0; k < r->kernel_count; k++) runs[i] += times[k].seconds;
+  }
+  if (status == DELTAIC_OK) {
+    for (size_t k = 0; k < r->kernel_count; k++) {
+      r->kernels[k] = times[k];
+      r->kernels[k].seconds = (times[k].seconds - before[k].seconds) / m->count;
+      r->kernels[k].dispatches = (times[k].dispatches - before[k].dispatches) / m->count;
+      r->kernels[k].bytes = (times[k].bytes - before[k].bytes) / m->count;
+      r->kernels[k].operations = (times[k].operations - before[k].operations) / m->count;
+    }
+    for (uint32_t i = 0; i < m->o.repeat; i++) runs[i] /= m->count;
+    measure_summary(runs, m->o.repeat, &r->seconds, &r->least, &r->most);
+  }
+  free(runs);
+  return status == DELTAIC_OK ? stamps(m->c, false) : status;
+}
+
+// The kernels' times stay those with stamps.
+static deltaic_status time_chain(struct measurement *m, deltaic_operator_result *r) {
+  deltaic_operator_result chain = {0};
+  deltaic_status status = time_runs(m, true, &chain);
+  if (status != DELTAIC_OK) return status;
+  r->seconds = chain.seconds;
+  r->least = chain.least;
+  r->most = chain.most;
+  return DELTAIC_OK;
+}
+
+// What must be moved whatever the form: each input and output once, states in and out.
+static void count_work(const struct measurement *m, deltaic_operator_result *r) {
+  const deltaic_operator *o = &m->o;
+  uint64_t rows = (uint64_t)o->sequences * o->tokens, size = m->narrow ? 2 : 4;
+  uint64_t gates = 4ull * o->value_heads * (o->steps + o->gated + (o->blocks > 1 ? o->blocks * o->blocks : 0));
+  r->bytes = rows * (size * (m->cols + (uint64_t)o->value_heads * o->value) + gates) +
+             8ull * o->sequences * o->value_heads * o->key * o->value;
+  r->operations = 2 * rows * o->value_heads * o->key * o->value * (2ull * o->steps + 1);
+}
+
+static deltaic_status check_operator(deltaic_operator *o) {
+  if (!o->steps) o->steps = 1;
+  if (!o->blocks) o->blocks = 1;
+  if (!o->value_heads) o->value_heads = o->heads;
+  if (!o->repeat) o->repeat = 20;
+  if (!o->sequences || !o->tokens || !o->heads || !o->key || !o->value || o->value_heads % o->heads ||
+      o->key % o->blocks || o->blocks > HH_MOST || (o->blocks > 1 && o->steps > 1) || o->repeat > MEASURE_MOST_RUNS ||
+      o->rule > DELTAIC_RULE_CHUNK || o->precision > DELTAIC_PRECISION_FLOAT32)
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_operator: sizes that do not go together");
+  const double rows = (double)o->sequences * o->tokens, state = (double)o->value_heads * o->key * o->value;
+  const double cols = (1.0 + o->steps) * o->heads * o->key + (double)o->steps * o->value_heads * o->value;
+  if (rows > INT32_MAX || cols > INT32_MAX || state > INT32_MAX)
+    return fail(DELTAIC_UNSUPPORTED, "deltaic_operator: larger than kernels can index");
+  return DELTAIC_OK;
+}
+
+deltaic_status deltaic_device_measure_operator(deltaic_device *d, const deltaic_operator *op,
+                                               deltaic_operator_result *result) {
+  struct measurement m = {0};
+  if (!d || !op || !result)
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_device_measure_operator: device, operator and result are required");
+  deltaic_status status = options_read(&m.o, sizeof m.o, op, "deltaic_operator");
+  if (status == DELTAIC_OK) status = check_operator(&m.o);
+  if (status != DELTAIC_OK) return status;
+  deltaic_operator_result r = {0};
+  m.b = d->backend;
+  m.turns = 1;
+  m.padded = m.cols = (1 + m.o.steps) * m.o.heads * m.o.key + m.o.steps * m.o.value_heads * m.o.value;
+  status = m.b->functions->recorder_create(m.b, &m.c);
+  if (status == DELTAIC_OK) status = allocate(&m);
+  if (status == DELTAIC_OK) status = arena_zero(&m.arena, m.b);
+  if (status == DELTAIC_OK) status = fill(&m);
+  if (status == DELTAIC_OK) status = check(&m, &r);
+  if (status == DELTAIC_OK) status = time_runs(&m, false, &r);
+  if (status == DELTAIC_OK && r.seconds < SHORT && !measure_software(m.b)) status = time_chain(&m, &r);
+  if (status == DELTAIC_OK) count_work(&m, &r);
+  if (status == DELTAIC_OK) *result = r;
+  if (m.c) m.b->functions->recorder_free(m.c);
+  arena_free(&m.arena, m.b);
+  oplist_free(&m.list);
+  return status;
+}

@@ -1,0 +1,40 @@
+// matvec.h: contract of matvec.comp; built with CONV, of matvec_conv_...
+#ifndef MATVEC_H
+#define MATVEC_H
+#include "conv_step.h"
+#define MATVEC_Y 0       // (T, N) out, f32; inout when args.add
+#define MATVEC_X 1       // (T, K) in, f32
+#define MATVEC_WEIGHTS 2 // (N, K) in, f32, f16 or bf16; (2 N, K) when GATED: gate's rows, then up's
+#define MATVEC_BIAS 3    // (1, N) in, f32; read when args.has_bias
+#define MATVEC_NORM 4    // (1, K) in, f32; read when NORM
+#define MATVEC_BINDINGS 5
+#define MATVEC_CONV_BINDINGS (MATVEC_BINDINGS + CONV_STEP_BINDINGS) // conv_step.h
+#define MATVEC_SPEC_LANES 0
+#define MATVEC_SPEC_ROWS 1    // outputs of a workgroup
+#define MATVEC_SPEC_TOKENS 2  // tokens of a workgroup
+#define MATVEC_SPEC_UNROLL 3  // groups of 8 weights of a row that an invocation asks for at once
+#define MATVEC_SPEC_ALIGNED 4 // 1: K and x_stride are multiples of 4
+#define MATVEC_SPEC_NORM 5    // 1: x is normed
+#define MATVEC_SPEC_GATED 6   // 1: y = act(gate) * up
+#define MATVEC_SPEC_SETS 7    // of invocations in a workgroup, each with outputs of its own
+#define MATVEC_SPEC_LENGTH 8  // with SETS, K: x is staged once for all; 0: it is not
+#define MATVEC_SPECS 9
+#define MATVEC_CONV_SPEC_W 9     // taps
+#define MATVEC_CONV_SPEC_LONE 10 // 1: one text, in row 0 and slot 0
+#define MATVEC_CONV_SPECS 11
+struct matvec_args {
+  uint T;
+  uint N;
+  uint K;
+  uint y_stride;
+  uint x_stride;
+  uint w_stride;
+  uint first; // number of the first output: weights too large for one descriptor take several dispatches
+  uint add;
+  uint has_bias;
+  float eps;                   // of the norm
+  uint activation;             // of gate
+  STRUCT(conv_step_args) conv; // of matvec_conv
+};
+ARGS(matvec_args)
+#endif

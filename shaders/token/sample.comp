@@ -1,0 +1,225 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#extension GL_KHR_shader_subgroup_arithmetic : require
+#extension GL_EXT_control_flow_attributes : require
+// Draws the next token of a sequence; host/cpu_sample.c is the definition, step by step.
+//   z = logit, penalised;  w = e^((z - max z) / temperature);  top-k, then top-p, keep a prefix of the tokens by z
+//   descending, ids ascending: a threshold on z and a number of tokens that may equal it; min-p drops w < min_p
+//   token = the first id whose running sum of kept w exceeds u times their sum
+// logits (slots, V), seen (slots, ceil(V / 32)), tokens, sequences, sampling (B). Workgroups (B): one sequence. z is
+// compared through an integer key of the same order; thresholds are found 4 bits at a time, with 15 sums side by side.
+// All sums run in a fixed order: same inputs, same token. Any V.
+#include "sample.h"
+layout(local_size_x_id = SAMPLE_SPEC_LANES) in;
+layout(set = 0, binding = SAMPLE_TOKENS) writeonly buffer tokens_block { uint tokens[]; };
+layout(set = 0, binding = SAMPLE_SEQUENCES) buffer sequences_block { sequence sequences[]; };
+layout(set = 0, binding = SAMPLE_SEEN) buffer seen_block { uint seen[]; };
+layout(set = 0, binding = SAMPLE_LOGITS) readonly buffer logits_block { float logits[]; };
+layout(set = 0, binding = SAMPLE_SAMPLING) readonly buffer sampling_block { sampling samplings[]; };
+#include "philox.glsl"
+#include "reduce.glsl"
+
+const uint LANES = gl_WorkGroupSize.x;
+const float LARGEST = 3.402823466e38;
+const uint DIGITS = 15, AHEAD = 8;
+shared float digit_slots[DIGITS * (LANES / 4 + 1)]; // subgroups have 4 lanes or more
+shared float lane_sums[LANES];
+shared uint chosen_lane;
+shared float chosen_before;
+
+sampling p;
+uint logits_at, seen_at;
+
+// NaN counts as -infinity; infinities become the largest finite numbers, whose differences are defined. Drivers may
+// assume that isnan() is false, so the bits decide.
+float tame(float z) {
+  return (floatBitsToUint(z) & 0x7fffffffu) > 0x7f800000u ? -LARGEST : clamp(z, -LARGEST, LARGEST);
+}
+
+// A logit of id i, penalised.
+float adjust(float logit, uint i) {
+  float z = tame(logit);
+  float penalty = p.repetition_penalty;
+  if (penalty != 0.0 && penalty != 1.0 && (seen[seen_at + i / 32] >> (i % 32) & 1) != 0)
+    z = tame(z > 0.0 ? z / penalty : z * penalty);
+  return z;
+}
+
+float adjusted(uint i) { return adjust(logits[logits_at + i], i); }
+
+// This invocation's largest z and the first id that has it; some logits are asked for at once.
+float largest(uint lane, out uint first) {
+  float most = -LARGEST;
+  first = lane;
+  for (uint i0 = lane; i0 < args.V; i0 += AHEAD * LANES) {
+    float z[AHEAD];
+    [[unroll]] for (uint a = 0; a < AHEAD; a++) z[a] = logits[logits_at + min(i0 + a * LANES, args.V - 1)];
+    [[unroll]] for (uint a = 0; a < AHEAD; a++) {
+      uint i = min(i0 + a * LANES, args.V - 1);
+      z[a] = adjust(z[a], i);
+      if (z[a] > most) most = z[a], first = i;
+    }
+  }
+  return most;
+}
+
+// e^-200 is 0 in any case.
+float weight(float z, float most) { return exp(max((z - most) / p.temperature, -200.0)); }
+
+// Unsigned integers in the order of the floats; -0 equals 0.
+uint order_key(float z) {
+  uint bits = z == 0.0 ? 0 : floatBitsToUint(z);
+  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+}
+
+float key_value(uint key) { return uintBitsToFloat((key & 0x80000000u) != 0 ? key & 0x7fffffffu : ~key); }
+
+// What top-k and top-p keep: keys above `key`, and the first `equals` tokens that have it.
+struct cut {
+  uint key;
+  float equals;
+};
+
+// The cut that keeps the fewest tokens whose measure (1 each, or w when by_weight) reaches `target`. The measure of all
+// keys >= x falls as x grows; find the greatest x where it still reaches the target, from the highest digit down.
+cut find_cut(uint lane, float target, bool by_weight, float most) {
+  uint prefix = 0;
+  float above = 0.0; // measure of the keys greater than all that begin with prefix
+  for (int shift = 28; shift >= 0; shift -= 4) {
+    float sums[DIGITS]; // of keys with a digit of at least 1, 2, ... 15
+    [[unroll]] for (uint d = 0; d < DIGITS; d++) sums[d] = 0.0;
+    for (uint i = lane; i < args.V; i += LANES) {
+      float z = adjusted(i);
+      uint key = order_key(z);
+      uint digit = key >> shift & 15;
+      float measure = by_weight ? weight(z, most) : 1.0;
+      if (shift < 28 && key >> (shift + 4) != prefix) measure = 0.0;
+      [[unroll]] for (uint d = 0; d < DIGITS; d++) sums[d] += digit > d ? measure : 0.0;
+    }
+    barrier(); // the slots may still be read for the digit before
+    [[unroll]] for (uint d = 0; d < DIGITS; d++) {
+      float sum = subgroupAdd(sums[d]);
+      if (subgroupElect()) digit_slots[gl_SubgroupID * DIGITS + d] = sum;
+    }
+    barrier();
+    uint digit = 0;
+    float beyond = 0.0; // measure of the greater digits
+    for (uint d = DIGITS; d > 0 && digit == 0; d--) {
+      float total = 0.0;
+      for (uint g = 0; g < gl_NumSubgroups; g++) total += digit_slots[g * DIGITS + d - 1];
+      if (above + total >= target)
+        digit = d;
+      else
+        beyond = total;
+    }
+    above += beyond;
+    prefix = prefix << 4 | digit;
+  }
+  float each = by_weight ? weight(key_value(prefix), most) : 1.0;
+  return cut(prefix, each > 0.0 ? max(ceil((target - above) / each), 1.0) : 1.0);
+}
+
+// The part of the vocabulary that an invocation looks at when the order of ids matters.
+uint first_id(uint lane) { return min(lane * ((args.V + LANES - 1) / LANES), args.V); }
+
+float kept_weight(float z, float most, float least) {
+  float w = weight(z, most);
+  return w < least ? 0.0 : w;
+}
+
+// Sum of lane_sums before this invocation, which every invocation has just filled in.
+float sum_before(uint lane) {
+  barrier();
+  float sum = 0.0;
+  for (uint i = 0; i < lane; i++) sum += lane_sums[i];
+  barrier();
+  return sum;
+}
+
+// How many tokens before this invocation's have the key of the cut.
+float equals_before(uint lane, cut c) {
+  float n = 0.0;
+  for (uint i = first_id(lane); i < first_id(lane + 1); i++)
+    if (order_key(adjusted(i)) == c.key) n += 1.0;
+  lane_sums[lane] = n;
+  return sum_before(lane);
+}
+
+// This invocation's kept tokens by id: their weights' sum, or up to the first where it exceeds `until`, stored in id.
+float walk(uint lane, cut c, float equals, float most, float least, float until, inout uint id) {
+  float sum = 0.0;
+  for (uint i = first_id(lane); i < first_id(lane + 1); i++) {
+    float z = adjusted(i);
+    uint key = order_key(z);
+    if (key < c.key) continue;
+    if (key == c.key) {
+      equals += 1.0;
+      if (equals > c.equals) continue;
+    }
+    float w = kept_weight(z, most, least);
+    if (w == 0.0) continue;
+    id = i;
+    sum += w;
+    if (sum > until) break;
+  }
+  return sum;
+}
+
+// own: the invocation's largest, which `first` has. Ids negated: the maximum is the lowest; exact, as V < 2^24.
+uint greedy(float most, float own, uint first) {
+  uint id = uint(-workgroup_max(own == most ? -float(first) : -float(args.V)));
+  return id < args.V ? id : 0;
+}
+
+uint draw(uint lane, float most, uint position) {
+  cut c = cut(0, float(args.V));
+  if (p.top_k != 0 && p.top_k < args.V) c = find_cut(lane, float(p.top_k), false, most);
+  uint id = 0;
+  if (p.top_p > 0.0 && p.top_p < 1.0) {
+    float part = walk(lane, c, equals_before(lane, c), most, 0.0, LARGEST, id);
+    cut k = find_cut(lane, p.top_p * workgroup_sum(part), true, most);
+    if (k.key > c.key)
+      c = k;
+    else // the prefix of top-k ends first, or both end among the same equals
+      c.equals = k.key == c.key ? min(c.equals, k.equals) : c.equals;
+  }
+  float least = min(p.min_p, 1.0), equals = equals_before(lane, c);
+  float sum = walk(lane, c, equals, most, least, LARGEST, id);
+  lane_sums[lane] = sum;
+  float before = sum_before(lane);
+  if (lane == LANES - 1) chosen_before = before + sum;
+  if (lane == 0) chosen_lane = 0;
+  lane_sums[lane] = before;
+  barrier();
+  float u = float(philox(uvec4(position, 0, 0, 0), uvec2(p.seed_low, p.seed_high)).x >> 8) * exp2(-24.0);
+  float until = u * chosen_before;
+  barrier();
+  // The invocation whose stretch of the running sum holds `until`: the last that begins at or below
+  // it and is not empty.
+  bool candidate = sum > 0.0 && before <= until;
+  uint last = uint(workgroup_max(candidate ? float(lane) : 0.0));
+  if (lane == last) {
+    walk(lane, c, equals, most, least, until - before, id);
+    chosen_lane = id;
+  }
+  barrier();
+  return chosen_lane;
+}
+
+void main() {
+  uint s = gl_WorkGroupID.x, lane = gl_LocalInvocationID.x;
+  sequence q = sequences[s];
+  p = samplings[s];
+  logits_at = q.slot * args.logits_stride;
+  seen_at = q.slot * args.seen_stride;
+  uint first;
+  float own = largest(lane, first), most = workgroup_max(own);
+  bool any = most > -LARGEST;
+  uint id = p.temperature > 0.0 && any ? draw(lane, most, q.pos + q.T) : greedy(most, own, first);
+  barrier(); // everyone has read the sequence and what it has seen
+  if (lane == 0) {
+    tokens[s] = id;
+    seen[seen_at + id / 32] |= 1u << (id % 32);
+    sequences[s] = sequence(s, 1, q.pos + q.T, q.slot);
+  }
+}
