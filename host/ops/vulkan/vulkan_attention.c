@@ -50,8 +50,9 @@ void vulkan_rope_append(struct recorder *c, const struct rope_append *rope, stru
                                         .counters = counters,
                                         .rotary = table.cols};
   uint32_t heads = a->heads + 2 * a->kv_heads;
-  vulkan_dispatch(c, KERNEL_rope_append, &lanes, bindings, &args, divide_up(heads * divide_up(a->d, 2), lanes), longest,
-                  sequences.rows, 6ull * qkv.rows * heads * a->d);
+  vulkan_dispatch(c, KERNEL_rope_append, &lanes, bindings, &args,
+                  (struct grid){divide_up(heads * divide_up(a->d, 2), lanes), longest, sequences.rows},
+                  6ull * qkv.rows * heads * a->d);
 }
 
 struct attention_call {
@@ -84,8 +85,8 @@ static void attention_step(struct recorder *c, const struct attention_call *v, s
                                            .o_stride = v->o.stride,
                                            .qkv_stride = v->qkv.stride,
                                            .cache_stride = v->cache_k.stride};
-  vulkan_dispatch(c, kernel_variant(FAMILY_attention_step, v->o.dtype), spec, bindings, &args, s.across, s.parts,
-                  v->sequences.rows, v->operations);
+  vulkan_dispatch(c, kernel_variant(FAMILY_attention_step, v->o.dtype), spec, bindings, &args,
+                  (struct grid){s.across, s.parts, v->sequences.rows}, v->operations);
 }
 
 static void attention(struct recorder *c, const struct attention_call *v) {
@@ -113,7 +114,8 @@ static void attention(struct recorder *c, const struct attention_call *v) {
                                       .qkv_stride = v->qkv.stride,
                                       .cache_stride = v->cache_k.stride};
   vulkan_dispatch(c, kernel_variant(FAMILY_attention, v->o.dtype), spec, bindings, &args,
-                  divide_up(vulkan_longest(c, v->qkv), queries), a->heads, v->sequences.rows, v->operations);
+                  (struct grid){divide_up(vulkan_longest(c, v->qkv), queries), a->heads, v->sequences.rows},
+                  v->operations);
 }
 
 static void attention_matrix(struct recorder *c, const struct attention_call *v,
@@ -149,8 +151,9 @@ static void attention_matrix(struct recorder *c, const struct attention_call *v,
                                              .o_stride = v->o.stride,
                                              .qkv_stride = v->qkv.stride,
                                              .cache_stride = v->cache_k.stride};
-  vulkan_dispatch(c, KERNEL_attention_matrix, spec, bindings, &args, m->across,
-                  divide_up(vulkan_longest(c, v->qkv), m->tokens), v->sequences.rows, v->operations);
+  vulkan_dispatch(c, KERNEL_attention_matrix, spec, bindings, &args,
+                  (struct grid){m->across, divide_up(vulkan_longest(c, v->qkv), m->tokens), v->sequences.rows},
+                  v->operations);
 }
 
 bool vulkan_attention_matrix_plan(const struct recorder *c, enum dtype o, uint32_t T, uint32_t B,

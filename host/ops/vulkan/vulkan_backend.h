@@ -55,10 +55,14 @@ struct binding vulkan_bind_sums(struct tensor y, bool add);
 // Rows with their padding, which kernels read in vectors.
 struct binding vulkan_bind_weights(struct tensor w);
 
+struct grid { // workgroups
+  uint64_t x, y, z;
+};
+
 // spec: kernel_specs[id] numbers; push: kernels[id].push_bytes bytes. A kernel or grid that the device does not allow
 // is kept as the recording's error.
 void vulkan_dispatch(struct recorder *c, enum kernel_id id, const uint32_t *spec, const struct binding *bindings,
-                     const void *push, uint64_t x, uint64_t y, uint64_t z, uint64_t operations);
+                     const void *push, struct grid grid, uint64_t operations);
 
 // Workgroups for the heads of one token, whose subgroups share them: one head each, where a subgroup has 32.
 uint32_t vulkan_head_groups(const struct recorder *c, uint32_t heads);

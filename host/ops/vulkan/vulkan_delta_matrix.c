@@ -117,7 +117,7 @@ static void prepare(struct recorder *c, const struct delta_call *d, const struct
                                                  .beta_stride = d->beta.stride,
                                                  .g_stride = d->g.stride};
   enum kernel_id id = kernel_variant(FAMILY_delta_matrix_prepare, d->qkv.dtype);
-  vulkan_dispatch(c, id, spec, bindings, &args, a->Hv, chunks, 1,
+  vulkan_dispatch(c, id, spec, bindings, &args, (struct grid){a->Hv, chunks, 1},
                   2ull * d->qkv.rows * a->Hv * p->C * ((a->n + 1) * a->Dk + a->n * p->C / 6));
 }
 
@@ -157,7 +157,7 @@ static void hh_prepare(struct recorder *c, const struct delta_call *d, const str
                                               .g_stride = d->g.stride,
                                               .mask_stride = a->fixed_mask ? 0 : d->mask.stride};
   enum kernel_id id = kernel_variant(FAMILY_hh_matrix_prepare, d->qkv.dtype);
-  vulkan_dispatch(c, id, spec, bindings, &args, a->Hv, chunks, 1,
+  vulkan_dispatch(c, id, spec, bindings, &args, (struct grid){a->Hv, chunks, 1},
                   2ull * d->qkv.rows * a->Hv * tokens_of(p, a) * (2 * a->Dk + p->C * (p->r + 1) / 2));
 }
 
@@ -214,7 +214,7 @@ static void scan(struct recorder *c, const struct delta_call *d, const struct pl
   // With segments, of as many more columns as the key has numbers.
   const uint32_t across = divide_up(a->Dv, columns) + (segments ? divide_up(p->Dk, columns) : 0);
   const uint64_t products = (2 * a->n + 1) * a->Dk + (a->n + 1) * p->r * p->C / 2;
-  vulkan_dispatch(c, id, spec, bindings, &args, across, a->Hv, (uint64_t)d->sequences.rows * p->segments,
+  vulkan_dispatch(c, id, spec, bindings, &args, (struct grid){across, a->Hv, (uint64_t)d->sequences.rows * p->segments},
                   2ull * d->qkv.rows * a->Hv * (segments ? a->Dv + a->Dk : a->Dv) * products);
 }
 
@@ -242,8 +242,9 @@ static void join(struct recorder *c, const struct delta_call *d, const struct pl
                                               .state_stride = d->state.stride,
                                               .segments = p->segments,
                                               .tokens = tokens_of(p, a)};
-  vulkan_dispatch(c, KERNEL_delta_matrix_join, spec, bindings, &args, DVP / (plan->matrix_n * p->join_tiles), a->Hv,
-                  d->sequences.rows, 6ull * d->sequences.rows * a->Hv * p->segments * p->Dk * p->Dk * DVP);
+  vulkan_dispatch(c, KERNEL_delta_matrix_join, spec, bindings, &args,
+                  (struct grid){DVP / (plan->matrix_n * p->join_tiles), a->Hv, d->sequences.rows},
+                  6ull * d->sequences.rows * a->Hv * p->segments * p->Dk * p->Dk * DVP);
 }
 
 static void add_reach(struct recorder *c, const struct delta_call *d, const struct plan_delta_matrix *p,
@@ -275,8 +276,10 @@ static void add_reach(struct recorder *c, const struct delta_call *d, const stru
                                                .tokens = tokens_of(p, a)};
   const uint32_t parts = divide_up(d->qkv.rows, B * p->segments * TOKENS), least = 2;
   enum kernel_id id = kernel_variant(FAMILY_delta_matrix_reach, d->o.dtype);
-  vulkan_dispatch(c, id, spec, bindings, &args, (uint64_t)(parts < least ? least : parts) * (DVP / columns_of(plan, p)),
-                  a->Hv, (uint64_t)B * p->segments, 2ull * d->qkv.rows * a->Hv * p->Dk * a->Dv);
+  vulkan_dispatch(c, id, spec, bindings, &args,
+                  (struct grid){(uint64_t)(parts < least ? least : parts) * (DVP / columns_of(plan, p)), a->Hv,
+                                (uint64_t)B * p->segments},
+                  2ull * d->qkv.rows * a->Hv * p->Dk * a->Dv);
 }
 
 void vulkan_delta_matrix(struct recorder *c, const struct delta_call *d, const struct plan_delta_matrix *planned) {

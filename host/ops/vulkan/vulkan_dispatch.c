@@ -27,20 +27,20 @@ struct binding vulkan_bind_weights(struct tensor w) {
 }
 
 void vulkan_dispatch(struct recorder *c, enum kernel_id id, const uint32_t *spec, const struct binding *bindings,
-                     const void *push, uint64_t x, uint64_t y, uint64_t z, uint64_t operations) {
+                     const void *push, struct grid grid, uint64_t operations) {
   struct commands *commands = ((const struct vulkan_recorder *)c)->commands;
   const struct kernel *kernel;
-  if (x > MAX_GROUPS || y > MAX_GROUPS || z > MAX_GROUPS) {
+  if (grid.x > MAX_GROUPS || grid.y > MAX_GROUPS || grid.z > MAX_GROUPS) {
     commands_fail(commands, fail(DELTAIC_INTERNAL, "%s: a grid of %llu x %llu x %llu workgroups", kernels[id].name,
-                                 (unsigned long long)x, (unsigned long long)y, (unsigned long long)z));
+                                 (unsigned long long)grid.x, (unsigned long long)grid.y, (unsigned long long)grid.z));
     return;
   }
   deltaic_status status = kernel_get(vulkan_device(c->backend), &kernels[id], spec, kernel_specs[id], &kernel);
   if (status)
     commands_fail(commands, status);
   else
-    commands_dispatch(commands, kernel, bindings, push, (uint32_t[3]){(uint32_t)x, (uint32_t)y, (uint32_t)z},
-                      operations);
+    commands_dispatch(commands, kernel, bindings, push,
+                      (uint32_t[3]){(uint32_t)grid.x, (uint32_t)grid.y, (uint32_t)grid.z}, operations);
 }
 
 bool vulkan_has_matrices(const struct recorder *c) {

@@ -54,7 +54,7 @@ static void chunk_prepare(struct recorder *c, const struct delta_call *d, const 
                                              .beta_stride = d->beta.stride,
                                              .g_stride = d->g.stride,
                                              .mask_stride = a->fixed_mask ? 0 : d->mask.stride};
-  vulkan_dispatch(c, KERNEL_hh_chunk_prepare, spec, bindings, &args, s->chunks, a->Hv, 1,
+  vulkan_dispatch(c, KERNEL_hh_chunk_prepare, spec, bindings, &args, (struct grid){s->chunks, a->Hv, 1},
                   2ull * d->qkv.rows * a->Hv * s->C * (a->Dk + s->C * a->r * a->r * a->r / 6));
 }
 
@@ -83,8 +83,9 @@ static void chunk_scan(struct recorder *c, const struct delta_call *d, const str
                                           .o_stride = d->o.stride,
                                           .qkv_stride = d->qkv.stride,
                                           .state_stride = d->state.stride};
-  vulkan_dispatch(c, KERNEL_hh_chunk_scan, spec, bindings, &args, divide_up(a->Dv, s->columns), a->Hv,
-                  d->sequences.rows, 2ull * d->qkv.rows * a->Hv * a->Dv * (3 * a->Dk + s->C * a->r * a->r / 2));
+  vulkan_dispatch(c, KERNEL_hh_chunk_scan, spec, bindings, &args,
+                  (struct grid){divide_up(a->Dv, s->columns), a->Hv, d->sequences.rows},
+                  2ull * d->qkv.rows * a->Hv * a->Dv * (3 * a->Dk + s->C * a->r * a->r / 2));
 }
 
 void vulkan_hh_chunks(struct recorder *c, const struct delta_call *d, const struct hh_chunks *s) {

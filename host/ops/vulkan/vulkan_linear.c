@@ -38,8 +38,8 @@ void vulkan_embed(struct recorder *c, const struct embed *e) {
     if (x.rows < part.rows) weights.touched = dtype_bytes(table.dtype, (uint64_t)x.rows * x.cols);
     const struct binding bindings[EMBED_BINDINGS] = {
         [EMBED_X] = vulkan_bind(x, x), [EMBED_WEIGHTS] = weights, [EMBED_TOKENS] = vulkan_bind(e->tokens, x)};
-    vulkan_dispatch(c, kernel_variant(FAMILY_embed, table.dtype), &lanes, bindings, &args, divide_up(x.cols, 8 * lanes),
-                    x.rows, 1, (uint64_t)x.rows * x.cols);
+    vulkan_dispatch(c, kernel_variant(FAMILY_embed, table.dtype), &lanes, bindings, &args,
+                    (struct grid){divide_up(x.cols, 8 * lanes), x.rows, 1}, (uint64_t)x.rows * x.cols);
   }
 }
 
@@ -107,7 +107,8 @@ static void few_rows_part(struct recorder *c, const struct fused *f, struct tens
   if (conv) args.conv = vulkan_conv_step(bindings + MATVEC_BINDINGS, x, f->conv);
   uint32_t groups = divide_up(N, m.rows * m.sets) * divide_up(x.rows, tokens), y = divide_up(groups, MAX_GROUPS);
   enum kernel_id id = kernel_variant(conv ? FAMILY_matvec_conv : FAMILY_matvec, w.dtype);
-  vulkan_dispatch(c, id, spec, bindings, &args, divide_up(groups, y ? y : 1), y, 1, 2ull * x.rows * w.rows * x.cols);
+  vulkan_dispatch(c, id, spec, bindings, &args, (struct grid){divide_up(groups, y ? y : 1), y, 1},
+                  2ull * x.rows * w.rows * x.cols);
 }
 
 static void few_rows(struct recorder *c, const struct fused *f) {
@@ -143,9 +144,10 @@ static void many_rows(struct recorder *c, const struct matrix_product *p) {
                                    .first = p->first,
                                    .add = p->add,
                                    .has_bias = p->bias.buffer != NULL};
-  vulkan_dispatch(c, kernel_variant(FAMILY_matmul, p->w.dtype), spec, bindings, &args,
-                  divide_up(p->w.rows, plan->matmul_tile_n), divide_up(p->x.rows, plan->matmul_tile_t), 1,
-                  2ull * p->x.rows * p->w.rows * p->x.cols);
+  vulkan_dispatch(
+      c, kernel_variant(FAMILY_matmul, p->w.dtype), spec, bindings, &args,
+      (struct grid){divide_up(p->w.rows, plan->matmul_tile_n), divide_up(p->x.rows, plan->matmul_tile_t), 1},
+      2ull * p->x.rows * p->w.rows * p->x.cols);
 }
 
 static void tiles(struct recorder *c, const struct matrix_product *whole) {
@@ -182,8 +184,8 @@ void vulkan_glu(struct recorder *c, const struct glu *g) {
       [SWIGLU_Y] = vulkan_bind(y, y), [SWIGLU_GATE_UP] = vulkan_bind(g->x, y)};
   const struct swiglu_args args = {
       .F = y.cols, .activation = g->activation, .y_stride = y.stride, .gate_up_stride = g->x.stride};
-  vulkan_dispatch(c, kernel_variant(FAMILY_swiglu, y.dtype), &lanes, bindings, &args, divide_up(y.cols, lanes), y.rows,
-                  1, 6ull * y.rows * y.cols);
+  vulkan_dispatch(c, kernel_variant(FAMILY_swiglu, y.dtype), &lanes, bindings, &args,
+                  (struct grid){divide_up(y.cols, lanes), y.rows, 1}, 6ull * y.rows * y.cols);
 }
 
 // ---------------------------------------------------------------- products with their neighbours

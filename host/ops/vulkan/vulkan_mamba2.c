@@ -30,8 +30,8 @@ void vulkan_mamba2_inputs(struct recorder *c, const struct mamba2_inputs *in) {
                                           .dt_stride = dt.stride,
                                           .g_stride = g.stride,
                                           .raw_stride = raw.stride};
-  vulkan_dispatch(c, KERNEL_mamba2_inputs, &lanes, bindings, &args, divide_up(dt.cols, lanes), dt.rows, 1,
-                  20ull * dt.rows * dt.cols);
+  vulkan_dispatch(c, KERNEL_mamba2_inputs, &lanes, bindings, &args,
+                  (struct grid){divide_up(dt.cols, lanes), dt.rows, 1}, 20ull * dt.rows * dt.cols);
 }
 
 void vulkan_gated_norm(struct recorder *c, const struct gated_norm *norm) {
@@ -48,8 +48,8 @@ void vulkan_gated_norm(struct recorder *c, const struct gated_norm *norm) {
   const uint32_t held = fours ? divide_up(args.n / 4, lanes) : 0;
   const uint32_t spec[GATED_NORM_SPECS] = {
       [GATED_NORM_SPEC_LANES] = lanes, [GATED_NORM_SPEC_VECTORS] = held <= MOST_HELD ? held : 0};
-  vulkan_dispatch(c, kernel_variant(FAMILY_gated_norm, y.dtype), spec, bindings, &args, y.rows, norm->groups, 1,
-                  8ull * y.rows * y.cols);
+  vulkan_dispatch(c, kernel_variant(FAMILY_gated_norm, y.dtype), spec, bindings, &args,
+                  (struct grid){y.rows, norm->groups, 1}, 8ull * y.rows * y.cols);
 }
 
 struct mamba2_call {
@@ -104,7 +104,7 @@ static void recurrent(struct recorder *c, const struct mamba2_call *m) {
                                    .has_gate = gate.buffer != NULL,
                                    .gate_stride = gate.stride};
   const enum kernel_id id = m->step ? kernel_variant(FAMILY_mamba2_step, m->y.dtype) : KERNEL_mamba2;
-  vulkan_dispatch(c, id, spec, bindings, &args, divide_up(a->P, columns), a->heads, m->sequences.rows,
+  vulkan_dispatch(c, id, spec, bindings, &args, (struct grid){divide_up(a->P, columns), a->heads, m->sequences.rows},
                   5ull * m->xBC.rows * a->heads * a->N * a->P);
 }
 
@@ -199,8 +199,8 @@ static void chunk_state(struct recorder *c, const struct mamba2_call *m, uint32_
   struct binding bindings[MAMBA2_CHUNK_STATE_BINDINGS];
   bind_chunks(m, states, bindings);
   const struct mamba2_chunk_args args = chunk_args(m);
-  vulkan_dispatch(c, KERNEL_mamba2_chunk_state, spec, bindings, &args, chunks, a->heads,
-                  divide_up(divide_up(a->N, 4) * divide_up(a->P, 4), lanes),
+  vulkan_dispatch(c, KERNEL_mamba2_chunk_state, spec, bindings, &args,
+                  (struct grid){chunks, a->heads, divide_up(divide_up(a->N, 4) * divide_up(a->P, 4), lanes)},
                   2ull * m->xBC.rows * a->heads * a->N * a->P);
 }
 
@@ -221,8 +221,9 @@ static void chunk_pass(struct recorder *c, const struct mamba2_call *m, const st
                                               .rows = f->rows,
                                               .fours = f->fours,
                                               .state_stride = m->state.stride};
-  vulkan_dispatch(c, KERNEL_mamba2_chunk_pass, spec, bindings, &args, divide_up(f->rows * f->fours, lanes), a->heads,
-                  m->sequences.rows, 2ull * m->xBC.rows / args.C * a->heads * a->N * a->P);
+  vulkan_dispatch(c, KERNEL_mamba2_chunk_pass, spec, bindings, &args,
+                  (struct grid){divide_up(f->rows * f->fours, lanes), a->heads, m->sequences.rows},
+                  2ull * m->xBC.rows / args.C * a->heads * a->N * a->P);
 }
 
 static void chunk_output(struct recorder *c, const struct mamba2_call *m, uint32_t C, struct binding states,
@@ -238,7 +239,7 @@ static void chunk_output(struct recorder *c, const struct mamba2_call *m, uint32
       [MAMBA2_CHUNK_OUTPUT_Y] = vulkan_bind(m->y, m->y), [MAMBA2_CHUNK_OUTPUT_D] = vulkan_bind(m->D, m->xBC)};
   bind_chunks(m, states, bindings);
   const struct mamba2_chunk_args args = chunk_args(m);
-  vulkan_dispatch(c, KERNEL_mamba2_chunk_output, spec, bindings, &args, chunks, a->heads, 1,
+  vulkan_dispatch(c, KERNEL_mamba2_chunk_output, spec, bindings, &args, (struct grid){chunks, a->heads, 1},
                   2ull * m->xBC.rows * a->heads * ((uint64_t)a->N * a->P + C / 2 * (a->N + a->P)));
 }
 
@@ -267,9 +268,11 @@ static void matrix_chunks(struct recorder *c, const struct mamba2_call *m, const
   bind_chunks(m, states, out);
   const struct mamba2_chunk_args args = chunk_args(m);
   const uint64_t states_operations = 2ull * m->xBC.rows * a->heads * a->N * a->P;
-  vulkan_dispatch(c, KERNEL_mamba2_matrix_state, spec, in, &args, chunks, f->p.across, 1, states_operations);
+  vulkan_dispatch(c, KERNEL_mamba2_matrix_state, spec, in, &args, (struct grid){chunks, f->p.across, 1},
+                  states_operations);
   chunk_pass(c, m, f, states);
-  vulkan_dispatch(c, kernel_variant(FAMILY_mamba2_matrix_output, m->y.dtype), spec, out, &args, chunks, f->p.across, 1,
+  vulkan_dispatch(c, kernel_variant(FAMILY_mamba2_matrix_output, m->y.dtype), spec, out, &args,
+                  (struct grid){chunks, f->p.across, 1},
                   states_operations + m->xBC.rows * a->heads * f->C * (uint64_t)(a->N + a->P));
 }
 

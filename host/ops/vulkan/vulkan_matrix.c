@@ -55,7 +55,7 @@ static bool matmul_matrix(struct recorder *c, const struct matrix_product *p) {
   const enum kernel_family family = p->glu                 ? FAMILY_matmul_matrix_gated
                                     : x.dtype == DTYPE_F16 ? FAMILY_matmul_matrix_x16
                                                            : FAMILY_matmul_matrix_x32;
-  vulkan_dispatch(c, kernel_variant(family, p->w.dtype), spec, bindings, &args, m.groups, 1, 1,
+  vulkan_dispatch(c, kernel_variant(family, p->w.dtype), spec, bindings, &args, (struct grid){m.groups, 1, 1},
                   2ull * x.rows * p->w.rows * x.cols);
   return true;
 }

@@ -42,8 +42,9 @@ void vulkan_conv(struct recorder *c, const struct conv *v) {
                                        .keys = a.keys,
                                        .Dk = a.keys ? a.Dk : 1,
                                        .pitch = a.keys ? key_pitch(y.dtype, a.Dk) : 1};
-  vulkan_dispatch(c, kernel_variant(FAMILY_short_conv, y.dtype), spec, bindings, &args, divide_up(a.C, lanes),
-                  divide_up(vulkan_longest(c, x), run), v->sequences.rows, 2ull * x.rows * a.C * a.W);
+  vulkan_dispatch(c, kernel_variant(FAMILY_short_conv, y.dtype), spec, bindings, &args,
+                  (struct grid){divide_up(a.C, lanes), divide_up(vulkan_longest(c, x), run), v->sequences.rows},
+                  2ull * x.rows * a.C * a.W);
 }
 
 bool vulkan_conv_inputs(struct recorder *c, const struct linear_conv *lc) {
@@ -102,8 +103,9 @@ bool vulkan_conv_inputs(struct recorder *c, const struct linear_conv *lc) {
                                         .g_stride = in->g.stride,
                                         .ba_stride = in->ba.stride};
   vulkan_dispatch(c, kernel_variant(FAMILY_conv_inputs, y.dtype), spec, bindings, &args,
-                  divide_up(blocks, lanes / plan->subgroup_width), divide_up(vulkan_longest(c, x), run),
-                  conv->sequences.rows, 2ull * x.rows * a->C * a->W + 6ull * x.rows * a->keys * a->Dk);
+                  (struct grid){divide_up(blocks, lanes / plan->subgroup_width), divide_up(vulkan_longest(c, x), run),
+                                conv->sequences.rows},
+                  2ull * x.rows * a->C * a->W + 6ull * x.rows * a->keys * a->Dk);
   return true;
 }
 
@@ -134,8 +136,8 @@ void vulkan_delta_inputs(struct recorder *c, const struct delta_inputs *in) {
                                          .beta_stride = in->beta.stride,
                                          .g_stride = in->g.stride,
                                          .ba_stride = in->ba.stride};
-  vulkan_dispatch(c, kernel_variant(FAMILY_delta_inputs, qk.dtype), &lanes, bindings, &args, qk.rows,
-                  vulkan_head_groups(c, a->heads + 1), 1, 6ull * qk.rows * a->heads * a->Dk);
+  vulkan_dispatch(c, kernel_variant(FAMILY_delta_inputs, qk.dtype), &lanes, bindings, &args,
+                  (struct grid){qk.rows, vulkan_head_groups(c, a->heads + 1), 1}, 6ull * qk.rows * a->heads * a->Dk);
 }
 
 // How blocks of rows are dealt to invocations: blocks are cut into `sub` pieces, an invocation keeps `per` of them.
@@ -198,7 +200,8 @@ static void recurrent(struct recorder *c, const struct delta_call *d) {
                                        .mask_stride = a->fixed_mask ? 0 : d->mask.stride,
                                        .state_stride = d->state.stride};
   const uint64_t products = (uint64_t)a->Dk * (2 * a->n + 1) + (r > 1 ? r * r : 0);
-  vulkan_dispatch(c, KERNEL_delta_rule, spec, bindings, &args, divide_up(a->Dv, p.columns), a->Hv, d->sequences.rows,
+  vulkan_dispatch(c, KERNEL_delta_rule, spec, bindings, &args,
+                  (struct grid){divide_up(a->Dv, p.columns), a->Hv, d->sequences.rows},
                   2ull * d->qkv.rows * a->Hv * a->Dv * products);
 }
 
@@ -272,7 +275,7 @@ static void chunk_prepare(struct recorder *c, const struct delta_call *d, const 
                                                 .qkv_stride = d->qkv.stride,
                                                 .beta_stride = d->beta.stride,
                                                 .g_stride = d->g.stride};
-  vulkan_dispatch(c, KERNEL_delta_chunk_prepare, spec, bindings, &args, s->chunks, a->Hv, 1,
+  vulkan_dispatch(c, KERNEL_delta_chunk_prepare, spec, bindings, &args, (struct grid){s->chunks, a->Hv, 1},
                   2ull * d->qkv.rows * a->n * a->Hv * s->p.C * (a->Dk + s->p.C / 6));
 }
 
@@ -306,8 +309,9 @@ static void chunk_scan(struct recorder *c, const struct delta_call *d, const str
                                              .o_stride = d->o.stride,
                                              .qkv_stride = d->qkv.stride,
                                              .state_stride = d->state.stride};
-  vulkan_dispatch(c, KERNEL_delta_chunk_scan, spec, bindings, &args, divide_up(a->Dv, s->p.columns), a->Hv,
-                  d->sequences.rows, 2ull * d->qkv.rows * a->Hv * a->Dv * ((2 * a->n + 1) * a->Dk + a->n * s->p.C));
+  vulkan_dispatch(c, KERNEL_delta_chunk_scan, spec, bindings, &args,
+                  (struct grid){divide_up(a->Dv, s->p.columns), a->Hv, d->sequences.rows},
+                  2ull * d->qkv.rows * a->Hv * a->Dv * ((2 * a->n + 1) * a->Dk + a->n * s->p.C));
 }
 
 void vulkan_delta_rule(struct recorder *c, const struct delta_rule *rule, struct tensor scratch) {

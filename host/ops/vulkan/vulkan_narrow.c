@@ -111,7 +111,7 @@ bool vulkan_matmul_narrow(struct recorder *c, const struct narrow_product *n) {
     bindings[MATMUL_NARROW_NEXT_H] = vulkan_bind(tensor_rows(a.rows, 0, x.rows), x);
   }
   if (conv) args.conv = vulkan_conv_step(bindings + MATMUL_NARROW_BINDINGS, x, n->conv);
-  vulkan_dispatch(c, kernel_of(n), spec, bindings, &args, (uint64_t)groups * m.passes, 1, 1,
+  vulkan_dispatch(c, kernel_of(n), spec, bindings, &args, (struct grid){(uint64_t)groups * m.passes, 1, 1},
                   2ull * x.rows * w.rows * x.cols);
   return true;
 }

@@ -60,7 +60,7 @@ static void step(struct recorder *c, const struct delta_step *s, const struct pl
   const struct step_bindings bindings = bindings_of(s, apart);
   const struct delta_step_args args = args_of(s, apart);
   vulkan_dispatch(c, kernel_variant(FAMILY_delta_step, s->o.dtype), spec, bindings.of, &args,
-                  divide_up(a->Dv, p->columns), a->Hv, s->rule->sequences.rows, operations);
+                  (struct grid){divide_up(a->Dv, p->columns), a->Hv, s->rule->sequences.rows}, operations);
 }
 
 // The form of four columns an invocation, where rows are of whole vectors.
@@ -90,7 +90,8 @@ static void step_fours(struct recorder *c, const struct delta_step *s, const str
   const struct step_bindings bindings = bindings_of(s, apart);
   const struct delta_step_args args = args_of(s, apart);
   vulkan_dispatch(c, kernel_variant(FAMILY_delta_step_fours, s->o.dtype), spec, bindings.of, &args,
-                  divide_up(a->Dv, p->lanes / width * 4 * p->groups), a->Hv, s->rule->sequences.rows, operations);
+                  (struct grid){divide_up(a->Dv, p->lanes / width * 4 * p->groups), a->Hv, s->rule->sequences.rows},
+                  operations);
 }
 
 bool vulkan_plan_delta_step(const struct recorder *c, const struct delta_step *s, struct delta_step_plan *p) {

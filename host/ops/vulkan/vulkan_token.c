@@ -17,7 +17,8 @@ void vulkan_mark(struct recorder *c, const struct mark *m) {
                                                   [MARK_SEQUENCES] = vulkan_bind(m->sequences, m->seen)};
   const struct mark_args args = {.seen_stride = m->seen.stride};
   uint64_t T = (uint64_t)m->tokens.rows * m->tokens.cols;
-  vulkan_dispatch(c, KERNEL_mark, &lanes, bindings, &args, divide_up((uint32_t)T, lanes), 1, m->sequences.rows, T);
+  vulkan_dispatch(c, KERNEL_mark, &lanes, bindings, &args,
+                  (struct grid){divide_up((uint32_t)T, lanes), 1, m->sequences.rows}, T);
 }
 
 void vulkan_norm(struct recorder *c, const struct norm *norm, struct tensor rms) {
@@ -38,7 +39,8 @@ void vulkan_norm(struct recorder *c, const struct norm *norm, struct tensor rms)
                                     .keep = rms.buffer != NULL,
                                     .eps = norm->eps};
   uint32_t rows = last.buffer ? last.rows : x.rows;
-  vulkan_dispatch(c, kernel_variant(FAMILY_rmsnorm, y.dtype), spec, bindings, &args, rows, 1, 1, 4ull * rows * x.cols);
+  vulkan_dispatch(c, kernel_variant(FAMILY_rmsnorm, y.dtype), spec, bindings, &args, (struct grid){rows, 1, 1},
+                  4ull * rows * x.cols);
 }
 
 void vulkan_add(struct recorder *c, const struct add *a) {
@@ -47,7 +49,7 @@ void vulkan_add(struct recorder *c, const struct add *a) {
       [ADD_Y] = vulkan_bind(a->y, a->y), [ADD_X] = vulkan_bind(a->x, a->y), [ADD_Z] = vulkan_bind(a->z, a->y)};
   const struct add_args args = {
       .cols = a->y.cols, .y_stride = a->y.stride, .x_stride = a->x.stride, .z_stride = a->z.stride};
-  vulkan_dispatch(c, KERNEL_add, &lanes, bindings, &args, divide_up(a->y.cols, lanes), a->y.rows, 1,
+  vulkan_dispatch(c, KERNEL_add, &lanes, bindings, &args, (struct grid){divide_up(a->y.cols, lanes), a->y.rows, 1},
                   (uint64_t)a->y.rows * a->y.cols);
 }
 
@@ -74,8 +76,8 @@ void vulkan_head_norm(struct recorder *c, const struct head_norm *norm) {
                                         .eps = norm->eps};
   const uint32_t spec[OUTPUT_NORM_SPECS] = {
       [OUTPUT_NORM_SPEC_LANES] = vulkan_plan(c)->lanes, [OUTPUT_NORM_SPEC_FOURS] = fours ? divide_up(d, four) : 0};
-  vulkan_dispatch(c, kernel_variant(FAMILY_output_norm, y.dtype), spec, bindings, &args, y.rows,
-                  vulkan_head_groups(c, norm->heads), 1, 8 * numbers);
+  vulkan_dispatch(c, kernel_variant(FAMILY_output_norm, y.dtype), spec, bindings, &args,
+                  (struct grid){y.rows, vulkan_head_groups(c, norm->heads), 1}, 8 * numbers);
 }
 
 // The kernel has no use for the scratch: it computes a penalised logit again rather than storing it.
@@ -90,7 +92,7 @@ void vulkan_sample(struct recorder *c, const struct sample *s) {
                                                     [SAMPLE_SAMPLING] = vulkan_bind(s->sampling, s->tokens)};
   const struct sample_args args = {
       .V = s->logits.cols, .logits_stride = s->logits.stride, .seen_stride = s->seen.stride};
-  vulkan_dispatch(c, KERNEL_sample, &lanes, bindings, &args, s->sequences.rows, 1, 1,
+  vulkan_dispatch(c, KERNEL_sample, &lanes, bindings, &args, (struct grid){s->sequences.rows, 1, 1},
                   4ull * s->sequences.rows * s->logits.cols);
 }
 
@@ -108,8 +110,9 @@ void vulkan_copy(struct recorder *c, const struct copy *copy) {
   const struct binding t = vulkan_bind(to, to), f = vulkan_bind(from, to);
   const struct binding bindings[COPY_BINDINGS] = {[COPY_TO] = t, [COPY_FROM] = f};
   uint32_t x = divide_up(args.cols, lanes), y = args.rows;
-  vulkan_dispatch(c, KERNEL_copy, spec, bindings, &args, x < MAX_GROUPS ? x : MAX_GROUPS,
-                  y < MAX_GROUPS ? y : MAX_GROUPS, 1, (uint64_t)to.rows * to.cols);
+  vulkan_dispatch(c, KERNEL_copy, spec, bindings, &args,
+                  (struct grid){x < MAX_GROUPS ? x : MAX_GROUPS, y < MAX_GROUPS ? y : MAX_GROUPS, 1},
+                  (uint64_t)to.rows * to.cols);
 }
 
 void vulkan_scatter(struct recorder *c, const struct scatter *s) {
@@ -118,7 +121,8 @@ void vulkan_scatter(struct recorder *c, const struct scatter *s) {
   const struct binding bindings[SCATTER_BINDINGS] = {[SCATTER_TO] = vulkan_bind(s->to, s->to),
                                                      [SCATTER_FROM] = vulkan_bind(s->from, s->from),
                                                      [SCATTER_SEQUENCES] = vulkan_bind(s->sequences, s->to)};
-  vulkan_dispatch(c, KERNEL_scatter, &lanes, bindings, &args, divide_up(s->from.cols, lanes), s->sequences.rows, 1,
+  vulkan_dispatch(c, KERNEL_scatter, &lanes, bindings, &args,
+                  (struct grid){divide_up(s->from.cols, lanes), s->sequences.rows, 1},
                   (uint64_t)s->sequences.rows * s->from.cols);
 }
 
@@ -128,6 +132,6 @@ void vulkan_score(struct recorder *c, const struct score *s) {
   const struct binding bindings[SCORE_BINDINGS] = {[SCORE_SCORES] = vulkan_bind(s->scores, s->scores),
                                                    [SCORE_LOGITS] = vulkan_bind(s->logits, s->logits),
                                                    [SCORE_TARGETS] = vulkan_bind(s->targets, s->targets)};
-  vulkan_dispatch(c, KERNEL_score, &lanes, bindings, &args, s->logits.rows, 1, 1,
+  vulkan_dispatch(c, KERNEL_score, &lanes, bindings, &args, (struct grid){s->logits.rows, 1, 1},
                   6ull * s->logits.rows * s->logits.cols);
 }
