@@ -2,8 +2,9 @@
 // none: recorders are replaced (ld --wrap), so that it also works on RADV's null device, which has no queue. Prints how
 // many there were, and fails for a kernel that the device's plan may choose and nothing here asked for. tests/radv
 // counts what the driver says of them.
-#include "device.h"
+#include "caps.h"
 #include "device_handle.h"
+#include "open.h"
 #include "vulkan_backend.h"
 
 #include <stdio.h>
@@ -129,7 +130,7 @@ static struct tensor record_mlp(struct tensor x, enum dtype dtype) {
   const struct tensor h = value(T, D), both = value(T, 2 * F), act = value(T, F), y = value(T, D);
   op_norm(&list, h, x, f32(1, D), none, 1e-5f);
   op_linear(&list, both, h, tensor(dtype, 2 * F, D), none);
-  op_glu(&list, act, both, ACTIVATION_SILU);
+  op_glu(&list, act, tensor_cols(both, 0, F), tensor_cols(both, F, F), ACTIVATION_SILU);
   op_linear(&list, y, act, tensor(dtype, D, F), none);
   op_add(&list, out, x, y);
   oplist_scope_end(&list);
@@ -374,7 +375,8 @@ int main(int argc, char **argv) {
     begin(0, false);
     const struct tensor gate_up = value(300, 2 * F);
     op_linear(&list, gate_up, f32(300, D), tensor(DTYPE_BF16, 2 * F, D), none);
-    op_glu(&list, tensor(matrices ? DTYPE_F16 : DTYPE_F32, 300, F), gate_up, ACTIVATION_SILU);
+    op_glu(&list, tensor(matrices ? DTYPE_F16 : DTYPE_F32, 300, F), tensor_cols(gate_up, 0, F),
+           tensor_cols(gate_up, F, F), ACTIVATION_SILU);
     run();
     for (int halves = 0; halves <= matrices; halves++) {
       compile_mamba2(1, 1, 128, 64, halves);

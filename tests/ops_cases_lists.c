@@ -153,7 +153,7 @@ static void record_attention(struct layer *c, struct tensor y, struct tensor h) 
 static void record_ffn(struct layer *c, struct tensor y, struct tensor h) {
   const struct tensor gate_up = oplist_value(list, c->rows, 2 * F), act = oplist_value(list, c->rows, F);
   op_linear(list, gate_up, h, matrix(2 * F, D), ABSENT);
-  op_glu(list, act, gate_up, ACTIVATION_SILU);
+  op_glu(list, act, tensor_cols(gate_up, 0, F), tensor_cols(gate_up, F, F), ACTIVATION_SILU);
   op_linear(list, y, act, matrix(D, F), ABSENT);
 }
 

@@ -92,7 +92,7 @@ static void record_gates(struct tensor y, struct tensor x, struct tensor norm, s
   const struct tensor h = oplist_value(list, x.rows, x.cols), both = oplist_value(list, x.rows, w.rows);
   op_norm(list, h, x, norm, ABSENT, 1e-5f);
   op_linear(list, both, h, w, ABSENT);
-  op_glu(list, y, both, ACTIVATION_SILU);
+  op_glu(list, y, tensor_cols(both, 0, y.cols), tensor_cols(both, y.cols, y.cols), ACTIVATION_SILU);
 }
 
 // Without matrices; software does not stage one token's inputs, as GPUs do for gate and up.
@@ -216,7 +216,7 @@ static uint64_t profiled_bytes(uint32_t T, uint32_t N, uint32_t K, bool gated, b
   begin();
   const struct tensor product = gated ? oplist_value(list, T, N) : y.t;
   record_product(product, x.t, w.t, ABSENT, add);
-  if (gated) op_glu(list, y.t, product, ACTIVATION_SILU);
+  if (gated) op_glu(list, y.t, tensor_cols(product, 0, N / 2), tensor_cols(product, N / 2, N / 2), ACTIVATION_SILU);
   run();
   assert_int_equal(backend->functions->recorder_times(recorder, times, 2), 1);
   assert_int_equal(backend->functions->recorder_profile(recorder, false), DELTAIC_OK);
@@ -322,7 +322,7 @@ static void check_stream(uint32_t T, uint32_t D, uint32_t F, double size, double
     const struct tensor act = oplist_value(list, T, F), mlp = oplist_value(list, T, D);
     op_norm(list, h, x, s.norm.t, ABSENT, 1e-5f);
     op_linear(list, both, h, s.up[i].t, ABSENT);
-    op_glu(list, act, both, ACTIVATION_SILU);
+    op_glu(list, act, tensor_cols(both, 0, F), tensor_cols(both, F, F), ACTIVATION_SILU);
     op_linear(list, mlp, act, s.down[i].t, ABSENT);
     op_add(list, next, x, mlp);
     oplist_scope_end(list);

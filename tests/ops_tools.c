@@ -283,6 +283,7 @@ double reference_activation(enum activation activation, double z) {
   case ACTIVATION_RELU: return z > 0 ? z : 0;
   case ACTIVATION_ELU1: return z > 0 ? z + 1 : exp(z);
   case ACTIVATION_POWLU: return z > 0 ? pow(z, 3 / (sqrt(z) + 1)) * s : z * s;
+  case ACTIVATION_SIGMOID: return s;
   }
   return NAN;
 }

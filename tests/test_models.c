@@ -301,7 +301,7 @@ static void check_wide(deltaic_device *device) {
 static uint64_t padded(uint64_t i) { return i / 8 * 32 + i % 8; }
 
 // Appends a tensor of bf16 with its heads padded. Queries are doubled, as scores are divided by sqrt(32) instead of
-// sqrt(8).
+// sqrt(8); so is the output projection, as the gate halves its input.
 static void pad_heads(json_t *header, uint16_t *data, uint64_t *used, const struct file_tensor *t) {
   const bool q = strstr(t->name, "attn.q_proj"), o = strstr(t->name, "attn.o_proj");
   const bool rows = q || strstr(t->name, "attn.k_proj") || strstr(t->name, "attn.v_proj");
@@ -309,7 +309,7 @@ static void pad_heads(json_t *header, uint16_t *data, uint64_t *used, const stru
   for (uint64_t n = 0; n < N; n++)
     for (uint64_t k = 0; k < K; k++) {
       uint16_t x = ((const uint16_t *)t->data)[n * K + k];
-      if (q && x & 0x7fff) x = (uint16_t)(x + 0x80);
+      if ((q || o) && x & 0x7fff) x = (uint16_t)(x + 0x80);
       data[*used + (rows ? padded(n) : n) * to_K + (o ? padded(k) : k)] = x;
     }
   json_t *shape =
@@ -321,7 +321,19 @@ static void pad_heads(json_t *header, uint16_t *data, uint64_t *used, const stru
   *used = end;
 }
 
-// HEADS with heads of 32 numbers, of which 8 are rotated: the same function of the tokens.
+// A gate of weights 0 halves what attention gives.
+static void add_gate(json_t *header, uint16_t *data, uint64_t *used, int layer) {
+  enum { ROWS = 4 * 32, COLS = 32 };
+  char name[64];
+  snprintf(name, sizeof name, "model.layers.%d.attn.g_proj.weight", layer);
+  memset(data + *used, 0, ROWS * COLS * sizeof *data);
+  json_object_set_new(header, name,
+                      json_pack("{s:s,s:[i,i],s:[I,I]}", "dtype", "BF16", "shape", ROWS, COLS, "data_offsets",
+                                (json_int_t)(2 * *used), (json_int_t)(2 * (*used + ROWS * COLS))));
+  *used += ROWS * COLS;
+}
+
+// HEADS with heads of 32 numbers, of which 8 are rotated, and a gate: the same function of the tokens.
 static void check_padded_heads(deltaic_device *device) {
   enum { ROOM = 1 << 17 };
   char folder[] = "test_models.XXXXXX", config[64], weights[64];
@@ -335,9 +347,11 @@ static void check_padded_heads(deltaic_device *device) {
   assert_ok(checkpoint_open(HEADS "/model.safetensors", &c));
   json_t *header = json_object(), *keys = json_load_file(HEADS "/config.json", 0, NULL);
   for (uint64_t i = 0; i < checkpoint_count(c); i++) pad_heads(header, data, &used, checkpoint_at(c, i));
+  for (int layer = 0; layer < 2; layer++) add_gate(header, data, &used, layer);
   assert_true(used <= ROOM);
   json_object_set_new(keys, "head_dim", json_integer(32));
   json_object_set_new(keys, "partial_rotary_factor", json_real(0.25));
+  json_object_set_new(keys, "attn_output_gate", json_true());
   assert_int_equal(json_dump_file(keys, config, 0), 0);
   write_checkpoint(weights, header, (const char *)data, 2 * used, 0);
   check_model(device, folder, HEADS "/reference.safetensors");
@@ -432,7 +446,7 @@ static void the_default_model_computes_its_float64_reference(void **state) {
   on_every_device(check_novelist);
 }
 
-static void heads_may_be_larger_and_rotated_in_part(void **state) {
+static void heads_may_be_larger_gated_and_rotated_in_part(void **state) {
   (void)state;
   on_every_device(check_padded_heads);
 }
@@ -459,7 +473,7 @@ int main(void) {
       cmocka_unit_test(tiny_models_compute_their_float64_references),
       cmocka_unit_test(ablations_and_transformers_compute_their_float64_references),
       cmocka_unit_test(the_default_model_computes_its_float64_reference),
-      cmocka_unit_test(heads_may_be_larger_and_rotated_in_part),
+      cmocka_unit_test(heads_may_be_larger_gated_and_rotated_in_part),
       cmocka_unit_test(qwen2_is_a_transformer_of_other_names),
       cmocka_unit_test(fast_prompts_stay_near_float64),
       cmocka_unit_test(fast_takes_weights_beyond_f16),

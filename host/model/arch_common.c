@@ -173,6 +173,7 @@ deltaic_status arch_read_attention(struct json_reader *r, const json_t *keys, ui
   const double rotated = json_number(r, keys, "partial_rotary_factor", 1, 0, 1);
   out->d = (uint32_t)json_int(r, keys, "head_dim", 0, 1, LIMIT_HEAD_SIZE);
   out->bias = json_bool(r, keys, "qkv_bias", false);
+  out->gate = json_bool(r, keys, "attn_output_gate", false);
   out->qk_norm = json_bool(r, keys, "qk_norm", false);
   if (r->status) return r->status;
   if (out->heads % out->kv_heads)

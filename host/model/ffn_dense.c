@@ -26,7 +26,7 @@ static void dense_forward(const void *spec, const void *weights, const struct ca
   const struct tensor gate_up = oplist_value(l, call->T, 2 * s->F), act = oplist_value(l, call->T, s->F);
 
   op_linear(l, gate_up, h, w->gate_up, none);
-  op_glu(l, act, gate_up, s->activation);
+  op_glu(l, act, tensor_cols(gate_up, 0, s->F), tensor_cols(gate_up, s->F, s->F), s->activation);
   op_linear(l, y, act, w->down, none);
 }
 

@@ -5,14 +5,16 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 static const float QK_NORM_EPS = 1e-5f; // fla leaves it at its RMSNorm's default; norm_eps is not passed on
 
 struct attention_weights {
-  struct tensor qkv, bias; // ((heads + 2 kv_heads) * d, D); (1, the same) or absent
-  struct tensor norm;      // (1, (heads + kv_heads) * d): the weight of each head's norm; absent without
-  struct tensor o_proj;    // (D, heads * d)
-  struct tensor rotation;  // (ROPE_ROWS, rotary); absent without
+  struct tensor in_proj;  // (rows of q, k, v and gate, D)
+  struct tensor bias;     // (1, rows of in_proj) or absent
+  struct tensor norm;     // (1, (heads + kv_heads) * d): the weight of each head's norm; absent without
+  struct tensor o_proj;   // (D, heads * d)
+  struct tensor rotation; // (ROPE_ROWS, rotary); absent without
 };
 
 struct attention_state {
@@ -55,19 +57,39 @@ static void bind_norm(const struct attention_spec *s, uint32_t layer, struct wei
   w->parameters += 2 * s->d;
 }
 
+// The gate has no bias.
+static void bias_row(const void *context, uint32_t row, uint32_t cols, float *out) {
+  const struct weight_part *parts = context;
+  uint32_t from = 0;
+  (void)row;
+  memset(out, 0, cols * sizeof *out);
+  for (int i = 0; i < 3; from += parts[i++].rows) weight_part_read(&parts[i], 0, parts[i].rows, 1, out + from);
+}
+
+static void bind_bias(const struct attention_spec *s, uint32_t layer, struct weights *w, struct attention_weights *a) {
+  const uint32_t q = s->heads * s->d, kv = s->kv_heads * s->d;
+  const struct weight_part parts[3] = {weights_part(w, layer, ROLE_Q_BIAS, q, 0),
+                                       weights_part(w, layer, ROLE_K_BIAS, kv, 0),
+                                       weights_part(w, layer, ROLE_V_BIAS, kv, 0)};
+  weights_rows(w, &a->bias, 1, a->in_proj.rows, bias_row, parts, sizeof parts);
+  w->parameters += q + 2 * kv;
+}
+
+// The column of the projection where the gate begins: views must be aligned.
+static uint32_t gate_from(const struct attention_spec *s) {
+  return (uint32_t)round_up((s->heads + 2 * s->kv_heads) * s->d, TENSOR_ALIGN / sizeof(float));
+}
+
 static void attention_bind(const void *spec, uint32_t layer, uint32_t D, struct weights *w, void *weights) {
   const struct attention_spec *s = spec;
   struct attention_weights *a = weights;
   const uint32_t q = s->heads * s->d, kv = s->kv_heads * s->d;
-  const struct weight_part in[3] = {weights_part(w, layer, ROLE_Q, q, D), weights_part(w, layer, ROLE_K, kv, D),
-                                    weights_part(w, layer, ROLE_V, kv, D)};
-  weights_matrix(w, &a->qkv, D, in, 3);
-  if (s->bias) {
-    const struct weight_part bias[3] = {weights_part(w, layer, ROLE_Q_BIAS, q, 0),
-                                        weights_part(w, layer, ROLE_K_BIAS, kv, 0),
-                                        weights_part(w, layer, ROLE_V_BIAS, kv, 0)};
-    weights_vector(w, &a->bias, bias, 3);
-  }
+  struct weight_part in[4] = {weights_part(w, layer, ROLE_Q, q, D), weights_part(w, layer, ROLE_K, kv, D),
+                              weights_part(w, layer, ROLE_V, kv, D)};
+  if (s->gate) in[2].align = gate_from(s) - q - kv;
+  if (s->gate) in[3] = weights_part(w, layer, ROLE_GATE, q, D);
+  weights_matrix(w, &a->in_proj, D, in, s->gate ? 4 : 3);
+  if (s->bias) bind_bias(s, layer, w, a);
   if (s->qk_norm) bind_norm(s, layer, w, a);
   weights_bind_matrix(w, &a->o_proj, layer, ROLE_OUTPUT, D, q);
   struct rotation r = {.theta = s->rope_theta};
@@ -103,12 +125,12 @@ static void attention_forward(const void *spec, const void *weights, const void 
                                       .window = s->window,
                                       .capacity = st->k.cols / (s->kv_heads * s->d)};
   const struct tensor none = {0};
-  const uint32_t T = call->T, cols = (s->heads + 2 * s->kv_heads) * s->d;
+  const uint32_t T = call->T, cols = (s->heads + 2 * s->kv_heads) * s->d, E = s->heads * s->d;
   struct oplist *l = call->l;
-  struct tensor qkv = oplist_value(l, T, cols);
-  const struct tensor rotated = oplist_value(l, T, cols), o = oplist_value(l, T, s->heads * s->d);
+  const struct tensor p = oplist_value(l, T, w->in_proj.rows), rotated = oplist_value(l, T, cols);
+  struct tensor qkv = tensor_cols(p, 0, cols), o = oplist_value(l, T, E);
 
-  op_linear(l, qkv, h, w->qkv, w->bias);
+  op_linear(l, p, h, w->in_proj, w->bias);
   if (s->qk_norm) {
     const struct tensor normed = oplist_value(l, T, cols);
     op_head_norm(
@@ -127,6 +149,11 @@ static void attention_forward(const void *spec, const void *weights, const void 
   op_attention(
       l, &(struct attention){
              .o = o, .qkv = rotated, .cache_k = st->k, .cache_v = st->v, .sequences = call->sequences, .a = args});
+  if (s->gate) {
+    const struct tensor gated = oplist_value(l, T, E);
+    op_glu(l, gated, tensor_cols(p, gate_from(s), E), o, ACTIVATION_SIGMOID);
+    o = gated;
+  }
   op_linear(l, y, o, w->o_proj, none);
 }
 

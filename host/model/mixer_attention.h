@@ -12,6 +12,7 @@ struct attention_spec {
   uint32_t window; // 0: global
   double rope_theta;
   bool bias;    // on q, k and v
+  bool gate;    // o is multiplied by the sigmoid of a projection of the input, before the output projection
   bool qk_norm; // RMSNorm of every query and key head, before the rotation
 };
 #endif

@@ -90,8 +90,8 @@ void op_add(struct oplist *l, struct tensor y, struct tensor x, struct tensor z)
 
 void op_conv(struct oplist *l, const struct conv *conv) { append(l, OP_CONV)->conv = *conv; }
 
-void op_glu(struct oplist *l, struct tensor y, struct tensor x, enum activation activation) {
-  append(l, OP_GLU)->glu = (struct glu){y, x, activation};
+void op_glu(struct oplist *l, struct tensor y, struct tensor gate, struct tensor x, enum activation activation) {
+  append(l, OP_GLU)->glu = (struct glu){y, gate, x, activation};
 }
 
 void op_delta_inputs(struct oplist *l, const struct delta_inputs *inputs) {

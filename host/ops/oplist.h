@@ -71,7 +71,7 @@ void op_norm(struct oplist *l, struct tensor y, struct tensor x, struct tensor w
 void op_linear(struct oplist *l, struct tensor y, struct tensor x, struct tensor w, struct tensor bias);
 void op_add(struct oplist *l, struct tensor y, struct tensor x, struct tensor z);
 void op_conv(struct oplist *l, const struct conv *conv);
-void op_glu(struct oplist *l, struct tensor y, struct tensor x, enum activation activation);
+void op_glu(struct oplist *l, struct tensor y, struct tensor gate, struct tensor x, enum activation activation);
 void op_delta_inputs(struct oplist *l, const struct delta_inputs *inputs);
 void op_delta_rule(struct oplist *l, const struct delta_rule *rule);
 void op_head_norm(struct oplist *l, const struct head_norm *norm);

@@ -13,7 +13,14 @@
 #include "hh.h"
 #include "tensor.h"
 
-enum activation { ACTIVATION_IDENTITY, ACTIVATION_SILU, ACTIVATION_RELU, ACTIVATION_ELU1, ACTIVATION_POWLU };
+enum activation {
+  ACTIVATION_IDENTITY,
+  ACTIVATION_SILU,
+  ACTIVATION_RELU,
+  ACTIVATION_ELU1,
+  ACTIVATION_POWLU,
+  ACTIVATION_SIGMOID
+};
 enum key_norm { KEY_NORM_NONE, KEY_NORM_L2, KEY_NORM_SUM, KEY_NORM_L1 };
 enum norm_place { NORM_OF_GATED, NORM_FIRST, NORM_ABSENT };
 
@@ -25,7 +32,7 @@ enum norm_place { NORM_OF_GATED, NORM_FIRST, NORM_ABSENT };
   X(LINEAR, linear, 1, 0, 3)                                                                                           \
   X(ADD, add, 1, 0, 2)                                                                                                 \
   X(CONV, conv, 1, 1, 4)                                                                                               \
-  X(GLU, glu, 1, 0, 1)                                                                                                 \
+  X(GLU, glu, 1, 0, 2)                                                                                                 \
   X(DELTA_INPUTS, delta_inputs, 3, 0, 4)                                                                               \
   X(DELTA_RULE, delta_rule, 1, 1, 5)                                                                                   \
   X(HEAD_NORM, head_norm, 1, 0, 3)                                                                                     \
@@ -81,9 +88,9 @@ struct conv {
   struct conv_args a;
 };
 
-// y (T, F) = act(x[:, :F]) * x[:, F:], x (T, 2F)
+// y = act(gate) * x, all (T, F)
 struct glu {
-  struct tensor y, x;
+  struct tensor y, gate, x;
   enum activation activation;
 };
 

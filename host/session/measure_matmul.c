@@ -30,7 +30,7 @@ static enum dtype input_dtype(struct backend *b, struct oplist *l, struct tensor
   uint64_t largest;
   oplist_begin(l);
   const struct tensor x = oplist_value(l, rows, w.cols), both = oplist_value(l, rows, 2 * w.cols);
-  op_glu(l, x, both, ACTIVATION_SILU);
+  op_glu(l, x, tensor_cols(both, 0, w.cols), tensor_cols(both, w.cols, w.cols), ACTIVATION_SILU);
   op_linear(l, oplist_value(l, rows, w.rows), x, w, (struct tensor){0});
   b->functions->list_bytes(b, l, &largest);
   return l->status ? DTYPE_F32 : oplist_tensor(l, x).dtype;

@@ -20,6 +20,7 @@ float activate(uint activation, float z) {
   case ACT_RELU: return max(z, 0.0);
   case ACT_ELU1: return z > 0.0 ? z + 1.0 : accurate_exp(z);
   case ACT_POWLU: return z > 0.0 ? accurate_exp(3.0 / (sqrt(z) + 1.0) * accurate_log(z)) * sigmoid(z) : silu(z);
+  case ACT_SIGMOID: return sigmoid(z);
   default: return z;
   }
 }

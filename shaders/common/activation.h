@@ -6,4 +6,5 @@
 #define ACT_RELU 2
 #define ACT_ELU1 3
 #define ACT_POWLU 4
+#define ACT_SIGMOID 5
 #endif

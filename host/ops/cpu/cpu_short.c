@@ -8,6 +8,7 @@ float cpu_activate(enum activation activation, float z) {
   case ACTIVATION_RELU: return z > 0 ? z : 0;
   case ACTIVATION_ELU1: return z > 0 ? z + 1 : expf(z);
   case ACTIVATION_POWLU: return z > 0 ? powf(z, 3 / (sqrtf(z) + 1)) * sigmoid(z) : silu(z);
+  case ACTIVATION_SIGMOID: return sigmoid(z);
   }
   return z;
 }
@@ -153,10 +154,9 @@ void cpu_head_norm(struct recorder *c, const struct head_norm *norm) {
 static void glu_row(void *context, uint64_t t, uint32_t worker) {
   const struct glu *g = context;
   (void)worker;
-  uint32_t F = g->y.cols;
   float *y = f32_row(&g->y, t);
-  const float *gate = f32_row(&g->x, t), *up = gate + F;
-  for (uint32_t i = 0; i < F; i++) y[i] = cpu_activate(g->activation, gate[i]) * up[i];
+  const float *gate = f32_row(&g->gate, t), *x = f32_row(&g->x, t);
+  for (uint32_t i = 0; i < g->y.cols; i++) y[i] = cpu_activate(g->activation, gate[i]) * x[i];
 }
 
 void cpu_glu(struct recorder *c, const struct glu *g) {

@@ -174,6 +174,14 @@ static bool is_input_norm(const struct oplist *l, uint32_t i) {
 
 static bool same_place(struct tensor a, struct tensor b) { return a.buffer == b.buffer && a.offset == b.offset; }
 
+// Whether operation i + 1 gates the second half of product i by its first half, and nothing else reads the product.
+static bool gates_halves(const struct oplist *l, uint32_t i) {
+  const struct tensor y = l->ops[i].linear.y;
+  const struct glu *g = &l->ops[i + 1].glu;
+  return same_value(g->gate, y) && same_value(g->x, y) && 2 * g->y.cols == y.cols && g->gate.offset == y.offset &&
+         g->x.offset == y.offset + g->y.cols * sizeof(float) && l->values[y.value - 1].last_read == i + 1;
+}
+
 // The product of operation i with what follows it in the same kernel; how many operations that are.
 static uint32_t lower_product(struct lowering *w, uint32_t i, const struct linear_input *in) {
   const struct oplist *l = w->l;
@@ -192,7 +200,7 @@ static uint32_t lower_product(struct lowering *w, uint32_t i, const struct linea
         .conv = &conv, .from = (uint32_t)(next->conv.x.offset / sizeof(float)), .inputs = joined ? &inputs : NULL};
     return vulkan_linear_conv(w->c, in, &p, &v) ? 3 : 2;
   }
-  if (next->kind == OP_GLU && !tensor_present(p.bias) && only_for(l, i, i + 1)) {
+  if (next->kind == OP_GLU && !tensor_present(p.bias) && gates_halves(l, i)) {
     const struct glu glu = oplist_op(l, i + 1).glu;
     vulkan_linear_glu(w->c, in, &p, &glu);
     return 2;

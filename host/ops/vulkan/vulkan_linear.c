@@ -4,12 +4,12 @@
 
 #include "activation.h"
 #include "embed.h"
+#include "glu.h"
 #include "matmul.h"
 #include "matvec.h"
-#include "swiglu.h"
 
 static_assert(ACT_IDENTITY == ACTIVATION_IDENTITY && ACT_SILU == ACTIVATION_SILU && ACT_RELU == ACTIVATION_RELU &&
-                  ACT_ELU1 == ACTIVATION_ELU1 && ACT_POWLU == ACTIVATION_POWLU,
+                  ACT_ELU1 == ACTIVATION_ELU1 && ACT_POWLU == ACTIVATION_POWLU && ACT_SIGMOID == ACTIVATION_SIGMOID,
               "shaders and host number the activations alike");
 
 // The most rows of w that one descriptor may hold. A range begins after some of them at a multiple of TENSOR_ALIGN: 16
@@ -177,14 +177,26 @@ static bool is_ahead(const struct recorder *c, const struct linear_input *in, st
          vulkan_narrow_takes(c, w, in->x.rows);
 }
 
+// Where gate and x are columns of one tensor, x is bound from gate's first column on: x need not be aligned.
 void vulkan_glu(struct recorder *c, const struct glu *g) {
   const uint32_t lanes = vulkan_plan(c)->block_lanes;
-  const struct tensor y = g->y;
-  const struct binding bindings[SWIGLU_BINDINGS] = {
-      [SWIGLU_Y] = vulkan_bind(y, y), [SWIGLU_GATE_UP] = vulkan_bind(g->x, y)};
-  const struct swiglu_args args = {
-      .F = y.cols, .activation = g->activation, .y_stride = y.stride, .gate_up_stride = g->x.stride};
-  vulkan_dispatch(c, kernel_variant(FAMILY_swiglu, y.dtype), &lanes, bindings, &args,
+  const struct tensor y = g->y, gate = g->gate;
+  const uint64_t row = gate.stride * sizeof(float);
+  const bool beside = g->x.buffer == gate.buffer && g->x.offset > gate.offset && g->x.offset - gate.offset < row;
+  const uint32_t from = beside ? (uint32_t)((g->x.offset - gate.offset) / sizeof(float)) : 0;
+  struct tensor x = g->x;
+  x.offset -= from * sizeof(float);
+  x.cols += from;
+  const struct binding bindings[GLU_BINDINGS] = {[GLU_Y] = vulkan_bind(y, y),
+                                                 [GLU_GATE] = vulkan_bind(gate, y),
+                                                 [GLU_X] = vulkan_bind_some(x, y, (uint64_t)y.rows * y.cols)};
+  const struct glu_args args = {.F = y.cols,
+                                .activation = g->activation,
+                                .y_stride = y.stride,
+                                .gate_stride = gate.stride,
+                                .x_stride = x.stride,
+                                .x_from = from};
+  vulkan_dispatch(c, kernel_variant(FAMILY_glu, y.dtype), &lanes, bindings, &args,
                   (struct grid){divide_up(y.cols, lanes), y.rows, 1}, 6ull * y.rows * y.cols);
 }
 

@@ -1,0 +1,20 @@
+// glu.h: contract of glu.comp.
+#ifndef GLU_H
+#define GLU_H
+#include "interface.h"
+#define GLU_Y 0    // (T, F) out, f32 or f16
+#define GLU_GATE 1 // (T, F) in, f32
+#define GLU_X 2    // (T, x_from + F) in, f32; the last F columns are read
+#define GLU_BINDINGS 3
+#define GLU_SPEC_LANES 0
+#define GLU_SPECS 1
+struct glu_args {
+  uint F;
+  uint activation;
+  uint y_stride;
+  uint gate_stride;
+  uint x_stride;
+  uint x_from;
+};
+ARGS(glu_args)
+#endif
