@@ -177,7 +177,7 @@ deltaic_status deltaic_device_describe(deltaic_context *c, int32_t index, char *
   return DELTAIC_OK;
 }
 
-// A GPU when there is one; else our own C code, which beats Vulkan on the processor (docs/speed.md).
+// A GPU when there is one; else our own C code, which beats Vulkan on the processor (docs/speed/log.md).
 static int32_t best_index(const struct ranked *r) {
   for (uint32_t i = 0; i < r->count; i++)
     if (r->plans[i].usable && kind_of(r->caps[i].device_type) != DELTAIC_DEVICE_SOFTWARE) return (int32_t)i + 1;

@@ -13,8 +13,8 @@
 // gates: Gated DeltaNet; what is written: delta_matrix.h):
 //   A = strictly_lower(diag(beta) K K^T * D)    Tm = (I + A)^-1 diag(beta)    P = lower(scale Q K^T * D)
 // with D_ij = e^(G_i - G_j), only used where i >= j: there it is <= 1.
-// qkv (T, (1 + N) H Dk + N Hv Dv), beta (T, N Hv), g (T, Hv). Workgroups (Hv, chunks): one record each (two, for a
-// lane to invert each column of, lost: docs/speed.md). Products are f16 x f16 -> f32; masks and the inverse are f32:
+// qkv (T, (1 + N) H Dk + N Hv Dv), beta (T, N Hv), g (T, Hv). Workgroups (Hv, chunks): one record each (two, for a lane
+// to invert each column of, lost: docs/speed/log.md). Products are f16 x f16 -> f32; masks and the inverse are f32:
 // diagonal blocks of 16 by substitution, then row after row of blocks, X_i = -X_ii (A_i X), to f32's digits. (Never the
 // series (I - A)(I + A^2)...: its terms grow beyond f32 for correlated keys.) All of it is transposed, so that the
 // invocation that solved a column of 16 writes it as a row of Tm^T. Any Dk, H, Hv; C / N tokens a chunk.

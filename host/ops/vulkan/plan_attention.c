@@ -54,7 +54,7 @@ bool plan_attention_matrix(const struct plan *plan, uint32_t heads, uint32_t kv_
     const bool fits = m->lanes <= plan->most_lanes && plan_attention_matrix_bytes(plan, m, d) <= plan->shared_bytes;
     if (plan->software) return fits;
     const uint64_t groups = (uint64_t)m->across * B * ((T + m->tokens - 1) / m->tokens);
-    // Fewer rows for every key that is staged, but more workgroups (H200, docs/speed.md).
+    // Fewer rows for every key that is staged, but more workgroups (H200, docs/speed/log.md).
     if (fits && (subgroups == FEW || 4 * groups > 3 * plan->processors)) return true;
   }
 }

@@ -61,7 +61,7 @@ struct shape {
 
 // From the whole value dimension in one workgroup, which reads K and Q once, to narrow ones for few heads, where the
 // chain of chunks is the limit: then more subgroups with a tile each, and at last fewer, longer chunks, and subgroups
-// that do nothing but stage. H200, docs/speed.md.
+// that do nothing but stage. H200, docs/speed/log.md.
 static const struct shape in_registers[] = {{16, 4, 2, 0}, {16, 4, 1, 0}, {32, 1, 1, 3}, {16, 1, 1, 3}, {16, 1, 1, 0}};
 static const struct shape through_memory[] = {{16, 4, 1, 0}, {16, 2, 1, 0}, {16, 1, 1, 0}};
 // Software compiles what it unrolls for seconds.
@@ -161,8 +161,9 @@ static void plan_segments(const struct plan *plan, uint32_t Dv, uint32_t n, uint
   }
 }
 
-// A chunk is staged while the one before it is computed, where that is faster (H200, docs/speed.md): what a subgroup's
-// columns of S leave of the registers may hold two chunks on their way. Software has both forms, for the tests.
+// A chunk is staged while the one before it is computed, where that is faster (H200, docs/speed/log.md): what a
+// subgroup's columns of S leave of the registers may hold two chunks on their way. Software has both forms, for the
+// tests.
 static void plan_ahead(const struct plan *plan, uint32_t Dv, uint32_t n, struct plan_delta_matrix *d) {
   if (!d->conversions || d->stagers || d->r > 1 || d->C > 16) return;
   const bool edge = d->block != d->Dk && d->Dk > 32 && d->segments == 1; // rows of the state through shared memory

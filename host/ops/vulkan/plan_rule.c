@@ -58,7 +58,7 @@ int plan_rules_describe(const struct plan_rules *plan, char *text, uint64_t capa
 // ---------------------------------------------------------------- chunks
 
 // The long texts decide: a short one costs the same in one chunk as step by step, where its state is read and written
-// too (docs/speed.md).
+// too (docs/speed/log.md).
 bool plan_chunks(const struct plan_rules *plan, uint64_t T, uint32_t B, uint64_t longest) {
   return (longest ? longest : T / B) >= plan->chunk_from;
 }
