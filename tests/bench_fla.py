@@ -18,7 +18,7 @@ import time
 import torch
 import torch.nn.functional as F
 
-OTHERS = 8  # states beside the first, as in host/measure_operator.c
+OTHERS = 8  # states beside the first, as in host/session/measure_operator.c
 
 
 def inputs(row):

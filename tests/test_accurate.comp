@@ -1,6 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// y = f(a) or f(a, b), n numbers: shaders/accurate.glsl's functions and what is made of them. One number an invocation.
+// y = f(a) or f(a, b), n numbers: shaders/common/accurate.glsl's functions and what is made of them. One number an invocation.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint WHICH = 0;
 layout(set = 0, binding = 0) readonly buffer a_block { float a[]; };

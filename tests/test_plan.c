@@ -395,7 +395,7 @@ static char delta_form(const struct plan *p, const struct plan_rules *rules, uin
   struct plan_delta_matrix m;
   struct plan_delta d;
   if (plan_delta_matrix(p, Dk, Dv, n, r, heads, 2048, &m)) return 'm';
-  if (r > 1) return 'c'; // host/ops_vulkan_hh.c; none of these is too tall
+  if (r > 1) return 'c'; // host/ops/vulkan/vulkan_hh.c; none of these is too tall
   return plan_delta(rules, Dk, Dv, n, &d) && d.C >= rules->chunk ? 'c' : 'r';
 }
 

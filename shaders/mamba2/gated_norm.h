@@ -9,7 +9,7 @@
 #define GATED_NORM_SPEC_LANES 0
 #define GATED_NORM_SPEC_VECTORS 1 // fours of a group that an invocation holds; 0: n or strides are no multiples of 4
 #define GATED_NORM_SPECS 2
-#define PLACE_OF_GATED 0 // as enum norm_place of host/ops.h
+#define PLACE_OF_GATED 0 // as enum norm_place of host/ops/ops.h
 #define PLACE_FIRST 1
 #define PLACE_ABSENT 2
 struct gated_norm_push {

@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #extension GL_EXT_control_flow_attributes : require
-// Draws the next token of a sequence; host/cpu_sample.c is the definition, step by step.
+// Draws the next token of a sequence; host/ops/cpu/cpu_sample.c is the definition, step by step.
 //   z = logit, penalised;  w = e^((z - max z) / temperature);  top-k, then top-p, keep a prefix of the tokens by z
 //   descending, ids ascending: a threshold on z and a number of tokens that may equal it; min-p drops w < min_p
 //   token = the first id whose running sum of kept w exceeds u times their sum
