@@ -213,8 +213,10 @@ static struct tensor record_rule(uint32_t B, struct tensor x, struct delta_args 
                                             .sequences = sequences(B),
                                             .a = a});
   if (norm.buffer)
-    op_head_norm(&list, &(struct head_norm){
-                            .y = out, .x = o, .gate = gate, .weight = norm, .heads = H, .d = a.Dv, .eps = 1e-5f});
+    op_gated_norm(
+        &list,
+        &(struct gated_norm){
+            .y = out, .x = o, .gate = gate, .weight = norm, .groups = H, .n = a.Dv, .place = NORM_FIRST, .eps = 1e-5f});
   return out;
 }
 
@@ -288,9 +290,10 @@ static void compile_mamba2(uint32_t B, uint32_t T, uint32_t N, uint32_t P, bool 
     if (!rule_alone)
       op_gated_norm(&list, &(struct gated_norm){.y = normed,
                                                 .x = y,
-                                                .z = f32(all, E),
+                                                .gate = f32(all, E),
                                                 .weight = f32(1, E),
                                                 .groups = 1,
+                                                .n = E,
                                                 .place = NORM_OF_GATED,
                                                 .eps = 1e-5f});
     if (halves && !rule_alone) op_linear(&list, value(all, D), normed, tensor(DTYPE_BF16, D, E), none);

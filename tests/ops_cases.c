@@ -327,7 +327,7 @@ static void conv_in_pieces_equals_whole(void **state) {
   }
 }
 
-static void head_norm_matches_with_and_without_gate(void **state) {
+static void gated_norm_of_heads_matches_with_and_without_gate(void **state) {
   (void)state;
   seed(9);
   const uint32_t widths[] = {1, 7, 64, 130};
@@ -339,12 +339,13 @@ static void head_norm_matches_with_and_without_gate(void **state) {
       struct array gate = activations(T, n, n + more, normals((size_t)T * n));
       struct array weight = weights(DTYPE_F32, 1, Dv, DENSE, uniforms(Dv, -2, 2));
       begin();
-      op_head_norm(list, &(struct head_norm){o.t, o.t, gated ? gate.t : ABSENT, weight.t, heads, Dv, 1e-6f});
+      op_gated_norm(list,
+                    &(struct gated_norm){o.t, o.t, gated ? gate.t : ABSENT, weight.t, heads, Dv, NORM_FIRST, 1e-6f});
       run();
       double *want = zeros((size_t)T * n);
       for (uint32_t i = 0; i < T * heads; i++) reference_rms(want + i * Dv, o.v + i * Dv, weight.v, Dv, 1e-6f);
       for (size_t i = 0; gated && i < (size_t)T * n; i++) want[i] *= reference_activation(ACTIVATION_SILU, gate.v[i]);
-      expect_close("head_norm", read_values(&o), want, (size_t)T * n, CLOSE);
+      expect_close("gated_norm of heads", read_values(&o), want, (size_t)T * n, CLOSE);
     }
 }
 
@@ -356,20 +357,20 @@ static void check_norm_of_heads(uint32_t Dv, uint32_t more) {
   double *want = zeros(T * N);
   struct array o = activations(T, N, N + more, normals(T * N));
   begin();
-  op_head_norm(list, &(struct head_norm){o.t, o.t, ABSENT, weight.t, HEADS, Dv, 1e-5f});
+  op_gated_norm(list, &(struct gated_norm){o.t, o.t, ABSENT, weight.t, HEADS, Dv, NORM_FIRST, 1e-5f});
   run();
   for (uint32_t i = 0; i < T * HEADS; i++)
     reference_rms(want + i * Dv, o.v + i * Dv, weight.v + i % HEADS * Dv, Dv, 1e-5f);
-  expect_close("head_norm, a weight per head", read_values(&o), want, T * N, CLOSE);
+  expect_close("gated_norm of heads, a weight per head", read_values(&o), want, T * N, CLOSE);
   o = activations(T, N, N + more, o.v);
   begin();
-  op_head_norm(list, &(struct head_norm){o.t, o.t, gate.t, ABSENT, HEADS, Dv, 1e-5f});
+  op_gated_norm(list, &(struct gated_norm){o.t, o.t, gate.t, ABSENT, HEADS, Dv, NORM_ABSENT, 1e-5f});
   run();
   for (uint32_t i = 0; i < T * N; i++) want[i] = o.v[i] * reference_activation(ACTIVATION_SILU, gate.v[i]);
-  expect_close("head_norm, gate only", read_values(&o), want, T * N, CLOSE);
+  expect_close("gated_norm of heads, gate only", read_values(&o), want, T * N, CLOSE);
 }
 
-static void head_norm_takes_a_weight_for_each_head_or_none(void **state) {
+static void gated_norm_of_heads_takes_a_weight_for_each_head_or_none(void **state) {
   (void)state;
   seed(12);
   check_norm_of_heads(22, 1);
@@ -470,8 +471,8 @@ static int ops_cases_short(void) {
       OPS_CASE(conv_matches_and_leaves_the_last_inputs),
       OPS_CASE(conv_of_single_tokens_matches),
       OPS_CASE(conv_in_pieces_equals_whole),
-      OPS_CASE(head_norm_matches_with_and_without_gate),
-      OPS_CASE(head_norm_takes_a_weight_for_each_head_or_none),
+      OPS_CASE(gated_norm_of_heads_matches_with_and_without_gate),
+      OPS_CASE(gated_norm_of_heads_takes_a_weight_for_each_head_or_none),
       OPS_CASE(linear_gated_matches_for_every_activation),
       OPS_CASE(linear_gated_of_large_numbers_is_finite),
       OPS_CASE(copy_copies_or_clears),

@@ -68,13 +68,14 @@ static void record_delta(struct layer *c, struct tensor y, struct tensor h) {
                                  .g = g,
                                  .sequences = c->sequences,
                                  .a = {.H = H, .Hv = Hv, .Dk = Dk, .Dv = Dv, .n = 1, .scale = 0.25f, .gated = true}});
-  op_head_norm(list, &(struct head_norm){.y = normed,
-                                         .x = o,
-                                         .gate = tensor_cols(p, gate, VALUES),
-                                         .weight = vector(Dv, 0.5, 2),
-                                         .heads = Hv,
-                                         .d = Dv,
-                                         .eps = 1e-5f});
+  op_gated_norm(list, &(struct gated_norm){.y = normed,
+                                           .x = o,
+                                           .gate = tensor_cols(p, gate, VALUES),
+                                           .weight = vector(Dv, 0.5, 2),
+                                           .groups = Hv,
+                                           .n = Dv,
+                                           .place = NORM_FIRST,
+                                           .eps = 1e-5f});
   op_linear(list, y, normed, matrix(D, VALUES), ABSENT);
 }
 
@@ -111,9 +112,10 @@ static void record_mamba2(struct layer *c, struct tensor y, struct tensor h) {
                                    .a = {.heads = HEADS, .P = P, .N = N, .groups = 1}});
   op_gated_norm(list, &(struct gated_norm){.y = out,
                                            .x = o,
-                                           .z = tensor_cols(p, 0, E),
+                                           .gate = tensor_cols(p, 0, E),
                                            .weight = vector(E, 0.5, 2),
                                            .groups = 1,
+                                           .n = E,
                                            .place = NORM_OF_GATED,
                                            .eps = 1e-5f});
   op_linear(list, y, out, matrix(D, E), ABSENT);
@@ -129,9 +131,13 @@ static void record_attention(struct layer *c, struct tensor y, struct tensor h) 
   const struct tensor qkv = oplist_value(list, T, COLS), normed = oplist_value(list, T, COLS);
   const struct tensor rotated = oplist_value(list, T, COLS), o = oplist_value(list, T, HEADS * d);
   op_linear(list, qkv, h, matrix(COLS, D), vector(COLS, -1, 1));
-  op_head_norm(list,
-               &(struct head_norm){
-                   .y = normed, .x = qkv, .weight = vector(d, 0.5, 2), .heads = HEADS + KV, .d = d, .eps = 1e-6f});
+  op_gated_norm(list, &(struct gated_norm){.y = normed,
+                                           .x = qkv,
+                                           .weight = vector(d, 0.5, 2),
+                                           .groups = HEADS + KV,
+                                           .n = d,
+                                           .place = NORM_FIRST,
+                                           .eps = 1e-6f});
   op_rope_append(list, &(struct rope_append){
                            .y = rotated,
                            .cache_k = c->states[0].t,
@@ -256,17 +262,24 @@ static void record_inputs(const struct aside *a, struct tensor y, struct tensor 
                                                      .gated = true}});
 }
 
-static void record_head_norm(const struct aside *a, struct tensor y, struct tensor x) {
+static void record_normed_heads(const struct aside *a, struct tensor y, struct tensor x) {
   struct tensor weight = a->weight;
   weight.cols = HEADS * d;
-  op_head_norm(
-      list, &(struct head_norm){.y = y, .x = x, .gate = a->z, .weight = weight, .heads = HEADS, .d = d, .eps = 1e-5f});
+  op_gated_norm(
+      list,
+      &(struct gated_norm){
+          .y = y, .x = x, .gate = a->z, .weight = weight, .groups = HEADS, .n = d, .place = NORM_FIRST, .eps = 1e-5f});
 }
 
 static void record_gated_norm(const struct aside *a, struct tensor y, struct tensor x) {
-  op_gated_norm(list,
-                &(struct gated_norm){
-                    .y = y, .x = x, .z = a->z, .weight = a->weight, .groups = 2, .place = NORM_FIRST, .eps = 1e-5f});
+  op_gated_norm(list, &(struct gated_norm){.y = y,
+                                           .x = x,
+                                           .gate = a->z,
+                                           .weight = a->weight,
+                                           .groups = 2,
+                                           .n = y.cols / 2,
+                                           .place = NORM_FIRST,
+                                           .eps = 1e-5f});
 }
 
 // One head of queries, one of keys, one of values; the columns after them are nobody's.
@@ -305,7 +318,7 @@ static void run_placed(void (*record)(const struct aside *a, struct tensor y, st
 static void operations_in_and_out_of_place_give_the_same_bits(void **state) {
   (void)state;
   void (*const records[])(const struct aside *, struct tensor, struct tensor) = {
-      record_add, record_inputs, record_head_norm, record_gated_norm, record_rope};
+      record_add, record_inputs, record_normed_heads, record_gated_norm, record_rope};
   const size_t numbers[5] = {T * COLS, T * d, T * d, T * HEADS, T * HEADS};
   for (int i = 0; i < 5; i++) {
     double *in[5], *out[5];

@@ -142,13 +142,14 @@ static void gated_norm_matches_for_every_place_and_grouping(void **state) {
   for (int l = 0; l < LENGTHS; l++)
     for (int place = NORM_OF_GATED; place <= NORM_ABSENT; place++) {
       struct gated_norm a = {.groups = groups[(l + place) % 3], .place = (enum norm_place)place, .eps = 1e-5f};
-      uint32_t T = lengths[l], E = sizes[l % 7] * a.groups;
+      a.n = sizes[l % 7];
+      const uint32_t T = lengths[l], E = a.n * a.groups;
       const bool fours = sizes[l % 7] % 4 == 0 && place != l % 3; // else numbers are read one at a time
       struct array y = activations(T, E, E + (fours ? 4 : 1), normals((size_t)T * E));
       struct array z = activations(T, E, E + (fours ? 8 : 2), uniforms((size_t)T * E, -4, 4));
       struct array weight = weights(DTYPE_F32, 1, E, DENSE, normals(E));
       a.y = a.x = y.t;
-      a.z = z.t;
+      a.gate = z.t;
       if (place != NORM_ABSENT) a.weight = weight.t;
       begin();
       op_gated_norm(list, &a);
@@ -224,9 +225,10 @@ static void check_fixture(const struct fixture *f, const char *name, enum delta_
   op_gated_norm(list,
                 &(struct gated_norm){.y = y.t,
                                      .x = y.t,
-                                     .z = fixture_array(f, name, "z", T, E).t,
+                                     .gate = fixture_array(f, name, "z", T, E).t,
                                      .weight = place == NORM_ABSENT ? ABSENT : fixture_array(f, name, "weight", 1, E).t,
                                      .groups = a.groups,
+                                     .n = E / a.groups,
                                      .place = place,
                                      .eps = 1e-5f});
   run();

@@ -150,9 +150,10 @@ static void gated_norm_of_f16_rounds_and_no_more(void **state) {
     struct array weight = weights(DTYPE_F32, 1, E, DENSE, normals(E));
     const struct gated_norm norm = {.y = y.t,
                                     .x = y.t,
-                                    .z = z.t,
+                                    .gate = z.t,
                                     .weight = place == NORM_ABSENT ? ABSENT : weight.t,
                                     .groups = groups,
+                                    .n = E / groups,
                                     .place = place,
                                     .eps = 1e-5f};
     begin();

@@ -1,5 +1,5 @@
 // Cases of one token of every sequence from the convolved q, k, v to the gated output, against float64: delta_inputs,
-// delta_rule and head_norm, which Vulkan joins into delta_step.
+// delta_rule and gated_norm, which Vulkan joins into delta_step.
 #include "hh.h"
 #include "ops_cases.h"
 #include "ops_tools.h"
@@ -9,7 +9,7 @@ static const double STEP_CLOSE = 5e-6;
 struct step_case {
   struct delta_inputs inputs;
   struct delta_rule rule;
-  struct head_norm last;
+  struct gated_norm last;
   uint32_t B, rows; // sequences; rows of the call, one for each of them that has a token
   struct sequence sequences[4];
   struct array o, qkv, ba, mask, A_log, dt_bias, state, gate, norm;
@@ -74,12 +74,13 @@ static struct step_case random_step(const struct step_shape *z) {
                                      .gated = z->gated,
                                      .fixed_mask = z->fixed_mask,
                                      .nonneg = z->nonneg}};
-  c.last = (struct head_norm){.y = c.o.t,
-                              .gate = z->has_gate ? c.gate.t : ABSENT,
-                              .weight = z->has_norm ? c.norm.t : ABSENT,
-                              .heads = z->Hv,
-                              .d = z->Dv,
-                              .eps = 1e-5f};
+  c.last = (struct gated_norm){.y = c.o.t,
+                               .gate = z->has_gate ? c.gate.t : ABSENT,
+                               .weight = z->has_norm ? c.norm.t : ABSENT,
+                               .groups = z->Hv,
+                               .n = z->Dv,
+                               .place = z->has_norm ? NORM_FIRST : NORM_ABSENT,
+                               .eps = 1e-5f};
   return c;
 }
 
@@ -88,7 +89,7 @@ static void record_step(struct step_case *c) {
   if (last) c->rule.o = c->last.x = oplist_value(list, c->rows, c->o.t.cols);
   op_delta_inputs(list, &c->inputs);
   op_delta_rule(list, &c->rule);
-  if (last) op_head_norm(list, &c->last);
+  if (last) op_gated_norm(list, &c->last);
 }
 
 static void reference_key(double *to, const double *from, const struct delta_input_args *a) {

@@ -1,5 +1,5 @@
-// test_accurate: the functions of shaders/common/accurate.glsl and activation.glsl against double, on every usable Vulkan
-// device, in ulp: units of the last of f32's 24 bits. The device's own are printed beside them.
+// test_accurate: the functions of shaders/common/accurate.glsl and activation.glsl against double, on every usable
+// Vulkan device, in ulp: units of the last of f32's 24 bits. The device's own are printed beside them.
 #include "commands.h"
 
 #include "test_accurate.h"

@@ -133,10 +133,13 @@ static void attention_forward(const void *spec, const void *weights, const void 
   op_linear(l, p, h, w->in_proj, w->bias);
   if (s->qk_norm) {
     const struct tensor normed = oplist_value(l, T, cols);
-    op_head_norm(
-        l,
-        &(struct head_norm){
-            .y = normed, .x = qkv, .weight = w->norm, .heads = s->heads + s->kv_heads, .d = s->d, .eps = QK_NORM_EPS});
+    op_gated_norm(l, &(struct gated_norm){.y = normed,
+                                          .x = qkv,
+                                          .weight = w->norm,
+                                          .groups = s->heads + s->kv_heads,
+                                          .n = s->d,
+                                          .place = NORM_FIRST,
+                                          .eps = QK_NORM_EPS});
     qkv = normed;
   }
   op_rope_append(l, &(struct rope_append){.y = rotated,

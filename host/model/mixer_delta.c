@@ -244,9 +244,14 @@ static void delta_forward(const void *spec, const void *weights, const void *sta
   op_probe(l, DELTAIC_PROBE_STATE, st->S, (size_t)s->Hv * s->Dk, s->Dv, &call->layer);
   if (s->output_norm || s->output_gate) {
     const struct tensor normed = oplist_value(l, T, z.value);
-    op_head_norm(
-        l, &(struct head_norm){
-               .y = normed, .x = o, .gate = gate, .weight = w->o_norm, .heads = s->Hv, .d = s->Dv, .eps = s->norm_eps});
+    op_gated_norm(l, &(struct gated_norm){.y = normed,
+                                          .x = o,
+                                          .gate = gate,
+                                          .weight = w->o_norm,
+                                          .groups = s->Hv,
+                                          .n = s->Dv,
+                                          .place = s->output_norm ? NORM_FIRST : NORM_ABSENT,
+                                          .eps = s->norm_eps});
     o = normed;
   }
   op_probe(l, DELTAIC_PROBE_HEADS, o, T, z.value, &call->layer);

@@ -122,9 +122,10 @@ static void mamba2_forward(const void *spec, const void *weights, const void *st
   op_probe(l, DELTAIC_PROBE_STATE, st->S, (size_t)s->heads * s->N, s->P, &call->layer);
   op_gated_norm(l, &(struct gated_norm){.y = out,
                                         .x = o,
-                                        .z = tensor_cols(p, 0, E),
+                                        .gate = tensor_cols(p, 0, E),
                                         .weight = w->norm,
                                         .groups = s->groups,
+                                        .n = E / s->groups,
                                         .place = s->norm_place,
                                         .eps = s->norm_eps});
   op_probe(l, DELTAIC_PROBE_HEADS, out, T, E, &call->layer);

@@ -100,8 +100,6 @@ void op_delta_inputs(struct oplist *l, const struct delta_inputs *inputs) {
 
 void op_delta_rule(struct oplist *l, const struct delta_rule *rule) { append(l, OP_DELTA_RULE)->delta_rule = *rule; }
 
-void op_head_norm(struct oplist *l, const struct head_norm *norm) { append(l, OP_HEAD_NORM)->head_norm = *norm; }
-
 void op_mamba2_inputs(struct oplist *l, const struct mamba2_inputs *inputs) {
   append(l, OP_MAMBA2_INPUTS)->mamba2_inputs = *inputs;
 }
@@ -185,7 +183,6 @@ static struct tensor replaced(const struct op *op) {
   switch (op->kind) {
   case OP_ADD: return op->add.x;
   case OP_DELTA_INPUTS: return op->delta_inputs.x;
-  case OP_HEAD_NORM: return op->head_norm.x;
   case OP_GATED_NORM: return op->gated_norm.x;
   case OP_ROPE_APPEND: return op->rope_append.x;
   default: return (struct tensor){0};

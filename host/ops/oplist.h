@@ -74,7 +74,6 @@ void op_conv(struct oplist *l, const struct conv *conv);
 void op_glu(struct oplist *l, struct tensor y, struct tensor gate, struct tensor x, enum activation activation);
 void op_delta_inputs(struct oplist *l, const struct delta_inputs *inputs);
 void op_delta_rule(struct oplist *l, const struct delta_rule *rule);
-void op_head_norm(struct oplist *l, const struct head_norm *norm);
 void op_mamba2_inputs(struct oplist *l, const struct mamba2_inputs *inputs);
 void op_mamba2(struct oplist *l, const struct mamba2 *rule);
 void op_gated_norm(struct oplist *l, const struct gated_norm *norm);

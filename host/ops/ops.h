@@ -35,7 +35,6 @@ enum norm_place { NORM_OF_GATED, NORM_FIRST, NORM_ABSENT };
   X(GLU, glu, 1, 0, 2)                                                                                                 \
   X(DELTA_INPUTS, delta_inputs, 3, 0, 4)                                                                               \
   X(DELTA_RULE, delta_rule, 1, 1, 5)                                                                                   \
-  X(HEAD_NORM, head_norm, 1, 0, 3)                                                                                     \
   X(MAMBA2_INPUTS, mamba2_inputs, 2, 0, 3)                                                                             \
   X(MAMBA2, mamba2, 1, 1, 5)                                                                                           \
   X(GATED_NORM, gated_norm, 1, 0, 3)                                                                                   \
@@ -135,15 +134,6 @@ struct delta_rule {
   struct delta_args a;
 };
 
-// y[t,h] = rms(x[t,h]) * weight per head, then * silu(gate[t,h]) when gate is present; of `heads` heads of d numbers
-// from column 0, other columns are x's. weight (1, d), or (1, heads*d): each head has its own; absent: no norm, and
-// there is a gate.
-struct head_norm {
-  struct tensor y, x, gate, weight;
-  uint32_t heads, d;
-  float eps;
-};
-
 // dt[t,j] = clamp(softplus(raw[t,j] + dt_bias[j]), low, high);  g[t,j] = -exp(A_log[j]) * dt[t,j].  high may be
 // INFINITY.
 struct mamba2_inputs {
@@ -165,11 +155,13 @@ struct mamba2 {
   struct mamba2_args a;
 };
 
-// y (T, E) of x and the gate z, both (T, E); rms is over each of `groups` slices of E / groups numbers, weight (1, E):
-//   OF_GATED: rms(x * silu(z)) * weight;  FIRST: rms(x) * weight * silu(z);  ABSENT: x * silu(z)
+// The first `groups` groups of n columns of x, each with the root mean square of its n elements:
+//   OF_GATED: rms(x * silu(gate)) * weight;  FIRST: rms(x) * weight * silu(gate), or without a gate rms(x) * weight;
+//   ABSENT: x * silu(gate), no weight
+// Other columns of y are x's. weight (1, groups * n), or (1, n) for all groups.
 struct gated_norm {
-  struct tensor y, x, z, weight;
-  uint32_t groups;
+  struct tensor y, x, gate, weight;
+  uint32_t groups, n;
   enum norm_place place;
   float eps;
 };

@@ -149,7 +149,6 @@ static void run_op(struct recorder *c, const struct op *op, struct tensor scratc
   case OP_GLU: cpu_glu(c, &op->glu); break;
   case OP_DELTA_INPUTS: cpu_delta_inputs(c, &op->delta_inputs); break;
   case OP_DELTA_RULE: cpu_delta_rule(c, &op->delta_rule, scratch); break;
-  case OP_HEAD_NORM: cpu_head_norm(c, &op->head_norm); break;
   case OP_MAMBA2_INPUTS: cpu_mamba2_inputs(c, &op->mamba2_inputs); break;
   case OP_MAMBA2: cpu_mamba2(c, &op->mamba2, scratch); break;
   case OP_GATED_NORM: cpu_gated_norm(c, &op->gated_norm); break;

@@ -115,7 +115,6 @@ void cpu_glu(struct recorder *c, const struct glu *g);
 void cpu_delta_inputs(struct recorder *c, const struct delta_inputs *in);
 void cpu_delta_rule(struct recorder *c, const struct delta_rule *rule, struct tensor scratch);
 uint64_t cpu_delta_bytes(const struct backend *b, const struct oplist *l, const struct delta_rule *rule);
-void cpu_head_norm(struct recorder *c, const struct head_norm *norm);
 void cpu_mamba2_inputs(struct recorder *c, const struct mamba2_inputs *in);
 void cpu_mamba2(struct recorder *c, const struct mamba2 *rule, struct tensor scratch);
 uint64_t cpu_mamba2_bytes(const struct backend *b, const struct oplist *l, const struct mamba2 *rule);

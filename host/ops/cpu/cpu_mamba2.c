@@ -235,28 +235,3 @@ void cpu_mamba2(struct recorder *c, const struct mamba2 *rule, struct tensor scr
   cpu_end(c, use_chunks(m.form, longest) ? "mamba2_chunk" : "mamba2", NULL,
           4 * rows * (rule->xBC.cols + rule->y.cols + 2ull * a->heads) + 8 * size * B, operations);
 }
-
-// ---------------------------------------------------------------- the gated norm
-
-static void gated_norm_row(void *context, uint64_t t, uint32_t worker) {
-  const struct gated_norm *v = context;
-  (void)worker;
-  uint32_t n = v->y.cols / v->groups;
-  float *y = f32_row(&v->y, t);
-  const float *z = f32_row(&v->z, t), *weight = v->place == NORM_ABSENT ? NULL : f32_row(&v->weight, 0);
-  for (uint32_t i = 0; v->place != NORM_FIRST && i < v->y.cols; i++) y[i] *= silu(z[i]);
-  for (uint32_t from = 0; weight && from < v->y.cols; from += n) {
-    float r = 1 / sqrtf(cpu_dot(y + from, y + from, n) / (float)n + v->eps);
-    for (uint32_t i = from; i < from + n; i++) y[i] = y[i] * r * weight[i];
-  }
-  for (uint32_t i = 0; v->place == NORM_FIRST && i < v->y.cols; i++) y[i] *= silu(z[i]);
-}
-
-void cpu_gated_norm(struct recorder *c, const struct gated_norm *norm) {
-  cpu_take_place(c, norm->y, norm->x);
-  if (!cpu_begin(c)) return;
-  assert(norm->y.cols % norm->groups == 0);
-  uint64_t n = (uint64_t)norm->y.rows * norm->y.cols;
-  cpu_parallel(c, norm->y.rows, 8 * n, gated_norm_row, (void *)norm);
-  cpu_end(c, "gated_norm", NULL, 12 * n, 8 * n);
-}

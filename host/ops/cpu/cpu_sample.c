@@ -1,4 +1,5 @@
-// cpu_sample: draws the next token, and scores given ones. This is the definition that shaders/token/sample.comp follows.
+// cpu_sample: draws the next token, and scores given ones. This is the definition that shaders/token/sample.comp
+// follows.
 //
 // 1 z[i] = logit, but -inf for NaN and FLT_MAX for +inf. For tokens in `seen` and a penalty other than 0 and 1: z > 0 ?
 //   z / penalty : z * penalty, and the same once more.

@@ -129,26 +129,27 @@ void cpu_conv(struct recorder *c, const struct conv *conv) {
   cpu_end(c, "short_conv", NULL, bytes, 2 * rows * a->W * a->C);
 }
 
-static void head_norm_row(void *context, uint64_t t, uint32_t worker) {
-  const struct head_norm *n = context;
+static void gated_norm_row(void *context, uint64_t t, uint32_t worker) {
+  const struct gated_norm *v = context;
   (void)worker;
-  const float *weight = n->weight.buffer ? f32_row(&n->weight, 0) : NULL;
-  uint32_t step = n->weight.cols == n->d ? 0 : n->d;
-  for (uint32_t h = 0; h < n->heads; h++) {
-    float *y = f32_row(&n->y, t) + (uint64_t)h * n->d;
-    const float *gate = n->gate.buffer ? f32_row(&n->gate, t) + (uint64_t)h * n->d : NULL;
-    float r = 1 / sqrtf(cpu_dot(y, y, n->d) / (float)n->d + n->eps);
-    for (uint32_t i = 0; weight && i < n->d; i++) y[i] = y[i] * r * weight[h * step + i];
-    for (uint32_t i = 0; gate && i < n->d; i++) y[i] *= silu(gate[i]);
+  const float *weight = v->weight.buffer ? f32_row(&v->weight, 0) : NULL;
+  const uint32_t n = v->n, step = v->weight.cols == n ? 0 : n;
+  for (uint32_t h = 0; h < v->groups; h++) {
+    float *y = f32_row(&v->y, t) + (uint64_t)h * n;
+    const float *gate = v->gate.buffer ? f32_row(&v->gate, t) + (uint64_t)h * n : NULL;
+    for (uint32_t i = 0; v->place == NORM_OF_GATED && i < n; i++) y[i] *= silu(gate[i]);
+    float r = 1 / sqrtf(cpu_dot(y, y, n) / (float)n + v->eps);
+    for (uint32_t i = 0; v->place != NORM_ABSENT && i < n; i++) y[i] = y[i] * r * weight[h * step + i];
+    for (uint32_t i = 0; v->place != NORM_OF_GATED && gate && i < n; i++) y[i] *= silu(gate[i]);
   }
 }
 
-void cpu_head_norm(struct recorder *c, const struct head_norm *norm) {
+void cpu_gated_norm(struct recorder *c, const struct gated_norm *norm) {
   cpu_take_place(c, norm->y, norm->x);
   if (!cpu_begin(c)) return;
-  uint64_t n = (uint64_t)norm->y.rows * norm->heads * norm->d;
-  cpu_parallel(c, norm->y.rows, 8 * n, head_norm_row, (void *)norm);
-  cpu_end(c, "head_norm", NULL, (norm->gate.buffer ? 12 : 8) * n, (norm->gate.buffer ? 8 : 4) * n);
+  uint64_t n = (uint64_t)norm->y.rows * norm->groups * norm->n;
+  cpu_parallel(c, norm->y.rows, 8 * n, gated_norm_row, (void *)norm);
+  cpu_end(c, "gated_norm", NULL, (norm->gate.buffer ? 12 : 8) * n, (norm->gate.buffer ? 8 : 4) * n);
 }
 
 static void glu_row(void *context, uint64_t t, uint32_t worker) {

@@ -6,7 +6,7 @@
 //   [norm] linear conv [inputs]    the convolution is made of the product's outputs, then keys' norms and gates
 //   [norm] linear glu              the activation and product of both halves
 //   linear add [norm]              the product adds to the residual stream, and leaves what the next norm needs
-//   delta_inputs delta_rule [head_norm]         of single tokens
+//   delta_inputs delta_rule [gated_norm]         of single tokens
 //   mamba2_inputs mamba2 [gated_norm linear]    token by token; the gated norm by the product after it
 #include "vulkan_backend.h"
 
@@ -28,11 +28,12 @@ static bool only_for(const struct oplist *l, uint32_t i, uint32_t reader) {
 
 // ---------------------------------------------------------------- what single tokens' kernels take
 
-// delta_inputs, delta_rule and head_norm from operation i on; how many they are, 0 when they are not matched.
+// delta_inputs, delta_rule and gated_norm from operation i on; how many they are, 0 when they are not matched.
 static uint32_t match_delta_step(const struct oplist *l, uint32_t i) {
   if (l->plain || l->longest != 1 || !is_kind(l, i, OP_DELTA_INPUTS) || !is_kind(l, i + 1, OP_DELTA_RULE)) return 0;
   if (l->ops[i].t[0].value && !only_for(l, i, i + 1)) return 0;
-  return is_kind(l, i + 2, OP_HEAD_NORM) && only_for(l, i + 1, i + 2) ? 3 : 2;
+  const bool norm = is_kind(l, i + 2, OP_GATED_NORM) && only_for(l, i + 1, i + 2);
+  return norm && l->ops[i + 2].gated_norm.place != NORM_OF_GATED ? 3 : 2;
 }
 
 static uint32_t match_mamba2_step(const struct oplist *l, uint32_t i) {
@@ -53,14 +54,14 @@ static enum dtype wanted_dtype(const struct recorder *c, const struct oplist *l,
   const uint32_t reader = oplist_reader(l, t, i);
   if (!reader) return DTYPE_F32;
   const struct op *op = &l->ops[reader];
-  if (op->kind == OP_HEAD_NORM || op->kind == OP_GATED_NORM) return wanted_dtype(c, l, reader);
+  if (op->kind == OP_GATED_NORM) return wanted_dtype(c, l, reader);
   return op->kind == OP_LINEAR && same_value(op->linear.x, t) ? vulkan_input_dtype(c, op->linear.w, t.rows) : DTYPE_F32;
 }
 
 static void set_output_dtype(struct oplist *l, uint32_t i, enum dtype dtype) {
   set_dtype(l, l->ops[i].t[0], dtype);
   const uint32_t reader = oplist_reader(l, l->ops[i].t[0], i);
-  if (is_kind(l, reader, OP_HEAD_NORM) || is_kind(l, reader, OP_GATED_NORM)) set_output_dtype(l, reader, dtype);
+  if (is_kind(l, reader, OP_GATED_NORM)) set_output_dtype(l, reader, dtype);
 }
 
 // The operation that writes t as its first tensor, before operation i; i when there is none.
@@ -85,7 +86,7 @@ static void plan_rule_dtypes(const struct recorder *c, struct oplist *l, uint32_
     const struct delta_step s = {.o = rule->o,
                                  .inputs = &l->ops[inputs].delta_inputs,
                                  .rule = rule,
-                                 .norm = n == 3 ? &l->ops[i + 1].head_norm : NULL};
+                                 .norm = n == 3 ? &l->ops[i + 1].gated_norm : NULL};
     struct delta_step_plan p;
     if (vulkan_plan_delta_step(c, &s, &p)) set_output_dtype(l, i, wanted_dtype(c, l, i));
     return;
@@ -227,7 +228,7 @@ static uint32_t lower_delta_step(struct lowering *w) {
   if (!n) return 0;
   const struct delta_inputs inputs = oplist_op(w->l, i).delta_inputs;
   const struct delta_rule rule = oplist_op(w->l, i + 1).delta_rule;
-  const struct head_norm norm = oplist_op(w->l, n == 3 ? i + 2 : i).head_norm;
+  const struct gated_norm norm = oplist_op(w->l, n == 3 ? i + 2 : i).gated_norm;
   const struct delta_step s = {
       .o = n == 3 ? norm.y : rule.o, .inputs = &inputs, .rule = &rule, .norm = n == 3 ? &norm : NULL};
   struct delta_step_plan p;
@@ -254,10 +255,10 @@ static uint32_t lower_mamba2_step(struct lowering *w) {
     vulkan_mamba2_step(w->c, &s);
     return 2;
   }
-  s.gate = norm.z;
+  s.gate = norm.gate;
   vulkan_mamba2_step(w->c, &s);
   if (!normed) return 3;
-  const struct linear_input in = {.x = norm.y, .weight = norm.weight, .h = norm.z, .eps = norm.eps};
+  const struct linear_input in = {.x = norm.y, .weight = norm.weight, .h = norm.gate, .eps = norm.eps};
   return 3 + lower_product(w, i + 3, &in);
 }
 
@@ -289,10 +290,6 @@ static void lower_op(struct lowering *w) {
     vulkan_delta_inputs(c, &op.delta_inputs);
     break;
   case OP_DELTA_RULE: vulkan_delta_rule(c, &op.delta_rule, scratch); break;
-  case OP_HEAD_NORM:
-    take_place(c, op.head_norm.y, op.head_norm.x);
-    vulkan_head_norm(c, &op.head_norm);
-    break;
   case OP_MAMBA2_INPUTS: vulkan_mamba2_inputs(c, &op.mamba2_inputs); break;
   case OP_MAMBA2: vulkan_mamba2(c, &op.mamba2, scratch); break;
   case OP_GATED_NORM:

@@ -79,7 +79,7 @@ void vulkan_mark(struct recorder *c, const struct mark *m);
 // rms (1, T), where present: 1 / sqrt(mean(x[t]^2) + eps).
 void vulkan_norm(struct recorder *c, const struct norm *norm, struct tensor rms);
 void vulkan_add(struct recorder *c, const struct add *a);
-void vulkan_head_norm(struct recorder *c, const struct head_norm *norm);
+void vulkan_gated_norm(struct recorder *c, const struct gated_norm *norm);
 void vulkan_sample(struct recorder *c, const struct sample *sample);
 void vulkan_copy(struct recorder *c, const struct copy *copy);
 void vulkan_scatter(struct recorder *c, const struct scatter *s);
@@ -199,12 +199,12 @@ void vulkan_hh_chunks(struct recorder *c, const struct delta_call *d, const stru
 // Whether a rule of the list's form takes chunks, n tokens of it for one of the text; the rest as for plan_chunks().
 bool vulkan_chunked(const struct recorder *c, uint32_t T, uint32_t B, uint32_t n);
 
-// vulkan_step.c: delta_inputs, delta_rule and head_norm (NULL: none) of single tokens of every sequence.
+// vulkan_step.c: delta_inputs, delta_rule and gated_norm (NULL: none) of single tokens of every sequence.
 struct delta_step {
   struct tensor o; // of the last of them
   const struct delta_inputs *inputs;
   const struct delta_rule *rule;
-  const struct head_norm *norm;
+  const struct gated_norm *norm;
 };
 struct delta_step_plan {
   bool fours, apart; // apart: the norm is a kernel of its own
@@ -230,7 +230,6 @@ void vulkan_mamba2(struct recorder *c, const struct mamba2 *rule, struct tensor 
 uint64_t vulkan_mamba2_bytes(const struct recorder *c, const struct mamba2 *rule, uint64_t limit);
 // Of y: f32, or f16 where the chunks that it makes are so.
 enum dtype vulkan_mamba2_dtype(const struct recorder *c, const struct mamba2 *rule);
-void vulkan_gated_norm(struct recorder *c, const struct gated_norm *norm);
 // mamba2_inputs and mamba2 in one, and what gated_norm does without a norm where gate (T, E) is present. y: f32 or f16.
 struct mamba2_step {
   struct tensor y, gate;

@@ -2,7 +2,6 @@
 // that a call's rows can make, whatever sequences they belong to.
 #include "vulkan_backend.h"
 
-#include "gated_norm.h"
 #include "mamba2.h"
 #include "mamba2_chunk_output.h"
 #include "mamba2_chunk_pass.h"
@@ -10,9 +9,6 @@
 #include "mamba2_inputs.h"
 #include "mamba2_matrix_output.h"
 #include "mamba2_matrix_state.h"
-
-static_assert(PLACE_OF_GATED == NORM_OF_GATED && PLACE_FIRST == NORM_FIRST && PLACE_ABSENT == NORM_ABSENT,
-              "shaders and host number the norm's places alike");
 
 void vulkan_mamba2_inputs(struct recorder *c, const struct mamba2_inputs *in) {
   const struct tensor dt = in->dt, g = in->g, raw = in->raw;
@@ -32,24 +28,6 @@ void vulkan_mamba2_inputs(struct recorder *c, const struct mamba2_inputs *in) {
                                           .raw_stride = raw.stride};
   vulkan_dispatch(c, KERNEL_mamba2_inputs, &lanes, bindings, &args,
                   (struct grid){divide_up(dt.cols, lanes), dt.rows, 1}, 20ull * dt.rows * dt.cols);
-}
-
-void vulkan_gated_norm(struct recorder *c, const struct gated_norm *norm) {
-  enum { MOST_HELD = 8 };
-  const struct tensor y = norm->y, z = norm->z;
-  const struct binding in = vulkan_bind(y, y), gate = vulkan_bind(z, z), by = vulkan_bind(norm->weight, z);
-  const struct binding bindings[GATED_NORM_BINDINGS] = {
-      [GATED_NORM_Y] = in, [GATED_NORM_Z] = gate, [GATED_NORM_WEIGHT] = by};
-  const struct gated_norm_push args = {
-      .n = y.cols / norm->groups, .place = norm->place, .eps = norm->eps, .y_stride = y.stride, .z_stride = z.stride};
-  const bool fours = args.n % 4 == 0 && y.stride % 4 == 0 && z.stride % 4 == 0;
-  uint32_t lanes = vulkan_plan(c)->lanes; // no more than a group has numbers, or fours
-  while (lanes > 32 && lanes / 2 >= (fours ? args.n / 4 : args.n)) lanes /= 2;
-  const uint32_t held = fours ? divide_up(args.n / 4, lanes) : 0;
-  const uint32_t spec[GATED_NORM_SPECS] = {
-      [GATED_NORM_SPEC_LANES] = lanes, [GATED_NORM_SPEC_VECTORS] = held <= MOST_HELD ? held : 0};
-  vulkan_dispatch(c, kernel_variant(FAMILY_gated_norm, y.dtype), spec, bindings, &args,
-                  (struct grid){y.rows, norm->groups, 1}, 8ull * y.rows * y.cols);
 }
 
 struct mamba2_call {

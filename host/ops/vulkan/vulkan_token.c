@@ -3,12 +3,15 @@
 
 #include "add.h"
 #include "copy.h"
+#include "gated_norm.h"
 #include "mark.h"
-#include "output_norm.h"
 #include "rmsnorm.h"
 #include "sample.h"
 #include "scatter.h"
 #include "score.h"
+
+static_assert(PLACE_OF_GATED == NORM_OF_GATED && PLACE_FIRST == NORM_FIRST && PLACE_ABSENT == NORM_ABSENT,
+              "shaders and host number the norm's places alike");
 
 void vulkan_mark(struct recorder *c, const struct mark *m) {
   const uint32_t lanes = vulkan_plan(c)->block_lanes;
@@ -57,27 +60,35 @@ uint32_t vulkan_head_groups(const struct recorder *c, uint32_t heads) {
   return divide_up(heads, divide_up(vulkan_plan(c)->lanes, 32));
 }
 
-void vulkan_head_norm(struct recorder *c, const struct head_norm *norm) {
-  enum { MOST_HELD = 4 };
+void vulkan_gated_norm(struct recorder *c, const struct gated_norm *norm) {
+  enum { SUBGROUP_HOLDS = 4, WORKGROUP_HOLDS = 8 }; // vectors of four elements an invocation
   const struct tensor y = norm->y, gate = norm->gate, weight = norm->weight;
-  const uint32_t d = norm->d, four = 4 * vulkan_plan(c)->subgroup_width;
-  const bool fours = four && d <= MOST_HELD * four && d % 4 == 0 && y.stride % 4 == 0 && gate.stride % 4 == 0;
-  const uint64_t numbers = (uint64_t)y.rows * norm->heads * d;
-  const struct binding to = vulkan_bind_some(y, y, numbers), by = vulkan_bind(gate, y), with = vulkan_bind(weight, y);
-  const struct binding bindings[OUTPUT_NORM_BINDINGS] = {
-      [OUTPUT_NORM_O] = to, [OUTPUT_NORM_GATE] = by, [OUTPUT_NORM_WEIGHT] = with};
-  const struct output_norm_args args = {.heads = norm->heads,
-                                        .Dv = d,
-                                        .o_stride = y.stride,
-                                        .gate_stride = gate.stride,
-                                        .has_gate = gate.buffer != NULL,
-                                        .has_norm = weight.buffer != NULL,
-                                        .weight_step = weight.cols == d ? 0 : d,
-                                        .eps = norm->eps};
-  const uint32_t spec[OUTPUT_NORM_SPECS] = {
-      [OUTPUT_NORM_SPEC_LANES] = vulkan_plan(c)->lanes, [OUTPUT_NORM_SPEC_FOURS] = fours ? divide_up(d, four) : 0};
-  vulkan_dispatch(c, kernel_variant(FAMILY_output_norm, y.dtype), spec, bindings, &args,
-                  (struct grid){y.rows, vulkan_head_groups(c, norm->heads), 1}, 8 * numbers);
+  const uint32_t n = norm->n, groups = norm->groups, width = vulkan_plan(c)->subgroup_width;
+  const bool aligned = n % 4 == 0 && y.stride % 4 == 0 && gate.stride % 4 == 0;
+  const bool subgroups = n <= 4 * SUBGROUP_HOLDS * (width ? width : 32);
+  uint32_t lanes = vulkan_plan(c)->lanes, held = 0;
+  while (!subgroups && lanes > 32 && lanes / 2 >= (aligned ? n / 4 : n))
+    lanes /= 2; // no more than a group has elements
+  if (aligned && subgroups && width) held = divide_up(n, 4 * width);
+  if (aligned && !subgroups) held = divide_up(n / 4, lanes);
+  const uint32_t spec[GATED_NORM_SPECS] = {[GATED_NORM_SPEC_LANES] = lanes,
+                                           [GATED_NORM_SPEC_VECTORS] = held <= WORKGROUP_HOLDS ? held : 0,
+                                           [GATED_NORM_SPEC_SUBGROUPS] = subgroups,
+                                           [GATED_NORM_SPEC_PLACE] = norm->place,
+                                           [GATED_NORM_SPEC_GATED] = gate.buffer != NULL};
+  const uint64_t numbers = (uint64_t)y.rows * groups * n;
+  const struct binding bindings[GATED_NORM_BINDINGS] = {[GATED_NORM_Y] = vulkan_bind_some(y, y, numbers),
+                                                        [GATED_NORM_Z] = vulkan_bind(gate, y),
+                                                        [GATED_NORM_WEIGHT] = vulkan_bind(weight, y)};
+  const struct gated_norm_args args = {.groups = groups,
+                                       .n = n,
+                                       .eps = norm->eps,
+                                       .y_stride = y.stride,
+                                       .z_stride = gate.stride,
+                                       .weight_step = weight.cols == n ? 0 : n};
+  const uint32_t across = subgroups ? vulkan_head_groups(c, groups) : groups;
+  vulkan_dispatch(c, kernel_variant(FAMILY_gated_norm, y.dtype), spec, bindings, &args,
+                  (struct grid){y.rows, across, 1}, 8 * numbers);
 }
 
 // The kernel has no use for the scratch: it computes a penalised logit again rather than storing it.

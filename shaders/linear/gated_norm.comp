@@ -1,0 +1,115 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "stored.glsl"
+#extension GL_KHR_shader_subgroup_arithmetic : require
+#extension GL_EXT_control_flow_attributes : require
+// y, in place, with the root mean square over each group of n numbers:
+//   OF_GATED: rms(y silu(z)) weight;  FIRST: rms(y) weight silu(z), or rms(y) weight;  ABSENT: y silu(z)
+// y, z (T, groups n), weight (1, groups n), or (1, n) for all groups. A group is held in registers between the sum and
+// the end by a workgroup, workgroups (T, groups); or, with SUBGROUPS, by a subgroup, workgroups (T, any): the subgroups
+// of a token's share its groups. Any n.
+#include "gated_norm.h"
+layout(local_size_x_id = GATED_NORM_SPEC_LANES) in;
+layout(constant_id = GATED_NORM_SPEC_VECTORS) const uint VECTORS = 0;
+layout(constant_id = GATED_NORM_SPEC_SUBGROUPS) const uint SUBGROUPS = 0;
+layout(constant_id = GATED_NORM_SPEC_PLACE) const uint PLACE = PLACE_OF_GATED;
+layout(constant_id = GATED_NORM_SPEC_GATED) const uint GATED = 1;
+layout(set = 0, binding = GATED_NORM_Y) buffer y_block { stored y[]; };
+layout(set = 0, binding = GATED_NORM_Y) buffer y4_block { stored4 y4[]; };
+layout(set = 0, binding = GATED_NORM_Z) readonly buffer z_block { float z[]; };
+layout(set = 0, binding = GATED_NORM_Z) readonly buffer z4_block { vec4 z4[]; };
+layout(set = 0, binding = GATED_NORM_WEIGHT) readonly buffer weight_block { float weight[]; };
+layout(set = 0, binding = GATED_NORM_WEIGHT) readonly buffer weight4_block { vec4 weight4[]; };
+#include "activation.glsl"
+#include "reduce.glsl"
+
+uint lane, width; // of the group's invocations; of a subgroup those that there are: not every device fills it
+const uint HELD = VECTORS == 0 ? 1 : VECTORS;
+const uint KEPT = 4; // numbers an invocation keeps from the sum to the end; of longer groups some are read again
+
+float factor_of(float sum) {
+  if (PLACE == PLACE_ABSENT) return 1.0;
+  return accurate_inversesqrt((SUBGROUPS != 0 ? subgroupAdd(sum) : workgroup_sum(sum)) / float(args.n) + args.eps);
+}
+
+// What lies past the end is the last four again, and counts nothing.
+void in_fours(uint y_at, uint z_at, uint weight_at) {
+  uint fours = args.n / 4;
+  stored4 read[HELD];
+  vec4 gates[HELD], weights[HELD], held[HELD];
+  [[unroll]] for (uint i = 0; i < HELD; i++) {
+    uint d = min(lane + i * width, fours - 1);
+    read[i] = y4[y_at / 4 + d];
+    gates[i] = GATED != 0 ? z4[z_at / 4 + d] : vec4(0.0);
+    weights[i] = PLACE == PLACE_ABSENT ? vec4(1.0) : weight4[weight_at / 4 + d];
+  }
+  float sum = 0.0;
+  [[unroll]] for (uint i = 0; i < HELD; i++) {
+    held[i] = LOADED4(read[i]);
+    if (GATED != 0) {
+      [[unroll]] for (uint k = 0; k < 4; k++) gates[i][k] = silu(gates[i][k]);
+      if (PLACE == PLACE_OF_GATED) held[i] *= gates[i];
+    }
+    if (lane + i * width < fours) sum += dot(held[i], held[i]);
+  }
+  float factor = factor_of(sum);
+  [[unroll]] for (uint i = 0; i < HELD; i++) {
+    uint d = lane + i * width;
+    vec4 value = held[i] * factor * weights[i];
+    if (GATED != 0 && PLACE != PLACE_OF_GATED) value *= gates[i];
+    if (d < fours) y4[y_at / 4 + d] = STORED4(value);
+  }
+}
+
+float counted(uint y_at, uint z_at) {
+  return float(y[y_at]) * (PLACE == PLACE_OF_GATED ? silu(z[z_at]) : 1.0);
+}
+
+void finish(uint y_at, uint z_at, uint weight_at, float value) { // value: what counted times the factor
+  if (PLACE != PLACE_ABSENT) value *= weight[weight_at];
+  if (GATED != 0 && PLACE != PLACE_OF_GATED) value *= silu(z[z_at]);
+  y[y_at] = STORED(value);
+}
+
+void one_by_one(uint y_at, uint z_at, uint weight_at) {
+  uint rest = lane + KEPT * width;
+  float kept[KEPT], sum = 0.0;
+  [[unroll]] for (uint i = 0; i < KEPT; i++) {
+    uint d = lane + i * width;
+    kept[i] = d < args.n ? counted(y_at + d, z_at + d) : 0.0;
+    sum += kept[i] * kept[i];
+  }
+  for (uint d = rest; d < args.n; d += width) {
+    float value = counted(y_at + d, z_at + d);
+    sum += value * value;
+  }
+  float factor = factor_of(sum);
+  [[unroll]] for (uint i = 0; i < KEPT; i++) {
+    uint d = lane + i * width;
+    if (d < args.n) finish(y_at + d, z_at + d, weight_at + d, kept[i] * factor);
+  }
+  for (uint d = rest; d < args.n; d += width)
+    finish(y_at + d, z_at + d, weight_at + d, counted(y_at + d, z_at + d) * factor);
+}
+
+void group(uint t, uint h) {
+  uint y_at = t * args.y_stride + h * args.n, z_at = t * args.z_stride + h * args.n, weight_at = h * args.weight_step;
+  if (VECTORS != 0)
+    in_fours(y_at, z_at, weight_at);
+  else
+    one_by_one(y_at, z_at, weight_at);
+}
+
+void main() {
+  if (SUBGROUPS == 0) {
+    lane = gl_LocalInvocationID.x;
+    width = gl_WorkGroupSize.x;
+    group(gl_WorkGroupID.x, gl_WorkGroupID.y);
+    return;
+  }
+  lane = subgroupExclusiveAdd(1u);
+  width = subgroupAdd(1u);
+  uint step = gl_NumWorkGroups.y * gl_NumSubgroups;
+  for (uint h = gl_WorkGroupID.y * gl_NumSubgroups + gl_SubgroupID; h < args.groups; h += step)
+    group(gl_WorkGroupID.x, h);
+}
