@@ -1,4 +1,4 @@
-// vulkan_token: the operations that treat tokens alone.
+// vulkan_token: the operations that treat each token by itself.
 #include "vulkan_backend.h"
 
 #include "add.h"
@@ -62,8 +62,8 @@ void vulkan_head_norm(struct recorder *c, const struct head_norm *norm) {
   const struct tensor y = norm->y, gate = norm->gate, weight = norm->weight;
   const uint32_t d = norm->d, four = 4 * vulkan_plan(c)->subgroup_width;
   const bool fours = four && d <= MOST_HELD * four && d % 4 == 0 && y.stride % 4 == 0 && gate.stride % 4 == 0;
-  const uint64_t numbers = (uint64_t)y.rows * norm->heads * d;
-  const struct binding to = vulkan_bind_some(y, y, numbers), by = vulkan_bind(gate, y), with = vulkan_bind(weight, y);
+  const uint64_t elements = (uint64_t)y.rows * norm->heads * d;
+  const struct binding to = vulkan_bind_some(y, y, elements), by = vulkan_bind(gate, y), with = vulkan_bind(weight, y);
   const struct binding bindings[OUTPUT_NORM_BINDINGS] = {
       [OUTPUT_NORM_O] = to, [OUTPUT_NORM_GATE] = by, [OUTPUT_NORM_WEIGHT] = with};
   const struct output_norm_args args = {.heads = norm->heads,
@@ -77,13 +77,13 @@ void vulkan_head_norm(struct recorder *c, const struct head_norm *norm) {
   const uint32_t spec[OUTPUT_NORM_SPECS] = {
       [OUTPUT_NORM_SPEC_LANES] = vulkan_plan(c)->lanes, [OUTPUT_NORM_SPEC_FOURS] = fours ? divide_up(d, four) : 0};
   vulkan_dispatch(c, kernel_variant(FAMILY_output_norm, y.dtype), spec, bindings, &args,
-                  (struct grid){y.rows, vulkan_head_groups(c, norm->heads), 1}, 8 * numbers);
+                  (struct grid){y.rows, vulkan_head_groups(c, norm->heads), 1}, 8 * elements);
 }
 
-// The kernel has no use for the scratch: it computes a penalised logit again rather than storing it.
+// The kernel needs no scratch: it computes a penalised logit again instead of storing it.
 void vulkan_sample(struct recorder *c, const struct sample *s) {
   const struct device_caps *caps = &vulkan_device(c->backend)->caps;
-  uint32_t lanes = 4 * vulkan_plan(c)->lanes; // one workgroup reads a whole vocabulary, some twenty times
+  uint32_t lanes = 4 * vulkan_plan(c)->lanes; // one workgroup reads the whole vocabulary about twenty times
   while (lanes > caps->max_invocations || lanes > caps->max_workgroup[0] || 24 * lanes > caps->shared_bytes) lanes /= 2;
   const struct binding bindings[SAMPLE_BINDINGS] = {[SAMPLE_TOKENS] = vulkan_bind(s->tokens, s->tokens),
                                                     [SAMPLE_SEQUENCES] = vulkan_bind(s->sequences, s->tokens),
