@@ -112,8 +112,7 @@ static deltaic_status evaluate(struct deltaic_session *s, const deltaic_piece *p
   uint64_t tokens = 0;
   for (size_t i = 0; i < n; i++) tokens += pieces[i].count;
   for (; tokens && status == DELTAIC_OK; tokens -= w.T) {
-    status = w.T && atomic_load(&s->cancel) ? cancelled() : DELTAIC_OK; // a cancel after the last slice applies to the
-                                                                        // next call
+    status = w.T && atomic_load(&s->cancel) ? cancelled() : DELTAIC_OK; // a later one is for the next call
     if (status == DELTAIC_OK) status = eval_slice(s, &w);
   }
   if (status != DELTAIC_OK) return break_pieces(s, pieces, n, status);

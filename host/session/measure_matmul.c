@@ -11,8 +11,7 @@
 #include <string.h>
 
 enum { MOST_COPIES = 64, DECODED = 64 };    // DECODED: so many rows are a decoding step of a batch; more are a prompt
-static const double MOST_OPERATIONS = 1e12; // most of a recording: on a small GPU these take seconds, and its driver
-                                            // may time out
+static const double MOST_OPERATIONS = 1e12; // most in a recording: a slow GPU's driver may time out
 
 struct measurement {
   struct backend *b;

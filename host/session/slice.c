@@ -146,8 +146,7 @@ deltaic_status slice_replay(struct deltaic_session *s, uint32_t n, bool draw) {
   if (status != DELTAIC_OK) return status;
   struct recorder *c = r->recorder;
   if (!r->recorded) {
-    c->functions->recorder_begin(c, b->replays, NULL); // a step is too short to cancel, and that would break the
-                                                       // sequences
+    c->functions->recorder_begin(c, b->replays, NULL); // cancelling a step would break the sequences
     struct call call = call_of(s, n, n, 1);
     if (draw)
       op_sample(call.l, &(struct sample){.tokens = s->tokens,

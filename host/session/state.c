@@ -194,9 +194,7 @@ static deltaic_status check_sequence(const struct deltaic_session *s, uint32_t s
 
 static deltaic_status clear_slot(struct deltaic_session *s, uint32_t slot) {
   const struct slot *q = &s->slots[slot];
-  if (s->shape.sequences == 1)
-    atomic_store(&s->cancel, false); // with several sequences the cancel may be meant for
-                                     // another one
+  if (s->shape.sequences == 1) atomic_store(&s->cancel, false); // others may still need it
   deltaic_status status = run_copies(s, slot, NULL, q->broken ? UINT64_MAX : q->position);
   if (status == DELTAIC_OK) s->slots[slot] = (struct slot){.position = 0};
   return status;

@@ -3,8 +3,8 @@
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #extension GL_EXT_control_flow_attributes : require
 // o[t,h] = o[t,h] / sqrt(mean(o[t,h]^2) + eps) * weight (* silu(gate[t,h])), in place.
-// o, gate (T, heads Dv), weight (1, Dv) or one for each head. Without has_norm only the gate. Workgroups (T, any): the
-// subgroups of a token's share its heads. Any Dv.
+// o, gate (T, heads Dv), weight (1, Dv) or one per head. Without has_norm only the gate is applied. Workgroups (T,
+// any): the subgroups of a token's workgroups share its heads. Any Dv.
 #include "stored.glsl"
 #include "output_norm.h"
 layout(local_size_x_id = OUTPUT_NORM_SPEC_LANES) in;
@@ -16,9 +16,9 @@ layout(set = 0, binding = OUTPUT_NORM_O) buffer o4_block { stored4 o4[]; };
 layout(set = 0, binding = OUTPUT_NORM_GATE) readonly buffer gate4_block { vec4 gate4[]; };
 layout(set = 0, binding = OUTPUT_NORM_WEIGHT) readonly buffer weight4_block { vec4 weight4[]; };
 #include "activation.glsl"
-uint lane, width; // among the invocations of the subgroup that there are: not every device fills subgroups
-const uint KEPT = 4; // numbers an invocation keeps from the sum to the product; of longer heads some are read again
-const uint HELD = FOURS == 0 ? 1 : FOURS; // fours, where all of a head are kept
+uint lane, width; // among the subgroup's existing invocations: not every device fills subgroups
+const uint KEPT = 4; // elements kept for the product; longer heads are partly read again
+const uint HELD = FOURS == 0 ? 1 : FOURS; // vectors of four, if all of a head are kept
 
 void head_in_fours(uint t, uint h) {
   uint from = t * args.o_stride + h * args.Dv;

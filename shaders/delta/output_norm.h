@@ -7,7 +7,7 @@
 #define OUTPUT_NORM_WEIGHT 2 // (1, Dv) or (1, heads * Dv) in, f32; read when args.has_norm
 #define OUTPUT_NORM_BINDINGS 3
 #define OUTPUT_NORM_SPEC_LANES 0
-#define OUTPUT_NORM_SPEC_FOURS 1 // of a head that an invocation holds; 0: its numbers one by one
+#define OUTPUT_NORM_SPEC_FOURS 1 // vectors of four of a head that an invocation holds; 0: single elements
 #define OUTPUT_NORM_SPECS 2
 struct output_norm_args {
   uint heads;

@@ -1,7 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 // y = act(gate) * up.
-// y (T, F), gate_up (T, 2 F). Workgroups (ceil(F / lanes), T): an invocation makes one number. Any F.
+// y (T, F), gate_up (T, 2 F). Workgroups (ceil(F / lanes), T): an invocation computes one element. Any F.
 #include "stored.glsl"
 #include "swiglu.h"
 layout(local_size_x_id = SWIGLU_SPEC_LANES) in;

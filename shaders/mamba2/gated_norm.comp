@@ -3,10 +3,10 @@
 #include "stored.glsl"
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #extension GL_EXT_control_flow_attributes : require
-// y, in place, with the root mean square over each group of n numbers:
+// y, in place, with the root mean square over each group of n elements:
 //   OF_GATED: rms(y silu(z)) weight;  FIRST: rms(y) weight silu(z);  ABSENT: y silu(z)
-// y, z (T, groups n), weight (1, groups n). Workgroups (T, groups): one group of one token, which its invocations hold
-// in registers between the sum and the end, or read twice. Any n.
+// y, z (T, groups n), weight (1, groups n). Workgroups (T, groups): one group of one token. Its invocations hold it in
+// registers from the sum to the end, or read it twice. Any n.
 #include "gated_norm.h"
 layout(local_size_x_id = GATED_NORM_SPEC_LANES) in;
 layout(constant_id = GATED_NORM_SPEC_VECTORS) const uint VECTORS = 0;
@@ -23,7 +23,7 @@ const uint HELD = VECTORS == 0 ? 1 : VECTORS;
 
 float factor_of(float sum) { return accurate_inversesqrt(workgroup_sum(sum) / float(args.n) + args.eps); }
 
-// What lies past the end is the last four again, and counts nothing.
+// Past the end the last vector of four is read again; it does not count.
 void in_registers(uint y_at, uint z_at, uint column) {
   uint lane = gl_LocalInvocationID.x, fours = args.n / 4;
   stored4 read[HELD];

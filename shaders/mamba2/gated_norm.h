@@ -7,13 +7,13 @@
 #define GATED_NORM_WEIGHT 2 // (1, E) in, f32; not read when args.place is ABSENT
 #define GATED_NORM_BINDINGS 3
 #define GATED_NORM_SPEC_LANES 0
-#define GATED_NORM_SPEC_VECTORS 1 // fours of a group that an invocation holds; 0: n or strides are no multiples of 4
+#define GATED_NORM_SPEC_VECTORS 1 // vec4 of a group in an invocation; 0: n or a stride not divisible by 4
 #define GATED_NORM_SPECS 2
-#define PLACE_OF_GATED 0 // as enum norm_place of host/ops.h
+#define PLACE_OF_GATED 0 // as enum norm_place of host/ops/ops.h
 #define PLACE_FIRST 1
 #define PLACE_ABSENT 2
 struct gated_norm_push {
-  uint n; // numbers of a group
+  uint n; // elements of a group
   uint place;
   float eps;
   uint y_stride;
