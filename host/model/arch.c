@@ -26,7 +26,7 @@ deltaic_status model_leftovers(struct checkpoint *checkpoint, const struct model
     const struct file_tensor *t = checkpoint_at(checkpoint, i);
     const bool copy = spec->tied && !strcmp(t->name, head); // of the embedding
     if (!t->used && !copy && !names_ignored(spec->names, t->name))
-      return fail(DELTAIC_UNSUPPORTED, "%s: tensor %.200s has no place in a %s of this configuration",
+      return fail(DELTAIC_UNSUPPORTED, "%s: tensor %.200s is not part of a %s with this configuration",
                   checkpoint_path(checkpoint), t->name, spec->architecture);
   }
   return DELTAIC_OK;

@@ -107,7 +107,7 @@ static deltaic_status evaluate(struct deltaic_session *s, const deltaic_piece *p
     if (status == DELTAIC_OK) status = check_twice(used, pieces[i].sequence, function);
   }
   if (status != DELTAIC_OK) return status;
-  if (take_cancel(s)) return cancelled(); // nothing is computed yet: the texts stay as they were
+  if (take_cancel(s)) return cancelled(); // nothing is computed yet: the sequences are unchanged
   struct work w = {.pieces = pieces, .n = n};
   uint64_t tokens = 0;
   for (size_t i = 0; i < n; i++) tokens += pieces[i].count;
@@ -214,7 +214,7 @@ static deltaic_status next(struct deltaic_session *s, const uint32_t *sequences,
   deltaic_status status = read_draws(s, &d, sequences, n, sampling, function);
   if (status == DELTAIC_OK && !tokens) status = fail(DELTAIC_INVALID_ARGUMENT, "%s: tokens is NULL", function);
   if (status != DELTAIC_OK) return status;
-  if (take_cancel(s)) return cancelled(); // nothing is computed yet: the texts stay as they were
+  if (take_cancel(s)) return cancelled(); // nothing is computed yet: the sequences are unchanged
   status = run_draws(s, &d, tokens, logits);
   if (status == DELTAIC_OK) return DELTAIC_OK;
   for (uint32_t i = 0; i < d.n; i++) break_slot(s, d.sequences[i]);

@@ -84,7 +84,7 @@ static bool has_edges(const struct plan *plan, const struct plan_delta_matrix *d
 
 static bool fits(const struct plan *plan, const struct plan_delta_matrix *d, uint32_t Dv, uint32_t n) {
   // Registers of an invocation for its part of S. If accumulators pass through shared memory, long chunks of blocks, or
-  // of many steps per token, need more registers besides.
+  // of many steps per token, need additional registers.
   const bool large = n > 2 && (d->r > 1 || d->C > 16);
   const uint32_t most = plan->matrix_sums * 8 / (large && !d->conversions ? 2 : 1);
   uint32_t sums = d->tiles * (d->Dk / plan->matrix_m) * (plan->matrix_m * plan->matrix_n / plan->matrix_lanes);

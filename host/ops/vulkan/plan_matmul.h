@@ -49,7 +49,7 @@ uint64_t plan_matmul_matrix_shared_bytes(const struct plan_matmul *m);
 uint64_t plan_matmul_parts_bytes(const struct plan_products *plan);
 uint64_t plan_matmul_tickets_bytes(const struct plan_products *plan); // a multiple of 256
 
-// Sizes of matvec.comp for one product of `tokens` rows (1, 2, 4, 8) of K numbers.
+// Sizes of matvec.comp for one product of `tokens` rows (1, 2, 4, 8) of K elements.
 struct plan_matvec {
   uint32_t lanes, rows, unroll;
   uint32_t sets; // sets of `lanes`, which share x in shared memory; 1: x is not in shared memory

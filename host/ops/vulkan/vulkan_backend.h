@@ -72,7 +72,7 @@ static inline uint32_t vulkan_longest(const struct recorder *c, struct tensor ro
   return longest && longest < rows.rows ? longest : rows.rows;
 }
 
-// ---------------------------------------------------------------- operations; y and x share their memory
+// ---------------------------------------------------------------- operations; in-place ones read x from y
 
 // vulkan_token.c: operations on single tokens.
 void vulkan_mark(struct recorder *c, const struct mark *m);
