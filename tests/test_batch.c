@@ -550,7 +550,7 @@ static void check_misuse(deltaic_device *device) {
   assert_int_equal(deltaic_session_eval_batch(s, NULL, 1), DELTAIC_INVALID_ARGUMENT);
   pieces[2].sequence = 0;
   assert_int_equal(deltaic_session_eval_batch(s, pieces, 3), DELTAIC_INVALID_ARGUMENT);
-  assert_non_null(strstr(deltaic_last_error(), "sequence 0 is there twice"));
+  assert_non_null(strstr(deltaic_last_error(), "sequence 0 is given twice"));
   pieces[2].sequence = 3;
   assert_int_equal(deltaic_session_eval_batch(s, pieces, 3), DELTAIC_INVALID_ARGUMENT);
   assert_non_null(strstr(deltaic_last_error(), "no sequence 3"));
@@ -676,7 +676,7 @@ static void check_memory(deltaic_device *device) {
   deltaic_session_free(s);
   options.sequences = 5;
   assert_int_equal(deltaic_session_create(model, &options, &s), DELTAIC_UNSUPPORTED);
-  assert_non_null(strstr(deltaic_last_error(), "for a context of 2048 tokens for 5 texts is 2.5 MiB"));
+  assert_non_null(strstr(deltaic_last_error(), "for a context of 2048 tokens for 5 sequences is 2.5 MiB"));
   assert_non_null(strstr(deltaic_last_error(), "at most 1638"));
   set_binding_bytes(device, real);
   deltaic_model_close(model);

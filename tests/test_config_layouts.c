@@ -106,7 +106,7 @@ static void the_current_name_wins_and_the_older_is_left_over(void **state) {
   assert_string_equal(t->name, L0 "attn_norm.weight");
   t->used = true;
   assert_int_equal(model_leftovers(c, &m), DELTAIC_UNSUPPORTED);
-  says("tensor " L0 "attn.norm.weight has no place in a delta_net");
+  says("tensor " L0 "attn.norm.weight is not part of a delta_net");
   checkpoint_close(c);
 }
 
@@ -186,7 +186,7 @@ static void leftover_tensors_are_named_and_harmless_ones_passed_over(void **stat
   struct checkpoint *c = maker_end(k);
   struct model_spec m = {.architecture = "delta_net", .names = usual_names(), .tied = true};
   assert_int_equal(model_leftovers(c, &m), DELTAIC_UNSUPPORTED);
-  says("tensor " L0 "attn.k_proj.weight has no place in a delta_net");
+  says("tensor " L0 "attn.k_proj.weight is not part of a delta_net");
   names_find(m.names, c, 0, ROLE_K).tensor->used = true;
   assert_int_equal(model_leftovers(c, &m), DELTAIC_OK);
   m.tied = false;

@@ -1,4 +1,4 @@
-// file: mapping and replacing whole files (POSIX). See file.h.
+// file: maps and replaces whole files (POSIX). See file.h.
 #include "file.h"
 
 #include <errno.h>
@@ -30,7 +30,7 @@ static deltaic_status map(const char *path, int file, struct file_view *out) {
 
 deltaic_status file_map(const char *path, struct file_view *out) {
   *out = (struct file_view){0};
-  // O_NONBLOCK: opening a named pipe must not wait for somebody to write into it.
+  // O_NONBLOCK: opening a named pipe must not wait for a writer.
   int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (file < 0) return fail_errno(path, "opened", errno);
   deltaic_status status = map(path, file, out);
@@ -48,7 +48,7 @@ bool file_exists(const char *path) {
   return stat(path, &about) == 0;
 }
 
-// One slash between them, also where the folder ends with some.
+// Exactly one slash between them, even if the folder ends with some.
 char *path_join(const char *folder, const char *name) {
   size_t length = strlen(folder);
   while (length && folder[length - 1] == '/') length--;
@@ -60,8 +60,8 @@ char *path_join(const char *folder, const char *name) {
 
 // ---------------------------------------------------------------- replacing
 
-// The rename is on disk only when its folder is. Some file systems cannot sync a folder; then nothing is lost but the
-// promise that the new file survives a crash right after the call.
+// The rename is on disk only when its folder is. If the file system cannot sync a folder, the new file may not survive
+// a crash right after the call.
 static void sync_folder(char *path) {
   char *slash = strrchr(path, '/');
   if (slash) slash[slash == path] = 0;
@@ -71,7 +71,7 @@ static void sync_folder(char *path) {
   close(folder);
 }
 
-// What path names, behind all links, which may lead to a file that is not there yet: it is made.
+// Resolves all links of path. The target need not exist.
 static char *find_target(const char *path) {
   struct stat about;
   char *target = realpath(path, NULL);
@@ -83,7 +83,7 @@ static char *find_target(const char *path) {
   return realpath(path, NULL);
 }
 
-// A new file beside w->path, named in w->beside; it has the mode of the file it will replace.
+// Creates a temporary file beside w->path, named in w->beside, with the mode of the file that it will replace.
 static int create_beside(struct file_writer *w) {
   static atomic_uint serial;
   struct stat about;

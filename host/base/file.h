@@ -1,4 +1,5 @@
-// file.h: whole files in memory: mapped for reading, written so that a crash leaves the old file or the new one.
+// file.h: reads and writes whole files. They are mapped for reading. Writing is atomic: after a crash the path has the
+// old file or the new one.
 #ifndef FILE_H
 #define FILE_H
 #include "status.h"
@@ -6,32 +7,32 @@
 #include <stdio.h>
 
 struct file_view {
-  const char *data; // NULL when the file is empty
+  const char *data; // NULL: the file is empty
   uint64_t bytes;
 };
 
-// Maps a regular file. Refuses folders, devices and what cannot be read, each with its sentence.
+// Maps a regular file. Refuses folders, devices and unreadable files, each with its own message.
 deltaic_status file_map(const char *path, struct file_view *out);
 void file_unmap(struct file_view *view);
 
-// A file on its way to a path. What the path names, at the end of its links, is replaced when the new one is whole:
-// that is a neighbour until then. A device or a pipe is no file to replace, and is written straight into.
+// A file that is being written to a path. A temporary file in the same folder replaces the path's target (after all
+// links) once it is complete. A device or a pipe cannot be replaced and is written directly.
 struct file_writer {
-  const char *name; // as the caller calls it; to be kept until the end
+  const char *name; // the caller's path, which must stay valid until the end
   FILE *stream;
-  char *path;   // what is replaced
-  char *beside; // the neighbour; NULL: written straight into
+  char *path;   // the file that is replaced
+  char *beside; // the temporary file; NULL: `path` is written directly
 };
-// Nothing is left to be ended after a failure.
+// After a failure nothing needs file_end().
 deltaic_status file_begin(struct file_writer *w, const char *path);
 deltaic_status file_append(struct file_writer *w, const void *data, size_t bytes);
-// Syncs and replaces. Where `status` is a failure, what is there stays, and it is returned.
+// Syncs and replaces. If `status` is a failure, the old file stays, and `status` is returned.
 deltaic_status file_end(struct file_writer *w, deltaic_status status);
-// All of it.
+// All three of these.
 deltaic_status file_replace(const char *path, const void *data, size_t bytes);
 bool file_exists(const char *path);
-// "folder/name", to be freed; NULL after a failure's sentence.
+// "folder/name", which the caller frees; NULL after a failure, with its message.
 char *path_join(const char *folder, const char *name);
-// DELTAIC_NOT_FOUND or DELTAIC_IO, with the sentence for an errno: "PATH: cannot be WHAT: ...".
+// DELTAIC_NOT_FOUND or DELTAIC_IO, with a message for an errno: "PATH: cannot be WHAT: ...".
 deltaic_status fail_errno(const char *path, const char *what, int code);
 #endif

@@ -1,5 +1,5 @@
-// hash.h: a fast 64-bit checksum of bytes: FNV-1a on four words side by side, so that it keeps up with memory. It
-// detects damage and tells models apart; it is no defence against a forger.
+// hash.h: a fast 64-bit checksum: FNV-1a on four words in parallel, so that it is as fast as memory. It detects damage
+// and distinguishes models; it does not protect against forgery.
 #ifndef HASH_H
 #define HASH_H
 #include <stdint.h>
@@ -9,7 +9,7 @@
 
 static inline uint64_t hash_word(uint64_t h, uint64_t word) {
   h = (h ^ word) * 0x100000001b3ull;
-  return h ^ h >> 32; // a word's high bits reach the low ones
+  return h ^ h >> 32; // a word's high bits affect the low ones
 }
 
 static inline uint64_t hash_bytes(uint64_t h, const void *data, uint64_t bytes) {

@@ -1,9 +1,9 @@
-// json: parsing through jansson, and getters that keep the first error. See json.h.
+// json: parses with jansson, and has getters that keep the first error. See json.h.
 #include "json.h"
 
 #include <math.h>
 
-// jansson limits the depth by itself (2048 levels), and refuses numbers that overflow and strings that hold \u0000.
+// jansson itself limits the depth (2048 levels), and refuses numbers that overflow and strings with \u0000.
 deltaic_status json_parse(const char *file, const char *text, size_t bytes, json_t **out) {
   *out = NULL;
   json_error_t error;
@@ -35,7 +35,7 @@ static void wrong_kind(struct json_reader *r, const char *key, const char *wante
   r->status = fail(DELTAIC_BAD_FILE, "%s: %s must be %s, not %s", r->file, key, wanted, kind(value));
 }
 
-// The value, or NULL when it is missing or null.
+// The value; NULL: missing or null.
 static const json_t *get(const json_t *object, const char *key) {
   const json_t *value = json_object_get(object, key);
   return value && !json_is_null(value) ? value : NULL;
@@ -51,7 +51,7 @@ bool json_bool(struct json_reader *r, const json_t *object, const char *key, boo
   return missing;
 }
 
-// Python writes 2.0 for some integers: a real without a fraction counts, as long as doubles hold it exactly.
+// Python writes 2.0 for some integers: accepts a real without a fraction if doubles are exact at its size.
 static bool whole(const json_t *value, int64_t *out) {
   if (json_is_integer(value)) {
     *out = json_integer_value(value);

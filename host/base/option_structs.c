@@ -1,4 +1,4 @@
-// option_structs: copies what an options struct of the caller has.
+// option_structs: copies a caller's options struct, whatever its version.
 #include "option_structs.h"
 
 #include <string.h>

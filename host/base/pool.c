@@ -1,5 +1,5 @@
-// pool: a parallel for. The caller of pool_run() works too, as worker 0; a worker that wakes up too late to help is not
-// waited for, so a loop never takes longer than it would alone by more than the last task.
+// pool: a parallel for. The caller of pool_run() works too, as worker 0. It does not wait for a worker that wakes up
+// too late to help, so a loop takes at most the last task longer than it would on one thread.
 #include "pool.h"
 
 #include <pthread.h>
@@ -11,8 +11,9 @@
 
 enum {
   THREADS_MAX = 256,
-  YIELDS = 60,            // tries before a thread sleeps: some 30 us, the time between two small operations
-  STACK_BYTES = 4u << 20, // tasks keep tiles there, 0.2 MiB; the host program's static TLS is taken from it
+  YIELDS = 60,            // tries before a thread sleeps: about 30 us, the time between two small operations
+  STACK_BYTES = 4u << 20, // tasks keep tiles of 0.2 MiB on the stack, and the host program's static TLS is taken from
+                          // it
 };
 
 struct worker {
@@ -23,11 +24,11 @@ struct worker {
 
 struct pool {
   pthread_mutex_t turn; // held by the thread whose loop runs
-  pthread_mutex_t lock; // of everything below that is not atomic
+  pthread_mutex_t lock; // protects everything below that is not atomic
   pthread_cond_t wake, done;
-  bool stop, open; // open: the loop may still be joined
+  bool stop, open; // open: workers may still join the loop
   atomic_uint generation;
-  atomic_uint active; // workers in the loop, the caller left out
+  atomic_uint active; // workers in the loop, without the caller
   atomic_uint_fast64_t next;
   uint64_t n;
   pool_task task;
@@ -41,7 +42,7 @@ static void work(struct pool *pool, uint32_t worker) {
     pool->task(pool->context, i, worker);
 }
 
-// Holds the lock on entry and exit. A sleeping thread costs a system call to wake: wait a little before sleeping.
+// The caller holds the lock. Waits a little before sleeping, since waking a thread costs a system call.
 static void wait_for_loop(struct pool *pool, unsigned seen) {
   pthread_mutex_unlock(&pool->lock);
   for (int i = 0; i < YIELDS && atomic_load(&pool->generation) == seen; i++) sched_yield();
@@ -96,7 +97,7 @@ void pool_run(struct pool *pool, uint64_t n, pool_task task, void *context) {
   pthread_mutex_unlock(&pool->turn);
 }
 
-// Signals are the host program's own threads' to take, all but those of a worker's own faults.
+// Worker threads block all signals except those of their own faults, so that the host program's threads get them.
 static void signals_to_block(sigset_t *set) {
   static const int faults[] = {SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP};
   sigfillset(set);
@@ -109,7 +110,7 @@ static void start_workers(struct pool *pool, uint32_t count) {
   if (pthread_attr_init(&attr)) return;
   pthread_attr_setstacksize(&attr, STACK_BYTES);
   signals_to_block(&blocked);
-  pthread_sigmask(SIG_SETMASK, &blocked, &before); // what threads inherit
+  pthread_sigmask(SIG_SETMASK, &blocked, &before); // new threads inherit this mask
   for (; pool->count < count; pool->count++) {
     struct worker *w = &pool->workers[pool->count];
     *w = (struct worker){.pool = pool, .index = pool->count + 1};

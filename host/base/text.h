@@ -1,4 +1,4 @@
-// text: a growing string of bytes, and UTF-8 one character at a time.
+// text.h: a growing string of bytes, and UTF-8 one character at a time.
 #ifndef TEXT_H
 #define TEXT_H
 #include <stdbool.h>
@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// `failed` stays set once memory or the limit has run out; appending then does nothing, so it is enough to look at the
-// end.
+// `failed` stays set once memory or the limit is exhausted. Appending then does nothing, so callers check it once at
+// the end.
 struct text {
   char *bytes;
   size_t length, capacity;
@@ -46,9 +46,9 @@ static inline size_t utf8_length(char lead) {
   return c < 0x80 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
 }
 
-// Looks at the first of n >= 1 bytes. Positive: a character of that many bytes. 0: the n bytes begin a character that
-// is cut off. Negative: so many bytes are no character, and are what one U+FFFD replaces (Unicode 3.9, "maximal
-// subparts": what Rust's from_utf8_lossy does).
+// Checks the first character of n >= 1 bytes. Positive: a character of that many bytes. 0: the n bytes are the
+// beginning of a character that is cut off. Negative: that many bytes are invalid and are replaced by one U+FFFD
+// (Unicode 3.9, "maximal subparts", as in Rust's from_utf8_lossy).
 static inline int utf8_check(const char *bytes, size_t n) {
   const unsigned char *b = (const unsigned char *)bytes;
   if (b[0] < 0x80) return 1;
@@ -66,7 +66,7 @@ static inline int utf8_check(const char *bytes, size_t n) {
   return length;
 }
 
-// Of valid UTF-8.
+// Decodes the first character of valid UTF-8.
 static inline uint32_t utf8_decode(const char *bytes) {
   const unsigned char *b = (const unsigned char *)bytes;
   switch (utf8_length(bytes[0])) {

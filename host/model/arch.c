@@ -1,4 +1,5 @@
-// arch: config.json -> model_spec: the table of families. arch_common.c has what the families' files, arch_*.c, share.
+// arch: reads config.json into a model_spec, with the table of families. arch_common.c has what the families' files,
+// arch_*.c, share.
 #include "arch.h"
 #include "hash.h"
 
@@ -16,7 +17,7 @@ static const struct arch *const arch_table[] = {&arch_delta_net,
                                                 &arch_transformer,
                                                 NULL};
 
-// ---------------------------------------------------------------- tensors that nobody used
+// ---------------------------------------------------------------- unused tensors
 
 deltaic_status model_leftovers(struct checkpoint *checkpoint, const struct model_spec *spec) {
   char head[64];
@@ -25,7 +26,7 @@ deltaic_status model_leftovers(struct checkpoint *checkpoint, const struct model
     const struct file_tensor *t = checkpoint_at(checkpoint, i);
     const bool copy = spec->tied && !strcmp(t->name, head); // of the embedding
     if (!t->used && !copy && !names_ignored(spec->names, t->name))
-      return fail(DELTAIC_UNSUPPORTED, "%s: tensor %.200s has no place in a %s of this configuration",
+      return fail(DELTAIC_UNSUPPORTED, "%s: tensor %.200s is not part of a %s with this configuration",
                   checkpoint_path(checkpoint), t->name, spec->architecture);
   }
   return DELTAIC_OK;
@@ -66,8 +67,8 @@ static deltaic_status parse(struct json_reader *r, const json_t *config, struct 
   return status ? status : r->status;
 }
 
-// Python writes an infinite number, as the upper end of dt_limit, as Infinity, which JSON does not have: 1e308 instead.
-// A copy of the text, to be freed; NULL without memory.
+// Python writes an infinite upper end of dt_limit as Infinity, which JSON does not have. Replaces it by 1e308 in a
+// copy, which the caller frees; NULL: out of memory.
 char *config_without_infinity(const char *text, size_t bytes) {
   static const char infinity[] = "Infinity", large[] = "1e308   ";
   char *copy = malloc(bytes + 1);

@@ -1,8 +1,8 @@
-// arch.h: from config.json and the tensors' names and shapes to a description of the model: which mixer every layer has
-// and with what sizes. One file arch_*.c for a family, one line in arch.c's table.
+// arch.h: reads config.json and the tensors' names and shapes into a description of the model: the mixer of every layer
+// and its sizes. Each family has a file arch_*.c and a line in arch.c's table.
 //
-// Adding an architecture touches arch_new.c and the table; adding a mixer, mixer_new.c, whose spec only that file and
-// the families that use it know.
+// A new architecture needs arch_new.c and a line in the table. A new mixer needs mixer_new.c; only that file and the
+// families that use the mixer know its spec.
 #ifndef ARCH_H
 #define ARCH_H
 #include "json.h"
@@ -12,11 +12,12 @@
 struct mixer; // mixer.h
 struct ffn;   // ffn.h
 
-// Each spec is its table's own, one malloc'ed block without pointers, freed by model_spec_free.
+// Each spec has the type that its table of functions expects. It is one malloc'ed block without pointers, which
+// model_spec_free() frees.
 struct layer_spec {
   const struct mixer *mixer;
   void *spec;
-  const struct ffn *ffn; // NULL: the layer is a mixer alone
+  const struct ffn *ffn; // the layer has only a mixer
   void *ffn_spec;
 };
 
@@ -24,31 +25,32 @@ struct model_spec {
   char architecture[64];     // model_type
   const struct names *names; // of the family
   uint32_t D, V, L;          // width, vocabulary, layers
-  float norm_eps;            // of every RMSNorm but the one below
-  float ffn_norm_eps;        // older checkpoints: 1e-5, else norm_eps
-  bool tied;                 // the head is the embedding
+  float norm_eps;            // of every RMSNorm except the FFN's
+  float ffn_norm_eps;        // norm_eps, except in older checkpoints: 1e-5
+  bool tied;                 // the output head is the embedding
   int32_t bos, eos;          // -1: none
-  uint64_t config_hash;      // of config.json's bytes: two configs over the same tensors are two models
+  uint64_t config_hash;      // of config.json's bytes: the same tensors with two configs are two models
   struct layer_spec *layers; // L of them
 };
 
-// Reads folder/config.json and matches it with the checkpoint: defaults, derived sizes, refusals, older layouts, sizes
-// that the tensors correct (docs/models.md). On failure *out needs no free.
+// Reads folder/config.json and compares it with the checkpoint: defaults, derived sizes, unsupported keys, older
+// layouts, and sizes that the tensors correct (docs/models.md). After a failure *out needs no free.
 deltaic_status model_spec_read(const char *folder, struct checkpoint *checkpoint, struct model_spec *out);
-// The same from memory (tests, fuzzing). `file` is named in messages.
+// The same from memory (tests, fuzzing). Messages name `file`.
 deltaic_status model_spec_parse(const char *file, const char *text, size_t bytes, struct checkpoint *checkpoint,
                                 struct model_spec *out);
 void model_spec_free(struct model_spec *spec);
-// A config's text as JSON, to be freed; NULL without memory. Python writes infinities, which JSON does not have.
+// A config's text as JSON, since Python may write Infinity, which JSON does not have. The caller frees it; NULL: out of
+// memory.
 char *config_without_infinity(const char *text, size_t bytes);
 
-// After everything is bound: fails (UNSUPPORTED) with the name of a tensor that nobody used, because a model that holds
-// more than this library computes would run wrongly. Tensors known to be without effect are passed over.
+// Called after everything is bound. Fails (UNSUPPORTED) with the name of a tensor that nothing uses: such a model needs
+// more than this library computes. Ignores tensors that are known to have no effect.
 deltaic_status model_leftovers(struct checkpoint *checkpoint, const struct model_spec *spec);
 
 struct arch {
   const char *model_type;
-  // config: the file's object. Fills everything but `architecture`; the reader keeps the first error.
+  // config: the file's object. Fills everything except `architecture`; the reader keeps the first error.
   deltaic_status (*read)(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
                          struct model_spec *out);
 };

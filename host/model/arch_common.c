@@ -1,4 +1,4 @@
-// arch_common: what config.json and a checkpoint's shapes say in the same way for several families.
+// arch_common: reads what config.json and the tensors' shapes express in the same way for several families.
 #include "arch_common.h"
 
 #include "ffn_dense.h"
@@ -55,7 +55,7 @@ deltaic_status arch_columns(struct checkpoint *checkpoint, const struct names *n
   return DELTAIC_OK;
 }
 
-// The vocabulary is the embedding's rows; its columns must be hidden_size.
+// The vocabulary is the number of the embedding's rows; its columns must be hidden_size.
 static deltaic_status size_embedding(struct checkpoint *checkpoint, struct model_spec *out) {
   const struct file_tensor *t = names_find(out->names, checkpoint, 0, ROLE_EMBEDDING).tensor;
   if (!t) return DELTAIC_OK;
@@ -76,7 +76,7 @@ static uint32_t mlp_width(uint32_t D, double ratio) {
   return (uint32_t)(256 * ceil(width / 256));
 }
 
-// Before February 2025 gate and up were one tensor of 2F rows.
+// Checkpoints before February 2025 have gate and up in one tensor of 2F rows.
 static deltaic_status size_mlp(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
                                const struct model_spec *out, uint32_t *F) {
   double ratio = json_number(r, config, "hidden_ratio", 4, 1.0 / 1024, 1024);
@@ -102,7 +102,7 @@ int arch_choice(struct json_reader *r, const json_t *config, const char *key, co
   return 0;
 }
 
-// A missing key is the default, null is none (-1), of a list the first counts.
+// Missing: the default. null: none (-1). A list: its first element.
 static int32_t read_token(struct json_reader *r, const json_t *config, const char *key, int32_t missing, uint32_t V) {
   const json_t *value = json_object_get(config, key);
   if (!value) return missing < (int64_t)V ? missing : -1;
@@ -134,7 +134,7 @@ deltaic_status arch_read_ends(struct json_reader *r, const json_t *config, struc
   return out->layers ? DELTAIC_OK : fail_memory("the model's layers", out->L * sizeof *out->layers);
 }
 
-// The spec's copy that a layer owns; NULL without memory, with *status set.
+// Copies a spec for a layer, which owns it. NULL: out of memory, with *status set.
 static void *copy_spec(const void *spec, size_t bytes, deltaic_status *status) {
   void *copy = malloc(bytes);
   *status = copy ? DELTAIC_OK : fail_memory("a layer's description", bytes);
@@ -184,7 +184,7 @@ deltaic_status arch_read_attention(struct json_reader *r, const json_t *keys, ui
   if (!out->d) out->d = D / out->heads;
   out->rotary = (uint32_t)(out->d * rotated);
   if (out->rotary % 2)
-    return fail(DELTAIC_BAD_SHAPE, "%s: %u numbers of a head cannot be rotated: there must be an even number of them",
-                r->file, out->rotary);
+    return fail(DELTAIC_BAD_SHAPE, "%s: a head has %u rotated elements; their number must be even", r->file,
+                out->rotary);
   return DELTAIC_OK;
 }

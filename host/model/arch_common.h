@@ -1,10 +1,10 @@
 // arch_common.h: what the families' files (arch_*.c) share: reading everything outside the linear-attention layers, and
-// sizes that the tensors correct.
+// correcting sizes by the tensors.
 #ifndef ARCH_COMMON_H
 #define ARCH_COMMON_H
 #include "arch.h"
 
-// Limits on what files may ask for: far above any model, low enough that products of them fit into 32 bits.
+// Limits on sizes in files: far above any model, low enough that their products fit into 32 bits.
 enum {
   LIMIT_WIDTH = 1 << 20,
   LIMIT_VOCABULARY = 1 << 24,
@@ -14,14 +14,14 @@ enum {
   LIMIT_CONV = 1 << 8,
 };
 
-// Reads what all models have outside their layers, and makes room for the layers.
+// Reads what all models have outside their layers, and allocates the layers.
 deltaic_status arch_read_ends(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
                               const struct names *names, uint32_t default_layers, double default_eps,
                               struct model_spec *out);
 
-// Refuses config keys that change the function computed and that no family implements, then reads the keys that all
-// families with gated MLPs have: fills *out but for `architecture`, and the layers that `attn` lists or
-// `mixers` names as others than the family's own. Those' mixer stays NULL for the family to fill.
+// Refuses config keys that change the computed function and that no family implements. Then reads the keys that all
+// families with gated MLPs have: fills *out except `architecture`, and those layers that `attn` or `mixers` assign to
+// another mixer than the family's own. The mixer of all other layers stays NULL for the family to fill.
 deltaic_status arch_read_outside(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
                                  uint32_t default_layers, struct model_spec *out);
 
@@ -33,34 +33,34 @@ deltaic_status arch_set_layer(struct model_spec *out, uint32_t i, const struct m
 deltaic_status arch_read_mlp(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
                              struct model_spec *out);
 
-// What softmax-attention layers are told, by `attn` or by a transformer's own keys.
+// Reads the keys of softmax-attention layers, from `attn` or from a transformer's top level.
 struct attention_spec;
 deltaic_status arch_read_attention(struct json_reader *r, const json_t *keys, uint32_t default_heads, uint32_t D,
                                    struct attention_spec *out);
 
-// Makes layer i a Mamba-2 layer, as the object says (arch_mamba2.c); NULL: all defaults.
+// Makes layer i a Mamba-2 layer with the object's keys (arch_mamba2.c); NULL: all defaults.
 deltaic_status arch_set_mamba2(struct json_reader *r, const json_t *object, struct checkpoint *checkpoint, uint32_t i,
                                struct model_spec *out);
 
-// What hybrids call the tensors of their Mamba-2 layers (arch_mamba2.c).
+// Names of the tensors of Mamba-2 layers in hybrids (arch_mamba2.c).
 extern const struct names names_mamba2_mixer;
 
-// A size that the rows of a tensor tell: rows / parts.
+// A size that follows from the number of rows of a tensor: rows / parts.
 struct arch_rows {
   enum role role;
   uint32_t layer, parts;
-  const char *what; // the parts, as "num_heads", for messages
+  const char *what; // name of the parts for messages, such as "num_heads"
   uint64_t limit;
-  bool items; // the role is a list of tensors, of equal rows
+  bool items; // the role is a list of tensors with equal rows
 };
-// *size = rows of the tensor / parts when the checkpoint has it, else *size stays; then *size must be from 1 to limit.
-// A size of 0 from the config means that it gives no whole number. Where the tensor holds other roles too, *size stays.
+// If the checkpoint has the tensor, *size = its rows / parts. Otherwise, or if the tensor also holds other roles, *size
+// stays; it must then be from 1 to limit, and 0 means that the config gives no whole number.
 deltaic_status arch_rows(const struct json_reader *r, struct checkpoint *checkpoint, const struct names *names,
                          struct arch_rows ask, uint32_t *size);
-// *size = the last dimension of the layer's tensor when the checkpoint has it, else *size stays.
+// *size = the last dimension of the layer's tensor; unchanged if the checkpoint does not have it.
 deltaic_status arch_columns(struct checkpoint *checkpoint, const struct names *names, uint32_t layer, enum role role,
                             uint64_t limit, uint32_t *size);
 
-// The index of the key's text in `choices` (ended by NULL), 0 when it is missing; anything else is UNSUPPORTED.
+// The index of the key's text in `choices` (ended by NULL); 0 if the key is missing. Other texts are UNSUPPORTED.
 int arch_choice(struct json_reader *r, const json_t *config, const char *key, const char *const *choices);
 #endif

@@ -16,19 +16,19 @@ static const char *const masks[] = {"static", "input", NULL};
 static const char *const nonnegs[] = {"softplus", "sigmoid", "exp", NULL};
 static const enum hh_nonneg nonneg_values[] = {HH_NONNEG_SOFTPLUS, HH_NONNEG_SIGMOID, HH_NONNEG_EXP};
 
-// trunc(width * ratio) / heads, evaluated in double as fla does; 0 when heads does not divide it.
+// trunc(width * ratio) / heads, computed in double as in fla; 0 if heads does not divide it.
 static uint32_t head_size(uint32_t width, double ratio, uint32_t heads) {
   double total = trunc(width * ratio);
   return fmod(total, heads) == 0 && total / heads <= UINT32_MAX ? (uint32_t)(total / heads) : 0;
 }
 
-// trunc(head_dim * expand_v); 0 when fla refuses it because it is no integer (relative tolerance 1e-5).
+// trunc(head_dim * expand_v); 0 if fla refuses it as no integer (relative tolerance 1e-5).
 static uint32_t value_size(uint32_t head_dim, double expand) {
   double exact = head_dim * expand, size = trunc(exact);
   return exact - size <= 1e-5 * exact ? (uint32_t)size : 0;
 }
 
-// Sizes of one layer: the tensors' where there are any, since pruned checkpoints differ from layer to layer and their
+// Sizes of one layer. The tensors decide if they exist: sizes differ between the layers of pruned checkpoints, whose
 // configs may be wrong.
 static deltaic_status size_layer(const struct json_reader *r, struct checkpoint *checkpoint, const struct names *names,
                                  uint32_t i, struct delta_spec *s) {
@@ -44,17 +44,17 @@ static deltaic_status size_layer(const struct json_reader *r, struct checkpoint 
     return fail(DELTAIC_BAD_SHAPE, "%s: layer %u: hh_r %u does not divide the key size %u", r->file, i, s->r, s->Dk);
   uint64_t state = (uint64_t)s->Hv * s->Dk * s->Dv;
   if (state > INT32_MAX)
-    return fail(DELTAIC_UNSUPPORTED, "%s: layer %u would have a state of %llu numbers, more than %d", r->file, i,
+    return fail(DELTAIC_UNSUPPORTED, "%s: layer %u would have a state of %llu elements; the limit is %d", r->file, i,
                 (unsigned long long)state, INT32_MAX);
   uint64_t columns = (uint64_t)s->H * s->Dk * (1 + s->n) + (uint64_t)s->Hv * s->Dv * s->n;
   if (columns > INT32_MAX)
-    return fail(DELTAIC_UNSUPPORTED, "%s: layer %u would have %llu columns of q, k and v, more than %d", r->file, i,
+    return fail(DELTAIC_UNSUPPORTED, "%s: layer %u would have %llu columns of q, k and v; the limit is %d", r->file, i,
                 (unsigned long long)columns, INT32_MAX);
   return DELTAIC_OK;
 }
 
-// `ablation`: what the papers left out or exchanged, beyond what fla's keys say. Ours (docs/models.md); in an object of
-// its own, so that no key of fla's that a family ignores can change what its layers compute.
+// `ablation`: variants from papers that fla's keys cannot express. The object is our own (docs/models.md), so that it
+// can never be confused with a key of fla.
 static deltaic_status read_ablation(struct json_reader *r, const json_t *config, struct delta_spec *s) {
   static const char *const keys[] = {"qk_norm", "qk_activation", "use_beta", "use_decay", "use_output_norm"};
   const json_t *ablation = json_object_get(config, "ablation");
@@ -90,7 +90,7 @@ static deltaic_status set_layers(struct json_reader *r, const json_t *config, st
   return DELTAIC_OK;
 }
 
-// What both families' layers have.
+// Reads the keys that the layers of all these families share.
 static struct delta_spec read_layer(struct json_reader *r, const json_t *config, uint32_t default_heads, bool gate,
                                     const struct model_spec *out) {
   struct delta_spec s = {
@@ -104,7 +104,7 @@ static struct delta_spec read_layer(struct json_reader *r, const json_t *config,
   return s;
 }
 
-// Head-in-Head.
+// Reads the keys of Head-in-Head.
 static void read_hh(struct json_reader *r, const json_t *config, struct delta_spec *s) {
   s->r = (uint32_t)json_int(r, config, "hh_r", 1, 1, HH_MOST);
   if (s->r == 1) return;
@@ -122,7 +122,7 @@ static deltaic_status read_delta_net(struct json_reader *r, const json_t *config
   s.has_beta = json_bool(r, config, "use_beta", true);
   s.norm = norm_values[arch_choice(r, config, "qk_norm", fla_norms)];
   s.activation = activation_values[arch_choice(r, config, "qk_activation", activations)];
-  if (json_bool(r, config, "use_elu", false)) s.activation = ACTIVATION_ELU1; // its name in 2024
+  if (json_bool(r, config, "use_elu", false)) s.activation = ACTIVATION_ELU1; // name of the key in 2024
   read_hh(r, config, &s);
   if (r->status) return r->status;
   s.Dk = head_size(out->D, expand_k, s.H);
@@ -153,7 +153,7 @@ static deltaic_status read_gated_deltaproduct(struct json_reader *r, const json_
   if (status) return status;
   struct delta_spec s = read_layer(r, config, 6, true, out);
   double expand_v = json_number(r, config, "expand_v", 2, 0, 1024);
-  s.output_gate = json_bool(r, config, "use_output_gate", s.output_gate); // its name since July 2025
+  s.output_gate = json_bool(r, config, "use_output_gate", s.output_gate); // name of the key since July 2025
   s.gated = json_bool(r, config, "use_forget_gate", false);
   s.n = (uint32_t)json_int(r, config, "num_householder", 1, 1, DELTA_STEPS);
   s.Dk = (uint32_t)json_int(r, config, "head_dim", 256, 1, LIMIT_HEAD_SIZE);

@@ -1,5 +1,5 @@
-// arch_fla: what the families of flash-linear-attention share: their tensors' names, and their config outside the
-// linear-attention layers, with softmax-attention and Mamba-2 layers among them.
+// arch_fla: what the families of flash-linear-attention share: the tensors' names, and the config outside the
+// linear-attention layers, including softmax-attention and Mamba-2 layers in hybrids.
 #include "arch_common.h"
 
 #include "mixer_attention.h"
@@ -21,7 +21,7 @@ static const struct tensor_name tensors_of_fla[] = {
     NAMED(FFN_DOWN, LAYER "mlp.down_proj.weight"),
     NAMED(Q, LAYER "attn.q_proj.weight"),
     NAMED(K, LAYER "attn.k_proj.weight"),
-    NAMED(K, LAYER "attn.k_projs.@.weight"), // DeltaProduct before June 2025: an item for each step
+    NAMED(K, LAYER "attn.k_projs.@.weight"), // DeltaProduct before June 2025: an item per householder step
     NAMED(V, LAYER "attn.v_proj.weight"),
     NAMED(V, LAYER "attn.v_projs.@.weight"),
     NAMED(Q_BIAS, LAYER "attn.q_proj.bias"),
@@ -30,7 +30,7 @@ static const struct tensor_name tensors_of_fla[] = {
     NAMED(Q_NORM, LAYER "attn.q_norm.weight"),
     NAMED(K_NORM, LAYER "attn.k_norm.weight"),
     NAMED(Q_CONV, LAYER "attn.q_conv1d.weight"),
-    NAMED(Q_CONV, LAYER "attn.q_conv1ds.0.weight"), // those after it were never used
+    NAMED(Q_CONV, LAYER "attn.q_conv1ds.0.weight"), // later items were never used
     NAMED(Q_CONV, LAYER "attn.q_conv1ds.@.weight"),
     NAMED(K_CONV, LAYER "attn.k_conv1d.weight"),
     NAMED(K_CONV, LAYER "attn.k_conv1ds.@.weight"),
@@ -56,15 +56,15 @@ static const struct tensor_name tensors_of_fla[] = {
     {0},
 };
 
-// attn.D was never read by any version of the layer; rotation frequencies follow from rope_theta.
+// No version of the layer read attn.D; rotation frequencies follow from rope_theta.
 static const char *const ignored_of_fla[] = {"model.layers.*.attn.D", "model.layers.*.rotary.inv_freq",
                                              "model.layers.*.attn.q_conv1ds.*", NULL};
 
 static const struct names names_of_fla = {
     .prefixes = {"model."}, .tensors = tensors_of_fla, .ignored = ignored_of_fla, .base = &names_mamba2_mixer};
 
-// Keys under which fla, or the checkpoints' other writers, compute something else. Each is harmless when it is missing,
-// null, false, or has its neutral value.
+// Keys that make fla, or other writers of checkpoints, compute something else. A key has no effect if it is missing,
+// null, false, or its neutral value.
 static deltaic_status refuse_keys(const struct json_reader *r, const json_t *config) {
   static const struct refused_key {
     const char *key;
@@ -74,20 +74,19 @@ static deltaic_status refuse_keys(const struct json_reader *r, const json_t *con
   const char *type = json_string_value(json_object_get(config, "model_type"));
   bool hh = type && (!strcmp(type, "delta_net") || !strcmp(type, "gated_deltanet"));
   for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-    if (hh && !strcmp(refused[i].key, "hh_r")) continue; // the families that have Head-in-Head
+    if (hh && !strcmp(refused[i].key, "hh_r")) continue; // this family supports Head-in-Head
     const json_t *value = json_object_get(config, refused[i].key);
     if (!value || json_is_null(value) || json_is_false(value)) continue;
     if (json_is_number(value) && json_number_value(value) == refused[i].neutral) continue;
-    return fail(DELTAIC_UNSUPPORTED, "%s: config key %s asks for something that is not supported", r->file,
-                refused[i].key);
+    return fail(DELTAIC_UNSUPPORTED, "%s: config key %s has a value that is not supported", r->file, refused[i].key);
   }
   if (json_present(config, "d_model") && !json_present(config, "hidden_size"))
     return fail(DELTAIC_UNSUPPORTED,
-                "%s: names sizes as before March 2024 (d_model); rename them to hidden_size and the like", r->file);
+                "%s: uses key names from before March 2024 (d_model); rename them (hidden_size and so on)", r->file);
   return DELTAIC_OK;
 }
 
-// norm_first checkpoints (2024) keep the MLP's norm inside the MLP, where it had its own eps.
+// norm_first checkpoints (2024) have the MLP's norm inside the MLP, with its own eps.
 static float ffn_norm_eps(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint, float norm_eps) {
   bool inside = checkpoint && checkpoint_find(checkpoint, "model.layers.0.mlp.norm.weight");
   return json_bool(r, config, "norm_first", true) && inside ? 1e-5f : norm_eps;
@@ -132,8 +131,7 @@ static deltaic_status read_attn(struct json_reader *r, const json_t *config, str
   return DELTAIC_OK;
 }
 
-// mixers: every layer's kind, in place of attn's list of layers. Those of the family's own are left to
-// it.
+// `mixers` names the kind of every layer, instead of `attn`'s list of layers. Skips the family's own kind.
 static deltaic_status set_mixer(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint, uint32_t i,
                                 const char *kind, struct model_spec *out) {
   const json_t *attn = json_object_get(config, "attn"), *mamba2 = json_object_get(config, "mamba2");
@@ -166,7 +164,7 @@ static deltaic_status read_mixers(struct json_reader *r, const json_t *config, s
   return DELTAIC_OK;
 }
 
-// Layouts that would otherwise only show as a missing tensor.
+// Refuses old layouts with a message of their own, instead of a missing tensor.
 static deltaic_status refuse_tensors(struct checkpoint *checkpoint, uint32_t layers) {
   static const struct refused_tensor {
     const char *name, *what;
@@ -194,6 +192,6 @@ deltaic_status arch_read_outside(struct json_reader *r, const json_t *config, st
   if (status) return status;
   if (json_present(config, "mixers")) return read_mixers(r, config, checkpoint, out);
   if (json_present(config, "mamba2"))
-    return fail(DELTAIC_UNSUPPORTED, "%s: config key mamba2 is of use only with mixers", r->file);
+    return fail(DELTAIC_UNSUPPORTED, "%s: config key mamba2 needs the key mixers", r->file);
   return read_attn(r, config, out);
 }

@@ -1,5 +1,5 @@
-// arch_mamba2: the family mamba2 of flash-linear-attention, whose layers are a norm and a mixer, and the Mamba-2
-// layers of hybrids (docs/models.md).
+// arch_mamba2: the family mamba2 of flash-linear-attention, whose layers are a norm and a mixer, and the Mamba-2 layers
+// of hybrids (docs/models.md).
 #include "arch_common.h"
 
 #include "mixer_mamba2.h"
@@ -7,7 +7,7 @@
 #include <float.h>
 #include <math.h>
 
-// dt_limit, in older files time_step_limit: the least and the greatest dt.
+// Reads dt_limit (time_step_limit in older files): the smallest and largest dt.
 static void read_limits(struct json_reader *r, const json_t *object, struct mamba2_spec *s) {
   const json_t *limit = json_object_get(object, json_present(object, "dt_limit") ? "dt_limit" : "time_step_limit");
   s->dt_low = 0;
@@ -23,7 +23,7 @@ static void read_limits(struct json_reader *r, const json_t *object, struct mamb
   s->dt_high = to > FLT_MAX ? INFINITY : (float)to;
 }
 
-// norm_before_gate and rmsnorm, in older files rms_norm.
+// Reads norm_before_gate and rmsnorm (rms_norm in older files).
 static enum norm_place read_norm_place(struct json_reader *r, const json_t *object) {
   bool first = json_bool(r, object, "norm_before_gate", false);
   bool present = json_bool(r, object, "rmsnorm", json_bool(r, object, "rms_norm", true));
@@ -48,21 +48,22 @@ static struct mamba2_spec read_layer(struct json_reader *r, const json_t *object
   return s;
 }
 
-// heads = E / P with E = trunc(D * expand); the file may say the number too.
+// heads = E / P with E = trunc(D * expand). If the file also has num_heads, they must agree.
 static deltaic_status count_heads(struct json_reader *r, const json_t *object, uint32_t D, double expand,
                                   struct mamba2_spec *s) {
   double E = trunc(D * expand);
   int64_t heads = json_int(r, object, "num_heads", 0, 1, LIMIT_HEADS);
   if (r->status) return r->status;
   if (fmod(E, s->P) != 0 || E < s->P || E / s->P > LIMIT_HEADS || (heads && heads * (double)s->P != E))
-    return fail(DELTAIC_BAD_SHAPE, "%s: %g numbers (expand %g times hidden_size %u) do not make heads of %u%s", r->file,
-                E, expand, D, s->P, heads ? " as num_heads says" : "");
+    return fail(DELTAIC_BAD_SHAPE, "%s: expand %g times hidden_size %u is %g, which does not make heads of %u%s",
+                r->file, expand, D, E, s->P, heads ? " as num_heads says" : "");
   s->heads = (uint32_t)(E / s->P);
   if (s->heads % s->groups)
     return fail(DELTAIC_BAD_SHAPE, "%s: n_groups %u does not divide the %u heads", r->file, s->groups, s->heads);
   uint64_t state = (uint64_t)s->heads * s->N * s->P, columns = 2 * (uint64_t)E + 2ull * s->groups * s->N;
   if (state > INT32_MAX || columns > INT32_MAX / 2)
-    return fail(DELTAIC_UNSUPPORTED, "%s: a Mamba-2 layer would have a state of %llu numbers and %llu columns", r->file,
+    return fail(DELTAIC_UNSUPPORTED,
+                "%s: a Mamba-2 layer would have a state of %llu elements and %llu columns, which is too large", r->file,
                 (unsigned long long)state, (unsigned long long)columns);
   return DELTAIC_OK;
 }
@@ -78,7 +79,7 @@ deltaic_status arch_set_mamba2(struct json_reader *r, const json_t *object, stru
 
 // ---------------------------------------------------------------- names
 
-// One projection has the rows of z, then of x, B and C, then of dt.
+// One projection has the rows of z, then those of x, B and C, then those of dt.
 static uint64_t inner_of(const struct layer_spec *layer) {
   const struct mamba2_spec *s = layer->spec;
   return (uint64_t)s->heads * s->P;

@@ -1,4 +1,4 @@
-// arch_qwen2: the dense transformers Qwen2 and Qwen2.5 as Hugging Face has them: softmax attention with biases on q, k
+// arch_qwen2: the dense transformers Qwen2 and Qwen2.5 in Hugging Face's format: softmax attention with biases on q, k
 // and v, and gated MLPs (docs/models.md).
 #include "arch_common.h"
 

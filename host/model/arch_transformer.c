@@ -1,5 +1,5 @@
-// arch_transformer: the family transformer of flash-linear-attention, softmax attention in every layer. Its config has
-// at the top what the other families have in `attn`; everything outside the mixer is as theirs.
+// arch_transformer: the family transformer of flash-linear-attention, with softmax attention in every layer. Its config
+// has the keys of `attn` at the top level; everything outside the mixer is as in the other families.
 #include "arch_common.h"
 
 #include "mixer_attention.h"

@@ -1,4 +1,4 @@
-// block: see block.h.
+// block: binds a layer's weights and records its operations (block.h).
 #include "block.h"
 
 void state_add(struct arena *arena, struct tensor *out, enum dtype dtype, const struct state_shape *shape,

@@ -1,5 +1,4 @@
-// checkpoint: finds a checkpoint's files, and a tensor in them by its name. See checkpoint.h; what a file holds is
-// safetensors.c's.
+// checkpoint: finds a checkpoint's files, and tensors in them by name. safetensors.c reads each file.
 #include "checkpoint.h"
 
 #include <assert.h>
@@ -38,7 +37,7 @@ static struct checkpoint *create(const char *path, size_t shards) {
   return NULL;
 }
 
-// Takes `path`, also on failure.
+// Owns `path` from here on, even after a failure.
 static deltaic_status open_shard(struct checkpoint *c, char *path) {
   if (!path) return fail_memory("a file name", 0);
   struct shard *s = &c->shards[c->shard_count++];
@@ -61,12 +60,12 @@ static deltaic_status open_single(const char *path, char *file, struct checkpoin
 
 // ---------------------------------------------------------------- shards and their index
 
-// A shard lies beside its index: its name must not lead anywhere else.
+// A shard must be in the folder of its index: refuses names with a path.
 static bool plain_name(const char *name) {
   return *name && strcmp(name, ".") && strcmp(name, "..") && !strpbrk(name, "/\\");
 }
 
-// files: an empty object, filled with the shards' names, each once.
+// Fills `files`, an empty object, with the names of the shards, each once.
 static deltaic_status list_shards(const char *index, const json_t *map, json_t *files) {
   const char *name;
   json_t *value;
@@ -157,7 +156,7 @@ deltaic_status checkpoint_open(const char *path, struct checkpoint **out) {
   return status;
 }
 
-// With the folder's name where the file lies in one of a model.
+// The message names the folder of the file if that is a model's.
 deltaic_status checkpoint_open_folder(const char *path, struct checkpoint **out) {
   struct stat about;
   if (stat(path, &about) || !S_ISREG(about.st_mode)) return checkpoint_open(path, out);
@@ -167,7 +166,7 @@ deltaic_status checkpoint_open_folder(const char *path, struct checkpoint **out)
   const char *beside = slash ? folder : ".";
   char *config = folder ? path_join(beside, "config.json") : NULL;
   bool named = config && file_exists(config);
-  deltaic_status status = fail(DELTAIC_BAD_FILE, "%s: is a file, and a model is given by its folder%s%s", path,
+  deltaic_status status = fail(DELTAIC_BAD_FILE, "%s: is a file; give the model's folder instead%s%s", path,
                                named ? ": " : "", named ? beside : "");
   free(config);
   free(folder);
@@ -190,7 +189,7 @@ deltaic_status checkpoint_parse(const char *name, const void *data, size_t bytes
   return status;
 }
 
-// ---------------------------------------------------------------- what is there
+// ---------------------------------------------------------------- tensors
 
 void checkpoint_close(struct checkpoint *c) {
   if (!c) return;
@@ -219,7 +218,7 @@ struct file_tensor *checkpoint_find(struct checkpoint *c, const char *name) {
 }
 
 struct file_tensor *checkpoint_findf(struct checkpoint *c, const char *format, ...) {
-  char name[256]; // longer than any name this library looks for
+  char name[256]; // longer than any name that this library looks up
   va_list args;
   va_start(args, format);
   int length = vsnprintf(name, sizeof name, format, args);

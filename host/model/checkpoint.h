@@ -1,4 +1,4 @@
-// checkpoint.h: a checkpoint's tensors by name: of one model.safetensors, or of shards with an index.
+// checkpoint.h: a checkpoint's tensors by name, from one model.safetensors or from shards with an index.
 #ifndef CHECKPOINT_H
 #define CHECKPOINT_H
 #include "safetensors.h"
@@ -7,14 +7,14 @@ struct checkpoint; // tensors sorted by name, and the mapped files
 
 // path: a folder, or a .safetensors file.
 deltaic_status checkpoint_open(const char *path, struct checkpoint **out);
-// The same of a model, whose config.json lies beside: a folder.
+// The same for a model: a folder that also has a config.json.
 deltaic_status checkpoint_open_folder(const char *path, struct checkpoint **out);
 void checkpoint_close(struct checkpoint *checkpoint); // accepts NULL
-// The same for one file's bytes that the caller keeps alive (tests, fuzzing).
+// The same for the bytes of one file, which the caller keeps alive (tests, fuzzing).
 deltaic_status checkpoint_parse(const char *name, const void *data, size_t bytes, struct checkpoint **out);
 uint64_t checkpoint_count(const struct checkpoint *checkpoint);
 struct file_tensor *checkpoint_at(struct checkpoint *checkpoint, uint64_t i);
-struct file_tensor *checkpoint_find(struct checkpoint *checkpoint, const char *name); // NULL when it is not there
+struct file_tensor *checkpoint_find(struct checkpoint *checkpoint, const char *name); // NULL: not found
 // printf-style name.
 __attribute__((format(printf, 2, 3))) struct file_tensor *checkpoint_findf(struct checkpoint *checkpoint,
                                                                            const char *format, ...);

@@ -1,11 +1,11 @@
-// device_handle.h: what the public handles of contexts and devices are.
+// device_handle.h: the structs behind the public handles of contexts and devices.
 #ifndef DEVICE_HANDLE_H
 #define DEVICE_HANDLE_H
 #include "backend.h"
 
 struct deltaic_context {
   struct instance instance;
-  char *cache_dir; // NULL: compiled pipelines are not kept
+  char *cache_dir; // compiled pipelines are not saved
 };
 
 struct deltaic_device {

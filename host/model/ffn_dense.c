@@ -1,4 +1,4 @@
-// ffn_dense: a gated MLP. Old checkpoints keep gate and up in one tensor [2F, D]: the same rows as ours.
+// ffn_dense: a gated MLP. Old checkpoints keep gate and up in one tensor (2F, D), whose rows are in our order.
 #include "ffn_dense.h"
 
 #include "ffn.h"

@@ -1,14 +1,15 @@
-// mixer.h: what mixes tokens in a layer. A mixer is a table of functions over its own spec (sizes, from arch), weights
-// (tensors on the device) and state (tensors of one session); block.c never asks which one it has.
+// mixer.h: the interface of a mixer, the part of a layer that mixes tokens. A mixer is a table of functions over its
+// own spec (sizes, from arch), weights (tensors on the device) and state (tensors of one session). block.c never asks
+// which mixer it has.
 #ifndef MIXER_H
 #define MIXER_H
 #include "oplist.h"
 #include "weights.h"
 
-// A tensor of a session's state. Caches hold positions: row b of sequence b, position p at slot p % capacity.
+// A tensor of a session's state, with one row per slot. In a cache, position p is at index p % capacity.
 struct state_entry {
   struct tensor *tensor;
-  uint32_t position_cols; // numbers per position; 0: not a cache, saved whole
+  uint32_t position_cols; // elements per position; 0: not a cache, saved whole
   uint32_t window;        // positions that can still be read; 0: all
 };
 enum { MIXER_STATES = 2 };
@@ -18,23 +19,23 @@ struct state_list {
   int count;
 };
 
-// What a session asks of a mixer's state.
+// Sizes that a session wants for a mixer's state.
 struct state_shape {
-  uint32_t sequences; // slots: rows of every tensor
+  uint32_t sequences; // each has a slot: a row of every tensor
   uint32_t context;   // positions that a global cache holds
   uint32_t batch;     // most tokens in one call
 };
 
-// Declares a tensor of a row for every slot, each beginning where a view may.
+// Declares a tensor with one row per slot. Rows are aligned so that a view can begin at each.
 void state_add(struct arena *arena, struct tensor *out, enum dtype dtype, const struct state_shape *shape,
                uint64_t cols);
 
-// One call of the layers: a list that they record into, for T rows of B sequences.
+// One call of the layers, which record into l, for T rows of B sequences.
 struct call {
   struct oplist *l;
-  struct tensor sequences; // (B, 4) i32: struct sequence each, of slots in any order, with a row or more
+  struct tensor sequences; // (B, 4) i32: a struct sequence each, slots in any order, at least one row each
   uint32_t T;
-  deltaic_probed layer; // of the present one, for who looks
+  deltaic_probed layer; // the current layer, for probes
 };
 
 struct mixer_sizes {
@@ -42,14 +43,14 @@ struct mixer_sizes {
 };
 
 struct mixer {
-  const char *name;                  // "gated_deltanet", as the user sees it
+  const char *name;                  // as users see it: "gated_deltanet"
   size_t weights_bytes, state_bytes; // of the structs below
-  // Text that tells layers of this kind apart, as "window 48"; "" when there is nothing to say.
+  // Writes what distinguishes layers of this kind, such as "window 48"; "" if nothing does.
   void (*describe)(const void *spec, char *text, size_t capacity);
-  bool (*grows)(const void *spec);                            // state grows with the text
+  bool (*grows)(const void *spec);                            // whether the state grows with the sequence
   void (*sizes)(const void *spec, struct mixer_sizes *sizes); // of a matrix-valued state; NULL: it has none
-  void (*see)(void *spec, uint32_t window); // limits it to the last `window` positions; NULL: it has no such limit
-  // Declares what the layer needs of the checkpoint. D: the model's width.
+  void (*limit)(void *spec, uint32_t window); // lets it see only the last `window` positions; NULL: has no such limit
+  // Declares the weights that the layer needs from the checkpoint. D: the model's width.
   void (*bind)(const void *spec, uint32_t layer, uint32_t D, struct weights *w, void *weights);
   // Declares the state's tensors in the arena and lists them.
   void (*state)(const void *spec, const struct state_shape *shape, struct arena *arena, void *state,

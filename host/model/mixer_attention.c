@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const float QK_NORM_EPS = 1e-5f; // fla leaves it at its RMSNorm's default; norm_eps is not passed on
+static const float QK_NORM_EPS = 1e-5f; // the default of fla's RMSNorm: fla does not pass norm_eps on
 
 struct attention_weights {
   struct tensor in_proj;  // (rows of q, k, v and gate, D)
@@ -18,7 +18,7 @@ struct attention_weights {
 };
 
 struct attention_state {
-  struct tensor k, v; // (B, capacity * kv_heads * d)
+  struct tensor k, v; // (slots, capacity * kv_heads * d)
 };
 
 struct rotation {
@@ -36,7 +36,7 @@ static void rotation_row(const void *context, uint32_t row, uint32_t rotary, flo
   }
 }
 
-// One weight for all queries, one for all keys: each as often as there are heads.
+// The norm has one weight for all query heads and one for all key heads. Each is repeated for every head.
 struct norm_sources {
   struct weight_part q, k;
   uint32_t heads, d;
@@ -96,7 +96,7 @@ static void attention_bind(const void *spec, uint32_t layer, uint32_t D, struct 
   if (s->rotary) weights_rows(w, &a->rotation, ROPE_ROWS, s->rotary, rotation_row, &r, sizeof r);
 }
 
-// A window's cache also holds the tokens of one call: its first query still sees window - 1 positions before it.
+// The cache of a window also holds the tokens of one call, whose first query still sees window - 1 earlier positions.
 static uint32_t capacity_of(const struct attention_spec *s, const struct state_shape *shape) {
   if (!s->window) return shape->context;
   uint64_t capacity = (uint64_t)s->window - 1 + shape->batch;
@@ -170,14 +170,14 @@ static void attention_describe(const void *spec, char *text, size_t capacity) {
 
 static bool attention_grows(const void *spec) { return ((const struct attention_spec *)spec)->window == 0; }
 
-static void attention_see(void *spec, uint32_t window) { ((struct attention_spec *)spec)->window = window; }
+static void attention_limit(void *spec, uint32_t window) { ((struct attention_spec *)spec)->window = window; }
 
 const struct mixer mixer_attention = {.name = "attention",
                                       .weights_bytes = sizeof(struct attention_weights),
                                       .state_bytes = sizeof(struct attention_state),
                                       .describe = attention_describe,
                                       .grows = attention_grows,
-                                      .see = attention_see,
+                                      .limit = attention_limit,
                                       .bind = attention_bind,
                                       .state = attention_state,
                                       .forward = attention_forward};

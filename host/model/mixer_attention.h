@@ -1,4 +1,4 @@
-// mixer_attention.h: softmax attention of one layer, global or sliding window, grouped key/value heads, RoPE.
+// mixer_attention.h: sizes of a softmax attention layer: global or sliding window, grouped key/value heads, RoPE.
 #ifndef MIXER_ATTENTION_H
 #define MIXER_ATTENTION_H
 #include "ops.h"
@@ -8,7 +8,7 @@ extern const struct mixer mixer_attention;
 
 struct attention_spec {
   uint32_t heads, kv_heads, d;
-  uint32_t rotary; // numbers of a head that are rotated, even; 0: positions are not told
+  uint32_t rotary; // elements of a head that are rotated, even; 0: no positions
   uint32_t window; // 0: global
   double rope_theta;
   bool bias;    // on q, k and v

@@ -4,8 +4,8 @@
 //   q, k, v = conv(x Wq), conv(x Wk), conv(x Wv);  beta, g from x;  o = delta_rule(norm(q), norm(k), v, beta, g)
 //   y = ([rms](o) [* silu(x Wg)]) Wo
 //
-// All projections of x are one matrix, so that they are one product: rows q, k, v, padding, gate, padding, logits of
-// masks, padding, beta, decay. The padding lets columns start where a descriptor may start.
+// All projections of x are one matrix, for a single product. Its rows are q, k, v, padding, gate, padding, mask logits,
+// padding, beta, decay. The padding aligns the columns of each to the start of a descriptor.
 #include "mixer_delta.h"
 
 #include "mixer.h"
@@ -15,21 +15,21 @@
 
 struct delta_weights {
   struct tensor in_proj, in_bias;         // (P, D), (1, P) f32 or absent
-  struct tensor mask;                     // (1, Hv * r * r) f32: M of a static mask
+  struct tensor mask;                     // (1, Hv * r * r) f32: M of a fixed mask
   struct tensor conv, conv_bias;          // (W, C) f32, (1, C) f32 or absent; C = columns of q, k, v
   struct tensor A_log, dt_bias;           // (1, Hv) f32 when gated
   struct tensor o_norm, o_proj;           // (1, Dv) f32 or absent, (D, Hv * Dv)
-  uint32_t gate_from, mask_from, ba_from; // columns of the projection
+  uint32_t gate_from, mask_from, ba_from; // first columns in the projections
 };
 
 struct delta_state {
-  struct tensor history; // (B, (W-1) * C), oldest first
-  struct tensor S;       // (B, Hv * Dk * Dv)
+  struct tensor history; // (slots, (W-1) * C), oldest first
+  struct tensor S;       // (slots, Hv * Dk * Dv)
 };
 
-// Columns.
+// Numbers of columns.
 struct delta_sizes {
-  uint32_t key, value, keys, values, C, gate, masks, logits, betas, ba; // key, value: of one step
+  uint32_t key, value, keys, values, C, gate, masks, logits, betas, ba; // key, value: of one householder step
 };
 
 static struct delta_sizes sizes_of(const struct delta_spec *s) {
@@ -49,7 +49,7 @@ static struct delta_sizes sizes_of(const struct delta_spec *s) {
 
 static uint32_t conv_width(const struct delta_spec *s) { return s->W ? s->W : 1; }
 
-// Without a convolution, one tap of weight 1: the activation alone.
+// Without a short convolution: one tap of weight 1, which leaves only the activation.
 static void ones_row(const void *context, uint32_t row, uint32_t cols, float *out) {
   (void)context, (void)row;
   for (uint32_t i = 0; i < cols; i++) out[i] = 1.0f;
@@ -75,14 +75,14 @@ static void bind_conv(const struct delta_spec *s, const struct delta_sizes *z, u
   if (any) weights_vector(w, &d->conv_bias, bias, 3);
 }
 
-struct static_mask {
+struct fixed_mask {
   struct weight_part source;
   uint32_t r;
   enum hh_nonneg nonneg;
 };
 
-static void static_mask_row(const void *context, uint32_t row, uint32_t cols, float *out) {
-  const struct static_mask *s = context;
+static void fixed_mask_row(const void *context, uint32_t row, uint32_t cols, float *out) {
+  const struct fixed_mask *s = context;
   uint32_t size = s->r * s->r;
   float z[HH_MOST * HH_MOST];
   (void)row;
@@ -104,19 +104,19 @@ static void mask_bias_row(const void *context, uint32_t row, uint32_t cols, floa
   weight_part_read(&s->source, 0, s->source.rows, 1, out + s->from);
 }
 
-// A static mask, or the bias of the projection that makes masks.
+// Binds a fixed mask, or the bias of the projection that computes masks.
 static void bind_mask(const struct delta_spec *s, const struct delta_sizes *z, uint32_t layer, struct weights *w,
                       struct delta_weights *d) {
   if (s->mask_input && !weights_has(w, layer, ROLE_MASK_BIAS)) return;
   const struct weight_part source = s->mask_input ? weights_part(w, layer, ROLE_MASK_BIAS, z->masks, 0)
                                                   : weights_part(w, layer, ROLE_MASK_FIXED, s->Hv, s->r * s->r);
-  const struct static_mask mask = {source, s->r, s->nonneg};
+  const struct fixed_mask mask = {source, s->r, s->nonneg};
   const struct mask_bias bias = {source, d->mask_from};
   w->parameters += z->masks;
   if (s->mask_input)
     weights_rows(w, &d->in_bias, 1, d->ba_from + z->ba, mask_bias_row, &bias, sizeof bias);
   else
-    weights_rows(w, &d->mask, 1, z->masks, static_mask_row, &mask, sizeof mask);
+    weights_rows(w, &d->mask, 1, z->masks, fixed_mask_row, &mask, sizeof mask);
 }
 
 static struct weight_part aligned(struct weight_part part, uint32_t align) {
@@ -201,32 +201,35 @@ static void delta_forward(const void *spec, const void *weights, const void *sta
   const struct delta_spec *s = spec;
   const struct delta_weights *w = weights;
   const struct delta_state *st = state;
-  const struct delta_sizes z = sizes_of(s);
+  const struct delta_sizes sizes = sizes_of(s);
   const struct tensor none = {0};
   const uint32_t T = call->T;
   struct oplist *l = call->l;
 
-  const struct tensor p = oplist_value(l, T, w->in_proj.rows); // all projections of h
-  const struct tensor gate = z.gate ? tensor_cols(p, w->gate_from, z.gate) : none;
-  const struct tensor mask = z.logits ? tensor_cols(p, w->mask_from, z.logits) : w->mask;
-  const struct tensor ba = z.ba ? tensor_cols(p, w->ba_from, z.ba) : none;
-  const struct tensor c = oplist_value(l, T, z.C), qkv = oplist_value(l, T, z.C); // convolved; and q and k normed
+  // All projections of h, and views of some of their columns. ba: logits of beta, then of the decay.
+  const struct tensor projected = oplist_value(l, T, w->in_proj.rows);
+  const struct tensor qkv_in = tensor_cols(projected, 0, sizes.C);
+  const struct tensor gate = sizes.gate ? tensor_cols(projected, w->gate_from, sizes.gate) : none;
+  const struct tensor mask = sizes.logits ? tensor_cols(projected, w->mask_from, sizes.logits) : w->mask;
+  const struct tensor ba = sizes.ba ? tensor_cols(projected, w->ba_from, sizes.ba) : none;
+  const struct tensor convolved = oplist_value(l, T, sizes.C);
+  const struct tensor qkv = oplist_value(l, T, sizes.C); // as convolved, with q and k normalized
   const struct tensor beta = oplist_value(l, T, s->n * s->Hv), g = s->gated ? oplist_value(l, T, s->Hv) : none;
-  struct tensor o = oplist_value(l, T, z.value);
+  struct tensor o = oplist_value(l, T, sizes.value);
 
-  op_linear(l, p, h, w->in_proj, w->in_bias);
-  op_conv(l, &(struct conv){.y = c,
-                            .x = tensor_cols(p, 0, z.C),
+  op_linear(l, projected, h, w->in_proj, w->in_bias);
+  op_conv(l, &(struct conv){.y = convolved,
+                            .x = qkv_in,
                             .weight = w->conv,
                             .bias = w->conv_bias,
                             .history = st->history,
                             .sequences = call->sequences,
                             .a = conv_args(s)});
-  op_probe(l, DELTAIC_PROBE_QKV, c, T, z.C, &call->layer);
+  op_probe(l, DELTAIC_PROBE_QKV, convolved, T, sizes.C, &call->layer);
   op_delta_inputs(l, &(struct delta_inputs){.y = qkv,
                                             .beta = beta,
                                             .g = g,
-                                            .x = c,
+                                            .x = convolved,
                                             .ba = ba,
                                             .A_log = w->A_log,
                                             .dt_bias = w->dt_bias,
@@ -243,7 +246,7 @@ static void delta_forward(const void *spec, const void *weights, const void *sta
                                         .a = rule_args(s)});
   op_probe(l, DELTAIC_PROBE_STATE, st->S, (size_t)s->Hv * s->Dk, s->Dv, &call->layer);
   if (s->output_norm || s->output_gate) {
-    const struct tensor normed = oplist_value(l, T, z.value);
+    const struct tensor normed = oplist_value(l, T, sizes.value);
     op_gated_norm(l, &(struct gated_norm){.y = normed,
                                           .x = o,
                                           .gate = gate,
@@ -254,14 +257,14 @@ static void delta_forward(const void *spec, const void *weights, const void *sta
                                           .eps = s->norm_eps});
     o = normed;
   }
-  op_probe(l, DELTAIC_PROBE_HEADS, o, T, z.value, &call->layer);
+  op_probe(l, DELTAIC_PROBE_HEADS, o, T, sizes.value, &call->layer);
   op_linear(l, y, o, w->o_proj, none);
 }
 
 static void delta_describe(const void *spec, char *text, size_t capacity) {
   const struct delta_spec *s = spec;
   if (s->n > 1)
-    snprintf(text, capacity, "%u steps", s->n);
+    snprintf(text, capacity, "%u householder steps", s->n);
   else if (s->r > 1)
     snprintf(text, capacity, "%u heads in a head, masks %s", s->r, s->mask_input ? "from the input" : "static");
   else if (capacity)

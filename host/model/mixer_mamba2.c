@@ -3,8 +3,8 @@
 //   z, xBC, dt = x Win;  xBC = silu(conv(xBC));  dt, g from dt;  y = mamba2(xBC, dt, g) with the skip D x
 //   out = norm(y, gate z) Wout
 //
-// The checkpoint's one projection has rows z, xBC, dt. Ours has zero rows between them, so that the columns of each
-// start where a descriptor may start.
+// The checkpoint's projection has the rows z, xBC, dt. Ours has zero rows between them, which align the columns of each
+// to the start of a descriptor.
 #include "mixer_mamba2.h"
 
 #include "mixer.h"
@@ -15,18 +15,18 @@ struct mamba2_weights {
   struct tensor A_log, dt_bias, D;  // (1, heads) f32, the same, (1, heads) or (1, E) f32
   struct tensor norm;               // (1, E) f32 or absent
   struct tensor out_proj, out_bias; // (D, E), (1, D) f32 or absent
-  uint32_t xBC_from, dt_from;       // columns of the projection
+  uint32_t xBC_from, dt_from;       // first columns in the projections
 };
 
 struct mamba2_state {
-  struct tensor history; // (B, (W-1) * C), oldest first
-  struct tensor S;       // (B, heads * N * P)
+  struct tensor history; // (slots, (W-1) * C), oldest first
+  struct tensor S;       // (slots, heads * N * P)
 };
 
 static uint32_t inner(const struct mamba2_spec *s) { return s->heads * s->P; }
 static uint32_t channels(const struct mamba2_spec *s) { return inner(s) + 2 * s->groups * s->N; }
 
-// The projection's bias with the same gaps as its rows.
+// The projection's bias, with the same padding as its rows.
 struct bias_source {
   struct weight_part parts[3];
   uint32_t from[3];
@@ -89,21 +89,21 @@ static void mamba2_forward(const void *spec, const void *weights, const void *st
   const struct mamba2_state *st = state;
   const uint32_t T = call->T, C = channels(s), E = inner(s);
   struct oplist *l = call->l;
-  const struct tensor p = oplist_value(l, T, w->in_proj.rows); // z, xBC, dt
+  const struct tensor projected = oplist_value(l, T, w->in_proj.rows); // z, xBC, dt
   const struct tensor xBC = oplist_value(l, T, C), dt = oplist_value(l, T, s->heads), g = oplist_value(l, T, s->heads);
   const struct tensor o = oplist_value(l, T, E), out = oplist_value(l, T, E);
 
-  op_linear(l, p, h, w->in_proj, w->in_bias);
+  op_linear(l, projected, h, w->in_proj, w->in_bias);
   op_conv(l, &(struct conv){.y = xBC,
                             .history = st->history,
-                            .x = tensor_cols(p, w->xBC_from, C),
+                            .x = tensor_cols(projected, w->xBC_from, C),
                             .weight = w->conv,
                             .bias = w->conv_bias,
                             .sequences = call->sequences,
                             .a = {.W = s->W, .C = C, .silu_from = 0}});
   op_mamba2_inputs(l, &(struct mamba2_inputs){.dt = dt,
                                               .g = g,
-                                              .raw = tensor_cols(p, w->dt_from, s->heads),
+                                              .raw = tensor_cols(projected, w->dt_from, s->heads),
                                               .A_log = w->A_log,
                                               .dt_bias = w->dt_bias,
                                               .low = s->dt_low,
@@ -122,7 +122,7 @@ static void mamba2_forward(const void *spec, const void *weights, const void *st
   op_probe(l, DELTAIC_PROBE_STATE, st->S, (size_t)s->heads * s->N, s->P, &call->layer);
   op_gated_norm(l, &(struct gated_norm){.y = out,
                                         .x = o,
-                                        .gate = tensor_cols(p, 0, E),
+                                        .gate = tensor_cols(projected, 0, E),
                                         .weight = w->norm,
                                         .groups = s->groups,
                                         .n = E / s->groups,

@@ -1,4 +1,4 @@
-// model: opens a checkpoint (arch says what it is), declares every layer's weights, uploads them.
+// model: opens a checkpoint, declares every layer's weights and uploads them. arch.c reads its description.
 #include "model.h"
 
 #include "device_handle.h"
@@ -11,7 +11,7 @@
 
 static void limit_attention(struct model_spec *s, uint32_t window) {
   for (uint32_t i = 0; i < s->L && window; i++)
-    if (s->layers[i].mixer->see) s->layers[i].mixer->see(s->layers[i].spec, window);
+    if (s->layers[i].mixer->limit) s->layers[i].mixer->limit(s->layers[i].spec, window);
 }
 
 static void bind_layers(struct deltaic_model *m) {
@@ -51,7 +51,7 @@ bool model_grows(const struct model_spec *s) {
   return false;
 }
 
-// Pruned layers may differ: the least and the most channels of a key; both 0 where no layer has keys.
+// The smallest and largest key size of all layers, since pruned layers may differ; both 0 if no layer has keys.
 static void key_sizes(const struct model_spec *s, uint32_t *least, uint32_t *most) {
   *least = *most = 0;
   for (uint32_t i = 0; i < s->L; i++) {
@@ -63,7 +63,7 @@ static void key_sizes(const struct model_spec *s, uint32_t *least, uint32_t *mos
   }
 }
 
-// "4 gated_deltanet, 2 attention (window 48)": kinds in the order of their first layer.
+// Writes, for example, "4 gated_deltanet, 2 attention (window 48)", with kinds in the order of their first layer.
 static void describe_layers(const struct model_spec *s, char *text, size_t capacity) {
   char kinds[8][96];
   uint32_t counts[8] = {0};
@@ -86,7 +86,7 @@ static void describe_layers(const struct model_spec *s, char *text, size_t capac
   if (least != most && used < capacity) snprintf(text + used, capacity - used, "; keys of %u to %u", least, most);
 }
 
-// The sizes of the first layer that has an FFN, and of the first that has a fixed state, which attention has not.
+// Takes the sizes of the first layer with an FFN, and of the first with a fixed-size state (not attention).
 static void fill_info(struct deltaic_model *m) {
   const struct model_spec *s = &m->spec;
   deltaic_model_info *i = &m->info;
@@ -154,12 +154,12 @@ deltaic_status deltaic_model_open(deltaic_device *device, const char *path, cons
   deltaic_status status = options_read(&o, sizeof o, options, "deltaic_model_options");
   if (status == DELTAIC_OK && o.attention_window > INT32_MAX)
     status =
-        fail(DELTAIC_INVALID_ARGUMENT, "deltaic_model_open: attention_window %u is above 2^31 - 1", o.attention_window);
+        fail(DELTAIC_INVALID_ARGUMENT, "deltaic_model_open: attention_window %u exceeds 2^31 - 1", o.attention_window);
   if (status == DELTAIC_OK) status = model_declare(m, device->backend, path, o.attention_window);
   if (status == DELTAIC_OK) status = weights_upload(&m->weights, o.progress, o.progress_user);
   m->weights.fingerprint = hash_word(m->weights.fingerprint, m->spec.config_hash);
   m->info.fingerprint = m->weights.fingerprint;
-  // A saved state of other windows does not fit.
+  // States that were saved with another window do not fit.
   if (o.attention_window) m->weights.fingerprint = hash_word(m->weights.fingerprint, o.attention_window);
   if (status != DELTAIC_OK) {
     deltaic_model_close(m);

@@ -1,21 +1,21 @@
-// model.h: a checkpoint on a device: what it is, and its weights. Immutable once open.
+// model.h: a model on a device: its description and its weights. It is immutable once open.
 #ifndef MODEL_H
 #define MODEL_H
 #include "block.h"
 
 struct deltaic_model {
-  struct backend *backend;       // borrowed from the device; NULL while only inspecting without one
+  struct backend *backend;       // borrowed from the device; NULL: the model is only inspected
   struct checkpoint *checkpoint; // NULL once the weights are uploaded
   struct model_spec spec;
   struct weights weights;
-  struct tensor embedding, norm, head; // (V, D), (1, D), (V, D); head is the embedding when tied
+  struct tensor embedding, norm, head; // (V, D), (1, D), (V, D); a tied head is the embedding
   struct block_weights *blocks;        // L
   void **mixers;                       // L: each mixer's own weights
   deltaic_model_info info;
 };
 
-// Everything up to, and without, taking memory on the device; also after a failure to be cleared. attention_window: the
-// most that any layer sees, 0: as it is.
+// Opens and declares everything without allocating device memory. Call model_clear() afterwards, even after a failure.
+// attention_window: limits the positions that a layer can see; 0: no limit.
 deltaic_status model_declare(struct deltaic_model *m, struct backend *backend, const char *path,
                              uint32_t attention_window);
 void model_clear(struct deltaic_model *m);

@@ -1,4 +1,4 @@
-// names: looks a role up in a family's table. See names.h.
+// names: looks up roles in a family's table of names (names.h).
 #include "names.h"
 
 #include <assert.h>
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_BYTES = 256 }; // more than any name in a table takes
+enum { NAME_BYTES = 256 }; // longer than any name in a table
 
 static void write_name(const char *pattern, const char *prefix, uint32_t layer, uint32_t item, char *text,
                        size_t capacity) {
@@ -61,7 +61,7 @@ void names_write(const struct names *names, uint32_t layer, enum role role, char
   assert(!"a role that the family's table lacks");
 }
 
-// The layer's number is left in *layer.
+// Stores the layer's index in *layer.
 static bool matches(const char *pattern, const char *prefix, const char *name, uint32_t *layer) {
   for (; *pattern; pattern++) {
     if (*pattern == '*') {

@@ -1,4 +1,5 @@
-// names.h: what a family calls its tensors, and where their rows lie. Layers ask for roles; each family has one table.
+// names.h: the names of a family's tensors, and where the rows of each role lie. Layers ask for roles; each family has
+// one table.
 #ifndef NAMES_H
 #define NAMES_H
 #include "checkpoint.h"
@@ -11,7 +12,7 @@ enum role {
   // of every layer
   ROLE_MIXER_NORM,
   ROLE_FFN_NORM,
-  ROLE_FFN_GATE, // or gate and up, gate's rows first, where there is no ROLE_FFN_UP
+  ROLE_FFN_GATE, // gate, or gate's rows and then up's if there is no ROLE_FFN_UP
   ROLE_FFN_UP,
   ROLE_FFN_DOWN,
   // of attention and the delta rule
@@ -32,8 +33,8 @@ enum role {
   ROLE_GATE, // of the output
   ROLE_BETA,
   ROLE_DECAY,
-  ROLE_MASK,       // Head-in-Head: the projection that makes masks
-  ROLE_MASK_BIAS,  // of that projection
+  ROLE_MASK,       // Head-in-Head: the projection that computes masks
+  ROLE_MASK_BIAS,  // bias of that projection
   ROLE_MASK_FIXED, // a mask that is a parameter
   // of Mamba-2
   ROLE_Z,
@@ -47,7 +48,7 @@ enum role {
   ROLE_SKIP,
   // of several
   ROLE_A_LOG,
-  ROLE_STEP_BIAS, // dt_bias: added to what the decay is made of
+  ROLE_STEP_BIAS, // dt_bias: added to the logits of the decay
   ROLE_OUTPUT_NORM,
   ROLE_OUTPUT,
   ROLE_OUTPUT_BIAS,
@@ -55,13 +56,13 @@ enum role {
 
 struct layer_spec; // arch.h
 
-// Where the rows of a role lie in a tensor that holds those of others too, or holds them in another order.
+// Where a role's rows lie in a tensor that also holds other roles, or holds the rows in another order.
 struct row_map {
   uint64_t (*count)(const struct layer_spec *layer);            // rows of the tensor
   uint64_t (*at)(const struct layer_spec *layer, uint32_t row); // the tensor's row that is the role's `row`
 };
 
-// pattern: '*' stands for the model's prefix, '#' for the layer's number, '@' for the number of an item, where the role
+// pattern: '*' stands for the model's prefix, '#' for the layer's index, and '@' for the index of an item if the role
 // is a list of tensors.
 struct tensor_name {
   enum role role;
@@ -73,26 +74,26 @@ struct tensor_name {
   { ROLE_##role, pattern, NULL }
 
 struct names {
-  const char *prefixes[3];           // those the family's files may have, the usual one first; NULL ends them
+  const char *prefixes[3];           // prefixes in the family's files, the usual one first; NULL ends them
   const struct tensor_name *tensors; // a role's usual name first, then older ones; ended by a NULL pattern
-  const char *const *ignored;        // fnmatch patterns of whole names without effect, ended by NULL; or NULL
-  const struct names *base;          // whose tensors count too, after the family's own; or NULL
+  const char *const *ignored;        // fnmatch patterns of names that have no effect, ended by NULL; or NULL
+  const struct names *base;          // names to try after the family's own; or NULL
 };
 
 struct named_tensor {
-  struct file_tensor *tensor; // NULL: it is not there
+  struct file_tensor *tensor; // not in the checkpoint
   const struct row_map *rows;
 };
 
-// The tensor that has the role: one for all items. checkpoint: may be NULL.
+// The tensor of the role, if one tensor has all its items. checkpoint: may be NULL.
 struct named_tensor names_find(const struct names *names, struct checkpoint *checkpoint, uint32_t layer,
                                enum role role);
 // Item m of a role that is a list of tensors.
 struct named_tensor names_item(const struct names *names, struct checkpoint *checkpoint, uint32_t layer, enum role role,
                                uint32_t m);
-// The usual name of a role that the family has, for messages.
+// Writes the usual name of one of the family's roles, for messages.
 void names_write(const struct names *names, uint32_t layer, enum role role, char *text, size_t capacity);
-// The reverse: whether a tensor of this name has one of the roles, and in which layer.
+// The reverse: whether a tensor of this name has one of `roles`, and in which layer.
 bool names_match(const struct names *names, const char *name, const enum role *roles, size_t count, enum role *role,
                  uint32_t *layer);
 bool names_ignored(const struct names *names, const char *name);

@@ -1,5 +1,5 @@
-// safetensors: an 8-byte little-endian length, a JSON object {name: {dtype, shape, data_offsets}}, the data. See
-// safetensors.h. Holes between tensors are accepted; whatever points outside the file, or twice at the same bytes, is
+// safetensors: reads a file that consists of an 8-byte little-endian length, a JSON object {name: {dtype, shape,
+// data_offsets}}, and the data. Gaps between tensors are accepted. Tensors that overlap or point outside the file are
 // not.
 #include "safetensors.h"
 
@@ -25,7 +25,7 @@ static const struct dtype_row {
               {"BOOL", FILE_OTHER, 1},   {"C64", FILE_OTHER, 8}, {"F8_E4M3", FILE_OTHER, 1}, {"F8_E5M2", FILE_OTHER, 1},
               {"F8_E8M0", FILE_OTHER, 1}};
 
-// Of one element; 0 for a dtype this file does not know, whose spans are then not compared with its shape.
+// Bytes of one element; 0 for an unknown dtype, whose data_offsets are then not compared with its shape.
 static uint32_t parse_dtype(const char *name, enum file_dtype *out) {
   for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
     if (strcmp(dtypes[i].name, name)) continue;
@@ -36,7 +36,7 @@ static uint32_t parse_dtype(const char *name, enum file_dtype *out) {
   return 0;
 }
 
-// Names are untrusted: cut, so that the reason behind them still fits into the message.
+// Names are untrusted. They are cut so that the message still has room for the reason.
 #define TENSOR_FAIL(shard, t, text, ...)                                                                               \
   fail(DELTAIC_BAD_FILE, "%s: tensor %.200s: " text, (shard)->path, (t)->name, __VA_ARGS__)
 
@@ -46,7 +46,7 @@ static bool natural(const json_t *value, uint64_t *out) {
   return true;
 }
 
-// Multiplies as if zeros were ones, so that whoever multiplies some of the sizes later cannot overflow either.
+// Treats zeros as ones, so that later products of some of the sizes cannot overflow either.
 static deltaic_status parse_shape(const struct shard *s, struct file_tensor *t, const json_t *shape,
                                   uint64_t *elements) {
   if (!json_is_array(shape)) return TENSOR_FAIL(s, t, "%s", "shape must be a list of sizes");
@@ -111,16 +111,16 @@ static deltaic_status parse_header_text(struct shard *s) {
                 (unsigned long long)v->bytes);
   static const char pointer[] = "version https://git-lfs";
   if (v->bytes >= sizeof pointer && !memcmp(v->data, pointer, sizeof pointer - 1))
-    return fail(DELTAIC_BAD_FILE, "%s: is what Git LFS left in the file's place; 'git lfs pull' fetches it", s->path);
+    return fail(DELTAIC_BAD_FILE, "%s: is a Git LFS pointer; 'git lfs pull' fetches the file", s->path);
   uint64_t length;
   memcpy(&length, v->data, 8);
   if (length > v->bytes - 8 && v->bytes > 8 && v->data[8] != '{')
-    return fail(DELTAIC_BAD_FILE, "%s: is no safetensors file: it does not begin as one", s->path);
+    return fail(DELTAIC_BAD_FILE, "%s: is not a safetensors file: it has no valid header", s->path);
   if (length > HEADER_LIMIT)
-    return fail(DELTAIC_BAD_FILE, "%s: its header claims %llu bytes, more than the format allows", s->path,
+    return fail(DELTAIC_BAD_FILE, "%s: its header claims %llu bytes, which is more than the format allows", s->path,
                 (unsigned long long)length);
   if (length > v->bytes - 8)
-    return fail(DELTAIC_BAD_FILE, "%s: its header claims %llu bytes, the file has %llu after it begins", s->path,
+    return fail(DELTAIC_BAD_FILE, "%s: its header claims %llu bytes, but only %llu follow its length", s->path,
                 (unsigned long long)length, (unsigned long long)(v->bytes - 8));
   deltaic_status status = json_parse(s->path, v->data + 8, length, &s->header);
   if (status) return fail(status, "%s (in the safetensors header)", deltaic_last_error());
@@ -185,9 +185,9 @@ deltaic_status shard_read(struct shard *s, struct file_tensor **tensors, uint64_
   return check_overlap(s, grown + first, *count - first);
 }
 
-// ---------------------------------------------------------------- numbers
+// ---------------------------------------------------------------- elements
 
-// Sources may be unaligned: every element is copied out first.
+// The source may be unaligned, so every element is copied out first.
 void file_tensor_f32(const struct file_tensor *t, uint64_t first, uint64_t count, float *out) {
   const char *data = t->data;
   switch (t->dtype) {

@@ -1,5 +1,5 @@
-// safetensors.h: the tensors of one file, as views of it. Headers are untrusted: every count, offset and product is
-// checked before it is used.
+// safetensors.h: reads the tensors of one file, as views of it. Headers are untrusted: every count, offset and product
+// is checked before use.
 #ifndef SAFETENSORS_H
 #define SAFETENSORS_H
 #include "file.h"
@@ -11,23 +11,23 @@ enum { FILE_RANK = 8 };
 struct file_tensor {
   const char *name;
   enum file_dtype dtype;
-  const char *dtype_name; // the file's own: any text
+  const char *dtype_name; // as in the file; any text
   int rank;
   uint64_t shape[FILE_RANK]; // outermost first
   const void *data;          // may be unaligned
   uint64_t bytes;
-  bool used; // set by whoever binds it, so that tensors nobody wanted can be reported
+  bool used; // set by whoever binds the tensor, so that unused tensors can be reported
 };
 
 struct shard {
   char *path;            // for messages
-  struct file_view view; // mapped when `mapped`, else the caller's
+  struct file_view view; // of mapped memory if `mapped`, else of the caller's
   bool mapped;
-  json_t *header; // the tensors' names point into it; NULL until it is read
+  json_t *header; // owns the tensors' names; NULL: not read yet
 };
 
-// Checks the file that `view` shows and appends its tensors; the shard keeps its header, also after a failure.
+// Checks the file in `view` and appends its tensors. The shard keeps its header even after a failure.
 deltaic_status shard_read(struct shard *shard, struct file_tensor **tensors, uint64_t *count);
-// Elements [first, first + count) as f32; the dtype must be one of the floats.
+// Elements [first, first + count) as f32; the dtype must be a float.
 void file_tensor_f32(const struct file_tensor *t, uint64_t first, uint64_t count, float *out);
 #endif

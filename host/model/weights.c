@@ -1,4 +1,4 @@
-// weights: finds, checks, declares and measures. weights_upload.c fills.
+// weights: finds, checks, declares and measures a model's tensors. weights_upload.c fills them.
 #include "weights.h"
 
 #include "list.h"
@@ -159,7 +159,7 @@ void weights_transposed(struct weights *w, struct tensor *out, uint32_t cols, co
   arena_add(&w->arena, out, DTYPE_F32, cols, rows, rows);
 }
 
-// Rows of equal context are equal: rotation tables, which every attention layer asks for.
+// Finds an earlier request with the same function and context, such as the rotation table of all attention layers.
 static const struct weight_request *find_equal(const struct weights *w, uint32_t rows, uint32_t cols, weight_row row,
                                                const void *context, uint64_t bytes) {
   for (uint64_t i = 0; i < w->count; i++) {

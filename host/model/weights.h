@@ -1,12 +1,12 @@
-// weights.h: which numbers of the checkpoint go where on the device. Binding only declares what is wanted, so that the
-// memory is known before any is taken; weights_upload() then allocates, converts and copies. The first error (a missing
-// tensor, a wrong shape) is kept and reported by weights_status(), so that bind functions read straight down.
+// weights.h: maps tensors of the checkpoint to tensors on the device. Binding only declares the tensors, so that their
+// size is known before any memory is taken. weights_upload() then allocates, converts and copies. The first error (a
+// missing tensor, a wrong shape) is kept, and weights_status() reports it, so that bind functions need no checks.
 #ifndef WEIGHTS_H
 #define WEIGHTS_H
 #include "arch.h"
 #include "arena.h"
 
-// Rows of a file tensor, in the order of their role, followed by zero rows up to a multiple of `align` (0: none).
+// Rows of a file tensor, in the order of their role, then zero rows up to a multiple of `align` (0: none).
 struct weight_part {
   struct file_tensor *source; // NULL: left out
   uint32_t rows, align;
@@ -14,18 +14,18 @@ struct weight_part {
   const struct layer_spec *layer;
 };
 
-// Writes row `row` of `cols` floats of a tensor that is computed rather than copied. context is the request's own.
+// Computes row `row`, of `cols` floats, of a tensor that is not copied from the file. context: the request's own.
 typedef void (*weight_row)(const void *context, uint32_t row, uint32_t cols, float *out);
 
-// One tensor that is wanted.
+// A tensor to be uploaded.
 enum { WEIGHT_CONTEXT = 128 };
 struct weight_request {
   struct tensor *out;
   uint64_t first_part; // in weights.parts
   int count;
-  enum { PARTS_UNDER, PARTS_ALONG, PARTS_TRANSPOSED } layout; // under each other, in one row, side by side
+  enum { PARTS_UNDER, PARTS_ALONG, PARTS_TRANSPOSED } layout; // rows below each other, in one row, side by side
   weight_row row;                                             // NULL: the parts are copied
-  const struct tensor *same;                                  // an earlier request's tensor that serves this one too
+  const struct tensor *same;                                  // an equal tensor of an earlier request, which is reused
   union {
     char bytes[WEIGHT_CONTEXT];
     void *aligned;
@@ -35,49 +35,49 @@ struct weight_request {
 struct weights {
   struct checkpoint *checkpoint;
   const struct model_spec *model;
-  struct backend *backend; // NULL: only measuring
+  struct backend *backend; // NULL: sizes are measured, nothing is uploaded
   struct weight_request *requests;
   size_t count, capacity;
   struct weight_part *parts; // of all requests
   size_t part_count, part_capacity;
   struct arena arena;
-  uint64_t parameters;  // numbers in the tensors asked for
-  uint64_t fingerprint; // of every tensor's name, shape and data, and of config.json
+  uint64_t parameters;  // elements of the requested tensors
+  uint64_t fingerprint; // hash of every tensor's name, shape and data, and of config.json
   deltaic_status status;
 };
 
 // Whether the checkpoint has a tensor of this role.
 bool weights_has(const struct weights *w, uint32_t layer, enum role role);
-// A layer's role as a part of shape [rows, cols] ([rows] with cols 0; [rows, a, b] counts as [rows, a * b]); missing or
-// misshapen tensors are errors. The tensor is marked used.
+// A layer's role as a part of shape [rows, cols] ([rows] if cols is 0; [rows, a, b] counts as [rows, a * b]). Missing
+// tensors and wrong shapes are errors. Marks the tensor as used.
 struct weight_part weights_part(struct weights *w, uint32_t layer, enum role role, uint32_t rows, uint32_t cols);
-// A role of `items` times `rows` rows under each other: of one tensor or, as older checkpoints have it, of a list of
-// tensors. Writes at most `items` parts and returns how many.
+// A role of `items` times `rows` rows, in one tensor or, in older checkpoints, in a list of tensors. Writes at most
+// `items` parts and returns their number.
 int weights_list(struct weights *w, uint32_t layer, enum role role, uint32_t items, uint32_t rows, uint32_t cols,
                  struct weight_part *parts);
-// Rows first ... first + rows - 1 of a part, `cols` numbers each, as f32.
+// Rows first ... first + rows - 1 of a part as f32, `cols` elements each.
 void weight_part_read(const struct weight_part *p, uint32_t first, uint32_t rows, uint32_t cols, float *out);
-// The source's row that is row `row` of the part.
+// The row of the source that is row `row` of the part.
 static inline uint64_t weight_part_row(const struct weight_part *p, uint32_t row) {
   return p->map ? p->map->at(p->layer, row) : row;
 }
 
-// out (rows, cols): the parts under each other, in their own 16 bits when all agree, else f32.
+// out (rows, cols): the parts below each other, in their 16-bit format if all have the same, else f32.
 void weights_matrix(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts, int count);
-// out (1, n) f32: the parts' numbers one after the other.
+// out (1, n) f32: the parts' elements, one part after the other.
 void weights_vector(struct weights *w, struct tensor *out, const struct weight_part *parts, int count);
-// The same of one role alone.
+// The same for a single role.
 void weights_bind_matrix(struct weights *w, struct tensor *out, uint32_t layer, enum role role, uint32_t rows,
                          uint32_t cols);
 void weights_bind_vector(struct weights *w, struct tensor *out, uint32_t layer, enum role role, uint32_t n);
-// out (cols, rows) f32: the parts, (rows, cols) together, transposed.
+// out (cols, rows) f32: the transpose of the parts, which are (rows, cols) together.
 void weights_transposed(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts,
                         int count);
-// out (rows, cols) f32, computed. context: `bytes` bytes, copied.
+// out (rows, cols) f32, computed by `row`. The request copies the `bytes` bytes of context.
 void weights_rows(struct weights *w, struct tensor *out, uint32_t rows, uint32_t cols, weight_row row,
                   const void *context, uint64_t bytes);
 
-deltaic_status weights_status(const struct weights *w); // the kept error, the arena's included
+deltaic_status weights_status(const struct weights *w); // the first error, the arena's included
 deltaic_status weights_upload(struct weights *w, deltaic_progress progress, void *user);
-void weights_free(struct weights *w); // accepts a zeroed one
+void weights_free(struct weights *w); // accepts a zeroed struct
 #endif

@@ -1,5 +1,6 @@
-// weights_upload: what was declared, from the checkpoint to the device, with the fingerprint of it all. All threads
-// read the rows of matrices, straight into what the device copies from; whatever else there is goes through a stage.
+// weights_upload: copies the declared tensors from the checkpoint to the device and computes the fingerprint. All
+// threads convert rows of matrices directly into the memory that the device copies from. All other tensors pass through
+// a staging buffer.
 #include "hash.h"
 #include "pool.h"
 #include "weights.h"
@@ -11,8 +12,9 @@
 
 enum { STAGE_BYTES = 1 << 20, REPORTED_BYTES = 16 << 20 };
 
-// How far numbers reach. Infinities and NaNs have an exponent of ones in every float format: they would poison every
-// later token. Wide ones are of bf16, and infinite as f16; f32 ones and those of blocks are never made f16.
+// The range of some values. REACH_INFINITE: infinities and NaNs, which would spoil every later token; every float
+// format has them at an exponent of ones. REACH_WIDE: bf16 values that are infinite as f16. Values of f32 and block
+// formats are never converted to f16.
 enum reach { REACH_F16, REACH_WIDE, REACH_INFINITE };
 
 static enum reach reach_of(enum dtype dtype, const void *row, uint64_t n) {
@@ -27,7 +29,7 @@ static enum reach reach_of(enum dtype dtype, const void *row, uint64_t n) {
     return REACH_F16;
   }
   const int16_t *h = row, ones = dtype == DTYPE_F16 ? 0x7c00 : 0x7f80, bf16_65536 = 0x4780;
-  int16_t most = 0; // magnitudes are in the order of their bits
+  int16_t most = 0; // floats without a sign compare like integers
   for (uint64_t i = 0; i < n; i++) {
     const int16_t size = h[i] & 0x7fff;
     most = size > most ? size : most;
@@ -36,14 +38,14 @@ static enum reach reach_of(enum dtype dtype, const void *row, uint64_t n) {
   return dtype == DTYPE_BF16 && most >= bf16_65536 ? REACH_WIDE : REACH_F16;
 }
 
-// ---------------------------------------------------------------- the stage
+// ---------------------------------------------------------------- the staging buffer
 
 struct upload {
   struct weights *w;
   const struct tensor *out;
   struct pool *pool;
   char *stage;
-  uint64_t staged, written; // bytes of the tensor in the stage, and already on the device
+  uint64_t staged, written; // bytes of the tensor in the staging buffer, and already on the device
   uint64_t done;            // bytes of all tensors
   deltaic_progress progress;
   void *user;
@@ -68,7 +70,7 @@ static deltaic_status upload_flush(struct upload *u) {
   return upload_report(u, u->done);
 }
 
-// Room for one row of the tensor, zeroed; NULL with *status set on failure.
+// Memory for one row of the tensor, zeroed; NULL with *status set on failure.
 static void *upload_row(struct upload *u, deltaic_status *status) {
   uint64_t bytes = dtype_bytes(u->out->dtype, u->out->stride);
   if (u->staged && u->staged + bytes > STAGE_BYTES) {
@@ -82,15 +84,15 @@ static void *upload_row(struct upload *u, deltaic_status *status) {
 }
 
 static deltaic_status fail_number(const struct upload *u, const struct file_tensor *t) {
-  return fail(DELTAIC_BAD_FILE, "%s: tensor %s holds a number that is not finite (NaN or infinity)",
+  return fail(DELTAIC_BAD_FILE, "%s: tensor %s has a value that is not finite (NaN or infinity)",
               checkpoint_path(u->w->checkpoint), t->name);
 }
 
 // ---------------------------------------------------------------- one tensor
 
-// Numbers first ... first + n - 1 of a part. `to` is only written.
-static enum reach copy_numbers(const struct upload *u, const struct weight_part *p, uint64_t first, void *to,
-                               uint64_t n) {
+// Converts elements first ... first + n - 1 of a part. `to` is only written.
+static enum reach copy_elements(const struct upload *u, const struct weight_part *p, uint64_t first, void *to,
+                                uint64_t n) {
   const struct file_tensor *t = p->source;
   const enum dtype dtype = u->out->dtype;
   enum { SOME = 1024 };
@@ -110,16 +112,16 @@ static enum reach copy_numbers(const struct upload *u, const struct weight_part 
   return reach;
 }
 
-// Rows of PARTS_UNDER, which the pool's threads copy, each a group of them.
+// Rows of PARTS_UNDER, which the pool's threads copy in groups.
 struct fill {
   const struct upload *u;
   const struct weight_request *r;
   uint64_t pitch;
-  uint32_t begin;       // of the tensor, where this write does
-  uint32_t first, rows; // of the tensor, those at `to`
-  uint32_t each;        // of a group
+  uint32_t begin;       // row of the tensor at which this write begins
+  uint32_t first, rows; // rows of the tensor that are at `to`
+  uint32_t each;        // rows of a group
   char *to;
-  _Atomic(const struct file_tensor *) bad; // one with a number that is not finite
+  _Atomic(const struct file_tensor *) bad; // a tensor with a value that is not finite
   atomic_bool wide;
 };
 
@@ -141,7 +143,7 @@ static void fill_group(void *context, uint64_t index, uint32_t worker) {
     uint64_t used = row - begin < p->rows ? dtype_bytes(u->out->dtype, u->out->cols) : 0;
     memset(to + used, 0, f->pitch - used);
     if (!used) continue;
-    const enum reach reach = copy_numbers(u, p, weight_part_row(p, row - begin) * u->out->cols, to, u->out->cols);
+    const enum reach reach = copy_elements(u, p, weight_part_row(p, row - begin) * u->out->cols, to, u->out->cols);
     if (reach == REACH_INFINITE) f->bad = p->source;
     if (reach == REACH_WIDE) f->wide = true;
   }
@@ -157,7 +159,7 @@ static deltaic_status fill_rows(void *context, uint64_t at, uint64_t bytes, void
 }
 
 static deltaic_status upload_parts(struct upload *u, const struct weight_request *r) {
-  enum { GROUP_BYTES = 256 << 10 }; // worth waking a thread for
+  enum { GROUP_BYTES = 256 << 10 }; // enough work to wake a thread for
   struct backend *b = u->w->backend;
   const uint64_t pitch = dtype_bytes(u->out->dtype, u->out->stride);
   const uint64_t most = pitch < REPORTED_BYTES ? REPORTED_BYTES / pitch : 1;
@@ -175,7 +177,7 @@ static deltaic_status upload_parts(struct upload *u, const struct weight_request
   return status;
 }
 
-// A vector is one row made of several parts.
+// A vector is one row that consists of several parts.
 static deltaic_status upload_vector(struct upload *u, const struct weight_request *r) {
   deltaic_status status = DELTAIC_OK;
   float *row = upload_row(u, &status);
@@ -183,7 +185,7 @@ static deltaic_status upload_vector(struct upload *u, const struct weight_reques
   const struct weight_part *parts = u->w->parts + r->first_part;
   for (int p = 0; p < r->count; p++)
     for (uint32_t i = 0; i < parts[p].rows; i++)
-      if (copy_numbers(u, &parts[p], weight_part_row(&parts[p], i), row++, 1) == REACH_INFINITE)
+      if (copy_elements(u, &parts[p], weight_part_row(&parts[p], i), row++, 1) == REACH_INFINITE)
         return fail_number(u, parts[p].source);
   return upload_flush(u);
 }
@@ -276,12 +278,12 @@ static deltaic_status upload_all(struct upload *u) {
     u->written = 0;
     status = upload_request(u, &w->requests[i]);
   }
-  if (!status) status = upload_report(u, w->arena.bytes); // the gaps between tensors are done too
+  if (!status) status = upload_report(u, w->arena.bytes); // the gaps between tensors count too
   return status ? status : find_fingerprint(w, u->pool);
 }
 
 deltaic_status weights_upload(struct weights *w, deltaic_progress progress, void *user) {
-  enum { MOST_THREADS = 8 }; // they wait for memory
+  enum { MOST_THREADS = 8 }; // more would only wait for memory
   const uint32_t threads = pool_threads_for(w->backend->threads);
   struct upload u = {.w = w, .progress = progress, .user = user};
   deltaic_status status = weights_status(w);

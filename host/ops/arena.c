@@ -1,4 +1,4 @@
-// arena: bump allocation of tensors into blocks that no device refuses.
+// arena: bump allocation of tensors into blocks that every device accepts.
 #include "arena.h"
 
 #include "list.h"
@@ -7,7 +7,7 @@
 #include <string.h>
 
 static bool shape_fits(uint64_t rows, uint64_t cols, uint64_t stride, enum dtype dtype, uint64_t *bytes) {
-  // Element counts are 32 bits in kernels, and so is an index inside one tensor.
+  // Kernels count and index the elements of a tensor with 32 bits.
   uint64_t elements;
   if (rows > UINT32_MAX || cols > stride || stride > UINT32_MAX || !size_mul(rows, stride, &elements) ||
       elements > UINT32_MAX)
@@ -29,12 +29,12 @@ void arena_add(struct arena *arena, struct tensor *out, enum dtype dtype, uint64
       list_room(&arena->entries, arena->count, &arena->capacity, sizeof *arena->entries, "the list of tensors");
   if (arena->status != DELTAIC_OK) return;
   *out = (struct tensor){.dtype = dtype, .rows = (uint32_t)rows, .cols = (uint32_t)cols, .stride = (uint32_t)stride};
-  bytes = round_up(bytes ? bytes : 1, TENSOR_ALIGN); // an empty tensor is still a valid range to bind
+  bytes = round_up(bytes ? bytes : 1, TENSOR_ALIGN); // an empty tensor must still be a valid range to bind
   arena->entries[arena->count++] = (struct arena_entry){.out = out, .bytes = bytes};
   arena->bytes += bytes;
 }
 
-// Gives every entry its block and offset; returns the number of blocks, with their sizes in `sizes`.
+// Gives every entry its block and offset, fills `sizes` with the blocks' sizes, and returns the number of blocks.
 static uint64_t arena_place(struct arena *arena, uint64_t limit, uint64_t *sizes) {
   uint64_t block = 0;
   sizes[0] = 0;
@@ -53,11 +53,10 @@ deltaic_status arena_allocate(struct arena *arena, struct backend *backend, enum
   if (!arena->count) return DELTAIC_OK;
   for (uint64_t i = 0; i < arena->count; i++)
     if (arena->entries[i].bytes > backend->max_buffer_bytes)
-      return fail(DELTAIC_UNSUPPORTED,
-                  "%s: one tensor of %llu bytes is more than the %llu that %s allows in one buffer", what,
-                  (unsigned long long)arena->entries[i].bytes, (unsigned long long)backend->max_buffer_bytes,
+      return fail(DELTAIC_UNSUPPORTED, "%s: a tensor of %llu bytes exceeds the %llu bytes that %s allows in one buffer",
+                  what, (unsigned long long)arena->entries[i].bytes, (unsigned long long)backend->max_buffer_bytes,
                   backend->info.name);
-  // Blocks of 1 GiB at most: drivers serve those best, and a large single allocation is the first to be refused.
+  // Blocks of at most 1 GiB: drivers handle these best, and larger allocations are the first to fail.
   uint64_t limit = backend->max_buffer_bytes < (1ull << 30) ? backend->max_buffer_bytes : 1ull << 30;
   uint64_t *sizes = calloc(arena->count, sizeof *sizes);
   if (!sizes) return fail_memory(what, arena->count * sizeof *sizes);

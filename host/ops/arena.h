@@ -1,4 +1,4 @@
-// arena.h: many tensors in few buffers. Declare them, learn how much they take, then allocate all at once.
+// arena.h: places many tensors in few buffers. Declare the tensors, ask for the total size, then allocate all at once.
 #ifndef ARENA_H
 #define ARENA_H
 #include "backend.h"

@@ -1,4 +1,4 @@
-// format: see format.h. Both 16-bit formats keep zeros, denormals, infinities and NaNs.
+// format: see format.h. Conversions to and from both 16-bit formats keep zeros, denormals, infinities and NaNs.
 #include "format.h"
 
 #include <string.h>
@@ -15,8 +15,8 @@ static uint32_t to_bits(float f) {
   return bits;
 }
 
-// The 15 bits without sign, moved to where f32 has them, are the value times 2^-112, denormals included: a product with
-// a power of two is exact. Infinity and NaN get the f32 exponent by hand.
+// The 15 bits without the sign, moved to their position in f32, are the value times 2^-112, denormals included. A
+// product with a power of two is exact. Infinity and NaN get their f32 exponent separately.
 float f16_to_f32(uint16_t h) {
   uint32_t magnitude = (h & 0x7fffu) << 13;
   uint32_t bits = magnitude < 0x0f800000u ? to_bits(from_bits(magnitude) * 0x1p112f) : magnitude | 0x7f800000u;
@@ -34,7 +34,7 @@ uint16_t f32_to_f16(float f) {
     bits -= 0x38000000u;
     return (uint16_t)(sign | ((bits + 0xfffu + (bits >> 13 & 1)) >> 13));
   }
-  // Denormal: adding 0.5, whose last bit is worth 2^-24, lets the addition round to nearest even.
+  // Denormal: the last bit of 0.5 is worth 2^-24, so adding 0.5 rounds to nearest even.
   return (uint16_t)(sign | (to_bits(from_bits(bits) + 0.5f) - 0x3f000000u));
 }
 
@@ -75,15 +75,15 @@ const struct format formats[] = {[DTYPE_F32] = {"f32", 1, 4, decode_f32},
 
 void dtype_decode(enum dtype dtype, const void *row, uint64_t first, uint64_t n, float *out) {
   const struct format *f = &formats[dtype];
-  const char *block = (const char *)row + first / f->numbers * f->bytes;
+  const char *block = (const char *)row + first / f->elements * f->bytes;
   float some[BLOCK_MOST];
-  for (uint64_t skip = first % f->numbers; n; skip = 0) {
-    const uint64_t whole = skip ? 0 : n / f->numbers;
-    uint64_t count = whole * f->numbers;
+  for (uint64_t skip = first % f->elements; n; skip = 0) {
+    const uint64_t whole = skip ? 0 : n / f->elements;
+    uint64_t count = whole * f->elements;
     if (whole)
       f->decode(block, whole, out);
     else {
-      count = f->numbers - skip < n ? f->numbers - skip : n;
+      count = f->elements - skip < n ? f->elements - skip : n;
       f->decode(block, 1, some);
       memcpy(out, some + skip, count * sizeof *out);
     }

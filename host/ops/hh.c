@@ -1,4 +1,4 @@
-// hh: masks of Head-in-Head on the host: static ones when a model is loaded, every token's on the CPU.
+// hh: masks of Head-in-Head on the host: fixed masks when a model is loaded, and every token's mask on the CPU.
 #include "hh.h"
 
 #include <assert.h>
@@ -15,8 +15,8 @@ static float nonnegative(float z, enum hh_nonneg nonneg) {
   return z;
 }
 
-// A row of N. e^z is taken relative to the row's largest, which its norm divides out again: the sum of squares does
-// not overflow.
+// Computes a row of N. e^z is taken relative to the row's maximum, so that the sum of squares cannot overflow; the
+// row's norm divides that factor out again.
 static void mask_row(float *N, const float *z, uint32_t r, enum hh_nonneg nonneg) {
   float top = 0, squares = 0;
   for (uint32_t b = 0; b < r && nonneg == HH_NONNEG_EXP; b++) top = fmaxf(top, z[b]);

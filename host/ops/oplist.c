@@ -1,4 +1,4 @@
-// oplist: see oplist.h.
+// oplist: records a list of operations, finds the readers of its values, and places the values (oplist.h).
 #include "oplist.h"
 
 #include "list.h"
@@ -60,7 +60,7 @@ void oplist_bind(struct oplist *l, struct tensor t, struct tensor at) {
 }
 
 static struct op *append(struct oplist *l, enum op_kind kind) {
-  static _Thread_local struct op nowhere; // after a failure
+  static _Thread_local struct op nowhere; // written to after a failure
   if (!l->status) l->status = list_room(&l->ops, l->count, &l->capacity, sizeof *l->ops, "a list of operations");
   struct op *op = l->status ? &nowhere : &l->ops[l->count++];
   op->kind = kind;
@@ -140,13 +140,13 @@ void op_probe(struct oplist *l, deltaic_probe_kind kind, struct tensor t, size_t
   append(l, OP_PROBE)->probed = (struct probed){t, what};
 }
 
-// ---------------------------------------------------------------- what is read where
+// ---------------------------------------------------------------- readers
 
 static uint32_t tensors_of(enum op_kind kind) {
   return op_shapes[kind].writes + op_shapes[kind].updates + op_shapes[kind].reads;
 }
 
-// All of its value, which is not a view.
+// Whether t is all of its value, not a view of it.
 static bool is_whole(const struct oplist *l, struct tensor t) {
   const struct value *v = &l->values[t.value - 1];
   return !t.offset && t.rows == v->rows && t.cols == v->cols;
@@ -176,9 +176,10 @@ static void find_last_reads(struct oplist *l) {
       if (l->ops[i].t[k].value) l->values[l->ops[i].t[k].value - 1].last_read = i;
 }
 
-// ---------------------------------------------------------------- places
+// ---------------------------------------------------------------- memory of values
 
-// The input whose place the operation's first output may take, each number of it being read before it is written.
+// The input whose memory the operation's first output may reuse: kernels read each of its elements before they write
+// it.
 static struct tensor replaced(const struct op *op) {
   switch (op->kind) {
   case OP_ADD: return op->add.x;
@@ -195,7 +196,7 @@ static struct value *place_of(const struct oplist *l, struct tensor t) {
   return v;
 }
 
-// An output takes its input's place where nothing reads the input afterwards.
+// Lets an output reuse its input's memory if nothing reads the input afterwards.
 static void share_places(struct oplist *l) {
   for (uint32_t i = 0; i < l->count; i++) {
     const struct tensor from = replaced(&l->ops[i]), to = l->ops[i].t[0];
@@ -208,7 +209,7 @@ static void share_places(struct oplist *l) {
   }
 }
 
-// A scope comes after those around it, whose values come first.
+// Places the values of a scope after those of the enclosing scopes, which are placed first. Returns the largest size.
 static uint64_t place_scope(struct oplist *l, uint32_t scope) {
   uint64_t used = scope ? l->scopes[l->scopes[scope].parent].used : 0, largest = 0;
   for (uint32_t i = 0; i < l->value_count; i++) {
@@ -224,7 +225,7 @@ static uint64_t place_scope(struct oplist *l, uint32_t scope) {
   return largest;
 }
 
-uint64_t oplist_plan(struct oplist *l, const struct backend *b, oplist_bytes beside, uint64_t *largest) {
+uint64_t oplist_plan(struct oplist *l, const struct backend *b, oplist_bytes own_bytes, uint64_t *largest) {
   uint64_t most = 0;
   *largest = 0;
   if (l->status) return 0;
@@ -236,7 +237,7 @@ uint64_t oplist_plan(struct oplist *l, const struct backend *b, oplist_bytes bes
     if (l->scopes[s].used > most) most = l->scopes[s].used;
   }
   for (uint32_t i = 0; i < l->count; i++) {
-    const uint64_t bytes = beside(b, l, &l->ops[i]), end = l->scopes[l->ops[i].scope].used + bytes;
+    const uint64_t bytes = own_bytes(b, l, &l->ops[i]), end = l->scopes[l->ops[i].scope].used + bytes;
     if (bytes > *largest) *largest = bytes;
     if (end > most) most = end;
   }
@@ -247,7 +248,7 @@ deltaic_status oplist_check(const struct oplist *l, uint64_t bytes) {
   if (l->status) return l->status;
   const uint64_t have = l->scratch.buffer ? tensor_bytes(&l->scratch) : 0;
   if (bytes <= have) return DELTAIC_OK;
-  return fail(DELTAIC_INTERNAL, "a list of operations takes %llu bytes of scratch and has %llu",
+  return fail(DELTAIC_INTERNAL, "a list of operations needs %llu bytes of scratch but has %llu",
               (unsigned long long)bytes, (unsigned long long)have);
 }
 
@@ -257,7 +258,7 @@ struct tensor oplist_tensor(const struct oplist *l, struct tensor t) {
   const struct tensor at = place->bound.buffer ? place->bound : l->scratch;
   t.value = 0;
   t.buffer = at.buffer;
-  if (v->dtype != DTYPE_F32) { // whole: a value that has views stays f32
+  if (v->dtype != DTYPE_F32) { // t is the whole value: a value with views stays f32
     t.cols = t.stride = v->stored;
     t = tensor_as(t, v->dtype);
   }
@@ -271,7 +272,7 @@ struct op oplist_op(const struct oplist *l, uint32_t i) {
   return op;
 }
 
-struct tensor oplist_beside(const struct oplist *l, uint32_t i, uint64_t bytes) {
+struct tensor oplist_own_scratch(const struct oplist *l, uint32_t i, uint64_t bytes) {
   if (!bytes) return (struct tensor){0};
   struct tensor t = l->scratch;
   t.offset += l->scopes[l->ops[i].scope].used;

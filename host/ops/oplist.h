@@ -1,48 +1,49 @@
 // oplist.h: the list of operations that layers record, and the values between them. A list is recorded, run by a
-// backend (backend.h), and cleared. It cannot fail visibly: the first error is kept, and running the list reports it.
+// backend (backend.h), and cleared. Recording returns no errors: the list keeps the first error, and running the list
+// reports it.
 //
-// A tensor of an operation is memory that somebody owns (weights, states), or a value: what one operation writes and
-// later ones read. The list gives values their places when it is run, in the buffer of scratch that it is given. Values
-// belong to scopes: those of a scope share no place, and a scope that has ended gives its room to the next.
+// A tensor of an operation is either memory with an owner (weights, states) or a value, which one operation writes and
+// later ones read. Running the list places each value in the scratch buffer. A value belongs to a scope. Values of one
+// scope never share memory; when a scope ends, later scopes reuse its memory.
 #ifndef OPLIST_H
 #define OPLIST_H
 #include "ops.h"
 
 enum delta_form { DELTA_AUTO, DELTA_RECURRENT, DELTA_CHUNK };
-// Whether operands may be rounded to f16, to use the device's cooperative matrices; PLAIN: without what only some
-// vendors' can do.
+// Whether operands may be rounded to f16 so that cooperative matrices (coopmat) can be used. PLAIN: without the coopmat
+// features that only some vendors have.
 enum matrices { MATRICES_NONE, MATRICES_PLAIN, MATRICES_BEST };
 
 struct value {
   uint32_t rows, cols;
-  enum dtype dtype; // as it is stored: f32, or what the backend chose; the columns then, padding included
-  uint32_t stored;
+  enum dtype dtype; // storage format: f32, or what the backend chose
+  uint32_t stored;  // columns in that format, padding included
   uint32_t scope;
-  uint32_t place;      // index of the value whose place it has: its own, or that of an operation's input
-  uint32_t last_read;  // index of the last operation that reads it, 0 when none does
-  uint64_t room;       // bytes that its place needs at least, set by the backend
-  struct tensor bound; // where it shall be; absent: anywhere
-  uint64_t offset;     // of its place in the scratch
+  uint32_t place;      // index of the value whose memory it uses: its own, or an input of the operation that writes it
+  uint32_t last_read;  // index of the last operation that reads it; 0: none
+  uint64_t room;       // least bytes for its memory, set by the backend
+  struct tensor bound; // memory that the value must use; absent: any
+  uint64_t offset;     // of its memory in the scratch buffer
 };
 
 struct scope {
-  uint32_t parent; // 0: the list's own
-  uint64_t used;   // bytes of its values and of those around it
+  uint32_t parent; // 0: the outermost scope
+  uint64_t used;   // bytes of its values and of those of the enclosing scopes
 };
 
 struct recorder;
 struct oplist {
-  // What the call is; set by oplist_begin() or after it.
-  enum matrices matrices; // without, long sums are sums of short ones too, whose roundings are smaller
-  enum delta_form form;   // of rules with a state; AUTO: what the device's plan says
-  uint32_t longest;       // most tokens of one sequence; 0: unknown
-  bool plain;             // every operation is run by itself (tests)
-  struct tensor parts;    // of backend.parts_bytes, zeros, where products share their sums out; or absent
-  struct tensor scratch;  // (1, n) f32: room for the values and for what operations need beside
-  // Runs what the recorder has, reads the tensor and hands it out (OP_PROBE).
+  // Settings of the call, set by oplist_begin() or after it.
+  enum matrices matrices; // NONE: long sums are also split into short ones, which reduces rounding errors
+  enum delta_form form;   // form of the delta rule and of Mamba-2; AUTO: the device's plan decides
+  uint32_t longest;       // tokens of the longest sequence; 0: unknown
+  bool plain;             // no operations are joined (for tests)
+  struct tensor parts;    // backend.parts_bytes of zeros, for workgroups that share an output tile; or absent
+  struct tensor scratch;  // (1, n) f32: memory for the values and for the operations' own scratch
+  // Called at OP_PROBE: runs what is recorded so far, reads the tensor and passes it on.
   void (*look)(void *context, struct recorder *c, const struct probed *p);
   void *look_context;
-  uint32_t kinds; // deltaic_probe_kind values that are looked at
+  uint32_t kinds; // bits of the deltaic_probe_kind values that are wanted
 
   struct op *ops;
   size_t count, capacity;
@@ -50,21 +51,21 @@ struct oplist {
   size_t value_count, value_capacity;
   struct scope *scopes;
   size_t scope_count, scope_capacity;
-  uint32_t scope;        // the open one
-  deltaic_status status; // the first error
+  uint32_t scope;        // the open scope
+  deltaic_status status; // first error
 };
 
-void oplist_begin(struct oplist *l); // forgets what was recorded, keeps the memory
-void oplist_free(struct oplist *l);  // accepts a zeroed one
+void oplist_begin(struct oplist *l); // forgets the operations, keeps the allocated memory
+void oplist_free(struct oplist *l);  // accepts a zeroed list
 
 void oplist_scope_begin(struct oplist *l);
 void oplist_scope_end(struct oplist *l);
-// A value of the open scope: (rows, cols) of f32, or of f16 where all that read it round to that anyway.
+// A new value of the open scope: (rows, cols) of f32, or of f16 if every reader rounds it to f16 anyway.
 struct tensor oplist_value(struct oplist *l, uint32_t rows, uint32_t cols);
-// The value t, and the inputs whose place it takes, shall be where `at` is.
+// Places the value t at the memory of `at`, together with the inputs whose memory it reuses.
 void oplist_bind(struct oplist *l, struct tensor t, struct tensor at);
 
-// Records an operation; the tensors are those of its struct, in its order.
+// Each function records an operation. The tensors are those of the operation's struct, in its order.
 void op_embed(struct oplist *l, struct tensor x, struct tensor table, struct tensor tokens);
 void op_mark(struct oplist *l, struct tensor seen, struct tensor tokens, struct tensor sequences);
 void op_norm(struct oplist *l, struct tensor y, struct tensor x, struct tensor weight, struct tensor last, float eps);
@@ -83,8 +84,8 @@ void op_sample(struct oplist *l, const struct sample *sample);
 void op_copy(struct oplist *l, struct tensor to, struct tensor from);
 void op_scatter(struct oplist *l, struct tensor to, struct tensor from, struct tensor sequences);
 void op_score(struct oplist *l, struct tensor scores, struct tensor logits, struct tensor targets, uint32_t first);
-// Records nothing where nobody looks at such tensors, or t is absent. rows x cols: t's shape as the caller sees it;
-// what of layer: the sizes that it is handed with.
+// Records nothing if no caller wants tensors of this kind, or if t is absent. rows x cols: t's shape as the caller sees
+// it. layer: the sizes that are passed on with it.
 void op_probe(struct oplist *l, deltaic_probe_kind kind, struct tensor t, size_t rows, size_t cols,
               const deltaic_probed *layer);
 
@@ -92,25 +93,26 @@ void op_probe(struct oplist *l, deltaic_probe_kind kind, struct tensor t, size_t
 
 struct op_shape {
   const char *name;
-  uint32_t writes, updates, reads; // tensors, in this order
+  uint32_t writes, updates, reads; // numbers of tensors, in this order
 };
 extern const struct op_shape op_shapes[OP_KINDS];
 
 static inline bool tensor_present(struct tensor t) { return t.buffer || t.value; }
 static inline bool same_value(struct tensor a, struct tensor b) { return a.value && a.value == b.value; }
-// Index of the only operation from `after` + 1 on that reads all of the value t, or 0: several do, or it reads a view.
+// Index of the only operation after `after` that reads the value t, and reads all of it. 0: several read it, or one
+// reads a view.
 uint32_t oplist_reader(const struct oplist *l, struct tensor t, uint32_t after);
-// Chooses which outputs take their inputs' places, and gives every value its own. Returns the bytes of scratch that the
-// list takes, with beside(b, l, op) bytes for each operation alone; *largest: of its largest tensor.
+// Decides which outputs reuse their inputs' memory, and places every value. Returns the bytes of scratch that the list
+// needs, including own_bytes(b, l, op) for each operation by itself. *largest: bytes of the largest tensor.
 struct backend;
 typedef uint64_t (*oplist_bytes)(const struct backend *b, const struct oplist *l, const struct op *op);
-uint64_t oplist_plan(struct oplist *l, const struct backend *b, oplist_bytes beside, uint64_t *largest);
-// The list's error, or INTERNAL where its scratch has less than these bytes.
+uint64_t oplist_plan(struct oplist *l, const struct backend *b, oplist_bytes own_bytes, uint64_t *largest);
+// The list's error, or DELTAIC_INTERNAL if its scratch is smaller than this.
 deltaic_status oplist_check(const struct oplist *l, uint64_t bytes);
-// The tensor in memory.
+// The tensor, with a value replaced by its memory.
 struct tensor oplist_tensor(const struct oplist *l, struct tensor t);
-// The operation with its tensors in memory.
+// Operation i, with values replaced by their memory.
 struct op oplist_op(const struct oplist *l, uint32_t i);
-// What operation i has beside: (1, bytes / 4); absent for none.
-struct tensor oplist_beside(const struct oplist *l, uint32_t i, uint64_t bytes);
+// The own scratch of operation i: (1, bytes / 4); absent if it has none.
+struct tensor oplist_own_scratch(const struct oplist *l, uint32_t i, uint64_t bytes);
 #endif

@@ -1,12 +1,12 @@
 // ops.h: every operation that a layer can record, as data: the tensors that it writes, updates and reads, and its
-// numbers. Layers record operations into a list (oplist.h); a backend runs the list. The CPU runs it as it stands and
-// is the specification (cpu_*.c); Vulkan joins neighbours into kernels (lower.c).
+// parameters. Layers record operations into a list (oplist.h); a backend runs the list. The CPU runs each operation as
+// it stands and is the specification (cpu_*.c); Vulkan joins neighbouring operations into kernels (lower.c).
 //
 // Letters: T rows (tokens of all sequences in this call), D width, H query/key heads, Hv value heads, Dk, Dv sizes per
-// head, n Householder steps a token, V vocabulary, F MLP width, B sequences. `x (T, D)` is a tensor of T rows and D
+// head, n householder steps per token, V vocabulary, F FFN width, B sequences. `x (T, D)` is a tensor of T rows and D
 // columns. In every struct the tensors come first: those that the operation writes, then those that it updates, then
-// those that it only reads. An operation keeps its inputs; whether an output takes its input's place is the backend's
-// decision.
+// those that it only reads. For a layer, operations keep their inputs; the backend decides whether an output reuses its
+// input's memory.
 #ifndef OPS_H
 #define OPS_H
 #include "control.h"
@@ -56,13 +56,14 @@ struct mark {
   struct tensor seen, tokens, sequences;
 };
 
-// y[t] = x[t] / sqrt(mean(x[t]^2) + eps) * weight. last (B sequences) present: y (B, D), of each sequence's last row.
+// y[t] = x[t] / sqrt(mean(x[t]^2) + eps) * weight. With `last` (B sequences) present, y is (B, D): the norm of each
+// sequence's last row.
 struct norm {
   struct tensor y, x, weight, last;
   float eps;
 };
 
-// y (T, N) = x w^T (+ bias). w (N, K): f32, f16 or bf16; sums are in f32; bias (1, N) or absent.
+// y (T, N) = x w^T (+ bias). w (N, K) has any format of weights; sums are f32; bias (1, N) or absent.
 struct linear {
   struct tensor y, x, w, bias;
 };
@@ -73,10 +74,10 @@ struct add {
 };
 
 // Depthwise causal convolution over time, then an activation.
-//   y[t,c] = act( sum_{w<W} weight[w,c] * x[t - (W-1) + w, c]  (+ bias[c]) ),   act = SiLU for c >= silu_from else none
-// weight (W, C), bias (1, C) or absent. Inputs before a call come from `history` (slots rows of (W-1) * C, oldest
-// first), which is then replaced by the last W-1 inputs.
-// The first channels may be `keys` heads of Dk numbers; y has padding after each then when it is f16 (key_pitch).
+//   y[t,c] = act( sum_{w<W} weight[w,c] * x[t - (W-1) + w, c]  (+ bias[c]) ),  act = SiLU for c >= silu_from
+// weight (W, C), bias (1, C) or absent. Inputs before this call come from `history` (one row of (W-1) * C per slot,
+// oldest first); the last W-1 inputs then replace it. The first channels may be `keys` heads of Dk elements; if y is
+// f16, each of these heads has padding after it (key_pitch).
 struct conv_args {
   uint32_t W, C;
   uint32_t silu_from;
@@ -93,7 +94,8 @@ struct glu {
   enum activation activation;
 };
 
-// Query and key heads: y = norm(act(x)) per head of Dk numbers, `heads` heads from column 0; other columns are x's.
+// Query and key heads: y = norm(act(x)) per head of Dk elements, for `heads` heads from column 0; other columns are
+// copied from x.
 //   L2: x / sqrt(sum x^2 + 1e-6);  SUM: x / sum x;  L1: x / sum |x|;  0 where a sum is 0
 // Gates: beta[t,j] = beta_scale * sigmoid(ba[t,j])  (or beta_scale when !has_beta),  j < betas
 //        g[t,j] = -exp(A_log[j]) * softplus(ba[t, betas' + j] + dt_bias[j])  when gated, j < decays; betas' = betas
@@ -111,20 +113,20 @@ struct delta_inputs {
   struct delta_input_args a;
 };
 
-// The (gated) delta rule, DeltaProduct with n > 1 (docs/mixers.md):  per token and value head, S (Dk, Dv):
+// The (gated) delta rule; DeltaProduct if n > 1 (docs/mixers.md). Per token and value head, with S (Dk, Dv):
 //   S <- e^g S;  n times: S <- S + k^T beta (v - k S);  o = scale * q S
-// qkv (T, H*Dk + n*H*Dk + n*Hv*Dv): q, then the k of each step, then the v of each step. beta (T, n*Hv), g (T, Hv).
-// Value head j uses the q and k of head j / (Hv/H). state: slots rows of Hv * Dk * Dv, updated. o (T, Hv*Dv).
-// With r > 1, which needs n = 1, Head-in-Head: keys and queries of a head are r blocks of Dk / r numbers, S as many
-// blocks of rows, M (r, r) a mask:
+// qkv (T, H*Dk + n*H*Dk + n*Hv*Dv): q, then k of each householder step, then v of each step. beta (T, n*Hv), g (T, Hv).
+// Value head j uses q and k of head j / (Hv/H). state: one row of Hv * Dk * Dv per slot, updated. o (T, Hv*Dv).
+// r > 1 is Head-in-Head and needs n = 1. Keys and queries of a head are r blocks of Dk / r elements, S is as many
+// blocks of rows, and M (r, r) is a mask:
 //   S <- e^g S;  y_b = k_b S_b;  u_a = beta (v - sum_b M_ab y_b);  S_a <- S_a + k_a^T u_a;  o = scale * q S
-// mask (T, Hv*r*r), or one row for every token when fixed_mask: M when nonneg is GIVEN, else the logits of hh_mask().
-// r <= HH_MOST divides Dk.
-// qkv and o may be f16, both, only where the rule runs by chunks on cooperative matrices; then every q and k is
-// followed by zeros up to a multiple of 16 numbers (key_pitch).
+// mask (T, Hv*r*r), or one row for every token when fixed_mask. It holds M when nonneg is GIVEN, else the logits of
+// hh_mask(). r <= HH_MOST divides Dk.
+// qkv and o may both be f16, but only if the rule runs by chunks on cooperative matrices. Then zeros follow every q and
+// k, up to a multiple of 16 elements (key_pitch).
 struct delta_args {
   uint32_t H, Hv, Dk, Dv, n;
-  uint32_t r; // 0 is 1
+  uint32_t r; // 0 means 1
   float scale;
   bool gated, fixed_mask;
   enum hh_nonneg nonneg;
@@ -141,11 +143,11 @@ struct mamba2_inputs {
   float low, high;
 };
 
-// Mamba-2 (Dao and Gu 2024; docs/mixers.md), S (N, P) per head, B and C of the head's group:
+// Mamba-2 (Dao and Gu 2024; docs/mixers.md). S (N, P) per head, B and C of the head's group:
 //   S <- e^g S + B^T (dt x);  y = C S + D x
-// xBC (T, E + 2 * groups * N), E = heads * P: x of each head, then B and C of each group. dt, g (T, heads). Head j is
-// of group j / (heads / groups). D (1, heads), or (1, E) with D_per_element. state: slots rows of heads * N * P,
-// updated. y (T, E).
+// xBC (T, E + 2 * groups * N), E = heads * P: x of each head, then B and C of each group. dt, g (T, heads). Head j
+// belongs to group j / (heads / groups). D (1, heads), or (1, E) with D_per_element. state: one row of heads * N * P
+// per slot, updated. y (T, E).
 struct mamba2_args {
   uint32_t heads, P, N, groups;
   bool D_per_element;
@@ -166,54 +168,57 @@ struct gated_norm {
   float eps;
 };
 
-// Rotates the first r numbers of each head of q and k of x (T, heads*d + 2*kv_heads*d) at their positions into y, r the
-// columns of the table (absent: none), and stores k and v at place position % capacity of the caches, slots rows of
-// capacity * kv_heads * d each.
+// Rotates the first r elements of each head of q and k by their positions, from x (T, heads*d + 2*kv_heads*d) into y. r
+// is the number of the table's columns (table absent: no rotation). Stores k and v at index position % capacity of the
+// caches, which have one row of capacity * kv_heads * d per slot.
 struct attention_args {
   uint32_t heads, kv_heads, d;
   uint32_t window;   // 0: global
   uint32_t capacity; // positions in the caches
 };
-// Rows of the rotation table: 4 levels of 256. Row l * 256 + b holds cos (first r/2 numbers) and sin (last r/2) of the
-// angle b * 256^l * theta^(-2j/r), computed in double; a position's rotation is the product of its four bytes'.
+// Rows of the rotation table: 4 levels of 256. Row l * 256 + b holds cos (first r/2 elements) and sin (last r/2) of the
+// angle b * 256^l * theta^(-2j/r), computed in double. The rotation of a position is the product of the rotations of
+// its four bytes.
 enum { ROPE_ROWS = 1024 };
 struct rope_append {
   struct tensor y, cache_k, cache_v, x, table, sequences;
   struct attention_args a;
 };
 
-// o[t] = softmax(q k^T / sqrt(d)) v over positions p-window+1 ... p (window 0: 0 ... p), o (T, heads*d). The call's own
-// keys and values are in the caches.
+// o[t] = softmax(q k^T / sqrt(d)) v over positions p-window+1 ... p (window 0: 0 ... p), o (T, heads*d). The caches
+// already hold this call's keys and values.
 struct attention {
   struct tensor o, qkv, cache_k, cache_v, sequences;
   struct attention_args a;
 };
 
-// Draws the next token of every sequence s from its row (slot) of logits (slots, V) as row s of sampling says; stores
-// it in tokens[s], marks it in seen, and turns sequence s into the call that evaluates it: pos += T, T = 1, row = s.
-// The random number of a draw is a function of (seed, pos after the step) alone. scratch: B rows of V f32.
+// Draws the next token of every sequence s from its row (slot) of logits (slots, V), with the settings in row s of
+// sampling. Stores it in tokens[s], marks it in seen, and turns sequence s into the call that evaluates it: pos += T, T
+// = 1, row = s. The random number depends only on (seed, pos after the step). scratch: B rows of V f32.
 struct sample {
   struct tensor tokens, scratch, sequences, seen, logits, sampling;
 };
 
-// to = from, both of 32 bits and of equal size; from absent: 0.
+// to = from. Both have 32-bit elements and the same shape. from absent: to = 0.
 struct copy {
   struct tensor to, from;
 };
 
-// to (slots, cols)[slot of sequence s] = from (B, cols)[s], both of 32 bits.
+// to (slots, cols)[slot of sequence s] = from (B, cols)[s]; 32-bit elements.
 struct scatter {
   struct tensor to, from, sequences;
 };
 
-// Rows first ... first + n - 1 of scores (T, 2), from logits (n, V) and targets (T) i32: the logarithm of the target's
-// probability, and 1 if it is the lowest id of the likeliest, else 0. Where a target is negative, nothing is written.
+// Writes rows first ... first + n - 1 of scores (T, 2) from logits (n, V) and targets (T) i32: the log-probability of
+// the target, and 1 if the target is the lowest id with the largest logit, else 0. Writes nothing where a target is
+// negative.
 struct score {
   struct tensor scores, logits, targets;
   uint32_t first;
 };
 
-// Hands t to the caller that looks at the model (probe.h): kind, its shape there, and what the layer is.
+// Passes t to the caller that probes the model (probe.h). `what`: kind, shape as the caller sees it, and the layer's
+// sizes.
 struct probed {
   struct tensor t;
   deltaic_probed what;
@@ -229,7 +234,7 @@ struct op {
   enum op_kind kind;
   uint32_t scope; // oplist.h
   union {
-    struct tensor t[8]; // of any operation, in the order of its struct
+    struct tensor t[8]; // the tensors of any operation, in the order of its struct
 #define X(name, member, writes, updates, reads) struct member member;
     OPS(X)
 #undef X

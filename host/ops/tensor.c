@@ -1,4 +1,4 @@
-// tensor: sizes of views.
+// tensor: sizes and ranges of views.
 #include "tensor.h"
 
 uint64_t tensor_bytes(const struct tensor *t) {
@@ -14,7 +14,7 @@ struct tensor tensor_rows(struct tensor t, uint32_t first, uint32_t rows) {
 
 struct tensor tensor_as(struct tensor t, enum dtype dtype) {
   if (t.dtype == dtype) return t;
-  uint64_t vectors = round_up(t.cols, 8); // rows that kernels read in vectors of 8, where there is room
+  uint64_t vectors = round_up(t.cols, 8); // kernels read rows in vectors of 8 if there is memory for them
   t.stride = dtype_bytes(dtype, vectors) <= dtype_bytes(t.dtype, t.stride) ? (uint32_t)vectors : t.cols;
   t.dtype = dtype;
   return t;

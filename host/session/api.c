@@ -1,4 +1,4 @@
-// api: contexts and devices of the public header. Models, sessions and tokenizers implement theirs where they live.
+// api: the public functions of contexts and devices. Models, sessions and tokenizers have theirs in their own files.
 #include "arena.h"
 #include "caps.h"
 #include "device_handle.h"
@@ -16,7 +16,7 @@
 
 // ---------------------------------------------------------------- context
 
-// NULL: nowhere to keep compiled pipelines, which is no failure.
+// NULL: compiled pipelines cannot be saved, which is not an error.
 static char *cache_folder(const char *wanted) {
   if (wanted) return wanted[0] ? strdup(wanted) : NULL;
   const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
@@ -54,7 +54,7 @@ uint64_t deltaic_context_validation_errors(const deltaic_context *c) {
 
 // ---------------------------------------------------------------- devices
 
-// The Vulkan devices, best first; index i of the public API is entry i - 1.
+// The Vulkan devices, best first; device i of the public API is entry i - 1.
 struct ranked {
   struct device_caps *caps;
   VkPhysicalDevice *handles;
@@ -86,7 +86,7 @@ static deltaic_status rank_devices(deltaic_context *c, struct ranked *r) {
     return fail_memory("the list of devices", r->count * sizeof *r->plans);
   }
   for (uint32_t i = 0; i < r->count; i++) plan_make(&r->caps[i], &r->plans[i]);
-  for (uint32_t i = 1; i < r->count; i++) // stable: equal cards keep the driver's order
+  for (uint32_t i = 1; i < r->count; i++) // stable: equal devices keep the driver's order
     for (uint32_t j = i; j && r->plans[j].score > r->plans[j - 1].score; j--) swap_ranked(r, j, j - 1);
   return DELTAIC_OK;
 }
@@ -131,7 +131,7 @@ static deltaic_status no_device(int32_t index, uint32_t count) {
   return fail(DELTAIC_NO_DEVICE, "there is no Vulkan device %d: this machine has %u", index, count);
 }
 
-// Where the text goes on behind `length` bytes, and the room there.
+// The rest of the text buffer after `length` bytes, and its capacity.
 static char *text_rest(char *text, size_t capacity, int length) {
   return (size_t)length < capacity ? text + length : NULL;
 }
@@ -140,7 +140,7 @@ static size_t text_room(size_t capacity, int length) {
   return (size_t)length < capacity ? capacity - (size_t)length : 0;
 }
 
-// Limits, the plan, and what operations make of it.
+// Writes the device's limits, its plan, and the plans of the operations.
 static int describe(const struct device_caps *caps, const struct plan *plan, char *text, size_t capacity) {
   int n = plan_describe(caps, plan, text, capacity);
   if (!plan->usable) return n;
@@ -152,7 +152,7 @@ static int describe(const struct device_caps *caps, const struct plan *plan, cha
   n += plan_rules_describe(&rules, text_rest(text, capacity, n), text_room(capacity, n));
   if (plan->matrix_m && !kernel_built(KERNEL_matmul_matrix_x32_f16))
     n += snprintf(text_rest(text, capacity, n), text_room(capacity, n),
-                  "left out          kernels for matrices: this build's shader compiler does not know them\n");
+                  "left out          coopmat kernels: this build's shader compiler does not support them\n");
   return n;
 }
 
@@ -177,7 +177,7 @@ deltaic_status deltaic_device_describe(deltaic_context *c, int32_t index, char *
   return DELTAIC_OK;
 }
 
-// A GPU when there is one; else our own C code, which beats Vulkan on the processor (docs/speed/log.md).
+// A GPU if there is one, else our own C code, which is faster than Vulkan on a CPU (docs/speed/log.md).
 static int32_t best_index(const struct ranked *r) {
   for (uint32_t i = 0; i < r->count; i++)
     if (r->plans[i].usable && kind_of(r->caps[i].device_type) != DELTAIC_DEVICE_SOFTWARE) return (int32_t)i + 1;
@@ -202,7 +202,7 @@ deltaic_status deltaic_device_open(deltaic_context *c, const deltaic_device_opti
   deltaic_device_options o;
   deltaic_status status = options_read(&o, sizeof o, options, "deltaic_device_options");
   if (status != DELTAIC_OK) return status;
-  if (o.index < DELTAIC_DEVICE_INDEX_CPU) return fail(DELTAIC_NO_DEVICE, "%d is no device index", o.index);
+  if (o.index < DELTAIC_DEVICE_INDEX_CPU) return fail(DELTAIC_NO_DEVICE, "%d is not a device index", o.index);
   struct ranked r;
   status = rank_devices(c, &r);
   if (status != DELTAIC_OK) return status;
@@ -237,7 +237,7 @@ void deltaic_device_get_info(const deltaic_device *d, deltaic_device_info *info)
 
 // ---------------------------------------------------------------- bandwidth
 
-// Best of a few runs, each of several copies, so that one submission's latency is small against the work.
+// The best of a few runs, each of several copies, so that the latency of a submission is small in comparison.
 static deltaic_status time_copies(struct backend *b, struct recorder *c, struct tensor to, struct tensor from,
                                   double *best) {
   enum { RUNS = 5, COPIES = 4 };

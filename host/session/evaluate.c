@@ -1,5 +1,5 @@
-// evaluate: tokens into states and logits, as the public API has it: what a caller may ask, and what becomes of the
-// texts. slice.c computes.
+// evaluate: the public functions that evaluate tokens: they check arguments and keep track of the sequences. slice.c
+// computes.
 #include "option_structs.h"
 #include "slice.h"
 
@@ -26,7 +26,7 @@ static deltaic_status check_room(const struct deltaic_session *s, uint32_t seque
   const uint64_t room = model_grows(&s->model->spec) ? s->shape.context : INT32_MAX;
   const uint64_t position = s->slots[sequence].position;
   if (n <= room && position <= room - n) return DELTAIC_OK;
-  return fail(DELTAIC_CONTEXT_FULL, "the context of %llu tokens is full: %llu are there and %llu more were given",
+  return fail(DELTAIC_CONTEXT_FULL, "the context of %llu tokens is full: it holds %llu, and %llu more were given",
               (unsigned long long)room, (unsigned long long)position, (unsigned long long)n);
 }
 
@@ -39,7 +39,7 @@ static deltaic_status check_tokens(const struct deltaic_session *s, const int32_
 }
 
 static deltaic_status check_twice(bool *used, uint32_t sequence, const char *function) {
-  if (used[sequence]) return fail(DELTAIC_INVALID_ARGUMENT, "%s: sequence %u is there twice", function, sequence);
+  if (used[sequence]) return fail(DELTAIC_INVALID_ARGUMENT, "%s: sequence %u is given twice", function, sequence);
   used[sequence] = true;
   return DELTAIC_OK;
 }
@@ -47,7 +47,8 @@ static deltaic_status check_twice(bool *used, uint32_t sequence, const char *fun
 static deltaic_status check_count(const struct deltaic_session *s, size_t n, const char *function) {
   if (!s) return fail(DELTAIC_INVALID_ARGUMENT, "%s: session is NULL", function);
   if (n && n <= s->shape.sequences) return DELTAIC_OK;
-  return fail(DELTAIC_INVALID_ARGUMENT, "%s: %zu texts, but the session has %u", function, n, s->shape.sequences);
+  return fail(DELTAIC_INVALID_ARGUMENT, "%s: %zu sequences are given, but the session has %u", function, n,
+              s->shape.sequences);
 }
 
 static deltaic_status check_piece(const struct deltaic_session *s, const deltaic_piece *p, const char *function) {
@@ -55,9 +56,9 @@ static deltaic_status check_piece(const struct deltaic_session *s, const deltaic
   if (status != DELTAIC_OK) return status;
   if (!p->tokens || !p->count || (unsigned)p->logits > DELTAIC_LOGITS_ALL ||
       (p->logits != DELTAIC_LOGITS_NONE && !p->out))
-    return fail(DELTAIC_INVALID_ARGUMENT, "%s: tokens and how many, and out with logits, are required", function);
+    return fail(DELTAIC_INVALID_ARGUMENT, "%s: tokens and count are required, and out if logits are wanted", function);
   if (!p->scores != !p->targets)
-    return fail(DELTAIC_INVALID_ARGUMENT, "%s: targets and scores belong together", function);
+    return fail(DELTAIC_INVALID_ARGUMENT, "%s: targets and scores must be given together", function);
   status = check_tokens(s, p->tokens, p->count);
   for (size_t i = 0; p->targets && i < p->count && status == DELTAIC_OK; i++)
     if (p->targets[i] < -1 || p->targets[i] >= (int64_t)s->model->spec.V)
@@ -72,7 +73,7 @@ static bool take_cancel(struct deltaic_session *s) { return atomic_exchange(&s->
 
 static deltaic_status cancelled(void) { return fail(DELTAIC_CANCELLED, "the session was cancelled"); }
 
-// A failure in the middle of a call leaves a state between positions.
+// A failure in the middle of a call leaves the state between two positions.
 static void break_slot(struct deltaic_session *s, uint32_t sequence) {
   s->slots[sequence].broken = true;
   s->slots[sequence].has_logits = false;
@@ -91,7 +92,7 @@ static deltaic_status eval_slice(struct deltaic_session *s, struct work *w) {
   deltaic_status status = slice_run(s, w);
   if (status != DELTAIC_OK) return status;
   for (uint32_t k = 0; k < w->count; k++) {
-    const struct part *p = &w->parts[k];
+    const struct piece_rows *p = &w->parts[k];
     w->done[p->piece] += p->T;
     s->slots[w->pieces[p->piece].sequence].position += p->T;
   }
@@ -106,12 +107,12 @@ static deltaic_status evaluate(struct deltaic_session *s, const deltaic_piece *p
     if (status == DELTAIC_OK) status = check_twice(used, pieces[i].sequence, function);
   }
   if (status != DELTAIC_OK) return status;
-  if (take_cancel(s)) return cancelled(); // nothing is computed yet: the texts stay as they were
+  if (take_cancel(s)) return cancelled(); // nothing is computed yet: the sequences are unchanged
   struct work w = {.pieces = pieces, .n = n};
   uint64_t tokens = 0;
   for (size_t i = 0; i < n; i++) tokens += pieces[i].count;
   for (; tokens && status == DELTAIC_OK; tokens -= w.T) {
-    status = w.T && atomic_load(&s->cancel) ? cancelled() : DELTAIC_OK; // after the last slice it is the next call's
+    status = w.T && atomic_load(&s->cancel) ? cancelled() : DELTAIC_OK; // a later one is for the next call
     if (status == DELTAIC_OK) status = eval_slice(s, &w);
   }
   if (status != DELTAIC_OK) return break_pieces(s, pieces, n, status);
@@ -132,7 +133,7 @@ deltaic_status deltaic_session_eval_batch(deltaic_session *s, const deltaic_piec
 
 // ---------------------------------------------------------------- next
 
-// A GPU may take a subnormal temperature for 0, and divide by it.
+// A GPU may flush a subnormal temperature to 0 and divide by it.
 static struct sampling sampling_of(const deltaic_sampling *o) {
   return (struct sampling){.temperature = o->temperature > 0 ? fmaxf(o->temperature, FLT_MIN) : 0,
                            .top_p = o->top_p,
@@ -145,13 +146,13 @@ static struct sampling sampling_of(const deltaic_sampling *o) {
 
 static deltaic_status check_sampling(const deltaic_sampling *o) {
   if (!(o->temperature >= 0 && o->temperature <= 1e6f))
-    return fail(DELTAIC_INVALID_ARGUMENT, "sampling: temperature is %g, not in 0 ... 1e6", o->temperature);
+    return fail(DELTAIC_INVALID_ARGUMENT, "sampling: temperature is %g, expected 0 to 1e6", o->temperature);
   if (!(o->top_p >= 0 && o->top_p <= 1))
-    return fail(DELTAIC_INVALID_ARGUMENT, "sampling: top_p is %g, not in 0 ... 1", o->top_p);
+    return fail(DELTAIC_INVALID_ARGUMENT, "sampling: top_p is %g, expected 0 to 1", o->top_p);
   if (!(o->min_p >= 0 && o->min_p <= 1))
-    return fail(DELTAIC_INVALID_ARGUMENT, "sampling: min_p is %g, not in 0 ... 1", o->min_p);
+    return fail(DELTAIC_INVALID_ARGUMENT, "sampling: min_p is %g, expected 0 to 1", o->min_p);
   if (!(o->repetition_penalty >= 0 && o->repetition_penalty <= 1e6f))
-    return fail(DELTAIC_INVALID_ARGUMENT, "sampling: repetition_penalty is %g, not in 0 ... 1e6",
+    return fail(DELTAIC_INVALID_ARGUMENT, "sampling: repetition_penalty is %g, expected 0 to 1e6",
                 o->repetition_penalty);
   return DELTAIC_OK;
 }
@@ -163,13 +164,13 @@ static deltaic_status check_draw(const struct deltaic_session *s, uint32_t seque
   return check_room(s, sequence, 1);
 }
 
-// The draws of a call: whose they are and how.
+// The draws of a call: their sequences and settings.
 struct draws {
   uint32_t n, sequences[MOST_SEQUENCES];
   struct sampling sampling[MOST_SEQUENCES];
 };
 
-// Options structs follow each other at the distance that the caller's header has given them.
+// The array of options structs has the stride of the caller's header.
 static deltaic_status read_draws(const struct deltaic_session *s, struct draws *d, const uint32_t *sequences, size_t n,
                                  const deltaic_sampling *sampling, const char *function) {
   bool used[MOST_SEQUENCES] = {false};
@@ -195,7 +196,7 @@ static deltaic_status read_draws(const struct deltaic_session *s, struct draws *
 static deltaic_status run_draws(struct deltaic_session *s, const struct draws *d, int32_t *tokens, float *logits) {
   for (uint32_t i = 0; i < d->n; i++) {
     const uint32_t sequence = d->sequences[i];
-    *(struct sequence *)tensor_row(&s->sequences, i) = // with no row yet: drawing gives it one
+    *(struct sequence *)tensor_row(&s->sequences, i) = // without a row: drawing assigns one
         (struct sequence){.pos = (uint32_t)s->slots[sequence].position, .slot = sequence};
     *(struct sampling *)tensor_row(&s->sampling, i) = d->sampling[i];
   }
@@ -211,10 +212,9 @@ static deltaic_status next(struct deltaic_session *s, const uint32_t *sequences,
                            const deltaic_sampling *sampling, int32_t *tokens, float *logits, const char *function) {
   struct draws d;
   deltaic_status status = read_draws(s, &d, sequences, n, sampling, function);
-  if (status == DELTAIC_OK && !tokens)
-    status = fail(DELTAIC_INVALID_ARGUMENT, "%s: there is no room for the tokens", function);
+  if (status == DELTAIC_OK && !tokens) status = fail(DELTAIC_INVALID_ARGUMENT, "%s: tokens is NULL", function);
   if (status != DELTAIC_OK) return status;
-  if (take_cancel(s)) return cancelled(); // nothing is computed yet: the texts stay as they were
+  if (take_cancel(s)) return cancelled(); // nothing is computed yet: the sequences are unchanged
   status = run_draws(s, &d, tokens, logits);
   if (status == DELTAIC_OK) return DELTAIC_OK;
   for (uint32_t i = 0; i < d.n; i++) break_slot(s, d.sequences[i]);
@@ -231,7 +231,7 @@ deltaic_status deltaic_session_next_batch(deltaic_session *s, const uint32_t *se
   return next(s, sequences, n, sampling, tokens, logits, "deltaic_session_next_batch");
 }
 
-// ---------------------------------------------------------------- what there is
+// ---------------------------------------------------------------- results
 
 static deltaic_status logits_of(struct deltaic_session *s, uint32_t sequence, float *out, const char *function) {
   deltaic_status status = session_check(s, sequence, function);
@@ -265,7 +265,7 @@ deltaic_status deltaic_session_probe(deltaic_session *s, uint32_t kinds, deltaic
     return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_probe: kinds is %u, with%s a function", kinds,
                 probe ? "" : "out");
   if (s->shape.sequences > 1)
-    return fail(DELTAIC_UNSUPPORTED, "deltaic_session_probe: the session has %u texts; only one can be looked into",
+    return fail(DELTAIC_UNSUPPORTED, "deltaic_session_probe: the session has %u sequences, but only one can be probed",
                 s->shape.sequences);
   probe_free(&s->probe);
   s->probe = (struct probe){.kinds = kinds, .function = probe, .user = user, .cancel = &s->cancel};

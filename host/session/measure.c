@@ -1,4 +1,4 @@
-// measure: what the measurements of operators and of products share.
+// measure: what measure_operator.c and measure_matmul.c share.
 #include "measure.h"
 
 #include <stdlib.h>

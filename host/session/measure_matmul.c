@@ -1,6 +1,6 @@
-// measure_matmul: one product of matrices by itself, as a layer asks for it: many in turn, each waiting for the one
-// before and with weights that no cache holds; the last one's results are compared with float64. And how fast the
-// device multiplies matrices at all.
+// measure_matmul: measures one product of matrices as a layer runs it: many in a row, each waiting for the one before
+// and with weights that are not in a cache. The last one's results are compared with float64. It also measures how fast
+// the device multiplies matrices at all.
 #include "arena.h"
 #include "device_handle.h"
 #include "measure.h"
@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_COPIES = 64, DECODED = 64 };    // DECODED: as many rows are a step of a batch, more are a prompt
-static const double MOST_OPERATIONS = 1e12; // of a recording: seconds on a small GPU, whose driver gives up after some
+enum { MOST_COPIES = 64, DECODED = 64 };    // DECODED: so many rows are a decoding step of a batch; more are a prompt
+static const double MOST_OPERATIONS = 1e12; // most in a recording: a slow GPU's driver may time out
 
 struct measurement {
   struct backend *b;
@@ -19,13 +19,13 @@ struct measurement {
   deltaic_matmul o;
   struct oplist list;
   struct arena arena;
-  struct tensor x, y, w[MOST_COPIES]; // all w the same
-  uint32_t copies, products;          // products: of a recording
+  struct tensor x, y, w[MOST_COPIES]; // all w are equal
+  uint32_t copies, products;          // products: in a recording
   uint16_t *weights;                  // bf16
-  float *inputs;                      // rounded to f16 where the device gets them so
+  float *inputs;                      // rounded to f16 if the device reads f16
 };
 
-// How a product of so many rows with w finds its inputs where a layer makes them.
+// The dtype in which a layer would pass this many rows to a product with w.
 static enum dtype input_dtype(struct backend *b, struct oplist *l, struct tensor w, uint32_t rows) {
   uint64_t largest;
   oplist_begin(l);
@@ -76,7 +76,7 @@ static deltaic_status fill(struct measurement *m) {
   return status;
 }
 
-// As many weights as no cache holds, where reading them is what takes the time.
+// Allocates so many weights that no cache holds them, if reading them takes most of the time.
 static deltaic_status allocate(struct measurement *m) {
   const deltaic_matmul *o = &m->o;
   const uint64_t bytes = 2ull * o->outputs * o->inputs, all = measure_software(m->b) ? 0 : 600 << 20;
@@ -99,8 +99,8 @@ static deltaic_status allocate(struct measurement *m) {
 
 // ---------------------------------------------------------------- times and results
 
-// The clock of an idle GPU is a sixth of what it soon is under load, and the longer it idles the longer it stays so:
-// while the largest matrices are filled for seconds. After a second of warming up an H200 was at a quarter once.
+// An idle GPU runs at a sixth of its clock and takes the longer to raise it the longer it has idled, which it does for
+// seconds while large matrices are filled. On an H200 a second of warming up once left it at a quarter.
 static deltaic_status time_runs(struct measurement *m, double began, deltaic_matmul_result *r) {
   double *runs = calloc(m->o.repeat, sizeof *runs);
   if (!runs) return fail_memory("times", m->o.repeat * sizeof *runs);
@@ -120,7 +120,7 @@ static deltaic_status time_runs(struct measurement *m, double began, deltaic_mat
   return status;
 }
 
-// Of some outputs, spread over y: relative RMS.
+// Computes the relative RMS error of some outputs, spread over y.
 static deltaic_status compare(struct measurement *m, deltaic_matmul_result *r) {
   enum { SAMPLES = 4096 };
   const deltaic_matmul *o = &m->o;
@@ -142,7 +142,7 @@ static deltaic_status compare(struct measurement *m, deltaic_matmul_result *r) {
   return status;
 }
 
-// The kernel's name, from a recording of its own.
+// Finds the kernel's name by a recording of its own.
 static deltaic_status name_kernel(struct measurement *m, deltaic_matmul_result *r) {
   deltaic_kernel_time times[4] = {0};
   deltaic_status status = m->b->functions->recorder_profile(m->c, true);
@@ -157,11 +157,12 @@ static deltaic_status check_matmul(deltaic_matmul *o) {
   if (!o->repeat) o->repeat = 20;
   if (!o->rows || !o->outputs || !o->inputs || o->inputs % 8 || o->repeat > MEASURE_MOST_RUNS ||
       o->precision > DELTAIC_PRECISION_FLOAT32)
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_matmul: no size is 0, inputs come in eights, runs are at most %d",
+    return fail(DELTAIC_INVALID_ARGUMENT,
+                "deltaic_matmul: sizes must not be 0, inputs must be a multiple of 8, and repeat at most %d",
                 MEASURE_MOST_RUNS);
   if ((double)o->rows * o->inputs > INT32_MAX || (double)o->rows * o->outputs > INT32_MAX ||
       (double)o->inputs * o->outputs > INT32_MAX)
-    return fail(DELTAIC_UNSUPPORTED, "deltaic_matmul: larger than kernels can index");
+    return fail(DELTAIC_UNSUPPORTED, "deltaic_matmul: the product is larger than kernels can index");
   return DELTAIC_OK;
 }
 
@@ -195,7 +196,7 @@ deltaic_status deltaic_device_measure_matmul(deltaic_device *d, const deltaic_ma
 
 // ---------------------------------------------------------------- the device's matrices
 
-// Many products: one takes less than the clock needs to rise.
+// Runs many products, since the clock rises only after more time than one takes.
 deltaic_status deltaic_device_matrix_rate(deltaic_device *d, double *operations_per_second) {
   enum { RUNS = 30, KERNELS = 8 };
   if (!d || !operations_per_second)

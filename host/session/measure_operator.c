@@ -1,4 +1,4 @@
-// measure_operator: one operator by itself, timed on the device, its results compared with the recurrence in float32.
+// measure_operator: measures one operator on the device and compares its results with the recurrence in float32.
 #include "arena.h"
 #include "device_handle.h"
 #include "measure.h"
@@ -9,24 +9,24 @@
 #include <string.h>
 
 enum { MOST_KERNELS = 8, STATES = 8, CHAIN = 8 };
-static const double SHORT = 50e-6; // stamps around a dispatch add 1.3 to 1.6 us to it (H200), which no model pays
+static const double SHORT = 50e-6; // time stamps around a dispatch add 1.3 to 1.6 us (H200), which no model pays
 
 struct measurement {
   struct backend *b;
   struct recorder *c;
   deltaic_operator o;
   uint32_t random;
-  uint32_t cols, padded; // of qkv, in float32 and as the operator gets it: keys of f16 have padding
-  uint32_t turns;        // of the operator, or of all states, in a recording
-  uint32_t count;        // operators of a recording, each waiting for the one before it
+  uint32_t cols, padded; // columns of qkv: in float32, and as the operator reads it (f16 keys have padding)
+  uint32_t turns;        // repetitions in a recording, of the operator or of all states
+  uint32_t count;        // operators in a recording, each waiting for the one before
   bool narrow;           // q, k, v and o are f16
   struct oplist list;
   struct arena arena;
   struct tensor qkv, beta, g, mask, state, sequences, out;                    // of all sequences
-  struct tensor wide, state_wide, out_wide, sequence_wide, beta_wide, g_wide; // of one, f32: the reference
+  struct tensor wide, state_wide, out_wide, sequence_wide, beta_wide, g_wide; // of one sequence, f32: the reference
   struct tensor mask_wide;
-  // Of single tokens, as a layer has them: what beta and g are made of, and further states, so that a
-  // state comes out of memory and not out of a cache.
+  // For single tokens, as in a layer: the logits of beta and g, and more states, so that a state comes from memory and
+  // not from a cache.
   struct tensor ba, none, states[STATES];
 };
 
@@ -34,7 +34,8 @@ struct measurement {
 
 static bool is_step(const struct measurement *m) { return m->o.tokens == 1 && m->o.rule == DELTAIC_RULE_RECURRENT; }
 
-// One token: keys and queries of length 1, values in (-1, 1), all rounded to f16 so that both forms see the same.
+// One token: keys and queries of length 1, values in (-1, 1). All are rounded to f16, so that both forms get the same
+// inputs.
 static void random_row(struct measurement *m, float *wide, uint16_t *narrow) {
   const deltaic_operator *o = &m->o;
   const uint32_t keys = (1 + o->steps) * o->heads * o->key, pitch = key_pitch(DTYPE_F16, o->key);
@@ -45,7 +46,7 @@ static void random_row(struct measurement *m, float *wide, uint16_t *narrow) {
     for (uint32_t j = 0; j < o->key; j++) wide[i + j] /= sqrtf(sum);
   }
   for (uint32_t i = 0; i < m->cols; i++) {
-    const uint32_t key = (i < keys ? i : keys) / o->key; // padding of so many before it
+    const uint32_t key = (i < keys ? i : keys) / o->key; // keys before it, each with padding
     uint16_t *to = &narrow[i + (m->narrow ? key * (pitch - o->key) : 0)];
     *to = f32_to_f16(wide[i]);
     wide[i] = f16_to_f32(*to);
@@ -57,7 +58,7 @@ static deltaic_status put(struct measurement *m, struct tensor t, uint64_t row, 
   return m->b->functions->buffer_write(m->b, t.buffer, t.offset + row * bytes, data, rows * bytes);
 }
 
-// Every sequence has the same text.
+// Every sequence has the same tokens.
 static deltaic_status fill_rows(struct measurement *m) {
   const deltaic_operator *o = &m->o;
   uint64_t numbers = (uint64_t)o->tokens * m->cols;
@@ -109,7 +110,7 @@ static deltaic_status fill_sequences(struct measurement *m) {
   return status;
 }
 
-// The logits of what beta and g are, with A_log and dt_bias 0.
+// The logits of beta and g, with A_log and dt_bias 0.
 static deltaic_status fill_step(struct measurement *m) {
   const uint32_t betas = m->beta.cols, cols = m->ba.cols;
   float *row = malloc((cols + m->o.value_heads) * sizeof *row);
@@ -160,7 +161,7 @@ static void begin_list(struct measurement *m, bool reference) {
   m->list.longest = !reference && is_step(m) ? 1 : 0;
 }
 
-// As a layer asks for a single token of each text, without the norm and the gate of its output.
+// Records what a layer records for one token of each sequence, without the output's norm and gate.
 static void record_step(struct measurement *m, struct tensor state) {
   const struct delta_args a = delta_of(m);
   op_delta_inputs(&m->list, &(struct delta_inputs){.y = m->qkv,
@@ -188,7 +189,7 @@ static void record_step(struct measurement *m, struct tensor state) {
                                                .a = a});
 }
 
-// The operator over all texts, or in float32 over one.
+// Records the operator over all sequences, or, as the reference, in float32 over one.
 static void record_rule(struct measurement *m, bool reference) {
   const struct tensor none = {0};
   struct delta_rule rule = {.o = m->out,
@@ -219,7 +220,7 @@ static void record(struct measurement *m, bool reference) {
   if (!reference && is_step(m)) {
     record_step(m, m->states[0]);
     m->count *= STATES + 1;
-    for (uint32_t i = 1; i < m->count; i++) // the state last: its output stays
+    for (uint32_t i = 1; i < m->count; i++) // the state comes last, so that its output stays
       record_step(m, i % (STATES + 1) < STATES ? m->states[i % (STATES + 1)] : m->state);
   } else {
     for (uint32_t i = 0; i < m->count; i++) record_rule(m, reference);
@@ -227,8 +228,8 @@ static void record(struct measurement *m, bool reference) {
   m->b->functions->recorder_list(m->c, &m->list);
 }
 
-// Plans the operator before a product, as a layer has it: whether its q, k, v and o are f16, and its scratch. Matrices
-// do not take every size: the device says.
+// Plans the operator before a product, as in a layer. This decides its scratch, and whether q, k, v and o are f16:
+// coopmat kernels do not support every size.
 static uint64_t plan_scratch(struct measurement *m) {
   static struct buffer elsewhere;
   const deltaic_operator *o = &m->o;
@@ -283,7 +284,7 @@ static deltaic_status allocate(struct measurement *m) {
 
 // ---------------------------------------------------------------- results
 
-// Relative RMS of what `row` ... of t hold against all of `wide`.
+// Computes the relative RMS error of rows `row` ... of t against all of `wide`.
 static deltaic_status compare(struct measurement *m, struct tensor t, uint64_t row, struct tensor wide, double *error) {
   uint64_t numbers = (uint64_t)wide.rows * wide.stride, bytes = dtype_bytes(t.dtype, numbers);
   float *want = malloc(numbers * sizeof *want);
@@ -322,7 +323,7 @@ static deltaic_status check(struct measurement *m, deltaic_operator_result *r) {
 
 // ---------------------------------------------------------------- times
 
-// An idle GPU's clock is a sixth of what it soon is under load (H200: 345 MHz of 1980).
+// An idle GPU runs at a sixth of its clock under load (H200: 345 MHz of 1980).
 static deltaic_status warm_up(struct measurement *m) {
   const double long_enough = m->b->replays ? 0.4 : 0, start = measure_now();
   deltaic_status status = DELTAIC_OK;
@@ -333,8 +334,8 @@ static deltaic_status warm_up(struct measurement *m) {
   return status;
 }
 
-// Every run's time, as the difference of sums: by kernel, with stamps around each; or, for the run alone, between two
-// stamps around many operators.
+// The time of every run, as a difference of sums: per kernel, from time stamps around each, or, if `chain`, from two
+// time stamps around many operators.
 static deltaic_status time_runs(struct measurement *m, bool chain, deltaic_operator_result *r) {
   deltaic_status (*const stamps)(struct recorder *, bool) =
       chain ? m->b->functions->recorder_busy : m->b->functions->recorder_profile;
@@ -370,7 +371,7 @@ static deltaic_status time_runs(struct measurement *m, bool chain, deltaic_opera
   return status == DELTAIC_OK ? stamps(m->c, false) : status;
 }
 
-// The kernels' times stay those with stamps.
+// Times a chain of operators; the kernels' own times stay those from time stamps around each.
 static deltaic_status time_chain(struct measurement *m, deltaic_operator_result *r) {
   deltaic_operator_result chain = {0};
   deltaic_status status = time_runs(m, true, &chain);
@@ -381,7 +382,7 @@ static deltaic_status time_chain(struct measurement *m, deltaic_operator_result 
   return DELTAIC_OK;
 }
 
-// What must be moved whatever the form: each input and output once, states in and out.
+// Counts the bytes that every form must move: each input and output once, and states in and out.
 static void count_work(const struct measurement *m, deltaic_operator_result *r) {
   const deltaic_operator *o = &m->o;
   uint64_t rows = (uint64_t)o->sequences * o->tokens, size = m->narrow ? 2 : 4;
@@ -399,11 +400,11 @@ static deltaic_status check_operator(deltaic_operator *o) {
   if (!o->sequences || !o->tokens || !o->heads || !o->key || !o->value || o->value_heads % o->heads ||
       o->key % o->blocks || o->blocks > HH_MOST || (o->blocks > 1 && o->steps > 1) || o->repeat > MEASURE_MOST_RUNS ||
       o->rule > DELTAIC_RULE_CHUNK || o->precision > DELTAIC_PRECISION_FLOAT32)
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_operator: sizes that do not go together");
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_operator: the sizes or options do not match");
   const double rows = (double)o->sequences * o->tokens, state = (double)o->value_heads * o->key * o->value;
   const double cols = (1.0 + o->steps) * o->heads * o->key + (double)o->steps * o->value_heads * o->value;
   if (rows > INT32_MAX || cols > INT32_MAX || state > INT32_MAX)
-    return fail(DELTAIC_UNSUPPORTED, "deltaic_operator: larger than kernels can index");
+    return fail(DELTAIC_UNSUPPORTED, "deltaic_operator: the operator is larger than kernels can index");
   return DELTAIC_OK;
 }
 

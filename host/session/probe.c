@@ -1,4 +1,4 @@
-// probe: see probe.h.
+// probe: reads an activation from the device and passes it to the caller (probe.h).
 #include "probe.h"
 
 #include <stdlib.h>
@@ -14,11 +14,11 @@ static bool reserve(struct probe *p, uint64_t bytes) {
   free(p->data);
   p->data = malloc(bytes);
   p->data_bytes = p->data ? bytes : 0;
-  if (!p->data) p->status = fail_memory("an activation to be looked at", bytes);
+  if (!p->data) p->status = fail_memory("a probed activation", bytes);
   return p->data != NULL;
 }
 
-// Brings t, whose rows may lie apart, to the host.
+// Reads t, whose rows may not be contiguous, from the device.
 static bool fetch(struct probe *p, struct recorder *c, struct tensor t) {
   if (p->status != DELTAIC_OK || !reserve(p, tensor_bytes(&t))) return false;
   p->status = c->functions->recorder_run(c);
@@ -36,5 +36,5 @@ void probe_look(void *context, struct recorder *c, const struct probed *op) {
   if (!fetch(p, c, op->t)) return;
   probed.position = p->position + (probed.kind == DELTAIC_PROBE_STATE ? p->tokens - 1 : 0);
   probed.data = p->data;
-  if (!p->function(p->user, &probed)) p->status = fail(DELTAIC_CANCELLED, "stopped by the probe");
+  if (!p->function(p->user, &probed)) p->status = fail(DELTAIC_CANCELLED, "the probe stopped the computation");
 }

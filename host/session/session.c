@@ -1,5 +1,5 @@
-// session: lays out state, scratch and control memory, once. slice.c computes with them; no tensor is allocated
-// after creation.
+// session: lays out state, scratch and control memory once. slice.c computes with them; no tensor is allocated after
+// creation.
 #include "session.h"
 
 #include "device_handle.h"
@@ -24,38 +24,38 @@ static deltaic_status read_options(struct deltaic_session *s, const deltaic_sess
   if (status == DELTAIC_OK) s->form = forms[o.rule];
   s->matrices = o.precision == DELTAIC_PRECISION_FAST;
   if (status == DELTAIC_OK && o.sequences > MOST_SEQUENCES)
-    status = fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_options: %u sequences are more than %d", o.sequences,
+    status = fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_options: sequences is %u; the limit is %d", o.sequences,
                   MOST_SEQUENCES);
   *shape = (struct state_shape){.sequences = 1, .context = DEFAULT_CONTEXT, .batch = s->model->backend->batch};
   if (o.sequences) shape->sequences = o.sequences;
   if (o.context) shape->context = o.context;
   if (o.batch) shape->batch = o.batch < MOST_BATCH ? o.batch : MOST_BATCH;
-  if (shape->batch < shape->sequences) shape->batch = shape->sequences; // one token of each is one slice
+  if (shape->batch < shape->sequences) shape->batch = shape->sequences; // a slice has a row for each
   return status;
 }
 
 static double mib(uint64_t bytes) { return (double)bytes / (1 << 20); }
 
-// A tensor of a layer's state that is larger than an op of the backend can be given.
+// Fails because a tensor of a layer's state is larger than the backend can bind.
 static deltaic_status refuse_state(const struct deltaic_session *s, uint32_t layer, const struct state_entry *e) {
   const struct backend *b = s->model->backend;
   const char *kind = s->model->spec.layers[layer].mixer->name;
   const uint64_t B = s->shape.sequences, row = e->tensor->stride * sizeof(float);
   const double bytes = mib(B * row), limit = mib(b->max_binding_bytes);
-  char texts[64] = "", fewer[64] = "";
+  char many[64] = "", fewer[64] = "";
   if (B > 1) {
-    snprintf(texts, sizeof texts, " for %u texts", s->shape.sequences);
+    snprintf(many, sizeof many, " for %u sequences", s->shape.sequences);
     if (row <= b->max_binding_bytes)
-      snprintf(fewer, sizeof fewer, "; %llu texts would fit", (unsigned long long)(b->max_binding_bytes / row));
+      snprintf(fewer, sizeof fewer, "; %llu sequences would fit", (unsigned long long)(b->max_binding_bytes / row));
   }
   if (!e->position_cols || e->window)
     return fail(DELTAIC_UNSUPPORTED, "layer %u (%s): its %s%s of %.1f MiB is more than the %.1f MiB that %s can bind%s",
-                layer, kind, e->window ? "window" : "state", texts, bytes, limit, b->info.name, fewer);
+                layer, kind, e->window ? "window" : "state", many, bytes, limit, b->info.name, fewer);
   return fail(
       DELTAIC_UNSUPPORTED,
       "layer %u (%s): its cache for a context of %u tokens%s is %.1f MiB, more than the %.1f MiB that %s can bind; "
       "choose a smaller context, at most %llu",
-      layer, kind, s->shape.context, texts, bytes, limit, b->info.name,
+      layer, kind, s->shape.context, many, bytes, limit, b->info.name,
       (unsigned long long)(b->max_binding_bytes / (B * TENSOR_ALIGN) * (TENSOR_ALIGN / sizeof(float)) /
                            e->position_cols));
 }
@@ -90,18 +90,18 @@ static deltaic_status declare_state(struct deltaic_session *s) {
   if (s->state.status != DELTAIC_OK) return s->state.status;
   const uint64_t bytes = (uint64_t)s->last.rows * s->last.stride * sizeof(float);
   if (bytes <= s->model->backend->max_binding_bytes) return DELTAIC_OK;
-  return fail(DELTAIC_UNSUPPORTED, "the logits of %u texts take %.1f MiB, more than the %.1f MiB that %s can bind",
+  return fail(DELTAIC_UNSUPPORTED, "the logits of %u sequences take %.1f MiB, more than the %.1f MiB that %s can bind",
               s->shape.sequences, mib(bytes), mib(s->model->backend->max_binding_bytes), s->model->backend->info.name);
 }
 
-// What a layer takes of scratch: for both precisions of operands, since a call may be too small for matrix units, and
-// by chunks, which take most.
+// The scratch of a layer: the most for both precisions of operands, since a call may be too small for coopmat, and by
+// chunks, which need most.
 struct demand {
-  uint64_t bytes, largest; // of all; of the largest tensor
+  uint64_t bytes, largest; // of all tensors; of the largest one
 };
 
 static void measure_layer(struct deltaic_session *s, uint32_t i, const void *state, struct demand *most) {
-  static struct buffer elsewhere; // where the residual stream is
+  static struct buffer elsewhere; // stands for the residual stream's memory
   const struct deltaic_model *m = s->model;
   const uint32_t T = s->shape.batch;
   struct oplist *l = &s->list;
@@ -122,8 +122,8 @@ static void measure_layer(struct deltaic_session *s, uint32_t i, const void *sta
     }
 }
 
-// What layers take in turn: the bytes of the greediest, and of the largest tensor of all. A slice has rows of any
-// number of the texts, and more of them do not always take more: an op may find them too many for chunks.
+// The scratch that layers use in turn: the most bytes of a layer, and of any tensor. Measures calls of any number of
+// sequences: more of them may need less, since an operation may find them too many for chunks.
 static deltaic_status measure_layers(struct deltaic_session *s, struct demand *most) {
   const struct deltaic_model *m = s->model;
   *most = (struct demand){0};
@@ -134,7 +134,7 @@ static deltaic_status measure_layers(struct deltaic_session *s, struct demand *m
     void *state = calloc(1, mixer->state_bytes);
     if (!state) return fail_memory("a layer's state", mixer->state_bytes);
     mixer->state(m->spec.layers[i].spec, &s->shape, &arena, state, &list);
-    if (!arena.status) measure_layer(s, i, state, most); // else declare_state() says what is too large
+    if (!arena.status) measure_layer(s, i, state, most); // else declare_state() reports what is too large
     arena_free(&arena, m->backend);
     free(state);
     if (s->list.status) return s->list.status;
@@ -142,8 +142,8 @@ static deltaic_status measure_layers(struct deltaic_session *s, struct demand *m
   return DELTAIC_OK;
 }
 
-// Prompts go in slices as long as was asked, or as long as one binding holds every activation of; a slice has room for
-// a token of every text.
+// Makes slices as long as requested, or as long as one binding can hold every activation; a slice has at least a row
+// for every sequence.
 static deltaic_status fit_batch(struct deltaic_session *s) {
   const struct backend *b = s->model->backend;
   const uint64_t V = s->model->spec.V, row = V * sizeof(float);
@@ -161,18 +161,18 @@ static deltaic_status fit_batch(struct deltaic_session *s) {
   for (s->logit_rows = LOGIT_ROWS; s->logit_rows > 1 && s->logit_rows * row > b->max_binding_bytes;) s->logit_rows /= 2;
   uint64_t largest = m.largest > row ? m.largest : row;
   if (largest <= b->max_binding_bytes) return DELTAIC_OK;
-  char texts[64] = "";
-  if (least > 1) snprintf(texts, sizeof texts, " in each of %u texts", least);
+  char many[64] = "";
+  if (least > 1) snprintf(many, sizeof many, " in each of %u sequences", least);
   return fail(DELTAIC_UNSUPPORTED, "one token's activations%s take %.1f MiB, more than the %.1f MiB that %s can bind",
-              texts, mib(largest), mib(b->max_binding_bytes), b->info.name);
+              many, mib(largest), mib(b->max_binding_bytes), b->info.name);
 }
 
 static deltaic_status declare_scratch(struct deltaic_session *s) {
   const struct model_spec *spec = &s->model->spec;
   const uint64_t overlay = s->overlay_bytes / sizeof(float);
-  const uint64_t aligned = round_up(spec->D, TENSOR_ALIGN / sizeof(float)); // any row of h may begin a view
+  const uint64_t aligned = round_up(spec->D, TENSOR_ALIGN / sizeof(float)); // a view may begin at any row of h
   arena_add(&s->scratch, &s->x, DTYPE_F32, s->shape.batch, spec->D, spec->D);
-  const uint32_t B = s->shape.sequences; // of whose last rows logits are made
+  const uint32_t B = s->shape.sequences; // sequences, whose last rows give logits
   arena_add(&s->scratch, &s->h, DTYPE_F32, B > LOGIT_ROWS ? B : LOGIT_ROWS, spec->D, aligned);
   arena_add(&s->scratch, &s->rows, DTYPE_F32, B > s->logit_rows ? B : s->logit_rows, spec->V, spec->V);
   arena_add(&s->scratch, &s->overlay, DTYPE_F32, 1, overlay, overlay);
@@ -276,7 +276,7 @@ static deltaic_status create_slots(struct deltaic_session *s) {
   s->slots = calloc(B, sizeof *s->slots);
   s->steps = calloc(B, sizeof *s->steps);
   s->next = calloc(B, sizeof *s->next);
-  return s->slots && s->steps && s->next ? DELTAIC_OK : fail_memory("a session's list of texts", B * sizeof *s->next);
+  return s->slots && s->steps && s->next ? DELTAIC_OK : fail_memory("a session's sequences", B * sizeof *s->next);
 }
 
 deltaic_status deltaic_session_create(deltaic_model *model, const deltaic_session_options *options,
@@ -317,7 +317,7 @@ deltaic_status deltaic_session_reset(deltaic_session *s) {
   struct backend *b = s->model->backend;
   atomic_store(&s->cancel, false);
   deltaic_status status = arena_zero(&s->state, b);
-  // Padding between a view's rows is read and multiplied by zero weights: it must be a number.
+  // Kernels multiply the padding between a view's rows by zero weights, so it must be finite.
   if (status == DELTAIC_OK) status = arena_zero(&s->scratch, b);
   for (uint32_t i = 0; i < s->shape.sequences; i++) s->slots[i] = (struct slot){.broken = status != DELTAIC_OK};
   return status;

@@ -1,4 +1,4 @@
-// session_profile: what a session's recordings have asked of the device, and the time of every kernel.
+// session_profile: counts a session's submissions and dispatches, and measures the time of every kernel.
 #include "session.h"
 
 #include <string.h>
@@ -26,12 +26,12 @@ static deltaic_status watch_recorder(struct recorder *c, void *on) {
   return c->functions->recorder_busy(c, *(const bool *)on);
 }
 
-// Recordings carry their time stamps: those made before are of no use.
+// Time stamps are part of a recording, so existing recordings are discarded.
 static deltaic_status set_profile(struct deltaic_session *s, bool kernels, bool submissions) {
   s->profiled = kernels;
   s->watched = submissions;
   for (uint32_t n = 0; n < s->shape.sequences; n++) s->steps[n].recorded = s->next[n].recorded = false;
-  // What is switched on comes last: the CPU has one switch for both.
+  // Switches on last, since the CPU has one switch for both.
   deltaic_status status =
       kernels ? session_recorders(s, watch_recorder, &submissions) : session_recorders(s, profile_recorder, &kernels);
   if (!status)

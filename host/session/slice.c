@@ -1,21 +1,20 @@
-// slice: what the device computes at once. See slice.h. A slice is streamed; one token of each text is a recording that
-// is replayed. The first call of each kind compiles its kernels and records.
+// slice: records and runs slices (slice.h). A slice of a prompt is streamed to the device. A call of one token per
+// sequence is a recording that is replayed. The first call of each kind compiles its kernels and records.
 #include "slice.h"
 
 #include <string.h>
 
 // ---------------------------------------------------------------- rows
 
-// Tokens of a text in a slice that it shares with others, at the least: enough for the chunkwise forms
-// (plan.chunk_from).
+// Least tokens of a sequence in a slice that several share: enough for the chunkwise forms (plan_rules.chunk_from).
 enum { SHARE = 128 };
 
 static size_t left(const struct work *w, uint32_t piece) { return w->pieces[piece].count - w->done[piece]; }
 
 static uint32_t least(size_t a, uint32_t b) { return a < b ? (uint32_t)a : b; }
 
-// Deals the slice's rows to the pieces that are left: evenly, for texts side by side keep a device busier than tokens
-// one after the other, then what remains to the first.
+// Divides the slice's rows among the remaining pieces: first evenly, since parallel sequences occupy a device better
+// than successive tokens of one; then the rest from the first piece on.
 static void deal_rows(struct work *w, uint32_t batch) {
   uint32_t share[MOST_SEQUENCES] = {0}, active = 0;
   for (uint32_t i = 0; i < w->n; i++) active += left(w, i) > 0;
@@ -33,17 +32,17 @@ static void deal_rows(struct work *w, uint32_t batch) {
   for (int ending = 1; ending >= 0; ending--) {
     for (uint32_t i = 0; i < w->n; i++) {
       if (!share[i] || (share[i] == left(w, i)) != ending) continue;
-      w->parts[w->count++] = (struct part){i, row, share[i]};
+      w->parts[w->count++] = (struct piece_rows){i, row, share[i]};
       row += share[i];
     }
     if (ending) w->ends = w->count;
   }
 }
 
-// Tells the device which rows belong to which text, and what they are.
+// Writes the slice's tokens, and which rows belong to which sequence.
 static void place_slice(struct deltaic_session *s, const struct work *w) {
   for (uint32_t k = 0; k < w->count; k++) {
-    const struct part *p = &w->parts[k];
+    const struct piece_rows *p = &w->parts[k];
     const deltaic_piece *piece = &w->pieces[p->piece];
     memcpy(tensor_row(&s->tokens, p->row), piece->tokens + w->done[p->piece], p->T * sizeof *piece->tokens);
     *(struct sequence *)tensor_row(&s->sequences, k) = (struct sequence){
@@ -55,7 +54,7 @@ static void place_slice(struct deltaic_session *s, const struct work *w) {
 
 static struct tensor table(const struct deltaic_session *s, uint32_t n) { return tensor_rows(s->sequences, 0, n); }
 
-// Begins the session's list, with a call of T tokens of n texts, of which one has at most `longest`.
+// Begins the session's list, for a call of T tokens of n sequences, at most `longest` in one.
 static struct call call_of(struct deltaic_session *s, uint32_t T, uint32_t n, uint32_t longest) {
   struct oplist *l = &s->list;
   oplist_begin(l);
@@ -83,8 +82,8 @@ struct tensor slice_logits(const struct deltaic_session *s, uint32_t n) {
   return s->shape.sequences == 1 ? s->last : tensor_rows(s->rows, 0, n);
 }
 
-// last <- logits after the last tokens of the call's first n texts, from x, the last residual stream. Where no text has
-// more than one token, it is in its row.
+// last <- logits after the last tokens of the call's first n sequences, from x, the last residual stream. If no
+// sequence has more than one token, row i of x is already that of sequence i.
 static void record_last(struct deltaic_session *s, const struct call *call, struct tensor x, uint32_t n) {
   const struct deltaic_model *m = s->model;
   struct oplist *l = call->l;
@@ -102,14 +101,14 @@ static void record_last(struct deltaic_session *s, const struct call *call, stru
   oplist_scope_end(l);
 }
 
-// How many rows from t on, of `rows`, have their logits made at once: those of at most LOGIT_ROWS that are normed at
-// once, and at most logit_rows of these.
+// The number of rows from t on, of `rows`, whose logits are computed at once: rows of one block of LOGIT_ROWS, whose
+// norms are computed together, and at most logit_rows of them.
 static uint32_t logit_rows_at(const struct deltaic_session *s, uint32_t t, uint32_t rows) {
   return least(LOGIT_ROWS - t % LOGIT_ROWS, least(rows - t, s->logit_rows));
 }
 
-// rows <- logits of rows t ... t + n - 1 of x, or, where it is present, of the rows that `chosen` lists. normed: first
-// of the rows that h has the norms of.
+// rows <- logits of rows t ... t + n - 1 of x or, if `chosen` is present, of the rows that it lists. normed: first row
+// of the block whose norms are in h.
 static void record_logits(struct deltaic_session *s, struct tensor chosen, uint32_t rows, uint32_t t, uint32_t n,
                           uint32_t *normed) {
   const struct deltaic_model *m = s->model;
@@ -133,7 +132,7 @@ static void record_scores(struct deltaic_session *s, uint32_t targets) {
   }
 }
 
-// ---------------------------------------------------------------- one token of each text
+// ---------------------------------------------------------------- one token of each sequence
 
 deltaic_status slice_replay(struct deltaic_session *s, uint32_t n, bool draw) {
   struct replay *r = draw ? &s->next[n - 1] : &s->steps[n - 1];
@@ -147,7 +146,7 @@ deltaic_status slice_replay(struct deltaic_session *s, uint32_t n, bool draw) {
   if (status != DELTAIC_OK) return status;
   struct recorder *c = r->recorder;
   if (!r->recorded) {
-    c->functions->recorder_begin(c, b->replays, NULL); // a step is short: cut off, it would only leave the texts broken
+    c->functions->recorder_begin(c, b->replays, NULL); // cancelling a step would break the sequences
     struct call call = call_of(s, n, n, 1);
     if (draw)
       op_sample(call.l, &(struct sample){.tokens = s->tokens,
@@ -174,13 +173,13 @@ deltaic_status slice_read(struct deltaic_session *s, struct tensor t, uint64_t r
                                    rows * t.cols * sizeof *out);
 }
 
-// The rows among t ... t + n - 1 of the slice that belong to part k, if its piece asked for all logits.
+// The rows among t ... t + n - 1 of the slice that belong to part k, if its piece wants all logits.
 struct run {
   uint32_t first, rows;
 };
 
 static struct run wanted_rows(const struct work *w, uint32_t k, uint32_t t, uint32_t n) {
-  const struct part *p = &w->parts[k];
+  const struct piece_rows *p = &w->parts[k];
   uint32_t first = t > p->row ? t : p->row, end = least(t + n, p->row + p->T);
   if (w->pieces[p->piece].logits != DELTAIC_LOGITS_ALL || first >= end) return (struct run){0, 0};
   return (struct run){first, end - first};
@@ -192,13 +191,13 @@ static bool any_wanted(const struct work *w, uint32_t t, uint32_t n) {
   return false;
 }
 
-// Where a piece wants the logits of the slice's row.
+// Where the piece of part k wants the logits of this row of the slice.
 static float *out_of(const struct deltaic_session *s, const struct work *w, uint32_t k, uint32_t row) {
-  const struct part *p = &w->parts[k];
+  const struct piece_rows *p = &w->parts[k];
   return w->pieces[p->piece].out + (w->done[p->piece] + (row - p->row)) * s->model->spec.V;
 }
 
-// From s->rows, which holds the logits of rows t ... t + n - 1.
+// Reads the wanted rows from s->rows, which holds the logits of rows t ... t + n - 1.
 static deltaic_status read_wanted(struct deltaic_session *s, const struct work *w, uint32_t t, uint32_t n) {
   deltaic_status status = DELTAIC_OK;
   for (uint32_t k = 0; k < w->count && status == DELTAIC_OK; k++) {
@@ -208,11 +207,11 @@ static deltaic_status read_wanted(struct deltaic_session *s, const struct work *
   return status;
 }
 
-// What record_last() has left, before the rows of all take its place. A step has it for each of its texts.
+// Reads the result of record_last() before other rows overwrite it. `step`: the call has one token of each sequence.
 static deltaic_status read_last_logits(struct deltaic_session *s, const struct work *w, bool step) {
   deltaic_status status = DELTAIC_OK;
   for (uint32_t k = 0; k < w->count && status == DELTAIC_OK; k++) {
-    const struct part *p = &w->parts[k];
+    const struct piece_rows *p = &w->parts[k];
     const deltaic_piece *piece = &w->pieces[p->piece];
     if (step && piece->logits == DELTAIC_LOGITS_ALL)
       status = slice_read(s, slice_logits(s, w->count), k, 1, out_of(s, w, k, p->row));
@@ -222,7 +221,7 @@ static deltaic_status read_last_logits(struct deltaic_session *s, const struct w
   return status;
 }
 
-// The logits of every row of x that a piece wants all of.
+// Computes the logits of every row of x whose piece wants all logits.
 static deltaic_status run_all_logits(struct deltaic_session *s, const struct work *w) {
   struct recorder *c = s->prefill;
   deltaic_status status = DELTAIC_OK;
@@ -242,18 +241,19 @@ static deltaic_status run_all_logits(struct deltaic_session *s, const struct wor
 
 // ---------------------------------------------------------------- scores
 
-static const int32_t *targets_of(const struct work *w, const struct part *p) {
+static const int32_t *targets_of(const struct work *w, const struct piece_rows *p) {
   const deltaic_piece *piece = &w->pieces[p->piece];
   return piece->scores ? piece->targets + w->done[p->piece] : NULL;
 }
 
-// Lists the slice's rows that have a target, and these; their number. Often they are few: the last word of a passage.
+// Lists the slice's rows that have a target, and the targets; returns their number. Often they are few, such as the
+// last word of a passage.
 static uint32_t place_targets(struct deltaic_session *s, const struct work *w) {
   int32_t *targets = tensor_row(&s->targets, 0);
   struct sequence *scored = tensor_row(&s->scored, 0);
   uint32_t n = 0;
   for (uint32_t k = 0; k < w->count; k++) {
-    const struct part *p = &w->parts[k];
+    const struct piece_rows *p = &w->parts[k];
     const int32_t *from = targets_of(w, p);
     for (uint32_t t = 0; from && t < p->T; t++) {
       if (from[t] < 0) continue;
@@ -267,7 +267,7 @@ static uint32_t place_targets(struct deltaic_session *s, const struct work *w) {
 static void hand_out_scores(const struct deltaic_session *s, const struct work *w) {
   uint32_t n = 0;
   for (uint32_t k = 0; k < w->count; k++) {
-    const struct part *p = &w->parts[k];
+    const struct piece_rows *p = &w->parts[k];
     const int32_t *targets = targets_of(w, p);
     if (!targets) continue;
     deltaic_score *out = w->pieces[p->piece].scores + w->done[p->piece];
@@ -281,12 +281,12 @@ static void hand_out_scores(const struct deltaic_session *s, const struct work *
 
 // ---------------------------------------------------------------- the whole slice
 
-// The slice's tokens, the scores of its targets, and the logits after the texts that end with it.
+// Evaluates the slice's tokens, the scores of its targets, and the last logits of the pieces that it completes.
 static deltaic_status run_prefill(struct deltaic_session *s, const struct work *w, uint32_t longest, uint32_t targets) {
   struct recorder *c = s->prefill;
   c->functions->recorder_begin(c, false, &s->cancel);
   struct call call = call_of(s, w->T, w->count, longest);
-  call.l->kinds = s->probe.kinds; // a draw is replayed, and has none
+  call.l->kinds = s->probe.kinds; // draws are replayed, which probes cannot be
   op_mark(call.l, s->seen, tensor_rows(s->tokens, 0, w->T), table(s, w->count));
   const struct tensor x = record_layers(s, &call);
   record_scores(s, targets);
@@ -302,7 +302,7 @@ deltaic_status slice_run(struct deltaic_session *s, struct work *w) {
   uint32_t longest = 0;
   for (uint32_t k = 0; k < w->count; k++)
     if (w->parts[k].T > longest) longest = w->parts[k].T;
-  // A replayed recording cannot stop to be looked at, nor score.
+  // A replayed recording cannot be probed or scored.
   const uint32_t targets = place_targets(s, w);
   const bool step = w->T == w->count && !s->probe.kinds && !targets;
   s->probe.position = s->slots[w->pieces[0].sequence].position;

@@ -1,10 +1,10 @@
-// state: a session's contents as bytes, and back; forks.
+// state: saves a sequence's state as bytes, loads it, and forks sessions.
 //
-// Little endian, as every device that we know:
-//   header, then for each layer in order its state tensors, then the marks of seen tokens, then the last logits if
+// The format is little endian, like every known device:
+//   a header, then the state tensors of each layer in order, then the bits of seen tokens, then the last logits if
 //   there are any. A cache is written as its positions from the oldest that can still be read to the newest, so that it
-//   fits a session with another context or batch. The checksum is FNV-1a over everything after the header, eight bytes
-//   at a time.
+//   also fits a session with another context or batch. The checksum is FNV-1a over everything after the header, eight
+//   bytes at a time.
 #include "hash.h"
 #include "session.h"
 
@@ -16,7 +16,7 @@ struct state_header {
   uint32_t version, has_logits;
   uint64_t fingerprint; // of the model's tensors
   uint64_t position;
-  uint64_t bytes;    // of what follows
+  uint64_t bytes;    // bytes that follow the header
   uint64_t checksum; // of everything
 };
 
@@ -28,7 +28,7 @@ static uint64_t checksum(struct state_header h, const char *payload) {
   return hash_bytes(hash_bytes(HASH_BEGIN, &h, sizeof h), payload, h.bytes);
 }
 
-// Positions of a cache that later tokens can still read.
+// The number of a cache's positions that later tokens can still read.
 static uint64_t live_positions(const struct state_entry *e, uint64_t position) {
   return e->window && position > e->window ? e->window : position;
 }
@@ -38,7 +38,7 @@ static uint64_t entry_bytes(const struct state_entry *e, uint64_t position) {
   return live_positions(e, position) * e->position_cols * sizeof(float);
 }
 
-// A tensor's row of a slot.
+// The row of a tensor that belongs to a slot.
 static struct tensor slot_of(const struct tensor *t, uint32_t slot) { return tensor_rows(*t, slot, 1); }
 
 static uint64_t payload_bytes(const struct deltaic_session *s, uint64_t position, bool has_logits) {
@@ -49,7 +49,7 @@ static uint64_t payload_bytes(const struct deltaic_session *s, uint64_t position
   return bytes;
 }
 
-// Moves part of a tensor between the device and the payload.
+// Copies a part of a tensor between the device and the payload.
 typedef deltaic_status (*transfer)(struct backend *b, const struct tensor *t, uint64_t offset, char *data,
                                    uint64_t bytes);
 
@@ -63,7 +63,7 @@ static deltaic_status transfer_in(struct backend *b, const struct tensor *t, uin
   return bytes ? b->functions->buffer_write(b, t->buffer, t->offset + offset, data, bytes) : DELTAIC_OK;
 }
 
-// A ring's live positions are at most two runs of slots.
+// The live positions of a ring buffer are at most two contiguous ranges.
 static deltaic_status move_cache(struct backend *b, const struct state_entry *e, uint32_t slot, uint64_t position,
                                  char *data, transfer move) {
   const struct tensor cache = slot_of(e->tensor, slot);
@@ -125,7 +125,7 @@ static deltaic_status save(struct deltaic_session *s, uint32_t slot, void *buffe
   if (status != DELTAIC_OK) return status;
   if (!buffer) return fail(DELTAIC_INVALID_ARGUMENT, "%s: buffer is NULL", function);
   if (capacity < bytes)
-    return fail(DELTAIC_BUFFER_TOO_SMALL, "the state takes %zu bytes, but the buffer has %zu", bytes, capacity);
+    return fail(DELTAIC_BUFFER_TOO_SMALL, "the state needs %zu bytes, but the buffer has %zu", bytes, capacity);
   struct state_header h = {.version = STATE_VERSION,
                            .has_logits = s->slots[slot].has_logits,
                            .fingerprint = s->model->weights.fingerprint,
@@ -160,14 +160,14 @@ deltaic_status deltaic_sequence_save(deltaic_session *s, uint32_t sequence, void
 
 // ---------------------------------------------------------------- reset and copy
 
-// The part of a slot's row that texts up to `position` have written to.
+// The part of a slot's row that a sequence of `position` tokens has written.
 static struct tensor used_of(const struct state_entry *e, uint32_t slot, uint64_t position) {
   struct tensor row = slot_of(e->tensor, slot);
   if (e->position_cols && position < row.cols / e->position_cols) row.cols = (uint32_t)position * e->position_cols;
   return row;
 }
 
-// Slot `to` becomes slot `from`, or empty where `from` is NULL, in one recording.
+// Copies slot `from` to slot `to`, or clears it if `from` is NULL, in one recording.
 static deltaic_status run_copies(struct deltaic_session *s, uint32_t to, const uint32_t *from, uint64_t position) {
   struct recorder *c = s->prefill;
   struct oplist *l = &s->list;
@@ -189,12 +189,12 @@ static deltaic_status run_copies(struct deltaic_session *s, uint32_t to, const u
 
 static deltaic_status check_sequence(const struct deltaic_session *s, uint32_t sequence, const char *function) {
   deltaic_status status = session_check(s, sequence, function);
-  return status == DELTAIC_BAD_STATE ? DELTAIC_OK : status; // being broken is what is to be mended
+  return status == DELTAIC_BAD_STATE ? DELTAIC_OK : status; // the caller repairs a broken sequence
 }
 
 static deltaic_status clear_slot(struct deltaic_session *s, uint32_t slot) {
   const struct slot *q = &s->slots[slot];
-  if (s->shape.sequences == 1) atomic_store(&s->cancel, false); // of several texts it may mean another
+  if (s->shape.sequences == 1) atomic_store(&s->cancel, false); // others may still need it
   deltaic_status status = run_copies(s, slot, NULL, q->broken ? UINT64_MAX : q->position);
   if (status == DELTAIC_OK) s->slots[slot] = (struct slot){.position = 0};
   return status;
@@ -216,9 +216,9 @@ deltaic_status deltaic_sequence_copy(deltaic_session *s, uint32_t to, uint32_t f
 
 // ---------------------------------------------------------------- load
 
-// Everything that can be wrong with a buffer, before anything is touched.
+// Checks everything that can be wrong with a buffer before anything changes.
 static deltaic_status check_state(struct deltaic_session *s, const char *data, size_t bytes, struct state_header *h) {
-  if (bytes < sizeof *h) return fail(DELTAIC_BAD_FILE, "saved state: %zu bytes are too few", bytes);
+  if (bytes < sizeof *h) return fail(DELTAIC_BAD_FILE, "saved state: %zu bytes are too few for a header", bytes);
   memcpy(h, data, sizeof *h);
   if (memcmp(h->magic, state_magic, sizeof h->magic)) return fail(DELTAIC_BAD_FILE, "saved state: not a saved state");
   if (h->version != STATE_VERSION)
@@ -230,7 +230,7 @@ static deltaic_status check_state(struct deltaic_session *s, const char *data, s
     return fail(DELTAIC_CONTEXT_FULL, "saved state: %llu tokens do not fit this session's context of %u",
                 (unsigned long long)h->position, s->shape.context);
   if (h->bytes != bytes - sizeof *h || h->bytes != payload_bytes(s, h->position, h->has_logits))
-    return fail(DELTAIC_BAD_FILE, "saved state: truncated, or of another size than its header says");
+    return fail(DELTAIC_BAD_FILE, "saved state: its size differs from the size in its header");
   if (h->checksum != checksum(*h, data + sizeof *h))
     return fail(DELTAIC_BAD_FILE, "saved state: the checksum does not match: the data is damaged");
   return DELTAIC_OK;
@@ -244,9 +244,9 @@ static deltaic_status load(struct deltaic_session *s, uint32_t slot, const void 
   if (!buffer) return fail(DELTAIC_INVALID_ARGUMENT, "%s: buffer is NULL", function);
   status = check_state(s, buffer, bytes, &h);
   if (status != DELTAIC_OK) return status;
-  status = clear_slot(s, slot); // parts of caches that the buffer does not hold must not be left over
+  status = clear_slot(s, slot); // positions of caches that are not in the buffer must be empty
   if (status != DELTAIC_OK) return status;
-  char *payload = (char *)buffer + sizeof h; // transfer_in only reads it
+  char *payload = (char *)buffer + sizeof h; // transfer_in() only reads it
   status = move_payload(s, slot, h.position, h.has_logits, payload, transfer_in);
   s->slots[slot] = (struct slot){h.position, h.has_logits, .broken = status != DELTAIC_OK};
   return status;
@@ -298,7 +298,7 @@ deltaic_status deltaic_session_load_file(deltaic_session *s, const char *path) {
 static deltaic_status fork_slot(struct deltaic_session *s, struct deltaic_session *fork, uint32_t slot) {
   void *data;
   size_t bytes;
-  if (!s->slots[slot].position && !s->slots[slot].broken) return DELTAIC_OK; // as empty as the new one
+  if (!s->slots[slot].position && !s->slots[slot].broken) return DELTAIC_OK; // as empty as a new slot
   deltaic_status status = save_to_memory(s, slot, &data, &bytes, "deltaic_session_fork");
   if (status != DELTAIC_OK) return status;
   status = load(fork, slot, data, bytes, "deltaic_session_fork");

@@ -1,4 +1,4 @@
-// tensors_api: the tensors of a file for callers of the public header.
+// tensors_api: the public functions that read the tensors of a file.
 #include "checkpoint.h"
 
 #include <stdlib.h>
@@ -28,7 +28,7 @@ void deltaic_tensors_close(deltaic_tensors *t) {
 uint64_t deltaic_tensors_count(const deltaic_tensors *t) { return t ? checkpoint_count(t->file) : 0; }
 
 static uint64_t count_of(const struct file_tensor *t) {
-  uint64_t count = 1; // cannot overflow: the file's reader has multiplied already
+  uint64_t count = 1; // cannot overflow: safetensors.c has checked the product
   for (int i = 0; i < t->rank; i++) count *= t->shape[i];
   return count;
 }
@@ -97,7 +97,7 @@ deltaic_status deltaic_tensors_read_integers(const deltaic_tensors *t, const cha
     int64_t value;
     memcpy(&value, (const char *)x->data + (first + i) * 8, 8);
     if (value < INT32_MIN || value > INT32_MAX)
-      return fail(DELTAIC_BAD_FILE, "%s: tensor %.200s: element %llu is %lld, more than 32 bits hold",
+      return fail(DELTAIC_BAD_FILE, "%s: tensor %.200s: element %llu is %lld, which does not fit in 32 bits",
                   checkpoint_path(t->file), name, (unsigned long long)(first + i), (long long)value);
     out[i] = (int32_t)value;
   }

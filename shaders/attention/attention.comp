@@ -3,13 +3,14 @@
 #include "stored.glsl"
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #extension GL_EXT_control_flow_attributes : require
-// o[t] = softmax(q k^T / sqrt(d)) v over the positions that token t sees, which lie in a ring: p at p % capacity.
-// Online softmax (Milakov, Gimelshein 2018): with m the maximum so far, keep sum e^(s - m) and sum e^(s - m) v, and
-// shrink both when m grows.
+// o[t] = softmax(q k^T / sqrt(d)) v over the positions that token t sees. The cache is a ring: position p is at p %
+// capacity.
+// Online softmax (Milakov, Gimelshein 2018): with m the maximum so far, keeps sum e^(s - m) and sum e^(s - m) v, and
+// rescales both when m grows.
 // qkv (T, heads d ...), caches (slots, capacity, kv_heads, d), o (T, heads d).
-// Workgroups (ceil(T / QUERIES), heads, B): QUERIES tokens of one head, keys in strips of one per invocation: each
-// scores its key against all queries, then owns columns of v and o. Two barriers a strip. Any d, T; T <= capacity, and
-// T + window - 1 <= capacity in a ring. Single tokens: attention_step.
+// Workgroups (ceil(T / QUERIES), heads, B): QUERIES tokens of one head. Keys come in strips of one per invocation: each
+// invocation scores its key against all queries, then owns columns of v and o. Two barriers per strip. Any d, T; T <=
+// capacity, and T + window - 1 <= capacity in a ring. attention_step handles single tokens.
 #include "attention.h"
 layout(local_size_x_id = ATTENTION_SPEC_LANES) in;
 layout(constant_id = ATTENTION_SPEC_D) const uint D = 64;
@@ -26,7 +27,7 @@ const uint LANES = gl_WorkGroupSize.x;
 const uint D4 = (D + 3) / 4;
 const uint OWN = (D + LANES - 1) / LANES; // columns of an invocation, LANES apart
 const uint BATCH = 8;                         // loads in flight; divides LANES
-const float LOWEST = -3.402823466e38;         // stands for no key: differences of it stay finite
+const float LOWEST = -3.402823466e38;         // stands for no key; finite, so that differences are defined
 shared vec4 queries[QUERIES * D4];
 shared float weights[QUERIES * LANES];
 shared float slots[QUERIES * LANES]; // one per subgroup is used
@@ -60,7 +61,7 @@ void main() {
   uint cache_at = s.slot * args.cache_stride + head / (args.heads / args.kv_heads) * D, step = args.kv_heads * D;
   stage(lane, (s.row + t0) * args.qkv_stride + head * D, count);
 
-  float top[QUERIES], sum[QUERIES], y[QUERIES * OWN]; // sum: of this invocation's keys
+  float top[QUERIES], sum[QUERIES], y[QUERIES * OWN]; // sum: over this invocation's keys
   [[unroll]] for (uint i = 0; i < QUERIES; i++) top[i] = LOWEST, sum[i] = 0.0;
   [[unroll]] for (uint i = 0; i < QUERIES * OWN; i++) y[i] = 0.0;
 
@@ -97,7 +98,7 @@ void main() {
       uint column = lane + c * LANES;
       if (column < D) {
         uint keys = min(LANES, end - p0);
-        for (uint k0 = 0; k0 < keys; k0 += BATCH) { // past the last key the weights are 0 and it is read again
+        for (uint k0 = 0; k0 < keys; k0 += BATCH) { // past the last key it is read again with weight 0
           float v[BATCH];
           [[unroll]] for (uint k = 0; k < BATCH; k++)
             v[k] = cache_v[cache_at + min(p0 + k0 + k, end - 1) % args.capacity * step + column];
@@ -108,7 +109,7 @@ void main() {
     }
   }
 
-  // Sums of all invocations, in order. The slots' last readers are past the second barrier of the loop.
+  // Sums over all invocations, in order. The last readers of the slots are past the second barrier of the loop.
   [[unroll]] for (uint i = 0; i < QUERIES; i++) {
     float part = subgroupAdd(sum[i]);
     if (subgroupElect()) slots[gl_SubgroupID * QUERIES + i] = part;

@@ -7,14 +7,14 @@
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
-// attention.comp's o of many tokens on cooperative matrices (FlashAttention, Dao et al. 2022): operands of f16, sums
-// and softmax in f32. With m_i the maximum of row i so far, which grows from block to block of keys,
+// attention.comp for many tokens on cooperative matrices (coopmat; FlashAttention, Dao et al. 2022): operands in f16,
+// sums and softmax in f32. With m_i the maximum of row i so far, which grows from block to block of keys,
 //   S = scale log2(e) Q K^T    P = 2^(S - m)    O <- 2^(m_before - m) O + P V    o = O / sum P
-// qkv (T, heads d ...), caches (slots, capacity, kv_heads, d): position p lies at p % capacity, o (T, heads d).
+// qkv (T, heads d ...), caches (slots, capacity, kv_heads, d) with position p at p % capacity, o (T, heads d).
 // Workgroups (kv_heads ceil(heads / kv_heads / GROUP), ceil(T / TOKENS), B): a subgroup owns TILE_M rows of Q and O in
-// registers, row r being token r / GROUP of head r % GROUP; all share the KEYS keys and values that are staged as f16.
-// S becomes P in the subgroup's own part of shared memory, where its lanes know rows and columns. Later tokens, which
-// see more, come first. Any d, T; T <= capacity, and T + window - 1 <= capacity in a ring.
+// registers, where row r is token r / GROUP of head r % GROUP. All subgroups share the KEYS keys and values that are
+// staged in f16. S becomes P in the subgroup's own part of shared memory, where each lane knows its rows and columns.
+// Later tokens see more, so they come first. Any d, T; T <= capacity, and T + window - 1 <= capacity in a ring.
 #include "attention_matrix.h"
 layout(local_size_x_id = ATTENTION_MATRIX_SPEC_LANES) in;
 layout(constant_id = ATTENTION_MATRIX_SPEC_SUBGROUP) const uint SUBGROUP = 32;
@@ -55,16 +55,16 @@ const uint D8 = DP / 8, PITCH = D8 + 1; // uvec4 of a row; pitches are odd, whic
 const uint EACH = (KEYS * D8 + LANES - 1) / LANES;
 const uint OWN_PITCH = KEYS / 4 + 1, OWN = TILE_M * OWN_PITCH;
 const uint SHARERS = SUBGROUP / TILE_M;  // lanes that share a row of S
-const uint PART = KEYS / SHARERS / 4;    // vec4 of it that each has; even
-const float LOWEST = -3.402823466e38;    // stands for no key: differences of it stay finite
+const uint PART = KEYS / SHARERS / 4;    // vec4 of that row in each lane; even
+const float LOWEST = -3.402823466e38;    // stands for no key; finite, so that differences are defined
 const float LOG2_E = 1.44269504088896;
 shared uvec4 keys[KEYS * PITCH];
 shared uvec4 values[KEYS * PITCH];
-shared uvec4 own[SUBGROUPS * OWN]; // of a subgroup: Q in pieces, S in f32, P in its place, O in pieces
+shared uvec4 own[SUBGROUPS * OWN]; // a part per subgroup: blocks of Q, then S in f32, then P, then blocks of O
 shared float exchange[LANES];
-shared vec4 factors[SUBGROUPS * TILE_M / 4]; // of rows of O
+shared vec4 factors[SUBGROUPS * TILE_M / 4]; // factors of the rows of O
 
-// Lavapipe's subgroups run in lockstep, and a barrier of one halts the whole workgroup there.
+// On lavapipe a subgroup runs in lockstep, and a subgroup barrier would stop the whole workgroup.
 void subgroup_barrier() {
   if (LOCKSTEP == 0)
     controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsShared, gl_SemanticsAcquireRelease);
@@ -78,7 +78,7 @@ uvec4 half8(vec4 low, vec4 high) {
 
 vec4 next_k[2 * EACH], next_v[2 * EACH];
 
-// Four numbers of a row from column j on, zeros from D on.
+// Four elements of a row from column j on, zeros from D on.
 vec4 key4(uint at, uint j) {
   if (ALIGNED != 0) return D == DP || j < D ? cache_k4[(at + j) / 4] : vec4(0.0);
   vec4 x = vec4(0.0);
@@ -95,7 +95,7 @@ vec4 value4(uint at, uint j) {
   return x;
 }
 
-// `count` keys and values from place `ring` of the cache on; past the last it is fetched again.
+// Loads `count` keys and values from index `ring` of the cache on; past the last one it is loaded again.
 void fetch(uint cache_at, uint ring, uint count) {
   [[unroll]] for (uint n = 0; n < EACH; n++) {
     uint i = n * LANES + gl_LocalInvocationIndex, place = ring + min(i / D8, count - 1), j = i % D8 * 8;
@@ -132,7 +132,7 @@ void main() {
   const uint count = min(TOKENS, s.T - t0), pos0 = s.pos + t0, end = pos0 + count;
   const uint cache_at = s.slot * args.cache_stride + kv_head * D;
 
-  // Q by its tiles; rows that are no token's are any token's.
+  // Loads Q by tiles; unused rows have the data of any token.
   LEFT Q[STEPS_S];
   const uint K8 = TILE_K / 8;
   [[unroll]] for (uint x = 0; x < STEPS_S; x++) {
@@ -155,9 +155,9 @@ void main() {
   SUM O[TILES_O];
   [[unroll]] for (uint j = 0; j < TILES_O; j++) O[j] = SUM(0.0);
   const uint row = lane / SHARERS, part = lane % SHARERS;
-  const uint position = pos0 + (row0 + row) / GROUP; // of the lane's row
-  float top = LOWEST, sum = 0.0;                     // of the row; of the lane's part of it
-  // What the subgroup's rows see all of, and what any of them sees.
+  const uint position = pos0 + (row0 + row) / GROUP; // position of the lane's row
+  float top = LOWEST, sum = 0.0;                     // of the row; over the lane's part of it
+  // The keys that all of the subgroup's rows see, and those that any of them sees.
   const bool idle = row0 / GROUP >= count;
   const uint low_position = pos0 + row0 / GROUP, high_position = min(pos0 + (row0 + TILE_M - 1) / GROUP, end - 1);
 
@@ -216,7 +216,7 @@ void main() {
                 packHalf2x16(score[2 * n + 1].zw));
     if (part == 0) factors[(row0 + row) / 4][row % 4] = shrink;
     subgroup_barrier();
-    if (subgroupMax(grew) > 0.0) { // a load with stride 0 gives a column to all columns
+    if (subgroupMax(grew) > 0.0) { // a load with stride 0 copies one column to all columns
       SUM factor;
       coopMatLoad(factor, factors, row0 / 4, 0, COLS);
       [[unroll]] for (uint j = 0; j < TILES_O; j++) O[j] = factor * O[j];

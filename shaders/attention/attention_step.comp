@@ -3,15 +3,15 @@
 #include "stored.glsl"
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #extension GL_EXT_control_flow_attributes : require
-// attention.comp's o of single tokens, where what takes the time is to read the cache: it is cut into parts, which
+// attention.comp for single tokens, where reading the cache takes most of the time. The cache is cut into parts, which
 // workgroups read at the same time (flash decoding, Dao et al. 2023), each for all query heads of a key head. The last
-// of them to end joins what all have left, in their order: with m the largest of the maxima m_p,
+// workgroup to finish joins the results of all parts, in order: with m the largest of the maxima m_p,
 //   o = sum e^(m_p - m) y_p / sum e^(m_p - m) sum_p
 // qkv (B, heads d ...), caches (slots, capacity, kv_heads, d), o (B, heads d).
 // Workgroups (kv_heads ceil(heads / kv_heads / QUERIES), parts, B), parts <= LANES. A part is some strips of LANES
-// keys; how many, the position tells, so that a recording is right for all of them, and parts past the end exit. A
-// strip's keys are scored by SHARE invocations each; then an invocation owns four columns of v in one of ROWS rows of
-// keys. Three barriers a strip. Any d; a sequence has T <= 1.
+// keys. Their number follows from the position, so that one recording fits all positions; parts past the end exit.
+// SHARE invocations score each key of a strip; then an invocation owns four columns of v in one of ROWS rows of keys.
+// Three barriers per strip. Any d; a sequence has T <= 1.
 #include "attention_step.h"
 layout(local_size_x_id = ATTENTION_STEP_SPEC_LANES) in;
 layout(constant_id = ATTENTION_STEP_SPEC_D) const uint D = 64;
@@ -28,14 +28,14 @@ layout(set = 0, binding = ATTENTION_STEP_PARTS) coherent buffer parts_block { ui
 
 const uint LANES = gl_WorkGroupSize.x;
 const uint D4 = (D + 3) / 4;
-const uint SHARE = 4; // so that a load of a subgroup is of whole sectors; keys of an invocation, too
+const uint SHARE = 4; // makes a subgroup's loads whole sectors; also the keys of an invocation
 const uint COLUMNS = D4 < LANES ? D4 : LANES;
-const uint OWN = (D4 + COLUMNS - 1) / COLUMNS; // columns of four of an invocation
+const uint OWN = (D4 + COLUMNS - 1) / COLUMNS; // groups of four columns of an invocation
 const uint ROWS = LANES / COLUMNS;             // 1 where OWN > 1
-const uint BATCH = 8;                          // loads of v, or of what parts left, in flight
-const float LOWEST = -3.402823466e38;          // stands for no key: differences of it stay finite
+const uint BATCH = 8;                          // loads of v, or of the parts' results, in flight
+const float LOWEST = -3.402823466e38;          // stands for no key; finite, so that differences are defined
 shared vec4 queries[QUERIES * D4];
-shared vec4 strip[QUERIES * LANES]; // the SHARE parts of scores; at the end y
+shared vec4 strip[QUERIES * LANES]; // the SHARE partial sums of scores; at the end y
 shared float weights[QUERIES * LANES];
 shared float slots[QUERIES * LANES]; // one per subgroup is used
 shared uint arrived;
@@ -61,7 +61,8 @@ void store_o(uint to, uint j, vec4 y) {
     if (D % 4 == 0 || j + k < D) o[to + j + k] = STORED(y[k]);
 }
 
-// o of the workgroup's heads from what the parts have left: all heads abreast, parts shared by JOINERS.
+// Computes o of the workgroup's heads from the parts' results: all heads at once, with JOINERS invocations that share
+// the parts.
 const uint ABREAST = QUERIES * D4 < LANES ? QUERIES * D4 : LANES;
 const uint JOINERS = LANES / ABREAST;
 void join(uint lane, uint used, uint count, uint record, uint to) {
@@ -138,12 +139,12 @@ void main() {
   }
   barrier();
 
-  float top[QUERIES], sum[QUERIES]; // sum: of this invocation's keys
+  float top[QUERIES], sum[QUERIES]; // sum: over this invocation's keys
   vec4 y[QUERIES * OWN];
   [[unroll]] for (uint i = 0; i < QUERIES; i++) top[i] = LOWEST, sum[i] = 0.0;
   [[unroll]] for (uint i = 0; i < QUERIES * OWN; i++) y[i] = vec4(0.0);
 
-  uint ring = first % args.capacity; // where the strip begins; it goes round at most once
+  uint ring = first % args.capacity; // where the strip begins; it wraps at most once
   for (uint p0 = first; p0 < end; p0 += LANES) {
     const uint keys = min(LANES, end - p0);
     uint at[SHARE];
@@ -206,7 +207,7 @@ void main() {
     if (ring >= args.capacity) ring -= args.capacity;
   }
 
-  // Sums of all invocations and rows, in order. The slots' last readers are past the third barrier of the loop.
+  // Sums over all invocations and rows, in order. The last readers of the slots are past the third barrier of the loop.
   [[unroll]] for (uint i = 0; i < QUERIES; i++) {
     float part = subgroupAdd(sum[i]);
     if (subgroupElect()) slots[gl_SubgroupID * QUERIES + i] = part;
@@ -237,7 +238,7 @@ void main() {
     }
   }
   if (used == 1) return;
-  memoryBarrierBuffer(); // before the count that tells of them
+  memoryBarrierBuffer(); // before the counter that publishes them
   barrier();
   if (lane == 0) arrived = atomicAdd(parts[gl_WorkGroupID.z * gl_NumWorkGroups.x + gl_WorkGroupID.x], 1);
   barrier();

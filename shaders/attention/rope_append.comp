@@ -1,14 +1,14 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// Rotates the first r numbers of every head of q and k at their positions, in place (half-split RoPE, Su et al. 2021), and
-// appends k and v to the caches:
+// Rotates the first r elements of every head of q and k by their positions, in place (half-split RoPE, Su et al. 2021),
+// and appends k and v to the caches:
 //   y[j] = x[j] cos - x[j + r/2] sin    y[j + r/2] = x[j] sin + x[j + r/2] cos    j < r/2
-// The angle of position p is the sum of those of p's four bytes, so its rotation is the product of four rows of the
-// table, which the host made in double: sin and cos of a device may be wrong by 2^-11.
-// qkv (T, (heads + 2 kv_heads) d), caches (slots, capacity, kv_heads, d): position p lies at p % capacity.
-// Workgroups (ceil((heads + 2 kv_heads) ceil(d / 2) / lanes), T, B): an invocation makes two numbers of one head, j and
-// j + r/2 or two of those that are not rotated; of an odd d the last has one. The counters of attention_step, which runs
-// next, become 0. T <= capacity. Any d, r <= d.
+// The angle of position p is the sum of the angles of its four bytes, so its rotation is the product of four rows of
+// the table. The host computes the table in double, since sin and cos of a device may be wrong by 2^-11.
+// qkv (T, (heads + 2 kv_heads) d), caches (slots, capacity, kv_heads, d) with position p at p % capacity. Workgroups
+// (ceil((heads + 2 kv_heads) ceil(d / 2) / lanes), T, B): an invocation computes two elements of one head, j and j +
+// r/2 or two that are not rotated; if d is odd, the last has one. Sets the counters of attention_step, which runs next,
+// to 0. T <= capacity. Any d, r <= d.
 #include "rope_append.h"
 layout(local_size_x_id = ROPE_APPEND_SPEC_LANES) in;
 layout(set = 0, binding = ROPE_APPEND_QKV) buffer qkv_block { float qkv[]; };

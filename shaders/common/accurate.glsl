@@ -1,15 +1,14 @@
-// accurate.glsl: e^x, logarithms and 1 / sqrt x to about an ulp on every device: sums, products and bits only, and
-// `precise` where fusing or reordering them would change what is exact. A device's own exp may be wrong by 3 + 2 |x|
-// ulp and its log by 2^-21 near 1, and are: a gate's softplus by 37,000 ulp on an H200. At most, by
-// tests/test_accurate.c on lavapipe and an H200: e^x 1.0 ulp, ln x 0.9, ln (1 + e) 1.4, 1 / sqrt x 1.0; made of them:
-// sigmoid 2.6, silu 3.0, softplus 1.7. Kernels whose answers are kept as f16 (stored.glsl) make do with the device's
-// own.
+// accurate.glsl: e^x, logarithms and 1 / sqrt x with an error of about one ulp on every device. It uses only sums,
+// products and bits, and `precise` where fusing or reordering would break exactness. A device's own exp may be wrong by
+// 3 + 2 |x| ulp and its log by 2^-21 near 1, and they are: a gate's softplus by 37,000 ulp on an H200. Largest errors
+// (tests/test_accurate.c on lavapipe and an H200): e^x 1.0 ulp, ln x 0.9, ln (1 + e) 1.4, 1 / sqrt x 1.0; with them
+// sigmoid 2.6, silu 3.0, softplus 1.7. Kernels that store f16 (stored.glsl) use the device's own functions.
 #if defined(F16) || defined(X_F16)
 float accurate_exp(float x) { return exp(x); }
 float accurate_log(float x) { return log(x); }
 float accurate_inversesqrt(float x) { return 1.0 / sqrt(x); }
 
-// With w = 1 + e rounded, ln(w) e / (w - 1) keeps the digits that rounding took from e (Kahan's log1p).
+// With w = 1 + e rounded, ln(w) e / (w - 1) keeps the digits of e that rounding removes (Kahan's log1p).
 float accurate_log1p(float e) {
   float w = 1.0 + e;
   return e < 1e-6 ? e : log(w) * (e / (w - 1.0));
@@ -17,8 +16,8 @@ float accurate_log1p(float e) {
 #else
 
 // e^x: x = n ln 2 + r, |r| <= ln 2 / 2; the upper part of ln 2 has 9 bits, so that its product with n is exact. The
-// polynomial is Cephes's (Moshier), evaluated in pairs: a kernel of one token waits for it. Two factors for 2^n, which
-// may be subnormal or beyond the largest number. NaN is told by its bits: a compiler may believe that there is none.
+// polynomial is Cephes's (Moshier), evaluated in pairs, since kernels of one token wait for it. 2^n is two factors,
+// since it may be subnormal or overflow. NaN is detected by its bits: a compiler may assume that there is none.
 float accurate_exp(float x) {
   float limited = clamp(x, -105.0, 90.0);
   float n = roundEven(limited * 1.44269504);
@@ -33,7 +32,7 @@ float accurate_exp(float x) {
 }
 
 // ln(1 + f) + n ln 2 for f in [sqrt(1/2) - 1, sqrt 2 - 1]: f - f^2/2 + s (f^2/2 + R(s^2)), s = f / (2 + f) (FreeBSD's
-// log1pf, Sun Microsystems 1993). The quotient's error reaches a twentieth of the answer.
+// log1pf, Sun Microsystems 1993). Only a twentieth of the quotient's error reaches the result.
 float accurate_log_of(float f, float n) {
   float s = f / (2.0 + f), z = s * s, w = z * z;
   float R = z * (0.66666662693 + w * 0.28498786688) + w * (0.40000972152 + w * 0.24279078841);
@@ -49,12 +48,12 @@ float accurate_log1p(float e) {
 
 // ln x of a positive normal number.
 float accurate_log(float x) {
-  int bits = floatBitsToInt(x) - 0x3f3504f3, n = bits >> 23; // of sqrt(1/2)
+  int bits = floatBitsToInt(x) - 0x3f3504f3, n = bits >> 23; // 0x3f3504f3 is sqrt(1/2)
   return accurate_log_of(intBitsToFloat((bits & 0x7fffff) + 0x3f3504f3) - 1.0, float(n));
 }
 
-// 1 / sqrt x, x > 0: a norm's factor, whose error a whole row shares. A Newton step with a residual 1 - x r^2 that is
-// good to twice the digits where fma() is fused; where it is not, nothing is lost. Of infinity 0.
+// 1 / sqrt x, x > 0: a norm's factor, whose error a whole row shares. A Newton step with the residual 1 - x r^2, which
+// has double precision where fma() is fused and does no harm where it is not. 0 for infinity.
 float accurate_inversesqrt(float x) {
   float r = inversesqrt(x);
   precise float product = x * r, rest = fma(x, r, -product);

@@ -1,4 +1,4 @@
-// activation.glsl: the nonlinear functions, safe for both signs and for arguments of any size.
+// activation.glsl: the nonlinear functions, safe for both signs and arguments of any size.
 #include "accurate.glsl"
 #include "activation.h"
 

@@ -1,4 +1,4 @@
-// activation.h: numbers of the activations, as enum activation of host/ops/ops.h.
+// activation.h: values of the activations, as enum activation of host/ops/ops.h.
 #ifndef ACTIVATION_H
 #define ACTIVATION_H
 #define ACT_IDENTITY 0

@@ -1,17 +1,17 @@
-// chunk_gates.glsl: decays inside a chunk, in log space. Needs the constant C, g (T, heads) and args.g_stride.
+// chunk_gates.glsl: decays within a chunk, in log space. Needs the constant C, g (T, heads) and args.g_stride.
 #include "accurate.glsl"
-const float LOWEST_G = -1e4; // e^-104 is the last that f32 holds; a sum of these is no infinity
+const float LOWEST_G = -1e4; // e^-104 is about the smallest f32; sums of this stay finite
 shared float gates[C];
-shared vec2 G[C]; // the sum up to and including a token, and what rounding took from it
+shared vec2 G[C]; // the sum up to and including a token, and its rounding error
 
-// G of tokens row ... row + count - 1; past the end G stays what it is. Ends with a barrier.
+// Computes G of tokens row ... row + count - 1; after the last one G stays constant. Ends with a barrier.
 void chunk_gates(uint lane, uint row, uint count, uint head) {
   for (uint i = lane; i < C; i += gl_WorkGroupSize.x)
     gates[i] = i < count ? max(g[(row + i) * args.g_stride + head], LOWEST_G) : 0.0;
   barrier();
   for (uint i = lane; i < C; i += gl_WorkGroupSize.x) {
     precise float sum = 0.0, lost = 0.0;
-    for (uint j = 0; j <= i; j++) { // Knuth's exact sum of two
+    for (uint j = 0; j <= i; j++) { // Knuth's exact sum of two values
       precise float next = sum + gates[j], added = next - sum;
       lost += (sum - (next - added)) + (gates[j] - added);
       sum = next;
@@ -24,8 +24,8 @@ void chunk_gates(uint lane, uint row, uint count, uint head) {
 // e^G_i
 float decay_from_start(uint i) { return accurate_exp(G[i].x + G[i].y); }
 
-// e^(G_i - G_j) for i >= j, anything up to 1 for i < j. One hard decay makes all later G large, and their differences,
-// which matter, would be as coarse as they are.
+// e^(G_i - G_j) for i >= j, any value up to 1 for i < j. After one strong decay all later G are large, and without
+// their rounding errors the differences would lose precision.
 float decay_between(uint i, uint j) {
   precise vec2 d = G[i] - G[j];
   return accurate_exp(min(d.x + d.y, 0.0));

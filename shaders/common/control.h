@@ -1,17 +1,17 @@
-// control.h: what the host writes between submits and kernels read, shared by GLSL and C.
+// control.h: structs that the host writes between submissions and kernels read, shared by GLSL and C.
 #ifndef CONTROL_H
 #define CONTROL_H
 #include "interface.h"
 
-// One text in a call. Kernels that mix tokens run once per sequence (workgroup index z).
+// One sequence in a call. Kernels that mix tokens run once per sequence (workgroup index z).
 struct sequence {
-  uint row;  // its first row in the call's activations
-  uint T;    // its tokens in this call: rows row ... row + T - 1
+  uint row;  // first row in the call's activations
+  uint T;    // tokens in this call: rows row ... row + T - 1
   uint pos;  // tokens before this call: position of the first row
-  uint slot; // which state of the session it owns
+  uint slot; // row of the session's state that belongs to it
 };
 
-// Sampling parameters of one sequence; the meaning is deltaic_sampling's.
+// Sampling parameters of one sequence, with the meaning of deltaic_sampling.
 struct sampling {
   float temperature; // 0, or a normal number
   float top_p;

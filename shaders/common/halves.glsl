@@ -1,5 +1,5 @@
-// halves.glsl: eight stored weights, W_F16 or W_BF16, as f16. A bf16 weight between 2^-17 and 65280 stays exact,
-// smaller ones move by at most 3e-8; a matrix with larger ones does not come here (tensor.h, wide).
+// halves.glsl: converts eight stored weights, W_F16 or W_BF16, to f16. A bf16 weight between 2^-17 and 65280 stays
+// exact; smaller ones change by at most 3e-8. Matrices with larger ones use other kernels (tensor.h, wide).
 #if defined(W_F16)
 uvec4 halves(uvec4 w) { return w; }
 #elif defined(W_BF16)

@@ -1,13 +1,14 @@
-// interface.h: what lets one header be the contract of a kernel in GLSL and in C.
+// interface.h: macros that let one header be the contract of a kernel in GLSL and in C.
 //
-// A contract header x.h defines, for the kernel x.comp: X_BINDINGS and a number per binding (with shape and dtype in a
-// comment), X_SPEC_... ids of specialization constants with X_SPECS their count, and `struct x_args`, the push
-// constants, of 4-byte scalars only, or of structs of these, STRUCT(name) (std430 and C then agree), closed by
-// ARGS(x_args): in GLSL the push constant block named `args`, in C a check of its size. Count in elements, never bytes.
+// The contract header x.h of the kernel x.comp defines: X_BINDINGS and a number per binding (with shape and dtype in a
+// comment); X_SPEC_..., the ids of the specialization constants, and X_SPECS, their count; and `struct x_args`, the
+// push constants. That struct has only 4-byte scalars, or structs of these as STRUCT(name), so that std430 and C agree.
+// ARGS(x_args) ends the header: in GLSL it declares the push constant block `args`, in C it checks the size. Counts are
+// in elements, never bytes.
 //
-// A kernel that reads or writes a buffer in more than one unit declares one block for each, all with the buffer's
-// binding: x[] and x4[] are numbers and fours of the same tensor. A view that is written is `restrict` only where a
-// pipeline uses no other view of that buffer.
+// A kernel that accesses a buffer in several units declares one block for each, all with the buffer's binding: x[] and
+// x4[] are elements and vectors of four of the same tensor. A view that is written is `restrict` only if the pipeline
+// uses no other view of that buffer.
 #ifndef INTERFACE_H
 #define INTERFACE_H
 

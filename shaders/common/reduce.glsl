@@ -1,12 +1,12 @@
-// reduce.glsl: sums and maxima over a workgroup, the same bits in every invocation and every run: a subgroup operation,
-// then one number per subgroup through shared memory, added in order. Any subgroup size. Call from uniform
-// control flow.
+// reduce.glsl: sums and maxima over a workgroup, with the same bits in every invocation and every run: a subgroup
+// operation, then one value per subgroup through shared memory, added in order. Works for any subgroup size. Call it
+// from uniform control flow.
 shared float reduce_slots[gl_WorkGroupSize.x];
 
 float workgroup_sum(float x) {
   x = subgroupAdd(x);
   if (gl_NumSubgroups == 1) return x;
-  barrier(); // the slots may still be read for the reduction before this one
+  barrier(); // the previous reduction may still be reading
   if (subgroupElect()) reduce_slots[gl_SubgroupID] = x;
   barrier();
   float total = 0.0;

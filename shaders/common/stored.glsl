@@ -1,10 +1,10 @@
-// stored.glsl: how a kernel's activations lie in memory: as f32, or with -DF16 as f16, clamped to its range. Include it
-// first: extensions come before everything else.
+// stored.glsl: the storage format of a kernel's activations: f32, or with -DF16 f16, clamped to its range. Include it
+// first, since extensions must come before everything else.
 #ifdef F16
 #extension GL_EXT_shader_16bit_storage : require
 #define stored float16_t
 #define STORED(value) float16_t(clamp(value, -65504.0, 65504.0))
-#define stored4 uvec2 // four that lie at a multiple of four
+#define stored4 uvec2 // four elements at a multiple of four
 #define STORED4(value) stored_four(clamp(value, -65504.0, 65504.0))
 uvec2 stored_four(vec4 v) { return uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw)); }
 #define LOADED4(v) vec4(unpackHalf2x16((v).x), unpackHalf2x16((v).y))

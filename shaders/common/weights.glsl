@@ -1,6 +1,6 @@
-// weights.glsl: the only place that knows how weights are stored. Define WEIGHTS_BINDING before including it and one of
-// W_F32, W_F16, W_BF16, W_Q8_0 for the whole module. Rows start at multiples of 8 elements, and of a block, with zeros
-// after their last one, so a group of 8 is always aligned and inside the buffer. PACKED8 holds a group as it is stored.
+// weights.glsl: the only place that knows how weights are stored. Before including it, define WEIGHTS_BINDING and one
+// of W_F32, W_F16, W_BF16, W_Q8_0 for the whole module. Rows start at multiples of 8 elements and of a block, and end
+// with zeros, so a group of 8 is always aligned and inside the buffer. PACKED8 holds a group in its storage format.
 #if defined(W_F32)
 layout(set = 0, binding = WEIGHTS_BINDING) readonly buffer weights_block { vec4 weights[]; };
 #define PACKED8 mat2x4
@@ -13,7 +13,7 @@ void widen8(PACKED8 w, out vec4 low, out vec4 high) {
   high = w[1];
 }
 #elif defined(W_Q8_0)
-// Blocks of 17 halves: an f16 scale and 32 signed bytes. A group is 8 of the bytes, then the scale.
+// A block is 17 words of 16 bits: an f16 scale and 32 signed bytes. A group is 8 of the bytes, then the scale.
 layout(set = 0, binding = WEIGHTS_BINDING) readonly buffer weights_block { uint weights[]; };
 #define PACKED8 uvec3
 #define PACKED8_ZERO uvec3(0)

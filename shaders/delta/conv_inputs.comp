@@ -2,11 +2,11 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #extension GL_EXT_control_flow_attributes : require
-// short_conv and delta_inputs at once, with their formulas: of a delta layer's product x the convolved q, k and v as y,
-// q and k normed, and the gates. So q and k pass through memory once, not twice, and are not rounded in between.
-// A subgroup takes RUN tokens of a head of q or k, or of as many columns of v as it has fours; one more the gates.
-// Workgroups (any, ceil(T / RUN), B). RUN >= W - 1, so only run 0 reads history, which it replaces. Full subgroups;
-// any C, Dk, T.
+// short_conv and delta_inputs in one kernel, with their formulas. From a delta layer's product x it computes y, the
+// convolved q, k and v with q and k normed, and the gates. So q and k pass through memory once, not twice, and are not
+// rounded in between. A subgroup takes RUN tokens of a head of q or k, or of as many columns of v; one more takes the
+// gates. Workgroups (any, ceil(T / RUN), B). RUN >= W - 1, so only run 0 reads history, which it replaces. Full
+// subgroups; any C, Dk, T.
 #include "stored.glsl"
 #include "conv_inputs.h"
 layout(local_size_x_id = CONV_INPUTS_SPEC_LANES) in;
@@ -37,7 +37,7 @@ const uint OLD = W - 1;
 #include "conv_history.glsl"
 #include "delta_gates.glsl"
 
-// The columns of a subgroup: q's or k's head, of which y has padding, or a block of v.
+// The columns of a subgroup: a head of q or k, which has padding in y, or a block of v.
 struct columns {
   uint from, count; // of x
   uint to, room;    // of y
@@ -51,7 +51,7 @@ columns columns_of(uint block) {
   return columns(args.keys * args.Dk + values * wide, count, args.keys * args.pitch + values * wide, count, false);
 }
 
-// Four columns from column d of a subgroup's on; what lies past its last is the last again, and counts nothing.
+// Four columns from column d of a subgroup's on. Past its last column the last is read again; it does not count.
 #define FOUR(array, array4, at, c, d)                                                                                  \
   (READ4 != 0 ? array4[((at) + min(d, c.count - 4)) / 4]                                                               \
               : vec4(array[(at) + min(d, c.count - 1)], array[(at) + min(d + 1, c.count - 1)],                         \
@@ -109,7 +109,7 @@ void convolve(sequence s, uint first, columns c) {
       for (uint i = d; i < min(d + 4, c.count); i++) keep_history(s, c.from + i);
   }
   [[unroll]] for (uint t = 0; t < RUN; t++) {
-    // Finite, or what is 0 after a head would not stay so.
+    // Finite, so that zeros after a head stay zeros.
     float factor = c.key ? clamp(norm_factor(NORM, sums[t]), -3e38, 3e38) : 1.0;
     [[unroll]] for (uint g = 0; g < GROUPS; g++)
       if (first + t < s.T) store(s.row + first + t, c, 4 * (lane + g * width), factor * values[g * RUN + t]);

@@ -18,10 +18,10 @@
 #define CONV_INPUTS_BINDINGS 11
 #define CONV_INPUTS_SPEC_LANES 0
 #define CONV_INPUTS_SPEC_W 1
-#define CONV_INPUTS_SPEC_RUN 2    // tokens of a subgroup, W - 1 or more
-#define CONV_INPUTS_SPEC_GROUPS 3 // fours of columns of an invocation, enough for the pitch
-#define CONV_INPUTS_SPEC_READ4 4  // x and weight are read in fours
-#define CONV_INPUTS_SPEC_WRITE4 5 // y is written in fours
+#define CONV_INPUTS_SPEC_RUN 2    // tokens of a subgroup, at least W - 1
+#define CONV_INPUTS_SPEC_GROUPS 3 // groups of four columns of an invocation, enough for the pitch
+#define CONV_INPUTS_SPEC_READ4 4  // 1: x and weight are read in vectors of four
+#define CONV_INPUTS_SPEC_WRITE4 5 // 1: y is written in vectors of four
 #define CONV_INPUTS_SPEC_ACTIVATION 6
 #define CONV_INPUTS_SPEC_NORM 7
 #define CONV_INPUTS_SPECS 8

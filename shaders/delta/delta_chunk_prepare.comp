@@ -3,13 +3,13 @@
 #extension GL_EXT_control_flow_attributes : require
 // The part of the chunkwise delta rule that needs no state (UT transform, Yang et al. 2024; gates: Gated DeltaNet):
 //   A = strictly_lower(diag(beta) K K^T * D)    Tm = (I + A)^-1 diag(beta)    P = lower(scale Q K^T * D)
-// with D_ij = e^(G_i - G_j), only formed where i >= j: there it is <= 1, elsewhere it overflows.
+// with D_ij = e^(G_i - G_j), only computed where i >= j: there it is <= 1, elsewhere it overflows.
 // qkv (T, (1 + N) H Dk + N Hv Dv), beta (T, N Hv), g (T, Hv), prepared and N: see delta_chunk.h. Workgroups (chunks,
 // Hv): one record each.
-// K K^T and Q K^T: SUB x SUB blocks of the lower triangle, one per invocation, K and Q in shared memory SLAB columns
-// at a time. The inverse: diagonal blocks of 16 by substitution, one invocation a column, then a ladder of
-// X21 = -X22 A21 X11 for halves of 16, 32. The series (I - A)(I + A^2)... is exact on paper and useless here: its
-// terms grow beyond f32 for correlated keys. Any Dk.
+// K K^T and Q K^T: SUB x SUB blocks of the lower triangle, one per invocation, with K and Q in shared memory, SLAB
+// columns at a time. The inverse: diagonal blocks of 16 by substitution, one invocation per column, then X21 = -X22 A21
+// X11 for halves of 16, then 32. The series (I - A)(I + A^2)... cannot be used: for correlated keys its terms overflow
+// f32. Any Dk.
 #include "delta_chunk_prepare.h"
 layout(local_size_x_id = DELTA_CHUNK_PREPARE_SPEC_LANES) in;
 layout(constant_id = DELTA_CHUNK_PREPARE_SPEC_C) const uint C = 32;
@@ -27,7 +27,7 @@ layout(set = 0, binding = DELTA_CHUNK_PREPARE_SEQUENCES) readonly buffer sequenc
 #include "accurate.glsl"
 
 const uint SLAB4 = SLAB / 4;
-const uint PITCH = SLAB4 + 1;                       // of a staged row; the odd vec4 spreads rows over banks
+const uint PITCH = SLAB4 + 1;                       // vec4 of a staged row; the extra one spreads rows over banks
 const uint BLOCKS = C / SUB;                        // along a side
 const uint LOWER = BLOCKS * (BLOCKS + 1) / 2;       // on and below the diagonal
 const uint TOKENS = C / N;
@@ -36,11 +36,11 @@ const uint P_SLOPE = BLOCKS / N;                    // or all BLOCKS of them fro
 const uint P_LOWER = P_SLOPE * (P_SLOPE + 1) / 2 * N + (P_ROWS - P_SLOPE) * BLOCKS;
 const uint JOBS = LOWER + P_LOWER;                  // of K K^T, then of Q K^T
 const uint M_PITCH = C + 1;
-const float LOWEST_G = -1e4; // e^-104 is the last that f32 holds; a sum of these is no infinity
-shared vec4 tile[2 * C * PITCH]; // rows of K, then of Q; later half-size products of the ladder
+const float LOWEST_G = -1e4; // e^-104 is about the smallest f32; sums of this stay finite
+shared vec4 tile[2 * C * PITCH]; // rows of K, then of Q; later products of the inverse
 shared float M[C * M_PITCH];     // A, which becomes (I + A)^-1
 shared float betas[C], decays[C];
-shared vec2 G[C]; // the sum and what rounding took from it
+shared vec2 G[C]; // the sum and its rounding error
 
 vec4 load4(uint i, uint d) {
   if (d >= DK) return vec4(0.0);
@@ -68,7 +68,7 @@ void gates(uint lane, uint row, uint count, uint head) {
   barrier();
   for (uint i = lane; i < C; i += gl_WorkGroupSize.x) {
     precise float sum = 0.0, lost = 0.0;
-    for (uint j = 0; j <= i; j++) { // Knuth's exact sum of two
+    for (uint j = 0; j <= i; j++) { // Knuth's exact sum of two values
       precise float next = sum + decays[j], added = next - sum;
       lost += (sum - (next - added)) + (decays[j] - added);
       sum = next;
@@ -78,14 +78,14 @@ void gates(uint lane, uint row, uint count, uint head) {
   barrier();
 }
 
-// e^(G_i - G_j) for i >= j, anything else for i < j. One hard decay makes all later G large, and their differences,
-// which matter, would be as coarse as they are.
+// e^(G_i - G_j) for i >= j, any value for i < j. After one strong decay all later G are large, and without their
+// rounding errors the differences would lose precision.
 float decay(vec2 G_i, vec2 G_j) {
   precise vec2 d = G_i - G_j;
   return accurate_exp(min(d.x + d.y, 0.0));
 }
 
-// The lower triangle of A into M; of P, whose row i sees the steps before (i + 1) * N, where it belongs.
+// Writes the lower triangle of A to M, and that of P, whose row i sees the steps before (i + 1) * N, to the record.
 void products(uint lane, uint row, uint count, uint key_head, uint P) {
   for (uint base = 0; base < JOBS; base += gl_WorkGroupSize.x) {
     uint job = base + lane, block = job < LOWER ? job : job - LOWER, steps = job < LOWER ? 1 : N, bi = 0;
@@ -146,7 +146,7 @@ void invert_blocks(uint lane) {
         x[i] = sum;
       }
     }
-    barrier(); // M is replaced by its inverse only when all columns of this round are known
+    barrier(); // the inverse replaces M only after all columns of this round are known
     if (column < C) {
       [[unroll]] for (uint i = 0; i < 16; i++) M[(first + i) * M_PITCH + column] = x[i];
     }
@@ -154,8 +154,8 @@ void invert_blocks(uint lane) {
   barrier();
 }
 
-// Pairs of inverted blocks of `half` rows become inverted blocks of twice that. 4 x 4 outputs an invocation; the
-// product A21 X11 waits in `tile`, as rows of half / 4 vec4.
+// Joins pairs of inverted blocks of half_size rows into inverted blocks of twice that. An invocation computes 4 x 4
+// elements. The product A21 X11 is kept in `tile`, in rows of half_size / 4 vec4.
 void ladder(uint lane, uint half_size) {
   uint side = half_size / 4, tiles = C / (2 * half_size) * side * side;
   for (uint i = lane; i < tiles; i += gl_WorkGroupSize.x) {
@@ -172,7 +172,7 @@ void ladder(uint lane, uint half_size) {
   for (uint i = lane; i < tiles; i += gl_WorkGroupSize.x) {
     uint first = i / (side * side) * 2 * half_size, r = i / side % side * 4, c = i % side * 4;
     vec4 sums[4] = vec4[4](vec4(0.0), vec4(0.0), vec4(0.0), vec4(0.0));
-    for (uint m = 0; m < r + 4; m++) { // and so is X22
+    for (uint m = 0; m < r + 4; m++) { // X22 is lower triangular too
       vec4 w = tile[(i / (side * side) * half_size + m) * side + c / 4];
       [[unroll]] for (uint k = 0; k < 4; k++)
         sums[k] -= M[(first + half_size + r + k) * M_PITCH + first + half_size + m] * w;
@@ -189,7 +189,7 @@ void main() {
   uint chunk = gl_WorkGroupID.x, z = 0;
   while (z < args.B && chunk >= (sequences[z].T + TOKENS - 1) / TOKENS)
     chunk -= (sequences[z++].T + TOKENS - 1) / TOKENS;
-  if (z == args.B) return; // the host counts chunks as if every sequence ended in a broken one
+  if (z == args.B) return; // the host assumes a partial chunk at the end of every sequence
   uint row = sequences[z].row + chunk * TOKENS, count = min(TOKENS, sequences[z].T - chunk * TOKENS);
 
   for (uint i = lane; i < C * M_PITCH; i += gl_WorkGroupSize.x) M[i] = 0.0;
@@ -204,7 +204,7 @@ void main() {
     uint j = i % (C / 4) * 4, at = i / (C / 4) * M_PITCH + j;
     prepared[record + i] =
         vec4(M[at], M[at + 1], M[at + 2], M[at + 3]) * vec4(betas[j], betas[j + 1], betas[j + 2], betas[j + 3]);
-    uint bi = i / (C / 4) / SUB; // of P what no job made
+    uint bi = i / (C / 4) / SUB; // the part of P that no job computed
     if (j / SUB >= (bi + 1) * N || bi >= P_ROWS) prepared[record + C * C / 4 + i] = vec4(0.0);
   }
   for (uint i = lane; i < C / 4; i += gl_WorkGroupSize.x) {

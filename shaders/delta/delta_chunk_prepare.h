@@ -11,10 +11,10 @@
 #define DELTA_CHUNK_PREPARE_SPEC_LANES 0
 #define DELTA_CHUNK_PREPARE_SPEC_C 1 // 16, 32 or 64
 #define DELTA_CHUNK_PREPARE_SPEC_DK 2
-#define DELTA_CHUNK_PREPARE_SPEC_SUB 3     // an invocation makes SUB x SUB products; divides 16
-#define DELTA_CHUNK_PREPARE_SPEC_SLAB 4    // columns of K and Q staged at a time, a multiple of 4, at least 16
+#define DELTA_CHUNK_PREPARE_SPEC_SUB 3     // an invocation computes SUB x SUB products; divides 16
+#define DELTA_CHUNK_PREPARE_SPEC_SLAB 4    // columns of K and Q staged at once, a multiple of 4, at least 16
 #define DELTA_CHUNK_PREPARE_SPEC_ALIGNED 5 // 1: Dk and qkv_stride are multiples of 4
-#define DELTA_CHUNK_PREPARE_SPEC_N 6       // steps a token, at most C
+#define DELTA_CHUNK_PREPARE_SPEC_N 6       // householder steps per token, at most C
 #define DELTA_CHUNK_PREPARE_SPECS 7
 struct delta_chunk_prepare_args {
   uint B;

@@ -1,17 +1,17 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// The sequential part of the chunkwise delta rule: chunks in order, S (Dk, COLUMNS) in shared memory.
+// The sequential part of the chunkwise delta rule: chunks in order, with S (Dk, COLUMNS) in shared memory.
 //   R  = V - e^G * (K S)                         V' = Tm R
 //   O  = scale e^G * (Q S) + P V'                S <- e^Gn S + (e^(Gn - G) * K)^T V'
-// W and U of the papers never exist; Tm, P, e^G and e^(Gn - G) come from delta_chunk_prepare (delta_chunk.h).
+// The papers' W and U are never formed; Tm, P, e^G and e^(Gn - G) come from delta_chunk_prepare (delta_chunk.h).
 // qkv (T, (1 + N) H Dk + N Hv Dv), state (slots, Hv, Dk, Dv), o (T, Hv Dv). Workgroups (ceil(Dv / COLUMNS), Hv, B):
 // COLUMNS value columns of one head of one sequence. K, V and V' have a row for each of a token's N steps, Q and O one
-// for each token. An invocation makes SUB_T x SUB_C numbers of R and V' and those of SUB_Q tokens of O, always the same
-// ones, so Q S waits in its registers, and some SUB_K x SUB_C pieces of S: four barriers a chunk. With two GROUPS one
-// half of the workgroup makes K S, R, V', the other Q S, O: the chain of chunks is what takes the time, so it is spread
-// over more invocations. What comes from memory is asked for at once, before it is needed: K and Q are staged in shared
-// memory, read where they lie they cost three times the whole. Any Dk that fits there, Dv, T.
+// for each token. An invocation computes SUB_T x SUB_C elements of R and V', and those of SUB_Q tokens of O. These are
+// always the same, so Q S stays in its registers. It also computes some SUB_K x SUB_C blocks of S. Four barriers per
+// chunk. With two GROUPS one half of the workgroup computes K S, R, V', the other Q S, O: the chain of chunks limits
+// the time, so more invocations share it. Loads are issued together and early. K and Q are staged in shared memory:
+// without that the kernel takes three times as long. Any Dk that fits there, Dv, T.
 #include "delta_chunk_scan.h"
 layout(local_size_x_id = DELTA_CHUNK_SCAN_SPEC_LANES) in;
 layout(constant_id = DELTA_CHUNK_SCAN_SPEC_C) const uint C = 32;
@@ -34,7 +34,7 @@ layout(set = 0, binding = DELTA_CHUNK_SCAN_SEQUENCES) readonly buffer sequences_
 
 const uint C4 = C / 4;
 const uint DK4 = (DK + 3) / 4;
-const uint ROWS = (DK + SUB_K - 1) / SUB_K * SUB_K; // of S, with zeros below DK
+const uint ROWS = (DK + SUB_K - 1) / SUB_K * SUB_K; // rows of S, with zeros below DK
 const uint V4 = COLUMNS / 4;                        // vec4 of a row of S, R, V'
 const uint SUB_C4 = SUB_C / 4, SUB_K4 = SUB_K / 4;
 const uint ACROSS = COLUMNS / SUB_C; // invocations along the columns
@@ -44,14 +44,14 @@ const uint SUB_Q = DELTA_CHUNK_SCAN_SUB_Q(SUB_T, N);
 const uint QUERIES = DELTA_CHUNK_SCAN_QUERIES(C, SUB_T, N);
 const uint SUMS = SUB_T * SUB_C4;
 const uint BATCH = 8; // loads in flight while staging
-const uint PITCH = ROWS / 4 + 1; // vec4 of a staged row; the odd one spreads rows over banks
+const uint PITCH = ROWS / 4 + 1; // vec4 of a staged row; the extra one spreads rows over banks
 shared vec4 S[ROWS * V4];
 shared vec4 R[C * V4];
 shared vec4 U[C * V4]; // V'
 shared vec4 tile[(C + QUERIES) * PITCH]; // rows of K, then of Q
 shared vec4 fades[2 * C4]; // fade_in, then fade_out
 
-// Numbers d ... d + 3 of the n at i; zeros past the end.
+// Elements d ... d + 3 of the n at i; zeros past the end.
 vec4 load4(uint i, uint d, uint n) {
   if (d >= n) return vec4(0.0);
   if (ALIGNED != 0) return qkv4[(i + d) / 4];
@@ -69,7 +69,7 @@ void store4(uint i, uint d, uint n, vec4 value) {
       if (d + j < n) o[i + d + j] = value[j];
 }
 
-// Rows past the end repeat the last one: what they make is dropped.
+// Rows past the end repeat the last one: their results are dropped.
 void stage(uint lane, uint k_at, uint q_at, uint record, uint count) {
   for (uint i = lane; i < 2 * C4; i += gl_WorkGroupSize.x) fades[i] = prepared[record + C * C4 * 2 + i];
   const uint D4 = ROWS / 4, END = (C + QUERIES) * D4;
@@ -88,7 +88,7 @@ void stage(uint lane, uint k_at, uint q_at, uint record, uint count) {
   barrier();
 }
 
-// a times four rows: long sums are made of sums of four, whose roundings are smaller.
+// a times four rows: long sums are sums of four products, for smaller rounding errors.
 vec4 four(vec4 a, vec4 row0, vec4 row1, vec4 row2, vec4 row3) {
   vec4 sum = a[0] * row0;
   sum += a[1] * row1;
@@ -100,7 +100,7 @@ vec4 four(vec4 a, vec4 row0, vec4 row1, vec4 row2, vec4 row3) {
 float fade_in(uint t) { return fades[t / 4][t % 4]; }
 float fade_out(uint t) { return fades[C4 + t / 4][t % 4]; }
 
-// The columns of this workgroup of S, row by row.
+// Loads this workgroup's columns of S, row by row.
 void load_state(uint lane, uint from, uint columns) {
   for (uint i = lane; i < ROWS * V4; i += gl_WorkGroupSize.x) {
     uint row = i / V4, c = i % V4 * 4, at = from + row * args.Dv + c;
@@ -136,7 +136,7 @@ void main() {
   uint head = gl_WorkGroupID.y, key_head = head / (args.Hv / args.H);
   uint column0 = gl_WorkGroupID.x * COLUMNS, columns = min(COLUMNS, args.Dv - column0);
   uint state_at = s.slot * args.state_stride + head * DK * args.Dv + column0;
-  uint chunk = 0; // number of this sequence's first chunk
+  uint chunk = 0; // index of this sequence's first chunk
   for (uint z = 0; z < gl_WorkGroupID.z; z++) chunk += (sequences[z].T + TOKENS - 1) / TOKENS;
   uint i0 = lane % TILES / ACROSS * SUB_T, q0 = lane % TILES / ACROSS * SUB_Q; // its steps and tokens
   uint c0 = lane % ACROSS * SUB_C4;                                            // and columns (in vec4)
@@ -186,8 +186,8 @@ void main() {
     }
     barrier();
 
-    // V' = Tm R. Tm and P are lower triangular, with zeros above: where loads are what takes the time, a fixed number
-    // of them can all be asked for together.
+    // V' = Tm R. Tm and P are lower triangular, with zeros above. Where loads limit the time, a fixed number of them is
+    // issued together.
     vec4 u[SUMS];
     [[unroll]] for (uint i = 0; i < SUMS; i++) u[i] = vec4(0.0);
     uint end = GROUPS == 1 ? (i0 + SUB_T + 3) / 4 : C4;

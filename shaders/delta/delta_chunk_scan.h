@@ -15,11 +15,11 @@
 #define DELTA_CHUNK_SCAN_SPEC_SUB_T 4   // steps of an invocation
 #define DELTA_CHUNK_SCAN_SPEC_SUB_C 5   // columns of an invocation, a multiple of 4
 #define DELTA_CHUNK_SCAN_SPEC_SUB_K 6   // rows of S of an invocation in the update, a multiple of 4
-#define DELTA_CHUNK_SCAN_SPEC_GROUPS 7  // 1: an invocation makes K S and Q S; 2: one half of them each
+#define DELTA_CHUNK_SCAN_SPEC_GROUPS 7  // 1: an invocation computes K S and Q S; 2: one of them
 #define DELTA_CHUNK_SCAN_SPEC_ALIGNED 8 // 1: Dk, Dv and all strides are multiples of 4
-#define DELTA_CHUNK_SCAN_SPEC_N 9       // steps a token, at most C
+#define DELTA_CHUNK_SCAN_SPEC_N 9       // householder steps per token, at most C
 #define DELTA_CHUNK_SCAN_SPECS 10
-// Tokens of an invocation, and of all of them: how many rows of Q are staged, C / N or a few more.
+// Tokens of an invocation, and of all invocations: the number of staged rows of Q, C / N or a few more.
 #define DELTA_CHUNK_SCAN_SUB_Q(SUB_T, N) (((SUB_T) + (N)-1) / (N))
 #define DELTA_CHUNK_SCAN_QUERIES(C, SUB_T, N) ((C) / (SUB_T)*DELTA_CHUNK_SCAN_SUB_Q(SUB_T, N))
 struct delta_chunk_scan_args {

@@ -1,6 +1,6 @@
-// delta_gates.glsl: gates and norms of a delta layer's inputs, for delta_inputs and conv_inputs.
+// delta_gates.glsl: the gates and norms of a delta layer's inputs, for delta_inputs and conv_inputs.
 //   beta[t,j] = beta_scale sigmoid(ba[t,j]);  g[t,j] = -e^A_log[j] softplus(ba[t, betas + j] + dt_bias[j])
-// of rows t ... t + rows - 1, by the subgroup.
+// gates() computes those of rows t ... t + rows - 1, with the subgroup.
 void gates(uint t, uint rows) {
   for (uint i = lane; i < rows * args.betas; i += width) {
     uint row = t + i / args.betas, j = i % args.betas;
@@ -19,7 +19,7 @@ void gates(uint t, uint rows) {
 //   L2: x / sqrt(sum x^2 + 1e-6);  SUM: x / sum x;  L1: x / sum |x|
 float summand(uint norm, float x) { return norm == NORM_L2 ? x * x : norm == NORM_L1 ? abs(x) : x; }
 
-// By the sum over a head's invocations.
+// The factor of a head's norm, from the sum over its invocations.
 float norm_factor(uint norm, float sum) {
   if (norm == NORM_NONE) return 1.0;
   sum = subgroupAdd(sum);

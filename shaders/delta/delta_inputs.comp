@@ -2,10 +2,9 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #extension GL_EXT_control_flow_attributes : require
-// Query and key heads: y = norm(act(x)) per head of Dk numbers, in place.
-// Gates and norms are delta_gates.glsl's.
+// Query and key heads: y = norm(act(x)) per head of Dk elements, in place. delta_gates.glsl has the gates and norms.
 // qk (T, heads pitch), beta (T, betas), g (T, decays), ba (T, betas + decays). Workgroups (T, any): the subgroups of a
-// token's share its heads, and its gates as one more. Any sizes.
+// token's workgroups share its heads; its gates count as one more head. Any sizes.
 #include "stored.glsl"
 #include "delta_inputs.h"
 layout(local_size_x_id = DELTA_INPUTS_SPEC_LANES) in;
@@ -16,8 +15,8 @@ layout(set = 0, binding = DELTA_INPUTS_BA) readonly buffer ba_block { float ba[]
 layout(set = 0, binding = DELTA_INPUTS_A_LOG) readonly buffer a_log_block { float A_log[]; };
 layout(set = 0, binding = DELTA_INPUTS_DT_BIAS) readonly buffer dt_bias_block { float dt_bias[]; };
 #include "activation.glsl"
-uint lane, width; // among the invocations of the subgroup that there are: not every device fills subgroups
-const uint KEPT = 4; // activated numbers an invocation keeps from sum to division; of longer heads some are read again
+uint lane, width; // among the subgroup's existing invocations: not every device fills subgroups
+const uint KEPT = 4; // activated elements kept for the division; longer heads are partly read again
 
 #include "delta_gates.glsl"
 

@@ -15,7 +15,7 @@
 struct delta_inputs_args {
   uint heads;
   uint Dk;
-  uint pitch; // from a head to the next; zeros between
+  uint pitch; // elements from a head to the next, with zeros between
   uint activation;
   uint norm;
   uint betas;

@@ -1,11 +1,11 @@
-// delta_matrix_chunk.glsl: which chunk a workgroup of the kernels that prepare chunks has, and its gates. Workgroups
-// (Hv, chunks): heads next to each other run at about the same time, so that whole rows of qkv are read together.
-// Needs STEPS a chunk, N a token, TOKENS, LANES, SUBGROUP, and the buffers beta, g, sequences.
-const float LOWEST_G = -110.0; // e^-104 is the last that f32 holds; sums of these stay exact enough for what follows
-shared float betas[STEPS], G[STEPS]; // of steps; G: the sum of gates up to one
-uint record, row, count;             // of the chunk: its record of `size`, first token, tokens
+// delta_matrix_chunk.glsl: finds the chunk of a workgroup in the kernels that prepare chunks, and its gates. Workgroups
+// (Hv, chunks): neighbouring heads run at about the same time, so that whole rows of qkv are read together. Needs STEPS
+// per chunk, N per token, TOKENS, LANES, SUBGROUP, and the buffers beta, g, sequences.
+const float LOWEST_G = -110.0; // e^-104 is about the smallest f32; sums of this stay precise enough
+shared float betas[STEPS], G[STEPS]; // per step; G: the sum of g up to and including it
+uint record, row, count;             // of the chunk: its record of `size`, first token, number of tokens
 
-// The sum up to and including an invocation's own; the built-in takes twice the shuffles where not all may be there.
+// An inclusive scan; the built-in one takes twice the shuffles if invocations may be missing.
 #define SCAN(type)                                                                                                     \
   type sum_to(type x) {                                                                                                \
     [[unroll]] for (uint d = 1; d < SUBGROUP; d *= 2) {                                                                \
@@ -17,8 +17,8 @@ uint record, row, count;             // of the chunk: its record of `size`, firs
 SCAN(uint)
 SCAN(float)
 
-// Which sequence has chunk `chunk` of all; count 0 past the last: the host counts as if every sequence ended in a
-// broken one.
+// Finds the sequence of chunk `chunk`. count is 0 past the last one: the host assumes a partial chunk at the end of
+// every sequence.
 void find_chunk(uint chunk, uint size) {
   record = (chunk * args.Hv + gl_WorkGroupID.x) * size;
   row = count = 0;
@@ -39,7 +39,7 @@ void find_chunk(uint chunk, uint size) {
   }
 }
 
-// betas and G, in two steps, since loads are best asked for before anything waits. Steps past the end have neither.
+// Computes betas and G in two steps, so that loads are issued before anything waits. Steps past the end have zeros.
 const uint GATES_EACH = (STEPS + SUBGROUP - 1) / SUBGROUP;
 float next_beta[GATES_EACH], next_g[GATES_EACH];
 void fetch_gates(uint head) {

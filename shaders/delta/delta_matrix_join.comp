@@ -6,11 +6,12 @@
 #extension GL_EXT_shader_16bit_storage : require
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_KHR_shader_subgroup_basic : require
-// The states between the segments of a sequence (delta_matrix.h): from the one after the first on, S <- M S + N,
-// segment after segment; each S takes the place of its segment's N, the last one is the sequence's. M and S are f16 and
-// the rest that rounding left, three products: S passes through all of them, and would lose digits each time.
+// Computes the states between the segments of a sequence (delta_matrix.h) on cooperative matrices. From the state after
+// the first segment on, S <- M S + N, segment by segment. Each S replaces its segment's N; the last one is the
+// sequence's. M and S are each f16 plus their rounding errors in f16, which makes three products: S passes through all
+// of them and would lose precision each time.
 // Workgroups (DVP / COLUMNS, Hv, B): COLUMNS value columns of one head of one sequence. A subgroup owns a tile of rows
-// of S and needs the same rows of M; wide workgroups, because each reads all of M.
+// of S and needs the same rows of M. Workgroups are wide because each reads all of M.
 #include "delta_matrix_join.h"
 layout(local_size_x_id = DELTA_MATRIX_JOIN_SPEC_LANES) in;
 layout(constant_id = DELTA_MATRIX_JOIN_SPEC_SUBGROUP) const uint SUBGROUP = 32;
@@ -26,18 +27,18 @@ layout(set = 0, binding = DELTA_MATRIX_JOIN_SEQUENCES) restrict readonly buffer 
   sequence sequences[];
 };
 const uint TILES_K = DK / TILE_K;
-// Tiles of M that fit registers twice: the next segment's are on their way.
+// Tiles of M if registers can hold them twice, so that the next segment's are loaded early.
 const uint HELD = TILES_K <= 8 ? TILES_K : 0;
 const uint COLUMNS = TILES * TILE_N;
 const uint PITCH = COLUMNS / 8 + 1;
-shared uvec4 high[DK * PITCH], low[DK * PITCH]; // S; f16
+shared uvec4 high[DK * PITCH], low[DK * PITCH]; // S in f16, and its rounding errors
 #define LEFT coopmat<float16_t, gl_ScopeSubgroup, TILE_M, TILE_K, gl_MatrixUseA>
 #define RIGHT coopmat<float16_t, gl_ScopeSubgroup, TILE_K, TILE_N, gl_MatrixUseB>
 #define SUM coopmat<float, gl_ScopeSubgroup, TILE_M, TILE_N, gl_MatrixUseAccumulator>
 #define SUM16 coopmat<float16_t, gl_ScopeSubgroup, TILE_M, TILE_N, gl_MatrixUseAccumulator>
 #define ROWS gl_CooperativeMatrixLayoutRowMajor
 
-// A subgroup's rows of M, what rounding took from them, and of N.
+// A subgroup's rows of M, of M's rounding errors, and of N.
 struct map {
   LEFT m[TILES_K], lost[TILES_K];
   SUM N[TILES];
@@ -55,9 +56,9 @@ void fetch(inout map t, uint at, uint row0, uint column0) {
     coopMatLoad(t.N[r], maps, (at + row0 * args.DVP + column0 + r * TILE_N) / 4, args.DVP / 4, ROWS);
 }
 
-// The subgroup's rows of S for all of the workgroup.
+// Shares the subgroup's rows of S with the workgroup.
 void put(SUM S[TILES], uint row0) {
-  barrier(); // the S before has been read
+  barrier(); // the previous S has been read
   [[unroll]] for (uint r = 0; r < TILES; r++) {
     SUM16 top = SUM16(S[r]);
     coopMatStore(top, high, row0 * PITCH + r * TILE_N / 8, PITCH, ROWS);
@@ -66,7 +67,7 @@ void put(SUM S[TILES], uint row0) {
   barrier();
 }
 
-// S takes N's place in the segment's block, and becomes what the segment, with map t, makes of it.
+// Stores S in place of the segment's N, then replaces S by the state after the segment, whose map is t.
 void step(inout SUM S[TILES], inout map t, uint at, uint row0, uint column0) {
   put(S, row0);
   [[unroll]] for (uint r = 0; r < TILES; r++) {
@@ -98,7 +99,7 @@ void main() {
     coopMatLoad(S[r], maps, (at + row0 * args.DVP + column0 + r * TILE_N) / 4, args.DVP / 4, ROWS);
   map even, odd;
   if (used > 1) fetch(odd, at + block, row0, column0);
-  // Two at a time, so that what is on its way is not copied, which would wait for it.
+  // Two at a time, so that loads in flight are not copied to other registers, which would wait for them.
   for (uint s = 1; s < used; s += 2) {
     at += block;
     if (s + 1 < used) fetch(even, at + block, row0, column0);

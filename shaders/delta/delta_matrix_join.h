@@ -2,7 +2,7 @@
 #ifndef DELTA_MATRIX_JOIN_H
 #define DELTA_MATRIX_JOIN_H
 #include "delta_matrix.h"
-#define DELTA_MATRIX_JOIN_MAPS 0      // (B * segments, Hv, map) f32 as vec4, in, and f16 as uvec4, inout
+#define DELTA_MATRIX_JOIN_MAPS 0      // (B * segments, Hv, map) in, f32 as vec4; inout, f16 as uvec4
 #define DELTA_MATRIX_JOIN_STATE 1     // (slots, Hv * Dk * Dv) out, f32
 #define DELTA_MATRIX_JOIN_SEQUENCES 2 // (B) in, struct sequence
 #define DELTA_MATRIX_JOIN_BINDINGS 3
@@ -12,7 +12,7 @@
 #define DELTA_MATRIX_JOIN_SPEC_TILE_N 3
 #define DELTA_MATRIX_JOIN_SPEC_TILE_K 4
 #define DELTA_MATRIX_JOIN_SPEC_DK 5    // as in delta_matrix_scan.h
-#define DELTA_MATRIX_JOIN_SPEC_TILES 6 // of value columns of a workgroup; divides DVP / TILE_N
+#define DELTA_MATRIX_JOIN_SPEC_TILES 6 // tiles of value columns of a workgroup; divides DVP / TILE_N
 #define DELTA_MATRIX_JOIN_SPECS 7
 struct delta_matrix_join_args {
   uint Hv;
@@ -21,7 +21,7 @@ struct delta_matrix_join_args {
   uint DVP;
   uint state_stride;
   uint segments;
-  uint tokens; // of a chunk
+  uint tokens; // tokens of a chunk
 };
 ARGS(delta_matrix_join_args)
 #endif

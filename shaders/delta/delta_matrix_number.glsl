@@ -1,4 +1,5 @@
-// delta_matrix_number.glsl: numbers of qkv and o in memory, f16 with ACT_F16, else f32; by one, four and eight.
+// delta_matrix_number.glsl: the elements of qkv and o in memory, f16 with ACT_F16, else f32; single, by four and by
+// eight.
 #ifdef ACT_F16
 #define NUMBER float16_t
 #define FOUR uvec2

@@ -9,15 +9,16 @@
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #extension GL_KHR_shader_subgroup_ballot : require
 #extension GL_KHR_shader_subgroup_shuffle : require
-// The part of the chunkwise delta rule that needs no state, on cooperative matrices (UT transform, Yang et al. 2024;
-// gates: Gated DeltaNet; what is written: delta_matrix.h):
+// The part of the chunkwise delta rule that needs no state, on cooperative matrices (coopmat; UT transform, Yang et al.
+// 2024; gates: Gated DeltaNet; output: delta_matrix.h):
 //   A = strictly_lower(diag(beta) K K^T * D)    Tm = (I + A)^-1 diag(beta)    P = lower(scale Q K^T * D)
 // with D_ij = e^(G_i - G_j), only used where i >= j: there it is <= 1.
-// qkv (T, (1 + N) H Dk + N Hv Dv), beta (T, N Hv), g (T, Hv). Workgroups (Hv, chunks): one record each (two, for a lane
-// to invert each column of, lost: docs/speed/log.md). Products are f16 x f16 -> f32; masks and the inverse are f32:
-// diagonal blocks of 16 by substitution, then row after row of blocks, X_i = -X_ii (A_i X), to f32's digits. (Never the
-// series (I - A)(I + A^2)...: its terms grow beyond f32 for correlated keys.) All of it is transposed, so that the
-// invocation that solved a column of 16 writes it as a row of Tm^T. Any Dk, H, Hv; C / N tokens a chunk.
+// qkv (T, (1 + N) H Dk + N Hv Dv), beta (T, N Hv), g (T, Hv). Workgroups (Hv, chunks): one record each (two records, so
+// that every lane inverts a column of one, were slower: docs/speed/log.md). Products are f16 x f16 -> f32. Masks and the
+// inverse have the precision of f32: diagonal blocks of 16 by substitution, then the other blocks row by row, X_i =
+// -X_ii (A_i X). The series (I - A)(I + A^2)... cannot be used: for correlated keys its terms overflow f32. All of it
+// is transposed, so that the invocation that solved a column of 16 writes it as a row of Tm^T. Any Dk, H, Hv; C / N
+// tokens per chunk.
 #include "delta_matrix_prepare.h"
 layout(local_size_x_id = DELTA_MATRIX_PREPARE_SPEC_LANES) in;
 layout(constant_id = DELTA_MATRIX_PREPARE_SPEC_LANES) const uint LANES = 32;
@@ -40,38 +41,39 @@ layout(set = 0, binding = DELTA_MATRIX_PREPARE_SEQUENCES) restrict readonly buff
 #define QKV_BINDING DELTA_MATRIX_PREPARE_QKV
 #include "delta_matrix_load.glsl"
 
-// Down to here D is a product of two factors, e^G_i e^-G_j; sums of harder decays have no e^-G in f32.
+// Down to this G, D is a product of two factors, e^G_i e^-G_j; below it, e^-G overflows f32.
 const float LOWEST_FACTOR = -80.0;
 const uint STEPS = C, TOKENS = C / N;
 const uint QUERIES = DELTA_MATRIX_QUERIES(C, N);
-const uint ROWS = C + QUERIES; // K's, then Q's
+const uint ROWS = C + QUERIES; // rows of K, then of Q
 const uint SLAB8 = SLAB / 8;
-const bool WHOLE = UNIT == 8 && EDGES == 0; // keys are loaded as they are
-const uint PITCH = SLAB8 + 1; // of a staged row, 16 bytes each; the odd one spreads rows over banks
+const bool WHOLE = UNIT == 8 && EDGES == 0; // keys are loaded without conversion or edges
+const uint PITCH = SLAB8 + 1; // units of 16 bytes of a staged row; the extra one spreads rows over banks
 const uint F_PITCH = C / 4 + 1;
 const uint C8 = C / 8;
-const uint TILES_C = C / TILE_N;                                    // of columns of the products
+const uint TILES_C = C / TILE_N;                                    // tiles along the columns of the products
 const uint SUBGROUPS = LANES / SUBGROUP;
-const uint ROWS_EACH = (ROWS / TILE_M + SUBGROUPS - 1) / SUBGROUPS; // rows of tiles that a subgroup makes of a chunk
-// When K and Q have gone, A^T takes their place (C rows of F_PITCH, f32) and becomes (I + A)^-T. Behind it, from HALF
-// on, comes P (f16, rows of H_PITCH), which then makes room for A^T once more as f16, LOW later what rounding took from
-// it, and, of both kinds, 16 columns of a product.
+const uint ROWS_EACH = (ROWS / TILE_M + SUBGROUPS - 1) / SUBGROUPS; // rows of tiles of a subgroup
+// After K and Q are used, A^T takes their memory (C rows of F_PITCH, f32) and becomes (I + A)^-T. After it, from HALF
+// on, lies P (f16, rows of H_PITCH). P is then replaced by A^T in f16, LOW later its rounding errors, and, for both, 16
+// columns of a product.
 const uint H_PITCH = C8 + 1, LOW = C * H_PITCH, HALF = C * F_PITCH, WAITING = HALF + 2 * LOW, W_PITCH = 3;
 const uint LATER = C > 16 ? WAITING + 2 * C * W_PITCH : HALF + QUERIES * H_PITCH;
 shared uvec4 staged[LATER > ROWS * PITCH ? LATER : ROWS * PITCH]; // f16
 shared vec4 fades[(C + ROWS) / 4];                                // as in a record
-shared float scales[ROWS + C]; // e^-G; scale e^G of a token; beta e^G: the factors of A^T's rows, P's, A^T's columns
+shared float scales[ROWS + C]; // e^-G, scale e^G, beta e^G: factors of A^T's rows, P's rows, A^T's columns
 #include "delta_matrix_chunk.glsl"
 #define LEFT coopmat<float16_t, gl_ScopeSubgroup, TILE_M, TILE_K, gl_MatrixUseA>
 #define RIGHT coopmat<float16_t, gl_ScopeSubgroup, TILE_K, TILE_N, gl_MatrixUseB>
 #define SUM coopmat<float, gl_ScopeSubgroup, TILE_M, TILE_N, gl_MatrixUseAccumulator>
 #define SUM16 coopmat<float16_t, gl_ScopeSubgroup, TILE_M, TILE_N, gl_MatrixUseAccumulator>
 
-// Columns d0 ... of K and Q. Rows past the end are any row's: their beta is 0, and nobody reads what P has of them.
+// Stages columns d0 ... of K and Q. Rows past the end have any token's data: their beta is 0, and nothing reads their
+// part of P.
 const uint K_EACH = (C * SLAB8 + LANES - 1) / LANES, Q_EACH = (QUERIES * SLAB8 + LANES - 1) / LANES;
 fetched8 next_k[K_EACH], next_q[Q_EACH];
 
-// Where the key of step r begins, and the query of token r, counted in `unit` numbers.
+// Offset of the key of step r, and of the query of token r, in units of `unit` elements.
 uint key_row(uint r, uint key_head, uint unit) {
   const uint t = row + min(r / N, count - 1), heads = (1 + r % N) * args.H;
   return t * (args.qkv_stride / unit) + (heads + key_head) * (args.pitch / unit);
@@ -116,7 +118,8 @@ void put(uint lane, uint key_head, uint d0) {
   }
 }
 
-// The fades of the record, and what makes A^T and P of the products: without factors beta and scale alone.
+// Computes the record's fades, and the factors that turn the products into A^T and P; without `factored` only beta and
+// scale.
 void fade(uint lane, bool factored) {
   const bool gated = args.gated != 0;
   [[unroll]] for (uint i0 = 0; i0 < C; i0 += LANES) {
@@ -145,14 +148,14 @@ uvec4 pack8(vec4 low, vec4 high) {
   return uvec4(packHalf2x16(low.xy), packHalf2x16(low.zw), packHalf2x16(high.xy), packHalf2x16(high.zw));
 }
 
-// By how much what came at steps c ... c + 3 has faded at `step`, or, later, the other way round.
+// The decay from steps c ... c + 3 to `step`, or, with `later`, from `step` to them.
 vec4 faded(uint step, uint c, const bool later) {
   vec4 w;
   [[unroll]] for (uint j = 0; j < 4; j++) w[j] = exp(min(later ? G[c + j] - G[step] : G[step] - G[c + j], 0.0));
   return w;
 }
 
-// D, where it is no product of two factors.
+// Multiplies by D where it is not a product of two factors.
 void weigh(uint lane) {
   for (uint i = lane; i < C * C8; i += LANES) {
     uint r = i / C8, c = i % C8 * 8, at = r * F_PITCH + c / 4;
@@ -187,8 +190,8 @@ void write_fades(uint lane) {
   }
 }
 
-// Diagonal blocks: column j of the inverse X solves x_i = [i = j] - sum_{m<i} A_im x_m, and is row j of its transpose.
-// A chunk of one block is then done: the row times beta is Tm^T's.
+// Diagonal blocks: column j of the inverse X solves x_i = [i = j] - sum_{m<i} A_im x_m; it is row j of the transpose. A
+// chunk of one block is then complete: the row times beta is a row of Tm^T.
 void invert_blocks(uint lane) {
   [[unroll]] for (uint base = 0; base < C; base += LANES) {
     uint column = base + lane, block = column / 16, j = column % 16;
@@ -205,7 +208,7 @@ void invert_blocks(uint lane) {
             if (i > m) x[i] -= a[i % 4] * x[m];
         }
     }
-    if (C > 16) barrier(); // all columns of this round are known: A may go
+    if (C > 16) barrier(); // all columns of this round are known: A may be overwritten
     if (mine)
       [[unroll]] for (uint q = 0; q < 4; q++) {
         vec4 y = vec4(x[4 * q], x[4 * q + 1], x[4 * q + 2], x[4 * q + 3]);
@@ -218,8 +221,8 @@ void invert_blocks(uint lane) {
   if (C > 16) barrier();
 }
 
-// Adds a tile's product; its operands are at `left` and `right` of `staged`, in rows of these pitches, and their rests
-// `low` and LOW after.
+// Adds a product of tiles. Its operands are at `left` and `right` of `staged`, in rows of these pitches; their rounding
+// errors are `low` and LOW after them.
 SUM product(SUM sum, uint left, uint pitch, uint low, uint right) {
   LEFT a, a_rest;
   RIGHT b, b_rest;
@@ -236,8 +239,8 @@ void split(SUM x, uint to, uint pitch, uint low) {
   coopMatStore(SUM16(x - SUM(high)), staged, to + low, pitch, gl_CooperativeMatrixLayoutRowMajor);
 }
 
-// Columns of blocks of Y = X^T, one after the other: Y_i = -(Y A^T_i) Y_ii, of the columns before it. Both operands are
-// f16 and the rest that rounding left, three products: digits lost here would be lost for good.
+// Columns of blocks of Y = X^T, one after another: Y_i = -(Y A^T_i) Y_ii, from the columns before it. Both operands are
+// f16 plus their rounding errors, which makes three products: precision lost here could not be recovered.
 void invert_columns(uint lane) {
   [[unroll]] for (uint i0 = 0; i0 < C * C8; i0 += LANES) {
     uint i = i0 + lane, at = i / C8 * F_PITCH + i % C8 * 2, to = HALF + i / C8 * H_PITCH + i % C8;
@@ -273,7 +276,7 @@ void invert_columns(uint lane) {
   }
 }
 
-// Tm^T of several blocks; nothing was made below the diagonal ones.
+// Writes Tm^T of several blocks; below the diagonal blocks nothing was computed.
 void write_inverse(uint lane) {
   [[unroll]] for (uint i0 = 0; i0 < C * C8; i0 += LANES) {
     uint i = i0 + lane, r = i / C8, c = i % C8 * 8, at = r * F_PITCH + c / 4;
@@ -315,8 +318,8 @@ void main() {
   const bool gated = args.gated != 0, factored = gated && G[C - 1] >= LOWEST_FACTOR;
   fade(lane, factored);
   barrier();
-  // A^T and P; a load with stride 0 gives a number to a whole row or column. Of A^T only what is above the diagonal is
-  // used, and only that is sure to be finite.
+  // A^T and P; a load with stride 0 copies one element to a whole row or column. Only the part of A^T above the
+  // diagonal is used, and only that is always finite.
   [[unroll]] for (uint n = 0; n < ROWS_EACH; n++) {
     uint i = n * SUBGROUPS + gl_SubgroupID;
     if (ROWS / TILE_M % SUBGROUPS == 0 || i < ROWS / TILE_M) {

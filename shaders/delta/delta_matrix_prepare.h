@@ -10,13 +10,13 @@
 #define DELTA_MATRIX_PREPARE_BINDINGS 5
 #define DELTA_MATRIX_PREPARE_SPEC_LANES 0 // a multiple of SUBGROUP
 #define DELTA_MATRIX_PREPARE_SPEC_SUBGROUP 1
-#define DELTA_MATRIX_PREPARE_SPEC_TILE_M 2 // of the device's products: (M, K) x (K, N); 8 or 16 each
+#define DELTA_MATRIX_PREPARE_SPEC_TILE_M 2 // of the device's coopmat products: (M, K) x (K, N); 8 or 16 each
 #define DELTA_MATRIX_PREPARE_SPEC_TILE_N 3
 #define DELTA_MATRIX_PREPARE_SPEC_TILE_K 4
 #define DELTA_MATRIX_PREPARE_SPEC_C 5      // 16, 32, 48 or 64
 #define DELTA_MATRIX_PREPARE_SPEC_DK 6     // Dk rounded up to a multiple of 16
-#define DELTA_MATRIX_PREPARE_SPEC_N 7      // steps a token, at most C
-#define DELTA_MATRIX_PREPARE_SPEC_SLAB 8   // columns of K and Q staged at a time, a multiple of 16
+#define DELTA_MATRIX_PREPARE_SPEC_N 7      // householder steps per token, at most C
+#define DELTA_MATRIX_PREPARE_SPEC_SLAB 8   // columns of K and Q staged at once, a multiple of 16
 #define DELTA_MATRIX_PREPARE_SPEC_UNIT 9   // 8, 4 or 1: divides args.pitch and qkv_stride
 #define DELTA_MATRIX_PREPARE_SPEC_EDGES 10 // 0: args.pitch is DK, and SLAB divides it
 #define DELTA_MATRIX_PREPARE_SPECS 11
@@ -24,7 +24,7 @@ struct delta_matrix_prepare_args {
   uint B;
   uint H;
   uint Hv;
-  uint pitch; // numbers from a key to the next: Dk, or that and zeros
+  uint pitch; // elements from a key to the next: Dk, or more with zeros between
   uint gated;
   float scale;
   uint qkv_stride;

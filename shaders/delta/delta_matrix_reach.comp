@@ -6,9 +6,10 @@
 #extension GL_EXT_shader_16bit_storage : require
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_KHR_shader_subgroup_basic : require
-// What the states before the segments of a sequence add to their outputs (delta_matrix.h): o_t += reach_t S.
-// Workgroups (parts * DVP / COLUMNS, Hv, B * segments): of a segment that is not the first, every parts-th ROWS tokens
-// of COLUMNS columns of one head. A subgroup keeps its columns of S as operands.
+// Adds to the outputs of a sequence what the states before its segments contribute (delta_matrix.h): o_t += reach_t S,
+// on cooperative matrices.
+// Workgroups (parts * DVP / COLUMNS, Hv, B * segments): every parts-th block of ROWS tokens of a segment that is not
+// the first, in COLUMNS columns of one head. A subgroup keeps its columns of S as operands.
 #include "delta_matrix_reach.h"
 layout(local_size_x_id = DELTA_MATRIX_REACH_SPEC_LANES) in;
 layout(constant_id = DELTA_MATRIX_REACH_SPEC_SUBGROUP) const uint SUBGROUP = 32;
@@ -42,7 +43,7 @@ shared uvec4 staged[BOTH > DK * S_PITCH ? BOTH : DK * S_PITCH];
 #define MATRIX_ROWS gl_CooperativeMatrixLayoutRowMajor
 uvec4 next[R_EACH], old[O_EACH];
 
-// Rows past the end are any row's: they are not written.
+// Rows past the end have any row's data: they are not written.
 void fetch_reach(uint row, uint count, uint head) {
   [[unroll]] for (uint n = 0; n < R_EACH; n++) {
     uint i = n * LANES + gl_LocalInvocationIndex;

@@ -24,7 +24,7 @@ struct delta_matrix_reach_args {
   uint DVP;
   uint o_stride;
   uint segments;
-  uint tokens; // of a chunk
+  uint tokens; // tokens of a chunk
 };
 ARGS(delta_matrix_reach_args)
 #endif

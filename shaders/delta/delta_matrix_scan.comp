@@ -7,22 +7,22 @@
 #extension GL_EXT_shader_16bit_storage : require
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_KHR_shader_subgroup_basic : require
-// The sequential part of the chunkwise delta rule, on cooperative matrices whose sums can become operands: chunks in
-// order, S (Dk, columns) in f32 sums.
+// The sequential part of the chunkwise delta rule, on cooperative matrices (coopmat) whose accumulators can become
+// operands: chunks in order, with S (Dk, columns) in f32 accumulators.
 //   U  = V - e^G * (K S)                         V' = Tm U
 //   O  = scale e^G * (Q S) + P V'                S <- e^Gn S + (e^(Gn - G) * K)^T V'
-// Tm, P and the fades come from delta_matrix_prepare (delta_matrix.h). Head-in-Head, R blocks of keys and of S, has
-//   Y_b = K_b S_b, V' = W^T (Y; V), and the rest for each block (hh_matrix_prepare, hh_matrix.h).
-// Everything that a subgroup owns is transposed, S^T (columns, Dk) and U^T, V'^T, O^T (columns, C): then S, U and V'
-// are always the left operand, which a sum becomes without leaving its registers, and only K, Q, Tm and P, which all
-// share, are read from shared memory. With AHEAD, O is (C, columns): S and V' become right operands then, transposed in
-// their registers, and the tokens of O are stored in whole words.
-// qkv (T, (1 + N) H Dk + N Hv Dv), state (slots, Hv, Dk, Dv), o (T, Hv Dv). Workgroups (ceil(Dv / COLUMNS), Hv,
-// B * segments): COLUMNS value columns of one head of one segment; with segments, ceil(DK / COLUMNS) more, whose
-// columns are M's. A subgroup owns WIDTH of them for all rows. Any Dk, Dv, T.
+// Tm, P and the fades come from delta_matrix_prepare (delta_matrix.h). Head-in-Head has R blocks of keys and of S:
+//   Y_b = K_b S_b, V' = W^T (Y; V), and the rest per block (hh_matrix_prepare, hh_matrix.h).
+// Everything that a subgroup owns is transposed, S^T (columns, Dk) and U^T, V'^T, O^T (columns, C). So S, U and V' are
+// always the left operand, which an accumulator becomes within its registers, and only K, Q, Tm and P, which all
+// subgroups share, are read from shared memory. With AHEAD, O is (C, columns): S and V' are transposed in registers and
+// become right operands, and O's tokens are stored in whole words.
+// qkv (T, (1 + N) H Dk + N Hv Dv), state (slots, Hv, Dk, Dv), o (T, Hv Dv). Workgroups (ceil(Dv / COLUMNS), Hv, B *
+// segments): COLUMNS value columns of one head of one segment; with segments, ceil(DK / COLUMNS) more, whose columns
+// are M's. A subgroup owns WIDTH of them for all rows. Any Dk, Dv, T.
 #include "delta_matrix_stage.glsl"
 
-// Tile (dk x, columns r) of S^T from `at`, the subgroup's first column in row 0 of the head's state.
+// Loads tile (dk x, columns r) of S^T; `at` is the subgroup's first column in row 0 of the head's state.
 void load_tile(out SUM S, uint at, uint x, uint r) {
   coopMatLoad(S, state, at + x * TILE_N * args.Dv + r * TILE_M, args.Dv, COLS);
 }
@@ -42,8 +42,8 @@ void store_tile(SUM S, uint at, uint x, uint r, const bool identity) {
   coopMatStore(S, state, at + x * TILE_N * args.Dv + r * TILE_M, args.Dv, COLS);
 }
 
-// The same of a tile that is not all in the state. What is not there is loaded from where something is: with conditions
-// around the loads, or others around S in walk() than of constants alone, NVIDIA's compiler keeps S in local memory.
+// The same for a tile that is partly outside the state; outside elements are loaded from a valid address. If loads had
+// conditions, or S in walk() had conditions other than constants, NVIDIA's compiler would keep S in local memory.
 void load_corner(out SUM S, uint at, uint x, uint r) {
   const uint own = computer * TILE_M * TILE_N;
   [[unroll]] for (uint n = 0; n < TILE_M * TILE_N / SUBGROUP; n++) {
@@ -68,14 +68,15 @@ void store_corner(SUM S, uint at, uint x, uint r) {
 }
 
 const uint TILES_K = DK / TILE_K, TILES_C = C / TILE_N, TILES_Q = QUERIES / TILE_N;
-const uint WHOLE_K = WHOLE_ROWS / TILE_K; // of TILES_K, those that need no corner; maps need none
+const uint WHOLE_K = WHOLE_ROWS / TILE_K; // tiles of TILES_K that lie inside the state; maps have no others
 const uint STORED_K = MODE == DELTA_MATRIX_SEGMENTS ? TILES_K : WHOLE_K;
-// Whether P's tile of queries i and steps j is not all zeros.
+// Whether P's tile of queries i and steps j has elements that are not zero.
 #define SEEN(i, j) (R > 1 || (j) * TILE_K < ((i) + 1) * TILE_N * N)
-const bool TURNED = AHEAD > 0; // O is no transpose
+const bool TURNED = AHEAD > 0; // O is not transposed
 
-// The chunk after the one at t0 into the other half of the memory, from what was fetched, and what comes AHEAD chunks
-// after it asked for. The last one again and again, for a branch would have it copied to other registers, which waits.
+// Stages the fetched chunk after the one at t0 in the other half of the memory, and fetches the chunk AHEAD chunks
+// after it. At the end it repeats the last chunk: a branch would make the compiler copy it to other registers, which
+// waits for the loads.
 void stage_next(uint t0, uint record, uint last, const uint turn) {
   const uint set = (turn ^ 1) & (SETS - 1);
   put_keys(set, turn ^ 1, t0 + TOKENS);
@@ -84,8 +85,8 @@ void stage_next(uint t0, uint record, uint last, const uint turn) {
   fetch_record(set, min(record + (1 + AHEAD) * args.Hv * RECORD, last));
 }
 
-// identity: known when it is compiled, for its code differs in every chunk. turn: the half of the memory; known too
-// with two sets of registers.
+// identity: a compile-time constant, since its code differs in every chunk. turn: the half of the memory; with two sets
+// of registers it is a compile-time constant too.
 void chunk(inout SUM S[TILES_K][TILES], const bool identity, uint t0, uint record, uint last, const uint turn) {
   const uint step = args.Hv * RECORD;
   const bool computes = STAGERS == 0 || computer < COMPUTERS, more = t0 + TOKENS < seq.T;
@@ -163,8 +164,8 @@ void chunk(inout SUM S[TILES_K][TILES], const bool identity, uint t0, uint recor
       }
     }
     if (AHEAD == 1) stage_next(t0, record, last, turn);
-    // V - e^G (K S), or with blocks K S and V; V', and as it will have faded by the chunk's end. A load with stride 0
-    // gives a row to all rows.
+    // V - e^G (K S), or with blocks K S and V; V', and V' with its decay to the chunk's end. A load with stride 0
+    // copies one row to all rows.
     LEFT u[TILES_C][TILES], faded[TILES_C][TILES], v[R > 1 ? TILES_Q : 1][TILES];
     RIGHT turned_u[TILES_C][TILES];
     [[unroll]] for (uint j = 0; j < TILES_C; j++) {
@@ -273,7 +274,7 @@ void walk(uint record, const bool identity) {
   } else if (computes && (MODE == DELTA_MATRIX_WHOLE || first)) {
     [[unroll]] for (uint x = 0; x < WHOLE_K; x++)
       [[unroll]] for (uint r = 0; r < TILES; r++) load_tile(S[x][r], state_at, x, r);
-    if (WHOLE_K < TILES_K) // a loop of no turns would cost registers (NVIDIA)
+    if (WHOLE_K < TILES_K) // an empty loop would cost registers (NVIDIA)
       [[unroll]] for (uint x = WHOLE_K; x < TILES_K; x++)
         [[unroll]] for (uint r = 0; r < TILES; r++) load_corner(S[x][r], state_at, x, r);
   } else {

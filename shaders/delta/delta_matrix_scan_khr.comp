@@ -6,17 +6,17 @@
 #extension GL_EXT_shader_16bit_storage : require
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_KHR_shader_subgroup_basic : require
-// delta_matrix_scan.comp for devices whose sums cannot become operands: nothing is transposed, and S, U and V' become
-// right operands through shared memory, an f16 copy of them in the subgroup's own columns.
+// delta_matrix_scan.comp for devices whose coopmat accumulators cannot become operands. Nothing is transposed. S, U and
+// V' become right operands through shared memory, with an f16 copy in the subgroup's own columns.
 //   U  = V - e^G * (K S)                         V' = Tm U
 //   O  = scale e^G * (Q S) + P V'                S <- e^Gn S + (e^(Gn - G) * K)^T V'
-// Workgroups, tensors and what else it says there.
+// Workgroups and tensors are those of delta_matrix_scan.comp.
 #define FADES_OUT
 #define VALUES_TWICE
 #include "delta_matrix_stage.glsl"
 shared uvec4 copy[DK * V_PITCH]; // S; f16
 
-// Tile (dk x, columns r) of S from `at`, the subgroup's first column in row 0 of the head's state.
+// Loads tile (dk x, columns r) of S; `at` is the subgroup's first column in row 0 of the head's state.
 void load_tile(out SUM S, uint at, uint x, uint r) {
   coopMatLoad(S, state, at + x * TILE_M * args.Dv + r * TILE_N, args.Dv, ROWS);
 }
@@ -36,7 +36,7 @@ void store_tile(SUM S, uint at, uint x, uint r, const bool identity) {
   coopMatStore(S, state, at + x * TILE_M * args.Dv + r * TILE_N, args.Dv, ROWS);
 }
 
-// The same of a tile that is not all in the state.
+// The same for a tile that is partly outside the state.
 void load_corner(out SUM S, uint at, uint x, uint r) {
   const uint own = computer * TILE_M * TILE_N;
   [[unroll]] for (uint n = 0; n < TILE_M * TILE_N / SUBGROUP; n++) {
@@ -60,13 +60,13 @@ void store_corner(SUM S, uint at, uint x, uint r) {
   subgroup_barrier();
 }
 
-const uint TILES_S = DK / TILE_M, TILES_K = DK / TILE_K;             // of rows of S as a sum, as an operand
-const uint TILES_R = C / TILE_M, TILES_Q = QUERIES / TILE_M;         // of rows of R and O
-const uint TILES_U = C / TILE_K;                                     // of rows of R and V' as operands
-const uint WHOLE_S = WHOLE_ROWS / TILE_M; // of TILES_S, those that need no corner; maps need none
+const uint TILES_S = DK / TILE_M, TILES_K = DK / TILE_K;             // tiles along the rows of S: sum, operand
+const uint TILES_R = C / TILE_M, TILES_Q = QUERIES / TILE_M;         // tiles along the rows of R and O
+const uint TILES_U = C / TILE_K;                                     // tiles along the rows of R and V' as operands
+const uint WHOLE_S = WHOLE_ROWS / TILE_M; // tiles of TILES_S that lie inside the state; maps have no others
 const uint STORED_S = MODE == DELTA_MATRIX_SEGMENTS ? TILES_S : WHOLE_S;
 #define COPY_AT(row, r) ((row) * V_PITCH + computer * W8 + (r) * TILE_N / 8)
-// Whether tile (i, j) of Tm, or of P, is not all zeros.
+// Whether tile (i, j) of Tm, or of P, has elements that are not zero.
 #define BELOW(i, j) (R > 1 || (j) * TILE_K < ((i) + 1) * TILE_M)
 #define SEEN(i, j) (R > 1 || (j) * TILE_K < ((i) + 1) * TILE_M * N)
 
@@ -126,8 +126,8 @@ void walk(uint record, const bool identity) {
         [[unroll]] for (uint r = 0; r < TILES; r++) O[i][r] = coopMatMulAdd(q, s[r], O[i][r]);
       }
     }
-    // U in the place of V, or with blocks K S before it. A load with stride 0 gives a column to all columns; what a
-    // lane stores it has just loaded.
+    // U replaces V, or with blocks K S is stored before it. A load with stride 0 copies one column to all columns. Each
+    // lane stores only elements that it has just loaded.
     [[unroll]] for (uint i = 0; i < TILES_R; i++) {
       SUM fade;
       if (R == 1) coopMatLoad(fade, fades, i * TILE_M / 4, 0, COLS);

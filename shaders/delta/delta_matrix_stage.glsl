@@ -1,6 +1,6 @@
-// delta_matrix_stage.glsl: constants and memory traffic of both forms of delta_matrix_scan. Staged are, for all
-// subgroups, the chunk's K and Q, its Tm and P, its fades; each computing subgroup brings the values of its own columns
-// and takes its outputs away. What is fetched waits in registers until there is room for it in the memory.
+// delta_matrix_stage.glsl: constants and memory accesses of both forms of delta_matrix_scan. For all subgroups it
+// stages the chunk's K and Q, Tm and P, and fades. Each computing subgroup loads the values and stores the outputs of
+// its own columns. Fetched data stays in registers until shared memory has room for it.
 #include "delta_matrix_scan.h"
 layout(local_size_x_id = DELTA_MATRIX_SCAN_SPEC_LANES) in;
 layout(constant_id = DELTA_MATRIX_SCAN_SPEC_SUBGROUP) const uint SUBGROUP = 32;
@@ -42,13 +42,13 @@ const uint QUERIES = DELTA_MATRIX_QUERIES(C, N * R);
 const uint RECORD = R > 1 ? HH_MATRIX_RECORD(C, R) : DELTA_MATRIX_RECORD(C, N);
 const uint FADES_AT = R > 1 ? HH_MATRIX_FADES(C, R) : DELTA_MATRIX_FADES(C, N);
 const uint ALONE = R > 1 ? HH_MATRIX_ALONE(C, R, D) : C;
-const uint KEY_ROWS = ALONE == 0 ? TOKENS : C;           // staged; ALONE > 0: a row has one block of its key
-const uint FACTOR_ROWS = R > 1 ? C + QUERIES : C;        // of Tm, or W
+const uint KEY_ROWS = ALONE == 0 ? TOKENS : C;           // staged rows; ALONE > 0: a row has one block of its key
+const uint FACTOR_ROWS = R > 1 ? C + QUERIES : C;        // rows of Tm, or of W
 const uint VALUE_ROWS = R > 1 ? QUERIES : C;
 const uint WIDTH = TILES * TILE_N; // value columns of a subgroup
 const uint COLUMNS = COMPUTERS * WIDTH;
 const uint BUFFERS = STAGERS + AHEAD > 0 ? 2 : 1;
-const uint SETS = AHEAD == 2 ? 2 : 1; // of registers for what is on its way
+const uint SETS = AHEAD == 2 ? 2 : 1; // sets of registers for loads in flight
 const uint STAGING = (STAGERS > 0 ? STAGERS : COMPUTERS) * SUBGROUP; // invocations that stage
 // 16 bytes each; pitches of rows are odd, which spreads them over banks
 const uint K8 = DK / 8, K_PITCH = K8 + 1;
@@ -56,27 +56,27 @@ const uint C8 = C / 8, C_PITCH = C8 + 1;
 const uint W8 = WIDTH / 8, V_PITCH = COLUMNS / 8 + 1;
 const uint FADES = (2 * C + QUERIES) / 4;
 const uint K_EACH = (KEY_ROWS * K8 + STAGING - 1) / STAGING, Q_EACH = (QUERIES * K8 + STAGING - 1) / STAGING;
-// Of a record: the factors, and with AHEAD the fades after them in the same loads, for fewer registers.
+// Loads of a record: the factors and, with AHEAD, the fades after them, since joint loads need fewer registers.
 const uint FACTORS = (FACTOR_ROWS + QUERIES) * C8, JOINT = AHEAD > 0 ? FACTORS + FADES : FACTORS;
 const uint P_EACH = (JOINT + STAGING - 1) / STAGING, F_EACH = (FADES + STAGING - 1) / STAGING;
 const uint V_EACH = (VALUE_ROWS * W8 + SUBGROUP - 1) / SUBGROUP, O_EACH = (QUERIES * W8 + SUBGROUP - 1) / SUBGROUP;
-const uint KEYS = (KEY_ROWS + QUERIES) * K_PITCH, PREPARED = (FACTOR_ROWS + QUERIES) * C_PITCH; // of a buffer
+const uint KEYS = (KEY_ROWS + QUERIES) * K_PITCH, PREPARED = (FACTOR_ROWS + QUERIES) * C_PITCH; // of one buffer
 shared uvec4 keys[BUFFERS * KEYS];          // K, then Q; f16
 shared uvec4 factors[BUFFERS * PREPARED];   // Tm, or W, then P; f16
 shared vec4 fades[BUFFERS * FADES];         // as in a record
 #ifdef VALUES_TWICE
-const uint UNKNOWNS = R > 1 ? C : 0; // rows of what becomes an operand through memory: V' in V's place, or beside V
+const uint UNKNOWNS = R > 1 ? C : 0; // rows that become operands through memory: V' replaces V, or lies beside it
 #else
 const uint UNKNOWNS = 0;
 #endif
 shared uvec4 values[(UNKNOWNS + VALUE_ROWS) * V_PITCH]; // V, then O; f16
 #ifdef FADES_OUT
-shared float16_t fades_out[BUFFERS * C]; // the middle part of it
+shared float16_t fades_out[BUFFERS * C]; // fade_out in f16
 #endif
-// Rows of the state whose tiles are all there, whatever args.Dk is; of the others each comes and goes through `corner`.
+// Rows of the state in whole tiles for any args.Dk. Other tiles pass through `corner` one by one.
 const uint WHOLE_ROWS = COLUMN_EDGES ? 0 : (EDGES & DELTA_MATRIX_EDGE_ROWS) != 0 ? DK - 16 : DK;
 shared float corner[WHOLE_ROWS < DK ? COMPUTERS * TILE_M * TILE_N : 1];
-// Lavapipe's subgroups run in lockstep, and a barrier of one halts the whole workgroup there.
+// On lavapipe a subgroup runs in lockstep, and a subgroup barrier would stop the whole workgroup.
 void subgroup_barrier() {
   if (LOCKSTEP == 0)
     controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsShared, gl_SemanticsAcquireRelease);
@@ -86,14 +86,14 @@ fetched8 next_k[SETS][K_EACH], next_q[SETS][Q_EACH], next_v[SETS][V_EACH];
 uvec4 next_p[SETS][P_EACH];
 vec4 next_fade[F_EACH];
 sequence seq;
-uint head, column0; // column0: the subgroup's first
-bool first;         // segment of its sequence
+uint head, column0; // column0: the subgroup's first column
+bool first;         // it is the first segment of its sequence
 uint map_at, DVP;   // the segment's map
 uint stager, computer, lane;
-uint k_at, q_at, v_at, o_at; // of token 0 of the sequence
+uint k_at, q_at, v_at, o_at; // offsets of token 0 of the sequence
 
-// Rows past the end of the sequence, or of the chunk's tokens, are any row's: Tm and P are 0 there, and nothing else
-// that they touch is kept. A condition around every load would cost more than the loads.
+// Rows past the end of the sequence, or of the chunk's tokens, have any row's data: Tm and P are 0 there, and no other
+// result of theirs is kept. A condition around every load would cost more than the loads.
 uint key_row(uint t0, uint r) {
   uint t = R > 1 ? r % TOKENS : r / N;
   return k_at + min(t0 + t, seq.T - 1) * args.qkv_stride + r % N * args.H * args.pitch;
@@ -103,7 +103,7 @@ uint value_row(uint t0, uint r) {
   return v_at + min(t0 + r / N, seq.T - 1) * args.qkv_stride + r % N * args.Hv * args.Dv;
 }
 
-// Of numbers d ... d + 7 those of block b.
+// Keeps those of elements d ... d + 7 that are in block b; zeros for the others.
 uvec4 only_block(uvec4 x, uint d, uint b) {
   [[unroll]] for (uint i = 0; i < 4; i++) {
     x[i] &= (d + 2 * i) / D == b ? 0xffffffff : 0xffff0000;
@@ -125,7 +125,7 @@ void fetch_keys(uint set, uint t0) {
   }
 }
 
-// t0: of what was fetched.
+// t0: first token of the fetched chunk.
 void put_keys(uint set, uint turn, uint t0) {
   [[unroll]] for (uint n = 0; n < K_EACH; n++) {
     uint i = n * STAGING + stager, r = i / K8, c = i % K8;
@@ -153,7 +153,7 @@ void fetch_record(uint set, uint record) {
   }
 }
 
-// A branch says where: computed, that place would cost registers for good, and NVIDIA's compiler spills.
+// A branch selects the destination: computing it would keep registers occupied, and NVIDIA's compiler would spill.
 void put_record(uint set, uint turn) {
   [[unroll]] for (uint n = 0; n < P_EACH; n++) {
     uint i = n * STAGING + stager, f = i - FACTORS;
@@ -190,7 +190,7 @@ void put_values(uint set, uint t0) {
   }
 }
 
-// The subgroup's outputs of tokens t0 ... from `values`; identity: reach.
+// Stores the subgroup's outputs of tokens t0 ... from `values`; identity: stores reach.
 void store_outputs(uint t0, const bool identity) {
   const bool whole = t0 + QUERIES <= seq.T && QUERIES == TOKENS;
   [[unroll]] for (uint n = 0; n < O_EACH; n++) {
@@ -206,8 +206,8 @@ void store_outputs(uint t0, const bool identity) {
   }
 }
 
-// Where everything of this workgroup is; returns the record of its first chunk. A segment becomes what seq says.
-// identity: the columns are M's and the reach's, not values.
+// Finds the data of this workgroup and returns the record of its first chunk. seq becomes the segment. identity: the
+// columns belong to M and reach, not to values.
 uint begin(out bool identity) {
   lane = gl_SubgroupInvocationID;
   computer = gl_SubgroupID;
@@ -243,13 +243,14 @@ uint begin(out bool identity) {
 #define SUM16 coopmat<float16_t, gl_ScopeSubgroup, TILE_M, TILE_N, gl_MatrixUseAccumulator>
 #define LEFT coopmat<float16_t, gl_ScopeSubgroup, TILE_M, TILE_K, gl_MatrixUseA>
 #define RIGHT coopmat<float16_t, gl_ScopeSubgroup, TILE_K, TILE_N, gl_MatrixUseB>
-// With blocks: whether J steps from j on and X columns of a key from x on have one in common; where the steps' key is.
+// With blocks: whether J steps from j on and X columns of a key from x on have a block in common, which holds the
+// steps' key.
 #define HOLDS(j, J, x, X) (R == 1 || (((j) + (J) - 1) / TOKENS >= (x) / D && (j) / TOKENS <= ((x) + (X) - 1) / D))
 #define KEY_ROW(j) (ALONE == 0 ? (j) % TOKENS : (j))
 #define ROWS gl_CooperativeMatrixLayoutRowMajor
 #define COLS gl_CooperativeMatrixLayoutColumnMajor
 
-// A tile of the identity, by way of where keys will be. TILE_M is TILE_N where there are segments.
+// A tile of the identity, written through the memory of keys. With segments TILE_M equals TILE_N.
 SUM unit_tile() {
   for (uint i = gl_LocalInvocationIndex; i < TILE_N * TILE_N / 4; i += gl_WorkGroupSize.x) {
     const uvec4 columns = i % (TILE_N / 4) * 4 + uvec4(0, 1, 2, 3);

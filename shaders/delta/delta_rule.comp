@@ -2,14 +2,15 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 // The (gated) delta rule token by token (Yang et al. 2024; N > 1: DeltaProduct, Siems et al. 2025; R > 1: Head-in-Head,
-// with N = 1). Per value head, S is R blocks of D rows, and without blocks M is 1:
+// with N = 1). Per value head, S is R blocks of D rows; with R = 1, M is 1:
 //   S <- e^g S;  N times: u_a = beta (v - sum_b M_ab k_b S_b), S_a <- S_a + k_a^T u_a;  o = scale sum_b q_b S_b
-// The last step's output needs no second look at S:  q_b S_b = q_b S_b before + (q_b k_b^T) u_b.
-// qkv (T, H R D + N H R D + N Hv Dv), beta (T, N Hv), g (T, Hv), mask (T or 1, Hv R R), state (slots, Hv, R D, Dv),
-// o (T, Hv Dv). Workgroups (ceil(Dv / COLUMNS), Hv, B): COLUMNS value columns of one head of one sequence, all its
-// tokens. Every block is cut into SUB pieces of rows; an invocation keeps PER pieces of one column of S in registers,
-// and the pieces' k S, q S and q k^T meet in shared memory, one barrier a step. q, k, v and the masks, made here from
-// their logits, are staged for BLOCK tokens: the mask costs no dispatch of its own. Any D, R, Dv, N, T.
+// The last step's output needs no second pass over S:  q_b S_b = q_b S_b before + (q_b k_b^T) u_b.
+// qkv (T, H R D + N H R D + N Hv Dv), beta (T, N Hv), g (T, Hv), mask (T or 1, Hv R R), state (slots, Hv, R D, Dv), o
+// (T, Hv Dv). Workgroups (ceil(Dv / COLUMNS), Hv, B): COLUMNS value columns of one head of one sequence, all its
+// tokens. Every block is cut into SUB parts of rows. An invocation keeps PER parts of one column of S in registers; the
+// parts' k S, q S and q k^T are added through shared memory, with one barrier per step. q, k, v and the masks, computed
+// here from their logits, are staged for BLOCK tokens, so that the mask needs no dispatch of its own. Any D, R, Dv, N,
+// T.
 #include "delta_rule.h"
 layout(local_size_x_id = DELTA_RULE_SPEC_LANES) in;
 layout(constant_id = DELTA_RULE_SPEC_D) const uint D = 64;
@@ -32,22 +33,22 @@ layout(set = 0, binding = DELTA_RULE_SEQUENCES) readonly buffer sequences_block 
 #include "hh_mask.glsl"
 
 const uint DK = R * D;
-const uint PIECE4 = ((D + SUB - 1) / SUB + 3) / 4; // vec4 of a column's rows in one piece
+const uint PIECE4 = ((D + SUB - 1) / SUB + 3) / 4; // vec4 of a column's rows in one part
 const uint PIECES = R * SUB;
 const uint SPLIT = PIECES / PER;    // invocations that share a column
 const uint HEAD4 = PIECES * PIECE4; // vec4 of a padded key
 const uint OWN4 = PER * PIECE4;     // vec4 of an invocation
 const uint R4 = (R + 3) / 4;
-const uint VECTORS = N + 1; // of a token: the k of each step, then q
+const uint VECTORS = N + 1; // vectors of a token: k of each step, then q
 shared vec4 heads[BLOCK * VECTORS * HEAD4];
 shared float values[BLOCK * N * COLUMNS];
 shared float betas[BLOCK * N];
 shared float decays[BLOCK];
 shared float roots[R > 1 ? BLOCK * R * R : 1];            // hh_mask.glsl's N
 shared vec4 masks[R > 1 ? BLOCK * R * R4 : 1];            // rows of M, zeros past R
-shared vec4 partial[SPLIT > 1 ? 2 * PIECES * COLUMNS : 1]; // k S, q S, q k^T of a piece; two of them, used in turn
+shared vec4 partial[SPLIT > 1 ? 2 * PIECES * COLUMNS : 1]; // k S, q S, q k^T of a part; two buffers, used in turn
 
-// Row of the head where vec4 `i` of a padded key begins; its rows end with the block's.
+// The row of the head at which vec4 `i` of a padded key begins; its rows end with the block's.
 uint row_of(uint i) { return R == 1 ? i * 4 : i / (SUB * PIECE4) * D + i % (SUB * PIECE4) * 4; }
 uint rows_of(uint i) {
   uint row = R == 1 ? i * 4 : i % (SUB * PIECE4) * 4;
@@ -61,7 +62,7 @@ vec4 load4(uint from, uint i) {
   return vec4(qkv[at], n > 1 ? qkv[at + 1] : 0.0, n > 2 ? qkv[at + 2] : 0.0, n > 3 ? qkv[at + 3] : 0.0);
 }
 
-// Masks of tokens row ... row + count - 1.
+// Stages the masks of tokens row ... row + count - 1.
 void stage_masks(uint lane, uint row, uint count, uint head) {
   if (NONNEG != HH_GIVEN) {
     for (uint i = lane; i < count * R; i += gl_WorkGroupSize.x) {
@@ -87,7 +88,7 @@ void stage_masks(uint lane, uint row, uint count, uint head) {
   }
 }
 
-// Tokens row ... row + count - 1 of this head into shared memory.
+// Stages tokens row ... row + count - 1 of this head in shared memory.
 void stage(uint lane, uint row, uint count, uint head, uint column0) {
   uint key_head = head / (args.Hv / args.H);
   for (uint i = lane; i < count * VECTORS * HEAD4; i += gl_WorkGroupSize.x) {
@@ -140,7 +141,7 @@ void main() {
       for (uint m = 0; m < N; m++) {
         uint k_at = (t * VECTORS + m) * HEAD4 + part * OWN4, q_at = (t * VECTORS + N) * HEAD4 + part * OWN4;
         vec4 k[OWN4];
-        vec3 own[PER]; // k S, q S, q k^T of a piece
+        vec3 own[PER]; // k S, q S, q k^T of a part
         [[unroll]] for (uint p = 0; p < PER; p++) {
           vec4 kS = vec4(0.0), qS = vec4(0.0), qk = vec4(0.0);
           [[unroll]] for (uint i = 0; i < PIECE4; i++) {

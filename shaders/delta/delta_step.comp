@@ -3,12 +3,12 @@
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #extension GL_EXT_control_flow_attributes : require
 // One token of every sequence through a delta layer, from its convolved q, k, v to the gated output: delta_inputs.comp,
-// delta_rule.comp or hh_rule.comp, and output_norm.comp at once, with their formulas. Per value head:
+// delta_rule.comp and output_norm.comp in one kernel, with their formulas. Per value head:
 //   S <- e^g S;  N times: y_b = k_b S_b, u_a = beta (v - sum_b M_ab y_b), S_a <- S_a + k_a^T u_a;  o = scale q S
-// with R blocks a, b of rows (R = 1: M = 1), q and k normed; then o / sqrt(mean o^2 + eps) * weight * silu(gate).
-// q and k stay as they are: the factors of their norms go to k S, u and q S.
+// with R blocks a, b of rows (R = 1: M = 1), q and k normed; then o / sqrt(mean o^2 + eps) * weight * silu(gate). q and
+// k are not normed in place: the factors of their norms are applied to k S, u and q S.
 // Workgroups (ceil(Dv / COLUMNS), Hv, B): COLUMNS value columns of one head of one sequence. An invocation keeps a part
-// of a block's rows of one column in registers, asked for before all else; SPLIT of them share a column. Any D, Dv, N.
+// of a block's rows of one column in registers, which it loads first; SPLIT invocations share a column. Any D, Dv, N.
 #include "stored.glsl"
 #include "delta_step.h"
 layout(local_size_x_id = DELTA_STEP_SPEC_LANES) in;
@@ -36,14 +36,14 @@ layout(set = 0, binding = DELTA_STEP_NORM_WEIGHT) readonly buffer norm_block { f
 
 const uint DK = R * D, SPLIT = R * SUB;
 const uint ROWS4 = ((D + SUB - 1) / SUB + 3) / 4; // vec4 of a column's rows in one invocation
-const uint HEAD4 = SPLIT * ROWS4;                 // of a padded key: parts follow each other, zeros end each
-const uint VECTORS = N + 1;                       // the k of each step, then q
+const uint HEAD4 = SPLIT * ROWS4;                 // vec4 of a padded key: its parts in order, zeros at the end of each
+const uint VECTORS = N + 1;                       // k of each step, then q
 shared vec4 heads[VECTORS * HEAD4];
-shared float partial[2 * SPLIT * COLUMNS]; // sums over a part of the rows; two of them, used in turn
-shared float slots[VECTORS * gl_WorkGroupSize.x / 4 + VECTORS]; // a norm's sums, one a subgroup of 4 lanes or more
+shared float partial[2 * SPLIT * COLUMNS]; // partial sums over a part of the rows; two buffers, used in turn
+shared float slots[VECTORS * gl_WorkGroupSize.x / 4 + VECTORS]; // sums of norms per subgroup; it has >= 4 lanes
 shared float roots[R * R]; // N of Head-in-Head's mask, or M itself
 
-// Activated q and k to shared memory, their norms' sums to slots.
+// Stages the activated q and k in shared memory, and the partial sums of their norms in slots.
 void stage(uint lane, uint row, uint key_head) {
   float sums[VECTORS];
   [[unroll]] for (uint m = 0; m < VECTORS; m++) {
@@ -95,7 +95,7 @@ void main() {
   sequence s = sequences[gl_WorkGroupID.z];
   if (s.T == 0) return;
   uint head = gl_WorkGroupID.y, column = gl_WorkGroupID.x * COLUMNS + lane % COLUMNS, part = lane / COLUMNS;
-  uint block = part / SUB, first = part % SUB * 4 * ROWS4; // first row, of the block
+  uint block = part / SUB, first = part % SUB * 4 * ROWS4; // its first row in the block
   bool inside = column < args.Dv;
   uint state_at = s.slot * args.state_stride + (head * DK + block * D) * args.Dv + column;
   vec4 S[ROWS4];
@@ -150,7 +150,7 @@ void main() {
   partial[turn + own] = dot(qS, vec4(1.0));
   barrier();
 
-  // The first part of a column has its output.
+  // The first part of a column writes its output.
   bool writes = part == 0 && inside;
   float y = 0.0;
   if (writes) {

@@ -7,22 +7,22 @@
 #include "interface.h"
 #include "key_norm.h"
 #define DELTA_STEP_O 0           // (T, Hv * Dv) out, f32 or f16
-#define DELTA_STEP_QKV 1         // (T, H * DK + N * H * DK + N * Hv * Dv) in, f32: q, each step's k, each step's v
-#define DELTA_STEP_BA 2          // (T, N * Hv + Hv) in, f32, the second part when args.gated, the first when has_beta
+#define DELTA_STEP_QKV 1         // (T, H * DK + N * H * DK + N * Hv * Dv) in, f32: q, k of each step, v of each step
+#define DELTA_STEP_BA 2          // (T, N * Hv + Hv) in, f32; first part read when has_beta, second when args.gated
 #define DELTA_STEP_A_LOG 3       // (1, Hv) in, f32; read when args.gated
 #define DELTA_STEP_DT_BIAS 4     // (1, Hv) in, f32; read when args.gated
 #define DELTA_STEP_STATE 5       // (slots, Hv * DK * Dv) inout, f32
-#define DELTA_STEP_SEQUENCES 6   // (B) in, struct sequence, of 1 token or none
+#define DELTA_STEP_SEQUENCES 6   // (B) in, struct sequence, of at most 1 token each
 #define DELTA_STEP_GATE 7        // (T, Hv * Dv) in, f32; read when args.has_gate
 #define DELTA_STEP_NORM_WEIGHT 8 // (1, Dv) in, f32; read when NORM
 #define DELTA_STEP_MASK 9        // (T or 1, Hv * R * R) in, f32; read when R > 1: logits, or M when NONNEG is HH_GIVEN
 #define DELTA_STEP_BINDINGS 10
 #define DELTA_STEP_SPEC_LANES 0      // COLUMNS * R * SUB
 #define DELTA_STEP_SPEC_D 1          // Dk / R, rows of a block
-#define DELTA_STEP_SPEC_R 2          // blocks of a head: 1, but for Head-in-Head
-#define DELTA_STEP_SPEC_N 3          // Householder steps; 1 when R > 1
+#define DELTA_STEP_SPEC_R 2          // blocks of a head; > 1: Head-in-Head
+#define DELTA_STEP_SPEC_N 3          // householder steps per token; 1 when R > 1
 #define DELTA_STEP_SPEC_COLUMNS 4    // value columns of a workgroup; >= Dv when NORM
-#define DELTA_STEP_SPEC_SUB 5        // invocations that share a block's rows of a column
+#define DELTA_STEP_SPEC_SUB 5        // invocations that share the rows of a block in a column
 #define DELTA_STEP_SPEC_NORM 6       // 1: the output is normed
 #define DELTA_STEP_SPEC_NONNEG 7     // HH_...
 #define DELTA_STEP_SPEC_ACTIVATION 8 // of q and k: ACT_...

@@ -3,11 +3,11 @@
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
 #extension GL_EXT_control_flow_attributes : require
-// delta_step.comp for one step a token, no blocks, and rows of whole vec4s:
+// delta_step.comp for one step per token, no blocks, and rows of whole vec4s:
 //   S <- e^g S + k^T u,  u = beta (v - k e^g S);  o = scale q S, normed and gated.
-// Workgroups (ceil(DV / columns), Hv, B). WIDTH lanes of a subgroup share 4 GROUPS columns of a head: a lane has four of
-// them, and every PARTS-th four rows. So sums over rows stay in the subgroup, no subgroup waits for another before its
-// part of S is stored, and some load while others store. Dk, Dv and strides: multiples of 4.
+// Workgroups (ceil(DV / columns), Hv, B). WIDTH lanes of a subgroup share 4 GROUPS columns of a head; a lane has four
+// of them, and every PARTS-th group of four rows. So sums over rows stay within the subgroup, no subgroup waits for
+// another before it stores its part of S, and some load while others store. Dk, Dv and strides: multiples of 4.
 #include "stored.glsl"
 #include "delta_step_fours.h"
 layout(local_size_x_id = DELTA_STEP_FOURS_SPEC_LANES) in;
@@ -32,11 +32,11 @@ layout(set = 0, binding = DELTA_STEP_NORM_WEIGHT) readonly buffer norm_block { v
 #include "reduce.glsl"
 
 const uint PARTS = WIDTH / GROUPS, DK4 = DK / 4, DV4 = DV / 4;
-const uint ROWS4 = (DK4 + PARTS - 1) / PARTS; // fours of rows of a lane
+const uint ROWS4 = (DK4 + PARTS - 1) / PARTS; // groups of four rows of a lane
 const bool EXACT = DV4 % (gl_WorkGroupSize.x / WIDTH * GROUPS) == 0; // no column is past the last
-uint part;                                    // which of them: part, PARTS + part ...
+uint part;                                    // the lane's groups of rows: part, PARTS + part ...
 
-// Only the last may be past the end.
+// Whether group r exists. Only the last one may be past the end.
 bool has(uint r) { return (r + 1) * PARTS <= DK4 || r * PARTS + part < DK4; }
 
 vec4 activated(vec4 x) {
@@ -46,7 +46,7 @@ vec4 activated(vec4 x) {
 
 float summand(vec4 x) { return KEY_NORM == NORM_L2 ? dot(x, x) : dot(KEY_NORM == NORM_L1 ? abs(x) : x, vec4(1.0)); }
 
-// A vector's factor, of its sum over a lane's rows.
+// The factor of a vector's norm, from its sum over a lane's rows.
 float factor_of(float sum) {
   if (KEY_NORM == NORM_NONE) return 1.0;
   [[unroll]] for (uint m = GROUPS; m < WIDTH; m *= 2) sum += subgroupShuffleXor(sum, m);
@@ -65,9 +65,9 @@ void main() {
   if (LONE == 0 && s.T == 0) return;
   uint head = gl_WorkGroupID.y, key_head = head / (args.Hv / args.H);
   uint own = (gl_WorkGroupID.x * gl_WorkGroupSize.x + lane) / WIDTH * GROUPS + lane % GROUPS;
-  uint column = EXACT ? own : min(own, DV4 - 1); // past the last: the last again, not stored
+  uint column = EXACT ? own : min(own, DV4 - 1); // past the last column: repeats the last, not stored
   part = lane % WIDTH / GROUPS;
-  // With one text nothing waits for the sequence.
+  // With one sequence no load depends on it.
   uint row = LONE != 0 ? 0 : s.row, slot = LONE != 0 ? 0 : s.slot;
   uint state_at = slot * (args.state_stride / 4) + (head * DK + 4 * part) * DV4 + column;
   vec4 S[4 * ROWS4], k[ROWS4], q[ROWS4];
@@ -113,7 +113,7 @@ void main() {
       [[unroll]] for (uint i = 0; i < 4; i++) state[state_at + (4 * r * PARTS + i) * DV4] = x[i];
   }
 
-  // The first part has the output.
+  // The first part writes the output.
   vec4 y = scale * all_rows(qS);
   inside = inside && part == 0;
   if (NORM != 0) {

@@ -2,13 +2,13 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 // The part of the chunkwise Head-in-Head rule that needs no state (docs/mixers.md): masks M, and with n, i tokens of a
-// chunk, a, b blocks of D numbers,
+// chunk, a, b blocks of D elements,
 //   A[(n,a),(i,b)] = beta_n M^n_ab (k^n_b . k^i_b) e^(G_n - G_i), i < n      Tm = (I + A)^-1 diag(beta)
 //   P[n,(i,b)] = scale (q^n_b . k^i_b) e^(G_n - G_i), i <= n
 // qkv (T, 2 H R D + Hv Dv), beta, g (T, Hv), mask (T or 1, Hv R R), prepared: see hh_chunk.h. Workgroups (chunks, Hv):
-// one record each. Products: 4 x 4 tokens of one block, one job. The inverse X: invocations own columns of it and
-// substitute forward, a token's R rows at a time, without a barrier: X_ij is kept at (j, i), above the diagonal, where
-// A is zero. Any D, R; C a multiple of 4.
+// one record each. Products: a job is 4 x 4 tokens of one block. The inverse X: invocations own columns of it and
+// substitute forward, R rows of a token at a time, without a barrier. X_ij is stored at (j, i), above the diagonal,
+// where A is zero. Any D, R; C a multiple of 4.
 #include "hh_chunk_prepare.h"
 layout(local_size_x_id = HH_CHUNK_PREPARE_SPEC_LANES) in;
 layout(constant_id = HH_CHUNK_PREPARE_SPEC_C) const uint C = 16;
@@ -30,12 +30,12 @@ const uint D4 = (D + 3) / 4;
 const uint CR = C * R;
 const uint PITCH = CR + 1;
 const uint LOWER = C / 4 * (C / 4 + 1) / 2; // 4 x 4 tiles on and below the diagonal
-const float LOWEST_G = -1e4;                // e^-104 is the last that f32 holds; a sum of these is no infinity
-shared float A[CR * PITCH];                 // below the diagonal A, above it the inverse transposed
+const float LOWEST_G = -1e4;                // e^-104 is about the smallest f32; sums of this stay finite
+shared float A[CR * PITCH];                 // A below the diagonal, the transposed inverse above it
 shared float roots[CR * R];                 // N
 shared float masks[CR * R];
 shared float betas[C], decays[C];
-shared vec2 G[C]; // the sum and what rounding took from it
+shared vec2 G[C]; // the sum and its rounding error
 
 vec4 load4(uint i, uint d) {
   if (ALIGNED != 0) return qkv4[(i + d) / 4];
@@ -52,7 +52,7 @@ void gates(uint lane, uint row, uint count, uint head) {
   barrier();
   for (uint i = lane; i < C; i += gl_WorkGroupSize.x) {
     precise float sum = 0.0, lost = 0.0;
-    for (uint j = 0; j <= i; j++) { // Knuth's exact sum of two
+    for (uint j = 0; j <= i; j++) { // Knuth's exact sum of two values
       precise float next = sum + decays[j], added = next - sum;
       lost += (sum - (next - added)) + (decays[j] - added);
       sum = next;
@@ -62,7 +62,7 @@ void gates(uint lane, uint row, uint count, uint head) {
   barrier();
 }
 
-// e^(G_i - G_j) for i >= j, anything else for i < j.
+// e^(G_i - G_j) for i >= j, any value for i < j.
 float decay(vec2 G_i, vec2 G_j) {
   precise vec2 d = G_i - G_j;
   return accurate_exp(min(d.x + d.y, 0.0));
@@ -92,7 +92,7 @@ void make_masks(uint lane, uint row, uint count, uint head) {
   barrier();
 }
 
-// Tokens n0 ... n0 + 3 (rows of q or k at left_at) against i0 ... i0 + 3, one block: 16 products.
+// 16 products of one block: tokens n0 ... n0 + 3 (rows of q or k at left_at) with i0 ... i0 + 3.
 mat4 products(uint left_at, uint right_at, uint n0, uint i0, uint count) {
   mat4 sums = mat4(0.0); // sums[j][i]: column i0 + j, row n0 + i
   for (uint d = 0; d < D4; d++) {
@@ -106,7 +106,7 @@ mat4 products(uint left_at, uint right_at, uint n0, uint i0, uint count) {
   return sums;
 }
 
-// The lower triangles of A and of P; what P holds above the diagonal is zero.
+// Computes the lower triangles of A and P; above the diagonal P is zero.
 void fill(uint lane, uint row, uint count, uint key_head, uint record) {
   for (uint job = lane; job < 2 * R * LOWER; job += gl_WorkGroupSize.x) {
     uint b = job % R, tile = job / R % LOWER, bi = 0;
@@ -151,7 +151,7 @@ void main() {
   uint lane = gl_LocalInvocationID.x, head = gl_WorkGroupID.y;
   uint chunk = gl_WorkGroupID.x, z = 0;
   while (z < args.B && chunk >= (sequences[z].T + C - 1) / C) chunk -= (sequences[z++].T + C - 1) / C;
-  if (z == args.B) return; // the host counts chunks as if every sequence ended in a broken one
+  if (z == args.B) return; // the host assumes a partial chunk at the end of every sequence
   uint row = sequences[z].row + chunk * C, count = min(C, sequences[z].T - chunk * C);
   uint record = (gl_WorkGroupID.x * args.Hv + head) * HH_CHUNK_RECORD(C, R);
 

@@ -1,15 +1,15 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// The sequential part of the chunkwise Head-in-Head rule (docs/mixers.md): chunks in order, S in shared
-// memory. With n a token of the chunk and a, b blocks of D rows:
+// The sequential part of the chunkwise Head-in-Head rule (docs/mixers.md): chunks in order, with S in shared memory.
+// With n a token of the chunk and a, b blocks of D rows:
 //   Y_b = K_b S_b, Z = scale e^G sum_b Q_b S_b      Y[(n,a)] <- v_n - sum_b (e^G_n M^n_ab) Y_b[n]
 //   V' = Tm Y                                       O = Z + P V'
 //   S_b <- e^Gn S_b + (e^(Gn - G) * K_b)^T V'_b
 // Tm, P, e^G M, e^G and e^(Gn - G) come from hh_chunk_prepare (hh_chunk.h).
 // qkv (T, 2 H R D + Hv Dv), state (slots, Hv, R D, Dv), o (T, Hv Dv). Workgroups (ceil(Dv / COLUMNS), Hv, B): COLUMNS
-// value columns of one head of one sequence. Every line above is a round of small jobs, 4 x 4 numbers each where
-// there are enough of them; between rounds a barrier, four a chunk. Any D, R, Dv, T; C a multiple of 4.
+// value columns of one head of one sequence. Every line above is a round of small jobs, with 4 x 4 elements each if
+// there are enough; a barrier separates rounds, four per chunk. Any D, R, Dv, T; C a multiple of 4.
 #include "hh_chunk_scan.h"
 layout(local_size_x_id = HH_CHUNK_SCAN_SPEC_LANES) in;
 layout(constant_id = HH_CHUNK_SCAN_SPEC_C) const uint C = 16;
@@ -29,7 +29,7 @@ layout(set = 0, binding = HH_CHUNK_SCAN_SEQUENCES) readonly buffer sequences_blo
 
 const uint DK = R * D;
 const uint D4 = (D + 3) / 4;
-const uint ROWS = R * D4 * 4; // of S, every block with zeros below D
+const uint ROWS = R * D4 * 4; // rows of S, every block with zeros below D
 const uint CR = C * R;
 const uint V4 = COLUMNS / 4; // vec4 of a row of S, Y, V'
 shared vec4 S[ROWS * V4];
@@ -37,7 +37,7 @@ shared vec4 Y[CR * V4];
 shared vec4 U[CR * V4]; // Q_b S_b, then V'
 shared vec4 Z[C * V4];
 
-// Numbers d ... d + 3 of the n at i; zeros past the end.
+// Elements d ... d + 3 of the n at i; zeros past the end.
 vec4 load4(uint i, uint d, uint n) {
   if (d >= n) return vec4(0.0);
   if (ALIGNED != 0) return qkv4[(i + d) / 4];
@@ -55,7 +55,7 @@ void store4(uint i, uint d, uint n, vec4 value) {
       if (d + j < n) o[i + d + j] = value[j];
 }
 
-// Row of the head that row `row` of S holds; DK and more: zeros.
+// The row of the head that row `row` of S holds; DK and more: zeros.
 uint head_row(uint row) { return row % (4 * D4) < D ? row / (4 * D4) * D + row % (4 * D4) : DK; }
 
 void load_state(uint lane, uint from, uint columns) {
@@ -87,7 +87,7 @@ void store_state(uint lane, uint to, uint columns) {
   }
 }
 
-// Y_b = K_b S_b and U_b = Q_b S_b: 4 tokens of one block a job. Tokens past the end repeat the last one.
+// Y_b = K_b S_b and U_b = Q_b S_b: a job is 4 tokens of one block. Tokens past the end repeat the last one.
 void read_state(uint lane, uint q_at, uint k_at, uint count) {
   for (uint job = lane; job < C / 4 * R * V4; job += gl_WorkGroupSize.x) {
     uint c = job % V4, b = job / V4 % R, n0 = job / V4 / R * 4;
@@ -113,7 +113,7 @@ void read_state(uint lane, uint q_at, uint k_at, uint count) {
   barrier();
 }
 
-// Y[(n,a)] = v_n - sum_b (e^G_n M^n_ab) Y_b[n], and Z: one token a job, which nobody else reads meanwhile.
+// Y[(n,a)] = v_n - sum_b (e^G_n M^n_ab) Y_b[n], and Z: a job is one token, which no other invocation reads meanwhile.
 void mix_blocks(uint lane, uint v_at, uint columns, uint count, uint record) {
   for (uint job = lane; job < C * V4; job += gl_WorkGroupSize.x) {
     uint c = job % V4, n = job / V4, from = record + HH_CHUNK_MASKS(C, R) + n * R * R;
@@ -132,7 +132,7 @@ void mix_blocks(uint lane, uint v_at, uint columns, uint count, uint record) {
   barrier();
 }
 
-// V' = Tm Y, four rows a job; Tm is lower triangular.
+// V' = Tm Y: a job is four rows; Tm is lower triangular.
 void solve(uint lane, uint record) {
   for (uint job = lane; job < CR / 4 * V4; job += gl_WorkGroupSize.x) {
     uint c = job % V4, i0 = job / V4 * 4;
@@ -151,7 +151,7 @@ void solve(uint lane, uint record) {
   barrier();
 }
 
-// O = Z + P V', one token a job.
+// O = Z + P V': a job is one token.
 void write_outputs(uint lane, uint o_at, uint columns, uint count, uint record) {
   for (uint job = lane; job < count * V4; job += gl_WorkGroupSize.x) {
     uint c = job % V4, n = job / V4, from = (record + HH_CHUNK_P(C, R) + n * CR) / 4;
@@ -164,7 +164,7 @@ void write_outputs(uint lane, uint o_at, uint columns, uint count, uint record) 
   }
 }
 
-// S_b <- e^Gn S_b + (e^(Gn - G) * K_b)^T V'_b, four rows a job.
+// S_b <- e^Gn S_b + (e^(Gn - G) * K_b)^T V'_b: a job is four rows.
 void write_state(uint lane, uint k_at, uint count, uint record) {
   float decay = prepared[record + HH_CHUNK_FADE(C, R) + C - 1];
   for (uint job = lane; job < ROWS / 4 * V4; job += gl_WorkGroupSize.x) {
@@ -187,7 +187,7 @@ void main() {
   uint head = gl_WorkGroupID.y, key_head = head / (args.Hv / args.H);
   uint column0 = gl_WorkGroupID.x * COLUMNS, columns = min(COLUMNS, args.Dv - column0);
   uint state_at = s.slot * args.state_stride + head * DK * args.Dv + column0;
-  uint chunk = 0; // number of this sequence's first chunk
+  uint chunk = 0; // index of this sequence's first chunk
   for (uint z = 0; z < gl_WorkGroupID.z; z++) chunk += (sequences[z].T + C - 1) / C;
   load_state(lane, state_at, columns);
   for (uint t0 = 0; t0 < s.T; t0 += C, chunk++) {

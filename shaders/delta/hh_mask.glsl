@@ -1,13 +1,14 @@
-// hh_mask.glsl: masks of Head-in-Head:  M = N N^T,  N = rows of f(z) over their L2 norm, z (R, R) logits,
-// f = softplus, sigmoid or exp, 1e-6 added to a row's sum of squares. Needs R and NONNEG and the buffer `mask`.
+// hh_mask.glsl: computes the masks of Head-in-Head, M = N N^T. N has the rows of f(z), each divided by its L2 norm;
+// z (R, R) logits, f = softplus, sigmoid or exp; 1e-6 is added to a row's sum of squares. Needs R, NONNEG
+// and the buffer `mask`.
 #include "activation.glsl"
 
 float nonneg(float z) {
   return NONNEG == HH_SOFTPLUS ? softplus(z) : NONNEG == HH_SIGMOID ? sigmoid(z) : accurate_exp(z);
 }
 
-// A row of N from the row of z at `from`. e^z is taken relative to the row's largest, which its norm divides out again:
-// the sum of squares does not overflow.
+// Computes a row of N from the row of z at `from`. e^z is taken relative to the row's maximum, so that the sum of
+// squares cannot overflow; the row's norm divides that factor out again.
 void mask_row(uint from, out float N[R]) {
   float top = 0.0, squares = 0.0;
   if (NONNEG == HH_EXP) {

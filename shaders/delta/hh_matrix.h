@@ -1,9 +1,9 @@
-// hh_matrix.h: what passes between the kernels of the chunkwise Head-in-Head rule on cooperative matrices.
+// hh_matrix.h: the records that the kernels of the chunkwise Head-in-Head rule on cooperative matrices pass on.
 //
-// Chunks are numbered as in hh_chunk.h, of which this is the twin with matrices of f16. Unknowns, "steps", are numbered
-// block by block: b * TOKENS + n, TOKENS = C / R, and from R * TOKENS to C there is nothing. For chunk c and value head
-// j, record c * Hv + j of `prepared` holds, in units of 16 bytes:
-//   W (C + QUERIES, C) f16    a row gives what one number adds to all unknowns: V' = W^T (K_b S_b of each block; V)
+// Chunks have the order of hh_chunk.h, and records are similar, but in f16. Unknowns ("steps") are ordered block by
+// block: b * TOKENS + n, with TOKENS = C / R; from R * TOKENS to C they are empty. For chunk c and value head j, record
+// c * Hv + j of `prepared` holds, in units of 16 bytes:
+//   W (C + QUERIES, C) f16    a row gives what one element adds to all unknowns: V' = W^T (K_b S_b of each block; V)
 //     row (b, i)   (I + A)^-1 w, w_(i,a) = -beta_i e^G_i M^i_ab, else 0
 //     row C + i    the same, w_(i,a) = beta_i
 //   P (QUERIES, C) f16         scale (q^n_b . k^i_b) e^(G_n - G_i) for i <= n, else 0
@@ -18,6 +18,6 @@
 #define HH_MATRIX_P(C, R) (((C) + DELTA_MATRIX_QUERIES(C, R)) * (C) / 8)
 #define HH_MATRIX_FADES(C, R) (((C) + 2 * DELTA_MATRIX_QUERIES(C, R)) * (C) / 8)
 #define HH_MATRIX_RECORD(C, R) (HH_MATRIX_FADES(C, R) + (2 * (C) + DELTA_MATRIX_QUERIES(C, R)) / 4)
-// Rows of K's blocks in shared memory, with zeros around each; none where every tile of K is of one block anyway.
+// Rows of K's blocks in shared memory, with zeros around each; 0 if every tile of K lies in one block anyway.
 #define HH_MATRIX_ALONE(C, R, D) (((C) / (R) % 16 + (D) % 16) == 0 ? 0 : (C))
 #endif

@@ -9,12 +9,12 @@
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #extension GL_KHR_shader_subgroup_ballot : require
 #extension GL_KHR_shader_subgroup_shuffle : require
-// The part of the chunkwise Head-in-Head rule that needs no state, on cooperative matrices (docs/mixers.md; what is
-// written: hh_matrix.h). With n, i tokens of a chunk, a, b blocks of D numbers,
+// The part of the chunkwise Head-in-Head rule that needs no state, on cooperative matrices (coopmat; docs/mixers.md;
+// output: hh_matrix.h). With n, i tokens of a chunk, a, b blocks of D elements,
 //   A[(n,a),(i,b)] = beta_n M^n_ab (k^n_b . k^i_b) e^(G_n - G_i), i < n
 //   W = (I + A)^-1 (-beta e^G M | beta)^T      P[n,(i,b)] = scale (q^n_b . k^i_b) e^(G_n - G_i), i <= n
-// Products are f16 x f16 -> f32, all of K and Q against K's blocks. Masks and the solution are f32: A is never made,
-// since M is the same for all i. An invocation owns a column of W, its R unknowns a token in registers:
+// Products are f16 x f16 -> f32, all of K and Q with K's blocks. Masks and the solution are f32. A is never formed,
+// since M is the same for all i. An invocation owns a column of W and keeps R unknowns of a token in registers:
 //   y_b = sum_i beta_n (k^n_b . k^i_b) e^(G_n - G_i) x_(i,b),  x_(n,a) = w_(n,a) - sum_b M^n_ab y_b
 // qkv (T, 2 H R D + Hv Dv), beta, g (T, Hv), mask (T or 1, Hv R R). Any D, R, H, Hv.
 #include "hh_matrix_prepare.h"
@@ -49,17 +49,17 @@ const uint ALONE = HH_MATRIX_ALONE(C, R, D);
 const bool EDGES = KEY != DK || DK % SLAB != 0;
 const uint LEFTS = 2 * QUERIES; // rows of K, then of Q; then K's blocks
 const uint ROWS = LEFTS + ALONE;
-const uint SLAB8 = SLAB / 8, PITCH = SLAB8 + 1; // of a staged row, 16 bytes each; the odd one spreads rows over banks
+const uint SLAB8 = SLAB / 8, PITCH = SLAB8 + 1; // uvec4 of a staged row; the extra one spreads rows over banks
 const uint F_PITCH = C / 4 + 1;
 const uint C8 = C / 8, R4 = (R + 3) / 4;
 const uint SUBGROUPS = LANES / SUBGROUP;
 const uint JOBS = LEFTS / TILE_M * (C / TILE_N), JOBS_EACH = (JOBS + SUBGROUPS - 1) / SUBGROUPS; // tiles of products
 const uint PAIRS = TOKENS * TOKENS * R4;
-// K and Q; then beta_n (k^n_b . k^i_b) e^(G_n - G_i) of every n, i, its R blocks next to each other.
+// K and Q; then beta_n (k^n_b . k^i_b) e^(G_n - G_i) of all n, i, with its R blocks adjacent.
 shared uvec4 staged[PAIRS > ROWS * PITCH ? PAIRS : ROWS * PITCH];
 shared vec4 products[LEFTS * F_PITCH];
 shared vec4 masks[TOKENS * R * R4];                          // M, rows of R
-shared vec4 roots[NONNEG == HH_GIVEN ? 1 : TOKENS * R * R4]; // N, of which it is made
+shared vec4 roots[NONNEG == HH_GIVEN ? 1 : TOKENS * R * R4]; // N, from which M is computed
 #include "delta_matrix_chunk.glsl"
 #define LEFT coopmat<float16_t, gl_ScopeSubgroup, TILE_M, TILE_K, gl_MatrixUseA>
 #define RIGHT coopmat<float16_t, gl_ScopeSubgroup, TILE_K, TILE_N, gl_MatrixUseB>
@@ -71,7 +71,7 @@ uvec4 load8_of(uint at, uint d) {
   return finish8_of(fetch8_of(at, d, args.pitch, UNIT, EDGES), at, d, args.pitch, UNIT, EDGES);
 }
 
-// Of numbers d ... d + 7 those of block b.
+// Keeps those of elements d ... d + 7 that are in block b; zeros for the others.
 uvec4 only_block(uvec4 x, uint d, uint b) {
   [[unroll]] for (uint i = 0; i < 4; i++) {
     x[i] &= (d + 2 * i) / D == b ? 0xffffffff : 0xffff0000;
@@ -80,7 +80,8 @@ uvec4 only_block(uvec4 x, uint d, uint b) {
   return x;
 }
 
-// Columns d0 ... of the rows. Tokens past the end are any's: their beta is 0, and what P has of them nobody reads.
+// Stages columns d0 ... of the rows. Tokens past the end have any token's data: their beta is 0, and nothing reads
+// their part of P.
 void stage(uint lane, uint key_head, uint d0) {
   [[unroll]] for (uint i0 = 0; i0 < ROWS * SLAB8; i0 += LANES) {
     uint i = i0 + lane, r = i / SLAB8, d = d0 + i % SLAB8 * 8, j = r - LEFTS;
@@ -93,7 +94,7 @@ void stage(uint lane, uint key_head, uint d0) {
   }
 }
 
-// M, or the rows of N that it is made of.
+// Loads M, or the rows of N from which it is computed.
 void load_masks(uint lane, uint head) {
   for (uint i = lane; i < TOKENS * R; i += LANES) {
     uint from = (row + min(i / R, count - 1)) * args.mask_stride + (head * R + i % R) * R;
@@ -116,7 +117,7 @@ void make_masks(uint lane) {
   }
 }
 
-// P to its record; what x needs of A, in the place of K and Q.
+// Writes P to its record, and the part of A that x needs in place of K and Q.
 void weigh(uint lane) {
   for (uint i = lane; i < QUERIES * C8; i += LANES) {
     uint t = i / C8, c = i % C8 * 8, at = (QUERIES + t) * F_PITCH + c / 4;
@@ -145,7 +146,7 @@ void weigh(uint lane) {
   }
 }
 
-// A column of W: token i, and block w of M, or, w = R, what is multiplied with V.
+// Solves a column of W: for token i and block w of M, or, if w = R, the column that multiplies V.
 void solve(uint i, uint w) {
   float own[R], x[C];
   [[unroll]] for (uint a = 0; a < R; a++)
@@ -178,7 +179,7 @@ void solve(uint i, uint w) {
   }
 }
 
-// Zeros in rows of W that are no column's, and the decays.
+// Writes zeros to unused rows of W, and the decays.
 void write_rest(uint lane) {
   const uint above = C - R * TOKENS, rest = above + QUERIES - TOKENS;
   for (uint i = lane; i < rest * C8; i += LANES) {

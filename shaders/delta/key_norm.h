@@ -1,4 +1,4 @@
-// key_norm.h: numbers of the norms of keys, as enum key_norm of host/ops/ops.h.
+// key_norm.h: values of the norms of keys, as enum key_norm of host/ops/ops.h.
 #ifndef KEY_NORM_H
 #define KEY_NORM_H
 #define NORM_NONE 0

@@ -3,7 +3,7 @@
 #define SHORT_CONV_H
 #include "control.h"
 #include "interface.h"
-#define SHORT_CONV_Y 0         // (T, C, padding of keys besides) out, f32 or f16
+#define SHORT_CONV_Y 0         // (T, C and the padding of keys) out, f32 or f16
 #define SHORT_CONV_X 1         // (T, C) in, f32
 #define SHORT_CONV_WEIGHT 2    // (W, C) in, f32
 #define SHORT_CONV_BIAS 3      // (1, C) in, f32; read when args.has_bias
@@ -16,13 +16,13 @@
 #define SHORT_CONV_SPECS 3
 struct short_conv_args {
   uint C;
-  uint silu_from; // channels from here on end in SiLU
+  uint silu_from; // channels from here on have SiLU
   uint y_stride;
   uint x_stride;
   uint weight_stride;
   uint history_stride;
   uint has_bias;
-  uint keys; // the first channels are keys of Dk numbers, each of which begins `pitch` after the one before in y
+  uint keys; // the first channels are keys of Dk elements, which begin every `pitch` elements in y
   uint Dk;   // not 0
   uint pitch;
 };

@@ -1,6 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// y = x + z, (T, N) each. Workgroups (ceil(N / lanes), T): an invocation adds one number.
+// y = x + z, (T, N) each. Workgroups (ceil(N / lanes), T): an invocation computes one element.
 #include "add.h"
 layout(local_size_x_id = ADD_SPEC_LANES) in;
 layout(set = 0, binding = ADD_Y) writeonly buffer y_block { float y[]; };

@@ -2,10 +2,10 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 // y (T, N) = x (T, K) w (N, K)^T (+ bias) (+ y): many tokens.
-// Workgroups (ceil(N / TILE_N), ceil(T / TILE_T)): a tile of y, in steps of TILE_K through shared memory. Both tiles
-// stay as they lie in memory, four numbers along K in a vec4: an invocation then reads SUB_T + SUB_N vectors for
-// 4 * SUB_T * SUB_N multiplications. Its outputs are spread (SUB_N columns TILE_N / SUB_N apart) so that neighbours
-// read neighbouring rows, which with one vec4 of padding lie in different banks. Any T, N, K.
+// Workgroups (ceil(N / TILE_N), ceil(T / TILE_T)): a tile of y, in steps of TILE_K through shared memory. Both input
+// tiles keep their memory layout, with four elements along K in a vec4, so an invocation reads SUB_T + SUB_N vectors
+// for 4 * SUB_T * SUB_N multiplications. Its outputs are spread (SUB_N columns TILE_N / SUB_N apart), so that
+// neighbours read neighbouring rows; one vec4 of padding puts these in different banks. Any T, N, K.
 #include "matmul.h"
 layout(local_size_x_id = MATMUL_SPEC_LANES) in;
 layout(constant_id = MATMUL_SPEC_TILE_T) const uint TILE_T = 32;
@@ -28,7 +28,7 @@ const uint ACROSS_T = TILE_T / SUB_T, ACROSS_N = TILE_N / SUB_N; // invocations 
 shared vec4 x_tile[TILE_T * PITCH];
 shared vec4 w_tile[TILE_N * PITCH];
 
-// Four inputs of a token, zeros from K on: the zeros that end a row of weights must not meet a NaN.
+// Four inputs of a token, zeros from K on: the zeros at the end of a row of weights must not multiply a NaN.
 vec4 inputs(uint t, uint k) {
   if (t >= args.T || k >= args.K) return vec4(0.0);
   uint i = t * args.x_stride + k;
@@ -66,7 +66,7 @@ void main() {
         vec4 b = w_tile[(ln + j * ACROSS_N) * PITCH + k];
         [[unroll]] for (uint i = 0; i < SUB_T; i++) {
           float sum = GROUPED != 0 ? 0.0 : sums[i * SUB_N + j];
-          sum += a[i].x * b.x; // four steps, not dot(): each can be one fused instruction
+          sum += a[i].x * b.x; // not dot(): each of the four can be a fused multiply-add
           sum += a[i].y * b.y;
           sum += a[i].z * b.z;
           sum += a[i].w * b.w;

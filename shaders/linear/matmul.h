@@ -14,7 +14,7 @@
 #define MATMUL_SPEC_SUB_T 4  // tokens x outputs of an invocation
 #define MATMUL_SPEC_SUB_N 5
 #define MATMUL_SPEC_ALIGNED 6 // 1: K and x_stride are multiples of 4
-#define MATMUL_SPEC_GROUPED 7 // 1: a sum of sums of four products, nearer to the truth than one long sum
+#define MATMUL_SPEC_GROUPED 7 // 1: sums are sums of partial sums of four products, for smaller rounding errors
 #define MATMUL_SPECS 8
 struct matmul_args {
   uint T;
@@ -23,7 +23,7 @@ struct matmul_args {
   uint y_stride;
   uint x_stride;
   uint w_stride;
-  uint first; // number of the first output: weights too large for one descriptor take several dispatches
+  uint first; // index of the first output: weights too large for one descriptor take several dispatches
   uint add;
   uint has_bias;
 };

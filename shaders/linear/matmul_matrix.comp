@@ -6,15 +6,15 @@
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_shader_subgroup_basic : require
-// y (T, N) = x (T, K) w (N, K)^T (+ bias) (+ y) on cooperative matrices: f16 operands, f32 sums. With GATED, w (2 N, K)
-// is gate's rows and then up's, and y = act(x gate^T) * (x up^T), as f16: half of a tile's columns are gate's, and
-// every subgroup has as many of both. Inputs and bf16 weights become f16 on their way into shared memory, inputs
-// clamped to its range.
-// ceil(T / TILE_T) * ceil(N / TILE_N) workgroups, a tile of y each, in steps of TILE_K: the next step's numbers travel
-// into registers while this one's are multiplied out of shared memory. Workgroups that run together share rows of both
-// operands: they go down BAND tiles of N, then on along T. Any T, N, K.
-// SPLIT: where tiles are too few, or the last of them leave processors idle, several workgroups share the K of one. The
-// last to end, by a ticket, adds the sums of all up, always in the same order, and does what remains.
+// y (T, N) = x (T, K) w (N, K)^T (+ bias) (+ y) on cooperative matrices (coopmat): f16 operands, f32 sums. With GATED,
+// w (2 N, K) has gate's rows and then up's, and y = act(x gate^T) * (x up^T) in f16; half of a tile's columns are
+// gate's, and every subgroup has as many of both. Inputs and bf16 weights become f16 on their way into shared memory;
+// inputs are clamped to its range.
+// ceil(T / TILE_T) * ceil(N / TILE_N) workgroups, each a tile of y, in steps of TILE_K. The data of the next step is
+// loaded into registers while this step multiplies from shared memory. Workgroups that run together share rows of both
+// operands: their order goes down BAND tiles of N, then along T. Any T, N, K.
+// SPLIT: if tiles are too few, or the last ones would leave processors idle, several workgroups split the K of one
+// tile. The last to finish, by a ticket, adds up all partial sums, always in the same order, and completes the tile.
 #include "matmul_matrix.h"
 layout(local_size_x_id = MATMUL_MATRIX_SPEC_LANES) in;
 layout(constant_id = MATMUL_MATRIX_SPEC_TILE_T) const uint TILE_T = 16;
@@ -51,20 +51,20 @@ layout(set = 0, binding = MATMUL_MATRIX_TICKETS) coherent buffer tickets_block {
 
 const uint LANES = gl_WorkGroupSize.x;
 const uint BAND = 8;
-const uint K8 = TILE_K / 8;    // groups of 8 numbers in a row of a tile
+const uint K8 = TILE_K / 8;    // groups of 8 elements in a row of a tile
 const uint PITCH = K8 + 1;     // uvec4 of a row in shared memory, with padding against bank conflicts
 const uint WIDE = TILE_N / HALVES; // outputs of a tile
-const uint SIDE = TILE_N / ACROSS_N / N / HALVES; // matrices of a subgroup along N in each half
-const uint SUB_T = TILE_T / ACROSS_T / M, SUB_N = TILE_N / ACROSS_N / N; // matrices of a subgroup
+const uint SIDE = TILE_N / ACROSS_N / N / HALVES; // coopmats of a subgroup along N in each half
+const uint SUB_T = TILE_T / ACROSS_T / M, SUB_N = TILE_N / ACROSS_N / N; // coopmats of a subgroup
 const uint LOADS_X = (TILE_T * K8 + LANES - 1) / LANES, LOADS_W = (TILE_N * K8 + LANES - 1) / LANES;
-const uint EACH = M * N * ACROSS_T * ACROSS_N / LANES; // numbers of a matrix of sums that an invocation stores
+const uint EACH = M * N * ACROSS_T * ACROSS_N / LANES; // elements of an accumulator that an invocation stores
 shared uvec4 x_tile[TILE_T * PITCH];
-shared uvec4 w_tile[TILE_N * PITCH]; // at the end also the stage of matrices that do not fit into y as a whole
+shared uvec4 w_tile[TILE_N * PITCH]; // at the end it also stages coopmats that only partly lie in y
 
 #include "halves.glsl"
 #include "activation.glsl"
 
-// Eight inputs from `at` on, where a row has `left` more; zeros after them, which must not meet a NaN.
+// Eight inputs from `at` on; the row has `left` more, then zeros, since zero weights must not multiply a NaN.
 #ifdef X_F16
 #define INPUTS uvec4
 #define INPUTS_ZERO uvec4(0)
@@ -104,7 +104,7 @@ uvec4 staged(inputs8 v) { return uvec4(half4(v.low), half4(v.high)); }
 INPUTS rx[LOADS_X];
 uvec4 rw[LOADS_W];
 
-// Rows past the last are the last again: what comes of them is not stored.
+// Rows past the last repeat it: their results are not stored.
 void fetch(uint t0, uint n0, uint k0) {
   [[unroll]] for (uint l = 0; l < LOADS_X; l++) {
     uint i = gl_LocalInvocationID.x + l * LANES, k = k0 + i % K8 * 8;
@@ -136,7 +136,7 @@ void stage() {
   }
 }
 
-// barrier() orders shared memory alone.
+// barrier() only orders shared memory.
 void barrier_of_buffers() {
   controlBarrier(gl_ScopeWorkgroup, gl_ScopeWorkgroup, gl_StorageSemanticsBuffer | gl_StorageSemanticsShared,
                  gl_SemanticsAcquireRelease);
@@ -195,16 +195,16 @@ void main() {
 
   if (SPLIT != 0 && count > 1) {
     const uint MATRICES = SUB_T * SUB_N, FOURS = sums[0].length() / 4;
-    uint first = gl_WorkGroupID.x - part - args.whole; // workgroup of the tile, of those that share theirs
+    uint first = gl_WorkGroupID.x - part - args.whole; // index among the workgroups of split tiles
     uint place = (first + part) * MATRICES * FOURS * LANES + gl_LocalInvocationID.x;
     [[unroll]] for (uint i = 0; i < MATRICES; i++) {
       [[unroll]] for (uint e = 0; e < FOURS; e++)
         parts[place + (i * FOURS + e) * LANES] =
             vec4(sums[i][4 * e], sums[i][4 * e + 1], sums[i][4 * e + 2], sums[i][4 * e + 3]);
     }
-    memoryBarrierBuffer(); // whatever a driver lets the barrier wait for
+    memoryBarrierBuffer(); // in case the driver's barrier does not include it
     barrier_of_buffers();
-    if (gl_LocalInvocationID.x == 0) // tells of all the sums of this workgroup, and learns of the others'
+    if (gl_LocalInvocationID.x == 0) // publishes this workgroup's partial sums, and learns about the others'
       x_tile[0].x = atomicAdd(tickets[tile - args.whole], 1, gl_ScopeQueueFamily, gl_StorageSemanticsBuffer,
                               gl_SemanticsAcquireRelease);
     barrier_of_buffers();
@@ -242,7 +242,7 @@ void main() {
     return;
   }
   barrier();
-  const uint ROW = N / 4; // vectors of a row of a matrix
+  const uint ROW = N / 4; // vectors in a row of a coopmat
   uint place = gl_SubgroupID * M * ROW;
   [[unroll]] for (uint i = 0; i < SUB_T; i++) {
     [[unroll]] for (uint j = 0; j < SIDE; j++) {

@@ -6,21 +6,21 @@
 #define MATMUL_MATRIX_X 1       // (T, K) in, f32, or f16 with X_F16
 #define MATMUL_MATRIX_WEIGHTS 2 // (N, K) in, f16 or bf16; (2 N, K) when GATED
 #define MATMUL_MATRIX_BIAS 3    // (1, N) in, f32; read when args.has_bias
-#define MATMUL_MATRIX_PARTS 4   // inout, f32 in fours: what workgroups of one tile leave each other, with SPLIT
-#define MATMUL_MATRIX_TICKETS 5 // inout, of each such tile: how many have left theirs; zeros before and after
+#define MATMUL_MATRIX_PARTS 4   // inout, f32 as vec4: partial sums of split tiles; with SPLIT
+#define MATMUL_MATRIX_TICKETS 5 // inout, per split tile: how many workgroups have written theirs; 0 before and after
 #define MATMUL_MATRIX_BINDINGS 6
 #define MATMUL_MATRIX_SPEC_LANES 0    // ACROSS_T * ACROSS_N subgroups
 #define MATMUL_MATRIX_SPEC_TILE_T 1   // tokens of a workgroup
 #define MATMUL_MATRIX_SPEC_TILE_N 2   // outputs of a workgroup
-#define MATMUL_MATRIX_SPEC_TILE_K 3   // step along K, a multiple of 8 and of the matrices' K
+#define MATMUL_MATRIX_SPEC_TILE_K 3   // step along K, a multiple of 8 and of the coopmats' K
 #define MATMUL_MATRIX_SPEC_ACROSS_T 4 // subgroups along the tile's sides
 #define MATMUL_MATRIX_SPEC_ACROSS_N 5
-#define MATMUL_MATRIX_SPEC_M 6 // the cooperative matrices, (M, K) x (K, N)
+#define MATMUL_MATRIX_SPEC_M 6 // the cooperative matrices (coopmat), (M, K) x (K, N)
 #define MATMUL_MATRIX_SPEC_N 7
 #define MATMUL_MATRIX_SPEC_K 8
-#define MATMUL_MATRIX_SPEC_ALIGNED 9     // 1: x_stride and K are multiples of 8; 2: K is one of TILE_K too
+#define MATMUL_MATRIX_SPEC_ALIGNED 9     // 1: x_stride and K are multiples of 8; 2: K is also a multiple of TILE_K
 #define MATMUL_MATRIX_SPEC_ACTIVATION 10 // of the gate
-#define MATMUL_MATRIX_SPEC_SPLIT 11      // 1: some tiles have several workgroups, which share K
+#define MATMUL_MATRIX_SPEC_SPLIT 11      // 1: some tiles are split: several workgroups share their K
 #define MATMUL_MATRIX_SPECS 12
 struct matmul_matrix_args {
   uint T;
@@ -29,12 +29,12 @@ struct matmul_matrix_args {
   uint y_stride;
   uint x_stride;
   uint w_stride;
-  uint first; // number of the first output: weights too large for one descriptor take several dispatches
+  uint first; // index of the first output: weights too large for one descriptor take several dispatches
   uint add;
   uint has_bias;
-  uint direct; // 1: y_stride and first are multiples of 8, so that whole matrices can be stored
-  uint whole;  // with SPLIT: so many tiles, the first, have one workgroup
-  uint parts;  // and the others as many as this
+  uint direct; // 1: y_stride and first are multiples of 8, so that whole coopmats can be stored
+  uint whole;  // with SPLIT: the first `whole` tiles have one workgroup each
+  uint parts;  // and the others have `parts` each
 };
 ARGS(matmul_matrix_args)
 #endif

@@ -6,20 +6,21 @@
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_shader_subgroup_basic : require
-// y (T, N) = x (T, K) w (N, K)^T (+ bias) (+ y) for tokens of a few matrices' height, where reading the weights is what
-// takes the time: batches of sequences that decode; so what follows happens on the way.
-//   GATED (matmul_narrow_gated_...): y = act(gate) * up as f16; half of each matrix's rows are gate's, the others up's.
-//   CONV (matmul_narrow_conv_...): as matvec.comp's, but that y has only what is no channel.
-//   NEXT (matmul_narrow_next_...): y is a residual stream whose norm comes next; h = y * norm's weight * scale as f16,
-//   and of every row the workgroup's sum of squares. The size of the stream before this product sets the scale: far
-//   from either end of f16's range, so that a product may make the stream 10,000 times as large.
-//   SQUARES: x is such an h. Its root divides the finished sums.
-// Workgroups (ceil(N / rows of a block) * PASSES): the outputs of a block for some of the tokens; those with the same
-// outputs follow each other, so that the second finds the weights in a cache. The subgroups of one share K among them,
-// steps in turn. A subgroup asks for its weights and inputs of a step while it multiplies those of the one before; they
-// become matrices one after the other in a place in shared memory that has room for one, the weights as f16: with more
-// of it, fewer subgroups would run at the same time. At the end the subgroups' sums are added up in a fixed order, half
-// of them to the other half first where shared memory has no room for all.
+// y (T, N) = x (T, K) w (N, K)^T (+ bias) (+ y) on cooperative matrices (coopmat) for few tokens, such as a batch of
+// sequences that decode. Reading the weights takes most of the time, so the kernel also computes the operation after
+// it:
+//   GATED (matmul_narrow_gated_...): y = act(gate) * up in f16; half of each coopmat's rows are gate's, half up's.
+//   CONV (matmul_narrow_conv_...): as in matvec.comp, but y has only outputs that are not channels.
+//   NEXT (matmul_narrow_next_...): y is a residual stream before a norm. Also writes h = y * norm's weight * scale in
+//   f16, and the workgroup's sum of squares of every row. The scale follows from the stream's rms before this product.
+//   It keeps h far from both ends of f16's range, so that the stream may grow by a factor of 10,000.
+//   SQUARES: x is such an h. The finished sums are divided by its rms.
+// Workgroups (ceil(N / rows of a block) * PASSES): the outputs of a block for some of the tokens. Workgroups with the
+// same outputs are neighbours, so that the second finds the weights in a cache. The subgroups of a workgroup split K,
+// step by step in turn. A subgroup loads its weights and inputs of a step while it multiplies those of the step before.
+// Shared memory has room for one coopmat per subgroup, which all of them pass through in turn; with more, fewer
+// subgroups would run at the same time. At the end the subgroups' partial sums are added in a fixed order. If shared
+// memory cannot hold them all, one half is first added to the other.
 #include "matmul_narrow.h"
 #include "norm_ahead.h"
 layout(local_size_x_id = MATMUL_NARROW_SPEC_LANES) in;
@@ -60,32 +61,32 @@ layout(constant_id = MATMUL_NARROW_CONV_SPEC_W) const uint CONV_W = 4;
 #include "activation.glsl"
 #include "halves.glsl"
 
-const uint LANES = gl_WorkGroupSize.x, WIDTH = LANES / PARTS; // of a subgroup
-const uint ROWS = TILES_N * N, WIDE = ROWS / HALVES;          // of weights, and outputs of a block
+const uint LANES = gl_WorkGroupSize.x, WIDTH = LANES / PARTS; // lanes of a subgroup
+const uint ROWS = TILES_N * N, WIDE = ROWS / HALVES;          // rows of weights and outputs of a block
 const uint TOKENS = TILES_T * M;
 const uint K8 = STEP / 8, PITCH = K8 + 1; // uvec4 of a row of a step, and of one in shared memory
-const uint LOADS_W = N * K8 / WIDTH, LOADS_X = M * K8 / WIDTH; // of a matrix's rows
-const uint SUMS = TILES_T * TILES_N, FOUR = M * N / 4;         // matrices of sums, and vec4 of one
-const uint OWN = (M > N ? M : N) * PITCH;                      // of a subgroup
+const uint LOADS_W = N * K8 / WIDTH, LOADS_X = M * K8 / WIDTH; // loads of a coopmat's rows
+const uint SUMS = TILES_T * TILES_N, FOUR = M * N / 4;         // accumulators, and vec4 of one
+const uint OWN = (M > N ? M : N) * PITCH;                      // uvec4 of a subgroup's coopmat
 const uint STEP_ROOM = PARTS * OWN, SUMS_ROOM = (PARTS + 1) / 2 * SUMS * FOUR;
 const uint EACH = (TOKENS * WIDE + LANES - 1) / LANES; // outputs of an invocation
 const uint ROOM = STEP_ROOM > SUMS_ROOM ? STEP_ROOM : SUMS_ROOM;
-const uint LEFT = PARTS * SUMS * FOUR > ROOM ? PARTS / 2 : PARTS; // sums that shared memory holds at the end
+const uint LEFT = PARTS * SUMS * FOUR > ROOM ? PARTS / 2 : PARTS; // partial sums that shared memory holds at the end
 shared uvec4 room[ROOM];
 #ifndef NEXT
-shared float factors[TOKENS]; // of the sums of each token, with SQUARES
+shared float factors[TOKENS]; // factors of each token's sums, with SQUARES
 #endif
 #ifdef CONV
-shared uint slots[TOKENS]; // 1 + slot of the sequence whose token it is; 0: nobody's
+shared uint slots[TOKENS]; // 1 + slot of the token's sequence; 0: none
 #endif
 
-uint token0, left; // the workgroup's first token, and how many it has
+uint token0, left; // the workgroup's first token, and its number of tokens
 uvec4 fetched_w[TILES_N * LOADS_W], fetched_x[TILES_T * LOADS_X];
 
-// Which of the block's outputs row r of its weights belongs to.
+// The output of the block that row r of its weights belongs to.
 uint output_of(uint r) { return r / N * (N / HALVES) + r % (N / HALVES); }
 
-// Rows past the last are the last again: what comes of them is not stored.
+// Rows past the last repeat it: their results are not stored.
 void fetch_weights(uint n0, uint k0) {
   [[unroll]] for (uint l = 0; l < TILES_N * LOADS_W; l++) {
     uint i = gl_SubgroupInvocationID + l % LOADS_W * WIDTH, r = l / LOADS_W * N + i / K8;
@@ -107,7 +108,7 @@ void subgroup_meets() {
 
 uint place_of(uint t, uint r) { return (t / M * TILES_N + r / N) * M * N + t % M * N + r % N; }
 
-// Token t's sum with row r of the block's weights.
+// The sum of token t with row r of the block's weights.
 float total(uint t, uint r) {
   uint from = place_of(t, r);
   float sum = 0.0;
@@ -119,14 +120,14 @@ float total(uint t, uint r) {
 }
 
 #ifdef NEXT
-const float MIDDLE = 1.0 / 64.0; // where numbers of the usual size lie in f16: 2^22 below its end, 2^18 above its steps
+const float MIDDLE = 1.0 / 64.0; // f16 size of typical values: 2^22 below the largest, 2^18 above the least
 #else
 #ifdef CONV
-const bool MEETS = true; // all invocations, before they begin
+const bool MEETS = true; // all invocations meet at a barrier first
 #else
 const bool MEETS = SQUARES != 0;
 #endif
-// Some invocations share a row's sums of squares, so many that none is idle.
+// Several invocations share a row's sums of squares, so that none is idle.
 const uint SHARE = LANES > TOKENS ? LANES / TOKENS : 1, SQUARES4 = MATMUL_NARROW_SQUARES(SQUARES) / 4;
 
 void add_squares(uint lane) {
@@ -150,7 +151,7 @@ void find_factors(uint lane) {
 }
 #endif
 
-// What the outputs need besides their sums, asked for together.
+// Loads what the outputs need besides their sums, all at once.
 float start[EACH];
 #ifdef NEXT
 float scale[EACH];
@@ -210,7 +211,7 @@ void finish(uint i, uint t, uint r, uint n) {
 #endif
 #ifdef NEXT
   h[(token0 + t) * args.h_stride + n] = float16_t(clamp(sum * scale[i], -65504.0, 65504.0));
-  room[from / 4][from % 4] = floatBitsToUint(sum * sum); // where only this invocation has read
+  room[from / 4][from % 4] = floatBitsToUint(sum * sum); // only this invocation has read here
 #endif
 }
 
@@ -262,7 +263,7 @@ void main() {
 #endif
   if (MEETS) barrier();
 #endif
-  for (uint turn = 0; turn < LENGTH; turn += TURN) { // as often in every subgroup: lavapipe's barriers want that
+  for (uint turn = 0; turn < LENGTH; turn += TURN) { // the same count in every subgroup: lavapipe's barriers require it
     uint k0 = k_first + turn;
     coopmat<float16_t, gl_ScopeSubgroup, K, N, gl_MatrixUseB> b[TILES_N * STEPS];
     [[unroll]] for (uint j = 0; j < TILES_N; j++) {

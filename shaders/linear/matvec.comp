@@ -2,20 +2,20 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #extension GL_EXT_control_flow_attributes : require
-// y (T, N) = x (T, K) w (N, K)^T (+ bias) (+ y): few tokens, where reading the weights once is what takes the time; so
-// what precedes and follows happens on the way.
-//   NORM: rows of x / sqrt(mean x^2 + eps) * norm. The root divides the finished sums, so nothing waits for it.
+// y (T, N) = x (T, K) w (N, K)^T (+ bias) (+ y) for few tokens. Reading the weights takes most of the time, so the
+// kernel also computes the operations before and after it:
+//   NORM: rows of x / sqrt(mean x^2 + eps) * norm. The finished sums are divided by the root, so nothing waits for it.
 //   GATED: y = act(gate) * up, w (2 N, K).
 //   CONV (matvec_conv_...): channel c of token t is output conv.from + c;
-//   conv_y = act(sum_w taps[w] window[w] (+ bias)), where window is the history of the token's sequence and then the
-//   output; the history moves on by one. An output belongs to one invocation and a token to one sequence, so nobody
-//   else sees that history.
-// Workgroups (ceil(N / ROWS) * ceil(T / TOKENS), spread over x and y): ROWS outputs of TOKENS tokens; those with the
-// same outputs follow each other, so that the second finds the weights in a cache. An invocation reads groups of 8
-// weights of every row, 16 bytes each when they have 16 bits, UNROLL of them at once, and keeps ROWS * TOKENS sums.
-// What only the end needs is asked for before. Any T, N, K.
-// With LENGTH a workgroup has ROWS outputs for each of its SETS of invocations, which find x in shared memory, normed;
-// one token, and a set's invocations have as many groups of weights each.
+//   conv_y = act(sum_w taps[w] window[w] (+ bias)), where the window is the history of the token's sequence, then the
+//   output; the history moves on by one. Only one invocation computes an output, and a token has one sequence, so no
+//   other invocation reads that history.
+// Workgroups (ceil(N / ROWS) * ceil(T / TOKENS), spread over x and y): ROWS outputs of TOKENS tokens. Workgroups with
+// the same outputs are neighbours, so that the second finds the weights in a cache. An invocation reads groups of 8
+// weights of every row (16 bytes if a weight has 16 bits), UNROLL of them at once, and keeps ROWS * TOKENS sums. Data
+// for the end is loaded early. Any T, N, K.
+// With LENGTH a workgroup has ROWS outputs for each of its SETS of invocations, which read x, normed, from shared
+// memory. Then there is one token, and all invocations of a set have equally many groups of weights.
 #include "matvec.h"
 layout(local_size_x_id = MATVEC_SPEC_LANES) in;
 layout(constant_id = MATVEC_SPEC_ROWS) const uint ROWS = 2;
@@ -42,16 +42,16 @@ layout(constant_id = MATVEC_CONV_SPEC_LONE) const uint LONE = 0;
 #include "activation.glsl"
 #include "weights.glsl"
 
-const uint WIDTH = gl_WorkGroupSize.x / SETS; // of a set
+const uint WIDTH = gl_WorkGroupSize.x / SETS; // lanes of a set
 const uint W_ROWS = ROWS * (1 + GATED);                   // rows of weights
-const uint OUTPUTS = ROWS * TOKENS, SQUARES = W_ROWS * TOKENS; // SQUARES: where sums of x^2 follow those of products
+const uint OUTPUTS = ROWS * TOKENS, SQUARES = W_ROWS * TOKENS; // SQUARES: where the sums of x^2 begin
 const uint SUMS = SQUARES + NORM * TOKENS;
 shared float partial[gl_WorkGroupSize.x * SUMS / 4 + SUMS]; // subgroups have 4 lanes or more
 
-shared vec4 staged[LENGTH / 4 + 1]; // the first fours of x's groups of 8, then the second
+shared vec4 staged[LENGTH / 4 + 1]; // the first four of each group of 8 of x, then the second four
 shared float squares[LENGTH != 0 ? gl_WorkGroupSize.x / 4 : 1];
 
-// Four inputs of a token, zeros from K on: the zeros that end a row of weights must not meet a NaN.
+// Four inputs of a token, zeros from K on: the zeros at the end of a row of weights must not multiply a NaN.
 vec4 inputs(uint t, uint k) {
   if (t >= args.T || k >= args.K) return vec4(0.0);
   uint i = t * args.x_stride + k;
@@ -68,17 +68,17 @@ vec4 norms(uint k) {
 }
 
 uint token0; // the workgroup's first token
-float start; // what the output `fetched` last adds to its sum
+float start; // what the output of the last fetch() adds to its sum
 #ifdef CONV
-uint slot, lone; // lone: the one sequence's tokens
-bool convolved; // the output is a channel, and its token a sequence's
+uint slot, lone; // lone: tokens of the only sequence
+bool convolved; // the output is a channel, and its token belongs to a sequence
 float taps[CONV_W], window[CONV_W], conv_start;
 
 void fetch_conv(uint n, uint t) {
   uint c = n - args.conv.from, s = 0; // wraps to a large number below conv.from
   convolved = c < args.conv.C;
   slot = 0;
-  if (LONE != 0) { // nothing waits for the sequence
+  if (LONE != 0) { // no load depends on the sequence
     lone = sequences[0].T;
   } else {
     while (s < args.conv.B && (sequences[s].T == 0 || sequences[s].row != t)) s++;
@@ -106,7 +106,7 @@ void finish_conv(uint n, uint t, float value) {
 
 bool outside(uint row, uint i) { return row + i / TOKENS >= args.N || token0 + i % TOKENS >= args.T; }
 
-// Output i of the workgroup.
+// Loads what output i of the workgroup needs.
 void fetch(uint row, uint i) {
   if (outside(row, i)) return;
   uint n = args.first + row + i / TOKENS, t = token0 + i % TOKENS;
@@ -174,7 +174,7 @@ void main() {
   [[unroll]] for (uint r = 0; r < W_ROWS; r++)
     from[r] = (min(row + r % ROWS, args.N - 1) + r / ROWS * args.N) * (args.w_stride / 8);
   uint groups = (args.K + 7) / 8;
-  if (LENGTH != 0) { // the next weights are asked for as the last are used
+  if (LENGTH != 0) { // loads the next weights while these are used
     const uint TURNS = LENGTH / (8 * WIDTH);
     PACKED8 w[UNROLL * W_ROWS];
     [[unroll]] for (uint i = 0; i < UNROLL * W_ROWS; i++) w[i] = packed8(from[i % W_ROWS] + own + i / W_ROWS * WIDTH);

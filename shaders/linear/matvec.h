@@ -1,4 +1,4 @@
-// matvec.h: contract of matvec.comp; built with CONV, of matvec_conv_...
+// matvec.h: contract of matvec.comp. Variant: CONV is matvec_conv_...
 #ifndef MATVEC_H
 #define MATVEC_H
 #include "conv_step.h"
@@ -12,15 +12,15 @@
 #define MATVEC_SPEC_LANES 0
 #define MATVEC_SPEC_ROWS 1    // outputs of a workgroup
 #define MATVEC_SPEC_TOKENS 2  // tokens of a workgroup
-#define MATVEC_SPEC_UNROLL 3  // groups of 8 weights of a row that an invocation asks for at once
+#define MATVEC_SPEC_UNROLL 3  // groups of 8 weights of a row that an invocation loads at once
 #define MATVEC_SPEC_ALIGNED 4 // 1: K and x_stride are multiples of 4
 #define MATVEC_SPEC_NORM 5    // 1: x is normed
 #define MATVEC_SPEC_GATED 6   // 1: y = act(gate) * up
-#define MATVEC_SPEC_SETS 7    // of invocations in a workgroup, each with outputs of its own
-#define MATVEC_SPEC_LENGTH 8  // with SETS, K: x is staged once for all; 0: it is not
+#define MATVEC_SPEC_SETS 7    // sets of invocations in a workgroup, each with its own outputs
+#define MATVEC_SPEC_LENGTH 8  // with SETS, K: x is staged once for all sets; 0: it is not
 #define MATVEC_SPECS 9
 #define MATVEC_CONV_SPEC_W 9     // taps
-#define MATVEC_CONV_SPEC_LONE 10 // 1: one text, in row 0 and slot 0
+#define MATVEC_CONV_SPEC_LONE 10 // 1: one sequence, in row 0 and slot 0
 #define MATVEC_CONV_SPECS 11
 struct matvec_args {
   uint T;
@@ -29,7 +29,7 @@ struct matvec_args {
   uint y_stride;
   uint x_stride;
   uint w_stride;
-  uint first; // number of the first output: weights too large for one descriptor take several dispatches
+  uint first; // index of the first output: weights too large for one descriptor take several dispatches
   uint add;
   uint has_bias;
   float eps;                   // of the norm

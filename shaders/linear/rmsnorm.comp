@@ -3,8 +3,8 @@
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #extension GL_EXT_control_flow_attributes : require
 // y = x / sqrt(mean(x^2) + eps) * weight, per row of D.
-// y, x (T, D), weight (1, D). Workgroups (rows of y): one row each, which its invocations hold in registers between the
-// sum and the end, or read twice. Any D.
+// y, x (T, D), weight (1, D). Workgroups (rows of y): one row each. Its invocations hold it in registers from the sum
+// to the end, or read it twice. Any D.
 #include "stored.glsl"
 #include "norm_ahead.h"
 #include "rmsnorm.h"
@@ -29,7 +29,7 @@ float factor_of(float sum) {
   return factor;
 }
 
-// What lies past the end is the last four again, and counts nothing.
+// Past the end the last vector of four is read again; it does not count.
 void in_registers(uint row, uint source) {
   uint lane = gl_LocalInvocationID.x, fours = args.D / 4;
   vec4 held[HELD], weights[HELD];

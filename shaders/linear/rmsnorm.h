@@ -10,7 +10,7 @@
 #define RMSNORM_RMS 4       // (1, T) out, f32, 1 / rms of each row, at most NORM_AHEAD_MOST; when args.keep
 #define RMSNORM_BINDINGS 5
 #define RMSNORM_SPEC_LANES 0
-#define RMSNORM_SPEC_VECTORS 1 // fours of a row that an invocation holds; 0: D or a stride no multiple of 4, or D long
+#define RMSNORM_SPEC_VECTORS 1 // vec4 of a row in an invocation; 0: D or a stride not divisible by 4, or D too long
 #define RMSNORM_SPECS 2
 struct rmsnorm_args {
   uint D;

@@ -2,14 +2,14 @@
 #extension GL_GOOGLE_include_directive : require
 #include "stored.glsl"
 #extension GL_EXT_control_flow_attributes : require
-// Mamba-2 token by token (Dao and Gu 2024). Per head, B and C of its group:
+// Mamba-2 token by token (Dao and Gu 2024). Per head, with B and C of its group:
 //   S <- e^g S + B^T (dt x);  y = C S + D x
 // xBC (T, heads P + 2 groups N), dt, g (T, heads), state (slots, heads, N, P), y (T, heads P).
-// Workgroups (ceil(P / COLUMNS), heads, sequences): COLUMNS columns of one head of one sequence, all its tokens. S lies
-// with its columns side by side, so that neighbouring invocations read neighbouring numbers. An invocation keeps ROWS4
-// vec4 of one column in registers; SPLIT of them share a column and add up C S through shared memory, one barrier a
-// token. B, C, x, dt and g of BLOCK tokens are staged. With -DRAW dt and g are made there, and y may be multiplied by
-// silu(gate). Any N, P, groups, T.
+// Workgroups (ceil(P / COLUMNS), heads, sequences): COLUMNS columns of one head of one sequence, all its tokens.
+// Columns of S are adjacent in memory, so neighbouring invocations read neighbouring elements. An invocation keeps
+// ROWS4 vec4 of one column in registers; SPLIT of them share a column and add their partial sums of C S through shared
+// memory, with one barrier per token. B, C, x, dt and g of BLOCK tokens are staged. With -DRAW the kernel also computes
+// dt and g, and may multiply y by silu(gate). Any N, P, groups, T.
 #include "mamba2.h"
 layout(local_size_x_id = MAMBA2_SPEC_LANES) in;
 layout(constant_id = MAMBA2_SPEC_N) const uint N = 128;
@@ -40,9 +40,9 @@ shared float sizes[BLOCK], decays[BLOCK];
 #ifdef RAW
 shared float gates[BLOCK * COLUMNS];
 #endif
-shared float partial[2 * SPLIT * COLUMNS]; // C S of a part of the rows; two of them, used in turn
+shared float partial[2 * SPLIT * COLUMNS]; // partial sums of C S; two buffers, used in turn
 
-// Tokens row ... row + count - 1 of this head into shared memory.
+// Stages tokens row ... row + count - 1 of this head in shared memory.
 void stage(uint lane, uint row, uint count, uint head, uint column0) {
   uint group = head / (args.heads / args.groups);
   for (uint i = lane; i < count * 2 * N4; i += gl_WorkGroupSize.x) {

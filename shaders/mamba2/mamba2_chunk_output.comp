@@ -4,9 +4,9 @@
 // The outputs of a chunk (SSD, Dao and Gu 2024), with S the state before it:
 //   y_i = e^G_i C_i S + sum_{j <= i} M_ij x_j + D x_i,   M_ij = (C_i . B_j) e^(G_i - G_j) dt_j
 // xBC (T, heads P + 2 groups N), dt, g (T, heads), y (T, heads P), states: see mamba2_chunk.h. Workgroups (chunks,
-// heads): 4 x 4 blocks of M's lower triangle into shared memory, then 4 x 4 blocks of y, one an invocation at a time.
-// C, B, x and S are read four numbers at a time where they lie; a workgroup shares them through the cache. Rows past
-// the end of the sequence repeat the last one, to stay inside the buffer, and are dropped. Any N, P, groups, T.
+// heads): first 4 x 4 blocks of M's lower triangle into shared memory, then 4 x 4 blocks of y, one per invocation at a
+// time. C, B, x and S are read from memory in vectors of four; a workgroup shares them through the cache. Rows past the
+// end of the sequence repeat the last one, to stay inside the buffer, and are dropped. Any N, P, groups, T.
 #include "mamba2_chunk_output.h"
 layout(local_size_x_id = MAMBA2_CHUNK_OUTPUT_SPEC_LANES) in;
 layout(constant_id = MAMBA2_CHUNK_OUTPUT_SPEC_C) const uint C = 32;
@@ -27,11 +27,11 @@ layout(set = 0, binding = MAMBA2_CHUNK_SEQUENCES) readonly buffer sequences_bloc
 const uint P4 = (P + 3) / 4;
 const uint SIDE = C / 4;                    // blocks along a side of M
 const uint LOWER = SIDE * (SIDE + 1) / 2;   // on and below the diagonal
-const uint PITCH = SIDE + 1;                // vec4 of a row of M; the odd one spreads rows over banks
+const uint PITCH = SIDE + 1;                // vec4 of a row of M; the extra one spreads rows over banks
 shared vec4 M[C * PITCH];
 shared float sizes[C];
 
-// M's blocks on and below the diagonal; C_at and B_at are of the chunk's first token.
+// Computes M's blocks on and below the diagonal; C_at and B_at are those of the chunk's first token.
 void products(uint lane, uint count, uint C_at, uint B_at) {
   for (uint job = lane; job < LOWER; job += gl_WorkGroupSize.x) {
     uint block = job, bi = 0;
@@ -63,7 +63,7 @@ void products(uint lane, uint count, uint C_at, uint B_at) {
   }
 }
 
-// Tokens i0 ... i0 + 3 and columns p ... p + 3 of y.
+// Computes tokens i0 ... i0 + 3 and columns p ... p + 3 of y.
 void outputs(uint row, uint count, uint head, uint C_at, uint x_at, uint record, uint i0, uint p) {
   uint c_at[4];
   vec4 sums[4];
@@ -72,7 +72,7 @@ void outputs(uint row, uint count, uint head, uint C_at, uint x_at, uint record,
     sums[i] = vec4(0.0);
   }
   for (uint n = 0; n < N; n += 4) {
-    vec4 S[4]; // rows past N meet zeros of C
+    vec4 S[4]; // rows past N are multiplied by zeros of C
     [[unroll]] for (uint k = 0; k < 4; k++) S[k] = states[record + min(n + k, N - 1) * P4 + p / 4];
     [[unroll]] for (uint i = 0; i < 4; i++) {
       vec4 c = load4(c_at[i], n, N);
@@ -101,7 +101,7 @@ void main() {
   uint lane = gl_LocalInvocationID.x, head = gl_WorkGroupID.y;
   uint chunk = gl_WorkGroupID.x, z = 0;
   while (z < args.B && chunk >= (sequences[z].T + C - 1) / C) chunk -= (sequences[z++].T + C - 1) / C;
-  if (z == args.B) return; // the host counts chunks as if every sequence ended in a broken one
+  if (z == args.B) return; // the host assumes a partial chunk at the end of every sequence
   uint row = sequences[z].row + chunk * C, count = min(C, sequences[z].T - chunk * C);
   uint x_at = row * args.xBC_stride + head * P;
   uint B_at = row * args.xBC_stride + args.heads * P + head / (args.heads / args.groups) * N;

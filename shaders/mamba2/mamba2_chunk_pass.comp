@@ -1,11 +1,11 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// The only sequential part of SSD: over the chunks of a sequence, what a chunk adds is replaced by the state before it,
+// The only sequential part of SSD: over the chunks of a sequence, replaces what a chunk adds by the state before it,
 //   S_c, S <- S, e^G_last S + S_c
-// states: see mamba2_chunk.h; state (slots, heads, N, P). Workgroups (ceil(rows fours / lanes), heads, sequences):
-// an invocation carries 4 numbers of S through all chunks, and asks for what AHEAD chunks add before it needs it, so
-// that a step is not as long as memory takes to answer. Any N, P.
+// states: see mamba2_chunk.h; state (slots, heads, N, P). Workgroups (ceil(rows fours / lanes), heads, sequences): an
+// invocation carries 4 elements of S through all chunks. It loads its data AHEAD chunks early, to hide the latency of
+// memory. Any N, P.
 #include "mamba2_chunk_pass.h"
 layout(local_size_x_id = MAMBA2_CHUNK_PASS_SPEC_LANES) in;
 layout(constant_id = MAMBA2_CHUNK_PASS_SPEC_HALVES) const uint HALVES = 0;
@@ -18,7 +18,7 @@ layout(set = 0, binding = MAMBA2_CHUNK_PASS_SEQUENCES) restrict readonly buffer 
 
 const uint AHEAD = 8;
 
-// As it comes from memory: to touch it is to wait for it.
+// As loaded: using it would wait for the load.
 struct added {
   uvec4 bits;
   vec2 factors;
@@ -35,7 +35,8 @@ vec4 after(vec4 S, added x) {
   return x.factors.x * S + x.factors.y * vec4(unpackHalf2x16(x.bits.x), unpackHalf2x16(x.bits.y));
 }
 
-// The state before a chunk, whose numbers are at most `bound`. On matrices a power of two takes them to f16's end.
+// Stores the state before a chunk, whose elements are at most `bound`. For coopmat, a power of two scales them to the
+// top of f16's range.
 void put(uint record, uint e, vec4 S, float bound) {
   if (HALVES == 0) {
     states[record + e] = S;

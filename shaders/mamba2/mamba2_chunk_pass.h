@@ -14,8 +14,8 @@ struct mamba2_chunk_pass_args {
   uint heads;
   uint N;
   uint P;
-  uint rows;  // of a record's state
-  uint fours; // of one of its rows
+  uint rows;  // rows of a record's state
+  uint fours; // vectors of four in a row
   uint state_stride;
 };
 ARGS(mamba2_chunk_pass_args)

@@ -2,9 +2,9 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 // What each chunk adds to the state of a head (SSD, Dao and Gu 2024):  sum_t e^(G_last - G_t) dt_t B_t^T x_t
-// xBC (T, heads P + 2 groups N), dt, g (T, heads), states: see mamba2_chunk.h. Workgroups (chunks, heads, pieces): a
-// piece is LANES blocks of 4 rows (of N) x 4 columns (of P), one an invocation, columns first, so that writes are side
-// by side. B and x are read where they lie; a workgroup shares them through the cache. Any N, P, groups, T.
+// xBC (T, heads P + 2 groups N), dt, g (T, heads), states: see mamba2_chunk.h. Workgroups (chunks, heads, parts): a
+// part is LANES blocks of 4 rows (of N) x 4 columns (of P), one per invocation, columns first, so that writes are
+// adjacent. B and x are read from memory; a workgroup shares them through the cache. Any N, P, groups, T.
 #include "mamba2_chunk_state.h"
 layout(local_size_x_id = MAMBA2_CHUNK_STATE_SPEC_LANES) in;
 layout(constant_id = MAMBA2_CHUNK_STATE_SPEC_C) const uint C = 32;
@@ -27,7 +27,7 @@ void main() {
   uint lane = gl_LocalInvocationID.x, head = gl_WorkGroupID.y;
   uint chunk = gl_WorkGroupID.x, z = 0;
   while (z < args.B && chunk >= (sequences[z].T + C - 1) / C) chunk -= (sequences[z++].T + C - 1) / C;
-  if (z == args.B) return; // the host counts chunks as if every sequence ended in a broken one
+  if (z == args.B) return; // the host assumes a partial chunk at the end of every sequence
   uint row = sequences[z].row + chunk * C, count = min(C, sequences[z].T - chunk * C);
 
   chunk_gates(lane, row, count, head);

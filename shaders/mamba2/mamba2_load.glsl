@@ -1,6 +1,6 @@
-// mamba2_load.glsl: reads x, B or C of a token four numbers at a time. Needs xBC, xBC4 and ALIGNED.
+// mamba2_load.glsl: reads x, B or C of a token in vectors of four. Needs xBC, xBC4 and ALIGNED.
 
-// Numbers d ... d + 3 of the n at i; zeros past the end.
+// Elements d ... d + 3 of the n at i; zeros past the end.
 vec4 load4(uint i, uint d, uint n) {
   if (d >= n) return vec4(0.0);
   if (ALIGNED != 0) return xBC4[(i + d) / 4];

@@ -1,5 +1,5 @@
-// mamba2_matrix.glsl: what both kernels of Mamba-2's chunks on cooperative matrices do alike: which chunk and heads a
-// workgroup has, decays, and operands of f16 in shared memory. Needs the buffers g, dt, xBC, xBC4 and sequences.
+// mamba2_matrix.glsl: what the coopmat kernels of Mamba-2's chunks share: the chunk and heads of a workgroup, decays,
+// and staging of f16 operands in shared memory. Needs the buffers g, dt, xBC, xBC4 and sequences.
 layout(local_size_x_id = MAMBA2_MATRIX_SPEC_LANES) in;
 layout(constant_id = MAMBA2_MATRIX_SPEC_SUBGROUP) const uint SUBGROUP = 32;
 layout(constant_id = MAMBA2_MATRIX_SPEC_TILE_M) const uint TILE_M = 16;
@@ -28,21 +28,21 @@ const uint N8 = NP / 8, P8 = PP / 8;                 // uvec4 of a row
 const uint N_PITCH = N8 + 1, P_PITCH = P8 + 1;       // odd, which spreads rows over banks
 const uint RECORD = MAMBA2_MATRIX_RECORD(NP, PP) / 2; // uvec4
 const uint GATES = HEADS * C, GATES_EACH = (GATES + LANES - 1) / LANES;
-const float LOWEST_G = -1e4; // e^-104 is the last that f32 holds; a sum of these is no infinity
-shared vec2 G[GATES];        // sums of g up to and including a token, and what rounding took from them
+const float LOWEST_G = -1e4; // e^-104 is about the smallest f32; sums of this stay finite
+shared vec2 G[GATES];        // sums of g up to and including a token, and their rounding errors
 shared vec4 sizes[GATES / 4]; // dt
 
-// What a workgroup has: `count` tokens from `row` on, heads head0 ... head0 + heads - 1, all of one group.
+// The work of a workgroup: `count` tokens from `row` on, heads head0 ... head0 + heads - 1, all of one group.
 struct part {
   uint row, count, head0, heads, group;
-  uint chunk, slot; // the chunk's number in its sequence, whose state is of this slot
+  uint chunk, slot; // the chunk's index in its sequence; the sequence's slot
 };
 
-// False: nothing.
+// False: the workgroup has no work.
 bool part_of(out part w) {
   uint chunk = gl_WorkGroupID.x, z = 0;
   while (z < args.B && chunk >= (sequences[z].T + C - 1) / C) chunk -= (sequences[z++].T + C - 1) / C;
-  if (z == args.B) return false; // the host counts chunks as if every sequence ended in a broken one
+  if (z == args.B) return false; // the host assumes a partial chunk at the end of every sequence
   const uint each = args.heads / args.groups, across = (each + HEADS - 1) / HEADS;
   w.chunk = chunk;
   w.slot = sequences[z].slot;
@@ -56,15 +56,15 @@ bool part_of(out part w) {
 
 uint record_of(const part w, uint h) { return (gl_WorkGroupID.x * args.heads + w.head0 + h) * RECORD; }
 
-// Two numbers of twice f32's digits (Knuth's exact sum).
+// Adds two values with twice the digits of f32 (Knuth's exact sum).
 vec2 sum_of(vec2 a, vec2 b) {
   precise float sum = a.x + b.x, added = sum - a.x;
   precise float lost = (a.x - (sum - added)) + (b.x - added) + (a.y + b.y);
   return vec2(sum, lost);
 }
 
-// G and sizes of all heads; past the end G stays what it is and sizes are 0. Sums of twice as many tokens each turn.
-// Ends with a barrier.
+// Computes G and sizes of all heads; past the end G stays constant and sizes are 0. Each round sums twice as many
+// tokens. Ends with a barrier.
 void make_gates(const part w) {
   vec2 sums[GATES_EACH];
   [[unroll]] for (uint n = 0; n < GATES_EACH; n++) {
@@ -89,13 +89,13 @@ void make_gates(const part w) {
   }
 }
 
-// e^(G_i - G_j) for i >= j, anything up to 1 for i < j.
+// e^(G_i - G_j) for i >= j, any value up to 1 for i < j.
 float decay_between(uint h, uint i, uint j) {
   precise vec2 d = G[h * C + i] - G[h * C + j];
   return exp(min(d.x + d.y, 0.0));
 }
 
-// Lavapipe's subgroups run in lockstep, and a barrier of one halts the whole workgroup there.
+// On lavapipe a subgroup runs in lockstep, and a subgroup barrier would stop the whole workgroup.
 void subgroup_barrier() {
   if (LOCKSTEP == 0)
     controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsShared, gl_SemanticsAcquireRelease);
@@ -105,8 +105,8 @@ struct eight {
   vec4 low, high;
 };
 
-// Eight i of the chunk's tokens, of which each has n numbers from column `from` of xBC on, in `eights` eights. Past the
-// last token it is read again, past the n there are zeros.
+// Group i of eight elements of the chunk's tokens. Each token has n elements from column `from` of xBC on, in `eights`
+// groups. Past the last token it is read again; past the n elements there are zeros.
 eight load8(const part w, uint i, uint eights, uint from, uint n) {
   uint at = (w.row + min(i / eights, w.count - 1)) * args.xBC_stride + from, d = i % eights * 8;
   return eight(load4(at, d, n), load4(at, d + 4, n));

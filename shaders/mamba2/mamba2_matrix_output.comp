@@ -8,14 +8,14 @@
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
-// mamba2_chunk_output.comp's y on cooperative matrices, operands of f16, sums of f32; s S is the state before the
-// chunk, s from its record:
+// mamba2_chunk_output.comp on cooperative matrices (coopmat), with operands in f16 and sums in f32. s S is the state
+// before the chunk, with s from its record:
 //   y_i = d (e^G_i s / d C_i S + sum_{j <= i} M_ij x_j) + D x_i,   M_ij = (C_i . B_j) e^(G_i - G_j) dt_j / d
-// d is the largest of what it divides in a subgroup's rows: f16 holds M, however small or large steps are. xBC (T,
-// heads P + 2 groups N), dt, g (T, heads), states: see mamba2_chunk.h, y (T, heads P). Workgroups (chunks, groups
-// ceil(heads / groups / HEADS)): a subgroup owns TILE_M tokens, with C and C B^T, which heads of a group share, in
-// registers. C B^T becomes M in the subgroup's own part of shared memory, where its lanes know rows and columns. Rows
-// past the end of the sequence repeat the last one, and are dropped. Any N, P, groups, T.
+// d is the largest factor that it divides in a subgroup's rows, so that f16 holds M for any step sizes. xBC (T, heads P
+// + 2 groups N), dt, g (T, heads), states: see mamba2_chunk.h, y (T, heads P). Workgroups (chunks, groups ceil(heads /
+// groups / HEADS)): a subgroup owns TILE_M tokens. It keeps C and C B^T, which the heads of a group share, in
+// registers. C B^T becomes M in the subgroup's own part of shared memory, where each lane knows its rows and columns.
+// Rows past the end of the sequence repeat the last one and are dropped. Any N, P, groups, T.
 #include "mamba2_matrix_output.h"
 layout(set = 0, binding = MAMBA2_MATRIX_OUTPUT_Y) restrict writeonly buffer y_block { stored y[]; };
 layout(set = 0, binding = MAMBA2_MATRIX_OUTPUT_Y) restrict writeonly buffer y4_block { stored4 y4[]; };
@@ -37,15 +37,15 @@ const uint STAGED = C * N_PITCH > NP * P_PITCH ? C * N_PITCH : NP * P_PITCH;
 const uint WIDEST = C > TILE_N ? C : TILE_N;
 const uint OWN_PITCH = WIDEST / 4 + 1, OWN = TILE_M * OWN_PITCH;
 const uint SHARERS = SUBGROUP / TILE_M; // lanes that share a row of M
-const uint PART = C / SHARERS / 4;      // vec4 of it that each has; even
+const uint PART = C / SHARERS / 4;      // vec4 of that row in each lane; even
 const uint GIVEN = TILES_P < WIDEST / TILE_N ? TILES_P : WIDEST / TILE_N; // tiles of y that fit there
 const uint GIVEN4 = GIVEN * TILE_N / 4;
 shared uvec4 staged[STAGED];            // C, then B, then each head's S
 shared uvec4 values[C * P_PITCH];       // x
-shared uvec4 own[SUBGROUPS * OWN];      // of a subgroup: C B^T in f32, M in its place, y
-shared vec4 factors[C / 4];             // of rows of C S
+shared uvec4 own[SUBGROUPS * OWN];      // a part per subgroup: C B^T in f32, then M, then y
+shared vec4 factors[C / 4];             // factors of the rows of C S
 
-// N columns of every token, from column `from` on.
+// Stages N columns of every token, from column `from` on.
 void stage_keys(const part w, uint from) {
   [[unroll]] for (uint n = 0; n < KEYS_EACH; n++) {
     uint i = n * LANES + gl_LocalInvocationIndex;
@@ -54,14 +54,14 @@ void stage_keys(const part w, uint from) {
   }
 }
 
-// S before the chunk, and x, of the head.
+// Stages the head's S before the chunk, and its x.
 void stage_head(const part w, uint h) {
   uvec4 S[S_EACH], x[X_EACH];
   [[unroll]] for (uint n = 0; n < S_EACH; n++)
     S[n] = states[record_of(w, h) + min(n * LANES + gl_LocalInvocationIndex, NP * P8 - 1)];
   [[unroll]] for (uint n = 0; n < X_EACH; n++)
     x[n] = half8(load8(w, n * LANES + gl_LocalInvocationIndex, P8, (w.head0 + h) * P, P));
-  barrier(); // the head before is done with the memory
+  barrier(); // the previous head's data has been read
   [[unroll]] for (uint n = 0; n < S_EACH; n++) {
     uint i = n * LANES + gl_LocalInvocationIndex;
     if (NP * P8 % LANES == 0 || i < NP * P8) staged[i / P8 * P_PITCH + i % P8] = S[n];
@@ -72,7 +72,7 @@ void stage_head(const part w, uint h) {
   }
 }
 
-// Four numbers of y's row t of the chunk, from column p of the head on.
+// Stores four elements of row t of the chunk's y, from column p of the head on.
 void give(const part w, uint h, uint t, uint p, float skip, vec4 sums) {
   const uint head = w.head0 + h, to = (w.row + t) * args.y_stride + head * P + p;
   uvec4 both = values[t * P_PITCH + p / 8];
@@ -146,7 +146,7 @@ void main() {
         coopMatLoad(S, staged, k * TILE_K * P_PITCH + j * TILE_N / 8, P_PITCH, ROWS);
         sums[j] = coopMatMulAdd(c[k], S, sums[j]);
       }
-    coopMatLoad(factor, factors, row0 / 4, 0, COLS); // a load with stride 0 gives a column to all columns
+    coopMatLoad(factor, factors, row0 / 4, 0, COLS); // a load with stride 0 copies one column to all columns
     [[unroll]] for (uint j = 0; j < TILES_P; j++) sums[j] = factor * sums[j];
     [[unroll]] for (uint k = 0; k < STEPS_C; k++) {
       LEFT p;
@@ -157,7 +157,7 @@ void main() {
         sums[j] = coopMatMulAdd(p, v, sums[j]);
       }
     }
-    // y, as many tiles at a time as the subgroup's part of shared memory holds.
+    // Stores y, as many tiles at a time as fit in the subgroup's part of shared memory.
     [[unroll]] for (uint j0 = 0; j0 < TILES_P; j0 += GIVEN) {
       subgroup_barrier();
       [[unroll]] for (uint j = 0; j < GIVEN; j++)

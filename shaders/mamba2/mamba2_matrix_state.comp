@@ -7,12 +7,12 @@
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
-// mamba2_chunk_state.comp's B^T X on cooperative matrices: operands of f16, sums of f32, records of f16, see
-// mamba2_chunk.h. B and the rows e^(G_last - G_t) dt_t x_t are divided by their largest numbers in the chunk, whose
-// product goes into the record: what is small everywhere keeps its digits, and no sum leaves f16. xBC (T, heads P +
-// 2 groups N), dt, g (T, heads), state (slots, heads, N, P).
-// Workgroups (chunks, groups ceil(heads / groups / HEADS)): B is staged once, x of one head after the other; a subgroup
-// owns tiles of rows of the state. Any N, P, groups, T.
+// mamba2_chunk_state.comp on cooperative matrices (coopmat), with operands and records in f16 and sums in f32
+// (mamba2_chunk.h). B and the rows e^(G_last - G_t) dt_t x_t are divided by their largest elements in the chunk, and
+// the record holds the product of these. So small values keep their precision, and no sum overflows f16. xBC (T, heads
+// P + 2 groups N), dt, g (T, heads), state (slots, heads, N, P).
+// Workgroups (chunks, groups ceil(heads / groups / HEADS)): B is staged once, and x for one head after the other; a
+// subgroup owns tiles of rows of the state. Any N, P, groups, T.
 #include "mamba2_matrix_state.h"
 layout(set = 0, binding = MAMBA2_CHUNK_STATES) restrict writeonly buffer states_block { uvec4 states[]; };
 layout(set = 0, binding = MAMBA2_CHUNK_XBC) readonly buffer xBC_block { float xBC[]; };
@@ -28,12 +28,12 @@ layout(set = 0, binding = MAMBA2_CHUNK_SEQUENCES) restrict readonly buffer seque
 
 const uint B_EACH = (C * N8 + LANES - 1) / LANES, X_EACH = (C * P8 + LANES - 1) / LANES;
 const uint TILES_P = PP / TILE_N, STEPS = C / TILE_K;
-// Tiles of rows that a subgroup makes at a time, so that tiles of x are loaded once for both.
-const uint ODD = NP / TILE_M % (2 * SUBGROUPS) + TILES_P / 5; // or many sums already
+// Tiles of rows that a subgroup computes at once, so that it loads tiles of x once for both.
+const uint ODD = NP / TILE_M % (2 * SUBGROUPS) + TILES_P / 5; // or there are many accumulators already
 const uint ABREAST = ODD == 0 ? 2 : 1;
 shared uvec4 keys[C * N_PITCH];
 shared uvec4 values[C * P_PITCH];
-shared uvec4 own[SUBGROUPS * TILE_M * P_PITCH]; // of a subgroup: a tile of rows of the state
+shared uvec4 own[SUBGROUPS * TILE_M * P_PITCH]; // a part per subgroup: a tile of rows of the state
 
 float largest(vec4 x) { return max(workgroup_max(max(max(x.x, x.y), max(x.z, x.w))), 1e-18); }
 
@@ -41,7 +41,8 @@ eight scaled(float by, eight x) { return eight(by * x.low, by * x.high); }
 
 vec4 larger(vec4 top, eight x) { return max(top, max(abs(x.low), abs(x.high))); }
 
-// The largest number of the head's state. Many loads at a time: the others wait for the few workgroups that do this.
+// The largest element of the head's state. Has many loads in flight, since other workgroups wait for the few that do
+// this.
 float largest_before(const part w, uint h) {
   const uint at = w.slot * args.state_stride + (w.head0 + h) * N * P, BATCH = 64;
   vec4 top = vec4(0.0);
@@ -53,7 +54,7 @@ float largest_before(const part w, uint h) {
   return largest(top);
 }
 
-// Divided by the largest number of all, which it returns.
+// Stages B, divided by its largest element, which is returned.
 float stage_keys(const part w) {
   eight b[B_EACH];
   vec4 top = vec4(0.0);
@@ -69,7 +70,7 @@ float stage_keys(const part w) {
   return most;
 }
 
-// The same of e^(G_last - G_t) dt_t x_t.
+// Stages e^(G_last - G_t) dt_t x_t in the same way.
 float stage_values(const part w, uint h) {
   eight x[X_EACH];
   vec4 top = vec4(0.0);
@@ -113,7 +114,7 @@ void main() {
           [[unroll]] for (uint r = 0; r < ABREAST; r++) S[r * TILES_P + j] = coopMatMulAdd(b[r], v, S[r * TILES_P + j]);
         }
       }
-      // By way of shared memory: then rows are written whole, side by side.
+      // Through shared memory, so that whole rows are written.
       [[unroll]] for (uint r = 0; r < ABREAST; r++) {
         [[unroll]] for (uint j = 0; j < TILES_P; j++)
           coopMatStore(SUM16(S[r * TILES_P + j]), own, mine + j * TILE_N / 8, P_PITCH, ROWS);

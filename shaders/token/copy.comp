@@ -1,8 +1,8 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 // to = from, or 0.
-// to, from (rows, cols), four numbers at a time when ALIGNED. Workgroups (ceil(cols / lanes), rows), folded into what
-// the device allows: an invocation copies every (gl_NumWorkGroups.x * lanes)-th column of every gl_NumWorkGroups.y-th
+// to, from (rows, cols), four elements at a time when ALIGNED. Workgroups (ceil(cols / lanes), rows), folded into the
+// device's limits: an invocation copies every (gl_NumWorkGroups.x * lanes)-th column of every gl_NumWorkGroups.y-th
 // row.
 #include "copy.h"
 layout(local_size_x_id = COPY_SPEC_LANES) in;

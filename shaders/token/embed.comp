@@ -1,8 +1,8 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 // x[t] = table[tokens[t]].
-// x (T, D), table (rows, D), tokens (T). Workgroups (ceil(D / 8 / lanes), T): an invocation copies 8 numbers of one
-// row. Any D. A table too large for one descriptor takes several dispatches, each with its rows.
+// x (T, D), table (rows, D), tokens (T). Workgroups (ceil(D / 8 / lanes), T): an invocation copies 8 elements of one
+// row. Any D. A table too large for one descriptor takes several dispatches, each for its rows.
 #include "embed.h"
 layout(local_size_x_id = EMBED_SPEC_LANES) in;
 layout(set = 0, binding = EMBED_X) writeonly buffer x_block { float x[]; };

@@ -2,13 +2,13 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #extension GL_EXT_control_flow_attributes : require
-// Draws the next token of a sequence; host/ops/cpu/cpu_sample.c is the definition, step by step.
+// Draws the next token of a sequence. host/ops/cpu/cpu_sample.c is the definition, step by step.
 //   z = logit, penalised;  w = e^((z - max z) / temperature);  top-k, then top-p, keep a prefix of the tokens by z
 //   descending, ids ascending: a threshold on z and a number of tokens that may equal it; min-p drops w < min_p
 //   token = the first id whose running sum of kept w exceeds u times their sum
 // logits (slots, V), seen (slots, ceil(V / 32)), tokens, sequences, sampling (B). Workgroups (B): one sequence. z is
-// compared through an integer key of the same order; thresholds are found 4 bits at a time, with 15 sums side by side.
-// All sums run in a fixed order: same inputs, same token. Any V.
+// compared by an integer key of the same order; 15 parallel sums find 4 bits of a threshold at a time. All sums have a
+// fixed order, so the same inputs give the same token. Any V.
 #include "sample.h"
 layout(local_size_x_id = SAMPLE_SPEC_LANES) in;
 layout(set = 0, binding = SAMPLE_TOKENS) writeonly buffer tokens_block { uint tokens[]; };
@@ -30,13 +30,13 @@ shared float chosen_before;
 sampling p;
 uint logits_at, seen_at;
 
-// NaN counts as -infinity; infinities become the largest finite numbers, whose differences are defined. Drivers may
-// assume that isnan() is false, so the bits decide.
+// NaN becomes -infinity; infinities become the largest finite values, whose differences are defined. Drivers may assume
+// that isnan() is false, so the bits decide.
 float tame(float z) {
   return (floatBitsToUint(z) & 0x7fffffffu) > 0x7f800000u ? -LARGEST : clamp(z, -LARGEST, LARGEST);
 }
 
-// A logit of id i, penalised.
+// The logit of id i, penalised.
 float adjust(float logit, uint i) {
   float z = tame(logit);
   float penalty = p.repetition_penalty;
@@ -47,7 +47,7 @@ float adjust(float logit, uint i) {
 
 float adjusted(uint i) { return adjust(logits[logits_at + i], i); }
 
-// This invocation's largest z and the first id that has it; some logits are asked for at once.
+// This invocation's largest z and the first id that has it; several logits are loaded at once.
 float largest(uint lane, out uint first) {
   float most = -LARGEST;
   first = lane;
@@ -66,7 +66,7 @@ float largest(uint lane, out uint first) {
 // e^-200 is 0 in any case.
 float weight(float z, float most) { return exp(max((z - most) / p.temperature, -200.0)); }
 
-// Unsigned integers in the order of the floats; -0 equals 0.
+// Maps floats to unsigned integers of the same order; -0 equals 0.
 uint order_key(float z) {
   uint bits = z == 0.0 ? 0 : floatBitsToUint(z);
   return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
@@ -74,19 +74,19 @@ uint order_key(float z) {
 
 float key_value(uint key) { return uintBitsToFloat((key & 0x80000000u) != 0 ? key & 0x7fffffffu : ~key); }
 
-// What top-k and top-p keep: keys above `key`, and the first `equals` tokens that have it.
+// What top-k and top-p keep: keys above `key`, and the first `equals` tokens with that key.
 struct cut {
   uint key;
   float equals;
 };
 
-// The cut that keeps the fewest tokens whose measure (1 each, or w when by_weight) reaches `target`. The measure of all
-// keys >= x falls as x grows; find the greatest x where it still reaches the target, from the highest digit down.
+// The cut that keeps the fewest tokens whose measure (1 each, or w if by_weight) reaches `target`. The measure of all
+// keys >= x falls as x grows. Finds the largest x where it still reaches the target, from the highest digit down.
 cut find_cut(uint lane, float target, bool by_weight, float most) {
   uint prefix = 0;
-  float above = 0.0; // measure of the keys greater than all that begin with prefix
+  float above = 0.0; // measure of all keys above those that begin with prefix
   for (int shift = 28; shift >= 0; shift -= 4) {
-    float sums[DIGITS]; // of keys with a digit of at least 1, 2, ... 15
+    float sums[DIGITS]; // measure of keys with a digit of at least 1, 2, ... 15
     [[unroll]] for (uint d = 0; d < DIGITS; d++) sums[d] = 0.0;
     for (uint i = lane; i < args.V; i += LANES) {
       float z = adjusted(i);
@@ -103,7 +103,7 @@ cut find_cut(uint lane, float target, bool by_weight, float most) {
     }
     barrier();
     uint digit = 0;
-    float beyond = 0.0; // measure of the greater digits
+    float beyond = 0.0; // measure of the larger digits
     for (uint d = DIGITS; d > 0 && digit == 0; d--) {
       float total = 0.0;
       for (uint g = 0; g < gl_NumSubgroups; g++) total += digit_slots[g * DIGITS + d - 1];
@@ -119,7 +119,7 @@ cut find_cut(uint lane, float target, bool by_weight, float most) {
   return cut(prefix, each > 0.0 ? max(ceil((target - above) / each), 1.0) : 1.0);
 }
 
-// The part of the vocabulary that an invocation looks at when the order of ids matters.
+// The first id of this invocation's part of the vocabulary, for steps where the order of ids matters.
 uint first_id(uint lane) { return min(lane * ((args.V + LANES - 1) / LANES), args.V); }
 
 float kept_weight(float z, float most, float least) {
@@ -127,7 +127,7 @@ float kept_weight(float z, float most, float least) {
   return w < least ? 0.0 : w;
 }
 
-// Sum of lane_sums before this invocation, which every invocation has just filled in.
+// The sum of lane_sums before this invocation. All invocations have just written theirs.
 float sum_before(uint lane) {
   barrier();
   float sum = 0.0;
@@ -136,7 +136,7 @@ float sum_before(uint lane) {
   return sum;
 }
 
-// How many tokens before this invocation's have the key of the cut.
+// The number of tokens before this invocation's that have the key of the cut.
 float equals_before(uint lane, cut c) {
   float n = 0.0;
   for (uint i = first_id(lane); i < first_id(lane + 1); i++)
@@ -145,7 +145,8 @@ float equals_before(uint lane, cut c) {
   return sum_before(lane);
 }
 
-// This invocation's kept tokens by id: their weights' sum, or up to the first where it exceeds `until`, stored in id.
+// Walks this invocation's kept tokens by id. Returns the sum of their weights, or the sum up to the first token where
+// it exceeds `until`, which is stored in id.
 float walk(uint lane, cut c, float equals, float most, float least, float until, inout uint id) {
   float sum = 0.0;
   for (uint i = first_id(lane); i < first_id(lane + 1); i++) {
@@ -165,7 +166,8 @@ float walk(uint lane, cut c, float equals, float most, float least, float until,
   return sum;
 }
 
-// own: the invocation's largest, which `first` has. Ids negated: the maximum is the lowest; exact, as V < 2^24.
+// own: the invocation's largest z, first found at `first`. The maximum of the negated ids is the lowest id; floats are
+// exact since V < 2^24.
 uint greedy(float most, float own, uint first) {
   uint id = uint(-workgroup_max(own == most ? -float(first) : -float(args.V)));
   return id < args.V ? id : 0;
@@ -180,7 +182,7 @@ uint draw(uint lane, float most, uint position) {
     cut k = find_cut(lane, p.top_p * workgroup_sum(part), true, most);
     if (k.key > c.key)
       c = k;
-    else // the prefix of top-k ends first, or both end among the same equals
+    else // top-k's prefix ends first, or both end among the same equals
       c.equals = k.key == c.key ? min(c.equals, k.equals) : c.equals;
   }
   float least = min(p.min_p, 1.0), equals = equals_before(lane, c);
@@ -194,8 +196,8 @@ uint draw(uint lane, float most, uint position) {
   float u = float(philox(uvec4(position, 0, 0, 0), uvec2(p.seed_low, p.seed_high)).x >> 8) * exp2(-24.0);
   float until = u * chosen_before;
   barrier();
-  // The invocation whose stretch of the running sum holds `until`: the last that begins at or below
-  // it and is not empty.
+  // The invocation whose part of the running sum contains `until`: the last that begins at or below it and is not
+  // empty.
   bool candidate = sum > 0.0 && before <= until;
   uint last = uint(workgroup_max(candidate ? float(lane) : 0.0));
   if (lane == last) {
@@ -216,7 +218,7 @@ void main() {
   float own = largest(lane, first), most = workgroup_max(own);
   bool any = most > -LARGEST;
   uint id = p.temperature > 0.0 && any ? draw(lane, most, q.pos + q.T) : greedy(most, own, first);
-  barrier(); // everyone has read the sequence and what it has seen
+  barrier(); // all invocations have read the sequence and its seen tokens
   if (lane == 0) {
     tokens[s] = id;
     seen[seen_at + id / 32] |= 1u << (id % 32);

@@ -1,7 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 // to[slot of sequence s] = from[s].
-// to (slots, cols), from (B, cols). Workgroups (ceil(cols / lanes), B): an invocation copies one number.
+// to (slots, cols), from (B, cols). Workgroups (ceil(cols / lanes), B): an invocation copies one element.
 #include "scatter.h"
 layout(local_size_x_id = SCATTER_SPEC_LANES) in;
 layout(set = 0, binding = SCATTER_TO) writeonly buffer to_block { uint to[]; };

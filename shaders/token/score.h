@@ -11,7 +11,7 @@
 struct score_args {
   uint V;
   uint logits_stride;
-  uint first; // of the n rows among the T
+  uint first; // index among the T rows of the first of the n
 };
 ARGS(score_args)
 #endif

@@ -7,8 +7,8 @@ struct attention_call {
   struct attention_args a;
 };
 
-// (c + is) of an angle that is a sum of angles is the product of their (c + is): the table has one row per byte of the
-// position. Bytes that are 0 turn by nothing.
+// The rotation (c + is) of a sum of angles is the product of their rotations, so the table has one row per byte of the
+// position. A byte of 0 rotates by nothing.
 static void rotate(float *x, const struct tensor *table, uint32_t position) {
   const uint32_t half = table->cols / 2;
   if (!half) return;
@@ -41,7 +41,7 @@ static void rope_append_row(void *context, uint64_t t, uint32_t worker) {
 
 void cpu_rope_append(struct recorder *c, const struct rope_append *rope) {
   const struct attention_args *a = &rope->a;
-  cpu_take_place(c, rope->y, rope->x);
+  cpu_copy_to_output(c, rope->y, rope->x);
   if (!cpu_begin(c)) return;
   uint64_t n = 0, width = (uint64_t)a->heads + a->kv_heads;
   struct attention_call v = {
@@ -55,10 +55,10 @@ void cpu_rope_append(struct recorder *c, const struct rope_append *rope) {
   cpu_end(c, "rope_append", NULL, 4 * n * a->d * (2 * width + 3ull * a->kv_heads), 6 * n * width * rope->table.cols);
 }
 
-enum { POSITIONS = 64 }; // scores kept at once
+enum { POSITIONS = 64 }; // scores that are held at once
 
-// Softmax over a growing set of positions: with the maximum m of the scores so far, sum = sum of e^(score - m) and
-// o = sum of e^(score - m) v; a larger maximum rescales both.
+// Online softmax: with the maximum m of the scores so far, sum = sum of e^(score - m) and o = sum of e^(score - m) v. A
+// larger maximum rescales both.
 struct softmax {
   float max, sum;
 };
@@ -98,7 +98,7 @@ static void attention_head(void *context, uint64_t index, uint32_t worker) {
   for (uint32_t j = 0; j < d; j++) o[j] /= f.sum;
 }
 
-// Positions that the tokens of a sequence look at, all together.
+// Sum of the positions that the tokens of a sequence see.
 static uint64_t positions_seen(const struct sequence *q, uint32_t window) {
   uint64_t n = 0;
   for (uint32_t t = 0; t < q->T; t++) n += window && q->pos + t + 1 > window ? window : q->pos + t + 1;

@@ -1,5 +1,5 @@
-// cpu: the CPU backend: memory, the recorder, and how it runs a list: operation by operation, as it stands. The
-// operations are in cpu_short.c, _matmul.c, _delta.c, _attention.c and the like.
+// cpu_backend: the CPU backend: memory, the recorder, and the loop that runs a list, one operation after another. The
+// operations are in cpu_short.c, cpu_matmul.c, cpu_delta.c, cpu_attention.c and so on.
 #include "cpu_backend.h"
 
 #include <stdio.h>
@@ -15,11 +15,11 @@ static deltaic_status cpu_buffer_create(struct backend *b, enum memory_kind kind
                                         struct buffer *out) {
   *out = (struct buffer){.bytes = bytes, .kind = kind};
   void *memory;
-  // One number more than asked for: an empty buffer is a buffer too.
+  // One element more than requested, so that an empty buffer is valid too.
   size_t align = bytes < HUGE_PAGE ? TENSOR_ALIGN : HUGE_PAGE;
   if (bytes > b->max_buffer_bytes || posix_memalign(&memory, align, bytes + sizeof(float)))
     return fail_memory(what, bytes);
-#ifdef MADV_HUGEPAGE // weights are read from end to end for every token: fewer and longer pages
+#ifdef MADV_HUGEPAGE // every token reads all weights: huge pages save page table walks
   if (bytes >= HUGE_PAGE) madvise(memory, bytes, MADV_HUGEPAGE);
 #endif
   out->mapped = memory;
@@ -107,7 +107,7 @@ static size_t cpu_recorder_times(struct recorder *c, deltaic_kernel_time *times,
 
 // ---------------------------------------------------------------- the backend
 
-// What the kernel could give without swapping, caches of files included.
+// Memory that the kernel can give without swapping, file caches included.
 static uint64_t cpu_free_bytes(const struct backend *b) {
   (void)b;
   FILE *f = fopen("/proc/meminfo", "r");
@@ -125,7 +125,7 @@ static void cpu_backend_close(struct backend *b) {
   free(b);
 }
 
-static uint64_t cpu_bytes_beside(const struct backend *b, const struct oplist *l, const struct op *op) {
+static uint64_t cpu_own_bytes(const struct backend *b, const struct oplist *l, const struct op *op) {
   switch (op->kind) {
   case OP_DELTA_RULE: return cpu_delta_bytes(b, l, &op->delta_rule);
   case OP_MAMBA2: return cpu_mamba2_bytes(b, l, &op->mamba2);
@@ -134,7 +134,7 @@ static uint64_t cpu_bytes_beside(const struct backend *b, const struct oplist *l
 }
 
 static uint64_t cpu_list_bytes(struct backend *b, struct oplist *l, uint64_t *largest) {
-  return oplist_plan(l, b, cpu_bytes_beside, largest);
+  return oplist_plan(l, b, cpu_own_bytes, largest);
 }
 
 static void run_op(struct recorder *c, const struct op *op, struct tensor scratch) {
@@ -171,7 +171,7 @@ static void cpu_recorder_list(struct recorder *c, struct oplist *l) {
   r->list = l;
   for (uint32_t i = 0; i < l->count; i++) {
     const struct op op = oplist_op(l, i);
-    run_op(c, &op, oplist_beside(l, i, cpu_bytes_beside(c->backend, l, &op)));
+    run_op(c, &op, oplist_own_scratch(l, i, cpu_own_bytes(c->backend, l, &op)));
   }
 }
 
@@ -192,7 +192,7 @@ static const struct backend_functions cpu_functions = {
     .recorder_run = cpu_recorder_run,
     .recorder_counters = cpu_recorder_counters,
     .recorder_profile = cpu_recorder_profile,
-    .recorder_busy = cpu_recorder_profile, // which slows nothing
+    .recorder_busy = cpu_recorder_profile, // profiling costs nothing here
     .recorder_times = cpu_recorder_times,
     .list_bytes = cpu_list_bytes,
 };

@@ -1,6 +1,6 @@
-// cpu.h: what the files of the CPU backend share. The order of every sum is fixed by sizes alone, never by the
-// number of threads or by which instructions the processor has, so results are the same bits with any number of
-// threads, and on any processors that both have fused multiply-add (cpu_matmul.c) or both lack it.
+// cpu_backend.h: what the files of the CPU backend share. The order of every sum depends on sizes alone, never on the
+// number of threads or the instruction set. So any number of threads gives the same bits, and so do any two processors
+// that both have fused multiply-add (cpu_matmul.c) or both lack it.
 #ifndef CPU_BACKEND_H
 #define CPU_BACKEND_H
 #include "backend.h"
@@ -16,37 +16,39 @@ struct cpu_backend {
   const struct matmul_kernels *matmul;
 };
 
-// The inner loops of matmul for an instruction set: the i-th that this processor has, the best first; NULL after the
-// last.
+// The inner loops of matmul for the i-th instruction set that this processor has, best first; NULL after the last.
 const struct matmul_kernels *cpu_matmul_kernels(uint32_t i);
 
 struct cpu_recorder {
   struct recorder base;
-  const struct oplist *list; // that is run
+  const struct oplist *list; // the list that is running
   const atomic_bool *cancel; // may be NULL
-  deltaic_status status;     // the first error
+  deltaic_status status;     // first error
   deltaic_counters counters;
   bool profile;
-  double started; // of the running op
+  double started; // when the running operation began
   size_t kernels;
   deltaic_kernel_time times[CPU_KERNELS];
 };
 
-// Every op: if (!cpu_begin(c)) return; ... cpu_end(...). begin is false after an error or a cancel.
+// Every operation: if (!cpu_begin(c)) return; ... cpu_end(...). begin returns false after an error or a cancel.
 bool cpu_begin(struct recorder *c);
-// name and, when not NULL, "_" suffix is the kernel of the profile.
+// The profile's name of the kernel is `name`, followed by "_" and `suffix` if that is not NULL.
 void cpu_end(struct recorder *c, const char *name, const char *suffix, uint64_t bytes, uint64_t operations);
 bool cpu_cancelled(const struct recorder *c);
-// task for 0 ... n-1, on all threads when `operations` of the whole are worth waking them. Skips the rest on a cancel.
+// Runs the task for 0 ... n-1, on all threads if `operations` of them together are worth waking the threads. Skips the
+// rest after a cancel.
 void cpu_parallel(struct recorder *c, uint64_t n, uint64_t operations, pool_task task, void *context);
 uint32_t cpu_threads(const struct backend *b);
-// Rows of all sequences together; *longest: of the longest.
+// Sum of the rows of all sequences; *longest: rows of the longest.
 uint64_t cpu_count_rows(const struct tensor *sequences, uint32_t *longest);
-// Columns of a task where `heads` heads of Dv columns are cut, by multiples of `unit`, only to feed all threads.
+// Columns of a task when `heads` heads of Dv columns are cut into blocks only to occupy all threads; a multiple of
+// `unit`.
 uint32_t cpu_task_columns(const struct recorder *c, uint64_t heads, uint32_t Dv, uint32_t unit);
 
-// Loops of products are compiled for several instruction sets, chosen when the program starts. Sanitizers run before
-// that choice can be made. CPU_WIDE: bytes of a vector that every processor of the build's kind has registers for.
+// Loops of products are compiled for several instruction sets; one is chosen when the program starts. Sanitizers run
+// before that choice, so they build one. CPU_WIDE: bytes of a vector that every processor of this build has registers
+// for.
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) &&                           \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define CPU_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
@@ -57,7 +59,7 @@ uint32_t cpu_task_columns(const struct recorder *c, uint64_t heads, uint32_t Dv,
 #endif
 
 enum { LANES = 16 };
-typedef float lanes __attribute__((vector_size(64), aligned(4), may_alias)); // LANES numbers anywhere in memory
+typedef float lanes __attribute__((vector_size(64), aligned(4), may_alias)); // LANES floats anywhere in memory
 
 typedef float half_lanes __attribute__((vector_size(32), aligned(4), may_alias));
 typedef float quarter_lanes __attribute__((vector_size(16), aligned(4), may_alias));
@@ -71,7 +73,7 @@ static inline __attribute__((always_inline)) float lanes_sum(const lanes *v) {
   return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
-// sum a[i] b[i]: partial sums over i % LANES. To be inlined where the caller is compiled for an instruction set.
+// sum a[i] b[i], with partial sums over i % LANES. Inlined into callers that are compiled for an instruction set.
 static inline __attribute__((always_inline)) float lanes_dot(const float *a, const float *b, size_t n) {
   lanes sum = {0}, x = {0}, y = {0};
   size_t i = 0;
@@ -101,10 +103,10 @@ static inline float *f32_row(const struct tensor *t, uint64_t row) {
 
 static inline const struct oplist *cpu_list(const struct recorder *c) { return ((const struct cpu_recorder *)c)->list; }
 
-// y = x unless they are in one place: for operations that work in place.
-void cpu_take_place(struct recorder *c, struct tensor y, struct tensor x);
+// y = x unless they share their memory; for operations that work in place.
+void cpu_copy_to_output(struct recorder *c, struct tensor y, struct tensor x);
 
-// The operations, with their tensors in memory. scratch: of the bytes below.
+// The operations, with their tensors in memory. The *_bytes() below give the size of `scratch`.
 void cpu_embed(struct recorder *c, const struct embed *e);
 void cpu_mark(struct recorder *c, const struct mark *m);
 void cpu_norm(struct recorder *c, const struct norm *norm);
@@ -126,7 +128,7 @@ void cpu_copy(struct recorder *c, const struct copy *copy);
 void cpu_scatter(struct recorder *c, const struct scatter *s);
 void cpu_score(struct recorder *c, const struct score *score);
 
-// One call of the delta rule: cpu_delta.c, with blocks cpu_hh.c.
+// One call of the delta rule (cpu_delta.c), or of Head-in-Head (cpu_hh.c).
 struct delta_call {
   struct recorder *c;
   struct tensor o, qkv, beta, g, mask, state, sequences, scratch;
@@ -134,7 +136,7 @@ struct delta_call {
   enum delta_form form;
   uint32_t width, blocks; // columns of S in a task; tasks per head
 };
-bool cpu_hh_chunks(enum delta_form form, uint32_t T);             // whether it goes by chunks
-uint64_t cpu_hh_scratch(const struct delta_args *a);              // floats of one thread
+bool cpu_hh_chunks(enum delta_form form, uint32_t T);             // whether it runs by chunks
+uint64_t cpu_hh_scratch(const struct delta_args *a);              // floats per thread
 void cpu_hh_task(void *context, uint64_t index, uint32_t worker); // context: the call
 #endif

@@ -1,8 +1,9 @@
 // cpu_delta: inputs of the delta rule, its recurrence, and its chunkwise form (docs/mixers.md; Yang et al. 2024).
 //
-// Per value head, S (Dk, Dv), tokens t with a log decay g_t, n steps each of key k, value v, strength beta:
+// Per value head, S (Dk, Dv); a token t has a log decay g_t and n householder steps, each with key k, value v, strength
+// beta:
 //   S <- e^g S;  n times: u = beta (v - k S), S <- S + k^T u;  o = scale q S
-// Columns of S never mix, so (sequence, head, block of columns) is the unit of parallel work.
+// Columns of S are independent, so (sequence, head, block of columns) is the unit of parallel work.
 #include "cpu_backend.h"
 #include "cpu_state.h"
 
@@ -44,7 +45,7 @@ static void delta_inputs_row(void *context, uint64_t t, uint32_t worker) {
 }
 
 void cpu_delta_inputs(struct recorder *c, const struct delta_inputs *in) {
-  cpu_take_place(c, in->y, in->x);
+  cpu_copy_to_output(c, in->y, in->x);
   if (!cpu_begin(c)) return;
   const struct delta_input_args *a = &in->a;
   const uint64_t rows = in->y.rows, n = rows * a->heads * a->Dk, gates = a->betas + (a->gated ? a->decays : 0u);
@@ -55,11 +56,11 @@ void cpu_delta_inputs(struct recorder *c, const struct delta_inputs *in) {
 // ---------------------------------------------------------------- the rule
 
 enum {
-  CHUNK = 64,     // steps of one chunk: tokens * n
-  CHUNK_FROM = 4, // AUTO: tokens from which the chunkwise form is the faster one, where
-  CHUNK_DK = 65,  // Dk is at least this: up to 64 the recurrence keeps its part of S in the first cache and wins
+  CHUNK = 64,     // householder steps of one chunk: tokens * n
+  CHUNK_FROM = 4, // AUTO: the chunkwise form is faster from so many tokens on, if
+  CHUNK_DK = 65,  // Dk is at least this: with Dk <= 64 the recurrence keeps its part of S in the L1 cache
   COLUMNS = 64,   // columns of S in a recurrent task
-  SOLVE_ROWS = 8, // rows of the triangular system solved one by one between two products
+  SOLVE_ROWS = 8, // rows of the triangular system that are solved one by one between two products
 };
 
 // One task: columns first ... first + width - 1 of value head `head` of sequence q.
@@ -106,7 +107,7 @@ static inline __attribute__((always_inline)) void step_columns(float *o, float *
   memcpy(o, out, width * sizeof(float));
 }
 
-// One step of one token; the width is a constant where all COLUMNS are there, so that y, u, o stay in registers.
+// One householder step. For all COLUMNS the width is a constant, so that y, u and o stay in registers.
 CPU_CLONES static void recurrent_step(float *o, float *S, const float *q, const float *k, const float *v, float beta,
                                       float decay, uint32_t Dk, uint32_t Dv, uint32_t width) {
   if (width == COLUMNS)
@@ -130,14 +131,14 @@ static void delta_recurrent(const struct delta_task *k) {
 }
 
 // ---------------------------------------------------------------- chunkwise
-// A chunk is `tokens` tokens with R = tokens * n steps, rows r = t * n + m of K (R, Dk) and V (R, width). With G_t the
-// sum of the g of the chunk's tokens up to t, and S the state before the chunk:
+// A chunk has `tokens` tokens with R = tokens * n steps, which are the rows r = t * n + m of K (R, Dk) and V (R,
+// width). With G_t the sum of g over the chunk's tokens up to t, and S the state before the chunk:
 //   A[r,s]  = beta_r (k_r . k_s) e^(G_t(r) - G_t(s)),  s < r
 //   V'      = (I + A)^-1 diag(beta) (V - e^G (K S))            the rows are the u of the recurrence
 //   o_t     = scale ( e^G_t q_t S + sum_{s: t(s) <= t} (q_t . k_s) e^(G_t - G_t(s)) V'_s )
 //   S      <- e^G_last S + sum_s e^(G_last - G_t(s)) k_s^T V'_s
-// Exponents are differences of sums in double, taken only where they are <= 0: they cannot overflow, and a hard decay
-// costs the ones after it no digits. V' comes from forward substitution: (I + A)^-1 itself is not needed.
+// Exponents are differences of sums in double. Only exponents <= 0 are used: they cannot overflow, and a strong decay
+// costs later tokens no precision. Forward substitution gives V'; (I + A)^-1 itself is not needed.
 
 struct chunk {
   uint32_t first, tokens, rows;
@@ -150,7 +151,7 @@ struct chunk {
 static void chunk_gates(const struct delta_task *k, struct chunk *c) {
   double sum = 0;
   for (uint32_t t = 0; t < c->tokens; t++) {
-    sum += fmax(log_decay(k, c->first + t), -1e6); // -inf would leave differences undefined; e^-1e6 is 0 just as well
+    sum += fmax(log_decay(k, c->first + t), -1e6); // differences of -inf would be NaN; e^-1e6 is 0 as well
     c->G[t] = sum;
     for (uint32_t s = 0; s <= t; s++) c->decay[t][s] = k->d->a.gated ? expf((float)(sum - c->G[s])) : 1;
   }
@@ -173,7 +174,7 @@ static void chunk_load(const struct delta_task *k, struct chunk *c) {
   }
 }
 
-// A (M, rows) = x (M, Dk) K, where row i of x needs the columns before (i + 1) * n: the others are not all computed.
+// A (M, rows) = x (M, Dk) K. Row i of x needs only the columns before (i + 1) * n; not all others are computed.
 static void chunk_dots(struct chunk *c, const float *x, size_t x_row, size_t x_col, const float *K, uint32_t M,
                        uint32_t n, uint32_t Dk) {
   uint32_t R = c->rows;
@@ -184,7 +185,7 @@ static void chunk_dots(struct chunk *c, const float *x, size_t x_row, size_t x_c
   }
 }
 
-// V <- (I + A)^-1 V. A is stored negated, so that rows add up.
+// V <- (I + A)^-1 V. A is stored negated, so that rows are added.
 static void chunk_solve(const struct delta_task *k, struct chunk *c) {
   uint32_t n = k->d->a.n, Dk = k->d->a.Dk, R = c->rows, width = k->width;
   chunk_dots(c, k->K, 1, R, k->K, R, 1, Dk);
@@ -212,7 +213,7 @@ static void chunk_output(const struct delta_task *k, struct chunk *c) {
     for (uint32_t j = 0; j < width; j++) o[t * stride + j] *= decay;
     for (uint32_t s = 0; s < R; s++) c->A[t * R + s] *= s / n <= t ? k->scale * c->decay[t][s / n] : 0;
   }
-  for (uint32_t t = 0; t < c->tokens; t += SOLVE_ROWS) { // no further than the last token of these rows sees
+  for (uint32_t t = 0; t < c->tokens; t += SOLVE_ROWS) { // only as far as the last token of these rows sees
     uint32_t end = c->tokens - t < SOLVE_ROWS ? c->tokens : t + SOLVE_ROWS;
     cpu_product(o + t * stride, stride, c->A + t * R, R, 1, k->V, width, end - t, width, end * n);
   }
@@ -244,7 +245,7 @@ static void delta_chunks(const struct delta_task *k) {
   }
 }
 
-// ---------------------------------------------------------------- the op
+// ---------------------------------------------------------------- the operation
 
 static bool use_chunks(const struct delta_args *a, enum delta_form form, uint32_t T) {
   if (a->r > 1) return cpu_hh_chunks(form, T);
@@ -252,7 +253,7 @@ static bool use_chunks(const struct delta_args *a, enum delta_form form, uint32_
   return form == DELTA_CHUNK || (T >= CHUNK_FROM && a->Dk >= CHUNK_DK);
 }
 
-// Floats of scratch of one thread.
+// Floats of scratch per thread.
 static uint64_t worker_scratch(const struct delta_args *a) {
   return a->r > 1 ? cpu_hh_scratch(a) : CHUNK * ((uint64_t)a->Dk + a->Dv);
 }
@@ -299,7 +300,7 @@ void cpu_delta_rule(struct recorder *c, const struct delta_rule *rule, struct te
                          .width = COLUMNS};
   const bool chunks = use_chunks(a, d.form, longest), hh = a->r > 1;
   assert(!hh || (a->r <= HH_MOST && a->Dk % a->r == 0 && a->n == 1));
-  // Chunk tasks repeat the products of keys for every block.
+  // Every chunk task computes the products of keys again, so tasks are as wide as possible.
   if (chunks) d.width = cpu_task_columns(c, B * a->Hv, a->Dv, COLUMNS);
   d.blocks = (a->Dv + d.width - 1) / d.width;
   const uint64_t size = (uint64_t)a->Hv * a->Dk * a->Dv, masks = hh ? (uint64_t)a->Hv * a->r * a->r : 0;

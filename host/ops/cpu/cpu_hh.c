@@ -1,14 +1,15 @@
 // cpu_hh: the (gated) Head-in-Head delta rule, recurrent and chunkwise (docs/mixers.md).
 //
-// Per value head, S (Dk, Dv) is r blocks of d = Dk / r rows, k and q are cut likewise, M_t (r, r) is the token's mask:
+// Per value head, S (Dk, Dv) is r blocks of d = Dk / r rows, and k and q are cut likewise. M_t (r, r) is the token's
+// mask:
 //   S <- e^g S;  y_b = k_b S_b;  u_a = beta (v - sum_b M_ab y_b);  S_a <- S_a + k_a^T u_a;  o = scale q S
-// Columns of S never mix, so (sequence, head, block of columns) is the unit of parallel work.
+// Columns of S are independent, so (sequence, head, block of columns) is the unit of parallel work.
 #include "cpu_backend.h"
 #include "cpu_state.h"
 
 enum {
   ROWS = 64,       // unknowns of a chunk: tokens * r
-  CHUNK_FROM = 16, // as many tokens before chunks pay
+  CHUNK_FROM = 16, // chunks are faster from so many tokens on
   COLUMNS = 64,    // columns of S in a recurrent task
 };
 
@@ -67,7 +68,7 @@ static inline __attribute__((always_inline)) void step_columns(float *o, float *
   for (uint32_t j = 0; j < width; j++) o[j] = s->scale * out[j];
 }
 
-// The width is a constant where all COLUMNS are there, so that u and o stay in registers.
+// For all COLUMNS the width is a constant, so that u and o stay in registers.
 CPU_CLONES static void recurrent_step(float *o, float *S, const struct hh_step *s, uint32_t width) {
   if (width == COLUMNS)
     step_columns(o, S, s, COLUMNS);
@@ -90,15 +91,15 @@ static void hh_recurrent(const struct hh_task *k) {
 }
 
 // ---------------------------------------------------------------- chunkwise
-// With G_n the sum of the g of the chunk's tokens up to n, S the state before the chunk, and the unknowns u numbered by
+// With G_n the sum of g over the chunk's tokens up to n, S the state before the chunk, and the unknowns u ordered by
 // token, then block, (n,a) = n r + a:
 //   Y_b = K_b S_b
 //   A[(n,a),(i,b)] = beta_n M^n_ab (k^n_b . k^i_b) e^(G_n - G_i),  i < n
 //   U   = (I + A)^-1 ( rows beta_n (v_n - e^G_n sum_b M^n_ab Y_b[n]) )
 //   o_n = scale sum_b ( e^G_n q^n_b S_b + sum_{i<=n} (q^n_b . k^i_b) e^(G_n - G_i) U_(i,b) )
 //   S_b <- e^G_last S_b + sum_i e^(G_last - G_i) k^i_b^T U_(i,b)
-// A's blocks of one token are zero: substitution goes on r rows at a time. Exponents are differences of sums in double,
-// taken only where they are <= 0: they cannot overflow, and a hard decay costs the ones after it no digits.
+// The blocks of A within one token are zero, so substitution proceeds by r rows. Exponents are differences of sums in
+// double. Only exponents <= 0 are used: they cannot overflow, and a strong decay costs later tokens no precision.
 
 struct hh_chunk {
   uint32_t first, tokens, rows;
@@ -106,7 +107,7 @@ struct hh_chunk {
   float decay[ROWS][ROWS];     // e^(G_n - G_i), i <= n < tokens
   float beta[ROWS];            // (tokens)
   float masks[ROWS * HH_MOST]; // (tokens, r, r)
-  float A[ROWS * ROWS];        // (rows, rows), negated, so that rows add up
+  float A[ROWS * ROWS];        // (rows, rows), negated, so that rows are added
   float P[ROWS * ROWS];        // (tokens, rows): the weights of U in o
 };
 
@@ -114,7 +115,7 @@ static void chunk_gates(const struct hh_task *k, struct hh_chunk *c) {
   double sum = 0;
   uint32_t r = k->h->a.r;
   for (uint32_t n = 0; n < c->tokens; n++) {
-    sum += fmax(log_decay(k, c->first + n), -1e6); // -inf would leave differences undefined; e^-1e6 is 0 just as well
+    sum += fmax(log_decay(k, c->first + n), -1e6); // differences of -inf would be NaN; e^-1e6 is 0 as well
     c->G[n] = sum;
     for (uint32_t i = 0; i <= n; i++) c->decay[n][i] = expf((float)(sum - c->G[i]));
     c->beta[n] = strength(k, c->first + n);
@@ -122,7 +123,7 @@ static void chunk_gates(const struct hh_task *k, struct hh_chunk *c) {
   }
 }
 
-// -A and P, one block of keys after another.
+// Computes -A and P, one block of keys after another.
 static void chunk_products(const struct hh_task *k, struct hh_chunk *c) {
   uint32_t r = k->h->a.r, R = c->rows, d = k->d;
   for (uint32_t n = 0; n < c->tokens; n++)
@@ -206,7 +207,7 @@ static void hh_chunks(const struct hh_task *k) {
   }
 }
 
-// ---------------------------------------------------------------- the op
+// ---------------------------------------------------------------- the operation
 
 bool cpu_hh_chunks(enum delta_form form, uint32_t T) {
   return form == DELTA_CHUNK || (form == DELTA_AUTO && T >= CHUNK_FROM);

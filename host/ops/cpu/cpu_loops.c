@@ -1,4 +1,4 @@
-// cpu_loops: what the operations share: beginning and ending one, its profile, and loops on all threads.
+// cpu_loops: what the operations share: their beginning and end, the profile, and loops on all threads.
 #include "cpu_backend.h"
 
 #include <stdio.h>
@@ -54,7 +54,7 @@ static void loop_task(void *context, uint64_t index, uint32_t worker) {
 }
 
 void cpu_parallel(struct recorder *c, uint64_t n, uint64_t operations, pool_task task, void *context) {
-  enum { WORTH = 30000 }; // some 10 us of one thread
+  enum { WORTH = 30000 }; // about 10 us of one thread
   struct loop loop = {c, task, context};
   if (operations < WORTH)
     for (uint64_t i = 0; i < n; i++) loop_task(&loop, i, 0);

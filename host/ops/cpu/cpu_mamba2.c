@@ -1,9 +1,10 @@
 // cpu_mamba2: Mamba-2's step sizes, its recurrence, its chunkwise form (SSD), and its gated norm (Dao and Gu 2024;
 // docs/mixers.md).
 //
-// Per head, S (N, P), tokens t with a log decay g_t, a step dt_t, x_t (P), B_t and C_t (N) of the head's group:
+// Per head, S (N, P); a token t has a log decay g_t, a step size dt_t, x_t (P), and B_t and C_t (N) of the head's
+// group:
 //   S <- e^g S + B^T (dt x);  y = C S + D x
-// Heads share nothing that they change, so (sequence, head) is the unit of parallel work.
+// Heads are independent, so (sequence, head) is the unit of parallel work.
 #include "cpu_backend.h"
 
 // ---------------------------------------------------------------- inputs
@@ -32,7 +33,7 @@ void cpu_mamba2_inputs(struct recorder *c, const struct mamba2_inputs *in) {
 
 enum {
   CHUNK = 64,      // tokens of one chunk
-  CHUNK_FROM = 16, // AUTO: tokens from which the chunkwise form is the faster one
+  CHUNK_FROM = 16, // AUTO: the chunkwise form is faster from so many tokens on
   COLUMNS = 64,    // columns of S that a recurrent step keeps in registers
 };
 
@@ -77,7 +78,7 @@ static void add_skip(const struct mamba2_task *k, uint32_t t) {
   for (uint32_t p = 0; p < a->P; p++) y[p] += D[a->D_per_element ? k->head * a->P + p : k->head] * x[p];
 }
 
-// S <- decay S + B^T u,  y = C S on the way. u and y are of `width` columns.
+// S <- decay S + B^T u, and y = C S in the same pass. u and y have `width` columns.
 static inline __attribute__((always_inline)) void step(float *restrict y, float *restrict S, const float *B,
                                                        const float *C, const float *restrict u, float decay, uint32_t N,
                                                        uint32_t P, uint32_t width) {
@@ -90,7 +91,7 @@ static inline __attribute__((always_inline)) void step(float *restrict y, float 
     }
 }
 
-// The sizes are constants where all COLUMNS are there, so that u and y stay in registers.
+// For all COLUMNS the width is a constant, so that u and y stay in registers.
 CPU_CLONES static void recurrent_step(float *to, float *S, const float *B, const float *C, const float *x, float dt,
                                       float decay, uint32_t N, uint32_t P, uint32_t width) {
   float u[COLUMNS], y[COLUMNS];
@@ -114,10 +115,10 @@ static void mamba2_recurrent(const struct mamba2_task *k) {
 }
 
 // ---------------------------------------------------------------- chunkwise
-// With G_t the sum of the g of the chunk's tokens up to t, V the rows dt_t x_t, and S the state before the chunk:
+// With G_t the sum of g over the chunk's tokens up to t, V the rows dt_t x_t, and S the state before the chunk:
 //   y_t = e^G_t C_t S + sum_{s <= t} (C_t . B_s) e^(G_t - G_s) V_s + D x_t
 //   S  <- e^G_last S + sum_s e^(G_last - G_s) B_s^T V_s
-// Exponents are differences of sums in double, taken only where they are <= 0 (as in cpu_delta.c).
+// Exponents are differences of sums in double, and only exponents <= 0 are used (as in cpu_delta.c).
 
 struct chunk {
   uint32_t first, tokens;
@@ -133,13 +134,13 @@ static void chunk_load(const struct mamba2_task *k, struct chunk *c) {
     float dt = step_size(k, c->first + t);
     for (uint32_t i = 0; i < a->N; i++) k->B[i * c->tokens + t] = B[i];
     for (uint32_t p = 0; p < a->P; p++) k->V[(uint64_t)t * a->P + p] = dt * x[p];
-    sum += fmax(log_decay(k, c->first + t), -1e6); // -inf would leave differences undefined; e^-1e6 is 0 just as well
+    sum += fmax(log_decay(k, c->first + t), -1e6); // differences of -inf would be NaN; e^-1e6 is 0 as well
     c->G[t] = sum;
   }
 }
 
 static void chunk_output(const struct mamba2_task *k, struct chunk *c) {
-  enum { ROWS = 8 }; // rows of M that are made, and used, up to the same column
+  enum { ROWS = 8 }; // rows of M that are computed and used up to the same column
   const struct mamba2_args *a = &k->m->a;
   uint32_t T = c->tokens;
   size_t stride = k->m->y.stride, C_stride = k->m->xBC.stride;
@@ -186,13 +187,13 @@ static void mamba2_chunks(const struct mamba2_task *k) {
   }
 }
 
-// ---------------------------------------------------------------- the op
+// ---------------------------------------------------------------- the operation
 
 static bool use_chunks(enum delta_form form, uint32_t T) {
   return form == DELTA_CHUNK || (form == DELTA_AUTO && T >= CHUNK_FROM);
 }
 
-// Floats of scratch of one thread.
+// Floats of scratch per thread.
 static uint64_t worker_scratch(const struct mamba2_args *a) { return CHUNK * ((uint64_t)a->N + a->P); }
 
 uint64_t cpu_mamba2_bytes(const struct backend *b, const struct oplist *l, const struct mamba2 *rule) {

@@ -1,24 +1,23 @@
 // cpu_matmul: y (T, N) = x (T, K) w (N, K)^T for any dtype of w, accumulated in f32.
 //
-// A few tokens (T <= DOTS_T) wait for memory: DOT_ROWS rows of w are read side by side and widened in registers; sums
-// are over k % LANES, of bf16 over its pairs, then a tree. More tokens wait for arithmetic: PANEL rows of w, K_BLOCK
-// columns of them, are widened and transposed once for up to T_BLOCK tokens, and a tile of tokens by columns stays in
-// registers while k runs; sums are over k in order, K_BLOCK at a time, or in float32 sessions SUM_BLOCK, since a
-// rounding is as large as the sum so far (the models' logits are 1.3 to 2.3 times nearer to float64, prompts a tenth
-// slower).
-// Which instructions do it changes no sum's order. But this file is compiled with contraction: a processor with fused
-// multiply-add does not round a product before adding it.
+// A few tokens (T <= DOTS_T) are bound by memory: DOT_ROWS rows of w are read side by side and widened in registers.
+// Partial sums are over k % LANES (for bf16 over its pairs), then added as a tree. More tokens are bound by arithmetic:
+// PANEL rows of w are widened and transposed, K_BLOCK columns at once, for up to T_BLOCK tokens, and a tile of tokens
+// by columns stays in registers while k runs. Sums run over k in order, K_BLOCK at a time. In float32 sessions it is
+// SUM_BLOCK at a time, since rounding errors grow with the sum so far: that brings the models' logits 1.3 to 2.3 times
+// nearer to float64 and makes prompts a tenth slower. The order of sums is the same for all instruction sets. But this
+// file is compiled with contraction: a processor with fused multiply-add does not round a product before adding it.
 #include "cpu_backend.h"
 
 enum {
   DOTS_T = 3,
   DOT_ROWS = 8,
-  STRIPS = 4,             // of LANES rows of w, in a panel
-  PANEL = STRIPS * LANES, // rows of w of a task
+  STRIPS = 4,             // strips of LANES rows of w in a panel
+  PANEL = STRIPS * LANES, // rows of w in a task
   K_BLOCK = 256,
   SUM_BLOCK = 16,
   T_BLOCK = 512,
-  TILE_T = 6, // the most tokens of a tile
+  TILE_T = 6, // most tokens of a tile
 };
 
 #define INLINE static inline __attribute__((always_inline))
@@ -29,12 +28,13 @@ enum {
 typedef uint32_t lanes_u32 __attribute__((vector_size(64), aligned(4), may_alias));
 typedef uint16_t lanes_u16 __attribute__((vector_size(32), aligned(2), may_alias));
 
-// Of a number in the formats that are widened in registers; others are decoded to f32 first, K_BLOCK columns of some
-// rows.
-INLINE size_t number_bytes(enum dtype dtype) { return dtype == DTYPE_F32 ? 4 : 2; }
+// Bytes of an element in the formats that are widened in registers. Other formats are first decoded to f32, K_BLOCK
+// columns of some rows at a time.
+INLINE size_t element_bytes(enum dtype dtype) { return dtype == DTYPE_F32 ? 4 : 2; }
 
-// LANES numbers of those formats as f32, exactly. f16: the exponent is re-biased by 127 - 15 = 112, and made all ones
-// where it was (infinity, NaN); a denormal m 2^-24 is taken as 2^-14 (1 + m / 1024), which is normal, less 2^-14.
+// Widens LANES elements of those formats to f32, exactly. f16: the exponent is re-biased by 127 - 15 = 112; where it
+// was all ones (infinity, NaN) it is all ones again. A denormal m 2^-24 becomes 2^-14 (1 + m / 1024), which is normal,
+// minus 2^-14.
 INLINE void widen(lanes *to, const void *from, enum dtype dtype) {
   if (dtype == DTYPE_F32) {
     *to = *(const lanes *)from;
@@ -52,10 +52,10 @@ INLINE void widen(lanes *to, const void *from, enum dtype dtype) {
       ((lanes_u32)small & denormal) | ((magnitude + 0x38000000) & ~denormal) | special | (h & 0x8000) << 16;
 }
 
-// The first n of LANES numbers, the others zero.
+// The first n of LANES elements; the others are zero.
 INLINE void widen_some(lanes *to, const char *from, uint32_t n, enum dtype dtype) {
   _Alignas(float) char tail[LANES * sizeof(float)] = {0};
-  memcpy(tail, from, n * number_bytes(dtype));
+  memcpy(tail, from, n * element_bytes(dtype));
   widen(to, tail, dtype);
 }
 
@@ -65,9 +65,9 @@ INLINE void fetch_ahead(const char *w, size_t w_bytes, uint32_t r, size_t at) {
   __builtin_prefetch((const void *)((uintptr_t)w + (r + DOT_ROWS) * w_bytes + at)); // may be past the end
 }
 
-// Two bf16 lie in a word: what is left of it without the lower is the upper as f32, and the lower moves up. Half as
-// many instructions as widening each; x's numbers are parted alike, once for all rows. Returns the columns that are
-// done.
+// A word holds two bf16. Without its lower half it is the upper element as f32; shifted up, it gives the lower one.
+// That takes half the instructions of widening each. x's elements are separated likewise, once for all rows. Returns
+// the number of columns that are done.
 INLINE uint32_t dots_of_pairs(lanes *sums, const float *x, const char *w, size_t w_bytes, uint32_t K) {
   uint32_t k = 0;
   for (; k + 2 * LANES <= K; k += 2 * LANES) {
@@ -84,17 +84,17 @@ INLINE uint32_t dots_of_pairs(lanes *sums, const float *x, const char *w, size_t
   return k;
 }
 
-// y[r] = x w[r]^T for DOT_ROWS rows of w. The next as many rows are fetched meanwhile: rows are about as long as a
-// page, and at a page's end the processor stops looking ahead by itself.
+// y[r] = x w[r]^T for DOT_ROWS rows of w. It prefetches the next DOT_ROWS rows: a row is about as long as a page, and
+// hardware prefetching stops at a page's end.
 INLINE void dots(float *y, const float *x, const char *w, size_t w_bytes, uint32_t K, enum dtype dtype) {
-  const size_t size = number_bytes(dtype);
+  const size_t size = element_bytes(dtype);
   lanes sums[DOT_ROWS] = {{0}}, v, u;
   uint32_t k = dtype == DTYPE_BF16 ? dots_of_pairs(sums, x, w, w_bytes, K) : 0;
   for (; k + LANES <= K; k += LANES) {
     v = *(const lanes *)(x + k);
     for (uint32_t r = 0; r < DOT_ROWS; r++) {
       widen(&u, w + r * w_bytes + k * size, dtype);
-      if (k * size % 64 == 0) fetch_ahead(w, w_bytes, r, k * size); // once a line
+      if (k * size % 64 == 0) fetch_ahead(w, w_bytes, r, k * size); // once per cache line
       sums[r] += v * u;
     }
   }
@@ -110,7 +110,7 @@ INLINE void dots(float *y, const float *x, const char *w, size_t w_bytes, uint32
 
 // ---------------------------------------------------------------- many tokens
 
-// A panel: [strip][k][LANES], the numbers of LANES rows of w in one column of it side by side.
+// A panel is [strip][k][LANES]: for each column k the elements of LANES rows of w, side by side.
 typedef float panel_strip[K_BLOCK][LANES];
 
 INLINE void transpose_4x4(float *to, const float *from) {
@@ -124,9 +124,9 @@ INLINE void transpose_4x4(float *to, const float *from) {
   *(quarter_lanes *)(to + 3 * LANES) = shuffle(AB, CD, 2, 3, 6, 7);
 }
 
-// n columns of `rows` rows of w; the rows that are missing are zeros.
+// n columns of `rows` rows of w; missing rows are zeros.
 INLINE void pack(panel_strip strip, const char *w, size_t w_bytes, uint32_t rows, uint32_t n, enum dtype dtype) {
-  const size_t size = number_bytes(dtype);
+  const size_t size = element_bytes(dtype);
   float wide[4 * K_BLOCK];
   for (uint32_t first = 0; first < LANES; first += 4) {
     for (uint32_t r = 0; r < 4; r++) {
@@ -163,7 +163,7 @@ INLINE void tile(float *sums, const float *x, size_t x_stride, panel_strip *pane
     for (uint32_t j = 0; j < S; j++) *(lanes *)(sums + i * PANEL + j * LANES) += s[i][j];
 }
 
-// The same of n columns, `block` of them in each sum.
+// The same for n columns, with `block` columns in each partial sum.
 INLINE void tile_of_blocks(float *sums, const float *x, size_t x_stride, panel_strip *panel, uint32_t n, uint32_t block,
                            const uint32_t R, const uint32_t S) {
   for (uint32_t k = 0; k < n; k += block) tile(sums, x, x_stride, panel, k, n - k < block ? n : k + block, R, S);
@@ -196,7 +196,7 @@ struct matmul_kernels {
                 uint32_t block);
 };
 
-// R x S vectors of LANES numbers, with S of the panel, are what the registers hold.
+// The registers hold R x S vectors of LANES floats, and S vectors of the panel.
 #define KERNELS(name, attribute, R, S)                                                                                 \
   attribute static void dots_##name(float *y, const float *x, const char *w, size_t w_bytes, uint32_t K,               \
                                     enum dtype dtype) {                                                                \
@@ -237,13 +237,13 @@ KERNELS(plain, , 6, 1)
 const struct matmul_kernels *cpu_matmul_kernels(uint32_t i) { return i ? NULL : &plain; }
 #endif
 
-// ---------------------------------------------------------------- the op
+// ---------------------------------------------------------------- the operation
 
 struct matmul_call {
   struct recorder *c;
   const struct matmul_kernels *kernels;
   struct tensor y, x, w, bias;
-  uint32_t panels, block; // block: numbers of a sum that are added up by themselves
+  uint32_t panels, block; // block: elements of a partial sum
 };
 
 // y[t, first ...] = sums plus the bias.
@@ -255,13 +255,13 @@ static void store(const struct matmul_call *m, uint32_t t, uint32_t first, uint3
 
 static size_t row_bytes(const struct tensor *w) { return dtype_bytes(w->dtype, w->stride); }
 
-// n columns from k on of `rows` rows, as f32.
+// Decodes n columns from k on of `rows` rows to f32.
 static void decode_rows(const struct tensor *w, uint32_t first, uint32_t rows, uint32_t k, uint32_t n,
                         float (*out)[K_BLOCK]) {
   for (uint32_t r = 0; r < rows; r++) dtype_decode(w->dtype, tensor_row(w, first + r), k, n, out[r]);
 }
 
-// sums = x w[first ... first + rows - 1]^T of a token; rows: at most DOT_ROWS.
+// sums = x w[first ... first + rows - 1]^T for one token; rows: at most DOT_ROWS.
 static void decoded_dots(const struct matmul_call *m, uint32_t t, uint32_t first, uint32_t rows, float *sums) {
   float wide[DOT_ROWS][K_BLOCK] = {{0}}, some[DOT_ROWS];
   memset(sums, 0, DOT_ROWS * sizeof *sums);
@@ -280,11 +280,11 @@ static void dots_task(void *context, uint64_t index, uint32_t worker) {
   float sums[DOT_ROWS];
   for (uint32_t n = first; n < end; n += DOT_ROWS)
     for (uint32_t t = 0; t < m->x.rows; t++) {
-      if (formats[m->w.dtype].numbers > 1)
+      if (formats[m->w.dtype].elements > 1)
         decoded_dots(m, t, n, end - n < DOT_ROWS ? end - n : DOT_ROWS, sums);
       else if (end - n >= DOT_ROWS)
         m->kernels->dots(sums, f32_row(&m->x, t), tensor_row(&m->w, n), row_bytes(&m->w), m->x.cols, m->w.dtype);
-      else // the same row for all that are missing
+      else // the last rows, one by one: a stride of 0 reads the same row DOT_ROWS times
         for (uint32_t r = 0; r < end - n; r++) {
           float same[DOT_ROWS];
           m->kernels->dots(same, f32_row(&m->x, t), tensor_row(&m->w, n + r), 0, m->x.cols, m->w.dtype);
@@ -294,10 +294,10 @@ static void dots_task(void *context, uint64_t index, uint32_t worker) {
     }
 }
 
-// A strip of the panel: rows from `first` on, n columns from k on.
+// Packs a strip of the panel: rows from `first` on, n columns from k on.
 static void pack_strip(const struct matmul_call *m, panel_strip strip, uint32_t first, uint32_t k, uint32_t n) {
   const uint32_t left = m->w.rows > first ? m->w.rows - first : 0, rows = left < LANES ? left : LANES;
-  if (formats[m->w.dtype].numbers > 1) {
+  if (formats[m->w.dtype].elements > 1) {
     float wide[LANES][K_BLOCK];
     decode_rows(&m->w, first, rows, k, n, wide);
     m->kernels->pack(strip, (const char *)wide, sizeof wide[0], rows, n, DTYPE_F32);

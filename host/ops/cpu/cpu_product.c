@@ -1,4 +1,4 @@
-// cpu_product: small products of f32 matrices, of which the chunkwise ops are made. Weights have cpu_matmul.c.
+// cpu_product: small products of f32 matrices, for the chunkwise operations. cpu_matmul.c has products with weights.
 #include "cpu_backend.h"
 
 float cpu_dot(const float *a, const float *b, size_t n) { return lanes_dot(a, b, n); }
@@ -33,7 +33,7 @@ CPU_CLONES void cpu_product(float *y, size_t y_stride, const float *a, size_t a_
   for (uint32_t j = 0; j < tiled_cols; j += 2 * WIDE)
     for (uint32_t i = 0; i < tiled_rows; i += 4)
       product_tile(y + i * y_stride + j, y_stride, a + i * a_row, a_row, a_col, b + j, b_stride, K);
-  for (uint32_t i = 0; i < M; i++) // what the tiles left: columns at the right, rows at the bottom
+  for (uint32_t i = 0; i < M; i++) // what the tiles leave: columns at the right, rows at the bottom
     for (uint32_t k = 0, first = i < tiled_rows ? tiled_cols : 0; first < N && k < K; k++) {
       float *restrict row = y + i * y_stride;
       const float *restrict from = b + k * b_stride, factor = a[i * a_row + k * a_col];

@@ -1,17 +1,18 @@
-// cpu_sample: draws the next token, and scores given ones. This is the definition that shaders/token/sample.comp
+// cpu_sample: draws the next token, and scores given tokens. It is the definition that shaders/token/sample.comp
 // follows.
 //
-// 1 z[i] = logit, but -inf for NaN and FLT_MAX for +inf. For tokens in `seen` and a penalty other than 0 and 1: z > 0 ?
-//   z / penalty : z * penalty, and the same once more.
-// 2 temperature 0: the largest z, the lowest id among equals; id 0 when all are -inf. Else m = max z, w[i] =
-//   e^((z[i] - m) / temperature): divided first, z may reach infinity, where all are equal.
-// 3 top-k, then top-p, order the tokens by z descending, ids ascending among equals, and keep a prefix: the first k; of
-//   those the fewest whose w reach top_p times the sum of their w. A prefix is a threshold on z and a number of tokens
-//   that may equal it. z is compared through a 32-bit key of the same order, found 8 bits at a time from a histogram.
+// 1 z[i] = logit, but -inf for NaN and FLT_MAX for +inf. For tokens in `seen` and a penalty other than 0 and 1:
+//   z > 0 ? z / penalty : z * penalty, then the replacement of NaN and +inf again.
+// 2 temperature 0: the token with the largest z, the lowest id among equals; id 0 if all are -inf. Otherwise m = max z,
+//   w[i] = e^((z[i] - m) / temperature). The difference comes first: z / temperature alone may be infinite.
+// 3 top-k, then top-p. Both order the tokens by z descending, then by id ascending, and keep a prefix: top-k the first
+//   k, top-p the fewest of these whose w reach top_p times the sum of their w. A prefix is a threshold on z and the
+//   number of tokens equal to it that are kept. z is compared by a 32-bit key of the same order; a histogram finds 8
+//   bits of the threshold at a time.
 // 4 min-p drops tokens with w < min_p (m has w = 1).
 // 5 key = (seed_low, seed_high), counter = (position of the drawn token, 0, 0, 0), x = Philox-4x32-10(counter, key)
-//   (Salmon et al. 2011), u = (x[0] >> 8) 2^-24 in [0, 1). The token is the first, by id, whose running sum of kept w
-//   exceeds u times their sum.
+//   (Salmon et al. 2011), u = (x[0] >> 8) 2^-24 in [0, 1). The token is the first, by id, at which the running sum of
+//   the kept w exceeds u times their total.
 #include "cpu_backend.h"
 
 #include <float.h>
@@ -23,7 +24,7 @@ struct draw {
   float max;
 };
 
-// What top-k and top-p keep: keys above `key`, and the first `equals` tokens that have it.
+// What top-k and top-p keep: all keys above `key`, and the first `equals` tokens with that key.
 struct cut {
   uint32_t key;
   uint64_t equals;
@@ -54,7 +55,7 @@ static uint32_t greedy(const struct draw *d) {
 
 static double weight(const struct draw *d, float z) { return expf((z - d->max) / d->p->temperature); }
 
-// Unsigned integers in the order of the floats: negative ones reversed, below the positive.
+// Maps floats to unsigned integers of the same order: negative floats are reversed and come first.
 static uint32_t order_key(float z) {
   uint32_t bits;
   z += 0.0f; // -0 equals 0
@@ -69,11 +70,11 @@ static float key_value(uint32_t key) {
   return z;
 }
 
-// The cut that keeps the fewest tokens whose measure (1 each, or w when by_weight) reaches `target`, which is > 0. Only
-// tokens that `within` keeps count, up to the ties at its key.
+// The cut that keeps the fewest tokens whose measure (1 each, or w if by_weight) reaches `target` > 0. Only tokens that
+// `within` keeps count, up to the ties at its key.
 static struct cut find_cut(const struct draw *d, double target, bool by_weight, struct cut within) {
   uint32_t prefix = 0;
-  double above = 0; // measure of all keys greater than those that begin with prefix
+  double above = 0; // measure of all keys above those that begin with prefix
   for (int shift = 24; shift >= 0; shift -= 8) {
     double bins[256] = {0};
     for (uint32_t i = 0; i < d->V; i++) {
@@ -81,7 +82,7 @@ static struct cut find_cut(const struct draw *d, double target, bool by_weight, 
       if (key < within.key || (shift < 24 && key >> (shift + 8) != prefix)) continue;
       bins[key >> shift & 255] += by_weight ? weight(d, d->z[i]) : 1;
     }
-    uint32_t last = 0, bin = 255; // last: where the search ends when rounding has lost the target
+    uint32_t last = 0, bin = 255; // last: where the search ends if rounding loses the target
     while (bins[last] == 0 && last < 255) last++;
     while (bin > last && above + bins[bin] < target) above += bins[bin--];
     prefix = prefix << 8 | bin;
@@ -93,8 +94,8 @@ static struct cut find_cut(const struct draw *d, double target, bool by_weight, 
   return cut;
 }
 
-// Visits the kept tokens by id: returns their weights' sum, or stops at the first whose running sum exceeds `until` and
-// stores it (the last kept one, when rounding leaves none) in *id.
+// Visits the kept tokens by id. Returns the sum of their weights, or stops at the first token whose running sum exceeds
+// `until` and stores it in *id (the last kept token if rounding leaves none).
 static double walk(const struct draw *d, struct cut cut, double until, uint32_t *id) {
   double sum = 0;
   uint64_t equals = 0;

@@ -1,4 +1,4 @@
-// cpu_short: the ops of the CPU backend that are short loops over rows.
+// cpu_short: the operations of the CPU backend that are short loops over rows.
 #include "cpu_backend.h"
 
 float cpu_activate(enum activation activation, float z) {
@@ -84,7 +84,7 @@ struct conv_call {
   const struct sequence *q;
 };
 
-// Input of the token `back` before the call's token t, from the call or from the history.
+// Input of the token that comes `back` tokens before the call's token t, from the call or from the history.
 static const float *conv_input(const struct conv_call *v, uint32_t t, uint32_t back) {
   uint32_t old = v->o.a.W - 1;
   if (back <= t) return f32_row(&v->o.x, v->q->row + t - back);
@@ -105,8 +105,8 @@ static void conv_row(void *context, uint64_t t, uint32_t worker) {
   for (uint32_t c = v->o.a.silu_from; c < C; c++) y[c] = silu(y[c]);
 }
 
-// The last W-1 inputs become the history. Row i of it is the input W-1-i before the end, so with T < W-1 rows move
-// towards 0: in this order none is read after it was written.
+// Replaces the history by the last W-1 inputs: row i is the input W-1-i before the end. If T < W-1, rows move towards
+// 0; this order reads each row before it is overwritten.
 static void conv_history(const struct conv_call *v) {
   uint32_t W = v->o.a.W, T = v->q->T;
   if (!T) return;
@@ -145,7 +145,7 @@ static void gated_norm_row(void *context, uint64_t t, uint32_t worker) {
 }
 
 void cpu_gated_norm(struct recorder *c, const struct gated_norm *norm) {
-  cpu_take_place(c, norm->y, norm->x);
+  cpu_copy_to_output(c, norm->y, norm->x);
   if (!cpu_begin(c)) return;
   uint64_t n = (uint64_t)norm->y.rows * norm->groups * norm->n;
   cpu_parallel(c, norm->y.rows, 8 * n, gated_norm_row, (void *)norm);
@@ -169,7 +169,7 @@ void cpu_glu(struct recorder *c, const struct glu *g) {
 
 struct copy_call {
   struct tensor to, from;
-  uint64_t block; // numbers of a row in one task
+  uint64_t block; // elements of a row in one task
   uint64_t blocks;
 };
 
@@ -194,7 +194,7 @@ void cpu_copy(struct recorder *c, const struct copy *copy) {
   cpu_end(c, "copy", NULL, 8 * n, 0);
 }
 
-void cpu_take_place(struct recorder *c, struct tensor y, struct tensor x) {
+void cpu_copy_to_output(struct recorder *c, struct tensor y, struct tensor x) {
   if (y.buffer != x.buffer || y.offset != x.offset) cpu_copy(c, &(struct copy){y, x});
 }
 

@@ -1,10 +1,10 @@
-// cpu_state.h: what one step of a recurrence does with the state S (d, Dv), or with one block of it, in cpu_delta.c
-// and cpu_hh.c. `width` columns; where that is a constant, y, u and o stay in registers.
+// cpu_state.h: what one step of a recurrence does with the state S (d, Dv), or with one of its blocks, in cpu_delta.c
+// and cpu_hh.c. It covers `width` columns. If that is a constant, y, u and o stay in registers.
 #ifndef CPU_STATE_H
 #define CPU_STATE_H
 #include <stdint.h>
 
-// y (width) = k S, with S <- decay S on the way.
+// y (width) = k S, after S <- decay S in the same pass.
 static inline __attribute__((always_inline)) void read_state(float *restrict y, float *restrict S, const float *k,
                                                              float decay, uint32_t d, uint32_t Dv, uint32_t width) {
   for (uint32_t j = 0; j < width; j++) y[j] = 0;
@@ -15,7 +15,7 @@ static inline __attribute__((always_inline)) void read_state(float *restrict y, 
     }
 }
 
-// S += k^T u, and o += q S on the way.
+// S += k^T u, then o += q S in the same pass.
 static inline __attribute__((always_inline)) void write_state(float *restrict o, float *restrict S, const float *k,
                                                               const float *q, const float *restrict u, uint32_t d,
                                                               uint32_t Dv, uint32_t width) {

@@ -1,4 +1,4 @@
-// kernels: the only file that includes the compiled modules; each becomes a row of the table with its contract.
+// kernels: the only file that includes the compiled modules. Each becomes a row of the table, with its contract.
 #include "kernels.h"
 
 #include "kernel_modules.h"

@@ -1,4 +1,5 @@
-// kernels.h: the table of compiled shaders. kernel() in CMakeLists.txt lists them; kernel_list.h is made of that list.
+// kernels.h: the table of compiled shaders. CMakeLists.txt lists them with kernel(); kernel_list.h is generated from
+// that.
 #ifndef KERNELS_H
 #define KERNELS_H
 #include "kernel_list.h"
@@ -13,7 +14,7 @@ enum kernel_id {
       KERNEL_COUNT
 };
 
-// Kernels with a variant for each of some storage formats, of weights or of an output.
+// Kernels with variants for several storage formats, of weights or of an output.
 enum kernel_family {
 #define X(family) FAMILY_##family,
   KERNEL_FAMILIES(X)
@@ -22,12 +23,12 @@ enum kernel_family {
 };
 
 extern const struct shader kernels[KERNEL_COUNT];
-extern const uint32_t kernel_specs[KERNEL_COUNT]; // specialization constants, as the contract headers count them
-extern const enum kernel_id kernel_variants[FAMILY_COUNT][DTYPE_I32]; // of the formats before it
+extern const uint32_t kernel_specs[KERNEL_COUNT];                     // numbers of specialization constants
+extern const enum kernel_id kernel_variants[FAMILY_COUNT][DTYPE_I32]; // for the formats before DTYPE_I32
 
-// False for a kernel that this build's shader compiler could not make, and for KERNEL_NONE.
+// False for a kernel that the build's shader compiler could not compile, and for KERNEL_NONE.
 static inline bool kernel_built(enum kernel_id id) { return kernels[id].bytes > sizeof(uint32_t); }
-// KERNEL_NONE where the family has no variant for that format.
+// KERNEL_NONE: the family has no variant for this format.
 static inline enum kernel_id kernel_variant(enum kernel_family family, enum dtype dtype) {
   return kernel_variants[family][dtype];
 }

@@ -1,19 +1,19 @@
-// lower: how the Vulkan backend runs a list of operations: it plans once which values are f16 and what scratch is
-// needed, then walks the list and joins neighbours into kernels. Only what our layers record is matched, in their
-// order; an operation that no rule takes is dispatched by itself, with the same result. The rules:
+// lower: runs a list of operations on Vulkan. It first plans which values are f16 and how much scratch is needed. Then
+// it walks the list and joins neighbouring operations into kernels. The rules match only what our layers record, in
+// their order. An operation that no rule matches gets a dispatch of its own, with the same result. The rules:
 //
-//   [norm] linear                  the norm is made while the product reads its inputs, or by the product before
-//   [norm] linear conv [inputs]    the convolution is made of the product's outputs, then keys' norms and gates
-//   [norm] linear glu              the activation and product of both halves
-//   linear add [norm]              the product adds to the residual stream, and leaves what the next norm needs
-//   delta_inputs delta_rule [gated_norm]         of single tokens
-//   mamba2_inputs mamba2 [gated_norm linear]    token by token; the gated norm by the product after it
+//   [norm] linear                  the product computes the norm of its inputs, or the product before prepares it
+//   [norm] linear conv [inputs]    the convolution of the product's outputs, then the norms of the keys and the gates
+//   [norm] linear glu              the activation of one half of the product, times the other half
+//   linear add [norm]              the product adds to the residual stream and prepares the next norm
+//   delta_inputs delta_rule [gated_norm]        for single tokens
+//   mamba2_inputs mamba2 [gated_norm linear]    token by token; the product computes the norm
 #include "vulkan_backend.h"
 
 struct lowering {
   struct recorder *c;
   const struct oplist *l;
-  uint32_t i;              // the operation that is next
+  uint32_t i;              // the next operation
   struct norm_ahead ahead; // of the residual stream
 };
 
@@ -21,14 +21,14 @@ static bool is_kind(const struct oplist *l, uint32_t i, enum op_kind kind) {
   return i < l->count && l->ops[i].kind == kind;
 }
 
-// Whether all of what operation i writes first is read by operation `reader` alone.
+// Whether operation `reader` is the only reader of the first output of operation i, and reads all of it.
 static bool only_for(const struct oplist *l, uint32_t i, uint32_t reader) {
   return oplist_reader(l, l->ops[i].t[0], i) == reader;
 }
 
-// ---------------------------------------------------------------- what single tokens' kernels take
+// ---------------------------------------------------------------- operations that kernels of single tokens join
 
-// delta_inputs, delta_rule and gated_norm from operation i on; how many they are, 0 when they are not matched.
+// Matches delta_inputs, delta_rule and gated_norm from operation i on. Returns how many match, or 0.
 static uint32_t match_delta_step(const struct oplist *l, uint32_t i) {
   if (l->plain || l->longest != 1 || !is_kind(l, i, OP_DELTA_INPUTS) || !is_kind(l, i + 1, OP_DELTA_RULE)) return 0;
   if (l->ops[i].t[0].value && !only_for(l, i, i + 1)) return 0;
@@ -47,8 +47,8 @@ static void set_dtype(struct oplist *l, struct tensor t, enum dtype dtype) {
   if (t.value) l->values[t.value - 1].dtype = dtype;
 }
 
-// How the product that reads the output of operation i, and nothing else does, best finds it; behind norms that work in
-// its place, which have its dtype.
+// The best dtype of operation i's output if a product is its only reader. Norms in between work in place, so they pass
+// the question on to the product after them.
 static enum dtype wanted_dtype(const struct recorder *c, const struct oplist *l, uint32_t i) {
   const struct tensor t = l->ops[i].t[0];
   const uint32_t reader = oplist_reader(l, t, i);
@@ -64,14 +64,14 @@ static void set_output_dtype(struct oplist *l, uint32_t i, enum dtype dtype) {
   if (is_kind(l, reader, OP_GATED_NORM)) set_output_dtype(l, reader, dtype);
 }
 
-// The operation that writes t as its first tensor, before operation i; i when there is none.
+// The operation before i that writes t as its first tensor; i if there is none.
 static uint32_t writer_of(const struct oplist *l, struct tensor t, uint32_t i) {
   for (uint32_t k = i; k-- > 0;)
     if (op_shapes[l->ops[k].kind].writes && same_value(l->ops[k].t[0], t)) return k;
   return i;
 }
 
-// qkv as f16 has padding after every key.
+// Makes qkv f16, which has padding after every key.
 static void narrow_qkv(struct oplist *l, struct tensor qkv, const struct delta_args *a) {
   struct value *v = &l->values[qkv.value - 1];
   v->dtype = DTYPE_F16;
@@ -93,7 +93,7 @@ static void plan_rule_dtypes(const struct recorder *c, struct oplist *l, uint32_
   }
   if (!rule->qkv.value || !rule->o.value || l->longest == 1 || wanted_dtype(c, l, i) != DTYPE_F16) return;
   if (vulkan_plan_delta(c, rule, c->backend->max_binding_bytes).way != DELTA_ON_MATRICES) return;
-  if (inputs < i) { // of a list that makes q, k and v; else they are somebody's
+  if (inputs < i) { // else the caller owns q, k and v
     const struct tensor x = l->ops[inputs].delta_inputs.x;
     const uint32_t conv = writer_of(l, x, inputs);
     if (!is_kind(l, inputs, OP_DELTA_INPUTS) || !is_kind(l, conv, OP_CONV) || !only_for(l, conv, inputs) ||
@@ -119,7 +119,7 @@ static void plan_dtypes(const struct recorder *c, struct oplist *l) {
 
 // ---------------------------------------------------------------- scratch
 
-static uint64_t bytes_within(const struct recorder *c, const struct op *op, uint64_t limit) {
+static uint64_t scratch_within(const struct recorder *c, const struct op *op, uint64_t limit) {
   switch (op->kind) {
   case OP_DELTA_RULE: return vulkan_plan_delta(c, &op->delta_rule, limit).bytes;
   case OP_MAMBA2: return vulkan_mamba2_bytes(c, &op->mamba2, limit);
@@ -129,19 +129,19 @@ static uint64_t bytes_within(const struct recorder *c, const struct op *op, uint
   }
 }
 
-// What an operation takes beside its values. Of a list that is only planned also what no descriptor holds: with fewer
-// tokens it may.
-static uint64_t bytes_beside(const struct backend *b, const struct oplist *l, const struct op *op) {
+// Own scratch of an operation when a list is only planned. It may exceed what a descriptor can bind: a run with fewer
+// tokens may fit.
+static uint64_t planned_scratch(const struct backend *b, const struct oplist *l, const struct op *op) {
   const struct vulkan_recorder r = {.base = {.backend = (struct backend *)b}, .list = l};
-  return bytes_within(&r.base, op, UINT64_MAX);
+  return scratch_within(&r.base, op, UINT64_MAX);
 }
 
-static uint64_t bytes_bound(const struct backend *b, const struct oplist *l, const struct op *op) {
+static uint64_t bound_scratch(const struct backend *b, const struct oplist *l, const struct op *op) {
   const struct vulkan_recorder r = {.base = {.backend = (struct backend *)b}, .list = l};
-  return bytes_within(&r.base, op, b->max_binding_bytes);
+  return scratch_within(&r.base, op, b->max_binding_bytes);
 }
 
-// Room for keys with their padding, whatever their dtype will be.
+// Reserves memory for the padding of keys, since their dtype is not known yet.
 static void reserve_padding(struct oplist *l) {
   for (uint32_t i = 0; i < l->count; i++) {
     const struct conv *conv = &l->ops[i].conv;
@@ -154,20 +154,20 @@ static void reserve_padding(struct oplist *l) {
 uint64_t vulkan_list_bytes(struct backend *b, struct oplist *l, uint64_t *largest) {
   const struct vulkan_recorder r = {.base = {.backend = b}, .list = l};
   reserve_padding(l);
-  const uint64_t bytes = oplist_plan(l, b, bytes_beside, largest);
+  const uint64_t bytes = oplist_plan(l, b, planned_scratch, largest);
   if (!l->status) plan_dtypes(&r.base, l);
   return bytes;
 }
 
-// ---------------------------------------------------------------- products and their neighbours
+// ---------------------------------------------------------------- products and the operations around them
 
-// The norm of operation i, made for the product after it.
+// The norm of operation i as the input of the product after it.
 static struct linear_input norm_input(struct lowering *w, uint32_t i) {
   const struct norm norm = oplist_op(w->l, i).norm;
   return (struct linear_input){.x = norm.x, .weight = norm.weight, .h = norm.y, .eps = norm.eps, .ahead = &w->ahead};
 }
 
-// A norm whose rows only the product after it reads.
+// Whether operation i is a norm that only the product after it reads.
 static bool is_input_norm(const struct oplist *l, uint32_t i) {
   return is_kind(l, i, OP_NORM) && !tensor_present(l->ops[i].norm.last) && is_kind(l, i + 1, OP_LINEAR) &&
          same_value(l->ops[i + 1].linear.x, l->ops[i].norm.y) && only_for(l, i, i + 1);
@@ -175,7 +175,7 @@ static bool is_input_norm(const struct oplist *l, uint32_t i) {
 
 static bool same_place(struct tensor a, struct tensor b) { return a.buffer == b.buffer && a.offset == b.offset; }
 
-// Whether operation i + 1 gates the second half of product i by its first half, and nothing else reads the product.
+// Whether operation i + 1 gates the second half of product i by its first half and nothing else reads the product.
 static bool gates_halves(const struct oplist *l, uint32_t i) {
   const struct tensor y = l->ops[i].linear.y;
   const struct glu *g = &l->ops[i + 1].glu;
@@ -183,7 +183,7 @@ static bool gates_halves(const struct oplist *l, uint32_t i) {
          g->x.offset == y.offset + g->y.cols * sizeof(float) && l->values[y.value - 1].last_read == i + 1;
 }
 
-// The product of operation i with what follows it in the same kernel; how many operations that are.
+// Records the product of operation i and the operations that its kernel can join. Returns how many operations that are.
 static uint32_t lower_product(struct lowering *w, uint32_t i, const struct linear_input *in) {
   const struct oplist *l = w->l;
   const struct linear p = oplist_op(l, i).linear;
@@ -237,8 +237,8 @@ static uint32_t lower_delta_step(struct lowering *w) {
   return n;
 }
 
-// A norm of all of a token's numbers is made by the product after it, where that takes f32; then the gate is the
-// step's.
+// If the norm covers all elements of a token and its reader takes f32, that product computes it, and the step the
+// gating.
 static uint32_t lower_mamba2_step(struct lowering *w) {
   const struct oplist *l = w->l;
   const uint32_t i = w->i, n = match_mamba2_step(l, i);
@@ -262,9 +262,9 @@ static uint32_t lower_mamba2_step(struct lowering *w) {
   return 3 + lower_product(w, i + 3, &in);
 }
 
-// ---------------------------------------------------------------- operations by themselves
+// ---------------------------------------------------------------- operations that are not joined
 
-static void take_place(struct recorder *c, struct tensor y, struct tensor x) {
+static void copy_to_output(struct recorder *c, struct tensor y, struct tensor x) {
   if (!same_place(y, x)) vulkan_copy(c, &(struct copy){y, x});
 }
 
@@ -272,32 +272,32 @@ static void lower_op(struct lowering *w) {
   struct recorder *c = w->c;
   const struct op op = oplist_op(w->l, w->i);
   const struct tensor scratch =
-      oplist_beside(w->l, w->i, bytes_within(c, &w->l->ops[w->i], c->backend->max_binding_bytes));
+      oplist_own_scratch(w->l, w->i, scratch_within(c, &w->l->ops[w->i], c->backend->max_binding_bytes));
   const struct tensor none = {0};
   switch (op.kind) {
   case OP_EMBED: vulkan_embed(c, &op.embed); break;
   case OP_MARK: vulkan_mark(c, &op.mark); break;
   case OP_NORM:
     vulkan_norm(c, &op.norm, none);
-    w->ahead = (struct norm_ahead){0}; // it may be where that was
+    w->ahead = (struct norm_ahead){0}; // y may overwrite what a product prepared
     break;
   case OP_LINEAR: break; // lower_product()
   case OP_ADD: vulkan_add(c, &op.add); break;
   case OP_CONV: vulkan_conv(c, &op.conv); break;
   case OP_GLU: vulkan_glu(c, &op.glu); break;
   case OP_DELTA_INPUTS:
-    take_place(c, op.delta_inputs.y, op.delta_inputs.x);
+    copy_to_output(c, op.delta_inputs.y, op.delta_inputs.x);
     vulkan_delta_inputs(c, &op.delta_inputs);
     break;
   case OP_DELTA_RULE: vulkan_delta_rule(c, &op.delta_rule, scratch); break;
   case OP_MAMBA2_INPUTS: vulkan_mamba2_inputs(c, &op.mamba2_inputs); break;
   case OP_MAMBA2: vulkan_mamba2(c, &op.mamba2, scratch); break;
   case OP_GATED_NORM:
-    take_place(c, op.gated_norm.y, op.gated_norm.x);
+    copy_to_output(c, op.gated_norm.y, op.gated_norm.x);
     vulkan_gated_norm(c, &op.gated_norm);
     break;
   case OP_ROPE_APPEND:
-    take_place(c, op.rope_append.y, op.rope_append.x);
+    copy_to_output(c, op.rope_append.y, op.rope_append.x);
     vulkan_rope_append(c, &op.rope_append, scratch);
     break;
   case OP_ATTENTION: vulkan_attention(c, &op.attention, scratch); break;
@@ -316,7 +316,7 @@ void vulkan_lower(struct recorder *c, struct oplist *l) {
   uint64_t largest;
   r->list = l;
   reserve_padding(l);
-  const uint64_t bytes = oplist_plan(l, c->backend, bytes_bound, &largest);
+  const uint64_t bytes = oplist_plan(l, c->backend, bound_scratch, &largest);
   const deltaic_status status = oplist_check(l, bytes);
   if (status) {
     commands_fail(r->commands, status);

@@ -1,23 +1,23 @@
-// plan_attention: shapes of the attention kernels.
+// plan_attention: chooses the sizes of the attention kernels.
 #include "plan_attention.h"
 
 #include "numbers.h"
 
-// The shared variables of attention_step.comp, each from a multiple of 16 bytes; test_plan compares with the module.
+// The shared variables of attention_step.comp, each aligned to 16 bytes; test_plan compares this with the module.
 uint64_t plan_attention_step_bytes(const struct plan_attention_step *s, uint32_t d) {
   return 16ull * s->queries * ((d + 3) / 4) + 24ull * s->queries * s->lanes + 16;
 }
 
-// As many parts as keep the device busy, or as the cache has strips; a workgroup joins at most `lanes`.
+// Enough parts to keep the device busy, but no more than the cache has strips. A workgroup joins at most `lanes` parts.
 void plan_attention_step(const struct plan *plan, uint32_t heads, uint32_t kv_heads, uint32_t d, uint32_t B,
                          uint32_t seen, struct plan_attention_step *s) {
   enum { LANES = 256, QUERIES = 8 };
   const uint32_t group = heads / kv_heads;
-  const uint32_t readers = (plan->software ? 2 : 4) * plan->processors; // read a cache as fast as the device can (H200)
+  const uint32_t readers = (plan->software ? 2 : 4) * plan->processors; // enough to read a cache at full speed
   s->lanes = min32(plan->lanes, LANES);
   for (s->queries = min32(group, QUERIES); s->queries > 1; s->queries--)
     if (plan_attention_step_bytes(s, d) <= plan->shared_bytes) break;
-  // The same number in each workgroup of a group, or nearly.
+  // Spreads the group's heads evenly over its workgroups.
   const uint32_t shares = (group + s->queries - 1) / s->queries;
   s->queries = (group + shares - 1) / shares;
   s->across = kv_heads * shares;
@@ -36,14 +36,15 @@ uint64_t plan_attention_matrix_bytes(const struct plan *plan, const struct plan_
 
 bool plan_attention_matrix(const struct plan *plan, uint32_t heads, uint32_t kv_heads, uint32_t d, uint32_t B,
                            uint32_t T, struct plan_attention_matrix *m) {
-  // FETCHED: numbers of keys and values that an invocation holds while it computes. MOST_D: O and Q fill the registers.
+  // FETCHED: elements of keys and values that an invocation can hold while it computes. MOST_D: O and Q fill the
+  // registers.
   enum { KEYS = 32, MOST_GROUP = 16, MOST_D = 256, FETCHED = 64, MANY = 8, FEW = 4 };
   if (!plan->matrix_m || plan->matrix_lanes % plan->matrix_m) return false;
   if (d > (plan->matrix_sums < 16 ? MOST_D / 2 : MOST_D)) return false; // RDNA3's compiler spills
   const uint32_t group = heads / kv_heads, shares = (group + MOST_GROUP - 1) / MOST_GROUP, lanes = plan->matrix_lanes;
   m->group = (group + shares - 1) / shares;
   m->across = kv_heads * shares;
-  m->keys = d > MOST_D / 2 || plan->software ? KEYS / 2 : KEYS; // software compiles what it unrolls for seconds
+  m->keys = d > MOST_D / 2 || plan->software ? KEYS / 2 : KEYS; // software compiles unrolled loops slowly
   m->lockstep = plan->software;
   if (m->keys / (lanes / plan->matrix_m) % 8 || m->keys % plan->matrix_n || m->keys % plan->matrix_k) return false;
   for (uint32_t subgroups = plan->software ? 2 : MANY;; subgroups /= 2) {
@@ -54,7 +55,7 @@ bool plan_attention_matrix(const struct plan *plan, uint32_t heads, uint32_t kv_
     const bool fits = m->lanes <= plan->most_lanes && plan_attention_matrix_bytes(plan, m, d) <= plan->shared_bytes;
     if (plan->software) return fits;
     const uint64_t groups = (uint64_t)m->across * B * ((T + m->tokens - 1) / m->tokens);
-    // Fewer rows for every key that is staged, but more workgroups (H200, docs/speed/log.md).
+    // With fewer subgroups each staged key serves fewer rows, but there are more workgroups (H200, docs/speed/log.md).
     if (fits && (subgroups == FEW || 4 * groups > 3 * plan->processors)) return true;
   }
 }

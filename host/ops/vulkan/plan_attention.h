@@ -1,27 +1,27 @@
-// plan_attention.h: sizes of the kernels of attention.
+// plan_attention.h: chooses the sizes of the attention kernels.
 #ifndef PLAN_ATTENTION_H
 #define PLAN_ATTENTION_H
 #include "plan.h"
 
-// Sizes of attention_step.comp: a token of each text against its cache.
+// Sizes of attention_step.comp: one token of each sequence against its cache.
 struct plan_attention_step {
-  uint32_t lanes, queries; // queries: heads of a workgroup
-  uint32_t across;         // workgroups of a part, for all heads of a text
-  uint32_t parts;          // of a cache, at the most
+  uint32_t lanes, queries; // queries: query heads of a workgroup
+  uint32_t across;         // workgroups for one part of the cache and all heads of a sequence
+  uint32_t parts;          // most parts of a cache
 };
-// heads, kv_heads, d: of a text; B texts; seen: the most positions that a token sees.
+// B: sequences; seen: the most positions that a token can see.
 void plan_attention_step(const struct plan *plan, uint32_t heads, uint32_t kv_heads, uint32_t d, uint32_t B,
                          uint32_t seen, struct plan_attention_step *out);
-uint64_t plan_attention_step_bytes(const struct plan_attention_step *s, uint32_t d); // of shared memory
+uint64_t plan_attention_step_bytes(const struct plan_attention_step *s, uint32_t d); // bytes of shared memory
 
-// Sizes of attention_matrix.comp: T tokens of each of B texts.
+// Sizes of attention_matrix.comp: T tokens of each of B sequences. Coopmat: cooperative matrices.
 struct plan_attention_matrix {
-  uint32_t lanes, keys;   // keys: staged at a time
-  uint32_t group, across; // heads of a workgroup; workgroups that have the same tokens of a text
-  uint32_t tokens;        // of a workgroup
-  bool ahead, lockstep;   // it fetches ahead; a subgroup needs no barrier of its own
+  uint32_t lanes, keys;   // keys: keys that are staged at once
+  uint32_t group, across; // heads of a workgroup; workgroups with the same tokens of a sequence
+  uint32_t tokens;        // tokens of a workgroup
+  bool ahead, lockstep;   // it fetches ahead; a subgroup runs in lockstep and needs no subgroup barrier
 };
-// False where the plan has no matrices, or the device no room for such heads.
+// False: the device has no coopmat, or not enough memory for such heads.
 bool plan_attention_matrix(const struct plan *plan, uint32_t heads, uint32_t kv_heads, uint32_t d, uint32_t B,
                            uint32_t T, struct plan_attention_matrix *out);
 uint64_t plan_attention_matrix_bytes(const struct plan *plan, const struct plan_attention_matrix *m, uint32_t d);

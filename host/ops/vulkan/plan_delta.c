@@ -1,15 +1,15 @@
-// plan_delta: shapes of the chunkwise delta rule on cooperative matrices.
+// plan_delta: chooses the sizes of the chunkwise delta rule's kernels on cooperative matrices.
 #include "plan_delta.h"
 
 #include "numbers.h"
 
 #include <string.h>
 
-// ---------------------------------------------------------------- shared memory: the variables of the shaders
+// ---------------------------------------------------------------- shared memory: the shaders' variables
 
 static uint64_t queries(const struct plan_delta_matrix *d, uint32_t n) { return round_up32(d->C / n, 16); }
 
-// Rows of K that Head-in-Head's kernels stage beside the tokens': HH_MATRIX_ALONE.
+// Rows of K that Head-in-Head's kernels stage besides those of the tokens: HH_MATRIX_ALONE.
 static uint64_t alone(const struct plan_delta_matrix *d) {
   return d->C / d->r % 16 == 0 && d->block % 16 == 0 ? 0 : d->C;
 }
@@ -52,25 +52,26 @@ uint64_t plan_delta_matrix_reach_bytes(const struct plan *plan, const struct pla
 
 // ---------------------------------------------------------------- shapes
 
-// Workgroups of scan, all registers taken, that run at the same time: two on each processor of an H200.
+// Workgroups of scan that run at the same time if they take all registers: two per processor of an H200.
 static uint32_t scan_groups(const struct plan *plan) { return 2 * plan->processors; }
 
 struct shape {
   uint32_t C, computers, tiles, stagers;
 };
 
-// From the whole value dimension in one workgroup, which reads K and Q once, to narrow ones for few heads, where the
-// chain of chunks is the limit: then more subgroups with a tile each, and at last fewer, longer chunks, and subgroups
-// that do nothing but stage. H200, docs/speed/log.md.
+// Shapes from wide to narrow. A wide workgroup covers the whole value dimension and reads K and Q once. With few heads
+// the chain of chunks is the limit, so narrow shapes follow: first more subgroups with one tile each, then fewer and
+// longer chunks, with subgroups that only stage. H200, docs/speed/log.md.
 static const struct shape in_registers[] = {{16, 4, 2, 0}, {16, 4, 1, 0}, {32, 1, 1, 3}, {16, 1, 1, 3}, {16, 1, 1, 0}};
 static const struct shape through_memory[] = {{16, 4, 1, 0}, {16, 2, 1, 0}, {16, 1, 1, 0}};
-// Software compiles what it unrolls for seconds.
+// Software drivers need seconds to compile unrolled loops.
 static const struct shape in_software[] = {{16, 2, 1, 0}, {32, 1, 1, 1}};
 
-enum { SHORT_STEPS = 8 }; // of a token: two tokens of these still share a chunk of 16
+enum { SHORT_STEPS = 8 }; // householder steps per token; two such tokens still share a chunk of 16
 
-// Chunks of several steps a token stay short, though their tokens leave a part of the tile of queries empty: what a
-// chunk's inverse costs grows faster. Blocks' are as much longer as they have unknowns; software is spared their code.
+// Length of a chunk. With several householder steps per token chunks stay short, although their tokens then leave a
+// part of the tile of queries empty: the cost of a chunk's inverse grows faster. Blocks make a chunk longer by the
+// number of their unknowns, but not in software, where that code is too large.
 static uint32_t steps_of(const struct plan *plan, const struct plan_delta_matrix *d, uint32_t C, uint32_t n) {
   if (d->r == 1 && n > 1) return n <= SHORT_STEPS ? 16 : 64;
   if (plan->software && d->r > 2) return 16;
@@ -82,12 +83,12 @@ static bool has_edges(const struct plan *plan, const struct plan_delta_matrix *d
 }
 
 static bool fits(const struct plan *plan, const struct plan_delta_matrix *d, uint32_t Dv, uint32_t n) {
-  // Registers of an invocation for its part of S; where others come through memory, the long chunks of blocks, and of
-  // many steps a token, want more of these.
+  // Registers of an invocation for its part of S. If accumulators pass through shared memory, long chunks of blocks, or
+  // of many steps per token, need additional registers.
   const bool large = n > 2 && (d->r > 1 || d->C > 16);
   const uint32_t most = plan->matrix_sums * 8 / (large && !d->conversions ? 2 : 1);
   uint32_t sums = d->tiles * (d->Dk / plan->matrix_m) * (plan->matrix_m * plan->matrix_n / plan->matrix_lanes);
-  if (plan->matrix_sums < 16) { // where RDNA3's compiler spills: the fewer subgroups, the more each stages at a time
+  if (plan->matrix_sums < 16) { // RDNA3's compiler spills here: the fewer subgroups, the more each must stage
     const bool full = sums >= most, edges = has_edges(plan, d, Dv);
     const uint32_t least = (full && (n > 1 || edges)) || (d->r > 1 && 2 * sums > most) ? 4 : 2;
     if (large || d->computers < least || (full && edges && d->r > 1)) return false;
@@ -105,8 +106,8 @@ static bool plan_scan(const struct plan *plan, uint32_t Dv, uint32_t n, uint32_t
   for (uint32_t i = 0; i < count; i++) {
     struct plan_delta_matrix s = *d;
     s.C = steps_of(plan, d, shapes[i].C, n);
-    // Twice the subgroups are faster with short keys, and with long chunks; long keys leave no registers for more than
-    // a tile, nor for a second workgroup.
+    // Twice the subgroups with one tile each are faster with short keys and with long chunks. Long keys leave no
+    // registers for a second tile or a second workgroup.
     const bool narrow = (d->Dk <= 32 || d->Dk > 128 || s.C > 16) && shapes[i].tiles > 1;
     const uint32_t places = d->Dk > 128 ? scan_groups(plan) / 2 : scan_groups(plan);
     s.tiles = narrow ? 1 : shapes[i].tiles;
@@ -116,26 +117,27 @@ static bool plan_scan(const struct plan *plan, uint32_t Dv, uint32_t n, uint32_t
     if (!fits(plan, &s, Dv, n)) continue;
     width *= s.computers;
     const uint32_t groups = heads * (round_up32(Dv, width) / width);
-    // A lone subgroup waits for too much, unless it has others to stage for it and a processor for them all.
+    // A lone subgroup waits too often, unless other subgroups stage for it and there is a processor for each workgroup.
     const uint32_t most = d->Dk > 128 ? scan_groups(plan) : scan_groups(plan) / 2;
     if (found && shapes == in_registers && shapes[i].computers == 1 && (!s.stagers || groups > most)) continue;
     *d = s;
     found = true;
-    // Of subgroups with more than a tile a processor needs as many as of others: it is not enough that each has some.
+    // Enough workgroups to fill the device? With more than one tile per subgroup, the number of subgroups counts.
     if (s.tiles > 1 ? groups * s.computers >= 3 * places : 4 * groups >= 3 * places) break;
-    if (s.stagers) break; // narrower than that there is nothing
+    if (s.stagers) break; // there is no narrower shape
   }
   return found;
 }
 
-// With heads too few for a workgroup with wide columns on every processor, a long sequence is cut into as many segments
-// as have room at once, each, but for the first, with the columns of its map.
+// With too few heads for a wide workgroup on every processor, a long sequence is cut into as many segments as run at
+// once. Every segment but the first also computes the columns of its map.
 static void plan_segments(const struct plan *plan, uint32_t Dv, uint32_t n, uint32_t heads, uint32_t T,
                           struct plan_delta_matrix *d) {
   enum { LEAST_CHUNKS = 16 };
-  if (plan->matrix_sums < 16 || plan->matrix_m != plan->matrix_n) return; // join would spill; the identity has tiles
-  const uint32_t least = n == 1 && d->Dk <= 128 ? 8 : 4;                  // with fewer, maps cost more than they gain
-  const uint32_t places = d->Dk <= 64 ? 2 * scan_groups(plan) : scan_groups(plan); // fewer registers, more of them
+  // join would spill registers, and its identity matrix needs square tiles.
+  if (plan->matrix_sums < 16 || plan->matrix_m != plan->matrix_n) return;
+  const uint32_t least = n == 1 && d->Dk <= 128 ? 8 : 4;                           // fewer are slower with their maps
+  const uint32_t places = d->Dk <= 64 ? 2 * scan_groups(plan) : scan_groups(plan); // short keys need fewer registers
   struct plan_delta_matrix wide = *d;
   wide.C = steps_of(plan, d, 16, n);
   wide.stagers = 0;
@@ -153,26 +155,25 @@ static void plan_segments(const struct plan *plan, uint32_t Dv, uint32_t n, uint
                  plan_delta_matrix_reach_bytes(plan, &wide) <= plan->shared_bytes;
     if (segments < least || !joins) return;
     *d = wide;
-    // Where they would be short, half as many are joined sooner, and with long keys walked faster, by one workgroup a
-    // processor.
+    // If segments would be short, half as many take less time to join. Long keys then also run faster, with one
+    // workgroup per processor.
     const uint32_t half = (scan_groups(plan) / 2 + heads * keys) / (heads * (values + keys));
     d->segments = d->Dk > 64 && half >= 4 && half < segments && chunks < 24 * segments ? half : segments;
     return;
   }
 }
 
-// A chunk is staged while the one before it is computed, where that is faster (H200, docs/speed/log.md): what a
-// subgroup's columns of S leave of the registers may hold two chunks on their way. Software has both forms, for the
-// tests.
+// Fetches chunks ahead, where that is faster (H200, docs/speed/log.md). Registers that a subgroup's columns of S leave
+// free can hold two chunks in flight. Software has both forms, for the tests.
 static void plan_ahead(const struct plan *plan, uint32_t Dv, uint32_t n, struct plan_delta_matrix *d) {
   if (!d->conversions || d->stagers || d->r > 1 || d->C > 16) return;
-  const bool edge = d->block != d->Dk && d->Dk > 32 && d->segments == 1; // rows of the state through shared memory
+  const bool edge = d->block != d->Dk && d->Dk > 32 && d->segments == 1; // rows of the state pass through shared memory
   d->ahead = plan->software && n > 1 ? 1 : d->Dk * d->tiles <= 128 && !edge ? 2 : 0;
   if (d->Dk > 128 || (d->Dk == 128 && d->segments > 1)) d->ahead = 1;
   if (plan_delta_matrix_scan_bytes(plan, d, n, has_edges(plan, d, Dv)) > plan->shared_bytes) d->ahead = 0;
 }
 
-// Columns staged at a time by prepare.
+// Columns that prepare stages at once.
 static uint32_t slab_of(uint32_t Dk, uint32_t most) {
   if (Dk <= most) return Dk;
   return Dk % 64 == 0 ? 64 : 48;
@@ -181,12 +182,12 @@ static uint32_t slab_of(uint32_t Dk, uint32_t most) {
 static void plan_prepare(const struct plan *plan, uint32_t n, struct plan_delta_matrix *d) {
   d->slab = 1;
   while (d->C > 16 && d->C - 16 >= n && plan_delta_matrix_prepare_bytes(d, n) > plan->shared_bytes) d->C -= 16;
-  // A subgroup to each row of tiles: where one makes several by turns, the H200's compiler keeps them in memory.
+  // One subgroup per row of tiles: if one takes several in turn, the H200's compiler keeps them in memory.
   const uint32_t rows = (d->C + (uint32_t)queries(d, n)) / plan->matrix_m, least = 4;
   d->prepare_lanes = d->C >= 32 ? min32(rows > least ? rows : least, plan->most_lanes / plan->matrix_lanes) : 1;
   d->prepare_lanes *= plan->matrix_lanes;
   if (d->r > 1)
-    d->prepare_lanes = round_up32(min32(d->C / n * (d->r + 1), 128), plan->matrix_lanes); // one for each column
+    d->prepare_lanes = round_up32(min32(d->C / n * (d->r + 1), 128), plan->matrix_lanes); // one lane per column
   d->slab = slab_of(d->Dk, d->r > 1 ? 128 : 112);
   while (d->slab > 16 && plan_delta_matrix_prepare_bytes(d, n) > plan->shared_bytes)
     d->slab = round_up32(d->slab / 2, 16);

@@ -1,4 +1,4 @@
-// plan_mamba2: shapes of Mamba-2's chunks on cooperative matrices.
+// plan_mamba2: chooses the sizes of Mamba-2's chunks on cooperative matrices.
 #include "plan_mamba2.h"
 
 #include "numbers.h"
@@ -7,7 +7,7 @@ static uint64_t gates_bytes(const struct plan_mamba2_matrix *m) { return 12ull *
 
 uint64_t plan_mamba2_state_bytes(const struct plan_mamba2_matrix *m) {
   const uint64_t keys = m->C * (m->N / 8 + 1), values = m->C * (m->P / 8 + 1), own = values;
-  return 16 * (keys + values + own) + gates_bytes(m) + 4ull * m->lanes; // a slot a lane to reduce
+  return 16 * (keys + values + own) + gates_bytes(m) + 4ull * m->lanes; // and one value per lane for reductions
 }
 
 uint64_t plan_mamba2_output_bytes(const struct plan *plan, const struct plan_mamba2_matrix *m) {
@@ -18,7 +18,7 @@ uint64_t plan_mamba2_output_bytes(const struct plan *plan, const struct plan_mam
 
 bool plan_mamba2_matrix(const struct plan *plan, uint32_t N, uint32_t P, uint32_t heads, uint32_t groups,
                         uint32_t chunks, struct plan_mamba2_matrix *m) {
-  // TOKENS: of a chunk at the most; HEADS: that share the reads of B and C, where workgroups are left.
+  // TOKENS: most tokens of a chunk. HEADS: most heads that share reads of B and C, if enough workgroups remain.
   enum { TOKENS = 64, HEADS = 4, MOST_N = 256, MOST_P = 128 };
   if (!plan->matrix_m || plan->matrix_lanes % plan->matrix_m) return false;
   const uint32_t sharers = plan->matrix_lanes / plan->matrix_m, step = max32(plan->matrix_n, plan->matrix_k);

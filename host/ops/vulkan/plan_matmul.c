@@ -1,4 +1,5 @@
-// plan_matmul: shapes of the kernels of products: of one token and a few, of many, and on cooperative matrices.
+// plan_matmul: chooses the sizes of the product kernels: for one token and a few, for many, and on cooperative
+// matrices.
 #include "plan_matmul.h"
 
 #include "numbers.h"
@@ -9,7 +10,7 @@
 
 // ---------------------------------------------------------------- starting values
 
-// A prompt of 2,048 on an H200, 1.37 B parameters: 36,000 tokens/s in slices of 512, 48,700 in one.
+// H200, 1.37 B parameters, a prompt of 2,048 tokens: 36,000 tokens/s in slices of 512, 48,700 in one.
 static uint32_t plan_batch(const struct device_caps *caps, const struct plan *device) {
   const uint64_t large = (uint64_t)16 << 30;
   const bool card = caps->device_type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU;
@@ -20,17 +21,18 @@ static void fit(const struct plan *device, struct plan_products *plan) {
   const uint32_t most = device->most_lanes;
   while (plan->matvec_lanes > most) plan->matvec_lanes /= 2;
   while (plan->matvec_most_lanes > most) plan->matvec_most_lanes /= 2;
-  // Lanes of a subgroup that is wider than its workgroup would idle: 64 on some AMD, 128 on some phones.
+  // Some of a subgroup's lanes would idle if it were wider than its workgroup: 64 lanes on some AMD, 128 on some
+  // phones.
   while (plan->matvec_lanes < device->matrix_lanes && plan->matvec_lanes * 2 <= most) plan->matvec_lanes *= 2;
   while (plan->matvec_sets * plan->matvec_lanes > most) plan->matvec_sets /= 2;
   while (plan_matmul_lanes(plan) > most) plan->matmul_sub_t *= 2;
   while (plan_matmul_shared_bytes(plan) > device->shared_bytes) plan->matmul_tile_k /= 2;
 }
 
-// From sweeps on one H200 and on lavapipe. A GPU wants large tiles; software's workgroups are small.
+// From sweeps on an H200 and on lavapipe. A GPU needs large tiles; software has small workgroups.
 void plan_products_make(const struct device_caps *caps, const struct plan *device, struct plan_products *plan) {
   const bool software = device->software;
-  // Sums become vectors of four on their way to another workgroup. On a processor nothing waits for memory.
+  // Partial sums go to another workgroup in vectors of four. A CPU has no memory latency to hide.
   const bool fours = device->matrix_m && device->matrix_m * device->matrix_n / device->matrix_lanes % 4 == 0;
   *plan = (struct plan_products){
       .device = device,
@@ -46,11 +48,11 @@ void plan_products_make(const struct device_caps *caps, const struct plan *devic
       .matmul_tile_k = 32,
       .matmul_sub_t = 8,
       .matmul_sub_n = 8,
-      .matrix_step = software ? 16 : 64, // LLVM takes a minute for what 64 unrolls
+      .matrix_step = software ? 16 : 64, // LLVM needs a minute to compile 64
       .matrix_parts = fours && !software ? 8 : 1,
       .narrow_parts = software ? 4 : 0,
       .narrow_from = 2,
-      .narrow_tokens = software ? 16 : 32, // LLVM takes long for more
+      .narrow_tokens = software ? 16 : 32, // LLVM compiles more tokens too slowly
       .batch = plan_batch(caps, device),
   };
   fit(device, plan);
@@ -70,17 +72,17 @@ int plan_products_describe(const struct plan_products *plan, char *text, uint64_
 
 // ---------------------------------------------------------------- one token and a few
 
-// A workgroup reads x once for all its rows, so it has the more rows the more tokens there are; with one token rows
-// bring nothing, and single ones end most evenly (H200). Long rows are shared by more invocations, or
-// the last workgroups would work alone for long. One token's inputs that are not normed are cheap to read again, so
-// that more invocations share each row; those of gate and up, which are, are normed once for many.
+// A workgroup reads x once for all its rows, so more tokens call for more rows. For one token more rows gain nothing,
+// and single rows balance best (H200). Long rows are shared by more invocations, or the last workgroups would run alone
+// for long. Without a norm one token's inputs are cheap to read again, so more invocations share each row. With a norm,
+// gate and up compute it once for many rows.
 struct plan_matvec plan_matvec(const struct plan_products *plan, uint32_t K, uint32_t tokens, bool norm, bool gated) {
   enum { SUMS = 32, LOADS = 12, STAGED_FROM = 2048 };
   struct plan_matvec m = {.lanes = plan->matvec_lanes, .rows = plan->matvec_rows, .sets = 1};
-  uint32_t x_rows = tokens + norm; // as many as x and the norm's weight have
+  uint32_t x_rows = tokens + norm; // rows of x and of the norm's weight
   if (m.rows < x_rows) m.rows = min32(x_rows, plan->matvec_most_rows);
   m.rows = min32(m.rows, SUMS / tokens);
-  if (gated) m.rows = (m.rows + 1) / 2; // of gate, and as many of up
+  if (gated) m.rows = (m.rows + 1) / 2; // as many rows of gate as of up
   while (m.lanes < plan->matvec_most_lanes && K / 8 > LOADS * m.lanes) m.lanes *= 2;
   m.unroll = plan->matvec_unroll > tokens ? plan->matvec_unroll / tokens : 1;
   const uint32_t most = min32(plan->matvec_most_lanes, 4 * plan->matvec_lanes);
@@ -100,25 +102,25 @@ struct plan_matvec plan_matvec(const struct plan_products *plan, uint32_t K, uin
 
 uint64_t plan_matmul_shared_bytes(const struct plan_products *plan) {
   uint64_t rows = (uint64_t)plan->matmul_tile_t + plan->matmul_tile_n;
-  return 4 * rows * (plan->matmul_tile_k + 4); // f32, four numbers of padding a row against bank conflicts
+  return 4 * rows * (plan->matmul_tile_k + 4); // f32, four elements of padding per row against bank conflicts
 }
 
 uint32_t plan_matmul_lanes(const struct plan_products *plan) {
   return plan->matmul_tile_t / plan->matmul_sub_t * (plan->matmul_tile_n / plan->matmul_sub_n);
 }
 
-// ---------------------------------------------------------------- on matrices
+// ---------------------------------------------------------------- on cooperative matrices
 
 uint64_t plan_matmul_matrix_shared_bytes(const struct plan_matmul *m) {
-  return 2ull * (m->tile_t + m->tile_n) * (m->tile_k + 8); // f16, eight numbers of padding a row
+  return 2ull * (m->tile_t + m->tile_n) * (m->tile_k + 8); // f16, eight elements of padding per row
 }
 
-// Sums that workgroups of one tile may leave each other: of two workgroups of the largest tile a processor, no more
-// than ever run at the same time.
+// Most partial sums in the buffer: two workgroups of the largest tile per processor, since no more run at the same
+// time.
 static uint64_t most_sums(const struct plan_products *plan) { return 2ull * plan->device->processors * 128 * 128; }
 static uint32_t most_shared(const struct plan_products *plan) {
   return 64 * plan->device->processors;
-} // tiles: always enough
+} // tiles; always enough
 
 uint64_t plan_matmul_tickets_bytes(const struct plan_products *plan) { return sizeof(uint32_t) * most_shared(plan); }
 
@@ -127,22 +129,22 @@ uint64_t plan_matmul_parts_bytes(const struct plan_products *plan) {
   return plan_matmul_tickets_bytes(plan) + sizeof(float) * most_sums(plan);
 }
 
-// What tiles take on an H200, in hundredths of a microsecond; of other devices only the ratio is taken to be like it.
+// Times of a tile on an H200, in hundredths of a microsecond. Other devices are assumed to have the same ratios.
 enum {
-  SHARED = 100,       // a tile's workgroups leave their sums, and the last one finds them:
-  SHARED_EACH = 50,   // one after the other,
-  SHARED_AREA = 4500, // so many sums in one of these units, to memory and back
-  RESIDENT = 6,       // most that follows
-  EVEN = 8            // after so many turns of all processors, they end about together by themselves
+  SHARED = 100,       // a split tile: its workgroups write partial sums and the last one adds them up
+  SHARED_EACH = 50,   // of each workgroup, in turn
+  SHARED_AREA = 4500, // elements to memory and back in one unit of time
+  RESIDENT = 6,       // largest `resident` below
+  EVEN = 8            // after so many rounds of all processors their ends even out
 };
 struct tile {
-  uint32_t across_t, across_n, sub_t, sub_n; // subgroups along the sides of a tile, matrices along a subgroup's
-  uint32_t steps;                            // of the plan's length in one
-  uint32_t alone, beside;                    // a step of a workgroup alone on its processor; of each beside others
+  uint32_t across_t, across_n, sub_t, sub_n; // subgroups along a tile's sides, matrices along a subgroup's
+  uint32_t steps;                            // steps of the plan's length that one step of this tile covers
+  uint32_t alone, beside;                    // time of a step: alone on a processor; for each that shares it
   uint32_t resident;                         // workgroups that a processor runs at the same time
 };
 
-// The processors take a workgroup each, and another, until they can run no more at the same time; then as one ends.
+// Simulates one processor: it starts workgroups until it is full, then a new one whenever one ends.
 static uint64_t matrix_time(const struct plan_products *plan, const struct tile *tile, const struct plan_matmul *m,
                             uint32_t tiles, uint32_t steps) {
   const uint32_t P = plan->device->processors, shared = (tiles - m->whole) * m->parts,
@@ -165,7 +167,7 @@ static uint64_t matrix_time(const struct plan_products *plan, const struct tile 
   return time;
 }
 
-// All tiles whole; or so many that all processors have as many of them, and the others shared; or all shared.
+// Compares: all tiles whole; a whole number of tiles per processor, the rest split; all tiles split.
 static uint64_t choose_parts(const struct plan_products *plan, const struct tile *tile, uint32_t tiles, uint32_t steps,
                              uint32_t most_parts, struct plan_matmul *m) {
   const uint32_t P = plan->device->processors, turn = P * tile->resident;
@@ -190,7 +192,8 @@ static uint64_t choose_parts(const struct plan_products *plan, const struct tile
   return least;
 }
 
-// The tile that takes the least time by count. In matrices, so that every shape of matrix divides them.
+// Picks the tile with the least estimated time. Tiles are counted in coopmats, so that every shape of coopmat divides
+// them.
 bool plan_matmul_matrix(const struct plan_products *plan, uint32_t T, uint32_t N, uint32_t K, bool split,
                         struct plan_matmul *out) {
   const struct plan *device = plan->device;
@@ -212,18 +215,18 @@ bool plan_matmul_matrix(const struct plan_products *plan, uint32_t T, uint32_t N
         plan_matmul_matrix_shared_bytes(&m) > device->shared_bytes)
       continue;
     const uint32_t count = divide_up(T, m.tile_t) * divide_up(N, m.tile_n);
-    const uint32_t steps = divide_up(K, plan->matrix_step * t->steps); // as the table counts them
+    const uint32_t steps = divide_up(K, plan->matrix_step * t->steps); // steps of the table's length
     uint64_t time = choose_parts(plan, t, count, steps, split ? plan->matrix_parts : 1, &m);
     if (time < least) {
       least = time;
       *out = m;
     }
-    if (m.tile_t <= 2 * device->matrix_m || count > EVEN * device->processors) break; // smaller tiles read too much
+    if (m.tile_t <= 2 * device->matrix_m || count > EVEN * device->processors) break; // too many reads
   }
   return out->lanes != 0;
 }
 
-// The shared variables of matmul_narrow.comp with a convolution; test_plan compares with the module.
+// The shared variables of matmul_narrow.comp with a convolution; test_plan compares this with the module.
 uint64_t plan_matmul_narrow_shared_bytes(const struct plan_products *plan, const struct plan_narrow *m) {
   const struct plan *device = plan->device;
   uint64_t side = device->matrix_m > device->matrix_n ? device->matrix_m : device->matrix_n;
@@ -232,14 +235,14 @@ uint64_t plan_matmul_narrow_shared_bytes(const struct plan_products *plan, const
   return (steps > sums ? steps : sums) + 2 * 4 * m->tiles_t * device->matrix_m;
 }
 
-// What was fastest on an H200: all subgroups should run at the same time, in many workgroups rather than large ones.
-// Where blocks cover N in as many as run alone on a processor each, those are of many subgroups.
+// The fastest sizes on an H200. All subgroups should run at the same time, in many workgroups rather than large ones.
+// If there is at most one workgroup per processor, it gets many subgroups.
 static void narrow_start(const struct plan_products *plan, uint32_t N, uint32_t K, struct plan_narrow *m) {
   const struct plan *device = plan->device;
   static const struct { uint32_t tiles, parts; } alone[] = {{1, 16}, {2, 8}, {3, 8}};
-  // Workgroups of many subgroups each that run at the same time.
+  // Workgroups with many subgroups that run at the same time.
   const uint32_t groups = device->software ? 16 : device->processors;
-  enum { LONG = 4096 }; // rows of weights from here on are worth reading fewer inputs for
+  enum { LONG = 4096 }; // rows of weights this long are worth reading fewer inputs for
   const uint32_t blocks = m->passes * (uint32_t)(round_up(N, 2 * device->matrix_n) / device->matrix_n / 2);
   m->tiles_n = 2;
   m->parts = 4;
@@ -275,7 +278,7 @@ bool plan_matmul_narrow(const struct plan_products *plan, uint32_t T, uint32_t N
   for (; m.parts; m.parts /= 2)
     for (m.step = most_step; m.step >= device->matrix_k; m.step /= 2) {
       m.lanes = m.parts * device->matrix_lanes;
-      uint32_t w = device->matrix_n * m.step / 8, x = device->matrix_m * m.step / 8; // of a matrix's rows
+      uint32_t w = device->matrix_n * m.step / 8, x = device->matrix_m * m.step / 8; // loads of a coopmat's rows
       if (K % m.step || m.parts * m.step > K || w % device->matrix_lanes || x % device->matrix_lanes ||
           m.lanes > device->most_lanes || plan_matmul_narrow_shared_bytes(plan, &m) > device->shared_bytes)
         continue;

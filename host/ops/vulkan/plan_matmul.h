@@ -1,66 +1,67 @@
-// plan_matmul.h: sizes of the kernels of products with weights, chosen from a device's plan.
+// plan_matmul.h: chooses the sizes of the product kernels from a device's plan. Coopmat: cooperative matrices.
 #ifndef PLAN_MATMUL_H
 #define PLAN_MATMUL_H
 #include "plan.h"
 
-// What all products on a device start from.
+// Starting values of all products on a device.
 struct plan_products {
   const struct plan *device;
 
   uint32_t matvec_lanes, matvec_most_lanes; // invocations that share one group of rows
   uint32_t matvec_rows, matvec_most_rows;   // rows of weights that a workgroup reads
   uint32_t matvec_unroll;                   // loads of a row in flight in one invocation, for one token
-  uint32_t matvec_sets;                     // sets of lanes of a workgroup where they share x, 1: they never do
-  uint32_t matvec_below;                    // fewer tokens than this: matvec, else matmul
+  uint32_t matvec_sets;                     // sets of lanes in a workgroup that shares x; 1: workgroups never share it
+  uint32_t matvec_below;                    // with fewer tokens matvec, else matmul
 
   uint32_t matmul_tile_t, matmul_tile_n, matmul_tile_k; // tokens x outputs of a workgroup; step along K
-  uint32_t matmul_sub_t, matmul_sub_n;                  // outputs of one invocation; lanes = product of the quotients
+  uint32_t matmul_sub_t, matmul_sub_n;                  // outputs of one invocation
 
-  uint32_t matrix_step;  // most numbers of K that a product's tile has at a time
+  uint32_t matrix_step;  // most elements of K that a tile stages at once
   uint32_t matrix_parts; // most workgroups that share a tile; 1: none do
 
-  uint32_t narrow_tiles, narrow_parts, narrow_step; // of plan_narrow; 0: as the shape wants
-  uint32_t narrow_from;                             // fewer tokens than this: matvec
-  uint32_t narrow_tokens; // of a workgroup: more leave no registers to ask for what comes next
+  uint32_t narrow_tiles, narrow_parts, narrow_step; // of plan_narrow; 0: chosen by the shape
+  uint32_t narrow_from;                             // with fewer tokens matvec, even with coopmat
+  uint32_t narrow_tokens; // most tokens of a workgroup; more would leave no registers to prefetch
 
-  uint32_t batch; // tokens of a prompt computed at once by default
+  uint32_t batch; // default number of prompt tokens that are computed at once
 };
 void plan_products_make(const struct device_caps *caps, const struct plan *device, struct plan_products *out);
-// Readable text, as plan_describe.
+// Readable text, like plan_describe().
 int plan_products_describe(const struct plan_products *plan, char *text, uint64_t capacity);
 
-// Shared memory of a workgroup, and invocations: plan_products_make chooses sizes for which they fit the device.
+// Shared memory and invocations of a workgroup of matmul; plan_products_make() chooses sizes that fit the device.
 uint64_t plan_matmul_shared_bytes(const struct plan_products *plan);
 uint32_t plan_matmul_lanes(const struct plan_products *plan);
 
-// Tiles of a product on cooperative matrices, (T, K) x (K, N): of a workgroup, and how many subgroups share its sides.
+// Tiles of a coopmat product (T, K) x (K, N): their size per workgroup, and how many subgroups lie along their sides.
 struct plan_matmul {
   uint32_t tile_t, tile_n, tile_k, across_t, across_n, lanes;
-  uint32_t whole, parts; // `whole` tiles have a workgroup each, the others `parts` of them, which share K; 1: none do
-  uint32_t groups;       // in all
+  uint32_t whole, parts; // `whole` tiles have one workgroup each, other tiles `parts`, which split K
+  uint32_t groups;       // workgroups in all
 };
-// split: there is room of plan_matmul_parts_bytes() for what workgroups of one tile leave each other. False where the
-// plan has no matrices.
+// split: there is a buffer of plan_matmul_parts_bytes() for the partial sums of split tiles. False: the device has no
+// coopmat.
 bool plan_matmul_matrix(const struct plan_products *plan, uint32_t T, uint32_t N, uint32_t K, bool split,
                         struct plan_matmul *out);
 uint64_t plan_matmul_matrix_shared_bytes(const struct plan_matmul *m);
-// A ticket of each tile that is shared, zeros before and after, and then sums. 0: none ever are.
+// That buffer holds a ticket for each split tile, which is zero before and after, then partial sums. 0: tiles are never
+// split.
 uint64_t plan_matmul_parts_bytes(const struct plan_products *plan);
 uint64_t plan_matmul_tickets_bytes(const struct plan_products *plan); // a multiple of 256
 
-// Sizes of matvec.comp for one product of `tokens` rows (1, 2, 4, 8) of K numbers.
+// Sizes of matvec.comp for one product of `tokens` rows (1, 2, 4, 8) of K elements.
 struct plan_matvec {
   uint32_t lanes, rows, unroll;
-  uint32_t sets; // of so many lanes, which share x in shared memory; 1: it is not there
+  uint32_t sets; // sets of `lanes`, which share x in shared memory; 1: x is not in shared memory
 };
 struct plan_matvec plan_matvec(const struct plan_products *plan, uint32_t K, uint32_t tokens, bool norm, bool gated);
 
-// The same for so few tokens that reading the weights is what takes the time: subgroups share K.
+// Sizes of matmul_narrow.comp, for so few tokens that reading the weights takes most of the time: subgroups split K.
 struct plan_narrow {
   uint32_t parts, tiles_t, tiles_n, step, lanes;
-  uint32_t passes; // workgroups with the same outputs and other tokens
+  uint32_t passes; // workgroups with the same outputs but other tokens
 };
-// False where the plan has no matrices, or for sizes that this does not suit.
+// False: the device has no coopmat, or the sizes do not fit.
 bool plan_matmul_narrow(const struct plan_products *plan, uint32_t T, uint32_t N, uint32_t K, struct plan_narrow *out);
 uint64_t plan_matmul_narrow_shared_bytes(const struct plan_products *plan, const struct plan_narrow *m);
 #endif

@@ -1,4 +1,4 @@
-// plan_rule: shapes of the delta rule's kernels that need no cooperative matrices: chunks, and single tokens.
+// plan_rule: chooses the sizes of the delta rule's kernels without cooperative matrices: chunks and single tokens.
 // plan_delta.c has the others.
 #include "plan_rule.h"
 
@@ -14,14 +14,14 @@ static bool full_chunks(const struct plan_rules *plan, uint32_t Dk) {
 }
 
 uint32_t plan_chunk_key(const struct plan_rules *plan) {
-  enum { MOST_DK = 65536 }; // where the search ends
+  enum { MOST_DK = 65536 }; // limit of the search
   uint32_t key = 0;
   while (key < MOST_DK && full_chunks(plan, key + 1)) key++;
   return key;
 }
 
-// Registers hold a lane's part of the state, half as many numbers of q and k, and what comes of them. Intel's have room
-// for 64 numbers a lane, which is too few.
+// Registers hold a lane's part of the state, half as many elements of q and k, and the results. Intel has registers for
+// 64 elements per lane, which is too few.
 static void plan_step_registers(const struct device_caps *caps, struct plan_rules *plan) {
   if (!caps->subgroup_shuffle || caps->vendor_id == VENDOR_INTEL) return;
   plan->step_width = plan->device->subgroup_width;
@@ -29,9 +29,9 @@ static void plan_step_registers(const struct device_caps *caps, struct plan_rule
   plan->step_most_rows = caps->vendor_id == VENDOR_NVIDIA || plan->device->software ? 32 : 16;
 }
 
-// From sweeps on one H200 and on lavapipe.
+// From sweeps on an H200 and on lavapipe.
 void plan_rules_make(const struct device_caps *caps, const struct plan *device, struct plan_rules *plan) {
-  enum { USUAL_DK = 64 }; // of which chunks of the planned length must fit
+  enum { USUAL_DK = 64 }; // chunks of the planned length must fit keys this long
   const bool software = device->software;
   *plan = (struct plan_rules){.device = device,
                               .chunk = software ? 16 : 32,
@@ -57,13 +57,13 @@ int plan_rules_describe(const struct plan_rules *plan, char *text, uint64_t capa
 
 // ---------------------------------------------------------------- chunks
 
-// The long texts decide: a short one costs the same in one chunk as step by step, where its state is read and written
-// too (docs/speed/log.md).
+// The longest sequence decides: a short one takes as long in one chunk as step by step, and both read and write its
+// state (docs/speed/log.md).
 bool plan_chunks(const struct plan_rules *plan, uint64_t T, uint32_t B, uint64_t longest) {
   return (longest ? longest : T / B) >= plan->chunk_from;
 }
 
-// The shared variables of delta_chunk_prepare.comp and delta_chunk_scan.comp; test_plan compares with the modules.
+// The shared variables of delta_chunk_prepare.comp and delta_chunk_scan.comp; test_plan compares this with the modules.
 uint64_t plan_prepare_shared_bytes(const struct plan_delta *d) {
   return 4ull * (2 * d->C * (d->slab + 4) + d->C * (d->C + 5));
 }
@@ -73,15 +73,15 @@ uint64_t plan_scan_shared_bytes(const struct plan_delta *d, uint32_t Dk, uint32_
   return 4 * ((rows + 2 * d->C) * d->columns + (d->C + queries) * (rows + 4) + 2 * d->C);
 }
 
-// What an invocation of scan makes, from the most invocations that the plan allows.
+// Elements that an invocation of scan computes, with as many invocations as the plan allows.
 static void scan_tiles(const struct plan_rules *plan, struct plan_delta *d) {
-  uint32_t numbers = d->C * d->columns;
-  d->groups = plan->chunk_lanes < numbers / 8 ? 1 : 2;
-  d->sub_t = plan->chunk_lanes < numbers / 16 ? 8 : plan->chunk_lanes < numbers / 4 ? 4 : 2;
-  d->sub_c = d->sub_k = plan->chunk_lanes < numbers / 32 ? 8 : 4;
+  uint32_t elements = d->C * d->columns;
+  d->groups = plan->chunk_lanes < elements / 8 ? 1 : 2;
+  d->sub_t = plan->chunk_lanes < elements / 16 ? 8 : plan->chunk_lanes < elements / 4 ? 4 : 2;
+  d->sub_c = d->sub_k = plan->chunk_lanes < elements / 32 ? 8 : 4;
 }
 
-// K and Q of a chunk and S must fit into shared memory: rather fewer columns than a shorter chunk.
+// K and Q of a chunk and S must fit in shared memory. Fewer columns are better than a shorter chunk.
 static bool scan_fits(const struct plan_rules *plan, uint32_t Dk, uint32_t Dv, uint32_t n, struct plan_delta *d) {
   uint32_t columns = min32(plan->chunk_columns, (uint32_t)round_up(Dv, 8));
   for (d->C = plan->chunk; d->C >= PLAN_LEAST_CHUNK; d->C /= 2)
@@ -108,15 +108,15 @@ bool plan_delta(const struct plan_rules *plan, uint32_t Dk, uint32_t Dv, uint32_
 
 // ---------------------------------------------------------------- single tokens
 
-// The shared variables of delta_step.comp, each from a multiple of 16 bytes; test_plan compares with the module.
+// The shared variables of delta_step.comp, each aligned to 16 bytes; test_plan compares this with the module.
 uint64_t plan_step_shared_bytes(const struct plan_step *s, uint32_t Dk, uint32_t n, uint32_t r) {
   uint64_t split = (uint64_t)r * s->sub, lanes = split * s->columns, rows = (Dk / r + s->sub - 1) / s->sub;
   uint64_t heads = (n + 1) * split * round_up(rows, 4), slots = round_up((n + 1) * (lanes / 4 + 1), 4);
   return 4 * (heads + round_up(2 * lanes, 4) + slots + round_up((uint64_t)r * r, 4) + round_up(lanes, 4));
 }
 
-// A whole head in a workgroup saves the norm's dispatch (H200: 2 us), which is more than spreading the head over
-// several would save.
+// A whole head in one workgroup saves the dispatch of the norm (H200: 2 us), which is more than spreading it would
+// save.
 bool plan_step(const struct plan_rules *plan, uint32_t Dk, uint32_t Dv, uint32_t n, uint32_t r, struct plan_step *s) {
   s->columns = plan->rule_columns;
   s->sub = (Dk / r + plan->rule_rows - 1) / plan->rule_rows;
@@ -129,8 +129,8 @@ bool plan_step(const struct plan_rules *plan, uint32_t Dk, uint32_t Dv, uint32_t
   return s->columns * split <= most && plan_step_shared_bytes(s, Dk, n, r) <= plan->device->shared_bytes;
 }
 
-// As many groups of four columns to a subgroup as leave a lane at most that many rows: longer pieces of rows, fewer
-// shuffles. 0: one group is too many.
+// Groups of four columns per subgroup: the most that leave each lane at most `rows` rows, since longer runs of rows
+// need fewer shuffles. 0: even one group is too many.
 static uint32_t column_groups(const struct plan_rules *plan, uint32_t Dk, uint32_t Dv, uint32_t rows) {
   uint32_t groups = 0;
   for (uint32_t g = 1; g <= plan->step_width && g < Dv / 2; g *= 2)
@@ -138,8 +138,9 @@ static uint32_t column_groups(const struct plan_rules *plan, uint32_t Dk, uint32
   return groups;
 }
 
-// A head that is normed is best held by few lanes of many rows, a small one of few heads by two subgroups. Else small
-// workgroups, whose subgroups drift apart; with many heads rather many rows than pieces of less than 64 bytes.
+// A head with a norm is best held by few lanes with many rows each, or, if it is small and there are few heads, by two
+// subgroups. Other heads are best in small workgroups, whose subgroups can drift apart. With many heads, many rows per
+// lane are better than reads of less than 64 bytes.
 bool plan_step_fours(const struct plan_rules *plan, uint32_t Dk, uint32_t Dv, uint32_t heads, bool norm,
                      struct plan_step_fours *s) {
   const uint32_t width = plan->step_width, rows[2] = {plan->step_most_rows, plan->step_rows};

@@ -1,5 +1,5 @@
-// vulkan_attention: rotary positions and softmax attention. Single tokens, for which reading the cache is all the
-// work, go by attention_step.comp; prompts by attention_matrix.comp where operands may be rounded, else attention.comp.
+// vulkan_attention: rotary positions and softmax attention. Single tokens, which mostly read the cache, use
+// attention_step.comp. Prompts use attention_matrix.comp if operands may be rounded to f16, else attention.comp.
 #include "vulkan_backend.h"
 
 #include "attention.h"
@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-// The most positions that a token sees.
+// The most positions that a token can see.
 static uint32_t seen(const struct attention_args *a) {
   return a->window && a->window < a->capacity ? a->window : a->capacity;
 }
@@ -20,7 +20,7 @@ static struct plan_attention_step step_plan(const struct plan *plan, uint32_t B,
   return s;
 }
 
-// Counters, then what the parts of every head leave.
+// Scratch holds counters, then the partial results of every head.
 uint64_t vulkan_attention_bytes(const struct backend *b, uint32_t B, const struct attention_args *a) {
   const struct plan_attention_step s = step_plan(&vulkan_device(b)->plan, B, a);
   const uint64_t records = s.parts > 1 ? (uint64_t)a->heads * s.parts * ATTENTION_STEP_RECORD(a->d) : 0;
@@ -59,7 +59,7 @@ struct attention_call {
   struct tensor o, qkv, cache_k, cache_v, sequences;
   struct attention_args a;
   bool aligned;
-  uint64_t operations; // how many positions there are is known when the recording runs; pacing takes the most
+  uint64_t operations; // an upper bound, for pacing: the positions are only known when the recording runs
 };
 
 static void attention_step(struct recorder *c, const struct attention_call *v, struct tensor scratch) {

@@ -1,4 +1,4 @@
-// vulkan_backend: memory and recording, which runtime/ does. lower.c runs a list.
+// vulkan_backend: connects the backend's memory and recorders to runtime/. lower.c runs a list.
 #include "vulkan_backend.h"
 #include "caps.h"
 #include "open.h"

@@ -1,5 +1,5 @@
-// vulkan.h: what the files of the Vulkan backend share. lower.c walks a list and asks for what is declared here: an
-// operation, or several in one kernel.
+// vulkan_backend.h: what the files of the Vulkan backend share. lower.c walks a list and calls the functions below;
+// each records one operation, or several that share a kernel.
 #ifndef VULKAN_BACKEND_H
 #define VULKAN_BACKEND_H
 #include "backend.h"
@@ -22,8 +22,8 @@ struct vulkan_backend {
 
 struct vulkan_recorder {
   struct recorder base;
-  struct commands *commands; // NULL: a list is only planned
-  const struct oplist *list; // the one that is lowered or planned
+  struct commands *commands; // NULL: the list is only planned
+  const struct oplist *list; // the list that is being lowered or planned
 };
 
 static inline struct device *vulkan_device(const struct backend *b) {
@@ -44,39 +44,39 @@ static inline const struct oplist *vulkan_list(const struct recorder *c) {
 void vulkan_lower(struct recorder *c, struct oplist *l);
 uint64_t vulkan_list_bytes(struct backend *b, struct oplist *l, uint64_t *largest);
 
-enum { MAX_GROUPS = 65535 }; // in each dimension of a grid: what every device allows
+enum { MAX_GROUPS = 65535 }; // in each dimension of a grid: the limit that every device has at least
 
-// The range of a tensor; where it is absent, `or`'s: kernels do not touch it, but something must be bound.
+// Binds a tensor. An absent tensor binds `or` instead: the kernel does not read it, but Vulkan needs some binding.
 struct binding vulkan_bind(struct tensor t, struct tensor or);
-// The same, of which a dispatch touches so many numbers.
-struct binding vulkan_bind_some(struct tensor t, struct tensor or, uint64_t numbers);
-// Of a product's outputs, which it reads where it adds to them.
-struct binding vulkan_bind_sums(struct tensor y, bool add);
-// Rows with their padding, which kernels read in vectors.
+// The same for a dispatch that touches only this many elements.
+struct binding vulkan_bind_some(struct tensor t, struct tensor or, uint64_t elements);
+// Binds a product's output. The product reads the old output only if it adds to it.
+struct binding vulkan_bind_output(struct tensor y, bool add);
+// Binds weights with the padding of their rows, since kernels read whole vectors.
 struct binding vulkan_bind_weights(struct tensor w);
 
 struct grid { // workgroups
   uint64_t x, y, z;
 };
 
-// spec: kernel_specs[id] numbers; push: kernels[id].push_bytes bytes. A kernel or grid that the device does not allow
-// is kept as the recording's error.
+// spec: kernel_specs[id] constants; push: kernels[id].push_bytes bytes. If the device does not support the kernel or
+// the grid, the recording keeps the error.
 void vulkan_dispatch(struct recorder *c, enum kernel_id id, const uint32_t *spec, const struct binding *bindings,
                      const void *push, struct grid grid, uint64_t operations);
 
-// Workgroups for the heads of one token, whose subgroups share them: one head each, where a subgroup has 32.
+// Workgroups for the heads of one token, with one head per subgroup of 32 lanes.
 uint32_t vulkan_head_groups(const struct recorder *c, uint32_t heads);
-// Grids have room for this many tokens of every sequence; without the host's word for less, for all of the call's.
+// The most tokens of one sequence, for the size of a grid. If the host gives no limit, all tokens of the call.
 static inline uint32_t vulkan_longest(const struct recorder *c, struct tensor rows) {
   const uint32_t longest = vulkan_list(c)->longest;
   return longest && longest < rows.rows ? longest : rows.rows;
 }
 
-// ---------------------------------------------------------------- operations; those with y and x work in y's place
+// ---------------------------------------------------------------- operations; in-place ones read x from y
 
-// vulkan.c: tokens alone.
+// vulkan_token.c: operations on single tokens.
 void vulkan_mark(struct recorder *c, const struct mark *m);
-// rms (1, T), where present: 1 / sqrt(mean(x[t]^2) + eps).
+// rms (1, T), if present, receives 1 / sqrt(mean(x[t]^2) + eps).
 void vulkan_norm(struct recorder *c, const struct norm *norm, struct tensor rms);
 void vulkan_add(struct recorder *c, const struct add *a);
 void vulkan_gated_norm(struct recorder *c, const struct gated_norm *norm);
@@ -86,23 +86,23 @@ void vulkan_scatter(struct recorder *c, const struct scatter *s);
 void vulkan_score(struct recorder *c, const struct score *score);
 
 // vulkan_linear.c: products with weights.
-// What lies between the norms of a residual stream, from product to product.
+
+// What a product that adds to the residual stream leaves for the norm after it.
 struct norm_ahead {
-  bool estimated;  // the stream's size is known about
-  uint32_t parts;  // of the sums of squares that the last product has left; 0: it has left nothing
-  struct tensor h; // where it is
+  bool estimated;  // an estimate of the stream's rms is known
+  uint32_t parts;  // partial sums of squares per row that the last product wrote; 0: it wrote none
+  struct tensor h; // memory that holds them
 };
 
-// What a matrix is applied to: the rows of x (T, K), or, with weight (1, K) present, their norms
-// x[t] / sqrt(mean(x[t]^2) + eps) * weight. h (T, K) has room for the norms. ahead is present where x is a residual
-// stream.
+// Input of a product: the rows of x (T, K), or, if weight (1, K) is present, their norms x[t] / sqrt(mean(x[t]^2) +
+// eps) * weight. h (T, K) is memory for the norms. ahead is present if x is a residual stream.
 struct linear_input {
   struct tensor x, weight, h;
   float eps;
   struct norm_ahead *ahead;
 };
 
-// The convolution of some columns of a product, from column `from`; inputs: what follows it, or NULL.
+// A convolution of a product's columns from `from` on. inputs: the operation after the convolution, or NULL.
 struct linear_conv {
   const struct conv *conv;
   uint32_t from;
@@ -111,57 +111,59 @@ struct linear_conv {
 
 void vulkan_embed(struct recorder *c, const struct embed *e);
 void vulkan_glu(struct recorder *c, const struct glu *g);
-// y (T, N) = in w^T (+ bias); add: y += instead.
+// y (T, N) = in w^T (+ bias), or y += if add.
 void vulkan_linear(struct recorder *c, struct tensor y, const struct linear_input *in, const struct linear *p,
                    bool add);
-// x (T, N) += in w^T (+ bias), a residual stream; next: the norm of x that a product begins with, or NULL.
+// x (T, N) += in w^T (+ bias), where x is a residual stream. next: the norm of x at the start of a later product, or
+// NULL.
 void vulkan_linear_residual(struct recorder *c, struct tensor x, const struct linear_input *in, const struct linear *p,
                             const struct linear_input *next);
-// The product, then the convolution of some of its columns, which are undefined after. True: conv.inputs are done too.
+// The product, then the convolution of some of its columns, whose product is undefined afterwards. Returns true if
+// conv->inputs are computed too.
 bool vulkan_linear_conv(struct recorder *c, const struct linear_input *in, const struct linear *p,
                         const struct linear_conv *conv);
-// The product, then act(its first half) * its second.
+// The product, then act(first half) * second half.
 void vulkan_linear_glu(struct recorder *c, const struct linear_input *in, const struct linear *p, const struct glu *g);
-// How a product of T rows with w best finds its inputs: f32, or f16 where it rounds them to that anyway.
+// The best dtype for the input of a product of T rows with w: f16 if the product rounds to f16 anyway, else f32.
 enum dtype vulkan_input_dtype(const struct recorder *c, struct tensor w, uint32_t T);
 
-// vulkan_matrix.c: on cooperative matrices.
+// vulkan_matrix.c: products on cooperative matrices (coopmat). Whether this list may use them:
 bool vulkan_has_matrices(const struct recorder *c);
 // Whether a product of many rows with w reads its inputs as f16.
 bool vulkan_takes_f16(const struct recorder *c, struct tensor w);
-// The bindings and push constants by which a product of inputs x ends in a short convolution.
+// Fills the bindings, and returns the push constants, of a product of inputs x that ends in a short convolution.
 struct conv_step_args vulkan_conv_step(struct binding *bindings, struct tensor x, const struct linear_conv *conv);
-// A product of many rows with w; glu: y is half as wide and f16.
+// A product of many rows with w. glu: y is half as wide and f16.
 struct matrix_product {
   struct tensor y, x, w, bias;
-  uint32_t first; // column of y that w's first row makes
+  uint32_t first; // column of y that w's first row computes
   bool add, glu;
   enum activation activation;
 };
 bool vulkan_matmul_matrix(struct recorder *c, const struct matrix_product *p); // false: not done
 
-// vulkan_narrow.c: of few rows; conv: channels of the product go to conv->conv->y.
+// vulkan_narrow.c: products of few rows. conv: channels of the product go to conv->conv->y.
 struct narrow_product {
   struct matrix_product p;
-  const struct linear_input *norm; // of which the product before has left what the kernel needs, instead of x; or NULL
-  const struct linear_input *next; // of which this one leaves it; or NULL
+  const struct linear_input *norm; // input: replaces p.x by this norm, which the product before prepared; or NULL
+  const struct linear_input *next; // output: prepares this norm for the product after it; or NULL
   const struct linear_conv *conv;  // NULL: none
 };
 bool vulkan_matmul_narrow(struct recorder *c, const struct narrow_product *n); // false: not done
 bool vulkan_narrow_takes(const struct recorder *c, struct tensor w, uint32_t rows);
-// Where a norm's 1 / rms of every row is kept for the next; absent where that is of no use.
+// Memory for a norm's 1 / rms of every row, which the next norm uses as an estimate; absent if that is of no use.
 struct tensor vulkan_norm_rms(const struct recorder *c, const struct linear_input *norm);
 
 // vulkan_mix.c: convolution and the delta rule.
 void vulkan_conv(struct recorder *c, const struct conv *conv);
-// That and delta_inputs, as conv->inputs says. False: not here, nothing happened.
+// The convolution and conv->inputs in one kernel. False: the kernel does not support them; nothing is recorded.
 bool vulkan_conv_inputs(struct recorder *c, const struct linear_conv *conv);
 void vulkan_delta_inputs(struct recorder *c, const struct delta_inputs *in);
 
-// How a call of the delta rule goes.
+// How a call of the delta rule is computed.
 struct delta_chunks { // vulkan_mix.c
   struct plan_delta p;
-  uint32_t chunks; // the most that T tokens of B sequences can make
+  uint32_t chunks; // the most chunks that T tokens of B sequences can make
   uint32_t prepare_lanes;
 };
 struct hh_chunks { // vulkan_hh.c
@@ -170,44 +172,43 @@ struct hh_chunks { // vulkan_hh.c
 struct delta_plan {
   enum { DELTA_BY_TOKENS, DELTA_BY_CHUNKS, DELTA_ON_MATRICES } way;
   struct delta_chunks delta;
-  struct hh_chunks hh; // instead, with r > 1
+  struct hh_chunks hh; // used instead of delta if r > 1
   struct plan_delta_matrix matrix;
   uint64_t bytes; // of scratch
 };
-// In at most `limit` bytes of scratch.
+// Chooses a way that needs at most `limit` bytes of scratch.
 struct delta_plan vulkan_plan_delta(const struct recorder *c, const struct delta_rule *rule, uint64_t limit);
 void vulkan_delta_rule(struct recorder *c, const struct delta_rule *rule, struct tensor scratch);
 
-// A call of the delta rule. aligned: q and k of every block (of a head, where it has none) begin at a multiple of four
-// numbers.
+// A call of the delta rule. aligned: q and k of every block (or head) begin at a multiple of four elements.
 struct delta_call {
   struct tensor o, qkv, beta, g, mask, state, sequences, scratch;
   struct delta_args a;
   uint32_t aligned;
 };
-// vulkan_delta_matrix.c: on cooperative matrices. False: T tokens of B sequences do not go that way.
+// vulkan_delta_matrix.c: the delta rule on coopmat. False: it does not support T tokens of B sequences.
 bool vulkan_delta_matrix_plan(const struct recorder *c, uint32_t T, uint32_t B, const struct delta_args *a,
                               struct plan_delta_matrix *p);
 uint64_t vulkan_delta_matrix_bytes(const struct device *device, const struct plan_delta_matrix *p, uint32_t T,
                                    uint32_t B, const struct delta_args *a); // of scratch
 void vulkan_delta_matrix(struct recorder *c, const struct delta_call *d, const struct plan_delta_matrix *p);
-// vulkan_hh.c: r > 1 by chunks without cooperative matrices. plan: false when they do not fit.
+// vulkan_hh.c: r > 1 by chunks without coopmat. plan: false if they do not fit.
 bool vulkan_hh_plan(const struct plan_rules *plan, uint32_t T, uint32_t B, const struct delta_args *a,
                     struct hh_chunks *s);
 uint64_t vulkan_hh_bytes(const struct hh_chunks *s, const struct delta_args *a);
 void vulkan_hh_chunks(struct recorder *c, const struct delta_call *d, const struct hh_chunks *s);
-// Whether a rule of the list's form takes chunks, n tokens of it for one of the text; the rest as for plan_chunks().
+// Whether the rule runs by chunks, given the list's form. n: steps per token; T and B as for plan_chunks().
 bool vulkan_chunked(const struct recorder *c, uint32_t T, uint32_t B, uint32_t n);
 
-// vulkan_step.c: delta_inputs, delta_rule and gated_norm (NULL: none) of single tokens of every sequence.
+// vulkan_step.c: delta_inputs, delta_rule and gated_norm (NULL: none) for one token of every sequence.
 struct delta_step {
-  struct tensor o; // of the last of them
+  struct tensor o; // output of the last operation
   const struct delta_inputs *inputs;
   const struct delta_rule *rule;
   const struct gated_norm *norm;
 };
 struct delta_step_plan {
-  bool fours, apart; // apart: the norm is a kernel of its own
+  bool fours, apart; // fours: delta_step_fours.comp; apart: the norm is a separate kernel
   struct plan_step p;
   struct plan_step_fours f;
 };
@@ -217,25 +218,26 @@ void vulkan_delta_step(struct recorder *c, const struct delta_step *s, const str
 // vulkan_attention.c
 void vulkan_rope_append(struct recorder *c, const struct rope_append *rope, struct tensor scratch);
 void vulkan_attention(struct recorder *c, const struct attention *op, struct tensor scratch);
-// Of scratch, the same for both.
+// Bytes of scratch, for both operations.
 uint64_t vulkan_attention_bytes(const struct backend *b, uint32_t B, const struct attention_args *a);
-// On cooperative matrices, T tokens of B sequences with o of this dtype; false: they do not go that way.
+// Plans attention on coopmat for T tokens of B sequences with an output of dtype o. False: it is not supported.
 bool vulkan_attention_matrix_plan(const struct recorder *c, enum dtype o, uint32_t T, uint32_t B,
                                   const struct attention_args *a, struct plan_attention_matrix *m);
 
 // vulkan_mamba2.c
 void vulkan_mamba2_inputs(struct recorder *c, const struct mamba2_inputs *in);
 void vulkan_mamba2(struct recorder *c, const struct mamba2 *rule, struct tensor scratch);
-// Of scratch, in at most `limit`.
+// Bytes of scratch, at most `limit`.
 uint64_t vulkan_mamba2_bytes(const struct recorder *c, const struct mamba2 *rule, uint64_t limit);
-// Of y: f32, or f16 where the chunks that it makes are so.
+// Best dtype of y: f16 if the kernel that computes it can write f16, else f32.
 enum dtype vulkan_mamba2_dtype(const struct recorder *c, const struct mamba2 *rule);
-// mamba2_inputs and mamba2 in one, and what gated_norm does without a norm where gate (T, E) is present. y: f32 or f16.
+// mamba2_inputs and mamba2 in one kernel. If gate (T, E) is present, also the gating of gated_norm, without its norm.
+// y: f32 or f16.
 struct mamba2_step {
   struct tensor y, gate;
   const struct mamba2_inputs *inputs;
   const struct mamba2 *rule;
 };
-bool vulkan_steps_mamba2(const struct recorder *c, const struct mamba2 *rule); // whether it takes it
+bool vulkan_steps_mamba2(const struct recorder *c, const struct mamba2 *rule); // whether the kernel supports it
 void vulkan_mamba2_step(struct recorder *c, const struct mamba2_step *s);
 #endif

@@ -6,14 +6,14 @@
 #include "hh_matrix_prepare.h"
 #include "vulkan_backend.h"
 
-// With one number at a time f16 is read in words of two.
+// A kernel that loads single f16 elements reads them in words of two.
 static struct binding bind_words(struct tensor t) {
   struct binding b = vulkan_bind(t, t);
   b.bytes = round_up(b.bytes, 4);
   return b;
 }
 
-// The most numbers that a load may take: all of a and b must be multiples of it.
+// The most elements of one load: a and b must be multiples of it.
 static uint32_t unit_of(uint32_t a, uint32_t b) { return (a | b) % 8 == 0 ? 8 : (a | b) % 4 == 0 ? 4 : 1; }
 
 static uint64_t record_bytes(const struct plan_delta_matrix *p, const struct delta_args *a) {
@@ -43,7 +43,7 @@ bool vulkan_delta_matrix_plan(const struct recorder *c, uint32_t T, uint32_t B, 
   return !p->conversions || kernel_built(KERNEL_delta_matrix_scan_f16);
 }
 
-// Value columns of a workgroup of scan, and those of a map.
+// Value columns of a workgroup of scan, which are also columns of a map.
 static uint32_t columns_of(const struct plan *plan, const struct plan_delta_matrix *p) {
   return p->computers * p->tiles * plan->matrix_n;
 }
@@ -58,12 +58,12 @@ static uint64_t maps_bytes(const struct plan *plan, const struct plan_delta_matr
   return 4ull * B * p->segments * a->Hv * DELTA_MATRIX_MAP(p->Dk, padded_values(plan, p, a));
 }
 
-// What the state before a segment adds to the outputs of T tokens.
+// Bytes of the factors that carry the state before a segment to the outputs of T tokens.
 static uint64_t reach_bytes(const struct plan_delta_matrix *p, uint32_t T, const struct delta_args *a) {
   return p->segments == 1 ? 0 : round_up(2ull * T * a->Hv * p->Dk, TENSOR_ALIGN);
 }
 
-// Maps, reach, then records. Calls with fewer tokens may take chunks of another length.
+// Scratch holds maps, then reach, then records. Calls with fewer tokens may use chunks of another length.
 uint64_t vulkan_delta_matrix_bytes(const struct device *device, const struct plan_delta_matrix *p, uint32_t T,
                                    uint32_t B, const struct delta_args *a) {
   uint64_t most = 0;
@@ -76,7 +76,7 @@ uint64_t vulkan_delta_matrix_bytes(const struct device *device, const struct pla
   return most + maps_bytes(&device->plan, p, B, a) + reach_bytes(p, T, a);
 }
 
-// Of qkv, prepare reads q and k.
+// Binds qkv for prepare, which reads only q and k.
 static struct binding bind_keys(const struct delta_call *d, uint32_t pitch) {
   struct binding keys = bind_words(d->qkv);
   keys.touched = dtype_bytes(d->qkv.dtype, (uint64_t)d->qkv.rows * d->a.H * (1 + d->a.n) * pitch);
@@ -211,7 +211,7 @@ static void scan(struct recorder *c, const struct delta_call *d, const struct pl
                                               .segments = p->segments};
   enum kernel_id id =
       kernel_variant(p->conversions ? FAMILY_delta_matrix_scan : FAMILY_delta_matrix_scan_khr, d->qkv.dtype);
-  // With segments, of as many more columns as the key has numbers.
+  // With segments, scan also computes the map's columns, one per element of the key.
   const uint32_t across = divide_up(a->Dv, columns) + (segments ? divide_up(p->Dk, columns) : 0);
   const uint64_t products = (2 * a->n + 1) * a->Dk + (a->n + 1) * p->r * p->C / 2;
   vulkan_dispatch(c, id, spec, bindings, &args, (struct grid){across, a->Hv, (uint64_t)d->sequences.rows * p->segments},
@@ -249,7 +249,7 @@ static void join(struct recorder *c, const struct delta_call *d, const struct pl
 
 static void add_reach(struct recorder *c, const struct delta_call *d, const struct plan_delta_matrix *p,
                       struct binding maps, struct binding reach) {
-  enum { TOKENS = 256 }; // of a workgroup, about: it begins with a head's state
+  enum { TOKENS = 256 }; // about as many per workgroup, since each first loads a head's state
   const struct delta_args *a = &d->a;
   const struct plan *plan = vulkan_plan(c);
   const uint32_t DVP = padded_values(plan, p, a), B = d->sequences.rows;
@@ -284,7 +284,8 @@ static void add_reach(struct recorder *c, const struct delta_call *d, const stru
 
 void vulkan_delta_matrix(struct recorder *c, const struct delta_call *d, const struct plan_delta_matrix *planned) {
   assert(d->qkv.dtype == d->o.dtype);
-  // The tensors may have more rows than the call has tokens, for which scratch was measured.
+  // The tensors may have more rows than the tokens for which scratch was measured. Then the call falls back to one
+  // segment.
   struct plan_delta_matrix p = *planned;
   const struct device *device = vulkan_device(c->backend);
   const uint32_t B = d->sequences.rows;
@@ -297,7 +298,7 @@ void vulkan_delta_matrix(struct recorder *c, const struct delta_call *d, const s
   struct binding reach = {.buffer = maps.buffer, .offset = maps.offset + map, .bytes = reaches};
   struct binding prepared = {.buffer = maps.buffer, .offset = maps.offset + before, .bytes = chunks * record};
   (p.r > 1 ? hh_prepare : prepare)(c, d, &p, prepared, (uint32_t)chunks);
-  if (p.segments == 1) maps = reach = vulkan_bind(d->state, d->o); // not touched; it is written anyway
+  if (p.segments == 1) maps = reach = vulkan_bind(d->state, d->o); // unused by the kernel; any buffer will do
   scan(c, d, &p, prepared, maps, reach);
   if (p.segments == 1) return;
   join(c, d, &p, maps);

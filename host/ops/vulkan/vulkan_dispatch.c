@@ -1,4 +1,4 @@
-// vulkan_dispatch: what the operations share: bindings, dispatches, and which kernels a list may use.
+// vulkan_dispatch: what the operations share: bindings, dispatches, and the choice of kernels that a list may use.
 #include "vulkan_backend.h"
 
 struct binding vulkan_bind(struct tensor t, struct tensor or) {
@@ -9,13 +9,13 @@ struct binding vulkan_bind(struct tensor t, struct tensor or) {
                           .touched = dtype_bytes(t.dtype, (uint64_t)t.rows * t.cols)};
 }
 
-struct binding vulkan_bind_some(struct tensor t, struct tensor or, uint64_t numbers) {
+struct binding vulkan_bind_some(struct tensor t, struct tensor or, uint64_t elements) {
   struct binding b = vulkan_bind(t, or);
-  b.touched = dtype_bytes(t.dtype, numbers);
+  b.touched = dtype_bytes(t.dtype, elements);
   return b;
 }
 
-struct binding vulkan_bind_sums(struct tensor y, bool add) {
+struct binding vulkan_bind_output(struct tensor y, bool add) {
   struct binding b = vulkan_bind(y, y);
   b.overwritten = !add;
   return b;
@@ -31,8 +31,9 @@ void vulkan_dispatch(struct recorder *c, enum kernel_id id, const uint32_t *spec
   struct commands *commands = ((const struct vulkan_recorder *)c)->commands;
   const struct kernel *kernel;
   if (grid.x > MAX_GROUPS || grid.y > MAX_GROUPS || grid.z > MAX_GROUPS) {
-    commands_fail(commands, fail(DELTAIC_INTERNAL, "%s: a grid of %llu x %llu x %llu workgroups", kernels[id].name,
-                                 (unsigned long long)grid.x, (unsigned long long)grid.y, (unsigned long long)grid.z));
+    commands_fail(commands,
+                  fail(DELTAIC_INTERNAL, "%s: a grid of %llu x %llu x %llu workgroups is too large", kernels[id].name,
+                       (unsigned long long)grid.x, (unsigned long long)grid.y, (unsigned long long)grid.z));
     return;
   }
   deltaic_status status = kernel_get(vulkan_device(c->backend), &kernels[id], spec, kernel_specs[id], &kernel);

@@ -1,4 +1,4 @@
-// vulkan_hh: the delta rule in blocks (r > 1) on Vulkan, chunkwise without cooperative matrices.
+// vulkan_hh: Head-in-Head (the delta rule with r > 1 blocks) by chunks without cooperative matrices.
 #include "vulkan_backend.h"
 
 #include "hh_chunk_prepare.h"
@@ -25,7 +25,7 @@ bool vulkan_hh_plan(const struct plan_rules *plan, uint32_t T, uint32_t B, const
   return scan_shared_bytes(s, a) <= shared && prepare_shared_bytes(s->C, a->r) <= shared;
 }
 
-// What prepare hands to scan for all chunks and heads.
+// Bytes that prepare passes to scan for all chunks and heads.
 uint64_t vulkan_hh_bytes(const struct hh_chunks *s, const struct delta_args *a) {
   return s->chunks * 4ull * a->Hv * HH_CHUNK_RECORD(s->C, a->r);
 }

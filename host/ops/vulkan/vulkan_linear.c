@@ -1,5 +1,5 @@
-// vulkan_linear: products with weights on Vulkan. Few rows take one pass over the weights (matvec), with the norm
-// before it and what follows it in the same kernel; many rows take tiles (many_rows), with kernels of their own around.
+// vulkan_linear: products with weights. Few rows read the weights once, by matvec, which can also compute the norm
+// before the product and the operation after it. Many rows are computed in tiles, with separate kernels around them.
 #include "vulkan_backend.h"
 
 #include "activation.h"
@@ -12,8 +12,8 @@ static_assert(ACT_IDENTITY == ACTIVATION_IDENTITY && ACT_SILU == ACTIVATION_SILU
                   ACT_ELU1 == ACTIVATION_ELU1 && ACT_POWLU == ACTIVATION_POWLU && ACT_SIGMOID == ACTIVATION_SIGMOID,
               "shaders and host number the activations alike");
 
-// The most rows of w that one descriptor may hold. A range begins after some of them at a multiple of TENSOR_ALIGN: 16
-// of 16-bit numbers.
+// The most rows of w that one descriptor can bind. Each range must begin at a multiple of TENSOR_ALIGN, so the result
+// is a multiple of `least` rows.
 static uint32_t rows_bound(const struct recorder *c, struct tensor w) {
   const uint64_t row = dtype_bytes(w.dtype, w.stride);
   uint64_t least = 16;
@@ -45,7 +45,7 @@ void vulkan_embed(struct recorder *c, const struct embed *e) {
 
 // ---------------------------------------------------------------- few rows
 
-// A product with all that one kernel does around it.
+// A product and the operations that its kernel joins.
 struct fused {
   struct linear_input in;
   struct tensor y, w, bias;
@@ -56,9 +56,9 @@ struct fused {
 
 static uint32_t tokens_of(uint32_t rows) { return rows > 4 ? 8 : rows > 2 ? 4 : rows; }
 
-// Up to 8 rows share every weight that is read. More are matvec's too where matrices do not take them: workgroups with
-// the same weights and other rows are neighbours, so that the weights still come from memory once. f16: the rows are,
-// or will be; only so do matrices take few.
+// Whether matvec computes a product of so many rows. Up to 8 rows share every load of a weight. Without coopmat, matvec
+// takes more: workgroups with the same weights and other rows are neighbours, so memory still delivers the weights
+// once. f16: the input is f16, or will be; only then can coopmat kernels take few rows.
 static bool few(const struct recorder *c, struct tensor w, uint32_t rows, bool f16) {
   const struct plan_products *plan = vulkan_products(c);
   if (!vulkan_takes_f16(c, w)) return rows < plan->matvec_below;
@@ -88,7 +88,7 @@ static void few_rows_part(struct recorder *c, const struct fused *f, struct tens
       [MATVEC_CONV_SPEC_W] = conv ? conv->a.W : 0,
       [MATVEC_CONV_SPEC_LONE] = conv && x.rows == 1 && conv->sequences.rows == 1 && conv->history.rows == 1};
   const struct binding from = vulkan_bind(x, x), weight = vulkan_bind(f->in.weight, x);
-  struct binding bindings[MATVEC_CONV_BINDINGS] = {[MATVEC_Y] = vulkan_bind_sums(f->y, f->add),
+  struct binding bindings[MATVEC_CONV_BINDINGS] = {[MATVEC_Y] = vulkan_bind_output(f->y, f->add),
                                                    [MATVEC_X] = from,
                                                    [MATVEC_WEIGHTS] = vulkan_bind_weights(w),
                                                    [MATVEC_BIAS] = vulkan_bind(f->bias, x),
@@ -119,7 +119,7 @@ static void few_rows(struct recorder *c, const struct fused *f) {
 
 // ---------------------------------------------------------------- many rows
 
-// Any number of rows, in tiles through shared memory.
+// Any number of rows, in tiles, through shared memory and without coopmat.
 static void many_rows(struct recorder *c, const struct matrix_product *p) {
   const struct plan_products *plan = vulkan_products(c);
   const uint32_t spec[MATMUL_SPECS] = {[MATMUL_SPEC_LANES] = plan_matmul_lanes(plan),
@@ -131,7 +131,7 @@ static void many_rows(struct recorder *c, const struct matrix_product *p) {
                                        [MATMUL_SPEC_ALIGNED] = p->x.cols % 4 == 0 && p->x.stride % 4 == 0,
                                        [MATMUL_SPEC_GROUPED] = !vulkan_list(c)->matrices};
   const struct binding x = vulkan_bind(p->x, p->x);
-  const struct binding bindings[MATMUL_BINDINGS] = {[MATMUL_Y] = vulkan_bind_sums(p->y, p->add),
+  const struct binding bindings[MATMUL_BINDINGS] = {[MATMUL_Y] = vulkan_bind_output(p->y, p->add),
                                                     [MATMUL_X] = x,
                                                     [MATMUL_WEIGHTS] = vulkan_bind_weights(p->w),
                                                     [MATMUL_BIAS] = vulkan_bind(p->bias, p->x)};
@@ -166,13 +166,12 @@ static struct tensor input_rows(struct recorder *c, const struct linear_input *i
   struct tensor h = tensor_as(tensor_rows(in->h, 0, in->x.rows), vulkan_takes_f16(c, w) ? DTYPE_F16 : DTYPE_F32);
   struct tensor rms = h.dtype == DTYPE_F16 ? vulkan_norm_rms(c, in) : (struct tensor){0};
   vulkan_norm(c, &(struct norm){.y = h, .x = in->x, .weight = in->weight, .eps = in->eps}, rms);
-  if (in->ahead)
-    *in->ahead = (struct norm_ahead){.estimated = rms.buffer != NULL, .h = in->h}; // h may lie over what was there
+  if (in->ahead) *in->ahead = (struct norm_ahead){.estimated = rms.buffer != NULL, .h = in->h}; // h overwrites the rest
   return h;
 }
 
-// Whether the product before has left of the norm what matmul_narrow needs.
-static bool is_ahead(const struct recorder *c, const struct linear_input *in, struct tensor w) {
+// Whether the product before has prepared the norm for matmul_narrow.
+static bool is_prepared(const struct recorder *c, const struct linear_input *in, struct tensor w) {
   return in->weight.buffer && in->ahead && in->ahead->parts && rows_bound(c, w) == w.rows &&
          vulkan_narrow_takes(c, w, in->x.rows);
 }
@@ -200,7 +199,7 @@ void vulkan_glu(struct recorder *c, const struct glu *g) {
                   (struct grid){divide_up(y.cols, lanes), y.rows, 1}, 6ull * y.rows * y.cols);
 }
 
-// ---------------------------------------------------------------- products with their neighbours
+// ---------------------------------------------------------------- products and the operations around them
 
 enum dtype vulkan_input_dtype(const struct recorder *c, struct tensor w, uint32_t T) {
   return !few(c, w, T, true) && vulkan_takes_f16(c, w) ? DTYPE_F16 : DTYPE_F32;
@@ -212,7 +211,7 @@ void vulkan_linear(struct recorder *c, struct tensor y, const struct linear_inpu
   struct narrow_product n = {.p = {.y = y, .w = w, .bias = p->bias, .add = add}, .norm = in};
   if (few_of(c, in, w)) {
     few_rows(c, &(struct fused){.in = *in, .y = y, .w = w, .bias = p->bias, .add = add});
-  } else if (!is_ahead(c, in, w) || !vulkan_matmul_narrow(c, &n)) {
+  } else if (!is_prepared(c, in, w) || !vulkan_matmul_narrow(c, &n)) {
     n.p.x = input_rows(c, in, w);
     tiles(c, &n.p);
   }
@@ -242,7 +241,7 @@ bool vulkan_linear_conv(struct recorder *c, const struct linear_input *in, const
   if (single && !few_tokens && conv->conv->y.dtype == DTYPE_F32 && rows_bound(c, w) == w.rows &&
       vulkan_narrow_takes(c, w, in->x.rows)) {
     struct narrow_product n = {.p = {.y = p->y, .w = w, .bias = p->bias}, .norm = in, .conv = conv};
-    if (is_ahead(c, in, w) && vulkan_matmul_narrow(c, &n)) return false;
+    if (is_prepared(c, in, w) && vulkan_matmul_narrow(c, &n)) return false;
     rows = (struct linear_input){.x = input_rows(c, in, w)};
     n.norm = NULL;
     n.p.x = rows.x;
@@ -262,7 +261,7 @@ void vulkan_linear_glu(struct recorder *c, const struct linear_input *in, const 
     return;
   }
   struct narrow_product n = {.p = {.y = g->y, .w = w, .glu = true, .activation = g->activation}, .norm = in};
-  if (is_ahead(c, in, w) && g->y.dtype == DTYPE_F16 && vulkan_matmul_narrow(c, &n)) return;
+  if (is_prepared(c, in, w) && g->y.dtype == DTYPE_F16 && vulkan_matmul_narrow(c, &n)) return;
   n.p.x = input_rows(c, in, w);
   if (whole && n.p.x.dtype == DTYPE_F16 && g->y.dtype == DTYPE_F16 && vulkan_matmul_matrix(c, &n.p)) return;
   tiles(c, &(struct matrix_product){.y = p->y, .x = n.p.x, .w = w});

@@ -1,5 +1,4 @@
-// vulkan_mamba2: the ops of the Vulkan backend for Mamba-2. As in vulkan_mix.c, grids are for the most chunks
-// that a call's rows can make, whatever sequences they belong to.
+// vulkan_mamba2: Mamba-2. As in vulkan_mix.c, grids have room for the most chunks that a call's rows can make.
 #include "vulkan_backend.h"
 
 #include "mamba2.h"
@@ -34,16 +33,16 @@ struct mamba2_call {
   struct tensor y, xBC, dt, g, D, state, sequences;
   struct mamba2_args a;
   uint32_t aligned;
-  const struct mamba2_step *step; // present: dt and g are raw and A_log
+  const struct mamba2_step *step; // present: the dt and g above are raw and A_log
 };
 
 // ---------------------------------------------------------------- token by token
 
 static void recurrent(struct recorder *c, const struct mamba2_call *m) {
-  enum { STAGED = 2048 }; // numbers of B and C in shared memory, 8 KiB, when a token needs no more
+  enum { STAGED = 2048 }; // elements of B and C in shared memory (8 KiB), unless one token needs more
   const struct plan_rules *plan = vulkan_rules(c);
   const struct mamba2_args *a = &m->a;
-  // Fewer rows than the delta rule's: loads of more invocations hide each other.
+  // Fewer rows than for the delta rule, so that more invocations hide the latency of their loads.
   uint32_t split = divide_up(a->N, plan->device->software ? plan->rule_rows : 16);
   const uint32_t most = max32(plan->device->lanes, 128);
   uint32_t columns = plan->rule_columns;
@@ -88,11 +87,11 @@ static void recurrent(struct recorder *c, const struct mamba2_call *m) {
 
 // ---------------------------------------------------------------- chunkwise
 
-// A chunk, and what passes between the kernels for one.
+// The length of a chunk and the record that the kernels of chunks pass on.
 struct chunk_form {
   bool matrices;
   struct plan_mamba2_matrix p;
-  uint32_t C, rows, fours; // rows of a record's state, fours of a row
+  uint32_t C, rows, fours; // rows of a record's state, vectors of four in a row
   uint64_t bytes;
 };
 
@@ -112,7 +111,7 @@ static struct chunk_form chunk_form(const struct recorder *c, uint32_t T, uint32
     f.bytes = 8ull * a->heads * MAMBA2_MATRIX_RECORD(f.p.N, f.p.P);
     return f;
   }
-  // States are read and written once a chunk, so twice the delta rule's chunk where M still fits.
+  // Every chunk reads and writes the state, so chunks are twice as long as the delta rule's if M still fits.
   f.C = 2 * vulkan_rules(c)->chunk;
   if (4 * f.C * (f.C + 4) + 16 * f.C > vulkan_plan(c)->shared_bytes) f.C /= 2;
   f.rows = a->N;
@@ -124,8 +123,8 @@ static struct chunk_form chunk_form(const struct recorder *c, uint32_t T, uint32
 // The most chunks that T tokens of B sequences can make.
 static uint32_t most_chunks(const struct chunk_form *f, uint32_t T, uint32_t B) { return divide_up(T, f->C) + B; }
 
-// The chunks of a call in at most `limit` bytes of scratch; 0: it walks the tokens, as it does where not even one
-// token's states fit a descriptor.
+// The chunks of a call whose scratch is at most `limit` bytes. 0: the call runs token by token. It always does if even
+// one token's states are too large for a descriptor.
 static uint32_t chunks_of(const struct recorder *c, const struct mamba2 *rule, uint64_t limit, struct chunk_form *f) {
   const uint32_t T = rule->xBC.rows, B = rule->sequences.rows;
   *f = chunk_form(c, T, B, &rule->a);
@@ -156,7 +155,7 @@ static struct mamba2_chunk_args chunk_args(const struct mamba2_call *m) {
                                     .state_stride = m->state.stride};
 }
 
-// What every kernel of chunks reads or writes.
+// Bindings that all kernels of chunks share.
 static void bind_chunks(const struct mamba2_call *m, struct binding states, struct binding *bindings) {
   bindings[MAMBA2_CHUNK_STATES] = states;
   bindings[MAMBA2_CHUNK_XBC] = vulkan_bind(m->xBC, m->xBC);
@@ -221,7 +220,7 @@ static void chunk_output(struct recorder *c, const struct mamba2_call *m, uint32
                   2ull * m->xBC.rows * a->heads * ((uint64_t)a->N * a->P + C / 2 * (a->N + a->P)));
 }
 
-// ---------------------------------------------------------------- the same on cooperative matrices
+// ---------------------------------------------------------------- chunks on cooperative matrices
 
 static void matrix_chunks(struct recorder *c, const struct mamba2_call *m, const struct chunk_form *f,
                           struct binding states, uint32_t chunks) {
@@ -254,7 +253,7 @@ static void matrix_chunks(struct recorder *c, const struct mamba2_call *m, const
                   states_operations + m->xBC.rows * a->heads * f->C * (uint64_t)(a->N + a->P));
 }
 
-// ---------------------------------------------------------------- the ops
+// ---------------------------------------------------------------- operations
 
 static bool aligned(struct tensor xBC, const struct mamba2_args *a) {
   return a->P % 4 == 0 && a->N % 4 == 0 && xBC.stride % 4 == 0;

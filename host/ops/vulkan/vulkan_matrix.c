@@ -1,4 +1,4 @@
-// vulkan_matrix: products on cooperative matrices.
+// vulkan_matrix: products of many rows on cooperative matrices.
 #include "matmul_matrix.h"
 #include "vulkan_backend.h"
 
@@ -34,10 +34,10 @@ static bool matmul_matrix(struct recorder *c, const struct matrix_product *p) {
   }
   const struct binding in = vulkan_bind(x, x);
   struct binding bindings[MATMUL_MATRIX_BINDINGS] = {
-      [MATMUL_MATRIX_Y] = vulkan_bind_sums(p->y, p->add),  [MATMUL_MATRIX_X] = in,
-      [MATMUL_MATRIX_WEIGHTS] = vulkan_bind_weights(p->w), [MATMUL_MATRIX_BIAS] = vulkan_bind(p->bias, x),
-      [MATMUL_MATRIX_PARTS] = vulkan_bind(sums, p->y),     [MATMUL_MATRIX_TICKETS] = vulkan_bind(arrived, p->y)};
-  const uint64_t shared = (uint64_t)m.groups - m.whole; // workgroups; without any there is next to nothing to count
+      [MATMUL_MATRIX_Y] = vulkan_bind_output(p->y, p->add), [MATMUL_MATRIX_X] = in,
+      [MATMUL_MATRIX_WEIGHTS] = vulkan_bind_weights(p->w),  [MATMUL_MATRIX_BIAS] = vulkan_bind(p->bias, x),
+      [MATMUL_MATRIX_PARTS] = vulkan_bind(sums, p->y),      [MATMUL_MATRIX_TICKETS] = vulkan_bind(arrived, p->y)};
+  const uint64_t shared = (uint64_t)m.groups - m.whole; // workgroups of split tiles; 0: the bindings are unused
   bindings[MATMUL_MATRIX_PARTS].touched = sizeof(float) * (shared ? shared * m.tile_t * m.tile_n : 1);
   bindings[MATMUL_MATRIX_TICKETS].touched = sizeof(float) * (shared ? shared / m.parts : 1);
   const struct matmul_matrix_args args = {.T = x.rows,

@@ -1,6 +1,6 @@
-// vulkan_mix: the ops of the Vulkan backend that mix tokens: convolution, delta rule. The host knows how many
-// rows a call has and at most how many of one sequence, not which rows are whose (a recording is replayed with other
-// sequences), so grids are for the most that there can be, and workgroups without work end at once.
+// vulkan_mix: convolution and the delta rule. A recording is replayed with other sequences: the host knows how many
+// rows a call has and how long its longest sequence can be, but not which rows belong to which sequence. So grids have
+// the largest possible size, and workgroups without work end at once.
 #include "vulkan_backend.h"
 
 #include "conv_inputs.h"
@@ -20,8 +20,8 @@ static_assert(NORM_NONE == KEY_NORM_NONE && NORM_L2 == KEY_NORM_L2 && NORM_SUM =
 void vulkan_conv(struct recorder *c, const struct conv *v) {
   const struct tensor y = v->y, x = v->x;
   const struct conv_args a = v->a;
-  // Each run reads W - 1 inputs again, and only the first may reach into the history, which it replaces; 8 keeps a GPU
-  // full from some hundred tokens on.
+  // Tokens of one invocation. Each run reads W - 1 inputs again. Only the first run may read the history, which it also
+  // replaces. Runs of 8 fill a GPU from some hundred tokens on.
   const uint32_t run = a.W > 9 ? a.W - 1 : 8;
   const uint32_t lanes = vulkan_plan(c)->block_lanes;
   const uint32_t spec[SHORT_CONV_SPECS] = {
@@ -140,15 +140,16 @@ void vulkan_delta_inputs(struct recorder *c, const struct delta_inputs *in) {
                   (struct grid){qk.rows, vulkan_head_groups(c, a->heads + 1), 1}, 6ull * qk.rows * a->heads * a->Dk);
 }
 
-// How blocks of rows are dealt to invocations: blocks are cut into `sub` pieces, an invocation keeps `per` of them.
+// How invocations share the rows of a head's r blocks: a block is cut into `sub` parts, and an invocation holds `per`
+// parts.
 struct deal {
   uint32_t columns, sub, per;
 };
 
 static uint32_t split_of(const struct deal *p, uint32_t r) { return r * p->sub / p->per; }
 
-// About plan->rule_rows rows an invocation, no more invocations than the plan allows a workgroup. Either sub or per
-// is 1.
+// Gives an invocation about plan->rule_rows rows, within the plan's limit of invocations per workgroup. sub or per is
+// 1.
 static struct deal deal_rows(const struct plan_rules *plan, const struct delta_args *a, uint32_t r) {
   const uint32_t d = a->Dk / r, most = max32(plan->device->lanes, 128);
   struct deal p = {plan->rule_columns, divide_up(d, plan->rule_rows), 1};
@@ -165,7 +166,7 @@ static struct deal deal_rows(const struct plan_rules *plan, const struct delta_a
 }
 
 static void recurrent(struct recorder *c, const struct delta_call *d) {
-  enum { STAGED = 2048 }; // numbers of q, k and masks in shared memory, 8 KiB, when a token needs no more
+  enum { STAGED = 2048 }; // elements of q, k and masks in shared memory (8 KiB), unless one token needs more
   const struct delta_args *a = &d->a;
   const uint32_t r = max32(a->r, 1);
   const struct deal p = deal_rows(vulkan_rules(c), a, r);
@@ -205,13 +206,14 @@ static void recurrent(struct recorder *c, const struct delta_call *d) {
                   2ull * d->qkv.rows * a->Hv * a->Dv * products);
 }
 
-// Blocks of products that prepare makes: of A the lower triangle, of P what its C / n tokens see.
+// Tiles of products that prepare computes: the lower triangle of A, and the part of P that the chunk's C / n tokens
+// see.
 static uint32_t prepare_jobs(const struct plan_delta *p, uint32_t n) {
   uint32_t blocks = p->C / p->sub, slope = blocks / n, rows = divide_up(p->C / n, p->sub);
   return blocks * (blocks + 1) / 2 + slope * (slope + 1) / 2 * n + (rows - slope) * blocks;
 }
 
-// False when the chunk kernels cannot do it.
+// False: the chunk kernels do not support it.
 static bool plan_delta_chunks(const struct recorder *c, uint32_t T, uint32_t B, const struct delta_args *a,
                               struct delta_chunks *s) {
   if (!plan_delta(vulkan_rules(c), a->Dk, a->Dv, a->n, &s->p)) return false;
@@ -220,12 +222,12 @@ static bool plan_delta_chunks(const struct recorder *c, uint32_t T, uint32_t B, 
   return true;
 }
 
-// What prepare hands to scan for all chunks and heads.
+// Bytes that prepare passes to scan for all chunks and heads.
 static uint64_t chunk_bytes(const struct delta_chunks *s, const struct delta_args *a) {
   return s->chunks * 4ull * a->Hv * DELTA_CHUNK_RECORD(s->p.C);
 }
 
-// AUTO: keys so long that only shorter chunks fit are faster token by token (H200, Dk 256: 2.1 ms against 3.4).
+// AUTO: if keys are so long that only shorter chunks fit, token by token is faster (H200, Dk 256: 2.1 ms against 3.4).
 struct delta_plan vulkan_plan_delta(const struct recorder *c, const struct delta_rule *rule, uint64_t limit) {
   const struct delta_args *a = &rule->a;
   const uint32_t T = rule->o.rows, B = rule->sequences.rows;

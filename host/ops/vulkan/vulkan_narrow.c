@@ -1,4 +1,4 @@
-// vulkan_narrow: products of few rows on cooperative matrices, with what follows them in the same kernel.
+// vulkan_narrow: products of few rows on cooperative matrices, joined with the operation after them.
 #include "matmul_narrow.h"
 #include "vulkan_backend.h"
 
@@ -7,12 +7,11 @@ bool vulkan_narrow_takes(const struct recorder *c, struct tensor w, uint32_t row
   return vulkan_takes_f16(c, w) && plan_matmul_narrow(vulkan_products(c), rows, w.rows, w.cols, &m);
 }
 
-// What lies in a norm's h between the product that knows the stream and the one that needs the norm.
+// Layout of a norm's h between the product that adds to the stream and the product that needs the norm.
 struct ahead {
   struct tensor rows, sums, rms; // (T, D) f16, (T, MATMUL_NARROW_LEFT(parts)), (1, T)
 };
 
-// False where h has no room for it.
 struct conv_step_args vulkan_conv_step(struct binding *bindings, struct tensor x, const struct linear_conv *conv) {
   const struct conv *v = conv->conv;
   bindings[CONV_STEP_Y] = vulkan_bind(v->y, x);
@@ -30,6 +29,7 @@ struct conv_step_args vulkan_conv_step(struct binding *bindings, struct tensor x
                                  .B = v->sequences.rows};
 }
 
+// False: h is too small.
 static bool ahead_of(const struct linear_input *norm, uint32_t parts, struct ahead *a) {
   const struct tensor h = norm->h;
   const uint64_t room = tensor_bytes(&h);
@@ -91,9 +91,9 @@ bool vulkan_matmul_narrow(struct recorder *c, const struct narrow_product *n) {
   const uint32_t groups = divide_up(N, wide);
   if (n->next && !ahead_of(n->next, groups, &a)) return false;
   struct binding bindings[MATMUL_NARROW_CONV_BINDINGS] = {
-      [MATMUL_NARROW_Y] = vulkan_bind_sums(p->y, p->add), [MATMUL_NARROW_X] = vulkan_bind(x, x),
-      [MATMUL_NARROW_WEIGHTS] = vulkan_bind_weights(w),   [MATMUL_NARROW_BIAS] = vulkan_bind(p->bias, x),
-      [MATMUL_NARROW_SUMS] = vulkan_bind(a.sums, x),      [MATMUL_NARROW_RMS] = vulkan_bind(a.rms, p->y)};
+      [MATMUL_NARROW_Y] = vulkan_bind_output(p->y, p->add), [MATMUL_NARROW_X] = vulkan_bind(x, x),
+      [MATMUL_NARROW_WEIGHTS] = vulkan_bind_weights(w),     [MATMUL_NARROW_BIAS] = vulkan_bind(p->bias, x),
+      [MATMUL_NARROW_SUMS] = vulkan_bind(a.sums, x),        [MATMUL_NARROW_RMS] = vulkan_bind(a.rms, p->y)};
   struct matmul_narrow_args args = {.T = x.rows,
                                     .N = N,
                                     .y_stride = p->y.stride,

@@ -1,5 +1,5 @@
-// vulkan_step: one token of every sequence through a delta layer, between its products, in one dispatch, or, where
-// no workgroup holds a whole head, in two.
+// vulkan_step: the operations of a delta layer between its products, for one token of every sequence, in one dispatch.
+// Where no workgroup can hold a whole head, the norm is a second dispatch.
 #include "vulkan_backend.h"
 
 #include "delta_step_fours.h"
@@ -63,7 +63,7 @@ static void step(struct recorder *c, const struct delta_step *s, const struct pl
                   (struct grid){divide_up(a->Dv, p->columns), a->Hv, s->rule->sequences.rows}, operations);
 }
 
-// The form of four columns an invocation, where rows are of whole vectors.
+// Whether delta_step_fours.comp applies: four columns per invocation, rows of whole vectors.
 static bool fours(const struct plan_rules *plan, const struct delta_step *s, struct plan_step_fours *p) {
   const struct delta_args *a = &s->rule->a;
   const bool apart = s->o.stride % 4 || s->inputs->x.stride % 4 || (s->norm && s->norm->gate.stride % 4);

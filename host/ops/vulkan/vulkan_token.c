@@ -1,4 +1,4 @@
-// vulkan_token: the operations that treat tokens alone.
+// vulkan_token: the operations that treat each token by itself.
 #include "vulkan_backend.h"
 
 #include "add.h"
@@ -91,10 +91,10 @@ void vulkan_gated_norm(struct recorder *c, const struct gated_norm *norm) {
                   (struct grid){y.rows, across, 1}, 8 * numbers);
 }
 
-// The kernel has no use for the scratch: it computes a penalised logit again rather than storing it.
+// The kernel needs no scratch: it computes a penalised logit again instead of storing it.
 void vulkan_sample(struct recorder *c, const struct sample *s) {
   const struct device_caps *caps = &vulkan_device(c->backend)->caps;
-  uint32_t lanes = 4 * vulkan_plan(c)->lanes; // one workgroup reads a whole vocabulary, some twenty times
+  uint32_t lanes = 4 * vulkan_plan(c)->lanes; // one workgroup reads the whole vocabulary about twenty times
   while (lanes > caps->max_invocations || lanes > caps->max_workgroup[0] || 24 * lanes > caps->shared_bytes) lanes /= 2;
   const struct binding bindings[SAMPLE_BINDINGS] = {[SAMPLE_TOKENS] = vulkan_bind(s->tokens, s->tokens),
                                                     [SAMPLE_SEQUENCES] = vulkan_bind(s->sequences, s->tokens),
