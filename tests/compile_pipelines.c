@@ -2,8 +2,10 @@
 // none: recorders are replaced (ld --wrap), so that it also works on RADV's null device, which has no queue. Prints how
 // many there were, and fails for a kernel that the device's plan may choose and nothing here asked for. tests/radv
 // counts what the driver says of them.
+#include "caps.h"
 #include "device.h"
 #include "device_handle.h"
+#include "open.h"
 #include "vulkan_backend.h"
 
 #include <stdio.h>

@@ -1,7 +1,9 @@
 // test_runtime.h: what the files of test_runtime share: a device under validation, and a small scene to compute in.
 #ifndef TEST_RUNTIME_H
 #define TEST_RUNTIME_H
+#include "caps.h"
 #include "commands.h"
+#include "open.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,8 @@
 // vulkan_devices.h: for programs that go through the usable Vulkan devices themselves, below the public interface.
 #ifndef VULKAN_DEVICES_H
 #define VULKAN_DEVICES_H
-#include "device.h"
+#include "caps.h"
+#include "open.h"
 
 #include <stdio.h>
 #include <stdlib.h>
