@@ -1,8 +1,8 @@
-// calibrate: see calibrate.h. Windows of the text are read from a fresh state each, one after the other; sums are added
-// to in the order of the tokens, so that a text read in two runs gives the bits of one.
-#include "calibrate.h"
-
+// calibrate: streams a text's tokens through a model and adds up what pruning methods need to know. Windows of the text
+// are read from a fresh state each, one after the other; sums are added to in the order of the tokens, so that a text
+// read in two runs gives the bits of one.
 #include "pool.h"
+#include "statistics.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -158,8 +158,10 @@ static deltaic_status check_text(const struct deltaic_statistics *s, const int32
   return DELTAIC_OK;
 }
 
-deltaic_status calibrate(struct deltaic_statistics *s, deltaic_model *model, const int32_t *tokens, uint64_t count,
-                         deltaic_progress progress, void *user) {
+deltaic_status deltaic_calibrate(deltaic_statistics *s, deltaic_model *model, const int32_t *tokens, size_t count,
+                                 deltaic_progress progress, void *user) {
+  if (!s || !model || (count && !tokens))
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_calibrate: statistics, model and tokens are required");
   struct calibration c = {.s = s};
   deltaic_session *session = NULL;
   deltaic_session_options options = DELTAIC_INIT(deltaic_session_options);

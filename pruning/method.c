@@ -1,4 +1,4 @@
-// method: the table of methods, what is checked before one runs, and what the methods that score channels share.
+// method: the table of methods, and what is checked before one runs.
 #include "method.h"
 
 #include <math.h>
@@ -20,16 +20,13 @@ const struct prune_method *prune_method_find(const char *name) {
 
 // ---------------------------------------------------------------- what is asked for
 
-static int head_blocks(const struct prune_head *head) { return head->blocks > 1 ? head->blocks : 1; }
-
 static deltaic_status check_sizes(const struct prune_head *head, int keep) {
-  int blocks = head_blocks(head);
   if (head->d < 1 || head->d > MATRIX_MAX)
     return fail(DELTAIC_INVALID_ARGUMENT, "a head of %d channels (1 to %d)", head->d, MATRIX_MAX);
   if (keep < 1 || keep > head->d) return fail(DELTAIC_INVALID_ARGUMENT, "cannot keep %d of %d channels", keep, head->d);
-  if (head->d % blocks || keep % blocks)
+  if (head->d % head->blocks || keep % head->blocks)
     return fail(DELTAIC_INVALID_ARGUMENT, "%d of %d channels cannot be shared out evenly over %d blocks", keep, head->d,
-                blocks);
+                head->blocks);
   return DELTAIC_OK;
 }
 
@@ -88,12 +85,14 @@ static int ascending(const void *a, const void *b) {
 deltaic_status prune_select(const struct prune_method *method, const struct prune_head *head, int keep,
                             const struct prune_options *options, struct prune_result *out) {
   struct prune_options o = options ? *options : (struct prune_options){0};
+  struct prune_head h = *head;
+  if (h.blocks < 1) h.blocks = 1;
   *out = (struct prune_result){0};
-  deltaic_status status = check_sizes(head, keep);
+  deltaic_status status = check_sizes(&h, keep);
   if (!status) status = check_options(&o);
-  if (!status) status = check_needs(method, head, &o);
-  if (!status) status = result_create(out, head->d, keep);
-  if (!status) status = method->select(head, keep, &o, out);
+  if (!status) status = check_needs(method, &h, &o);
+  if (!status) status = result_create(out, h.d, keep);
+  if (!status) status = method->select(&h, keep, &o, out);
   if (status) {
     prune_result_free(out);
     return status;
@@ -117,32 +116,4 @@ deltaic_status prune_target(int d, double ratio, int blocks, int *keep) {
   n -= n % blocks;
   *keep = n < blocks ? blocks : n;
   return DELTAIC_OK;
-}
-
-// ---------------------------------------------------------------- scores
-
-void prune_take_best(const struct prune_head *head, int keep, struct prune_result *out) {
-  int blocks = head_blocks(head), size = head->d / blocks;
-  bool taken[MATRIX_MAX] = {false};
-  int given[MATRIX_MAX] = {0}; // by block
-  for (int n = 0; n < keep; n++) {
-    int best = -1;
-    for (int j = 0; j < head->d; j++)
-      if (!taken[j] && given[j / size] < keep / blocks && (best < 0 || out->scores[j] > out->scores[best])) best = j;
-    out->order[n] = best;
-    taken[best] = true;
-    given[best / size]++;
-  }
-}
-
-static void add_rows(const float *w, int d, int hidden, const double *scale, double *scores) {
-  for (int j = 0; j < d; j++)
-    for (int i = 0; i < hidden; i++) scores[j] += fabs((double)w[(size_t)j * hidden + i]) * (scale ? scale[i] : 1);
-}
-
-void prune_weight_scores(const struct prune_head *head, enum prune_side side, const double *scale, double *scores) {
-  memset(scores, 0, sizeof *scores * (size_t)head->d);
-  if (side != PRUNE_KEYS) add_rows(head->wq, head->d, head->hidden, scale, scores);
-  for (int m = 0; side != PRUNE_QUERIES && m < head->steps; m++)
-    add_rows(head->wk[m], head->d, head->hidden, scale, scores);
 }

@@ -18,7 +18,7 @@ struct prune_moments {
 // What was measured of one head. DeltaProduct: the keys of all steps count as keys.
 struct prune_head {
   int d;                     // channels
-  int blocks;                // Head-in-Head: the same number is kept in each of r equal blocks; 0 and 1 mean none
+  int blocks;                // Head-in-Head: as many are kept in each of r equal blocks; 0: 1, which methods get
   uint64_t id;               // number of the head in the model: random takes another set for each
   struct prune_moments q, k; // activations: after convolution and SiLU, before L2 normalization
   struct prune_moments q_unit, k_unit; // the same, L2-normalized
@@ -92,7 +92,7 @@ void prune_result_free(struct prune_result *result);
 // at least one each. 0 <= ratio < 1.
 deltaic_status prune_target(int d, double ratio, int blocks, int *keep);
 
-// For methods that score channels: the best by score, equal ones by number, as many in every block.
+// method_scores, for methods that score channels. The best by score, equal ones by number, as many in every block.
 void prune_take_best(const struct prune_head *head, int keep, struct prune_result *out);
 // s_j = sum_i (|wq_ji| + |wk_ji|) scale_i over the side's rows and all steps; scale NULL: ones.
 void prune_weight_scores(const struct prune_head *head, enum prune_side side, const double *scale, double *scores);

@@ -1,8 +1,8 @@
-// prune_api: the functions of deltaic_prune.h over the parts that do the work.
-#include "calibrate.h"
+// prune_api: the functions of deltaic_prune.h that are not calibrate.c's and refit.c's, over the parts that do
+// the work.
 #include "choose.h"
 #include "option_structs.h"
-#include "refit.h"
+#include "product.h"
 
 #include <stdlib.h>
 
@@ -72,13 +72,6 @@ void deltaic_statistics_get_info(const deltaic_statistics *s, deltaic_statistics
                                     .rows = (uint32_t)s->rows,
                                     .unit = s->unit,
                                     .rows_together = s->rows_together};
-}
-
-deltaic_status deltaic_calibrate(deltaic_statistics *s, deltaic_model *model, const int32_t *tokens, size_t count,
-                                 deltaic_progress progress, void *user) {
-  if (!s || !model || (count && !tokens))
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_calibrate: statistics, model and tokens are required");
-  return calibrate(s, model, tokens, count, progress, user);
 }
 
 // ---------------------------------------------------------------- selection
@@ -180,16 +173,6 @@ deltaic_status deltaic_pruning_begin(const char *path, const deltaic_selection *
 }
 
 const char *deltaic_pruning_path(const deltaic_pruning *p) { return p ? p->folder : NULL; }
-
-deltaic_status deltaic_pruning_refit(deltaic_pruning *p, deltaic_device *device, deltaic_model *model,
-                                     const int32_t *tokens, size_t count, const deltaic_refit_options *options,
-                                     deltaic_progress progress, void *user) {
-  deltaic_refit_options o;
-  if (!p || !p->folder || !device || !model || (count && !tokens))
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_pruning_refit: pruning, device, model and tokens are required");
-  deltaic_status status = options_read(&o, sizeof o, options, "deltaic_refit_options");
-  return status ? status : refit(p, device, model, tokens, count, &o, progress, user);
-}
 
 deltaic_status deltaic_pruning_commit(deltaic_pruning *p) {
   if (!p || !p->folder) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_pruning_commit: nothing is left to commit");

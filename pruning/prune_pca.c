@@ -41,10 +41,10 @@ static deltaic_status covariance(const struct prune_head *h, const struct prune_
   return DELTAIC_OK;
 }
 
-// Eigenvectors of one block of channels; the best keep of them become rows of T from row `first`, and all their
-// variances scores from `offset`.
-static deltaic_status project_block(const double *sigma, int d, int offset, int size, int keep, int first,
-                                    bool adversarial, struct prune_result *out) {
+// Eigenvectors of block b of the channels: the best of them become its rows of T, and all their variances its scores.
+static deltaic_status project_block(const double *sigma, int blocks, int b, bool adversarial,
+                                    struct prune_result *out) {
+  int d = out->d, size = d / blocks, keep = out->keep / blocks, offset = b * size;
   double *part = NULL, *values = NULL;
   deltaic_status status = matrix_create(size, size, "a second moment", &part);
   if (!status) status = matrix_create(size, 1, "eigenvalues", &values);
@@ -55,7 +55,7 @@ static deltaic_status project_block(const double *sigma, int d, int offset, int 
     int from = adversarial ? i : size - 1 - i;
     out->scores[offset + i] = values[from] > 0 ? values[from] : 0;
     if (i < keep)
-      memcpy(out->projection + (size_t)(first + i) * d + offset, part + (size_t)from * size,
+      memcpy(out->projection + (size_t)(b * keep + i) * d + offset, part + (size_t)from * size,
              sizeof *part * (size_t)size);
   }
   free(part);
@@ -65,15 +65,13 @@ static deltaic_status project_block(const double *sigma, int d, int offset, int 
 
 static deltaic_status select_pca(const struct prune_head *head, int keep, const struct prune_options *options,
                                  struct prune_result *out) {
-  int blocks = head->blocks > 1 ? head->blocks : 1, size = head->d / blocks;
   double *sigma = NULL, *mean = NULL;
   deltaic_status status = matrix_create(head->d, head->d, "a second moment", &sigma);
   if (!status) status = matrix_create(head->d, 1, "a mean", &mean);
   if (!status) status = matrix_create(head->d, keep, "a projection", &out->projection);
   if (!status) status = covariance(head, options, sigma, mean);
-  for (int b = 0; !status && b < blocks; b++)
-    status =
-        project_block(sigma, head->d, b * size, size, keep / blocks, b * (keep / blocks), options->adversarial, out);
+  for (int b = 0; !status && b < head->blocks; b++)
+    status = project_block(sigma, head->blocks, b, options->adversarial, out);
   free(sigma);
   free(mean);
   return status;

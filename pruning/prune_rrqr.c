@@ -15,25 +15,23 @@
 #define ROUNDING 1e-9
 #define SWAPS_PER_CHANNEL 100
 
-static deltaic_status factor_gram(const struct prune_head *h, int keep, int blocks, enum prune_side side,
-                                  struct rrqr *s) {
+static deltaic_status factor_gram(const struct prune_head *h, int keep, enum prune_side side, struct rrqr *s) {
   double *gram;
   deltaic_status status = matrix_create(h->d, h->d, "a Gram matrix", &gram);
   if (status) return status;
   if (side != PRUNE_KEYS) cblas_daxpy(h->d * h->d, 1.0, h->q.gram, 1, gram, 1);
   if (side != PRUNE_QUERIES) cblas_daxpy(h->d * h->d, 1.0, h->k.gram, 1, gram, 1);
-  status = rrqr_from_gram(s, gram, h->d, keep, blocks);
+  status = rrqr_from_gram(s, gram, h->d, keep, h->blocks);
   free(gram);
   return status;
 }
 
-static deltaic_status factor_rows(const struct prune_head *h, int keep, int blocks, enum prune_side side,
-                                  struct rrqr *s) {
+static deltaic_status factor_rows(const struct prune_head *h, int keep, enum prune_side side, struct rrqr *s) {
   struct matrix_rows parts[2];
   int count = 0;
   if (side != PRUNE_KEYS) parts[count++] = h->q_rows;
   if (side != PRUNE_QUERIES) parts[count++] = h->k_rows;
-  return rrqr_from_rows(s, parts, count, h->d, keep, blocks);
+  return rrqr_from_rows(s, parts, count, h->d, keep, h->blocks);
 }
 
 static deltaic_status record_swap(struct prune_result *out, struct prune_swap swap) {
@@ -82,9 +80,8 @@ static deltaic_status swap_all(struct rrqr *s, const struct prune_options *o, st
 static deltaic_status select_rrqr(const struct prune_head *head, int keep, const struct prune_options *options,
                                   struct prune_result *out) {
   struct rrqr s = {0};
-  int blocks = head->blocks > 1 ? head->blocks : 1;
-  deltaic_status status = options->route == PRUNE_ROWS ? factor_rows(head, keep, blocks, options->side, &s)
-                                                       : factor_gram(head, keep, blocks, options->side, &s);
+  deltaic_status status = options->route == PRUNE_ROWS ? factor_rows(head, keep, options->side, &s)
+                                                       : factor_gram(head, keep, options->side, &s);
   if (!status) status = swap_all(&s, options, out);
   if (!status) {
     memcpy(out->order, s.order, sizeof *out->order * (size_t)keep);

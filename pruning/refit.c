@@ -1,8 +1,18 @@
-// refit: see refit.h. Both models run each window up to the layer in hand and no further; the pruned one is opened anew
+// refit: after pruning, o_proj of every pruned layer is solved for anew, in closed form.
+//
+//   s (T)     one over the RMS of the unpruned model's residual stream after its last mixer, a weight for each token
+//   X (T, n)  s times what the pruned mixer hands to o_proj
+//   Y (T, D)  s times the unpruned model's residual stream after the mixer, less the pruned model's before it
+//   W = W0 + argmin_V |X V^T - (Y - X W0^T)|^2 + lambda |V|^2
+//     = W0 + ((G + lambda I)^-1 (B - G W0^T))^T,   G = X^T X,  B = X^T Y,  lambda = trace(G) / T
+//
+// in layer order, so that each layer also mends what the ones before it left. Only G and B are kept, in float64.
+//
+// Both models run each window up to the layer in hand and no further; the pruned one is opened anew
 // for every layer, from the file that the layers before have been written into.
 #define _POSIX_C_SOURCE 200809L // pwrite
-#include "refit.h"
-
+#include "option_structs.h"
+#include "product.h"
 #include "tensor.h"
 
 #include <cblas.h>
@@ -255,22 +265,24 @@ static deltaic_status weigh_tokens(struct refit *r) {
   return status;
 }
 
-deltaic_status refit(struct deltaic_pruning *p, deltaic_device *device, deltaic_model *model, const int32_t *tokens,
-                     uint64_t count, const deltaic_refit_options *options, deltaic_progress progress, void *user) {
+deltaic_status deltaic_pruning_refit(deltaic_pruning *p, deltaic_device *device, deltaic_model *model,
+                                     const int32_t *tokens, size_t count, const deltaic_refit_options *options,
+                                     deltaic_progress progress, void *user) {
+  if (!p || !p->folder || !device || !model || (count && !tokens))
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_pruning_refit: pruning, device, model and tokens are required");
   struct refit r = {.p = p,
                     .device = device,
                     .model = model,
-                    .o = *options,
                     .tokens = tokens,
                     .count = count,
                     .total = count * (1 + (uint64_t)p->source.count),
                     .progress = progress,
                     .user = user};
-  deltaic_status status = DELTAIC_OK;
+  deltaic_status status = options_read(&r.o, sizeof r.o, options, "deltaic_refit_options");
+  if (status) return status;
   if (!r.o.window) r.o.window = 512;
   if (!(r.o.ridge >= 0 && r.o.ridge <= 1e6)) return fail(DELTAIC_INVALID_ARGUMENT, "a ridge of %g", r.o.ridge);
-  if (count < 2)
-    return fail(DELTAIC_INVALID_ARGUMENT, "the text to refit on has %llu tokens: too short", (unsigned long long)count);
+  if (count < 2) return fail(DELTAIC_INVALID_ARGUMENT, "the text to refit on has %zu tokens: too short", count);
   matrix_use_one_thread();
   status = weigh_tokens(&r);
   for (int i = 0; i < p->source.count && !status; i++) status = refit_layer(&r, i);

@@ -160,24 +160,24 @@ struct stat_array {
 };
 enum { STAT_ARRAYS = 2 * STAT_GRAMS + 2 };
 
-static void list_array(struct stat_array *a, int *n, const struct stat_layer *l, const char *name, void *data,
-                       enum file_dtype dtype, uint64_t x, uint64_t y, uint64_t z) {
-  if (!data) return;
-  struct stat_array *to = &a[(*n)++];
-  *to = (struct stat_array){.dtype = dtype, .shape = {x, y, z}, .data = data};
-  to->bytes = x * y * z * (dtype == FILE_F64 ? 8 : 4);
-  snprintf(to->name, sizeof to->name, "layer.%u.%s", l->layer, name);
+// array: its name is made here, its bytes are counted.
+static void list_array(struct stat_array *a, int *n, const struct stat_layer *l, const char *name,
+                       struct stat_array array) {
+  if (!array.data) return;
+  array.bytes = array.shape[0] * array.shape[1] * array.shape[2] * (array.dtype == FILE_F64 ? 8 : 4);
+  snprintf(array.name, sizeof array.name, "layer.%u.%s", l->layer, name);
+  a[(*n)++] = array;
 }
 
 static int list_arrays(const struct deltaic_statistics *s, const struct stat_layer *l, struct stat_array *a) {
-  uint64_t H = (uint64_t)l->H, d = (uint64_t)l->d;
+  uint64_t H = (uint64_t)l->H, d = (uint64_t)l->d, rows = l->rows ? (uint64_t)statistics_rows(s, l) : 0;
   int n = 0;
   for (int g = 0; g < STAT_GRAMS; g++) {
-    list_array(a, &n, l, gram_names[g], l->gram[g], FILE_F64, H, d, d);
-    if (sum_names[g]) list_array(a, &n, l, sum_names[g], l->sum[g], FILE_F64, H, d, 1);
+    list_array(a, &n, l, gram_names[g], (struct stat_array){.data = l->gram[g], .dtype = FILE_F64, .shape = {H, d, d}});
+    list_array(a, &n, l, sum_names[g], (struct stat_array){.data = l->sum[g], .dtype = FILE_F64, .shape = {H, d, 1}});
   }
-  list_array(a, &n, l, "squares", l->squares, FILE_F64, 1, s->D, 1);
-  if (l->rows) list_array(a, &n, l, "rows", l->rows, FILE_F32, H, (uint64_t)statistics_rows(s, l), d);
+  list_array(a, &n, l, "squares", (struct stat_array){.data = l->squares, .dtype = FILE_F64, .shape = {1, s->D, 1}});
+  list_array(a, &n, l, "rows", (struct stat_array){.data = l->rows, .dtype = FILE_F32, .shape = {H, rows, d}});
   return n;
 }
 

@@ -5,7 +5,8 @@
 #include "device.h"
 #include "reflect.h"
 
-// A compiled shader and what the host believes about it (its contract header): one static table in host/ops/vulkan/kernels.c.
+// A compiled shader and what the host believes about it (its contract header): one static table in
+// host/ops/vulkan/kernels.c.
 struct shader {
   const char *name; // "matvec_bf16"
   const uint32_t *words;

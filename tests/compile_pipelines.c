@@ -3,6 +3,7 @@
 // many there were, and fails for a kernel that the device's plan may choose and nothing here asked for. tests/radv
 // counts what the driver says of them.
 #include "caps.h"
+#include "device.h"
 #include "device_handle.h"
 #include "open.h"
 #include "vulkan_backend.h"

@@ -14,6 +14,8 @@ struct bench_rates {
 };
 // Seconds: the longer of moving the bytes and doing the operations; 0 where there are neither, or no rate of matrices.
 double bench_floor(const struct bench_rates *rates, uint64_t bytes, uint64_t operations);
+bool bench_software(const struct engine *engine); // the rows are few and small
+json_t *bench_device_json(const struct engine *engine);
 
 struct row {
   bool decode;     // else prefill
@@ -53,7 +55,6 @@ struct bench_matmuls {
   } rows[BENCH_MATMULS];
   size_t count;
 };
-bool bench_software(const struct engine *engine); // the rows are few and small
 bool bench_matmuls_any(const struct engine *engine, const char *only);
 deltaic_status bench_matmuls_measure(struct bench_matmuls *b, struct engine *engine, deltaic_precision precision,
                                      const char *only, uint32_t repeat, struct progress *progress);

@@ -96,11 +96,6 @@ static bool wanted(const struct shape *s, const char *only) {
   return !only || strstr(text, only);
 }
 
-bool bench_software(const struct engine *engine) {
-  deltaic_device_kind kind = engine->device_info.kind;
-  return kind == DELTAIC_DEVICE_CPU || kind == DELTAIC_DEVICE_SOFTWARE;
-}
-
 static const struct shape *shapes_for(const struct engine *engine, size_t *count) {
   const bool software = bench_software(engine);
   *count = software ? sizeof small / sizeof *small : MOST;
@@ -217,11 +212,9 @@ static json_t *row_json(const struct operators *b, size_t i) {
 static int print_json(const struct operators *b) {
   json_t *rows = json_array();
   for (size_t i = 0; i < b->count; i++) json_array_append_new(rows, row_json(b, i));
-  json_t *device = json_pack("{s:o, s:o, s:i}", "name", text_json(b->engine.device_info.name), "driver",
-                             text_json(b->engine.device_info.driver), "index", b->engine.device_info.index);
-  return json_finish(json_pack("{s:s, s:o, s:o, s:o, s:o, s:o}", "version", deltaic_version(), "device", device,
-                               "copy_bytes_per_second", number_json(b->rates.copy), "products_per_second",
-                               number_json(b->rates.matrices), "operators", rows, "products",
+  return json_finish(json_pack("{s:s, s:o, s:o, s:o, s:o, s:o}", "version", deltaic_version(), "device",
+                               bench_device_json(&b->engine), "copy_bytes_per_second", number_json(b->rates.copy),
+                               "products_per_second", number_json(b->rates.matrices), "operators", rows, "products",
                                bench_matmuls_json(&b->matmuls)));
 }
 

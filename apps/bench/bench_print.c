@@ -4,12 +4,6 @@
 
 #include <stdio.h>
 
-double bench_floor(const struct bench_rates *rates, uint64_t bytes, uint64_t operations) {
-  if (!(rates->copy > 0 && rates->matrices > 0)) return 0;
-  const double moving = (double)bytes / rates->copy, computing = (double)operations / rates->matrices;
-  return moving > computing ? moving : computing;
-}
-
 static double per(double amount, double seconds) { return seconds > 0 ? amount / seconds : 0; }
 
 static const char *phase(const struct row *row) { return row->decode ? "decode" : "prefill"; }
@@ -122,14 +116,12 @@ int bench_print_json(const struct bench *b) {
   const deltaic_model_info *m = &b->engine.model_info;
   json_t *rows = json_array();
   for (size_t i = 0; i < b->row_count; ++i) json_array_append_new(rows, row_json(b, &b->rows[i]));
-  json_t *device = json_pack("{s:o, s:o, s:i}", "name", text_json(b->engine.device_info.name), "driver",
-                             text_json(b->engine.device_info.driver), "index", b->engine.device_info.index);
   json_t *model =
       json_pack("{s:o, s:o, s:I, s:I}", "path", text_json(b->model), "architecture", text_json(m->architecture),
                 "parameters", (json_int_t)m->parameters, "weights_bytes", (json_int_t)b->memory.weights_bytes);
   json_t *products = b->kernels ? number_json(b->rates.matrices) : json_null();
   return json_finish(json_pack("{s:s, s:b, s:I, s:o, s:o, s:o, s:o, s:o}", "version", deltaic_version(), "complete",
-                               b->complete, "sequences", (json_int_t)b->sequences, "device", device, "model", model,
-                               "copy_bytes_per_second", number_json(b->rates.copy), "products_per_second", products,
-                               "rows", rows));
+                               b->complete, "sequences", (json_int_t)b->sequences, "device",
+                               bench_device_json(&b->engine), "model", model, "copy_bytes_per_second",
+                               number_json(b->rates.copy), "products_per_second", products, "rows", rows));
 }

@@ -1,7 +1,7 @@
 // common: messages, files, progress, Ctrl-C.
 #define _POSIX_C_SOURCE 200809L // clock_gettime, isatty, sigaction
 #include "common.h"
-#include "print.h"
+#include "print_numbers.h"
 
 #include <errno.h>
 #include <signal.h>

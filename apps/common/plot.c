@@ -123,36 +123,27 @@ static void draw_sample(struct canvas *c, double x, double y, enum series_style 
   if (style == SERIES_BARS) canvas_rect(c, x + 4, y - 6, x + 20, y + 6, color, 0.6);
 }
 
-// One entry at *x, *y, in the next row when there is no room; with draw false only moved.
-static void legend_entry(struct canvas *c, const struct area *a, double *x, double *y, const char *name,
-                         enum series_style style, struct rgb color, bool draw) {
-  double width = 24 + 8 + canvas_text_width(TEXT_SIZE, name) + 22;
+// One entry at *x, *y, in the next row when there is no room.
+static void legend_entry(struct canvas *c, const struct area *a, double *x, double *y, const struct series *s) {
+  double width = 24 + 8 + canvas_text_width(TEXT_SIZE, s->name) + 22;
   if (*x > a->x + 70 && *x + width > a->x + a->w - 10) {
     *x = a->x + 70;
     *y += 21;
   }
-  if (draw) {
-    draw_sample(c, *x, *y, style, color);
-    canvas_text(c, *x + 32, *y, TEXT_SIZE, TEXT_LEFT, black, name);
-  }
+  draw_sample(c, *x, *y, s->style, series_color(s->color));
+  canvas_text(c, *x + 32, *y, TEXT_SIZE, TEXT_LEFT, black, s->name);
   *x += width;
 }
 
 // Above the frame; returns where the frame may begin.
-static double draw_legend(struct canvas *c, const struct area *a, const struct chart *chart, double y, bool draw) {
-  double x = a->x + 70, start = y;
-  bool any = false;
-  for (size_t i = 0; i < chart->count; ++i) {
-    const struct series *s = &chart->series[i];
-    if (!s->name) continue;
-    legend_entry(c, a, &x, &y, s->name, s->style, series_color(s->color), draw);
-    any = true;
-  }
-  if (chart->mark_count && chart->mark_name) {
-    legend_entry(c, a, &x, &y, chart->mark_name, SERIES_DASHED, grey, draw);
-    any = true;
-  }
-  return any ? y + 20 : start;
+static double draw_legend(struct canvas *c, const struct area *a, const struct chart *chart, double y) {
+  const double begin = a->x + 70;
+  const struct series marks = {.name = chart->mark_name, .style = SERIES_DASHED, .color = PLOT_GREY};
+  double x = begin;
+  for (size_t i = 0; i < chart->count; ++i)
+    if (chart->series[i].name) legend_entry(c, a, &x, &y, &chart->series[i]);
+  if (chart->mark_count && marks.name) legend_entry(c, a, &x, &y, &marks);
+  return x > begin ? y + 20 : y;
 }
 
 // ---------------------------------------------------------------- charts
@@ -228,7 +219,7 @@ void plot_chart(struct plot *plot, struct area a, const struct chart *chart) {
     draw_title(c, &a, top + 2, TEXT_SIZE + 2, chart->title);
     top += 26;
   }
-  top = draw_legend(c, &a, chart, top, true);
+  top = draw_legend(c, &a, chart, top);
   bool bars = chart->count && chart->series[0].style == SERIES_BARS;
   struct frame f = {a.x, top, a.x + a.w - 24, a.y + a.h - 56};
   struct chart_scales s;

@@ -1,13 +1,9 @@
 // demo_tracking: `deltaic demo state-tracking`: a DeltaProduct that multiplies in a group, checked at every step.
+#include "demo_tracking.h"
 #include "checkpoint_writer.h"
-#include "common.h"
 #include "demo.h"
-#include "demo_tracker.h"
-#include "engine.h"
-#include "print.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,48 +23,17 @@ static const struct usage usage = {
                 "  deltaic generate s3 --prompt '(213) (132)' -n 1 --greedy      the product of a word\n",
 };
 
-enum { DECADES = 8, PIECE = 512, COMPARED = 1000 };
-
-struct request {
-  struct engine_options engine;
-  struct tracker_options tracker;
-  const char *group, *out, *repeat;
-  uint32_t length, words;
-  uint64_t seed;
-  bool swaps, alone, force, as_json;
-};
-
-struct sample { // of the first word
-  uint64_t step;
-  struct state_error error;
-  double lead; // least lead of the right element's logit since the sample before; 1: what the construction has
-};
-
-struct result {
-  uint64_t right[DECADES], total[DECADES]; // steps 1 to 10, 11 to 100, ...
-  struct sample samples[DECADES + 1];
-  size_t sample_count;
-  double seconds;
-};
-
-struct demo {
-  const struct request *r;
-  struct group group;
-  struct tracker tracker;
-  struct engine engine; // its model is the one at work
-  uint32_t *words;      // (words, length) elements
-  struct progress progress;
-};
+enum { PIECE = 512 };
 
 // One run of one model over the words.
 struct trial {
-  const struct demo *demo;
+  const struct tracking *demo;
   const struct tracker *tracker;
   deltaic_session *session;
   bool by_token;
   uint32_t length;
   float *logits; // (PIECE, V)
-  struct result *result;
+  struct tracking_result *result;
   uint32_t product;         // of the word so far
   double lead;              // least so far
   struct state_error error; // of the last probe
@@ -89,7 +54,7 @@ static bool sampled(const struct trial *t, uint64_t step) {
 }
 
 static void check_step(struct trial *t, uint32_t word, uint64_t step, const float *logits) {
-  const struct demo *d = t->demo;
+  const struct tracking *d = t->demo;
   uint32_t right = 0, best = 0;
   if (step) right = group_after(&d->group, d->words[(size_t)word * d->r->length + step - 1], t->product);
   float other = -HUGE_VALF;
@@ -118,7 +83,7 @@ static uint32_t piece_of(const struct trial *t, uint32_t at) {
 
 // Steps at ... at + n - 1; step 0 is the word's beginning.
 static deltaic_status run_piece(struct trial *t, uint32_t word, uint32_t at, uint32_t n) {
-  const struct demo *d = t->demo;
+  const struct tracking *d = t->demo;
   int32_t tokens[PIECE];
   uint32_t product = t->product, V = d->group.order + 1;
   for (uint32_t i = 0; i < n; ++i) {
@@ -134,7 +99,7 @@ static deltaic_status run_piece(struct trial *t, uint32_t word, uint32_t at, uin
   t->product = product;
   for (uint32_t i = 0; i < n && !status; ++i) check_step(t, word, at + i, t->logits + (size_t)i * V);
   if (status || !look) return status;
-  t->result->samples[t->result->sample_count++] = (struct sample){at + n - 1, t->error, t->lead / 30};
+  t->result->samples[t->result->sample_count++] = (struct tracking_sample){at + n - 1, t->error, t->lead / 30};
   t->lead = HUGE_VAL;
   return status;
 }
@@ -154,8 +119,8 @@ static deltaic_status run_word(struct trial *t, uint32_t word, struct progress *
 
 // ---------------------------------------------------------------- a model
 
-static int run_model(struct demo *d, const struct tracker *tracker, uint32_t length, bool by_token,
-                     struct result *result) {
+static int run_model(struct tracking *d, const struct tracker *tracker, uint32_t length, bool by_token,
+                     struct tracking_result *result) {
   struct trial t = {.demo = d, .tracker = tracker, .by_token = by_token, .length = length, .result = result};
   deltaic_session_options options = session_options(&d->r->engine);
   options.rule = by_token ? DELTAIC_RULE_RECURRENT : DELTAIC_RULE_CHUNK;
@@ -174,14 +139,14 @@ static int run_model(struct demo *d, const struct tracker *tracker, uint32_t len
   return complain_work(status);
 }
 
-static int open_model(struct demo *d, const char *folder) {
+static int open_model(struct tracking *d, const char *folder) {
   deltaic_model_close(d->engine.model);
   d->engine.model = NULL;
   return complain_status(deltaic_model_open(d->engine.device, folder, NULL, &d->engine.model));
 }
 
 // A model that lacks something, in a folder that is soon gone.
-static int run_variant(struct demo *d, uint32_t steps, bool no_negatives, struct result *result) {
+static int run_variant(struct tracking *d, uint32_t steps, bool no_negatives, struct tracking_result *result) {
   struct tracker_options options = d->tracker.options;
   struct tracker tracker;
   char *folder = temporary_folder();
@@ -198,131 +163,9 @@ static int run_variant(struct demo *d, uint32_t steps, bool no_negatives, struct
   return code;
 }
 
-// ---------------------------------------------------------------- what is printed
-
-static double accuracy(const struct result *r) {
-  uint64_t right = 0, total = 0;
-  for (int i = 0; i < DECADES; ++i) {
-    right += r->right[i];
-    total += r->total[i];
-  }
-  return total ? (double)right / (double)total : NAN;
-}
-
-static struct text percent(double part) {
-  struct text out;
-  snprintf(out.text, sizeof out.text, isnan(part) ? "-" : part == 1 ? "100%%" : "%.2f%%", 100 * part);
-  return out;
-}
-
-static struct text decade_percent(const struct result *r, int decade) {
-  return percent(r->total[decade] ? (double)r->right[decade] / (double)r->total[decade] : NAN);
-}
-
-static struct text small(double value) {
-  struct text out;
-  snprintf(out.text, sizeof out.text, "%.1e", value);
-  return out;
-}
-
-static void print_result(const struct demo *d, const char *form, const struct result *r) {
-  struct table table;
-  uint64_t begin = 1, end = 10;
-  printf("\n%s: %u word%s of %s steps, %s right, %s tokens/s\n", form, d->r->words, d->r->words == 1 ? "" : "s",
-         text_count(d->r->length).text, percent(accuracy(r)).text,
-         text_rate((double)d->r->words * (d->r->length + 1) / r->seconds).text);
-  table_begin(&table, "rr");
-  table_row(&table, "steps", "right");
-  for (int i = 0; i < DECADES && r->total[i]; ++i, begin = end + 1, end *= 10) {
-    char steps[100];
-    snprintf(steps, sizeof steps, "%s-%s", text_count(begin).text,
-             text_count(end < d->r->length ? end : d->r->length).text);
-    table_row(&table, steps, decade_percent(r, i).text);
-  }
-  table_end(&table, 2);
-  printf("\n  the state of the first word, against the exact one\n");
-  table_begin(&table, "rrrrr");
-  table_row(&table, "step", "shrunk", "error", "orthogonality", "least lead");
-  for (size_t i = 0; i < r->sample_count; ++i) {
-    const struct sample *s = &r->samples[i];
-    char lead[32];
-    snprintf(lead, sizeof lead, "%.4f", s->lead);
-    table_row(&table, text_count(s->step).text, small(s->error.shrunk).text, small(s->error.distance).text,
-              small(s->error.orthogonality).text, lead);
-  }
-  table_end(&table, 2);
-}
-
-static void print_design(const struct demo *d, const char *folder) {
-  const struct tracker *t = &d->tracker;
-  printf("group        %s, %s, %u elements\n", d->group.name, d->group.what, d->group.order);
-  printf("model        one layer, n_h %u, %u heads of %u x %u, beta in (0, %d), weights in %s\n", t->options.steps,
-         t->options.heads, t->key_size, t->value_size, t->options.no_negatives ? 1 : 2,
-         t->options.bf16 ? "bfloat16" : "float32");
-  printf("readout      closest two elements are %.1f degrees apart\n", acos(1 - t->margin) * 180 / acos(-1));
-  printf("device       %s\n", engine_device_text(&d->engine));
-  if (folder) printf("checkpoint   %s\n", folder);
-  printf("chance       %s\n", percent(1.0 / d->group.order).text);
-}
-
-struct variant {
-  uint32_t steps;
-  bool no_negatives;
-  struct result result;
-};
-
-static void print_variants(const struct demo *d, const struct variant *variants, size_t count) {
-  struct table table;
-  printf("\nwhat is needed: the same words%s, as a prompt\n",
-         d->r->length > COMPARED ? ", their first 1,000 steps" : "");
-  table_begin(&table, "rlrrr");
-  table_row(&table, "n_h", "beta", "steps 1-10", "11-100", "101-1,000");
-  for (size_t i = 0; i < count; ++i) {
-    const struct variant *v = &variants[i];
-    char steps[16];
-    snprintf(steps, sizeof steps, "%u", v->steps);
-    table_row(&table, steps, v->no_negatives ? "(0, 1)" : "(0, 2)", decade_percent(&v->result, 0).text,
-              decade_percent(&v->result, 1).text, decade_percent(&v->result, 2).text);
-  }
-  table_end(&table, 2);
-}
-
-static json_t *sample_json(const struct sample *s) {
-  return json_pack("{s:I, s:o, s:o, s:o, s:o}", "step", (json_int_t)s->step, "shrunk", number_json(s->error.shrunk),
-                   "error", number_json(s->error.distance), "orthogonality", number_json(s->error.orthogonality),
-                   "least_lead", number_json(s->lead));
-}
-
-static json_t *result_json(const struct demo *d, const char *form, const struct result *r) {
-  json_t *decades = json_array(), *samples = json_array();
-  for (int i = 0; i < DECADES && r->total[i]; ++i)
-    json_array_append_new(decades,
-                          json_pack("{s:I, s:I}", "steps", (json_int_t)r->total[i], "right", (json_int_t)r->right[i]));
-  for (size_t i = 0; i < r->sample_count; ++i) json_array_append_new(samples, sample_json(&r->samples[i]));
-  return json_pack("{s:s, s:o, s:o, s:o, s:o}", "form", form, "accuracy", number_json(accuracy(r)), "tokens_per_second",
-                   number_json((double)d->r->words * (d->r->length + 1) / r->seconds), "decades", decades, "state",
-                   samples);
-}
-
-static int print_json(const struct demo *d, const struct result *results, const struct variant *variants,
-                      size_t count) {
-  const struct tracker *t = &d->tracker;
-  json_t *compared = json_array();
-  for (size_t i = 0; i < count; ++i)
-    json_array_append_new(compared, json_pack("{s:i, s:i, s:o}", "n_h", (int)variants[i].steps, "beta_most",
-                                              variants[i].no_negatives ? 1 : 2, "accuracy",
-                                              number_json(accuracy(&variants[i].result))));
-  return json_finish(json_pack(
-      "{s:s, s:i, s:i, s:i, s:i, s:i, s:f, s:s, s:I, s:i, s:i, s:[o, o], s:o}", "group", d->group.name, "order",
-      (int)d->group.order, "n_h", (int)t->options.steps, "heads", (int)t->options.heads, "key_size", (int)t->key_size,
-      "value_size", (int)t->value_size, "margin", t->margin, "device", engine_device_text(&d->engine), "seed",
-      (json_int_t)d->r->seed, "words", (int)d->r->words, "length", (int)d->r->length, "runs",
-      result_json(d, "prompt", &results[0]), result_json(d, "tokens", &results[1]), "variants", compared));
-}
-
 // ---------------------------------------------------------------- the command
 
-static int make_repeated(struct demo *d) {
+static int make_repeated(struct tracking *d) {
   uint32_t element = 0;
   size_t count = (size_t)d->r->words * d->r->length;
   while (element < d->group.order && strcmp(d->group.names[element], d->r->repeat) != 0) ++element;
@@ -334,38 +177,32 @@ static int make_repeated(struct demo *d) {
   return EXIT_OK;
 }
 
-static void make_random(struct demo *d) {
+static void make_random(struct tracking *d) {
   size_t count = (size_t)d->r->words * d->r->length;
   uint64_t state = d->r->seed * 0x9E3779B97F4A7C15u + 0x632BE59BD9B4E019u; // an odd beginning for every seed
   d->words = must_resize(NULL, count * sizeof *d->words);
-  for (size_t i = 0; i < count; ++i) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    d->words[i] = (uint32_t)((state >> 32) * d->group.order >> 32);
-  }
+  for (size_t i = 0; i < count; ++i) d->words[i] = random_below(&state, d->group.order);
 }
 
-static int run_demo(struct demo *d, const char *folder) {
+static int run_demo(struct tracking *d, const char *folder) {
   enum { MOST = 2 * GROUP_DIMENSION };
-  struct result results[2] = {0};
-  struct variant variants[MOST] = {0};
+  struct tracking_result results[2] = {0};
+  struct tracking_variant variants[MOST] = {0};
   size_t count = 0;
   int code = open_model(d, folder);
   for (int f = 0; f < 2 && !code; ++f) code = run_model(d, &d->tracker, d->r->length, f == 1, &results[f]);
   for (uint32_t v = 0; v < 2 * d->group.steps && !code && !d->r->alone; ++v) {
-    variants[v] = (struct variant){.steps = v / 2 + 1, .no_negatives = v % 2 == 0};
+    variants[v] = (struct tracking_variant){.steps = v / 2 + 1, .no_negatives = v % 2 == 0};
     code = run_variant(d, variants[v].steps, variants[v].no_negatives, &variants[v].result);
     count = v + 1;
   }
   if (code) return code;
-  if (d->r->as_json) return print_json(d, results, variants, count);
-  print_design(d, d->r->out);
-  print_result(d, "as a prompt, in chunks where the device has them", &results[0]);
-  print_result(d, "token by token", &results[1]);
-  if (count) print_variants(d, variants, count);
+  if (d->r->as_json) return tracking_json(d, results, variants, count);
+  tracking_print(d, results, variants, count);
   return EXIT_OK;
 }
 
-static int prepare(struct demo *d, const struct request *r) {
+static int prepare(struct tracking *d, const struct tracking_request *r) {
   struct tracker_options options = r->tracker;
   if (!group_make(r->group, r->swaps, &d->group))
     return complain(EXIT_USAGE, "there is no group \"%s\" here; S2 to S6, A5, Z2 to Z1024, D3 to D512", r->group);
@@ -381,8 +218,8 @@ static int prepare(struct demo *d, const struct request *r) {
   return code ? code : engine_open_device(&r->engine, &d->engine);
 }
 
-static int state_tracking(const struct request *r) {
-  struct demo d = {.r = r};
+static int state_tracking(const struct tracking_request *r) {
+  struct tracking d = {.r = r};
   char *temporary = NULL;
   int code = prepare(&d, r);
   if (!code && !r->out && !(temporary = temporary_folder())) code = EXIT_FAILED;
@@ -400,7 +237,7 @@ static int state_tracking(const struct request *r) {
 }
 
 int demo_state_tracking(int argc, char **argv) {
-  struct request r = {.engine = ENGINE_EXACT, .group = "S5", .length = 1000, .words = 4, .seed = 1};
+  struct tracking_request r = {.engine = ENGINE_EXACT, .group = "S5", .length = 1000, .words = 4, .seed = 1};
   struct arguments arguments;
   int code;
   const struct option options[] = {

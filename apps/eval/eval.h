@@ -181,23 +181,6 @@ struct eval_value eval_value_of(const struct eval_metric *metric, const double *
 
 // ---------------------------------------------------------------- eval_log: finished cases on disk
 
-// Lines of JSON: one that says what is run, then one for each finished case. What a log already has for the same task,
-// checkpoint and options is not run again.
-struct eval_log {
-  const char *path;
-  FILE *stream;
-  char key[17]; // of task, checkpoint and options
-};
-// Reads the scores that are there. An exit code.
-int eval_log_open(struct eval_log *log, const char *path, const struct eval_task *task,
-                  const struct eval_options *options, const struct engine *engine, uint32_t max_length,
-                  struct case_score *scores, size_t *resumed);
-// false after a complaint.
-bool eval_log_add(struct eval_log *log, const struct eval_task *task, size_t index, const struct case_score *score);
-int eval_log_close(struct eval_log *log);
-
-// ---------------------------------------------------------------- eval_run: a task on a checkpoint
-
 struct eval_result {
   const char *checkpoint;
   struct text name; // of tables
@@ -210,6 +193,23 @@ struct eval_result {
   double seconds;
   double busy_seconds; // of these the device had work; 0: not measured
 };
+
+// Lines of JSON: one that says what is run, then one for each finished case. What a log already has for the same task,
+// checkpoint and options is not run again.
+struct eval_log {
+  const char *path;
+  FILE *stream;
+  char key[17]; // of task, checkpoint and options
+};
+// Reads the scores that are there into the result, whose checkpoint and device are known. An exit code.
+int eval_log_open(struct eval_log *log, const char *path, const struct eval_task *task,
+                  const struct eval_options *options, struct eval_result *result);
+// false after a complaint.
+bool eval_log_add(struct eval_log *log, const struct eval_task *task, size_t index, const struct case_score *score);
+int eval_log_close(struct eval_log *log);
+
+// ---------------------------------------------------------------- eval_run: a task on a checkpoint
+
 // EXIT_INTERRUPTED leaves what is done. An exit code.
 int eval_run(const struct eval_task *task, const struct eval_options *options, const char *log,
              struct eval_result *out);

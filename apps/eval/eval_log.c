@@ -10,12 +10,12 @@
 #include <string.h>
 
 // Everything that the scores depend on; the device changes them by rounding only.
-static json_t *describe(const struct eval_task *task, const struct eval_options *options, const struct engine *engine,
-                        uint32_t max_length) {
+static json_t *describe(const struct eval_task *task, const struct eval_options *options,
+                        const struct eval_result *result) {
   char fingerprint[17];
-  snprintf(fingerprint, sizeof fingerprint, "%016llx", (unsigned long long)engine->model_info.fingerprint);
+  snprintf(fingerprint, sizeof fingerprint, "%016llx", (unsigned long long)result->fingerprint);
   return json_pack("{s:s, s:s, s:s, s:I, s:b, s:I, s:I, s:s}", "task", task->name, "hash", task->hash, "fingerprint",
-                   fingerprint, "max_length", (json_int_t)max_length, "no_bos", options->no_bos, "new_tokens",
+                   fingerprint, "max_length", (json_int_t)result->max_length, "no_bos", options->no_bos, "new_tokens",
                    (json_int_t)options->new_tokens, "attention_window", (json_int_t)options->engine.attention_window,
                    "precision", options->engine.precision);
 }
@@ -94,17 +94,16 @@ static bool end_line(struct eval_log *log) {
 }
 
 int eval_log_open(struct eval_log *log, const char *path, const struct eval_task *task,
-                  const struct eval_options *options, const struct engine *engine, uint32_t max_length,
-                  struct case_score *scores, size_t *resumed) {
-  json_t *run = describe(task, options, engine, max_length);
+                  const struct eval_options *options, struct eval_result *result) {
+  json_t *run = describe(task, options, result);
   *log = (struct eval_log){.path = path};
   make_key(log, run);
-  int code = file_size(path) ? read_log(log, task, scores, resumed) : EXIT_OK;
+  int code = file_size(path) ? read_log(log, task, result->scores, &result->resumed) : EXIT_OK;
   errno = 0;
   if (!code) log->stream = fopen(path, "ab");
   if (!code && (!log->stream || !end_line(log))) code = complain_log(log);
   json_object_set_new(run, "key", json_string(log->key));
-  json_object_set_new(run, "device", text_json(engine_device_text(engine)));
+  json_object_set_new(run, "device", text_json(result->device));
   json_object_set_new(run, "version", json_string(deltaic_version()));
   if (code)
     json_decref(run);

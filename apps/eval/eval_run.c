@@ -70,8 +70,7 @@ static void make_scores(struct run *r) {
 
 static int open_log(struct run *r) {
   if (!r->log_path) return EXIT_OK;
-  int code = eval_log_open(&r->log, r->log_path, r->task, r->encoder.options, &r->engine, r->out->max_length,
-                           r->out->scores, &r->out->resumed);
+  int code = eval_log_open(&r->log, r->log_path, r->task, r->encoder.options, r->out);
   r->out->done = r->out->resumed;
   return code;
 }

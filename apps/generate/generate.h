@@ -23,6 +23,8 @@ int generate_encode(const struct generate_request *request, const deltaic_tokeni
 // is as good as none.
 deltaic_status generate_finite(deltaic_session *session, uint32_t sequence, const struct engine *engine, bool *finite);
 
+// The text is written as it is decoded. An exit code.
+int generate_one(const struct generate_request *request);
 // One prompt a line of request->prompts, several texts at once, a line of JSON for each in order. An exit code.
 int generate_many(const struct generate_request *request);
 #endif

@@ -151,14 +151,6 @@ static int resolve(struct prune_request *r, const struct arguments *arguments) {
 
 // ---------------------------------------------------------------- the work
 
-bool prune_from_rows(const struct prune_work *w, const char *method) {
-  deltaic_prune_method about;
-  deltaic_statistics_info info = {0};
-  if (!(w->r->rows || w->r->like_reference) || !deltaic_prune_method_find(method, &about)) return false;
-  if (w->statistics) deltaic_statistics_get_info(w->statistics, &info);
-  return about.rows && info.rows;
-}
-
 static int select_channels(struct prune_work *w) {
   deltaic_select_options o = w->r->select;
   o.rows = prune_from_rows(w, w->r->method);

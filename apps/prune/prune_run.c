@@ -14,6 +14,14 @@ bool prune_show(void *progress, uint64_t done, uint64_t total) {
   return !interrupted();
 }
 
+bool prune_from_rows(const struct prune_work *w, const char *method) {
+  deltaic_prune_method about;
+  deltaic_statistics_info info = {0};
+  if (!(w->r->rows || w->r->like_reference) || !deltaic_prune_method_find(method, &about)) return false;
+  if (w->statistics) deltaic_statistics_get_info(w->statistics, &info);
+  return about.rows && info.rows;
+}
+
 // The model on its device, unless that is done.
 static int open_model(struct prune_work *w) {
   if (w->open) return EXIT_OK;

@@ -73,6 +73,7 @@ int plot_masks(const struct measured *m, const struct rank_request *request);
 
 // Of one layer. head < 0: all.
 struct means means_of(const struct measured *m, const struct layer_ranks *l, int32_t head);
+struct means means_of_all(const struct measured *m);
 // The histogram of all similarities over [-1, 1]; false: there are none.
 bool similarity_shares(const struct measured *m, double *shares, int bins);
 // Normalized entropy of all similarities' histogram: 0 when all are alike, 1 when they are spread evenly over [-1, 1].

@@ -10,27 +10,6 @@
 
 enum { MOST_LAYERS = 6, MOST_BETAS = 3, MOST_POINTS = 250 };
 
-struct count_list layers_to_draw(const struct measured *m, const struct count_list *asked, size_t most) {
-  struct count_list list = {.count = 0};
-  if (asked->count) {
-    for (size_t i = 0; i < asked->count && list.count < most; ++i)
-      if (find_layer(m, asked->values[i])) list.values[list.count++] = asked->values[i];
-    return list;
-  }
-  size_t count = m->layer_count < most ? m->layer_count : most;
-  for (size_t i = 0; i < count; ++i) {
-    size_t at = count > 1 ? i * (m->layer_count - 1) / (count - 1) : 0;
-    list.values[list.count++] = (uint32_t)m->layers[at].layer;
-  }
-  return list;
-}
-
-struct file_name plot_name(const char *folder, const char *kind, const struct measured *m) {
-  struct file_name out;
-  snprintf(out.text, sizeof out.text, m ? "%.900s/%s-%s.png" : "%.900s/%s.png", folder, kind, m ? m->name : "");
-  return out;
-}
-
 // ---------------------------------------------------------------- curves
 
 enum measure { UTILIZATION, STABLE_RANK, ENTROPY_RANK, CONDITION, SIMILARITY };

@@ -1,4 +1,4 @@
-// ranks_print: means, tables, JSON and CSV of measured states.
+// ranks_print: tables, JSON and CSV of measured states.
 #include "common.h"
 #include "ranks.h"
 
@@ -7,74 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-// ---------------------------------------------------------------- means
-
-static void add_sample(struct means *s, const struct sample *sample, bool last) {
-  s->stable_rank += sample->rank.stable_rank;
-  s->utilization += sample->rank.utilization;
-  s->entropy_rank += sample->rank.entropy_rank;
-  s->condition += sample->rank.condition > 0 ? log(sample->rank.condition) : 0; // its geometric mean
-  if (last) s->last += sample->rank.utilization;
-  if (!isnan(sample->similarity)) {
-    s->similarity += sample->similarity;
-    ++s->n;
-  }
-  ++s->count;
-}
-
-static void add_layer(struct means *s, const struct measured *m, const struct layer_ranks *l, int32_t head) {
-  for (size_t t = 0; t < m->times; ++t)
-    for (int32_t h = 0; h < l->heads; ++h)
-      if (head < 0 || h == head) add_sample(s, &l->samples[t * (size_t)l->heads + (size_t)h], t + 1 == m->times);
-}
-
-static struct means divide(struct means s, size_t times) {
-  double count = (double)s.count;
-  s.stable_rank /= count;
-  s.utilization /= count;
-  s.entropy_rank /= count;
-  s.condition = exp(s.condition / count);
-  s.last /= count / (double)times;
-  s.similarity = s.n ? s.similarity / (double)s.n : NAN;
-  return s;
-}
-
-struct means means_of(const struct measured *m, const struct layer_ranks *l, int32_t head) {
-  struct means s = {0};
-  add_layer(&s, m, l, head);
-  return divide(s, m->times);
-}
-
-static struct means means_of_all(const struct measured *m) {
-  struct means s = {0};
-  for (size_t i = 0; i < m->layer_count; ++i) add_layer(&s, m, &m->layers[i], -1);
-  return divide(s, m->times);
-}
-
-bool similarity_shares(const struct measured *m, double *shares, int bins) {
-  double count = 0;
-  for (int i = 0; i < bins; ++i) shares[i] = 0;
-  for (size_t i = 0; i < m->layer_count; ++i)
-    for (size_t j = 0; j < m->times * (size_t)m->layers[i].heads; ++j) {
-      double s = m->layers[i].samples[j].similarity;
-      if (isnan(s)) continue;
-      int bin = (int)((s + 1) / 2 * bins);
-      ++shares[bin < 0 ? 0 : bin >= bins ? bins - 1 : bin];
-      ++count;
-    }
-  for (int i = 0; i < bins && count > 0; ++i) shares[i] /= count;
-  return count > 0;
-}
-
-double similarity_entropy(const struct measured *m) {
-  enum { BINS = 32 };
-  double shares[BINS], entropy = 0;
-  if (!similarity_shares(m, shares, BINS)) return NAN;
-  for (int i = 0; i < BINS; ++i)
-    if (shares[i] > 0) entropy -= shares[i] * log(shares[i]);
-  return entropy / log(BINS);
-}
 
 // ---------------------------------------------------------------- tables
 

@@ -61,12 +61,6 @@ static bool measure_states(struct reading *r, struct layer_ranks *l, const delta
 
 // ---------------------------------------------------------------- layers
 
-struct layer_ranks *find_layer(const struct measured *m, uint32_t layer) {
-  for (size_t i = 0; i < m->layer_count; ++i)
-    if ((uint32_t)m->layers[i].layer == layer) return &m->layers[i];
-  return NULL;
-}
-
 static void *zeros(size_t count, size_t size) {
   void *out = must_resize(NULL, count * size);
   memset(out, 0, count * size);

@@ -1,146 +1,18 @@
 // measure_operator: measures one operator on the device and compares its results with the recurrence in float32.
-#include "arena.h"
 #include "device_handle.h"
-#include "measure.h"
+#include "measure_inputs.h"
 #include "option_structs.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_KERNELS = 8, STATES = 8, CHAIN = 8 };
-static const double SHORT = 50e-6; // time stamps around a dispatch add 1.3 to 1.6 us (H200), which no model pays
-
-struct measurement {
-  struct backend *b;
-  struct recorder *c;
-  deltaic_operator o;
-  uint32_t random;
-  uint32_t cols, padded; // columns of qkv: in float32, and as the operator reads it (f16 keys have padding)
-  uint32_t turns;        // repetitions in a recording, of the operator or of all states
-  uint32_t count;        // operators in a recording, each waiting for the one before
-  bool narrow;           // q, k, v and o are f16
-  struct oplist list;
-  struct arena arena;
-  struct tensor qkv, beta, g, mask, state, sequences, out;                    // of all sequences
-  struct tensor wide, state_wide, out_wide, sequence_wide, beta_wide, g_wide; // of one sequence, f32: the reference
-  struct tensor mask_wide;
-  // For single tokens, as in a layer: the logits of beta and g, and more states, so that a state comes from memory and
-  // not from a cache.
-  struct tensor ba, none, states[STATES];
-};
-
-// ---------------------------------------------------------------- inputs
-
-static bool is_step(const struct measurement *m) { return m->o.tokens == 1 && m->o.rule == DELTAIC_RULE_RECURRENT; }
-
-// One token: keys and queries of length 1, values in (-1, 1). All are rounded to f16, so that both forms get the same
-// inputs.
-static void random_row(struct measurement *m, float *wide, uint16_t *narrow) {
-  const deltaic_operator *o = &m->o;
-  const uint32_t keys = (1 + o->steps) * o->heads * o->key, pitch = key_pitch(DTYPE_F16, o->key);
-  for (uint32_t i = 0; i < m->cols; i++) wide[i] = measure_random(&m->random);
-  for (uint32_t i = 0; i < keys; i += o->key) {
-    float sum = 1e-6f;
-    for (uint32_t j = 0; j < o->key; j++) sum += wide[i + j] * wide[i + j];
-    for (uint32_t j = 0; j < o->key; j++) wide[i + j] /= sqrtf(sum);
-  }
-  for (uint32_t i = 0; i < m->cols; i++) {
-    const uint32_t key = (i < keys ? i : keys) / o->key; // keys before it, each with padding
-    uint16_t *to = &narrow[i + (m->narrow ? key * (pitch - o->key) : 0)];
-    *to = f32_to_f16(wide[i]);
-    wide[i] = f16_to_f32(*to);
-  }
-}
-
-static deltaic_status put(struct measurement *m, struct tensor t, uint64_t row, const void *data, uint64_t rows) {
-  uint64_t bytes = dtype_bytes(t.dtype, t.stride);
-  return m->b->functions->buffer_write(m->b, t.buffer, t.offset + row * bytes, data, rows * bytes);
-}
-
-// Every sequence has the same tokens.
-static deltaic_status fill_rows(struct measurement *m) {
-  const deltaic_operator *o = &m->o;
-  uint64_t numbers = (uint64_t)o->tokens * m->cols;
-  float *wide = malloc(numbers * sizeof *wide);
-  uint16_t *narrow = calloc((uint64_t)o->tokens * m->padded, sizeof *narrow);
-  deltaic_status status = wide && narrow ? DELTAIC_OK : fail_memory("an operator's inputs", numbers * 6);
-  for (uint32_t t = 0; t < o->tokens && status == DELTAIC_OK; t++)
-    random_row(m, wide + (uint64_t)t * m->cols, narrow + (uint64_t)t * m->padded);
-  for (uint32_t s = 0; s < o->sequences && status == DELTAIC_OK; s++)
-    status = put(m, m->qkv, (uint64_t)s * o->tokens, m->narrow ? (const void *)narrow : wide, o->tokens);
-  if (status == DELTAIC_OK) status = put(m, m->wide, 0, wide, o->tokens);
-  free(wide);
-  free(narrow);
-  return status;
-}
-
-// beta in (0, 1), g in (-0.2, 0); mask logits in (-1, 1).
-static deltaic_status fill_gates(struct measurement *m, struct tensor all, struct tensor one, float low, float high) {
-  uint64_t numbers = (uint64_t)one.rows * one.stride;
-  float *values = malloc(numbers * sizeof *values);
-  if (!values) return fail_memory("an operator's gates", numbers * sizeof *values);
-  for (uint64_t i = 0; i < numbers; i++) values[i] = low + (high - low) * (0.5f + 0.5f * measure_random(&m->random));
-  deltaic_status status = put(m, one, 0, values, one.rows);
-  for (uint32_t s = 0; s < m->o.sequences && status == DELTAIC_OK && all.rows > one.rows; s++)
-    status = put(m, all, (uint64_t)s * one.rows, values, one.rows);
-  if (status == DELTAIC_OK && all.rows == one.rows) status = put(m, all, 0, values, one.rows);
-  free(values);
-  return status;
-}
-
-static deltaic_status fill_states(struct measurement *m) {
-  float *values = malloc((uint64_t)m->state.stride * sizeof *values);
-  if (!values) return fail_memory("a state", m->state.stride * sizeof *values);
-  for (uint32_t i = 0; i < m->state.stride; i++) values[i] = 0.1f * measure_random(&m->random);
-  deltaic_status status = put(m, m->state_wide, 0, values, 1);
-  for (uint32_t s = 0; s < m->o.sequences && status == DELTAIC_OK; s++) status = put(m, m->state, s, values, 1);
-  free(values);
-  return status;
-}
-
-static deltaic_status fill_sequences(struct measurement *m) {
-  struct sequence *all = calloc(m->o.sequences, sizeof *all);
-  if (!all) return fail_memory("sequences", m->o.sequences * sizeof *all);
-  for (uint32_t s = 0; s < m->o.sequences; s++)
-    all[s] = (struct sequence){.row = s * m->o.tokens, .T = m->o.tokens, .slot = s};
-  deltaic_status status = put(m, m->sequences, 0, all, m->o.sequences);
-  if (status == DELTAIC_OK) status = put(m, m->sequence_wide, 0, all, 1);
-  free(all);
-  return status;
-}
-
-// The logits of beta and g, with A_log and dt_bias 0.
-static deltaic_status fill_step(struct measurement *m) {
-  const uint32_t betas = m->beta.cols, cols = m->ba.cols;
-  float *row = malloc((cols + m->o.value_heads) * sizeof *row);
-  if (!row) return fail_memory("an operator's gates", cols * sizeof *row);
-  deltaic_status status =
-      m->b->functions->buffer_read(m->b, m->beta_wide.buffer, m->beta_wide.offset, row, betas * 4ull);
-  if (status == DELTAIC_OK)
-    status =
-        m->b->functions->buffer_read(m->b, m->g_wide.buffer, m->g_wide.offset, row + betas, m->o.value_heads * 4ull);
-  for (uint32_t i = 0; i < betas; i++) row[i] = logf(row[i] / (1 - row[i]));
-  for (uint32_t i = betas; i < cols; i++) row[i] = logf(expm1f(-row[i]));
-  for (uint32_t s = 0; s < m->o.sequences && status == DELTAIC_OK; s++) status = put(m, m->ba, s, row, 1);
-  free(row);
-  return status;
-}
-
-static deltaic_status fill(struct measurement *m) {
-  m->random = 1;
-  deltaic_status status = fill_rows(m);
-  if (status == DELTAIC_OK) status = fill_gates(m, m->beta, m->beta_wide, 0, 1);
-  if (status == DELTAIC_OK) status = fill_gates(m, m->g, m->g_wide, -0.2f, 0);
-  if (status == DELTAIC_OK && m->o.blocks > 1) status = fill_gates(m, m->mask, m->mask_wide, -1, 1);
-  if (status == DELTAIC_OK && is_step(m)) status = fill_step(m);
-  if (status == DELTAIC_OK) status = fill_states(m);
-  return status == DELTAIC_OK ? fill_sequences(m) : status;
-}
+enum { MOST_KERNELS = 8, CHAIN = 8 };
+static const double SHORT = 50e-6; // stamps around a dispatch add 1.3 to 1.6 us to it (H200), which no model pays
 
 // ---------------------------------------------------------------- the operator
 
-static struct delta_args delta_of(const struct measurement *m) {
+static struct delta_args delta_of(const struct operator_run *m) {
   const deltaic_operator *o = &m->o;
   return (struct delta_args){.H = o->heads,
                              .Hv = o->value_heads,
@@ -153,16 +25,16 @@ static struct delta_args delta_of(const struct measurement *m) {
                              .nonneg = HH_NONNEG_SOFTPLUS};
 }
 
-static void begin_list(struct measurement *m, bool reference) {
+static void begin_list(struct operator_run *m, bool reference) {
   const bool fast = !reference && m->o.precision == DELTAIC_PRECISION_FAST;
   oplist_begin(&m->list);
   m->list.matrices = !fast ? MATRICES_NONE : m->o.plain ? MATRICES_PLAIN : MATRICES_BEST;
   m->list.form = reference ? DELTA_RECURRENT : (enum delta_form)m->o.rule;
-  m->list.longest = !reference && is_step(m) ? 1 : 0;
+  m->list.longest = !reference && operator_is_step(m) ? 1 : 0;
 }
 
 // Records what a layer records for one token of each sequence, without the output's norm and gate.
-static void record_step(struct measurement *m, struct tensor state) {
+static void record_step(struct operator_run *m, struct tensor state) {
   const struct delta_args a = delta_of(m);
   op_delta_inputs(&m->list, &(struct delta_inputs){.y = m->qkv,
                                                    .beta = m->beta,
@@ -190,7 +62,7 @@ static void record_step(struct measurement *m, struct tensor state) {
 }
 
 // Records the operator over all sequences, or, as the reference, in float32 over one.
-static void record_rule(struct measurement *m, bool reference) {
+static void record_rule(struct operator_run *m, bool reference) {
   const struct tensor none = {0};
   struct delta_rule rule = {.o = m->out,
                             .state = m->state,
@@ -213,15 +85,15 @@ static void record_rule(struct measurement *m, bool reference) {
   op_delta_rule(&m->list, &rule);
 }
 
-static void record(struct measurement *m, bool reference) {
+static void record(struct operator_run *m, bool reference) {
   m->b->functions->recorder_begin(m->c, true, NULL);
   begin_list(m, reference);
   m->count = reference ? 1 : m->turns;
-  if (!reference && is_step(m)) {
+  if (!reference && operator_is_step(m)) {
     record_step(m, m->states[0]);
-    m->count *= STATES + 1;
-    for (uint32_t i = 1; i < m->count; i++) // the state comes last, so that its output stays
-      record_step(m, i % (STATES + 1) < STATES ? m->states[i % (STATES + 1)] : m->state);
+    m->count *= OPERATOR_STATES + 1;
+    for (uint32_t i = 1; i < m->count; i++) // the state last: its output stays
+      record_step(m, i % (OPERATOR_STATES + 1) < OPERATOR_STATES ? m->states[i % (OPERATOR_STATES + 1)] : m->state);
   } else {
     for (uint32_t i = 0; i < m->count; i++) record_rule(m, reference);
   }
@@ -230,7 +102,7 @@ static void record(struct measurement *m, bool reference) {
 
 // Plans the operator before a product, as in a layer. This decides its scratch, and whether q, k, v and o are f16:
 // coopmat kernels do not support every size.
-static uint64_t plan_scratch(struct measurement *m) {
+static uint64_t plan_scratch(struct operator_run *m) {
   static struct buffer elsewhere;
   const deltaic_operator *o = &m->o;
   const uint32_t rows = o->sequences * o->tokens, outputs = o->value_heads * o->value;
@@ -249,7 +121,7 @@ static uint64_t plan_scratch(struct measurement *m) {
   return bytes;
 }
 
-static deltaic_status allocate(struct measurement *m) {
+static deltaic_status allocate(struct operator_run *m) {
   const deltaic_operator *o = &m->o;
   uint64_t rows = (uint64_t)o->sequences * o->tokens, outputs = (uint64_t)o->value_heads * o->value;
   uint64_t state = outputs * o->key, T = o->tokens, betas = (uint64_t)o->steps * o->value_heads;
@@ -271,11 +143,11 @@ static deltaic_status allocate(struct measurement *m) {
   arena_add(a, &m->state_wide, DTYPE_F32, 1, state, state);
   arena_add(a, &m->sequence_wide, DTYPE_I32, 1, 4, 4);
   uint64_t masks = (uint64_t)o->value_heads * o->blocks * o->blocks;
-  if (is_step(m)) {
+  if (operator_is_step(m)) {
     const uint32_t heads = o->value_heads, ba = betas + (o->gated ? heads : 0);
     arena_add(a, &m->ba, DTYPE_F32, rows, ba, ba);
     arena_add(a, &m->none, DTYPE_F32, 1, heads, heads);
-    for (int i = 0; i < STATES; i++) arena_add(a, &m->states[i], DTYPE_F32, o->sequences, state, state);
+    for (int i = 0; i < OPERATOR_STATES; i++) arena_add(a, &m->states[i], DTYPE_F32, o->sequences, state, state);
   }
   if (o->blocks > 1) arena_add(a, &m->mask, DTYPE_F32, rows, masks, masks);
   if (o->blocks > 1) arena_add(a, &m->mask_wide, DTYPE_F32, T, masks, masks);
@@ -285,7 +157,8 @@ static deltaic_status allocate(struct measurement *m) {
 // ---------------------------------------------------------------- results
 
 // Computes the relative RMS error of rows `row` ... of t against all of `wide`.
-static deltaic_status compare(struct measurement *m, struct tensor t, uint64_t row, struct tensor wide, double *error) {
+static deltaic_status compare(struct operator_run *m, struct tensor t, uint64_t row, struct tensor wide,
+                              double *error) {
   uint64_t numbers = (uint64_t)wide.rows * wide.stride, bytes = dtype_bytes(t.dtype, numbers);
   float *want = malloc(numbers * sizeof *want);
   float *x = malloc(numbers * sizeof *x);
@@ -309,7 +182,7 @@ static deltaic_status compare(struct measurement *m, struct tensor t, uint64_t r
   return status;
 }
 
-static deltaic_status check(struct measurement *m, deltaic_operator_result *r) {
+static deltaic_status check(struct operator_run *m, deltaic_operator_result *r) {
   uint32_t last = m->o.sequences - 1;
   record(m, false);
   deltaic_status status = m->b->functions->recorder_run(m->c);
@@ -324,7 +197,7 @@ static deltaic_status check(struct measurement *m, deltaic_operator_result *r) {
 // ---------------------------------------------------------------- times
 
 // An idle GPU runs at a sixth of its clock under load (H200: 345 MHz of 1980).
-static deltaic_status warm_up(struct measurement *m) {
+static deltaic_status warm_up(struct operator_run *m) {
   const double long_enough = m->b->replays ? 0.4 : 0, start = measure_now();
   deltaic_status status = DELTAIC_OK;
   do {
@@ -336,7 +209,7 @@ static deltaic_status warm_up(struct measurement *m) {
 
 // The time of every run, as a difference of sums: per kernel, from time stamps around each, or, if `chain`, from two
 // time stamps around many operators.
-static deltaic_status time_runs(struct measurement *m, bool chain, deltaic_operator_result *r) {
+static deltaic_status time_runs(struct operator_run *m, bool chain, deltaic_operator_result *r) {
   deltaic_status (*const stamps)(struct recorder *, bool) =
       chain ? m->b->functions->recorder_busy : m->b->functions->recorder_profile;
   m->turns = chain ? CHAIN : 1;
@@ -372,7 +245,7 @@ static deltaic_status time_runs(struct measurement *m, bool chain, deltaic_opera
 }
 
 // Times a chain of operators; the kernels' own times stay those from time stamps around each.
-static deltaic_status time_chain(struct measurement *m, deltaic_operator_result *r) {
+static deltaic_status time_chain(struct operator_run *m, deltaic_operator_result *r) {
   deltaic_operator_result chain = {0};
   deltaic_status status = time_runs(m, true, &chain);
   if (status != DELTAIC_OK) return status;
@@ -383,7 +256,7 @@ static deltaic_status time_chain(struct measurement *m, deltaic_operator_result 
 }
 
 // Counts the bytes that every form must move: each input and output once, and states in and out.
-static void count_work(const struct measurement *m, deltaic_operator_result *r) {
+static void count_work(const struct operator_run *m, deltaic_operator_result *r) {
   const deltaic_operator *o = &m->o;
   uint64_t rows = (uint64_t)o->sequences * o->tokens, size = m->narrow ? 2 : 4;
   uint64_t gates = 4ull * o->value_heads * (o->steps + o->gated + (o->blocks > 1 ? o->blocks * o->blocks : 0));
@@ -410,7 +283,7 @@ static deltaic_status check_operator(deltaic_operator *o) {
 
 deltaic_status deltaic_device_measure_operator(deltaic_device *d, const deltaic_operator *op,
                                                deltaic_operator_result *result) {
-  struct measurement m = {0};
+  struct operator_run m = {0};
   if (!d || !op || !result)
     return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_device_measure_operator: device, operator and result are required");
   deltaic_status status = options_read(&m.o, sizeof m.o, op, "deltaic_operator");
@@ -423,7 +296,7 @@ deltaic_status deltaic_device_measure_operator(deltaic_device *d, const deltaic_
   status = m.b->functions->recorder_create(m.b, &m.c);
   if (status == DELTAIC_OK) status = allocate(&m);
   if (status == DELTAIC_OK) status = arena_zero(&m.arena, m.b);
-  if (status == DELTAIC_OK) status = fill(&m);
+  if (status == DELTAIC_OK) status = operator_inputs(&m);
   if (status == DELTAIC_OK) status = check(&m, &r);
   if (status == DELTAIC_OK) status = time_runs(&m, false, &r);
   if (status == DELTAIC_OK && r.seconds < SHORT && !measure_software(m.b)) status = time_chain(&m, &r);

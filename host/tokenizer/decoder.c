@@ -5,106 +5,11 @@
 // What a link holds back: ByteLevel an unfinished character; ByteFallback a run of byte tokens, since one bad byte
 // turns the whole run into U+FFFD (as in HuggingFace); Replace what may become a match; Strip the characters that it
 // would take off if the text ended here.
-#include "decoder.h"
-
 #include "tokenizer.h"
 
-// Links of the chain, which recurse, and the bytes that a token may become on its way through it: Replaces could
-// double it again and again.
-enum { MAX_STEPS = 64, MAX_WORK = 1 << 20, MAX_GROWTH = 256 };
+// The bytes that a token may become on its way through the chain: Replaces could double it again and again.
+enum { MAX_WORK = 1 << 20, MAX_GROWTH = 256 };
 static const char replacement[] = "\xEF\xBF\xBD"; // U+FFFD
-
-// ---------------------------------------------------------------- loading
-
-static struct decode_step *append_step(struct decode_steps *steps, enum decode_kind kind, struct json_reader *r) {
-  if (steps->count == MAX_STEPS) {
-    r->status = fail(DELTAIC_UNSUPPORTED, "%s: more than %d decoders are not supported", r->file, MAX_STEPS);
-    return NULL;
-  }
-  struct decode_step *grown = realloc(steps->items, (steps->count + 1) * sizeof *grown);
-  if (!grown) {
-    r->status = fail_memory("a tokenizer's decoders", (steps->count + 1) * sizeof *grown);
-    return NULL;
-  }
-  steps->items = grown;
-  steps->items[steps->count] = (struct decode_step){.kind = kind};
-  return &steps->items[steps->count++];
-}
-
-static deltaic_status load_replace(struct decode_step *step, const json_t *value, struct json_reader *r) {
-  const char *content = json_text(r, value, "content", NULL);
-  if (r->status) return r->status;
-  if (!content) return fail(DELTAIC_BAD_FILE, "%s: decoder Replace has no \"content\"", r->file);
-  step->content = strdup(content);
-  if (!step->content) return fail_memory("a tokenizer's decoders", strlen(content) + 1);
-  return pattern_load(&step->pattern, json_object_get(value, "pattern"), "decoder Replace", r);
-}
-
-static deltaic_status load_strip(struct decode_step *step, const json_t *value, struct json_reader *r) {
-  const char *content = json_text(r, value, "content", "");
-  step->start = (size_t)json_int(r, value, "start", 0, 0, INT32_MAX);
-  step->stop = (size_t)json_int(r, value, "stop", 0, 0, INT32_MAX);
-  if (r->status) return r->status;
-  if (!*content || content[utf8_length(*content)])
-    return fail(DELTAIC_BAD_FILE, "%s: decoder Strip's content \"%s\" is not one character", r->file, content);
-  step->content = strdup(content);
-  return step->content ? DELTAIC_OK : fail_memory("a tokenizer's decoders", strlen(content) + 1);
-}
-
-static deltaic_status load_sequence(struct decode_steps *steps, const json_t *value, struct json_reader *r);
-
-static deltaic_status load_decoder(struct decode_steps *steps, const json_t *value, struct json_reader *r) {
-  static const char *names[] = {[DECODE_BYTE_LEVEL] = "ByteLevel",
-                                [DECODE_BYTE_FALLBACK] = "ByteFallback",
-                                [DECODE_FUSE] = "Fuse",
-                                [DECODE_REPLACE] = "Replace",
-                                [DECODE_STRIP] = "Strip",
-                                [DECODE_METASPACE] = "Metaspace"};
-  const char *type = json_string_value(json_object_get(value, "type"));
-  if (!type) return fail(DELTAIC_BAD_FILE, "%s: a decoder has no \"type\"", r->file);
-  if (!strcmp(type, "Sequence")) return load_sequence(steps, value, r);
-  size_t kind = DECODE_BYTE_LEVEL;
-  while (kind <= DECODE_METASPACE && strcmp(type, names[kind]) != 0) kind++;
-  if (kind > DECODE_METASPACE) return fail(DELTAIC_UNSUPPORTED, "%s: decoder \"%s\" is not supported", r->file, type);
-  struct decode_step *step = append_step(steps, (enum decode_kind)kind, r);
-  if (!step) return r->status;
-  if (kind == DECODE_REPLACE) return load_replace(step, value, r);
-  if (kind == DECODE_STRIP) return load_strip(step, value, r);
-  if (kind == DECODE_METASPACE) return metaspace_load(&step->content, &step->prepend, value, r);
-  return DELTAIC_OK;
-}
-
-static deltaic_status load_sequence(struct decode_steps *steps, const json_t *value, struct json_reader *r) {
-  const json_t *parts = json_object_get(value, "decoders");
-  if (!json_is_array(parts)) return fail(DELTAIC_BAD_FILE, "%s: a Sequence has no \"decoders\"", r->file);
-  size_t index;
-  json_t *part;
-  deltaic_status status = DELTAIC_OK;
-  json_array_foreach(parts, index, part) {
-    if (!status) status = load_decoder(steps, part, r);
-  }
-  return status;
-}
-
-deltaic_status decoders_load(struct decode_steps *steps, const json_t *value, struct json_reader *r) {
-  if (value && !json_is_null(value)) return load_decoder(steps, value, r);
-  return append_step(steps, DECODE_JOIN, r) ? DELTAIC_OK : r->status;
-}
-
-void decoders_free(struct decode_steps *steps) {
-  for (size_t i = 0; i < steps->count; i++) {
-    pattern_free(&steps->items[i].pattern);
-    free(steps->items[i].content);
-  }
-  free(steps->items);
-  *steps = (struct decode_steps){0};
-}
-
-bool decoders_have(const struct decode_steps *steps, enum decode_kind kind) {
-  for (size_t i = 0; i < steps->count; i++)
-    if (steps->items[i].kind == kind) return true;
-  return false;
-}
 
 // ---------------------------------------------------------------- the chain
 
@@ -120,7 +25,7 @@ struct link {
 
 struct deltaic_decoder {
   const deltaic_tokenizer *tokenizer;
-  const struct decode_steps *steps;
+  const struct steps *steps;
   struct link *links; // (steps->count)
   struct text out;
   bool skip_special;
@@ -223,7 +128,7 @@ static size_t partial_match(const struct pattern *pattern, const char *text, siz
 
 // Hands on what is settled. final: the token ends here. A regex is tried when the token is complete.
 static void replace(struct deltaic_decoder *d, size_t at, bool final) {
-  const struct decode_step *step = &d->steps->items[at];
+  const struct step *step = &d->steps->items[at];
   struct text *held = &d->links[at].held;
   if (held->length == 0 || (!step->pattern.literal && !final)) return;
   struct spans spans = {0};
@@ -251,7 +156,7 @@ static bool same_character(const char *bytes, const char *character) {
 }
 
 static void strip(struct deltaic_decoder *d, size_t at, const char *bytes, size_t n) {
-  const struct decode_step *step = &d->steps->items[at];
+  const struct step *step = &d->steps->items[at];
   struct link *link = &d->links[at];
   size_t width = strlen(step->content);
   for (size_t i = 0; i < n && !d->status; i += utf8_length(bytes[i])) {
@@ -271,7 +176,7 @@ static void strip(struct deltaic_decoder *d, size_t at, const char *bytes, size_
 
 // The first token's marks are the space that encoding put before the text.
 static void metaspace(struct deltaic_decoder *d, size_t at, const char *bytes, size_t n) {
-  const struct decode_step *step = &d->steps->items[at];
+  const struct step *step = &d->steps->items[at];
   bool drop = d->links[at].tokens == 0 && step->prepend != PREPEND_NEVER;
   for (size_t i = 0; i < n; i += utf8_length(bytes[i])) {
     bool mark = same_character(bytes + i, step->content);
@@ -305,13 +210,14 @@ static void put(struct deltaic_decoder *d, size_t at, const char *bytes, size_t 
     break;
   case DECODE_STRIP: strip(d, at, bytes, n); break;
   case DECODE_METASPACE: metaspace(d, at, bytes, n); break;
+  default: break;
   }
 }
 
 static void end(struct deltaic_decoder *d, size_t at) {
   if (d->status || at == d->steps->count) return;
   struct link *link = &d->links[at];
-  enum decode_kind kind = d->steps->items[at].kind;
+  enum step_kind kind = d->steps->items[at].kind;
   if (kind == DECODE_BYTE_LEVEL) {
     byte_level_token(link);
     put_characters(d, at + 1, &link->bytes, false);
@@ -327,7 +233,7 @@ static void end(struct deltaic_decoder *d, size_t at) {
 
 // No more tokens: the decoders that make one token of all end it.
 static void finish(struct deltaic_decoder *d, size_t at) {
-  enum decode_kind kind = d->steps->items[at].kind;
+  enum step_kind kind = d->steps->items[at].kind;
   if (kind == DECODE_BYTE_FALLBACK) flush_run(d, at);
   if (kind == DECODE_BYTE_LEVEL) put_characters(d, at + 1, &d->links[at].bytes, true);
   if (kind == DECODE_BYTE_LEVEL || kind == DECODE_FUSE) end(d, at + 1);

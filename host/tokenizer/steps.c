@@ -1,4 +1,5 @@
-// steps: the normalizers and pre-tokenizers of a tokenizer.json, read as a list of steps; pretokenize.c takes them.
+// steps: the normalizers, pre-tokenizers and decoders of a tokenizer.json, read as lists of steps, which pretokenize.c
+// and decoder.c take.
 #include "steps.h"
 
 #include <utf8proc.h>
@@ -11,15 +12,15 @@ static const char gpt2_words[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?
 #define SPACE                                                                                                          \
   "\\x{9}-\\x{D}\\x{20}\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}"
 
-// Of a tokenizer.
+// Of a list; those of decoders recurse.
 enum { MAX_STEPS = 64 };
 
 // ---------------------------------------------------------------- the list
 
 static struct step *steps_append(struct steps *steps, enum step_kind kind, struct json_reader *r) {
   if (steps->count == MAX_STEPS) {
-    r->status = fail(DELTAIC_UNSUPPORTED, "%s: more than %d normalizers or pre-tokenizers are not supported", r->file,
-                     MAX_STEPS);
+    r->status = fail(DELTAIC_UNSUPPORTED, "%s: more than %d %s are not supported", r->file, MAX_STEPS,
+                     kind < DECODE_JOIN ? "normalizers or pre-tokenizers" : "decoders");
     return NULL;
   }
   struct step *grown = realloc(steps->items, (steps->count + 1) * sizeof *grown);
@@ -47,7 +48,7 @@ bool steps_have(const struct steps *steps, enum step_kind kind) {
   return false;
 }
 
-// ---------------------------------------------------------------- what both kinds have
+// ---------------------------------------------------------------- what several have
 
 static deltaic_status load_content(struct step *step, const json_t *value, const char *key, const char *where,
                                    struct json_reader *r) {
@@ -63,6 +64,42 @@ static deltaic_status load_simple(struct steps *steps, enum step_kind kind, int 
   if (!step) return r->status;
   step->form = form;
   return DELTAIC_OK;
+}
+
+static deltaic_status load_replace(struct steps *steps, enum step_kind kind, const json_t *value, const char *where,
+                                   struct json_reader *r) {
+  struct step *step = steps_append(steps, kind, r);
+  if (!step) return r->status;
+  deltaic_status status = load_content(step, value, "content", where, r);
+  return status ? status : pattern_load(&step->pattern, json_object_get(value, "pattern"), where, r);
+}
+
+// add_prefix_space is the older spelling of prepend_scheme: true for "always", false for "never".
+static deltaic_status load_scheme(enum prepend *prepend, const json_t *value, struct json_reader *r) {
+  bool space = json_bool(r, value, "add_prefix_space", true);
+  const char *scheme = json_text(r, value, "prepend_scheme", space ? "always" : "never");
+  if (r->status) return r->status;
+  if (!strcmp(scheme, "always"))
+    *prepend = PREPEND_ALWAYS;
+  else if (!strcmp(scheme, "first"))
+    *prepend = PREPEND_FIRST;
+  else if (!strcmp(scheme, "never"))
+    *prepend = PREPEND_NEVER;
+  else
+    return fail(DELTAIC_UNSUPPORTED, "%s: Metaspace prepend_scheme \"%s\" is not supported", r->file, scheme);
+  if (!space && *prepend != PREPEND_NEVER)
+    return fail(DELTAIC_BAD_FILE, "%s: Metaspace add_prefix_space contradicts its prepend_scheme", r->file);
+  return DELTAIC_OK;
+}
+
+// What a Metaspace pre-tokenizer or decoder says.
+static deltaic_status load_mark(struct step *step, const json_t *value, struct json_reader *r) {
+  const char *text = json_text(r, value, "replacement", "");
+  if (r->status) return r->status;
+  if (!*text || text[utf8_length(*text)])
+    return fail(DELTAIC_BAD_FILE, "%s: Metaspace replacement \"%s\" is not one character", r->file, text);
+  step->content = strdup(text);
+  return step->content ? load_scheme(&step->prepend, value, r) : fail_memory("a tokenizer's step", strlen(text) + 1);
 }
 
 typedef deltaic_status (*steps_loader)(struct steps *steps, const json_t *value, struct json_reader *r);
@@ -96,13 +133,6 @@ static deltaic_status load_strip(struct steps *steps, const json_t *value, struc
   return r->status;
 }
 
-static deltaic_status load_replace(struct steps *steps, const json_t *value, struct json_reader *r) {
-  struct step *step = steps_append(steps, STEP_REPLACE, r);
-  if (!step) return r->status;
-  deltaic_status status = load_content(step, value, "content", "normalizer Replace", r);
-  return status ? status : pattern_load(&step->pattern, json_object_get(value, "pattern"), "normalizer Replace", r);
-}
-
 static deltaic_status load_prepend(struct steps *steps, const json_t *value, struct json_reader *r) {
   struct step *step = steps_append(steps, STEP_PREPEND, r);
   return step ? load_content(step, value, "prepend", "normalizer Prepend", r) : r->status;
@@ -123,7 +153,7 @@ deltaic_status normalizers_load(struct steps *steps, const json_t *value, struct
   for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
     if (!strcmp(type, forms[i].name)) return load_simple(steps, STEP_UNICODE, forms[i].form, r);
   if (!strcmp(type, "Prepend")) return load_prepend(steps, value, r);
-  if (!strcmp(type, "Replace")) return load_replace(steps, value, r);
+  if (!strcmp(type, "Replace")) return load_replace(steps, STEP_REPLACE, value, "normalizer Replace", r);
   if (!strcmp(type, "Strip")) return load_strip(steps, value, r);
   if (!strcmp(type, "Lowercase")) return load_simple(steps, STEP_LOWERCASE, 0, r);
   if (!strcmp(type, "StripAccents")) return load_simple(steps, STEP_STRIP_ACCENTS, 0, r);
@@ -186,37 +216,10 @@ static deltaic_status load_byte_level(struct steps *steps, const json_t *value, 
   return status ? status : load_simple(steps, STEP_BYTE_LEVEL, 0, r);
 }
 
-// add_prefix_space is the older spelling of prepend_scheme: true for "always", false for "never".
-static deltaic_status load_scheme(enum prepend *prepend, const json_t *value, struct json_reader *r) {
-  bool space = json_bool(r, value, "add_prefix_space", true);
-  const char *scheme = json_text(r, value, "prepend_scheme", space ? "always" : "never");
-  if (r->status) return r->status;
-  if (!strcmp(scheme, "always"))
-    *prepend = PREPEND_ALWAYS;
-  else if (!strcmp(scheme, "first"))
-    *prepend = PREPEND_FIRST;
-  else if (!strcmp(scheme, "never"))
-    *prepend = PREPEND_NEVER;
-  else
-    return fail(DELTAIC_UNSUPPORTED, "%s: Metaspace prepend_scheme \"%s\" is not supported", r->file, scheme);
-  if (!space && *prepend != PREPEND_NEVER)
-    return fail(DELTAIC_BAD_FILE, "%s: Metaspace add_prefix_space contradicts its prepend_scheme", r->file);
-  return DELTAIC_OK;
-}
-
-deltaic_status metaspace_load(char **mark, enum prepend *prepend, const json_t *value, struct json_reader *r) {
-  const char *text = json_text(r, value, "replacement", "");
-  if (r->status) return r->status;
-  if (!*text || text[utf8_length(*text)])
-    return fail(DELTAIC_BAD_FILE, "%s: Metaspace replacement \"%s\" is not one character", r->file, text);
-  *mark = strdup(text);
-  return *mark ? load_scheme(prepend, value, r) : fail_memory("a tokenizer's step", strlen(text) + 1);
-}
-
 static deltaic_status load_metaspace(struct steps *steps, const json_t *value, struct json_reader *r) {
   struct step *step = steps_append(steps, STEP_METASPACE, r);
   if (!step) return r->status;
-  deltaic_status status = metaspace_load(&step->content, &step->prepend, value, r);
+  deltaic_status status = load_mark(step, value, r);
   if (!status) status = pattern_literal(&step->pattern, " ");
   bool split = json_bool(r, value, "split", true);
   if (status || r->status || !split) return status ? status : r->status;
@@ -239,4 +242,36 @@ deltaic_status pretokenizers_load(struct steps *steps, const json_t *value, stru
   if (!strcmp(type, "Whitespace")) return load_words(steps, "[" WORD "]+|[^" WORD SPACE "]+", REMOVED, true, r);
   if (!strcmp(type, "WhitespaceSplit")) return load_words(steps, "[" SPACE "]", REMOVED, false, r);
   return fail(DELTAIC_UNSUPPORTED, "%s: pre_tokenizer \"%s\" is not supported", r->file, type);
+}
+
+// ---------------------------------------------------------------- decoders
+
+static deltaic_status load_ends(struct steps *steps, const json_t *value, struct json_reader *r) {
+  struct step *step = steps_append(steps, DECODE_STRIP, r);
+  if (!step) return r->status;
+  step->start = (size_t)json_int(r, value, "start", 0, 0, INT32_MAX);
+  step->stop = (size_t)json_int(r, value, "stop", 0, 0, INT32_MAX);
+  deltaic_status status = load_content(step, value, "content", "decoder Strip", r);
+  if (status || (*step->content && !step->content[utf8_length(*step->content)])) return status;
+  return fail(DELTAIC_BAD_FILE, "%s: decoder Strip's content \"%s\" is not one character", r->file, step->content);
+}
+
+static deltaic_status load_decoder(struct steps *steps, const json_t *value, struct json_reader *r) {
+  const char *type = step_type(value, "decoder", r);
+  if (!type) return DELTAIC_BAD_FILE;
+  if (!strcmp(type, "Sequence")) return load_sequence(steps, value, "decoders", load_decoder, r);
+  if (!strcmp(type, "ByteLevel")) return load_simple(steps, DECODE_BYTE_LEVEL, 0, r);
+  if (!strcmp(type, "ByteFallback")) return load_simple(steps, DECODE_BYTE_FALLBACK, 0, r);
+  if (!strcmp(type, "Fuse")) return load_simple(steps, DECODE_FUSE, 0, r);
+  if (!strcmp(type, "Replace")) return load_replace(steps, DECODE_REPLACE, value, "decoder Replace", r);
+  if (!strcmp(type, "Strip")) return load_ends(steps, value, r);
+  if (strcmp(type, "Metaspace") != 0)
+    return fail(DELTAIC_UNSUPPORTED, "%s: decoder \"%s\" is not supported", r->file, type);
+  struct step *step = steps_append(steps, DECODE_METASPACE, r);
+  return step ? load_mark(step, value, r) : r->status;
+}
+
+deltaic_status decoders_load(struct steps *steps, const json_t *value, struct json_reader *r) {
+  if (value && !json_is_null(value)) return load_decoder(steps, value, r);
+  return load_simple(steps, DECODE_JOIN, 0, r);
 }

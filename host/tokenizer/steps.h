@@ -1,9 +1,10 @@
-// steps.h: what a tokenizer.json says happens to text before merging: a list of normalizers, and one of pre-tokenizers.
+// steps.h: what a tokenizer.json says happens to text before merging, a list of normalizers and one of pre-tokenizers,
+// and to token texts afterwards, a list of decoders.
 #ifndef STEPS_H
 #define STEPS_H
 #include "pattern.h"
 
-// One normalizer or pre-tokenizer. Sequences are flattened, and compound ones taken apart, on loading.
+// One normalizer, pre-tokenizer or decoder. Sequences are flattened, and compound ones taken apart, on loading.
 struct step {
   enum step_kind {
     // normalizers: text -> text
@@ -17,13 +18,22 @@ struct step {
     STEP_SPLIT,
     STEP_PREFIX_SPACE,
     STEP_BYTE_LEVEL,
-    STEP_METASPACE
+    STEP_METASPACE,
+    // decoders: token texts -> text
+    DECODE_JOIN, // no decoder: a space between tokens
+    DECODE_BYTE_LEVEL,
+    DECODE_BYTE_FALLBACK,
+    DECODE_FUSE,
+    DECODE_REPLACE,
+    DECODE_STRIP,
+    DECODE_METASPACE
   } kind;
   struct pattern pattern; // REPLACE, SPLIT; METASPACE: the space to replace
-  char *content;          // REPLACE: the replacement; PREPEND; METASPACE: what stands for a space
-  int form;               // UNICODE: utf8proc options
-  bool left, right;       // STRIP
-  bool invert;            // SPLIT: what lies between the matches is the delimiter
+  char *content;    // REPLACE: the replacement; PREPEND; METASPACE: what stands for a space; DECODE_STRIP: a character
+  int form;         // UNICODE: utf8proc options
+  bool left, right; // STEP_STRIP
+  size_t start, stop; // DECODE_STRIP: most characters to take off at either end of a token
+  bool invert;        // SPLIT: what lies between the matches is the delimiter
   enum behavior { REMOVED, ISOLATED, MERGED_WITH_PREVIOUS, MERGED_WITH_NEXT, CONTIGUOUS } behavior; // SPLIT
   enum prepend { PREPEND_ALWAYS, PREPEND_FIRST, PREPEND_NEVER } prepend;                            // METASPACE
 };
@@ -32,11 +42,10 @@ struct steps {
   size_t count;
 };
 
-// value: the file's "normalizer" or "pre_tokenizer", or NULL. steps_free() also after a failure.
+// value: the file's "normalizer", "pre_tokenizer" or "decoder", or NULL. steps_free() also after a failure.
 deltaic_status normalizers_load(struct steps *steps, const json_t *value, struct json_reader *r);
 deltaic_status pretokenizers_load(struct steps *steps, const json_t *value, struct json_reader *r);
-// What a Metaspace pre-tokenizer or decoder says. *mark is the caller's, also after a failure.
-deltaic_status metaspace_load(char **mark, enum prepend *prepend, const json_t *value, struct json_reader *r);
+deltaic_status decoders_load(struct steps *steps, const json_t *value, struct json_reader *r);
 void steps_free(struct steps *steps);
 bool steps_have(const struct steps *steps, enum step_kind kind);
 #endif

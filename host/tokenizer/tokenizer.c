@@ -3,6 +3,7 @@
 // the rest is cut into words (pretokenize.c), and each word is merged (bpe.c). decoder.c goes the other way.
 #include "tokenizer.h"
 
+#include "added_tokens.h"
 #include "file.h"
 
 #include <sys/stat.h>
@@ -10,168 +11,14 @@
 // Ids that a post-processor may add, the text itself counting as one.
 enum { MAX_TEMPLATE = 256, TEXT_ITSELF = -1 };
 
-// A token that is looked for in the text before merging.
-struct added_token {
-  char *text;
-  size_t length;
-  int32_t id;
-  bool single_word; // only where no letter or digit touches it
-  bool left, right; // takes the white space before, after it
-};
-
-// Sorted by text, so that those with a common beginning are neighbours.
-struct added_tokens {
-  struct added_token *items;
-  size_t count;
-  size_t begin[257]; // items whose first byte is b are begin[b] ... begin[b + 1]
-};
-
 struct deltaic_tokenizer {
   struct vocabulary vocabulary;
   struct bpe bpe;
-  struct added_tokens raw;        // looked for in the text as it stands
-  struct added_tokens normalized; // looked for in the normalized text
-  struct steps normalizers, pretokenizers;
-  struct decode_steps decoders;
+  struct added_tokens raw, normalized; // looked for in the text as it stands, and in the normalized text
+  struct steps normalizers, pretokenizers, decoders;
   int32_t template[MAX_TEMPLATE]; // ids and TEXT_ITSELF
   size_t template_count;
 };
-
-// ---------------------------------------------------------------- added tokens
-
-static int compare_added(const void *left, const void *right) {
-  const struct added_token *a = left, *b = right;
-  size_t common = a->length < b->length ? a->length : b->length;
-  int order = memcmp(a->text, b->text, common);
-  return order ? order : a->length < b->length ? -1 : a->length > b->length;
-}
-
-static void added_sort(struct added_tokens *added) {
-  qsort(added->items, added->count, sizeof *added->items, compare_added);
-  size_t at = 0;
-  for (size_t b = 0; b < 257; b++) {
-    while (at < added->count && (unsigned char)added->items[at].text[0] < b) at++;
-    added->begin[b] = at;
-  }
-}
-
-static void added_free(struct added_tokens *added) {
-  for (size_t i = 0; i < added->count; i++) free(added->items[i].text);
-  free(added->items);
-}
-
-// The text to look for: as the file has it, or normalized.
-static deltaic_status added_text(const deltaic_tokenizer *t, const char *content, bool normalized,
-                                 struct added_token *token) {
-  struct text text = {0};
-  bool first = true;
-  deltaic_status status = DELTAIC_OK;
-  if (normalized) status = normalize(&t->normalizers, content, strlen(content), &first, &text);
-  if (!normalized) text_append(&text, content, strlen(content));
-  if (!status && text.failed) status = fail_memory("an added token", strlen(content));
-  if (status) text_free(&text);
-  token->text = text.bytes;
-  token->length = text.length;
-  return status;
-}
-
-static deltaic_status added_load(deltaic_tokenizer *t, const json_t *value, struct json_reader *r) {
-  bool special = json_bool(r, value, "special", false);
-  bool normalized = json_bool(r, value, "normalized", !special);
-  struct added_tokens *added = normalized ? &t->normalized : &t->raw;
-  struct added_token token = {.id = (int32_t)json_integer_value(json_object_get(value, "id")),
-                              .single_word = json_bool(r, value, "single_word", false),
-                              .left = json_bool(r, value, "lstrip", false),
-                              .right = json_bool(r, value, "rstrip", false)};
-  if (r->status) return r->status;
-  deltaic_status status = added_text(t, json_string_value(json_object_get(value, "content")), normalized, &token);
-  if (!status && token.length > 0)
-    added->items[added->count++] = token;
-  else
-    free(token.text); // normalized to nothing: never found
-  return status;
-}
-
-static deltaic_status added_load_all(deltaic_tokenizer *t, const json_t *values, struct json_reader *r) {
-  size_t count = json_array_size(values), index;
-  t->raw.items = calloc(count + 1, sizeof *t->raw.items);
-  t->normalized.items = calloc(count + 1, sizeof *t->normalized.items);
-  if (!t->raw.items || !t->normalized.items)
-    return fail_memory("the added tokens", (count + 1) * 2 * sizeof *t->raw.items);
-  json_t *value;
-  json_array_foreach(values, index, value) {
-    deltaic_status status = added_load(t, value, r);
-    if (status) return status;
-  }
-  added_sort(&t->raw);
-  added_sort(&t->normalized);
-  return DELTAIC_OK;
-}
-
-// The first of [begin, end) whose byte at `depth` is not below `byte`. All are longer than depth.
-static size_t added_bound(const struct added_tokens *added, size_t begin, size_t end, size_t depth, unsigned byte) {
-  while (begin < end) {
-    size_t middle = begin + (end - begin) / 2;
-    if ((unsigned char)added->items[middle].text[depth] < byte)
-      begin = middle + 1;
-    else
-      end = middle;
-  }
-  return begin;
-}
-
-// The longest added token that the text begins with, or NULL. Narrows the range of tokens byte by byte.
-static const struct added_token *added_match(const struct added_tokens *added, const char *text, size_t length) {
-  const struct added_token *best = NULL;
-  unsigned char lead = (unsigned char)text[0];
-  size_t begin = added->begin[lead], end = added->begin[lead + 1];
-  for (size_t depth = 1; begin < end; depth++) {
-    for (; begin < end && added->items[begin].length == depth; begin++) best = &added->items[begin];
-    if (depth == length) break;
-    unsigned next = (unsigned char)text[depth];
-    begin = added_bound(added, begin, end, depth, next);
-    end = added_bound(added, begin, end, depth, next + 1);
-  }
-  return best;
-}
-
-static size_t character_before(const char *text, size_t at) {
-  do at--;
-  while (((unsigned char)text[at] & 0xC0) == 0x80);
-  return at;
-}
-
-static bool stands_alone(const char *text, size_t length, size_t begin, size_t end) {
-  return (begin == 0 || !is_word(utf8_decode(text + character_before(text, begin)))) &&
-         (end == length || !is_word(utf8_decode(text + end)));
-}
-
-// Cuts [begin, begin + length) of pieces->text at its added tokens.
-static deltaic_status added_split(const struct added_tokens *added, size_t begin, size_t length, bool first,
-                                  struct pieces *pieces) {
-  const char *text = pieces->text.bytes + begin;
-  size_t done = 0; // what lies before is in pieces
-  deltaic_status status = DELTAIC_OK;
-  for (size_t at = 0; at < length && added->count > 0 && !status;) {
-    const struct added_token *token = added_match(added, text + at, length - at);
-    if (!token) {
-      at++;
-      continue;
-    }
-    size_t from = at, to = at + token->length;
-    at = to;
-    if (token->single_word && !stands_alone(text, length, from, to)) continue;
-    while (token->left && from > done && is_space(utf8_decode(text + character_before(text, from))))
-      from = character_before(text, from);
-    while (token->right && to < length && is_space(utf8_decode(text + to))) to += utf8_length(text[to]);
-    if (done < from) status = pieces_append(pieces, (struct piece){begin + done, from - done, -1, first && done == 0});
-    if (!status) status = pieces_append(pieces, (struct piece){.id = token->id});
-    done = to;
-  }
-  if (!status && done < length)
-    status = pieces_append(pieces, (struct piece){begin + done, length - done, -1, first && done == 0});
-  return status;
-}
 
 // ---------------------------------------------------------------- post-processor
 
@@ -275,7 +122,8 @@ static deltaic_status tokenizer_load(deltaic_tokenizer *t, const json_t *root, s
   if (!status) status = decoders_load(&t->decoders, json_object_get(root, "decoder"), r);
   if (!status) status = vocabulary_load(&t->vocabulary, json_object_get(model, "vocab"), added, r);
   if (!status) status = bpe_load(&t->bpe, &t->vocabulary, model, r);
-  if (!status) status = added_load_all(t, added, r);
+  if (!status) status = added_load(&t->raw, added, NULL, r);
+  if (!status) status = added_load(&t->normalized, added, &t->normalizers, r);
   if (!status) status = postprocessor_load(t, json_object_get(root, "post_processor"), r);
   return status ? status : r->status;
 }
@@ -324,7 +172,7 @@ void deltaic_tokenizer_close(deltaic_tokenizer *t) {
   added_free(&t->normalized);
   steps_free(&t->normalizers);
   steps_free(&t->pretokenizers);
-  decoders_free(&t->decoders);
+  steps_free(&t->decoders);
   free(t);
 }
 
@@ -334,7 +182,7 @@ int32_t deltaic_tokenizer_size(const deltaic_tokenizer *t) { return t ? t->vocab
 
 const char *deltaic_tokenizer_kind(const deltaic_tokenizer *t) {
   if (!t) return "";
-  if (steps_have(&t->pretokenizers, STEP_BYTE_LEVEL) || decoders_have(&t->decoders, DECODE_BYTE_LEVEL))
+  if (steps_have(&t->pretokenizers, STEP_BYTE_LEVEL) || steps_have(&t->decoders, DECODE_BYTE_LEVEL))
     return "byte-level BPE";
   return t->bpe.byte_fallback ? "BPE with byte fallback" : "BPE";
 }
@@ -347,7 +195,7 @@ const struct token *tokenizer_token(const deltaic_tokenizer *t, int32_t id) {
   return id < t->vocabulary.size && t->vocabulary.tokens[id].text ? &t->vocabulary.tokens[id] : NULL;
 }
 
-const struct decode_steps *tokenizer_decoders(const deltaic_tokenizer *t) { return &t->decoders; }
+const struct steps *tokenizer_decoders(const deltaic_tokenizer *t) { return &t->decoders; }
 
 // ---------------------------------------------------------------- encoding
 

@@ -2,7 +2,6 @@
 #ifndef TOKENIZER_H
 #define TOKENIZER_H
 #include "bpe.h"
-#include "decoder.h"
 #include "pretokenize.h"
 
 // deltaic_tokenizer_open() from memory. name: the file, for messages.
@@ -11,5 +10,5 @@ deltaic_status tokenizer_parse(const char *json, size_t bytes, const char *name,
 deltaic_status tokenizer_split(const deltaic_tokenizer *tokenizer, const char *text, size_t bytes, struct pieces *out);
 // NULL when no token has the id.
 const struct token *tokenizer_token(const deltaic_tokenizer *tokenizer, int32_t id);
-const struct decode_steps *tokenizer_decoders(const deltaic_tokenizer *tokenizer);
+const struct steps *tokenizer_decoders(const deltaic_tokenizer *tokenizer);
 #endif

@@ -86,9 +86,14 @@ static inline __attribute__((always_inline)) float lanes_dot(const float *a, con
   return lanes_sum(&sum);
 }
 float cpu_dot(const float *a, const float *b, size_t n);
-// y (M, N) += a (M, K) b (K, N) where a[m,k] = a[m * a_row + k * a_col]; every sum runs over k in order.
-void cpu_product(float *y, size_t y_stride, const float *a, size_t a_row, size_t a_col, const float *b, size_t b_stride,
-                 uint32_t M, uint32_t N, uint32_t K);
+// A matrix (rows, cols) in other numbers, perhaps transposed: number (m, k) is x[m * row + k * col].
+struct cpu_view {
+  const float *x;
+  size_t row, col;
+  uint32_t rows, cols;
+};
+// y (M, N) += a (M, K) b (K, N); every sum runs over k in order.
+void cpu_product(float *y, size_t y_stride, struct cpu_view a, const float *b, size_t b_stride, uint32_t N);
 
 static inline float sigmoid(float z) { return 1 / (1 + expf(-z)); }
 static inline float silu(float z) { return z / (1 + expf(-z)); }

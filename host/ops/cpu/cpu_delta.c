@@ -96,24 +96,29 @@ static float *output(const struct delta_task *k, uint32_t t) {
   return f32_row(&k->d->o, k->q->row + t) + (uint64_t)k->head * k->d->a.Dv + k->first;
 }
 
-static inline __attribute__((always_inline)) void step_columns(float *o, float *S, const float *q, const float *k,
-                                                               const float *v, float beta, float decay, uint32_t Dk,
+// What one step of one token does to S.
+struct rule_step {
+  const float *q, *k, *v;
+  float beta, decay;
+};
+
+static inline __attribute__((always_inline)) void step_columns(float *o, float *S, struct rule_step s, uint32_t Dk,
                                                                uint32_t Dv, uint32_t width) {
   float u[COLUMNS], out[COLUMNS];
-  read_state(u, S, k, decay, Dk, Dv, width);
-  for (uint32_t j = 0; j < width; j++) u[j] = beta * (v[j] - u[j]);
+  read_state(u, S, s.k, s.decay, Dk, Dv, width);
+  for (uint32_t j = 0; j < width; j++) u[j] = s.beta * (s.v[j] - u[j]);
   for (uint32_t j = 0; j < width; j++) out[j] = 0;
-  write_state(out, S, k, q, u, Dk, Dv, width);
+  write_state(out, S, s.k, s.q, u, Dk, Dv, width);
   memcpy(o, out, width * sizeof(float));
 }
 
 // One householder step. For all COLUMNS the width is a constant, so that y, u and o stay in registers.
-CPU_CLONES static void recurrent_step(float *o, float *S, const float *q, const float *k, const float *v, float beta,
-                                      float decay, uint32_t Dk, uint32_t Dv, uint32_t width) {
+CPU_CLONES static void recurrent_step(float *o, float *S, struct rule_step s, uint32_t Dk, uint32_t Dv,
+                                      uint32_t width) {
   if (width == COLUMNS)
-    step_columns(o, S, q, k, v, beta, decay, Dk, Dv, COLUMNS);
+    step_columns(o, S, s, Dk, Dv, COLUMNS);
   else
-    step_columns(o, S, q, k, v, beta, decay, Dk, Dv, width);
+    step_columns(o, S, s, Dk, Dv, width);
 }
 
 static void delta_recurrent(const struct delta_task *k) {
@@ -122,9 +127,11 @@ static void delta_recurrent(const struct delta_task *k) {
     uint32_t width = k->width - first < COLUMNS ? k->width - first : COLUMNS;
     for (uint32_t t = 0; t < k->q->T; t++) {
       float *o = output(k, t) + first;
-      for (uint32_t m = 0; m < a->n; m++)
-        recurrent_step(o, k->S + first, query(k, t), key(k, t, m), value(k, t, m) + first, strength(k, t, m),
-                       m ? 1 : expf(log_decay(k, t)), a->Dk, a->Dv, width);
+      for (uint32_t m = 0; m < a->n; m++) {
+        const struct rule_step s = {query(k, t), key(k, t, m), value(k, t, m) + first, strength(k, t, m),
+                                    m ? 1 : expf(log_decay(k, t))};
+        recurrent_step(o, k->S + first, s, a->Dk, a->Dv, width);
+      }
       for (uint32_t j = 0; j < width; j++) o[j] *= k->scale;
     }
   }
@@ -166,7 +173,7 @@ static void chunk_load(const struct delta_task *k, struct chunk *c) {
     c->beta[r] = strength(k, c->first + r / n, r % n);
   }
   memset(k->V, 0, (uint64_t)c->rows * width * sizeof(float));
-  cpu_product(k->V, width, k->K, 1, c->rows, k->S, k->d->a.Dv, c->rows, width, Dk);
+  cpu_product(k->V, width, (struct cpu_view){k->K, 1, c->rows, c->rows, Dk}, k->S, k->d->a.Dv, width);
   for (uint32_t r = 0; r < c->rows; r++) {
     const float *restrict v = value(k, c->first + r / n, r % n);
     float *restrict u = k->V + (uint64_t)r * width, decay = expf((float)c->G[r / n]), beta = c->beta[r];
@@ -175,39 +182,40 @@ static void chunk_load(const struct delta_task *k, struct chunk *c) {
 }
 
 // A (M, rows) = x (M, Dk) K. Row i of x needs only the columns before (i + 1) * n; not all others are computed.
-static void chunk_dots(struct chunk *c, const float *x, size_t x_row, size_t x_col, const float *K, uint32_t M,
-                       uint32_t n, uint32_t Dk) {
-  uint32_t R = c->rows;
+static void chunk_dots(struct chunk *c, struct cpu_view x, const float *K, uint32_t n) {
+  uint32_t R = c->rows, M = x.rows;
   memset(c->A, 0, M * R * sizeof(float));
-  for (uint32_t i = 0; i < M; i += SOLVE_ROWS) {
+  for (uint32_t i = 0; i < M; i += SOLVE_ROWS, x.x += SOLVE_ROWS * x.row) {
     uint32_t end = M - i < SOLVE_ROWS ? M : i + SOLVE_ROWS, columns = (uint32_t)round_up(end * n, 2 * LANES);
-    cpu_product(c->A + i * R, R, x + i * x_row, x_row, x_col, K, R, end - i, columns < R ? columns : R, Dk);
+    x.rows = end - i;
+    cpu_product(c->A + i * R, R, x, K, R, columns < R ? columns : R);
   }
 }
 
 // V <- (I + A)^-1 V. A is stored negated, so that rows are added.
 static void chunk_solve(const struct delta_task *k, struct chunk *c) {
   uint32_t n = k->d->a.n, Dk = k->d->a.Dk, R = c->rows, width = k->width;
-  chunk_dots(c, k->K, 1, R, k->K, R, 1, Dk);
+  chunk_dots(c, (struct cpu_view){k->K, 1, R, R, Dk}, k->K, 1);
   for (uint32_t r = 0; r < R; r++)
     for (uint32_t s = 0; s < r; s++) c->A[r * R + s] *= -c->beta[r] * c->decay[r / n][s / n];
   for (uint32_t r0 = 0; r0 < R; r0 += SOLVE_ROWS) {
     uint32_t end = R - r0 < SOLVE_ROWS ? R : r0 + SOLVE_ROWS;
     float *block = k->V + (uint64_t)r0 * width;
-    cpu_product(block, width, c->A + r0 * R, R, 1, k->V, width, end - r0, width, r0);
+    cpu_product(block, width, (struct cpu_view){c->A + r0 * R, R, 1, end - r0, r0}, k->V, width, width);
     for (uint32_t r = r0 + 1; r < end; r++)
-      cpu_product(k->V + (uint64_t)r * width, width, c->A + r * R + r0, R, 1, block, width, 1, width, r - r0);
+      cpu_product(k->V + (uint64_t)r * width, width, (struct cpu_view){c->A + r * R + r0, R, 1, 1, r - r0}, block,
+                  width, width);
   }
 }
 
 static void chunk_output(const struct delta_task *k, struct chunk *c) {
   uint32_t n = k->d->a.n, Dk = k->d->a.Dk, R = c->rows, width = k->width;
-  size_t stride = k->d->o.stride, q_stride = k->d->qkv.stride;
+  size_t stride = k->d->o.stride;
   float *o = output(k, c->first);
-  const float *q = query(k, c->first);
+  const struct cpu_view q = {query(k, c->first), k->d->qkv.stride, 1, c->tokens, Dk};
   for (uint32_t t = 0; t < c->tokens; t++) memset(o + t * stride, 0, width * sizeof(float));
-  cpu_product(o, stride, q, q_stride, 1, k->S, k->d->a.Dv, c->tokens, width, Dk);
-  chunk_dots(c, q, q_stride, 1, k->K, c->tokens, n, Dk);
+  cpu_product(o, stride, q, k->S, k->d->a.Dv, width);
+  chunk_dots(c, q, k->K, n);
   for (uint32_t t = 0; t < c->tokens; t++) {
     float decay = k->scale * expf((float)c->G[t]);
     for (uint32_t j = 0; j < width; j++) o[t * stride + j] *= decay;
@@ -215,7 +223,7 @@ static void chunk_output(const struct delta_task *k, struct chunk *c) {
   }
   for (uint32_t t = 0; t < c->tokens; t += SOLVE_ROWS) { // only as far as the last token of these rows sees
     uint32_t end = c->tokens - t < SOLVE_ROWS ? c->tokens : t + SOLVE_ROWS;
-    cpu_product(o + t * stride, stride, c->A + t * R, R, 1, k->V, width, end - t, width, end * n);
+    cpu_product(o + t * stride, stride, (struct cpu_view){c->A + t * R, R, 1, end - t, end * n}, k->V, width, width);
   }
 }
 
@@ -228,7 +236,7 @@ static void chunk_state(const struct delta_task *k, const struct chunk *c) {
     for (uint32_t i = 0; i < Dk; i++)
       for (uint32_t j = 0; j < width; j++) k->S[(uint64_t)i * Dv + j] *= decay;
   }
-  cpu_product(k->S, Dv, k->K, c->rows, 1, k->V, width, Dk, width, c->rows);
+  cpu_product(k->S, Dv, (struct cpu_view){k->K, c->rows, 1, Dk, c->rows}, k->V, width, width);
 }
 
 static void delta_chunks(const struct delta_task *k) {

@@ -143,8 +143,9 @@ static void chunk_load(const struct hh_task *k, const struct hh_chunk *c) {
   size_t stride = k->h->qkv.stride;
   memset(k->Y, 0, (uint64_t)c->rows * width * sizeof(float));
   for (uint32_t b = 0; b < r; b++)
-    cpu_product(k->Y + b * width, (size_t)r * width, key(k, c->first) + b * k->d, stride, 1,
-                k->S + (uint64_t)b * k->d * k->h->a.Dv, k->h->a.Dv, c->tokens, width, k->d);
+    cpu_product(k->Y + b * width, (size_t)r * width,
+                (struct cpu_view){key(k, c->first) + b * k->d, stride, 1, c->tokens, k->d},
+                k->S + (uint64_t)b * k->d * k->h->a.Dv, k->h->a.Dv, width);
   for (uint32_t n = 0; n < c->tokens; n++) {
     const float *v = value(k, c->first + n), *y = k->Y + (uint64_t)n * r * width;
     float decay = expf((float)c->G[n]);
@@ -163,8 +164,8 @@ static void chunk_load(const struct hh_task *k, const struct hh_chunk *c) {
 static void chunk_solve(const struct hh_task *k, const struct hh_chunk *c) {
   uint32_t r = k->h->a.r, width = k->width;
   for (uint32_t n = 1; n < c->tokens; n++)
-    cpu_product(k->U + (uint64_t)n * r * width, width, c->A + n * r * c->rows, c->rows, 1, k->U, width, r, width,
-                n * r);
+    cpu_product(k->U + (uint64_t)n * r * width, width, (struct cpu_view){c->A + n * r * c->rows, c->rows, 1, r, n * r},
+                k->U, width, width);
 }
 
 static void chunk_output(const struct hh_task *k, const struct hh_chunk *c) {
@@ -172,11 +173,13 @@ static void chunk_output(const struct hh_task *k, const struct hh_chunk *c) {
   size_t stride = k->h->o.stride;
   float *o = output(k, c->first);
   for (uint32_t n = 0; n < c->tokens; n++) memset(o + n * stride, 0, width * sizeof(float));
-  cpu_product(o, stride, query(k, c->first), k->h->qkv.stride, 1, k->S, k->h->a.Dv, c->tokens, width, Dk);
+  cpu_product(o, stride, (struct cpu_view){query(k, c->first), k->h->qkv.stride, 1, c->tokens, Dk}, k->S, k->h->a.Dv,
+              width);
   for (uint32_t n = 0; n < c->tokens; n++) {
     float decay = k->h->a.scale * expf((float)c->G[n]);
     for (uint32_t j = 0; j < width; j++) o[n * stride + j] *= decay;
-    cpu_product(o + n * stride, stride, c->P + n * c->rows, c->rows, 1, k->U, width, 1, width, (n + 1) * r);
+    cpu_product(o + n * stride, stride, (struct cpu_view){c->P + n * c->rows, c->rows, 1, 1, (n + 1) * r}, k->U, width,
+                width);
   }
 }
 
@@ -188,8 +191,9 @@ static void chunk_state(const struct hh_task *k, const struct hh_chunk *c) {
   for (uint32_t i = 0; i < Dk; i++)
     for (uint32_t j = 0; j < width; j++) k->S[(uint64_t)i * Dv + j] *= decay;
   for (uint32_t b = 0; b < r; b++)
-    cpu_product(k->S + (uint64_t)b * k->d * Dv, Dv, key(k, c->first) + b * k->d, 1, k->h->qkv.stride, k->U + b * width,
-                (size_t)r * width, k->d, width, c->tokens);
+    cpu_product(k->S + (uint64_t)b * k->d * Dv, Dv,
+                (struct cpu_view){key(k, c->first) + b * k->d, 1, k->h->qkv.stride, k->d, c->tokens}, k->U + b * width,
+                (size_t)r * width, width);
 }
 
 static void hh_chunks(const struct hh_task *k) {

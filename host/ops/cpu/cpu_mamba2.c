@@ -79,37 +79,41 @@ static void add_skip(const struct mamba2_task *k, uint32_t t) {
 }
 
 // S <- decay S + B^T u, and y = C S in the same pass. u and y have `width` columns.
-static inline __attribute__((always_inline)) void step(float *restrict y, float *restrict S, const float *B,
-                                                       const float *C, const float *restrict u, float decay, uint32_t N,
-                                                       uint32_t P, uint32_t width) {
+struct rule_step {
+  const float *B, *C, *x;
+  float dt, decay;
+};
+
+// S <- decay S + B^T u,  y = C S on the way. u and y are of `width` columns.
+static inline __attribute__((always_inline)) void step(float *restrict y, float *restrict S, struct rule_step s,
+                                                       const float *restrict u, uint32_t N, uint32_t P,
+                                                       uint32_t width) {
   for (uint32_t j = 0; j < width; j++) y[j] = 0;
   for (uint32_t i = 0; i < N; i++)
     for (uint32_t j = 0; j < width; j++) {
-      float s = decay * S[(uint64_t)i * P + j] + B[i] * u[j];
-      S[(uint64_t)i * P + j] = s;
-      y[j] += C[i] * s;
+      float new = s.decay *S[(uint64_t)i * P + j] + s.B[i] * u[j];
+      S[(uint64_t)i * P + j] = new;
+      y[j] += s.C[i] * new;
     }
 }
 
 // For all COLUMNS the width is a constant, so that u and y stay in registers.
-CPU_CLONES static void recurrent_step(float *to, float *S, const float *B, const float *C, const float *x, float dt,
-                                      float decay, uint32_t N, uint32_t P, uint32_t width) {
+CPU_CLONES static void recurrent_step(float *to, float *S, struct rule_step s, uint32_t N, uint32_t P, uint32_t width) {
   float u[COLUMNS], y[COLUMNS];
-  for (uint32_t j = 0; j < width; j++) u[j] = dt * x[j];
+  for (uint32_t j = 0; j < width; j++) u[j] = s.dt * s.x[j];
   if (width == COLUMNS)
-    step(y, S, B, C, u, decay, N, P, COLUMNS);
+    step(y, S, s, u, N, P, COLUMNS);
   else
-    step(y, S, B, C, u, decay, N, P, width);
+    step(y, S, s, u, N, P, width);
   memcpy(to, y, width * sizeof(float));
 }
 
 static void mamba2_recurrent(const struct mamba2_task *k) {
   const struct mamba2_args *a = &k->m->a;
   for (uint32_t t = 0; t < k->q->T; t++) {
-    float dt = step_size(k, t), decay = expf(log_decay(k, t));
-    for (uint32_t p = 0; p < a->P; p += COLUMNS)
-      recurrent_step(output(k, t) + p, k->S + p, write_key(k, t), read_key(k, t), input(k, t) + p, dt, decay, a->N,
-                     a->P, a->P - p < COLUMNS ? a->P - p : COLUMNS);
+    struct rule_step s = {write_key(k, t), read_key(k, t), input(k, t), step_size(k, t), expf(log_decay(k, t))};
+    for (uint32_t p = 0; p < a->P; p += COLUMNS, s.x += COLUMNS)
+      recurrent_step(output(k, t) + p, k->S + p, s, a->N, a->P, a->P - p < COLUMNS ? a->P - p : COLUMNS);
     add_skip(k, t);
   }
 }
@@ -148,10 +152,11 @@ static void chunk_output(const struct mamba2_task *k, struct chunk *c) {
   const float *C = read_key(k, c->first);
   for (uint32_t t = 0; t < T; t++) memset(y + t * stride, 0, a->P * sizeof(float));
   memset(c->M, 0, sizeof c->M);
-  cpu_product(y, stride, C, C_stride, 1, k->S, a->P, T, a->P, a->N);
+  cpu_product(y, stride, (struct cpu_view){C, C_stride, 1, T, a->N}, k->S, a->P, a->P);
   for (uint32_t t = 0; t < T; t += ROWS) {
     uint32_t end = T - t < ROWS ? T : t + ROWS, cols = (uint32_t)round_up(end, 2 * LANES);
-    cpu_product(c->M + t * T, T, C + t * C_stride, C_stride, 1, k->B, T, end - t, cols < T ? cols : T, a->N);
+    cpu_product(c->M + t * T, T, (struct cpu_view){C + t * C_stride, C_stride, 1, end - t, a->N}, k->B, T,
+                cols < T ? cols : T);
   }
   for (uint32_t t = 0; t < T; t++) {
     float decay = expf((float)c->G[t]);
@@ -160,7 +165,7 @@ static void chunk_output(const struct mamba2_task *k, struct chunk *c) {
   }
   for (uint32_t t = 0; t < T; t += ROWS) {
     uint32_t end = T - t < ROWS ? T : t + ROWS;
-    cpu_product(y + t * stride, stride, c->M + t * T, T, 1, k->V, a->P, end - t, a->P, end);
+    cpu_product(y + t * stride, stride, (struct cpu_view){c->M + t * T, T, 1, end - t, end}, k->V, a->P, a->P);
   }
   for (uint32_t t = 0; t < T; t++) add_skip(k, c->first + t);
 }
@@ -174,7 +179,7 @@ static void chunk_state(const struct mamba2_task *k, const struct chunk *c) {
     for (uint32_t p = 0; p < a->P; p++) k->V[(uint64_t)t * a->P + p] *= fade;
   }
   for (uint64_t i = 0; i < (uint64_t)a->N * a->P; i++) k->S[i] *= decay;
-  cpu_product(k->S, a->P, k->B, c->tokens, 1, k->V, a->P, a->N, a->P, c->tokens);
+  cpu_product(k->S, a->P, (struct cpu_view){k->B, c->tokens, 1, a->N, c->tokens}, k->V, a->P, a->P);
 }
 
 static void mamba2_chunks(const struct mamba2_task *k) {

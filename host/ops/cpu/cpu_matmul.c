@@ -144,46 +144,47 @@ INLINE void pack(panel_strip strip, const char *w, size_t w_bytes, uint32_t rows
   }
 }
 
-// sums (R, S strips of LANES) += x (R, first ... end - 1) panel (same, S strips), in registers. R and S are constants.
-INLINE void tile(float *sums, const float *x, size_t x_stride, panel_strip *panel, uint32_t first, uint32_t end,
-                 const uint32_t R, const uint32_t S) {
-  lanes s[TILE_T][STRIPS] = {{{0}}};
-  for (uint32_t k = first; k < end; k++) {
-    lanes b[STRIPS];
+// n columns of some strips; `block` of them are summed up by themselves.
+struct panel {
+  panel_strip *strips;
+  uint32_t n, block;
+};
+
+// sums (R, S strips of LANES) += x (R, n) panel (n, S strips), in registers. R and S are constants.
+INLINE void tile(float *sums, const float *x, size_t x_stride, struct panel panel, const uint32_t R, const uint32_t S) {
+  for (uint32_t first = 0; first < panel.n; first += panel.block) {
+    const uint32_t end = panel.n - first < panel.block ? panel.n : first + panel.block;
+    lanes s[TILE_T][STRIPS] = {{{0}}};
+    for (uint32_t k = first; k < end; k++) {
+      lanes b[STRIPS];
 #pragma GCC unroll 8
-    for (uint32_t j = 0; j < S; j++) b[j] = *(const lanes *)panel[j][k];
+      for (uint32_t j = 0; j < S; j++) b[j] = *(const lanes *)panel.strips[j][k];
+#pragma GCC unroll 8
+      for (uint32_t i = 0; i < R; i++)
+#pragma GCC unroll 8
+        for (uint32_t j = 0; j < S; j++) s[i][j] += x[i * x_stride + k] * b[j];
+    }
 #pragma GCC unroll 8
     for (uint32_t i = 0; i < R; i++)
 #pragma GCC unroll 8
-      for (uint32_t j = 0; j < S; j++) s[i][j] += x[i * x_stride + k] * b[j];
+      for (uint32_t j = 0; j < S; j++) *(lanes *)(sums + i * PANEL + j * LANES) += s[i][j];
   }
-#pragma GCC unroll 8
-  for (uint32_t i = 0; i < R; i++)
-#pragma GCC unroll 8
-    for (uint32_t j = 0; j < S; j++) *(lanes *)(sums + i * PANEL + j * LANES) += s[i][j];
-}
-
-// The same for n columns, with `block` columns in each partial sum.
-INLINE void tile_of_blocks(float *sums, const float *x, size_t x_stride, panel_strip *panel, uint32_t n, uint32_t block,
-                           const uint32_t R, const uint32_t S) {
-  for (uint32_t k = 0; k < n; k += block) tile(sums, x, x_stride, panel, k, n - k < block ? n : k + block, R, S);
 }
 
 // sums (T, PANEL) += x (T, n) panel (n, PANEL), R tokens and S strips at a time; the last R may go beyond T.
-INLINE void tiles(float *sums, const float *x, size_t x_stride, uint32_t T, panel_strip *panel, uint32_t n,
-                  uint32_t block, const uint32_t R, const uint32_t S) {
+INLINE void tiles(float *sums, const float *x, size_t x_stride, uint32_t T, struct panel panel, const uint32_t R,
+                  const uint32_t S) {
   float last[TILE_T][K_BLOCK];
   uint32_t full = T / R * R;
   for (uint32_t i = 0; i < R; i++)
     if (full + i < T)
-      memcpy(last[i], x + (full + i) * x_stride, n * sizeof(float));
+      memcpy(last[i], x + (full + i) * x_stride, panel.n * sizeof(float));
     else
-      memset(last[i], 0, n * sizeof(float));
-  for (uint32_t j = 0; j < STRIPS; j += S) {
+      memset(last[i], 0, panel.n * sizeof(float));
+  for (uint32_t j = 0; j < STRIPS; j += S, panel.strips += S) {
     float *to = sums + j * LANES;
-    for (uint32_t t = 0; t < full; t += R)
-      tile_of_blocks(to + t * PANEL, x + t * x_stride, x_stride, panel + j, n, block, R, S);
-    if (full < T) tile_of_blocks(to + full * PANEL, last[0], K_BLOCK, panel + j, n, block, R, S);
+    for (uint32_t t = 0; t < full; t += R) tile(to + t * PANEL, x + t * x_stride, x_stride, panel, R, S);
+    if (full < T) tile(to + full * PANEL, last[0], K_BLOCK, panel, R, S);
   }
 }
 
@@ -192,8 +193,7 @@ INLINE void tiles(float *sums, const float *x, size_t x_stride, uint32_t T, pane
 struct matmul_kernels {
   void (*dots)(float *y, const float *x, const char *w, size_t w_bytes, uint32_t K, enum dtype dtype);
   void (*pack)(panel_strip strip, const char *w, size_t w_bytes, uint32_t rows, uint32_t n, enum dtype dtype);
-  void (*tiles)(float *sums, const float *x, size_t x_stride, uint32_t T, panel_strip *panel, uint32_t n,
-                uint32_t block);
+  void (*tiles)(float *sums, const float *x, size_t x_stride, uint32_t T, struct panel panel);
 };
 
 // The registers hold R x S vectors of LANES floats, and S vectors of the panel.
@@ -214,9 +214,8 @@ struct matmul_kernels {
     default: pack(strip, w, w_bytes, rows, n, DTYPE_F32);                                                              \
     }                                                                                                                  \
   }                                                                                                                    \
-  attribute static void tiles_##name(float *sums, const float *x, size_t x_stride, uint32_t T, panel_strip *panel,     \
-                                     uint32_t n, uint32_t block) {                                                     \
-    tiles(sums, x, x_stride, T, panel, n, block, R, S);                                                                \
+  attribute static void tiles_##name(float *sums, const float *x, size_t x_stride, uint32_t T, struct panel panel) {   \
+    tiles(sums, x, x_stride, T, panel, R, S);                                                                          \
   }                                                                                                                    \
   static const struct matmul_kernels name = {dots_##name, pack_##name, tiles_##name};
 
@@ -319,7 +318,7 @@ static void tiles_task(void *context, uint64_t index, uint32_t worker) {
   for (uint32_t k = 0; k < K; k += K_BLOCK) {
     uint32_t n = K - k < K_BLOCK ? K - k : K_BLOCK;
     for (uint32_t s = 0; s < STRIPS; s++) pack_strip(m, panel[s], first + s * LANES, k, n);
-    m->kernels->tiles(sums, f32_row(&m->x, t) + k, m->x.stride, T, panel, n, m->block);
+    m->kernels->tiles(sums, f32_row(&m->x, t) + k, m->x.stride, T, (struct panel){panel, n, m->block});
   }
   for (uint32_t i = 0; i < T; i++) store(m, t + i, first, rows, sums + i * PANEL);
 }

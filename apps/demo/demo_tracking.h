@@ -1,0 +1,52 @@
+// demo_tracking.h: what `deltaic demo state-tracking` is asked for, and what it finds out.
+#ifndef DEMO_TRACKING_H
+#define DEMO_TRACKING_H
+#include "common.h"
+#include "demo_tracker.h"
+#include "engine.h"
+
+enum { DECADES = 8, COMPARED = 1000 };
+
+struct tracking_request {
+  struct engine_options engine;
+  struct tracker_options tracker;
+  const char *group, *out, *repeat;
+  uint32_t length, words;
+  uint64_t seed;
+  bool swaps, alone, force, as_json;
+};
+
+struct tracking_sample { // of the first word
+  uint64_t step;
+  struct state_error error;
+  double lead; // least lead of the right element's logit since the sample before; 1: what the construction has
+};
+
+struct tracking_result {
+  uint64_t right[DECADES], total[DECADES]; // steps 1 to 10, 11 to 100, ...
+  struct tracking_sample samples[DECADES + 1];
+  size_t sample_count;
+  double seconds;
+};
+
+struct tracking {
+  const struct tracking_request *r;
+  struct group group;
+  struct tracker tracker;
+  struct engine engine; // its model is the one at work
+  uint32_t *words;      // (words, length) elements
+  struct progress progress;
+};
+
+struct tracking_variant {
+  uint32_t steps;
+  bool no_negatives;
+  struct tracking_result result;
+};
+
+// Standard output; json: an exit code.
+void tracking_print(const struct tracking *d, const struct tracking_result *results,
+                    const struct tracking_variant *variants, size_t count);
+int tracking_json(const struct tracking *d, const struct tracking_result *results,
+                  const struct tracking_variant *variants, size_t count);
+#endif
