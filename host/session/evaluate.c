@@ -92,7 +92,7 @@ static deltaic_status eval_slice(struct deltaic_session *s, struct work *w) {
   deltaic_status status = slice_run(s, w);
   if (status != DELTAIC_OK) return status;
   for (uint32_t k = 0; k < w->count; k++) {
-    const struct part *p = &w->parts[k];
+    const struct piece_rows *p = &w->parts[k];
     w->done[p->piece] += p->T;
     s->slots[w->pieces[p->piece].sequence].position += p->T;
   }
