@@ -70,7 +70,7 @@ static void check_refusals(deltaic_device *device) {
                                  offsetof(deltaic_operator, heads), offsetof(deltaic_operator, key),
                                  offsetof(deltaic_operator, value)};
   const deltaic_operator good = operator(8, 2, 16, 16);
-  const char *sizes_said = "do not go together";
+  const char *sizes_said = "do not match";
   deltaic_operator_result r;
   for (int i = 0; i < 5; i++) {
     deltaic_operator o = good;
@@ -147,13 +147,13 @@ static void check_refused_matmuls(deltaic_device *device) {
   const deltaic_matmul good = matmul(2, 16, 16, DELTAIC_PRECISION_FAST);
   deltaic_matmul m = good;
   deltaic_matmul_result r;
-  refused_matmul(device, matmul(0, 16, 16, DELTAIC_PRECISION_FAST), DELTAIC_INVALID_ARGUMENT, "eights");
-  refused_matmul(device, matmul(2, 0, 16, DELTAIC_PRECISION_FAST), DELTAIC_INVALID_ARGUMENT, "eights");
-  refused_matmul(device, matmul(2, 16, 0, DELTAIC_PRECISION_FAST), DELTAIC_INVALID_ARGUMENT, "eights");
-  refused_matmul(device, matmul(2, 16, 12, DELTAIC_PRECISION_FAST), DELTAIC_INVALID_ARGUMENT, "eights");
-  refused_matmul(device, matmul(2, 16, 16, (deltaic_precision)2), DELTAIC_INVALID_ARGUMENT, "eights");
+  refused_matmul(device, matmul(0, 16, 16, DELTAIC_PRECISION_FAST), DELTAIC_INVALID_ARGUMENT, "a multiple of 8");
+  refused_matmul(device, matmul(2, 0, 16, DELTAIC_PRECISION_FAST), DELTAIC_INVALID_ARGUMENT, "a multiple of 8");
+  refused_matmul(device, matmul(2, 16, 0, DELTAIC_PRECISION_FAST), DELTAIC_INVALID_ARGUMENT, "a multiple of 8");
+  refused_matmul(device, matmul(2, 16, 12, DELTAIC_PRECISION_FAST), DELTAIC_INVALID_ARGUMENT, "a multiple of 8");
+  refused_matmul(device, matmul(2, 16, 16, (deltaic_precision)2), DELTAIC_INVALID_ARGUMENT, "a multiple of 8");
   m.repeat = 1001;
-  refused_matmul(device, m, DELTAIC_INVALID_ARGUMENT, "eights");
+  refused_matmul(device, m, DELTAIC_INVALID_ARGUMENT, "a multiple of 8");
   m = good, m.size = 0;
   refused_matmul(device, m, DELTAIC_INVALID_ARGUMENT, "size");
   refused_matmul(device, matmul(1 << 20, 16, 1 << 20, DELTAIC_PRECISION_FAST), DELTAIC_UNSUPPORTED, "larger than");
