@@ -74,6 +74,15 @@ static inline void on_every_device(device_test test) {
   deltaic_context_free(context);
 }
 
+// Software compiles each model's shapes for seconds: on Vulkan devices tests that go through models have the first few,
+// unless DELTAIC_TEST_ALL=1 wants all.
+static inline bool test_all_on(deltaic_device *device) {
+  const char *all = getenv("DELTAIC_TEST_ALL");
+  deltaic_device_info info;
+  deltaic_device_get_info(device, &info);
+  return info.kind == DELTAIC_DEVICE_CPU || (all && !strcmp(all, "1"));
+}
+
 static inline const char *device_name(deltaic_device *device) {
   static char name[256];
   deltaic_device_info info;
