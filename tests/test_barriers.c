@@ -106,15 +106,9 @@ static void check_batches(deltaic_device *device) {
   for (size_t i = 0; is_vulkan(device) && i < sizeof models / sizeof *models; i++) check_batch(device, models[i]);
 }
 
-static void no_recording_of_a_model_has_a_hazard(void **state) {
-  (void)state;
-  on_every_device(check_models);
-}
+static void no_recording_of_a_model_has_a_hazard(void **state) { on_every_device(check_models); }
 
-static void texts_side_by_side_have_no_hazard(void **state) {
-  (void)state;
-  on_every_device(check_batches);
-}
+static void texts_side_by_side_have_no_hazard(void **state) { on_every_device(check_batches); }
 
 // ---------------------------------------------------------------- barriers left out
 
@@ -156,7 +150,6 @@ static void left_out_on(deltaic_device *device) {
 
 // These recordings are wrong and are run: what they compute is of no interest. So no layer of ours watches.
 static void a_barrier_left_out_of_a_model_is_found(void **state) {
-  (void)state;
   deltaic_context_options options = {.size = sizeof options, .cache_dir = ""};
   deltaic_context *context;
   deltaic_device_info infos[16];
@@ -211,10 +204,7 @@ static void check_submits(deltaic_device *device) {
   close_session(s, model);
 }
 
-static void a_token_is_one_submit_and_its_logits_one_more(void **state) {
-  (void)state;
-  on_every_device(check_submits);
-}
+static void a_token_is_one_submit_and_its_logits_one_more(void **state) { on_every_device(check_submits); }
 
 // DELTAIC_TEST_FILTER: only the tests that match it.
 int main(void) {

@@ -162,10 +162,7 @@ static void check_mixers(deltaic_device *device) {
   }
 }
 
-static void texts_of_different_lengths_become_what_they_are_alone(void **state) {
-  (void)state;
-  on_every_device(check_mixers);
-}
+static void texts_of_different_lengths_become_what_they_are_alone(void **state) { on_every_device(check_mixers); }
 
 static void assert_score(deltaic_score score, const float *logits, int32_t target) {
   uint32_t likeliest = 0;
@@ -219,10 +216,7 @@ static void check_scores(deltaic_device *device) {
   }
 }
 
-static void scores_are_those_of_the_logits(void **state) {
-  (void)state;
-  on_every_device(check_scores);
-}
+static void scores_are_those_of_the_logits(void **state) { on_every_device(check_scores); }
 
 // A long text among many short ones is walked in chunks, as alone; among short ones alone nothing is.
 static void check_rule(deltaic_device *device, const char *path, size_t longest, bool chunks) {
@@ -252,10 +246,7 @@ static void check_rules(deltaic_device *device) {
   }
 }
 
-static void a_long_text_among_short_ones_takes_chunks(void **state) {
-  (void)state;
-  on_every_device(check_rules);
-}
+static void a_long_text_among_short_ones_takes_chunks(void **state) { on_every_device(check_rules); }
 
 // ---------------------------------------------------------------- drawing
 
@@ -307,10 +298,7 @@ static void check_draws(deltaic_device *device) {
   }
 }
 
-static void every_text_draws_what_it_draws_alone_whoever_steps_with_it(void **state) {
-  (void)state;
-  on_every_device(check_draws);
-}
+static void every_text_draws_what_it_draws_alone_whoever_steps_with_it(void **state) { on_every_device(check_draws); }
 
 static void check_many(deltaic_device *device) {
   enum { STEPS = 6 };
@@ -338,10 +326,7 @@ static void check_many(deltaic_device *device) {
   deltaic_model_close(model);
 }
 
-static void sixty_four_texts_step_together(void **state) {
-  (void)state;
-  on_every_device(check_many);
-}
+static void sixty_four_texts_step_together(void **state) { on_every_device(check_many); }
 
 // The first step of n texts records: beside the layers there are mark, embed, the head, its scatter and, on matrices,
 // the first norm. With a few texts or on matrices, a layer's norms belong to its products.
@@ -387,10 +372,7 @@ static void check_fast(deltaic_device *device) {
   deltaic_model_close(model);
 }
 
-static void fast_steps_of_many_texts_are_near_the_exact(void **state) {
-  (void)state;
-  on_every_device(check_fast);
-}
+static void fast_steps_of_many_texts_are_near_the_exact(void **state) { on_every_device(check_fast); }
 
 // As on a GPU, whose products share tiles where these are few (lavapipe's never do): prompts, one after the other. The
 // sums that are left show that some did; no ticket is left.
@@ -434,10 +416,7 @@ static void check_shared_tiles(deltaic_device *device) {
   b->parts_bytes = own_bytes;
 }
 
-static void prompts_share_tiles_where_these_are_few(void **state) {
-  (void)state;
-  on_every_device(check_shared_tiles);
-}
+static void prompts_share_tiles_where_these_are_few(void **state) { on_every_device(check_shared_tiles); }
 
 static void check_counters(deltaic_device *device) {
   deltaic_device_info info;
@@ -465,7 +444,6 @@ static void check_counters(deltaic_device *device) {
 }
 
 static void a_step_of_many_is_one_submit_recorded_once_for_each_number_of_texts(void **state) {
-  (void)state;
   on_every_device(check_counters);
 }
 
@@ -532,10 +510,7 @@ static void check_copies(deltaic_device *device) {
   }
 }
 
-static void a_copied_loaded_or_reset_text_goes_on_as_its_model_does(void **state) {
-  (void)state;
-  on_every_device(check_copies);
-}
+static void a_copied_loaded_or_reset_text_goes_on_as_its_model_does(void **state) { on_every_device(check_copies); }
 
 // ---------------------------------------------------------------- misuse, failures, memory
 
@@ -595,10 +570,7 @@ static void check_misuse(deltaic_device *device) {
   deltaic_model_close(model);
 }
 
-static void misuse_is_refused_and_changes_nothing(void **state) {
-  (void)state;
-  on_every_device(check_misuse);
-}
+static void misuse_is_refused_and_changes_nothing(void **state) { on_every_device(check_misuse); }
 
 static deltaic_status no_read(struct backend *b, struct buffer *buffer, uint64_t offset, void *data, uint64_t bytes) {
   (void)b, (void)buffer, (void)offset, (void)data, (void)bytes;
@@ -637,10 +609,7 @@ static void check_failure(deltaic_device *device) {
   deltaic_model_close(model);
 }
 
-static void a_failed_call_breaks_its_own_texts_alone(void **state) {
-  (void)state;
-  on_every_device(check_failure);
-}
+static void a_failed_call_breaks_its_own_texts_alone(void **state) { on_every_device(check_failure); }
 
 // As if the device were a lesser one: the limit that sessions ask for, and the one that recordings are held to.
 static void set_binding_bytes(deltaic_device *device, uint64_t bytes) {
@@ -687,10 +656,7 @@ static void check_memory(deltaic_device *device) {
   deltaic_model_close(model);
 }
 
-static void memory_is_what_was_told_for_any_number_of_texts(void **state) {
-  (void)state;
-  on_every_device(check_memory);
-}
+static void memory_is_what_was_told_for_any_number_of_texts(void **state) { on_every_device(check_memory); }
 
 // DELTAIC_TEST_FILTER: only the tests that match it.
 int main(void) {

@@ -42,10 +42,7 @@ static void check_small_bindings(deltaic_device *device) {
   free(want), free(got);
 }
 
-static void a_small_binding_makes_short_slices(void **state) {
-  (void)state;
-  on_every_device(check_small_bindings);
-}
+static void a_small_binding_makes_short_slices(void **state) { on_every_device(check_small_bindings); }
 
 static void check_large_context(deltaic_device *device) {
   const uint64_t real = device->backend->max_binding_bytes;
@@ -79,7 +76,6 @@ static void check_large_context(deltaic_device *device) {
 }
 
 static void a_cache_larger_than_a_binding_is_refused_with_a_sentence(void **state) {
-  (void)state;
   on_every_device(check_large_context);
 }
 
@@ -175,7 +171,6 @@ static void check_wide(deltaic_device *device) {
 }
 
 static void a_wide_model_runs_where_bindings_are_small(void **state) {
-  (void)state;
   char folder[] = "test_bindings.XXXXXX", path[64];
   assert_non_null(mkdtemp(folder));
   make_wide(wide = folder);

@@ -49,15 +49,9 @@ static void check_step(deltaic_device *device) {
   for (size_t k = 0; k < r.kernel_count; k++) assert_int_equal(r.kernels[k].dispatches, o.repeat);
 }
 
-static void steps_are_measured_and_right(void **state) {
-  (void)state;
-  on_every_device(check_step);
-}
+static void steps_are_measured_and_right(void **state) { on_every_device(check_step); }
 
-static void operators_are_measured_and_right(void **state) {
-  (void)state;
-  on_every_device(check_shapes);
-}
+static void operators_are_measured_and_right(void **state) { on_every_device(check_shapes); }
 
 static void refused(deltaic_device *device, deltaic_operator o, deltaic_status status, const char *word) {
   deltaic_operator_result r = {.operations = 7};
@@ -107,10 +101,7 @@ static void check_refusals(deltaic_device *device) {
   assert_int_equal(deltaic_device_measure_operator(device, &good, NULL), DELTAIC_INVALID_ARGUMENT);
 }
 
-static void what_cannot_be_measured_is_one_sentence(void **state) {
-  (void)state;
-  on_every_device(check_refusals);
-}
+static void what_cannot_be_measured_is_one_sentence(void **state) { on_every_device(check_refusals); }
 
 static deltaic_matmul matmul(uint32_t rows, uint32_t outputs, uint32_t inputs, deltaic_precision precision) {
   return (deltaic_matmul){sizeof(deltaic_matmul), rows, outputs, inputs, precision, 2};
@@ -132,10 +123,7 @@ static void check_matmuls(deltaic_device *device) {
   }
 }
 
-static void products_are_measured_and_right(void **state) {
-  (void)state;
-  on_every_device(check_matmuls);
-}
+static void products_are_measured_and_right(void **state) { on_every_device(check_matmuls); }
 
 static void refused_matmul(deltaic_device *device, deltaic_matmul m, deltaic_status status, const char *word) {
   deltaic_matmul_result r;
@@ -163,10 +151,7 @@ static void check_refused_matmuls(deltaic_device *device) {
   assert_int_equal(deltaic_device_measure_matmul(device, &good, NULL), DELTAIC_INVALID_ARGUMENT);
 }
 
-static void products_that_cannot_be_measured_are_one_sentence(void **state) {
-  (void)state;
-  on_every_device(check_refused_matmuls);
-}
+static void products_that_cannot_be_measured_are_one_sentence(void **state) { on_every_device(check_refused_matmuls); }
 
 int main(void) {
   const struct CMUnitTest tests[] = {

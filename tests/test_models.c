@@ -416,40 +416,19 @@ static void check_novelist(deltaic_device *device) {
   check_model(device, MODELS_DIR "/novelist", TESTS_DIR "/vectors/models/novelist.safetensors", 1);
 }
 
-static void tiny_models_compute_their_float64_references(void **state) {
-  (void)state;
-  on_every_device(check_tiny);
-}
+static void tiny_models_compute_their_float64_references(void **state) { on_every_device(check_tiny); }
 
-static void ablations_and_transformers_compute_their_float64_references(void **state) {
-  (void)state;
-  on_every_device(check_random);
-}
+static void ablations_and_transformers_compute_their_float64_references(void **state) { on_every_device(check_random); }
 
-static void the_default_model_computes_its_float64_reference(void **state) {
-  (void)state;
-  on_every_device(check_novelist);
-}
+static void the_default_model_computes_its_float64_reference(void **state) { on_every_device(check_novelist); }
 
-static void heads_may_be_larger_and_rotated_in_part(void **state) {
-  (void)state;
-  on_every_device(check_padded_heads);
-}
+static void heads_may_be_larger_and_rotated_in_part(void **state) { on_every_device(check_padded_heads); }
 
-static void qwen2_is_a_transformer_of_other_names(void **state) {
-  (void)state;
-  on_every_device(check_qwen2);
-}
+static void qwen2_is_a_transformer_of_other_names(void **state) { on_every_device(check_qwen2); }
 
-static void fast_prompts_stay_near_float64(void **state) {
-  (void)state;
-  on_every_device(check_fast);
-}
+static void fast_prompts_stay_near_float64(void **state) { on_every_device(check_fast); }
 
-static void fast_takes_weights_beyond_f16(void **state) {
-  (void)state;
-  on_every_device(check_wide);
-}
+static void fast_takes_weights_beyond_f16(void **state) { on_every_device(check_wide); }
 
 // DELTAIC_TEST_FILTER: only the tests that match it.
 int main(void) {

@@ -146,7 +146,6 @@ static void equal(const struct tensor *a, const struct tensor *b) {
 }
 
 static void gathered_rows_are_the_plain_ones(void **state) {
-  (void)state;
   struct backend *cpu;
   assert_int_equal(backend_open_cpu(1, &cpu), DELTAIC_OK);
   struct checkpoint *c = make();
@@ -166,7 +165,6 @@ static void gathered_rows_are_the_plain_ones(void **state) {
 }
 
 static void a_fused_tensor_of_other_rows_is_refused(void **state) {
-  (void)state;
   struct checkpoint *c = make();
   struct delta_spec other = spec;
   other.Hv = 2 * HV;

@@ -337,7 +337,6 @@ static void instances_do_not_disturb_each_other(void **state) {
 
 // NVIDIA's driver does not stand being loaded anew for each.
 static void forty_instances_follow_each_other(void **state) {
-  (void)state;
   uint32_t first = 0;
   for (int i = 0; i < 40; i++) {
     struct instance instance;
@@ -417,7 +416,6 @@ static void the_plan_of_this_device_is_told(void **state) {
 }
 
 static void a_machine_without_drivers_has_no_devices(void **state) {
-  (void)state;
   struct instance instance;
   struct device_caps *caps;
   VkPhysicalDevice *physical;

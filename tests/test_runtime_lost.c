@@ -162,13 +162,11 @@ static int lose_by_silence(PFN_vkWaitForFences wait, uint32_t seconds) {
 }
 
 static void a_device_that_stays_silent_is_lost_and_closing_does_not_wait(void **state) {
-  (void)state;
   signs = 500;
   assert_int_equal(lose_by_silence(never_signalled, 60), signs + 60);
 }
 
 static void a_silent_device_is_lost_too_when_waiting_for_it_fails(void **state) {
-  (void)state;
   assert_in_range(lose_by_silence(never_waited_for, 1), 10, 1000);
 }
 

@@ -32,10 +32,7 @@ static void check_seed(deltaic_device *device) {
   deltaic_model_close(model);
 }
 
-static void one_seed_gives_one_text(void **state) {
-  (void)state;
-  on_every_device(check_seed);
-}
+static void one_seed_gives_one_text(void **state) { on_every_device(check_seed); }
 
 static void check_counters(deltaic_device *device) {
   deltaic_device_info info;
@@ -64,10 +61,7 @@ static void check_counters(deltaic_device *device) {
   deltaic_model_close(model);
 }
 
-static void a_token_after_the_first_is_one_submit_and_no_recording(void **state) {
-  (void)state;
-  on_every_device(check_counters);
-}
+static void a_token_after_the_first_is_one_submit_and_no_recording(void **state) { on_every_device(check_counters); }
 
 // Beside the layers there are sample, embed and the head.
 static void check_dispatches(deltaic_device *device) {
@@ -97,10 +91,7 @@ static void check_dispatches(deltaic_device *device) {
   }
 }
 
-static void a_layer_takes_at_most_six_dispatches_a_token(void **state) {
-  (void)state;
-  on_every_device(check_dispatches);
-}
+static void a_layer_takes_at_most_six_dispatches_a_token(void **state) { on_every_device(check_dispatches); }
 
 static void check_next_is_eval(deltaic_device *device) {
   for (int k = 0; k < KINDS; k++) {
@@ -121,10 +112,7 @@ static void check_next_is_eval(deltaic_device *device) {
   }
 }
 
-static void next_computes_what_eval_of_its_token_does(void **state) {
-  (void)state;
-  on_every_device(check_next_is_eval);
-}
+static void next_computes_what_eval_of_its_token_does(void **state) { on_every_device(check_next_is_eval); }
 
 // ---------------------------------------------------------------- memory
 
@@ -157,10 +145,7 @@ static void check_memory(deltaic_device *device) {
   }
 }
 
-static void state_grows_with_the_text_only_by_the_stated_cache(void **state) {
-  (void)state;
-  on_every_device(check_memory);
-}
+static void state_grows_with_the_text_only_by_the_stated_cache(void **state) { on_every_device(check_memory); }
 
 static void check_context(deltaic_device *device) {
   deltaic_model *model = open_model(device, kinds[2]);
@@ -179,10 +164,7 @@ static void check_context(deltaic_device *device) {
   deltaic_model_close(model);
 }
 
-static void a_full_context_is_refused_and_leaves_the_session_whole(void **state) {
-  (void)state;
-  on_every_device(check_context);
-}
+static void a_full_context_is_refused_and_leaves_the_session_whole(void **state) { on_every_device(check_context); }
 
 // ---------------------------------------------------------------- misuse, cancel, threads
 
@@ -212,10 +194,7 @@ static void check_misuse(deltaic_device *device) {
   deltaic_model_close(model);
 }
 
-static void misuse_is_refused_with_a_sentence(void **state) {
-  (void)state;
-  on_every_device(check_misuse);
-}
+static void misuse_is_refused_with_a_sentence(void **state) { on_every_device(check_misuse); }
 
 static void *cancel_later(void *session) {
   usleep(30000);
@@ -248,10 +227,7 @@ static void check_cancel(deltaic_device *device) {
   deltaic_model_close(model);
 }
 
-static void a_cancelled_session_works_again_after_a_reset(void **state) {
-  (void)state;
-  on_every_device(check_cancel);
-}
+static void a_cancelled_session_works_again_after_a_reset(void **state) { on_every_device(check_cancel); }
 
 static void check_early_cancel(deltaic_device *device) {
   deltaic_model *model = open_model(device, kinds[0]);
@@ -284,7 +260,6 @@ static void check_early_cancel(deltaic_device *device) {
 }
 
 static void a_cancel_between_calls_stops_the_next_and_changes_nothing(void **state) {
-  (void)state;
   on_every_device(check_early_cancel);
 }
 
@@ -329,10 +304,7 @@ static void check_late_cancel(deltaic_device *device) {
   deltaic_model_close(model);
 }
 
-static void a_cancel_during_a_step_is_the_next_calls(void **state) {
-  (void)state;
-  on_every_device(check_late_cancel);
-}
+static void a_cancel_during_a_step_is_the_next_calls(void **state) { on_every_device(check_late_cancel); }
 
 // ---------------------------------------------------------------- probes, threads, progress, profile
 
@@ -362,10 +334,7 @@ static void check_probed_draws(deltaic_device *device) {
   deltaic_model_close(model);
 }
 
-static void a_probe_does_not_see_draws_nor_disturb_them(void **state) {
-  (void)state;
-  on_every_device(check_probed_draws);
-}
+static void a_probe_does_not_see_draws_nor_disturb_them(void **state) { on_every_device(check_probed_draws); }
 
 struct worker {
   deltaic_model *model;
@@ -402,10 +371,7 @@ static void check_threads(deltaic_device *device) {
   deltaic_model_close(model);
 }
 
-static void sessions_in_threads_do_not_disturb_each_other(void **state) {
-  (void)state;
-  on_every_device(check_threads);
-}
+static void sessions_in_threads_do_not_disturb_each_other(void **state) { on_every_device(check_threads); }
 
 struct visitor {
   deltaic_device *device;
@@ -462,10 +428,7 @@ static void check_visitors(deltaic_device *device) {
   deltaic_tokenizer_close(tokenizer);
 }
 
-static void threads_share_a_device_and_a_tokenizer(void **state) {
-  (void)state;
-  on_every_device(check_visitors);
-}
+static void threads_share_a_device_and_a_tokenizer(void **state) { on_every_device(check_visitors); }
 
 static bool note_progress(void *user, uint64_t done, uint64_t total) {
   uint64_t *last = user;
@@ -496,10 +459,7 @@ static void check_progress(deltaic_device *device) {
   deltaic_model_close(model);
 }
 
-static void progress_can_stop_the_opening_of_a_model(void **state) {
-  (void)state;
-  on_every_device(check_progress);
-}
+static void progress_can_stop_the_opening_of_a_model(void **state) { on_every_device(check_progress); }
 
 static void check_profile(deltaic_device *device) {
   deltaic_model *model = open_model(device, kinds[0]);
@@ -542,7 +502,6 @@ static void check_profile(deltaic_device *device) {
 }
 
 static void counters_of_no_session_are_zero(void **state) {
-  (void)state;
   deltaic_counters counters = {1, 2, 3};
   deltaic_session_get_counters(NULL, &counters);
   assert_true(!counters.submits && !counters.recordings && !counters.dispatches);
@@ -554,7 +513,6 @@ static void count_row(const void *context, uint32_t row, uint32_t cols, float *o
 }
 
 static void equal_computed_weights_are_stored_once(void **state) {
-  (void)state;
   struct backend *cpu;
   assert_ok(backend_open_cpu(1, &cpu));
   struct weights w = {.backend = cpu};
@@ -572,10 +530,7 @@ static void equal_computed_weights_are_stored_once(void **state) {
   cpu->functions->close(cpu);
 }
 
-static void profiling_times_every_kernel_and_changes_no_bit(void **state) {
-  (void)state;
-  on_every_device(check_profile);
-}
+static void profiling_times_every_kernel_and_changes_no_bit(void **state) { on_every_device(check_profile); }
 
 int main(void) {
   make_text();

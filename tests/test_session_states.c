@@ -42,10 +42,7 @@ static void check_save(deltaic_device *device) {
   }
 }
 
-static void a_saved_or_forked_session_continues_bit_for_bit(void **state) {
-  (void)state;
-  on_every_device(check_save);
-}
+static void a_saved_or_forked_session_continues_bit_for_bit(void **state) { on_every_device(check_save); }
 
 static void check_other_options(deltaic_device *device) {
   for (int k = 0; k < KINDS; k++) {
@@ -78,10 +75,7 @@ static void check_other_options(deltaic_device *device) {
   }
 }
 
-static void a_state_fits_sessions_of_other_options(void **state) {
-  (void)state;
-  on_every_device(check_other_options);
-}
+static void a_state_fits_sessions_of_other_options(void **state) { on_every_device(check_other_options); }
 
 static void check_damage(deltaic_device *device) {
   deltaic_model *model = open_model(device, kinds[1]), *other = open_model(device, kinds[0]);
@@ -111,10 +105,7 @@ static void check_damage(deltaic_device *device) {
   deltaic_model_close(model);
 }
 
-static void a_damaged_or_foreign_state_is_refused_and_changes_nothing(void **state) {
-  (void)state;
-  on_every_device(check_damage);
-}
+static void a_damaged_or_foreign_state_is_refused_and_changes_nothing(void **state) { on_every_device(check_damage); }
 
 static void check_file(deltaic_device *device) {
   char path[] = "deltaic-state-XXXXXX";
@@ -138,10 +129,7 @@ static void check_file(deltaic_device *device) {
   deltaic_model_close(model);
 }
 
-static void a_state_goes_through_a_file(void **state) {
-  (void)state;
-  on_every_device(check_file);
-}
+static void a_state_goes_through_a_file(void **state) { on_every_device(check_file); }
 
 int test_states(void) {
   make_text();
