@@ -233,10 +233,9 @@ static double time_step(uint32_t B, uint32_t heads, uint32_t d, bool normed) {
       .A_log = A_log,
       .dt_bias = dt_bias,
       .a = {2 * heads, d, ACTIVATION_IDENTITY, KEY_NORM_L2, heads, heads, 1, true, true}};
-  struct delta_rule rule = {
-      .qkv = qkv,
-      .sequences = {.dtype = DTYPE_I32, .rows = B, .cols = 4, .stride = 4, .buffer = &control},
-      .a = {.H = heads, .Hv = heads, .Dk = d, .Dv = d, .n = 1, .scale = 0.1f, .gated = true}};
+  struct delta_rule rule = {.qkv = qkv,
+                            .sequences = {.dtype = DTYPE_I32, .rows = B, .cols = 4, .stride = 4, .buffer = &control},
+                            .a = {.H = heads, .Hv = heads, .Dk = d, .Dv = d, .n = 1, .scale = 0.1f, .gated = true}};
   const struct head_norm with = {.y = o, .x = o, .gate = gate, .weight = norm, .heads = heads, .d = d, .eps = 1e-5f};
   const struct delta_step s = {.o = o, .inputs = &inputs, .rule = &rule, .norm = normed ? &with : NULL};
   recorder->functions->recorder_begin(recorder, true, NULL);

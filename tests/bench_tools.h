@@ -48,8 +48,7 @@ static inline struct buffer bench_buffer(uint64_t bytes, const char *what) {
 // Behind *offset of the buffer, which moves behind it.
 static inline struct tensor bench_view(struct buffer *buffer, enum dtype dtype, uint64_t *offset, uint32_t rows,
                                        uint32_t cols) {
-  struct tensor t = {
-      .dtype = dtype, .rows = rows, .cols = cols, .stride = cols, .buffer = buffer, .offset = *offset};
+  struct tensor t = {.dtype = dtype, .rows = rows, .cols = cols, .stride = cols, .buffer = buffer, .offset = *offset};
   *offset += round_up(tensor_bytes(&t), TENSOR_ALIGN);
   if (*offset > buffer->bytes) exit(fprintf(stderr, "too little room\n"));
   return t;

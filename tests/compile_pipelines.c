@@ -231,8 +231,8 @@ static void compile_delta(uint32_t B, uint32_t T, struct delta_args a, bool halv
                                   .weight = f32(4, C),
                                   .sequences = sequences(B),
                                   .a = {.W = 4, .C = C, .keys = (1 + a.n) * H, .Dk = a.Dk}});
-    const struct tensor o = record_rule(B, x, a, ACTIVATION_IDENTITY, f32(all, H * a.Dv), f32(1, a.Dv),
-                                        value(all, H * a.Dv));
+    const struct tensor o =
+        record_rule(B, x, a, ACTIVATION_IDENTITY, f32(all, H * a.Dv), f32(1, a.Dv), value(all, H * a.Dv));
     if (halves) op_linear(&list, value(all, 64), o, tensor(DTYPE_F16, 64, H * a.Dv), none);
     run();
   }
@@ -272,12 +272,10 @@ static void compile_mamba2(uint32_t B, uint32_t T, uint32_t N, uint32_t P, bool 
     const struct tensor dt = value(all, HEADS), g = value(all, HEADS), normed = value(all, E);
     const bool rule_alone = halves && T == 1;
     const struct tensor y = rule_alone ? tensor(DTYPE_F16, all, E) : value(all, E);
-    op_mamba2_inputs(&list, &(struct mamba2_inputs){.dt = dt,
-                                                    .g = g,
-                                                    .raw = f32(all, HEADS),
-                                                    .A_log = f32(1, HEADS),
-                                                    .dt_bias = f32(1, HEADS),
-                                                    .high = 1});
+    op_mamba2_inputs(
+        &list,
+        &(struct mamba2_inputs){
+            .dt = dt, .g = g, .raw = f32(all, HEADS), .A_log = f32(1, HEADS), .dt_bias = f32(1, HEADS), .high = 1});
     op_mamba2(&list, &(struct mamba2){.y = y,
                                       .state = f32(B, E * N),
                                       .xBC = f32(all, E + 2 * N),

@@ -152,7 +152,7 @@ static void check_linear(uint32_t T, uint32_t N, uint32_t K, enum dtype dtype, b
   expect_close(eps > 0 ? "linear of norms" : "linear", read_values(&y), want, (size_t)T * N, CLOSE);
 }
 
-static const uint32_t linear_sizes[][2] = {{65, 130}, {7, 76},   {1, 1},   {3, 5},
+static const uint32_t linear_sizes[][2] = {{65, 131}, {7, 76},   {1, 1},   {3, 5},
                                            {64, 64},  {37, 513}, {130, 1}, {16, 1040}};
 
 static void linear_matches_over_awkward_shapes_and_dtypes(void **state) {
@@ -161,18 +161,22 @@ static void linear_matches_over_awkward_shapes_and_dtypes(void **state) {
     for (uint32_t i = 0; i < shapes(8, 2); i++) {
       if (!all_shapes() && i != d % 2) continue;
       const uint32_t N = linear_sizes[i][0], K = linear_sizes[i][1];
-      for (uint32_t l = 0; l < LENGTHS; l++)
-        check_linear(lengths[l], N, K, (enum dtype)d, (i + l) % 2, (i + l) / 2 % 2, 0);
+      for (uint32_t l = 0; l < LENGTHS; l++) {
+        const bool some = l == 0 || l == 4 || l == 5 || l == 8; // a dtype changes how weights are read, not the tokens
+        if (all_shapes() || d < DTYPE_BF16 || some)
+          check_linear(lengths[l], N, K, (enum dtype)d, (i + l) % 2, (i + l) / 2 % 2, 0);
+      }
       tools_teardown(NULL);
     }
 }
 
 static void linear_norms_its_input(void **state) {
   seed(13);
-  const uint32_t T[] = {1, 2, 3, 5, 7, 8, 9, 65};
+  const uint32_t T[] = {1, 3, 8, 65, 2, 5, 7, 9};
   for (uint32_t i = 0; i < shapes(8, 2); i++) {
     const uint32_t N = linear_sizes[i][0], K = linear_sizes[i][1];
-    for (int l = 0; l < 8; l++) check_linear(T[l], N, K, (enum dtype)((8 - i) % DTYPE_I32), l % 2, l / 2 % 2, 1e-5f);
+    for (uint32_t l = 0; l < shapes(8, 4); l++)
+      check_linear(T[l], N, K, (enum dtype)((8 - i) % DTYPE_I32), l % 2, l / 2 % 2, 1e-5f);
     tools_teardown(NULL);
   }
 }

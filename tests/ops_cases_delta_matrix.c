@@ -70,8 +70,7 @@ static void delta_rule_matches_over_awkward_shapes(void **state) {
 // One head of one sequence: what brings the operands has subgroups of its own.
 static void delta_rule_of_few_heads_matches(void **state) {
   seed(51);
-  for (int l = 0; l < LENGTHS; l++)
-    check(DTYPE_F16, 8, args(1, 1, 8, 1, l % 2), &lengths[l], 1, 1);
+  for (int l = 0; l < LENGTHS; l++) check(DTYPE_F16, 8, args(1, 1, 8, 1, l % 2), &lengths[l], 1, 1);
 }
 
 // Cut into segments that are walked at the same time; one text, or one among others, without tokens and with a few, of
@@ -194,11 +193,11 @@ static void keys_of_f16_are_whole_tiles(void **state) {
                                .weight = taps.t,
                                .sequences = sequences_of(&all, 1).t,
                                .a = {.W = W, .C = C, .keys = H, .Dk = Dk}});
-  op_delta_inputs(list, &(struct delta_inputs){
-                            .y = y.t,
-                            .beta = beta.t,
-                            .x = y.t,
-                            .a = {.heads = H, .Dk = Dk, .norm = KEY_NORM_L2, .betas = 1, .beta_scale = 1}});
+  op_delta_inputs(
+      list, &(struct delta_inputs){.y = y.t,
+                                   .beta = beta.t,
+                                   .x = y.t,
+                                   .a = {.heads = H, .Dk = Dk, .norm = KEY_NORM_L2, .betas = 1, .beta_scale = 1}});
   run();
   for (int t = 0; t < T; t++) {
     for (int c = 0; c < C; c++) {

@@ -38,8 +38,7 @@ static void head_in_head_matches_over_awkward_shapes(void **state) {
   static const uint32_t texts[] = {1, 15, 17, 65, 200};
   for (uint32_t s = 0; s < shapes(matrices == MATRICES_PLAIN ? 2 : 3, 1); s++)
     for (uint32_t l = 0; l < 5; l++) {
-      struct delta_args a = {
-          .H = 2, .Hv = s == 2 ? 4 : 2, .Dv = sizes[s].Dv, .n = 1, .r = sizes[s].r, .scale = 0.3f};
+      struct delta_args a = {.H = 2, .Hv = s == 2 ? 4 : 2, .Dv = sizes[s].Dv, .n = 1, .r = sizes[s].r, .scale = 0.3f};
       const uint32_t T[] = {texts[l], 0, texts[l] / 2 + 1};
       a.Dk = a.r * sizes[s].d;
       a.gated = l % 2;
@@ -56,15 +55,8 @@ static void a_long_sequence_of_head_in_head_matches(void **state) {
   seed(71);
   uint32_t T = 300; // or what the device's plan cuts
   struct plan_delta_matrix p;
-  const struct delta_args a = {.H = 1,
-                               .Hv = 1,
-                               .Dk = 16,
-                               .Dv = 16,
-                               .n = 1,
-                               .r = 4,
-                               .scale = 0.25f,
-                               .gated = true,
-                               .nonneg = HH_NONNEG_SOFTPLUS};
+  const struct delta_args a = {
+      .H = 1, .Hv = 1, .Dk = 16, .Dv = 16, .n = 1, .r = 4, .scale = 0.25f, .gated = true, .nonneg = HH_NONNEG_SOFTPLUS};
   list->form = DELTA_CHUNK;
   list->matrices = matrices;
   while (vulkan_delta_matrix_plan(recorder, T, 1, &a, &p) && p.segments == 1 && T < 10000) T *= 2;

@@ -202,9 +202,8 @@ static void check_model(deltaic_device *device, const char *path, const char *re
 
 // Operands of 16 bits: a thousand times the error of float32, and a tenth of what bf16 programs have.
 static void check_fast(deltaic_device *device) {
-  static const char *const models[] = {"tiny_delta_net_swa",      "tiny_hh_gated_dynamic",
-                                       "tiny_mamba2_options",     "tiny_gated_deltanet_h2",
-                                       "tiny_gated_deltanet_gva", "tiny_gated_delta_product",
+  static const char *const models[] = {"tiny_delta_net_swa",     "tiny_hh_gated_dynamic",   "tiny_mamba2_options",
+                                       "tiny_gated_deltanet_h2", "tiny_gated_deltanet_gva", "tiny_gated_delta_product",
                                        "ablation_transformer"};
   for (int i = 0; i < models_for(device, 7, 2); i++) {
     char path[512], reference[600];
