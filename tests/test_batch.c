@@ -8,13 +8,21 @@
 #include <math.h>
 
 #define MODELS TESTS_DIR "/vectors/models/"
-// The first five are those of test_barriers and test_models, whose pipelines software has compiled; they have every mixer.
-static const char *const every_mixer[] = {
-    MODELS "tiny_delta_net_swa",      MODELS "tiny_gated_deltanet_h1",   MODELS "tiny_gated_delta_product",
-    MODELS "tiny_hh_gated_dynamic",   MODELS "tiny_mamba2",              MODELS "tiny_delta_net_global",
-    MODELS "tiny_gated_deltanet_gva", MODELS "tiny_delta_product",       MODELS "tiny_gated_deltanet_h2",
-    MODELS "tiny_mamba2_options",     MODELS "tiny_hh_delta_static",     MODELS "ablation_elu_sum_no_conv",
-    MODELS "ablation_transformer_norm_window"};
+// The first five are those of test_barriers and test_models, whose pipelines software has compiled; they have every
+// mixer.
+static const char *const every_mixer[] = {MODELS "tiny_delta_net_swa",
+                                          MODELS "tiny_gated_deltanet_h1",
+                                          MODELS "tiny_gated_delta_product",
+                                          MODELS "tiny_hh_gated_dynamic",
+                                          MODELS "tiny_mamba2",
+                                          MODELS "tiny_delta_net_global",
+                                          MODELS "tiny_gated_deltanet_gva",
+                                          MODELS "tiny_delta_product",
+                                          MODELS "tiny_gated_deltanet_h2",
+                                          MODELS "tiny_mamba2_options",
+                                          MODELS "tiny_hh_delta_static",
+                                          MODELS "ablation_elu_sum_no_conv",
+                                          MODELS "ablation_transformer_norm_window"};
 enum { MIXERS = sizeof every_mixer / sizeof *every_mixer, MOST_V = 4096, LONGEST = 220, TEXTS = 64 };
 #define LIMITED MODELS "tiny_delta_net_global" // whose context is
 
@@ -573,7 +581,6 @@ static void check_misuse(deltaic_device *device) {
 static void misuse_is_refused_and_changes_nothing(void **state) { on_every_device(check_misuse); }
 
 static deltaic_status no_read(struct backend *b, struct buffer *buffer, uint64_t offset, void *data, uint64_t bytes) {
-  (void)b, (void)buffer, (void)offset, (void)data, (void)bytes;
   return DELTAIC_IO;
 }
 

@@ -307,10 +307,7 @@ static void planted_channels_are_found_and_not_missed(void **state) {
 
 // ---------------------------------------------------------------- calibration
 
-static bool stop_at(void *user, uint64_t done, uint64_t total) {
-  (void)total;
-  return done < *(uint64_t *)user;
-}
+static bool stop_at(void *user, uint64_t done, uint64_t total) { return done < *(uint64_t *)user; }
 
 static void assert_same_files(const char *a, const char *b) {
   struct file_view x, y;
@@ -426,10 +423,7 @@ static void blocks_keep_as_many_each(void **state) {
 
 // ---------------------------------------------------------------- refusals
 
-static bool never(void *user, uint64_t done, uint64_t total) {
-  (void)user, (void)total;
-  return done < 1000;
-}
+static bool never(void *user, uint64_t done, uint64_t total) { return done < 1000; }
 
 static void what_is_interrupted_leaves_nothing(void **state) {
   const char *path = TINY "tiny_delta_net";

@@ -253,7 +253,6 @@ static void stable_rank_ignores_transposition_rotation_and_scale_d_2_d_3(void **
 
 // D.4; singular values below the threshold add at most count * zero^2 to the sum.
 static void check_order(struct subject *x, uint64_t *seed) {
-  (void)seed;
   int count = x->m < x->n ? x->m : x->n;
   if (x->rank.rank == 0) return;
   assert_true(x->rank.stable_rank >= 1 - SLACK);
@@ -278,7 +277,6 @@ static void stable_rank_is_the_rank_when_all_singular_values_are_equal_d_4(void 
 
 // D.5: kappa^2 >= rank / sr over the singular values that are not zero; full rank: kappa^2 >= 1 / u.
 static void check_condition(struct subject *x, uint64_t *seed) {
-  (void)seed;
   if (x->rank.rank == 0) return;
   double square = x->rank.condition * x->rank.condition;
   assert_true(square * (1 + SLACK) >= x->rank.rank / x->rank.stable_rank);

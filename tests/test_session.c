@@ -309,7 +309,6 @@ static void a_cancel_during_a_step_is_the_next_calls(void **state) { on_every_de
 // ---------------------------------------------------------------- probes, threads, progress, profile
 
 static bool count_probed(void *user, const deltaic_probed *probed) {
-  (void)probed;
   ++*(int *)user;
   return true;
 }

@@ -29,10 +29,7 @@ static void a_long_message_is_cut_and_ended(void **state) {
   assert_in_range(strlen(deltaic_last_error()), 500, 2000);
 }
 
-static void *empty_elsewhere(void *unused) {
-  (void)unused;
-  return (void *)(deltaic_last_error()[0] == 0 ? "empty" : NULL);
-}
+static void *empty_elsewhere(void *unused) { return (void *)(deltaic_last_error()[0] == 0 ? "empty" : NULL); }
 
 static void every_thread_has_its_own_message(void **state) {
   pthread_t thread;
