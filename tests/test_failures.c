@@ -121,7 +121,7 @@ static void every_allocation_may_fail(void **state) {
 }
 
 // The first eval of one token makes kernels and records: whatever of that fails, a reset mends it.
-static void check_mending(deltaic_device *device) {
+static void a_reset_mends_a_session_that_ran_out_of_memory(deltaic_device *device) {
   const int32_t tokens[] = {1, 40, 41};
   deltaic_model *model;
   assert_ok(deltaic_model_open(device, TINY, NULL, &model));
@@ -147,8 +147,6 @@ static void check_mending(deltaic_device *device) {
   assert_true(failed > 0 || info.kind == DELTAIC_DEVICE_CPU); // the CPU allocates nothing there
   deltaic_model_close(model);
 }
-
-static void a_reset_mends_a_session_that_ran_out_of_memory(void **state) { on_every_device(check_mending); }
 
 // ---------------------------------------------------------------- checkpoints that lie
 
@@ -506,7 +504,7 @@ int main(void) {
       cmocka_unit_test(listing_devices_starts_no_threads),
       cmocka_unit_test(workers_leave_signals_to_the_program),
       cmocka_unit_test(calls_take_no_more_stack_than_the_header_says),
-      cmocka_unit_test(a_reset_mends_a_session_that_ran_out_of_memory),
+      device_test(a_reset_mends_a_session_that_ran_out_of_memory),
       cmocka_unit_test_setup_teardown(lying_weights_are_refused_by_name, setup, teardown),
       cmocka_unit_test_setup_teardown(a_number_that_is_not_finite_is_refused_by_its_tensor, setup, teardown),
       cmocka_unit_test_setup_teardown(configs_that_do_not_match_are_refused_by_name, setup, teardown),

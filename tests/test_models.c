@@ -201,7 +201,7 @@ static void check_model(deltaic_device *device, const char *path, const char *re
 }
 
 // Operands of 16 bits: a thousand times the error of float32, and a tenth of what bf16 programs have.
-static void check_fast(deltaic_device *device) {
+static void fast_prompts_stay_near_float64(deltaic_device *device) {
   static const char *const models[] = {"tiny_delta_net_swa",     "tiny_hh_gated_dynamic",   "tiny_mamba2_options",
                                        "tiny_gated_deltanet_h2", "tiny_gated_deltanet_gva", "tiny_gated_delta_product",
                                        "ablation_transformer"};
@@ -259,7 +259,7 @@ static void write_wide(const char *config, const char *weights) {
 }
 
 // Such matrices go through the kernels of float32.
-static void check_wide(deltaic_device *device) {
+static void fast_takes_weights_beyond_f16(deltaic_device *device) {
   enum { N = 70, V = 512 };
   static float logits[2][V];
   char folder[] = "test_models.XXXXXX", config[64], weights[64];
@@ -317,7 +317,7 @@ static void pad_heads(json_t *header, uint16_t *data, uint64_t *used, const stru
 }
 
 // HEADS with heads of 32 numbers, of which 8 are rotated: the same function of the tokens.
-static void check_padded_heads(deltaic_device *device) {
+static void heads_may_be_larger_and_rotated_in_part(deltaic_device *device) {
   if (!test_all_on(device)) return; // test_ops_vulkan rotates heads in part
   enum { ROOM = 1 << 17 };
   char folder[] = "test_models.XXXXXX", config[64], weights[64];
@@ -345,7 +345,7 @@ static void check_padded_heads(deltaic_device *device) {
 }
 
 // HEADS as Qwen2 calls its tensors and its config's keys.
-static void check_qwen2(deltaic_device *device) {
+static void qwen2_is_a_transformer_of_other_names(deltaic_device *device) {
   if (!test_all_on(device)) return; // no kernel knows a name
   static const char *const renamed[][2] = {{"embeddings", "embed_tokens"},
                                            {"attn_norm", "input_layernorm"},
@@ -403,43 +403,29 @@ static void check_all(deltaic_device *device, const char *prefix, const char *co
   }
 }
 
-static void check_tiny(deltaic_device *device) { check_all(device, "", tiny, models_for(device, TINY, 5)); }
+static void tiny_models_compute_their_float64_references(deltaic_device *device) { check_all(device, "", tiny, models_for(device, TINY, 5)); }
 
-static void check_random(deltaic_device *device) {
+static void ablations_and_transformers_compute_their_float64_references(deltaic_device *device) {
   check_all(device, "ablation_", random_models, models_for(device, RANDOM, 1));
 }
 
-static void check_novelist(deltaic_device *device) {
+static void the_default_model_computes_its_float64_reference(deltaic_device *device) {
   print_message("  novelist on %s\n", device_name(device));
   // Whole and in slices of 70; the tiny models have the pieces.
   check_model(device, MODELS_DIR "/novelist", TESTS_DIR "/vectors/models/novelist.safetensors", 1);
 }
 
-static void tiny_models_compute_their_float64_references(void **state) { on_every_device(check_tiny); }
-
-static void ablations_and_transformers_compute_their_float64_references(void **state) { on_every_device(check_random); }
-
-static void the_default_model_computes_its_float64_reference(void **state) { on_every_device(check_novelist); }
-
-static void heads_may_be_larger_and_rotated_in_part(void **state) { on_every_device(check_padded_heads); }
-
-static void qwen2_is_a_transformer_of_other_names(void **state) { on_every_device(check_qwen2); }
-
-static void fast_prompts_stay_near_float64(void **state) { on_every_device(check_fast); }
-
-static void fast_takes_weights_beyond_f16(void **state) { on_every_device(check_wide); }
-
 // DELTAIC_TEST_FILTER: only the tests that match it.
 int main(void) {
   cmocka_set_test_filter(getenv("DELTAIC_TEST_FILTER"));
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(tiny_models_compute_their_float64_references),
-      cmocka_unit_test(ablations_and_transformers_compute_their_float64_references),
-      cmocka_unit_test(the_default_model_computes_its_float64_reference),
-      cmocka_unit_test(heads_may_be_larger_and_rotated_in_part),
-      cmocka_unit_test(qwen2_is_a_transformer_of_other_names),
-      cmocka_unit_test(fast_prompts_stay_near_float64),
-      cmocka_unit_test(fast_takes_weights_beyond_f16),
+      device_test(tiny_models_compute_their_float64_references),
+      device_test(ablations_and_transformers_compute_their_float64_references),
+      device_test(the_default_model_computes_its_float64_reference),
+      device_test(heads_may_be_larger_and_rotated_in_part),
+      device_test(qwen2_is_a_transformer_of_other_names),
+      device_test(fast_prompts_stay_near_float64),
+      device_test(fast_takes_weights_beyond_f16),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

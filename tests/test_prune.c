@@ -147,7 +147,7 @@ static void cutting_twice_is_cutting_once(void **state) {
   }
 }
 
-static void pruned_files_run_alike_on_every_device(deltaic_device *device) {
+static void pruned_files_run_alike(deltaic_device *device) {
   static const char *const models[] = {TINY "tiny_delta_product", TINY "tiny_gated_deltanet_h1", TINY "tiny_delta_net"};
   static const double cuts[] = {0.3, 0.75, 0.97};
   static int serial;
@@ -164,8 +164,6 @@ static void pruned_files_run_alike_on_every_device(deltaic_device *device) {
   }
   free(text);
 }
-
-static void pruned_files_run_alike(void **state) { on_every_device(pruned_files_run_alike_on_every_device); }
 
 // ---------------------------------------------------------------- configs
 
@@ -501,7 +499,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(keeping_every_channel_leaves_every_byte),
       cmocka_unit_test(cutting_twice_is_cutting_once),
-      cmocka_unit_test(pruned_files_run_alike),
+      device_test(pruned_files_run_alike),
       cmocka_unit_test(ratios_survive_truncation),
       cmocka_unit_test(configs_say_what_the_tensors_are),
       cmocka_unit_test(layers_may_differ),
