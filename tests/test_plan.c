@@ -113,9 +113,10 @@ static void chunk_kernels_take_the_shared_memory_that_the_plan_says(void **state
   for (int i = 0; i < CAPS_USABLE; i++) {
     struct plan p = made(caps_usable[i]);
     const struct plan_rules rules = rules_of(caps_usable[i], &p);
+    struct plan_delta d;
+    assert_false(plan_delta(&rules, 16, 8, rules.chunk + 1, &d)); // a token's steps are within a chunk
     for (int k = 0; k < 9; k++)
       for (int n = 0; n < 4; n++) {
-        struct plan_delta d;
         bool fits = plan_delta(&rules, keys[k], 128, steps[n], &d);
         if (steps[n] == 1) assert_int_equal(fits && d.C == rules.chunk, keys[k] <= plan_chunk_key(&rules));
         if (keys[k] <= 64) assert_true(fits);
