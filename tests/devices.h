@@ -43,7 +43,7 @@ static inline deltaic_context *test_context(void) {
   return context;
 }
 
-typedef void (*device_test)(deltaic_device *device);
+typedef void (*test_of_device)(deltaic_device *device);
 
 static inline bool device_wanted(const deltaic_device_info *info) {
   const char *only = getenv("DELTAIC_TEST_DEVICE");
@@ -52,7 +52,7 @@ static inline bool device_wanted(const deltaic_device_info *info) {
 
 // Fails when there is no device at all, so that a machine without Vulkan does not pass in silence: unless
 // DELTAIC_TEST_DEVICE=cpu says so, a Vulkan device must be there.
-static inline void on_every_device(device_test test) {
+static inline void on_every_device(test_of_device test) {
   deltaic_context *context = test_context();
   deltaic_device_info infos[16];
   size_t count, ran = 0, vulkan = 0;
@@ -72,6 +72,22 @@ static inline void on_every_device(device_test test) {
   if (!ran || (!vulkan && !(only && !strcmp(only, "cpu")))) fail_msg("no Vulkan device to test on");
   assert_int_equal(deltaic_context_validation_errors(context), 0);
   deltaic_context_free(context);
+}
+
+// An entry of a group: a function of a device, run on every one.
+struct device_case {
+  test_of_device test;
+};
+static inline void run_device_case(void **state) { on_every_device(((const struct device_case *)*state)->test); }
+#define device_test(name) {#name, run_device_case, NULL, NULL, &(struct device_case){name}}
+
+// Software compiles each model's shapes for seconds: on Vulkan devices tests that go through models have the first few,
+// unless DELTAIC_TEST_ALL=1 wants all.
+static inline bool test_all_on(deltaic_device *device) {
+  const char *all = getenv("DELTAIC_TEST_ALL");
+  deltaic_device_info info;
+  deltaic_device_get_info(device, &info);
+  return info.kind == DELTAIC_DEVICE_CPU || (all && !strcmp(all, "1"));
 }
 
 static inline const char *device_name(deltaic_device *device) {

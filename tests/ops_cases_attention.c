@@ -30,7 +30,6 @@ static void reference_rope(double *x, uint32_t position, uint32_t d) {
 static const double ROPE_CLOSE = 1e-6;
 
 static void rope_append_rotates_and_stores_at_any_position(void **state) {
-  (void)state;
   seed(20);
   const uint32_t positions[] = {0, 1, 255, 256, 257, 65535, 65536, 16777216, 1000000000};
   for (int i = 0; i < 18; i++) { // the second half rotates a part of every head; nothing; a part of an odd number
@@ -73,7 +72,6 @@ static void check_attention(struct attention_args a, const struct sequence *s, u
 }
 
 static void attention_matches_over_lengths_and_heads(void **state) {
-  (void)state;
   seed(21);
   const uint32_t sizes[] = {64, 6, 2, 76};
   for (uint32_t i = 0; i < shapes(4, 2); i++)
@@ -87,7 +85,6 @@ static void attention_matches_over_lengths_and_heads(void **state) {
 }
 
 static void attention_window_and_ring_match(void **state) {
-  (void)state;
   seed(22);
   const uint32_t windows[] = {1, 2, 7, 48, 64, 65};
   for (int i = 0; i < 6; i++) {
@@ -103,7 +100,6 @@ static void attention_window_and_ring_match(void **state) {
 
 // Caches in one part and in several, which the last to end joins; texts that need fewer of them than there are.
 static void attention_of_single_tokens_matches_after_long_texts(void **state) {
-  (void)state;
   seed(24);
   const uint32_t sizes[] = {64, 6, 1, 130, 300};
   list->longest = 1;
@@ -116,7 +112,6 @@ static void attention_of_single_tokens_matches_after_long_texts(void **state) {
 }
 
 static void attention_of_single_tokens_matches_over_groups_and_windows(void **state) {
-  (void)state;
   seed(25);
   const uint32_t heads[][2] = {{11, 1}, {3, 3}, {6, 2}}, windows[] = {0, 200, 31};
   list->longest = 1;
@@ -131,7 +126,6 @@ static void attention_of_single_tokens_matches_over_groups_and_windows(void **st
 }
 
 static void attention_of_large_scores_is_safe(void **state) {
-  (void)state;
   seed(23);
   struct sequence s = {0, 20, 150, 1};
   const struct attention_args a = {.heads = 2, .kv_heads = 2, .d = 64, .capacity = 200};

@@ -14,7 +14,6 @@ static void check(struct attention_args a, const struct sequence *s, uint32_t B,
 
 // Sizes that are no multiples of a tile, of eight, of four; texts side by side, without tokens, after others.
 static void attention_matches_over_sizes_and_lengths(void **state) {
-  (void)state;
   seed(60);
   static const uint32_t sizes[] = {16, 7, 20};
   for (uint32_t i = 0; i < shapes(3, 2); i++)
@@ -27,7 +26,6 @@ static void attention_matches_over_sizes_and_lengths(void **state) {
 }
 
 static void attention_of_grouped_heads_matches(void **state) {
-  (void)state;
   seed(61);
   static const uint32_t heads[][2] = {{4, 2}, {18, 1}}; // 18: nine in each of two workgroups, 16 rows have one of all
   for (uint32_t i = 0; i < shapes(2, 1); i++) {
@@ -38,7 +36,6 @@ static void attention_of_grouped_heads_matches(void **state) {
 }
 
 static void attention_over_windows_and_rings_matches(void **state) {
-  (void)state;
   seed(62);
   static const uint32_t windows[] = {1, 7, 48, 65};
   for (int i = 0; i < 4; i++) {
@@ -52,7 +49,6 @@ static void attention_over_windows_and_rings_matches(void **state) {
 
 // One key takes all the weight, and which it is changes from block to block.
 static void attention_of_large_scores_keeps_its_digits(void **state) {
-  (void)state;
   seed(63);
   const struct attention_args a = {.heads = 2, .kv_heads = 2, .d = 16, .capacity = 200};
   const struct sequence s = {0, 40, 150, 1};
@@ -61,7 +57,6 @@ static void attention_of_large_scores_keeps_its_digits(void **state) {
 
 // What goes by the other kernels because its heads are too long, or because it is one token, is f16 all the same.
 static void attention_without_matrices_rounds_its_outputs(void **state) {
-  (void)state;
   seed(64);
   struct attention_args a = {.heads = 2, .kv_heads = 1, .d = 260, .capacity = 60};
   const struct sequence s[2] = {{0, 5, 40, 1}, {5, 1, 50, 0}}, single[2] = {{0, 1, 40, 1}, {1, 1, 50, 0}};

@@ -50,7 +50,6 @@ static void check(enum dtype dtype, uint32_t gap, struct delta_args a, const uin
 // Keys and values that are no multiples of a tile, of four or of two; chunks that are not full; sequences without
 // tokens. Few sizes: software compiles each kernel for seconds.
 static void delta_rule_matches_over_awkward_shapes(void **state) {
-  (void)state;
   seed(50);
   static const struct {
     enum dtype dtype;
@@ -70,7 +69,6 @@ static void delta_rule_matches_over_awkward_shapes(void **state) {
 
 // One head of one sequence: what brings the operands has subgroups of its own.
 static void delta_rule_of_few_heads_matches(void **state) {
-  (void)state;
   seed(51);
   for (int l = 0; l < LENGTHS; l++) check(DTYPE_F16, 8, args(1, 1, 8, 1, l % 2), &lengths[l], 1, 1);
 }
@@ -78,7 +76,6 @@ static void delta_rule_of_few_heads_matches(void **state) {
 // Cut into segments that are walked at the same time; one text, or one among others, without tokens and with a few, of
 // sizes that are no multiples of a tile, as a device with more processors would cut them.
 static void long_sequences_of_one_head_match(void **state) {
-  (void)state;
   seed(55);
   struct plan *plan = &vulkan_device(backend)->plan;
   const uint32_t places = plan->processors;
@@ -107,7 +104,6 @@ static uint64_t bytes_of(struct tensor t) { return dtype_bytes(t.dtype, (uint64_
 // Both kernels move q, k, the sequences and what the first prepares for the second, which reads v too; what lies
 // between a tensor's rows does not count.
 static void the_profile_counts_every_byte_once(void **state) {
-  (void)state;
   seed(56);
   const uint32_t T = 40;
   deltaic_kernel_time times[4];
@@ -124,7 +120,6 @@ static void the_profile_counts_every_byte_once(void **state) {
 }
 
 static void delta_rule_shares_keys_among_grouped_value_heads(void **state) {
-  (void)state;
   seed(52);
   for (int l = 0; l < 4; l++) {
     uint32_t T[] = {lengths[2 * l + 1], lengths[LENGTHS - 1 - l]};
@@ -133,7 +128,6 @@ static void delta_rule_shares_keys_among_grouped_value_heads(void **state) {
 }
 
 static void delta_product_matches(void **state) {
-  (void)state;
   seed(53);
   for (int l = 0; l < LENGTHS; l++) {
     const uint32_t T[] = {lengths[l], 0, 21},
@@ -144,7 +138,6 @@ static void delta_product_matches(void **state) {
 
 // Keys with a common part as large as their own: where a series for the inverse is off by orders of magnitude.
 static void correlated_keys_lose_no_digits(void **state) {
-  (void)state;
   seed(54);
   const uint32_t T[] = {200, 0, 63}, cols = 4 * 16 + 2 * 16;
   for (int hard = 0; hard < 2; hard++) {
@@ -167,7 +160,6 @@ static void correlated_keys_lose_no_digits(void **state) {
 
 // Prepare makes decays as products of two factors where f32 holds both, to a sum of -80 in a chunk of 16 tokens.
 static void decays_beyond_their_factors_match(void **state) {
-  (void)state;
   seed(58);
   const uint32_t T[] = {40};
   for (uint32_t n = 1; n <= 3; n += 2) {
@@ -182,7 +174,6 @@ static void decays_beyond_their_factors_match(void **state) {
 
 // The convolution leaves room after keys of f16, and the norm fills it with zeros.
 static void keys_of_f16_are_whole_tiles(void **state) {
-  (void)state;
   seed(57);
   enum { T = 20, W = 3, H = 2, Dk = 5, V = 6, C = H * Dk + V, PITCH = 16, COLS = H * PITCH + V };
   const struct sequence all = {.T = T};

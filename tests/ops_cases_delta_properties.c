@@ -7,7 +7,6 @@ enum { Dk = DELTA_DK, Dv = DELTA_DV };
 // ---------------------------------------------------------------- properties
 
 static void any_split_of_a_sequence_gives_the_same_state(void **state) {
-  (void)state;
   seed(33);
   const uint32_t T = CUT_TOKENS;
   for (int gated = 0; gated < 2; gated++) {
@@ -63,7 +62,6 @@ static double *unit_keys(uint32_t count) {
 }
 
 static void orthogonal_keys_store_values_exactly(void **state) {
-  (void)state;
   seed(34);
   double *keys = zeros(Dk * Dk), *values = normals(Dk * Dv);
   for (int i = 0; i < Dk; i++) keys[i * Dk + (i * 7 + 3) % Dk] = 1;
@@ -77,7 +75,6 @@ static void orthogonal_keys_store_values_exactly(void **state) {
 }
 
 static void a_repeated_key_returns_its_latest_value(void **state) {
-  (void)state;
   seed(35);
   enum { T = 100 };
   double *keys = zeros(T * Dk), *values = normals(T * Dv), *one = normals(Dk);
@@ -91,7 +88,6 @@ static void a_repeated_key_returns_its_latest_value(void **state) {
 }
 
 static void padding_rows_with_zero_beta_and_key_do_nothing(void **state) {
-  (void)state;
   seed(36);
   enum { T = 70 };
   double *keys = zeros(T * Dk), *S0 = normals(Dk * Dv);
@@ -103,7 +99,6 @@ static void padding_rows_with_zero_beta_and_key_do_nothing(void **state) {
 }
 
 static void padding_after_a_text_changes_nothing(void **state) {
-  (void)state;
   seed(63);
   enum { T = 50, ALL = 64 };
   double *keys = zeros(ALL * Dk), *values = normals(ALL * Dv), *beta = zeros(ALL), *g = zeros(ALL);
@@ -123,7 +118,6 @@ static void padding_after_a_text_changes_nothing(void **state) {
 
 // The reduction paper's Proposition 3.1, from an empty state. product_case() asks with a token's key.
 static void a_rotation_of_keys_and_queries_leaves_outputs(void **state) {
-  (void)state;
   seed(64);
   enum { T = 90, MIRRORS = 6 };
   for (uint32_t n = 1; n <= 3; n += 2) {
@@ -153,7 +147,6 @@ static double norm(const double *x, size_t n) {
 }
 
 static void state_norm_never_grows_without_values(void **state) {
-  (void)state;
   seed(37);
   enum { T = 64, CALLS = 8 };
   for (int form = 0; form < 2; form++)
@@ -188,7 +181,6 @@ static double *identity(void) {
 }
 
 static void negative_eigenvalues_track_permutations(void **state) {
-  (void)state;
   seed(38);
   enum { T = 300 };
   for (int form = 0; form < 2; form++) {
@@ -216,7 +208,6 @@ static void expect_same(const char *what, const struct delta_case *got, const st
 
 // The merged step has beta* = b1 + b2 - b1 b2 and beta* v* = b2 v2 + (1 - b2) b1 v1. A step before both has beta 0.
 static void two_steps_with_one_unit_key_are_one_step(void **state) {
-  (void)state;
   seed(43);
   enum { T = 150, n = 3 };
   double *once = unit_keys(T), *keys = zeros(T * n * Dk), *merged = zeros(T * Dv), *merged_beta = zeros(T);
@@ -240,7 +231,6 @@ static void two_steps_with_one_unit_key_are_one_step(void **state) {
 
 // Step m of token t is token t n + m of the gated rule, the decay at m = 0.
 static void a_product_is_the_gated_rule_over_its_steps(void **state) {
-  (void)state;
   seed(44);
   enum { T = 70 };
   static const uint32_t steps[] = {3, 1, 2, 4};
@@ -260,7 +250,6 @@ static void a_product_is_the_gated_rule_over_its_steps(void **state) {
 }
 
 static void a_decay_of_zero_is_the_rule_without_one(void **state) {
-  (void)state;
   seed(65);
   enum { T = 100 };
   for (uint32_t n = 1; n <= 3; n += 2) {
@@ -277,7 +266,6 @@ static void a_decay_of_zero_is_the_rule_without_one(void **state) {
 }
 
 static void steps_with_zero_beta_leave_the_gated_rule(void **state) {
-  (void)state;
   seed(45);
   enum { T = 90, n = 3 };
   double *keys = unit_keys(T), *values = normals(T * Dv), *beta = uniforms(T, 0, 2), *g = uniforms(T, -1, 0);
@@ -297,7 +285,6 @@ static void steps_with_zero_beta_leave_the_gated_rule(void **state) {
 }
 
 static void state_norm_of_products_never_grows_without_values(void **state) {
-  (void)state;
   seed(46);
   enum { T = 40, n = 3, CALLS = 8 };
   for (int form = 0; form < 2; form++)
@@ -331,7 +318,6 @@ static uint32_t random_swaps(uint32_t D, uint32_t swaps[][2]) {
 
 // n = 4 steps make any element of S5: its word problem is tracked without training.
 static void four_steps_track_the_permutations_of_five(void **state) {
-  (void)state;
   seed(47);
   enum { D = 5, n = 4, T = 300 };
   if (!all_shapes()) skip();
@@ -393,7 +379,6 @@ static void plane_of_transition(const double *keys, const double *betas, enum de
 
 // Eigenvalues z, 1/z of the rotation: |z| = 1, arg z = twice the angle between the keys.
 static void two_reflections_rotate_by_twice_the_angle_of_their_keys(void **state) {
-  (void)state;
   seed(48);
   const double pi = acos(-1);
   for (uint32_t D = 2; D <= 4; D++)
@@ -410,7 +395,6 @@ static void two_reflections_rotate_by_twice_the_angle_of_their_keys(void **state
 // |z|^2 = (1 - b0)(1 - b1) wherever they are complex, which takes an angle of the keys with
 // (2 - b0 - b1 + b0 b1 cos^2)^2 < 4 (1 - b0)(1 - b1): never when one beta is above and one below 1.
 static void complex_eigenvalues_of_two_steps_have_the_modulus_of_their_betas(void **state) {
-  (void)state;
   seed(49);
   int found = 0;
   for (uint32_t D = 2; D <= 4; D++)
@@ -429,7 +413,6 @@ static void complex_eigenvalues_of_two_steps_have_the_modulus_of_their_betas(voi
 // ---------------------------------------------------------------- hard decay
 
 static void hard_decay_gives_no_nan_and_forgets(void **state) {
-  (void)state;
   seed(39);
   enum { T = 130 };
   const double gates[] = {-100, -1e5, -3e38};
@@ -446,7 +429,6 @@ static void hard_decay_gives_no_nan_and_forgets(void **state) {
 }
 
 static void a_hard_decay_costs_later_tokens_no_digits(void **state) {
-  (void)state;
   seed(40);
   uint32_t T = 64;
   struct delta_args a = {1, 1, Dk, Dv, 1, .scale = 1, .gated = true};

@@ -54,7 +54,6 @@ static void check_hh(const char *const what[], uint32_t gap, struct delta_args a
 // ---------------------------------------------------------------- against float64
 
 static void hh_rule_matches_over_awkward_shapes(void **state) {
-  (void)state;
   seed(50);
   static const char *const what[] = {"hh_rule: o", "hh_rule: state"};
   static const struct {
@@ -77,7 +76,6 @@ static void hh_rule_matches_over_awkward_shapes(void **state) {
 }
 
 static void hh_rule_of_usual_heads_matches(void **state) {
-  (void)state;
   seed(51);
   static const char *const what[] = {"hh_rule, heads of 128: o", "hh_rule, heads of 128: state"};
   if (!all_shapes()) skip();
@@ -90,7 +88,6 @@ static void hh_rule_of_usual_heads_matches(void **state) {
 }
 
 static void hh_rule_shares_keys_among_grouped_value_heads(void **state) {
-  (void)state;
   seed(52);
   static const char *const what[] = {"hh_rule, grouped value heads: o", "hh_rule, grouped value heads: state"};
   for (int l = 0; l < LENGTHS; l++) {
@@ -138,7 +135,6 @@ static double *every(const double *values, size_t n, size_t step) {
 }
 
 static void hh_rule_computes_the_operator_truths(void **state) {
-  (void)state;
   if (!all_shapes()) skip(); // each has a shape of its own
   struct fixture *f = fixture_open("vectors/ops/hh.safetensors");
   size_t cases = 0;
@@ -164,7 +160,6 @@ static void hh_rule_computes_the_operator_truths(void **state) {
 // ---------------------------------------------------------------- masks
 
 static void masks_are_symmetric_with_unit_diagonal_and_entries_up_to_one(void **state) {
-  (void)state;
   seed(53);
   for (int nonneg = HH_NONNEG_SOFTPLUS; nonneg <= HH_NONNEG_EXP; nonneg++)
     for (uint32_t r = 1; r <= HH_MOST; r++) {
@@ -183,7 +178,6 @@ static void masks_are_symmetric_with_unit_diagonal_and_entries_up_to_one(void **
 }
 
 static void exponential_masks_of_large_logits_are_finite(void **state) {
-  (void)state;
   seed(54);
   uint32_t T = 20;
   struct delta_args a = {1, 1, Dk, Dv, 1, BLOCKS, 1, false, false, HH_NONNEG_EXP};
@@ -202,7 +196,6 @@ static void exponential_masks_of_large_logits_are_finite(void **state) {
 // ---------------------------------------------------------------- properties
 
 static void a_mask_of_ones_is_the_delta_rule(void **state) {
-  (void)state;
   seed(55);
   const uint32_t T = 100;
   for (uint32_t i = 0; i < shapes(4, 2); i++)
@@ -255,7 +248,6 @@ static double *transition(uint32_t r, double beta, double length, enum delta_for
 }
 
 static void the_erase_has_at_most_rank_r_and_eigenvalues_up_to_beta_times_the_key_squared(void **state) {
-  (void)state;
   seed(56);
   for (uint32_t k = 0; k < shapes(5, 1); k++)
     for (int i = 0; i < 8; i++) {
@@ -275,7 +267,6 @@ static void the_erase_has_at_most_rank_r_and_eigenvalues_up_to_beta_times_the_ke
 }
 
 static void the_transition_without_decay_lies_between_one_minus_beta_and_one(void **state) {
-  (void)state;
   seed(57);
   for (uint32_t k = 0; k < shapes(4, 1); k++)
     for (int i = 0; i < 8; i++) {
@@ -302,7 +293,6 @@ static void rotate_blocks(double *x, uint32_t blocks, uint32_t d, const double *
 }
 
 static void a_rotation_within_blocks_of_keys_and_queries_leaves_outputs(void **state) {
-  (void)state;
   seed(58);
   enum { MIRRORS = 6, d = Dk / BLOCKS };
   uint32_t T = 90;
@@ -326,7 +316,6 @@ static void a_rotation_within_blocks_of_keys_and_queries_leaves_outputs(void **s
 }
 
 static void hh_any_split_of_a_sequence_gives_the_same_state(void **state) {
-  (void)state;
   seed(59);
   const uint32_t T = CUT_TOKENS;
   for (uint32_t k = 0; k < shapes(4, 1); k++) {
@@ -349,7 +338,6 @@ static void hh_any_split_of_a_sequence_gives_the_same_state(void **state) {
 }
 
 static void hh_hard_decay_gives_no_nan_and_forgets(void **state) {
-  (void)state;
   seed(60);
   enum { T = 130 };
   const uint32_t length = T;
@@ -373,7 +361,6 @@ static void hh_hard_decay_gives_no_nan_and_forgets(void **state) {
 }
 
 static void hh_a_hard_decay_costs_later_tokens_no_digits(void **state) {
-  (void)state;
   seed(61);
   uint32_t T = 64;
   struct delta_args a = {1, 1, Dk, Dv, 1, BLOCKS, 1, true, false, HH_NONNEG_SIGMOID};
@@ -392,7 +379,6 @@ static void hh_a_hard_decay_costs_later_tokens_no_digits(void **state) {
 // T = (I + A)^-1 of docs/mixers.md in float64, and of the delta rule (R = 1): what makes forward substitution in f32
 // safe.
 static void entries_of_the_inverse_are_at_most_beta(void **state) {
-  (void)state;
   seed(62);
   enum { C = 16, D = 4 };
   for (int which = 0; which < 4; which++) {

@@ -27,7 +27,6 @@ static void check(const struct hh_case *c) {
 // make masks; chunks that are not full; sequences without tokens; grouped value heads. Few: software compiles each
 // kernel for seconds.
 static void head_in_head_matches_over_awkward_shapes(void **state) {
-  (void)state;
   seed(70);
   static const struct {
     enum dtype dtype;
@@ -53,7 +52,6 @@ static void head_in_head_matches_over_awkward_shapes(void **state) {
 
 // Cut into segments that are walked at the same time.
 static void a_long_sequence_of_head_in_head_matches(void **state) {
-  (void)state;
   seed(71);
   uint32_t T = 300; // or what the device's plan cuts
   struct plan_delta_matrix p;

@@ -140,7 +140,6 @@ static bool device_can(void) {
 }
 
 static void conv_inputs_matches_the_convolution_and_its_inputs(void **state) {
-  (void)state;
   seed(61);
   const struct shape all[] = {
       {4, 2, 64, 64, 0, ACTIVATION_IDENTITY, KEY_NORM_L2, true, true, false},
@@ -157,7 +156,6 @@ static void conv_inputs_matches_the_convolution_and_its_inputs(void **state) {
 }
 
 static void conv_inputs_leaves_what_does_not_fit(void **state) {
-  (void)state;
   seed(62);
   const struct shape long_head = {4, 1, 2100, 4, 0, ACTIVATION_IDENTITY, KEY_NORM_L2, true, true, false};
   const struct shape many_taps = {10, 1, 8, 4, 0, ACTIVATION_IDENTITY, KEY_NORM_L2, true, true, false};

@@ -225,7 +225,6 @@ static void check_block(const char *what, record_part mixer) {
 }
 
 static void joined_lists_give_what_plain_ones_give(void **state) {
-  (void)state;
   check_block("joined lists: delta rule and FFN", record_delta);
   check_block("joined lists: Mamba-2 and FFN", record_mamba2);
   check_block("joined lists: attention and FFN", record_attention);
@@ -316,7 +315,6 @@ static void run_placed(void (*record)(const struct aside *a, struct tensor y, st
 }
 
 static void operations_in_and_out_of_place_give_the_same_bits(void **state) {
-  (void)state;
   void (*const records[])(const struct aside *, struct tensor, struct tensor) = {
       record_add, record_inputs, record_normed_heads, record_gated_norm, record_rope};
   const size_t numbers[5] = {T * COLS, T * d, T * d, T * HEADS, T * HEADS};

@@ -33,7 +33,6 @@ static void check_mamba2(struct mamba2_args a, const uint32_t *T, uint32_t B) {
 }
 
 static void mamba2_matches_over_awkward_shapes(void **state) {
-  (void)state;
   seed(70);
   // {N, P}; the first has keys so long that two invocations share a column.
   const uint32_t sizes[][2] = {{131, 21}, {1, 1}, {3, 64}, {5, 7}, {32, 130}, {64, 1}, {64, 64}, {77, 130}};
@@ -47,7 +46,6 @@ static void mamba2_matches_over_awkward_shapes(void **state) {
 }
 
 static void mamba2_matches_at_the_size_of_models(void **state) {
-  (void)state;
   seed(71);
   if (!all_shapes()) skip();
   uint32_t T[] = {130, 65};
@@ -56,7 +54,6 @@ static void mamba2_matches_at_the_size_of_models(void **state) {
 }
 
 static void any_split_gives_the_same_mamba2_state(void **state) {
-  (void)state;
   seed(72);
   const uint32_t T = CUT_TOKENS;
   struct mamba2_case c = mamba2_random(DTYPE_F32, usual, &T, 1);
@@ -76,7 +73,6 @@ static void any_split_gives_the_same_mamba2_state(void **state) {
 }
 
 static void mamba2_with_hard_decays_keeps_its_digits(void **state) {
-  (void)state;
   seed(73);
   const double hard[] = {-30000, -3e38};
   uint32_t T = 100;
@@ -115,7 +111,6 @@ static void check_inputs(uint32_t T, uint32_t heads, float low, float high) {
 }
 
 static void mamba2_inputs_match_and_keep_their_limits(void **state) {
-  (void)state;
   seed(74);
   const uint32_t heads[] = {1, 5, 64, 130};
   for (int l = 0; l < LENGTHS; l++) {
@@ -126,7 +121,6 @@ static void mamba2_inputs_match_and_keep_their_limits(void **state) {
 
 // mamba2_inputs, mamba2 and the gate in one dispatch: what three give, whatever the number of tokens.
 static void mamba2_steps_match_single_operations(void **state) {
-  (void)state;
   seed(76);
   for (int l = 0; l < LENGTHS; l++) {
     const uint32_t T[] = {lengths[l], 1, 0};
@@ -136,7 +130,6 @@ static void mamba2_steps_match_single_operations(void **state) {
 }
 
 static void gated_norm_matches_for_every_place_and_grouping(void **state) {
-  (void)state;
   seed(75);
   const uint32_t sizes[] = {1, 7, 64, 130, 1025, 512, 388}, groups[] = {1, 2, 5};
   for (int l = 0; l < LENGTHS; l++)
@@ -237,7 +230,6 @@ static void check_fixture(const struct fixture *f, const char *name, enum delta_
 }
 
 static void mamba2_computes_its_float64_fixtures(void **state) {
-  (void)state;
   if (!all_shapes()) skip(); // each has a shape of its own
   struct fixture *f = fixture_open("vectors/ops/mamba2.safetensors");
   size_t cases = 0;

@@ -26,7 +26,6 @@ static void expect_mamba2(const char *what_y, const char *what_s, const struct m
 // without tokens and chunks that are not full. Few sizes, and mostly one head a workgroup: software compiles each
 // kernel for seconds.
 static void mamba2_matches_over_awkward_shapes(void **state) {
-  (void)state;
   seed(80);
   static const struct {
     enum dtype dtype;
@@ -46,7 +45,6 @@ static void mamba2_matches_over_awkward_shapes(void **state) {
 
 // As many workgroups as let several heads share one.
 static void mamba2_of_many_heads_matches(void **state) {
-  (void)state;
   seed(81);
   struct plan *plan = &vulkan_device(backend)->plan;
   const uint32_t groups = plan->processors;
@@ -90,7 +88,6 @@ static struct mamba2_case extreme_case(const struct extreme *e) {
 
 // Steps, products and states so small, or so large, that f16 does not hold them; decays that leave nothing; zeros.
 static void mamba2_keeps_its_digits_at_extreme_steps(void **state) {
-  (void)state;
   seed(82);
   static const struct extreme kinds[] = {{1e-6, 1, 1, 1, 1e-6}, {1e4, 60, 1, 1, 6e5}, {1e-3, 1e-2, 1e-4, 1, 1e-5},
                                          {1, 1, 3e4, 1, 1},     {1, 1, 1, 1e3, 1e3},  {1e3, 60, 1, 1e4, 0},
@@ -106,7 +103,6 @@ static void mamba2_keeps_its_digits_at_extreme_steps(void **state) {
 
 // What f16 cannot hold is cut off in y, whatever comes of it is a number; the state has it all.
 static void mamba2_of_huge_numbers_stays_finite(void **state) {
-  (void)state;
   seed(85);
   static const struct extreme kinds[] = {{1e3, 1e10, 1, 1e6, 1}, {1, 1e6, 3e4, 1e-3, 1e36}, {1e-30, 1, 1, 1e6, 1e20}};
   for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
@@ -122,7 +118,6 @@ static void mamba2_of_huge_numbers_stays_finite(void **state) {
 }
 
 static void any_split_gives_the_same_mamba2_state(void **state) {
-  (void)state;
   seed(83);
   const uint32_t T = CUT_TOKENS;
   struct mamba2_case c =
@@ -139,7 +134,6 @@ static void any_split_gives_the_same_mamba2_state(void **state) {
 }
 
 static void gated_norm_of_f16_rounds_and_no_more(void **state) {
-  (void)state;
   seed(84);
   static const uint32_t sizes[] = {64, 7, 388};
   for (int i = 0; i < 9; i++) {
@@ -166,7 +160,6 @@ static void gated_norm_of_f16_rounds_and_no_more(void **state) {
 }
 
 static void mamba2_steps_of_f16_round_and_no_more(void **state) {
-  (void)state;
   seed(86);
   check_mamba2_step(DTYPE_F16, (const uint32_t[]){17, 0, 3}, 3, true, INFINITY, CLOSE);
 }

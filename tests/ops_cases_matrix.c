@@ -35,7 +35,6 @@ static void check_matmul(uint32_t T, uint32_t N, uint32_t K, enum dtype dtype, b
 }
 
 static void matmul_matches_over_awkward_shapes(void **state) {
-  (void)state;
   seed(1);
   static const uint32_t sizes[][3] = {{130, 260, 96}, {17, 130, 65}, {8, 1, 1},     {9, 7, 3},     {16, 64, 64},
                                       {33, 50, 129},  {64, 96, 200}, {65, 257, 72}, {200, 128, 64}};
@@ -65,7 +64,6 @@ static void check_few(uint32_t T, uint32_t N, uint32_t K, enum dtype dtype, bool
 }
 
 static void few_tokens_match_too(void **state) {
-  (void)state;
   seed(2);
   static const uint32_t sizes[][3] = {{9, 24, 256},  {41, 50, 64},   {16, 17, 512},
                                       {17, 64, 192}, {32, 40, 1024}, {31, 130, 64}};
@@ -76,7 +74,6 @@ static void few_tokens_match_too(void **state) {
 
 // Software takes shorter steps along K than GPUs do, for which LLVM would compile minutes: theirs once each.
 static void the_steps_of_gpus_match(void **state) {
-  (void)state;
   seed(4);
   if (!all_shapes()) skip();
   uint32_t *step = &((struct vulkan_backend *)backend)->products.matrix_step;
@@ -97,7 +94,6 @@ static void record_gates(struct tensor y, struct tensor x, struct tensor norm, s
 
 // Without matrices; software does not stage one token's inputs, as GPUs do for gate and up.
 static void one_token_is_normed_once_for_a_workgroup(void **state) {
-  (void)state;
   enum { F = 21, K = 2048 };
   struct plan_products *plan = &((struct vulkan_backend *)backend)->products;
   const struct plan_products own = *plan;
@@ -161,7 +157,6 @@ static void check_gates(uint32_t T, uint32_t D, uint32_t F) {
 }
 
 static void norms_and_gates_round_to_f16_and_no_further(void **state) {
-  (void)state;
   seed(3);
   static const uint32_t sizes[][3] = {{33, 19, 30}, {9, 24, 40}, {70, 64, 96}, {17, 5, 7}, {130, 72, 136}};
   for (uint32_t i = 0; i < shapes(5, 1); i++) check_gates(sizes[i][0], sizes[i][1], sizes[i][2]);
@@ -180,7 +175,6 @@ static void check_sums_are_in_order(uint32_t T, uint32_t N, uint32_t K) {
 
 // As on a GPU whose processors would have nothing to do else: workgroups share the K of a tile. No ticket is left.
 static void tiles_are_shared_where_they_are_few(void **state) {
-  (void)state;
   struct plan *device = &vulkan_device(backend)->plan;
   struct plan_products *plan = &((struct vulkan_backend *)backend)->products;
   const uint32_t own_parts = plan->matrix_parts, own_processors = device->processors;
@@ -225,7 +219,6 @@ static uint64_t profiled_bytes(uint32_t T, uint32_t N, uint32_t K, bool gated, b
 
 // Sums that workgroups leave each other and tickets, written and read; or a few bytes that stand for none.
 static void the_profile_counts_outputs_once_and_the_sums_that_are_left(void **state) {
-  (void)state;
   enum { T = 70, N = 96 };
   struct plan *device = &vulkan_device(backend)->plan;
   struct plan_products *plan = &((struct vulkan_backend *)backend)->products;
@@ -338,7 +331,6 @@ static void check_stream(uint32_t T, uint32_t D, uint32_t F, double size, double
 }
 
 static void norms_of_streams_are_made_by_the_products_around_them(void **state) {
-  (void)state;
   seed(7);
   check_stream(64, 336, 16, 1, 1, 1, DTYPE_F16);     // in two passes, as the next
   check_stream(41, 64, 64, 1e6, 1e4, 1, DTYPE_BF16); // far beyond f16
@@ -400,7 +392,6 @@ static void check_conv(uint32_t B, uint32_t W, uint32_t from, uint32_t C, uint32
 }
 
 static void few_tokens_are_convolved(void **state) {
-  (void)state;
   seed(5);
   check_conv(51, 4, 0, 48, 70, 64, DTYPE_BF16);
   if (!all_shapes()) return;
@@ -410,7 +401,6 @@ static void few_tokens_are_convolved(void **state) {
 }
 
 static void large_inputs_are_clamped_and_do_not_become_infinite(void **state) {
-  (void)state;
   enum { T = 16, N = 16, K = 32 };
   double values[T * K] = {[5] = 1e6, [K + 6] = -1e6}, ones[N * K];
   for (int i = 0; i < N * K; i++) ones[i] = 1;

@@ -69,7 +69,6 @@ static uint32_t reference_philox(uint32_t counter, uint32_t key_low, uint32_t ke
 }
 
 static void the_random_numbers_are_philox(void **state) {
-  (void)state;
   assert_int_equal(reference_philox(0, 0, 0), 0x6627e8d5); // known answer of the authors' Random123
 }
 
@@ -127,7 +126,6 @@ static void expect_drawn(const struct ranked *r, uint32_t n, double u, int32_t t
 }
 
 static void draws_are_those_of_the_definition(void **state) {
-  (void)state;
   const uint32_t sizes[] = {2, 33, 1000, 20011};
   const struct sampling options[] = {
       {.temperature = 1},
@@ -169,7 +167,6 @@ static void draws_are_those_of_the_definition(void **state) {
 // ---------------------------------------------------------------- statistics
 
 static void frequencies_follow_the_probabilities(void **state) {
-  (void)state;
   enum { V = 8, CALLS = 63 };
   const double logits[V] = {0, 1, -1, 0.5, 2, -3, 0, 1.5};
   uint32_t count[V] = {0};
@@ -191,7 +188,6 @@ static void frequencies_follow_the_probabilities(void **state) {
 }
 
 static void the_same_seed_and_position_draw_the_same_token(void **state) {
-  (void)state;
   seed(51);
   enum { V = 500 };
   double *logits = normals(V);
@@ -206,7 +202,6 @@ static void the_same_seed_and_position_draw_the_same_token(void **state) {
 // ---------------------------------------------------------------- edges
 
 static void greedy_takes_the_lowest_id_among_equals(void **state) {
-  (void)state;
   double logits[300] = {0};
   for (int i = 0; i < 300; i++) logits[i] = -i;
   logits[77] = logits[201] = logits[299] = 3;
@@ -216,7 +211,6 @@ static void greedy_takes_the_lowest_id_among_equals(void **state) {
 }
 
 static void every_sequence_draws_from_its_slot(void **state) {
-  (void)state;
   enum { V = 90, SLOTS = 5, B = 3 };
   const struct sequence s[B] = {{.pos = 7, .slot = 4}, {.pos = 9, .slot = 0}, {.pos = 8, .slot = 2}};
   struct sampling options[B] = {{.top_k = 1}, {.temperature = 1, .top_k = 1}, {.temperature = 1e-6f}};
@@ -239,7 +233,6 @@ static void every_sequence_draws_from_its_slot(void **state) {
 }
 
 static void tight_top_k_top_p_and_min_p_equal_greedy(void **state) {
-  (void)state;
   seed(52);
   enum { V = 700 };
   const struct sampling tight[] = {{.temperature = 1, .top_k = 1},
@@ -261,7 +254,6 @@ static void tight_top_k_top_p_and_min_p_equal_greedy(void **state) {
 }
 
 static void ties_at_a_cut_keep_the_lowest_ids(void **state) {
-  (void)state;
   enum { V = 40 };
   double logits[V] = {0};
   logits[30] = 1;
@@ -283,7 +275,6 @@ static void ties_at_a_cut_keep_the_lowest_ids(void **state) {
 }
 
 static void the_penalty_applies_to_seen_tokens_of_either_sign(void **state) {
-  (void)state;
   enum { V = 64 };
   double logits[V] = {0};
   for (int i = 0; i < V; i++) logits[i] = -9;
@@ -302,7 +293,6 @@ static void the_penalty_applies_to_seen_tokens_of_either_sign(void **state) {
 }
 
 static void nan_and_infinite_logits_are_survived(void **state) {
-  (void)state;
   enum { V = 50 };
   double logits[V];
   const struct sampling options[] = {{0},
@@ -325,7 +315,6 @@ static void nan_and_infinite_logits_are_survived(void **state) {
 // ---------------------------------------------------------------- scores
 
 static void scores_are_log_probabilities_and_find_the_likeliest(void **state) {
-  (void)state;
   seed(53);
   enum { T = 9, FIRST = 2, N = 6 };
   const uint32_t sizes[] = {1, 2, 63, 1000, 20011};

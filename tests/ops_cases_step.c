@@ -181,7 +181,6 @@ static void check_step(const char *const what[], struct step_shape z) {
 static const char *const delta[] = {"delta_step: o", "delta_step: state"};
 
 static void delta_step_matches_over_awkward_shapes(void **state) {
-  (void)state;
   seed(61);
   const uint32_t sizes[][2] = {{49, 76}, {130, 512}, {1, 1}, {3, 130}, {16, 24}, {64, 64}, {128, 128}, {256, 33}};
   for (uint32_t i = 0; i < shapes(8, 2); i++)
@@ -195,7 +194,6 @@ static void delta_step_matches_over_awkward_shapes(void **state) {
 }
 
 static void delta_step_takes_four_columns_at_a_time(void **state) {
-  (void)state;
   seed(65);
   const uint32_t sizes[][2] = {{76, 132}, {12, 8}, {132, 516}, {4, 4}, {64, 64}, {128, 128}, {96, 20}, {256, 36}};
   for (uint32_t i = 0; i < shapes(16, 6); i++) {
@@ -208,7 +206,6 @@ static void delta_step_takes_four_columns_at_a_time(void **state) {
 }
 
 static void delta_step_knows_every_activation_and_norm(void **state) {
-  (void)state;
   seed(62);
   for (int activation = ACTIVATION_IDENTITY; activation <= ACTIVATION_POWLU; activation++)
     for (int norm = KEY_NORM_NONE; norm <= KEY_NORM_L1; norm++)
@@ -222,7 +219,6 @@ static void delta_step_knows_every_activation_and_norm(void **state) {
 }
 
 static void delta_step_takes_several_steps_a_token(void **state) {
-  (void)state;
   seed(63);
   const uint32_t steps[] = {3, 2, 4};
   for (uint32_t i = 0; i < shapes(3, 1); i++) {
@@ -235,7 +231,6 @@ static void delta_step_takes_several_steps_a_token(void **state) {
 }
 
 static void delta_step_takes_heads_in_heads(void **state) {
-  (void)state;
   seed(64);
   const uint32_t blocks[] = {5, 2, 4, 16};
   for (uint32_t i = 0; i < shapes(4, 1); i++)

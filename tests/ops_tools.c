@@ -83,13 +83,11 @@ static void *own(void *memory) {
 }
 
 int tools_setup(void **state) {
-  (void)state;
   list_defaults();
   return 0;
 }
 
 int tools_teardown(void **state) {
-  (void)state;
   while (buffer_count) backend->functions->buffer_free(backend, buffers[--buffer_count]);
   while (owned_count) free(owned[--owned_count]);
   return 0;

@@ -98,16 +98,12 @@ static void check_batch(deltaic_device *device, const char *path) {
   close_session(s, model);
 }
 
-static void check_models(deltaic_device *device) {
-  for (size_t i = 0; is_vulkan(device) && i < sizeof models / sizeof *models; i++) {
-    check_model(device, models[i]);
-    check_batch(device, models[i]);
-  }
+static void no_recording_of_a_model_has_a_hazard(deltaic_device *device) {
+  for (size_t i = 0; is_vulkan(device) && i < sizeof models / sizeof *models; i++) check_model(device, models[i]);
 }
 
-static void no_recording_of_a_model_has_a_hazard(void **state) {
-  (void)state;
-  on_every_device(check_models);
+static void texts_side_by_side_have_no_hazard(deltaic_device *device) {
+  for (size_t i = 0; is_vulkan(device) && i < sizeof models / sizeof *models; i++) check_batch(device, models[i]);
 }
 
 // ---------------------------------------------------------------- barriers left out
@@ -150,7 +146,6 @@ static void left_out_on(deltaic_device *device) {
 
 // These recordings are wrong and are run: what they compute is of no interest. So no layer of ours watches.
 static void a_barrier_left_out_of_a_model_is_found(void **state) {
-  (void)state;
   deltaic_context_options options = {.size = sizeof options, .cache_dir = ""};
   deltaic_context *context;
   deltaic_device_info infos[16];
@@ -180,7 +175,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL count_submit(VkQueue queue, uint32_t count
 }
 
 // As on a card whose memory cannot be mapped: reading logits takes a submission more, which the counters leave out.
-static void check_submits(deltaic_device *device) {
+static void a_token_is_one_submit_and_its_logits_one_more(deltaic_device *device) {
   if (!is_vulkan(device)) return;
   deltaic_model *model;
   deltaic_session *s = open_session(device, models[0], &model);
@@ -205,18 +200,16 @@ static void check_submits(deltaic_device *device) {
   close_session(s, model);
 }
 
-static void a_token_is_one_submit_and_its_logits_one_more(void **state) {
-  (void)state;
-  on_every_device(check_submits);
-}
-
+// DELTAIC_TEST_FILTER: only the tests that match it.
 int main(void) {
+  cmocka_set_test_filter(getenv("DELTAIC_TEST_FILTER"));
   for (int i = 0; i < PROMPT; i++) text[i] = 3 + i * 37 % 50;
   assert_ok(hazard_create(&trace));
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(no_recording_of_a_model_has_a_hazard),
+      device_test(no_recording_of_a_model_has_a_hazard),
+      device_test(texts_side_by_side_have_no_hazard),
       cmocka_unit_test(a_barrier_left_out_of_a_model_is_found),
-      cmocka_unit_test(a_token_is_one_submit_and_its_logits_one_more),
+      device_test(a_token_is_one_submit_and_its_logits_one_more),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   hazard_free(trace);

@@ -16,7 +16,7 @@ static void assert_close(const float *got, const float *want, size_t n) {
   assert_true(size > 0 && sqrt(error / size) < 5e-6);
 }
 
-static void check_small_bindings(deltaic_device *device) {
+static void a_small_binding_makes_short_slices(deltaic_device *device) {
   const uint64_t real = device->backend->max_binding_bytes;
   deltaic_session_options options = {
       .size = sizeof options, .precision = DELTAIC_PRECISION_FLOAT32, .context = 200, .batch = 512};
@@ -40,11 +40,6 @@ static void check_small_bindings(deltaic_device *device) {
     deltaic_model_close(model);
   }
   free(want), free(got);
-}
-
-static void a_small_binding_makes_short_slices(void **state) {
-  (void)state;
-  on_every_device(check_small_bindings);
 }
 
 static void check_large_context(deltaic_device *device) {
@@ -79,7 +74,6 @@ static void check_large_context(deltaic_device *device) {
 }
 
 static void a_cache_larger_than_a_binding_is_refused_with_a_sentence(void **state) {
-  (void)state;
   on_every_device(check_large_context);
 }
 
@@ -175,7 +169,6 @@ static void check_wide(deltaic_device *device) {
 }
 
 static void a_wide_model_runs_where_bindings_are_small(void **state) {
-  (void)state;
   char folder[] = "test_bindings.XXXXXX", path[64];
   assert_non_null(mkdtemp(folder));
   make_wide(wide = folder);
@@ -190,7 +183,7 @@ static void a_wide_model_runs_where_bindings_are_small(void **state) {
 int main(void) {
   make_text();
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_small_binding_makes_short_slices),
+      device_test(a_small_binding_makes_short_slices),
       cmocka_unit_test(a_cache_larger_than_a_binding_is_refused_with_a_sentence),
       cmocka_unit_test(a_wide_model_runs_where_bindings_are_small),
   };

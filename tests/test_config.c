@@ -6,7 +6,6 @@
 // ---------------------------------------------------------------- defaults and derived sizes
 
 static void delta_net_has_fla_s_defaults(void **state) {
-  (void)state;
   struct model_spec m = reads("{'model_type':'delta_net'}", NULL);
   assert_string_equal(m.architecture, "delta_net");
   assert_int_equal(m.D, 2048);
@@ -29,7 +28,6 @@ static void delta_net_has_fla_s_defaults(void **state) {
 }
 
 static void gated_deltanet_has_fla_s_defaults(void **state) {
-  (void)state;
   struct model_spec m = reads("{'model_type':'gated_deltanet'}", NULL);
   const struct delta_spec *s = delta(&m, 20);
   assert_int_equal(m.L, 21);
@@ -41,7 +39,6 @@ static void gated_deltanet_has_fla_s_defaults(void **state) {
 }
 
 static void null_counts_as_missing(void **state) {
-  (void)state;
   struct model_spec m = reads("{'model_type':'gated_deltanet','hidden_size':null,'hidden_ratio':null,'attn':null,"
                               "'intermediate_size':null,'num_v_heads':null,'attnres_block_size':null,'mixers':null}",
                               NULL);
@@ -50,7 +47,6 @@ static void null_counts_as_missing(void **state) {
 }
 
 static void mlp_width_is_rounded_up_to_256(void **state) {
-  (void)state;
   static const struct {
     const char *config;
     uint32_t F;
@@ -67,7 +63,6 @@ static void mlp_width_is_rounded_up_to_256(void **state) {
 }
 
 static void delta_net_reads_every_option(void **state) {
-  (void)state;
   struct model_spec m =
       reads(DELTA ",'expand_k':0.5,'expand_v':2,'use_gate':true,'use_beta':false,'allow_neg_eigval':true,"
                   "'qk_norm':'sum','qk_activation':'relu','conv_size':3,'norm_eps':1e-5,'tie_word_embeddings':true,"
@@ -83,7 +78,6 @@ static void delta_net_reads_every_option(void **state) {
 }
 
 static void names_of_activations_are_fla_s(void **state) {
-  (void)state;
   static const struct {
     const char *config;
     enum activation qk, mlp;
@@ -100,7 +94,6 @@ static void names_of_activations_are_fla_s(void **state) {
 }
 
 static void gated_deltanet_reads_every_option(void **state) {
-  (void)state;
   struct model_spec m = reads(GATED ",'num_v_heads':6,'expand_v':1.5,'use_gate':false,'allow_neg_eigval':true,"
                                     "'use_short_conv':false,'qk_norm':'sum','qk_activation':'relu'}",
                               NULL);
@@ -112,7 +105,6 @@ static void gated_deltanet_reads_every_option(void **state) {
 }
 
 static void gated_deltaproduct_has_fla_s_defaults(void **state) {
-  (void)state;
   struct model_spec m = reads("{'model_type':'gated_deltaproduct'}", NULL);
   const struct delta_spec *s = delta(&m, 20);
   assert_int_equal(m.L, 21);
@@ -123,7 +115,6 @@ static void gated_deltaproduct_has_fla_s_defaults(void **state) {
 }
 
 static void gated_deltaproduct_reads_every_option(void **state) {
-  (void)state;
   struct model_spec m = reads(PRODUCT ",'num_householder':5,'use_forget_gate':true,'allow_neg_eigval':true,"
                                       "'use_output_gate':false,'use_gate':true,'expand_v':1,'use_short_conv':false}",
                               NULL);
@@ -138,7 +129,6 @@ static void gated_deltaproduct_reads_every_option(void **state) {
 }
 
 static void ablations_exchange_what_they_name(void **state) {
-  (void)state;
   struct model_spec m = reads(GATED ",'ablation':{'qk_norm':'l1','qk_activation':'elu','use_beta':false,"
                                     "'use_decay':false,'use_output_norm':false}}",
                               NULL);
@@ -156,7 +146,6 @@ static void ablations_exchange_what_they_name(void **state) {
 }
 
 static void transformer_has_fla_s_defaults(void **state) {
-  (void)state;
   struct model_spec m = reads("{'model_type':'transformer'}", NULL);
   assert_true(m.D == 2048 && m.L == 24 && m.V == 32000 && dense(&m, 0)->F == 5632 && m.norm_eps == 1e-6f && !m.tied);
   const struct attention_spec *s = attention(&m, 23);
@@ -166,7 +155,6 @@ static void transformer_has_fla_s_defaults(void **state) {
 }
 
 static void transformer_reads_every_option(void **state) {
-  (void)state;
   struct model_spec m = reads("{'model_type':'transformer','hidden_size':24,'num_heads':6,'num_kv_heads':2,"
                               "'num_hidden_layers':2,'window_size':7,'rope_theta':500,'qkv_bias':true,'qk_norm':true}",
                               NULL);
@@ -179,7 +167,6 @@ static void transformer_reads_every_option(void **state) {
 }
 
 static void heads_of_attention_have_a_size_and_a_rotated_part(void **state) {
-  (void)state;
   static const struct {
     const char *keys;
     uint32_t d, rotary;
@@ -197,7 +184,6 @@ static void heads_of_attention_have_a_size_and_a_rotated_part(void **state) {
 }
 
 static void products_are_truncated_in_double(void **state) {
-  (void)state;
   // 16 heads of 89 in 2048, and 179 of 256 values: the ratios that a pruner writes.
   struct model_spec m = reads("{'model_type':'delta_net','expand_k':0.6953125}", NULL);
   assert_int_equal(delta(&m, 0)->Dk, 89);
@@ -213,7 +199,6 @@ static void products_are_truncated_in_double(void **state) {
 }
 
 static void token_ids_may_be_missing_null_or_lists(void **state) {
-  (void)state;
   static const struct {
     const char *config;
     int32_t bos, eos;
@@ -231,7 +216,6 @@ static void token_ids_may_be_missing_null_or_lists(void **state) {
 }
 
 static void head_in_head_is_off_or_as_its_keys_say(void **state) {
-  (void)state;
   struct model_spec m = reads(GATED ",'hh_mask':'input','hh_nonneg':'exp'}", NULL);
   assert_int_equal(delta(&m, 0)->r, 1);
   model_spec_free(&m);
@@ -245,7 +229,6 @@ static void head_in_head_is_off_or_as_its_keys_say(void **state) {
 }
 
 static void keys_without_effect_are_ignored(void **state) {
-  (void)state;
   struct model_spec m = reads(
       DELTA
       ",'attn_mode':'fused_recurrent','fuse_norm':false,'head_first':true,'conv_bias':true,'use_output_norm':false,"
@@ -259,7 +242,6 @@ static void keys_without_effect_are_ignored(void **state) {
 // ---------------------------------------------------------------- softmax-attention layers
 
 static void attention_layers_have_fla_s_defaults(void **state) {
-  (void)state;
   struct model_spec m = reads(DELTA ",'attn':{'layers':[1],'num_heads':2,'window_size':null}}", NULL);
   const struct attention_spec *a = attention(&m, 1);
   assert_true(a->heads == 2 && a->kv_heads == 2 && a->d == 4 && a->window == 0 && a->rope_theta == 10000 && !a->bias);
@@ -268,7 +250,6 @@ static void attention_layers_have_fla_s_defaults(void **state) {
 }
 
 static void attention_layers_read_every_option_and_lists(void **state) {
-  (void)state;
   struct model_spec m = reads(GATED ",'attn':[{'layers':[1],'num_heads':4,'num_kv_heads':2,'window_size':48,"
                                     "'rope_theta':500,'qkv_bias':true},{'layers':[0],'num_heads':1}]}",
                               NULL);
@@ -279,7 +260,6 @@ static void attention_layers_read_every_option_and_lists(void **state) {
 }
 
 static void malformed_attention_is_refused(void **state) {
-  (void)state;
   static const struct {
     const char *attn;
     deltaic_status status;
@@ -317,7 +297,6 @@ static void malformed_attention_is_refused(void **state) {
 // ---------------------------------------------------------------- Mamba-2 and lists of mixers
 
 static void mamba2_has_fla_s_defaults(void **state) {
-  (void)state;
   struct model_spec m = reads("{'model_type':'mamba2'}", NULL);
   const struct mamba2_spec *s = mamba2(&m, 47);
   assert_true(m.D == 2048 && m.V == 32000 && m.L == 48 && m.norm_eps == 1e-5f && !m.tied);
@@ -329,7 +308,6 @@ static void mamba2_has_fla_s_defaults(void **state) {
 }
 
 static void mamba2_reads_every_option(void **state) {
-  (void)state;
   struct model_spec m = reads(MAMBA ",'expand':3,'n_groups':2,'state_size':5,'conv_kernel':3,'use_bias':true,"
                                     "'use_conv_bias':false,'D_has_hdim':true,'dt_limit':[0.5,2],'num_heads':6,"
                                     "'norm_before_gate':true,'norm_eps':1e-4,'tie_word_embeddings':true}",
@@ -346,7 +324,6 @@ static void mamba2_reads_every_option(void **state) {
 }
 
 static void mixers_name_the_kind_of_every_layer(void **state) {
-  (void)state;
   struct model_spec m = reads("{'model_type':'gated_deltanet','hidden_size':8,'num_hidden_layers':3,'num_heads':2,"
                               "'head_dim':4,'vocab_size':16,'mixers':['attention','mamba2','gated_deltanet'],"
                               "'attn':{'num_heads':2,'window_size':7},'mamba2':{'head_dim':4,'state_size':3}}",
@@ -359,7 +336,6 @@ static void mixers_name_the_kind_of_every_layer(void **state) {
 }
 
 static void malformed_mixers_are_refused(void **state) {
-  (void)state;
   static const struct {
     const char *config;
     deltaic_status status;
@@ -387,7 +363,6 @@ static void malformed_mixers_are_refused(void **state) {
 // ---------------------------------------------------------------- refusals
 
 static void what_is_not_supported_is_refused_by_name(void **state) {
-  (void)state;
   static const struct {
     const char *config, *message;
   } cases[] = {
@@ -430,7 +405,6 @@ static void what_is_not_supported_is_refused_by_name(void **state) {
 }
 
 static void malformed_configs_are_refused(void **state) {
-  (void)state;
   static const struct {
     const char *config, *message;
   } cases[] = {
@@ -470,7 +444,6 @@ static void malformed_configs_are_refused(void **state) {
 }
 
 static void sizes_that_do_not_divide_are_refused(void **state) {
-  (void)state;
   static const struct {
     const char *config, *message;
   } cases[] = {

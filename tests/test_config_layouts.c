@@ -6,7 +6,6 @@
 // ---------------------------------------------------------------- the file's sizes
 
 static void sizes_come_from_the_tensors_layer_by_layer(void **state) {
-  (void)state;
   struct maker *k = maker_begin();
   maker_add(k, "model.embeddings.weight", 12, 8, 0);
   maker_add(k, L0 "mlp.up_proj.weight", 20, 8, 0);
@@ -31,7 +30,6 @@ static void sizes_come_from_the_tensors_layer_by_layer(void **state) {
 }
 
 static void attention_layers_take_no_sizes_from_tensors(void **state) {
-  (void)state;
   struct checkpoint *c = single(L1 "attn.q_proj.weight", 8, 8, 0);
   struct model_spec m = reads(DELTA ",'attn':{'layers':[1],'num_heads':4}}", c);
   assert_int_equal(attention(&m, 1)->d, 2);
@@ -40,7 +38,6 @@ static void attention_layers_take_no_sizes_from_tensors(void **state) {
 }
 
 static void tensors_of_impossible_sizes_are_refused(void **state) {
-  (void)state;
   static const struct {
     const char *name;
     unsigned rows, cols, depth;
@@ -69,7 +66,6 @@ static void tensors_of_impossible_sizes_are_refused(void **state) {
 // ---------------------------------------------------------------- older layouts
 
 static void older_names_are_found_under_the_current_ones(void **state) {
-  (void)state;
   struct maker *k = maker_begin();
   maker_add(k, L0 "attn.norm.weight", 8, 0, 0);
   maker_add(k, L0 "mlp.norm.weight", 8, 0, 0);
@@ -96,7 +92,6 @@ static void older_names_are_found_under_the_current_ones(void **state) {
 }
 
 static void the_current_name_wins_and_the_older_is_left_over(void **state) {
-  (void)state;
   struct maker *k = maker_begin();
   maker_add(k, L0 "attn.norm.weight", 8, 0, 0);
   maker_add(k, L0 "attn_norm.weight", 8, 0, 0);
@@ -111,7 +106,6 @@ static void the_current_name_wins_and_the_older_is_left_over(void **state) {
 }
 
 static void names_are_matched_both_ways(void **state) {
-  (void)state;
   static const enum role roles[] = {ROLE_K, ROLE_Q_CONV};
   static const struct {
     const char *name;
@@ -135,7 +129,6 @@ static void names_are_matched_both_ways(void **state) {
 }
 
 static void norm_first_files_have_their_own_mlp_eps(void **state) {
-  (void)state;
   struct checkpoint *c = single(L0 "mlp.norm.weight", 8, 0, 0), *now = single(L0 "mlp_norm.weight", 8, 0, 0);
   static const struct {
     const char *config;
@@ -156,7 +149,6 @@ static void norm_first_files_have_their_own_mlp_eps(void **state) {
 }
 
 static void joined_gate_and_up_give_half_the_rows(void **state) {
-  (void)state;
   struct checkpoint *c = single(L0 "mlp.gate_proj.weight", 24, 8, 0);
   struct model_spec m = reads(DELTA "}", c);
   assert_int_equal(dense(&m, 0)->F, 12);
@@ -165,7 +157,6 @@ static void joined_gate_and_up_give_half_the_rows(void **state) {
 }
 
 static void layouts_of_other_models_are_refused_by_name(void **state) {
-  (void)state;
   static const char *const names[] = {L1 "attn.o_norm.norms.0.weight", L0 "attn.q_conv1d.shared_kernel",
                                       L0 "attn.q_conv1d.r", L0 "attn.h_conv1d.weight"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -177,7 +168,6 @@ static void layouts_of_other_models_are_refused_by_name(void **state) {
 }
 
 static void leftover_tensors_are_named_and_harmless_ones_passed_over(void **state) {
-  (void)state;
   struct maker *k = maker_begin();
   maker_add(k, L0 "attn.D", 2, 0, 0);
   maker_add(k, L0 "attn.rotary.inv_freq", 2, 0, 0);
@@ -333,7 +323,6 @@ static void delete_folder(const char *folder) {
 }
 
 static void the_layout_of_2024_computes_the_same(void **state) {
-  (void)state;
   static const char *const names[] = {"tiny_delta_net_swa", "tiny_gated_deltanet"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     char from[512], to[] = "test_config.XXXXXX";
@@ -349,7 +338,6 @@ static void the_layout_of_2024_computes_the_same(void **state) {
 }
 
 static void lists_of_projections_compute_the_same_bits(void **state) {
-  (void)state;
   static const char *const names[] = {"tiny_delta_product", "tiny_gated_delta_product"};
   static const int steps[] = {3, 2};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -368,7 +356,6 @@ static void lists_of_projections_compute_the_same_bits(void **state) {
 // ---------------------------------------------------------------- whole models
 
 static void tiny_models_are_described(void **state) {
-  (void)state;
   static const struct {
     const char *name, *kinds; // d, g: linear; a: attention
     uint32_t Hv, Dv, window, n;
@@ -400,7 +387,6 @@ static void tiny_models_are_described(void **state) {
 }
 
 static void folders_without_a_config_are_named(void **state) {
-  (void)state;
   struct model_spec m;
   assert_int_equal(model_spec_read("no/such/folder", NULL, &m), DELTAIC_NOT_FOUND);
   says("no/such/folder/config.json: no such file");

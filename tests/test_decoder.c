@@ -16,7 +16,6 @@ static void check_decoder(const char *decoder, const char *vocab, size_t n, cons
 }
 
 static void decoders_do_what_their_names_say(void **state) {
-  (void)state;
   check_decoder("null", "\"a\": 0, \"b\": 1", 2, "a b");
   check_decoder("{\"type\": \"ByteLevel\"}", "\"\\u0120a\": 0, \"\\u00c3\": 1, \"\\u00a9\": 2, \"\\u4f60b\": 3", 4,
                 " a\u00e9\u4f60b");
@@ -32,7 +31,6 @@ static void decoders_do_what_their_names_say(void **state) {
 }
 
 static void fused_tokens_are_replaced_and_stripped_as_one(void **state) {
-  (void)state;
 #define FUSED(more) "{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Fuse\"}, " more "]}"
   const char *vocab = "\"  a-\": 0, \"->b-\": 1, \"-\": 2, \"  \": 3";
   check_decoder(FUSED("{\"type\": \"Replace\", \"pattern\": {\"String\": \"-->\"}, \"content\": \"=\"}"), vocab, 4,
@@ -44,7 +42,6 @@ static void fused_tokens_are_replaced_and_stripped_as_one(void **state) {
 }
 
 static void broken_bytes_become_replacement_characters_as_in_rust(void **state) {
-  (void)state;
   static const struct {
     unsigned char bytes[6];
     const char *text;
@@ -73,14 +70,12 @@ static void broken_bytes_become_replacement_characters_as_in_rust(void **state) 
 }
 
 static void one_bad_byte_turns_a_run_of_byte_tokens_into_replacements(void **state) {
-  (void)state;
   check_decoder("{\"type\": \"ByteFallback\"}", "\"<0xC3>\": 0, \"<0xA9>\": 1, \"<0xFF>\": 2, \"b\": 3", 4,
                 "\ufffd\ufffd\ufffdb");
 }
 
 // decode_both checks the claim on every chunk.
 static void streamed_text_never_splits_a_character(void **state) {
-  (void)state;
   const char *paths[] = {MODELS_DIR "/novelist", VECTORS "/sp.json", VECTORS "/bytes.json"};
   uint32_t random = 1;
   for (int p = 0; p < 3; p++) {
@@ -96,7 +91,6 @@ static void streamed_text_never_splits_a_character(void **state) {
 }
 
 static void a_finished_decoder_begins_a_new_text(void **state) {
-  (void)state;
   deltaic_tokenizer *t = open_file(VECTORS "/sp.json");
   deltaic_decoder *d;
   const char *text;

@@ -47,13 +47,9 @@ static void check_axioms(const struct group *g) {
   }
 }
 
-static void tables_are_closed_associative_and_have_inverses(void **state) {
-  (void)state;
-  for_every_group(check_axioms);
-}
+static void tables_are_closed_associative_and_have_inverses(void **state) { for_every_group(check_axioms); }
 
 static void orders_and_steps_are_the_groups(void **state) {
-  (void)state;
   for (int i = 0; i < GROUPS; i++) {
     struct group g;
     assert_true(group_make(groups[i].name, groups[i].swaps, &g));
@@ -64,7 +60,6 @@ static void orders_and_steps_are_the_groups(void **state) {
 }
 
 static void other_names_are_refused(void **state) {
-  (void)state;
   static const char *const names[] = {"",      "S",  "S1",   "S7",  "A4",  "Z0", "Z1",
                                       "Z1025", "D2", "D513", "Z-3", "Z3x", "z3", "Z03"};
   struct group g;
@@ -92,10 +87,7 @@ static void check_homomorphism(const struct group *g) {
                                   group_matrix(g, r, group_after(g, a, b)), g->representations[r].d) < 1e-12);
 }
 
-static void representations_multiply_as_the_table_does(void **state) {
-  (void)state;
-  for_every_group(check_homomorphism);
-}
+static void representations_multiply_as_the_table_does(void **state) { for_every_group(check_homomorphism); }
 
 static void reflect(double *R, const double *k, uint32_t d) {
   for (uint32_t j = 0; j < d; j++) {
@@ -117,13 +109,9 @@ static void check_reflections(const struct group *g) {
     }
 }
 
-static void every_element_is_its_reflections_in_order(void **state) {
-  (void)state;
-  for_every_group(check_reflections);
-}
+static void every_element_is_its_reflections_in_order(void **state) { for_every_group(check_reflections); }
 
 static void permutations_take_swaps(void **state) {
-  (void)state;
   struct group g;
   assert_true(group_make("S5", false, &g));
   for (uint32_t a = 0; a < g.order; a++) {
@@ -145,13 +133,9 @@ static void check_margin(const struct group *g) {
   tracker_free(&t);
 }
 
-static void the_readout_parts_all_elements(void **state) {
-  (void)state;
-  for_every_group(check_margin);
-}
+static void the_readout_parts_all_elements(void **state) { for_every_group(check_margin); }
 
 static void a_start_of_too_low_rank_cannot_be_read(void **state) {
-  (void)state;
   struct tracker_options options = {.steps = 1};
   struct tracker t;
   struct group g;
@@ -163,7 +147,6 @@ static void a_start_of_too_low_rank_cannot_be_read(void **state) {
 }
 
 static void directions_are_reached_through_silu(void **state) {
-  (void)state;
   for (double y = -0.278; y < 20; y += 0.0137) {
     double x = silu_inverse(y);
     assert_true(fabs(x / (1 + exp(-x)) - y) < 1e-12);

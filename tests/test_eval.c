@@ -94,7 +94,6 @@ static void check_task(const char *device, const char *name, const char *task_na
 }
 
 static void scores_are_the_harness_s_over_float64_logits(void **state) {
-  (void)state;
   static const struct {
     const char *name, *task, *file;
     bool no_bos, vulkan; // vulkan: lavapipe too, where the others would take long
@@ -195,7 +194,6 @@ static void check_alone(const char *device) {
 }
 
 static void a_text_s_score_does_not_depend_on_the_texts_beside_it(void **state) {
-  (void)state;
   for (size_t d = 0; d < 2; d++)
     if (is_used(devices[d])) check_alone(devices[d]);
 }
@@ -250,7 +248,6 @@ static uint64_t read_text(const char *device, const char *path, uint32_t window,
 }
 
 static void attention_window_is_the_config_s(void **state) {
-  (void)state;
   static float config[512], option[512], global[512];
   make_limited();
   for (size_t d = 0; d < 2; d++) {
@@ -285,7 +282,6 @@ static void check_path(const struct prefix_tree *tree, const struct prefix_node 
 }
 
 static void paths_of_the_tree_are_the_requests(void **state) {
-  (void)state;
   for (uint32_t depth = 1; depth < 6; depth++) {
     struct requests all;
     struct prefix_tree tree;
@@ -310,7 +306,6 @@ static void paths_of_the_tree_are_the_requests(void **state) {
 // ---------------------------------------------------------------- lanes
 
 static void lanes_fill_half_of_what_is_free(void **state) {
-  (void)state;
   deltaic_device_info card = {.memory_bytes = 1000};
   deltaic_memory memory = {.weights_bytes = 300, .scratch_bytes = 100, .state_bytes = 10};
   assert_int_equal(lanes_within(&card, &memory), 30);
@@ -323,7 +318,6 @@ static void lanes_fill_half_of_what_is_free(void **state) {
 // ---------------------------------------------------------------- groups
 
 static void groups_come_in_the_order_of_their_first_cases(void **state) {
-  (void)state;
   static const char *const names[] = {"b", "a", "", "b", "c", "a", "b"};
   struct eval_task task = {0};
   size_t count;
@@ -343,7 +337,6 @@ static void groups_come_in_the_order_of_their_first_cases(void **state) {
 
 // 200,000 of one case each: comparing each with all others would take minutes.
 static void as_many_groups_as_cases_take_no_time(void **state) {
-  (void)state;
   enum { CASES = 200000 };
   struct eval_task task = {0};
   size_t count;
@@ -365,7 +358,6 @@ static void check_text(char *got, const char *expected) {
 }
 
 static void texts_are_cleaned_as_python_would(void **state) {
-  (void)state;
   check_text(text_detokenize("a @-@ b ( c , d ) ( e = = x = = \n \" y \" 's \xc2\xb0 C"),
              "a-b (c, d) ( e == x ==\n\"y\"'s\xc2\xb0"
              "C");
@@ -381,7 +373,6 @@ static void texts_are_cleaned_as_python_would(void **state) {
 }
 
 static void sha256_is_fips_180_s(void **state) {
-  (void)state;
   static const struct {
     const char *text;
     size_t repeat;
@@ -404,7 +395,6 @@ static void sha256_is_fips_180_s(void **state) {
 // A mean's error is the sample's deviation over sqrt(n). A perplexity's is the bootstrap's in the limit: compared with
 // all 3^3 draws of three values.
 static void errors_are_the_harness_s(void **state) {
-  (void)state;
   static const struct eval_metric mean = {"mean", EVAL_MEAN, false},
                                   perplexity = {"perplexity", EVAL_PERPLEXITY, false};
   const double x[3] = {-1, -2, -4.5}, one[3] = {1, 1, 1};

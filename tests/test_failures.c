@@ -96,7 +96,6 @@ static void release(struct objects *o) {
 }
 
 static void every_allocation_may_fail(void **state) {
-  (void)state;
   struct objects o = {0};
   allocations = fail_at = 0;
   assert_ok(live(&o));
@@ -122,7 +121,7 @@ static void every_allocation_may_fail(void **state) {
 }
 
 // The first eval of one token makes kernels and records: whatever of that fails, a reset mends it.
-static void check_mending(deltaic_device *device) {
+static void a_reset_mends_a_session_that_ran_out_of_memory(deltaic_device *device) {
   const int32_t tokens[] = {1, 40, 41};
   deltaic_model *model;
   assert_ok(deltaic_model_open(device, TINY, NULL, &model));
@@ -147,11 +146,6 @@ static void check_mending(deltaic_device *device) {
   deltaic_device_get_info(device, &info);
   assert_true(failed > 0 || info.kind == DELTAIC_DEVICE_CPU); // the CPU allocates nothing there
   deltaic_model_close(model);
-}
-
-static void a_reset_mends_a_session_that_ran_out_of_memory(void **state) {
-  (void)state;
-  on_every_device(check_mending);
 }
 
 // ---------------------------------------------------------------- checkpoints that lie
@@ -187,7 +181,6 @@ static char *model_bytes, *config_bytes;
 static size_t model_size, config_size;
 
 static int setup(void **state) {
-  (void)state;
   strcpy(folder, "deltaic-test-XXXXXX");
   if (!mkdtemp(folder)) return -1;
   model_bytes = read_file("model.safetensors", &model_size);
@@ -196,7 +189,6 @@ static int setup(void **state) {
 }
 
 static int teardown(void **state) {
-  (void)state;
   char command[128];
   snprintf(command, sizeof command, "rm -rf %s", folder);
   free(model_bytes);
@@ -261,7 +253,6 @@ static void refused_edit(const char *from, const char *to, const char *word) {
 }
 
 static void lying_weights_are_refused_by_name(void **state) {
-  (void)state;
   refused_model("", 0, "empty");
   refused_model(model_bytes, 5, "model.safetensors");
   refused_model(model_bytes, model_size / 2, "model.safetensors");
@@ -281,7 +272,6 @@ static void lying_weights_are_refused_by_name(void **state) {
 }
 
 static void a_number_that_is_not_finite_is_refused_by_its_tensor(void **state) {
-  (void)state;
   char *copy = edited("model", "model");
   memcpy(copy + model_size - 2, "\xff\x7f", 2); // a NaN in bf16; in f32, 0x7fff in the high half
   refused_model(copy, model_size, "not finite");
@@ -305,7 +295,6 @@ static void refused_change(const char *from, const char *to, const char *word) {
 }
 
 static void configs_that_do_not_match_are_refused_by_name(void **state) {
-  (void)state;
   refused_config("", "config.json");
   refused_config("{\"model_type\": ", "config.json");
   refused_config("[1, 2]", "config.json");
@@ -356,7 +345,6 @@ static size_t stack_used(void *(*run)(void *)) {
 }
 
 static void calls_take_no_more_stack_than_the_header_says(void **state) {
-  (void)state;
 #ifdef __SANITIZE_ADDRESS__
   enum { MOST = 1 << 20 }; // its frames are larger
 #else
@@ -366,7 +354,6 @@ static void calls_take_no_more_stack_than_the_header_says(void **state) {
 }
 
 static void workers_leave_signals_to_the_program(void **state) {
-  (void)state;
   struct objects o = {0};
   sigset_t before, after;
   pthread_sigmask(SIG_SETMASK, NULL, &before);
@@ -384,7 +371,6 @@ static void workers_leave_signals_to_the_program(void **state) {
 // ---------------------------------------------------------------- NULL
 
 static void null_is_refused(void **state) {
-  (void)state;
   deltaic_operator op = {.size = sizeof op};
   deltaic_matmul matmul = {.size = sizeof matmul};
   const deltaic_status got[] = {
@@ -452,7 +438,6 @@ static void null_is_refused(void **state) {
 }
 
 static void getters_of_null_have_nothing(void **state) {
-  (void)state;
   deltaic_device_info device = {.name = "left over"};
   deltaic_model_info model = {.width = 9};
   deltaic_statistics_info statistics = {.tokens = 9};
@@ -481,7 +466,6 @@ static void getters_of_null_have_nothing(void **state) {
 }
 
 static void nothing_can_be_freed(void **state) {
-  (void)state;
   deltaic_context_free(NULL);
   deltaic_device_close(NULL);
   deltaic_model_close(NULL);
@@ -496,7 +480,6 @@ static void nothing_can_be_freed(void **state) {
 
 // Listing opens nothing; opening does, or the count would prove nothing.
 static void listing_devices_starts_no_threads(void **state) {
-  (void)state;
   deltaic_context *context = test_context();
   deltaic_device_info infos[8];
   deltaic_device *device;
@@ -521,7 +504,7 @@ int main(void) {
       cmocka_unit_test(listing_devices_starts_no_threads),
       cmocka_unit_test(workers_leave_signals_to_the_program),
       cmocka_unit_test(calls_take_no_more_stack_than_the_header_says),
-      cmocka_unit_test(a_reset_mends_a_session_that_ran_out_of_memory),
+      device_test(a_reset_mends_a_session_that_ran_out_of_memory),
       cmocka_unit_test_setup_teardown(lying_weights_are_refused_by_name, setup, teardown),
       cmocka_unit_test_setup_teardown(a_number_that_is_not_finite_is_refused_by_its_tensor, setup, teardown),
       cmocka_unit_test_setup_teardown(configs_that_do_not_match_are_refused_by_name, setup, teardown),

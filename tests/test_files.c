@@ -28,7 +28,6 @@ static int count_files(void) {
 }
 
 static void files_are_replaced_whole_and_keep_their_mode(void **state) {
-  (void)state;
   struct stat about;
   assert_false(file_exists(in_folder("f")));
   assert_int_equal(file_replace(in_folder("f"), "one", 3), DELTAIC_OK);
@@ -43,7 +42,6 @@ static void files_are_replaced_whole_and_keep_their_mode(void **state) {
 }
 
 static void failed_replacements_leave_nothing_behind(void **state) {
-  (void)state;
   assert_int_equal(file_replace(in_folder("no/f"), "one", 3), DELTAIC_NOT_FOUND);
   ASSERT_MESSAGE("no/f", "no such file or folder");
   assert_int_equal(mkdir(in_folder("d"), 0777), 0);
@@ -53,7 +51,6 @@ static void failed_replacements_leave_nothing_behind(void **state) {
 }
 
 static void links_stay_and_what_they_name_is_replaced(void **state) {
-  (void)state;
   struct stat about;
   assert_int_equal(mkdir(in_folder("there"), 0777), 0);
   assert_int_equal(symlink("there/f", in_folder("link")), 0);
@@ -69,7 +66,6 @@ static void links_stay_and_what_they_name_is_replaced(void **state) {
 }
 
 static void what_is_no_file_is_written_straight_into(void **state) {
-  (void)state;
   struct stat about;
   char text[8] = "";
   assert_int_equal(mkfifo(in_folder("pipe"), 0600), 0);
@@ -86,7 +82,6 @@ static void what_is_no_file_is_written_straight_into(void **state) {
 // ---------------------------------------------------------------- json getters
 
 static void getters_take_defaults_for_missing_and_null(void **state) {
-  (void)state;
   json_t *o;
   struct json_reader r = {.file = "c.json"};
   const char *text = "{\"n\":null,\"i\":7,\"whole\":2.0,\"x\":0.5,\"t\":\"word\",\"b\":true}";
@@ -109,7 +104,6 @@ static void getters_take_defaults_for_missing_and_null(void **state) {
 }
 
 static void wrong_values_are_named_and_the_first_is_kept(void **state) {
-  (void)state;
   json_t *o;
   struct json_reader r = {.file = "c.json"};
   const char *text = "{\"s\":\"x\",\"i\":10,\"x\":2.5,\"huge\":1e300}";

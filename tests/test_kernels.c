@@ -23,7 +23,6 @@ static struct reflection reflected(const char *name, const uint32_t *words, size
 }
 
 static void modules_match_their_contracts(void **state) {
-  (void)state;
   for (int id = 0; id < KERNEL_COUNT; id++) {
     if (!kernel_built(id)) continue;
     struct reflection r = reflected(kernels[id].name, kernels[id].words, kernels[id].bytes);
@@ -41,7 +40,6 @@ static const char *const wide[] = {"matvec_conv_", "matmul_narrow_conv_", "conv_
                                    "mamba2_step_"};
 
 static void kernels_without_another_way_bind_what_every_device_allows(void **state) {
-  (void)state;
   for (int id = 0; id < KERNEL_COUNT; id++) {
     bool other = false;
     for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
@@ -107,7 +105,6 @@ static int misdeclared(const char *name, const uint32_t *words, size_t bytes) {
 }
 
 static void reads_and_writes_are_declared(void **state) {
-  (void)state;
   int wrong = 0;
   for (int id = 0; id < KERNEL_COUNT; id++) {
     const int binding = kernel_built(id) ? misdeclared(kernels[id].name, kernels[id].words, kernels[id].bytes) : -1;
@@ -120,7 +117,6 @@ static void reads_and_writes_are_declared(void **state) {
 
 // Inputs that are no longer declared readonly.
 static void a_missing_readonly_is_found(void **state) {
-  (void)state;
   enum { WORDS = sizeof spv_test_add / 4, RELAXED_PRECISION = 0 };
   uint32_t copy[WORDS];
   assert_int_equal(misdeclared("add", spv_test_add, sizeof spv_test_add), -1);
@@ -135,7 +131,6 @@ static void a_missing_readonly_is_found(void **state) {
 // ---------------------------------------------------------------- variants
 
 static void variants_are_of_their_family_and_format(void **state) {
-  (void)state;
   static const char *const families[] = {
 #define X(family) #family,
       KERNEL_FAMILIES(X)

@@ -26,7 +26,7 @@ static void check_measured(deltaic_device *device, deltaic_operator o) {
 }
 
 // Keys beyond what chunks and matrices take are the recurrent kernel's.
-static void check_shapes(deltaic_device *device) {
+static void operators_are_measured_and_right(deltaic_device *device) {
   deltaic_operator o = operator(70, 2, 16, 16);
   o.sequences = 3, o.value_heads = 4, o.gated = true;
   check_measured(device, o);
@@ -38,7 +38,7 @@ static void check_shapes(deltaic_device *device) {
 
 // Single tokens are timed in a row, over several states: times and counts are those of one. Lavapipe passes for a GPU,
 // whose short operators are timed in a chain.
-static void check_step(deltaic_device *device) {
+static void steps_are_measured_and_right(deltaic_device *device) {
   deltaic_operator_result r;
   deltaic_operator o = operator(1, 2, 16, 16);
   o.rule = DELTAIC_RULE_RECURRENT, o.repeat = 3;
@@ -49,23 +49,13 @@ static void check_step(deltaic_device *device) {
   for (size_t k = 0; k < r.kernel_count; k++) assert_int_equal(r.kernels[k].dispatches, o.repeat);
 }
 
-static void steps_are_measured_and_right(void **state) {
-  (void)state;
-  on_every_device(check_step);
-}
-
-static void operators_are_measured_and_right(void **state) {
-  (void)state;
-  on_every_device(check_shapes);
-}
-
 static void refused(deltaic_device *device, deltaic_operator o, deltaic_status status, const char *word) {
   deltaic_operator_result r = {.operations = 7};
   assert_int_equal(deltaic_device_measure_operator(device, &o, &r), status);
   if (!strstr(deltaic_last_error(), word)) fail_msg("\"%s\" does not say \"%s\"", deltaic_last_error(), word);
 }
 
-static void check_refusals(deltaic_device *device) {
+static void what_cannot_be_measured_is_one_sentence(deltaic_device *device) {
   static const size_t sizes[] = {offsetof(deltaic_operator, sequences), offsetof(deltaic_operator, tokens),
                                  offsetof(deltaic_operator, heads), offsetof(deltaic_operator, key),
                                  offsetof(deltaic_operator, value)};
@@ -107,16 +97,11 @@ static void check_refusals(deltaic_device *device) {
   assert_int_equal(deltaic_device_measure_operator(device, &good, NULL), DELTAIC_INVALID_ARGUMENT);
 }
 
-static void what_cannot_be_measured_is_one_sentence(void **state) {
-  (void)state;
-  on_every_device(check_refusals);
-}
-
 static deltaic_matmul matmul(uint32_t rows, uint32_t outputs, uint32_t inputs, deltaic_precision precision) {
   return (deltaic_matmul){sizeof(deltaic_matmul), rows, outputs, inputs, precision, 2};
 }
 
-static void check_matmuls(deltaic_device *device) {
+static void products_are_measured_and_right(deltaic_device *device) {
   static const uint32_t shapes[][3] = {{1, 48, 64}, {3, 40, 72}, {16, 50, 64}, {70, 96, 128}};
   for (int i = 0; i < 8; i++) {
     const uint32_t *n = shapes[i / 2];
@@ -132,18 +117,13 @@ static void check_matmuls(deltaic_device *device) {
   }
 }
 
-static void products_are_measured_and_right(void **state) {
-  (void)state;
-  on_every_device(check_matmuls);
-}
-
 static void refused_matmul(deltaic_device *device, deltaic_matmul m, deltaic_status status, const char *word) {
   deltaic_matmul_result r;
   assert_int_equal(deltaic_device_measure_matmul(device, &m, &r), status);
   if (!strstr(deltaic_last_error(), word)) fail_msg("\"%s\" does not say \"%s\"", deltaic_last_error(), word);
 }
 
-static void check_refused_matmuls(deltaic_device *device) {
+static void products_that_cannot_be_measured_are_one_sentence(deltaic_device *device) {
   const deltaic_matmul good = matmul(2, 16, 16, DELTAIC_PRECISION_FAST);
   deltaic_matmul m = good;
   deltaic_matmul_result r;
@@ -163,18 +143,13 @@ static void check_refused_matmuls(deltaic_device *device) {
   assert_int_equal(deltaic_device_measure_matmul(device, &good, NULL), DELTAIC_INVALID_ARGUMENT);
 }
 
-static void products_that_cannot_be_measured_are_one_sentence(void **state) {
-  (void)state;
-  on_every_device(check_refused_matmuls);
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(operators_are_measured_and_right),
-      cmocka_unit_test(steps_are_measured_and_right),
-      cmocka_unit_test(what_cannot_be_measured_is_one_sentence),
-      cmocka_unit_test(products_are_measured_and_right),
-      cmocka_unit_test(products_that_cannot_be_measured_are_one_sentence),
+      device_test(operators_are_measured_and_right),
+      device_test(steps_are_measured_and_right),
+      device_test(what_cannot_be_measured_is_one_sentence),
+      device_test(products_are_measured_and_right),
+      device_test(products_that_cannot_be_measured_are_one_sentence),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,15 +18,11 @@ static uint64_t fused_count(const struct layer_spec *layer) {
   return 2ull * s->H * s->Dk + 2ull * s->Hv * s->Dv;
 }
 
-static uint64_t q_at(const struct layer_spec *layer, uint32_t row) {
-  (void)layer;
-  return row / DK * GROUP + row % DK;
-}
+static uint64_t q_at(const struct layer_spec *layer, uint32_t row) { return row / DK * GROUP + row % DK; }
 
 static uint64_t k_at(const struct layer_spec *layer, uint32_t row) { return q_at(layer, row) + DK; }
 
 static uint64_t v_at(const struct layer_spec *layer, uint32_t row) {
-  (void)layer;
   return row / (SHARE * DV) * GROUP + 2 * DK + row % (SHARE * DV);
 }
 
@@ -35,21 +31,12 @@ static uint64_t z_at(const struct layer_spec *layer, uint32_t row) { return v_at
 // As GGUF has it: value head (key head h, i) stands at i * HK + h.
 static uint64_t tiled_count(const struct layer_spec *layer) { return ((const struct delta_spec *)layer->spec)->Hv; }
 
-static uint64_t tiled_at(const struct layer_spec *layer, uint32_t row) {
-  (void)layer;
-  return row % SHARE * HK + row / SHARE;
-}
+static uint64_t tiled_at(const struct layer_spec *layer, uint32_t row) { return row % SHARE * HK + row / SHARE; }
 
 // One convolution: channels of q, k, v.
-static uint64_t channel_count(const struct layer_spec *layer) {
-  (void)layer;
-  return 2 * KEY + VALUE;
-}
+static uint64_t channel_count(const struct layer_spec *layer) { return 2 * KEY + VALUE; }
 
-static uint64_t k_channel(const struct layer_spec *layer, uint32_t row) {
-  (void)layer;
-  return KEY + row;
-}
+static uint64_t k_channel(const struct layer_spec *layer, uint32_t row) { return KEY + row; }
 
 static const struct row_map q_rows = {fused_count, q_at}, k_rows = {fused_count, k_at}, v_rows = {fused_count, v_at},
                             z_rows = {fused_count, z_at}, tiled = {tiled_count, tiled_at},
@@ -146,7 +133,6 @@ static void equal(const struct tensor *a, const struct tensor *b) {
 }
 
 static void gathered_rows_are_the_plain_ones(void **state) {
-  (void)state;
   struct backend *cpu;
   assert_int_equal(backend_open_cpu(1, &cpu), DELTAIC_OK);
   struct checkpoint *c = make();
@@ -166,7 +152,6 @@ static void gathered_rows_are_the_plain_ones(void **state) {
 }
 
 static void a_fused_tensor_of_other_rows_is_refused(void **state) {
-  (void)state;
   struct checkpoint *c = make();
   struct delta_spec other = spec;
   other.Hv = 2 * HV;

@@ -14,7 +14,6 @@ static double f16_value(uint32_t h) {
 }
 
 static void f16_widens_exactly_and_returns(void **state) {
-  (void)state;
   for (uint32_t h = 0; h < 0x10000; h++) {
     float f = f16_to_f32((uint16_t)h);
     if ((h & 0x7c00) != 0x7c00) assert_true(f == f16_value(h) && !signbit(f) == !(h & 0x8000));
@@ -25,7 +24,6 @@ static void f16_widens_exactly_and_returns(void **state) {
 }
 
 static void bf16_widens_exactly_and_returns(void **state) {
-  (void)state;
   for (uint32_t h = 0; h < 0x10000; h++) {
     float f = bf16_to_f32((uint16_t)h);
     uint32_t bits;
@@ -40,7 +38,6 @@ static void bf16_widens_exactly_and_returns(void **state) {
 
 // Between every two neighbours: just below the middle, the middle (to even), just above.
 static void f16_and_bf16_round_to_nearest_even(void **state) {
-  (void)state;
   for (uint32_t h = 0; h < 0x7bff; h++) {
     double low = f16_value(h), high = f16_value(h + 1);
     float middle = (float)((low + high) / 2);
@@ -65,7 +62,6 @@ static void f16_and_bf16_round_to_nearest_even(void **state) {
 }
 
 static void views_know_their_bytes(void **state) {
-  (void)state;
   struct buffer buffer = {0};
   struct tensor t = {DTYPE_BF16, 10, 100, 128, &buffer, 0, 512, false};
   assert_int_equal(tensor_bytes(&t), (9 * 128 + 100) * 2);
@@ -93,7 +89,6 @@ static void visit(void *context, uint64_t index, uint32_t worker) {
 }
 
 static void pool_runs_every_index_once(void **state) {
-  (void)state;
   for (uint32_t threads = 1; threads <= 5; threads++) {
     struct pool *pool;
     assert_int_equal(pool_create(threads, &pool), DELTAIC_OK);
@@ -121,7 +116,6 @@ static void *run_loops(void *pool) {
 }
 
 static void pool_serves_several_callers(void **state) {
-  (void)state;
   struct pool *pool;
   pthread_t callers[3];
   void *wrong;
@@ -174,7 +168,6 @@ static void compute(struct outputs *out, uint32_t threads) {
 }
 
 static void results_do_not_depend_on_the_number_of_threads(void **state) {
-  (void)state;
   static struct outputs one, many;
   compute(&one, 1);
   for (uint32_t threads = 2; threads <= 7; threads++) {
@@ -185,7 +178,6 @@ static void results_do_not_depend_on_the_number_of_threads(void **state) {
 
 // A processor runs the best set alone: the others are wrong unnoticed unless they are asked for.
 static void matmul_is_right_with_every_instruction_set(void **state) {
-  (void)state;
   enum { T = 515, K = 300, N = 70 };
   const uint32_t some[] = {1, 3, 4, 7, T};
   uint32_t sets = 0;
@@ -219,7 +211,6 @@ static void record_copy(struct tensor to, struct tensor from) {
 }
 
 static void a_cancelled_recording_does_nothing_more(void **state) {
-  (void)state;
   open_cpu(2);
   atomic_bool cancel = false;
   double values[4] = {1, 2, 3, 4};
@@ -250,7 +241,6 @@ static void *set_later(void *flag) {
 }
 
 static void a_cancel_stops_a_long_op(void **state) {
-  (void)state;
   open_cpu(2);
   enum { T = 512, K = 1024, N = 4096 };
   struct array x = activations(T, K, DENSE, NULL), w = weights(DTYPE_F32, N, K, DENSE, NULL);
@@ -268,7 +258,6 @@ static void a_cancel_stops_a_long_op(void **state) {
 }
 
 static void the_profile_counts_bytes_and_operations(void **state) {
-  (void)state;
   open_cpu(1);
   struct array x = activations(3, 40, DENSE, NULL), w = weights(DTYPE_BF16, 7, 40, DENSE, NULL);
   struct array y = activations(3, 7, DENSE, NULL);
@@ -294,7 +283,6 @@ static void the_profile_counts_bytes_and_operations(void **state) {
 }
 
 static void the_cpu_says_what_it_is_and_refuses_more_than_its_memory(void **state) {
-  (void)state;
   open_cpu(2);
   assert_string_equal(backend->info.name, "CPU (2 threads)");
   assert_int_equal(backend->info.index, DELTAIC_DEVICE_INDEX_CPU);

@@ -65,7 +65,6 @@ static void refused_for(struct device_caps caps, const char *words) {
 }
 
 static void workgroups_fit_every_device(void **state) {
-  (void)state;
   for (int i = 0; i < CAPS_USABLE; i++) {
     const struct device_caps *caps = caps_usable[i];
     struct plan p = made(caps);
@@ -91,7 +90,6 @@ static void workgroups_fit_every_device(void **state) {
 }
 
 static void shared_memory_fits_every_device(void **state) {
-  (void)state;
   for (int i = 0; i < CAPS_USABLE; i++) {
     struct plan p = made(caps_usable[i]);
     const struct plan_products products = products_of(caps_usable[i], &p);
@@ -111,14 +109,14 @@ static uint64_t shared_of(enum kernel_id id, const uint32_t *spec) {
 }
 
 static void chunk_kernels_take_the_shared_memory_that_the_plan_says(void **state) {
-  (void)state;
   const uint32_t keys[] = {1, 49, 64, 76, 96, 128, 192, 256, 4096}, steps[] = {1, 2, 3, 8};
   for (int i = 0; i < CAPS_USABLE; i++) {
     struct plan p = made(caps_usable[i]);
     const struct plan_rules rules = rules_of(caps_usable[i], &p);
+    struct plan_delta d;
+    assert_false(plan_delta(&rules, 16, 8, rules.chunk + 1, &d)); // a token's steps are within a chunk
     for (int k = 0; k < 9; k++)
       for (int n = 0; n < 4; n++) {
-        struct plan_delta d;
         bool fits = plan_delta(&rules, keys[k], 128, steps[n], &d);
         if (steps[n] == 1) assert_int_equal(fits && d.C == rules.chunk, keys[k] <= plan_chunk_key(&rules));
         if (keys[k] <= 64) assert_true(fits);
@@ -143,7 +141,6 @@ static void chunk_kernels_take_the_shared_memory_that_the_plan_says(void **state
 }
 
 static void the_step_kernel_takes_the_shared_memory_that_the_plan_says(void **state) {
-  (void)state;
   const uint32_t keys[] = {16, 64, 80, 128, 256, 32768}, values[] = {1, 64, 128, 512}, steps[] = {1, 2, 4};
   for (int i = 0; i < CAPS_USABLE; i++) {
     struct plan p = made(caps_usable[i]);
@@ -170,7 +167,6 @@ static void the_step_kernel_takes_the_shared_memory_that_the_plan_says(void **st
 }
 
 static void steps_by_fours_fit_the_device(void **state) {
-  (void)state;
   const uint32_t keys[] = {4, 64, 76, 96, 128, 256, 512, 4096}, values[] = {4, 20, 64, 128, 512, 2048};
   struct plan_step_fours s;
   for (int i = 0; i < CAPS_USABLE; i++) {
@@ -200,7 +196,6 @@ static void steps_by_fours_fit_the_device(void **state) {
 }
 
 static void attention_takes_the_shared_memory_that_the_plan_says(void **state) {
-  (void)state;
   const uint32_t sizes[] = {1, 49, 64, 128, 256, 512}, groups[] = {1, 2, 6, 8, 11, 64};
   for (int i = 0; i < CAPS_USABLE; i++) {
     struct plan p = made(caps_usable[i]);
@@ -232,7 +227,6 @@ static void attention_takes_the_shared_memory_that_the_plan_says(void **state) {
 }
 
 static void matvec_fits_every_device(void **state) {
-  (void)state;
   for (int i = 0; i < CAPS_USABLE; i++) {
     struct plan p = made(caps_usable[i]);
     const struct plan_products products = products_of(caps_usable[i], &p);
@@ -333,7 +327,6 @@ static void check_matrix_shape(const struct plan *p, const struct device_caps *c
 }
 
 static void the_delta_rule_on_matrices_fits_its_device(void **state) {
-  (void)state;
   struct device_caps mesa26 = caps_lavapipe;
   mesa26.matrix_shapes = 1, mesa26.matrix_conversions = true;
   mesa26.matrix_shape[0].m = mesa26.matrix_shape[0].n = mesa26.matrix_shape[0].k = 8;
@@ -361,7 +354,6 @@ static void the_delta_rule_on_matrices_fits_its_device(void **state) {
 
 // H200: a whole head in a workgroup when heads are many, narrow columns for few, segments for few and long.
 static void the_delta_rule_on_matrices_follows_the_shape(void **state) {
-  (void)state;
   struct plan p = made(&caps_h200), none = made(&caps_rdna2_radv_bar);
   struct plan_delta_matrix d;
   assert_true(plan_delta_matrix(&p, 128, 128, 1, 1, 512, 2048, &d));
@@ -401,7 +393,6 @@ static char delta_form(const struct plan *p, const struct plan_rules *rules, uin
 
 // The table of docs/mixers.md, "Where matrices are not used"; Xe2 as Arc would report it.
 static void cards_with_few_registers_do_what_the_table_says(void **state) {
-  (void)state;
   struct device_caps xe2 = caps_arc_linux;
   xe2.subgroup_min = 16, xe2.matrix_shape[0].n = 16;
   const struct device_caps *const devices[] = {&caps_rdna3_radv, &xe2, &caps_arc_linux, &caps_h200};
@@ -439,7 +430,6 @@ static void cards_with_few_registers_do_what_the_table_says(void **state) {
 }
 
 static void attention_on_matrices_fits_its_device(void **state) {
-  (void)state;
   struct device_caps mesa26 = caps_lavapipe;
   mesa26.matrix_shapes = 1;
   mesa26.matrix_shape[0].m = mesa26.matrix_shape[0].n = mesa26.matrix_shape[0].k = 8;
@@ -476,7 +466,6 @@ static void attention_on_matrices_fits_its_device(void **state) {
 }
 
 static void mamba2_on_matrices_fits_its_device(void **state) {
-  (void)state;
   struct device_caps mesa26 = caps_lavapipe;
   mesa26.matrix_shapes = 1;
   mesa26.matrix_shape[0].m = mesa26.matrix_shape[0].n = mesa26.matrix_shape[0].k = 8;
@@ -518,7 +507,6 @@ static void mamba2_on_matrices_fits_its_device(void **state) {
 }
 
 static void lanes_hold_a_whole_subgroup(void **state) {
-  (void)state;
   for (int i = 0; i < CAPS_USABLE; i++) {
     const struct device_caps *caps = caps_usable[i];
     struct plan p = made(caps);
@@ -531,7 +519,6 @@ static void lanes_hold_a_whole_subgroup(void **state) {
 }
 
 static void buffers_stay_within_the_limits(void **state) {
-  (void)state;
   for (int i = 0; i < CAPS_USABLE; i++) {
     const struct device_caps *caps = caps_usable[i];
     struct plan p = made(caps);
@@ -546,7 +533,6 @@ static void buffers_stay_within_the_limits(void **state) {
 }
 
 static void memory_types_have_what_their_use_needs(void **state) {
-  (void)state;
   for (int i = 0; i < CAPS_USABLE; i++) {
     const struct device_caps *caps = caps_usable[i];
     struct plan p = made(caps);
@@ -561,7 +547,6 @@ static void memory_types_have_what_their_use_needs(void **state) {
 }
 
 static void resizable_bar_needs_no_staging(void **state) {
-  (void)state;
   assert_true(made(&caps_h200).device_mapped);
   assert_true(made(&caps_rdna3_radv).device_mapped);
   assert_true(made(&caps_arc_linux).device_mapped);
@@ -570,7 +555,6 @@ static void resizable_bar_needs_no_staging(void **state) {
 }
 
 static void a_bar_window_serves_shared_memory_only(void **state) {
-  (void)state;
   struct plan geforce = made(&caps_geforce_bar), radeon = made(&caps_rdna2_radv_bar);
   assert_false(geforce.device_mapped);
   assert_int_equal(geforce.memory_device, 1);
@@ -583,14 +567,12 @@ static void a_bar_window_serves_shared_memory_only(void **state) {
 }
 
 static void apple_memory_is_mapped_and_never_lazy(void **state) {
-  (void)state;
   struct plan p = made(&caps_apple);
   assert_true(p.device_mapped);
   assert_int_equal(p.memory_device, 1);
 }
 
 static void the_subgroup_size_is_chosen_where_it_varies(void **state) {
-  (void)state;
   assert_int_equal(made(&caps_h200).subgroup, 0);
   assert_int_equal(made(&caps_lavapipe).subgroup, 0);
   assert_int_equal(made(&caps_apple).subgroup, 0);
@@ -604,7 +586,6 @@ static void the_subgroup_size_is_chosen_where_it_varies(void **state) {
 }
 
 static void software_gets_small_workgroups(void **state) {
-  (void)state;
   struct plan software = made(&caps_lavapipe), gpu = made(&caps_h200);
   assert_in_range(software.lanes, 8, 64);
   assert_in_range(software.block_lanes, 8, 64);
@@ -615,7 +596,6 @@ static void software_gets_small_workgroups(void **state) {
 
 // The average of equal texts, in steps; else the longest alone, whatever is beside it.
 static void long_texts_decide_whether_a_batch_takes_chunks(void **state) {
-  (void)state;
   const struct device_caps *const devices[] = {&caps_h200, &caps_lavapipe};
   for (int i = 0; i < 2; i++) {
     const struct plan p = made(devices[i]);
@@ -633,7 +613,6 @@ static void long_texts_decide_whether_a_batch_takes_chunks(void **state) {
 
 // Shapes that no kernel takes: a device that has only such computes without.
 static void matrices_of_other_sides_are_left_alone(void **state) {
-  (void)state;
   static const uint32_t shapes[][3] = {{16, 16, 32}, {32, 8, 16}, {8, 32, 16}, {16, 16, 4}, {64, 64, 16}, {12, 16, 16}};
   struct device_caps caps = caps_h200;
   struct plan_matmul product;
@@ -658,7 +637,6 @@ static void matrices_of_other_sides_are_left_alone(void **state) {
 }
 
 static void the_square_matrix_is_chosen_where_there_is_one(void **state) {
-  (void)state;
   struct plan p = made(&caps_h200);
   assert_true(p.matrix_m == 16 && p.matrix_n == 16 && p.matrix_k == 16 && p.matrix_conversions);
   p = made(&caps_rdna3_radv);
@@ -683,7 +661,6 @@ static uint32_t batch_of(const struct device_caps *caps) {
 }
 
 static void large_cards_with_matrices_take_longer_slices(void **state) {
-  (void)state;
   assert_int_equal(batch_of(&caps_h200), 2048);
   assert_int_equal(batch_of(&caps_rdna3_radv), 2048);
   assert_int_equal(batch_of(&caps_geforce_bar), 512); // 8 GiB
@@ -691,7 +668,6 @@ static void large_cards_with_matrices_take_longer_slices(void **state) {
 }
 
 static void tiles_of_matrices_fit_their_device(void **state) {
-  (void)state;
   struct device_caps least = caps_h200;
   least.shared_bytes = 16384, least.max_invocations = least.max_workgroup[0] = 128;
   const struct device_caps *const devices[] = {&caps_h200, &caps_geforce_bar, &caps_rdna3_radv, &least};
@@ -734,7 +710,6 @@ static void tiles_of_matrices_fit_their_device(void **state) {
 
 // By how much of the device they fill; what workgroups of one tile leave each other has room.
 static void products_share_tiles_where_these_are_few(void **state) {
-  (void)state;
   const struct device_caps *const devices[] = {&caps_h200, &caps_geforce_bar, &caps_rdna3_radv};
   struct plan_matmul m, alone;
   for (int i = 0; i < 3; i++) {
@@ -772,7 +747,6 @@ static void products_share_tiles_where_these_are_few(void **state) {
 }
 
 static void few_tokens_take_the_shared_memory_that_the_plan_says(void **state) {
-  (void)state;
   const struct device_caps *const devices[] = {&caps_h200, &caps_geforce_bar, &caps_rdna3_radv};
   for (int i = 0; i < 3 && kernel_built(KERNEL_matmul_narrow_conv_bf16); i++)
     for (uint32_t T = 1; T <= 64; T += 21)
@@ -810,7 +784,6 @@ static void few_tokens_take_the_shared_memory_that_the_plan_says(void **state) {
 
 // The recorded number; without one, the guess for that kind of device. Work is cut for as many.
 static void processors_are_recorded_or_guessed(void **state) {
-  (void)state;
   const struct {
     const struct device_caps *caps;
     uint32_t processors;
@@ -837,7 +810,6 @@ static void processors_are_recorded_or_guessed(void **state) {
 }
 
 static void a_gpu_is_better_than_software(void **state) {
-  (void)state;
   for (int i = 0; i < CAPS_USABLE; i++)
     if (caps_usable[i] != &caps_lavapipe) assert_true(made(caps_usable[i]).score > made(&caps_lavapipe).score);
   struct device_caps huge = caps_lavapipe;
@@ -848,7 +820,6 @@ static void a_gpu_is_better_than_software(void **state) {
 }
 
 static void what_is_missing_is_named(void **state) {
-  (void)state;
   refused_for(caps_raspberry, "subgroup arithmetic");
   struct device_caps c = caps_raspberry;
   c.subgroup_arithmetic = true; // as in later Mesa
@@ -880,7 +851,6 @@ static void what_is_missing_is_named(void **state) {
 }
 
 static void nothing_reported_is_refused(void **state) {
-  (void)state;
   struct device_caps c;
   memset(&c, 0, sizeof c);
   refused_for(c, "Vulkan");
@@ -893,7 +863,6 @@ static void nothing_reported_is_refused(void **state) {
 
 // The least that is accepted: 128 invocations, 16 KiB.
 static void the_least_device_gets_a_valid_plan(void **state) {
-  (void)state;
   struct device_caps c = caps_raspberry;
   c.subgroup_arithmetic = true;
   c.max_invocations = c.max_workgroup[0] = 128;
@@ -910,7 +879,6 @@ static void the_least_device_gets_a_valid_plan(void **state) {
 }
 
 static void the_description_has_the_length_it_says(void **state) {
-  (void)state;
   for (int i = 0; i < CAPS_USABLE; i++) {
     struct plan p = made(caps_usable[i]);
     char text[8192], cut[40];

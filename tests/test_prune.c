@@ -111,7 +111,6 @@ static double relative(const float *a, const float *b, size_t count) {
 static void keeping_every_channel_leaves_every_byte(void **state) {
   static const char *const models[] = {MODELS_DIR "/novelist", TINY "tiny_delta_product", TINY "tiny_delta_net_swa",
                                        TINY "tiny_gated_deltanet_h2"};
-  (void)state;
   for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
     char name[16];
     snprintf(name, sizeof name, "all-%zu", i);
@@ -131,7 +130,6 @@ static void cutting_twice_is_cutting_once(void **state) {
   static const char *const models[] = {TINY "tiny_delta_product", TINY "tiny_delta_net",
                                        TINY "tiny_gated_deltanet_gva"};
   int32_t first[HEADS * FIRST], second[HEADS * SECOND], both[HEADS * SECOND];
-  (void)state;
   make_sets(HEADS, D, FIRST, first);
   make_sets(HEADS, FIRST, SECOND, second);
   for (int i = 0; i < HEADS * SECOND; i++) both[i] = first[i / SECOND * FIRST + second[i]];
@@ -149,7 +147,7 @@ static void cutting_twice_is_cutting_once(void **state) {
   }
 }
 
-static void pruned_files_run_alike_on_every_device(deltaic_device *device) {
+static void pruned_files_run_alike(deltaic_device *device) {
   static const char *const models[] = {TINY "tiny_delta_product", TINY "tiny_gated_deltanet_h1", TINY "tiny_delta_net"};
   static const double cuts[] = {0.3, 0.75, 0.97};
   static int serial;
@@ -167,17 +165,11 @@ static void pruned_files_run_alike_on_every_device(deltaic_device *device) {
   free(text);
 }
 
-static void pruned_files_run_alike(void **state) {
-  (void)state;
-  on_every_device(pruned_files_run_alike_on_every_device);
-}
-
 // ---------------------------------------------------------------- configs
 
 static void ratios_survive_truncation(void **state) {
   static const int sizes[] = {32, 64, 128, 256, 512}, hidden[] = {512, 768, 1024, 1536, 2048, 2560};
   int fixed = 0;
-  (void)state;
   for (int s = 0; s < 5; s++)
     for (int d = 1; d <= sizes[s]; d++) {
       assert_int_equal((int)(d * rewrite_ratio(sizes[s], d)), sizes[s]);
@@ -191,7 +183,6 @@ static void ratios_survive_truncation(void **state) {
 // The sizes that the config alone gives, as fla reads it.
 static void configs_say_what_the_tensors_are(void **state) {
   static const char *const models[] = {TINY "tiny_gated_deltanet", TINY "tiny_delta_net", TINY "tiny_delta_product"};
-  (void)state;
   for (size_t m = 0; m < 3; m++)
     for (uint32_t keep = 1; keep <= 32; keep++) {
       struct source source;
@@ -227,7 +218,6 @@ static void layers_may_differ(void **state) {
   struct file_view view;
   json_t *config;
   size_t n;
-  (void)state;
   assert_ok(deltaic_select(TINY "tiny_gated_deltanet", NULL, &o, &s));
   write_selection(TINY "tiny_gated_deltanet", s, place("layers"));
   assert_ok(file_map(place("layers/config.json"), &view));
@@ -283,7 +273,6 @@ static void planted_channels_are_found_and_not_missed(void **state) {
   static const char *const models[] = {TINY "tiny_gated_deltanet", TINY "tiny_delta_net", TINY "tiny_delta_product"};
   static const char *const methods[] = {"l1", "s-wanda", "drrqr"};
   int32_t *text = make_text(200);
-  (void)state;
   for (int m = 0; m < 3; m++) {
     char name[32];
     size_t n;
@@ -316,10 +305,7 @@ static void planted_channels_are_found_and_not_missed(void **state) {
 
 // ---------------------------------------------------------------- calibration
 
-static bool stop_at(void *user, uint64_t done, uint64_t total) {
-  (void)total;
-  return done < *(uint64_t *)user;
-}
+static bool stop_at(void *user, uint64_t done, uint64_t total) { return done < *(uint64_t *)user; }
 
 static void assert_same_files(const char *a, const char *b) {
   struct file_view x, y;
@@ -337,7 +323,6 @@ static void resumed_statistics_are_those_of_one_pass(void **state) {
   int32_t *text = make_text(330);
   deltaic_model *model = open_model(cpu, path);
   deltaic_statistics *s;
-  (void)state;
   for (int together = 0; together < 2; together++) {
     o.rows_together = together;
     assert_ok(deltaic_statistics_create(path, &o, &s));
@@ -376,7 +361,6 @@ static void rows_and_gram_matrices_choose_alike(void **state) {
   deltaic_model *model = open_model(cpu, path);
   deltaic_statistics *s;
   deltaic_selection *a, *b;
-  (void)state;
   assert_ok(deltaic_statistics_create(path, &c, &s));
   assert_ok(deltaic_calibrate(s, model, text, 300, NULL, NULL));
   assert_ok(deltaic_select(path, s, &o, &a));
@@ -414,7 +398,6 @@ static void blocks_keep_as_many_each(void **state) {
   int32_t *text = make_text(150);
   deltaic_statistics *s = measure(path, text, 150, 50);
   struct source source;
-  (void)state;
   assert_ok(source_open(path, &source));
   for (int i = 0; i < source.count; i++) source.layers[i].blocks = 4;
   for (int m = 0; m < 3; m++) {
@@ -438,17 +421,13 @@ static void blocks_keep_as_many_each(void **state) {
 
 // ---------------------------------------------------------------- refusals
 
-static bool never(void *user, uint64_t done, uint64_t total) {
-  (void)user, (void)total;
-  return done < 1000;
-}
+static bool never(void *user, uint64_t done, uint64_t total) { return done < 1000; }
 
 static void what_is_interrupted_leaves_nothing(void **state) {
   const char *path = TINY "tiny_delta_net";
   deltaic_prune_write_options o = {.size = sizeof o, .progress = never};
   deltaic_selection *s = select_cut(path, NULL, "l1", 0.5);
   deltaic_pruning *p;
-  (void)state;
   mkdir(place("quiet"), 0777);
   assert_int_equal(deltaic_pruning_begin(path, s, place("quiet/out"), &o, &p), DELTAIC_CANCELLED);
   assert_int_equal(entries_in(place("quiet")), 0);
@@ -465,7 +444,6 @@ static void outputs_are_replaced_only_by_force(void **state) {
   deltaic_prune_write_options force = {.size = sizeof force, .force = true};
   deltaic_selection *s = select_cut(path, NULL, "l1", 0.5);
   deltaic_pruning *p;
-  (void)state;
   write_selection(path, select_cut(path, NULL, "random", 0.3), out);
   assert_int_equal(deltaic_pruning_begin(path, s, out, NULL, &p), DELTAIC_INVALID_ARGUMENT);
   assert_ok(deltaic_pruning_begin(path, s, out, &force, &p));
@@ -494,7 +472,6 @@ static void nonsense_is_refused(void **state) {
              {{.method = "drrqr", .cut = 0.5, .tolerance = 0.5}},
              {{.method = "l1", .rule = DELTAIC_KEEP_ENTROPY}},
              {{.method = "l1", .cut = 0.5, .side = (deltaic_prune_side)7}}};
-  (void)state;
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     deltaic_select_options o = bad[i].o;
     deltaic_selection *s;
@@ -522,7 +499,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(keeping_every_channel_leaves_every_byte),
       cmocka_unit_test(cutting_twice_is_cutting_once),
-      cmocka_unit_test(pruned_files_run_alike),
+      device_test(pruned_files_run_alike),
       cmocka_unit_test(ratios_survive_truncation),
       cmocka_unit_test(configs_say_what_the_tensors_are),
       cmocka_unit_test(layers_may_differ),

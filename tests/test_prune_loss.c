@@ -118,7 +118,6 @@ static void check_rows(const char *name, const char *path) {
 static void losses_are_the_references_on_tiny_models(void **state) {
   static const char *const names[] = {"tiny_delta_net", "tiny_gated_deltanet_gva", "tiny_gated_deltanet_h1",
                                       "tiny_gated_delta_product"};
-  (void)state;
   for (int i = 0; i < 4; i++) {
     char path[256];
     snprintf(path, sizeof path, TESTS_DIR "/vectors/models/%s", names[i]);
@@ -127,7 +126,6 @@ static void losses_are_the_references_on_tiny_models(void **state) {
 }
 
 static void losses_are_the_references_on_the_default_checkpoint(void **state) {
-  (void)state;
   check_rows("gated_deltanet", MODELS_DIR "/novelist");
 }
 
@@ -151,7 +149,6 @@ static double refitted(const char *path, const deltaic_statistics *s, double cut
 
 static void the_refit_wins_back_what_pruning_lost(void **state) {
   static const char *const names[] = {"tiny_delta_net", "tiny_gated_deltanet_h1", "tiny_gated_delta_product"};
-  (void)state;
   for (int i = 0; i < 3; i++) {
     char path[256];
     snprintf(path, sizeof path, TESTS_DIR "/vectors/models/%s", names[i]);
@@ -171,7 +168,6 @@ static void the_refit_wins_back_what_pruning_lost(void **state) {
 static void the_refit_helps_on_other_text(void **state) {
   const char *path = MODELS_DIR "/novelist";
   struct windows text = windows_of("gated_deltanet", "calibration"), eval = windows_of("gated_deltanet", "eval");
-  (void)state;
   deltaic_statistics *s = measure(path, text);
   double before = nll(path, eval), pruned = pruned_nll(path, select_cut(path, s, "drrqr", 0.75), eval);
   double after = refitted(path, s, 0.75, text, eval);
@@ -182,7 +178,6 @@ static void the_refit_helps_on_other_text(void **state) {
 // docs/pruning.md: 49.6 % of what drrqr lost, where it was to be 48 %.
 static void the_refit_wins_back_half_with_enough_text(void **state) {
   const double before = 3.317179, pruned = 3.700270, want = 3.510316;
-  (void)state;
   struct windows text = windows_at(checkpoint_find(refit, "calibration"));
   deltaic_statistics *s = measure(MODELS_DIR "/novelist", text);
   double after = refitted(MODELS_DIR "/novelist", s, 0.75, text, windows_at(checkpoint_find(refit, "eval")));
@@ -194,7 +189,6 @@ static void the_refit_wins_back_half_with_enough_text(void **state) {
 
 static int begin(void **state) {
   deltaic_device_options o = {.size = sizeof o, .index = DELTAIC_DEVICE_INDEX_CPU};
-  (void)state;
   if (!mkdtemp(folder)) return -1;
   snprintf(out, sizeof out, "%s/pruned", folder);
   context = test_context();
@@ -204,7 +198,6 @@ static int begin(void **state) {
 }
 
 static int end(void **state) {
-  (void)state;
   checkpoint_close(figures);
   checkpoint_close(refit);
   deltaic_device_close(cpu);

@@ -88,7 +88,6 @@ static void compare(const struct model *m, const char *method, const char *table
 // ---------------------------------------------------------------- the published sets
 
 static void l1_chooses_the_published_channels(void **state) {
-  (void)state;
   const char *const names[] = {"gated_deltanet", "delta_net"};
   for (int n = 0; n < 2; n++) {
     struct model m = open_model(names[n]);
@@ -106,7 +105,6 @@ static void l1_chooses_the_published_channels(void **state) {
 
 // The default checkpoint's own weights.
 static void l1_and_wanda_choose_the_published_channels_from_the_weights(void **state) {
-  (void)state;
   struct model m = open_model("gated_deltanet");
   struct checkpoint *weights;
   ASSERT_OK(checkpoint_open(MODELS_DIR "/novelist", &weights));
@@ -136,7 +134,6 @@ static void l1_and_wanda_choose_the_published_channels_from_the_weights(void **s
 }
 
 static void drrqr_chooses_the_published_channels_from_gram_matrices(void **state) {
-  (void)state;
   const char *const names[] = {"gated_deltanet", "delta_net"};
   for (int n = 0; n < 2; n++) {
     struct model m = open_model(names[n]);
@@ -162,7 +159,6 @@ static void drrqr_chooses_the_published_channels_from_gram_matrices(void **state
 }
 
 static void drrqr_chooses_the_published_channels_from_activations(void **state) {
-  (void)state;
   const int layers[] = {0, 5};
   struct model m = open_model("gated_deltanet");
   for (int n = 0; n < 2; n++) {
@@ -186,7 +182,6 @@ static void drrqr_chooses_the_published_channels_from_activations(void **state) 
 static const char *const sides[] = {"both", "keys", "queries"};
 
 static void scores_are_the_references_for_every_side_and_step(void **state) {
-  (void)state;
   struct checkpoint *file = open_vectors("algorithms");
   float *wq = floats(get(file, "score.wq", "")), *wk = floats(get(file, "score.wk", ""));
   double *squares = doubles(get(file, "score.squares", ""));
@@ -217,7 +212,6 @@ static void scores_are_the_references_for_every_side_and_step(void **state) {
 }
 
 static void drrqr_makes_the_references_swaps(void **state) {
-  (void)state;
   struct checkpoint *file = open_vectors("algorithms");
   struct file_tensor *t = get(file, "rrqr.m", "");
   int trials = (int)t->shape[0], rows = (int)t->shape[1], d = (int)t->shape[2], total = 0;
@@ -258,7 +252,6 @@ static void compare_projection(struct checkpoint *file, const char *name, const 
 }
 
 static void pca_projects_like_the_reference(void **state) {
-  (void)state;
   struct checkpoint *file = open_vectors("algorithms");
   struct file_tensor *t = get(file, "pca.q", "");
   struct measured m = measure_head(floats(t), floats(get(file, "pca.k", "")), (int)t->shape[0], (int)t->shape[1]);
@@ -273,7 +266,6 @@ static void pca_projects_like_the_reference(void **state) {
 }
 
 static void pca_adapts_filters_and_weights_like_the_reference(void **state) {
-  (void)state;
   struct checkpoint *file = open_vectors("algorithms");
   double *T = doubles(get(file, "pca.keys", "")), *filters = doubles(get(file, "pca.filters.new", "")),
          *rows = doubles(get(file, "pca.weights.new", ""));
@@ -295,7 +287,6 @@ static void pca_adapts_filters_and_weights_like_the_reference(void **state) {
 }
 
 static void rank_measures_are_numpys(void **state) {
-  (void)state;
   enum { M = 12, N = 9 };
   struct checkpoint *file = open_vectors("algorithms");
   struct file_tensor *t = get(file, "rank.a", "");
@@ -329,7 +320,6 @@ static void rank_measures_are_numpys(void **state) {
 // ---------------------------------------------------------------- promises
 
 static void the_zero_matrix_has_no_rank(void **state) {
-  (void)state;
   double zero[12] = {0};
   struct rank_measures m;
   ASSERT_OK(measures_of(zero, 4, 3, &m));
@@ -340,7 +330,6 @@ static void the_zero_matrix_has_no_rank(void **state) {
 }
 
 static void fewer_kept_channels_are_better_conditioned(void **state) {
-  (void)state;
   uint64_t seed = 30;
   struct measured m = random_head(&seed, 400, 32, SILU);
   struct rank_measures all, kept;
@@ -357,7 +346,6 @@ static void fewer_kept_channels_are_better_conditioned(void **state) {
 
 // |X - X T^T T|^2 is the variance that the projection leaves, and no other projection leaves less.
 static void pca_reconstructs_best(void **state) {
-  (void)state;
   enum { D = 12, ROWS = 150 };
   uint64_t seed = 31;
   struct measured m = random_head(&seed, ROWS, D, SILU);
@@ -395,7 +383,6 @@ static void pca_reconstructs_best(void **state) {
 }
 
 static void pca_keeps_the_blocks_apart(void **state) {
-  (void)state;
   uint64_t seed = 32;
   struct measured m = random_head(&seed, 100, 12, CORRELATED);
   m.head.blocks = 2;
@@ -408,7 +395,6 @@ static void pca_keeps_the_blocks_apart(void **state) {
 }
 
 static void equal_scores_go_to_the_lower_channel(void **state) {
-  (void)state;
   float wq[] = {1, 2, 2, 0, 2, 1, 2, 2}, wk[] = {1, -1, 1, 1, -1, 1, 1, 1};
   const float *steps = wk;
   const int want[] = {1, 2, 4, 6, 7, 0, 5, 3};
@@ -425,7 +411,6 @@ static void equal_scores_go_to_the_lower_channel(void **state) {
 }
 
 static void random_sets_depend_on_seed_and_head_alone(void **state) {
-  (void)state;
   enum { D = 16, HEADS = 2000 };
   int count[D] = {0}, same = 0;
   for (int i = 0; i < HEADS; i++) {
@@ -446,7 +431,6 @@ static void random_sets_depend_on_seed_and_head_alone(void **state) {
 }
 
 static void every_method_keeps_everything_when_asked_to(void **state) {
-  (void)state;
   uint64_t seed = 33;
   for (int d = 1; d <= 21; d += 5) {
     struct measured m = random_head(&seed, 60, d, SILU);
@@ -473,7 +457,6 @@ static void every_method_keeps_everything_when_asked_to(void **state) {
 }
 
 static void bad_requests_are_refused_in_a_sentence(void **state) {
-  (void)state;
   uint64_t seed = 34;
   struct measured m = random_head(&seed, 20, 6, SILU);
   struct prune_result r;
@@ -497,7 +480,6 @@ static void bad_requests_are_refused_in_a_sentence(void **state) {
 }
 
 static void targets_are_those_of_the_specification(void **state) {
-  (void)state;
   static const struct {
     int d;
     double ratio;
@@ -515,7 +497,6 @@ static void targets_are_those_of_the_specification(void **state) {
 }
 
 static void counts_can_be_chosen_by_rank_or_volume(void **state) {
-  (void)state;
   enum { D = 10, ROWS = 200 };
   uint64_t seed = 35;
   float *k = random_rows(&seed, ROWS, D, INDEPENDENT);

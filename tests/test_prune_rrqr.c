@@ -68,7 +68,6 @@ static void assert_same_selection(const struct prune_result *a, const struct pru
 // ---------------------------------------------------------------- the two routes
 
 static void gram_and_rows_choose_the_same_channels(void **state) {
-  (void)state;
   static const double tolerances[] = {1, 1, 1.01, 1.5};
   uint64_t seed = 1;
   int swaps = 0;
@@ -91,7 +90,6 @@ static void gram_and_rows_choose_the_same_channels(void **state) {
 }
 
 static void gram_and_rows_agree_on_a_head_of_the_papers_size(void **state) {
-  (void)state;
   uint64_t seed = 2;
   struct measured m = random_head(&seed, 3000, 128, SILU);
   for (int keep = 16; keep <= 128; keep += 37) {
@@ -106,7 +104,6 @@ static void gram_and_rows_agree_on_a_head_of_the_papers_size(void **state) {
 }
 
 static void moments_do_not_depend_on_how_the_rows_are_split(void **state) {
-  (void)state;
   enum { D = 7, ROWS = 5003 };
   uint64_t seed = 3;
   float *x = random_rows(&seed, ROWS, D, CORRELATED);
@@ -133,7 +130,6 @@ static void moments_do_not_depend_on_how_the_rows_are_split(void **state) {
 // ---------------------------------------------------------------- what strong RRQR promises
 
 static void singular_values_obey_the_bounds_of_gu_and_eisenstat(void **state) {
-  (void)state;
   uint64_t seed = 4;
   for (int trial = 0; trial < 60; trial++) {
     int d = 3 + below(&seed, 20), k = 1 + below(&seed, d - 1), rows = 4 * d;
@@ -152,7 +148,6 @@ static void singular_values_obey_the_bounds_of_gu_and_eisenstat(void **state) {
 }
 
 static void no_single_swap_gains_more_than_f(void **state) {
-  (void)state;
   enum { D = 9, ROWS = 30 };
   uint64_t seed = 5;
   for (int trial = 0; trial < 12; trial++) {
@@ -177,7 +172,6 @@ static void no_single_swap_gains_more_than_f(void **state) {
 }
 
 static void rho_is_the_ratio_of_volumes(void **state) {
-  (void)state;
   enum { D = 12, ROWS = 50 };
   uint64_t seed = 6;
   for (int trial = 0; trial < 40; trial++) {
@@ -204,7 +198,6 @@ static float *kahan(int n, double c) {
 }
 
 static void kahans_matrix_forces_swaps(void **state) {
-  (void)state;
   for (int n = 20; n <= 60; n += 10) {
     float *x = kahan(n, 0.2);
     struct measured m = measure_head(x, kahan(n, 0.2), n, n);
@@ -222,7 +215,6 @@ static void kahans_matrix_forces_swaps(void **state) {
 }
 
 static void swaps_begin_above_one_and_a_half_unless_told_otherwise(void **state) {
-  (void)state;
   int between = 0; // matrices that 1.5 and 1.6 tell apart
   for (int trial = 0; trial < 200; trial++) {
     int i, j, n = 3 + trial % 25;
@@ -259,7 +251,6 @@ static struct measured many_kahans(int count, int n, float scale) {
 }
 
 static void a_swap_limit_ends_the_swaps_and_is_reported(void **state) {
-  (void)state;
   struct measured m = many_kahans(24, 16, 1);
   int keep = 24 * 15;
   struct prune_result all = select_with("drrqr", &m.head, keep, (struct prune_options){.tolerance = 1.1});
@@ -281,7 +272,6 @@ static void a_swap_limit_ends_the_swaps_and_is_reported(void **state) {
 }
 
 static void only_the_published_code_takes_small_activations_for_singular_ones(void **state) {
-  (void)state;
   struct measured m = many_kahans(1, 30, 1e-10f);
   struct prune_result ours = select_with("drrqr", &m.head, 29, (struct prune_options){0});
   struct prune_result theirs = select_with("drrqr", &m.head, 29, (struct prune_options){.like_reference = true});
@@ -318,7 +308,6 @@ static void compare_with_fresh(const struct rrqr *s, const float *x, int rows) {
 }
 
 static void updates_equal_a_fresh_factorization_after_every_swap(void **state) {
-  (void)state;
   static const int sizes[][2] = {{2, 1}, {3, 1}, {3, 2}, {8, 1}, {8, 7}, {17, 9}, {40, 20}, {64, 16}};
   uint64_t seed = 8;
   for (size_t c = 0; c < sizeof sizes / sizeof *sizes; c++) {
@@ -340,7 +329,6 @@ static void updates_equal_a_fresh_factorization_after_every_swap(void **state) {
 // ---------------------------------------------------------------- degenerate activations
 
 static void dead_channels_come_last_and_are_counted(void **state) {
-  (void)state;
   enum { D = 20, ROWS = 100 };
   uint64_t seed = 9;
   for (int route = PRUNE_GRAM; route <= PRUNE_ROWS; route++)
@@ -365,7 +353,6 @@ static void dead_channels_come_last_and_are_counted(void **state) {
 }
 
 static void dependent_channels_are_chosen_only_when_nothing_else_is_left(void **state) {
-  (void)state;
   enum { D = 12, ROWS = 90 };
   uint64_t seed = 10;
   for (int keep = 1; keep <= D; keep++) {
@@ -396,7 +383,6 @@ static void dependent_channels_are_chosen_only_when_nothing_else_is_left(void **
 }
 
 static void fewer_tokens_than_channels_are_enough(void **state) {
-  (void)state;
   uint64_t seed = 11;
   struct measured m = random_head(&seed, 4, 10, INDEPENDENT);
   for (int keep = 1; keep <= 10; keep++) {
@@ -412,7 +398,6 @@ static void fewer_tokens_than_channels_are_enough(void **state) {
 }
 
 static void a_short_channel_that_is_independent_beats_a_long_copy(void **state) {
-  (void)state;
   enum { D = 4, ROWS = 60 };
   uint64_t seed = 12;
   float *q = random_rows(&seed, ROWS, D, INDEPENDENT), *k = random_rows(&seed, ROWS, D, INDEPENDENT), *x[2] = {q, k};
@@ -433,7 +418,6 @@ static void a_short_channel_that_is_independent_beats_a_long_copy(void **state) 
 }
 
 static void equal_channels_are_taken_in_order(void **state) {
-  (void)state;
   enum { D = 16 };
   float *q = calloc(D * D, sizeof *q), *k = calloc(D * D, sizeof *k);
   for (int j = 0; j < D; j++) q[j * D + j] = k[(D - 1 - j) * D + j] = 0.3f; // orthogonal, all of one length
@@ -449,7 +433,6 @@ static void equal_channels_are_taken_in_order(void **state) {
 }
 
 static void every_block_keeps_the_same_number(void **state) {
-  (void)state;
   uint64_t seed = 13;
   int swaps = 0;
   for (int trial = 0; trial < 60; trial++) {
@@ -474,7 +457,6 @@ static void every_block_keeps_the_same_number(void **state) {
 }
 
 static void values_that_are_not_finite_are_refused(void **state) {
-  (void)state;
   uint64_t seed = 14;
   const float bad[] = {NAN, INFINITY, -INFINITY};
   for (int i = 0; i < 3; i++) {

@@ -86,7 +86,6 @@ static void prune(const char *path, const int32_t *text, const char *out) {
 }
 
 static void shards_are_pruned_and_refitted_as_one_file(void **state) {
-  (void)state;
   int32_t text[TOKENS];
   struct checkpoint *whole, *joined, *before;
   for (int i = 0; i < TOKENS; i++) text[i] = 3 + i * i % 250;

@@ -181,10 +181,7 @@ static void check_theorem_2_5(struct subject *x, uint64_t *seed) {
   }
 }
 
-static void noise_is_passed_on_within_the_bounds_of_theorem_2_5(void **state) {
-  (void)state;
-  everywhere(check_theorem_2_5);
-}
+static void noise_is_passed_on_within_the_bounds_of_theorem_2_5(void **state) { everywhere(check_theorem_2_5); }
 
 // 1 / kappa <= R <= kappa for full column rank.
 static void check_equation_9(struct subject *x, uint64_t *seed) {
@@ -200,10 +197,7 @@ static void check_equation_9(struct subject *x, uint64_t *seed) {
   }
 }
 
-static void noise_is_passed_on_within_the_condition_number_of_equation_9(void **state) {
-  (void)state;
-  everywhere(check_equation_9);
-}
+static void noise_is_passed_on_within_the_condition_number_of_equation_9(void **state) { everywhere(check_equation_9); }
 
 // sqrt(2 / (pi sr)) xi <= E |S n| / |S q| <= sqrt(sr) xi mu / gamma for n ~ N(0, xi^2), |q| = 1; mu = sqrt 2
 // Gamma((d + 1) / 2) / Gamma(d / 2). The mean over 2000 draws is within 4 standard errors, at most 4 * 0.76 /
@@ -226,7 +220,6 @@ static void check_corollary_2_6(struct subject *x, uint64_t *seed) {
 }
 
 static void gaussian_noise_is_passed_on_within_the_bounds_of_corollary_2_6(void **state) {
-  (void)state;
   everywhere(check_corollary_2_6);
 }
 
@@ -256,14 +249,10 @@ static void check_invariance(struct subject *x, uint64_t *seed) {
   free(other);
 }
 
-static void stable_rank_ignores_transposition_rotation_and_scale_d_2_d_3(void **state) {
-  (void)state;
-  everywhere(check_invariance);
-}
+static void stable_rank_ignores_transposition_rotation_and_scale_d_2_d_3(void **state) { everywhere(check_invariance); }
 
 // D.4; singular values below the threshold add at most count * zero^2 to the sum.
 static void check_order(struct subject *x, uint64_t *seed) {
-  (void)seed;
   int count = x->m < x->n ? x->m : x->n;
   if (x->rank.rank == 0) return;
   assert_true(x->rank.stable_rank >= 1 - SLACK);
@@ -274,13 +263,9 @@ static void check_order(struct subject *x, uint64_t *seed) {
   if (x->rank.stable_rank < 1 + 1e-13) assert_int_equal(x->rank.rank, 1);
 }
 
-static void stable_rank_lies_between_one_and_the_rank_d_4(void **state) {
-  (void)state;
-  everywhere(check_order);
-}
+static void stable_rank_lies_between_one_and_the_rank_d_4(void **state) { everywhere(check_order); }
 
 static void stable_rank_is_the_rank_when_all_singular_values_are_equal_d_4(void **state) {
-  (void)state;
   double identity[12 * 12] = {0};
   struct rank_measures m;
   for (int i = 0; i < 12; i++) identity[13 * i] = i % 2 ? 2.5 : -2.5;
@@ -292,17 +277,13 @@ static void stable_rank_is_the_rank_when_all_singular_values_are_equal_d_4(void 
 
 // D.5: kappa^2 >= rank / sr over the singular values that are not zero; full rank: kappa^2 >= 1 / u.
 static void check_condition(struct subject *x, uint64_t *seed) {
-  (void)seed;
   if (x->rank.rank == 0) return;
   double square = x->rank.condition * x->rank.condition;
   assert_true(square * (1 + SLACK) >= x->rank.rank / x->rank.stable_rank);
   if (x->rank.rank == (x->m < x->n ? x->m : x->n)) assert_true(square * (1 + SLACK) >= 1 / x->rank.utilization);
 }
 
-static void condition_is_at_least_the_root_of_rank_over_stable_rank_d_5(void **state) {
-  (void)state;
-  everywhere(check_condition);
-}
+static void condition_is_at_least_the_root_of_rank_over_stable_rank_d_5(void **state) { everywhere(check_condition); }
 
 // ---------------------------------------------------------------- states and what was written into them
 
@@ -355,7 +336,6 @@ static bool compare_ranks(void *user, const deltaic_probed *p) {
 
 // Equation (5), Proposition F.1. A DeltaProduct writes n keys and values a token.
 static void rank_of_a_state_is_at_most_that_of_its_keys_and_values_equation_5(void **state) {
-  (void)state;
   for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
     struct written *w = calloc(1, sizeof *w);
     assert_non_null(w);
@@ -396,7 +376,6 @@ static void check_subspaces(int d, int a, int b, uint64_t *seed) {
 }
 
 static void a_state_stays_in_the_spans_of_its_keys_and_values_proposition_f_1(void **state) {
-  (void)state;
   uint64_t seed = 7;
   for (int i = 0; i < 20; i++) {
     int d = 2 + below(&seed, 30);
@@ -446,7 +425,6 @@ static void check_linear_attention(int T, int dk, int dv, uint64_t *seed) {
 }
 
 static void keys_well_conditioned_keep_the_rank_of_values_proposition_2_2(void **state) {
-  (void)state;
   uint64_t seed = 9;
   for (int i = 0; i < 20; i++) {
     int dk = 1 + below(&seed, 12);
@@ -457,7 +435,6 @@ static void keys_well_conditioned_keep_the_rank_of_values_proposition_2_2(void *
 // ---------------------------------------------------------------- the public function
 
 static void matrix_rank_of_the_public_header_says_what_is_wrong_and_knows_zero(void **state) {
-  (void)state;
   float a[6] = {0}, bad[2] = {1, NAN};
   double values[2];
   deltaic_rank r;

@@ -15,7 +15,6 @@
 enum { ADD_WORDS = sizeof spv_test_add / 4, LAYOUT_WORDS = sizeof spv_test_layout / 4 };
 
 static void bindings_and_their_directions_are_found(void **state) {
-  (void)state;
   struct reflection r;
   assert_int_equal(reflect("add", spv_test_add, ADD_WORDS, &r), DELTAIC_OK);
   assert_int_equal(r.bindings, 3);
@@ -26,7 +25,6 @@ static void bindings_and_their_directions_are_found(void **state) {
 }
 
 static void push_constants_and_spec_ids_are_found(void **state) {
-  (void)state;
   struct reflection r;
   assert_int_equal(reflect("add", spv_test_add, ADD_WORDS, &r), DELTAIC_OK);
   assert_int_equal(r.push_bytes, 8);
@@ -37,7 +35,6 @@ static void push_constants_and_spec_ids_are_found(void **state) {
 
 // readonly on one member of two leaves the block writable; two views of a binding add up.
 static void blocks_are_read_only_when_all_members_are(void **state) {
-  (void)state;
   struct reflection r;
   assert_int_equal(reflect("layout", spv_test_layout, LAYOUT_WORDS, &r), DELTAIC_OK);
   assert_int_equal(r.bindings, 3);
@@ -47,14 +44,12 @@ static void blocks_are_read_only_when_all_members_are(void **state) {
 }
 
 static void nested_push_constants_are_measured(void **state) {
-  (void)state;
   struct reflection r;
   assert_int_equal(reflect("layout", spv_test_layout, LAYOUT_WORDS, &r), DELTAIC_OK);
   assert_int_equal(r.push_bytes, 76);
 }
 
 static void spec_ids_come_in_ascending_order(void **state) {
-  (void)state;
   struct reflection r;
   assert_int_equal(reflect("layout", spv_test_layout, LAYOUT_WORDS, &r), DELTAIC_OK);
   const uint32_t expected[] = {0, 3, 5, 7};
@@ -63,7 +58,6 @@ static void spec_ids_come_in_ascending_order(void **state) {
 }
 
 static void sizes_follow_the_spec_values(void **state) {
-  (void)state;
   struct reflected_size size;
   const uint32_t spec[] = {8, 0, 0, 64, 0, 1, 0, 3}; // ROWS 8, 64 lanes, WIDE, SHIFT 3: COLS = 16 + 8
   assert_int_equal(reflect_size("layout", spv_test_layout, LAYOUT_WORDS, spec, 8, &size), DELTAIC_OK);
@@ -77,14 +71,12 @@ static void sizes_follow_the_spec_values(void **state) {
 }
 
 static void absurd_spec_values_overflow_nothing(void **state) {
-  (void)state;
   struct reflected_size size;
   const uint32_t spec[] = {0xffffffff, 0, 0, 0xffffffff, 0, 1, 0, 31};
   assert_int_equal(reflect_size("layout", spv_test_layout, LAYOUT_WORDS, spec, 8, &size), DELTAIC_INTERNAL);
 }
 
 static void what_is_no_module_is_refused_by_name(void **state) {
-  (void)state;
   struct reflection r;
   const uint32_t other[8] = {0x12345678, 0x10300, 0, 8};
   assert_int_equal(reflect("matvec_f16", other, 8, &r), DELTAIC_INTERNAL);
@@ -112,7 +104,6 @@ static bool accepted(const uint32_t *words, size_t count) {
 }
 
 static void truncated_modules_are_refused(void **state) {
-  (void)state;
   // Without its declarations a module is refused; what functions miss is not ours to see.
   for (size_t n = 0; n < 60; n++) assert_false(accepted(spv_test_add, n));
   for (size_t n = 60; n < ADD_WORDS; n++) accepted(spv_test_add, n);
@@ -139,7 +130,6 @@ static void damage(const uint32_t *words, size_t count) {
 }
 
 static void damaged_words_are_never_followed_outside(void **state) {
-  (void)state;
   damage(spv_test_add, ADD_WORDS);
   damage(spv_test_layout, LAYOUT_WORDS);
 }
@@ -148,7 +138,6 @@ static uint32_t next_random(uint32_t *seed) { return *seed = *seed * 1664525 + 1
 
 // Words swapped, copied over and replaced at random, several at a time.
 static void scrambled_modules_are_never_followed_outside(void **state) {
-  (void)state;
   uint32_t seed = 1, copy[LAYOUT_WORDS];
   for (int round = 0; round < 20000; round++) {
     memcpy(copy, spv_test_layout, sizeof copy);

@@ -19,7 +19,6 @@ static const struct shader shader_layout = {"layout", spv_test_layout, sizeof sp
 static uint32_t device_number; // which of the instance's devices the tests run on
 
 static void on_log(void *user, deltaic_log_level level, const char *line) {
-  (void)user;
   if (level == DELTAIC_LOG_ERROR) print_error("%s\n", line);
 }
 
@@ -165,7 +164,6 @@ static VkPipelineRobustnessBufferBehavior asked; // of the last pipeline; DEVICE
 static VKAPI_ATTR VkResult VKAPI_CALL note_asked(VkDevice device, VkPipelineCache cache, uint32_t n,
                                                  const VkComputePipelineCreateInfo *info,
                                                  const VkAllocationCallbacks *allocator, VkPipeline *out) {
-  (void)device, (void)cache, (void)n, (void)allocator;
   const VkPipelineRobustnessCreateInfoEXT *first = info->pNext;
   bool said = first && first->sType == VK_STRUCTURE_TYPE_PIPELINE_ROBUSTNESS_CREATE_INFO_EXT;
   asked = said ? first->storageBuffers : VK_PIPELINE_ROBUSTNESS_BUFFER_BEHAVIOR_DEVICE_DEFAULT_EXT;
@@ -337,7 +335,6 @@ static void instances_do_not_disturb_each_other(void **state) {
 
 // NVIDIA's driver does not stand being loaded anew for each.
 static void forty_instances_follow_each_other(void **state) {
-  (void)state;
   uint32_t first = 0;
   for (int i = 0; i < 40; i++) {
     struct instance instance;
@@ -355,7 +352,6 @@ static void forty_instances_follow_each_other(void **state) {
 }
 
 static VKAPI_ATTR void VKAPI_CALL two_heaps(VkPhysicalDevice physical, VkPhysicalDeviceMemoryProperties2 *memory) {
-  (void)physical;
   VkPhysicalDeviceMemoryBudgetPropertiesEXT *budget = memory->pNext;
   memory->memoryProperties =
       (VkPhysicalDeviceMemoryProperties){.memoryHeapCount = 3,
@@ -417,7 +413,6 @@ static void the_plan_of_this_device_is_told(void **state) {
 }
 
 static void a_machine_without_drivers_has_no_devices(void **state) {
-  (void)state;
   struct instance instance;
   struct device_caps *caps;
   VkPhysicalDevice *physical;

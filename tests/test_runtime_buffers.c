@@ -108,7 +108,6 @@ static void more_than_a_buffer_holds_is_out_of_memory(void **state) {
 
 static VKAPI_ATTR VkResult VKAPI_CALL no_memory(VkDevice device, const VkMemoryAllocateInfo *info,
                                                 const VkAllocationCallbacks *allocator, VkDeviceMemory *memory) {
-  (void)device, (void)info, (void)allocator, (void)memory;
   return VK_ERROR_OUT_OF_DEVICE_MEMORY;
 }
 

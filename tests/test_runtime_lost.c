@@ -3,7 +3,6 @@
 
 static VKAPI_ATTR VkResult VKAPI_CALL lose_device(VkQueue queue, uint32_t count, const VkSubmitInfo *info,
                                                   VkFence fence) {
-  (void)queue, (void)count, (void)info, (void)fence;
   return VK_ERROR_DEVICE_LOST;
 }
 
@@ -47,14 +46,10 @@ static void a_stream_stops_when_the_device_is_lost(void **state) {
 
 static VKAPI_ATTR VkResult VKAPI_CALL lose_fences(VkDevice device, uint32_t count, const VkFence *fence, VkBool32 all,
                                                   uint64_t timeout) {
-  (void)device, (void)count, (void)fence, (void)all, (void)timeout;
   return VK_ERROR_DEVICE_LOST;
 }
 
-static VKAPI_ATTR VkResult VKAPI_CALL lose_fence(VkDevice device, VkFence fence) {
-  (void)device, (void)fence;
-  return VK_ERROR_DEVICE_LOST;
-}
+static VKAPI_ATTR VkResult VKAPI_CALL lose_fence(VkDevice device, VkFence fence) { return VK_ERROR_DEVICE_LOST; }
 
 static void a_device_lost_while_waiting_is_freed_in_order(void **state) {
   struct scene s = scene_open(device_of(state));
@@ -83,49 +78,39 @@ static int waits, signs, unanswered, touched;
 
 static VKAPI_ATTR VkResult VKAPI_CALL never_signalled(VkDevice device, uint32_t count, const VkFence *fence,
                                                       VkBool32 all, uint64_t timeout) {
-  (void)device, (void)count, (void)fence, (void)all, (void)timeout;
   if (waits++ < signs) atomic_fetch_add(&mute->answers, 1); // as another thread's wait does
   return VK_TIMEOUT;
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL never_waited_for(VkDevice device, uint32_t count, const VkFence *fence,
                                                        VkBool32 all, uint64_t timeout) {
-  (void)device, (void)count, (void)fence, (void)all, (void)timeout;
   waits++;
   return VK_ERROR_OUT_OF_HOST_MEMORY;
 }
 
-static VKAPI_ATTR VkResult VKAPI_CALL never_ready(VkDevice device, VkFence fence) {
-  (void)device, (void)fence;
-  return VK_NOT_READY;
-}
+static VKAPI_ATTR VkResult VKAPI_CALL never_ready(VkDevice device, VkFence fence) { return VK_NOT_READY; }
 
 static VKAPI_ATTR VkResult VKAPI_CALL never_idle(VkQueue queue) {
-  (void)queue;
   unanswered++;
   return VK_SUCCESS;
 }
 
 static VKAPI_ATTR void VKAPI_CALL no_device_destroyed(VkDevice device, const VkAllocationCallbacks *allocator) {
-  (void)device, (void)allocator;
   touched++;
 }
 
 static VKAPI_ATTR void VKAPI_CALL no_memory_freed(VkDevice device, VkDeviceMemory memory,
                                                   const VkAllocationCallbacks *allocator) {
-  (void)device, (void)memory, (void)allocator;
   touched++;
 }
 
 static VKAPI_ATTR void VKAPI_CALL no_pool_destroyed(VkDevice device, VkCommandPool pool,
                                                     const VkAllocationCallbacks *allocator) {
-  (void)device, (void)pool, (void)allocator;
   touched++;
 }
 
 static VKAPI_ATTR void VKAPI_CALL no_pipeline_destroyed(VkDevice device, VkPipeline pipeline,
                                                         const VkAllocationCallbacks *allocator) {
-  (void)device, (void)pipeline, (void)allocator;
   touched++;
 }
 
@@ -162,13 +147,11 @@ static int lose_by_silence(PFN_vkWaitForFences wait, uint32_t seconds) {
 }
 
 static void a_device_that_stays_silent_is_lost_and_closing_does_not_wait(void **state) {
-  (void)state;
   signs = 500;
   assert_int_equal(lose_by_silence(never_signalled, 60), signs + 60);
 }
 
 static void a_silent_device_is_lost_too_when_waiting_for_it_fails(void **state) {
-  (void)state;
   assert_in_range(lose_by_silence(never_waited_for, 1), 10, 1000);
 }
 

@@ -75,7 +75,6 @@ static void refuses_path(const char *path, deltaic_status status, const char *fi
 // ---------------------------------------------------------------- what is read
 
 static void tensors_are_found_by_name_with_dtype_shape_and_data(void **state) {
-  (void)state;
   struct blob b = blob_of("{\"__metadata__\":{\"format\":\"pt\"},"
                           "\"z\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[4,16]},"
                           "\"a\":{\"dtype\":\"I32\",\"shape\":[1],\"data_offsets\":[0,4]}}",
@@ -102,7 +101,6 @@ static void tensors_are_found_by_name_with_dtype_shape_and_data(void **state) {
 }
 
 static void empty_tensors_scalars_holes_and_no_tensors_are_fine(void **state) {
-  (void)state;
   struct blob b = blob_of("{\"none\":{\"dtype\":\"F32\",\"shape\":[0,5],\"data_offsets\":[4,4]},"
                           "\"scalar\":{\"dtype\":\"F64\",\"shape\":[],\"data_offsets\":[8,16]},"
                           "\"first\":{\"dtype\":\"F16\",\"shape\":[1,1,2],\"data_offsets\":[0,4]},"
@@ -123,7 +121,6 @@ static void empty_tensors_scalars_holes_and_no_tensors_are_fine(void **state) {
 }
 
 static void other_dtypes_keep_the_name_that_the_file_has(void **state) {
-  (void)state;
   struct blob b = blob_of("{\"a\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[0,3]},"
                           "\"b\":{\"dtype\":\"F4_FROM_THE_FUTURE\",\"shape\":[3],\"data_offsets\":[3,5]}}",
                           5);
@@ -136,7 +133,6 @@ static void other_dtypes_keep_the_name_that_the_file_has(void **state) {
 }
 
 static void every_float_becomes_f32_from_unaligned_data(void **state) {
-  (void)state;
   const double f64 = -1.5;
   const float f32[2] = {3.25f, -0.0f};
   const uint16_t f16[2] = {0x3c00, 0xc100}, bf16[2] = {0x3f80, 0xc040};
@@ -161,7 +157,6 @@ static void every_float_becomes_f32_from_unaligned_data(void **state) {
 }
 
 static void tiny_models_and_their_references_open(void **state) {
-  (void)state;
   static const char *const names[] = {"tiny_delta_net",      "tiny_delta_net_swa",      "tiny_delta_net_global",
                                       "tiny_gated_deltanet", "tiny_gated_deltanet_gva", "tiny_gated_deltanet_h1"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -186,7 +181,6 @@ static void tiny_models_and_their_references_open(void **state) {
 // ---------------------------------------------------------------- damaged headers
 
 static void files_that_are_no_safetensors_are_refused(void **state) {
-  (void)state;
   refuses_bytes(NULL, 0, "is empty");
   refuses_bytes("1234567", 7, "7 bytes, too few");
   refuses_bytes("version https://git-lfs.github.com/spec/v1", 42, "'git lfs pull' fetches the file");
@@ -194,7 +188,6 @@ static void files_that_are_no_safetensors_are_refused(void **state) {
 }
 
 static void lying_header_lengths_are_refused_without_allocating(void **state) {
-  (void)state;
   static const uint64_t lies[] = {11, 100000001, 1ull << 63, UINT64_MAX, UINT64_MAX - 7};
   for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
     char bytes[18] = "--------{}        ";
@@ -204,7 +197,6 @@ static void lying_header_lengths_are_refused_without_allocating(void **state) {
 }
 
 static void headers_that_are_no_json_object_are_refused(void **state) {
-  (void)state;
   refuses("", 0, "line 1");
   refuses("[]", 0, "must be a JSON object");
   refuses("{\"a\":", 0, "in the safetensors header");
@@ -216,7 +208,6 @@ static void headers_that_are_no_json_object_are_refused(void **state) {
 }
 
 static void nesting_is_limited(void **state) {
-  (void)state;
   enum { DEEP = 100000 };
   char *text = malloc(DEEP);
   memset(text, '[', DEEP);
@@ -228,20 +219,17 @@ static void nesting_is_limited(void **state) {
 }
 
 static void duplicate_names_are_refused(void **state) {
-  (void)state;
   refuses("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
           "\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
           8, "duplicate object key near '\"a\"'");
 }
 
 static void metadata_that_are_no_strings_are_refused(void **state) {
-  (void)state;
   refuses("{\"__metadata__\":[]}", 0, "__metadata__ must be an object");
   refuses("{\"__metadata__\":{\"k\":1}}", 0, "__metadata__: k must be a string");
 }
 
 static void entries_without_their_three_fields_are_refused(void **state) {
-  (void)state;
   refuses("{\"a\":1}", 0, "tensor a: must be an object");
   refuses("{\"a\":{}}", 0, "tensor a: dtype must be a string");
   refuses("{\"a\":{\"dtype\":32,\"shape\":[],\"data_offsets\":[0,4]}}", 4, "tensor a: dtype");
@@ -251,7 +239,6 @@ static void entries_without_their_three_fields_are_refused(void **state) {
 }
 
 static void shapes_that_are_no_sizes_are_refused(void **state) {
-  (void)state;
   refuses("{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", 4, "tensor a: shape must hold");
   refuses("{\"a\":{\"dtype\":\"F32\",\"shape\":[1.0],\"data_offsets\":[0,4]}}", 4, "tensor a: shape must hold");
   refuses("{\"a\":{\"dtype\":\"F32\",\"shape\":[\"1\"],\"data_offsets\":[0,4]}}", 4, "tensor a: shape must hold");
@@ -260,7 +247,6 @@ static void shapes_that_are_no_sizes_are_refused(void **state) {
 }
 
 static void products_that_overflow_are_refused(void **state) {
-  (void)state;
   refuses("{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]}}", 4,
           "tensor a: has more elements");
   refuses("{\"a\":{\"dtype\":\"F32\",\"shape\":[0,4611686018427387904,4],\"data_offsets\":[0,0]}}", 4,
@@ -270,7 +256,6 @@ static void products_that_overflow_are_refused(void **state) {
 }
 
 static void spans_that_disagree_with_shapes_are_refused(void **state) {
-  (void)state;
   refuses("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 8,
           "tensor a: its shape needs 8 bytes of F32, its data_offsets give 4");
   refuses("{\"a\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "tensor a: its shape needs 4");
@@ -278,7 +263,6 @@ static void spans_that_disagree_with_shapes_are_refused(void **state) {
 }
 
 static void offsets_outside_the_data_are_refused(void **state) {
-  (void)state;
   refuses("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 7,
           "tensor a: ends at byte 8 of 7: the file is cut short");
   refuses("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[9223372036854775800,9223372036854775804]}}", 8,
@@ -292,7 +276,6 @@ static void offsets_outside_the_data_are_refused(void **state) {
 }
 
 static void overlapping_tensors_are_refused(void **state) {
-  (void)state;
   refuses("{\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]},"
           "\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}",
           12, "tensors a and b overlap");
@@ -303,7 +286,6 @@ static void overlapping_tensors_are_refused(void **state) {
 }
 
 static void endless_names_leave_room_for_the_reason(void **state) {
-  (void)state;
   char header[BLOB - 64];
   memset(header, 'n', sizeof header);
   memcpy(header, "{\"", 2);
@@ -312,7 +294,6 @@ static void endless_names_leave_room_for_the_reason(void **state) {
 }
 
 static void every_truncation_of_a_file_is_refused(void **state) {
-  (void)state;
   struct blob b = blob_of(ONE, 8);
   for (size_t size = 0; size < b.size; size++) {
     char *copy = malloc(size ? size : 1);
@@ -326,13 +307,11 @@ static void every_truncation_of_a_file_is_refused(void **state) {
 // ---------------------------------------------------------------- folders and shards
 
 static void missing_paths_and_folders_without_a_model_are_named(void **state) {
-  (void)state;
   refuses_path("no/such/folder", DELTAIC_NOT_FOUND, "no/such/folder", "no such file or folder");
   refuses_path(folder, DELTAIC_NOT_FOUND, folder, "has neither model.safetensors nor model.safetensors.index.json");
 }
 
 static void folders_pipes_and_empty_files_are_no_checkpoints(void **state) {
-  (void)state;
   assert_int_equal(mkdir(in_folder("model.safetensors"), 0777), 0);
   refuses_path(folder, DELTAIC_IO, "model.safetensors", "is a folder, not a file");
   assert_int_equal(rmdir(in_folder("model.safetensors")), 0);
@@ -344,7 +323,6 @@ static void folders_pipes_and_empty_files_are_no_checkpoints(void **state) {
 }
 
 static void unreadable_files_are_named(void **state) {
-  (void)state;
   enum { NOBODY = 65534 };
   write_blob("model.safetensors", ONE, 8);
   assert_int_equal(chmod(in_folder("model.safetensors"), 0), 0);
@@ -356,7 +334,6 @@ static void unreadable_files_are_named(void **state) {
 }
 
 static void one_file_opens_by_its_path_or_its_folder(void **state) {
-  (void)state;
   struct checkpoint *c;
   write_blob("model.safetensors", ONE, 8);
   assert_int_equal(checkpoint_open(folder, &c), DELTAIC_OK);
@@ -374,7 +351,6 @@ static void write_index(const char *a, const char *b) {
 }
 
 static void shards_are_joined(void **state) {
-  (void)state;
   struct checkpoint *c;
   write_blob("1.safetensors", ONE, 8);
   write_blob("2.safetensors", TWO, 4);
@@ -387,7 +363,6 @@ static void shards_are_joined(void **state) {
 }
 
 static void one_file_is_preferred_to_shards(void **state) {
-  (void)state;
   struct checkpoint *c;
   write_blob("model.safetensors", ONE, 8);
   write_text("model.safetensors.index.json", "not read");
@@ -396,7 +371,6 @@ static void one_file_is_preferred_to_shards(void **state) {
 }
 
 static void missing_and_damaged_shards_are_named(void **state) {
-  (void)state;
   write_blob("1.safetensors", ONE, 8);
   write_index("1.safetensors", "2.safetensors");
   refuses_path(folder, DELTAIC_NOT_FOUND, "model.safetensors.index.json", "shard 2.safetensors is missing");
@@ -405,7 +379,6 @@ static void missing_and_damaged_shards_are_named(void **state) {
 }
 
 static void shards_that_disagree_with_the_index_or_each_other_are_refused(void **state) {
-  (void)state;
   write_blob("1.safetensors", ONE, 8);
   write_index("1.safetensors", "1.safetensors");
   refuses_path(folder, DELTAIC_BAD_FILE, "model.safetensors.index.json", "tensor b is in none of the shards");
@@ -415,7 +388,6 @@ static void shards_that_disagree_with_the_index_or_each_other_are_refused(void *
 }
 
 static void shard_names_lead_nowhere_else(void **state) {
-  (void)state;
   static const char *const names[] = {
       "../1.safetensors", "/1.safetensors", "a/1.safetensors", "a\\\\1.safetensors", "..", ".", ""};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -425,7 +397,6 @@ static void shard_names_lead_nowhere_else(void **state) {
 }
 
 static void malformed_indexes_are_refused(void **state) {
-  (void)state;
   static const char *const cases[][2] = {{"", "line 1"},
                                          {"[]", "weight_map must be an object"},
                                          {"{}", "weight_map must be an object"},

@@ -21,7 +21,6 @@ static void expect(bool log, double least, double most, const char *want) {
 }
 
 static void an_axis_has_one_notation(void **state) {
-  (void)state;
   expect(true, 100, 1e5, "100 1000 10000 100000");
   expect(true, 1e4, 1e6, "1e4 1e5 1e6"); // 10000 100000 1e6 before
   expect(true, 2e5, 2e6, "2e5 5e5 1e6 2e6");
@@ -33,7 +32,6 @@ static void an_axis_has_one_notation(void **state) {
 }
 
 static void neighbours_differ(void **state) {
-  (void)state;
   expect(false, 1e6, 1.04e6, "1.00e6 1.01e6 1.02e6 1.03e6 1.04e6"); // 1.0e+06 five times before
   expect(false, -2e-5, 2e-5, "-2e-5 -1e-5 0 1e-5 2e-5");
   expect(false, 0.99999, 1.00001, "9.999900e-1 9.999950e-1 1.000000e0 1.000005e0 1.000010e0");

@@ -12,7 +12,7 @@ static void draw(deltaic_session *s, uint64_t seed, int n, int32_t *tokens, floa
   for (int i = 0; i < n; i++) assert_ok(deltaic_session_next(s, &sampling, &tokens[i], i == n - 1 ? logits : NULL));
 }
 
-static void check_seed(deltaic_device *device) {
+static void one_seed_gives_one_text(deltaic_device *device) {
   deltaic_model *model = open_model(device, kinds[0]);
   deltaic_session *a = create(model), *b = create(model), *c = create(model);
   int32_t ta[60], tb[60], tc[60];
@@ -32,12 +32,7 @@ static void check_seed(deltaic_device *device) {
   deltaic_model_close(model);
 }
 
-static void one_seed_gives_one_text(void **state) {
-  (void)state;
-  on_every_device(check_seed);
-}
-
-static void check_counters(deltaic_device *device) {
+static void a_token_after_the_first_is_one_submit_and_no_recording(deltaic_device *device) {
   deltaic_device_info info;
   deltaic_device_get_info(device, &info);
   deltaic_model *model = open_model(device, kinds[1]);
@@ -64,13 +59,8 @@ static void check_counters(deltaic_device *device) {
   deltaic_model_close(model);
 }
 
-static void a_token_after_the_first_is_one_submit_and_no_recording(void **state) {
-  (void)state;
-  on_every_device(check_counters);
-}
-
 // Beside the layers there are sample, embed and the head.
-static void check_dispatches(deltaic_device *device) {
+static void a_layer_takes_at_most_six_dispatches_a_token(deltaic_device *device) {
   static const struct {
     const char *path;
     uint64_t layer; // most dispatches of one
@@ -97,12 +87,7 @@ static void check_dispatches(deltaic_device *device) {
   }
 }
 
-static void a_layer_takes_at_most_six_dispatches_a_token(void **state) {
-  (void)state;
-  on_every_device(check_dispatches);
-}
-
-static void check_next_is_eval(deltaic_device *device) {
+static void next_computes_what_eval_of_its_token_does(deltaic_device *device) {
   for (int k = 0; k < KINDS; k++) {
     deltaic_model *model = open_model(device, kinds[k]);
     deltaic_session *a = create(model), *b = create(model);
@@ -121,14 +106,9 @@ static void check_next_is_eval(deltaic_device *device) {
   }
 }
 
-static void next_computes_what_eval_of_its_token_does(void **state) {
-  (void)state;
-  on_every_device(check_next_is_eval);
-}
-
 // ---------------------------------------------------------------- memory
 
-static void check_memory(deltaic_device *device) {
+static void state_grows_with_the_text_only_by_the_stated_cache(deltaic_device *device) {
   for (int k = 0; k < KINDS; k++) {
     deltaic_memory memory;
     deltaic_model_info info;
@@ -157,12 +137,7 @@ static void check_memory(deltaic_device *device) {
   }
 }
 
-static void state_grows_with_the_text_only_by_the_stated_cache(void **state) {
-  (void)state;
-  on_every_device(check_memory);
-}
-
-static void check_context(deltaic_device *device) {
+static void a_full_context_is_refused_and_leaves_the_session_whole(deltaic_device *device) {
   deltaic_model *model = open_model(device, kinds[2]);
   deltaic_session_options options = {.size = sizeof options, .precision = DELTAIC_PRECISION_FLOAT32, .context = 64};
   deltaic_session *s;
@@ -179,14 +154,9 @@ static void check_context(deltaic_device *device) {
   deltaic_model_close(model);
 }
 
-static void a_full_context_is_refused_and_leaves_the_session_whole(void **state) {
-  (void)state;
-  on_every_device(check_context);
-}
-
 // ---------------------------------------------------------------- misuse, cancel, threads
 
-static void check_misuse(deltaic_device *device) {
+static void misuse_is_refused_with_a_sentence(deltaic_device *device) {
   deltaic_model *model = open_model(device, kinds[0]);
   deltaic_session *s = create(model);
   int32_t token, bad[2] = {5, V};
@@ -212,18 +182,13 @@ static void check_misuse(deltaic_device *device) {
   deltaic_model_close(model);
 }
 
-static void misuse_is_refused_with_a_sentence(void **state) {
-  (void)state;
-  on_every_device(check_misuse);
-}
-
 static void *cancel_later(void *session) {
   usleep(30000);
   deltaic_session_cancel(session);
   return NULL;
 }
 
-static void check_cancel(deltaic_device *device) {
+static void a_cancelled_session_works_again_after_a_reset(deltaic_device *device) {
   deltaic_model *model = open_model(device, MODELS_DIR "/novelist");
   deltaic_session *s = create(model);
   enum { LONG = 60000 };
@@ -246,11 +211,6 @@ static void check_cancel(deltaic_device *device) {
   deltaic_session_free(fresh);
   deltaic_session_free(s);
   deltaic_model_close(model);
-}
-
-static void a_cancelled_session_works_again_after_a_reset(void **state) {
-  (void)state;
-  on_every_device(check_cancel);
 }
 
 static void check_early_cancel(deltaic_device *device) {
@@ -284,7 +244,6 @@ static void check_early_cancel(deltaic_device *device) {
 }
 
 static void a_cancel_between_calls_stops_the_next_and_changes_nothing(void **state) {
-  (void)state;
   on_every_device(check_early_cancel);
 }
 
@@ -302,7 +261,7 @@ static void cancel_and_list(struct recorder *c, struct oplist *l) {
 }
 
 // A cancel in the middle of every step: while the CPU computes it, and as a GPU is about to.
-static void check_late_cancel(deltaic_device *device) {
+static void a_cancel_during_a_step_is_the_next_calls(deltaic_device *device) {
   deltaic_model *model = open_model(device, kinds[0]);
   deltaic_session *other = create(model), *s;
   real_functions = device->backend->functions;
@@ -329,21 +288,15 @@ static void check_late_cancel(deltaic_device *device) {
   deltaic_model_close(model);
 }
 
-static void a_cancel_during_a_step_is_the_next_calls(void **state) {
-  (void)state;
-  on_every_device(check_late_cancel);
-}
-
 // ---------------------------------------------------------------- probes, threads, progress, profile
 
 static bool count_probed(void *user, const deltaic_probed *probed) {
-  (void)probed;
   ++*(int *)user;
   return true;
 }
 
 // A draw is a recording, which cannot stop to be looked at, and must not be cut into pieces by trying.
-static void check_probed_draws(deltaic_device *device) {
+static void a_probe_does_not_see_draws_nor_disturb_them(deltaic_device *device) {
   deltaic_model *model = open_model(device, kinds[0]);
   deltaic_session *plain = create(model), *probed = create(model);
   int32_t want[8], got[8];
@@ -360,11 +313,6 @@ static void check_probed_draws(deltaic_device *device) {
   deltaic_session_free(probed);
   deltaic_session_free(plain);
   deltaic_model_close(model);
-}
-
-static void a_probe_does_not_see_draws_nor_disturb_them(void **state) {
-  (void)state;
-  on_every_device(check_probed_draws);
 }
 
 struct worker {
@@ -386,7 +334,7 @@ static void *work(void *argument) {
   return NULL;
 }
 
-static void check_threads(deltaic_device *device) {
+static void sessions_in_threads_do_not_disturb_each_other(deltaic_device *device) {
   enum { THREADS = 4 };
   deltaic_model *model = open_model(device, kinds[0]);
   struct worker workers[THREADS + 1];
@@ -400,11 +348,6 @@ static void check_threads(deltaic_device *device) {
     assert_same_bits(workers[THREADS].logits, workers[i].logits, "a session among others");
   }
   deltaic_model_close(model);
-}
-
-static void sessions_in_threads_do_not_disturb_each_other(void **state) {
-  (void)state;
-  on_every_device(check_threads);
 }
 
 struct visitor {
@@ -438,7 +381,7 @@ static void *visit(void *argument) {
   return NULL;
 }
 
-static void check_visitors(deltaic_device *device) {
+static void threads_share_a_device_and_a_tokenizer(deltaic_device *device) {
   enum { THREADS = 4 };
   static struct visitor alone[KINDS], visitors[THREADS];
   pthread_t threads[THREADS];
@@ -462,11 +405,6 @@ static void check_visitors(deltaic_device *device) {
   deltaic_tokenizer_close(tokenizer);
 }
 
-static void threads_share_a_device_and_a_tokenizer(void **state) {
-  (void)state;
-  on_every_device(check_visitors);
-}
-
 static bool note_progress(void *user, uint64_t done, uint64_t total) {
   uint64_t *last = user;
   assert_in_range(done, last[0], total);
@@ -480,7 +418,7 @@ static bool stop_half_way(void *user, uint64_t done, uint64_t total) {
   return done < total / 2;
 }
 
-static void check_progress(deltaic_device *device) {
+static void progress_can_stop_the_opening_of_a_model(deltaic_device *device) {
   uint64_t total = 0;
   deltaic_model_options options = {.size = sizeof options, .progress = stop_half_way, .progress_user = &total};
   deltaic_model *model;
@@ -496,12 +434,7 @@ static void check_progress(deltaic_device *device) {
   deltaic_model_close(model);
 }
 
-static void progress_can_stop_the_opening_of_a_model(void **state) {
-  (void)state;
-  on_every_device(check_progress);
-}
-
-static void check_profile(deltaic_device *device) {
+static void profiling_times_every_kernel_and_changes_no_bit(deltaic_device *device) {
   deltaic_model *model = open_model(device, kinds[0]);
   deltaic_session *s = create(model);
   deltaic_kernel_time times[64];
@@ -542,7 +475,6 @@ static void check_profile(deltaic_device *device) {
 }
 
 static void counters_of_no_session_are_zero(void **state) {
-  (void)state;
   deltaic_counters counters = {1, 2, 3};
   deltaic_session_get_counters(NULL, &counters);
   assert_true(!counters.submits && !counters.recordings && !counters.dispatches);
@@ -554,7 +486,6 @@ static void count_row(const void *context, uint32_t row, uint32_t cols, float *o
 }
 
 static void equal_computed_weights_are_stored_once(void **state) {
-  (void)state;
   struct backend *cpu;
   assert_ok(backend_open_cpu(1, &cpu));
   struct weights w = {.backend = cpu};
@@ -572,31 +503,26 @@ static void equal_computed_weights_are_stored_once(void **state) {
   cpu->functions->close(cpu);
 }
 
-static void profiling_times_every_kernel_and_changes_no_bit(void **state) {
-  (void)state;
-  on_every_device(check_profile);
-}
-
 int main(void) {
   make_text();
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(one_seed_gives_one_text),
-      cmocka_unit_test(a_token_after_the_first_is_one_submit_and_no_recording),
-      cmocka_unit_test(a_layer_takes_at_most_six_dispatches_a_token),
-      cmocka_unit_test(next_computes_what_eval_of_its_token_does),
-      cmocka_unit_test(state_grows_with_the_text_only_by_the_stated_cache),
-      cmocka_unit_test(a_full_context_is_refused_and_leaves_the_session_whole),
-      cmocka_unit_test(misuse_is_refused_with_a_sentence),
-      cmocka_unit_test(a_cancelled_session_works_again_after_a_reset),
+      device_test(one_seed_gives_one_text),
+      device_test(a_token_after_the_first_is_one_submit_and_no_recording),
+      device_test(a_layer_takes_at_most_six_dispatches_a_token),
+      device_test(next_computes_what_eval_of_its_token_does),
+      device_test(state_grows_with_the_text_only_by_the_stated_cache),
+      device_test(a_full_context_is_refused_and_leaves_the_session_whole),
+      device_test(misuse_is_refused_with_a_sentence),
+      device_test(a_cancelled_session_works_again_after_a_reset),
       cmocka_unit_test(a_cancel_between_calls_stops_the_next_and_changes_nothing),
-      cmocka_unit_test(a_cancel_during_a_step_is_the_next_calls),
-      cmocka_unit_test(a_probe_does_not_see_draws_nor_disturb_them),
-      cmocka_unit_test(sessions_in_threads_do_not_disturb_each_other),
-      cmocka_unit_test(threads_share_a_device_and_a_tokenizer),
+      device_test(a_cancel_during_a_step_is_the_next_calls),
+      device_test(a_probe_does_not_see_draws_nor_disturb_them),
+      device_test(sessions_in_threads_do_not_disturb_each_other),
+      device_test(threads_share_a_device_and_a_tokenizer),
       cmocka_unit_test(counters_of_no_session_are_zero),
       cmocka_unit_test(equal_computed_weights_are_stored_once),
-      cmocka_unit_test(progress_can_stop_the_opening_of_a_model),
-      cmocka_unit_test(profiling_times_every_kernel_and_changes_no_bit),
+      device_test(progress_can_stop_the_opening_of_a_model),
+      device_test(profiling_times_every_kernel_and_changes_no_bit),
   };
   return cmocka_run_group_tests(tests, NULL, NULL) + test_states();
 }

@@ -11,7 +11,7 @@ static void *save(deltaic_session *s, size_t *bytes) {
   return data;
 }
 
-static void check_save(deltaic_device *device) {
+static void a_saved_or_forked_session_continues_bit_for_bit(deltaic_device *device) {
   for (int k = 0; k < KINDS; k++) {
     deltaic_model *model = open_model(device, kinds[k]);
     deltaic_session *a = create(model), *b = create(model), *c;
@@ -42,12 +42,7 @@ static void check_save(deltaic_device *device) {
   }
 }
 
-static void a_saved_or_forked_session_continues_bit_for_bit(void **state) {
-  (void)state;
-  on_every_device(check_save);
-}
-
-static void check_other_options(deltaic_device *device) {
+static void a_state_fits_sessions_of_other_options(deltaic_device *device) {
   for (int k = 0; k < KINDS; k++) {
     deltaic_model *model = open_model(device, kinds[k]);
     deltaic_session_options options = {
@@ -78,12 +73,7 @@ static void check_other_options(deltaic_device *device) {
   }
 }
 
-static void a_state_fits_sessions_of_other_options(void **state) {
-  (void)state;
-  on_every_device(check_other_options);
-}
-
-static void check_damage(deltaic_device *device) {
+static void a_damaged_or_foreign_state_is_refused_and_changes_nothing(deltaic_device *device) {
   deltaic_model *model = open_model(device, kinds[1]), *other = open_model(device, kinds[0]);
   deltaic_session *a = create(model), *b = create(other);
   float before[V], after[V];
@@ -111,12 +101,7 @@ static void check_damage(deltaic_device *device) {
   deltaic_model_close(model);
 }
 
-static void a_damaged_or_foreign_state_is_refused_and_changes_nothing(void **state) {
-  (void)state;
-  on_every_device(check_damage);
-}
-
-static void check_file(deltaic_device *device) {
+static void a_state_goes_through_a_file(deltaic_device *device) {
   char path[] = "deltaic-state-XXXXXX";
   int fd = mkstemp(path);
   assert_true(fd >= 0);
@@ -138,18 +123,13 @@ static void check_file(deltaic_device *device) {
   deltaic_model_close(model);
 }
 
-static void a_state_goes_through_a_file(void **state) {
-  (void)state;
-  on_every_device(check_file);
-}
-
 int test_states(void) {
   make_text();
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_saved_or_forked_session_continues_bit_for_bit),
-      cmocka_unit_test(a_state_fits_sessions_of_other_options),
-      cmocka_unit_test(a_damaged_or_foreign_state_is_refused_and_changes_nothing),
-      cmocka_unit_test(a_state_goes_through_a_file),
+      device_test(a_saved_or_forked_session_continues_bit_for_bit),
+      device_test(a_state_fits_sessions_of_other_options),
+      device_test(a_damaged_or_foreign_state_is_refused_and_changes_nothing),
+      device_test(a_state_goes_through_a_file),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

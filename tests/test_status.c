@@ -6,26 +6,22 @@
 #include <pthread.h>
 
 static void control_characters_of_a_name_do_not_reach_the_terminal(void **state) {
-  (void)state;
   assert_int_equal((fail)(DELTAIC_BAD_FILE, "tensor %s is bad", "a\x1b[2Jb\nc\x7f"), DELTAIC_BAD_FILE);
   assert_string_equal(deltaic_last_error(), "tensor a?[2Jb?c? is bad");
 }
 
 static void a_message_may_quote_the_one_before(void **state) {
-  (void)state;
   (fail)(DELTAIC_IO, "inner");
   (fail)(DELTAIC_IO, "outer: %s", deltaic_last_error());
   assert_string_equal(deltaic_last_error(), "outer: inner");
 }
 
 static void what_memory_was_for_may_be_one_or_many(void **state) {
-  (void)state;
   assert_int_equal(fail_memory("the weights", 12), DELTAIC_OUT_OF_MEMORY);
   assert_string_equal(deltaic_last_error(), "out of memory: 12 bytes for the weights");
 }
 
 static void a_long_message_is_cut_and_ended(void **state) {
-  (void)state;
   char name[4000];
   memset(name, 'x', sizeof name - 1);
   name[sizeof name - 1] = 0;
@@ -33,13 +29,9 @@ static void a_long_message_is_cut_and_ended(void **state) {
   assert_in_range(strlen(deltaic_last_error()), 500, 2000);
 }
 
-static void *empty_elsewhere(void *unused) {
-  (void)unused;
-  return (void *)(deltaic_last_error()[0] == 0 ? "empty" : NULL);
-}
+static void *empty_elsewhere(void *unused) { return (void *)(deltaic_last_error()[0] == 0 ? "empty" : NULL); }
 
 static void every_thread_has_its_own_message(void **state) {
-  (void)state;
   pthread_t thread;
   void *result;
   (fail)(DELTAIC_IO, "here");
@@ -50,7 +42,6 @@ static void every_thread_has_its_own_message(void **state) {
 }
 
 static void every_status_has_a_name_and_a_text(void **state) {
-  (void)state;
 #define CHECK(name, value, text)                                                                                       \
   assert_string_equal(deltaic_status_name(DELTAIC_##name), "DELTAIC_" #name);                                          \
   assert_string_equal(deltaic_status_text(DELTAIC_##name), text);

@@ -94,22 +94,18 @@ static void check_cases(const char *path, const char *file, const char *name) {
 }
 
 static void byte_level_bpe_matches_gpt2s_algorithm(void **state) {
-  (void)state;
   check_cases(MODELS_DIR "/novelist", VECTORS "/bpe.json", "bpe");
 }
 
 static void byte_fallback_bpe_matches_huggingface(void **state) {
-  (void)state;
   check_cases(VECTORS "/sp.json", VECTORS "/cases.json", "sp");
 }
 
 static void bytes_without_merges_match_huggingface(void **state) {
-  (void)state;
   check_cases(VECTORS "/bytes.json", VECTORS "/cases.json", "bytes");
 }
 
 static void kind_size_and_find_describe_the_file(void **state) {
-  (void)state;
   deltaic_tokenizer *t = open_file(MODELS_DIR "/novelist/tokenizer.json");
   assert_string_equal(deltaic_tokenizer_kind(t), "byte-level BPE");
   assert_int_equal(deltaic_tokenizer_size(t), 4096);
@@ -124,7 +120,6 @@ static void kind_size_and_find_describe_the_file(void **state) {
 // ---------------------------------------------------------------- patterns of known models
 
 static void gpt2_words_are_contractions_letters_numbers_others(void **state) {
-  (void)state;
   const char *part = "\"pre_tokenizer\": {\"type\": \"Split\", \"behavior\": \"Isolated\", \"pattern\": {\"Regex\": "
                      "\"'s|'t|'re|'ve|'m|'ll|'d| ?\\\\p{L}+| ?\\\\p{N}+| ?[^\\\\s\\\\p{L}\\\\p{N}]+|\\\\s+(?!\\\\S)|"
                      "\\\\s+\"}}";
@@ -135,7 +130,6 @@ static void gpt2_words_are_contractions_letters_numbers_others(void **state) {
 }
 
 static void llama3_words_have_numbers_of_three_and_a_leading_mark(void **state) {
-  (void)state;
   const char *part =
       "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"behavior\": "
       "\"Isolated\", \"invert\": false, \"pattern\": {\"Regex\": \"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}"
@@ -149,7 +143,6 @@ static void llama3_words_have_numbers_of_three_and_a_leading_mark(void **state) 
 }
 
 static void qwen_words_have_single_digits(void **state) {
-  (void)state;
   const char *part =
       "\"normalizer\": {\"type\": \"NFC\"}, \"pre_tokenizer\": {\"type\": \"Split\", \"behavior\": \"Isolated\", "
       "\"pattern\": {\"Regex\": \"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}| "
@@ -161,7 +154,6 @@ static void qwen_words_have_single_digits(void **state) {
 // ---------------------------------------------------------------- normalizers
 
 static void normalizers_rewrite_the_text(void **state) {
-  (void)state;
   check_part("\"normalizer\": null", "aB", "aB|");
   check_part("\"normalizer\": {\"type\": \"Lowercase\"}", "\u00c9A\u0130", "\u00e9ai\u0307|");
   check_part("\"normalizer\": {\"type\": \"NFD\"}", "\u00e9", "e\u0301|");
@@ -192,7 +184,6 @@ static void check_split(const char *pattern, const char *behavior, bool invert, 
 
 // The expectations are those of HuggingFace's own test of its five behaviors.
 static void split_puts_delimiters_where_the_behavior_says(void **state) {
-  (void)state;
   const char *text = "The-final--countdown", *dash = "{\"String\": \"-\"}", *regex = "{\"Regex\": \"-\"}";
   check_split(dash, "Removed", false, text, "The|final|countdown|");
   check_split(dash, "Isolated", false, text, "The|-|final|-|-|countdown|");
@@ -204,7 +195,6 @@ static void split_puts_delimiters_where_the_behavior_says(void **state) {
 }
 
 static void simple_pretokenizers_cut_by_class(void **state) {
-  (void)state;
   const char *text = "Hey, it's 12\u00bd x";
   check_part("\"pre_tokenizer\": {\"type\": \"Whitespace\"}", text, "Hey|,|it|'|s|12|\u00bd|x|");
   check_part("\"pre_tokenizer\": {\"type\": \"WhitespaceSplit\"}", text, "Hey,|it's|12\u00bd|x|");
@@ -216,7 +206,6 @@ static void simple_pretokenizers_cut_by_class(void **state) {
 }
 
 static void byte_level_writes_bytes_as_characters(void **state) {
-  (void)state;
   check_part("\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true}", "a b\n\u00e9",
              "\u0120a|\u0120b|\u010a|\u00c3\u00a9|");
   check_part("\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": false}", "a b",
@@ -225,7 +214,6 @@ static void byte_level_writes_bytes_as_characters(void **state) {
 }
 
 static void metaspace_prepends_by_its_scheme(void **state) {
-  (void)state;
 #define METASPACE(more) "\"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"\u2581\"" more "}"
   check_part(METASPACE(""), "a <s>b  c", "\u2581a|\u2581|#0|\u2581b|\u2581|\u2581c|");
   check_part(METASPACE(", \"prepend_scheme\": \"first\""), "a<s>b", "\u2581a|#0|b|");
@@ -239,7 +227,6 @@ static void metaspace_prepends_by_its_scheme(void **state) {
 // ---------------------------------------------------------------- added tokens
 
 static void added_tokens_take_spaces_and_mind_words(void **state) {
-  (void)state;
   const char *json = "{\"normalizer\": {\"type\": \"Lowercase\"}, \"added_tokens\": ["
                      "{\"id\": 10, \"content\": \"<m>\", \"lstrip\": true, \"normalized\": false},"
                      "{\"id\": 11, \"content\": \"<r>\", \"rstrip\": true, \"normalized\": false},"
@@ -258,7 +245,6 @@ static void added_tokens_take_spaces_and_mind_words(void **state) {
 }
 
 static void special_tokens_can_be_left_out_of_the_text(void **state) {
-  (void)state;
   deltaic_tokenizer *t = open_file(MODELS_DIR "/novelist");
   int32_t ids[] = {1, 42, 503, 81, 2, 4095000}; // <s> H ell o </s>, and an id that no token has
   char *text = decode_both(t, ids, 6, true, NULL);
@@ -273,7 +259,6 @@ static void special_tokens_can_be_left_out_of_the_text(void **state) {
 // ---------------------------------------------------------------- the model
 
 static void merges_come_in_two_formats(void **state) {
-  (void)state;
 #define MODEL(merges, more)                                                                                            \
   "{\"model\": {\"type\": \"BPE\"" more ", \"vocab\": {\"a\": 0, \"b\": 1, \"c\": 2, \"ab\": 3, \"bc\": 4, \"abc\": "  \
   "5, \"\\u00e9\": 6, \"<unk>\": 7, \"<0xC3>\": 8, \"<0xA8>\": 9}, \"merges\": " merges "}}"
@@ -288,7 +273,6 @@ static void merges_come_in_two_formats(void **state) {
 }
 
 static void ignore_merges_takes_whole_words_first(void **state) {
-  (void)state;
   deltaic_tokenizer *t = parse(MODEL("[\"b c\"]", ", \"ignore_merges\": true"));
   check_encode(t, "abc", false, "5");
   check_encode(t, "abca", false, "0 4 0");
@@ -296,7 +280,6 @@ static void ignore_merges_takes_whole_words_first(void **state) {
 }
 
 static void unknown_characters_are_dropped_fused_or_bytes(void **state) {
-  (void)state;
   deltaic_tokenizer *t = parse(MODEL("[]", ""));
   check_encode(t, "axyb", false, "0 1");
   deltaic_tokenizer_close(t);
@@ -312,7 +295,6 @@ static void unknown_characters_are_dropped_fused_or_bytes(void **state) {
 }
 
 static void postprocessor_adds_tokens_around_the_text(void **state) {
-  (void)state;
   deltaic_tokenizer *t = parse_part(
       "\"post_processor\": {\"type\": \"Sequence\", \"processors\": [{\"type\": \"ByteLevel\"}, {\"type\": "
       "\"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"B\", \"type_id\": 0}}, {\"Sequence\": "
@@ -328,7 +310,6 @@ static void postprocessor_adds_tokens_around_the_text(void **state) {
 // ---------------------------------------------------------------- arguments and limits
 
 static void small_buffers_are_refused_with_the_size_needed(void **state) {
-  (void)state;
   deltaic_tokenizer *t = open_file(MODELS_DIR "/novelist");
   int32_t ids[4] = {-7};
   size_t count = 0;
@@ -349,7 +330,6 @@ static void small_buffers_are_refused_with_the_size_needed(void **state) {
 }
 
 static void invalid_utf8_is_refused_with_its_place(void **state) {
-  (void)state;
   deltaic_tokenizer *t = open_file(VECTORS "/bytes.json");
   const char *texts[] = {"abc\xFF", "abc\xC3", "abc\xED\xA0\x80", "abc\xC0\x80", "abc\xF4\x90\x80\x80"};
   for (int i = 0; i < 5; i++) {
@@ -374,7 +354,6 @@ static double encode_seconds(const deltaic_tokenizer *t, const char *text, size_
 // Quadratic work would take 400 kB hundreds of times as long as 20 kB, against the twenty of linear work; 100 leaves
 // room for a busy machine, and the added millisecond for the clock.
 static void long_words_take_near_linear_time(void **state) {
-  (void)state;
   const char *paths[] = {MODELS_DIR "/novelist", VECTORS "/sp.json"}, *units[] = {"the", " ", "x", "\u4f60", "\n"};
   enum { SMALL = 20000, LARGE = 400000 };
   char *text = malloc(LARGE + 8);
@@ -405,7 +384,6 @@ static void check_refused(const char *json, deltaic_status wanted, const char *s
 }
 
 static void malformed_files_are_refused_with_a_sentence(void **state) {
-  (void)state;
 #define VOCAB(vocab, merges) "{\"model\": {\"type\": \"BPE\", \"vocab\": " vocab ", \"merges\": " merges "}}"
 #define BAD(json, sentence) check_refused(json, DELTAIC_BAD_FILE, sentence)
   BAD("", "the file is empty");
@@ -462,7 +440,6 @@ static void malformed_files_are_refused_with_a_sentence(void **state) {
 }
 
 static void unsupported_features_are_refused_by_name(void **state) {
-  (void)state;
 #define NO(json, sentence) check_refused(json, DELTAIC_UNSUPPORTED, sentence)
   NO("{\"model\": {\"type\": \"Unigram\"}}", "model type \"Unigram\" is not supported");
   NO("{\"model\": {\"type\": \"WordPiece\"}}", "model type \"WordPiece\" is not supported");
@@ -487,7 +464,6 @@ static void unsupported_features_are_refused_by_name(void **state) {
 }
 
 static void missing_files_are_not_found(void **state) {
-  (void)state;
   deltaic_tokenizer *t;
   assert_int_equal(deltaic_tokenizer_open(VECTORS "/none.json", &t), DELTAIC_NOT_FOUND);
   assert_int_equal(deltaic_tokenizer_open(TESTS_DIR, &t), DELTAIC_NOT_FOUND);
@@ -496,7 +472,6 @@ static void missing_files_are_not_found(void **state) {
 }
 
 static void growing_steps_are_stopped(void **state) {
-  (void)state;
   char json[8192] = "{\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [";
   const char *twice = "{\"type\": \"Replace\", \"pattern\": {\"String\": \"a\"}, \"content\": \"aa\"}";
   for (int i = 0; i < 40; i++) snprintf(json + strlen(json), 200, "%s%s", i ? "," : "", twice);
