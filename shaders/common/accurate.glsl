@@ -1,7 +1,7 @@
 // accurate.glsl: e^x, logarithms and 1 / sqrt x with an error of about one ulp on every device. It uses only sums,
 // products and bits, and `precise` where fusing or reordering would break exactness. A device's own exp may be wrong by
 // 3 + 2 |x| ulp and its log by 2^-21 near 1, and they are: a gate's softplus by 37,000 ulp on an H200. Largest errors
-// (tests/test_accurate.c on lavapipe and an H200): e^x 1.0 ulp, ln x 0.9, ln (1 + e) 1.4, 1 / sqrt x 1.0; with them
+// (tests/runtime/test_accurate.c on lavapipe and an H200): e^x 1.0 ulp, ln x 0.9, ln (1 + e) 1.4, 1 / sqrt x 1.0; with them
 // sigmoid 2.6, silu 3.0, softplus 1.7. Kernels that store f16 (stored.glsl) use the device's own functions.
 #if defined(F16) || defined(X_F16)
 float accurate_exp(float x) { return exp(x); }

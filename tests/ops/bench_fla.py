@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times flash-linear-attention's Triton kernels over the shapes of `deltaic bench --operators --json`, and prints both.
 
-    deltaic bench --operators --json > ours.json && python3 tests/bench_fla.py ours.json
+    deltaic bench --operators --json > ours.json && python3 tests/ops/bench_fla.py ours.json
 
 For whoever has a CUDA machine with torch, triton and fla; run both on the same card. fla gets bfloat16, as its models do.
 Times are CUDA events around one call, the median after a warm-up: as Python calls it, and replayed from a CUDA graph,

@@ -220,7 +220,7 @@ if command -v python3 >/dev/null; then
     >"$dir/torch/__init__.py"
   cp "$dir/out" "$dir/rows.json"
   last=bench_fla.py
-  PYTHONPATH=$dir python3 "$top/tests/bench_fla.py" "$dir/rows.json" >"$dir/out" 2>"$dir/err" || complain "$last: it stopped"
+  PYTHONPATH=$dir python3 "$top/tests/ops/bench_fla.py" "$dir/rows.json" >"$dir/out" 2>"$dir/err" || complain "$last: it stopped"
   out_has '^one token .* 16 x 16 .*[0-9]\(  *-\)\{7\}$'
 fi
 refused 2 'fast or float32' bench --operators --precision nonsense -d cpu

@@ -76,7 +76,7 @@ for i in range(L):
     shapes.update({p + "attn_norm.weight": (H,), p + "mlp_norm.weight": (H,), p + "mlp.gate_proj.weight": (F, H),
                    p + "mlp.up_proj.weight": (F, H), p + "mlp.down_proj.weight": (H, F)})
     shapes.update({"attention": attention, "mamba2": mamba2}.get(mixer, linear)(p))
-header, at = {"__metadata__": {"made_by": "deltaic tests/random_model.py"}}, 0
+header, at = {"__metadata__": {"made_by": "deltaic tests/model/random_model.py"}}, 0
 for name, shape in shapes.items():
     n = 2 * int(np.prod(shape))
     header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [at, at + n]}
