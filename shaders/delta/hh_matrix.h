@@ -1,6 +1,6 @@
 // hh_matrix.h: the records that the kernels of the chunkwise Head-in-Head rule on cooperative matrices pass on.
 //
-// Chunks have the order of hh_chunk.h, and records are similar, but in f16. Unknowns ("steps") are ordered block by
+// Sequence s has ceil(T_s / TOKENS) chunks; the chunks of all sequences are numbered consecutively. Unknowns ("steps") are ordered block by
 // block: b * TOKENS + n, with TOKENS = C / R; from R * TOKENS to C they are empty. For chunk c and value head j, record
 // c * Hv + j of `prepared` holds, in units of 16 bytes:
 //   W (C + QUERIES, C) f16    a row gives what one element adds to all unknowns: V' = W^T (K_b S_b of each block; V)

@@ -25,7 +25,8 @@ static void hh_run(const struct hh_case *c, const struct sequence *s, uint32_t B
                                            .sequences = sequences_of(s, B).t,
                                            .a = c->a});
   run();
-  if (form == DELTA_CHUNK) assert_true(tensor_present(list->scratch)); // else both forms would be one
+  // Without coopmats a GPU has blocks token by token alone.
+  if (form == DELTA_CHUNK && (c->a.r <= 1 || !backend->replays)) assert_true(tensor_present(list->scratch));
 }
 
 // The same inputs through the rule without blocks.

@@ -166,13 +166,9 @@ struct delta_chunks { // vulkan_mix.c
   uint32_t chunks; // the most chunks that T tokens of B sequences can make
   uint32_t prepare_lanes;
 };
-struct hh_chunks { // vulkan_hh.c
-  uint32_t C, chunks, lanes, columns;
-};
 struct delta_plan {
   enum { DELTA_BY_TOKENS, DELTA_BY_CHUNKS, DELTA_ON_MATRICES } way;
   struct delta_chunks delta;
-  struct hh_chunks hh; // used instead of delta if r > 1
   struct plan_delta_matrix matrix;
   uint64_t bytes; // of scratch
 };
@@ -192,11 +188,6 @@ bool vulkan_delta_matrix_plan(const struct recorder *c, uint32_t T, uint32_t B, 
 uint64_t vulkan_delta_matrix_bytes(const struct device *device, const struct plan_delta_matrix *p, uint32_t T,
                                    uint32_t B, const struct delta_args *a); // of scratch
 void vulkan_delta_matrix(struct recorder *c, const struct delta_call *d, const struct plan_delta_matrix *p);
-// vulkan_hh.c: r > 1 by chunks without coopmat. plan: false if they do not fit.
-bool vulkan_hh_plan(const struct plan_rules *plan, uint32_t T, uint32_t B, const struct delta_args *a,
-                    struct hh_chunks *s);
-uint64_t vulkan_hh_bytes(const struct hh_chunks *s, const struct delta_args *a);
-void vulkan_hh_chunks(struct recorder *c, const struct delta_call *d, const struct hh_chunks *s);
 // Whether the rule runs by chunks, given the list's form. n: steps per token; T and B as for plan_chunks().
 bool vulkan_chunked(const struct recorder *c, uint32_t T, uint32_t B, uint32_t n);
 

@@ -227,7 +227,9 @@ static uint64_t chunk_bytes(const struct delta_chunks *s, const struct delta_arg
   return s->chunks * 4ull * a->Hv * DELTA_CHUNK_RECORD(s->p.C);
 }
 
-// AUTO: if keys are so long that only shorter chunks fit, token by token is faster (H200, Dk 256: 2.1 ms against 3.4).
+// Blocks (r > 1) leave coopmat only for token by token: scalar chunks of them were no faster (H200, r = 4, heads of
+// 128: 6.5 ms against 6.2). AUTO: if keys are so long that only shorter chunks fit, token by token is faster (H200, Dk
+// 256: 2.1 ms against 3.4).
 struct delta_plan vulkan_plan_delta(const struct recorder *c, const struct delta_rule *rule, uint64_t limit) {
   const struct delta_args *a = &rule->a;
   const uint32_t T = rule->o.rows, B = rule->sequences.rows;
@@ -237,18 +239,11 @@ struct delta_plan vulkan_plan_delta(const struct recorder *c, const struct delta
     p.bytes = vulkan_delta_matrix_bytes(vulkan_device(c->backend), &p.matrix, T, B, a);
     if (p.bytes <= limit) return p;
   }
-  const bool chunks = vulkan_chunked(c, T, B, a->n);
-  if (chunks && a->r > 1 && vulkan_hh_plan(vulkan_rules(c), T, B, a, &p.hh)) {
-    p.way = DELTA_BY_CHUNKS;
-    p.bytes = vulkan_hh_bytes(&p.hh, a);
-  } else if (chunks && a->r <= 1 && plan_delta_chunks(c, T, B, a, &p.delta) &&
-             (vulkan_list(c)->form == DELTA_CHUNK || p.delta.p.C >= vulkan_rules(c)->chunk)) {
-    p.way = DELTA_BY_CHUNKS;
-    p.bytes = chunk_bytes(&p.delta, a);
-  }
-  if (p.way == DELTA_BY_CHUNKS && p.bytes <= limit) return p;
-  p.way = DELTA_BY_TOKENS;
-  p.bytes = 0;
+  const bool chunks = a->r <= 1 && vulkan_chunked(c, T, B, a->n) && plan_delta_chunks(c, T, B, a, &p.delta) &&
+                      (vulkan_list(c)->form == DELTA_CHUNK || p.delta.p.C >= vulkan_rules(c)->chunk);
+  p.bytes = chunks ? chunk_bytes(&p.delta, a) : 0;
+  p.way = chunks && p.bytes <= limit ? DELTA_BY_CHUNKS : DELTA_BY_TOKENS;
+  if (p.way == DELTA_BY_TOKENS) p.bytes = 0;
   return p;
 }
 
@@ -337,8 +332,6 @@ void vulkan_delta_rule(struct recorder *c, const struct delta_rule *rule, struct
     vulkan_delta_matrix(c, &d, &p.matrix);
   } else if (p.way == DELTA_BY_TOKENS) {
     recurrent(c, &d);
-  } else if (a->r > 1) {
-    vulkan_hh_chunks(c, &d, &p.hh);
   } else {
     chunk_prepare(c, &d, &p.delta, prepared);
     chunk_scan(c, &d, &p.delta, prepared);
