@@ -40,7 +40,7 @@ static void check_delta(const char *const what[], uint32_t gap, struct delta_arg
 static void scratch_grows_with_the_tokens(void **state) {
   struct delta_rule delta = {.sequences.rows = 1, .a = {.H = 64, .Hv = 64, .Dk = 64, .Dv = 64, .n = 1}}, hh = delta;
   struct mamba2 mamba2 = {.sequences.rows = 1, .a = {.heads = 64, .P = 64, .N = 64, .groups = 1}};
-  uint64_t before[3] = {1, !backend->replays, 1}, bytes[3], largest; // GPUs have blocks (r > 1) token by token
+  uint64_t before[3] = {1, 0, 1}, bytes[3], largest; // blocks (r > 1) go by chunks only on coopmats
   hh.a.r = 2;
   list->form = DELTA_CHUNK;
   for (uint32_t T = 1; T <= 1u << 22; T *= 2) {

@@ -141,7 +141,5 @@ struct delta_call {
   enum delta_form form;
   uint32_t width, blocks; // columns of S in a task; tasks per head
 };
-bool cpu_hh_chunks(enum delta_form form, uint32_t T);             // whether it runs by chunks
-uint64_t cpu_hh_scratch(const struct delta_args *a);              // floats per thread
 void cpu_hh_task(void *context, uint64_t index, uint32_t worker); // context: the call
 #endif

@@ -256,14 +256,13 @@ static void delta_chunks(const struct delta_task *k) {
 // ---------------------------------------------------------------- the operation
 
 static bool use_chunks(const struct delta_args *a, enum delta_form form, uint32_t T) {
-  if (a->r > 1) return cpu_hh_chunks(form, T);
-  if (form == DELTA_RECURRENT || a->n > CHUNK) return false;
+  if (form == DELTA_RECURRENT || a->n > CHUNK || a->r > 1) return false;
   return form == DELTA_CHUNK || (T >= CHUNK_FROM && a->Dk >= CHUNK_DK);
 }
 
 // Floats of scratch per thread.
 static uint64_t worker_scratch(const struct delta_args *a) {
-  return a->r > 1 ? cpu_hh_scratch(a) : CHUNK * ((uint64_t)a->Dk + a->Dv);
+  return CHUNK * ((uint64_t)a->Dk + a->Dv);
 }
 
 uint64_t cpu_delta_bytes(const struct backend *b, const struct oplist *l, const struct delta_rule *rule) {
