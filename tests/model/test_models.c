@@ -226,7 +226,7 @@ static void fast_prompts_stay_near_float64(deltaic_device *device) {
   }
 }
 
-#define WIDE TESTS_DIR "/vectors/models/tiny_gated_deltanet_h1"
+#define WIDE TESTS_DIR "/vectors/models/tiny_gated_deltanet"
 
 // WIDE with two weights that are infinite as f16.
 static void write_wide(const char *config, const char *weights) {

@@ -383,7 +383,7 @@ static void prompts_share_tiles_where_these_are_few(deltaic_device *device) {
   limits->processors = 16;
   b->parts_bytes = plan_matmul_parts_bytes(plan);
   deltaic_session_options options = {.size = sizeof options, .precision = DELTAIC_PRECISION_FAST, .sequences = 2};
-  deltaic_model *model = open_model(device, MODELS "tiny_gated_deltanet_h1");
+  deltaic_model *model = open_model(device, MODELS "tiny_gated_deltanet_gva");
   deltaic_session *slow = create(model, 2, 512), *fast;
   assert_ok(deltaic_session_create(model, &options, &fast));
   float *logits = logits_room(1), *want = logits_room(1);
