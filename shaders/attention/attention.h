@@ -1,9 +1,9 @@
-// attention.h: contract of attention.comp.
+// attention.h: contract of attention.comp, and what the other kernels of attention share of it.
 #ifndef ATTENTION_H
 #define ATTENTION_H
 #include "control.h"
 #include "interface.h"
-#define ATTENTION_O 0         // (T, heads * d) out
+#define ATTENTION_O 0         // (T, heads * d) out, f32 or f16
 #define ATTENTION_QKV 1       // (T, heads * d + ...) in, f32
 #define ATTENTION_CACHE_K 2   // (slots, capacity * kv_heads * d) in, f32
 #define ATTENTION_CACHE_V 3   // as CACHE_K

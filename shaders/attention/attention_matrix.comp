@@ -28,14 +28,14 @@ layout(constant_id = ATTENTION_MATRIX_SPEC_AHEAD) const uint AHEAD = 1;
 layout(constant_id = ATTENTION_MATRIX_SPEC_ALIGNED) const uint ALIGNED = 0;
 layout(constant_id = ATTENTION_MATRIX_SPEC_O_ALIGNED) const uint O_ALIGNED = 0;
 layout(constant_id = ATTENTION_MATRIX_SPEC_LOCKSTEP) const uint LOCKSTEP = 0;
-layout(set = 0, binding = ATTENTION_MATRIX_O) restrict writeonly buffer o_block { float16_t o[]; };
-layout(set = 0, binding = ATTENTION_MATRIX_O) restrict writeonly buffer o8_block { uvec4 o8[]; };
-layout(set = 0, binding = ATTENTION_MATRIX_QKV) restrict readonly buffer qkv_block { float qkv[]; };
-layout(set = 0, binding = ATTENTION_MATRIX_CACHE_K) restrict readonly buffer cache_k_block { float cache_k[]; };
-layout(set = 0, binding = ATTENTION_MATRIX_CACHE_K) restrict readonly buffer cache_k4_block { vec4 cache_k4[]; };
-layout(set = 0, binding = ATTENTION_MATRIX_CACHE_V) restrict readonly buffer cache_v_block { float cache_v[]; };
-layout(set = 0, binding = ATTENTION_MATRIX_CACHE_V) restrict readonly buffer cache_v4_block { vec4 cache_v4[]; };
-layout(set = 0, binding = ATTENTION_MATRIX_SEQUENCES) restrict readonly buffer sequences_block {
+layout(set = 0, binding = ATTENTION_O) restrict writeonly buffer o_block { float16_t o[]; };
+layout(set = 0, binding = ATTENTION_O) restrict writeonly buffer o8_block { uvec4 o8[]; };
+layout(set = 0, binding = ATTENTION_QKV) restrict readonly buffer qkv_block { float qkv[]; };
+layout(set = 0, binding = ATTENTION_CACHE_K) restrict readonly buffer cache_k_block { float cache_k[]; };
+layout(set = 0, binding = ATTENTION_CACHE_K) restrict readonly buffer cache_k4_block { vec4 cache_k4[]; };
+layout(set = 0, binding = ATTENTION_CACHE_V) restrict readonly buffer cache_v_block { float cache_v[]; };
+layout(set = 0, binding = ATTENTION_CACHE_V) restrict readonly buffer cache_v4_block { vec4 cache_v4[]; };
+layout(set = 0, binding = ATTENTION_SEQUENCES) restrict readonly buffer sequences_block {
   sequence sequences[];
 };
 

@@ -1,14 +1,8 @@
-// attention_matrix.h: contract of attention_matrix.comp.
+// attention_matrix.h: contract of attention_matrix.comp: that of attention.h.
 #ifndef ATTENTION_MATRIX_H
 #define ATTENTION_MATRIX_H
-#include "control.h"
-#include "interface.h"
-#define ATTENTION_MATRIX_O 0         // (T, heads * d) out, f16
-#define ATTENTION_MATRIX_QKV 1       // (T, heads * d + ...) in, f32
-#define ATTENTION_MATRIX_CACHE_K 2   // (slots, capacity * kv_heads * d) in, f32
-#define ATTENTION_MATRIX_CACHE_V 3   // as CACHE_K
-#define ATTENTION_MATRIX_SEQUENCES 4 // (B) in, struct sequence
-#define ATTENTION_MATRIX_BINDINGS 5
+#include "attention.h"
+#define ATTENTION_MATRIX_BINDINGS ATTENTION_BINDINGS // o is f16
 #define ATTENTION_MATRIX_SPEC_LANES 0
 #define ATTENTION_MATRIX_SPEC_SUBGROUP 1
 #define ATTENTION_MATRIX_SPEC_TILE_M 2
@@ -22,15 +16,4 @@
 #define ATTENTION_MATRIX_SPEC_O_ALIGNED 10 // 1: d and o_stride are multiples of 8
 #define ATTENTION_MATRIX_SPEC_LOCKSTEP 11  // 1: a subgroup runs in lockstep and needs no subgroup barrier
 #define ATTENTION_MATRIX_SPECS 12
-struct attention_matrix_push {
-  uint heads;
-  uint kv_heads;
-  uint window; // 0: none
-  uint capacity;
-  float scale;
-  uint o_stride;
-  uint qkv_stride;
-  uint cache_stride;
-};
-ARGS(attention_matrix_push)
 #endif

@@ -136,8 +136,8 @@ void cpu_score(struct recorder *c, const struct score *score);
 // One call of the delta rule (cpu_delta.c), or of Head-in-Head (cpu_hh.c).
 struct delta_call {
   struct recorder *c;
-  struct tensor o, qkv, beta, g, mask, state, sequences, scratch;
-  struct delta_args a;
+  struct delta_rule rule;
+  struct tensor scratch;
   enum delta_form form;
   uint32_t width, blocks; // columns of S in a task; tasks per head
 };

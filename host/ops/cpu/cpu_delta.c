@@ -75,25 +75,25 @@ struct delta_task {
 };
 
 static const float *query(const struct delta_task *k, uint32_t t) {
-  const struct delta_args *a = &k->d->a;
-  return f32_row(&k->d->qkv, k->q->row + t) + (uint64_t)k->head / (a->Hv / a->H) * a->Dk;
+  const struct delta_args *a = &k->d->rule.a;
+  return f32_row(&k->d->rule.qkv, k->q->row + t) + (uint64_t)k->head / (a->Hv / a->H) * a->Dk;
 }
 static const float *key(const struct delta_task *k, uint32_t t, uint32_t m) {
-  return query(k, t) + (uint64_t)(1 + m) * k->d->a.H * k->d->a.Dk;
+  return query(k, t) + (uint64_t)(1 + m) * k->d->rule.a.H * k->d->rule.a.Dk;
 }
 static const float *value(const struct delta_task *k, uint32_t t, uint32_t m) {
-  const struct delta_args *a = &k->d->a;
+  const struct delta_args *a = &k->d->rule.a;
   uint64_t column = (uint64_t)(1 + a->n) * a->H * a->Dk + ((uint64_t)m * a->Hv + k->head) * a->Dv + k->first;
-  return f32_row(&k->d->qkv, k->q->row + t) + column;
+  return f32_row(&k->d->rule.qkv, k->q->row + t) + column;
 }
 static float strength(const struct delta_task *k, uint32_t t, uint32_t m) {
-  return f32_row(&k->d->beta, k->q->row + t)[m * k->d->a.Hv + k->head];
+  return f32_row(&k->d->rule.beta, k->q->row + t)[m * k->d->rule.a.Hv + k->head];
 }
 static float log_decay(const struct delta_task *k, uint32_t t) {
-  return k->d->a.gated ? f32_row(&k->d->g, k->q->row + t)[k->head] : 0;
+  return k->d->rule.a.gated ? f32_row(&k->d->rule.g, k->q->row + t)[k->head] : 0;
 }
 static float *output(const struct delta_task *k, uint32_t t) {
-  return f32_row(&k->d->o, k->q->row + t) + (uint64_t)k->head * k->d->a.Dv + k->first;
+  return f32_row(&k->d->rule.o, k->q->row + t) + (uint64_t)k->head * k->d->rule.a.Dv + k->first;
 }
 
 // What one step of one token does to S.
@@ -122,7 +122,7 @@ CPU_CLONES static void recurrent_step(float *o, float *S, struct rule_step s, ui
 }
 
 static void delta_recurrent(const struct delta_task *k) {
-  const struct delta_args *a = &k->d->a;
+  const struct delta_args *a = &k->d->rule.a;
   for (uint32_t first = 0; first < k->width; first += COLUMNS) {
     uint32_t width = k->width - first < COLUMNS ? k->width - first : COLUMNS;
     for (uint32_t t = 0; t < k->q->T; t++) {
@@ -160,20 +160,20 @@ static void chunk_gates(const struct delta_task *k, struct chunk *c) {
   for (uint32_t t = 0; t < c->tokens; t++) {
     sum += fmax(log_decay(k, c->first + t), -1e6); // differences of -inf would be NaN; e^-1e6 is 0 as well
     c->G[t] = sum;
-    for (uint32_t s = 0; s <= t; s++) c->decay[t][s] = k->d->a.gated ? expf((float)(sum - c->G[s])) : 1;
+    for (uint32_t s = 0; s <= t; s++) c->decay[t][s] = k->d->rule.a.gated ? expf((float)(sum - c->G[s])) : 1;
   }
 }
 
 // K and beta of the chunk, and V = diag(beta) (V - e^G (K S)).
 static void chunk_load(const struct delta_task *k, struct chunk *c) {
-  uint32_t n = k->d->a.n, Dk = k->d->a.Dk, width = k->width;
+  uint32_t n = k->d->rule.a.n, Dk = k->d->rule.a.Dk, width = k->width;
   for (uint32_t r = 0; r < c->rows; r++) {
     const float *from = key(k, c->first + r / n, r % n);
     for (uint32_t i = 0; i < Dk; i++) k->K[i * c->rows + r] = from[i];
     c->beta[r] = strength(k, c->first + r / n, r % n);
   }
   memset(k->V, 0, (uint64_t)c->rows * width * sizeof(float));
-  cpu_product(k->V, width, (struct cpu_view){k->K, 1, c->rows, c->rows, Dk}, k->S, k->d->a.Dv, width);
+  cpu_product(k->V, width, (struct cpu_view){k->K, 1, c->rows, c->rows, Dk}, k->S, k->d->rule.a.Dv, width);
   for (uint32_t r = 0; r < c->rows; r++) {
     const float *restrict v = value(k, c->first + r / n, r % n);
     float *restrict u = k->V + (uint64_t)r * width, decay = expf((float)c->G[r / n]), beta = c->beta[r];
@@ -194,7 +194,7 @@ static void chunk_dots(struct chunk *c, struct cpu_view x, const float *K, uint3
 
 // V <- (I + A)^-1 V. A is stored negated, so that rows are added.
 static void chunk_solve(const struct delta_task *k, struct chunk *c) {
-  uint32_t n = k->d->a.n, Dk = k->d->a.Dk, R = c->rows, width = k->width;
+  uint32_t n = k->d->rule.a.n, Dk = k->d->rule.a.Dk, R = c->rows, width = k->width;
   chunk_dots(c, (struct cpu_view){k->K, 1, R, R, Dk}, k->K, 1);
   for (uint32_t r = 0; r < R; r++)
     for (uint32_t s = 0; s < r; s++) c->A[r * R + s] *= -c->beta[r] * c->decay[r / n][s / n];
@@ -209,12 +209,12 @@ static void chunk_solve(const struct delta_task *k, struct chunk *c) {
 }
 
 static void chunk_output(const struct delta_task *k, struct chunk *c) {
-  uint32_t n = k->d->a.n, Dk = k->d->a.Dk, R = c->rows, width = k->width;
-  size_t stride = k->d->o.stride;
+  uint32_t n = k->d->rule.a.n, Dk = k->d->rule.a.Dk, R = c->rows, width = k->width;
+  size_t stride = k->d->rule.o.stride;
   float *o = output(k, c->first);
-  const struct cpu_view q = {query(k, c->first), k->d->qkv.stride, 1, c->tokens, Dk};
+  const struct cpu_view q = {query(k, c->first), k->d->rule.qkv.stride, 1, c->tokens, Dk};
   for (uint32_t t = 0; t < c->tokens; t++) memset(o + t * stride, 0, width * sizeof(float));
-  cpu_product(o, stride, q, k->S, k->d->a.Dv, width);
+  cpu_product(o, stride, q, k->S, k->d->rule.a.Dv, width);
   chunk_dots(c, q, k->K, n);
   for (uint32_t t = 0; t < c->tokens; t++) {
     float decay = k->scale * expf((float)c->G[t]);
@@ -228,8 +228,8 @@ static void chunk_output(const struct delta_task *k, struct chunk *c) {
 }
 
 static void chunk_state(const struct delta_task *k, const struct chunk *c) {
-  uint32_t n = k->d->a.n, Dk = k->d->a.Dk, Dv = k->d->a.Dv, width = k->width, last = c->tokens - 1;
-  if (k->d->a.gated) {
+  uint32_t n = k->d->rule.a.n, Dk = k->d->rule.a.Dk, Dv = k->d->rule.a.Dv, width = k->width, last = c->tokens - 1;
+  if (k->d->rule.a.gated) {
     for (uint32_t r = 0; r < c->rows; r++)
       for (uint32_t j = 0; j < width; j++) k->V[(uint64_t)r * width + j] *= c->decay[last][r / n];
     float decay = expf((float)c->G[last]);
@@ -241,10 +241,10 @@ static void chunk_state(const struct delta_task *k, const struct chunk *c) {
 
 static void delta_chunks(const struct delta_task *k) {
   struct chunk c;
-  uint32_t tokens = CHUNK / k->d->a.n;
+  uint32_t tokens = CHUNK / k->d->rule.a.n;
   for (c.first = 0; c.first < k->q->T && !cpu_cancelled(k->d->c); c.first += c.tokens) {
     c.tokens = k->q->T - c.first < tokens ? k->q->T - c.first : tokens;
-    c.rows = c.tokens * k->d->a.n;
+    c.rows = c.tokens * k->d->rule.a.n;
     chunk_gates(k, &c);
     chunk_load(k, &c);
     chunk_solve(k, &c);
@@ -261,9 +261,7 @@ static bool use_chunks(const struct delta_args *a, enum delta_form form, uint32_
 }
 
 // Floats of scratch per thread.
-static uint64_t worker_scratch(const struct delta_args *a) {
-  return CHUNK * ((uint64_t)a->Dk + a->Dv);
-}
+static uint64_t worker_scratch(const struct delta_args *a) { return CHUNK * ((uint64_t)a->Dk + a->Dv); }
 
 uint64_t cpu_delta_bytes(const struct backend *b, const struct oplist *l, const struct delta_rule *rule) {
   if (!use_chunks(&rule->a, l->form, rule->o.rows)) return 0;
@@ -272,19 +270,19 @@ uint64_t cpu_delta_bytes(const struct backend *b, const struct oplist *l, const 
 
 static void delta_task(void *context, uint64_t index, uint32_t worker) {
   const struct delta_call *d = context;
-  struct delta_task k = {.d = d, .scale = d->a.scale};
+  struct delta_task k = {.d = d, .scale = d->rule.a.scale};
   k.first = (uint32_t)(index % d->blocks) * d->width;
-  k.head = (uint32_t)(index / d->blocks % d->a.Hv);
-  k.q = sequence_at(&d->sequences, (uint32_t)(index / d->blocks / d->a.Hv));
+  k.head = (uint32_t)(index / d->blocks % d->rule.a.Hv);
+  k.q = sequence_at(&d->rule.sequences, (uint32_t)(index / d->blocks / d->rule.a.Hv));
   if (!k.q->T) return;
-  k.width = d->a.Dv - k.first < d->width ? d->a.Dv - k.first : d->width;
-  k.S = f32_row(&d->state, k.q->slot) + (uint64_t)k.head * d->a.Dk * d->a.Dv + k.first;
-  if (!use_chunks(&d->a, d->form, k.q->T)) {
+  k.width = d->rule.a.Dv - k.first < d->width ? d->rule.a.Dv - k.first : d->width;
+  k.S = f32_row(&d->rule.state, k.q->slot) + (uint64_t)k.head * d->rule.a.Dk * d->rule.a.Dv + k.first;
+  if (!use_chunks(&d->rule.a, d->form, k.q->T)) {
     delta_recurrent(&k);
     return;
   }
-  k.K = f32_row(&d->scratch, 0) + worker * worker_scratch(&d->a);
-  k.V = k.K + CHUNK * (uint64_t)d->a.Dk;
+  k.K = f32_row(&d->scratch, 0) + worker * worker_scratch(&d->rule.a);
+  k.V = k.K + CHUNK * (uint64_t)d->rule.a.Dk;
   delta_chunks(&k);
 }
 
@@ -293,18 +291,7 @@ void cpu_delta_rule(struct recorder *c, const struct delta_rule *rule, struct te
   const struct delta_args *a = &rule->a;
   uint32_t longest;
   const uint64_t B = rule->sequences.rows, rows = cpu_count_rows(&rule->sequences, &longest);
-  struct delta_call d = {.c = c,
-                         .o = rule->o,
-                         .qkv = rule->qkv,
-                         .beta = rule->beta,
-                         .g = rule->g,
-                         .mask = rule->mask,
-                         .state = rule->state,
-                         .sequences = rule->sequences,
-                         .scratch = scratch,
-                         .a = *a,
-                         .form = cpu_list(c)->form,
-                         .width = COLUMNS};
+  struct delta_call d = {.c = c, .rule = *rule, .scratch = scratch, .form = cpu_list(c)->form, .width = COLUMNS};
   const bool chunks = use_chunks(a, d.form, longest), hh = a->r > 1;
   assert(!hh || (a->r <= HH_MOST && a->Dk % a->r == 0 && a->n == 1));
   // Every chunk task computes the products of keys again, so tasks are as wide as possible.

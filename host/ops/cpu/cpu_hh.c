@@ -18,25 +18,27 @@ struct hh_task {
 };
 
 static const float *query(const struct hh_task *k, uint32_t t) {
-  const struct delta_args *a = &k->h->a;
-  return f32_row(&k->h->qkv, k->q->row + t) + (uint64_t)k->head / (a->Hv / a->H) * a->Dk;
+  const struct delta_args *a = &k->h->rule.a;
+  return f32_row(&k->h->rule.qkv, k->q->row + t) + (uint64_t)k->head / (a->Hv / a->H) * a->Dk;
 }
-static const float *key(const struct hh_task *k, uint32_t t) { return query(k, t) + (uint64_t)k->h->a.H * k->h->a.Dk; }
+static const float *key(const struct hh_task *k, uint32_t t) {
+  return query(k, t) + (uint64_t)k->h->rule.a.H * k->h->rule.a.Dk;
+}
 static const float *value(const struct hh_task *k, uint32_t t) {
-  const struct delta_args *a = &k->h->a;
-  return f32_row(&k->h->qkv, k->q->row + t) + 2ull * a->H * a->Dk + (uint64_t)k->head * a->Dv + k->first;
+  const struct delta_args *a = &k->h->rule.a;
+  return f32_row(&k->h->rule.qkv, k->q->row + t) + 2ull * a->H * a->Dk + (uint64_t)k->head * a->Dv + k->first;
 }
-static float strength(const struct hh_task *k, uint32_t t) { return f32_row(&k->h->beta, k->q->row + t)[k->head]; }
+static float strength(const struct hh_task *k, uint32_t t) { return f32_row(&k->h->rule.beta, k->q->row + t)[k->head]; }
 static float log_decay(const struct hh_task *k, uint32_t t) {
-  return k->h->a.gated ? f32_row(&k->h->g, k->q->row + t)[k->head] : 0;
+  return k->h->rule.a.gated ? f32_row(&k->h->rule.g, k->q->row + t)[k->head] : 0;
 }
 static float *output(const struct hh_task *k, uint32_t t) {
-  return f32_row(&k->h->o, k->q->row + t) + (uint64_t)k->head * k->h->a.Dv + k->first;
+  return f32_row(&k->h->rule.o, k->q->row + t) + (uint64_t)k->head * k->h->rule.a.Dv + k->first;
 }
 static void token_mask(float *M, const struct hh_task *k, uint32_t t) {
-  const struct delta_args *a = &k->h->a;
+  const struct delta_args *a = &k->h->rule.a;
   uint64_t row = a->fixed_mask ? 0 : k->q->row + t;
-  hh_mask(M, f32_row(&k->h->mask, row) + (uint64_t)k->head * a->r * a->r, a->r, a->nonneg);
+  hh_mask(M, f32_row(&k->h->rule.mask, row) + (uint64_t)k->head * a->r * a->r, a->r, a->nonneg);
 }
 
 // ---------------------------------------------------------------- recurrent
@@ -71,7 +73,7 @@ CPU_CLONES static void recurrent_step(float *o, float *S, const struct hh_step *
 }
 
 static void hh_recurrent(const struct hh_task *k) {
-  const struct delta_args *a = &k->h->a;
+  const struct delta_args *a = &k->h->rule.a;
   float M[HH_MOST * HH_MOST];
   for (uint32_t t = 0; t < k->q->T; t++) {
     if (t == 0 || !a->fixed_mask) token_mask(M, k, t);
@@ -89,12 +91,12 @@ static void hh_recurrent(const struct hh_task *k) {
 void cpu_hh_task(void *context, uint64_t index, uint32_t worker) {
   const struct delta_call *h = context;
   (void)worker;
-  struct hh_task k = {.h = h, .d = h->a.Dk / h->a.r};
+  struct hh_task k = {.h = h, .d = h->rule.a.Dk / h->rule.a.r};
   k.first = (uint32_t)(index % h->blocks) * h->width;
-  k.head = (uint32_t)(index / h->blocks % h->a.Hv);
-  k.q = sequence_at(&h->sequences, (uint32_t)(index / h->blocks / h->a.Hv));
+  k.head = (uint32_t)(index / h->blocks % h->rule.a.Hv);
+  k.q = sequence_at(&h->rule.sequences, (uint32_t)(index / h->blocks / h->rule.a.Hv));
   if (!k.q->T) return;
-  k.width = h->a.Dv - k.first < h->width ? h->a.Dv - k.first : h->width;
-  k.S = f32_row(&h->state, k.q->slot) + (uint64_t)k.head * h->a.Dk * h->a.Dv + k.first;
+  k.width = h->rule.a.Dv - k.first < h->width ? h->rule.a.Dv - k.first : h->width;
+  k.S = f32_row(&h->rule.state, k.q->slot) + (uint64_t)k.head * h->rule.a.Dk * h->rule.a.Dv + k.first;
   hh_recurrent(&k);
 }

@@ -39,8 +39,8 @@ enum {
 
 struct mamba2_call {
   struct recorder *c;
-  struct tensor y, xBC, dt, g, D, state, sequences, scratch;
-  struct mamba2_args a;
+  struct mamba2 rule;
+  struct tensor scratch;
   enum delta_form form;
 };
 
@@ -55,25 +55,29 @@ struct mamba2_task {
 };
 
 static const float *input(const struct mamba2_task *k, uint32_t t) {
-  return f32_row(&k->m->xBC, k->q->row + t) + (uint64_t)k->head * k->m->a.P;
+  return f32_row(&k->m->rule.xBC, k->q->row + t) + (uint64_t)k->head * k->m->rule.a.P;
 }
 static const float *write_key(const struct mamba2_task *k, uint32_t t) {
-  const struct mamba2_args *a = &k->m->a;
-  return f32_row(&k->m->xBC, k->q->row + t) + (uint64_t)a->heads * a->P + (uint64_t)k->group * a->N;
+  const struct mamba2_args *a = &k->m->rule.a;
+  return f32_row(&k->m->rule.xBC, k->q->row + t) + (uint64_t)a->heads * a->P + (uint64_t)k->group * a->N;
 }
 static const float *read_key(const struct mamba2_task *k, uint32_t t) {
-  return write_key(k, t) + (uint64_t)k->m->a.groups * k->m->a.N;
+  return write_key(k, t) + (uint64_t)k->m->rule.a.groups * k->m->rule.a.N;
 }
-static float step_size(const struct mamba2_task *k, uint32_t t) { return f32_row(&k->m->dt, k->q->row + t)[k->head]; }
-static float log_decay(const struct mamba2_task *k, uint32_t t) { return f32_row(&k->m->g, k->q->row + t)[k->head]; }
+static float step_size(const struct mamba2_task *k, uint32_t t) {
+  return f32_row(&k->m->rule.dt, k->q->row + t)[k->head];
+}
+static float log_decay(const struct mamba2_task *k, uint32_t t) {
+  return f32_row(&k->m->rule.g, k->q->row + t)[k->head];
+}
 static float *output(const struct mamba2_task *k, uint32_t t) {
-  return f32_row(&k->m->y, k->q->row + t) + (uint64_t)k->head * k->m->a.P;
+  return f32_row(&k->m->rule.y, k->q->row + t) + (uint64_t)k->head * k->m->rule.a.P;
 }
 
 // y += D x
 static void add_skip(const struct mamba2_task *k, uint32_t t) {
-  const struct mamba2_args *a = &k->m->a;
-  const float *D = f32_row(&k->m->D, 0), *x = input(k, t);
+  const struct mamba2_args *a = &k->m->rule.a;
+  const float *D = f32_row(&k->m->rule.D, 0), *x = input(k, t);
   float *y = output(k, t);
   for (uint32_t p = 0; p < a->P; p++) y[p] += D[a->D_per_element ? k->head * a->P + p : k->head] * x[p];
 }
@@ -109,7 +113,7 @@ CPU_CLONES static void recurrent_step(float *to, float *S, struct rule_step s, u
 }
 
 static void mamba2_recurrent(const struct mamba2_task *k) {
-  const struct mamba2_args *a = &k->m->a;
+  const struct mamba2_args *a = &k->m->rule.a;
   for (uint32_t t = 0; t < k->q->T; t++) {
     struct rule_step s = {write_key(k, t), read_key(k, t), input(k, t), step_size(k, t), expf(log_decay(k, t))};
     for (uint32_t p = 0; p < a->P; p += COLUMNS, s.x += COLUMNS)
@@ -131,7 +135,7 @@ struct chunk {
 };
 
 static void chunk_load(const struct mamba2_task *k, struct chunk *c) {
-  const struct mamba2_args *a = &k->m->a;
+  const struct mamba2_args *a = &k->m->rule.a;
   double sum = 0;
   for (uint32_t t = 0; t < c->tokens; t++) {
     const float *x = input(k, c->first + t), *B = write_key(k, c->first + t);
@@ -145,9 +149,9 @@ static void chunk_load(const struct mamba2_task *k, struct chunk *c) {
 
 static void chunk_output(const struct mamba2_task *k, struct chunk *c) {
   enum { ROWS = 8 }; // rows of M that are computed and used up to the same column
-  const struct mamba2_args *a = &k->m->a;
+  const struct mamba2_args *a = &k->m->rule.a;
   uint32_t T = c->tokens;
-  size_t stride = k->m->y.stride, C_stride = k->m->xBC.stride;
+  size_t stride = k->m->rule.y.stride, C_stride = k->m->rule.xBC.stride;
   float *y = output(k, c->first);
   const float *C = read_key(k, c->first);
   for (uint32_t t = 0; t < T; t++) memset(y + t * stride, 0, a->P * sizeof(float));
@@ -171,7 +175,7 @@ static void chunk_output(const struct mamba2_task *k, struct chunk *c) {
 }
 
 static void chunk_state(const struct mamba2_task *k, const struct chunk *c) {
-  const struct mamba2_args *a = &k->m->a;
+  const struct mamba2_args *a = &k->m->rule.a;
   double last = c->G[c->tokens - 1];
   float decay = expf((float)last);
   for (uint32_t t = 0; t < c->tokens; t++) {
@@ -207,16 +211,16 @@ uint64_t cpu_mamba2_bytes(const struct backend *b, const struct oplist *l, const
 
 static void mamba2_task(void *context, uint64_t index, uint32_t worker) {
   const struct mamba2_call *m = context;
-  struct mamba2_task k = {.m = m, .head = (uint32_t)(index % m->a.heads)};
-  k.q = sequence_at(&m->sequences, (uint32_t)(index / m->a.heads));
-  k.group = k.head / (m->a.heads / m->a.groups);
-  k.S = f32_row(&m->state, k.q->slot) + (uint64_t)k.head * m->a.N * m->a.P;
+  struct mamba2_task k = {.m = m, .head = (uint32_t)(index % m->rule.a.heads)};
+  k.q = sequence_at(&m->rule.sequences, (uint32_t)(index / m->rule.a.heads));
+  k.group = k.head / (m->rule.a.heads / m->rule.a.groups);
+  k.S = f32_row(&m->rule.state, k.q->slot) + (uint64_t)k.head * m->rule.a.N * m->rule.a.P;
   if (!use_chunks(m->form, k.q->T)) {
     mamba2_recurrent(&k);
     return;
   }
-  k.B = f32_row(&m->scratch, 0) + worker * worker_scratch(&m->a);
-  k.V = k.B + CHUNK * (uint64_t)m->a.N;
+  k.B = f32_row(&m->scratch, 0) + worker * worker_scratch(&m->rule.a);
+  k.V = k.B + CHUNK * (uint64_t)m->rule.a.N;
   mamba2_chunks(&k);
 }
 
@@ -226,15 +230,9 @@ void cpu_mamba2(struct recorder *c, const struct mamba2 *rule, struct tensor scr
   uint32_t longest;
   const uint64_t B = rule->sequences.rows, rows = cpu_count_rows(&rule->sequences, &longest);
   struct mamba2_call m = {.c = c,
-                          .y = rule->y,
-                          .xBC = rule->xBC,
-                          .dt = rule->dt,
-                          .g = rule->g,
-                          .D = rule->D,
-                          .state = rule->state,
-                          .sequences = rule->sequences,
+                          .rule = *rule,
                           .scratch = scratch,
-                          .a = *a,
+
                           .form = cpu_list(c)->form};
   uint64_t size = (uint64_t)a->heads * a->N * a->P, operations = 5 * size * rows;
   cpu_parallel(c, B * a->heads, operations, mamba2_task, &m);

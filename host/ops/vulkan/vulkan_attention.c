@@ -62,6 +62,26 @@ struct attention_call {
   uint64_t operations; // an upper bound, for pacing: the positions are only known when the recording runs
 };
 
+static void bind(const struct attention_call *v, struct binding *bindings) {
+  bindings[ATTENTION_O] = vulkan_bind(v->o, v->o);
+  bindings[ATTENTION_QKV] = vulkan_bind(v->qkv, v->qkv);
+  bindings[ATTENTION_CACHE_K] = vulkan_bind(v->cache_k, v->qkv);
+  bindings[ATTENTION_CACHE_V] = vulkan_bind(v->cache_v, v->qkv);
+  bindings[ATTENTION_SEQUENCES] = vulkan_bind(v->sequences, v->qkv);
+}
+
+static struct attention_push push_of(const struct attention_call *v) {
+  const struct attention_args *a = &v->a;
+  return (struct attention_push){.heads = a->heads,
+                                 .kv_heads = a->kv_heads,
+                                 .window = a->window,
+                                 .capacity = a->capacity,
+                                 .scale = 1 / sqrtf((float)a->d),
+                                 .o_stride = v->o.stride,
+                                 .qkv_stride = v->qkv.stride,
+                                 .cache_stride = v->cache_k.stride};
+}
+
 static void attention_step(struct recorder *c, const struct attention_call *v, struct tensor scratch) {
   const struct attention_args *a = &v->a;
   const struct plan_attention_step s = step_plan(vulkan_plan(c), v->sequences.rows, a);
@@ -69,22 +89,9 @@ static void attention_step(struct recorder *c, const struct attention_call *v, s
                                                [ATTENTION_STEP_SPEC_D] = a->d,
                                                [ATTENTION_STEP_SPEC_QUERIES] = s.queries,
                                                [ATTENTION_STEP_SPEC_ALIGNED] = v->aligned};
-  const struct binding k = vulkan_bind(v->cache_k, v->qkv), values = vulkan_bind(v->cache_v, v->qkv);
-  const struct binding bindings[ATTENTION_STEP_BINDINGS] = {[ATTENTION_STEP_O] = vulkan_bind(v->o, v->o),
-                                                            [ATTENTION_STEP_QKV] = vulkan_bind(v->qkv, v->qkv),
-                                                            [ATTENTION_STEP_CACHE_K] = k,
-                                                            [ATTENTION_STEP_CACHE_V] = values,
-                                                            [ATTENTION_STEP_SEQUENCES] =
-                                                                vulkan_bind(v->sequences, v->qkv),
-                                                            [ATTENTION_STEP_PARTS] = vulkan_bind(scratch, v->o)};
-  const struct attention_step_push args = {.heads = a->heads,
-                                           .kv_heads = a->kv_heads,
-                                           .window = a->window,
-                                           .capacity = a->capacity,
-                                           .scale = 1 / sqrtf((float)a->d),
-                                           .o_stride = v->o.stride,
-                                           .qkv_stride = v->qkv.stride,
-                                           .cache_stride = v->cache_k.stride};
+  struct binding bindings[ATTENTION_STEP_BINDINGS] = {[ATTENTION_STEP_PARTS] = vulkan_bind(scratch, v->o)};
+  bind(v, bindings);
+  const struct attention_push args = push_of(v);
   vulkan_dispatch(c, kernel_variant(FAMILY_attention_step, v->o.dtype), spec, bindings, &args,
                   (struct grid){s.across, s.parts, v->sequences.rows}, v->operations);
 }
@@ -99,20 +106,9 @@ static void attention(struct recorder *c, const struct attention_call *v) {
                                           [ATTENTION_SPEC_D] = a->d,
                                           [ATTENTION_SPEC_QUERIES] = queries,
                                           [ATTENTION_SPEC_ALIGNED] = v->aligned};
-  const struct binding k = vulkan_bind(v->cache_k, v->qkv);
-  const struct binding bindings[ATTENTION_BINDINGS] = {[ATTENTION_O] = vulkan_bind(v->o, v->o),
-                                                       [ATTENTION_QKV] = vulkan_bind(v->qkv, v->qkv),
-                                                       [ATTENTION_CACHE_K] = k,
-                                                       [ATTENTION_CACHE_V] = vulkan_bind(v->cache_v, v->qkv),
-                                                       [ATTENTION_SEQUENCES] = vulkan_bind(v->sequences, v->qkv)};
-  const struct attention_push args = {.heads = a->heads,
-                                      .kv_heads = a->kv_heads,
-                                      .window = a->window,
-                                      .capacity = a->capacity,
-                                      .scale = 1 / sqrtf((float)a->d),
-                                      .o_stride = v->o.stride,
-                                      .qkv_stride = v->qkv.stride,
-                                      .cache_stride = v->cache_k.stride};
+  struct binding bindings[ATTENTION_BINDINGS];
+  bind(v, bindings);
+  const struct attention_push args = push_of(v);
   vulkan_dispatch(c, kernel_variant(FAMILY_attention, v->o.dtype), spec, bindings, &args,
                   (struct grid){divide_up(vulkan_longest(c, v->qkv), queries), a->heads, v->sequences.rows},
                   v->operations);
@@ -135,22 +131,9 @@ static void attention_matrix(struct recorder *c, const struct attention_call *v,
                                                  [ATTENTION_MATRIX_SPEC_O_ALIGNED] =
                                                      a->d % 8 == 0 && v->o.stride % 8 == 0,
                                                  [ATTENTION_MATRIX_SPEC_LOCKSTEP] = m->lockstep};
-  const struct binding k = vulkan_bind(v->cache_k, v->qkv), values = vulkan_bind(v->cache_v, v->qkv);
-  const struct binding o = vulkan_bind(v->o, v->o);
-  const struct binding bindings[ATTENTION_MATRIX_BINDINGS] = {[ATTENTION_MATRIX_O] = o,
-                                                              [ATTENTION_MATRIX_QKV] = vulkan_bind(v->qkv, v->qkv),
-                                                              [ATTENTION_MATRIX_CACHE_K] = k,
-                                                              [ATTENTION_MATRIX_CACHE_V] = values,
-                                                              [ATTENTION_MATRIX_SEQUENCES] =
-                                                                  vulkan_bind(v->sequences, v->qkv)};
-  const struct attention_matrix_push args = {.heads = a->heads,
-                                             .kv_heads = a->kv_heads,
-                                             .window = a->window,
-                                             .capacity = a->capacity,
-                                             .scale = 1 / sqrtf((float)a->d),
-                                             .o_stride = v->o.stride,
-                                             .qkv_stride = v->qkv.stride,
-                                             .cache_stride = v->cache_k.stride};
+  struct binding bindings[ATTENTION_BINDINGS];
+  bind(v, bindings);
+  const struct attention_push args = push_of(v);
   vulkan_dispatch(c, KERNEL_attention_matrix, spec, bindings, &args,
                   (struct grid){m->across, divide_up(vulkan_longest(c, v->qkv), m->tokens), v->sequences.rows},
                   v->operations);

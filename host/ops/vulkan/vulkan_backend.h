@@ -178,8 +178,8 @@ void vulkan_delta_rule(struct recorder *c, const struct delta_rule *rule, struct
 
 // A call of the delta rule. aligned: q and k of every block (or head) begin at a multiple of four elements.
 struct delta_call {
-  struct tensor o, qkv, beta, g, mask, state, sequences, scratch;
-  struct delta_args a;
+  struct delta_rule rule;
+  struct tensor scratch;
   uint32_t aligned;
 };
 // vulkan_delta_matrix.c: the delta rule on coopmat. False: it does not support T tokens of B sequences.

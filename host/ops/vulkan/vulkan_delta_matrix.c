@@ -78,54 +78,54 @@ uint64_t vulkan_delta_matrix_bytes(const struct device *device, const struct pla
 
 // Binds qkv for prepare, which reads only q and k.
 static struct binding bind_keys(const struct delta_call *d, uint32_t pitch) {
-  struct binding keys = bind_words(d->qkv);
-  keys.touched = dtype_bytes(d->qkv.dtype, (uint64_t)d->qkv.rows * d->a.H * (1 + d->a.n) * pitch);
+  struct binding keys = bind_words(d->rule.qkv);
+  keys.touched = dtype_bytes(d->rule.qkv.dtype, (uint64_t)d->rule.qkv.rows * d->rule.a.H * (1 + d->rule.a.n) * pitch);
   return keys;
 }
 
 static void prepare(struct recorder *c, const struct delta_call *d, const struct plan_delta_matrix *p,
                     struct binding prepared, uint32_t chunks) {
-  const struct delta_args *a = &d->a;
+  const struct delta_args *a = &d->rule.a;
   const struct plan *plan = vulkan_plan(c);
-  const uint32_t pitch = key_pitch(d->qkv.dtype, a->Dk);
-  const uint32_t spec[DELTA_MATRIX_PREPARE_SPECS] = {[DELTA_MATRIX_PREPARE_SPEC_LANES] = p->prepare_lanes,
-                                                     [DELTA_MATRIX_PREPARE_SPEC_SUBGROUP] = plan->matrix_lanes,
-                                                     [DELTA_MATRIX_PREPARE_SPEC_TILE_M] = plan->matrix_m,
-                                                     [DELTA_MATRIX_PREPARE_SPEC_TILE_N] = plan->matrix_n,
-                                                     [DELTA_MATRIX_PREPARE_SPEC_TILE_K] = plan->matrix_k,
-                                                     [DELTA_MATRIX_PREPARE_SPEC_C] = p->C,
-                                                     [DELTA_MATRIX_PREPARE_SPEC_DK] = p->Dk,
-                                                     [DELTA_MATRIX_PREPARE_SPEC_N] = a->n,
-                                                     [DELTA_MATRIX_PREPARE_SPEC_SLAB] = p->slab,
-                                                     [DELTA_MATRIX_PREPARE_SPEC_UNIT] = unit_of(pitch, d->qkv.stride),
-                                                     [DELTA_MATRIX_PREPARE_SPEC_EDGES] =
-                                                         pitch != p->Dk || p->Dk % p->slab != 0};
+  const uint32_t pitch = key_pitch(d->rule.qkv.dtype, a->Dk);
+  const uint32_t spec[DELTA_MATRIX_PREPARE_SPECS] = {
+      [DELTA_MATRIX_PREPARE_SPEC_LANES] = p->prepare_lanes,
+      [DELTA_MATRIX_PREPARE_SPEC_SUBGROUP] = plan->matrix_lanes,
+      [DELTA_MATRIX_PREPARE_SPEC_TILE_M] = plan->matrix_m,
+      [DELTA_MATRIX_PREPARE_SPEC_TILE_N] = plan->matrix_n,
+      [DELTA_MATRIX_PREPARE_SPEC_TILE_K] = plan->matrix_k,
+      [DELTA_MATRIX_PREPARE_SPEC_C] = p->C,
+      [DELTA_MATRIX_PREPARE_SPEC_DK] = p->Dk,
+      [DELTA_MATRIX_PREPARE_SPEC_N] = a->n,
+      [DELTA_MATRIX_PREPARE_SPEC_SLAB] = p->slab,
+      [DELTA_MATRIX_PREPARE_SPEC_UNIT] = unit_of(pitch, d->rule.qkv.stride),
+      [DELTA_MATRIX_PREPARE_SPEC_EDGES] = pitch != p->Dk || p->Dk % p->slab != 0};
   const struct binding qkv = bind_keys(d, pitch);
   const struct binding bindings[DELTA_MATRIX_PREPARE_BINDINGS] = {
       [DELTA_MATRIX_PREPARE_PREPARED] = prepared,
       [DELTA_MATRIX_PREPARE_QKV] = qkv,
-      [DELTA_MATRIX_PREPARE_BETA] = vulkan_bind(d->beta, d->qkv),
-      [DELTA_MATRIX_PREPARE_G] = vulkan_bind(d->g, d->qkv),
-      [DELTA_MATRIX_PREPARE_SEQUENCES] = vulkan_bind(d->sequences, d->qkv)};
-  const struct delta_matrix_prepare_args args = {.B = d->sequences.rows,
+      [DELTA_MATRIX_PREPARE_BETA] = vulkan_bind(d->rule.beta, d->rule.qkv),
+      [DELTA_MATRIX_PREPARE_G] = vulkan_bind(d->rule.g, d->rule.qkv),
+      [DELTA_MATRIX_PREPARE_SEQUENCES] = vulkan_bind(d->rule.sequences, d->rule.qkv)};
+  const struct delta_matrix_prepare_args args = {.B = d->rule.sequences.rows,
                                                  .H = a->H,
                                                  .Hv = a->Hv,
                                                  .pitch = pitch,
                                                  .gated = a->gated,
                                                  .scale = a->scale,
-                                                 .qkv_stride = d->qkv.stride,
-                                                 .beta_stride = d->beta.stride,
-                                                 .g_stride = d->g.stride};
-  enum kernel_id id = kernel_variant(FAMILY_delta_matrix_prepare, d->qkv.dtype);
+                                                 .qkv_stride = d->rule.qkv.stride,
+                                                 .beta_stride = d->rule.beta.stride,
+                                                 .g_stride = d->rule.g.stride};
+  enum kernel_id id = kernel_variant(FAMILY_delta_matrix_prepare, d->rule.qkv.dtype);
   vulkan_dispatch(c, id, spec, bindings, &args, (struct grid){a->Hv, chunks, 1},
-                  2ull * d->qkv.rows * a->Hv * p->C * ((a->n + 1) * a->Dk + a->n * p->C / 6));
+                  2ull * d->rule.qkv.rows * a->Hv * p->C * ((a->n + 1) * a->Dk + a->n * p->C / 6));
 }
 
 static void hh_prepare(struct recorder *c, const struct delta_call *d, const struct plan_delta_matrix *p,
                        struct binding prepared, uint32_t chunks) {
-  const struct delta_args *a = &d->a;
+  const struct delta_args *a = &d->rule.a;
   const struct plan *plan = vulkan_plan(c);
-  const uint32_t pitch = key_pitch(d->qkv.dtype, a->Dk);
+  const uint32_t pitch = key_pitch(d->rule.qkv.dtype, a->Dk);
   const uint32_t spec[HH_MATRIX_PREPARE_SPECS] = {[HH_MATRIX_PREPARE_SPEC_LANES] = p->prepare_lanes,
                                                   [HH_MATRIX_PREPARE_SPEC_SUBGROUP] = plan->matrix_lanes,
                                                   [HH_MATRIX_PREPARE_SPEC_TILE_M] = plan->matrix_m,
@@ -136,38 +136,38 @@ static void hh_prepare(struct recorder *c, const struct delta_call *d, const str
                                                   [HH_MATRIX_PREPARE_SPEC_R] = p->r,
                                                   [HH_MATRIX_PREPARE_SPEC_D] = p->block,
                                                   [HH_MATRIX_PREPARE_SPEC_SLAB] = p->slab,
-                                                  [HH_MATRIX_PREPARE_SPEC_UNIT] = unit_of(pitch, d->qkv.stride),
+                                                  [HH_MATRIX_PREPARE_SPEC_UNIT] = unit_of(pitch, d->rule.qkv.stride),
                                                   [HH_MATRIX_PREPARE_SPEC_NONNEG] = a->nonneg};
   const struct binding qkv = bind_keys(d, pitch);
-  const struct binding bindings[HH_MATRIX_PREPARE_BINDINGS] = {[HH_MATRIX_PREPARE_PREPARED] = prepared,
-                                                               [HH_MATRIX_PREPARE_QKV] = qkv,
-                                                               [HH_MATRIX_PREPARE_BETA] = vulkan_bind(d->beta, d->qkv),
-                                                               [HH_MATRIX_PREPARE_G] = vulkan_bind(d->g, d->qkv),
-                                                               [HH_MATRIX_PREPARE_MASK] = vulkan_bind(d->mask, d->qkv),
-                                                               [HH_MATRIX_PREPARE_SEQUENCES] =
-                                                                   vulkan_bind(d->sequences, d->qkv)};
-  const struct hh_matrix_prepare_args args = {.B = d->sequences.rows,
+  const struct binding bindings[HH_MATRIX_PREPARE_BINDINGS] = {
+      [HH_MATRIX_PREPARE_PREPARED] = prepared,
+      [HH_MATRIX_PREPARE_QKV] = qkv,
+      [HH_MATRIX_PREPARE_BETA] = vulkan_bind(d->rule.beta, d->rule.qkv),
+      [HH_MATRIX_PREPARE_G] = vulkan_bind(d->rule.g, d->rule.qkv),
+      [HH_MATRIX_PREPARE_MASK] = vulkan_bind(d->rule.mask, d->rule.qkv),
+      [HH_MATRIX_PREPARE_SEQUENCES] = vulkan_bind(d->rule.sequences, d->rule.qkv)};
+  const struct hh_matrix_prepare_args args = {.B = d->rule.sequences.rows,
                                               .H = a->H,
                                               .Hv = a->Hv,
                                               .pitch = pitch,
                                               .gated = a->gated,
                                               .scale = a->scale,
-                                              .qkv_stride = d->qkv.stride,
-                                              .beta_stride = d->beta.stride,
-                                              .g_stride = d->g.stride,
-                                              .mask_stride = a->fixed_mask ? 0 : d->mask.stride};
-  enum kernel_id id = kernel_variant(FAMILY_hh_matrix_prepare, d->qkv.dtype);
+                                              .qkv_stride = d->rule.qkv.stride,
+                                              .beta_stride = d->rule.beta.stride,
+                                              .g_stride = d->rule.g.stride,
+                                              .mask_stride = a->fixed_mask ? 0 : d->rule.mask.stride};
+  enum kernel_id id = kernel_variant(FAMILY_hh_matrix_prepare, d->rule.qkv.dtype);
   vulkan_dispatch(c, id, spec, bindings, &args, (struct grid){a->Hv, chunks, 1},
-                  2ull * d->qkv.rows * a->Hv * tokens_of(p, a) * (2 * a->Dk + p->C * (p->r + 1) / 2));
+                  2ull * d->rule.qkv.rows * a->Hv * tokens_of(p, a) * (2 * a->Dk + p->C * (p->r + 1) / 2));
 }
 
 static void scan(struct recorder *c, const struct delta_call *d, const struct plan_delta_matrix *p,
                  struct binding prepared, struct binding maps, struct binding reach) {
-  const struct delta_args *a = &d->a;
+  const struct delta_args *a = &d->rule.a;
   const struct plan *plan = vulkan_plan(c);
   const uint32_t columns = columns_of(plan, p);
   const bool segments = p->segments > 1;
-  const uint32_t pitch = key_pitch(d->qkv.dtype, a->Dk);
+  const uint32_t pitch = key_pitch(d->rule.qkv.dtype, a->Dk);
   const uint32_t edges = (pitch != p->Dk ? DELTA_MATRIX_EDGE_KEYS : 0) | (a->Dk != p->Dk ? DELTA_MATRIX_EDGE_ROWS : 0) |
                          (a->Dv % columns ? DELTA_MATRIX_EDGE_COLUMNS : 0);
   const uint32_t spec[DELTA_MATRIX_SCAN_SPECS] = {
@@ -182,45 +182,46 @@ static void scan(struct recorder *c, const struct delta_call *d, const struct pl
       [DELTA_MATRIX_SCAN_SPEC_COMPUTERS] = p->computers,
       [DELTA_MATRIX_SCAN_SPEC_TILES] = p->tiles,
       [DELTA_MATRIX_SCAN_SPEC_STAGERS] = p->stagers,
-      [DELTA_MATRIX_SCAN_SPEC_UNIT_K] = unit_of(pitch, d->qkv.stride),
-      [DELTA_MATRIX_SCAN_SPEC_UNIT_V] = unit_of((1 + a->n) * a->H * pitch | a->Dv, d->qkv.stride),
-      [DELTA_MATRIX_SCAN_SPEC_UNIT_O] = unit_of(a->Dv, d->o.stride),
+      [DELTA_MATRIX_SCAN_SPEC_UNIT_K] = unit_of(pitch, d->rule.qkv.stride),
+      [DELTA_MATRIX_SCAN_SPEC_UNIT_V] = unit_of((1 + a->n) * a->H * pitch | a->Dv, d->rule.qkv.stride),
+      [DELTA_MATRIX_SCAN_SPEC_UNIT_O] = unit_of(a->Dv, d->rule.o.stride),
       [DELTA_MATRIX_SCAN_SPEC_EDGES] = edges,
       [DELTA_MATRIX_SCAN_SPEC_LOCKSTEP] = p->lockstep,
       [DELTA_MATRIX_SCAN_SPEC_MODE] = segments ? DELTA_MATRIX_SEGMENTS : DELTA_MATRIX_WHOLE,
       [DELTA_MATRIX_SCAN_SPEC_R] = p->r,
       [DELTA_MATRIX_SCAN_SPEC_D] = p->block,
       [DELTA_MATRIX_SCAN_SPEC_AHEAD] = p->ahead};
-  const struct binding qkv = bind_words(d->qkv), o = vulkan_bind(d->o, d->o);
-  const struct binding bindings[DELTA_MATRIX_SCAN_BINDINGS] = {[DELTA_MATRIX_SCAN_O] = o,
-                                                               [DELTA_MATRIX_SCAN_QKV] = qkv,
-                                                               [DELTA_MATRIX_SCAN_PREPARED] = prepared,
-                                                               [DELTA_MATRIX_SCAN_STATE] = vulkan_bind(d->state, d->o),
-                                                               [DELTA_MATRIX_SCAN_SEQUENCES] =
-                                                                   vulkan_bind(d->sequences, d->qkv),
-                                                               [DELTA_MATRIX_SCAN_MAPS] = maps,
-                                                               [DELTA_MATRIX_SCAN_REACH] = reach};
+  const struct binding qkv = bind_words(d->rule.qkv), o = vulkan_bind(d->rule.o, d->rule.o);
+  const struct binding bindings[DELTA_MATRIX_SCAN_BINDINGS] = {
+      [DELTA_MATRIX_SCAN_O] = o,
+      [DELTA_MATRIX_SCAN_QKV] = qkv,
+      [DELTA_MATRIX_SCAN_PREPARED] = prepared,
+      [DELTA_MATRIX_SCAN_STATE] = vulkan_bind(d->rule.state, d->rule.o),
+      [DELTA_MATRIX_SCAN_SEQUENCES] = vulkan_bind(d->rule.sequences, d->rule.qkv),
+      [DELTA_MATRIX_SCAN_MAPS] = maps,
+      [DELTA_MATRIX_SCAN_REACH] = reach};
   const struct delta_matrix_scan_args args = {.H = a->H,
                                               .Hv = a->Hv,
                                               .Dk = a->Dk,
                                               .pitch = pitch,
                                               .Dv = a->Dv,
-                                              .o_stride = d->o.stride,
-                                              .qkv_stride = d->qkv.stride,
-                                              .state_stride = d->state.stride,
+                                              .o_stride = d->rule.o.stride,
+                                              .qkv_stride = d->rule.qkv.stride,
+                                              .state_stride = d->rule.state.stride,
                                               .segments = p->segments};
   enum kernel_id id =
-      kernel_variant(p->conversions ? FAMILY_delta_matrix_scan : FAMILY_delta_matrix_scan_khr, d->qkv.dtype);
+      kernel_variant(p->conversions ? FAMILY_delta_matrix_scan : FAMILY_delta_matrix_scan_khr, d->rule.qkv.dtype);
   // With segments, scan also computes the map's columns, one per element of the key.
   const uint32_t across = divide_up(a->Dv, columns) + (segments ? divide_up(p->Dk, columns) : 0);
   const uint64_t products = (2 * a->n + 1) * a->Dk + (a->n + 1) * p->r * p->C / 2;
-  vulkan_dispatch(c, id, spec, bindings, &args, (struct grid){across, a->Hv, (uint64_t)d->sequences.rows * p->segments},
-                  2ull * d->qkv.rows * a->Hv * (segments ? a->Dv + a->Dk : a->Dv) * products);
+  vulkan_dispatch(c, id, spec, bindings, &args,
+                  (struct grid){across, a->Hv, (uint64_t)d->rule.sequences.rows * p->segments},
+                  2ull * d->rule.qkv.rows * a->Hv * (segments ? a->Dv + a->Dk : a->Dv) * products);
 }
 
 static void join(struct recorder *c, const struct delta_call *d, const struct plan_delta_matrix *p,
                  struct binding maps) {
-  const struct delta_args *a = &d->a;
+  const struct delta_args *a = &d->rule.a;
   const struct plan *plan = vulkan_plan(c);
   const uint32_t DVP = padded_values(plan, p, a);
   const uint32_t spec[DELTA_MATRIX_JOIN_SPECS] = {[DELTA_MATRIX_JOIN_SPEC_LANES] =
@@ -231,28 +232,28 @@ static void join(struct recorder *c, const struct delta_call *d, const struct pl
                                                   [DELTA_MATRIX_JOIN_SPEC_TILE_K] = plan->matrix_k,
                                                   [DELTA_MATRIX_JOIN_SPEC_DK] = p->Dk,
                                                   [DELTA_MATRIX_JOIN_SPEC_TILES] = p->join_tiles};
-  const struct binding bindings[DELTA_MATRIX_JOIN_BINDINGS] = {[DELTA_MATRIX_JOIN_MAPS] = maps,
-                                                               [DELTA_MATRIX_JOIN_STATE] = vulkan_bind(d->state, d->o),
-                                                               [DELTA_MATRIX_JOIN_SEQUENCES] =
-                                                                   vulkan_bind(d->sequences, d->qkv)};
+  const struct binding bindings[DELTA_MATRIX_JOIN_BINDINGS] = {
+      [DELTA_MATRIX_JOIN_MAPS] = maps,
+      [DELTA_MATRIX_JOIN_STATE] = vulkan_bind(d->rule.state, d->rule.o),
+      [DELTA_MATRIX_JOIN_SEQUENCES] = vulkan_bind(d->rule.sequences, d->rule.qkv)};
   const struct delta_matrix_join_args args = {.Hv = a->Hv,
                                               .Dk = a->Dk,
                                               .Dv = a->Dv,
                                               .DVP = DVP,
-                                              .state_stride = d->state.stride,
+                                              .state_stride = d->rule.state.stride,
                                               .segments = p->segments,
                                               .tokens = tokens_of(p, a)};
   vulkan_dispatch(c, KERNEL_delta_matrix_join, spec, bindings, &args,
-                  (struct grid){DVP / (plan->matrix_n * p->join_tiles), a->Hv, d->sequences.rows},
-                  6ull * d->sequences.rows * a->Hv * p->segments * p->Dk * p->Dk * DVP);
+                  (struct grid){DVP / (plan->matrix_n * p->join_tiles), a->Hv, d->rule.sequences.rows},
+                  6ull * d->rule.sequences.rows * a->Hv * p->segments * p->Dk * p->Dk * DVP);
 }
 
 static void add_reach(struct recorder *c, const struct delta_call *d, const struct plan_delta_matrix *p,
                       struct binding maps, struct binding reach) {
   enum { TOKENS = 256 }; // about as many per workgroup, since each first loads a head's state
-  const struct delta_args *a = &d->a;
+  const struct delta_args *a = &d->rule.a;
   const struct plan *plan = vulkan_plan(c);
-  const uint32_t DVP = padded_values(plan, p, a), B = d->sequences.rows;
+  const uint32_t DVP = padded_values(plan, p, a), B = d->rule.sequences.rows;
   const uint32_t spec[DELTA_MATRIX_REACH_SPECS] = {[DELTA_MATRIX_REACH_SPEC_LANES] = p->computers * plan->matrix_lanes,
                                                    [DELTA_MATRIX_REACH_SPEC_SUBGROUP] = plan->matrix_lanes,
                                                    [DELTA_MATRIX_REACH_SPEC_TILE_M] = plan->matrix_m,
@@ -261,44 +262,45 @@ static void add_reach(struct recorder *c, const struct delta_call *d, const stru
                                                    [DELTA_MATRIX_REACH_SPEC_DK] = p->Dk,
                                                    [DELTA_MATRIX_REACH_SPEC_COMPUTERS] = p->computers,
                                                    [DELTA_MATRIX_REACH_SPEC_TILES] = p->tiles,
-                                                   [DELTA_MATRIX_REACH_SPEC_UNIT_O] = unit_of(a->Dv, d->o.stride)};
-  const struct binding o = vulkan_bind(d->o, d->o);
+                                                   [DELTA_MATRIX_REACH_SPEC_UNIT_O] = unit_of(a->Dv, d->rule.o.stride)};
+  const struct binding o = vulkan_bind(d->rule.o, d->rule.o);
   const struct binding bindings[DELTA_MATRIX_REACH_BINDINGS] = {[DELTA_MATRIX_REACH_O] = o,
                                                                 [DELTA_MATRIX_REACH_REACH] = reach,
                                                                 [DELTA_MATRIX_REACH_MAPS] = maps,
                                                                 [DELTA_MATRIX_REACH_SEQUENCES] =
-                                                                    vulkan_bind(d->sequences, d->o)};
+                                                                    vulkan_bind(d->rule.sequences, d->rule.o)};
   const struct delta_matrix_reach_args args = {.Hv = a->Hv,
                                                .Dv = a->Dv,
                                                .DVP = DVP,
-                                               .o_stride = d->o.stride,
+                                               .o_stride = d->rule.o.stride,
                                                .segments = p->segments,
                                                .tokens = tokens_of(p, a)};
-  const uint32_t parts = divide_up(d->qkv.rows, B * p->segments * TOKENS), least = 2;
-  enum kernel_id id = kernel_variant(FAMILY_delta_matrix_reach, d->o.dtype);
+  const uint32_t parts = divide_up(d->rule.qkv.rows, B * p->segments * TOKENS), least = 2;
+  enum kernel_id id = kernel_variant(FAMILY_delta_matrix_reach, d->rule.o.dtype);
   vulkan_dispatch(c, id, spec, bindings, &args,
                   (struct grid){(uint64_t)(parts < least ? least : parts) * (DVP / columns_of(plan, p)), a->Hv,
                                 (uint64_t)B * p->segments},
-                  2ull * d->qkv.rows * a->Hv * p->Dk * a->Dv);
+                  2ull * d->rule.qkv.rows * a->Hv * p->Dk * a->Dv);
 }
 
 void vulkan_delta_matrix(struct recorder *c, const struct delta_call *d, const struct plan_delta_matrix *planned) {
-  assert(d->qkv.dtype == d->o.dtype);
+  assert(d->rule.qkv.dtype == d->rule.o.dtype);
   // The tensors may have more rows than the tokens for which scratch was measured. Then the call falls back to one
   // segment.
   struct plan_delta_matrix p = *planned;
   const struct device *device = vulkan_device(c->backend);
-  const uint32_t B = d->sequences.rows;
+  const uint32_t B = d->rule.sequences.rows;
   const uint64_t scratch = tensor_bytes(&d->scratch);
-  if (vulkan_delta_matrix_bytes(device, &p, d->qkv.rows, B, &d->a) > scratch) p.segments = 1;
-  const uint64_t map = maps_bytes(&device->plan, &p, B, &d->a), reaches = reach_bytes(&p, d->qkv.rows, &d->a);
-  const uint64_t before = map + reaches, record = record_bytes(&p, &d->a);
-  const uint64_t chunks = min64(most_chunks(&p, d->qkv.rows, B, &d->a), (scratch - before) / record);
+  if (vulkan_delta_matrix_bytes(device, &p, d->rule.qkv.rows, B, &d->rule.a) > scratch) p.segments = 1;
+  const uint64_t map = maps_bytes(&device->plan, &p, B, &d->rule.a),
+                 reaches = reach_bytes(&p, d->rule.qkv.rows, &d->rule.a);
+  const uint64_t before = map + reaches, record = record_bytes(&p, &d->rule.a);
+  const uint64_t chunks = min64(most_chunks(&p, d->rule.qkv.rows, B, &d->rule.a), (scratch - before) / record);
   struct binding maps = {.buffer = d->scratch.buffer, .offset = d->scratch.offset, .bytes = map};
   struct binding reach = {.buffer = maps.buffer, .offset = maps.offset + map, .bytes = reaches};
   struct binding prepared = {.buffer = maps.buffer, .offset = maps.offset + before, .bytes = chunks * record};
   (p.r > 1 ? hh_prepare : prepare)(c, d, &p, prepared, (uint32_t)chunks);
-  if (p.segments == 1) maps = reach = vulkan_bind(d->state, d->o); // unused by the kernel; any buffer will do
+  if (p.segments == 1) maps = reach = vulkan_bind(d->rule.state, d->rule.o); // unused by the kernel; any buffer will do
   scan(c, d, &p, prepared, maps, reach);
   if (p.segments == 1) return;
   join(c, d, &p, maps);

@@ -30,8 +30,7 @@ void vulkan_mamba2_inputs(struct recorder *c, const struct mamba2_inputs *in) {
 }
 
 struct mamba2_call {
-  struct tensor y, xBC, dt, g, D, state, sequences;
-  struct mamba2_args a;
+  struct mamba2 rule;
   uint32_t aligned;
   const struct mamba2_step *step; // present: the dt and g above are raw and A_log
 };
@@ -41,7 +40,7 @@ struct mamba2_call {
 static void recurrent(struct recorder *c, const struct mamba2_call *m) {
   enum { STAGED = 2048 }; // elements of B and C in shared memory (8 KiB), unless one token needs more
   const struct plan_rules *plan = vulkan_rules(c);
-  const struct mamba2_args *a = &m->a;
+  const struct mamba2_args *a = &m->rule.a;
   // Fewer rows than for the delta rule, so that more invocations hide the latency of their loads.
   uint32_t split = divide_up(a->N, plan->device->software ? plan->rule_rows : 16);
   const uint32_t most = max32(plan->device->lanes, 128);
@@ -57,32 +56,34 @@ static void recurrent(struct recorder *c, const struct mamba2_call *m) {
                                        [MAMBA2_SPEC_ALIGNED] = m->aligned};
   const struct mamba2_inputs none = {0}, *in = m->step ? m->step->inputs : &none;
   const struct tensor no_gate = {0}, gate = m->step ? m->step->gate : no_gate;
-  const struct binding xBC = vulkan_bind(m->xBC, m->xBC);
-  const struct binding bindings[MAMBA2_STEP_BINDINGS] = {[MAMBA2_Y] = vulkan_bind(m->y, m->y),
+  const struct binding xBC = vulkan_bind(m->rule.xBC, m->rule.xBC);
+  const struct binding bindings[MAMBA2_STEP_BINDINGS] = {[MAMBA2_Y] = vulkan_bind(m->rule.y, m->rule.y),
                                                          [MAMBA2_XBC] = xBC,
-                                                         [MAMBA2_DT] = vulkan_bind(m->dt, m->xBC),
-                                                         [MAMBA2_G] = vulkan_bind(m->g, m->xBC),
-                                                         [MAMBA2_D] = vulkan_bind(m->D, m->xBC),
-                                                         [MAMBA2_STATE] = vulkan_bind(m->state, m->y),
-                                                         [MAMBA2_SEQUENCES] = vulkan_bind(m->sequences, m->xBC),
-                                                         [MAMBA2_DT_BIAS] = vulkan_bind(in->dt_bias, m->xBC),
-                                                         [MAMBA2_GATE] = vulkan_bind(gate, m->xBC)};
+                                                         [MAMBA2_DT] = vulkan_bind(m->rule.dt, m->rule.xBC),
+                                                         [MAMBA2_G] = vulkan_bind(m->rule.g, m->rule.xBC),
+                                                         [MAMBA2_D] = vulkan_bind(m->rule.D, m->rule.xBC),
+                                                         [MAMBA2_STATE] = vulkan_bind(m->rule.state, m->rule.y),
+                                                         [MAMBA2_SEQUENCES] =
+                                                             vulkan_bind(m->rule.sequences, m->rule.xBC),
+                                                         [MAMBA2_DT_BIAS] = vulkan_bind(in->dt_bias, m->rule.xBC),
+                                                         [MAMBA2_GATE] = vulkan_bind(gate, m->rule.xBC)};
   const struct mamba2_push args = {.heads = a->heads,
                                    .P = a->P,
                                    .groups = a->groups,
                                    .D_per_element = a->D_per_element,
-                                   .y_stride = m->y.stride,
-                                   .xBC_stride = m->xBC.stride,
-                                   .dt_stride = m->dt.stride,
-                                   .g_stride = m->g.stride,
-                                   .state_stride = m->state.stride,
+                                   .y_stride = m->rule.y.stride,
+                                   .xBC_stride = m->rule.xBC.stride,
+                                   .dt_stride = m->rule.dt.stride,
+                                   .g_stride = m->rule.g.stride,
+                                   .state_stride = m->rule.state.stride,
                                    .low = in->low,
                                    .high = in->high,
                                    .has_gate = gate.buffer != NULL,
                                    .gate_stride = gate.stride};
-  const enum kernel_id id = m->step ? kernel_variant(FAMILY_mamba2_step, m->y.dtype) : KERNEL_mamba2;
-  vulkan_dispatch(c, id, spec, bindings, &args, (struct grid){divide_up(a->P, columns), a->heads, m->sequences.rows},
-                  5ull * m->xBC.rows * a->heads * a->N * a->P);
+  const enum kernel_id id = m->step ? kernel_variant(FAMILY_mamba2_step, m->rule.y.dtype) : KERNEL_mamba2;
+  vulkan_dispatch(c, id, spec, bindings, &args,
+                  (struct grid){divide_up(a->P, columns), a->heads, m->rule.sequences.rows},
+                  5ull * m->rule.xBC.rows * a->heads * a->N * a->P);
 }
 
 // ---------------------------------------------------------------- chunkwise
@@ -144,29 +145,29 @@ enum dtype vulkan_mamba2_dtype(const struct recorder *c, const struct mamba2 *ru
 }
 
 static struct mamba2_chunk_args chunk_args(const struct mamba2_call *m) {
-  return (struct mamba2_chunk_args){.B = m->sequences.rows,
-                                    .heads = m->a.heads,
-                                    .groups = m->a.groups,
-                                    .D_per_element = m->a.D_per_element,
-                                    .y_stride = m->y.stride,
-                                    .xBC_stride = m->xBC.stride,
-                                    .dt_stride = m->dt.stride,
-                                    .g_stride = m->g.stride,
-                                    .state_stride = m->state.stride};
+  return (struct mamba2_chunk_args){.B = m->rule.sequences.rows,
+                                    .heads = m->rule.a.heads,
+                                    .groups = m->rule.a.groups,
+                                    .D_per_element = m->rule.a.D_per_element,
+                                    .y_stride = m->rule.y.stride,
+                                    .xBC_stride = m->rule.xBC.stride,
+                                    .dt_stride = m->rule.dt.stride,
+                                    .g_stride = m->rule.g.stride,
+                                    .state_stride = m->rule.state.stride};
 }
 
 // Bindings that all kernels of chunks share.
 static void bind_chunks(const struct mamba2_call *m, struct binding states, struct binding *bindings) {
   bindings[MAMBA2_CHUNK_STATES] = states;
-  bindings[MAMBA2_CHUNK_XBC] = vulkan_bind(m->xBC, m->xBC);
-  bindings[MAMBA2_CHUNK_DT] = vulkan_bind(m->dt, m->xBC);
-  bindings[MAMBA2_CHUNK_G] = vulkan_bind(m->g, m->xBC);
-  bindings[MAMBA2_CHUNK_SEQUENCES] = vulkan_bind(m->sequences, m->xBC);
+  bindings[MAMBA2_CHUNK_XBC] = vulkan_bind(m->rule.xBC, m->rule.xBC);
+  bindings[MAMBA2_CHUNK_DT] = vulkan_bind(m->rule.dt, m->rule.xBC);
+  bindings[MAMBA2_CHUNK_G] = vulkan_bind(m->rule.g, m->rule.xBC);
+  bindings[MAMBA2_CHUNK_SEQUENCES] = vulkan_bind(m->rule.sequences, m->rule.xBC);
 }
 
 static void chunk_state(struct recorder *c, const struct mamba2_call *m, uint32_t C, struct binding states,
                         uint32_t chunks) {
-  const struct mamba2_args *a = &m->a;
+  const struct mamba2_args *a = &m->rule.a;
   const uint32_t lanes = vulkan_plan(c)->block_lanes;
   const uint32_t spec[MAMBA2_CHUNK_STATE_SPECS] = {[MAMBA2_CHUNK_STATE_SPEC_LANES] = lanes,
                                                    [MAMBA2_CHUNK_STATE_SPEC_C] = C,
@@ -178,53 +179,54 @@ static void chunk_state(struct recorder *c, const struct mamba2_call *m, uint32_
   const struct mamba2_chunk_args args = chunk_args(m);
   vulkan_dispatch(c, KERNEL_mamba2_chunk_state, spec, bindings, &args,
                   (struct grid){chunks, a->heads, divide_up(divide_up(a->N, 4) * divide_up(a->P, 4), lanes)},
-                  2ull * m->xBC.rows * a->heads * a->N * a->P);
+                  2ull * m->rule.xBC.rows * a->heads * a->N * a->P);
 }
 
 static void chunk_pass(struct recorder *c, const struct mamba2_call *m, const struct chunk_form *f,
                        struct binding states) {
-  const struct mamba2_args *a = &m->a;
+  const struct mamba2_args *a = &m->rule.a;
   const uint32_t lanes = min32(vulkan_plan(c)->block_lanes, 64);
   const uint32_t spec[MAMBA2_CHUNK_PASS_SPECS] = {
       [MAMBA2_CHUNK_PASS_SPEC_LANES] = lanes, [MAMBA2_CHUNK_PASS_SPEC_HALVES] = f->matrices};
-  const struct binding bindings[MAMBA2_CHUNK_PASS_BINDINGS] = {[MAMBA2_CHUNK_PASS_STATES] = states,
-                                                               [MAMBA2_CHUNK_PASS_STATE] = vulkan_bind(m->state, m->y),
-                                                               [MAMBA2_CHUNK_PASS_SEQUENCES] =
-                                                                   vulkan_bind(m->sequences, m->xBC)};
+  const struct binding bindings[MAMBA2_CHUNK_PASS_BINDINGS] = {
+      [MAMBA2_CHUNK_PASS_STATES] = states,
+      [MAMBA2_CHUNK_PASS_STATE] = vulkan_bind(m->rule.state, m->rule.y),
+      [MAMBA2_CHUNK_PASS_SEQUENCES] = vulkan_bind(m->rule.sequences, m->rule.xBC)};
   const struct mamba2_chunk_pass_args args = {.C = f->C,
                                               .heads = a->heads,
                                               .N = a->N,
                                               .P = a->P,
                                               .rows = f->rows,
                                               .fours = f->fours,
-                                              .state_stride = m->state.stride};
+                                              .state_stride = m->rule.state.stride};
   vulkan_dispatch(c, KERNEL_mamba2_chunk_pass, spec, bindings, &args,
-                  (struct grid){divide_up(f->rows * f->fours, lanes), a->heads, m->sequences.rows},
-                  2ull * m->xBC.rows / args.C * a->heads * a->N * a->P);
+                  (struct grid){divide_up(f->rows * f->fours, lanes), a->heads, m->rule.sequences.rows},
+                  2ull * m->rule.xBC.rows / args.C * a->heads * a->N * a->P);
 }
 
 static void chunk_output(struct recorder *c, const struct mamba2_call *m, uint32_t C, struct binding states,
                          uint32_t chunks) {
-  const struct mamba2_args *a = &m->a;
+  const struct mamba2_args *a = &m->rule.a;
   const uint32_t spec[MAMBA2_CHUNK_OUTPUT_SPECS] = {[MAMBA2_CHUNK_OUTPUT_SPEC_LANES] =
                                                         min32(vulkan_plan(c)->lanes, 128),
                                                     [MAMBA2_CHUNK_OUTPUT_SPEC_C] = C,
                                                     [MAMBA2_CHUNK_OUTPUT_SPEC_N] = a->N,
                                                     [MAMBA2_CHUNK_OUTPUT_SPEC_P] = a->P,
                                                     [MAMBA2_CHUNK_OUTPUT_SPEC_ALIGNED] = m->aligned};
-  struct binding bindings[MAMBA2_CHUNK_OUTPUT_BINDINGS] = {
-      [MAMBA2_CHUNK_OUTPUT_Y] = vulkan_bind(m->y, m->y), [MAMBA2_CHUNK_OUTPUT_D] = vulkan_bind(m->D, m->xBC)};
+  struct binding bindings[MAMBA2_CHUNK_OUTPUT_BINDINGS] = {[MAMBA2_CHUNK_OUTPUT_Y] = vulkan_bind(m->rule.y, m->rule.y),
+                                                           [MAMBA2_CHUNK_OUTPUT_D] =
+                                                               vulkan_bind(m->rule.D, m->rule.xBC)};
   bind_chunks(m, states, bindings);
   const struct mamba2_chunk_args args = chunk_args(m);
   vulkan_dispatch(c, KERNEL_mamba2_chunk_output, spec, bindings, &args, (struct grid){chunks, a->heads, 1},
-                  2ull * m->xBC.rows * a->heads * ((uint64_t)a->N * a->P + C / 2 * (a->N + a->P)));
+                  2ull * m->rule.xBC.rows * a->heads * ((uint64_t)a->N * a->P + C / 2 * (a->N + a->P)));
 }
 
 // ---------------------------------------------------------------- chunks on cooperative matrices
 
 static void matrix_chunks(struct recorder *c, const struct mamba2_call *m, const struct chunk_form *f,
                           struct binding states, uint32_t chunks) {
-  const struct mamba2_args *a = &m->a;
+  const struct mamba2_args *a = &m->rule.a;
   const struct plan *plan = vulkan_plan(c);
   const uint32_t spec[MAMBA2_MATRIX_SPECS] = {[MAMBA2_MATRIX_SPEC_LANES] = f->p.lanes,
                                               [MAMBA2_MATRIX_SPEC_SUBGROUP] = plan->matrix_lanes,
@@ -236,21 +238,22 @@ static void matrix_chunks(struct recorder *c, const struct mamba2_call *m, const
                                               [MAMBA2_MATRIX_SPEC_P] = a->P,
                                               [MAMBA2_MATRIX_SPEC_HEADS] = f->p.heads,
                                               [MAMBA2_MATRIX_SPEC_ALIGNED] = m->aligned,
-                                              [MAMBA2_MATRIX_SPEC_FOURS] = a->P % 4 == 0 && m->y.stride % 4 == 0,
+                                              [MAMBA2_MATRIX_SPEC_FOURS] = a->P % 4 == 0 && m->rule.y.stride % 4 == 0,
                                               [MAMBA2_MATRIX_SPEC_LOCKSTEP] = f->p.lockstep};
-  struct binding in[MAMBA2_MATRIX_STATE_BINDINGS] = {[MAMBA2_MATRIX_STATE_STATE] = vulkan_bind(m->state, m->y)};
-  struct binding out[MAMBA2_MATRIX_OUTPUT_BINDINGS] = {
-      [MAMBA2_MATRIX_OUTPUT_Y] = vulkan_bind(m->y, m->y), [MAMBA2_MATRIX_OUTPUT_D] = vulkan_bind(m->D, m->xBC)};
+  struct binding in[MAMBA2_MATRIX_STATE_BINDINGS] = {[MAMBA2_MATRIX_STATE_STATE] =
+                                                         vulkan_bind(m->rule.state, m->rule.y)};
+  struct binding out[MAMBA2_MATRIX_OUTPUT_BINDINGS] = {[MAMBA2_MATRIX_OUTPUT_Y] = vulkan_bind(m->rule.y, m->rule.y),
+                                                       [MAMBA2_MATRIX_OUTPUT_D] = vulkan_bind(m->rule.D, m->rule.xBC)};
   bind_chunks(m, states, in);
   bind_chunks(m, states, out);
   const struct mamba2_chunk_args args = chunk_args(m);
-  const uint64_t states_operations = 2ull * m->xBC.rows * a->heads * a->N * a->P;
+  const uint64_t states_operations = 2ull * m->rule.xBC.rows * a->heads * a->N * a->P;
   vulkan_dispatch(c, KERNEL_mamba2_matrix_state, spec, in, &args, (struct grid){chunks, f->p.across, 1},
                   states_operations);
   chunk_pass(c, m, f, states);
-  vulkan_dispatch(c, kernel_variant(FAMILY_mamba2_matrix_output, m->y.dtype), spec, out, &args,
+  vulkan_dispatch(c, kernel_variant(FAMILY_mamba2_matrix_output, m->rule.y.dtype), spec, out, &args,
                   (struct grid){chunks, f->p.across, 1},
-                  states_operations + m->xBC.rows * a->heads * f->C * (uint64_t)(a->N + a->P));
+                  states_operations + m->rule.xBC.rows * a->heads * f->C * (uint64_t)(a->N + a->P));
 }
 
 // ---------------------------------------------------------------- operations
@@ -260,15 +263,7 @@ static bool aligned(struct tensor xBC, const struct mamba2_args *a) {
 }
 
 void vulkan_mamba2(struct recorder *c, const struct mamba2 *rule, struct tensor scratch) {
-  const struct mamba2_call m = {.y = rule->y,
-                                .xBC = rule->xBC,
-                                .dt = rule->dt,
-                                .g = rule->g,
-                                .D = rule->D,
-                                .state = rule->state,
-                                .sequences = rule->sequences,
-                                .a = rule->a,
-                                .aligned = aligned(rule->xBC, &rule->a)};
+  const struct mamba2_call m = {.rule = *rule, .aligned = aligned(rule->xBC, &rule->a)};
   struct chunk_form f;
   const uint32_t chunks = chunks_of(c, rule, tensor_bytes(&scratch), &f);
   if (!chunks) {
@@ -292,15 +287,9 @@ bool vulkan_steps_mamba2(const struct recorder *c, const struct mamba2 *rule) {
 
 void vulkan_mamba2_step(struct recorder *c, const struct mamba2_step *s) {
   const struct mamba2 *rule = s->rule;
-  const struct mamba2_call m = {.y = s->y,
-                                .xBC = rule->xBC,
-                                .dt = s->inputs->raw,
-                                .g = s->inputs->A_log,
-                                .D = rule->D,
-                                .state = rule->state,
-                                .sequences = rule->sequences,
-                                .a = rule->a,
-                                .aligned = aligned(rule->xBC, &rule->a),
-                                .step = s};
+  struct mamba2_call m = {.rule = *rule, .aligned = aligned(rule->xBC, &rule->a), .step = s};
+  m.rule.y = s->y;
+  m.rule.dt = s->inputs->raw;
+  m.rule.g = s->inputs->A_log;
   recurrent(c, &m);
 }

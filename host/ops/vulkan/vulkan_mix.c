@@ -167,7 +167,7 @@ static struct deal deal_rows(const struct plan_rules *plan, const struct delta_a
 
 static void recurrent(struct recorder *c, const struct delta_call *d) {
   enum { STAGED = 2048 }; // elements of q, k and masks in shared memory (8 KiB), unless one token needs more
-  const struct delta_args *a = &d->a;
+  const struct delta_args *a = &d->rule.a;
   const uint32_t r = max32(a->r, 1);
   const struct deal p = deal_rows(vulkan_rules(c), a, r);
   const uint32_t padded = r * p.sub * divide_up(divide_up(a->Dk / r, p.sub), 4) * 4;
@@ -182,28 +182,29 @@ static void recurrent(struct recorder *c, const struct delta_call *d) {
                                            [DELTA_RULE_SPEC_BLOCK] = max32(min32(STAGED / token, 16), 1),
                                            [DELTA_RULE_SPEC_ALIGNED] = d->aligned,
                                            [DELTA_RULE_SPEC_NONNEG] = r > 1 ? a->nonneg : HH_NONNEG_GIVEN};
-  const struct binding bindings[DELTA_RULE_BINDINGS] = {[DELTA_RULE_O] = vulkan_bind(d->o, d->o),
-                                                        [DELTA_RULE_QKV] = vulkan_bind(d->qkv, d->qkv),
-                                                        [DELTA_RULE_BETA] = vulkan_bind(d->beta, d->qkv),
-                                                        [DELTA_RULE_G] = vulkan_bind(d->g, d->qkv),
-                                                        [DELTA_RULE_MASK] = vulkan_bind(d->mask, d->qkv),
-                                                        [DELTA_RULE_STATE] = vulkan_bind(d->state, d->o),
-                                                        [DELTA_RULE_SEQUENCES] = vulkan_bind(d->sequences, d->qkv)};
+  const struct binding bindings[DELTA_RULE_BINDINGS] = {[DELTA_RULE_O] = vulkan_bind(d->rule.o, d->rule.o),
+                                                        [DELTA_RULE_QKV] = vulkan_bind(d->rule.qkv, d->rule.qkv),
+                                                        [DELTA_RULE_BETA] = vulkan_bind(d->rule.beta, d->rule.qkv),
+                                                        [DELTA_RULE_G] = vulkan_bind(d->rule.g, d->rule.qkv),
+                                                        [DELTA_RULE_MASK] = vulkan_bind(d->rule.mask, d->rule.qkv),
+                                                        [DELTA_RULE_STATE] = vulkan_bind(d->rule.state, d->rule.o),
+                                                        [DELTA_RULE_SEQUENCES] =
+                                                            vulkan_bind(d->rule.sequences, d->rule.qkv)};
   const struct delta_rule_args args = {.H = a->H,
                                        .Hv = a->Hv,
                                        .Dv = a->Dv,
                                        .gated = a->gated,
                                        .scale = a->scale,
-                                       .o_stride = d->o.stride,
-                                       .qkv_stride = d->qkv.stride,
-                                       .beta_stride = d->beta.stride,
-                                       .g_stride = d->g.stride,
-                                       .mask_stride = a->fixed_mask ? 0 : d->mask.stride,
-                                       .state_stride = d->state.stride};
+                                       .o_stride = d->rule.o.stride,
+                                       .qkv_stride = d->rule.qkv.stride,
+                                       .beta_stride = d->rule.beta.stride,
+                                       .g_stride = d->rule.g.stride,
+                                       .mask_stride = a->fixed_mask ? 0 : d->rule.mask.stride,
+                                       .state_stride = d->rule.state.stride};
   const uint64_t products = (uint64_t)a->Dk * (2 * a->n + 1) + (r > 1 ? r * r : 0);
   vulkan_dispatch(c, KERNEL_delta_rule, spec, bindings, &args,
-                  (struct grid){divide_up(a->Dv, p.columns), a->Hv, d->sequences.rows},
-                  2ull * d->qkv.rows * a->Hv * a->Dv * products);
+                  (struct grid){divide_up(a->Dv, p.columns), a->Hv, d->rule.sequences.rows},
+                  2ull * d->rule.qkv.rows * a->Hv * a->Dv * products);
 }
 
 // Tiles of products that prepare computes: the lower triangle of A, and the part of P that the chunk's C / n tokens
@@ -249,7 +250,7 @@ struct delta_plan vulkan_plan_delta(const struct recorder *c, const struct delta
 
 static void chunk_prepare(struct recorder *c, const struct delta_call *d, const struct delta_chunks *s,
                           struct binding prepared) {
-  const struct delta_args *a = &d->a;
+  const struct delta_args *a = &d->rule.a;
   const uint32_t spec[DELTA_CHUNK_PREPARE_SPECS] = {[DELTA_CHUNK_PREPARE_SPEC_LANES] = s->prepare_lanes,
                                                     [DELTA_CHUNK_PREPARE_SPEC_C] = s->p.C,
                                                     [DELTA_CHUNK_PREPARE_SPEC_DK] = a->Dk,
@@ -257,28 +258,28 @@ static void chunk_prepare(struct recorder *c, const struct delta_call *d, const 
                                                     [DELTA_CHUNK_PREPARE_SPEC_SLAB] = s->p.slab,
                                                     [DELTA_CHUNK_PREPARE_SPEC_ALIGNED] = d->aligned,
                                                     [DELTA_CHUNK_PREPARE_SPEC_N] = a->n};
-  const struct binding qkv = vulkan_bind(d->qkv, d->qkv);
+  const struct binding qkv = vulkan_bind(d->rule.qkv, d->rule.qkv);
   const struct binding bindings[DELTA_CHUNK_PREPARE_BINDINGS] = {
       [DELTA_CHUNK_PREPARE_PREPARED] = prepared,
       [DELTA_CHUNK_PREPARE_QKV] = qkv,
-      [DELTA_CHUNK_PREPARE_BETA] = vulkan_bind(d->beta, d->qkv),
-      [DELTA_CHUNK_PREPARE_G] = vulkan_bind(d->g, d->qkv),
-      [DELTA_CHUNK_PREPARE_SEQUENCES] = vulkan_bind(d->sequences, d->qkv)};
-  const struct delta_chunk_prepare_args args = {.B = d->sequences.rows,
+      [DELTA_CHUNK_PREPARE_BETA] = vulkan_bind(d->rule.beta, d->rule.qkv),
+      [DELTA_CHUNK_PREPARE_G] = vulkan_bind(d->rule.g, d->rule.qkv),
+      [DELTA_CHUNK_PREPARE_SEQUENCES] = vulkan_bind(d->rule.sequences, d->rule.qkv)};
+  const struct delta_chunk_prepare_args args = {.B = d->rule.sequences.rows,
                                                 .H = a->H,
                                                 .Hv = a->Hv,
                                                 .gated = a->gated,
                                                 .scale = a->scale,
-                                                .qkv_stride = d->qkv.stride,
-                                                .beta_stride = d->beta.stride,
-                                                .g_stride = d->g.stride};
+                                                .qkv_stride = d->rule.qkv.stride,
+                                                .beta_stride = d->rule.beta.stride,
+                                                .g_stride = d->rule.g.stride};
   vulkan_dispatch(c, KERNEL_delta_chunk_prepare, spec, bindings, &args, (struct grid){s->chunks, a->Hv, 1},
-                  2ull * d->qkv.rows * a->n * a->Hv * s->p.C * (a->Dk + s->p.C / 6));
+                  2ull * d->rule.qkv.rows * a->n * a->Hv * s->p.C * (a->Dk + s->p.C / 6));
 }
 
 static void chunk_scan(struct recorder *c, const struct delta_call *d, const struct delta_chunks *s,
                        struct binding prepared) {
-  const struct delta_args *a = &d->a;
+  const struct delta_args *a = &d->rule.a;
   const uint32_t spec[DELTA_CHUNK_SCAN_SPECS] = {
       [DELTA_CHUNK_SCAN_SPEC_LANES] = s->p.C / s->p.sub_t * (s->p.columns / s->p.sub_c) * s->p.groups,
       [DELTA_CHUNK_SCAN_SPEC_C] = s->p.C,
@@ -289,45 +290,37 @@ static void chunk_scan(struct recorder *c, const struct delta_call *d, const str
       [DELTA_CHUNK_SCAN_SPEC_SUB_K] = s->p.sub_k,
       [DELTA_CHUNK_SCAN_SPEC_GROUPS] = s->p.groups,
       [DELTA_CHUNK_SCAN_SPEC_ALIGNED] =
-          d->aligned && a->Dv % 4 == 0 && d->o.stride % 4 == 0 && d->state.stride % 4 == 0,
+          d->aligned && a->Dv % 4 == 0 && d->rule.o.stride % 4 == 0 && d->rule.state.stride % 4 == 0,
       [DELTA_CHUNK_SCAN_SPEC_N] = a->n};
-  const struct binding qkv = vulkan_bind(d->qkv, d->qkv), o = vulkan_bind(d->o, d->o);
-  const struct binding state = vulkan_bind(d->state, d->o);
+  const struct binding qkv = vulkan_bind(d->rule.qkv, d->rule.qkv), o = vulkan_bind(d->rule.o, d->rule.o);
+  const struct binding state = vulkan_bind(d->rule.state, d->rule.o);
   const struct binding bindings[DELTA_CHUNK_SCAN_BINDINGS] = {[DELTA_CHUNK_SCAN_O] = o,
                                                               [DELTA_CHUNK_SCAN_QKV] = qkv,
                                                               [DELTA_CHUNK_SCAN_PREPARED] = prepared,
                                                               [DELTA_CHUNK_SCAN_STATE] = state,
                                                               [DELTA_CHUNK_SCAN_SEQUENCES] =
-                                                                  vulkan_bind(d->sequences, d->qkv)};
+                                                                  vulkan_bind(d->rule.sequences, d->rule.qkv)};
   const struct delta_chunk_scan_args args = {.H = a->H,
                                              .Hv = a->Hv,
                                              .Dv = a->Dv,
                                              .scale = a->scale,
-                                             .o_stride = d->o.stride,
-                                             .qkv_stride = d->qkv.stride,
-                                             .state_stride = d->state.stride};
+                                             .o_stride = d->rule.o.stride,
+                                             .qkv_stride = d->rule.qkv.stride,
+                                             .state_stride = d->rule.state.stride};
   vulkan_dispatch(c, KERNEL_delta_chunk_scan, spec, bindings, &args,
-                  (struct grid){divide_up(a->Dv, s->p.columns), a->Hv, d->sequences.rows},
-                  2ull * d->qkv.rows * a->Hv * a->Dv * ((2 * a->n + 1) * a->Dk + a->n * s->p.C));
+                  (struct grid){divide_up(a->Dv, s->p.columns), a->Hv, d->rule.sequences.rows},
+                  2ull * d->rule.qkv.rows * a->Hv * a->Dv * ((2 * a->n + 1) * a->Dk + a->n * s->p.C));
 }
 
 void vulkan_delta_rule(struct recorder *c, const struct delta_rule *rule, struct tensor scratch) {
   const struct delta_args *a = &rule->a;
-  const struct delta_call d = {.o = rule->o,
-                               .qkv = rule->qkv,
-                               .beta = rule->beta,
-                               .g = rule->g,
-                               .mask = rule->mask,
-                               .state = rule->state,
-                               .sequences = rule->sequences,
-                               .scratch = scratch,
-                               .a = *a,
-                               .aligned = a->Dk / max32(a->r, 1) % 4 == 0 && rule->qkv.stride % 4 == 0};
+  const struct delta_call d = {
+      .rule = *rule, .scratch = scratch, .aligned = a->Dk / max32(a->r, 1) % 4 == 0 && rule->qkv.stride % 4 == 0};
   const struct delta_plan p = vulkan_plan_delta(c, rule, tensor_bytes(&scratch));
   struct binding prepared = vulkan_bind(scratch, rule->o);
   prepared.bytes = p.bytes;
   assert(a->r <= 1 || (a->n == 1 && a->r <= HH_MOST && a->Dk % a->r == 0));
-  assert(p.way == DELTA_ON_MATRICES || (d.qkv.dtype == DTYPE_F32 && d.o.dtype == DTYPE_F32));
+  assert(p.way == DELTA_ON_MATRICES || (d.rule.qkv.dtype == DTYPE_F32 && d.rule.o.dtype == DTYPE_F32));
   if (p.way == DELTA_ON_MATRICES) {
     vulkan_delta_matrix(c, &d, &p.matrix);
   } else if (p.way == DELTA_BY_TOKENS) {
