@@ -1,4 +1,4 @@
-// delta_matrix_prepare.h: contract of delta_matrix_prepare.comp.
+// delta_matrix_prepare.h: contract of delta_matrix_prepare.comp, and what hh_matrix_prepare.comp shares of it.
 #ifndef DELTA_MATRIX_PREPARE_H
 #define DELTA_MATRIX_PREPARE_H
 #include "delta_matrix.h"
@@ -30,6 +30,7 @@ struct delta_matrix_prepare_args {
   uint qkv_stride;
   uint beta_stride;
   uint g_stride;
+  uint mask_stride; // of Head-in-Head; 0: one row serves every token
 };
 ARGS(delta_matrix_prepare_args)
 #endif

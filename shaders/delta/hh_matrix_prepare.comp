@@ -31,14 +31,14 @@ layout(constant_id = HH_MATRIX_PREPARE_SPEC_D) const uint D = 32;
 layout(constant_id = HH_MATRIX_PREPARE_SPEC_SLAB) const uint SLAB = 128;
 layout(constant_id = HH_MATRIX_PREPARE_SPEC_UNIT) const uint UNIT = 8;
 layout(constant_id = HH_MATRIX_PREPARE_SPEC_NONNEG) const uint NONNEG = HH_GIVEN;
-layout(set = 0, binding = HH_MATRIX_PREPARE_PREPARED) restrict writeonly buffer prepared_block { uvec4 prepared[]; };
-layout(set = 0, binding = HH_MATRIX_PREPARE_BETA) restrict readonly buffer beta_block { float beta[]; };
-layout(set = 0, binding = HH_MATRIX_PREPARE_G) restrict readonly buffer g_block { float g[]; };
+layout(set = 0, binding = DELTA_MATRIX_PREPARE_PREPARED) restrict writeonly buffer prepared_block { uvec4 prepared[]; };
+layout(set = 0, binding = DELTA_MATRIX_PREPARE_BETA) restrict readonly buffer beta_block { float beta[]; };
+layout(set = 0, binding = DELTA_MATRIX_PREPARE_G) restrict readonly buffer g_block { float g[]; };
 layout(set = 0, binding = HH_MATRIX_PREPARE_MASK) restrict readonly buffer mask_block { float mask[]; };
-layout(set = 0, binding = HH_MATRIX_PREPARE_SEQUENCES) restrict readonly buffer sequences_block {
+layout(set = 0, binding = DELTA_MATRIX_PREPARE_SEQUENCES) restrict readonly buffer sequences_block {
   sequence sequences[];
 };
-#define QKV_BINDING HH_MATRIX_PREPARE_QKV
+#define QKV_BINDING DELTA_MATRIX_PREPARE_QKV
 #include "delta_matrix_load.glsl"
 #include "hh_mask.glsl"
 

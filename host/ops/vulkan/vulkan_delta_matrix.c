@@ -76,11 +76,31 @@ uint64_t vulkan_delta_matrix_bytes(const struct device *device, const struct pla
   return most + maps_bytes(&device->plan, p, B, a) + reach_bytes(p, T, a);
 }
 
-// Binds qkv for prepare, which reads only q and k.
-static struct binding bind_keys(const struct delta_call *d, uint32_t pitch) {
-  struct binding keys = bind_words(d->rule.qkv);
-  keys.touched = dtype_bytes(d->rule.qkv.dtype, (uint64_t)d->rule.qkv.rows * d->rule.a.H * (1 + d->rule.a.n) * pitch);
-  return keys;
+// What both kernels of prepare bind; of qkv they read only q and k.
+static void bind_prepare(const struct delta_call *d, struct binding prepared, struct binding *bindings) {
+  const struct delta_rule *r = &d->rule;
+  struct binding keys = bind_words(r->qkv);
+  keys.touched =
+      dtype_bytes(r->qkv.dtype, (uint64_t)r->qkv.rows * r->a.H * (1 + r->a.n) * key_pitch(r->qkv.dtype, r->a.Dk));
+  bindings[DELTA_MATRIX_PREPARE_PREPARED] = prepared;
+  bindings[DELTA_MATRIX_PREPARE_QKV] = keys;
+  bindings[DELTA_MATRIX_PREPARE_BETA] = vulkan_bind(r->beta, r->qkv);
+  bindings[DELTA_MATRIX_PREPARE_G] = vulkan_bind(r->g, r->qkv);
+  bindings[DELTA_MATRIX_PREPARE_SEQUENCES] = vulkan_bind(r->sequences, r->qkv);
+}
+
+static struct delta_matrix_prepare_args prepare_args(const struct delta_rule *r) {
+  const struct delta_args *a = &r->a;
+  return (struct delta_matrix_prepare_args){.B = r->sequences.rows,
+                                            .H = a->H,
+                                            .Hv = a->Hv,
+                                            .pitch = key_pitch(r->qkv.dtype, a->Dk),
+                                            .gated = a->gated,
+                                            .scale = a->scale,
+                                            .qkv_stride = r->qkv.stride,
+                                            .beta_stride = r->beta.stride,
+                                            .g_stride = r->g.stride,
+                                            .mask_stride = a->fixed_mask ? 0 : r->mask.stride};
 }
 
 static void prepare(struct recorder *c, const struct delta_call *d, const struct plan_delta_matrix *p,
@@ -100,22 +120,9 @@ static void prepare(struct recorder *c, const struct delta_call *d, const struct
       [DELTA_MATRIX_PREPARE_SPEC_SLAB] = p->slab,
       [DELTA_MATRIX_PREPARE_SPEC_UNIT] = unit_of(pitch, d->rule.qkv.stride),
       [DELTA_MATRIX_PREPARE_SPEC_EDGES] = pitch != p->Dk || p->Dk % p->slab != 0};
-  const struct binding qkv = bind_keys(d, pitch);
-  const struct binding bindings[DELTA_MATRIX_PREPARE_BINDINGS] = {
-      [DELTA_MATRIX_PREPARE_PREPARED] = prepared,
-      [DELTA_MATRIX_PREPARE_QKV] = qkv,
-      [DELTA_MATRIX_PREPARE_BETA] = vulkan_bind(d->rule.beta, d->rule.qkv),
-      [DELTA_MATRIX_PREPARE_G] = vulkan_bind(d->rule.g, d->rule.qkv),
-      [DELTA_MATRIX_PREPARE_SEQUENCES] = vulkan_bind(d->rule.sequences, d->rule.qkv)};
-  const struct delta_matrix_prepare_args args = {.B = d->rule.sequences.rows,
-                                                 .H = a->H,
-                                                 .Hv = a->Hv,
-                                                 .pitch = pitch,
-                                                 .gated = a->gated,
-                                                 .scale = a->scale,
-                                                 .qkv_stride = d->rule.qkv.stride,
-                                                 .beta_stride = d->rule.beta.stride,
-                                                 .g_stride = d->rule.g.stride};
+  struct binding bindings[DELTA_MATRIX_PREPARE_BINDINGS];
+  bind_prepare(d, prepared, bindings);
+  const struct delta_matrix_prepare_args args = prepare_args(&d->rule);
   enum kernel_id id = kernel_variant(FAMILY_delta_matrix_prepare, d->rule.qkv.dtype);
   vulkan_dispatch(c, id, spec, bindings, &args, (struct grid){a->Hv, chunks, 1},
                   2ull * d->rule.qkv.rows * a->Hv * p->C * ((a->n + 1) * a->Dk + a->n * p->C / 6));
@@ -138,24 +145,10 @@ static void hh_prepare(struct recorder *c, const struct delta_call *d, const str
                                                   [HH_MATRIX_PREPARE_SPEC_SLAB] = p->slab,
                                                   [HH_MATRIX_PREPARE_SPEC_UNIT] = unit_of(pitch, d->rule.qkv.stride),
                                                   [HH_MATRIX_PREPARE_SPEC_NONNEG] = a->nonneg};
-  const struct binding qkv = bind_keys(d, pitch);
-  const struct binding bindings[HH_MATRIX_PREPARE_BINDINGS] = {
-      [HH_MATRIX_PREPARE_PREPARED] = prepared,
-      [HH_MATRIX_PREPARE_QKV] = qkv,
-      [HH_MATRIX_PREPARE_BETA] = vulkan_bind(d->rule.beta, d->rule.qkv),
-      [HH_MATRIX_PREPARE_G] = vulkan_bind(d->rule.g, d->rule.qkv),
-      [HH_MATRIX_PREPARE_MASK] = vulkan_bind(d->rule.mask, d->rule.qkv),
-      [HH_MATRIX_PREPARE_SEQUENCES] = vulkan_bind(d->rule.sequences, d->rule.qkv)};
-  const struct hh_matrix_prepare_args args = {.B = d->rule.sequences.rows,
-                                              .H = a->H,
-                                              .Hv = a->Hv,
-                                              .pitch = pitch,
-                                              .gated = a->gated,
-                                              .scale = a->scale,
-                                              .qkv_stride = d->rule.qkv.stride,
-                                              .beta_stride = d->rule.beta.stride,
-                                              .g_stride = d->rule.g.stride,
-                                              .mask_stride = a->fixed_mask ? 0 : d->rule.mask.stride};
+  struct binding bindings[HH_MATRIX_PREPARE_BINDINGS];
+  bind_prepare(d, prepared, bindings);
+  bindings[HH_MATRIX_PREPARE_MASK] = vulkan_bind(d->rule.mask, d->rule.qkv);
+  const struct delta_matrix_prepare_args args = prepare_args(&d->rule);
   enum kernel_id id = kernel_variant(FAMILY_hh_matrix_prepare, d->rule.qkv.dtype);
   vulkan_dispatch(c, id, spec, bindings, &args, (struct grid){a->Hv, chunks, 1},
                   2ull * d->rule.qkv.rows * a->Hv * tokens_of(p, a) * (2 * a->Dk + p->C * (p->r + 1) / 2));
