@@ -5,9 +5,8 @@
 // an H200 such a barrier costs about 2 us, where a full one costs 5. Barriers of single buffers gain nothing on the
 // GPUs we know.
 //
-// A barrier is placed before a dispatch that conflicts with an earlier dispatch since
-// the last barrier. A command buffer begins with a barrier against earlier work, and ends with one that makes its
-// writes visible to the host.
+// A barrier is placed before a dispatch that conflicts with an earlier dispatch since the last barrier. A command
+// buffer begins with a barrier against earlier work, and ends with one that makes its writes visible to the host.
 #include "commands.h"
 
 #include "hazard.h"
