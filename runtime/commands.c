@@ -1,10 +1,12 @@
-// commands: two slots, each a command buffer with its fence, descriptor sets and time stamps. A replayed recording uses
-// the first; a streamed one alternates, so that the host records one while the device runs the other.
+// commands: two submissions, each a command buffer with its fence, descriptor sets and time stamps. A replayed
+// recording uses the first. A streamed one takes turns, so that the host records one while the device runs the other.
 //
-// Barriers are global: compute -> compute, shader writes -> shader reads and writes. Barriers of single buffers bring
-// nothing on the GPUs we know, and one of the narrowest kind costs about 2 us where a full one costs 5 (H200). One goes
-// before a dispatch that conflicts with any since the last. A command buffer begins by seeing what came before it and
-// ends by showing the host what it wrote.
+// Barriers between dispatches are global and narrow: compute -> compute, shader writes -> shader reads and writes. On
+// an H200 such a barrier costs about 2 us, where a full one costs 5. Barriers of single buffers gain nothing on the
+// GPUs we know.
+//
+// A barrier is placed before a dispatch that conflicts with an earlier dispatch since the last barrier. A command
+// buffer begins with a barrier against earlier work, and ends with one that makes its writes visible to the host.
 #include "commands.h"
 
 #include "hazard.h"
@@ -15,9 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLOTS = 2 };
+enum { SUBMISSIONS = 2 };
 
-struct slot {
+struct submission {
   VkCommandPool pool;
   VkCommandBuffer cmd;
   VkFence fence;
@@ -35,21 +37,21 @@ struct commands {
   const atomic_bool *cancel;
   deltaic_status status; // the kept error
   char message[1024];
-  struct slot slot[SLOTS];
-  uint32_t now;                // slot that records, or that is replayed
-  uint64_t pending_operations; // recorded in this slot
+  struct submission submission[SUBMISSIONS];
+  uint32_t now;                // the submission that is recorded or replayed
+  uint64_t pending_operations; // recorded in this submission
   uint64_t pending_dispatches;
   struct ranges ranges; // since the last barrier
   VkPipeline bound;
   struct commands_counters counters;
-  uint64_t replay_ns; // about the shortest run of this recording, from submission to its end; 0: none yet
+  uint64_t replay_ns; // roughly the shortest time a replay of this recording has taken; 0: none yet
 
-  bool profile_next, profile; // asked for; of this recording
+  bool profile_next, profile; // wanted for the next recording; in force in this one
   bool busy_next, busy;       // the same for stamps at the ends of submissions
   struct stamp_sums sums;
 
   struct hazard_trace *trace;
-  uint32_t skip_next, skip_barrier; // of the next recording, of this one
+  uint32_t skip_next, skip_barrier; // wanted for the next recording; in force in this one
   uint32_t barriers;                // between dispatches of this recording
 };
 
@@ -71,48 +73,49 @@ static void fail_vk(struct commands *c, VkResult result, const char *what) {
 
 static bool failed(const struct commands *c) { return c->status != DELTAIC_OK; }
 
-// ---------------------------------------------------------------- slots
+// ---------------------------------------------------------------- submissions
 
-static VkResult slot_create(struct device *device, struct slot *slot) {
+static VkResult submission_create(struct device *device, struct submission *submission) {
   VkCommandPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
                                   .queueFamilyIndex = device->queue_family};
-  VkResult result = device->vk.vkCreateCommandPool(device->handle, &pool, NULL, &slot->pool);
+  VkResult result = device->vk.vkCreateCommandPool(device->handle, &pool, NULL, &submission->pool);
   if (result) return result;
   VkCommandBufferAllocateInfo cmd = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
-                                     .commandPool = slot->pool,
+                                     .commandPool = submission->pool,
                                      .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
                                      .commandBufferCount = 1};
-  result = device->vk.vkAllocateCommandBuffers(device->handle, &cmd, &slot->cmd);
+  result = device->vk.vkAllocateCommandBuffers(device->handle, &cmd, &submission->cmd);
   if (result) return result;
   VkFenceCreateInfo fence = {.sType = VK_STRUCTURE_TYPE_FENCE_CREATE_INFO};
-  return device->vk.vkCreateFence(device->handle, &fence, NULL, &slot->fence);
+  return device->vk.vkCreateFence(device->handle, &fence, NULL, &submission->fence);
 }
 
-static void slot_destroy(struct device *device, struct slot *slot) {
-  device->vk.vkDestroyFence(device->handle, slot->fence, NULL);
-  device->vk.vkDestroyCommandPool(device->handle, slot->pool, NULL);
+static void submission_destroy(struct device *device, struct submission *submission) {
+  device->vk.vkDestroyFence(device->handle, submission->fence, NULL);
+  device->vk.vkDestroyCommandPool(device->handle, submission->pool, NULL);
 }
 
-static void slot_free(struct device *device, struct slot *slot) {
-  if (!atomic_load(&device->silent)) slot_destroy(device, slot);
-  descriptors_free(&slot->descriptors, device);
-  stamps_free(&slot->stamps, device);
+static void submission_free(struct device *device, struct submission *submission) {
+  if (!atomic_load(&device->silent)) submission_destroy(device, submission);
+  descriptors_free(&submission->descriptors, device);
+  stamps_free(&submission->stamps, device);
 }
 
-// Waits until the slot's work is done. Only a lost device fails: then it may never end, and the slot is not used again.
-static deltaic_status slot_wait(struct commands *c, struct slot *slot) {
-  if (!slot->busy) return DELTAIC_OK;
-  slot->busy = false;
-  deltaic_status status = device_wait(c->device, slot->fence, c->mode == COMMANDS_REPLAY ? c->replay_ns : 0);
-  if (!status) stamps_collect(&slot->stamps, c->device, c->busy, &c->sums);
+// Waits until the submission's work is done. Fails only if the device is lost. Its work may then never end, so the
+// submission is not used again.
+static deltaic_status submission_wait(struct commands *c, struct submission *submission) {
+  if (!submission->busy) return DELTAIC_OK;
+  submission->busy = false;
+  deltaic_status status = device_wait(c->device, submission->fence, c->mode == COMMANDS_REPLAY ? c->replay_ns : 0);
+  if (!status) stamps_collect(&submission->stamps, c->device, c->busy, &c->sums);
   return status;
 }
 
-// Waits for all slots, also after a failure: what it returns is the first, the oldest slot's.
+// Waits for every submission even if one fails. Returns the first failure, oldest first.
 static deltaic_status wait_all(struct commands *c) {
   deltaic_status first = DELTAIC_OK;
-  for (uint32_t i = 1; i <= SLOTS; i++) {
-    deltaic_status status = slot_wait(c, &c->slot[(c->now + i) % SLOTS]);
+  for (uint32_t i = 1; i <= SUBMISSIONS; i++) {
+    deltaic_status status = submission_wait(c, &c->submission[(c->now + i) % SUBMISSIONS]);
     if (!first) first = status;
   }
   return first;
@@ -126,7 +129,7 @@ deltaic_status commands_create(struct device *device, struct commands **out) {
   if (!c) return fail_memory("a command recorder", sizeof *c);
   c->device = device;
   VkResult result = VK_SUCCESS;
-  for (int i = 0; i < SLOTS && !result; i++) result = slot_create(device, &c->slot[i]);
+  for (int i = 0; i < SUBMISSIONS && !result; i++) result = submission_create(device, &c->submission[i]);
   if (result) {
     status = device_fail(device, result, "a command recorder was made");
     commands_free(c);
@@ -141,7 +144,7 @@ void commands_free(struct commands *c) {
   struct device *device = c->device;
   wait_all(c);
   if (atomic_load(&device->lost)) device_idle(device); // a wait that failed may have left work behind
-  for (int i = 0; i < SLOTS; i++) slot_free(device, &c->slot[i]);
+  for (int i = 0; i < SUBMISSIONS; i++) submission_free(device, &c->submission[i]);
   free(c->ranges.items);
   free(c->sums.times);
   free(c);
@@ -152,7 +155,7 @@ void commands_free(struct commands *c) {
 static void barrier(struct commands *c, VkPipelineStageFlags from, VkAccessFlags wrote, VkPipelineStageFlags to,
                     VkAccessFlags uses) {
   VkMemoryBarrier memory = {.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER, .srcAccessMask = wrote, .dstAccessMask = uses};
-  c->device->vk.vkCmdPipelineBarrier(c->slot[c->now].cmd, from, to, 0, 1, &memory, 0, NULL, 0, NULL);
+  c->device->vk.vkCmdPipelineBarrier(c->submission[c->now].cmd, from, to, 0, 1, &memory, 0, NULL, 0, NULL);
 }
 
 static void barrier_between(struct commands *c) {
@@ -175,7 +178,7 @@ static void remember(struct commands *c, const struct kernel *kernel, const stru
 
 // ---------------------------------------------------------------- profiling
 
-// Kernels bind a range twice to see it as two types: it is moved once.
+// A kernel may bind one range twice, as two types; its bytes count once.
 static bool bound_before(const bool *used, const struct binding *bindings, uint32_t i) {
   for (uint32_t j = 0; j < i; j++)
     if (used[j] && bindings[j].buffer == bindings[i].buffer && bindings[j].offset == bindings[i].offset) return true;
@@ -212,42 +215,42 @@ size_t commands_times(struct commands *c, deltaic_kernel_time *times, size_t cap
 
 // ---------------------------------------------------------------- recording
 
-// Opens the slot `now`, which is not in flight.
-static void slot_begin(struct commands *c) {
+// Opens submission `now`, which is not in flight.
+static void submission_begin(struct commands *c) {
   struct device *device = c->device;
-  struct slot *slot = &c->slot[c->now];
-  descriptors_reset(&slot->descriptors, device);
-  slot->stamps.timed_count = 0;
+  struct submission *submission = &c->submission[c->now];
+  descriptors_reset(&submission->descriptors, device);
+  submission->stamps.timed_count = 0;
   c->ranges.count = 0;
   c->bound = VK_NULL_HANDLE;
   c->pending_operations = c->pending_dispatches = 0;
   VkCommandBufferBeginInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
   if (c->mode == COMMANDS_STREAM) info.flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT;
-  fail_vk(c, device->vk.vkResetCommandPool(device->handle, slot->pool, 0), "a recording was begun");
+  fail_vk(c, device->vk.vkResetCommandPool(device->handle, submission->pool, 0), "a recording was begun");
   if (failed(c)) return;
-  fail_vk(c, device->vk.vkBeginCommandBuffer(slot->cmd, &info), "a recording was begun");
+  fail_vk(c, device->vk.vkBeginCommandBuffer(submission->cmd, &info), "a recording was begun");
   if (failed(c)) return;
   c->recording = OPEN;
   c->counters.recordings++;
-  if (c->busy) commands_fail(c, stamps_begin(&slot->stamps, device, slot->cmd));
+  if (c->busy) commands_fail(c, stamps_begin(&submission->stamps, device, submission->cmd));
   barrier(c, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT | VK_PIPELINE_STAGE_HOST_BIT,
           VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT | VK_ACCESS_HOST_WRITE_BIT,
           VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT);
   if (c->trace) hazard_barrier(c->trace);
 }
 
-static void slot_end(struct commands *c) {
+static void submission_end(struct commands *c) {
   barrier(c, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_ACCESS_SHADER_WRITE_BIT, VK_PIPELINE_STAGE_HOST_BIT,
           VK_ACCESS_HOST_READ_BIT);
-  if (c->busy && !failed(c)) stamps_end(&c->slot[c->now].stamps, c->device, c->slot[c->now].cmd);
+  if (c->busy && !failed(c)) stamps_end(&c->submission[c->now].stamps, c->device, c->submission[c->now].cmd);
   c->recording = CLOSED;
-  fail_vk(c, c->device->vk.vkEndCommandBuffer(c->slot[c->now].cmd), "a recording was ended");
+  fail_vk(c, c->device->vk.vkEndCommandBuffer(c->submission[c->now].cmd), "a recording was ended");
 }
 
-static deltaic_status slot_submit(struct commands *c) {
-  struct slot *slot = &c->slot[c->now];
-  deltaic_status status = device_submit(c->device, slot->cmd, slot->fence);
-  slot->busy = !status;
+static deltaic_status submission_send(struct commands *c) {
+  struct submission *submission = &c->submission[c->now];
+  deltaic_status status = device_submit(c->device, submission->cmd, submission->fence);
+  submission->busy = !status;
   c->counters.submits += !status;
   return status;
 }
@@ -268,18 +271,18 @@ void commands_begin(struct commands *c, enum commands_mode mode, const atomic_bo
   c->skip_barrier = c->skip_next;
   c->skip_next = 0;
   commands_fail(c, device_check(c->device));
-  if (!failed(c)) slot_begin(c);
+  if (!failed(c)) submission_begin(c);
 }
 
-// Streaming: sends what is recorded and goes on in the other slot.
+// Streaming: sends what is recorded and goes on in the other submission.
 static void flush(struct commands *c) {
-  slot_end(c);
+  submission_end(c);
   if (!failed(c) && cancelled(c)) commands_fail(c, fail(DELTAIC_CANCELLED, "cancelled"));
-  if (!failed(c)) commands_fail(c, slot_submit(c));
+  if (!failed(c)) commands_fail(c, submission_send(c));
   if (failed(c)) return;
-  c->now = (c->now + 1) % SLOTS;
-  commands_fail(c, slot_wait(c, &c->slot[c->now]));
-  if (!failed(c)) slot_begin(c);
+  c->now = (c->now + 1) % SUBMISSIONS;
+  commands_fail(c, submission_wait(c, &c->submission[c->now]));
+  if (!failed(c)) submission_begin(c);
 }
 
 static deltaic_status check_bindings(const struct commands *c, const struct kernel *kernel,
@@ -314,21 +317,21 @@ static deltaic_status check_groups(const struct commands *c, const struct kernel
 static void record(struct commands *c, const struct kernel *kernel, const struct binding *bindings, const void *push,
                    const uint32_t groups[3], uint64_t operations) {
   const struct VolkDeviceTable *vk = &c->device->vk;
-  struct slot *slot = &c->slot[c->now];
-  VkCommandBuffer cmd = slot->cmd;
+  struct submission *submission = &c->submission[c->now];
+  VkCommandBuffer cmd = submission->cmd;
   bool serial = c->profile && c->ranges.count;
   if (serial || ranges_conflict(&c->ranges, &kernel->reflection, bindings)) barrier_between(c);
   remember(c, kernel, bindings);
   if (c->bound != kernel->pipeline)
     vk->vkCmdBindPipeline(cmd, VK_PIPELINE_BIND_POINT_COMPUTE, c->bound = kernel->pipeline);
-  if (!failed(c)) commands_fail(c, descriptors_bind(&slot->descriptors, c->device, cmd, kernel, bindings));
+  if (!failed(c)) commands_fail(c, descriptors_bind(&submission->descriptors, c->device, cmd, kernel, bindings));
   if (kernel->reflection.push_bytes)
     vk->vkCmdPushConstants(cmd, kernel->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, kernel->reflection.push_bytes, push);
   if (c->profile && !failed(c))
-    commands_fail(c, stamps_before(&slot->stamps, c->device, cmd, timed_dispatch(kernel, bindings, operations)));
+    commands_fail(c, stamps_before(&submission->stamps, c->device, cmd, timed_dispatch(kernel, bindings, operations)));
   if (failed(c)) return;
   vk->vkCmdDispatch(cmd, groups[0], groups[1], groups[2]);
-  if (c->profile) stamps_after(&slot->stamps, c->device, cmd);
+  if (c->profile) stamps_after(&submission->stamps, c->device, cmd);
 }
 
 void commands_dispatch(struct commands *c, const struct kernel *kernel, const struct binding *bindings,
@@ -355,9 +358,9 @@ void commands_dispatch(struct commands *c, const struct kernel *kernel, const st
 static deltaic_status finish_stream(struct commands *c) {
   if (!failed(c) && c->recording != OPEN)
     commands_fail(c, fail(DELTAIC_INTERNAL, "there is no streamed recording to submit"));
-  if (c->recording == OPEN) slot_end(c);
+  if (c->recording == OPEN) submission_end(c);
   if (!failed(c) && cancelled(c)) commands_fail(c, fail(DELTAIC_CANCELLED, "cancelled"));
-  if (!failed(c) && c->pending_dispatches) commands_fail(c, slot_submit(c));
+  if (!failed(c) && c->pending_dispatches) commands_fail(c, submission_send(c));
   commands_fail(c, wait_all(c));
   c->recording = NOTHING;
   return commands_status(c);
@@ -374,11 +377,11 @@ static void expect_next(struct commands *c, uint64_t took_ns) {
 
 // A failure to run is not an error of the recording: it is returned, not kept.
 static deltaic_status replay(struct commands *c) {
-  if (c->recording == OPEN) slot_end(c);
+  if (c->recording == OPEN) submission_end(c);
   if (!failed(c) && c->recording != CLOSED) commands_fail(c, fail(DELTAIC_INTERNAL, "there is no recording to submit"));
   if (failed(c)) return commands_status(c);
   uint64_t start = device_clock_ns();
-  deltaic_status status = slot_submit(c);
+  deltaic_status status = submission_send(c);
   if (!status) status = wait_all(c);
   if (!status) expect_next(c, device_clock_ns() - start);
   return status;

@@ -1,10 +1,10 @@
 // mixer_delta: DeltaNet and Gated DeltaNet layers (Yang et al. 2024, 2025); with n > 1, DeltaProduct; with r > 1,
 // Head-in-Head (docs/mixers.md).
 //
-//   q, k, v = conv(x Wq), conv(x Wk), conv(x Wv);  beta, g from x;  o = delta_rule(norm(q), norm(k), v, beta, g)
-//   y = ([rms](o) [* silu(x Wg)]) Wo
+//   q, k, v = conv(h Wq), conv(h Wk), conv(h Wv);  beta, g from h;  o = delta_rule(norm(q), norm(k), v, beta, g)
+//   y = ([rms](o) [* silu(h Wg)]) Wo
 //
-// All projections of x are one matrix, for a single product. Its rows are q, k, v, padding, gate, padding, mask logits,
+// All projections of h are one matrix, for a single product. Its rows are q, k, v, padding, gate, padding, mask logits,
 // padding, beta, decay. The padding aligns the columns of each to the start of a descriptor.
 #include "mixer_delta.h"
 
@@ -29,16 +29,18 @@ struct delta_state {
 
 // Numbers of columns.
 struct delta_sizes {
-  uint32_t key, value, keys, values, C, gate, masks, logits, betas, ba; // key, value: of one householder step
+  uint32_t key, value;             // of one householder step
+  uint32_t step_keys, step_values; // of all n steps
+  uint32_t C, gate, masks, logits, betas, ba;
 };
 
 static struct delta_sizes sizes_of(const struct delta_spec *s) {
   struct delta_sizes z;
   z.key = s->H * s->Dk;
   z.value = s->Hv * s->Dv;
-  z.keys = s->n * z.key;
-  z.values = s->n * z.value;
-  z.C = z.key + z.keys + z.values;
+  z.step_keys = s->n * z.key;
+  z.step_values = s->n * z.value;
+  z.C = z.key + z.step_keys + z.step_values;
   z.gate = s->output_gate ? z.value : 0;
   z.masks = s->r > 1 ? s->Hv * s->r * s->r : 0;
   z.logits = s->mask_input ? z.masks : 0;
@@ -67,7 +69,7 @@ static void bind_conv(const struct delta_spec *s, const struct delta_sizes *z, u
   count += weights_list(w, layer, ROLE_V_CONV, s->n, z->value, s->W, kernels + count);
   weights_transposed(w, &d->conv, s->W, kernels, count);
   static const enum role biases[3] = {ROLE_Q_CONV_BIAS, ROLE_K_CONV_BIAS, ROLE_V_CONV_BIAS};
-  const uint32_t channels[3] = {z->key, z->keys, z->values};
+  const uint32_t channels[3] = {z->key, z->step_keys, z->step_values};
   struct weight_part bias[3];
   bool any = false;
   for (int p = 0; p < 3; p++) any |= weights_has(w, layer, biases[p]);
@@ -179,7 +181,7 @@ static struct conv_args conv_args(const struct delta_spec *s) {
   const struct delta_sizes z = sizes_of(s);
   return (struct conv_args){.W = conv_width(s),
                             .C = z.C,
-                            .silu_from = s->activation == ACTIVATION_SILU ? 0 : z.key + z.keys,
+                            .silu_from = s->activation == ACTIVATION_SILU ? 0 : z.key + z.step_keys,
                             .keys = (1 + s->n) * s->H,
                             .Dk = s->Dk};
 }
@@ -196,6 +198,8 @@ static struct delta_input_args input_args(const struct delta_spec *s) {
                                    .gated = s->gated};
 }
 
+// Values are declared first; their order does not matter. Decode and prompts share this list: lower.c looks at
+// l->longest.
 static void delta_forward(const void *spec, const void *weights, const void *state, const struct call *call,
                           struct tensor y, struct tensor h) {
   const struct delta_spec *s = spec;
@@ -206,18 +210,21 @@ static void delta_forward(const void *spec, const void *weights, const void *sta
   const uint32_t T = call->T;
   struct oplist *l = call->l;
 
-  // All projections of h, and views of some of their columns. ba: logits of beta, then of the decay.
+  // All projections of h (T, D), and views of their columns: qkv_in (T, C), gate (T, Hv * Dv), mask (T or 1, Hv * r^2),
+  // ba (T, n * Hv + Hv). ba: inputs of beta's sigmoid, then of the decay's softplus (fla's b and a).
   const struct tensor projected = oplist_value(l, T, w->in_proj.rows);
   const struct tensor qkv_in = tensor_cols(projected, 0, sizes.C);
   const struct tensor gate = sizes.gate ? tensor_cols(projected, w->gate_from, sizes.gate) : none;
   const struct tensor mask = sizes.logits ? tensor_cols(projected, w->mask_from, sizes.logits) : w->mask;
   const struct tensor ba = sizes.ba ? tensor_cols(projected, w->ba_from, sizes.ba) : none;
-  const struct tensor convolved = oplist_value(l, T, sizes.C);
-  const struct tensor qkv = oplist_value(l, T, sizes.C); // as convolved, with q and k normalized
-  const struct tensor beta = oplist_value(l, T, s->n * s->Hv), g = s->gated ? oplist_value(l, T, s->Hv) : none;
-  struct tensor o = oplist_value(l, T, sizes.value);
+  const struct tensor convolved = oplist_value(l, T, sizes.C);         // (T, C)
+  const struct tensor qkv = oplist_value(l, T, sizes.C);               // (T, C): q and k are normalized
+  const struct tensor beta = oplist_value(l, T, s->n * s->Hv);         // (T, n * Hv): one a householder step
+  const struct tensor g = s->gated ? oplist_value(l, T, s->Hv) : none; // (T, Hv): log of the papers' alpha, one a token
+  struct tensor o = oplist_value(l, T, sizes.value);                   // (T, Hv * Dv)
 
   op_linear(l, projected, h, w->in_proj, w->in_bias);
+  // Updates the history. SiLU is applied here. If q and k have another activation, op_delta_inputs applies that one.
   op_conv(l, &(struct conv){.y = convolved,
                             .x = qkv_in,
                             .weight = w->conv,
@@ -236,6 +243,7 @@ static void delta_forward(const void *spec, const void *weights, const void *sta
                                             .a = input_args(s)});
   op_probe(l, DELTAIC_PROBE_BETA, beta, T, beta.cols, &call->layer);
   op_probe(l, DELTAIC_PROBE_DECAY, g, T, g.cols, &call->layer);
+  // Updates S.
   op_delta_rule(l, &(struct delta_rule){.o = o,
                                         .state = st->S,
                                         .qkv = qkv,

@@ -19,7 +19,7 @@ struct value {
   enum dtype dtype; // storage format: f32, or what the backend chose
   uint32_t stored;  // columns in that format, padding included
   uint32_t scope;
-  uint32_t place;      // index of the value whose memory it uses: its own, or an input of the operation that writes it
+  uint32_t place;      // index of the value whose memory it shares; its own index if none
   uint32_t last_read;  // index of the last operation that reads it; 0: none
   uint64_t room;       // least bytes for its memory, set by the backend
   struct tensor bound; // memory that the value must use; absent: any
@@ -34,12 +34,13 @@ struct scope {
 struct recorder;
 struct oplist {
   // Settings of the call, set by oplist_begin() or after it.
-  enum matrices matrices; // NONE: long sums are also split into short ones, which reduces rounding errors
+  enum matrices matrices; // NONE: f32 throughout; long sums are added up in pieces, for less rounding error
   enum delta_form form;   // form of the delta rule and of Mamba-2; AUTO: the device's plan decides
   uint32_t longest;       // tokens of the longest sequence; 0: unknown
   bool plain;             // no operations are joined (for tests)
-  struct tensor parts;    // backend.parts_bytes of zeros, for workgroups that share an output tile; or absent
-  struct tensor scratch;  // (1, n) f32: memory for the values and for the operations' own scratch
+  // Zeroed memory (backend.parts_bytes) in which the workgroups of one output tile add their partial sums; or absent.
+  struct tensor parts;
+  struct tensor scratch; // (1, n) f32: memory for the values and for the operations' own scratch
   // Called at OP_PROBE: runs what is recorded so far, reads the tensor and passes it on.
   void (*look)(void *context, struct recorder *c, const struct probed *p);
   void *look_context;
@@ -62,7 +63,7 @@ void oplist_scope_begin(struct oplist *l);
 void oplist_scope_end(struct oplist *l);
 // A new value of the open scope: (rows, cols) of f32, or of f16 if every reader rounds it to f16 anyway.
 struct tensor oplist_value(struct oplist *l, uint32_t rows, uint32_t cols);
-// Places the value t at the memory of `at`, together with the inputs whose memory it reuses.
+// The value t is stored at `at`. Inputs whose memory t takes over are stored there too.
 void oplist_bind(struct oplist *l, struct tensor t, struct tensor at);
 
 // Each function records an operation. The tensors are those of the operation's struct, in its order.

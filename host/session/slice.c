@@ -1,20 +1,21 @@
-// slice: records and runs slices (slice.h). A slice of a prompt is streamed to the device. A call of one token per
-// sequence is a recording that is replayed. The first call of each kind compiles its kernels and records.
+// slice: records and runs slices (slice.h). A slice of a prompt is streamed to the device. A call with one
+// token per sequence is recorded once and then replayed. The first call of each kind compiles its kernels.
 #include "slice.h"
 
 #include <string.h>
 
 // ---------------------------------------------------------------- rows
 
-// Least tokens of a sequence in a slice that several share: enough for the chunkwise forms (plan_rules.chunk_from).
+// When sequences share a slice, each gets at least this many tokens, unless it has fewer left or the slice is full:
+// enough for the chunkwise forms (plan_rules.chunk_from).
 enum { SHARE = 128 };
 
 static size_t left(const struct work *w, uint32_t piece) { return w->pieces[piece].count - w->done[piece]; }
 
 static uint32_t least(size_t a, uint32_t b) { return a < b ? (uint32_t)a : b; }
 
-// Divides the slice's rows among the remaining pieces: first evenly, since parallel sequences occupy a device better
-// than successive tokens of one; then the rest from the first piece on.
+// Divides the slice's rows among the pieces that have tokens left. Each piece first gets an equal share, because a
+// device is busier with many sequences than with one long one. What is left goes to the first pieces.
 static void deal_rows(struct work *w, uint32_t batch) {
   uint32_t share[MOST_SEQUENCES] = {0}, active = 0;
   for (uint32_t i = 0; i < w->n; i++) active += left(w, i) > 0;
@@ -64,7 +65,7 @@ static struct call call_of(struct deltaic_session *s, uint32_t T, uint32_t n, ui
   return (struct call){.l = l, .sequences = table(s, n), .T = T};
 }
 
-// Returns the model's last residual stream, which is in s->x.
+// Returns the residual stream after the last layer, stored in s->x.
 static struct tensor record_layers(struct deltaic_session *s, struct call *call) {
   const struct deltaic_model *m = s->model;
   struct tensor x = oplist_value(call->l, call->T, m->spec.D);
@@ -82,8 +83,8 @@ struct tensor slice_logits(const struct deltaic_session *s, uint32_t n) {
   return s->shape.sequences == 1 ? s->last : tensor_rows(s->rows, 0, n);
 }
 
-// last <- logits after the last tokens of the call's first n sequences, from x, the last residual stream. If no
-// sequence has more than one token, row i of x is already that of sequence i.
+// Writes to s->last the logits after the final token of each of the first n sequences. x: the residual stream after the
+// last layer. If no sequence has more than one token, row i of x is already that of sequence i.
 static void record_last(struct deltaic_session *s, const struct call *call, struct tensor x, uint32_t n) {
   const struct deltaic_model *m = s->model;
   struct oplist *l = call->l;
@@ -286,7 +287,7 @@ static deltaic_status run_prefill(struct deltaic_session *s, const struct work *
   struct recorder *c = s->prefill;
   c->functions->recorder_begin(c, false, &s->cancel);
   struct call call = call_of(s, w->T, w->count, longest);
-  call.l->kinds = s->probe.kinds; // draws are replayed, which probes cannot be
+  call.l->kinds = s->probe.kinds; // deltaic_session_next() replays, so it cannot be probed
   op_mark(call.l, s->seen, tensor_rows(s->tokens, 0, w->T), table(s, w->count));
   const struct tensor x = record_layers(s, &call);
   record_scores(s, targets);

@@ -1,8 +1,10 @@
 // lower: runs a list of operations on Vulkan. It first plans which values are f16 and how much scratch is needed. Then
-// it walks the list and joins neighbouring operations into kernels. The rules match only what our layers record, in
-// their order. An operation that no rule matches gets a dispatch of its own, with the same result. The rules:
+// it walks the list and joins neighbouring operations into kernels. A joining rule matches operations only in the order
+// in which our layers record them. An operation that no rule matches gets a dispatch of its own, with the same result.
+// The joining rules:
 //
-//   [norm] linear                  the product computes the norm of its inputs, or the product before prepares it
+//   [norm] linear                  the matrix product normalizes its input, or finishes a norm whose sums of squares
+//                                  the previous product left
 //   [norm] linear conv [inputs]    the convolution of the product's outputs, then the norms of the keys and the gates
 //   [norm] linear glu              the activation of one half of the product, times the other half
 //   linear add [norm]              the product adds to the residual stream and prepares the next norm
@@ -14,7 +16,7 @@ struct lowering {
   struct recorder *c;
   const struct oplist *l;
   uint32_t i;              // the next operation
-  struct norm_ahead ahead; // of the residual stream
+  struct norm_ahead ahead; // what the last product has prepared for the next norm
 };
 
 static bool is_kind(const struct oplist *l, uint32_t i, enum op_kind kind) {
@@ -31,8 +33,11 @@ static bool only_for(const struct oplist *l, uint32_t i, uint32_t reader) {
 // Matches delta_inputs, delta_rule and gated_norm from operation i on. Returns how many match, or 0.
 static uint32_t match_delta_step(const struct oplist *l, uint32_t i) {
   if (l->plain || l->longest != 1 || !is_kind(l, i, OP_DELTA_INPUTS) || !is_kind(l, i + 1, OP_DELTA_RULE)) return 0;
+  // The kernel does not write qkv. If it is no value but memory with an owner (measure_operator.c), nothing reads it
+  // later.
   if (l->ops[i].t[0].value && !only_for(l, i, i + 1)) return 0;
   const bool norm = is_kind(l, i + 2, OP_GATED_NORM) && only_for(l, i + 1, i + 2);
+  // The kernel can gate the norm, or o alone, but cannot take the norm of what is gated (Mamba-2's form).
   return norm && l->ops[i + 2].gated_norm.place != NORM_OF_GATED ? 3 : 2;
 }
 
@@ -47,8 +52,8 @@ static void set_dtype(struct oplist *l, struct tensor t, enum dtype dtype) {
   if (t.value) l->values[t.value - 1].dtype = dtype;
 }
 
-// The best dtype of operation i's output if a product is its only reader. Norms in between work in place, so they pass
-// the question on to the product after them.
+// The best dtype of operation i's output if a product is its only reader. A gated norm keeps its input's dtype, so the
+// product after it decides.
 static enum dtype wanted_dtype(const struct recorder *c, const struct oplist *l, uint32_t i) {
   const struct tensor t = l->ops[i].t[0];
   const uint32_t reader = oplist_reader(l, t, i);
