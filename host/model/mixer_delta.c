@@ -14,7 +14,7 @@
 #include <stdio.h>
 
 struct delta_weights {
-  struct tensor in_proj, in_bias;         // (P, D), (1, P) f32 or absent
+  struct tensor in_proj, in_bias;         // (P, D), (1, P) f32 or absent: only the masks have a bias
   struct tensor mask;                     // (1, Hv * r * r) f32: M of a fixed mask
   struct tensor conv, conv_bias;          // (W, C) f32, (1, C) f32 or absent; C = columns of q, k, v
   struct tensor A_log, dt_bias;           // (1, Hv) f32 when gated
@@ -198,8 +198,8 @@ static struct delta_input_args input_args(const struct delta_spec *s) {
                                    .gated = s->gated};
 }
 
-// Values are declared first; their order does not matter. Decode and prompts share this list: lower.c looks at
-// l->longest.
+// Values are declared first; only the order of the operations matters. Decode and prompts share this list: lower.c
+// looks at l->longest.
 static void delta_forward(const void *spec, const void *weights, const void *state, const struct call *call,
                           struct tensor y, struct tensor h) {
   const struct delta_spec *s = spec;
