@@ -22,7 +22,7 @@ static const struct usage usage = {
     .summary = "Prints what a checkpoint is and how much memory it needs. Reads config.json, the headers of the "
                "weights and the tokenizer; no weights.",
     .text = "The state is what one text needs, the scratch what one prefill batch needs. Scratch depends on the "
-            "device: it is the CPU's unless --device names another. --sequences reckons with several texts at once.",
+            "device: it is the CPU's unless --device names another. --sequences counts several sequences at once.",
     .examples = "  deltaic info models/novelist\n"
                 "  deltaic info --context 32768 some/checkpoint       memory for long texts\n"
                 "  deltaic info models/novelist --json | jq .parameters\n",
@@ -127,9 +127,8 @@ int command_info(int argc, char **argv) {
   engine.sequences = 1;
   const struct option options[] = {
       HEADING("options"),
-      COUNT('c', "context", "N", &engine.context, 0, 0,
-            "tokens of one text that memory is reckoned for, where it grows; 0: 4096"),
-      COUNT('s', "sequences", "N", &engine.sequences, 1, 256, "texts held at once that memory is reckoned for"),
+      COUNT('c', "context", "N", &engine.context, 0, 0, "most tokens of a sequence, where its memory grows; 0: 4096"),
+      COUNT('s', "sequences", "N", &engine.sequences, 1, 256, "sequences held at once"),
       FLAG(0, "json", &as_json, "print one JSON object"),
       ENGINE_OPTIONS(&engine),
       OPTIONS_END,

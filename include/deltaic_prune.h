@@ -1,10 +1,10 @@
-/* deltaic_prune.h: make the states of a trained model smaller: fewer key channels in each head of its delta-rule layers
- * ("The Key to State Reduction in Linear Attention"). The conventions are those of deltaic.h. Not in a library that was
- * built without DELTAIC_PRUNER.
+/* deltaic_prune.h: shrinks the states of a trained model by removing key channels from each head of its delta-rule
+ * layers ("The Key to State Reduction in Linear Attention"). The conventions of deltaic.h apply. Missing from a library
+ * that was built without DELTAIC_PRUNER.
  *
- *   statistics   what calibration measures: a text's tokens are streamed through the model
- *   selection    which channels every head keeps, and how good they are
- *   pruning      a smaller checkpoint that is being made beside its final place: write, refit, try, then commit
+ *   statistics   measurements by calibration, which streams a text's tokens through the model
+ *   selection    the channels that every head keeps, and measures of their quality
+ *   pruning      a smaller checkpoint under construction beside its final path: write, refit, try, then commit
  *
  *   deltaic_statistics_create(path, &calibration, &statistics);
  *   deltaic_calibrate(statistics, model, tokens, count, NULL, NULL);
@@ -29,11 +29,11 @@ typedef struct deltaic_prune_method {
   const char *name;  /* "drrqr" */
   const char *about; /* one line */
   bool text;         /* needs statistics */
-  bool unit;         /* needs those of normalized keys and queries */
-  bool rows;         /* can work from sampled activations as well */
+  bool unit;         /* needs statistics of normalized keys and queries */
+  bool rows;         /* can also use sampled activations */
 } deltaic_prune_method;
 
-/* false beyond the last one. */
+/* Returns false beyond the last method. */
 DELTAIC_API bool deltaic_prune_method_at(int32_t i, deltaic_prune_method *method);
 DELTAIC_API bool deltaic_prune_method_find(const char *name, deltaic_prune_method *method);
 
@@ -45,34 +45,34 @@ enum { DELTAIC_CALIBRATION_ROWS = 1 << 24 };
 
 typedef struct deltaic_calibration_options {
   size_t size;
-  uint32_t window;    /* tokens read from a fresh state each; 0: 512 */
-  uint32_t rows;      /* activations sampled of every head, for those who want more than Gram matrices; 0: none.
+  uint32_t window;    /* tokens per window; each window starts from a zero state; 0: 512 */
+  uint32_t rows;      /* activations sampled per head, in addition to the Gram matrices; 0: none.
                          At most DELTAIC_CALIBRATION_ROWS */
-  bool rows_together; /* sample them among queries and keys together, as the published code does; else half of each */
+  bool rows_together; /* sample from queries and keys together, as the published code does; else half from each */
   bool unit;          /* measure normalized keys and queries too: for pca */
-  uint64_t seed;      /* of the sample */
+  uint64_t seed;      /* seed of the sample */
 } deltaic_calibration_options;
 
 /* path: the checkpoint's folder. Measures nothing yet. UNSUPPORTED for a model without delta-rule layers. */
 DELTAIC_API deltaic_status deltaic_statistics_create(const char *path, const deltaic_calibration_options *options,
                                                      deltaic_statistics **out);
-/* file: of deltaic_statistics_save(). INVALID_ARGUMENT when it was measured on another model than the one in `path`. */
+/* file: written by deltaic_statistics_save(). INVALID_ARGUMENT when it was measured on a model other than `path`. */
 DELTAIC_API deltaic_status deltaic_statistics_load(const char *path, const char *file, deltaic_statistics **out);
-/* Writes as deltaic_session_save_file() does. */
+/* An interrupted save leaves an existing file intact, as with deltaic_session_save_file(). */
 DELTAIC_API deltaic_status deltaic_statistics_save(const deltaic_statistics *statistics, const char *file);
 DELTAIC_API void deltaic_statistics_free(deltaic_statistics *statistics);
 
 typedef struct deltaic_statistics_info {
   uint64_t tokens; /* measured so far */
-  uint64_t hash;   /* of them */
+  uint64_t hash;   /* of these tokens */
   uint32_t window, rows;
   bool unit, rows_together;
 } deltaic_statistics_info;
 DELTAIC_API void deltaic_statistics_get_info(const deltaic_statistics *statistics, deltaic_statistics_info *info);
 
-/* Adds up what the text's tokens show, window by window, from where the statistics stand: after an interruption (the
- * progress function's; DELTAIC_CANCELLED) the same call goes on, also in another process, and ends with the same bits.
- * model: the checkpoint's. progress: in tokens; may be NULL. */
+/* Accumulates statistics over the text's tokens, window by window, from where the statistics stand. After the progress
+ * function stopped it (DELTAIC_CANCELLED), the same call continues, also in another process, and gives the same bits.
+ * model: opened from the checkpoint. progress: in tokens; may be NULL. */
 DELTAIC_API deltaic_status deltaic_calibrate(deltaic_statistics *statistics, deltaic_model *model,
                                              const int32_t *tokens, size_t count, deltaic_progress progress,
                                              void *user);
@@ -83,45 +83,45 @@ typedef struct deltaic_selection deltaic_selection;
 
 typedef enum deltaic_prune_side { DELTAIC_PRUNE_JOINT, DELTAIC_PRUNE_KEYS, DELTAIC_PRUNE_QUERIES } deltaic_prune_side;
 
-/* How many channels to keep when nobody says: as many as a rank of the head's activations, rounded up. */
+/* How the number of kept channels is chosen: given, or as a rank of the head's activations, rounded up. */
 typedef enum deltaic_keep_rule {
-  DELTAIC_KEEP_GIVEN,   /* as `cut` or `keep` say */
+  DELTAIC_KEEP_GIVEN,   /* from `cut` or `keep` */
   DELTAIC_KEEP_ENTROPY, /* entropy rank */
   DELTAIC_KEEP_STABLE,  /* stable rank */
   DELTAIC_KEEP_RANK,    /* numerical rank */
-  DELTAIC_KEEP_VOLUME   /* as few as lose at most `volume_lost` of the activations' length */
+  DELTAIC_KEEP_VOLUME   /* the fewest channels that lose at most `volume_lost` of the activations' length */
 } deltaic_keep_rule;
 
 typedef struct deltaic_select_options {
   size_t size;
   const char *method; /* NULL: drrqr */
   deltaic_prune_side side;
-  /* The target. Channels kept: max(1, floor(d (1 - cut))), Head-in-Head: a multiple of the blocks. */
+  /* Channels kept of d: max(1, floor(d (1 - cut))), for Head-in-Head rounded to a multiple of the blocks. */
   double cut;             /* share removed, 0 or more and below 1; used when keep_count is 0 */
   const uint32_t *keep;   /* channels kept: one number for all layers, or one for every delta-rule layer */
-  size_t keep_count;      /* 0, 1, or the number of such layers */
-  deltaic_keep_rule rule; /* the most that any head needs is kept in all heads of a layer ... */
-  bool per_layer;         /* ... and, unless this is set, in all layers */
+  size_t keep_count;      /* 0, 1, or the number of delta-rule layers */
+  deltaic_keep_rule rule; /* the largest count that any head needs applies to all heads of the layer */
+  bool per_layer;         /* let the count differ between layers; else the largest applies to all layers */
   double volume_lost;     /* 0 ... 1, with KEEP_VOLUME */
   uint64_t seed;          /* random */
   double tolerance;       /* drrqr: f >= 1; 0: 1.5 */
-  uint32_t swap_limit;    /* drrqr; 0: none (with like_reference: 20) */
-  bool rows;              /* drrqr: from the sampled activations instead of Gram matrices */
-  bool adversarial;       /* pca: the directions of least variance */
-  bool like_reference;    /* what the published code does where it differs */
+  uint32_t swap_limit;    /* drrqr: most swaps; 0: no limit (with like_reference: 20) */
+  bool rows;              /* drrqr: use the sampled activations instead of Gram matrices */
+  bool adversarial;       /* pca: keep the directions of least variance */
+  bool like_reference;    /* follow the published code where it differs */
 } deltaic_select_options;
 
-/* statistics: NULL for methods that need no text; the report of such a method then knows no measures. */
+/* statistics: may be NULL for methods that need no text; the selection then has no measures. */
 DELTAIC_API deltaic_status deltaic_select(const char *path, const deltaic_statistics *statistics,
                                           const deltaic_select_options *options, deltaic_selection **out);
-/* Sets that somebody else has chosen. kept: for every delta-rule layer and every head of it, `keep` channels ascending,
- * one after the other; count: of all of them. name: stands for the method. */
+/* Makes a selection from channels that the caller has chosen. kept: for every head of every delta-rule layer in order,
+ * `keep` channels in ascending order; count: the total number. name: recorded in place of a method. */
 DELTAIC_API deltaic_status deltaic_select_given(const char *path, const deltaic_statistics *statistics,
                                                 const char *name, uint32_t keep, const int32_t *kept, size_t count,
                                                 deltaic_selection **out);
 DELTAIC_API void deltaic_selection_free(deltaic_selection *selection);
 
-/* Of the activations of a head's channels (of the side that was selected by, not normalized). */
+/* Measures of the activations of a head's channels (of the side used for the selection, not normalized). */
 typedef struct deltaic_head_measures {
   double condition;   /* largest singular value over the smallest */
   double utilization; /* stable rank over the number of channels */
@@ -132,18 +132,18 @@ typedef struct deltaic_selected_head {
   int32_t layer, head;
   int32_t size, keep;                  /* channels before and after */
   const int32_t *kept;                 /* ascending; NULL for a projection (pca). Valid as long as the selection */
-  bool measured;                       /* there are statistics */
-  deltaic_head_measures before, after; /* zeros when not */
-  int32_t dead, rank;                  /* drrqr: channels that are always zero; independent ones found */
+  bool measured;                       /* statistics were available */
+  deltaic_head_measures before, after; /* zeros when not measured */
+  int32_t dead, rank;                  /* drrqr: channels that are always zero; independent channels found */
   int32_t swaps;                       /* drrqr */
-  double rho;                          /* drrqr: the largest gain that was left */
-  bool settled;                        /* drrqr: no gain above the tolerance was left */
+  double rho;                          /* drrqr: the largest gain of a remaining swap */
+  bool settled;                        /* drrqr: no remaining swap gains more than the tolerance */
 } deltaic_selected_head;
 
 DELTAIC_API size_t deltaic_selection_count(const deltaic_selection *selection); /* heads of all layers */
 DELTAIC_API deltaic_status deltaic_selection_at(const deltaic_selection *selection, size_t i,
                                                 deltaic_selected_head *head);
-/* drrqr: swap n of head i: a channel that left, one that came, and by what the volume was multiplied. */
+/* drrqr: swap n of head i: the dropped channel, the taken channel, and the factor by which the volume grew. */
 DELTAIC_API deltaic_status deltaic_selection_swap(const deltaic_selection *selection, size_t i, int32_t n,
                                                   int32_t *dropped, int32_t *taken, double *gain);
 
@@ -151,41 +151,41 @@ DELTAIC_API deltaic_status deltaic_selection_swap(const deltaic_selection *selec
 
 typedef struct deltaic_pruning deltaic_pruning;
 
-/* After pruning, o_proj of every pruned layer, in order, is solved for anew: ridge regression of the unpruned model's
- * residual stream after the mixer on what the pruned mixer hands to o_proj, given the pruned model's residual stream.
+/* Refit solves for a new o_proj in every pruned layer, in order. Ridge regression maps the pruned mixer's input to
+ * o_proj to the unpruned model's residual stream after the mixer, minus the pruned model's residual stream before it.
  * Tokens are weighted by one over the RMS of the residual stream after the unpruned model's last mixer. */
 typedef struct deltaic_refit_options {
   size_t size;
   double ridge;    /* lambda, in units of the mean diagonal of the Gram matrix (n, n); 0: n / tokens */
-  uint32_t window; /* tokens read from a fresh state each; 0: 512 */
+  uint32_t window; /* tokens per window; each window starts from a zero state; 0: 512 */
 } deltaic_refit_options;
 
 typedef struct deltaic_prune_write_options {
   size_t size;
-  bool force;                         /* replace a checkpoint that is there */
-  const deltaic_refit_options *refit; /* only noted in the file, for those who will call deltaic_pruning_refit() */
+  bool force;                         /* replace an existing checkpoint */
+  const deltaic_refit_options *refit; /* only recorded in the file, for a later deltaic_pruning_refit() */
   deltaic_progress progress;          /* bytes written */
   void *progress_user;
 } deltaic_prune_write_options;
 
-/* Whether deltaic_pruning_begin() would accept these; to be asked before long work. */
+/* Checks, before long work, whether deltaic_pruning_begin() would accept these arguments. */
 DELTAIC_API deltaic_status deltaic_pruning_check(const char *path, const char *out, bool force);
 
-/* Writes the smaller checkpoint, with everything else that is in the folder, into a new folder beside `out`. Nothing is
- * at `out` before deltaic_pruning_commit(). out: must not be there, unless `force` is set and it is a checkpoint. */
+/* Writes the smaller checkpoint, with all other files of the folder, into a new folder beside `out`. `out` itself is
+ * written only by deltaic_pruning_commit(). out: must not exist, unless `force` is set and it is a checkpoint. */
 DELTAIC_API deltaic_status deltaic_pruning_begin(const char *path, const deltaic_selection *selection, const char *out,
                                                  const deltaic_prune_write_options *options, deltaic_pruning **pruning);
-/* The folder as it is now: a checkpoint to open. Valid until commit or free. */
+/* The current folder, which can be opened as a checkpoint. Valid until commit or free. */
 DELTAIC_API const char *deltaic_pruning_path(const deltaic_pruning *pruning);
-/* device: where the pruned model runs; model: the unpruned one, on any device. Needs memory for both, and a Gram matrix
- * of (value heads * value size) squared float64. progress: tokens of all passes. */
+/* device: runs the pruned model; model: the unpruned model, on any device. Needs memory for both models and for a Gram
+ * matrix of (value heads * value size) squared float64. progress: tokens of all passes. */
 DELTAIC_API deltaic_status deltaic_pruning_refit(deltaic_pruning *pruning, deltaic_device *device, deltaic_model *model,
                                                  const int32_t *tokens, size_t count,
                                                  const deltaic_refit_options *options, deltaic_progress progress,
                                                  void *user);
 /* Renames the folder to `out`. */
 DELTAIC_API deltaic_status deltaic_pruning_commit(deltaic_pruning *pruning);
-/* Removes what was not committed. */
+/* Removes the folder if it was not committed. */
 DELTAIC_API void deltaic_pruning_free(deltaic_pruning *pruning);
 
 #ifdef __cplusplus

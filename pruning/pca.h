@@ -1,5 +1,5 @@
-// pca.h: what a projection T (keep, d) of a head's channels does to its weights: projections become T W, convolution
-// filters the best diagonal ones (Proposition B.1). All matrices here are row-major, as in a checkpoint.
+// pca.h: applies a projection T (keep, d) of a head's channels to its weights: projections become T W, and convolution
+// filters become the best diagonal ones (Proposition B.1). All matrices are row-major, as in a checkpoint.
 #ifndef PCA_H
 #define PCA_H
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-// product.h: the pruned checkpoint while it is being made: a folder beside its final place, renamed when it is whole.
+// product.h: builds the pruned checkpoint in a folder beside its final path and renames it when complete.
 #ifndef PRODUCT_H
 #define PRODUCT_H
 #include "rewrite.h"

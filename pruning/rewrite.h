@@ -1,4 +1,4 @@
-// rewrite.h: a checkpoint's tensors and config with some of its key channels left out.
+// rewrite.h: writes a checkpoint's tensors and config without the removed key channels.
 #ifndef REWRITE_H
 #define REWRITE_H
 #include "choose.h"

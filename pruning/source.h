@@ -1,4 +1,4 @@
-// source.h: a checkpoint that is to be pruned: its files, and which of its layers have channels to choose from.
+// source.h: opens a checkpoint for pruning and finds the layers whose channels can be pruned.
 #ifndef SOURCE_H
 #define SOURCE_H
 #include "arch.h"
@@ -21,7 +21,7 @@ struct source {
   uint64_t fingerprint; // of names, shapes, and both ends of each tensor's data
 };
 
-// UNSUPPORTED when no layer can be pruned. To be closed in any case.
+// UNSUPPORTED when no layer can be pruned. Close it even after a failure.
 deltaic_status source_open(const char *path, struct source *out);
 void source_close(struct source *s);
 // Its position in s->layers, or -1.
@@ -37,7 +37,7 @@ void source_free_weights(struct source_weights *w);
 // A tensor of keys or queries: rows are `blocks` times (H, d), to be cut. NULL: any other tensor. *filters: it is a
 // convolution's weight.
 const struct source_layer *source_cut_layer(const struct source *s, const char *name, bool *filters);
-// What the layer's heads are multiplied with at its end.
+// The weight of the layer's output projection.
 struct file_tensor *source_output(const struct source *s, const struct source_layer *l);
 
 // FNV-1a.

@@ -1,4 +1,4 @@
-// statistics.h: what calibration has measured of every head of a model, and the small file it is kept in.
+// statistics.h: holds what calibration has measured of every head of a model, and saves it to a small file.
 #ifndef STATISTICS_H
 #define STATISTICS_H
 #include "method.h"

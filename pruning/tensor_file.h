@@ -1,5 +1,5 @@
-// tensor_file.h: writes a safetensors file front to back: the header first, then each tensor's bytes in order, from
-// wherever they are, so that a file larger than memory passes through.
+// tensor_file.h: writes a safetensors file front to back, first the header, then each tensor's bytes in order, so that
+// the file may be larger than memory.
 #ifndef TENSOR_FILE_H
 #define TENSOR_FILE_H
 #include "file.h"
@@ -21,6 +21,6 @@ uint64_t tensor_file_declare(struct tensor_file *f, const char *name, const char
 // After the last declaration.
 void tensor_file_write_header(struct tensor_file *f);
 void tensor_file_append(struct tensor_file *f, const void *data, uint64_t bytes);
-// In any case to be called; after a failure what was there stays.
+// Must be called even after a failure, which leaves an existing file unchanged.
 deltaic_status tensor_file_end(struct tensor_file *f);
 #endif

@@ -1,8 +1,8 @@
 // buffer: VkBuffers with an allocation each (they are few and live long), and the transfers into and out of them.
 //
-// What the host sees is copied by the host, except reads of memory that is not cached: those take ages and go through
-// staging. Staging is two pieces a direction, so that the host copies one while the device copies the other; they are
-// made when first needed and grow to 8 MiB each, or to a row that is longer.
+// The host copies mapped memory itself, except that reads of uncached memory, which are very slow, go through staging.
+// Staging has two buffers per direction, so that the host copies one while the device copies the other. They are
+// created when first needed and grow to 8 MiB each, or to the length of a longer row.
 #include "buffer.h"
 
 #include <stdlib.h>
@@ -100,7 +100,7 @@ deltaic_status buffer_create(struct device *device, enum memory_kind kind, uint6
   struct buffer buffer = {.bytes = bytes, .kind = kind};
   int type = kind_type(&device->plan, kind);
   status = memory_create(device, type, bytes, what, &buffer.vk, &buffer.memory, &buffer.mapped);
-  // A small BAR window may be full of other programs' memory: main memory serves as well.
+  // Other programs may have filled a small BAR window; main memory works too.
   if (status == DELTAIC_OUT_OF_MEMORY && kind == MEMORY_SHARED && type != device->plan.memory_staging)
     status =
         memory_create(device, device->plan.memory_staging, bytes, what, &buffer.vk, &buffer.memory, &buffer.mapped);
@@ -188,7 +188,7 @@ static deltaic_status piece_wait(struct device *device, int i) {
   return device_wait(device, t->fence[i], 0);
 }
 
-// Waits for both pieces, also after a failure: what it returns is the first.
+// Waits for both pieces, also after a failure, and returns the first failure.
 static deltaic_status pieces_wait(struct device *device, deltaic_status status) {
   for (int i = 0; i < PIECES; i++) {
     deltaic_status waited = piece_wait(device, i);
@@ -273,7 +273,7 @@ static deltaic_status download(struct device *device, struct buffer *buffer, uin
   deltaic_status status = ring_reserve(device, ring, device->plan.memory_readback, bytes, 1);
   uint64_t asked = 0, done = 0;
   while (done < bytes && !status) {
-    // Two pieces are asked for before the first is waited for.
+    // Submits two pieces before it waits for the first.
     while (asked < bytes && asked - done < PIECES * ring->bytes && !status) {
       uint64_t n = part(bytes, asked, ring->bytes);
       int i = (int)(asked / ring->bytes % PIECES);

@@ -1,17 +1,17 @@
-// buffer.h: memory that kernels see: a VkBuffer with its own allocation or, for the CPU backend, plain memory.
+// buffer.h: memory that kernels access: a VkBuffer with its own allocation or, for the CPU backend, plain memory.
 #ifndef BUFFER_H
 #define BUFFER_H
 #include "device.h"
 
 enum memory_kind {
   MEMORY_DEVICE, // weights, state, scratch
-  MEMORY_SHARED  // small, written by one of host and kernels and read by the other: always mapped, coherent
+  MEMORY_SHARED  // small data passed between host and kernels: always mapped and coherent
 };
 
 struct buffer {
   uint64_t bytes;
   enum memory_kind kind;
-  void *mapped; // NULL when the host cannot see it
+  void *mapped; // NULL when the host cannot map it
   VkBuffer vk;  // VK_NULL_HANDLE on the CPU
   VkDeviceMemory memory;
 };
@@ -21,11 +21,11 @@ deltaic_status buffer_create(struct device *device, enum memory_kind kind, uint6
                              struct buffer *out);
 void buffer_free(struct device *device, struct buffer *buffer); // accepts a zeroed buffer; leaves it zeroed
 
-// Blocking transfers through staging where the buffer is not mapped. Not while kernels that use the range run.
+// Blocking transfers, through staging memory where the buffer is not mapped. No kernel that uses the range may run.
 deltaic_status buffer_write(struct device *device, struct buffer *buffer, uint64_t offset, const void *data,
                             uint64_t bytes);
-// The same with what `fill` writes: first ... first + n - 1 of the bytes, whole units of `unit`, one call after the
-// other. `to` may be memory that no cache holds, which takes ages to read. The first failure of fill's ends it.
+// Writes data that `fill` produces in successive calls: each writes bytes first ... first + n - 1, in whole units of
+// `unit` bytes. `to` may be uncached memory, which is very slow to read. The first failure of `fill` ends the transfer.
 typedef deltaic_status (*buffer_fill)(void *context, uint64_t first, uint64_t n, void *to);
 deltaic_status buffer_write_by(struct device *device, struct buffer *buffer, uint64_t offset, uint64_t bytes,
                                uint64_t unit, buffer_fill fill, void *context);

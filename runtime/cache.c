@@ -1,4 +1,4 @@
-// cache: a header that says whose pipelines these are and what they hash to, then what the driver gave us.
+// cache: reads and writes pipeline files: a header with the device's identity and a hash, then the driver's data.
 #include "cache.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@ static uint64_t hash(uint64_t h, const void *data, size_t bytes) { // FNV-1a
 
 static const uint64_t hash_start = 0xcbf29ce484222325;
 
-// The driver's text has its version; its UUID changes with every build of it, or should.
+// The driver's text includes its version; its UUID should change with every build.
 static uint64_t identity(const struct device_caps *caps) {
   uint64_t h = hash(hash_start, &caps->vendor_id, sizeof caps->vendor_id);
   h = hash(h, &caps->device_id, sizeof caps->device_id);
@@ -70,7 +70,7 @@ done:
   fclose(file);
 }
 
-// Every folder on the way to `path`.
+// Creates every parent folder of `path`.
 static deltaic_status make_folders(const char *path) {
   char *copy = strdup(path);
   if (!copy) return fail_memory("a path", strlen(path));

@@ -1,4 +1,4 @@
-// caps: asks Vulkan what each device can do.
+// caps: queries each device's capabilities from Vulkan.
 #include "caps.h"
 
 #include "matrices.h"
@@ -26,7 +26,7 @@ bool extensions_have(const void *user, const char *name) {
 
 enum { MAX_FAMILIES = 32 };
 
-// A compute family that does not also draw keeps out of the desktop's way; it must have time stamps to be preferred.
+// Prefers a compute family without graphics, which disturbs the desktop less, if it has time stamps.
 uint32_t compute_family(VkPhysicalDevice physical, uint32_t *timestamp_bits) {
   VkQueueFamilyProperties family[MAX_FAMILIES];
   uint32_t count = MAX_FAMILIES, found = NO_FAMILY;
@@ -79,7 +79,7 @@ static void record_memory(VkPhysicalDevice physical, struct device_caps *caps) {
 
 #define CHAIN(head, structure) ((structure).pNext = (head).pNext, (head).pNext = &(structure))
 
-// At most one of these extensions is a device's; Intel has none.
+// A device has at most one of these extensions; Intel has none.
 static uint32_t count_processors(VkPhysicalDevice physical, const struct extensions *extensions) {
   VkPhysicalDeviceShaderSMBuiltinsPropertiesNV nvidia = {
       .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_SM_BUILTINS_PROPERTIES_NV};
@@ -95,7 +95,7 @@ static uint32_t count_processors(VkPhysicalDevice physical, const struct extensi
   return nvidia.shaderSMCount + amd.activeComputeUnitCount + arm.shaderCoreCount;
 }
 
-// What a 1.1 device tells beyond the limits of 1.0. version: the lesser of the instance's and the device's.
+// Records the properties that Vulkan 1.1 added. version: the lesser of the instance's and the device's.
 static void record_properties2(VkPhysicalDevice physical, const struct extensions *extensions, uint32_t version,
                                struct device_caps *caps) {
   bool has_driver =

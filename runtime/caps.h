@@ -1,4 +1,4 @@
-// caps.h: what physical devices can do, recorded before one is opened.
+// caps.h: records the capabilities of physical devices before one is opened.
 #ifndef CAPS_H
 #define CAPS_H
 #include "device.h"
@@ -7,11 +7,11 @@
 deltaic_status instance_devices(struct instance *instance, struct device_caps **caps, VkPhysicalDevice **handles,
                                 uint32_t *count);
 
-// What is free now of the largest device-local heap, for this process; 0 where the driver does not tell.
+// Bytes of the largest device-local heap that are free for this process; 0 where the driver does not report them.
 uint64_t device_free_bytes(VkPhysicalDevice physical, const struct device_caps *caps);
 
 enum { NO_FAMILY = UINT32_MAX };
-// The queue family to compute in, and its valid bits of a time stamp; NO_FAMILY: none computes.
+// The queue family to compute in and the number of valid bits of its time stamps; NO_FAMILY: no family computes.
 uint32_t compute_family(VkPhysicalDevice physical, uint32_t *timestamp_bits);
 
 struct extensions {

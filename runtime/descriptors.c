@@ -1,4 +1,4 @@
-// descriptors: see descriptors.h.
+// descriptors: allocates and writes the descriptor sets of a command buffer.
 #include "descriptors.h"
 
 #include "list.h"
@@ -24,7 +24,7 @@ static deltaic_status add_pool(struct descriptors *d, struct device *device) {
   return DELTAIC_OK;
 }
 
-// Leaves at `now` a pool with room for one set of n buffers.
+// Sets `now` to a pool with room for one set of n buffers.
 static deltaic_status find_pool(struct descriptors *d, struct device *device, uint32_t n) {
   for (; d->now < d->count; d->now++)
     if (d->pools[d->now].sets && d->pools[d->now].buffers >= n) return DELTAIC_OK;

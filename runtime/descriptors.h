@@ -1,5 +1,4 @@
-// descriptors.h: the descriptor sets of a command buffer, one for each dispatch, from pools that are added as they
-// fill.
+// descriptors.h: allocates the descriptor sets of a command buffer, one per dispatch, and adds pools as they fill.
 #ifndef DESCRIPTORS_H
 #define DESCRIPTORS_H
 #include "buffer.h"
@@ -8,8 +7,8 @@
 struct binding {
   const struct buffer *buffer;
   uint64_t offset, bytes; // offset: a multiple of plan.offset_alignment
-  uint64_t touched;       // of these, what the profile counts; 0: all
-  bool overwritten;       // the profile counts no read: this dispatch does without those that the module has
+  uint64_t touched;       // bytes that the profile counts; 0: all
+  bool overwritten;       // the profile counts no read, because this dispatch skips the reads that the module has
 };
 
 struct set_pool {
@@ -22,7 +21,7 @@ struct descriptors {
   size_t count, capacity, now;
 };
 
-// Records that the kernel's next dispatch is to see these buffers.
+// Records a bind of these buffers for the kernel's next dispatch.
 deltaic_status descriptors_bind(struct descriptors *descriptors, struct device *device, VkCommandBuffer cmd,
                                 const struct kernel *kernel, const struct binding *bindings);
 void descriptors_reset(struct descriptors *descriptors, struct device *device); // before cmd is recorded anew

@@ -1,4 +1,4 @@
-// device: errors of a device, submitting to its queue and waiting for it.
+// device: handles a device's errors, submits to its queue and waits for it.
 #include "device.h"
 
 #include <time.h>
@@ -55,9 +55,9 @@ static void sleep_ns(uint64_t ns) {
   nanosleep(&t, NULL);
 }
 
-// Asking the fence again and again notices its signal about 20 us sooner than sleeping on it. Work that is expected to
-// take so long is slept through for three quarters of it and asked for from then on, for a while; what is not expected
-// is asked for shortly. Software needs the processor itself.
+// Polling a fence notices its signal about 20 us sooner than a blocking wait. For work of known duration this sleeps
+// for three quarters of it, then polls for a limited time; for other work it polls briefly. Software devices are not
+// polled, since they need the processor.
 static VkResult poll_fence(struct device *device, VkFence fence, uint64_t expected_ns) {
   enum { POLL_NS = 50000, WORTH_SLEEPING_NS = 400000, LONGEST_NS = 20000000 };
   VkResult result;
@@ -71,9 +71,9 @@ static VkResult poll_fence(struct device *device, VkFence fence, uint64_t expect
 
 enum { SECOND_NS = 1000000000, NAP_NS = 10000000 };
 
-// Sleeps on the fence for a second. When that fails, for want of memory say, the work goes on all the same: naps, and
-// asks. The nanoseconds slept, counted and not read from a clock, so that a process that was stopped does not blame the
-// device.
+// Waits on the fence for up to a second. When the wait fails, for example for lack of memory, the work still runs, so
+// this sleeps briefly and checks the fence. Returns the nanoseconds slept as a count, not from a clock, so that time in
+// which the process was stopped is not attributed to the device.
 static uint64_t sleep_on_fence(struct device *device, VkFence fence, VkResult *result) {
   if (*result >= VK_SUCCESS) {
     *result = device->vk.vkWaitForFences(device->handle, 1, &fence, VK_TRUE, SECOND_NS);
@@ -84,8 +84,8 @@ static uint64_t sleep_on_fence(struct device *device, VkFence fence, VkResult *r
   return NAP_NS;
 }
 
-// Until the fence is signalled or the device lost. Other threads' fences are signs of life too: the queue works through
-// all in order.
+// Waits until the fence is signalled or the device is lost. Signals of other threads' fences also show that the device
+// works, since the queue runs all work in order.
 static deltaic_status await_fence(struct device *device, VkFence fence, VkResult *result) {
   uint64_t answers = atomic_load(&device->answers), silent = 0;
   while (*result != VK_SUCCESS && *result != VK_ERROR_DEVICE_LOST) {

@@ -17,17 +17,17 @@ struct instance {
   log_function log;
   void *log_user;
   bool validate;
-  atomic_bool abandoned; // a silent device was closed: the instance outlives us
+  atomic_bool abandoned; // a silent device was closed, so the VkInstance is never destroyed
 };
 
-// Succeeds with handle NULL when the machine has no Vulkan. validate asked for but not installed: a warning to the log.
+// Succeeds with handle NULL when the machine has no Vulkan. Logs a warning when `validate` is set but not installed.
 deltaic_status instance_create(struct instance *instance, bool validate, log_function log, void *log_user);
 void instance_free(struct instance *instance);
 __attribute__((format(printf, 3, 4))) void instance_log(struct instance *instance, deltaic_log_level level,
                                                         const char *format, ...);
 
 struct pipeline_store; // every kernel created so far and the disk cache (pipeline.c)
-struct transfer;       // staging memory and what moves it (buffer.c)
+struct transfer;       // staging memory and its command buffers (buffer.c)
 
 struct device {
   struct instance *instance;
@@ -39,29 +39,28 @@ struct device {
   pthread_mutex_t queue_lock; // around every use of the queue
   struct device_caps caps;
   struct plan plan;
-  // Set once a call has returned VK_ERROR_DEVICE_LOST, or by a silence too long; all work is refused from then on.
+  // Set when a call returned VK_ERROR_DEVICE_LOST or the device was silent too long; all later work is refused.
   atomic_bool lost;
-  // Lost by silence: it may still run what it was given. Nothing waits for it, and none of its Vulkan objects is
-  // destroyed, which could wait as well or take memory from under its work.
+  // Lost because it was silent; it may still run submitted work. Nothing waits for it, and its Vulkan objects are not
+  // destroyed, since that could block or free memory that the work uses.
   atomic_bool silent;
   atomic_uint_fast64_t answers; // fences waited for with success
   struct pipeline_store *pipelines;
   struct transfer *transfer;
 };
 
-// A VkResult as our status with a sentence: DEVICE_LOST (also marks the device), OUT_OF_MEMORY, else INTERNAL.
+// Converts a VkResult to a status with a message: DEVICE_LOST (also marks the device), OUT_OF_MEMORY, else INTERNAL.
 deltaic_status device_fail(struct device *device, VkResult result, const char *what);
 // DELTAIC_DEVICE_LOST with its sentence once the device is lost, else DELTAIC_OK.
 deltaic_status device_check(const struct device *device);
 // Submits one command buffer; `fence`, which no work holds, is signalled when it has run.
 deltaic_status device_submit(struct device *device, VkCommandBuffer cmd, VkFence fence);
-// Waits for a fence that a successful device_submit was given; a wait that fails is repeated. expected_ns: how long the
-// work takes, when that is known, else 0; work that takes up to some 20 ms is then waited for without the delay of
-// being woken up. Fails when the device is lost, also because nobody's fence has been signalled for
-// plan.silent_seconds; in all other cases the work has run.
+// Waits for the fence of a successful device_submit; a wait that fails is repeated. expected_ns: duration of the work
+// when known, else 0; for work of up to about 20 ms the wait polls, which avoids the delay of being woken up. Fails
+// when the device is lost, which includes the case that no fence was signalled for plan.silent_seconds; in all other
+// cases the work has run.
 deltaic_status device_wait(struct device *device, VkFence fence, uint64_t expected_ns);
 uint64_t device_clock_ns(void);
-// Waits until the queue has nothing to do, whatever that says: the last error's sentence stays. Not for a silent
-// device.
+// Waits until the queue is idle and ignores failures, so the last error's message stays. Not for a silent device.
 void device_idle(struct device *device);
 #endif

@@ -1,5 +1,5 @@
-// hazard: every pair of conflicting accesses must have a barrier between them. Nothing here knows how commands.c
-// decides: it keeps the whole trace and compares every dispatch with every one since the last barrier.
+// hazard: checks that every pair of conflicting accesses has a barrier between them. It is independent of commands.c:
+// it keeps the whole trace and compares every dispatch with every dispatch since the last barrier.
 #include "hazard.h"
 
 #include "list.h"

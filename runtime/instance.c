@@ -8,8 +8,8 @@
 
 #define VALIDATION_LAYER "VK_LAYER_KHRONOS_validation"
 
-// volk keeps the loader's functions in globals. They are the same for every instance, so they are written once, here;
-// functions of extensions may differ and are asked for where they are used.
+// volk keeps the loader's functions in globals. They are equal for every instance and are loaded once, here. Functions
+// of extensions may differ and are loaded where they are used.
 static pthread_mutex_t volk_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool loader_found, functions_found;
 
@@ -17,7 +17,7 @@ static bool loader_found, functions_found;
 // and the loader unloads it with the last instance. So one instance stays until the process ends.
 static VkInstance anchor;
 
-// The environment's DELTAIC_LOG names a file that gets the lines of all instances too.
+// The lines of all instances also go to the file that the environment variable DELTAIC_LOG names.
 void instance_log(struct instance *instance, deltaic_log_level level, const char *format, ...) {
   const char *path = getenv("DELTAIC_LOG");
   if (!instance->log && !path) return;
@@ -90,7 +90,7 @@ static deltaic_status create_messenger(struct instance *instance) {
   return DELTAIC_OK;
 }
 
-// Under volk_lock. Leaves handle NULL where the machine has no Vulkan that we can use.
+// Called under volk_lock. Leaves handle NULL when the machine has no usable Vulkan.
 static deltaic_status create_handle(struct instance *instance) {
   uint32_t offered = loader_found ? volkGetInstanceVersion() : 0;
   if (offered < VK_API_VERSION_1_1) return DELTAIC_OK;

@@ -1,4 +1,4 @@
-// list: see list.h.
+// list: grows arrays.
 #include "list.h"
 
 #include <stdlib.h>

@@ -1,17 +1,17 @@
-// matrices.h: cooperative matrices and what a device must have beside them: asked for, and enabled.
+// matrices.h: queries and enables cooperative matrices and the device features that they need.
 #ifndef MATRICES_H
 #define MATRICES_H
 #include "plan.h"
 #include <volk.h>
 
-// Fills caps->matrix_...: `offers` says whether the device has an extension.
+// Fills caps->matrix_...; `offers` returns whether the device has an extension.
 void matrices_record(VkInstance instance, VkPhysicalDevice physical, bool (*offers)(const void *user, const char *name),
                      const void *user, struct device_caps *caps);
 
 enum { MATRIX_EXTENSIONS = 2 };
 
-// The features that the kernels with matrices need, linked in front of `next`; names of their extensions are added to
-// `extensions`. Must live until vkCreateDevice has returned.
+// Features that kernels with coopmats need. matrices_enable links them in front of `next` and appends the names of
+// their extensions to `extensions`. The struct must live until vkCreateDevice has returned.
 struct matrix_features {
   VkPhysicalDeviceVulkanMemoryModelFeatures memory_model;
   VkPhysicalDeviceShaderFloat16Int8Features f16;

@@ -1,4 +1,4 @@
-// numbers.h: the smaller, the larger, how many times, and the next multiple.
+// numbers.h: minimum, maximum, division rounded up, and rounding up to a multiple.
 #ifndef NUMBERS_H
 #define NUMBERS_H
 #include <stdint.h>

@@ -1,4 +1,4 @@
-// open: creates the VkDevice with what its plan uses, and with it transfers and the store of pipelines.
+// open: creates the VkDevice with the features that its plan uses, then its transfers and pipeline store.
 #include "open.h"
 
 #include "buffer.h"

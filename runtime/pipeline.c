@@ -1,5 +1,5 @@
-// pipeline: kernels by (shader, specialization constants). A module is read by reflect and compared with the contract
-// before the driver sees it; sizes that Vulkan leaves unchecked are compared with the device's limits.
+// pipeline: creates kernels by (shader, specialization constants). Before the driver receives a module, its reflection
+// is compared with the contract, and sizes that Vulkan does not check are compared with the device's limits.
 #include "pipeline.h"
 
 #include "cache.h"
@@ -101,7 +101,7 @@ static VkResult create_layouts(struct device *device, struct kernel *kernel) {
   return device->vk.vkCreatePipelineLayout(device->handle, &layout, NULL, &kernel->layout);
 }
 
-// Fixes the subgroup size where the plan chose one, and asks for full subgroups where the workgroup has only such.
+// Requires the plan's subgroup size, if any, and full subgroups where the workgroup consists of full ones.
 static void choose_subgroups(const struct device *device, const struct reflected_size *size,
                              VkPipelineShaderStageCreateInfo *stage,
                              VkPipelineShaderStageRequiredSubgroupSizeCreateInfo *required) {
@@ -130,8 +130,8 @@ static VkResult create_pipeline(struct device *device, const struct reflected_si
   VkShaderModuleCreateInfo words = {.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
                                     .codeSize = kernel->shader->bytes,
                                     .pCode = kernel->shader->words};
-  // NVIDIA's driver checks accesses by itself until the feature pipelineRobustness is enabled, and then only those of
-  // pipelines that ask for it: so each says what it wants.
+  // NVIDIA's driver checks all accesses unless the feature pipelineRobustness is enabled, and then only those of
+  // pipelines that request it, so each pipeline states its choice.
   VkPipelineRobustnessCreateInfoEXT robustness = {
       .sType = VK_STRUCTURE_TYPE_PIPELINE_ROBUSTNESS_CREATE_INFO_EXT,
       .storageBuffers = kernel->shader->unchecked ? VK_PIPELINE_ROBUSTNESS_BUFFER_BEHAVIOR_DISABLED_EXT
@@ -242,7 +242,7 @@ deltaic_status pipelines_create(struct device *device, const char *cache_dir) {
   return result ? device_fail(device, result, "the pipeline cache was made") : DELTAIC_OK;
 }
 
-// Pipelines that were loaded do not make the driver's data longer; when it is as long as before, nothing is new.
+// Loaded pipelines do not lengthen the driver's data, so an unchanged length means that there is nothing to save.
 static void save_cache(struct device *device) {
   struct pipeline_store *store = device->pipelines;
   size_t bytes = 0;

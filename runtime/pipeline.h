@@ -1,18 +1,17 @@
-// pipeline.h: SPIR-V + specialization constants -> a kernel that can be dispatched. Kernels live until the device
-// closes; asking for the same one again is cheap. Compiled pipelines are kept on disk per device and driver.
+// pipeline.h: makes kernels from SPIR-V and specialization constants. Kernels live until the device closes; getting
+// the same one again is cheap. Compiled pipelines are kept on disk per device and driver.
 #ifndef PIPELINE_H
 #define PIPELINE_H
 #include "device.h"
 #include "reflect.h"
 
-// A compiled shader and what the host believes about it (its contract header): one static table in
-// host/ops/vulkan/kernels.c.
+// A compiled shader and the interface that its contract header declares. host/ops/vulkan/kernels.c has the table.
 struct shader {
   const char *name; // "matvec_bf16"
   const uint32_t *words;
   uint64_t bytes;
   uint32_t bindings, push_bytes; // as the contract header counts them; checked against the module
-  bool unchecked;                // of a device that lets us choose, accesses are not checked against what is bound
+  bool unchecked;                // disable bounds checks of accesses where the device allows it
 };
 
 struct kernel {
@@ -23,9 +22,9 @@ struct kernel {
   VkPipeline pipeline;
 };
 
-// spec: values of the specialization constants 0 ... count - 1, by id; the module may lack some that its compiler found
-// unused, and has none beyond. Thread-safe. Fails with INTERNAL when the module and the contract disagree, or when the
-// workgroup or its shared memory would be larger than the device allows.
+// spec: values of the specialization constants with ids 0 ... count - 1. The module may lack those that its compiler
+// removed as unused, and must have no others. Thread-safe. Fails with INTERNAL when the module and the contract
+// disagree, or when the workgroup or its shared memory exceeds the device's limits.
 deltaic_status kernel_get(struct device *device, const struct shader *shader, const uint32_t *spec, uint32_t count,
                           const struct kernel **out);
 

@@ -1,6 +1,6 @@
-// plan.h: what a device can do -> what we do on it: limits and memory. What a single operation makes of them is in
-// host/plan_*.h. All are pure functions of recorded capabilities: no Vulkan call, tested with the capabilities of real
-// cards. Vendor names appear in plan*.c and nowhere else.
+// plan.h: derives limits and memory types from a device's capabilities. The plans of single operations are in
+// host/plan_*.h. All are pure functions of recorded capabilities without Vulkan calls, and are tested with the
+// capabilities of real cards. Vendor names appear only in plan*.c.
 #ifndef PLAN_H
 #define PLAN_H
 #include <stdbool.h>
@@ -40,8 +40,8 @@ struct device_caps {
   struct {
     uint8_t m, n, k;
   } matrix_shape[CAPS_MATRIX_SHAPES];
-  bool matrix_conversions; // sums become operands in registers (VK_NV_cooperative_matrix2)
-  bool memory_budget;      // the driver tells how much is free (VK_EXT_memory_budget)
+  bool matrix_conversions; // sums convert to operands in registers (VK_NV_cooperative_matrix2)
+  bool memory_budget;      // the driver reports free memory (VK_EXT_memory_budget)
   bool unchecked;          // NVIDIA's checks of accesses can be left out of pipelines (VK_EXT_pipeline_robustness)
   uint32_t memory_types, memory_heaps;
   struct {
@@ -56,8 +56,8 @@ struct device_caps {
 // Decisions that concern no single operation. Sizes are in elements unless they say bytes.
 struct plan {
   bool usable;
-  char reason[256]; // why not: one sentence, "" when usable
-  uint32_t score;   // which device is best: larger is better; a GPU always beats software
+  char reason[256]; // why the device is not usable, in one sentence; "" when usable
+  uint32_t score;   // larger is better; a GPU always beats software
   bool software;    // the device is the processor
 
   uint32_t subgroup;       // the size that kernels are compiled for where the device lets us choose, else 0
@@ -77,7 +77,7 @@ struct plan {
   uint64_t block_bytes;       // most bytes of one buffer
   uint32_t offset_alignment;  // of a descriptor, bytes: at most 256
   uint64_t submit_operations; // record about this much work, then submit it: bounds cancel and watchdogs
-  uint32_t silent_seconds;    // without an answer the device is taken for lost
+  uint32_t silent_seconds;    // after this time without an answer the device counts as lost
   int memory_device;          // memory type for weights, state, scratch
   int memory_shared;          // host visible and coherent, device local where that costs nothing: control block
   int memory_staging;         // host visible, coherent: uploads

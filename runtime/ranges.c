@@ -1,4 +1,4 @@
-// ranges: which dispatches must wait for which.
+// ranges: finds whether a dispatch must wait for earlier ones.
 #include "ranges.h"
 
 #include "list.h"

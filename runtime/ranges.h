@@ -1,4 +1,4 @@
-// ranges.h: the memory that dispatches have read and written since a barrier.
+// ranges.h: records the memory ranges that dispatches have read and written since the last barrier.
 #ifndef RANGES_H
 #define RANGES_H
 #include "descriptors.h"
@@ -14,7 +14,7 @@ struct ranges {
   size_t count, capacity;
 };
 
-// Whether a dispatch reads what the ranges wrote, or writes what they read or wrote.
+// Returns whether a dispatch reads a written range, or writes a range that was read or written.
 bool ranges_conflict(const struct ranges *ranges, const struct reflection *r, const struct binding *bindings);
 deltaic_status ranges_add(struct ranges *ranges, const struct reflection *r, const struct binding *bindings);
 #endif

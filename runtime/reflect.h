@@ -1,5 +1,5 @@
-// reflect.h: what a SPIR-V module binds, read from its words: checked against the contract when a kernel is made, and
-// the source of every dispatch's reads and writes.
+// reflect.h: reads a SPIR-V module's interface from its words. Kernel creation checks it against the contract, and it
+// determines which bindings each dispatch reads and writes.
 #ifndef REFLECT_H
 #define REFLECT_H
 #include "status.h"
@@ -16,11 +16,11 @@ struct reflection {
   bool spec_workgroup;            // the workgroup size comes from specialization constants
 };
 
-// words: a SPIR-V module. Refuses anything malformed, with `name` in the sentence; never reads outside.
+// words: a SPIR-V module. Refuses a malformed module, with `name` in the message; never reads out of bounds.
 deltaic_status reflect(const char *name, const uint32_t *words, uint64_t count, struct reflection *out);
 
-// What the module takes when value i is given to the constant with id i: Vulkan leaves it to us to compare with the
-// device's limits. shared_bytes: the sum of its shared variables.
+// Workgroup size and shared memory of the module when constant id i has value spec[i]. The caller compares them with
+// the device's limits, which Vulkan does not check. shared_bytes: the sum of the shared variables.
 struct reflected_size {
   uint32_t workgroup[3];
   uint64_t shared_bytes;

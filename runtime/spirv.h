@@ -1,4 +1,4 @@
-// spirv.h: a SPIR-V module's declarations, and the values of its constants.
+// spirv.h: finds a SPIR-V module's declarations and evaluates its constants.
 #ifndef SPIRV_H
 #define SPIRV_H
 #include "status.h"
@@ -65,7 +65,7 @@ struct spirv {
   uint32_t *definition; // (bound): word where the instruction that makes this id begins, 0: none among declarations
   const uint32_t *spec; // values by id, or NULL: the module's own defaults
   uint32_t spec_count;
-  uint32_t steps; // types and constants looked at so far: nesting must not multiply into hours
+  uint32_t steps; // types and constants visited so far, bounded by MAX_STEPS because nesting can multiply the work
 };
 
 static inline uint32_t spirv_opcode(const uint32_t *at) { return at[0] & 0xffff; }
@@ -73,16 +73,16 @@ static inline uint32_t spirv_length(const uint32_t *at) { return at[0] >> 16; }
 
 deltaic_status spirv_malformed(struct spirv *m, const char *why); // always a failure
 
-// To be closed in any case.
+// Call spirv_close() even after a failure.
 deltaic_status spirv_open(struct spirv *m, const char *name, const uint32_t *words, uint64_t count);
 void spirv_close(struct spirv *m);
-// The instruction that defines an id, NULL when it is none that we follow.
+// The instruction that defines an id; NULL when its opcode is not supported.
 const uint32_t *spirv_define(struct spirv *m, uint32_t id);
 // The next declaration with this opcode at or after *at, which is then moved past it; NULL at the end.
 const uint32_t *spirv_next(struct spirv *m, uint64_t *at, uint32_t op);
 // Is `id` decorated so? Its first operand goes to *value, which may be NULL where the decoration has none.
 bool spirv_decorated(struct spirv *m, uint32_t id, uint32_t decoration, uint32_t *value);
 bool spirv_member_decorated(struct spirv *m, uint32_t id, uint32_t member, uint32_t decoration, uint32_t *value);
-// The value of a 32-bit or boolean constant, false when it is none or is computed in a way we do not follow.
+// Evaluates a 32-bit or boolean constant; false when it is not one or uses an unsupported operation.
 bool spirv_evaluate(struct spirv *m, uint32_t id, int depth, uint32_t *value);
 #endif

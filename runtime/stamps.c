@@ -1,4 +1,4 @@
-// stamps: see stamps.h.
+// stamps: records time stamps and sums them by kernel.
 #include "stamps.h"
 
 #include "list.h"
@@ -65,7 +65,7 @@ static deltaic_kernel_time *time_of(struct stamp_sums *sums, const char *name) {
   return time;
 }
 
-// The sum to which the queries' time belongs, and their ticks; NULL: they cannot be had.
+// Returns the sum that the queries' time belongs to and reads their ticks; NULL when they cannot be read.
 static deltaic_kernel_time *read_pair(const struct stamps *s, struct device *device, size_t query, const char *name,
                                       struct stamp_sums *sums, uint64_t ticks[2]) {
   VkResult result =
@@ -78,7 +78,7 @@ static double seconds_of(const struct device *device, uint64_t ticks) {
   return (double)ticks * (double)device->caps.timestamp_period * 1e-9;
 }
 
-// A submission may begin before the one before it has ended: that time is counted once.
+// A submission may begin before the previous one has ended; overlapping time is counted once.
 static void collect_ends(const struct stamps *s, struct device *device, uint64_t mask, struct stamp_sums *sums) {
   uint64_t ticks[2];
   deltaic_kernel_time *time = read_pair(s, device, 0, "submissions", sums, ticks);

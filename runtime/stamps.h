@@ -1,5 +1,4 @@
-// stamps.h: time stamps of the device, around every dispatch of a recording or at both ends of a submission, and what
-// they add up to.
+// stamps.h: records time stamps around every dispatch of a recording or at both ends of a submission, and sums them.
 #ifndef STAMPS_H
 #define STAMPS_H
 #include "device.h"
@@ -16,10 +15,10 @@ struct stamps { // of one command buffer
   size_t timed_count, timed_capacity;
 };
 
-// Before and after a dispatch is recorded, then: the profile of the command buffer.
+// Called before and after a dispatch is recorded, to profile the command buffer.
 deltaic_status stamps_before(struct stamps *stamps, struct device *device, VkCommandBuffer cmd, struct timed dispatch);
 void stamps_after(struct stamps *stamps, struct device *device, VkCommandBuffer cmd);
-// First and last in a command buffer without profile: where the device comes to it, and where it is done.
+// Called first and last in a command buffer without profile, to stamp the start and end of its execution.
 deltaic_status stamps_begin(struct stamps *stamps, struct device *device, VkCommandBuffer cmd);
 void stamps_end(struct stamps *stamps, struct device *device, VkCommandBuffer cmd);
 
@@ -29,7 +28,7 @@ struct stamp_sums {
   uint64_t busy_until; // the last submission's end, in ticks
 };
 
-// Of a command buffer that has run. ends: it has the stamps of a submission, which count as "submissions".
+// Adds the times of a command buffer that has run. ends: it has a submission's stamps, which count as "submissions".
 void stamps_collect(const struct stamps *stamps, struct device *device, bool ends, struct stamp_sums *sums);
 void stamps_free(struct stamps *stamps, struct device *device);
 #endif

@@ -1,4 +1,4 @@
-// status: texts of deltaic_status, and the calling thread's last message.
+// status: holds the texts of deltaic_status and the calling thread's last message.
 #include "status.h"
 
 #include <stdarg.h>
@@ -8,7 +8,7 @@ static _Thread_local char message[1024];
 
 const char *deltaic_last_error(void) { return message; }
 
-// Names from files end up in messages and messages on terminals, which obey control characters.
+// Replaces control characters, since messages contain names from files and terminals obey control characters.
 static void keep(const char *text) {
   size_t i = 0;
   for (; text[i]; i++) message[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i];

@@ -6,10 +6,10 @@
 // Stores the sentence for deltaic_last_error() and returns `status`: return fail(DELTAIC_BAD_FILE, "%s: ...", path);
 // The format may name the previous message (deltaic_last_error()) as an argument.
 __attribute__((format(printf, 2, 3))) deltaic_status fail(deltaic_status status, const char *format, ...);
-// fail(DELTAIC_OUT_OF_MEMORY, ...) with how much was wanted for what.
+// fail(DELTAIC_OUT_OF_MEMORY, ...) with the number of bytes and what they were for.
 deltaic_status fail_memory(const char *what, uint64_t bytes);
 
-// a * b and a + b, or false when they do not fit: sizes come from files.
+// Compute a * b and a + b; return false on overflow, since sizes come from files.
 static inline bool size_mul(uint64_t a, uint64_t b, uint64_t *out) { return !__builtin_mul_overflow(a, b, out); }
 static inline bool size_add(uint64_t a, uint64_t b, uint64_t *out) { return !__builtin_add_overflow(a, b, out); }
 #endif

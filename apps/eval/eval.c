@@ -125,7 +125,7 @@ static char *help_text(void) {
   char line[256];
   add_line(&text, "\n\ntasks on data sets, --data their file:");
   add_line(&text, sets);
-  add_line(&text, "\ntasks made on the spot:");
+  add_line(&text, "\ntasks computed now:");
   for (size_t i = 0; (made = made_at(i)); ++i) {
     snprintf(line, sizeof line, "  %s: %s", made->name, made->about);
     add_line(&text, line);
@@ -178,7 +178,7 @@ int command_eval(int argc, char **argv) {
             "texts computed at once; 0: 64 on a GPU, 8 on the CPU, fewer where their states would fill the memory"),
       FLAG(0, "skip-bad", &r.options.skip_bad, "leave malformed lines out, each with a sentence, instead of stopping"),
       ATTENTION_WINDOW_OPTION(&r.options.engine),
-      HEADING("tasks made on the spot"),
+      HEADING("tasks computed now"),
       LIST('l', "length", "LIST", &r.made.lengths, 1, 16777216,
            "lengths of the texts in tokens: of niah with the answer's 128, in the first checkpoint's tokens; without "
            "it, the task's own"),

@@ -45,7 +45,7 @@ struct eval_case {
 struct eval_task {
   char name[64];
   const char *file;
-  char hash[65]; // SHA-256 of the file, and its labels after it; of the cases as JSONL where they were made on the spot
+  char hash[65]; // SHA-256 of the file, and its labels after it; of the cases as JSONL where they were computed now
   enum eval_kind kind;
   bool kind_known;
   bool lengths; // the groups are lengths

@@ -1,4 +1,4 @@
-// eval_made: the table of tests made on the spot; multi-query associative recall, words of groups, parity and modular
+// eval_made: the table of tests computed now; multi-query associative recall, words of groups, parity and modular
 // arithmetic. Tokens are words with single spaces between, so that any tokenizer can read them, and the demonstrations'
 // checkpoints (docs/demos.md) have exactly these as tokens.
 #include "eval_made.h"

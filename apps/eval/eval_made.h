@@ -1,4 +1,4 @@
-// eval_made.h: tests made on the spot, each by a seed: recall, needles, state tracking, arithmetic.
+// eval_made.h: tests computed now, each from a seed: recall, needles, state tracking, arithmetic.
 #ifndef EVAL_MADE_H
 #define EVAL_MADE_H
 #include "eval.h"

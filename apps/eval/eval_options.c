@@ -6,7 +6,7 @@
 
 enum { CASES = 1, DATA_SET = 2, MADE = 4, COST = 8, ALL_CASES = CASES | DATA_SET | MADE };
 
-static const char *const kind_names[] = {"files of cases", "data sets", "tasks made on the spot", "cost"};
+static const char *const kind_names[] = {"files of cases", "data sets", "tasks computed now", "cost"};
 
 // Of the options that not all tasks have; those of a single task stand in its row (`own`).
 static const struct {

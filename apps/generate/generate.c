@@ -33,7 +33,7 @@ static int take_arguments(struct generate_request *r, const struct arguments *ar
   for (size_t i = 0; i < arguments->count; ++i) {
     const char *text = arguments->items[i];
     if (!strcmp(text, "-")) {
-      if (r->file) return complain(EXIT_USAGE, "the prompt is asked for twice: --file and -");
+      if (r->file) return complain(EXIT_USAGE, "the prompt is given twice: --file and -");
       r->file = text;
     } else if (r->engine.model) {
       return complain(EXIT_USAGE, "unexpected argument \"%s\"; a text to continue goes after --prompt", text);
@@ -43,7 +43,7 @@ static int take_arguments(struct generate_request *r, const struct arguments *ar
       r->engine.model = text;
     }
   }
-  if (r->prompt && r->file) return complain(EXIT_USAGE, "the prompt is asked for twice: --prompt and a file");
+  if (r->prompt && r->file) return complain(EXIT_USAGE, "the prompt is given twice: --prompt and a file");
   if (r->prompts && (r->prompt || r->file || r->state_in || r->state_out))
     return complain(EXIT_USAGE, "--prompts is for texts of its own: without --prompt, --file, - and saved states");
   if (r->engine.sequences && !r->prompts) return complain(EXIT_USAGE, "--sequences goes with --prompts");

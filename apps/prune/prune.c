@@ -58,7 +58,7 @@ static int parse_list(struct prune_request *r) {
     if (!*end) return EXIT_OK;
     at = end + 1;
   }
-  return complain(EXIT_USAGE, "--keep must be a number from 1 on, a list of them, auto, stable or rank, not \"%s\"",
+  return complain(EXIT_USAGE, "--keep must be a number of at least 1, a list of them, auto, stable or rank, not \"%s\"",
                   r->keep);
 }
 

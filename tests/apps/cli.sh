@@ -31,7 +31,7 @@ refused 2 'not "nan"' generate --temperature nan
 refused 2 'needs a value' generate --seed
 refused 2 'takes no value' generate --greedy=yes
 refused 2 'after --prompt' generate "$tiny" 'Once upon a time'
-refused 2 'asked for twice' generate --prompt a --file b
+refused 2 'given twice' generate --prompt a --file b
 refused 2 'commas between' bench --prompt-tokens 1,,2
 refused 2 'tokens would be left out' perplexity x --window 8 --stride 9
 refused 2 'no FILE' perplexity

@@ -39,9 +39,9 @@ lambada=(lambada --data "$vectors/lambada.jsonl")
 eval_cpu 2 --task parity --pairs 4 && err_has '--task parity takes no --pairs, which is for mqar'
 eval_cpu 2 --task mqar --group=S3 && err_has '--task mqar takes no --group, which is for group'
 eval_cpu 2 --task modular -s 1 --new 9 && err_has '--task modular takes no --new, which is for files of cases, niah-1, niah-2, niah-3'
-eval_cpu 2 --task "${lambada[@]}" -c 4 && err_has '--task lambada takes no --cases, which is for tasks made on the spot'
+eval_cpu 2 --task "${lambada[@]}" -c 4 && err_has '--task lambada takes no --cases, which is for tasks computed now'
 eval_cpu 2 --task "${lambada[@]}" --new 9 && err_has '--task lambada takes no --new'
-eval_cpu 2 --task "$vectors/cases.jsonl" --length 9 && err_has 'cases.jsonl takes no --length, which is for tasks made on the spot, cost'
+eval_cpu 2 --task "$vectors/cases.jsonl" --length 9 && err_has 'cases.jsonl takes no --length, which is for tasks computed now, cost'
 eval_cpu 2 --task "$vectors/cases.jsonl" --new 9 && err_has 'no text of it is continued'
 eval_cpu 2 --task cost --limit 4 && err_has '--task cost takes no --limit'
 run 2 eval --compare "$vectors/cases.jsonl" "$vectors/cases.jsonl" --task mqar && err_has 'runs nothing: it takes no --task'
@@ -152,7 +152,7 @@ eval_cpu 1 --task piqa --data "$dir/piqa.jsonl" && err_has 'piqa-labels.lst:4: '
 printf '{"context": [99999], "target": [1]}\n' >"$dir/ids.jsonl"
 eval_cpu 1 --task "$dir/ids.jsonl" && err_has 'ids.jsonl:1: token id 99999 is outside of the checkpoint'
 
-# ---- tasks made on the spot: right answers, the same ones for a seed, other programs can run them
+# ---- tasks computed now: right answers, the same ones for a seed, other programs can run them
 made() { run 0 eval --task "$@" --write "$dir/made.jsonl" -q; }
 # answers EXPRESSION: Python's, of the words x before the answer and the answer a, for each case.
 answers() {
