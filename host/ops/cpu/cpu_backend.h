@@ -132,14 +132,4 @@ void cpu_sample(struct recorder *c, const struct sample *sample);
 void cpu_copy(struct recorder *c, const struct copy *copy);
 void cpu_scatter(struct recorder *c, const struct scatter *s);
 void cpu_score(struct recorder *c, const struct score *score);
-
-// One call of the delta rule (cpu_delta.c), or of Head-in-Head (cpu_hh.c).
-struct delta_call {
-  struct recorder *c;
-  struct delta_rule rule;
-  struct tensor scratch;
-  enum delta_form form;
-  uint32_t width, blocks; // columns of S in a task; tasks per head
-};
-void cpu_hh_task(void *context, uint64_t index, uint32_t worker); // context: the call
 #endif

@@ -1,4 +1,5 @@
-// cpu_delta: inputs of the delta rule, its recurrence, and its chunkwise form (docs/mixers.md; Yang et al. 2024).
+// cpu_delta: inputs of the delta rule, its recurrence, also with blocks, and its chunkwise form (docs/mixers.md; Yang
+// et al. 2024).
 //
 // Per value head, S (Dk, Dv); a token t has a log decay g_t and n householder steps, each with key k, value v, strength
 // beta:
@@ -54,6 +55,15 @@ void cpu_delta_inputs(struct recorder *c, const struct delta_inputs *in) {
 }
 
 // ---------------------------------------------------------------- the rule
+
+// One call.
+struct delta_call {
+  struct recorder *c;
+  struct delta_rule rule;
+  struct tensor scratch;
+  enum delta_form form;
+  uint32_t width, blocks; // columns of S in a task; tasks per head
+};
 
 enum {
   CHUNK = 64,     // householder steps of one chunk: tokens * n
@@ -133,6 +143,67 @@ static void delta_recurrent(const struct delta_task *k) {
         recurrent_step(o, k->S + first, s, a->Dk, a->Dv, width);
       }
       for (uint32_t j = 0; j < width; j++) o[j] *= k->scale;
+    }
+  }
+}
+
+// ---------------------------------------------------------------- blocks (Head-in-Head), token by token
+// S is r blocks of d = Dk / r rows, k and q are cut likewise, and M (r, r) is the token's mask:
+//   S <- e^g S;  y_b = k_b S_b;  u_a = beta (v - sum_b M_ab y_b);  S_a <- S_a + k_a^T u_a;  o = scale q S
+// By chunks this was 15 times slower here (docs/speed/log.md).
+
+struct block_step {
+  const float *q, *k, *v, *M;
+  float beta, decay, scale;
+  uint32_t r, d, Dv;
+};
+
+static inline __attribute__((always_inline)) void block_columns(float *o, float *S, const struct block_step *s,
+                                                                uint32_t width) {
+  float y[HH_MOST][COLUMNS], u[COLUMNS], out[COLUMNS] = {0};
+  uint64_t block = (uint64_t)s->d * s->Dv;
+  for (uint32_t b = 0; b < s->r; b++) read_state(y[b], S + b * block, s->k + b * s->d, s->decay, s->d, s->Dv, width);
+  for (uint32_t a = 0; a < s->r; a++) {
+    for (uint32_t j = 0; j < width; j++) u[j] = s->v[j];
+    for (uint32_t b = 0; b < s->r; b++)
+      for (uint32_t j = 0; j < width; j++) u[j] -= s->M[a * s->r + b] * y[b][j];
+    for (uint32_t j = 0; j < width; j++) u[j] *= s->beta;
+    write_state(out, S + a * block, s->k + a * s->d, s->q + a * s->d, u, s->d, s->Dv, width);
+  }
+  for (uint32_t j = 0; j < width; j++) o[j] = s->scale * out[j];
+}
+
+// For all COLUMNS the width is a constant, so that u and o stay in registers.
+CPU_CLONES static void blocks_step(float *o, float *S, const struct block_step *s, uint32_t width) {
+  if (width == COLUMNS)
+    block_columns(o, S, s, COLUMNS);
+  else
+    block_columns(o, S, s, width);
+}
+
+static void token_mask(float *M, const struct delta_task *k, uint32_t t) {
+  const struct delta_args *a = &k->d->rule.a;
+  const uint64_t row = a->fixed_mask ? 0 : k->q->row + t;
+  hh_mask(M, f32_row(&k->d->rule.mask, row) + (uint64_t)k->head * a->r * a->r, a->r, a->nonneg);
+}
+
+static void blocks_recurrent(const struct delta_task *k) {
+  const struct delta_args *a = &k->d->rule.a;
+  float M[HH_MOST * HH_MOST];
+  for (uint32_t t = 0; t < k->q->T; t++) {
+    if (t == 0 || !a->fixed_mask) token_mask(M, k, t);
+    for (uint32_t first = 0; first < k->width; first += COLUMNS) {
+      struct block_step s = {.q = query(k, t),
+                             .k = key(k, t, 0),
+                             .v = value(k, t, 0) + first,
+                             .M = M,
+                             .beta = strength(k, t, 0),
+                             .decay = expf(log_decay(k, t)),
+                             .scale = a->scale,
+                             .r = a->r,
+                             .d = a->Dk / a->r,
+                             .Dv = a->Dv};
+      blocks_step(output(k, t) + first, k->S + first, &s, k->width - first < COLUMNS ? k->width - first : COLUMNS);
     }
   }
 }
@@ -278,7 +349,10 @@ static void delta_task(void *context, uint64_t index, uint32_t worker) {
   k.width = d->rule.a.Dv - k.first < d->width ? d->rule.a.Dv - k.first : d->width;
   k.S = f32_row(&d->rule.state, k.q->slot) + (uint64_t)k.head * d->rule.a.Dk * d->rule.a.Dv + k.first;
   if (!use_chunks(&d->rule.a, d->form, k.q->T)) {
-    delta_recurrent(&k);
+    if (d->rule.a.r > 1)
+      blocks_recurrent(&k);
+    else
+      delta_recurrent(&k);
     return;
   }
   k.K = f32_row(&d->scratch, 0) + worker * worker_scratch(&d->rule.a);
@@ -299,7 +373,7 @@ void cpu_delta_rule(struct recorder *c, const struct delta_rule *rule, struct te
   d.blocks = (a->Dv + d.width - 1) / d.width;
   const uint64_t size = (uint64_t)a->Hv * a->Dk * a->Dv, masks = hh ? (uint64_t)a->Hv * a->r * a->r : 0;
   const uint64_t operations = ((4ull * a->n + 3) * size + 2 * masks * a->Dv) * rows;
-  cpu_parallel(c, B * a->Hv * d.blocks, operations, hh ? cpu_hh_task : delta_task, &d);
+  cpu_parallel(c, B * a->Hv * d.blocks, operations, delta_task, &d);
   const uint64_t row_bytes = 4ull * (rule->qkv.cols + (a->n + (a->gated ? 1u : 0u)) * a->Hv + a->Hv * a->Dv + masks);
   cpu_end(c, hh ? "hh_rule" : "delta_rule", chunks ? "chunk" : NULL, rows * row_bytes + 8 * size * B, operations);
 }
