@@ -33,9 +33,6 @@ struct delta_rule delta_rule_of(const struct delta_case *c, const struct sequenc
 bool delta_case_run(const struct delta_case *c, const struct sequence *s, uint32_t B, enum delta_form form);
 void delta_rewind(struct delta_case *c); // both outputs back to what they were
 
-// What o and the state are called in a report.
-#define OUTPUTS(what) ((const char *const[]){what ": o", what ": state"})
-
 // The outputs that the case has now, against float64; rows of no sequence and states of no slot keep their values.
 void expect_delta(const char *const what[], const struct delta_case *c, double limit);
 // Every form against float64: of the case, of a random case, of one sequence in pieces.
