@@ -87,9 +87,7 @@ struct delta_rule delta_rule_of(const struct delta_case *c, const struct sequenc
 bool delta_case_run(const struct delta_case *c, const struct sequence *s, uint32_t B, enum delta_form form) {
   const struct delta_rule rule = delta_rule_of(c, s, B);
   list->form = form;
-  begin();
-  op_delta_rule(list, &rule);
-  run();
+  RUN(op_delta_rule(list, &rule));
   const bool chunks = tensor_present(list->scratch);
   if (form == DELTA_CHUNK && c->a.Dk <= ALWAYS_CHUNKED && c->a.r <= 1) assert_true(chunks); // else both would be one
   return chunks;

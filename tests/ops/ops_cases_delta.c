@@ -115,16 +115,14 @@ static void check_inputs(uint32_t T, struct delta_input_args a) {
   struct array beta = activations(T, a.betas, DENSE, NULL), g = activations(T, a.decays, DENSE, NULL);
   struct array A_log = weights(DTYPE_F32, 1, a.decays, DENSE, uniforms(a.decays, -3, 3));
   struct array dt_bias = weights(DTYPE_F32, 1, a.decays, DENSE, uniforms(a.decays, -5, 30));
-  begin();
-  op_delta_inputs(list, &(struct delta_inputs){.y = qk.t,
-                                               .beta = beta.t,
-                                               .g = a.gated ? g.t : ABSENT,
-                                               .x = qk.t,
-                                               .ba = cols ? ba.t : ABSENT,
-                                               .A_log = a.gated ? A_log.t : ABSENT,
-                                               .dt_bias = a.gated ? dt_bias.t : ABSENT,
-                                               .a = a});
-  run();
+  RUN(op_delta_inputs(list, &(struct delta_inputs){.y = qk.t,
+                                                   .beta = beta.t,
+                                                   .g = a.gated ? g.t : ABSENT,
+                                                   .x = qk.t,
+                                                   .ba = cols ? ba.t : ABSENT,
+                                                   .A_log = a.gated ? A_log.t : ABSENT,
+                                                   .dt_bias = a.gated ? dt_bias.t : ABSENT,
+                                                   .a = a}));
   double *want_beta = zeros(T * a.betas), *want_g = zeros(T * a.decays);
   for (uint32_t t = 0; t < T; t++) {
     for (uint32_t h = 0; h < a.heads; h++) reference_head(qk.v + (size_t)t * n + h * a.Dk, &a);
@@ -167,9 +165,7 @@ static void heads_without_positive_numbers_stay_zero(void **state) {
         .beta = beta.t,
         .x = qk.t,
         .a = {.heads = 3, .Dk = 8, .activation = ACTIVATION_RELU, .norm = all[i], .betas = 1, .beta_scale = 1}};
-    begin();
-    op_delta_inputs(list, &in);
-    run();
+    RUN(op_delta_inputs(list, &in));
     double *got = read_values(&qk);
     for (int j = 0; j < 48; j++) assert_true(got[j] == 0);
   }

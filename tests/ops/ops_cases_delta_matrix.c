@@ -15,9 +15,7 @@ static void run_on_matrices(const struct delta_case *c, enum matrices which) {
   list->form = DELTA_CHUNK;
   list->matrices = which;
   assert_int_equal(vulkan_plan_delta(recorder, &rule, backend->max_binding_bytes).way, DELTA_ON_MATRICES);
-  begin();
-  op_delta_rule(list, &rule);
-  run();
+  RUN(op_delta_rule(list, &rule));
 }
 
 void expect_on_matrices(const char *const what[], const struct delta_case *c, enum matrices which) {

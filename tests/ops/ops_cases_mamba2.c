@@ -11,9 +11,7 @@ static const struct mamba2_args usual = {.heads = 6, .P = 20, .N = 24, .groups =
 static void mamba2_run(const struct mamba2_case *c, const struct sequence *s, uint32_t B, enum delta_form form) {
   const struct mamba2 rule = mamba2_rule(c, s, B);
   list->form = form;
-  begin();
-  op_mamba2(list, &rule);
-  run();
+  RUN(op_mamba2(list, &rule));
   if (form == DELTA_CHUNK) assert_true(tensor_present(list->scratch)); // else both forms would be one
 }
 
@@ -87,9 +85,7 @@ static void check_inputs(uint32_t T, uint32_t heads, float low, float high) {
   struct array dt = activations(T, heads, DENSE, NULL), g = activations(T, heads, heads + 1, NULL);
   struct array A_log = weights(DTYPE_F32, 1, heads, DENSE, uniforms(heads, -3, 3));
   struct array dt_bias = weights(DTYPE_F32, 1, heads, DENSE, uniforms(heads, -5, 1));
-  begin();
-  op_mamba2_inputs(list, &(struct mamba2_inputs){dt.t, g.t, raw.t, A_log.t, dt_bias.t, low, high});
-  run();
+  RUN(op_mamba2_inputs(list, &(struct mamba2_inputs){dt.t, g.t, raw.t, A_log.t, dt_bias.t, low, high}));
   size_t n = (size_t)T * heads;
   double *want = zeros(n), *want_g = zeros(n);
   for (size_t i = 0; i < n; i++) {
@@ -134,9 +130,7 @@ static void gated_norm_matches_for_every_place_and_grouping(void **state) {
       a.y = a.x = y.t;
       a.gate = z.t;
       if (place != NORM_ABSENT) a.weight = weight.t;
-      begin();
-      op_gated_norm(list, &a);
-      run();
+      RUN(op_gated_norm(list, &a));
       for (uint32_t t = 0; t < T; t++) reference_gated_norm(y.v + (size_t)t * E, z.v + (size_t)t * E, weight.v, &a);
       expect_close("gated_norm", read_values(&y), y.v, (size_t)T * E, 2e-6);
       tools_teardown(NULL);
@@ -204,17 +198,15 @@ static void check_fixture(const struct fixture *f, const char *name, enum delta_
                MAMBA2_CLOSE);
   expect_close("mamba2 fixtures: state", read_values(&S), fixture_array(f, name, "truth_s", 1, E * a.N).v,
                (size_t)E * a.N, MAMBA2_CLOSE);
-  begin();
-  op_gated_norm(list,
-                &(struct gated_norm){.y = y.t,
-                                     .x = y.t,
-                                     .gate = fixture_array(f, name, "z", T, E).t,
-                                     .weight = place == NORM_ABSENT ? ABSENT : fixture_array(f, name, "weight", 1, E).t,
-                                     .groups = a.groups,
-                                     .n = E / a.groups,
-                                     .place = place,
-                                     .eps = 1e-5f});
-  run();
+  RUN(op_gated_norm(
+      list, &(struct gated_norm){.y = y.t,
+                                 .x = y.t,
+                                 .gate = fixture_array(f, name, "z", T, E).t,
+                                 .weight = place == NORM_ABSENT ? ABSENT : fixture_array(f, name, "weight", 1, E).t,
+                                 .groups = a.groups,
+                                 .n = E / a.groups,
+                                 .place = place,
+                                 .eps = 1e-5f}));
   expect_close("mamba2 fixtures: out", read_values(&y), fixture_array(f, name, "truth_out", T, E).v, (size_t)T * E,
                MAMBA2_CLOSE);
 }

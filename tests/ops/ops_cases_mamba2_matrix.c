@@ -10,9 +10,7 @@ static void matrix_run(const struct mamba2_case *c, const struct sequence *s, ui
   const struct mamba2 rule = mamba2_rule(c, s, B);
   list->form = DELTA_CHUNK;
   assert_int_equal(vulkan_mamba2_dtype(recorder, &rule), DTYPE_F16);
-  begin();
-  op_mamba2(list, &rule);
-  run();
+  RUN(op_mamba2(list, &rule));
 }
 
 // Sizes that are no multiples of a tile, of eight, of four; groups, more heads of a group than a workgroup has; texts
@@ -143,9 +141,7 @@ static void gated_norm_of_f16_rounds_and_no_more(void **state) {
                                     .n = E / groups,
                                     .place = place,
                                     .eps = 1e-5f};
-    begin();
-    op_gated_norm(list, &norm);
-    run();
+    RUN(op_gated_norm(list, &norm));
     for (uint32_t t = 0; t < T; t++) reference_gated_norm(y.v + (size_t)t * E, z.v + (size_t)t * E, weight.v, &norm);
     expect_close("gated_norm of f16", read_values(&y), y.v, (size_t)T * E, CLOSE);
     tools_teardown(NULL);

@@ -22,6 +22,7 @@ void list_defaults(void); // what the list is before a case; what a case sets st
 void begin(void);
 void run(void);               // fails the test when the run fails
 deltaic_status try_run(void); // the same, but returns what the run does
+#define RUN(op) (begin(), (op), run())
 
 // Between the two, kernels are counted by name; whether one ran whose name contains this.
 void profile_begin(void);

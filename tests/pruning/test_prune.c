@@ -62,8 +62,7 @@ static void assert_same_tensors(const char *a, const char *b) {
 
 static float *logits_of(deltaic_device *device, const char *path, const int32_t *text, size_t n, size_t *count) {
   deltaic_model *model = open_model(device, path);
-  const deltaic_model_info info = info_of(model);
-  *count = n * (size_t)info.vocabulary;
+  *count = n * (size_t)info_of(model).vocabulary;
   float *out = malloc(*count * sizeof *out);
   deltaic_session *session = open_session(model, &exact);
   assert_ok(deltaic_session_eval(session, text, n, DELTAIC_LOGITS_ALL, out));

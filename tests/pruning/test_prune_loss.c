@@ -38,9 +38,8 @@ static double token_loss(const float *row, size_t V, int32_t token) {
 static double nll(const char *path, struct windows w) {
   double sum = 0;
   deltaic_model *model = open_model(cpu, path);
-  const deltaic_model_info info = info_of(model);
   deltaic_session *session = open_session(model, &exact);
-  size_t V = (size_t)info.vocabulary;
+  size_t V = (size_t)info_of(model).vocabulary;
   float *logits = malloc(w.length * V * sizeof *logits);
   for (size_t i = 0; i < w.count; i++) {
     const int32_t *ids = w.tokens + i * w.length;

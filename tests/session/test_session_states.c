@@ -60,8 +60,8 @@ static void a_state_fits_sessions_of_other_options(deltaic_device *device) {
     assert_true(sqrt(error / size) < 5e-6);
     options.context = 100;
     deltaic_session *small = open_session(model, &options);
-    const deltaic_model_info info = info_of(model);
-    assert_int_equal(deltaic_session_load(small, data, bytes), info.grows ? DELTAIC_CONTEXT_FULL : DELTAIC_OK);
+    assert_int_equal(deltaic_session_load(small, data, bytes),
+                     info_of(model).grows ? DELTAIC_CONTEXT_FULL : DELTAIC_OK);
     free(data);
     deltaic_session_free(small);
     deltaic_session_free(b);
