@@ -98,27 +98,43 @@ void delta_rewind(struct delta_case *c) {
   rewind_array(&c->o);
 }
 
-// The definition in float64, one column of S (rows Dv apart) after another; without blocks M is 1.
+void reference_key(double *x, const struct delta_input_args *a) {
+  double square = 1e-6, sum = 0, absolute = 0;
+  for (uint32_t i = 0; i < a->Dk; i++) {
+    x[i] = reference_activation(a->activation, x[i]);
+    square += x[i] * x[i], sum += x[i], absolute += fabs(x[i]);
+  }
+  double by = a->norm == KEY_NORM_L2 ? sqrt(square) : a->norm == KEY_NORM_SUM ? sum : absolute;
+  for (uint32_t i = 0; i < a->Dk && a->norm != KEY_NORM_NONE; i++) x[i] /= by;
+}
+
+void reference_update(double *S, const struct delta_args *a, const double *M, const double *k, double beta, double v) {
+  const uint32_t r = a->r > 1 ? a->r : 1, d = a->Dk / r;
+  double y[HH_MOST] = {0};
+  for (uint32_t i = 0; i < a->Dk; i++) y[i / d] += k[i] * S[i * a->Dv];
+  for (uint32_t i = 0; i < a->Dk; i++) {
+    double u = v;
+    for (uint32_t b = 0; b < r; b++) u -= M[i / d * r + b] * y[b];
+    S[i * a->Dv] += k[i] * beta * u;
+  }
+}
+
+// The definition in float64, one column of S after another.
 static void reference_column(double *o, double *S, const struct delta_case *c, const struct sequence *s, uint32_t head,
                              uint32_t column) {
   const struct delta_args *a = &c->a;
   const uint32_t pitch = key_pitch(c->qkv.t.dtype, a->Dk), cols = delta_cols(c->qkv.t.dtype, *a);
-  const uint32_t qk = head / (a->Hv / a->H) * pitch, r = a->r > 1 ? a->r : 1, d = a->Dk / r;
-  double M[HH_MOST * HH_MOST] = {1}, y[HH_MOST];
+  const uint32_t qk = head / (a->Hv / a->H) * pitch, masks = a->r * a->r;
+  double M[HH_MOST * HH_MOST] = {1};
   for (uint32_t t = s->row; t < s->row + s->T; t++) {
     const double *row = c->qkv.v + (size_t)t * cols, *v = row + (1 + a->n) * a->H * pitch + head * a->Dv + column;
     double decay = a->gated ? exp(c->g.v[t * a->Hv + head]) : 1, sum = 0;
-    if (r > 1) reference_mask(M, c->mask.v + ((a->fixed_mask ? 0 : (size_t)t * a->Hv) + head) * r * r, r, a->nonneg);
+    if (a->r > 1)
+      reference_mask(M, c->mask.v + ((a->fixed_mask ? 0 : (size_t)t * a->Hv) + head) * masks, a->r, a->nonneg);
     for (uint32_t i = 0; i < a->Dk; i++) S[i * a->Dv] *= decay;
     for (uint32_t m = 0; m < a->n; m++) {
       const double *k = row + (1 + m) * a->H * pitch + qk, beta = c->beta.v[(t * a->n + m) * a->Hv + head];
-      memset(y, 0, sizeof y);
-      for (uint32_t i = 0; i < a->Dk; i++) y[i / d] += k[i] * S[i * a->Dv];
-      for (uint32_t i = 0; i < a->Dk; i++) {
-        double u = v[m * a->Hv * a->Dv];
-        for (uint32_t b = 0; b < r; b++) u -= M[i / d * r + b] * y[b];
-        S[i * a->Dv] += k[i] * beta * u;
-      }
+      reference_update(S, a, M, k, beta, v[m * a->Hv * a->Dv]);
     }
     for (uint32_t i = 0; i < a->Dk; i++) sum += a->scale * row[qk + i] * S[i * a->Dv];
     o[(size_t)t * a->Hv * a->Dv + head * a->Dv + column] = sum;

@@ -24,6 +24,10 @@ void reference_mask(double *M, const double *z, uint32_t r, enum hh_nonneg nonne
 // Logits, or masks of random logits where the rule is given masks; `count` of them.
 double *random_masks(size_t count, uint32_t r, enum hh_nonneg nonneg);
 
+void reference_key(double *x, const struct delta_input_args *a); // of one head
+// One step on a column of S, rows Dv apart, with a key as the rule takes it; without blocks M is 1.
+void reference_update(double *S, const struct delta_args *a, const double *M, const double *k, double beta, double v);
+
 // Unit q and k, normal v and state, beta in (0, beta_max), g log-uniform in -(0.001, 5); slot 0 is nobody's. qkv and o
 // are of dtype, and have `gap` numbers between rows.
 struct delta_case delta_random_in(enum dtype dtype, uint32_t gap, struct delta_args a, const uint32_t *T, uint32_t B,

@@ -97,16 +97,6 @@ static void delta_rule_is_closer_to_the_truth_than_fla_on_cuda(void **state) {
 
 static double reference_softplus(double z) { return z > 20 ? z : log1p(exp(z)); }
 
-static void reference_head(double *x, const struct delta_input_args *a) {
-  double square = 0, sum = 0, absolute = 0;
-  for (uint32_t i = 0; i < a->Dk; i++) {
-    x[i] = reference_activation(a->activation, x[i]);
-    square += x[i] * x[i], sum += x[i], absolute += fabs(x[i]);
-  }
-  double by = a->norm == KEY_NORM_L2 ? sqrt(square + 1e-6) : a->norm == KEY_NORM_SUM ? sum : absolute;
-  for (uint32_t i = 0; i < a->Dk && a->norm != KEY_NORM_NONE; i++) x[i] /= by;
-}
-
 static void check_inputs(uint32_t T, struct delta_input_args a) {
   uint32_t n = a.heads * a.Dk, first = a.has_beta ? a.betas : 0, cols = first + (a.gated ? a.decays : 0);
   // Sums of signed numbers may cancel to nothing; positive input keeps SUM well posed.
@@ -125,7 +115,7 @@ static void check_inputs(uint32_t T, struct delta_input_args a) {
                                                    .a = a}));
   double *want_beta = zeros(T * a.betas), *want_g = zeros(T * a.decays);
   for (uint32_t t = 0; t < T; t++) {
-    for (uint32_t h = 0; h < a.heads; h++) reference_head(qk.v + (size_t)t * n + h * a.Dk, &a);
+    for (uint32_t h = 0; h < a.heads; h++) reference_key(qk.v + (size_t)t * n + h * a.Dk, &a);
     for (uint32_t j = 0; j < a.betas; j++)
       want_beta[t * a.betas + j] = a.beta_scale * (a.has_beta ? 1 / (1 + exp(-ba.v[t * cols + j])) : 1);
     for (uint32_t j = 0; a.gated && j < a.decays; j++)

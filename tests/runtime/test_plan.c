@@ -37,15 +37,24 @@ static struct plan made(const struct device_caps *caps) {
   return plan;
 }
 
-static struct plan_products products_of(const struct device_caps *caps, const struct plan *plan) {
+// The same, good until eight more were asked for.
+static const struct plan *kept(const struct device_caps *caps) {
+  static struct plan plans[8];
+  static int next;
+  struct plan *plan = &plans[next++ % 8];
+  *plan = made(caps);
+  return plan;
+}
+
+static struct plan_products products_of(const struct device_caps *caps) {
   struct plan_products products;
-  plan_products_make(caps, plan, &products);
+  plan_products_make(caps, kept(caps), &products);
   return products;
 }
 
-static struct plan_rules rules_of(const struct device_caps *caps, const struct plan *plan) {
+static struct plan_rules rules_of(const struct device_caps *caps) {
   struct plan_rules rules;
-  plan_rules_make(caps, plan, &rules);
+  plan_rules_make(caps, kept(caps), &rules);
   return rules;
 }
 
@@ -83,8 +92,8 @@ static void workgroups_fit_every_device(void **state) {
   for (int i = 0; i < CAPS_USABLE; i++) {
     const struct device_caps *caps = caps_usable[i];
     struct plan p = made(caps);
-    const struct plan_products products = products_of(caps, &p);
-    const struct plan_rules rules = rules_of(caps, &p);
+    const struct plan_products products = products_of(caps);
+    const struct plan_rules rules = rules_of(caps);
     uint32_t lanes[] = {p.lanes,
                         p.block_lanes,
                         products.matvec_lanes,
@@ -106,9 +115,8 @@ static void workgroups_fit_every_device(void **state) {
 
 static void shared_memory_fits_every_device(void **state) {
   for (int i = 0; i < CAPS_USABLE; i++) {
-    struct plan p = made(caps_usable[i]);
-    const struct plan_products products = products_of(caps_usable[i], &p);
-    const struct plan_rules rules = rules_of(caps_usable[i], &p);
+    const struct plan_products products = products_of(caps_usable[i]);
+    const struct plan_rules rules = rules_of(caps_usable[i]);
     assert_in_range(plan_matmul_shared_bytes(&products), 1, caps_usable[i]->shared_bytes);
     assert_in_range(plan_chunk_key(&rules), 64, 4096); // heads of 64 take chunks of the planned length everywhere
   }
@@ -126,8 +134,7 @@ static uint64_t shared_of(enum kernel_id id, const uint32_t *spec) {
 static void chunk_kernels_take_the_shared_memory_that_the_plan_says(void **state) {
   const uint32_t keys[] = {1, 49, 64, 76, 96, 128, 192, 256, 4096}, steps[] = {1, 2, 3, 8};
   for (int i = 0; i < CAPS_USABLE; i++) {
-    struct plan p = made(caps_usable[i]);
-    const struct plan_rules rules = rules_of(caps_usable[i], &p);
+    const struct plan_rules rules = rules_of(caps_usable[i]);
     struct plan_delta d;
     assert_false(plan_delta(&rules, 16, 8, rules.chunk + 1, &d)); // a token's steps are within a chunk
     for (int k = 0; k < 9; k++)
@@ -158,8 +165,7 @@ static void chunk_kernels_take_the_shared_memory_that_the_plan_says(void **state
 static void the_step_kernel_takes_the_shared_memory_that_the_plan_says(void **state) {
   const uint32_t keys[] = {16, 64, 80, 128, 256, 32768}, values[] = {1, 64, 128, 512}, steps[] = {1, 2, 4};
   for (int i = 0; i < CAPS_USABLE; i++) {
-    struct plan p = made(caps_usable[i]);
-    const struct plan_rules rules = rules_of(caps_usable[i], &p);
+    const struct plan_rules rules = rules_of(caps_usable[i]);
     for (int k = 0; k < 6; k++)
       for (int j = 0; j < 12; j++)
         for (uint32_t r = 1; r <= 16; r *= 2) {
@@ -186,8 +192,7 @@ static void steps_by_fours_fit_the_device(void **state) {
   struct plan_step_fours s;
   for (int i = 0; i < CAPS_USABLE; i++) {
     const struct device_caps *caps = caps_usable[i];
-    struct plan p = made(caps);
-    const struct plan_rules rules = rules_of(caps, &p);
+    const struct plan_rules rules = rules_of(caps);
     const uint32_t width = rules.step_width;
     if (width) assert_true(caps->full_subgroups && caps->subgroup_shuffle && width <= 128 && !(width & (width - 1)));
     for (int j = 0; j < 8 * 6 * 2; j++) {
@@ -201,8 +206,7 @@ static void steps_by_fours_fit_the_device(void **state) {
     assert_false(plan_step_fours(&rules, 49, 128, 16, false, &s) || plan_step_fours(&rules, 128, 130, 16, false, &s));
     assert_false(plan_step_fours(&rules, 4096, 128, 16, false, &s));
   }
-  struct plan h200 = made(&caps_h200);
-  const struct plan_rules h200_rules = rules_of(&caps_h200, &h200);
+  const struct plan_rules h200_rules = rules_of(&caps_h200);
   assert_true(plan_step_fours(&h200_rules, 128, 128, 512, false, &s) && s.groups == 4 && s.lanes == 64);
   assert_true(plan_step_fours(&h200_rules, 128, 128, 16, true, &s) && s.groups == 8 && s.lanes == 128 && s.whole);
   assert_true(plan_step_fours(&h200_rules, 64, 64, 16, true, &s) && s.groups == 8 && s.lanes == 64 && s.whole);
@@ -243,8 +247,7 @@ static void attention_takes_the_shared_memory_that_the_plan_says(void **state) {
 
 static void matvec_fits_every_device(void **state) {
   for (int i = 0; i < CAPS_USABLE; i++) {
-    struct plan p = made(caps_usable[i]);
-    const struct plan_products products = products_of(caps_usable[i], &p);
+    const struct plan_products products = products_of(caps_usable[i]);
     for (uint32_t tokens = 1; tokens <= 8; tokens *= 2)
       for (uint32_t K = 8; K < 100000; K = K == 5832 ? 2048 : K == 2048 ? 52488 : K * 9)
         for (uint32_t option = 0; option < 4; option++) {
@@ -263,8 +266,7 @@ static void matvec_fits_every_device(void **state) {
           assert_true(m.sets == 1 || (K % (8 * m.lanes) == 0 && K >= 8 * m.lanes * m.unroll)); // all have as many
         }
   }
-  struct plan h200 = made(&caps_h200);
-  const struct plan_products h200_products = products_of(&caps_h200, &h200);
+  const struct plan_products h200_products = products_of(&caps_h200);
   struct plan_matvec o = plan_matvec(&h200_products, 2048, 1, false, false),
                      gate = plan_matvec(&h200_products, 2048, 1, true, true);
   assert_true(o.lanes == 128 && o.unroll == 2 && o.sets == 1 && gate.lanes == 32 && gate.unroll == 2 &&
@@ -403,7 +405,7 @@ static void cards_with_few_registers_do_what_the_table_says(void **state) {
               {128, 128, 1, 8, "rrrm"}, {60, 32, 1, 1, "mccm"},   {60, 64, 1, 1, "mmcm"},   {60, 60, 1, 2, "mrrm"}};
   for (int d = 0; d < 4; d++) {
     const struct plan p = made(devices[d]);
-    const struct plan_rules rules = rules_of(devices[d], &p);
+    const struct plan_rules rules = rules_of(devices[d]);
     const bool registers = d == 3, matrices = d != 2;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
       for (uint32_t heads = 16; heads <= 512; heads *= 32) {
@@ -490,7 +492,7 @@ static void lanes_hold_a_whole_subgroup(void **state) {
   for (int i = 0; i < CAPS_USABLE; i++) {
     const struct device_caps *caps = caps_usable[i];
     struct plan p = made(caps);
-    const struct plan_products products = products_of(caps, &p);
+    const struct plan_products products = products_of(caps);
     uint32_t subgroup = p.subgroup ? p.subgroup : caps->subgroup_size;
     assert_int_equal(p.lanes % subgroup, 0);
     assert_int_equal(products.matvec_lanes % subgroup, 0);
@@ -578,8 +580,7 @@ static void software_gets_small_workgroups(void **state) {
 static void long_texts_decide_whether_a_batch_takes_chunks(void **state) {
   const struct device_caps *const devices[] = {&caps_h200, &caps_lavapipe};
   for (int i = 0; i < 2; i++) {
-    const struct plan p = made(devices[i]);
-    const struct plan_rules rules = rules_of(devices[i], &p);
+    const struct plan_rules rules = rules_of(devices[i]);
     const uint64_t from = rules.chunk_from;
     for (uint32_t B = 1; B <= 256; B *= 4) {
       assert_true(plan_chunks(&rules, B * from, B, 0));
@@ -601,7 +602,7 @@ static void matrices_of_other_sides_are_left_alone(void **state) {
     caps.matrix_shapes = 1;
     caps.matrix_shape[0].m = shapes[i][0], caps.matrix_shape[0].n = shapes[i][1], caps.matrix_shape[0].k = shapes[i][2];
     struct plan p = made(&caps);
-    const struct plan_products products = products_of(&caps, &p);
+    const struct plan_products products = products_of(&caps);
     assert_true(p.usable && !p.matrix_m && !p.matrix_conversions);
     assert_false(plan_matmul_matrix(&products, 512, 512, 512, true, &product) ||
                  plan_matmul_narrow(&products, 16, 512, 512, &narrow));
@@ -634,10 +635,7 @@ static void the_square_matrix_is_chosen_where_there_is_one(void **state) {
   assert_false(made(&c).matrix_conversions);
 }
 
-static uint32_t batch_of(const struct device_caps *caps) {
-  const struct plan p = made(caps);
-  return products_of(caps, &p).batch;
-}
+static uint32_t batch_of(const struct device_caps *caps) { return products_of(caps).batch; }
 
 static void large_cards_with_matrices_take_longer_slices(void **state) {
   assert_int_equal(batch_of(&caps_h200), 2048);
@@ -654,7 +652,7 @@ static void tiles_of_matrices_fit_their_device(void **state) {
     for (uint32_t T = 1; T <= 8192; T *= 4)
       for (uint32_t N = 1; N <= 65536; N *= 16) {
         struct plan p = made(devices[i]);
-        const struct plan_products products = products_of(devices[i], &p);
+        const struct plan_products products = products_of(devices[i]);
         struct plan_matmul m;
         assert_true(plan_matmul_matrix(&products, T, N, 2048, true, &m));
         assert_in_range(plan_matmul_matrix_shared_bytes(&m), 1, devices[i]->shared_bytes);
@@ -677,9 +675,8 @@ static void tiles_of_matrices_fit_their_device(void **state) {
         }
         assert_true(m.tile_n * (m.tile_k / 8 + 1) >= m.across_t * m.across_n * p.matrix_m * p.matrix_n / 4);
       }
-  struct plan p = made(&caps_h200), none = made(&caps_rdna2_radv_bar);
-  const struct plan_products products = products_of(&caps_h200, &p);
-  const struct plan_products none_products = products_of(&caps_rdna2_radv_bar, &none);
+  const struct plan_products products = products_of(&caps_h200);
+  const struct plan_products none_products = products_of(&caps_rdna2_radv_bar);
   struct plan_matmul large, small;
   assert_true(plan_matmul_matrix(&products, 4096, 4096, 4096, true, &large) &&
               plan_matmul_matrix(&products, 64, 2048, 2048, true, &small));
@@ -692,8 +689,7 @@ static void products_share_tiles_where_these_are_few(void **state) {
   const struct device_caps *const devices[] = {&caps_h200, &caps_geforce_bar, &caps_rdna3_radv};
   struct plan_matmul m, alone;
   for (int i = 0; i < 3; i++) {
-    const struct plan p = made(devices[i]);
-    const struct plan_products products = products_of(devices[i], &p);
+    const struct plan_products products = products_of(devices[i]);
     const uint64_t tickets = plan_matmul_tickets_bytes(&products), room = plan_matmul_parts_bytes(&products) - tickets;
     assert_true(tickets % 256 == 0 && products.matrix_parts > 1);
     for (uint32_t T = 1; T <= 8192; T = 3 * T / 2 + 1)
@@ -710,9 +706,8 @@ static void products_share_tiles_where_these_are_few(void **state) {
           assert_true(alone.parts == 1 && alone.groups == alone.whole);
         }
   }
-  const struct plan h200 = made(&caps_h200), software = made(&caps_lavapipe);
-  const struct plan_products h200_products = products_of(&caps_h200, &h200);
-  const struct plan_products software_products = products_of(&caps_lavapipe, &software);
+  const struct plan_products h200_products = products_of(&caps_h200);
+  const struct plan_products software_products = products_of(&caps_lavapipe);
   assert_int_equal(plan_matmul_parts_bytes(&software_products), 0);
   static const struct {
     uint32_t T, N, K, tile_t, whole, parts;
@@ -732,7 +727,7 @@ static void few_tokens_take_the_shared_memory_that_the_plan_says(void **state) {
       for (uint32_t N = 16; N <= 65536; N *= 8)
         for (uint32_t K = 16; K <= 8192; K = 2 * K + 16) {
           struct plan p = made(devices[i]);
-          const struct plan_products products = products_of(devices[i], &p);
+          const struct plan_products products = products_of(devices[i]);
           struct plan_narrow m;
           assert_true(plan_matmul_narrow(&products, T, N, K, &m));
           assert_true(m.tiles_t * m.tiles_n <= p.matrix_sums && m.lanes == m.parts * p.matrix_lanes);
@@ -748,8 +743,7 @@ static void few_tokens_take_the_shared_memory_that_the_plan_says(void **state) {
                            plan_matmul_narrow_shared_bytes(&products, &m));
           assert_in_range(plan_matmul_narrow_shared_bytes(&products, &m), 1, devices[i]->shared_bytes);
         }
-  struct plan h200 = made(&caps_h200);
-  const struct plan_products h200_products = products_of(&caps_h200, &h200);
+  const struct plan_products h200_products = products_of(&caps_h200);
   struct plan_narrow o, in, up;
   assert_true(plan_matmul_narrow(&h200_products, 32, 2048, 2048, &o) && o.tiles_n == 1 && o.parts == 16);
   assert_true(plan_matmul_narrow(&h200_products, 32, 6272, 2048, &in) && in.tiles_n == 3 && in.parts == 8);
@@ -779,12 +773,12 @@ static void processors_are_recorded_or_guessed(void **state) {
   }
   struct device_caps unknown = caps_geforce_bar;
   unknown.processors = 0;
-  const struct plan few = made(&caps_geforce_bar), guessed = made(&unknown), h200 = made(&caps_h200);
+  const struct plan few = made(&caps_geforce_bar), guessed = made(&unknown);
   struct plan_attention_step a, b;
   plan_attention_step(&few, 8, 8, 128, 1, 100000, &a);
   plan_attention_step(&guessed, 8, 8, 128, 1, 100000, &b);
   assert_true(a.parts == 23 && b.parts == 66);
-  const struct plan_products products = products_of(&caps_geforce_bar, &few), more = products_of(&caps_h200, &h200);
+  const struct plan_products products = products_of(&caps_geforce_bar), more = products_of(&caps_h200);
   assert_int_equal(plan_matmul_tickets_bytes(&products) / 46, plan_matmul_tickets_bytes(&more) / 132);
 }
 
@@ -846,8 +840,8 @@ static void the_least_device_gets_a_valid_plan(void **state) {
   c.subgroup_arithmetic = true;
   c.max_invocations = c.max_workgroup[0] = 128;
   struct plan p = made(&c);
-  const struct plan_products products = products_of(&c, &p);
-  const struct plan_rules rules = rules_of(&c, &p);
+  const struct plan_products products = products_of(&c);
+  const struct plan_rules rules = rules_of(&c);
   assert_in_range(plan_matmul_lanes(&products), 1, 128);
   assert_in_range(plan_matmul_shared_bytes(&products), 1, 16384);
   struct plan_delta d;

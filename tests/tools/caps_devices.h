@@ -34,7 +34,7 @@ enum {
   SUBGROUP(32, 32, 32, 2097152), WORKGROUP(49152, 1024, 64, 2147483647, 65535),                                        \
       BUFFERS(256, 1048576, 4294967295, 4292870144, 1099511627776, 16), TIMESTAMPS(64, 1),                             \
       .matrix_shapes = 3, .matrix_shape = {{16, 16, 16}, {16, 8, 16}, {16, 8, 8}}
-// Each type twice, the second time for debuggers.
+// Each type twice, the second time coherent between units.
 #define AMD_TYPES(local, host, window)                                                                                 \
   {DL, local}, {MAP, host}, {DL | MAP, window}, {MAP | CACHE, host}, {DL | AMD, local}, {MAP | AMD, host},             \
       {DL | MAP | AMD, window}, {                                                                                      \
