@@ -215,34 +215,51 @@ static const char *in(const char *folder, const char *name) {
   return path;
 }
 
-// The checkpoint `from` in the layout of 2024, in the folder `to`.
-static void write_old_layout(const char *from, const char *to) {
-  char name[64];
+// A checkpoint and its config, to be written again in another layout.
+struct layout {
   struct file_view file;
+  json_t *header, *config;
+  uint64_t data; // bytes, the file's last
+};
+
+static struct layout layout_begin(const char *from) {
+  struct layout l;
   uint64_t length;
-  json_error_t error;
-  assert_int_equal(file_map(in(from, "model.safetensors"), &file), DELTAIC_OK);
-  memcpy(&length, file.data, 8);
-  json_t *header = json_loadb(file.data + 8, length, 0, &error);
-  uint64_t data = file.bytes - 8 - length;
+  assert_int_equal(file_map(in(from, "model.safetensors"), &l.file), DELTAIC_OK);
+  memcpy(&length, l.file.data, 8);
+  l.header = json_loadb(l.file.data + 8, length, 0, NULL);
+  l.data = l.file.bytes - 8 - length;
+  l.config = json_load_file(in(from, "config.json"), 0, NULL);
+  return l;
+}
+
+static void layout_end(struct layout *l, const char *to) {
+  write_checkpoint(in(to, "model.safetensors"), l->header, l->file.data + l->file.bytes - l->data, l->data, 4 * 8);
+  assert_int_equal(json_dump_file(l->config, in(to, "config.json"), 0), 0);
+  json_decref(l->header);
+  json_decref(l->config);
+  file_unmap(&l->file);
+}
+
+// Two numbers of layer i behind the data.
+static void add_unused(struct layout *l, int i, const char *name) {
+  char text[64];
+  const json_int_t at = (json_int_t)l->data + 8 * i;
+  snprintf(text, sizeof text, "model.layers.%d.%s", i, name);
+  json_object_set_new(l->header, text,
+                      json_pack("{s:s,s:[i],s:[I,I]}", "dtype", "F32", "shape", 2, "data_offsets", at, at + 8));
+}
+
+static void old_layout(struct layout *l, int steps) {
   for (int i = 0; i < 4; i++) {
-    rename_tensor(header, i, "attn_norm.weight", "attn.norm.weight");
-    rename_tensor(header, i, "mlp_norm.weight", "mlp.norm.weight");
-    rename_tensor(header, i, "attn.b_proj.weight", "attn.beta_proj.weight");
-    join_gate_and_up(header, i);
-    snprintf(name, sizeof name, "model.layers.%d.attn.D", i);
-    json_object_set_new(header, name,
-                        json_pack("{s:s,s:[i],s:[I,I]}", "dtype", "F32", "shape", 2, "data_offsets",
-                                  (json_int_t)(data + 8 * i), (json_int_t)(data + 8 * i + 8)));
+    rename_tensor(l->header, i, "attn_norm.weight", "attn.norm.weight");
+    rename_tensor(l->header, i, "mlp_norm.weight", "mlp.norm.weight");
+    rename_tensor(l->header, i, "attn.b_proj.weight", "attn.beta_proj.weight");
+    join_gate_and_up(l->header, i);
+    add_unused(l, i, "attn.D");
   }
-  write_checkpoint(in(to, "model.safetensors"), header, file.data + 8 + length, data, 4 * 8);
-  json_decref(header);
-  file_unmap(&file);
-  // norm_first false: else the MLP's norm would have the eps that it had then, and other logits.
-  json_t *config = json_load_file(in(from, "config.json"), 0, &error);
-  json_object_set_new(config, "norm_first", json_false());
-  assert_int_equal(json_dump_file(config, in(to, "config.json"), 0), 0);
-  json_decref(config);
+  // Else the MLP's norm would have the eps that it had then, and other logits.
+  json_object_set_new(l->config, "norm_first", json_false());
 }
 
 // Tensor `name` of `steps` equal parts under each other becomes a list, as until June 2025.
@@ -266,34 +283,17 @@ static void split_list(json_t *header, int i, const char *name, int steps) {
   json_decref(whole);
 }
 
-// The DeltaProduct checkpoint `from` with lists of projections and convolutions, in the folder `to`.
-static void write_lists(const char *from, const char *to, int steps) {
-  static const char *const lists[] = {"attn.k_proj.weight", "attn.v_proj.weight", "attn.b_proj.weight",
+// Projections and convolutions of DeltaProduct as lists.
+static void lists(struct layout *l, int steps) {
+  static const char *const names[] = {"attn.k_proj.weight", "attn.v_proj.weight", "attn.b_proj.weight",
                                       "attn.k_conv1d.weight", "attn.v_conv1d.weight"};
-  struct file_view file;
-  uint64_t length;
-  json_error_t error;
-  assert_int_equal(file_map(in(from, "model.safetensors"), &file), DELTAIC_OK);
-  memcpy(&length, file.data, 8);
-  json_t *header = json_loadb(file.data + 8, length, 0, &error);
-  uint64_t data = file.bytes - 8 - length;
   for (int i = 0; i < 4; i++) {
-    char name[64];
-    for (size_t k = 0; k < sizeof lists / sizeof *lists; k++) split_list(header, i, lists[k], steps);
-    rename_tensor(header, i, "attn.q_conv1d.weight", "attn.q_conv1ds.0.weight");
-    snprintf(name, sizeof name, "model.layers.%d.attn.q_conv1ds.1.weight", i); // never used by fla
-    json_object_set_new(header, name,
-                        json_pack("{s:s,s:[i],s:[I,I]}", "dtype", "F32", "shape", 2, "data_offsets",
-                                  (json_int_t)(data + 8 * i), (json_int_t)(data + 8 * i + 8)));
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) split_list(l->header, i, names[k], steps);
+    rename_tensor(l->header, i, "attn.q_conv1d.weight", "attn.q_conv1ds.0.weight");
+    add_unused(l, i, "attn.q_conv1ds.1.weight"); // never used by fla
   }
-  write_checkpoint(in(to, "model.safetensors"), header, file.data + 8 + length, data, 4 * 8);
-  json_decref(header);
-  file_unmap(&file);
-  json_t *config = json_load_file(in(from, "config.json"), 0, &error);
-  json_object_set(config, "use_gate", json_object_get(config, "use_output_gate"));
-  json_object_del(config, "use_output_gate");
-  assert_int_equal(json_dump_file(config, in(to, "config.json"), 0), 0);
-  json_decref(config);
+  json_object_set(l->config, "use_gate", json_object_get(l->config, "use_output_gate"));
+  json_object_del(l->config, "use_output_gate");
 }
 
 enum { TINY_V = 259 };
@@ -316,41 +316,30 @@ static void logits_of(const char *folder, float logits[TINY_V]) {
   deltaic_context_free(context);
 }
 
-static void delete_folder(const char *folder) {
-  unlink(in(folder, "model.safetensors"));
-  unlink(in(folder, "config.json"));
-  assert_int_equal(rmdir(folder), 0);
+static void computes_the_same(const char *name, void (*change)(struct layout *, int), int steps) {
+  char from[512], to[] = "test_config.XXXXXX";
+  float now[TINY_V], old[TINY_V];
+  snprintf(from, sizeof from, "%s/vectors/models/%s", TESTS_DIR, name);
+  assert_non_null(mkdtemp(to));
+  struct layout l = layout_begin(from);
+  change(&l, steps);
+  layout_end(&l, to);
+  logits_of(from, now);
+  logits_of(to, old);
+  assert_memory_equal(now, old, sizeof now);
+  unlink(in(to, "model.safetensors"));
+  unlink(in(to, "config.json"));
+  assert_int_equal(rmdir(to), 0);
 }
 
 static void the_layout_of_2024_computes_the_same(void **state) {
-  static const char *const names[] = {"tiny_delta_net_swa", "tiny_gated_deltanet"};
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-    char from[512], to[] = "test_config.XXXXXX";
-    float now[TINY_V], old[TINY_V];
-    snprintf(from, sizeof from, "%s/vectors/models/%s", TESTS_DIR, names[i]);
-    assert_non_null(mkdtemp(to));
-    write_old_layout(from, to);
-    logits_of(from, now);
-    logits_of(to, old);
-    assert_memory_equal(now, old, sizeof now);
-    delete_folder(to);
-  }
+  computes_the_same("tiny_delta_net_swa", old_layout, 1);
+  computes_the_same("tiny_gated_deltanet", old_layout, 1);
 }
 
 static void lists_of_projections_compute_the_same_bits(void **state) {
-  static const char *const names[] = {"tiny_delta_product", "tiny_gated_delta_product"};
-  static const int steps[] = {3, 2};
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-    char from[512], to[] = "test_config.XXXXXX";
-    float now[TINY_V], old[TINY_V];
-    snprintf(from, sizeof from, "%s/vectors/models/%s", TESTS_DIR, names[i]);
-    assert_non_null(mkdtemp(to));
-    write_lists(from, to, steps[i]);
-    logits_of(from, now);
-    logits_of(to, old);
-    assert_memory_equal(now, old, sizeof now);
-    delete_folder(to);
-  }
+  computes_the_same("tiny_delta_product", lists, 3);
+  computes_the_same("tiny_gated_delta_product", lists, 2);
 }
 
 // ---------------------------------------------------------------- whole models

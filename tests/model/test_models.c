@@ -66,12 +66,6 @@ static struct reference reference_open(const char *path) {
   return r;
 }
 
-static deltaic_model *open_model(deltaic_device *device, const char *path) {
-  deltaic_model *model;
-  assert_ok(deltaic_model_open(device, path, NULL, &model));
-  return model;
-}
-
 // Rows of `all` at the reference's positions against its logits.
 static double error_of(const struct reference *r, const float *all) {
   double error = 0, size = 0;
@@ -88,10 +82,9 @@ static double error_of(const struct reference *r, const float *all) {
 // The text evaluated in pieces of `piece` tokens (0: whole), with calls of at most `batch` at once.
 static void check_logits(deltaic_model *model, const struct reference *r, size_t piece, uint32_t batch) {
   deltaic_session_options options = {.size = sizeof options, .precision = DELTAIC_PRECISION_FLOAT32, .batch = batch};
-  deltaic_session *session;
   float *all = malloc(r->n * r->V * sizeof *all);
   assert_non_null(all);
-  assert_ok(deltaic_session_create(model, &options, &session));
+  deltaic_session *session = open_session(model, &options);
   if (!piece) piece = r->n;
   for (size_t i = 0; i < r->n; i += piece) {
     size_t n = r->n - i < piece ? r->n - i : piece;
@@ -127,10 +120,9 @@ static void check_outputs(deltaic_model *model, const struct reference *r) {
   struct file_tensor *t = checkpoint_find(r->file, "mixer_output");
   if (!t) return; // cut out of the default model's reference
   struct outputs o = {.want = t->data, .n = r->n, .D = t->shape[2]};
-  deltaic_session *session;
   float *plain = malloc(r->V * sizeof *plain), *probed = malloc(r->V * sizeof *probed);
   assert_true(plain && probed);
-  assert_ok(deltaic_session_create(model, &exact, &session));
+  deltaic_session *session = open_session(model, &exact);
   assert_ok(deltaic_session_eval(session, r->ids, r->n, DELTAIC_LOGITS_LAST, plain));
   assert_ok(deltaic_session_reset(session));
   assert_ok(deltaic_session_probe(session, DELTAIC_PROBE_MIXER_OUTPUT, compare_output, &o));
@@ -147,8 +139,7 @@ static void check_outputs(deltaic_model *model, const struct reference *r) {
 }
 
 static void check_greedy(deltaic_model *model, const struct reference *r) {
-  deltaic_session *session;
-  assert_ok(deltaic_session_create(model, &exact, &session));
+  deltaic_session *session = open_session(model, &exact);
   assert_ok(deltaic_session_eval(session, r->prompt, r->prompt_n, DELTAIC_LOGITS_NONE, NULL));
   for (size_t i = 0; i < r->greedy_n; i++) {
     int32_t token;
@@ -169,10 +160,9 @@ static double nll_of_row(const float *logits, size_t V, int32_t target) {
 
 static void check_nll(deltaic_model *model, const struct reference *r) {
   float *all = malloc(r->window * r->V * sizeof *all);
-  deltaic_session *session;
   double sum = 0;
   assert_non_null(all);
-  assert_ok(deltaic_session_create(model, &exact, &session));
+  deltaic_session *session = open_session(model, &exact);
   for (size_t w = 0; w < r->windows; w++) {
     const int32_t *tokens = r->eval + w * r->window;
     assert_ok(deltaic_session_reset(session));
@@ -211,20 +201,33 @@ static void fast_prompts_stay_near_float64(deltaic_device *device) {
     snprintf(reference, sizeof reference, "%s/reference.safetensors", path);
     struct reference r = reference_open(reference);
     deltaic_model *model = open_model(device, path);
-    deltaic_session *session;
     float *all = malloc(r.n * r.V * sizeof *all);
     assert_non_null(all);
-    assert_ok(deltaic_session_create(model, NULL, &session));
+    deltaic_session *session = open_session(model, NULL);
     assert_ok(deltaic_session_eval(session, r.ids, r.n, DELTAIC_LOGITS_ALL, all));
     double error = error_of(&r, all);
     print_message("  %s on %s, fast: relative RMS %.1e\n", models[i], device_name(device), error);
     if (!(error <= 2e-3)) fail_msg("%s: relative RMS %.2e", models[i], error);
-    deltaic_session_free(session);
-    deltaic_model_close(model);
+    close_session(session, model);
     checkpoint_close(r.file);
     free(all);
   }
 }
+
+// A folder for a checkpoint that a test makes.
+struct made {
+  char folder[24], config[64], weights[64];
+};
+
+static struct made made_begin(void) {
+  struct made m = {.folder = "test_models.XXXXXX"};
+  assert_non_null(mkdtemp(m.folder));
+  snprintf(m.config, sizeof m.config, "%s/config.json", m.folder);
+  snprintf(m.weights, sizeof m.weights, "%s/model.safetensors", m.folder);
+  return m;
+}
+
+static void made_end(const struct made *m) { unlink(m->config), unlink(m->weights), rmdir(m->folder); }
 
 #define WIDE TESTS_DIR "/vectors/models/tiny_gated_deltanet"
 
@@ -262,21 +265,16 @@ static void write_wide(const char *config, const char *weights) {
 static void fast_takes_weights_beyond_f16(deltaic_device *device) {
   enum { N = 70, V = 512 };
   static float logits[2][V];
-  char folder[] = "test_models.XXXXXX", config[64], weights[64];
-  assert_non_null(mkdtemp(folder));
-  snprintf(config, sizeof config, "%s/config.json", folder);
-  snprintf(weights, sizeof weights, "%s/model.safetensors", folder);
-  write_wide(config, weights);
-  deltaic_model *model = open_model(device, folder);
-  deltaic_model_info info;
-  deltaic_model_get_info(model, &info);
+  struct made made = made_begin();
+  write_wide(made.config, made.weights);
+  deltaic_model *model = open_model(device, made.folder);
+  const deltaic_model_info info = info_of(model);
   assert_true(info.vocabulary <= V);
   int32_t ids[N];
   for (int i = 0; i < N; i++) ids[i] = (i * i + 3) % (int32_t)info.vocabulary;
   double error = 0, size = 0;
   for (int i = 0; i < 2; i++) {
-    deltaic_session *session;
-    assert_ok(deltaic_session_create(model, i ? NULL : &exact, &session));
+    deltaic_session *session = open_session(model, i ? NULL : &exact);
     assert_ok(deltaic_session_eval(session, ids, N, DELTAIC_LOGITS_LAST, logits[i]));
     deltaic_session_free(session);
   }
@@ -287,75 +285,86 @@ static void fast_takes_weights_beyond_f16(deltaic_device *device) {
   print_message("  wide weights on %s, fast: relative RMS %.1e\n", device_name(device), sqrt(error / size));
   assert_true(error <= 2e-3 * 2e-3 * size);
   deltaic_model_close(model);
-  unlink(config), unlink(weights), rmdir(folder);
+  made_end(&made);
 }
 
 #define HEADS TESTS_DIR "/vectors/models/ablation_transformer"
+
+// HEADS, to be made again.
+struct remade {
+  struct made files;
+  struct checkpoint *from;
+  json_t *header;
+  char *data;
+  uint64_t used;
+};
+enum { ROOM = 1 << 18 };
+
+static struct remade remade_begin(void) {
+  struct remade r = {.files = made_begin(), .header = json_object(), .data = calloc(ROOM, 1)};
+  assert_non_null(r.data);
+  assert_ok(checkpoint_open(HEADS "/model.safetensors", &r.from));
+  return r;
+}
+
+// Where the numbers of a tensor go that comes next: zeros.
+static void *append(struct remade *r, const char *name, const char *dtype, json_t *shape, uint64_t bytes) {
+  void *data = r->data + r->used;
+  assert_true(r->used + bytes <= ROOM);
+  json_object_set_new(r->header, name,
+                      json_pack("{s:s,s:o,s:[I,I]}", "dtype", dtype, "shape", shape, "data_offsets",
+                                (json_int_t)r->used, (json_int_t)(r->used + bytes)));
+  r->used += bytes;
+  return data;
+}
+
+// With this config, which it takes, it computes what HEADS does.
+static void remade_end(struct remade *r, deltaic_device *device, json_t *config) {
+  assert_int_equal(json_dump_file(config, r->files.config, 0), 0);
+  write_checkpoint(r->files.weights, r->header, r->data, r->used, 0);
+  check_model(device, r->files.folder, HEADS "/reference.safetensors", 2);
+  json_decref(r->header);
+  json_decref(config);
+  checkpoint_close(r->from);
+  free(r->data);
+  made_end(&r->files);
+}
 
 // Where number i of rows of heads of 8 goes when heads have 32: zeros follow each head.
 static uint64_t padded(uint64_t i) { return i / 8 * 32 + i % 8; }
 
 // Appends a tensor of bf16 with its heads padded. Queries are doubled, as scores are divided by sqrt(32) instead of
 // sqrt(8); so is the output projection, as the gate halves its input.
-static void pad_heads(json_t *header, uint16_t *data, uint64_t *used, const struct file_tensor *t) {
+static void pad_heads(struct remade *r, const struct file_tensor *t) {
   const bool q = strstr(t->name, "attn.q_proj"), o = strstr(t->name, "attn.o_proj");
   const bool rows = q || strstr(t->name, "attn.k_proj") || strstr(t->name, "attn.v_proj");
   const uint64_t N = t->shape[0], K = t->rank > 1 ? t->shape[1] : 1, to_N = rows ? 4 * N : N, to_K = o ? 4 * K : K;
+  json_t *shape =
+      t->rank > 1 ? json_pack("[I,I]", (json_int_t)to_N, (json_int_t)to_K) : json_pack("[I]", (json_int_t)to_N);
+  uint16_t *data = append(r, t->name, "BF16", shape, 2 * to_N * to_K);
   for (uint64_t n = 0; n < N; n++)
     for (uint64_t k = 0; k < K; k++) {
       uint16_t x = ((const uint16_t *)t->data)[n * K + k];
       if ((q || o) && x & 0x7fff) x = (uint16_t)(x + 0x80);
-      data[*used + (rows ? padded(n) : n) * to_K + (o ? padded(k) : k)] = x;
+      data[(rows ? padded(n) : n) * to_K + (o ? padded(k) : k)] = x;
     }
-  json_t *shape =
-      t->rank > 1 ? json_pack("[I,I]", (json_int_t)to_N, (json_int_t)to_K) : json_pack("[I]", (json_int_t)to_N);
-  const uint64_t end = *used + to_N * to_K;
-  json_object_set_new(header, t->name,
-                      json_pack("{s:s,s:o,s:[I,I]}", "dtype", "BF16", "shape", shape, "data_offsets",
-                                (json_int_t)(2 * *used), (json_int_t)(2 * end)));
-  *used = end;
-}
-
-// A gate of weights 0 halves what attention gives.
-static void add_gate(json_t *header, uint16_t *data, uint64_t *used, int layer) {
-  enum { ROWS = 4 * 32, COLS = 32 };
-  char name[64];
-  snprintf(name, sizeof name, "model.layers.%d.attn.g_proj.weight", layer);
-  memset(data + *used, 0, ROWS * COLS * sizeof *data);
-  json_object_set_new(header, name,
-                      json_pack("{s:s,s:[i,i],s:[I,I]}", "dtype", "BF16", "shape", ROWS, COLS, "data_offsets",
-                                (json_int_t)(2 * *used), (json_int_t)(2 * (*used + ROWS * COLS))));
-  *used += ROWS * COLS;
 }
 
 // HEADS with heads of 32 numbers, of which 8 are rotated, and a gate: the same function of the tokens.
 static void heads_may_be_larger_gated_and_rotated_in_part(deltaic_device *device) {
   if (!test_all_on(device)) return; // test_ops_vulkan rotates heads in part
-  enum { ROOM = 1 << 17 };
-  char folder[] = "test_models.XXXXXX", config[64], weights[64];
-  uint16_t *data = calloc(ROOM, sizeof *data);
-  uint64_t used = 0;
-  struct checkpoint *c;
-  assert_non_null(data);
-  assert_non_null(mkdtemp(folder));
-  snprintf(config, sizeof config, "%s/config.json", folder);
-  snprintf(weights, sizeof weights, "%s/model.safetensors", folder);
-  assert_ok(checkpoint_open(HEADS "/model.safetensors", &c));
-  json_t *header = json_object(), *keys = json_load_file(HEADS "/config.json", 0, NULL);
-  for (uint64_t i = 0; i < checkpoint_count(c); i++) pad_heads(header, data, &used, checkpoint_at(c, i));
-  for (int layer = 0; layer < 2; layer++) add_gate(header, data, &used, layer);
-  assert_true(used <= ROOM);
-  json_object_set_new(keys, "head_dim", json_integer(32));
-  json_object_set_new(keys, "partial_rotary_factor", json_real(0.25));
-  json_object_set_new(keys, "attn_output_gate", json_true());
-  assert_int_equal(json_dump_file(keys, config, 0), 0);
-  write_checkpoint(weights, header, (const char *)data, 2 * used, 0);
-  check_model(device, folder, HEADS "/reference.safetensors", 2);
-  json_decref(header);
-  json_decref(keys);
-  checkpoint_close(c);
-  free(data);
-  unlink(config), unlink(weights), rmdir(folder);
+  struct remade r = remade_begin();
+  json_t *config = json_load_file(HEADS "/config.json", 0, NULL);
+  for (uint64_t i = 0; i < checkpoint_count(r.from); i++) pad_heads(&r, checkpoint_at(r.from, i));
+  for (int layer = 0; layer < 2; layer++) { // a gate of weights 0 halves what attention gives
+    char name[64];
+    snprintf(name, sizeof name, "model.layers.%d.attn.g_proj.weight", layer);
+    append(&r, name, "BF16", json_pack("[i,i]", 4 * 32, 32), 2 * 4 * 32 * 32);
+  }
+  json_object_set_new(config, "head_dim", json_integer(32));
+  json_object_set_new(config, "partial_rotary_factor", json_real(0.25));
+  json_object_set_new(config, "attn_output_gate", json_true());
+  remade_end(&r, device, config);
 }
 
 // HEADS as Qwen2 calls its tensors and its config's keys.
@@ -365,19 +374,10 @@ static void qwen2_is_a_transformer_of_other_names(deltaic_device *device) {
                                            {"attn_norm", "input_layernorm"},
                                            {"mlp_norm", "post_attention_layernorm"},
                                            {".attn.", ".self_attn."}};
-  enum { ROOM = 1 << 17 };
-  char folder[] = "test_models.XXXXXX", config[64], weights[64], name[128];
-  char *data = calloc(ROOM, 1);
-  uint64_t used = 0;
-  struct checkpoint *c;
-  assert_non_null(data);
-  assert_non_null(mkdtemp(folder));
-  snprintf(config, sizeof config, "%s/config.json", folder);
-  snprintf(weights, sizeof weights, "%s/model.safetensors", folder);
-  assert_ok(checkpoint_open(HEADS "/model.safetensors", &c));
-  json_t *header = json_object();
-  for (uint64_t i = 0; i < checkpoint_count(c); i++) {
-    const struct file_tensor *t = checkpoint_at(c, i);
+  struct remade r = remade_begin();
+  for (uint64_t i = 0; i < checkpoint_count(r.from); i++) {
+    const struct file_tensor *t = checkpoint_at(r.from, i);
+    char name[128];
     json_t *shape = json_array();
     for (int k = 0; k < t->rank; k++) json_array_append_new(shape, json_integer((json_int_t)t->shape[k]));
     snprintf(name, sizeof name, "%s", t->name);
@@ -387,24 +387,12 @@ static void qwen2_is_a_transformer_of_other_names(deltaic_device *device) {
         snprintf(name, sizeof name, "%.*s%s%s", (int)(at - t->name), t->name, renamed[k][1],
                  at + strlen(renamed[k][0]));
     }
-    assert_true(used + t->bytes <= ROOM);
-    memcpy(data + used, t->data, t->bytes);
-    json_object_set_new(header, name,
-                        json_pack("{s:s,s:o,s:[I,I]}", "dtype", t->dtype_name, "shape", shape, "data_offsets",
-                                  (json_int_t)used, (json_int_t)(used + t->bytes)));
-    used += t->bytes;
+    memcpy(append(&r, name, t->dtype_name, shape, t->bytes), t->data, t->bytes);
   }
-  json_t *keys = json_pack("{s:s,s:i,s:i,s:f,s:i,s:i,s:i,s:i,s:f}", "model_type", "qwen2", "num_attention_heads", 4,
-                           "num_key_value_heads", 2, "rope_theta", 500.0, "hidden_size", 32, "num_hidden_layers", 2,
-                           "vocab_size", 64, "intermediate_size", 48, "rms_norm_eps", 1e-6);
-  assert_int_equal(json_dump_file(keys, config, 0), 0);
-  write_checkpoint(weights, header, data, used, 0);
-  check_model(device, folder, HEADS "/reference.safetensors", 2);
-  json_decref(header);
-  json_decref(keys);
-  checkpoint_close(c);
-  free(data);
-  unlink(config), unlink(weights), rmdir(folder);
+  json_t *config = json_pack("{s:s,s:i,s:i,s:f,s:i,s:i,s:i,s:i,s:f}", "model_type", "qwen2", "num_attention_heads", 4,
+                             "num_key_value_heads", 2, "rope_theta", 500.0, "hidden_size", 32, "num_hidden_layers", 2,
+                             "vocab_size", 64, "intermediate_size", 48, "rms_norm_eps", 1e-6);
+  remade_end(&r, device, config);
 }
 
 static void check_all(deltaic_device *device, const char *prefix, const char *const *names, int count) {
@@ -417,7 +405,9 @@ static void check_all(deltaic_device *device, const char *prefix, const char *co
   }
 }
 
-static void tiny_models_compute_their_float64_references(deltaic_device *device) { check_all(device, "", tiny, models_for(device, TINY, 5)); }
+static void tiny_models_compute_their_float64_references(deltaic_device *device) {
+  check_all(device, "", tiny, models_for(device, TINY, 5));
+}
 
 static void ablations_and_transformers_compute_their_float64_references(deltaic_device *device) {
   check_all(device, "ablation_", random_models, models_for(device, RANDOM, 1));

@@ -36,14 +36,12 @@ void attention_check(const char *what, struct attention_args a, const struct seq
   v.cache_k = activations(3, a.capacity * size, DENSE, normals(3 * (size_t)a.capacity * size));
   v.cache_v = activations(3, a.capacity * size, DENSE, normals(3 * (size_t)a.capacity * size));
   struct array o = activations_in(dtype, rows, a.heads * a.d, o_stride, NULL);
-  begin();
-  op_attention(list, &(struct attention){.o = o.t,
-                                         .qkv = v.qkv.t,
-                                         .cache_k = v.cache_k.t,
-                                         .cache_v = v.cache_v.t,
-                                         .sequences = sequences_of(s, B).t,
-                                         .a = a});
-  run();
+  RUN(op_attention(list, &(struct attention){.o = o.t,
+                                             .qkv = v.qkv.t,
+                                             .cache_k = v.cache_k.t,
+                                             .cache_v = v.cache_v.t,
+                                             .sequences = sequences_of(s, B).t,
+                                             .a = a}));
   double *want = zeros((size_t)rows * a.heads * a.d);
   for (uint32_t i = 0; i < B; i++)
     for (uint32_t t = 0; t < s[i].T; t++)

@@ -56,6 +56,13 @@ void reference_mamba2(double *y, double *state, const struct mamba2_case *c) {
       reference_head(y, state + (size_t)c->s[i].slot * c->state.t.cols + (size_t)h * c->a.N * c->a.P, c, &c->s[i], h);
 }
 
+void expect_mamba2(const char *const what[], const struct mamba2_case *c, double limit) {
+  double *y = zeros((size_t)c->y.t.rows * c->y.t.cols), *S = zeros((size_t)c->state.t.rows * c->state.t.cols);
+  reference_mamba2(y, S, c);
+  expect_rows(what[0], &c->y, c->rows, y, limit);
+  expect_state(what[1], &c->state, S, limit);
+}
+
 struct mamba2 mamba2_rule(const struct mamba2_case *c, const struct sequence *s, uint32_t B) {
   return (struct mamba2){.y = c->y.t,
                          .state = c->state.t,

@@ -18,6 +18,8 @@ struct mamba2_case mamba2_random(enum dtype dtype, struct mamba2_args a, const u
 void mamba2_rewind(struct mamba2_case *c); // both outputs back to what they were
 // y and state after the case; both start as copies of what the case starts with.
 void reference_mamba2(double *y, double *state, const struct mamba2_case *c);
+// What y and state are now, against that; rows of no sequence and states of no slot keep their values.
+void expect_mamba2(const char *const what[], const struct mamba2_case *c, double limit);
 struct mamba2 mamba2_rule(const struct mamba2_case *c, const struct sequence *s, uint32_t B); // the operation
 // A step, and a gate or none, against the operations that it is made of. y: what it rounds y to; high: of dt.
 void check_mamba2_step(enum dtype y, const uint32_t *T, uint32_t B, bool gated, float high, double close);

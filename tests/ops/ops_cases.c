@@ -25,9 +25,7 @@ static void embed_copies_rows_of_every_dtype(void **state) {
       for (uint32_t t = 0; t < T; t++) ids[t] = (int32_t)uniform(0, V);
       struct array table = weights((enum dtype)d, V, D, (uint32_t)weight_stride((enum dtype)d, D + 8), normals(V * D));
       struct array tokens = integers(T, 1, ids), x = activations(T, D, D + 3, NULL);
-      begin();
-      op_embed(list, x.t, table.t, tokens.t);
-      run();
+      RUN(op_embed(list, x.t, table.t, tokens.t));
       double *got = read_values(&x);
       for (uint32_t t = 0; t < T; t++)
         for (uint32_t i = 0; i < D; i++) assert_true(got[t * D + i] == table.v[(uint32_t)ids[t] * D + i]);
@@ -49,9 +47,7 @@ static void mark_sets_the_bits_of_all_tokens_and_no_others(void **state) {
   want[WORDS] |= 1u << 31; // there before
   uint32_t before[3 * WORDS] = {[WORDS] = 1u << 31};
   struct array seen = integers(3, WORDS, before), tokens = integers(rows, 1, ids), sequences = sequences_of(s, 3);
-  begin();
-  op_mark(list, seen.t, tokens.t, sequences.t);
-  run();
+  RUN(op_mark(list, seen.t, tokens.t, sequences.t));
   assert_memory_equal(read_words(&seen), want, sizeof want);
 }
 
@@ -70,9 +66,7 @@ static void norm_matches_its_formula(void **state) {
     for (uint32_t i = 0; i < D; i++) values[i] *= 1e-3; // where eps counts
     struct array x = activations(T, D, D + 1, values), y = activations(T, D, D + 2, NULL);
     struct array weight = weights(DTYPE_F32, 1, D, DENSE, uniforms(D, -2, 2));
-    begin();
-    op_norm(list, y.t, x.t, weight.t, ABSENT, 1e-5f);
-    run();
+    RUN(op_norm(list, y.t, x.t, weight.t, ABSENT, 1e-5f));
     double *want = zeros((size_t)T * D);
     for (uint32_t t = 0; t < T; t++) reference_rms(want + t * D, x.v + t * D, weight.v, D, 1e-5f);
     expect_close("norm", read_values(&y), want, (size_t)T * D, CLOSE);
@@ -88,9 +82,7 @@ static void norm_of_last_rows_skips_sequences_without_tokens(void **state) {
   struct array x = activations(rows, D, DENSE, normals((size_t)rows * D));
   struct array weight = weights(DTYPE_F32, 1, D, DENSE, uniforms(D, 0, 2));
   struct array y = activations(3, D, DENSE, uniforms(3 * D, 5, 6)), sequences = sequences_of(s, 3);
-  begin();
-  op_norm(list, y.t, x.t, weight.t, sequences.t, 1e-6f);
-  run();
+  RUN(op_norm(list, y.t, x.t, weight.t, sequences.t, 1e-6f));
   double *want = zeros(3 * D);
   reference_rms(want, x.v + 4 * D, weight.v, D, 1e-6f);
   memcpy(want + D, y.v + D, D * sizeof(double));
@@ -186,9 +178,7 @@ static void linear_reads_f16_denormals(void **state) {
   enum { N = 5, K = 40 };
   struct array x = activations(2, K, DENSE, normals(2 * K)), y = activations(2, N, DENSE, NULL);
   struct array w = weights(DTYPE_F16, N, K, DENSE, uniforms(N * K, -6e-5, 6e-5));
-  begin();
-  op_linear(list, y.t, x.t, w.t, ABSENT);
-  run();
+  RUN(op_linear(list, y.t, x.t, w.t, ABSENT));
   double want[2 * N] = {0};
   for (int i = 0; i < 2 * N * K; i++) want[i / K] += x.v[i / K / N * K + i % K] * w.v[i / K % N * K + i % K];
   expect_close("linear with f16 denormals", read_values(&y), want, 2 * N, CLOSE);
@@ -330,10 +320,8 @@ static void gated_norm_of_heads_matches_with_and_without_gate(void **state) {
       struct array o = activations(T, n, n + 2 * more, normals((size_t)T * n));
       struct array gate = activations(T, n, n + more, normals((size_t)T * n));
       struct array weight = weights(DTYPE_F32, 1, Dv, DENSE, uniforms(Dv, -2, 2));
-      begin();
-      op_gated_norm(list,
-                    &(struct gated_norm){o.t, o.t, gated ? gate.t : ABSENT, weight.t, heads, Dv, NORM_FIRST, 1e-6f});
-      run();
+      RUN(op_gated_norm(
+          list, &(struct gated_norm){o.t, o.t, gated ? gate.t : ABSENT, weight.t, heads, Dv, NORM_FIRST, 1e-6f}));
       double *want = zeros((size_t)T * n);
       for (uint32_t i = 0; i < T * heads; i++) reference_rms(want + i * Dv, o.v + i * Dv, weight.v, Dv, 1e-6f);
       for (size_t i = 0; gated && i < (size_t)T * n; i++) want[i] *= reference_activation(ACTIVATION_SILU, gate.v[i]);
@@ -348,16 +336,12 @@ static void check_norm_of_heads(uint32_t Dv, uint32_t more) {
   struct array gate = activations(T, N, DENSE, normals(T * N));
   double *want = zeros(T * N);
   struct array o = activations(T, N, N + more, normals(T * N));
-  begin();
-  op_gated_norm(list, &(struct gated_norm){o.t, o.t, ABSENT, weight.t, HEADS, Dv, NORM_FIRST, 1e-5f});
-  run();
+  RUN(op_gated_norm(list, &(struct gated_norm){o.t, o.t, ABSENT, weight.t, HEADS, Dv, NORM_FIRST, 1e-5f}));
   for (uint32_t i = 0; i < T * HEADS; i++)
     reference_rms(want + i * Dv, o.v + i * Dv, weight.v + i % HEADS * Dv, Dv, 1e-5f);
   expect_close("gated_norm of heads, a weight per head", read_values(&o), want, T * N, CLOSE);
   o = activations(T, N, N + more, o.v);
-  begin();
-  op_gated_norm(list, &(struct gated_norm){o.t, o.t, gate.t, ABSENT, HEADS, Dv, NORM_ABSENT, 1e-5f});
-  run();
+  RUN(op_gated_norm(list, &(struct gated_norm){o.t, o.t, gate.t, ABSENT, HEADS, Dv, NORM_ABSENT, 1e-5f}));
   for (uint32_t i = 0; i < T * N; i++) want[i] = o.v[i] * reference_activation(ACTIVATION_SILU, gate.v[i]);
   expect_close("gated_norm of heads, gate only", read_values(&o), want, T * N, CLOSE);
 }
@@ -416,13 +400,9 @@ static void copy_copies_or_clears(void **state) {
     uint32_t rows = sizes[i][0], cols = sizes[i][1];
     struct array from = activations(rows, cols, DENSE, normals((size_t)rows * cols));
     struct array to = activations(rows, cols, DENSE, NULL);
-    begin();
-    op_copy(list, to.t, from.t);
-    run();
+    RUN(op_copy(list, to.t, from.t));
     expect_close("copy", read_values(&to), from.v, (size_t)rows * cols, 0);
-    begin();
-    op_copy(list, to.t, ABSENT);
-    run();
+    RUN(op_copy(list, to.t, ABSENT));
     double *cleared = read_values(&to);
     for (size_t k = 0; k < (size_t)rows * cols; k++) assert_true(cleared[k] == 0);
   }
@@ -438,9 +418,7 @@ static void scatter_fills_the_rows_of_its_slots_and_no_others(void **state) {
     struct array to = activations(SLOTS, cols, cols + 6, normals(SLOTS * cols)), sequences = sequences_of(s, B);
     struct array from = activations(B, cols, cols + 1, normals(B * cols));
     for (uint32_t b = 0; b < B; b++) memcpy(to.v + s[b].slot * cols, from.v + b * cols, cols * sizeof *to.v);
-    begin();
-    op_scatter(list, to.t, from.t, sequences.t);
-    run();
+    RUN(op_scatter(list, to.t, from.t, sequences.t));
     expect_close("scatter", read_values(&to), to.v, SLOTS * cols, 0);
   }
 }

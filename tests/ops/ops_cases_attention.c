@@ -42,15 +42,13 @@ static void rope_append_rotates_and_stores_at_any_position(void **state) {
     if (rotary) table = rotation_table(rotary);
     struct array cache_k = activations(3, a.capacity * d, DENSE, normals(3 * (size_t)a.capacity * d));
     struct array cache_v = activations(3, a.capacity * d, DENSE, normals(3 * (size_t)a.capacity * d));
-    begin();
-    op_rope_append(list, &(struct rope_append){.y = qkv.t,
-                                               .cache_k = cache_k.t,
-                                               .cache_v = cache_v.t,
-                                               .x = qkv.t,
-                                               .table = table.t,
-                                               .sequences = sequences_of(s, 3).t,
-                                               .a = a});
-    run();
+    RUN(op_rope_append(list, &(struct rope_append){.y = qkv.t,
+                                                   .cache_k = cache_k.t,
+                                                   .cache_v = cache_v.t,
+                                                   .x = qkv.t,
+                                                   .table = table.t,
+                                                   .sequences = sequences_of(s, 3).t,
+                                                   .a = a}));
     for (int q = 0; q < 3; q++)
       for (uint32_t t = 0; t < s[q].T; t++) {
         uint32_t position = s[q].pos + t, slot = position % a.capacity;

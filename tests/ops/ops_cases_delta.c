@@ -18,22 +18,6 @@ static void delta_rule_runs_the_form_that_its_scratch_says(void **state) {
     }
 }
 
-// Every form against float64; rows of no sequence and states of no slot keep their values.
-static void check_delta(const char *const what[], uint32_t gap, struct delta_args a, const uint32_t *T, uint32_t B,
-                        double beta_max) {
-  struct delta_case c = delta_random_in(DTYPE_F32, gap, a, T, B, beta_max);
-  size_t outputs = (size_t)c.o.t.rows * c.o.t.cols, states = (size_t)c.state.t.rows * c.state.t.cols;
-  double *o = zeros(outputs), *state = zeros(states);
-  reference_delta(o, state, &c);
-  for (int f = 0; f < FORMS; f++) {
-    delta_rewind(&c);
-    delta_case_run(&c, c.s, B, forms[f]);
-    expect_rows(what[0], &c.o, c.rows, o, DELTA_CLOSE);
-    expect_state(what[1], &c.state, state, DELTA_CLOSE);
-  }
-  tools_teardown(NULL);
-}
-
 // ---------------------------------------------------------------- against float64
 
 // A session measures for its longest slice and calls with shorter ones, even where the longest exceed a binding.
@@ -63,13 +47,9 @@ static void keys_that_exceed_shared_memory_are_refused_with_a_sentence(void **st
   const uint32_t T = 2; // keys of 64 KiB
   struct delta_case c =
       delta_random_in(DTYPE_F32, 1, (struct delta_args){1, 1, 16384, 8, 1, .scale = 0.2f, .gated = false}, &T, 1, 1);
+  const struct delta_rule rule = delta_rule_of(&c, c.s, 1);
   begin();
-  op_delta_rule(list, &(struct delta_rule){.o = c.o.t,
-                                           .state = c.state.t,
-                                           .qkv = c.qkv.t,
-                                           .beta = c.beta.t,
-                                           .sequences = sequences_of(c.s, 1).t,
-                                           .a = c.a});
+  op_delta_rule(list, &rule);
   deltaic_status status = try_run();
   if (status == DELTAIC_OK) return; // the CPU
   assert_int_equal(status, DELTAIC_UNSUPPORTED);
@@ -78,85 +58,44 @@ static void keys_that_exceed_shared_memory_are_refused_with_a_sentence(void **st
 
 static void delta_rule_matches_over_awkward_shapes(void **state) {
   seed(30);
-  static const char *const what[] = {"delta_rule: o", "delta_rule: state"};
   const uint32_t sizes[][2] = {{77, 21}, {1, 1}, {3, 64}, {5, 7}, {64, 1}, {64, 130}, {76, 64}};
   for (uint32_t i = 0; i < shapes(7, 1); i++)
     for (uint32_t l = 0; l < LENGTHS; l++) {
       struct delta_args a = {.H = 2, .Hv = 2, .Dk = sizes[i][0], .Dv = sizes[i][1], .n = 1, .scale = 0.3f};
       uint32_t T[] = {lengths[l], 0, lengths[l] / 2 + 1};
       a.gated = (i + l) % 2;
-      check_delta(what, 1, a, T, l % 3 == 2 ? 3 : 1, l % 2 ? 2 : 1);
+      check_delta(OUTPUTS("delta_rule"), 1, a, T, l % 3 == 2 ? 3 : 1, l % 2 ? 2 : 1);
     }
 }
 
 static void delta_rule_shares_keys_among_grouped_value_heads(void **state) {
   seed(31);
-  static const char *const what[] = {"grouped value heads: o", "grouped value heads: state"};
   for (int l = 0; l < LENGTHS; l++) {
     uint32_t T[] = {lengths[l], lengths[LENGTHS - 1 - l]};
-    check_delta(what, 1, (struct delta_args){2, 6, 77, 21, 1, .scale = 0.25f, .gated = l % 2}, T, 2, 1);
+    check_delta(OUTPUTS("grouped value heads"), 1, (struct delta_args){2, 6, 77, 21, 1, .scale = 0.25f, .gated = l % 2},
+                T, 2, 1);
   }
 }
 
 static void delta_product_matches_for_several_steps(void **state) {
   seed(32);
-  static const char *const what[] = {"delta product: o", "delta product: state"};
   static const struct { uint32_t n, gap; } kinds[] = {{3, 4}, {2, 1}, {4, 1}, {5, 1}};
   for (uint32_t i = 0; i < shapes(4, 1); i++)
     for (int l = 0; l < LENGTHS; l++) {
       uint32_t T[] = {lengths[l], 0, 21};
       struct delta_args a = {2, 2, DELTA_DK, DELTA_DV, kinds[i].n, .scale = 0.25f, .gated = l % 2};
-      check_delta(what, kinds[i].gap, a, T, 1 + 2 * (l % 2), 2);
+      check_delta(OUTPUTS("delta product"), kinds[i].gap, a, T, 1 + 2 * (l % 2), 2);
     }
-}
-
-// Fixtures: fla's inputs, truth, and the error of fla's CUDA kernels, which ours must beat.
-
-// The columns of which the fixture has the truth.
-static double *every(const double *values, size_t n, size_t step) {
-  double *kept = zeros(n / step);
-  for (size_t i = 0; i < n / step; i++) kept[i] = values[i * step];
-  return kept;
 }
 
 static void delta_rule_is_closer_to_the_truth_than_fla_on_cuda(void **state) {
   if (!all_shapes()) skip(); // each has a shape of its own
-  struct fixture *f = fixture_open("vectors/ops/delta.safetensors");
-  size_t cases = 0;
-  for (const char *name; (name = fixture_case(f, cases)); cases++)
-    for (int form = 0; form < 2; form++) {
-      struct delta_case c = fixture_delta(f, name);
-      bool chunks = delta_case_run(&c, c.s, 1, forms[form]);
-      size_t step = (size_t)fixture_number(f, name, "columns"), n = (size_t)c.rows * c.o.t.cols / step;
-      size_t states = c.state.t.cols / step;
-      double *truth = fixture_of(f, name, "truth_o", n), *truth_s = fixture_of(f, name, "truth_s", states);
-      double *o = every(read_values(&c.o), n * step, step), *S = every(read_values(&c.state), states * step, step);
-      double error = rms_error(o, truth, n), error_s = rms_error(S, truth_s, states);
-      print_message("  %-20s %-9s o %.1e (CUDA %.1e)  state %.1e (CUDA %.1e)\n", name, chunks ? "chunk" : "recurrent",
-                    error, fixture_number(f, name, "cuda_o"), error_s, fixture_number(f, name, "cuda_s"));
-      expect_close("fla fixtures: o", o, truth, n, 5e-6);
-      expect_close("fla fixtures: state", S, truth_s, states, 5e-6);
-      assert_true(error < fixture_number(f, name, "cuda_o") && error_s < fixture_number(f, name, "cuda_s"));
-      free(truth), free(truth_s);
-      tools_teardown(NULL);
-    }
-  assert_true(cases == 10);
-  fixture_close(f);
+  assert_int_equal(check_truths(OUTPUTS("fla fixtures"), "vectors/ops/delta.safetensors", false), 10);
 }
 
 // ---------------------------------------------------------------- inputs
 
 static double reference_softplus(double z) { return z > 20 ? z : log1p(exp(z)); }
-
-static void reference_head(double *x, const struct delta_input_args *a) {
-  double square = 0, sum = 0, absolute = 0;
-  for (uint32_t i = 0; i < a->Dk; i++) {
-    x[i] = reference_activation(a->activation, x[i]);
-    square += x[i] * x[i], sum += x[i], absolute += fabs(x[i]);
-  }
-  double by = a->norm == KEY_NORM_L2 ? sqrt(square + 1e-6) : a->norm == KEY_NORM_SUM ? sum : absolute;
-  for (uint32_t i = 0; i < a->Dk && a->norm != KEY_NORM_NONE; i++) x[i] /= by;
-}
 
 static void check_inputs(uint32_t T, struct delta_input_args a) {
   uint32_t n = a.heads * a.Dk, first = a.has_beta ? a.betas : 0, cols = first + (a.gated ? a.decays : 0);
@@ -166,19 +105,17 @@ static void check_inputs(uint32_t T, struct delta_input_args a) {
   struct array beta = activations(T, a.betas, DENSE, NULL), g = activations(T, a.decays, DENSE, NULL);
   struct array A_log = weights(DTYPE_F32, 1, a.decays, DENSE, uniforms(a.decays, -3, 3));
   struct array dt_bias = weights(DTYPE_F32, 1, a.decays, DENSE, uniforms(a.decays, -5, 30));
-  begin();
-  op_delta_inputs(list, &(struct delta_inputs){.y = qk.t,
-                                               .beta = beta.t,
-                                               .g = a.gated ? g.t : ABSENT,
-                                               .x = qk.t,
-                                               .ba = cols ? ba.t : ABSENT,
-                                               .A_log = a.gated ? A_log.t : ABSENT,
-                                               .dt_bias = a.gated ? dt_bias.t : ABSENT,
-                                               .a = a});
-  run();
+  RUN(op_delta_inputs(list, &(struct delta_inputs){.y = qk.t,
+                                                   .beta = beta.t,
+                                                   .g = a.gated ? g.t : ABSENT,
+                                                   .x = qk.t,
+                                                   .ba = cols ? ba.t : ABSENT,
+                                                   .A_log = a.gated ? A_log.t : ABSENT,
+                                                   .dt_bias = a.gated ? dt_bias.t : ABSENT,
+                                                   .a = a}));
   double *want_beta = zeros(T * a.betas), *want_g = zeros(T * a.decays);
   for (uint32_t t = 0; t < T; t++) {
-    for (uint32_t h = 0; h < a.heads; h++) reference_head(qk.v + (size_t)t * n + h * a.Dk, &a);
+    for (uint32_t h = 0; h < a.heads; h++) reference_key(qk.v + (size_t)t * n + h * a.Dk, &a);
     for (uint32_t j = 0; j < a.betas; j++)
       want_beta[t * a.betas + j] = a.beta_scale * (a.has_beta ? 1 / (1 + exp(-ba.v[t * cols + j])) : 1);
     for (uint32_t j = 0; a.gated && j < a.decays; j++)
@@ -218,9 +155,7 @@ static void heads_without_positive_numbers_stay_zero(void **state) {
         .beta = beta.t,
         .x = qk.t,
         .a = {.heads = 3, .Dk = 8, .activation = ACTIVATION_RELU, .norm = all[i], .betas = 1, .beta_scale = 1}};
-    begin();
-    op_delta_inputs(list, &in);
-    run();
+    RUN(op_delta_inputs(list, &in));
     double *got = read_values(&qk);
     for (int j = 0; j < 48; j++) assert_true(got[j] == 0);
   }

@@ -1,6 +1,5 @@
 // Cases of the delta rule on cooperative matrices. Operands rounded to f16 cost 5e-4 relative RMS and may
 // cost twice that.
-#include "delta_case.h"
 #include "device.h"
 #include "ops_cases_matrix.h"
 
@@ -11,39 +10,22 @@ static struct delta_args args(uint32_t H, uint32_t Hv, uint32_t Dv, uint32_t n, 
   return (struct delta_args){.H = H, .Hv = Hv, .Dk = 16, .Dv = Dv, .n = n, .scale = 0.25f, .gated = gated};
 }
 
-void run_rule_on_matrices(const struct delta_rule *rule, enum matrices which) {
+static void run_on_matrices(const struct delta_case *c, enum matrices which) {
+  const struct delta_rule rule = delta_rule_of(c, c->s, c->B);
   list->form = DELTA_CHUNK;
   list->matrices = which;
-  assert_int_equal(vulkan_plan_delta(recorder, rule, backend->max_binding_bytes).way, DELTA_ON_MATRICES);
-  begin();
-  op_delta_rule(list, rule);
-  run();
+  assert_int_equal(vulkan_plan_delta(recorder, &rule, backend->max_binding_bytes).way, DELTA_ON_MATRICES);
+  RUN(op_delta_rule(list, &rule));
 }
 
-static void matrix_run(const struct delta_case *c, const struct sequence *s, uint32_t B) {
-  run_rule_on_matrices(&(struct delta_rule){.o = c->o.t,
-                                            .state = c->state.t,
-                                            .qkv = c->qkv.t,
-                                            .beta = c->beta.t,
-                                            .g = c->a.gated ? c->g.t : ABSENT,
-                                            .sequences = sequences_of(s, B).t,
-                                            .a = c->a},
-                       matrices);
-}
-
-// Against float64; rows of no sequence and states of no slot keep their values.
-static void expect_delta(const char *what_o, const char *what_s, const struct delta_case *c) {
-  size_t outputs = (size_t)c->o.t.rows * c->o.t.cols, states = (size_t)c->state.t.rows * c->state.t.cols;
-  double *o = zeros(outputs), *state = zeros(states);
-  reference_delta(o, state, c);
-  expect_rows(what_o, &c->o, c->rows, o, CLOSE);
-  expect_state(what_s, &c->state, state, CLOSE);
+void expect_on_matrices(const char *const what[], const struct delta_case *c, enum matrices which) {
+  run_on_matrices(c, which);
+  expect_delta(what, c, CLOSE);
 }
 
 static void check(enum dtype dtype, uint32_t gap, struct delta_args a, const uint32_t *T, uint32_t B, double beta_max) {
   struct delta_case c = delta_random_in(dtype, gap, a, T, B, beta_max);
-  matrix_run(&c, c.s, B);
-  expect_delta("delta rule on matrices: o", "delta rule on matrices: state", &c);
+  expect_on_matrices(OUTPUTS("delta rule on matrices"), &c, matrices);
   tools_teardown(NULL);
 }
 
@@ -92,9 +74,9 @@ static void long_sequences_of_one_head_match(void **state) {
     struct delta_case c = delta_random_in(DTYPE_F16, many ? 4 : 8, a, T, B, 1);
     for (uint32_t i = 0; i < c.rows; i++) c.g.v[i] *= 0.01; // so that states reach over segments
     c.g = activations(c.g.t.rows, 1, c.g.t.stride, c.g.v);
-    matrix_run(&c, c.s, B);
+    run_on_matrices(&c, matrices);
     plan->processors = places;
-    expect_delta("segments on matrices: o", "segments on matrices: state", &c);
+    expect_delta(OUTPUTS("segments on matrices"), &c, CLOSE);
     tools_teardown(NULL);
   }
 }
@@ -110,7 +92,7 @@ static void the_profile_counts_every_byte_once(void **state) {
   uint64_t prepare = 0, scan = 0;
   struct delta_case c = delta_random_in(DTYPE_F16, 8, args(1, 1, 8, 1, true), &T, 1, 1);
   assert_int_equal(backend->functions->recorder_profile(recorder, true), DELTAIC_OK);
-  matrix_run(&c, c.s, 1);
+  run_on_matrices(&c, matrices);
   size_t count = backend->functions->recorder_times(recorder, times, 4);
   assert_int_equal(backend->functions->recorder_profile(recorder, false), DELTAIC_OK);
   for (size_t i = 0; i < count; i++) *(strstr(times[i].name, "prepare") ? &prepare : &scan) += times[i].bytes;
@@ -152,8 +134,7 @@ static void correlated_keys_lose_no_digits(void **state) {
     for (uint32_t i = 0; i < c.g.t.rows * c.g.t.cols; i++) c.g.v[i] = hard && i % 11 == 3 ? -30000 : -0.01;
     c.qkv = activations_in(DTYPE_F16, c.qkv.t.rows, cols, c.qkv.t.stride, c.qkv.v);
     c.g = activations(c.g.t.rows, c.g.t.cols, c.g.t.stride, c.g.v);
-    matrix_run(&c, c.s, 3);
-    expect_delta("correlated keys on matrices: o", "correlated keys on matrices: state", &c);
+    expect_on_matrices(OUTPUTS("correlated keys on matrices"), &c, matrices);
     tools_teardown(NULL);
   }
 }
@@ -166,8 +147,7 @@ static void decays_beyond_their_factors_match(void **state) {
     struct delta_case c = delta_random_in(DTYPE_F16, 8, args(2, 2, 16, n, true), T, 1, 1);
     for (uint32_t i = 0; i < c.g.t.rows * c.g.t.cols; i++) c.g.v[i] = i % 2 ? -4.9 : i < 20 * c.g.t.cols ? -5.1 : -1.5;
     c.g = activations(c.g.t.rows, c.g.t.cols, c.g.t.stride, c.g.v);
-    matrix_run(&c, c.s, 1);
-    expect_delta("hard decays on matrices: o", "hard decays on matrices: state", &c);
+    expect_on_matrices(OUTPUTS("hard decays on matrices"), &c, matrices);
     tools_teardown(NULL);
   }
 }

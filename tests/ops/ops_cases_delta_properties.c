@@ -8,24 +8,8 @@ enum { Dk = DELTA_DK, Dv = DELTA_DV };
 
 static void any_split_of_a_sequence_gives_the_same_state(void **state) {
   seed(33);
-  const uint32_t T = CUT_TOKENS;
-  for (int gated = 0; gated < 2; gated++) {
-    struct delta_args a = {2, 2, Dk, Dv, 1, .scale = 0.2f, .gated = gated};
-    struct delta_case c = delta_random_in(DTYPE_F32, 4, a, &T, 1, 2);
-    delta_case_run(&c, c.s, 1, DELTA_RECURRENT);
-    double *o = read_values(&c.o), *S = read_values(&c.state);
-    for (int i = 0; i < CUTS; i++)
-      for (int form = 0; form < FORMS; form++) {
-        delta_rewind(&c);
-        struct sequence s = {0, 0, 0, c.s[0].slot};
-        for (int j = 0; j < 4 && s.row < T; j++, s.row += s.T) {
-          s.T = text_cuts[i][j];
-          delta_case_run(&c, &s, 1, forms[form]);
-        }
-        expect_close("split sequences: o", read_values(&c.o), o, (size_t)T * c.o.t.cols, DELTA_CLOSE);
-        expect_close("split sequences: state", read_values(&c.state), S, 2 * (size_t)c.state.t.cols, DELTA_CLOSE);
-      }
-  }
+  for (int gated = 0; gated < 2; gated++)
+    check_splits(OUTPUTS("split sequences"), (struct delta_args){2, 2, Dk, Dv, 1, .scale = 0.2f, .gated = gated});
 }
 
 // One head: keys (T, n, Dk), values (T, n, Dv), beta (T, n), g (T) or NULL; a token's last key is also its query.
@@ -61,6 +45,20 @@ static double *unit_keys(uint32_t count) {
   return keys;
 }
 
+// Both cases in either form: got's o is want's at the end of every `every_o` tokens, and so is the state.
+static void expect_same(const char *what, struct delta_case *got, struct delta_case *want, uint32_t every_o,
+                        double limit) {
+  for (int form = 0; form < 2; form++) {
+    delta_rewind(got), delta_rewind(want);
+    delta_case_run(got, got->s, 1, forms[form]);
+    delta_case_run(want, want->s, 1, forms[form]);
+    double *o = zeros((size_t)got->rows * Dv), *all = read_values(&want->o);
+    for (uint32_t t = 0; t < got->rows; t++) memcpy(o + t * Dv, all + ((t + 1) * every_o - 1) * Dv, Dv * sizeof *o);
+    expect_close(what, read_values(&got->o), o, (size_t)got->rows * Dv, limit);
+    expect_close(what, read_values(&got->state), read_values(&want->state), got->state.t.cols, limit);
+  }
+}
+
 static void orthogonal_keys_store_values_exactly(void **state) {
   seed(34);
   double *keys = zeros(Dk * Dk), *values = normals(Dk * Dv);
@@ -77,8 +75,7 @@ static void orthogonal_keys_store_values_exactly(void **state) {
 static void a_repeated_key_returns_its_latest_value(void **state) {
   seed(35);
   enum { T = 100 };
-  double *keys = zeros(T * Dk), *values = normals(T * Dv), *one = normals(Dk);
-  normalise(one, Dk);
+  double *keys = zeros(T * Dk), *values = normals(T * Dv), *one = unit_keys(1);
   for (int t = 0; t < T; t++) memcpy(keys + t * Dk, one, Dk * sizeof *one);
   for (int form = 0; form < 2; form++) {
     struct delta_case c = plain_case(T, keys, values, 1, 0, NULL);
@@ -106,14 +103,9 @@ static void padding_after_a_text_changes_nothing(void **state) {
   memcpy(keys, unit_keys(T), T * Dk * sizeof *keys);
   memcpy(beta, uniforms(T, 0, 2), T * sizeof *beta);
   memcpy(g, uniforms(T, -1, 0), T * sizeof *g);
-  for (int form = 0; form < 2; form++) {
-    struct delta_case padded = product_case(ALL, 1, keys, values, beta, g, S0);
-    struct delta_case text = product_case(T, 1, keys, values, beta, g, S0);
-    delta_case_run(&padded, padded.s, 1, forms[form]);
-    delta_case_run(&text, text.s, 1, forms[form]);
-    expect_close("padded: o", read_values(&padded.o), read_values(&text.o), T * Dv, 1e-6);
-    expect_close("padded: state", read_values(&padded.state), read_values(&text.state), Dk * Dv, 1e-6);
-  }
+  struct delta_case padded = product_case(ALL, 1, keys, values, beta, g, S0);
+  struct delta_case text = product_case(T, 1, keys, values, beta, g, S0);
+  expect_same("padded", &text, &padded, 1, 1e-6);
 }
 
 // The reduction paper's Proposition 3.1, from an empty state. product_case() asks with a token's key.
@@ -130,9 +122,10 @@ static void a_rotation_of_keys_and_queries_leaves_outputs(void **state) {
         for (uint32_t i = 0; i < Dk; i++) dot += x[i] * mirror[i];
         for (uint32_t i = 0; i < Dk; i++) x[i] -= 2 * dot * mirror[i];
       }
+    struct delta_case before = product_case(T, n, keys, values, beta, g, NULL);
+    struct delta_case after = product_case(T, n, turned, values, beta, g, NULL);
     for (int form = 0; form < 2; form++) {
-      struct delta_case before = product_case(T, n, keys, values, beta, g, NULL);
-      struct delta_case after = product_case(T, n, turned, values, beta, g, NULL);
+      delta_rewind(&before), delta_rewind(&after);
       delta_case_run(&before, before.s, 1, forms[form]);
       delta_case_run(&after, after.s, 1, forms[form]);
       expect_close("rotated keys: o", read_values(&after.o), read_values(&before.o), T * Dv, DELTA_CLOSE);
@@ -146,22 +139,26 @@ static double norm(const double *x, size_t n) {
   return sqrt(sum);
 }
 
+static void expect_shrinking(struct delta_case *c, double slack) {
+  for (int form = 0; form < 2; form++) {
+    delta_rewind(c);
+    double before = norm(c->state.v, Dk * Dv);
+    for (int call = 0; call < 8; call++) {
+      delta_case_run(c, c->s, 1, forms[form]);
+      double after = norm(read_values(&c->state), Dk * Dv);
+      assert_true(after <= before * (1 + slack));
+      before = after;
+    }
+  }
+}
+
 static void state_norm_never_grows_without_values(void **state) {
   seed(37);
-  enum { T = 64, CALLS = 8 };
-  for (int form = 0; form < 2; form++)
-    for (int b = 0; b < 3; b++) {
-      double *keys = normals(T * Dk), *values = zeros(T * Dv);
-      for (int t = 0; t < T; t++) normalise(keys + t * Dk, Dk);
-      struct delta_case c = plain_case(T, keys, values, b, b == 2 ? -1e-4 : 0, normals(Dk * Dv));
-      double before = norm(c.state.v, Dk * Dv);
-      for (int call = 0; call < CALLS; call++) {
-        delta_case_run(&c, c.s, 1, forms[form]);
-        double after = norm(read_values(&c.state), Dk * Dv);
-        assert_true(after <= before * (1 + 1e-5)); // reflections (beta 2) keep it, to rounding
-        before = after;
-      }
-    }
+  enum { T = 64 };
+  for (int b = 0; b < 3; b++) {
+    struct delta_case c = plain_case(T, unit_keys(T), zeros(T * Dv), b, b == 2 ? -1e-4 : 0, normals(Dk * Dv));
+    expect_shrinking(&c, 1e-5); // reflections (beta 2) keep it, to rounding
+  }
 }
 
 // beta 2 reflects: the swap of elements i and j is I - 2 k k^T with k = (e_i - e_j) / sqrt 2.
@@ -197,15 +194,6 @@ static void negative_eigenvalues_track_permutations(void **state) {
 
 // ---------------------------------------------------------------- properties of products
 
-// Both cases end in the same state; `got`'s o is `want`'s o at the end of every `every_o` tokens.
-static void expect_same(const char *what, const struct delta_case *got, const struct delta_case *want,
-                        uint32_t every_o) {
-  double *o = zeros((size_t)got->rows * Dv), *all = read_values(&want->o);
-  for (uint32_t t = 0; t < got->rows; t++) memcpy(o + t * Dv, all + ((t + 1) * every_o - 1) * Dv, Dv * sizeof *o);
-  expect_close(what, read_values(&got->o), o, (size_t)got->rows * Dv, DELTA_CLOSE);
-  expect_close(what, read_values(&got->state), read_values(&want->state), got->state.t.cols, DELTA_CLOSE);
-}
-
 // The merged step has beta* = b1 + b2 - b1 b2 and beta* v* = b2 v2 + (1 - b2) b1 v1. A step before both has beta 0.
 static void two_steps_with_one_unit_key_are_one_step(void **state) {
   seed(43);
@@ -220,13 +208,9 @@ static void two_steps_with_one_unit_key_are_one_step(void **state) {
     for (int m = 1; m < n; m++) memcpy(keys + (t * n + m) * Dk, once + t * Dk, Dk * sizeof *once);
     for (int j = 0; j < Dv; j++) merged[t * Dv + j] = (b2 * v[2 * Dv + j] + (1 - b2) * b1 * v[Dv + j]) / merged_beta[t];
   }
-  for (int form = 0; form < 2; form++) {
-    struct delta_case one = product_case(T, 1, once, merged, merged_beta, g, S0);
-    struct delta_case two = product_case(T, n, keys, values, beta, g, S0);
-    delta_case_run(&one, one.s, 1, forms[form]);
-    delta_case_run(&two, two.s, 1, forms[form]);
-    expect_same("one key in two steps", &two, &one, 1);
-  }
+  struct delta_case one = product_case(T, 1, once, merged, merged_beta, g, S0);
+  struct delta_case two = product_case(T, n, keys, values, beta, g, S0);
+  expect_same("one key in two steps", &two, &one, 1, DELTA_CLOSE);
 }
 
 // Step m of token t is token t n + m of the gated rule, the decay at m = 0.
@@ -239,13 +223,9 @@ static void a_product_is_the_gated_rule_over_its_steps(void **state) {
     double *keys = unit_keys(T * n), *values = normals(T * n * Dv), *beta = uniforms(T * n, 0, 2);
     double *g = uniforms(T, -1, 0), *virtual_g = zeros(T * n), *S0 = normals(Dk * Dv);
     for (uint32_t t = 0; t < T; t++) virtual_g[t * n] = g[t];
-    for (int form = 0; form < 2; form++) {
-      struct delta_case product = product_case(T, n, keys, values, beta, g, S0);
-      struct delta_case rule = product_case(T * n, 1, keys, values, beta, virtual_g, S0);
-      delta_case_run(&product, product.s, 1, forms[form]);
-      delta_case_run(&rule, rule.s, 1, forms[form]);
-      expect_same("steps as tokens", &product, &rule, n);
-    }
+    struct delta_case product = product_case(T, n, keys, values, beta, g, S0);
+    struct delta_case rule = product_case(T * n, 1, keys, values, beta, virtual_g, S0);
+    expect_same("steps as tokens", &product, &rule, n, DELTA_CLOSE);
   }
 }
 
@@ -255,13 +235,9 @@ static void a_decay_of_zero_is_the_rule_without_one(void **state) {
   for (uint32_t n = 1; n <= 3; n += 2) {
     double *keys = unit_keys(T * n), *values = normals(T * n * Dv), *beta = uniforms(T * n, 0, 2);
     double *S0 = normals(Dk * Dv);
-    for (int form = 0; form < 2; form++) {
-      struct delta_case gated = product_case(T, n, keys, values, beta, zeros(T), S0);
-      struct delta_case plain = product_case(T, n, keys, values, beta, NULL, S0);
-      delta_case_run(&gated, gated.s, 1, forms[form]);
-      delta_case_run(&plain, plain.s, 1, forms[form]);
-      expect_same("no decay", &gated, &plain, 1);
-    }
+    struct delta_case gated = product_case(T, n, keys, values, beta, zeros(T), S0);
+    struct delta_case plain = product_case(T, n, keys, values, beta, NULL, S0);
+    expect_same("no decay", &gated, &plain, 1, DELTA_CLOSE);
   }
 }
 
@@ -275,30 +251,19 @@ static void steps_with_zero_beta_leave_the_gated_rule(void **state) {
     memcpy(all_values + (t * n + n - 1) * Dv, values + t * Dv, Dv * sizeof *values);
     all_beta[t * n + n - 1] = beta[t];
   }
-  for (int form = 0; form < 2; form++) {
-    struct delta_case rule = product_case(T, 1, keys, values, beta, g, NULL);
-    struct delta_case product = product_case(T, n, all_keys, all_values, all_beta, g, NULL);
-    delta_case_run(&rule, rule.s, 1, forms[form]);
-    delta_case_run(&product, product.s, 1, forms[form]);
-    expect_same("steps with beta 0", &product, &rule, 1);
-  }
+  struct delta_case rule = product_case(T, 1, keys, values, beta, g, NULL);
+  struct delta_case product = product_case(T, n, all_keys, all_values, all_beta, g, NULL);
+  expect_same("steps with beta 0", &product, &rule, 1, DELTA_CLOSE);
 }
 
 static void state_norm_of_products_never_grows_without_values(void **state) {
   seed(46);
-  enum { T = 40, n = 3, CALLS = 8 };
-  for (int form = 0; form < 2; form++)
-    for (int gated = 0; gated < 2; gated++) {
-      struct delta_case c = product_case(T, n, unit_keys(T * n), zeros(T * n * Dv), uniforms(T * n, 0, 2),
-                                         gated ? uniforms(T, -1e-3, 0) : NULL, normals(Dk * Dv));
-      double before = norm(c.state.v, Dk * Dv);
-      for (int call = 0; call < CALLS; call++) {
-        delta_case_run(&c, c.s, 1, forms[form]);
-        double after = norm(read_values(&c.state), Dk * Dv);
-        assert_true(after <= before * (1 + 1e-6));
-        before = after;
-      }
-    }
+  enum { T = 40, n = 3 };
+  for (int gated = 0; gated < 2; gated++) {
+    struct delta_case c = product_case(T, n, unit_keys(T * n), zeros(T * n * Dv), uniforms(T * n, 0, 2),
+                                       gated ? uniforms(T, -1e-3, 0) : NULL, normals(Dk * Dv));
+    expect_shrinking(&c, 1e-6);
+  }
 }
 
 // A random permutation p of D elements as at most D - 1 swaps: element i is fetched to its place, one after another.
@@ -414,34 +379,13 @@ static void complex_eigenvalues_of_two_steps_have_the_modulus_of_their_betas(voi
 
 static void hard_decay_gives_no_nan_and_forgets(void **state) {
   seed(39);
-  enum { T = 130 };
-  const double gates[] = {-100, -1e5, -3e38};
-  for (int i = 0; i < 3; i++)
-    for (int form = 0; form < 2; form++) {
-      double *keys = normals(T * Dk), *values = normals(T * Dv), *want = zeros(T * Dv);
-      for (int t = 0; t < T; t++) normalise(keys + t * Dk, Dk);
-      struct delta_case c = plain_case(T, keys, values, 0.5, gates[i], normals(Dk * Dv));
-      delta_case_run(&c, c.s, 1, forms[form]);
-      for (int j = 0; j < T * Dv; j++) want[j] = 0.5 * values[j]; // nothing is left of the past; q k = 1
-      expect_close("hard decay", read_values(&c.o), want, T * Dv, 1e-6);
-      assert_true(isfinite(norm(read_values(&c.state), Dk * Dv)));
-    }
+  check_forgetting(OUTPUTS("hard decay"), (struct delta_args){1, 1, Dk, Dv, 1, .scale = 1, .gated = true});
 }
 
 static void a_hard_decay_costs_later_tokens_no_digits(void **state) {
   seed(40);
-  uint32_t T = 64;
-  struct delta_args a = {1, 1, Dk, Dv, 1, .scale = 1, .gated = true};
-  struct delta_case c = delta_random_in(DTYPE_F32, 4, a, &T, 1, 1);
-  for (uint32_t t = 0; t < T; t++) c.g.v[t] = t == 3 ? -30000 : -0.01;
-  c.g = activations(T + DELTA_PADDING, 1, DENSE, c.g.v);
-  double *o = zeros((size_t)c.o.t.rows * Dv), *S = zeros((size_t)c.state.t.rows * c.state.t.cols);
-  reference_delta(o, S, &c);
-  for (int form = 0; form < 2; form++) {
-    delta_rewind(&c);
-    delta_case_run(&c, c.s, 1, forms[form]);
-    expect_close("after a hard decay", read_values(&c.o), o, (size_t)T * Dv, DELTA_CLOSE);
-  }
+  check_digits_after_a_decay(OUTPUTS("after a hard decay"),
+                             (struct delta_args){1, 1, Dk, Dv, 1, .scale = 1, .gated = true});
 }
 
 int ops_cases_delta_properties(void) {

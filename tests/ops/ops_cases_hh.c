@@ -1,61 +1,14 @@
 // Cases of Head-in-Head: masks and the rule (docs/mixers.md).
-#include "fixture.h"
-#include "hh_case.h"
+#include "delta_case.h"
 #include "ops_cases.h"
-
-// f32 throughout gives about 1e-7; more than an order is left for other orders of summation.
-static const double HH_CLOSE = 5e-6;
 
 enum { Dk = DELTA_DK, Dv = DELTA_DV, BLOCKS = 5 }; // of most cases
 static const uint32_t block_counts[] = {BLOCKS, 2, 4, 10, 1};
-
-static const char *const form_names[] = {"auto", "recurrent", "chunk"};
-
-// ---------------------------------------------------------------- making and running a case
-
-static void hh_run(const struct hh_case *c, const struct sequence *s, uint32_t B, enum delta_form form) {
-  list->form = form;
-  begin();
-  op_delta_rule(list, &(struct delta_rule){.o = c->o.t,
-                                           .state = c->state.t,
-                                           .qkv = c->qkv.t,
-                                           .beta = c->beta.t,
-                                           .g = c->a.gated ? c->g.t : ABSENT,
-                                           .mask = c->a.r > 1 ? c->mask.t : ABSENT,
-                                           .sequences = sequences_of(s, B).t,
-                                           .a = c->a});
-  run();
-  if (form == DELTA_CHUNK && c->a.r <= 1) assert_true(tensor_present(list->scratch)); // else both forms would be one
-}
-
-// The same inputs through the rule without blocks.
-static void delta_run(const struct hh_case *c, enum delta_form form) {
-  struct hh_case without = *c;
-  without.a.r = 1;
-  hh_run(&without, c->s, c->B, form);
-}
-
-// Every form against float64; rows of no sequence and states of no slot keep their values.
-static void check_hh(const char *const what[], uint32_t gap, struct delta_args a, const uint32_t *T, uint32_t B,
-                     double beta_max) {
-  struct hh_case c = hh_random_in(DTYPE_F32, gap, a, T, B, beta_max);
-  size_t outputs = (size_t)c.o.t.rows * c.o.t.cols, states = (size_t)c.state.t.rows * c.state.t.cols;
-  double *o = zeros(outputs), *state = zeros(states);
-  reference_hh(o, state, &c);
-  for (int f = 0; f < FORMS; f++) {
-    hh_rewind(&c);
-    hh_run(&c, c.s, B, forms[f]);
-    expect_rows(what[0], &c.o, c.rows, o, HH_CLOSE);
-    expect_state(what[1], &c.state, state, HH_CLOSE);
-  }
-  tools_teardown(NULL);
-}
 
 // ---------------------------------------------------------------- against float64
 
 static void hh_rule_matches_over_awkward_shapes(void **state) {
   seed(50);
-  static const char *const what[] = {"hh_rule: o", "hh_rule: state"};
   static const struct {
     uint32_t r, d, Dv;
     enum hh_nonneg nonneg;
@@ -71,90 +24,34 @@ static void hh_rule_matches_over_awkward_shapes(void **state) {
       a.gated = (i + l) % 2;
       a.fixed_mask = l / 2 % 2;
       a.nonneg = kinds[i].nonneg;
-      check_hh(what, 1, a, T, l % 3 == 2 ? 3 : 1, l % 2 ? 2 : 1);
+      check_delta(OUTPUTS("hh_rule"), 1, a, T, l % 3 == 2 ? 3 : 1, l % 2 ? 2 : 1);
     }
 }
 
 static void hh_rule_of_usual_heads_matches(void **state) {
   seed(51);
-  static const char *const what[] = {"hh_rule, heads of 128: o", "hh_rule, heads of 128: state"};
   if (!all_shapes()) skip();
   for (uint32_t r = 2; r <= 8; r *= 2)
     for (int gated = 0; gated < 2; gated++) {
       uint32_t T[] = {150, 65};
-      check_hh(what, 4, (struct delta_args){2, 2, 128, 128, 1, r, 0.088f, gated, false, HH_NONNEG_SOFTPLUS}, T, 2,
-               gated ? 1 : 2);
+      check_delta(OUTPUTS("hh_rule, heads of 128"), 4,
+                  (struct delta_args){2, 2, 128, 128, 1, r, 0.088f, gated, false, HH_NONNEG_SOFTPLUS}, T, 2,
+                  gated ? 1 : 2);
     }
 }
 
 static void hh_rule_shares_keys_among_grouped_value_heads(void **state) {
   seed(52);
-  static const char *const what[] = {"hh_rule, grouped value heads: o", "hh_rule, grouped value heads: state"};
   for (int l = 0; l < LENGTHS; l++) {
     uint32_t T[] = {lengths[l], lengths[LENGTHS - 1 - l]};
     struct delta_args a = {2, 6, Dk, Dv, 1, BLOCKS, 0.25f, l % 2, l % 3 == 0, HH_NONNEG_SIGMOID};
-    check_hh(what, 4, a, T, 2, 1);
+    check_delta(OUTPUTS("hh_rule, grouped value heads"), 4, a, T, 2, 1);
   }
-}
-
-static struct hh_case fixture_hh(const struct fixture *f, const char *name) {
-  struct delta_args a = {.n = 1, .nonneg = HH_NONNEG_GIVEN, .scale = (float)fixture_number(f, name, "scale")};
-  a.H = a.Hv = (uint32_t)fixture_number(f, name, "H");
-  a.Dk = (uint32_t)fixture_number(f, name, "K");
-  a.Dv = (uint32_t)fixture_number(f, name, "V");
-  a.r = (uint32_t)fixture_number(f, name, "r");
-  a.gated = fixture_number(f, name, "gated") != 0;
-  a.fixed_mask = fixture_number(f, name, "static") != 0;
-  uint32_t T = (uint32_t)fixture_number(f, name, "T"), cols = hh_cols(DTYPE_F32, a), n = a.H * a.r * a.r;
-  struct hh_case c = {.a = a, .B = 1, .rows = T, .s = {{0, T, 0, 0}}};
-  uint32_t keys = a.H * a.Dk, values = a.H * a.Dv, masks = a.fixed_mask ? 1 : T;
-  double *q = fixture_of(f, name, "q", (size_t)T * keys), *k = fixture_of(f, name, "k", (size_t)T * keys);
-  double *v = fixture_of(f, name, "v", (size_t)T * values), *beta = fixture_of(f, name, "beta", (size_t)T * a.H);
-  double *g = fixture_of(f, name, "g", (size_t)T * a.H), *S0 = fixture_of(f, name, "S0", (size_t)keys * a.Dv);
-  double *M = fixture_of(f, name, "M", (size_t)masks * n), *qkv = zeros((size_t)T * cols);
-  for (uint32_t t = 0; t < T; t++) {
-    memcpy(qkv + (size_t)t * cols, q + t * keys, keys * sizeof *q);
-    memcpy(qkv + (size_t)t * cols + keys, k + t * keys, keys * sizeof *k);
-    memcpy(qkv + (size_t)t * cols + 2 * keys, v + t * values, values * sizeof *v);
-  }
-  c.qkv = activations(T, cols, DENSE, qkv);
-  c.beta = activations(T, a.H, DENSE, beta);
-  c.g = activations(T, a.H, DENSE, g);
-  c.mask = activations(masks, n, DENSE, M);
-  c.state = activations(1, keys * a.Dv, DENSE, S0);
-  c.o = activations(T, values, DENSE, NULL);
-  free(q), free(k), free(v), free(beta), free(g), free(S0), free(M);
-  return c;
-}
-
-// The columns of which the fixture has the truth.
-static double *every(const double *values, size_t n, size_t step) {
-  double *kept = zeros(n / step);
-  for (size_t i = 0; i < n / step; i++) kept[i] = values[i * step];
-  return kept;
 }
 
 static void hh_rule_computes_the_operator_truths(void **state) {
   if (!all_shapes()) skip(); // each has a shape of its own
-  struct fixture *f = fixture_open("vectors/ops/hh.safetensors");
-  size_t cases = 0;
-  for (const char *name; (name = fixture_case(f, cases)); cases++)
-    for (int form = 0; form < 2; form++) {
-      struct hh_case c = fixture_hh(f, name);
-      hh_run(&c, c.s, 1, forms[form]);
-      size_t step = (size_t)fixture_number(f, name, "columns"), n = (size_t)c.rows * c.o.t.cols / step;
-      size_t states = c.state.t.cols / step;
-      double *truth = fixture_of(f, name, "truth_o", n), *truth_s = fixture_of(f, name, "truth_s", states);
-      double *o = every(read_values(&c.o), n * step, step), *S = every(read_values(&c.state), states * step, step);
-      print_message("  %-20s %-9s o %.1e  state %.1e\n", name, form_names[forms[form]], rms_error(o, truth, n),
-                    rms_error(S, truth_s, states));
-      expect_close("Head-in-Head truths: o", o, truth, n, HH_CLOSE);
-      expect_close("Head-in-Head truths: state", S, truth_s, states, HH_CLOSE);
-      free(truth), free(truth_s);
-      tools_teardown(NULL);
-    }
-  assert_true(cases == 3);
-  fixture_close(f);
+  assert_int_equal(check_truths(OUTPUTS("Head-in-Head truths"), "vectors/ops/hh.safetensors", true), 3);
 }
 
 // ---------------------------------------------------------------- masks
@@ -181,16 +78,10 @@ static void exponential_masks_of_large_logits_are_finite(void **state) {
   seed(54);
   uint32_t T = 20;
   struct delta_args a = {1, 1, Dk, Dv, 1, BLOCKS, 1, false, false, HH_NONNEG_EXP};
-  struct hh_case c = hh_random_in(DTYPE_F32, 4, a, &T, 1, 1);
+  struct delta_case c = delta_random_in(DTYPE_F32, 4, a, &T, 1, 1);
   for (size_t i = 0; i < (size_t)(T + DELTA_PADDING) * BLOCKS * BLOCKS; i++) c.mask.v[i] *= 60;
   c.mask = activations(T + DELTA_PADDING, BLOCKS * BLOCKS, DENSE, c.mask.v);
-  double *o = zeros((size_t)c.o.t.rows * Dv), *S = zeros((size_t)c.state.t.rows * c.state.t.cols);
-  reference_hh(o, S, &c);
-  for (int f = 0; f < FORMS; f++) {
-    hh_rewind(&c);
-    hh_run(&c, c.s, 1, forms[f]);
-    expect_close("masks of large logits", read_values(&c.o), o, (size_t)T * Dv, HH_CLOSE);
-  }
+  expect_forms(OUTPUTS("masks of large logits"), &c);
 }
 
 // ---------------------------------------------------------------- properties
@@ -198,19 +89,19 @@ static void exponential_masks_of_large_logits_are_finite(void **state) {
 static void a_mask_of_ones_is_the_delta_rule(void **state) {
   seed(55);
   const uint32_t T = 100;
-  for (uint32_t i = 0; i < shapes(4, 2); i++)
-    for (int form = 0; form < 2; form++) {
-      struct delta_args a = {2, 2, Dk, Dv, 1, i / 2 ? 4 : BLOCKS, 0.2f, i % 2, true, HH_NONNEG_GIVEN};
-      struct hh_case c = hh_random_in(DTYPE_F32, 4, a, &T, 1, 2);
-      uint32_t n = a.Hv * a.r * a.r;
-      c.mask = activations(1, n, DENSE, uniforms(n, 1, 1));
-      delta_run(&c, forms[form]);
-      double *o = read_values(&c.o), *S = read_values(&c.state);
-      hh_rewind(&c);
-      hh_run(&c, c.s, 1, forms[form]);
-      expect_close("mask of ones: o", read_values(&c.o), o, (size_t)T * c.o.t.cols, 1e-6);
-      expect_close("mask of ones: state", read_values(&c.state), S, 2 * (size_t)c.state.t.cols, 1e-6);
-    }
+  for (uint32_t i = 0; i < shapes(4, 2); i++) {
+    struct delta_args a = {2, 2, Dk, Dv, 1, i / 2 ? 4 : BLOCKS, 0.2f, i % 2, true, HH_NONNEG_GIVEN};
+    struct delta_case c = delta_random_in(DTYPE_F32, 4, a, &T, 1, 2), without = c;
+    uint32_t n = a.Hv * a.r * a.r;
+    c.mask = activations(1, n, DENSE, uniforms(n, 1, 1));
+    without.a.r = 1;
+    delta_case_run(&without, c.s, 1, DELTA_RECURRENT);
+    double *o = read_values(&c.o), *S = read_values(&c.state);
+    delta_rewind(&c);
+    delta_case_run(&c, c.s, 1, DELTA_AUTO);
+    expect_close("mask of ones: o", read_values(&c.o), o, (size_t)T * c.o.t.cols, 1e-6);
+    expect_close("mask of ones: state", read_values(&c.state), S, 2 * (size_t)c.state.t.cols, 1e-6);
+  }
 }
 
 // Eigenvalues of a symmetric matrix, which becomes diagonal: Jacobi's rotations.
@@ -231,17 +122,17 @@ static void eigenvalues(double *x, uint32_t n) {
 }
 
 // One token with v = 0 turns S = I into its transition.
-static double *transition(uint32_t r, double beta, double length, enum delta_form form) {
+static double *transition(uint32_t r, double beta, double length) {
   uint32_t T = 1;
   struct delta_args a = {1, 1, Dk, Dv, 1, r, 1, false, false, HH_NONNEG_SOFTPLUS};
-  struct hh_case c = hh_random_in(DTYPE_F32, 4, a, &T, 1, 1);
+  struct delta_case c = delta_random_in(DTYPE_F32, 4, a, &T, 1, 1);
   double *one = zeros(2 * Dk * Dv), *square = zeros(Dk * Dk);
   for (int i = 0; i < Dk; i++) one[Dk * Dv + i * Dv + i] = 1, c.qkv.v[Dk + i] *= length;
   for (int i = 0; i < Dv; i++) c.qkv.v[2 * Dk + i] = 0;
   c.qkv = activations(1 + DELTA_PADDING, 2 * Dk + Dv, DENSE, c.qkv.v);
   c.beta = activations(1 + DELTA_PADDING, 1, DENSE, uniforms(1 + DELTA_PADDING, beta, beta));
   c.state = activations(2, Dk * Dv, DENSE, one);
-  hh_run(&c, c.s, 1, form);
+  delta_case_run(&c, c.s, 1, DELTA_AUTO);
   const double *S = read_values(&c.state) + Dk * Dv;
   for (int i = 0; i < Dk * Dk; i++) square[i] = S[i / Dk * Dv + i % Dk];
   return square;
@@ -253,7 +144,7 @@ static void the_erase_has_at_most_rank_r_and_eigenvalues_up_to_beta_times_the_ke
     for (int i = 0; i < 8; i++) {
       const uint32_t r = block_counts[k];
       double beta = uniform(0.1, 2), length = uniform(0.5, 1), *erase = zeros(Dk * Dk);
-      double *S = transition(r, beta, length, forms[i % 2]), most = beta * length * length;
+      double *S = transition(r, beta, length), most = beta * length * length;
       for (int j = 0; j < Dk * Dk; j++) erase[j] = (j % (Dk + 1) == 0) - S[j];
       eigenvalues(erase, Dk);
       uint32_t rank = 0;
@@ -271,7 +162,7 @@ static void the_transition_without_decay_lies_between_one_minus_beta_and_one(voi
   for (uint32_t k = 0; k < shapes(4, 1); k++)
     for (int i = 0; i < 8; i++) {
       const uint32_t r = block_counts[k];
-      double beta = uniform(0.1, 2), *S = transition(r, beta, 1, forms[i % 2]), least = 2;
+      double beta = uniform(0.1, 2), *S = transition(r, beta, 1), least = 2;
       eigenvalues(S, Dk);
       for (int j = 0; j < Dk; j++) {
         assert_true(S[j * (Dk + 1)] >= 1 - beta - 1e-6 && S[j * (Dk + 1)] <= 1 + 1e-6);
@@ -297,83 +188,38 @@ static void a_rotation_within_blocks_of_keys_and_queries_leaves_outputs(void **s
   enum { MIRRORS = 6, d = Dk / BLOCKS };
   uint32_t T = 90;
   struct delta_args a = {1, 1, Dk, Dv, 1, BLOCKS, 0.3f, true, false, HH_NONNEG_SIGMOID};
-  struct hh_case c = hh_random_in(DTYPE_F32, 4, a, &T, 1, 1);
+  struct delta_case c = delta_random_in(DTYPE_F32, 4, a, &T, 1, 1);
   c.state = activations(2, Dk * Dv, DENSE, NULL);
   double *mirrors = normals(BLOCKS * MIRRORS * d);
   for (uint32_t i = 0; i < BLOCKS * MIRRORS; i++) normalise(mirrors + i * d, d);
-  for (int form = 0; form < 2; form++) {
-    hh_rewind(&c);
-    hh_run(&c, c.s, 1, forms[form]);
-    double *o = read_values(&c.o);
-    for (uint32_t t = 0; t < T; t++)
-      for (uint32_t x = 0; x < 2; x++)
-        rotate_blocks(c.qkv.v + (size_t)t * hh_cols(DTYPE_F32, a) + x * Dk, BLOCKS, d, mirrors, MIRRORS);
-    c.qkv = activations(c.qkv.t.rows, c.qkv.t.cols, DENSE, c.qkv.v);
-    hh_rewind(&c);
-    hh_run(&c, c.s, 1, forms[form]);
-    expect_close("rotated blocks", read_values(&c.o), o, (size_t)T * Dv, 1e-6);
-  }
+  delta_case_run(&c, c.s, 1, DELTA_AUTO);
+  double *o = read_values(&c.o);
+  for (uint32_t t = 0; t < T; t++)
+    for (uint32_t x = 0; x < 2; x++)
+      rotate_blocks(c.qkv.v + (size_t)t * delta_cols(DTYPE_F32, a) + x * Dk, BLOCKS, d, mirrors, MIRRORS);
+  c.qkv = activations(c.qkv.t.rows, c.qkv.t.cols, DENSE, c.qkv.v);
+  delta_rewind(&c);
+  delta_case_run(&c, c.s, 1, DELTA_AUTO);
+  expect_close("rotated blocks", read_values(&c.o), o, (size_t)T * Dv, 1e-6);
 }
 
 static void hh_any_split_of_a_sequence_gives_the_same_state(void **state) {
   seed(59);
-  const uint32_t T = CUT_TOKENS;
-  for (uint32_t k = 0; k < shapes(4, 1); k++) {
-    struct delta_args a = {2, 2, Dk, Dv, 1, block_counts[k], 0.2f, k != 3, false, HH_NONNEG_EXP};
-    struct hh_case c = hh_random_in(DTYPE_F32, 4, a, &T, 1, 2);
-    hh_run(&c, c.s, 1, DELTA_RECURRENT);
-    double *o = read_values(&c.o), *S = read_values(&c.state);
-    for (int i = 0; i < CUTS; i++)
-      for (int form = 0; form < FORMS; form++) {
-        hh_rewind(&c);
-        struct sequence s = {0, 0, 0, c.s[0].slot};
-        for (int j = 0; j < 4 && s.row < T; j++, s.row += s.T) {
-          s.T = text_cuts[i][j];
-          hh_run(&c, &s, 1, forms[form]);
-        }
-        expect_close("hh split: o", read_values(&c.o), o, (size_t)T * c.o.t.cols, HH_CLOSE);
-        expect_close("hh split: state", read_values(&c.state), S, 2 * (size_t)c.state.t.cols, HH_CLOSE);
-      }
-  }
+  for (uint32_t k = 0; k < shapes(4, 1); k++)
+    check_splits(OUTPUTS("hh split"),
+                 (struct delta_args){2, 2, Dk, Dv, 1, block_counts[k], 0.2f, k != 3, false, HH_NONNEG_EXP});
 }
 
 static void hh_hard_decay_gives_no_nan_and_forgets(void **state) {
   seed(60);
-  enum { T = 130 };
-  const uint32_t length = T;
-  const double gates[] = {-100, -1e5, -3e38};
-  for (int i = 0; i < 3; i++)
-    for (int form = 0; form < 2; form++) {
-      struct delta_args a = {1, 1, Dk, Dv, 1, BLOCKS, 1, true, true, HH_NONNEG_SOFTPLUS};
-      struct hh_case c = hh_random_in(DTYPE_F32, 4, a, &length, 1, 1);
-      double *want = zeros(T * Dv);
-      for (int t = 0; t < T; t++)
-        memcpy(c.qkv.v + t * (2 * Dk + Dv), c.qkv.v + t * (2 * Dk + Dv) + Dk, Dk * sizeof *want);
-      for (int j = 0; j < T * Dv; j++) // nothing is left of the past; q k = 1
-        want[j] = c.beta.v[j / Dv] * c.qkv.v[j / Dv * (2 * Dk + Dv) + 2 * Dk + j % Dv];
-      c.qkv = activations(T + DELTA_PADDING, 2 * Dk + Dv, DENSE, c.qkv.v);
-      c.g = activations(T + DELTA_PADDING, 1, DENSE, uniforms(T + DELTA_PADDING, gates[i], gates[i]));
-      hh_run(&c, c.s, 1, forms[form]);
-      expect_close("hh hard decay", read_values(&c.o), want, T * Dv, 1e-6);
-      double *S = read_values(&c.state);
-      for (int j = 0; j < 2 * Dk * Dv; j++) assert_true(isfinite(S[j]));
-    }
+  check_forgetting(OUTPUTS("hh hard decay"),
+                   (struct delta_args){1, 1, Dk, Dv, 1, BLOCKS, 1, true, true, HH_NONNEG_SOFTPLUS});
 }
 
 static void hh_a_hard_decay_costs_later_tokens_no_digits(void **state) {
   seed(61);
-  uint32_t T = 64;
-  struct delta_args a = {1, 1, Dk, Dv, 1, BLOCKS, 1, true, false, HH_NONNEG_SIGMOID};
-  struct hh_case c = hh_random_in(DTYPE_F32, 4, a, &T, 1, 1);
-  for (uint32_t t = 0; t < T; t++) c.g.v[t] = t == 3 ? -30000 : -0.01;
-  c.g = activations(T + DELTA_PADDING, 1, DENSE, c.g.v);
-  double *o = zeros((size_t)c.o.t.rows * Dv), *S = zeros((size_t)c.state.t.rows * c.state.t.cols);
-  reference_hh(o, S, &c);
-  for (int form = 0; form < 2; form++) {
-    hh_rewind(&c);
-    hh_run(&c, c.s, 1, forms[form]);
-    expect_close("hh after a hard decay", read_values(&c.o), o, (size_t)T * Dv, HH_CLOSE);
-  }
+  check_digits_after_a_decay(OUTPUTS("hh after a hard decay"),
+                             (struct delta_args){1, 1, Dk, Dv, 1, BLOCKS, 1, true, false, HH_NONNEG_SIGMOID});
 }
 
 // T = (I + A)^-1 of docs/mixers.md in float64, and of the delta rule (R = 1): what makes forward substitution in f32

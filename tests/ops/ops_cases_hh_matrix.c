@@ -1,27 +1,8 @@
 // Cases of Head-in-Head on cooperative matrices, to what operands rounded to f16 cost (ops_cases_delta_matrix.c).
 #include "device.h"
-#include "hh_case.h"
 #include "ops_cases_matrix.h"
 
-static const double CLOSE = 1e-3;
 static enum matrices matrices; // of the group that runs
-
-static void check(const struct hh_case *c) {
-  run_rule_on_matrices(&(struct delta_rule){.o = c->o.t,
-                                            .state = c->state.t,
-                                            .qkv = c->qkv.t,
-                                            .beta = c->beta.t,
-                                            .g = c->a.gated ? c->g.t : ABSENT,
-                                            .mask = c->mask.t,
-                                            .sequences = sequences_of(c->s, c->B).t,
-                                            .a = c->a},
-                       matrices);
-  size_t outputs = (size_t)c->o.t.rows * c->o.t.cols, states = (size_t)c->state.t.rows * c->state.t.cols;
-  double *o = zeros(outputs), *state = zeros(states);
-  reference_hh(o, state, c);
-  expect_rows("Head-in-Head on matrices: o", &c->o, c->rows, o, CLOSE);
-  expect_state("Head-in-Head on matrices: state", &c->state, state, CLOSE);
-}
 
 // Blocks that fill tiles and blocks that do not; sizes that are no multiples of a tile, of four or of two; every way to
 // make masks; chunks that are not full; sequences without tokens; grouped value heads. Few: software compiles each
@@ -44,8 +25,8 @@ static void head_in_head_matches_over_awkward_shapes(void **state) {
       a.gated = l % 2;
       a.fixed_mask = (s + l) % 3 == 2;
       a.nonneg = sizes[s].nonneg;
-      struct hh_case c = hh_random_in(sizes[s].dtype, sizes[s].gap, a, T, 3, l % 2 ? 2 : 1);
-      check(&c);
+      struct delta_case c = delta_random_in(sizes[s].dtype, sizes[s].gap, a, T, 3, l % 2 ? 2 : 1);
+      expect_on_matrices(OUTPUTS("Head-in-Head on matrices"), &c, matrices);
       tools_teardown(NULL);
     }
 }
@@ -61,10 +42,10 @@ static void a_long_sequence_of_head_in_head_matches(void **state) {
   list->matrices = matrices;
   while (vulkan_delta_matrix_plan(recorder, T, 1, &a, &p) && p.segments == 1 && T < 10000) T *= 2;
   assert_true(p.segments > 1);
-  struct hh_case c = hh_random_in(DTYPE_F16, 8, a, &T, 1, 1);
+  struct delta_case c = delta_random_in(DTYPE_F16, 8, a, &T, 1, 1);
   for (uint32_t i = 0; i < T; i++) c.g.v[i] *= 0.05; // so that states reach over segments
   c.g = activations(c.g.t.rows, 1, c.g.t.stride, c.g.v);
-  check(&c);
+  expect_on_matrices(OUTPUTS("Head-in-Head on matrices"), &c, matrices);
 }
 
 int ops_cases_hh_matrix(void) {

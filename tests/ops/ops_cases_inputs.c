@@ -111,9 +111,7 @@ static bool check(const struct shape *z, enum dtype dtype, const uint32_t *T, ui
   for (uint32_t i = 0; i < B; i++)
     for (uint32_t t = 0; t < T[i]; t++) reference_row(want + (size_t)(s[i].row + t) * c.y.t.cols, &c, &s[i], t);
   convolve(&c.conv, 0);
-  begin();
-  op_delta_inputs(list, &c.in);
-  run();
+  RUN(op_delta_inputs(list, &c.in));
   const double *beta = read_values(&c.beta), *g = read_values(&c.g);
   const double limit = dtype == DTYPE_F16 ? 1e-3 : 2e-6;
   expect_close("conv, then delta_inputs", read_values(&c.y), want, outputs, limit);

@@ -11,25 +11,22 @@ static const struct mamba2_args usual = {.heads = 6, .P = 20, .N = 24, .groups =
 static void mamba2_run(const struct mamba2_case *c, const struct sequence *s, uint32_t B, enum delta_form form) {
   const struct mamba2 rule = mamba2_rule(c, s, B);
   list->form = form;
-  begin();
-  op_mamba2(list, &rule);
-  run();
+  RUN(op_mamba2(list, &rule));
   if (form == DELTA_CHUNK) assert_true(tensor_present(list->scratch)); // else both forms would be one
 }
 
-// Every form against float64; rows of no sequence and states of no slot keep their values.
-static void check_mamba2(struct mamba2_args a, const uint32_t *T, uint32_t B) {
-  struct mamba2_case c = mamba2_random(DTYPE_F32, a, T, B);
-  size_t outputs = (size_t)c.y.t.rows * c.y.t.cols, states = (size_t)c.state.t.rows * c.state.t.cols;
-  double *y = zeros(outputs), *state = zeros(states);
-  reference_mamba2(y, state, &c);
+static void expect_forms(const char *const what[], struct mamba2_case *c) {
   for (int f = 0; f < FORMS; f++) {
-    mamba2_rewind(&c);
-    mamba2_run(&c, c.s, B, forms[f]);
-    expect_rows("mamba2: y", &c.y, c.rows, y, MAMBA2_CLOSE);
-    expect_state("mamba2: state", &c.state, state, MAMBA2_CLOSE);
+    mamba2_rewind(c);
+    mamba2_run(c, c->s, c->B, forms[f]);
+    expect_mamba2(what, c, MAMBA2_CLOSE);
   }
   tools_teardown(NULL);
+}
+
+static void check_mamba2(struct mamba2_args a, const uint32_t *T, uint32_t B) {
+  struct mamba2_case c = mamba2_random(DTYPE_F32, a, T, B);
+  expect_forms(OUTPUTS("mamba2"), &c);
 }
 
 static void mamba2_matches_over_awkward_shapes(void **state) {
@@ -57,8 +54,6 @@ static void any_split_gives_the_same_mamba2_state(void **state) {
   seed(72);
   const uint32_t T = CUT_TOKENS;
   struct mamba2_case c = mamba2_random(DTYPE_F32, usual, &T, 1);
-  mamba2_run(&c, c.s, 1, DELTA_RECURRENT);
-  double *y = read_values(&c.y), *S = read_values(&c.state);
   for (int i = 0; i < CUTS; i++)
     for (int form = 0; form < FORMS; form++) {
       mamba2_rewind(&c);
@@ -67,8 +62,7 @@ static void any_split_gives_the_same_mamba2_state(void **state) {
         s.T = text_cuts[i][j];
         mamba2_run(&c, &s, 1, forms[form]);
       }
-      expect_close("split mamba2: y", read_values(&c.y), y, (size_t)T * c.y.t.cols, MAMBA2_CLOSE);
-      expect_close("split mamba2: state", read_values(&c.state), S, 2 * (size_t)c.state.t.cols, MAMBA2_CLOSE);
+      expect_mamba2(OUTPUTS("split mamba2"), &c, MAMBA2_CLOSE);
     }
 }
 
@@ -76,18 +70,12 @@ static void mamba2_with_hard_decays_keeps_its_digits(void **state) {
   seed(73);
   const double hard[] = {-30000, -3e38};
   uint32_t T = 100;
-  for (int i = 0; i < 2; i++)
-    for (int form = 0; form < 2; form++) {
-      struct mamba2_case c = mamba2_random(DTYPE_F32, usual, &T, 1);
-      for (uint32_t t = 0; t < usual.heads * T; t++) c.g.v[t] = t == 7 || t == 290 ? hard[i] : -0.01;
-      c.g = activations(T + MAMBA2_PADDING, usual.heads, DENSE, c.g.v);
-      double *y = zeros((size_t)c.y.t.rows * c.y.t.cols), *S = zeros((size_t)c.state.t.rows * c.state.t.cols);
-      reference_mamba2(y, S, &c);
-      mamba2_run(&c, c.s, 1, forms[form]);
-      expect_close("mamba2 with hard decays: y", read_values(&c.y), y, (size_t)T * c.y.t.cols, MAMBA2_CLOSE);
-      expect_close("mamba2 with hard decays: state", read_values(&c.state), S, 2 * (size_t)c.state.t.cols,
-                   MAMBA2_CLOSE);
-    }
+  for (int i = 0; i < 2; i++) {
+    struct mamba2_case c = mamba2_random(DTYPE_F32, usual, &T, 1);
+    for (uint32_t t = 0; t < usual.heads * T; t++) c.g.v[t] = t == 7 || t == 290 ? hard[i] : -0.01;
+    c.g = activations(T + MAMBA2_PADDING, usual.heads, DENSE, c.g.v);
+    expect_forms(OUTPUTS("mamba2 with hard decays"), &c);
+  }
 }
 
 // ---------------------------------------------------------------- inputs and norm
@@ -97,9 +85,7 @@ static void check_inputs(uint32_t T, uint32_t heads, float low, float high) {
   struct array dt = activations(T, heads, DENSE, NULL), g = activations(T, heads, heads + 1, NULL);
   struct array A_log = weights(DTYPE_F32, 1, heads, DENSE, uniforms(heads, -3, 3));
   struct array dt_bias = weights(DTYPE_F32, 1, heads, DENSE, uniforms(heads, -5, 1));
-  begin();
-  op_mamba2_inputs(list, &(struct mamba2_inputs){dt.t, g.t, raw.t, A_log.t, dt_bias.t, low, high});
-  run();
+  RUN(op_mamba2_inputs(list, &(struct mamba2_inputs){dt.t, g.t, raw.t, A_log.t, dt_bias.t, low, high}));
   size_t n = (size_t)T * heads;
   double *want = zeros(n), *want_g = zeros(n);
   for (size_t i = 0; i < n; i++) {
@@ -144,9 +130,7 @@ static void gated_norm_matches_for_every_place_and_grouping(void **state) {
       a.y = a.x = y.t;
       a.gate = z.t;
       if (place != NORM_ABSENT) a.weight = weight.t;
-      begin();
-      op_gated_norm(list, &a);
-      run();
+      RUN(op_gated_norm(list, &a));
       for (uint32_t t = 0; t < T; t++) reference_gated_norm(y.v + (size_t)t * E, z.v + (size_t)t * E, weight.v, &a);
       expect_close("gated_norm", read_values(&y), y.v, (size_t)T * E, 2e-6);
       tools_teardown(NULL);
@@ -214,17 +198,15 @@ static void check_fixture(const struct fixture *f, const char *name, enum delta_
                MAMBA2_CLOSE);
   expect_close("mamba2 fixtures: state", read_values(&S), fixture_array(f, name, "truth_s", 1, E * a.N).v,
                (size_t)E * a.N, MAMBA2_CLOSE);
-  begin();
-  op_gated_norm(list,
-                &(struct gated_norm){.y = y.t,
-                                     .x = y.t,
-                                     .gate = fixture_array(f, name, "z", T, E).t,
-                                     .weight = place == NORM_ABSENT ? ABSENT : fixture_array(f, name, "weight", 1, E).t,
-                                     .groups = a.groups,
-                                     .n = E / a.groups,
-                                     .place = place,
-                                     .eps = 1e-5f});
-  run();
+  RUN(op_gated_norm(
+      list, &(struct gated_norm){.y = y.t,
+                                 .x = y.t,
+                                 .gate = fixture_array(f, name, "z", T, E).t,
+                                 .weight = place == NORM_ABSENT ? ABSENT : fixture_array(f, name, "weight", 1, E).t,
+                                 .groups = a.groups,
+                                 .n = E / a.groups,
+                                 .place = place,
+                                 .eps = 1e-5f}));
   expect_close("mamba2 fixtures: out", read_values(&y), fixture_array(f, name, "truth_out", T, E).v, (size_t)T * E,
                MAMBA2_CLOSE);
 }

@@ -10,16 +10,7 @@ static void matrix_run(const struct mamba2_case *c, const struct sequence *s, ui
   const struct mamba2 rule = mamba2_rule(c, s, B);
   list->form = DELTA_CHUNK;
   assert_int_equal(vulkan_mamba2_dtype(recorder, &rule), DTYPE_F16);
-  begin();
-  op_mamba2(list, &rule);
-  run();
-}
-
-static void expect_mamba2(const char *what_y, const char *what_s, const struct mamba2_case *c) {
-  double *y = zeros((size_t)c->y.t.rows * c->y.t.cols), *S = zeros((size_t)c->state.t.rows * c->state.t.cols);
-  reference_mamba2(y, S, c);
-  expect_rows(what_y, &c->y, c->rows, y, CLOSE);
-  expect_state(what_s, &c->state, S, CLOSE);
+  RUN(op_mamba2(list, &rule));
 }
 
 // Sizes that are no multiples of a tile, of eight, of four; groups, more heads of a group than a workgroup has; texts
@@ -38,7 +29,7 @@ static void mamba2_matches_over_awkward_shapes(void **state) {
       a.D_per_element = l % 2;
       struct mamba2_case c = mamba2_random(sizes[s].dtype, a, T, l % 3 ? 3 : 1);
       matrix_run(&c, c.s, c.B);
-      expect_mamba2("mamba2 on matrices: y", "mamba2 on matrices: state", &c);
+      expect_mamba2(OUTPUTS("mamba2 on matrices"), &c, CLOSE);
       tools_teardown(NULL);
     }
 }
@@ -57,7 +48,7 @@ static void mamba2_of_many_heads_matches(void **state) {
   assert_true(plan_mamba2_matrix(plan, a.N, a.P, a.heads, a.groups, chunks, &p) && p.heads > 1);
   matrix_run(&c, c.s, c.B);
   plan->processors = groups;
-  expect_mamba2("mamba2 on matrices, many heads: y", "mamba2 on matrices, many heads: state", &c);
+  expect_mamba2(OUTPUTS("mamba2 on matrices, many heads"), &c, CLOSE);
 }
 
 // A call whose numbers are those of mamba2_random times these, but for `decay` above 1: some tokens' only.
@@ -96,7 +87,7 @@ static void mamba2_keeps_its_digits_at_extreme_steps(void **state) {
   for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
     struct mamba2_case c = extreme_case(&kinds[k]);
     matrix_run(&c, c.s, 1);
-    expect_mamba2("mamba2 on matrices, extreme steps: y", "mamba2 on matrices, extreme steps: state", &c);
+    expect_mamba2(OUTPUTS("mamba2 on matrices, extreme steps"), &c, CLOSE);
     tools_teardown(NULL);
   }
 }
@@ -129,7 +120,7 @@ static void any_split_gives_the_same_mamba2_state(void **state) {
       s.T = text_cuts[i][j];
       if (s.T) matrix_run(&c, &s, 1);
     }
-    expect_mamba2("split mamba2 on matrices: y", "split mamba2 on matrices: state", &c);
+    expect_mamba2(OUTPUTS("split mamba2 on matrices"), &c, CLOSE);
   }
 }
 
@@ -150,9 +141,7 @@ static void gated_norm_of_f16_rounds_and_no_more(void **state) {
                                     .n = E / groups,
                                     .place = place,
                                     .eps = 1e-5f};
-    begin();
-    op_gated_norm(list, &norm);
-    run();
+    RUN(op_gated_norm(list, &norm));
     for (uint32_t t = 0; t < T; t++) reference_gated_norm(y.v + (size_t)t * E, z.v + (size_t)t * E, weight.v, &norm);
     expect_close("gated_norm of f16", read_values(&y), y.v, (size_t)T * E, CLOSE);
     tools_teardown(NULL);

@@ -1,10 +1,11 @@
 // ops_cases_matrix.h: groups of test_matrices.
 #ifndef OPS_CASES_MATRIX_H
 #define OPS_CASES_MATRIX_H
+#include "delta_case.h"
 #include "vulkan_backend.h"
 
-// Runs the rule by chunks; the kernels must be those of matrices.
-void run_rule_on_matrices(const struct delta_rule *rule, enum matrices matrices);
+// Runs the case by chunks, which must be those of matrices, and holds it against float64.
+void expect_on_matrices(const char *const what[], const struct delta_case *c, enum matrices matrices);
 
 // Each returns how many failed.
 int ops_cases_delta_matrix(void);

@@ -35,14 +35,12 @@ static struct sample_case sample_create(uint32_t V, uint32_t B, const double *lo
 }
 
 static int32_t *sample_run(struct sample_case *c) {
-  begin();
-  op_sample(list, &(struct sample){.tokens = c->tokens.t,
-                                   .scratch = c->scratch.t,
-                                   .sequences = c->sequences.t,
-                                   .seen = c->seen.t,
-                                   .logits = c->logits.t,
-                                   .sampling = c->sampling.t});
-  run();
+  RUN(op_sample(list, &(struct sample){.tokens = c->tokens.t,
+                                       .scratch = c->scratch.t,
+                                       .sequences = c->sequences.t,
+                                       .seen = c->seen.t,
+                                       .logits = c->logits.t,
+                                       .sampling = c->sampling.t}));
   return read_words(&c->tokens);
 }
 
@@ -328,9 +326,7 @@ static void scores_are_log_probabilities_and_find_the_likeliest(void **state) {
     for (int k = 0; k < 2 * T; k++) untouched[k] = 7;
     struct array z = activations(N, V, V + 3, logits), scores = activations(T, 2, DENSE, untouched);
     struct array ids = integers(T, 1, targets);
-    begin();
-    op_score(list, scores.t, z.t, ids.t, FIRST);
-    run();
+    RUN(op_score(list, scores.t, z.t, ids.t, FIRST));
     double *got = read_values(&scores);
     for (uint32_t t = 0; t < T; t++) {
       if (t < FIRST || t >= FIRST + N || targets[t] < 0) {

@@ -1,6 +1,6 @@
 // Cases of one token of every sequence from the convolved q, k, v to the gated output, against float64: delta_inputs,
 // delta_rule and gated_norm, which Vulkan joins into delta_step.
-#include "hh.h"
+#include "delta_case.h"
 #include "ops_cases.h"
 #include "ops_tools.h"
 
@@ -92,48 +92,20 @@ static void record_step(struct step_case *c) {
   if (last) op_gated_norm(list, &c->last);
 }
 
-static void reference_key(double *to, const double *from, const struct delta_input_args *a) {
-  double square = 1e-6, sum = 0, absolute = 0;
-  for (uint32_t i = 0; i < a->Dk; i++) {
-    to[i] = reference_activation(a->activation, from[i]);
-    square += to[i] * to[i], sum += to[i], absolute += fabs(to[i]);
-  }
-  double by = a->norm == KEY_NORM_L2 ? sqrt(square) : a->norm == KEY_NORM_SUM ? sum : absolute;
-  for (uint32_t i = 0; i < a->Dk && a->norm != KEY_NORM_NONE; i++) to[i] /= by;
-}
-
-static void reference_mask(double *M, const struct step_case *c, uint32_t row, uint32_t head) {
-  const uint32_t r = c->rule.a.r, size = r * r;
-  float z[HH_MOST * HH_MOST], out[HH_MOST * HH_MOST];
-  const double *from = c->mask.v + ((c->rule.a.fixed_mask ? 0 : (size_t)row * c->rule.a.Hv) + head) * size;
-  for (uint32_t i = 0; i < size; i++) z[i] = (float)from[i];
-  hh_mask(out, z, r, c->rule.a.nonneg);
-  for (uint32_t i = 0; i < size; i++) M[i] = r > 1 ? (double)out[i] : 1;
-}
-
-// One step on a column of S with a normed key.
-static void reference_update(double *S, const struct step_case *c, const double *M, const double *k, double beta,
-                             double v) {
-  const uint32_t Dv = c->rule.a.Dv, r = c->rule.a.r, d = c->rule.a.Dk / r;
-  double y[HH_MOST] = {0};
-  for (uint32_t i = 0; i < r * d; i++) y[i / d] += k[i] * S[i * Dv];
-  for (uint32_t a = 0; a < r; a++) {
-    double u = v;
-    for (uint32_t b = 0; b < r; b++) u -= M[a * r + b] * y[b];
-    for (uint32_t i = a * d; i < (a + 1) * d; i++) S[i * Dv] += k[i] * beta * u;
-  }
-}
-
 static void reference_head(double *o, double *state, const struct step_case *c, const struct sequence *q,
                            uint32_t head) {
   const struct delta_input_args *in = &c->inputs.a;
   const struct delta_args *a = &c->rule.a;
   const uint32_t key = head / (a->Hv / a->H), cols = (1 + a->n) * a->H * a->Dk + a->n * a->Hv * a->Dv;
   const double *row = c->qkv.v + (size_t)q->row * cols, *ba = c->ba.v + (size_t)q->row * c->ba.t.cols;
-  double M[HH_MOST * HH_MOST], *keys = zeros((1 + a->n) * a->Dk), decay = 1, squares = 0;
+  double M[HH_MOST * HH_MOST] = {1}, *keys = zeros((1 + a->n) * a->Dk), decay = 1, squares = 0;
   double *S = state + (size_t)q->slot * c->state.t.cols + (size_t)head * a->Dk * a->Dv;
-  for (uint32_t m = 0; m <= a->n; m++) reference_key(keys + m * a->Dk, row + (m * a->H + key) * a->Dk, in);
-  reference_mask(M, c, q->row, head);
+  for (uint32_t m = 0; m <= a->n; m++) {
+    memcpy(keys + m * a->Dk, row + (m * a->H + key) * a->Dk, a->Dk * sizeof *keys);
+    reference_key(keys + m * a->Dk, in);
+  }
+  const size_t mask = (a->fixed_mask ? 0 : (size_t)q->row * a->Hv) + head;
+  if (a->r > 1) reference_mask(M, c->mask.v + mask * a->r * a->r, a->r, a->nonneg);
   if (a->gated) {
     double z = ba[(in->has_beta ? a->n * a->Hv : 0) + head] + c->dt_bias.v[head];
     decay = exp(-exp(c->A_log.v[head]) * log1p(exp(z)));
@@ -145,7 +117,7 @@ static void reference_head(double *o, double *state, const struct step_case *c, 
       double beta = (double)in->beta_scale;
       if (in->has_beta) beta /= 1 + exp(-ba[m * a->Hv + head]);
       const double *v = row + (1 + a->n) * a->H * a->Dk + (m * a->Hv + head) * a->Dv;
-      reference_update(S + j, c, M, keys + (m + 1) * a->Dk, beta, v[j]);
+      reference_update(S + j, a, M, keys + (m + 1) * a->Dk, beta, v[j]);
     }
     o[j] = 0;
     for (uint32_t i = 0; i < a->Dk; i++) o[j] += (double)a->scale * keys[i] * S[i * a->Dv + j];

@@ -22,6 +22,7 @@ void list_defaults(void); // what the list is before a case; what a case sets st
 void begin(void);
 void run(void);               // fails the test when the run fails
 deltaic_status try_run(void); // the same, but returns what the run does
+#define RUN(op) (begin(), (op), run())
 
 // Between the two, kernels are counted by name; whether one ran whose name contains this.
 void profile_begin(void);
@@ -65,6 +66,8 @@ void expect_rows(const char *what, const struct array *a, uint32_t rows, const d
 // All of a is close to want; rows that want leaves as they were are so to the bit.
 void expect_state(const char *what, const struct array *a, const double *want, double limit);
 void report_worst(void);
+// What the outputs of a rule with a state are called there.
+#define OUTPUTS(what) ((const char *const[]){what ": output", what ": state"})
 
 // Whether cases go through all of their shapes: on the CPU, and with DELTAIC_TEST_ALL=1. Vulkan devices compile each
 // shape, software for seconds: else they have the first few, which run every kernel and every branch that a shape can

@@ -192,9 +192,7 @@ static void matmul_is_right_with_every_instruction_set(void **state) {
       for (int i = 0; i < T * N; i++)
         for (int k = 0; k < K; k++) want[i] += x.v[i / N * K + k] * w.v[i % N * K + k];
       for (int i = 0; i < 5; i++) {
-        begin();
-        op_linear(list, tensor_rows(y.t, 0, some[i]), tensor_rows(x.t, 0, some[i]), w.t, ABSENT);
-        run();
+        RUN(op_linear(list, tensor_rows(y.t, 0, some[i]), tensor_rows(x.t, 0, some[i]), w.t, ABSENT));
         expect_close("matmul of every instruction set", read_values(&y), want, (size_t)some[i] * N, 1e-6);
       }
       close_cpu();

@@ -1,6 +1,8 @@
-// prune_folder.h: what tests of pruned files share: a folder below the current one that goes at the end, the CPU.
+// prune_folder.h: what tests of pruned files share: a folder below the current one that goes at the end, the CPU,
+// measuring and selecting.
 #ifndef PRUNE_FOLDER_H
 #define PRUNE_FOLDER_H
+#include "deltaic_prune.h"
 #include "devices.h"
 #include <ftw.h>
 
@@ -35,5 +37,23 @@ static int end(void **state) {
   deltaic_device_close(cpu);
   deltaic_context_free(context);
   return nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static inline deltaic_statistics *measure(const char *path, const int32_t *tokens, size_t count, uint32_t window) {
+  deltaic_calibration_options o = {.size = sizeof o, .window = window, .unit = true};
+  deltaic_statistics *s;
+  deltaic_model *model = open_model(cpu, path);
+  assert_ok(deltaic_statistics_create(path, &o, &s));
+  assert_ok(deltaic_calibrate(s, model, tokens, count, NULL, NULL));
+  deltaic_model_close(model);
+  return s;
+}
+
+static inline deltaic_selection *select_cut(const char *path, const deltaic_statistics *s, const char *method,
+                                            double cut) {
+  deltaic_select_options o = {.size = sizeof o, .method = method, .cut = cut};
+  deltaic_selection *selection;
+  assert_ok(deltaic_select(path, s, &o, &selection));
+  return selection;
 }
 #endif

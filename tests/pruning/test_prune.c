@@ -26,12 +26,6 @@ static int entries_in(const char *path) {
 
 // ---------------------------------------------------------------- steps
 
-static deltaic_model *open_model(deltaic_device *device, const char *path) {
-  deltaic_model *model;
-  assert_ok(deltaic_model_open(device, path, NULL, &model));
-  return model;
-}
-
 // Tokens below the tiny models' 259.
 static int32_t *make_text(size_t count) {
   uint32_t x = 7;
@@ -40,29 +34,12 @@ static int32_t *make_text(size_t count) {
   return text;
 }
 
-static deltaic_statistics *measure(const char *path, const int32_t *tokens, size_t count, uint32_t window) {
-  deltaic_calibration_options o = {.size = sizeof o, .window = window, .unit = true};
-  deltaic_statistics *s;
-  deltaic_model *model = open_model(cpu, path);
-  assert_ok(deltaic_statistics_create(path, &o, &s));
-  assert_ok(deltaic_calibrate(s, model, tokens, count, NULL, NULL));
-  deltaic_model_close(model);
-  return s;
-}
-
 static void write_selection(const char *path, deltaic_selection *selection, const char *out) {
   deltaic_pruning *p;
   assert_ok(deltaic_pruning_begin(path, selection, out, NULL, &p));
   assert_ok(deltaic_pruning_commit(p));
   deltaic_pruning_free(p);
   deltaic_selection_free(selection);
-}
-
-static deltaic_selection *select_cut(const char *path, const deltaic_statistics *s, const char *method, double cut) {
-  deltaic_select_options o = {.size = sizeof o, .method = method, .cut = cut};
-  deltaic_selection *selection;
-  assert_ok(deltaic_select(path, s, &o, &selection));
-  return selection;
 }
 
 static void assert_same_tensors(const char *a, const char *b) {
@@ -85,15 +62,11 @@ static void assert_same_tensors(const char *a, const char *b) {
 
 static float *logits_of(deltaic_device *device, const char *path, const int32_t *text, size_t n, size_t *count) {
   deltaic_model *model = open_model(device, path);
-  deltaic_model_info info;
-  deltaic_session *session;
-  deltaic_model_get_info(model, &info);
-  *count = n * (size_t)info.vocabulary;
+  *count = n * (size_t)info_of(model).vocabulary;
   float *out = malloc(*count * sizeof *out);
-  assert_ok(deltaic_session_create(model, &exact, &session));
+  deltaic_session *session = open_session(model, &exact);
   assert_ok(deltaic_session_eval(session, text, n, DELTAIC_LOGITS_ALL, out));
-  deltaic_session_free(session);
-  deltaic_model_close(model);
+  close_session(session, model);
   return out;
 }
 

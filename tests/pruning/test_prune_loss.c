@@ -1,11 +1,10 @@
 // test_prune_loss: mean NLL after pruning, against the published figures' index sets and the float64 references
 // (vectors/make_prune_nll.py), and after the refit.
-#define _GNU_SOURCE // mkdtemp
+#define _GNU_SOURCE // nftw, mkdtemp
 #include "checkpoint.h"
 #include "json.h"
 
-#include "deltaic_prune.h"
-#include "devices.h"
+#include "prune_folder.h"
 
 #include <math.h>
 #include <unistd.h>
@@ -17,11 +16,7 @@ struct windows {
   size_t count, length;
 };
 
-static deltaic_context *context;
-static deltaic_device *cpu;
 static struct checkpoint *figures, *refit;
-static char folder[] = "test_prune_loss.XXXXXX";
-static char out[64];
 
 static struct windows windows_at(const struct file_tensor *t) {
   assert_non_null(t);
@@ -41,14 +36,10 @@ static double token_loss(const float *row, size_t V, int32_t token) {
 }
 
 static double nll(const char *path, struct windows w) {
-  deltaic_model *model;
-  deltaic_session *session;
-  deltaic_model_info info;
   double sum = 0;
-  assert_ok(deltaic_model_open(cpu, path, NULL, &model));
-  deltaic_model_get_info(model, &info);
-  assert_ok(deltaic_session_create(model, &exact, &session));
-  size_t V = (size_t)info.vocabulary;
+  deltaic_model *model = open_model(cpu, path);
+  deltaic_session *session = open_session(model, &exact);
+  size_t V = (size_t)info_of(model).vocabulary;
   float *logits = malloc(w.length * V * sizeof *logits);
   for (size_t i = 0; i < w.count; i++) {
     const int32_t *ids = w.tokens + i * w.length;
@@ -57,37 +48,18 @@ static double nll(const char *path, struct windows w) {
     for (size_t t = 0; t + 1 < w.length; t++) sum += token_loss(logits + t * V, V, ids[t + 1]);
   }
   free(logits);
-  deltaic_session_free(session);
-  deltaic_model_close(model);
+  close_session(session, model);
   return sum / (double)(w.count * (w.length - 1));
-}
-
-static deltaic_statistics *measure(const char *path, struct windows w) {
-  deltaic_calibration_options o = {.size = sizeof o, .window = (uint32_t)w.length, .unit = true};
-  deltaic_statistics *s;
-  deltaic_model *model;
-  assert_ok(deltaic_model_open(cpu, path, NULL, &model));
-  assert_ok(deltaic_statistics_create(path, &o, &s));
-  assert_ok(deltaic_calibrate(s, model, w.tokens, w.count * w.length, NULL, NULL));
-  deltaic_model_close(model);
-  return s;
 }
 
 // Takes the selection.
 static double pruned_nll(const char *path, deltaic_selection *selection, struct windows w) {
   deltaic_pruning *p;
-  assert_ok(deltaic_pruning_begin(path, selection, out, NULL, &p));
+  assert_ok(deltaic_pruning_begin(path, selection, place("pruned"), NULL, &p));
   double loss = nll(deltaic_pruning_path(p), w);
   deltaic_pruning_free(p);
   deltaic_selection_free(selection);
   return loss;
-}
-
-static deltaic_selection *select_cut(const char *path, const deltaic_statistics *s, const char *method, double cut) {
-  deltaic_select_options o = {.size = sizeof o, .method = method, .cut = cut};
-  deltaic_selection *selection;
-  assert_ok(deltaic_select(path, s, &o, &selection));
-  return selection;
 }
 
 // ---------------------------------------------------------------- the references' figures
@@ -96,7 +68,8 @@ static const char *text_of(const json_t *row, const char *key) { return json_str
 
 // Every row of the figures that is about this model.
 static void check_rows(const char *name, const char *path) {
-  deltaic_statistics *s = measure(path, windows_of(name, "calibration"));
+  const struct windows text = windows_of(name, "calibration");
+  deltaic_statistics *s = measure(path, text.tokens, text.count * text.length, (uint32_t)text.length);
   struct windows eval = windows_of(name, "eval");
   json_t *rows = json_loads(checkpoint_metadata(figures, "rows"), 0, NULL), *row;
   size_t i, checked = 0;
@@ -136,9 +109,8 @@ static double refitted(const char *path, const deltaic_statistics *s, double cut
   deltaic_selection *selection = select_cut(path, s, "drrqr", cut);
   deltaic_refit_options o = {.size = sizeof o, .window = (uint32_t)text.length};
   deltaic_pruning *p;
-  deltaic_model *model;
-  assert_ok(deltaic_model_open(cpu, path, NULL, &model));
-  assert_ok(deltaic_pruning_begin(path, selection, out, NULL, &p));
+  deltaic_model *model = open_model(cpu, path);
+  assert_ok(deltaic_pruning_begin(path, selection, place("pruned"), NULL, &p));
   assert_ok(deltaic_pruning_refit(p, cpu, model, text.tokens, text.count * text.length, &o, NULL, NULL));
   double loss = nll(deltaic_pruning_path(p), eval);
   deltaic_pruning_free(p);
@@ -153,7 +125,7 @@ static void the_refit_wins_back_what_pruning_lost(void **state) {
     char path[256];
     snprintf(path, sizeof path, TESTS_DIR "/vectors/models/%s", names[i]);
     struct windows text = windows_of(names[i], "calibration");
-    deltaic_statistics *s = measure(path, text);
+    deltaic_statistics *s = measure(path, text.tokens, text.count * text.length, (uint32_t)text.length);
     double before = nll(path, text), pruned = pruned_nll(path, select_cut(path, s, "drrqr", 0.5), text);
     double after = refitted(path, s, 0.5, text, text); // on the text itself: less would be a fault of the solution
     if (!(pruned - after > 0.3 * (pruned - before)))
@@ -168,7 +140,7 @@ static void the_refit_wins_back_what_pruning_lost(void **state) {
 static void the_refit_helps_on_other_text(void **state) {
   const char *path = MODELS_DIR "/novelist";
   struct windows text = windows_of("gated_deltanet", "calibration"), eval = windows_of("gated_deltanet", "eval");
-  deltaic_statistics *s = measure(path, text);
+  deltaic_statistics *s = measure(path, text.tokens, text.count * text.length, (uint32_t)text.length);
   double before = nll(path, eval), pruned = pruned_nll(path, select_cut(path, s, "drrqr", 0.75), eval);
   double after = refitted(path, s, 0.75, text, eval);
   if (!(pruned - after > 0.33 * (pruned - before))) fail_msg("%.4f, pruned %.4f, refitted %.4f", before, pruned, after);
@@ -179,7 +151,7 @@ static void the_refit_helps_on_other_text(void **state) {
 static void the_refit_wins_back_half_with_enough_text(void **state) {
   const double before = 3.317179, pruned = 3.700270, want = 3.510316;
   struct windows text = windows_at(checkpoint_find(refit, "calibration"));
-  deltaic_statistics *s = measure(MODELS_DIR "/novelist", text);
+  deltaic_statistics *s = measure(MODELS_DIR "/novelist", text.tokens, text.count * text.length, (uint32_t)text.length);
   double after = refitted(MODELS_DIR "/novelist", s, 0.75, text, windows_at(checkpoint_find(refit, "eval")));
   if (fabs(after - want) > CLOSE || !(pruned - after > 0.48 * (pruned - before))) fail_msg("refitted %.6f", after);
   deltaic_statistics_free(s);
@@ -187,22 +159,15 @@ static void the_refit_wins_back_half_with_enough_text(void **state) {
 
 // ---------------------------------------------------------------- main
 
-static int begin(void **state) {
-  deltaic_device_options o = {.size = sizeof o, .index = DELTAIC_DEVICE_INDEX_CPU};
-  if (!mkdtemp(folder)) return -1;
-  snprintf(out, sizeof out, "%s/pruned", folder);
-  context = test_context();
-  return deltaic_device_open(context, &o, &cpu) ||
-         checkpoint_open(TESTS_DIR "/vectors/prune/nll.safetensors", &figures) ||
+static int begin_all(void **state) {
+  return begin(state) || checkpoint_open(TESTS_DIR "/vectors/prune/nll.safetensors", &figures) ||
          checkpoint_open(TESTS_DIR "/vectors/prune/refit.safetensors", &refit);
 }
 
-static int end(void **state) {
+static int end_all(void **state) {
   checkpoint_close(figures);
   checkpoint_close(refit);
-  deltaic_device_close(cpu);
-  deltaic_context_free(context);
-  return rmdir(folder);
+  return end(state);
 }
 
 // DELTAIC_TEST_SKIP leaves out the tests that it names, DELTAIC_TEST_FILTER all others.
@@ -216,5 +181,5 @@ int main(void) {
       cmocka_unit_test(the_refit_helps_on_other_text),
       cmocka_unit_test(the_refit_wins_back_half_with_enough_text),
   };
-  return cmocka_run_group_tests(tests, begin, end);
+  return cmocka_run_group_tests(tests, begin_all, end_all);
 }

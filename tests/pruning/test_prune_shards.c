@@ -71,8 +71,7 @@ static void prune(const char *path, const int32_t *text, const char *out) {
   deltaic_statistics *s;
   deltaic_selection *selection;
   deltaic_pruning *p;
-  deltaic_model *model;
-  assert_ok(deltaic_model_open(cpu, path, NULL, &model));
+  deltaic_model *model = open_model(cpu, path);
   assert_ok(deltaic_statistics_create(path, &calibration, &s));
   assert_ok(deltaic_calibrate(s, model, text, TOKENS, NULL, NULL));
   assert_ok(deltaic_select(path, s, &o, &selection));

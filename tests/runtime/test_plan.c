@@ -37,17 +37,41 @@ static struct plan made(const struct device_caps *caps) {
   return plan;
 }
 
-static struct plan_products products_of(const struct device_caps *caps, const struct plan *plan) {
+// The same, good until eight more were asked for.
+static const struct plan *kept(const struct device_caps *caps) {
+  static struct plan plans[8];
+  static int next;
+  struct plan *plan = &plans[next++ % 8];
+  *plan = made(caps);
+  return plan;
+}
+
+static struct plan_products products_of(const struct device_caps *caps) {
   struct plan_products products;
-  plan_products_make(caps, plan, &products);
+  plan_products_make(caps, kept(caps), &products);
   return products;
 }
 
-static struct plan_rules rules_of(const struct device_caps *caps, const struct plan *plan) {
+static struct plan_rules rules_of(const struct device_caps *caps) {
   struct plan_rules rules;
-  plan_rules_make(caps, plan, &rules);
+  plan_rules_make(caps, kept(caps), &rules);
   return rules;
 }
+
+enum { WITH_MATRICES = 4 };
+static const struct device_caps *with_matrices(int i, bool conversions) {
+  static struct device_caps mesa26; // software's
+  const struct device_caps *const devices[WITH_MATRICES] = {&caps_h200, &caps_geforce_bar, &caps_rdna3_radv, &mesa26};
+  mesa26 = caps_lavapipe, mesa26.matrix_shapes = 1, mesa26.matrix_conversions = conversions;
+  mesa26.matrix_shape[0].m = mesa26.matrix_shape[0].n = mesa26.matrix_shape[0].k = 8;
+  return devices[i];
+}
+
+// What kernels on matrices are made for.
+#define ON_MATRICES(kernel, lanes, plan)                                                                               \
+  [kernel##_SPEC_LANES] = lanes, [kernel##_SPEC_SUBGROUP] = (plan)->matrix_lanes,                                      \
+  [kernel##_SPEC_TILE_M] = (plan)->matrix_m, [kernel##_SPEC_TILE_N] = (plan)->matrix_n,                                \
+  [kernel##_SPEC_TILE_K] = (plan)->matrix_k
 
 static bool power_of_two(uint64_t n) { return n && !(n & (n - 1)); }
 
@@ -68,8 +92,8 @@ static void workgroups_fit_every_device(void **state) {
   for (int i = 0; i < CAPS_USABLE; i++) {
     const struct device_caps *caps = caps_usable[i];
     struct plan p = made(caps);
-    const struct plan_products products = products_of(caps, &p);
-    const struct plan_rules rules = rules_of(caps, &p);
+    const struct plan_products products = products_of(caps);
+    const struct plan_rules rules = rules_of(caps);
     uint32_t lanes[] = {p.lanes,
                         p.block_lanes,
                         products.matvec_lanes,
@@ -91,9 +115,8 @@ static void workgroups_fit_every_device(void **state) {
 
 static void shared_memory_fits_every_device(void **state) {
   for (int i = 0; i < CAPS_USABLE; i++) {
-    struct plan p = made(caps_usable[i]);
-    const struct plan_products products = products_of(caps_usable[i], &p);
-    const struct plan_rules rules = rules_of(caps_usable[i], &p);
+    const struct plan_products products = products_of(caps_usable[i]);
+    const struct plan_rules rules = rules_of(caps_usable[i]);
     assert_in_range(plan_matmul_shared_bytes(&products), 1, caps_usable[i]->shared_bytes);
     assert_in_range(plan_chunk_key(&rules), 64, 4096); // heads of 64 take chunks of the planned length everywhere
   }
@@ -111,8 +134,7 @@ static uint64_t shared_of(enum kernel_id id, const uint32_t *spec) {
 static void chunk_kernels_take_the_shared_memory_that_the_plan_says(void **state) {
   const uint32_t keys[] = {1, 49, 64, 76, 96, 128, 192, 256, 4096}, steps[] = {1, 2, 3, 8};
   for (int i = 0; i < CAPS_USABLE; i++) {
-    struct plan p = made(caps_usable[i]);
-    const struct plan_rules rules = rules_of(caps_usable[i], &p);
+    const struct plan_rules rules = rules_of(caps_usable[i]);
     struct plan_delta d;
     assert_false(plan_delta(&rules, 16, 8, rules.chunk + 1, &d)); // a token's steps are within a chunk
     for (int k = 0; k < 9; k++)
@@ -143,8 +165,7 @@ static void chunk_kernels_take_the_shared_memory_that_the_plan_says(void **state
 static void the_step_kernel_takes_the_shared_memory_that_the_plan_says(void **state) {
   const uint32_t keys[] = {16, 64, 80, 128, 256, 32768}, values[] = {1, 64, 128, 512}, steps[] = {1, 2, 4};
   for (int i = 0; i < CAPS_USABLE; i++) {
-    struct plan p = made(caps_usable[i]);
-    const struct plan_rules rules = rules_of(caps_usable[i], &p);
+    const struct plan_rules rules = rules_of(caps_usable[i]);
     for (int k = 0; k < 6; k++)
       for (int j = 0; j < 12; j++)
         for (uint32_t r = 1; r <= 16; r *= 2) {
@@ -171,8 +192,7 @@ static void steps_by_fours_fit_the_device(void **state) {
   struct plan_step_fours s;
   for (int i = 0; i < CAPS_USABLE; i++) {
     const struct device_caps *caps = caps_usable[i];
-    struct plan p = made(caps);
-    const struct plan_rules rules = rules_of(caps, &p);
+    const struct plan_rules rules = rules_of(caps);
     const uint32_t width = rules.step_width;
     if (width) assert_true(caps->full_subgroups && caps->subgroup_shuffle && width <= 128 && !(width & (width - 1)));
     for (int j = 0; j < 8 * 6 * 2; j++) {
@@ -186,8 +206,7 @@ static void steps_by_fours_fit_the_device(void **state) {
     assert_false(plan_step_fours(&rules, 49, 128, 16, false, &s) || plan_step_fours(&rules, 128, 130, 16, false, &s));
     assert_false(plan_step_fours(&rules, 4096, 128, 16, false, &s));
   }
-  struct plan h200 = made(&caps_h200);
-  const struct plan_rules h200_rules = rules_of(&caps_h200, &h200);
+  const struct plan_rules h200_rules = rules_of(&caps_h200);
   assert_true(plan_step_fours(&h200_rules, 128, 128, 512, false, &s) && s.groups == 4 && s.lanes == 64);
   assert_true(plan_step_fours(&h200_rules, 128, 128, 16, true, &s) && s.groups == 8 && s.lanes == 128 && s.whole);
   assert_true(plan_step_fours(&h200_rules, 64, 64, 16, true, &s) && s.groups == 8 && s.lanes == 64 && s.whole);
@@ -228,8 +247,7 @@ static void attention_takes_the_shared_memory_that_the_plan_says(void **state) {
 
 static void matvec_fits_every_device(void **state) {
   for (int i = 0; i < CAPS_USABLE; i++) {
-    struct plan p = made(caps_usable[i]);
-    const struct plan_products products = products_of(caps_usable[i], &p);
+    const struct plan_products products = products_of(caps_usable[i]);
     for (uint32_t tokens = 1; tokens <= 8; tokens *= 2)
       for (uint32_t K = 8; K < 100000; K = K == 5832 ? 2048 : K == 2048 ? 52488 : K * 9)
         for (uint32_t option = 0; option < 4; option++) {
@@ -248,8 +266,7 @@ static void matvec_fits_every_device(void **state) {
           assert_true(m.sets == 1 || (K % (8 * m.lanes) == 0 && K >= 8 * m.lanes * m.unroll)); // all have as many
         }
   }
-  struct plan h200 = made(&caps_h200);
-  const struct plan_products h200_products = products_of(&caps_h200, &h200);
+  const struct plan_products h200_products = products_of(&caps_h200);
   struct plan_matvec o = plan_matvec(&h200_products, 2048, 1, false, false),
                      gate = plan_matvec(&h200_products, 2048, 1, true, true);
   assert_true(o.lanes == 128 && o.unroll == 2 && o.sets == 1 && gate.lanes == 32 && gate.unroll == 2 &&
@@ -261,11 +278,7 @@ static void check_matrix_shape(const struct plan *p, const struct device_caps *c
                                uint32_t Dk, uint32_t Dv, uint32_t n) {
   const bool edges = Dk != d->Dk || Dv % (d->computers * d->tiles * p->matrix_n) != 0;
   const uint32_t unknowns = n * d->r, queries = (d->C / unknowns + 15) / 16 * 16;
-  const uint32_t blocks[HH_MATRIX_PREPARE_SPECS] = {[HH_MATRIX_PREPARE_SPEC_LANES] = d->prepare_lanes,
-                                                    [HH_MATRIX_PREPARE_SPEC_SUBGROUP] = p->matrix_lanes,
-                                                    [HH_MATRIX_PREPARE_SPEC_TILE_M] = p->matrix_m,
-                                                    [HH_MATRIX_PREPARE_SPEC_TILE_N] = p->matrix_n,
-                                                    [HH_MATRIX_PREPARE_SPEC_TILE_K] = p->matrix_k,
+  const uint32_t blocks[HH_MATRIX_PREPARE_SPECS] = {ON_MATRICES(HH_MATRIX_PREPARE, d->prepare_lanes, p),
                                                     [HH_MATRIX_PREPARE_SPEC_C] = d->C,
                                                     [HH_MATRIX_PREPARE_SPEC_DK] = d->Dk,
                                                     [HH_MATRIX_PREPARE_SPEC_R] = d->r,
@@ -273,32 +286,24 @@ static void check_matrix_shape(const struct plan *p, const struct device_caps *c
                                                     [HH_MATRIX_PREPARE_SPEC_SLAB] = d->slab,
                                                     [HH_MATRIX_PREPARE_SPEC_UNIT] = 8,
                                                     [HH_MATRIX_PREPARE_SPEC_NONNEG] = HH_EXP};
-  const uint32_t prepare[DELTA_MATRIX_PREPARE_SPECS] = {[DELTA_MATRIX_PREPARE_SPEC_LANES] = d->prepare_lanes,
-                                                        [DELTA_MATRIX_PREPARE_SPEC_SUBGROUP] = p->matrix_lanes,
-                                                        [DELTA_MATRIX_PREPARE_SPEC_TILE_M] = p->matrix_m,
-                                                        [DELTA_MATRIX_PREPARE_SPEC_TILE_N] = p->matrix_n,
-                                                        [DELTA_MATRIX_PREPARE_SPEC_TILE_K] = p->matrix_k,
+  const uint32_t prepare[DELTA_MATRIX_PREPARE_SPECS] = {ON_MATRICES(DELTA_MATRIX_PREPARE, d->prepare_lanes, p),
                                                         [DELTA_MATRIX_PREPARE_SPEC_C] = d->C,
                                                         [DELTA_MATRIX_PREPARE_SPEC_DK] = d->Dk,
                                                         [DELTA_MATRIX_PREPARE_SPEC_N] = n,
                                                         [DELTA_MATRIX_PREPARE_SPEC_SLAB] = d->slab,
                                                         [DELTA_MATRIX_PREPARE_SPEC_UNIT] = 8};
-  const uint32_t scan[DELTA_MATRIX_SCAN_SPECS] = {[DELTA_MATRIX_SCAN_SPEC_LANES] =
-                                                      (d->computers + d->stagers) * p->matrix_lanes,
-                                                  [DELTA_MATRIX_SCAN_SPEC_SUBGROUP] = p->matrix_lanes,
-                                                  [DELTA_MATRIX_SCAN_SPEC_TILE_M] = p->matrix_m,
-                                                  [DELTA_MATRIX_SCAN_SPEC_TILE_N] = p->matrix_n,
-                                                  [DELTA_MATRIX_SCAN_SPEC_TILE_K] = p->matrix_k,
-                                                  [DELTA_MATRIX_SCAN_SPEC_C] = d->C,
-                                                  [DELTA_MATRIX_SCAN_SPEC_DK] = d->Dk,
-                                                  [DELTA_MATRIX_SCAN_SPEC_N] = n,
-                                                  [DELTA_MATRIX_SCAN_SPEC_COMPUTERS] = d->computers,
-                                                  [DELTA_MATRIX_SCAN_SPEC_TILES] = d->tiles,
-                                                  [DELTA_MATRIX_SCAN_SPEC_STAGERS] = d->stagers,
-                                                  [DELTA_MATRIX_SCAN_SPEC_EDGES] = edges ? DELTA_MATRIX_EDGE_ROWS : 0,
-                                                  [DELTA_MATRIX_SCAN_SPEC_R] = d->r,
-                                                  [DELTA_MATRIX_SCAN_SPEC_D] = d->block,
-                                                  [DELTA_MATRIX_SCAN_SPEC_AHEAD] = d->ahead};
+  const uint32_t scan[DELTA_MATRIX_SCAN_SPECS] = {
+      ON_MATRICES(DELTA_MATRIX_SCAN, (d->computers + d->stagers) * p->matrix_lanes, p),
+      [DELTA_MATRIX_SCAN_SPEC_C] = d->C,
+      [DELTA_MATRIX_SCAN_SPEC_DK] = d->Dk,
+      [DELTA_MATRIX_SCAN_SPEC_N] = n,
+      [DELTA_MATRIX_SCAN_SPEC_COMPUTERS] = d->computers,
+      [DELTA_MATRIX_SCAN_SPEC_TILES] = d->tiles,
+      [DELTA_MATRIX_SCAN_SPEC_STAGERS] = d->stagers,
+      [DELTA_MATRIX_SCAN_SPEC_EDGES] = edges ? DELTA_MATRIX_EDGE_ROWS : 0,
+      [DELTA_MATRIX_SCAN_SPEC_R] = d->r,
+      [DELTA_MATRIX_SCAN_SPEC_D] = d->block,
+      [DELTA_MATRIX_SCAN_SPEC_AHEAD] = d->ahead};
   enum kernel_id id = d->conversions ? KERNEL_delta_matrix_scan_f16 : KERNEL_delta_matrix_scan_khr_f16;
   if (kernel_built(KERNEL_delta_matrix_prepare_f16) && kernel_built(id)) {
     assert_int_equal(d->r > 1 ? shared_of(KERNEL_hh_matrix_prepare_f16, blocks)
@@ -312,14 +317,9 @@ static void check_matrix_shape(const struct plan *p, const struct device_caps *c
   assert_in_range((d->computers + d->stagers) * p->matrix_lanes, 1, caps->max_invocations);
   assert_true(d->C >= unknowns && d->C % 16 == 0 && queries % p->matrix_m == 0);
   if (d->segments == 1) return;
-  const uint32_t reach[DELTA_MATRIX_REACH_SPECS] = {[DELTA_MATRIX_REACH_SPEC_LANES] = d->computers * p->matrix_lanes,
-                                                    [DELTA_MATRIX_REACH_SPEC_SUBGROUP] = p->matrix_lanes,
-                                                    [DELTA_MATRIX_REACH_SPEC_TILE_M] = p->matrix_m,
-                                                    [DELTA_MATRIX_REACH_SPEC_TILE_N] = p->matrix_n,
-                                                    [DELTA_MATRIX_REACH_SPEC_TILE_K] = p->matrix_k,
-                                                    [DELTA_MATRIX_REACH_SPEC_DK] = d->Dk,
-                                                    [DELTA_MATRIX_REACH_SPEC_COMPUTERS] = d->computers,
-                                                    [DELTA_MATRIX_REACH_SPEC_TILES] = d->tiles};
+  const uint32_t reach[DELTA_MATRIX_REACH_SPECS] = {
+      ON_MATRICES(DELTA_MATRIX_REACH, d->computers * p->matrix_lanes, p), [DELTA_MATRIX_REACH_SPEC_DK] = d->Dk,
+      [DELTA_MATRIX_REACH_SPEC_COMPUTERS] = d->computers, [DELTA_MATRIX_REACH_SPEC_TILES] = d->tiles};
   if (kernel_built(KERNEL_delta_matrix_reach_f16))
     assert_int_equal(shared_of(KERNEL_delta_matrix_reach_f16, reach), plan_delta_matrix_reach_bytes(p, d));
   assert_in_range(plan_delta_matrix_join_bytes(p, d), 1, caps->shared_bytes);
@@ -327,28 +327,24 @@ static void check_matrix_shape(const struct plan *p, const struct device_caps *c
 }
 
 static void the_delta_rule_on_matrices_fits_its_device(void **state) {
-  struct device_caps mesa26 = caps_lavapipe;
-  mesa26.matrix_shapes = 1, mesa26.matrix_conversions = true;
-  mesa26.matrix_shape[0].m = mesa26.matrix_shape[0].n = mesa26.matrix_shape[0].k = 8;
-  const struct device_caps *const devices[] = {&caps_h200, &caps_geforce_bar, &caps_rdna3_radv, &mesa26};
   const uint32_t keys[] = {1, 49, 64, 76, 128, 256}, steps[] = {1, 2, 3, 8}, heads[] = {1, 16, 512};
-  for (int i = 0; i < 4; i++)
+  for (int i = 0; i < WITH_MATRICES; i++)
     for (int k = 0; k < 6; k++)
       for (int n = 0; n < 4; n++)
         for (int h = 0; h < 3; h++)
           for (uint32_t T = 64; T <= 65536; T *= 32) {
-            struct plan p = made(devices[i]);
+            const struct device_caps *caps = with_matrices(i, true);
+            struct plan p = made(caps);
             struct plan_delta_matrix d;
             if (plan_delta_matrix(&p, keys[k], 128, steps[n], 1, heads[h], T, &d))
-              check_matrix_shape(&p, devices[i], &d, keys[k], 128, steps[n]);
+              check_matrix_shape(&p, caps, &d, keys[k], 128, steps[n]);
             else
-              assert_true(keys[k] > 128 ||
-                          (devices[i] != &caps_h200 && devices[i] != &caps_rdna3_radv && keys[k] > 64));
+              assert_true(keys[k] > 128 || (caps != &caps_h200 && caps != &caps_rdna3_radv && keys[k] > 64));
             for (uint32_t r = 2; n == 0 && r <= 16 && keys[k] % r == 0; r *= 2)
               if (plan_delta_matrix(&p, keys[k], 128, 1, r, heads[h], T, &d))
-                check_matrix_shape(&p, devices[i], &d, keys[k], 128, 1);
+                check_matrix_shape(&p, caps, &d, keys[k], 128, 1);
               else
-                assert_true(devices[i] != &caps_h200 || keys[k] > 128);
+                assert_true(caps != &caps_h200 || keys[k] > 128);
           }
 }
 
@@ -409,7 +405,7 @@ static void cards_with_few_registers_do_what_the_table_says(void **state) {
               {128, 128, 1, 8, "rrrm"}, {60, 32, 1, 1, "mccm"},   {60, 64, 1, 1, "mmcm"},   {60, 60, 1, 2, "mrrm"}};
   for (int d = 0; d < 4; d++) {
     const struct plan p = made(devices[d]);
-    const struct plan_rules rules = rules_of(devices[d], &p);
+    const struct plan_rules rules = rules_of(devices[d]);
     const bool registers = d == 3, matrices = d != 2;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
       for (uint32_t heads = 16; heads <= 512; heads *= 32) {
@@ -430,30 +426,25 @@ static void cards_with_few_registers_do_what_the_table_says(void **state) {
 }
 
 static void attention_on_matrices_fits_its_device(void **state) {
-  struct device_caps mesa26 = caps_lavapipe;
-  mesa26.matrix_shapes = 1;
-  mesa26.matrix_shape[0].m = mesa26.matrix_shape[0].n = mesa26.matrix_shape[0].k = 8;
-  const struct device_caps *const devices[] = {&caps_h200, &caps_geforce_bar, &caps_rdna3_radv, &mesa26};
   const uint32_t sizes[] = {1, 49, 64, 128, 256}, groups[] = {1, 3, 8, 40};
-  for (int i = 0; i < 4; i++)
+  for (int i = 0; i < WITH_MATRICES; i++)
     for (int d = 0; d < 5; d++)
       for (int g = 0; g < 4; g++)
         for (uint32_t T = 2; T <= 8192; T *= 16) {
-          struct plan p = made(devices[i]);
+          const struct device_caps *caps = with_matrices(i, false);
+          struct plan p = made(caps);
           struct plan_attention_matrix m;
           if (!plan_attention_matrix(&p, 2 * groups[g], 2, sizes[d], 1, T, &m)) {
             assert_true(sizes[d] > 128);
             continue;
           }
           const uint32_t spec[ATTENTION_MATRIX_SPECS] = {
-              [ATTENTION_MATRIX_SPEC_LANES] = m.lanes,     [ATTENTION_MATRIX_SPEC_SUBGROUP] = p.matrix_lanes,
-              [ATTENTION_MATRIX_SPEC_TILE_M] = p.matrix_m, [ATTENTION_MATRIX_SPEC_TILE_N] = p.matrix_n,
-              [ATTENTION_MATRIX_SPEC_TILE_K] = p.matrix_k, [ATTENTION_MATRIX_SPEC_D] = sizes[d],
-              [ATTENTION_MATRIX_SPEC_KEYS] = m.keys,       [ATTENTION_MATRIX_SPEC_GROUP] = m.group};
+              ON_MATRICES(ATTENTION_MATRIX, m.lanes, &p), [ATTENTION_MATRIX_SPEC_D] = sizes[d],
+              [ATTENTION_MATRIX_SPEC_KEYS] = m.keys, [ATTENTION_MATRIX_SPEC_GROUP] = m.group};
           if (kernel_built(KERNEL_attention_matrix))
             assert_int_equal(shared_of(KERNEL_attention_matrix, spec), plan_attention_matrix_bytes(&p, &m, sizes[d]));
-          assert_in_range(plan_attention_matrix_bytes(&p, &m, sizes[d]), 1, devices[i]->shared_bytes);
-          assert_in_range(m.lanes, 1, devices[i]->max_invocations);
+          assert_in_range(plan_attention_matrix_bytes(&p, &m, sizes[d]), 1, caps->shared_bytes);
+          assert_in_range(m.lanes, 1, caps->max_invocations);
           assert_true(m.tokens && m.group * m.across >= 2 * groups[g]);
           assert_int_equal(m.tokens, m.lanes / p.matrix_lanes * p.matrix_m / m.group);
         }
@@ -466,38 +457,29 @@ static void attention_on_matrices_fits_its_device(void **state) {
 }
 
 static void mamba2_on_matrices_fits_its_device(void **state) {
-  struct device_caps mesa26 = caps_lavapipe;
-  mesa26.matrix_shapes = 1;
-  mesa26.matrix_shape[0].m = mesa26.matrix_shape[0].n = mesa26.matrix_shape[0].k = 8;
-  const struct device_caps *const devices[] = {&caps_h200, &caps_geforce_bar, &caps_rdna3_radv, &mesa26};
   const uint32_t sizes[] = {1, 20, 64, 128, 256}, groups[] = {1, 3, 24};
-  for (int i = 0; i < 4; i++)
+  for (int i = 0; i < WITH_MATRICES; i++)
     for (int k = 0; k < 25; k++)
       for (int g = 0; g < 3; g++)
         for (uint32_t chunks = 1; chunks <= 1024; chunks *= 32) {
-          struct plan p = made(devices[i]);
+          const struct device_caps *caps = with_matrices(i, false);
+          struct plan p = made(caps);
           struct plan_mamba2_matrix m;
           const uint32_t N = sizes[k % 5], P = sizes[k / 5];
           if (!plan_mamba2_matrix(&p, N, P, 24, groups[g], chunks, &m)) {
             assert_true(P > 128 || N > 128 || N + P > 192); // the usual 128 x 64 and 64 x 128 fit
             continue;
           }
-          const uint32_t spec[MAMBA2_MATRIX_SPECS] = {[MAMBA2_MATRIX_SPEC_LANES] = m.lanes,
-                                                      [MAMBA2_MATRIX_SPEC_SUBGROUP] = p.matrix_lanes,
-                                                      [MAMBA2_MATRIX_SPEC_TILE_M] = p.matrix_m,
-                                                      [MAMBA2_MATRIX_SPEC_TILE_N] = p.matrix_n,
-                                                      [MAMBA2_MATRIX_SPEC_TILE_K] = p.matrix_k,
-                                                      [MAMBA2_MATRIX_SPEC_C] = m.C,
-                                                      [MAMBA2_MATRIX_SPEC_N] = N,
-                                                      [MAMBA2_MATRIX_SPEC_P] = P,
-                                                      [MAMBA2_MATRIX_SPEC_HEADS] = m.heads};
+          const uint32_t spec[MAMBA2_MATRIX_SPECS] = {
+              ON_MATRICES(MAMBA2_MATRIX, m.lanes, &p), [MAMBA2_MATRIX_SPEC_C] = m.C, [MAMBA2_MATRIX_SPEC_N] = N,
+              [MAMBA2_MATRIX_SPEC_P] = P, [MAMBA2_MATRIX_SPEC_HEADS] = m.heads};
           if (kernel_built(KERNEL_mamba2_matrix_state)) {
             assert_int_equal(shared_of(KERNEL_mamba2_matrix_state, spec), plan_mamba2_state_bytes(&m));
             assert_int_equal(shared_of(KERNEL_mamba2_matrix_output_f16, spec), plan_mamba2_output_bytes(&p, &m));
           }
-          assert_in_range(plan_mamba2_state_bytes(&m), 1, devices[i]->shared_bytes);
-          assert_in_range(plan_mamba2_output_bytes(&p, &m), 1, devices[i]->shared_bytes);
-          assert_in_range(m.lanes, 1, devices[i]->max_invocations);
+          assert_in_range(plan_mamba2_state_bytes(&m), 1, caps->shared_bytes);
+          assert_in_range(plan_mamba2_output_bytes(&p, &m), 1, caps->shared_bytes);
+          assert_in_range(m.lanes, 1, caps->max_invocations);
           assert_int_equal(m.C, m.lanes / p.matrix_lanes * p.matrix_m);
           assert_true(m.heads * m.across >= 24 && m.across % groups[g] == 0);
         }
@@ -510,7 +492,7 @@ static void lanes_hold_a_whole_subgroup(void **state) {
   for (int i = 0; i < CAPS_USABLE; i++) {
     const struct device_caps *caps = caps_usable[i];
     struct plan p = made(caps);
-    const struct plan_products products = products_of(caps, &p);
+    const struct plan_products products = products_of(caps);
     uint32_t subgroup = p.subgroup ? p.subgroup : caps->subgroup_size;
     assert_int_equal(p.lanes % subgroup, 0);
     assert_int_equal(products.matvec_lanes % subgroup, 0);
@@ -598,8 +580,7 @@ static void software_gets_small_workgroups(void **state) {
 static void long_texts_decide_whether_a_batch_takes_chunks(void **state) {
   const struct device_caps *const devices[] = {&caps_h200, &caps_lavapipe};
   for (int i = 0; i < 2; i++) {
-    const struct plan p = made(devices[i]);
-    const struct plan_rules rules = rules_of(devices[i], &p);
+    const struct plan_rules rules = rules_of(devices[i]);
     const uint64_t from = rules.chunk_from;
     for (uint32_t B = 1; B <= 256; B *= 4) {
       assert_true(plan_chunks(&rules, B * from, B, 0));
@@ -621,7 +602,7 @@ static void matrices_of_other_sides_are_left_alone(void **state) {
     caps.matrix_shapes = 1;
     caps.matrix_shape[0].m = shapes[i][0], caps.matrix_shape[0].n = shapes[i][1], caps.matrix_shape[0].k = shapes[i][2];
     struct plan p = made(&caps);
-    const struct plan_products products = products_of(&caps, &p);
+    const struct plan_products products = products_of(&caps);
     assert_true(p.usable && !p.matrix_m && !p.matrix_conversions);
     assert_false(plan_matmul_matrix(&products, 512, 512, 512, true, &product) ||
                  plan_matmul_narrow(&products, 16, 512, 512, &narrow));
@@ -644,10 +625,9 @@ static void the_square_matrix_is_chosen_where_there_is_one(void **state) {
   assert_int_equal(made(&caps_lavapipe).matrix_m, 0);
   assert_int_equal(made(&caps_rdna2_radv_bar).matrix_m, 0);
   assert_int_equal(made(&caps_arc_linux).matrix_m, 0); // has them, and is faster without
-  struct device_caps c = caps_lavapipe;                // as Mesa 26 reports it
-  c.matrix_shapes = 1, c.matrix_shape[0].m = c.matrix_shape[0].n = c.matrix_shape[0].k = 8;
-  assert_int_equal(made(&c).matrix_k, 8);
-  c = caps_arc_linux, c.subgroup_min = 16; // Xe2
+  assert_int_equal(made(with_matrices(3, false)).matrix_k, 8);
+  struct device_caps c = caps_arc_linux; // Xe2
+  c.subgroup_min = 16;
   c.matrix_shape[0].n = 16;
   p = made(&c);
   assert_true(p.matrix_m == 8 && p.matrix_n == 16 && p.matrix_k == 16);
@@ -655,10 +635,7 @@ static void the_square_matrix_is_chosen_where_there_is_one(void **state) {
   assert_false(made(&c).matrix_conversions);
 }
 
-static uint32_t batch_of(const struct device_caps *caps) {
-  const struct plan p = made(caps);
-  return products_of(caps, &p).batch;
-}
+static uint32_t batch_of(const struct device_caps *caps) { return products_of(caps).batch; }
 
 static void large_cards_with_matrices_take_longer_slices(void **state) {
   assert_int_equal(batch_of(&caps_h200), 2048);
@@ -675,7 +652,7 @@ static void tiles_of_matrices_fit_their_device(void **state) {
     for (uint32_t T = 1; T <= 8192; T *= 4)
       for (uint32_t N = 1; N <= 65536; N *= 16) {
         struct plan p = made(devices[i]);
-        const struct plan_products products = products_of(devices[i], &p);
+        const struct plan_products products = products_of(devices[i]);
         struct plan_matmul m;
         assert_true(plan_matmul_matrix(&products, T, N, 2048, true, &m));
         assert_in_range(plan_matmul_matrix_shared_bytes(&m), 1, devices[i]->shared_bytes);
@@ -698,9 +675,8 @@ static void tiles_of_matrices_fit_their_device(void **state) {
         }
         assert_true(m.tile_n * (m.tile_k / 8 + 1) >= m.across_t * m.across_n * p.matrix_m * p.matrix_n / 4);
       }
-  struct plan p = made(&caps_h200), none = made(&caps_rdna2_radv_bar);
-  const struct plan_products products = products_of(&caps_h200, &p);
-  const struct plan_products none_products = products_of(&caps_rdna2_radv_bar, &none);
+  const struct plan_products products = products_of(&caps_h200);
+  const struct plan_products none_products = products_of(&caps_rdna2_radv_bar);
   struct plan_matmul large, small;
   assert_true(plan_matmul_matrix(&products, 4096, 4096, 4096, true, &large) &&
               plan_matmul_matrix(&products, 64, 2048, 2048, true, &small));
@@ -713,8 +689,7 @@ static void products_share_tiles_where_these_are_few(void **state) {
   const struct device_caps *const devices[] = {&caps_h200, &caps_geforce_bar, &caps_rdna3_radv};
   struct plan_matmul m, alone;
   for (int i = 0; i < 3; i++) {
-    const struct plan p = made(devices[i]);
-    const struct plan_products products = products_of(devices[i], &p);
+    const struct plan_products products = products_of(devices[i]);
     const uint64_t tickets = plan_matmul_tickets_bytes(&products), room = plan_matmul_parts_bytes(&products) - tickets;
     assert_true(tickets % 256 == 0 && products.matrix_parts > 1);
     for (uint32_t T = 1; T <= 8192; T = 3 * T / 2 + 1)
@@ -731,9 +706,8 @@ static void products_share_tiles_where_these_are_few(void **state) {
           assert_true(alone.parts == 1 && alone.groups == alone.whole);
         }
   }
-  const struct plan h200 = made(&caps_h200), software = made(&caps_lavapipe);
-  const struct plan_products h200_products = products_of(&caps_h200, &h200);
-  const struct plan_products software_products = products_of(&caps_lavapipe, &software);
+  const struct plan_products h200_products = products_of(&caps_h200);
+  const struct plan_products software_products = products_of(&caps_lavapipe);
   assert_int_equal(plan_matmul_parts_bytes(&software_products), 0);
   static const struct {
     uint32_t T, N, K, tile_t, whole, parts;
@@ -753,7 +727,7 @@ static void few_tokens_take_the_shared_memory_that_the_plan_says(void **state) {
       for (uint32_t N = 16; N <= 65536; N *= 8)
         for (uint32_t K = 16; K <= 8192; K = 2 * K + 16) {
           struct plan p = made(devices[i]);
-          const struct plan_products products = products_of(devices[i], &p);
+          const struct plan_products products = products_of(devices[i]);
           struct plan_narrow m;
           assert_true(plan_matmul_narrow(&products, T, N, K, &m));
           assert_true(m.tiles_t * m.tiles_n <= p.matrix_sums && m.lanes == m.parts * p.matrix_lanes);
@@ -769,8 +743,7 @@ static void few_tokens_take_the_shared_memory_that_the_plan_says(void **state) {
                            plan_matmul_narrow_shared_bytes(&products, &m));
           assert_in_range(plan_matmul_narrow_shared_bytes(&products, &m), 1, devices[i]->shared_bytes);
         }
-  struct plan h200 = made(&caps_h200);
-  const struct plan_products h200_products = products_of(&caps_h200, &h200);
+  const struct plan_products h200_products = products_of(&caps_h200);
   struct plan_narrow o, in, up;
   assert_true(plan_matmul_narrow(&h200_products, 32, 2048, 2048, &o) && o.tiles_n == 1 && o.parts == 16);
   assert_true(plan_matmul_narrow(&h200_products, 32, 6272, 2048, &in) && in.tiles_n == 3 && in.parts == 8);
@@ -800,12 +773,12 @@ static void processors_are_recorded_or_guessed(void **state) {
   }
   struct device_caps unknown = caps_geforce_bar;
   unknown.processors = 0;
-  const struct plan few = made(&caps_geforce_bar), guessed = made(&unknown), h200 = made(&caps_h200);
+  const struct plan few = made(&caps_geforce_bar), guessed = made(&unknown);
   struct plan_attention_step a, b;
   plan_attention_step(&few, 8, 8, 128, 1, 100000, &a);
   plan_attention_step(&guessed, 8, 8, 128, 1, 100000, &b);
   assert_true(a.parts == 23 && b.parts == 66);
-  const struct plan_products products = products_of(&caps_geforce_bar, &few), more = products_of(&caps_h200, &h200);
+  const struct plan_products products = products_of(&caps_geforce_bar), more = products_of(&caps_h200);
   assert_int_equal(plan_matmul_tickets_bytes(&products) / 46, plan_matmul_tickets_bytes(&more) / 132);
 }
 
@@ -867,8 +840,8 @@ static void the_least_device_gets_a_valid_plan(void **state) {
   c.subgroup_arithmetic = true;
   c.max_invocations = c.max_workgroup[0] = 128;
   struct plan p = made(&c);
-  const struct plan_products products = products_of(&c, &p);
-  const struct plan_rules rules = rules_of(&c, &p);
+  const struct plan_products products = products_of(&c);
+  const struct plan_rules rules = rules_of(&c);
   assert_in_range(plan_matmul_lanes(&products), 1, 128);
   assert_in_range(plan_matmul_shared_bytes(&products), 1, 16384);
   struct plan_delta d;

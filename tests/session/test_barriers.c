@@ -16,27 +16,16 @@ static const char *const models[] = {MODELS "tiny_gated_deltanet_h1", MODELS "ti
 static struct hazard_trace *trace;
 static int32_t text[PROMPT];
 
-static deltaic_session *open_session(deltaic_device *device, const char *path, deltaic_model **model) {
-  deltaic_session *s;
-  assert_ok(deltaic_model_open(device, path, NULL, model));
-  assert_ok(deltaic_session_create(*model, &exact, &s));
-  return s;
-}
-
-static void close_session(deltaic_session *s, deltaic_model *model) {
-  deltaic_session_free(s);
-  deltaic_model_close(model);
+static deltaic_session *open_exact(deltaic_device *device, const char *path, deltaic_model **model) {
+  *model = open_model(device, path);
+  return open_session(*model, &exact);
 }
 
 static void follow(struct recorder *c, uint32_t skip_barrier) {
   commands_trace(((struct vulkan_recorder *)c)->commands, trace, skip_barrier);
 }
 
-static bool is_vulkan(deltaic_device *device) {
-  deltaic_device_info info;
-  deltaic_device_get_info(device, &info);
-  return info.kind != DELTAIC_DEVICE_CPU;
-}
+static bool is_vulkan(deltaic_device *device) { return device_info(device).kind != DELTAIC_DEVICE_CPU; }
 
 static void prefill(deltaic_session *s) { assert_ok(deltaic_session_eval(s, text, PROMPT, DELTAIC_LOGITS_NONE, NULL)); }
 
@@ -50,7 +39,7 @@ static void assert_no_hazard(const char *path) {
 
 static void check_model(deltaic_device *device, const char *path) {
   deltaic_model *model;
-  deltaic_session *s = open_session(device, path, &model);
+  deltaic_session *s = open_exact(device, path, &model);
   float logits[V];
   int32_t token;
   struct recorder *recorders[] = {s->prefill, s->steps[0].recorder, s->next[0].recorder};
@@ -71,12 +60,10 @@ static void check_model(deltaic_device *device, const char *path) {
 static void check_batch(deltaic_device *device, const char *path) {
   enum { B = 3 };
   deltaic_session_options options = {.size = sizeof options, .sequences = B};
-  deltaic_model *model;
-  deltaic_session *s;
   deltaic_score scores[PROMPT];
   int32_t tokens[B];
-  assert_ok(deltaic_model_open(device, path, NULL, &model));
-  assert_ok(deltaic_session_create(model, &options, &s));
+  deltaic_model *model = open_model(device, path);
+  deltaic_session *s = open_session(model, &options);
   deltaic_piece pieces[B] = {{.sequence = 2, .tokens = text, .count = PROMPT, .targets = text, .scores = scores},
                              {.sequence = 0, .tokens = text, .count = 1},
                              {.sequence = 1, .tokens = text, .count = 20}};
@@ -138,7 +125,7 @@ static void check_left_out(deltaic_session *s, void (*record)(deltaic_session *,
 
 static void left_out_on(deltaic_device *device) {
   deltaic_model *model;
-  deltaic_session *s = open_session(device, models[0], &model);
+  deltaic_session *s = open_exact(device, models[0], &model);
   check_left_out(s, record_step, "a step");
   check_left_out(s, record_prefill, "a prompt");
   close_session(s, model);
@@ -178,7 +165,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL count_submit(VkQueue queue, uint32_t count
 static void a_token_is_one_submit_and_its_logits_one_more(deltaic_device *device) {
   if (!is_vulkan(device)) return;
   deltaic_model *model;
-  deltaic_session *s = open_session(device, models[0], &model);
+  deltaic_session *s = open_exact(device, models[0], &model);
   struct device *d = vulkan_device(model->backend);
   float logits[V];
   int32_t token;

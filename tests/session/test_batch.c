@@ -37,11 +37,9 @@ static void make_texts(void) {
     for (int t = 0; t < LONGEST; t++) texts[i][t] = 3 + (int32_t)(((x = x * 1664525u + 1013904223u) >> 16) % (V - 3));
 }
 
-static deltaic_model *open_model(deltaic_device *device, const char *path) {
-  deltaic_model *model;
-  deltaic_model_info info;
-  assert_ok(deltaic_model_open(device, path, NULL, &model));
-  deltaic_model_get_info(model, &info);
+static deltaic_model *open_mixer(deltaic_device *device, const char *path) {
+  deltaic_model *model = open_model(device, path);
+  const deltaic_model_info info = info_of(model);
   assert_in_range(info.vocabulary, 4, MOST_V);
   V = (uint32_t)info.vocabulary;
   make_texts();
@@ -54,9 +52,7 @@ static deltaic_session *create(deltaic_model *model, uint32_t sequences, uint32_
                                      .batch = batch,
                                      .precision = DELTAIC_PRECISION_FLOAT32,
                                      .sequences = sequences};
-  deltaic_session *session;
-  assert_ok(deltaic_session_create(model, &options, &session));
-  return session;
+  return open_session(model, &options);
 }
 
 static deltaic_piece piece_of(uint32_t sequence, uint32_t text, size_t from, size_t n) {
@@ -164,7 +160,7 @@ static void check_together(deltaic_model *model, uint32_t batch, const char *pat
 
 static void texts_of_different_lengths_become_what_they_are_alone(deltaic_device *device) {
   for (int k = 0; k < mixers(device); k++) {
-    deltaic_model *model = open_model(device, every_mixer[k]);
+    deltaic_model *model = open_mixer(device, every_mixer[k]);
     check_together(model, k % 2 ? 100 : 512, every_mixer[k]);
     deltaic_model_close(model);
   }
@@ -184,7 +180,7 @@ static void assert_score(deltaic_score score, const float *logits, int32_t targe
 // Of every token, of some, of one-token pieces, of none, in slices that cut them, beside pieces that want logits.
 static void scores_are_those_of_the_logits(deltaic_device *device) {
   for (int k = 0; k < mixers(device); k += 3) {
-    deltaic_model *model = open_model(device, every_mixer[k]);
+    deltaic_model *model = open_mixer(device, every_mixer[k]);
     for (uint32_t batch = 90; batch <= 512; batch += 422) {
       deltaic_session *s = create(model, B, batch), *alone = create(model, 1, 512);
       deltaic_piece pieces[B];
@@ -224,7 +220,7 @@ static void scores_are_those_of_the_logits(deltaic_device *device) {
 
 // A long text among many short ones is walked in chunks, as alone; among short ones alone nothing is.
 static void check_rule(deltaic_device *device, const char *path, size_t longest, bool chunks) {
-  deltaic_model *model = open_model(device, path);
+  deltaic_model *model = open_mixer(device, path);
   deltaic_session *s = create(model, B, 512);
   deltaic_piece pieces[B];
   deltaic_kernel_time times[64];
@@ -235,8 +231,7 @@ static void check_rule(deltaic_device *device, const char *path, size_t longest,
   assert_ok(deltaic_session_profile_end(s, times, 64, &count));
   for (size_t k = 0; k < count; k++) found += strstr(times[k].name, "chunk") != NULL;
   if (chunks != (found > 0)) fail_msg("%s: %zu of a text's tokens, %zu chunk kernels", path, longest, found);
-  deltaic_session_free(s);
-  deltaic_model_close(model);
+  close_session(s, model);
 }
 
 static void a_long_text_among_short_ones_takes_chunks(deltaic_device *device) {
@@ -274,7 +269,7 @@ static void every_text_draws_what_it_draws_alone_whoever_steps_with_it(deltaic_d
                                       {4, 3, 2, 1, 0}, {0, 1, 2, 3, 4}};
   static const size_t sizes[] = {5, 2, 1, 3, 2, 5, 5};
   for (int k = 0; k < mixers(device); k += 2) {
-    deltaic_model *model = open_model(device, every_mixer[k]);
+    deltaic_model *model = open_mixer(device, every_mixer[k]);
     deltaic_session *s = create(model, B, 512);
     deltaic_piece pieces[B];
     int32_t drawn[B][16], token;
@@ -294,14 +289,13 @@ static void every_text_draws_what_it_draws_alone_whoever_steps_with_it(deltaic_d
       assert_same_state(s, i, alone, 0, every_mixer[k]);
       deltaic_session_free(alone);
     }
-    deltaic_session_free(s);
-    deltaic_model_close(model);
+    close_session(s, model);
   }
 }
 
 static void sixty_four_texts_step_together(deltaic_device *device) {
   enum { STEPS = 6 };
-  deltaic_model *model = open_model(device, every_mixer[0]);
+  deltaic_model *model = open_mixer(device, every_mixer[0]);
   deltaic_session *s = create(model, TEXTS, 200), *alone = create(model, 1, 512);
   deltaic_piece pieces[TEXTS];
   int32_t tokens[STEPS][TEXTS], token;
@@ -321,8 +315,7 @@ static void sixty_four_texts_step_together(deltaic_device *device) {
   }
   free(logits), free(want);
   deltaic_session_free(alone);
-  deltaic_session_free(s);
-  deltaic_model_close(model);
+  close_session(s, model);
 }
 
 // The first step of n texts records: beside the layers there are mark, embed, the head, its scatter and, on matrices,
@@ -363,7 +356,7 @@ static void check_fast_steps(deltaic_device *device, deltaic_model *model, uint3
 }
 
 static void fast_steps_of_many_texts_are_near_the_exact(deltaic_device *device) {
-  deltaic_model *model = open_model(device, MODELS_DIR "/novelist"); // whose weights have 16 bits
+  deltaic_model *model = open_mixer(device, MODELS_DIR "/novelist"); // whose weights have 16 bits
   check_fast_steps(device, model, 4);
   check_fast_steps(device, model, 12);
   deltaic_model_close(model);
@@ -382,7 +375,7 @@ static void prompts_share_tiles_where_these_are_few(deltaic_device *device) {
   limits->processors = 16;
   b->parts_bytes = plan_matmul_parts_bytes(plan);
   deltaic_session_options options = {.size = sizeof options, .precision = DELTAIC_PRECISION_FAST, .sequences = 2};
-  deltaic_model *model = open_model(device, MODELS "tiny_gated_deltanet_gva");
+  deltaic_model *model = open_mixer(device, MODELS "tiny_gated_deltanet_gva");
   deltaic_session *slow = create(model, 2, 512), *fast;
   assert_ok(deltaic_session_create(model, &options, &fast));
   float *logits = logits_room(1), *want = logits_room(1);
@@ -404,17 +397,14 @@ static void prompts_share_tiles_where_these_are_few(deltaic_device *device) {
   assert_true(!left && (sums || !limits->software)); // a GPU's steps are too long to part these products
   free(words), free(logits), free(want);
   deltaic_session_free(fast);
-  deltaic_session_free(slow);
-  deltaic_model_close(model);
+  close_session(slow, model);
   plan->matrix_parts = own_parts;
   limits->processors = own_processors;
   b->parts_bytes = own_bytes;
 }
 
 static void check_counters(deltaic_device *device) {
-  deltaic_device_info info;
-  deltaic_device_get_info(device, &info);
-  deltaic_model *model = open_model(device, every_mixer[0]);
+  deltaic_model *model = open_mixer(device, every_mixer[0]);
   deltaic_session *s = create(model, B, 512);
   deltaic_piece pieces[B];
   deltaic_counters before, after;
@@ -427,13 +417,12 @@ static void check_counters(deltaic_device *device) {
       deltaic_session_get_counters(s, &before);
       assert_ok(deltaic_session_next_batch(s, sequences, n, NULL, tokens, NULL));
       deltaic_session_get_counters(s, &after);
-      if (info.kind == DELTAIC_DEVICE_CPU) continue;
+      if (device_info(device).kind == DELTAIC_DEVICE_CPU) continue;
       assert_int_equal(after.submits - before.submits, 1);
       assert_int_equal(after.recordings - before.recordings, round == 0);
       assert_true((after.dispatches == before.dispatches) == (round > 0));
     }
-  deltaic_session_free(s);
-  deltaic_model_close(model);
+  close_session(s, model);
 }
 
 static void a_step_of_many_is_one_submit_recorded_once_for_each_number_of_texts(void **state) {
@@ -453,7 +442,7 @@ static void assert_same_bits(const float *a, const float *b, const char *what) {
 
 static void a_copied_loaded_or_reset_text_goes_on_as_its_model_does(deltaic_device *device) {
   for (int k = 0; k < mixers(device); k++) {
-    deltaic_model *model = open_model(device, every_mixer[k]);
+    deltaic_model *model = open_mixer(device, every_mixer[k]);
     deltaic_session *s = create(model, 4, 512), *other = create(model, 3, 64);
     deltaic_piece pieces[] = {piece_of(0, 0, 0, 90), piece_of(1, 1, 0, 200), piece_of(2, 2, 0, 5),
                               piece_of(3, 3, 0, 90)};
@@ -506,7 +495,7 @@ static void a_copied_loaded_or_reset_text_goes_on_as_its_model_does(deltaic_devi
 // ---------------------------------------------------------------- misuse, failures, memory
 
 static void misuse_is_refused_and_changes_nothing(deltaic_device *device) {
-  deltaic_model *model = open_model(device, LIMITED);
+  deltaic_model *model = open_mixer(device, LIMITED);
   deltaic_session *s = create(model, 3, 64);
   deltaic_session_options many = {.size = sizeof many, .sequences = 257};
   deltaic_session *none;
@@ -557,8 +546,7 @@ static void misuse_is_refused_and_changes_nothing(deltaic_device *device) {
   assert_ok(deltaic_sequence_logits(s, 1, logits));
   assert_same_bits(before, logits, "after refusals");
   assert_ok(deltaic_session_next_batch(s, NULL, 3, NULL, tokens, NULL));
-  deltaic_session_free(s);
-  deltaic_model_close(model);
+  close_session(s, model);
 }
 
 static deltaic_status no_read(struct backend *b, struct buffer *buffer, uint64_t offset, void *data, uint64_t bytes) {
@@ -566,7 +554,7 @@ static deltaic_status no_read(struct backend *b, struct buffer *buffer, uint64_t
 }
 
 static void a_failed_call_breaks_its_own_texts_alone(deltaic_device *device) {
-  deltaic_model *model = open_model(device, every_mixer[0]);
+  deltaic_model *model = open_mixer(device, every_mixer[0]);
   deltaic_session *s = create(model, 3, 64), *fork;
   int32_t tokens[3];
   deltaic_piece pieces[] = {piece_of(0, 0, 0, 50), piece_of(1, 1, 0, 50), piece_of(2, 2, 0, 50)};
@@ -593,8 +581,7 @@ static void a_failed_call_breaks_its_own_texts_alone(deltaic_device *device) {
   free(out);
   assert_int_equal(deltaic_sequence_position(s, 1), 50);
   assert_int_equal(deltaic_sequence_position(s, 2), 101);
-  deltaic_session_free(s);
-  deltaic_model_close(model);
+  close_session(s, model);
 }
 
 // As if the device were a lesser one: the limit that sessions ask for, and the one that recordings are held to.
@@ -610,10 +597,9 @@ static void memory_is_what_was_told_for_any_number_of_texts(deltaic_device *devi
     deltaic_session_options options = {.size = sizeof options, .context = 400, .batch = 64, .sequences = 17};
     deltaic_memory memory, more;
     deltaic_model_info info;
-    deltaic_model *model = open_model(device, every_mixer[k]);
-    deltaic_session *s;
+    deltaic_model *model = open_mixer(device, every_mixer[k]);
     options.precision = k % 2 ? DELTAIC_PRECISION_FLOAT32 : DELTAIC_PRECISION_FAST;
-    assert_ok(deltaic_session_create(model, &options, &s));
+    deltaic_session *s = open_session(model, &options);
     assert_ok(deltaic_model_inspect(device, every_mixer[k], &options, &info, &memory));
     assert_int_equal(memory.state_bytes, s->state.bytes);
     assert_int_equal(memory.scratch_bytes, s->scratch.bytes + s->control.bytes);
@@ -625,14 +611,12 @@ static void memory_is_what_was_told_for_any_number_of_texts(deltaic_device *devi
     options.batch = 5; // too few for a token of each
     assert_ok(deltaic_session_create(model, &options, &s));
     assert_int_equal(s->shape.batch, 17);
-    deltaic_session_free(s);
-    deltaic_model_close(model);
+    close_session(s, model);
   }
-  deltaic_model *model = open_model(device, LIMITED);
+  deltaic_model *model = open_mixer(device, LIMITED);
   deltaic_session_options options = {.size = sizeof options, .context = 2048, .batch = 64, .sequences = 4};
-  deltaic_session *s;
   set_binding_bytes(device, 2 << 20); // caches of 2 heads of 32: 512 KiB a text
-  assert_ok(deltaic_session_create(model, &options, &s));
+  deltaic_session *s = open_session(model, &options);
   deltaic_session_free(s);
   options.sequences = 5;
   assert_int_equal(deltaic_session_create(model, &options, &s), DELTAIC_UNSUPPORTED);

@@ -36,8 +36,7 @@ static void a_small_binding_makes_short_slices(deltaic_device *device) {
     assert_close(got, want, N * V);
     set_binding_bytes(device, real);
     deltaic_session_free(some);
-    deltaic_session_free(all);
-    deltaic_model_close(model);
+    close_session(all, model);
   }
   free(want), free(got);
 }
@@ -49,10 +48,9 @@ static void check_large_context(deltaic_device *device) {
                                      .precision = DELTAIC_PRECISION_FLOAT32,
                                      .context = 4096}; // of 2 heads of 32: 1 MiB a cache
   deltaic_memory memory;
-  deltaic_session *s;
   set_binding_bytes(device, 1 << 20);
   assert_ok(deltaic_model_inspect(device, kinds[2], &options, NULL, &memory));
-  assert_ok(deltaic_session_create(model, &options, &s));
+  deltaic_session *s = open_session(model, &options);
   deltaic_session_free(s);
   double rate; // the bandwidth's tensors shrink too
   assert_ok(deltaic_device_copy_bandwidth(device, &rate));
@@ -164,8 +162,7 @@ static void check_wide(deltaic_device *device) {
   assert_close(all + (size_t)(ROWS - 1) * WIDE_V, last, WIDE_V);
   free(tokens), free(all), free(last);
   deltaic_session_free(slices);
-  deltaic_session_free(s);
-  deltaic_model_close(model);
+  close_session(s, model);
 }
 
 static void a_wide_model_runs_where_bindings_are_small(void **state) {

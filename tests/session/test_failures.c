@@ -89,8 +89,7 @@ static void release(struct objects *o) {
   deltaic_decoder_free(o->decoder);
   deltaic_tokenizer_close(o->tokenizer);
   deltaic_session_free(o->fork);
-  deltaic_session_free(o->session);
-  deltaic_model_close(o->model);
+  close_session(o->session, o->model);
   deltaic_device_close(o->device);
   deltaic_context_free(o->context);
 }
@@ -123,13 +122,11 @@ static void every_allocation_may_fail(void **state) {
 // The first eval of one token makes kernels and records: whatever of that fails, a reset mends it.
 static void a_reset_mends_a_session_that_ran_out_of_memory(deltaic_device *device) {
   const int32_t tokens[] = {1, 40, 41};
-  deltaic_model *model;
-  assert_ok(deltaic_model_open(device, TINY, NULL, &model));
+  deltaic_model *model = open_model(device, TINY);
   long failed = 0;
   for (long n = 1; n < 60; n++) {
-    deltaic_session *session;
     int32_t token;
-    assert_ok(deltaic_session_create(model, &exact, &session));
+    deltaic_session *session = open_session(model, &exact);
     allocations = 0;
     fail_at = n;
     deltaic_status status = deltaic_session_eval(session, tokens, 1, DELTAIC_LOGITS_NONE, NULL);
@@ -142,9 +139,7 @@ static void a_reset_mends_a_session_that_ran_out_of_memory(deltaic_device *devic
     assert_ok(deltaic_session_next(session, NULL, &token, NULL));
     deltaic_session_free(session);
   }
-  deltaic_device_info info;
-  deltaic_device_get_info(device, &info);
-  assert_true(failed > 0 || info.kind == DELTAIC_DEVICE_CPU); // the CPU allocates nothing there
+  assert_true(failed > 0 || device_info(device).kind == DELTAIC_DEVICE_CPU); // the CPU allocates nothing there
   deltaic_model_close(model);
 }
 

@@ -28,13 +28,10 @@ static void one_seed_gives_one_text(deltaic_device *device) {
   assert_memory_not_equal(ta, tc, sizeof ta);
   deltaic_session_free(c);
   deltaic_session_free(b);
-  deltaic_session_free(a);
-  deltaic_model_close(model);
+  close_session(a, model);
 }
 
 static void a_token_after_the_first_is_one_submit_and_no_recording(deltaic_device *device) {
-  deltaic_device_info info;
-  deltaic_device_get_info(device, &info);
   deltaic_model *model = open_model(device, kinds[1]);
   deltaic_session *s = create(model);
   deltaic_sampling sampling = {.size = sizeof sampling, .temperature = 1.0f, .top_k = 5};
@@ -47,7 +44,7 @@ static void a_token_after_the_first_is_one_submit_and_no_recording(deltaic_devic
     deltaic_session_get_counters(s, &before);
     assert_ok(deltaic_session_next(s, &sampling, &token, NULL));
     deltaic_session_get_counters(s, &after);
-    if (info.kind == DELTAIC_DEVICE_CPU) {
+    if (device_info(device).kind == DELTAIC_DEVICE_CPU) {
       assert_int_equal(after.submits, 0);
       continue;
     }
@@ -55,8 +52,7 @@ static void a_token_after_the_first_is_one_submit_and_no_recording(deltaic_devic
     assert_int_equal(after.recordings - before.recordings, 0);
     assert_int_equal(after.dispatches - before.dispatches, 0);
   }
-  deltaic_session_free(s);
-  deltaic_model_close(model);
+  close_session(s, model);
 }
 
 // Beside the layers there are sample, embed and the head.
@@ -70,8 +66,7 @@ static void a_layer_takes_at_most_six_dispatches_a_token(deltaic_device *device)
                 {TINY "tiny_delta_net_global", 6},
                 {TINY "tiny_mamba2", 5}};
   static const int32_t start[] = {1, 2, 3};
-  deltaic_device_info info;
-  deltaic_device_get_info(device, &info);
+  const deltaic_device_info info = device_info(device);
   for (int k = 0; k < 5 && info.kind != DELTAIC_DEVICE_CPU; k++) {
     deltaic_model *model = open_model(device, models[k].path);
     deltaic_session *s = create(model);
@@ -82,8 +77,7 @@ static void a_layer_takes_at_most_six_dispatches_a_token(deltaic_device *device)
     assert_ok(deltaic_session_next(s, NULL, &token, NULL));
     deltaic_session_get_counters(s, &after);
     assert_in_range(after.dispatches - before.dispatches, 1, 3 + models[k].layer * model->spec.L);
-    deltaic_session_free(s);
-    deltaic_model_close(model);
+    close_session(s, model);
   }
 }
 
@@ -101,8 +95,7 @@ static void next_computes_what_eval_of_its_token_does(deltaic_device *device) {
       assert_same_bits(la, lb, "next against eval of the same token");
     }
     deltaic_session_free(b);
-    deltaic_session_free(a);
-    deltaic_model_close(model);
+    close_session(a, model);
   }
 }
 
@@ -132,26 +125,23 @@ static void state_grows_with_the_text_only_by_the_stated_cache(deltaic_device *d
       assert_ok(deltaic_model_inspect(device, kinds[k], &options, NULL, &doubled));
       assert_int_equal(doubled.state_bytes - memory.state_bytes, 4096 * memory.cache_per_token);
     }
-    deltaic_session_free(s);
-    deltaic_model_close(model);
+    close_session(s, model);
   }
 }
 
 static void a_full_context_is_refused_and_leaves_the_session_whole(deltaic_device *device) {
   deltaic_model *model = open_model(device, kinds[2]);
   deltaic_session_options options = {.size = sizeof options, .precision = DELTAIC_PRECISION_FLOAT32, .context = 64};
-  deltaic_session *s;
   float before[V], after[V];
   int32_t token;
-  assert_ok(deltaic_session_create(model, &options, &s));
+  deltaic_session *s = open_session(model, &options);
   eval(s, 0, 60, before);
   assert_int_equal(deltaic_session_eval(s, text, 5, DELTAIC_LOGITS_NONE, NULL), DELTAIC_CONTEXT_FULL);
   assert_ok(deltaic_session_logits(s, after));
   assert_same_bits(before, after, "after a refused eval");
   eval(s, 60, 4, NULL);
   assert_int_equal(deltaic_session_next(s, NULL, &token, NULL), DELTAIC_CONTEXT_FULL);
-  deltaic_session_free(s);
-  deltaic_model_close(model);
+  close_session(s, model);
 }
 
 // ---------------------------------------------------------------- misuse, cancel, threads
@@ -178,8 +168,7 @@ static void misuse_is_refused_with_a_sentence(deltaic_device *device) {
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
     assert_int_equal(deltaic_session_next(s, &wrong[i], &token, NULL), DELTAIC_INVALID_ARGUMENT);
   assert_ok(deltaic_session_next(s, NULL, &token, NULL));
-  deltaic_session_free(s);
-  deltaic_model_close(model);
+  close_session(s, model);
 }
 
 static void *cancel_later(void *session) {
@@ -209,8 +198,7 @@ static void a_cancelled_session_works_again_after_a_reset(deltaic_device *device
   assert_memory_equal(a, b, 4096 * sizeof *a);
   free(tokens), free(a), free(b);
   deltaic_session_free(fresh);
-  deltaic_session_free(s);
-  deltaic_model_close(model);
+  close_session(s, model);
 }
 
 static void check_early_cancel(deltaic_device *device) {
@@ -239,8 +227,7 @@ static void check_early_cancel(deltaic_device *device) {
   assert_ok(deltaic_session_reset(s));
   eval(s, 0, 3, NULL);
   deltaic_session_free(other);
-  deltaic_session_free(s);
-  deltaic_model_close(model);
+  close_session(s, model);
 }
 
 static void a_cancel_between_calls_stops_the_next_and_changes_nothing(void **state) {
@@ -284,8 +271,7 @@ static void a_cancel_during_a_step_is_the_next_calls(deltaic_device *device) {
     assert_same_bits(a, b, "after a cancel during a step");
   }
   deltaic_session_free(other);
-  deltaic_session_free(s);
-  deltaic_model_close(model);
+  close_session(s, model);
 }
 
 // ---------------------------------------------------------------- probes, threads, progress, profile
@@ -311,8 +297,7 @@ static void a_probe_does_not_see_draws_nor_disturb_them(deltaic_device *device) 
   assert_memory_equal(want, got, sizeof want);
   assert_same_bits(a, b, "drawing under a probe");
   deltaic_session_free(probed);
-  deltaic_session_free(plain);
-  deltaic_model_close(model);
+  close_session(plain, model);
 }
 
 struct worker {
@@ -375,8 +360,7 @@ static void *visit(void *argument) {
   if (!v->status) v->status = deltaic_model_open(v->device, v->path, NULL, &model);
   if (!v->status) v->status = deltaic_session_create(model, &exact, &s);
   if (!v->status) v->status = deltaic_session_eval(s, text, N, DELTAIC_LOGITS_LAST, v->logits);
-  deltaic_session_free(s);
-  deltaic_model_close(model);
+  close_session(s, model);
   deltaic_context_free(context);
   return NULL;
 }
@@ -470,8 +454,7 @@ static void profiling_times_every_kernel_and_changes_no_bit(deltaic_device *devi
   assert_ok(deltaic_session_next(s, NULL, &token, NULL));
   assert_ok(deltaic_session_busy_end(s, &busy));
   assert_true(busy > 0 && busy < 60);
-  deltaic_session_free(s);
-  deltaic_model_close(model);
+  close_session(s, model);
 }
 
 static void counters_of_no_session_are_zero(void **state) {

@@ -22,17 +22,7 @@ static inline void make_text(void) {
   for (int i = 0; i < 4 * N; i++) text[i] = 3 + (int32_t)((x = x * 1664525u + 1013904223u) >> 16) % (V - 3);
 }
 
-static inline deltaic_model *open_model(deltaic_device *device, const char *path) {
-  deltaic_model *model;
-  assert_ok(deltaic_model_open(device, path, NULL, &model));
-  return model;
-}
-
-static inline deltaic_session *create(deltaic_model *model) {
-  deltaic_session *session;
-  assert_ok(deltaic_session_create(model, &exact, &session));
-  return session;
-}
+static inline deltaic_session *create(deltaic_model *model) { return open_session(model, &exact); }
 
 static inline void eval(deltaic_session *s, int from, int n, float *logits) {
   assert_ok(

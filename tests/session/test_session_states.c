@@ -37,8 +37,7 @@ static void a_saved_or_forked_session_continues_bit_for_bit(deltaic_device *devi
     free(data);
     deltaic_session_free(c);
     deltaic_session_free(b);
-    deltaic_session_free(a);
-    deltaic_model_close(model);
+    close_session(a, model);
   }
 }
 
@@ -60,16 +59,13 @@ static void a_state_fits_sessions_of_other_options(deltaic_device *device) {
     for (int i = 0; i < V; i++) error += pow((double)la[i] - lb[i], 2), size += pow(la[i], 2);
     assert_true(sqrt(error / size) < 5e-6);
     options.context = 100;
-    deltaic_session *small;
-    assert_ok(deltaic_session_create(model, &options, &small));
-    deltaic_model_info info;
-    deltaic_model_get_info(model, &info);
-    assert_int_equal(deltaic_session_load(small, data, bytes), info.grows ? DELTAIC_CONTEXT_FULL : DELTAIC_OK);
+    deltaic_session *small = open_session(model, &options);
+    assert_int_equal(deltaic_session_load(small, data, bytes),
+                     info_of(model).grows ? DELTAIC_CONTEXT_FULL : DELTAIC_OK);
     free(data);
     deltaic_session_free(small);
     deltaic_session_free(b);
-    deltaic_session_free(a);
-    deltaic_model_close(model);
+    close_session(a, model);
   }
 }
 
@@ -96,8 +92,7 @@ static void a_damaged_or_foreign_state_is_refused_and_changes_nothing(deltaic_de
   assert_int_equal(deltaic_session_save(a, data, bytes - 1, NULL), DELTAIC_BUFFER_TOO_SMALL);
   free(data);
   deltaic_session_free(b);
-  deltaic_session_free(a);
-  deltaic_model_close(other);
+  close_session(a, other);
   deltaic_model_close(model);
 }
 
@@ -119,8 +114,7 @@ static void a_state_goes_through_a_file(deltaic_device *device) {
   assert_int_not_equal(deltaic_session_save_file(a, "no/such/folder/state"), DELTAIC_OK);
   unlink(path);
   deltaic_session_free(b);
-  deltaic_session_free(a);
-  deltaic_model_close(model);
+  close_session(a, model);
 }
 
 int test_states(void) {

@@ -31,6 +31,35 @@ static void test_log(void *user, deltaic_log_level level, const char *line) {
   if (level != DELTAIC_LOG_INFO) print_message("log: %s\n", line);
 }
 
+static inline deltaic_model *open_model(deltaic_device *device, const char *path) {
+  deltaic_model *model;
+  assert_ok(deltaic_model_open(device, path, NULL, &model));
+  return model;
+}
+
+static inline deltaic_session *open_session(deltaic_model *model, const deltaic_session_options *options) {
+  deltaic_session *session;
+  assert_ok(deltaic_session_create(model, options, &session));
+  return session;
+}
+
+static inline void close_session(deltaic_session *session, deltaic_model *model) {
+  deltaic_session_free(session);
+  deltaic_model_close(model);
+}
+
+static inline deltaic_model_info info_of(const deltaic_model *model) {
+  deltaic_model_info info;
+  deltaic_model_get_info(model, &info);
+  return info;
+}
+
+static inline deltaic_device_info device_info(const deltaic_device *device) {
+  deltaic_device_info info;
+  deltaic_device_get_info(device, &info);
+  return info;
+}
+
 // Under the validation layer, and fails without it, so that a machine that lacks it does not pass in silence, unless
 // DELTAIC_TEST_NO_LAYER=1 says so or only the CPU is tested.
 static inline deltaic_context *test_context(void) {
@@ -79,21 +108,21 @@ struct device_case {
   test_of_device test;
 };
 static inline void run_device_case(void **state) { on_every_device(((const struct device_case *)*state)->test); }
-#define device_test(name) {#name, run_device_case, NULL, NULL, &(struct device_case){name}}
+#define device_test(name)                                                                                              \
+  {                                                                                                                    \
+#name, run_device_case, NULL, NULL, &(struct device_case) { name }                                                 \
+  }
 
 // Software compiles each model's shapes for seconds: on Vulkan devices tests that go through models have the first few,
 // unless DELTAIC_TEST_ALL=1 wants all.
 static inline bool test_all_on(deltaic_device *device) {
   const char *all = getenv("DELTAIC_TEST_ALL");
-  deltaic_device_info info;
-  deltaic_device_get_info(device, &info);
-  return info.kind == DELTAIC_DEVICE_CPU || (all && !strcmp(all, "1"));
+  return device_info(device).kind == DELTAIC_DEVICE_CPU || (all && !strcmp(all, "1"));
 }
 
 static inline const char *device_name(deltaic_device *device) {
   static char name[256];
-  deltaic_device_info info;
-  deltaic_device_get_info(device, &info);
+  const deltaic_device_info info = device_info(device);
   memcpy(name, info.name, sizeof name);
   return name;
 }
