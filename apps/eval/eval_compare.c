@@ -74,7 +74,7 @@ static double *influences(const json_t *metric, double *mean) {
   return out;
 }
 
-// Returns the derivative of the value with respect to the mean, at the midpoint.
+// Returns the absolute derivative of the value with respect to the mean, at the midpoint.
 static double slope(const struct eval_metric *metric, double a, double b) {
   if (metric->transform == EVAL_PERPLEXITY) return sqrt(a * b);
   return metric->transform == EVAL_BITS ? 1 / log(2) : 1;
