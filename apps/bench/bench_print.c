@@ -8,7 +8,7 @@ static double per(double amount, double seconds) { return seconds > 0 ? amount /
 
 static const char *phase(const struct row *row) { return row->decode ? "decode" : "prefill"; }
 
-// Returns the rate of all sequences together.
+// Returns the number of tokens of all sequences together.
 static double tokens_of(const struct bench *b, const struct row *row) { return (double)row->tokens * b->sequences; }
 
 static void print_head(const struct bench *b) {
