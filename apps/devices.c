@@ -1,4 +1,4 @@
-// devices: every device with its limits and the plan chosen on it.
+// devices: prints every device with its limits and its execution plan.
 #include "command.h"
 #include "common.h"
 #include "engine.h"
@@ -21,7 +21,7 @@ static const struct usage usage = {
 struct list {
   deltaic_device_info *infos;
   size_t count;
-  int32_t best; // DELTAIC_DEVICE_BEST: none can be opened
+  int32_t best; // DELTAIC_DEVICE_BEST: no device can be opened
 };
 
 static int list_devices(deltaic_context *context, struct list *list) {
@@ -30,11 +30,11 @@ static int list_devices(deltaic_context *context, struct list *list) {
   size_t capacity = list->count;
   list->infos = must_resize(NULL, capacity * sizeof *list->infos);
   status = deltaic_devices(context, list->infos, capacity, &list->count);
-  if (list->count > capacity) list->count = capacity; // one has just been plugged in
+  if (list->count > capacity) list->count = capacity; // a device was added between the two calls
   return complain_status(status);
 }
 
-// The library decides by opening it.
+// Finds the best device by opening it.
 static int32_t find_best(deltaic_context *context) {
   deltaic_device *device;
   deltaic_device_info info;
@@ -65,7 +65,7 @@ static void print_table(const struct list *list) {
   table_end(&table, 0);
 }
 
-// NULL after a complaint.
+// Prints a message and returns NULL on failure.
 static char *describe(deltaic_context *context, int32_t index) {
   size_t needed = 0;
   deltaic_status status = deltaic_device_describe(context, index, NULL, 0, &needed);

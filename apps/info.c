@@ -1,4 +1,4 @@
-// info: what a checkpoint is and needs, from its headers alone.
+// info: prints what a checkpoint is and how much memory it needs; it reads only the headers.
 #include "command.h"
 #include "common.h"
 #include "engine.h"
@@ -8,11 +8,11 @@
 
 struct info {
   const char *path;
-  const char *device; // whose plan the scratch is for
+  const char *device; // device whose plan determines the scratch memory
   deltaic_model_info model;
   deltaic_memory memory;
-  uint32_t sequences;    // that it is for
-  const char *tokenizer; // kind; NULL: the checkpoint has none that can be read
+  uint32_t sequences;    // number of sequences of the session
+  const char *tokenizer; // kind; NULL: the checkpoint has no readable tokenizer
   int32_t tokenizer_size;
 };
 
@@ -104,7 +104,7 @@ static int inspect(const struct engine_options *options, bool as_json) {
   code = complain_status(deltaic_model_inspect(engine.device, info.path, &session, &info.model, &info.memory));
   if (code) goto done;
   if (deltaic_tokenizer_open(info.path, &tokenizer)) {
-    fprintf(stderr, "deltaic info: %s\n", deltaic_last_error()); // the model can still be looked at
+    fprintf(stderr, "deltaic info: %s\n", deltaic_last_error()); // the rest can still be printed
   } else {
     info.tokenizer = deltaic_tokenizer_kind(tokenizer);
     info.tokenizer_size = deltaic_tokenizer_size(tokenizer);

@@ -1,4 +1,4 @@
-// main: the table of commands, their help, the version.
+// main: holds the table of commands and prints help and the version.
 #define _POSIX_C_SOURCE 200809L // SIGPIPE
 #include "command.h"
 #include "common.h"
@@ -119,7 +119,7 @@ static int run(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
-  signal(SIGPIPE, SIG_DFL); // a reader that leaves ends the program quietly, whatever the parent has set
+  signal(SIGPIPE, SIG_DFL); // a closed pipe ends the program silently, whatever the parent has set
   int code = run(argc, argv);
   if ((fflush(stdout) || ferror(stdout)) && code == EXIT_OK) return complain_output();
   return code;

@@ -1,4 +1,4 @@
-// perplexity: mean negative log-likelihood of a text's tokens, each predicted from those before it in its window.
+// perplexity: computes the mean negative log-likelihood of a text's tokens, each predicted from its window.
 //   NLL = mean of -log p(token);   perplexity = exp(NLL)
 #include "command.h"
 #include "common.h"
@@ -47,12 +47,12 @@ struct score {
   struct engine engine;
   deltaic_session *session;
   struct progress progress;
-  int32_t *ids; // the text's; ids[-1] is room for the begin token
+  int32_t *ids; // tokens of the text; ids[-1] is reserved for the begin token
   size_t count;
-  size_t window, stride, windows; // resolved; windows: how many there are
+  size_t window, stride, windows; // resolved; windows: number of windows
   struct likelihood likelihood;
-  struct positions *positions; // of the window; NULL: nobody asks
-  size_t first_id;             // 1 where ids[0] is the begin token
+  struct positions *positions; // NULL: not requested
+  size_t first_id;             // 1 if ids[0] is the begin token
   uint64_t words, bytes;       // of the text
   uint64_t evaluated, total;
   size_t windows_done;
@@ -61,7 +61,7 @@ struct score {
 
 // ---------------------------------------------------------------- windows
 
-// Tokens [begin, end) are read from a fresh state; [scored, end) are scored.
+// A window: tokens [begin, end) are evaluated from a zero state, and [scored, end) are scored.
 struct window {
   size_t begin, scored, end;
 };
@@ -74,7 +74,7 @@ static struct window window_at(const struct score *s, size_t index, bool bos) {
   return w;
 }
 
-// The windows it takes to score every token; a last one without a prediction is left out.
+// Returns the number of windows that score every token; a last window without a prediction is omitted.
 static size_t count_windows(const struct score *s, bool bos) {
   size_t first = s->count < s->window ? s->count : s->window;
   size_t windows = 1 + (s->count - first + s->stride - 1) / s->stride;
@@ -177,7 +177,7 @@ static int open_score(struct score *s, const struct request *r) {
 
 // ---------------------------------------------------------------- reports
 
-// Only where every token was predicted, but for the text's first one, do words and bytes have a loss.
+// Loss per word and per byte exists only if every token except the text's first one was predicted.
 static bool is_whole(const struct score *s, bool complete) {
   return complete && s->likelihood.predictions + 1 >= s->count;
 }
@@ -217,7 +217,7 @@ static json_t *report_json(const struct score *s, const struct request *r, bool 
                    number_json(all ? exp(s->likelihood.nll / (double)s->bytes) : NAN));
 }
 
-// results: where JSON goes, or NULL.
+// results: receives the JSON, unless it is NULL.
 static int measure(const struct request *r, struct positions *positions, json_t *results) {
   struct score s = {.positions = positions};
   int code = open_score(&s, r);
@@ -236,7 +236,7 @@ static int measure(const struct request *r, struct positions *positions, json_t 
   return engine_close(&s.engine, code);
 }
 
-// One object for one model, a list of them for several.
+// Prints one object for one model, or a list for several.
 static int finish_json(json_t *results) {
   if (!results || !json_array_size(results)) return EXIT_OK;
   json_t *object =

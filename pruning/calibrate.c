@@ -1,6 +1,6 @@
-// calibrate: streams a text's tokens through a model and adds up what pruning methods need to know. Windows of the text
-// are read from a fresh state each, one after the other; sums are added to in the order of the tokens, so that a text
-// read in two runs gives the bits of one.
+// calibrate: runs a model over the tokens of a text and accumulates the statistics that pruning methods need. Each
+// window starts from a zero state, and windows run in order. Sums are accumulated in token order, so two runs over the
+// two parts of a text give the same bits as one run.
 #include "pool.h"
 #include "statistics.h"
 
@@ -9,16 +9,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define UNIT_EPS 1e-6 // as in the layers' own normalisation
+#define UNIT_EPS 1e-6 // the epsilon of the layers' own normalization
 
 struct calibration {
   struct deltaic_statistics *s;
   struct pool *pool;
-  float *unit; // room for one head's normalized rows, for every thread
+  float *unit; // memory for the normalized rows of one head, for every thread
   uint64_t unit_floats;
-  deltaic_status status; // of the callback
-  char sentence[256];    // its failure's: the eval that it stops has one of its own
-  // Of the tensor in hand:
+  deltaic_status status; // the callback's status
+  char sentence[256];    // the callback's error message; the evaluation that it stops has its own message
+  // The tensor that is being processed:
   const deltaic_probed *probed;
   struct stat_layer *layer;
   _Atomic int failed;
@@ -30,7 +30,7 @@ static struct stat_layer *find_layer(const struct deltaic_statistics *s, int32_t
   return NULL;
 }
 
-// x / sqrt(sum x^2 + eps), rows gathered without gaps.
+// Returns x / sqrt(sum x^2 + eps) for each row; the rows of `out` are contiguous.
 static struct matrix_rows normalize(struct matrix_rows x, int d, float *out) {
   for (int64_t t = 0; t < x.rows; t++) {
     const float *from = x.data + t * x.stride;
@@ -51,7 +51,7 @@ static deltaic_status add_rows(struct calibration *c, struct matrix_rows x, int 
   return status;
 }
 
-// Keeps the rows that the sample asks for; number: of the first one.
+// Stores the rows that the sample selects. `number` is the number of the first row of x.
 static void keep_rows(struct calibration *c, struct matrix_rows x, int head, uint64_t number) {
   const struct stat_layer *l = c->layer;
   if (!l->rows) return;

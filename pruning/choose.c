@@ -1,4 +1,4 @@
-// choose: see choose.h. Heads are the parallel work; a layer's weights are read when its turn comes.
+// choose: runs a pruning method on all heads. Heads run in parallel; the weights of one layer are read at a time.
 #include "choose.h"
 
 #include "pool.h"
@@ -45,7 +45,7 @@ void selection_free(struct deltaic_selection *s) {
   free(s);
 }
 
-// ---------------------------------------------------------------- Gram matrices of the side
+// ---------------------------------------------------------------- Gram matrices of the selected side
 
 static deltaic_status side_gram(const struct prune_head *h, deltaic_prune_side side, double **out, int64_t *rows) {
   deltaic_status status = matrix_create(h->d, h->d, "a Gram matrix", out);
@@ -58,7 +58,7 @@ static deltaic_status side_gram(const struct prune_head *h, deltaic_prune_side s
   return DELTAIC_OK;
 }
 
-// gram' = T gram T^T for a projection T (keep, d), row-major.
+// Computes gram' = T gram T^T for a projection T (keep, d), row-major.
 static deltaic_status measure_projected(const double *gram, const struct prune_result *r, int64_t rows,
                                         struct rank_measures *out) {
   double *half = NULL, *whole = NULL;
@@ -90,7 +90,7 @@ static deltaic_status measure(const struct prune_head *h, deltaic_prune_side sid
   return status;
 }
 
-// ---------------------------------------------------------------- the target
+// ---------------------------------------------------------------- number of kept channels
 
 static deltaic_status head_needs(const struct deltaic_statistics *s, const struct source_layer *l, int i, int head,
                                  const deltaic_select_options *o, int *keep) {
@@ -177,14 +177,14 @@ static void sum_up(struct deltaic_selection *x) {
 struct layer_work {
   const struct source *source;
   const struct deltaic_statistics *s; // may be NULL
-  const struct prune_method *method;  // NULL: the sets are there, only to be measured
+  const struct prune_method *method;  // NULL: the channels are given and are only measured
   struct prune_options options;
   int i;
   struct chosen_layer *l;
   const struct source_weights *weights;
-  const float **wk; // (H, steps): the steps' keys
+  const float **wk; // (H, steps): the key projections of each step
   _Atomic int status;
-  char message[512]; // of the head that failed
+  char message[512]; // error message of the head that failed
 };
 
 static void choose_head(void *context, uint64_t index, uint32_t worker) {
@@ -242,7 +242,7 @@ static deltaic_status choose_layers(struct layer_work *w, struct deltaic_selecti
   return status;
 }
 
-// ---------------------------------------------------------------- all of it
+// ---------------------------------------------------------------- all layers
 
 static struct prune_options method_options(const deltaic_select_options *o) {
   return (struct prune_options){.side = (enum prune_side)o->side,

@@ -1,4 +1,4 @@
-// choose.h: runs a method over all heads of a model, once it is settled how many channels each layer keeps.
+// choose.h: decides how many channels each layer keeps and runs a pruning method on all heads of a model.
 #ifndef CHOOSE_H
 #define CHOOSE_H
 #include "rank.h"
@@ -8,17 +8,17 @@ struct chosen_layer {
   struct source_layer from;
   int keep;
   struct prune_result *heads;           // (H)
-  struct rank_measures *before, *after; // (H); zeros when nothing was measured
+  struct rank_measures *before, *after; // (H); zeros if nothing was measured
 };
 
 struct deltaic_selection {
   char method[32];
   deltaic_prune_side side;
-  double cut;           // share of key channels removed, over all layers
+  double cut;           // fraction of key channels removed over all layers
   uint64_t fingerprint; // of the model
   bool measured;
-  uint64_t text_hash, text_tokens; // of the calibration; tokens 0: none
-  struct chosen_layer *layers;     // as the source's
+  uint64_t text_hash, text_tokens; // hash and length of the calibration text; 0 tokens: no text
+  struct chosen_layer *layers;     // in the order of the source's layers
   int count;
 };
 

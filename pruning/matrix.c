@@ -1,4 +1,4 @@
-// matrix: see matrix.h.
+// matrix: implements the dense linear algebra of matrix.h with LAPACK and BLAS.
 #include "matrix.h"
 
 #include <cblas.h>
@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Rows converted to double at a time, half a megabyte at 128 channels; how far apart their columns lie (no power of
-// two, for the cache's sake); columns that dtpqrt reflects together.
+// BLOCK rows are converted to double at a time (half a megabyte at 128 channels). LEADING is the stride of their
+// columns; it is not a power of two, to avoid cache conflicts. PANEL is dtpqrt's block size.
 enum { BLOCK = 512, LEADING = BLOCK + 8, PANEL = 32 };
 
-void openblas_set_num_threads(int) __attribute__((weak)); // absent from other BLAS libraries
+void openblas_set_num_threads(int) __attribute__((weak)); // missing from other BLAS libraries
 
 void matrix_use_one_thread(void) {
   if (openblas_set_num_threads) openblas_set_num_threads(1);
@@ -49,7 +49,7 @@ static int block_rows(struct matrix_rows x, int64_t first) {
 }
 
 deltaic_status matrix_add_gram(struct matrix_rows x, int n, double *gram, double *sum) {
-  double *block = NULL; // rows as they are: column-major (n, count)
+  double *block = NULL; // rows in their original order: column-major (n, count)
   deltaic_status status = matrix_create(n, BLOCK, "a block of activations", &block);
   for (int64_t first = 0; !status && first < x.rows; first += BLOCK) {
     int count = block_rows(x, first);
@@ -68,7 +68,7 @@ deltaic_status matrix_add_gram(struct matrix_rows x, int n, double *gram, double
   return status;
 }
 
-// Rows [first, first + count) as columns, (LEADING, n): a few columns at a time, since every store is to another line.
+// Copies rows [first, first + count) to columns (LEADING, n), a few at a time because each store hits another line.
 static void rows_to_columns(struct matrix_rows x, int64_t first, int count, int n, double *out) {
   enum { TOGETHER = 16 };
   for (int j = 0; j < n; j += TOGETHER)

@@ -1,4 +1,4 @@
-// method: the table of methods, and what is checked before one runs.
+// method: holds the table of pruning methods and checks the arguments before a method runs.
 #include "method.h"
 
 #include <math.h>
@@ -18,7 +18,7 @@ const struct prune_method *prune_method_find(const char *name) {
   return NULL;
 }
 
-// ---------------------------------------------------------------- what is asked for
+// ---------------------------------------------------------------- argument checks
 
 static deltaic_status check_sizes(const struct prune_head *head, int keep) {
   if (head->d < 1 || head->d > MATRIX_MAX)
@@ -58,7 +58,7 @@ static deltaic_status check_needs(const struct prune_method *method, const struc
   return missing ? fail(DELTAIC_INVALID_ARGUMENT, "%s needs %s", method->name, missing) : DELTAIC_OK;
 }
 
-// ---------------------------------------------------------------- a selection
+// ---------------------------------------------------------------- selection
 
 static deltaic_status result_create(struct prune_result *out, int d, int keep) {
   *out = (struct prune_result){.d = d, .keep = keep, .settled = true};

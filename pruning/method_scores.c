@@ -1,4 +1,4 @@
-// method_scores: what the methods that score channels share.
+// method_scores: holds the functions shared by the methods that score channels.
 #include "method.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 void prune_take_best(const struct prune_head *head, int keep, struct prune_result *out) {
   int size = head->d / head->blocks;
   bool taken[MATRIX_MAX] = {false};
-  int given[MATRIX_MAX] = {0}; // by block
+  int given[MATRIX_MAX] = {0}; // number of kept channels per block
   for (int n = 0; n < keep; n++) {
     int best = -1;
     for (int j = 0; j < head->d; j++)

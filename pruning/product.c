@@ -1,4 +1,4 @@
-// product: see product.h (POSIX).
+// product: builds the pruned checkpoint in a temporary folder and renames it when complete (POSIX).
 #define _POSIX_C_SOURCE 200809L
 #include "product.h"
 
@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-// Calls `each` with every name in the folder but . and .., until one fails.
+// Calls `each` for every entry of the folder except . and .., until one call fails.
 static deltaic_status each_entry(const char *folder,
                                  deltaic_status (*each)(void *user, const char *path, const char *name), void *user) {
   DIR *dir = opendir(folder);
@@ -32,13 +32,13 @@ static deltaic_status remove_entry(void *user, const char *path, const char *nam
   return unlink(path) ? fail_errno(path, "removed", errno) : DELTAIC_OK;
 }
 
-// A folder of files only: ours, or a checkpoint that product_check() has seen.
+// Removes a folder that contains only files: a temporary folder, or a checkpoint that product_check() has accepted.
 static deltaic_status remove_folder(const char *folder) {
   deltaic_status status = each_entry(folder, remove_entry, NULL);
   return !status && rmdir(folder) ? fail_errno(folder, "removed", errno) : status;
 }
 
-// ---------------------------------------------------------------- where to
+// ---------------------------------------------------------------- output path
 
 static deltaic_status refuse_folder(void *user, const char *path, const char *name) {
   struct stat about;
@@ -48,7 +48,7 @@ static deltaic_status refuse_folder(void *user, const char *path, const char *na
   return DELTAIC_OK;
 }
 
-// The folder that `out` will be made in: better asked for before long work than missed after it.
+// Checks that the parent folder of `out` is writable. It runs first, so that long work does not fail at its end.
 static deltaic_status check_parent(const char *out) {
   char *parent = strdup(out);
   if (!parent) return fail_memory("a file name", strlen(out) + 1);
@@ -76,7 +76,7 @@ deltaic_status product_check(const char *source, const char *out, bool force) {
   return each_entry(out, refuse_folder, NULL);
 }
 
-// out with "-N.tmp" behind it, to be freed.
+// Returns a unique temporary name beside `out`, which the caller frees.
 static char *name_beside(const char *out) {
   static atomic_uint serial;
   size_t length = strlen(out), capacity = length + 48;
@@ -106,7 +106,7 @@ static bool ends_with(const char *text, const char *end) {
   return length >= tail && !strcmp(text + length - tail, end);
 }
 
-// Weights in other formats would be those of the unpruned model.
+// Whether the file holds weights. Such files are not copied, because they hold the unpruned model.
 static bool is_weights(const char *name) {
   static const char *const ends[] = {
       ".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json", ".pt", ".pth", ".gguf"};
@@ -154,7 +154,7 @@ static deltaic_status write_all(struct deltaic_pruning *p, const struct deltaic_
   if (mkdir(p->folder, 0777)) {
     deltaic_status status = fail_errno(p->folder, "made", errno);
     free(p->folder);
-    p->folder = NULL; // somebody else's
+    p->folder = NULL; // the folder was not created here, so it must not be removed
     return status;
   }
   deltaic_status status = rewrite_tensors(&p->source, selection, p->tensors, &options, p->o_offsets);

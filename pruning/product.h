@@ -5,13 +5,13 @@
 
 struct deltaic_pruning {
   struct source source;
-  char *out, *folder; // the final place; where it is now, NULL when it is gone
+  char *out, *folder; // the final path; the temporary path, or NULL if it no longer exists
   char *tensors;      // folder/model.safetensors
   uint64_t *o_offsets;
   bool force;
 };
 
-// Whether something may be written to `out`; source: the checkpoint's folder, which is never replaced.
+// Checks that `out` may be written. `source` is the checkpoint's folder, which is never replaced.
 deltaic_status product_check(const char *source, const char *out, bool force);
 deltaic_status product_begin(const char *path, const struct deltaic_selection *selection, const char *out,
                              const deltaic_prune_write_options *options, struct deltaic_pruning **pruning);

@@ -1,5 +1,5 @@
-// prune_api: the functions of deltaic_prune.h that are not calibrate.c's and refit.c's, over the parts that do
-// the work.
+// prune_api: implements the functions of deltaic_prune.h, except those in calibrate.c and refit.c, by calling the
+// internal pruning functions.
 #include "choose.h"
 #include "option_structs.h"
 #include "product.h"
@@ -156,7 +156,7 @@ deltaic_status deltaic_selection_swap(const deltaic_selection *s, size_t i, int3
   return DELTAIC_OK;
 }
 
-// ---------------------------------------------------------------- the smaller checkpoint
+// ---------------------------------------------------------------- pruned checkpoint
 
 deltaic_status deltaic_pruning_check(const char *path, const char *out, bool force) {
   if (!path || !out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_pruning_check: path and out are required");

@@ -1,4 +1,4 @@
-// l1: s_j = sum_i |W_q[j,i]| + |W_k[j,i]|, the rows of the projections; no text is read.
+// l1: scores channel j by s_j = sum_i |W_q[j,i]| + |W_k[j,i]| over the rows of the projections. It needs no text.
 #include "method.h"
 
 static deltaic_status select_l1(const struct prune_head *head, int keep, const struct prune_options *options,

@@ -1,10 +1,10 @@
-// pca: the leading eigenvectors of the second moments of normalized keys (or queries, or both) as the rows of T,
+// pca: projects keys and queries onto the leading eigenvectors of the second moments of the normalized rows:
 //
 //   Sigma = (1/N) sum k k^T,   Sigma t_i = lambda_i t_i,   (k, q) -> (T k, T q)
 //
-// not centred, since the recurrence sees the keys and not their deviations. Not axis-aligned, so it commutes neither
-// with SiLU nor with filters that differ between channels: a method to compare with. Adversarial: the trailing
-// eigenvectors.
+// The moments are not centred, because the recurrence uses the keys and not their deviations. The projection is not
+// axis-aligned, so it commutes neither with SiLU nor with filters that differ between channels; the method is a
+// baseline. The adversarial variant uses the trailing eigenvectors.
 #include "method.h"
 #include "pca.h"
 
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// sigma (d, d) += weight sum x x^T; mean (d) += weight sum x.
+// Adds weight sum x x^T to sigma (d, d), and weight sum x to mean (d).
 static deltaic_status add_moments(const struct prune_moments *m, int d, double weight, bool centred, double *sigma,
                                   double *mean) {
   if (centred && !m->sum) return fail(DELTAIC_INVALID_ARGUMENT, "pca like the reference needs the channels' sums");
@@ -21,8 +21,8 @@ static deltaic_status add_moments(const struct prune_moments *m, int d, double w
   return DELTAIC_OK;
 }
 
-// The published code: (S2 - N m m^T) / (N - 1), m = S1 / N. For both it halves the sums S1 and S2 of keys and queries
-// and doubles N (the keys'), so that half of what it should is subtracted.
+// The published code computes (S2 - N m m^T) / (N - 1) with m = S1 / N. For `both` it halves the sums S1 and S2 of keys
+// and queries and doubles the keys' N, so it subtracts only half of the mean's term.
 static deltaic_status covariance(const struct prune_head *h, const struct prune_options *o, double *sigma,
                                  double *mean) {
   bool q = o->side != PRUNE_KEYS, k = o->side != PRUNE_QUERIES, centred = o->like_reference;
@@ -41,7 +41,7 @@ static deltaic_status covariance(const struct prune_head *h, const struct prune_
   return DELTAIC_OK;
 }
 
-// Eigenvectors of block b of the channels: the best of them become its rows of T, and all their variances its scores.
+// Solves block b of the channels: the best eigenvectors become its rows of T, and all its variances become scores.
 static deltaic_status project_block(const double *sigma, int blocks, int b, bool adversarial,
                                     struct prune_result *out) {
   int d = out->d, size = d / blocks, keep = out->keep / blocks, offset = b * size;
@@ -92,7 +92,7 @@ bool pca_filters_shared(const float *filters, int d, int width) {
   return true;
 }
 
-// out (keep, cols) = f(T) W, f the square or nothing.
+// out (keep, cols) = T W, or (T * T) W if `square`.
 static void multiply(const double *projection, int keep, int d, const float *w, int cols, bool square, float *out) {
   for (int i = 0; i < keep; i++)
     for (int c = 0; c < cols; c++) {

@@ -1,4 +1,4 @@
-// random: a random subset per head, reproducible from the seed and the head's number alone.
+// random: keeps a random subset of channels. It depends only on the seed and the head's number.
 #include "method.h"
 
 // splitmix64 (Steele, Lea and Flood 2014).
@@ -9,7 +9,7 @@ static uint64_t next(uint64_t *state) {
   return z ^ (z >> 31);
 }
 
-// Random scores, then the best: as good as a shuffle, since 53-bit scores practically never tie, and blocks come free.
+// Keeps the best of random scores, like a shuffle: 53-bit scores almost never tie, and this also handles blocks.
 static deltaic_status select_random(const struct prune_head *head, int keep, const struct prune_options *options,
                                     struct prune_result *out) {
   uint64_t state = options->seed;

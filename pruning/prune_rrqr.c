@@ -1,5 +1,5 @@
-// drrqr: the channels whose activations have the largest volume, by strong rank-revealing QR (rrqr.h) of the stacked
-// queries and keys: pivoted QR, then swaps while one multiplies the volume by more than f.
+// drrqr: keeps the channels whose activations have the largest volume, by strong rank-revealing QR (rrqr.h) of the
+// stacked queries and keys. It does pivoted QR, then swaps channels while a swap multiplies the volume by more than f.
 #include "method.h"
 #include "rrqr.h"
 
@@ -11,7 +11,7 @@
 #define DEFAULT_TOLERANCE 1.5
 #define REFERENCE_SWAPS 20
 #define REFERENCE_SINGULAR 1e-9
-// With f = 1 rounding must not be taken for a gain; and against swaps in circles, which only rounding could cause.
+// With f = 1 a rounding error must not count as a gain. The margin also prevents cycles of swaps due to rounding.
 #define ROUNDING 1e-9
 #define SWAPS_PER_CHANNEL 100
 
@@ -36,7 +36,7 @@ static deltaic_status factor_rows(const struct prune_head *h, int keep, enum pru
 
 static deltaic_status record_swap(struct prune_result *out, struct prune_swap swap) {
   int n = out->swap_count;
-  if ((n & (n - 1)) == 0) { // room doubles
+  if ((n & (n - 1)) == 0) { // double the capacity
     size_t bytes = sizeof swap * (n ? 2 * (size_t)n : 1);
     struct prune_swap *more = realloc(out->swaps, bytes);
     if (!more) return fail_memory("the list of swaps", bytes);
@@ -52,8 +52,8 @@ static bool reference_stops(const struct rrqr *s) {
   return false;
 }
 
-// Swaps until none is left by the updated numbers; then by numbers computed afresh, so that the promise rho <= f holds
-// for the matrix and not only for the updates.
+// Swaps until the updated values of rho allow no more, then recomputes them from R and repeats. So rho <= f holds for
+// the matrix and not only for the updated values.
 static deltaic_status swap_all(struct rrqr *s, const struct prune_options *o, struct prune_result *out) {
   double f = o->tolerance != 0 ? o->tolerance : DEFAULT_TOLERANCE;
   int limit = o->swap_limit ? o->swap_limit : o->like_reference ? REFERENCE_SWAPS : SWAPS_PER_CHANNEL * s->n;

@@ -1,5 +1,5 @@
-// s-wanda: s_j = sum_i (|W_q[j,i]| + |W_k[j,i]|) |X_:i|, X the projections' inputs over the calibration text. The
-// published code takes the root of the mean square instead of the sum: the same order.
+// s-wanda: scores s_j = sum_i (|W_q[j,i]| + |W_k[j,i]|) |X_:i|, where X is the projections' inputs over the calibration
+// text. The published code uses the root of the mean square instead of the norm, which gives the same order.
 #include "method.h"
 
 #include <math.h>

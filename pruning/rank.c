@@ -1,4 +1,4 @@
-// rank: see rank.h.
+// rank: computes the rank measures of rank.h and the number of channels to keep.
 #include "rank.h"
 
 #include "rrqr.h"
@@ -48,7 +48,7 @@ deltaic_status rank_of_matrix(const double *a, int m, int n, double zero, double
   return status;
 }
 
-// gram is destroyed.
+// gram is overwritten.
 static deltaic_status measure_gram(double *gram, int n, int64_t rows, struct rank_measures *out) {
   double *s;
   int count = rows < n ? (int)rows : n;
@@ -91,14 +91,14 @@ deltaic_status rank_of_kept(const double *gram, int d, const int *kept, int keep
   return status;
 }
 
-// ---------------------------------------------------------------- how many to keep
+// ---------------------------------------------------------------- number of channels to keep
 
 deltaic_status rank_keep_by_rank(const double *gram, int d, enum rank_kind kind, int *keep) {
   struct rank_measures m;
   deltaic_status status = rank_of_gram(gram, d, d, &m);
   if (status) return status;
   double rank = kind == RANK_ENTROPY ? m.entropy_rank : kind == RANK_STABLE ? m.stable_rank : m.rank;
-  int n = (int)ceil(rank - 1e-9); // a rank of 4 may come out as 4.0000000001
+  int n = (int)ceil(rank - 1e-9); // a rank of 4 may be computed as 4.0000000001
   *keep = n < 1 ? 1 : n > d ? d : n;
   return DELTAIC_OK;
 }
@@ -109,7 +109,7 @@ deltaic_status rank_keep_by_volume(const double *gram, int d, double limit, int 
   if (!(limit >= 0 && limit < 1))
     return fail(DELTAIC_INVALID_ARGUMENT, "a share of %g of the volume to lose (0 or more, below 1)", limit);
   deltaic_status status = rrqr_from_gram(&s, gram, d, d, 1);
-  // |C|_F^2 for n kept is the sum of the squares of rows n, n + 1, ... of R.
+  // If n channels are kept, |C|_F^2 is the sum of the squares of rows n, n + 1, ... of R.
   int n = status ? 0 : s.rank;
   for (int j = 0; j < d; j++) all += gram[j + (size_t)j * d];
   while (n > 1) {

@@ -1,4 +1,4 @@
-// rank_api: rank measures for callers of the public header.
+// rank_api: implements the rank measures of the public header.
 #include "rank.h"
 
 #include <limits.h>
@@ -8,7 +8,7 @@ deltaic_status deltaic_matrix_rank(const float *a, size_t rows, size_t cols, dou
                                    double *values) {
   if (!a || !rank || !rows || !cols || rows > INT_MAX || cols > INT_MAX)
     return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_matrix_rank: a, its sizes and rank are required");
-  int m = (int)cols, n = (int)rows; // rows after rows are columns after columns of the transpose
+  int m = (int)cols, n = (int)rows; // a row-major matrix is its column-major transpose
   double *wide;
   struct rank_measures found;
   deltaic_status status = matrix_create(m, n, "a matrix", &wide);

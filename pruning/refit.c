@@ -1,15 +1,15 @@
-// refit: after pruning, o_proj of every pruned layer is solved for anew, in closed form.
+// refit: after pruning, solves for a new o_proj of every pruned layer in closed form.
 //
-//   s (T)     one over the RMS of the unpruned model's residual stream after its last mixer, a weight for each token
-//   X (T, n)  s times what the pruned mixer hands to o_proj
-//   Y (T, D)  s times the unpruned model's residual stream after the mixer, less the pruned model's before it
+//   s (T)     1 / RMS of the unpruned model's residual stream after its last mixer: the weight of each token
+//   X (T, n)  s times the input of o_proj in the pruned model
+//   Y (T, D)  s times the unpruned model's residual stream after the mixer, minus the pruned model's before it
 //   W = W0 + argmin_V |X V^T - (Y - X W0^T)|^2 + lambda |V|^2
 //     = W0 + ((G + lambda I)^-1 (B - G W0^T))^T,   G = X^T X,  B = X^T Y,  lambda = trace(G) / T
 //
-// in layer order, so that each layer also mends what the ones before it left. Only G and B are kept, in float64.
+// Layers are solved in order, so each layer also corrects the errors of earlier layers. G and B are float64.
 //
-// Both models run each window up to the layer in hand and no further; the pruned one is opened anew
-// for every layer, from the file that the layers before have been written into.
+// Both models run each window only up to the current layer. The pruned model is reopened for every layer, from the file
+// that contains the new matrices of the earlier layers.
 #define _POSIX_C_SOURCE 200809L // pwrite
 #include "option_structs.h"
 #include "product.h"
@@ -27,21 +27,21 @@
 struct refit {
   struct deltaic_pruning *p;
   deltaic_device *device;
-  deltaic_model *model; // unpruned
+  deltaic_model *model; // the unpruned model
   deltaic_refit_options o;
   const int32_t *tokens;
   uint64_t count, done, total;
   deltaic_progress progress;
   void *user;
-  double *weight; // (count): of each token
-  // Of the layer in hand:
+  double *weight; // (count): weight of each token
+  // Of the current layer:
   int32_t layer;
   int64_t n, D;    // columns of X and Y
   double *G, *B;   // (n, n), (n, D) column-major: X^T X, X^T Y
-  double *x, *y;   // (T, n), (T, D) of one window, row after row
-  uint64_t length; // of the window
-  bool pruned;     // whose activations the probe sees
-  bool reached;    // the last of them
+  double *x, *y;   // (T, n), (T, D) of one window, row-major
+  uint64_t length; // length of the window
+  bool pruned;     // whether the probe runs on the pruned model
+  bool reached;    // whether the probe has reached the last activation that it needs
   bool misshapen;
 };
 
@@ -52,7 +52,7 @@ static void take(double *to, const deltaic_probed *p, double sign) {
   for (size_t i = 0; i < p->rows * p->cols; i++) to[from + i] += sign * p->data[i];
 }
 
-// The unpruned model: Y += residual + mixer's output. The pruned one: Y -= residual; X = heads.
+// Adds residual + mixer output of the unpruned model to Y. For the pruned model it subtracts the residual and sets X.
 static bool on_probe(void *user, const deltaic_probed *p) {
   struct refit *r = user;
   deltaic_probe_kind last = r->pruned ? DELTAIC_PROBE_HEADS : DELTAIC_PROBE_MIXER_OUTPUT;
@@ -74,7 +74,7 @@ static deltaic_status run_window(struct refit *r, deltaic_session *session, bool
   deltaic_status status = deltaic_session_reset(session);
   if (!status) status = deltaic_session_eval(session, r->tokens + at, n, DELTAIC_LOGITS_NONE, NULL);
   if (r->misshapen) return fail(DELTAIC_BAD_SHAPE, "layer %d has another shape than the checkpoint", r->layer);
-  return status == DELTAIC_CANCELLED && r->reached ? DELTAIC_OK : status; // the probe stopped it, as it should
+  return status == DELTAIC_CANCELLED && r->reached ? DELTAIC_OK : status; // the probe stopped the model as intended
 }
 
 static deltaic_status add_window(struct refit *r, deltaic_session *full, deltaic_session *small, uint64_t at,
@@ -118,7 +118,7 @@ static deltaic_status weigh_window(struct refit *r, deltaic_session *full, uint6
   return status;
 }
 
-// G and B over the whole text; without a pruned model the tokens' weights.
+// Accumulates G and B over the whole text. If pruned is NULL, it computes the tokens' weights instead.
 static deltaic_status add_text(struct refit *r, deltaic_model *pruned) {
   deltaic_session *full = NULL, *small = NULL;
   uint32_t window = r->o.window;
@@ -136,21 +136,21 @@ static deltaic_status add_text(struct refit *r, deltaic_model *pruned) {
   return status;
 }
 
-// ---------------------------------------------------------------- solving
+// ---------------------------------------------------------------- solver
 
-// By default lambda is the mean square of a row of X: what one more token would add. So it fades with more text.
+// The default lambda is the mean squared norm of a row of X, so its influence decreases as the text grows.
 static double lambda_of(const struct refit *r, double trace) {
   return r->o.ridge > 0 ? r->o.ridge * trace / (double)r->n : trace / (double)r->count;
 }
 
-// w (n, D) column-major: the solution; w0: the old one, as is.
+// w (n, D) column-major receives the solution; w0 is the old matrix in the same layout.
 static deltaic_status solve(struct refit *r, const double *w0, double *w) {
   int n = (int)r->n, D = (int)r->D;
   double trace = 0;
   memcpy(w, r->B, sizeof *w * (size_t)n * (size_t)D);
   cblas_dsymm(CblasColMajor, CblasLeft, CblasUpper, n, D, -1, r->G, n, w0, n, 1, w, n);
   for (int i = 0; i < n; i++) trace += r->G[i + (size_t)i * (size_t)n];
-  if (!(trace > 0)) { // nothing comes out of the mixer: the old matrix is as good as any
+  if (!(trace > 0)) { // the mixer's output is zero, so the old matrix is kept
     memcpy(w, w0, sizeof *w * (size_t)n * (size_t)D);
     return DELTAIC_OK;
   }
@@ -162,7 +162,7 @@ static deltaic_status solve(struct refit *r, const double *w0, double *w) {
   return DELTAIC_OK;
 }
 
-// Numbers in the tensor's own format into the file; returns the bytes.
+// Converts the numbers to the tensor's format and returns the number of bytes.
 static size_t convert(enum file_dtype dtype, const double *w, size_t count, void *out) {
   for (size_t i = 0; i < count; i++) {
     if (dtype == FILE_F64) ((double *)out)[i] = w[i];
@@ -192,7 +192,7 @@ static deltaic_status write_at(const char *path, uint64_t offset, const char *da
   return code ? fail_errno(path, "written", code) : DELTAIC_OK;
 }
 
-// The checkpoint's (D, n), row after row, is the column-major (n, D) of the solution.
+// The checkpoint's row-major (D, n) matrix is the column-major (n, D) solution.
 static deltaic_status solve_layer(struct refit *r, int i, const struct file_tensor *t) {
   size_t count = (size_t)r->n * (size_t)r->D;
   double *w0 = NULL, *w = NULL;
@@ -252,9 +252,9 @@ static deltaic_status refit_layer(struct refit *r, int i) {
   return status;
 }
 
-// At the end, after the last mixer: the stream grows from layer to layer, and an error that a layer makes lasts until
-// the last norm divides it. What norms divide by on the way says less: in the first layers it is the size of the
-// embedding.
+// The weights use the residual stream after the last mixer: its norm grows from layer to layer, and a layer's error
+// persists until the final norm divides it. The norms before earlier layers are less suitable: in the first layers they
+// reflect the size of the embedding.
 static deltaic_status weigh_tokens(struct refit *r) {
   r->layer = (int32_t)r->p->source.spec.L - 1;
   r->D = r->p->source.spec.D;

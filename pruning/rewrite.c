@@ -1,5 +1,5 @@
-// rewrite: see rewrite.h. The rows of a head lie together, heads in order, the steps' keys under each other; slicing
-// commutes with everything before the recurrence (Proposition 3.3), so rows are all that is cut.
+// rewrite: writes the pruned tensors and config. A tensor's rows are grouped by step, then by head. Slicing commutes
+// with every operation before the recurrence (Proposition 3.3), so it is enough to remove rows.
 #include "rewrite.h"
 
 #include "pca.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SPAN = 1 << 24 }; // bytes between two looks at whether to stop
+enum { SPAN = 1 << 24 }; // bytes between two checks for cancellation
 
 struct rewrite {
   const struct source *source;
@@ -71,7 +71,7 @@ static json_t *metadata_of(const struct rewrite *w) {
   return m;
 }
 
-// ---------------------------------------------------------------- data
+// ---------------------------------------------------------------- tensor data
 
 static void append(struct rewrite *w, const void *data, uint64_t bytes) {
   for (uint64_t at = 0; at < bytes && !w->file.status; at += SPAN) {
@@ -93,7 +93,7 @@ static void append_floats(struct rewrite *w, enum file_dtype dtype, const float 
   append(w, room, count * (dtype == FILE_F64 ? 8 : dtype == FILE_F32 ? 4 : 2));
 }
 
-// Rows of one head times T, or filters times T * T.
+// Appends the rows of each head times T, or its filters times T * T.
 static void append_projected(struct rewrite *w, const struct file_tensor *t, const struct chosen_layer *l,
                              bool filters) {
   uint64_t d = (uint64_t)l->from.d, cols = 1, groups = t->shape[0] / d;
@@ -163,8 +163,8 @@ double rewrite_ratio(int num, int den) {
 
 static int set(json_t *config, const char *key, json_t *value) { return json_object_set_new(config, key, value); }
 
-// d_k of every layer, null for layers without, where they differ: fla's configs cannot say it. Deltaic itself reads the
-// tensors; the list is for people and other programs.
+// Lists d_k of every layer (null for a layer without keys) if the values differ, because fla's configs cannot express
+// that. Deltaic itself reads the tensors; the list is for people and other programs.
 static int set_list(json_t *config, const struct source *source, const struct deltaic_selection *s) {
   bool uniform = true;
   for (int i = 1; i < s->count; i++) uniform &= s->layers[i].keep == s->layers[0].keep;

@@ -1,4 +1,4 @@
-// rrqr: the factor R of the pivoted columns by either route, and swaps; see rrqr.h.
+// rrqr: computes the factor R with pivoted columns from a Gram matrix or from rows, and swaps columns (rrqr.h).
 #include "rrqr.h"
 
 #include <cblas.h>
@@ -8,15 +8,15 @@
 
 #define AT(s, i, j) ((s)->r[(i) + (size_t)(j) * (s)->n])
 
-// ---------------------------------------------------------------- which column next
+// ---------------------------------------------------------------- pivot rule
 
-// While the first k are chosen, a block takes part until it has given its share.
+// The state of the pivoting. While the first k are chosen, each block gives at most k / blocks columns.
 struct choice {
   int n, k, blocks;
-  const double *length2; // (n) squared lengths of the columns
-  bool *taken;           // (n)
-  int *given;            // (blocks)
-  int count;             // chosen so far
+  const double *length2; // (n) squared norms of the columns
+  bool *taken;           // (n) whether the column has been chosen
+  int *given;            // (blocks) columns chosen per block
+  int count;             // number of chosen columns
 };
 
 static int block_of(const struct choice *c, int column) { return column / (c->n / c->blocks); }
@@ -35,7 +35,7 @@ static bool is_dependent(const struct choice *c, const double *rest2, int column
   return !(rest2[column] > RRQR_DEPENDENT * c->length2[column]);
 }
 
-// The column that the rule names, or -1 when those that are left depend on the chosen ones. rest2 (n), by column.
+// Returns the pivot by the rule, or -1 if all remaining columns are dependent. rest2 (n) is indexed by column.
 static int next_pivot(const struct choice *c, const double *rest2) {
   double best = 0;
   for (int j = 0; j < c->n; j++)
@@ -45,7 +45,7 @@ static int next_pivot(const struct choice *c, const double *rest2) {
   return -1;
 }
 
-// The longest column that is left; dead ones come last.
+// Returns the remaining column with the largest norm; zero columns come last.
 static int next_filler(const struct choice *c) {
   int best = -1;
   for (int j = 0; j < c->n; j++)
@@ -90,8 +90,8 @@ void rrqr_free(struct rrqr *s) {
   *s = (struct rrqr){0};
 }
 
-// One more row of R: the pivot's coefficients on every column, r_cj = (g_pj - sum_{i<c} r_ip r_ij) / r_cc. Until the
-// order is known, column j of R lies at column j.
+// Computes the next row of R, the pivot's coefficients on every column: r_cj = (g_pj - sum_{i<c} r_ip r_ij) / r_cc.
+// Column j of R stays at index j until the order is known.
 static void cholesky_row(struct rrqr *s, const struct choice *c, const double *gram, int row, int pivot,
                          double *rest2) {
   double diagonal = sqrt(rest2[pivot]);
@@ -115,7 +115,7 @@ static deltaic_status order_columns(struct rrqr *s) {
   return DELTAIC_OK;
 }
 
-// Pivots until the rest is dependent, then whatever is left. Cholesky of the Gram matrix in the order of QR's pivots.
+// Does Cholesky of the Gram matrix with the pivots of QR, then appends the dependent columns.
 static void cholesky_pivoted(struct rrqr *s, struct choice *c, const double *gram, double *rest2) {
   bool independent = true;
   for (int row = 0; row < s->n; row++) {
@@ -163,7 +163,7 @@ deltaic_status rrqr_from_gram(struct rrqr *s, const double *gram, int n, int k, 
   return status ? status : finish(s);
 }
 
-// Columns of `from` in the order that is fixed so far, then those that may still be taken; returns how many.
+// Copies the columns of `from` that are already ordered, then those that may still be chosen; returns the count.
 static int candidates(const struct rrqr *s, const struct choice *c, const double *from, double *to, int *column) {
   int count = 0;
   for (; count < c->count; count++) column[count] = s->order[count];
@@ -174,9 +174,9 @@ static int candidates(const struct rrqr *s, const struct choice *c, const double
   return count;
 }
 
-// Follows LAPACK's pivots as long as they are those of the rule: LAPACK breaks ties by rounding, and knows neither
-// blocks nor columns that are short but independent. r (n, count): R of the pivoted candidates `column`. Returns false
-// when nothing independent is left.
+// Accepts LAPACK's pivots while they agree with the rule. They can differ because LAPACK breaks ties by rounding and
+// ignores blocks and the dependence test. r (n, count) is R of the pivoted candidates `column`. Returns false if no
+// independent column remains.
 static bool follow_pivots(struct rrqr *s, struct choice *c, const double *r, const int *column, int count,
                           double *rest2) {
   for (bool agree = true; agree && c->count < count;) {
@@ -195,8 +195,8 @@ static bool follow_pivots(struct rrqr *s, struct choice *c, const double *r, con
   return true;
 }
 
-// The order of the rule, from LAPACK's pivoted QR of the triangular factor of the rows (whose columns have the same
-// lengths and angles), started again behind the columns that are settled whenever the two disagree.
+// Computes the order of the rule by LAPACK's pivoted QR of the rows' triangular factor, whose columns have the same
+// norms and angles. Whenever the two disagree, QR restarts after the columns that are already ordered.
 static deltaic_status pivot_rows(struct rrqr *s, struct choice *c, const double *from, double *rest2) {
   double *r = NULL;
   int *column = malloc(2 * sizeof *column * (size_t)s->n), *order = column ? column + s->n : NULL;
@@ -220,7 +220,7 @@ static deltaic_status pivot_rows(struct rrqr *s, struct choice *c, const double 
   return status;
 }
 
-// R of the ordered columns; what lies outside the span of the pivots is rounding.
+// Computes R of the ordered columns. Entries outside the span of the pivots are rounding errors and are set to zero.
 static deltaic_status factor_ordered(struct rrqr *s, const double *from) {
   memcpy(s->r, from, sizeof *from * (size_t)s->n * s->n);
   deltaic_status status = order_columns(s);
@@ -249,7 +249,7 @@ deltaic_status rrqr_from_rows(struct rrqr *s, const struct matrix_rows *parts, i
   return status ? status : finish(s);
 }
 
-// ---------------------------------------------------------------- U, omega, gamma
+// ---------------------------------------------------------------- U, omega and gamma
 
 deltaic_status rrqr_measure(struct rrqr *s) {
   int n = s->n, k = s->k, rest = n - k;
@@ -309,7 +309,7 @@ double rrqr_log_volume(const struct rrqr *s) {
 
 // ---------------------------------------------------------------- swaps
 
-// Moves element `from` of an array to place `to`, the ones between move up or down by one.
+// Moves element `from` of an array to index `to`; the elements between move by one.
 #define ROTATE(type, array, from, to, step)                                                                            \
   do {                                                                                                                 \
     type moved_ = (array)[(size_t)(from) * (step)];                                                                    \
@@ -321,8 +321,8 @@ double rrqr_log_volume(const struct rrqr *s) {
     (array)[(size_t)(to) * (step)] = moved_;                                                                           \
   } while (0)
 
-// Rotates rows `row` and row + 1 of R, columns first ... n - 1, so that the entry of the second in column `zero`
-// vanishes.
+// Applies a Givens rotation to rows `row` and row + 1 of R, columns first ... n - 1. It makes the entry (row + 1, zero)
+// zero.
 static void rotate_rows(struct rrqr *s, int row, int zero, int first) {
   double a = AT(s, row, zero), b = AT(s, row + 1, zero), cosine, sine;
   if (b == 0) return;
@@ -331,8 +331,8 @@ static void rotate_rows(struct rrqr *s, int row, int zero, int first) {
   AT(s, row + 1, zero) = 0;
 }
 
-// Kept position i becomes the last of the kept; A is Hessenberg then and is made triangular. |rows of A^-1| and U only
-// change places: a rotation from the left cancels in A^-1 B.
+// Moves kept position i to the last kept position. A becomes Hessenberg and is made triangular again. The norms of the
+// rows of A^-1 and the rows of U are only permuted, because a rotation from the left cancels in A^-1 B.
 static void move_kept_last(struct rrqr *s, int i) {
   int last = s->k - 1;
   ROTATE(int, s->order, i, last, 1);
@@ -342,7 +342,7 @@ static void move_kept_last(struct rrqr *s, int i) {
   for (int row = i; row < last; row++) rotate_rows(s, row, row, row);
 }
 
-// Dropped position j becomes the first of the dropped; C is made triangular from the bottom up.
+// Moves dropped position j to the first dropped position. C is made triangular again from the bottom row up.
 static void move_dropped_first(struct rrqr *s, int j) {
   int k = s->k;
   ROTATE(int, s->order + k, j, 0, 1);
@@ -352,7 +352,7 @@ static void move_dropped_first(struct rrqr *s, int j) {
   for (int row = k + j - 1; row >= k; row--) rotate_rows(s, row, k, k);
 }
 
-// Gu and Eisenstat, section 4: columns k - 1 and k change places in
+// Swaps columns k - 1 and k (Gu and Eisenstat, section 4) in
 //   [A' b1   b2      B]       u1 = A'^-1 b1, w = A'^-1 b2 - mu u1 (the first column of U above its last entry)
 //   [   g  g mu   c1^T]       rho^2 = mu^2 + nu^2, the new diagonal entry is g rho
 //   [      g nu   c2^T]       c1' = (mu c1 + nu c2) / rho, c2' = (mu c2 - nu c1) / rho

@@ -1,4 +1,4 @@
-// source: see source.h.
+// source: reads a checkpoint for pruning, its prunable layers and their weights.
 #include "source.h"
 
 #include "mixer.h"
@@ -12,7 +12,7 @@ uint64_t hash_add(uint64_t hash, const void *data, size_t bytes) {
   return hash;
 }
 
-// ---------------------------------------------------------------- what can be cut
+// ---------------------------------------------------------------- prunable layers
 
 static deltaic_status fail_shape(const struct source *s, uint32_t layer, enum role role) {
   char name[96];
@@ -31,7 +31,7 @@ static struct file_tensor *tensor_of(const struct source *s, uint32_t layer, enu
   return names_find(s->spec.names, s->checkpoint, layer, role).tensor;
 }
 
-// The tensor of step m: part of the keys' projection, or one of an older checkpoint's list; *first: its first row.
+// Returns the tensor with step m's keys, and sets *first to its first row. Older checkpoints have a tensor per step.
 static struct file_tensor *step_tensor(const struct source *s, const struct source_layer *l, int m, uint64_t *first) {
   struct file_tensor *t = tensor_of(s, l->layer, ROLE_K);
   *first = t ? (uint64_t)m * (uint64_t)(l->H * l->d) : 0;

@@ -3,12 +3,12 @@
 #define SOURCE_H
 #include "arch.h"
 
-// A layer whose keys and queries can be cut: one with a matrix-valued state and projections of its own for them.
+// A layer that can be pruned: it has a matrix-valued state and its own projections of keys and queries.
 struct source_layer {
   uint32_t layer;
-  int H, d, Hv, Dv; // query and key heads, their channels; value heads, their channels
-  int steps;        // keys a token (DeltaProduct)
-  int blocks;       // Head-in-Head: r; else 1
+  int H, d, Hv, Dv; // number and size of query and key heads; number and size of value heads
+  int steps;        // keys per token (DeltaProduct)
+  int blocks;       // Head-in-Head: r; otherwise 1
 };
 
 struct source {
@@ -17,27 +17,27 @@ struct source {
   struct model_spec spec;
   json_t *config;
   struct source_layer *layers;
-  int count;            // of them, at least 1
-  uint64_t fingerprint; // of names, shapes, and both ends of each tensor's data
+  int count;            // number of layers, at least 1
+  uint64_t fingerprint; // hash of names, shapes, and the first and last bytes of each tensor
 };
 
-// UNSUPPORTED when no layer can be pruned. Close it even after a failure.
+// Returns UNSUPPORTED if no layer can be pruned. Call source_close() even after a failure.
 deltaic_status source_open(const char *path, struct source *out);
 void source_close(struct source *s);
-// Its position in s->layers, or -1.
+// Returns the index of the layer in s->layers, or -1.
 int source_find(const struct source *s, uint32_t layer);
 
-// Rows of the layer's q_proj, and of its k_proj for every step, as floats.
+// The rows of the layer's q_proj, and of its k_proj for every step, as floats.
 struct source_weights {
   float *q, *k; // (H * d, D), (steps * H * d, D)
 };
 deltaic_status source_read_weights(const struct source *s, int i, struct source_weights *out);
 void source_free_weights(struct source_weights *w);
 
-// A tensor of keys or queries: rows are `blocks` times (H, d), to be cut. NULL: any other tensor. *filters: it is a
-// convolution's weight.
+// Returns the layer of a tensor of keys or queries, whose rows (H, d) per step are to be pruned, or NULL for any other
+// tensor. *filters is set if the tensor is a convolution's weight.
 const struct source_layer *source_cut_layer(const struct source *s, const char *name, bool *filters);
-// The weight of the layer's output projection.
+// Returns the weight of the layer's output projection.
 struct file_tensor *source_output(const struct source *s, const struct source_layer *l);
 
 // FNV-1a.

@@ -1,4 +1,4 @@
-// statistics: see statistics.h.
+// statistics: stores the measurements of calibration, samples rows, and saves and loads the statistics file.
 #include "statistics.h"
 
 #include "tensor_file.h"
@@ -80,7 +80,7 @@ static uint64_t random_next(uint64_t *state) { // splitmix64
   return x ^ (x >> 31);
 }
 
-// `count` of the numbers first ... first + n - 1, ascending, every subset as likely as any other (Knuth's algorithm S).
+// Draws `count` of the numbers first ... first + n - 1, ascending; all subsets are equally likely (Knuth's S).
 static void sample(uint64_t *state, uint64_t first, uint64_t n, uint64_t count, int64_t *out) {
   for (uint64_t i = 0, taken = 0; i < n && taken < count; i++)
     if ((double)(random_next(state) >> 11) * 0x1p-53 * (double)(n - i) < (double)(count - taken))
@@ -113,7 +113,7 @@ deltaic_status statistics_sample(struct deltaic_statistics *s, uint64_t total) {
   return DELTAIC_OK;
 }
 
-// ---------------------------------------------------------------- for the methods
+// ---------------------------------------------------------------- input of the methods
 
 static struct prune_moments moments(const struct deltaic_statistics *s, const struct stat_layer *l, int g, int head) {
   if (!l->gram[g]) return (struct prune_moments){0};
@@ -145,12 +145,12 @@ deltaic_status statistics_check(const struct deltaic_statistics *s, const struct
   return fail(DELTAIC_INVALID_ARGUMENT, "%s: measured on another model than %s", what, source->path);
 }
 
-// ---------------------------------------------------------------- the file
+// ---------------------------------------------------------------- statistics file
 
 static const char *const gram_names[STAT_GRAMS] = {"gram.q", "gram.k", "unit_gram.q", "unit_gram.k"};
 static const char *const sum_names[STAT_GRAMS] = {NULL, NULL, "unit_sum.q", "unit_sum.k"};
 
-// Every array of a layer, in one order for writing and reading.
+// An array of a layer. Writing and reading list the arrays in the same order.
 struct stat_array {
   char name[64];
   enum file_dtype dtype;
@@ -160,7 +160,7 @@ struct stat_array {
 };
 enum { STAT_ARRAYS = 2 * STAT_GRAMS + 2 };
 
-// array: its name is made here, its bytes are counted.
+// Adds `array` to the list. Its name and size in bytes are set here.
 static void list_array(struct stat_array *a, int *n, const struct stat_layer *l, const char *name,
                        struct stat_array array) {
   if (!array.data) return;
@@ -181,7 +181,7 @@ static int list_arrays(const struct deltaic_statistics *s, const struct stat_lay
   return n;
 }
 
-// Numbers of 64 bits as text: JSON readers keep fewer.
+// Writes 64-bit numbers as text, because JSON readers keep fewer bits.
 static json_t *number_text(uint64_t x) {
   char text[32];
   snprintf(text, sizeof text, "%llu", (unsigned long long)x);

@@ -1,4 +1,4 @@
-// tensor_file: see tensor_file.h.
+// tensor_file: writes a safetensors file in one pass.
 #include "tensor_file.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-// tensor_file.h: writes a safetensors file front to back, first the header, then each tensor's bytes in order, so that
+// tensor_file.h: declares a writer of safetensors files. It writes the header, then each tensor's bytes in order, so
 // the file may be larger than memory.
 #ifndef TENSOR_FILE_H
 #define TENSOR_FILE_H
@@ -7,20 +7,20 @@
 
 struct tensor_file {
   struct file_writer to;
-  json_t *header;        // until it is written
-  uint64_t bytes;        // declared so far
-  uint64_t data;         // where the tensors begin
-  deltaic_status status; // first error; what follows does nothing
+  json_t *header;        // released by tensor_file_end()
+  uint64_t bytes;        // bytes of the tensors declared so far
+  uint64_t data;         // offset of the first tensor
+  deltaic_status status; // the first error; later calls do nothing
 };
 
-// metadata: an object of strings, or NULL; not taken. path: to be kept until the end.
+// metadata: an object of strings, or NULL; the caller keeps its reference. path must stay valid until the end.
 void tensor_file_begin(struct tensor_file *f, const char *path, json_t *metadata);
-// Declares a tensor, in the order of the file; returns where it will begin, counted from the first tensor.
+// Declares the next tensor of the file and returns its offset relative to the first tensor.
 uint64_t tensor_file_declare(struct tensor_file *f, const char *name, const char *dtype, int rank,
                              const uint64_t *shape, uint64_t bytes);
-// After the last declaration.
+// Call it after the last declaration.
 void tensor_file_write_header(struct tensor_file *f);
 void tensor_file_append(struct tensor_file *f, const void *data, uint64_t bytes);
-// Must be called even after a failure, which leaves an existing file unchanged.
+// Call it even after a failure. A failure leaves an existing file unchanged.
 deltaic_status tensor_file_end(struct tensor_file *f);
 #endif

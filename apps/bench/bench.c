@@ -1,4 +1,4 @@
-// bench: speed of prefill and of decode, apart, and the kernels' times behind them.
+// bench: measures the speed of prefill and of decode separately, and the times of their kernels.
 #include "bench.h"
 #include "command.h"
 #include "common.h"
@@ -30,7 +30,7 @@ static const struct usage usage = {
 
 // ---------------------------------------------------------------- one run
 
-// Any tokens do: a linear congruential generator's.
+// Any tokens serve; these come from a linear congruential generator.
 static void fill_tokens(int32_t *tokens, size_t count, int32_t vocabulary) {
   uint32_t state = 1;
   for (size_t i = 0; i < count; ++i) {
@@ -39,7 +39,7 @@ static void fill_tokens(int32_t *tokens, size_t count, int32_t vocabulary) {
   }
 }
 
-// Every text begins one token later than the one before it.
+// Every sequence begins one token later than the previous one.
 static deltaic_status prefill(struct bench *b, uint32_t tokens) {
   for (uint32_t i = 0; i < b->sequences; ++i)
     b->pieces[i] = (deltaic_piece){.sequence = i, .tokens = b->tokens + i, .count = tokens};
@@ -53,7 +53,7 @@ static deltaic_status decode(struct bench *b, uint32_t tokens) {
   return status;
 }
 
-// From an empty text; decode continues a short one, which is not timed.
+// Starts from an empty sequence; decode continues a short one, whose prefill is not timed.
 static deltaic_status run_once(struct bench *b, const struct row *row, bool profile, double *seconds) {
   enum { BEFORE_DECODE = 16 };
   deltaic_status status = deltaic_session_reset(b->session);
@@ -85,7 +85,7 @@ static int by_seconds(const void *a, const void *b) {
   return (x->seconds < y->seconds) - (x->seconds > y->seconds);
 }
 
-// A run of its own: profiling slows the work.
+// Profiling has its own run, because it slows the work.
 static deltaic_status profile_row(struct bench *b, struct row *row) {
   double seconds;
   deltaic_status status = run_once(b, row, true, &seconds);
@@ -133,7 +133,7 @@ static deltaic_status measure_row(struct bench *b, struct row *row, struct progr
   return status;
 }
 
-// Leaves the rows that are whole.
+// Keeps only complete rows.
 static int measure(struct bench *b) {
   struct progress progress;
   size_t rows = b->row_count, done = 0;

@@ -1,4 +1,4 @@
-// bench.h: what bench measures, and how it is printed.
+// bench.h: declares the measurements of bench and their output.
 #ifndef BENCH_H
 #define BENCH_H
 #include "common.h"
@@ -7,22 +7,22 @@
 
 enum { KERNELS = 64, ROWS = LIST_CAPACITY + 1 };
 
-// Of a large copy, bytes read and written, and of a large product of matrices: what a floor is made of. matrices: 0
-// where no floors are wanted.
+// The rates of a large copy (bytes read and written) and of a large matrix product, from which floors are computed.
+// matrices is 0 if no floors are wanted.
 struct bench_rates {
   double copy, matrices; // bytes and operations per second
 };
-// Seconds: the longer of moving the bytes and doing the operations; 0 where there are neither, or no rate of matrices.
+// Returns seconds: the longer of moving the bytes and doing the operations; 0 if there are none or no matrix rate.
 double bench_floor(const struct bench_rates *rates, uint64_t bytes, uint64_t operations);
-bool bench_software(const struct engine *engine); // the rows are few and small
+bool bench_software(const struct engine *engine); // a software device: the rows are few and small
 json_t *bench_device_json(const struct engine *engine);
 
 struct row {
-  bool decode;     // else prefill
-  uint32_t tokens; // of one run, in each text
+  bool decode;     // false: prefill
+  uint32_t tokens; // per run and sequence
   uint32_t runs;
   double median, least, most; // seconds of a run
-  uint64_t bytes, operations; // of a run: its kernels' sums
+  uint64_t bytes, operations; // of a run: the sum over its kernels
   double kernel_seconds;      // of the profiled run
   deltaic_kernel_time kernels[KERNELS];
   size_t kernel_count;
@@ -33,10 +33,10 @@ struct bench {
   struct engine engine;
   deltaic_memory memory;
   deltaic_session *session;
-  uint32_t sequences; // texts at once
+  uint32_t sequences; // number of sequences
   int32_t *tokens;
-  deltaic_piece *pieces; // one of each text
-  int32_t *drawn;        // the same
+  deltaic_piece *pieces; // one per sequence
+  int32_t *drawn;        // one per sequence
   struct bench_rates rates;
   uint32_t repeat;
   float row_seconds;
@@ -62,8 +62,8 @@ void bench_matmuls_print(const struct bench_matmuls *b);
 json_t *bench_matmuls_json(const struct bench_matmuls *b);
 bool bench_matmuls_right(const struct bench_matmuls *b, double most_error);
 
-// bench --operators: an exit code. only: part of a row's text, or NULL for all.
+// Runs bench --operators and returns an exit code. only: a part of the row's text, or NULL for all rows.
 int bench_operators(struct engine_options *options, const char *only, uint32_t repeat, bool as_json);
 void bench_print(const struct bench *bench);
-int bench_print_json(const struct bench *bench); // an exit code
+int bench_print_json(const struct bench *bench); // returns an exit code
 #endif

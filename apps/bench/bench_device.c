@@ -1,4 +1,4 @@
-// bench_device: the device that is measured, and its limits.
+// bench_device: prints the measured device and its limits.
 #include "bench.h"
 
 bool bench_software(const struct engine *engine) {

@@ -1,4 +1,4 @@
-// bench_matmuls: products of matrices by themselves, for bench --operators.
+// bench_matmuls: measures single matrix products for bench --operators.
 #include "bench.h"
 
 #include <assert.h>
@@ -28,7 +28,7 @@ static struct text shape_text(const deltaic_matmul *m) {
   return t;
 }
 
-// As the table prints it: "matrix product, 32 x 6272 x 2048".
+// Formats a row as in the table: "matrix product, 32 x 6272 x 2048".
 static bool wanted(const deltaic_matmul *m, const char *only) {
   char text[128];
   snprintf(text, sizeof text, "matrix product, %s", shape_text(m).text);

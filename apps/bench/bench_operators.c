@@ -89,7 +89,7 @@ static struct text shape_text(const deltaic_operator *o) {
   return t;
 }
 
-// As the table prints it: "gated delta, 32 x 2048, 128 x 128, 16".
+// Formats a row as in the table: "gated delta, 32 x 2048, 128 x 128, 16".
 static bool wanted(const struct shape *s, const char *only) {
   char text[128];
   snprintf(text, sizeof text, "%s, %s", s->name, shape_text(&s->o).text);
@@ -110,7 +110,7 @@ static bool any_wanted(const struct engine *engine, const char *only) {
   return bench_matmuls_any(engine, only);
 }
 
-// The CPU has one recurrent kernel: its error would be against itself.
+// The CPU has only the recurrent kernel, which would be compared with itself.
 static bool has_error(const struct operators *b, size_t i) {
   return b->engine.device_info.kind != DELTAIC_DEVICE_CPU || b->rows[i].o.rule != DELTAIC_RULE_RECURRENT;
 }

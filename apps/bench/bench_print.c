@@ -1,4 +1,4 @@
-// bench_print: bench's tables and JSON.
+// bench_print: prints bench's tables and JSON.
 #include "bench.h"
 #include "print.h"
 
@@ -8,7 +8,7 @@ static double per(double amount, double seconds) { return seconds > 0 ? amount /
 
 static const char *phase(const struct row *row) { return row->decode ? "decode" : "prefill"; }
 
-// Of all texts together.
+// Returns the number of tokens of all sequences together.
 static double tokens_of(const struct bench *b, const struct row *row) { return (double)row->tokens * b->sequences; }
 
 static void print_head(const struct bench *b) {

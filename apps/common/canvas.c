@@ -1,5 +1,5 @@
-// canvas: see canvas.h. Letters are dots on a grid of 5 x 8, joined to their neighbours by strokes with round ends, so
-// that they are smooth at any size.
+// canvas: draws shapes and text. A letter is a set of dots on a grid of 5 x 8, and strokes with round ends join
+// adjacent dots, so letters are smooth at any size.
 #include "canvas.h"
 #include "common.h" // complain, must_resize
 
@@ -15,7 +15,7 @@
 
 enum { SAMPLES = 3, GLYPH_WIDTH = 5, GLYPH_ROWS = 8, CAPITALS = 7 };
 
-// Printable ASCII from ' ' on, a byte for each column, the lowest bit on top.
+// Printable ASCII from ' ' on: one byte per column, the top row in the lowest bit.
 static const uint8_t font[95][GLYPH_WIDTH] = {
     {0x00, 0x00, 0x00, 0x00, 0x00}, {0x00, 0x00, 0x5f, 0x00, 0x00}, {0x00, 0x07, 0x00, 0x07, 0x00},
     {0x14, 0x7f, 0x14, 0x7f, 0x14}, {0x24, 0x2a, 0x7f, 0x2a, 0x12}, {0x23, 0x13, 0x08, 0x64, 0x62},
@@ -74,7 +74,7 @@ void canvas_unclip(struct canvas *c) { canvas_clip(c, 0, 0, c->w, c->h); }
 
 // ---------------------------------------------------------------- shapes
 
-// Samples whose middles lie in [from, to), cut to [least, most).
+// Selects the samples whose centres lie in [from, to), clipped to [least, most).
 static void sample_range(double from, double to, double least, double most, int *first, int *end) {
   from = fmax(from, least);
   to = fmin(to, most);
@@ -97,7 +97,7 @@ void canvas_rect(struct canvas *c, double x0, double y0, double x1, double y1, s
     for (int x = left; x < right; ++x) blend(c, x, y, color, alpha);
 }
 
-// Everything within width / 2 of the segment.
+// Covers all samples within width / 2 of the segment.
 void canvas_line(struct canvas *c, double x0, double y0, double x1, double y1, double width, struct rgb color) {
   int left, right, top, bottom;
   double dx = x1 - x0, dy = y1 - y0, length = dx * dx + dy * dy, reach = width / 2;
@@ -117,7 +117,7 @@ void canvas_line(struct canvas *c, double x0, double y0, double x1, double y1, d
 
 struct pen {
   struct canvas *canvas;
-  double x, y, dot; // where the dot (0, 0) of the next letter is; how far dots are from each other
+  double x, y, dot; // position of the dot (0, 0) of the next letter; distance between dots
   bool up;
   struct rgb color;
 };
@@ -142,7 +142,7 @@ static void draw_glyph(const struct pen *p, char letter) {
       stroke(p, x, y, x, y);
       if (lit(glyph, x + 1, y)) stroke(p, x, y, x + 1, y);
       if (lit(glyph, x, y + 1)) stroke(p, x, y, x, y + 1);
-      // A diagonal only where no corner joins the two already.
+      // Draw a diagonal only if no corner joins the two dots already.
       for (int up = -1; up <= 1; up += 2)
         if (lit(glyph, x + 1, y + up) && !lit(glyph, x + 1, y) && !lit(glyph, x, y + up))
           stroke(p, x, y, x + 1, y + up);
@@ -176,7 +176,7 @@ void canvas_text_up(struct canvas *c, double x, double y, double size, enum text
 
 // ---------------------------------------------------------------- files
 
-// The mean of a pixel's samples.
+// Returns the mean of a pixel's samples.
 static uint8_t average(const struct canvas *c, int x, int y, int channel) {
   unsigned sum = 0;
   for (int j = 0; j < SAMPLES; ++j)

@@ -1,5 +1,5 @@
-// canvas.h: shapes and text in RGB, for plot.c. Coordinates are pixels; everything is drawn SAMPLES times as large and
-// averaged when it is written.
+// canvas.h: draws shapes and text in RGB for plot.c. Coordinates are pixels. Everything is drawn SAMPLES times larger
+// and averaged when the image is written.
 #ifndef CANVAS_H
 #define CANVAS_H
 #include <stdint.h>
@@ -11,7 +11,7 @@ struct rgb {
 struct canvas {
   int w, h; // pixels
   uint8_t *data;
-  double x0, y0, x1, y1; // nothing is drawn outside
+  double x0, y0, x1, y1; // the clip rectangle
 };
 
 enum text_anchor { TEXT_LEFT, TEXT_CENTER, TEXT_RIGHT };
@@ -22,13 +22,13 @@ void canvas_clip(struct canvas *canvas, double x0, double y0, double x1, double 
 void canvas_unclip(struct canvas *canvas);
 void canvas_rect(struct canvas *canvas, double x0, double y0, double x1, double y1, struct rgb color, double alpha);
 void canvas_line(struct canvas *canvas, double x0, double y0, double x1, double y1, double width, struct rgb color);
-// size: pixels from the top of capitals to the baseline. y: the middle of the capitals. Characters that the font does
-// not have come out as '?'.
+// size: pixels from the top of capitals to the baseline. y: the middle of the capitals. A character that the font lacks
+// is drawn as '?'.
 void canvas_text(struct canvas *canvas, double x, double y, double size, enum text_anchor anchor, struct rgb color,
                  const char *text);
-// The same, read from below: x is the middle.
+// Draws text that reads from bottom to top; x is the middle of the capitals.
 void canvas_text_up(struct canvas *canvas, double x, double y, double size, enum text_anchor anchor, struct rgb color,
                     const char *text);
 double canvas_text_width(double size, const char *text);
-int canvas_write(const struct canvas *canvas, const char *path); // an exit code
+int canvas_write(const struct canvas *canvas, const char *path); // returns an exit code
 #endif

@@ -1,4 +1,4 @@
-// checkpoint_writer: see checkpoint_writer.h.
+// checkpoint_writer: writes the folder of a model: config, weights and tokenizer.
 #define _POSIX_C_SOURCE 200809L // mkdtemp
 #include "checkpoint_writer.h"
 #include "common.h"
@@ -47,7 +47,7 @@ static FILE *part_open(const char *folder, const char *name, char *part, char *p
   return file;
 }
 
-// Renames a file that was written in whole.
+// Renames a file that was written completely.
 static int part_close(FILE *file, const char *part, const char *path) {
   bool bad = ferror(file);
   bad |= fclose(file) != 0;
@@ -109,7 +109,7 @@ static int write_weights(const struct checkpoint *c, const char *folder) {
   return part_close(file, part, path);
 }
 
-// White space separates words, and each word is a token: byte-pair encoding without pairs. Token 0 begins a text.
+// Words are separated by white space, and each word is a token: BPE without merges. Token 0 begins a text.
 static json_t *tokenizer_json(const char *const *tokens, size_t count) {
   json_t *vocabulary = json_object();
   for (size_t i = 0; i < count; ++i) json_object_set_new(vocabulary, tokens[i], json_integer((json_int_t)i));
@@ -169,7 +169,7 @@ char *temporary_folder(void) {
 // ---------------------------------------------------------------- one layer
 
 static uint32_t root_of_four(uint32_t least) {
-  uint32_t root = 4; // of a width of 16
+  uint32_t root = 4; // square root of a width of 16
   while (root * root < least) root *= 2;
   return root;
 }
@@ -199,7 +199,7 @@ void one_layer_set(const struct one_layer *m, float *projection, uint32_t row, u
   projection[(size_t)row * m->width + token] = (float)value * m->scale;
 }
 
-// The stream's square sum before the final norm is `width` of the token and `features` of the output norm.
+// Before the final norm, the stream's sum of squares is `width` (token) plus `features` (output norm).
 void one_layer_read(const struct one_layer *m, uint32_t token, uint32_t feature, double weight) {
   double rms = sqrt(1 + (double)m->features / m->width);
   m->lm_head[(size_t)token * m->width + m->tokens + feature] = (float)(weight * rms);
@@ -217,7 +217,7 @@ json_t *one_layer_config(const struct one_layer *m, const char *model_type, uint
 static double silu(double x) { return x / (1 + exp(-x)); }
 
 double silu_inverse(double y) {
-  double low = -1.2784645427610738, high = fmax(y, 0) + 1; // silu rises from its least value on
+  double low = -1.2784645427610738, high = fmax(y, 0) + 1; // silu increases above its minimum
   for (int i = 0; i < 80; ++i) {
     double middle = 0.5 * (low + high);
     if (silu(middle) < y)

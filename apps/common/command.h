@@ -1,4 +1,4 @@
-// command.h: one function per command; argv begins after the command's name, the result is an exit code.
+// command.h: declares one function per command. argv begins after the command's name; the result is an exit code.
 #ifndef COMMAND_H
 #define COMMAND_H
 

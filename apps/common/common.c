@@ -1,4 +1,4 @@
-// common: messages, files, progress, Ctrl-C.
+// common: prints messages, reads files, shows progress and handles Ctrl-C.
 #define _POSIX_C_SOURCE 200809L // clock_gettime, isatty, sigaction
 #include "common.h"
 #include "print_numbers.h"
@@ -47,7 +47,7 @@ int complain_status(deltaic_status status) {
 }
 
 int complain_work(deltaic_status status) {
-  bool between = status == DELTAIC_OK && interrupted(); // the signal came after one call and before the next
+  bool between = status == DELTAIC_OK && interrupted(); // the signal arrived between two calls
   return complain_status(between ? DELTAIC_CANCELLED : status);
 }
 
@@ -175,7 +175,7 @@ static void on_interrupt(int signal_number) {
 void interrupt_catch(void) {
   struct sigaction old, action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART | SA_RESETHAND};
   sigaction(SIGINT, NULL, &old);
-  if (old.sa_handler != SIG_IGN) sigaction(SIGINT, &action, NULL); // a background job of a script keeps ignoring it
+  if (old.sa_handler != SIG_IGN) sigaction(SIGINT, &action, NULL); // background jobs of a script ignore SIGINT
 }
 
 bool interrupted(void) { return interrupt_seen; }

@@ -1,4 +1,4 @@
-// common.h: what the commands share: exit codes, messages, files, progress, Ctrl-C.
+// common.h: declares what the commands share: exit codes, messages, files, progress and Ctrl-C.
 #ifndef COMMON_H
 #define COMMON_H
 #include "deltaic.h"
@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// X(name, value, text): the program's exit codes; `deltaic help exit-codes` prints them.
+// X(name, value, text): the program's exit codes, which `deltaic help exit-codes` prints.
 #define EXIT_MAP(X)                                                                                                    \
   X(OK, 0, "success")                                                                                                  \
   X(FAILED, 1, "the work failed: a missing or malformed file, memory, a full context, output that cannot be written")  \
@@ -20,33 +20,33 @@ enum exit_code {
 #undef EXIT_ENUM
 };
 
-// One line on standard error, "deltaic generate: ...". complain returns `code`; complain_status prints the library's
-// sentence and returns the status's exit code; complain_work is the same for work that Ctrl-C may have ended between
-// two calls; complain_output is for standard output that failed (errno).
+// These print one line on standard error, "deltaic generate: ...". complain returns `code`. complain_status prints the
+// library's message and returns its exit code. complain_work does so for work that Ctrl-C may have stopped between two
+// calls. complain_output reports that writing standard output failed (errno).
 void complain_as(const char *command);
 __attribute__((format(printf, 2, 3))) int complain(int code, const char *format, ...);
 int complain_status(deltaic_status status);
 int complain_work(deltaic_status status);
 int complain_output(void);
-const char *errno_text(int code); // in the library's words
-// Control characters out of files and names become ?, as in the library's sentences: terminals obey them.
+const char *errno_text(int code); // in the library's wording
+// Replaces control characters of files and names by ?, like the library's messages, because terminals interpret them.
 char *text_clean(char *text);
 
-// Memory of a command line's size: the program ends when there is none.
+// Reallocates memory of modest size. The program exits if the allocation fails.
 void *must_resize(void *memory, size_t bytes);
-// A whole file, "-" is standard input; NULL after a complaint. The bytes are followed by a NUL.
+// Reads a whole file ("-": standard input) and appends a NUL. It prints a message and returns NULL on failure.
 char *file_read(const char *path, size_t *bytes);
 
-// Numbers 0 ... below - 1, the same ones for the same state.
+// Returns a number 0 ... below - 1 that depends only on the state.
 uint32_t random_below(uint64_t *state, uint32_t below);
 
-// Whether a file can be written there, as far as one can tell before; a complaint where not.
+// Checks before the work whether a file can probably be written, and prints a message if not.
 int output_check(const char *path);
-uint64_t file_size(const char *path); // 0: there is none
+uint64_t file_size(const char *path); // 0: the file does not exist
 
-double time_now(void); // seconds of a clock that never jumps
+double time_now(void); // seconds of a monotonic clock
 
-// A line on standard error while long work goes on: only on a terminal, only after a moment.
+// A progress line on standard error. It is shown only on a terminal and only after a delay.
 struct progress {
   const char *label, *unit; // "loading", "B"; unit NULL: no rate
   bool quiet;
@@ -54,9 +54,9 @@ struct progress {
 };
 void progress_begin(struct progress *progress, const char *label, const char *unit, bool quiet);
 void progress_show(struct progress *progress, uint64_t done, uint64_t total);
-void progress_clear(void); // wipes the line, if there is one
+void progress_clear(void); // clears the line if it is shown
 
-// Ctrl-C. The first one is remembered and cancels the watched session; the second one kills.
+// Handles Ctrl-C. The first one is recorded and cancels the watched session; the second one kills the program.
 void interrupt_catch(void);
 bool interrupted(void);
 void interrupt_watch(deltaic_session *session); // NULL: none

@@ -1,4 +1,4 @@
-// demo_groups: see demo_groups.h.
+// demo_groups: builds finite groups, their orthogonal representations and products of reflections.
 #include "demo_groups.h"
 #include "common.h" // must_resize
 
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { POINTS = 6 }; // most points that a permutation moves
+enum { POINTS = 6 }; // the most points that a permutation moves
 
 static const double pi = 3.14159265358979323846;
 
@@ -30,7 +30,7 @@ static void rotation2(double *R, double angle) {
   R[1] = -R[2];
 }
 
-// About a unit axis (Rodrigues).
+// Builds the rotation about a unit axis (Rodrigues).
 static void rotation3(double *R, const double *axis, double angle) {
   double c = cos(angle), s = sin(angle);
   for (int i = 0; i < 3; ++i)
@@ -42,7 +42,7 @@ static void rotation3(double *R, const double *axis, double angle) {
   }
 }
 
-// The unit vector along R e - e for the e of the basis that R moves farthest; false where it moves none.
+// Sets v to the unit vector along R e - e, for the basis vector e that R moves farthest; false if R moves none.
 static bool farthest(const double *R, uint32_t d, double *key) {
   double best = 1e-9;
   for (uint32_t j = 0; j < d; ++j) {
@@ -64,13 +64,13 @@ uint32_t reflections(const double *R, uint32_t d, double *keys) {
   memcpy(rest, R, d * d * sizeof *rest);
   while (n < d && farthest(rest, d, keys + n * d)) {
     const double *k = keys + n++ * d;
-    for (uint32_t j = 0; j < d; ++j) { // H rest leaves one more vector of the basis in place
+    for (uint32_t j = 0; j < d; ++j) { // H rest fixes one more basis vector
       double dot = 0;
       for (uint32_t i = 0; i < d; ++i) dot += k[i] * rest[i * d + j];
       for (uint32_t i = 0; i < d; ++i) rest[i * d + j] -= 2 * dot * k[i];
     }
   }
-  for (uint32_t a = 0; a < n / 2; ++a) // R = H_first ... H_last: the last acts first
+  for (uint32_t a = 0; a < n / 2; ++a) // R = H_first ... H_last: the last reflection is applied first
     for (uint32_t i = 0; i < d; ++i) {
       double kept = keys[a * d + i];
       keys[a * d + i] = keys[(n - 1 - a) * d + i];
@@ -89,7 +89,7 @@ static void group_begin(struct group *g, const char *what, uint32_t order, uint3
   g->representations = zeros(representations * sizeof *g->representations);
 }
 
-// Starts as the first `rank` vectors of the basis.
+// Sets `start` to the first `rank` basis vectors.
 static struct representation *add_representation(struct group *g, uint32_t d, uint32_t rank) {
   struct representation *r = &g->representations[g->representation_count++];
   r->d = d;
@@ -116,7 +116,7 @@ void group_free(struct group *g) {
   *g = (struct group){0};
 }
 
-// ---------------------------------------------------------------- Z_m and D_m: the plane
+// ---------------------------------------------------------------- Z_m and D_m: representations in the plane
 
 static void make_cyclic(struct group *g, uint32_t m) {
   group_begin(g, m == 2 ? "parity" : "addition modulo m: rotations of the plane", m, m / 2);
@@ -136,7 +136,7 @@ static void make_cyclic(struct group *g, uint32_t m) {
   }
 }
 
-// Elements a: rotation by a; m + a: a mirror image, then that rotation.
+// Element a is the rotation by a; element m + a is a reflection followed by that rotation.
 static void make_dihedral(struct group *g, uint32_t m) {
   group_begin(g, "symmetries of a regular polygon", 2 * m, (m - 1) / 2);
   for (uint32_t a = 0; a < 2 * m; ++a) {
@@ -162,8 +162,8 @@ static void make_dihedral(struct group *g, uint32_t m) {
 
 struct permutations {
   uint32_t n, order;
-  uint8_t (*points)[POINTS]; // p[i]: where point i goes
-  uint16_t *find;            // by code
+  uint8_t (*points)[POINTS]; // p[i]: image of point i
+  uint16_t *find;            // indexed by code
 };
 
 static uint32_t code_of(const uint8_t *p, uint32_t n) {
@@ -188,7 +188,7 @@ static void permutations_free(struct permutations *p) {
   free(p->find);
 }
 
-// The product table and the names, in one-line notation: (2134) swaps 1 and 2.
+// Fills the product table and the names in one-line notation: (2134) swaps 1 and 2.
 static void permutations_group(const struct permutations *p, struct group *g) {
   for (uint32_t a = 0; a < p->order; ++a) {
     char *name = g->names[a];
@@ -203,9 +203,9 @@ static void permutations_group(const struct permutations *p, struct group *g) {
   }
 }
 
-// The permutations of n points in lexicographic order; 0 leaves all in place.
+// Lists the permutations of n points in lexicographic order; element 0 is the identity.
 static void nth_permutation(uint32_t number, uint32_t n, uint8_t *p) {
-  uint32_t later = 1; // orders of the points after i
+  uint32_t later = 1; // number of orders of the points after i
   bool used[POINTS] = {false};
   for (uint32_t i = 2; i < n; ++i) later *= i;
   for (uint32_t i = 0; i < n; ++i) {
@@ -219,7 +219,7 @@ static void nth_permutation(uint32_t number, uint32_t n, uint8_t *p) {
   }
 }
 
-// An orthonormal basis of the vectors whose numbers sum to zero (Helmert).
+// Builds an orthonormal basis of the vectors whose entries sum to zero (Helmert).
 static void sum_zero_basis(double *start, uint32_t n) {
   for (uint32_t j = 0; j + 1 < n; ++j) {
     double norm = sqrt((double)(j + 1) * (j + 2));
@@ -247,7 +247,7 @@ static void make_symmetric(struct group *g, uint32_t n) {
 
 // ---------------------------------------------------------------- rotations of a solid
 
-// Axes that the rotations permute, each with the point it belongs to.
+// Axes that the rotations permute, each with the index of its point.
 struct solid {
   uint32_t points, order, axes;
   double axis[15][3];
@@ -270,7 +270,7 @@ static void permutation_of(const struct solid *s, const double *R, uint8_t *poin
   }
 }
 
-// Multiplies by the generators until nothing new comes; the permutations tell elements apart.
+// Multiplies by the generators until no new element appears; the permutations identify the elements.
 static void make_rotations(struct group *g, const struct solid *s, const char *what) {
   struct permutations p = permutations_begin(s->points, s->order);
   uint8_t points[POINTS] = {0, 1, 2, 3, 4, 5};
@@ -289,7 +289,7 @@ static void make_rotations(struct group *g, const struct solid *s, const char *w
       permutations_add(&p, points);
     }
   permutations_group(&p, g);
-  if (s->points == 5) { // A5's other one: the first of each element with points 1 and 2 exchanged
+  if (s->points == 5) { // A5's second one: the first, with points 1 and 2 exchanged in each element
     struct representation *other = add_representation(g, 3, 2);
     static const uint8_t exchange[5] = {1, 0, 2, 3, 4};
     for (uint32_t a = 0; a < p.order; ++a) {
@@ -314,7 +314,7 @@ static void make_cube(struct group *g) {
   make_rotations(g, &s, "rotations of the cube");
 }
 
-// The fifteen twofold axes are five frames of three; a rotation about a vertex takes one frame to the next.
+// The fifteen twofold axes form five frames of three; a rotation about a vertex maps each frame to the next.
 static void make_icosahedron(struct group *g) {
   struct solid s = {.points = 5, .order = 60, .axes = 15};
   const double golden = (1 + sqrt(5)) / 2, norm = sqrt(1 + golden * golden), z[3] = {0, 0, 1};

@@ -1,4 +1,4 @@
-// demo_groups: finite groups as integers, their real orthogonal representations, and these as products of reflections.
+// demo_groups.h: declares finite groups, their real orthogonal representations and the latter's Householder factors.
 #ifndef DEMO_GROUPS_H
 #define DEMO_GROUPS_H
 #include <stdbool.h>
@@ -7,26 +7,26 @@
 
 enum { GROUP_NAME = 16, GROUP_DIMENSION = 6, GROUP_ORDER = 1024 };
 
-// R(a after b) = R(a) R(b), orthogonal.
+// A representation: R(a after b) = R(a) R(b), orthogonal.
 struct representation {
   uint32_t d, rank;                                // rank: columns of start
   double *R;                                       // (order, d, d)
-  double start[GROUP_DIMENSION * GROUP_DIMENSION]; // (d, rank), orthonormal columns: what a word begins with
+  double start[GROUP_DIMENSION * GROUP_DIMENSION]; // (d, rank), orthonormal columns: the state at the start of a word
 };
 
 struct group {
   char name[GROUP_NAME];
   const char *what; // "rotations of the cube"
   uint32_t order;   // elements 0 ... order - 1; 0 is the identity
-  uint32_t steps;   // reflections that every element takes at most, in every representation
-  uint16_t *after;  // (order, order): after[a * order + b] is b, then a; made of integers alone
+  uint32_t steps;   // the most reflections that any element needs in any representation
+  uint16_t *after;  // (order, order): after[a * order + b] is b, then a; computed with integers only
   char (*names)[GROUP_NAME];
   struct representation *representations;
   uint32_t representation_count;
 };
 
-// "S2" ... "S6", "A5", "Z2" ... "Z1024", "D3" ... "D512"; swaps: S4 by swaps, not as the cube's rotations.
-// false: there is no such group here.
+// name: "S2" ... "S6", "A5", "Z2" ... "Z1024", "D3" ... "D512". swaps: represents S4 by swaps instead of the cube's
+// rotations. It returns false if the group is not known.
 bool group_make(const char *name, bool swaps, struct group *out);
 void group_free(struct group *group);
 
@@ -38,7 +38,7 @@ static inline const double *group_matrix(const struct group *g, uint32_t represe
   return r->R + (size_t)element * r->d * r->d;
 }
 
-// Unit keys k_1 ... k_n, rows of `keys` (d, d), with R = H_n ... H_1, H_i = I - 2 k_i k_i^T: as few as there can be,
-// rank(R - I) (Cartan, Dieudonne). A permutation's are swaps, (e_i - e_j) / sqrt 2. Returns n.
+// Factors R = H_n ... H_1 into Householder reflections H_i = I - 2 k_i k_i^T with unit keys k_i, the rows of `keys`,
+// (d, d). n = rank(R - I) is minimal (Cartan, Dieudonne). A permutation's keys are (e_i - e_j) / sqrt 2. Returns n.
 uint32_t reflections(const double *R, uint32_t d, double *keys);
 #endif

@@ -1,4 +1,4 @@
-// engine: the context, device, model and session that a command's options ask for.
+// engine: opens the context, device, model and session that a command's options request.
 #include "engine.h"
 #include "common.h" // complain, progress, Ctrl-C
 
@@ -67,9 +67,9 @@ static bool contains(const char *text, const char *part) {
   return false;
 }
 
-// The first, that is the best, device whose name, driver or kind contains `part`.
+// Returns the first, and so the best, device whose name, driver or kind contains `part`.
 static bool find_part(const deltaic_device_info *infos, size_t count, const char *part, int32_t *index) {
-  if (!strcmp(part, "lavapipe")) part = "llvmpipe"; // the name it gives itself
+  if (!strcmp(part, "lavapipe")) part = "llvmpipe"; // lavapipe reports this name
   for (size_t i = 0; i < count; ++i) {
     const deltaic_device_info *d = &infos[i];
     if (!contains(d->name, part) && !contains(d->driver, part) && !contains(device_kind_text(d->kind), part)) continue;

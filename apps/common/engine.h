@@ -1,22 +1,22 @@
-// engine.h: from a command's options to a model on a device.
+// engine.h: opens a model on a device as the command's options say.
 #ifndef ENGINE_H
 #define ENGINE_H
 #include "deltaic.h"
 #include "options.h" // the kinds in ENGINE_OPTIONS
 
-// Options that every command with a model has; put ENGINE_OPTIONS(e) into its table.
+// Options of every command that uses a model; add ENGINE_OPTIONS(e) to its table.
 struct engine_options {
   const char *model, *device, *cache_dir;
-  const char *rule; // of bench: how prompts go through the delta rule
+  const char *rule; // bench: the algorithm of the delta rule for prompts
   const char *precision;
   uint32_t threads, context, batch;
-  uint32_t attention_window; // of eval and perplexity: 0: as the config says
-  uint32_t sequences;        // of bench, eval and info: texts held at once; 0: 1; of eval: as many as are of use
+  uint32_t attention_window; // eval, perplexity; 0: the config's value
+  uint32_t sequences;        // bench, eval, info: number of sequences; 0: 1, or for eval the largest useful number
   bool quiet, validate;
 };
 #define ENGINE_DEFAULTS                                                                                                \
   { .device = "best", .rule = "auto", .precision = "fast" }
-// Of commands that compare numbers.
+// Defaults of commands that compare numbers.
 #define ENGINE_EXACT                                                                                                   \
   { .device = "best", .rule = "auto", .precision = "float32" }
 #define ENGINE_OPTIONS(e) ENGINE_OPTIONS_MODEL(e, "; without it, models/novelist below the current folder")
@@ -45,26 +45,26 @@ struct engine {
   deltaic_model_info model_info;
 };
 
-// Each returns an exit code, after a complaint where it is not EXIT_OK. close accepts a half-open engine, and turns
-// EXIT_OK into EXIT_FAILED when the validation layer found errors.
-// What can be known of a checkpoint before a device is woken.
+// Each returns an exit code and prints a message if it is not EXIT_OK. engine_close accepts a partly opened engine and
+// turns EXIT_OK into EXIT_FAILED if the validation layer found errors. model_check checks a checkpoint without a
+// device.
 int model_check(const char *path);
 int context_open(const struct engine_options *options, deltaic_context **out);
 int engine_open(const struct engine_options *options, struct engine *out);
 int precision_check(const struct engine_options *options);
 int engine_close(struct engine *engine, int code);
-// Only the device of an engine whose context is open.
+// Opens only the device of an engine whose context is open.
 int engine_open_device(const struct engine_options *options, struct engine *engine);
 deltaic_session_options session_options(const struct engine_options *options);
 int session_create(const struct engine *engine, const struct engine_options *options, deltaic_session **out);
 int tokenizer_open(const char *model, deltaic_tokenizer **out);
-// Ids to free(); a NUL in the text is a character like others. where: the text's file, for a complaint; NULL: none.
+// Sets *ids, which the caller frees. A NUL is an ordinary character. where: the text's file for a message, or NULL.
 int text_encode(const deltaic_tokenizer *tokenizer, const char *text, size_t bytes, const char *where, bool special,
                 int32_t **ids, size_t *count);
 
-// The folder to use: the option's, else the default one; NULL after a complaint.
+// Returns the folder of the option, or the default one. It prints a message and returns NULL if there is none.
 const char *model_path(const char *option);
 const char *device_kind_text(deltaic_device_kind kind);
-// "CPU (2 threads)", or "llvmpipe (LLVM 15.0.6, 256 bits), llvmpipe Mesa 22.3.6"
+// Returns e.g. "CPU (2 threads)" or "llvmpipe (LLVM 15.0.6, 256 bits), llvmpipe Mesa 22.3.6".
 const char *engine_device_text(const struct engine *engine);
 #endif

@@ -1,4 +1,4 @@
-// eval_text: white space, capitals, and the harness's clean-ups of WikiText and HellaSwag.
+// eval_text: handles white space and capitals, and cleans up WikiText and HellaSwag like the harness.
 #include "eval_text.h"
 #include "common.h" // must_resize
 
@@ -8,7 +8,7 @@
 
 // ---------------------------------------------------------------- UTF-8
 
-// The character at text, its bytes in *n; -1 and 1 where it is not UTF-8.
+// Returns the character at text and sets *n to its size in bytes; returns -1 with *n = 1 if it is not UTF-8.
 static int32_t character(const char *text, size_t bytes, size_t *n) {
   utf8proc_int32_t c;
   utf8proc_ssize_t got = utf8proc_iterate((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)bytes, &c);
@@ -107,10 +107,10 @@ static void replace(char **text, const char *from, const char *to) {
   *text = out;
 }
 
-// re.sub(open \s* ([^close]*?) \s* close): white space just inside of a pair goes. Never longer than it was.
+// re.sub(open \s* ([^close]*?) \s* close): removes white space just inside a pair. The text never grows.
 static void trim_inside(char *text, char open, char close) {
   char *out = text;
-  bool more = true; // closing ones ahead
+  bool more = true; // whether closing characters follow
   while (*text) {
     char *end = *text == open && more ? strchr(text + 1, close) : NULL;
     if (!end) {
@@ -128,8 +128,8 @@ static void trim_inside(char *text, char open, char close) {
   *out = 0;
 }
 
-// re.sub(r"/' [0-9]/", r"/'[0-9]/"): the harness's pattern has slashes by mistake and its replacement is literal; it is
-// matched as it is.
+// re.sub(r"/' [0-9]/", r"/'[0-9]/"): by mistake the harness's pattern has slashes and its replacement is literal. This
+// code does the same.
 static void replace_digits(char **text) {
   char from[] = "/' 0/";
   for (; from[3] <= '9'; ++from[3]) replace(text, from, "/'[0-9]/");
@@ -155,7 +155,7 @@ char *text_detokenize(const char *text) {
 
 // ---------------------------------------------------------------- HellaSwag
 
-// re.sub(r"\[.*?\]", ""): . is no newline.
+// re.sub(r"\[.*?\]", ""): `.` does not match a newline.
 static void drop_brackets(char *text) {
   char *out = text;
   while (*text) {

@@ -1,5 +1,5 @@
-// lanes: how many texts at once: enough that a pass over the weights serves many tokens, and that their states
-// leave memory for others.
+// lanes: chooses the number of sequences, so that one pass over the weights serves many tokens and the states leave
+// memory for other uses.
 #include "lanes.h"
 #include "common.h"
 
@@ -24,7 +24,7 @@ static uint64_t lanes_that_fit(const struct engine *engine, const struct engine_
   o.sequences = 1;
   if (deltaic_model_get_memory(engine->model, &o, &memory)) return 1;
   deltaic_device_info info;
-  deltaic_device_get_info(engine->device, &info); // now, with the weights there
+  deltaic_device_get_info(engine->device, &info); // queried after the weights are loaded
   return lanes_within(&info, &memory);
 }
 

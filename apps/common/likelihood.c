@@ -1,4 +1,4 @@
-// likelihood: the one text of a session, token after token scored on the device, summed in double.
+// likelihood: scores the tokens of a session's only sequence on the device and sums the results in double.
 #include "likelihood.h"
 #include "common.h" // must_resize
 

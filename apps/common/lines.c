@@ -1,4 +1,4 @@
-// lines: reads lines of any length into a bounded buffer; the rest of one that is too long is passed over.
+// lines: reads lines of any length into a bounded buffer; the rest of a line that is too long is skipped.
 #include "lines.h"
 #include "common.h"
 #include "eval_text.h"
@@ -37,7 +37,7 @@ static void append(struct lines *l, const char *bytes, size_t n) {
   l->length += n;
 }
 
-// A byte order mark is no text.
+// Skips a byte order mark.
 static void drop_mark(struct lines *l) {
   if (l->number != 1 || l->length < 3 || memcmp(l->text, "\xef\xbb\xbf", 3)) return;
   l->length -= 3;
@@ -58,7 +58,7 @@ bool lines_next(struct lines *l) {
   bool any = false;
   l->length = 0;
   l->problem[0] = 0;
-  append(l, "", 0); // so that there is a text
+  append(l, "", 0); // makes the text non-NULL
   for (;;) {
     if (l->at == l->filled && !fill(l)) break;
     any = true;

@@ -14,7 +14,7 @@ enum { HELP_WIDTH = 80, HELP_COLUMN = 30 };
 
 // ---------------------------------------------------------------- help
 
-// One line. Where it begins with spaces, the rows that it goes on in begin two further.
+// Prints one line. If it begins with spaces, its continuation rows are indented by two more.
 static void print_line(const char *text, const char *end, int indent, int *column) {
   int spaces = (int)strspn(text, " "), from = indent + spaces;
   text += spaces;
@@ -93,7 +93,7 @@ static void print_help(const struct usage *usage, const struct option *options) 
 // ---------------------------------------------------------------- values
 
 static bool parse_u64(const char *text, uint64_t *out) {
-  if (!isdigit((unsigned char)*text)) return false; // strtoull takes signs and blanks
+  if (!isdigit((unsigned char)*text)) return false; // strtoull accepts signs and blanks
   char *end;
   errno = 0;
   *out = strtoull(text, &end, 10);
@@ -102,7 +102,7 @@ static bool parse_u64(const char *text, uint64_t *out) {
 
 static bool parse_double(const char *text, double *out) {
   if (!isdigit((unsigned char)*text) && *text != '.') return false;
-  if (text[strspn(text, "0123456789.eE+-")]) return false; // no hexadecimal, no "inf"
+  if (text[strspn(text, "0123456789.eE+-")]) return false; // rejects hexadecimal and "inf"
   char *end;
   *out = strtod(text, &end);
   return !*end && isfinite(*out);
@@ -155,7 +155,7 @@ static bool store(const struct option *option, const char *value) {
   return false;
 }
 
-// "a whole number from 1 to 100"
+// Describes the accepted values, e.g. "a whole number from 1 to 100".
 static void describe_values(const struct option *option, char *text, size_t capacity) {
   bool real = option->kind == OPTION_NUMBER;
   const char *noun = real                          ? "a number"
@@ -170,7 +170,7 @@ static void describe_values(const struct option *option, char *text, size_t capa
     snprintf(text, capacity, "%s below 2^63", noun);
 }
 
-// ---------------------------------------------------------------- the walk over argv
+// ---------------------------------------------------------------- parsing of argv
 
 struct walk {
   const struct option *options;
@@ -183,7 +183,7 @@ struct walk {
 struct item {
   const struct option *option; // NULL: an argument
   const char *text;            // the option's value, or the argument
-  char spelling[64];           // "--tokens", as it was typed
+  char spelling[64];           // the option as typed: "--tokens"
   bool help;
 };
 
@@ -202,7 +202,7 @@ static const struct option *find_name(const struct option *options, const char *
   return NULL;
 }
 
-// The next word of argv as the value of item->option.
+// Takes the next word of argv as the value of item->option.
 static enum step take_value(struct walk *walk, struct item *item, bool speak) {
   if (walk->at < walk->argc) {
     item->text = walk->argv[walk->at++];
@@ -279,7 +279,7 @@ static enum step step(struct walk *walk, struct item *item, bool speak) {
   return step(walk, item, speak);
 }
 
-// --help anywhere is answered before anything is stored, so that it shows the defaults.
+// --help is handled before any value is stored, so that it shows the defaults.
 static bool asks_help(struct walk walk) {
   struct item item;
   while (step(&walk, &item, false) == STEP_ITEM)
@@ -312,7 +312,7 @@ static bool store_item(const struct item *item, struct arguments *arguments) {
 }
 
 static bool store_argument(const struct usage *usage, struct arguments *arguments, const char *text) {
-  if (!*text) { // a shell's variable that is not set
+  if (!*text) { // an unset shell variable
     complain(EXIT_USAGE, "an argument is empty; usage: deltaic %s %s", usage->name, usage->arguments);
     return false;
   }
@@ -361,7 +361,7 @@ static size_t least3(size_t a, size_t b, size_t c) {
   return least < c ? least : c;
 }
 
-// Levenshtein's distance, one row at a time; long words are far from everything.
+// Computes the Levenshtein distance, one row at a time. A long word is far from every name.
 static size_t edit_distance(const char *a, const char *b) {
   size_t row[32], n = strlen(b);
   if (n >= 32 || strlen(a) >= 32) return SIZE_MAX;
@@ -380,7 +380,7 @@ static size_t edit_distance(const char *a, const char *b) {
 
 const char *nearest_name(const char *word, const char *const *names, size_t count) {
   const char *nearest = NULL;
-  size_t least = 3; // more than two mistakes is another word
+  size_t least = 3; // with more than two errors it is another word
   for (size_t i = 0; i < count; ++i) {
     size_t distance = edit_distance(word, names[i]);
     if (distance >= least) continue;

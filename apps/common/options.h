@@ -1,4 +1,4 @@
-// options.h: a command's options as a table. Parsing, checking and --help all come from it.
+// options.h: declares a command's options as a table, from which parsing, checking and --help are derived.
 #ifndef OPTIONS_H
 #define OPTIONS_H
 #include <stdbool.h>
@@ -6,13 +6,13 @@
 #include <stdint.h>
 
 enum option_kind {
-  OPTION_HEADING, // no option: a line of the help
+  OPTION_HEADING, // not an option: a heading in the help
   OPTION_FLAG,    // bool
   OPTION_COUNT,   // uint32_t
-  OPTION_COUNT64, // uint64_t, below 2^63: what JSON readers hold
+  OPTION_COUNT64, // uint64_t below 2^63, the limit of JSON readers
   OPTION_NUMBER,  // float
   OPTION_TEXT,    // const char *
-  OPTION_OUTPUT,  // the same: a file to write, refused before any work when that cannot be
+  OPTION_OUTPUT,  // const char *: a file to write; refused before any work if it cannot be written
   OPTION_LIST,    // struct count_list: 128,512
   OPTION_END      // ends the table
 };
@@ -27,23 +27,23 @@ struct count_list {
 struct option {
   enum option_kind kind;
   char letter;        // 'n' for -n; 0: none
-  const char *name;   // "tokens" for --tokens; the text of a heading
-  const char *value;  // what the help calls the value: "N"
-  const char *help;   // the value that `target` begins with is added as the default, unless it is zero
-  void *target;       // of the kind's type; holds the default
-  double least, most; // of counts and numbers; both 0: whatever the type holds
+  const char *name;   // "tokens" for --tokens, or the text of a heading
+  const char *value;  // name of the value in the help: "N"
+  const char *help;   // the initial value of `target` is appended as the default unless it is zero
+  void *target;       // has the type of the kind; holds the default
+  double least, most; // limits of counts and numbers; both 0: the limits of the type
 };
 
 struct usage {
   const char *name;      // "generate"
   const char *arguments; // "[options] FILE"
   const char *summary;   // one line
-  const char *text;      // what one must know; may be NULL
+  const char *text;      // further help text; may be NULL
   const char *examples;
-  size_t most_arguments; // besides options
+  size_t most_arguments; // the largest number of arguments that are not options
 };
 
-// Rows of a table; the compound literals check the target's type. letter 0: none.
+// Rows of a table. The compound literals check the target's type. letter 0: no letter.
 #define HEADING(text)                                                                                                  \
   { .kind = OPTION_HEADING, .name = text }
 #define OPTION(kind_, type, letter_, name_, value_, target_, help_)                                                    \
@@ -65,20 +65,20 @@ struct usage {
 #define OPTIONS_END                                                                                                    \
   { .kind = OPTION_END }
 
-// What is not an option, "-" too; and which options are there, by name, each once.
+// The arguments that are not options ("-" included), and the names of the given options, each once.
 struct arguments {
   const char *items[ARGUMENTS_CAPACITY], *given[OPTIONS_CAPACITY];
   size_t count, given_count;
 };
 bool option_given(const struct arguments *arguments, const char *name);
-// The first of `names`, which end with NULL, that is there; NULL: none.
+// Returns the first of the NULL-terminated `names` that was given, or NULL.
 const char *option_given_of(const struct arguments *arguments, const char *const *names);
 
-// argv: without the command's name. false: leave with *code, everything has been said (--help, or a mistake).
+// argv: without the command's name. If it returns false, exit with *code; the message or help has been printed.
 bool options_parse(const struct usage *usage, const struct option *options, int argc, char **argv,
                    struct arguments *arguments, int *code);
-// The name that `word` was probably meant to be, or NULL.
+// Returns the name that is most similar to `word`, or NULL if none is similar enough.
 const char *nearest_name(const char *word, const char *const *names, size_t count);
-// Prints text with `indent` spaces before every line, broken between words; *column is where the cursor is.
+// Prints text wrapped between words with `indent` spaces before every line; *column is the cursor's column.
 void print_wrapped(const char *text, int indent, int *column);
 #endif

@@ -1,4 +1,4 @@
-// plot: see plot.h.
+// plot: draws charts and heat maps on a canvas and writes the PNG file.
 #include "plot.h"
 #include "canvas.h"
 #include "common.h" // must_resize
@@ -10,12 +10,12 @@
 #include <string.h>
 
 enum { WIDTH = 1200, HEIGHT = 800, TITLE = 52 };
-#define TEXT_SIZE 11.0  // capitals, in pixels
+#define TEXT_SIZE 11.0  // height of capitals in pixels
 #define TITLE_SIZE 16.0 //
 #define LINE_WIDTH 2.2
 
 static const struct rgb black = {30, 30, 30}, grey = {130, 130, 130}, light = {225, 225, 225}, white = {255, 255, 255};
-// Okabe and Ito's colours, the yellow made darker: it has to be seen on white.
+// Okabe and Ito's colours; the yellow is darker so that it is visible on white.
 static const struct rgb palette[PLOT_COLORS] = {{0, 114, 178},  {213, 94, 0},  {0, 158, 115},  {204, 121, 167},
                                                 {86, 180, 233}, {230, 159, 0}, {120, 94, 240}, {60, 60, 60}};
 
@@ -23,7 +23,7 @@ struct plot {
   struct canvas canvas;
 };
 
-// Smaller where it would not fit.
+// Reduces the size if the text would not fit.
 static void draw_title(struct canvas *c, const struct area *a, double y, double size, const char *title) {
   size *= fmin(1, (a->w - 20) / canvas_text_width(size, title));
   canvas_text(c, a->x + a->w / 2, y, size, TEXT_CENTER, black, title);
@@ -123,7 +123,7 @@ static void draw_sample(struct canvas *c, double x, double y, enum series_style 
   if (style == SERIES_BARS) canvas_rect(c, x + 4, y - 6, x + 20, y + 6, color, 0.6);
 }
 
-// One entry at *x, *y, in the next row when there is no room.
+// Draws one legend entry at *x, *y, or in the next row if it does not fit.
 static void legend_entry(struct canvas *c, const struct area *a, double *x, double *y, const struct series *s) {
   double width = 24 + 8 + canvas_text_width(TEXT_SIZE, s->name) + 22;
   if (*x > a->x + 70 && *x + width > a->x + a->w - 10) {
@@ -135,7 +135,7 @@ static void legend_entry(struct canvas *c, const struct area *a, double *x, doub
   *x += width;
 }
 
-// Above the frame; returns where the frame may begin.
+// Draws the legend above the frame and returns where the frame may begin.
 static double draw_legend(struct canvas *c, const struct area *a, const struct chart *chart, double y) {
   const double begin = a->x + 70;
   const struct series marks = {.name = chart->mark_name, .style = SERIES_DASHED, .color = PLOT_GREY};
@@ -181,7 +181,7 @@ static void draw_line_series(struct canvas *c, const struct chart *chart, const 
       dashed_line(c, px, py, x, y, series_color(s->color));
     else if (here && before && s->style == SERIES_LINE)
       canvas_line(c, px, py, x, y, LINE_WIDTH, series_color(s->color));
-    // Few points are shown as such, and one point alone would have no line at all.
+    // Few points get markers, because a single point has no line.
     bool dot = s->style == SERIES_POINTS || (s->style == SERIES_LINE && s->count <= 40);
     if (here && dot) canvas_line(c, x, y, x, y, 6, series_color(s->color));
     before = here;
@@ -224,7 +224,7 @@ void plot_chart(struct plot *plot, struct area a, const struct chart *chart) {
   struct frame f = {a.x, top, a.x + a.w - 24, a.y + a.h - 56};
   struct chart_scales s;
   s.y = scale_make(&chart->y, range[2], range[3], 0.04, f.y1, f.y0);
-  if (bars && chart->y.least == 0 && chart->y.most == 0 && !chart->y.log) { // bars stand on the axis
+  if (bars && chart->y.least == 0 && chart->y.most == 0 && !chart->y.log) { // bars start at the axis
     struct axis grounded = {.most = s.y.most};
     s.y = scale_make(&grounded, 0, 1, 0, f.y1, f.y0);
   }
@@ -246,7 +246,7 @@ void plot_chart(struct plot *plot, struct area a, const struct chart *chart) {
 
 // ---------------------------------------------------------------- heat maps
 
-// Between neighbouring stops of viridis, or blue, white, orange.
+// Interpolates between adjacent colours of viridis, or of blue, white and orange.
 static struct rgb heat_color(double t, bool diverging) {
   static const double viridis[][3] = {{68, 1, 84},    {71, 44, 122}, {59, 81, 139},  {44, 113, 142}, {33, 144, 141},
                                       {39, 173, 129}, {92, 200, 99}, {170, 220, 50}, {253, 231, 37}};

@@ -1,4 +1,4 @@
-// positions: a loss by position.
+// positions: computes the smoothed loss by position and writes it as CSV or PNG.
 #include "positions.h"
 #include "common.h"
 #include "plot.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { POINTS = 2000 }; // of a curve: more than the picture has columns
+enum { POINTS = 2000 }; // points of a curve: more than the image has columns
 
 void positions_add(struct positions *p, size_t position, double nll) {
   if (position >= p->capacity) {
@@ -30,7 +30,7 @@ void positions_free(struct positions *p) {
   memset(p, 0, sizeof *p);
 }
 
-// Mean over the 501 positions around one, fewer at the ends; NaN where there is none.
+// Returns the mean over the 501 positions around one (fewer at the ends), or NaN if none was scored.
 static double smoothed(const struct positions *p, size_t position) {
   size_t half = POSITIONS_SMOOTHED / 2, begin = position > half ? position - half : 0, end = position + half + 1;
   double sum = 0, n = 0;
@@ -50,7 +50,7 @@ static size_t longest(const struct positions *curves, size_t count) {
 
 // ---------------------------------------------------------------- CSV
 
-// Names may hold commas and quotes.
+// Writes a quoted name, because names may contain commas and quotes.
 static void write_name(FILE *stream, const char *name, const char *what) {
   fputs(",\"", stream);
   for (; *name; ++name) {
@@ -64,7 +64,7 @@ static void write_number(FILE *stream, double value) {
   if (isfinite(value))
     fprintf(stream, ",%.9g", value);
   else
-    fputc(',', stream); // nothing was scored there
+    fputc(',', stream); // no token was scored at this position
 }
 
 int positions_write(const struct positions *curves, size_t count, const char *path) {
@@ -92,8 +92,8 @@ int positions_write(const struct positions *curves, size_t count, const char *pa
 
 // ---------------------------------------------------------------- PNG
 
-// A moving average's first and last positions are means of fewer tokens: they are drawn too, since they are where texts
-// differ most.
+// The first and last positions of a moving average are means of fewer tokens. They are drawn too, because the curves
+// differ most there.
 static size_t make_points(const struct positions *p, double *x, double *y) {
   size_t step = p->count / POINTS + 1, n = 0;
   for (size_t i = 0; i < p->count; i += step, ++n) {

@@ -1,4 +1,4 @@
-// print: aligned tables, JSON.
+// print: prints aligned tables and JSON.
 #include "print.h"
 #include "common.h" // complain, exit codes
 
@@ -10,16 +10,16 @@
 
 // ---------------------------------------------------------------- tables
 
-// Columns that UTF-8 text takes, near enough: its characters.
+// Returns the approximate number of columns of UTF-8 text: its number of characters.
 static size_t text_width(const char *text) {
   size_t width = 0;
-  for (; *text; ++text) width += ((unsigned char)*text & 0xc0) != 0x80; // all but continuation bytes
+  for (; *text; ++text) width += ((unsigned char)*text & 0xc0) != 0x80; // counts all but continuation bytes
   return width;
 }
 
 void table_begin(struct table *table, const char *align) { *table = (struct table){.align = align}; }
 
-// Cuts between characters.
+// Truncates between characters.
 static void set_cell(char cell[TABLE_CELL], const char *text) {
   size_t length = strlen(text);
   if (length >= TABLE_CELL)
@@ -44,7 +44,7 @@ void table_row(struct table *table, ...) {
 
 static void print_row(const struct table *table, const char (*cells)[TABLE_CELL], const size_t *widths, int indent) {
   size_t columns = strlen(table->align);
-  while (columns && !cells[columns - 1][0]) --columns; // no blanks at the end
+  while (columns && !cells[columns - 1][0]) --columns; // no trailing blanks
   printf("%*s", indent, "");
   for (size_t i = 0; i < columns; ++i) {
     int pad = (int)(widths[i] - text_width(cells[i]));

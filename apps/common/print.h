@@ -1,11 +1,11 @@
-// print.h: aligned tables, JSON.
+// print.h: prints aligned tables and JSON.
 #ifndef PRINT_H
 #define PRINT_H
 #include "print_numbers.h"
 
 #include <jansson.h>
 
-// Rows of cells, printed with columns as wide as their widest cell.
+// A table of text cells. Each column is as wide as its widest cell.
 enum { TABLE_COLUMNS = 12, TABLE_CELL = 64 };
 struct table {
   const char *align; // "lrr": left, right, right; its length is the number of columns
@@ -13,14 +13,14 @@ struct table {
   char (*cells)[TABLE_CELL]; // (rows, columns)
 };
 void table_begin(struct table *table, const char *align);
-// One text for each column; longer ones are cut.
+// Adds a row with one text per column; longer texts are truncated.
 void table_row(struct table *table, ...);
-// `indent` spaces before each row. Frees the table.
+// Prints the table with `indent` spaces before each row and frees it.
 void table_end(struct table *table, int indent);
 
-// json null for what JSON cannot hold: infinities, text that is not UTF-8.
+// These return JSON null for infinities and for text that is not UTF-8, which JSON cannot hold.
 json_t *number_json(double value);
 json_t *text_json(const char *text);
-// Writes the object to standard output with a newline and frees it; an exit code.
+// Writes the object and a newline to standard output and frees it. It returns an exit code.
 int json_finish(json_t *object);
 #endif

@@ -1,4 +1,4 @@
-// print_numbers: numbers and names of files as people read them.
+// print_numbers: formats numbers and file names for people.
 #include "print_numbers.h"
 
 #include <math.h>
@@ -83,25 +83,25 @@ struct text text_giga(double per_second) {
   return out;
 }
 
-// Where the path's last `parts` names begin, and where they end: slashes at the end do not count.
+// Finds the beginning and the end of the path's last `parts` names; trailing slashes are ignored.
 static size_t tail_of(const char *path, size_t parts, size_t *end) {
   size_t n = strlen(path);
   while (n > 1 && path[n - 1] == '/') --n;
   *end = n;
   for (size_t part = 0; part < parts && n; ++part) {
-    n -= part > 0; // the slash before the names so far
+    n -= part > 0; // the slash before the names found so far
     while (n && path[n - 1] != '/') --n;
   }
   return n;
 }
 
-// What does not fit loses its beginning: names that go on from each other differ at their ends.
+// Copies a name. If it does not fit, its beginning is removed, because similar names differ at their ends.
 static struct text tail_text(const char *path, size_t parts) {
   struct text t;
   size_t end, begin = tail_of(path, parts, &end), most = sizeof t.text - 1;
   bool whole = end - begin <= most;
   if (!whole) begin = end - (most - 3);
-  while (!whole && ((unsigned char)path[begin] & 0xc0) == 0x80) ++begin; // cuts between characters
+  while (!whole && ((unsigned char)path[begin] & 0xc0) == 0x80) ++begin; // cut between characters
   snprintf(t.text, sizeof t.text, "%s%.*s", whole ? "" : "...", (int)(end - begin), path + begin);
   return t;
 }

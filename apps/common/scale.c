@@ -1,4 +1,4 @@
-// scale: see scale.h.
+// scale: computes ranges, ticks and tick labels of axes.
 #include "scale.h"
 
 #include <math.h>
@@ -27,7 +27,7 @@ static void linear_ticks(struct scale *s, int about, bool whole) {
     s->ticks[s->count++] = i * s->step;
 }
 
-// Decades, or 1, 2, 5 of each where there are few.
+// Places ticks at decades, or at 1, 2 and 5 of each decade if there are few.
 static void log_ticks(struct scale *s, int about) {
   static const double parts[] = {1, 2, 5};
   int decades = (int)(s->most - s->least) + 1, every = 1 + decades / (about + 1), each = decades <= 2 ? 3 : 1;
@@ -48,7 +48,7 @@ struct scale scale_make(const struct axis *axis, double least, double most, doub
   }
   if (!(least <= most)) least = 0, most = 1;
   double span = most - least, pad = span > 0 ? margin * span : fmax(0.05 * fabs(least), axis->log ? 0.3 : 1e-3);
-  const double short_of = s.log && margin > 0 ? 0.8 - (span + 2 * pad) : 0; // in 0.8 decades two ticks are sure to be
+  const double short_of = s.log && margin > 0 ? 0.8 - (span + 2 * pad) : 0; // 0.8 decades always hold two ticks
   if (short_of > 0) pad += short_of / 2;
   s.least = least - pad;
   s.most = most + pad;
@@ -87,7 +87,7 @@ static bool is_plain(const struct scale *s, double tick) {
   return fabs(tick) < 1e6 && decimals(s) <= 4;
 }
 
-// C writes 2e+06. Enough digits that neighbours differ.
+// Writes 2e6 instead of C's 2e+06, with enough digits to distinguish adjacent ticks.
 static void power_text(const struct scale *s, double value, char text[SCALE_TEXT]) {
   double most = fmax(fabs(s->ticks[0]), fabs(s->ticks[s->count - 1]));
   int digits = s->log ? 0 : (int)floor(log10(most) + 1e-9) - (int)floor(log10(s->step) + 1e-9), power = 0;

@@ -1,4 +1,4 @@
-// scale.h: an axis of a chart: which numbers have ticks, where they are, and how they are written.
+// scale.h: computes the scale of a chart's axis: its range, its tick positions and its tick labels.
 #ifndef SCALE_H
 #define SCALE_H
 #include "plot.h" // struct axis
@@ -6,24 +6,24 @@
 enum { SCALE_TICKS = 32, SCALE_TEXT = 32 };
 
 struct scale {
-  double least, most; // of the data; exponents of ten on a log scale
+  double least, most; // range of the data; exponents of ten on a log scale
   double from, to;    // pixels
   bool log;
   double ticks[SCALE_TICKS];
   int count;
-  double step; // linear
+  double step; // between ticks, on a linear scale
 };
 
-// Whether the axis has a place for the value.
+// Whether the axis can show the value.
 bool scale_takes(const struct axis *axis, double value);
-// Widens a range, which begins as INFINITY, -INFINITY, by a value.
+// Extends a range to include a value. The range starts as INFINITY, -INFINITY.
 void scale_include(const struct axis *axis, double value, double *least, double *most);
-// least, most: what the data reach, infinite when there are none; margin: of the range, on both sides.
+// least, most: range of the data, infinite if there are none. margin: fraction of the range added on both sides.
 struct scale scale_make(const struct axis *axis, double least, double most, double margin, double from, double to);
-// Whole numbers at the middles of `count` cells, the first of which is called `first`.
+// Places integer ticks in the middle of `count` cells; the first cell has the label `first`.
 struct scale scale_of_cells(size_t count, double first, double step, double from, double to);
 double scale_place(const struct scale *s, double value);
 double scale_place_tick(const struct scale *s, int tick);
-// What stands at a tick. All of an axis are plain, or all powers of ten ("2e6"), where one of them is too long.
+// Formats a tick label. If any plain label of the axis is too long, all are powers of ten ("2e6").
 void scale_text(const struct scale *s, int tick, char text[SCALE_TEXT]);
 #endif

@@ -1,4 +1,4 @@
-// sha256: FIPS 180-4.
+// sha256: computes SHA-256 (FIPS 180-4).
 #include "sha256.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-// sha256.h: SHA-256 (FIPS 180-4), as sha256sum prints it: what a task file or a set of cases is known by.
+// sha256.h: computes SHA-256 (FIPS 180-4) in the format of sha256sum; it identifies task files and sets of cases.
 #ifndef SHA256_H
 #define SHA256_H
 #include <stddef.h>

@@ -1,9 +1,9 @@
-// demo: demonstrations that need no trained weights; argv begins after the demo's name.
+// demo.h: declares the demos, which need no trained weights. argv begins after the demo's name.
 #ifndef DEMO_H
 #define DEMO_H
 #include "engine.h"
 
-// Rows of a demo's option table: a demo makes its own model.
+// Rows of a demo's option table. There is no --model, because a demo makes its own model.
 #define DEMO_DEVICE_OPTIONS(e)                                                                                         \
   HEADING("device"),                                                                                                   \
       TEXT('d', "device", "WHICH", &(e)->device, "best, cpu, a number or a part of a name from 'deltaic devices'"),    \

@@ -1,4 +1,4 @@
-// demo_tracking.h: what `deltaic demo state-tracking` is asked for, and what it finds out.
+// demo_tracking.h: declares the request and the results of `deltaic demo state-tracking`.
 #ifndef DEMO_TRACKING_H
 #define DEMO_TRACKING_H
 #include "common.h"
@@ -16,10 +16,10 @@ struct tracking_request {
   bool swaps, alone, force, as_json;
 };
 
-struct tracking_sample { // of the first word
+struct tracking_sample { // a sample of the first word
   uint64_t step;
   struct state_error error;
-  double lead; // least lead of the right element's logit since the sample before; 1: what the construction has
+  double lead; // smallest lead of the correct element's logit since the previous sample; the exact construction has 1
 };
 
 struct tracking_result {
@@ -33,7 +33,7 @@ struct tracking {
   const struct tracking_request *r;
   struct group group;
   struct tracker tracker;
-  struct engine engine; // its model is the one at work
+  struct engine engine; // its model is the current one
   uint32_t *words;      // (words, length) elements
   struct progress progress;
 };
@@ -44,7 +44,7 @@ struct tracking_variant {
   struct tracking_result result;
 };
 
-// Standard output; json: an exit code.
+// These print to standard output. tracking_json returns an exit code.
 void tracking_print(const struct tracking *d, const struct tracking_result *results,
                     const struct tracking_variant *variants, size_t count);
 int tracking_json(const struct tracking *d, const struct tracking_result *results,

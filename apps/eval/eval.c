@@ -1,4 +1,4 @@
-// eval: `deltaic eval`: the papers' tests on any checkpoints: reads the task, runs it on each, prints one table.
+// eval: implements `deltaic eval`: reads a task, runs it on each checkpoint and prints one table.
 #include "eval.h"
 #include "command.h"
 #include "eval_cost.h"
@@ -47,7 +47,7 @@ struct request_line {
 
 static bool is_cost(const struct request_line *r) { return !strcmp(r->task, "cost"); }
 
-// Without a checkpoint the JSON tells of the task alone.
+// Without a checkpoint the JSON describes only the task.
 static int run_all(const struct request_line *r, const struct eval_task *task, const struct arguments *arguments) {
   struct eval_result results[ARGUMENTS_CAPACITY] = {{0}};
   size_t ran = 0;
@@ -60,7 +60,7 @@ static int run_all(const struct request_line *r, const struct eval_task *task, c
     code = eval_run(task, &r->options, r->log, &results[ran]);
     ran += !code || (code == EXIT_INTERRUPTED && results[ran].done);
   }
-  if (ran || !arguments->count) { // what one checkpoint gave is not lost with the next one's failure
+  if (ran || !arguments->count) { // a later failure does not discard earlier results
     if (r->as_json)
       written = eval_print_json(task, &r->options, results, ran);
     else
@@ -71,7 +71,7 @@ static int run_all(const struct request_line *r, const struct eval_task *task, c
   return written ? written : code;
 }
 
-// What is neither a task nor looks like a file is a task mistyped.
+// A name that is neither a task nor like a file name is treated as a mistyped task.
 static int check_name(const char *task) {
   const char *names[64];
   size_t count = 0;
@@ -118,7 +118,7 @@ static void add_line(char **text, const char *line) {
   snprintf(*text + used, bytes - used, "%s\n", line);
 }
 
-// What one must know, and every task on a line; to free().
+// Returns the help text with one line per task; the caller frees it.
 static char *help_text(void) {
   char *text = text_copy(about, strlen(about)), *sets = eval_data_sets();
   const struct made *made;
@@ -131,7 +131,7 @@ static char *help_text(void) {
     add_line(&text, line);
   }
   add_line(&text, "  cost: tokens/s of reading and continuing a text of each --length, and the memory of its state");
-  text[strlen(text) - 1] = 0; // the last line's end is print_wrapped's
+  text[strlen(text) - 1] = 0; // print_wrapped ends the last line
   free(sets);
   return text;
 }

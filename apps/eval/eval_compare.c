@@ -1,4 +1,4 @@
-// eval_compare: two results of `deltaic eval --json`: the differences, and whether they exceed their errors.
+// eval_compare: compares two results of `deltaic eval --json`: the differences, and whether they are significant.
 #include "common.h"
 #include "eval.h"
 
@@ -6,13 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TWO_SIDED 1.96 // standard errors: 5 % of equals differ by more
+#define TWO_SIDED 1.96 // standard errors: equal values differ by more in 5 % of cases
 
-// One metric of both sides. paired: case by case, on the same cases.
+// One metric of both results. paired: compared case by case on the same cases.
 struct comparison {
   const char *checkpoints[2], *group, *metric;
   double values[2];
-  double difference, error; // of the values: second less first
+  double difference, error; // of the values: second minus first
   double z;                 // of the means before the transform; NaN: unknown
   bool paired;
 };
@@ -20,7 +20,7 @@ struct comparison {
 struct comparing {
   json_t *files[2];
   const char *paths[2];
-  bool same; // the same cases
+  bool same; // both have the same cases
   struct comparison *rows;
   size_t count;
 };
@@ -52,7 +52,7 @@ static double number_of(const json_t *object, const char *key) {
   return json_is_number(number) ? json_number_value(number) : NAN;
 }
 
-// JSON has no infinities: a sample that is none is null.
+// JSON has no infinities, so an undefined sample is null.
 static double sample_of(const json_t *list, size_t i) {
   const json_t *number = json_array_get(list, i);
   return json_is_number(number) ? json_number_value(number) : NAN;
@@ -60,7 +60,7 @@ static double sample_of(const json_t *list, size_t i) {
 
 // ---------------------------------------------------------------- errors
 
-// Case i's part of a mean's deviation: (x_i - mean w_i) / sum w.
+// Returns case i's part of a mean's deviation: (x_i - mean w_i) / sum w.
 static double *influences(const json_t *metric, double *mean) {
   const json_t *x = json_object_get(metric, "samples"), *w = json_object_get(metric, "weights");
   size_t n = json_array_size(x);
@@ -74,13 +74,13 @@ static double *influences(const json_t *metric, double *mean) {
   return out;
 }
 
-// How much a change of the mean changes the value, at the middle.
+// Returns the absolute derivative of the value with respect to the mean, at the midpoint.
 static double slope(const struct eval_metric *metric, double a, double b) {
   if (metric->transform == EVAL_PERPLEXITY) return sqrt(a * b);
   return metric->transform == EVAL_BITS ? 1 / log(2) : 1;
 }
 
-// The mean decides, not what it becomes: a perplexity's error is no measure of one a thousand times smaller.
+// The test uses the mean, because a perplexity's error does not apply to a perplexity that is 1000 times smaller.
 static double z_of(const struct eval_metric *metric, double a, double b, double error) {
   double z = a == b ? 0 : (b - a) / error;
   return metric->transform == EVAL_MEAN ? z : -z; // a lower likelihood is a higher perplexity
@@ -193,7 +193,7 @@ static int print_json(const struct comparing *c) {
                                rows));
 }
 
-// Results in order; one against all of the other file's.
+// Pairs results in order, or a single result with all results of the other file.
 static int compare(struct comparing *c) {
   const json_t *a = json_object_get(c->files[0], "results"), *b = json_object_get(c->files[1], "results");
   size_t count = json_array_size(a) > json_array_size(b) ? json_array_size(a) : json_array_size(b);

@@ -1,5 +1,5 @@
-// eval_cost: one text is read to each length in turn, the time so far noted, and some tokens drawn there: recurrent
-// states cost the same everywhere, caches of attention grow.
+// eval_cost: extends one sequence to each length in turn, records the time so far and generates some tokens there.
+// Recurrent states cost the same at every length; attention caches grow.
 #include "eval_cost.h"
 #include "common.h"
 #include "plot.h"
@@ -9,16 +9,16 @@
 #include <string.h>
 
 #define WARM_SECONDS 0.4
-#define DRAW_SECONDS 0.2 // less than some hundred draws of a fast device are a few ms, and one hiccup is 10 % of them
+#define DRAW_SECONDS 0.2 // in a shorter measurement a single delay would be a large part of the time
 enum { LEAST_DRAWN = 32, MOST_DRAWN = 512, WARM_UP = 2048, MOST_ROWS = ARGUMENTS_CAPACITY * LIST_CAPACITY };
 
 struct cost_row {
   const char *checkpoint;
-  struct text name; // of the checkpoint
+  struct text name; // name of the checkpoint
   uint32_t length;
   bool measured;          // false: its session does not fit
-  double prefill, decode; // tokens per second: over the whole text; at its end
-  uint32_t drawn;         // tokens behind `decode`
+  double prefill, decode; // tokens per second: over the whole sequence; at its end
+  uint32_t drawn;         // tokens measured for `decode`
   uint64_t state, cache;  // bytes
 };
 
@@ -28,11 +28,11 @@ struct cost {
   struct engine engine;
   deltaic_session *session;
   struct progress progress;
-  uint64_t done, total; // tokens of the text
+  uint64_t done, total; // tokens of the sequence
   uint64_t random;
-  int32_t *tokens; // (the longest)
-  double seconds;  // of prefill so far
-  uint64_t read;   // tokens in them
+  int32_t *tokens; // (the longest length)
+  double seconds;  // prefill time so far
+  uint64_t read;   // tokens that `seconds` covers
   char device[600];
   struct cost_row rows[MOST_ROWS];
   size_t count;
@@ -40,7 +40,7 @@ struct cost {
 
 // ---------------------------------------------------------------- one text
 
-// In pieces, so that progress shows.
+// Evaluates in pieces, so that progress is shown.
 static deltaic_status read_tokens(struct cost *c, size_t count) {
   enum { PIECE = 8192 };
   deltaic_status status = DELTAIC_OK;
@@ -56,7 +56,7 @@ static deltaic_status read_tokens(struct cost *c, size_t count) {
   return status;
 }
 
-// Until they have taken DRAW_SECONDS, and LEAST_DRAWN at least.
+// Generates tokens until they have taken DRAW_SECONDS, and at least LEAST_DRAWN of them.
 static deltaic_status draw_tokens(struct cost *c, struct cost_row *row, uint64_t most) {
   deltaic_status status = DELTAIC_OK;
   int32_t token;
@@ -72,8 +72,8 @@ static deltaic_status draw_tokens(struct cost *c, struct cost_row *row, uint64_t
   return status;
 }
 
-// What is compiled and recorded at the first call, for slices as long as GPUs take them, is not timed; nor are the
-// moments until the device runs at its full clock.
+// Warms up: compilation and recording at the first call are not timed, with the largest slices that GPUs take, and
+// neither is the time until the device reaches its full clock.
 static deltaic_status warm_up(struct cost *c, uint32_t length) {
   struct cost_row ignored;
   double start = time_now();
@@ -91,7 +91,7 @@ static deltaic_status warm_up(struct cost *c, uint32_t length) {
   return status;
 }
 
-// The drawn tokens belong to the text: reading goes on behind them, to the next row's length.
+// The generated tokens become part of the sequence; evaluation continues after them to the next length.
 static deltaic_status measure_length(struct cost *c, struct cost_row *row, uint32_t next) {
   uint64_t at = deltaic_session_position(c->session);
   deltaic_status status = read_tokens(c, row->length > at ? row->length - at : 1);
@@ -108,7 +108,7 @@ static deltaic_status measure_length(struct cost *c, struct cost_row *row, uint3
 
 static deltaic_session_options session_for(const struct cost *c, uint32_t length) {
   struct engine_options o = *c->options;
-  // Lengths next to each other push each other on.
+  // The tokens generated at earlier lengths add to the context.
   o.context = length + (uint32_t)c->lengths->count * (LEAST_DRAWN + 1) + MOST_DRAWN;
   return session_options(&o);
 }
@@ -127,7 +127,7 @@ static int add_rows(struct cost *c, const char *checkpoint, struct text name) {
   return EXIT_OK;
 }
 
-// As many lengths as fit into the memory; the others stay unmeasured.
+// Measures as many lengths as fit into the memory; the others remain unmeasured.
 static int open_session(struct cost *c, size_t *fit) {
   deltaic_status status = DELTAIC_OUT_OF_MEMORY;
   for (*fit = c->lengths->count; *fit && status; *fit -= status != DELTAIC_OK) {
@@ -203,7 +203,7 @@ static int print_json(const struct cost *c) {
                                (json_int_t)c->options->attention_window, "rows", rows));
 }
 
-// What a row puts on each panel's y axis.
+// Returns the value of a row on each panel's y axis.
 static double panel_value(const struct cost_row *r, int panel) {
   if (panel == 3) return (double)(r->state + r->cache) / (1 << 20);
   if (!r->measured) return NAN;

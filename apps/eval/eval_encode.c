@@ -1,4 +1,4 @@
-// eval_encode: texts become requests by the rules of lm-evaluation-harness (docs/eval.md lists them).
+// eval_encode: converts texts to requests by the rules of lm-evaluation-harness (docs/eval.md lists them).
 #include "common.h"
 #include "eval.h"
 #include "eval_text.h"
@@ -11,7 +11,7 @@ enum { DEFAULT_LENGTH = 2048 };
 
 // ---------------------------------------------------------------- the checkpoint's tokenizer and length
 
-// 0: the file has none of the keys.
+// Returns 0 if the file has none of the keys.
 static uint32_t length_in(const char *model, const char *file, const char *const *keys, size_t count) {
   char path[1024];
   snprintf(path, sizeof path, "%.1000s/%s", model, file);
@@ -43,14 +43,14 @@ static int32_t prefix_token(const struct encoder *e) {
   return e->info.bos_token >= 0 ? e->info.bos_token : e->info.eos_token;
 }
 
-// "<s>"
+// Reads the text of the prefix token, e.g. "<s>".
 static int read_prefix(struct encoder *e) {
   int32_t prefix = prefix_token(e);
   size_t bytes = 0;
   if (prefix < 0 || !e->tokenizer || prefix >= deltaic_tokenizer_size(e->tokenizer)) return EXIT_OK;
   deltaic_status status =
       deltaic_tokenizer_decode(e->tokenizer, &prefix, 1, false, e->prefix, sizeof e->prefix - 1, &bytes);
-  if (status == DELTAIC_BUFFER_TOO_SMALL) return EXIT_OK; // no text begins with it
+  if (status == DELTAIC_BUFFER_TOO_SMALL) return EXIT_OK; // its text does not fit: no text begins with it
   e->prefix[status ? 0 : bytes] = 0;
   return complain_status(status);
 }
@@ -118,7 +118,7 @@ static struct request *add_request(struct requests *r) {
   return request;
 }
 
-// The last max_length + 1 of context and continuation; the last one is only predicted.
+// Keeps the last max_length + 1 tokens of context and continuation, because the last token is only predicted.
 static int add_pair(const struct encoder *e, size_t index, uint32_t choice, struct ids context, struct ids continuation,
                     struct requests *out) {
   size_t most = e->task->cases[index].whole ? SIZE_MAX : (size_t)e->max_length + 1,
@@ -139,9 +139,9 @@ static int add_pair(const struct encoder *e, size_t index, uint32_t choice, stru
   return EXIT_OK;
 }
 
-// An empty context is the prefix token; white space at a context's end belongs to the continuation; the continuation's
-// tokens are those of both together behind as many as the context alone has.
-// head: the context's tokens, where a choice before this one had the same context; to be freed.
+// An empty context becomes the prefix token. White space at the end of a context belongs to the continuation. The
+// continuation's tokens are those of both together after as many tokens as the context alone has. head: the context's
+// tokens if an earlier choice has the same context; the caller frees them.
 static int encode_pair(const struct encoder *e, size_t index, uint32_t choice, const struct eval_text *context,
                        const struct eval_text *text, struct ids *head, struct requests *out) {
   struct ids before = {0}, after = {0};
@@ -165,7 +165,7 @@ static int encode_pair(const struct encoder *e, size_t index, uint32_t choice, c
     struct ids first = before, rest = after;
     if (!code && !before.count) {
       if (prefix < 0) code = refuse(e, index, "the context is empty, and the checkpoint has no token to begin with");
-      bool begins = after.count && after.at[0] == prefix; // the continuation brings its own
+      bool begins = after.count && after.at[0] == prefix; // the continuation begins with a prefix token
       first = begins ? (struct ids){after.at, 1} : (struct ids){&prefix, 1};
       if (begins) rest = (struct ids){after.at + 1, after.count - 1};
     }
@@ -178,8 +178,8 @@ static int encode_pair(const struct encoder *e, size_t index, uint32_t choice, c
 
 // ---------------------------------------------------------------- documents and continuations
 
-// Every token is predicted once: max_length tokens at a time, each window after one token that was predicted before it
-// (the prefix token at first); the last window is as long as the others and scores what is left.
+// Predicts every token once, max_length tokens at a time. Each window follows one token that was already predicted (at
+// first the prefix token). The last window has full length and scores only the remaining tokens.
 static int encode_document(const struct encoder *e, size_t index, struct requests *out) {
   struct ids text;
   size_t most = e->max_length;
@@ -197,7 +197,7 @@ static int encode_document(const struct encoder *e, size_t index, struct request
   return code;
 }
 
-// The end of the context that leaves room for the new tokens.
+// Keeps the end of the context that leaves room for the new tokens.
 static int encode_prompt(const struct encoder *e, size_t index, struct requests *out) {
   const struct eval_case *c = &e->task->cases[index];
   struct ids text;

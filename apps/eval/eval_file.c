@@ -1,5 +1,5 @@
-// eval_file: task files: JSONL with cases as docs/eval.md describes them, known data sets, WikiText's raw text. A bad
-// line is one sentence with the file and the line.
+// eval_file: reads task files: JSONL cases (docs/eval.md), known data sets, and WikiText's raw text. A bad line is
+// reported in one sentence with the file and the line.
 #include "common.h"
 #include "eval.h"
 #include "eval_shapes.h"
@@ -11,11 +11,11 @@
 
 struct task_file {
   const char *path;
-  const struct shape *shape; // NULL: cases
+  const struct shape *shape; // NULL: a file of cases
   const struct eval_options *options;
   struct eval_task *task;
   struct lines lines;
-  struct lines labels; // stream NULL: there are none
+  struct lines labels; // stream NULL: there are no labels
   char problem[160];
 };
 
@@ -26,7 +26,7 @@ static bool wrong(struct task_file *f, const char *key, const char *what) {
   return false;
 }
 
-// A text, or a list of token ids.
+// Reads a text or a list of token ids.
 static bool read_text(struct task_file *f, const json_t *value, const char *key, struct eval_text *out) {
   if (json_is_string(value)) {
     *out = eval_text_of(json_string_value(value), json_string_length(value));
@@ -214,7 +214,7 @@ static bool read_line(struct task_file *f, bool plain) {
 
 static bool blank(const struct lines *l) { return !l->problem[0] && space_at_begin(l->text, l->length) == l->length; }
 
-// Of another part of the data set, most likely.
+// Refuses surplus labels, which are probably of another part of the data set.
 static int check_labels_end(struct task_file *f) {
   while (f->labels.stream && lines_next(&f->labels))
     if (!blank(&f->labels))
@@ -240,7 +240,7 @@ static int read_lines(struct task_file *f) {
 
 // ---------------------------------------------------------------- WikiText
 
-// " = Title = " and not " = = Section = = ".
+// Whether the line is " = Title = " and not " = = Section = = ".
 static bool is_title(const char *line, size_t n) {
   char *text = text_copy(line, n), *three = text_replace(text, "= = =", "==="), *two = text_replace(three, "= =", "==");
   char *stripped = text_strip(two);
@@ -274,7 +274,7 @@ static int read_documents(struct task_file *f) {
   for (const char *at = text; at <= end && !code; ++line) {
     const char *stop = memchr(at, '\n', (size_t)(end - at));
     if (!stop) stop = end;
-    // A document is the lines before the next title, joined; its last newline is not in it.
+    // A document is the concatenation of the lines before the next title, without its last newline.
     size_t length = at > begin ? (size_t)(at - 1 - begin) : 0;
     if (is_title(at, (size_t)(stop - at)) && at > text) {
       if (space_at_begin(begin, length) < length) code = add_document(f, begin, length, begin_line);
@@ -298,7 +298,7 @@ static int open_labels(struct task_file *f, char path[1024]) {
   return file_size(path) ? lines_open(&f->labels, path) : EXIT_OK;
 }
 
-// A task is known by its labels too: they follow the file.
+// The labels also identify a task, so they are appended to the hash.
 static void hash_labels(struct task_file *f) {
   char bytes[4096];
   rewind(f->labels.stream);

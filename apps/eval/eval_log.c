@@ -1,4 +1,4 @@
-// eval_log: what is finished, line by line. A line that a kill cut short is passed over, and its case is run again.
+// eval_log: logs finished cases line by line. A truncated last line is skipped, and its case is run again.
 #include "eval.h"
 #include "eval_text.h"
 #include "lines.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Everything that the scores depend on; the device changes them by rounding only.
+// Hashes everything that the scores depend on, except the device, which changes only their rounding.
 static json_t *describe(const struct eval_task *task, const struct eval_options *options,
                         const struct eval_result *result) {
   char fingerprint[17];
@@ -38,7 +38,7 @@ static bool read_score(const json_t *line, const struct eval_case *c, struct cas
   if (json_array_size(ll) != c->choices || json_array_size(tokens) != c->choices ||
       json_array_size(greedy) != c->choices || (c->answer_count && !json_is_string(made)))
     return false;
-  for (size_t i = 0; i < c->choices; ++i) // what has no chance is null
+  for (size_t i = 0; i < c->choices; ++i) // a log-likelihood of -infinity is null
     s->choice[i] = (struct choice_score){
         .ll = json_is_number(json_array_get(ll, i)) ? json_number_value(json_array_get(ll, i)) : -INFINITY,
         .tokens = (uint32_t)json_integer_value(json_array_get(tokens, i)),
@@ -75,7 +75,7 @@ static int complain_log(const struct eval_log *log) {
   return complain(EXIT_FAILED, "%s: %s", log->path, errno_text(errno));
 }
 
-// The line is in the kernel's hands when this returns: a kill does not take it back.
+// The kernel has the line when this function returns, so killing the program does not lose it.
 static bool write_line(struct eval_log *log, json_t *line) {
   bool good = line && !json_dumpf(line, log->stream, JSON_COMPACT | JSON_REAL_PRECISION(17)) &&
               fputc('\n', log->stream) != EOF && !fflush(log->stream);
@@ -84,7 +84,7 @@ static bool write_line(struct eval_log *log, json_t *line) {
   return good;
 }
 
-// Ends a line that was cut short.
+// Ends a truncated line.
 static bool end_line(struct eval_log *log) {
   char last = '\n';
   FILE *stream = fopen(log->path, "rb");

@@ -1,6 +1,6 @@
-// eval_made: the table of tests computed now; multi-query associative recall, words of groups, parity and modular
-// arithmetic. Tokens are words with single spaces between, so that any tokenizer can read them, and the demonstrations'
-// checkpoints (docs/demos.md) have exactly these as tokens.
+// eval_made: generates tests: multi-query associative recall, words of groups, parity and modular arithmetic. Tokens
+// are words separated by single spaces, so any tokenizer can read them; the checkpoints of the demos (docs/demos.md)
+// have exactly these tokens.
 #include "eval_made.h"
 #include "common.h"
 #include "demo_groups.h"
@@ -17,7 +17,7 @@ struct line {
   size_t length, capacity;
 };
 
-// Takes the case over: {"context", "target" or "contains", ...}. An exit code.
+// Adds a case {"context", "target" or "contains", ...}, which it frees. It returns an exit code.
 static int add_case(struct maker *m, json_t *record, uint32_t length) {
   if (!record) return m->code ? m->code : complain(EXIT_FAILED, "out of memory: a case could not be made");
   json_object_set_new(record, "group", json_integer(length));
@@ -53,7 +53,7 @@ static void add_number(struct line *l, const char *before, uint32_t number) {
   add_word(l, word);
 }
 
-// Takes the line over.
+// Takes ownership of the line.
 static json_t *ask(struct line *l, const char *answer) {
   char target[40];
   snprintf(target, sizeof target, " %s", answer);
@@ -87,8 +87,8 @@ static void shuffle(uint32_t *x, uint32_t n, uint64_t *seed) {
   }
 }
 
-// Every key is written `writes` times, the last value counts. Every key of the text is asked for, each after the same
-// beginning: all pairs and the keys between.
+// Every key is written `writes` times; its last value is the answer. Each key of the text is queried after the same
+// context: all pairs and the keys between them.
 static int mqar_texts(struct maker *m, uint32_t length) {
   const struct made_options *o = m->options;
   uint32_t *keys = must_resize(NULL, o->keys * sizeof *keys), *values = must_resize(NULL, o->pairs * sizeof *values);
@@ -133,7 +133,7 @@ static json_t *group_text(struct maker *m, uint32_t length) {
   struct group g;
   struct line text = {0};
   uint32_t product = 0;
-  if (!group_make(m->options->group, false, &g)) return NULL; // begin has made it
+  if (!group_make(m->options->group, false, &g)) return NULL; // `begin` has made it once
   for (uint32_t i = 0; i < length; ++i) {
     uint32_t element = random_below(&m->random, g.order);
     product = group_after(&g, element, product);
@@ -184,7 +184,7 @@ static json_t *ask_number(struct line *text, uint32_t number) {
   return ask(text, answer);
 }
 
-// Products before sums: sum +- product, the product still growing.
+// Multiplication precedes addition: the state is sum +- product, and the product is still incomplete.
 static json_t *modular_text(struct maker *m, uint32_t length) {
   struct line text = {0};
   uint32_t modulus = m->options->modulus, sum = 0, product = random_number(m, &text);
@@ -220,7 +220,7 @@ static json_t *brackets_text(struct maker *m, uint32_t length) {
   return ask_number(&text, value);
 }
 
-// A tree as deep as it has numbers is a call for each.
+// Limits the lengths, because the recursion is as deep as the expression tree.
 static int modular_begin(struct maker *m) {
   for (size_t i = 0; i < m->options->lengths.count; ++i)
     if (m->options->lengths.values[i] < 2 || m->options->lengths.values[i] > 100000)
@@ -296,7 +296,7 @@ const struct made *made_at(size_t i) { return i < MAKERS ? &makers[i] : NULL; }
 
 // ---------------------------------------------------------------- a task
 
-// SplitMix64's last steps: neighbouring numbers get unlike states.
+// Applies SplitMix64's last steps, which give adjacent numbers different states.
 static uint64_t mixed(uint64_t x) {
   x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
   x = (x ^ x >> 27) * 0x94d049bb133111ebu;
@@ -314,7 +314,7 @@ static int make_texts(struct maker *m, const struct made *made) {
   return m->code;
 }
 
-// All that the texts depend on.
+// Describes everything that the texts depend on.
 static json_t *describe(const struct made *made, const struct made_options *o) {
   json_t *lengths = json_array();
   for (size_t i = 0; i < o->lengths.count; ++i) json_array_append_new(lengths, json_integer(o->lengths.values[i]));

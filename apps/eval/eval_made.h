@@ -1,45 +1,45 @@
-// eval_made.h: tests computed now, each from a seed: recall, needles, state tracking, arithmetic.
+// eval_made.h: generates tests from a seed: recall, needles, state tracking and arithmetic.
 #ifndef EVAL_MADE_H
 #define EVAL_MADE_H
 #include "eval.h"
 
 struct made_options {
   struct count_list lengths;
-  uint32_t cases; // texts of each length
+  uint32_t cases; // number of sequences of each length
   uint64_t seed;
-  uint32_t pairs, keys, values, writes; // of mqar
+  uint32_t pairs, keys, values, writes; // options of mqar
   uint32_t modulus;
   const char *group;
   const char *haystack;   // a file of real text
-  const char *checkpoint; // whose tokens needles' lengths are counted in; NULL: the default one
+  const char *checkpoint; // its tokens measure the lengths of needle tests; NULL: the default checkpoint
 };
 
 struct maker {
   const struct made_options *options;
-  deltaic_tokenizer *tokenizer; // needles only
-  char *haystack;               // real text, white space made single spaces; repeated text's unit
+  deltaic_tokenizer *tokenizer; // only for needle tests
+  char *haystack;               // real text with white space replaced by single spaces, or the unit of repeated text
   struct eval_task *task;
   struct sha256 *hash;
-  FILE *stream; // NULL: no file
+  FILE *stream; // NULL: no file is written
   uint64_t random;
   int code;
 };
 
 struct made {
   const char *name, *about;
-  struct count_list lengths; // where the user names none
+  struct count_list lengths; // default lengths
   uint32_t new_tokens;
-  const char *own;                                   // options that are nothing to others: "group"
-  int (*begin)(struct maker *m);                     // checks options; NULL: nothing to do
-  json_t *(*text)(struct maker *m, uint32_t length); // a case; NULL after a complaint, m->code set
-  int (*texts)(struct maker *m, uint32_t length);    // or all cases of a text; an exit code
+  const char *own;                                   // option that only this test has: "group"
+  int (*begin)(struct maker *m);                     // checks the options; NULL: nothing to check
+  json_t *(*text)(struct maker *m, uint32_t length); // makes a case; on failure it sets m->code and returns NULL
+  int (*texts)(struct maker *m, uint32_t length);    // instead makes all cases of a sequence; returns an exit code
 };
 
 const struct made *made_find(const char *name);
-const struct made *made_at(size_t i); // NULL: the end
-// Whether the task has all the options that are given; an exit code.
+const struct made *made_at(size_t i); // NULL after the last
+// Checks that the task has all the given options. It returns an exit code.
 int eval_options_check(const char *task, const struct arguments *arguments);
-// Makes the task's cases, and writes them as JSONL where `path` is not NULL. An exit code.
+// Generates the task's cases and writes them as JSONL unless `path` is NULL. It returns an exit code.
 int made_task(const struct made *made, const struct made_options *options, const char *path, struct eval_task *task);
 
 // eval_needle.c

@@ -1,5 +1,5 @@
-// eval_needle: RULER's single needles in a haystack (Hsieh et al. 2024), in the words of lm-evaluation-harness's
-// niah_single_1 to 3: one sentence with a key and a value among others, and a question for the value.
+// eval_needle: makes RULER's single needles in a haystack (Hsieh et al. 2024) in the wording of lm-evaluation-harness's
+// niah_single_1 to 3: a sentence with a key and a value among others, and a question for the value.
 #include "common.h"
 #include "eval_made.h"
 #include "eval_text.h"
@@ -19,7 +19,7 @@ static const char *const nouns[] = {"anchor", "bridge", "candle", "desert", "eng
                                     "island", "jacket", "kettle", "ladder", "market", "needle", "orchard", "pillow",
                                     "quarry", "ribbon", "saddle", "temple", "urchin", "valley", "window",  "yeoman"};
 
-// One space for all white space.
+// Replaces each run of white space by one space.
 static void squeeze(char *text) {
   const char *end = text + strlen(text);
   char *out = text;
@@ -59,7 +59,7 @@ int needle_begin(struct maker *m) {
 
 // ---------------------------------------------------------------- haystacks
 
-// The offset after `words` words.
+// Returns the offset after `words` words.
 static size_t after_words(const char *text, size_t words) {
   const char *p = text;
   for (; *p && words; --words) p += strcspn(p, " ") + (words > 1 && p[strcspn(p, " ")]);
@@ -74,14 +74,14 @@ static size_t count_words(const char *text) {
 
 static bool ends_sentence(const char *p) { return strchr(".!?", *p) && *p && p[1] == ' '; }
 
-// The first `bytes` of the text with the needle after `depth` 39ths of its sentences.
+// Builds the first `bytes` of the text with the needle after `depth` 39ths of its sentences.
 static char *hide_in_text(const char *text, size_t bytes, const char *needle, uint32_t depth) {
   size_t sentences = 1, at = 0, length = strlen(needle);
   for (size_t i = 0; i + 1 < bytes; ++i) sentences += ends_sentence(text + i);
   size_t place = sentences * depth / (DEPTHS - 1);
   for (size_t seen = 0; at < bytes && seen < place; ++at)
     if (at + 1 < bytes && ends_sentence(text + at) && ++seen == place) break;
-  at = !place ? 0 : at + 1 < bytes ? at + 2 : bytes; // behind the sentence's space
+  at = !place ? 0 : at + 1 < bytes ? at + 2 : bytes; // after the sentence's space
   char *out = must_resize(NULL, bytes + length + 3);
   int used = sprintf(out, "%.*s%s%s%s", (int)at, text, at == bytes && at ? " " : "", needle, at < bytes ? " " : "");
   memcpy(out + used, text + at, bytes - at);
@@ -89,7 +89,7 @@ static char *hide_in_text(const char *text, size_t bytes, const char *needle, ui
   return out;
 }
 
-// Lines of the same sentences, the needle before one of them.
+// Builds lines of the same sentences with the needle before one of them.
 static char *hide_in_lines(size_t lines, const char *needle, size_t place) {
   char *out = must_resize(NULL, lines * sizeof repeated + strlen(needle) + 2), *p = out;
   for (size_t i = 0; i < lines; ++i) {
@@ -104,7 +104,7 @@ static char *hide_in_lines(size_t lines, const char *needle, size_t place) {
 struct needle {
   const char *kind; // "number"
   char key[40], value[40];
-  uint32_t place; // random
+  uint32_t place; // a random position
 };
 
 static char *prompt(const struct maker *m, const struct needle *n, size_t units) {
@@ -134,10 +134,10 @@ static size_t count_tokens(struct maker *m, const struct needle *n, size_t units
   return count;
 }
 
-// As much hay as leaves room for the answer, to within a 128th: guessed from the tokens per unit so far, since a long
-// text takes long to tokenize.
+// Finds how many units leave room for the answer, to within 1/128 of the length. It extrapolates from the tokens per
+// unit so far, because tokenizing a long text is slow.
 static size_t find_units(struct maker *m, const struct needle *n, uint32_t length) {
-  // A word is a token at least, the repeated sentences are more than eight.
+  // A word is at least one token, and the repeated sentences are more than eight.
   size_t words = m->haystack ? count_words(m->haystack) : SIZE_MAX, most = m->haystack ? length : length / 8 + 1;
   size_t least = 1, base = count_tokens(m, n, 1), have = base;
   double rate = m->haystack ? 1.5 : 25; // tokens per unit
@@ -189,7 +189,7 @@ json_t *needle_number(struct maker *m, uint32_t length) {
   return make_needle(m, length, &n);
 }
 
-// Version 4: random but for six bits.
+// A version 4 UUID: all bits but six are random.
 json_t *needle_uuid(struct maker *m, uint32_t length) {
   struct needle n = {.kind = "uuid"};
   uint32_t x[8];

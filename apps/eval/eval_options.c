@@ -1,5 +1,5 @@
-// eval_options: which options go with which tasks: one that a task does not have is refused, for its silence would look
-// like a result.
+// eval_options: knows which options belong to which tasks. An option that a task does not have is refused, because
+// ignoring it would be misleading.
 #include "eval_made.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@ enum { CASES = 1, DATA_SET = 2, MADE = 4, COST = 8, ALL_CASES = CASES | DATA_SET
 
 static const char *const kind_names[] = {"files of cases", "data sets", "tasks computed now", "cost"};
 
-// Of the options that not all tasks have; those of a single task stand in its row (`own`).
+// The options that several tasks have but not all; an option of a single task is in its row (`own`).
 static const struct {
   const char *option;
   unsigned kinds;
@@ -38,7 +38,7 @@ static void add_name(char *names, size_t capacity, const char *name) {
   snprintf(names + used, capacity - used, "%s%s", used ? ", " : "", name);
 }
 
-// Whose option it is; "" of one that all tasks have.
+// Returns the task of an option, or "" if all tasks have it.
 static void owners(const char *option, char *names, size_t capacity) {
   const struct made *made;
   *names = 0;

@@ -1,4 +1,4 @@
-// eval_plot: the first metric over the groups, where these are numbers: lengths.
+// eval_plot: plots the first metric over the groups if their names are numbers (lengths).
 #include "common.h"
 #include "eval.h"
 #include "plot.h"
@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-// The groups' numbers; NULL where one is none.
+// Returns the groups' numbers, or NULL if a name is not a number.
 static double *group_numbers(const struct eval_group *groups, size_t count) {
   double *x = must_resize(NULL, count * sizeof *x);
   for (size_t g = 0; g < count; ++g) {
@@ -49,7 +49,7 @@ int eval_plot(const struct eval_task *task, const struct eval_result *results, s
   size_t group_count;
   struct eval_group *groups = eval_groups(task, &group_count);
   double *x = group_count ? group_numbers(groups, group_count) : NULL;
-  assert(x); // eval_plot_check
+  assert(x); // checked by eval_plot_check
   double *y = must_resize(NULL, count * group_count * sizeof *y);
   struct series series[ARGUMENTS_CAPACITY];
   for (size_t i = 0; i < count; ++i) {
@@ -68,7 +68,7 @@ int eval_plot(const struct eval_task *task, const struct eval_result *results, s
   struct plot *plot = plot_create(task->name);
   struct chart chart = {
       .x = {.title = task->lengths ? "length, tokens" : "group", .log = true},
-      .y = {.title = title, .least = percent ? -4 : 0, .most = percent ? 104 : 0}, // curves at 0 and 100 are seen
+      .y = {.title = title, .least = percent ? -4 : 0, .most = percent ? 104 : 0}, // curves at 0 and 100 stay visible
       .series = series,
       .count = count};
   plot_chart(plot, plot_area(plot, 1, 1, 0, 0), &chart);

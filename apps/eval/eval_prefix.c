@@ -1,14 +1,14 @@
-// eval_prefix: sorts requests by their sharable tokens and builds the tree of their common beginnings from the lengths
-// that neighbours have in common, as a suffix tree is built from a suffix array.
+// eval_prefix: sorts requests by their sharable tokens and builds the tree of shared prefixes from the lengths that
+// adjacent requests share, as a suffix tree is built from a suffix array.
 #include "eval_prefix.h"
 #include "common.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORTH = 8 }; // tokens: a fork for fewer costs more than reading them again
+enum { WORTH = 8 }; // tokens: a shorter shared prefix costs more than evaluating it again
 
-// All of the context but its last token.
+// Returns the sharable length: the context without its last token.
 static uint32_t sharable(const struct request *r) { return r->context - 1; }
 
 static uint32_t common(const struct request *a, const struct request *b) {
@@ -26,7 +26,7 @@ static int by_tokens(const void *left, const void *right) {
   return (a->choice > b->choice) - (a->choice < b->choice);
 }
 
-// A node while the tree is built: its first leaf is its place in the order.
+// A node during construction. Its first leaf determines its position.
 struct growing {
   uint32_t parent, depth, first;
 };
@@ -50,7 +50,7 @@ static uint32_t add_inner(struct growth *g, uint32_t parent, uint32_t depth, uin
   return (uint32_t)g->count++;
 }
 
-// shared[i]: of leaves i - 1 and i; shared[0] and shared[count] are 0.
+// shared[i] is the prefix length shared by leaves i - 1 and i; shared[0] and shared[count] are 0.
 static void grow(struct growth *g, const uint32_t *shared, size_t count) {
   uint32_t top = PREFIX_ROOT;
   for (size_t i = 0; i < count; ++i) {
@@ -97,7 +97,7 @@ static void lay_out(struct prefix_tree *tree, const struct growth *g, struct req
                                                         .request = PREFIX_NONE};
     }
     uint32_t parent = g->parents[i] == PREFIX_ROOT ? PREFIX_ROOT : place[g->parents[i]];
-    // The last token is only predicted, unless the text is to be continued.
+    // The last token is only predicted, unless the sequence is to be continued.
     tree->nodes[tree->count++] =
         (struct prefix_node){.ids = requests[i].ids,
                              .begin = depth_of(g, g->parents[i]),
@@ -127,13 +127,13 @@ void prefix_tree_make(struct prefix_tree *tree, struct request *requests, size_t
   qsort(requests, count, sizeof *requests, by_tokens);
   shared[0] = shared[count] = 0;
   for (size_t i = 1; i < count; ++i) shared[i] = common(&requests[i - 1], &requests[i]);
-  for (uint32_t worth = WORTH;; worth *= 2) { // ends: no text has 2^32 tokens
+  for (uint32_t worth = WORTH;; worth *= 2) { // ends because no sequence has 2^32 tokens
     struct growth g = {.parents = must_resize(NULL, count * sizeof *g.parents)};
     for (size_t i = 1; i < count; ++i)
       if (shared[i] < worth)
         shared[i] = 0;
       else if (worth > WORTH)
-        shared[i] -= shared[i] % worth; // fewer different depths
+        shared[i] -= shared[i] % worth; // reduces the number of distinct depths
     prefix_tree_free(tree);
     grow(&g, shared, count);
     lay_out(tree, &g, requests, count);

@@ -1,4 +1,4 @@
-// eval_report: the table that a person reads, and the JSON that repeats and compares it.
+// eval_report: prints the table, and the JSON that also serves for comparison.
 #include "eval.h"
 
 #include <math.h>
@@ -44,7 +44,7 @@ struct eval_group *eval_groups(const struct eval_task *task, size_t *count) {
 void eval_groups_free(struct eval_group *groups) {
   struct eval_group *all = groups;
   while (all->name) ++all;
-  free(all->cases); // of all groups
+  free(all->cases); // shared by all groups
   free(groups);
 }
 
@@ -68,7 +68,7 @@ static struct text value_text(const struct eval_metric *m, const struct eval_val
   double scale = percent ? 100 : 1;
   int digits = percent ? 2 : v->value < 10 ? 4 : v->value < 1000 ? 3 : 1;
   if (!isfinite(v->value)) return snprintf(t.text, sizeof t.text, "-"), t;
-  bool huge = v->value >= 1e6; // a perplexity of what the model has never seen
+  bool huge = v->value >= 1e6; // a perplexity of text that the model cannot predict
   snprintf(value, sizeof value, huge ? "%.*e" : "%.*f", huge ? 2 : digits, scale * v->value);
   snprintf(error, sizeof error,
            !isfinite(v->error) ? ""
@@ -88,7 +88,7 @@ static void add_cell(struct columns *c, const char *text) { c->cells[c->count++]
 
 static void add_row(struct table *table, const struct columns *c) {
   const char *const *x = c->cells;
-  table_row(table, x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]); // as many as `align` says are read
+  table_row(table, x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]); // only as many as `align` has columns are read
 }
 
 static void print_row(struct table *table, const struct eval_task *task, const struct eval_result *r,

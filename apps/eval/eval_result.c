@@ -1,4 +1,4 @@
-// eval_result: what scores of cases come to, and how sure that is.
+// eval_result: computes metrics and their standard errors from the scores of cases.
 #include "eval.h"
 
 #include <math.h>
@@ -41,7 +41,7 @@ const struct eval_metric *eval_metric_named(const char *name) {
 
 // ---------------------------------------------------------------- samples
 
-// Whether the gold choice has the largest log-likelihood per unit; the first one wins a tie, as with numpy's argmax.
+// Whether the gold choice has the largest log-likelihood per unit; the first one wins a tie, like numpy's argmax.
 static bool is_best(const struct eval_case *c, const struct case_score *s, size_t metric) {
   uint32_t best = 0;
   double most = -INFINITY;
@@ -55,7 +55,7 @@ static bool is_best(const struct eval_case *c, const struct case_score *s, size_
 
 static char lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c; }
 
-// Case is ignored in ASCII.
+// Ignores case in ASCII.
 static bool contains(const char *text, const char *part) {
   for (; *text; ++text) {
     size_t i = 0;
@@ -65,7 +65,7 @@ static bool contains(const char *text, const char *part) {
   return false;
 }
 
-// The whole continuation but for white space around it.
+// Compares the whole continuation without surrounding white space.
 static bool matches(const char *text, const char *answer) {
   text += strspn(text, " \t\r\n");
   answer += strspn(answer, " \t\r\n");
@@ -106,8 +106,8 @@ static double transformed(const struct eval_metric *metric, double mean) {
   return NAN;
 }
 
-// The standard deviation of exp(-mean) over samples drawn with replacement, which the harness estimates with 100,000
-// draws: E exp(-k mean) = (1/n sum exp(-k x_i / n))^n.
+// Returns the standard deviation of exp(-mean) over samples drawn with replacement, which the harness estimates with
+// 100,000 draws: E exp(-k mean) = (1/n sum exp(-k x_i / n))^n.
 static double bootstrap_error(const double *x, double mean, size_t n) {
   double log_moment[2];
   for (int k = 1; k <= 2; ++k) {
@@ -131,7 +131,7 @@ struct eval_value eval_value_of(const struct eval_metric *metric, const double *
   v.value = transformed(metric, v.mean);
   if (n < 2) return v;
   for (size_t i = 0; i < n; ++i) squares += (x[i] - v.mean * w[i]) * (x[i] - v.mean * w[i]);
-  // The sample's deviation, n - 1, over sqrt(n); for a ratio of sums, its linear approximation.
+  // The sample's standard deviation (n - 1) over sqrt(n); for a ratio of sums, its linear approximation.
   v.mean_error = sqrt(squares * (double)n / (double)(n - 1)) / weight;
   v.error = v.mean_error;
   if (metric->transform == EVAL_BITS) v.error = v.mean_error / log(2);

@@ -1,4 +1,4 @@
-// eval_run: one task on one checkpoint: opens both, scores what no log has yet, and logs each finished case.
+// eval_run: runs one task on one checkpoint, scores the cases that are not in the log, and logs each finished case.
 #include "common.h"
 #include "eval.h"
 #include "eval_text.h"
@@ -14,14 +14,14 @@ struct run {
   struct requests requests;
   struct scorer scorer;
   struct progress progress;
-  uint32_t *waiting; // (cases) requests of a case that are not done
+  uint32_t *waiting; // (cases) number of unfinished requests of a case
   const char *log_path;
   struct eval_log log;
 };
 
 // ---------------------------------------------------------------- results of requests
 
-// Up to the end token, or the text that ends it.
+// Copies the text up to the end token or to the text that ends it.
 static char *made_text(const struct run *r, const struct eval_case *c, const struct request_score *s) {
   size_t n = 0, bytes = 0, capacity = 64 * (size_t)s->made_count + 64;
   char *text = must_resize(NULL, capacity);
@@ -33,7 +33,7 @@ static char *made_text(const struct run *r, const struct eval_case *c, const str
   text[status ? 0 : bytes] = 0;
   char *end = c->until && *c->until ? strstr(text, c->until) : NULL;
   if (end) *end = 0;
-  char *clean = text_copy(text, utf8_error(text, strlen(text))); // a character that the limit cut
+  char *clean = text_copy(text, utf8_error(text, strlen(text))); // removes a character that the limit truncated
   free(text);
   return clean;
 }

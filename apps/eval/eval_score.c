@@ -1,6 +1,6 @@
-// eval_score: walks the tree of requests with as many lanes as there are: a node whose parent is done takes a lane, a
-// copy of the parent's text, and reads on; leaves are scored, or draw tokens. Each round gives the device some tokens
-// of every lane at work.
+// eval_score: evaluates the tree of requests with all lanes. A node whose parent is done takes a lane with a copy of
+// the parent's state and evaluates its tokens. Leaves are scored or generate tokens. Each round gives the device some
+// tokens of every active lane.
 #include "common.h"
 #include "eval.h"
 #include "eval_prefix.h"
@@ -11,13 +11,13 @@
 
 enum { MOST_DEPTH = 8, ROUND_BATCHES = 4 };
 
-// What a node is at.
+// The progress of a node.
 struct walker {
   uint32_t node, lane;
-  uint32_t at;                // tokens of the node's text that were read
-  struct request_score score; // of a leaf
-  size_t count;               // tokens of the round
-  deltaic_score *scores;      // of the round; NULL: none are asked for
+  uint32_t at;                // number of the node's tokens that were evaluated
+  struct request_score score; // only for a leaf
+  size_t count;               // tokens in this round
+  deltaic_score *scores;      // scores of this round; NULL: not requested
 };
 
 struct walk {
@@ -25,14 +25,14 @@ struct walk {
   struct lanes lanes;
   struct prefix_tree tree;
   struct requests *requests;
-  uint32_t *lane_of;  // (nodes) where a done inner node's text is
-  uint32_t *left;     // (nodes) children that have not begun
+  uint32_t *lane_of;  // (nodes) lane that holds the state of a finished inner node
+  uint32_t *left;     // (nodes) number of children that have not begun
   bool *read, *begun; // (nodes)
-  size_t first;       // no node before it waits
+  size_t first;       // no earlier node is waiting
   uint32_t *idle, idle_count;
   struct walker *walkers; // (lanes)
   size_t walking;
-  size_t round;          // most tokens of one
+  size_t round;          // the most tokens in one round
   int32_t *targets;      // (round)
   deltaic_score *scores; // (round)
   deltaic_piece *pieces; // (lanes)
@@ -49,8 +49,8 @@ static const struct request *request_of(const struct walk *w, const struct walke
 
 // ---------------------------------------------------------------- lanes for nodes
 
-// A leaf gives its lane back by itself. An inner node keeps it for its children, so that as many as the deepest path
-// needs must be left; when nothing is at work, the first node in order is on that path.
+// A leaf frees its lane itself. An inner node keeps its lane for its children, so enough lanes for the deepest path
+// must remain. If no node is active, the first node in order is on that path.
 static bool may_begin(const struct walk *w, const struct prefix_node *n) {
   if (is_leaf(n) || !w->walking) return w->idle_count > 0;
   return w->idle_count > w->tree.depth;
@@ -61,7 +61,7 @@ static void begin_node(struct walk *w, uint32_t node) {
   deltaic_session *session = w->lanes.session;
   uint32_t lane;
   if (n->parent != PREFIX_ROOT && --w->left[n->parent] == 0)
-    lane = w->lane_of[n->parent]; // the last child goes on where the parent ended
+    lane = w->lane_of[n->parent]; // the last child continues in the parent's lane
   else {
     lane = w->idle[--w->idle_count];
     w->status = n->parent == PREFIX_ROOT ? deltaic_sequence_reset(session, lane)
@@ -71,7 +71,7 @@ static void begin_node(struct walk *w, uint32_t node) {
   w->walkers[w->walking++] = (struct walker){.node = node, .lane = lane, .at = n->begin, .score.greedy = true};
 }
 
-// In order; a node waits for its parent, whose subtree lies behind it.
+// Starts nodes in order. A node waits for its parent, whose subtree follows it.
 static void begin_nodes(struct walk *w) {
   while (w->first < w->tree.count && w->begun[w->first]) ++w->first;
   for (size_t i = w->first; i < w->tree.count && !w->status && w->walking < w->lanes.count; ++i) {
@@ -85,8 +85,8 @@ static void begin_nodes(struct walk *w) {
 
 // ---------------------------------------------------------------- a round
 
-// A GPU takes longer for a small batch than the batch's share of a full one: after two full ones, what does not fill a
-// third is read in the next round, beside the texts that begin there.
+// A GPU takes longer for a small batch than its share of a full batch. After two full batches, tokens that do not fill
+// a third are left for the next round, with the sequences that begin there.
 static void keep_full_batches(struct walk *w, size_t tokens) {
   size_t over = tokens > 2 * (size_t)w->lanes.batch ? tokens % w->lanes.batch : 0;
   for (size_t i = w->walking; i-- > 0 && over;) {
@@ -97,7 +97,7 @@ static void keep_full_batches(struct walk *w, size_t tokens) {
   }
 }
 
-// The same share for everybody, then what is left of it to those who have more to read.
+// Gives every lane the same share, then the rest to lanes with more tokens.
 static void share_round(struct walk *w) {
   size_t share = w->round / w->walking, left = w->round;
   for (size_t i = 0; i < w->walking; ++i) {
@@ -115,7 +115,7 @@ static void share_round(struct walk *w) {
   keep_full_batches(w, w->round - left);
 }
 
-// targets[t]: the token after the t-th of the round where it is to be scored, else -1. false: none is.
+// targets[t] is the token after the round's t-th if it is to be scored, else -1. Returns false if none is scored.
 static bool set_targets(const struct walk *w, const struct walker *k, int32_t *targets) {
   const struct request *r = request_of(w, k);
   bool any = false;
@@ -162,7 +162,7 @@ static void read_round(struct walk *w) {
   for (size_t i = 0; i < w->walking && !w->status; ++i) add_scores(w, &w->walkers[i]);
 }
 
-// One token for every text that is being continued.
+// Generates one token for every sequence that is being continued.
 static void draw_round(struct walk *w) {
   uint32_t *lanes = must_resize(NULL, w->walking * sizeof *lanes);
   struct walker **who = must_resize(NULL, w->walking * sizeof *who);
@@ -225,7 +225,7 @@ static void run(struct walk *w) {
   for (size_t i = 0; i < w->walking; ++i) free(w->walkers[i].score.made);
 }
 
-// Where it is asked for, with the time in which the device had work.
+// Runs the walk, and measures the device's busy time if requested.
 static void run_watched(struct walk *w) {
   if (w->scorer->busy) w->status = deltaic_session_busy_begin(w->lanes.session);
   run(w);

@@ -1,4 +1,4 @@
-// eval_shapes: prompts and answers of known data sets, as lm-evaluation-harness's tasks of these names have them.
+// eval_shapes: describes prompts and answers of known data sets, as lm-evaluation-harness's tasks of these names do.
 #include "eval_shapes.h"
 #include "common.h"
 #include "eval_text.h"
@@ -74,7 +74,7 @@ const struct shape *shape_at(size_t i) { return i < SHAPES ? &shapes[i] : NULL; 
 
 // ---------------------------------------------------------------- paths
 
-// Follows keys up to the path's end, "|" or "[]". *rest: what is left.
+// Follows keys up to the path's end, "|" or "[]". *rest receives the remaining path.
 static const json_t *follow_keys(const json_t *value, const char *path, const char **rest) {
   while (*path && *path != '|' && *path != '[') {
     size_t n = strcspn(path, ".|[");
@@ -93,7 +93,7 @@ static const char *next_alternative(const char *path) {
   return bar ? bar + 1 : NULL;
 }
 
-// An object is not what a path means: "question.stem|question" passes over question when it is one.
+// A path does not select an object: "question.stem|question" skips question if it is one.
 static const json_t *find_value(const json_t *record, const char *path) {
   for (const char *rest; path; path = next_alternative(path)) {
     const json_t *value = follow_keys(record, path, &rest);
@@ -102,7 +102,7 @@ static const json_t *find_value(const json_t *record, const char *path) {
   return NULL;
 }
 
-// The list of a path with [], and what follows it for each item: "" or ".text".
+// Returns the list of a path with [], and sets what follows [] for each item: "" or ".text".
 static const json_t *find_list(const json_t *record, const char *path, const char **inside) {
   for (const char *rest; path; path = next_alternative(path)) {
     const json_t *value = follow_keys(record, path, &rest);
@@ -119,7 +119,7 @@ static const json_t *list_item(const json_t *list, size_t i, const char *inside)
 
 // ---------------------------------------------------------------- filters
 
-static char *before_last(const char *text) { // of text.split(" "), all but the last, joined
+static char *before_last(const char *text) { // joins all but the last of text.split(" ")
   const char *space = strrchr(text, ' ');
   return text_copy(text, space ? (size_t)(space - text) : 0);
 }
@@ -140,7 +140,7 @@ static const struct {
                {"before_gap", before_gap},   {"after_gap", after_gap},
                {"wikihow", text_wikihow},    {"capitalize", text_capitalize}};
 
-// Takes text over.
+// Takes ownership of the text.
 static char *filtered(char *text, const char *name, size_t length) {
   for (size_t i = 0; text && name && i < sizeof filters / sizeof *filters; ++i)
     if (strlen(filters[i].name) == length && !memcmp(filters[i].name, name, length)) {
@@ -158,7 +158,7 @@ struct reading {
   char *problem; // (120)
 };
 
-// {path:filter}, without the braces.
+// Expands {path:filter}, given without the braces.
 static char *fill_value(struct reading *r, const char *field, size_t length) {
   const char *colon = memchr(field, ':', length);
   size_t path_length = colon ? (size_t)(colon - field) : length;
@@ -177,7 +177,7 @@ static char *fill_value(struct reading *r, const char *field, size_t length) {
   return colon ? filtered(text, colon + 1, length - path_length - 1) : text;
 }
 
-// NULL after a problem.
+// Returns NULL after setting `problem`.
 static char *fill_template(struct reading *r, const char *template) {
   char *out = text_copy("", 0);
   size_t used = 0;
@@ -207,7 +207,7 @@ static bool set_text(struct reading *r, const char *template, const char *filter
   return true;
 }
 
-// The choice's text, and that of the continuation: a space before it.
+// Sets the choice's text, and the continuation: a space and that text.
 static void set_choice(struct eval_choice *choice, char *text) {
   size_t length = strlen(text);
   choice->characters = (uint32_t)utf8_characters(text, length);
@@ -241,7 +241,7 @@ static bool read_choices(struct reading *r, const struct shape *s, struct eval_c
   return true;
 }
 
-// Which of `names` the gold is; else its number. Copies of the data sets have words and letters in a number's place.
+// Finds the gold in `names`, or reads its number; some copies of the data sets have words or letters instead.
 static long gold_number(const struct shape *s, const json_t *record, const char *gold) {
   const char *inside;
   const json_t *names = s->names ? find_list(record, s->names, &inside) : NULL;

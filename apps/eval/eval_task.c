@@ -1,4 +1,4 @@
-// eval_task: lists of cases.
+// eval_task: builds and frees lists of cases.
 #include "common.h"
 #include "eval.h"
 #include "eval_text.h"

@@ -1,4 +1,4 @@
-// generate.h: what `deltaic generate` is asked for, and what one text and many have in common.
+// generate.h: declares the request of `deltaic generate` and what generation of one and of many sequences share.
 #ifndef GENERATE_H
 #define GENERATE_H
 #include "engine.h"
@@ -11,20 +11,20 @@ struct generate_request {
   bool greedy, seed_given, no_echo, no_bos, ignore_eos, as_json;
 };
 
-// The sampling that is asked for, with a seed.
+// Returns the requested sampling with a seed.
 deltaic_sampling generate_sampling(const struct generate_request *request);
-// Says once on standard error what is about to happen, for which text and where.
+// Prints on standard error which sequences are about to be generated and on which device.
 void generate_announce(const struct generate_request *request, const struct engine *engine,
                        const deltaic_sampling *sampling);
-// The prompt's tokens, at least one, to free(). where: before a complaint: "" or "file:line: ". An exit code.
+// Sets *ids to the prompt's tokens, at least one; the caller frees them. where: "" or "file:line: " for a message.
 int generate_encode(const struct generate_request *request, const deltaic_tokenizer *tokenizer, const char *prompt,
                     size_t bytes, const char *where, int32_t **ids, size_t *count);
-// Whether any of a text's last logits is: where numbers have overflowed no token is likelier than another, and the text
-// is as good as none.
+// Sets *finite to whether any of the sequence's last logits is finite. After an overflow no token is more likely than
+// another, so the generated text is useless.
 deltaic_status generate_finite(deltaic_session *session, uint32_t sequence, const struct engine *engine, bool *finite);
 
-// The text is written as it is decoded. An exit code.
+// Generates one sequence and writes its text as it is decoded. It returns an exit code.
 int generate_one(const struct generate_request *request);
-// One prompt a line of request->prompts, several texts at once, a line of JSON for each in order. An exit code.
+// Generates several sequences at once, one per line of request->prompts; prints JSON lines in order; exit code.
 int generate_many(const struct generate_request *request);
 #endif

@@ -1,5 +1,5 @@
-// generate_many: `deltaic generate --prompts`: every line of a file is a prompt. As many texts as there are lanes grow
-// together, one token of each in a step; a lane whose text has ended takes the next prompt.
+// generate_many: implements `deltaic generate --prompts`: every line of a file is a prompt. All lanes generate one
+// token per step; a lane whose sequence has ended takes the next prompt.
 #include "common.h"
 #include "generate.h"
 #include "lanes.h"
@@ -67,7 +67,7 @@ static int add_json(struct many *m, const struct lines *lines) {
   return code;
 }
 
-// Empty lines are none; the first line says which kind all are.
+// Skips empty lines; the first line determines the format of all lines.
 static int read_prompts(struct many *m) {
   struct lines *lines = must_resize(NULL, sizeof *lines);
   int code = lines_open(lines, m->request->prompts);
@@ -187,7 +187,7 @@ static int write_job(const struct many *m, size_t i) {
   return code;
 }
 
-// Those that have ended and none before them goes on.
+// Writes finished sequences in order, up to the first unfinished one.
 static int write_jobs(struct many *m) {
   int code = EXIT_OK;
   for (; m->written < m->count && m->jobs[m->written].end && !code; ++m->written) {
@@ -253,7 +253,7 @@ static deltaic_status take_token(struct many *m, uint32_t lane, int32_t token) {
   return DELTAIC_OK;
 }
 
-// One token of every text whose prompt is read.
+// Generates one token of every sequence whose prompt has been evaluated.
 static deltaic_status draw_round(struct many *m) {
   uint32_t lanes = m->lanes.count, n = 0, *who = must_resize(NULL, lanes * sizeof *who);
   int32_t *tokens = must_resize(NULL, lanes * sizeof *tokens);

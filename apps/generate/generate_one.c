@@ -1,4 +1,4 @@
-// generate_one: `deltaic generate`: one text, written as it is decoded.
+// generate_one: implements `deltaic generate` for one sequence, whose text is written as it is decoded.
 #include "common.h"
 #include "generate.h"
 #include "print.h"
@@ -160,7 +160,7 @@ static int finish_text(struct run *run) {
 
 // ---------------------------------------------------------------- the work
 
-// In pieces of one batch: the same work as one call, with progress between.
+// Evaluates in pieces of one batch: the work of one call, with progress in between.
 static int prefill(struct run *run) {
   struct progress progress;
   size_t piece = run->request->engine.batch ? run->request->engine.batch : 512;

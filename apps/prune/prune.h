@@ -1,4 +1,4 @@
-// prune.h: what the parts of `deltaic prune` share.
+// prune.h: declares what the parts of `deltaic prune` share.
 #ifndef PRUNE_H
 #define PRUNE_H
 #include "deltaic_prune.h"
@@ -8,7 +8,7 @@
 enum { PRUNE_LAYERS = 512 };
 
 struct prune_request {
-  struct engine_options engine; // model: the checkpoint
+  struct engine_options engine; // its model is the checkpoint to prune
   const char *out, *method, *cut, *keep, *side, *volume, *text, *eval, *statistics, *plot;
   uint32_t tokens, window, swap_limit, rows;
   uint64_t seed;
@@ -20,7 +20,7 @@ struct prune_request {
   uint32_t keeps[PRUNE_LAYERS];
 };
 
-struct ids { // a text's
+struct ids { // tokens of a text
   int32_t *tokens;
   size_t count;
 };
@@ -28,7 +28,7 @@ struct ids { // a text's
 struct prune_work {
   const struct prune_request *r;
   struct engine engine;
-  bool open; // the engine
+  bool open; // whether the engine is open
   deltaic_statistics *statistics;
   deltaic_selection *selection;
   deltaic_pruning *pruning;
@@ -40,21 +40,21 @@ struct prune_work {
   double seconds_calibration, seconds_selection, seconds_refit;
 };
 
-// prune_run: the parts of the work; each an exit code, after a complaint where it is not EXIT_OK.
-int prune_measure(struct prune_work *w);   // statistics, from the file or the text
-int prune_read_eval(struct prune_work *w); // and the unpruned model's NLL
-// Of the checkpoint in a folder, on the device.
+// prune_run.c: the parts of the work. Each returns an exit code and prints a message if it is not EXIT_OK.
+int prune_measure(struct prune_work *w);   // loads the statistics or measures them on the text
+int prune_read_eval(struct prune_work *w); // reads the evaluation text and measures the unpruned model's NLL
+// Measures the NLL of the checkpoint in a folder, on the device.
 int prune_nll_of(struct prune_work *w, const char *path, const char *label, double *nll);
 int prune_refit(struct prune_work *w);
-bool prune_show(void *progress, uint64_t done, uint64_t total); // false once Ctrl-C was pressed
+bool prune_show(void *progress, uint64_t done, uint64_t total); // returns false after Ctrl-C
 void prune_work_free(struct prune_work *w);
-// Whether the method works from the sampled activations: it can, they were asked for, and they are there.
+// Whether the method uses sampled activations: it supports them, they were requested, and they are available.
 bool prune_from_rows(const struct prune_work *w, const char *method);
 
-// prune_report
+// prune_report.c
 void prune_print(const struct prune_work *w);
 int prune_json(const struct prune_work *w);
 int prune_plot(const struct prune_work *w, const char *path);
-// prune_sweep
+// prune_sweep.c
 int prune_sweep(struct prune_work *w);
 #endif

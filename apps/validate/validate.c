@@ -1,4 +1,4 @@
-// validate: holds a model against a reference file: the same tokens through it, every number the file has compared.
+// validate: runs the tokens of a reference file through a model and compares every number that the file has.
 #include "validate.h"
 #include "command.h"
 #include "common.h"

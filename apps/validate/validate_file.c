@@ -1,4 +1,4 @@
-// validate_file: what a reference file holds: whose numbers, how precise, which tensors (docs/validate.md).
+// validate_file: reads a reference file: its sources, their precision and their tensors (docs/validate.md).
 #include "common.h"
 #include "validate.h"
 
@@ -27,7 +27,7 @@ enum { KINDS = sizeof kinds / sizeof *kinds };
 
 // ---------------------------------------------------------------- sources
 
-// The precision that a text names first: "float64, from the bf16 weights" is float64.
+// Finds the precision that a text names first: "float64, from the bf16 weights" is float64.
 static enum precision precision_of(const char *text) {
   static const struct {
     const char *word;

@@ -1,4 +1,4 @@
-// validate_print: the comparison as tables, JSON and a picture.
+// validate_print: prints the comparison as tables, JSON and a plot.
 #include "common.h"
 #include "plot.h"
 #include "print.h"

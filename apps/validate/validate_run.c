@@ -1,4 +1,4 @@
-// validate_run: runs the reference's tokens and measures distances from what it holds.
+// validate_run: runs the reference's tokens and measures the distances from its tensors.
 #include "common.h"
 #include "likelihood.h"
 #include "validate.h"
@@ -129,7 +129,7 @@ static void compare_row(struct run *r, struct comparison *c, size_t row, const f
   if (c->truth) distances_add(&c->theirs, -1, position, r->reference, r->truth, V);
 }
 
-// Logits of tokens [at, at + n).
+// Compares the logits of tokens [at, at + n).
 static void compare_logits(struct run *r, size_t at, size_t n, const float *logits) {
   for (size_t i = 0; i < r->v->count; ++i) {
     struct comparison *c = &r->v->comparisons[i];
@@ -213,7 +213,7 @@ static deltaic_status choose(struct validation *v, deltaic_session *session, con
   return status;
 }
 
-// Every step is given the reference's token, so that one close call does not spoil the rest.
+// Every step receives the reference's token, so that one close decision does not affect the rest.
 int run_greedy(struct validation *v, const struct engine_options *options) {
   int32_t *prompt = NULL, *tokens = NULL;
   size_t n = 0, count = 0;

@@ -1,4 +1,4 @@
-// validate_verdict: whether what was compared is within its limits, and what is first over one.
+// validate_verdict: checks the comparisons against their limits and finds the first failure.
 #include "validate.h"
 
 #include <math.h>

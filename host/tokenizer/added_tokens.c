@@ -1,4 +1,4 @@
-// added_tokens: the longest is found by narrowing the sorted list byte by byte.
+// added_tokens: finds added tokens in a text. The longest match is found by narrowing the sorted list byte by byte.
 #include "added_tokens.h"
 
 static int compare_added(const void *left, const void *right) {
@@ -22,7 +22,7 @@ void added_free(struct added_tokens *added) {
   free(added->items);
 }
 
-// The text to look for: as the file has it, or normalized.
+// Sets the token's text to search for: the file's content, or its normalized form if there are normalizers.
 static deltaic_status added_text(const char *content, const struct steps *normalizers, struct added_token *token) {
   struct text text = {0};
   bool first = true;
@@ -51,7 +51,7 @@ static deltaic_status added_append(struct added_tokens *added, const json_t *val
   if (!status && token.length > 0)
     added->items[added->count++] = token;
   else
-    free(token.text); // normalized to nothing: never found
+    free(token.text); // an empty text is never found
   return status;
 }
 
@@ -69,7 +69,7 @@ deltaic_status added_load(struct added_tokens *added, const json_t *values, cons
   return DELTAIC_OK;
 }
 
-// The first of [begin, end) whose byte at `depth` is not below `byte`. All are longer than depth.
+// Returns the first item of [begin, end) whose byte at `depth` is at least `byte`. All items are longer than depth.
 static size_t added_bound(const struct added_tokens *added, size_t begin, size_t end, size_t depth, unsigned byte) {
   while (begin < end) {
     size_t middle = begin + (end - begin) / 2;
@@ -81,7 +81,7 @@ static size_t added_bound(const struct added_tokens *added, size_t begin, size_t
   return begin;
 }
 
-// The longest added token that the text begins with, or NULL. Narrows the range of tokens byte by byte.
+// Returns the longest added token that begins the text, or NULL. It narrows the range of tokens byte by byte.
 static const struct added_token *added_match(const struct added_tokens *added, const char *text, size_t length) {
   const struct added_token *best = NULL;
   unsigned char lead = (unsigned char)text[0];
@@ -110,7 +110,7 @@ static bool stands_alone(const char *text, size_t length, size_t begin, size_t e
 deltaic_status added_split(const struct added_tokens *added, size_t begin, size_t length, bool first,
                            struct pieces *pieces) {
   const char *text = pieces->text.bytes + begin;
-  size_t done = 0; // what lies before is in pieces
+  size_t done = 0; // the text before this offset is already in pieces
   deltaic_status status = DELTAIC_OK;
   for (size_t at = 0; at < length && added->count > 0 && !status;) {
     const struct added_token *token = added_match(added, text + at, length - at);

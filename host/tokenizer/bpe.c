@@ -1,6 +1,6 @@
-// bpe: byte-pair encoding (Sennrich et al. 2016) as HuggingFace tokenizers does it: a word starts as one symbol for
-// each character, and the neighbouring pair of the lowest rank, leftmost first, is merged until none is left.
-// Loading checks every merge; what a word is, is up to pretokenize.c.
+// bpe: implements byte-pair encoding (Sennrich et al. 2016) as HuggingFace tokenizers does. A word starts as one symbol
+// per character; the leftmost adjacent pair of the lowest rank is merged until no pair has a merge. Loading checks
+// every merge. pretokenize.c splits a text into words.
 #include "bpe.h"
 
 #include "text.h"
@@ -9,13 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_MERGES = 1 << 24 }; // a file must not choose the table's size freely
+enum { MAX_MERGES = 1 << 24 }; // limits the table size that a file can request
 
 // ---------------------------------------------------------------- merges
 
 static uint64_t merge_pair(int32_t left, int32_t right) { return (uint64_t)(uint32_t)left << 32 | (uint32_t)right; }
 
-// The merge of a pair, or the free slot where it would go.
+// Returns the entry of the pair's merge, or the free entry where it would be inserted.
 static struct merge *merge_slot(const struct bpe *bpe, uint64_t pair) {
   uint32_t slot = (uint32_t)(pair * 0x9E3779B97F4A7C15u >> 32) & bpe->mask;
   while (bpe->merges[slot].id >= 0 && bpe->merges[slot].pair != pair) slot = (slot + 1) & bpe->mask;
@@ -27,7 +27,7 @@ static int32_t model_find(const struct vocabulary *v, const char *text, size_t l
   return id >= 0 && v->tokens[id].model ? id : -1;
 }
 
-// The two texts of a merge, in either format of the file: "a b" or ["a", "b"].
+// Reads the two texts of a merge. The file may write them as "a b" or as ["a", "b"].
 static bool merge_texts(const json_t *entry, const char **left, size_t *left_length, const char **right) {
   if (json_array_size(entry) == 2) {
     *left = json_string_value(json_array_get(entry, 0));
@@ -84,7 +84,7 @@ static deltaic_status merges_load(struct bpe *bpe, const json_t *merges, struct 
   deltaic_status status = DELTAIC_OK;
   json_array_foreach(merges, index, entry) {
     const char *line = json_string_value(entry);
-    if (line && strncmp(line, "#version", 8) == 0) continue; // the first line of a merges.txt
+    if (line && strncmp(line, "#version", 8) == 0) continue; // this is the first line of a merges.txt
     status = merge_put(bpe, entry, index, &joined, r);
     if (status) break;
   }
@@ -152,23 +152,23 @@ bool ids_append(struct ids *ids, const int32_t *items, size_t count) {
   return true;
 }
 
-// A piece of the word: a doubly linked list in an array, so that a merge costs O(1).
+// A symbol of the word. The symbols form a doubly linked list in an array, so a merge costs O(1).
 struct symbol {
-  int32_t id;         // -1: merged into its left neighbour
-  int32_t prev, next; // indices, -1 at the ends
+  int32_t id;         // -1: it was merged into its left neighbour
+  int32_t prev, next; // indices; -1 at the ends
 };
 
-// A merge that was possible when it was queued; whether it still is, is checked when it comes up.
+// A merge that was possible when it was queued. It is checked again when it is removed from the queue.
 struct candidate {
   uint32_t rank;
-  int32_t position; // of the left symbol
-  int32_t id;       // the result
+  int32_t position; // index of the left symbol
+  int32_t id;       // id of the merged symbol
 };
 
 struct word {
   const struct bpe *bpe;
   struct symbol *symbols;
-  struct candidate *heap; // least rank, then leftmost, on top
+  struct candidate *heap; // the top has the lowest rank; ties go to the leftmost
   int32_t count, heap_count;
 };
 
@@ -178,8 +178,8 @@ void bpe_scratch_free(struct bpe_scratch *scratch) {
   *scratch = (struct bpe_scratch){0};
 }
 
-// Room for a word of `length` bytes: at most one symbol a byte. Each merge removes a candidate and adds at most two,
-// and there are fewer merges than symbols.
+// Reserves memory for a word of `length` bytes, which has at most one symbol per byte. Each merge removes one candidate
+// and adds at most two, and there are fewer merges than symbols.
 static deltaic_status scratch_reserve(struct bpe_scratch *scratch, size_t length) {
   if (length <= scratch->capacity) return DELTAIC_OK;
   if (length > INT32_MAX / 2) return fail(DELTAIC_UNSUPPORTED, "a word of %zu bytes is too long to encode", length);
@@ -233,7 +233,7 @@ static void queue_pair(struct word *w, int32_t position) {
   if (merge->id >= 0) heap_push(w, (struct candidate){merge->rank, position, merge->id});
 }
 
-// Appends a character's byte tokens, if every one exists.
+// Appends the byte tokens of a character if all of them exist.
 static bool append_bytes(struct word *w, const char *character, size_t length) {
   for (size_t i = 0; i < length; i++)
     if (w->bpe->bytes[(unsigned char)character[i]] < 0) return false;
@@ -241,8 +241,8 @@ static bool append_bytes(struct word *w, const char *character, size_t length) {
   return true;
 }
 
-// One symbol for each character. An unknown one waits for a known one, so that unknowns can fuse; byte tokens do not
-// end the wait (as in HuggingFace).
+// Appends one symbol per character. An unknown character is held until the next known one, so that adjacent unknown
+// characters can fuse. Byte tokens do not end the hold (as in HuggingFace).
 static void word_split(struct word *w, const char *text, size_t length) {
   bool waiting = false;
   for (size_t at = 0, step; at < length; at += step) {

@@ -1,26 +1,26 @@
-// decoder: token texts -> text, token by token. The decoders of a tokenizer.json form a chain in which every link
-// hands on what can no longer change, as soon as it is known, and always whole characters. Decoding a text at once is
-// the same chain run to its end, so that both ways give the same text by construction.
+// decoder: converts token texts to text, token by token. The decoders of a tokenizer.json form a chain. Each link
+// passes output on as soon as it can no longer change, in whole characters only. Decoding a whole text runs the same
+// chain to its end, so both ways give the same text.
 //
-// What a link holds back: ByteLevel an unfinished character; ByteFallback a run of byte tokens, since one bad byte
-// turns the whole run into U+FFFD (as in HuggingFace); Replace what may become a match; Strip the characters that it
-// would take off if the text ended here.
+// A link holds back output that may still change. ByteLevel holds an unfinished character. ByteFallback holds a run of
+// byte tokens, because one bad byte turns the whole run into U+FFFD (as in HuggingFace). Replace holds a possible
+// match. Strip holds the characters that it would remove if the text ended here.
 #include "tokenizer.h"
 
-// The bytes that a token may become on its way through the chain: Replaces could double it again and again.
+// These limit the bytes that a token may become in the chain, because each Replace could double its length.
 enum { MAX_WORK = 1 << 20, MAX_GROWTH = 256 };
 static const char replacement[] = "\xEF\xBF\xBD"; // U+FFFD
 
-// ---------------------------------------------------------------- the chain
+// ---------------------------------------------------------------- chain
 
-// What a link remembers between tokens.
+// The state that a link keeps between tokens.
 struct link {
-  struct text held;  // BYTE_LEVEL, BYTE_FALLBACK, REPLACE: of the present token
+  struct text held;  // BYTE_LEVEL, BYTE_FALLBACK, REPLACE: text of the current token
   struct text bytes; // BYTE_LEVEL: an unfinished character; BYTE_FALLBACK: the run of byte tokens
-  size_t tokens;     // JOIN, METASPACE: before the present one
-  size_t leading;    // STRIP: characters taken off the present token's start
-  size_t trailing;   // STRIP: characters held at its end
-  bool inside;       // STRIP: past the present token's start
+  size_t tokens;     // JOIN, METASPACE: number of tokens before the current one
+  size_t leading;    // STRIP: number of characters removed from the current token's start
+  size_t trailing;   // STRIP: number of characters held at the current token's end
+  bool inside;       // STRIP: true after the current token's start
 };
 
 struct deltaic_decoder {
@@ -29,15 +29,15 @@ struct deltaic_decoder {
   struct link *links; // (steps->count)
   struct text out;
   bool skip_special;
-  size_t work;           // bytes that links may still hand on in this call
-  deltaic_status status; // first failure
+  size_t work;           // bytes that links may still pass on in this call
+  deltaic_status status; // the first failure
 };
 
-// The decoders before link `at` say: text of a token, and that the token ends.
+// Passes text of a token to link `at`. A separate call marks the end of the token.
 static void put(struct deltaic_decoder *d, size_t at, const char *bytes, size_t n);
 static void end(struct deltaic_decoder *d, size_t at);
 
-// Whole characters go on; what is none becomes U+FFFD. final: no more bytes will come.
+// Passes on the whole characters and replaces invalid bytes by U+FFFD. final: no more bytes will come.
 static void put_characters(struct deltaic_decoder *d, size_t at, struct text *bytes, bool final) {
   size_t done = 0;
   while (done < bytes->length) {
@@ -54,7 +54,7 @@ static void put_characters(struct deltaic_decoder *d, size_t at, struct text *by
   bytes->length -= done;
 }
 
-// A token with a character outside the byte alphabet (an added token) stands for its own bytes.
+// Converts a token to bytes. A token with a character outside the byte alphabet (an added token) keeps its own bytes.
 static void byte_level_token(struct link *link) {
   const char *text = link->held.bytes;
   size_t length = link->held.length, start = link->bytes.length;
@@ -75,7 +75,7 @@ static int hex_digit(char c) {
   return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-// "<0xE2>": its byte; -1 for another token.
+// Returns the byte of a token such as "<0xE2>", or -1 for any other token.
 static int byte_token(const struct text *token) {
   const char *t = token->bytes;
   if (token->length != 6 || memcmp(t, "<0x", 3) != 0 || t[5] != '>') return -1;
@@ -92,7 +92,7 @@ static bool is_utf8(const struct text *bytes) {
   return true;
 }
 
-// The run of byte tokens is over: one token of text, or one U+FFFD for each byte.
+// Ends the run of byte tokens. It passes on one token of text, or one U+FFFD for each byte if the run is invalid.
 static void flush_run(struct deltaic_decoder *d, size_t at) {
   struct text *run = &d->links[at].bytes;
   if (run->length > 0 && is_utf8(run)) {
@@ -119,14 +119,14 @@ static void byte_fallback_token(struct deltaic_decoder *d, size_t at) {
   end(d, at + 1);
 }
 
-// How many bytes at the end of the text may be the beginning of the literal.
+// Returns how many bytes at the end of the text may be the beginning of the literal.
 static size_t partial_match(const struct pattern *pattern, const char *text, size_t length) {
   size_t n = length < pattern->length ? length : pattern->length - 1;
   while (n > 0 && memcmp(text + length - n, pattern->literal, n) != 0) n--;
   return n;
 }
 
-// Hands on what is settled. final: the token ends here. A regex is tried when the token is complete.
+// Passes on the text that can no longer change. final: the token ends here. A regex runs only on a complete token.
 static void replace(struct deltaic_decoder *d, size_t at, bool final) {
   const struct step *step = &d->steps->items[at];
   struct text *held = &d->links[at].held;
@@ -174,7 +174,7 @@ static void strip(struct deltaic_decoder *d, size_t at, const char *bytes, size_
   }
 }
 
-// The first token's marks are the space that encoding put before the text.
+// The marks of the first token are the space that encoding put before the text.
 static void metaspace(struct deltaic_decoder *d, size_t at, const char *bytes, size_t n) {
   const struct step *step = &d->steps->items[at];
   bool drop = d->links[at].tokens == 0 && step->prepend != PREPEND_NEVER;
@@ -231,7 +231,7 @@ static void end(struct deltaic_decoder *d, size_t at) {
   link->tokens++;
 }
 
-// No more tokens: the decoders that make one token of all end it.
+// Ends the stream of tokens. Decoders that join all tokens into one end that token here.
 static void finish(struct deltaic_decoder *d, size_t at) {
   enum step_kind kind = d->steps->items[at].kind;
   if (kind == DECODE_BYTE_FALLBACK) flush_run(d, at);
@@ -239,7 +239,7 @@ static void finish(struct deltaic_decoder *d, size_t at) {
   if (kind == DECODE_BYTE_LEVEL || kind == DECODE_FUSE) end(d, at + 1);
 }
 
-// ---------------------------------------------------------------- a text
+// ---------------------------------------------------------------- public functions
 
 static deltaic_status decoder_begin(struct deltaic_decoder *d, const deltaic_tokenizer *tokenizer, bool skip_special) {
   *d = (struct deltaic_decoder){
@@ -269,7 +269,7 @@ static deltaic_status decoder_status(struct deltaic_decoder *d) {
   return d->status;
 }
 
-// Ids without a token give no text, as in HuggingFace: a model may have more of them than its tokenizer.
+// An id without a token gives no text (as in HuggingFace), because a model may have more ids than its tokenizer.
 static deltaic_status decoder_feed(struct deltaic_decoder *d, int32_t id) {
   if (id < 0) return fail(DELTAIC_INVALID_ARGUMENT, "token id %d is negative", (int)id);
   const struct token *token = tokenizer_token(d->tokenizer, id);

@@ -1,6 +1,6 @@
-// pattern: text to find: literals, and regular expressions. These are written for Oniguruma in HuggingFace tokenizers
-// and run by PCRE2 here; constructs that the two read differently are refused. A text is never looked at twice, so that
-// long texts take linear time.
+// pattern: finds literals and regular expressions in a text. HuggingFace tokenizers writes the expressions for
+// Oniguruma; PCRE2 runs them here. Constructs that the two libraries read differently are refused. Each part of a text
+// is searched once, so the time is linear in its length.
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "pattern.h"
 
@@ -8,12 +8,12 @@
 
 #include <pcre2.h>
 
-// Steps that a match may take. It ends patterns that would need exponential time.
+// The limit on the steps of one match. It stops patterns that would need exponential time.
 enum { MATCH_LIMIT = 10000000 };
 
 // ---------------------------------------------------------------- loading
 
-// What Oniguruma reads in another way than PCRE2: [a[b]] and [a&&b] are sets there, and \h is a hexadecimal digit.
+// Returns a construct that PCRE2 reads differently. In Oniguruma [a[b]] and [a&&b] are sets and \h is a hex digit.
 static const char *foreign_construct(const char *regex) {
   bool set = false;
   for (const char *at = regex; *at; at++) {
@@ -23,7 +23,7 @@ static const char *foreign_construct(const char *regex) {
     } else if (!set) {
       set = at[0] == '[';
       if (set && at[1] == '^') at++;
-      if (set && at[1] == ']') at++; // first in a set, it is a member
+      if (set && at[1] == ']') at++; // as the first character of a set, ] is a member
     } else if (at[0] == '[') {
       const char *end = at[1] == ':' ? strstr(at, ":]") : NULL;
       if (!end) return "a set inside a set";
@@ -53,7 +53,7 @@ deltaic_status pattern_regex(struct pattern *pattern, const char *regex, const c
     return fail(DELTAIC_BAD_FILE, "%s: %s: the pattern \"%s\" is wrong at character %zu: %s", r->file, where, regex,
                 (size_t)offset, text);
   }
-  pcre2_jit_compile(pattern->regex, PCRE2_JIT_COMPLETE); // without a compiler, matching is interpreted
+  pcre2_jit_compile(pattern->regex, PCRE2_JIT_COMPLETE); // matching is interpreted if no JIT compiler is available
   return DELTAIC_OK;
 }
 
@@ -79,7 +79,7 @@ void pattern_free(struct pattern *pattern) {
   *pattern = (struct pattern){0};
 }
 
-// ---------------------------------------------------------------- finding
+// ---------------------------------------------------------------- search
 
 static deltaic_status spans_append(struct spans *spans, size_t begin, size_t end, bool match) {
   deltaic_status status = list_room(&spans->items, spans->count, &spans->capacity, sizeof *spans->items, "the words");
@@ -92,7 +92,7 @@ void spans_free(struct spans *spans) {
   *spans = (struct spans){0};
 }
 
-// A match and the gap before it.
+// Appends the gap before a match and the match.
 static deltaic_status spans_match(struct spans *spans, size_t gap, size_t begin, size_t end) {
   deltaic_status status = gap == begin ? DELTAIC_OK : spans_append(spans, gap, begin, false);
   return status ? status : spans_append(spans, begin, end, true);
@@ -119,7 +119,7 @@ static deltaic_status literal_spans(const struct pattern *pattern, const char *t
 
 static int regex_match(const struct pattern *pattern, const char *text, size_t length, size_t start,
                        pcre2_match_data *data, pcre2_match_context *context) {
-  // The text was checked as a whole; to check it again for every word would take quadratic time.
+  // The caller has checked the whole text. Another check for every word would take quadratic time.
   uint32_t options = PCRE2_NO_UTF_CHECK;
   int code = pcre2_match(pattern->regex, (PCRE2_SPTR)text, length, start, options, data, context);
   if (code == PCRE2_ERROR_JIT_STACKLIMIT) // the interpreter keeps its stack on the heap
@@ -127,7 +127,7 @@ static int regex_match(const struct pattern *pattern, const char *text, size_t l
   return code;
 }
 
-// An empty match counts unless it touches the match before it (the rule of Rust's onig crate).
+// An empty match counts unless it touches the preceding match (the rule of Rust's onig crate).
 static deltaic_status regex_spans(const struct pattern *pattern, const char *text, size_t length, struct spans *out,
                                   size_t *last) {
   pcre2_match_data *data = pcre2_match_data_create_from_pattern(pattern->regex, NULL);
@@ -148,7 +148,7 @@ static deltaic_status regex_spans(const struct pattern *pattern, const char *tex
       start += start < length ? utf8_length(text[start]) : 1;
       continue;
     }
-    if (found[0] < *last || found[1] < found[0]) break; // \K can move a match's start
+    if (found[0] < *last || found[1] < found[0]) break; // \K can move the start of a match
     status = spans_match(out, *last, found[0], found[1]);
     any = true;
     start = *last = found[1];

@@ -1,11 +1,11 @@
-// pretokenize: takes the steps of steps.c, with the results of HuggingFace tokenizers.
+// pretokenize: runs the normalizers and pre-tokenizers of steps.c with the results of HuggingFace tokenizers.
 #include "pretokenize.h"
 
 #include "list.h"
 
 #include <utf8proc.h>
 
-// How far normalizers may lengthen a text: a file could double it with every step.
+// The limit on how much normalizers may lengthen a text, because every step of a file could double it.
 enum { MAX_GROWTH = 64 };
 
 // ---------------------------------------------------------------- characters
@@ -26,7 +26,7 @@ bool is_word(uint32_t c) {
          c == 0x200C || c == 0x200D || (c >= 0x24B6 && c <= 0x24E9);
 }
 
-// The bytes that stand for themselves are the visible characters of Latin-1. The others, in order, take the
+// The visible characters of Latin-1 represent their own bytes. The other bytes, in order, are represented by the
 // characters from U+0100 on.
 static bool is_visible(unsigned b) { return (b >= '!' && b <= '~') || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE; }
 
@@ -42,7 +42,7 @@ int byte_level_byte(uint32_t c) {
   return c == 0x143 ? 0xAD : -1;
 }
 
-// ---------------------------------------------------------------- normalizing
+// ---------------------------------------------------------------- normalization
 
 static deltaic_status compose(const struct step *step, const char *text, size_t length, struct text *out) {
   utf8proc_uint8_t *mapped = NULL;
@@ -63,7 +63,7 @@ static void lowercase(const char *text, size_t length, struct text *out) {
   for (size_t at = 0; at < length; at += utf8_length(text[at])) {
     uint32_t c = utf8_decode(text + at);
     append_character(out, c == 0x130 ? 'i' : (uint32_t)utf8proc_tolower((utf8proc_int32_t)c));
-    if (c == 0x130) append_character(out, 0x307); // the one letter whose lower case is two
+    if (c == 0x130) append_character(out, 0x307); // U+0130 is the only letter whose lower case has two characters
   }
 }
 
@@ -123,7 +123,7 @@ deltaic_status normalize(const struct steps *steps, const char *text, size_t len
   return status;
 }
 
-// ---------------------------------------------------------------- cutting into pieces
+// ---------------------------------------------------------------- pre-tokenization
 
 deltaic_status pieces_append(struct pieces *pieces, struct piece piece) {
   if (piece.id < 0 && piece.length == 0) return DELTAIC_OK;
@@ -139,12 +139,12 @@ void pieces_free(struct pieces *pieces) {
   *pieces = (struct pieces){0};
 }
 
-// Joins matches (delimiters) with what they belong to, in place. The first span of two matches in a row is not joined
-// with the second, whichever the direction (as in HuggingFace).
+// Joins each match (delimiter) with its neighbour, in place. The first of two adjacent matches is not joined with the
+// second in either direction (as in HuggingFace).
 static void spans_join(struct spans *spans, enum behavior behavior) {
   size_t n = spans->count, kept = 0;
   struct span *s = spans->items;
-  bool previous = false; // whether the span before, in reading direction, was a match
+  bool previous = false; // whether the preceding span, in reading direction, was a match
   if (behavior == MERGED_WITH_NEXT) {
     for (size_t i = n, to = n; i-- > 0; kept = n - to) {
       bool match = s[i].match;
@@ -183,7 +183,7 @@ static deltaic_status split_piece(const struct step *step, const char *text, str
   return status;
 }
 
-// Cuts every word further. The text stays.
+// Splits every word into smaller words. The text does not change.
 static deltaic_status step_split(const struct step *step, struct pieces *pieces) {
   struct pieces out = {0};
   struct spans spans = {0};
@@ -211,7 +211,7 @@ static deltaic_status metaspace(const struct step *step, const char *text, struc
   return pattern_replace(&step->pattern, step->content, text, piece.length, out);
 }
 
-// Rewrites every word. Their number stays.
+// Rewrites every word. The number of words does not change.
 static deltaic_status step_rewrite(const struct step *step, struct pieces *pieces) {
   struct text out = {0};
   deltaic_status status = DELTAIC_OK;

@@ -1,21 +1,21 @@
-// steps: the normalizers, pre-tokenizers and decoders of a tokenizer.json, read as lists of steps, which pretokenize.c
-// and decoder.c take.
+// steps: reads the normalizers, pre-tokenizers and decoders of a tokenizer.json as lists of steps. pretokenize.c and
+// decoder.c run these steps.
 #include "steps.h"
 
 #include <utf8proc.h>
 
-// The words of GPT-2, which the ByteLevel pre-tokenizer implies.
+// The word pattern of GPT-2, which the ByteLevel pre-tokenizer uses implicitly.
 static const char gpt2_words[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
-// \w of Rust's regex crate: PCRE2's is narrower.
+// \w of Rust's regex crate. PCRE2's \w matches fewer characters.
 #define WORD "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{200C}\\x{200D}\\x{24B6}-\\x{24E9}"
-// White_Space: \s of PCRE2 has U+180E too.
+// White_Space. PCRE2's \s also matches U+180E.
 #define SPACE                                                                                                          \
   "\\x{9}-\\x{D}\\x{20}\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}"
 
-// Of a list; those of decoders recurse.
+// The limit on the length of a list. Decoders recurse once per step.
 enum { MAX_STEPS = 64 };
 
-// ---------------------------------------------------------------- the list
+// ---------------------------------------------------------------- list of steps
 
 static struct step *steps_append(struct steps *steps, enum step_kind kind, struct json_reader *r) {
   if (steps->count == MAX_STEPS) {
@@ -48,7 +48,7 @@ bool steps_have(const struct steps *steps, enum step_kind kind) {
   return false;
 }
 
-// ---------------------------------------------------------------- what several have
+// ---------------------------------------------------------------- fields that several steps share
 
 static deltaic_status load_content(struct step *step, const json_t *value, const char *key, const char *where,
                                    struct json_reader *r) {
@@ -74,7 +74,7 @@ static deltaic_status load_replace(struct steps *steps, enum step_kind kind, con
   return status ? status : pattern_load(&step->pattern, json_object_get(value, "pattern"), where, r);
 }
 
-// add_prefix_space is the older spelling of prepend_scheme: true for "always", false for "never".
+// Reads prepend_scheme. add_prefix_space is the older spelling: true means "always", and false means "never".
 static deltaic_status load_scheme(enum prepend *prepend, const json_t *value, struct json_reader *r) {
   bool space = json_bool(r, value, "add_prefix_space", true);
   const char *scheme = json_text(r, value, "prepend_scheme", space ? "always" : "never");
@@ -92,7 +92,7 @@ static deltaic_status load_scheme(enum prepend *prepend, const json_t *value, st
   return DELTAIC_OK;
 }
 
-// What a Metaspace pre-tokenizer or decoder says.
+// Reads the fields that a Metaspace pre-tokenizer and decoder share.
 static deltaic_status load_mark(struct step *step, const json_t *value, struct json_reader *r) {
   const char *text = json_text(r, value, "replacement", "");
   if (r->status) return r->status;
@@ -162,7 +162,7 @@ deltaic_status normalizers_load(struct steps *steps, const json_t *value, struct
 
 // ---------------------------------------------------------------- pre-tokenizers
 
-// A Split by an expression of our own.
+// Adds a Split step with a built-in regular expression.
 static deltaic_status load_words(struct steps *steps, const char *regex, enum behavior behavior, bool invert,
                                  struct json_reader *r) {
   struct step *step = steps_append(steps, STEP_SPLIT, r);

@@ -1,10 +1,10 @@
-// steps.h: what a tokenizer.json says happens to text before merging, a list of normalizers and one of pre-tokenizers,
-// and to token texts afterwards, a list of decoders.
+// steps.h: declares the steps of a tokenizer.json: normalizers and pre-tokenizers, which run on a text before merging,
+// and decoders, which run on token texts.
 #ifndef STEPS_H
 #define STEPS_H
 #include "pattern.h"
 
-// One normalizer, pre-tokenizer or decoder. Sequences are flattened, and compound ones taken apart, on loading.
+// One normalizer, pre-tokenizer or decoder. Loading flattens sequences and splits compound steps.
 struct step {
   enum step_kind {
     // normalizers: text -> text
@@ -20,7 +20,7 @@ struct step {
     STEP_BYTE_LEVEL,
     STEP_METASPACE,
     // decoders: token texts -> text
-    DECODE_JOIN, // no decoder: a space between tokens
+    DECODE_JOIN, // no decoder: puts a space between tokens
     DECODE_BYTE_LEVEL,
     DECODE_BYTE_FALLBACK,
     DECODE_FUSE,
@@ -29,11 +29,11 @@ struct step {
     DECODE_METASPACE
   } kind;
   struct pattern pattern; // REPLACE, SPLIT; METASPACE: the space to replace
-  char *content;    // REPLACE: the replacement; PREPEND; METASPACE: what stands for a space; DECODE_STRIP: a character
-  int form;         // UNICODE: utf8proc options
-  bool left, right; // STEP_STRIP
-  size_t start, stop; // DECODE_STRIP: most characters to take off at either end of a token
-  bool invert;        // SPLIT: what lies between the matches is the delimiter
+  char *content;      // REPLACE: the replacement; PREPEND; METASPACE: the mark of a space; DECODE_STRIP: a character
+  int form;           // UNICODE: utf8proc options
+  bool left, right;   // STEP_STRIP
+  size_t start, stop; // DECODE_STRIP: the most characters to remove at the start and end of a token
+  bool invert;        // SPLIT: the text between the matches is the delimiter
   enum behavior { REMOVED, ISOLATED, MERGED_WITH_PREVIOUS, MERGED_WITH_NEXT, CONTIGUOUS } behavior; // SPLIT
   enum prepend { PREPEND_ALWAYS, PREPEND_FIRST, PREPEND_NEVER } prepend;                            // METASPACE
 };
@@ -42,7 +42,7 @@ struct steps {
   size_t count;
 };
 
-// value: the file's "normalizer", "pre_tokenizer" or "decoder", or NULL. steps_free() also after a failure.
+// value: the file's "normalizer", "pre_tokenizer" or "decoder", or NULL. Call steps_free() even after a failure.
 deltaic_status normalizers_load(struct steps *steps, const json_t *value, struct json_reader *r);
 deltaic_status pretokenizers_load(struct steps *steps, const json_t *value, struct json_reader *r);
 deltaic_status decoders_load(struct steps *steps, const json_t *value, struct json_reader *r);

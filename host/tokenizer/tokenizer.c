@@ -1,6 +1,6 @@
-// tokenizer: HuggingFace's tokenizer.json: text -> ids, and the public functions. In this order: added tokens are
-// found in the text as it stands, what lies between them is normalized, further added tokens are found in that,
-// the rest is cut into words (pretokenize.c), and each word is merged (bpe.c). decoder.c goes the other way.
+// tokenizer: loads HuggingFace's tokenizer.json, converts text to ids and holds the public functions. Encoding finds
+// added tokens in the raw text, normalizes the text between them, finds further added tokens in the result, splits the
+// rest into words (pretokenize.c) and merges each word (bpe.c). decoder.c converts ids to text.
 #include "tokenizer.h"
 
 #include "added_tokens.h"
@@ -8,15 +8,15 @@
 
 #include <sys/stat.h>
 
-// Ids that a post-processor may add, the text itself counting as one.
+// The limit on the ids that a post-processor may add. The text itself counts as one.
 enum { MAX_TEMPLATE = 256, TEXT_ITSELF = -1 };
 
 struct deltaic_tokenizer {
   struct vocabulary vocabulary;
   struct bpe bpe;
-  struct added_tokens raw, normalized; // looked for in the text as it stands, and in the normalized text
+  struct added_tokens raw, normalized; // tokens that match the raw text, and the normalized text
   struct steps normalizers, pretokenizers, decoders;
-  int32_t template[MAX_TEMPLATE]; // ids and TEXT_ITSELF
+  int32_t template[MAX_TEMPLATE]; // ids, and TEXT_ITSELF in place of the text
   size_t template_count;
 };
 
@@ -79,7 +79,7 @@ static deltaic_status postprocessor_load(deltaic_tokenizer *t, const json_t *val
   if (!value || json_is_null(value)) return DELTAIC_OK;
   const char *type = json_string_value(json_object_get(value, "type"));
   if (!type) return fail(DELTAIC_BAD_FILE, "%s: the post_processor has no \"type\"", r->file);
-  if (!strcmp(type, "ByteLevel")) return DELTAIC_OK; // concerns offsets only
+  if (!strcmp(type, "ByteLevel")) return DELTAIC_OK; // affects only offsets
   if (!strcmp(type, "TemplateProcessing")) return template_load(t, value, r);
   if (strcmp(type, "Sequence") != 0)
     return fail(DELTAIC_UNSUPPORTED, "%s: post_processor \"%s\" is not supported", r->file, type);
@@ -103,7 +103,7 @@ static deltaic_status check_file(const json_t *root, const json_t *model, struct
   if (strcmp(version, "1.0") != 0)
     return fail(DELTAIC_UNSUPPORTED, "%s: version %s is not supported", r->file, version);
   if (!json_is_object(model)) return fail(DELTAIC_BAD_FILE, "%s: \"model\" is missing or not an object", r->file);
-  const char *type = json_text(r, model, "type", "BPE"); // older files leave it out
+  const char *type = json_text(r, model, "type", "BPE"); // older files omit the type
   if (r->status) return r->status;
   if (strcmp(type, "BPE") != 0)
     return fail(DELTAIC_UNSUPPORTED, "%s: model type \"%s\" is not supported", r->file, type);
@@ -176,7 +176,7 @@ void deltaic_tokenizer_close(deltaic_tokenizer *t) {
   free(t);
 }
 
-// ---------------------------------------------------------------- looking up
+// ---------------------------------------------------------------- lookup
 
 int32_t deltaic_tokenizer_size(const deltaic_tokenizer *t) { return t ? t->vocabulary.size : 0; }
 
@@ -210,7 +210,7 @@ static deltaic_status check_utf8(const char *text, size_t bytes) {
   return DELTAIC_OK;
 }
 
-// Normalizes what lies between the added tokens of `raw`, and finds those that are looked for in normalized text.
+// Normalizes the text between the added tokens of `raw` and finds the added tokens that match normalized text.
 static deltaic_status normalize_pieces(const deltaic_tokenizer *t, const struct pieces *raw, struct pieces *out) {
   deltaic_status status = DELTAIC_OK;
   for (size_t i = 0; i < raw->count && !status; i++) {
@@ -252,7 +252,7 @@ static deltaic_status encode_pieces(const deltaic_tokenizer *t, const struct pie
   return status;
 }
 
-// Puts the text's ids into the post-processor's template.
+// Inserts the text's ids into the post-processor's template.
 static deltaic_status apply_template(const deltaic_tokenizer *t, const struct ids *text, bool special,
                                      struct ids *out) {
   bool room = t->template_count > 0 || ids_append(out, text->items, text->count);

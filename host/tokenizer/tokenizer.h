@@ -1,14 +1,14 @@
-// tokenizer: the parts of a deltaic_tokenizer that other files and the tests need.
+// tokenizer.h: declares the parts of a deltaic_tokenizer that other files and the tests need.
 #ifndef TOKENIZER_H
 #define TOKENIZER_H
 #include "bpe.h"
 #include "pretokenize.h"
 
-// deltaic_tokenizer_open() from memory. name: the file, for messages.
+// Opens a tokenizer from memory, like deltaic_tokenizer_open(). `name` is the file name for messages.
 deltaic_status tokenizer_parse(const char *json, size_t bytes, const char *name, deltaic_tokenizer **out);
-// Appends to `out` (all zero) the words of a text, before merging, and its added tokens.
+// Appends to `out` (all zero) the added tokens of a text and its words before merging.
 deltaic_status tokenizer_split(const deltaic_tokenizer *tokenizer, const char *text, size_t bytes, struct pieces *out);
-// NULL when no token has the id.
+// Returns NULL if no token has the id.
 const struct token *tokenizer_token(const deltaic_tokenizer *tokenizer, int32_t id);
 const struct steps *tokenizer_decoders(const deltaic_tokenizer *tokenizer);
 #endif

@@ -1,10 +1,10 @@
-// vocabulary: the tokens of a tokenizer.json, found by text in a hash table. Loading checks every id.
+// vocabulary: stores the tokens of a tokenizer.json in a hash table that is indexed by text. Loading checks every id.
 #include "vocabulary.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-// Ids index a table, so a file must not choose its size freely. The largest vocabularies in use have 2^18 tokens.
+// Ids index a table, so this limits the size that a file can request. The largest known vocabularies have 2^18 tokens.
 enum { MAX_ID = (1 << 22) - 1 };
 
 static uint32_t text_hash(const char *text, size_t length) {
@@ -13,7 +13,7 @@ static uint32_t text_hash(const char *text, size_t length) {
   return (uint32_t)(hash ^ hash >> 32);
 }
 
-// The slot of a text: where it is, or the free one where it would go.
+// Returns the table index of a text, or the free index where it would be inserted.
 static uint32_t vocabulary_slot(const struct vocabulary *v, const char *text, size_t length) {
   uint32_t slot = text_hash(text, length) & v->mask;
   while (v->slots[slot]) {
@@ -45,7 +45,7 @@ static deltaic_status check_added(const json_t *added, size_t index, struct json
   return check_id(json_object_get(added, "id"), json_string_value(content), r);
 }
 
-// Checks every entry, and adds up what the tables must hold.
+// Checks every entry and adds up the sizes of the tables.
 static deltaic_status vocabulary_measure(const json_t *vocab, const json_t *added, struct json_reader *r, int32_t *size,
                                          size_t *bytes) {
   const char *text;
@@ -84,7 +84,7 @@ static deltaic_status vocabulary_allocate(struct vocabulary *v, size_t entries, 
   return DELTAIC_OK;
 }
 
-// Puts a new text into the tables; `used` bytes of v->bytes are taken.
+// Inserts a new text into the tables. *used is the number of bytes of v->bytes that are in use.
 static deltaic_status vocabulary_put(struct vocabulary *v, const char *text, size_t length, int32_t id, size_t *used,
                                      struct json_reader *r) {
   struct token *token = &v->tokens[id];

@@ -1,21 +1,21 @@
-// vocabulary.h: text <-> id.
+// vocabulary.h: declares the mapping between token texts and ids.
 #ifndef VOCABULARY_H
 #define VOCABULARY_H
 #include "json.h"
 
-// One id of the vocabulary. text is NULL for a hole.
+// One id of the vocabulary. text is NULL if no token has the id.
 struct token {
-  const char *text; // not ended by NUL
+  const char *text; // not NUL-terminated
   uint32_t length;
-  bool model;   // in the model's own vocabulary, so that merging may produce it
-  bool special; // left out of decoded text on request
+  bool model;   // belongs to the model's own vocabulary, so merging may produce it
+  bool special; // decoding can omit it on request
 };
 
 struct vocabulary {
   struct token *tokens; // (size)
   int32_t size;
   char *bytes;     // every token's text
-  uint32_t *slots; // (mask + 1) open-addressed: id + 1, 0 when free
+  uint32_t *slots; // (mask + 1) entries of an open-addressing hash table: id + 1, or 0 if free
   uint32_t mask;
 };
 
@@ -23,6 +23,6 @@ struct vocabulary {
 deltaic_status vocabulary_load(struct vocabulary *vocabulary, const json_t *vocab, const json_t *added,
                                struct json_reader *r);
 void vocabulary_free(struct vocabulary *vocabulary);
-// The id of a text, or -1.
+// Returns the id of a text, or -1.
 int32_t vocabulary_find(const struct vocabulary *vocabulary, const char *text, size_t length);
 #endif
