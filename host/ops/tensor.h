@@ -25,7 +25,8 @@ static inline uint64_t weight_stride(enum dtype dtype, uint64_t cols) {
 uint64_t tensor_bytes(const struct tensor *t);
 // Rows first ... first + rows - 1; the byte offset must stay a multiple of TENSOR_ALIGN.
 struct tensor tensor_rows(struct tensor t, uint32_t first, uint32_t rows);
-// Columns first ... first + cols - 1 of every row; their byte offset must be a multiple of TENSOR_ALIGN.
+// Columns first ... first + cols - 1 of every row; their byte offset must be a multiple of TENSOR_ALIGN (x of a glu:
+// any).
 struct tensor tensor_cols(struct tensor t, uint32_t first, uint32_t cols);
 // Elements from one head's q or k to the next. In f16 each is padded with zeros to whole coopmat tiles.
 static inline uint32_t key_pitch(enum dtype dtype, uint32_t Dk) {

@@ -3,7 +3,7 @@
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #extension GL_EXT_control_flow_attributes : require
 // One token of every sequence through a delta layer, from its convolved q, k, v to the gated output: delta_inputs.comp,
-// delta_rule.comp and output_norm.comp in one kernel, with their formulas. Per value head:
+// delta_rule.comp and gated_norm.comp in one kernel, with their formulas. Per value head:
 //   S <- e^g S;  N times: y_b = k_b S_b, u_a = beta (v - sum_b M_ab y_b), S_a <- S_a + k_a^T u_a;  o = scale q S
 // with R blocks a, b of rows (R = 1: M = 1), q and k normed; then o / sqrt(mean o^2 + eps) * weight * silu(gate). q and
 // k are not normed in place: the factors of their norms are applied to k S, u and q S.

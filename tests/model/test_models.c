@@ -352,14 +352,16 @@ static void pad_heads(struct remade *r, const struct file_tensor *t) {
 
 // HEADS with heads of 32 numbers, of which 8 are rotated, and a gate: the same function of the tokens.
 static void heads_may_be_larger_gated_and_rotated_in_part(deltaic_device *device) {
-  if (!test_all_on(device)) return; // test_ops_vulkan rotates heads in part
+  if (!test_all_on(device)) return; // test_ops_vulkan rotates heads in part, and has gates
   struct remade r = remade_begin();
   json_t *config = json_load_file(HEADS "/config.json", 0, NULL);
   for (uint64_t i = 0; i < checkpoint_count(r.from); i++) pad_heads(&r, checkpoint_at(r.from, i));
-  for (int layer = 0; layer < 2; layer++) { // a gate of weights 0 halves what attention gives
+  // A gate of weights 0 halves what attention gives; the padding, which is 0, has gates of its own.
+  for (int layer = 0; layer < 2; layer++) {
     char name[64];
     snprintf(name, sizeof name, "model.layers.%d.attn.g_proj.weight", layer);
-    append(&r, name, "BF16", json_pack("[i,i]", 4 * 32, 32), 2 * 4 * 32 * 32);
+    uint16_t *gate = append(&r, name, "BF16", json_pack("[i,i]", 4 * 32, 32), 2 * 4 * 32 * 32);
+    for (int i = 0; i < 4 * 32 * 32; i++) gate[i] = i / 32 % 32 < 8 ? 0 : i % 3 ? 0x4040 : 0xc080; // 3, -4
   }
   json_object_set_new(config, "head_dim", json_integer(32));
   json_object_set_new(config, "partial_rotary_factor", json_real(0.25));

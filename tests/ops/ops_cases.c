@@ -382,6 +382,21 @@ static void linear_gated_matches_for_every_activation(void **state) {
                   i % 2 ? 1e-6f : 0);
 }
 
+static void glu_takes_a_gate_of_another_tensor(void **state) {
+  enum { T = 3, F = 130, FROM = 64 };
+  seed(11);
+  struct array p = activations(T, FROM + F, DENSE, normals(T * (FROM + F))),
+               x = activations(T, F, F + 3, normals(T * F));
+  struct array y = activations(T, F, DENSE, NULL);
+  double *want = zeros(T * F);
+  for (uint32_t i = 0; i < T * F; i++)
+    want[i] = x.v[i] * reference_activation(ACTIVATION_SIGMOID, p.v[i / F * (FROM + F) + FROM + i % F]);
+  begin();
+  op_glu(list, y.t, tensor_cols(p.t, FROM, F), x.t, ACTIVATION_SIGMOID);
+  run();
+  expect_close("glu", read_values(&y), want, T * F, CLOSE);
+}
+
 static void linear_gated_of_large_numbers_is_finite(void **state) {
   const double values[] = {-200, 200, -1e30, 1, 1, 1}, one = 1;
   struct array x = activations(1, 1, DENSE, &one), w = weights(DTYPE_F32, 6, 1, 8, values);
@@ -439,6 +454,7 @@ static int ops_cases_short(void) {
       OPS_CASE(gated_norm_of_heads_matches_with_and_without_gate),
       OPS_CASE(gated_norm_of_heads_takes_a_weight_for_each_head_or_none),
       OPS_CASE(linear_gated_matches_for_every_activation),
+      OPS_CASE(glu_takes_a_gate_of_another_tensor),
       OPS_CASE(linear_gated_of_large_numbers_is_finite),
       OPS_CASE(copy_copies_or_clears),
       OPS_CASE(scatter_fills_the_rows_of_its_slots_and_no_others),

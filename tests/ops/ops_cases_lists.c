@@ -121,18 +121,19 @@ static void record_mamba2(struct layer *c, struct tensor y, struct tensor h) {
   op_linear(list, y, out, matrix(D, E), ABSENT);
 }
 
-// As mixer_attention.c, with a norm of queries and keys.
+// As mixer_attention.c, with a norm of queries and keys and an output gate.
 static void record_attention(struct layer *c, struct tensor y, struct tensor h) {
-  enum { HEADS = 4, KV = 2, d = 16, CAPACITY = 80, COLS = (HEADS + 2 * KV) * d };
+  enum { HEADS = 4, KV = 2, d = 16, CAPACITY = 80, COLS = (HEADS + 2 * KV) * d, E = HEADS * d };
   const struct attention_args a = {.heads = HEADS, .kv_heads = KV, .d = d, .capacity = CAPACITY};
   const uint32_t T = c->rows;
   c->states[0] = state_of(CAPACITY * KV * d);
   c->states[1] = state_of(CAPACITY * KV * d);
-  const struct tensor qkv = oplist_value(list, T, COLS), normed = oplist_value(list, T, COLS);
-  const struct tensor rotated = oplist_value(list, T, COLS), o = oplist_value(list, T, HEADS * d);
-  op_linear(list, qkv, h, matrix(COLS, D), vector(COLS, -1, 1));
+  const struct tensor p = oplist_value(list, T, COLS + E), normed = oplist_value(list, T, COLS);
+  const struct tensor rotated = oplist_value(list, T, COLS), o = oplist_value(list, T, E),
+                      gated = oplist_value(list, T, E);
+  op_linear(list, p, h, matrix(COLS + E, D), vector(COLS + E, -1, 1));
   op_gated_norm(list, &(struct gated_norm){.y = normed,
-                                           .x = qkv,
+                                           .x = tensor_cols(p, 0, COLS),
                                            .weight = vector(d, 0.5, 2),
                                            .groups = HEADS + KV,
                                            .n = d,
@@ -152,7 +153,8 @@ static void record_attention(struct layer *c, struct tensor y, struct tensor h) 
                                          .cache_v = c->states[1].t,
                                          .sequences = c->sequences,
                                          .a = a});
-  op_linear(list, y, o, matrix(D, HEADS * d), ABSENT);
+  op_glu(list, gated, tensor_cols(p, COLS, E), o, ACTIVATION_SIGMOID);
+  op_linear(list, y, gated, matrix(D, E), ABSENT);
 }
 
 // As ffn_dense.c.

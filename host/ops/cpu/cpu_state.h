@@ -1,5 +1,5 @@
-// cpu_state.h: what one step of a recurrence does with the state S (d, Dv), or with one of its blocks, in cpu_delta.c
-// and cpu_hh.c. It covers `width` columns. If that is a constant, y, u and o stay in registers.
+// cpu_state.h: what one step of a recurrence does with the state S (d, Dv), or with one of its blocks. It covers
+// `width` columns. If that is a constant, y, u and o stay in registers.
 #ifndef CPU_STATE_H
 #define CPU_STATE_H
 #include <stdint.h>

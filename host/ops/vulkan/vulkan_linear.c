@@ -181,7 +181,8 @@ void vulkan_glu(struct recorder *c, const struct glu *g) {
   const uint32_t lanes = vulkan_plan(c)->block_lanes;
   const struct tensor y = g->y, gate = g->gate;
   const uint64_t row = gate.stride * sizeof(float);
-  const bool beside = g->x.buffer == gate.buffer && g->x.offset > gate.offset && g->x.offset - gate.offset < row;
+  const bool beside = g->x.offset % TENSOR_ALIGN && g->x.buffer == gate.buffer && g->x.offset > gate.offset &&
+                      g->x.offset - gate.offset < row;
   const uint32_t from = beside ? (uint32_t)((g->x.offset - gate.offset) / sizeof(float)) : 0;
   struct tensor x = g->x;
   x.offset -= from * sizeof(float);

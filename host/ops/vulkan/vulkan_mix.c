@@ -317,8 +317,6 @@ void vulkan_delta_rule(struct recorder *c, const struct delta_rule *rule, struct
   const struct delta_call d = {
       .rule = *rule, .scratch = scratch, .aligned = a->Dk / max32(a->r, 1) % 4 == 0 && rule->qkv.stride % 4 == 0};
   const struct delta_plan p = vulkan_plan_delta(c, rule, tensor_bytes(&scratch));
-  struct binding prepared = vulkan_bind(scratch, rule->o);
-  prepared.bytes = p.bytes;
   assert(a->r <= 1 || (a->n == 1 && a->r <= HH_MOST && a->Dk % a->r == 0));
   assert(p.way == DELTA_ON_MATRICES || (d.rule.qkv.dtype == DTYPE_F32 && d.rule.o.dtype == DTYPE_F32));
   if (p.way == DELTA_ON_MATRICES) {
@@ -326,6 +324,8 @@ void vulkan_delta_rule(struct recorder *c, const struct delta_rule *rule, struct
   } else if (p.way == DELTA_BY_TOKENS) {
     recurrent(c, &d);
   } else {
+    struct binding prepared = vulkan_bind(scratch, rule->o);
+    prepared.bytes = p.bytes;
     chunk_prepare(c, &d, &p.delta, prepared);
     chunk_scan(c, &d, &p.delta, prepared);
   }
