@@ -37,7 +37,7 @@ static void print_memory(const deltaic_memory *memory, uint32_t sequences, const
   printf("%-14s%s weights, once\n", "memory", text_bytes(memory->weights_bytes).text);
   printf("%-14s%s state, %s", "", text_bytes(memory->state_bytes).text, texts);
   if (memory->cache_per_token) printf("; %s of it per token of context", text_bytes(memory->cache_per_token).text);
-  printf("\n%-14s%s scratch, %s, on %s\n", "", text_bytes(memory->scratch_bytes).text, texts, device);
+  printf("\n%-14s%s scratch, once, on %s\n", "", text_bytes(memory->scratch_bytes).text, device);
 }
 
 static void print_tokens(const struct info *info) {
@@ -48,7 +48,8 @@ static void print_tokens(const struct info *info) {
     printf("ends with %d\n", m->eos_token);
   else
     printf("no end token\n");
-  if (info->tokenizer) printf("%-14s%s, %d entries\n", "tokenizer", info->tokenizer, info->tokenizer_size);
+  if (!info->tokenizer) return;
+  printf("%-14s%s, %s entries\n", "tokenizer", info->tokenizer, text_count((uint64_t)info->tokenizer_size).text);
 }
 
 static void print_info(const struct info *info) {

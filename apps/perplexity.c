@@ -292,8 +292,8 @@ int command_perplexity(int argc, char **argv) {
   };
   if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;
   if (arguments.count > 1 && r.engine.model)
-    return complain(EXIT_USAGE, "models by name and with --model: \"%s\" and \"%s\"", arguments.items[0],
-                    r.engine.model);
+    return complain(EXIT_USAGE, "give models as arguments or with --model, not both: \"%s\" and \"%s\"",
+                    arguments.items[0], r.engine.model);
   struct stat last;
   if (!arguments.count) return complain(EXIT_USAGE, "no FILE; - is standard input");
   r.file = arguments.items[arguments.count - 1];

@@ -14,11 +14,12 @@ static const struct usage usage = {
                "traffic with the bandwidth of a large copy on the same device.",
     .text = "Every row warms up (a GPU for half a second, two after compiling), then runs --repeat times, fewer once "
             "it has taken --seconds; it shows the median and the spread. Tokens are random, decode is greedy. GB/s and "
-            "GFLOP/s are what the kernels' tensors say (each byte once a dispatch), over the wall time of the median; "
-            "with --kernels, over each kernel's own time on the device, from a run of its own. A kernel's floor is the "
-            "longer of its bytes at the copy's speed and its operations at a large matrix product's, both measured "
-            "first; ratio is its time over that. More than 100% of the copy, or a ratio below 1, comes out of caches. "
-            "With --sequences, tokens are those of one text, and tokens/s those of all texts together.",
+            "GFLOP/s are what the kernels' tensors say (each byte once a dispatch), over the wall time of the median. "
+            "With --kernels, they are over each kernel's own device time, measured in a separate run. A kernel's floor "
+            "is the longer of its bytes at the copy's speed and its operations at a large matrix product's, both "
+            "measured first; ratio is its time over that. More than 100% of the copy means that the bytes came from "
+            "caches. A ratio below 1 means that, or arithmetic faster than that of the measured matrix product, as on "
+            "the CPU. With --sequences, tokens are those of one text, and tokens/s those of all texts together.",
     .examples = "  deltaic bench\n"
                 "  deltaic bench --device cpu --prompt-tokens 64,256 --decode 32\n"
                 "  deltaic bench --model models/novelist --kernels\n"

@@ -13,8 +13,7 @@ static const char about[] =
     "line: {\"context\": ..., \"choices\": [...], \"gold\": 0} asks which choice is the likeliest; {\"context\": "
     "..., \"target\": ...} how likely a text is; {\"context\": ..., \"contains\": ...} whether the greedy "
     "continuation contains one; {\"document\": ...} how likely a document is per word. In place of a text there "
-    "may "
-    "be a list of token ids. Scores are computed by the rules of EleutherAI's lm-evaluation-harness; docs/eval.md "
+    "may be a list of token ids. Scores are computed by the rules of EleutherAI's lm-evaluation-harness; docs/eval.md "
     "states them.\n\n"
     "Texts that begin alike are read once. With --log every finished case is written down, and a run that was "
     "interrupted goes on where it stopped.";
@@ -104,8 +103,8 @@ static int check(const struct request_line *r, struct arguments *arguments) {
   }
   if (r->options.engine.model) {
     if (arguments->count)
-      return complain(EXIT_USAGE, "models by name and with --model: \"%s\" and \"%s\"", arguments->items[0],
-                      r->options.engine.model);
+      return complain(EXIT_USAGE, "give models as arguments or with --model, not both: \"%s\" and \"%s\"",
+                      arguments->items[0], r->options.engine.model);
     arguments->items[arguments->count++] = r->options.engine.model;
   }
   for (size_t i = 0; i < arguments->count && !code; ++i) code = model_check(arguments->items[i]);
@@ -193,15 +192,14 @@ int command_eval(int argc, char **argv) {
       TEXT('w', "write", "FILE", &r.write, "write the cases as JSONL too; without a checkpoint, do nothing else"),
       HEADING("output"),
       OUTPUT(0, "log", "FILE", &r.log,
-             "append every finished case to FILE, and do not repeat those that it has of this task, checkpoint and "
+             "append every finished case to FILE, and skip cases that FILE already has for this task, checkpoint and "
              "options"),
       OUTPUT(0, "plot", "FILE", &r.plot, "draw the first metric over the lengths, or the costs, into this PNG file"),
       FLAG(0, "compare", &r.compare,
            "compare two results of --json, FIRST SECOND in place of checkpoints: the differences, and whether they "
-           "exceed "
-           "their errors"),
+           "exceed their errors"),
       FLAG(0, "busy", &r.options.busy,
-           "print for how much of the time the device had work, by time stamps at the ends of each submission"),
+           "print the share of time in which the device had work, from time stamps around each submission"),
       FLAG('q', "quiet", &r.options.engine.quiet, "no progress and no warnings"),
       FLAG(0, "json", &r.as_json, "print one JSON object, with every case's score"),
       ENGINE_OPTIONS(&r.options.engine),
@@ -211,7 +209,7 @@ int command_eval(int argc, char **argv) {
   free(text);
   if (!parsed) return code;
   if (r.compare) {
-    if (arguments.count != 2) return complain(EXIT_USAGE, "--compare takes two files of --json");
+    if (arguments.count != 2) return complain(EXIT_USAGE, "--compare takes two files written by eval --json");
     for (size_t i = 0; i < arguments.given_count; ++i) {
       const char *given = arguments.given[i];
       if (strcmp(given, "compare") && strcmp(given, "json") && strcmp(given, "quiet"))

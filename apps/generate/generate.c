@@ -45,7 +45,7 @@ static int take_arguments(struct generate_request *r, const struct arguments *ar
   }
   if (r->prompt && r->file) return complain(EXIT_USAGE, "the prompt is given twice: --prompt and a file");
   if (r->prompts && (r->prompt || r->file || r->state_in || r->state_out))
-    return complain(EXIT_USAGE, "--prompts is for texts of its own: without --prompt, --file, - and saved states");
+    return complain(EXIT_USAGE, "--prompts cannot be combined with --prompt, --file, - or saved states");
   if (r->engine.sequences && !r->prompts) return complain(EXIT_USAGE, "--sequences goes with --prompts");
   return EXIT_OK;
 }
@@ -57,12 +57,11 @@ int command_generate(int argc, char **argv) {
   r.sampling = (deltaic_sampling){.temperature = 0.8f, .top_p = 0.95f, .repetition_penalty = 1.1f};
   const struct option options[] = {
       HEADING("the text"),
-      TEXT('p', "prompt", "TEXT", &r.prompt, "the text to continue"),
+      TEXT('p', "prompt", "TEXT", &r.prompt, "the text to continue; an empty prompt starts from the begin token alone"),
       TEXT('f', "file", "PATH", &r.file, "the same from a file; - is standard input"),
-      TEXT(
-          0, "prompts", "FILE", &r.prompts,
-          "continue many texts, several at once: every line is a prompt, or {\"prompt\": ...} in all of them; one line "
-          "of JSON for each, in order; - is standard input"),
+      TEXT(0, "prompts", "FILE", &r.prompts,
+           "continue many texts, several at once: each line is a prompt, or every line is {\"prompt\": ...}; one line "
+           "of JSON for each, in order; - is standard input"),
       COUNT(0, "sequences", "N", &r.engine.sequences, 0, 256,
             "--prompts: texts at once; 0: 64 on a GPU, 8 on the CPU, fewer where their states would fill the memory"),
       COUNT('n', "tokens", "N", &r.tokens, 0, 1u << 24, "the most tokens to add, up to 16,777,216"),

@@ -60,7 +60,7 @@ static int add_json(struct many *m, const struct lines *lines) {
   if (!record)
     code = complain(EXIT_FAILED, "%s:%zu: not JSON: %s", lines->path, lines->number, error.text);
   else if (!json_is_string(prompt))
-    code = complain(EXIT_FAILED, "%s:%zu: there is no \"prompt\" that is a text", lines->path, lines->number);
+    code = complain(EXIT_FAILED, "%s:%zu: no \"prompt\" whose value is a string", lines->path, lines->number);
   else
     code = add_job(m, json_string_value(prompt), json_string_length(prompt), lines);
   json_decref(record);

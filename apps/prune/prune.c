@@ -14,18 +14,19 @@ static const struct usage usage = {
     .arguments = "[options] CHECKPOINT OUT",
     .summary = "Writes a smaller checkpoint: of each head's key channels the best are kept, so that state, memory and "
                "time of every token shrink. With --sweep, no OUT: all methods are tried and compared.",
-    .text = "Methods: drrqr keeps the channels whose activations are best conditioned; l1 and s-wanda those of the "
-            "largest weights, as they are and weighted by their inputs; random any; pca projects onto the directions "
-            "of most variance, for comparison. drrqr, s-wanda and pca need a calibration text. --refit then solves "
-            "each layer's output projection anew, from the same text: it wins back a good part of what was lost.\n\n"
-            "How much: --cut 0.5 removes half of the channels, --keep 64 keeps 64, --keep 64,64,32 says it for every "
-            "delta-rule layer. --keep auto keeps as many as the entropy rank of the activations, rounded up (stable: "
-            "the stable rank, rank: the numerical rank), --volume-lost 0.1 as few as lose at most a tenth of the "
-            "activations' length. A checkpoint whose layers differ (--per-layer, or such a list) is for Deltaic "
-            "alone; the others load in fla and transformers too.\n\n"
-            "Nothing is at OUT before all is done. With --statistics FILE, what the calibration has measured is kept "
-            "there, also after Ctrl-C: the same command goes on where it stopped, and other methods and targets need "
-            "no second calibration.",
+    .text =
+        "Methods: drrqr keeps the channels whose activations are best conditioned; l1 and s-wanda those of the largest "
+        "weights, as they are and weighted by their inputs; random keeps channels at random; pca, for comparison, "
+        "projects onto the directions of most variance. drrqr, s-wanda and pca need a calibration text. --refit then "
+        "solves each layer's output projection anew from the same text: it wins back a good part of what was lost.\n\n"
+        "How much: --cut 0.5 removes half of the channels, --keep 64 keeps 64, --keep 64,64,32 says it for every "
+        "delta-rule layer. --keep auto keeps as many as the entropy rank of the activations, rounded up (stable: the "
+        "stable rank, rank: the numerical rank), --volume-lost 0.1 as few as lose at most a tenth of the activations' "
+        "length. A checkpoint whose layers differ (--per-layer, or such a list) is for Deltaic alone; the others load "
+        "in fla and transformers too.\n\n"
+        "OUT appears only when everything is done. With --statistics FILE, what the calibration has measured is kept "
+        "there, also after Ctrl-C: the same command goes on where it stopped, and other methods and targets need no "
+        "second calibration.",
     .examples = "  deltaic prune models/mine models/half --cut 0.5 --text book.txt\n"
                 "  deltaic prune models/mine models/half --cut 0.5 --text book.txt --refit --eval other.txt\n"
                 "  deltaic prune models/mine models/small --keep auto --statistics mine.statistics --text book.txt\n"
@@ -218,7 +219,8 @@ int command_prune(int argc, char **argv) {
       HEADING("what to keep"),
       TEXT('x', "method", "NAME", &r.method, "drrqr, l1, s-wanda, random, pca"),
       TEXT('c', "cut", "SHARE", &r.cut, "share of the key channels to remove: 0.5"),
-      TEXT('k', "keep", "N", &r.keep, "channels to keep in each head; N,N,...: by layer; auto, stable, rank: find out"),
+      TEXT('k', "keep", "N", &r.keep,
+           "channels to keep in each head; N,N,...: by layer; auto, stable, rank: computed from the activations"),
       TEXT(0, "volume-lost", "SHARE", &r.volume, "keep as few channels as lose at most this"),
       FLAG(0, "per-layer", &r.per_layer, "let layers differ in what was found out"),
       TEXT(0, "side", "SIDE", &r.side, "select by joint, keys or queries"),
@@ -251,7 +253,8 @@ int command_prune(int argc, char **argv) {
   if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;
   size_t wanted = (r.engine.model ? 0 : 1) + (r.sweep ? 0 : 1);
   if (arguments.count != wanted)
-    return complain(EXIT_USAGE, r.sweep ? "--sweep takes one CHECKPOINT" : "CHECKPOINT and OUT are needed, no more");
+    return complain(EXIT_USAGE,
+                    r.sweep ? "--sweep takes one CHECKPOINT" : "prune needs exactly two arguments: CHECKPOINT and OUT");
   if (!r.engine.model) r.engine.model = arguments.items[0];
   if (!r.sweep) r.out = arguments.items[arguments.count - 1];
   code = resolve(&r, &arguments);

@@ -91,8 +91,8 @@ int command_rank(int argc, char **argv) {
     return complain(EXIT_USAGE, "several checkpoints cannot all read standard input");
   if (r.layers.count && !r.plot) return complain(EXIT_USAGE, "--layers chooses what --plot draws");
   if (arguments.count && r.engine.model)
-    return complain(EXIT_USAGE, "models by name and with --model: \"%s\" and \"%s\"", arguments.items[0],
-                    r.engine.model);
+    return complain(EXIT_USAGE, "give models as arguments or with --model, not both: \"%s\" and \"%s\"",
+                    arguments.items[0], r.engine.model);
   size_t count = arguments.count ? arguments.count : 1;
   for (size_t i = 0; i < count; ++i) {
     measured[i].path = arguments.count ? arguments.items[i] : model_path(r.engine.model);

@@ -5,7 +5,7 @@
 //   y = ([rms](o) [* silu(h Wg)]) Wo
 //
 // All projections of h are one matrix, for a single product. Its rows are q, k, v, padding, gate, padding, mask logits,
-// padding, beta, decay. The padding aligns the columns of each to the start of a descriptor.
+// padding, beta, decay. The padding makes each part's columns start where a descriptor may start.
 #include "mixer_delta.h"
 
 #include "mixer.h"
@@ -198,7 +198,7 @@ static struct delta_input_args input_args(const struct delta_spec *s) {
                                    .gated = s->gated};
 }
 
-// Values are declared first; only the order of the operations matters. Decode and prompts share this list: lower.c
+// Most values are declared first; only the order of the operations matters. Decode and prompts share this list: lower.c
 // looks at l->longest.
 static void delta_forward(const void *spec, const void *weights, const void *state, const struct call *call,
                           struct tensor y, struct tensor h) {
@@ -211,7 +211,7 @@ static void delta_forward(const void *spec, const void *weights, const void *sta
   struct oplist *l = call->l;
 
   // All projections of h (T, D), and views of their columns: qkv_in (T, C), gate (T, Hv * Dv), mask (T or 1, Hv * r^2),
-  // ba (T, n * Hv + Hv). ba: inputs of beta's sigmoid, then of the decay's softplus (fla's b and a).
+  // ba (T, n * Hv + Hv). ba holds the inputs of beta's sigmoid, then those of the decay's softplus (fla's b and a).
   const struct tensor projected = oplist_value(l, T, w->in_proj.rows);
   const struct tensor qkv_in = tensor_cols(projected, 0, sizes.C);
   const struct tensor gate = sizes.gate ? tensor_cols(projected, w->gate_from, sizes.gate) : none;
@@ -224,7 +224,8 @@ static void delta_forward(const void *spec, const void *weights, const void *sta
   struct tensor o = oplist_value(l, T, sizes.value);                   // (T, Hv * Dv)
 
   op_linear(l, projected, h, w->in_proj, w->in_bias);
-  // Updates the history. SiLU is applied here. If q and k have another activation, op_delta_inputs applies that one.
+  // Updates the history and applies SiLU: to q, k and v, or to v alone if q and k have another activation, which
+  // op_delta_inputs applies.
   op_conv(l, &(struct conv){.y = convolved,
                             .x = qkv_in,
                             .weight = w->conv,

@@ -4,9 +4,8 @@
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #extension GL_EXT_control_flow_attributes : require
 // o[t] = softmax(q k^T / sqrt(d)) v over the positions that token t sees. The cache is a ring: position p is at p %
-// capacity.
-// Online softmax (Milakov, Gimelshein 2018): with m the maximum so far, keeps sum e^(s - m) and sum e^(s - m) v, and
-// rescales both when m grows.
+// capacity. Online softmax (Milakov, Gimelshein 2018): with m the maximum so far, keeps sum e^(s - m) and sum e^(s - m)
+// v, and rescales both when m grows.
 // qkv (T, heads d ...), caches (slots, capacity, kv_heads, d), o (T, heads d).
 // Workgroups (ceil(T / QUERIES), heads, B): QUERIES tokens of one head. Keys come in strips of one per invocation: each
 // invocation scores its key against all queries, then owns columns of v and o. Two barriers per strip. Any d, T; T <=

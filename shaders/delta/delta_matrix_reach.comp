@@ -7,9 +7,8 @@
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_KHR_shader_subgroup_basic : require
 // Adds to the outputs of a sequence what the states before its segments contribute (delta_matrix.h): o_t += reach_t S,
-// on cooperative matrices.
-// Workgroups (parts * DVP / COLUMNS, Hv, B * segments): every parts-th block of ROWS tokens of a segment that is not
-// the first, in COLUMNS columns of one head. A subgroup keeps its columns of S as operands.
+// on cooperative matrices. Workgroups (parts * DVP / COLUMNS, Hv, B * segments): every parts-th block of ROWS tokens of
+// a segment that is not the first, in COLUMNS columns of one head. A subgroup keeps its columns of S as operands.
 #include "delta_matrix_reach.h"
 layout(local_size_x_id = DELTA_MATRIX_REACH_SPEC_LANES) in;
 layout(constant_id = DELTA_MATRIX_REACH_SPEC_SUBGROUP) const uint SUBGROUP = 32;

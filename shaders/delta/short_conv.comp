@@ -2,10 +2,9 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 // y[t,c] = act( sum_{w<W} weight[w,c] x[t - (W-1) + w, c] + bias[c] ). x before the call comes from history, which then
-// becomes the last W - 1 inputs.
-// y, x (T, C), weight (W, C), history (slots, (W-1) C). Workgroups (ceil(C / lanes), ceil(T / RUN), B): an invocation
-// moves along RUN >= W - 1 tokens of one channel with the window in registers. Only run 0 reads history, so run 0 can
-// also replace it. Any C, W >= 1, T.
+// becomes the last W - 1 inputs. y, x (T, C), weight (W, C), history (slots, (W-1) C). Workgroups (ceil(C / lanes),
+// ceil(T / RUN), B): an invocation moves along RUN >= W - 1 tokens of one channel with the window in registers. Only
+// run 0 reads history, so run 0 can also replace it. Any C, W >= 1, T.
 #include "stored.glsl"
 #include "short_conv.h"
 layout(local_size_x_id = SHORT_CONV_SPEC_LANES) in;

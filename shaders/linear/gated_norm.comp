@@ -3,11 +3,12 @@
 #include "stored.glsl"
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #extension GL_EXT_control_flow_attributes : require
-// y, in place, with the root mean square over each group of n numbers:
+// Normalizes y in place: rms(v) is v divided by the root mean square of its group of n numbers.
 //   OF_GATED: rms(y silu(z)) weight;  FIRST: rms(y) weight silu(z), or rms(y) weight;  ABSENT: y silu(z)
-// y, z (T, groups n), weight (1, groups n), or (1, n) for all groups. A group is held in registers between the sum and
-// the end by a workgroup, workgroups (T, groups); or, with SUBGROUPS, by a subgroup, workgroups (T, any): the subgroups
-// of a token's share its groups. Any n.
+// y, z (T, groups n), weight (1, groups n), or (1, n) for all groups. One workgroup computes one group, in a grid of
+// (T, groups). With SUBGROUPS, one subgroup computes one group; the grid is (T, any), and the subgroups of a token's
+// workgroups share its groups. Numbers stay in registers between the sum and the end, except those of a long group read
+// one by one, beyond KEPT an invocation. Any n.
 #include "gated_norm.h"
 layout(local_size_x_id = GATED_NORM_SPEC_LANES) in;
 layout(constant_id = GATED_NORM_SPEC_VECTORS) const uint VECTORS = 0;
@@ -23,16 +24,18 @@ layout(set = 0, binding = GATED_NORM_WEIGHT) readonly buffer weight4_block { vec
 #include "activation.glsl"
 #include "reduce.glsl"
 
-uint lane, width; // of the group's invocations; of a subgroup those that there are: not every device fills it
+uint lane, width; // this invocation's index in its group, and the group's number of invocations. With SUBGROUPS only
+// active ones count: not every device fills a subgroup.
 const uint HELD = VECTORS == 0 ? 1 : VECTORS;
-const uint KEPT = 4; // numbers an invocation keeps from the sum to the end; of longer groups some are read again
+// Numbers an invocation keeps in registers from the sum to the end; in longer groups the rest are read twice.
+const uint KEPT = 4;
 
 float factor_of(float sum) {
   if (PLACE == PLACE_ABSENT) return 1.0;
   return accurate_inversesqrt((SUBGROUPS != 0 ? subgroupAdd(sum) : workgroup_sum(sum)) / float(args.n) + args.eps);
 }
 
-// What lies past the end is the last four again, and counts nothing.
+// Reads past the end return the group's last four numbers again; they are left out of the sum and not written.
 void in_fours(uint y_at, uint z_at, uint weight_at) {
   uint fours = args.n / 4;
   stored4 read[HELD];

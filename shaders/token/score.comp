@@ -2,9 +2,8 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
 // With z the logits of row t and j its target: log p = z_j - max z - log sum_i e^(z_i - max z), and whether j is the
-// lowest id with the largest z.
-// scores (T, 2), logits (n, V), targets (T). Rows first ... first + n - 1 belong to the logits; a target below 0 means
-// none. Workgroups (n): one row each. Any V.
+// lowest id with the largest z. scores (T, 2), logits (n, V), targets (T). Rows first ... first + n - 1 belong to the
+// logits; a target below 0 means none. Workgroups (n): one row each. Any V.
 #include "score.h"
 layout(local_size_x_id = SCORE_SPEC_LANES) in;
 layout(set = 0, binding = SCORE_SCORES) writeonly buffer scores_block { float scores[]; };

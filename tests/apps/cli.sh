@@ -121,7 +121,7 @@ for line in open(sys.argv[1]): print(json.dumps({"prompt": line[:-1]}) if line >
 run 0 generate -m "$growing" -d cpu -q --prompts "$dir/prompts" -n 9 && [ "$(wc -l <"$dir/out")" = 5 ] || complain "$last: a text is missing"
 printf 'The house\nThe sea\nA\n' >"$dir/few"
 tiny 0 --prompts "$dir/few" -n 1 --seed 9223372036854775807 && out_has '"seed":9223372036854775807,' && out_has '"seed":0,'
-printf '{"prompt": "a"}\n{"promt": "b"}\n' >"$dir/objects" && refused 1 'objects:2: there is no "prompt"' generate "$tiny" --prompts "$dir/objects"
+printf '{"prompt": "a"}\n{"promt": "b"}\n' >"$dir/objects" && refused 1 'objects:2: no "prompt" whose value is a string' generate "$tiny" --prompts "$dir/objects"
 printf 'a\nb\xff\n' >"$dir/objects" && refused 1 'objects:2: byte 2 of the line' generate "$tiny" --prompts "$dir/objects"
 printf '\n' >"$dir/objects" && refused 1 'no prompt in it' generate "$tiny" --prompts "$dir/objects"
 # What ends the work loses no text that has begun; a prompt that cannot fit is found before.
@@ -131,7 +131,7 @@ refused 1 "prompts:4: the prompt's 50 tokens do not fit --context 16" generate -
 tiny 0 --prompts "$dir/prompts" -n 1 --context 16 # has no cache
 run 0 generate -m "$tiny" -d cpu --prompts "$dir/few" -n 0 && err_has 'texts   3 of 3' && ! grep -q 'prefill\|decode' "$dir/err" ||
   complain "$last: speaks of tokens"
-refused 2 'of its own' generate "$tiny" --prompts "$dir/prompts" --prompt a
+refused 2 'cannot be combined' generate "$tiny" --prompts "$dir/prompts" --prompt a
 refused 2 'goes with --prompts' generate "$tiny" --sequences 2
 
 "$program" generate -m "$tiny" -d cpu -n 5 >/dev/full 2>"$dir/err"

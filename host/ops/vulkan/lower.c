@@ -9,7 +9,8 @@
 //   [norm] linear glu              the activation of one half of the product, times the other half
 //   linear add [norm]              the product adds to the residual stream and prepares the next norm
 //   delta_inputs delta_rule [gated_norm]        for single tokens
-//   mamba2_inputs mamba2 [gated_norm linear]    token by token; the product computes the norm
+//   mamba2_inputs mamba2 [gated_norm [linear]]  token by token; the step gates, and the product computes the norm if
+//                                               there is one
 #include "vulkan_backend.h"
 
 struct lowering {
@@ -28,16 +29,16 @@ static bool only_for(const struct oplist *l, uint32_t i, uint32_t reader) {
   return oplist_reader(l, l->ops[i].t[0], i) == reader;
 }
 
-// ---------------------------------------------------------------- operations that kernels of single tokens join
+// ---------------------------------------------------------------- operations joined into one kernel for single tokens
 
 // Matches delta_inputs, delta_rule and gated_norm from operation i on. Returns how many match, or 0.
 static uint32_t match_delta_step(const struct oplist *l, uint32_t i) {
   if (l->plain || l->longest != 1 || !is_kind(l, i, OP_DELTA_INPUTS) || !is_kind(l, i + 1, OP_DELTA_RULE)) return 0;
-  // The kernel does not write qkv. If it is no value but memory with an owner (measure_operator.c), nothing reads it
-  // later.
+  // The kernel does not write qkv. If qkv is not a value of the list but memory of the caller (measure_operator.c),
+  // nothing in the list reads it later.
   if (l->ops[i].t[0].value && !only_for(l, i, i + 1)) return 0;
   const bool norm = is_kind(l, i + 2, OP_GATED_NORM) && only_for(l, i + 1, i + 2);
-  // The kernel can gate the norm, or o alone, but cannot take the norm of what is gated (Mamba-2's form).
+  // The kernel can norm o and then gate it, or only gate it. It cannot gate first and norm afterwards (Mamba-2's form).
   return norm && l->ops[i + 2].gated_norm.place != NORM_OF_GATED ? 3 : 2;
 }
 
@@ -52,8 +53,8 @@ static void set_dtype(struct oplist *l, struct tensor t, enum dtype dtype) {
   if (t.value) l->values[t.value - 1].dtype = dtype;
 }
 
-// The best dtype of operation i's output if a product is its only reader. A gated norm keeps its input's dtype, so the
-// product after it decides.
+// The best dtype for operation i's output: the product's input dtype if one product is its only reader, else f32. A
+// gated norm keeps its input's dtype, so the product after it decides.
 static enum dtype wanted_dtype(const struct recorder *c, const struct oplist *l, uint32_t i) {
   const struct tensor t = l->ops[i].t[0];
   const uint32_t reader = oplist_reader(l, t, i);
@@ -76,7 +77,7 @@ static uint32_t writer_of(const struct oplist *l, struct tensor t, uint32_t i) {
   return i;
 }
 
-// Makes qkv f16, which has padding after every key.
+// Makes qkv f16. In f16, every key is followed by padding.
 static void narrow_qkv(struct oplist *l, struct tensor qkv, const struct delta_args *a) {
   struct value *v = &l->values[qkv.value - 1];
   v->dtype = DTYPE_F16;
@@ -134,8 +135,8 @@ static uint64_t scratch_within(const struct recorder *c, const struct op *op, ui
   }
 }
 
-// Own scratch of an operation when a list is only planned. It may exceed what a descriptor can bind: a run with fewer
-// tokens may fit.
+// The scratch of one operation, when a list is planned but not run. It may exceed what a descriptor can bind, because a
+// run with fewer tokens may still fit.
 static uint64_t planned_scratch(const struct backend *b, const struct oplist *l, const struct op *op) {
   const struct vulkan_recorder r = {.base = {.backend = (struct backend *)b}, .list = l};
   return scratch_within(&r.base, op, UINT64_MAX);
@@ -188,7 +189,7 @@ static bool gates_halves(const struct oplist *l, uint32_t i) {
          g->x.offset == y.offset + g->y.cols * sizeof(float) && l->values[y.value - 1].last_read == i + 1;
 }
 
-// Records the product of operation i and the operations that its kernel can join. Returns how many operations that are.
+// Records product i and the operations that its kernel can join. Returns how many operations it recorded.
 static uint32_t lower_product(struct lowering *w, uint32_t i, const struct linear_input *in) {
   const struct oplist *l = w->l;
   const struct linear p = oplist_op(l, i).linear;
@@ -242,8 +243,8 @@ static uint32_t lower_delta_step(struct lowering *w) {
   return n;
 }
 
-// If the norm covers all elements of a token and its reader takes f32, that product computes it, and the step the
-// gating.
+// If the norm covers a whole token, and the product that reads it takes f32, the step computes the gating and the
+// product the norm. Without a norm, the step computes the gating.
 static uint32_t lower_mamba2_step(struct lowering *w) {
   const struct oplist *l = w->l;
   const uint32_t i = w->i, n = match_mamba2_step(l, i);
