@@ -68,8 +68,7 @@ deltaic_status product_check(const char *source, const char *out, bool force) {
   if (lstat(out, &there)) return errno == ENOENT ? check_parent(out) : fail_errno(out, "written", errno);
   if (stat(source, &from) == 0 && from.st_dev == there.st_dev && from.st_ino == there.st_ino)
     return fail(DELTAIC_INVALID_ARGUMENT, "%s: is the checkpoint that is to be pruned", out);
-  if (!force)
-    return fail(DELTAIC_INVALID_ARGUMENT, "%s: is there already (--force replaces it if it is a checkpoint)", out);
+  if (!force) return fail(DELTAIC_INVALID_ARGUMENT, "%s: is there already (force replaces a checkpoint)", out);
   char *config = path_join(out, "config.json");
   bool checkpoint = config && S_ISDIR(there.st_mode) && access(config, F_OK) == 0;
   free(config);

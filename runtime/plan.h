@@ -1,6 +1,5 @@
-// plan.h: derives limits and memory types from a device's capabilities. The plans of single operations are in
-// host/plan_*.h. All are pure functions of recorded capabilities without Vulkan calls, and are tested with the
-// capabilities of real cards. Vendor names appear only in plan*.c.
+// plan.h: derives limits and memory types from a device's recorded capabilities, without Vulkan calls; host/ops/vulkan has
+// a plan_*.h for each operation. Code depends on a vendor only in plan*.c and caps.c.
 #ifndef PLAN_H
 #define PLAN_H
 #include <stdbool.h>

@@ -254,7 +254,7 @@ int command_prune(int argc, char **argv) {
   size_t wanted = (r.engine.model ? 0 : 1) + (r.sweep ? 0 : 1);
   if (arguments.count != wanted)
     return complain(EXIT_USAGE,
-                    r.sweep ? "--sweep takes one CHECKPOINT" : "prune needs exactly two arguments: CHECKPOINT and OUT");
+                    r.sweep ? "--sweep takes one CHECKPOINT" : "give CHECKPOINT and OUT, or OUT alone with --model");
   if (!r.engine.model) r.engine.model = arguments.items[0];
   if (!r.sweep) r.out = arguments.items[arguments.count - 1];
   code = resolve(&r, &arguments);

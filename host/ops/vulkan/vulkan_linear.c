@@ -176,14 +176,14 @@ static bool is_prepared(const struct recorder *c, const struct linear_input *in,
          vulkan_narrow_takes(c, w, in->x.rows);
 }
 
-// Where gate and x are columns of one tensor, x is bound from gate's first column on: x need not be aligned.
+// An x that is not aligned lies beside gate in one tensor (as up beside gate), and is bound from gate's first column
+// on.
 void vulkan_glu(struct recorder *c, const struct glu *g) {
   const uint32_t lanes = vulkan_plan(c)->block_lanes;
   const struct tensor y = g->y, gate = g->gate;
-  const uint64_t row = gate.stride * sizeof(float);
-  const bool beside = g->x.offset % TENSOR_ALIGN && g->x.buffer == gate.buffer && g->x.offset > gate.offset &&
-                      g->x.offset - gate.offset < row;
+  const bool beside = g->x.offset % TENSOR_ALIGN;
   const uint32_t from = beside ? (uint32_t)((g->x.offset - gate.offset) / sizeof(float)) : 0;
+  assert(!beside || (g->x.buffer == gate.buffer && g->x.offset > gate.offset));
   struct tensor x = g->x;
   x.offset -= from * sizeof(float);
   x.cols += from;
