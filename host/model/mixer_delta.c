@@ -198,8 +198,9 @@ static struct delta_input_args input_args(const struct delta_spec *s) {
                                    .gated = s->gated};
 }
 
-// Most values are declared first; only the order of the operations matters. Decode and prompts share this list: lower.c
-// looks at l->longest.
+// Records the layer's operations (ops.h defines each). h (T, D) is already normalized, and block.c adds y to the
+// residual stream. T: the tokens of all sequences in this call. One token and a prompt record the same list. A tensor
+// that is absent (`none`) leaves its operand, output or probe out.
 static void delta_forward(const void *spec, const void *weights, const void *state, const struct call *call,
                           struct tensor y, struct tensor h) {
   const struct delta_spec *s = spec;
@@ -210,8 +211,10 @@ static void delta_forward(const void *spec, const void *weights, const void *sta
   const uint32_t T = call->T;
   struct oplist *l = call->l;
 
-  // All projections of h (T, D), and views of their columns: qkv_in (T, C), gate (T, Hv * Dv), mask (T or 1, Hv * r^2),
-  // ba (T, n * Hv + Hv). ba holds the inputs of beta's sigmoid, then those of the decay's softplus (fla's b and a).
+  // All projections of h, and views of their columns. qkv_in (T, C): q of H heads, then k of each householder step,
+  // then v of each. gate (T, Hv * Dv). ba (T, n * Hv + Hv): the inputs of beta's sigmoid, then those of the decay's
+  // softplus (fla's b and a); what the model does not have takes no columns. Head-in-Head only: mask (T, Hv * r^2), r x
+  // r logits for every token and head, or one row of finished masks.
   const struct tensor projected = oplist_value(l, T, w->in_proj.rows);
   const struct tensor qkv_in = tensor_cols(projected, 0, sizes.C);
   const struct tensor gate = sizes.gate ? tensor_cols(projected, w->gate_from, sizes.gate) : none;
@@ -224,8 +227,8 @@ static void delta_forward(const void *spec, const void *weights, const void *sta
   struct tensor o = oplist_value(l, T, sizes.value);                   // (T, Hv * Dv)
 
   op_linear(l, projected, h, w->in_proj, w->in_bias);
-  // Updates the history and applies SiLU: to q, k and v, or to v alone if q and k have another activation, which
-  // op_delta_inputs applies.
+  // Updates the history and applies SiLU: to q, k and v, or to v alone if q and k have another activation. A model
+  // without convolution has one tap of weight 1.
   op_conv(l, &(struct conv){.y = convolved,
                             .x = qkv_in,
                             .weight = w->conv,
@@ -234,6 +237,8 @@ static void delta_forward(const void *spec, const void *weights, const void *sta
                             .sequences = call->sequences,
                             .a = conv_args(s)});
   op_probe(l, DELTAIC_PROBE_QKV, convolved, T, sizes.C, &call->layer);
+  // q and k: the other activation, and the norm (s->norm; L2 by default). beta = beta_scale * sigmoid(b), or beta_scale
+  // without b. g = -exp(A_log) * softplus(a + dt_bias).
   op_delta_inputs(l, &(struct delta_inputs){.y = qkv,
                                             .beta = beta,
                                             .g = g,
@@ -244,7 +249,8 @@ static void delta_forward(const void *spec, const void *weights, const void *sta
                                             .a = input_args(s)});
   op_probe(l, DELTAIC_PROBE_BETA, beta, T, beta.cols, &call->layer);
   op_probe(l, DELTAIC_PROBE_DECAY, g, T, g.cols, &call->layer);
-  // Updates S.
+  // For each token: S <- e^g S; then n times S <- S + k^T beta (v - k S); o = q S / sqrt(Dk). Value head j uses q and k
+  // of head j / (Hv / H). With r > 1 the mask says how the r parts of a key act on each other (docs/mixers.md).
   op_delta_rule(l, &(struct delta_rule){.o = o,
                                         .state = st->S,
                                         .qkv = qkv,
@@ -254,6 +260,7 @@ static void delta_forward(const void *spec, const void *weights, const void *sta
                                         .sequences = call->sequences,
                                         .a = rule_args(s)});
   op_probe(l, DELTAIC_PROBE_STATE, st->S, (size_t)s->Hv * s->Dk, s->Dv, &call->layer);
+  // RMS norm of each head, times silu(gate): both, or the one that the model has.
   if (s->output_norm || s->output_gate) {
     const struct tensor normed = oplist_value(l, T, sizes.value);
     op_gated_norm(l, &(struct gated_norm){.y = normed,
