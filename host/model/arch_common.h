@@ -38,6 +38,10 @@ struct attention_spec;
 deltaic_status arch_read_attention(struct json_reader *r, const json_t *keys, uint32_t default_heads, uint32_t D,
                                    struct attention_spec *out);
 
+// Refuses a delta-rule layer whose state or projections would be too large.
+struct delta_spec;
+deltaic_status arch_check_delta(const struct json_reader *r, uint32_t i, const struct delta_spec *s);
+
 // Makes layer i a Mamba-2 layer with the object's keys (arch_mamba2.c); NULL: all defaults.
 deltaic_status arch_set_mamba2(struct json_reader *r, const json_t *object, struct checkpoint *checkpoint, uint32_t i,
                                struct model_spec *out);

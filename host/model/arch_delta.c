@@ -42,6 +42,10 @@ static deltaic_status size_layer(const struct json_reader *r, struct checkpoint 
   if (status) return status;
   if (s->Dk % s->r)
     return fail(DELTAIC_BAD_SHAPE, "%s: layer %u: hh_r %u does not divide the key size %u", r->file, i, s->r, s->Dk);
+  return arch_check_delta(r, i, s);
+}
+
+deltaic_status arch_check_delta(const struct json_reader *r, uint32_t i, const struct delta_spec *s) {
   uint64_t state = (uint64_t)s->Hv * s->Dk * s->Dv;
   if (state > INT32_MAX)
     return fail(DELTAIC_UNSUPPORTED, "%s: layer %u would have a state of %llu elements; the limit is %d", r->file, i,
