@@ -173,10 +173,14 @@ const struct source_layer *source_cut_layer(const struct source *s, const char *
                                   ROLE_Q_CONV, ROLE_K_CONV, ROLE_Q_CONV_BIAS, ROLE_K_CONV_BIAS};
   enum role role;
   uint32_t layer;
-  if (!names_match(s->spec.names, name, cut, sizeof cut / sizeof *cut, &role, &layer)) return NULL;
-  const int i = source_find(s, layer);
-  *filters = role == ROLE_Q_CONV || role == ROLE_K_CONV;
-  return i < 0 ? NULL : &s->layers[i];
+  for (int i = 0; i < s->count; i++) {
+    const struct source_layer *l = &s->layers[i];
+    const struct names *names = layer_names(&s->spec, l->layer);
+    if (!names_match(names, name, cut, sizeof cut / sizeof *cut, &role, &layer) || layer != l->layer) continue;
+    *filters = role == ROLE_Q_CONV || role == ROLE_K_CONV;
+    return l;
+  }
+  return NULL;
 }
 
 struct file_tensor *source_output(const struct source *s, const struct source_layer *l) {

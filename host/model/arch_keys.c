@@ -2,6 +2,7 @@
 #include "arch_keys.h"
 
 #include "mixer_attention.h"
+#include "mixer_delta.h"
 
 #include <fnmatch.h>
 #include <string.h>
@@ -68,6 +69,20 @@ deltaic_status arch_check_keys(const struct json_reader *r, const json_t *object
   return DELTAIC_OK;
 }
 
+deltaic_status arch_read_strictly(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
+                                  const struct names *names, const char *const *known, struct model_spec *out) {
+  static const char *const activations[] = {"silu", "swish", NULL};
+  const double eps = json_number(r, config, "rms_norm_eps", 1e-6, 0, 1);
+  deltaic_status status = arch_check_keys(r, config, known, NULL);
+  if (!status) status = arch_read_ends(r, config, checkpoint, names, 0, eps, out);
+  if (status) return status;
+  out->ffn_norm_eps = out->norm_eps;
+  (void)arch_choice(r, config, "hidden_act", activations);
+  if (!json_object_get(config, "bos_token_id")) out->bos = -1;
+  if (!json_object_get(config, "eos_token_id")) out->eos = -1;
+  return arch_read_mlp(r, config, checkpoint, out);
+}
+
 json_t *arch_with_defaults(struct json_reader *r, const json_t *config, const struct arch_default *defaults) {
   json_t *copy = json_copy((json_t *)config);
   bool bad = !copy;
@@ -107,6 +122,12 @@ deltaic_status arch_read_rope(struct json_reader *r, const json_t *config, doubl
   out->theta = json_number(r, rope, "rope_theta", out->theta, 1e-3, 1e18);
   out->rotated = json_number(r, rope, "partial_rotary_factor", out->rotated, 0, 1);
   return r->status ? r->status : arch_check_keys(r, rope, known, name);
+}
+
+deltaic_status arch_check_value_heads(const struct json_reader *r, const struct delta_spec *s) {
+  if (s->Hv % s->H == 0) return DELTAIC_OK;
+  return fail(DELTAIC_BAD_SHAPE, "%s: linear_num_value_heads %u is not a multiple of linear_num_key_heads %u", r->file,
+              s->Hv, s->H);
 }
 
 deltaic_status arch_check_heads(const struct json_reader *r, const struct arch_rope *rope, struct attention_spec *s) {

@@ -9,6 +9,11 @@
 deltaic_status arch_check_keys(const struct json_reader *r, const json_t *object, const char *const *known,
                                const char *where);
 
+// Reads what these models have outside their layers' mixers: arch_read_ends() with rms_norm_eps and without default
+// ids, and the gated MLPs. Refuses keys that are not in `known`.
+deltaic_status arch_read_strictly(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
+                                  const struct names *names, const char *const *known, struct model_spec *out);
+
 struct arch_default {
   const char *key;
   int64_t value;
@@ -28,6 +33,9 @@ struct arch_rope {
 };
 deltaic_status arch_read_rope(struct json_reader *r, const json_t *config, double rotated, struct arch_rope *out);
 
+// Checks that the value heads of a delta-rule layer are a multiple of its key heads.
+struct delta_spec;
+deltaic_status arch_check_value_heads(const struct json_reader *r, const struct delta_spec *s);
 // Checks and fills the sizes of heads that are in `s` and the part of them that is rotated.
 struct attention_spec;
 deltaic_status arch_check_heads(const struct json_reader *r, const struct arch_rope *rope, struct attention_spec *s);

@@ -181,43 +181,26 @@ static deltaic_status read_delta(struct json_reader *r, const json_t *config, fl
   s->Dv = (uint32_t)json_int(r, config, "linear_value_head_dim", 0, 1, LIMIT_HEAD_SIZE);
   s->W = (uint32_t)json_int(r, config, "linear_conv_kernel_dim", 0, 1, LIMIT_CONV);
   (void)arch_choice(r, config, "output_gate_type", gates);
-  if (r->status) return r->status;
-  if (s->Hv % s->H)
-    return fail(DELTAIC_BAD_SHAPE, "%s: linear_num_value_heads %u is not a multiple of linear_num_key_heads %u",
-                r->file, s->Hv, s->H);
-  return DELTAIC_OK;
+  return r->status ? r->status : arch_check_value_heads(r, s);
 }
 
-static deltaic_status set_layers(struct json_reader *r, const json_t *config, struct model_spec *out) {
+static deltaic_status set_layers(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
+                                 struct model_spec *out) {
   struct attention_spec attention = {0};
   struct delta_spec delta;
   const uint32_t every = (uint32_t)json_int(r, config, "full_attention_interval", 0, 1, LIMIT_LAYERS);
   deltaic_status status = read_delta(r, config, out->norm_eps, &delta);
   if (!status) status = read_attention(r, config, out->norm_eps, &attention);
   for (uint32_t i = 0; !status && i < out->L; i++) {
+    struct delta_spec s = delta;
     const bool full = arch_is_attention(r, config, out->L, every, i);
     out->layers[i].names = full ? &attention_names : &delta_names;
-    status = r->status ? r->status : arch_check_delta(r, i, &delta);
+    status = r->status || full ? r->status : arch_size_delta(r, checkpoint, &delta_names, i, &s);
     if (!status)
       status = full ? arch_set_layer(out, i, &mixer_attention, &attention, sizeof attention)
-                    : arch_set_layer(out, i, &mixer_gated_deltanet, &delta, sizeof delta);
+                    : arch_set_layer(out, i, &mixer_gated_deltanet, &s, sizeof s);
   }
   return status;
-}
-
-static deltaic_status read_text(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
-                                struct model_spec *out) {
-  static const char *const activations[] = {"silu", "swish", NULL};
-  const double eps = json_number(r, config, "rms_norm_eps", 1e-6, 0, 1);
-  deltaic_status status = arch_check_keys(r, config, known, NULL);
-  if (!status) status = arch_read_ends(r, config, checkpoint, &names, 0, eps, out);
-  if (status) return status;
-  out->ffn_norm_eps = out->norm_eps;
-  (void)arch_choice(r, config, "hidden_act", activations);
-  if (!json_object_get(config, "bos_token_id")) out->bos = -1;
-  if (!json_object_get(config, "eos_token_id")) out->eos = -1;
-  status = arch_read_mlp(r, config, checkpoint, out);
-  return status ? status : set_layers(r, config, out);
 }
 
 // The config of the whole model has the text's in text_config. tie_word_embeddings outside wins; the ids of special
@@ -242,7 +225,8 @@ static deltaic_status read_qwen3_5(struct json_reader *r, const json_t *config, 
   deltaic_status status = inner ? arch_check_keys(r, config, known_outside, NULL) : DELTAIC_OK;
   if (status) return status;
   json_t *text = text_of(r, config);
-  status = r->status ? r->status : read_text(r, text, checkpoint, out);
+  status = r->status ? r->status : arch_read_strictly(r, text, checkpoint, &names, known, out);
+  if (!status) status = set_layers(r, text, checkpoint, out);
   json_decref(text);
   return status;
 }

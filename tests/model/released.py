@@ -17,12 +17,22 @@ def qwen(D, L, F, heads, kv, Hv, tied, Hk=16, V=248320):
     return dict(model_type="qwen3_5", tie_word_embeddings=tied, text_config=text)
 
 
+def olmo():
+    """OLMo-Hybrid-7B."""
+    return dict(model_type="olmo_hybrid", hidden_size=3840, num_hidden_layers=32, intermediate_size=11008, num_attention_heads=30,
+                num_key_value_heads=30, vocab_size=100352, linear_num_key_heads=30, linear_num_value_heads=30,
+                linear_key_head_dim=96, linear_value_head_dim=192, linear_conv_kernel_dim=4, linear_allow_neg_eigval=True,
+                hidden_act="silu", rms_norm_eps=1e-6, rope_parameters=None, tie_word_embeddings=False, eos_token_id=100257,
+                dtype="bfloat16")
+
+
 CONFIGS = {
     "qwen3.5-0.8b": qwen(1024, 24, 3584, 8, 2, 16, True),
     "qwen3.5-2b": qwen(2048, 24, 6144, 8, 2, 16, True),
     "qwen3.5-4b": qwen(2560, 32, 9216, 16, 4, 32, True),
     "qwen3.5-9b": qwen(4096, 32, 12288, 16, 4, 32, False),
     "qwen3.5-27b": qwen(5120, 64, 17408, 24, 4, 48, False),
+    "olmo-hybrid-7b": olmo(),
 }
 
 
@@ -60,6 +70,32 @@ def qwen_attention(p, c):
     return {p + k: s for k, s in t.items()}
 
 
+def olmo_layer(p, c, kind):
+    D, Ha = c["hidden_size"], c["num_attention_heads"]
+    q, kv = D, c["num_key_value_heads"] * D // Ha
+    if kind == "full_attention":
+        return {p + k + ".weight": s for k, s in {
+            "post_attention_layernorm": (D,), "post_feedforward_layernorm": (D,), "self_attn.q_proj": (q, D),
+            "self_attn.k_proj": (kv, D), "self_attn.v_proj": (kv, D), "self_attn.o_proj": (D, q), "self_attn.q_norm": (q,),
+            "self_attn.k_norm": (kv,)}.items()}
+    Hk, Hv, W = c["linear_num_key_heads"], c["linear_num_value_heads"], c["linear_conv_kernel_dim"]
+    key, value, m = Hk * c["linear_key_head_dim"], Hv * c["linear_value_head_dim"], p + "linear_attn."
+    t = {p + "input_layernorm.weight": (D,), p + "post_attention_layernorm.weight": (D,)}
+    t.update({m + k: s for k, s in {
+        "q_proj.weight": (key, D), "k_proj.weight": (key, D), "v_proj.weight": (value, D), "g_proj.weight": (value, D),
+        "a_proj.weight": (Hv, D), "b_proj.weight": (Hv, D), "o_proj.weight": (D, value), "q_conv1d.weight": (key, 1, W),
+        "k_conv1d.weight": (key, 1, W), "v_conv1d.weight": (value, 1, W), "A_log": (Hv,), "dt_bias": (Hv,),
+        "o_norm.weight": (value // Hv,)}.items()})
+    return t
+
+
+def qwen_layer(p, c, kind):
+    D = c["hidden_size"]
+    t = {p + "input_layernorm.weight": (D,), p + "post_attention_layernorm.weight": (D,)}
+    t.update(qwen_attention(p + "self_attn.", c) if kind == "full_attention" else qwen_delta(p + "linear_attn.", c))
+    return t
+
+
 def shapes(config):
     c = config.get("text_config", config)
     D, V = c["hidden_size"], c["vocab_size"]
@@ -69,7 +105,6 @@ def shapes(config):
         t["lm_head.weight"] = (V, D)
     for i, kind in enumerate(kinds(c)):
         p = f"{root}layers.{i}."
-        t.update({p + "input_layernorm.weight": (D,), p + "post_attention_layernorm.weight": (D,)})
-        t.update(qwen_attention(p + "self_attn.", c) if kind == "full_attention" else qwen_delta(p + "linear_attn.", c))
+        t.update((olmo_layer if config["model_type"] == "olmo_hybrid" else qwen_layer)(p, c, kind))
         t.update(swiglu(p + "mlp.", D, c["intermediate_size"]))
     return t

@@ -1,4 +1,5 @@
-// Configs of released families in the layout of Hugging Face's transformers (host/model/arch_qwen3_5.c, arch_keys.c).
+// Configs of released families in the layout of Hugging Face's transformers (host/model/arch_qwen3_5.c,
+// arch_olmo_hybrid.c, arch_keys.c).
 #include "config_tools.h"
 #include "weights.h"
 
@@ -125,6 +126,88 @@ static void what_is_not_understood_is_refused_by_name(void **state) {
     refuses(cases[i].config, NULL, cases[i].status, cases[i].message);
 }
 
+// ---------------------------------------------------------------- OLMo-Hybrid
+
+#define OLMO                                                                                                           \
+  "{'model_type':'olmo_hybrid','hidden_size':8,'num_hidden_layers':4,'vocab_size':16,'intermediate_size':12,"          \
+  "'num_attention_heads':2"
+
+static void olmo_hybrid_has_the_defaults_of_transformers(void **state) {
+  struct model_spec m = reads("{'model_type':'olmo_hybrid'}", NULL);
+  const struct delta_spec *s = delta(&m, 0);
+  const struct attention_spec *a = attention(&m, 31);
+  assert_true(m.D == 3840 && m.V == 100352 && m.L == 32 && dense(&m, 3)->F == 11008 && !m.tied && m.norm_eps == 1e-6f);
+  assert_true(m.bos == -1 && m.eos == -1);
+  assert_true(s->H == 30 && s->Hv == 30 && s->Dk == 96 && s->Dv == 192 && s->W == 4 && s->gated && s->output_gate);
+  assert_true(s->beta_scale == 2.0f && s->norm_eps == 1e-5f);
+  assert_true(a->heads == 30 && a->kv_heads == 30 && a->d == 128 && !a->rotary && !a->gate && !a->bias);
+  assert_true(a->qk_norm && a->whole_norm && a->norm_eps == 1e-6f);
+  for (uint32_t i = 0; i < m.L; i++) {
+    assert_int_equal(m.layers[i].mixer == &mixer_attention, i % 4 == 3);
+    assert_int_equal(m.layers[i].norms_after, i % 4 == 3);
+  }
+  model_spec_free(&m);
+}
+
+static void olmo_hybrid_reads_every_option(void **state) {
+  struct model_spec m = reads(OLMO ",'layer_types':['linear_attention','full_attention','linear_attention',"
+                                   "'linear_attention'],'linear_allow_neg_eigval':false,'linear_num_key_heads':3,"
+                                   "'linear_num_value_heads':6,'linear_key_head_dim':5,'linear_conv_kernel_dim':2,"
+                                   "'num_key_value_heads':1,'rope_parameters':{'rope_type':'default','rope_theta':70},"
+                                   "'rms_norm_eps':1e-4,'head_dim':6,'eos_token_id':3,'linear_dt_min':0.001}",
+                              NULL);
+  const struct delta_spec *s = delta(&m, 3);
+  const struct attention_spec *a = attention(&m, 1);
+  assert_true(s->H == 3 && s->Hv == 6 && s->Dk == 5 && s->Dv == 10 && s->W == 2 && s->beta_scale == 1.0f);
+  assert_true(s->norm_eps == 1e-5f && m.norm_eps == 1e-4f && a->norm_eps == 1e-4f && m.eos == 3);
+  assert_true(a->heads == 2 && a->kv_heads == 1 && a->d == 6 && a->rotary == 6 && a->rope_theta == 70);
+  model_spec_free(&m);
+  m = reads(OLMO ",'layer_types':['linear_attention','linear_attention','linear_attention','linear_attention']}", NULL);
+  for (uint32_t i = 0; i < 4; i++) assert_int_equal(m.layers[i].norms_after, i == 3); // as in transformers
+  model_spec_free(&m);
+}
+
+static void olmo_hybrid_refuses_what_it_does_not_know(void **state) {
+  static const struct {
+    const char *config;
+    deltaic_status status;
+    const char *message;
+  } cases[] = {
+      {OLMO ",'attn_output_gate':true}", DELTAIC_UNSUPPORTED, "config key attn_output_gate is not known"},
+      {OLMO ",'output_gate_type':'swish'}", DELTAIC_UNSUPPORTED, "config key output_gate_type is not known"},
+      {OLMO ",'rope_parameters':{'rope_theta':5,'partial_rotary_factor':0.5}}", DELTAIC_UNSUPPORTED,
+       "partial_rotary_factor 0.5 is not supported"},
+      {OLMO ",'rope_parameters':{'rope_theta':5,'rope_type':'yarn'}}", DELTAIC_UNSUPPORTED, "rope_type \"yarn\""},
+      {OLMO ",'linear_num_value_heads':3}", DELTAIC_BAD_SHAPE, "linear_num_value_heads 3 is not a multiple of"},
+      {"{'model_type':'olmo_hybrid','num_attention_heads':7}", DELTAIC_BAD_SHAPE,
+       "num_attention_heads 7 does not divide hidden_size 3840"},
+      {"{'model_type':'olmo_hybrid','hidden_size':8,'num_attention_heads':8,'linear_num_key_heads':64,"
+       "'linear_num_value_heads':64}",
+       DELTAIC_BAD_SHAPE, "no whole number of rows of model.layers.0.linear_attn.q_proj.weight"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    refuses(cases[i].config, NULL, cases[i].status, cases[i].message);
+}
+
+static void older_norm_names_of_olmo_are_found(void **state) {
+  struct maker *k = maker_begin();
+  maker_add(k, L0 "attention_layer_norm.weight", 8, 0, 0);
+  maker_add(k, L0 "feedforward_layer_norm.weight", 8, 0, 0);
+  maker_add(k, "model.layers.3.post_attention_layernorm.weight", 8, 0, 0);
+  maker_add(k, "model.layers.3.post_feedforward_layernorm.weight", 8, 0, 0);
+  struct checkpoint *c = maker_end(k);
+  struct model_spec m = reads(OLMO "}", c);
+  struct weights w = {.checkpoint = c, .model = &m};
+  for (uint32_t i = 0; i < 4; i += 3) {
+    assert_string_equal(weights_part(&w, i, ROLE_MIXER_NORM, 8, 0).source->name,
+                        i ? "model.layers.3.post_attention_layernorm.weight" : L0 "attention_layer_norm.weight");
+    assert_string_equal(weights_part(&w, i, ROLE_FFN_NORM, 8, 0).source->name,
+                        i ? "model.layers.3.post_feedforward_layernorm.weight" : L0 "feedforward_layer_norm.weight");
+  }
+  model_spec_free(&m);
+  checkpoint_close(c);
+}
+
 // A file whose layers are of another kind than the config says: no tensor is read with sizes of another mixer.
 static void layers_of_another_kind_lack_their_tensors(void **state) {
   struct checkpoint *c = single("model.layers.3.linear_attn.in_proj_qkv.weight", 44, 8, 0);
@@ -148,6 +231,10 @@ int main(void) {
       cmocka_unit_test(older_keys_of_positions_are_read),
       cmocka_unit_test(keys_of_no_effect_are_passed_over),
       cmocka_unit_test(what_is_not_understood_is_refused_by_name),
+      cmocka_unit_test(olmo_hybrid_has_the_defaults_of_transformers),
+      cmocka_unit_test(olmo_hybrid_reads_every_option),
+      cmocka_unit_test(olmo_hybrid_refuses_what_it_does_not_know),
+      cmocka_unit_test(older_norm_names_of_olmo_are_found),
       cmocka_unit_test(layers_of_another_kind_lack_their_tensors),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -34,7 +34,7 @@ static const char *const random_models[] = {
 enum { RANDOM = sizeof random_models / sizeof *random_models };
 
 // Random weights in the layout of released models (vectors/make_released.py).
-static const char *const released[] = {"qwen3_5", "qwen3_5_bias"};
+static const char *const released[] = {"qwen3_5", "qwen3_5_bias", "olmo_hybrid", "olmo_hybrid_rope"};
 enum { RELEASED = sizeof released / sizeof *released };
 
 static int models_for(deltaic_device *device, int all, int few) { return test_all_on(device) ? all : few; }

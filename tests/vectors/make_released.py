@@ -19,6 +19,11 @@ QWEN = dict(hidden_size=40, num_hidden_layers=3, vocab_size=V, intermediate_size
             head_dim=24, linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=12, linear_value_head_dim=10,
             linear_conv_kernel_dim=4, hidden_act="silu", rms_norm_eps=1e-6, rope_parameters=ROPE, eos_token_id=2,
             layer_types=["linear_attention", "full_attention", "linear_attention"], mtp_num_hidden_layers=1)
+OLMO = dict(model_type="olmo_hybrid", hidden_size=40, num_hidden_layers=3, vocab_size=V, intermediate_size=52, num_attention_heads=4,
+            num_key_value_heads=2, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=11,
+            linear_value_head_dim=22, linear_conv_kernel_dim=4, hidden_act="silu", rms_norm_eps=1e-6, tie_word_embeddings=False,
+            rope_parameters=None, rope_theta=None, linear_allow_neg_eigval=True, bos_token_id=None, eos_token_id=2,
+            linear_dt_min=0.001, layer_types=["linear_attention", "full_attention", "linear_attention"])
 EXTRA = {"mtp.fc.weight": (6, 4), "model.visual.blocks.0.attn.qkv.weight": (6, 4)}  # to be passed over
 
 CASES = {
@@ -26,12 +31,16 @@ CASES = {
                     text_config=dict(QWEN, model_type="qwen3_5_text", tie_word_embeddings=False)),
     "qwen3_5_bias": dict(QWEN, model_type="qwen3_5_text", attention_bias=True, layer_types=None, full_attention_interval=2,
                          head_dim=32, linear_num_value_heads=2, output_gate_type="swish"),
+    "olmo_hybrid": OLMO,
+    "olmo_hybrid_rope": dict(OLMO, rope_parameters=dict(rope_type="default", rope_theta=500.0), num_key_value_heads=4,
+                             linear_allow_neg_eigval=False, linear_key_head_dim=12, linear_value_head_dim=16),
 }
 
 
 def random_tensors(config, rng):
     bits, values = {}, {}
-    for name, shape in dict(released.shapes(config), **EXTRA).items():
+    extra = EXTRA if config["model_type"].startswith("qwen") else {}
+    for name, shape in dict(released.shapes(config), **extra).items():
         x = rng.standard_normal(shape)
         if "norm" in name:
             x = 0.2 * x + (0 if released.is_centred(config, name) else 1)
