@@ -205,7 +205,7 @@ typedef struct deltaic_model_info {
   uint64_t parameters;   /* */
   bool grows;            /* has global attention: the state grows with the sequence */
   int32_t bos_token;     /* -1 when there is none */
-  int32_t eos_token;     /* -1 when there is none */
+  int32_t eos_token;     /* the first of deltaic_model_ends(); -1 when there is none */
   uint64_t fingerprint;  /* of config.json and every tensor's name, shape and data; 0 from deltaic_model_inspect() */
 } deltaic_model_info;
 
@@ -257,6 +257,15 @@ DELTAIC_API void deltaic_model_get_info(const deltaic_model *model, deltaic_mode
 DELTAIC_API deltaic_status deltaic_model_get_memory(const deltaic_model *model, const deltaic_session_options *session,
                                                     deltaic_memory *memory);
 
+/* The tokens that end a text: eos_token_id of generation_config.json, or else that of config.json and the eos_token of
+ * tokenizer_config.json. There are at most 32.
+ * ids: room for `capacity`, or NULL with 0. count: how many there are, also when more than capacity (then
+ * DELTAIC_BUFFER_TOO_SMALL is returned, unless ids is NULL). */
+DELTAIC_API deltaic_status deltaic_model_ends(const deltaic_model *model, int32_t *ids, size_t capacity, size_t *count);
+DELTAIC_API bool deltaic_model_is_end(const deltaic_model *model, int32_t token);
+/* deltaic_model_ends() of the checkpoint in folder `path`, without a device. */
+DELTAIC_API deltaic_status deltaic_model_inspect_ends(const char *path, int32_t *ids, size_t capacity, size_t *count);
+
 /* ---------------------------------------------------------------- session */
 
 typedef struct deltaic_session deltaic_session;
@@ -273,6 +282,11 @@ typedef struct deltaic_sampling {
   uint32_t top_k;           /* keep the k likeliest; 0: all */
   uint64_t seed;            /* the same seed, sequence and device give the same tokens */
 } deltaic_sampling;
+
+/* The sampling that generation_config.json recommends (do_sample, temperature, top_k, top_p, min_p and
+ * repetition_penalty; do_sample false: greedy). Set sampling->size before. Returns false and leaves *sampling as it is
+ * when the file is missing or has no do_sample. */
+DELTAIC_API bool deltaic_model_sampling(const deltaic_model *model, deltaic_sampling *sampling);
 
 DELTAIC_API deltaic_status deltaic_session_create(deltaic_model *model, const deltaic_session_options *options,
                                                   deltaic_session **out);

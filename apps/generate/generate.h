@@ -1,18 +1,17 @@
 // generate.h: declares the request of `deltaic generate` and what generation of one and of many sequences share.
 #ifndef GENERATE_H
 #define GENERATE_H
+#include "choice.h"
 #include "engine.h"
 
 struct generate_request {
   struct engine_options engine;
   const char *prompt, *file, *prompts, *state_in, *state_out;
   uint32_t tokens;
-  deltaic_sampling sampling;
-  bool greedy, seed_given, no_echo, no_bos, ignore_eos, as_json;
+  struct choice choice;
+  bool no_echo, no_bos, ignore_eos, as_json;
 };
 
-// Returns the requested sampling with a seed.
-deltaic_sampling generate_sampling(const struct generate_request *request);
 // Prints on standard error which sequences are about to be generated and on which device.
 void generate_announce(const struct generate_request *request, const struct engine *engine,
                        const deltaic_sampling *sampling);

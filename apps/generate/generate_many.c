@@ -240,7 +240,7 @@ static deltaic_status read_round(struct many *m) {
 static deltaic_status take_token(struct many *m, uint32_t lane, int32_t token) {
   struct text_job *job = job_in(m, lane);
   bool finite = true;
-  bool eos = !m->request->ignore_eos && token >= 0 && token == m->engine.model_info.eos_token;
+  bool eos = !m->request->ignore_eos && deltaic_model_is_end(m->engine.model, token);
   job->made[job->made_count++] = token;
   job->said += !eos;
   ++m->made;
@@ -321,7 +321,7 @@ int generate_many(const struct generate_request *request) {
   struct many m = {.request = request};
   int code = open_many(&m);
   if (code) return close_many(&m, code);
-  m.sampling = generate_sampling(request);
+  m.sampling = choice_sampling(&request->choice, m.engine.model);
   generate_announce(request, &m.engine, &m.sampling);
   code = run(&m);
   if (!code || code == EXIT_INTERRUPTED) report(&m);

@@ -181,7 +181,7 @@ static int prefill(struct run *run) {
 
 // Returns a failure of the output; one of the session's goes to *status.
 static int decode(struct run *run, deltaic_status *status) {
-  int32_t eos = run->request->ignore_eos ? -1 : run->engine.model_info.eos_token, token = -1;
+  int32_t token = -1;
   int code = EXIT_OK;
   run->end = "tokens";
   while (!code && run->made_count < run->request->tokens) {
@@ -197,7 +197,7 @@ static int decode(struct run *run, deltaic_status *status) {
       return EXIT_OK;
     }
     run->made[run->made_count++] = token;
-    if (eos >= 0 && token == eos) {
+    if (!run->request->ignore_eos && deltaic_model_is_end(run->engine.model, token)) {
       run->end = "eos";
       return EXIT_OK;
     }
@@ -263,7 +263,7 @@ int generate_one(const struct generate_request *request) {
   struct run run = {.request = request};
   int code = open_run(&run);
   if (code) return close_run(&run, code);
-  run.sampling = generate_sampling(request);
+  run.sampling = choice_sampling(&request->choice, run.engine.model);
   generate_announce(request, &run.engine, &run.sampling);
   code = prefill(&run);
   if (code) return close_run(&run, code);

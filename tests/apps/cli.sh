@@ -150,6 +150,29 @@ if mknod "$dir/device" c 1 7 2>"$dir/err"; then
   [ -c "$dir/device" ] || complain "$last: the device is gone"
 fi
 
+# ---- ends of text and the sampling that a model recommends
+tiny 0 -n 12 -g --json && cp "$dir/out" "$dir/twelve"
+seventh=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["tokens"][6])' "$dir/twelve")
+echo "{\"eos_token_id\": [0, $seventh], \"do_sample\": false}" | broken generation_config.json
+ending() { run "$1" generate -m "$dir/broken" -d cpu --no-echo "${@:2}"; }
+ending 0 -n 12 --json && out_has '"end": "eos"' && err_has 'the likeliest token each time'
+python3 - "$dir/out" "$dir/twelve" <<'EOF' || complain "$last: does not end at the second end token"
+import json, sys
+a, b = (json.load(open(p))["tokens"] for p in sys.argv[1:])
+sys.exit(a != b[:b.index(b[6]) + 1])
+EOF
+cp "$dir/out" "$dir/ended"
+printf 'The house\n' >"$dir/prompts"
+ending 0 -n 12 --ignore-eos --json && out_has '"end": "tokens"'
+ending 0 -n 3 --temperature 0.5 && err_has 'seed [0-9]*, temperature 0.5$'
+run 0 info "$dir/broken" && out_has "ends with 0 or $seventh$"
+run 0 info "$dir/broken" --json && json && out_has '"end_tokens": \['
+echo '{"do_sample": true, "temperature": 0.25, "top_k": 9, "eos_token_id": 2}' | broken generation_config.json
+ending 0 -n 3 && err_has 'temperature 0.25, top-k 9$'
+ending 0 -n 3 --temperature 0 && err_has 'the likeliest token each time'
+echo '{"do_sample": true, "top_p": 7}' | broken generation_config.json && refused 1 'generation_config.json: top_p is 7' \
+  generate -m "$dir/broken" -d cpu
+
 # ---- streams that end, and Ctrl-C
 "$program" generate -m "$tiny" -d cpu -n 10000000 --ignore-eos 2>"$dir/err" | head -c 20 >"$dir/out"
 [ "${PIPESTATUS[0]}" = 141 ] || complain "a reader that leaves does not end the program"
