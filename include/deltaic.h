@@ -18,7 +18,8 @@
  * they say that the pointer may be NULL.
  *
  * Thread-safety. Any function may run in any thread at the same time as any other, with two restrictions:
- *   - a session, decoder, statistics or pruning is used by one thread at a time, except for deltaic_session_cancel();
+ *   - a session, decoder, stops, statistics or pruning is used by one thread at a time, except for
+ * deltaic_session_cancel();
  *   - an object is freed when no call on it is in progress and every object that borrows from it has been freed.
  * So threads may open devices and models together, create, use and free sessions of one model, and share a tokenizer.
  *
@@ -592,6 +593,26 @@ DELTAIC_API void deltaic_decoder_free(deltaic_decoder *decoder);
 DELTAIC_API deltaic_status deltaic_decoder_push(deltaic_decoder *decoder, int32_t id, const char **text, size_t *bytes);
 /* Returns the remaining text at the end; bytes that do not form a character become U+FFFD. */
 DELTAIC_API deltaic_status deltaic_decoder_finish(deltaic_decoder *decoder, const char **text, size_t *bytes);
+
+/* Finds stop strings in text that arrives in parts, such as a decoder's. Text that may be the beginning of a stop
+ * string is held back; the text ends before the first stop string that is complete, wherever the parts end. Of several
+ * that are complete at the same place the longest counts. */
+typedef struct deltaic_stops deltaic_stops;
+/* stops: n strings of UTF-8, none empty, at most 4096 bytes each; they are copied. n: 0 to 256. */
+DELTAIC_API deltaic_status deltaic_stops_create(const char *const *stops, size_t n, deltaic_stops **out);
+DELTAIC_API void deltaic_stops_free(deltaic_stops *stops);
+/* out, out_bytes: the text that is no part of a stop string, possibly none; valid until the next call. It ends at whole
+ * characters if the pushed text does. After a stop string has been found there is no more. */
+DELTAIC_API deltaic_status deltaic_stops_push(deltaic_stops *stops, const char *text, size_t bytes, const char **out,
+                                              size_t *out_bytes);
+/* Returns the text that is held back, when the text has ended. */
+DELTAIC_API deltaic_status deltaic_stops_finish(deltaic_stops *stops, const char **out, size_t *out_bytes);
+/* Forgets all text. */
+DELTAIC_API void deltaic_stops_reset(deltaic_stops *stops);
+/* Index of the stop string that was found, or -1. */
+DELTAIC_API int32_t deltaic_stops_found(const deltaic_stops *stops);
+/* The text that was pushed behind the stop string; valid until the next call. */
+DELTAIC_API const char *deltaic_stops_rest(const deltaic_stops *stops, size_t *bytes);
 
 #ifdef __cplusplus
 }

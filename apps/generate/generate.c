@@ -24,6 +24,7 @@ static const struct usage usage = {
                 "  deltaic generate --file chapter1.txt --state-out chapter1.state -n 0\n"
                 "  deltaic generate --state-in chapter1.state -n 300         read once, continue often\n"
                 "  deltaic generate --json -n 50 | jq -r .text\n"
+                "  deltaic generate -p \"Q: Who is there?\\nA:\" --stop \"Q:\" --no-echo\n"
                 "  deltaic generate --prompts questions.txt --greedy -n 30 > answers.jsonl\n",
     .most_arguments = 2,
 };
@@ -64,6 +65,7 @@ int command_generate(int argc, char **argv) {
       COUNT(0, "sequences", "N", &r.engine.sequences, 0, 256,
             "--prompts: texts at once; 0: 64 on a GPU, 8 on the CPU, fewer where their states would fill the memory"),
       COUNT('n', "tokens", "N", &r.tokens, 0, 1u << 24, "the most tokens to add, up to 16,777,216"),
+      TEXTS(0, "stop", "TEXT", &r.stops, "end before this text, which is not written; may be repeated"),
       FLAG(0, "ignore-eos", &r.ignore_eos, "go on when the model ends the text"),
       FLAG(0, "no-bos", &r.no_bos, "do not begin with the tokenizer's begin token"),
       FLAG(0, "no-echo", &r.no_echo, "write the new text only"),

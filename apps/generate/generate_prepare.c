@@ -32,6 +32,11 @@ deltaic_status generate_finite(deltaic_session *session, uint32_t sequence, cons
   return status;
 }
 
+json_t *generate_stop_json(const struct generate_request *request, const deltaic_stops *stops) {
+  int32_t found = deltaic_stops_found(stops);
+  return found < 0 ? json_null() : text_json(request->stops.items[found]);
+}
+
 void generate_announce(const struct generate_request *request, const struct engine *engine, const deltaic_sampling *s) {
   const deltaic_model_info *m = &engine->model_info;
   const char *model = request->engine.model;

@@ -126,7 +126,7 @@ printf 'a\nb\xff\n' >"$dir/objects" && refused 1 'objects:2: byte 2 of the line'
 printf '\n' >"$dir/objects" && refused 1 'no prompt in it' generate "$tiny" --prompts "$dir/objects"
 # What ends the work loses no text that has begun; a prompt that cannot fit is found before.
 run 1 generate -m "$growing" -d cpu -q --prompts "$dir/few" -n 50 --context 16 --sequences 2 && err_has 'context of 16'
-[ "$(grep -c '"tokens":\[[0-9].*"end":"error"}$' "$dir/out")" = 2 ] || complain "$last: not the two texts that had begun"
+[ "$(grep -c '"tokens":\[[0-9].*"end":"error","stop":null}$' "$dir/out")" = 2 ] || complain "$last: not the two texts that had begun"
 refused 1 "prompts:4: the prompt's 50 tokens do not fit --context 16" generate -m "$growing" -d cpu --prompts "$dir/prompts" --context 16
 tiny 0 --prompts "$dir/prompts" -n 1 --context 16 # has no cache
 run 0 generate -m "$tiny" -d cpu --prompts "$dir/few" -n 0 && err_has 'texts   3 of 3' && ! grep -q 'prefill\|decode' "$dir/err" ||
@@ -173,6 +173,18 @@ ending 0 -n 3 --temperature 0 && err_has 'the likeliest token each time'
 echo '{"do_sample": true, "top_p": 7}' | broken generation_config.json && refused 1 'generation_config.json: top_p is 7' \
   generate -m "$dir/broken" -d cpu
 
+# ---- stop strings
+novelist() { run "$1" generate -m "$top/models/novelist" -d cpu -q -g --no-echo "${@:2}"; }
+novelist 0 -n 30 && whole=$(cat "$dir/out")
+novelist 0 -n 30 --stop 'e middl' && [ "$(cat "$dir/out")" = "${whole%%e middl*}" ] || complain "$last: not the text before it"
+novelist 0 -n 30 --stop nowhere --stop ' mid' --stop middle --json && out_has '"stop": " mid"' && out_has '"end": "stop"'
+novelist 0 -n 30 --stop 'middle of nowhere' && [ "$(cat "$dir/out")" = "$whole" ] || complain "$last: loses held text"
+printf 'The house\nThe sea\n' >"$dir/prompts"
+novelist 0 -n 30 --stop ',' --prompts "$dir/prompts" && out_has '"end":"stop","stop":","}$'
+grep -q '"text":"[^"]*,' "$dir/out" && complain "$last: the stop string is written"
+refused 2 'up to 16 texts, none empty, not ""' generate --stop ''
+refused 1 'stop string 1 is not UTF-8' generate -m "$tiny" -d cpu --stop $'caf\xe9'
+
 # ---- streams that end, and Ctrl-C
 "$program" generate -m "$tiny" -d cpu -n 10000000 --ignore-eos 2>"$dir/err" | head -c 20 >"$dir/out"
 [ "${PIPESTATUS[0]}" = 141 ] || complain "a reader that leaves does not end the program"
@@ -199,7 +211,7 @@ err_has 'ended .*Ctrl-C'
 tiny 0 --state-in "$dir/stopped" -n 3
 printf 'The house\n{}\nThe sea\n' >"$dir/prompts"
 interrupted 'sleep 2' generate -m "$tiny" -d cpu -n 10000000 --ignore-eos --sequences 2 --prompts "$dir/prompts"
-[ "$(grep -c '"end":"interrupt"}$' "$dir/out")" = 2 ] || complain "Ctrl-C: not the two texts that had begun"
+[ "$(grep -c '"end":"interrupt","stop":null}$' "$dir/out")" = 2 ] || complain "Ctrl-C: not the two texts that had begun"
 for _ in $(seq 500); do cat "$top/LICENSE"; done >"$dir/long"
 interrupted 'sleep 4' perplexity -m "$top/models/novelist" -d cpu --batch 16 "$dir/long"
 out_has '^stopped ' && err_has 'stopped by Ctrl-C'
