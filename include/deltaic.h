@@ -594,6 +594,75 @@ DELTAIC_API deltaic_status deltaic_decoder_push(deltaic_decoder *decoder, int32_
 /* Returns the remaining text at the end; bytes that do not form a character become U+FFFD. */
 DELTAIC_API deltaic_status deltaic_decoder_finish(deltaic_decoder *decoder, const char **text, size_t *bytes);
 
+/* ---------------------------------------------------------------- chat templates */
+
+/* How a family of models writes a conversation. A template lives as long as the library. Tools and images are not
+ * supported. */
+typedef struct deltaic_template deltaic_template;
+
+typedef struct deltaic_template_info {
+  const char *name;    /* "qwen3.5" */
+  const char *models;  /* "Qwen3.5 of 4B and more, Qwen3.6" */
+  const char *end;     /* the token that ends a message: "<|im_end|>" */
+  bool thinks;         /* answers begin with thinking by default */
+  bool thinking_on;    /* it can be turned on */
+  bool thinking_off;   /* it can be turned off */
+  bool drops_thinking; /* earlier answers lose their thinking */
+} deltaic_template_info;
+
+/* The templates that the library knows, by index from 0; NULL behind the last. */
+DELTAIC_API const deltaic_template *deltaic_template_at(size_t index);
+/* The template of this name. */
+DELTAIC_API deltaic_status deltaic_template_find(const char *name, const deltaic_template **out);
+/* The template whose published text (Jinja) this is. file: for the message. DELTAIC_UNSUPPORTED: none that is known. */
+DELTAIC_API deltaic_status deltaic_template_recognize(const char *file, const char *text, size_t bytes,
+                                                      const deltaic_template **out);
+/* The template of the checkpoint in folder `path`: chat_template.jinja, or else tokenizer_config.json's chat_template.
+ * DELTAIC_NOT_FOUND: there is none. */
+DELTAIC_API deltaic_status deltaic_template_read(const char *path, const deltaic_template **out);
+/* Returns empty texts when template is NULL. */
+DELTAIC_API void deltaic_template_get_info(const deltaic_template *chat, deltaic_template_info *info);
+
+typedef enum deltaic_role { DELTAIC_ROLE_SYSTEM, DELTAIC_ROLE_USER, DELTAIC_ROLE_ASSISTANT } deltaic_role;
+
+typedef struct deltaic_message {
+  deltaic_role role;
+  const char *text; /* UTF-8. An answer may begin with its thinking, up to </think> */
+  size_t bytes;
+} deltaic_message;
+
+typedef enum deltaic_thinking { DELTAIC_THINKING_DEFAULT, DELTAIC_THINKING_ON, DELTAIC_THINKING_OFF } deltaic_thinking;
+
+typedef struct deltaic_render_options {
+  size_t size;
+  size_t first;              /* leave out the messages before this one (0-based), which only give the context: for a
+                                conversation that continues. The text of [0, k) and that of [k, n) make that of [0, n),
+                                except that whether an answer is an earlier one depends on n */
+  bool answer;               /* add the beginning of an answer */
+  bool earlier;              /* render answers as if a user's message followed */
+  deltaic_thinking thinking; /* of the answer; DELTAIC_UNSUPPORTED where the template has no such form */
+} deltaic_render_options;
+
+/* The conversation as text. messages: n >= 1. text: room for `capacity` bytes, not ended by NUL, or NULL with 0.
+ * bytes: as `count` of deltaic_tokenizer_encode(). */
+DELTAIC_API deltaic_status deltaic_template_render(const deltaic_template *chat, const deltaic_message *messages,
+                                                   size_t n, const deltaic_render_options *options, char *text,
+                                                   size_t capacity, size_t *bytes);
+
+typedef struct deltaic_ids {
+  int32_t *ids; /* room for `capacity`, or NULL with 0 */
+  size_t capacity;
+  size_t *count; /* as `count` of deltaic_tokenizer_encode() */
+} deltaic_ids;
+/* The conversation as token ids. They are those of the text, except that messages cannot spell special tokens: only the
+ * template's own text becomes special tokens, and answers may also have added tokens that are not special, such as
+ * <think>. A tokenizer that lacks a token of the template spells it as text, which messages can then spell too. */
+DELTAIC_API deltaic_status deltaic_template_encode(const deltaic_template *chat, const deltaic_tokenizer *tokenizer,
+                                                   const deltaic_message *messages, size_t n,
+                                                   const deltaic_render_options *options, const deltaic_ids *out);
+
+/* ---------------------------------------------------------------- stop strings */
+
 /* Finds stop strings in text that arrives in parts, such as a decoder's. Text that may be the beginning of a stop
  * string is held back; the text ends before the first stop string that is complete, wherever the parts end. Of several
  * that are complete at the same place the longest counts. */
