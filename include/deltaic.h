@@ -603,6 +603,7 @@ typedef struct deltaic_template deltaic_template;
 typedef struct deltaic_template_info {
   const char *name;    /* "qwen3.5" */
   const char *models;  /* "Qwen3.5 of 4B and more, Qwen3.6" */
+  const char *answer;  /* what an answer begins with: "<|im_start|>assistant\n" */
   const char *end;     /* the token that ends a message: "<|im_end|>" */
   bool thinks;         /* answers begin with thinking by default */
   bool thinking_on;    /* it can be turned on */

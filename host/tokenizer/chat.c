@@ -88,10 +88,11 @@ deltaic_status deltaic_template_read(const char *path, const deltaic_template **
 
 void deltaic_template_get_info(const deltaic_template *t, deltaic_template_info *info) {
   if (!info) return;
-  *info = (deltaic_template_info){.name = "", .models = "", .end = ""};
+  *info = (deltaic_template_info){.name = "", .models = "", .answer = "", .end = ""};
   if (!t) return;
   *info = (deltaic_template_info){.name = t->name,
                                   .models = t->models,
+                                  .answer = t->start[DELTAIC_ROLE_ASSISTANT],
                                   .end = t->end,
                                   .thinks = t->thinks,
                                   .thinking_on = t->think != NULL,
