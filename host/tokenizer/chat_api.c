@@ -1,4 +1,4 @@
-// chat: the public functions of chat templates: finding a checkpoint's template, and conversations as text and as ids.
+// chat_api: the public functions of chat templates: finding a checkpoint's template, and conversations as text and as ids.
 #include "chat_template.h"
 
 #include "file.h"
