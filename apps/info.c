@@ -11,6 +11,8 @@ struct info {
   const char *device; // device whose plan determines the scratch memory
   deltaic_model_info model;
   deltaic_memory memory;
+  int32_t ends[32];
+  size_t end_count;
   uint32_t sequences;    // number of sequences of the session
   const char *tokenizer; // kind; NULL: the checkpoint has no readable tokenizer
   int32_t tokenizer_size;
@@ -44,10 +46,9 @@ static void print_tokens(const struct info *info) {
   const deltaic_model_info *m = &info->model;
   printf("%-14s%s entries; ", "vocabulary", text_count((uint64_t)m->vocabulary).text);
   if (m->bos_token >= 0) printf("begins with %d, ", m->bos_token);
-  if (m->eos_token >= 0)
-    printf("ends with %d\n", m->eos_token);
-  else
-    printf("no end token\n");
+  printf(info->end_count ? "ends with " : "no end token");
+  for (size_t i = 0; i < info->end_count; ++i) printf("%s%d", i ? " or " : "", info->ends[i]);
+  printf("\n");
   if (!info->tokenizer) return;
   printf("%-14s%s, %s entries\n", "tokenizer", info->tokenizer, text_count((uint64_t)info->tokenizer_size).text);
 }
@@ -82,14 +83,16 @@ static int print_json(const struct info *info) {
                             (json_int_t)memory->weights_bytes, "state_bytes", (json_int_t)memory->state_bytes,
                             "scratch_bytes", (json_int_t)memory->scratch_bytes, "cache_per_token",
                             (json_int_t)memory->cache_per_token, "device", text_json(info->device));
-  json_t *tokenizer = json_null();
+  json_t *tokenizer = json_null(), *ends = json_array();
+  for (size_t i = 0; i < info->end_count; ++i) json_array_append_new(ends, json_integer(info->ends[i]));
   if (info->tokenizer)
     tokenizer = json_pack("{s:o, s:i}", "kind", text_json(info->tokenizer), "size", info->tokenizer_size);
-  return json_finish(json_pack(
-      "{s:o, s:o, s:o, s:I, s:i, s:o, s:o, s:b, s:o, s:o, s:o}", "checkpoint", text_json(info->path), "architecture",
-      text_json(m->architecture), "layers_text", text_json(m->layers_text), "parameters", (json_int_t)m->parameters,
-      "vocabulary", m->vocabulary, "bos_token", token_json(m->bos_token), "eos_token", token_json(m->eos_token),
-      "grows", m->grows, "sizes", sizes, "memory", bytes, "tokenizer", tokenizer));
+  return json_finish(json_pack("{s:o, s:o, s:o, s:I, s:i, s:o, s:o, s:o, s:b, s:o, s:o, s:o}", "checkpoint",
+                               text_json(info->path), "architecture", text_json(m->architecture), "layers_text",
+                               text_json(m->layers_text), "parameters", (json_int_t)m->parameters, "vocabulary",
+                               m->vocabulary, "bos_token", token_json(m->bos_token), "eos_token",
+                               token_json(m->eos_token), "end_tokens", ends, "grows", m->grows, "sizes", sizes,
+                               "memory", bytes, "tokenizer", tokenizer));
 }
 
 static int inspect(const struct engine_options *options, bool as_json) {
@@ -103,6 +106,7 @@ static int inspect(const struct engine_options *options, bool as_json) {
   deltaic_session_options session = session_options(options);
   info.device = engine_device_text(&engine);
   code = complain_status(deltaic_model_inspect(engine.device, info.path, &session, &info.model, &info.memory));
+  if (!code) code = complain_status(deltaic_model_inspect_ends(info.path, info.ends, 32, &info.end_count));
   if (code) goto done;
   if (deltaic_tokenizer_open(info.path, &tokenizer)) {
     fprintf(stderr, "deltaic info: %s\n", deltaic_last_error()); // the rest can still be printed

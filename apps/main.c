@@ -14,6 +14,7 @@ static const struct command {
   const char *summary;
 } commands[] = {
     {"generate", command_generate, "continue a text, streamed as it is decoded"},
+    {"chat", command_chat, "talk with a model; take turns back, fork, save and go on later"},
     {"perplexity", command_perplexity, "how well a model predicts a text"},
     {"eval", command_eval, "the papers' tests: accuracy, perplexity per word, recall, state tracking"},
 #ifdef DELTAIC_PRUNER

@@ -18,7 +18,8 @@
  * they say that the pointer may be NULL.
  *
  * Thread-safety. Any function may run in any thread at the same time as any other, with two restrictions:
- *   - a session, decoder, statistics or pruning is used by one thread at a time, except for deltaic_session_cancel();
+ *   - a session, decoder, stops, statistics or pruning is used by one thread at a time, except for
+ * deltaic_session_cancel();
  *   - an object is freed when no call on it is in progress and every object that borrows from it has been freed.
  * So threads may open devices and models together, create, use and free sessions of one model, and share a tokenizer.
  *
@@ -205,7 +206,7 @@ typedef struct deltaic_model_info {
   uint64_t parameters;   /* */
   bool grows;            /* has global attention: the state grows with the sequence */
   int32_t bos_token;     /* -1 when there is none */
-  int32_t eos_token;     /* -1 when there is none */
+  int32_t eos_token;     /* the first of deltaic_model_ends(); -1 when there is none */
   uint64_t fingerprint;  /* of config.json and every tensor's name, shape and data; 0 from deltaic_model_inspect() */
 } deltaic_model_info;
 
@@ -257,6 +258,15 @@ DELTAIC_API void deltaic_model_get_info(const deltaic_model *model, deltaic_mode
 DELTAIC_API deltaic_status deltaic_model_get_memory(const deltaic_model *model, const deltaic_session_options *session,
                                                     deltaic_memory *memory);
 
+/* The tokens that end a text: eos_token_id of generation_config.json, or else that of config.json and the eos_token of
+ * tokenizer_config.json. There are at most 32.
+ * ids: room for `capacity`, or NULL with 0. count: how many there are, also when more than capacity (then
+ * DELTAIC_BUFFER_TOO_SMALL is returned, unless ids is NULL). */
+DELTAIC_API deltaic_status deltaic_model_ends(const deltaic_model *model, int32_t *ids, size_t capacity, size_t *count);
+DELTAIC_API bool deltaic_model_is_end(const deltaic_model *model, int32_t token);
+/* deltaic_model_ends() of the checkpoint in folder `path`, without a device. */
+DELTAIC_API deltaic_status deltaic_model_inspect_ends(const char *path, int32_t *ids, size_t capacity, size_t *count);
+
 /* ---------------------------------------------------------------- session */
 
 typedef struct deltaic_session deltaic_session;
@@ -273,6 +283,11 @@ typedef struct deltaic_sampling {
   uint32_t top_k;           /* keep the k likeliest; 0: all */
   uint64_t seed;            /* the same seed, sequence and device give the same tokens */
 } deltaic_sampling;
+
+/* The sampling that generation_config.json recommends (do_sample, temperature, top_k, top_p, min_p and
+ * repetition_penalty; do_sample false: greedy). Set sampling->size before. Returns false and leaves *sampling as it is
+ * when the file is missing or has no do_sample. */
+DELTAIC_API bool deltaic_model_sampling(const deltaic_model *model, deltaic_sampling *sampling);
 
 DELTAIC_API deltaic_status deltaic_session_create(deltaic_model *model, const deltaic_session_options *options,
                                                   deltaic_session **out);
@@ -578,6 +593,96 @@ DELTAIC_API void deltaic_decoder_free(deltaic_decoder *decoder);
 DELTAIC_API deltaic_status deltaic_decoder_push(deltaic_decoder *decoder, int32_t id, const char **text, size_t *bytes);
 /* Returns the remaining text at the end; bytes that do not form a character become U+FFFD. */
 DELTAIC_API deltaic_status deltaic_decoder_finish(deltaic_decoder *decoder, const char **text, size_t *bytes);
+
+/* ---------------------------------------------------------------- chat templates */
+
+/* How a family of models writes a conversation. A template lives as long as the library. Tools and images are not
+ * supported. */
+typedef struct deltaic_template deltaic_template;
+
+typedef struct deltaic_template_info {
+  const char *name;    /* "qwen3.5" */
+  const char *models;  /* "Qwen3.5 of 4B and more, Qwen3.6" */
+  const char *answer;  /* what an answer begins with: "<|im_start|>assistant\n" */
+  const char *end;     /* the token that ends a message: "<|im_end|>" */
+  bool thinks;         /* answers begin with thinking by default */
+  bool thinking_on;    /* it can be turned on */
+  bool thinking_off;   /* it can be turned off */
+  bool drops_thinking; /* earlier answers lose their thinking */
+} deltaic_template_info;
+
+/* The templates that the library knows, by index from 0; NULL behind the last. */
+DELTAIC_API const deltaic_template *deltaic_template_at(size_t index);
+/* The template of this name. */
+DELTAIC_API deltaic_status deltaic_template_find(const char *name, const deltaic_template **out);
+/* The template whose published text (Jinja) this is. file: for the message. DELTAIC_UNSUPPORTED: none that is known. */
+DELTAIC_API deltaic_status deltaic_template_recognize(const char *file, const char *text, size_t bytes,
+                                                      const deltaic_template **out);
+/* The template of the checkpoint in folder `path`: chat_template.jinja, or else tokenizer_config.json's chat_template.
+ * DELTAIC_NOT_FOUND: there is none. */
+DELTAIC_API deltaic_status deltaic_template_read(const char *path, const deltaic_template **out);
+/* Returns empty texts when template is NULL. */
+DELTAIC_API void deltaic_template_get_info(const deltaic_template *chat, deltaic_template_info *info);
+
+typedef enum deltaic_role { DELTAIC_ROLE_SYSTEM, DELTAIC_ROLE_USER, DELTAIC_ROLE_ASSISTANT } deltaic_role;
+
+typedef struct deltaic_message {
+  deltaic_role role;
+  const char *text; /* UTF-8. An answer may begin with its thinking, up to </think> */
+  size_t bytes;
+} deltaic_message;
+
+typedef enum deltaic_thinking { DELTAIC_THINKING_DEFAULT, DELTAIC_THINKING_ON, DELTAIC_THINKING_OFF } deltaic_thinking;
+
+typedef struct deltaic_render_options {
+  size_t size;
+  size_t first;              /* leave out the messages before this one (0-based), which only give the context: for a
+                                conversation that continues. The text of [0, k) and that of [k, n) make that of [0, n),
+                                except that whether an answer is an earlier one depends on n */
+  bool answer;               /* add the beginning of an answer */
+  bool earlier;              /* render answers as if a user's message followed */
+  deltaic_thinking thinking; /* of the answer; DELTAIC_UNSUPPORTED where the template has no such form */
+} deltaic_render_options;
+
+/* The conversation as text. messages: n >= 1. text: room for `capacity` bytes, not ended by NUL, or NULL with 0.
+ * bytes: as `count` of deltaic_tokenizer_encode(). */
+DELTAIC_API deltaic_status deltaic_template_render(const deltaic_template *chat, const deltaic_message *messages,
+                                                   size_t n, const deltaic_render_options *options, char *text,
+                                                   size_t capacity, size_t *bytes);
+
+typedef struct deltaic_ids {
+  int32_t *ids; /* room for `capacity`, or NULL with 0 */
+  size_t capacity;
+  size_t *count; /* as `count` of deltaic_tokenizer_encode() */
+} deltaic_ids;
+/* The conversation as token ids. They are those of the text, except that messages cannot spell special tokens: only the
+ * template's own text becomes special tokens, and answers may also have added tokens that are not special, such as
+ * <think>. A tokenizer that lacks a token of the template spells it as text, which messages can then spell too. */
+DELTAIC_API deltaic_status deltaic_template_encode(const deltaic_template *chat, const deltaic_tokenizer *tokenizer,
+                                                   const deltaic_message *messages, size_t n,
+                                                   const deltaic_render_options *options, const deltaic_ids *out);
+
+/* ---------------------------------------------------------------- stop strings */
+
+/* Finds stop strings in text that arrives in parts, such as a decoder's. Text that may be the beginning of a stop
+ * string is held back; the text ends before the first stop string that is complete, wherever the parts end. Of several
+ * that are complete at the same place the longest counts. */
+typedef struct deltaic_stops deltaic_stops;
+/* stops: n strings of UTF-8, none empty, at most 4096 bytes each; they are copied. n: 0 to 256. */
+DELTAIC_API deltaic_status deltaic_stops_create(const char *const *stops, size_t n, deltaic_stops **out);
+DELTAIC_API void deltaic_stops_free(deltaic_stops *stops);
+/* out, out_bytes: the text that is no part of a stop string, possibly none; valid until the next call. It ends at whole
+ * characters if the pushed text does. After a stop string has been found there is no more. */
+DELTAIC_API deltaic_status deltaic_stops_push(deltaic_stops *stops, const char *text, size_t bytes, const char **out,
+                                              size_t *out_bytes);
+/* Returns the text that is held back, when the text has ended. */
+DELTAIC_API deltaic_status deltaic_stops_finish(deltaic_stops *stops, const char **out, size_t *out_bytes);
+/* Forgets all text. */
+DELTAIC_API void deltaic_stops_reset(deltaic_stops *stops);
+/* Index of the stop string that was found, or -1. */
+DELTAIC_API int32_t deltaic_stops_found(const deltaic_stops *stops);
+/* The text that was pushed behind the stop string; valid until the next call. */
+DELTAIC_API const char *deltaic_stops_rest(const deltaic_stops *stops, size_t *bytes);
 
 #ifdef __cplusplus
 }

@@ -3,6 +3,7 @@
 #define COMMAND_H
 
 int command_generate(int argc, char **argv);
+int command_chat(int argc, char **argv);
 int command_perplexity(int argc, char **argv);
 int command_info(int argc, char **argv);
 int command_devices(int argc, char **argv);

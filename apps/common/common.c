@@ -172,10 +172,17 @@ static void on_interrupt(int signal_number) {
   if (session) deltaic_session_cancel(session);
 }
 
-void interrupt_catch(void) {
-  struct sigaction old, action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART | SA_RESETHAND};
+static void catch_signal(int flags) {
+  struct sigaction old, action = {.sa_handler = on_interrupt, .sa_flags = flags | SA_RESETHAND};
   sigaction(SIGINT, NULL, &old);
   if (old.sa_handler != SIG_IGN) sigaction(SIGINT, &action, NULL); // background jobs of a script ignore SIGINT
+}
+
+void interrupt_catch(void) { catch_signal(SA_RESTART); }
+
+void interrupt_again(bool reading) {
+  interrupt_seen = 0;
+  catch_signal(reading ? 0 : SA_RESTART);
 }
 
 bool interrupted(void) { return interrupt_seen; }

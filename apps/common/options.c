@@ -136,6 +136,12 @@ static bool store_list(const struct option *option, const char *value, struct co
   return true;
 }
 
+static bool store_text(const char *value, struct text_list *out) {
+  if (!*value || out->count == LIST_CAPACITY) return false;
+  out->items[out->count++] = value;
+  return true;
+}
+
 static bool store(const struct option *option, const char *value) {
   double number;
   switch (option->kind) {
@@ -149,6 +155,7 @@ static bool store(const struct option *option, const char *value) {
   case OPTION_TEXT:
   case OPTION_OUTPUT: *(const char **)option->target = value; return true;
   case OPTION_LIST: return store_list(option, value, option->target);
+  case OPTION_TEXTS: return store_text(value, option->target);
   case OPTION_HEADING:
   case OPTION_END: break;
   }
@@ -161,6 +168,10 @@ static void describe_values(const struct option *option, char *text, size_t capa
   const char *noun = real                          ? "a number"
                      : option->kind == OPTION_LIST ? "up to 16 whole numbers with commas between, each"
                                                    : "a whole number";
+  if (option->kind == OPTION_TEXTS) {
+    snprintf(text, capacity, "up to %d texts, none empty", LIST_CAPACITY);
+    return;
+  }
   double most = option->most != 0 ? option->most : real ? 0 : option->kind == OPTION_COUNT64 ? 0 : UINT32_MAX;
   if (most != 0)
     snprintf(text, capacity, "%s from %g to %.10g", noun, option->least, most);

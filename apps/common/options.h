@@ -14,6 +14,7 @@ enum option_kind {
   OPTION_TEXT,    // const char *
   OPTION_OUTPUT,  // const char *: a file to write; refused before any work if it cannot be written
   OPTION_LIST,    // struct count_list: 128,512
+  OPTION_TEXTS,   // struct text_list: the option may be repeated
   OPTION_END      // ends the table
 };
 
@@ -21,6 +22,11 @@ enum { LIST_CAPACITY = 16, ARGUMENTS_CAPACITY = 16, OPTIONS_CAPACITY = 64 };
 
 struct count_list {
   uint32_t values[LIST_CAPACITY];
+  size_t count;
+};
+
+struct text_list {
+  const char *items[LIST_CAPACITY];
   size_t count;
 };
 
@@ -62,6 +68,8 @@ struct usage {
   { OPTION(OPTION_NUMBER, float, letter, name, value, target, help), .most = most_ }
 #define LIST(letter, name, value, target, least_, most_, help)                                                         \
   { OPTION(OPTION_LIST, struct count_list, letter, name, value, target, help), .least = least_, .most = most_ }
+#define TEXTS(letter, name, value, target, help)                                                                       \
+  { OPTION(OPTION_TEXTS, struct text_list, letter, name, value, target, help) }
 #define OPTIONS_END                                                                                                    \
   { .kind = OPTION_END }
 

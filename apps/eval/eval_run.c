@@ -25,7 +25,7 @@ struct run {
 static char *made_text(const struct run *r, const struct eval_case *c, const struct request_score *s) {
   size_t n = 0, bytes = 0, capacity = 64 * (size_t)s->made_count + 64;
   char *text = must_resize(NULL, capacity);
-  while (n < s->made_count && s->made[n] != r->encoder.info.eos_token) ++n;
+  while (n < s->made_count && !deltaic_model_is_end(r->engine.model, s->made[n])) ++n;
   deltaic_status status;
   while ((status = deltaic_tokenizer_decode(r->encoder.tokenizer, s->made, n, true, text, capacity - 1, &bytes)) ==
          DELTAIC_BUFFER_TOO_SMALL)

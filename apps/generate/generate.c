@@ -24,6 +24,7 @@ static const struct usage usage = {
                 "  deltaic generate --file chapter1.txt --state-out chapter1.state -n 0\n"
                 "  deltaic generate --state-in chapter1.state -n 300         read once, continue often\n"
                 "  deltaic generate --json -n 50 | jq -r .text\n"
+                "  deltaic generate -p \"Q: Who is there?\\nA:\" --stop \"Q:\" --no-echo\n"
                 "  deltaic generate --prompts questions.txt --greedy -n 30 > answers.jsonl\n",
     .most_arguments = 2,
 };
@@ -51,10 +52,9 @@ static int take_arguments(struct generate_request *r, const struct arguments *ar
 }
 
 int command_generate(int argc, char **argv) {
-  struct generate_request r = {.engine = ENGINE_DEFAULTS, .tokens = 120};
+  struct generate_request r = {.engine = ENGINE_DEFAULTS, .tokens = 120, .choice = CHOICE_DEFAULTS};
   struct arguments arguments;
   int code;
-  r.sampling = (deltaic_sampling){.temperature = 0.8f, .top_p = 0.95f, .repetition_penalty = 1.1f};
   const struct option options[] = {
       HEADING("the text"),
       TEXT('p', "prompt", "TEXT", &r.prompt, "the text to continue; an empty prompt starts from the begin token alone"),
@@ -65,23 +65,14 @@ int command_generate(int argc, char **argv) {
       COUNT(0, "sequences", "N", &r.engine.sequences, 0, 256,
             "--prompts: texts at once; 0: 64 on a GPU, 8 on the CPU, fewer where their states would fill the memory"),
       COUNT('n', "tokens", "N", &r.tokens, 0, 1u << 24, "the most tokens to add, up to 16,777,216"),
+      TEXTS(0, "stop", "TEXT", &r.stops, "end before this text, which is not written; may be repeated"),
       FLAG(0, "ignore-eos", &r.ignore_eos, "go on when the model ends the text"),
       FLAG(0, "no-bos", &r.no_bos, "do not begin with the tokenizer's begin token"),
       FLAG(0, "no-echo", &r.no_echo, "write the new text only"),
       FLAG('q', "quiet", &r.engine.quiet, "nothing on standard error but failures"),
       FLAG(0, "json", &r.as_json,
            "one JSON object with text, tokens, seed and speed on standard output, instead of the stream"),
-      HEADING("choice of tokens"),
-      COUNT64('s', "seed", "N", &r.sampling.seed, "of the random choice; without it, a new one, which is printed"),
-      FLAG('g', "greedy", &r.greedy, "always the likeliest token; no temperature, no penalty"),
-      NUMBER(0, "temperature", "X", &r.sampling.temperature, 100,
-             "low: predictable; high: adventurous; 0: the likeliest token"),
-      COUNT(0, "top-k", "N", &r.sampling.top_k, 0, 0, "only the N likeliest; 0: all"),
-      NUMBER(0, "top-p", "X", &r.sampling.top_p, 1, "only the likeliest that make up this probability; 1: all"),
-      NUMBER(0, "min-p", "X", &r.sampling.min_p, 1,
-             "only those at least this likely, relative to the likeliest; 0: all"),
-      NUMBER(0, "repetition-penalty", "X", &r.sampling.repetition_penalty, 100,
-             "makes tokens that are in the text already less likely; 1: off"),
+      CHOICE_OPTIONS(&r.choice),
       HEADING("saved states"),
       TEXT(0, "state-in", "FILE", &r.state_in, "go on from a saved state; a prompt is added to its text"),
       OUTPUT(0, "state-out", "FILE", &r.state_out, "save the state at the end"),
@@ -91,11 +82,8 @@ int command_generate(int argc, char **argv) {
       OPTIONS_END,
   };
   if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;
-  r.seed_given = option_given(&arguments, "seed");
-  static const char *const of_chance[] = {"temperature", "top-k", "top-p", "min-p", "repetition-penalty", NULL};
-  const char *chance = option_given_of(&arguments, of_chance);
-  if (r.greedy && chance) return complain(EXIT_USAGE, "--greedy takes the likeliest token: it has no --%s", chance);
-  code = take_arguments(&r, &arguments);
+  code = choice_read(&r.choice, &arguments);
+  if (!code) code = take_arguments(&r, &arguments);
   const char *model = code ? NULL : model_path(r.engine.model);
   if (!code) code = model ? model_check(model) : EXIT_USAGE;
   if (code) return code;

@@ -1,18 +1,20 @@
 // generate.h: declares the request of `deltaic generate` and what generation of one and of many sequences share.
 #ifndef GENERATE_H
 #define GENERATE_H
+#include "choice.h"
 #include "engine.h"
+
+#include <jansson.h>
 
 struct generate_request {
   struct engine_options engine;
   const char *prompt, *file, *prompts, *state_in, *state_out;
   uint32_t tokens;
-  deltaic_sampling sampling;
-  bool greedy, seed_given, no_echo, no_bos, ignore_eos, as_json;
+  struct text_list stops;
+  struct choice choice;
+  bool no_echo, no_bos, ignore_eos, as_json;
 };
 
-// Returns the requested sampling with a seed.
-deltaic_sampling generate_sampling(const struct generate_request *request);
 // Prints on standard error which sequences are about to be generated and on which device.
 void generate_announce(const struct generate_request *request, const struct engine *engine,
                        const deltaic_sampling *sampling);
@@ -22,6 +24,9 @@ int generate_encode(const struct generate_request *request, const deltaic_tokeni
 // Sets *finite to whether any of the sequence's last logits is finite. After an overflow no token is more likely than
 // another, so the generated text is useless.
 deltaic_status generate_finite(deltaic_session *session, uint32_t sequence, const struct engine *engine, bool *finite);
+
+// The stop string that was found, or null.
+json_t *generate_stop_json(const struct generate_request *request, const deltaic_stops *stops);
 
 // Generates one sequence and writes its text as it is decoded. It returns an exit code.
 int generate_one(const struct generate_request *request);

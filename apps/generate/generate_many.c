@@ -17,8 +17,12 @@ struct text_job {
   int32_t *ids; // of the prompt
   size_t id_count, at;
   int32_t *made;
-  uint32_t made_count, said; // tokens drawn, and those of them that are text
-  const char *end;           // NULL: it goes on
+  uint32_t made_count; // tokens drawn
+  deltaic_decoder *decoder;
+  deltaic_stops *stops;
+  char *text; // so far, without what the decoder and the stop strings hold back
+  size_t text_bytes;
+  const char *end; // NULL: it goes on
 };
 
 struct many {
@@ -126,6 +130,9 @@ static void free_job(struct text_job *job) {
   free(job->prompt);
   free(job->ids);
   free(job->made);
+  free(job->text);
+  deltaic_decoder_free(job->decoder);
+  deltaic_stops_free(job->stops);
   *job = (struct text_job){.end = job->end};
 }
 
@@ -140,51 +147,66 @@ static int close_many(struct many *m, int code) {
 
 // ---------------------------------------------------------------- texts out
 
-// What the decoder has said by now, added to *text.
 static void append(char **text, size_t *used, const char *more, size_t bytes) {
   *text = must_resize(*text, *used + bytes + 1);
   if (bytes) memcpy(*text + *used, more, bytes);
   *used += bytes;
 }
 
-// The decoder must know the prompt: some tokenizers write a word's space only inside a text.
-static int decode_text(const struct many *m, const struct text_job *job, char **text, size_t *used) {
-  deltaic_decoder *decoder;
-  const char *piece;
+// Adds a decoder's text to the job's, up to a stop string.
+static deltaic_status hear(struct text_job *job, const char *text, size_t bytes) {
+  deltaic_status status = deltaic_stops_push(job->stops, text, bytes, &text, &bytes);
+  if (!status) append(&job->text, &job->text_bytes, text, bytes);
+  return status;
+}
+
+static deltaic_status hear_token(struct text_job *job, int32_t token) {
+  const char *text;
   size_t bytes;
-  deltaic_status status = deltaic_decoder_create(m->tokenizer, true, &decoder);
+  deltaic_status status = deltaic_decoder_push(job->decoder, token, &text, &bytes);
+  return status ? status : hear(job, text, bytes);
+}
+
+// The decoder must know the prompt: some tokenizers write a word's space only inside a text.
+static deltaic_status begin_text(const struct many *m, struct text_job *job) {
+  const struct text_list *stops = &m->request->stops;
+  const char *text;
+  size_t bytes;
+  deltaic_status status = deltaic_decoder_create(m->tokenizer, true, &job->decoder);
+  if (!status) status = deltaic_stops_create(stops->items, stops->count, &job->stops);
   for (size_t i = 0; i < job->id_count && !status; ++i)
-    status = deltaic_decoder_push(decoder, job->ids[i], &piece, &bytes);
-  for (size_t i = 0; i < job->said && !status; ++i) {
-    status = deltaic_decoder_push(decoder, job->made[i], &piece, &bytes);
-    if (!status) append(text, used, piece, bytes);
-  }
-  if (!status) status = deltaic_decoder_finish(decoder, &piece, &bytes);
-  if (!status) append(text, used, piece, bytes);
-  deltaic_decoder_free(decoder);
-  return complain_status(status);
+    status = deltaic_decoder_push(job->decoder, job->ids[i], &text, &bytes);
+  return status;
+}
+
+static deltaic_status end_text(struct text_job *job) {
+  const char *text;
+  size_t bytes;
+  if (!job->decoder) return DELTAIC_OK; // no tokens were wanted
+  deltaic_status status = deltaic_decoder_finish(job->decoder, &text, &bytes);
+  if (!status) status = hear(job, text, bytes);
+  if (!status) status = deltaic_stops_finish(job->stops, &text, &bytes);
+  if (!status) append(&job->text, &job->text_bytes, text, bytes);
+  if (deltaic_stops_found(job->stops) >= 0) job->end = "stop";
+  return status;
 }
 
 // Seeds end below 2^63 (JSON) and begin again at 0, so that each can be given to --seed.
 static uint64_t seed_of(const struct many *m, size_t i) { return (m->sampling.seed + i) & INT64_MAX; }
 
 static int write_job(const struct many *m, size_t i) {
-  const struct text_job *job = &m->jobs[i];
-  char *text = NULL;
-  size_t bytes = 0;
-  int code = decode_text(m, job, &text, &bytes);
-  if (!code) {
-    json_t *tokens = json_array();
-    for (uint32_t k = 0; k < job->made_count; ++k) json_array_append_new(tokens, json_integer(job->made[k]));
-    json_t *line = json_pack("{s:o, s:o, s:o, s:I, s:s}", "prompt", json_stringn(job->prompt, job->bytes), "text",
-                             json_stringn(text ? text : "", bytes), "tokens", tokens, "seed",
-                             (json_int_t)(m->sampling.temperature > 0 ? seed_of(m, i) : 0), "end", job->end);
-    bool good = line && !json_dumpf(line, stdout, JSON_COMPACT) && putchar('\n') != EOF && !fflush(stdout);
-    json_decref(line);
-    if (!good) code = complain_output();
-  }
-  free(text);
-  return code;
+  struct text_job *job = &m->jobs[i];
+  int code = complain_status(end_text(job));
+  if (code) return code;
+  json_t *tokens = json_array();
+  for (uint32_t k = 0; k < job->made_count; ++k) json_array_append_new(tokens, json_integer(job->made[k]));
+  json_t *line = json_pack("{s:o, s:o, s:o, s:I, s:s, s:o}", "prompt", json_stringn(job->prompt, job->bytes), "text",
+                           json_stringn(job->text ? job->text : "", job->text_bytes), "tokens", tokens, "seed",
+                           (json_int_t)(m->sampling.temperature > 0 ? seed_of(m, i) : 0), "end", job->end, "stop",
+                           generate_stop_json(m->request, job->stops));
+  bool good = line && !json_dumpf(line, stdout, JSON_COMPACT) && putchar('\n') != EOF && !fflush(stdout);
+  json_decref(line);
+  return good ? EXIT_OK : complain_output();
 }
 
 // Writes finished sequences in order, up to the first unfinished one.
@@ -210,7 +232,8 @@ static deltaic_status begin_jobs(struct many *m) {
     m->job_of[lane] = (int64_t)m->begun;
     struct text_job *job = &m->jobs[m->begun++];
     job->made = must_resize(NULL, m->request->tokens * sizeof *job->made);
-    status = deltaic_sequence_reset(m->lanes.session, lane);
+    status = begin_text(m, job);
+    if (!status) status = deltaic_sequence_reset(m->lanes.session, lane);
   }
   return status;
 }
@@ -240,12 +263,14 @@ static deltaic_status read_round(struct many *m) {
 static deltaic_status take_token(struct many *m, uint32_t lane, int32_t token) {
   struct text_job *job = job_in(m, lane);
   bool finite = true;
-  bool eos = !m->request->ignore_eos && token >= 0 && token == m->engine.model_info.eos_token;
+  bool eos = !m->request->ignore_eos && deltaic_model_is_end(m->engine.model, token);
   job->made[job->made_count++] = token;
-  job->said += !eos;
   ++m->made;
-  if (!eos && job->made_count < m->request->tokens) return DELTAIC_OK;
-  deltaic_status status = generate_finite(m->lanes.session, lane, &m->engine, &finite);
+  deltaic_status status = eos ? DELTAIC_OK : hear_token(job, token);
+  if (status) return status;
+  const bool stop = deltaic_stops_found(job->stops) >= 0;
+  if (!eos && !stop && job->made_count < m->request->tokens) return DELTAIC_OK;
+  status = generate_finite(m->lanes.session, lane, &m->engine, &finite);
   if (status) return status;
   job->end = !finite ? "error" : eos ? "eos" : "tokens";
   m->overflowed += !finite;
@@ -321,7 +346,7 @@ int generate_many(const struct generate_request *request) {
   struct many m = {.request = request};
   int code = open_many(&m);
   if (code) return close_many(&m, code);
-  m.sampling = generate_sampling(request);
+  m.sampling = choice_sampling(&request->choice, m.engine.model);
   generate_announce(request, &m.engine, &m.sampling);
   code = run(&m);
   if (!code || code == EXIT_INTERRUPTED) report(&m);

@@ -20,6 +20,7 @@ struct run {
   struct engine engine;
   deltaic_tokenizer *tokenizer;
   deltaic_decoder *decoder;
+  deltaic_stops *stops;
   deltaic_session *session;
   deltaic_sampling sampling;
   struct bytes prompt;
@@ -28,7 +29,7 @@ struct run {
   struct bytes text; // made so far, for --json
   int32_t *made;     // tokens drawn
   uint32_t made_count;
-  const char *end; // why the text ends: "tokens", "eos", "interrupt", "error"
+  const char *end; // why the text ends: "tokens", "eos", "stop", "interrupt", "error"
   char last;       // byte on standard output
   double prefill_seconds, decode_seconds;
 };
@@ -71,7 +72,9 @@ static int prime_decoder(struct run *run) {
   size_t bytes, count = run->id_count;
   int32_t *before = NULL;
   deltaic_status status = DELTAIC_OK;
+  const struct text_list *stops = &run->request->stops;
   int code = complain_status(deltaic_decoder_create(run->tokenizer, true, &run->decoder));
+  if (!code) code = complain_status(deltaic_stops_create(stops->items, stops->count, &run->stops));
   if (!code && run->request->state_in) code = text_encode(run->tokenizer, "a", 1, NULL, false, &before, &count);
   const int32_t *ids = before ? before : run->ids;
   for (size_t i = 0; i < count && !code && !status; ++i)
@@ -121,6 +124,7 @@ static int close_run(struct run *run, int code) {
   interrupt_watch(NULL);
   deltaic_session_free(run->session);
   deltaic_decoder_free(run->decoder);
+  deltaic_stops_free(run->stops);
   deltaic_tokenizer_close(run->tokenizer);
   free(run->prompt.data);
   free(run->text.data);
@@ -146,6 +150,7 @@ static int write_token(struct run *run, int32_t token) {
   const char *text;
   size_t bytes;
   deltaic_status status = deltaic_decoder_push(run->decoder, token, &text, &bytes);
+  if (!status) status = deltaic_stops_push(run->stops, text, bytes, &text, &bytes);
   return status ? complain_status(status) : write_text(run, text, bytes);
 }
 
@@ -153,7 +158,11 @@ static int finish_text(struct run *run) {
   const char *text;
   size_t bytes;
   deltaic_status status = deltaic_decoder_finish(run->decoder, &text, &bytes);
+  if (!status) status = deltaic_stops_push(run->stops, text, bytes, &text, &bytes);
   int code = status ? complain_status(status) : write_text(run, text, bytes);
+  if (!code) status = deltaic_stops_finish(run->stops, &text, &bytes);
+  if (!code) code = status ? complain_status(status) : write_text(run, text, bytes);
+  if (deltaic_stops_found(run->stops) >= 0) run->end = "stop";
   if (!code && !run->request->as_json && run->last && run->last != '\n') code = write_text(run, "\n", 1);
   return code;
 }
@@ -181,7 +190,7 @@ static int prefill(struct run *run) {
 
 // Returns a failure of the output; one of the session's goes to *status.
 static int decode(struct run *run, deltaic_status *status) {
-  int32_t eos = run->request->ignore_eos ? -1 : run->engine.model_info.eos_token, token = -1;
+  int32_t token = -1;
   int code = EXIT_OK;
   run->end = "tokens";
   while (!code && run->made_count < run->request->tokens) {
@@ -197,11 +206,12 @@ static int decode(struct run *run, deltaic_status *status) {
       return EXIT_OK;
     }
     run->made[run->made_count++] = token;
-    if (eos >= 0 && token == eos) {
+    if (!run->request->ignore_eos && deltaic_model_is_end(run->engine.model, token)) {
       run->end = "eos";
       return EXIT_OK;
     }
     code = write_token(run, token);
+    if (deltaic_stops_found(run->stops) >= 0) return code; // finish_text says why
   }
   return code;
 }
@@ -237,6 +247,8 @@ static void report(const struct run *run) {
             text_seconds(run->decode_seconds).text, text_rate(rate(run->made_count, run->decode_seconds)).text);
   if (run->end && !strcmp(run->end, "eos"))
     fprintf(stderr, "ended   by the model, before %u tokens\n", run->request->tokens);
+  if (run->end && !strcmp(run->end, "stop"))
+    fprintf(stderr, "ended   before \"%s\"\n", run->request->stops.items[deltaic_stops_found(run->stops)]);
   if (run->end && !strcmp(run->end, "interrupt")) fprintf(stderr, "ended   by Ctrl-C\n");
   if (run->request->state_out) fprintf(stderr, "state   in %s\n", run->request->state_out);
 }
@@ -252,10 +264,11 @@ static int report_json(const struct run *run) {
   json_t *prompt = json_stringn(run->prompt.data ? run->prompt.data : "", run->prompt.size);
   json_t *text = json_stringn(run->text.data ? run->text.data : "", run->text.size);
   return json_finish(json_pack(
-      "{s:o, s:o, s:o, s:I, s:s, s:o, s:o, s:o, s:o, s:I}", "prompt", prompt, "text", text, "tokens", ids, "seed",
-      (json_int_t)run->sampling.seed, "end", run->end, "model", text_json(model_path(run->request->engine.model)),
-      "device", text_json(engine_device_text(&run->engine)), "prefill", phase_json(run->id_count, run->prefill_seconds),
-      "decode", phase_json(run->made_count, run->decode_seconds), "position",
+      "{s:o, s:o, s:o, s:I, s:s, s:o, s:o, s:o, s:o, s:o, s:I}", "prompt", prompt, "text", text, "tokens", ids, "seed",
+      (json_int_t)run->sampling.seed, "end", run->end, "stop", generate_stop_json(run->request, run->stops), "model",
+      text_json(model_path(run->request->engine.model)), "device", text_json(engine_device_text(&run->engine)),
+      "prefill", phase_json(run->id_count, run->prefill_seconds), "decode",
+      phase_json(run->made_count, run->decode_seconds), "position",
       (json_int_t)deltaic_session_position(run->session)));
 }
 
@@ -263,7 +276,7 @@ int generate_one(const struct generate_request *request) {
   struct run run = {.request = request};
   int code = open_run(&run);
   if (code) return close_run(&run, code);
-  run.sampling = generate_sampling(request);
+  run.sampling = choice_sampling(&request->choice, run.engine.model);
   generate_announce(request, &run.engine, &run.sampling);
   code = prefill(&run);
   if (code) return close_run(&run, code);

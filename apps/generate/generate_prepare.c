@@ -1,5 +1,4 @@
-// generate_prepare: what one text and many have in common: tokens of a prompt, the choice of tokens, the report's head.
-#define _POSIX_C_SOURCE 200809L // clock_gettime, getpid
+// generate_prepare: what one text and many have in common: tokens of a prompt and the report's head.
 #include "common.h"
 #include "generate.h"
 #include "print.h"
@@ -7,8 +6,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
-#include <unistd.h>
 
 int generate_encode(const struct generate_request *request, const deltaic_tokenizer *tokenizer, const char *prompt,
                     size_t bytes, const char *where, int32_t **ids, size_t *count) {
@@ -35,24 +32,9 @@ deltaic_status generate_finite(deltaic_session *session, uint32_t sequence, cons
   return status;
 }
 
-// splitmix64 of time and process, short enough to type.
-static uint64_t random_seed(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  uint64_t z = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec + ((uint64_t)getpid() << 40);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return (z ^ (z >> 31)) % 1000000000u;
-}
-
-deltaic_sampling generate_sampling(const struct generate_request *request) {
-  deltaic_sampling sampling = request->sampling;
-  sampling.size = sizeof sampling;
-  if (request->greedy)
-    sampling = DELTAIC_INIT(deltaic_sampling);
-  else if (!request->seed_given)
-    sampling.seed = random_seed();
-  return sampling;
+json_t *generate_stop_json(const struct generate_request *request, const deltaic_stops *stops) {
+  int32_t found = deltaic_stops_found(stops);
+  return found < 0 ? json_null() : text_json(request->stops.items[found]);
 }
 
 void generate_announce(const struct generate_request *request, const struct engine *engine, const deltaic_sampling *s) {
@@ -62,15 +44,6 @@ void generate_announce(const struct generate_request *request, const struct engi
   fprintf(stderr, "model   %s%s: %s, %s parameters\n", model_path(model), model ? "" : " (the default)",
           m->architecture, text_short((double)m->parameters).text);
   fprintf(stderr, "device  %s\n", engine_device_text(engine));
-  fprintf(stderr, "text    ");
-  if (s->temperature > 0)
-    fprintf(stderr, "seed %llu, temperature %g", (unsigned long long)s->seed, s->temperature);
-  else
-    fprintf(stderr, "the likeliest token each time");
-  if (s->temperature > 0 && s->top_k) fprintf(stderr, ", top-k %u", s->top_k);
-  if (s->temperature > 0 && s->top_p > 0 && s->top_p < 1) fprintf(stderr, ", top-p %g", s->top_p);
-  if (s->temperature > 0 && s->min_p > 0) fprintf(stderr, ", min-p %g", s->min_p);
-  if (s->repetition_penalty > 0 && s->repetition_penalty != 1)
-    fprintf(stderr, ", repetition penalty %g", s->repetition_penalty);
-  fprintf(stderr, "\n\n");
+  choice_print("text    ", s);
+  fprintf(stderr, "\n");
 }

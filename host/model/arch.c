@@ -50,6 +50,18 @@ static deltaic_status fail_model_type(const char *file, const char *model_type) 
               list);
 }
 
+// All ids of eos_token_id, which may stand in text_config. Without the key a family may have a default, in out->eos.
+static void read_config_ends(struct json_reader *r, const json_t *config, struct model_spec *out) {
+  struct ends *ends = &out->generation.ends;
+  const json_t *text = json_object_get(config, "text_config");
+  const json_t *holder = json_present(config, "eos_token_id") ? config : text;
+  if (json_present(holder, "eos_token_id"))
+    ends_read(r, holder, "eos_token_id", out->V, ends);
+  else if (!r->status)
+    r->status = ends_add(ends, r->file, out->eos);
+  out->eos = ends->count ? ends->ids[0] : -1;
+}
+
 static deltaic_status parse(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
                             struct model_spec *out) {
   if (!json_is_object(config)) return fail(DELTAIC_BAD_FILE, "%s: must be a JSON object", r->file);
@@ -60,6 +72,7 @@ static deltaic_status parse(struct json_reader *r, const json_t *config, struct 
   if (!arch) return fail_model_type(r->file, model_type);
   snprintf(out->architecture, sizeof out->architecture, "%s", arch->model_type);
   deltaic_status status = arch->read(r, config, checkpoint, out);
+  if (!status) read_config_ends(r, config, out);
   return status ? status : r->status;
 }
 
@@ -108,6 +121,10 @@ deltaic_status model_spec_read(const char *folder, struct checkpoint *checkpoint
     file_unmap(&view);
   }
   free(file);
+  if (status) return status;
+  status = generation_read(folder, out->V, &out->generation);
+  out->eos = out->generation.ends.count ? out->generation.ends.ids[0] : -1;
+  if (status) model_spec_free(out);
   return status;
 }
 

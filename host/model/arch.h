@@ -5,7 +5,7 @@
 // families that use the mixer know its spec.
 #ifndef ARCH_H
 #define ARCH_H
-#include "json.h"
+#include "generation.h"
 #include "names.h"
 #include "ops.h"
 
@@ -30,7 +30,8 @@ struct model_spec {
   float norm_eps;            // of every RMSNorm except the FFN's
   float ffn_norm_eps;        // norm_eps, except in older checkpoints: 1e-5
   bool tied;                 // the output head is the embedding
-  int32_t bos, eos;          // -1: none
+  int32_t bos, eos;          // -1: none; eos is the first of the ends
+  struct generation generation;
   uint64_t config_hash;      // of config.json's bytes: the same tensors with two configs are two models
   struct layer_spec *layers; // L of them
 };

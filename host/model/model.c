@@ -178,6 +178,48 @@ void deltaic_model_close(deltaic_model *m) {
   free(m);
 }
 
+static deltaic_status copy_ends(const struct ends *ends, int32_t *ids, size_t capacity, size_t *count) {
+  if (count) *count = ends->count;
+  if (ids && ends->count > capacity)
+    return fail(DELTAIC_BUFFER_TOO_SMALL, "the model has %u end tokens, the buffer room for %zu", ends->count,
+                capacity);
+  if (ids) memcpy(ids, ends->ids, ends->count * sizeof *ids);
+  return DELTAIC_OK;
+}
+
+deltaic_status deltaic_model_ends(const deltaic_model *m, int32_t *ids, size_t capacity, size_t *count) {
+  if (!m || (!ids && capacity)) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_model_ends: a pointer is NULL");
+  return copy_ends(&m->spec.generation.ends, ids, capacity, count);
+}
+
+deltaic_status deltaic_model_inspect_ends(const char *path, int32_t *ids, size_t capacity, size_t *count) {
+  if (!path || (!ids && capacity))
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_model_inspect_ends: a pointer is NULL");
+  struct checkpoint *checkpoint;
+  struct model_spec spec;
+  deltaic_status status = checkpoint_open_folder(path, &checkpoint);
+  if (status) return status;
+  status = model_spec_read(path, checkpoint, &spec);
+  checkpoint_close(checkpoint);
+  if (status) return status;
+  status = copy_ends(&spec.generation.ends, ids, capacity, count);
+  model_spec_free(&spec);
+  return status;
+}
+
+bool deltaic_model_is_end(const deltaic_model *m, int32_t token) {
+  return m && ends_have(&m->spec.generation.ends, token);
+}
+
+bool deltaic_model_sampling(const deltaic_model *m, deltaic_sampling *sampling) {
+  if (!m || !sampling || sampling->size < sizeof sampling->size || !m->spec.generation.has_sampling) return false;
+  deltaic_sampling s = m->spec.generation.sampling;
+  const size_t size = s.size = sampling->size;
+  memset(sampling, 0, size);
+  memcpy(sampling, &s, size < sizeof s ? size : sizeof s);
+  return true;
+}
+
 void deltaic_model_get_info(const deltaic_model *m, deltaic_model_info *info) {
   if (info) *info = m ? m->info : (deltaic_model_info){0};
 }

@@ -43,6 +43,7 @@ static deltaic_status added_append(struct added_tokens *added, const json_t *val
   bool special = json_bool(r, value, "special", false);
   bool normalized = json_bool(r, value, "normalized", !special);
   struct added_token token = {.id = (int32_t)json_integer_value(json_object_get(value, "id")),
+                              .special = special,
                               .single_word = json_bool(r, value, "single_word", false),
                               .left = json_bool(r, value, "lstrip", false),
                               .right = json_bool(r, value, "rstrip", false)};
@@ -87,7 +88,8 @@ static const struct added_token *added_match(const struct added_tokens *added, c
   unsigned char lead = (unsigned char)text[0];
   size_t begin = added->begin[lead], end = added->begin[lead + 1];
   for (size_t depth = 1; begin < end; depth++) {
-    for (; begin < end && added->items[begin].length == depth; begin++) best = &added->items[begin];
+    for (; begin < end && added->items[begin].length == depth; begin++)
+      if (!added->items[begin].special || !added->skip_special) best = &added->items[begin];
     if (depth == length) break;
     unsigned next = (unsigned char)text[depth];
     begin = added_bound(added, begin, end, depth, next);

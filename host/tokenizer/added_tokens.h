@@ -7,6 +7,7 @@ struct added_token {
   char *text;
   size_t length;
   int32_t id;
+  bool special;     // stands for no text of its own, such as <|im_end|>
   bool single_word; // matches only if no letter or digit is adjacent
   bool left, right; // the match includes the white space before it, after it
 };
@@ -15,6 +16,7 @@ struct added_token {
 struct added_tokens {
   struct added_token *items;
   size_t count;
+  bool skip_special; // finds the others only
   size_t begin[257]; // items begin[b] ... begin[b + 1] - 1 have the first byte b
 };
 

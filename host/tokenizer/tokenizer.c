@@ -4,6 +4,7 @@
 #include "tokenizer.h"
 
 #include "added_tokens.h"
+#include "chat_parts.h"
 #include "file.h"
 
 #include <sys/stat.h>
@@ -210,8 +211,9 @@ static deltaic_status check_utf8(const char *text, size_t bytes) {
   return DELTAIC_OK;
 }
 
-// Normalizes the text between the added tokens of `raw` and finds the added tokens that match normalized text.
-static deltaic_status normalize_pieces(const deltaic_tokenizer *t, const struct pieces *raw, struct pieces *out) {
+// Normalizes the text between the added tokens of `raw`. match: finds the added tokens that match normalized text.
+static deltaic_status normalize_pieces(const deltaic_tokenizer *t, const struct pieces *raw, bool match,
+                                       struct pieces *out) {
   deltaic_status status = DELTAIC_OK;
   for (size_t i = 0; i < raw->count && !status; i++) {
     struct piece piece = raw->items[i];
@@ -221,7 +223,9 @@ static deltaic_status normalize_pieces(const deltaic_tokenizer *t, const struct 
     }
     size_t begin = out->text.length;
     status = normalize(&t->normalizers, raw->text.bytes + piece.begin, piece.length, &piece.first, &out->text);
-    if (!status && out->text.length > begin)
+    if (!status && !match)
+      status = pieces_append(out, (struct piece){begin, out->text.length - begin, -1, piece.first});
+    else if (!status && out->text.length > begin)
       status = added_split(&t->normalized, begin, out->text.length - begin, piece.first, out);
   }
   return status;
@@ -233,7 +237,7 @@ deltaic_status tokenizer_split(const deltaic_tokenizer *t, const char *text, siz
   if (status || bytes == 0) return status;
   text_append(&raw.text, text, bytes);
   status = raw.text.failed ? fail_memory("the text", bytes) : added_split(&t->raw, 0, bytes, true, &raw);
-  if (!status) status = normalize_pieces(t, &raw, out);
+  if (!status) status = normalize_pieces(t, &raw, true, out);
   pieces_free(&raw);
   return status ? status : pretokenize(&t->pretokenizers, out);
 }
@@ -249,6 +253,48 @@ static deltaic_status encode_pieces(const deltaic_tokenizer *t, const struct pie
       status = fail_memory("token ids", ids->count * sizeof *ids->items);
   }
   bpe_scratch_free(&scratch);
+  return status;
+}
+
+// Splits a part at the added tokens that it may have.
+static deltaic_status split_part(const deltaic_tokenizer *t, const struct chat_part *part, bool first,
+                                 struct pieces *out) {
+  const size_t begin = out->text.length;
+  struct added_tokens plain = t->raw;
+  plain.skip_special = part->trust == TRUST_PLAIN;
+  deltaic_status status = check_utf8(part->text, part->bytes);
+  if (status) return status;
+  text_append(&out->text, part->text, part->bytes);
+  if (out->text.failed) return fail_memory("the text", part->bytes);
+  if (part->trust == TRUST_NONE) return pieces_append(out, (struct piece){begin, part->bytes, -1, first});
+  return added_split(&plain, begin, part->bytes, first, out);
+}
+
+// Joins neighbouring texts, so that a word may cross parts.
+static void join_pieces(struct pieces *pieces) {
+  size_t n = 0;
+  for (size_t i = 0; i < pieces->count; i++) {
+    struct piece *last = n ? &pieces->items[n - 1] : NULL, piece = pieces->items[i];
+    if (last && last->id < 0 && piece.id < 0 && last->begin + last->length == piece.begin)
+      last->length += piece.length;
+    else
+      pieces->items[n++] = piece;
+  }
+  pieces->count = n;
+}
+
+deltaic_status tokenizer_encode_parts(const deltaic_tokenizer *t, const struct chat_parts *parts, bool first,
+                                      struct ids *out) {
+  struct pieces raw = {0}, pieces = {0};
+  deltaic_status status = DELTAIC_OK;
+  for (size_t i = 0; i < parts->count && !status; i++)
+    status = split_part(t, &parts->items[i], first && !raw.text.length, &raw);
+  join_pieces(&raw);
+  if (!status) status = normalize_pieces(t, &raw, false, &pieces);
+  if (!status) status = pretokenize(&t->pretokenizers, &pieces);
+  if (!status) status = encode_pieces(t, &pieces, out);
+  pieces_free(&raw);
+  pieces_free(&pieces);
   return status;
 }
 

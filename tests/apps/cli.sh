@@ -10,7 +10,7 @@ tiny() { run "$1" generate -m "$tiny" -d cpu -q --no-echo "${@:2}"; }
 run 0 help && out_has '^exit codes:' && err_empty
 run 0 help exit-codes && out_has '^  130  '
 run 0 version && out_has '^deltaic [0-9]'
-for command in generate perplexity eval prune info devices bench validate rank demo; do
+for command in generate chat perplexity eval prune info devices bench validate rank demo; do
   run 0 help $command && out_has '^examples:' && err_empty
   cp "$dir/out" "$dir/help"
   run 0 $command --help
@@ -126,7 +126,7 @@ printf 'a\nb\xff\n' >"$dir/objects" && refused 1 'objects:2: byte 2 of the line'
 printf '\n' >"$dir/objects" && refused 1 'no prompt in it' generate "$tiny" --prompts "$dir/objects"
 # What ends the work loses no text that has begun; a prompt that cannot fit is found before.
 run 1 generate -m "$growing" -d cpu -q --prompts "$dir/few" -n 50 --context 16 --sequences 2 && err_has 'context of 16'
-[ "$(grep -c '"tokens":\[[0-9].*"end":"error"}$' "$dir/out")" = 2 ] || complain "$last: not the two texts that had begun"
+[ "$(grep -c '"tokens":\[[0-9].*"end":"error","stop":null}$' "$dir/out")" = 2 ] || complain "$last: not the two texts that had begun"
 refused 1 "prompts:4: the prompt's 50 tokens do not fit --context 16" generate -m "$growing" -d cpu --prompts "$dir/prompts" --context 16
 tiny 0 --prompts "$dir/prompts" -n 1 --context 16 # has no cache
 run 0 generate -m "$tiny" -d cpu --prompts "$dir/few" -n 0 && err_has 'texts   3 of 3' && ! grep -q 'prefill\|decode' "$dir/err" ||
@@ -149,6 +149,41 @@ if mknod "$dir/device" c 1 7 2>"$dir/err"; then
   run 1 generate -m "$tiny" -d cpu -q -n 1 --state-out "$dir/device" && err_has "device: "
   [ -c "$dir/device" ] || complain "$last: the device is gone"
 fi
+
+# ---- ends of text and the sampling that a model recommends
+tiny 0 -n 12 -g --json && cp "$dir/out" "$dir/twelve"
+seventh=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["tokens"][6])' "$dir/twelve")
+echo "{\"eos_token_id\": [0, $seventh], \"do_sample\": false}" | broken generation_config.json
+ending() { run "$1" generate -m "$dir/broken" -d cpu --no-echo "${@:2}"; }
+ending 0 -n 12 --json && out_has '"end": "eos"' && err_has 'the likeliest token each time'
+python3 - "$dir/out" "$dir/twelve" <<'EOF' || complain "$last: does not end at the second end token"
+import json, sys
+a, b = (json.load(open(p))["tokens"] for p in sys.argv[1:])
+sys.exit(a != b[:b.index(b[6]) + 1])
+EOF
+cp "$dir/out" "$dir/ended"
+printf 'The house\n' >"$dir/prompts"
+ending 0 -n 12 --ignore-eos --json && out_has '"end": "tokens"'
+ending 0 -n 3 --temperature 0.5 && err_has 'seed [0-9]*, temperature 0.5$'
+run 0 info "$dir/broken" && out_has "ends with 0 or $seventh$"
+run 0 info "$dir/broken" --json && json && out_has '"end_tokens": \['
+echo '{"do_sample": true, "temperature": 0.25, "top_k": 9, "eos_token_id": 2}' | broken generation_config.json
+ending 0 -n 3 && err_has 'temperature 0.25, top-k 9$'
+ending 0 -n 3 --temperature 0 && err_has 'the likeliest token each time'
+echo '{"do_sample": true, "top_p": 7}' | broken generation_config.json && refused 1 'generation_config.json: top_p is 7' \
+  generate -m "$dir/broken" -d cpu
+
+# ---- stop strings
+novelist() { run "$1" generate -m "$top/models/novelist" -d cpu -q -g --no-echo "${@:2}"; }
+novelist 0 -n 30 && whole=$(cat "$dir/out")
+novelist 0 -n 30 --stop 'e middl' && [ "$(cat "$dir/out")" = "${whole%%e middl*}" ] || complain "$last: not the text before it"
+novelist 0 -n 30 --stop nowhere --stop ' mid' --stop middle --json && out_has '"stop": " mid"' && out_has '"end": "stop"'
+novelist 0 -n 30 --stop 'middle of nowhere' && [ "$(cat "$dir/out")" = "$whole" ] || complain "$last: loses held text"
+printf 'The house\nThe sea\n' >"$dir/prompts"
+novelist 0 -n 30 --stop ',' --prompts "$dir/prompts" && out_has '"end":"stop","stop":","}$'
+grep -q '"text":"[^"]*,' "$dir/out" && complain "$last: the stop string is written"
+refused 2 'up to 16 texts, none empty, not ""' generate --stop ''
+refused 1 'stop string 1 is not UTF-8' generate -m "$tiny" -d cpu --stop $'caf\xe9'
 
 # ---- streams that end, and Ctrl-C
 "$program" generate -m "$tiny" -d cpu -n 10000000 --ignore-eos 2>"$dir/err" | head -c 20 >"$dir/out"
@@ -176,7 +211,7 @@ err_has 'ended .*Ctrl-C'
 tiny 0 --state-in "$dir/stopped" -n 3
 printf 'The house\n{}\nThe sea\n' >"$dir/prompts"
 interrupted 'sleep 2' generate -m "$tiny" -d cpu -n 10000000 --ignore-eos --sequences 2 --prompts "$dir/prompts"
-[ "$(grep -c '"end":"interrupt"}$' "$dir/out")" = 2 ] || complain "Ctrl-C: not the two texts that had begun"
+[ "$(grep -c '"end":"interrupt","stop":null}$' "$dir/out")" = 2 ] || complain "Ctrl-C: not the two texts that had begun"
 for _ in $(seq 500); do cat "$top/LICENSE"; done >"$dir/long"
 interrupted 'sleep 4' perplexity -m "$top/models/novelist" -d cpu --batch 16 "$dir/long"
 out_has '^stopped ' && err_has 'stopped by Ctrl-C'

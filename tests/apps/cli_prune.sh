@@ -81,7 +81,7 @@ always=(generate -d cpu) && run 1 -q -n 3 "$dir/huge" && err_has 'huge: its logi
 run 1 -q -n 3 "$dir/huge" --json && out_has '"end": "error"'
 printf 'a\nb\n' >"$dir/prompts"
 run 1 -q -n 3 "$dir/huge" --prompts "$dir/prompts" && err_has 'huge: its logits are not finite in 2 of 2 texts'
-[ "$(grep -c '"end":"error"}$' "$dir/out")" = 2 ] || complain "$last: not both texts"
+[ "$(grep -c '"end":"error","stop":null}$' "$dir/out")" = 2 ] || complain "$last: not both texts"
 always=(prune -d cpu)
 nothing_new 2 'from 0 to below 1' "$tiny" "$dir/new" --cut 1 --method l1
 nothing_new 2 'from 0 to below 1' "$tiny" "$dir/new" --cut x --method l1

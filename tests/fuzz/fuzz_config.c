@@ -75,11 +75,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (size == 0) return 0;
   struct checkpoint *c = data[0] & 1 ? small : NULL;
   struct model_spec m;
+  struct generation g = {0};
+  if (!generation_parse("fuzz", (const char *)data + 1, size - 1, 1000, &g)) {
+    for (uint32_t i = 0; i < g.ends.count; i++) check(g.ends.ids[i] >= 0 && g.ends.ids[i] < 1000);
+    check(g.sampling.temperature >= 0 && g.sampling.top_p >= 0 && g.sampling.top_p <= 1 &&
+          g.sampling.top_k <= INT32_MAX);
+  }
   if (model_spec_parse("fuzz", (const char *)data + 1, size - 1, c, &m) != DELTAIC_OK) {
     check(deltaic_last_error()[0] != 0 && !m.layers);
     return 0;
   }
   check(m.D && m.V && m.L && m.layers);
+  check(m.generation.ends.count <= MOST_ENDS && (m.generation.ends.count ? m.generation.ends.ids[0] : -1) == m.eos);
   check(m.bos >= -1 && m.bos < (int64_t)m.V && m.eos >= -1 && m.eos < (int64_t)m.V);
   for (uint32_t i = 0; i < m.L; i++) check_layer(&m.layers[i]);
   if (c) {
