@@ -203,8 +203,8 @@ static deltaic_status set_layers(struct json_reader *r, const json_t *config, st
   return status;
 }
 
-// The config of the whole model has the text's in text_config. tie_word_embeddings outside wins; the ids of special
-// tokens outside are for those that the text's config lacks.
+// The config of the whole model has the text's in text_config. tie_word_embeddings and the ids of special tokens count
+// from outside, where they are there.
 static json_t *text_of(struct json_reader *r, const json_t *config) {
   static const char *const ids[] = {"bos_token_id", "eos_token_id"};
   const json_t *inner = json_object_get(config, "text_config"), *tied = json_object_get(config, "tie_word_embeddings");
@@ -212,7 +212,7 @@ static json_t *text_of(struct json_reader *r, const json_t *config) {
   bool bad = !text;
   if (inner && !bad && tied && !json_is_null(tied)) bad = json_object_set(text, "tie_word_embeddings", (json_t *)tied);
   for (int i = 0; i < 2 && inner && !bad; i++)
-    if (!json_object_get(text, ids[i]) && json_object_get(config, ids[i]))
+    if (json_present(config, ids[i]))
       bad = json_object_set(text, ids[i], json_object_get(config, ids[i]));
   if (bad && !r->status) r->status = fail_memory("a config", 0);
   return text;

@@ -50,7 +50,7 @@ static void keys_of_the_text_are_inside_and_ties_outside(void **state) {
   } cases[] = {{NESTED(",'tie_word_embeddings':true", ",'tie_word_embeddings':false"), true, -1},
                {NESTED(",'tie_word_embeddings':false", ",'tie_word_embeddings':true"), false, -1},
                {NESTED("", ",'tie_word_embeddings':true,'eos_token_id':3"), true, 3},
-               {NESTED(",'eos_token_id':5", ",'eos_token_id':3"), false, 3},
+               {NESTED(",'eos_token_id':5", ",'eos_token_id':3"), false, 5},
                {NESTED(",'eos_token_id':5", ""), false, 5}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct model_spec m = reads(cases[i].config, NULL);
