@@ -1,151 +1,52 @@
-// arch_qwen3_5: Qwen3.5, dense: Gated DeltaNet layers, and every fourth layer gated softmax attention
-// (docs/models.md). The norms are stored as their weight minus 1, except the output norm of the delta rule.
+// arch_qwen3_5: Qwen3.5, dense or with experts, and Qwen3-Next: Gated DeltaNet layers, and every fourth layer gated
+// softmax attention (docs/models.md).
 #include "arch_keys.h"
 
+#include "ffn_experts.h"
 #include "mixer_attention.h"
 #include "mixer_delta.h"
-
-// ---------------------------------------------------------------- tensors
-
-// in_proj_qkv and conv1d: the rows of q, then of k, then of v.
-static uint64_t qkv_count(const struct layer_spec *layer) {
-  const struct delta_spec *s = layer->spec;
-  return 2ull * s->H * s->Dk + (uint64_t)s->Hv * s->Dv;
-}
-
-static uint64_t q_at(const struct layer_spec *layer, uint32_t row) {
-  (void)layer;
-  return row;
-}
-
-static uint64_t k_at(const struct layer_spec *layer, uint32_t row) {
-  const struct delta_spec *s = layer->spec;
-  return (uint64_t)s->H * s->Dk + row;
-}
-
-static uint64_t v_at(const struct layer_spec *layer, uint32_t row) {
-  const struct delta_spec *s = layer->spec;
-  return 2ull * s->H * s->Dk + row;
-}
-
-// q_proj: the rows of each head's query, then of its gate.
-static uint64_t query_count(const struct layer_spec *layer) {
-  const struct attention_spec *s = layer->spec;
-  return 2ull * s->heads * s->d;
-}
-
-static uint64_t query_at(const struct layer_spec *layer, uint32_t row) {
-  const uint32_t d = ((const struct attention_spec *)layer->spec)->d;
-  return 2ull * (row / d) * d + row % d;
-}
-
-static uint64_t gate_at(const struct layer_spec *layer, uint32_t row) {
-  return query_at(layer, row) + ((const struct attention_spec *)layer->spec)->d;
-}
-
-static const struct row_map q_rows = {qkv_count, q_at}, k_rows = {qkv_count, k_at}, v_rows = {qkv_count, v_at},
-                            query_rows = {query_count, query_at}, gate_rows = {query_count, gate_at};
-
-#define LAYER "*layers.#."
-static const struct tensor_name tensors[] = {
-    NAMED(EMBEDDING, "*embed_tokens.weight"),
-    CENTRED(FINAL_NORM, "*norm.weight"),
-    NAMED(HEAD, "lm_head.weight"),
-    CENTRED(MIXER_NORM, LAYER "input_layernorm.weight"),
-    CENTRED(FFN_NORM, LAYER "post_attention_layernorm.weight"),
-    NAMED(FFN_GATE, LAYER "mlp.gate_proj.weight"),
-    NAMED(FFN_UP, LAYER "mlp.up_proj.weight"),
-    NAMED(FFN_DOWN, LAYER "mlp.down_proj.weight"),
-    {0},
-};
-
-static const struct tensor_name delta_tensors[] = {
-    MAPPED(Q, LAYER "linear_attn.in_proj_qkv.weight", &q_rows),
-    MAPPED(K, LAYER "linear_attn.in_proj_qkv.weight", &k_rows),
-    MAPPED(V, LAYER "linear_attn.in_proj_qkv.weight", &v_rows),
-    MAPPED(Q_CONV, LAYER "linear_attn.conv1d.weight", &q_rows),
-    MAPPED(K_CONV, LAYER "linear_attn.conv1d.weight", &k_rows),
-    MAPPED(V_CONV, LAYER "linear_attn.conv1d.weight", &v_rows),
-    NAMED(GATE, LAYER "linear_attn.in_proj_z.weight"),
-    NAMED(BETA, LAYER "linear_attn.in_proj_b.weight"),
-    NAMED(DECAY, LAYER "linear_attn.in_proj_a.weight"),
-    NAMED(A_LOG, LAYER "linear_attn.A_log"),
-    NAMED(STEP_BIAS, LAYER "linear_attn.dt_bias"),
-    NAMED(OUTPUT_NORM, LAYER "linear_attn.norm.weight"),
-    NAMED(OUTPUT, LAYER "linear_attn.out_proj.weight"),
-    {0},
-};
-
-static const struct tensor_name attention_tensors[] = {
-    MAPPED(Q, LAYER "self_attn.q_proj.weight", &query_rows),
-    MAPPED(GATE, LAYER "self_attn.q_proj.weight", &gate_rows),
-    NAMED(K, LAYER "self_attn.k_proj.weight"),
-    NAMED(V, LAYER "self_attn.v_proj.weight"),
-    MAPPED(Q_BIAS, LAYER "self_attn.q_proj.bias", &query_rows),
-    MAPPED(GATE_BIAS, LAYER "self_attn.q_proj.bias", &gate_rows),
-    NAMED(K_BIAS, LAYER "self_attn.k_proj.bias"),
-    NAMED(V_BIAS, LAYER "self_attn.v_proj.bias"),
-    CENTRED(Q_NORM, LAYER "self_attn.q_norm.weight"),
-    CENTRED(K_NORM, LAYER "self_attn.k_norm.weight"),
-    NAMED(OUTPUT, LAYER "self_attn.o_proj.weight"),
-    NAMED(OUTPUT_BIAS, LAYER "self_attn.o_proj.bias"),
-    {0},
-};
-
-// The layer that predicts a second token, and what reads images.
-static const char *const ignored[] = {"mtp.*", "model.visual.*", "*.rotary_emb.inv_freq", NULL};
-
-#define PREFIXES                                                                                                       \
-  { "model.language_model.", "model." }
-static const struct names names = {.prefixes = PREFIXES, .tensors = tensors, .ignored = ignored};
-static const struct names delta_names = {.prefixes = PREFIXES, .tensors = delta_tensors, .base = &names};
-static const struct names attention_names = {.prefixes = PREFIXES, .tensors = attention_tensors, .base = &names};
-
-// ---------------------------------------------------------------- config
+#include "names_qwen.h"
 
 static const char *const known_outside[] = {"text_config", "vision_config", "tie_word_embeddings",
                                             "language_model_only", NULL};
-static const char *const known[] = {"attention_bias",
-                                    "attn_output_gate",
-                                    "full_attention_interval",
-                                    "head_dim",
-                                    "hidden_act",
-                                    "hidden_size",
-                                    "intermediate_size",
-                                    "layer_types",
-                                    "linear_conv_kernel_dim",
-                                    "linear_key_head_dim",
-                                    "linear_num_key_heads",
-                                    "linear_num_value_heads",
-                                    "linear_value_head_dim",
-                                    "mamba_ssm_dtype",
-                                    "mlp_only_layers",
-                                    "num_attention_heads",
-                                    "num_hidden_layers",
-                                    "num_key_value_heads",
-                                    "output_gate_type",
-                                    "partial_rotary_factor",
-                                    "rms_norm_eps",
-                                    "rope_parameters",
-                                    "rope_scaling",
-                                    "rope_theta",
-                                    "tie_word_embeddings",
-                                    "vocab_size",
-                                    NULL};
-static const struct arch_default defaults[] = {{"hidden_size", 4096},
-                                               {"intermediate_size", 12288},
-                                               {"num_hidden_layers", 32},
-                                               {"vocab_size", 248320},
-                                               {"num_attention_heads", 16},
-                                               {"num_key_value_heads", 4},
-                                               {"head_dim", 256},
-                                               {"linear_num_key_heads", 16},
-                                               {"linear_num_value_heads", 32},
-                                               {"linear_key_head_dim", 128},
-                                               {"linear_value_head_dim", 128},
-                                               {"linear_conv_kernel_dim", 4},
-                                               {"full_attention_interval", 4},
-                                               {0}};
+#define KNOWN                                                                                                          \
+  "attention_bias", "attn_output_gate", "full_attention_interval", "head_dim", "hidden_act", "hidden_size",            \
+      "intermediate_size", "layer_types", "linear_conv_kernel_dim", "linear_key_head_dim", "linear_num_key_heads",     \
+      "linear_num_value_heads", "linear_value_head_dim", "mamba_ssm_dtype", "mlp_only_layers", "num_attention_heads",  \
+      "num_hidden_layers", "num_key_value_heads", "output_gate_type", "partial_rotary_factor", "rms_norm_eps",         \
+      "rope_parameters", "rope_scaling", "rope_theta", "tie_word_embeddings", "vocab_size"
+static const char *const known[] = {KNOWN, NULL};
+static const char *const known_experts[] = {
+    KNOWN,         "decoder_sparse_step", "moe_intermediate_size",           "norm_topk_prob",
+    "num_experts", "num_experts_per_tok", "shared_expert_intermediate_size", NULL};
+#define DEFAULTS(D, L, V, heads, kv_heads)                                                                             \
+  {"hidden_size", D}, {"num_hidden_layers", L}, {"vocab_size", V}, {"num_attention_heads", heads},                     \
+      {"num_key_value_heads", kv_heads}, {"head_dim", 256}, {"linear_num_key_heads", 16},                              \
+      {"linear_num_value_heads", 32}, {"linear_key_head_dim", 128}, {"linear_value_head_dim", 128},                    \
+      {"linear_conv_kernel_dim", 4}, {                                                                                 \
+    "full_attention_interval", 4                                                                                       \
+  }
+static const struct arch_default dense_defaults[] = {
+    DEFAULTS(4096, 32, 248320, 16, 4), {"intermediate_size", 12288}, {0}};
+static const struct arch_default expert_defaults[] = {DEFAULTS(2048, 40, 248320, 16, 2),
+                                                      {"num_experts", 256},
+                                                      {"num_experts_per_tok", 8},
+                                                      {"moe_intermediate_size", 512},
+                                                      {"shared_expert_intermediate_size", 512},
+                                                      {0}};
+static const struct arch_default next_defaults[] = {DEFAULTS(2048, 48, 151936, 16, 2),
+                                                    {"intermediate_size", 5632},
+                                                    {"num_experts", 512},
+                                                    {"num_experts_per_tok", 10},
+                                                    {"moe_intermediate_size", 512},
+                                                    {"shared_expert_intermediate_size", 512},
+                                                    {0}};
+
+struct family {
+  const struct names *delta; // names of the delta layers' tensors
+  const struct arch_default *defaults;
+  bool experts, dense_layers; // dense_layers: some layers may be dense
+};
 
 static deltaic_status read_attention(struct json_reader *r, const json_t *config, float norm_eps,
                                      struct attention_spec *s) {
@@ -184,8 +85,8 @@ static deltaic_status read_delta(struct json_reader *r, const json_t *config, fl
   return r->status ? r->status : arch_check_value_heads(r, s);
 }
 
-static deltaic_status set_layers(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
-                                 struct model_spec *out) {
+static deltaic_status set_mixers(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
+                                 const struct family *family, struct model_spec *out) {
   struct attention_spec attention = {0};
   struct delta_spec delta;
   const uint32_t every = (uint32_t)json_int(r, config, "full_attention_interval", 0, 1, LIMIT_LAYERS);
@@ -194,8 +95,8 @@ static deltaic_status set_layers(struct json_reader *r, const json_t *config, st
   for (uint32_t i = 0; !status && i < out->L; i++) {
     struct delta_spec s = delta;
     const bool full = arch_is_attention(r, config, out->L, every, i);
-    out->layers[i].names = full ? &attention_names : &delta_names;
-    status = r->status || full ? r->status : arch_size_delta(r, checkpoint, &delta_names, i, &s);
+    out->layers[i].names = full ? &names_qwen_attention : family->delta;
+    status = r->status || full ? r->status : arch_size_delta(r, checkpoint, family->delta, i, &s);
     if (!status)
       status = full ? arch_set_layer(out, i, &mixer_attention, &attention, sizeof attention)
                     : arch_set_layer(out, i, &mixer_gated_deltanet, &s, sizeof s);
@@ -203,33 +104,97 @@ static deltaic_status set_layers(struct json_reader *r, const json_t *config, st
   return status;
 }
 
+static deltaic_status read_experts(struct json_reader *r, const json_t *config, bool normalized,
+                                   struct experts_spec *s) {
+  s->E = (uint32_t)json_int(r, config, "num_experts", 0, 1, LIMIT_EXPERTS);
+  s->k = (uint32_t)json_int(r, config, "num_experts_per_tok", 0, 1, LIMIT_EXPERTS);
+  s->F = (uint32_t)json_int(r, config, "moe_intermediate_size", 0, 1, LIMIT_WIDTH);
+  s->shared = (uint32_t)json_int(r, config, "shared_expert_intermediate_size", 0, 1, LIMIT_WIDTH);
+  s->normalized = normalized;
+  s->activation = ACTIVATION_SILU;
+  if (r->status) return r->status;
+  if (s->k > s->E)
+    return fail(DELTAIC_BAD_FILE, "%s: num_experts_per_tok %u is more than num_experts %u", r->file, s->k, s->E);
+  return DELTAIC_OK;
+}
+
+// Whether layer i has a dense MLP: mlp_only_layers lists it, or decoder_sparse_step passes over it.
+static bool is_dense(struct json_reader *r, const json_t *config, uint32_t i) {
+  const uint32_t step = (uint32_t)json_int(r, config, "decoder_sparse_step", 1, 1, LIMIT_LAYERS);
+  const json_t *list = json_object_get(config, "mlp_only_layers"), *value;
+  size_t k;
+  bool listed = false;
+  if (!r->status && list && !json_is_null(list) && !json_is_array(list))
+    r->status = fail(DELTAIC_BAD_FILE, "%s: mlp_only_layers must be a list", r->file);
+  json_array_foreach(list, k, value) listed |= json_is_integer(value) && json_integer_value(value) == i;
+  return listed || (i + 1) % step;
+}
+
+static deltaic_status set_experts(struct json_reader *r, const json_t *config, const struct family *family,
+                                  struct model_spec *out) {
+  struct experts_spec s;
+  const bool normalized = !family->dense_layers || json_bool(r, config, "norm_topk_prob", true);
+  deltaic_status status = read_experts(r, config, normalized, &s);
+  if (!status && (uint64_t)s.E * (2ull * s.F > out->D ? 2ull * s.F : out->D) > INT32_MAX)
+    status = fail(DELTAIC_UNSUPPORTED, "%s: num_experts %u of moe_intermediate_size %u are more than supported",
+                  r->file, s.E, s.F);
+  for (uint32_t i = 0; !status && i < out->L; i++) {
+    if (!family->dense_layers || !is_dense(r, config, i)) status = arch_set_ffn(out, i, &ffn_experts, &s, sizeof s);
+    if (!status) status = r->status;
+  }
+  return status;
+}
+
 // The config of the whole model has the text's in text_config. tie_word_embeddings and the ids of special tokens count
 // from outside, where they are there.
-static json_t *text_of(struct json_reader *r, const json_t *config) {
+static json_t *text_of(struct json_reader *r, const json_t *config, const struct arch_default *defaults) {
   static const char *const ids[] = {"bos_token_id", "eos_token_id"};
   const json_t *inner = json_object_get(config, "text_config"), *tied = json_object_get(config, "tie_word_embeddings");
   json_t *text = arch_with_defaults(r, inner ? inner : config, defaults);
   bool bad = !text;
   if (inner && !bad && tied && !json_is_null(tied)) bad = json_object_set(text, "tie_word_embeddings", (json_t *)tied);
   for (int i = 0; i < 2 && inner && !bad; i++)
-    if (json_present(config, ids[i]))
-      bad = json_object_set(text, ids[i], json_object_get(config, ids[i]));
+    if (json_present(config, ids[i])) bad = json_object_set(text, ids[i], json_object_get(config, ids[i]));
   if (bad && !r->status) r->status = fail_memory("a config", 0);
   return text;
 }
 
-static deltaic_status read_qwen3_5(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
-                                   struct model_spec *out) {
+static deltaic_status read_family(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
+                                  const struct family *family, struct model_spec *out) {
   const json_t *inner = json_object_get(config, "text_config");
   if (inner && !json_is_object(inner)) return fail(DELTAIC_BAD_FILE, "%s: text_config must be an object", r->file);
   deltaic_status status = inner ? arch_check_keys(r, config, known_outside, NULL) : DELTAIC_OK;
   if (status) return status;
-  json_t *text = text_of(r, config);
-  status = r->status ? r->status : arch_read_strictly(r, text, checkpoint, &names, known, out);
-  if (!status) status = set_layers(r, text, checkpoint, out);
+  json_t *text = text_of(r, config, family->defaults);
+  const char *const *keys = family->experts ? known_experts : known;
+  status = r->status ? r->status : arch_read_strictly(r, text, checkpoint, &names_qwen, keys, out);
+  if (!status) status = set_mixers(r, text, checkpoint, family, out);
+  if (!status && family->experts) status = set_experts(r, text, family, out);
   json_decref(text);
   return status;
 }
 
+static deltaic_status read_qwen3_5(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
+                                   struct model_spec *out) {
+  static const struct family family = {.delta = &names_qwen_delta, .defaults = dense_defaults};
+  return read_family(r, config, checkpoint, &family, out);
+}
+
+static deltaic_status read_qwen3_5_moe(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
+                                       struct model_spec *out) {
+  static const struct family family = {.delta = &names_qwen_delta, .defaults = expert_defaults, .experts = true};
+  return read_family(r, config, checkpoint, &family, out);
+}
+
+static deltaic_status read_qwen3_next(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
+                                      struct model_spec *out) {
+  static const struct family family = {
+      .delta = &names_qwen_next, .defaults = next_defaults, .experts = true, .dense_layers = true};
+  return read_family(r, config, checkpoint, &family, out);
+}
+
 const struct arch arch_qwen3_5 = {"qwen3_5", read_qwen3_5};
 const struct arch arch_qwen3_5_text = {"qwen3_5_text", read_qwen3_5};
+const struct arch arch_qwen3_5_moe = {"qwen3_5_moe", read_qwen3_5_moe};
+const struct arch arch_qwen3_5_moe_text = {"qwen3_5_moe_text", read_qwen3_5_moe};
+const struct arch arch_qwen3_next = {"qwen3_next", read_qwen3_next};

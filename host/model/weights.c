@@ -22,7 +22,9 @@ bool weights_has(const struct weights *w, uint32_t layer, enum role role) {
 
 static bool shape_is(const struct file_tensor *t, uint64_t rows, uint64_t cols) {
   if (!cols) return t->rank == 1 && t->shape[0] == rows;
-  if (t->rank == 3) return t->shape[0] == rows && t->shape[1] * t->shape[2] == cols;
+  if (t->rank == 3)
+    return (t->shape[0] == rows && t->shape[1] * t->shape[2] == cols) ||
+           (t->shape[0] * t->shape[1] == rows && t->shape[2] == cols);
   return t->rank == 2 && t->shape[0] == rows && t->shape[1] == cols;
 }
 
@@ -66,15 +68,22 @@ struct weight_part weights_part(struct weights *w, uint32_t layer, enum role rol
   return part_of(w, layer, role, names_find(layer_names(w->model, layer), w->checkpoint, layer, role), rows, cols);
 }
 
+bool weights_lists(const struct weights *w, uint32_t layer, enum role role) {
+  return names_item(layer_names(w->model, layer), w->checkpoint, layer, role, 0).tensor != NULL;
+}
+
+struct weight_part weights_item(struct weights *w, uint32_t layer, enum role role, uint32_t m, uint32_t rows,
+                                uint32_t cols) {
+  return part_of(w, layer, role, names_item(layer_names(w->model, layer), w->checkpoint, layer, role, m), rows, cols);
+}
+
 int weights_list(struct weights *w, uint32_t layer, enum role role, uint32_t items, uint32_t rows, uint32_t cols,
                  struct weight_part *parts) {
-  const struct names *names = layer_names(w->model, layer);
-  if (!names_item(names, w->checkpoint, layer, role, 0).tensor) {
+  if (!weights_lists(w, layer, role)) {
     parts[0] = weights_part(w, layer, role, items * rows, cols);
     return 1;
   }
-  for (uint32_t m = 0; m < items; m++)
-    parts[m] = part_of(w, layer, role, names_item(names, w->checkpoint, layer, role, m), rows, cols);
+  for (uint32_t m = 0; m < items; m++) parts[m] = weights_item(w, layer, role, m, rows, cols);
   return (int)items;
 }
 
@@ -101,12 +110,12 @@ static void part_add(struct weights *w, struct weight_request *r, const struct w
   r->count++;
 }
 
-void weights_matrix(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts, int count) {
+static void add_matrix(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts, int count,
+                       int dtype) {
   if (w->status != DELTAIC_OK) return;
   struct weight_request *r = request_add(w, out);
   if (!r) return;
   uint64_t rows = 0;
-  int dtype = -1;
   for (int i = 0; i < count; i++) {
     if (!parts[i].source) continue;
     part_add(w, r, &parts[i]);
@@ -117,6 +126,15 @@ void weights_matrix(struct weights *w, struct tensor *out, uint32_t cols, const 
   }
   enum dtype device = dtype == FILE_F16 ? DTYPE_F16 : dtype == FILE_BF16 ? DTYPE_BF16 : DTYPE_F32;
   arena_add(&w->arena, out, device, rows, cols, weight_stride(device, cols));
+}
+
+void weights_matrix(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts, int count) {
+  add_matrix(w, out, cols, parts, count, -1);
+}
+
+void weights_matrix_f32(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts,
+                        int count) {
+  add_matrix(w, out, cols, parts, count, FILE_F32);
 }
 
 void weights_vector(struct weights *w, struct tensor *out, const struct weight_part *parts, int count) {
