@@ -323,7 +323,23 @@ static void tiles_task(void *context, uint64_t index, uint32_t worker) {
   for (uint32_t i = 0; i < T; i++) store(m, t + i, first, rows, sums + i * PANEL);
 }
 
+// A matrix of several formats: one product for each, with its columns of y.
+static void mixed_linear(struct recorder *c, const struct linear *p) {
+  struct linear one = *p;
+  uint32_t first = 0;
+  for (const struct tensor *w = p->w.mixed; first < p->w.rows; first += w++->rows) {
+    one.w = *w;
+    one.y = tensor_cols(p->y, first, w->rows);
+    if (p->bias.buffer) one.bias = tensor_cols(p->bias, first, w->rows);
+    cpu_linear(c, &one);
+  }
+}
+
 void cpu_linear(struct recorder *c, const struct linear *p) {
+  if (p->w.mixed) {
+    mixed_linear(c, p);
+    return;
+  }
   if (!cpu_begin(c)) return;
   const struct tensor x = p->x, w = p->w;
   assert(x.cols == w.cols && p->y.cols == w.rows && p->y.rows == x.rows);
