@@ -3,6 +3,7 @@
 
 #include "list.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,9 +55,9 @@ static struct weight_part part_of(struct weights *w, uint32_t layer, enum role r
     keep(w, fail(DELTAIC_BAD_SHAPE, "%s: tensor %s has shape [%s], expected [%s]", path, t->name, shape, want));
     return none;
   }
-  if (t->dtype > FILE_BF16) {
-    keep(w, fail(DELTAIC_UNSUPPORTED, "%s: tensor %s has dtype %.40s, which is not a supported float", path, t->name,
-                 t->dtype_name));
+  if (t->dtype > FILE_BLOCKS_LAST) {
+    keep(w, fail(DELTAIC_UNSUPPORTED, "%s: tensor %s has dtype %.40s, which is not supported for weights", path,
+                 t->name, t->dtype_name));
     return none;
   }
   return (struct weight_part){.source = t, .rows = rows, .map = found.rows, .layer = l};
@@ -100,22 +101,71 @@ static void part_add(struct weights *w, struct weight_request *r, const struct w
   r->count++;
 }
 
-void weights_matrix(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts, int count) {
-  if (w->status != DELTAIC_OK) return;
+// Declares out (rows, cols) of `count` parts as one tensor of this format.
+static void matrix_add(struct weights *w, struct tensor *out, enum dtype dtype, uint32_t cols,
+                       const struct weight_part *parts, int count) {
   struct weight_request *r = request_add(w, out);
-  if (!r) return;
   uint64_t rows = 0;
-  int dtype = -1;
+  for (int i = 0; r && i < count; i++) {
+    part_add(w, r, &parts[i]);
+    rows += parts[i].rows + parts[i].zeros;
+  }
+  if (r) arena_add(&w->arena, out, dtype, rows, cols, weight_stride(dtype, cols));
+}
+
+// The number of parts from the first on that have the same format.
+static int same_format(const struct weight_part *parts, int count) {
+  int n = 1;
+  while (n < count && parts[n].source->dtype == parts[0].source->dtype) n++;
+  return n;
+}
+
+static void mixed_add(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts,
+                      int count) {
+  if (keep(w, list_room(&w->mixed, w->mixed_count, &w->mixed_capacity, sizeof *w->mixed, "the list of weights")))
+    return;
+  struct tensor *mixed = w->mixed[w->mixed_count] = calloc((size_t)count, sizeof *mixed);
+  if (!mixed) {
+    keep(w, fail_memory("the list of weights", (uint64_t)count * sizeof *mixed));
+    return;
+  }
+  w->mixed_count++;
+  uint32_t rows = 0;
+  for (int i = 0, n; i < count && w->status == DELTAIC_OK; i += n) {
+    n = same_format(parts + i, count - i);
+    matrix_add(w, mixed, file_dtype_kept(parts[i].source->dtype), cols, parts + i, n);
+    rows += mixed++->rows;
+  }
+  struct weight_request *r = w->status == DELTAIC_OK ? request_add(w, out) : NULL;
+  if (!r) return;
+  r->mixed = w->mixed[w->mixed_count - 1];
+  *out = *r->mixed;
+  out->rows = rows;
+}
+
+void weights_matrix(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts, int count) {
+  enum { PARTS_MOST = 256 }; // more than any layer has
+  struct weight_part found[PARTS_MOST];
+  uint64_t rows = 0;
+  int n = 0;
+  bool blocks = false;
+  if (w->status != DELTAIC_OK) return;
+  assert(count <= PARTS_MOST);
   for (int i = 0; i < count; i++) {
     if (!parts[i].source) continue;
-    part_add(w, r, &parts[i]);
-    rows += parts[i].rows;
-    if (parts[i].align) rows = round_up(rows, parts[i].align);
-    dtype = dtype < 0 || dtype == (int)parts[i].source->dtype ? (int)parts[i].source->dtype : (int)FILE_F32;
-    w->parameters += (uint64_t)parts[i].rows * cols;
+    struct weight_part *p = &found[n++];
+    *p = parts[i];
+    rows += p->rows;
+    p->zeros = p->align ? (uint32_t)(round_up(rows, p->align) - rows) : 0;
+    rows += p->zeros;
+    blocks |= file_dtype_is_blocks(p->source->dtype);
+    w->parameters += (uint64_t)p->rows * cols;
   }
-  enum dtype device = dtype == FILE_F16 ? DTYPE_F16 : dtype == FILE_BF16 ? DTYPE_BF16 : DTYPE_F32;
-  arena_add(&w->arena, out, device, rows, cols, weight_stride(device, cols));
+  const bool same = n && same_format(found, n) == n;
+  if (same || !blocks)
+    matrix_add(w, out, same ? file_dtype_kept(found[0].source->dtype) : DTYPE_F32, cols, found, n);
+  else
+    mixed_add(w, out, cols, found, n);
 }
 
 void weights_vector(struct weights *w, struct tensor *out, const struct weight_part *parts, int count) {
@@ -193,5 +243,7 @@ void weights_free(struct weights *w) {
   free(w->arena.entries);
   free(w->requests);
   free(w->parts);
+  for (size_t i = 0; i < w->mixed_count; i++) free(w->mixed[i]);
+  free(w->mixed);
   memset(w, 0, sizeof *w);
 }
