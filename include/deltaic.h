@@ -546,7 +546,7 @@ DELTAIC_API deltaic_status deltaic_matrix_rank(const float *a, size_t rows, size
 
 typedef struct deltaic_tokenizer deltaic_tokenizer;
 
-/* path: a folder with tokenizer.json, or the file itself. A feature of the file that is not supported is refused by
+/* path: a folder with tokenizer.json, the file itself, or a GGUF file. A feature of the file that is not supported is refused by
  * name. */
 DELTAIC_API deltaic_status deltaic_tokenizer_open(const char *path, deltaic_tokenizer **out);
 DELTAIC_API void deltaic_tokenizer_close(deltaic_tokenizer *tokenizer);
