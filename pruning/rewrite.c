@@ -187,6 +187,9 @@ deltaic_status rewrite_config(const struct source *source, const struct deltaic_
   if (!bad && !strcmp(source->spec.architecture, "delta_net")) {
     bad = set(config, "expand_k", json_real(rewrite_ratio(l->from.H * l->keep, (int)source->spec.D)));
     if (json_present(config, "head_dim")) bad |= set(config, "head_dim", json_integer(l->keep));
+  } else if (!bad && !strcmp(source->spec.architecture, "olmo_hybrid")) {
+    bad = set(config, "linear_key_head_dim", json_integer(l->keep));
+    bad |= set(config, "linear_value_head_dim", json_integer(l->from.Dv));
   } else if (!bad) {
     bad = set(config, "head_dim", json_integer(l->keep));
     bad |= set(config, "expand_v", json_real(rewrite_ratio(l->from.Dv, l->keep)));

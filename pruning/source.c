@@ -16,7 +16,7 @@ uint64_t hash_add(uint64_t hash, const void *data, size_t bytes) {
 
 static deltaic_status fail_shape(const struct source *s, uint32_t layer, enum role role) {
   char name[96];
-  names_write(s->spec.names, layer, role, name, sizeof name);
+  names_write(layer_names(&s->spec, layer), layer, role, name, sizeof name);
   return fail(DELTAIC_BAD_SHAPE, "%s: tensor %.200s is missing or has another shape than its layer", s->path, name);
 }
 
@@ -28,14 +28,14 @@ static deltaic_status check_projection(const struct source *s, const struct file
 }
 
 static struct file_tensor *tensor_of(const struct source *s, uint32_t layer, enum role role) {
-  return names_find(s->spec.names, s->checkpoint, layer, role).tensor;
+  return names_find(layer_names(&s->spec, layer), s->checkpoint, layer, role).tensor;
 }
 
 // Returns the tensor with step m's keys, and sets *first to its first row. Older checkpoints have a tensor per step.
 static struct file_tensor *step_tensor(const struct source *s, const struct source_layer *l, int m, uint64_t *first) {
   struct file_tensor *t = tensor_of(s, l->layer, ROLE_K);
   *first = t ? (uint64_t)m * (uint64_t)(l->H * l->d) : 0;
-  return t ? t : names_item(s->spec.names, s->checkpoint, l->layer, ROLE_K, (uint32_t)m).tensor;
+  return t ? t : names_item(layer_names(&s->spec, l->layer), s->checkpoint, l->layer, ROLE_K, (uint32_t)m).tensor;
 }
 
 static deltaic_status count_steps(const struct source *s, struct source_layer *l) {
@@ -55,9 +55,13 @@ static deltaic_status count_steps(const struct source *s, struct source_layer *l
 
 static deltaic_status read_layer(struct source *s, uint32_t i, int blocks) {
   const struct layer_spec *spec = &s->spec.layers[i];
-  struct file_tensor *q = tensor_of(s, i, ROLE_Q);
+  const struct named_tensor found = names_find(layer_names(&s->spec, i), s->checkpoint, i, ROLE_Q);
+  struct file_tensor *q = found.tensor;
   struct mixer_sizes z;
   if (!spec->mixer->sizes || !q) return DELTAIC_OK;
+  if (found.rows)
+    return fail(DELTAIC_UNSUPPORTED, "%s: tensor %.200s holds more than queries; such layers cannot be pruned", s->path,
+                q->name);
   spec->mixer->sizes(spec->spec, &z);
   struct source_layer *l = &s->layers[s->count++];
   *l = (struct source_layer){.layer = i,
@@ -169,10 +173,14 @@ const struct source_layer *source_cut_layer(const struct source *s, const char *
                                   ROLE_Q_CONV, ROLE_K_CONV, ROLE_Q_CONV_BIAS, ROLE_K_CONV_BIAS};
   enum role role;
   uint32_t layer;
-  if (!names_match(s->spec.names, name, cut, sizeof cut / sizeof *cut, &role, &layer)) return NULL;
-  const int i = source_find(s, layer);
-  *filters = role == ROLE_Q_CONV || role == ROLE_K_CONV;
-  return i < 0 ? NULL : &s->layers[i];
+  for (int i = 0; i < s->count; i++) {
+    const struct source_layer *l = &s->layers[i];
+    const struct names *names = layer_names(&s->spec, l->layer);
+    if (!names_match(names, name, cut, sizeof cut / sizeof *cut, &role, &layer) || layer != l->layer) continue;
+    *filters = role == ROLE_Q_CONV || role == ROLE_K_CONV;
+    return l;
+  }
+  return NULL;
 }
 
 struct file_tensor *source_output(const struct source *s, const struct source_layer *l) {

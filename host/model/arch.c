@@ -7,15 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-extern const struct arch arch_delta_net, arch_gated_deltanet, arch_gated_deltaproduct, arch_mamba2, arch_qwen2,
-    arch_transformer;
-static const struct arch *const arch_table[] = {&arch_delta_net,
-                                                &arch_gated_deltanet,
-                                                &arch_gated_deltaproduct,
-                                                &arch_mamba2,
-                                                &arch_qwen2,
-                                                &arch_transformer,
-                                                NULL};
+extern const struct arch arch_delta_net, arch_gated_deltanet, arch_gated_deltaproduct, arch_mamba2, arch_olmo_hybrid,
+    arch_qwen2, arch_qwen3_5, arch_qwen3_5_text, arch_transformer;
+static const struct arch *const arch_table[] = {
+    &arch_delta_net, &arch_gated_deltanet, &arch_gated_deltaproduct, &arch_mamba2,      &arch_olmo_hybrid,
+    &arch_qwen2,     &arch_qwen3_5,        &arch_qwen3_5_text,       &arch_transformer, NULL};
 
 // ---------------------------------------------------------------- unused tensors
 

@@ -17,8 +17,10 @@ struct ffn;   // ffn.h
 struct layer_spec {
   const struct mixer *mixer;
   void *spec;
-  const struct ffn *ffn; // the layer has only a mixer
+  const struct ffn *ffn; // NULL: the layer has only a mixer
   void *ffn_spec;
+  const struct names *names; // of the layer's tensors; NULL: the model's
+  bool norms_after;          // the norms follow the mixer and the FFN, before their outputs are added
 };
 
 struct model_spec {
@@ -40,6 +42,10 @@ deltaic_status model_spec_read(const char *folder, struct checkpoint *checkpoint
 deltaic_status model_spec_parse(const char *file, const char *text, size_t bytes, struct checkpoint *checkpoint,
                                 struct model_spec *out);
 void model_spec_free(struct model_spec *spec);
+// The names of the tensors of a layer; those of layer 0 include what lies outside the layers.
+static inline const struct names *layer_names(const struct model_spec *spec, uint32_t layer) {
+  return spec->layers[layer].names ? spec->layers[layer].names : spec->names;
+}
 // A config's text as JSON, since Python may write Infinity, which JSON does not have. The caller frees it; NULL: out of
 // memory.
 char *config_without_infinity(const char *text, size_t bytes);

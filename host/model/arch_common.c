@@ -175,6 +175,7 @@ deltaic_status arch_read_attention(struct json_reader *r, const json_t *keys, ui
   out->bias = json_bool(r, keys, "qkv_bias", false);
   out->gate = json_bool(r, keys, "attn_output_gate", false);
   out->qk_norm = json_bool(r, keys, "qk_norm", false);
+  out->norm_eps = 1e-5f; // the default of fla's RMSNorm: fla does not pass norm_eps on
   if (r->status) return r->status;
   if (out->heads % out->kv_heads)
     return fail(DELTAIC_BAD_SHAPE, "%s: num_kv_heads %u does not divide num_heads %u", r->file, out->kv_heads,

@@ -38,6 +38,12 @@ struct attention_spec;
 deltaic_status arch_read_attention(struct json_reader *r, const json_t *keys, uint32_t default_heads, uint32_t D,
                                    struct attention_spec *out);
 
+// Sizes of a delta-rule layer, in `out` as the config says. The tensors decide if they exist: sizes differ between the
+// layers of pruned checkpoints, whose configs may be wrong. Refuses sizes that do not fit or are too large.
+struct delta_spec;
+deltaic_status arch_size_delta(const struct json_reader *r, struct checkpoint *checkpoint, const struct names *names,
+                               uint32_t i, struct delta_spec *out);
+
 // Makes layer i a Mamba-2 layer with the object's keys (arch_mamba2.c); NULL: all defaults.
 deltaic_status arch_set_mamba2(struct json_reader *r, const json_t *object, struct checkpoint *checkpoint, uint32_t i,
                                struct model_spec *out);

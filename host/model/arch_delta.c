@@ -28,10 +28,8 @@ static uint32_t value_size(uint32_t head_dim, double expand) {
   return exact - size <= 1e-5 * exact ? (uint32_t)size : 0;
 }
 
-// Sizes of one layer. The tensors decide if they exist: sizes differ between the layers of pruned checkpoints, whose
-// configs may be wrong.
-static deltaic_status size_layer(const struct json_reader *r, struct checkpoint *checkpoint, const struct names *names,
-                                 uint32_t i, struct delta_spec *s) {
+deltaic_status arch_size_delta(const struct json_reader *r, struct checkpoint *checkpoint, const struct names *names,
+                               uint32_t i, struct delta_spec *s) {
   const bool list = names_item(names, checkpoint, i, ROLE_V, 0).tensor; // DeltaProduct before June 2025
   const struct arch_rows keys = {ROLE_Q, i, s->H, "num_heads", LIMIT_HEAD_SIZE, false};
   const struct arch_rows values = {ROLE_V,          i,   list ? s->Hv : s->n * s->Hv, "the number of value heads",
@@ -83,7 +81,7 @@ static deltaic_status set_layers(struct json_reader *r, const json_t *config, st
   for (uint32_t i = 0; i < out->L; i++) {
     if (out->layers[i].mixer) continue;
     struct delta_spec s = *configured;
-    deltaic_status status = size_layer(r, checkpoint, out->names, i, &s);
+    deltaic_status status = arch_size_delta(r, checkpoint, out->names, i, &s);
     if (!status) status = arch_set_layer(out, i, mixer, &s, sizeof s);
     if (status) return status;
   }

@@ -109,12 +109,12 @@ static const struct row_map z_rows = {in_rows, z_row}, xBC_rows = {in_rows, xBC_
 
 #define MIXER "*layers.#.mixer."
 static const struct tensor_name tensors_of_mixer[] = {
-    {ROLE_Z, MIXER "in_proj.weight", &z_rows},
-    {ROLE_XBC, MIXER "in_proj.weight", &xBC_rows},
-    {ROLE_DT, MIXER "in_proj.weight", &dt_rows},
-    {ROLE_Z_BIAS, MIXER "in_proj.bias", &z_rows},
-    {ROLE_XBC_BIAS, MIXER "in_proj.bias", &xBC_rows},
-    {ROLE_DT_BIAS, MIXER "in_proj.bias", &dt_rows},
+    MAPPED(Z, MIXER "in_proj.weight", &z_rows),
+    MAPPED(XBC, MIXER "in_proj.weight", &xBC_rows),
+    MAPPED(DT, MIXER "in_proj.weight", &dt_rows),
+    MAPPED(Z_BIAS, MIXER "in_proj.bias", &z_rows),
+    MAPPED(XBC_BIAS, MIXER "in_proj.bias", &xBC_rows),
+    MAPPED(DT_BIAS, MIXER "in_proj.bias", &dt_rows),
     NAMED(CONV, MIXER "conv1d.weight"),
     NAMED(CONV_BIAS, MIXER "conv1d.bias"),
     NAMED(A_LOG, MIXER "A_log"),

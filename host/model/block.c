@@ -29,15 +29,17 @@ struct tensor block_forward(const struct model_spec *m, const struct layer_spec 
                             const void *mixer_weights, const void *state, const struct call *call, struct tensor x) {
   const struct tensor none = {0};
   const uint32_t T = call->T, D = m->D;
+  const bool after = layer->norms_after;
   struct oplist *l = call->l;
 
   op_probe(l, DELTAIC_PROBE_RESIDUAL, x, T, D, &call->layer);
   const struct tensor mixed = oplist_value(l, T, D);
   oplist_scope_begin(l);
-  struct tensor h = oplist_value(l, T, D), y = oplist_value(l, T, D);
-  op_norm(l, h, x, b->mixer_norm, none, m->norm_eps);
-  op_probe(l, DELTAIC_PROBE_MIXER_INPUT, h, T, D, &call->layer);
-  layer->mixer->forward(layer->spec, mixer_weights, state, call, y, h);
+  struct tensor h = oplist_value(l, T, D), y = oplist_value(l, T, D); // y is added to x; h is the norm's other side
+  if (!after) op_norm(l, h, x, b->mixer_norm, none, m->norm_eps);
+  op_probe(l, DELTAIC_PROBE_MIXER_INPUT, after ? x : h, T, D, &call->layer);
+  layer->mixer->forward(layer->spec, mixer_weights, state, call, after ? h : y, after ? x : h);
+  if (after) op_norm(l, y, h, b->mixer_norm, none, m->norm_eps);
   op_probe(l, DELTAIC_PROBE_MIXER_OUTPUT, y, T, D, &call->layer);
   op_add(l, mixed, x, y);
   oplist_scope_end(l);
@@ -47,8 +49,9 @@ struct tensor block_forward(const struct model_spec *m, const struct layer_spec 
   oplist_scope_begin(l);
   h = oplist_value(l, T, D);
   y = oplist_value(l, T, D);
-  op_norm(l, h, mixed, b->ffn_norm, none, m->ffn_norm_eps);
-  layer->ffn->forward(layer->ffn_spec, b->ffn, call, y, h);
+  if (!after) op_norm(l, h, mixed, b->ffn_norm, none, m->ffn_norm_eps);
+  layer->ffn->forward(layer->ffn_spec, b->ffn, call, after ? h : y, after ? mixed : h);
+  if (after) op_norm(l, y, h, b->ffn_norm, none, m->ffn_norm_eps);
   op_add(l, out, mixed, y);
   oplist_scope_end(l);
   return out;

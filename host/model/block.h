@@ -1,4 +1,5 @@
-// block.h: one layer: norm -> mixer -> residual -> norm -> FFN -> residual. Without an FFN it is the first half.
+// block.h: one layer: norm -> mixer -> residual -> norm -> FFN -> residual, or mixer -> norm -> residual -> FFN -> norm
+// -> residual. Without an FFN it is the first half.
 #ifndef BLOCK_H
 #define BLOCK_H
 #include "ffn.h"

@@ -7,13 +7,14 @@
 #include <stdio.h>
 #include <string.h>
 
-static const float QK_NORM_EPS = 1e-5f; // the default of fla's RMSNorm: fla does not pass norm_eps on
-
 struct attention_weights {
   struct tensor in_proj;  // (rows of q, k, v and gate, D)
   struct tensor bias;     // (1, rows of in_proj) or absent
   struct tensor norm;     // (1, (heads + kv_heads) * d): the weight of each head's norm; absent without
+  struct tensor q_norm;   // (1, heads * d): the weight of the norm of all query heads together; absent without
+  struct tensor k_norm;   // (1, kv_heads * d): likewise
   struct tensor o_proj;   // (D, heads * d)
+  struct tensor o_bias;   // (1, D) or absent
   struct tensor rotation; // (ROPE_ROWS, rotary); absent without
 };
 
@@ -36,7 +37,7 @@ static void rotation_row(const void *context, uint32_t row, uint32_t rotary, flo
   }
 }
 
-// The norm has one weight for all query heads and one for all key heads. Each is repeated for every head.
+// The norm of heads has one weight for all query heads and one for all key heads. Each is repeated for every head.
 struct norm_sources {
   struct weight_part q, k;
   uint32_t heads, d;
@@ -49,6 +50,11 @@ static void norm_row(const void *context, uint32_t row, uint32_t cols, float *ou
 }
 
 static void bind_norm(const struct attention_spec *s, uint32_t layer, struct weights *w, struct attention_weights *a) {
+  if (s->whole_norm) {
+    weights_bind_vector(w, &a->q_norm, layer, ROLE_Q_NORM, s->heads * s->d);
+    weights_bind_vector(w, &a->k_norm, layer, ROLE_K_NORM, s->kv_heads * s->d);
+    return;
+  }
   const struct norm_sources sources = {.q = weights_part(w, layer, ROLE_Q_NORM, s->d, 0),
                                        .k = weights_part(w, layer, ROLE_K_NORM, s->d, 0),
                                        .heads = s->heads,
@@ -57,27 +63,38 @@ static void bind_norm(const struct attention_spec *s, uint32_t layer, struct wei
   w->parameters += 2 * s->d;
 }
 
-// The gate has no bias.
-static void bias_row(const void *context, uint32_t row, uint32_t cols, float *out) {
-  const struct weight_part *parts = context;
-  uint32_t from = 0;
-  (void)row;
-  memset(out, 0, cols * sizeof *out);
-  for (int i = 0; i < 3; from += parts[i++].rows) weight_part_read(&parts[i], 0, parts[i].rows, 1, out + from);
-}
-
-static void bind_bias(const struct attention_spec *s, uint32_t layer, struct weights *w, struct attention_weights *a) {
-  const uint32_t q = s->heads * s->d, kv = s->kv_heads * s->d;
-  const struct weight_part parts[3] = {weights_part(w, layer, ROLE_Q_BIAS, q, 0),
-                                       weights_part(w, layer, ROLE_K_BIAS, kv, 0),
-                                       weights_part(w, layer, ROLE_V_BIAS, kv, 0)};
-  weights_rows(w, &a->bias, 1, a->in_proj.rows, bias_row, parts, sizeof parts);
-  w->parameters += q + 2 * kv;
-}
-
 // The column of the projection where the gate begins: views must be aligned.
 static uint32_t gate_from(const struct attention_spec *s) {
   return (uint32_t)round_up((s->heads + 2 * s->kv_heads) * s->d, TENSOR_ALIGN / sizeof(float));
+}
+
+struct bias_sources {
+  struct weight_part parts[4]; // q, k, v, gate
+  uint32_t gate_from;          // 0: no gate
+};
+
+static void bias_row(const void *context, uint32_t row, uint32_t cols, float *out) {
+  const struct bias_sources *s = context;
+  uint32_t from = 0;
+  (void)row;
+  memset(out, 0, cols * sizeof *out);
+  for (int i = 0; i < (s->gate_from ? 4 : 3); from += s->parts[i++].rows) {
+    if (i == 3) from = s->gate_from;
+    weight_part_read(&s->parts[i], 0, s->parts[i].rows, 1, out + from);
+  }
+}
+
+// A gate that is no part of q_proj has no bias.
+static void bind_bias(const struct attention_spec *s, uint32_t layer, struct weights *w, struct attention_weights *a) {
+  const uint32_t q = s->heads * s->d, kv = s->kv_heads * s->d;
+  const bool gate = s->gate && weights_has(w, layer, ROLE_GATE_BIAS);
+  struct bias_sources sources = {.parts = {weights_part(w, layer, ROLE_Q_BIAS, q, 0),
+                                           weights_part(w, layer, ROLE_K_BIAS, kv, 0),
+                                           weights_part(w, layer, ROLE_V_BIAS, kv, 0)},
+                                 .gate_from = gate ? gate_from(s) : 0};
+  if (gate) sources.parts[3] = weights_part(w, layer, ROLE_GATE_BIAS, q, 0);
+  weights_rows(w, &a->bias, 1, a->in_proj.rows, bias_row, &sources, sizeof sources);
+  w->parameters += q + 2 * kv + (gate ? q : 0);
 }
 
 static void attention_bind(const void *spec, uint32_t layer, uint32_t D, struct weights *w, void *weights) {
@@ -92,6 +109,7 @@ static void attention_bind(const void *spec, uint32_t layer, uint32_t D, struct 
   if (s->bias) bind_bias(s, layer, w, a);
   if (s->qk_norm) bind_norm(s, layer, w, a);
   weights_bind_matrix(w, &a->o_proj, layer, ROLE_OUTPUT, D, q);
+  if (s->output_bias) weights_bind_vector(w, &a->o_bias, layer, ROLE_OUTPUT_BIAS, D);
   struct rotation r = {.theta = s->rope_theta};
   if (s->rotary) weights_rows(w, &a->rotation, ROPE_ROWS, s->rotary, rotation_row, &r, sizeof r);
 }
@@ -114,6 +132,28 @@ static void attention_state(const void *spec, const struct state_shape *shape, s
   *list = (struct state_list){.entries = {{&a->k, position, s->window}, {&a->v, position, s->window}}, .count = 2};
 }
 
+// Records the norms of the heads of q and k, the first columns of x. Returns x with these columns normalized.
+static struct tensor normed_heads(const struct attention_spec *s, const struct attention_weights *w, struct oplist *l,
+                                  struct tensor x) {
+  const struct tensor none = {0}, y = oplist_value(l, x.rows, x.cols);
+  const struct gated_norm heads = {
+      y, x, none, w->norm, .groups = s->heads + s->kv_heads, .n = s->d, .place = NORM_FIRST, .eps = s->norm_eps};
+  op_gated_norm(l, &heads);
+  return y;
+}
+
+// The same with one norm over all query heads and one over all key heads.
+static struct tensor normed_wholly(const struct attention_spec *s, const struct attention_weights *w, struct oplist *l,
+                                   struct tensor x) {
+  const uint32_t q = s->heads * s->d, k = s->kv_heads * s->d;
+  const struct tensor none = {0}, half = oplist_value(l, x.rows, x.cols), y = oplist_value(l, x.rows, x.cols);
+  op_gated_norm(
+      l, &(struct gated_norm){half, x, none, w->q_norm, .groups = 1, .n = q, .place = NORM_FIRST, .eps = s->norm_eps});
+  op_gated_norm(l, &(struct gated_norm){y, half, none, w->k_norm, .from = q, .groups = 1, .n = k, .place = NORM_FIRST,
+                                        .eps = s->norm_eps});
+  return y;
+}
+
 static void attention_forward(const void *spec, const void *weights, const void *state, const struct call *call,
                               struct tensor y, struct tensor h) {
   const struct attention_spec *s = spec;
@@ -124,24 +164,13 @@ static void attention_forward(const void *spec, const void *weights, const void 
                                       .d = s->d,
                                       .window = s->window,
                                       .capacity = st->k.cols / (s->kv_heads * s->d)};
-  const struct tensor none = {0};
   const uint32_t T = call->T, cols = (s->heads + 2 * s->kv_heads) * s->d, E = s->heads * s->d;
   struct oplist *l = call->l;
   const struct tensor p = oplist_value(l, T, w->in_proj.rows), rotated = oplist_value(l, T, cols);
   struct tensor qkv = tensor_cols(p, 0, cols), o = oplist_value(l, T, E);
 
   op_linear(l, p, h, w->in_proj, w->bias);
-  if (s->qk_norm) {
-    const struct tensor normed = oplist_value(l, T, cols);
-    op_gated_norm(l, &(struct gated_norm){.y = normed,
-                                          .x = qkv,
-                                          .weight = w->norm,
-                                          .groups = s->heads + s->kv_heads,
-                                          .n = s->d,
-                                          .place = NORM_FIRST,
-                                          .eps = QK_NORM_EPS});
-    qkv = normed;
-  }
+  if (s->qk_norm) qkv = s->whole_norm ? normed_wholly(s, w, l, qkv) : normed_heads(s, w, l, qkv);
   op_rope_append(l, &(struct rope_append){.y = rotated,
                                           .cache_k = st->k,
                                           .cache_v = st->v,
@@ -157,7 +186,7 @@ static void attention_forward(const void *spec, const void *weights, const void 
     op_glu(l, gated, tensor_cols(p, gate_from(s), E), o, ACTIVATION_SIGMOID);
     o = gated;
   }
-  op_linear(l, y, o, w->o_proj, none);
+  op_linear(l, y, o, w->o_proj, w->o_bias);
 }
 
 static void attention_describe(const void *spec, char *text, size_t capacity) {

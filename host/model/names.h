@@ -31,6 +31,7 @@ enum role {
   ROLE_K_CONV_BIAS,
   ROLE_V_CONV_BIAS,
   ROLE_GATE, // of the output
+  ROLE_GATE_BIAS,
   ROLE_BETA,
   ROLE_DECAY,
   ROLE_MASK,       // Head-in-Head: the projection that computes masks
@@ -68,10 +69,15 @@ struct tensor_name {
   enum role role;
   const char *pattern;
   const struct row_map *rows; // NULL: the tensor's rows are the role's
+  float plus;                 // added to every element of a vector: 1 where a norm is stored as its weight minus 1
 };
 
 #define NAMED(role, pattern)                                                                                           \
-  { ROLE_##role, pattern, NULL }
+  { ROLE_##role, pattern, NULL, 0 }
+#define CENTRED(role, pattern)                                                                                         \
+  { ROLE_##role, pattern, NULL, 1 }
+#define MAPPED(role, pattern, rows)                                                                                    \
+  { ROLE_##role, pattern, rows, 0 }
 
 struct names {
   const char *prefixes[3];           // prefixes in the family's files, the usual one first; NULL ends them
@@ -81,8 +87,9 @@ struct names {
 };
 
 struct named_tensor {
-  struct file_tensor *tensor; // not in the checkpoint
+  struct file_tensor *tensor; // NULL: not in the checkpoint
   const struct row_map *rows;
+  float plus;
 };
 
 // The tensor of the role, if one tensor has all its items. checkpoint: may be NULL.

@@ -18,7 +18,7 @@ deltaic_status weights_status(const struct weights *w) { return w->status != DEL
 // ---------------------------------------------------------------- finding
 
 bool weights_has(const struct weights *w, uint32_t layer, enum role role) {
-  return names_find(w->model->names, w->checkpoint, layer, role).tensor != NULL;
+  return names_find(layer_names(w->model, layer), w->checkpoint, layer, role).tensor != NULL;
 }
 
 static bool shape_is(const struct file_tensor *t, uint64_t rows, uint64_t cols) {
@@ -41,7 +41,7 @@ static struct weight_part part_of(struct weights *w, uint32_t layer, enum role r
   if (w->status != DELTAIC_OK) return none;
   if (!t) {
     char name[96];
-    names_write(w->model->names, layer, role, name, sizeof name);
+    names_write(layer_names(w->model, layer), layer, role, name, sizeof name);
     keep(w, fail(DELTAIC_BAD_FILE, "%s: tensor %s is missing", path, name));
     return none;
   }
@@ -60,16 +60,16 @@ static struct weight_part part_of(struct weights *w, uint32_t layer, enum role r
                  t->name, t->dtype_name));
     return none;
   }
-  return (struct weight_part){.source = t, .rows = rows, .map = found.rows, .layer = l};
+  return (struct weight_part){.source = t, .rows = rows, .map = found.rows, .layer = l, .plus = found.plus};
 }
 
 struct weight_part weights_part(struct weights *w, uint32_t layer, enum role role, uint32_t rows, uint32_t cols) {
-  return part_of(w, layer, role, names_find(w->model->names, w->checkpoint, layer, role), rows, cols);
+  return part_of(w, layer, role, names_find(layer_names(w->model, layer), w->checkpoint, layer, role), rows, cols);
 }
 
 int weights_list(struct weights *w, uint32_t layer, enum role role, uint32_t items, uint32_t rows, uint32_t cols,
                  struct weight_part *parts) {
-  const struct names *names = w->model->names;
+  const struct names *names = layer_names(w->model, layer);
   if (!names_item(names, w->checkpoint, layer, role, 0).tensor) {
     parts[0] = weights_part(w, layer, role, items * rows, cols);
     return 1;
@@ -82,6 +82,7 @@ int weights_list(struct weights *w, uint32_t layer, enum role role, uint32_t ite
 void weight_part_read(const struct weight_part *p, uint32_t first, uint32_t rows, uint32_t cols, float *out) {
   for (uint32_t i = 0; i < rows; i++)
     file_tensor_f32(p->source, weight_part_row(p, first + i) * cols, cols, out + (uint64_t)i * cols);
+  for (uint64_t i = 0; p->plus && i < (uint64_t)rows * cols; i++) out[i] += p->plus;
 }
 
 // ---------------------------------------------------------------- declaring

@@ -13,13 +13,14 @@ struct weight_part {
   uint32_t zeros;            // rows that `align` adds; set by weights_matrix()
   const struct row_map *map; // NULL: the source's rows are the role's
   const struct layer_spec *layer;
+  float plus; // names.h; only of vectors
 };
 
 // Computes row `row`, of `cols` floats, of a tensor that is not copied from the file. context: the request's own.
 typedef void (*weight_row)(const void *context, uint32_t row, uint32_t cols, float *out);
 
 // A tensor to be uploaded.
-enum { WEIGHT_CONTEXT = 128 };
+enum { WEIGHT_CONTEXT = 192 };
 struct weight_request {
   struct tensor *out;
   uint64_t first_part; // in weights.parts

@@ -182,9 +182,11 @@ static deltaic_status upload_vector(struct upload *u, const struct weight_reques
   if (!row) return status;
   const struct weight_part *parts = u->w->parts + r->first_part;
   for (int p = 0; p < r->count; p++)
-    for (uint32_t i = 0; i < parts[p].rows; i++)
-      if (copy_elements(u, &parts[p], weight_part_row(&parts[p], i), row++, 1) == REACH_INFINITE)
+    for (uint32_t i = 0; i < parts[p].rows; i++, row++) {
+      if (copy_elements(u, &parts[p], weight_part_row(&parts[p], i), row, 1) == REACH_INFINITE)
         return fail_number(u, parts[p].source);
+      *row += parts[p].plus;
+    }
   return upload_flush(u);
 }
 

@@ -157,7 +157,7 @@ struct mamba2 {
   struct mamba2_args a;
 };
 
-// The first `groups` groups of n columns of x, each with the root mean square of its n elements:
+// `groups` groups of n columns of x, from column `from` on, each with the root mean square of its n elements:
 //   OF_GATED: rms(x * silu(gate)) * weight;  FIRST: rms(x) * weight * silu(gate), or without a gate rms(x) * weight;
 //   ABSENT: x * silu(gate), no weight
 // Other columns of y are x's. weight (1, groups * n), or (1, n) for all groups.
@@ -166,6 +166,7 @@ struct gated_norm {
   uint32_t groups, n;
   enum norm_place place;
   float eps;
+  uint32_t from; // without a gate
 };
 
 // Rotates the first r elements of each head of q and k by their positions, from x (T, heads*d + 2*kv_heads*d) into y. r

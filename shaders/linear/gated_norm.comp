@@ -5,10 +5,10 @@
 #extension GL_EXT_control_flow_attributes : require
 // Normalizes y in place: rms(v) is v divided by the root mean square of its group of n numbers.
 //   OF_GATED: rms(y silu(z)) weight;  FIRST: rms(y) weight silu(z), or rms(y) weight;  ABSENT: y silu(z)
-// y, z (T, groups n), weight (1, groups n), or (1, n) for all groups. One workgroup computes one group, in a grid of
-// (T, groups). With SUBGROUPS, one subgroup computes one group; the grid is (T, any), and the subgroups of a token's
-// workgroups share its groups. Numbers stay in registers between the sum and the end, except those of a long group read
-// one by one, beyond KEPT an invocation. Any n.
+// y, z (T, groups n), y from column `from` on, weight (1, groups n), or (1, n) for all groups. One workgroup computes
+// one group, in a grid of (T, groups). With SUBGROUPS, one subgroup computes one group; the grid is (T, any), and the
+// subgroups of a token's workgroups share its groups. Numbers stay in registers between the sum and the end, except
+// those of a long group read one by one, beyond KEPT an invocation. Any n.
 #include "gated_norm.h"
 layout(local_size_x_id = GATED_NORM_SPEC_LANES) in;
 layout(constant_id = GATED_NORM_SPEC_VECTORS) const uint VECTORS = 0;
@@ -96,7 +96,7 @@ void one_by_one(uint y_at, uint z_at, uint weight_at) {
 }
 
 void group(uint t, uint h) {
-  uint y_at = t * args.y_stride + h * args.n, z_at = t * args.z_stride + h * args.n, weight_at = h * args.weight_step;
+  uint y_at = t * args.y_stride + args.from + h * args.n, z_at = t * args.z_stride + h * args.n, weight_at = h * args.weight_step;
   if (VECTORS != 0)
     in_fours(y_at, z_at, weight_at);
   else

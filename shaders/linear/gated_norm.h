@@ -2,7 +2,7 @@
 #ifndef GATED_NORM_H
 #define GATED_NORM_H
 #include "interface.h"
-#define GATED_NORM_Y 0      // (T, groups * n) inout, f32 or f16
+#define GATED_NORM_Y 0      // (T, from + groups * n) inout, f32 or f16
 #define GATED_NORM_Z 1      // (T, groups * n) in, f32; read when GATED
 #define GATED_NORM_WEIGHT 2 // (1, groups * n) or (1, n) in, f32; not read when PLACE is ABSENT
 #define GATED_NORM_BINDINGS 3
@@ -22,6 +22,7 @@ struct gated_norm_args {
   uint y_stride;
   uint z_stride;
   uint weight_step; // from one group's weight to the next one's: 0 or n
+  uint from;        // first column of y; not with a gate
 };
 ARGS(gated_norm_args)
 #endif

@@ -49,7 +49,7 @@ static void check_layer(const struct layer_spec *layer) {
   if (layer->mixer == &mixer_attention) {
     const struct attention_spec *a = layer->spec;
     check(a->d && a->rotary <= a->d && a->rotary % 2 == 0 && a->kv_heads && a->heads % a->kv_heads == 0);
-    check(a->rope_theta > 0);
+    check(!a->rotary || a->rope_theta > 0);
     return;
   }
   if (layer->mixer == &mixer_mamba2) {

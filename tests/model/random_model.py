@@ -1,12 +1,47 @@
 #!/usr/bin/env python3
-"""Writes a checkpoint of random bf16 weights, for speed: random_model.py FOLDER [key=value ...] (config keys; numpy).
+"""Writes a checkpoint of random bf16 weights, for speed: random_model.py FOLDER [key=value ...] (config keys; numpy), or
+random_model.py FOLDER NAME, the size and layout of a released model (released.py), such as qwen3.5-4b.
 
 The default is the size of fla-hub/delta_net-1.3B-100B: 24 layers of width 2048, 16 heads of 128. The weights are scaled
 as an initialised model's, so that activations stay ordinary; the text is of course noise."""
 import json, os, struct, sys
 import numpy as np
+import released
+
+
+def write(folder, c, shapes):
+    """The config, and random tensors of these shapes in bf16."""
+    header, at = {"__metadata__": {"made_by": "deltaic tests/model/random_model.py"}}, 0
+    for name, shape in shapes.items():
+        n = 2 * int(np.prod(shape))
+        header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [at, at + n]}
+        at += n
+    head = json.dumps(header).encode()
+    head += b" " * (-len(head) % 8)
+    rng = np.random.default_rng(0)
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, "config.json"), "w") as f:
+        json.dump(c, f, indent=2)
+    with open(os.path.join(folder, "model.safetensors"), "wb") as f:
+        f.write(struct.pack("<Q", len(head)) + head)
+        for name, shape in shapes.items():
+            left, most = int(np.prod(shape)), 1 << 24
+            scale = 0.3 if "conv1d" in name else 0.02
+            while left:
+                n = min(left, most)
+                x = scale * rng.standard_normal(n, dtype=np.float32)
+                if "norm" in name:
+                    x = np.full(n, 0 if released.is_centred(c, name) else 1, np.float32)
+                f.write((x.view(np.uint32) >> 16).astype(np.uint16).tobytes())
+                left -= n
+    print(f"{folder}: {at / 2:,.0f} parameters")
+
 
 folder = sys.argv[1]
+if len(sys.argv) == 3 and sys.argv[2] in released.CONFIGS:
+    c = released.CONFIGS[sys.argv[2]]
+    write(folder, c, released.shapes(c))
+    sys.exit()
 c = dict(model_type="delta_net", hidden_size=2048, num_hidden_layers=24, num_heads=16, expand_k=1, expand_v=1,
          intermediate_size=5632, vocab_size=32000, use_gate=False, tie_word_embeddings=False, conv_size=4,
          torch_dtype="bfloat16", bos_token_id=1, eos_token_id=2)
@@ -76,22 +111,4 @@ for i in range(L):
     shapes.update({p + "attn_norm.weight": (H,), p + "mlp_norm.weight": (H,), p + "mlp.gate_proj.weight": (F, H),
                    p + "mlp.up_proj.weight": (F, H), p + "mlp.down_proj.weight": (H, F)})
     shapes.update({"attention": attention, "mamba2": mamba2}.get(mixer, linear)(p))
-header, at = {"__metadata__": {"made_by": "deltaic tests/model/random_model.py"}}, 0
-for name, shape in shapes.items():
-    n = 2 * int(np.prod(shape))
-    header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [at, at + n]}
-    at += n
-head = json.dumps(header).encode()
-head += b" " * (-len(head) % 8)
-rng = np.random.default_rng(0)
-os.makedirs(folder, exist_ok=True)
-with open(os.path.join(folder, "config.json"), "w") as f:
-    json.dump(c, f, indent=2)
-with open(os.path.join(folder, "model.safetensors"), "wb") as f:
-    f.write(struct.pack("<Q", len(head)) + head)
-    for name, shape in shapes.items():
-        n = int(np.prod(shape))
-        scale = 0.3 if "conv1d" in name else 0.02
-        x = np.ones(n, np.float32) if "norm" in name else scale * rng.standard_normal(n, dtype=np.float32)
-        f.write((x.view(np.uint32) >> 16).astype(np.uint16).tobytes())
-print(f"{folder}: {at / 2:,.0f} parameters")
+write(folder, c, shapes)

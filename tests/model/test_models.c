@@ -33,6 +33,10 @@ static const char *const random_models[] = {
     "product_elu_l1",          "transformer"};
 enum { RANDOM = sizeof random_models / sizeof *random_models };
 
+// Random weights in the layout of released models (vectors/make_released.py).
+static const char *const released[] = {"qwen3_5", "qwen3_5_bias", "olmo_hybrid", "olmo_hybrid_rope"};
+enum { RELEASED = sizeof released / sizeof *released };
+
 static int models_for(deltaic_device *device, int all, int few) { return test_all_on(device) ? all : few; }
 
 struct reference {
@@ -415,6 +419,10 @@ static void ablations_and_transformers_compute_their_float64_references(deltaic_
   check_all(device, "ablation_", random_models, models_for(device, RANDOM, 1));
 }
 
+static void released_families_compute_their_float64_references(deltaic_device *device) {
+  check_all(device, "released_", released, RELEASED);
+}
+
 static void the_default_model_computes_its_float64_reference(deltaic_device *device) {
   print_message("  novelist on %s\n", device_name(device));
   // Whole and in slices of 70; the tiny models have the pieces.
@@ -427,6 +435,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       device_test(tiny_models_compute_their_float64_references),
       device_test(ablations_and_transformers_compute_their_float64_references),
+      device_test(released_families_compute_their_float64_references),
       device_test(the_default_model_computes_its_float64_reference),
       device_test(heads_may_be_larger_gated_and_rotated_in_part),
       device_test(qwen2_is_a_transformer_of_other_names),

@@ -49,12 +49,12 @@ static const struct tensor_name plain_tensors[] = {NAMED(Q, "*layers.#.q"),
                                                    NAMED(A_LOG, "*layers.#.A"),
                                                    NAMED(K_CONV, "*layers.#.c"),
                                                    {0}};
-static const struct tensor_name fused_tensors[] = {{ROLE_Q, "*layers.#.qkvz", &q_rows},
-                                                   {ROLE_K, "*layers.#.qkvz", &k_rows},
-                                                   {ROLE_V, "*layers.#.qkvz", &v_rows},
-                                                   {ROLE_GATE, "*layers.#.qkvz", &z_rows},
-                                                   {ROLE_A_LOG, "*layers.#.A_tiled", &tiled},
-                                                   {ROLE_K_CONV, "*layers.#.conv", &k_channels},
+static const struct tensor_name fused_tensors[] = {MAPPED(Q, "*layers.#.qkvz", &q_rows),
+                                                   MAPPED(K, "*layers.#.qkvz", &k_rows),
+                                                   MAPPED(V, "*layers.#.qkvz", &v_rows),
+                                                   MAPPED(GATE, "*layers.#.qkvz", &z_rows),
+                                                   MAPPED(A_LOG, "*layers.#.A_tiled", &tiled),
+                                                   MAPPED(K_CONV, "*layers.#.conv", &k_channels),
                                                    {0}};
 static const struct names plain = {.prefixes = {"model."}, .tensors = plain_tensors};
 static const struct names fused = {.prefixes = {"model.language_model.", "model."}, .tensors = fused_tensors};

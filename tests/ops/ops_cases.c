@@ -366,7 +366,7 @@ static void gated_norm_of_heads_matches_with_and_without_gate(void **state) {
       struct array gate = activations(T, n, n + more, normals((size_t)T * n));
       struct array weight = weights(DTYPE_F32, 1, Dv, DENSE, uniforms(Dv, -2, 2));
       RUN(op_gated_norm(
-          list, &(struct gated_norm){o.t, o.t, gated ? gate.t : ABSENT, weight.t, heads, Dv, NORM_FIRST, 1e-6f}));
+          list, &(struct gated_norm){o.t, o.t, gated ? gate.t : ABSENT, weight.t, heads, Dv, NORM_FIRST, 1e-6f, 0}));
       double *want = zeros((size_t)T * n);
       for (uint32_t i = 0; i < T * heads; i++) reference_rms(want + i * Dv, o.v + i * Dv, weight.v, Dv, 1e-6f);
       for (size_t i = 0; gated && i < (size_t)T * n; i++) want[i] *= reference_activation(ACTIVATION_SILU, gate.v[i]);
@@ -381,12 +381,12 @@ static void check_norm_of_heads(uint32_t Dv, uint32_t more) {
   struct array gate = activations(T, N, DENSE, normals(T * N));
   double *want = zeros(T * N);
   struct array o = activations(T, N, N + more, normals(T * N));
-  RUN(op_gated_norm(list, &(struct gated_norm){o.t, o.t, ABSENT, weight.t, HEADS, Dv, NORM_FIRST, 1e-5f}));
+  RUN(op_gated_norm(list, &(struct gated_norm){o.t, o.t, ABSENT, weight.t, HEADS, Dv, NORM_FIRST, 1e-5f, 0}));
   for (uint32_t i = 0; i < T * HEADS; i++)
     reference_rms(want + i * Dv, o.v + i * Dv, weight.v + i % HEADS * Dv, Dv, 1e-5f);
   expect_close("gated_norm of heads, a weight per head", read_values(&o), want, T * N, CLOSE);
   o = activations(T, N, N + more, o.v);
-  RUN(op_gated_norm(list, &(struct gated_norm){o.t, o.t, gate.t, ABSENT, HEADS, Dv, NORM_ABSENT, 1e-5f}));
+  RUN(op_gated_norm(list, &(struct gated_norm){o.t, o.t, gate.t, ABSENT, HEADS, Dv, NORM_ABSENT, 1e-5f, 0}));
   for (uint32_t i = 0; i < T * N; i++) want[i] = o.v[i] * reference_activation(ACTIVATION_SILU, gate.v[i]);
   expect_close("gated_norm of heads, gate only", read_values(&o), want, T * N, CLOSE);
 }
@@ -395,6 +395,24 @@ static void gated_norm_of_heads_takes_a_weight_for_each_head_or_none(void **stat
   seed(12);
   check_norm_of_heads(22, 1);
   check_norm_of_heads(24, 4); // in fours
+}
+
+static void gated_norm_from_a_column_leaves_the_others(void **state) {
+  seed(13);
+  const uint32_t before[] = {3, 8}, widths[] = {21, 64};
+  for (int i = 0; i < 4; i++) {
+    const uint32_t T = 5, from = before[i % 2], n = widths[i / 2], cols = from + n + 4;
+    struct array x = activations(T, cols, DENSE, normals((size_t)T * cols));
+    struct array y = activations(T, cols, DENSE, zeros((size_t)T * cols));
+    struct array weight = weights(DTYPE_F32, 1, n, DENSE, uniforms(n, -2, 2));
+    RUN(op_gated_norm(list, &(struct gated_norm){y.t, x.t, ABSENT, weight.t, 1, n, NORM_FIRST, 1e-6f, from}));
+    for (uint32_t t = 0; t < T; t++) {
+      double *row = x.v + (size_t)t * cols + from, want[64];
+      reference_rms(want, row, weight.v, n, 1e-6f);
+      memcpy(row, want, n * sizeof *want);
+    }
+    expect_close("gated_norm from a column", read_values(&y), x.v, (size_t)T * cols, CLOSE);
+  }
 }
 
 static void check_gated(uint32_t T, uint32_t F, uint32_t K, enum dtype dtype, enum activation activation, float eps) {
@@ -493,6 +511,7 @@ static int ops_cases_short(void) {
       OPS_CASE(conv_in_pieces_equals_whole),
       OPS_CASE(gated_norm_of_heads_matches_with_and_without_gate),
       OPS_CASE(gated_norm_of_heads_takes_a_weight_for_each_head_or_none),
+      OPS_CASE(gated_norm_from_a_column_leaves_the_others),
       OPS_CASE(linear_gated_matches_for_every_activation),
       OPS_CASE(glu_takes_a_gate_of_another_tensor),
       OPS_CASE(linear_gated_of_large_numbers_is_finite),

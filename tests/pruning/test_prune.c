@@ -205,6 +205,30 @@ static void layers_may_differ(void **state) {
   free(text);
 }
 
+// OLMo-Hybrid has keys of its own for the sizes; its config is read strictly. Qwen3.5 has q and k in one tensor.
+static void released_families_are_pruned_or_refused(void **state) {
+  static const uint32_t alike[] = {7, 7}, apart[] = {7, 4};
+  const char *olmo = TINY "released_olmo_hybrid", *names[] = {place("olmo-alike"), place("olmo-apart")};
+  deltaic_select_options o = {.size = sizeof o, .method = "l1", .keep_count = 2};
+  deltaic_selection *s;
+  int32_t *text = make_text(20);
+  for (int i = 0; i < 20; i++) text[i] %= 64;
+  for (int i = 0; i < 2; i++) {
+    size_t n;
+    o.keep = i ? apart : alike;
+    assert_ok(deltaic_select(olmo, NULL, &o, &s));
+    write_selection(olmo, s, names[i]);
+    free(logits_of(cpu, names[i], text, 20, &n));
+    deltaic_model *model = open_model(cpu, names[i]);
+    assert_int_equal(info_of(model).key_size, 7);
+    assert_int_equal(info_of(model).value_size, 22);
+    deltaic_model_close(model);
+  }
+  free(text);
+  assert_int_equal(deltaic_select(TINY "released_qwen3_5", NULL, &o, &s), DELTAIC_UNSUPPORTED);
+  assert_non_null(strstr(deltaic_last_error(), "in_proj_qkv.weight holds more than queries"));
+}
+
 // ---------------------------------------------------------------- planted channels
 
 // A copy of a tiny model in which half of the channels of every head, the odd ones of even heads and so on, are zero in
@@ -476,6 +500,7 @@ int main(void) {
       cmocka_unit_test(ratios_survive_truncation),
       cmocka_unit_test(configs_say_what_the_tensors_are),
       cmocka_unit_test(layers_may_differ),
+      cmocka_unit_test(released_families_are_pruned_or_refused),
       cmocka_unit_test(planted_channels_are_found_and_not_missed),
       cmocka_unit_test(resumed_statistics_are_those_of_one_pass),
       cmocka_unit_test(rows_and_gram_matrices_choose_alike),

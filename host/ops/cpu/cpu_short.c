@@ -135,7 +135,7 @@ static void gated_norm_row(void *context, uint64_t t, uint32_t worker) {
   const float *weight = v->weight.buffer ? f32_row(&v->weight, 0) : NULL;
   const uint32_t n = v->n, step = v->weight.cols == n ? 0 : n;
   for (uint32_t h = 0; h < v->groups; h++) {
-    float *y = f32_row(&v->y, t) + (uint64_t)h * n;
+    float *y = f32_row(&v->y, t) + v->from + (uint64_t)h * n;
     const float *gate = v->gate.buffer ? f32_row(&v->gate, t) + (uint64_t)h * n : NULL;
     for (uint32_t i = 0; v->place == NORM_OF_GATED && i < n; i++) y[i] *= silu(gate[i]);
     float r = 1 / sqrtf(cpu_dot(y, y, n) / (float)n + v->eps);

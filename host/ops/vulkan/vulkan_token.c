@@ -64,7 +64,7 @@ void vulkan_gated_norm(struct recorder *c, const struct gated_norm *norm) {
   enum { SUBGROUP_HOLDS = 4, WORKGROUP_HOLDS = 8 }; // vectors of four elements an invocation
   const struct tensor y = norm->y, gate = norm->gate, weight = norm->weight;
   const uint32_t n = norm->n, groups = norm->groups, width = vulkan_plan(c)->subgroup_width;
-  const bool aligned = n % 4 == 0 && y.stride % 4 == 0 && gate.stride % 4 == 0;
+  const bool aligned = n % 4 == 0 && norm->from % 4 == 0 && y.stride % 4 == 0 && gate.stride % 4 == 0;
   const bool subgroups = n <= 4 * SUBGROUP_HOLDS * (width ? width : 32);
   uint32_t lanes = vulkan_plan(c)->lanes, held = 0;
   while (!subgroups && lanes > 32 && lanes / 2 >= (aligned ? n / 4 : n))
@@ -85,7 +85,8 @@ void vulkan_gated_norm(struct recorder *c, const struct gated_norm *norm) {
                                        .eps = norm->eps,
                                        .y_stride = y.stride,
                                        .z_stride = gate.stride,
-                                       .weight_step = weight.cols == n ? 0 : n};
+                                       .weight_step = weight.cols == n ? 0 : n,
+                                       .from = norm->from};
   const uint32_t across = subgroups ? vulkan_head_groups(c, groups) : groups;
   vulkan_dispatch(c, kernel_variant(FAMILY_gated_norm, y.dtype), spec, bindings, &args,
                   (struct grid){y.rows, across, 1}, 8 * numbers);
