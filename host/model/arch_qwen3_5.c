@@ -46,6 +46,12 @@ static uint64_t gate_at(const struct layer_spec *layer, uint32_t row) {
 static const struct row_map q_rows = {qkv_count, q_at}, k_rows = {qkv_count, k_at}, v_rows = {qkv_count, v_at},
                             query_rows = {query_count, query_at}, gate_rows = {query_count, gate_at};
 
+// The names of a kind of files, and the order of their value heads.
+struct qwen_names {
+  const struct names *outside, *delta, *attention;
+  bool tiled;
+};
+
 #define LAYER "*layers.#."
 static const struct tensor_name tensors[] = {
     NAMED(EMBEDDING, "*embed_tokens.weight"),
@@ -100,6 +106,55 @@ static const char *const ignored[] = {"mtp.*", "model.visual.*", "*.rotary_emb.i
 static const struct names names = {.prefixes = PREFIXES, .tensors = tensors, .ignored = ignored};
 static const struct names delta_names = {.prefixes = PREFIXES, .tensors = delta_tensors, .base = &names};
 static const struct names attention_names = {.prefixes = PREFIXES, .tensors = attention_tensors, .base = &names};
+
+static const struct qwen_names folder_names = {&names, &delta_names, &attention_names, false};
+
+// In GGUF norms are stored as their weight, and the value heads are tiled.
+#define BLOCK "blk.#."
+static const struct tensor_name gguf_tensors[] = {
+    NAMED(EMBEDDING, "token_embd.weight"),
+    NAMED(FINAL_NORM, "output_norm.weight"),
+    NAMED(HEAD, "output.weight"),
+    NAMED(MIXER_NORM, BLOCK "attn_norm.weight"),
+    NAMED(FFN_NORM, BLOCK "post_attention_norm.weight"),
+    NAMED(FFN_GATE, BLOCK "ffn_gate.weight"),
+    NAMED(FFN_UP, BLOCK "ffn_up.weight"),
+    NAMED(FFN_DOWN, BLOCK "ffn_down.weight"),
+    {0},
+};
+
+static const struct tensor_name gguf_delta_tensors[] = {
+    MAPPED(Q, BLOCK "attn_qkv.weight", &q_rows),
+    MAPPED(K, BLOCK "attn_qkv.weight", &k_rows),
+    MAPPED(V, BLOCK "attn_qkv.weight", &v_rows),
+    MAPPED(Q_CONV, BLOCK "ssm_conv1d.weight", &q_rows),
+    MAPPED(K_CONV, BLOCK "ssm_conv1d.weight", &k_rows),
+    MAPPED(V_CONV, BLOCK "ssm_conv1d.weight", &v_rows),
+    NAMED(GATE, BLOCK "attn_gate.weight"),
+    NAMED(BETA, BLOCK "ssm_beta.weight"),
+    NAMED(DECAY, BLOCK "ssm_alpha.weight"),
+    MINUS_EXP(A_LOG, BLOCK "ssm_a"),
+    NAMED(STEP_BIAS, BLOCK "ssm_dt.bias"),
+    NAMED(OUTPUT_NORM, BLOCK "ssm_norm.weight"),
+    NAMED(OUTPUT, BLOCK "ssm_out.weight"),
+    {0},
+};
+
+static const struct tensor_name gguf_attention_tensors[] = {
+    MAPPED(Q, BLOCK "attn_q.weight", &query_rows),
+    MAPPED(GATE, BLOCK "attn_q.weight", &gate_rows),
+    NAMED(K, BLOCK "attn_k.weight"),
+    NAMED(V, BLOCK "attn_v.weight"),
+    NAMED(Q_NORM, BLOCK "attn_q_norm.weight"),
+    NAMED(K_NORM, BLOCK "attn_k_norm.weight"),
+    NAMED(OUTPUT, BLOCK "attn_output.weight"),
+    {0},
+};
+
+static const struct names gguf_outside = {.prefixes = {""}, .tensors = gguf_tensors};
+static const struct names gguf_delta = {.prefixes = {""}, .tensors = gguf_delta_tensors, .base = &gguf_outside};
+static const struct names gguf_attention = {.prefixes = {""}, .tensors = gguf_attention_tensors, .base = &gguf_outside};
+static const struct qwen_names gguf_names = {&gguf_outside, &gguf_delta, &gguf_attention, true};
 
 // ---------------------------------------------------------------- config
 
@@ -163,7 +218,8 @@ static deltaic_status read_attention(struct json_reader *r, const json_t *config
   return status ? status : arch_check_heads(r, &rope, s);
 }
 
-static deltaic_status read_delta(struct json_reader *r, const json_t *config, float norm_eps, struct delta_spec *s) {
+static deltaic_status read_delta(struct json_reader *r, const json_t *config, const struct qwen_names *n,
+                                 float norm_eps, struct delta_spec *s) {
   static const char *const gates[] = {"swish", "silu", NULL};
   *s = (struct delta_spec){.n = 1,
                            .r = 1,
@@ -174,6 +230,7 @@ static deltaic_status read_delta(struct json_reader *r, const json_t *config, fl
                            .gated = true,
                            .output_gate = true,
                            .output_norm = true,
+                           .tiled = n->tiled,
                            .norm_eps = norm_eps};
   s->H = (uint32_t)json_int(r, config, "linear_num_key_heads", 0, 1, LIMIT_HEADS);
   s->Hv = (uint32_t)json_int(r, config, "linear_num_value_heads", 0, 1, LIMIT_HEADS);
@@ -185,17 +242,17 @@ static deltaic_status read_delta(struct json_reader *r, const json_t *config, fl
 }
 
 static deltaic_status set_layers(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
-                                 struct model_spec *out) {
+                                 const struct qwen_names *n, struct model_spec *out) {
   struct attention_spec attention = {0};
   struct delta_spec delta;
   const uint32_t every = (uint32_t)json_int(r, config, "full_attention_interval", 0, 1, LIMIT_LAYERS);
-  deltaic_status status = read_delta(r, config, out->norm_eps, &delta);
+  deltaic_status status = read_delta(r, config, n, out->norm_eps, &delta);
   if (!status) status = read_attention(r, config, out->norm_eps, &attention);
   for (uint32_t i = 0; !status && i < out->L; i++) {
     struct delta_spec s = delta;
     const bool full = arch_is_attention(r, config, out->L, every, i);
-    out->layers[i].names = full ? &attention_names : &delta_names;
-    status = r->status || full ? r->status : arch_size_delta(r, checkpoint, &delta_names, i, &s);
+    out->layers[i].names = full ? n->attention : n->delta;
+    status = r->status || full ? r->status : arch_size_delta(r, checkpoint, n->delta, i, &s);
     if (!status)
       status = full ? arch_set_layer(out, i, &mixer_attention, &attention, sizeof attention)
                     : arch_set_layer(out, i, &mixer_gated_deltanet, &s, sizeof s);
@@ -226,10 +283,21 @@ static deltaic_status read_qwen3_5(struct json_reader *r, const json_t *config, 
   if (status) return status;
   json_t *text = text_of(r, config);
   status = r->status ? r->status : arch_read_strictly(r, text, checkpoint, &names, known, out);
-  if (!status) status = set_layers(r, text, checkpoint, out);
+  if (!status) status = set_layers(r, text, checkpoint, &folder_names, out);
   json_decref(text);
   return status;
 }
 
+// A GGUF file; arch_gguf.c has made the config of its keys. The blocks after the last layer predict a second token.
+static deltaic_status read_qwen35(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
+                                  struct model_spec *out) {
+  deltaic_status status = arch_read_strictly(r, config, checkpoint, &gguf_outside, known, out);
+  const uint32_t more = (uint32_t)json_int(r, config, "mtp_num_hidden_layers", 0, 0, LIMIT_LAYERS);
+  if (!status) status = r->status;
+  if (!status) arch_pass_over_blocks(checkpoint, out->L, more);
+  return status ? status : set_layers(r, config, checkpoint, &gguf_names, out);
+}
+
+const struct arch arch_qwen35 = {"qwen35", read_qwen35};
 const struct arch arch_qwen3_5 = {"qwen3_5", read_qwen3_5};
 const struct arch arch_qwen3_5_text = {"qwen3_5_text", read_qwen3_5};

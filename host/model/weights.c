@@ -60,7 +60,8 @@ static struct weight_part part_of(struct weights *w, uint32_t layer, enum role r
                  t->name, t->dtype_name));
     return none;
   }
-  return (struct weight_part){.source = t, .rows = rows, .map = found.rows, .layer = l, .plus = found.plus};
+  return (struct weight_part){
+      .source = t, .rows = rows, .map = found.rows, .layer = l, .plus = found.plus, .minus_exp = found.minus_exp};
 }
 
 struct weight_part weights_part(struct weights *w, uint32_t layer, enum role role, uint32_t rows, uint32_t cols) {

@@ -13,7 +13,8 @@ struct weight_part {
   uint32_t zeros;            // rows that `align` adds; set by weights_matrix()
   const struct row_map *map; // NULL: the source's rows are the role's
   const struct layer_spec *layer;
-  float plus; // names.h; only of vectors
+  float plus; // names.h; this and the next only of vectors
+  bool minus_exp;
 };
 
 // Computes row `row`, of `cols` floats, of a tensor that is not copied from the file. context: the request's own.

@@ -185,7 +185,8 @@ static deltaic_status upload_vector(struct upload *u, const struct weight_reques
     for (uint32_t i = 0; i < parts[p].rows; i++, row++) {
       if (copy_elements(u, &parts[p], weight_part_row(&parts[p], i), row, 1) == REACH_INFINITE)
         return fail_number(u, parts[p].source);
-      *row += parts[p].plus;
+      *row = parts[p].minus_exp ? logf(-*row) : *row + parts[p].plus;
+      if (!isfinite(*row)) return fail_number(u, parts[p].source);
     }
   return upload_flush(u);
 }

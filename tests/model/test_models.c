@@ -423,6 +423,18 @@ static void released_families_compute_their_float64_references(deltaic_device *d
   check_all(device, "released_", released, RELEASED);
 }
 
+// GGUF files (vectors/make_gguf.py): a released family's folder as one file, and one of quantized weights.
+static void gguf_files_compute_their_float64_references(deltaic_device *device) {
+  static const char *const names[][2] = {{"gguf_plain", "released_qwen3_5"}, {"gguf_blocks", "gguf_blocks"}};
+  for (int i = 0; i < 2; i++) {
+    char path[512], reference[600];
+    snprintf(path, sizeof path, TESTS_DIR "/vectors/models/%s/model.gguf", names[i][0]);
+    snprintf(reference, sizeof reference, TESTS_DIR "/vectors/models/%s/reference.safetensors", names[i][1]);
+    print_message("  %s on %s\n", names[i][0], device_name(device));
+    check_model(device, path, reference, 5);
+  }
+}
+
 static void the_default_model_computes_its_float64_reference(deltaic_device *device) {
   print_message("  novelist on %s\n", device_name(device));
   // Whole and in slices of 70; the tiny models have the pieces.
@@ -436,6 +448,7 @@ int main(void) {
       device_test(tiny_models_compute_their_float64_references),
       device_test(ablations_and_transformers_compute_their_float64_references),
       device_test(released_families_compute_their_float64_references),
+      device_test(gguf_files_compute_their_float64_references),
       device_test(the_default_model_computes_its_float64_reference),
       device_test(heads_may_be_larger_gated_and_rotated_in_part),
       device_test(qwen2_is_a_transformer_of_other_names),
