@@ -1,10 +1,10 @@
-// glu.h: contract of glu.comp.
+// glu.h: contract of glu.comp. Variant: X16 is glu_x16_...
 #ifndef GLU_H
 #define GLU_H
 #include "interface.h"
 #define GLU_Y 0    // (T, F) out, f32 or f16
 #define GLU_GATE 1 // (T, F) in, f32
-#define GLU_X 2    // (T, x_from + F) in, f32; the last F columns are read
+#define GLU_X 2    // (T, x_from + F) in, f32, or f16 with X16; the last F columns are read
 #define GLU_BINDINGS 3
 #define GLU_SPEC_LANES 0
 #define GLU_SPECS 1

@@ -198,8 +198,8 @@ static void check_model(deltaic_device *device, const char *path, const char *re
 static void fast_prompts_stay_near_float64(deltaic_device *device) {
   static const char *const models[] = {"tiny_delta_net_swa",     "tiny_hh_gated_dynamic",   "tiny_mamba2_options",
                                        "tiny_gated_deltanet_h2", "tiny_gated_deltanet_gva", "tiny_gated_delta_product",
-                                       "ablation_transformer"};
-  for (int i = 0; i < models_for(device, 7, 2); i++) {
+                                       "ablation_transformer",   "released_qwen3_5",        "released_olmo_hybrid"};
+  for (int i = 0; i < models_for(device, 9, 2); i++) {
     char path[512], reference[600];
     snprintf(path, sizeof path, TESTS_DIR "/vectors/models/%s", models[i]);
     snprintf(reference, sizeof reference, "%s/reference.safetensors", path);

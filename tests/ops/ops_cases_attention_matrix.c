@@ -67,11 +67,42 @@ static void attention_without_matrices_rounds_its_outputs(void **state) {
   attention_check("attention, f16 outputs", a, single, 2, 1, DTYPE_F16, DENSE, CLOSE);
 }
 
+// Attention, its gate and the output projection, in f32 or with what lies between them in f16.
+static struct array gated_attention(enum matrices matrices, enum dtype want) {
+  enum { T = 40, HEADS = 4, KV = 2, d = 24, E = HEADS * d, WIDTH = E + 2 * KV * d, D = 70 };
+  const struct attention_args a = {.heads = HEADS, .kv_heads = KV, .d = d, .capacity = 64};
+  const struct sequence s = {0, T, 0, 0};
+  seed(65);
+  struct array qkv = activations(T, WIDTH, DENSE, normals(T * WIDTH)), y = activations(T, D, DENSE, NULL);
+  struct array gate = activations(T, E, E + 6, normals(T * E)), w = weights(DTYPE_F16, D, E, DENSE, normals(D * E));
+  struct array k = activations(1, 64 * KV * d, DENSE, normals(64 * KV * d));
+  struct array v = activations(1, 64 * KV * d, DENSE, normals(64 * KV * d));
+  list->matrices = matrices;
+  profile_begin();
+  begin();
+  const struct tensor o = oplist_value(list, T, E), gated = oplist_value(list, T, E);
+  op_attention(list,
+               &(struct attention){
+                   .o = o, .qkv = qkv.t, .cache_k = k.t, .cache_v = v.t, .sequences = sequences_of(&s, 1).t, .a = a});
+  op_glu(list, gated, gate.t, o, ACTIVATION_SIGMOID);
+  op_linear(list, y.t, gated, w.t, ABSENT);
+  run();
+  assert_int_equal(profile_end("attention_matrix"), want == DTYPE_F16);
+  assert_int_equal(list->values[o.value - 1].dtype, want);
+  assert_int_equal(list->values[gated.value - 1].dtype, want);
+  return y;
+}
+
+static void gated_attention_stays_f16_up_to_the_product(void **state) {
+  const struct array f32 = gated_attention(MATRICES_NONE, DTYPE_F32), f16 = gated_attention(MATRICES_BEST, DTYPE_F16);
+  expect_close("gated attention, f16", read_values(&f16), read_values(&f32), (size_t)f32.t.rows * f32.t.cols, CLOSE);
+}
+
 int ops_cases_attention_matrix(void) {
   const struct CMUnitTest cases[] = {
       OPS_CASE(attention_matches_over_sizes_and_lengths),      OPS_CASE(attention_of_grouped_heads_matches),
       OPS_CASE(attention_over_windows_and_rings_matches),      OPS_CASE(attention_of_large_scores_keeps_its_digits),
-      OPS_CASE(attention_without_matrices_rounds_its_outputs),
+      OPS_CASE(attention_without_matrices_rounds_its_outputs), OPS_CASE(gated_attention_stays_f16_up_to_the_product),
   };
   return cmocka_run_group_tests_name("attention on matrices", cases, NULL, NULL);
 }

@@ -48,7 +48,7 @@ def random_tensors(config, rng):
             x = np.log(rng.uniform(0.2, 4, shape))
         elif name.endswith("bias"):
             x = rng.uniform(-3, 0, shape) if name.endswith("dt_bias") else 0.3 * x
-        else:
+        elif "embed_tokens" not in name:  # the residual stream begins as large as what the layers add
             x /= np.sqrt(shape[-1])
         if name.endswith(("A_log", "linear_attn.norm.weight")):
             values[name] = x.astype(np.float32).astype(float)

@@ -54,13 +54,13 @@ static void set_dtype(struct oplist *l, struct tensor t, enum dtype dtype) {
 }
 
 // The best dtype for operation i's output: the product's input dtype if one product is its only reader, else f32. A
-// gated norm keeps its input's dtype, so the product after it decides.
+// gated norm keeps its input's dtype, and so does a glu whose x the output is, so the product after them decides.
 static enum dtype wanted_dtype(const struct recorder *c, const struct oplist *l, uint32_t i) {
   const struct tensor t = l->ops[i].t[0];
   const uint32_t reader = oplist_reader(l, t, i);
   if (!reader) return DTYPE_F32;
   const struct op *op = &l->ops[reader];
-  if (op->kind == OP_GATED_NORM) return wanted_dtype(c, l, reader);
+  if (op->kind == OP_GATED_NORM || (op->kind == OP_GLU && same_value(op->glu.x, t))) return wanted_dtype(c, l, reader);
   return op->kind == OP_LINEAR && same_value(op->linear.x, t) ? vulkan_input_dtype(c, op->linear.w, t.rows) : DTYPE_F32;
 }
 

@@ -215,8 +215,8 @@ void vulkan_glu(struct recorder *c, const struct glu *g) {
                                 .gate_stride = gate.stride,
                                 .x_stride = x.stride,
                                 .x_from = from};
-  vulkan_dispatch(c, kernel_variant(FAMILY_glu, y.dtype), &lanes, bindings, &args,
-                  (struct grid){divide_up(y.cols, lanes), y.rows, 1}, 6ull * y.rows * y.cols);
+  vulkan_dispatch(c, kernel_variant(x.dtype == DTYPE_F16 ? FAMILY_glu_x16 : FAMILY_glu, y.dtype), &lanes, bindings,
+                  &args, (struct grid){divide_up(y.cols, lanes), y.rows, 1}, 6ull * y.rows * y.cols);
 }
 
 // ---------------------------------------------------------------- products and the operations around them
