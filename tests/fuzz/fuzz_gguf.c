@@ -1,5 +1,7 @@
-// Any bytes as a GGUF file: no crash, and tensors that lie inside the bytes, in order, apart from each other.
-#include "checkpoint.h"
+// Any bytes as a GGUF file: no crash, and tensors that lie inside the bytes, in order, apart from each other. The keys
+// are read as a model and as a tokenizer too.
+#include "arch.h"
+#include "tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +25,20 @@ static void read_tensor(struct checkpoint *c, uint64_t i, const uint8_t *data, s
   if (count > 64) file_tensor_f32(t, count - 64, 64, numbers);
 }
 
+static void read_keys(struct checkpoint *c) {
+  struct model_spec spec;
+  deltaic_tokenizer *tokenizer = NULL;
+  check(json_is_object(checkpoint_keys(c)));
+  if (model_spec_of_gguf(c, &spec) == DELTAIC_OK)
+    model_spec_free(&spec);
+  else
+    check(deltaic_last_error()[0] != 0);
+  if (tokenizer_of_gguf(checkpoint_keys(c), "fuzz", &tokenizer) == DELTAIC_OK)
+    deltaic_tokenizer_close(tokenizer);
+  else
+    check(deltaic_last_error()[0] != 0);
+}
+
 // The fuzzer's bytes after the magic number and the version: else most inputs would stop there.
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {
@@ -32,7 +48,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {
   struct checkpoint *c;
   if (checkpoint_parse("fuzz", data, size + 8, &c) == DELTAIC_OK) {
     for (uint64_t i = 0; i < checkpoint_count(c); i++) read_tensor(c, i, data, size + 8);
-    check(json_is_object(checkpoint_keys(c)));
+    read_keys(c);
     checkpoint_close(c);
   } else {
     check(deltaic_last_error()[0] != 0);

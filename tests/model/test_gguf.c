@@ -1,6 +1,8 @@
 // GGUF files: what is read, and one sentence for every kind of damage (host/base/gguf.c, host/model/gguf_tensors.c).
-#include "checkpoint.h"
-#include "gguf.h"
+#include "arch.h"
+#include "mixer.h"
+#include "mixer_attention.h"
+#include "mixer_delta.h"
 
 #include <math.h>
 
@@ -210,6 +212,80 @@ static void every_changed_byte_is_refused_or_harmless(void **state) {
   assert_in_range(refused, 300, 10000);
 }
 
+// ---------------------------------------------------------------- models
+
+// The keys of a model of two layers; `left_out` is not among them, and `more` is put at the end.
+static struct gguf_text model_of(const char *left_out, const char *more) {
+  static const struct {
+    const char *name;
+    uint32_t value;
+  } sizes[] = {{"block_count", 3},          {"nextn_predict_layers", 1}, {"embedding_length", 8},
+               {"feed_forward_length", 16}, {"attention.head_count", 2}, {"attention.head_count_kv", 1},
+               {"attention.key_length", 4}, {"rope.dimension_count", 2}, {"full_attention_interval", 2},
+               {"ssm.conv_kernel", 4},      {"ssm.state_size", 4},       {"ssm.group_count", 1},
+               {"ssm.time_step_rank", 2},   {"ssm.inner_size", 8}};
+  const size_t count = sizeof sizes / sizeof *sizes;
+  const float eps = 1e-6f, base = 1e7f;
+  struct gguf_text g = gguf_begin(3, 0, count + 3 - (left_out ? 1 : 0) + (more ? 1 : 0));
+  char name[128];
+  put_key_text(&g, "general.architecture", "qwen35");
+  put_key(&g, "qwen35.attention.layer_norm_rms_epsilon", KEY_F32, &eps, 4);
+  put_key(&g, "qwen35.rope.freq_base", KEY_F32, &base, 4);
+  for (size_t i = 0; i < count; i++) {
+    if (left_out && !strcmp(left_out, sizes[i].name)) continue;
+    snprintf(name, sizeof name, "qwen35.%s", sizes[i].name);
+    put_key_u32(&g, name, sizes[i].value);
+  }
+  if (more) put_key_u32(&g, more, 3);
+  return g;
+}
+
+static void refuses_model(const struct gguf_text *g, deltaic_status status, const char *text) {
+  struct checkpoint *c = accepts(g);
+  struct model_spec spec;
+  assert_int_equal(model_spec_read("x.gguf", c, &spec), status);
+  if (status) ASSERT_MESSAGE("x.gguf", text);
+  if (!status) model_spec_free(&spec);
+  checkpoint_close(c);
+}
+
+static void models_are_described_by_their_keys(void **state) {
+  const struct gguf_text g = model_of(NULL, NULL);
+  struct checkpoint *c = accepts(&g);
+  struct model_spec spec;
+  assert_int_equal(model_spec_read("x.gguf", c, &spec), DELTAIC_OK);
+  assert_string_equal(spec.architecture, "qwen35");
+  assert_int_equal(spec.L, 2);
+  assert_int_equal(spec.D, 8);
+  assert_true(spec.tied);
+  assert_ptr_equal(spec.layers[0].mixer, &mixer_gated_deltanet);
+  assert_ptr_equal(spec.layers[1].mixer, &mixer_attention);
+  const struct delta_spec *delta = spec.layers[0].spec;
+  assert_true(delta->tiled);
+  assert_int_equal(delta->Dv, 4);
+  assert_int_equal(((const struct attention_spec *)spec.layers[1].spec)->rotary, 2);
+  model_spec_free(&spec);
+  checkpoint_close(c);
+}
+
+static void keys_that_are_missing_or_not_known_are_named(void **state) {
+  struct gguf_text g = model_of("ssm.state_size", NULL);
+  refuses_model(&g, DELTAIC_BAD_FILE, "has no qwen35.ssm.state_size");
+  g = model_of("block_count", NULL);
+  refuses_model(&g, DELTAIC_BAD_FILE, "has no qwen35.block_count");
+  g = model_of(NULL, "qwen35.odd");
+  refuses_model(&g, DELTAIC_UNSUPPORTED, "key qwen35.odd is not known and might change what the model computes");
+  g = model_of("ssm.time_step_rank", "qwen35.ssm.time_step_rank");
+  refuses_model(&g, DELTAIC_BAD_SHAPE, "qwen35.ssm.time_step_rank 3 does not divide ssm.inner_size 8");
+  g = model_of(NULL, "other.odd");
+  refuses_model(&g, DELTAIC_OK, NULL);
+  g = gguf_begin(3, 0, 1);
+  put_key_text(&g, "general.architecture", "llama");
+  refuses_model(&g, DELTAIC_UNSUPPORTED, "general.architecture \"llama\" is not supported; supported are: qwen35");
+  g = gguf_begin(3, 0, 0);
+  refuses_model(&g, DELTAIC_BAD_FILE, "has no general.architecture");
+}
+
 // ---------------------------------------------------------------- parts
 
 static void write_part(const char *name, uint32_t no, uint32_t count, uint32_t total, const char *tensor) {
@@ -271,6 +347,8 @@ int main(void) {
       cmocka_unit_test(damaged_tensors_are_named),
       cmocka_unit_test(every_truncation_is_refused),
       cmocka_unit_test(every_changed_byte_is_refused_or_harmless),
+      cmocka_unit_test(models_are_described_by_their_keys),
+      cmocka_unit_test(keys_that_are_missing_or_not_known_are_named),
       IN_FOLDER(parts_are_joined_from_the_first),
       IN_FOLDER(parts_that_disagree_are_refused),
   };
