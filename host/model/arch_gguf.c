@@ -31,7 +31,7 @@ static const struct gguf_key qwen35_keys[] = {
     {"attention.layer_norm_rms_epsilon", "rms_norm_eps", true},
     {"attention.recurrent_layers", NULL, false},
     {"rope.dimension_count", NULL, true},
-    {"rope.dimension_sections", NULL, false}, // of text, all positions are equal
+    {"rope.dimension_sections", NULL, false},
     {"rope.freq_base", "rope_theta", true},
     {"full_attention_interval", "full_attention_interval", false},
     {"ssm.conv_kernel", "linear_conv_kernel_dim", true},
@@ -105,6 +105,18 @@ static json_t *layer_types(const json_t *recurrent, int64_t layers) {
   return types;
 }
 
+// Whether every pair of rotated elements belongs to a section. Of text all sections have equal positions.
+static bool sections_fit(const json_t *sections, int64_t rotated) {
+  int64_t pairs = 0;
+  if (sections && !json_is_array(sections)) return false;
+  for (size_t i = 0; i < json_array_size(sections); i++) {
+    const json_int_t size = json_integer_value(json_array_get(sections, i));
+    if (size < 0 || size > INT32_MAX || i >= 4) return false;
+    pairs += size;
+  }
+  return !sections || 2 * pairs == rotated;
+}
+
 // What is computed from several keys.
 static deltaic_status derive_keys(const struct keys *k, struct checkpoint *checkpoint, json_t *config) {
   static const char *const ids[][2] = {{"bos_token_id", "tokenizer.ggml.bos_token_id"},
@@ -114,6 +126,10 @@ static deltaic_status derive_keys(const struct keys *k, struct checkpoint *check
   const int64_t values = get_int(k, "ssm.inner_size", 1, 1), heads = get_int(k, "ssm.time_step_rank", 1, 1);
   const int64_t value_length = get_int(k, "attention.value_length", head, 1);
   if (k->r->status) return k->r->status;
+  if (!sections_fit(get(k, "rope.dimension_sections"), rotated))
+    return fail(DELTAIC_UNSUPPORTED,
+                "%s: %s.rope.dimension_sections do not add up to half of rope.dimension_count %lld", k->r->file,
+                k->arch, (long long)rotated);
   if (values % heads)
     return fail(DELTAIC_BAD_SHAPE, "%s: %s.ssm.time_step_rank %lld does not divide ssm.inner_size %lld", k->r->file,
                 k->arch, (long long)heads, (long long)values);

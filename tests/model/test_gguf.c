@@ -277,6 +277,9 @@ static void keys_that_are_missing_or_not_known_are_named(void **state) {
   refuses_model(&g, DELTAIC_UNSUPPORTED, "key qwen35.odd is not known and might change what the model computes");
   g = model_of("ssm.time_step_rank", "qwen35.ssm.time_step_rank");
   refuses_model(&g, DELTAIC_BAD_SHAPE, "qwen35.ssm.time_step_rank 3 does not divide ssm.inner_size 8");
+  g = model_of(NULL, "qwen35.rope.dimension_sections");
+  refuses_model(&g, DELTAIC_UNSUPPORTED,
+                "qwen35.rope.dimension_sections do not add up to half of rope.dimension_count 2");
   g = model_of(NULL, "other.odd");
   refuses_model(&g, DELTAIC_OK, NULL);
   g = gguf_begin(3, 0, 1);

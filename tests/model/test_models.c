@@ -194,6 +194,22 @@ static void check_model(deltaic_device *device, const char *path, const char *re
   checkpoint_close(r.file);
 }
 
+static void check_fast(deltaic_device *device, const char *path, const char *reference, double limit) {
+  struct reference r = reference_open(reference);
+  deltaic_model *model = open_model(device, path);
+  float *all = malloc(r.n * r.V * sizeof *all);
+  assert_non_null(all);
+  deltaic_session *session = open_session(model, NULL);
+  assert_ok(deltaic_session_eval(session, r.ids, r.n, DELTAIC_LOGITS_ALL, all));
+  double error = error_of(&r, all);
+  print_message("  %s on %s, fast: relative RMS %.1e\n", path + strlen(TESTS_DIR "/vectors/models/"),
+                device_name(device), error);
+  if (!(error <= limit)) fail_msg("%s: relative RMS %.2e", path, error);
+  close_session(session, model);
+  checkpoint_close(r.file);
+  free(all);
+}
+
 // Operands of 16 bits: a thousand times the error of float32, and a tenth of what bf16 programs have.
 static void fast_prompts_stay_near_float64(deltaic_device *device) {
   static const char *const models[] = {"tiny_delta_net_swa",     "tiny_hh_gated_dynamic",   "tiny_mamba2_options",
@@ -203,19 +219,18 @@ static void fast_prompts_stay_near_float64(deltaic_device *device) {
     char path[512], reference[600];
     snprintf(path, sizeof path, TESTS_DIR "/vectors/models/%s", models[i]);
     snprintf(reference, sizeof reference, "%s/reference.safetensors", path);
-    struct reference r = reference_open(reference);
-    deltaic_model *model = open_model(device, path);
-    float *all = malloc(r.n * r.V * sizeof *all);
-    assert_non_null(all);
-    deltaic_session *session = open_session(model, NULL);
-    assert_ok(deltaic_session_eval(session, r.ids, r.n, DELTAIC_LOGITS_ALL, all));
-    double error = error_of(&r, all);
-    print_message("  %s on %s, fast: relative RMS %.1e\n", models[i], device_name(device), error);
-    if (!(error <= 2e-3)) fail_msg("%s: relative RMS %.2e", models[i], error);
-    close_session(session, model);
-    checkpoint_close(r.file);
-    free(all);
+    check_fast(device, path, reference, 2e-3);
   }
+}
+
+// Decoded weights are rounded to f16 too.
+static void fast_prompts_of_quantized_weights_stay_near_float64(deltaic_device *device) {
+  const char *const folder = TESTS_DIR "/vectors/models/gguf_blocks";
+  char path[512], reference[600];
+  if (!test_all_on(device)) return; // each format is a pipeline
+  snprintf(path, sizeof path, "%s/model.gguf", folder);
+  snprintf(reference, sizeof reference, "%s/reference.safetensors", folder);
+  check_fast(device, path, reference, 1e-2);
 }
 
 // A folder for a checkpoint that a test makes.
@@ -453,6 +468,7 @@ int main(void) {
       device_test(heads_may_be_larger_gated_and_rotated_in_part),
       device_test(qwen2_is_a_transformer_of_other_names),
       device_test(fast_prompts_stay_near_float64),
+      device_test(fast_prompts_of_quantized_weights_stay_near_float64),
       device_test(fast_takes_weights_beyond_f16),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

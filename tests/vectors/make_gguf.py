@@ -85,6 +85,8 @@ def value(x):
         return 6, struct.pack("<f", x)
     if isinstance(x, str):
         return 8, text(x)
+    if type(x[0]) is int:  # as gguf-py writes lists
+        return 9, struct.pack(f"<IQ{len(x)}i", 5, len(x), *x)
     kinds = [value(y) for y in x]
     return 9, struct.pack("<IQ", kinds[0][0], len(x)) + b"".join(b for _, b in kinds)
 
@@ -106,6 +108,7 @@ def keys_of(c, more):
     a = "qwen35."
     rope = c["rope_parameters"]
     head = c["head_dim"]
+    pairs = int(head * rope["partial_rotary_factor"]) // 2
     letters = [chr(33 + i) for i in range(60)]
     return {"general.architecture": "qwen35", "general.name": "tiny", a + "block_count": c["num_hidden_layers"] + more,
             a + "nextn_predict_layers": more, a + "context_length": 4096, a + "embedding_length": c["hidden_size"],
@@ -113,7 +116,7 @@ def keys_of(c, more):
             a + "attention.head_count_kv": c["num_key_value_heads"], a + "attention.key_length": head,
             a + "attention.value_length": head, a + "attention.layer_norm_rms_epsilon": c["rms_norm_eps"],
             a + "rope.dimension_count": int(head * rope["partial_rotary_factor"]), a + "rope.freq_base": float(rope["rope_theta"]),
-            a + "rope.dimension_sections": [2, 1, 0, 0], a + "ssm.conv_kernel": c["linear_conv_kernel_dim"],
+            a + "rope.dimension_sections": [pairs - 2, 1, 1, 0], a + "ssm.conv_kernel": c["linear_conv_kernel_dim"],
             a + "ssm.state_size": c["linear_key_head_dim"], a + "ssm.group_count": c["linear_num_key_heads"],
             a + "ssm.time_step_rank": c["linear_num_value_heads"],
             a + "ssm.inner_size": c["linear_num_value_heads"] * c["linear_value_head_dim"],
