@@ -8,10 +8,21 @@
 #include <string.h>
 
 extern const struct arch arch_delta_net, arch_gated_deltanet, arch_gated_deltaproduct, arch_mamba2, arch_olmo_hybrid,
-    arch_qwen2, arch_qwen3_5, arch_qwen3_5_text, arch_transformer;
-static const struct arch *const arch_table[] = {
-    &arch_delta_net, &arch_gated_deltanet, &arch_gated_deltaproduct, &arch_mamba2,      &arch_olmo_hybrid,
-    &arch_qwen2,     &arch_qwen3_5,        &arch_qwen3_5_text,       &arch_transformer, NULL};
+    arch_qwen2, arch_qwen3_5, arch_qwen3_5_moe, arch_qwen3_5_moe_text, arch_qwen3_5_text, arch_qwen3_next,
+    arch_transformer;
+static const struct arch *const arch_table[] = {&arch_delta_net,
+                                                &arch_gated_deltanet,
+                                                &arch_gated_deltaproduct,
+                                                &arch_mamba2,
+                                                &arch_olmo_hybrid,
+                                                &arch_qwen2,
+                                                &arch_qwen3_5,
+                                                &arch_qwen3_5_text,
+                                                &arch_qwen3_5_moe,
+                                                &arch_qwen3_5_moe_text,
+                                                &arch_qwen3_next,
+                                                &arch_transformer,
+                                                NULL};
 
 // ---------------------------------------------------------------- unused tensors
 
@@ -99,7 +110,7 @@ deltaic_status model_spec_parse(const char *file, const char *text, size_t bytes
 
 deltaic_status model_spec_read(const char *folder, struct checkpoint *checkpoint, struct model_spec *out) {
   memset(out, 0, sizeof *out);
-  if (checkpoint_keys(checkpoint)) return model_spec_of_gguf(checkpoint, out);
+  if (checkpoint && checkpoint_keys(checkpoint)) return model_spec_of_gguf(checkpoint, out);
   char *file = path_join(folder, "config.json");
   if (!file) return DELTAIC_OUT_OF_MEMORY;
   struct file_view view;

@@ -141,6 +141,16 @@ static void *copy_spec(const void *spec, size_t bytes, deltaic_status *status) {
   return copy ? memcpy(copy, spec, bytes) : NULL;
 }
 
+deltaic_status arch_set_ffn(struct model_spec *out, uint32_t i, const struct ffn *ffn, const void *spec, size_t bytes) {
+  deltaic_status status;
+  void *copy = copy_spec(spec, bytes, &status);
+  if (status) return status;
+  free(out->layers[i].ffn_spec);
+  out->layers[i].ffn_spec = copy;
+  out->layers[i].ffn = ffn;
+  return DELTAIC_OK;
+}
+
 deltaic_status arch_read_mlp(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
                              struct model_spec *out) {
   static const char *const activations[] = {"swish", "silu", "powlu", NULL};

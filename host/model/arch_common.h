@@ -12,6 +12,7 @@ enum {
   LIMIT_HEADS = 1 << 12,
   LIMIT_HEAD_SIZE = 1 << 14,
   LIMIT_CONV = 1 << 8,
+  LIMIT_EXPERTS = 1 << 12,
 };
 
 // Reads what all models have outside their layers, and allocates the layers.
@@ -31,6 +32,10 @@ void arch_pass_over_blocks(struct checkpoint *checkpoint, uint32_t first, uint32
 // Gives layer i its mixer and a copy of the mixer's spec.
 deltaic_status arch_set_layer(struct model_spec *out, uint32_t i, const struct mixer *mixer, const void *spec,
                               size_t bytes);
+
+// Gives layer i another FFN than it has, and a copy of the FFN's spec.
+struct ffn;
+deltaic_status arch_set_ffn(struct model_spec *out, uint32_t i, const struct ffn *ffn, const void *spec, size_t bytes);
 
 // Gives every layer a gated MLP (ffn_dense.h) as the config says: intermediate_size or hidden_ratio, and hidden_act.
 deltaic_status arch_read_mlp(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-extern const struct arch arch_qwen35;
+extern const struct arch arch_qwen35, arch_qwen35moe;
 
 // A key of the architecture (without its prefix), and the config's. config NULL: without effect on the result, or read
 // in config_of().
@@ -23,7 +23,11 @@ static const struct gguf_key qwen35_keys[] = {
     {"context_length", NULL, false},
     {"vocab_size", NULL, false},
     {"embedding_length", "hidden_size", true},
-    {"feed_forward_length", "intermediate_size", true},
+    {"feed_forward_length", "intermediate_size", false},
+    {"expert_count", "num_experts", false},
+    {"expert_used_count", "num_experts_per_tok", false},
+    {"expert_feed_forward_length", "moe_intermediate_size", false},
+    {"expert_shared_feed_forward_length", "shared_expert_intermediate_size", false},
     {"attention.head_count", "num_attention_heads", true},
     {"attention.head_count_kv", "num_key_value_heads", true},
     {"attention.key_length", "head_dim", true},
@@ -45,7 +49,9 @@ static const struct gguf_key qwen35_keys[] = {
 static const struct gguf_arch {
   const struct arch *arch;
   const struct gguf_key *keys;
-} archs[] = {{&arch_qwen35, qwen35_keys}};
+  const char *width; // the key of the FFN's width, which it needs
+} archs[] = {{&arch_qwen35, qwen35_keys, "feed_forward_length"},
+             {&arch_qwen35moe, qwen35_keys, "expert_feed_forward_length"}};
 
 struct keys {
   struct json_reader *r;
@@ -75,21 +81,21 @@ static const struct gguf_key *find_key(const struct gguf_key *keys, const char *
 }
 
 // Copies what has a key of its own in the config.
-static deltaic_status copy_keys(const struct keys *k, const struct gguf_key *keys, json_t *config) {
+static deltaic_status copy_keys(const struct keys *k, const struct gguf_arch *a, json_t *config) {
   const size_t prefix = strlen(k->arch);
   const char *name;
   json_t *value;
   json_object_foreach((json_t *)k->all, name, value) {
     if (strncmp(name, k->arch, prefix) || name[prefix] != '.') continue;
-    const struct gguf_key *known = find_key(keys, name + prefix + 1);
+    const struct gguf_key *known = find_key(a->keys, name + prefix + 1);
     if (!known)
       return fail(DELTAIC_UNSUPPORTED, "%s: key %.100s is not known and might change what the model computes",
                   k->r->file, name);
     if (known->config && json_object_set_nocheck(config, known->config, value)) return fail_memory("a config", 0);
   }
-  for (; keys->key; keys++)
-    if (keys->needed && !get(k, keys->key))
-      return fail(DELTAIC_BAD_FILE, "%s: has no %s.%s", k->r->file, k->arch, keys->key);
+  for (const struct gguf_key *known = a->keys; known->key; known++)
+    if ((known->needed || !strcmp(known->key, a->width)) && !get(k, known->key))
+      return fail(DELTAIC_BAD_FILE, "%s: has no %s.%s", k->r->file, k->arch, known->key);
   return DELTAIC_OK;
 }
 
@@ -155,7 +161,7 @@ static deltaic_status read_config(struct json_reader *r, const struct gguf_arch 
                                   struct model_spec *out) {
   const struct keys k = {r, checkpoint_keys(checkpoint), a->arch->model_type};
   json_t *config = json_object();
-  deltaic_status status = config ? copy_keys(&k, a->keys, config) : fail_memory("a config", 0);
+  deltaic_status status = config ? copy_keys(&k, a, config) : fail_memory("a config", 0);
   if (!status) status = derive_keys(&k, checkpoint, config);
   char *text = status ? NULL : json_dumps(config, JSON_COMPACT | JSON_SORT_KEYS);
   if (!status && !text) status = fail_memory("a config", 0);

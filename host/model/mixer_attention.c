@@ -73,6 +73,8 @@ struct bias_sources {
   uint32_t gate_from;          // 0: no gate
 };
 
+static_assert(sizeof(struct bias_sources) <= WEIGHT_CONTEXT, "a request copies it");
+
 static void bias_row(const void *context, uint32_t row, uint32_t cols, float *out) {
   const struct bias_sources *s = context;
   uint32_t from = 0;

@@ -15,6 +15,16 @@ enum role {
   ROLE_FFN_GATE, // gate, or gate's rows and then up's if there is no ROLE_FFN_UP
   ROLE_FFN_UP,
   ROLE_FFN_DOWN,
+  // of mixtures of experts
+  ROLE_ROUTER,
+  ROLE_EXPERTS_GATE_UP, // of all experts, of each gate's rows and then up's
+  ROLE_EXPERTS_GATE,    // of all experts, or a list of tensors
+  ROLE_EXPERTS_UP,
+  ROLE_EXPERTS_DOWN,
+  ROLE_SHARED_SCALE, // the row whose sigmoid scales the shared expert
+  ROLE_SHARED_GATE,
+  ROLE_SHARED_UP,
+  ROLE_SHARED_DOWN,
   // of attention and the delta rule
   ROLE_Q,
   ROLE_K,

@@ -3,7 +3,6 @@
 
 #include "list.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +22,10 @@ bool weights_has(const struct weights *w, uint32_t layer, enum role role) {
 
 static bool shape_is(const struct file_tensor *t, uint64_t rows, uint64_t cols) {
   if (!cols) return t->rank == 1 && t->shape[0] == rows;
-  if (t->rank == 3) return t->shape[0] == rows && t->shape[1] * t->shape[2] == cols;
+  if (t->rank == 1) return rows == 1 && t->shape[0] == cols;
+  if (t->rank == 3)
+    return (t->shape[0] == rows && t->shape[1] * t->shape[2] == cols) ||
+           (t->shape[0] * t->shape[1] == rows && t->shape[2] == cols);
   return t->rank == 2 && t->shape[0] == rows && t->shape[1] == cols;
 }
 
@@ -68,15 +70,22 @@ struct weight_part weights_part(struct weights *w, uint32_t layer, enum role rol
   return part_of(w, layer, role, names_find(layer_names(w->model, layer), w->checkpoint, layer, role), rows, cols);
 }
 
+bool weights_lists(const struct weights *w, uint32_t layer, enum role role) {
+  return names_item(layer_names(w->model, layer), w->checkpoint, layer, role, 0).tensor != NULL;
+}
+
+struct weight_part weights_item(struct weights *w, uint32_t layer, enum role role, uint32_t m, uint32_t rows,
+                                uint32_t cols) {
+  return part_of(w, layer, role, names_item(layer_names(w->model, layer), w->checkpoint, layer, role, m), rows, cols);
+}
+
 int weights_list(struct weights *w, uint32_t layer, enum role role, uint32_t items, uint32_t rows, uint32_t cols,
                  struct weight_part *parts) {
-  const struct names *names = layer_names(w->model, layer);
-  if (!names_item(names, w->checkpoint, layer, role, 0).tensor) {
+  if (!weights_lists(w, layer, role)) {
     parts[0] = weights_part(w, layer, role, items * rows, cols);
     return 1;
   }
-  for (uint32_t m = 0; m < items; m++)
-    parts[m] = part_of(w, layer, role, names_item(names, w->checkpoint, layer, role, m), rows, cols);
+  for (uint32_t m = 0; m < items; m++) parts[m] = weights_item(w, layer, role, m, rows, cols);
   return (int)items;
 }
 
@@ -104,7 +113,7 @@ static void part_add(struct weights *w, struct weight_request *r, const struct w
 }
 
 // Declares out (rows, cols) of `count` parts as one tensor of this format.
-static void matrix_add(struct weights *w, struct tensor *out, enum dtype dtype, uint32_t cols,
+static void add_matrix(struct weights *w, struct tensor *out, enum dtype dtype, uint32_t cols,
                        const struct weight_part *parts, int count) {
   struct weight_request *r = request_add(w, out);
   uint64_t rows = 0;
@@ -122,7 +131,7 @@ static int same_format(const struct weight_part *parts, int count) {
   return n;
 }
 
-static void mixed_add(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts,
+static void add_mixed(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts,
                       int count) {
   if (keep(w, list_room(&w->mixed, w->mixed_count, &w->mixed_capacity, sizeof *w->mixed, "the list of weights")))
     return;
@@ -135,7 +144,7 @@ static void mixed_add(struct weights *w, struct tensor *out, uint32_t cols, cons
   uint32_t rows = 0;
   for (int i = 0, n; i < count && w->status == DELTAIC_OK; i += n) {
     n = same_format(parts + i, count - i);
-    matrix_add(w, mixed, file_dtype_kept(parts[i].source->dtype), cols, parts + i, n);
+    add_matrix(w, mixed, file_dtype_kept(parts[i].source->dtype), cols, parts + i, n);
     rows += mixed++->rows;
   }
   struct weight_request *r = w->status == DELTAIC_OK ? request_add(w, out) : NULL;
@@ -143,31 +152,50 @@ static void mixed_add(struct weights *w, struct tensor *out, uint32_t cols, cons
   r->mixed = w->mixed[w->mixed_count - 1];
   *out = *r->mixed;
   out->rows = rows;
+  out->mixed = r->mixed;
 }
 
-void weights_matrix(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts, int count) {
-  enum { PARTS_MOST = 256 }; // more than any layer has
-  struct weight_part found[PARTS_MOST];
+// The parts that are there, with the rows of zeros that their alignment adds; the caller frees them.
+static struct weight_part *present_parts(struct weights *w, uint32_t cols, const struct weight_part *parts,
+                                         int *count) {
+  struct weight_part *found = calloc((size_t)*count + 1, sizeof *found);
   uint64_t rows = 0;
   int n = 0;
-  bool blocks = false;
-  if (w->status != DELTAIC_OK) return;
-  assert(count <= PARTS_MOST);
-  for (int i = 0; i < count; i++) {
+  if (!found) keep(w, fail_memory("the list of weights", (uint64_t)*count * sizeof *found));
+  for (int i = 0; found && i < *count; i++) {
     if (!parts[i].source) continue;
     struct weight_part *p = &found[n++];
     *p = parts[i];
     rows += p->rows;
     p->zeros = p->align ? (uint32_t)(round_up(rows, p->align) - rows) : 0;
     rows += p->zeros;
-    blocks |= file_dtype_is_blocks(p->source->dtype);
     w->parameters += (uint64_t)p->rows * cols;
   }
-  const bool same = n && same_format(found, n) == n;
-  if (same || !blocks)
-    matrix_add(w, out, same ? file_dtype_kept(found[0].source->dtype) : DTYPE_F32, cols, found, n);
-  else
-    mixed_add(w, out, cols, found, n);
+  *count = n;
+  return found;
+}
+
+static void add_parts(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts, int count,
+                      bool f32) {
+  if (w->status != DELTAIC_OK) return;
+  struct weight_part *found = present_parts(w, cols, parts, &count);
+  bool blocks = false;
+  for (int i = 0; i < count; i++) blocks |= file_dtype_is_blocks(found[i].source->dtype);
+  const bool same = count && same_format(found, count) == count;
+  if (w->status == DELTAIC_OK && blocks && !same && !f32)
+    add_mixed(w, out, cols, found, count);
+  else if (w->status == DELTAIC_OK)
+    add_matrix(w, out, same && !f32 ? file_dtype_kept(found[0].source->dtype) : DTYPE_F32, cols, found, count);
+  free(found);
+}
+
+void weights_matrix(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts, int count) {
+  add_parts(w, out, cols, parts, count, false);
+}
+
+void weights_matrix_f32(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts,
+                        int count) {
+  add_parts(w, out, cols, parts, count, true);
 }
 
 void weights_vector(struct weights *w, struct tensor *out, const struct weight_part *parts, int count) {

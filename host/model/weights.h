@@ -11,6 +11,7 @@ struct weight_part {
   struct file_tensor *source; // NULL: left out
   uint32_t rows, align;
   uint32_t zeros;            // rows that `align` adds; set by weights_matrix()
+  uint64_t first;            // row of the source, or of the map, that is row 0
   const struct row_map *map; // NULL: the source's rows are the role's
   const struct layer_spec *layer;
   float plus; // names.h; this and the next only of vectors
@@ -21,7 +22,7 @@ struct weight_part {
 typedef void (*weight_row)(const void *context, uint32_t row, uint32_t cols, float *out);
 
 // A tensor to be uploaded.
-enum { WEIGHT_CONTEXT = 192 };
+enum { WEIGHT_CONTEXT = 256 };
 struct weight_request {
   struct tensor *out;
   uint64_t first_part; // in weights.parts
@@ -54,23 +55,31 @@ struct weights {
 
 // Whether the checkpoint has a tensor of this role.
 bool weights_has(const struct weights *w, uint32_t layer, enum role role);
-// A layer's role as a part of shape [rows, cols] ([rows] if cols is 0; [rows, a, b] counts as [rows, a * b]). Missing
+// A layer's role as a part of shape [rows, cols] ([rows] if cols is 0; [rows, a, b] with a * b = cols and [a, b, cols]
+// with a * b = rows are the same). Missing
 // tensors and wrong shapes are errors. Marks the tensor as used.
 struct weight_part weights_part(struct weights *w, uint32_t layer, enum role role, uint32_t rows, uint32_t cols);
 // A role of `items` times `rows` rows, in one tensor or, in older checkpoints, in a list of tensors. Writes at most
 // `items` parts and returns their number.
 int weights_list(struct weights *w, uint32_t layer, enum role role, uint32_t items, uint32_t rows, uint32_t cols,
                  struct weight_part *parts);
+// Whether the role is a list of tensors, and item m of it.
+bool weights_lists(const struct weights *w, uint32_t layer, enum role role);
+struct weight_part weights_item(struct weights *w, uint32_t layer, enum role role, uint32_t m, uint32_t rows,
+                                uint32_t cols);
 // Rows first ... first + rows - 1 of a part as f32, `cols` elements each.
 void weight_part_read(const struct weight_part *p, uint32_t first, uint32_t rows, uint32_t cols, float *out);
 // The row of the source that is row `row` of the part.
 static inline uint64_t weight_part_row(const struct weight_part *p, uint32_t row) {
-  return p->map ? p->map->at(p->layer, row) : row;
+  return p->first + (p->map ? p->map->at(p->layer, row) : row);
 }
 
 // out (rows, cols): the parts below each other, in their format if all have the same, else f32. If they differ and some
 // have a format of blocks, out is a matrix of several formats (tensor.h).
 void weights_matrix(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts, int count);
+// The same in f32, whatever the parts' format is.
+void weights_matrix_f32(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts,
+                        int count);
 // out (1, n) f32: the parts' elements, one part after the other.
 void weights_vector(struct weights *w, struct tensor *out, const struct weight_part *parts, int count);
 // The same for a single role.

@@ -116,6 +116,16 @@ void op_attention(struct oplist *l, const struct attention *attention) {
   append(l, OP_ATTENTION)->attention = *attention;
 }
 
+void op_route(struct oplist *l, const struct route *route) { append(l, OP_ROUTE)->route = *route; }
+
+void op_group(struct oplist *l, struct tensor order, struct tensor starts, struct tensor ids) {
+  append(l, OP_GROUP)->group = (struct group){order, starts, ids};
+}
+
+void op_experts(struct oplist *l, const struct experts *experts) { append(l, OP_EXPERTS)->experts = *experts; }
+
+void op_mix(struct oplist *l, const struct mix *mix) { append(l, OP_MIX)->mix = *mix; }
+
 void op_sample(struct oplist *l, const struct sample *sample) { append(l, OP_SAMPLE)->sample = *sample; }
 
 void op_copy(struct oplist *l, struct tensor to, struct tensor from) {

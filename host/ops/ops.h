@@ -40,6 +40,10 @@ enum norm_place { NORM_OF_GATED, NORM_FIRST, NORM_ABSENT };
   X(GATED_NORM, gated_norm, 1, 0, 3)                                                                                   \
   X(ROPE_APPEND, rope_append, 1, 2, 3)                                                                                 \
   X(ATTENTION, attention, 1, 0, 4)                                                                                     \
+  X(ROUTE, route, 2, 0, 1)                                                                                             \
+  X(GROUP, group, 2, 0, 1)                                                                                             \
+  X(EXPERTS, experts, 1, 0, 5)                                                                                         \
+  X(MIX, mix, 1, 0, 4)                                                                                                 \
   X(SAMPLE, sample, 2, 2, 2)                                                                                           \
   X(COPY, copy, 1, 0, 1)                                                                                               \
   X(SCATTER, scatter, 0, 1, 2)                                                                                         \
@@ -194,6 +198,35 @@ struct rope_append {
 struct attention {
   struct tensor o, qkv, cache_k, cache_v, sequences;
   struct attention_args a;
+};
+
+// Mixtures of experts: each token goes through k of E experts. Elements of ids, order and starts are i32.
+//
+// ids (T, k): the experts with the k largest of the first `experts` columns of logits (T, E or more), largest first,
+// the lower index among equals. weights (T, k): their softmax over all E; normalized: divided by the sum of the k.
+struct route {
+  struct tensor ids, weights, logits;
+  uint32_t experts;
+  bool normalized;
+};
+
+// Sorts the choices: order (1, T * k) has the indices t * k + j into ids, those of expert e from starts[e] to starts[e
+// + 1] - 1, in any order among them; starts (1, E + 1).
+struct group {
+  struct tensor order, starts, ids;
+};
+
+// y (T * k, N): row t * k + j = x w_e^T with e = ids[t, j]. x (T, K) has a row for each token, or (T * k, K) one for
+// each choice. w (E * N, K): expert e's rows from e * N on; of other experts than those in ids nothing is read.
+struct experts {
+  struct tensor y, x, w, ids, order, starts;
+};
+
+// y (T, D): y[t] = sum over j of weights[t, j] * x[t * k + j] + sigmoid(gate[t]) * shared[t]. x (T * k, D), shared (T,
+// D) or absent, gate: the column `gate_col` of logits (T, any).
+struct mix {
+  struct tensor y, x, weights, shared, logits;
+  uint32_t gate_col;
 };
 
 // Draws the next token of every sequence s from its row (slot) of logits (slots, V), with the settings in row s of

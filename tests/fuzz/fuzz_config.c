@@ -1,6 +1,7 @@
 // Any bytes as config.json, with and without a small checkpoint: no crash, and sizes that later products can rely on.
 #include "arch.h"
 #include "ffn_dense.h"
+#include "ffn_experts.h"
 #include "mixer_attention.h"
 #include "mixer_delta.h"
 #include "mixer_mamba2.h"
@@ -43,9 +44,20 @@ static struct checkpoint *small_checkpoint(void) {
   return c;
 }
 
-static void check_layer(const struct layer_spec *layer) {
+static void check_ffn(const struct layer_spec *layer) {
   const struct dense_spec *mlp = layer->ffn_spec;
-  check(!layer->ffn == !mlp && (!mlp || (layer->ffn == &ffn_dense && mlp->F && 2ull * mlp->F <= INT32_MAX)));
+  const struct experts_spec *experts = layer->ffn_spec;
+  check(!layer->ffn == !layer->ffn_spec);
+  if (!layer->ffn) return;
+  check(layer->ffn == &ffn_dense || layer->ffn == &ffn_experts);
+  if (layer->ffn == &ffn_dense)
+    check(mlp->F && 2ull * mlp->F <= INT32_MAX);
+  else
+    check(experts->k && experts->k <= experts->E && experts->F && 2ull * experts->E * experts->F <= INT32_MAX);
+}
+
+static void check_layer(const struct layer_spec *layer) {
+  check_ffn(layer);
   if (layer->mixer == &mixer_attention) {
     const struct attention_spec *a = layer->spec;
     check(a->d && a->rotary <= a->d && a->rotary % 2 == 0 && a->kv_heads && a->heads % a->kv_heads == 0);

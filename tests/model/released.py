@@ -17,6 +17,12 @@ def qwen(D, L, F, heads, kv, Hv, tied, Hk=16, V=248320):
     return dict(model_type="qwen3_5", tie_word_embeddings=tied, text_config=text)
 
 
+def with_experts(dense, **keys):
+    """A Qwen3.5 whose MLPs are mixtures of experts."""
+    text = {k: v for k, v in dict(dense["text_config"], model_type="qwen3_5_moe_text", **keys).items() if k != "intermediate_size"}
+    return dict(dense, model_type="qwen3_5_moe", text_config=text)
+
+
 def olmo():
     """OLMo-Hybrid-7B."""
     return dict(model_type="olmo_hybrid", hidden_size=3840, num_hidden_layers=32, intermediate_size=11008, num_attention_heads=30,
@@ -32,6 +38,8 @@ CONFIGS = {
     "qwen3.5-4b": qwen(2560, 32, 9216, 16, 4, 32, True),
     "qwen3.5-9b": qwen(4096, 32, 12288, 16, 4, 32, False),
     "qwen3.5-27b": qwen(5120, 64, 17408, 24, 4, 48, False),
+    "qwen3.5-35b-a3b": with_experts(qwen(2048, 40, 0, 16, 2, 32, False), num_experts=256, num_experts_per_tok=8,
+                                    moe_intermediate_size=512, shared_expert_intermediate_size=512),
     "olmo-hybrid-7b": olmo(),
 }
 
@@ -51,13 +59,37 @@ def swiglu(p, D, F):
     return {p + "gate_proj.weight": (F, D), p + "up_proj.weight": (F, D), p + "down_proj.weight": (D, F)}
 
 
+def experts(p, c):
+    """In Qwen3-Next one by one, in Qwen3.5 fused."""
+    D, E, F = c["hidden_size"], c["num_experts"], c["moe_intermediate_size"]
+    t = {p + "gate.weight": (E, D), p + "shared_expert_gate.weight": (1, D)}
+    if c["model_type"] == "qwen3_next":
+        for e in range(E):
+            t.update(swiglu(f"{p}experts.{e}.", D, F))
+    else:
+        t.update({p + "experts.gate_up_proj": (E, 2 * F, D), p + "experts.down_proj": (E, D, F)})
+    t.update(swiglu(p + "shared_expert.", D, c["shared_expert_intermediate_size"]))
+    return t
+
+
+def ffn(p, c, i):
+    dense = i in c.get("mlp_only_layers", []) or (i + 1) % c.get("decoder_sparse_step", 1)
+    if "num_experts" in c and not dense:
+        return experts(p, c)
+    return swiglu(p, c["hidden_size"], c["intermediate_size"])
+
+
 def qwen_delta(p, c):
     D, Hk, Hv = c["hidden_size"], c["linear_num_key_heads"], c["linear_num_value_heads"]
     key, value, W = Hk * c["linear_key_head_dim"], Hv * c["linear_value_head_dim"], c["linear_conv_kernel_dim"]
-    return {p + k: s for k, s in {
-        "A_log": (Hv,), "dt_bias": (Hv,), "conv1d.weight": (2 * key + value, 1, W), "norm.weight": (value // Hv,),
-        "in_proj_qkv.weight": (2 * key + value, D), "in_proj_z.weight": (value, D), "in_proj_a.weight": (Hv, D),
-        "in_proj_b.weight": (Hv, D), "out_proj.weight": (D, value)}.items()}
+    t = {"A_log": (Hv,), "dt_bias": (Hv,), "conv1d.weight": (2 * key + value, 1, W), "norm.weight": (value // Hv,),
+         "out_proj.weight": (D, value)}
+    if c["model_type"] == "qwen3_next":
+        t.update({"in_proj_qkvz.weight": (2 * key + 2 * value, D), "in_proj_ba.weight": (2 * Hv, D)})
+    else:
+        t.update({"in_proj_qkv.weight": (2 * key + value, D), "in_proj_z.weight": (value, D), "in_proj_a.weight": (Hv, D),
+                  "in_proj_b.weight": (Hv, D)})
+    return {p + k: s for k, s in t.items()}
 
 
 def qwen_attention(p, c):
@@ -106,5 +138,5 @@ def shapes(config):
     for i, kind in enumerate(kinds(c)):
         p = f"{root}layers.{i}."
         t.update((olmo_layer if config["model_type"] == "olmo_hybrid" else qwen_layer)(p, c, kind))
-        t.update(swiglu(p + "mlp.", D, c["intermediate_size"]))
+        t.update(ffn(p + "mlp.", c, i))
     return t

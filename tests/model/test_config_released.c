@@ -1,6 +1,7 @@
 // Configs of released families in the layout of Hugging Face's transformers (host/model/arch_qwen3_5.c,
 // arch_olmo_hybrid.c, arch_keys.c).
 #include "config_tools.h"
+#include "ffn_experts.h"
 #include "weights.h"
 
 #define ROPE "'rope_parameters':{'rope_type':'default','rope_theta':1e7,'partial_rotary_factor':0.25}"
@@ -126,6 +127,77 @@ static void what_is_not_understood_is_refused_by_name(void **state) {
     refuses(cases[i].config, NULL, cases[i].status, cases[i].message);
 }
 
+// ---------------------------------------------------------------- mixtures of experts
+
+#define EXPERTS "'num_experts':6,'num_experts_per_tok':2,'moe_intermediate_size':5,'shared_expert_intermediate_size':7"
+#define NEXT "{'model_type':'qwen3_next'," SIZES ",'rope_theta':500"
+
+static const struct experts_spec *experts(const struct model_spec *m, uint32_t i) {
+  assert_ptr_equal(m->layers[i].ffn, &ffn_experts);
+  return m->layers[i].ffn_spec;
+}
+
+static void qwen3_5_moe_has_experts_in_every_layer(void **state) {
+  struct model_spec m = reads("{'model_type':'qwen3_5_moe','text_config':{" ROPE "}}", NULL);
+  const struct experts_spec *s = experts(&m, 39);
+  assert_true(m.D == 2048 && m.L == 40 && m.V == 248320 && attention(&m, 3)->kv_heads == 2);
+  assert_true(s->E == 256 && s->k == 8 && s->F == 512 && s->shared == 512 && s->normalized);
+  for (uint32_t i = 0; i < m.L; i++) (void)experts(&m, i);
+  model_spec_free(&m);
+  // As in transformers, its weights are always normalised, and no layer is dense.
+  m = reads("{'model_type':'qwen3_5_moe_text'," ROPE
+            ",'num_experts':6,'num_experts_per_tok':2,'norm_topk_prob':false,'mlp_only_layers':[0]}",
+            NULL);
+  assert_true(experts(&m, 0)->E == 6 && experts(&m, 0)->k == 2 && experts(&m, 0)->normalized);
+  model_spec_free(&m);
+}
+
+static void qwen3_next_may_have_dense_layers(void **state) {
+  static const struct {
+    const char *keys, *kinds; // e: experts, d: dense
+    bool normalized;
+  } cases[] = {{"", "eeee", true},
+               {",'norm_topk_prob':false,'mlp_only_layers':[2,9]", "eede", false},
+               {",'decoder_sparse_step':2", "dede", true},
+               {",'decoder_sparse_step':2,'mlp_only_layers':[1]", "ddde", true}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char config[1024];
+    snprintf(config, sizeof config, NEXT "," EXPERTS "%s}", cases[i].keys);
+    struct model_spec m = reads(config, NULL);
+    for (uint32_t l = 0; l < 4; l++) {
+      if (cases[i].kinds[l] == 'd') {
+        assert_int_equal(dense(&m, l)->F, 12);
+        continue;
+      }
+      const struct experts_spec *s = experts(&m, l);
+      assert_true(s->E == 6 && s->k == 2 && s->F == 5 && s->shared == 7 && s->normalized == cases[i].normalized);
+    }
+    model_spec_free(&m);
+  }
+  struct model_spec m = reads("{'model_type':'qwen3_next','rope_theta':1e7}", NULL);
+  assert_true(m.D == 2048 && m.L == 48 && m.V == 151936 && experts(&m, 0)->E == 512 && experts(&m, 0)->k == 10);
+  model_spec_free(&m);
+}
+
+static void impossible_experts_are_refused(void **state) {
+  static const struct {
+    const char *config;
+    deltaic_status status;
+    const char *message;
+  } cases[] = {
+      {NEXT ",'num_experts':2,'num_experts_per_tok':3}", DELTAIC_BAD_FILE,
+       "num_experts_per_tok 3 is more than num_experts 2"},
+      {NEXT ",'num_experts':0}", DELTAIC_BAD_FILE, "num_experts is 0"},
+      {NEXT ",'num_experts':4096,'moe_intermediate_size':1048576}", DELTAIC_UNSUPPORTED, "num_experts 4096 of"},
+      {NEXT ",'mlp_only_layers':3}", DELTAIC_BAD_FILE, "mlp_only_layers must be a list"},
+      {NEXT ",'decoder_sparse_step':0}", DELTAIC_BAD_FILE, "decoder_sparse_step is 0"},
+      {NEXT ",'n_group':2}", DELTAIC_UNSUPPORTED, "config key n_group is not known"},
+      {TEXT ",'num_experts':4}", DELTAIC_UNSUPPORTED, "config key num_experts is not known"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    refuses(cases[i].config, NULL, cases[i].status, cases[i].message);
+}
+
 // ---------------------------------------------------------------- OLMo-Hybrid
 
 #define OLMO                                                                                                           \
@@ -231,6 +303,9 @@ int main(void) {
       cmocka_unit_test(older_keys_of_positions_are_read),
       cmocka_unit_test(keys_of_no_effect_are_passed_over),
       cmocka_unit_test(what_is_not_understood_is_refused_by_name),
+      cmocka_unit_test(qwen3_5_moe_has_experts_in_every_layer),
+      cmocka_unit_test(qwen3_next_may_have_dense_layers),
+      cmocka_unit_test(impossible_experts_are_refused),
       cmocka_unit_test(olmo_hybrid_has_the_defaults_of_transformers),
       cmocka_unit_test(olmo_hybrid_reads_every_option),
       cmocka_unit_test(olmo_hybrid_refuses_what_it_does_not_know),

@@ -34,7 +34,8 @@ static const char *const random_models[] = {
 enum { RANDOM = sizeof random_models / sizeof *random_models };
 
 // Random weights in the layout of released models (vectors/make_released.py).
-static const char *const released[] = {"qwen3_5", "qwen3_5_bias", "olmo_hybrid", "olmo_hybrid_rope"};
+static const char *const released[] = {"qwen3_5",    "qwen3_5_bias", "qwen3_5_moe",
+                                       "qwen3_next", "olmo_hybrid",  "olmo_hybrid_rope"};
 enum { RELEASED = sizeof released / sizeof *released };
 
 static int models_for(deltaic_device *device, int all, int few) { return test_all_on(device) ? all : few; }
@@ -214,8 +215,9 @@ static void check_fast(deltaic_device *device, const char *path, const char *ref
 static void fast_prompts_stay_near_float64(deltaic_device *device) {
   static const char *const models[] = {"tiny_delta_net_swa",     "tiny_hh_gated_dynamic",   "tiny_mamba2_options",
                                        "tiny_gated_deltanet_h2", "tiny_gated_deltanet_gva", "tiny_gated_delta_product",
-                                       "ablation_transformer",   "released_qwen3_5",        "released_olmo_hybrid"};
-  for (int i = 0; i < models_for(device, 9, 2); i++) {
+                                       "ablation_transformer",   "released_qwen3_5",        "released_olmo_hybrid",
+                                       "released_qwen3_5_moe",   "released_qwen3_next"};
+  for (int i = 0; i < models_for(device, 11, 2); i++) {
     char path[512], reference[600];
     snprintf(path, sizeof path, TESTS_DIR "/vectors/models/%s", models[i]);
     snprintf(reference, sizeof reference, "%s/reference.safetensors", path);

@@ -528,8 +528,8 @@ int ops_cases_run(struct backend *b) {
   if (b->functions->recorder_create(b, &recorder)) return 1;
   print_message("backend %s: %s\n", b->functions->name, b->info.name);
   int failed = ops_cases_short() + ops_cases_inputs() + ops_cases_delta() + ops_cases_delta_properties() +
-               ops_cases_step() + ops_cases_hh() + ops_cases_mamba2() + ops_cases_attention() + ops_cases_sample() +
-               ops_cases_lists();
+               ops_cases_step() + ops_cases_experts() + ops_cases_hh() + ops_cases_mamba2() + ops_cases_attention() +
+               ops_cases_sample() + ops_cases_lists();
   report_worst();
   oplist_free(list);
   b->functions->recorder_free(recorder);

@@ -12,6 +12,7 @@ int ops_cases_inputs(void);
 int ops_cases_delta(void);
 int ops_cases_delta_properties(void);
 int ops_cases_step(void);
+int ops_cases_experts(void);
 int ops_cases_mamba2(void);
 int ops_cases_hh(void);
 int ops_cases_attention(void);

@@ -13,7 +13,7 @@ import released
 from make_ablations import bf16, nll, write
 
 V, TOKENS, PROMPT, GREEDY, WINDOWS = 64, 140, 12, 12, (2, 24)
-GAP = 4e-3  # least distance between a chosen expert and the next, beyond what 16 bits may turn
+GAP = 5e-3  # least distance of the scores of a chosen expert and of the next, relative, beyond what 16 bits may turn
 ROPE = dict(rope_type="default", rope_theta=500.0, partial_rotary_factor=0.25, mrope_section=[2, 1, 0], mrope_interleaved=True)
 QWEN = dict(hidden_size=40, num_hidden_layers=3, vocab_size=V, intermediate_size=52, num_attention_heads=4, num_key_value_heads=2,
             head_dim=24, linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=12, linear_value_head_dim=10,
@@ -31,6 +31,14 @@ CASES = {
                     text_config=dict(QWEN, model_type="qwen3_5_text", tie_word_embeddings=False)),
     "qwen3_5_bias": dict(QWEN, model_type="qwen3_5_text", attention_bias=True, layer_types=None, full_attention_interval=2,
                          head_dim=32, linear_num_value_heads=2, output_gate_type="swish"),
+    "qwen3_5_moe": dict(model_type="qwen3_5_moe", tie_word_embeddings=False,
+                        text_config=dict({k: v for k, v in QWEN.items() if k != "intermediate_size"}, model_type="qwen3_5_moe_text",
+                                         num_experts=5, num_experts_per_tok=2, moe_intermediate_size=12,
+                                         shared_expert_intermediate_size=20, tie_word_embeddings=False)),
+    "qwen3_next": dict({k: v for k, v in QWEN.items() if k != "rope_parameters"}, model_type="qwen3_next", rope_theta=500.0,
+                       partial_rotary_factor=0.25, rope_scaling=None, num_experts=6, num_experts_per_tok=3, norm_topk_prob=False,
+                       moe_intermediate_size=12, shared_expert_intermediate_size=20, mlp_only_layers=[1], decoder_sparse_step=1,
+                       linear_num_key_heads=3),
     "olmo_hybrid": OLMO,
     "olmo_hybrid_rope": dict(OLMO, rope_parameters=dict(rope_type="default", rope_theta=500.0), num_key_value_heads=4,
                              linear_allow_neg_eigval=False, linear_key_head_dim=12, linear_value_head_dim=16),
@@ -48,6 +56,8 @@ def random_tensors(config, rng):
             x = np.log(rng.uniform(0.2, 4, shape))
         elif name.endswith("bias"):
             x = rng.uniform(-3, 0, shape) if name.endswith("dt_bias") else 0.3 * x
+        elif name.endswith("mlp.gate.weight"):
+            x *= 4 / np.sqrt(shape[-1])  # chooses clearly
         elif "embed_tokens" not in name:  # the residual stream begins as large as what the layers add
             x /= np.sqrt(shape[-1])
         if name.endswith(("A_log", "linear_attn.norm.weight")):
@@ -64,13 +74,13 @@ def evaluate(t, c, ids, rows=None, trace=None):
 
 
 def gap_of(t, c, ids):
-    """The least distance between the score of a chosen expert and that of the best other one; infinite without experts."""
+    """The least relative distance between the scores of a chosen expert and of the next; infinite without experts."""
     least, inner = [np.inf], R.top_k
 
     def watch(scores, k):
         s = -np.sort(-scores, axis=-1)
         if k < s.shape[-1]:
-            least.append((s[..., k - 1] - s[..., k]).min())
+            least.append((1 - s[..., k] / s[..., k - 1]).min())
         return inner(scores, k)
 
     R.top_k = watch

@@ -129,6 +129,7 @@ static uint64_t cpu_own_bytes(const struct backend *b, const struct oplist *l, c
   switch (op->kind) {
   case OP_DELTA_RULE: return cpu_delta_bytes(b, l, &op->delta_rule);
   case OP_MAMBA2: return cpu_mamba2_bytes(b, l, &op->mamba2);
+  case OP_EXPERTS: return cpu_experts_bytes(&op->experts);
   default: return 0;
   }
 }
@@ -154,6 +155,10 @@ static void run_op(struct recorder *c, const struct op *op, struct tensor scratc
   case OP_GATED_NORM: cpu_gated_norm(c, &op->gated_norm); break;
   case OP_ROPE_APPEND: cpu_rope_append(c, &op->rope_append); break;
   case OP_ATTENTION: cpu_attention(c, &op->attention); break;
+  case OP_ROUTE: cpu_route(c, &op->route); break;
+  case OP_GROUP: cpu_group(c, &op->group); break;
+  case OP_EXPERTS: cpu_experts(c, &op->experts, scratch); break;
+  case OP_MIX: cpu_mix(c, &op->mix); break;
   case OP_SAMPLE: cpu_sample(c, &op->sample); break;
   case OP_COPY: cpu_copy(c, &op->copy); break;
   case OP_SCATTER: cpu_scatter(c, &op->scatter); break;

@@ -128,6 +128,13 @@ uint64_t cpu_mamba2_bytes(const struct backend *b, const struct oplist *l, const
 void cpu_gated_norm(struct recorder *c, const struct gated_norm *norm);
 void cpu_rope_append(struct recorder *c, const struct rope_append *rope);
 void cpu_attention(struct recorder *c, const struct attention *op);
+void cpu_route(struct recorder *c, const struct route *route);
+void cpu_group(struct recorder *c, const struct group *group);
+void cpu_experts(struct recorder *c, const struct experts *e, struct tensor scratch);
+uint64_t cpu_experts_bytes(const struct experts *e);
+void cpu_mix(struct recorder *c, const struct mix *mix);
+// The product of cpu_linear(), without its entry in the profile.
+void cpu_multiply(struct recorder *c, const struct linear *p);
 void cpu_sample(struct recorder *c, const struct sample *sample);
 void cpu_copy(struct recorder *c, const struct copy *copy);
 void cpu_scatter(struct recorder *c, const struct scatter *s);

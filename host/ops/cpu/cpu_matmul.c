@@ -323,6 +323,25 @@ static void tiles_task(void *context, uint64_t index, uint32_t worker) {
   for (uint32_t i = 0; i < T; i++) store(m, t + i, first, rows, sums + i * PANEL);
 }
 
+void cpu_multiply(struct recorder *c, const struct linear *p) {
+  const struct tensor x = p->x, w = p->w;
+  assert(x.cols == w.cols && p->y.cols == w.rows && p->y.rows == x.rows);
+  const uint32_t T = x.rows;
+  uint64_t operations = 2ull * T * w.rows * w.cols;
+  struct matmul_call m = {.c = c,
+                          .kernels = ((struct cpu_backend *)c->backend)->matmul,
+                          .y = p->y,
+                          .x = x,
+                          .w = w,
+                          .bias = p->bias,
+                          .panels = (w.rows + PANEL - 1) / PANEL,
+                          .block = cpu_list(c)->matrices ? K_BLOCK : SUM_BLOCK};
+  if (T <= DOTS_T)
+    cpu_parallel(c, T ? m.panels : 0, operations, dots_task, &m);
+  else
+    cpu_parallel(c, (uint64_t)m.panels * ((T + T_BLOCK - 1) / T_BLOCK), operations, tiles_task, &m);
+}
+
 // A matrix of several formats: one product for each, with its columns of y.
 static void mixed_linear(struct recorder *c, const struct linear *p) {
   struct linear one = *p;
@@ -341,21 +360,7 @@ void cpu_linear(struct recorder *c, const struct linear *p) {
     return;
   }
   if (!cpu_begin(c)) return;
-  const struct tensor x = p->x, w = p->w;
-  assert(x.cols == w.cols && p->y.cols == w.rows && p->y.rows == x.rows);
-  const uint32_t T = x.rows;
-  uint64_t operations = 2ull * T * w.rows * w.cols;
-  struct matmul_call m = {.c = c,
-                          .kernels = ((struct cpu_backend *)c->backend)->matmul,
-                          .y = p->y,
-                          .x = x,
-                          .w = w,
-                          .bias = p->bias,
-                          .panels = (w.rows + PANEL - 1) / PANEL,
-                          .block = cpu_list(c)->matrices ? K_BLOCK : SUM_BLOCK};
-  if (T <= DOTS_T)
-    cpu_parallel(c, T ? m.panels : 0, operations, dots_task, &m);
-  else
-    cpu_parallel(c, (uint64_t)m.panels * ((T + T_BLOCK - 1) / T_BLOCK), operations, tiles_task, &m);
-  cpu_end(c, "matmul", dtype_name(w.dtype), tensor_bytes(&w) + 4ull * T * (x.cols + w.rows), operations);
+  const uint64_t T = p->x.rows, N = p->w.rows, K = p->w.cols;
+  cpu_multiply(c, p);
+  cpu_end(c, "matmul", dtype_name(p->w.dtype), tensor_bytes(&p->w) + 4 * T * (K + N), 2 * T * N * K);
 }

@@ -7,6 +7,7 @@
 //                                  the previous product left
 //   [norm] linear conv [inputs]    the convolution of the product's outputs, then the norms of the keys and the gates
 //   [norm] linear glu              the activation of one half of the product, times the other half
+//   experts glu                    the same for the chosen experts
 //   linear add [norm]              the product adds to the residual stream and prepares the next norm
 //   delta_inputs delta_rule [gated_norm]        for single tokens
 //   mamba2_inputs mamba2 [gated_norm [linear]]  token by token; the step gates, and the product computes the norm if
@@ -181,9 +182,10 @@ static bool is_input_norm(const struct oplist *l, uint32_t i) {
 
 static bool same_place(struct tensor a, struct tensor b) { return a.buffer == b.buffer && a.offset == b.offset; }
 
-// Whether operation i + 1 gates the second half of product i by its first half and nothing else reads the product.
+// Whether operation i + 1 gates the second half of product i (linear or experts) by its first half and nothing else
+// reads the product.
 static bool gates_halves(const struct oplist *l, uint32_t i) {
-  const struct tensor y = l->ops[i].linear.y;
+  const struct tensor y = l->ops[i].t[0];
   const struct glu *g = &l->ops[i + 1].glu;
   return same_value(g->gate, y) && same_value(g->x, y) && 2 * g->y.cols == y.cols && g->gate.offset == y.offset &&
          g->x.offset == y.offset + g->y.cols * sizeof(float) && l->values[y.value - 1].last_read == i + 1;
@@ -225,6 +227,16 @@ static uint32_t lower_product(struct lowering *w, uint32_t i, const struct linea
   }
   vulkan_linear(w->c, p.y, in, &p, false);
   return 1;
+}
+
+// Records the product of experts i, with the glu after it. Returns how many operations it recorded.
+static uint32_t lower_experts(struct lowering *w, uint32_t i) {
+  const struct oplist *l = w->l;
+  const struct experts e = oplist_op(l, i).experts;
+  const bool gated = !l->plain && is_kind(l, i + 1, OP_GLU) && l->ops[i].experts.y.value && gates_halves(l, i);
+  const struct glu glu = oplist_op(l, gated ? i + 1 : i).glu;
+  vulkan_experts(w->c, &e, gated ? &glu : NULL);
+  return gated ? 2 : 1;
 }
 
 // ---------------------------------------------------------------- single tokens
@@ -307,6 +319,10 @@ static void lower_op(struct lowering *w) {
     vulkan_rope_append(c, &op.rope_append, scratch);
     break;
   case OP_ATTENTION: vulkan_attention(c, &op.attention, scratch); break;
+  case OP_ROUTE: vulkan_route(c, &op.route); break;
+  case OP_GROUP: vulkan_group(c, &op.group); break;
+  case OP_EXPERTS: break; // lower_experts()
+  case OP_MIX: vulkan_mix(c, &op.mix); break;
   case OP_SAMPLE: vulkan_sample(c, &op.sample); break;
   case OP_COPY: vulkan_copy(c, &op.copy); break;
   case OP_SCATTER: vulkan_scatter(c, &op.scatter); break;
@@ -337,6 +353,8 @@ void vulkan_lower(struct recorder *c, struct oplist *l) {
       n = 1 + lower_product(&w, w.i + 1, &in);
     } else if (is_kind(l, w.i, OP_LINEAR)) {
       n = lower_product(&w, w.i, &(struct linear_input){.x = oplist_op(l, w.i).linear.x});
+    } else if (is_kind(l, w.i, OP_EXPERTS)) {
+      n = lower_experts(&w, w.i);
     } else if (!(n = lower_delta_step(&w)) && !(n = lower_mamba2_step(&w))) {
       lower_op(&w);
       n = 1;

@@ -215,6 +215,13 @@ uint64_t vulkan_attention_bytes(const struct backend *b, uint32_t B, const struc
 bool vulkan_attention_matrix_plan(const struct recorder *c, enum dtype o, uint32_t T, uint32_t B,
                                   const struct attention_args *a, struct plan_attention_matrix *m);
 
+// vulkan_experts.c
+void vulkan_route(struct recorder *c, const struct route *route);
+void vulkan_group(struct recorder *c, const struct group *group);
+// glu: the activation of the halves of e->y, which is not written then; or NULL.
+void vulkan_experts(struct recorder *c, const struct experts *e, const struct glu *glu);
+void vulkan_mix(struct recorder *c, const struct mix *mix);
+
 // vulkan_mamba2.c
 void vulkan_mamba2_inputs(struct recorder *c, const struct mamba2_inputs *in);
 void vulkan_mamba2(struct recorder *c, const struct mamba2 *rule, struct tensor scratch);
