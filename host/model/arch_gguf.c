@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-extern const struct arch arch_qwen35, arch_qwen35moe;
+extern const struct arch arch_qwen35, arch_qwen35moe, arch_qwen3next;
 
 // A key of the architecture (without its prefix), and the config's. config NULL: without effect on the result, or read
 // in config_of().
@@ -17,7 +17,7 @@ struct gguf_key {
   bool needed;
 };
 
-static const struct gguf_key qwen35_keys[] = {
+static const struct gguf_key qwen_keys[] = {
     {"block_count", NULL, true},
     {"nextn_predict_layers", "mtp_num_hidden_layers", false},
     {"context_length", NULL, false},
@@ -50,8 +50,9 @@ static const struct gguf_arch {
   const struct arch *arch;
   const struct gguf_key *keys;
   const char *width; // the key of the FFN's width, which it needs
-} archs[] = {{&arch_qwen35, qwen35_keys, "feed_forward_length"},
-             {&arch_qwen35moe, qwen35_keys, "expert_feed_forward_length"}};
+} archs[] = {{&arch_qwen35, qwen_keys, "feed_forward_length"},
+             {&arch_qwen35moe, qwen_keys, "expert_feed_forward_length"},
+             {&arch_qwen3next, qwen_keys, "expert_feed_forward_length"}};
 
 struct keys {
   struct json_reader *r;

@@ -179,8 +179,7 @@ static deltaic_status read_family(struct json_reader *r, const json_t *config, s
 }
 
 #define FOLDER(names) .outside = &names_qwen, .delta = (names), .attention = &names_qwen_attention
-#define GGUF                                                                                                           \
-  .outside = &names_qwen_gguf, .delta = &names_qwen_gguf_delta, .attention = &names_qwen_gguf_attention, .tiled = true
+#define GGUF(names) .outside = &names_qwen_gguf, .delta = (names), .attention = &names_qwen_gguf_attention
 
 static deltaic_status read_qwen3_5(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
                                    struct model_spec *out) {
@@ -212,16 +211,24 @@ static deltaic_status read_gguf(struct json_reader *r, const json_t *config, str
 
 static deltaic_status read_qwen35(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
                                   struct model_spec *out) {
-  static const struct family family = {GGUF, .defaults = dense_defaults};
+  static const struct family family = {GGUF(&names_qwen_gguf_delta), .tiled = true, .defaults = dense_defaults};
   return read_gguf(r, config, checkpoint, &family, out);
 }
 
 static deltaic_status read_qwen35moe(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
                                      struct model_spec *out) {
-  static const struct family family = {GGUF, .defaults = expert_defaults, .experts = true};
+  static const struct family family = {GGUF(&names_qwen_gguf_delta), .tiled = true, .defaults = expert_defaults,
+                                       .experts = true};
   return read_gguf(r, config, checkpoint, &family, out);
 }
 
+static deltaic_status read_qwen3next(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
+                                     struct model_spec *out) {
+  static const struct family family = {GGUF(&names_qwen_gguf_next), .defaults = next_defaults, .experts = true};
+  return read_gguf(r, config, checkpoint, &family, out);
+}
+
+const struct arch arch_qwen3next = {"qwen3next", read_qwen3next};
 const struct arch arch_qwen35 = {"qwen35", read_qwen35};
 const struct arch arch_qwen35moe = {"qwen35moe", read_qwen35moe};
 const struct arch arch_qwen3_5 = {"qwen3_5", read_qwen3_5};

@@ -166,7 +166,8 @@ static const struct tensor_name attention_tensors[] = {
     {0},
 };
 
-// In GGUF norms are stored as their weight, and the value heads are tiled.
+// In GGUF norms are stored as their weight. The value heads of Qwen3.5 are tiled; Qwen3-Next's are in the folder's
+// order.
 #define BLOCK "blk.#."
 static const struct tensor_name gguf_tensors[] = {
     NAMED(EMBEDDING, "token_embd.weight"),
@@ -205,6 +206,12 @@ static const struct tensor_name gguf_delta_tensors[] = {
     {0},
 };
 
+static const struct tensor_name gguf_next_tensors[] = {
+    MAPPED(BETA, BLOCK "ssm_ba.weight", &b_rows),
+    MAPPED(DECAY, BLOCK "ssm_ba.weight", &a_rows),
+    {0},
+};
+
 static const struct tensor_name gguf_attention_tensors[] = {
     MAPPED(Q, BLOCK "attn_q.weight", &query_rows),
     MAPPED(GATE, BLOCK "attn_q.weight", &gate_rows),
@@ -232,5 +239,7 @@ const struct names names_qwen_attention = {.prefixes = PREFIXES, .tensors = atte
 const struct names names_qwen_gguf = {.prefixes = NO_PREFIX, .tensors = gguf_tensors};
 const struct names names_qwen_gguf_delta = {
     .prefixes = NO_PREFIX, .tensors = gguf_delta_tensors, .base = &names_qwen_gguf};
+const struct names names_qwen_gguf_next = {
+    .prefixes = NO_PREFIX, .tensors = gguf_next_tensors, .base = &names_qwen_gguf_delta};
 const struct names names_qwen_gguf_attention = {
     .prefixes = NO_PREFIX, .tensors = gguf_attention_tensors, .base = &names_qwen_gguf};

@@ -2,8 +2,8 @@
 """Makes tests/vectors/models/gguf_*: small GGUF files of Qwen3.5, and what each must compute.
 Usage: make_gguf.py FOLDER_OF_REFERENCE OUT_FOLDER   (the folder of reference_released.py and gguf_blocks.py)
 
-gguf_plain is models/released_qwen3_5 in F32, F16 and BF16, with a second-token block that is passed over; its reference
-is the folder's. gguf_blocks has every quantized type; random blocks are its weights, and its reference is float64 of
+gguf_qwen3_5 and gguf_qwen3_5_moe are models/released_... in F32 and BF16, with a second-token block that is passed over; their
+references are the folders'. gguf_blocks has every quantized type; random blocks are its weights, and its reference is float64 of
 what they decode to. Names, folded norms and the order of value heads are those of llama.cpp's converter."""
 import json, os, struct, sys
 import numpy as np
@@ -25,7 +25,11 @@ BLOCK = {
     "linear_attn.norm.weight": "ssm_norm.weight", "linear_attn.out_proj.weight": "ssm_out.weight",
     "self_attn.q_proj.weight": "attn_q.weight", "self_attn.k_proj.weight": "attn_k.weight", "self_attn.v_proj.weight": "attn_v.weight",
     "self_attn.q_norm.weight": "attn_q_norm.weight", "self_attn.k_norm.weight": "attn_k_norm.weight",
-    "self_attn.o_proj.weight": "attn_output.weight"}
+    "self_attn.o_proj.weight": "attn_output.weight", "mlp.gate.weight": "ffn_gate_inp.weight",
+    "mlp.experts.gate_proj": "ffn_gate_exps.weight", "mlp.experts.up_proj": "ffn_up_exps.weight",
+    "mlp.experts.down_proj": "ffn_down_exps.weight", "mlp.shared_expert_gate.weight": "ffn_gate_inp_shexp.weight",
+    "mlp.shared_expert.gate_proj.weight": "ffn_gate_shexp.weight", "mlp.shared_expert.up_proj.weight": "ffn_up_shexp.weight",
+    "mlp.shared_expert.down_proj.weight": "ffn_down_shexp.weight"}
 NUMBERS = {name: (number, values, size) for number, (name, values, size, _) in gguf_blocks.TYPES.items()}
 
 
@@ -59,6 +63,8 @@ def order(name, x, c, back=False):
 
 def convert(name, x, c):
     x = order(name, x, c)
+    if name.endswith("shared_expert_gate.weight"):
+        return x[0]
     if "norm" in name and released.is_centred(c, name):
         x = x + 1
     if name.endswith("A_log"):
@@ -104,15 +110,18 @@ def write_gguf(path, keys, tensors):
         f.write(head + bytes(-len(head) % 32) + data)
 
 
-def keys_of(c, more):
-    a = "qwen35."
+def keys_of(c, more, arch="qwen35"):
+    a = arch + "."
     rope = c["rope_parameters"]
     head = c["head_dim"]
     pairs = int(head * rope["partial_rotary_factor"]) // 2
     letters = [chr(33 + i) for i in range(60)]
-    return {"general.architecture": "qwen35", "general.name": "tiny", a + "block_count": c["num_hidden_layers"] + more,
+    names = {"feed_forward_length": "intermediate_size", "expert_count": "num_experts", "expert_used_count": "num_experts_per_tok",
+             "expert_feed_forward_length": "moe_intermediate_size", "expert_shared_feed_forward_length": "shared_expert_intermediate_size"}
+    ffn = {a + key: c[name] for key, name in names.items() if name in c}
+    return ffn | {"general.architecture": arch, "general.name": "tiny", a + "block_count": c["num_hidden_layers"] + more,
             a + "nextn_predict_layers": more, a + "context_length": 4096, a + "embedding_length": c["hidden_size"],
-            a + "feed_forward_length": c["intermediate_size"], a + "attention.head_count": c["num_attention_heads"],
+            a + "attention.head_count": c["num_attention_heads"],
             a + "attention.head_count_kv": c["num_key_value_heads"], a + "attention.key_length": head,
             a + "attention.value_length": head, a + "attention.layer_norm_rms_epsilon": c["rms_norm_eps"],
             a + "rope.dimension_count": int(head * rope["partial_rotary_factor"]), a + "rope.freq_base": float(rope["rope_theta"]),
@@ -127,25 +136,32 @@ def keys_of(c, more):
             "tokenizer.chat_template": "{{ messages }}"}
 
 
-def is_matrix(x):
-    return x.ndim == 2
+def split_experts(found):
+    """gate_up_proj (E, 2 F, D) as gate and up."""
+    for name, x in found.items():
+        if name.endswith("experts.gate_up_proj"):
+            F = x.shape[1] // 2
+            yield name.replace("gate_up", "gate"), x[:, :F]
+            yield name.replace("gate_up", "up"), x[:, F:]
+        else:
+            yield name, x
 
 
-def plain(folder):
-    source = os.path.join(folder, "released_qwen3_5")
+def plain(folder, model, arch):
+    source = os.path.join(folder, "released_" + model)
     with open(os.path.join(source, "config.json")) as f:
         c = json.load(f)
     text_config = c["text_config"]
     tensors, found = {}, load(os.path.join(source, "model.safetensors"))
-    for i, (name, x) in enumerate(found.items()):
+    for i, (name, x) in enumerate(split_experts(found)):
         if gguf_name(name) and not (c["tie_word_embeddings"] and name == "lm_head.weight"):
             x = convert(name, x.astype(np.float64), text_config)
-            kind = ("F32" if i % 5 == 0 else "BF16") if is_matrix(x) and "conv1d" not in name else "F32"
+            kind = ("F32" if i % 5 == 0 else "BF16") if x.ndim > 1 and "conv1d" not in name else "F32"
             tensors[gguf_name(name)] = (x.shape, kind, encode(x, kind))
     tensors["blk.3.nextn.eh_proj.weight"] = ((2, 4), "F32", bytes(32))
     tensors["blk.3.attn_norm.weight"] = ((4,), "F32", bytes(16))
-    os.makedirs(os.path.join(folder, "gguf_plain"), exist_ok=True)
-    write_gguf(os.path.join(folder, "gguf_plain", "model.gguf"), keys_of(text_config, 1), tensors)
+    os.makedirs(os.path.join(folder, "gguf_" + model), exist_ok=True)
+    write_gguf(os.path.join(folder, "gguf_" + model, "model.gguf"), keys_of(text_config, 1, arch), tensors)
 
 
 # ---------------------------------------------------------------- quantized
@@ -225,5 +241,6 @@ def blocks(folder, seed):
 
 
 if __name__ == "__main__":
-    plain(sys.argv[2])
+    plain(sys.argv[2], "qwen3_5", "qwen35")
+    plain(sys.argv[2], "qwen3_5_moe", "qwen35moe")
     blocks(sys.argv[2], 18)
