@@ -3,7 +3,7 @@
 Usage: make_gguf.py FOLDER_OF_REFERENCE OUT_FOLDER   (the folder of reference_released.py and gguf_blocks.py)
 
 gguf_qwen3_5 and gguf_qwen3_5_moe are models/released_... in F32 and BF16, with a second-token block that is passed over; their
-references are the folders'. gguf_blocks has every quantized type; random blocks are its weights, and its reference is float64 of
+references are the folders'. gguf_qwen3_next is a random one. gguf_blocks has every quantized type; random blocks are its weights, and its reference is float64 of
 what they decode to. Names, folded norms and the order of value heads are those of llama.cpp's converter."""
 import json, os, struct, sys
 import numpy as np
@@ -22,7 +22,7 @@ BLOCK = {
     "linear_attn.in_proj_qkv.weight": "attn_qkv.weight", "linear_attn.in_proj_z.weight": "attn_gate.weight",
     "linear_attn.in_proj_b.weight": "ssm_beta.weight", "linear_attn.in_proj_a.weight": "ssm_alpha.weight",
     "linear_attn.conv1d.weight": "ssm_conv1d.weight", "linear_attn.A_log": "ssm_a", "linear_attn.dt_bias": "ssm_dt.bias",
-    "linear_attn.norm.weight": "ssm_norm.weight", "linear_attn.out_proj.weight": "ssm_out.weight",
+    "linear_attn.norm.weight": "ssm_norm.weight", "linear_attn.in_proj_ba.weight": "ssm_ba.weight", "linear_attn.out_proj.weight": "ssm_out.weight",
     "self_attn.q_proj.weight": "attn_q.weight", "self_attn.k_proj.weight": "attn_k.weight", "self_attn.v_proj.weight": "attn_v.weight",
     "self_attn.q_norm.weight": "attn_q_norm.weight", "self_attn.k_norm.weight": "attn_k_norm.weight",
     "self_attn.o_proj.weight": "attn_output.weight", "mlp.gate.weight": "ffn_gate_inp.weight",
@@ -61,8 +61,8 @@ def order(name, x, c, back=False):
     return tile(x, c, axis=1, back=back) if name.endswith("linear_attn.out_proj.weight") else x
 
 
-def convert(name, x, c):
-    x = order(name, x, c)
+def convert(name, x, c, tiled=True):
+    x = order(name, x, c) if tiled else x
     if name.endswith("shared_expert_gate.weight"):
         return x[0]
     if "norm" in name and released.is_centred(c, name):
@@ -197,6 +197,43 @@ def random_blocks(shape, kind, rng):
     return b.tobytes(), decode(b).reshape(shape)
 
 
+def ungroup(found, c):
+    """in_proj_qkvz, grouped by key heads, as q, k and v of all heads, and z; a tensor of each expert as one of all."""
+    H, dk = c["linear_num_key_heads"], c["linear_key_head_dim"]
+    wide = c["linear_num_value_heads"] // H * c["linear_value_head_dim"]
+    for name, x in found.items():
+        if name.endswith("in_proj_qkvz.weight"):
+            parts = np.split(x.reshape(H, -1, x.shape[1]), [dk, 2 * dk, 2 * dk + wide], axis=1)
+            parts = [p.reshape(-1, x.shape[1]) for p in parts]
+            yield name.replace("qkvz", "qkv"), np.concatenate(parts[:3])
+            yield name.replace("qkvz", "z"), parts[3]
+        elif ".experts.0." in name:
+            every = [found[name.replace("experts.0.", f"experts.{e}.")] for e in range(c["num_experts"])]
+            yield name.replace("experts.0.", "experts.").removesuffix(".weight"), np.stack(every)
+        elif ".experts." not in name:
+            yield name, x
+
+
+NEXT = dict({k: v for k, v in M.CASES["qwen3_next"].items()}, num_hidden_layers=2, mlp_only_layers=[], norm_topk_prob=True,
+            layer_types=["linear_attention", "full_attention"])
+
+
+def following(folder, seed):
+    """Qwen3-Next, whose value heads keep the folder's order."""
+    rng = np.random.default_rng(seed)
+    bits, t = M.random_tensors(NEXT, rng)
+    tensors = {}
+    for name, x in ungroup(t, NEXT):
+        out = gguf_name(name)
+        if out:
+            y = convert(name, x, NEXT, tiled=False)
+            kind = "BF16" if y.ndim > 1 and "conv1d" not in name else "F32"
+            tensors[out] = (y.shape, kind, encode(y, kind))
+    c = dict(NEXT, rope_parameters=M.ROPE)
+    return finish(folder, "qwen3_next", NEXT, t, lambda path: write_gguf(path, keys_of(c, 0, "qwen3next"), tensors), rng) or following(
+        folder, seed + 100)
+
+
 def blocks(folder, seed):
     rng = np.random.default_rng(seed)
     c = dict(BLOCKS)
@@ -216,6 +253,11 @@ def blocks(folder, seed):
             if kind == "F16":
                 t[name] = order(name, y.astype(np.float16).astype(np.float64), c, back=True)
         tensors[out] = (y.shape, kind, body)
+    return finish(folder, "blocks", c, t, lambda path: write_gguf(path, keys_of(c, 0), tensors), rng) or blocks(folder, seed + 100)
+
+
+def finish(folder, name, c, t, put, rng):
+    """Writes a file and its reference; False if a choice might turn."""
     ids, prompt, windows = rng.integers(0, M.V, M.TOKENS), rng.integers(0, M.V, M.PROMPT), rng.integers(0, M.V, M.WINDOWS)
     positions = np.arange(3, M.TOKENS, 7)
     tokens, margins = list(prompt), []
@@ -224,23 +266,25 @@ def blocks(folder, seed):
         best = np.sort(row)[::-1]
         tokens.append(int(row.argmax()))
         margins.append(best[0] - best[1])
-    if min(margins) < 1e-3:
-        return blocks(folder, seed + 100)
+    if min(margins) < 1e-3 or M.gap_of(t, c, ids) < M.GAP:
+        return False
     mean = sum(nll(M.evaluate(t, c, w)[:-1], w[1:]) for w in windows) / (windows.shape[0] * (windows.shape[1] - 1))
     whole = M.evaluate(t, c, ids)
     i32 = lambda x: ("I32", np.asarray(x, np.int32))
     f32 = lambda x: ("F32", np.asarray(x, np.float32))
-    out = os.path.join(folder, "gguf_blocks")
+    out = os.path.join(folder, "gguf_" + name)
     os.makedirs(out, exist_ok=True)
-    write_gguf(os.path.join(out, "model.gguf"), keys_of(c, 0), tensors)
+    put(os.path.join(out, "model.gguf"))
     write(os.path.join(out, "reference.safetensors"),
           {"input_ids": i32(ids), "positions": i32(positions), "logits": f32(whole[positions]), "greedy.prompt": i32(prompt),
            "greedy.tokens": i32(tokens[M.PROMPT:]), "greedy.margin": f32(margins), "eval_tokens": i32(windows)},
           {"nll": repr(float(mean)), "computed": "float64, from what the file's blocks decode to"})
-    print(f"blocks: seed {seed}, rms of logits {np.sqrt((whole ** 2).mean()):.3f}, mean NLL {mean:.4f}, least margin {min(margins):.4f}")
+    print(f"{name}: rms of logits {np.sqrt((whole ** 2).mean()):.3f}, mean NLL {mean:.4f}, least margin {min(margins):.4f}")
+    return True
 
 
 if __name__ == "__main__":
     plain(sys.argv[2], "qwen3_5", "qwen35")
     plain(sys.argv[2], "qwen3_5_moe", "qwen35moe")
     blocks(sys.argv[2], 18)
+    following(sys.argv[2], 19)
