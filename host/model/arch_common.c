@@ -46,8 +46,8 @@ deltaic_status arch_columns(struct checkpoint *checkpoint, const struct names *n
                             uint64_t limit, uint32_t *size) {
   const struct file_tensor *t = names_find(names, checkpoint, layer, role).tensor;
   if (!t) return DELTAIC_OK;
-  if (t->rank != 3) return fail_rank(checkpoint, t, 3);
-  uint64_t cols = t->shape[2];
+  if (t->rank != 2 && t->rank != 3) return fail_rank(checkpoint, t, 3);
+  uint64_t cols = t->shape[t->rank - 1];
   if (cols < 1 || cols > limit)
     return fail(DELTAIC_BAD_SHAPE, "%s: tensor %s has %llu columns, expected from 1 to %llu",
                 checkpoint_path(checkpoint), t->name, (unsigned long long)cols, (unsigned long long)limit);

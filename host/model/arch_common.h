@@ -26,6 +26,9 @@ deltaic_status arch_read_ends(struct json_reader *r, const json_t *config, struc
 deltaic_status arch_read_outside(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
                                  uint32_t default_layers, struct model_spec *out);
 
+// Marks the tensors of `count` blocks of a GGUF file from block `first` on as used.
+void arch_pass_over_blocks(struct checkpoint *checkpoint, uint32_t first, uint32_t count);
+
 // Gives layer i its mixer and a copy of the mixer's spec.
 deltaic_status arch_set_layer(struct model_spec *out, uint32_t i, const struct mixer *mixer, const void *spec,
                               size_t bytes);

@@ -43,7 +43,8 @@ static const struct arch_default next_defaults[] = {DEFAULTS(2048, 48, 151936, 1
                                                     {0}};
 
 struct family {
-  const struct names *delta; // names of the delta layers' tensors
+  const struct names *outside, *delta, *attention; // names of the tensors
+  bool tiled;                                      // the order of the value heads (mixer_delta.h)
   const struct arch_default *defaults;
   bool experts, dense_layers; // dense_layers: some layers may be dense
 };
@@ -64,7 +65,8 @@ static deltaic_status read_attention(struct json_reader *r, const json_t *config
   return status ? status : arch_check_heads(r, &rope, s);
 }
 
-static deltaic_status read_delta(struct json_reader *r, const json_t *config, float norm_eps, struct delta_spec *s) {
+static deltaic_status read_delta(struct json_reader *r, const json_t *config, bool tiled, float norm_eps,
+                                 struct delta_spec *s) {
   static const char *const gates[] = {"swish", "silu", NULL};
   *s = (struct delta_spec){.n = 1,
                            .r = 1,
@@ -75,6 +77,7 @@ static deltaic_status read_delta(struct json_reader *r, const json_t *config, fl
                            .gated = true,
                            .output_gate = true,
                            .output_norm = true,
+                           .tiled = tiled,
                            .norm_eps = norm_eps};
   s->H = (uint32_t)json_int(r, config, "linear_num_key_heads", 0, 1, LIMIT_HEADS);
   s->Hv = (uint32_t)json_int(r, config, "linear_num_value_heads", 0, 1, LIMIT_HEADS);
@@ -90,12 +93,12 @@ static deltaic_status set_mixers(struct json_reader *r, const json_t *config, st
   struct attention_spec attention = {0};
   struct delta_spec delta;
   const uint32_t every = (uint32_t)json_int(r, config, "full_attention_interval", 0, 1, LIMIT_LAYERS);
-  deltaic_status status = read_delta(r, config, out->norm_eps, &delta);
+  deltaic_status status = read_delta(r, config, family->tiled, out->norm_eps, &delta);
   if (!status) status = read_attention(r, config, out->norm_eps, &attention);
   for (uint32_t i = 0; !status && i < out->L; i++) {
     struct delta_spec s = delta;
     const bool full = arch_is_attention(r, config, out->L, every, i);
-    out->layers[i].names = full ? &names_qwen_attention : family->delta;
+    out->layers[i].names = full ? family->attention : family->delta;
     status = r->status || full ? r->status : arch_size_delta(r, checkpoint, family->delta, i, &s);
     if (!status)
       status = full ? arch_set_layer(out, i, &mixer_attention, &attention, sizeof attention)
@@ -167,32 +170,66 @@ static deltaic_status read_family(struct json_reader *r, const json_t *config, s
   if (status) return status;
   json_t *text = text_of(r, config, family->defaults);
   const char *const *keys = family->experts ? known_experts : known;
-  status = r->status ? r->status : arch_read_strictly(r, text, checkpoint, &names_qwen, keys, out);
+  status = r->status ? r->status : arch_read_strictly(r, text, checkpoint, family->outside, keys, out);
   if (!status) status = set_mixers(r, text, checkpoint, family, out);
   if (!status && family->experts) status = set_experts(r, text, family, out);
   json_decref(text);
   return status;
 }
 
+#define FOLDER(names) .outside = &names_qwen, .delta = (names), .attention = &names_qwen_attention
+#define GGUF(names) .outside = &names_qwen_gguf, .delta = (names), .attention = &names_qwen_gguf_attention
+
 static deltaic_status read_qwen3_5(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
                                    struct model_spec *out) {
-  static const struct family family = {.delta = &names_qwen_delta, .defaults = dense_defaults};
+  static const struct family family = {FOLDER(&names_qwen_delta), .defaults = dense_defaults};
   return read_family(r, config, checkpoint, &family, out);
 }
 
 static deltaic_status read_qwen3_5_moe(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
                                        struct model_spec *out) {
-  static const struct family family = {.delta = &names_qwen_delta, .defaults = expert_defaults, .experts = true};
+  static const struct family family = {FOLDER(&names_qwen_delta), .defaults = expert_defaults, .experts = true};
   return read_family(r, config, checkpoint, &family, out);
 }
 
 static deltaic_status read_qwen3_next(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
                                       struct model_spec *out) {
-  static const struct family family = {
-      .delta = &names_qwen_next, .defaults = next_defaults, .experts = true, .dense_layers = true};
+  static const struct family family = {FOLDER(&names_qwen_next), .defaults = next_defaults, .experts = true,
+                                       .dense_layers = true};
   return read_family(r, config, checkpoint, &family, out);
 }
 
+// GGUF files: arch_gguf.c has made the config of their keys. The blocks after the last layer predict a second token.
+static deltaic_status read_gguf(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
+                                const struct family *family, struct model_spec *out) {
+  const uint32_t more = (uint32_t)json_int(r, config, "mtp_num_hidden_layers", 0, 0, LIMIT_LAYERS);
+  deltaic_status status = r->status ? r->status : read_family(r, config, checkpoint, family, out);
+  if (!status) arch_pass_over_blocks(checkpoint, out->L, more);
+  return status;
+}
+
+static deltaic_status read_qwen35(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
+                                  struct model_spec *out) {
+  static const struct family family = {GGUF(&names_qwen_gguf_delta), .tiled = true, .defaults = dense_defaults};
+  return read_gguf(r, config, checkpoint, &family, out);
+}
+
+static deltaic_status read_qwen35moe(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
+                                     struct model_spec *out) {
+  static const struct family family = {GGUF(&names_qwen_gguf_delta), .tiled = true, .defaults = expert_defaults,
+                                       .experts = true};
+  return read_gguf(r, config, checkpoint, &family, out);
+}
+
+static deltaic_status read_qwen3next(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
+                                     struct model_spec *out) {
+  static const struct family family = {GGUF(&names_qwen_gguf_next), .defaults = next_defaults, .experts = true};
+  return read_gguf(r, config, checkpoint, &family, out);
+}
+
+const struct arch arch_qwen3next = {"qwen3next", read_qwen3next};
+const struct arch arch_qwen35 = {"qwen35", read_qwen35};
+const struct arch arch_qwen35moe = {"qwen35moe", read_qwen35moe};
 const struct arch arch_qwen3_5 = {"qwen3_5", read_qwen3_5};
 const struct arch arch_qwen3_5_text = {"qwen3_5_text", read_qwen3_5};
 const struct arch arch_qwen3_5_moe = {"qwen3_5_moe", read_qwen3_5_moe};

@@ -1,5 +1,8 @@
-// checkpoint: finds a checkpoint's files, and tensors in them by name. safetensors.c reads each file.
+// checkpoint: finds a checkpoint's files, and tensors in them by name. safetensors.c and gguf_tensors.c read the
+// files.
 #include "checkpoint.h"
+
+#include "gguf.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -48,6 +51,63 @@ static deltaic_status open_shard(struct checkpoint *c, char *path) {
   return shard_read(s, &c->tensors, &c->count);
 }
 
+// ---------------------------------------------------------------- parts of a GGUF file
+
+// The name of part `index` of `count`, from that of the first; NULL: out of memory.
+static char *part_name(const char *first, int64_t index, int64_t count) {
+  const size_t end = strlen("-00001-of-00001.gguf"), stem = strlen(first) - end;
+  char *name = malloc(stem + 64);
+  if (!name) return NULL;
+  memcpy(name, first, stem);
+  snprintf(name + stem, 64, "-%05lld-of-%05lld.gguf", (long long)(index + 1), (long long)count);
+  return name;
+}
+
+static deltaic_status check_part(const struct shard *s, int64_t index, int64_t count) {
+  struct json_reader r = {.file = s->path};
+  const int64_t no = json_int(&r, s->header, "split.no", 0, 0, INT32_MAX);
+  const int64_t of = json_int(&r, s->header, "split.count", 1, 0, INT32_MAX);
+  if (r.status) return r.status;
+  if (no == index && of == count) return DELTAIC_OK;
+  return fail(DELTAIC_BAD_FILE, "%s: is part %lld of %lld, expected part %lld of %lld", s->path, (long long)no + 1,
+              (long long)of, (long long)index + 1, (long long)count);
+}
+
+static deltaic_status open_part(struct checkpoint *c, int64_t index, int64_t count) {
+  deltaic_status status = open_shard(c, part_name(c->shards[0].path, index, count));
+  if (status == DELTAIC_NOT_FOUND)
+    return fail(DELTAIC_NOT_FOUND, "%s: part %lld of %lld is missing from the folder", c->shards[0].path,
+                (long long)index + 1, (long long)count);
+  return status ? status : check_part(&c->shards[index], index, count);
+}
+
+// Opens the other parts of a file of which the first is open.
+static deltaic_status open_parts(struct checkpoint *c) {
+  enum { PARTS_MOST = 99999 }; // as the names have five digits
+  const struct shard *first = &c->shards[0];
+  struct json_reader r = {.file = first->path};
+  const int64_t count = json_int(&r, first->header, "split.count", 1, 0, PARTS_MOST);
+  const int64_t tensors = json_int(&r, first->header, "split.tensors.count", -1, 0, INT32_MAX);
+  char end[64];
+  if (r.status || count <= 1) return r.status;
+  snprintf(end, sizeof end, "-00001-of-%05lld.gguf", (long long)count);
+  const size_t length = strlen(first->path), tail = strlen(end);
+  if (length < tail || strcmp(first->path + length - tail, end))
+    return fail(DELTAIC_BAD_FILE, "%s: is one of %lld parts; give the first, whose name ends in %s", first->path,
+                (long long)count, end);
+  deltaic_status status = check_part(first, 0, count);
+  struct shard *grown = status ? NULL : realloc(c->shards, (size_t)count * sizeof *grown);
+  if (status) return status;
+  if (!grown) return fail_memory("a checkpoint", (uint64_t)count * sizeof *grown);
+  memset(grown + 1, 0, (size_t)(count - 1) * sizeof *grown);
+  c->shards = grown;
+  for (int64_t i = 1; i < count && !status; i++) status = open_part(c, i, count);
+  if (!status && tensors >= 0 && (uint64_t)tensors != c->count)
+    return fail(DELTAIC_BAD_FILE, "%s: its parts have %llu tensors, expected %lld", c->path,
+                (unsigned long long)c->count, (long long)tensors);
+  return status;
+}
+
 static deltaic_status open_single(const char *path, char *file, struct checkpoint **out) {
   struct checkpoint *c = *out = create(path, 1);
   if (!c) {
@@ -55,6 +115,7 @@ static deltaic_status open_single(const char *path, char *file, struct checkpoin
     return fail_memory("a checkpoint", sizeof *c);
   }
   deltaic_status status = open_shard(c, file);
+  if (!status && checkpoint_keys(c)) status = open_parts(c);
   return status ? status : sort_tensors(c);
 }
 
@@ -159,7 +220,7 @@ deltaic_status checkpoint_open(const char *path, struct checkpoint **out) {
 // The message names the folder of the file if that is a model's.
 deltaic_status checkpoint_open_folder(const char *path, struct checkpoint **out) {
   struct stat about;
-  if (stat(path, &about) || !S_ISREG(about.st_mode)) return checkpoint_open(path, out);
+  if (stat(path, &about) || !S_ISREG(about.st_mode) || gguf_is_file(path)) return checkpoint_open(path, out);
   *out = NULL;
   char *folder = strdup(path), *slash = folder ? strrchr(folder, '/') : NULL;
   if (slash) slash[slash == folder] = 0;
@@ -196,6 +257,7 @@ void checkpoint_close(struct checkpoint *c) {
   for (size_t i = 0; i < c->shard_count; i++) {
     struct shard *s = &c->shards[i];
     json_decref(s->header);
+    json_decref(s->names);
     if (s->mapped) file_unmap(&s->view);
     free(s->path);
   }
@@ -227,6 +289,8 @@ struct file_tensor *checkpoint_findf(struct checkpoint *c, const char *format, .
   (void)length;
   return checkpoint_find(c, name);
 }
+
+const json_t *checkpoint_keys(const struct checkpoint *c) { return c->shards[0].names ? c->shards[0].header : NULL; }
 
 const char *checkpoint_path(const struct checkpoint *c) { return c->path; }
 

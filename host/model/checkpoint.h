@@ -1,13 +1,14 @@
-// checkpoint.h: a checkpoint's tensors by name, from one model.safetensors or from shards with an index.
+// checkpoint.h: a checkpoint's tensors by name, from one model.safetensors, from shards with an index, or from a GGUF
+// file and the parts that belong to it.
 #ifndef CHECKPOINT_H
 #define CHECKPOINT_H
 #include "safetensors.h"
 
 struct checkpoint; // tensors sorted by name, and the mapped files
 
-// path: a folder, or a .safetensors file.
+// path: a folder, a .safetensors file, or a GGUF file (of several parts, the first).
 deltaic_status checkpoint_open(const char *path, struct checkpoint **out);
-// The same for a model: a folder that also has a config.json.
+// The same for a model: a folder that also has a config.json, or a GGUF file.
 deltaic_status checkpoint_open_folder(const char *path, struct checkpoint **out);
 void checkpoint_close(struct checkpoint *checkpoint); // accepts NULL
 // The same for the bytes of one file, which the caller keeps alive (tests, fuzzing).
@@ -21,4 +22,6 @@ __attribute__((format(printf, 2, 3))) struct file_tensor *checkpoint_findf(struc
 const char *checkpoint_path(const struct checkpoint *checkpoint); // for messages
 // A string of the header's __metadata__, or NULL.
 const char *checkpoint_metadata(const struct checkpoint *checkpoint, const char *key);
+// The keys of a GGUF file (gguf.h); NULL: the checkpoint is safetensors.
+const json_t *checkpoint_keys(const struct checkpoint *checkpoint);
 #endif

@@ -42,6 +42,9 @@ static void bind_experts(const struct experts_spec *s, uint32_t layer, uint32_t 
   if (joined) parts[0] = weights_part(w, layer, ROLE_EXPERTS_GATE_UP, s->E * 2 * s->F, D);
   weights_matrix(w, &x->gate_up, D, parts, 2 * (int)s->E);
   weights_matrix(w, &x->down, s->F, down, (int)s->E);
+  if (w->status == DELTAIC_OK && (x->gate_up.mixed || x->down.mixed))
+    w->status = fail(DELTAIC_UNSUPPORTED, "%s: the experts of layer %u have weights of several quantized types",
+                     checkpoint_path(w->checkpoint), layer);
   free(parts);
 }
 

@@ -174,6 +174,7 @@ static struct delta_args rule_args(const struct delta_spec *s) {
                              .scale = 1 / sqrtf((float)s->Dk),
                              .gated = s->gated,
                              .fixed_mask = !s->mask_input,
+                             .tiled = s->tiled,
                              .nonneg = s->mask_input ? s->nonneg : HH_NONNEG_GIVEN};
 }
 

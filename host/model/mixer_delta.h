@@ -24,5 +24,6 @@ struct delta_spec {
   bool output_gate; // g_proj
   bool output_norm; // o_norm
   float norm_eps;   // of the output norm
+  bool tiled;       // value head j uses key head j mod H, else j / (Hv / H)
 };
 #endif

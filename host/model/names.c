@@ -35,7 +35,7 @@ static struct named_tensor find(const struct names *names, struct checkpoint *ch
       for (int p = 0; names->prefixes[p]; p++) {
         write_name(t->pattern, names->prefixes[p], layer, item, text, sizeof text);
         struct file_tensor *found = checkpoint_find(checkpoint, text);
-        if (found) return (struct named_tensor){found, t->rows, t->plus};
+        if (found) return (struct named_tensor){found, t->rows, t->plus, t->minus_exp};
       }
     }
   return (struct named_tensor){0};

@@ -80,14 +80,17 @@ struct tensor_name {
   const char *pattern;
   const struct row_map *rows; // NULL: the tensor's rows are the role's
   float plus;                 // added to every element of a vector: 1 where a norm is stored as its weight minus 1
+  bool minus_exp;             // elements x of the vector are stored as -exp(x)
 };
 
 #define NAMED(role, pattern)                                                                                           \
-  { ROLE_##role, pattern, NULL, 0 }
+  { ROLE_##role, pattern, NULL, 0, false }
 #define CENTRED(role, pattern)                                                                                         \
-  { ROLE_##role, pattern, NULL, 1 }
+  { ROLE_##role, pattern, NULL, 1, false }
 #define MAPPED(role, pattern, rows)                                                                                    \
-  { ROLE_##role, pattern, rows, 0 }
+  { ROLE_##role, pattern, rows, 0, false }
+#define MINUS_EXP(role, pattern)                                                                                       \
+  { ROLE_##role, pattern, NULL, 0, true }
 
 struct names {
   const char *prefixes[3];           // prefixes in the family's files, the usual one first; NULL ends them
@@ -100,6 +103,7 @@ struct named_tensor {
   struct file_tensor *tensor; // NULL: not in the checkpoint
   const struct row_map *rows;
   float plus;
+  bool minus_exp;
 };
 
 // The tensor of the role, if one tensor has all its items. checkpoint: may be NULL.

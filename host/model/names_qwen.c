@@ -166,6 +166,63 @@ static const struct tensor_name attention_tensors[] = {
     {0},
 };
 
+// In GGUF norms are stored as their weight. The value heads of Qwen3.5 are tiled; Qwen3-Next's are in the folder's
+// order.
+#define BLOCK "blk.#."
+static const struct tensor_name gguf_tensors[] = {
+    NAMED(EMBEDDING, "token_embd.weight"),
+    NAMED(FINAL_NORM, "output_norm.weight"),
+    NAMED(HEAD, "output.weight"),
+    NAMED(MIXER_NORM, BLOCK "attn_norm.weight"),
+    NAMED(FFN_NORM, BLOCK "post_attention_norm.weight"),
+    NAMED(FFN_GATE, BLOCK "ffn_gate.weight"),
+    NAMED(FFN_UP, BLOCK "ffn_up.weight"),
+    NAMED(FFN_DOWN, BLOCK "ffn_down.weight"),
+    NAMED(ROUTER, BLOCK "ffn_gate_inp.weight"),
+    NAMED(EXPERTS_GATE, BLOCK "ffn_gate_exps.weight"),
+    NAMED(EXPERTS_UP, BLOCK "ffn_up_exps.weight"),
+    NAMED(EXPERTS_DOWN, BLOCK "ffn_down_exps.weight"),
+    NAMED(SHARED_SCALE, BLOCK "ffn_gate_inp_shexp.weight"),
+    NAMED(SHARED_GATE, BLOCK "ffn_gate_shexp.weight"),
+    NAMED(SHARED_UP, BLOCK "ffn_up_shexp.weight"),
+    NAMED(SHARED_DOWN, BLOCK "ffn_down_shexp.weight"),
+    {0},
+};
+
+static const struct tensor_name gguf_delta_tensors[] = {
+    MAPPED(Q, BLOCK "attn_qkv.weight", &q_rows),
+    MAPPED(K, BLOCK "attn_qkv.weight", &k_rows),
+    MAPPED(V, BLOCK "attn_qkv.weight", &v_rows),
+    MAPPED(Q_CONV, BLOCK "ssm_conv1d.weight", &q_rows),
+    MAPPED(K_CONV, BLOCK "ssm_conv1d.weight", &k_rows),
+    MAPPED(V_CONV, BLOCK "ssm_conv1d.weight", &v_rows),
+    NAMED(GATE, BLOCK "attn_gate.weight"),
+    NAMED(BETA, BLOCK "ssm_beta.weight"),
+    NAMED(DECAY, BLOCK "ssm_alpha.weight"),
+    MINUS_EXP(A_LOG, BLOCK "ssm_a"),
+    NAMED(STEP_BIAS, BLOCK "ssm_dt.bias"),
+    NAMED(OUTPUT_NORM, BLOCK "ssm_norm.weight"),
+    NAMED(OUTPUT, BLOCK "ssm_out.weight"),
+    {0},
+};
+
+static const struct tensor_name gguf_next_tensors[] = {
+    MAPPED(BETA, BLOCK "ssm_ba.weight", &b_rows),
+    MAPPED(DECAY, BLOCK "ssm_ba.weight", &a_rows),
+    {0},
+};
+
+static const struct tensor_name gguf_attention_tensors[] = {
+    MAPPED(Q, BLOCK "attn_q.weight", &query_rows),
+    MAPPED(GATE, BLOCK "attn_q.weight", &gate_rows),
+    NAMED(K, BLOCK "attn_k.weight"),
+    NAMED(V, BLOCK "attn_v.weight"),
+    NAMED(Q_NORM, BLOCK "attn_q_norm.weight"),
+    NAMED(K_NORM, BLOCK "attn_k_norm.weight"),
+    NAMED(OUTPUT, BLOCK "attn_output.weight"),
+    {0},
+};
+
 // The layer that predicts a second token, and what reads images.
 static const char *const ignored[] = {"mtp.*", "model.visual.*", "*.rotary_emb.inv_freq", NULL};
 
@@ -176,3 +233,13 @@ static const struct names alike = {.prefixes = PREFIXES, .tensors = alike_tensor
 const struct names names_qwen_delta = {.prefixes = PREFIXES, .tensors = delta_tensors, .base = &alike};
 const struct names names_qwen_next = {.prefixes = PREFIXES, .tensors = next_tensors, .base = &alike};
 const struct names names_qwen_attention = {.prefixes = PREFIXES, .tensors = attention_tensors, .base = &names_qwen};
+
+#define NO_PREFIX                                                                                                      \
+  { "" }
+const struct names names_qwen_gguf = {.prefixes = NO_PREFIX, .tensors = gguf_tensors};
+const struct names names_qwen_gguf_delta = {
+    .prefixes = NO_PREFIX, .tensors = gguf_delta_tensors, .base = &names_qwen_gguf};
+const struct names names_qwen_gguf_next = {
+    .prefixes = NO_PREFIX, .tensors = gguf_next_tensors, .base = &names_qwen_gguf_delta};
+const struct names names_qwen_gguf_attention = {
+    .prefixes = NO_PREFIX, .tensors = gguf_attention_tensors, .base = &names_qwen_gguf};

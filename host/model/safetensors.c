@@ -3,7 +3,7 @@
 // not.
 #include "safetensors.h"
 
-#include "tensor.h"
+#include "gguf.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -147,7 +147,7 @@ static int by_data(const void *a, const void *b) {
   return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-static deltaic_status check_overlap(const struct shard *s, struct file_tensor *tensors, size_t count) {
+deltaic_status shard_check_overlap(const struct shard *s, struct file_tensor *tensors, size_t count) {
   qsort(tensors, count, sizeof *tensors, by_data);
   const struct file_tensor *before = NULL;
   for (size_t i = 0; i < count; i++) {
@@ -161,6 +161,7 @@ static deltaic_status check_overlap(const struct shard *s, struct file_tensor *t
 }
 
 deltaic_status shard_read(struct shard *s, struct file_tensor **tensors, uint64_t *count) {
+  if (gguf_is(s->view)) return shard_read_gguf(s, tensors, count);
   deltaic_status status = parse_header_text(s);
   if (!status) status = check_metadata(s);
   if (status) return status;
@@ -182,7 +183,7 @@ deltaic_status shard_read(struct shard *s, struct file_tensor **tensors, uint64_
     if (status) return status;
     ++*count;
   }
-  return check_overlap(s, grown + first, *count - first);
+  return shard_check_overlap(s, grown + first, *count - first);
 }
 
 // ---------------------------------------------------------------- elements
@@ -214,9 +215,11 @@ void file_tensor_f32(const struct file_tensor *t, uint64_t first, uint64_t count
       memcpy(&out[i], &bits, 4);
     }
     return;
-  case FILE_I64:
-  case FILE_I32:
-  case FILE_OTHER: break;
+  default: break;
+  }
+  if (file_dtype_is_blocks(t->dtype)) {
+    dtype_decode(file_dtype_kept(t->dtype), data, first, count, out);
+    return;
   }
   assert(!"not a float tensor");
 }

@@ -1,12 +1,33 @@
-// safetensors.h: reads the tensors of one file, as views of it. Headers are untrusted: every count, offset and product
-// is checked before use.
+// safetensors.h: reads the tensors of one file, safetensors or GGUF (gguf.h), as views of it. Headers are untrusted:
+// every count, offset and product is checked before use.
 #ifndef SAFETENSORS_H
 #define SAFETENSORS_H
 #include "file.h"
+#include "format.h"
 #include "json.h"
 
-enum file_dtype { FILE_F64, FILE_F32, FILE_F16, FILE_BF16, FILE_I64, FILE_I32, FILE_OTHER };
+// The types up to FILE_BLOCKS_LAST can be weights. The formats of blocks are in the order of enum dtype.
+enum file_dtype {
+  FILE_F64,
+  FILE_F32,
+  FILE_F16,
+  FILE_BF16,
+  FILE_BLOCKS,
+  FILE_BLOCKS_LAST = FILE_BLOCKS + DTYPE_I32 - 1 - DTYPE_BLOCKS,
+  FILE_I64,
+  FILE_I32,
+  FILE_OTHER,
+};
 enum { FILE_RANK = 8 };
+
+static inline bool file_dtype_is_blocks(enum file_dtype t) { return t >= FILE_BLOCKS && t <= FILE_BLOCKS_LAST; }
+// The format in which a device keeps a matrix of this type.
+static inline enum dtype file_dtype_kept(enum file_dtype t) {
+  return t == FILE_F16             ? DTYPE_F16
+         : t == FILE_BF16          ? DTYPE_BF16
+         : file_dtype_is_blocks(t) ? (enum dtype)(DTYPE_BLOCKS + (t - FILE_BLOCKS))
+                                   : DTYPE_F32;
+}
 
 struct file_tensor {
   const char *name;
@@ -23,11 +44,16 @@ struct shard {
   char *path;            // for messages
   struct file_view view; // of mapped memory if `mapped`, else of the caller's
   bool mapped;
-  json_t *header; // owns the tensors' names; NULL: not read yet
+  json_t *header; // safetensors: owns the tensors' names. GGUF: the keys. NULL: not read yet
+  json_t *names;  // GGUF: owns the tensors' names
 };
 
 // Checks the file in `view` and appends its tensors. The shard keeps its header even after a failure.
 deltaic_status shard_read(struct shard *shard, struct file_tensor **tensors, uint64_t *count);
-// Elements [first, first + count) as f32; the dtype must be a float.
+// The same for a GGUF file (gguf_tensors.c).
+deltaic_status shard_read_gguf(struct shard *shard, struct file_tensor **tensors, uint64_t *count);
+// Sorts tensors by their place in the file and refuses those that overlap.
+deltaic_status shard_check_overlap(const struct shard *shard, struct file_tensor *tensors, size_t count);
+// Elements [first, first + count) as f32; the dtype must be one that weights can have.
 void file_tensor_f32(const struct file_tensor *t, uint64_t first, uint64_t count, float *out);
 #endif

@@ -22,6 +22,7 @@ bool weights_has(const struct weights *w, uint32_t layer, enum role role) {
 
 static bool shape_is(const struct file_tensor *t, uint64_t rows, uint64_t cols) {
   if (!cols) return t->rank == 1 && t->shape[0] == rows;
+  if (t->rank == 1) return rows == 1 && t->shape[0] == cols;
   if (t->rank == 3)
     return (t->shape[0] == rows && t->shape[1] * t->shape[2] == cols) ||
            (t->shape[0] * t->shape[1] == rows && t->shape[2] == cols);
@@ -56,12 +57,13 @@ static struct weight_part part_of(struct weights *w, uint32_t layer, enum role r
     keep(w, fail(DELTAIC_BAD_SHAPE, "%s: tensor %s has shape [%s], expected [%s]", path, t->name, shape, want));
     return none;
   }
-  if (t->dtype > FILE_BF16) {
-    keep(w, fail(DELTAIC_UNSUPPORTED, "%s: tensor %s has dtype %.40s, which is not a supported float", path, t->name,
-                 t->dtype_name));
+  if (t->dtype > FILE_BLOCKS_LAST) {
+    keep(w, fail(DELTAIC_UNSUPPORTED, "%s: tensor %s has dtype %.40s, which is not supported for weights", path,
+                 t->name, t->dtype_name));
     return none;
   }
-  return (struct weight_part){.source = t, .rows = rows, .map = found.rows, .layer = l, .plus = found.plus};
+  return (struct weight_part){
+      .source = t, .rows = rows, .map = found.rows, .layer = l, .plus = found.plus, .minus_exp = found.minus_exp};
 }
 
 struct weight_part weights_part(struct weights *w, uint32_t layer, enum role role, uint32_t rows, uint32_t cols) {
@@ -110,31 +112,90 @@ static void part_add(struct weights *w, struct weight_request *r, const struct w
   r->count++;
 }
 
-static void add_matrix(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts, int count,
-                       int dtype) {
-  if (w->status != DELTAIC_OK) return;
+// Declares out (rows, cols) of `count` parts as one tensor of this format.
+static void add_matrix(struct weights *w, struct tensor *out, enum dtype dtype, uint32_t cols,
+                       const struct weight_part *parts, int count) {
   struct weight_request *r = request_add(w, out);
-  if (!r) return;
   uint64_t rows = 0;
-  for (int i = 0; i < count; i++) {
-    if (!parts[i].source) continue;
+  for (int i = 0; r && i < count; i++) {
     part_add(w, r, &parts[i]);
-    rows += parts[i].rows;
-    if (parts[i].align) rows = round_up(rows, parts[i].align);
-    dtype = dtype < 0 || dtype == (int)parts[i].source->dtype ? (int)parts[i].source->dtype : (int)FILE_F32;
-    w->parameters += (uint64_t)parts[i].rows * cols;
+    rows += parts[i].rows + parts[i].zeros;
   }
-  enum dtype device = dtype == FILE_F16 ? DTYPE_F16 : dtype == FILE_BF16 ? DTYPE_BF16 : DTYPE_F32;
-  arena_add(&w->arena, out, device, rows, cols, weight_stride(device, cols));
+  if (r) arena_add(&w->arena, out, dtype, rows, cols, weight_stride(dtype, cols));
+}
+
+// The number of parts from the first on that have the same format.
+static int same_format(const struct weight_part *parts, int count) {
+  int n = 1;
+  while (n < count && parts[n].source->dtype == parts[0].source->dtype) n++;
+  return n;
+}
+
+static void add_mixed(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts,
+                      int count) {
+  if (keep(w, list_room(&w->mixed, w->mixed_count, &w->mixed_capacity, sizeof *w->mixed, "the list of weights")))
+    return;
+  struct tensor *mixed = w->mixed[w->mixed_count] = calloc((size_t)count, sizeof *mixed);
+  if (!mixed) {
+    keep(w, fail_memory("the list of weights", (uint64_t)count * sizeof *mixed));
+    return;
+  }
+  w->mixed_count++;
+  uint32_t rows = 0;
+  for (int i = 0, n; i < count && w->status == DELTAIC_OK; i += n) {
+    n = same_format(parts + i, count - i);
+    add_matrix(w, mixed, file_dtype_kept(parts[i].source->dtype), cols, parts + i, n);
+    rows += mixed++->rows;
+  }
+  struct weight_request *r = w->status == DELTAIC_OK ? request_add(w, out) : NULL;
+  if (!r) return;
+  r->mixed = w->mixed[w->mixed_count - 1];
+  *out = *r->mixed;
+  out->rows = rows;
+  out->mixed = r->mixed;
+}
+
+// The parts that are there, with the rows of zeros that their alignment adds; the caller frees them.
+static struct weight_part *present_parts(struct weights *w, uint32_t cols, const struct weight_part *parts,
+                                         int *count) {
+  struct weight_part *found = calloc((size_t)*count + 1, sizeof *found);
+  uint64_t rows = 0;
+  int n = 0;
+  if (!found) keep(w, fail_memory("the list of weights", (uint64_t)*count * sizeof *found));
+  for (int i = 0; found && i < *count; i++) {
+    if (!parts[i].source) continue;
+    struct weight_part *p = &found[n++];
+    *p = parts[i];
+    rows += p->rows;
+    p->zeros = p->align ? (uint32_t)(round_up(rows, p->align) - rows) : 0;
+    rows += p->zeros;
+    w->parameters += (uint64_t)p->rows * cols;
+  }
+  *count = n;
+  return found;
+}
+
+static void add_parts(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts, int count,
+                      bool f32) {
+  if (w->status != DELTAIC_OK) return;
+  struct weight_part *found = present_parts(w, cols, parts, &count);
+  bool blocks = false;
+  for (int i = 0; i < count; i++) blocks |= file_dtype_is_blocks(found[i].source->dtype);
+  const bool same = count && same_format(found, count) == count;
+  if (w->status == DELTAIC_OK && blocks && !same && !f32)
+    add_mixed(w, out, cols, found, count);
+  else if (w->status == DELTAIC_OK)
+    add_matrix(w, out, same && !f32 ? file_dtype_kept(found[0].source->dtype) : DTYPE_F32, cols, found, count);
+  free(found);
 }
 
 void weights_matrix(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts, int count) {
-  add_matrix(w, out, cols, parts, count, -1);
+  add_parts(w, out, cols, parts, count, false);
 }
 
 void weights_matrix_f32(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts,
                         int count) {
-  add_matrix(w, out, cols, parts, count, FILE_F32);
+  add_parts(w, out, cols, parts, count, true);
 }
 
 void weights_vector(struct weights *w, struct tensor *out, const struct weight_part *parts, int count) {
@@ -212,5 +273,7 @@ void weights_free(struct weights *w) {
   free(w->arena.entries);
   free(w->requests);
   free(w->parts);
+  for (size_t i = 0; i < w->mixed_count; i++) free(w->mixed[i]);
+  free(w->mixed);
   memset(w, 0, sizeof *w);
 }

@@ -10,10 +10,12 @@
 struct weight_part {
   struct file_tensor *source; // NULL: left out
   uint32_t rows, align;
+  uint32_t zeros;            // rows that `align` adds; set by weights_matrix()
   uint64_t first;            // row of the source, or of the map, that is row 0
   const struct row_map *map; // NULL: the source's rows are the role's
   const struct layer_spec *layer;
-  float plus; // names.h; only of vectors
+  float plus; // names.h; this and the next only of vectors
+  bool minus_exp;
 };
 
 // Computes row `row`, of `cols` floats, of a tensor that is not copied from the file. context: the request's own.
@@ -27,6 +29,7 @@ struct weight_request {
   int count;
   enum { PARTS_UNDER, PARTS_ALONG, PARTS_TRANSPOSED } layout; // rows below each other, in one row, side by side
   weight_row row;                                             // NULL: the parts are copied
+  const struct tensor *mixed;                                 // `out` consists of these, which have their own requests
   const struct tensor *same;                                  // an equal tensor of an earlier request, which is reused
   union {
     char bytes[WEIGHT_CONTEXT];
@@ -42,6 +45,8 @@ struct weights {
   size_t count, capacity;
   struct weight_part *parts; // of all requests
   size_t part_count, part_capacity;
+  struct tensor **mixed; // the parts of matrices of several formats
+  size_t mixed_count, mixed_capacity;
   struct arena arena;
   uint64_t parameters;  // elements of the requested tensors
   uint64_t fingerprint; // hash of every tensor's name, shape and data, and of config.json
@@ -69,7 +74,8 @@ static inline uint64_t weight_part_row(const struct weight_part *p, uint32_t row
   return p->first + (p->map ? p->map->at(p->layer, row) : row);
 }
 
-// out (rows, cols): the parts below each other, in their 16-bit format if all have the same, else f32.
+// out (rows, cols): the parts below each other, in their format if all have the same, else f32. If they differ and some
+// have a format of blocks, out is a matrix of several formats (tensor.h).
 void weights_matrix(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts, int count);
 // The same in f32, whatever the parts' format is.
 void weights_matrix_f32(struct weights *w, struct tensor *out, uint32_t cols, const struct weight_part *parts,

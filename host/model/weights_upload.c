@@ -10,23 +10,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define F16_MOST 65504.0f
 enum { STAGE_BYTES = 1 << 20, REPORTED_BYTES = 16 << 20 };
 
 // The range of some values. REACH_INFINITE: infinities and NaNs, which would spoil every later token; every float
-// format has them at an exponent of ones. REACH_WIDE: bf16 values that are infinite as f16. Values of f32 and block
-// formats are never converted to f16.
+// format has them at an exponent of ones. REACH_WIDE: bf16 values, or values of blocks, that are infinite as f16.
+// Values of f32 are never converted to f16.
 enum reach { REACH_F16, REACH_WIDE, REACH_INFINITE };
 
 static enum reach reach_of(enum dtype dtype, const void *row, uint64_t n) {
-  if (dtype != DTYPE_F16 && dtype != DTYPE_BF16) {
-    float some[BLOCK_MOST];
-    for (uint64_t i = 0; i < n; i += BLOCK_MOST) {
-      const uint64_t count = n - i < BLOCK_MOST ? n - i : BLOCK_MOST;
-      dtype_decode(dtype, row, i, count, some);
-      for (uint64_t j = 0; j < count; j++)
-        if (!isfinite(some[j])) return REACH_INFINITE;
-    }
+  if (dtype == DTYPE_F32) {
+    const float *f = row;
+    for (uint64_t i = 0; i < n; i++)
+      if (!isfinite(f[i])) return REACH_INFINITE;
     return REACH_F16;
+  }
+  if (dtype_is_blocks(dtype)) {
+    const float bound = dtype_blocks_bound(dtype, row, n / formats[dtype].elements);
+    return !isfinite(bound) ? REACH_INFINITE : bound > F16_MOST ? REACH_WIDE : REACH_F16;
   }
   const int16_t *h = row, ones = dtype == DTYPE_F16 ? 0x7c00 : 0x7f80, bf16_65536 = 0x4780;
   int16_t most = 0; // floats without a sign compare like integers
@@ -125,10 +126,7 @@ struct fill {
   atomic_bool wide;
 };
 
-static uint32_t part_end(const struct weight_part *p, uint32_t begin) {
-  uint32_t end = begin + p->rows;
-  return p->align ? (uint32_t)round_up(end, p->align) : end;
-}
+static uint32_t part_end(const struct weight_part *p, uint32_t begin) { return begin + p->rows + p->zeros; }
 
 static void fill_group(void *context, uint64_t index, uint32_t worker) {
   (void)worker;
@@ -187,7 +185,8 @@ static deltaic_status upload_vector(struct upload *u, const struct weight_reques
     for (uint32_t i = 0; i < parts[p].rows; i++, row++) {
       if (copy_elements(u, &parts[p], weight_part_row(&parts[p], i), row, 1) == REACH_INFINITE)
         return fail_number(u, parts[p].source);
-      *row += parts[p].plus;
+      *row = parts[p].minus_exp ? logf(-*row) : *row + parts[p].plus;
+      if (!isfinite(*row)) return fail_number(u, parts[p].source);
     }
   return upload_flush(u);
 }
@@ -222,9 +221,22 @@ static deltaic_status upload_computed(struct upload *u, const struct weight_requ
   return upload_flush(u);
 }
 
+// The parts have been uploaded.
+static void upload_mixed(const struct weight_request *r) {
+  const uint32_t rows = r->out->rows;
+  *r->out = r->mixed[0];
+  for (uint32_t i = 0, first = 0; first < rows; first += r->mixed[i++].rows) r->out->wide |= r->mixed[i].wide;
+  r->out->rows = rows;
+  r->out->mixed = r->mixed;
+}
+
 static deltaic_status upload_request(struct upload *u, const struct weight_request *r) {
   if (r->same) {
     *r->out = *r->same;
+    return DELTAIC_OK;
+  }
+  if (r->mixed) {
+    upload_mixed(r);
     return DELTAIC_OK;
   }
   if (r->row) return upload_computed(u, r);

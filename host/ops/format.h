@@ -3,19 +3,43 @@
 #define FORMAT_H
 #include "numbers.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
-// Weights have one of the formats before DTYPE_I32; each may have its own variant of a kernel. Activations are f32 or
-// f16.
-enum dtype { DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_Q8_0, DTYPE_I32 };
+// Weights have one of the formats before DTYPE_I32. From DTYPE_BLOCKS on these are blocks of integers with common
+// scales, as in GGUF; one variant of a kernel reads them all. Activations are f32 or f16.
+enum dtype {
+  DTYPE_F32,
+  DTYPE_F16,
+  DTYPE_BF16,
+  DTYPE_BLOCKS,
+  DTYPE_Q8_0 = DTYPE_BLOCKS,
+  DTYPE_Q4_0,
+  DTYPE_Q5_0,
+  DTYPE_Q4_K,
+  DTYPE_Q5_K,
+  DTYPE_Q6_K,
+  DTYPE_IQ4_NL,
+  DTYPE_IQ4_XS,
+  DTYPE_I32,
+};
 enum { BLOCK_MOST = 256 }; // elements in the largest block
 
 struct format {
   const char *name;
   uint32_t elements, bytes;                                   // of one block
   void (*decode)(const void *blocks, uint64_t n, float *out); // decodes n blocks exactly; NULL: not a format of weights
+  // The f16 scales of a block: no element is larger than the sum of |scale| * most. most 0: no scale.
+  struct {
+    uint16_t at; // byte in the block
+    float most;
+  } scales[2];
 };
 extern const struct format formats[];
+
+static inline bool dtype_is_blocks(enum dtype dtype) { return dtype >= DTYPE_BLOCKS && dtype < DTYPE_I32; }
+// A bound of the elements of n blocks; NaN or infinity if a scale is.
+float dtype_blocks_bound(enum dtype dtype, const void *blocks, uint64_t n);
 
 static inline const char *dtype_name(enum dtype dtype) { return formats[dtype].name; }
 // Bytes of n elements, starting at the beginning of a block.

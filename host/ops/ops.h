@@ -120,9 +120,9 @@ struct delta_inputs {
 // The (gated) delta rule; DeltaProduct if n > 1 (docs/mixers.md). Per token and value head, with S (Dk, Dv):
 //   S <- e^g S;  n times: S <- S + k^T beta (v - k S);  o = scale * q S
 // qkv (T, H*Dk + n*H*Dk + n*Hv*Dv): q, then k of each householder step, then v of each step. beta (T, n*Hv), g (T, Hv).
-// Value head j uses q and k of head j / (Hv/H). state: one row of Hv * Dk * Dv per slot, updated. o (T, Hv*Dv).
-// r > 1 is Head-in-Head and needs n = 1. Keys and queries of a head are r blocks of Dk / r elements, S is as many
-// blocks of rows, and M (r, r) is a mask:
+// Value head j uses q and k of head j / (Hv/H), or if tiled of head j mod H. state: one row of Hv * Dk * Dv per slot,
+// updated. o (T, Hv*Dv). r > 1 is Head-in-Head and needs n = 1. Keys and queries of a head are r blocks of Dk / r
+// elements, S is as many blocks of rows, and M (r, r) is a mask:
 //   S <- e^g S;  y_b = k_b S_b;  u_a = beta (v - sum_b M_ab y_b);  S_a <- S_a + k_a^T u_a;  o = scale * q S
 // mask (T, Hv*r*r), or one row for every token when fixed_mask. It holds M when nonneg is GIVEN, else the logits of
 // hh_mask(). r <= HH_MOST divides Dk.
@@ -134,7 +134,10 @@ struct delta_args {
   float scale;
   bool gated, fixed_mask;
   enum hh_nonneg nonneg;
+  bool tiled;
 };
+// Value head j uses key head j / share mod H.
+static inline uint32_t delta_share(const struct delta_args *a) { return a->tiled ? 1 : a->Hv / a->H; }
 struct delta_rule {
   struct tensor o, state, qkv, beta, g, mask, sequences;
   struct delta_args a;

@@ -13,6 +13,9 @@ struct tensor {
   uint32_t value;        // 1 + index of a value of a list (oplist.h) that is not placed yet; 0: none
   uint64_t offset;       // bytes; a multiple of 256
   bool wide;             // weights: some are outside the range of f16
+  // A matrix of several formats: tensors of one format each, below each other, as many as give `rows`. The matrix's own
+  // dtype, stride and buffer are then the first one's. NULL: all rows are here.
+  const struct tensor *mixed;
 };
 
 enum { TENSOR_ALIGN = 256 }; // bytes; no device needs a larger alignment of descriptors

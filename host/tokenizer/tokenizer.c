@@ -6,6 +6,8 @@
 #include "added_tokens.h"
 #include "chat_parts.h"
 #include "file.h"
+#include "gguf.h"
+#include "gguf_tokenizer.h"
 
 #include <sys/stat.h>
 
@@ -129,15 +131,10 @@ static deltaic_status tokenizer_load(deltaic_tokenizer *t, const json_t *root, s
   return status ? status : r->status;
 }
 
-deltaic_status tokenizer_parse(const char *json, size_t bytes, const char *name, deltaic_tokenizer **out) {
+static deltaic_status tokenizer_create(const json_t *root, const char *name, deltaic_tokenizer **out) {
   struct json_reader r = {.file = name};
-  json_t *root = NULL;
   deltaic_tokenizer *t = calloc(1, sizeof *t);
-  deltaic_status status = t ? DELTAIC_OK : fail_memory("a tokenizer", sizeof *t);
-  if (!status && bytes == 0) status = fail(DELTAIC_BAD_FILE, "%s: the file is empty", name);
-  if (!status) status = json_parse(name, json, bytes, &root);
-  if (!status) status = tokenizer_load(t, root, &r);
-  json_decref(root);
+  deltaic_status status = t ? tokenizer_load(t, root, &r) : fail_memory("a tokenizer", sizeof *t);
   if (status)
     deltaic_tokenizer_close(t);
   else
@@ -145,8 +142,34 @@ deltaic_status tokenizer_parse(const char *json, size_t bytes, const char *name,
   return status;
 }
 
+deltaic_status tokenizer_parse(const char *json, size_t bytes, const char *name, deltaic_tokenizer **out) {
+  json_t *root = NULL;
+  if (bytes == 0) return fail(DELTAIC_BAD_FILE, "%s: the file is empty", name);
+  deltaic_status status = json_parse(name, json, bytes, &root);
+  if (!status) status = tokenizer_create(root, name, out);
+  json_decref(root);
+  return status;
+}
+
+deltaic_status tokenizer_of_gguf(const json_t *keys, const char *name, deltaic_tokenizer **out) {
+  json_t *root;
+  deltaic_status status = gguf_tokenizer_json(name, keys, &root);
+  if (!status) status = tokenizer_create(root, name, out);
+  json_decref(root);
+  return status;
+}
+
+static deltaic_status tokenizer_read_gguf(const char *path, deltaic_tokenizer **out) {
+  json_t *keys;
+  deltaic_status status = gguf_open_keys(path, &keys);
+  if (!status) status = tokenizer_of_gguf(keys, path, out);
+  json_decref(keys);
+  return status;
+}
+
 static deltaic_status tokenizer_read(const char *path, deltaic_tokenizer **out) {
   struct file_view view;
+  if (gguf_is_file(path)) return tokenizer_read_gguf(path, out);
   deltaic_status status = file_map(path, &view);
   if (status) return status;
   status = tokenizer_parse(view.data, (size_t)view.bytes, path, out);

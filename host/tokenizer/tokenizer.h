@@ -6,6 +6,8 @@
 
 // Opens a tokenizer from memory, like deltaic_tokenizer_open(). `name` is the file name for messages.
 deltaic_status tokenizer_parse(const char *json, size_t bytes, const char *name, deltaic_tokenizer **out);
+// The tokenizer of a GGUF file, from its keys (gguf.h).
+deltaic_status tokenizer_of_gguf(const json_t *keys, const char *name, deltaic_tokenizer **out);
 // Appends to `out` (all zero) the added tokens of a text and its words before merging.
 deltaic_status tokenizer_split(const deltaic_tokenizer *tokenizer, const char *text, size_t bytes, struct pieces *out);
 // Returns NULL if no token has the id.

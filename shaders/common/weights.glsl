@@ -1,6 +1,7 @@
-// weights.glsl: the only place that knows how weights are stored. Before including it, define WEIGHTS_BINDING and one
-// of W_F32, W_F16, W_BF16, W_Q8_0 for the whole module. Rows start at multiples of 8 elements and of a block, and end
+// weights.glsl: the only place that knows how weights are stored. Before including it, define WEIGHTS_BINDING,
+// WEIGHTS_SPEC_FORMAT, and one of W_F32, W_F16, W_BF16, W_BLOCKS for the whole module. Rows start at multiples of 8 elements and of a block, and end
 // with zeros, so a group of 8 is always aligned and inside the buffer. PACKED8 holds a group in its storage format.
+layout(constant_id = WEIGHTS_SPEC_FORMAT) const uint FORMAT = 0; // dtype of the weights (format.h); with W_BLOCKS
 #if defined(W_F32)
 layout(set = 0, binding = WEIGHTS_BINDING) readonly buffer weights_block { vec4 weights[]; };
 #define PACKED8 mat2x4
@@ -12,29 +13,8 @@ void widen8(PACKED8 w, out vec4 low, out vec4 high) {
   low = w[0];
   high = w[1];
 }
-#elif defined(W_Q8_0)
-// A block is 17 words of 16 bits: an f16 scale and 32 signed bytes. A group is 8 of the bytes, then the scale.
-layout(set = 0, binding = WEIGHTS_BINDING) readonly buffer weights_block { uint weights[]; };
-#define PACKED8 uvec3
-#define PACKED8_ZERO uvec3(0)
-
-PACKED8 packed8(uint group) {
-  uint scale = group / 4 * 17, at = scale + 1 + group % 4 * 4, i = at / 2;
-  uvec3 words = uvec3(weights[i], weights[i + 1], at % 2 != 0 ? weights[i + 2] : 0);
-  uvec2 bytes = at % 2 == 0 ? words.xy : words.xy >> 16 | words.yz << 16;
-  return PACKED8(bytes, weights[scale / 2] >> scale % 2 * 16);
-}
-
-vec4 widen(uint bytes) {
-  return vec4(bitfieldExtract(int(bytes), 0, 8), bitfieldExtract(int(bytes), 8, 8), bitfieldExtract(int(bytes), 16, 8),
-              bitfieldExtract(int(bytes), 24, 8));
-}
-
-void widen8(PACKED8 w, out vec4 low, out vec4 high) {
-  float scale = unpackHalf2x16(w.z).x;
-  low = scale * widen(w.x);
-  high = scale * widen(w.y);
-}
+#elif defined(W_BLOCKS)
+#include "blocks.glsl"
 #else
 layout(set = 0, binding = WEIGHTS_BINDING) readonly buffer weights_block { uvec4 weights[]; };
 #define PACKED8 uvec4
@@ -50,7 +30,7 @@ vec4 widen(uvec2 w) {
   return uintBitsToFloat(uvec4(w.x << 16, w.x & 0xffff0000u, w.y << 16, w.y & 0xffff0000u));
 }
 #else
-#error "W_F32, W_F16, W_BF16 or W_Q8_0"
+#error "W_F32, W_F16, W_BF16 or W_BLOCKS"
 #endif
 
 void widen8(PACKED8 w, out vec4 low, out vec4 high) {

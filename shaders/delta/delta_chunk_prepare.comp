@@ -195,7 +195,7 @@ void main() {
   for (uint i = lane; i < C * M_PITCH; i += gl_WorkGroupSize.x) M[i] = 0.0;
   uint record = (gl_WorkGroupID.x * args.Hv + head) * (DELTA_CHUNK_RECORD(C) / 4);
   gates(lane, row, count, head);
-  products(lane, row, count, head / (args.Hv / args.H), record + C * C / 4);
+  products(lane, row, count, head / args.share % args.H, record + C * C / 4);
   barrier();
   invert_blocks(lane);
   for (uint half_size = 16; half_size < C; half_size *= 2) ladder(lane, half_size);

@@ -20,6 +20,7 @@ struct delta_chunk_prepare_args {
   uint B;
   uint H;
   uint Hv;
+  uint share; // value head j uses key head j / share mod H
   uint gated;
   float scale;
   uint qkv_stride;

@@ -133,7 +133,7 @@ void store_state(uint lane, uint to, uint columns) {
 void main() {
   uint lane = gl_LocalInvocationID.x;
   sequence s = sequences[gl_WorkGroupID.z];
-  uint head = gl_WorkGroupID.y, key_head = head / (args.Hv / args.H);
+  uint head = gl_WorkGroupID.y, key_head = head / args.share % args.H;
   uint column0 = gl_WorkGroupID.x * COLUMNS, columns = min(COLUMNS, args.Dv - column0);
   uint state_at = s.slot * args.state_stride + head * DK * args.Dv + column0;
   uint chunk = 0; // index of this sequence's first chunk

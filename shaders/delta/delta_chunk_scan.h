@@ -25,6 +25,7 @@
 struct delta_chunk_scan_args {
   uint H;
   uint Hv;
+  uint share; // value head j uses key head j / share mod H
   uint Dv;
   float scale;
   uint o_stride;

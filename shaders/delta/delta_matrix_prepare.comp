@@ -287,7 +287,7 @@ void write_inverse(uint lane) {
 
 void main() {
   const uint lane = gl_LocalInvocationIndex, head = gl_WorkGroupID.x;
-  const uint key_head = args.Hv == args.H ? head : head / (args.Hv / args.H);
+  const uint key_head = args.Hv == args.H ? head : head / args.share % args.H;
   find_chunk(gl_WorkGroupID.y, DELTA_MATRIX_RECORD(C, N));
   if (count == 0) return;
   fetch_gates(head);

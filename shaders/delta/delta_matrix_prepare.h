@@ -24,6 +24,7 @@ struct delta_matrix_prepare_args {
   uint B;
   uint H;
   uint Hv;
+  uint share; // value head j uses key head j / share mod H
   uint pitch; // elements from a key to the next: Dk, or more with zeros between
   uint gated;
   float scale;

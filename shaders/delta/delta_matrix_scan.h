@@ -41,6 +41,7 @@
 struct delta_matrix_scan_args {
   uint H;
   uint Hv;
+  uint share; // value head j uses key head j / share mod H
   uint Dk;
   uint pitch; // elements from a key to the next: Dk, or more with zeros between
   uint Dv;

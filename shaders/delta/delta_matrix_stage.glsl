@@ -231,7 +231,7 @@ uint begin(out bool identity) {
     DVP = across * COLUMNS;
     map_at = (gl_WorkGroupID.z * args.Hv + head) * DELTA_MATRIX_MAP(DK, DVP);
   }
-  uint key_head = head / (args.Hv / args.H), row = seq.row * args.qkv_stride;
+  uint key_head = head / args.share % args.H, row = seq.row * args.qkv_stride;
   q_at = row + key_head * args.pitch;
   k_at = q_at + args.H * args.pitch;
   v_at = row + (1 + N) * args.H * args.pitch + head * args.Dv;

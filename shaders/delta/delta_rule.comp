@@ -90,7 +90,7 @@ void stage_masks(uint lane, uint row, uint count, uint head) {
 
 // Stages tokens row ... row + count - 1 of this head in shared memory.
 void stage(uint lane, uint row, uint count, uint head, uint column0) {
-  uint key_head = head / (args.Hv / args.H);
+  uint key_head = head / args.share % args.H;
   for (uint i = lane; i < count * VECTORS * HEAD4; i += gl_WorkGroupSize.x) {
     uint t = i / (VECTORS * HEAD4), m = i / HEAD4 % VECTORS;
     uint from = (row + t) * args.qkv_stride + ((m == N ? 0 : (m + 1) * args.H) + key_head) * DK;

@@ -26,6 +26,7 @@
 struct delta_rule_args {
   uint H;
   uint Hv;
+  uint share; // value head j uses key head j / share mod H
   uint Dv;
   uint gated;
   float scale;

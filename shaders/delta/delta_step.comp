@@ -115,7 +115,7 @@ void main() {
     v[m] = inside ? qkv[from + column] : 0.0;
     beta[m] = args.beta_scale * (args.has_beta != 0 ? sigmoid(ba[ba_at + m * args.Hv]) : 1.0);
   }
-  stage(lane, s.row, head / (args.Hv / args.H));
+  stage(lane, s.row, head / args.share % args.H);
   if (R > 1) stage_mask(lane, s.row, head);
   barrier();
 

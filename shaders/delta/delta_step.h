@@ -31,6 +31,7 @@
 struct delta_step_args {
   uint H;
   uint Hv;
+  uint share; // value head j uses key head j / share mod H
   uint Dv;
   uint has_beta;
   uint gated;

@@ -63,7 +63,7 @@ void main() {
   uint lane = gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID;
   sequence s = sequences[gl_WorkGroupID.z];
   if (LONE == 0 && s.T == 0) return;
-  uint head = gl_WorkGroupID.y, key_head = head / (args.Hv / args.H);
+  uint head = gl_WorkGroupID.y, key_head = head / args.share % args.H;
   uint own = (gl_WorkGroupID.x * gl_WorkGroupSize.x + lane) / WIDTH * GROUPS + lane % GROUPS;
   uint column = EXACT ? own : min(own, DV4 - 1); // past the last column: repeats the last, not stored
   part = lane % WIDTH / GROUPS;

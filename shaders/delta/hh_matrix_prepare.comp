@@ -202,7 +202,7 @@ void main() {
   uint lane = gl_LocalInvocationIndex, head = gl_WorkGroupID.x;
   find_chunk(gl_WorkGroupID.y, HH_MATRIX_RECORD(C, R));
   if (count == 0) return;
-  const uint key_head = args.Hv == args.H ? head : head / (args.Hv / args.H);
+  const uint key_head = args.Hv == args.H ? head : head / args.share % args.H;
   fetch_gates(head);
   stage(lane, key_head, 0);
   load_masks(lane, head);

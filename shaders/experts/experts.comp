@@ -15,6 +15,7 @@ layout(set = 0, binding = EXPERTS_X) readonly buffer x_block { float x[]; };
 layout(set = 0, binding = EXPERTS_X) readonly buffer x4_block { vec4 x4[]; };
 layout(set = 0, binding = EXPERTS_IDS) readonly buffer ids_block { uint ids[]; };
 #define WEIGHTS_BINDING EXPERTS_WEIGHTS
+#define WEIGHTS_SPEC_FORMAT EXPERTS_SPEC_FORMAT
 #include "activation.glsl"
 #include "weights.glsl"
 

@@ -11,7 +11,8 @@
 #define EXPERTS_SPEC_ROWS 1    // outputs of a workgroup
 #define EXPERTS_SPEC_ALIGNED 2 // 1: K and x_stride are multiples of 4
 #define EXPERTS_SPEC_GATED 3   // 1: y = act(gate) * up
-#define EXPERTS_SPECS 4
+#define EXPERTS_SPEC_FORMAT 4  // weights.glsl
+#define EXPERTS_SPECS 5
 struct experts_args {
   uint R;
   uint N;

@@ -20,6 +20,7 @@ layout(set = 0, binding = MATMUL_X) readonly buffer x_block { float x[]; };
 layout(set = 0, binding = MATMUL_X) readonly buffer x4_block { vec4 x4[]; };
 layout(set = 0, binding = MATMUL_BIAS) readonly buffer bias_block { float bias[]; };
 #define WEIGHTS_BINDING MATMUL_WEIGHTS
+#define WEIGHTS_SPEC_FORMAT MATMUL_SPEC_FORMAT
 #include "weights.glsl"
 
 const uint K4 = TILE_K / 4, K8 = TILE_K / 8;

@@ -4,7 +4,7 @@
 #include "interface.h"
 #define MATMUL_Y 0       // (T, N) out, f32; inout when args.add
 #define MATMUL_X 1       // (T, K) in, f32
-#define MATMUL_WEIGHTS 2 // (N, K) in, f32, f16 or bf16
+#define MATMUL_WEIGHTS 2 // (N, K) in, any format
 #define MATMUL_BIAS 3    // (1, N) in, f32; read when args.has_bias
 #define MATMUL_BINDINGS 4
 #define MATMUL_SPEC_LANES 0  // (TILE_T / SUB_T) * (TILE_N / SUB_N)
@@ -15,7 +15,8 @@
 #define MATMUL_SPEC_SUB_N 5
 #define MATMUL_SPEC_ALIGNED 6 // 1: K and x_stride are multiples of 4
 #define MATMUL_SPEC_GROUPED 7 // 1: sums are sums of partial sums of four products, for smaller rounding errors
-#define MATMUL_SPECS 8
+#define MATMUL_SPEC_FORMAT 8  // weights.glsl
+#define MATMUL_SPECS 9
 struct matmul_args {
   uint T;
   uint N;

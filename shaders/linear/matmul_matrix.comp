@@ -8,8 +8,8 @@
 #extension GL_KHR_shader_subgroup_basic : require
 // y (T, N) = x (T, K) w (N, K)^T (+ bias) (+ y) on cooperative matrices (coopmat): f16 operands, f32 sums. With GATED,
 // w (2 N, K) has gate's rows and then up's, and y = act(x gate^T) * (x up^T) in f16; half of a tile's columns are
-// gate's, and every subgroup has as many of both. Inputs and bf16 weights become f16 on their way into shared memory;
-// inputs are clamped to its range.
+// gate's, and every subgroup has as many of both. Inputs and other weights than f16 become f16 on their way into shared
+// memory; inputs are clamped to its range.
 // ceil(T / TILE_T) * ceil(N / TILE_N) workgroups, each a tile of y, in steps of TILE_K. The data of the next step is
 // loaded into registers while this step multiplies from shared memory. Workgroups that run together share rows of both
 // operands: their order goes down BAND tiles of N, then along T. Any T, N, K.
@@ -45,7 +45,6 @@ layout(set = 0, binding = MATMUL_MATRIX_X) readonly buffer x_block { float x[]; 
 layout(set = 0, binding = MATMUL_MATRIX_X) readonly buffer x4_block { vec4 x4[]; };
 #endif
 layout(set = 0, binding = MATMUL_MATRIX_BIAS) readonly buffer bias_block { float bias[]; };
-layout(set = 0, binding = MATMUL_MATRIX_WEIGHTS) readonly buffer weights_block { uvec4 weights[]; };
 layout(set = 0, binding = MATMUL_MATRIX_PARTS) coherent buffer parts_block { vec4 parts[]; };
 layout(set = 0, binding = MATMUL_MATRIX_TICKETS) coherent buffer tickets_block { uint tickets[]; };
 
@@ -61,6 +60,9 @@ const uint EACH = M * N * ACROSS_T * ACROSS_N / LANES; // elements of an accumul
 shared uvec4 x_tile[TILE_T * PITCH];
 shared uvec4 w_tile[TILE_N * PITCH]; // at the end it also stages coopmats that only partly lie in y
 
+#define WEIGHTS_BINDING MATMUL_MATRIX_WEIGHTS
+#define WEIGHTS_SPEC_FORMAT MATMUL_MATRIX_SPEC_FORMAT
+#include "weights.glsl"
 #include "halves.glsl"
 #include "activation.glsl"
 
@@ -102,7 +104,7 @@ uvec4 staged(inputs8 v) { return uvec4(half4(v.low), half4(v.high)); }
 #endif
 
 INPUTS rx[LOADS_X];
-uvec4 rw[LOADS_W];
+PACKED8 rw[LOADS_W];
 
 // Rows past the last repeat it: their results are not stored.
 void fetch(uint t0, uint n0, uint k0) {
@@ -120,7 +122,10 @@ void fetch(uint t0, uint n0, uint k0) {
     uint i = gl_LocalInvocationID.x + l * LANES, k = k0 + i % K8 * 8;
     uint row = min(n0 + i / K8 % WIDE, args.N - 1) + i / K8 / WIDE * args.N;
     uint at = row * args.w_stride + k;
-    rw[l] = ALIGNED == 2 || k < args.K ? weights[at / 8] : uvec4(0);
+    if (ALIGNED == 2 || k < args.K)
+      rw[l] = packed8(at / 8);
+    else
+      rw[l] = PACKED8_ZERO;
   }
 }
 

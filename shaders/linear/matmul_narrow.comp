@@ -43,7 +43,6 @@ const uint HALVES = 1;
 #endif
 layout(set = 0, binding = MATMUL_NARROW_X) readonly buffer x_block { uvec4 x[]; };
 layout(set = 0, binding = MATMUL_NARROW_BIAS) readonly buffer bias_block { float bias[]; };
-layout(set = 0, binding = MATMUL_NARROW_WEIGHTS) readonly buffer weights_block { uvec4 weights[]; };
 #ifdef NEXT
 layout(set = 0, binding = MATMUL_NARROW_SUMS) writeonly buffer sums_block { float sums_of[]; };
 layout(set = 0, binding = MATMUL_NARROW_RMS) readonly buffer rms_block { float rms[]; };
@@ -59,6 +58,9 @@ layout(constant_id = MATMUL_NARROW_CONV_SPEC_W) const uint CONV_W = 4;
 #include "conv_step.glsl"
 #endif
 #include "activation.glsl"
+#define WEIGHTS_BINDING MATMUL_NARROW_WEIGHTS
+#define WEIGHTS_SPEC_FORMAT MATMUL_NARROW_SPEC_FORMAT
+#include "weights.glsl"
 #include "halves.glsl"
 
 const uint LANES = gl_WorkGroupSize.x, WIDTH = LANES / PARTS; // lanes of a subgroup
@@ -81,7 +83,8 @@ shared uint slots[TOKENS]; // 1 + slot of the token's sequence; 0: none
 #endif
 
 uint token0, left; // the workgroup's first token, and its number of tokens
-uvec4 fetched_w[TILES_N * LOADS_W], fetched_x[TILES_T * LOADS_X];
+PACKED8 fetched_w[TILES_N * LOADS_W];
+uvec4 fetched_x[TILES_T * LOADS_X];
 
 // The output of the block that row r of its weights belongs to.
 uint output_of(uint r) { return r / N * (N / HALVES) + r % (N / HALVES); }
@@ -91,7 +94,7 @@ void fetch_weights(uint n0, uint k0) {
   [[unroll]] for (uint l = 0; l < TILES_N * LOADS_W; l++) {
     uint i = gl_SubgroupInvocationID + l % LOADS_W * WIDTH, r = l / LOADS_W * N + i / K8;
     uint row = min(n0 + output_of(r), args.N - 1) + r % N / (N / HALVES) * args.N;
-    fetched_w[l] = weights[(row * args.w_stride + k0) / 8 + i % K8];
+    fetched_w[l] = packed8((row * args.w_stride + k0) / 8 + i % K8);
   }
 }
 

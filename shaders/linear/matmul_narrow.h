@@ -5,7 +5,7 @@
 #include "conv_step.h"
 #define MATMUL_NARROW_Y 0       // (T, N) out, f32; inout when args.add. GATED: (T, N) out, f16
 #define MATMUL_NARROW_X 1       // (T, K) in, f16; with SQUARES, the output of NEXT
-#define MATMUL_NARROW_WEIGHTS 2 // (N, K) in, f16 or bf16; GATED: (2 N, K), gate's rows, then up's
+#define MATMUL_NARROW_WEIGHTS 2 // (N, K) in, any format but f32; GATED: (2 N, K), gate's rows, then up's
 #define MATMUL_NARROW_BIAS 3    // (1, N) in, f32; read when args.has_bias
 // A product that adds to a residual stream (NEXT) prepares the norm for the product after it (SQUARES). SUMS has for
 // each row its sums of squares, MATMUL_NARROW_SQUARES(SQUARES) elements with zeros after the first SQUARES, then the
@@ -31,10 +31,11 @@
 #define MATMUL_NARROW_SPEC_SQUARES 8 // sums of squares per row of X; 0: none, X is not scaled
 #define MATMUL_NARROW_SPEC_LENGTH 9  // K of the product: the length of a row of x and of the weights
 #define MATMUL_NARROW_SPEC_PASSES 10 // workgroups with the same outputs but other tokens
-#define MATMUL_NARROW_SPECS 11
-#define MATMUL_NARROW_NEXT_SPECS 11
-#define MATMUL_NARROW_CONV_SPEC_W 11
-#define MATMUL_NARROW_CONV_SPECS 12
+#define MATMUL_NARROW_SPEC_FORMAT 11 // weights.glsl
+#define MATMUL_NARROW_SPECS 12
+#define MATMUL_NARROW_NEXT_SPECS 12
+#define MATMUL_NARROW_CONV_SPEC_W 12
+#define MATMUL_NARROW_CONV_SPECS 13
 struct matmul_narrow_args {
   uint T;
   uint N;

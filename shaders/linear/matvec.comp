@@ -39,6 +39,7 @@ layout(constant_id = MATVEC_CONV_SPEC_LONE) const uint LONE = 0;
 #include "conv_step.glsl"
 #endif
 #define WEIGHTS_BINDING MATVEC_WEIGHTS
+#define WEIGHTS_SPEC_FORMAT MATVEC_SPEC_FORMAT
 #include "activation.glsl"
 #include "weights.glsl"
 

@@ -4,7 +4,7 @@
 #include "conv_step.h"
 #define MATVEC_Y 0       // (T, N) out, f32; inout when args.add
 #define MATVEC_X 1       // (T, K) in, f32
-#define MATVEC_WEIGHTS 2 // (N, K) in, f32, f16 or bf16; (2 N, K) when GATED: gate's rows, then up's
+#define MATVEC_WEIGHTS 2 // (N, K) in, any format; (2 N, K) when GATED: gate's rows, then up's
 #define MATVEC_BIAS 3    // (1, N) in, f32; read when args.has_bias
 #define MATVEC_NORM 4    // (1, K) in, f32; read when NORM
 #define MATVEC_BINDINGS 5
@@ -18,10 +18,11 @@
 #define MATVEC_SPEC_GATED 6   // 1: y = act(gate) * up
 #define MATVEC_SPEC_SETS 7    // sets of invocations in a workgroup, each with its own outputs
 #define MATVEC_SPEC_LENGTH 8  // with SETS, K: x is staged once for all sets; 0: it is not
-#define MATVEC_SPECS 9
-#define MATVEC_CONV_SPEC_W 9     // taps
-#define MATVEC_CONV_SPEC_LONE 10 // 1: one sequence, in row 0 and slot 0
-#define MATVEC_CONV_SPECS 11
+#define MATVEC_SPEC_FORMAT 9  // weights.glsl
+#define MATVEC_SPECS 10
+#define MATVEC_CONV_SPEC_W 10    // taps
+#define MATVEC_CONV_SPEC_LONE 11 // 1: one sequence, in row 0 and slot 0
+#define MATVEC_CONV_SPECS 12
 struct matvec_args {
   uint T;
   uint N;

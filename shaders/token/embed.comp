@@ -8,6 +8,7 @@ layout(local_size_x_id = EMBED_SPEC_LANES) in;
 layout(set = 0, binding = EMBED_X) writeonly buffer x_block { float x[]; };
 layout(set = 0, binding = EMBED_TOKENS) readonly buffer tokens_block { uint tokens[]; };
 #define WEIGHTS_BINDING EMBED_WEIGHTS
+#define WEIGHTS_SPEC_FORMAT EMBED_SPEC_FORMAT
 #include "weights.glsl"
 
 void main() {

@@ -48,7 +48,7 @@ static void tensors_of_impossible_sizes_are_refused(void **state) {
       {L1 "attn.v_proj.weight", 7, 8, 0, DELTAIC_BAD_SHAPE, "expected a multiple of the number of value heads"},
       {L0 "attn.q_proj.weight", 0, 8, 0, DELTAIC_BAD_SHAPE, "has 0 rows"},
       {L0 "attn.q_proj.weight", 8, 0, 0, DELTAIC_BAD_SHAPE, "has 1 dimensions, expected 2"},
-      {L0 "attn.q_conv1d.weight", 8, 4, 0, DELTAIC_BAD_SHAPE, "has 2 dimensions, expected 3"},
+      {L0 "attn.q_conv1d.weight", 8, 0, 0, DELTAIC_BAD_SHAPE, "has 1 dimensions, expected 3"},
       {L0 "attn.q_conv1d.weight", 1, 1, 300, DELTAIC_BAD_SHAPE, "has 300 columns, expected from 1 to 256"},
       {L0 "mlp.gate_proj.weight", 7, 8, 0, DELTAIC_BAD_SHAPE, "expected a multiple of gate and up, which is 2"},
       {"model.embeddings.weight", 16, 7, 0, DELTAIC_BAD_SHAPE, "has 7 columns, but hidden_size is 8"},

@@ -195,6 +195,22 @@ static void check_model(deltaic_device *device, const char *path, const char *re
   checkpoint_close(r.file);
 }
 
+static void check_fast(deltaic_device *device, const char *path, const char *reference, double limit) {
+  struct reference r = reference_open(reference);
+  deltaic_model *model = open_model(device, path);
+  float *all = malloc(r.n * r.V * sizeof *all);
+  assert_non_null(all);
+  deltaic_session *session = open_session(model, NULL);
+  assert_ok(deltaic_session_eval(session, r.ids, r.n, DELTAIC_LOGITS_ALL, all));
+  double error = error_of(&r, all);
+  print_message("  %s on %s, fast: relative RMS %.1e\n", path + strlen(TESTS_DIR "/vectors/models/"),
+                device_name(device), error);
+  if (!(error <= limit)) fail_msg("%s: relative RMS %.2e", path, error);
+  close_session(session, model);
+  checkpoint_close(r.file);
+  free(all);
+}
+
 // Operands of 16 bits: a thousand times the error of float32, and a tenth of what bf16 programs have.
 static void fast_prompts_stay_near_float64(deltaic_device *device) {
   static const char *const models[] = {"tiny_delta_net_swa",     "tiny_hh_gated_dynamic",   "tiny_mamba2_options",
@@ -205,19 +221,18 @@ static void fast_prompts_stay_near_float64(deltaic_device *device) {
     char path[512], reference[600];
     snprintf(path, sizeof path, TESTS_DIR "/vectors/models/%s", models[i]);
     snprintf(reference, sizeof reference, "%s/reference.safetensors", path);
-    struct reference r = reference_open(reference);
-    deltaic_model *model = open_model(device, path);
-    float *all = malloc(r.n * r.V * sizeof *all);
-    assert_non_null(all);
-    deltaic_session *session = open_session(model, NULL);
-    assert_ok(deltaic_session_eval(session, r.ids, r.n, DELTAIC_LOGITS_ALL, all));
-    double error = error_of(&r, all);
-    print_message("  %s on %s, fast: relative RMS %.1e\n", models[i], device_name(device), error);
-    if (!(error <= 2e-3)) fail_msg("%s: relative RMS %.2e", models[i], error);
-    close_session(session, model);
-    checkpoint_close(r.file);
-    free(all);
+    check_fast(device, path, reference, 2e-3);
   }
+}
+
+// Decoded weights are rounded to f16 too.
+static void fast_prompts_of_quantized_weights_stay_near_float64(deltaic_device *device) {
+  const char *const folder = TESTS_DIR "/vectors/models/gguf_blocks";
+  char path[512], reference[600];
+  if (!test_all_on(device)) return; // each format is a pipeline
+  snprintf(path, sizeof path, "%s/model.gguf", folder);
+  snprintf(reference, sizeof reference, "%s/reference.safetensors", folder);
+  check_fast(device, path, reference, 1e-2);
 }
 
 // A folder for a checkpoint that a test makes.
@@ -425,6 +440,21 @@ static void released_families_compute_their_float64_references(deltaic_device *d
   check_all(device, "released_", released, RELEASED);
 }
 
+// GGUF files (vectors/make_gguf.py): folders of released families as one file, and one of quantized weights.
+static void gguf_files_compute_their_float64_references(deltaic_device *device) {
+  static const char *const names[][2] = {{"gguf_qwen3_5", "released_qwen3_5"},
+                                         {"gguf_blocks", "gguf_blocks"},
+                                         {"gguf_qwen3_5_moe", "released_qwen3_5_moe"},
+                                         {"gguf_qwen3_next", "gguf_qwen3_next"}};
+  for (int i = 0; i < models_for(device, 4, 2); i++) {
+    char path[512], reference[600];
+    snprintf(path, sizeof path, TESTS_DIR "/vectors/models/%s/model.gguf", names[i][0]);
+    snprintf(reference, sizeof reference, TESTS_DIR "/vectors/models/%s/reference.safetensors", names[i][1]);
+    print_message("  %s on %s\n", names[i][0], device_name(device));
+    check_model(device, path, reference, 5);
+  }
+}
+
 static void the_default_model_computes_its_float64_reference(deltaic_device *device) {
   print_message("  novelist on %s\n", device_name(device));
   // Whole and in slices of 70; the tiny models have the pieces.
@@ -438,10 +468,12 @@ int main(void) {
       device_test(tiny_models_compute_their_float64_references),
       device_test(ablations_and_transformers_compute_their_float64_references),
       device_test(released_families_compute_their_float64_references),
+      device_test(gguf_files_compute_their_float64_references),
       device_test(the_default_model_computes_its_float64_reference),
       device_test(heads_may_be_larger_gated_and_rotated_in_part),
       device_test(qwen2_is_a_transformer_of_other_names),
       device_test(fast_prompts_stay_near_float64),
+      device_test(fast_prompts_of_quantized_weights_stay_near_float64),
       device_test(fast_takes_weights_beyond_f16),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

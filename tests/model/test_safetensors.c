@@ -184,7 +184,7 @@ static void files_that_are_no_safetensors_are_refused(void **state) {
   refuses_bytes(NULL, 0, "is empty");
   refuses_bytes("1234567", 7, "7 bytes, too few");
   refuses_bytes("version https://git-lfs.github.com/spec/v1", 42, "'git lfs pull' fetches the file");
-  refuses_bytes("GGUF\3\0\0\0more of it", 18, "is not a safetensors file: it has no valid header");
+  refuses_bytes("GGML\3\0\0\0more of it", 18, "is not a safetensors file: it has no valid header");
 }
 
 static void lying_header_lengths_are_refused_without_allocating(void **state) {

@@ -124,7 +124,7 @@ static void reference_column(double *o, double *S, const struct delta_case *c, c
                              uint32_t column) {
   const struct delta_args *a = &c->a;
   const uint32_t pitch = key_pitch(c->qkv.t.dtype, a->Dk), cols = delta_cols(c->qkv.t.dtype, *a);
-  const uint32_t qk = head / (a->Hv / a->H) * pitch, masks = a->r * a->r;
+  const uint32_t qk = (a->tiled ? head % a->H : head / (a->Hv / a->H)) * pitch, masks = a->r * a->r;
   double M[HH_MOST * HH_MOST] = {1};
   for (uint32_t t = s->row; t < s->row + s->T; t++) {
     const double *row = c->qkv.v + (size_t)t * cols, *v = row + (1 + a->n) * a->H * pitch + head * a->Dv + column;

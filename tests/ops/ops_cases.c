@@ -122,6 +122,12 @@ static void record_linear(struct tensor y, struct tensor x, struct tensor w, str
   if (add) op_add(list, y, y, product);
 }
 
+static void record_gated(struct tensor y, struct tensor x, struct tensor w, enum activation activation) {
+  const struct tensor gate_up = oplist_value(list, x.rows, w.rows);
+  op_linear(list, gate_up, x, w, ABSENT);
+  op_glu(list, y, tensor_cols(gate_up, 0, y.cols), tensor_cols(gate_up, y.cols, y.cols), activation);
+}
+
 // x (T, K) w (N, K)^T
 static double *reference_product(const double *x, const double *w, uint32_t T, uint32_t N, uint32_t K) {
   double *y = zeros((size_t)T * N);
@@ -154,12 +160,51 @@ static void linear_matches_over_awkward_shapes_and_dtypes(void **state) {
       if (!all_shapes() && i != d % 2) continue;
       const uint32_t N = linear_sizes[i][0], K = linear_sizes[i][1];
       for (uint32_t l = 0; l < LENGTHS; l++) {
-        const bool some = l == 0 || l == 4 || l == 5 || l == 8; // a dtype changes how weights are read, not the tokens
-        if (all_shapes() || d < DTYPE_BF16 || some)
+        // A dtype changes how weights are read, not the tokens.
+        const bool least = l == 0 || l == 8, some = least || l == 4 || l == 5;
+        if (all_shapes() || d < DTYPE_BF16 || (d > DTYPE_BLOCKS ? least : some))
           check_linear(lengths[l], N, K, (enum dtype)d, (i + l) % 2, (i + l) / 2 % 2, 0);
       }
       tools_teardown(NULL);
     }
+}
+
+// Rows of Q4_K, f32 and Q8_0, with and without the operations that products take along.
+static void matrices_of_several_formats_are_products_of_each(void **state) {
+  enum { N = 66, K = 256 };
+  static const uint32_t T[] = {1, 5, 65}, rows[] = {32, 3, 31};
+  static const enum dtype dtypes[] = {DTYPE_Q4_K, DTYPE_F32, DTYPE_Q8_0};
+  struct tensor parts[3];
+  seed(18);
+  double *values = zeros(N * K), *from = values;
+  for (int i = 0; i < 3; from += rows[i++] * K) {
+    const struct array w = weights(dtypes[i], rows[i], K, DENSE, normals((size_t)rows[i] * K));
+    parts[i] = w.t;
+    memcpy(from, w.v, rows[i] * K * sizeof *w.v);
+  }
+  struct tensor w = parts[0];
+  w.rows = N;
+  w.mixed = parts;
+  const struct array bias = weights(DTYPE_F32, 1, N, DENSE, normals(N));
+  for (int l = 0; l < 3; l++) {
+    const struct input_case c = random_input(T[l], K, l % 2 ? 1e-5f : 0);
+    const struct array y = activations(T[l], N, N + 1, normals((size_t)T[l] * N));
+    const struct array gated = activations(T[l], N / 2, DENSE, NULL);
+    double *want = reference_product(c.want, values, T[l], N, K), *half = zeros((size_t)T[l] * N / 2);
+    begin();
+    record_linear(y.t, record_input(&c), w, bias.t, true);
+    run();
+    begin();
+    record_gated(gated.t, record_input(&c), w, ACTIVATION_SILU);
+    run();
+    for (uint32_t i = 0; i < T[l] * N / 2; i++) {
+      const double *row = want + i / (N / 2) * N + i % (N / 2);
+      half[i] = reference_activation(ACTIVATION_SILU, row[0]) * row[N / 2];
+    }
+    for (uint32_t i = 0; i < T[l] * N; i++) want[i] += bias.v[i % N] + y.v[i];
+    expect_close("linear of several formats", read_values(&y), want, (size_t)T[l] * N, CLOSE);
+    expect_close("linear_gated of several formats", read_values(&gated), half, (size_t)T[l] * N / 2, 2 * CLOSE);
+  }
 }
 
 static void linear_norms_its_input(void **state) {
@@ -370,12 +415,6 @@ static void gated_norm_from_a_column_leaves_the_others(void **state) {
   }
 }
 
-static void record_gated(struct tensor y, struct tensor x, struct tensor w, enum activation activation) {
-  const struct tensor gate_up = oplist_value(list, x.rows, w.rows);
-  op_linear(list, gate_up, x, w, ABSENT);
-  op_glu(list, y, tensor_cols(gate_up, 0, y.cols), tensor_cols(gate_up, y.cols, y.cols), activation);
-}
-
 static void check_gated(uint32_t T, uint32_t F, uint32_t K, enum dtype dtype, enum activation activation, float eps) {
   struct input_case c = random_input(T, K, eps);
   struct array w = weights(dtype, 2 * F, K, (uint32_t)weight_stride(dtype, K), normals(2 * (size_t)F * K));
@@ -463,6 +502,7 @@ static int ops_cases_short(void) {
       OPS_CASE(norm_matches_its_formula),
       OPS_CASE(norm_of_last_rows_skips_sequences_without_tokens),
       OPS_CASE(linear_matches_over_awkward_shapes_and_dtypes),
+      OPS_CASE(matrices_of_several_formats_are_products_of_each),
       OPS_CASE(linear_norms_its_input),
       OPS_CASE(linear_reads_f16_denormals),
       OPS_CASE(the_profile_counts_what_a_product_moves),

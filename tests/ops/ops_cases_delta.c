@@ -72,8 +72,8 @@ static void delta_rule_shares_keys_among_grouped_value_heads(void **state) {
   seed(31);
   for (int l = 0; l < LENGTHS; l++) {
     uint32_t T[] = {lengths[l], lengths[LENGTHS - 1 - l]};
-    check_delta(OUTPUTS("grouped value heads"), 1, (struct delta_args){2, 6, 77, 21, 1, .scale = 0.25f, .gated = l % 2},
-                T, 2, 1);
+    struct delta_args a = {2, 6, 77, 21, 1, .scale = 0.25f, .gated = l % 2, .tiled = l / 2 % 2};
+    check_delta(OUTPUTS("grouped value heads"), 1, a, T, 2, 1);
   }
 }
 

@@ -42,7 +42,8 @@ static void delta_rule_matches_over_awkward_shapes(void **state) {
   };
   for (uint32_t s = 0; s < shapes(5, 2); s++)
     for (uint32_t l = 0; l < LENGTHS; l++) {
-      struct delta_args a = {.H = 2, .Hv = 2, .Dk = sizes[s].Dk, .Dv = sizes[s].Dv, .n = 1, .scale = 0.3f};
+      struct delta_args a = {
+          .H = 2, .Hv = l % 3 ? 4 : 2, .tiled = l % 2, .Dk = sizes[s].Dk, .Dv = sizes[s].Dv, .n = 1, .scale = 0.3f};
       uint32_t T[] = {lengths[l], 0, lengths[l] / 2 + 1};
       a.gated = (s + l) % 2;
       check(sizes[s].dtype, sizes[s].gap, a, T, 3, 1);

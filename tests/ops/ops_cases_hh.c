@@ -35,7 +35,7 @@ static void hh_rule_of_usual_heads_matches(void **state) {
     for (int gated = 0; gated < 2; gated++) {
       uint32_t T[] = {150, 65};
       check_delta(OUTPUTS("hh_rule, heads of 128"), 4,
-                  (struct delta_args){2, 2, 128, 128, 1, r, 0.088f, gated, false, HH_NONNEG_SOFTPLUS}, T, 2,
+                  (struct delta_args){2, 2, 128, 128, 1, r, 0.088f, gated, false, HH_NONNEG_SOFTPLUS, false}, T, 2,
                   gated ? 1 : 2);
     }
 }
@@ -44,7 +44,7 @@ static void hh_rule_shares_keys_among_grouped_value_heads(void **state) {
   seed(52);
   for (int l = 0; l < LENGTHS; l++) {
     uint32_t T[] = {lengths[l], lengths[LENGTHS - 1 - l]};
-    struct delta_args a = {2, 6, Dk, Dv, 1, BLOCKS, 0.25f, l % 2, l % 3 == 0, HH_NONNEG_SIGMOID};
+    struct delta_args a = {2, 6, Dk, Dv, 1, BLOCKS, 0.25f, l % 2, l % 3 == 0, HH_NONNEG_SIGMOID, l / 2 % 2};
     check_delta(OUTPUTS("hh_rule, grouped value heads"), 4, a, T, 2, 1);
   }
 }
@@ -77,7 +77,7 @@ static void masks_are_symmetric_with_unit_diagonal_and_entries_up_to_one(void **
 static void exponential_masks_of_large_logits_are_finite(void **state) {
   seed(54);
   uint32_t T = 20;
-  struct delta_args a = {1, 1, Dk, Dv, 1, BLOCKS, 1, false, false, HH_NONNEG_EXP};
+  struct delta_args a = {1, 1, Dk, Dv, 1, BLOCKS, 1, false, false, HH_NONNEG_EXP, false};
   struct delta_case c = delta_random_in(DTYPE_F32, 4, a, &T, 1, 1);
   for (size_t i = 0; i < (size_t)(T + DELTA_PADDING) * BLOCKS * BLOCKS; i++) c.mask.v[i] *= 60;
   c.mask = activations(T + DELTA_PADDING, BLOCKS * BLOCKS, DENSE, c.mask.v);
@@ -90,7 +90,7 @@ static void a_mask_of_ones_is_the_delta_rule(void **state) {
   seed(55);
   const uint32_t T = 100;
   for (uint32_t i = 0; i < shapes(4, 2); i++) {
-    struct delta_args a = {2, 2, Dk, Dv, 1, i / 2 ? 4 : BLOCKS, 0.2f, i % 2, true, HH_NONNEG_GIVEN};
+    struct delta_args a = {2, 2, Dk, Dv, 1, i / 2 ? 4 : BLOCKS, 0.2f, i % 2, true, HH_NONNEG_GIVEN, false};
     struct delta_case c = delta_random_in(DTYPE_F32, 4, a, &T, 1, 2), without = c;
     uint32_t n = a.Hv * a.r * a.r;
     c.mask = activations(1, n, DENSE, uniforms(n, 1, 1));
@@ -124,7 +124,7 @@ static void eigenvalues(double *x, uint32_t n) {
 // One token with v = 0 turns S = I into its transition.
 static double *transition(uint32_t r, double beta, double length) {
   uint32_t T = 1;
-  struct delta_args a = {1, 1, Dk, Dv, 1, r, 1, false, false, HH_NONNEG_SOFTPLUS};
+  struct delta_args a = {1, 1, Dk, Dv, 1, r, 1, false, false, HH_NONNEG_SOFTPLUS, false};
   struct delta_case c = delta_random_in(DTYPE_F32, 4, a, &T, 1, 1);
   double *one = zeros(2 * Dk * Dv), *square = zeros(Dk * Dk);
   for (int i = 0; i < Dk; i++) one[Dk * Dv + i * Dv + i] = 1, c.qkv.v[Dk + i] *= length;
@@ -187,7 +187,7 @@ static void a_rotation_within_blocks_of_keys_and_queries_leaves_outputs(void **s
   seed(58);
   enum { MIRRORS = 6, d = Dk / BLOCKS };
   uint32_t T = 90;
-  struct delta_args a = {1, 1, Dk, Dv, 1, BLOCKS, 0.3f, true, false, HH_NONNEG_SIGMOID};
+  struct delta_args a = {1, 1, Dk, Dv, 1, BLOCKS, 0.3f, true, false, HH_NONNEG_SIGMOID, false};
   struct delta_case c = delta_random_in(DTYPE_F32, 4, a, &T, 1, 1);
   c.state = activations(2, Dk * Dv, DENSE, NULL);
   double *mirrors = normals(BLOCKS * MIRRORS * d);
@@ -207,19 +207,19 @@ static void hh_any_split_of_a_sequence_gives_the_same_state(void **state) {
   seed(59);
   for (uint32_t k = 0; k < shapes(4, 1); k++)
     check_splits(OUTPUTS("hh split"),
-                 (struct delta_args){2, 2, Dk, Dv, 1, block_counts[k], 0.2f, k != 3, false, HH_NONNEG_EXP});
+                 (struct delta_args){2, 2, Dk, Dv, 1, block_counts[k], 0.2f, k != 3, false, HH_NONNEG_EXP, false});
 }
 
 static void hh_hard_decay_gives_no_nan_and_forgets(void **state) {
   seed(60);
   check_forgetting(OUTPUTS("hh hard decay"),
-                   (struct delta_args){1, 1, Dk, Dv, 1, BLOCKS, 1, true, true, HH_NONNEG_SOFTPLUS});
+                   (struct delta_args){1, 1, Dk, Dv, 1, BLOCKS, 1, true, true, HH_NONNEG_SOFTPLUS, false});
 }
 
 static void hh_a_hard_decay_costs_later_tokens_no_digits(void **state) {
   seed(61);
   check_digits_after_a_decay(OUTPUTS("hh after a hard decay"),
-                             (struct delta_args){1, 1, Dk, Dv, 1, BLOCKS, 1, true, false, HH_NONNEG_SIGMOID});
+                             (struct delta_args){1, 1, Dk, Dv, 1, BLOCKS, 1, true, false, HH_NONNEG_SIGMOID, false});
 }
 
 int ops_cases_hh(void) {

@@ -19,7 +19,8 @@ static void head_in_head_matches_over_awkward_shapes(void **state) {
   static const uint32_t texts[] = {1, 15, 17, 65, 200};
   for (uint32_t s = 0; s < shapes(matrices == MATRICES_PLAIN ? 2 : 3, 1); s++)
     for (uint32_t l = 0; l < 5; l++) {
-      struct delta_args a = {.H = 2, .Hv = s == 2 ? 4 : 2, .Dv = sizes[s].Dv, .n = 1, .r = sizes[s].r, .scale = 0.3f};
+      struct delta_args a = {
+          .H = 2, .Hv = l > 1 ? 4 : 2, .tiled = l % 2, .Dv = sizes[s].Dv, .n = 1, .r = sizes[s].r, .scale = 0.3f};
       const uint32_t T[] = {texts[l], 0, texts[l] / 2 + 1};
       a.Dk = a.r * sizes[s].d;
       a.gated = l % 2;

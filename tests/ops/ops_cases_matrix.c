@@ -15,6 +15,11 @@ static void record_product(struct tensor y, struct tensor x, struct tensor w, st
   if (add) op_add(list, y, y, product);
 }
 
+// A weight as coopmats take it.
+static double rounded(enum dtype dtype, double weight) {
+  return dtype_is_blocks(dtype) ? (double)f16_to_f32(f32_to_f16((float)weight)) : weight;
+}
+
 static void check_matmul(uint32_t T, uint32_t N, uint32_t K, enum dtype dtype, bool bias, bool add) {
   struct array x = activations(T, K, K + T % 3, normals((size_t)T * K));
   struct array w = weights(dtype, N, K, (uint32_t)weight_stride(dtype, K + 8 * (T % 2)), normals((size_t)N * K));
@@ -27,11 +32,13 @@ static void check_matmul(uint32_t T, uint32_t N, uint32_t K, enum dtype dtype, b
   for (uint32_t t = 0; t < T; t++)
     for (uint32_t n = 0; n < N; n++) {
       double sum = (bias ? b.v[n] : 0) + (add ? y.v[t * N + n] : 0);
-      for (uint32_t k = 0; k < K; k++) sum += x.v[t * K + k] * w.v[n * K + k];
+      for (uint32_t k = 0; k < K; k++) sum += x.v[t * K + k] * rounded(w.t.dtype, w.v[n * K + k]);
       want[t * N + n] = sum;
     }
-  expect_close(dtype == DTYPE_BF16 ? "matmul of bf16 on matrices" : "matmul of f16 on matrices", read_values(&y), want,
-               (size_t)T * N, CLOSE);
+  expect_close(dtype == DTYPE_BF16  ? "matmul of bf16 on matrices"
+               : dtype == DTYPE_F16 ? "matmul of f16 on matrices"
+                                    : "matmul of blocks on matrices",
+               read_values(&y), want, (size_t)T * N, CLOSE);
 }
 
 static void matmul_matches_over_awkward_shapes(void **state) {
@@ -42,6 +49,9 @@ static void matmul_matches_over_awkward_shapes(void **state) {
     for (uint32_t d = DTYPE_F16; d <= DTYPE_BF16; d++)
       if (d == 1 + i % 2 || all_shapes())
         check_matmul(sizes[i][0], sizes[i][1], sizes[i][2], (enum dtype)d, i % 3 == 1, i % 2 == 1);
+  for (uint32_t d = DTYPE_BLOCKS, i = 0; d < DTYPE_I32; d++, i++)
+    if (d == DTYPE_Q4_K || all_shapes())
+      check_matmul(sizes[i][0], sizes[i][1], sizes[i][2], (enum dtype)d, false, i % 2);
 }
 
 // Inputs in f16 and sizes for which subgroups share K; what follows the tokens must not be seen.
@@ -58,7 +68,7 @@ static void check_few(uint32_t T, uint32_t N, uint32_t K, enum dtype dtype, bool
   for (uint32_t t = 0; t < T; t++)
     for (uint32_t n = 0; n < N; n++) {
       want[t * N + n] = (bias ? b.v[n] : 0) + (add ? y.v[t * N + n] : 0);
-      for (uint32_t k = 0; k < K; k++) want[t * N + n] += x.v[t * K + k] * w.v[n * K + k];
+      for (uint32_t k = 0; k < K; k++) want[t * N + n] += x.v[t * K + k] * rounded(w.t.dtype, w.v[n * K + k]);
     }
   expect_close("matmul of few tokens", read_values(&y), want, (size_t)T * N, CLOSE);
 }
@@ -70,6 +80,9 @@ static void few_tokens_match_too(void **state) {
   for (uint32_t i = 0; i < shapes(6, 2); i++)
     for (uint32_t d = DTYPE_F16; d <= DTYPE_BF16; d++)
       if (d == 1 + i % 2 || all_shapes()) check_few(sizes[i][0], sizes[i][1], sizes[i][2], (enum dtype)d, i % 2, i % 4);
+  for (uint32_t d = DTYPE_BLOCKS, i = 0; d < DTYPE_I32; d++, i++)
+    if (d == DTYPE_Q6_K || all_shapes())
+      check_few(sizes[i % 6][0], sizes[i % 6][1], 256 * (1 + i % 2), (enum dtype)d, i % 2, false);
 }
 
 // Software takes shorter steps along K than GPUs do, for which LLVM would compile minutes: theirs once each.
@@ -376,7 +389,8 @@ static void check_conv(uint32_t B, uint32_t W, uint32_t from, uint32_t C, uint32
     for (uint32_t k = 0; k < K; k++) sum += x.v[t * K + k] * x.v[t * K + k];
     for (uint32_t n = 0; n < N; n++) {
       double value = W % 2 ? b.v[n] : 0;
-      for (uint32_t k = 0; k < K; k++) value += x.v[t * K + k] / sqrt(sum / K + 1e-5) * ones.v[k] * w.v[n * K + k];
+      for (uint32_t k = 0; k < K; k++)
+        value += x.v[t * K + k] / sqrt(sum / K + 1e-5) * ones.v[k] * rounded(w.t.dtype, w.v[n * K + k]);
       const uint32_t c = n - from; // wraps
       rest[t * N + n] = c < C ? got[t * N + n] : value;
       if (c >= C) continue;

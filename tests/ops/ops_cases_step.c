@@ -17,7 +17,7 @@ struct step_case {
 
 struct step_shape {
   uint32_t H, Hv, Dk, Dv, n, r;
-  bool gated, has_beta, has_gate, has_norm, fixed_mask;
+  bool gated, has_beta, has_gate, has_norm, fixed_mask, tiled;
   bool fours, alone; // rows of whole vectors; one text and no other slot
   enum activation activation;
   enum key_norm key_norm;
@@ -73,6 +73,7 @@ static struct step_case random_step(const struct step_shape *z) {
                                      .scale = scale,
                                      .gated = z->gated,
                                      .fixed_mask = z->fixed_mask,
+                                     .tiled = z->tiled,
                                      .nonneg = z->nonneg}};
   c.last = (struct gated_norm){.y = c.o.t,
                                .gate = z->has_gate ? c.gate.t : ABSENT,
@@ -96,7 +97,8 @@ static void reference_head(double *o, double *state, const struct step_case *c, 
                            uint32_t head) {
   const struct delta_input_args *in = &c->inputs.a;
   const struct delta_args *a = &c->rule.a;
-  const uint32_t key = head / (a->Hv / a->H), cols = (1 + a->n) * a->H * a->Dk + a->n * a->Hv * a->Dv;
+  const uint32_t key = a->tiled ? head % a->H : head / (a->Hv / a->H),
+                 cols = (1 + a->n) * a->H * a->Dk + a->n * a->Hv * a->Dv;
   const double *row = c->qkv.v + (size_t)q->row * cols, *ba = c->ba.v + (size_t)q->row * c->ba.t.cols;
   double M[HH_MOST * HH_MOST] = {1}, *keys = zeros((1 + a->n) * a->Dk), decay = 1, squares = 0;
   double *S = state + (size_t)q->slot * c->state.t.cols + (size_t)head * a->Dk * a->Dv;
@@ -158,7 +160,8 @@ static void delta_step_matches_over_awkward_shapes(void **state) {
   for (uint32_t i = 0; i < shapes(8, 2); i++)
     for (uint32_t option = 0; option < 4; option++) {
       struct step_shape z = {.H = 2, .Hv = option % 2 ? 2 : 4, .Dk = sizes[i][0], .Dv = sizes[i][1], .n = 1, .r = 1};
-      z.gated = option != 0, z.has_beta = option != 3, z.has_gate = option % 2, z.has_norm = i != 4;
+      z.tiled = option == 2, z.gated = option != 0, z.has_beta = option != 3, z.has_gate = option % 2,
+      z.has_norm = i != 4;
       z.key_norm = KEY_NORM_L2;
       check_step(delta, z);
       tools_teardown(NULL);
@@ -171,7 +174,7 @@ static void delta_step_takes_four_columns_at_a_time(void **state) {
   for (uint32_t i = 0; i < shapes(16, 6); i++) {
     struct step_shape z = {.H = 2, .Hv = i % 2 ? 2 : 4, .Dk = sizes[i / 2][0], .Dv = sizes[i / 2][1], .n = 1, .r = 1};
     z.gated = i % 3 != 0, z.has_beta = i % 8 != 3, z.has_gate = i / 2 % 2, z.has_norm = i % 2;
-    z.key_norm = KEY_NORM_L2, z.fours = true, z.alone = i % 4 == 1;
+    z.key_norm = KEY_NORM_L2, z.fours = true, z.alone = i % 4 == 1, z.tiled = i % 4 == 2;
     check_step((const char *const[]){"delta_step by fours: o", "delta_step by fours: state"}, z);
     tools_teardown(NULL);
   }

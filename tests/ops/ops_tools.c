@@ -121,8 +121,20 @@ static void encode_q8_0(const float *x, size_t n, char *out) {
   }
 }
 
+// Random blocks whose elements are at most 4, whatever the values are.
+static void random_blocks(enum dtype dtype, size_t blocks, char *out) {
+  const struct format *f = &formats[dtype];
+  for (size_t i = 0; i < blocks * f->bytes; i++) out[i] = (char)(unsigned char)uniform(0, 256);
+  for (size_t b = 0; b < blocks; b++)
+    for (int i = 0; i < 2 && f->scales[i].most > 0; i++) {
+      const uint16_t scale = f32_to_f16((float)uniform(-2, 2) / f->scales[i].most);
+      memcpy(out + b * f->bytes + f->scales[i].at, &scale, 2);
+    }
+}
+
 static void encode(enum dtype dtype, const float *x, size_t n, void *out) {
   uint16_t *narrow = out;
+  if (dtype_is_blocks(dtype) && dtype != DTYPE_Q8_0) random_blocks(dtype, n / formats[dtype].elements, out);
   if (dtype == DTYPE_F32) memcpy(out, x, n * sizeof *x);
   if (dtype == DTYPE_Q8_0) encode_q8_0(x, n, out);
   for (size_t i = 0; i < n && dtype == DTYPE_F16; i++) narrow[i] = f32_to_f16(x[i]);

@@ -63,7 +63,7 @@ static void f16_and_bf16_round_to_nearest_even(void **state) {
 
 static void views_know_their_bytes(void **state) {
   struct buffer buffer = {0};
-  struct tensor t = {DTYPE_BF16, 10, 100, 128, &buffer, 0, 512, false};
+  struct tensor t = {.dtype = DTYPE_BF16, .rows = 10, .cols = 100, .stride = 128, .buffer = &buffer, .offset = 512};
   assert_int_equal(tensor_bytes(&t), (9 * 128 + 100) * 2);
   struct tensor rows = tensor_rows(t, 4, 2), cols = tensor_cols(t, 128 - 28, 28);
   assert_int_equal(rows.offset, 512 + 4 * 256);

@@ -63,6 +63,44 @@ put("fuzz_safetensors", "two", tensors({"__metadata__": {"a": "b"}, "x": dict(dt
 put("fuzz_safetensors", "empty", tensors({"z": dict(dtype="I64", shape=[0], data_offsets=[0, 0])}, b""))
 put("fuzz_safetensors", "scalar", tensors({"s": dict(dtype="F16", shape=[], data_offsets=[0, 2])}, bytes(2)))
 
+
+
+def text(s):
+    return struct.pack("<Q", len(s.encode())) + s.encode()
+
+
+def gguf(keys, tensors, data):
+    """What follows the magic number and the version. keys: (name, type, bytes); tensors: (name, sizes, type, offset)."""
+    head = struct.pack("<QQ", len(tensors), len(keys))
+    for name, kind, value in keys:
+        head += text(name) + struct.pack("<I", kind) + value
+    for name, sizes, kind, offset in tensors:
+        head += text(name) + struct.pack(f"<I{len(sizes)}QIQ", len(sizes), *sizes, kind, offset)
+    return head + bytes(-(len(head) + 8) % 32) + data
+
+
+put("fuzz_gguf", "keys", gguf([("general.architecture", 8, text("qwen35")), ("a", 4, struct.pack("<I", 7)), ("b", 6, struct.pack("<f", .5)),
+                               ("c", 7, b"\1"), ("d", 11, struct.pack("<q", -1)), ("e", 12, struct.pack("<d", 1e300)),
+                               ("tokens", 9, struct.pack("<IQ", 8, 2) + text("a") + text("Ġb")),
+                               ("types", 9, struct.pack("<IQ2i", 5, 2, 1, 3))], [], b""))
+put("fuzz_gguf", "tensors", gguf([("general.alignment", 4, struct.pack("<I", 32))],
+                                 [("a", [4, 2], 0, 0), ("b", [32, 1], 8, 32), ("c", [256], 12, 96), ("d", [256], 14, 256)], bytes(512)))
+sizes = dict(block_count=4, embedding_length=8, feed_forward_length=16, full_attention_interval=2, nextn_predict_layers=1) | {
+    "attention.head_count": 2, "attention.head_count_kv": 1, "attention.key_length": 4, "attention.value_length": 4,
+    "rope.dimension_count": 2, "ssm.conv_kernel": 4, "ssm.state_size": 4, "ssm.group_count": 1, "ssm.time_step_rank": 2,
+    "ssm.inner_size": 8}
+put("fuzz_gguf", "qwen35", gguf(
+    [("general.architecture", 8, text("qwen35")), ("qwen35.attention.layer_norm_rms_epsilon", 6, struct.pack("<f", 1e-6)),
+     ("qwen35.rope.freq_base", 6, struct.pack("<f", 1e7)), ("tokenizer.ggml.model", 8, text("gpt2")),
+     ("tokenizer.ggml.pre", 8, text("qwen2")), ("tokenizer.ggml.add_bos_token", 7, b"\1"),
+     ("tokenizer.ggml.bos_token_id", 4, struct.pack("<I", 0)), ("tokenizer.ggml.eos_token_id", 4, struct.pack("<I", 1)),
+     ("tokenizer.ggml.tokens", 9, struct.pack("<IQ", 8, 5) + b"".join(map(text, ["<s>", "</s>", "a", "b", "ab"]))),
+     ("tokenizer.ggml.token_type", 9, struct.pack("<IQ5i", 5, 5, 3, 4, 1, 1, 1)),
+     ("tokenizer.ggml.merges", 9, struct.pack("<IQ", 8, 1) + text("a b"))]
+    + [("qwen35." + k, 4, struct.pack("<I", v)) for k, v in sizes.items()], [("token_embd.weight", [8, 5], 0, 0)], bytes(160)))
+put("fuzz_gguf", "parts", gguf([("split.no", 2, b"\0\0"), ("split.count", 2, b"\2\0"), ("split.tensors.count", 5, b"\1\0\0\0")],
+                               [("a", [8], 30, 0)], bytes(32)))
+
 words = {
     "fuzz_tokenizer": """{ } [ ] : , null true false "type" "model" "vocab" "merges" "BPE" "added_tokens" "id" "content" "special"
         "normalizer" "pre_tokenizer" "post_processor" "decoder" "Sequence" "ByteLevel" "Metaspace" "Split" "Regex" "String" "pattern"
@@ -73,6 +111,8 @@ words = {
         "qk_norm" "qk_activation" "use_gate" "use_beta" "use_short_conv" "conv_size" "intermediate_size" "hidden_ratio" """,
     "fuzz_safetensors": """{ } [ ] : , "__metadata__" "dtype" "shape" "data_offsets" "F32" "F16" "BF16" "I64" "I32" "F64"
         18446744073709551615 9223372036854775807 4294967296 """,
+    "fuzz_gguf": """general.architecture general.alignment split.no split.count split.tensors.count qwen35 output.weight
+        qwen35.attention.recurrent_layers qwen35.vocab_size tokenizer.ggml.add_eos_token qwen2 qwen35 llama-bpe gpt-2 <s> </s>""",
 }
 for target, text in words.items():
     with open(os.path.join(here, "fuzz", target + ".dict"), "w") as f:

@@ -86,7 +86,7 @@ struct delta_task {
 
 static const float *query(const struct delta_task *k, uint32_t t) {
   const struct delta_args *a = &k->d->rule.a;
-  return f32_row(&k->d->rule.qkv, k->q->row + t) + (uint64_t)k->head / (a->Hv / a->H) * a->Dk;
+  return f32_row(&k->d->rule.qkv, k->q->row + t) + (uint64_t)(k->head / delta_share(a) % a->H) * a->Dk;
 }
 static const float *key(const struct delta_task *k, uint32_t t, uint32_t m) {
   return query(k, t) + (uint64_t)(1 + m) * k->d->rule.a.H * k->d->rule.a.Dk;

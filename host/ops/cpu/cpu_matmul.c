@@ -342,7 +342,23 @@ void cpu_multiply(struct recorder *c, const struct linear *p) {
     cpu_parallel(c, (uint64_t)m.panels * ((T + T_BLOCK - 1) / T_BLOCK), operations, tiles_task, &m);
 }
 
+// A matrix of several formats: one product for each, with its columns of y.
+static void mixed_linear(struct recorder *c, const struct linear *p) {
+  struct linear one = *p;
+  uint32_t first = 0;
+  for (const struct tensor *w = p->w.mixed; first < p->w.rows; first += w++->rows) {
+    one.w = *w;
+    one.y = tensor_cols(p->y, first, w->rows);
+    if (p->bias.buffer) one.bias = tensor_cols(p->bias, first, w->rows);
+    cpu_linear(c, &one);
+  }
+}
+
 void cpu_linear(struct recorder *c, const struct linear *p) {
+  if (p->w.mixed) {
+    mixed_linear(c, p);
+    return;
+  }
   if (!cpu_begin(c)) return;
   const uint64_t T = p->x.rows, N = p->w.rows, K = p->w.cols;
   cpu_multiply(c, p);

@@ -16,7 +16,7 @@ const uint32_t kernel_specs[KERNEL_COUNT] = {
 #undef X
 };
 
-const enum kernel_id kernel_variants[FAMILY_COUNT][DTYPE_I32] = {
+const enum kernel_id kernel_variants[FAMILY_COUNT][DTYPE_BLOCKS + 1] = {
 #define X(family, format, module) [FAMILY_##family][DTYPE_##format] = KERNEL_##module,
     KERNEL_VARIANTS(X)
 #undef X

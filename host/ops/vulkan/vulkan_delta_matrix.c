@@ -94,6 +94,7 @@ static struct delta_matrix_prepare_args prepare_args(const struct delta_rule *r)
   return (struct delta_matrix_prepare_args){.B = r->sequences.rows,
                                             .H = a->H,
                                             .Hv = a->Hv,
+                                            .share = delta_share(a),
                                             .pitch = key_pitch(r->qkv.dtype, a->Dk),
                                             .gated = a->gated,
                                             .scale = a->scale,
@@ -195,6 +196,7 @@ static void scan(struct recorder *c, const struct delta_call *d, const struct pl
       [DELTA_MATRIX_SCAN_REACH] = reach};
   const struct delta_matrix_scan_args args = {.H = a->H,
                                               .Hv = a->Hv,
+                                              .share = delta_share(a),
                                               .Dk = a->Dk,
                                               .pitch = pitch,
                                               .Dv = a->Dv,

@@ -49,6 +49,8 @@ bool vulkan_has_matrices(const struct recorder *c) {
 }
 
 bool vulkan_takes_f16(const struct recorder *c, struct tensor w) {
+  for (uint32_t i = 0, first = 0; w.mixed && first < w.rows; first += w.mixed[i++].rows)
+    if (!vulkan_takes_f16(c, w.mixed[i])) return false;
   return !w.wide && vulkan_has_matrices(c) && kernel_built(kernel_variant(FAMILY_matmul_matrix_x16, w.dtype));
 }
 

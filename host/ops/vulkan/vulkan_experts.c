@@ -51,7 +51,8 @@ void vulkan_experts(struct recorder *c, const struct experts *e, const struct gl
   const uint32_t spec[EXPERTS_SPECS] = {[EXPERTS_SPEC_LANES] = lanes,
                                         [EXPERTS_SPEC_ROWS] = outputs,
                                         [EXPERTS_SPEC_ALIGNED] = x.cols % 4 == 0 && x.stride % 4 == 0,
-                                        [EXPERTS_SPEC_GATED] = glu != NULL};
+                                        [EXPERTS_SPEC_GATED] = glu != NULL,
+                                        [EXPERTS_SPEC_FORMAT] = w.dtype};
   struct experts_args args = {.R = y.rows,
                               .N = y.cols,
                               .K = x.cols,

@@ -4,10 +4,15 @@
 
 #include "activation.h"
 #include "embed.h"
+#include "formats.h"
 #include "glu.h"
 #include "matmul.h"
 #include "matvec.h"
 
+static_assert(FORMAT_Q8_0 == DTYPE_Q8_0 && FORMAT_Q4_0 == DTYPE_Q4_0 && FORMAT_Q5_0 == DTYPE_Q5_0 &&
+                  FORMAT_Q4_K == DTYPE_Q4_K && FORMAT_Q5_K == DTYPE_Q5_K && FORMAT_Q6_K == DTYPE_Q6_K &&
+                  FORMAT_IQ4_NL == DTYPE_IQ4_NL && FORMAT_IQ4_XS == DTYPE_IQ4_XS && DTYPE_I32 == FORMAT_IQ4_XS + 1,
+              "shaders and host number the formats alike");
 static_assert(ACT_IDENTITY == ACTIVATION_IDENTITY && ACT_SILU == ACTIVATION_SILU && ACT_RELU == ACTIVATION_RELU &&
                   ACT_ELU1 == ACTIVATION_ELU1 && ACT_POWLU == ACTIVATION_POWLU && ACT_SIGMOID == ACTIVATION_SIGMOID,
               "shaders and host number the activations alike");
@@ -22,23 +27,34 @@ static uint32_t rows_bound(const struct recorder *c, struct tensor w) {
   return (uint32_t)(rows < least ? least : rows < w.rows ? rows : w.rows);
 }
 
-static struct tensor part_of(struct tensor w, uint32_t first, uint32_t rows) {
+// The rows of w from `first` on that one dispatch reads: as many as one descriptor binds, of one format.
+static struct tensor part_at(const struct recorder *c, struct tensor w, uint32_t first) {
+  if (w.mixed) {
+    const struct tensor *one = w.mixed;
+    for (; first >= one->rows; one++) first -= one->rows;
+    w = *one;
+  }
+  const uint32_t rows = rows_bound(c, w);
   return tensor_rows(w, first, w.rows - first < rows ? w.rows - first : rows);
 }
 
+// Whether one dispatch reads all of w.
+static bool is_whole(const struct recorder *c, struct tensor w) { return !w.mixed && rows_bound(c, w) == w.rows; }
+
 void vulkan_embed(struct recorder *c, const struct embed *e) {
   const struct tensor x = e->x, table = e->table;
-  const uint32_t lanes = vulkan_plan(c)->block_lanes, rows = rows_bound(c, table);
+  const uint32_t lanes = vulkan_plan(c)->block_lanes;
+  const uint32_t spec[EMBED_SPECS] = {[EMBED_SPEC_LANES] = lanes, [EMBED_SPEC_FORMAT] = table.dtype};
   struct embed_args args = {.D = x.cols, .x_stride = x.stride, .table_stride = table.stride};
-  for (uint32_t first = 0; first < table.rows; first += rows) {
-    struct tensor part = part_of(table, first, rows);
-    args.first = first;
+  assert(!table.mixed);
+  for (; args.first < table.rows; args.first += args.rows) {
+    const struct tensor part = part_at(c, table, args.first);
     args.rows = part.rows;
     struct binding weights = vulkan_bind_weights(part);
     if (x.rows < part.rows) weights.touched = dtype_bytes(table.dtype, (uint64_t)x.rows * x.cols);
     const struct binding bindings[EMBED_BINDINGS] = {
         [EMBED_X] = vulkan_bind(x, x), [EMBED_WEIGHTS] = weights, [EMBED_TOKENS] = vulkan_bind(e->tokens, x)};
-    vulkan_dispatch(c, kernel_variant(FAMILY_embed, table.dtype), &lanes, bindings, &args,
+    vulkan_dispatch(c, kernel_variant(FAMILY_embed, table.dtype), spec, bindings, &args,
                     (struct grid){divide_up(x.cols, 8 * lanes), x.rows, 1}, (uint64_t)x.rows * x.cols);
   }
 }
@@ -85,6 +101,7 @@ static void few_rows_part(struct recorder *c, const struct fused *f, struct tens
       [MATVEC_SPEC_GATED] = f->glu,
       [MATVEC_SPEC_SETS] = m.sets,
       [MATVEC_SPEC_LENGTH] = m.sets > 1 ? x.cols : 0,
+      [MATVEC_SPEC_FORMAT] = w.dtype,
       [MATVEC_CONV_SPEC_W] = conv ? conv->a.W : 0,
       [MATVEC_CONV_SPEC_LONE] = conv && x.rows == 1 && conv->sequences.rows == 1 && conv->history.rows == 1};
   const struct binding from = vulkan_bind(x, x), weight = vulkan_bind(f->in.weight, x);
@@ -112,9 +129,12 @@ static void few_rows_part(struct recorder *c, const struct fused *f, struct tens
 }
 
 static void few_rows(struct recorder *c, const struct fused *f) {
-  const uint32_t rows = rows_bound(c, f->w);
-  assert(f->in.x.cols == f->w.cols && f->w.stride % 8 == 0 && (!f->glu || rows == f->w.rows));
-  for (uint32_t first = 0; first < f->w.rows; first += rows) few_rows_part(c, f, part_of(f->w, first, rows), first);
+  assert(f->in.x.cols == f->w.cols && f->w.stride % 8 == 0 && (!f->glu || is_whole(c, f->w)));
+  struct tensor part;
+  for (uint32_t first = 0; first < f->w.rows; first += part.rows) {
+    part = part_at(c, f->w, first);
+    few_rows_part(c, f, part, first);
+  }
 }
 
 // ---------------------------------------------------------------- many rows
@@ -129,7 +149,8 @@ static void many_rows(struct recorder *c, const struct matrix_product *p) {
                                        [MATMUL_SPEC_SUB_T] = plan->matmul_sub_t,
                                        [MATMUL_SPEC_SUB_N] = plan->matmul_sub_n,
                                        [MATMUL_SPEC_ALIGNED] = p->x.cols % 4 == 0 && p->x.stride % 4 == 0,
-                                       [MATMUL_SPEC_GROUPED] = !vulkan_list(c)->matrices};
+                                       [MATMUL_SPEC_GROUPED] = !vulkan_list(c)->matrices,
+                                       [MATMUL_SPEC_FORMAT] = p->w.dtype};
   const struct binding x = vulkan_bind(p->x, p->x);
   const struct binding bindings[MATMUL_BINDINGS] = {[MATMUL_Y] = vulkan_bind_output(p->y, p->add),
                                                     [MATMUL_X] = x,
@@ -153,10 +174,9 @@ static void many_rows(struct recorder *c, const struct matrix_product *p) {
 static void tiles(struct recorder *c, const struct matrix_product *whole) {
   const struct tensor w = whole->w;
   assert(whole->x.cols == w.cols && whole->y.cols == w.rows && whole->y.rows == whole->x.rows && w.stride % 8 == 0);
-  const uint32_t rows = rows_bound(c, w);
   struct matrix_product p = *whole;
-  for (; p.first < w.rows; p.first += rows) {
-    p.w = part_of(w, p.first, rows);
+  for (; p.first < w.rows; p.first += p.w.rows) {
+    p.w = part_at(c, w, p.first);
     if (!vulkan_matmul_matrix(c, &p)) many_rows(c, &p);
   }
 }
@@ -172,8 +192,7 @@ static struct tensor input_rows(struct recorder *c, const struct linear_input *i
 
 // Whether the product before has prepared the norm for matmul_narrow.
 static bool is_prepared(const struct recorder *c, const struct linear_input *in, struct tensor w) {
-  return in->weight.buffer && in->ahead && in->ahead->parts && rows_bound(c, w) == w.rows &&
-         vulkan_narrow_takes(c, w, in->x.rows);
+  return in->weight.buffer && in->ahead && in->ahead->parts && is_whole(c, w) && vulkan_narrow_takes(c, w, in->x.rows);
 }
 
 // An x that is not aligned lies beside gate in one tensor (as up beside gate), and is bound from gate's first column
@@ -222,7 +241,7 @@ void vulkan_linear_residual(struct recorder *c, struct tensor x, const struct li
                             const struct linear_input *next) {
   struct norm_ahead *ahead = next ? next->ahead : NULL;
   if (ahead) ahead->parts = 0;
-  if (ahead && ahead->estimated && !in->weight.buffer && !few_of(c, in, p->w) && rows_bound(c, p->w) == p->w.rows &&
+  if (ahead && ahead->estimated && !in->weight.buffer && !few_of(c, in, p->w) && is_whole(c, p->w) &&
       vulkan_matmul_narrow(c, &(struct narrow_product){
                                   .p = {.y = x, .x = in->x, .w = p->w, .bias = p->bias, .add = true}, .next = next}))
     return;
@@ -239,7 +258,7 @@ bool vulkan_linear_conv(struct recorder *c, const struct linear_input *in, const
     few_rows(c, &(struct fused){.in = *in, .y = p->y, .w = w, .bias = p->bias, .conv = conv});
     return false;
   }
-  if (single && !few_tokens && conv->conv->y.dtype == DTYPE_F32 && rows_bound(c, w) == w.rows &&
+  if (single && !few_tokens && conv->conv->y.dtype == DTYPE_F32 && is_whole(c, w) &&
       vulkan_narrow_takes(c, w, in->x.rows)) {
     struct narrow_product n = {.p = {.y = p->y, .w = w, .bias = p->bias}, .norm = in, .conv = conv};
     if (is_prepared(c, in, w) && vulkan_matmul_narrow(c, &n)) return false;
@@ -256,7 +275,7 @@ bool vulkan_linear_conv(struct recorder *c, const struct linear_input *in, const
 
 void vulkan_linear_glu(struct recorder *c, const struct linear_input *in, const struct linear *p, const struct glu *g) {
   const struct tensor w = p->w;
-  const bool whole = rows_bound(c, w) == w.rows;
+  const bool whole = is_whole(c, w);
   if (few_of(c, in, w) && whole && g->y.dtype == DTYPE_F32) {
     few_rows(c, &(struct fused){.in = *in, .y = g->y, .w = w, .glu = true, .activation = g->activation});
     return;

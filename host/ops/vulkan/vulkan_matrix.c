@@ -26,6 +26,7 @@ static bool matmul_matrix(struct recorder *c, const struct matrix_product *p) {
                                      : x.cols % m.tile_k        ? 1
                                                                 : 2,
       [MATMUL_MATRIX_SPEC_SPLIT] = m.parts > 1,
+      [MATMUL_MATRIX_SPEC_FORMAT] = p->w.dtype,
   };
   struct tensor arrived = {0}, sums = {0};
   if (m.parts > 1) {

@@ -192,6 +192,7 @@ static void recurrent(struct recorder *c, const struct delta_call *d) {
                                                             vulkan_bind(d->rule.sequences, d->rule.qkv)};
   const struct delta_rule_args args = {.H = a->H,
                                        .Hv = a->Hv,
+                                       .share = delta_share(a),
                                        .Dv = a->Dv,
                                        .gated = a->gated,
                                        .scale = a->scale,
@@ -268,6 +269,7 @@ static void chunk_prepare(struct recorder *c, const struct delta_call *d, const 
   const struct delta_chunk_prepare_args args = {.B = d->rule.sequences.rows,
                                                 .H = a->H,
                                                 .Hv = a->Hv,
+                                                .share = delta_share(a),
                                                 .gated = a->gated,
                                                 .scale = a->scale,
                                                 .qkv_stride = d->rule.qkv.stride,
@@ -302,6 +304,7 @@ static void chunk_scan(struct recorder *c, const struct delta_call *d, const str
                                                                   vulkan_bind(d->rule.sequences, d->rule.qkv)};
   const struct delta_chunk_scan_args args = {.H = a->H,
                                              .Hv = a->Hv,
+                                             .share = delta_share(a),
                                              .Dv = a->Dv,
                                              .scale = a->scale,
                                              .o_stride = d->rule.o.stride,

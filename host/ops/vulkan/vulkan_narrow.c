@@ -80,12 +80,19 @@ bool vulkan_matmul_narrow(struct recorder *c, const struct narrow_product *n) {
     return false;
   if (conv && vulkan_device(c->backend)->caps.max_storage_buffers < MATMUL_NARROW_CONV_BINDINGS) return false;
   const uint32_t spec[MATMUL_NARROW_CONV_SPECS] = {
-      [MATMUL_NARROW_SPEC_LANES] = m.lanes,     [MATMUL_NARROW_SPEC_PARTS] = m.parts,
-      [MATMUL_NARROW_SPEC_TILES_T] = m.tiles_t, [MATMUL_NARROW_SPEC_TILES_N] = m.tiles_n,
-      [MATMUL_NARROW_SPEC_STEP] = m.step,       [MATMUL_NARROW_SPEC_M] = plan->matrix_m,
-      [MATMUL_NARROW_SPEC_N] = plan->matrix_n,  [MATMUL_NARROW_SPEC_K] = plan->matrix_k,
-      [MATMUL_NARROW_SPEC_SQUARES] = squares,   [MATMUL_NARROW_SPEC_LENGTH] = x.cols,
-      [MATMUL_NARROW_SPEC_PASSES] = m.passes,   [MATMUL_NARROW_CONV_SPEC_W] = conv ? conv->a.W : 0,
+      [MATMUL_NARROW_SPEC_LANES] = m.lanes,
+      [MATMUL_NARROW_SPEC_PARTS] = m.parts,
+      [MATMUL_NARROW_SPEC_TILES_T] = m.tiles_t,
+      [MATMUL_NARROW_SPEC_TILES_N] = m.tiles_n,
+      [MATMUL_NARROW_SPEC_STEP] = m.step,
+      [MATMUL_NARROW_SPEC_M] = plan->matrix_m,
+      [MATMUL_NARROW_SPEC_N] = plan->matrix_n,
+      [MATMUL_NARROW_SPEC_K] = plan->matrix_k,
+      [MATMUL_NARROW_SPEC_SQUARES] = squares,
+      [MATMUL_NARROW_SPEC_LENGTH] = x.cols,
+      [MATMUL_NARROW_SPEC_PASSES] = m.passes,
+      [MATMUL_NARROW_SPEC_FORMAT] = w.dtype,
+      [MATMUL_NARROW_CONV_SPEC_W] = conv ? conv->a.W : 0,
   };
   const uint32_t N = p->glu ? w.rows / 2 : w.rows, wide = m.tiles_n * plan->matrix_n / (p->glu ? 2 : 1);
   const uint32_t groups = divide_up(N, wide);

@@ -26,6 +26,7 @@ static struct delta_step_args args_of(const struct delta_step *s, bool apart) {
   const struct delta_args *a = &s->rule->a;
   return (struct delta_step_args){.H = a->H,
                                   .Hv = a->Hv,
+                                  .share = delta_share(a),
                                   .Dv = a->Dv,
                                   .has_beta = s->inputs->a.has_beta,
                                   .gated = a->gated,

@@ -1,0 +1,46 @@
+// gguf.h: reads a GGUF file (version 3): its keys as a JSON object, and its tensors as views of the file. The file is
+// untrusted: every count, offset, length and product is checked before use.
+#ifndef GGUF_H
+#define GGUF_H
+#include "file.h"
+#include "json.h"
+
+enum { GGUF_RANK = 4 };
+
+// A storage type of the format. Rows consist of whole blocks.
+struct gguf_type {
+  uint32_t number;
+  const char *name;
+  uint32_t values, bytes; // of one block
+};
+const struct gguf_type *gguf_type(uint32_t number); // NULL: unknown
+
+struct gguf_tensor {
+  const char *name;
+  const struct gguf_type *type;
+  int rank;
+  uint64_t shape[GGUF_RANK]; // outermost first; the file has the contiguous dimension first
+  const char *data;
+  uint64_t bytes;
+};
+
+struct gguf {
+  // Names and values. An integer is a JSON integer, an array a JSON array; a number that is not finite is null.
+  json_t *keys;
+  json_t *names; // owns the tensors' names
+  struct gguf_tensor *tensors;
+  size_t count, capacity;
+  uint64_t tensor_count, at; // as the file claims; where the list of tensors begins
+};
+
+bool gguf_is(struct file_view view); // whether a file begins as one
+bool gguf_is_file(const char *path); // the same; false if the file cannot be read
+// Reads the keys. Messages name `file`. Call gguf_free() even after a failure; *out is zeroed first.
+deltaic_status gguf_read_keys(const char *file, struct file_view view, struct gguf *out);
+// Reads the list of tensors, after the keys.
+deltaic_status gguf_read_tensors(const char *file, struct file_view view, struct gguf *out);
+void gguf_free(struct gguf *gguf); // accepts a zeroed struct
+
+// The keys of the file at `path`, for example tokenizer.chat_template; the caller releases *keys with json_decref().
+deltaic_status gguf_open_keys(const char *path, json_t **keys);
+#endif
