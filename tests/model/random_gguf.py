@@ -1,18 +1,29 @@
 #!/usr/bin/env python3
-"""Writes a GGUF file of random weights of the size of random_model.py's gated_deltanet with use_gate=true, so that llama.cpp
-can be timed beside Deltaic: random_gguf.py FILE [key=value ...] (layers, width, heads, mlp, vocab, interval; numpy).
+"""Writes a GGUF file of random weights, so that llama.cpp can be timed beside Deltaic on the same file:
+random_gguf.py FILE [key=value ...] (numpy).
 
-llama.cpp runs the gated delta rule in its Qwen 3.5 hybrids; interval=N makes every N-th layer softmax attention as there,
-the default the last of 24. It asserts that there is one. Matrices are f16."""
+The architecture is qwen35: the gated delta rule, with softmax attention in every N-th layer (interval=N; llama.cpp asserts that
+there is one). The default has about the size of random_model.py's gated_deltanet with use_gate=true. size=0.8b (2b, 4b, 9b,
+27b) gives the shapes of a released Qwen3.5. type is f16, q8_0 or q4_k_m, the mixture of llama.cpp. Other keys: the names in
+`c`. Blocks repeat after a while: only their values are random, not their order."""
 import struct
 import sys
 
 import numpy as np
 
-c = dict(layers=24, width=2048, heads=16, mlp=5632, vocab=32000, interval=24)
-c.update((k, int(v)) for k, v in (a.split("=") for a in sys.argv[2:]))
-D, F, V, H = c["width"], c["mlp"], c["vocab"], c["heads"]
-d = D // H
+c = dict(layers=24, width=2048, heads=16, kv=0, dim=0, key_heads=0, value_heads=0, size=0, mlp=5632, vocab=32000, interval=24,
+         rotary=0, tied=0, type="f16")
+SIZES = {"0.8b": (1024, 24, 3584, 8, 2, 16, 1), "2b": (2048, 24, 6144, 8, 2, 16, 1), "4b": (2560, 32, 9216, 16, 4, 32, 1),
+         "9b": (4096, 32, 12288, 16, 4, 32, 0), "27b": (5120, 64, 17408, 24, 4, 48, 0)}
+for key, value in (a.split("=") for a in sys.argv[2:]):
+    if value in SIZES:
+        c.update(zip(("width", "layers", "mlp", "heads", "kv", "value_heads", "tied"), SIZES[value]))
+        c.update(dim=256, key_heads=16, size=128, vocab=248320, interval=4, rotary=64)
+    else:
+        c[key] = value if key == "type" else int(value)
+D, F, V, H, d = c["width"], c["mlp"], c["vocab"], c["heads"], c["dim"] or c["width"] // c["heads"]
+kv, Hk, Hv, dk = c["kv"] or H, c["key_heads"] or H, c["value_heads"] or H, c["size"] or d
+rotary = c["rotary"] or d // 2
 
 
 def string(s):
@@ -30,42 +41,92 @@ def pair(key, value):
 keys = {"general.architecture": "qwen35", "tokenizer.ggml.model": "none"}
 keys.update(("qwen35." + k, v) for k, v in {
     "block_count": c["layers"], "context_length": 1 << 17, "embedding_length": D, "feed_forward_length": F, "vocab_size": V,
-    "attention.head_count": H, "attention.head_count_kv": H, "attention.key_length": d, "attention.value_length": d,
-    "attention.layer_norm_rms_epsilon": 1e-6, "rope.dimension_count": d // 2, "rope.dimension_sections": [d // 4, 0, 0, 0],
-    "rope.freq_base": 1e4, "ssm.conv_kernel": 4, "ssm.inner_size": D, "ssm.state_size": d, "ssm.time_step_rank": H,
-    "ssm.group_count": H, "full_attention_interval": c["interval"]}.items())
+    "attention.head_count": H, "attention.head_count_kv": kv, "attention.key_length": d, "attention.value_length": d,
+    "attention.layer_norm_rms_epsilon": 1e-6, "rope.dimension_count": rotary, "rope.dimension_sections": [rotary // 2, 0, 0, 0],
+    "rope.freq_base": 1e7, "ssm.conv_kernel": 4, "ssm.inner_size": Hv * dk, "ssm.state_size": dk, "ssm.time_step_rank": Hv,
+    "ssm.group_count": Hk, "full_attention_interval": c["interval"]}.items())
 
 # Shapes as GGUF has them, the inner dimension first; vectors are f32.
-shapes = {"token_embd.weight": (D, V), "output_norm.weight": (D,), "output.weight": (D, V)}
+C = 2 * Hk * dk + Hv * dk
+shapes = {"token_embd.weight": (D, V), "output_norm.weight": (D,)}
+if not c["tied"]:
+    shapes["output.weight"] = (D, V)
 for i in range(c["layers"]):
     layer = {"attn_norm.weight": (D,), "post_attention_norm.weight": (D,), "ffn_gate.weight": (D, F), "ffn_up.weight": (D, F),
              "ffn_down.weight": (F, D)}
     if (i + 1) % c["interval"] == 0:
-        layer.update({"attn_q.weight": (D, 2 * D), "attn_k.weight": (D, D), "attn_v.weight": (D, D),
-                      "attn_output.weight": (D, D), "attn_q_norm.weight": (d,), "attn_k_norm.weight": (d,)})
+        layer.update({"attn_q.weight": (D, 2 * H * d), "attn_k.weight": (D, kv * d), "attn_v.weight": (D, kv * d),
+                      "attn_output.weight": (H * d, D), "attn_q_norm.weight": (d,), "attn_k_norm.weight": (d,)})
     else:
-        layer.update({"attn_qkv.weight": (D, 3 * D), "attn_gate.weight": (D, D), "ssm_out.weight": (D, D),
-                      "ssm_conv1d.weight": (4, 3 * D), "ssm_beta.weight": (D, H), "ssm_alpha.weight": (D, H),
-                      "ssm_norm.weight": (d,), "ssm_dt.bias": (H,), "ssm_a": (H,)})
+        layer.update({"attn_qkv.weight": (D, C), "attn_gate.weight": (D, Hv * dk), "ssm_out.weight": (Hv * dk, D),
+                      "ssm_conv1d.weight": (4, C), "ssm_beta.weight": (D, Hv), "ssm_alpha.weight": (D, Hv),
+                      "ssm_norm.weight": (dk,), "ssm_dt.bias": (Hv,), "ssm_a": (Hv,)})
     shapes.update((f"blk.{i}.{name}", shape) for name, shape in layer.items())
 
+# Of a block: number, elements, bytes, and f16 scales {byte: value}, for weights of about 0.02.
+TYPES = {"f32": (0, 1, 4, {}), "f16": (1, 1, 2, {}), "q8_0": (8, 32, 34, {0: 2.7e-4}), "q4_k": (12, 256, 144, {0: 1.4e-4, 2: 1e-3}),
+         "q5_k": (13, 256, 176, {0: 6.8e-5, 2: 1e-3}), "q6_k": (14, 256, 210, {208: 6e-5})}
+
+
+def more_bits(i, n):
+    return i < n // 8 or i >= 7 * n // 8 or (i - n // 8) % 3 == 2
+
+
+def type_of(name, shape):
+    if len(shape) == 1 or "conv1d" in name:
+        return "f32"
+    if c["type"] != "q4_k_m":
+        return c["type"]
+    if name == "output.weight" or (c["tied"] and name == "token_embd.weight"):
+        return "q6_k"
+    if "attn_qkv" in name:
+        return "q5_k"
+    layer = int(name.split(".")[1]) if name.startswith("blk.") else 0
+    attention = c["layers"] // c["interval"]
+    if ("ffn_down" in name and more_bits(layer, c["layers"])) or ("attn_v" in name and more_bits(layer // c["interval"], attention)):
+        return "q6_k"
+    return "q4_k"
+
+
 rng = np.random.default_rng(0)
+
+
+def blocks(kind, count):
+    """Random blocks of a type."""
+    _, elements, size, scales = TYPES[kind]
+    if elements == 1:
+        x = 0.02 * rng.standard_normal(count, dtype=np.float32)
+        return x.astype(np.float16 if kind == "f16" else np.float32).view(np.uint8).reshape(count, size)
+    b = rng.integers(0, 256, (count, size), dtype=np.uint8)
+    if kind == "q6_k":
+        b[:, 192:208] &= 31
+    for at, scale in scales.items():
+        b[:, at:at + 2] = np.full(count, scale, "<f2").view(np.uint8).reshape(count, 2)
+    return b
+
+
+template = {}
 info, offset = b"", 0
 for name, shape in shapes.items():
-    half = len(shape) == 2 and "conv1d" not in name
-    info += string(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, 1 if half else 0, offset)
-    offset += -(-int(np.prod(shape)) * (2 if half else 4) // 32) * 32
+    number, elements, size, _ = TYPES[type_of(name, shape)]
+    info += string(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, number, offset)
+    offset += -(-(int(np.prod(shape)) // elements * size) // 32) * 32
 head = b"GGUF" + struct.pack("<IQQ", 3, len(shapes), len(keys)) + b"".join(pair(*k) for k in keys.items()) + info
 with open(sys.argv[1], "wb") as f:
     f.write(head + bytes(-len(head) % 32))
     for name, shape in shapes.items():
-        n = int(np.prod(shape))
-        if "norm" in name:
-            x = np.ones(n, np.float32)
-        elif name.endswith("ssm_a"):
-            x = np.full(n, -0.1, np.float32)
+        n, kind = int(np.prod(shape)), type_of(name, shape)
+        _, elements, size, _ = TYPES[kind]
+        if "norm" in name or name.endswith("ssm_a"):
+            f.write(np.full(n, 1 if "norm" in name else -0.1, np.float32).tobytes())
+        elif kind == "f32":
+            f.write(blocks(kind, n).tobytes())
         else:
-            x = 0.02 * rng.standard_normal(n, dtype=np.float32)
-        x = x.astype(np.float16 if len(shape) == 2 and "conv1d" not in name else np.float32).tobytes()
-        f.write(x + bytes(-len(x) % 32))
+            if kind not in template:
+                template[kind] = blocks(kind, 1 << 22 if elements == 1 else 1 << 15).tobytes()
+            left = n // elements * size
+            while left:
+                f.write(template[kind][:left])
+                left -= min(left, len(template[kind]))
+        f.write(bytes(-f.tell() % 32))
 print(f"{sys.argv[1]}: {sum(int(np.prod(s)) for s in shapes.values()):,} parameters")
