@@ -64,10 +64,17 @@ static int choose_thinking(struct chat *c) {
   return complain(EXIT_USAGE, "--thinking %s: the template %s cannot turn thinking %s", wish, c->info.name, wish);
 }
 
-// Without --context, a model whose state grows gets room for a long conversation.
+// Without --context, a model whose state grows gets room for a long conversation. Without memory for a second sequence
+// the state after a question goes to main memory.
 static int create_session(struct chat *c) {
   struct engine_options options = c->request->engine;
   if (!options.context && c->engine.model_info.grows) options.context = 16384;
+  options.sequences = 2;
+  deltaic_session_options both = session_options(&options);
+  deltaic_status status = deltaic_session_create(c->engine.model, &both, &c->session);
+  c->spare = !status;
+  if (status != DELTAIC_OUT_OF_MEMORY) return complain_status(status);
+  options.sequences = 1;
   return session_create(&c->engine, &options, &c->session);
 }
 

@@ -53,6 +53,7 @@ struct chat {
   struct node **kept;              // nodes with a state
   size_t kept_count;
   uint64_t ages;
+  bool spare;    // the session has a second sequence for the state after a question
   bool terminal; // of standard input and output
   bool ended;    // by /quit
 };
