@@ -144,11 +144,11 @@ static int take_line(struct chat *c, const char *line, size_t bytes) {
 
 // The next line without its end. False: there is none, or Ctrl-C has ended a read.
 static bool read_line(const struct chat *c, char **line, size_t *room, size_t *bytes, bool *again) {
+  interrupt_again(true);
   if (c->terminal) {
     fputs("> ", stdout);
     fflush(stdout);
   }
-  interrupt_again(true);
   ssize_t n = getline(line, room, stdin);
   *again = n < 0 && errno == EINTR && interrupted();
   interrupt_again(false);
