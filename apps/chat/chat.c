@@ -224,9 +224,6 @@ int command_chat(int argc, char **argv) {
   if (code) return close_chat(&chat, code);
   announce(&chat);
   code = converse(&chat);
-  if (r.history && (!code || code == EXIT_INTERRUPTED)) {
-    int saved = chat_save(&chat, r.history);
-    if (saved) code = saved;
-  }
-  return close_chat(&chat, code);
+  int saved = r.history ? chat_save(&chat, r.history) : EXIT_OK;
+  return close_chat(&chat, code ? code : saved);
 }

@@ -116,6 +116,9 @@ chat 0 "$dir/tiny_gated_deltanet" 'c\n/system\n' --json --template chatml -n 9 -
 err_has '^history 2 turns' && err_has '^Be <|im_end|>\.$' && out_has '"question":"c"'
 grep -q '^deltaic chat 1' "$dir/talk" && cmp -s "$dir/talk" "$dir/copy" && complain "$last: the history did not grow"
 
+chat 1 "$dir/tiny_gated_deltanet" 'd\n/nonsense\ne\n' -q --template chatml -n 9 -g --history "$dir/talk"
+chat 0 "$dir/tiny_gated_deltanet" '' --template chatml --history "$dir/talk" && err_has '^history 4 turns'
+
 # ---- conversations that do not fit
 tell() { chat 1 "$dir/tiny_gated_deltanet" "/load $1\n" -q --template chatml; }
 tell "$dir/nowhere" && err_has 'nowhere: no such file'
