@@ -78,6 +78,12 @@ static int create_session(struct chat *c) {
   return session_create(&c->engine, &options, &c->session);
 }
 
+// A quarter of main memory.
+static uint64_t memory_for_states(void) {
+  const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+  return pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page / 4 : UINT64_MAX;
+}
+
 static int open_chat(struct chat *c) {
   const struct chat_request *r = c->request;
   const char *path = model_path(r->engine.model);
@@ -220,6 +226,7 @@ int command_chat(int argc, char **argv) {
   if (arguments.count) r.engine.model = arguments.items[0];
   struct voice voice = {.stop = NULL};
   struct chat chat = {.request = &r, .voice = &voice, .terminal = isatty(0) && isatty(1) && !r.as_json};
+  chat.most_bytes = memory_for_states();
   code = open_chat(&chat);
   if (code) return close_chat(&chat, code);
   announce(&chat);

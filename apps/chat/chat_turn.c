@@ -157,6 +157,7 @@ static int say_rest(struct turn *t, deltaic_decoder *decoder) {
 static int draw(struct turn *t, deltaic_decoder *decoder, deltaic_status *status) {
   struct chat *c = t->chat;
   deltaic_sampling sampling = c->sampling;
+  const int32_t end = deltaic_tokenizer_find(c->tokenizer, c->info.end); // which not every config names
   sampling.seed += t->before->asked++;
   t->end = "tokens";
   while (t->made_count < c->request->tokens) {
@@ -173,7 +174,7 @@ static int draw(struct turn *t, deltaic_decoder *decoder, deltaic_status *status
     if (t->made_count == t->made_room)
       t->made = must_resize(t->made, (t->made_room = 2 * t->made_room + 64) * sizeof *t->made);
     t->made[t->made_count++] = token;
-    if (deltaic_model_is_end(c->engine.model, token)) {
+    if (token == end || deltaic_model_is_end(c->engine.model, token)) {
       t->end = "eos";
       return EXIT_OK;
     }

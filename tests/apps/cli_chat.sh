@@ -77,6 +77,11 @@ chat 0 "$dir/tiny_gated_deltanet" "/load $dir/two\nc\n/save $dir/loaded\n" "${ch
 same "$(plain)" "$third" 'after /load an answer differs, or more was computed'
 cmp -s "$dir/whole" "$dir/loaded" || complain "$last: after /load the state differs"
 
+# The template's end token ends an answer even if no config names it.
+echo '{"eos_token_id": 0}' >"$dir/tiny_gated_deltanet/generation_config.json"
+chat 0 "$dir/tiny_gated_deltanet" 'a\nb\nc\n' "${chance[@]}" && out_has ',2\],"end":"eos"'
+rm "$dir/tiny_gated_deltanet/generation_config.json"
+
 if [ "${DELTAIC_TEST_DEVICE-}" != cpu ]; then
   for device in $("$program" devices --brief 2>/dev/null | sed -n '/not usable/d; s/^[* ]*\([0-9][0-9]*\) .*/\1/p'); do
     same_bits "$dir/tiny_delta_net_global" --template chatml -n 12 -g
