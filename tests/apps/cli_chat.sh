@@ -202,7 +202,7 @@ until(fd, b"\r\n> ")
 os.write(fd, b"\x03")          # at the prompt: nothing but another prompt
 until(fd, b"> ")
 os.write(fd, b"/undo\n")
-until(fd, b"0 turns are left")
+until(fd, b"0 turns left")
 until(fd, b"> ")
 os.write(fd, b"\x04")
 _, status = os.waitpid(pid, 0)
