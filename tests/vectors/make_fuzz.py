@@ -73,6 +73,7 @@ words = {
         "qk_norm" "qk_activation" "use_gate" "use_beta" "use_short_conv" "conv_size" "intermediate_size" "hidden_ratio" """,
     "fuzz_safetensors": """{ } [ ] : , "__metadata__" "dtype" "shape" "data_offsets" "F32" "F16" "BF16" "I64" "I32" "F64"
         18446744073709551615 9223372036854775807 4294967296 """,
+    "fuzz_chat": "<think> </think> <tool_response> </tool_response> <|im_start|> <|im_end|>",
 }
 for target, text in words.items():
     with open(os.path.join(here, "fuzz", target + ".dict"), "w") as f:
