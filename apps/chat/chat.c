@@ -64,11 +64,24 @@ static int choose_thinking(struct chat *c) {
   return complain(EXIT_USAGE, "--thinking %s: the template %s cannot turn thinking %s", wish, c->info.name, wish);
 }
 
-// Without --context, a model whose state grows gets room for a long conversation.
+// Without --context, a model whose state grows gets room for a long conversation. Without memory for a second sequence
+// the state after a question goes to main memory.
 static int create_session(struct chat *c) {
   struct engine_options options = c->request->engine;
   if (!options.context && c->engine.model_info.grows) options.context = 16384;
+  options.sequences = 2;
+  deltaic_session_options both = session_options(&options);
+  deltaic_status status = deltaic_session_create(c->engine.model, &both, &c->session);
+  c->spare = !status;
+  if (status != DELTAIC_OUT_OF_MEMORY) return complain_status(status);
+  options.sequences = 1;
   return session_create(&c->engine, &options, &c->session);
+}
+
+// A quarter of main memory.
+static uint64_t memory_for_states(void) {
+  const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+  return pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page / 4 : UINT64_MAX;
 }
 
 static int open_chat(struct chat *c) {
@@ -137,11 +150,11 @@ static int take_line(struct chat *c, const char *line, size_t bytes) {
 
 // The next line without its end. False: there is none, or Ctrl-C has ended a read.
 static bool read_line(const struct chat *c, char **line, size_t *room, size_t *bytes, bool *again) {
+  interrupt_again(true);
   if (c->terminal) {
     fputs("> ", stdout);
     fflush(stdout);
   }
-  interrupt_again(true);
   ssize_t n = getline(line, room, stdin);
   *again = n < 0 && errno == EINTR && interrupted();
   interrupt_again(false);
@@ -213,13 +226,11 @@ int command_chat(int argc, char **argv) {
   if (arguments.count) r.engine.model = arguments.items[0];
   struct voice voice = {.stop = NULL};
   struct chat chat = {.request = &r, .voice = &voice, .terminal = isatty(0) && isatty(1) && !r.as_json};
+  chat.most_bytes = memory_for_states();
   code = open_chat(&chat);
   if (code) return close_chat(&chat, code);
   announce(&chat);
   code = converse(&chat);
-  if (r.history && (!code || code == EXIT_INTERRUPTED)) {
-    int saved = chat_save(&chat, r.history);
-    if (saved) code = saved;
-  }
-  return close_chat(&chat, code);
+  int saved = r.history ? chat_save(&chat, r.history) : EXIT_OK;
+  return close_chat(&chat, code ? code : saved);
 }

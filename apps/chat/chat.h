@@ -52,7 +52,9 @@ struct chat {
   struct node *loaded;             // whose state the session has; NULL: none
   struct node **kept;              // nodes with a state
   size_t kept_count;
+  uint64_t kept_bytes, most_bytes; // of these states, and the most there may be
   uint64_t ages;
+  bool spare;    // the session has a second sequence for the state after a question
   bool terminal; // of standard input and output
   bool ended;    // by /quit
 };
@@ -63,7 +65,7 @@ struct node *node_first(const char *system, size_t bytes); // system: NULL for n
 struct node *node_after(struct node *parent, const struct bytes *question, const struct bytes *answer);
 void node_use(struct node *node);
 void node_drop(struct chat *c, struct node *node); // one use less; frees what nothing uses
-// Keeps a state, which the node then owns; forgets the oldest ones beyond --keep.
+// Keeps a state, which the node then owns; forgets the oldest ones beyond --keep and most_bytes.
 void node_keep(struct chat *c, struct node *node, void *state, size_t bytes);
 void node_set_pending(struct node *node, const int32_t *ids, size_t count);
 // Makes `node` the end of the current branch.

@@ -16,6 +16,16 @@ __attribute__((format(printf, 2, 3))) static void note(const struct chat *c, con
   fputc('\n', stderr);
 }
 
+struct turns_text {
+  char text[24]; // "3 turns"
+};
+static struct turns_text turns_text(const struct node *node) {
+  struct turns_text out;
+  const uint32_t turns = node_turns(node);
+  snprintf(out.text, sizeof out.text, "%u turn%s", turns, turns == 1 ? "" : "s");
+  return out;
+}
+
 // The node `turns` answers before the end of the branch.
 static struct node *node_back(const struct chat *c, uint32_t turns) {
   struct node *node = chat_leaf(c);
@@ -40,9 +50,9 @@ static int undo(struct chat *c, const char *text) {
   uint32_t turns = number(text, 1);
   if (!turns) return complain(EXIT_FAILED, "/undo takes a number of turns, not \"%s\"", text);
   struct node *node = node_back(c, turns);
-  if (!node) return complain(EXIT_FAILED, "/undo %u: the conversation has %u turns", turns, node_turns(chat_leaf(c)));
+  if (!node) return complain(EXIT_FAILED, "/undo %u: the conversation has %s", turns, turns_text(chat_leaf(c)).text);
   chat_move(c, node);
-  note(c, "%u turns are left", node_turns(node));
+  note(c, "%s left", turns_text(node).text);
   return EXIT_OK;
 }
 
@@ -71,7 +81,7 @@ static int list_branches(struct chat *c, const char *text) {
   if (*text) return complain(EXIT_FAILED, "/branches takes nothing, not \"%s\"", text);
   for (uint32_t i = 0; i < c->branch_count; ++i) {
     const struct node *leaf = c->branches[i];
-    fprintf(stderr, "%c %u  %u turns%s%.60s\n", i == c->branch ? '*' : ' ', i + 1, node_turns(leaf),
+    fprintf(stderr, "%c %u  %s%s%.60s\n", i == c->branch ? '*' : ' ', i + 1, turns_text(leaf).text,
             leaf->parent ? ", the last: " : "", leaf->parent ? leaf->question.data : "");
   }
   return EXIT_OK;
@@ -82,7 +92,7 @@ static int switch_branch(struct chat *c, const char *text) {
   if (!n || n > c->branch_count)
     return complain(EXIT_FAILED, "/switch takes a branch from 1 to %u, not \"%s\"", c->branch_count, text);
   c->branch = n - 1;
-  note(c, "branch %u, %u turns", n, node_turns(chat_leaf(c)));
+  note(c, "branch %u, %s", n, turns_text(chat_leaf(c)).text);
   return EXIT_OK;
 }
 
@@ -121,7 +131,7 @@ static int save(struct chat *c, const char *text) {
 static int load(struct chat *c, const char *text) {
   if (!*text) return complain(EXIT_FAILED, "/load takes a file");
   int code = chat_load(c, text);
-  if (!code) note(c, "branch %u, %u turns", c->branch + 1, node_turns(chat_leaf(c)));
+  if (!code) note(c, "branch %u, %s", c->branch + 1, turns_text(chat_leaf(c)).text);
   return code;
 }
 

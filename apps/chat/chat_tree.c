@@ -44,9 +44,11 @@ void node_use(struct node *node) { ++node->uses; }
 static void forget_state(struct chat *c, struct node *node) {
   for (size_t i = 0; i < c->kept_count; ++i)
     if (c->kept[i] == node) c->kept[i--] = c->kept[--c->kept_count];
+  c->kept_bytes -= node->state_bytes;
   free(node->state);
   free(node->pending);
   node->state = NULL;
+  node->state_bytes = 0;
   node->pending = NULL;
   node->pending_count = 0;
   node->counted = !node->parent;
@@ -70,7 +72,8 @@ void node_keep(struct chat *c, struct node *node, void *state, size_t bytes) {
   node->state = state;
   node->state_bytes = bytes;
   node->age = ++c->ages;
-  while (c->kept_count > c->request->keep) {
+  c->kept_bytes += bytes;
+  while (c->kept_count > c->request->keep || c->kept_bytes > c->most_bytes) {
     struct node *oldest = c->kept[0];
     for (size_t i = 1; i < c->kept_count; ++i)
       if (c->kept[i]->age < oldest->age) oldest = c->kept[i];

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MAIN, SPARE }; // sequences
+
 struct ids {
   int32_t *items;
   size_t count;
@@ -21,7 +23,7 @@ struct turn {
   struct bytes question;
   deltaic_message *messages; // before the turn, then the question, then the answer
   size_t count;              // of messages before the turn
-  void *asked;               // the state after the question
+  void *asked;               // the state after the question, unless sequence SPARE has it
   size_t asked_bytes;
   struct ids opening; // tokens of the answer's beginning
   struct bytes opening_text;
@@ -91,18 +93,20 @@ static int load_state(struct turn *t) {
   struct chat *c = t->chat;
   if (c->loaded == t->before) return EXIT_OK;
   c->loaded = NULL;
-  if (!t->before->state) return complain_status(deltaic_session_reset(c->session));
+  int code = complain_status(deltaic_session_reset(c->session)); // this also forgets a Ctrl-C that came too late
+  if (code || !t->before->state) return code;
   return complain_status(deltaic_session_load(c->session, t->before->state, t->before->state_bytes));
 }
 
-static int save_state(const struct chat *c, void **state, size_t *bytes) {
-  deltaic_status status = deltaic_session_state_size(c->session, bytes);
+static int save_state(const struct chat *c, uint32_t sequence, void **state, size_t *bytes) {
+  deltaic_status status = deltaic_sequence_state_size(c->session, sequence, bytes);
   if (status) return complain_status(status);
   *state = must_resize(NULL, *bytes);
-  return complain_status(deltaic_session_save(c->session, *state, *bytes, bytes));
+  return complain_status(deltaic_sequence_save(c->session, sequence, *state, *bytes, bytes));
 }
 
-// The pending tokens and the question in one evaluation, then the answer's beginning. The state between is kept.
+// The pending tokens and the question in one evaluation, then the answer's beginning. The state between is kept: on the
+// device, which takes no time, if there is memory for it.
 static int ask(struct turn *t) {
   struct chat *c = t->chat;
   struct ids question = {0}, all = {0};
@@ -121,7 +125,8 @@ static int ask(struct turn *t) {
   c->loaded = NULL;
   interrupt_watch(c->session);
   code = complain_work(evaluate(t, all.items, all.count));
-  if (!code) code = save_state(c, &t->asked, &t->asked_bytes);
+  if (!code && c->spare) code = complain_status(deltaic_sequence_copy(c->session, SPARE, MAIN));
+  if (!code && !c->spare) code = save_state(c, MAIN, &t->asked, &t->asked_bytes);
   if (!code) code = complain_work(evaluate(t, t->opening.items, t->opening.count));
   interrupt_watch(NULL);
 done:
@@ -152,6 +157,7 @@ static int say_rest(struct turn *t, deltaic_decoder *decoder) {
 static int draw(struct turn *t, deltaic_decoder *decoder, deltaic_status *status) {
   struct chat *c = t->chat;
   deltaic_sampling sampling = c->sampling;
+  const int32_t end = deltaic_tokenizer_find(c->tokenizer, c->info.end); // which not every config names
   sampling.seed += t->before->asked++;
   t->end = "tokens";
   while (t->made_count < c->request->tokens) {
@@ -168,7 +174,7 @@ static int draw(struct turn *t, deltaic_decoder *decoder, deltaic_status *status
     if (t->made_count == t->made_room)
       t->made = must_resize(t->made, (t->made_room = 2 * t->made_room + 64) * sizeof *t->made);
     t->made[t->made_count++] = token;
-    if (deltaic_model_is_end(c->engine.model, token)) {
+    if (token == end || deltaic_model_is_end(c->engine.model, token)) {
       t->end = "eos";
       return EXIT_OK;
     }
@@ -226,15 +232,18 @@ static int keep_turn(struct turn *t, struct node *node) {
       !c->info.drops_thinking && behind && (ended ? proper : !!strcmp(t->end, "stop")) && strcmp(t->end, "error") != 0;
   void *state = t->asked;
   size_t bytes = t->asked_bytes, from = 0;
-  if (whole) {
-    from = proper ? behind : behind - 1;
-    code = save_state(c, &state, &bytes);
+  if (whole) from = proper ? behind : behind - 1;
+  if (whole || c->spare) {
+    code = save_state(c, whole ? MAIN : SPARE, &state, &bytes);
     free(t->asked);
   }
   t->asked = NULL;
   if (!code) node_set_pending(node, history.items + from, history.count - from);
-  if (!code) node_keep(c, node, state, bytes);
-  c->loaded = whole && !code ? node : NULL;
+  if (code)
+    free(state);
+  else
+    node_keep(c, node, state, bytes);
+  c->loaded = whole && !code && !interrupted() ? node : NULL;
   free(history.items);
   return code;
 }

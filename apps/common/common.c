@@ -173,16 +173,16 @@ static void on_interrupt(int signal_number) {
 }
 
 static void catch_signal(int flags) {
-  struct sigaction old, action = {.sa_handler = on_interrupt, .sa_flags = flags | SA_RESETHAND};
+  struct sigaction old, action = {.sa_handler = on_interrupt, .sa_flags = flags};
   sigaction(SIGINT, NULL, &old);
   if (old.sa_handler != SIG_IGN) sigaction(SIGINT, &action, NULL); // background jobs of a script ignore SIGINT
 }
 
-void interrupt_catch(void) { catch_signal(SA_RESTART); }
+void interrupt_catch(void) { catch_signal(SA_RESTART | SA_RESETHAND); }
 
 void interrupt_again(bool reading) {
   interrupt_seen = 0;
-  catch_signal(reading ? 0 : SA_RESTART);
+  catch_signal(reading ? 0 : SA_RESTART | SA_RESETHAND);
 }
 
 bool interrupted(void) { return interrupt_seen; }

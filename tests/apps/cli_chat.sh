@@ -77,6 +77,11 @@ chat 0 "$dir/tiny_gated_deltanet" "/load $dir/two\nc\n/save $dir/loaded\n" "${ch
 same "$(plain)" "$third" 'after /load an answer differs, or more was computed'
 cmp -s "$dir/whole" "$dir/loaded" || complain "$last: after /load the state differs"
 
+# The template's end token ends an answer even if no config names it.
+echo '{"eos_token_id": 0}' >"$dir/tiny_gated_deltanet/generation_config.json"
+chat 0 "$dir/tiny_gated_deltanet" 'a\nb\nc\n' "${chance[@]}" && out_has ',2\],"end":"eos"'
+rm "$dir/tiny_gated_deltanet/generation_config.json"
+
 if [ "${DELTAIC_TEST_DEVICE-}" != cpu ]; then
   for device in $("$program" devices --brief 2>/dev/null | sed -n '/not usable/d; s/^[* ]*\([0-9][0-9]*\) .*/\1/p'); do
     same_bits "$dir/tiny_delta_net_global" --template chatml -n 12 -g
@@ -115,6 +120,9 @@ cp "$dir/talk" "$dir/copy"
 chat 0 "$dir/tiny_gated_deltanet" 'c\n/system\n' --json --template chatml -n 9 -g --history "$dir/talk"
 err_has '^history 2 turns' && err_has '^Be <|im_end|>\.$' && out_has '"question":"c"'
 grep -q '^deltaic chat 1' "$dir/talk" && cmp -s "$dir/talk" "$dir/copy" && complain "$last: the history did not grow"
+
+chat 1 "$dir/tiny_gated_deltanet" 'd\n/nonsense\ne\n' -q --template chatml -n 9 -g --history "$dir/talk"
+chat 0 "$dir/tiny_gated_deltanet" '' --template chatml --history "$dir/talk" && err_has '^history 4 turns'
 
 # ---- conversations that do not fit
 tell() { chat 1 "$dir/tiny_gated_deltanet" "/load $1\n" -q --template chatml; }
@@ -194,7 +202,7 @@ until(fd, b"\r\n> ")
 os.write(fd, b"\x03")          # at the prompt: nothing but another prompt
 until(fd, b"> ")
 os.write(fd, b"/undo\n")
-until(fd, b"0 turns are left")
+until(fd, b"0 turns left")
 until(fd, b"> ")
 os.write(fd, b"\x04")
 _, status = os.waitpid(pid, 0)

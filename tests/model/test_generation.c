@@ -127,6 +127,35 @@ static void values_out_of_range_are_refused(void **state) {
   }
 }
 
+static void an_open_model_tells_its_ends(void **state) {
+  deltaic_context *context;
+  deltaic_device *device;
+  deltaic_model *model;
+  deltaic_device_options cpu = DELTAIC_INIT(deltaic_device_options);
+  deltaic_sampling sampling = DELTAIC_INIT(deltaic_sampling);
+  int32_t ids[2];
+  size_t count = 7;
+  cpu.index = DELTAIC_DEVICE_INDEX_CPU;
+  cpu.threads = 1;
+  const char *path = TESTS_DIR "/vectors/models/tiny_gated_deltanet";
+  assert_int_equal(deltaic_context_create(NULL, &context), DELTAIC_OK);
+  assert_int_equal(deltaic_device_open(context, &cpu, &device), DELTAIC_OK);
+  assert_int_equal(deltaic_model_open(device, path, NULL, &model), DELTAIC_OK);
+  assert_int_equal(deltaic_model_ends(model, NULL, 0, &count), DELTAIC_OK);
+  assert_int_equal(count, 1);
+  assert_int_equal(deltaic_model_ends(model, ids, 0, &count), DELTAIC_BUFFER_TOO_SMALL);
+  assert_int_equal(deltaic_model_ends(model, ids, 2, &count), DELTAIC_OK);
+  assert_true(ids[0] == 2 && deltaic_model_is_end(model, 2) && !deltaic_model_is_end(model, 1));
+  assert_int_equal(deltaic_model_inspect_ends(path, ids, 2, &count), DELTAIC_OK);
+  assert_true(count == 1 && ids[0] == 2 && !deltaic_model_is_end(NULL, 2));
+  sampling.top_k = 5;
+  assert_false(deltaic_model_sampling(model, &sampling)); // it has no generation_config.json
+  assert_int_equal(sampling.top_k, 5);
+  deltaic_model_close(model);
+  deltaic_device_close(device);
+  deltaic_context_free(context);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(config_gives_every_id_of_its_list),
@@ -134,6 +163,7 @@ int main(void) {
       IN_FOLDER(files_of_the_folder_add_and_replace),
       cmocka_unit_test(sampling_is_read_if_the_file_says_whether_to_draw),
       cmocka_unit_test(values_out_of_range_are_refused),
+      cmocka_unit_test(an_open_model_tells_its_ends),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -282,6 +282,32 @@ static void words_cross_from_the_template_into_messages(void **state) {
   deltaic_tokenizer_close(t);
 }
 
+// Of a tokenizer that has none of the templates' tokens, and of one that has them.
+static void ids_are_those_of_the_whole_text(void **state) {
+  static const char *const files[] = {MODELS_DIR "/novelist", VECTORS "/sp.json", VECTORS "/bytes.json", NULL};
+  static const char *const titles[] = {"several_turns", "thinking_in_history", "unicode", "white_space",
+                                       "quotes_and_braces"};
+  for (size_t f = 0; f < sizeof files / sizeof *files; f++) {
+    deltaic_tokenizer *t = files[f] ? open_file(files[f]) : small_tokenizer();
+    for (size_t k = 0; deltaic_template_at(k); k++)
+      for (size_t i = 0; i < sizeof titles / sizeof *titles; i++) {
+        const struct conversation c = conversation_of(titles[i]);
+        const deltaic_render_options o = {.size = sizeof o, .answer = true};
+        int32_t whole[4096], ids[4096];
+        size_t wanted = 0, count = 0;
+        deltaic_status status;
+        const char *text = rendered(deltaic_template_at(k), &c, o, &status);
+        assert_int_equal(status, DELTAIC_OK);
+        assert_int_equal(deltaic_tokenizer_encode(t, text, strlen(text), false, whole, 4096, &wanted), DELTAIC_OK);
+        const deltaic_ids to = {ids, 4096, &count};
+        assert_int_equal(deltaic_template_encode(deltaic_template_at(k), t, c.messages, c.count, &o, &to), DELTAIC_OK);
+        assert_int_equal(count, wanted);
+        assert_memory_equal(ids, whole, count * sizeof *ids);
+      }
+    deltaic_tokenizer_close(t);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(templates_render_as_published),
@@ -292,6 +318,7 @@ int main(void) {
       cmocka_unit_test(bad_arguments_are_refused),
       cmocka_unit_test(messages_cannot_spell_special_tokens),
       cmocka_unit_test(words_cross_from_the_template_into_messages),
+      cmocka_unit_test(ids_are_those_of_the_whole_text),
   };
   return cmocka_run_group_tests(tests, load_fixture, free_fixture);
 }

@@ -1,6 +1,6 @@
 // make_chat.mjs [--check]: renders the conversations below with the published chat templates in chat/templates and writes
-// chat/rendered.json, or compares with it. Needs node and `npm install @huggingface/jinja` in a folder above, or
-// NODE_PATH's folder as the variable JINJA (the package's own folder).
+// chat/rendered.json, or compares with it. Needs node and `npm install @huggingface/jinja`; JINJA is the
+// package's folder, if it is not in a node_modules above this one.
 import fs from "node:fs";
 import path from "node:path";
 import { pathToFileURL } from "node:url";

@@ -113,6 +113,7 @@ words = {
         18446744073709551615 9223372036854775807 4294967296 """,
     "fuzz_gguf": """general.architecture general.alignment split.no split.count split.tensors.count qwen35 output.weight
         qwen35.attention.recurrent_layers qwen35.vocab_size tokenizer.ggml.add_eos_token qwen2 qwen35 llama-bpe gpt-2 <s> </s>""",
+    "fuzz_chat": "<think> </think> <tool_response> </tool_response> <|im_start|> <|im_end|>",
 }
 for target, text in words.items():
     with open(os.path.join(here, "fuzz", target + ".dict"), "w") as f:
