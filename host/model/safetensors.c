@@ -3,7 +3,6 @@
 // not.
 #include "safetensors.h"
 
-
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
