@@ -203,6 +203,7 @@ typedef struct deltaic_model_info {
   int32_t value_size;    /* d_v of the same */
   int32_t mlp_width;     /* */
   uint64_t parameters;   /* */
+  char formats[160];     /* of the weights' bytes on the device, most first: "62 % q4_k, 30 % q6_k, 8 % f32" */
   bool grows;            /* has global attention: the state grows with the sequence */
   int32_t bos_token;     /* -1 when there is none */
   int32_t eos_token;     /* -1 when there is none */
