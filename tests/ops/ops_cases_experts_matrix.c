@@ -18,6 +18,19 @@ static void experts_on_matrices_match_over_sizes(void **state) {
   }
 }
 
+// Weights of which one descriptor binds two experts of five: on matrices, in tiles of f32 and row by row.
+static void experts_of_several_bindings_match(void **state) {
+  static const struct experts_shape many = {15, 2, 5, 16, 512, false, false}, few = {2, 2, 5, 16, 512, false, false};
+  struct plan *plan = &((struct vulkan_backend *)backend)->device->plan;
+  const uint64_t real = plan->binding_bytes;
+  seed(77);
+  plan->binding_bytes = 40 << 10; // an expert has 16 KiB in f16, 32 in f32
+  experts_check(DTYPE_F16, &many, CLOSE);
+  experts_check(DTYPE_F32, &many, CLOSE);
+  experts_check(DTYPE_F16, &few, CLOSE);
+  plan->binding_bytes = real;
+}
+
 // A whole mixture: the activation of the first product is f16 and goes to the second as it is.
 static struct array mixture(enum matrices matrices) {
   enum { T = 50, E = 4, k = 2, D = 40, F = 24, R = T * k };
@@ -49,6 +62,7 @@ static void a_mixture_stays_f16_between_its_products(void **state) {
 int ops_cases_experts_matrix(void) {
   const struct CMUnitTest cases[] = {
       OPS_CASE(experts_on_matrices_match_over_sizes),
+      OPS_CASE(experts_of_several_bindings_match),
       OPS_CASE(a_mixture_stays_f16_between_its_products),
   };
   return cmocka_run_group_tests_name("experts on matrices", cases, NULL, NULL);
