@@ -1,5 +1,5 @@
-// experts_tile.glsl: rows of a tile that are choices of one expert, in the order of group.comp. Define ORDER_BINDING and
-// STARTS_BINDING before including it; args are experts_tile_args.
+// experts_tile.glsl: rows of a tile that are choices of one expert, in the order of group.comp. Define ORDER_BINDING
+// and STARTS_BINDING before including it; args.tiles is an experts_tile_args.
 layout(set = 0, binding = ORDER_BINDING) readonly buffer order_block { uint order[]; };
 layout(set = 0, binding = STARTS_BINDING) readonly buffer starts_block { uint starts[]; };
 uint tile_expert, tile_first, tile_end; // the tile's expert, and its places in `order`
