@@ -22,7 +22,7 @@ static const struct usage usage = {
     .name = "info",
     .arguments = "[options] [CHECKPOINT]",
     .summary = "Prints what a checkpoint is and how much memory it needs. Reads config.json, the headers of the "
-               "weights and the tokenizer; no weights.",
+               "weights and the tokenizer, or those of a GGUF file; no weights.",
     .text = "The state is what one text needs, the scratch what one prefill batch needs. Scratch depends on the "
             "device: it is the CPU's unless --device names another. --sequences counts several sequences at once.",
     .examples = "  deltaic info models/novelist\n"
@@ -59,6 +59,7 @@ static void print_info(const struct info *info) {
   line("architecture", m->architecture);
   line("layers", m->layers_text);
   printf("%-14s%s (%s)\n", "parameters", text_short((double)m->parameters).text, text_count(m->parameters).text);
+  line("formats", m->formats);
   printf("%-14s%d wide, ", "sizes", m->width);
   if (m->mlp_width)
     printf("MLP %d\n", m->mlp_width);
@@ -87,12 +88,12 @@ static int print_json(const struct info *info) {
   for (size_t i = 0; i < info->end_count; ++i) json_array_append_new(ends, json_integer(info->ends[i]));
   if (info->tokenizer)
     tokenizer = json_pack("{s:o, s:i}", "kind", text_json(info->tokenizer), "size", info->tokenizer_size);
-  return json_finish(json_pack("{s:o, s:o, s:o, s:I, s:i, s:o, s:o, s:o, s:b, s:o, s:o, s:o}", "checkpoint",
+  return json_finish(json_pack("{s:o, s:o, s:o, s:I, s:o, s:i, s:o, s:o, s:o, s:b, s:o, s:o, s:o}", "checkpoint",
                                text_json(info->path), "architecture", text_json(m->architecture), "layers_text",
-                               text_json(m->layers_text), "parameters", (json_int_t)m->parameters, "vocabulary",
-                               m->vocabulary, "bos_token", token_json(m->bos_token), "eos_token",
-                               token_json(m->eos_token), "end_tokens", ends, "grows", m->grows, "sizes", sizes,
-                               "memory", bytes, "tokenizer", tokenizer));
+                               text_json(m->layers_text), "parameters", (json_int_t)m->parameters, "formats",
+                               text_json(m->formats), "vocabulary", m->vocabulary, "bos_token",
+                               token_json(m->bos_token), "eos_token", token_json(m->eos_token), "end_tokens", ends,
+                               "grows", m->grows, "sizes", sizes, "memory", bytes, "tokenizer", tokenizer));
 }
 
 static int inspect(const struct engine_options *options, bool as_json) {

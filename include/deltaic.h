@@ -204,6 +204,7 @@ typedef struct deltaic_model_info {
   int32_t value_size;    /* d_v of the same */
   int32_t mlp_width;     /* */
   uint64_t parameters;   /* */
+  char formats[160];     /* of the weights' bytes on the device, most first: "62 % q4_k, 30 % q6_k, 8 % f32" */
   bool grows;            /* has global attention: the state grows with the sequence */
   int32_t bos_token;     /* -1 when there is none */
   int32_t eos_token;     /* the first of deltaic_model_ends(); -1 when there is none */
@@ -240,9 +241,9 @@ typedef struct deltaic_session_options {
   uint32_t sequences; /* sequences held at once, each with its own state; 0: 1; at most 256. Experimental */
 } deltaic_session_options;
 
-/* Reads config.json and the weights' headers in folder `path`, or those of a GGUF file, and reports what the model is and how much memory it
- * needs. Allocates nothing on a device. device: its plan determines the scratch size; NULL: the CPU. session: NULL for
- * defaults. info, memory: either may be NULL. */
+/* Reads config.json and the weights' headers in folder `path`, or those of a GGUF file, and reports what the model is
+ * and how much memory it needs. Allocates nothing on a device. device: its plan determines the scratch size; NULL: the
+ * CPU. session: NULL for defaults. info, memory: either may be NULL. */
 DELTAIC_API deltaic_status deltaic_model_inspect(const deltaic_device *device, const char *path,
                                                  const deltaic_session_options *session, deltaic_model_info *info,
                                                  deltaic_memory *memory);
@@ -562,8 +563,8 @@ DELTAIC_API deltaic_status deltaic_matrix_rank(const float *a, size_t rows, size
 
 typedef struct deltaic_tokenizer deltaic_tokenizer;
 
-/* path: a folder with tokenizer.json, the file itself, or a GGUF file. A feature of the file that is not supported is refused by
- * name. */
+/* path: a folder with tokenizer.json, the file itself, or a GGUF file. A feature of the file that is not supported is
+ * refused by name. */
 DELTAIC_API deltaic_status deltaic_tokenizer_open(const char *path, deltaic_tokenizer **out);
 DELTAIC_API void deltaic_tokenizer_close(deltaic_tokenizer *tokenizer);
 /* Ids are 0 ... size - 1, with holes possible. */

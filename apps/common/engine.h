@@ -22,7 +22,8 @@ struct engine_options {
 #define ENGINE_OPTIONS(e) ENGINE_OPTIONS_MODEL(e, "; without it, models/novelist below the current folder")
 #define ENGINE_OPTIONS_MODEL(e, without)                                                                               \
   HEADING("model and device"),                                                                                         \
-      TEXT('m', "model", "DIR", &(e)->model, "folder with config.json, model.safetensors and tokenizer.json" without), \
+      TEXT('m', "model", "DIR", &(e)->model,                                                                           \
+           "folder with config.json, model.safetensors and tokenizer.json, or a GGUF file" without),                   \
       TEXT('d', "device", "WHICH", &(e)->device, "best, cpu, a number or a part of a name from 'deltaic devices'"),    \
       COUNT('t', "threads", "N", &(e)->threads, 0, 1024, "threads of the CPU; 0: all cores"),                          \
       COUNT(0, "batch", "N", &(e)->batch, 0, 4096, "tokens computed at once in prefill; 0: what suits the device"),    \

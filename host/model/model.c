@@ -86,6 +86,25 @@ static void describe_layers(const struct model_spec *s, char *text, size_t capac
   if (least != most && used < capacity) snprintf(text + used, capacity - used, "; keys of %u to %u", least, most);
 }
 
+// Writes the formats' parts of the weights' bytes, the largest first; those below half a percent are left out.
+static void describe_formats(const struct weights *w, char *text, size_t capacity) {
+  uint64_t bytes[DTYPE_I32], all = 0;
+  size_t used = 0;
+  weights_bytes(w, bytes);
+  for (int d = 0; d < DTYPE_I32; d++) all += bytes[d];
+  text[0] = 0;
+  for (int n = 0; n < DTYPE_I32 && used < capacity; n++) {
+    int most = 0;
+    for (int d = 1; d < DTYPE_I32; d++)
+      if (bytes[d] > bytes[most]) most = d;
+    const double percent = all ? 100.0 * (double)bytes[most] / (double)all : 0;
+    if (percent < 0.5) return;
+    used += (size_t)snprintf(text + used, capacity - used, "%s%.0f %% %s", n ? ", " : "", percent,
+                             dtype_name((enum dtype)most));
+    bytes[most] = 0;
+  }
+}
+
 // Takes the sizes of the first layer with an FFN, and of the first with a fixed-size state (not attention).
 static void fill_info(struct deltaic_model *m) {
   const struct model_spec *s = &m->spec;
@@ -96,6 +115,7 @@ static void fill_info(struct deltaic_model *m) {
   i->width = (int32_t)s->D;
   i->layers = (int32_t)s->L;
   i->parameters = m->weights.parameters;
+  describe_formats(&m->weights, i->formats, sizeof i->formats);
   i->grows = model_grows(s);
   i->bos_token = s->bos;
   i->eos_token = s->eos;

@@ -268,6 +268,15 @@ void weights_rows(struct weights *w, struct tensor *out, uint32_t rows, uint32_t
   arena_add(&w->arena, out, DTYPE_F32, rows, cols, cols);
 }
 
+void weights_bytes(const struct weights *w, uint64_t bytes[DTYPE_I32]) {
+  memset(bytes, 0, DTYPE_I32 * sizeof *bytes);
+  for (size_t i = 0; i < w->count; i++) {
+    const struct tensor *t = w->requests[i].out;
+    if (!w->requests[i].mixed && !w->requests[i].same)
+      bytes[t->dtype] += dtype_bytes(t->dtype, (uint64_t)t->rows * t->stride);
+  }
+}
+
 void weights_free(struct weights *w) {
   if (w->backend) arena_free(&w->arena, w->backend);
   free(w->arena.entries);

@@ -93,6 +93,8 @@ void weights_transposed(struct weights *w, struct tensor *out, uint32_t cols, co
 void weights_rows(struct weights *w, struct tensor *out, uint32_t rows, uint32_t cols, weight_row row,
                   const void *context, uint64_t bytes);
 
+// Adds up the bytes of the declared tensors by their format.
+void weights_bytes(const struct weights *w, uint64_t bytes[DTYPE_I32]);
 deltaic_status weights_status(const struct weights *w); // the first error, the arena's included
 deltaic_status weights_upload(struct weights *w, deltaic_progress progress, void *user);
 void weights_free(struct weights *w); // accepts a zeroed struct

@@ -143,12 +143,13 @@ static void decode_q5_k(const void *blocks, uint64_t n, float *out) {
 static void decode_q6_k(const void *blocks, uint64_t n, float *out) {
   for (const uint8_t *b = blocks; n--; b += 210) {
     const float d = scale_at(b + 208);
-    for (int group = 0; group < 8; group++) {
-      const int half = group / 4, r = group % 4;
-      const uint8_t *low = b + half * 64 + r % 2 * 32, *high = b + 128 + half * 32;
-      for (int i = 0; i < 32; i++) {
+    for (int group = 0; group < 16; group++, out += 16) {
+      const int half = group / 8, r = group / 2 % 4, begin = group % 2 * 16;
+      const uint8_t *low = b + half * 64 + r % 2 * 32 + begin, *high = b + 128 + half * 32 + begin;
+      const float factor = d * (float)(int8_t)b[192 + group];
+      for (int i = 0; i < 16; i++) {
         const int q = (low[i] >> (r / 2 * 4) & 15) | (high[i] >> (2 * r) & 3) << 4;
-        *out++ = d * (float)(int8_t)b[192 + group * 2 + i / 16] * (float)(q - 32);
+        out[i] = factor * (float)(q - 32);
       }
     }
   }

@@ -440,6 +440,18 @@ static void released_families_compute_their_float64_references(deltaic_device *d
   check_all(device, "released_", released, RELEASED);
 }
 
+// As they are in the file, mixtures included.
+static void quantized_weights_stay_quantized(deltaic_device *device) {
+  deltaic_model_info info;
+  deltaic_memory memory;
+  assert_ok(deltaic_model_inspect(device, TESTS_DIR "/vectors/models/gguf_blocks/model.gguf", NULL, &info, &memory));
+  print_message("  %s\n", info.formats);
+  assert_string_equal(
+      info.formats,
+      "31 % q4_k, 14 % f16, 14 % f32, 10 % q5_k, 8 % q6_k, 6 % q8_0, 5 % iq4_nl, 5 % q5_0, 4 % q4_0, 4 % iq4_xs");
+  assert_in_range(memory.weights_bytes, 290000, 350000); // the file has 305,000
+}
+
 // GGUF files (vectors/make_gguf.py): folders of released families as one file, and one of quantized weights.
 static void gguf_files_compute_their_float64_references(deltaic_device *device) {
   static const char *const names[][2] = {{"gguf_qwen3_5", "released_qwen3_5"},
@@ -468,6 +480,7 @@ int main(void) {
       device_test(tiny_models_compute_their_float64_references),
       device_test(ablations_and_transformers_compute_their_float64_references),
       device_test(released_families_compute_their_float64_references),
+      device_test(quantized_weights_stay_quantized),
       device_test(gguf_files_compute_their_float64_references),
       device_test(the_default_model_computes_its_float64_reference),
       device_test(heads_may_be_larger_gated_and_rotated_in_part),
