@@ -88,7 +88,8 @@ static int open_chat(struct chat *c) {
   const struct chat_request *r = c->request;
   const char *path = model_path(r->engine.model);
   if (!path) return EXIT_USAGE;
-  int code = choose_template(c, path);
+  int code = model_check(path);
+  if (!code) code = choose_template(c, path);
   if (!code) code = choose_thinking(c);
   if (!code) code = tokenizer_open(path, &c->tokenizer);
   if (!code) code = voice_open(c->voice, c);
