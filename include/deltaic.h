@@ -205,6 +205,7 @@ typedef struct deltaic_model_info {
   int32_t mlp_width;     /* */
   uint64_t parameters;   /* */
   char formats[160];     /* of the weights' bytes on the device, most first: "62 % q4_k, 30 % q6_k, 8 % f32" */
+  int32_t context;       /* tokens of the longest texts it was made for, as its config says; 0 when not known */
   bool grows;            /* has global attention: the state grows with the sequence */
   int32_t bos_token;     /* -1 when there is none */
   int32_t eos_token;     /* the first of deltaic_model_ends(); -1 when there is none */

@@ -20,7 +20,7 @@ struct gguf_key {
 static const struct gguf_key qwen_keys[] = {
     {"block_count", NULL, true},
     {"nextn_predict_layers", "mtp_num_hidden_layers", false},
-    {"context_length", NULL, false},
+    {"context_length", "max_position_embeddings", false},
     {"vocab_size", NULL, false},
     {"embedding_length", "hidden_size", true},
     {"feed_forward_length", "intermediate_size", false},

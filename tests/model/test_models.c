@@ -450,6 +450,7 @@ static void quantized_weights_stay_quantized(deltaic_device *device) {
   assert_string_equal(
       info.formats,
       "31 % q4_k, 14 % f16, 14 % f32, 10 % q5_k, 8 % q6_k, 6 % q8_0, 5 % iq4_nl, 5 % q5_0, 4 % q4_0, 4 % iq4_xs");
+  assert_int_equal(info.context, 4096);
   assert_in_range(memory.weights_bytes, 290000, 350000); // the file has 305,000
 }
 
