@@ -27,6 +27,7 @@ static const struct usage usage = {
             "device: it is the CPU's unless --device names another. --sequences counts several sequences at once.",
     .examples = "  deltaic info models/novelist\n"
                 "  deltaic info --context 32768 some/checkpoint       memory for long texts\n"
+                "  deltaic info model.gguf                            types of the weights, and memory\n"
                 "  deltaic info models/novelist --json | jq .parameters\n",
     .most_arguments = 1,
 };

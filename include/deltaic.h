@@ -205,6 +205,7 @@ typedef struct deltaic_model_info {
   int32_t mlp_width;     /* */
   uint64_t parameters;   /* */
   char formats[160];     /* of the weights' bytes on the device, most first: "62 % q4_k, 30 % q6_k, 8 % f32" */
+  int32_t context;       /* tokens of the longest texts it was made for, as its config says; 0 when not known */
   bool grows;            /* has global attention: the state grows with the sequence */
   int32_t bos_token;     /* -1 when there is none */
   int32_t eos_token;     /* the first of deltaic_model_ends(); -1 when there is none */
@@ -261,12 +262,13 @@ DELTAIC_API deltaic_status deltaic_model_get_memory(const deltaic_model *model, 
                                                     deltaic_memory *memory);
 
 /* The tokens that end a text: eos_token_id of generation_config.json, or else that of config.json and the eos_token of
- * tokenizer_config.json. There are at most 32.
+ * tokenizer_config.json; of a GGUF file those that its keys name and its control tokens <|im_end|> and <|endoftext|>.
+ * There are at most 32.
  * ids: room for `capacity`, or NULL with 0. count: how many there are, also when more than capacity (then
  * DELTAIC_BUFFER_TOO_SMALL is returned, unless ids is NULL). */
 DELTAIC_API deltaic_status deltaic_model_ends(const deltaic_model *model, int32_t *ids, size_t capacity, size_t *count);
 DELTAIC_API bool deltaic_model_is_end(const deltaic_model *model, int32_t token);
-/* deltaic_model_ends() of the checkpoint in folder `path`, without a device. */
+/* deltaic_model_ends() of the folder or GGUF file `path`, without a device. */
 DELTAIC_API deltaic_status deltaic_model_inspect_ends(const char *path, int32_t *ids, size_t capacity, size_t *count);
 
 /* ---------------------------------------------------------------- session */
@@ -621,8 +623,8 @@ DELTAIC_API deltaic_status deltaic_template_find(const char *name, const deltaic
 /* The template whose published text (Jinja) this is. file: for the message. DELTAIC_UNSUPPORTED: none that is known. */
 DELTAIC_API deltaic_status deltaic_template_recognize(const char *file, const char *text, size_t bytes,
                                                       const deltaic_template **out);
-/* The template of the checkpoint in folder `path`: chat_template.jinja, or else tokenizer_config.json's chat_template.
- * DELTAIC_NOT_FOUND: there is none. */
+/* The template of the model at `path`: in a folder chat_template.jinja, or else tokenizer_config.json's chat_template;
+ * in a GGUF file tokenizer.chat_template. DELTAIC_NOT_FOUND: there is none. */
 DELTAIC_API deltaic_status deltaic_template_read(const char *path, const deltaic_template **out);
 /* Returns empty texts when template is NULL. */
 DELTAIC_API void deltaic_template_get_info(const deltaic_template *chat, deltaic_template_info *info);

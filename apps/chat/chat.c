@@ -24,7 +24,7 @@ static const struct usage usage = {
         "back, branching and loading compute nothing again. Ctrl-C stops an answer, not the program.\n\n"
         "Over pipes there are no prompt signs, the first failure ends the program, and Ctrl-C does too. Thinking is "
         "written between <think> and </think>, unless --hide-thinking is given.",
-    .examples = "  deltaic chat some/model\n"
+    .examples = "  deltaic chat model.gguf\n"
                 "  deltaic chat some/model --system \"Answer in one sentence.\" --thinking off\n"
                 "  deltaic chat some/model --history talk.chat         goes on where it ended\n"
                 "  printf 'What is 2 + 2?\\n/undo\\nAnd 3 + 3?\\n' | deltaic chat some/model -q --json\n"
@@ -88,7 +88,8 @@ static int open_chat(struct chat *c) {
   const struct chat_request *r = c->request;
   const char *path = model_path(r->engine.model);
   if (!path) return EXIT_USAGE;
-  int code = choose_template(c, path);
+  int code = model_check(path);
+  if (!code) code = choose_template(c, path);
   if (!code) code = choose_thinking(c);
   if (!code) code = tokenizer_open(path, &c->tokenizer);
   if (!code) code = voice_open(c->voice, c);

@@ -169,7 +169,7 @@ int command_eval(int argc, char **argv) {
             "most new tokens where the continuation is judged; 0: 48, and 128 for niah"),
       COUNT(0, "max-length", "N", &r.options.max_length, 0, INT32_MAX,
             "tokens of the longest text: more are cut off at its beginning, documents are read in windows; 0: what "
-            "config.json says, else 2048"),
+            "the model's config says, else 2048"),
       FLAG(0, "no-bos", &r.options.no_bos,
            "leave out the special tokens that the tokenizer puts before a text, as the harness did by default until "
            "0.4.9.1"),

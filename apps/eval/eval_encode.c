@@ -22,11 +22,12 @@ static uint32_t length_in(const char *model, const char *file, const char *const
   return length > 0 && length < INT32_MAX ? (uint32_t)length : 0; // tokenizers without a length have 10^30
 }
 
-static uint32_t longest_text(const char *model) {
+static uint32_t longest_text(const char *model, const deltaic_model_info *info) {
   static const char *const keys[] = {"n_positions", "max_position_embeddings", "n_ctx"}, *const other =
                                                                                              "model_max_length";
   uint32_t length = length_in(model, "config.json", keys, sizeof keys / sizeof *keys);
   if (!length) length = length_in(model, "tokenizer_config.json", &other, 1);
+  if (!length && info->context > 0) length = (uint32_t)info->context; // of a GGUF file
   return length ? length : DEFAULT_LENGTH;
 }
 
@@ -58,8 +59,8 @@ static int read_prefix(struct encoder *e) {
 int encoder_open(struct encoder *e, const char *model, const struct eval_options *options,
                  const struct eval_task *task) {
   *e = (struct encoder){.options = options, .task = task};
-  e->max_length = options->max_length ? options->max_length : longest_text(model);
   int code = complain_status(deltaic_model_inspect(NULL, model, NULL, &e->info, NULL));
+  e->max_length = options->max_length ? options->max_length : longest_text(model, &e->info);
   if (!code && needs_tokenizer(task)) code = tokenizer_open(model, &e->tokenizer);
   if (!code) code = read_prefix(e);
   return code;

@@ -316,6 +316,14 @@ void gguf_free(struct gguf *gguf) {
   *gguf = (struct gguf){0};
 }
 
+// The keys of a model are in the first of its parts.
+static deltaic_status check_first(const char *path, const json_t *keys) {
+  struct json_reader r = {.file = path};
+  const int64_t part = json_int(&r, keys, "split.no", 0, 0, INT32_MAX);
+  if (r.status || !part) return r.status;
+  return fail(DELTAIC_BAD_FILE, "%s: is part %lld of a model; give the first", path, (long long)part + 1);
+}
+
 deltaic_status gguf_open_keys(const char *path, json_t **keys) {
   struct file_view view;
   struct gguf gguf = {0};
@@ -323,6 +331,7 @@ deltaic_status gguf_open_keys(const char *path, json_t **keys) {
   deltaic_status status = file_map(path, &view);
   if (status) return status;
   status = gguf_read_keys(path, view, &gguf);
+  if (!status) status = check_first(path, gguf.keys);
   if (!status) *keys = json_incref(gguf.keys);
   gguf_free(&gguf);
   file_unmap(&view);

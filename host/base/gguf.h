@@ -41,6 +41,7 @@ deltaic_status gguf_read_keys(const char *file, struct file_view view, struct gg
 deltaic_status gguf_read_tensors(const char *file, struct file_view view, struct gguf *out);
 void gguf_free(struct gguf *gguf); // accepts a zeroed struct
 
-// The keys of the file at `path`, for example tokenizer.chat_template; the caller releases *keys with json_decref().
+// The keys of the file at `path`, which must not be a later part of a model, for example tokenizer.chat_template; the
+// caller releases *keys with json_decref().
 deltaic_status gguf_open_keys(const char *path, json_t **keys);
 #endif

@@ -31,6 +31,7 @@ struct model_spec {
   float ffn_norm_eps;        // norm_eps, except in older checkpoints: 1e-5
   bool tied;                 // the output head is the embedding
   int32_t bos, eos;          // -1: none; eos is the first of the ends
+  uint32_t context;          // tokens of the longest texts it was made for; 0: not known
   struct generation generation;
   uint64_t config_hash;      // of config.json's bytes: the same tensors with two configs are two models
   struct layer_spec *layers; // L of them

@@ -130,6 +130,8 @@ deltaic_status arch_read_ends(struct json_reader *r, const json_t *config, struc
   out->bos = read_token(r, config, "bos_token_id", 1, out->V);
   out->eos = read_token(r, config, "eos_token_id", 2, out->V);
   if (r->status) return r->status;
+  const json_int_t context = json_integer_value(json_object_get(config, "max_position_embeddings"));
+  out->context = context > 0 && context <= INT32_MAX ? (uint32_t)context : 0;
   out->layers = calloc(out->L, sizeof *out->layers);
   return out->layers ? DELTAIC_OK : fail_memory("the model's layers", out->L * sizeof *out->layers);
 }

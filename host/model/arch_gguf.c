@@ -20,7 +20,7 @@ struct gguf_key {
 static const struct gguf_key qwen_keys[] = {
     {"block_count", NULL, true},
     {"nextn_predict_layers", "mtp_num_hidden_layers", false},
-    {"context_length", NULL, false},
+    {"context_length", "max_position_embeddings", false},
     {"vocab_size", NULL, false},
     {"embedding_length", "hidden_size", true},
     {"feed_forward_length", "intermediate_size", false},
@@ -150,9 +150,10 @@ static deltaic_status derive_keys(const struct keys *k, struct checkpoint *check
       json_object_set_new(config, "partial_rotary_factor", json_real((double)rotated / (double)head)) ||
       json_object_set_new(config, "layer_types", layer_types(get(k, "attention.recurrent_layers"), layers)) ||
       json_object_set_new(config, "tie_word_embeddings", json_boolean(!checkpoint_find(checkpoint, "output.weight")));
-  for (int i = 0; i < 2 && !bad; i++)
-    if (json_object_get(k->all, ids[i][1]))
-      bad = json_object_set(config, ids[i][0], json_object_get(k->all, ids[i][1]));
+  for (int i = 0; i < 2 && !bad; i++) {
+    json_t *id = json_object_get(k->all, ids[i][1]); // without it there is none, whatever the family's default is
+    bad = json_object_set_new(config, ids[i][0], id ? json_incref(id) : json_null());
+  }
   if (!bad && !json_object_get(config, "full_attention_interval"))
     bad = json_object_set_new(config, "full_attention_interval", json_integer(4));
   return bad ? fail_memory("a config", 0) : DELTAIC_OK;
@@ -168,6 +169,8 @@ static deltaic_status read_config(struct json_reader *r, const struct gguf_arch 
   if (!status && !text) status = fail_memory("a config", 0);
   if (!status) status = a->arch->read(r, config, checkpoint, out);
   if (!status) status = r->status;
+  if (!status) status = generation_of_gguf(r->file, k.all, out->V, &out->generation);
+  if (!status) out->eos = out->generation.ends.count ? out->generation.ends.ids[0] : -1;
   if (!status) out->config_hash = hash_bytes(HASH_BEGIN, text, strlen(text));
   free(text);
   json_decref(config);

@@ -231,7 +231,7 @@ deltaic_status checkpoint_open_folder(const char *path, struct checkpoint **out)
   const char *beside = slash ? folder : ".";
   char *config = folder ? path_join(beside, "config.json") : NULL;
   bool named = config && file_exists(config);
-  deltaic_status status = fail(DELTAIC_BAD_FILE, "%s: is a file; give the model's folder instead%s%s", path,
+  deltaic_status status = fail(DELTAIC_BAD_FILE, "%s: is no GGUF file; give the model's folder instead%s%s", path,
                                named ? ": " : "", named ? beside : "");
   free(config);
   free(folder);

@@ -1,4 +1,4 @@
-// generation: reads the end tokens and the sampling that a checkpoint's folder states. See generation.h.
+// generation: reads the end tokens and the sampling that a checkpoint states. See generation.h.
 #include "generation.h"
 
 #include "file.h"
@@ -154,4 +154,46 @@ deltaic_status generation_read(const char *folder, uint32_t V, struct generation
   }
   free(file);
   return status;
+}
+
+// ---------------------------------------------------------------- GGUF
+
+static bool ends_texts(const char *token) {
+  static const char *const known[] = {"<|im_end|>", "<|endoftext|>"};
+  for (size_t i = 0; token && i < sizeof known / sizeof *known; i++)
+    if (!strcmp(token, known[i])) return true;
+  return false;
+}
+
+// As converters copy it from generation_config.json.
+static void read_gguf_sampling(struct json_reader *r, const json_t *keys, struct generation *out) {
+#define SAMPLING "general.sampling."
+  static const char *const any[] = {SAMPLING "temp", SAMPLING "top_k", SAMPLING "top_p", SAMPLING "min_p",
+                                    SAMPLING "penalty_repeat"};
+  for (size_t i = 0; i < sizeof any / sizeof *any; i++) out->has_sampling |= json_present(keys, any[i]);
+  if (!out->has_sampling) return;
+  deltaic_sampling s = DELTAIC_INIT(deltaic_sampling);
+  s.temperature = (float)json_number(r, keys, any[0], 1, 0, 100);
+  s.top_k = (uint32_t)json_int(r, keys, any[1], 0, 0, INT32_MAX);
+  s.top_p = (float)json_number(r, keys, any[2], 0, 0, 1);
+  s.min_p = (float)json_number(r, keys, any[3], 0, 0, 1);
+  s.repetition_penalty = (float)json_number(r, keys, any[4], 0, 0, 100);
+  out->sampling = s;
+#undef SAMPLING
+}
+
+deltaic_status generation_of_gguf(const char *file, const json_t *keys, uint32_t V, struct generation *out) {
+  static const char *const ids[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                                    "tokenizer.ggml.eom_token_id"};
+  enum { CONTROL = 3 };
+  struct json_reader r = {.file = file};
+  for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) ends_read(&r, keys, ids[i], V, &out->ends);
+  const json_t *tokens = json_object_get(keys, "tokenizer.ggml.tokens");
+  const json_t *types = json_object_get(keys, "tokenizer.ggml.token_type");
+  for (size_t i = 0; i < json_array_size(types) && i < V && !r.status; i++)
+    if (json_integer_value(json_array_get(types, i)) == CONTROL &&
+        ends_texts(json_string_value(json_array_get(tokens, i))))
+      r.status = ends_add(&out->ends, file, (int64_t)i);
+  if (!r.status) read_gguf_sampling(&r, keys, out);
+  return r.status;
 }

@@ -29,4 +29,7 @@ void ends_read(struct json_reader *r, const json_t *object, const char *key, uin
 deltaic_status generation_read(const char *folder, uint32_t V, struct generation *out);
 // The same from the text of a generation_config.json (tests, fuzzing). Messages name `file`.
 deltaic_status generation_parse(const char *file, const char *text, size_t bytes, uint32_t V, struct generation *out);
+// Reads the sampling of a GGUF file and adds its ends: the ids that its keys give, and the control tokens of the
+// released families that end a text, since a file names only some of them.
+deltaic_status generation_of_gguf(const char *file, const json_t *keys, uint32_t V, struct generation *out);
 #endif

@@ -116,6 +116,7 @@ static void fill_info(struct deltaic_model *m) {
   i->layers = (int32_t)s->L;
   i->parameters = m->weights.parameters;
   describe_formats(&m->weights, i->formats, sizeof i->formats);
+  i->context = (int32_t)s->context;
   i->grows = model_grows(s);
   i->bos_token = s->bos;
   i->eos_token = s->eos;

@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -282,6 +283,50 @@ static deltaic_status find_fingerprint(struct weights *w, struct pool *pool) {
   return DELTAIC_OK;
 }
 
+// ---------------------------------------------------------------- room on the device
+
+struct size_text {
+  char text[24];
+};
+
+static struct size_text size_text(uint64_t bytes) {
+  static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+  struct size_text out;
+  double value = (double)bytes;
+  int unit = 0;
+  for (; value >= 1024 && unit < 4; unit++) value /= 1024;
+  snprintf(out.text, sizeof out.text, "%.*f %s", unit ? 1 : 0, value, units[unit]);
+  return out;
+}
+
+// What all weights would take if the matrices that are larger in their own format had this one.
+static uint64_t bytes_as(const struct weights *w, enum dtype dtype) {
+  uint64_t bytes = w->arena.bytes;
+  for (uint64_t i = 0; i < w->count; i++) {
+    const struct weight_request *r = &w->requests[i];
+    const uint64_t elements = (uint64_t)r->out->rows * r->out->stride;
+    const uint64_t now = dtype_bytes(r->out->dtype, elements), then = dtype_bytes(dtype, elements);
+    if (!r->mixed && !r->same && !r->row && r->layout == PARTS_UNDER && then < now) bytes -= now - then;
+  }
+  return bytes;
+}
+
+static deltaic_status check_room(const struct weights *w) {
+  static const enum dtype smaller[] = {DTYPE_F16, DTYPE_Q8_0, DTYPE_Q6_K, DTYPE_Q5_K, DTYPE_Q4_K};
+  const struct backend *b = w->backend;
+  const uint64_t all = b->info.memory_bytes, left = b->functions->free_bytes(b); // 0: not known
+  const uint64_t room = left && left < all ? left : all;
+  char advice[64] = "";
+  if (!room || w->arena.bytes <= room) return DELTAIC_OK;
+  for (size_t i = 0; i < sizeof smaller / sizeof *smaller && !advice[0]; i++)
+    if (bytes_as(w, smaller[i]) <= room)
+      snprintf(advice, sizeof advice, "; in %s they would take %s", dtype_name(smaller[i]),
+               size_text(bytes_as(w, smaller[i])).text);
+  return fail(DELTAIC_OUT_OF_MEMORY, "%s: its weights take %s, and %s has %s free of %s%s",
+              checkpoint_path(w->checkpoint), size_text(w->arena.bytes).text, b->info.name, size_text(room).text,
+              size_text(all).text, advice);
+}
+
 // ---------------------------------------------------------------- all of them
 
 static deltaic_status upload_all(struct upload *u) {
@@ -301,6 +346,7 @@ deltaic_status weights_upload(struct weights *w, deltaic_progress progress, void
   const uint32_t threads = pool_threads_for(w->backend->threads);
   struct upload u = {.w = w, .progress = progress, .user = user};
   deltaic_status status = weights_status(w);
+  if (!status) status = check_room(w);
   if (!status) status = arena_allocate(&w->arena, w->backend, MEMORY_DEVICE, "the weights");
   if (!status) status = pool_create(threads < MOST_THREADS ? threads : MOST_THREADS, &u.pool);
   if (!status && !(u.stage = malloc(stage_bytes(w)))) status = fail_memory("staging of the weights", stage_bytes(w));

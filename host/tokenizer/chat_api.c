@@ -1,7 +1,9 @@
-// chat_api: the public functions of chat templates: finding a checkpoint's template, and conversations as text and as ids.
+// chat_api: the public functions of chat templates: finding a checkpoint's template, and conversations as text and as
+// ids.
 #include "chat_template.h"
 
 #include "file.h"
+#include "gguf.h"
 #include "json.h"
 #include "option_structs.h"
 
@@ -78,9 +80,23 @@ static deltaic_status read_from(const char *folder, const char *name, bool json,
   return status;
 }
 
+static deltaic_status read_gguf(const char *path, const deltaic_template **out) {
+  struct json_reader r = {.file = path};
+  json_t *keys;
+  deltaic_status status = gguf_open_keys(path, &keys);
+  const char *text = status ? NULL : json_text(&r, keys, "tokenizer.chat_template", NULL);
+  if (!status) status = r.status;
+  if (!status)
+    status = text ? deltaic_template_recognize(path, text, strlen(text), out)
+                  : fail(DELTAIC_NOT_FOUND, "%s: has no chat template", path);
+  json_decref(keys);
+  return status;
+}
+
 deltaic_status deltaic_template_read(const char *path, const deltaic_template **out) {
   bool found;
   if (!path || !out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_template_read: a pointer is NULL");
+  if (gguf_is_file(path)) return read_gguf(path, out);
   deltaic_status status = read_from(path, "chat_template.jinja", false, &found, out);
   if (!found && !status) status = read_from(path, "tokenizer_config.json", true, &found, out);
   return found || status ? status : fail(DELTAIC_NOT_FOUND, "%s: has no chat template", path);

@@ -50,8 +50,8 @@ refused 1 'perplexity: a?\[31mb?: no such file' perplexity "$tiny" $'a\e[31mb\n'
 refused 1 '"": no such file or folder' generate -m '' -d cpu
 refused 1 '"": no such file or folder' generate "$tiny" -d cpu --state-out ''
 refused 1 'no such file or folder' perplexity "$dir/nowhere" -m "$tiny" -d cpu
-refused 1 "json: is a file; give the model's folder instead: .*/tiny_" info "$tiny/config.json"
-refused 1 "LICENSE: is a file; give the model's folder instead$" generate "$top/LICENSE" -p a
+refused 1 "json: is no GGUF file; give the model's folder instead: .*/tiny_" info "$tiny/config.json"
+refused 1 "LICENSE: is no GGUF file; give the model's folder instead$" generate "$top/LICENSE" -p a
 mkdir "$dir/bare" && cp "$tiny/config.json" "$tiny/model.safetensors" "$dir/bare"
 refused 1 'bare/tokenizer.json: no such' generate "$dir/bare//" -d cpu -p a
 refused 1 'UTF-8' generate -m "$tiny" -d cpu -p $'caf\xe9'

@@ -268,6 +268,72 @@ static void models_are_described_by_their_keys(void **state) {
   checkpoint_close(c);
 }
 
+// model_of() with `more` keys after it, which the caller counts.
+static struct gguf_text ending_model(uint32_t more) {
+  struct gguf_text g = model_of(NULL, NULL);
+  uint64_t count;
+  memcpy(&count, g.bytes + 16, sizeof count); // after the magic, the version and the number of tensors
+  count += more;
+  memcpy(g.bytes + 16, &count, sizeof count);
+  return g;
+}
+
+static void put_tokens(struct gguf_text *g, const char *const *tokens, const int32_t *types, uint32_t count) {
+  put_text(g, "tokenizer.ggml.tokens");
+  put_u32(g, KEY_ARRAY), put_u32(g, KEY_TEXT), put_u64(g, count);
+  for (uint32_t i = 0; i < count; i++) put_text(g, tokens[i]);
+  put_text(g, "tokenizer.ggml.token_type");
+  put_u32(g, KEY_ARRAY), put_u32(g, KEY_I32), put_u64(g, count);
+  put(g, types, count * sizeof *types);
+}
+
+static void ends_are_of_the_keys_and_of_known_control_tokens(void **state) {
+  static const char *const tokens[] = {"a", "<|endoftext|>", "<|im_end|>", "<|im_end|>", "b", "c"};
+  static const int32_t types[] = {1, 3, 1, 3, 3, 1}, ends[] = {5, 0, 1, 3};
+  struct gguf_text g = ending_model(4);
+  put_key_u32(&g, "tokenizer.ggml.eos_token_id", 5);
+  put_key_u32(&g, "tokenizer.ggml.eot_token_id", 0);
+  put_tokens(&g, tokens, types, 6);
+  struct checkpoint *c = accepts(&g);
+  struct model_spec spec;
+  assert_int_equal(model_spec_read("x.gguf", c, &spec), DELTAIC_OK);
+  assert_int_equal(spec.eos, 5);
+  assert_int_equal(spec.generation.ends.count, 4);
+  assert_memory_equal(spec.generation.ends.ids, ends, sizeof ends);
+  assert_false(spec.generation.has_sampling);
+  model_spec_free(&spec);
+  checkpoint_close(c);
+
+  g = ending_model(0);
+  c = accepts(&g);
+  assert_int_equal(model_spec_read("x.gguf", c, &spec), DELTAIC_OK);
+  assert_true(spec.eos == -1 && spec.bos == -1 && !spec.generation.ends.count);
+  model_spec_free(&spec);
+  checkpoint_close(c);
+  g = ending_model(1);
+  put_key_u32(&g, "tokenizer.ggml.eot_token_id", 1 << 30);
+  refuses_model(&g, DELTAIC_BAD_FILE, "tokenizer.ggml.eot_token_id is 1073741824");
+}
+
+static void sampling_is_of_the_keys(void **state) {
+  const float temperature = 0.5f, top_p = 0.75f, far = 2;
+  struct gguf_text g = ending_model(3);
+  struct model_spec spec;
+  put_key(&g, "general.sampling.temp", KEY_F32, &temperature, 4);
+  put_key(&g, "general.sampling.top_p", KEY_F32, &top_p, 4);
+  put_key_u32(&g, "general.sampling.top_k", 20);
+  struct checkpoint *c = accepts(&g);
+  assert_int_equal(model_spec_read("x.gguf", c, &spec), DELTAIC_OK);
+  const deltaic_sampling *s = &spec.generation.sampling;
+  assert_true(spec.generation.has_sampling && s->temperature == 0.5f && s->top_p == 0.75f && s->top_k == 20);
+  assert_true(s->min_p == 0 && s->repetition_penalty == 0);
+  model_spec_free(&spec);
+  checkpoint_close(c);
+  g = ending_model(1);
+  put_key(&g, "general.sampling.min_p", KEY_F32, &far, 4);
+  refuses_model(&g, DELTAIC_BAD_FILE, "general.sampling.min_p is 2");
+}
+
 static void keys_that_are_missing_or_not_known_are_named(void **state) {
   struct gguf_text g = model_of("ssm.state_size", NULL);
   refuses_model(&g, DELTAIC_BAD_FILE, "has no qwen35.ssm.state_size");
@@ -351,6 +417,8 @@ int main(void) {
       cmocka_unit_test(every_truncation_is_refused),
       cmocka_unit_test(every_changed_byte_is_refused_or_harmless),
       cmocka_unit_test(models_are_described_by_their_keys),
+      cmocka_unit_test(ends_are_of_the_keys_and_of_known_control_tokens),
+      cmocka_unit_test(sampling_is_of_the_keys),
       cmocka_unit_test(keys_that_are_missing_or_not_known_are_named),
       IN_FOLDER(parts_are_joined_from_the_first),
       IN_FOLDER(parts_that_disagree_are_refused),

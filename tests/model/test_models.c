@@ -1,5 +1,6 @@
 // test_models: whole models against float64 references (tests/vectors/models), on the CPU and every Vulkan device.
 #include "checkpoint.h" // before cmocka, whose macro fail() would hide ours
+#include "device_handle.h"
 #include "file.h"
 
 #include "maker.h"
@@ -449,7 +450,29 @@ static void quantized_weights_stay_quantized(deltaic_device *device) {
   assert_string_equal(
       info.formats,
       "31 % q4_k, 14 % f16, 14 % f32, 10 % q5_k, 8 % q6_k, 6 % q8_0, 5 % iq4_nl, 5 % q5_0, 4 % q4_0, 4 % iq4_xs");
+  assert_int_equal(info.context, 4096);
   assert_in_range(memory.weights_bytes, 290000, 350000); // the file has 305,000
+}
+
+// Nothing is loaded; the sentence names the sizes and a format that would fit.
+static void models_that_do_not_fit_are_refused(deltaic_device *device) {
+  const char *const path = TESTS_DIR "/vectors/models/gguf_qwen3_5/model.gguf";
+  deltaic_memory memory;
+  deltaic_model *model;
+  const uint64_t all = device->backend->info.memory_bytes;
+  assert_ok(deltaic_model_inspect(device, path, NULL, NULL, &memory));
+  device->backend->info.memory_bytes = memory.weights_bytes;
+  assert_ok(deltaic_model_open(device, path, NULL, &model));
+  deltaic_model_close(model);
+  device->backend->info.memory_bytes = memory.weights_bytes - 1;
+  assert_int_equal(deltaic_model_open(device, path, NULL, &model), DELTAIC_OUT_OF_MEMORY);
+  assert_non_null(strstr(deltaic_last_error(), "gguf_qwen3_5/model.gguf: its weights take "));
+  assert_non_null(strstr(deltaic_last_error(), " KiB; in f16 they would take "));
+  device->backend->info.memory_bytes = 1000;
+  assert_int_equal(deltaic_model_open(device, path, NULL, &model), DELTAIC_OUT_OF_MEMORY);
+  assert_non_null(strstr(deltaic_last_error(), " has 1000 bytes free of 1000 bytes"));
+  assert_null(strstr(deltaic_last_error(), "would take"));
+  device->backend->info.memory_bytes = all;
 }
 
 // GGUF files (vectors/make_gguf.py): folders of released families as one file, and one of quantized weights.
@@ -481,6 +504,7 @@ int main(void) {
       device_test(ablations_and_transformers_compute_their_float64_references),
       device_test(released_families_compute_their_float64_references),
       device_test(quantized_weights_stay_quantized),
+      device_test(models_that_do_not_fit_are_refused),
       device_test(gguf_files_compute_their_float64_references),
       device_test(the_default_model_computes_its_float64_reference),
       device_test(heads_may_be_larger_gated_and_rotated_in_part),

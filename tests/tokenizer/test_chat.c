@@ -1,5 +1,6 @@
 // Chat templates (host/tokenizer/chat*.c) against what the published templates render (vectors/chat/rendered.json, made
 // by vectors/make_chat.mjs), and conversations as token ids.
+#include "../model/gguf_tools.h"
 #include "test_folder.h"
 #include "tokenizer_tools.h"
 
@@ -167,6 +168,39 @@ static void put_file(const char *name, const char *text) {
   fclose(f);
 }
 
+static const deltaic_template *read_gguf(const struct gguf_text *g, deltaic_status expected) {
+  const deltaic_template *t = NULL;
+  char path[1100];
+  snprintf(path, sizeof path, "%s/model.gguf", folder);
+  FILE *f = fopen(path, "wb");
+  assert_non_null(f);
+  assert_int_equal(fwrite(g->bytes, 1, g->size, f), g->size);
+  fclose(f);
+  assert_int_equal(deltaic_template_read(path, &t), expected);
+  if (expected) ASSERT_MESSAGE(path, "");
+  return t;
+}
+
+static void a_gguf_file_has_it_among_its_keys(void **state) {
+  const deltaic_template *kimi = template_of("kimi-k2.jinja");
+  struct gguf_text g = gguf_begin(3, 0, 1);
+  put_key_text(&g, "tokenizer.chat_template", buffer);
+  assert_ptr_equal(read_gguf(&g, DELTAIC_OK), kimi);
+  g = gguf_begin(3, 0, 1);
+  put_key_text(&g, "tokenizer.chat_template", "{{ messages }}");
+  read_gguf(&g, DELTAIC_UNSUPPORTED);
+  assert_non_null(strstr(deltaic_last_error(), "none of the published ones"));
+  g = gguf_begin(3, 0, 1);
+  put_key_u32(&g, "tokenizer.chat_template", 1);
+  read_gguf(&g, DELTAIC_BAD_FILE);
+  g = gguf_begin(3, 0, 0);
+  read_gguf(&g, DELTAIC_NOT_FOUND);
+  g = gguf_begin(3, 0, 1);
+  put_key_u32(&g, "split.no", 1);
+  read_gguf(&g, DELTAIC_BAD_FILE);
+  assert_non_null(strstr(deltaic_last_error(), "is part 2 of a model; give the first"));
+}
+
 static void a_folder_has_one_of_two_files(void **state) {
   const deltaic_template *t, *kimi = template_of("kimi-k2.jinja");
   json_t *named = json_pack("{s:[{s:s,s:s},{s:s,s:s}]}", "chat_template", "name", "tool_use", "template", "x", "name",
@@ -315,6 +349,7 @@ int main(void) {
       cmocka_unit_test(names_are_found),
       cmocka_unit_test(ends_of_lines_do_not_matter_and_other_changes_do),
       IN_FOLDER(a_folder_has_one_of_two_files),
+      IN_FOLDER(a_gguf_file_has_it_among_its_keys),
       cmocka_unit_test(bad_arguments_are_refused),
       cmocka_unit_test(messages_cannot_spell_special_tokens),
       cmocka_unit_test(words_cross_from_the_template_into_messages),
