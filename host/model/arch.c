@@ -123,7 +123,11 @@ deltaic_status model_spec_parse(const char *file, const char *text, size_t bytes
 
 deltaic_status model_spec_read(const char *folder, struct checkpoint *checkpoint, struct model_spec *out) {
   memset(out, 0, sizeof *out);
-  if (checkpoint && checkpoint_keys(checkpoint)) return model_spec_of_gguf(checkpoint, out);
+  if (checkpoint && checkpoint_keys(checkpoint)) {
+    deltaic_status read = model_spec_of_gguf(checkpoint, out);
+    if (read) model_spec_free(out);
+    return read;
+  }
   char *file = path_join(folder, "config.json");
   if (!file) return DELTAIC_OUT_OF_MEMORY;
   struct file_view view;

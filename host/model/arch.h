@@ -43,7 +43,7 @@ deltaic_status model_spec_read(const char *folder, struct checkpoint *checkpoint
 // The same from memory (tests, fuzzing). Messages name `file`.
 deltaic_status model_spec_parse(const char *file, const char *text, size_t bytes, struct checkpoint *checkpoint,
                                 struct model_spec *out);
-// The same from the keys of a GGUF file (arch_gguf.c).
+// The same from the keys of a GGUF file (arch_gguf.c), but *out needs model_spec_free() after a failure too.
 deltaic_status model_spec_of_gguf(struct checkpoint *checkpoint, struct model_spec *out);
 void model_spec_free(struct model_spec *spec);
 // The names of the tensors of a layer; those of layer 0 include what lies outside the layers.

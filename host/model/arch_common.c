@@ -201,3 +201,13 @@ deltaic_status arch_read_attention(struct json_reader *r, const json_t *keys, ui
                 out->rotary);
   return DELTAIC_OK;
 }
+
+void arch_pass_over_blocks(struct checkpoint *checkpoint, uint32_t first, uint32_t count) {
+  for (uint64_t i = 0; i < checkpoint_count(checkpoint); i++) {
+    struct file_tensor *t = checkpoint_at(checkpoint, i);
+    char *end;
+    if (strncmp(t->name, "blk.", 4)) continue;
+    const unsigned long block = strtoul(t->name + 4, &end, 10);
+    if (*end == '.' && block >= first && block - first < count) t->used = true;
+  }
+}

@@ -12,7 +12,7 @@ enum {
   LIMIT_HEADS = 1 << 12,
   LIMIT_HEAD_SIZE = 1 << 14,
   LIMIT_CONV = 1 << 8,
-  LIMIT_EXPERTS = 1 << 12,
+  LIMIT_EXPERTS = 1 << 11, // of which the smallest shared memory has room for two numbers each
 };
 
 // Reads what all models have outside their layers, and allocates the layers.

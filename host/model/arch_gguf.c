@@ -188,22 +188,10 @@ deltaic_status model_spec_of_gguf(struct checkpoint *checkpoint, struct model_sp
     const char *known = archs[i].arch->model_type;
     if (!strcmp(known, name)) {
       snprintf(out->architecture, sizeof out->architecture, "%s", known);
-      deltaic_status status = read_config(&r, &archs[i], checkpoint, out);
-      if (status) model_spec_free(out);
-      return status;
+      return read_config(&r, &archs[i], checkpoint, out);
     }
     snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "", known);
   }
   return fail(DELTAIC_UNSUPPORTED, "%s: general.architecture \"%.100s\" is not supported; supported are: %s", r.file,
               name, list);
-}
-
-void arch_pass_over_blocks(struct checkpoint *checkpoint, uint32_t first, uint32_t count) {
-  for (uint64_t i = 0; i < checkpoint_count(checkpoint); i++) {
-    struct file_tensor *t = checkpoint_at(checkpoint, i);
-    char *end;
-    if (strncmp(t->name, "blk.", 4)) continue;
-    const unsigned long block = strtoul(t->name + 4, &end, 10);
-    if (*end == '.' && block >= first && block - first < count) t->used = true;
-  }
 }

@@ -40,6 +40,10 @@ static struct checkpoint *create(const char *path, size_t shards) {
   return NULL;
 }
 
+static deltaic_status read_shard(struct checkpoint *c, struct shard *s) {
+  return gguf_is(s->view) ? shard_read_gguf(s, &c->tensors, &c->count) : shard_read(s, &c->tensors, &c->count);
+}
+
 // Owns `path` from here on, even after a failure.
 static deltaic_status open_shard(struct checkpoint *c, char *path) {
   if (!path) return fail_memory("a file name", 0);
@@ -48,7 +52,7 @@ static deltaic_status open_shard(struct checkpoint *c, char *path) {
   deltaic_status status = file_map(path, &s->view);
   if (status) return status;
   s->mapped = true;
-  return shard_read(s, &c->tensors, &c->count);
+  return read_shard(c, s);
 }
 
 // ---------------------------------------------------------------- parts of a GGUF file
@@ -241,7 +245,7 @@ deltaic_status checkpoint_parse(const char *name, const void *data, size_t bytes
   struct shard *s = &c->shards[c->shard_count++];
   s->path = strdup(name);
   s->view = (struct file_view){data, bytes};
-  deltaic_status status = s->path ? shard_read(s, &c->tensors, &c->count) : fail_memory("a file name", 0);
+  deltaic_status status = s->path ? read_shard(c, s) : fail_memory("a file name", 0);
   if (!status) status = sort_tensors(c);
   if (status)
     checkpoint_close(c);

@@ -3,8 +3,6 @@
 // not.
 #include "safetensors.h"
 
-#include "gguf.h"
-
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -161,7 +159,6 @@ deltaic_status shard_check_overlap(const struct shard *s, struct file_tensor *te
 }
 
 deltaic_status shard_read(struct shard *s, struct file_tensor **tensors, uint64_t *count) {
-  if (gguf_is(s->view)) return shard_read_gguf(s, tensors, count);
   deltaic_status status = parse_header_text(s);
   if (!status) status = check_metadata(s);
   if (status) return status;

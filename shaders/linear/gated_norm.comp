@@ -96,7 +96,8 @@ void one_by_one(uint y_at, uint z_at, uint weight_at) {
 }
 
 void group(uint t, uint h) {
-  uint y_at = t * args.y_stride + args.from + h * args.n, z_at = t * args.z_stride + h * args.n, weight_at = h * args.weight_step;
+  uint y_at = t * args.y_stride + args.from + h * args.n, z_at = t * args.z_stride + h * args.n;
+  uint weight_at = h * args.weight_step;
   if (VECTORS != 0)
     in_fours(y_at, z_at, weight_at);
   else

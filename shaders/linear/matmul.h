@@ -1,12 +1,15 @@
-// matmul.h: contract of matmul.comp.
+// matmul.h: contract of matmul.comp. Variant: EXPERTS is matmul_experts_...
 #ifndef MATMUL_H
 #define MATMUL_H
-#include "interface.h"
+#include "experts_tile.h"
 #define MATMUL_Y 0       // (T, N) out, f32; inout when args.add
 #define MATMUL_X 1       // (T, K) in, f32
 #define MATMUL_WEIGHTS 2 // (N, K) in, any format
 #define MATMUL_BIAS 3    // (1, N) in, f32; read when args.has_bias
 #define MATMUL_BINDINGS 4
+#define MATMUL_ORDER 4  // (1, T) in, i32, with EXPERTS: which rows of y are of which expert
+#define MATMUL_STARTS 5 // (1, experts + 1) in, i32, likewise
+#define MATMUL_EXPERTS_BINDINGS 6
 #define MATMUL_SPEC_LANES 0  // (TILE_T / SUB_T) * (TILE_N / SUB_N)
 #define MATMUL_SPEC_TILE_T 1 // tokens of a workgroup
 #define MATMUL_SPEC_TILE_N 2 // outputs of a workgroup
@@ -17,6 +20,7 @@
 #define MATMUL_SPEC_GROUPED 7 // 1: sums are sums of partial sums of four products, for smaller rounding errors
 #define MATMUL_SPEC_FORMAT 8  // weights.glsl
 #define MATMUL_SPECS 9
+#define MATMUL_EXPERTS_SPECS MATMUL_SPECS
 struct matmul_args {
   uint T;
   uint N;
@@ -27,6 +31,7 @@ struct matmul_args {
   uint first; // index of the first output: weights too large for one descriptor take several dispatches
   uint add;
   uint has_bias;
+  STRUCT(experts_tile_args) tiles; // of matmul_experts
 };
 ARGS(matmul_args)
 #endif

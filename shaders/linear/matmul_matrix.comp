@@ -15,6 +15,8 @@
 // operands: their order goes down BAND tiles of N, then along T. Any T, N, K.
 // SPLIT: if tiles are too few, or the last ones would leave processors idle, several workgroups split the K of one
 // tile. The last to finish, by a ticket, adds up all partial sums, always in the same order, and completes the tile.
+// EXPERTS: each row of y has an expert, w (experts * N, K) or (experts * 2 N, K); a tile's rows are of one expert,
+// gathered and scattered. Without bias, add and SPLIT.
 #include "matmul_matrix.h"
 layout(local_size_x_id = MATMUL_MATRIX_SPEC_LANES) in;
 layout(constant_id = MATMUL_MATRIX_SPEC_TILE_T) const uint TILE_T = 16;
@@ -45,8 +47,17 @@ layout(set = 0, binding = MATMUL_MATRIX_X) readonly buffer x_block { float x[]; 
 layout(set = 0, binding = MATMUL_MATRIX_X) readonly buffer x4_block { vec4 x4[]; };
 #endif
 layout(set = 0, binding = MATMUL_MATRIX_BIAS) readonly buffer bias_block { float bias[]; };
+#ifdef EXPERTS
+#define ORDER_BINDING MATMUL_MATRIX_ORDER
+#define STARTS_BINDING MATMUL_MATRIX_STARTS
+#include "experts_tile.glsl"
+#else
 layout(set = 0, binding = MATMUL_MATRIX_PARTS) coherent buffer parts_block { vec4 parts[]; };
 layout(set = 0, binding = MATMUL_MATRIX_TICKETS) coherent buffer tickets_block { uint tickets[]; };
+#define ROWS_OF_TILE args.T
+#define Y_ROW(t) (t)
+#define EXPERT_GROUPS(rows) 0
+#endif
 
 const uint LANES = gl_WorkGroupSize.x;
 const uint BAND = 8;
@@ -106,11 +117,18 @@ uvec4 staged(inputs8 v) { return uvec4(half4(v.low), half4(v.high)); }
 INPUTS rx[LOADS_X];
 PACKED8 rw[LOADS_W];
 
+#ifdef EXPERTS
+uint x_from[LOADS_X]; // where the rows begin that an invocation loads
+#define X_FROM(l, t) x_from[l]
+#else
+#define X_FROM(l, t) (min(t, args.T - 1) * args.x_stride)
+#endif
+
 // Rows past the last repeat it: their results are not stored.
 void fetch(uint t0, uint n0, uint k0) {
   [[unroll]] for (uint l = 0; l < LOADS_X; l++) {
     uint i = gl_LocalInvocationID.x + l * LANES, k = k0 + i % K8 * 8;
-    uint at = min(t0 + i / K8, args.T - 1) * args.x_stride + k;
+    uint at = X_FROM(l, t0 + i / K8) + k;
     if (ALIGNED == 2)
       rx[l] = inputs(at, 8);
     else if (k < args.K)
@@ -123,7 +141,7 @@ void fetch(uint t0, uint n0, uint k0) {
     uint row = min(n0 + i / K8 % WIDE, args.N - 1) + i / K8 / WIDE * args.N;
     uint at = row * args.w_stride + k;
     if (ALIGNED == 2 || k < args.K)
-      rw[l] = packed8(at / 8);
+      rw[l] = packed8(EXPERT_GROUPS(args.N * HALVES) + at / 8);
     else
       rw[l] = PACKED8_ZERO;
   }
@@ -161,6 +179,15 @@ void main() {
   uint band = tile / (BAND * down), in_band = tile % (BAND * down);
   uint wide = min(across - band * BAND, BAND);
   uint n0 = (band * BAND + in_band % wide) * WIDE, t0 = in_band / wide * TILE_T;
+#ifdef EXPERTS
+  if (!find_tile(tile / across, TILE_T)) return;
+  n0 = tile % across * WIDE;
+  t0 = 0;
+  [[unroll]] for (uint l = 0; l < LOADS_X; l++) {
+    uint t = (gl_LocalInvocationID.x + l * LANES) / K8;
+    x_from[l] = X_ROW(min(t, ROWS_OF_TILE - 1)) * args.x_stride;
+  }
+#endif
   uint row = gl_SubgroupID / ACROSS_N * SUB_T * M;         // in the tile
   uint col = gl_SubgroupID % ACROSS_N * SUB_N / HALVES * N; // the same, in each half
 
@@ -198,6 +225,7 @@ void main() {
     }
   }
 
+#ifndef EXPERTS
   if (SPLIT != 0 && count > 1) {
     const uint MATRICES = SUB_T * SUB_N, FOURS = sums[0].length() / 4;
     uint first = gl_WorkGroupID.x - part - args.whole; // index among the workgroups of split tiles
@@ -228,6 +256,7 @@ void main() {
     }
   }
 
+#endif
 #ifdef GATED
   [[unroll]] for (uint i = 0; i < SUB_T; i++) {
     [[unroll]] for (uint j = 0; j < SIDE; j++) {
@@ -256,9 +285,9 @@ void main() {
       [[unroll]] for (uint p = 0; p < EACH; p++) {
         uint e = gl_SubgroupInvocationID + p * LANES / (ACROSS_T * ACROSS_N);
         uint t = t0 + row + i * M + e / N, n = n0 + col + j * N + e % N;
-        if (t < args.T && n < args.N) {
+        if (t < ROWS_OF_TILE && n < args.N) {
           float sum = uintBitsToFloat(w_tile[place + e / 4][e % 4]);
-          uint at = t * args.y_stride + args.first + n;
+          uint at = Y_ROW(t) * args.y_stride + args.first + n;
 #ifdef GATED
           y[at] = float16_t(sum);
 #else

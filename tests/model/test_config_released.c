@@ -188,7 +188,7 @@ static void impossible_experts_are_refused(void **state) {
       {NEXT ",'num_experts':2,'num_experts_per_tok':3}", DELTAIC_BAD_FILE,
        "num_experts_per_tok 3 is more than num_experts 2"},
       {NEXT ",'num_experts':0}", DELTAIC_BAD_FILE, "num_experts is 0"},
-      {NEXT ",'num_experts':4096,'moe_intermediate_size':1048576}", DELTAIC_UNSUPPORTED, "num_experts 4096 of"},
+      {NEXT ",'num_experts':2048,'moe_intermediate_size':1048576}", DELTAIC_UNSUPPORTED, "num_experts 2048 of"},
       {NEXT ",'mlp_only_layers':3}", DELTAIC_BAD_FILE, "mlp_only_layers must be a list"},
       {NEXT ",'decoder_sparse_step':0}", DELTAIC_BAD_FILE, "decoder_sparse_step is 0"},
       {NEXT ",'n_group':2}", DELTAIC_UNSUPPORTED, "config key n_group is not known"},

@@ -47,6 +47,15 @@ static void attention_over_windows_and_rings_matches(void **state) {
   }
 }
 
+// The longest heads that a device may have on matrices.
+static void attention_of_heads_of_256_matches(void **state) {
+  if (!all_shapes()) return; // software compiles it for minutes
+  seed(66);
+  const struct attention_args a = {.heads = 4, .kv_heads = 2, .d = 256, .capacity = 70};
+  const struct sequence s = {0, 40, 20, 1};
+  check(a, &s, 1, 1, 0);
+}
+
 // One key takes all the weight, and which it is changes from block to block.
 static void attention_of_large_scores_keeps_its_digits(void **state) {
   seed(63);
@@ -100,9 +109,10 @@ static void gated_attention_stays_f16_up_to_the_product(void **state) {
 
 int ops_cases_attention_matrix(void) {
   const struct CMUnitTest cases[] = {
-      OPS_CASE(attention_matches_over_sizes_and_lengths),      OPS_CASE(attention_of_grouped_heads_matches),
-      OPS_CASE(attention_over_windows_and_rings_matches),      OPS_CASE(attention_of_large_scores_keeps_its_digits),
-      OPS_CASE(attention_without_matrices_rounds_its_outputs), OPS_CASE(gated_attention_stays_f16_up_to_the_product),
+      OPS_CASE(attention_matches_over_sizes_and_lengths),    OPS_CASE(attention_of_grouped_heads_matches),
+      OPS_CASE(attention_over_windows_and_rings_matches),    OPS_CASE(attention_of_large_scores_keeps_its_digits),
+      OPS_CASE(attention_of_heads_of_256_matches),           OPS_CASE(attention_without_matrices_rounds_its_outputs),
+      OPS_CASE(gated_attention_stays_f16_up_to_the_product),
   };
   return cmocka_run_group_tests_name("attention on matrices", cases, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 // Cases of mixtures of experts, against float64: which experts a token gets, the sorted choices, the products of the
 // chosen rows, and their sum.
+#include "experts_case.h"
 #include "ops_cases.h"
-#include "ops_tools.h"
 
 static const double CLOSE = 2e-6;
 
@@ -69,21 +69,12 @@ static void ids_are_valid_whatever_the_logits_are(void **state) {
   for (int i = 0; i < T * k; i++) assert_in_range(got[i], 0, E - 1);
 }
 
-static struct array random_ids(uint32_t T, uint32_t k, uint32_t E) {
-  int32_t *ids = calloc((size_t)T * k, sizeof *ids);
-  for (uint32_t t = 0; t < T; t++)
-    for (uint32_t j = 0; j < k; j++) ids[t * k + j] = (int32_t)((uint32_t)uniform(0, E) % E);
-  struct array a = integers(T, k, ids);
-  free(ids);
-  return a;
-}
-
 static void group_sorts_every_choice_once(void **state) {
   static const uint32_t sizes[][3] = {{1, 1, 1}, {5, 3, 7}, {200, 2, 300}, {700, 4, 9}};
   seed(71);
   for (uint32_t i = 0; i < shapes(4, 4); i++) {
     const uint32_t T = sizes[i][0], k = sizes[i][1], E = sizes[i][2];
-    struct array ids = random_ids(T, k, E), order = activations(1, T * k, DENSE, NULL);
+    struct array ids = experts_ids(T, k, E), order = activations(1, T * k, DENSE, NULL);
     struct array starts = activations(1, E + 1, DENSE, NULL);
     RUN(op_group(list, order.t, starts.t, ids.t));
     const int32_t *id = read_words(&ids), *at = read_words(&order), *from = read_words(&starts);
@@ -101,39 +92,6 @@ static void group_sorts_every_choice_once(void **state) {
   }
 }
 
-struct experts_shape {
-  uint32_t T, k, E, N, K;
-  bool each; // a row of x for each choice
-  bool gated;
-};
-
-static void check_experts(enum dtype dtype, const struct experts_shape *z, double limit) {
-  const uint32_t R = z->T * z->k, rows = z->gated ? 2 * z->N : z->N, share = z->each ? 1 : z->k;
-  struct array ids = random_ids(z->T, z->k, z->E), order = activations(1, R, DENSE, NULL);
-  struct array starts = activations(1, z->E + 1, DENSE, NULL);
-  struct array x = activations(R / share, z->K, z->K + z->T % 3, normals((size_t)R / share * z->K));
-  struct array w = weights(dtype, z->E * rows, z->K, DENSE, normals((size_t)z->E * rows * z->K));
-  struct array y = activations(R, z->N, DENSE, NULL);
-  begin();
-  op_group(list, order.t, starts.t, ids.t);
-  const struct tensor out = z->gated ? oplist_value(list, R, rows) : y.t;
-  op_experts(list, &(struct experts){out, x.t, w.t, ids.t, order.t, starts.t});
-  if (z->gated) op_glu(list, y.t, tensor_cols(out, 0, z->N), tensor_cols(out, z->N, z->N), ACTIVATION_SILU);
-  run();
-  const int32_t *id = read_words(&ids);
-  double *want = zeros((size_t)R * z->N);
-  for (uint32_t i = 0; i < R; i++)
-    for (uint32_t n = 0; n < z->N; n++) {
-      double sums[2] = {0};
-      for (uint32_t half = 0; half <= z->gated; half++)
-        for (uint32_t c = 0; c < z->K; c++)
-          sums[half] += x.v[i / share * z->K + c] * w.v[((size_t)id[i] * rows + half * z->N + n) * z->K + c];
-      want[i * z->N + n] = z->gated ? reference_activation(ACTIVATION_SILU, sums[0]) * sums[1] : sums[0];
-    }
-  expect_close(z->gated ? "gated experts" : "experts", read_values(&y), want, (size_t)R * z->N, limit);
-  tools_teardown(NULL);
-}
-
 static void experts_match_for_every_format_and_shape(void **state) {
   static const struct experts_shape sizes[] = {{1, 2, 5, 6, 20, false, true},     {9, 3, 4, 64, 40, true, false},
                                                {3, 4, 7, 33, 77, false, false},   {1, 1, 1, 1, 3, false, false},
@@ -142,7 +100,7 @@ static void experts_match_for_every_format_and_shape(void **state) {
   static const enum dtype formats_of[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_Q8_0};
   seed(72);
   for (uint32_t f = 0; f < 4; f++)
-    for (uint32_t i = 0; i < shapes(7, 3); i++) check_experts(formats_of[f], &sizes[(i + f) % 7], CLOSE);
+    for (uint32_t i = 0; i < shapes(7, 3); i++) experts_check(formats_of[f], &sizes[(i + f) % 7], CLOSE);
 }
 
 static void mix_adds_the_experts_and_the_shared_one(void **state) {

@@ -449,7 +449,7 @@ int ops_cases_run(struct backend *b) {
   if (vulkan_has_matrices(recorder))
     failed = cmocka_run_group_tests_name("cooperative matrices", cases, NULL, NULL) + ops_cases_inputs() +
              ops_cases_delta_matrix() + ops_cases_hh_matrix() + ops_cases_attention_matrix() +
-             ops_cases_mamba2_matrix();
+             ops_cases_experts_matrix() + ops_cases_mamba2_matrix();
   else
     print_message("this device, or the compiler of the shaders, has no cooperative matrices\n");
   report_worst();

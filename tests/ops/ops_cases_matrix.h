@@ -10,6 +10,7 @@ void expect_on_matrices(const char *const what[], const struct delta_case *c, en
 // Each returns how many failed.
 int ops_cases_delta_matrix(void);
 int ops_cases_attention_matrix(void);
+int ops_cases_experts_matrix(void);
 int ops_cases_hh_matrix(void);
 int ops_cases_mamba2_matrix(void);
 #endif

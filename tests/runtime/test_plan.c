@@ -425,6 +425,30 @@ static void cards_with_few_registers_do_what_the_table_says(void **state) {
   }
 }
 
+static void experts_on_matrices_fit_their_device(void **state) {
+  const uint32_t rows[] = {1, 40, 4096, 16384}, counts[] = {1, 7, 256};
+  for (int i = 0; i < WITH_MATRICES; i++)
+    for (int k = 0; k < 12; k++) {
+      const struct device_caps *caps = with_matrices(i, false);
+      struct plan p = made(caps);
+      struct plan_products products;
+      struct plan_matmul m;
+      const uint32_t R = rows[k % 4], E = counts[k / 4];
+      plan_products_make(caps, &p, &products);
+      assert_true(plan_matmul_experts(&products, R, E, 1000, &m));
+      assert_in_range(plan_matmul_matrix_shared_bytes(&m), 1, caps->shared_bytes);
+      assert_in_range(m.lanes, 1, caps->max_invocations);
+      assert_true(m.tile_n / m.across_n / p.matrix_n % 2 == 0); // halves of a gated product
+      assert_true(m.tile_t <= R / E || m.tile_t <= 2 * p.matrix_m);
+      // The most tiles: all experts have one row, and the first has all others.
+      const uint32_t tiles = plan_experts_tiles(R, E, m.tile_t), used = R < E ? R : E;
+      assert_in_range(tiles, used - 1 + (R - used + m.tile_t) / m.tile_t, R);
+    }
+  assert_false(plan_experts_sorted(8, 256)); // a token
+  assert_false(plan_experts_sorted(16 * 8, 256));
+  assert_true(plan_experts_sorted(512 * 8, 256));
+}
+
 static void attention_on_matrices_fits_its_device(void **state) {
   const uint32_t sizes[] = {1, 49, 64, 128, 256}, groups[] = {1, 3, 8, 40};
   for (int i = 0; i < WITH_MATRICES; i++)
@@ -877,6 +901,7 @@ int main(void) {
       cmocka_unit_test(the_delta_rule_on_matrices_follows_the_shape),
       cmocka_unit_test(cards_with_few_registers_do_what_the_table_says),
       cmocka_unit_test(attention_on_matrices_fits_its_device),
+      cmocka_unit_test(experts_on_matrices_fit_their_device),
       cmocka_unit_test(mamba2_on_matrices_fits_its_device),
       cmocka_unit_test(lanes_hold_a_whole_subgroup),
       cmocka_unit_test(buffers_stay_within_the_limits),

@@ -9,9 +9,9 @@
 
 enum { V = 259, PROMPT = 70 };
 #define MODELS TESTS_DIR "/vectors/models/"
-static const char *const models[] = {MODELS "tiny_gated_deltanet_h1", MODELS "tiny_delta_net_swa",
-                                     MODELS "tiny_gated_delta_product", MODELS "tiny_hh_gated_dynamic",
-                                     MODELS "tiny_mamba2"};
+static const char *const models[] = {
+    MODELS "tiny_gated_deltanet_h1", MODELS "tiny_delta_net_swa", MODELS "tiny_gated_delta_product",
+    MODELS "tiny_hh_gated_dynamic",  MODELS "tiny_mamba2",        MODELS "released_qwen3_next"};
 
 static struct hazard_trace *trace;
 static int32_t text[PROMPT];

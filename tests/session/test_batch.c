@@ -22,7 +22,9 @@ static const char *const every_mixer[] = {MODELS "tiny_delta_net_swa",
                                           MODELS "tiny_mamba2_options",
                                           MODELS "tiny_hh_delta_static",
                                           MODELS "ablation_elu_sum_no_conv",
-                                          MODELS "ablation_transformer_norm_window"};
+                                          MODELS "ablation_transformer_norm_window",
+                                          MODELS "released_qwen3_next",
+                                          MODELS "released_olmo_hybrid"};
 enum { MIXERS = sizeof every_mixer / sizeof *every_mixer, MOST_V = 4096, LONGEST = 220, TEXTS = 64 };
 #define LIMITED MODELS "tiny_delta_net_global" // whose context is
 

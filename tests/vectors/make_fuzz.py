@@ -48,9 +48,9 @@ put("fuzz_tokenizer", "words", dict(model=bpe(letters, merges), pre_tokenizer=di
 
 for name in sorted(os.listdir(os.path.join(here, "models"))):
     config = os.path.join(here, "models", name, "config.json")
-    if name.startswith("tiny") and os.path.exists(config):
+    if name.startswith(("tiny", "released")) and os.path.exists(config):
         with open(config) as f:
-            put("fuzz_config", name, json.load(f))
+            put("fuzz_config", name, b"0" + json.dumps(json.load(f)).encode())  # 0: without tensors; 1: with some
 
 
 def tensors(header, data):

@@ -62,6 +62,7 @@ static enum dtype wanted_dtype(const struct recorder *c, const struct oplist *l,
   if (!reader) return DTYPE_F32;
   const struct op *op = &l->ops[reader];
   if (op->kind == OP_GATED_NORM || (op->kind == OP_GLU && same_value(op->glu.x, t))) return wanted_dtype(c, l, reader);
+  if (op->kind == OP_EXPERTS && same_value(op->experts.x, t)) return vulkan_experts_dtype(c, &op->experts);
   return op->kind == OP_LINEAR && same_value(op->linear.x, t) ? vulkan_input_dtype(c, op->linear.w, t.rows) : DTYPE_F32;
 }
 
@@ -239,6 +240,16 @@ static uint32_t lower_experts(struct lowering *w, uint32_t i) {
   return gated ? 2 : 1;
 }
 
+// Whether something reads what operation i, a group, sorts.
+static bool is_sorted_for(const struct recorder *c, const struct oplist *l, uint32_t i) {
+  const struct tensor order = l->ops[i].group.order;
+  bool wanted = !order.value; // the caller's memory
+  for (uint32_t k = i + 1; k < l->count && !wanted; k++)
+    wanted = is_kind(l, k, OP_EXPERTS) && same_value(l->ops[k].experts.order, order) &&
+             vulkan_experts_sorted(c, &l->ops[k].experts);
+  return wanted;
+}
+
 // ---------------------------------------------------------------- single tokens
 
 static uint32_t lower_delta_step(struct lowering *w) {
@@ -320,7 +331,9 @@ static void lower_op(struct lowering *w) {
     break;
   case OP_ATTENTION: vulkan_attention(c, &op.attention, scratch); break;
   case OP_ROUTE: vulkan_route(c, &op.route); break;
-  case OP_GROUP: vulkan_group(c, &op.group); break;
+  case OP_GROUP:
+    if (is_sorted_for(c, w->l, w->i)) vulkan_group(c, &op.group);
+    break;
   case OP_EXPERTS: break; // lower_experts()
   case OP_MIX: vulkan_mix(c, &op.mix); break;
   case OP_SAMPLE: vulkan_sample(c, &op.sample); break;

@@ -287,3 +287,36 @@ bool plan_matmul_narrow(const struct plan_products *plan, uint32_t T, uint32_t N
     }
   return false;
 }
+
+// ---------------------------------------------------------------- rows of experts
+
+// With fewer rows most experts have none or one, and reading each row's weights by itself costs no more.
+bool plan_experts_sorted(uint32_t R, uint32_t E) { return R >= 16 && R >= 2 * E; }
+
+uint32_t plan_experts_tiles(uint32_t R, uint32_t E, uint32_t tile_t) { return min32(R / tile_t + E, R); }
+
+// The largest tile that the average expert fills; every tile reads its expert's weights.
+bool plan_matmul_experts(const struct plan_products *plan, uint32_t R, uint32_t E, uint32_t N,
+                         struct plan_matmul *out) {
+  static const struct {
+    uint32_t across_t, across_n, sub_t, sub_n;
+  } tiles[] = {{2, 2, 4, 4}, {2, 2, 2, 2}, {1, 2, 2, 2}, {1, 2, 1, 2}};
+  const struct plan *device = plan->device;
+  const uint32_t count = sizeof tiles / sizeof *tiles;
+  if (!device->matrix_m) return false;
+  for (uint32_t i = 0; i < count; i++) {
+    struct plan_matmul m = {.across_t = tiles[i].across_t, .across_n = tiles[i].across_n, .parts = 1};
+    m.tile_t = m.across_t * tiles[i].sub_t * device->matrix_m;
+    m.tile_n = m.across_n * tiles[i].sub_n * device->matrix_n;
+    m.lanes = m.across_t * m.across_n * device->matrix_lanes;
+    m.tile_k = plan->matrix_step;
+    while (m.tile_k > 16 && plan_matmul_matrix_shared_bytes(&m) > device->shared_bytes) m.tile_k /= 2;
+    if (tiles[i].sub_t * tiles[i].sub_n > device->matrix_sums || m.lanes > device->most_lanes ||
+        plan_matmul_matrix_shared_bytes(&m) > device->shared_bytes || (i + 1 < count && R / E < m.tile_t))
+      continue;
+    m.whole = m.groups = plan_experts_tiles(R, E, m.tile_t) * divide_up(N, m.tile_n);
+    *out = m;
+    return true;
+  }
+  return false;
+}

@@ -49,6 +49,14 @@ uint64_t plan_matmul_matrix_shared_bytes(const struct plan_matmul *m);
 uint64_t plan_matmul_parts_bytes(const struct plan_products *plan);
 uint64_t plan_matmul_tickets_bytes(const struct plan_products *plan); // a multiple of 256
 
+// Tiles of the rows of each of E experts, R in all. whole = groups: the most tiles times those along N. False: no
+// coopmat.
+bool plan_matmul_experts(const struct plan_products *plan, uint32_t R, uint32_t E, uint32_t N, struct plan_matmul *out);
+// The most tiles of tile_t rows that R rows of E experts can make.
+uint32_t plan_experts_tiles(uint32_t R, uint32_t E, uint32_t tile_t);
+// Whether R rows are enough to sort them by expert.
+bool plan_experts_sorted(uint32_t R, uint32_t E);
+
 // Sizes of matvec.comp for one product of `tokens` rows (1, 2, 4, 8) of K elements.
 struct plan_matvec {
   uint32_t lanes, rows, unroll;

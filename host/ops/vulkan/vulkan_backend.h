@@ -218,7 +218,11 @@ bool vulkan_attention_matrix_plan(const struct recorder *c, enum dtype o, uint32
 // vulkan_experts.c
 void vulkan_route(struct recorder *c, const struct route *route);
 void vulkan_group(struct recorder *c, const struct group *group);
-// glu: the activation of the halves of e->y, which is not written then; or NULL.
+// Whether a call of the operation reads order and starts.
+bool vulkan_experts_sorted(const struct recorder *c, const struct experts *e);
+// The best dtype of x: f16 if the product rounds to f16 anyway, else f32.
+enum dtype vulkan_experts_dtype(const struct recorder *c, const struct experts *e);
+// glu: the activation of the halves of e->y, whose value may then be undefined afterwards; or NULL.
 void vulkan_experts(struct recorder *c, const struct experts *e, const struct glu *glu);
 void vulkan_mix(struct recorder *c, const struct mix *mix);
 

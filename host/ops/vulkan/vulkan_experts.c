@@ -3,6 +3,8 @@
 
 #include "experts.h"
 #include "group.h"
+#include "matmul.h"
+#include "matmul_matrix.h"
 #include "mix.h"
 #include "route.h"
 
@@ -41,41 +43,166 @@ static uint32_t experts_bound(const struct recorder *c, struct tensor w, uint32_
   return (uint32_t)(most < least ? least : most < all ? most : all);
 }
 
-void vulkan_experts(struct recorder *c, const struct experts *e, const struct glu *glu) {
+static uint32_t experts_of(const struct experts *e) { return e->w.rows / e->y.cols; }
+
+bool vulkan_experts_sorted(const struct recorder *c, const struct experts *e) {
+  (void)c;
+  return tensor_present(e->order) && plan_experts_sorted(e->y.rows, experts_of(e));
+}
+
+static bool on_matrices(const struct recorder *c, const struct experts *e, struct plan_matmul *m) {
+  return vulkan_experts_sorted(c, e) && vulkan_takes_f16(c, e->w) &&
+         plan_matmul_experts(vulkan_products(c), e->y.rows, experts_of(e), e->y.cols, m);
+}
+
+enum dtype vulkan_experts_dtype(const struct recorder *c, const struct experts *e) {
+  struct plan_matmul m;
+  return on_matrices(c, e, &m) ? DTYPE_F16 : DTYPE_F32;
+}
+
+// A product of chosen rows, perhaps with the activation of its halves.
+struct experts_call {
+  const struct experts *e;
+  const struct glu *glu; // NULL: none
+  struct tensor y;
+  uint32_t rows, first, count; // rows of weights of an expert; the experts of this dispatch
+  struct tensor w;             // theirs
+};
+
+static struct experts_tile_args tiles_of(const struct experts_call *v) {
+  return (struct experts_tile_args){
+      .experts = experts_of(v->e), .share = v->e->y.rows / v->e->x.rows, .first = v->first, .count = v->count};
+}
+
+static struct binding bind_part(const struct experts_call *v) {
+  struct binding weights = vulkan_bind_weights(v->w);
+  weights.touched = dtype_bytes(v->w.dtype, (uint64_t)min32(v->y.rows, v->count) * v->rows * v->w.stride);
+  return weights;
+}
+
+// Each row by itself: only the chosen experts' weights are read, once for each choice.
+static void by_rows(struct recorder *c, const struct experts_call *v) {
   enum { OUTPUTS = 4 }; // weights that an invocation loads at once
-  const struct tensor y = glu ? glu->y : e->y, x = e->x, w = e->w, ids = e->ids;
-  const uint32_t rows = e->y.cols, all = w.rows / rows, bound = experts_bound(c, w, rows);
-  const uint32_t outputs = glu ? OUTPUTS / 2 : OUTPUTS;
+  const struct tensor y = v->y, x = v->e->x, ids = v->e->ids;
+  const uint32_t outputs = v->glu ? OUTPUTS / 2 : OUTPUTS;
   uint32_t lanes = 32;
   while (lanes < vulkan_plan(c)->lanes && lanes * 16 < x.cols) lanes *= 2;
   const uint32_t spec[EXPERTS_SPECS] = {[EXPERTS_SPEC_LANES] = lanes,
                                         [EXPERTS_SPEC_ROWS] = outputs,
                                         [EXPERTS_SPEC_ALIGNED] = x.cols % 4 == 0 && x.stride % 4 == 0,
-                                        [EXPERTS_SPEC_GATED] = glu != NULL,
-                                        [EXPERTS_SPEC_FORMAT] = w.dtype};
-  struct experts_args args = {.R = y.rows,
-                              .N = y.cols,
-                              .K = x.cols,
-                              .k = ids.cols,
-                              .share = y.rows / x.rows,
-                              .y_stride = y.stride,
-                              .x_stride = x.stride,
-                              .w_stride = w.stride,
-                              .ids_stride = ids.stride,
-                              .activation = glu ? glu->activation : 0};
-  for (args.first = 0; args.first < all; args.first += bound) {
-    args.count = min32(bound, all - args.first);
-    const struct tensor part = tensor_rows(w, args.first * rows, args.count * rows);
-    struct binding weights = vulkan_bind_weights(part);
-    weights.touched = dtype_bytes(w.dtype, (uint64_t)min32(args.R, args.count) * rows * w.stride);
-    const struct binding bindings[EXPERTS_BINDINGS] = {[EXPERTS_Y] = vulkan_bind(y, y),
-                                                       [EXPERTS_X] = vulkan_bind(x, x),
-                                                       [EXPERTS_WEIGHTS] = weights,
-                                                       [EXPERTS_IDS] = vulkan_bind(ids, ids)};
-    vulkan_dispatch(c, kernel_variant(FAMILY_experts, w.dtype), spec, bindings, &args,
-                    (struct grid){divide_up(y.cols, outputs), min32(y.rows, MAX_GROUPS), divide_up(y.rows, MAX_GROUPS)},
-                    2ull * y.rows * rows * x.cols);
+                                        [EXPERTS_SPEC_GATED] = v->glu != NULL,
+                                        [EXPERTS_SPEC_FORMAT] = v->w.dtype};
+  const struct experts_args args = {.R = y.rows,
+                                    .N = y.cols,
+                                    .K = x.cols,
+                                    .k = ids.cols,
+                                    .share = y.rows / x.rows,
+                                    .y_stride = y.stride,
+                                    .x_stride = x.stride,
+                                    .w_stride = v->w.stride,
+                                    .ids_stride = ids.stride,
+                                    .first = v->first,
+                                    .count = v->count,
+                                    .activation = v->glu ? v->glu->activation : 0};
+  const struct binding bindings[EXPERTS_BINDINGS] = {[EXPERTS_Y] = vulkan_bind(y, y),
+                                                     [EXPERTS_X] = vulkan_bind(x, x),
+                                                     [EXPERTS_WEIGHTS] = bind_part(v),
+                                                     [EXPERTS_IDS] = vulkan_bind(ids, ids)};
+  vulkan_dispatch(c, kernel_variant(FAMILY_experts, v->w.dtype), spec, bindings, &args,
+                  (struct grid){divide_up(y.cols, outputs), min32(y.rows, MAX_GROUPS), divide_up(y.rows, MAX_GROUPS)},
+                  2ull * y.rows * v->rows * x.cols);
+}
+
+// Tiles of the sorted rows in f32.
+static void by_tiles(struct recorder *c, const struct experts_call *v) {
+  const struct plan_products *plan = vulkan_products(c);
+  const struct tensor y = v->y, x = v->e->x;
+  const uint32_t spec[MATMUL_SPECS] = {[MATMUL_SPEC_LANES] = plan_matmul_lanes(plan),
+                                       [MATMUL_SPEC_TILE_T] = plan->matmul_tile_t,
+                                       [MATMUL_SPEC_TILE_N] = plan->matmul_tile_n,
+                                       [MATMUL_SPEC_TILE_K] = plan->matmul_tile_k,
+                                       [MATMUL_SPEC_SUB_T] = plan->matmul_sub_t,
+                                       [MATMUL_SPEC_SUB_N] = plan->matmul_sub_n,
+                                       [MATMUL_SPEC_ALIGNED] = x.cols % 4 == 0 && x.stride % 4 == 0,
+                                       [MATMUL_SPEC_GROUPED] = !vulkan_list(c)->matrices,
+                                       [MATMUL_SPEC_FORMAT] = v->w.dtype};
+  const struct matmul_args args = {.T = y.rows,
+                                   .N = y.cols,
+                                   .K = x.cols,
+                                   .y_stride = y.stride,
+                                   .x_stride = x.stride,
+                                   .w_stride = v->w.stride,
+                                   .tiles = tiles_of(v)};
+  const struct binding bindings[MATMUL_EXPERTS_BINDINGS] = {[MATMUL_Y] = vulkan_bind(y, y),
+                                                            [MATMUL_X] = vulkan_bind(x, x),
+                                                            [MATMUL_WEIGHTS] = bind_part(v),
+                                                            [MATMUL_BIAS] = vulkan_bind(x, x),
+                                                            [MATMUL_ORDER] = vulkan_bind(v->e->order, x),
+                                                            [MATMUL_STARTS] = vulkan_bind(v->e->starts, x)};
+  vulkan_dispatch(c, kernel_variant(FAMILY_matmul_experts, v->w.dtype), spec, bindings, &args,
+                  (struct grid){divide_up(y.cols, plan->matmul_tile_n),
+                                plan_experts_tiles(y.rows, experts_of(v->e), plan->matmul_tile_t), 1},
+                  2ull * y.rows * y.cols * x.cols);
+}
+
+// The same on cooperative matrices.
+static void by_matrices(struct recorder *c, const struct experts_call *v, const struct plan_matmul *m) {
+  const struct plan *plan = vulkan_plan(c);
+  const struct tensor y = v->y, x = v->e->x;
+  const uint32_t spec[MATMUL_MATRIX_SPECS] = {[MATMUL_MATRIX_SPEC_LANES] = m->lanes,
+                                              [MATMUL_MATRIX_SPEC_TILE_T] = m->tile_t,
+                                              [MATMUL_MATRIX_SPEC_TILE_N] = m->tile_n,
+                                              [MATMUL_MATRIX_SPEC_TILE_K] = m->tile_k,
+                                              [MATMUL_MATRIX_SPEC_ACROSS_T] = m->across_t,
+                                              [MATMUL_MATRIX_SPEC_ACROSS_N] = m->across_n,
+                                              [MATMUL_MATRIX_SPEC_M] = plan->matrix_m,
+                                              [MATMUL_MATRIX_SPEC_N] = plan->matrix_n,
+                                              [MATMUL_MATRIX_SPEC_K] = plan->matrix_k,
+                                              [MATMUL_MATRIX_SPEC_ACTIVATION] = v->glu ? v->glu->activation : 0,
+                                              [MATMUL_MATRIX_SPEC_ALIGNED] = x.cols % 8 || x.stride % 8 ? 0
+                                                                             : x.cols % m->tile_k       ? 1
+                                                                                                        : 2,
+                                              [MATMUL_MATRIX_SPEC_FORMAT] = v->w.dtype};
+  const struct matmul_matrix_args args = {.T = y.rows,
+                                          .N = y.cols,
+                                          .K = x.cols,
+                                          .y_stride = y.stride,
+                                          .x_stride = x.stride,
+                                          .w_stride = v->w.stride,
+                                          .tiles = tiles_of(v)};
+  const struct binding bindings[MATMUL_MATRIX_EXPERTS_BINDINGS] = {[MATMUL_MATRIX_Y] = vulkan_bind(y, y),
+                                                                   [MATMUL_MATRIX_X] = vulkan_bind(x, x),
+                                                                   [MATMUL_MATRIX_WEIGHTS] = bind_part(v),
+                                                                   [MATMUL_MATRIX_BIAS] = vulkan_bind(x, x),
+                                                                   [MATMUL_MATRIX_ORDER] = vulkan_bind(v->e->order, x),
+                                                                   [MATMUL_MATRIX_STARTS] =
+                                                                       vulkan_bind(v->e->starts, x)};
+  const enum kernel_family family = v->glu                 ? FAMILY_matmul_matrix_experts_gated
+                                    : x.dtype == DTYPE_F16 ? FAMILY_matmul_matrix_experts_x16
+                                                           : FAMILY_matmul_matrix_experts_x32;
+  const uint32_t wide = v->glu ? m->tile_n / 2 : m->tile_n; // outputs of a tile
+  const uint32_t tiles = plan_experts_tiles(y.rows, experts_of(v->e), m->tile_t) * divide_up(y.cols, wide);
+  vulkan_dispatch(c, kernel_variant(family, v->w.dtype), spec, bindings, &args, (struct grid){tiles, 1, 1},
+                  2ull * y.rows * v->rows * x.cols);
+}
+
+void vulkan_experts(struct recorder *c, const struct experts *e, const struct glu *glu) {
+  struct plan_matmul m;
+  const bool matrices = on_matrices(c, e, &m), sorted = vulkan_experts_sorted(c, e);
+  const bool gated = glu && (matrices ? glu->y.dtype == DTYPE_F16 && e->x.dtype == DTYPE_F32 : !sorted);
+  struct experts_call v = {.e = e, .glu = gated ? glu : NULL, .y = gated ? glu->y : e->y, .rows = e->y.cols};
+  const uint32_t all = experts_of(e), bound = experts_bound(c, e->w, v.rows);
+  for (v.first = 0; v.first < all; v.first += bound) {
+    v.count = min32(bound, all - v.first);
+    v.w = tensor_rows(e->w, v.first * v.rows, v.count * v.rows);
+    if (matrices)
+      by_matrices(c, &v, &m);
+    else if (sorted)
+      by_tiles(c, &v);
+    else
+      by_rows(c, &v);
   }
+  if (glu && !gated) vulkan_glu(c, glu);
 }
 
 void vulkan_mix(struct recorder *c, const struct mix *m) {

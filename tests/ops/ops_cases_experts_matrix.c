@@ -1,0 +1,69 @@
+// Cases of mixtures of experts on cooperative matrices: rounding operands to f16 may cost 1e-3, and nothing else may.
+#include "experts_case.h"
+#include "ops_cases_matrix.h"
+
+static const double CLOSE = 1e-3;
+
+static void experts_on_matrices_match_over_sizes(void **state) {
+  static const struct experts_shape sizes[] = {{70, 3, 5, 70, 64, false, false},
+                                               {40, 2, 3, 34, 75, true, false},
+                                               {90, 2, 7, 40, 32, false, false},
+                                               {300, 2, 3, 130, 72, false, false},
+                                               {60, 4, 1, 64, 40, true, false}};
+  seed(75);
+  for (uint32_t i = 0; i < shapes(5, 3); i++) {
+    profile_begin();
+    experts_check(i % 2 ? DTYPE_BF16 : DTYPE_F16, &sizes[i], CLOSE);
+    assert_true(profile_end("matmul_matrix_experts"));
+  }
+}
+
+// Weights of which one descriptor binds two experts of five: on matrices, in tiles of f32 and row by row.
+static void experts_of_several_bindings_match(void **state) {
+  static const struct experts_shape many = {15, 2, 5, 16, 512, false, false}, few = {2, 2, 5, 16, 512, false, false};
+  struct plan *plan = &((struct vulkan_backend *)backend)->device->plan;
+  const uint64_t real = plan->binding_bytes;
+  seed(77);
+  plan->binding_bytes = 40 << 10; // an expert has 16 KiB in f16, 32 in f32
+  experts_check(DTYPE_F16, &many, CLOSE);
+  experts_check(DTYPE_F32, &many, CLOSE);
+  experts_check(DTYPE_F16, &few, CLOSE);
+  plan->binding_bytes = real;
+}
+
+// A whole mixture: the activation of the first product is f16 and goes to the second as it is.
+static struct array mixture(enum matrices matrices) {
+  enum { T = 50, E = 4, k = 2, D = 40, F = 24, R = T * k };
+  seed(76);
+  struct array x = activations(T, D, DENSE, normals(T * D)), y = activations(R, D, DENSE, NULL);
+  struct array up = weights(DTYPE_F16, E * 2 * F, D, DENSE, normals(E * 2 * F * D));
+  struct array down = weights(DTYPE_BF16, E * D, F, DENSE, normals(E * D * F));
+  struct array ids = experts_ids(T, k, E);
+  list->matrices = matrices;
+  profile_begin();
+  begin();
+  const struct tensor order = oplist_value(list, 1, R), starts = oplist_value(list, 1, E + 1);
+  const struct tensor both = oplist_value(list, R, 2 * F), act = oplist_value(list, R, F);
+  op_group(list, order, starts, ids.t);
+  op_experts(list, &(struct experts){both, x.t, up.t, ids.t, order, starts});
+  op_glu(list, act, tensor_cols(both, 0, F), tensor_cols(both, F, F), ACTIVATION_SILU);
+  op_experts(list, &(struct experts){y.t, act, down.t, ids.t, order, starts});
+  run();
+  assert_int_equal(list->values[act.value - 1].dtype, matrices ? DTYPE_F16 : DTYPE_F32);
+  assert_int_equal(profile_end("matmul_matrix_experts_gated"), matrices != MATRICES_NONE);
+  return y;
+}
+
+static void a_mixture_stays_f16_between_its_products(void **state) {
+  const struct array f32 = mixture(MATRICES_NONE), f16 = mixture(MATRICES_BEST);
+  expect_close("mixture on matrices", read_values(&f16), read_values(&f32), (size_t)f32.t.rows * f32.t.cols, CLOSE);
+}
+
+int ops_cases_experts_matrix(void) {
+  const struct CMUnitTest cases[] = {
+      OPS_CASE(experts_on_matrices_match_over_sizes),
+      OPS_CASE(experts_of_several_bindings_match),
+      OPS_CASE(a_mixture_stays_f16_between_its_products),
+  };
+  return cmocka_run_group_tests_name("experts on matrices", cases, NULL, NULL);
+}
