@@ -250,8 +250,8 @@ DELTAIC_API deltaic_status deltaic_model_inspect(const deltaic_device *device, c
                                                  deltaic_memory *memory);
 
 /* path: a folder with config.json and model.safetensors (or its shards and their index), or a GGUF file (of several
- * parts, the first). The files are read only during
- * the call. */
+ * parts, the first). The files are read only during the call. DELTAIC_OUT_OF_MEMORY, before anything is loaded: the
+ * device has less free memory than the weights take. */
 DELTAIC_API deltaic_status deltaic_model_open(deltaic_device *device, const char *path,
                                               const deltaic_model_options *options, deltaic_model **out);
 DELTAIC_API void deltaic_model_close(deltaic_model *model);
@@ -410,7 +410,8 @@ typedef enum deltaic_probe_kind {
   DELTAIC_PROBE_RESIDUAL = 1,      /* rows x width: the residual stream before the layer */
   DELTAIC_PROBE_MIXER_INPUT = 2,   /* rows x width: input of the projections, after the norm */
   DELTAIC_PROBE_QKV = 4,           /* rows x (q, k of every householder step, v of every step): after convolution and
-                                      activation, before normalisation; heads in order */
+                                      SiLU, before q's and k's other activation, if the model has one, and before their
+                                      normalisation; heads in order */
   DELTAIC_PROBE_BETA = 8,          /* rows x (steps * value heads) */
   DELTAIC_PROBE_DECAY = 16,        /* rows x value heads: natural logarithms, at most 0; gated layers only */
   DELTAIC_PROBE_HEADS = 32,        /* rows x (value heads * value size): input of the output projection */

@@ -113,12 +113,12 @@ static void print_row(struct table *table, const struct eval_task *task, const s
 }
 
 static void print_head(struct table *table, const struct eval_task *task, bool grouped) {
-  static const char *const aligns[2][EVAL_METRICS + 1] = {{"lr", "lrr", "lrrr", "lrrrr", "lrrrrr"},
-                                                          {"lrr", "lrrr", "lrrrr", "lrrrrr", "lrrrrrr"}};
+  static const char *const aligns[EVAL_METRICS + 2] = {"lr",     "lrr",     "lrrr",     "lrrrr",
+                                                       "lrrrrr", "lrrrrrr", "lrrrrrrr", "lrrrrrrrr"};
   const struct eval_metric *metrics;
   size_t count = eval_metrics(task, &metrics);
   struct columns c = {0};
-  table_begin(table, aligns[grouped][count]);
+  table_begin(table, aligns[count + grouped]);
   add_cell(&c, "checkpoint");
   if (grouped) add_cell(&c, task->lengths ? "length" : "group");
   add_cell(&c, "cases");
