@@ -250,8 +250,8 @@ DELTAIC_API deltaic_status deltaic_model_inspect(const deltaic_device *device, c
                                                  deltaic_memory *memory);
 
 /* path: a folder with config.json and model.safetensors (or its shards and their index), or a GGUF file (of several
- * parts, the first). The files are read only during
- * the call. */
+ * parts, the first). The files are read only during the call. DELTAIC_OUT_OF_MEMORY, before anything is loaded: the
+ * device has less free memory than the weights take. */
 DELTAIC_API deltaic_status deltaic_model_open(deltaic_device *device, const char *path,
                                               const deltaic_model_options *options, deltaic_model **out);
 DELTAIC_API void deltaic_model_close(deltaic_model *model);

@@ -125,7 +125,7 @@ deltaic_status source_open(const char *path, struct source *out) {
   if (!out->path) return fail_memory("a file name", strlen(path) + 1);
   deltaic_status status = checkpoint_open_folder(path, &out->checkpoint);
   if (!status && checkpoint_keys(out->checkpoint))
-    status = fail(DELTAIC_UNSUPPORTED, "%s: a GGUF file cannot be pruned; give the folder of the model", path);
+    status = fail(DELTAIC_UNSUPPORTED, "%s: is a GGUF file; give the model's folder instead", path);
   if (!status) status = model_spec_read(path, out->checkpoint, &out->spec);
   if (!status) status = read_config(out);
   if (!status) status = read_layers(out);

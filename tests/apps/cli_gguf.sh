@@ -67,7 +67,7 @@ out_has '12 of 12 as in the reference'
 run 0 rank "$whole" --text "$dir/text" -d cpu -q && out_has '^whole.gguf'
 
 # ---- what is refused
-refused 1 'whole.gguf: a GGUF file cannot be pruned; give the folder' prune "$whole" "$dir/pruned" --cut 0.5 --text "$dir/text"
+refused 1 'whole.gguf: is a GGUF file; give the model.s folder instead' prune "$whole" "$dir/pruned" --cut 0.5 --text "$dir/text"
 [ ! -e "$dir/pruned" ] || complain "$last: there is a checkpoint"
 mkdir "$dir/alone" && cp "$first" "$dir/alone"
 head -c 3000 "$whole" >"$dir/keys.gguf" && head -c -1000 "$whole" >"$dir/cut.gguf" && cp "$dir/text" "$dir/text.gguf"
