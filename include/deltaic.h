@@ -62,9 +62,9 @@ extern "C" {
 #endif
 
 #define DELTAIC_VERSION_MAJOR 0
-#define DELTAIC_VERSION_MINOR 1
+#define DELTAIC_VERSION_MINOR 2
 #define DELTAIC_VERSION_PATCH 0
-#define DELTAIC_VERSION "0.1.0"
+#define DELTAIC_VERSION "0.2.0"
 
 /* The library's version, "major.minor.patch", to compare with DELTAIC_VERSION. */
 DELTAIC_API const char *deltaic_version(void);

@@ -228,7 +228,7 @@ static void released_families_are_pruned_or_refused(void **state) {
   assert_int_equal(deltaic_select(TINY "released_qwen3_5", NULL, &o, &s), DELTAIC_UNSUPPORTED);
   assert_non_null(strstr(deltaic_last_error(), "in_proj_qkv.weight holds more than queries"));
   assert_int_equal(deltaic_select(TINY "gguf_qwen3_5/model.gguf", NULL, &o, &s), DELTAIC_UNSUPPORTED);
-  assert_non_null(strstr(deltaic_last_error(), "a GGUF file cannot be pruned; give the folder of the model"));
+  assert_non_null(strstr(deltaic_last_error(), "is a GGUF file; give the model's folder instead"));
 }
 
 // ---------------------------------------------------------------- planted channels
