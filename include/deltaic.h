@@ -31,7 +31,7 @@
  * own threads (the CPU device's) block signals, so the program's threads receive them.
  *
  * Binaries. Options structs may grow at their ends; structs that the library fills in carry no size and may change with
- * the minor version (after 1.0: the major one). The shared library's SONAME has that version: libdeltaic.so.0.1.
+ * the minor version (after 1.0: the major one). The shared library's SONAME has that version: libdeltaic.so.0.2.
  */
 #ifndef DELTAIC_H
 #define DELTAIC_H
