@@ -1,4 +1,4 @@
-// matrices: Vulkan headers older than 1.3.255 know no portable cooperative matrices; such a build finds none.
+// matrices: queries and enables coopmats. A build with Vulkan headers before 1.3.255, which lack them, finds none.
 #include "matrices.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@ static void record_shapes(VkInstance instance, VkPhysicalDevice physical, struct
   uint32_t count = 0;
   if (!get || get(physical, &count, NULL) != VK_SUCCESS || !count) return;
   VkCooperativeMatrixPropertiesKHR *all = calloc(count, sizeof *all);
-  if (!all) return; // the device then works without its matrices
+  if (!all) return; // the device then works without coopmats
   for (uint32_t i = 0; i < count; i++) all[i].sType = VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR;
   if (get(physical, &count, all) < VK_SUCCESS) count = 0;
   for (uint32_t i = 0; i < count && caps->matrix_shapes < CAPS_MATRIX_SHAPES; i++) {
@@ -30,7 +30,7 @@ static void record_shapes(VkInstance instance, VkPhysicalDevice physical, struct
 
 void matrices_record(VkInstance instance, VkPhysicalDevice physical, bool (*offers)(const void *user, const char *name),
                      const void *user, struct device_caps *caps) {
-  // A driver without the extension may crash when asked for shapes, or list some all the same.
+  // Without the extension, a driver may crash at the query of shapes or still list some.
   if (caps->api_version < VK_API_VERSION_1_3 || !offers(user, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME)) return;
   struct matrix_features f = {
       .memory_model = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_MEMORY_MODEL_FEATURES, .pNext = &f.f16},
@@ -45,7 +45,7 @@ void matrices_record(VkInstance instance, VkPhysicalDevice physical, bool (*offe
   VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
                                         .pNext = &f.memory_model};
   vkGetPhysicalDeviceFeatures2(physical, &features);
-  // The memory model takes the device's scope from the other kernels' atomics, unless it is asked for too.
+  // With the memory model, atomics of device scope (in other kernels) need vulkanMemoryModelDeviceScope.
   if (!f.matrices.cooperativeMatrix || !f.memory_model.vulkanMemoryModel ||
       !f.memory_model.vulkanMemoryModelDeviceScope || !f.f16.shaderFloat16 || !f.storage.storageBuffer16BitAccess ||
       !f.maintenance.maintenance4)

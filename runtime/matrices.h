@@ -1,4 +1,4 @@
-// matrices.h: queries and enables cooperative matrices and the device features that they need.
+// matrices.h: queries and enables coopmats (cooperative matrices) and the device features that they need.
 #ifndef MATRICES_H
 #define MATRICES_H
 #include "plan.h"
@@ -16,7 +16,7 @@ struct matrix_features {
   VkPhysicalDeviceVulkanMemoryModelFeatures memory_model;
   VkPhysicalDeviceShaderFloat16Int8Features f16;
   VkPhysicalDevice16BitStorageFeatures storage;
-  VkPhysicalDeviceMaintenance4Features maintenance; // SPIR-V 1.6 names workgroup sizes by id
+  VkPhysicalDeviceMaintenance4Features maintenance; // SPIR-V 1.6 gives workgroup sizes as ids (LocalSizeId)
 #ifdef VK_KHR_cooperative_matrix
   VkPhysicalDeviceCooperativeMatrixFeaturesKHR matrices;
 #endif

@@ -1,5 +1,5 @@
-// plan: capabilities -> decisions. What a device's limits do not allow is halved until it fits, so every plan is valid
-// on its device whatever the starting values say.
+// plan: derives decisions from capabilities. Sizes that exceed a device's limits are halved until they fit, so every
+// plan is valid on its device.
 #include "plan.h"
 
 #include "numbers.h"
@@ -12,12 +12,12 @@
 enum {
   MIN_SHARED_BYTES = 16 * 1024,
   MIN_INVOCATIONS = 128,
-  MIN_SUBGROUP = 4,           // matvec.comp and sample.comp keep one sum a subgroup, of at most lanes / 4
+  MIN_SUBGROUP = 4,           // matvec.comp and sample.comp have room for lanes / 4 partial sums: one per subgroup
   MAX_OFFSET_ALIGNMENT = 256, // tensors are laid out at multiples of this
 };
 
 __attribute__((format(printf, 2, 3))) static void refuse(struct plan *plan, const char *format, ...) {
-  if (plan->reason[0]) return; // the first reason is told
+  if (plan->reason[0]) return; // keep the first reason
   va_list args;
   va_start(args, format);
   vsnprintf(plan->reason, sizeof plan->reason, format, args);
@@ -32,8 +32,8 @@ enum {
   DEVICE_LOCAL = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT,
   COHERENT = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT,
   CACHED = VK_MEMORY_PROPERTY_HOST_CACHED_BIT,
-  // Lazily allocated and protected memory cannot back a storage buffer; the two of AMD need a feature that is not
-  // enabled, and are slow.
+  // Lazily allocated and protected memory cannot back a storage buffer. AMD's two types are slow and need a feature
+  // that we do not enable.
   UNWANTED = VK_MEMORY_PROPERTY_LAZILY_ALLOCATED_BIT | VK_MEMORY_PROPERTY_PROTECTED_BIT |
              VK_MEMORY_PROPERTY_DEVICE_COHERENT_BIT_AMD | VK_MEMORY_PROPERTY_DEVICE_UNCACHED_BIT_AMD,
 };
@@ -43,8 +43,8 @@ static uint64_t type_heap_bytes(const struct device_caps *caps, uint32_t type) {
   return heap < caps->memory_heaps && heap < CAPS_MEMORY_HEAPS ? caps->memory_heap[heap].bytes : 0;
 }
 
-// First type with all of `want` and none of `avoid`, in a heap of at least `bytes`; -1 when there is none. Drivers list
-// the better of two suitable types first.
+// Returns the first type with all of `want` and none of `avoid`, in a heap of at least `bytes`, or -1. Drivers list
+// better types first.
 static int memory_find(const struct device_caps *caps, uint32_t want, uint32_t avoid, uint64_t bytes) {
   for (uint32_t i = 0; i < caps->memory_types && i < CAPS_MEMORY_TYPES; i++) {
     uint32_t flags = caps->memory_type[i].flags;
@@ -67,9 +67,9 @@ static uint64_t largest_device_heap(const struct device_caps *caps) {
   return largest;
 }
 
-// Weights go to memory that the host can write when that is (nearly) all of the device's memory: shared memory,
-// software, or a resizable BAR. A BAR window of 256 MiB has a heap of its own, too small to pass, and serves only what
-// the host writes between submits.
+// Weights are in host-visible memory if its heap has at least 90% of the largest device-local heap: shared memory,
+// software, or a resizable BAR. A BAR window of 256 MiB is a separate, smaller heap; it holds only what the host writes
+// between submits.
 static void plan_memory(const struct device_caps *caps, struct plan *plan) {
   uint64_t largest = largest_device_heap(caps);
   int open = memory_find(caps, DEVICE_LOCAL | COHERENT, 0, largest - largest / 10);
@@ -92,7 +92,7 @@ static void plan_limits(const struct device_caps *caps, struct plan *plan) {
   uint64_t block = min64(min64(caps->max_allocation, caps->max_buffer), plan->device_bytes);
   plan->block_bytes = block / MAX_OFFSET_ALIGNMENT * MAX_OFFSET_ALIGNMENT;
   plan->binding_bytes = min64(caps->storage_range, plan->block_bytes) / MAX_OFFSET_ALIGNMENT * MAX_OFFSET_ALIGNMENT;
-  // Kernels read vectors of 16 bytes, so a range starts at a multiple of that even where the device wants less.
+  // Kernels read vectors of 16 bytes, so ranges start at multiples of 16 bytes even if the device needs less.
   plan->offset_alignment = caps->offset_alignment > 16 ? caps->offset_alignment : 16;
 }
 
@@ -119,8 +119,8 @@ static void check_limits(const struct device_caps *caps, struct plan *plan) {
 
 // ---------------------------------------------------------------- workgroups
 
-// One size for every kernel, so that sums come out the same whatever the compiler thinks of a kernel: 32, as most
-// devices have; 16 on Intel, where 32 costs registers.
+// All kernels have the same subgroup size, so that sums do not depend on the compiler's choice. It is 32, as on most
+// devices, or 16 on Intel, where 32 costs registers.
 static uint32_t choose_subgroup(const struct device_caps *caps) {
   if (!caps->subgroup_size_control || caps->subgroup_min >= caps->subgroup_max) return 0;
   uint32_t size = caps->vendor_id == VENDOR_INTEL ? 16 : 32;
@@ -128,16 +128,16 @@ static uint32_t choose_subgroup(const struct device_caps *caps) {
   return min32(size, caps->subgroup_max);
 }
 
-// The kernels put matrices together to tiles of 16, read them as vectors of eight halves, and give every invocation as
-// many of a matrix's numbers.
+// Kernels combine coopmats into tiles of 16, read them as vectors of eight halves, and give each invocation the same
+// number of a coopmat's elements.
 static bool matrix_suits(uint32_t m, uint32_t n, uint32_t k, uint32_t lanes) {
   return (m == 8 || m == 16) && (n == 8 || n == 16) && (k == 8 || k == 16) && m * n % lanes == 0;
 }
 
-// 16 x 16 x 16 where there is a choice: the only shape of AMD, the best of NVIDIA's.
+// Prefers 16 x 16 x 16, which is AMD's only shape and NVIDIA's best.
 static void plan_matrices(const struct device_caps *caps, struct plan *plan) {
   bool slow = caps->vendor_id == VENDOR_INTEL && caps->device_type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU &&
-              caps->subgroup_min < 16; // Xe-HPG: matrices are slower there than without (llama.cpp #24404)
+              caps->subgroup_min < 16; // Xe-HPG: coopmats slow kernels down (llama.cpp #24404)
   plan->matrix_lanes = plan->subgroup ? plan->subgroup : caps->subgroup_size;
   if (slow || !plan->matrix_lanes) return;
   for (uint32_t i = 0; i < caps->matrix_shapes && i < CAPS_MATRIX_SHAPES; i++) {
@@ -149,11 +149,11 @@ static void plan_matrices(const struct device_caps *caps, struct plan *plan) {
     plan->matrix_k = k;
   }
   plan->matrix_conversions = plan->matrix_m && caps->matrix_conversions;
-  // 16 spill on RDNA3, by its compiler; other GPUs are taken to be like it.
+  // RDNA3's compiler spills 16 coopmats; we assume the same of other GPUs.
   plan->matrix_sums = caps->vendor_id == VENDOR_NVIDIA || is_software(caps) ? 16 : 8;
 }
 
-// Where no extension tells, a guess: 132 on a discrete GPU, as an H200 has, 4 in software, 16 elsewhere.
+// Guesses if no extension reports the number: 132 on a discrete GPU (H200), 4 in software, 16 otherwise.
 static uint32_t count_processors(const struct device_caps *caps) {
   if (caps->processors) return caps->processors;
   switch (caps->device_type) {
@@ -163,8 +163,8 @@ static uint32_t count_processors(const struct device_caps *caps) {
   }
 }
 
-// A GPU wants many lanes; software runs a workgroup's lanes one subgroup after the other and pays for every barrier
-// with a switch between them, so its workgroups are small.
+// Software workgroups are small, because software runs their subgroups one after the other and switches between them
+// at each barrier.
 static void plan_workgroups(const struct device_caps *caps, struct plan *plan) {
   plan->processors = count_processors(caps);
   plan->most_lanes = min32(caps->max_invocations, caps->max_workgroup[0]);
@@ -173,22 +173,22 @@ static void plan_workgroups(const struct device_caps *caps, struct plan *plan) {
   plan->block_lanes = plan->software ? 64 : 256;
   while (plan->lanes > plan->most_lanes) plan->lanes /= 2;
   while (plan->block_lanes > plan->most_lanes) plan->block_lanes /= 2;
-  // Lanes of a subgroup that is wider than its workgroup would idle: 64 on some AMD, 128 on some phones.
+  // A subgroup wider than its workgroup would have idle lanes. Some AMD GPUs have 64 lanes, some phones 128.
   while (plan->lanes < plan->matrix_lanes && plan->lanes * 2 <= plan->most_lanes) plan->lanes *= 2;
 }
 
 static void plan_pace(const struct device_caps *caps, struct plan *plan) {
-  switch (caps->device_type) { // about a tenth of a second of work
+  switch (caps->device_type) { // about 0.1 s of work
   case VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU: plan->submit_operations = 200000000000; break;
   case VK_PHYSICAL_DEVICE_TYPE_CPU: plan->submit_operations = 2000000000; break;
   default: plan->submit_operations = 20000000000; break;
   }
-  // Drivers that watch their cards themselves should speak first: amdgpu gives compute 60 s. On a processor nothing can
-  // hang, but a loaded one takes minutes for a large product, and LLVM for some kernels' first run.
+  // The time is longer than the drivers' own watchdogs (amdgpu: 60 s for compute), so that they report first. A CPU
+  // does not hang, but if it is loaded, large products take minutes, and so does LLVM's compilation of some kernels.
   plan->silent_seconds = plan->software ? 3600 : 120;
 }
 
-// Kind first, memory second.
+// Orders devices by kind first, then by memory.
 static void plan_score(const struct device_caps *caps, struct plan *plan) {
   uint32_t rank = 0;
   switch (caps->device_type) {
@@ -222,7 +222,7 @@ void plan_make(const struct device_caps *caps, struct plan *plan) {
 
 struct text {
   char *at;
-  uint64_t capacity, used; // used: as if capacity had been enough
+  uint64_t capacity, used; // used: length of the full text, which may exceed capacity
 };
 
 __attribute__((format(printf, 2, 3))) static void say(struct text *text, const char *format, ...) {
@@ -234,7 +234,7 @@ __attribute__((format(printf, 2, 3))) static void say(struct text *text, const c
   if (n > 0) text->used += (uint64_t)n;
 }
 
-// "128 MiB", "48 KiB", and to the byte what is no whole number of them.
+// Appends e.g. "128 MiB", or bytes if the size is not a multiple of 1 KiB.
 static void say_bytes(struct text *text, const char *before, uint64_t bytes, const char *after) {
   static const char *const units[] = {"bytes", "KiB", "MiB"};
   int unit = 0;

@@ -1,5 +1,5 @@
-// reflect: reads a SPIR-V module. Modules come from our own build, but a driver crashes on a damaged one, so everything
-// is checked: ids against the bound, lengths against the module (spirv.c), sizes for overflow, nesting for depth.
+// reflect: reads a SPIR-V module. Our build makes the modules, but drivers crash on damaged ones, so it checks
+// everything: ids against the bound, lengths against the module (spirv.c), sizes for overflow, depth of nesting.
 #include "reflect.h"
 
 #include "spirv.h"
@@ -7,14 +7,14 @@
 #include <string.h>
 
 enum {
-  MAX_BYTES = 1 << 30, // of any one type: larger ones are mistakes
+  MAX_BYTES = 1 << 30, // of one type; larger ones are errors
   MAX_PUSH_BYTES = 4096,
 };
 
 // ---------------------------------------------------------------- types
 
-// Bytes of a type, false when it has no fixed size or none that fits. explicit: as a block lays it out, by the offsets
-// and strides that decorate it; else packed, for shared memory.
+// Computes the bytes of a type; false if it has no fixed size or is too large. explicit: with the offsets and strides
+// of a block; otherwise packed, for shared memory.
 static bool type_bytes(struct spirv *m, uint32_t id, bool explicit, int depth, uint64_t *bytes);
 
 static bool array_bytes(struct spirv *m, const uint32_t *w, bool explicit, int depth, uint64_t *bytes) {
@@ -65,16 +65,16 @@ static bool type_bytes(struct spirv *m, uint32_t id, bool explicit, int depth, u
   }
 }
 
-// The type that a variable's pointer points to.
+// Returns the type that a variable's pointer points to, or NULL.
 static const uint32_t *pointee(struct spirv *m, const uint32_t *variable) {
   const uint32_t *pointer = spirv_define(m, variable[1]);
   if (!pointer || spirv_opcode(pointer) != OP_TYPE_POINTER) return NULL;
   return spirv_define(m, pointer[3]);
 }
 
-// ---------------------------------------------------------------- what is bound
+// ---------------------------------------------------------------- bindings
 
-// glslang decorates the members of a `readonly buffer`, other compilers the variable.
+// Whether the decoration denies access. glslang decorates the members of a block, other compilers the variable.
 static bool denies(struct spirv *m, uint32_t variable, const uint32_t *block, uint32_t decoration) {
   if (spirv_decorated(m, variable, decoration, NULL)) return true;
   for (uint32_t i = 0; i + 2 < spirv_length(block); i++)
@@ -91,7 +91,7 @@ static deltaic_status add_buffer(struct spirv *m, const uint32_t *variable, uint
     return spirv_malformed(m, "a buffer has no set or no binding");
   if (set != 0) return spirv_malformed(m, "only descriptor set 0 is bound");
   if (binding >= REFLECT_BINDINGS) return spirv_malformed(m, "a binding is beyond the 16 that are supported");
-  // Two views of one binding, as uint and as vec4 say, share it.
+  // Several variables may share a binding, e.g. as uint and as vec4.
   out->reads[binding] |= !denies(m, variable[2], block, DECORATION_NON_READABLE);
   out->writes[binding] |= !denies(m, variable[2], block, DECORATION_NON_WRITABLE);
   *seen |= 1u << binding;
@@ -131,7 +131,7 @@ static deltaic_status add_variables(struct spirv *m, struct reflection *out) {
 static deltaic_status add_spec(struct spirv *m, uint32_t id, struct reflection *out) {
   uint32_t at = 0;
   while (at < out->spec_count && out->spec_id[at] < id) at++;
-  if (at < out->spec_count && out->spec_id[at] == id) return DELTAIC_OK; // the workgroup size, and a copy of it
+  if (at < out->spec_count && out->spec_id[at] == id) return DELTAIC_OK; // decorated twice, e.g. the workgroup size
   if (out->spec_count == REFLECT_SPEC) return spirv_malformed(m, "it has more than 24 specialization constants");
   memmove(&out->spec_id[at + 1], &out->spec_id[at], (out->spec_count - at) * sizeof out->spec_id[0]);
   out->spec_id[at] = id;
@@ -157,11 +157,11 @@ static deltaic_status add_specs(struct spirv *m, struct reflection *out) {
 
 // ---------------------------------------------------------------- workgroup
 
-// Ids of the three constants that make the workgroup's size; false when it is given by numbers (then in numbers).
+// Finds the ids of the three constants of the workgroup size; false if the size is given as numbers.
 static bool workgroup_ids(struct spirv *m, uint32_t ids[3]) {
   uint64_t at = 5;
   for (const uint32_t *w;
-       (w = spirv_next(m, &at, OP_DECORATE));) { // BuiltIn WorkgroupSize goes before the execution mode
+       (w = spirv_next(m, &at, OP_DECORATE));) { // BuiltIn WorkgroupSize overrides the execution mode
     if (spirv_length(w) < 4 || w[2] != DECORATION_BUILT_IN || w[3] != BUILT_IN_WORKGROUP_SIZE) continue;
     const uint32_t *c = spirv_define(m, w[1]);
     if (!c || spirv_length(c) != 6 ||
@@ -203,7 +203,7 @@ static bool workgroup_size(struct spirv *m, uint32_t size[3]) {
 static deltaic_status check_entry(struct spirv *m) {
   uint64_t at = 5;
   const uint32_t *w = spirv_next(m, &at, OP_ENTRY_POINT);
-  const char main_name[8] = "main"; // and its NUL, in two words
+  const char main_name[8] = "main"; // with its NUL, padded to two words
   if (!w || spirv_length(w) < 5 || w[1] != MODEL_COMPUTE || memcmp(w + 3, main_name, sizeof main_name))
     return spirv_malformed(m, "it has no compute entry point called main");
   if (spirv_next(m, &at, OP_ENTRY_POINT)) return spirv_malformed(m, "it has more than one entry point");

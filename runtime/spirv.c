@@ -1,4 +1,4 @@
-// spirv: walks a SPIR-V module word by word, and computes its constants.
+// spirv: reads a SPIR-V module instruction by instruction and evaluates its constants.
 #include "spirv.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@ deltaic_status spirv_malformed(struct spirv *m, const char *why) {
   return fail(DELTAIC_INTERNAL, "shader %s: %s", m->name, why);
 }
 
-// Which word of the instruction is its result, 0 when we do not follow it; least: words that it must have.
+// Returns which word of the instruction is the result id; 0: none that we need. least: the minimum number of words.
 static uint32_t result_word(uint32_t op, uint32_t *least) {
   switch (op) {
   case OP_TYPE_BOOL:
@@ -62,7 +62,7 @@ deltaic_status spirv_open(struct spirv *m, const char *name, const uint32_t *wor
   if (!words || count < 5 || words[0] != MAGIC) return spirv_malformed(m, "this is not SPIR-V");
   if (count > UINT32_MAX) return spirv_malformed(m, "the module is too large");
   m->bound = words[3];
-  // An id takes an instruction of at least two words to define.
+  // An instruction of at least two words defines each id, so there are fewer ids than words.
   if (m->bound < 2 || m->bound > count) return spirv_malformed(m, "the bound of ids does not fit the module");
   m->definition = calloc(m->bound, sizeof *m->definition);
   if (!m->definition) return fail_memory("a shader's ids", m->bound * sizeof *m->definition);
@@ -106,7 +106,7 @@ bool spirv_member_decorated(struct spirv *m, uint32_t id, uint32_t member, uint3
 
 // ---------------------------------------------------------------- constants
 
-// w: OpSpecConstantOp; x: its operands' values, n of them (3 at most).
+// Evaluates w, an OpSpecConstantOp. x: the values of its n <= 3 operands.
 static bool evaluate_op(const uint32_t *w, const uint32_t *x, uint32_t n, uint32_t *value) {
   uint32_t a = x[0], b = x[1];
   int32_t sa = (int32_t)a, sb = (int32_t)b;
@@ -151,7 +151,7 @@ static bool evaluate_op(const uint32_t *w, const uint32_t *x, uint32_t n, uint32
   }
 }
 
-// gl_WorkGroupSize.x in a constant expression.
+// Evaluates an element of a composite, e.g. gl_WorkGroupSize.x.
 static bool evaluate_extract(struct spirv *m, const uint32_t *w, int depth, uint32_t *value) {
   if (spirv_length(w) != 6) return false;
   const uint32_t *composite = spirv_define(m, w[4]);

@@ -3,7 +3,7 @@
 #define SPIRV_H
 #include "status.h"
 
-// The part of the SPIR-V specification that we read; numbers as there.
+// The part of the SPIR-V specification that we need, with its numbers.
 enum {
   MAGIC = 0x07230203,
   OP_ENTRY_POINT = 15,
@@ -62,27 +62,27 @@ struct spirv {
   const uint32_t *words;
   uint64_t count, declarations; // declarations: words before the first function
   uint32_t bound;
-  uint32_t *definition; // (bound): word where the instruction that makes this id begins, 0: none among declarations
-  const uint32_t *spec; // values by id, or NULL: the module's own defaults
+  uint32_t *definition; // (bound): first word of the instruction that defines the id; 0: no declaration does
+  const uint32_t *spec; // (spec_count) values by constant id; NULL: the module's defaults
   uint32_t spec_count;
-  uint32_t steps; // types and constants visited so far, bounded by MAX_STEPS because nesting can multiply the work
+  uint32_t steps; // types and constants visited; at most MAX_STEPS, because nesting can multiply the work
 };
 
 static inline uint32_t spirv_opcode(const uint32_t *at) { return at[0] & 0xffff; }
 static inline uint32_t spirv_length(const uint32_t *at) { return at[0] >> 16; }
 
-deltaic_status spirv_malformed(struct spirv *m, const char *why); // always a failure
+deltaic_status spirv_malformed(struct spirv *m, const char *why); // always returns a failure
 
 // Call spirv_close() even after a failure.
 deltaic_status spirv_open(struct spirv *m, const char *name, const uint32_t *words, uint64_t count);
 void spirv_close(struct spirv *m);
-// The instruction that defines an id; NULL when its opcode is not supported.
+// Returns the instruction that defines an id, or NULL if no supported declaration does.
 const uint32_t *spirv_define(struct spirv *m, uint32_t id);
-// The next declaration with this opcode at or after *at, which is then moved past it; NULL at the end.
+// Returns the next declaration with this opcode at or after *at and moves *at past it; NULL at the end.
 const uint32_t *spirv_next(struct spirv *m, uint64_t *at, uint32_t op);
-// Is `id` decorated so? Its first operand goes to *value, which may be NULL where the decoration has none.
+// Whether `id` has the decoration. *value receives its first operand; value may be NULL.
 bool spirv_decorated(struct spirv *m, uint32_t id, uint32_t decoration, uint32_t *value);
 bool spirv_member_decorated(struct spirv *m, uint32_t id, uint32_t member, uint32_t decoration, uint32_t *value);
-// Evaluates a 32-bit or boolean constant; false when it is not one or uses an unsupported operation.
+// Evaluates a 32-bit or boolean constant; false if it is not one or uses an unsupported operation.
 bool spirv_evaluate(struct spirv *m, uint32_t id, int depth, uint32_t *value);
 #endif

@@ -1,4 +1,4 @@
-// volk: the Vulkan loader's entry points, found at run time. Compiled here and nowhere else.
+// volk: compiles volk, which finds the Vulkan loader's entry points at run time.
 #if defined(__GNUC__)
 #pragma GCC diagnostic ignored "-Wpragmas"
 #pragma GCC diagnostic ignored "-Wcast-function-type"

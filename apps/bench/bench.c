@@ -31,7 +31,7 @@ static const struct usage usage = {
 
 // ---------------------------------------------------------------- one run
 
-// Any tokens serve; these come from a linear congruential generator.
+// The tokens' values do not matter; a linear congruential generator makes them.
 static void fill_tokens(int32_t *tokens, size_t count, int32_t vocabulary) {
   uint32_t state = 1;
   for (size_t i = 0; i < count; ++i) {
@@ -86,7 +86,7 @@ static int by_seconds(const void *a, const void *b) {
   return (x->seconds < y->seconds) - (x->seconds > y->seconds);
 }
 
-// Profiling has its own run, because it slows the work.
+// Profiles a separate run, because profiling slows the work.
 static deltaic_status profile_row(struct bench *b, struct row *row) {
   double seconds;
   deltaic_status status = run_once(b, row, true, &seconds);
@@ -102,12 +102,12 @@ static deltaic_status profile_row(struct bench *b, struct row *row) {
   return DELTAIC_OK;
 }
 
-// While the first run compiles pipelines the device idles, and its clocks fall: after seconds of that an H200 ran short
-// prompts at half its speed half a second later, and as ever in a row behind that.
+// The first run compiles pipelines; the device idles meanwhile, and its clocks fall. After seconds of compilation an
+// H200 is still at half its speed on short prompts after 0.5 s of work, so the warm-up is then 2 s long.
 static deltaic_status warm_up(struct bench *b, const struct row *row) {
   double first, run, spent, start;
   deltaic_status status = run_once(b, row, false, &first);
-  if (bench_software(&b->engine)) return status; // a processor is awake, and the run may have been long
+  if (bench_software(&b->engine)) return status; // a CPU needs no more, and the run may have been long
   start = time_now();
   do {
     if (!status) status = run_once(b, row, false, &run);
@@ -134,7 +134,7 @@ static deltaic_status measure_row(struct bench *b, struct row *row, struct progr
   return status;
 }
 
-// Keeps only complete rows.
+// Measures all rows. If it stops early, it keeps only complete rows.
 static int measure(struct bench *b) {
   struct progress progress;
   size_t rows = b->row_count, done = 0;

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-// rows x outputs x inputs: a prompt's, those of a model of 1.37 B that decodes 32 texts, and one; large ones. The
-// largest is last: it takes an H200 to the limit of its power, and for a while after what comes next is slower.
+// Products of prompts, of a 1.37 B model that decodes 32 sequences and one sequence, and large products. The largest is
+// last, because an H200 reaches its power limit there, which slows the next measurements.
 static const deltaic_matmul table[] =
     {{.rows = 2048, .outputs = 8192, .inputs = 2048}, {.rows = 4096, .outputs = 11264, .inputs = 2048},
      {.rows = 32, .outputs = 6272, .inputs = 2048},   {.rows = 32, .outputs = 2048, .inputs = 2048},
@@ -15,7 +15,7 @@ static const deltaic_matmul table[] =
      {.rows = 1, .outputs = 6144, .inputs = 2048},    {.rows = 1, .outputs = 11264, .inputs = 2048},
      {.rows = 1, .outputs = 2048, .inputs = 5632},    {.rows = 1, .outputs = 32000, .inputs = 2048},
      {.rows = 4096, .outputs = 4096, .inputs = 4096}, {.rows = 8192, .outputs = 8192, .inputs = 8192}},
-                            small[] = { // where there is no GPU
+                            small[] = { // for software devices
                                 {.rows = 48, .outputs = 64, .inputs = 96},
                                 {.rows = 16, .outputs = 48, .inputs = 64},
                                 {.rows = 1, .outputs = 48, .inputs = 64}};
@@ -28,7 +28,7 @@ static struct text shape_text(const deltaic_matmul *m) {
   return t;
 }
 
-// Formats a row as in the table: "matrix product, 32 x 6272 x 2048".
+// Whether `only` is part of the row's text, e.g. "matrix product, 32 x 6272 x 2048".
 static bool wanted(const deltaic_matmul *m, const char *only) {
   char text[128];
   snprintf(text, sizeof text, "matrix product, %s", shape_text(m).text);

@@ -1,5 +1,5 @@
-// bench_operators: the delta rule's kernels by themselves, and products of matrices (bench_matmuls.c), each shape
-// beside its floor and the error of its results.
+// bench_operators: measures single kernels of the delta rule and single matrix products (bench_matmuls.c), and prints
+// each time with its floor and the error of the result.
 #include "bench.h"
 #include "common.h"
 #include "print.h"
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const double most_error = 1e-3; // operands of 16 bits: twice what they usually cost
+static const double most_error = 1e-3; // twice the usual error of 16-bit operands
 
 #define GATED .gated = true
 #define CHUNK .rule = DELTAIC_RULE_CHUNK
@@ -21,7 +21,7 @@ static const double most_error = 1e-3; // operands of 16 bits: twice what they u
 static const struct shape {
   const char *name;
   deltaic_operator o;
-  bool against; // the recurrent kernel too
+  bool against; // also measure the recurrent kernel
 } table[] =
     {
         ROW("gated delta", 32, 2048, 16, 128, 128, GATED, CHUNK),
@@ -45,7 +45,7 @@ static const struct shape {
         ROW("plain matrices", 32, 2048, 16, 128, 128, .blocks = 4, .plain = true, GATED, CHUNK),
         ROW("head-in-head 4", 1, 2048, 16, 128, 128, .blocks = 4, GATED, CHUNK),
         ROW("head-in-head 4", 1, 32768, 16, 128, 128, .blocks = 4, GATED, CHUNK),
-        // heads and lengths of "Parallelizing Linear Transformers with the Delta Rule", table 1, which has no batch
+        // heads and lengths of "Parallelizing Linear Transformers with the Delta Rule", table 1; it states no batch
         AGAINST("delta", 8, 2048, 32, 64, 64, CHUNK),
         AGAINST("delta", 8, 2048, 16, 128, 128, CHUNK),
         AGAINST("delta", 8, 2048, 8, 256, 256, CHUNK),
@@ -62,7 +62,7 @@ static const struct shape {
         ROW("one token", 32, 1, 16, 128, 128, GATED, STEP),
 },
   small[] = {
-      // where there is no GPU
+      // for software devices
       AGAINST("gated delta", 2, 64, 2, 16, 16, GATED, CHUNK),
       ROW("recurrent", 2, 64, 2, 16, 16, GATED, STEP),
       ROW("one token", 2, 1, 2, 16, 16, GATED, STEP),
@@ -77,7 +77,7 @@ struct operators {
     deltaic_operator o;
     const char *name;
     deltaic_operator_result r;
-    double floor, recurrent; // recurrent: that kernel's time, 0 where it was not asked for
+    double floor, recurrent; // recurrent: seconds of the recurrent kernel; 0: not measured
   } rows[MOST];
   size_t count;
   struct bench_matmuls matmuls;
@@ -89,7 +89,7 @@ static struct text shape_text(const deltaic_operator *o) {
   return t;
 }
 
-// Formats a row as in the table: "gated delta, 32 x 2048, 128 x 128, 16".
+// Whether `only` is part of the row's text, e.g. "gated delta, 32 x 2048, 128 x 128, 16".
 static bool wanted(const struct shape *s, const char *only) {
   char text[128];
   snprintf(text, sizeof text, "%s, %s", s->name, shape_text(&s->o).text);
@@ -110,7 +110,7 @@ static bool any_wanted(const struct engine *engine, const char *only) {
   return bench_matmuls_any(engine, only);
 }
 
-// The CPU has only the recurrent kernel, which would be compared with itself.
+// The reference is the recurrence in float32, with which the CPU's recurrent kernel is identical.
 static bool has_error(const struct operators *b, size_t i) {
   return b->engine.device_info.kind != DELTAIC_DEVICE_CPU || b->rows[i].o.rule != DELTAIC_RULE_RECURRENT;
 }

@@ -62,7 +62,7 @@ static void print_kernel(struct table *table, const struct bench *b, const delta
 
 static void print_kernels(const struct bench *b, const struct row *row) {
   struct table table;
-  double floors = 0; // one kernel after the other
+  double floors = 0; // sum over the kernels, which run one after the other
   printf("\nkernels of %s, %s tokens\n", phase(row), text_count(row->tokens).text);
   table_begin(&table, "lrrrrrrrr");
   table_row(&table, "kernel", "dispatches", "ms", "floor ms", "ratio", "share", "GB/s", "of copy", "GFLOP/s");

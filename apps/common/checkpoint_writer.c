@@ -109,7 +109,7 @@ static int write_weights(const struct checkpoint *c, const char *folder) {
   return part_close(file, part, path);
 }
 
-// Words are separated by white space, and each word is a token: BPE without merges. Token 0 begins a text.
+// Words are separated by white space, and each word is a token: BPE without merges. Token 0 begins a sequence.
 static json_t *tokenizer_json(const char *const *tokens, size_t count) {
   json_t *vocabulary = json_object();
   for (size_t i = 0; i < count; ++i) json_object_set_new(vocabulary, tokens[i], json_integer((json_int_t)i));

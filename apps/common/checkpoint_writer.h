@@ -29,8 +29,8 @@ void checkpoint_free(struct checkpoint *c);
 // Creates the folder if needed; refuses one that holds a checkpoint unless `force`. Returns an exit code.
 int checkpoint_place(const char *folder, bool force);
 // Writes the files into the folder; each file is written completely or not at all. It takes over `config`. tokens:
-// names of ids 0 ... count - 1 without white space, which separates them in a text; token 0 begins a text. It returns
-// an exit code and prints a message on failure.
+// names of ids 0 ... count - 1 without white space, which separates them; token 0 begins a sequence. It returns an
+// exit code and prints a message on failure.
 int checkpoint_write(const struct checkpoint *c, const char *folder, json_t *config, const char *const *tokens,
                      size_t count);
 // Deletes the files that checkpoint_write wrote, and the folder if it is then empty.
@@ -56,7 +56,7 @@ json_t *one_layer_config(const struct one_layer *m, const char *model_type, uint
 
 // Returns x with silu(x) = y. y must be above the minimum of silu, -0.278.
 double silu_inverse(double y);
-// Projections whose silu is s * target, for the largest s that keeps the result between -0.27 and 8: the layer's L2
-// norm takes s away, and its eps matters the less the larger s is.
+// Computes projections with silu(projection) = s * target, for the largest s that keeps s * target within [-0.27, 8].
+// The layer's L2 norm removes s; the larger s is, the less the norm's eps matters.
 void reach_direction(const double *target, uint32_t n, double *projection);
 #endif

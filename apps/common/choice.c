@@ -1,4 +1,4 @@
-// choice: how tokens are drawn: options first, then the model's recommendation, then the program's defaults.
+// choice: resolves the sampling: given options first, then the model's recommendation, then the program's defaults.
 #define _POSIX_C_SOURCE 200809L // clock_gettime, getpid
 #include "choice.h"
 #include "common.h"
@@ -18,7 +18,7 @@ int choice_read(struct choice *c, const struct arguments *arguments) {
   return EXIT_OK;
 }
 
-// splitmix64 of time and process, short enough to type.
+// Returns splitmix64 of the time and the process id, below 10^9 so that it is easy to type.
 static uint64_t random_seed(void) {
   struct timespec now;
   clock_gettime(CLOCK_REALTIME, &now);

@@ -1,11 +1,11 @@
-// choice.h: options that say how tokens are drawn, with the model's own recommendation as their defaults.
+// choice.h: declares the sampling options, whose defaults the model's recommendation replaces.
 #ifndef CHOICE_H
 #define CHOICE_H
 #include "deltaic.h"
 #include "options.h"
 
 struct choice {
-  deltaic_sampling sampling; // of the options; where the model has its own, only those that were given count
+  deltaic_sampling sampling; // values of the options; if the model recommends values, only the given options apply
   bool greedy, seed_given;
   bool given[5]; // temperature, top-k, top-p, min-p, repetition-penalty
 };
@@ -28,9 +28,9 @@ struct choice {
       NUMBER(0, "repetition-penalty", "X", &(c)->sampling.repetition_penalty, 100,                                     \
              "makes tokens that are in the text already less likely; 1: off")
 
-// Records which options were given; returns an exit code and prints a message for options that contradict each other.
+// Records which options were given. It returns an exit code and prints a message if they contradict each other.
 int choice_read(struct choice *choice, const struct arguments *arguments);
-// The sampling for a model, with a seed.
+// Returns the sampling for a model, with a seed.
 deltaic_sampling choice_sampling(const struct choice *choice, const deltaic_model *model);
 // Prints "text    seed 7, temperature 0.8, top-p 0.95" on standard error.
 void choice_print(const char *head, const deltaic_sampling *sampling);

@@ -59,7 +59,7 @@ void progress_clear(void); // clears the line if it is shown
 // Handles Ctrl-C. The first one is recorded and cancels the watched session; the second one kills the program.
 void interrupt_catch(void);
 bool interrupted(void);
-// Forgets a Ctrl-C and catches the next. reading: it and all others end a read of standard input, with EINTR, instead.
+// Forgets a Ctrl-C and catches the next. reading: each Ctrl-C ends a read of standard input (EINTR), not the program.
 void interrupt_again(bool reading);
 void interrupt_watch(deltaic_session *session); // NULL: none
 #endif

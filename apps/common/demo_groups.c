@@ -42,7 +42,7 @@ static void rotation3(double *R, const double *axis, double angle) {
   }
 }
 
-// Sets v to the unit vector along R e - e, for the basis vector e that R moves farthest; false if R moves none.
+// Sets key to the unit vector along R e - e, for the basis vector e that R moves farthest; false if R moves none.
 static bool farthest(const double *R, uint32_t d, double *key) {
   double best = 1e-9;
   for (uint32_t j = 0; j < d; ++j) {
@@ -289,7 +289,7 @@ static void make_rotations(struct group *g, const struct solid *s, const char *w
       permutations_add(&p, points);
     }
   permutations_group(&p, g);
-  if (s->points == 5) { // A5's second one: the first, with points 1 and 2 exchanged in each element
+  if (s->points == 5) { // A5's second representation: the first with points 1 and 2 exchanged
     struct representation *other = add_representation(g, 3, 2);
     static const uint8_t exchange[5] = {1, 0, 2, 3, 4};
     for (uint32_t a = 0; a < p.order; ++a) {

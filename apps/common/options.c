@@ -372,7 +372,7 @@ static size_t least3(size_t a, size_t b, size_t c) {
   return least < c ? least : c;
 }
 
-// Computes the Levenshtein distance, one row at a time. A long word is far from every name.
+// Computes the Levenshtein distance row by row; SIZE_MAX if a word has 32 bytes or more.
 static size_t edit_distance(const char *a, const char *b) {
   size_t row[32], n = strlen(b);
   if (n >= 32 || strlen(a) >= 32) return SIZE_MAX;
@@ -391,7 +391,7 @@ static size_t edit_distance(const char *a, const char *b) {
 
 const char *nearest_name(const char *word, const char *const *names, size_t count) {
   const char *nearest = NULL;
-  size_t least = 3; // with more than two errors it is another word
+  size_t least = 3; // a word with more than two errors is a different word
   for (size_t i = 0; i < count; ++i) {
     size_t distance = edit_distance(word, names[i]);
     if (distance >= least) continue;

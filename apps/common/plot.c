@@ -10,8 +10,8 @@
 #include <string.h>
 
 enum { WIDTH = 1200, HEIGHT = 800, TITLE = 52 };
-#define TEXT_SIZE 11.0  // height of capitals in pixels
-#define TITLE_SIZE 16.0 //
+#define TEXT_SIZE 11.0 // height of capitals in pixels
+#define TITLE_SIZE 16.0
 #define LINE_WIDTH 2.2
 
 static const struct rgb black = {30, 30, 30}, grey = {130, 130, 130}, light = {225, 225, 225}, white = {255, 255, 255};

@@ -1,4 +1,4 @@
-// demo: the table of demonstrations.
+// demo: holds the table of demos.
 #include "demo.h"
 #include "command.h"
 #include "common.h"

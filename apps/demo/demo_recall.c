@@ -1,4 +1,4 @@
-// demo_recall: `deltaic demo recall`: a DeltaNet that remembers pairs, and what an additive state would make of them.
+// demo_recall: implements `deltaic demo recall`: compares a DeltaNet that stores pairs with an additive state.
 #include "checkpoint_writer.h"
 #include "common.h"
 #include "demo.h"
@@ -28,7 +28,7 @@ static const struct usage usage = {
 };
 
 enum { VALUES = 32, OVERWRITES = 4, LOADS = 8, RULES = 2, PIECE = 512, MOST_LOAD = 3 };
-static const double loads[LOADS] = {0.125, 0.25, 0.5, 0.75, 1, 1.5, 2, MOST_LOAD}; // pairs per number of a key
+static const double loads[LOADS] = {0.125, 0.25, 0.5, 0.75, 1, 1.5, 2, MOST_LOAD}; // pairs / d_k
 static const char *const rules[RULES] = {"delta rule", "additive"};
 
 struct request {
@@ -42,21 +42,21 @@ struct request {
 
 struct demo {
   const struct request *r;
-  struct engine engine; // its model is the one at work
+  struct engine engine; // its model is the current one
   struct progress progress;
-  uint32_t key_size;                            // of the overwritten keys: the largest
-  double overwritten[OVERWRITES][RULES];        // accuracy after 1, 2, ... writes of every key
-  double accuracy[LIST_CAPACITY][LOADS][RULES]; // with random keys
-  double capacity[LIST_CAPACITY][RULES];        // pairs at which accuracy falls below 90%
-  uint64_t done, total;                         // texts
+  uint32_t key_size;                            // d_k of the overwriting test: the largest requested
+  double overwritten[OVERWRITES][RULES];        // accuracy after 1, 2, ... writes of each key
+  double accuracy[LIST_CAPACITY][LOADS][RULES]; // accuracy with random keys
+  double capacity[LIST_CAPACITY][RULES];        // pairs at which the accuracy falls below 90%
+  uint64_t done, total;                         // sequences
 };
 
-// ---------------------------------------------------------------- a text
+// ---------------------------------------------------------------- a sequence
 
 struct text_of_pairs {
   int32_t *tokens;
-  size_t written, count; // of the pairs; of everything
-  uint32_t *expected;    // (pairs) value of each query
+  size_t written, count; // tokens of the pairs; all tokens
+  uint32_t *expected;    // (pairs) expected value of each query
 };
 
 static void shuffle(uint32_t *items, uint32_t count, uint64_t *seed) {
@@ -67,14 +67,14 @@ static void shuffle(uint32_t *items, uint32_t count, uint64_t *seed) {
   }
 }
 
-// <s>, all pairs `writes` times with new values in a new order, then the keys alone in another order.
+// Returns <s>, then all pairs `writes` times with new values in a new order, then the keys alone in another order.
 static struct text_of_pairs make_text(const struct recaller *r, uint32_t pairs, uint32_t writes, uint64_t *seed) {
   struct text_of_pairs t = {.written = 1 + 2 * (size_t)pairs * writes, .count = 1 + (2 * (size_t)writes + 1) * pairs};
   uint32_t *keys = must_resize(NULL, r->keys * sizeof *keys), *latest = must_resize(NULL, r->keys * sizeof *latest);
   int32_t *next = t.tokens = must_resize(NULL, t.count * sizeof *t.tokens);
   t.expected = must_resize(NULL, pairs * sizeof *t.expected);
   for (uint32_t i = 0; i < r->keys; ++i) keys[i] = i;
-  shuffle(keys, r->keys, seed); // the first `pairs` are used
+  shuffle(keys, r->keys, seed); // only the first `pairs` keys are used
   *next++ = 0;
   for (uint32_t w = 0; w < writes; ++w) {
     shuffle(keys, pairs, seed);
@@ -101,7 +101,7 @@ static bool is_right(const struct recaller *r, const float *logits, uint32_t val
   return best == recaller_value(r, value);
 }
 
-// Adds the right answers to *right.
+// Adds the number of correct answers to *right.
 static deltaic_status run_text(deltaic_session *session, const struct recaller *r, const struct text_of_pairs *t,
                                float *logits, uint64_t *right) {
   size_t V = 1 + r->keys + r->values;
@@ -115,7 +115,7 @@ static deltaic_status run_text(deltaic_session *session, const struct recaller *
   return status;
 }
 
-// Share of right answers over the texts. Both rules see the same texts.
+// Computes the share of correct answers over the sequences. Both rules read the same sequences.
 static deltaic_status run_texts(struct demo *d, deltaic_session *session, const struct recaller *r, uint32_t pairs,
                                 uint32_t writes, double *accuracy) {
   float *logits = must_resize(NULL, sizeof(float) * PIECE * (1 + r->keys + r->values));
@@ -135,7 +135,7 @@ static deltaic_status run_texts(struct demo *d, deltaic_session *session, const 
 
 // ---------------------------------------------------------------- a model
 
-// Writes and opens a model, and a session of it; the files are gone then.
+// Writes a model, opens it and creates a session. The files are deleted before it returns.
 static int open_model(struct demo *d, const struct recaller *r, deltaic_session **session) {
   char *folder = temporary_folder();
   if (!folder) return EXIT_FAILED;
@@ -171,7 +171,7 @@ static int measure_overwrites(struct demo *d, int rule) {
 
 static uint32_t pairs_at(uint32_t key_size, int load) { return (uint32_t)fmax(1, loads[load] * key_size); }
 
-// Where the line between two loads falls below 90%; NAN where it does not within the loads.
+// Interpolates linearly where the accuracy falls below 90%. Returns NAN if that is not between two loads.
 static double capacity_of(const struct demo *d, size_t size, int rule) {
   uint32_t Dk = d->r->key_sizes.values[size];
   for (int i = 1; i < LOADS; ++i) {
@@ -209,7 +209,7 @@ static int measure(struct demo *d) {
   return code;
 }
 
-// ---------------------------------------------------------------- what is printed
+// ---------------------------------------------------------------- output
 
 static struct text number(double value) {
   struct text out;
@@ -276,7 +276,7 @@ static int print_json(const struct demo *d) {
 
 // ---------------------------------------------------------------- the plot
 
-// Accuracy over pairs, and the most pairs over d_k beside what unit vectors hold.
+// Draws the accuracy over the pairs, and the capacity over d_k. Orthogonal unit vectors have a capacity of d_k.
 static int draw(const struct demo *d) {
   size_t sizes = d->r->key_sizes.count;
   static double x[LIST_CAPACITY][LOADS], y[LIST_CAPACITY][RULES][LOADS], most[RULES + 1][LIST_CAPACITY];

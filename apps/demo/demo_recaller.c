@@ -1,4 +1,4 @@
-// demo_recaller: see demo_recaller.h.
+// demo_recaller: computes and writes the weights of the DeltaNet.
 #include "demo_recaller.h"
 #include "checkpoint_writer.h"
 #include "common.h" // must_resize, random_below
@@ -7,10 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-// beta = sigmoid of: 40 gives 1 exactly in float32, -18 gives 1.5e-8, -40 gives 4e-18.
+// beta = sigmoid(x): x = 40 gives exactly 1 in float32, -18 gives 1.5e-8, -40 gives 4e-18.
 enum { WRITE = 40, WRITE_FAINTLY = -18, KEEP = -40 };
 
-// Twelve uniform numbers have the variance of a normal one.
+// Approximates a standard normal number by the sum of twelve uniform ones, which has variance 1.
 static double normal(uint64_t *state) {
   double sum = -6;
   for (int i = 0; i < 12; ++i) sum += (random_below(state, 1u << 24) + 0.5) / (1u << 24);
@@ -23,7 +23,7 @@ struct writing {
   float *q, *k, *v, *beta;
 };
 
-// A key token's query is its key: both see the same projection.
+// Gives the query of a key token the same projection as its key.
 static void set_key(const struct writing *w, uint32_t key, uint64_t *seed) {
   uint32_t n = w->r->key_size, token = (uint32_t)recaller_key(key);
   double *direction = must_resize(NULL, n * sizeof *direction);
@@ -42,7 +42,7 @@ static void set_key(const struct writing *w, uint32_t key, uint64_t *seed) {
 static void set_value(const struct writing *w, uint32_t value) {
   uint32_t token = (uint32_t)recaller_value(w->r, value);
   one_layer_set(&w->layer, w->v, value, token, silu_inverse(1));
-  one_layer_read(&w->layer, token, value, 30 / sqrt(w->r->values)); // a clean recall leads by e^30
+  one_layer_read(&w->layer, token, value, 30 / sqrt(w->r->values)); // an exact recall leads by e^30
 }
 
 static void set_tokens(const struct writing *w) {
@@ -56,7 +56,7 @@ static void set_tokens(const struct writing *w) {
   for (uint32_t i = 0; i < r->values; ++i) set_value(w, i);
 }
 
-// Taps 0 and 1: the token before, and the token itself.
+// Tap 0 reads the previous token, tap 1 the token itself.
 static void set_conv(struct checkpoint *c, const char *name, uint32_t channels, int tap) {
   float *taps = checkpoint_add_conv(c, name, channels, 2);
   for (uint32_t i = 0; i < channels; ++i) taps[2 * i + (uint32_t)tap] = 1;
@@ -67,7 +67,7 @@ static json_t *recaller_config(const struct recaller *r, const struct one_layer 
   json_t *own = json_pack("{s:f, s:f, s:b, s:i, s:b, s:b, s:s, s:s}", "expand_k", (double)r->key_size / layer->width,
                           "expand_v", (double)r->values / layer->width, "use_short_conv", 1, "conv_size", 2, "use_gate",
                           0, "use_beta", 1, "qk_norm", "l2", "qk_activation", "silu");
-  json_object_update(config, own); // the width is a power of two: the ratios are exact
+  json_object_update(config, own); // the ratios are exact because the width is a power of two
   json_decref(own);
   return config;
 }

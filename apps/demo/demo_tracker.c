@@ -1,4 +1,4 @@
-// demo_tracker: see demo_tracker.h.
+// demo_tracker: designs and writes the DeltaProduct, and measures the errors of its states.
 #include "demo_tracker.h"
 #include "checkpoint_writer.h"
 #include "common.h" // must_resize
@@ -9,8 +9,8 @@
 #include <string.h>
 
 enum {
-  COPIES = 16,      // of a coordinate: the L2 norm's eps shrinks with them, and errors of the keys' products grow
-  CANDIDATES = 128, // queries tried for each head
+  COPIES = 16,      // per coordinate; more copies make the L2 norm's eps matter less but add rounding errors
+  CANDIDATES = 128, // number of queries tried for each head
 };
 
 static const struct representation *representation_of(const struct tracker *t, uint32_t head) {
@@ -23,7 +23,7 @@ static uint32_t start_rank(const struct tracker *t, const struct representation 
 
 // ---------------------------------------------------------------- the readout
 
-static double uniform(uint64_t *state) { // in (-1, 1)
+static double uniform(uint64_t *state) { // returns a number in [-1, 1)
   *state = *state * 6364136223846793005u + 1442695040888963407u;
   return (double)(*state >> 11) / 4503599627370496.0 - 1;
 }
@@ -40,7 +40,7 @@ static void random_direction(double *q, uint32_t d, uint64_t *seed) {
   for (uint32_t i = 0; i < d; ++i) q[i] /= sqrt(norm);
 }
 
-// start^T R^T q, made as long as the output norm makes it; returns the length before.
+// Sets out = start^T R^T q, scaled to the length sqrt(Dv) of the output norm. Returns the length before scaling.
 static double head_features(const struct tracker *t, uint32_t head, uint32_t element, double *out) {
   const struct representation *r = representation_of(t, head);
   const double *R = group_matrix(t->group, t->representation[head], element), *q = t->query[head];
@@ -55,8 +55,8 @@ static double head_features(const struct tracker *t, uint32_t head, uint32_t ele
   return sqrt(sum);
 }
 
-// Adds the squared distances of all pairs as one head has them to `sums` (order, order); returns their least. Heads
-// that are nearly zero at some element, where the output norm would enlarge errors, count little.
+// Sets out = sums + one head's squared distances of all pairs of elements, (order, order), and returns the minimum. The
+// weight of a head is small if its output is nearly zero at an element, because the output norm amplifies errors there.
 static double add_distances(const struct tracker *t, uint32_t head, const double *sums, double *out) {
   uint32_t order = t->group->order, Dv = t->value_size;
   double *f = must_resize(NULL, (size_t)order * Dv * sizeof *f), least = HUGE_VAL, shortest = 1;
@@ -75,7 +75,7 @@ static double add_distances(const struct tracker *t, uint32_t head, const double
   return least;
 }
 
-// Head after head, the representation and query that part the closest elements most.
+// Chooses for one head after the other the representation and query that maximize the smallest distance.
 static void choose_queries(struct tracker *t) {
   uint32_t order = t->group->order, kinds = t->group->representation_count;
   double *sums = must_resize(NULL, (size_t)order * order * sizeof *sums);
@@ -144,7 +144,7 @@ struct writing {
   float *q, *k, *v, *b;
 };
 
-// Every coordinate of a d-vector `copies` times, as long as before; numbers beyond d * copies are zero.
+// Repeats each coordinate of a d-vector `copies` times and keeps its norm. Entries from d * copies on are zero.
 static void spread(const struct tracker *t, const double *vector, uint32_t d, double *out) {
   uint32_t copies = t->options.copies;
   memset(out, 0, t->key_size * sizeof *out);
@@ -160,7 +160,7 @@ static void set_direction(const struct writing *w, float *projection, uint32_t r
     most = fmax(most, target[i]);
     least = fmax(least, -target[i]);
   }
-  bool flip = either_sign && least > most + 1e-9; // k and -k reflect alike: the sign with the smaller negative numbers
+  bool flip = either_sign && least > most + 1e-9; // k and -k are the same reflection; choose the smaller negatives
   for (uint32_t i = 0; i < n && flip; ++i) target[i] = -target[i];
   reach_direction(target, n, reached);
   for (uint32_t i = 0; i < n; ++i) one_layer_set(&w->layer, projection, row + i, token, reached[i]);
@@ -175,10 +175,10 @@ static void set_key(const struct writing *w, uint32_t step, uint32_t head, uint3
   one_layer_set(&w->layer, w->b, step * t->options.heads + head, token, strength);
 }
 
-// beta = 2 sigmoid or sigmoid of: 40 gives 2, or 1, exactly in float32; 0 gives 1, or one half; -40 gives 8e-18.
+// beta = 2 sigmoid(x), or sigmoid(x): x = 40 gives exactly 2, or 1, in float32; 0 gives 1, or 1/2; -40 gives 8e-18.
 enum { FULL = 40, HALF = 0, NONE = -40 };
 
-// The word's beginning writes start, column by column: S = sum k_m e_m^T, the columns orthonormal, beta 1.
+// Token 0 writes the columns k_m of `start`: S = sum k_m e_m^T with orthonormal k_m and beta = 1.
 static void set_begin(const struct writing *w, uint32_t head) {
   const struct tracker *t = w->t;
   const struct representation *r = representation_of(t, head);
@@ -203,7 +203,7 @@ static void set_element(const struct writing *w, uint32_t head, uint32_t element
 static void set_readout(const struct writing *w) {
   const struct tracker *t = w->t;
   uint32_t width = t->options.heads * t->value_size;
-  double scale = t->margin > 1e-6 ? 30 / (t->margin * width) : 1; // the right element leads by e^30 at least
+  double scale = t->margin > 1e-6 ? 30 / (t->margin * width) : 1; // the correct element leads by at least e^30
   for (uint32_t a = 0; a < t->group->order; ++a)
     for (uint32_t f = 0; f < width; ++f)
       one_layer_read(&w->layer, (uint32_t)tracker_token(a), f, scale * t->features[(size_t)a * width + f]);
@@ -225,7 +225,7 @@ static void set_weights(const struct writing *w) {
   set_readout(w);
 }
 
-// value_size = trunc(head_dim * expand_v), which must not come out one too low.
+// Returns expand_v, rounded up if that is needed for value_size = trunc(head_dim * expand_v).
 static double ratio_of(uint32_t value_size, uint32_t key_size) {
   double ratio = (double)value_size / key_size;
   while (ratio * key_size < value_size) ratio = nextafter(ratio, 2);
@@ -273,9 +273,9 @@ int tracker_write(const struct tracker *t, const char *folder) {
   return code;
 }
 
-// ---------------------------------------------------------------- the truth about a state
+// ---------------------------------------------------------------- the exact state
 
-// spread(R start) at row i, column j.
+// Returns entry (i, j) of spread(R start).
 static double true_state(const struct tracker *t, uint32_t head, uint32_t element, uint32_t i, uint32_t j) {
   const struct representation *r = representation_of(t, head);
   const double *R = group_matrix(t->group, t->representation[head], element);

@@ -1,4 +1,4 @@
-// demo_tracking: `deltaic demo state-tracking`: a DeltaProduct that multiplies in a group, checked at every step.
+// demo_tracking: implements `deltaic demo state-tracking`: a DeltaProduct multiplies in a group; every step is checked.
 #include "demo_tracking.h"
 #include "checkpoint_writer.h"
 #include "demo.h"
@@ -34,14 +34,14 @@ struct trial {
   uint32_t length;
   float *logits; // (PIECE, V)
   struct tracking_result *result;
-  uint32_t product;         // of the word so far
-  double lead;              // least so far
-  struct state_error error; // of the last probe
+  uint32_t product;         // product of the word so far
+  double lead;              // smallest since the last sample
+  struct state_error error; // error of the last probed state
 };
 
 // ---------------------------------------------------------------- a word
 
-static int decade_of(uint64_t step) { // 1 to 10: 0; 11 to 100: 1
+static int decade_of(uint64_t step) { // steps 1 to 10: 0; 11 to 100: 1
   int decade = 0;
   for (uint64_t end = 10; step > end && decade < DECADES - 1; end *= 10) ++decade;
   return decade;
@@ -81,7 +81,7 @@ static uint32_t piece_of(const struct trial *t, uint32_t at) {
   return n;
 }
 
-// Steps at ... at + n - 1; step 0 is the word's beginning.
+// Runs steps at ... at + n - 1. Step 0 is the token that begins the word.
 static deltaic_status run_piece(struct trial *t, uint32_t word, uint32_t at, uint32_t n) {
   const struct tracking *d = t->demo;
   int32_t tokens[PIECE];
@@ -89,7 +89,7 @@ static deltaic_status run_piece(struct trial *t, uint32_t word, uint32_t at, uin
   for (uint32_t i = 0; i < n; ++i) {
     uint32_t element = at + i ? d->words[(size_t)word * d->r->length + at + i - 1] : 0;
     tokens[i] = at + i ? tracker_token(element) : 0;
-    t->product = group_after(&d->group, element, t->product); // what the probe compares with
+    t->product = group_after(&d->group, element, t->product); // the probe compares the state with this product
   }
   bool look = !word && sampled(t, at + n - 1);
   deltaic_status status = DELTAIC_OK;
@@ -145,7 +145,7 @@ static int open_model(struct tracking *d, const char *folder) {
   return complain_status(deltaic_model_open(d->engine.device, folder, NULL, &d->engine.model));
 }
 
-// A model that lacks something, in a folder that is soon gone.
+// Runs a model with this number of steps, with or without negative eigenvalues, from a temporary folder.
 static int run_variant(struct tracking *d, uint32_t steps, bool no_negatives, struct tracking_result *result) {
   struct tracker_options options = d->tracker.options;
   struct tracker tracker;
@@ -179,7 +179,7 @@ static int make_repeated(struct tracking *d) {
 
 static void make_random(struct tracking *d) {
   size_t count = (size_t)d->r->words * d->r->length;
-  uint64_t state = d->r->seed * 0x9E3779B97F4A7C15u + 0x632BE59BD9B4E019u; // an odd beginning for every seed
+  uint64_t state = d->r->seed * 0x9E3779B97F4A7C15u + 0x632BE59BD9B4E019u; // separates the states of adjacent seeds
   d->words = must_resize(NULL, count * sizeof *d->words);
   for (size_t i = 0; i < count; ++i) d->words[i] = random_below(&state, d->group.order);
 }

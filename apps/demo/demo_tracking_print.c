@@ -1,4 +1,4 @@
-// demo_tracking_print: tables and JSON of `deltaic demo state-tracking`.
+// demo_tracking_print: prints the tables and the JSON of `deltaic demo state-tracking`.
 #include "demo_tracking.h"
 #include "print.h"
 

@@ -235,6 +235,6 @@ int eval_print_json(const struct eval_task *task, const struct eval_options *opt
 // Plot the first metric over numeric group names as a PNG file; the check tests for them. They return exit codes.
 int eval_plot_check(const struct eval_task *task);
 int eval_plot(const struct eval_task *task, const struct eval_result *results, size_t count, const char *path);
-// Compares two logs and returns an exit code.
+// Compares two results of `deltaic eval --json` and returns an exit code.
 int eval_compare(const char *first, const char *second, bool as_json);
 #endif

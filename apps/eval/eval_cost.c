@@ -38,7 +38,7 @@ struct cost {
   size_t count;
 };
 
-// ---------------------------------------------------------------- one text
+// ---------------------------------------------------------------- one sequence
 
 // Evaluates in pieces, so that progress is shown.
 static deltaic_status read_tokens(struct cost *c, size_t count) {
@@ -56,7 +56,7 @@ static deltaic_status read_tokens(struct cost *c, size_t count) {
   return status;
 }
 
-// Generates tokens until they have taken DRAW_SECONDS, and at least LEAST_DRAWN of them.
+// Generates at least LEAST_DRAWN tokens, then more until DRAW_SECONDS have passed or there are `most` tokens.
 static deltaic_status draw_tokens(struct cost *c, struct cost_row *row, uint64_t most) {
   deltaic_status status = DELTAIC_OK;
   int32_t token;
@@ -72,8 +72,8 @@ static deltaic_status draw_tokens(struct cost *c, struct cost_row *row, uint64_t
   return status;
 }
 
-// Warms up: compilation and recording at the first call are not timed, with the largest slices that GPUs take, and
-// neither is the time until the device reaches its full clock.
+// Warms up, so that compilation, recording and the time until the device reaches its full clock are not measured.
+// WARM_UP tokens include the largest slices that GPUs take.
 static deltaic_status warm_up(struct cost *c, uint32_t length) {
   struct cost_row ignored;
   double start = time_now();

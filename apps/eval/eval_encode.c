@@ -19,7 +19,7 @@ static uint32_t length_in(const char *model, const char *file, const char *const
   json_int_t length = 0;
   for (size_t i = 0; i < count && !length; ++i) length = json_integer_value(json_object_get(config, keys[i]));
   json_decref(config);
-  return length > 0 && length < INT32_MAX ? (uint32_t)length : 0; // tokenizers without a length have 10^30
+  return length > 0 && length < INT32_MAX ? (uint32_t)length : 0; // 10^30: the tokenizer has no limit
 }
 
 static uint32_t longest_text(const char *model, const deltaic_model_info *info) {
@@ -51,7 +51,7 @@ static int read_prefix(struct encoder *e) {
   if (prefix < 0 || !e->tokenizer || prefix >= deltaic_tokenizer_size(e->tokenizer)) return EXIT_OK;
   deltaic_status status =
       deltaic_tokenizer_decode(e->tokenizer, &prefix, 1, false, e->prefix, sizeof e->prefix - 1, &bytes);
-  if (status == DELTAIC_BUFFER_TOO_SMALL) return EXIT_OK; // its text does not fit: no text begins with it
+  if (status == DELTAIC_BUFFER_TOO_SMALL) return EXIT_OK; // it stays empty: no text begins with so long a token
   e->prefix[status ? 0 : bytes] = 0;
   return complain_status(status);
 }
@@ -97,7 +97,7 @@ __attribute__((format(printf, 3, 4))) static int refuse(const struct encoder *e,
 
 static int encode(const struct encoder *e, size_t index, const struct eval_text *t, bool special, struct ids *out) {
   *out = (struct ids){0};
-  if (t->text && *e->prefix && !strncmp(t->text, e->prefix, strlen(e->prefix))) special = false; // it has its own
+  if (t->text && *e->prefix && !strncmp(t->text, e->prefix, strlen(e->prefix))) special = false; // it has one
   if (t->text) return text_encode(e->tokenizer, t->text, t->count, NULL, special, &out->at, &out->count);
   out->count = t->count;
   out->at = must_resize(NULL, t->count * sizeof *out->at);
@@ -119,7 +119,7 @@ static struct request *add_request(struct requests *r) {
   return request;
 }
 
-// Keeps the last max_length + 1 tokens of context and continuation, because the last token is only predicted.
+// Keeps the last max_length + 1 tokens of context and continuation, because the last token is not evaluated.
 static int add_pair(const struct encoder *e, size_t index, uint32_t choice, struct ids context, struct ids continuation,
                     struct requests *out) {
   size_t most = e->task->cases[index].whole ? SIZE_MAX : (size_t)e->max_length + 1,
@@ -141,8 +141,8 @@ static int add_pair(const struct encoder *e, size_t index, uint32_t choice, stru
 }
 
 // An empty context becomes the prefix token. White space at the end of a context belongs to the continuation. The
-// continuation's tokens are those of both together after as many tokens as the context alone has. head: the context's
-// tokens if an earlier choice has the same context; the caller frees them.
+// continuation's tokens are the tokens of both together without the first n, if the context alone has n tokens. head:
+// the context's tokens if an earlier choice has the same context; the caller frees them.
 static int encode_pair(const struct encoder *e, size_t index, uint32_t choice, const struct eval_text *context,
                        const struct eval_text *text, struct ids *head, struct requests *out) {
   struct ids before = {0}, after = {0};

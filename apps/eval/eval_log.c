@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Hashes everything that the scores depend on, except the device, which changes only their rounding.
+// Describes everything that the scores depend on, except the device, which changes only their rounding.
 static json_t *describe(const struct eval_task *task, const struct eval_options *options,
                         const struct eval_result *result) {
   char fingerprint[17];
@@ -75,7 +75,7 @@ static int complain_log(const struct eval_log *log) {
   return complain(EXIT_FAILED, "%s: %s", log->path, errno_text(errno));
 }
 
-// The kernel has the line when this function returns, so killing the program does not lose it.
+// The operating system has the line when this function returns, so killing the program does not lose it.
 static bool write_line(struct eval_log *log, json_t *line) {
   bool good = line && !json_dumpf(line, log->stream, JSON_COMPACT | JSON_REAL_PRECISION(17)) &&
               fputc('\n', log->stream) != EOF && !fflush(log->stream);

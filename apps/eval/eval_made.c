@@ -133,7 +133,7 @@ static json_t *group_text(struct maker *m, uint32_t length) {
   struct group g;
   struct line text = {0};
   uint32_t product = 0;
-  if (!group_make(m->options->group, false, &g)) return NULL; // `begin` has made it once
+  if (!group_make(m->options->group, false, &g)) return NULL; // cannot fail: group_begin has checked the name
   for (uint32_t i = 0; i < length; ++i) {
     uint32_t element = random_below(&m->random, g.order);
     product = group_after(&g, element, product);
@@ -144,7 +144,7 @@ static json_t *group_text(struct maker *m, uint32_t length) {
   return record;
 }
 
-// ---------------------------------------------------------------- parity: whether the ones are odd in number
+// ---------------------------------------------------------------- parity: whether the number of ones is odd
 
 static json_t *parity_text(struct maker *m, uint32_t length) {
   struct line text = {0};
@@ -184,7 +184,7 @@ static json_t *ask_number(struct line *text, uint32_t number) {
   return ask(text, answer);
 }
 
-// Multiplication precedes addition: the state is sum +- product, and the product is still incomplete.
+// Multiplications come before additions: the state is sum +- product, where the product may still grow.
 static json_t *modular_text(struct maker *m, uint32_t length) {
   struct line text = {0};
   uint32_t modulus = m->options->modulus, sum = 0, product = random_number(m, &text);

@@ -89,7 +89,7 @@ static char *hide_in_text(const char *text, size_t bytes, const char *needle, ui
   return out;
 }
 
-// Builds lines of the same sentences with the needle before one of them.
+// Builds lines of the same sentences with the needle before line `place`.
 static char *hide_in_lines(size_t lines, const char *needle, size_t place) {
   char *out = must_resize(NULL, lines * sizeof repeated + strlen(needle) + 2), *p = out;
   for (size_t i = 0; i < lines; ++i) {
@@ -134,10 +134,10 @@ static size_t count_tokens(struct maker *m, const struct needle *n, size_t units
   return count;
 }
 
-// Finds how many units leave room for the answer, to within 1/128 of the length. It extrapolates from the tokens per
-// unit so far, because tokenizing a long text is slow.
+// Finds the largest number of units that leaves room for the answer, to within 1/128 of the length. It extrapolates
+// from the tokens per unit so far, because tokenizing a long text is slow.
 static size_t find_units(struct maker *m, const struct needle *n, uint32_t length) {
-  // A word is at least one token, and the repeated sentences are more than eight.
+  // A word has at least one token, and a line of repeated sentences more than eight.
   size_t words = m->haystack ? count_words(m->haystack) : SIZE_MAX, most = m->haystack ? length : length / 8 + 1;
   size_t least = 1, base = count_tokens(m, n, 1), have = base;
   double rate = m->haystack ? 1.5 : 25; // tokens per unit

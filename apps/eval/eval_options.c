@@ -1,4 +1,4 @@
-// eval_options: knows which options belong to which tasks. An option that a task does not have is refused, because
+// eval_options: declares which tasks have which options. It refuses an option that the task does not have, because
 // ignoring it would be misleading.
 #include "eval_made.h"
 
@@ -8,7 +8,7 @@ enum { CASES = 1, DATA_SET = 2, MADE = 4, COST = 8, ALL_CASES = CASES | DATA_SET
 
 static const char *const kind_names[] = {"files of cases", "data sets", "tasks computed now", "cost"};
 
-// The options that several tasks have but not all; an option of a single task is in its row (`own`).
+// Options of several but not all tasks; an option of a single task is in the task's row (`own`).
 static const struct {
   const char *option;
   unsigned kinds;
@@ -38,7 +38,7 @@ static void add_name(char *names, size_t capacity, const char *name) {
   snprintf(names + used, capacity - used, "%s%s", used ? ", " : "", name);
 }
 
-// Returns the task of an option, or "" if all tasks have it.
+// Sets `names` to the tasks that have the option, or to "" if all have it.
 static void owners(const char *option, char *names, size_t capacity) {
   const struct made *made;
   *names = 0;

@@ -76,7 +76,7 @@ static int by_place(const void *left, const void *right) {
   return (a->depth > b->depth) - (a->depth < b->depth);
 }
 
-// Inner nodes before the leaf that is their first.
+// Places each inner node before its first leaf.
 static void lay_out(struct prefix_tree *tree, const struct growth *g, struct request *requests, size_t count) {
   uint32_t *order = must_resize(NULL, g->count * sizeof *order), *place = must_resize(NULL, g->count * sizeof *place);
   size_t next = 0;

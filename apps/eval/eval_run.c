@@ -21,7 +21,7 @@ struct run {
 
 // ---------------------------------------------------------------- results of requests
 
-// Copies the text up to the end token or to the text that ends it.
+// Copies the generated text up to the end token or up to `until`.
 static char *made_text(const struct run *r, const struct eval_case *c, const struct request_score *s) {
   size_t n = 0, bytes = 0, capacity = 64 * (size_t)s->made_count + 64;
   char *text = must_resize(NULL, capacity);
@@ -56,7 +56,7 @@ static bool on_done(void *user, const struct request *request, const struct requ
   return --r->waiting[request->index] || finish_case(r, request->index);
 }
 
-// ---------------------------------------------------------------- the parts
+// ---------------------------------------------------------------- the steps
 
 static void make_scores(struct run *r) {
   struct case_score *scores = must_resize(NULL, r->task->count * sizeof *scores);

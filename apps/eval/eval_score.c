@@ -187,7 +187,7 @@ static void draw_round(struct walk *w) {
   free(tokens);
 }
 
-// ---------------------------------------------------------------- ends
+// ---------------------------------------------------------------- finished nodes
 
 static void finish_leaf(struct walk *w, struct walker *k) {
   if (!w->scorer->done(w->scorer->user, request_of(w, k), &k->score)) w->stopped = true;

@@ -1,4 +1,4 @@
-// prune: a checkpoint with fewer key channels in each head, in one command (include/deltaic_prune.h).
+// prune: implements `deltaic prune`: writes a checkpoint with fewer key channels per head (include/deltaic_prune.h).
 #include "prune.h"
 #include "command.h"
 #include "common.h"
@@ -113,7 +113,7 @@ static int check_request(struct prune_request *r) {
   return EXIT_OK;
 }
 
-// Options that would change nothing.
+// Refuses options that would have no effect.
 static int check_given(const struct prune_request *r, const struct arguments *arguments) {
   static const struct {
     const char *option, *method;

@@ -1,4 +1,4 @@
-// prune_report: what `deltaic prune` did: table, JSON, picture.
+// prune_report: reports the result of `deltaic prune` as a table, JSON and a plot.
 #include "common.h"
 #include "plot.h"
 #include "prune.h"
@@ -9,7 +9,7 @@
 
 static deltaic_selected_head head_at(const struct prune_work *w, size_t i) {
   deltaic_selected_head head;
-  deltaic_selection_at(w->selection, i, &head); // i is below the count
+  deltaic_selection_at(w->selection, i, &head); // cannot fail: i is below the count
   return head;
 }
 
@@ -27,7 +27,7 @@ static struct text fixed(double x, int digits, bool known) {
 
 // ---------------------------------------------------------------- table
 
-// A head's channels alone, where no text has measured more.
+// Prints only the numbers of channels, because there are no measurements without a calibration text.
 static void print_counts(const struct prune_work *w, size_t count) {
   struct table t;
   table_begin(&t, "rrrr");
@@ -66,7 +66,7 @@ static void print_heads(const struct prune_work *w) {
   if (unsettled) printf("%zu heads were left before no swap was worth it (--swaps)\n", unsettled);
 }
 
-// A short text, or one that is unlike --eval's, may leave it worse than it was.
+// The refit can increase the loss if the text is short or differs from --eval's.
 static void print_refit(const struct prune_work *w) {
   double lost = w->nll_after - w->nll_before, won = w->nll_after - w->nll_refit;
   printf(", %.4f refitted", w->nll_refit);
@@ -161,10 +161,10 @@ int prune_json(const struct prune_work *w) {
   return json_finish(o);
 }
 
-// ---------------------------------------------------------------- picture
+// ---------------------------------------------------------------- plot
 
 struct curves {
-  double *x, *condition[2], *utilization[2]; // before, after; by head
+  double *x, *condition[2], *utilization[2]; // by head; [0]: before, [1]: after
   size_t count;
 };
 

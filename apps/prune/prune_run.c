@@ -1,4 +1,4 @@
-// prune_run: the steps of `deltaic prune`: calibration, losses, refit.
+// prune_run: runs the steps of `deltaic prune`: calibration, evaluation, refit.
 #include "common.h"
 #include "likelihood.h"
 #include "prune.h"
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define SAVE_EVERY 60.0 // seconds between two saves of the statistics
+#define SAVE_EVERY 60.0 // seconds between saves of the statistics
 
 bool prune_show(void *progress, uint64_t done, uint64_t total) {
   progress_show(progress, done, total);
@@ -22,7 +22,7 @@ bool prune_from_rows(const struct prune_work *w, const char *method) {
   return about.rows && info.rows;
 }
 
-// The model on its device, unless that is done.
+// Opens the model on its device if it is not open yet.
 static int open_model(struct prune_work *w) {
   if (w->open) return EXIT_OK;
   w->open = true;
@@ -62,7 +62,7 @@ struct calibration_progress {
 static bool show_calibration(void *user, uint64_t done, uint64_t total) {
   struct calibration_progress *p = user;
   double now = time_now();
-  if (p->w->r->statistics && now - p->saved > SAVE_EVERY) { // between two windows: what is there is whole
+  if (p->w->r->statistics && now - p->saved > SAVE_EVERY) { // between windows, so that the statistics are consistent
     deltaic_statistics_save(p->w->statistics, p->w->r->statistics);
     p->saved = now;
   }
@@ -115,7 +115,7 @@ int prune_measure(struct prune_work *w) {
   return code;
 }
 
-// ---------------------------------------------------------------- losses
+// ---------------------------------------------------------------- evaluation
 
 static int nll_of(struct prune_work *w, deltaic_model *model, const char *label, double *nll) {
   struct progress progress;

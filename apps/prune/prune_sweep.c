@@ -1,4 +1,4 @@
-// prune_sweep: every method at every share, on the user's model and texts: the table of the state-reduction paper.
+// prune_sweep: measures every method at every share on the user's model and texts, as in the state-reduction paper.
 #include "common.h"
 #include "plot.h"
 #include "prune.h"
@@ -38,7 +38,7 @@ static int list_rows(struct sweep *s) {
   return EXIT_OK;
 }
 
-// The pruned checkpoint lives below the folder for temporary files while its loss is measured.
+// Measures one method at one share. The pruned checkpoint is in a temporary folder meanwhile.
 static int measure_cell(struct sweep *s, struct row *row, int cut) {
   struct prune_work *w = s->w;
   deltaic_select_options o = w->r->select;

@@ -1,4 +1,4 @@
-// ranks: how much of its states a model uses while it reads a text (rank measures: include/deltaic.h, deltaic_rank).
+// ranks: implements `deltaic rank`: measures the ranks of the states over a text (include/deltaic.h, deltaic_rank).
 #define _POSIX_C_SOURCE 200809L // access
 #include "ranks.h"
 #include "command.h"
@@ -29,7 +29,7 @@ static const struct usage usage = {
     .most_arguments = RANK_CHECKPOINTS,
 };
 
-// Folder names, with a number where two checkpoints share one.
+// Sets the names: the folder names, numbered if several checkpoints share one.
 static void name_checkpoints(struct measured *m, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     size_t same = 0;
@@ -43,7 +43,7 @@ static void name_checkpoints(struct measured *m, size_t count) {
   }
 }
 
-// Before anything is computed.
+// Checks before any work that files can be written into the folder.
 static int check_folder(const char *path) {
   char inside[1024];
   snprintf(inside, sizeof inside, "%.1000s/.", path);

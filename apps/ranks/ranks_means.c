@@ -1,4 +1,4 @@
-// ranks_means: means and shares over what was measured, and which of it is drawn where.
+// ranks_means: computes means and histograms of the measurements, and chooses the layers and file names of the plots.
 #include "ranks.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@ static void add_sample(struct means *s, const struct sample *sample, bool last) 
   s->stable_rank += sample->rank.stable_rank;
   s->utilization += sample->rank.utilization;
   s->entropy_rank += sample->rank.entropy_rank;
-  s->condition += sample->rank.condition > 0 ? log(sample->rank.condition) : 0; // its geometric mean
+  s->condition += sample->rank.condition > 0 ? log(sample->rank.condition) : 0; // for the geometric mean
   if (last) s->last += sample->rank.utilization;
   if (!isnan(sample->similarity)) {
     s->similarity += sample->similarity;

@@ -1,4 +1,4 @@
-// ranks_plot: measured states as pictures. Which figure of which paper each follows stands in docs/program.md.
+// ranks_plot: plots the measured states. docs/program.md names the figure of a paper that each plot follows.
 #include "common.h"
 #include "plot.h"
 #include "ranks.h"
@@ -25,7 +25,7 @@ static double value_of(const struct sample *s, enum measure measure) {
   return NAN;
 }
 
-// Mean over heads at one time; adds to *sum and *count what is a number.
+// Adds the heads' values at one time to *sum and their number to *count, without NaNs.
 static void add_heads(const struct layer_ranks *l, size_t time, enum measure measure, double *sum, double *count) {
   for (int32_t h = 0; h < l->heads; ++h) {
     double value = value_of(&l->samples[time * (size_t)l->heads + (size_t)h], measure);
@@ -35,7 +35,7 @@ static void add_heads(const struct layer_ranks *l, size_t time, enum measure mea
   }
 }
 
-// layer NULL: all of them.
+// Returns the mean over heads at each time. layer NULL: over all layers.
 static double *over_tokens(const struct measured *m, const struct layer_ranks *layer, enum measure measure) {
   double *out = must_resize(NULL, m->times * sizeof *out);
   for (size_t t = 0; t < m->times; ++t) {
@@ -51,7 +51,7 @@ static void free_series(struct series *series, size_t count) {
   for (size_t i = 0; i < count; ++i) free((double *)series[i].y);
 }
 
-// Over the text's tokens, with the beginnings of its documents marked.
+// Returns a chart over the text's tokens with marks where documents begin.
 static struct chart text_chart(const struct measured *m, const char *title, const char *x_title, const char *y_title,
                                const struct series *series, size_t count) {
   return (struct chart){.title = title,
@@ -64,8 +64,8 @@ static struct chart text_chart(const struct measured *m, const char *title, cons
                         .mark_name = "a document begins"};
 }
 
-// A curve for each checkpoint, mean over layers and heads. The first one's documents are marked: they are the same
-// text, and the same places where the tokenizers agree.
+// Draws one curve per checkpoint, the mean over layers and heads. The marks are the document beginnings of the first
+// checkpoint, which are exact for the others if their tokenizers agree.
 static void draw_tokens(struct plot *plot, struct area area, const struct measured *m, size_t count,
                         enum measure measure, const char *title, const char *y_title) {
   struct series series[RANK_CHECKPOINTS];
@@ -189,7 +189,7 @@ static int plot_layers(const struct measured *m, const struct rank_request *r) {
   return plot_finish(plot, plot_name(r->plot, "layers", m).text);
 }
 
-// Means of `every` values each, the last one of what is left.
+// Returns the means of groups of `every` values; the last group may be smaller.
 static double *thin(const double *values, size_t count, size_t every) {
   double *out = must_resize(NULL, (count + every - 1) / every * sizeof *out);
   for (size_t i = 0; i < count; i += every) {

@@ -1,4 +1,4 @@
-// ranks_print: tables, JSON and CSV of measured states.
+// ranks_print: prints tables and JSON of the measured states, and writes CSV.
 #include "common.h"
 #include "ranks.h"
 

@@ -1,4 +1,4 @@
-// ranks_run: reads a text through one checkpoint and measures the states that a probe hands out.
+// ranks_run: evaluates a text with one checkpoint and measures the states that a probe returns.
 #include "common.h"
 #include "ranks.h"
 
@@ -14,7 +14,7 @@ struct reading {
   int32_t *ids;
   size_t every;
   double values_counted;
-  int code; // of the probe, which cannot return one
+  int code; // exit code of the probe, which returns only a bool
 };
 
 // ---------------------------------------------------------------- one state
@@ -82,7 +82,7 @@ static struct layer_ranks *add_layer(struct reading *r, const deltaic_probed *p)
   return l;
 }
 
-// Rows of (steps, heads) become means over heads.
+// Adds the means over heads. Each row of the probed data is (steps, heads).
 static void add_betas(struct measured *m, struct layer_ranks *l, const deltaic_probed *p) {
   size_t heads = (size_t)l->heads, steps = p->cols / heads;
   if (!l->beta) l->beta = zeros(steps * m->tokens, sizeof *l->beta);
@@ -174,7 +174,7 @@ static int read_text(struct reading *r, const struct rank_request *request) {
   struct measured *m = r->m;
   struct engine_options options = request->engine;
   deltaic_session *session;
-  options.batch = request->every; // a slice is what lies between two recorded states
+  options.batch = request->every; // a state is recorded after each slice
   options.context = m->tokens < UINT32_MAX ? (uint32_t)m->tokens + 1 : UINT32_MAX;
   r->every = request->every;
   m->times = (m->tokens + r->every - 1) / r->every;

@@ -1,5 +1,5 @@
-// ranks_weights: convolution filters and Head-in-Head masks, from the checkpoint's own tensors.
-//   N = nonneg(M_org), every row divided by sqrt(sum of squares + 1e-6);  M = N N^T       (docs/mixers.md)
+// ranks_weights: reads convolution filters and Head-in-Head masks from the checkpoint's tensors and plots them.
+//   N = nonneg(M_org), each row divided by sqrt(sum of squares + 1e-6);  M = N N^T       (docs/mixers.md)
 #include "common.h"
 #include "plot.h"
 #include "ranks.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PANEL_ROWS = 4 }; // layers in one picture
+enum { PANEL_ROWS = 4 }; // layers per image
 
 struct tensor_name {
   char text[96];
@@ -21,7 +21,7 @@ static struct tensor_name tensor_name(int32_t layer, const char *name) {
   return out;
 }
 
-// All of a tensor; NULL when there is none or it cannot be read.
+// Returns all values of a tensor, or NULL if it does not exist or cannot be read.
 static float *read_tensor(const deltaic_tensors *tensors, const char *name, deltaic_tensor_info *info) {
   if (!deltaic_tensors_find(tensors, name, info) || !info->count) return NULL;
   float *out = must_resize(NULL, (size_t)info->count * sizeof *out);
@@ -34,7 +34,7 @@ static float *read_tensor(const deltaic_tensors *tensors, const char *name, delt
 
 struct mask_config {
   int32_t r, heads;
-  char nonneg; // 's'oftplus, si'g'moid, 'e'xp
+  char nonneg; // 's' softplus, 'g' sigmoid, 'e' exp
 };
 
 static struct mask_config read_config(const char *path) {
@@ -59,7 +59,7 @@ static double nonneg(const struct mask *mask, double x) {
   return x > 30 ? x : log1p(exp(x));
 }
 
-// Adds M of one token to the sums. raw: (heads, r, r), destroyed.
+// Adds one token's M to the sums. raw: (heads, r, r), M_org or its projection; overwritten.
 static void add_mask(struct mask *mask, double *raw) {
   int32_t r = mask->r;
   for (int32_t row = 0; row < mask->heads * r; ++row) {
@@ -187,7 +187,7 @@ int plot_masks(const struct measured *m, const struct rank_request *request) {
 
 // ---------------------------------------------------------------- filters
 
-// Taps go down, channels to the right.
+// Draws taps as rows and channels as columns.
 static bool draw_filter(struct plot *plot, struct area area, const deltaic_tensors *tensors, int32_t layer,
                         const char *letter) {
   deltaic_tensor_info info;
@@ -229,6 +229,6 @@ int plot_filters(const struct measured *m, const struct rank_request *request) {
                          letters[p]);
   deltaic_tensors_close(tensors);
   if (any) return plot_finish(plot, plot_name(request->plot, "filters", m).text);
-  plot_free(plot); // no convolutions
+  plot_free(plot); // the layers have no convolutions
   return EXIT_OK;
 }
