@@ -119,7 +119,9 @@ static void open_mask(const deltaic_tensors *tensors, const struct mask_config *
   free(M);
   if (fits) return;
   free(mask->weight);
+  free(mask->values);
   mask->weight = NULL;
+  mask->values = NULL;
 }
 
 int masks_open(struct measured *m, int32_t layers, int32_t width) {
