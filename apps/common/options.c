@@ -168,12 +168,10 @@ static void describe_values(const struct option *option, char *text, size_t capa
   const char *noun = real                          ? "a number"
                      : option->kind == OPTION_LIST ? "up to 16 whole numbers with commas between, each"
                                                    : "a whole number";
-  if (option->kind == OPTION_TEXTS) {
-    snprintf(text, capacity, "up to %d texts, none empty", LIST_CAPACITY);
-    return;
-  }
   double most = option->most != 0 ? option->most : real ? 0 : option->kind == OPTION_COUNT64 ? 0 : UINT32_MAX;
-  if (most != 0)
+  if (option->kind == OPTION_TEXTS)
+    snprintf(text, capacity, "up to %d texts, none empty", LIST_CAPACITY);
+  else if (most != 0)
     snprintf(text, capacity, "%s from %g to %.10g", noun, option->least, most);
   else if (real)
     snprintf(text, capacity, "%s of at least %g", noun, option->least);

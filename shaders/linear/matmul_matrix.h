@@ -37,9 +37,9 @@ struct matmul_matrix_args {
   uint first; // index of the first output: weights too large for one descriptor take several dispatches
   uint add;
   uint has_bias;
-  uint direct; // 1: y_stride and first are multiples of 8, so that whole coopmats can be stored
-  uint whole;  // with SPLIT: the first `whole` tiles have one workgroup each
-  uint parts;  // and the others have `parts` each
+  uint direct;                     // 1: y_stride and first are multiples of 8, so that whole coopmats can be stored
+  uint whole;                      // with SPLIT: the first `whole` tiles have one workgroup each
+  uint parts;                      // and the others have `parts` each
   STRUCT(experts_tile_args) tiles; // with EXPERTS
 };
 ARGS(matmul_matrix_args)
