@@ -255,14 +255,18 @@ static void compile_step(struct delta_args a) {
     }
 }
 
+// With four key heads, the output has a gate.
 static void compile_attention(uint32_t T, uint32_t B, uint32_t heads, uint32_t kv_heads, uint32_t d, uint32_t window) {
   const struct attention_args a = {.heads = heads, .kv_heads = kv_heads, .d = d, .window = window, .capacity = 8192};
   const uint32_t cols = (heads + 2 * kv_heads) * d;
   const struct tensor cache = f32(B, a.capacity * kv_heads * d);
   begin(T / B, false);
-  const struct tensor qkv = value(T, cols), o = value(T, heads * d);
+  const struct tensor qkv = value(T, cols), gated = value(T, heads * d);
+  struct tensor o = value(T, heads * d);
   op_rope_append(&list, &(struct rope_append){qkv, cache, cache, value(T, cols), f32(ROPE_ROWS, d), sequences(B), a});
   op_attention(&list, &(struct attention){o, qkv, cache, cache, sequences(B), a});
+  if (kv_heads == 4) op_glu(&list, gated, f32(T, heads * d), o, ACTIVATION_SIGMOID);
+  if (kv_heads == 4) o = gated;
   op_linear(&list, value(T, D), o, tensor(DTYPE_BF16, D, heads * d), none);
   run();
 }
@@ -302,6 +306,25 @@ static void compile_mamba2(uint32_t B, uint32_t T, uint32_t N, uint32_t P, bool 
   }
 }
 
+// A mixture of experts as an FFN records it.
+static void compile_experts(uint32_t T, enum dtype dtype) {
+  enum { E = 64, K = 4, WIDE = 512 };
+  const uint32_t R = T * K;
+  begin(T, false);
+  const struct tensor h = value(T, D), logits = value(T, E + 1), ids = value(T, K), scores = value(T, K);
+  const struct tensor order = value(1, R), starts = value(1, E + 1), gate_up = value(R, 2 * WIDE);
+  const struct tensor act = value(R, WIDE), down = value(R, D);
+  op_linear(&list, logits, h, f32(E + 1, D), none);
+  op_route(&list, &(struct route){.ids = ids, .weights = scores, .logits = logits, .experts = E, .normalized = true});
+  op_group(&list, order, starts, ids);
+  op_experts(&list, &(struct experts){gate_up, h, tensor(dtype, E * 2 * WIDE, D), ids, order, starts});
+  op_glu(&list, act, tensor_cols(gate_up, 0, WIDE), tensor_cols(gate_up, WIDE, WIDE), ACTIVATION_SILU);
+  op_experts(&list, &(struct experts){down, act, tensor(dtype, E * D, WIDE), ids, order, starts});
+  op_mix(&list,
+         &(struct mix){.y = value(T, D), .x = down, .weights = scores, .shared = h, .logits = logits, .gate_col = E});
+  run();
+}
+
 static int compile_model(const char *path) {
   static const int32_t ids[300];
   struct deltaic_device device = {.backend = backend};
@@ -331,7 +354,7 @@ static bool left_out(const struct plan *plan, enum kernel_id id) {
   if (!plan->matrix_m) // nor is there a reader of f16
     return strstr(name, "_matrix") || strstr(name, "narrow") || id == KERNEL_short_conv_f16 ||
            id == KERNEL_delta_inputs_f16 || id == KERNEL_conv_inputs_f16 || id == KERNEL_attention_f16 ||
-           id == KERNEL_attention_step_f16;
+           id == KERNEL_attention_step_f16 || id == KERNEL_glu_x16_f16;
   if (id == KERNEL_delta_matrix_scan_f32 || id == KERNEL_delta_matrix_scan_f16) return !plan->matrix_conversions;
   if (id == KERNEL_delta_matrix_scan_khr_f32 || id == KERNEL_delta_matrix_scan_khr_f16) return plan->matrix_conversions;
   if (id == KERNEL_delta_matrix_join || id == KERNEL_delta_matrix_reach_f32 || id == KERNEL_delta_matrix_reach_f16)
@@ -375,7 +398,10 @@ int main(int argc, char **argv) {
     list.matrices = matrices ? MATRICES_BEST : MATRICES_NONE;
     if (backend->parts_bytes) list.parts = f32(1, (uint32_t)(backend->parts_bytes / sizeof(float)));
     for (int l = 0; l < LENGTHS; l++)
-      for (enum dtype dtype = DTYPE_F32; dtype < DTYPE_I32; dtype++) compile_products(lengths[l], dtype);
+      for (enum dtype dtype = DTYPE_F32; dtype < DTYPE_I32; dtype++) {
+        compile_products(lengths[l], dtype);
+        if (lengths[l] != 24 && lengths[l] != 300) compile_experts(lengths[l], dtype);
+      }
     begin(0, false);
     const struct tensor gate_up = value(300, 2 * F);
     op_linear(&list, gate_up, f32(300, D), tensor(DTYPE_BF16, 2 * F, D), none);
