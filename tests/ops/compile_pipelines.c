@@ -306,11 +306,11 @@ static void compile_mamba2(uint32_t B, uint32_t T, uint32_t N, uint32_t P, bool 
   }
 }
 
-// A mixture of experts as an FFN records it.
-static void compile_experts(uint32_t T, enum dtype dtype) {
+// A mixture of experts as an FFN records it, or each operation by itself.
+static void compile_experts(uint32_t T, enum dtype dtype, bool plain) {
   enum { E = 64, K = 4, WIDE = 512 };
   const uint32_t R = T * K;
-  begin(T, false);
+  begin(T, plain);
   const struct tensor h = value(T, D), logits = value(T, E + 1), ids = value(T, K), scores = value(T, K);
   const struct tensor order = value(1, R), starts = value(1, E + 1), gate_up = value(R, 2 * WIDE);
   const struct tensor act = value(R, WIDE), down = value(R, D);
@@ -400,7 +400,8 @@ int main(int argc, char **argv) {
     for (int l = 0; l < LENGTHS; l++)
       for (enum dtype dtype = DTYPE_F32; dtype < DTYPE_I32; dtype++) {
         compile_products(lengths[l], dtype);
-        if (lengths[l] != 24 && lengths[l] != 300) compile_experts(lengths[l], dtype);
+        if (lengths[l] != 24 && lengths[l] != 300) compile_experts(lengths[l], dtype, false);
+        if (lengths[l] == 2048) compile_experts(2048, dtype, true);
       }
     begin(0, false);
     const struct tensor gate_up = value(300, 2 * F);
