@@ -73,7 +73,7 @@ static int create_session(struct chat *c) {
   deltaic_session_options both = session_options(&options);
   deltaic_status status = deltaic_session_create(c->engine.model, &both, &c->session);
   c->spare = !status;
-  if (status != DELTAIC_OUT_OF_MEMORY) return complain_status(status);
+  if (status != DELTAIC_OUT_OF_MEMORY && status != DELTAIC_UNSUPPORTED) return complain_status(status);
   options.sequences = 1;
   return session_create(&c->engine, &options, &c->session);
 }
@@ -91,6 +91,7 @@ static int open_chat(struct chat *c) {
   int code = model_check(path);
   if (!code) code = choose_template(c, path);
   if (!code) code = choose_thinking(c);
+  if (!code && r->history) code = output_check(r->history);
   if (!code) code = tokenizer_open(path, &c->tokenizer);
   if (!code) code = voice_open(c->voice, c);
   if (!code) code = engine_open(&r->engine, &c->engine);
@@ -172,6 +173,7 @@ static bool read_line(const struct chat *c, char **line, size_t *room, size_t *b
 
 // At a terminal a failure is a sentence, and the conversation goes on, unless the device is lost.
 static int converse(struct chat *c) {
+  const char *history = c->request->history;
   char *line = NULL;
   size_t room = 0, bytes;
   int code = EXIT_OK;
@@ -182,7 +184,10 @@ static int converse(struct chat *c) {
       if (again) code = EXIT_INTERRUPTED;
       break;
     }
+    const struct node *before = chat_leaf(c);
     code = take_line(c, line, bytes);
+    const int saved = history && chat_leaf(c) != before ? chat_save(c, history) : EXIT_OK;
+    if (!code) code = saved;
     if (c->terminal && !c->ended && bytes && line[0] != '/') putchar('\n');
     if (!c->terminal || code == EXIT_DEVICE) {
       if (code) break;
@@ -202,7 +207,8 @@ int command_chat(int argc, char **argv) {
       HEADING("the conversation"),
       TEXT(0, "template", "NAME", &r.template, "the chat template; without it, the model's own, where it is known"),
       TEXT(0, "system", "TEXT", &r.system, "the system text that the conversation begins with"),
-      TEXT(0, "history", "FILE", &r.history, "go on with this conversation, if the file is there; save it at the end"),
+      TEXT(0, "history", "FILE", &r.history,
+           "go on with this conversation, if the file is there; it is saved after every turn"),
       TEXT(0, "thinking", "on|off", &r.thinking, "think before answers; without it, what the template does"),
       FLAG(0, "hide-thinking", &r.hide_thinking, "show answers only"),
       TEXTS(0, "stop", "TEXT", &r.stops, "end an answer before this text; may be repeated"),

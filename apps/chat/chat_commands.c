@@ -62,8 +62,11 @@ static int retry(struct chat *c, const char *text) {
   if (*text) return complain(EXIT_FAILED, "/retry takes nothing, not \"%s\"", text);
   if (!leaf->parent) return complain(EXIT_FAILED, "/retry: nothing has been asked");
   bytes_add(&question, leaf->question.data, leaf->question.size);
+  node_use(leaf);
   chat_move(c, leaf->parent);
   int code = chat_ask(c, question.data, question.size);
+  if (chat_leaf(c) == leaf->parent) chat_move(c, leaf); // there is no new answer: the old one stays
+  node_drop(c, leaf);
   free(question.data);
   return code;
 }

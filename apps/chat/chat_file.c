@@ -117,8 +117,13 @@ static bool take_pending(const json_t *pending, int32_t vocabulary, struct node 
   return good;
 }
 
+// A conversation whose state was not kept has none in the file: its next question evaluates it again.
 static int take_state(struct chat *c, struct node *node, const json_t *object, const char *state, size_t bytes) {
   const json_t *size = json_object_get(object, "state_bytes");
+  if (node->parent && !bytes && json_is_integer(size) && !json_integer_value(size)) {
+    node->counted = false;
+    return EXIT_OK;
+  }
   if (!node->parent) return bytes ? complain(EXIT_FAILED, "bytes follow a conversation without turns") : EXIT_OK;
   if (!json_is_integer(size) || (uint64_t)json_integer_value(size) != bytes)
     return complain(EXIT_FAILED, "the conversation's state is cut off");

@@ -45,7 +45,12 @@ static int encode(const struct turn *t, size_t n, deltaic_render_options options
   if (status) return complain_status(status);
   out->items = must_resize(NULL, out->count * sizeof *out->items);
   to = (deltaic_ids){out->items, out->count, &out->count};
-  return complain_status(deltaic_template_encode(c->template, c->tokenizer, t->messages, n, &options, &to));
+  status = deltaic_template_encode(c->template, c->tokenizer, t->messages, n, &options, &to);
+  if (status) {
+    free(out->items);
+    *out = (struct ids){NULL, 0};
+  }
+  return complain_status(status);
 }
 
 // A node without a state starts from nothing: everything up to it is pending.
@@ -234,6 +239,7 @@ static int keep_turn(struct turn *t, struct node *node) {
   size_t bytes = t->asked_bytes, from = 0;
   if (whole) from = proper ? behind : behind - 1;
   if (whole || c->spare) {
+    state = NULL;
     code = save_state(c, whole ? MAIN : SPARE, &state, &bytes);
     free(t->asked);
   }

@@ -144,10 +144,12 @@ static deltaic_status derive_keys(const struct keys *k, struct checkpoint *check
     return fail(DELTAIC_UNSUPPORTED,
                 "%s: %s.attention.key_length %lld needs values of that length and at most as many rotated elements",
                 k->r->file, k->arch, (long long)head);
+  // The half makes up for rounding: a family takes the whole part of the head's size times this.
+  const double part = rotated < head ? ((double)rotated + 0.5) / (double)head : 1;
   bool bad =
       json_object_set_new(config, "num_hidden_layers", json_integer(layers)) ||
       json_object_set_new(config, "linear_value_head_dim", json_integer(values / heads)) ||
-      json_object_set_new(config, "partial_rotary_factor", json_real((double)rotated / (double)head)) ||
+      json_object_set_new(config, "partial_rotary_factor", json_real(part)) ||
       json_object_set_new(config, "layer_types", layer_types(get(k, "attention.recurrent_layers"), layers)) ||
       json_object_set_new(config, "tie_word_embeddings", json_boolean(!checkpoint_find(checkpoint, "output.weight")));
   for (int i = 0; i < 2 && !bad; i++) {

@@ -1,7 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 // y = act(gate) * x.
-// y, gate, x (T, F). Workgroups (ceil(F / lanes), T): an invocation computes one element. Any F.
+// y, gate, x (T, F). Workgroups (ceil(F / lanes), rows, layers of rows): an invocation computes one element. Any F.
 #include "glu.h"
 #include "stored.glsl"
 layout(local_size_x_id = GLU_SPEC_LANES) in;
@@ -15,8 +15,8 @@ layout(set = 0, binding = GLU_X) readonly buffer x_block { float x[]; };
 #include "activation.glsl"
 
 void main() {
-  uint f = gl_GlobalInvocationID.x, t = gl_WorkGroupID.y;
-  if (f >= args.F) return;
+  uint f = gl_GlobalInvocationID.x, t = gl_WorkGroupID.y + gl_WorkGroupID.z * gl_NumWorkGroups.y;
+  if (f >= args.F || t >= args.T) return;
   float value = float(x[t * args.x_stride + args.x_from + f]);
   y[t * args.y_stride + f] = STORED(activate(args.activation, gate[t * args.gate_stride + f]) * value);
 }

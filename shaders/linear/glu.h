@@ -9,6 +9,7 @@
 #define GLU_SPEC_LANES 0
 #define GLU_SPECS 1
 struct glu_args {
+  uint T;
   uint F;
   uint activation;
   uint y_stride;

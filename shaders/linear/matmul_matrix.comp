@@ -180,6 +180,7 @@ void main() {
   uint wide = min(across - band * BAND, BAND);
   uint n0 = (band * BAND + in_band % wide) * WIDE, t0 = in_band / wide * TILE_T;
 #ifdef EXPERTS
+  tile += gl_WorkGroupID.y * gl_NumWorkGroups.x;
   if (!find_tile(tile / across, TILE_T)) return;
   n0 = tile % across * WIDE;
   t0 = 0;

@@ -123,6 +123,11 @@ grep -q '^deltaic chat 1' "$dir/talk" && cmp -s "$dir/talk" "$dir/copy" && compl
 
 chat 1 "$dir/tiny_gated_deltanet" 'd\n/nonsense\ne\n' -q --template chatml -n 9 -g --history "$dir/talk"
 chat 0 "$dir/tiny_gated_deltanet" '' --template chatml --history "$dir/talk" && err_has '^history 4 turns'
+# The turn before the last has no state in the file: it is evaluated again when it is needed.
+chat 0 "$dir/tiny_gated_deltanet" '/undo\n' -q --template chatml --history "$dir/talk"
+chat 0 "$dir/tiny_gated_deltanet" 'f\n' --template chatml -n 9 -g --history "$dir/talk"
+err_has '^history 3 turns' && err_has 'evaluated again'
+chat 1 "$dir/tiny_gated_deltanet" 'f\n' -q --template chatml --history "$dir/missing/talk" && err_has 'missing/talk: no such'
 
 # ---- conversations that do not fit
 tell() { chat 1 "$dir/tiny_gated_deltanet" "/load $1\n" -q --template chatml; }

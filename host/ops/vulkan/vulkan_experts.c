@@ -182,7 +182,8 @@ static void by_matrices(struct recorder *c, const struct experts_call *v, const 
                                                            : FAMILY_matmul_matrix_experts_x32;
   const uint32_t wide = v->glu ? m->tile_n / 2 : m->tile_n; // outputs of a tile
   const uint32_t tiles = plan_experts_tiles(y.rows, experts_of(v->e), m->tile_t) * divide_up(y.cols, wide);
-  vulkan_dispatch(c, kernel_variant(family, v->w.dtype), spec, bindings, &args, (struct grid){tiles, 1, 1},
+  vulkan_dispatch(c, kernel_variant(family, v->w.dtype), spec, bindings, &args,
+                  (struct grid){min32(tiles, MAX_GROUPS), divide_up(tiles, MAX_GROUPS), 1},
                   2ull * y.rows * v->rows * x.cols);
 }
 

@@ -18,12 +18,13 @@ static_assert(ACT_IDENTITY == ACTIVATION_IDENTITY && ACT_SILU == ACTIVATION_SILU
               "shaders and host number the activations alike");
 
 // The most rows of w that one descriptor can bind. Each range must begin at a multiple of TENSOR_ALIGN, so the result
-// is a multiple of `least` rows.
+// is a multiple of `least` rows. Kernels count elements in 32 bits.
 static uint32_t rows_bound(const struct recorder *c, struct tensor w) {
   const uint64_t row = dtype_bytes(w.dtype, w.stride);
   uint64_t least = 16;
   while (least * row % TENSOR_ALIGN) least *= 2;
-  const uint64_t rows = vulkan_plan(c)->binding_bytes / row / least * least;
+  const uint64_t bytes = vulkan_plan(c)->binding_bytes / row, elements = UINT32_MAX / w.stride;
+  const uint64_t rows = (bytes < elements ? bytes : elements) / least * least;
   return (uint32_t)(rows < least ? least : rows < w.rows ? rows : w.rows);
 }
 
@@ -209,14 +210,17 @@ void vulkan_glu(struct recorder *c, const struct glu *g) {
   const struct binding bindings[GLU_BINDINGS] = {[GLU_Y] = vulkan_bind(y, y),
                                                  [GLU_GATE] = vulkan_bind(gate, y),
                                                  [GLU_X] = vulkan_bind_some(x, y, (uint64_t)y.rows * y.cols)};
-  const struct glu_args args = {.F = y.cols,
+  const struct glu_args args = {.T = y.rows,
+                                .F = y.cols,
                                 .activation = g->activation,
                                 .y_stride = y.stride,
                                 .gate_stride = gate.stride,
                                 .x_stride = x.stride,
                                 .x_from = from};
   vulkan_dispatch(c, kernel_variant(x.dtype == DTYPE_F16 ? FAMILY_glu_x16 : FAMILY_glu, y.dtype), &lanes, bindings,
-                  &args, (struct grid){divide_up(y.cols, lanes), y.rows, 1}, 6ull * y.rows * y.cols);
+                  &args,
+                  (struct grid){divide_up(y.cols, lanes), min32(y.rows, MAX_GROUPS), divide_up(y.rows, MAX_GROUPS)},
+                  6ull * y.rows * y.cols);
 }
 
 // ---------------------------------------------------------------- products and the operations around them
