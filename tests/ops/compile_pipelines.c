@@ -376,6 +376,7 @@ int main(int argc, char **argv) {
     caps[0].memory_type[0].flags = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT | VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT |
                                    VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
   }
+  if (count) caps[0].memory_budget = false; // the null device of an APU crashes when it is asked for it
   struct plan plan = {0};
   if (count) plan_make(&caps[0], &plan);
   if (!count || device_open(&instance, handles[0], &caps[0], &plan, NULL, &device) ||
