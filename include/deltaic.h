@@ -19,7 +19,7 @@
  *
  * Thread-safety. Any function may run in any thread at the same time as any other, with two restrictions:
  *   - a session, decoder, stops, statistics or pruning is used by one thread at a time, except for
- * deltaic_session_cancel();
+ *     deltaic_session_cancel();
  *   - an object is freed when no call on it is in progress and every object that borrows from it has been freed.
  * So threads may open devices and models together, create, use and free sessions of one model, and share a tokenizer.
  *
