@@ -4,7 +4,6 @@
 #include "command.h"
 #include "common.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -150,21 +149,19 @@ static int take_line(struct chat *c, const char *line, size_t bytes) {
   return chat_ask(c, line + slash, bytes - slash);
 }
 
-// The next line without its end. False: there is none, or Ctrl-C has ended a read.
-static bool read_line(const struct chat *c, char **line, size_t *room, size_t *bytes, bool *again) {
-  interrupt_again(true);
+// The next line without its end. False: there is none, or Ctrl-C came first.
+static bool read_line(const struct chat *c, char **line, size_t *room, size_t *bytes) {
   if (c->terminal) {
+    interrupt_forget(); // which stopped the last answer
     fputs("> ", stdout);
     fflush(stdout);
   }
-  ssize_t n = getline(line, room, stdin);
-  *again = n < 0 && errno == EINTR && interrupted();
-  interrupt_again(false);
+  const ssize_t n = interrupt_input() ? getline(line, room, stdin) : -1;
   if (n < 0) {
-    clearerr(stdin);
     if (c->terminal) putchar('\n');
     return false;
   }
+  if (c->terminal) interrupt_forget();
   *bytes = (size_t)n;
   if (*bytes && (*line)[*bytes - 1] == '\n') (*line)[--*bytes] = 0;
   if (*bytes && (*line)[*bytes - 1] == '\r') (*line)[--*bytes] = 0;
@@ -178,10 +175,9 @@ static int converse(struct chat *c) {
   size_t room = 0, bytes;
   int code = EXIT_OK;
   while (!c->ended) {
-    bool again;
-    if (!read_line(c, &line, &room, &bytes, &again)) {
-      if (again && c->terminal) continue;
-      if (again) code = EXIT_INTERRUPTED;
+    if (!read_line(c, &line, &room, &bytes)) {
+      if (interrupted() && c->terminal) continue;
+      if (interrupted()) code = EXIT_INTERRUPTED;
       break;
     }
     const struct node *before = chat_leaf(c);
@@ -237,7 +233,9 @@ int command_chat(int argc, char **argv) {
   code = open_chat(&chat);
   if (code) return close_chat(&chat, code);
   announce(&chat);
-  code = converse(&chat);
+  setvbuf(stdin, NULL, _IONBF, 0); // interrupt_input() does not see what is in a buffer
+  code = interrupt_prepare(chat.terminal);
+  if (!code) code = converse(&chat);
   int saved = r.history ? chat_save(&chat, r.history) : EXIT_OK;
   return close_chat(&chat, code ? code : saved);
 }

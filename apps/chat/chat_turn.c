@@ -280,7 +280,6 @@ int chat_ask(struct chat *c, const char *question, size_t bytes) {
   bytes_add(&t.question, question, bytes);
   t.messages = node_messages(t.before, &t.count);
   t.messages[t.count] = (deltaic_message){DELTAIC_ROLE_USER, t.question.data, t.question.size};
-  interrupt_again(false);
   int code = ask(&t);
   if (!code) code = answer(&t, &status);
   if (!code) {

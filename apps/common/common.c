@@ -4,6 +4,8 @@
 #include "print_numbers.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -164,25 +166,45 @@ void progress_clear(void) {
 
 static volatile sig_atomic_t interrupt_seen;
 static _Atomic(deltaic_session *) interrupt_session;
+static int interrupt_pipe[2] = {-1, -1}; // a byte for each Ctrl-C, which ends a wait for input
 
 static void on_interrupt(int signal_number) {
+  const int error = errno;
   (void)signal_number;
   interrupt_seen = 1;
   deltaic_session *session = atomic_load(&interrupt_session);
   if (session) deltaic_session_cancel(session);
+  if (interrupt_pipe[1] >= 0 && write(interrupt_pipe[1], "", 1) < 0) errno = 0; // the pipe is full: there are others
+  errno = error;
 }
 
 static void catch_signal(int flags) {
-  struct sigaction old, action = {.sa_handler = on_interrupt, .sa_flags = flags};
+  struct sigaction old, action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART | flags};
   sigaction(SIGINT, NULL, &old);
   if (old.sa_handler != SIG_IGN) sigaction(SIGINT, &action, NULL); // background jobs of a script ignore SIGINT
 }
 
-void interrupt_catch(void) { catch_signal(SA_RESTART | SA_RESETHAND); }
+void interrupt_catch(void) { catch_signal(SA_RESETHAND); }
 
-void interrupt_again(bool reading) {
+int interrupt_prepare(bool always) {
+  if (pipe(interrupt_pipe)) return complain(EXIT_FAILED, "no pipe for Ctrl-C: %s", strerror(errno));
+  for (int i = 0; i < 2; ++i) fcntl(interrupt_pipe[i], F_SETFL, O_NONBLOCK);
+  if (always) catch_signal(0);
+  return EXIT_OK;
+}
+
+bool interrupt_input(void) {
+  struct pollfd either[] = {{.fd = 0, .events = POLLIN}, {.fd = interrupt_pipe[0], .events = POLLIN}};
+  while (!interrupted() && poll(either, 2, -1) < 0 && errno == EINTR) {
+  }
+  return !interrupted();
+}
+
+void interrupt_forget(void) {
+  char bytes[64];
   interrupt_seen = 0;
-  catch_signal(reading ? 0 : SA_RESTART | SA_RESETHAND);
+  while (read(interrupt_pipe[0], bytes, sizeof bytes) > 0) {
+  }
 }
 
 bool interrupted(void) { return interrupt_seen; }

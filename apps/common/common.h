@@ -59,7 +59,9 @@ void progress_clear(void); // clears the line if it is shown
 // Handles Ctrl-C. The first one is recorded and cancels the watched session; the second one kills the program.
 void interrupt_catch(void);
 bool interrupted(void);
-// Forgets a Ctrl-C and catches the next. reading: each Ctrl-C ends a read of standard input (EINTR), not the program.
-void interrupt_again(bool reading);
+// Before interrupt_input(). always: every Ctrl-C is recorded, none kills the program.
+int interrupt_prepare(bool always);
+bool interrupt_input(void); // waits until standard input can be read; false: Ctrl-C came first, or was not forgotten
+void interrupt_forget(void);
 void interrupt_watch(deltaic_session *session); // NULL: none
 #endif
