@@ -88,7 +88,7 @@ static void delta_product_matches_for_several_steps(void **state) {
     }
 }
 
-static void delta_rule_is_closer_to_the_truth_than_fla_on_cuda(void **state) {
+static void long_delta_rule_is_closer_to_the_truth_than_fla_on_cuda(void **state) {
   if (!all_shapes()) skip(); // each has a shape of its own
   assert_int_equal(check_truths(OUTPUTS("fla fixtures"), "vectors/ops/delta.safetensors", false), 10);
 }
@@ -169,7 +169,7 @@ int ops_cases_delta(void) {
       OPS_CASE(delta_rule_matches_over_awkward_shapes),
       OPS_CASE(delta_rule_shares_keys_among_grouped_value_heads),
       OPS_CASE(delta_product_matches_for_several_steps),
-      OPS_CASE(delta_rule_is_closer_to_the_truth_than_fla_on_cuda),
+      OPS_CASE(long_delta_rule_is_closer_to_the_truth_than_fla_on_cuda),
       OPS_CASE(delta_inputs_match_for_every_option),
       OPS_CASE(heads_without_positive_numbers_stay_zero),
   };

@@ -282,7 +282,7 @@ static uint32_t random_swaps(uint32_t D, uint32_t swaps[][2]) {
 }
 
 // n = 4 steps make any element of S5: its word problem is tracked without training.
-static void four_steps_track_the_permutations_of_five(void **state) {
+static void long_four_steps_track_the_permutations_of_five(void **state) {
   seed(47);
   enum { D = 5, n = 4, T = 300 };
   if (!all_shapes()) skip();
@@ -403,7 +403,7 @@ int ops_cases_delta_properties(void) {
       OPS_CASE(a_decay_of_zero_is_the_rule_without_one),
       OPS_CASE(steps_with_zero_beta_leave_the_gated_rule),
       OPS_CASE(state_norm_of_products_never_grows_without_values),
-      OPS_CASE(four_steps_track_the_permutations_of_five),
+      OPS_CASE(long_four_steps_track_the_permutations_of_five),
       OPS_CASE(two_reflections_rotate_by_twice_the_angle_of_their_keys),
       OPS_CASE(complex_eigenvalues_of_two_steps_have_the_modulus_of_their_betas),
       OPS_CASE(hard_decay_gives_no_nan_and_forgets),

@@ -28,7 +28,7 @@ static void hh_rule_matches_over_awkward_shapes(void **state) {
     }
 }
 
-static void hh_rule_of_usual_heads_matches(void **state) {
+static void long_hh_rule_of_usual_heads_matches(void **state) {
   seed(51);
   if (!all_shapes()) skip();
   for (uint32_t r = 2; r <= 8; r *= 2)
@@ -49,7 +49,7 @@ static void hh_rule_shares_keys_among_grouped_value_heads(void **state) {
   }
 }
 
-static void hh_rule_computes_the_operator_truths(void **state) {
+static void long_hh_rule_computes_the_operator_truths(void **state) {
   if (!all_shapes()) skip(); // each has a shape of its own
   assert_int_equal(check_truths(OUTPUTS("Head-in-Head truths"), "vectors/ops/hh.safetensors", true), 3);
 }
@@ -225,9 +225,9 @@ static void hh_a_hard_decay_costs_later_tokens_no_digits(void **state) {
 int ops_cases_hh(void) {
   const struct CMUnitTest cases[] = {
       OPS_CASE(hh_rule_matches_over_awkward_shapes),
-      OPS_CASE(hh_rule_of_usual_heads_matches),
+      OPS_CASE(long_hh_rule_of_usual_heads_matches),
       OPS_CASE(hh_rule_shares_keys_among_grouped_value_heads),
-      OPS_CASE(hh_rule_computes_the_operator_truths),
+      OPS_CASE(long_hh_rule_computes_the_operator_truths),
       OPS_CASE(masks_are_symmetric_with_unit_diagonal_and_entries_up_to_one),
       OPS_CASE(exponential_masks_of_large_logits_are_finite),
       OPS_CASE(a_mask_of_ones_is_the_delta_rule),

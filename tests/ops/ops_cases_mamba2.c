@@ -42,7 +42,7 @@ static void mamba2_matches_over_awkward_shapes(void **state) {
     }
 }
 
-static void mamba2_matches_at_the_size_of_models(void **state) {
+static void long_mamba2_matches_at_the_size_of_models(void **state) {
   seed(71);
   if (!all_shapes()) skip();
   uint32_t T[] = {130, 65};
@@ -211,7 +211,7 @@ static void check_fixture(const struct fixture *f, const char *name, enum delta_
                MAMBA2_CLOSE);
 }
 
-static void mamba2_computes_its_float64_fixtures(void **state) {
+static void long_mamba2_computes_its_float64_fixtures(void **state) {
   if (!all_shapes()) skip(); // each has a shape of its own
   struct fixture *f = fixture_open("vectors/ops/mamba2.safetensors");
   size_t cases = 0;
@@ -226,10 +226,10 @@ static void mamba2_computes_its_float64_fixtures(void **state) {
 
 int ops_cases_mamba2(void) {
   const struct CMUnitTest cases[] = {
-      OPS_CASE(mamba2_matches_over_awkward_shapes),        OPS_CASE(mamba2_matches_at_the_size_of_models),
+      OPS_CASE(mamba2_matches_over_awkward_shapes),        OPS_CASE(long_mamba2_matches_at_the_size_of_models),
       OPS_CASE(any_split_gives_the_same_mamba2_state),     OPS_CASE(mamba2_with_hard_decays_keeps_its_digits),
       OPS_CASE(mamba2_inputs_match_and_keep_their_limits), OPS_CASE(gated_norm_matches_for_every_place_and_grouping),
-      OPS_CASE(mamba2_steps_match_single_operations),      OPS_CASE(mamba2_computes_its_float64_fixtures),
+      OPS_CASE(mamba2_steps_match_single_operations),      OPS_CASE(long_mamba2_computes_its_float64_fixtures),
   };
   return cmocka_run_group_tests_name("mamba2", cases, NULL, NULL);
 }
