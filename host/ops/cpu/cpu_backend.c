@@ -119,6 +119,11 @@ static uint64_t cpu_free_bytes(const struct backend *b) {
   return (uint64_t)kib << 10;
 }
 
+static double cpu_compile_seconds(const struct backend *b) {
+  (void)b;
+  return 0;
+}
+
 static void cpu_backend_close(struct backend *b) {
   if (!b) return;
   pool_free(((struct cpu_backend *)b)->pool);
@@ -184,6 +189,7 @@ static const struct backend_functions cpu_functions = {
     .name = "cpu",
     .close = cpu_backend_close,
     .free_bytes = cpu_free_bytes,
+    .compile_seconds = cpu_compile_seconds,
     .buffer_create = cpu_buffer_create,
     .buffer_free = cpu_buffer_free,
     .buffer_write = cpu_buffer_write,
