@@ -107,15 +107,16 @@ struct named_tensor {
 };
 
 // The tensor of the role, if one tensor has all its items. checkpoint: may be NULL.
-struct named_tensor names_find(const struct names *names, struct checkpoint *checkpoint, uint32_t layer,
-                               enum role role);
+struct named_tensor names_find(const struct names *names, struct checkpoint *checkpoint, uint32_t layer, enum role role)
+    INSIDE(names_find);
 // Item m of a role that is a list of tensors.
 struct named_tensor names_item(const struct names *names, struct checkpoint *checkpoint, uint32_t layer, enum role role,
-                               uint32_t m);
+                               uint32_t m) INSIDE(names_item);
 // Writes the usual name of one of the family's roles, for messages.
-void names_write(const struct names *names, uint32_t layer, enum role role, char *text, size_t capacity);
+void names_write(const struct names *names, uint32_t layer, enum role role, char *text, size_t capacity)
+    INSIDE(names_write);
 // The reverse: whether a tensor of this name has one of `roles`, and in which layer.
 bool names_match(const struct names *names, const char *name, const enum role *roles, size_t count, enum role *role,
-                 uint32_t *layer);
+                 uint32_t *layer) INSIDE(names_match);
 bool names_ignored(const struct names *names, const char *name);
 #endif
