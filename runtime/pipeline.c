@@ -3,6 +3,7 @@
 #include "pipeline.h"
 
 #include "cache.h"
+#include "platform.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -198,11 +199,11 @@ deltaic_status kernel_get(struct device *device, const struct shader *shader, co
   pthread_mutex_lock(&store->lock);
   struct entry *entry = find(store->bucket[bucket], shader, spec, count);
   if (!entry) {
-    uint64_t start = device_clock_ns();
+    uint64_t start = platform_clock_ns();
     entry = calloc(1, sizeof *entry);
     status =
         entry ? kernel_create(device, shader, spec, count, &entry->kernel) : fail_memory(shader->name, sizeof *entry);
-    store->compile_ns += device_clock_ns() - start;
+    store->compile_ns += platform_clock_ns() - start;
     if (status) {
       if (entry) kernel_destroy(device, &entry->kernel);
       free(entry);
