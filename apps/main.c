@@ -16,10 +16,8 @@ static const struct command {
     {"chat", command_chat, "talk with a model; take turns back, fork, save and go on later"},
     {"perplexity", command_perplexity, "how well a model predicts a text"},
     {"eval", command_eval, "the papers' tests: accuracy, perplexity per word, recall, state tracking"},
-#ifdef DELTAIC_PRUNER
     {"prune", command_prune, "make a smaller state: choose key channels, write a checkpoint"},
     {"rank", command_rank, "how much of its states a model uses"},
-#endif
     {"info", command_info, "what a checkpoint is and how much memory it needs"},
     {"devices", command_devices, "every device, its limits and the plan chosen on it"},
     {"bench", command_bench, "speed of prefill and decode, and where the time goes"},
@@ -70,10 +68,6 @@ static const struct command *find_command(const char *name) {
 }
 
 static int complain_command(const char *name) {
-#ifndef DELTAIC_PRUNER
-  if (!strcmp(name, "prune") || !strcmp(name, "rank"))
-    return complain(EXIT_USAGE, "this build was made without LAPACK, and so without \"%s\" (DELTAIC_PRUNER)", name);
-#endif
   const char *names[COMMANDS];
   for (int i = 0; i < COMMANDS; ++i) names[i] = commands[i].name;
   const char *meant = nearest_name(name, names, COMMANDS);

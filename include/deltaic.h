@@ -55,7 +55,10 @@ extern "C" {
 #define DELTAIC_INIT(type) ((type){.size = sizeof(type)})
 #endif
 
-#if defined(DELTAIC_BUILD) && defined(__GNUC__)
+/* DELTAIC_BUILD: while the library itself is compiled. */
+#if defined(DELTAIC_BUILD) && defined(_WIN32)
+#define DELTAIC_API __declspec(dllexport)
+#elif defined(DELTAIC_BUILD) && defined(__GNUC__)
 #define DELTAIC_API __attribute__((visibility("default")))
 #else
 #define DELTAIC_API
@@ -519,7 +522,7 @@ DELTAIC_API deltaic_status deltaic_device_measure_matmul(deltaic_device *device,
  * operands where it has cooperative matrices; measured now (under a second). Experimental. */
 DELTAIC_API deltaic_status deltaic_device_matrix_rate(deltaic_device *device, double *operations_per_second);
 
-/* ---------------------------------------------------------------- files of tensors, and matrices */
+/* ---------------------------------------------------------------- files of tensors */
 
 /* The named tensors of a safetensors file, or of a folder with model.safetensors or shards. Experimental. */
 typedef struct deltaic_tensors deltaic_tensors;
@@ -546,21 +549,6 @@ DELTAIC_API deltaic_status deltaic_tensors_read(const deltaic_tensors *tensors, 
                                                 uint64_t count, float *out);
 DELTAIC_API deltaic_status deltaic_tensors_read_integers(const deltaic_tensors *tensors, const char *name,
                                                          uint64_t first, uint64_t count, int32_t *out);
-
-/* How much of a matrix is used, from its singular values s_1 >= s_2 >= ... The zero matrix has 0 everywhere.
- * Experimental. */
-typedef struct deltaic_rank {
-  double stable_rank;  /* sum s_i^2 / s_1^2, the papers' effective rank */
-  double utilization;  /* stable rank / min(rows, cols) */
-  double entropy_rank; /* exp(- sum p_i ln p_i), p_i = s_i / sum s */
-  double condition;    /* s_1 / the smallest s_i that counts */
-  int32_t rank;        /* singular values that count */
-} deltaic_rank;
-/* Not in a library that was built without DELTAIC_PRUNER, since it needs LAPACK.
- * a: rows * cols numbers, row after row. zero: s_i counts when it is above zero * s_1. values: the min(rows, cols)
- * singular values, or NULL. */
-DELTAIC_API deltaic_status deltaic_matrix_rank(const float *a, size_t rows, size_t cols, double zero,
-                                               deltaic_rank *rank, double *values);
 
 /* ---------------------------------------------------------------- tokenizer */
 

@@ -12,8 +12,8 @@ struct file_view {
 };
 
 // Maps a regular file. Refuses folders, devices and unreadable files, each with its own message.
-deltaic_status file_map(const char *path, struct file_view *out);
-void file_unmap(struct file_view *view);
+deltaic_status file_map(const char *path, struct file_view *out) INSIDE(file_map);
+void file_unmap(struct file_view *view) INSIDE(file_unmap);
 
 // A file that is being written (platform/new_file.h).
 struct file_writer {
@@ -21,17 +21,17 @@ struct file_writer {
   struct new_file file;
 };
 // After a failure nothing needs file_end().
-deltaic_status file_begin(struct file_writer *w, const char *path);
-deltaic_status file_append(struct file_writer *w, const void *data, size_t bytes);
+deltaic_status file_begin(struct file_writer *w, const char *path) INSIDE(file_begin);
+deltaic_status file_append(struct file_writer *w, const void *data, size_t bytes) INSIDE(file_append);
 // Syncs and replaces. If `status` is a failure, the old file stays, and `status` is returned.
-deltaic_status file_end(struct file_writer *w, deltaic_status status);
+deltaic_status file_end(struct file_writer *w, deltaic_status status) INSIDE(file_end);
 // All three of these.
 deltaic_status file_replace(const char *path, const void *data, size_t bytes);
-bool file_exists(const char *path);
+bool file_exists(const char *path) INSIDE(file_exists);
 // "folder/name", which the caller frees; NULL after a failure, with its message.
-char *path_join(const char *folder, const char *name);
+char *path_join(const char *folder, const char *name) INSIDE(path_join);
 // The folder of a path, "." for one name; the caller frees it. NULL after a failure, with its message.
-char *path_parent(const char *path);
+char *path_parent(const char *path) INSIDE(path_parent);
 // DELTAIC_NOT_FOUND or DELTAIC_IO, with a message for an errno: "PATH: cannot be WHAT: ...".
-deltaic_status fail_errno(const char *path, const char *what, int code);
+deltaic_status fail_errno(const char *path, const char *what, int code) INSIDE(fail_errno);
 #endif
