@@ -47,8 +47,8 @@ uint64_t cpu_count_rows(const struct tensor *sequences, uint32_t *longest);
 uint32_t cpu_task_columns(const struct recorder *c, uint64_t heads, uint32_t Dv, uint32_t unit);
 
 // Loops of products are compiled for several instruction sets; one is chosen when the program starts. Sanitizers run
-// before that choice, so they build one. CPU_WIDE: bytes of a vector that every processor of this build has registers
-// for.
+// before that choice, so they build one. Such functions are static: else GCC exports them. CPU_WIDE: bytes of a vector
+// that every processor of this build has registers for.
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) &&                           \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define CPU_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))

@@ -28,7 +28,8 @@ static inline __attribute__((always_inline)) void product_tile(float *y, size_t 
   *(wide *)(y + 3 * y_stride) = s30, *(wide *)(y + 3 * y_stride + WIDE) = s31;
 }
 
-CPU_CLONES void cpu_product(float *y, size_t y_stride, struct cpu_view a, const float *b, size_t b_stride, uint32_t N) {
+static CPU_CLONES void product(float *y, size_t y_stride, struct cpu_view a, const float *b, size_t b_stride,
+                               uint32_t N) {
   uint32_t tiled_rows = a.rows / 4 * 4, tiled_cols = N / (2 * WIDE) * (2 * WIDE);
   for (uint32_t j = 0; j < tiled_cols; j += 2 * WIDE)
     for (uint32_t i = 0; i < tiled_rows; i += 4)
@@ -40,4 +41,8 @@ CPU_CLONES void cpu_product(float *y, size_t y_stride, struct cpu_view a, const 
       const float *restrict from = b + k * b_stride, factor = a.x[i * a.row + k * a.col];
       for (uint32_t j = first; j < N; j++) row[j] += factor * from[j];
     }
+}
+
+void cpu_product(float *y, size_t y_stride, struct cpu_view a, const float *b, size_t b_stride, uint32_t N) {
+  product(y, y_stride, a, b, b_stride, N);
 }
