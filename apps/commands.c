@@ -14,5 +14,5 @@ EXPORTED int deltaic_command(const char *name, int argc, char **argv);
 
 int deltaic_command(const char *name, int argc, char **argv) {
   complain_as(name);
-  return strcmp(name, "prune") ? command_rank(argc, argv) : command_prune(argc, argv);
+  return interrupt_code(strcmp(name, "prune") ? command_rank(argc, argv) : command_prune(argc, argv));
 }

@@ -1,10 +1,9 @@
 // main: holds the table of commands and prints help and the version.
-#define _POSIX_C_SOURCE 200809L // SIGPIPE
 #include "command.h"
 #include "common.h"
+#include "console.h"
 #include "help.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -162,8 +161,8 @@ static int run(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
-  signal(SIGPIPE, SIG_DFL); // a closed pipe ends the program silently, whatever the parent has set
-  int code = run(argc, argv);
+  console_start(&argc, &argv);
+  int code = interrupt_code(run(argc, argv));
   if ((fflush(stdout) || ferror(stdout)) && code == EXIT_OK) return complain_output();
   return code;
 }

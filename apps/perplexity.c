@@ -5,6 +5,7 @@
 #include "engine.h"
 #include "eval_text.h" // split_words
 #include "likelihood.h"
+#include "platform.h"
 #include "positions.h"
 #include "print.h"
 
@@ -12,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 static const struct usage usage = {
     .name = "perplexity",
@@ -192,7 +192,9 @@ static void report(const struct score *s, const struct request *r, bool whole) {
            r->bos ? ", after the begin token" : "");
   else
     printf("windows      the whole text in one\n");
-  if (!whole) printf("stopped      by Ctrl-C, after %s of %zu windows\n", text_count(s->windows_done).text, s->windows);
+  if (!whole)
+    printf("stopped      by %s, after %s of %zu windows\n", interrupt_name(), text_count(s->windows_done).text,
+           s->windows);
   printf("predictions  %s\n", text_count(s->likelihood.predictions).text);
   printf("mean NLL     %.6f nats (%.4f bits)\n", nll, nll / log(2));
   printf("perplexity   %.4f\n", exp(nll));
@@ -294,10 +296,9 @@ int command_perplexity(int argc, char **argv) {
   if (arguments.count > 1 && r.engine.model)
     return complain(EXIT_USAGE, "give models as arguments or with --model, not both: \"%s\" and \"%s\"",
                     arguments.items[0], r.engine.model);
-  struct stat last;
   if (!arguments.count) return complain(EXIT_USAGE, "no FILE; - is standard input");
   r.file = arguments.items[arguments.count - 1];
-  if (!stat(r.file, &last) && S_ISDIR(last.st_mode))
+  if (platform_is(r.file, PATH_FOLDER))
     return complain(EXIT_USAGE, "no FILE with a text after %s, which is a folder; - is standard input", r.file);
   if (r.window == 1 && !r.bos) return complain(EXIT_USAGE, "--window 1 predicts nothing without --bos");
   if (r.window && r.stride > r.window)

@@ -6,6 +6,6 @@
 typedef int (*plugin_command)(const char *name, int argc, char **argv);
 
 // Loads the plugin and returns its deltaic_command(), or NULL and a sentence that is valid until the next call.
-// plugin_posix.c
+// plugin_posix.c, plugin_windows.c
 plugin_command plugin_load(const char **error);
 #endif

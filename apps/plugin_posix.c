@@ -1,5 +1,4 @@
 // plugin_posix: loads the plugin where there is dlopen(). The program's RPATH says where it is.
-#define _POSIX_C_SOURCE 200809L // setenv
 #include "plugin.h"
 
 #include <dlfcn.h>

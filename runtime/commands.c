@@ -10,6 +10,7 @@
 #include "commands.h"
 
 #include "hazard.h"
+#include "platform.h"
 #include "ranges.h"
 #include "stamps.h"
 
@@ -383,10 +384,10 @@ static deltaic_status replay(struct commands *c) {
   if (c->recording == OPEN) submission_end(c);
   if (!failed(c) && c->recording != CLOSED) commands_fail(c, fail(DELTAIC_INTERNAL, "there is no recording to submit"));
   if (failed(c)) return commands_status(c);
-  uint64_t start = device_clock_ns();
+  uint64_t start = platform_clock_ns();
   deltaic_status status = submission_send(c);
   if (!status) status = wait_all(c);
-  if (!status) expect_next(c, device_clock_ns() - start);
+  if (!status) expect_next(c, platform_clock_ns() - start);
   return status;
 }
 

@@ -62,7 +62,6 @@ deltaic_status device_submit(struct device *device, VkCommandBuffer cmd, VkFence
 // when the device is lost, which includes the case that no fence was signalled for plan.silent_seconds; in all other
 // cases the work has run.
 deltaic_status device_wait(struct device *device, VkFence fence, uint64_t expected_ns);
-uint64_t device_clock_ns(void);
 // Waits until the queue is idle and ignores failures, so the last error's message stays. Not for a silent device.
 void device_idle(struct device *device);
 #endif

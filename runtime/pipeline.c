@@ -3,6 +3,7 @@
 #include "pipeline.h"
 
 #include "cache.h"
+#include "platform.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -192,9 +193,9 @@ static deltaic_status add_entry(struct device *device, const struct shader *shad
   struct pipeline_store *store = device->pipelines;
   struct entry *entry = calloc(1, sizeof *entry), **bucket = &store->bucket[bucket_of(shader, spec, count)];
   if (!entry) return fail_memory(shader->name, sizeof *entry);
-  uint64_t start = device_clock_ns();
+  uint64_t start = platform_clock_ns();
   deltaic_status status = kernel_create(device, shader, spec, count, &entry->kernel);
-  store->compile_ns += device_clock_ns() - start;
+  store->compile_ns += platform_clock_ns() - start;
   if (status) {
     kernel_destroy(device, &entry->kernel);
     free(entry);

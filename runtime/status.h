@@ -7,8 +7,16 @@
 // may change with every version.
 #define INSIDE_PREFIX_(prefix) #prefix
 #define INSIDE_PREFIX(prefix) INSIDE_PREFIX_(prefix)
-#define INSIDE(name)                                                                                                   \
-  __asm__(INSIDE_PREFIX(__USER_LABEL_PREFIX__) "deltaic_inside_" #name) __attribute__((visibility("default")))
+#ifdef _WIN32 // as DELTAIC_API
+#ifdef DELTAIC_BUILD
+#define INSIDE_EXPORTED __declspec(dllexport)
+#else
+#define INSIDE_EXPORTED
+#endif
+#else
+#define INSIDE_EXPORTED __attribute__((visibility("default")))
+#endif
+#define INSIDE(name) __asm__(INSIDE_PREFIX(__USER_LABEL_PREFIX__) "deltaic_inside_" #name) INSIDE_EXPORTED
 
 // Stores the sentence for deltaic_last_error() and returns `status`: return fail(DELTAIC_BAD_FILE, "%s: ...", path);
 // The format may name the previous message (deltaic_last_error()) as an argument.

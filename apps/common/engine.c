@@ -10,11 +10,7 @@ static const char default_model[] = "models/novelist";
 
 const char *model_path(const char *option) {
   if (option) return option;
-  FILE *config = fopen("models/novelist/config.json", "rb");
-  if (config) {
-    fclose(config);
-    return default_model;
-  }
+  if (file_there("models/novelist/config.json")) return default_model;
   complain(EXIT_USAGE, "no checkpoint: name its folder with --model (the default, %s, is not here)", default_model);
   return NULL;
 }

@@ -251,7 +251,7 @@ static void report(const struct run *run) {
     fprintf(stderr, "ended   by the model, before %u tokens\n", run->request->tokens);
   if (run->end && !strcmp(run->end, "stop"))
     fprintf(stderr, "ended   before \"%s\"\n", run->request->stops.items[deltaic_stops_found(run->stops)]);
-  if (run->end && !strcmp(run->end, "interrupt")) fprintf(stderr, "ended   by Ctrl-C\n");
+  if (run->end && !strcmp(run->end, "interrupt")) fprintf(stderr, "ended   by %s\n", interrupt_name());
   if (run->request->state_out) fprintf(stderr, "state   in %s\n", run->request->state_out);
 }
 

@@ -2,9 +2,9 @@
 // old file or the new one.
 #ifndef FILE_H
 #define FILE_H
+#include "new_file.h"
+#include "platform.h"
 #include "status.h"
-
-#include <stdio.h>
 
 struct file_view {
   const char *data; // NULL: the file is empty
@@ -15,13 +15,10 @@ struct file_view {
 deltaic_status file_map(const char *path, struct file_view *out) INSIDE(file_map);
 void file_unmap(struct file_view *view) INSIDE(file_unmap);
 
-// A file that is being written to a path. A temporary file in the same folder replaces the path's target (after all
-// links) once it is complete. A device or a pipe cannot be replaced and is written directly.
+// A file that is being written (platform/new_file.h).
 struct file_writer {
   const char *name; // the caller's path, which must stay valid until the end
-  FILE *stream;
-  char *path;   // the file that is replaced
-  char *beside; // the temporary file; NULL: `path` is written directly
+  struct new_file file;
 };
 // After a failure nothing needs file_end().
 deltaic_status file_begin(struct file_writer *w, const char *path) INSIDE(file_begin);
@@ -33,6 +30,8 @@ deltaic_status file_replace(const char *path, const void *data, size_t bytes);
 bool file_exists(const char *path) INSIDE(file_exists);
 // "folder/name", which the caller frees; NULL after a failure, with its message.
 char *path_join(const char *folder, const char *name) INSIDE(path_join);
+// The folder of a path, "." for one name; the caller frees it. NULL after a failure, with its message.
+char *path_parent(const char *path) INSIDE(path_parent);
 // DELTAIC_NOT_FOUND or DELTAIC_IO, with a message for an errno: "PATH: cannot be WHAT: ...".
 deltaic_status fail_errno(const char *path, const char *what, int code) INSIDE(fail_errno);
 #endif

@@ -4,6 +4,7 @@
 #include "gguf.h"
 
 #include "list.h"
+#include "platform.h"
 #include "text.h"
 
 #include <assert.h>
@@ -182,7 +183,7 @@ bool gguf_is(struct file_view view) { return view.bytes >= 4 && !memcmp(view.dat
 
 bool gguf_is_file(const char *path) {
   char begin[4] = {0};
-  FILE *f = fopen(path, "rb");
+  FILE *f = platform_open(path, "rb");
   const bool read = f && fread(begin, 1, sizeof begin, f) == sizeof begin;
   if (f) fclose(f);
   return read && gguf_is((struct file_view){begin, sizeof begin});

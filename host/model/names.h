@@ -95,7 +95,7 @@ struct tensor_name {
 struct names {
   const char *prefixes[3];           // prefixes in the family's files, the usual one first; NULL ends them
   const struct tensor_name *tensors; // a role's usual name first, then older ones; ended by a NULL pattern
-  const char *const *ignored;        // fnmatch patterns of names that have no effect, ended by NULL; or NULL
+  const char *const *ignored;        // patterns (text_like) of names that have no effect, ended by NULL; or NULL
   const struct names *base;          // names to try after the family's own; or NULL
 };
 

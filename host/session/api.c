@@ -19,9 +19,9 @@
 // NULL: compiled pipelines cannot be saved, which is not an error.
 static char *cache_folder(const char *wanted) {
   if (wanted) return wanted[0] ? strdup(wanted) : NULL;
-  const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-  if (xdg && xdg[0] == '/') return path_join(xdg, "deltaic");
-  return home && home[0] == '/' ? path_join(home, ".cache/deltaic") : NULL;
+  char *cache = platform_cache_folder(), *folder = cache ? path_join(cache, "deltaic") : NULL;
+  free(cache);
+  return folder;
 }
 
 deltaic_status deltaic_context_create(const deltaic_context_options *options, deltaic_context **out) {

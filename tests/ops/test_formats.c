@@ -1,17 +1,17 @@
 // The decoders of stored formats, against float64 (tests/vectors/make_blocks.py).
-#include "format.h"
+#include "format.h" // before cmocka, whose macro fail() would hide ours
 
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+
+#include <cmocka.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-#include "fixture.h" // last: cmocka's macro fail() must not meet the declaration of ours
+#include "fixture.h"
 
 enum { BLOCKS = 4 };
 

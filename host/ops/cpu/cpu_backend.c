@@ -1,34 +1,25 @@
 // cpu_backend: the CPU backend: memory, the recorder, and the loop that runs a list, one operation after another. The
 // operations are in cpu_short.c, cpu_matmul.c, cpu_delta.c, cpu_attention.c and so on.
 #include "cpu_backend.h"
+#include "platform.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 // ---------------------------------------------------------------- memory
-
-enum { HUGE_PAGE = 2 << 20 };
 
 static deltaic_status cpu_buffer_create(struct backend *b, enum memory_kind kind, uint64_t bytes, const char *what,
                                         struct buffer *out) {
   *out = (struct buffer){.bytes = bytes, .kind = kind};
-  void *memory;
   // One element more than requested, so that an empty buffer is valid too.
-  size_t align = bytes < HUGE_PAGE ? TENSOR_ALIGN : HUGE_PAGE;
-  if (bytes > b->max_buffer_bytes || posix_memalign(&memory, align, bytes + sizeof(float)))
-    return fail_memory(what, bytes);
-#ifdef MADV_HUGEPAGE // every token reads all weights: huge pages save page table walks
-  if (bytes >= HUGE_PAGE) madvise(memory, bytes, MADV_HUGEPAGE);
-#endif
+  void *memory = bytes > b->max_buffer_bytes ? NULL : platform_alloc(bytes + sizeof(float), TENSOR_ALIGN);
+  if (!memory) return fail_memory(what, bytes);
   out->mapped = memory;
   return DELTAIC_OK;
 }
 
 static void cpu_buffer_free(struct backend *b, struct buffer *buffer) {
   (void)b;
-  free(buffer->mapped);
+  platform_free(buffer->mapped);
   *buffer = (struct buffer){0};
 }
 
@@ -107,16 +98,9 @@ static size_t cpu_recorder_times(struct recorder *c, deltaic_kernel_time *times,
 
 // ---------------------------------------------------------------- the backend
 
-// Memory that the kernel can give without swapping, file caches included.
 static uint64_t cpu_free_bytes(const struct backend *b) {
   (void)b;
-  FILE *f = fopen("/proc/meminfo", "r");
-  char line[128];
-  unsigned long long kib = 0;
-  while (f && fgets(line, sizeof line, f))
-    if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1) break;
-  if (f) fclose(f);
-  return (uint64_t)kib << 10;
+  return platform_free_memory();
 }
 
 static double cpu_compile_seconds(const struct backend *b) {
@@ -210,7 +194,7 @@ static const struct backend_functions cpu_functions = {
 
 static deltaic_device_info describe(uint32_t threads) {
   deltaic_device_info info = {.index = DELTAIC_DEVICE_INDEX_CPU, .kind = DELTAIC_DEVICE_CPU, .usable = true};
-  info.memory_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+  info.memory_bytes = platform_memory();
   info.free_bytes = cpu_free_bytes(NULL);
   snprintf(info.name, sizeof info.name, "CPU (%u thread%s)", threads, threads == 1 ? "" : "s");
   return info;
