@@ -84,17 +84,20 @@ static inline __attribute__((always_inline)) void transpose_4x4(float *to, size_
   *(quarter_lanes *)(to + 3 * to_stride) = __builtin_shufflevector(AB, CD, 2, 3, 6, 7);
 }
 
-// sum a[i] b[i], with partial sums over i % LANES. Inlined into callers that are compiled for an instruction set.
+// sum a[i] b[i], with partial sums over i % LANES. Inlined into callers that are compiled for an instruction set; half
+// vectors stay in registers of AVX2.
 static inline __attribute__((always_inline)) float lanes_dot(const float *a, const float *b, size_t n) {
-  lanes sum = {0}, x = {0}, y = {0};
+  half_lanes sum[2] = {{0}};
+  float x[LANES] = {0}, y[LANES] = {0};
   size_t i = 0;
-  for (; i + LANES <= n; i += LANES) sum += *(const lanes *)(a + i) * *(const lanes *)(b + i);
+  for (; i + LANES <= n; i += LANES)
+    for (int h = 0; h < 2; h++) sum[h] += ((const half_lanes *)(a + i))[h] * ((const half_lanes *)(b + i))[h];
   if (i < n) {
-    memcpy(&x, a + i, (n - i) * sizeof(float));
-    memcpy(&y, b + i, (n - i) * sizeof(float));
-    sum += x * y;
+    memcpy(x, a + i, (n - i) * sizeof(float));
+    memcpy(y, b + i, (n - i) * sizeof(float));
+    for (int h = 0; h < 2; h++) sum[h] += ((const half_lanes *)x)[h] * ((const half_lanes *)y)[h];
   }
-  return lanes_sum(&sum);
+  return lanes_sum((const lanes *)sum);
 }
 float cpu_dot(const float *a, const float *b, size_t n);
 // A matrix (rows, cols) in other numbers, perhaps transposed: number (m, k) is x[m * row + k * col].

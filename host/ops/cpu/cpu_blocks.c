@@ -12,7 +12,9 @@
 #include <immintrin.h>
 #endif
 
-typedef int8_t bytes_16 __attribute__((vector_size(16), aligned(1), may_alias));
+typedef uint8_t bytes_16 __attribute__((vector_size(16), aligned(1), may_alias));
+typedef int8_t signed_16 __attribute__((vector_size(16), aligned(1), may_alias));
+typedef int16_t half_lanes_s16 __attribute__((vector_size(16), aligned(2), may_alias));
 typedef int16_t lanes_s16 __attribute__((vector_size(32), aligned(2), may_alias));
 typedef int32_t half_lanes_s32 __attribute__((vector_size(32), aligned(4), may_alias));
 
@@ -55,7 +57,7 @@ ALWAYS uint32_t groups_from(uint32_t K, uint32_t k) {
 #define MADD_WIDE(s, a, b) ((wide_avx512)_mm512_dpwssd_epi32((__m512i)(s), (__m512i)(a), (__m512i)(b)))
 #define MADD_NARROW(s, a, b) ((narrow_avx512)_mm256_dpwssd_epi32((__m256i)(s), (__m256i)(a), (__m256i)(b)))
 #define HALF(bits) _cvtsh_ss(bits)
-#define CHOOSE(table, i) ((bytes_16)_mm_shuffle_epi8((__m128i)(table), (__m128i)(i)))
+#define CHOOSE(to, table, i) to = (signed_16)_mm_shuffle_epi8((__m128i)(table), (__m128i)(i))
 #include "cpu_blocks_set.h"
 
 #define NAME(x) x##_avx2
@@ -66,7 +68,7 @@ ALWAYS uint32_t groups_from(uint32_t K, uint32_t k) {
 #define MADD_WIDE(s, a, b) ((s) + (wide_avx2)_mm256_madd_epi16((__m256i)(a), (__m256i)(b)))
 #define MADD_NARROW(s, a, b) ((s) + (narrow_avx2)_mm256_madd_epi16((__m256i)(a), (__m256i)(b)))
 #define HALF(bits) _cvtsh_ss(bits)
-#define CHOOSE(table, i) ((bytes_16)_mm_shuffle_epi8((__m128i)(table), (__m128i)(i)))
+#define CHOOSE(to, table, i) to = (signed_16)_mm_shuffle_epi8((__m128i)(table), (__m128i)(i))
 #include "cpu_blocks_set.h"
 
 #define PLAIN_MADD(type, s, a, b) ((s) + (type)_mm_madd_epi16((__m128i)(a), (__m128i)(b)))
@@ -76,12 +78,6 @@ ALWAYS uint32_t groups_from(uint32_t K, uint32_t k) {
   ((s) + (type)((type)((a)*65536) >> 16) * ((type)((b)*65536) >> 16) + ((a) >> 16) * ((b) >> 16))
 #endif
 
-static bytes_16 choose(bytes_16 table, bytes_16 i) {
-  bytes_16 out;
-  for (int k = 0; k < 16; k++) out[k] = table[i[k]];
-  return out;
-}
-
 #define NAME(x) x##_plain
 #define TARGET
 #define WIDE 16
@@ -90,7 +86,11 @@ static bytes_16 choose(bytes_16 table, bytes_16 i) {
 #define MADD_WIDE(s, a, b) PLAIN_MADD(wide_plain, s, a, b)
 #define MADD_NARROW(s, a, b) PLAIN_MADD(narrow_plain, s, a, b)
 #define HALF(bits) f16_to_f32(bits)
-#define CHOOSE(table, i) choose(table, i)
+#define CHOOSE(to, table, i)                                                                                           \
+  do {                                                                                                                 \
+    const bytes_16 indices = i;                                                                                        \
+    for (int k = 0; k < 16; k++) ((int8_t *)&to)[k] = ((const int8_t *)&table)[((const uint8_t *)&indices)[k]];        \
+  } while (0)
 #include "cpu_blocks_set.h"
 
 const struct block_kernels *cpu_block_kernels(uint32_t i) {

@@ -1,7 +1,7 @@
 // cpu_blocks_set.h: the inner loops of cpu_blocks.h. cpu_blocks.c includes this file once for every instruction set,
 // with these macros: NAME(x), a name of the set; TARGET, the attribute; WIDE and NARROW, bytes of the vectors in tiles
 // and dots (NARROW at most 32); MADD_WIDE(s, a, b) and MADD_NARROW, s + the sums of pairs of products of 16-bit
-// integers; HALF(bits), an f16 as float; CHOOSE(table, i), the elements i (0 to 15) of 16 bytes.
+// integers; HALF(bits), an f16 as float; CHOOSE(to, table, i), to = the elements i (0 to 15) of 16 bytes.
 #define INLINE static inline __attribute__((always_inline)) TARGET
 
 // ---------------------------------------------------------------- unpacking
@@ -20,24 +20,31 @@ TARGET static void NAME(unpack_q8_0)(struct span *to, const uint8_t *b, uint32_t
   }
 }
 
+// Elements 0 ... 15 of a group are the low halves of 16 bytes, elements 16 ... 31 the high ones.
+INLINE void NAME(unpack_halves)(int16_t *q, const uint8_t *b) {
+  const lanes_s16 both = __builtin_convertvector(*(const bytes_16 *)b, lanes_s16);
+  *(lanes_s16 *)q = both & 15;
+  *(lanes_s16 *)(q + 16) = both >> 4;
+}
+
 TARGET static void NAME(unpack_q4_0)(struct span *to, const uint8_t *b, uint32_t groups) {
   for (uint32_t g = 0; g < groups; g++, b += 18) {
     int16_t *q = to->q + g * 32;
     to->d[g] = NAME(half_at)(b);
-    for (int i = 0; i < 16; i++) q[i] = (int16_t)((b[2 + i] & 15) - 8);
-    for (int i = 0; i < 16; i++) q[16 + i] = (int16_t)((b[2 + i] >> 4) - 8);
+    NAME(unpack_halves)(q, b + 2);
+    for (int i = 0; i < 32; i += 16) *(lanes_s16 *)(q + i) -= 8;
   }
 }
 
 TARGET static void NAME(unpack_q5_0)(struct span *to, const uint8_t *b, uint32_t groups) {
+  const lanes_s16 bit = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, INT16_MIN};
   for (uint32_t g = 0; g < groups; g++, b += 22) {
-    int16_t *q = to->q + g * 32;
-    uint32_t fifth;
-    memcpy(&fifth, b + 2, 4);
+    int16_t *q = to->q + g * 32, fifth[2];
+    memcpy(fifth, b + 2, 4);
     to->d[g] = NAME(half_at)(b);
-    for (uint32_t i = 0; i < 16; i++) q[i] = (int16_t)((b[6 + i] & 15) - 16);
-    for (uint32_t i = 0; i < 16; i++) q[16 + i] = (int16_t)((b[6 + i] >> 4) - 16);
-    for (uint32_t i = 0; i < 32; i++) q[i] = (int16_t)(q[i] + (int16_t)((fifth >> i & 1) << 4));
+    NAME(unpack_halves)(q, b + 6);
+    for (int i = 0; i < 2; i++) // a missing bit takes 16 away
+      *(lanes_s16 *)(q + 16 * i) -= (lanes_s16)((bit & fifth[i]) == 0) & 16;
   }
 }
 
@@ -81,30 +88,33 @@ TARGET static void NAME(unpack_q5_k)(struct span *to, const uint8_t *b, uint32_t
   NAME(unpack_k)(to, b, true);
 }
 
+// 32 columns further the next pair of high bits is used; 64 columns further the high halves of the same bytes.
 TARGET static void NAME(unpack_q6_k)(struct span *to, const uint8_t *b, uint32_t groups) {
   const float d = NAME(half_at)(b + 208);
   (void)groups;
   for (int g = 0; g < GROUPS; g++) to->d[g] = d;
-  for (int quarter = 0; quarter < 8; quarter++) {
-    const int half = quarter / 4, r = quarter % 4;
-    const uint8_t *low = b + half * 64 + r % 2 * 32, *high = b + 128 + half * 32;
-    const int16_t scales[2] = {(int8_t)b[192 + 2 * quarter], (int8_t)b[193 + 2 * quarter]};
-    int16_t *q = to->q + quarter * 32;
-    uint8_t six[32];
-    if (r < 2)
-      for (int i = 0; i < 32; i++) six[i] = (uint8_t)((low[i] & 15) | (high[i] >> (2 * r) & 3) << 4);
-    else
-      for (int i = 0; i < 32; i++) six[i] = (uint8_t)(low[i] >> 4 | (high[i] >> (2 * r) & 3) << 4);
-    for (int i = 0; i < 16; i++) q[i] = (int16_t)((int16_t)(six[i] - 32) * scales[0]);
-    for (int i = 16; i < 32; i++) q[i] = (int16_t)((int16_t)(six[i] - 32) * scales[1]);
+  for (int part = 0; part < 4; part++) {
+    const int half = part / 2, begin = part % 2 * 16;
+    const uint8_t *at = b + half * 64 + begin;
+    const int8_t *scales = (const int8_t *)b + 192 + half * 8 + part % 2;
+    const lanes_s16 low = __builtin_convertvector(*(const bytes_16 *)at, lanes_s16);
+    const lanes_s16 next = __builtin_convertvector(*(const bytes_16 *)(at + 32), lanes_s16);
+    const lanes_s16 high = __builtin_convertvector(*(const bytes_16 *)(b + 128 + half * 32 + begin), lanes_s16);
+    lanes_s16 *q = (lanes_s16 *)(to->q + half * 128 + begin);
+    q[0] = (((low & 15) | (high << 4 & 48)) - 32) * scales[0];
+    q[2] = (((next & 15) | (high << 2 & 48)) - 32) * scales[2];
+    q[4] = ((low >> 4 | (high & 48)) - 32) * scales[4];
+    q[6] = ((next >> 4 | (high >> 2 & 48)) - 32) * scales[6];
   }
 }
 
 // 16 bytes: their low halves choose elements 0 ... 15 of a group, the high ones 16 ... 31.
 INLINE void NAME(unpack_iq4)(int16_t *q, const uint8_t *b, int16_t scale) {
-  const bytes_16 table = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+  const signed_16 table = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
   const bytes_16 halves = *(const bytes_16 *)b;
-  const bytes_16 low = CHOOSE(table, halves & 15), high = CHOOSE(table, halves >> 4 & 15);
+  signed_16 low, high;
+  CHOOSE(low, table, halves & 15);
+  CHOOSE(high, table, halves >> 4);
   *(lanes_s16 *)q = __builtin_convertvector(low, lanes_s16) * scale;
   *(lanes_s16 *)(q + 16) = __builtin_convertvector(high, lanes_s16) * scale;
 }
@@ -141,9 +151,9 @@ INLINE uint32_t NAME(unpack_at)(struct span *to, struct block_row w, uint32_t k)
 
 // ---------------------------------------------------------------- float32
 
-// LANES elements, from i of group g on.
-INLINE void NAME(elements)(lanes *to, const struct span *c, uint32_t g, uint32_t i, bool less) {
-  *to = c->d[g] * __builtin_convertvector(*(const lanes_s16 *)(c->q + g * GROUP + i), lanes);
+// 8 elements, from i of group g on. Half vectors stay in registers of AVX2.
+INLINE void NAME(elements)(half_lanes *to, const struct span *c, uint32_t g, uint32_t i, bool less) {
+  *to = c->d[g] * __builtin_convertvector(*(const half_lanes_s16 *)(c->q + g * GROUP + i), half_lanes);
   if (less) *to -= c->less[g];
 }
 
@@ -152,14 +162,14 @@ TARGET static void NAME(widen)(float *out, struct block_row w, uint32_t k, uint3
   const bool less = has_less(w.dtype);
   const uint32_t groups = NAME(unpack_at)(&c, w, k);
   for (uint32_t g = 0; g < groups && g * GROUP < n; g++)
-    for (uint32_t i = 0; i < GROUP; i += LANES) NAME(elements)((lanes *)(out + g * GROUP + i), &c, g, i, less);
+    for (uint32_t i = 0; i < GROUP; i += 8) NAME(elements)((half_lanes *)(out + g * GROUP + i), &c, g, i, less);
 }
 
 INLINE void NAME(dots_of)(float *y, const float *x, size_t x_stride, const uint32_t T, struct block_row w,
                           const bool less) {
   struct span c;
   float last[BLOCKS_T][SPAN];
-  lanes sums[BLOCKS_T] = {{0}};
+  half_lanes sums[BLOCKS_T][2] = {{{0}}};
   for (uint32_t k = 0; k < w.K; k += SPAN) {
     const uint32_t groups = NAME(unpack_at)(&c, w, k), n = w.K - k;
     const float *from = x + k;
@@ -172,13 +182,14 @@ INLINE void NAME(dots_of)(float *y, const float *x, size_t x_stride, const uint3
       from = last[0], stride = SPAN;
     }
     for (uint32_t g = 0; g < groups; g++)
-      for (uint32_t i = 0; i < GROUP; i += LANES) {
-        lanes e;
+      for (uint32_t i = 0; i < GROUP; i += 8) {
+        half_lanes e;
         NAME(elements)(&e, &c, g, i, less);
-        for (uint32_t t = 0; t < T; t++) sums[t] += e * *(const lanes *)(from + t * stride + g * GROUP + i);
+        for (uint32_t t = 0; t < T; t++)
+          sums[t][i / 8 % 2] += e * *(const half_lanes *)(from + t * stride + g * GROUP + i);
       }
   }
-  for (uint32_t t = 0; t < T; t++) y[t] = lanes_sum(&sums[t]);
+  for (uint32_t t = 0; t < T; t++) y[t] = lanes_sum((const lanes *)sums[t]);
 }
 
 TARGET static void NAME(dots)(float *y, const float *x, size_t x_stride, uint32_t T, struct block_row w) {

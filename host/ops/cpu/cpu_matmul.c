@@ -22,6 +22,7 @@ enum {
 
 #define INLINE static inline __attribute__((always_inline))
 #define shuffle __builtin_shufflevector
+#define UNROLL _Pragma("GCC unroll 8")
 
 // ---------------------------------------------------------------- widening
 
@@ -139,30 +140,35 @@ struct panel {
   uint32_t n, block;
 };
 
-// sums (R, S strips of LANES) += x (R, n) panel (n, S strips), in registers. R and S are constants.
-INLINE void tile(float *sums, const float *x, size_t x_stride, struct panel panel, const uint32_t R, const uint32_t S) {
-  for (uint32_t first = 0; first < panel.n; first += panel.block) {
-    const uint32_t end = panel.n - first < panel.block ? panel.n : first + panel.block;
-    lanes s[TILE_T][STRIPS] = {{{0}}};
-    for (uint32_t k = first; k < end; k++) {
-      lanes b[STRIPS];
-#pragma GCC unroll 8
-      for (uint32_t j = 0; j < S; j++) b[j] = *(const lanes *)panel.strips[j][k];
-#pragma GCC unroll 8
-      for (uint32_t i = 0; i < R; i++)
-#pragma GCC unroll 8
-        for (uint32_t j = 0; j < S; j++) s[i][j] += x[i * x_stride + k] * b[j];
-    }
-#pragma GCC unroll 8
-    for (uint32_t i = 0; i < R; i++)
-#pragma GCC unroll 8
-      for (uint32_t j = 0; j < S; j++) *(lanes *)(sums + i * PANEL + j * LANES) += s[i][j];
+// sums (R, S strips of LANES) += x (R, n) panel (n, S strips), in registers: vectors that are wider than those are kept
+// in memory by the compiler. R, S and V, the vectors of a strip, are constants.
+#define TILE(name, vector)                                                                                             \
+  INLINE void name(float *sums, const float *x, size_t x_stride, struct panel panel, const uint32_t R,                 \
+                   const uint32_t S) {                                                                                 \
+    enum { W = sizeof(vector) / sizeof(float), V = LANES / W };                                                        \
+    for (uint32_t first = 0; first < panel.n; first += panel.block) {                                                  \
+      const uint32_t end = panel.n - first < panel.block ? panel.n : first + panel.block;                              \
+      vector s[TILE_T][STRIPS * V] = {{{0}}};                                                                          \
+      for (uint32_t k = first; k < end; k++) {                                                                         \
+        vector b[STRIPS * V];                                                                                          \
+        UNROLL for (uint32_t j = 0; j < S * V; j++) b[j] = *(const vector *)&panel.strips[j / V][k][j % V * W];        \
+        UNROLL for (uint32_t i = 0; i < R; i++) UNROLL for (uint32_t j = 0; j < S * V; j++) s[i][j] +=                 \
+            x[i * x_stride + k] * b[j];                                                                                \
+      }                                                                                                                \
+      UNROLL for (uint32_t i = 0; i < R; i++) UNROLL for (uint32_t j = 0; j < S * V; j++) *                            \
+          (vector *)(sums + i * PANEL + j * W) += s[i][j];                                                             \
+    }                                                                                                                  \
   }
-}
+TILE(tile_64, lanes)
+TILE(tile_32, half_lanes)
+TILE(tile_16, quarter_lanes)
+
+typedef void (*tile_kernel)(float *sums, const float *x, size_t x_stride, struct panel panel, const uint32_t R,
+                            const uint32_t S);
 
 // sums (T, PANEL) += x (T, n) panel (n, PANEL), R tokens and S strips at a time; the last R may go beyond T.
-INLINE void tiles(float *sums, const float *x, size_t x_stride, uint32_t T, struct panel panel, const uint32_t R,
-                  const uint32_t S) {
+INLINE void tiles(float *sums, const float *x, size_t x_stride, uint32_t T, struct panel panel, const tile_kernel tile,
+                  const uint32_t R, const uint32_t S) {
   float last[TILE_T][K_BLOCK];
   uint32_t full = T / R * R;
   for (uint32_t i = 0; i < R; i++)
@@ -186,7 +192,7 @@ struct matmul_kernels {
 };
 
 // The registers hold R x S vectors of LANES floats, and S vectors of the panel.
-#define KERNELS(name, attribute, R, S)                                                                                 \
+#define KERNELS(name, attribute, tile, R, S)                                                                           \
   attribute static void dots_##name(float *y, const float *x, const char *w, size_t w_bytes, uint32_t K,               \
                                     enum dtype dtype) {                                                                \
     switch (dtype) {                                                                                                   \
@@ -204,14 +210,14 @@ struct matmul_kernels {
     }                                                                                                                  \
   }                                                                                                                    \
   attribute static void tiles_##name(float *sums, const float *x, size_t x_stride, uint32_t T, struct panel panel) {   \
-    tiles(sums, x, x_stride, T, panel, R, S);                                                                          \
+    tiles(sums, x, x_stride, T, panel, tile, R, S);                                                                    \
   }                                                                                                                    \
   static const struct matmul_kernels name = {dots_##name, pack_##name, tiles_##name};
 
 #if defined(__x86_64__) && defined(__GNUC__)
-KERNELS(avx512, __attribute__((target("avx512f"))), 6, 4)
-KERNELS(avx2, __attribute__((target("avx2,fma"))), 6, 1)
-KERNELS(plain, , 2, 1)
+KERNELS(avx512, __attribute__((target("avx512f"))), tile_64, 6, 4)
+KERNELS(avx2, __attribute__((target("avx2,fma"))), tile_32, 6, 1)
+KERNELS(plain, , tile_16, 2, 1)
 const struct matmul_kernels *cpu_matmul_kernels(uint32_t i) {
   const struct matmul_kernels *found[3];
   uint32_t n = 0;
@@ -221,7 +227,7 @@ const struct matmul_kernels *cpu_matmul_kernels(uint32_t i) {
   return i < n ? found[i] : NULL;
 }
 #else
-KERNELS(plain, , 6, 1)
+KERNELS(plain, , tile_16, 6, 1)
 const struct matmul_kernels *cpu_matmul_kernels(uint32_t i) { return i ? NULL : &plain; }
 #endif
 
