@@ -48,6 +48,11 @@ bool file_exists(const char *path) {
   return stat(path, &about) == 0;
 }
 
+bool file_same(const char *a, const char *b) {
+  struct stat x, y;
+  return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
 // Exactly one slash between them, even if the folder ends with some.
 char *path_join(const char *folder, const char *name) {
   size_t length = strlen(folder);
