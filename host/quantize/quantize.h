@@ -54,14 +54,14 @@ static inline uint64_t quant_rows(const struct quant_tensor *t) {
   for (int i = 0; i + 1 < t->rank; i++) rows *= t->shape[i];
   return rows;
 }
+// quant_tensors.c. quant_add() appends a tensor, zeroed but for its name; NULL with *status set after a failure.
+struct quant_tensor *quant_add(struct quant *q, const char *name, deltaic_status *status);
 uint64_t quant_tensor_bytes(const struct quant_tensor *t);
 const struct gguf_type *quant_tensor_type(const struct quant_tensor *t);
 
 // The plan. Call quant_close() even after a failure.
 deltaic_status quant_open(const char *path, const struct quant_type *type, struct quant *out);
 void quant_close(struct quant *q); // accepts a zeroed struct
-// Appends a tensor, zeroed but for its name; NULL with *status set after a failure.
-struct quant_tensor *quant_add(struct quant *q, const char *name, deltaic_status *status);
 // Chooses every tensor's format (quant_types.c).
 void quant_choose(struct quant *q);
 #endif
