@@ -115,13 +115,15 @@ static deltaic_status put_ids(const struct quant *q, const json_t *tokenizer, co
   return DELTAIC_OK;
 }
 
+// What is 0 is off, and other programs expect that such a key is missing.
 static void put_sampling(const struct generation *g, struct gguf_writer *w) {
+  const deltaic_sampling *s = &g->sampling;
   if (!g->has_sampling) return;
-  gguf_key_f32(w, "general.sampling.temp", g->sampling.temperature);
-  gguf_key_u32(w, "general.sampling.top_k", g->sampling.top_k);
-  gguf_key_f32(w, "general.sampling.top_p", g->sampling.top_p);
-  gguf_key_f32(w, "general.sampling.min_p", g->sampling.min_p);
-  gguf_key_f32(w, "general.sampling.penalty_repeat", g->sampling.repetition_penalty);
+  gguf_key_f32(w, "general.sampling.temp", s->temperature);
+  if (s->top_k) gguf_key_u32(w, "general.sampling.top_k", s->top_k);
+  if (s->top_p > 0) gguf_key_f32(w, "general.sampling.top_p", s->top_p);
+  if (s->min_p > 0) gguf_key_f32(w, "general.sampling.min_p", s->min_p);
+  if (s->repetition_penalty > 0) gguf_key_f32(w, "general.sampling.penalty_repeat", s->repetition_penalty);
 }
 
 static deltaic_status put_family(const struct quant *q, const json_t *tokenizer, const json_t *config,

@@ -36,24 +36,20 @@ const struct quant_type *quant_type_find(const char *name) {
 
 // ---------------------------------------------------------------- one tensor
 
-static bool is_values(const struct quant_tensor *t) { return t->known && t->role == ROLE_V; }
-
-static bool is_last(const struct quant_tensor *t) {
-  return t->known && (t->role == ROLE_FFN_DOWN || t->role == ROLE_EXPERTS_DOWN);
-}
-
 // Whether more bits go to the tensor with this index among `count` of its kind: the first and the last eighth, and
 // every third between them.
 static bool has_more(size_t index, size_t count) {
   return index < count / 8 || index >= 7 * count / 8 || (index - count / 8) % 3 == 2;
 }
 
-static bool chosen_for_more(const struct quant *q, const struct quant_tensor *t,
-                            bool (*same)(const struct quant_tensor *)) {
+static bool chosen_for_more(const struct quant *q, const struct quant_tensor *t) {
   size_t index = 0, count = 0;
+  if (t->role != ROLE_V && t->role != ROLE_FFN_DOWN && t->role != ROLE_EXPERTS_DOWN && t->role != ROLE_SHARED_DOWN)
+    return false;
   for (size_t i = 0; i < q->count; i++) {
-    if (!same(&q->tensors[i])) continue;
-    index += q->tensors[i].layer < t->layer;
+    const struct quant_tensor *other = &q->tensors[i];
+    if (!other->known || other->role != t->role) continue;
+    index += other->layer < t->layer;
     count++;
   }
   return has_more(index, count);
@@ -101,9 +97,7 @@ static enum dtype wanted_of(const struct quant *q, const struct quant_tensor *t)
   if (t->role == ROLE_HEAD || (t->role == ROLE_EMBEDDING && q->spec.tied)) return type->head;
   if (is_small(t->role) && dtype_is_blocks(type->usual)) return DTYPE_Q8_0;
   if (is_fused(t)) return type->fused;
-  if (is_values(t) && chosen_for_more(q, t, is_values)) return type->more;
-  if (is_last(t) && chosen_for_more(q, t, is_last)) return type->more;
-  return type->usual;
+  return chosen_for_more(q, t) ? type->more : type->usual;
 }
 
 // The narrowest wider format whose blocks fit into rows of n.
