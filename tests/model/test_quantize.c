@@ -96,7 +96,6 @@ static bool check_f32(const char *path) {
   assert_ok(quantize(path, to, "f32"));
   const double error = distance(path, to);
   // A product adds in the order of the stored format. The value heads of Qwen are in another order.
-  print_message("    %s: %.1e\n", strrchr(path, '/') + 1, error);
   if (!(error <= 5e-6)) fail_msg("%s: %g", path, error);
   assert_ok(quantize(to, again, "f32"));
   assert_true(distance(to, again) == 0);
@@ -196,15 +195,10 @@ static void qwen_files_are_those_of_another_converter(void **state) {
 // The file's own numbers as f32 give its logits.
 static void check_type(const char *path, const char *type) {
   char *small = strdup(in_folder("small.gguf"));
-  deltaic_model_info info;
-  deltaic_memory memory;
   assert_ok(quantize(path, small, type));
   assert_ok(quantize(small, in_folder("wide.gguf"), "f32"));
   const double error = distance(small, in_folder("wide.gguf"));
   if (!(error <= 5e-6)) fail_msg("%s, %s: %g", path, type, error);
-  assert_ok(deltaic_model_inspect(NULL, small, NULL, &info, &memory));
-  print_message("    %s %s: %.1e, %.2f bits, %s\n", strrchr(path, '/') + 1, type, error,
-                8 * (double)memory.weights_bytes / (double)info.parameters, info.formats);
   free(small);
 }
 
@@ -213,7 +207,8 @@ static void quantized_files_compute_what_their_numbers_do(void **state) {
                                       MODELS "gguf_blocks/model.gguf"};
   deltaic_quantize_type type;
   for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
-    for (int32_t k = 0; deltaic_quantize_type_at(k, &type); k++) check_type(paths[i], type.name);
+    for (int32_t k = 0; deltaic_quantize_type_at(k, &type); k++)
+      if (i || k % 4 == 0) check_type(paths[i], type.name); // the first is the largest
 }
 
 static const char *type_of(const deltaic_quantization *report, const char *name) {
