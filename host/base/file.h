@@ -28,6 +28,7 @@ deltaic_status file_end(struct file_writer *w, deltaic_status status) INSIDE(fil
 // All three of these.
 deltaic_status file_replace(const char *path, const void *data, size_t bytes);
 bool file_exists(const char *path) INSIDE(file_exists);
+bool file_same(const char *a, const char *b); // two names of one file that exists
 // "folder/name", which the caller frees; NULL after a failure, with its message.
 char *path_join(const char *folder, const char *name) INSIDE(path_join);
 // The folder of a path, "." for one name; the caller frees it. NULL after a failure, with its message.
