@@ -15,7 +15,7 @@ struct file_view {
 deltaic_status file_map(const char *path, struct file_view *out) INSIDE(file_map);
 void file_unmap(struct file_view *view) INSIDE(file_unmap);
 
-// A file that is being written (platform/new_file.h).
+// A file that is being written (runtime/platform/new_file.h).
 struct file_writer {
   const char *name; // the caller's path, which must stay valid until the end
   struct new_file file;

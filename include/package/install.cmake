@@ -31,7 +31,7 @@ set(STATIC_PACKAGE ON)
 if(BUILD_SHARED_LIBS)
   set(STATIC_PACKAGE OFF)
 endif()
-configure_file(${TOP}/cmake/deltaicConfig.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/deltaicConfig.cmake @ONLY)
+configure_file(${TOP}/include/package/deltaicConfig.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/deltaicConfig.cmake @ONLY)
 write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/deltaicConfigVersion.cmake
                                  COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/deltaicConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/deltaicConfigVersion.cmake
