@@ -2,7 +2,7 @@
 #include "command.h"
 #include "common.h"
 #include "console.h"
-#include "options.h" // nearest_name, print_wrapped
+#include "help.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -26,22 +26,25 @@ static const struct command {
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
+static const char about[] = "Runs delta-rule linear-attention language models through Vulkan or on the CPU.";
 static const char examples[] = "  deltaic generate --model models/novelist --prompt \"The old house\" -n 200\n"
                                "  deltaic perplexity models/novelist book.txt\n"
                                "  deltaic devices\n"
                                "  deltaic help generate\n";
 
-static void print_exit_codes(void) {
-  static const struct {
-    int code;
-    const char *text;
-  } codes[] = {
+static const struct {
+  int code;
+  const char *text;
+} codes[] = {
 #define EXIT_ROW(name, value, text) {value, text},
-      EXIT_MAP(EXIT_ROW)
+    EXIT_MAP(EXIT_ROW)
 #undef EXIT_ROW
-  };
+};
+enum { CODES = sizeof codes / sizeof *codes };
+
+static void print_exit_codes(void) {
   printf("exit codes:\n");
-  for (size_t i = 0; i < sizeof codes / sizeof *codes; ++i) {
+  for (int i = 0; i < CODES; ++i) {
     int column = printf("  %3d", codes[i].code);
     print_wrapped(codes[i].text, 7, &column);
   }
@@ -51,9 +54,7 @@ static void print_exit_codes(void) {
 }
 
 static void print_help(void) {
-  printf("usage: deltaic COMMAND [options]\n\n"
-         "Runs delta-rule linear-attention language models through Vulkan or on the CPU.\n\n"
-         "commands:\n");
+  printf("usage: deltaic COMMAND [options]\n\n%s\n\ncommands:\n", about);
   for (int i = 0; i < COMMANDS; ++i) printf("  %-12s%s\n", commands[i].name, commands[i].summary);
   printf("  %-12s%s\n", "help", "this text; 'help COMMAND' or 'COMMAND --help': all about one; 'help exit-codes'");
   printf("  %-12s%s\n", "version", "the version");
@@ -75,9 +76,7 @@ static int complain_command(const char *name) {
   return complain(EXIT_USAGE, "there is no command \"%s\"; 'deltaic help' lists them", name);
 }
 
-static bool asks_help(const char *name) {
-  return !strcmp(name, "help") || !strcmp(name, "--help") || !strcmp(name, "-h");
-}
+static bool asks_help(const char *name) { return !strcmp(name, "help") || help_form(name) == HELP_TEXT; }
 
 static bool asks_version(const char *name) { return !strcmp(name, "version") || !strcmp(name, "--version"); }
 
@@ -95,6 +94,53 @@ static int command_help(int argc, char **argv) {
   return EXIT_OK;
 }
 
+// Every command prints its part, from its own table of options.
+static int print_commands(char *form) {
+  int code = EXIT_OK;
+  for (int i = 0; i < COMMANDS && !code; ++i) code = commands[i].run(1, &form);
+  return code;
+}
+
+// The manual, `man 1 deltaic`.
+static int print_manual(char *form) {
+  printf(".TH DELTAIC 1 \"\" \"deltaic %s\"\n.SH NAME\ndeltaic \\- run delta\\-rule language models\n",
+         DELTAIC_VERSION);
+  printf(".SH SYNOPSIS\n.B deltaic\n.I COMMAND\n[options]\n.SH DESCRIPTION\n");
+  man_line("", about);
+  for (int i = 0; i < COMMANDS; ++i) {
+    man_line(".TP\n.B ", commands[i].name);
+    man_line("", commands[i].summary);
+  }
+  man_example(examples);
+  printf(".SH COMMANDS\n");
+  int code = print_commands(form);
+  printf(".SH \"EXIT STATUS\"\n");
+  for (int i = 0; i < CODES; ++i) {
+    printf(".TP\n.B %d\n", codes[i].code);
+    man_line("", codes[i].text);
+  }
+  man_text("A failure is one sentence on standard error; standard output holds results only.");
+  return code;
+}
+
+// A completion for bash: commands, options, and files in all other places.
+static int print_completion(char *form) {
+  printf("# Completion of deltaic for bash, printed by 'deltaic --help=bash'.\n_deltaic() {\n"
+         "  local current=${COMP_WORDS[COMP_CWORD]} words= options=\n"
+         "  local commands='");
+  for (int i = 0; i < COMMANDS; ++i) printf("%s ", commands[i].name);
+  printf("help version'\n"
+         "  case ${COMP_WORDS[*]:1:COMP_CWORD-1}\" \" in\n"
+         "    ' ') words=$commands options='--help --version' ;;\n"
+         "    'help ') words=\"$commands exit-codes\" ;;\n");
+  int code = print_commands(form);
+  printf("  esac\n"
+         "  if [[ $current == -* ]]; then words=$options; fi\n"
+         "  COMPREPLY=($(compgen -W \"$words\" -- \"$current\"))\n"
+         "}\ncomplete -o default -F _deltaic deltaic\n");
+  return code;
+}
+
 static int run(int argc, char **argv) {
   const char *name = argc > 1 ? argv[1] : "";
   const struct command *command = find_command(name);
@@ -103,6 +149,8 @@ static int run(int argc, char **argv) {
     return command->run(argc - 2, argv + 2);
   }
   if (asks_help(name)) return command_help(argc - 2, argv + 2);
+  if (help_form(name) == HELP_MAN) return print_manual(argv[1]);
+  if (help_form(name) == HELP_BASH) return print_completion(argv[1]);
   if (asks_version(name)) {
     if (argc > 2) return complain(EXIT_USAGE, "version takes no argument, such as \"%s\"", argv[2]);
     printf("deltaic %s\n", deltaic_version());

@@ -121,7 +121,7 @@ static deltaic_status score_window(struct score *s, struct window w, bool bos) {
 
 static int score_text(struct score *s, const struct request *r) {
   deltaic_status status = DELTAIC_OK;
-  double start = time_now();
+  const struct moment start = engine_now(&s->engine);
   progress_begin(&s->progress, "reading the text", "tokens", r->engine.quiet);
   interrupt_watch(s->session);
   for (size_t i = 0; i < s->windows && !status && !interrupted(); ++i) {
@@ -130,7 +130,7 @@ static int score_text(struct score *s, const struct request *r) {
   }
   interrupt_watch(NULL);
   progress_clear();
-  s->seconds = time_now() - start;
+  s->seconds = engine_seconds(&s->engine, start);
   return complain_work(status);
 }
 

@@ -150,6 +150,9 @@ typedef struct deltaic_device_info {
   char reason[256];         /* "" when usable */
   uint64_t memory_bytes;    /* largest device-local heap; main memory for the CPU */
   uint64_t free_bytes;      /* part of memory_bytes that is free at the time of the call; 0 when unknown */
+  uint8_t uuid[16];         /* of the device, the same in Vulkan, OpenGL and CUDA; zeros for the CPU */
+  uint8_t luid[8];          /* of the adapter on Windows, as DXGI gives it; zeros when there is none */
+  char pci[16];             /* its address, "0000:01:00.0"; "" when unknown */
 } deltaic_device_info;
 
 /* Lists the Vulkan devices, best first, then the CPU. Opens nothing.
@@ -165,11 +168,22 @@ DELTAIC_API deltaic_status deltaic_device_describe(deltaic_context *context, int
 
 enum { DELTAIC_DEVICE_BEST = 0, DELTAIC_DEVICE_INDEX_CPU = -1 };
 
+/* Reports progress of long work: `done` of `total`, in the unit that the function states. Return false to stop the
+ * work, which then returns DELTAIC_CANCELLED. */
+typedef bool (*deltaic_progress)(void *user, uint64_t done, uint64_t total);
+
 typedef struct deltaic_device_options {
   size_t size;
   int32_t
       index; /* DELTAIC_DEVICE_BEST (0): a GPU, else the CPU; 1, 2, ...: a Vulkan device; DELTAIC_DEVICE_INDEX_CPU */
-  uint32_t threads; /* CPU only: worker threads; 0: all cores */
+  uint32_t threads;    /* CPU only: worker threads; 0: all cores */
+  const uint8_t *uuid; /* 16 bytes: the Vulkan device with this UUID; then index must be 0. NULL: the one of `index` */
+  bool background;     /* where the driver allows it, the device prefers the work of other programs. Experimental */
+  /* Called before each pipeline is compiled or taken from the cache, which a driver can take seconds for; the first
+     evaluations of a kind need most of them. done: how many this device has made; total: 0, for it is not known.
+     Called by the thread that waits for the work. NULL: none. */
+  deltaic_progress compiling;
+  void *compiling_user;
 } deltaic_device_options;
 
 /* A device is lost when it fails or does not answer for two minutes (Vulkan on the processor: an hour). Every call that
@@ -178,14 +192,13 @@ DELTAIC_API deltaic_status deltaic_device_open(deltaic_context *context, const d
                                                deltaic_device **out);
 DELTAIC_API void deltaic_device_close(deltaic_device *device);
 DELTAIC_API void deltaic_device_get_info(const deltaic_device *device, deltaic_device_info *info);
+/* Seconds that the device has spent so far on making pipelines, which is part of the time of the first evaluations; 0
+ * for the CPU. */
+DELTAIC_API double deltaic_device_compile_seconds(const deltaic_device *device);
 
 /* ---------------------------------------------------------------- model */
 
 typedef struct deltaic_model deltaic_model;
-
-/* Reports progress of long work: `done` of `total`, in the unit that the function states. Return false to stop the
- * work, which then returns DELTAIC_CANCELLED. */
-typedef bool (*deltaic_progress)(void *user, uint64_t done, uint64_t total);
 
 typedef struct deltaic_model_options {
   size_t size;

@@ -44,7 +44,9 @@ struct device {
   // Lost because it was silent; it may still run submitted work. Nothing waits for it, and its Vulkan objects are not
   // destroyed, since that could block or free memory that the work uses.
   atomic_bool silent;
-  atomic_uint_fast64_t answers; // fences waited for with success
+  atomic_uint_fast64_t answers;                                 // fences waited for with success
+  bool (*compiling)(void *user, uint64_t done, uint64_t total); // before each pipeline (deltaic.h); NULL: none
+  void *compiling_user;
   struct pipeline_store *pipelines;
   struct transfer *transfer;
 };

@@ -168,6 +168,15 @@ void progress_show(struct progress *progress, uint64_t done, uint64_t total) {
   line_shown = true;
 }
 
+void progress_count(struct progress *progress, uint64_t done) {
+  const double now = time_now();
+  if (progress->quiet || now - progress->shown < 0.1 || now - progress->start < 0.3) return;
+  fprintf(stderr, "\r%s %s %s\033[K", progress->label, text_count(done).text, progress->unit);
+  fflush(stderr);
+  progress->shown = now;
+  line_shown = true;
+}
+
 void progress_clear(void) {
   if (line_shown) fputs("\r\033[K", stderr);
   line_shown = false;

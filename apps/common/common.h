@@ -63,7 +63,8 @@ struct progress {
 };
 void progress_begin(struct progress *progress, const char *label, const char *unit, bool quiet);
 void progress_show(struct progress *progress, uint64_t done, uint64_t total);
-void progress_clear(void); // clears the line if it is shown
+void progress_count(struct progress *progress, uint64_t done); // where the total is not known
+void progress_clear(void);                                     // clears the line if it is shown
 
 // Handles Ctrl-C, SIGTERM and SIGHUP, in all of which commands end with EXIT_INTERRUPTED. The first one is recorded and
 // cancels the watched session; the second one kills the program.

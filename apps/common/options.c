@@ -1,6 +1,7 @@
-// options: finds, checks and stores a command's options, and prints its help.
+// options: finds, checks and stores a command's options.
 #include "options.h"
 #include "common.h" // complain, exit codes
+#include "help.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -9,86 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { HELP_WIDTH = 80, HELP_COLUMN = 30 };
-
-// ---------------------------------------------------------------- help
-
-// Prints one line. If it begins with spaces, its continuation rows are indented by two more.
-static void print_line(const char *text, const char *end, int indent, int *column) {
-  int spaces = (int)strspn(text, " "), from = indent + spaces;
-  text += spaces;
-  while (text < end) {
-    size_t word = strcspn(text, " \n");
-    if (*column > from && *column + 1 + (int)word > HELP_WIDTH) {
-      putchar('\n');
-      *column = 0;
-      from = indent + (spaces ? spaces + 2 : 0);
-    }
-    if (*column < from)
-      *column += printf("%*s", from - *column, "");
-    else if (word && *column > from)
-      *column += printf(" ");
-    *column += printf("%.*s", (int)word, text);
-    text += word;
-    if (text < end) ++text;
-  }
-  putchar('\n');
-  *column = 0;
-}
-
-void print_wrapped(const char *text, int indent, int *column) {
-  const char *end = text + strcspn(text, "\n");
-  for (; *end; text = end + 1, end = text + strcspn(text, "\n")) print_line(text, end, indent, column);
-  print_line(text, end, indent, column);
-}
-
-static void default_text(const struct option *option, char *text, size_t capacity) {
-  *text = 0;
-  if (option->kind == OPTION_COUNT && *(uint32_t *)option->target)
-    snprintf(text, capacity, " (default %u)", *(uint32_t *)option->target);
-  if (option->kind == OPTION_NUMBER && *(float *)option->target > 0)
-    snprintf(text, capacity, " (default %g)", *(float *)option->target);
-  if (option->kind == OPTION_TEXT && *(const char **)option->target)
-    snprintf(text, capacity, " (default %s)", *(const char **)option->target);
-  if (option->kind != OPTION_LIST) return;
-  const struct count_list *list = option->target;
-  int used = 0;
-  for (size_t i = 0; i < list->count && used < (int)capacity; ++i)
-    used += snprintf(text + used, capacity - (size_t)used, "%s%u", i ? "," : " (default ", list->values[i]);
-  if (used && used < (int)capacity) snprintf(text + used, capacity - (size_t)used, ")");
-}
-
-static void option_help(const struct option *option) {
-  if (option->kind == OPTION_HEADING) {
-    printf("\n%s:\n", option->name);
-    return;
-  }
-  char fallback[200], help[1000];
-  default_text(option, fallback, sizeof fallback);
-  snprintf(help, sizeof help, "%s%s", option->help, fallback);
-  int column =
-      option->letter ? printf("  -%c, --%s", option->letter, option->name) : printf("      --%s", option->name);
-  if (option->value) column += printf(" %s", option->value);
-  if (column >= HELP_COLUMN - 1) {
-    putchar('\n');
-    column = 0;
-  }
-  print_wrapped(help, HELP_COLUMN, &column);
-}
-
-static void print_help(const struct usage *usage, const struct option *options) {
-  int column = 0;
-  printf("usage: deltaic %s %s\n\n", usage->name, usage->arguments);
-  print_wrapped(usage->summary, 0, &column);
-  if (usage->text) {
-    putchar('\n');
-    print_wrapped(usage->text, 0, &column);
-  }
-  for (const struct option *o = options; o->kind != OPTION_END; ++o) option_help(o);
-  printf("  -h, --help%*sthis text\n", HELP_COLUMN - 12, "");
-  printf("\nexamples:\n%s", usage->examples);
-}
 
 // ---------------------------------------------------------------- values
 
@@ -193,7 +114,7 @@ struct item {
   const struct option *option; // NULL: an argument
   const char *text;            // the option's value, or the argument
   char spelling[64];           // the option as typed: "--tokens"
-  bool help;
+  enum help_form help;
 };
 
 enum step { STEP_ITEM, STEP_END, STEP_ERROR };
@@ -225,7 +146,7 @@ static enum step step_letter(struct walk *walk, struct item *item, bool speak) {
   char letter = *walk->cluster++;
   const char *rest = *walk->cluster ? walk->cluster : NULL;
   snprintf(item->spelling, sizeof item->spelling, "-%c", letter);
-  item->help = letter == 'h';
+  item->help = letter == 'h' ? HELP_TEXT : HELP_NONE;
   item->option = find_letter(walk->options, letter);
   bool takes_value = item->option && item->option->kind != OPTION_FLAG;
   walk->cluster = takes_value ? NULL : rest;
@@ -254,7 +175,7 @@ static void complain_unknown(const struct option *options, const char *spelling)
 static enum step step_name(struct walk *walk, struct item *item, const char *word, bool speak) {
   size_t length = strcspn(word, "=");
   snprintf(item->spelling, sizeof item->spelling, "--%.*s", (int)(length < 60 ? length : 60), word);
-  item->help = !strcmp(word, "help");
+  item->help = help_form(word - 2);
   item->option = find_name(walk->options, word, length);
   if (item->help) return STEP_ITEM;
   if (!item->option) {
@@ -289,11 +210,11 @@ static enum step step(struct walk *walk, struct item *item, bool speak) {
 }
 
 // --help is handled before any value is stored, so that it shows the defaults.
-static bool asks_help(struct walk walk) {
+static enum help_form asked_help(struct walk walk) {
   struct item item;
   while (step(&walk, &item, false) == STEP_ITEM)
-    if (item.help) return true;
-  return false;
+    if (item.help) return item.help;
+  return HELP_NONE;
 }
 
 bool option_given(const struct arguments *arguments, const char *name) {
@@ -350,8 +271,9 @@ bool options_parse(const struct usage *usage, const struct option *options, int 
   struct item item;
   enum step result;
   *arguments = (struct arguments){.count = 0, .given_count = 0};
-  if (asks_help(walk)) {
-    print_help(usage, options);
+  enum help_form help = asked_help(walk);
+  if (help) {
+    help_print(help, usage, options);
     *code = EXIT_OK;
     return false;
   }

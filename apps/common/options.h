@@ -87,6 +87,4 @@ bool options_parse(const struct usage *usage, const struct option *options, int 
                    struct arguments *arguments, int *code);
 // Returns the name that is most similar to `word`, or NULL if none is similar enough.
 const char *nearest_name(const char *word, const char *const *names, size_t count);
-// Prints text wrapped between words with `indent` spaces before every line; *column is the cursor's column.
-void print_wrapped(const char *text, int indent, int *column);
 #endif

@@ -2,7 +2,7 @@
 #include "demo.h"
 #include "command.h"
 #include "common.h"
-#include "options.h" // nearest_name
+#include "help.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -28,12 +28,25 @@ static void print_help(void) {
          "  deltaic demo recall\n");
 }
 
+// Of the manual and the completion, the demos' parts.
+static int print_demos(char *form) {
+  int code = EXIT_OK;
+  for (int i = 0; i < DEMOS && !code; ++i) code = demos[i].run(1, &form);
+  if (help_form(form) == HELP_BASH) {
+    printf("    'demo ') options='-h --help' words='");
+    for (int i = 0; i < DEMOS; ++i) printf("%s ", demos[i].name);
+    printf("' ;;\n");
+  }
+  return code;
+}
+
 int command_demo(int argc, char **argv) {
   const char *name = argc ? argv[0] : "", *names[DEMOS];
-  if (!strcmp(name, "--help") || !strcmp(name, "-h")) {
+  if (help_form(name) == HELP_TEXT) {
     print_help();
     return EXIT_OK;
   }
+  if (help_form(name)) return print_demos(argv[0]);
   for (int i = 0; i < DEMOS; ++i) {
     names[i] = demos[i].name;
     if (!strcmp(name, names[i])) return demos[i].run(argc - 1, argv + 1);

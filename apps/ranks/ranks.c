@@ -1,4 +1,4 @@
-// ranks: implements `deltaic rank`: measures the ranks of the states over a text (include/deltaic_prune.h, deltaic_rank).
+// ranks: implements `deltaic rank`: measures the ranks of the states over a text (include/deltaic_prune.h).
 #include "ranks.h"
 #include "command.h"
 #include "common.h"

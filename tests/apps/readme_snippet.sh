@@ -11,6 +11,7 @@ awk '/^```c$/ {on = 1; next} /^```$/ {on = 0} on' "$source/README.md" >"$build/r
 grep -q deltaic_session_next "$build/readme.c" || { echo "README.md has no program"; exit 1; }
 read -ra flags <<<"$(pkg-config --cflags --libs deltaic)"
 "$cc" -std=c11 -Wall -Wextra -Werror "$build/readme.c" -o "$build/readme" "${flags[@]}"
+[[ -s $installed/share/man/man1/deltaic.1 && -s $installed/share/bash-completion/completions/deltaic ]]
 cd "$source"
 text=$("$build/readme")
 echo "$text"

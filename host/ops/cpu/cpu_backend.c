@@ -1,6 +1,6 @@
 // cpu_backend: the CPU backend: memory, the recorder, and the loop that runs a list, one operation after another. The
 // operations are in cpu_short.c, cpu_matmul.c, cpu_delta.c, cpu_attention.c and so on.
-#include "cpu_backend.h"
+#include "cpu_blocks.h"
 #include "platform.h"
 
 #include <stdlib.h>
@@ -103,6 +103,11 @@ static uint64_t cpu_free_bytes(const struct backend *b) {
   return platform_free_memory();
 }
 
+static double cpu_compile_seconds(const struct backend *b) {
+  (void)b;
+  return 0;
+}
+
 static void cpu_backend_close(struct backend *b) {
   if (!b) return;
   pool_free(((struct cpu_backend *)b)->pool);
@@ -111,9 +116,10 @@ static void cpu_backend_close(struct backend *b) {
 
 static uint64_t cpu_own_bytes(const struct backend *b, const struct oplist *l, const struct op *op) {
   switch (op->kind) {
+  case OP_LINEAR: return cpu_linear_bytes(l, &op->linear);
   case OP_DELTA_RULE: return cpu_delta_bytes(b, l, &op->delta_rule);
   case OP_MAMBA2: return cpu_mamba2_bytes(b, l, &op->mamba2);
-  case OP_EXPERTS: return cpu_experts_bytes(&op->experts);
+  case OP_EXPERTS: return cpu_experts_bytes(l, &op->experts);
   default: return 0;
   }
 }
@@ -128,7 +134,7 @@ static void run_op(struct recorder *c, const struct op *op, struct tensor scratc
   case OP_EMBED: cpu_embed(c, &op->embed); break;
   case OP_MARK: cpu_mark(c, &op->mark); break;
   case OP_NORM: cpu_norm(c, &op->norm); break;
-  case OP_LINEAR: cpu_linear(c, &op->linear); break;
+  case OP_LINEAR: cpu_linear(c, &op->linear, scratch); break;
   case OP_ADD: cpu_add(c, &op->add); break;
   case OP_CONV: cpu_conv(c, &op->conv); break;
   case OP_GLU: cpu_glu(c, &op->glu); break;
@@ -168,6 +174,7 @@ static const struct backend_functions cpu_functions = {
     .name = "cpu",
     .close = cpu_backend_close,
     .free_bytes = cpu_free_bytes,
+    .compile_seconds = cpu_compile_seconds,
     .buffer_create = cpu_buffer_create,
     .buffer_free = cpu_buffer_free,
     .buffer_write = cpu_buffer_write,
@@ -205,6 +212,7 @@ deltaic_status backend_open_cpu(uint32_t threads, struct backend **out) {
     return status;
   }
   b->matmul = cpu_matmul_kernels(0);
+  b->blocks = cpu_block_kernels(0);
   b->base = (struct backend){.functions = &cpu_functions, .max_binding_bytes = UINT64_MAX, .batch = 512};
   b->base.threads = pool_threads(b->pool);
   b->base.info = describe(b->base.threads);

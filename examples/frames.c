@@ -1,0 +1,164 @@
+// frames: a program that draws frames and gives the model a few milliseconds of each, in the same thread.
+//
+//   frames MODEL PROMPT [TOKENS] [PICTURE.ppm]
+//
+// A frame has 16.7 ms. What is left after drawing goes to the model, up to BUDGET: pieces of the prompt, then single
+// tokens. A step starts only if the steps before it say that it will fit. One step always runs, so that the text goes
+// on where a step is slower than the budget. Ctrl-C ends the step in progress. The last frame can be kept as a picture.
+#define _POSIX_C_SOURCE 200809L // clock_gettime, nanosleep
+#include <deltaic.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define FRAME 16.7e-3 // seconds
+#define BUDGET 8e-3   // of these for the model
+enum { WIDTH = 320, HEIGHT = 180, PROMPT_CAPACITY = 4096, FIRST_PIECE = 4, MOST_PIECE = 64 };
+
+static deltaic_session *session; // for the signal handler
+static volatile sig_atomic_t stopped;
+
+static void on_interrupt(int number) {
+  (void)number;
+  stopped = 1;
+  deltaic_session_cancel(session);
+}
+
+static void must(deltaic_status status) {
+  if (!status) return;
+  fprintf(stderr, "frames: %s\n", deltaic_last_error());
+  exit(1);
+}
+
+static double seconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+// ---------------------------------------------------------------- what the program draws
+
+static unsigned char pixels[HEIGHT][WIDTH][3];
+
+// A ball on a plane; `written` lights its row of marks, one for every token.
+static void draw(unsigned frame, unsigned written) {
+  float t = (float)frame / 60, x = WIDTH * (0.5f + 0.4f * sinf(t)), y = HEIGHT * (0.8f - 0.6f * fabsf(cosf(3 * t)));
+  for (int j = 0; j < HEIGHT; ++j)
+    for (int i = 0; i < WIDTH; ++i) {
+      float d = hypotf((float)i - x, (float)j - y), light = d < 20 ? 1 - d / 25 : 0;
+      bool mark = j >= HEIGHT - 6 && j < HEIGHT - 2 && i % 5 < 4 && (unsigned)i / 5 < written;
+      pixels[j][i][0] = (unsigned char)(mark ? 255 : 30 + 200 * light);
+      pixels[j][i][1] = (unsigned char)(mark ? 200 : 40 + 120 * light + 40 * j / HEIGHT);
+      pixels[j][i][2] = (unsigned char)(60 + 40 * light);
+    }
+}
+
+static void keep_picture(const char *path) {
+  FILE *file = fopen(path, "wb");
+  bool kept =
+      file && fprintf(file, "P6\n%d %d\n255\n", WIDTH, HEIGHT) > 0 && fwrite(pixels, sizeof pixels, 1, file) == 1;
+  if (file && fclose(file)) kept = false;
+  if (!kept) fprintf(stderr, "frames: %s: cannot be written\n", path);
+}
+
+// ---------------------------------------------------------------- the model's part of a frame
+
+struct writer {
+  deltaic_model *model;
+  deltaic_tokenizer *tokenizer;
+  deltaic_decoder *decoder;
+  int32_t prompt[PROMPT_CAPACITY];
+  size_t count, read;      // tokens of the prompt, and those evaluated
+  size_t piece;            // tokens of it that fit into a frame, as far as is known
+  unsigned written, limit; // tokens drawn
+  double per_token, step;  // slowest recent times: a token of the prompt, a drawn token
+  bool done;
+};
+
+// Follows the slowest step, and forgets it slowly: the first step also compiles.
+static double slowest(double before, double now) { return fmax(0.9 * before, now); }
+
+static void read_piece(struct writer *w, double left) {
+  double fits = w->per_token > 0 ? left / w->per_token : FIRST_PIECE;
+  w->piece = fits < 1 ? 1 : fits > MOST_PIECE ? MOST_PIECE : (size_t)fits;
+  if (w->piece > w->count - w->read) w->piece = w->count - w->read;
+  double start = seconds();
+  deltaic_status status = deltaic_session_eval(session, w->prompt + w->read, w->piece, DELTAIC_LOGITS_NONE, NULL);
+  if (status == DELTAIC_CANCELLED) return; // Ctrl-C
+  must(status);
+  w->per_token = slowest(w->per_token, (seconds() - start) / (double)w->piece);
+  w->read += w->piece;
+}
+
+static void draw_token(struct writer *w) {
+  int32_t token;
+  size_t bytes;
+  const char *text;
+  double start = seconds();
+  deltaic_status status = deltaic_session_next(session, NULL, &token, NULL);
+  if (status == DELTAIC_CANCELLED) return;
+  must(status);
+  w->step = slowest(w->step, seconds() - start);
+  w->done = deltaic_model_is_end(w->model, token) || ++w->written == w->limit;
+  must(deltaic_decoder_push(w->decoder, token, &text, &bytes));
+  fwrite(text, 1, bytes, stdout);
+  fflush(stdout);
+}
+
+// Returns the seconds that it took.
+static double give_time(struct writer *w, double budget) {
+  double start = seconds(), used = 0;
+  do {
+    if (w->read < w->count)
+      read_piece(w, budget - used);
+    else
+      draw_token(w);
+    used = seconds() - start;
+  } while (!w->done && !stopped && used + (w->read < w->count ? w->per_token : w->step) <= budget);
+  return used;
+}
+
+int main(int argc, char **argv) {
+  if (argc < 3) return fputs("usage: frames MODEL PROMPT [TOKENS] [PICTURE.ppm]\n", stderr), 2;
+  struct writer w = {.limit = argc > 3 ? (unsigned)atoi(argv[3]) : 64};
+  deltaic_context *context;
+  deltaic_device *device;
+  size_t bytes;
+  const char *text;
+  must(deltaic_context_create(NULL, &context));
+  must(deltaic_device_open(context, NULL, &device));
+  must(deltaic_model_open(device, argv[1], NULL, &w.model));
+  must(deltaic_session_create(w.model, NULL, &session));
+  must(deltaic_tokenizer_open(argv[1], &w.tokenizer));
+  must(deltaic_decoder_create(w.tokenizer, true, &w.decoder));
+  must(deltaic_tokenizer_encode(w.tokenizer, argv[2], strlen(argv[2]), true, w.prompt, PROMPT_CAPACITY, &w.count));
+  for (size_t i = 0; i < w.count; ++i) must(deltaic_decoder_push(w.decoder, w.prompt[i], &text, &bytes));
+  signal(SIGINT, on_interrupt);
+
+  unsigned frame = 0;
+  double longest = 0;
+  for (; !w.done && !stopped; ++frame) {
+    double start = seconds();
+    draw(frame, w.written);
+    double drawn = seconds() - start, left = FRAME - drawn;
+    longest = fmax(longest, give_time(&w, left < BUDGET ? left : BUDGET));
+    double rest = FRAME - (seconds() - start);
+    if (rest > 0) nanosleep(&(struct timespec){.tv_nsec = (long)(rest * 1e9)}, NULL); // a game waits for the screen
+  }
+  must(deltaic_decoder_finish(w.decoder, &text, &bytes));
+  printf("%.*s\n", (int)bytes, text);
+  fprintf(stderr, "%u frames, %u tokens; the model took at most %.1f ms of one\n", frame, w.written, 1e3 * longest);
+  if (argc > 4) keep_picture(argv[4]);
+
+  signal(SIGINT, SIG_DFL);
+  deltaic_decoder_free(w.decoder);
+  deltaic_tokenizer_close(w.tokenizer);
+  deltaic_session_free(session);
+  deltaic_model_close(w.model);
+  deltaic_device_close(device);
+  deltaic_context_free(context);
+  return stopped ? 130 : 0;
+}

@@ -1,0 +1,21 @@
+#!/bin/bash
+# examples.sh EXAMPLE PROGRAM TOP: an example writes what the program writes, and says one sentence when it cannot.
+set -euo pipefail
+example=$1 program=$2 model=$3/models/novelist
+folder=$(mktemp -d -p "$PWD" examples.XXXXXX)
+trap 'rm -rf "$folder"' EXIT
+prompt="The old house stood"
+export XDG_CACHE_HOME=$folder/cache
+"$program" generate -m "$model" -q --no-echo --greedy -n 40 --prompt "$prompt" >"$folder/expected"
+arguments=("$model" "$prompt" 40)
+if [[ $example == *frames ]]; then arguments+=("$folder/frame.ppm"); fi
+"$example" "${arguments[@]}" >"$folder/text" 2>"$folder/report"
+cat "$folder/text" "$folder/report"
+cmp "$folder/text" "$folder/expected"
+(($(wc -w <"$folder/text") > 20))
+if [[ $example == *frames ]]; then
+  grep -E '^[0-9]+ frames, 40 tokens; the model took at most [0-9.]+ ms of one$' "$folder/report"
+  (($(wc -c <"$folder/frame.ppm") == 15 + 320 * 180 * 3))
+fi
+if "$example" no/such/model a >"$folder/text" 2>"$folder/report"; then exit 1; fi
+[[ ! -s $folder/text ]] && grep -x "${example##*/example_}: no/such/model: no such file or folder" "$folder/report"
