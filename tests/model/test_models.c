@@ -238,12 +238,13 @@ static void fast_prompts_of_quantized_weights_stay_near_float64(deltaic_device *
 
 // A folder for a checkpoint that a test makes.
 struct made {
-  char folder[24], config[64], weights[64];
+  char folder[32], config[64], weights[64];
 };
 
 static struct made made_begin(void) {
-  struct made m = {.folder = "test_models.XXXXXX"};
-  assert_non_null(mkdtemp(m.folder));
+  struct made m;
+  snprintf(m.folder, sizeof m.folder, "test_models.%u", platform_process());
+  assert_int_equal(platform_make_folder(m.folder, true), 0);
   snprintf(m.config, sizeof m.config, "%s/config.json", m.folder);
   snprintf(m.weights, sizeof m.weights, "%s/model.safetensors", m.folder);
   return m;

@@ -1,15 +1,14 @@
 // test_folder.h: a folder for each test of files, below the current one, and what the last message must say.
 #ifndef TEST_FOLDER_H
 #define TEST_FOLDER_H
+#include "platform.h"
 #include "status.h"
 
-#include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 // Last: it needs some of the headers above, and its macro fail() must not meet the declaration of ours.
 #include <cmocka.h>
@@ -18,8 +17,9 @@ static char folder[64];
 
 static inline int make_folder(void **state) {
   (void)state;
-  strcpy(folder, "test_folder.XXXXXX");
-  return mkdtemp(folder) ? 0 : -1;
+  static int serial;
+  snprintf(folder, sizeof folder, "test_folder.%u-%d", platform_process(), serial++);
+  return platform_make_folder(folder, true);
 }
 
 static inline const char *in_folder(const char *name) {
@@ -28,14 +28,15 @@ static inline const char *in_folder(const char *name) {
   return path;
 }
 
+static inline int remove_in_folder(void *unused, const char *name) {
+  (void)unused;
+  return remove(in_folder(name));
+}
+
 static inline int remove_folder(void **state) {
   (void)state;
-  DIR *d = opendir(folder);
-  struct dirent *e;
-  while (d && (e = readdir(d)))
-    if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && remove(in_folder(e->d_name))) return -1;
-  if (d) closedir(d);
-  return rmdir(folder);
+  int code = platform_list(folder, remove_in_folder, NULL);
+  return code ? code : platform_remove_folder(folder);
 }
 
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)

@@ -51,7 +51,7 @@ END
 # windows_build full|short SPIRV: SPIRV is the folder of a build's compiled shaders.
 windows_build() {
   local options=(-DBUILD_SHARED_LIBS=ON -DDELTAIC_WERROR=ON -DDELTAIC_SPIRV="$2" "${shader_tools[@]}") headers=$windows/headers
-  if [[ $1 == full ]]; then options+=(-DDELTAIC_TESTS=ON); else options+=(-DDELTAIC_PRUNER=OFF); fi
+  if [[ $1 == full ]]; then options+=(-DDELTAIC_TESTS=ON -DDELTAIC_PRUNER=ON); else options+=(-DDELTAIC_TESTS=OFF -DDELTAIC_PRUNER=OFF); fi
   # Of this system's headers only these, which are the same everywhere.
   rm -rf "$headers" && mkdir -p "$headers" && ln -s /usr/include/stb "$headers/stb" || return
   options+=(-DDELTAIC_STB="$headers")
@@ -96,7 +96,8 @@ windows_exports() {
 
 # The plugin, LAPACK, and a folder that is replaced.
 windows_prune() {
-  local out=$windows/pruned prune=("$windows/build/deltaic.exe" prune models/novelist "$out" --text README.md --device cpu)
+  local out=$windows/pruned
+  local prune=("$windows/build/deltaic.exe" prune models/novelist "$out" --text README.md --device cpu)
   rm -rf "$out"
   windows_run "${prune[@]}" --cut 0.25 && windows_run "${prune[@]}" --cut 0.5 --refit --force &&
     windows_run "$windows/build/deltaic.exe" info "$out"
