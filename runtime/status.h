@@ -3,12 +3,18 @@
 #define STATUS_H
 #include "deltaic.h"
 
-// A function that libdeltaic_prune uses too. The shared library exports it, under a name that clashes with nobody's; it
-// may change with every version.
+// INSIDE(name) ends the declaration of a function that libdeltaic_prune uses too. The shared library exports it, under
+// a name that clashes with nobody's; it may change with every version.
 #define INSIDE_PREFIX_(prefix) #prefix
 #define INSIDE_PREFIX(prefix) INSIDE_PREFIX_(prefix)
-#define INSIDE(name)                                                                                                   \
-  __asm__(INSIDE_PREFIX(__USER_LABEL_PREFIX__) "deltaic_inside_" #name) __attribute__((visibility("default")))
+#define INSIDE(name) __asm__(INSIDE_PREFIX(__USER_LABEL_PREFIX__) "deltaic_inside_" #name) INSIDE_EXPORT
+#if defined(_WIN32) && defined(DELTAIC_BUILD)
+#define INSIDE_EXPORT __attribute__((dllexport))
+#elif defined(_WIN32)
+#define INSIDE_EXPORT
+#else
+#define INSIDE_EXPORT __attribute__((visibility("default")))
+#endif
 
 // Stores the sentence for deltaic_last_error() and returns `status`: return fail(DELTAIC_BAD_FILE, "%s: ...", path);
 // The format may name the previous message (deltaic_last_error()) as an argument.
