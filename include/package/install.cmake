@@ -7,7 +7,7 @@ set(CONFIG_FOLDER ${CMAKE_INSTALL_LIBDIR}/cmake/deltaic)
 function(deltaic_install name header about linked uses requires)
   file(RELATIVE_PATH up /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
   if(BUILD_SHARED_LIBS)
-    set(needs "\nRequires: ${uses}\nRequires.private: ${requires}")
+    set(needs "\nRequires: ${uses}") # Requires.private would ask for headers that nobody includes
   else()
     set(needs "${linked}\nRequires: ${uses} ${requires}")
   endif()
