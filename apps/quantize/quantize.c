@@ -63,7 +63,7 @@ static int check(const struct quantize_request *r) {
 
 static int quantize(const struct quantize_request *r) {
   struct quantize_result result = {.request = r};
-  const bool compare = r->score.file && !r->dry_run;
+  const bool compare = r->score.file != NULL;
   int code = compare ? check(r) : EXIT_OK;
   if (!code && compare) code = quantize_compare(r, r->score.engine.model, &result.before);
   if (!code) code = write_model(r, &result);
@@ -121,6 +121,7 @@ int command_quantize(int argc, char **argv) {
   r.out = arguments.items[needed - 1];
   if (r.score.file && !strcmp(r.score.file, "-"))
     return complain(EXIT_USAGE, "--compare reads the text twice: it must be a file");
+  if (r.score.file && r.dry_run) return complain(EXIT_USAGE, "--dry-run writes nothing that could be compared");
   if (r.score.window == 1) return complain(EXIT_USAGE, "--window 1 predicts nothing");
   code = complain_type(r.type);
   return code ? code : quantize(&r);

@@ -2,6 +2,7 @@
 // (quant_qwen.c); all others keep their names and shapes.
 #include "quantize.h"
 
+#include "model.h"
 #include "quant_qwen.h"
 
 #include <stdlib.h>
@@ -87,9 +88,18 @@ static deltaic_status list_all(struct quant *q) {
 
 // ---------------------------------------------------------------- the plan
 
+// Refuses what could not be run: a missing tensor, a wrong shape, a tensor that no layer uses.
+static deltaic_status check_model(const char *path) {
+  struct deltaic_model m = {0};
+  deltaic_status status = model_declare(&m, NULL, path, 0);
+  model_clear(&m);
+  return status;
+}
+
 deltaic_status quant_open(const char *path, const struct quant_type *type, struct quant *q) {
   *q = (struct quant){.path = path, .type = type};
-  deltaic_status status = checkpoint_open_folder(path, &q->checkpoint);
+  deltaic_status status = check_model(path);
+  if (!status) status = checkpoint_open_folder(path, &q->checkpoint);
   if (!status) status = model_spec_read(path, q->checkpoint, &q->spec);
   if (status) return status;
   if (!checkpoint_keys(q->checkpoint)) q->family = quant_family_of(&q->spec);

@@ -46,9 +46,11 @@ static bool chosen_for_more(const struct quant *q, const struct quant_tensor *t)
   size_t index = 0, count = 0;
   if (t->role != ROLE_V && t->role != ROLE_FFN_DOWN && t->role != ROLE_EXPERTS_DOWN && t->role != ROLE_SHARED_DOWN)
     return false;
-  for (size_t i = 0; i < q->count; i++) {
+  int64_t before = -1;
+  for (size_t i = 0; i < q->count; i++) { // a layer's experts may be a list of tensors, one after the other
     const struct quant_tensor *other = &q->tensors[i];
-    if (!other->known || other->role != t->role) continue;
+    if (!other->known || other->role != t->role || other->layer == before) continue;
+    before = other->layer;
     index += other->layer < t->layer;
     count++;
   }

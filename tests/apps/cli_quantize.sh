@@ -79,6 +79,7 @@ refused 2 'there is no type "q4km"; did you mean q4_k' quantize "$novelist" "$di
 refused 2 'which MODEL, and which OUT.gguf' quantize "$novelist"
 refused 2 'a model is given twice' quantize -m "$novelist" "$novelist" "$dir/x.gguf"
 refused 2 'it must be a file' quantize "$novelist" "$dir/x.gguf" --compare -
+refused 2 'writes nothing that could be compared' quantize "$novelist" "$dir/x.gguf" --compare "$dir/words" --dry-run
 refused 1 'n.gguf: is there already (force replaces it)' quantize "$novelist" "$dir/n.gguf"
 refused 1 'n.gguf: is the model that is to be read' quantize "$dir/n.gguf" "$dir/n.gguf" -f
 refused 1 'model.safetensors: is the model that is to be read' quantize "$novelist" "$novelist/model.safetensors" -f

@@ -349,6 +349,14 @@ static void inputs_and_other_files_stay(void **state) {
   free(file);
 }
 
+static void a_model_that_does_not_run_is_refused(void **state) {
+  assert_int_equal(symlink(MODELS "tiny_delta_net/config.json", in_folder("config.json")), 0);
+  assert_int_equal(symlink(MODELS "tiny_delta_net_swa/model.safetensors", in_folder("model.safetensors")), 0);
+  assert_int_equal(quantize(folder, "never.gguf", "q8_0"), DELTAIC_BAD_SHAPE);
+  ASSERT_MESSAGE("k_proj.weight has shape [32, 64], expected [64, 64]");
+  assert_true(access("never.gguf", F_OK));
+}
+
 // A copy of a file's bytes with one number of a tensor changed.
 static void spoil(const char *from, const char *to, const char *tensor, float value) {
   struct checkpoint *c;
@@ -398,6 +406,7 @@ int main(void) {
       IN_FOLDER(tokenizers_and_ends_come_along),
       IN_FOLDER(a_failure_leaves_no_file),
       IN_FOLDER(inputs_and_other_files_stay),
+      IN_FOLDER(a_model_that_does_not_run_is_refused),
       IN_FOLDER(numbers_that_cannot_be_stored_are_named),
   };
   return cmocka_run_group_tests(tests, open_cpu, close_cpu);
