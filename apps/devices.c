@@ -102,11 +102,11 @@ static int print_descriptions(deltaic_context *context, const struct list *list)
 static json_t *device_json(deltaic_context *context, const deltaic_device_info *d) {
   char *text = describe(context, d->index);
   if (!text) return NULL;
-  json_t *out =
-      json_pack("{s:i, s:o, s:o, s:o, s:b, s:o, s:I, s:I, s:o}", "index", d->index, "name", text_json(d->name), "kind",
-                text_json(device_kind_text(d->kind)), "driver", text_json(d->driver), "usable", d->usable, "reason",
-                text_json(d->reason), "memory_bytes", (json_int_t)d->memory_bytes, "free_bytes",
-                (json_int_t)d->free_bytes, "description", text_json(text));
+  json_t *out = json_pack("{s:i, s:o, s:o, s:o, s:b, s:o, s:I, s:I, s:o, s:o, s:o}", "index", d->index, "name",
+                          text_json(d->name), "kind", text_json(device_kind_text(d->kind)), "driver",
+                          text_json(d->driver), "usable", d->usable, "reason", text_json(d->reason), "memory_bytes",
+                          (json_int_t)d->memory_bytes, "free_bytes", (json_int_t)d->free_bytes, "uuid",
+                          text_json(uuid_text(d->uuid).text), "pci", text_json(d->pci), "description", text_json(text));
   free(text);
   return out;
 }

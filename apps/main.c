@@ -1,10 +1,9 @@
 // main: holds the table of commands and prints help and the version.
-#define _POSIX_C_SOURCE 200809L // SIGPIPE
 #include "command.h"
 #include "common.h"
+#include "console.h"
 #include "help.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,10 +16,9 @@ static const struct command {
     {"chat", command_chat, "talk with a model; take turns back, fork, save and go on later"},
     {"perplexity", command_perplexity, "how well a model predicts a text"},
     {"eval", command_eval, "the papers' tests: accuracy, perplexity per word, recall, state tracking"},
-#ifdef DELTAIC_PRUNER
     {"prune", command_prune, "make a smaller state: choose key channels, write a checkpoint"},
     {"rank", command_rank, "how much of its states a model uses"},
-#endif
+    {"quantize", command_quantize, "write a model as a GGUF file of 16, 8, 6, 5 or 4 bits"},
     {"info", command_info, "what a checkpoint is and how much memory it needs"},
     {"devices", command_devices, "every device, its limits and the plan chosen on it"},
     {"bench", command_bench, "speed of prefill and decode, and where the time goes"},
@@ -72,10 +70,6 @@ static const struct command *find_command(const char *name) {
 }
 
 static int complain_command(const char *name) {
-#ifndef DELTAIC_PRUNER
-  if (!strcmp(name, "prune") || !strcmp(name, "rank"))
-    return complain(EXIT_USAGE, "this build was made without LAPACK, and so without \"%s\" (DELTAIC_PRUNER)", name);
-#endif
   const char *names[COMMANDS];
   for (int i = 0; i < COMMANDS; ++i) names[i] = commands[i].name;
   const char *meant = nearest_name(name, names, COMMANDS);
@@ -167,8 +161,8 @@ static int run(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
-  signal(SIGPIPE, SIG_DFL); // a closed pipe ends the program silently, whatever the parent has set
-  int code = run(argc, argv);
+  console_start(&argc, &argv);
+  int code = interrupt_code(run(argc, argv));
   if ((fflush(stdout) || ferror(stdout)) && code == EXIT_OK) return complain_output();
   return code;
 }

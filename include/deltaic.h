@@ -55,7 +55,10 @@ extern "C" {
 #define DELTAIC_INIT(type) ((type){.size = sizeof(type)})
 #endif
 
-#if defined(DELTAIC_BUILD) && defined(__GNUC__)
+/* DELTAIC_BUILD: while the library itself is compiled. */
+#if defined(DELTAIC_BUILD) && defined(_WIN32)
+#define DELTAIC_API __declspec(dllexport)
+#elif defined(DELTAIC_BUILD) && defined(__GNUC__)
 #define DELTAIC_API __attribute__((visibility("default")))
 #else
 #define DELTAIC_API
@@ -147,6 +150,9 @@ typedef struct deltaic_device_info {
   char reason[256];         /* "" when usable */
   uint64_t memory_bytes;    /* largest device-local heap; main memory for the CPU */
   uint64_t free_bytes;      /* part of memory_bytes that is free at the time of the call; 0 when unknown */
+  uint8_t uuid[16];         /* of the device, the same in Vulkan, OpenGL and CUDA; zeros for the CPU */
+  uint8_t luid[8];          /* of the adapter on Windows, as DXGI gives it; zeros when there is none */
+  char pci[16];             /* its address, "0000:01:00.0"; "" when unknown */
 } deltaic_device_info;
 
 /* Lists the Vulkan devices, best first, then the CPU. Opens nothing.
@@ -162,11 +168,22 @@ DELTAIC_API deltaic_status deltaic_device_describe(deltaic_context *context, int
 
 enum { DELTAIC_DEVICE_BEST = 0, DELTAIC_DEVICE_INDEX_CPU = -1 };
 
+/* Reports progress of long work: `done` of `total`, in the unit that the function states. Return false to stop the
+ * work, which then returns DELTAIC_CANCELLED. */
+typedef bool (*deltaic_progress)(void *user, uint64_t done, uint64_t total);
+
 typedef struct deltaic_device_options {
   size_t size;
   int32_t
       index; /* DELTAIC_DEVICE_BEST (0): a GPU, else the CPU; 1, 2, ...: a Vulkan device; DELTAIC_DEVICE_INDEX_CPU */
-  uint32_t threads; /* CPU only: worker threads; 0: all cores */
+  uint32_t threads;    /* CPU only: worker threads; 0: all cores */
+  const uint8_t *uuid; /* 16 bytes: the Vulkan device with this UUID; then index must be 0. NULL: the one of `index` */
+  bool background;     /* where the driver allows it, the device prefers the work of other programs. Experimental */
+  /* Called before each pipeline is compiled or taken from the cache, which a driver can take seconds for; the first
+     evaluations of a kind need most of them. done: how many this device has made; total: 0, for it is not known.
+     Called by the thread that waits for the work. NULL: none. */
+  deltaic_progress compiling;
+  void *compiling_user;
 } deltaic_device_options;
 
 /* A device is lost when it fails or does not answer for two minutes (Vulkan on the processor: an hour). Every call that
@@ -175,14 +192,13 @@ DELTAIC_API deltaic_status deltaic_device_open(deltaic_context *context, const d
                                                deltaic_device **out);
 DELTAIC_API void deltaic_device_close(deltaic_device *device);
 DELTAIC_API void deltaic_device_get_info(const deltaic_device *device, deltaic_device_info *info);
+/* Seconds that the device has spent so far on making pipelines, which is part of the time of the first evaluations; 0
+ * for the CPU. */
+DELTAIC_API double deltaic_device_compile_seconds(const deltaic_device *device);
 
 /* ---------------------------------------------------------------- model */
 
 typedef struct deltaic_model deltaic_model;
-
-/* Reports progress of long work: `done` of `total`, in the unit that the function states. Return false to stop the
- * work, which then returns DELTAIC_CANCELLED. */
-typedef bool (*deltaic_progress)(void *user, uint64_t done, uint64_t total);
 
 typedef struct deltaic_model_options {
   size_t size;
@@ -519,7 +535,7 @@ DELTAIC_API deltaic_status deltaic_device_measure_matmul(deltaic_device *device,
  * operands where it has cooperative matrices; measured now (under a second). Experimental. */
 DELTAIC_API deltaic_status deltaic_device_matrix_rate(deltaic_device *device, double *operations_per_second);
 
-/* ---------------------------------------------------------------- files of tensors, and matrices */
+/* ---------------------------------------------------------------- files of tensors */
 
 /* The named tensors of a safetensors file, or of a folder with model.safetensors or shards. Experimental. */
 typedef struct deltaic_tensors deltaic_tensors;
@@ -546,21 +562,6 @@ DELTAIC_API deltaic_status deltaic_tensors_read(const deltaic_tensors *tensors, 
                                                 uint64_t count, float *out);
 DELTAIC_API deltaic_status deltaic_tensors_read_integers(const deltaic_tensors *tensors, const char *name,
                                                          uint64_t first, uint64_t count, int32_t *out);
-
-/* How much of a matrix is used, from its singular values s_1 >= s_2 >= ... The zero matrix has 0 everywhere.
- * Experimental. */
-typedef struct deltaic_rank {
-  double stable_rank;  /* sum s_i^2 / s_1^2, the papers' effective rank */
-  double utilization;  /* stable rank / min(rows, cols) */
-  double entropy_rank; /* exp(- sum p_i ln p_i), p_i = s_i / sum s */
-  double condition;    /* s_1 / the smallest s_i that counts */
-  int32_t rank;        /* singular values that count */
-} deltaic_rank;
-/* Not in a library that was built without DELTAIC_PRUNER, since it needs LAPACK.
- * a: rows * cols numbers, row after row. zero: s_i counts when it is above zero * s_1. values: the min(rows, cols)
- * singular values, or NULL. */
-DELTAIC_API deltaic_status deltaic_matrix_rank(const float *a, size_t rows, size_t cols, double zero,
-                                               deltaic_rank *rank, double *values);
 
 /* ---------------------------------------------------------------- tokenizer */
 
@@ -688,6 +689,56 @@ DELTAIC_API void deltaic_stops_reset(deltaic_stops *stops);
 DELTAIC_API int32_t deltaic_stops_found(const deltaic_stops *stops);
 /* The text that was pushed behind the stop string; valid until the next call. */
 DELTAIC_API const char *deltaic_stops_rest(const deltaic_stops *stops, size_t *bytes);
+
+/* ---------------------------------------------------------------- quantizing */
+
+/* Writes a model as a GGUF file whose weights have another storage format, and reports on it. The whole part is
+ * experimental. */
+typedef struct deltaic_quantization deltaic_quantization;
+
+typedef struct deltaic_quantize_type {
+  const char *name;  /* "q4_k_m" */
+  const char *about; /* one line */
+} deltaic_quantize_type;
+/* Returns false beyond the last type. Types are in descending order of size. */
+DELTAIC_API bool deltaic_quantize_type_at(int32_t i, deltaic_quantize_type *type);
+
+typedef struct deltaic_quantize_options {
+  size_t size;
+  const char *type;          /* NULL: "q4_k_m" */
+  bool force;                /* replace a file that exists */
+  bool plan_only;            /* write nothing; the report says what would be written */
+  uint32_t threads;          /* 0: all cores */
+  deltaic_progress progress; /* bytes of tensors written */
+  void *progress_user;
+} deltaic_quantize_options;
+
+/* path: as for deltaic_model_open(). out: the file; it appears when it is complete, and a failure leaves what was
+ * there. It must not be a file that the model is read from. Memory: that of some rows of one tensor. Models of qwen3_5,
+ * qwen3_5_moe and qwen3_next become qwen35, qwen35moe and qwen3next, which llama.cpp reads; other models keep their
+ * model_type, their tensors' names and their config.json, for deltaic_model_open(). DELTAIC_BAD_FILE: a weight is not
+ * finite. DELTAIC_UNSUPPORTED: a weight is too large for the format. report: may be NULL. */
+DELTAIC_API deltaic_status deltaic_quantize(const char *path, const char *out, const deltaic_quantize_options *options,
+                                            deltaic_quantization **report);
+DELTAIC_API void deltaic_quantization_free(deltaic_quantization *report);
+
+typedef struct deltaic_quantization_info {
+  char architecture[64]; /* general.architecture of the file */
+  const char *type;      /* of the table of types */
+  bool own_keys;         /* the architecture is one of Deltaic's own: other programs do not read it */
+  uint64_t tensors, elements, bytes;
+} deltaic_quantization_info;
+DELTAIC_API void deltaic_quantization_get_info(const deltaic_quantization *report, deltaic_quantization_info *info);
+
+typedef struct deltaic_quantized_tensor {
+  const char *name;   /* these texts are valid as long as the report */
+  const char *type;   /* "q6_k" */
+  const char *wanted; /* differs from `type` where that needs rows of whole blocks, and these have another length */
+  uint64_t elements, columns, bytes;
+} deltaic_quantized_tensor;
+/* Returns false beyond the last tensor. */
+DELTAIC_API bool deltaic_quantization_at(const deltaic_quantization *report, size_t i,
+                                         deltaic_quantized_tensor *tensor);
 
 #ifdef __cplusplus
 }

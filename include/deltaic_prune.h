@@ -1,6 +1,6 @@
 /* deltaic_prune.h: shrinks the states of a trained model by removing key channels from each head of its delta-rule
- * layers ("The Key to State Reduction in Linear Attention"). The conventions of deltaic.h apply. Missing from a library
- * that was built without DELTAIC_PRUNER.
+ * layers ("The Key to State Reduction in Linear Attention"). The conventions of deltaic.h apply. These functions are in
+ * a library of their own, libdeltaic_prune, which needs LAPACK, and libdeltaic of the same version.
  *
  *   statistics   measurements by calibration, which streams a text's tokens through the model
  *   selection    the channels that every head keeps, and measures of their quality
@@ -19,9 +19,34 @@
 
 #include "deltaic.h"
 
+/* DELTAIC_PRUNE_BUILD: while the library itself is compiled. */
+#if defined(DELTAIC_PRUNE_BUILD) && defined(_WIN32)
+#define DELTAIC_PRUNE_API __declspec(dllexport)
+#elif defined(DELTAIC_PRUNE_BUILD) && defined(__GNUC__)
+#define DELTAIC_PRUNE_API __attribute__((visibility("default")))
+#else
+#define DELTAIC_PRUNE_API
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* ---------------------------------------------------------------- ranks */
+
+/* How much of a matrix is used, from its singular values s_1 >= s_2 >= ... The zero matrix has 0 everywhere.
+ * Experimental. */
+typedef struct deltaic_rank {
+  double stable_rank;  /* sum s_i^2 / s_1^2, the papers' effective rank */
+  double utilization;  /* stable rank / min(rows, cols) */
+  double entropy_rank; /* exp(- sum p_i ln p_i), p_i = s_i / sum s */
+  double condition;    /* s_1 / the smallest s_i that counts */
+  int32_t rank;        /* singular values that count */
+} deltaic_rank;
+/* a: rows * cols numbers, row after row. zero: s_i counts when it is above zero * s_1. values: the min(rows, cols)
+ * singular values, or NULL. */
+DELTAIC_PRUNE_API deltaic_status deltaic_matrix_rank(const float *a, size_t rows, size_t cols, double zero,
+                                                     deltaic_rank *rank, double *values);
 
 /* ---------------------------------------------------------------- methods */
 
@@ -34,8 +59,8 @@ typedef struct deltaic_prune_method {
 } deltaic_prune_method;
 
 /* Returns false beyond the last method. */
-DELTAIC_API bool deltaic_prune_method_at(int32_t i, deltaic_prune_method *method);
-DELTAIC_API bool deltaic_prune_method_find(const char *name, deltaic_prune_method *method);
+DELTAIC_PRUNE_API bool deltaic_prune_method_at(int32_t i, deltaic_prune_method *method);
+DELTAIC_PRUNE_API bool deltaic_prune_method_find(const char *name, deltaic_prune_method *method);
 
 /* ---------------------------------------------------------------- calibration */
 
@@ -54,13 +79,13 @@ typedef struct deltaic_calibration_options {
 } deltaic_calibration_options;
 
 /* path: the checkpoint's folder. Measures nothing yet. UNSUPPORTED for a model without delta-rule layers. */
-DELTAIC_API deltaic_status deltaic_statistics_create(const char *path, const deltaic_calibration_options *options,
-                                                     deltaic_statistics **out);
+DELTAIC_PRUNE_API deltaic_status deltaic_statistics_create(const char *path, const deltaic_calibration_options *options,
+                                                           deltaic_statistics **out);
 /* file: written by deltaic_statistics_save(). INVALID_ARGUMENT when it was measured on a model other than `path`. */
-DELTAIC_API deltaic_status deltaic_statistics_load(const char *path, const char *file, deltaic_statistics **out);
+DELTAIC_PRUNE_API deltaic_status deltaic_statistics_load(const char *path, const char *file, deltaic_statistics **out);
 /* An interrupted save leaves an existing file intact, as with deltaic_session_save_file(). */
-DELTAIC_API deltaic_status deltaic_statistics_save(const deltaic_statistics *statistics, const char *file);
-DELTAIC_API void deltaic_statistics_free(deltaic_statistics *statistics);
+DELTAIC_PRUNE_API deltaic_status deltaic_statistics_save(const deltaic_statistics *statistics, const char *file);
+DELTAIC_PRUNE_API void deltaic_statistics_free(deltaic_statistics *statistics);
 
 typedef struct deltaic_statistics_info {
   uint64_t tokens; /* measured so far */
@@ -68,14 +93,14 @@ typedef struct deltaic_statistics_info {
   uint32_t window, rows;
   bool unit, rows_together;
 } deltaic_statistics_info;
-DELTAIC_API void deltaic_statistics_get_info(const deltaic_statistics *statistics, deltaic_statistics_info *info);
+DELTAIC_PRUNE_API void deltaic_statistics_get_info(const deltaic_statistics *statistics, deltaic_statistics_info *info);
 
 /* Accumulates statistics over the text's tokens, window by window, from where the statistics stand. After the progress
  * function stopped it (DELTAIC_CANCELLED), the same call continues, also in another process, and gives the same bits.
  * model: opened from the checkpoint. progress: in tokens; may be NULL. */
-DELTAIC_API deltaic_status deltaic_calibrate(deltaic_statistics *statistics, deltaic_model *model,
-                                             const int32_t *tokens, size_t count, deltaic_progress progress,
-                                             void *user);
+DELTAIC_PRUNE_API deltaic_status deltaic_calibrate(deltaic_statistics *statistics, deltaic_model *model,
+                                                   const int32_t *tokens, size_t count, deltaic_progress progress,
+                                                   void *user);
 
 /* ---------------------------------------------------------------- selection */
 
@@ -112,14 +137,14 @@ typedef struct deltaic_select_options {
 } deltaic_select_options;
 
 /* statistics: may be NULL for methods that need no text; the selection then has no measures. */
-DELTAIC_API deltaic_status deltaic_select(const char *path, const deltaic_statistics *statistics,
-                                          const deltaic_select_options *options, deltaic_selection **out);
+DELTAIC_PRUNE_API deltaic_status deltaic_select(const char *path, const deltaic_statistics *statistics,
+                                                const deltaic_select_options *options, deltaic_selection **out);
 /* Makes a selection from channels that the caller has chosen. kept: for every head of every delta-rule layer in order,
  * `keep` channels in ascending order; count: the total number. name: recorded in place of a method. */
-DELTAIC_API deltaic_status deltaic_select_given(const char *path, const deltaic_statistics *statistics,
-                                                const char *name, uint32_t keep, const int32_t *kept, size_t count,
-                                                deltaic_selection **out);
-DELTAIC_API void deltaic_selection_free(deltaic_selection *selection);
+DELTAIC_PRUNE_API deltaic_status deltaic_select_given(const char *path, const deltaic_statistics *statistics,
+                                                      const char *name, uint32_t keep, const int32_t *kept,
+                                                      size_t count, deltaic_selection **out);
+DELTAIC_PRUNE_API void deltaic_selection_free(deltaic_selection *selection);
 
 /* Measures of the activations of a head's channels (of the side used for the selection, not normalized). */
 typedef struct deltaic_head_measures {
@@ -140,12 +165,12 @@ typedef struct deltaic_selected_head {
   bool settled;                        /* drrqr: no remaining swap gains more than the tolerance */
 } deltaic_selected_head;
 
-DELTAIC_API size_t deltaic_selection_count(const deltaic_selection *selection); /* heads of all layers */
-DELTAIC_API deltaic_status deltaic_selection_at(const deltaic_selection *selection, size_t i,
-                                                deltaic_selected_head *head);
+DELTAIC_PRUNE_API size_t deltaic_selection_count(const deltaic_selection *selection); /* heads of all layers */
+DELTAIC_PRUNE_API deltaic_status deltaic_selection_at(const deltaic_selection *selection, size_t i,
+                                                      deltaic_selected_head *head);
 /* drrqr: swap n of head i: the dropped channel, the taken channel, and the factor by which the volume grew. */
-DELTAIC_API deltaic_status deltaic_selection_swap(const deltaic_selection *selection, size_t i, int32_t n,
-                                                  int32_t *dropped, int32_t *taken, double *gain);
+DELTAIC_PRUNE_API deltaic_status deltaic_selection_swap(const deltaic_selection *selection, size_t i, int32_t n,
+                                                        int32_t *dropped, int32_t *taken, double *gain);
 
 /* ---------------------------------------------------------------- the smaller checkpoint */
 
@@ -169,24 +194,25 @@ typedef struct deltaic_prune_write_options {
 } deltaic_prune_write_options;
 
 /* Checks, before long work, whether deltaic_pruning_begin() would accept these arguments. */
-DELTAIC_API deltaic_status deltaic_pruning_check(const char *path, const char *out, bool force);
+DELTAIC_PRUNE_API deltaic_status deltaic_pruning_check(const char *path, const char *out, bool force);
 
 /* Writes the smaller checkpoint, with all other files of the folder, into a new folder beside `out`. `out` itself is
  * written only by deltaic_pruning_commit(). out: must not exist, unless `force` is set and it is a checkpoint. */
-DELTAIC_API deltaic_status deltaic_pruning_begin(const char *path, const deltaic_selection *selection, const char *out,
-                                                 const deltaic_prune_write_options *options, deltaic_pruning **pruning);
+DELTAIC_PRUNE_API deltaic_status deltaic_pruning_begin(const char *path, const deltaic_selection *selection,
+                                                       const char *out, const deltaic_prune_write_options *options,
+                                                       deltaic_pruning **pruning);
 /* The current folder, which can be opened as a checkpoint. Valid until commit or free. */
-DELTAIC_API const char *deltaic_pruning_path(const deltaic_pruning *pruning);
+DELTAIC_PRUNE_API const char *deltaic_pruning_path(const deltaic_pruning *pruning);
 /* device: runs the pruned model; model: the unpruned model, on any device. Needs memory for both models and for a Gram
  * matrix of (value heads * value size) squared float64. progress: tokens of all passes. */
-DELTAIC_API deltaic_status deltaic_pruning_refit(deltaic_pruning *pruning, deltaic_device *device, deltaic_model *model,
-                                                 const int32_t *tokens, size_t count,
-                                                 const deltaic_refit_options *options, deltaic_progress progress,
-                                                 void *user);
+DELTAIC_PRUNE_API deltaic_status deltaic_pruning_refit(deltaic_pruning *pruning, deltaic_device *device,
+                                                       deltaic_model *model, const int32_t *tokens, size_t count,
+                                                       const deltaic_refit_options *options, deltaic_progress progress,
+                                                       void *user);
 /* Renames the folder to `out`. */
-DELTAIC_API deltaic_status deltaic_pruning_commit(deltaic_pruning *pruning);
+DELTAIC_PRUNE_API deltaic_status deltaic_pruning_commit(deltaic_pruning *pruning);
 /* Removes the folder if it was not committed. */
-DELTAIC_API void deltaic_pruning_free(deltaic_pruning *pruning);
+DELTAIC_PRUNE_API void deltaic_pruning_free(deltaic_pruning *pruning);
 
 #ifdef __cplusplus
 }

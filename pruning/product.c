@@ -1,104 +1,99 @@
-// product: builds the pruned checkpoint in a temporary folder and renames it when complete (POSIX).
-#define _POSIX_C_SOURCE 200809L
+// product: builds the pruned checkpoint in a temporary folder and renames it when complete.
 #include "product.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-// Calls `each` for every entry of the folder except . and .., until one call fails.
+// Calls `each` for every entry of a folder until a call fails.
+struct walk {
+  const char *folder;
+  deltaic_status (*each)(void *user, const char *path, const char *name);
+  void *user;
+  deltaic_status status;
+};
+
+static int walk_entry(void *user, const char *name) {
+  struct walk *w = user;
+  char *path = path_join(w->folder, name);
+  w->status = path ? w->each(w->user, path, name) : DELTAIC_OUT_OF_MEMORY;
+  free(path);
+  return w->status ? ECANCELED : 0;
+}
+
 static deltaic_status each_entry(const char *folder,
                                  deltaic_status (*each)(void *user, const char *path, const char *name), void *user) {
-  DIR *dir = opendir(folder);
-  if (!dir) return fail_errno(folder, "read", errno);
-  deltaic_status status = DELTAIC_OK;
-  for (struct dirent *e; !status && (e = readdir(dir));) {
-    if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
-    char *path = path_join(folder, e->d_name);
-    status = path ? each(user, path, e->d_name) : DELTAIC_OUT_OF_MEMORY;
-    free(path);
-  }
-  closedir(dir);
-  return status;
+  struct walk w = {folder, each, user, DELTAIC_OK};
+  int code = platform_list(folder, walk_entry, &w);
+  return w.status || !code ? w.status : fail_errno(folder, "read", code);
 }
 
 static deltaic_status remove_entry(void *user, const char *path, const char *name) {
   (void)user, (void)name;
-  return unlink(path) ? fail_errno(path, "removed", errno) : DELTAIC_OK;
+  int code = platform_remove(path);
+  return code ? fail_errno(path, "removed", code) : DELTAIC_OK;
 }
 
 // Removes a folder that contains only files: a temporary folder, or a checkpoint that product_check() has accepted.
 static deltaic_status remove_folder(const char *folder) {
   deltaic_status status = each_entry(folder, remove_entry, NULL);
-  return !status && rmdir(folder) ? fail_errno(folder, "removed", errno) : status;
+  int code = status ? 0 : platform_remove_folder(folder);
+  return code ? fail_errno(folder, "removed", code) : status;
 }
 
 // ---------------------------------------------------------------- output path
 
 static deltaic_status refuse_folder(void *user, const char *path, const char *name) {
-  struct stat about;
+  struct path_facts about;
   (void)user, (void)name;
-  if (lstat(path, &about) == 0 && S_ISDIR(about.st_mode))
+  if (!platform_facts(path, false, &about) && about.kind == PATH_FOLDER)
     return fail(DELTAIC_INVALID_ARGUMENT, "%s: is a folder in what would be replaced: not touched", path);
   return DELTAIC_OK;
 }
 
 // Checks that the parent folder of `out` is writable. It runs first, so that long work does not fail at its end.
 static deltaic_status check_parent(const char *out) {
-  char *parent = strdup(out);
-  if (!parent) return fail_memory("a file name", strlen(out) + 1);
-  size_t length = strlen(parent);
-  while (length > 1 && parent[length - 1] == '/') parent[--length] = 0;
-  char *slash = strrchr(parent, '/');
-  if (slash) slash[slash == parent] = 0;
-  const char *folder = slash ? parent : ".";
-  deltaic_status status = access(folder, W_OK) ? fail_errno(folder, "written", errno) : DELTAIC_OK;
-  free(parent);
+  char *name = strdup(out);
+  if (!name) return fail_memory("a file name", strlen(out) + 1);
+  for (size_t length = strlen(name); length > 1 && platform_separator(name[length - 1]);) name[--length] = 0;
+  char *folder = path_parent(name);
+  int code = folder ? platform_writable(folder) : ENOMEM;
+  deltaic_status status = code ? fail_errno(folder ? folder : name, "written", code) : DELTAIC_OK;
+  free(folder);
+  free(name);
   return status;
 }
 
 deltaic_status product_check(const char *source, const char *out, bool force) {
-  struct stat there, from;
+  struct path_facts there, from;
   if (!*out) return fail(DELTAIC_INVALID_ARGUMENT, "no name for the pruned checkpoint");
-  if (lstat(out, &there)) return errno == ENOENT ? check_parent(out) : fail_errno(out, "written", errno);
-  if (stat(source, &from) == 0 && from.st_dev == there.st_dev && from.st_ino == there.st_ino)
+  int code = platform_facts(out, false, &there);
+  if (code) return code == ENOENT ? check_parent(out) : fail_errno(out, "written", code);
+  if (!platform_facts(source, true, &from) && from.volume == there.volume && from.index == there.index)
     return fail(DELTAIC_INVALID_ARGUMENT, "%s: is the checkpoint that is to be pruned", out);
   if (!force) return fail(DELTAIC_INVALID_ARGUMENT, "%s: is there already (force replaces a checkpoint)", out);
   char *config = path_join(out, "config.json");
-  bool checkpoint = config && S_ISDIR(there.st_mode) && access(config, F_OK) == 0;
+  bool checkpoint = config && there.kind == PATH_FOLDER && file_exists(config);
   free(config);
   if (!checkpoint) return fail(DELTAIC_INVALID_ARGUMENT, "%s: is no checkpoint, so it is not replaced", out);
   return each_entry(out, refuse_folder, NULL);
 }
 
 // Returns a unique temporary name beside `out`, which the caller frees.
-static char *name_beside(const char *out) {
-  static atomic_uint serial;
-  size_t length = strlen(out), capacity = length + 48;
-  char *name = malloc(capacity);
-  while (length > 1 && out[length - 1] == '/') length--;
-  if (name)
-    snprintf(name, capacity, "%.*s.%ld-%u.tmp", (int)length, out, (long)getpid(), atomic_fetch_add(&serial, 1));
-  else
-    fail_memory("a file name", capacity);
+static char *temporary_name(const char *out) {
+  char *name = name_beside(out);
+  if (!name) fail_memory("a file name", strlen(out));
   return name;
 }
 
 // ---------------------------------------------------------------- files
 
 static deltaic_status write_text(const char *path, const void *text, size_t bytes) {
-  FILE *f = fopen(path, "wbx");
+  FILE *f = platform_open(path, "wbx");
   if (!f) return fail_errno(path, "written", errno);
-  bool bad = fwrite(text, 1, bytes, f) != bytes;
-  bad |= fflush(f) || fsync(fileno(f));
-  deltaic_status status = bad ? fail_errno(path, "written", errno) : DELTAIC_OK;
-  if (fclose(f) && !status) status = fail_errno(path, "written", errno);
-  return status;
+  int code = fwrite(text, 1, bytes, f) != bytes ? errno : platform_sync(f);
+  if (fclose(f) && !code) code = errno;
+  return code ? fail_errno(path, "written", code) : DELTAIC_OK;
 }
 
 static bool ends_with(const char *text, const char *end) {
@@ -118,9 +113,7 @@ static bool is_weights(const char *name) {
 static deltaic_status copy_entry(void *user, const char *path, const char *name) {
   const struct deltaic_pruning *p = user;
   struct file_view view = {0};
-  struct stat about;
-  if (stat(path, &about) || !S_ISREG(about.st_mode) || is_weights(name) || !strcmp(name, "config.json"))
-    return DELTAIC_OK;
+  if (!platform_is(path, PATH_FILE) || is_weights(name) || !strcmp(name, "config.json")) return DELTAIC_OK;
   char *to = path_join(p->folder, name);
   deltaic_status status = to ? file_map(path, &view) : DELTAIC_OUT_OF_MEMORY;
   if (!status) status = write_text(to, view.data, view.bytes);
@@ -151,8 +144,9 @@ static deltaic_status write_all(struct deltaic_pruning *p, const struct deltaic_
                                 const deltaic_prune_write_options *o) {
   char note[128];
   struct rewrite_options options = {o->progress, o->progress_user, refit_note(o->refit, note, sizeof note)};
-  if (mkdir(p->folder, 0777)) {
-    deltaic_status status = fail_errno(p->folder, "made", errno);
+  int code = platform_make_folder(p->folder, false);
+  if (code) {
+    deltaic_status status = fail_errno(p->folder, "made", code);
     free(p->folder);
     p->folder = NULL; // the folder was not created here, so it must not be removed
     return status;
@@ -175,7 +169,7 @@ deltaic_status product_begin(const char *path, const struct deltaic_selection *s
     status = fail(DELTAIC_INVALID_ARGUMENT, "%s: not the model whose channels were selected", path);
   if (!status) {
     p->out = strdup(out);
-    p->folder = name_beside(out);
+    p->folder = temporary_name(out);
     p->tensors = p->folder ? path_join(p->folder, "model.safetensors") : NULL;
     p->o_offsets = calloc((size_t)p->source.count, sizeof *p->o_offsets);
     if (!p->out || !p->folder || !p->tensors || !p->o_offsets) {
@@ -197,13 +191,15 @@ deltaic_status product_commit(struct deltaic_pruning *p) {
   deltaic_status status = product_check(p->source.path, p->out, p->force);
   if (status) return status;
   if (file_exists(p->out)) {
-    old = name_beside(p->out);
+    old = temporary_name(p->out);
     if (!old) return DELTAIC_OUT_OF_MEMORY;
-    if (rename(p->out, old)) status = fail_errno(p->out, "replaced", errno);
+    int code = platform_rename(p->out, old);
+    if (code) status = fail_errno(p->out, "replaced", code);
   }
-  if (!status && rename(p->folder, p->out)) {
-    status = fail_errno(p->out, "written", errno);
-    if (old && rename(old, p->out)) status = fail(DELTAIC_IO, "%s: was moved to %s", p->out, old);
+  int code = status ? 0 : platform_rename(p->folder, p->out);
+  if (code) {
+    status = fail_errno(p->out, "written", code);
+    if (old && platform_rename(old, p->out)) status = fail(DELTAIC_IO, "%s: was moved to %s", p->out, old);
   } else if (!status) {
     free(p->folder);
     p->folder = NULL;

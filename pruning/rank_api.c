@@ -1,6 +1,8 @@
 // rank_api: implements the rank measures of the public header.
 #include "rank.h"
 
+#include "deltaic_prune.h"
+
 #include <limits.h>
 #include <stdlib.h>
 

@@ -10,19 +10,16 @@
 //
 // Both models run each window only up to the current layer. The pruned model is reopened for every layer, from the file
 // that contains the new matrices of the earlier layers.
-#define _POSIX_C_SOURCE 200809L // pwrite
 #include "option_structs.h"
 #include "product.h"
 #include "tensor.h"
 
 #include <cblas.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <lapacke.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 struct refit {
   struct deltaic_pruning *p;
@@ -174,21 +171,12 @@ static size_t convert(enum file_dtype dtype, const double *w, size_t count, void
 }
 
 static deltaic_status write_at(const char *path, uint64_t offset, const char *data, size_t bytes) {
-  int file = open(path, O_WRONLY | O_CLOEXEC);
-  int code = file < 0 ? errno : 0;
-  while (!code && bytes) {
-    ssize_t wrote = pwrite(file, data, bytes, (off_t)offset);
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote < 0) {
-      code = errno;
-      break;
-    }
-    data += wrote;
-    offset += (uint64_t)wrote;
-    bytes -= (size_t)wrote;
-  }
-  if (!code && fsync(file)) code = errno;
-  if (file >= 0) close(file);
+  FILE *file = platform_open(path, "r+b");
+  if (!file) return fail_errno(path, "written", errno);
+  int code = platform_seek(file, offset);
+  if (!code && fwrite(data, 1, bytes, file) != bytes) code = errno;
+  if (!code) code = platform_sync(file);
+  if (fclose(file) && !code) code = errno;
   return code ? fail_errno(path, "written", code) : DELTAIC_OK;
 }
 

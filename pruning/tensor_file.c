@@ -47,7 +47,7 @@ void tensor_file_append(struct tensor_file *f, const void *data, uint64_t bytes)
 }
 
 deltaic_status tensor_file_end(struct tensor_file *f) {
-  deltaic_status status = f->to.stream ? file_end(&f->to, f->status) : f->status;
+  deltaic_status status = f->to.file.stream ? file_end(&f->to, f->status) : f->status;
   json_decref(f->header);
   *f = (struct tensor_file){0};
   return status;

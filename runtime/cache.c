@@ -1,12 +1,11 @@
 // cache: reads and writes pipeline files: a header with the device's identity and a hash, then the driver's data.
 #include "cache.h"
+#include "new_file.h"
+#include "platform.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum { MAX_BYTES = 256 << 20 };
 
@@ -53,7 +52,7 @@ static struct header header_for(const struct device_caps *caps, const void *data
 void cache_load(const char *path, const struct device_caps *caps, void **data, size_t *bytes) {
   *data = NULL;
   *bytes = 0;
-  FILE *file = fopen(path, "rb");
+  FILE *file = platform_open(path, "rb");
   if (!file) return;
   struct header header, expected;
   void *read = NULL;
@@ -75,10 +74,13 @@ static deltaic_status make_folders(const char *path) {
   char *copy = strdup(path);
   if (!copy) return fail_memory("a path", strlen(path));
   deltaic_status status = DELTAIC_OK;
-  for (char *slash = strchr(copy + 1, '/'); slash && !status; slash = strchr(slash + 1, '/')) {
-    *slash = 0;
-    if (mkdir(copy, 0700) && errno != EEXIST) status = fail(DELTAIC_IO, "%s: %s", copy, strerror(errno));
-    *slash = '/';
+  for (char *c = copy + 1; *copy && *c && !status; c++) {
+    if (!platform_separator(*c) || c[-1] == ':') continue; // C: is a drive
+    const char separator = *c;
+    *c = 0;
+    int code = platform_is(copy, PATH_FOLDER) ? 0 : platform_make_folder(copy, true);
+    if (code && code != EEXIST) status = fail(DELTAIC_IO, "%s: %s", copy, strerror(code));
+    *c = separator;
   }
   free(copy);
   return status;
@@ -88,21 +90,11 @@ deltaic_status cache_store(const char *path, const struct device_caps *caps, con
   deltaic_status status = make_folders(path);
   if (status) return status;
   struct header header = header_for(caps, data, bytes);
-  size_t length = strlen(path) + 8;
-  char *temporary = malloc(length);
-  if (!temporary) return fail_memory("a path", length);
-  snprintf(temporary, length, "%s.XXXXXX", path);
-  int fd = mkstemp(temporary);
-  FILE *file = fd < 0 ? NULL : fdopen(fd, "wb");
-  bool written = file && fwrite(&header, sizeof header, 1, file) == 1 && fwrite(data, 1, bytes, file) == bytes;
-  if (file)
-    written &= fclose(file) == 0;
-  else if (fd >= 0)
-    close(fd);
-  if (!written || rename(temporary, path)) {
-    status = fail(DELTAIC_IO, "%s: %s", path, strerror(errno));
-    if (fd >= 0) unlink(temporary);
+  struct new_file file;
+  int code = new_file_begin(&file, path);
+  if (!code) {
+    bool written = fwrite(&header, sizeof header, 1, file.stream) == 1 && fwrite(data, 1, bytes, file.stream) == bytes;
+    code = new_file_end(&file, written ? 0 : errno);
   }
-  free(temporary);
-  return status;
+  return code ? fail(DELTAIC_IO, "%s: %s", path, strerror(code)) : DELTAIC_OK;
 }

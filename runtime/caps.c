@@ -111,6 +111,9 @@ static void record_properties2(VkPhysicalDevice physical, const struct extension
   VkPhysicalDeviceSubgroupSizeControlProperties sizes = {
       .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_PROPERTIES};
   VkPhysicalDeviceMaintenance4Properties buffer = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_4_PROPERTIES};
+  bool has_pci = extensions_have(extensions, VK_EXT_PCI_BUS_INFO_EXTENSION_NAME);
+  VkPhysicalDevicePCIBusInfoPropertiesEXT pci = {.sType =
+                                                     VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PCI_BUS_INFO_PROPERTIES_EXT};
   VkPhysicalDeviceProperties2 properties = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
   CHAIN(properties, subgroup);
   CHAIN(properties, allocation);
@@ -118,6 +121,7 @@ static void record_properties2(VkPhysicalDevice physical, const struct extension
   if (has_driver) CHAIN(properties, driver);
   if (has_sizes) CHAIN(properties, sizes);
   if (has_buffer) CHAIN(properties, buffer);
+  if (has_pci) CHAIN(properties, pci);
   vkGetPhysicalDeviceProperties2(physical, &properties);
 
   caps->processors = count_processors(physical, extensions);
@@ -126,6 +130,11 @@ static void record_properties2(VkPhysicalDevice physical, const struct extension
       caps->vendor_id == VENDOR_NVIDIA && extensions_have(extensions, VK_EXT_PIPELINE_ROBUSTNESS_EXTENSION_NAME);
   memcpy(caps->uuid, id.deviceUUID, sizeof caps->uuid);
   memcpy(caps->driver_uuid, id.driverUUID, sizeof caps->driver_uuid);
+  if (id.deviceLUIDValid) memcpy(caps->luid, id.deviceLUID, sizeof caps->luid);
+  if (has_pci)
+    snprintf(caps->pci, sizeof caps->pci, "%04x:%02x:%02x.%x", pci.pciDomain & 0xffff, pci.pciBus & 0xff,
+             pci.pciDevice & 0x1f, pci.pciFunction & 7);
+  caps->global_priority = extensions_have(extensions, VK_KHR_GLOBAL_PRIORITY_EXTENSION_NAME);
   if (has_driver) snprintf(caps->driver, sizeof caps->driver, "%.120s %.120s", driver.driverName, driver.driverInfo);
   caps->subgroup_size = caps->subgroup_min = caps->subgroup_max = subgroup.subgroupSize;
   caps->subgroup_arithmetic = (subgroup.supportedStages & VK_SHADER_STAGE_COMPUTE_BIT) &&

@@ -10,6 +10,7 @@
 #include "commands.h"
 
 #include "hazard.h"
+#include "platform.h"
 #include "ranges.h"
 #include "stamps.h"
 
@@ -257,6 +258,11 @@ static deltaic_status submission_send(struct commands *c) {
 
 static bool cancelled(const struct commands *c) { return c->cancel && atomic_load(c->cancel); }
 
+bool commands_going(struct commands *c) {
+  if (!failed(c) && cancelled(c)) commands_fail(c, fail(DELTAIC_CANCELLED, "cancelled"));
+  return !failed(c);
+}
+
 void commands_begin(struct commands *c, enum commands_mode mode, const atomic_bool *cancel) {
   wait_all(c); // after an error, which is told already
   c->status = DELTAIC_OK;
@@ -277,8 +283,7 @@ void commands_begin(struct commands *c, enum commands_mode mode, const atomic_bo
 // Streaming: sends what is recorded and goes on in the other submission.
 static void flush(struct commands *c) {
   submission_end(c);
-  if (!failed(c) && cancelled(c)) commands_fail(c, fail(DELTAIC_CANCELLED, "cancelled"));
-  if (!failed(c)) commands_fail(c, submission_send(c));
+  if (commands_going(c)) commands_fail(c, submission_send(c));
   if (failed(c)) return;
   c->now = (c->now + 1) % SUBMISSIONS;
   commands_fail(c, submission_wait(c, &c->submission[c->now]));
@@ -359,8 +364,7 @@ static deltaic_status finish_stream(struct commands *c) {
   if (!failed(c) && c->recording != OPEN)
     commands_fail(c, fail(DELTAIC_INTERNAL, "there is no streamed recording to submit"));
   if (c->recording == OPEN) submission_end(c);
-  if (!failed(c) && cancelled(c)) commands_fail(c, fail(DELTAIC_CANCELLED, "cancelled"));
-  if (!failed(c) && c->pending_dispatches) commands_fail(c, submission_send(c));
+  if (commands_going(c) && c->pending_dispatches) commands_fail(c, submission_send(c));
   commands_fail(c, wait_all(c));
   c->recording = NOTHING;
   return commands_status(c);
@@ -380,10 +384,10 @@ static deltaic_status replay(struct commands *c) {
   if (c->recording == OPEN) submission_end(c);
   if (!failed(c) && c->recording != CLOSED) commands_fail(c, fail(DELTAIC_INTERNAL, "there is no recording to submit"));
   if (failed(c)) return commands_status(c);
-  uint64_t start = device_clock_ns();
+  uint64_t start = platform_clock_ns();
   deltaic_status status = submission_send(c);
   if (!status) status = wait_all(c);
-  if (!status) expect_next(c, device_clock_ns() - start);
+  if (!status) expect_next(c, platform_clock_ns() - start);
   return status;
 }
 

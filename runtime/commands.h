@@ -25,6 +25,8 @@ void commands_begin(struct commands *commands, enum commands_mode mode,
 // dispatches nothing. operations: multiplications and additions, for pacing and for the profile.
 void commands_dispatch(struct commands *commands, const struct kernel *kernel, const struct binding *bindings,
                        const void *push, const uint32_t groups[3], uint64_t operations);
+// False once the recording has failed or been cancelled. For callers whose preparation of a dispatch takes long.
+bool commands_going(struct commands *commands);
 // Keeps the error; later calls do nothing. For callers that build dispatches.
 void commands_fail(struct commands *commands, deltaic_status status);
 deltaic_status commands_status(const struct commands *commands); // the kept error, DELTAIC_OK when none

@@ -1,7 +1,6 @@
 // device: handles a device's errors, submits to its queue and waits for it.
 #include "device.h"
-
-#include <time.h>
+#include "platform.h"
 
 deltaic_status device_fail(struct device *device, VkResult result, const char *what) {
   switch (result) {
@@ -44,17 +43,6 @@ void device_idle(struct device *device) {
   pthread_mutex_unlock(&device->queue_lock);
 }
 
-uint64_t device_clock_ns(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
-static void sleep_ns(uint64_t ns) {
-  struct timespec t = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
-  nanosleep(&t, NULL);
-}
-
 // Polling a fence notices its signal about 20 us sooner than a blocking wait. For work of known duration this sleeps
 // for three quarters of it, then polls for a limited time; for other work it polls briefly. Software devices are not
 // polled, since they need the processor.
@@ -62,10 +50,10 @@ static VkResult poll_fence(struct device *device, VkFence fence, uint64_t expect
   enum { POLL_NS = 50000, WORTH_SLEEPING_NS = 400000, LONGEST_NS = 20000000 };
   VkResult result;
   if (expected_ns > LONGEST_NS) return VK_NOT_READY;
-  if (expected_ns > WORTH_SLEEPING_NS) sleep_ns(expected_ns / 4 * 3 - POLL_NS);
-  uint64_t until = device_clock_ns() + POLL_NS + expected_ns / 2;
+  if (expected_ns > WORTH_SLEEPING_NS) platform_sleep_ns(expected_ns / 4 * 3 - POLL_NS);
+  uint64_t until = platform_clock_ns() + POLL_NS + expected_ns / 2;
   do result = device->vk.vkGetFenceStatus(device->handle, fence);
-  while (result == VK_NOT_READY && device_clock_ns() < until);
+  while (result == VK_NOT_READY && platform_clock_ns() < until);
   return result;
 }
 
@@ -79,7 +67,7 @@ static uint64_t sleep_on_fence(struct device *device, VkFence fence, VkResult *r
     *result = device->vk.vkWaitForFences(device->handle, 1, &fence, VK_TRUE, SECOND_NS);
     return *result == VK_TIMEOUT ? SECOND_NS : 0;
   }
-  sleep_ns(NAP_NS);
+  platform_sleep_ns(NAP_NS);
   *result = device->vk.vkGetFenceStatus(device->handle, fence);
   return NAP_NS;
 }

@@ -44,7 +44,9 @@ struct device {
   // Lost because it was silent; it may still run submitted work. Nothing waits for it, and its Vulkan objects are not
   // destroyed, since that could block or free memory that the work uses.
   atomic_bool silent;
-  atomic_uint_fast64_t answers; // fences waited for with success
+  atomic_uint_fast64_t answers;                                 // fences waited for with success
+  bool (*compiling)(void *user, uint64_t done, uint64_t total); // before each pipeline (deltaic.h); NULL: none
+  void *compiling_user;
   struct pipeline_store *pipelines;
   struct transfer *transfer;
 };
@@ -60,7 +62,6 @@ deltaic_status device_submit(struct device *device, VkCommandBuffer cmd, VkFence
 // when the device is lost, which includes the case that no fence was signalled for plan.silent_seconds; in all other
 // cases the work has run.
 deltaic_status device_wait(struct device *device, VkFence fence, uint64_t expected_ns);
-uint64_t device_clock_ns(void);
 // Waits until the queue is idle and ignores failures, so the last error's message stays. Not for a silent device.
 void device_idle(struct device *device);
 #endif

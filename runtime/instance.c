@@ -1,5 +1,6 @@
 // instance: finds the loader, makes and destroys instances; the validation layer's messages go to the log.
 #include "device.h"
+#include "platform.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -19,7 +20,7 @@ static VkInstance anchor;
 
 // The lines of all instances also go to the file that the environment variable DELTAIC_LOG names.
 void instance_log(struct instance *instance, deltaic_log_level level, const char *format, ...) {
-  const char *path = getenv("DELTAIC_LOG");
+  char *path = platform_variable("DELTAIC_LOG");
   if (!instance->log && !path) return;
   char line[2048];
   va_list args;
@@ -27,7 +28,8 @@ void instance_log(struct instance *instance, deltaic_log_level level, const char
   vsnprintf(line, sizeof line, format, args);
   va_end(args);
   if (instance->log) instance->log(instance->log_user, level, line);
-  FILE *file = path ? fopen(path, "a") : NULL;
+  FILE *file = path ? platform_open(path, "ab") : NULL;
+  free(path);
   if (!file) return;
   fprintf(file, "%s\n", line);
   fclose(file);

@@ -15,8 +15,12 @@ static deltaic_status create_device(struct device *device) {
   struct extensions extensions;
   deltaic_status status = device_extensions(device->physical, &extensions);
   if (status) return status;
-  const char *enabled[3 + MATRIX_EXTENSIONS];
-  float priority = 1;
+  const char *enabled[4 + MATRIX_EXTENSIONS];
+  const bool background = device->plan.background;
+  float priority = background ? 0 : 1;
+  VkDeviceQueueGlobalPriorityCreateInfoKHR low = {.sType =
+                                                      VK_STRUCTURE_TYPE_DEVICE_QUEUE_GLOBAL_PRIORITY_CREATE_INFO_KHR,
+                                                  .globalPriority = VK_QUEUE_GLOBAL_PRIORITY_LOW_KHR};
   VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
                                    .queueFamilyIndex = device->queue_family,
                                    .queueCount = 1,
@@ -45,6 +49,10 @@ static deltaic_status create_device(struct device *device) {
   }
   struct matrix_features matrices;
   info.pNext = matrices_enable(caps, &matrices, info.pNext, enabled, &info.enabledExtensionCount);
+  if (background && caps->global_priority) {
+    queue.pNext = &low;
+    enabled[info.enabledExtensionCount++] = VK_KHR_GLOBAL_PRIORITY_EXTENSION_NAME;
+  }
   if (extensions_have(&extensions, PORTABILITY_SUBSET)) enabled[info.enabledExtensionCount++] = PORTABILITY_SUBSET;
   VkResult result = vkCreateDevice(device->physical, &info, NULL, &device->handle);
   free(extensions.all);

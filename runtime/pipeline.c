@@ -3,6 +3,7 @@
 #include "pipeline.h"
 
 #include "cache.h"
+#include "platform.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -186,6 +187,34 @@ static struct entry *find(struct entry *entry, const struct shader *shader, cons
   return NULL;
 }
 
+// Under the store's lock.
+static deltaic_status add_entry(struct device *device, const struct shader *shader, const uint32_t *spec,
+                                uint32_t count, struct entry **out) {
+  struct pipeline_store *store = device->pipelines;
+  struct entry *entry = calloc(1, sizeof *entry), **bucket = &store->bucket[bucket_of(shader, spec, count)];
+  if (!entry) return fail_memory(shader->name, sizeof *entry);
+  uint64_t start = platform_clock_ns();
+  deltaic_status status = kernel_create(device, shader, spec, count, &entry->kernel);
+  store->compile_ns += platform_clock_ns() - start;
+  if (status) {
+    kernel_destroy(device, &entry->kernel);
+    free(entry);
+    return status;
+  }
+  entry->count = count;
+  if (count) memcpy(entry->spec, spec, count * sizeof *spec);
+  entry->next = *bucket;
+  *out = *bucket = entry;
+  store->compiled++;
+  return DELTAIC_OK;
+}
+
+// Asks without the lock: the caller's function may use the device.
+static deltaic_status ask(const struct device *device, uint64_t compiled) {
+  if (!device->compiling || device->compiling(device->compiling_user, compiled, 0)) return DELTAIC_OK;
+  return fail(DELTAIC_CANCELLED, "cancelled while pipelines were compiled");
+}
+
 deltaic_status kernel_get(struct device *device, const struct shader *shader, const uint32_t *spec, uint32_t count,
                           const struct kernel **out) {
   *out = NULL;
@@ -193,31 +222,28 @@ deltaic_status kernel_get(struct device *device, const struct shader *shader, co
     return fail(DELTAIC_INTERNAL, "shader %s: %u specialization constants; %d are supported", shader->name, count,
                 REFLECT_SPEC);
   struct pipeline_store *store = device->pipelines;
-  uint32_t bucket = bucket_of(shader, spec, count);
+  struct entry **bucket = &store->bucket[bucket_of(shader, spec, count)];
   deltaic_status status = DELTAIC_OK;
   pthread_mutex_lock(&store->lock);
-  struct entry *entry = find(store->bucket[bucket], shader, spec, count);
-  if (!entry) {
-    uint64_t start = device_clock_ns();
-    entry = calloc(1, sizeof *entry);
-    status =
-        entry ? kernel_create(device, shader, spec, count, &entry->kernel) : fail_memory(shader->name, sizeof *entry);
-    store->compile_ns += device_clock_ns() - start;
-    if (status) {
-      if (entry) kernel_destroy(device, &entry->kernel);
-      free(entry);
-      entry = NULL;
-    } else {
-      entry->count = count;
-      if (count) memcpy(entry->spec, spec, count * sizeof *spec);
-      entry->next = store->bucket[bucket];
-      store->bucket[bucket] = entry;
-      store->compiled++;
-    }
-  }
+  struct entry *entry = find(*bucket, shader, spec, count);
+  const uint64_t compiled = store->compiled;
   pthread_mutex_unlock(&store->lock);
+  if (!entry) status = ask(device, compiled);
+  if (!entry && !status) {
+    pthread_mutex_lock(&store->lock);
+    entry = find(*bucket, shader, spec, count); // another thread may have made it
+    if (!entry) status = add_entry(device, shader, spec, count, &entry);
+    pthread_mutex_unlock(&store->lock);
+  }
   if (entry) *out = &entry->kernel;
   return status;
+}
+
+uint64_t pipelines_compile_ns(struct device *device) {
+  pthread_mutex_lock(&device->pipelines->lock);
+  const uint64_t ns = device->pipelines->compile_ns;
+  pthread_mutex_unlock(&device->pipelines->lock);
+  return ns;
 }
 
 static VkResult create_cache(struct device *device, const void *data, size_t bytes) {

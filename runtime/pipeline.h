@@ -24,10 +24,12 @@ struct kernel {
 
 // spec: values of the specialization constants with ids 0 ... count - 1. The module may lack those that its compiler
 // removed as unused, and must have no others. Thread-safe. Fails with INTERNAL when the module and the contract
-// disagree, or when the workgroup or its shared memory exceeds the device's limits.
+// disagree, or when the workgroup or its shared memory exceeds the device's limits, and with CANCELLED when
+// device->compiling does not want a kernel that is new.
 deltaic_status kernel_get(struct device *device, const struct shader *shader, const uint32_t *spec, uint32_t count,
                           const struct kernel **out);
 
 deltaic_status pipelines_create(struct device *device, const char *cache_dir); // called by device_open
+uint64_t pipelines_compile_ns(struct device *device);                          // spent so far
 void pipelines_free(struct device *device);                                    // writes the disk cache
 #endif

@@ -256,6 +256,9 @@ static void describe_caps(struct text *text, const struct device_caps *caps) {
   say(text, "device            %s (%s)\n", caps->name, type_name(caps->device_type));
   say(text, "driver            %s, Vulkan %u.%u.%u\n", caps->driver, VK_API_VERSION_MAJOR(caps->api_version),
       VK_API_VERSION_MINOR(caps->api_version), VK_API_VERSION_PATCH(caps->api_version));
+  say(text, "UUID              ");
+  for (int i = 0; i < 16; i++) say(text, "%02x", caps->uuid[i]);
+  say(text, caps->pci[0] ? ", PCI %s\n" : "\n", caps->pci);
   say(text, "subgroup          %u lanes (%u to %u), %s\n", caps->subgroup_size, caps->subgroup_min, caps->subgroup_max,
       caps->subgroup_arithmetic ? "arithmetic" : "no arithmetic");
   if (caps->matrix_shapes) {

@@ -17,6 +17,9 @@ struct device_caps {
   uint32_t vendor_id, device_id, device_type; // device_type: VkPhysicalDeviceType's value
   uint32_t api_version;
   uint8_t uuid[16], driver_uuid[16];
+  uint8_t luid[8];                                    // zeros: not valid
+  char pci[16];                                       // "0000:01:00.0"; "": the driver does not tell
+  bool global_priority;                               // queues have a priority among those of all programs
   uint32_t subgroup_size, subgroup_min, subgroup_max; // min = max = size without subgroup size control
   bool subgroup_arithmetic, subgroup_shuffle;         // operations in compute shaders
   bool subgroup_size_control, full_subgroups;         // in compute shaders
@@ -82,6 +85,7 @@ struct plan {
   int memory_staging;         // host visible, coherent: uploads
   int memory_readback;        // host visible, cached if such a type exists
   bool device_mapped;         // memory_device is host visible and coherent, so there is no staging
+  bool background;            // the queue yields to others; the caller's choice, not plan_make's
 };
 
 void plan_make(const struct device_caps *caps, struct plan *plan);

@@ -3,11 +3,26 @@
 #define STATUS_H
 #include "deltaic.h"
 
+// A function that libdeltaic_prune uses too. The shared library exports it, under a name that clashes with nobody's; it
+// may change with every version.
+#define INSIDE_PREFIX_(prefix) #prefix
+#define INSIDE_PREFIX(prefix) INSIDE_PREFIX_(prefix)
+#ifdef _WIN32 // as DELTAIC_API
+#ifdef DELTAIC_BUILD
+#define INSIDE_EXPORTED __declspec(dllexport)
+#else
+#define INSIDE_EXPORTED
+#endif
+#else
+#define INSIDE_EXPORTED __attribute__((visibility("default")))
+#endif
+#define INSIDE(name) __asm__(INSIDE_PREFIX(__USER_LABEL_PREFIX__) "deltaic_inside_" #name) INSIDE_EXPORTED
+
 // Stores the sentence for deltaic_last_error() and returns `status`: return fail(DELTAIC_BAD_FILE, "%s: ...", path);
 // The format may name the previous message (deltaic_last_error()) as an argument.
-__attribute__((format(printf, 2, 3))) deltaic_status fail(deltaic_status status, const char *format, ...);
+__attribute__((format(printf, 2, 3))) deltaic_status fail(deltaic_status status, const char *format, ...) INSIDE(fail);
 // fail(DELTAIC_OUT_OF_MEMORY, ...) with the number of bytes and what they were for.
-deltaic_status fail_memory(const char *what, uint64_t bytes);
+deltaic_status fail_memory(const char *what, uint64_t bytes) INSIDE(fail_memory);
 
 // Compute a * b and a + b; return false on overflow, since sizes come from files.
 static inline bool size_mul(uint64_t a, uint64_t b, uint64_t *out) { return !__builtin_mul_overflow(a, b, out); }

@@ -1,14 +1,14 @@
 // chat: a conversation in the terminal, or over pipes: a line is a question or a command.
-#define _POSIX_C_SOURCE 200809L // access, getline, isatty
 #include "chat.h"
 #include "command.h"
 #include "common.h"
+#include "console.h"
+#include "platform.h"
 
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static const struct usage usage = {
     .name = "chat",
@@ -79,8 +79,8 @@ static int create_session(struct chat *c) {
 
 // A quarter of main memory.
 static uint64_t memory_for_states(void) {
-  const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-  return pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page / 4 : UINT64_MAX;
+  const uint64_t bytes = platform_memory();
+  return bytes ? bytes / 4 : UINT64_MAX;
 }
 
 static int open_chat(struct chat *c) {
@@ -99,7 +99,7 @@ static int open_chat(struct chat *c) {
   c->sampling = choice_sampling(&r->choice, c->engine.model);
   struct node *first = node_first(r->system, r->system ? strlen(r->system) : 0);
   if (!chat_open_branch(c, first)) return EXIT_FAILED;
-  if (r->history && !access(r->history, F_OK)) code = chat_load(c, r->history);
+  if (r->history && file_there(r->history)) code = chat_load(c, r->history);
   return code;
 }
 
@@ -156,7 +156,7 @@ static bool read_line(const struct chat *c, char **line, size_t *room, size_t *b
     fputs("> ", stdout);
     fflush(stdout);
   }
-  const ssize_t n = interrupt_input() ? getline(line, room, stdin) : -1;
+  const ptrdiff_t n = interrupt_input() ? console_line(line, room) : -1;
   if (n < 0) {
     if (c->terminal) putchar('\n');
     return false;
@@ -176,7 +176,7 @@ static int converse(struct chat *c) {
   int code = EXIT_OK;
   while (!c->ended) {
     if (!read_line(c, &line, &room, &bytes)) {
-      if (interrupted() && c->terminal) continue;
+      if (interrupted() && c->terminal && !interrupt_final()) continue;
       if (interrupted()) code = EXIT_INTERRUPTED;
       break;
     }
@@ -228,7 +228,9 @@ int command_chat(int argc, char **argv) {
     return complain(EXIT_USAGE, "two models, \"%s\" and \"%s\": one at a time", r.engine.model, arguments.items[0]);
   if (arguments.count) r.engine.model = arguments.items[0];
   struct voice voice = {.stop = NULL};
-  struct chat chat = {.request = &r, .voice = &voice, .terminal = isatty(0) && isatty(1) && !r.as_json};
+  struct chat chat = {.request = &r,
+                      .voice = &voice,
+                      .terminal = console_is_terminal(stdin) && console_is_terminal(stdout) && !r.as_json};
   chat.most_bytes = memory_for_states();
   code = open_chat(&chat);
   if (code) return close_chat(&chat, code);

@@ -1,6 +1,5 @@
 // chat_file: a conversation in a file: a line that says what it is, a line of JSON, and the bytes of the model's state
 // after the last turn. The library checks that the state is whole and belongs to the model.
-#define _POSIX_C_SOURCE 200809L // fsync, getpid
 #include "chat.h"
 #include "common.h"
 
@@ -9,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static const char head[] = "deltaic chat 1\n";
 
@@ -40,31 +38,17 @@ static char *describe(const struct chat *c, const struct node *leaf) {
 
 static bool write_all(FILE *f, const char *text, const struct node *leaf) {
   if (fputs(head, f) == EOF || fputs(text, f) == EOF || fputc('\n', f) == EOF) return false;
-  if (leaf->state_bytes && fwrite(leaf->state, 1, leaf->state_bytes, f) != leaf->state_bytes) return false;
-  return !fflush(f) && !fsync(fileno(f));
+  return !leaf->state_bytes || fwrite(leaf->state, 1, leaf->state_bytes, f) == leaf->state_bytes;
 }
 
-// Writes beside the file and replaces it, so that an interrupted save leaves the old one.
 int chat_save(struct chat *c, const char *path) {
   const struct node *leaf = chat_leaf(c);
-  size_t length = strlen(path) + 32;
-  char *text = describe(c, leaf), *beside = must_resize(NULL, length);
-  snprintf(beside, length, "%s.%ld.tmp", path, (long)getpid());
-  FILE *f = text ? fopen(beside, "wb") : NULL;
-  bool good = f && write_all(f, text, leaf);
-  int error = errno;
-  if (f && fclose(f) && good) {
-    good = false;
-    error = errno;
-  }
-  if (good && rename(beside, path)) {
-    good = false;
-    error = errno;
-  }
-  if (f && !good) remove(beside);
+  struct new_file file;
+  char *text = describe(c, leaf);
+  int code = text ? new_file_begin(&file, path) : ENOMEM;
+  if (!code) code = new_file_end(&file, write_all(file.stream, text, leaf) ? 0 : errno);
   free(text);
-  free(beside);
-  return good ? EXIT_OK : complain(EXIT_FAILED, "%s: cannot be written: %s", path, errno_text(error));
+  return code ? complain(EXIT_FAILED, "%s: cannot be written: %s", path, errno_text(code)) : EXIT_OK;
 }
 
 // ---------------------------------------------------------------- loading

@@ -115,7 +115,7 @@ static int save_state(const struct chat *c, uint32_t sequence, void **state, siz
 static int ask(struct turn *t) {
   struct chat *c = t->chat;
   struct ids question = {0}, all = {0};
-  double start = time_now();
+  const struct moment start = engine_now(&c->engine);
   int code = count_pending(t);
   if (!code) code = load_state(t);
   if (!code)
@@ -135,7 +135,7 @@ static int ask(struct turn *t) {
   if (!code) code = complain_work(evaluate(t, t->opening.items, t->opening.count));
   interrupt_watch(NULL);
 done:
-  t->read_seconds = time_now() - start;
+  t->read_seconds = engine_seconds(&c->engine, start);
   free(question.items);
   free(all.items);
   return code;
@@ -204,9 +204,9 @@ static int answer(struct turn *t, deltaic_status *status) {
   for (size_t i = 0; i < t->opening.count && !code; ++i)
     code = complain_status(deltaic_decoder_push(decoder, t->opening.items[i], &text, &bytes));
   if (!code) code = voice_start(c->voice, t->opening_text.data, c->info.thinking_on);
-  double start = time_now();
+  const struct moment start = engine_now(&c->engine);
   if (!code) code = draw(t, decoder, status);
-  t->made_seconds = time_now() - start;
+  t->made_seconds = engine_seconds(&c->engine, start);
   if (!code) code = say_rest(t, decoder);
   if (!code && voice_stopped(c->voice)) t->end = "stop";
   deltaic_decoder_free(decoder);

@@ -193,11 +193,13 @@ int canvas_write(const struct canvas *c, const char *path) {
   for (int y = 0; y < c->h; ++y)
     for (int x = 0; x < c->w; ++x)
       for (int channel = 0; channel < 3; ++channel) *p++ = average(c, x, y, channel);
-  errno = 0;
-  FILE *stream = fopen(path, "wb");
-  bool written =
-      stream && stbi_write_png_to_func(write_bytes, stream, c->w, c->h, 3, pixels, 3 * c->w) && !ferror(stream);
-  if (stream && fclose(stream)) written = false;
+  struct new_file file;
+  int code = output_begin(&file, path);
+  if (!code) {
+    bool made = stbi_write_png_to_func(write_bytes, file.stream, c->w, c->h, 3, pixels, 3 * c->w);
+    if (!made) code = complain(EXIT_FAILED, "%s: no memory for the picture", path);
+    code = output_end(&file, path, code);
+  }
   free(pixels);
-  return written ? EXIT_OK : complain(EXIT_FAILED, "%s: %s", path, errno ? errno_text(errno) : "cannot be written");
+  return code;
 }

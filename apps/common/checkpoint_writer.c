@@ -1,15 +1,13 @@
 // checkpoint_writer: writes the folder of a model: config, weights and tokenizer.
-#define _POSIX_C_SOURCE 200809L // mkdtemp
 #include "checkpoint_writer.h"
 #include "common.h"
+#include "platform.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 // ---------------------------------------------------------------- tensors
 
@@ -39,30 +37,21 @@ void checkpoint_free(struct checkpoint *c) {
 
 // ---------------------------------------------------------------- files
 
-static FILE *part_open(const char *folder, const char *name, char *part, char *path, size_t capacity) {
-  snprintf(path, capacity, "%s/%s", folder, name);
-  snprintf(part, capacity, "%s/%s.part", folder, name);
-  FILE *file = fopen(part, "wb");
-  if (!file) complain(EXIT_FAILED, "%s: %s", part, errno_text(errno));
-  return file;
-}
-
-// Renames a file that was written completely.
-static int part_close(FILE *file, const char *part, const char *path) {
-  bool bad = ferror(file);
-  bad |= fclose(file) != 0;
-  if (!bad && !rename(part, path)) return EXIT_OK;
-  int code = complain(EXIT_FAILED, "%s: %s", path, errno_text(errno));
-  remove(part);
-  return code;
+static int file_begin(struct new_file *file, const char *folder, const char *name, char path[4096]) {
+  snprintf(path, 4096, "%s/%s", folder, name);
+  return output_begin(file, path);
 }
 
 static int write_json(const char *folder, const char *name, json_t *value) {
-  char path[4096], part[4096];
-  FILE *file = value ? part_open(folder, name, part, path, sizeof path) : NULL;
-  if (file) json_dumpf(value, file, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+  char path[4096];
+  struct new_file file;
+  int code = value ? file_begin(&file, folder, name, path) : EXIT_FAILED;
+  if (!code) {
+    json_dumpf(value, file.stream, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    code = output_end(&file, path, EXIT_OK);
+  }
   json_decref(value);
-  return file ? part_close(file, part, path) : EXIT_FAILED;
+  return code;
 }
 
 static char *header_text(const struct checkpoint *c, size_t *bytes) {
@@ -96,17 +85,18 @@ static void write_number(FILE *file, float value, bool bf16) {
 }
 
 static int write_weights(const struct checkpoint *c, const char *folder) {
-  char path[4096], part[4096];
+  char path[4096];
   size_t bytes;
-  FILE *file = part_open(folder, "model.safetensors", part, path, sizeof path);
-  if (!file) return EXIT_FAILED;
+  struct new_file file;
+  int code = file_begin(&file, folder, "model.safetensors", path);
+  if (code) return code;
   char *header = header_text(c, &bytes);
-  for (int i = 0; i < 8; ++i) fputc((int)((uint64_t)bytes >> 8 * i & 0xFF), file);
-  fwrite(header, 1, bytes, file);
+  for (int i = 0; i < 8; ++i) fputc((int)((uint64_t)bytes >> 8 * i & 0xFF), file.stream);
+  fwrite(header, 1, bytes, file.stream);
   free(header);
   for (size_t i = 0; i < c->count; ++i)
-    for (size_t n = 0; n < c->tensors[i].count; ++n) write_number(file, c->tensors[i].data[n], c->bf16);
-  return part_close(file, part, path);
+    for (size_t n = 0; n < c->tensors[i].count; ++n) write_number(file.stream, c->tensors[i].data[n], c->bf16);
+  return output_end(&file, path, EXIT_OK);
 }
 
 // Words are separated by white space, and each word is a token: BPE without merges. Token 0 begins a sequence.
@@ -128,15 +118,14 @@ static const char *const file_names[] = {"config.json", "tokenizer.json", "model
 enum { FILES = sizeof file_names / sizeof *file_names };
 
 int checkpoint_place(const char *folder, bool force) {
-  if (!mkdir(folder, 0777)) return EXIT_OK;
-  struct stat there;
-  if (errno != EEXIST) return complain(EXIT_FAILED, "%s: %s", folder, errno_text(errno));
-  if (!stat(folder, &there) && !S_ISDIR(there.st_mode))
-    return complain(EXIT_FAILED, "%s: is a file, not a folder", folder);
+  int made = platform_make_folder(folder, false);
+  if (!made) return EXIT_OK;
+  if (made != EEXIST) return complain_file(folder, made);
+  if (!platform_is(folder, PATH_FOLDER)) return complain(EXIT_FAILED, "%s: is a file, not a folder", folder);
   for (size_t i = 0; i < FILES && !force; ++i) {
     char path[4096];
     snprintf(path, sizeof path, "%s/%s", folder, file_names[i]);
-    if (!access(path, F_OK)) return complain(EXIT_FAILED, "%s: is there already (--force replaces it)", path);
+    if (file_there(path)) return complain(EXIT_FAILED, "%s: is there already (--force replaces it)", path);
   }
   return EXIT_OK;
 }
@@ -152,17 +141,22 @@ void checkpoint_delete(const char *folder) {
   char path[4096];
   for (size_t i = 0; i < FILES; ++i) {
     snprintf(path, sizeof path, "%s/%s", folder, file_names[i]);
-    remove(path);
+    platform_remove(path);
   }
-  rmdir(folder);
+  platform_remove_folder(folder);
 }
 
 char *temporary_folder(void) {
-  const char *top = getenv("TMPDIR");
-  char path[4096];
-  snprintf(path, sizeof path, "%s/deltaic-demo-XXXXXX", top && *top ? top : "/tmp");
-  if (mkdtemp(path)) return strdup(path);
-  complain(EXIT_FAILED, "%s: %s", path, errno_text(errno));
+  char *top = platform_temporary_folder(), *path = must_resize(NULL, top ? strlen(top) + 48 : 1);
+  int code = top ? EEXIST : ENOMEM;
+  for (unsigned i = 0; code == EEXIST; ++i) {
+    sprintf(path, "%s/deltaic-demo-%u-%u", top, platform_process(), i);
+    code = platform_make_folder(path, true);
+  }
+  free(top);
+  if (!code) return path;
+  complain_file(path, code);
+  free(path);
   return NULL;
 }
 

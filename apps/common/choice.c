@@ -1,11 +1,10 @@
 // choice: resolves the sampling: given options first, then the model's recommendation, then the program's defaults.
-#define _POSIX_C_SOURCE 200809L // clock_gettime, getpid
 #include "choice.h"
 #include "common.h"
+#include "platform.h"
 
 #include <stdio.h>
 #include <time.h>
-#include <unistd.h>
 
 static const char *const names[] = {"temperature", "top-k", "top-p", "min-p", "repetition-penalty", NULL};
 enum { TEMPERATURE, TOP_K, TOP_P, MIN_P, PENALTY };
@@ -20,9 +19,7 @@ int choice_read(struct choice *c, const struct arguments *arguments) {
 
 // Returns splitmix64 of the time and the process id, below 10^9 so that it is easy to type.
 static uint64_t random_seed(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  uint64_t z = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec + ((uint64_t)getpid() << 40);
+  uint64_t z = (uint64_t)time(NULL) * 1000000000u + platform_clock_ns() + ((uint64_t)platform_process() << 40);
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
   return (z ^ (z >> 31)) % 1000000000u;

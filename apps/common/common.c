@@ -1,20 +1,15 @@
-// common: prints messages, reads files, shows progress and handles Ctrl-C.
-#define _POSIX_C_SOURCE 200809L // clock_gettime, isatty, sigaction
+// common: prints messages, reads and writes files, shows progress and handles Ctrl-C.
 #include "common.h"
+#include "console.h"
+#include "platform.h"
 #include "print_numbers.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
 
 // ---------------------------------------------------------------- messages
 
@@ -42,7 +37,8 @@ int complain(int code, const char *format, ...) {
 
 int complain_status(deltaic_status status) {
   if (status == DELTAIC_OK) return EXIT_OK;
-  if (status == DELTAIC_CANCELLED && interrupted()) return complain(EXIT_INTERRUPTED, "stopped by Ctrl-C");
+  if (status == DELTAIC_CANCELLED && interrupted())
+    return complain(EXIT_INTERRUPTED, "stopped by %s", interrupt_name());
   const char *sentence = deltaic_last_error();
   bool device = status == DELTAIC_NO_DEVICE || status == DELTAIC_DEVICE_LOST;
   return complain(device ? EXIT_DEVICE : EXIT_FAILED, "%s", *sentence ? sentence : deltaic_status_text(status));
@@ -88,7 +84,7 @@ static char *read_stream(FILE *stream, size_t *bytes) {
 char *file_read(const char *path, size_t *bytes) {
   bool standard = !strcmp(path, "-");
   errno = 0;
-  FILE *stream = standard ? stdin : fopen(path, "rb");
+  FILE *stream = standard ? stdin : platform_open(path, "rb");
   char *text = NULL;
   if (stream) text = read_stream(stream, bytes);
   if (!stream || ferror(stream)) {
@@ -101,22 +97,41 @@ char *file_read(const char *path, size_t *bytes) {
 }
 
 int output_check(const char *path) {
-  struct stat about;
-  const char *slash = strrchr(path, '/');
-  int before = slash ? (int)(slash + 1 - path) : 0;
+  struct path_facts facts;
+  int before = (int)platform_folder(path);
   char *folder = must_resize(NULL, (size_t)before + 2);
   sprintf(folder, "%.*s.", before, path);
-  int code = stat(path, &about) ? errno : S_ISDIR(about.st_mode) ? EISDIR : access(path, W_OK) ? errno : 0;
-  if (code == ENOENT && *path) code = access(folder, W_OK | X_OK) ? errno : 0;
+  int code = platform_facts(path, true, &facts);
+  bool there = !code;
+  if (there) code = facts.kind == PATH_FOLDER ? EISDIR : platform_writable(path);
+  bool beside = there ? facts.kind == PATH_FILE : code == ENOENT && *path; // output_begin() makes a file there
+  if (beside && (!there || !code)) code = platform_writable(folder);
   free(folder);
-  return code ? complain(EXIT_FAILED, "%s: %s", *path ? path : "\"\"", errno_text(code)) : EXIT_OK;
+  return code ? complain_file(path, code) : EXIT_OK;
+}
+
+int complain_file(const char *path, int code) {
+  return complain(EXIT_FAILED, "%s: %s", *path ? path : "\"\"", errno_text(code));
+}
+
+int output_begin(struct new_file *file, const char *path) {
+  int code = new_file_begin(file, path);
+  return code ? complain_file(path, code) : EXIT_OK;
+}
+
+int output_end(struct new_file *file, const char *path, int code) {
+  int error = new_file_end(file, code ? ECANCELED : 0);
+  return !code && error ? complain_file(path, error) : code;
+}
+
+bool file_there(const char *path) {
+  struct path_facts facts;
+  return !platform_facts(path, true, &facts);
 }
 
 uint64_t file_size(const char *path) {
-  FILE *stream = fopen(path, "rb");
-  long bytes = stream && !fseek(stream, 0, SEEK_END) ? ftell(stream) : 0;
-  if (stream) fclose(stream);
-  return bytes > 0 ? (uint64_t)bytes : 0;
+  struct path_facts facts;
+  return platform_facts(path, true, &facts) ? 0 : facts.bytes;
 }
 
 // ---------------------------------------------------------------- random numbers
@@ -128,18 +143,14 @@ uint32_t random_below(uint64_t *state, uint32_t below) {
 
 // ---------------------------------------------------------------- time and progress
 
-double time_now(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
+double time_now(void) { return 1e-9 * (double)platform_clock_ns(); }
 
 static bool line_shown;
 
 void progress_begin(struct progress *progress, const char *label, const char *unit, bool quiet) {
   double now = time_now();
   *progress = (struct progress){
-      .label = label, .unit = unit, .quiet = quiet || !isatty(STDERR_FILENO), .start = now, .shown = now};
+      .label = label, .unit = unit, .quiet = quiet || !console_is_terminal(stderr), .start = now, .shown = now};
 }
 
 void progress_show(struct progress *progress, uint64_t done, uint64_t total) {
@@ -157,6 +168,15 @@ void progress_show(struct progress *progress, uint64_t done, uint64_t total) {
   line_shown = true;
 }
 
+void progress_count(struct progress *progress, uint64_t done) {
+  const double now = time_now();
+  if (progress->quiet || now - progress->shown < 0.1 || now - progress->start < 0.3) return;
+  fprintf(stderr, "\r%s %s %s\033[K", progress->label, text_count(done).text, progress->unit);
+  fflush(stderr);
+  progress->shown = now;
+  line_shown = true;
+}
+
 void progress_clear(void) {
   if (line_shown) fputs("\r\033[K", stderr);
   line_shown = false;
@@ -164,49 +184,41 @@ void progress_clear(void) {
 
 // ---------------------------------------------------------------- Ctrl-C
 
-static volatile sig_atomic_t interrupt_seen;
+static volatile sig_atomic_t interrupt_seen; // the exit code of the signal that came; 0: none
 static _Atomic(deltaic_session *) interrupt_session;
-static int interrupt_pipe[2] = {-1, -1}; // a byte for each Ctrl-C, which ends a wait for input
 
-static void on_interrupt(int signal_number) {
-  const int error = errno;
-  (void)signal_number;
-  interrupt_seen = 1;
+static void on_interrupt(int code) {
+  if (!interrupt_seen || code != EXIT_INTERRUPTED) interrupt_seen = code;
   deltaic_session *session = atomic_load(&interrupt_session);
   if (session) deltaic_session_cancel(session);
-  if (interrupt_pipe[1] >= 0 && write(interrupt_pipe[1], "", 1) < 0) errno = 0; // the pipe is full: there are others
-  errno = error;
 }
 
-static void catch_signal(int flags) {
-  struct sigaction old, action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART | flags};
-  sigaction(SIGINT, NULL, &old);
-  if (old.sa_handler != SIG_IGN) sigaction(SIGINT, &action, NULL); // background jobs of a script ignore SIGINT
-}
-
-void interrupt_catch(void) { catch_signal(SA_RESETHAND); }
+void interrupt_catch(void) { console_catch(on_interrupt, false); }
 
 int interrupt_prepare(bool always) {
-  if (pipe(interrupt_pipe)) return complain(EXIT_FAILED, "no pipe for Ctrl-C: %s", strerror(errno));
-  for (int i = 0; i < 2; ++i) fcntl(interrupt_pipe[i], F_SETFL, O_NONBLOCK);
-  if (always) catch_signal(0);
+  int code = console_prepare();
+  if (code) return complain(EXIT_FAILED, "no pipe for Ctrl-C: %s", strerror(code));
+  if (always) console_catch(on_interrupt, true);
   return EXIT_OK;
 }
 
 bool interrupt_input(void) {
-  struct pollfd either[] = {{.fd = 0, .events = POLLIN}, {.fd = interrupt_pipe[0], .events = POLLIN}};
-  while (!interrupted() && poll(either, 2, -1) < 0 && errno == EINTR) {
-  }
+  if (!interrupted()) console_wait();
   return !interrupted();
 }
 
 void interrupt_forget(void) {
-  char bytes[64];
+  if (interrupt_final()) return;
   interrupt_seen = 0;
-  while (read(interrupt_pipe[0], bytes, sizeof bytes) > 0) {
-  }
+  console_forget();
 }
 
 bool interrupted(void) { return interrupt_seen; }
+
+bool interrupt_final(void) { return interrupt_seen && interrupt_seen != EXIT_INTERRUPTED; }
+
+const char *interrupt_name(void) { return console_stop_name(interrupt_seen); }
+
+int interrupt_code(int code) { return code == EXIT_INTERRUPTED && interrupt_seen ? interrupt_seen : code; }
 
 void interrupt_watch(deltaic_session *session) { atomic_store(&interrupt_session, session); }

@@ -1,6 +1,5 @@
 // engine: opens the context, device, model and session that a command's options request.
 #include "engine.h"
-#include "common.h" // complain, progress, Ctrl-C
 
 #include <ctype.h>
 #include <stdio.h>
@@ -11,11 +10,7 @@ static const char default_model[] = "models/novelist";
 
 const char *model_path(const char *option) {
   if (option) return option;
-  FILE *config = fopen("models/novelist/config.json", "rb");
-  if (config) {
-    fclose(config);
-    return default_model;
-  }
+  if (file_there("models/novelist/config.json")) return default_model;
   complain(EXIT_USAGE, "no checkpoint: name its folder with --model (the default, %s, is not here)", default_model);
   return NULL;
 }
@@ -57,6 +52,12 @@ const char *device_kind_text(deltaic_device_kind kind) {
   return "unknown";
 }
 
+struct text uuid_text(const uint8_t uuid[16]) {
+  struct text out;
+  for (size_t i = 0; i < 16; ++i) snprintf(out.text + 2 * i, 3, "%02x", uuid[i]);
+  return out;
+}
+
 static bool contains(const char *text, const char *part) {
   size_t length = strlen(part);
   for (; *text; ++text) {
@@ -67,12 +68,14 @@ static bool contains(const char *text, const char *part) {
   return false;
 }
 
-// Returns the first, and so the best, device whose name, driver or kind contains `part`.
+// Returns the first, and so the best, device whose name, driver or kind contains `part`, or whose UUID it is.
 static bool find_part(const deltaic_device_info *infos, size_t count, const char *part, int32_t *index) {
   if (!strcmp(part, "lavapipe")) part = "llvmpipe"; // lavapipe reports this name
   for (size_t i = 0; i < count; ++i) {
     const deltaic_device_info *d = &infos[i];
-    if (!contains(d->name, part) && !contains(d->driver, part) && !contains(device_kind_text(d->kind), part)) continue;
+    if (!contains(d->name, part) && !contains(d->driver, part) && !contains(device_kind_text(d->kind), part) &&
+        strcmp(uuid_text(d->uuid).text, part) != 0)
+      continue;
     *index = d->index;
     return true;
   }
@@ -101,14 +104,35 @@ static int device_index(deltaic_context *context, const char *which, int32_t *in
   deltaic_status status = deltaic_devices(context, infos, MOST, &count);
   if (status) return complain_status(status);
   if (count > MOST) count = MOST;
-  bool number = which[strspn(which, "0123456789")] == 0;
+  bool number = strlen(which) < 10 && which[strspn(which, "0123456789")] == 0;
   if (*which && (number ? find_number : find_part)(infos, count, which, index)) return EXIT_OK;
   return complain(EXIT_DEVICE, "there is no device \"%s\"; 'deltaic devices' lists them", which);
+}
+
+static bool show_compiling(void *user, uint64_t done, uint64_t total) {
+  struct engine *engine = user;
+  (void)total;
+  progress_count(&engine->compiling, done);
+  return !interrupted();
+}
+
+struct moment engine_now(const struct engine *engine) {
+  return (struct moment){time_now(), deltaic_device_compile_seconds(engine->device)};
+}
+
+double engine_seconds(const struct engine *engine, struct moment since) {
+  const struct moment now = engine_now(engine);
+  progress_clear();
+  return now.at - since.at - (now.compiled - since.compiled);
 }
 
 int engine_open_device(const struct engine_options *options, struct engine *engine) {
   deltaic_device_options o = DELTAIC_INIT(deltaic_device_options);
   o.threads = options->threads;
+  o.background = options->background;
+  o.compiling = show_compiling;
+  o.compiling_user = engine;
+  progress_begin(&engine->compiling, "compiling for this device:", "pipelines", options->quiet);
   int code = device_index(engine->context, options->device, &o.index);
   if (code) return code;
   code = complain_status(deltaic_device_open(engine->context, &o, &engine->device));

@@ -1,8 +1,9 @@
 // engine.h: opens a model on a device as the command's options say.
 #ifndef ENGINE_H
 #define ENGINE_H
-#include "deltaic.h"
+#include "common.h"
 #include "options.h" // the kinds in ENGINE_OPTIONS
+#include "print_numbers.h"
 
 // Options of every command that uses a model; add ENGINE_OPTIONS(e) to its table.
 struct engine_options {
@@ -12,7 +13,7 @@ struct engine_options {
   uint32_t threads, context, batch;
   uint32_t attention_window; // eval, perplexity; 0: the config's value
   uint32_t sequences;        // bench, eval, info: number of sequences; 0: 1, or for eval the largest useful number
-  bool quiet, validate;
+  bool quiet, validate, background;
 };
 #define ENGINE_DEFAULTS                                                                                                \
   { .device = "best", .rule = "auto", .precision = "fast" }
@@ -24,13 +25,16 @@ struct engine_options {
   HEADING("model and device"),                                                                                         \
       TEXT('m', "model", "DIR", &(e)->model,                                                                           \
            "folder with config.json, model.safetensors and tokenizer.json, or a GGUF file" without),                   \
-      TEXT('d', "device", "WHICH", &(e)->device, "best, cpu, a number or a part of a name from 'deltaic devices'"),    \
+      TEXT('d', "device", "WHICH", &(e)->device,                                                                       \
+           "best, cpu, or of 'deltaic devices' a number, a part of a name or a UUID"),                                 \
       COUNT('t', "threads", "N", &(e)->threads, 0, 1024, "threads of the CPU; 0: all cores"),                          \
       COUNT(0, "batch", "N", &(e)->batch, 0, 4096, "tokens computed at once in prefill; 0: what suits the device"),    \
       TEXT(0, "precision", "WHICH", &(e)->precision,                                                                   \
            "arithmetic of prompts: fast (operands of 16 bits where the device has matrix units) or float32"),          \
       TEXT(0, "cache-dir", "DIR", &(e)->cache_dir,                                                                     \
            "folder for compiled pipelines; \"\": none; without it, deltaic below $XDG_CACHE_HOME or ~/.cache"),        \
+      FLAG(0, "background", &(e)->background,                                                                          \
+           "let other programs use the device first, where its driver allows that"),                                   \
       FLAG(0, "validate", &(e)->validate,                                                                              \
            "run under the Vulkan validation layer, where installed; its errors make the exit code 1")
 
@@ -44,6 +48,7 @@ struct engine {
   deltaic_model *model;
   deltaic_device_info device_info;
   deltaic_model_info model_info;
+  struct progress compiling;
 };
 
 // Each returns an exit code and prints a message if it is not EXIT_OK. engine_close accepts a partly opened engine and
@@ -65,7 +70,15 @@ int text_encode(const deltaic_tokenizer *tokenizer, const char *text, size_t byt
 
 // Returns the folder of the option, or the default one. It prints a message and returns NULL if there is none.
 const char *model_path(const char *option);
+struct text uuid_text(const uint8_t uuid[16]); // 32 digits, as 'deltaic devices' prints them
 const char *device_kind_text(deltaic_device_kind kind);
+// A point in time, and the seconds that the device has spent on compiling by then.
+struct moment {
+  double at, compiled;
+};
+struct moment engine_now(const struct engine *engine);
+// Seconds since then, without those of compiling. Clears the progress line.
+double engine_seconds(const struct engine *engine, struct moment since);
 // Returns e.g. "CPU (2 threads)" or "llvmpipe (LLVM 15.0.6, 256 bits), llvmpipe Mesa 22.3.6".
 const char *engine_device_text(const struct engine *engine);
 #endif

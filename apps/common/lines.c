@@ -2,6 +2,7 @@
 #include "lines.h"
 #include "common.h"
 #include "eval_text.h"
+#include "platform.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@ int lines_open(struct lines *l, const char *path) {
   l->path = standard ? "standard input" : path;
   sha256_begin(&l->hash);
   errno = 0;
-  l->stream = standard ? stdin : fopen(path, "rb");
+  l->stream = standard ? stdin : platform_open(path, "rb");
   return l->stream ? EXIT_OK : complain(EXIT_FAILED, "%s: %s", path, errno_text(errno));
 }
 

@@ -68,9 +68,10 @@ static void write_number(FILE *stream, double value) {
 }
 
 int positions_write(const struct positions *curves, size_t count, const char *path) {
-  errno = 0;
-  FILE *stream = fopen(path, "wb");
-  if (!stream) return complain(EXIT_FAILED, "%s: %s", path, errno_text(errno));
+  struct new_file file;
+  int code = output_begin(&file, path);
+  if (code) return code;
+  FILE *stream = file.stream;
   fputs("position", stream);
   for (size_t c = 0; c < count; ++c) {
     write_name(stream, curves[c].name, "nll");
@@ -85,9 +86,7 @@ int positions_write(const struct positions *curves, size_t count, const char *pa
     }
   }
   fputc('\n', stream);
-  bool failed = ferror(stream);
-  if (fclose(stream) || failed) return complain(EXIT_FAILED, "%s: %s", path, errno_text(errno));
-  return EXIT_OK;
+  return output_end(&file, path, EXIT_OK);
 }
 
 // ---------------------------------------------------------------- PNG

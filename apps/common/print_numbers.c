@@ -1,5 +1,6 @@
 // print_numbers: formats numbers and file names for people.
 #include "print_numbers.h"
+#include "platform.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -86,11 +87,11 @@ struct text text_giga(double per_second) {
 // Finds the beginning and the end of the path's last `parts` names; trailing slashes are ignored.
 static size_t tail_of(const char *path, size_t parts, size_t *end) {
   size_t n = strlen(path);
-  while (n > 1 && path[n - 1] == '/') --n;
+  while (n > 1 && platform_separator(path[n - 1])) --n;
   *end = n;
   for (size_t part = 0; part < parts && n; ++part) {
     n -= part > 0; // the slash before the names found so far
-    while (n && path[n - 1] != '/') --n;
+    while (n && !platform_separator(path[n - 1])) --n;
   }
   return n;
 }

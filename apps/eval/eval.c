@@ -74,9 +74,7 @@ static int run_all(const struct request_line *r, const struct eval_task *task, c
 static int check_name(const char *task) {
   const char *names[64];
   size_t count = 0;
-  FILE *file = fopen(task, "rb");
-  if (file) fclose(file);
-  if (file || strpbrk(task, "./") || !strcmp(task, "-")) return EXIT_OK;
+  if (file_there(task) || strpbrk(task, "./") || !strcmp(task, "-")) return EXIT_OK;
   for (size_t i = 0; count < 64 && eval_data_set(i); ++i) names[count++] = eval_data_set(i);
   for (size_t i = 0; count < 63 && made_at(i); ++i) names[count++] = made_at(i)->name;
   names[count++] = "cost";

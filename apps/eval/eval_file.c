@@ -5,6 +5,7 @@
 #include "eval_shapes.h"
 #include "eval_text.h"
 #include "lines.h"
+#include "platform.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -307,7 +308,7 @@ static void hash_labels(struct task_file *f) {
 
 static bool looks_like_json(const char *path) {
   bool standard = !strcmp(path, "-");
-  FILE *stream = standard ? stdin : fopen(path, "rb");
+  FILE *stream = standard ? stdin : platform_open(path, "rb");
   int c = stream ? getc(stream) : EOF;
   if (standard && c != EOF) ungetc(c, stdin);
   if (!standard && stream) fclose(stream);
@@ -337,8 +338,7 @@ int eval_task_read(const char *name, const char *data, const struct eval_options
   f->path = data ? data : name;
   f->options = options;
   f->task = task;
-  const char *slash = strrchr(name, '/');
-  snprintf(task->name, sizeof task->name, "%s", f->shape || !slash ? name : slash + 1);
+  snprintf(task->name, sizeof task->name, "%s", f->shape ? name : name + platform_folder(name));
   task->file = f->path;
   int code = read_file(f);
   free(f);

@@ -2,6 +2,7 @@
 #include "eval.h"
 #include "eval_text.h"
 #include "lines.h"
+#include "platform.h"
 #include "sha256.h"
 
 #include <errno.h>
@@ -87,7 +88,7 @@ static bool write_line(struct eval_log *log, json_t *line) {
 // Ends a truncated line.
 static bool end_line(struct eval_log *log) {
   char last = '\n';
-  FILE *stream = fopen(log->path, "rb");
+  FILE *stream = platform_open(log->path, "rb");
   if (stream && !fseek(stream, -1, SEEK_END)) last = (char)getc(stream);
   if (stream) fclose(stream);
   return last == '\n' || fputc('\n', log->stream) != EOF;
@@ -100,7 +101,7 @@ int eval_log_open(struct eval_log *log, const char *path, const struct eval_task
   make_key(log, run);
   int code = file_size(path) ? read_log(log, task, result->scores, &result->resumed) : EXIT_OK;
   errno = 0;
-  if (!code) log->stream = fopen(path, "ab");
+  if (!code) log->stream = platform_open(path, "ab");
   if (!code && (!log->stream || !end_line(log))) code = complain_log(log);
   json_object_set_new(run, "key", json_string(log->key));
   json_object_set_new(run, "device", text_json(result->device));

@@ -336,10 +336,11 @@ int made_task(const struct made *made, const struct made_options *options, const
   task->recipe = describe(made, &o);
   interrupt_catch();
   int code = made->begin ? made->begin(&m) : EXIT_OK;
-  errno = 0;
-  if (!code && path && !(m.stream = fopen(path, "wb"))) code = complain(EXIT_FAILED, "%s: %s", path, errno_text(errno));
+  struct new_file file = {0};
+  if (!code && path) code = output_begin(&file, path);
+  m.stream = file.stream;
   if (!code) code = make_texts(&m, made);
-  if (m.stream && fclose(m.stream) && !code) code = complain(EXIT_FAILED, "%s: %s", path, errno_text(errno));
+  if (m.stream) code = output_end(&file, path, code);
   sha256_end(&hash, task->hash);
   deltaic_tokenizer_close(m.tokenizer);
   free(m.haystack);

@@ -1,12 +1,10 @@
 // generate: continues a text, or many. Texts go to standard output, everything else to standard error.
-#define _POSIX_C_SOURCE 200809L // access
 #include "generate.h"
 #include "command.h"
 #include "common.h"
 
 #include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
 static const struct usage usage = {
     .name = "generate",
@@ -38,8 +36,8 @@ static int take_arguments(struct generate_request *r, const struct arguments *ar
       r->file = text;
     } else if (r->engine.model) {
       return complain(EXIT_USAGE, "unexpected argument \"%s\"; a text to continue goes after --prompt", text);
-    } else if (access(text, F_OK)) {
-      return complain(EXIT_FAILED, "%s: %s; a text to continue goes after --prompt", text, errno_text(errno));
+    } else if (!file_there(text)) {
+      return complain(EXIT_FAILED, "%s: %s; a text to continue goes after --prompt", text, errno_text(ENOENT));
     } else {
       r->engine.model = text;
     }

@@ -242,7 +242,7 @@ static deltaic_status begin_jobs(struct many *m) {
 static deltaic_status read_round(struct many *m) {
   deltaic_piece *pieces = must_resize(NULL, m->lanes.count * sizeof *pieces);
   size_t n = 0, room = (size_t)ROUND_BATCHES * m->lanes.batch;
-  double start = time_now();
+  const struct moment start = engine_now(&m->engine);
   for (uint32_t lane = 0; lane < m->lanes.count && room; ++lane) {
     struct text_job *job = job_in(m, lane);
     size_t left = job ? job->id_count - job->at : 0, count = left < room ? left : room;
@@ -255,7 +255,7 @@ static deltaic_status read_round(struct many *m) {
     job_in(m, pieces[i].sequence)->at += pieces[i].count;
     m->read += pieces[i].count;
   }
-  m->read_seconds += time_now() - start;
+  m->read_seconds += engine_seconds(&m->engine, start);
   free(pieces);
   return status;
 }
@@ -283,7 +283,7 @@ static deltaic_status draw_round(struct many *m) {
   uint32_t lanes = m->lanes.count, n = 0, *who = must_resize(NULL, lanes * sizeof *who);
   int32_t *tokens = must_resize(NULL, lanes * sizeof *tokens);
   deltaic_sampling *sampling = must_resize(NULL, lanes * sizeof *sampling);
-  double start = time_now();
+  const struct moment start = engine_now(&m->engine);
   for (uint32_t lane = 0; lane < lanes; ++lane) {
     const struct text_job *job = job_in(m, lane);
     if (!job || job->at < job->id_count) continue;
@@ -293,7 +293,7 @@ static deltaic_status draw_round(struct many *m) {
   }
   deltaic_status status = n ? deltaic_session_next_batch(m->lanes.session, who, n, sampling, tokens, NULL) : DELTAIC_OK;
   for (uint32_t i = 0; i < n && !status; ++i) status = take_token(m, who[i], tokens[i]);
-  m->made_seconds += time_now() - start;
+  m->made_seconds += engine_seconds(&m->engine, start);
   free(who);
   free(tokens);
   free(sampling);

@@ -174,7 +174,7 @@ static int prefill(struct run *run) {
   struct progress progress;
   size_t piece = run->request->engine.batch ? run->request->engine.batch : 512;
   deltaic_status status = DELTAIC_OK;
-  double start = time_now();
+  const struct moment start = engine_now(&run->engine);
   progress_begin(&progress, "reading the prompt", "tokens", run->request->engine.quiet);
   interrupt_watch(run->session);
   for (size_t at = 0; at < run->id_count && !status && !interrupted(); at += piece) {
@@ -183,8 +183,7 @@ static int prefill(struct run *run) {
     progress_show(&progress, at + n, run->id_count);
   }
   interrupt_watch(NULL); // from here Ctrl-C is seen between tokens, and leaves a state that can be saved
-  progress_clear();
-  run->prefill_seconds = time_now() - start;
+  run->prefill_seconds = engine_seconds(&run->engine, start);
   return complain_work(status);
 }
 
@@ -198,9 +197,9 @@ static int decode(struct run *run, deltaic_status *status) {
       run->end = "interrupt";
       return EXIT_INTERRUPTED;
     }
-    double start = time_now();
+    const struct moment start = engine_now(&run->engine);
     *status = deltaic_session_next(run->session, &run->sampling, &token, NULL);
-    run->decode_seconds += time_now() - start;
+    run->decode_seconds += engine_seconds(&run->engine, start);
     if (*status) {
       run->end = "error";
       return EXIT_OK;
@@ -238,7 +237,10 @@ static double rate(double count, double seconds) { return seconds > 0 ? count / 
 
 static void report(const struct run *run) {
   if (run->request->engine.quiet) return;
+  const double compiling = deltaic_device_compile_seconds(run->engine.device);
   fprintf(stderr, "\n");
+  if (compiling >= 0.5)
+    fprintf(stderr, "compile %s for this device, not counted below\n", text_seconds(compiling).text);
   if (run->id_count)
     fprintf(stderr, "prefill %s tokens in %s: %s tokens/s\n", text_count(run->id_count).text,
             text_seconds(run->prefill_seconds).text, text_rate(rate((double)run->id_count, run->prefill_seconds)).text);
@@ -249,7 +251,7 @@ static void report(const struct run *run) {
     fprintf(stderr, "ended   by the model, before %u tokens\n", run->request->tokens);
   if (run->end && !strcmp(run->end, "stop"))
     fprintf(stderr, "ended   before \"%s\"\n", run->request->stops.items[deltaic_stops_found(run->stops)]);
-  if (run->end && !strcmp(run->end, "interrupt")) fprintf(stderr, "ended   by Ctrl-C\n");
+  if (run->end && !strcmp(run->end, "interrupt")) fprintf(stderr, "ended   by %s\n", interrupt_name());
   if (run->request->state_out) fprintf(stderr, "state   in %s\n", run->request->state_out);
 }
 
@@ -264,12 +266,12 @@ static int report_json(const struct run *run) {
   json_t *prompt = json_stringn(run->prompt.data ? run->prompt.data : "", run->prompt.size);
   json_t *text = json_stringn(run->text.data ? run->text.data : "", run->text.size);
   return json_finish(json_pack(
-      "{s:o, s:o, s:o, s:I, s:s, s:o, s:o, s:o, s:o, s:o, s:I}", "prompt", prompt, "text", text, "tokens", ids, "seed",
-      (json_int_t)run->sampling.seed, "end", run->end, "stop", generate_stop_json(run->request, run->stops), "model",
-      text_json(model_path(run->request->engine.model)), "device", text_json(engine_device_text(&run->engine)),
-      "prefill", phase_json(run->id_count, run->prefill_seconds), "decode",
-      phase_json(run->made_count, run->decode_seconds), "position",
-      (json_int_t)deltaic_session_position(run->session)));
+      "{s:o, s:o, s:o, s:I, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:I}", "prompt", prompt, "text", text, "tokens", ids,
+      "seed", (json_int_t)run->sampling.seed, "end", run->end, "stop", generate_stop_json(run->request, run->stops),
+      "model", text_json(model_path(run->request->engine.model)), "device", text_json(engine_device_text(&run->engine)),
+      "compile_seconds", number_json(deltaic_device_compile_seconds(run->engine.device)), "prefill",
+      phase_json(run->id_count, run->prefill_seconds), "decode", phase_json(run->made_count, run->decode_seconds),
+      "position", (json_int_t)deltaic_session_position(run->session)));
 }
 
 int generate_one(const struct generate_request *request) {

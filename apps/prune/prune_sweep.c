@@ -1,5 +1,6 @@
 // prune_sweep: measures every method at every share on the user's model and texts, as in the state-reduction paper.
 #include "common.h"
+#include "platform.h"
 #include "plot.h"
 #include "prune.h"
 
@@ -117,8 +118,9 @@ static int draw(const struct sweep *s, const char *path) {
 
 int prune_sweep(struct prune_work *w) {
   struct sweep s = {.w = w};
-  const char *tmp = getenv("TMPDIR");
-  snprintf(s.folder, sizeof s.folder, "%.400s/deltaic-sweep", tmp && *tmp ? tmp : "/tmp");
+  char *temporary = platform_temporary_folder();
+  snprintf(s.folder, sizeof s.folder, "%.400s/deltaic-sweep", temporary ? temporary : ".");
+  free(temporary);
   int code = prune_measure(w);
   if (!code) code = prune_read_eval(w);
   if (!code) code = list_rows(&s);

@@ -1,15 +1,14 @@
-// ranks: implements `deltaic rank`: measures the ranks of the states over a text (include/deltaic.h, deltaic_rank).
-#define _POSIX_C_SOURCE 200809L // access
+// ranks: implements `deltaic rank`: measures the ranks of the states over a text (include/deltaic_prune.h).
 #include "ranks.h"
 #include "command.h"
 #include "common.h"
+#include "platform.h"
 #include "print.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static const struct usage usage = {
     .name = "rank",
@@ -37,7 +36,7 @@ static void name_checkpoints(struct measured *m, size_t count) {
     for (size_t j = 0; j < i; ++j) same += !strcmp(text_name(m[j].path).text, name.text);
     snprintf(m[i].name, sizeof m[i].name, "%s", name.text);
     for (char *c = m[i].name; *c; ++c)
-      if (*c == '/') *c = '_';
+      if (platform_separator(*c)) *c = '_';
     size_t length = strlen(m[i].name);
     if (same) snprintf(m[i].name + length, sizeof m[i].name - length, "-%zu", same + 1);
   }
@@ -47,7 +46,8 @@ static void name_checkpoints(struct measured *m, size_t count) {
 static int check_folder(const char *path) {
   char inside[1024];
   snprintf(inside, sizeof inside, "%.1000s/.", path);
-  return access(inside, W_OK | X_OK) ? complain(EXIT_FAILED, "%s: %s", path, errno_text(errno)) : EXIT_OK;
+  int code = platform_writable(inside);
+  return code ? complain_file(path, code) : EXIT_OK;
 }
 
 static int measure_all(struct measured *m, size_t count, const struct rank_request *r) {

@@ -1,6 +1,7 @@
 // ranks.h: declares what the parts of `deltaic rank` share: measures of the states over a text for several checkpoints.
 #ifndef RANKS_H
 #define RANKS_H
+#include "deltaic_prune.h"
 #include "engine.h"
 #include "print.h"
 

@@ -102,13 +102,11 @@ static void write_layer(FILE *file, const struct measured *m, const struct layer
 }
 
 int ranks_csv(const struct measured *m, size_t count, const char *path) {
-  errno = 0;
-  FILE *file = fopen(path, "wb");
-  if (!file) return complain(EXIT_FAILED, "%s: %s", path, errno_text(errno));
-  fprintf(file, "checkpoint,layer,head,token,stable_rank,utilization,entropy_rank,condition,rank,similarity\n");
+  struct new_file file;
+  int code = output_begin(&file, path);
+  if (code) return code;
+  fprintf(file.stream, "checkpoint,layer,head,token,stable_rank,utilization,entropy_rank,condition,rank,similarity\n");
   for (size_t i = 0; i < count; ++i)
-    for (size_t l = 0; l < m[i].layer_count; ++l) write_layer(file, &m[i], &m[i].layers[l]);
-  bool failed = ferror(file);
-  failed |= fclose(file) != 0;
-  return failed ? complain(EXIT_FAILED, "%s: %s", path, errno_text(errno)) : EXIT_OK;
+    for (size_t l = 0; l < m[i].layer_count; ++l) write_layer(file.stream, &m[i], &m[i].layers[l]);
+  return output_end(&file, path, EXIT_OK);
 }

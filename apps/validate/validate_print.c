@@ -1,5 +1,6 @@
 // validate_print: prints the comparison as tables, JSON and a plot.
 #include "common.h"
+#include "platform.h"
 #include "plot.h"
 #include "print.h"
 #include "validate.h"
@@ -274,7 +275,7 @@ static void draw(struct plot *plot, struct area area, struct curves *curves, dou
 
 int validation_plot(const struct validation *v, const char *path) {
   char title[600];
-  const char *name = strrchr(v->path, '/');
+  const char *name = v->path + platform_folder(v->path);
   struct curves layers = {.count = 0}, positions = {.count = 0};
   double limit = v->count ? v->comparisons[0].limit : 0;
   collect(&layers, v, true, add_layers);
@@ -282,7 +283,7 @@ int validation_plot(const struct validation *v, const char *path) {
   bool has_layers = layers.count;
   if (!layers.count && !positions.count)
     return complain(EXIT_FAILED, "%s: nothing in the reference has layers or positions to draw", v->file);
-  snprintf(title, sizeof title, "%s on %s: distance from the reference", name && name[1] ? name + 1 : v->path,
+  snprintf(title, sizeof title, "%s on %s: distance from the reference", *name ? name : v->path,
            v->engine.device_info.kind == DELTAIC_DEVICE_CPU ? "the CPU" : v->engine.device_info.name);
   struct plot *plot = plot_create(title);
   if (has_layers) {

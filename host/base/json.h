@@ -12,13 +12,13 @@ struct json_reader {
 };
 
 // Parses text of `bytes` bytes; the caller releases *out with json_decref(). Checks depth, duplicates and size.
-deltaic_status json_parse(const char *file, const char *text, size_t bytes, json_t **out);
+deltaic_status json_parse(const char *file, const char *text, size_t bytes, json_t **out) INSIDE(json_parse);
 
 bool json_bool(struct json_reader *r, const json_t *object, const char *key, bool missing);
 int64_t json_int(struct json_reader *r, const json_t *object, const char *key, int64_t missing, int64_t low,
-                 int64_t high);
+                 int64_t high) INSIDE(json_int);
 double json_number(struct json_reader *r, const json_t *object, const char *key, double missing, double low,
                    double high); // refuses NaN and infinities
 const char *json_text(struct json_reader *r, const json_t *object, const char *key, const char *missing);
-bool json_present(const json_t *object, const char *key); // not missing and not null
+bool json_present(const json_t *object, const char *key) INSIDE(json_present); // not missing and not null
 #endif

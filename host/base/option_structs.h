@@ -4,5 +4,5 @@
 #include "status.h"
 
 // to: `size` bytes, zeroed and then filled with the fields that the caller's struct has. from: NULL for defaults.
-deltaic_status options_read(void *to, size_t size, const void *from, const char *name);
+deltaic_status options_read(void *to, size_t size, const void *from, const char *name) INSIDE(options_read);
 #endif

@@ -1,13 +1,12 @@
 // pool: a parallel for. The caller of pool_run() works too, as worker 0. It does not wait for a worker that wakes up
 // too late to help, so a loop takes at most the last task longer than it would on one thread.
 #include "pool.h"
+#include "platform.h"
 
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 enum {
   THREADS_MAX = 256,
@@ -97,32 +96,16 @@ void pool_run(struct pool *pool, uint64_t n, pool_task task, void *context) {
   pthread_mutex_unlock(&pool->turn);
 }
 
-// Worker threads block all signals except those of their own faults, so that the host program's threads get them.
-static void signals_to_block(sigset_t *set) {
-  static const int faults[] = {SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP};
-  sigfillset(set);
-  for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigdelset(set, faults[i]);
-}
-
 static void start_workers(struct pool *pool, uint32_t count) {
-  pthread_attr_t attr;
-  sigset_t blocked, before;
-  if (pthread_attr_init(&attr)) return;
-  pthread_attr_setstacksize(&attr, STACK_BYTES);
-  signals_to_block(&blocked);
-  pthread_sigmask(SIG_SETMASK, &blocked, &before); // new threads inherit this mask
   for (; pool->count < count; pool->count++) {
     struct worker *w = &pool->workers[pool->count];
     *w = (struct worker){.pool = pool, .index = pool->count + 1};
-    if (pthread_create(&w->thread, &attr, worker_main, w)) break;
+    if (platform_thread(&w->thread, STACK_BYTES, worker_main, w)) break;
   }
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-  pthread_attr_destroy(&attr);
 }
 
 uint32_t pool_threads_for(uint32_t threads) {
-  long cores = sysconf(_SC_NPROCESSORS_ONLN);
-  if (!threads) threads = cores > 0 ? (uint32_t)cores : 1;
+  if (!threads) threads = platform_cores();
   return threads > THREADS_MAX ? THREADS_MAX : threads;
 }
 

@@ -9,9 +9,9 @@ typedef void (*pool_task)(void *context, uint64_t index, uint32_t worker); // wo
 
 uint32_t pool_threads_for(uint32_t threads); // the number of threads that pool_create() would have
 // threads: 0 for one per core. Continues with fewer if some cannot be started.
-deltaic_status pool_create(uint32_t threads, struct pool **out);
-void pool_free(struct pool *pool);              // no pool_run() may be in progress; accepts NULL
-uint32_t pool_threads(const struct pool *pool); // including the caller of pool_run()
+deltaic_status pool_create(uint32_t threads, struct pool **out) INSIDE(pool_create);
+void pool_free(struct pool *pool) INSIDE(pool_free);                 // no pool_run() may be in progress; accepts NULL
+uint32_t pool_threads(const struct pool *pool) INSIDE(pool_threads); // including the caller of pool_run()
 // Calls task for every index and returns when all calls have returned. Concurrent callers take turns.
-void pool_run(struct pool *pool, uint64_t n, pool_task task, void *context);
+void pool_run(struct pool *pool, uint64_t n, pool_task task, void *context) INSIDE(pool_run);
 #endif

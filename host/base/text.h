@@ -40,6 +40,17 @@ static inline void text_append(struct text *t, const char *bytes, size_t n) {
   t->length += n;
 }
 
+// Whether the text is like the pattern, in which * stands for any bytes.
+static inline bool text_like(const char *text, const char *pattern) {
+  while (*pattern && *pattern != '*')
+    if (*text++ != *pattern++) return false;
+  if (!*pattern) return !*text;
+  do
+    if (text_like(text, pattern + 1)) return true;
+  while (*text++);
+  return false;
+}
+
 // Bytes of the character that begins with `lead`, in valid UTF-8.
 static inline size_t utf8_length(char lead) {
   unsigned char c = (unsigned char)lead;

@@ -39,20 +39,25 @@ struct model_spec {
 
 // Reads folder/config.json and compares it with the checkpoint: defaults, derived sizes, unsupported keys, older
 // layouts, and sizes that the tensors correct (docs/models.md). After a failure *out needs no free.
-deltaic_status model_spec_read(const char *folder, struct checkpoint *checkpoint, struct model_spec *out);
+deltaic_status model_spec_read(const char *folder, struct checkpoint *checkpoint, struct model_spec *out)
+    INSIDE(model_spec_read);
 // The same from memory (tests, fuzzing). Messages name `file`.
 deltaic_status model_spec_parse(const char *file, const char *text, size_t bytes, struct checkpoint *checkpoint,
                                 struct model_spec *out);
 // The same from the keys of a GGUF file (arch_gguf.c), but *out needs model_spec_free() after a failure too.
 deltaic_status model_spec_of_gguf(struct checkpoint *checkpoint, struct model_spec *out);
-void model_spec_free(struct model_spec *spec);
+// Keys of a GGUF file of a family that llama.cpp does not have: the texts of config.json and generation_config.json.
+// Its tensors have the names and shapes of the folder's.
+#define KEY_CONFIG "deltaic.config"
+#define KEY_GENERATION "deltaic.generation_config"
+void model_spec_free(struct model_spec *spec) INSIDE(model_spec_free);
 // The names of the tensors of a layer; those of layer 0 include what lies outside the layers.
 static inline const struct names *layer_names(const struct model_spec *spec, uint32_t layer) {
   return spec->layers[layer].names ? spec->layers[layer].names : spec->names;
 }
 // A config's text as JSON, since Python may write Infinity, which JSON does not have. The caller frees it; NULL: out of
 // memory.
-char *config_without_infinity(const char *text, size_t bytes);
+char *config_without_infinity(const char *text, size_t bytes) INSIDE(config_without_infinity);
 
 // Called after everything is bound. Fails (UNSUPPORTED) with the name of a tensor that nothing uses: such a model needs
 // more than this library computes. Ignores tensors that are known to have no effect.

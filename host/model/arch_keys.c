@@ -3,8 +3,8 @@
 
 #include "mixer_attention.h"
 #include "mixer_delta.h"
+#include "text.h"
 
-#include <fnmatch.h>
 #include <string.h>
 
 // Keys that transformers, or a program that trains, writes into any config. They describe training, the text generated
@@ -48,7 +48,7 @@ static const char *const without_effect[] = {"_*",
 
 static bool is_listed(const char *const *list, const char *key) {
   for (size_t i = 0; list[i]; i++)
-    if (!fnmatch(list[i], key, 0)) return true;
+    if (text_like(key, list[i])) return true;
   return false;
 }
 

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 struct checkpoint {
   char *path;
@@ -208,8 +207,7 @@ static deltaic_status open_folder(const char *path, struct checkpoint **out) {
 
 deltaic_status checkpoint_open(const char *path, struct checkpoint **out) {
   struct checkpoint *c = NULL;
-  struct stat about;
-  bool folder = stat(path, &about) == 0 && S_ISDIR(about.st_mode);
+  bool folder = platform_is(path, PATH_FOLDER);
   char *copy = folder ? NULL : strdup(path);
   *out = NULL;
   if (!folder && !copy) return fail_memory("a file name", 0);
@@ -223,16 +221,12 @@ deltaic_status checkpoint_open(const char *path, struct checkpoint **out) {
 
 // The message names the folder of the file if that is a model's.
 deltaic_status checkpoint_open_folder(const char *path, struct checkpoint **out) {
-  struct stat about;
-  if (stat(path, &about) || !S_ISREG(about.st_mode) || gguf_is_file(path)) return checkpoint_open(path, out);
+  if (!platform_is(path, PATH_FILE) || gguf_is_file(path)) return checkpoint_open(path, out);
   *out = NULL;
-  char *folder = strdup(path), *slash = folder ? strrchr(folder, '/') : NULL;
-  if (slash) slash[slash == folder] = 0;
-  const char *beside = slash ? folder : ".";
-  char *config = folder ? path_join(beside, "config.json") : NULL;
+  char *folder = path_parent(path), *config = folder ? path_join(folder, "config.json") : NULL;
   bool named = config && file_exists(config);
   deltaic_status status = fail(DELTAIC_BAD_FILE, "%s: is no GGUF file; give the model's folder instead%s%s", path,
-                               named ? ": " : "", named ? beside : "");
+                               named ? ": " : "", named ? folder : "");
   free(config);
   free(folder);
   return status;
@@ -297,6 +291,12 @@ struct file_tensor *checkpoint_findf(struct checkpoint *c, const char *format, .
 const json_t *checkpoint_keys(const struct checkpoint *c) { return c->shards[0].names ? c->shards[0].header : NULL; }
 
 const char *checkpoint_path(const struct checkpoint *c) { return c->path; }
+
+bool checkpoint_reads(const struct checkpoint *c, const char *path) {
+  bool found = false;
+  for (size_t i = 0; i < c->shard_count; i++) found |= file_same(c->shards[i].path, path);
+  return found;
+}
 
 const char *checkpoint_metadata(const struct checkpoint *c, const char *key) {
   for (size_t i = 0; i < c->shard_count; i++) {

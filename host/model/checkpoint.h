@@ -7,21 +7,23 @@
 struct checkpoint; // tensors sorted by name, and the mapped files
 
 // path: a folder, a .safetensors file, or a GGUF file (of several parts, the first).
-deltaic_status checkpoint_open(const char *path, struct checkpoint **out);
+deltaic_status checkpoint_open(const char *path, struct checkpoint **out) INSIDE(checkpoint_open);
 // The same for a model: a folder that also has a config.json, or a GGUF file.
-deltaic_status checkpoint_open_folder(const char *path, struct checkpoint **out);
-void checkpoint_close(struct checkpoint *checkpoint); // accepts NULL
+deltaic_status checkpoint_open_folder(const char *path, struct checkpoint **out) INSIDE(checkpoint_open_folder);
+void checkpoint_close(struct checkpoint *checkpoint) INSIDE(checkpoint_close); // accepts NULL
 // The same for the bytes of one file, which the caller keeps alive (tests, fuzzing).
 deltaic_status checkpoint_parse(const char *name, const void *data, size_t bytes, struct checkpoint **out);
-uint64_t checkpoint_count(const struct checkpoint *checkpoint);
-struct file_tensor *checkpoint_at(struct checkpoint *checkpoint, uint64_t i);
-struct file_tensor *checkpoint_find(struct checkpoint *checkpoint, const char *name); // NULL: not found
+uint64_t checkpoint_count(const struct checkpoint *checkpoint) INSIDE(checkpoint_count);
+struct file_tensor *checkpoint_at(struct checkpoint *checkpoint, uint64_t i) INSIDE(checkpoint_at);
+struct file_tensor *checkpoint_find(struct checkpoint *checkpoint, const char *name)
+    INSIDE(checkpoint_find); // NULL: not found
 // printf-style name.
 __attribute__((format(printf, 2, 3))) struct file_tensor *checkpoint_findf(struct checkpoint *checkpoint,
                                                                            const char *format, ...);
-const char *checkpoint_path(const struct checkpoint *checkpoint); // for messages
+const char *checkpoint_path(const struct checkpoint *checkpoint);             // for messages
+bool checkpoint_reads(const struct checkpoint *checkpoint, const char *path); // whether the file is one of its own
 // A string of the header's __metadata__, or NULL.
-const char *checkpoint_metadata(const struct checkpoint *checkpoint, const char *key);
+const char *checkpoint_metadata(const struct checkpoint *checkpoint, const char *key) INSIDE(checkpoint_metadata);
 // The keys of a GGUF file (gguf.h); NULL: the checkpoint is safetensors.
-const json_t *checkpoint_keys(const struct checkpoint *checkpoint);
+const json_t *checkpoint_keys(const struct checkpoint *checkpoint) INSIDE(checkpoint_keys);
 #endif

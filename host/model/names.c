@@ -1,9 +1,9 @@
 // names: looks up roles in a family's table of names (names.h).
 #include "names.h"
+#include "text.h"
 
 #include <assert.h>
 #include <ctype.h>
-#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,6 +92,6 @@ bool names_match(const struct names *names, const char *name, const enum role *r
 
 bool names_ignored(const struct names *names, const char *name) {
   for (int i = 0; names->ignored && names->ignored[i]; i++)
-    if (!fnmatch(names->ignored[i], name, 0)) return true;
+    if (text_like(name, names->ignored[i])) return true;
   return false;
 }

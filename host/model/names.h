@@ -95,7 +95,7 @@ struct tensor_name {
 struct names {
   const char *prefixes[3];           // prefixes in the family's files, the usual one first; NULL ends them
   const struct tensor_name *tensors; // a role's usual name first, then older ones; ended by a NULL pattern
-  const char *const *ignored;        // fnmatch patterns of names that have no effect, ended by NULL; or NULL
+  const char *const *ignored;        // patterns (text_like) of names that have no effect, ended by NULL; or NULL
   const struct names *base;          // names to try after the family's own; or NULL
 };
 
@@ -107,15 +107,16 @@ struct named_tensor {
 };
 
 // The tensor of the role, if one tensor has all its items. checkpoint: may be NULL.
-struct named_tensor names_find(const struct names *names, struct checkpoint *checkpoint, uint32_t layer,
-                               enum role role);
+struct named_tensor names_find(const struct names *names, struct checkpoint *checkpoint, uint32_t layer, enum role role)
+    INSIDE(names_find);
 // Item m of a role that is a list of tensors.
 struct named_tensor names_item(const struct names *names, struct checkpoint *checkpoint, uint32_t layer, enum role role,
-                               uint32_t m);
+                               uint32_t m) INSIDE(names_item);
 // Writes the usual name of one of the family's roles, for messages.
-void names_write(const struct names *names, uint32_t layer, enum role role, char *text, size_t capacity);
+void names_write(const struct names *names, uint32_t layer, enum role role, char *text, size_t capacity)
+    INSIDE(names_write);
 // The reverse: whether a tensor of this name has one of `roles`, and in which layer.
 bool names_match(const struct names *names, const char *name, const enum role *roles, size_t count, enum role *role,
-                 uint32_t *layer);
+                 uint32_t *layer) INSIDE(names_match);
 bool names_ignored(const struct names *names, const char *name);
 #endif

@@ -55,5 +55,5 @@ deltaic_status shard_read_gguf(struct shard *shard, struct file_tensor **tensors
 // Sorts tensors by their place in the file and refuses those that overlap.
 deltaic_status shard_check_overlap(const struct shard *shard, struct file_tensor *tensors, size_t count);
 // Elements [first, first + count) as f32; the dtype must be one that weights can have.
-void file_tensor_f32(const struct file_tensor *t, uint64_t first, uint64_t count, float *out);
+void file_tensor_f32(const struct file_tensor *t, uint64_t first, uint64_t count, float *out) INSIDE(file_tensor_f32);
 #endif

@@ -23,7 +23,8 @@ struct recorder {
 struct backend_functions {
   const char *name; // "vulkan", "cpu"
   void (*close)(struct backend *b);
-  uint64_t (*free_bytes)(const struct backend *b); // current value of deltaic_device_info.free_bytes
+  uint64_t (*free_bytes)(const struct backend *b);    // current value of deltaic_device_info.free_bytes
+  double (*compile_seconds)(const struct backend *b); // spent on making pipelines so far
 
   // Memory: the same functions as in buffer.h. `what` names the buffer in error messages.
   deltaic_status (*buffer_create)(struct backend *b, enum memory_kind kind, uint64_t bytes, const char *what,

@@ -2,6 +2,7 @@
 #ifndef FORMAT_H
 #define FORMAT_H
 #include "numbers.h"
+#include "status.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -53,6 +54,6 @@ void dtype_decode(enum dtype dtype, const void *row, uint64_t first, uint64_t n,
 // Conversions of 16-bit floats. Widening is exact; narrowing rounds to nearest even.
 float f16_to_f32(uint16_t h);
 float bf16_to_f32(uint16_t h);
-uint16_t f32_to_f16(float f);
-uint16_t f32_to_bf16(float f);
+uint16_t f32_to_f16(float f) INSIDE(f32_to_f16);
+uint16_t f32_to_bf16(float f) INSIDE(f32_to_bf16);
 #endif

@@ -19,9 +19,9 @@
 // NULL: compiled pipelines cannot be saved, which is not an error.
 static char *cache_folder(const char *wanted) {
   if (wanted) return wanted[0] ? strdup(wanted) : NULL;
-  const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-  if (xdg && xdg[0] == '/') return path_join(xdg, "deltaic");
-  return home && home[0] == '/' ? path_join(home, ".cache/deltaic") : NULL;
+  char *cache = platform_cache_folder(), *folder = cache ? path_join(cache, "deltaic") : NULL;
+  free(cache);
+  return folder;
 }
 
 deltaic_status deltaic_context_create(const deltaic_context_options *options, deltaic_context **out) {
@@ -111,6 +111,9 @@ static deltaic_device_info info_of(const struct ranked *r, uint32_t i) {
     if (caps->memory_heap[h].flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT && caps->memory_heap[h].bytes > info.memory_bytes)
       info.memory_bytes = caps->memory_heap[h].bytes;
   info.free_bytes = device_free_bytes(r->handles[i], caps);
+  memcpy(info.uuid, caps->uuid, sizeof info.uuid);
+  memcpy(info.luid, caps->luid, sizeof info.luid);
+  memcpy(info.pci, caps->pci, sizeof info.pci);
   return info;
 }
 
@@ -184,17 +187,32 @@ static int32_t best_index(const struct ranked *r) {
   return DELTAIC_DEVICE_INDEX_CPU;
 }
 
-static deltaic_status open_vulkan(deltaic_context *c, const struct ranked *r, int32_t index, struct backend **out) {
+static deltaic_status open_vulkan(deltaic_context *c, const struct ranked *r, int32_t index,
+                                  const deltaic_device_options *o, struct backend **out) {
   if (index <= 0 || (uint32_t)index > r->count) return no_device(index, r->count);
   const struct device_caps *caps = &r->caps[index - 1];
-  const struct plan *plan = &r->plans[index - 1];
-  if (!plan->usable) return fail(DELTAIC_UNSUPPORTED, "%s cannot be used: %s", caps->name, plan->reason);
+  struct plan plan = r->plans[index - 1];
+  if (!plan.usable) return fail(DELTAIC_UNSUPPORTED, "%s cannot be used: %s", caps->name, plan.reason);
+  plan.background = o->background;
   struct device *device;
-  deltaic_status status = device_open(&c->instance, r->handles[index - 1], caps, plan, c->cache_dir, &device);
+  deltaic_status status = device_open(&c->instance, r->handles[index - 1], caps, &plan, c->cache_dir, &device);
   if (status != DELTAIC_OK) return status;
+  device->compiling = o->compiling;
+  device->compiling_user = o->compiling_user;
   status = backend_open_vulkan(device, out);
   if (status == DELTAIC_OK) (*out)->info = info_of(r, (uint32_t)index - 1);
   return status;
+}
+
+static deltaic_status find_uuid(const struct ranked *r, const uint8_t *uuid, int32_t *index) {
+  for (uint32_t i = 0; i < r->count; i++)
+    if (!memcmp(r->caps[i].uuid, uuid, sizeof r->caps[i].uuid)) {
+      *index = (int32_t)i + 1;
+      return DELTAIC_OK;
+    }
+  char text[33];
+  for (int i = 0; i < 16; i++) snprintf(text + 2 * i, 3, "%02x", uuid[i]);
+  return fail(DELTAIC_NO_DEVICE, "there is no Vulkan device with the UUID %s", text);
 }
 
 deltaic_status deltaic_device_open(deltaic_context *c, const deltaic_device_options *options, deltaic_device **out) {
@@ -203,17 +221,20 @@ deltaic_status deltaic_device_open(deltaic_context *c, const deltaic_device_opti
   deltaic_status status = options_read(&o, sizeof o, options, "deltaic_device_options");
   if (status != DELTAIC_OK) return status;
   if (o.index < DELTAIC_DEVICE_INDEX_CPU) return fail(DELTAIC_NO_DEVICE, "%d is not a device index", o.index);
+  if (o.uuid && o.index)
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_device_open: a UUID is given, and index is %d, not 0", o.index);
   struct ranked r;
   status = rank_devices(c, &r);
   if (status != DELTAIC_OK) return status;
   int32_t index = o.index == DELTAIC_DEVICE_BEST ? best_index(&r) : o.index;
-  deltaic_device *d = calloc(1, sizeof *d);
+  if (o.uuid) status = find_uuid(&r, o.uuid, &index);
+  deltaic_device *d = status ? NULL : calloc(1, sizeof *d);
   if (!d)
-    status = fail_memory("a device", sizeof *d);
+    status = status ? status : fail_memory("a device", sizeof *d);
   else if (index == DELTAIC_DEVICE_INDEX_CPU)
     status = backend_open_cpu(o.threads, &d->backend);
   else
-    status = open_vulkan(c, &r, index, &d->backend);
+    status = open_vulkan(c, &r, index, &o, &d->backend);
   ranked_free(&r);
   if (status != DELTAIC_OK) {
     free(d);
@@ -233,6 +254,10 @@ void deltaic_device_get_info(const deltaic_device *d, deltaic_device_info *info)
   if (!info) return;
   *info = d ? d->backend->info : (deltaic_device_info){0};
   if (d) info->free_bytes = d->backend->functions->free_bytes(d->backend);
+}
+
+double deltaic_device_compile_seconds(const deltaic_device *d) {
+  return d ? d->backend->functions->compile_seconds(d->backend) : 0;
 }
 
 // ---------------------------------------------------------------- bandwidth

@@ -109,12 +109,13 @@ static deltaic_status evaluate(struct deltaic_session *s, const deltaic_piece *p
   if (status != DELTAIC_OK) return status;
   if (take_cancel(s)) return cancelled(); // nothing is computed yet: the sequences are unchanged
   struct work w = {.pieces = pieces, .n = n};
-  uint64_t tokens = 0;
-  for (size_t i = 0; i < n; i++) tokens += pieces[i].count;
-  for (; tokens && status == DELTAIC_OK; tokens -= w.T) {
+  uint64_t all = 0;
+  for (size_t i = 0; i < n; i++) all += pieces[i].count;
+  for (uint64_t tokens = all; tokens && status == DELTAIC_OK; tokens -= w.T) {
     status = w.T && atomic_load(&s->cancel) ? cancelled() : DELTAIC_OK; // a later one is for the next call
     if (status == DELTAIC_OK) status = eval_slice(s, &w);
   }
+  if (status == DELTAIC_CANCELLED && w.step && all == n) return status; // nothing has run
   if (status != DELTAIC_OK) return break_pieces(s, pieces, n, status);
   for (size_t i = 0; i < n; i++) s->slots[pieces[i].sequence].has_logits = true;
   return DELTAIC_OK;
@@ -217,6 +218,7 @@ static deltaic_status next(struct deltaic_session *s, const uint32_t *sequences,
   if (take_cancel(s)) return cancelled(); // nothing is computed yet: the sequences are unchanged
   status = run_draws(s, &d, tokens, logits);
   if (status == DELTAIC_OK) return DELTAIC_OK;
+  if (status == DELTAIC_CANCELLED) return status; // while its kernels were compiled: nothing has run
   for (uint32_t i = 0; i < d.n; i++) break_slot(s, d.sequences[i]);
   return status;
 }

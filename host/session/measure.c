@@ -1,9 +1,10 @@
 // measure: what measure_operator.c and measure_matmul.c share.
 #include "measure.h"
+#include "platform.h"
 
 #include <stdlib.h>
 
-double measure_now(void) { return 1e-9 * (double)device_clock_ns(); }
+double measure_now(void) { return 1e-9 * (double)platform_clock_ns(); }
 
 static int by_value(const void *a, const void *b) {
   double x = *(const double *)a, y = *(const double *)b;

@@ -305,7 +305,7 @@ deltaic_status slice_run(struct deltaic_session *s, struct work *w) {
     if (w->parts[k].T > longest) longest = w->parts[k].T;
   // A replayed recording cannot be probed or scored.
   const uint32_t targets = place_targets(s, w);
-  const bool step = w->T == w->count && !s->probe.kinds && !targets;
+  const bool step = w->step = w->T == w->count && !s->probe.kinds && !targets;
   s->probe.position = s->slots[w->pieces[0].sequence].position;
   s->probe.tokens = w->T;
   s->probe.status = DELTAIC_OK;

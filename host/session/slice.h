@@ -16,6 +16,7 @@ struct work {
   struct piece_rows parts[MOST_SEQUENCES];
   uint32_t count, ends; // parts of the slice; the first `ends` of them complete their pieces
   uint32_t T;           // rows of the slice
+  bool step;            // the slice replays a recording; a cancel of it has run nothing
 };
 
 // Evaluates as many of the remaining tokens (at least one) as a slice holds, and writes the logits and scores that

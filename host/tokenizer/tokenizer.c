@@ -9,8 +9,6 @@
 #include "gguf.h"
 #include "gguf_tokenizer.h"
 
-#include <sys/stat.h>
-
 // The limit on the ids that a post-processor may add. The text itself counts as one.
 enum { MAX_TEMPLATE = 256, TEXT_ITSELF = -1 };
 
@@ -153,6 +151,8 @@ deltaic_status tokenizer_parse(const char *json, size_t bytes, const char *name,
 
 deltaic_status tokenizer_of_gguf(const json_t *keys, const char *name, deltaic_tokenizer **out) {
   json_t *root;
+  const json_t *whole = json_object_get(keys, "tokenizer.huggingface.json"); // a tokenizer.json
+  if (json_is_string(whole)) return tokenizer_parse(json_string_value(whole), json_string_length(whole), name, out);
   deltaic_status status = gguf_tokenizer_json(name, keys, &root);
   if (!status) status = tokenizer_create(root, name, out);
   json_decref(root);
@@ -179,8 +179,7 @@ static deltaic_status tokenizer_read(const char *path, deltaic_tokenizer **out) 
 
 deltaic_status deltaic_tokenizer_open(const char *path, deltaic_tokenizer **out) {
   if (!path || !out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tokenizer_open: a pointer is NULL");
-  struct stat info;
-  if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode)) return tokenizer_read(path, out);
+  if (!platform_is(path, PATH_FOLDER)) return tokenizer_read(path, out);
   char *file = path_join(path, "tokenizer.json");
   if (!file) return DELTAIC_OUT_OF_MEMORY;
   deltaic_status status = tokenizer_read(file, out);

@@ -2,6 +2,7 @@
 // DELTAIC_TEST_DEVICE names). Dispatches wait for each other and take turns over caches that L2 does not hold. No test:
 // it only prints. usage: bench_attention [MIB = 2200 [HEADS = 8 [KV_HEADS = 8 [D = 128]]]]
 #include "bench_tools.h"
+#include "platform.h"
 
 enum { RUNS = 5, TOKENS = 4096 };
 
@@ -38,9 +39,9 @@ static double time_attention(uint32_t T, uint32_t pos, uint32_t window, uint32_t
   recorder->functions->recorder_begin(recorder, true, NULL);
   recorder->functions->recorder_list(recorder, &list);
   for (int i = 0; i <= RUNS; i++) { // the first warms up
-    uint64_t start = device_clock_ns();
+    uint64_t start = platform_clock_ns();
     check(backend->functions->recorder_run(recorder));
-    double us = 1e-3 * (double)(device_clock_ns() - start) / dispatches;
+    double us = 1e-3 * (double)(platform_clock_ns() - start) / dispatches;
     if (i && us < least) least = us;
   }
   return least;

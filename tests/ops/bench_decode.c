@@ -5,6 +5,7 @@
 // [TOKENS = 1 [MIB = 600 [DISPATCHES = 160 [TILES PARTS STEP]...]]]], WHAT being in the name of what is timed; with
 // numbers for matmul_narrow, only those.
 #include "bench_tools.h"
+#include "platform.h"
 
 enum { RUNS = 5 };
 
@@ -30,12 +31,12 @@ static struct tensor bf16(uint32_t rows, uint32_t cols, uint64_t offset) {
 
 // Microseconds of one dispatch of the recording, the least of some runs, after enough of them to raise the clock.
 static double replay(void) {
-  const uint64_t warm_ns = 100000000, first = device_clock_ns();
+  const uint64_t warm_ns = 100000000, first = platform_clock_ns();
   double least = 1e30;
   for (int i = 0; i < RUNS;) {
-    uint64_t start = device_clock_ns();
+    uint64_t start = platform_clock_ns();
     check(backend->functions->recorder_run(recorder));
-    double us = 1e-3 * (double)(device_clock_ns() - start) / dispatches;
+    double us = 1e-3 * (double)(platform_clock_ns() - start) / dispatches;
     if (start - first < warm_ns) continue;
     if (us < least) least = us;
     i++;

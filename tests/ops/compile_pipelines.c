@@ -24,6 +24,7 @@ void __wrap_commands_begin(struct commands *commands, enum commands_mode mode, c
 void __wrap_commands_dispatch(struct commands *commands, const struct kernel *kernel, const struct binding *bindings,
                               const void *push, const uint32_t groups[3], uint64_t operations);
 void __wrap_commands_fail(struct commands *commands, deltaic_status status);
+bool __wrap_commands_going(struct commands *commands);
 deltaic_status __wrap_commands_submit(struct commands *commands);
 deltaic_status __wrap_buffer_create(struct device *device, enum memory_kind kind, uint64_t bytes, const char *what,
                                     struct buffer *out);
@@ -69,6 +70,7 @@ void __wrap_commands_fail(struct commands *commands, deltaic_status status) {
   failures++;
 }
 
+bool __wrap_commands_going(struct commands *commands) { return commands != NULL; }
 deltaic_status __wrap_commands_submit(struct commands *commands) {
   (void)commands;
   return DELTAIC_OK;

@@ -1,4 +1,6 @@
 // The decoders of stored formats, against float64 (tests/vectors/make_blocks.py).
+#include "format.h" // before cmocka, whose macro fail() would hide ours
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +12,6 @@
 #include <string.h>
 
 #include "fixture.h"
-#include "format.h"
 
 enum { BLOCKS = 4 };
 

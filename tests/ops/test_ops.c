@@ -1,5 +1,5 @@
 // The operators of the CPU backend, and what is its alone: 16-bit floats, threads, the recorder.
-#include "cpu_backend.h"
+#include "cpu_blocks.h"
 #include "ops_cases.h"
 #include "ops_tools.h"
 #include "pool.h"
@@ -200,6 +200,70 @@ static void matmul_is_right_with_every_instruction_set(void **state) {
   assert_true(sets >= 1);
 }
 
+// The same for weights in blocks: in float32, and with inputs rounded to integers.
+static void products_of_blocks_are_right_with_every_instruction_set(void **state) {
+  enum { T = 515, K = 557, N = 70 };
+  const uint32_t some[] = {1, 3, 8, 9, 16, T};
+  uint32_t sets = 0;
+  for (; cpu_block_kernels(sets); sets++)
+    for (enum dtype d = DTYPE_BLOCKS; d < DTYPE_I32; d++) {
+      open_cpu(2);
+      ((struct cpu_backend *)backend)->blocks = cpu_block_kernels(sets);
+      seed(62);
+      struct array x = activations(T, K, K + 3, normals(T * K)), y = activations(T, N, N + 2, NULL);
+      struct array w = weights(d, N, K, (uint32_t)weight_stride(d, K), normals(N * K));
+      struct array bias = weights(DTYPE_F32, 1, N, DENSE, normals(N));
+      double *want = zeros(T * N);
+      for (int i = 0; i < T * N; i++) {
+        want[i] = bias.v[i % N];
+        for (int k = 0; k < K; k++) want[i] += x.v[i / N * K + k] * w.v[i % N * K + k];
+      }
+      for (int i = 0; i < 6; i++)
+        for (int fast = 0; fast < 2; fast++) {
+          list->matrices = fast ? MATRICES_BEST : MATRICES_NONE;
+          RUN(op_linear(list, tensor_rows(y.t, 0, some[i]), tensor_rows(x.t, 0, some[i]), w.t, bias.t));
+          expect_close(fast ? "blocks, inputs rounded" : "blocks", read_values(&y), want, (size_t)some[i] * N,
+                       fast ? 1e-3 : 1e-6);
+        }
+      close_cpu();
+    }
+  assert_true(sets >= 1);
+}
+
+// Sums of integers are as large as they can be: the inputs and the weights of every format have one sign and the
+// largest size.
+static void sums_of_integers_do_not_overflow(void **state) {
+  enum { T = 9, K = 1024, N = 16 };
+  for (uint32_t sets = 0; cpu_block_kernels(sets); sets++)
+    for (enum dtype d = DTYPE_BLOCKS; d < DTYPE_I32; d++)
+      for (int i = 0; i < 3; i++) {
+        const int bytes[] = {0, 0x80, 0xff};
+        const struct format *f = &formats[d];
+        open_cpu(1);
+        ((struct cpu_backend *)backend)->blocks = cpu_block_kernels(sets);
+        list->matrices = MATRICES_BEST;
+        struct array x = activations(T, K, DENSE, uniforms(T * K, 1, 1)), y = activations(T, N, DENSE, NULL);
+        struct array w = weights(d, N, K, DENSE, NULL);
+        char *blocks = (char *)w.t.buffer->mapped;
+        float values[K];
+        double want[T * N] = {0};
+        memset(blocks, bytes[i], dtype_bytes(d, N * K));
+        for (char *b = blocks; b < blocks + dtype_bytes(d, N * K); b += f->bytes) {
+          const uint16_t scale = f32_to_f16(1);
+          for (int j = 0; j < 2 && f->scales[j].most > 0; j++) memcpy(b + f->scales[j].at, &scale, 2);
+          if (d == DTYPE_Q6_K) memset(b + 192, 0x80, 16); // elements of -32 have scales of -128
+        }
+        dtype_decode(d, blocks, 0, K, values);
+        for (int j = 0; j < T * N; j++)
+          for (int k = 0; k < K; k++) want[j] += values[k];
+        RUN(op_linear(list, y.t, x.t, w.t, ABSENT));
+        expect_close("largest sums of integers", read_values(&y), want, T * N, 1e-6);
+        RUN(op_linear(list, tensor_rows(y.t, 0, 1), tensor_rows(x.t, 0, 1), w.t, ABSENT));
+        expect_close("largest sums of integers", read_values(&y), want, N, 1e-6);
+        close_cpu();
+      }
+}
+
 // ---------------------------------------------------------------- the recorder
 
 static void record_copy(struct tensor to, struct tensor from) {
@@ -305,6 +369,8 @@ int main(void) {
       cmocka_unit_test_setup(pool_serves_several_callers, tools_setup),
       cmocka_unit_test_setup(results_do_not_depend_on_the_number_of_threads, tools_setup),
       cmocka_unit_test_setup(matmul_is_right_with_every_instruction_set, tools_setup),
+      cmocka_unit_test_setup(products_of_blocks_are_right_with_every_instruction_set, tools_setup),
+      cmocka_unit_test_setup(sums_of_integers_do_not_overflow, tools_setup),
       cmocka_unit_test_setup(a_cancelled_recording_does_nothing_more, tools_setup),
       cmocka_unit_test_setup(a_cancel_stops_a_long_op, tools_setup),
       cmocka_unit_test_setup(the_profile_counts_bytes_and_operations, tools_setup),

@@ -3,6 +3,8 @@
 // library holds it.
 #include "prune_case.h"
 
+#include "deltaic_prune.h"
+
 enum { MOST = 96 };
 // Inequalities hold up to rounding of a double, or of the f32 numbers that real states are.
 #define SLACK 1e-9

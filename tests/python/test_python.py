@@ -274,6 +274,11 @@ class Texts(Models):
         devices = deltaic.Context(log=lambda level, line: lines.append(line)).devices()
         self.assertEqual((devices[-1].index, devices[-1].kind), (-1, deltaic.DeviceKind.CPU))
         self.assertIn("CPU", CPU.info.name)
+        self.assertEqual(CPU.info.uuid, bytes(16))
+        for device in devices[:-1]:
+            self.assertEqual(deltaic.Device(uuid=device.uuid, background=True).info.uuid, device.uuid)
+        with self.assertRaisesRegex(deltaic.Error, "no Vulkan device with the UUID ab01"):
+            deltaic.Device(uuid=bytes([0xAB, 1] + 14 * [7]))
         info, memory = deltaic.inspect(NOVELIST)
         self.assertEqual((info.vocabulary, info.architecture), (4096, "gated_deltanet"))
         self.assertEqual(memory.weights_bytes, self.novelist.memory().weights_bytes)

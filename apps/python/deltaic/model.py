@@ -1,6 +1,7 @@
 """Devices, models and sessions."""
 import ctypes
-from ctypes import POINTER, byref, c_bool, c_char_p, c_double, c_float, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_bool, c_char_p, c_double, c_float, c_int32, c_size_t, c_uint8, c_uint32, c_uint64
+from ctypes import c_void_p
 
 from . import structs
 from .generation import Generation
@@ -80,12 +81,16 @@ class Context(Object):
 
 
 class Device(Object):
-    """index 0: a GPU, else the CPU; 1, 2, ...: a Vulkan device; -1: the CPU, with `threads` (0: all cores)."""
+    """index 0: a GPU, else the CPU; 1, 2, ...: a Vulkan device; -1: the CPU, with `threads` (0: all cores).
+    uuid: 16 bytes, the Vulkan device that has it. background: other programs use the device first."""
 
-    def __init__(self, index=0, threads=0, context=None):
+    def __init__(self, index=0, threads=0, context=None, uuid=None, background=False):
         context = context or Context()
         handle = HANDLE()
-        device_open(context.pointer, byref(structs.DeviceOptions(index=index, threads=threads)), byref(handle))
+        options = structs.DeviceOptions(index=index, threads=threads, background=background)
+        if uuid is not None:
+            options.uuid = (c_uint8 * 16)(*uuid)
+        device_open(context.pointer, byref(options), byref(handle))
         self.own(handle, device_close, context)
 
     @property

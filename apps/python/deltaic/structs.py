@@ -1,8 +1,9 @@
-"""The structs of deltaic.h. tests/apps/test_python.py compares their layouts with a C compiler's."""
+"""The structs of deltaic.h. tests/python/test_layout.py compares their layouts with a C compiler's."""
 import ctypes
 import enum
 import types
-from ctypes import c_bool, c_char, c_char_p, c_double, c_float, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, c_bool, c_char, c_char_p, c_double, c_float, c_int, c_int32, c_size_t, c_uint8, c_uint32
+from ctypes import c_uint64, c_void_p
 
 from .library import PROGRESS
 
@@ -50,6 +51,8 @@ class Struct(ctypes.Structure):
 def python_value(value):
     if isinstance(value, bytes):
         return value.decode(errors="replace")
+    if isinstance(value, ctypes.Array):
+        return bytes(value)
     return value.record() if isinstance(value, Struct) else value
 
 
@@ -93,11 +96,22 @@ class DeviceInfo(Struct):
         ("reason", c_char * 256),
         ("memory_bytes", c_uint64),
         ("free_bytes", c_uint64),
+        ("uuid", c_uint8 * 16),
+        ("luid", c_uint8 * 8),
+        ("pci", c_char * 16),
     ]
 
 
 class DeviceOptions(Options):
-    _fields_ = [("size", c_size_t), ("index", c_int32), ("threads", c_uint32)]
+    _fields_ = [
+        ("size", c_size_t),
+        ("index", c_int32),
+        ("threads", c_uint32),
+        ("uuid", POINTER(c_uint8)),
+        ("background", c_bool),
+        ("compiling", PROGRESS),
+        ("compiling_user", c_void_p),
+    ]
 
 
 class ModelOptions(Options):

@@ -1,34 +1,25 @@
 // cpu_backend: the CPU backend: memory, the recorder, and the loop that runs a list, one operation after another. The
 // operations are in cpu_short.c, cpu_matmul.c, cpu_delta.c, cpu_attention.c and so on.
-#include "cpu_backend.h"
+#include "cpu_blocks.h"
+#include "platform.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 // ---------------------------------------------------------------- memory
-
-enum { HUGE_PAGE = 2 << 20 };
 
 static deltaic_status cpu_buffer_create(struct backend *b, enum memory_kind kind, uint64_t bytes, const char *what,
                                         struct buffer *out) {
   *out = (struct buffer){.bytes = bytes, .kind = kind};
-  void *memory;
   // One element more than requested, so that an empty buffer is valid too.
-  size_t align = bytes < HUGE_PAGE ? TENSOR_ALIGN : HUGE_PAGE;
-  if (bytes > b->max_buffer_bytes || posix_memalign(&memory, align, bytes + sizeof(float)))
-    return fail_memory(what, bytes);
-#ifdef MADV_HUGEPAGE // every token reads all weights: huge pages save page table walks
-  if (bytes >= HUGE_PAGE) madvise(memory, bytes, MADV_HUGEPAGE);
-#endif
+  void *memory = bytes > b->max_buffer_bytes ? NULL : platform_alloc(bytes + sizeof(float), TENSOR_ALIGN);
+  if (!memory) return fail_memory(what, bytes);
   out->mapped = memory;
   return DELTAIC_OK;
 }
 
 static void cpu_buffer_free(struct backend *b, struct buffer *buffer) {
   (void)b;
-  free(buffer->mapped);
+  platform_free(buffer->mapped);
   *buffer = (struct buffer){0};
 }
 
@@ -107,16 +98,14 @@ static size_t cpu_recorder_times(struct recorder *c, deltaic_kernel_time *times,
 
 // ---------------------------------------------------------------- the backend
 
-// Memory that the kernel can give without swapping, file caches included.
 static uint64_t cpu_free_bytes(const struct backend *b) {
   (void)b;
-  FILE *f = fopen("/proc/meminfo", "r");
-  char line[128];
-  unsigned long long kib = 0;
-  while (f && fgets(line, sizeof line, f))
-    if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1) break;
-  if (f) fclose(f);
-  return (uint64_t)kib << 10;
+  return platform_free_memory();
+}
+
+static double cpu_compile_seconds(const struct backend *b) {
+  (void)b;
+  return 0;
 }
 
 static void cpu_backend_close(struct backend *b) {
@@ -127,9 +116,10 @@ static void cpu_backend_close(struct backend *b) {
 
 static uint64_t cpu_own_bytes(const struct backend *b, const struct oplist *l, const struct op *op) {
   switch (op->kind) {
+  case OP_LINEAR: return cpu_linear_bytes(l, &op->linear);
   case OP_DELTA_RULE: return cpu_delta_bytes(b, l, &op->delta_rule);
   case OP_MAMBA2: return cpu_mamba2_bytes(b, l, &op->mamba2);
-  case OP_EXPERTS: return cpu_experts_bytes(&op->experts);
+  case OP_EXPERTS: return cpu_experts_bytes(l, &op->experts);
   default: return 0;
   }
 }
@@ -144,7 +134,7 @@ static void run_op(struct recorder *c, const struct op *op, struct tensor scratc
   case OP_EMBED: cpu_embed(c, &op->embed); break;
   case OP_MARK: cpu_mark(c, &op->mark); break;
   case OP_NORM: cpu_norm(c, &op->norm); break;
-  case OP_LINEAR: cpu_linear(c, &op->linear); break;
+  case OP_LINEAR: cpu_linear(c, &op->linear, scratch); break;
   case OP_ADD: cpu_add(c, &op->add); break;
   case OP_CONV: cpu_conv(c, &op->conv); break;
   case OP_GLU: cpu_glu(c, &op->glu); break;
@@ -184,6 +174,7 @@ static const struct backend_functions cpu_functions = {
     .name = "cpu",
     .close = cpu_backend_close,
     .free_bytes = cpu_free_bytes,
+    .compile_seconds = cpu_compile_seconds,
     .buffer_create = cpu_buffer_create,
     .buffer_free = cpu_buffer_free,
     .buffer_write = cpu_buffer_write,
@@ -204,7 +195,7 @@ static const struct backend_functions cpu_functions = {
 
 static deltaic_device_info describe(uint32_t threads) {
   deltaic_device_info info = {.index = DELTAIC_DEVICE_INDEX_CPU, .kind = DELTAIC_DEVICE_CPU, .usable = true};
-  info.memory_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+  info.memory_bytes = platform_memory();
   info.free_bytes = cpu_free_bytes(NULL);
   snprintf(info.name, sizeof info.name, "CPU (%u thread%s)", threads, threads == 1 ? "" : "s");
   return info;
@@ -221,6 +212,7 @@ deltaic_status backend_open_cpu(uint32_t threads, struct backend **out) {
     return status;
   }
   b->matmul = cpu_matmul_kernels(0);
+  b->blocks = cpu_block_kernels(0);
   b->base = (struct backend){.functions = &cpu_functions, .max_binding_bytes = UINT64_MAX, .batch = 512};
   b->base.threads = pool_threads(b->pool);
   b->base.info = describe(b->base.threads);

@@ -14,6 +14,7 @@ struct cpu_backend {
   struct backend base;
   struct pool *pool;
   const struct matmul_kernels *matmul;
+  const struct block_kernels *blocks;
 };
 
 // The inner loops of matmul for the i-th instruction set that this processor has, best first; NULL after the last.
@@ -47,15 +48,12 @@ uint64_t cpu_count_rows(const struct tensor *sequences, uint32_t *longest);
 uint32_t cpu_task_columns(const struct recorder *c, uint64_t heads, uint32_t Dv, uint32_t unit);
 
 // Loops of products are compiled for several instruction sets; one is chosen when the program starts. Sanitizers run
-// before that choice, so they build one. CPU_WIDE: bytes of a vector that every processor of this build has registers
-// for.
+// before that choice, so they build one. Such functions are static: else GCC exports them.
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) &&                           \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define CPU_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
-#define CPU_WIDE 64
 #else
 #define CPU_CLONES
-#define CPU_WIDE 16
 #endif
 
 enum { LANES = 16 };
@@ -73,17 +71,33 @@ static inline __attribute__((always_inline)) float lanes_sum(const lanes *v) {
   return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
-// sum a[i] b[i], with partial sums over i % LANES. Inlined into callers that are compiled for an instruction set.
+// to[j][i] = from[i][j]; rows are `to_stride` and `stride` floats apart.
+static inline __attribute__((always_inline)) void transpose_4x4(float *to, size_t to_stride, const float *from,
+                                                                size_t stride) {
+  quarter_lanes a = *(const quarter_lanes *)from, b = *(const quarter_lanes *)(from + stride);
+  quarter_lanes c = *(const quarter_lanes *)(from + 2 * stride), d = *(const quarter_lanes *)(from + 3 * stride);
+  quarter_lanes ab = __builtin_shufflevector(a, b, 0, 4, 1, 5), cd = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+  quarter_lanes AB = __builtin_shufflevector(a, b, 2, 6, 3, 7), CD = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  *(quarter_lanes *)to = __builtin_shufflevector(ab, cd, 0, 1, 4, 5);
+  *(quarter_lanes *)(to + to_stride) = __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
+  *(quarter_lanes *)(to + 2 * to_stride) = __builtin_shufflevector(AB, CD, 0, 1, 4, 5);
+  *(quarter_lanes *)(to + 3 * to_stride) = __builtin_shufflevector(AB, CD, 2, 3, 6, 7);
+}
+
+// sum a[i] b[i], with partial sums over i % LANES. Inlined into callers that are compiled for an instruction set; half
+// vectors stay in registers of AVX2.
 static inline __attribute__((always_inline)) float lanes_dot(const float *a, const float *b, size_t n) {
-  lanes sum = {0}, x = {0}, y = {0};
+  half_lanes sum[2] = {{0}};
+  float x[LANES] = {0}, y[LANES] = {0};
   size_t i = 0;
-  for (; i + LANES <= n; i += LANES) sum += *(const lanes *)(a + i) * *(const lanes *)(b + i);
+  for (; i + LANES <= n; i += LANES)
+    for (int h = 0; h < 2; h++) sum[h] += ((const half_lanes *)(a + i))[h] * ((const half_lanes *)(b + i))[h];
   if (i < n) {
-    memcpy(&x, a + i, (n - i) * sizeof(float));
-    memcpy(&y, b + i, (n - i) * sizeof(float));
-    sum += x * y;
+    memcpy(x, a + i, (n - i) * sizeof(float));
+    memcpy(y, b + i, (n - i) * sizeof(float));
+    for (int h = 0; h < 2; h++) sum[h] += ((const half_lanes *)x)[h] * ((const half_lanes *)y)[h];
   }
-  return lanes_sum(&sum);
+  return lanes_sum((const lanes *)sum);
 }
 float cpu_dot(const float *a, const float *b, size_t n);
 // A matrix (rows, cols) in other numbers, perhaps transposed: number (m, k) is x[m * row + k * col].
@@ -115,7 +129,8 @@ void cpu_copy_to_output(struct recorder *c, struct tensor y, struct tensor x);
 void cpu_embed(struct recorder *c, const struct embed *e);
 void cpu_mark(struct recorder *c, const struct mark *m);
 void cpu_norm(struct recorder *c, const struct norm *norm);
-void cpu_linear(struct recorder *c, const struct linear *p);
+void cpu_linear(struct recorder *c, const struct linear *p, struct tensor scratch);
+uint64_t cpu_linear_bytes(const struct oplist *l, const struct linear *p);
 void cpu_add(struct recorder *c, const struct add *a);
 void cpu_conv(struct recorder *c, const struct conv *conv);
 void cpu_glu(struct recorder *c, const struct glu *g);
@@ -131,10 +146,10 @@ void cpu_attention(struct recorder *c, const struct attention *op);
 void cpu_route(struct recorder *c, const struct route *route);
 void cpu_group(struct recorder *c, const struct group *group);
 void cpu_experts(struct recorder *c, const struct experts *e, struct tensor scratch);
-uint64_t cpu_experts_bytes(const struct experts *e);
+uint64_t cpu_experts_bytes(const struct oplist *l, const struct experts *e);
 void cpu_mix(struct recorder *c, const struct mix *mix);
 // The product of cpu_linear(), without its entry in the profile.
-void cpu_multiply(struct recorder *c, const struct linear *p);
+void cpu_multiply(struct recorder *c, const struct linear *p, struct tensor scratch);
 void cpu_sample(struct recorder *c, const struct sample *sample);
 void cpu_copy(struct recorder *c, const struct copy *copy);
 void cpu_scatter(struct recorder *c, const struct scatter *s);

@@ -1,5 +1,5 @@
 // cpu_experts: mixtures of experts: the choice of each token's experts, the products of the chosen rows, and their sum.
-#include "cpu_backend.h"
+#include "cpu_blocks.h"
 
 static int32_t *i32_row(const struct tensor *t, uint64_t row) { return (int32_t *)f32_row(t, row); }
 
@@ -48,8 +48,13 @@ void cpu_group(struct recorder *c, const struct group *g) {
 }
 
 // Rows of x and of y, in the order of their experts.
-uint64_t cpu_experts_bytes(const struct experts *e) {
-  return sizeof(float) * (uint64_t)e->y.rows * (e->x.cols + (uint64_t)e->y.cols);
+static uint64_t gathered_bytes(const struct experts *e) {
+  return round_up(sizeof(float) * (uint64_t)e->y.rows * (e->x.cols + (uint64_t)e->y.cols), TENSOR_ALIGN);
+}
+
+// And what a product needs, of at most all of these rows.
+uint64_t cpu_experts_bytes(const struct oplist *l, const struct experts *e) {
+  return gathered_bytes(e) + cpu_blocks_bytes(l, e->w.dtype, e->y.rows, e->x.cols);
 }
 
 struct experts_call {
@@ -82,18 +87,22 @@ void cpu_experts(struct recorder *c, const struct experts *e, struct tensor scra
   const uint32_t R = e->y.rows, K = e->x.cols, N = e->y.cols, E = e->starts.cols - 1;
   const int32_t *starts = i32_row(&e->starts, 0);
   struct experts_call v = {.e = e, .x = scratch, .y = scratch};
+  struct tensor own = scratch; // of the products
   uint64_t read = 0;
   assert(e->w.rows == (uint64_t)E * N && e->w.cols == K && R % e->x.rows == 0);
   v.x.rows = v.y.rows = R;
   v.x.cols = v.x.stride = K;
   v.y.cols = v.y.stride = N;
   v.y.offset += sizeof(float) * (uint64_t)R * K;
+  own.offset += gathered_bytes(e);
   cpu_parallel(c, R, (uint64_t)R * K, gather_row, &v);
   for (uint32_t i = 0; i < E; i++) {
     const uint32_t first = (uint32_t)starts[i], rows = (uint32_t)starts[i + 1] - first;
     if (!rows) continue;
-    cpu_multiply(c, &(struct linear){
-                        .y = rows_of(v.y, first, rows), .x = rows_of(v.x, first, rows), .w = rows_of(e->w, i * N, N)});
+    cpu_multiply(
+        c,
+        &(struct linear){.y = rows_of(v.y, first, rows), .x = rows_of(v.x, first, rows), .w = rows_of(e->w, i * N, N)},
+        own);
     read += N;
   }
   cpu_parallel(c, R, (uint64_t)R * N, scatter_row, &v);

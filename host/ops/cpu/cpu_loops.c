@@ -1,9 +1,10 @@
 // cpu_loops: what the operations share: their beginning and end, the profile, and loops on all threads.
 #include "cpu_backend.h"
+#include "platform.h"
 
 #include <stdio.h>
 
-static double now(void) { return 1e-9 * (double)device_clock_ns(); }
+static double now(void) { return 1e-9 * (double)platform_clock_ns(); }
 
 bool cpu_cancelled(const struct recorder *c) {
   const struct cpu_recorder *r = (const struct cpu_recorder *)c;

@@ -7,7 +7,7 @@
 // SUM_BLOCK at a time, since rounding errors grow with the sum so far: that brings the models' logits 1.3 to 2.3 times
 // nearer to float64 and makes prompts a tenth slower. The order of sums is the same for all instruction sets. But this
 // file is compiled with contraction: a processor with fused multiply-add does not round a product before adding it.
-#include "cpu_backend.h"
+#include "cpu_blocks.h"
 
 enum {
   DOTS_T = 3,
@@ -22,6 +22,7 @@ enum {
 
 #define INLINE static inline __attribute__((always_inline))
 #define shuffle __builtin_shufflevector
+#define UNROLL _Pragma("GCC unroll 8")
 
 // ---------------------------------------------------------------- widening
 
@@ -113,17 +114,6 @@ INLINE void dots(float *y, const float *x, const char *w, size_t w_bytes, uint32
 // A panel is [strip][k][LANES]: for each column k the elements of LANES rows of w, side by side.
 typedef float panel_strip[K_BLOCK][LANES];
 
-INLINE void transpose_4x4(float *to, const float *from) {
-  quarter_lanes a = *(const quarter_lanes *)from, b = *(const quarter_lanes *)(from + K_BLOCK);
-  quarter_lanes c = *(const quarter_lanes *)(from + 2 * K_BLOCK), d = *(const quarter_lanes *)(from + 3 * K_BLOCK);
-  quarter_lanes ab = shuffle(a, b, 0, 4, 1, 5), cd = shuffle(c, d, 0, 4, 1, 5);
-  quarter_lanes AB = shuffle(a, b, 2, 6, 3, 7), CD = shuffle(c, d, 2, 6, 3, 7);
-  *(quarter_lanes *)to = shuffle(ab, cd, 0, 1, 4, 5);
-  *(quarter_lanes *)(to + LANES) = shuffle(ab, cd, 2, 3, 6, 7);
-  *(quarter_lanes *)(to + 2 * LANES) = shuffle(AB, CD, 0, 1, 4, 5);
-  *(quarter_lanes *)(to + 3 * LANES) = shuffle(AB, CD, 2, 3, 6, 7);
-}
-
 // n columns of `rows` rows of w; missing rows are zeros.
 INLINE void pack(panel_strip strip, const char *w, size_t w_bytes, uint32_t rows, uint32_t n, enum dtype dtype) {
   const size_t size = element_bytes(dtype);
@@ -140,7 +130,7 @@ INLINE void pack(panel_strip strip, const char *w, size_t w_bytes, uint32_t rows
       for (; k + LANES <= n; k += LANES) widen((lanes *)(to + k), row + k * size, dtype);
       if (k < n) widen_some((lanes *)(to + k), row + k * size, n - k, dtype);
     }
-    for (uint32_t k = 0; k < n; k += 4) transpose_4x4(&strip[k][first], wide + k);
+    for (uint32_t k = 0; k < n; k += 4) transpose_4x4(&strip[k][first], LANES, wide + k, K_BLOCK);
   }
 }
 
@@ -150,30 +140,35 @@ struct panel {
   uint32_t n, block;
 };
 
-// sums (R, S strips of LANES) += x (R, n) panel (n, S strips), in registers. R and S are constants.
-INLINE void tile(float *sums, const float *x, size_t x_stride, struct panel panel, const uint32_t R, const uint32_t S) {
-  for (uint32_t first = 0; first < panel.n; first += panel.block) {
-    const uint32_t end = panel.n - first < panel.block ? panel.n : first + panel.block;
-    lanes s[TILE_T][STRIPS] = {{{0}}};
-    for (uint32_t k = first; k < end; k++) {
-      lanes b[STRIPS];
-#pragma GCC unroll 8
-      for (uint32_t j = 0; j < S; j++) b[j] = *(const lanes *)panel.strips[j][k];
-#pragma GCC unroll 8
-      for (uint32_t i = 0; i < R; i++)
-#pragma GCC unroll 8
-        for (uint32_t j = 0; j < S; j++) s[i][j] += x[i * x_stride + k] * b[j];
-    }
-#pragma GCC unroll 8
-    for (uint32_t i = 0; i < R; i++)
-#pragma GCC unroll 8
-      for (uint32_t j = 0; j < S; j++) *(lanes *)(sums + i * PANEL + j * LANES) += s[i][j];
+// sums (R, S strips of LANES) += x (R, n) panel (n, S strips), in registers: vectors that are wider than those are kept
+// in memory by the compiler. R, S and V, the vectors of a strip, are constants.
+#define TILE(name, vector)                                                                                             \
+  INLINE void name(float *sums, const float *x, size_t x_stride, struct panel panel, const uint32_t R,                 \
+                   const uint32_t S) {                                                                                 \
+    enum { W = sizeof(vector) / sizeof(float), V = LANES / W };                                                        \
+    for (uint32_t first = 0; first < panel.n; first += panel.block) {                                                  \
+      const uint32_t end = panel.n - first < panel.block ? panel.n : first + panel.block;                              \
+      vector s[TILE_T][STRIPS * V] = {{{0}}};                                                                          \
+      for (uint32_t k = first; k < end; k++) {                                                                         \
+        vector b[STRIPS * V];                                                                                          \
+        UNROLL for (uint32_t j = 0; j < S * V; j++) b[j] = *(const vector *)&panel.strips[j / V][k][j % V * W];        \
+        UNROLL for (uint32_t i = 0; i < R; i++) UNROLL for (uint32_t j = 0; j < S * V; j++) s[i][j] +=                 \
+            x[i * x_stride + k] * b[j];                                                                                \
+      }                                                                                                                \
+      UNROLL for (uint32_t i = 0; i < R; i++) UNROLL for (uint32_t j = 0; j < S * V; j++) *                            \
+          (vector *)(sums + i * PANEL + j * W) += s[i][j];                                                             \
+    }                                                                                                                  \
   }
-}
+TILE(tile_64, lanes)
+TILE(tile_32, half_lanes)
+TILE(tile_16, quarter_lanes)
+
+typedef void (*tile_kernel)(float *sums, const float *x, size_t x_stride, struct panel panel, const uint32_t R,
+                            const uint32_t S);
 
 // sums (T, PANEL) += x (T, n) panel (n, PANEL), R tokens and S strips at a time; the last R may go beyond T.
-INLINE void tiles(float *sums, const float *x, size_t x_stride, uint32_t T, struct panel panel, const uint32_t R,
-                  const uint32_t S) {
+INLINE void tiles(float *sums, const float *x, size_t x_stride, uint32_t T, struct panel panel, const tile_kernel tile,
+                  const uint32_t R, const uint32_t S) {
   float last[TILE_T][K_BLOCK];
   uint32_t full = T / R * R;
   for (uint32_t i = 0; i < R; i++)
@@ -197,7 +192,7 @@ struct matmul_kernels {
 };
 
 // The registers hold R x S vectors of LANES floats, and S vectors of the panel.
-#define KERNELS(name, attribute, R, S)                                                                                 \
+#define KERNELS(name, attribute, tile, R, S)                                                                           \
   attribute static void dots_##name(float *y, const float *x, const char *w, size_t w_bytes, uint32_t K,               \
                                     enum dtype dtype) {                                                                \
     switch (dtype) {                                                                                                   \
@@ -215,14 +210,14 @@ struct matmul_kernels {
     }                                                                                                                  \
   }                                                                                                                    \
   attribute static void tiles_##name(float *sums, const float *x, size_t x_stride, uint32_t T, struct panel panel) {   \
-    tiles(sums, x, x_stride, T, panel, R, S);                                                                          \
+    tiles(sums, x, x_stride, T, panel, tile, R, S);                                                                    \
   }                                                                                                                    \
   static const struct matmul_kernels name = {dots_##name, pack_##name, tiles_##name};
 
 #if defined(__x86_64__) && defined(__GNUC__)
-KERNELS(avx512, __attribute__((target("avx512f"))), 6, 4)
-KERNELS(avx2, __attribute__((target("avx2,fma"))), 6, 1)
-KERNELS(plain, , 2, 1)
+KERNELS(avx512, __attribute__((target("avx512f"))), tile_64, 6, 4)
+KERNELS(avx2, __attribute__((target("avx2,fma"))), tile_32, 6, 1)
+KERNELS(plain, , tile_16, 2, 1)
 const struct matmul_kernels *cpu_matmul_kernels(uint32_t i) {
   const struct matmul_kernels *found[3];
   uint32_t n = 0;
@@ -232,7 +227,7 @@ const struct matmul_kernels *cpu_matmul_kernels(uint32_t i) {
   return i < n ? found[i] : NULL;
 }
 #else
-KERNELS(plain, , 6, 1)
+KERNELS(plain, , tile_16, 6, 1)
 const struct matmul_kernels *cpu_matmul_kernels(uint32_t i) { return i ? NULL : &plain; }
 #endif
 
@@ -254,24 +249,6 @@ static void store(const struct matmul_call *m, uint32_t t, uint32_t first, uint3
 
 static size_t row_bytes(const struct tensor *w) { return dtype_bytes(w->dtype, w->stride); }
 
-// Decodes n columns from k on of `rows` rows to f32.
-static void decode_rows(const struct tensor *w, uint32_t first, uint32_t rows, uint32_t k, uint32_t n,
-                        float (*out)[K_BLOCK]) {
-  for (uint32_t r = 0; r < rows; r++) dtype_decode(w->dtype, tensor_row(w, first + r), k, n, out[r]);
-}
-
-// sums = x w[first ... first + rows - 1]^T for one token; rows: at most DOT_ROWS.
-static void decoded_dots(const struct matmul_call *m, uint32_t t, uint32_t first, uint32_t rows, float *sums) {
-  float wide[DOT_ROWS][K_BLOCK] = {{0}}, some[DOT_ROWS];
-  memset(sums, 0, DOT_ROWS * sizeof *sums);
-  for (uint32_t k = 0, n; k < m->x.cols; k += n) {
-    n = m->x.cols - k < K_BLOCK ? m->x.cols - k : K_BLOCK;
-    decode_rows(&m->w, first, rows, k, n, wide);
-    m->kernels->dots(some, f32_row(&m->x, t) + k, (const char *)wide, sizeof wide[0], n, DTYPE_F32);
-    for (uint32_t r = 0; r < rows; r++) sums[r] += some[r];
-  }
-}
-
 static void dots_task(void *context, uint64_t index, uint32_t worker) {
   const struct matmul_call *m = context;
   (void)worker;
@@ -279,9 +256,7 @@ static void dots_task(void *context, uint64_t index, uint32_t worker) {
   float sums[DOT_ROWS];
   for (uint32_t n = first; n < end; n += DOT_ROWS)
     for (uint32_t t = 0; t < m->x.rows; t++) {
-      if (formats[m->w.dtype].elements > 1)
-        decoded_dots(m, t, n, end - n < DOT_ROWS ? end - n : DOT_ROWS, sums);
-      else if (end - n >= DOT_ROWS)
+      if (end - n >= DOT_ROWS)
         m->kernels->dots(sums, f32_row(&m->x, t), tensor_row(&m->w, n), row_bytes(&m->w), m->x.cols, m->w.dtype);
       else // the last rows, one by one: a stride of 0 reads the same row DOT_ROWS times
         for (uint32_t r = 0; r < end - n; r++) {
@@ -298,7 +273,8 @@ static void pack_strip(const struct matmul_call *m, panel_strip strip, uint32_t 
   const uint32_t left = m->w.rows > first ? m->w.rows - first : 0, rows = left < LANES ? left : LANES;
   if (formats[m->w.dtype].elements > 1) {
     float wide[LANES][K_BLOCK];
-    decode_rows(&m->w, first, rows, k, n, wide);
+    for (uint32_t r = 0; r < rows; r++)
+      ((struct cpu_backend *)m->c->backend)->blocks->widen(wide[r], block_row(&m->w, first + r), k, n);
     m->kernels->pack(strip, (const char *)wide, sizeof wide[0], rows, n, DTYPE_F32);
   } else {
     const char *w = (const char *)tensor_row(&m->w, first) + dtype_bytes(m->w.dtype, k);
@@ -323,9 +299,13 @@ static void tiles_task(void *context, uint64_t index, uint32_t worker) {
   for (uint32_t i = 0; i < T; i++) store(m, t + i, first, rows, sums + i * PANEL);
 }
 
-void cpu_multiply(struct recorder *c, const struct linear *p) {
+void cpu_multiply(struct recorder *c, const struct linear *p, struct tensor scratch) {
   const struct tensor x = p->x, w = p->w;
   assert(x.cols == w.cols && p->y.cols == w.rows && p->y.rows == x.rows);
+  if (cpu_blocks_take(cpu_list(c), p)) {
+    cpu_blocks_multiply(c, p, scratch);
+    return;
+  }
   const uint32_t T = x.rows;
   uint64_t operations = 2ull * T * w.rows * w.cols;
   struct matmul_call m = {.c = c,
@@ -343,24 +323,35 @@ void cpu_multiply(struct recorder *c, const struct linear *p) {
 }
 
 // A matrix of several formats: one product for each, with its columns of y.
-static void mixed_linear(struct recorder *c, const struct linear *p) {
+static void mixed_linear(struct recorder *c, const struct linear *p, struct tensor scratch) {
   struct linear one = *p;
   uint32_t first = 0;
   for (const struct tensor *w = p->w.mixed; first < p->w.rows; first += w++->rows) {
     one.w = *w;
     one.y = tensor_cols(p->y, first, w->rows);
     if (p->bias.buffer) one.bias = tensor_cols(p->bias, first, w->rows);
-    cpu_linear(c, &one);
+    cpu_linear(c, &one, scratch);
   }
 }
 
-void cpu_linear(struct recorder *c, const struct linear *p) {
+uint64_t cpu_linear_bytes(const struct oplist *l, const struct linear *p) {
+  uint64_t most = 0;
+  uint32_t first = 0;
+  if (!p->w.mixed) return cpu_blocks_bytes(l, p->w.dtype, p->x.rows, p->x.cols);
+  for (const struct tensor *w = p->w.mixed; first < p->w.rows; first += w++->rows) {
+    const uint64_t bytes = cpu_blocks_bytes(l, w->dtype, p->x.rows, p->x.cols);
+    if (bytes > most) most = bytes;
+  }
+  return most;
+}
+
+void cpu_linear(struct recorder *c, const struct linear *p, struct tensor scratch) {
   if (p->w.mixed) {
-    mixed_linear(c, p);
+    mixed_linear(c, p, scratch);
     return;
   }
   if (!cpu_begin(c)) return;
   const uint64_t T = p->x.rows, N = p->w.rows, K = p->w.cols;
-  cpu_multiply(c, p);
+  cpu_multiply(c, p, scratch);
   cpu_end(c, "matmul", dtype_name(p->w.dtype), tensor_bytes(&p->w) + 4 * T * (K + N), 2 * T * N * K);
 }

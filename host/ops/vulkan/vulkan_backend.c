@@ -83,6 +83,10 @@ static uint64_t vulkan_free_bytes(const struct backend *b) {
   return device_free_bytes(vulkan_device(b)->physical, &vulkan_device(b)->caps);
 }
 
+static double vulkan_compile_seconds(const struct backend *b) {
+  return (double)pipelines_compile_ns(vulkan_device(b)) / 1e9;
+}
+
 static void vulkan_backend_close(struct backend *b) {
   if (!b) return;
   device_close(vulkan_device(b));
@@ -93,6 +97,7 @@ static const struct backend_functions vulkan_functions = {
     .name = "vulkan",
     .close = vulkan_backend_close,
     .free_bytes = vulkan_free_bytes,
+    .compile_seconds = vulkan_compile_seconds,
     .buffer_create = vulkan_buffer_create,
     .buffer_free = vulkan_buffer_free,
     .buffer_write = vulkan_buffer_write,

@@ -30,6 +30,7 @@ void vulkan_dispatch(struct recorder *c, enum kernel_id id, const uint32_t *spec
                      const void *push, struct grid grid, uint64_t operations) {
   struct commands *commands = ((const struct vulkan_recorder *)c)->commands;
   const struct kernel *kernel;
+  if (!commands_going(commands)) return; // compiling a kernel may take seconds
   if (grid.x > MAX_GROUPS || grid.y > MAX_GROUPS || grid.z > MAX_GROUPS) {
     commands_fail(commands,
                   fail(DELTAIC_INTERNAL, "%s: a grid of %llu x %llu x %llu workgroups is too large", kernels[id].name,

@@ -1,0 +1,55 @@
+# install: what cmake --install and cpack take: libraries, headers, and what find_package() and pkg-config read.
+set(CONFIG_FOLDER ${CMAKE_INSTALL_LIBDIR}/cmake/deltaic)
+
+# deltaic_install(NAME HEADER ABOUT LINKED USES REQUIRES): USES: packages of pkg-config whose headers or functions a user
+# of the library sees; REQUIRES: those that it needs itself; LINKED: what the linker needs besides. A static library is
+# linked with what it needs, so pkg-config names that without --static.
+function(deltaic_install name header about linked uses requires)
+  file(RELATIVE_PATH up /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+  if(BUILD_SHARED_LIBS)
+    set(needs "\nRequires: ${uses}\nRequires.private: ${requires}")
+  else()
+    set(needs "${linked}\nRequires: ${uses} ${requires}")
+  endif()
+  file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${name}.pc "prefix=\${pcfiledir}/${up}
+includedir=\${prefix}/${CMAKE_INSTALL_INCLUDEDIR}
+libdir=\${prefix}/${CMAKE_INSTALL_LIBDIR}
+Name: ${name}
+Description: ${about}
+Version: ${PROJECT_VERSION}
+Cflags: -I\${includedir}
+Libs: -L\${libdir} -l${name} ${needs}
+")
+  install(TARGETS ${name} EXPORT ${name}Targets)
+  install(EXPORT ${name}Targets NAMESPACE deltaic:: DESTINATION ${CONFIG_FOLDER})
+  install(FILES ${TOP}/include/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  install(FILES ${CMAKE_CURRENT_BINARY_DIR}/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endfunction()
+
+include(CMakePackageConfigHelpers)
+set(STATIC_PACKAGE ON)
+if(BUILD_SHARED_LIBS)
+  set(STATIC_PACKAGE OFF)
+endif()
+configure_file(${TOP}/cmake/deltaicConfig.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/deltaicConfig.cmake @ONLY)
+write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/deltaicConfigVersion.cmake
+                                 COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/deltaicConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/deltaicConfigVersion.cmake
+        DESTINATION ${CONFIG_FOLDER})
+
+deltaic_install(deltaic deltaic.h "runs delta-rule language models on any GPU through Vulkan" "-lpthread -ldl -lm" ""
+                "jansson libpcre2-8 libutf8proc")
+if(DELTAIC_PRUNER)
+  deltaic_install(deltaic_prune deltaic_prune.h "shrinks the states of delta-rule language models" "-lm" deltaic
+                  "jansson lapacke openblas")
+endif()
+if(DELTAIC_PROGRAM)
+  install(TARGETS deltaic_program)
+endif()
+if(DELTAIC_PROGRAM AND DELTAIC_PRUNER)
+  install(TARGETS deltaic_commands LIBRARY DESTINATION ${PLUGINS})
+endif()
+if(MANUAL)
+  install(FILES ${MANUAL} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+  install(FILES ${COMPLETION} DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME deltaic)
+endif()

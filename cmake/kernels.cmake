@@ -1,0 +1,171 @@
+# kernels: compiles shaders to SPIR-V, or takes them compiled (DELTAIC_SPIRV), and makes the table of kernels.
+#
+# deltaic_kernel(NAME [CHECKED] [NEEDS EXTENSION] [CONTRACT HEADER] [SUFFIX=MACRO[,MACRO...]...]): the kernel
+# shaders/KERNEL_FOLDER/NAME.comp, which may include what is in its own folder and in shaders/common.
+# Each SUFFIX is a variant: the module NAME_SUFFIX, compiled with those macros. Without any there is one module, NAME.
+# CHECKED: the driver is asked to check every access of these modules against what is bound.
+# NEEDS: where the compiler does not know this extension of GLSL, the modules are empty.
+# CONTRACT: the contract is HEADER.h instead of NAME.h. The contract of a module is the longest X of that
+# header's X_BINDINGS with which the module's name begins; ARGS() there, or in what it includes first, names the push
+# constants. A suffix that ends in one of FORMATS makes the module that variant of its family (host/ops/vulkan/kernels.h).
+set(SPV ${CMAKE_CURRENT_BINARY_DIR}/spv)
+set(FORMATS f32 f16 bf16 blocks) # as enum dtype names them
+set(SHADERS ${TOP}/shaders)
+set(SHADER_FOLDERS common token linear experts delta mamba2 attention)
+list(TRANSFORM SHADER_FOLDERS PREPEND ${SHADERS}/)
+set(SPV_HEADERS)
+set(CONTRACTS)
+set(FAMILIES)
+set(KERNELS)
+set(KERNEL_VARIANTS)
+set(MODULES) # of all modules what they are compiled from
+set(EMPTY_MODULES)
+function(deltaic_kernel name)
+  cmake_parse_arguments(PARSE_ARGV 1 IS "CHECKED" "NEEDS;CONTRACT" "")
+  set(variants ${IS_UNPARSED_ARGUMENTS})
+  if(NOT variants)
+    set(variants "=")
+  endif()
+  set(target vulkan1.1)
+  if(IS_NEEDS)
+    set(target vulkan1.3)
+  endif()
+  set(contract ${name})
+  if(IS_CONTRACT)
+    set(contract ${IS_CONTRACT})
+  endif()
+  deltaic_contract_read(${SHADERS}/${KERNEL_FOLDER} ${contract} names push)
+  string(TOLOWER ${IS_CHECKED} checked)
+  foreach(variant ${variants})
+    string(REGEX MATCH "^([^=]*)=(.*)$" matched ${variant})
+    set(macros ${CMAKE_MATCH_2})
+    string(REGEX REPLACE "_$" "" module ${name}_${CMAKE_MATCH_1})
+    string(APPEND MODULES "${module} ${KERNEL_FOLDER}/${name} ${target} ${macros}\n")
+    if(DELTAIC_SPIRV)
+      deltaic_module_take(${module})
+    else()
+      deltaic_module_compile(${name} ${module} ${target} "${macros}" "${IS_NEEDS}")
+    endif()
+    string(TOUPPER ${module}_ capitals)
+    set(bindings)
+    foreach(x ${names})
+      if(capitals MATCHES "^${x}_")
+        set(bindings ${x})
+      endif()
+    endforeach()
+    if(NOT bindings)
+      message(FATAL_ERROR "${contract}.h has no ..._BINDINGS for ${module}")
+    endif()
+    string(APPEND KERNELS " \\\n  X(${module}, ${bindings}, ${push}, ${checked})")
+    string(REPLACE ";" "|" formats "${FORMATS}")
+    if(module MATCHES "^(.*)_(${formats})$")
+      list(APPEND FAMILIES ${CMAKE_MATCH_1})
+      string(TOUPPER ${CMAKE_MATCH_2} format)
+      string(APPEND KERNEL_VARIANTS " \\\n  X(${CMAKE_MATCH_1}, ${format}, ${module})")
+    endif()
+  endforeach()
+  list(APPEND CONTRACTS ${contract}.h)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
+               ${SHADERS}/${KERNEL_FOLDER}/${contract}.h)
+  foreach(list SPV_HEADERS CONTRACTS FAMILIES KERNELS KERNEL_VARIANTS MODULES EMPTY_MODULES)
+    set(${list} ${${list}} PARENT_SCOPE)
+  endforeach()
+endfunction()
+
+# names: every X of X_BINDINGS in FOLDER/CONTRACT.h, each after those it begins with; push: the struct of ARGS().
+function(deltaic_contract_read folder contract names push)
+  file(READ ${folder}/${contract}.h text)
+  string(REGEX MATCHALL "#define [A-Z0-9_]+_BINDINGS" found "${text}")
+  list(TRANSFORM found REPLACE "#define (.*)_BINDINGS" "\\1")
+  list(SORT found)
+  set(${names} ${found} PARENT_SCOPE)
+  while(NOT text MATCHES "\nARGS\\(([a-z0-9_]+)\\)")
+    if(NOT text MATCHES "\n#include \"([a-z0-9_]+\\.h)\"")
+      message(FATAL_ERROR "${contract}.h has no ARGS()")
+    endif()
+    file(READ ${folder}/${CMAKE_MATCH_1} text)
+  endwhile()
+  set(${push} ${CMAKE_MATCH_1} PARENT_SCOPE)
+endfunction()
+
+# DELTAIC_SPIRV/MODULE.spv.h, which an earlier build has made.
+macro(deltaic_module_take module)
+  set(header ${DELTAIC_SPIRV}/${module}.spv.h)
+  if(NOT EXISTS ${header})
+    message(FATAL_ERROR "DELTAIC_SPIRV has no ${module}.spv.h: ${DELTAIC_SPIRV}")
+  endif()
+  file(READ ${header} there LIMIT 200)
+  if(there STREQUAL "const uint32_t spv_${module}[] = {0};\n")
+    list(APPEND EMPTY_MODULES ${module})
+  endif()
+  list(APPEND SPV_HEADERS ${header})
+endmacro()
+
+# spv/MODULE.spv.h with the array spv_MODULE.
+macro(deltaic_module_compile name module target macros needs)
+  set(header ${SPV}/${module}.spv.h)
+  set(empty "const uint32_t spv_${module}[] = {0};\n")
+  set(there)
+  if(EXISTS ${header})
+    file(READ ${header} there LIMIT 200)
+  endif()
+  list(APPEND SPV_HEADERS ${header})
+  if(NOT "${needs}" STREQUAL "" AND NOT KNOWS_${needs})
+    list(APPEND EMPTY_MODULES ${module})
+    if(NOT there STREQUAL empty)
+      file(WRITE ${header} "${empty}")
+    endif()
+  else()
+    if(there STREQUAL empty)
+      file(REMOVE ${header}) # of a compiler that did not know
+    endif()
+    set(flags)
+    if(NOT "${macros}" STREQUAL "")
+      string(REPLACE "," ";-D" flags "-D${macros}")
+    endif()
+    add_custom_command(
+      OUTPUT ${header}
+      COMMAND ${DELTAIC_GLSLANG} --quiet -V -g0 --target-env ${target} -I${SHADERS}/common -I${SHADERS}/${KERNEL_FOLDER}
+              ${flags} --vn spv_${module} --depfile ${header}.d -o ${header} ${SHADERS}/${KERNEL_FOLDER}/${name}.comp
+      DEPENDS ${SHADERS}/${KERNEL_FOLDER}/${name}.comp
+      DEPFILE ${header}.d
+      COMMENT "shader ${module}"
+      VERBATIM)
+  endif()
+endmacro()
+
+# KNOWS_EXTENSION, asked each time, for DELTAIC_GLSLANG may be another.
+if(NOT DELTAIC_SPIRV)
+  find_program(DELTAIC_GLSLANG NAMES glslangValidator glslang REQUIRED)
+  foreach(extension GL_KHR_cooperative_matrix GL_NV_cooperative_matrix2)
+    set(probe ${SPV}/${extension}.comp)
+    file(WRITE ${probe} "#version 450\n#extension ${extension} : require\nvoid main() {}\n")
+    execute_process(COMMAND ${DELTAIC_GLSLANG} --quiet -V --target-env vulkan1.3 -o ${probe}.spv ${probe}
+                    RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
+    if(failed)
+      set(KNOWS_${extension} OFF)
+    else()
+      set(KNOWS_${extension} ON)
+    endif()
+  endforeach()
+endif()
+
+# After the last deltaic_kernel(): the target deltaic_spv, and what host/ops/vulkan/kernels.h and
+# host/ops/vulkan/kernels.c include, which are the table's rows and what they name.
+function(deltaic_kernels_end)
+  add_custom_target(deltaic_spv DEPENDS ${SPV_HEADERS})
+  list(REMOVE_DUPLICATES FAMILIES)
+  list(REMOVE_DUPLICATES CONTRACTS)
+  list(TRANSFORM FAMILIES REPLACE "(.+)" " \\\\\n  X(\\1)" OUTPUT_VARIABLE families)
+  list(TRANSFORM CONTRACTS REPLACE "(.+)" "#include \"\\1\"\n" OUTPUT_VARIABLE contracts)
+  list(TRANSFORM SPV_HEADERS REPLACE ".*/(.+)" "#include \"\\1\"\n" OUTPUT_VARIABLE modules)
+  string(CONCAT families ${families})
+  string(CONCAT contracts ${contracts})
+  string(CONCAT modules ${modules})
+  file(GENERATE OUTPUT ${SPV}/kernel_list.h CONTENT "// Made by CMakeLists.txt.
+#define KERNELS(X)${KERNELS}
+#define KERNEL_FAMILIES(X)${families}
+#define KERNEL_VARIANTS(X)${KERNEL_VARIANTS}
+")
+  file(GENERATE OUTPUT ${SPV}/kernel_modules.h CONTENT "// Made by CMakeLists.txt.\n${contracts}${modules}")
+endfunction()

@@ -1,0 +1,202 @@
+// cpu_blocks: y (T, N) = x (T, K) w (N, K)^T for weights in blocks of integers. cpu_blocks.h has the arithmetic,
+// cpu_blocks_set.h the inner loops; format.c has the plain decoders, which are the specification.
+//
+// A few tokens read the weights once: a span of a row is unpacked into the first cache and multiplied by every token.
+// More tokens are computed in tiles: LANES rows of a span are unpacked, transposed to pairs of columns, and used for
+// all tokens of a task. An instruction multiplies pairs of 16-bit integers and adds them to sums of 32 bits, which is
+// twice the rate of float32. No sum overflows: most_rounded() bounds the inputs by what the weights leave. Float sums
+// have the same order for all instruction sets, as in cpu_matmul.c.
+#include "cpu_blocks.h"
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+#endif
+
+typedef uint8_t bytes_16 __attribute__((vector_size(16), aligned(1), may_alias));
+typedef int8_t signed_16 __attribute__((vector_size(16), aligned(1), may_alias));
+typedef int16_t half_lanes_s16 __attribute__((vector_size(16), aligned(2), may_alias));
+typedef int16_t lanes_s16 __attribute__((vector_size(32), aligned(2), may_alias));
+typedef int32_t half_lanes_s32 __attribute__((vector_size(32), aligned(4), may_alias));
+
+#define ALWAYS static inline __attribute__((always_inline))
+
+ALWAYS float float_of(uint32_t bits) {
+  float f;
+  memcpy(&f, &bits, sizeof f);
+  return f;
+}
+
+ALWAYS uint32_t bits_of(float f) {
+  uint32_t bits;
+  memcpy(&bits, &f, sizeof bits);
+  return bits;
+}
+
+// Whether a format subtracts minima.
+ALWAYS bool has_less(enum dtype dtype) { return dtype == DTYPE_Q4_K || dtype == DTYPE_Q5_K; }
+
+// Groups that a scale of the inputs reaches: one block of the weights.
+static uint32_t groups_of_scale(enum dtype dtype) { return formats[dtype].elements / GROUP; }
+
+// The largest rounded input. In blocks of 256 weights are at most 2^12, in blocks of 32 at most 2^7.
+static int32_t most_rounded(enum dtype dtype) { return groups_of_scale(dtype) == 1 ? INT16_MAX : 2047; }
+
+// Groups of the span at column k.
+ALWAYS uint32_t groups_from(uint32_t K, uint32_t k) {
+  return K - k < SPAN ? (K - k + GROUP - 1) / GROUP : (uint32_t)GROUPS;
+}
+
+// ---------------------------------------------------------------- instruction sets
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#define NAME(x) x##_avx512
+#define TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")))
+#define WIDE 64
+#define NARROW 32
+#define TILE_ROWS 6
+#define MADD_WIDE(s, a, b) ((wide_avx512)_mm512_dpwssd_epi32((__m512i)(s), (__m512i)(a), (__m512i)(b)))
+#define MADD_NARROW(s, a, b) ((narrow_avx512)_mm256_dpwssd_epi32((__m256i)(s), (__m256i)(a), (__m256i)(b)))
+#define HALF(bits) _cvtsh_ss(bits)
+#define CHOOSE(to, table, i) to = (signed_16)_mm_shuffle_epi8((__m128i)(table), (__m128i)(i))
+#include "cpu_blocks_set.h"
+
+#define NAME(x) x##_avx2
+#define TARGET __attribute__((target("avx2,fma,f16c")))
+#define WIDE 32
+#define NARROW 32
+#define TILE_ROWS 6
+#define MADD_WIDE(s, a, b) ((s) + (wide_avx2)_mm256_madd_epi16((__m256i)(a), (__m256i)(b)))
+#define MADD_NARROW(s, a, b) ((s) + (narrow_avx2)_mm256_madd_epi16((__m256i)(a), (__m256i)(b)))
+#define HALF(bits) _cvtsh_ss(bits)
+#define CHOOSE(to, table, i) to = (signed_16)_mm_shuffle_epi8((__m128i)(table), (__m128i)(i))
+#include "cpu_blocks_set.h"
+
+#define PLAIN_MADD(type, s, a, b) ((s) + (type)_mm_madd_epi16((__m128i)(a), (__m128i)(b)))
+#else
+// The lower and the upper halves of words.
+#define PLAIN_MADD(type, s, a, b)                                                                                      \
+  ((s) + (type)((type)((a)*65536) >> 16) * ((type)((b)*65536) >> 16) + ((a) >> 16) * ((b) >> 16))
+#endif
+
+#define NAME(x) x##_plain
+#define TARGET
+#define WIDE 16
+#define NARROW 16
+#define TILE_ROWS 2
+#define MADD_WIDE(s, a, b) PLAIN_MADD(wide_plain, s, a, b)
+#define MADD_NARROW(s, a, b) PLAIN_MADD(narrow_plain, s, a, b)
+#define HALF(bits) f16_to_f32(bits)
+#define CHOOSE(to, table, i)                                                                                           \
+  do {                                                                                                                 \
+    const bytes_16 indices = i;                                                                                        \
+    for (int k = 0; k < 16; k++) ((int8_t *)&to)[k] = ((const int8_t *)&table)[((const uint8_t *)&indices)[k]];        \
+  } while (0)
+#include "cpu_blocks_set.h"
+
+const struct block_kernels *cpu_block_kernels(uint32_t i) {
+  const struct block_kernels *found[3];
+  uint32_t n = 0;
+#if defined(__x86_64__) && defined(__GNUC__)
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  if (avx2 && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512vnni"))
+    found[n++] = &block_kernels_avx512;
+  if (avx2) found[n++] = &block_kernels_avx2;
+#endif
+  found[n++] = &block_kernels_plain;
+  return i < n ? found[i] : NULL;
+}
+
+// ---------------------------------------------------------------- the operation
+
+enum { PANEL = 4 * LANES, T_BLOCK = 84 * BLOCKS_TILE_T }; // rows of w and tokens of a task
+
+struct blocks_call {
+  const struct block_kernels *kernels;
+  struct tensor y, x, w, bias;
+  struct rounded *rounded; // NULL: float32
+  uint32_t panels, spans;
+};
+
+// Rounding the inputs pays for itself, since all rows of w read them.
+bool cpu_blocks_take(const struct oplist *l, const struct linear *p) {
+  return dtype_is_blocks(p->w.dtype) && (l->matrices || p->x.rows <= BLOCKS_T);
+}
+
+static uint64_t tiled(uint64_t T) { return T <= BLOCKS_T ? T : round_up(T, BLOCKS_TILE_T); }
+
+uint64_t cpu_blocks_bytes(const struct oplist *l, enum dtype dtype, uint64_t T, uint64_t K) {
+  if (!dtype_is_blocks(dtype) || !l->matrices) return 0;
+  return tiled(T) * ((K + SPAN - 1) / SPAN) * sizeof(struct rounded);
+}
+
+static void round_task(void *context, uint64_t t, uint32_t worker) {
+  const struct blocks_call *m = context;
+  struct rounded *to = m->rounded + t * m->spans;
+  (void)worker;
+  if (t < m->x.rows)
+    m->kernels->round(to, f32_row(&m->x, t), m->x.cols, m->w.dtype);
+  else // completes the last tile
+    memset(to, 0, m->spans * sizeof *to);
+}
+
+static void store(const struct blocks_call *m, uint32_t t, uint32_t first, uint32_t rows, const float *sums) {
+  float *y = f32_row(&m->y, t) + first;
+  const float *bias = m->bias.buffer ? f32_row(&m->bias, 0) + first : NULL;
+  for (uint32_t r = 0; r < rows; r++) y[r] = sums[r] + (bias ? bias[r] : 0);
+}
+
+static void few_task(void *context, uint64_t index, uint32_t worker) {
+  const struct blocks_call *m = context;
+  const uint32_t first = (uint32_t)index * PANEL, T = m->x.rows;
+  const uint32_t rows = m->w.rows - first < PANEL ? m->w.rows - first : PANEL;
+  float sums[BLOCKS_T][PANEL], one[BLOCKS_T];
+  (void)worker;
+  for (uint32_t r = 0; r < rows; r++) {
+    const struct block_row w = block_row(&m->w, first + r);
+    if (m->rounded)
+      m->kernels->rounded_dots(one, m->rounded, m->spans, T, w);
+    else
+      m->kernels->dots(one, f32_row(&m->x, 0), m->x.stride, T, w);
+    for (uint32_t t = 0; t < T; t++) sums[t][r] = one[t];
+  }
+  for (uint32_t t = 0; t < T; t++) store(m, t, first, rows, sums[t]);
+}
+
+static void tiles_task(void *context, uint64_t index, uint32_t worker) {
+  const struct blocks_call *m = context;
+  const uint32_t first = (uint32_t)(index % m->panels) * PANEL, t = (uint32_t)(index / m->panels) * T_BLOCK;
+  const uint32_t rows = m->w.rows - first < PANEL ? m->w.rows - first : PANEL;
+  const uint32_t left = m->x.rows - t, T = left < T_BLOCK ? left : T_BLOCK;
+  const struct rounded *x = m->rounded + (size_t)t * m->spans;
+  float sums[T_BLOCK][PANEL];
+  struct strip strip;
+  (void)worker;
+  memset(sums, 0, tiled(T) * sizeof sums[0]);
+  for (uint32_t c = 0; c < m->spans; c++)
+    for (uint32_t s = 0; s < rows; s += LANES) {
+      m->kernels->pack(&strip, block_row(&m->w, first + s), c * SPAN);
+      m->kernels->tiles(&sums[0][s], PANEL, x + c, m->spans, (uint32_t)round_up(T, BLOCKS_TILE_T), &strip,
+                        groups_from(m->w.cols, c * SPAN), m->w.dtype);
+    }
+  for (uint32_t i = 0; i < T; i++) store(m, t + i, first, rows, sums[i]);
+}
+
+void cpu_blocks_multiply(struct recorder *c, const struct linear *p, struct tensor scratch) {
+  const uint64_t T = p->x.rows, K = p->x.cols, operations = 2 * T * p->w.rows * K;
+  struct blocks_call m = {.kernels = ((struct cpu_backend *)c->backend)->blocks,
+                          .y = p->y,
+                          .x = p->x,
+                          .w = p->w,
+                          .bias = p->bias,
+                          .panels = (p->w.rows + PANEL - 1) / PANEL,
+                          .spans = (uint32_t)((K + SPAN - 1) / SPAN)};
+  if (cpu_list(c)->matrices) {
+    m.rounded = (struct rounded *)f32_row(&scratch, 0);
+    cpu_parallel(c, tiled(T), 4 * T * K, round_task, &m);
+  }
+  if (T <= BLOCKS_T)
+    cpu_parallel(c, T ? m.panels : 0, operations, few_task, &m);
+  else
+    cpu_parallel(c, m.panels * ((T + T_BLOCK - 1) / T_BLOCK), operations, tiles_task, &m);
+}

@@ -1,0 +1,46 @@
+#!/bin/bash
+# cli_space.sh PROGRAM TOP: with little address space, a command works or says in one sentence what is missing; no other
+# command than prune and rank loads OpenBLAS; and what these say without their plugin.
+set -u
+. "$(dirname "$0")/cli_tools.sh"
+always=()
+tiny=$top/tests/vectors/models/tiny_gated_deltanet
+head -c 1500 "$top/docs/tour.md" >"$dir/text"
+
+# limited KIB ARGS...: exit code 0, or 1 or 3 and one sentence.
+limited() {
+  local code=0 kib=$1
+  checks=$((checks + 1))
+  shift
+  (ulimit -v "$kib" && exec timeout 60 "$program" "$@") </dev/null >"$dir/out" 2>"$dir/err" || code=$?
+  last="ulimit -v $kib: deltaic $*"
+  case $code in
+    0) ;;
+    1 | 3) [ "$(wc -l <"$dir/err")" = 1 ] && grep -q "^deltaic $1: " "$dir/err" || complain "$last: not one sentence" ;;
+    *) complain "$last: exit code $code" ;;
+  esac
+}
+for kib in 60000 80000 100000 120000 140000 160000 180000 200000; do
+  limited $kib generate -m "$top/models/novelist" -d cpu -q --no-echo -n 2 --prompt a
+  limited $kib info "$top/models/novelist"
+  limited $kib rank "$tiny" --text "$dir/text" -d cpu
+  limited $kib prune "$tiny" "$dir/half" --cut 0.5 --text "$dir/text" -w 64 -d cpu
+  [ ! -e "$dir/half" ] || rm -r "$dir/half"
+done
+
+libraries() { LD_DEBUG=libs "$program" "$@" 2>&1 </dev/null | grep -c 'calling init.*openblas'; }
+[ "$(libraries generate -m "$top/models/novelist" -d cpu -q --no-echo -n 2 --prompt a)" = 0 ] ||
+  complain "generate loads OpenBLAS"
+[ "$(libraries rank --help)" != 0 ] || complain "the test does not see OpenBLAS"
+
+# The program alone, in a folder of its own.
+cp "$program" "$dir/alone"
+if readelf -d "$dir/alone" | grep -q 'libdeltaic'; then
+  echo "the program needs libdeltaic: not tried alone"
+else
+  "$dir/alone" info "$tiny" >/dev/null || complain "alone: info does not run"
+  "$dir/alone" prune --help >"$dir/out" 2>"$dir/err"
+  [ $? = 1 ] && grep -q '^deltaic prune: .*deltaic_commands.so' "$dir/err" || complain "alone: prune says nothing"
+fi
+echo "$checks runs, $failures failures"
+[ $failures = 0 ]

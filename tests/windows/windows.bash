@@ -1,0 +1,154 @@
+# What `./bootstrap windows` and the tests of --all do, sourced by bootstrap: builds the program with mingw-w64 and runs it
+# under Wine. Everything stays in build/windows.
+windows=$PWD/build/windows
+windows_packages=(gcc-mingw-w64-x86-64-posix wine xvfb xauth)
+windows_full_packages=(gfortran-mingw-w64-x86-64-posix zip)
+windows_cmake=(-DCMAKE_TOOLCHAIN_FILE="$PWD/tests/windows/mingw.cmake" -DDELTAIC_WINDOWS_PREFIX="$windows/prefix"
+  -DCMAKE_BUILD_TYPE=Release)
+export WINEPREFIX=$windows/wine WINEDEBUG=-all WINEDLLOVERRIDES="mscoree,mshtml=" # no offers to install .NET and HTML
+
+# windows_library NAME [CMAKE OPTIONS]: builds Debian's source of a library, static, into build/windows/prefix.
+windows_library() {
+  local name=$1 folder=$windows/sources/$1 stamp=$windows/prefix/$1.complete
+  shift
+  if [[ -e $stamp ]]; then return; fi
+  rm -rf "$folder" && mkdir -p "$folder" || return
+  (cd "$folder" && private_apt "$windows/apt" "$windows/apt" --download-only source "$name" &&
+    dpkg-source --no-check -x ./*.dsc source) || return
+  cmake -S "$folder/source" -B "$folder/build" "${windows_cmake[@]}" -DCMAKE_INSTALL_PREFIX="$windows/prefix" \
+    -DBUILD_SHARED_LIBS=OFF -DBUILD_TESTING=OFF "$@" && cmake --build "$folder/build" -j "$jobs" --target install || return
+  mkdir -p "$windows/prefix/licenses" && cp "$folder/source/debian/copyright" "$windows/prefix/licenses/$name" || return
+  rm -rf "$folder" && touch "$stamp"
+}
+
+# windows_libraries full|short
+windows_libraries() {
+  local one=(-DBUILD_SINGLE=OFF -DBUILD_COMPLEX=OFF -DBUILD_COMPLEX16=OFF) double
+  mapfile -t double < <(printf '%s\n' "${one[@]}" "${one[@]/-DBUILD/-DLAPACKE_BUILD}")
+  mkdir -p "$windows/apt/lists/partial" && : >"$windows/apt/status" || return
+  if [[ ! -e $windows/prefix/pcre2.complete || ($1 == full && ! -e $windows/prefix/cmocka.complete) ]]; then
+    echo "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $(mirrors | head -1) bookworm main" \
+      >"$windows/apt/sources.list"
+    private_apt "$windows/apt" "$windows/apt" update || return
+  fi
+  windows_library jansson -DJANSSON_BUILD_DOCS=OFF -DJANSSON_WITHOUT_TESTS=ON -DJANSSON_EXAMPLES=OFF || return
+  windows_library utf8proc || return
+  windows_library pcre2 -DPCRE2_BUILD_TESTS=OFF -DPCRE2_BUILD_PCRE2GREP=OFF -DPCRE2_SUPPORT_JIT=ON || return
+  if [[ $1 != full ]]; then return; fi
+  # What the pruner calls is in double precision.
+  windows_library lapack -DCBLAS=ON -DLAPACKE=ON -DTEST_FORTRAN_COMPILER=OFF "${double[@]}" || return
+  cat >"$windows/prefix/lib/pkgconfig/openblas.pc" <<END
+Name: openblas
+Description: the BLAS of netlib in its place
+Version: 3
+Libs: -L$windows/prefix/lib -llapacke -llapack -lcblas -lblas -lgfortran -lquadmath
+Cflags: -I$windows/prefix/include
+END
+  windows_library cmocka -DWITH_EXAMPLES=OFF -DWITH_STATIC_LIB=ON || return
+  rm -f "$windows/prefix/lib/libcmocka.dll.a" && cp "$windows/prefix/lib/libcmocka-static.a" "$windows/prefix/lib/libcmocka.a"
+}
+
+# windows_build full|short SPIRV: SPIRV is the folder of a build's compiled shaders.
+windows_build() {
+  local options=(-DBUILD_SHARED_LIBS=ON -DDELTAIC_WERROR=ON -DDELTAIC_SPIRV="$2" "${shader_tools[@]}") headers=$windows/headers
+  if [[ $1 == full ]]; then options+=(-DDELTAIC_TESTS=ON); else options+=(-DDELTAIC_PRUNER=OFF); fi
+  # Of this system's headers only these, which are the same everywhere.
+  rm -rf "$headers" && mkdir -p "$headers" && ln -s /usr/include/stb "$headers/stb" || return
+  options+=(-DDELTAIC_STB="$headers")
+  if ((${#shader_tools[@]} == 0)); then
+    ln -s /usr/include/{vulkan,vk_video,volk.h,volk.c} "$headers/" || return
+    options+=(-DDELTAIC_VULKAN_HEADERS="$headers" -DDELTAIC_VOLK="$headers")
+  fi
+  build "$windows/build" deltaic_program "${windows_cmake[@]}" "${options[@]}"
+}
+
+# windows_run PROGRAM ARGS: under Wine, with an empty screen for its Vulkan.
+windows_run() { xvfb-run -a wine "$@"; }
+
+# windows_compare PROGRAM DEVICE: the greedy text of models/novelist here and there, with names and texts beyond ASCII.
+windows_compare() {
+  local model="$windows/Modell ä" words=(-n 40 --greedy --quiet --prompt "Größe: “ß” ")
+  rm -rf "$model" && cp -r models/novelist "$model" || return
+  "$1" generate --model "$model" --device cpu "${words[@]}" >"$windows/here.txt" || return
+  windows_run "$windows/build/deltaic.exe" generate --model "$model" --device "$2" "${words[@]}" >"$windows/there.txt" || return
+  cmp "$windows/here.txt" "$windows/there.txt" && [[ -s $windows/there.txt ]]
+}
+
+# windows_try TEXT COMMAND...: a test.
+windows_try() {
+  local text=$1
+  shift
+  if "$@" >"$windows/test.log" 2>&1; then
+    passed=$((passed + 1))
+    echo "windows: passed: $text"
+  else
+    failed=$((failed + 1))
+    echo "windows: failed: $text" && tail -20 "$windows/test.log"
+  fi
+}
+
+# windows_exports LIBRARY: the DLL exports what tests/exports/LIBRARY.txt has, which is what the ELF library exports.
+windows_exports() {
+  local table='/Ordinal.Name Pointer/ {on = 1; next} NF == 0 {on = 0} on {print $NF}'
+  x86_64-w64-mingw32-objdump -p "$windows/build/lib$1.dll" | awk "$table" | LC_ALL=C sort |
+    LC_ALL=C diff - <(LC_ALL=C sort "tests/exports/$1.txt")
+}
+
+# The plugin, LAPACK, and a folder that is replaced.
+windows_prune() {
+  local out=$windows/pruned prune=("$windows/build/deltaic.exe" prune models/novelist "$out" --text README.md --device cpu)
+  rm -rf "$out"
+  windows_run "${prune[@]}" --cut 0.25 && windows_run "${prune[@]}" --cut 0.5 --refit --force &&
+    windows_run "$windows/build/deltaic.exe" info "$out"
+}
+
+# windows_short PROGRAM SPIRV: libraries, program and DLL without LAPACK; that they compute what PROGRAM computes.
+windows_short() {
+  install_packages "${windows_packages[@]}"
+  mkdir -p "$windows"
+  if ! windows_libraries short >"$windows/libraries.log" 2>&1; then
+    say "skipping Windows: its libraries cannot be had: $(tail -1 "$windows/libraries.log")"
+    skipped=yes
+    return
+  fi
+  if ! windows_build short "$2"; then
+    failed=$((failed + 1))
+    return
+  fi
+  windows_try "the DLL's exports" windows_exports deltaic
+  windows_try "greedy text on the CPU" windows_compare "$1" cpu
+  windows_try "greedy text on Wine's Vulkan" windows_compare "$1" 1
+  wineserver -k || true
+}
+
+# The test programs that need nothing of POSIX, and of those with Vulkan the whole models.
+windows_tests=(test_status test_plan test_formats test_tokenizer test_decoder test_stops test_chat test_gguf_tokenizer
+  test_gguf test_generation test_config test_config_released test_names test_ops test_prune_rrqr test_prune_methods test_rank
+  test_session test_models)
+
+# windows_full PROGRAM SPIRV: everything, with the pruner, the test programs and a ZIP.
+windows_full() {
+  local name to=$windows/deltaic
+  mkdir -p "$windows"
+  stage "libraries for Windows" windows_libraries full >"$windows/libraries.log" 2>&1 ||
+    die "the libraries cannot be built; all of the output is in build/windows/libraries.log"
+  stage "building for Windows" windows_build full "$2" ||
+    die "the build failed; all of the output is in build/windows/build/bootstrap.log"
+  cmake --build "$windows/build" -j "$jobs" --target "${windows_tests[@]}" >"$windows/tests.log" 2>&1 ||
+    die "the tests do not build; all of the output is in build/windows/tests.log"
+  say "testing under Wine"
+  windows_try "the exports of deltaic" windows_exports deltaic
+  windows_try "the exports of deltaic_prune" windows_exports deltaic_prune
+  windows_try "greedy text on the CPU" windows_compare "$1" cpu
+  windows_try "greedy text on Wine's Vulkan" windows_compare "$1" 1
+  windows_try "prune" windows_prune
+  for name in "${windows_tests[@]}"; do
+    windows_try "$name" windows_run "$windows/build/tests/$name.exe"
+  done
+  wineserver -k || true
+  rm -rf "$to" "$to.zip"
+  cmake --install "$windows/build" --strip --prefix "$to" >"$windows/install.log" || die "cannot be installed into $to"
+  cp -r LICENSE "$windows/prefix/licenses" "$to/"
+  (cd "$windows" && zip -qr deltaic.zip deltaic) || die "no ZIP could be made"
+  say "build/windows/deltaic.zip has the program, the DLLs and what building with them needs"
+}
