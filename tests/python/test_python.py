@@ -222,6 +222,11 @@ class Failures(Models):
             session.eval("text")
         with self.assertRaises(TypeError):
             session.eval([1.5])
+        with self.assertRaises(ValueError):
+            session.eval([1], logits=7)
+        for nothing in (session.eval, session.score):
+            with self.assertRaises(deltaic.InvalidArgument):
+                nothing([])
         with self.assertRaisesRegex(TypeError, "no field tempreature"):
             session.generate("a", tempreature=1)
 

@@ -176,7 +176,7 @@ class Session(Object):
 
     def eval_batch(self, pieces, logits=Logits.NONE):
         """eval() of several sequences at once; pieces: (sequence, tokens) of each. Returns a list."""
-        array, out = (structs.Piece * len(pieces))(), []
+        array, out, logits = (structs.Piece * len(pieces))(), [], Logits(logits)
         vocabulary = self.model.info.vocabulary
         for piece, (sequence, tokens) in zip(array, pieces):
             piece.sequence, (piece.tokens, piece.count), piece.logits = number(sequence), token_array(tokens), logits
@@ -191,7 +191,7 @@ class Session(Object):
     def score(self, tokens, sequence=0):
         """Advances a sequence by tokens. Returns the natural logarithm of each one's probability, but the first's."""
         ids, n = token_array(tokens)
-        targets, scores = (c_int32 * n)(*ids[1:], -1), (structs.Score * n)()
+        targets, scores = (c_int32 * n)(*[*ids[1:], -1][:n]), (structs.Score * n)()
         piece = structs.Piece(sequence=number(sequence), tokens=ids, count=n, targets=targets, scores=scores)
         session_eval_batch(self.pointer, byref(piece), 1)
         return [score.log_probability for score in scores[: n - 1]]
