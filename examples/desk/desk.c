@@ -51,6 +51,7 @@ static struct {
 
 static const char style[] = "textview { font: 13pt serif; }"
                             "frame.taken { border: 2px solid #3584e4; }"
+                            "window > box { margin: 0 6px 6px 6px; }"
                             "label { font-size: 10pt; }";
 
 // ---------------------------------------------------------------- the text in the page
@@ -86,33 +87,13 @@ static void take(struct desk *d, int alternative) {
   if (!d->writing) gtk_text_buffer_end_user_action(d->buffer);
 }
 
-// ---------------------------------------------------------------- continuing
-
 static void forget_marks(struct desk *d) {
   if (d->begin) gtk_text_buffer_delete_mark(d->buffer, d->begin);
   if (d->end) gtk_text_buffer_delete_mark(d->buffer, d->end);
   d->begin = d->end = NULL;
 }
 
-static gboolean on_frame(GtkWidget *widget, GdkFrameClock *clock, void *user);
-
-static void begin_continuation(struct desk *d) {
-  if (d->writing || d->news.phase == DESK_OPENING || d->code) return;
-  GtkTextIter start, cursor;
-  forget_marks(d);
-  gtk_text_buffer_get_start_iter(d->buffer, &start);
-  gtk_text_buffer_get_iter_at_mark(d->buffer, &cursor, gtk_text_buffer_get_insert(d->buffer));
-  g_autofree char *text = gtk_text_buffer_get_text(d->buffer, &start, &cursor, FALSE);
-  d->begin = gtk_text_buffer_create_mark(d->buffer, NULL, &cursor, TRUE);
-  d->end = gtk_text_buffer_create_mark(d->buffer, NULL, &cursor, FALSE);
-  gtk_text_buffer_begin_user_action(d->buffer);
-  gtk_text_view_set_editable(d->page, FALSE);
-  mark_taken(d, 0);
-  d->writing = true;
-  d->frames.last = 0;
-  desk_writer_start(d->writer, text, d->seed++);
-  gtk_widget_add_tick_callback(GTK_WIDGET(d->window), on_frame, d, NULL);
-}
+// ---------------------------------------------------------------- once a frame
 
 static void end_continuation(struct desk *d) {
   gtk_text_buffer_end_user_action(d->buffer);
@@ -121,15 +102,15 @@ static void end_continuation(struct desk *d) {
   printf("read %u tokens, remembered %u, wrote %u\n", d->news.read, d->news.remembered, d->news.written);
 }
 
-// ---------------------------------------------------------------- once a frame
-
 static void show_status(struct desk *d) {
   static const char *const phases[] = {"opening the model", "Ctrl+Return continues the text", "reading", "writing"};
   const struct desk_news *n = &d->news;
+  g_autofree char *kernels = n->kernels && n->phase != DESK_IDLE ? g_strdup_printf(", %u kernels", n->kernels) : NULL;
   g_autofree char *line = g_strdup_printf(
-      "%s  ·  %u tokens read in %.0f ms, %u remembered  ·  %d × %u written, %.0f a second  ·  longest frame %.1f ms",
-      *n->failure ? n->failure : phases[n->phase], n->read, 1e3 * n->read_seconds, n->remembered, ALTERNATIVES,
-      n->written, n->written ? ALTERNATIVES * n->written / n->write_seconds : 0, 1e-3 * (double)d->frames.longest);
+      "%s%s  ·  %u tokens read in %.0f ms, %u remembered  ·  %d × %u written, %.0f a second  ·  longest frame %.1f ms",
+      *n->failure ? n->failure : phases[n->phase], kernels ? kernels : "", n->read, 1e3 * n->read_seconds,
+      n->remembered, ALTERNATIVES, n->written, n->written ? ALTERNATIVES * n->written / n->write_seconds : 0,
+      1e-3 * (double)d->frames.longest);
   if (strcmp(gtk_label_get_text(d->status), line)) gtk_label_set_text(d->status, line);
 }
 
@@ -175,6 +156,24 @@ static gboolean on_frame(GtkWidget *widget, GdkFrameClock *clock, void *user) {
 }
 
 // ---------------------------------------------------------------- keys
+
+static void begin_continuation(struct desk *d) {
+  if (d->writing || d->news.phase == DESK_OPENING || d->code) return;
+  GtkTextIter start, cursor;
+  forget_marks(d);
+  gtk_text_buffer_get_start_iter(d->buffer, &start);
+  gtk_text_buffer_get_iter_at_mark(d->buffer, &cursor, gtk_text_buffer_get_insert(d->buffer));
+  g_autofree char *text = gtk_text_buffer_get_text(d->buffer, &start, &cursor, FALSE);
+  d->begin = gtk_text_buffer_create_mark(d->buffer, NULL, &cursor, TRUE);
+  d->end = gtk_text_buffer_create_mark(d->buffer, NULL, &cursor, FALSE);
+  gtk_text_buffer_begin_user_action(d->buffer);
+  gtk_text_view_set_editable(d->page, FALSE);
+  mark_taken(d, 0);
+  d->writing = true;
+  d->frames.last = 0;
+  desk_writer_start(d->writer, text, d->seed++);
+  gtk_widget_add_tick_callback(GTK_WIDGET(d->window), on_frame, d, NULL);
+}
 
 static gboolean on_key(GtkEventControllerKey *keys, guint key, guint code, GdkModifierType state, void *user) {
   (void)keys, (void)code;
@@ -256,9 +255,6 @@ static void make_window(struct desk *d, GtkApplication *application) {
   gtk_box_append(GTK_BOX(box), scroll);
   gtk_box_append(GTK_BOX(box), make_columns(d));
   gtk_box_append(GTK_BOX(box), GTK_WIDGET(d->status));
-  gtk_widget_set_margin_start(box, 6);
-  gtk_widget_set_margin_end(box, 6);
-  gtk_widget_set_margin_bottom(box, 6);
   gtk_window_set_child(d->window, box);
   gtk_window_set_title(d->window, "desk");
   gtk_window_set_default_size(d->window, 900, 620);

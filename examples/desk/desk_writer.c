@@ -208,11 +208,22 @@ static void continue_text(struct desk_writer *w, const char *text, uint64_t seed
 
 // ---------------------------------------------------------------- the thread
 
+// The first evaluations on a GPU may compile for seconds.
+static bool count_kernels(void *user, uint64_t done, uint64_t total) {
+  (void)total;
+  struct desk_writer *w = user;
+  g_autoptr(GMutexLocker) locked = g_mutex_locker_new(&w->lock);
+  w->news.kernels = (uint32_t)done;
+  return !w->quit;
+}
+
 static bool open_model(struct desk_writer *w) {
   deltaic_device_options device = DELTAIC_INIT(deltaic_device_options);
   deltaic_session_options options = DELTAIC_INIT(deltaic_session_options);
   deltaic_session *session = NULL;
   device.index = w->device_index;
+  device.compiling = count_kernels;
+  device.compiling_user = w;
   options.sequences = SEQUENCES;
   // On Linux this is the thread's own, and what the CPU device's threads begin with: drawing goes before computing.
   setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + NICE);

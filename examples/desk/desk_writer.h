@@ -23,6 +23,7 @@ struct desk_news {
   char *text[ALTERNATIVES];  // all that each has, since the last desk_writer_start(); g_free() it. NULL: no change
   uint32_t read, remembered; // tokens of the text before the cursor: evaluated now, and taken from a state
   uint32_t written;          // tokens of each alternative
+  uint32_t kernels;          // compiled so far, or taken from the cache
   double read_seconds, write_seconds;
   char failure[512]; // a sentence, until the next desk_writer_start(); "" when there is none
 };
