@@ -2,6 +2,7 @@
 #include "file.h"
 #include "json.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
