@@ -18,6 +18,7 @@ static const struct command {
     {"eval", command_eval, "the papers' tests: accuracy, perplexity per word, recall, state tracking"},
     {"prune", command_prune, "make a smaller state: choose key channels, write a checkpoint"},
     {"rank", command_rank, "how much of its states a model uses"},
+    {"quantize", command_quantize, "write a model as a GGUF file of 16, 8, 6, 5 or 4 bits"},
     {"info", command_info, "what a checkpoint is and how much memory it needs"},
     {"devices", command_devices, "every device, its limits and the plan chosen on it"},
     {"bench", command_bench, "speed of prefill and decode, and where the time goes"},

@@ -690,6 +690,56 @@ DELTAIC_API int32_t deltaic_stops_found(const deltaic_stops *stops);
 /* The text that was pushed behind the stop string; valid until the next call. */
 DELTAIC_API const char *deltaic_stops_rest(const deltaic_stops *stops, size_t *bytes);
 
+/* ---------------------------------------------------------------- quantizing */
+
+/* Writes a model as a GGUF file whose weights have another storage format, and reports on it. The whole part is
+ * experimental. */
+typedef struct deltaic_quantization deltaic_quantization;
+
+typedef struct deltaic_quantize_type {
+  const char *name;  /* "q4_k_m" */
+  const char *about; /* one line */
+} deltaic_quantize_type;
+/* Returns false beyond the last type. Types are in descending order of size. */
+DELTAIC_API bool deltaic_quantize_type_at(int32_t i, deltaic_quantize_type *type);
+
+typedef struct deltaic_quantize_options {
+  size_t size;
+  const char *type;          /* NULL: "q4_k_m" */
+  bool force;                /* replace a file that exists */
+  bool plan_only;            /* write nothing; the report says what would be written */
+  uint32_t threads;          /* 0: all cores */
+  deltaic_progress progress; /* bytes of tensors written */
+  void *progress_user;
+} deltaic_quantize_options;
+
+/* path: as for deltaic_model_open(). out: the file; it appears when it is complete, and a failure leaves what was
+ * there. It must not be a file that the model is read from. Memory: that of some rows of one tensor. Models of qwen3_5,
+ * qwen3_5_moe and qwen3_next become qwen35, qwen35moe and qwen3next, which llama.cpp reads; other models keep their
+ * model_type, their tensors' names and their config.json, for deltaic_model_open(). DELTAIC_BAD_FILE: a weight is not
+ * finite. DELTAIC_UNSUPPORTED: a weight is too large for the format. report: may be NULL. */
+DELTAIC_API deltaic_status deltaic_quantize(const char *path, const char *out, const deltaic_quantize_options *options,
+                                            deltaic_quantization **report);
+DELTAIC_API void deltaic_quantization_free(deltaic_quantization *report);
+
+typedef struct deltaic_quantization_info {
+  char architecture[64]; /* general.architecture of the file */
+  const char *type;      /* of the table of types */
+  bool own_keys;         /* the architecture is one of Deltaic's own: other programs do not read it */
+  uint64_t tensors, elements, bytes;
+} deltaic_quantization_info;
+DELTAIC_API void deltaic_quantization_get_info(const deltaic_quantization *report, deltaic_quantization_info *info);
+
+typedef struct deltaic_quantized_tensor {
+  const char *name;   /* these texts are valid as long as the report */
+  const char *type;   /* "q6_k" */
+  const char *wanted; /* differs from `type` where that needs rows of whole blocks, and these have another length */
+  uint64_t elements, columns, bytes;
+} deltaic_quantized_tensor;
+/* Returns false beyond the last tensor. */
+DELTAIC_API bool deltaic_quantization_at(const deltaic_quantization *report, size_t i,
+                                         deltaic_quantized_tensor *tensor);
+
 #ifdef __cplusplus
 }
 #endif

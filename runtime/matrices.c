@@ -94,7 +94,8 @@ const void *matrices_enable(const struct device_caps *caps, struct matrix_featur
 
 void matrices_record(VkInstance instance, VkPhysicalDevice physical, bool (*offers)(const void *user, const char *name),
                      const void *user, struct device_caps *caps) {
-  (void)instance, (void)physical, (void)offers, (void)user, (void)caps;
+  (void)instance, (void)physical;
+  caps->matrix_unknown = offers(user, "VK_KHR_cooperative_matrix");
 }
 
 const void *matrices_enable(const struct device_caps *caps, struct matrix_features *features, const void *next,

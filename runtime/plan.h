@@ -43,6 +43,7 @@ struct device_caps {
     uint8_t m, n, k;
   } matrix_shape[CAPS_MATRIX_SHAPES];
   bool matrix_conversions; // sums convert to operands in registers (VK_NV_cooperative_matrix2)
+  bool matrix_unknown;     // it has coopmats, and the Vulkan headers of this build have none
   bool memory_budget;      // the driver reports free memory (VK_EXT_memory_budget)
   bool unchecked;          // pipelines can omit NVIDIA's bounds checks (VK_EXT_pipeline_robustness)
   uint32_t memory_types, memory_heaps;

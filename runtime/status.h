@@ -3,8 +3,8 @@
 #define STATUS_H
 #include "deltaic.h"
 
-// A function that libdeltaic_prune uses too. The shared library exports it, under a name that clashes with nobody's; it
-// may change with every version.
+// INSIDE(name) ends the declaration of a function that libdeltaic_prune uses too. The shared library exports it, under
+// a name that clashes with nobody's; it may change with every version.
 #define INSIDE_PREFIX_(prefix) #prefix
 #define INSIDE_PREFIX(prefix) INSIDE_PREFIX_(prefix)
 #ifdef _WIN32 // as DELTAIC_API

@@ -8,6 +8,7 @@ int command_perplexity(int argc, char **argv);
 int command_info(int argc, char **argv);
 int command_devices(int argc, char **argv);
 int command_prune(int argc, char **argv);
+int command_quantize(int argc, char **argv);
 int command_bench(int argc, char **argv);
 int command_validate(int argc, char **argv);
 int command_rank(int argc, char **argv);

@@ -31,6 +31,11 @@ bool file_exists(const char *path) {
   return platform_facts(path, true, &facts) == 0;
 }
 
+bool file_same(const char *a, const char *b) {
+  struct path_facts x, y;
+  return !platform_facts(a, true, &x) && !platform_facts(b, true, &y) && x.volume == y.volume && x.index == y.index;
+}
+
 // Exactly one separator between them, even if the folder ends with some.
 char *path_join(const char *folder, const char *name) {
   size_t length = strlen(folder);

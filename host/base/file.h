@@ -15,7 +15,7 @@ struct file_view {
 deltaic_status file_map(const char *path, struct file_view *out) INSIDE(file_map);
 void file_unmap(struct file_view *view) INSIDE(file_unmap);
 
-// A file that is being written (platform/new_file.h).
+// A file that is being written (runtime/platform/new_file.h).
 struct file_writer {
   const char *name; // the caller's path, which must stay valid until the end
   struct new_file file;
@@ -28,6 +28,7 @@ deltaic_status file_end(struct file_writer *w, deltaic_status status) INSIDE(fil
 // All three of these.
 deltaic_status file_replace(const char *path, const void *data, size_t bytes);
 bool file_exists(const char *path) INSIDE(file_exists);
+bool file_same(const char *a, const char *b); // two names of one file that exists
 // "folder/name", which the caller frees; NULL after a failure, with its message.
 char *path_join(const char *folder, const char *name) INSIDE(path_join);
 // The folder of a path, "." for one name; the caller frees it. NULL after a failure, with its message.

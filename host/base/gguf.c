@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "GGUF data is little-endian and is used as it is");
 
@@ -34,6 +35,12 @@ static const struct gguf_type types[] = {
 const struct gguf_type *gguf_type(uint32_t number) {
   for (size_t i = 0; i < sizeof types / sizeof *types; i++)
     if (types[i].number == number) return &types[i];
+  return NULL;
+}
+
+const struct gguf_type *gguf_type_named(const char *name) {
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+    if (!strcasecmp(types[i].name, name)) return &types[i];
   return NULL;
 }
 
@@ -206,6 +213,22 @@ deltaic_status gguf_read_keys(const char *file, struct file_view view, struct gg
   if (!out->keys) return fail_memory("a GGUF file's keys", 0);
   for (uint64_t i = 0; i < count && !c.status; i++) read_key(&c, out->keys);
   out->at = c.at;
+  return c.status;
+}
+
+deltaic_status gguf_visit_keys(const char *file, struct file_view view, gguf_key_visitor each, void *user) {
+  struct cursor c = {.file = file, .view = view, .what = "the header"};
+  take(&c, 16);
+  const uint64_t count = number(&c, 8);
+  json_t *one = json_object();
+  if (!one) return fail_memory("a GGUF file's keys", 0);
+  for (uint64_t i = 0; i < count && !c.status; i++) {
+    const uint64_t begin = c.at;
+    read_key(&c, one);
+    if (!c.status) each(user, json_object_iter_key(json_object_iter(one)), view.data + begin, c.at - begin);
+    json_object_clear(one);
+  }
+  json_decref(one);
   return c.status;
 }
 

@@ -13,7 +13,8 @@ struct gguf_type {
   const char *name;
   uint32_t values, bytes; // of one block
 };
-const struct gguf_type *gguf_type(uint32_t number); // NULL: unknown
+const struct gguf_type *gguf_type(uint32_t number);        // NULL: unknown
+const struct gguf_type *gguf_type_named(const char *name); // the same, in capitals or not
 
 struct gguf_tensor {
   const char *name;
@@ -40,6 +41,11 @@ deltaic_status gguf_read_keys(const char *file, struct file_view view, struct gg
 // Reads the list of tensors, after the keys.
 deltaic_status gguf_read_tensors(const char *file, struct file_view view, struct gguf *out);
 void gguf_free(struct gguf *gguf); // accepts a zeroed struct
+
+// Calls `each` for every key of a file whose keys gguf_read_keys() has accepted. bytes: name, type and value, as they
+// are in the file.
+typedef void (*gguf_key_visitor)(void *user, const char *name, const char *bytes, uint64_t count);
+deltaic_status gguf_visit_keys(const char *file, struct file_view view, gguf_key_visitor each, void *user);
 
 // The keys of the file at `path`, which must not be a later part of a model, for example tokenizer.chat_template; the
 // caller releases *keys with json_decref().

@@ -121,13 +121,31 @@ deltaic_status model_spec_parse(const char *file, const char *text, size_t bytes
   return status;
 }
 
+// A GGUF file that has a folder's config.json and generation_config.json, and its tensors by their names.
+static deltaic_status read_whole_config(struct checkpoint *checkpoint, const json_t *config, struct model_spec *out) {
+  const char *file = checkpoint_path(checkpoint);
+  const json_t *generation = json_object_get(checkpoint_keys(checkpoint), KEY_GENERATION);
+  deltaic_status status =
+      model_spec_parse(file, json_string_value(config), json_string_length(config), checkpoint, out);
+  if (status) return status;
+  if (json_is_string(generation))
+    status =
+        generation_parse(file, json_string_value(generation), json_string_length(generation), out->V, &out->generation);
+  out->eos = out->generation.ends.count ? out->generation.ends.ids[0] : -1;
+  return status;
+}
+
+static deltaic_status read_gguf(struct checkpoint *checkpoint, struct model_spec *out) {
+  const json_t *config = json_object_get(checkpoint_keys(checkpoint), KEY_CONFIG);
+  deltaic_status status =
+      json_is_string(config) ? read_whole_config(checkpoint, config, out) : model_spec_of_gguf(checkpoint, out);
+  if (status) model_spec_free(out);
+  return status;
+}
+
 deltaic_status model_spec_read(const char *folder, struct checkpoint *checkpoint, struct model_spec *out) {
   memset(out, 0, sizeof *out);
-  if (checkpoint && checkpoint_keys(checkpoint)) {
-    deltaic_status read = model_spec_of_gguf(checkpoint, out);
-    if (read) model_spec_free(out);
-    return read;
-  }
+  if (checkpoint && checkpoint_keys(checkpoint)) return read_gguf(checkpoint, out);
   char *file = path_join(folder, "config.json");
   if (!file) return DELTAIC_OUT_OF_MEMORY;
   struct file_view view;

@@ -46,6 +46,10 @@ deltaic_status model_spec_parse(const char *file, const char *text, size_t bytes
                                 struct model_spec *out);
 // The same from the keys of a GGUF file (arch_gguf.c), but *out needs model_spec_free() after a failure too.
 deltaic_status model_spec_of_gguf(struct checkpoint *checkpoint, struct model_spec *out);
+// Keys of a GGUF file of a family that llama.cpp does not have: the texts of config.json and generation_config.json.
+// Its tensors have the names and shapes of the folder's.
+#define KEY_CONFIG "deltaic.config"
+#define KEY_GENERATION "deltaic.generation_config"
 void model_spec_free(struct model_spec *spec) INSIDE(model_spec_free);
 // The names of the tensors of a layer; those of layer 0 include what lies outside the layers.
 static inline const struct names *layer_names(const struct model_spec *spec, uint32_t layer) {

@@ -292,6 +292,12 @@ const json_t *checkpoint_keys(const struct checkpoint *c) { return c->shards[0].
 
 const char *checkpoint_path(const struct checkpoint *c) { return c->path; }
 
+bool checkpoint_reads(const struct checkpoint *c, const char *path) {
+  bool found = false;
+  for (size_t i = 0; i < c->shard_count; i++) found |= file_same(c->shards[i].path, path);
+  return found;
+}
+
 const char *checkpoint_metadata(const struct checkpoint *c, const char *key) {
   for (size_t i = 0; i < c->shard_count; i++) {
     const char *text = json_string_value(json_object_get(json_object_get(c->shards[i].header, "__metadata__"), key));

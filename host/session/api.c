@@ -143,6 +143,11 @@ static size_t text_room(size_t capacity, int length) {
   return (size_t)length < capacity ? capacity - (size_t)length : 0;
 }
 
+// Whether the device has matrix units for which this build has no kernels.
+static bool matrices_left_out(const struct device_caps *caps, const struct plan *plan) {
+  return caps->matrix_unknown || (plan->matrix_m && !kernel_built(KERNEL_matmul_matrix_x32_f16));
+}
+
 // Writes the device's limits, its plan, and the plans of the operations.
 static int describe(const struct device_caps *caps, const struct plan *plan, char *text, size_t capacity) {
   int n = plan_describe(caps, plan, text, capacity);
@@ -153,9 +158,10 @@ static int describe(const struct device_caps *caps, const struct plan *plan, cha
   plan_rules_make(caps, plan, &rules);
   n += plan_products_describe(&products, text_rest(text, capacity, n), text_room(capacity, n));
   n += plan_rules_describe(&rules, text_rest(text, capacity, n), text_room(capacity, n));
-  if (plan->matrix_m && !kernel_built(KERNEL_matmul_matrix_x32_f16))
-    n += snprintf(text_rest(text, capacity, n), text_room(capacity, n),
-                  "left out          coopmat kernels: this build's shader compiler does not support them\n");
+  if (matrices_left_out(caps, plan))
+    n += snprintf(
+        text_rest(text, capacity, n), text_room(capacity, n),
+        "left out          coopmat kernels: this build's shader compiler or Vulkan headers do not support them\n");
   return n;
 }
 
@@ -200,8 +206,14 @@ static deltaic_status open_vulkan(deltaic_context *c, const struct ranked *r, in
   device->compiling = o->compiling;
   device->compiling_user = o->compiling_user;
   status = backend_open_vulkan(device, out);
-  if (status == DELTAIC_OK) (*out)->info = info_of(r, (uint32_t)index - 1);
-  return status;
+  if (status != DELTAIC_OK) return status;
+  (*out)->info = info_of(r, (uint32_t)index - 1);
+  if (matrices_left_out(caps, plan))
+    instance_log(&c->instance, DELTAIC_LOG_WARNING,
+                 "%s has matrix units, but this build has no kernels for them: prompts are several times slower "
+                 "(docs/building.md)",
+                 caps->name);
+  return DELTAIC_OK;
 }
 
 static deltaic_status find_uuid(const struct ranked *r, const uint8_t *uuid, int32_t *index) {

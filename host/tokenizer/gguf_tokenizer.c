@@ -46,6 +46,30 @@ static deltaic_status find_pre(struct json_reader *r, const json_t *keys, const 
   return fail_name(r->file, "pre", name, "qwen2, qwen35, llama-bpe, gpt-2");
 }
 
+static bool has_text(const json_t *object, const char *key, const char *text) {
+  const char *value = json_string_value(json_object_get(object, key));
+  return value && !strcmp(value, text);
+}
+
+const char *gguf_pre_of(const json_t *tokenizer) {
+  const json_t *model = json_object_get(tokenizer, "model"), *normalizer = json_object_get(tokenizer, "normalizer");
+  const json_t *both = json_object_get(tokenizer, "pre_tokenizer"), *list = json_object_get(both, "pretokenizers");
+  const json_t *split = json_array_get(list, 0), *bytes = json_array_get(list, 1);
+  const bool nfc = has_text(normalizer, "type", "NFC");
+  const char *regex = json_string_value(json_object_get(json_object_get(split, "pattern"), "Regex"));
+  if (!has_text(model, "type", "BPE") || (normalizer && !json_is_null(normalizer) && !nfc) ||
+      !has_text(both, "type", "Sequence") || json_array_size(list) != 2 || !has_text(split, "type", "Split") ||
+      !regex || !has_text(split, "behavior", "Isolated") || json_is_true(json_object_get(split, "invert")) ||
+      !has_text(bytes, "type", "ByteLevel") || json_is_true(json_object_get(bytes, "add_prefix_space")) ||
+      !json_is_false(json_object_get(bytes, "use_regex")))
+    return NULL;
+  for (size_t i = 0; i < sizeof pres / sizeof *pres; i++)
+    if (!strcmp(pres[i].regex, regex) && pres[i].nfc == nfc &&
+        pres[i].ignore_merges == json_is_true(json_object_get(model, "ignore_merges")))
+      return pres[i].name;
+  return NULL;
+}
+
 // The list of this name, of `count` elements (0: any number); NULL with *status set.
 static const json_t *get_list(const struct json_reader *r, const json_t *keys, const char *key, size_t count,
                               deltaic_status *status) {

@@ -151,6 +151,8 @@ deltaic_status tokenizer_parse(const char *json, size_t bytes, const char *name,
 
 deltaic_status tokenizer_of_gguf(const json_t *keys, const char *name, deltaic_tokenizer **out) {
   json_t *root;
+  const json_t *whole = json_object_get(keys, "tokenizer.huggingface.json"); // a tokenizer.json
+  if (json_is_string(whole)) return tokenizer_parse(json_string_value(whole), json_string_length(whole), name, out);
   deltaic_status status = gguf_tokenizer_json(name, keys, &root);
   if (!status) status = tokenizer_create(root, name, out);
   json_decref(root);

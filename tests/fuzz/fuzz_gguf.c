@@ -29,8 +29,10 @@ static void read_keys(struct checkpoint *c) {
   struct model_spec spec;
   deltaic_tokenizer *tokenizer = NULL;
   check(json_is_object(checkpoint_keys(c)));
-  if (model_spec_of_gguf(c, &spec)) check(deltaic_last_error()[0] != 0);
-  model_spec_free(&spec);
+  if (model_spec_read("", c, &spec))
+    check(deltaic_last_error()[0] != 0);
+  else
+    model_spec_free(&spec);
   if (tokenizer_of_gguf(checkpoint_keys(c), "fuzz", &tokenizer) == DELTAIC_OK)
     deltaic_tokenizer_close(tokenizer);
   else

@@ -455,6 +455,57 @@ static void quantized_weights_stay_quantized(deltaic_device *device) {
   assert_in_range(memory.weights_bytes, 290000, 350000); // the file has 305,000
 }
 
+// Bytes of the buffers that exist, counted where a backend creates and frees them.
+static struct {
+  const struct backend_functions *real;
+  uint64_t now;
+} counted;
+
+static deltaic_status create_counted(struct backend *b, enum memory_kind kind, uint64_t bytes, const char *what,
+                                     struct buffer *out) {
+  const deltaic_status status = counted.real->buffer_create(b, kind, bytes, what, out);
+  if (status == DELTAIC_OK) counted.now += bytes;
+  return status;
+}
+
+static void free_counted(struct backend *b, struct buffer *buffer) {
+  counted.now -= buffer->bytes;
+  counted.real->buffer_free(b, buffer);
+}
+
+// What deltaic_model_inspect() says before anything is loaded, against the buffers of a loaded model and its session.
+static void memory_before_loading_is_the_memory_used(deltaic_device *device) {
+  static const char *const names[] = {"gguf_blocks/model.gguf", "gguf_qwen3_5/model.gguf",
+                                      "gguf_qwen3_5_moe/model.gguf", "tiny_gated_deltanet"};
+  struct backend_functions counting = *device->backend->functions;
+  counted.real = device->backend->functions;
+  counting.buffer_create = create_counted;
+  counting.buffer_free = free_counted;
+  device->backend->functions = &counting;
+  for (int i = 0; i < 4; i++)
+    for (int precise = 0; precise < 2; precise++) {
+      char path[512];
+      deltaic_memory memory;
+      const deltaic_session_options *options = precise ? &exact : NULL;
+      snprintf(path, sizeof path, TESTS_DIR "/vectors/models/%s", names[i]);
+      assert_ok(deltaic_model_inspect(device, path, options, NULL, &memory));
+      counted.now = 0;
+      deltaic_model *model = open_model(device, path);
+      const uint64_t weights = counted.now;
+      deltaic_session *session = open_session(model, options);
+      const uint64_t rest = memory.state_bytes + memory.scratch_bytes, used = counted.now - weights;
+      print_message("  %s on %s: weights %llu of %llu, session %llu of %llu\n", names[i], device_name(device),
+                    (unsigned long long)memory.weights_bytes, (unsigned long long)weights, (unsigned long long)rest,
+                    (unsigned long long)used);
+      assert_true(fabs((double)memory.weights_bytes - (double)weights) <= 0.02 * (double)weights);
+      assert_true(fabs((double)rest - (double)used) <= 0.02 * (double)used);
+      deltaic_session_free(session);
+      deltaic_model_close(model);
+      assert_true(counted.now == 0);
+    }
+  device->backend->functions = counted.real;
+}
+
 // Nothing is loaded; the sentence names the sizes and a format that would fit.
 static void models_that_do_not_fit_are_refused(deltaic_device *device) {
   const char *const path = TESTS_DIR "/vectors/models/gguf_qwen3_5/model.gguf";
@@ -507,6 +558,7 @@ int main(void) {
       device_test(quantized_weights_stay_quantized),
       device_test(models_that_do_not_fit_are_refused),
       device_test(gguf_files_compute_their_float64_references),
+      device_test(memory_before_loading_is_the_memory_used),
       device_test(the_default_model_computes_its_float64_reference),
       device_test(heads_may_be_larger_gated_and_rotated_in_part),
       device_test(qwen2_is_a_transformer_of_other_names),

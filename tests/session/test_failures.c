@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 
@@ -35,7 +36,11 @@ void *__wrap_realloc(void *p, size_t n);
 
 static long allocations, fail_at; // the fail_at-th from now returns NULL; 0: none
 
-static bool fails(void) { return __atomic_add_fetch(&allocations, 1, __ATOMIC_RELAXED) == fail_at; }
+static bool fails(void) {
+  const bool now = __atomic_add_fetch(&allocations, 1, __ATOMIC_RELAXED) == fail_at;
+  if (now) errno = ENOMEM;
+  return now;
+}
 void *__wrap_malloc(size_t n) { return fails() ? NULL : __real_malloc(n); }
 void *__wrap_calloc(size_t n, size_t size) { return fails() ? NULL : __real_calloc(n, size); }
 void *__wrap_realloc(void *p, size_t n) { return fails() ? NULL : __real_realloc(p, n); }
@@ -117,6 +122,27 @@ static void every_allocation_may_fail(void **state) {
     release(&o);
   }
   assert_true(seen > 50); // the failures did reach the library
+}
+
+static void quantizing_may_run_out_of_memory(void **state) {
+  static const char out[] = "test_failures.gguf";
+  const deltaic_quantize_options o = {.size = sizeof o, .type = "q8_0", .threads = 2, .force = true};
+  allocations = fail_at = 0;
+  assert_ok(deltaic_quantize(TESTS_DIR "/vectors/models/released_qwen3_5_moe", out, &o, NULL));
+  const long total = allocations;
+  assert_int_equal(unlink(out), 0);
+  assert_true(total > 100);
+  for (long n = 1; n <= total; n++) {
+    deltaic_quantization *report = NULL;
+    allocations = 0;
+    fail_at = n;
+    deltaic_status status = deltaic_quantize(TESTS_DIR "/vectors/models/released_qwen3_5_moe", out, &o, &report);
+    fail_at = 0;
+    deltaic_quantization_free(report);
+    if (status != DELTAIC_OK && status != DELTAIC_OUT_OF_MEMORY && !strstr(deltaic_last_error(), strerror(ENOMEM)))
+      fail_msg("allocation %ld of %ld: %s: %s", n, total, deltaic_status_name(status), deltaic_last_error());
+    assert_int_equal(unlink(out), status == DELTAIC_OK ? 0 : -1);
+  }
 }
 
 // The first eval of one token makes kernels and records: whatever of that fails, a reset mends it.
@@ -493,6 +519,7 @@ static void listing_devices_starts_no_threads(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_allocation_may_fail),
+      cmocka_unit_test(quantizing_may_run_out_of_memory),
       cmocka_unit_test(null_is_refused),
       cmocka_unit_test(getters_of_null_have_nothing),
       cmocka_unit_test(nothing_can_be_freed),

@@ -98,6 +98,12 @@ put("fuzz_gguf", "qwen35", gguf(
      ("tokenizer.ggml.token_type", 9, struct.pack("<IQ5i", 5, 5, 3, 4, 1, 1, 1)),
      ("tokenizer.ggml.merges", 9, struct.pack("<IQ", 8, 1) + text("a b"))]
     + [("qwen35." + k, 4, struct.pack("<I", v)) for k, v in sizes.items()], [("token_embd.weight", [8, 5], 0, 0)], bytes(160)))
+own = json.dumps(dict(model_type="delta_net", hidden_size=8, num_hidden_layers=1, num_heads=2, vocab_size=5, intermediate_size=16))
+put("fuzz_gguf", "own", gguf(
+    [("general.architecture", 8, text("delta_net")), ("deltaic.config", 8, text(own)),
+     ("deltaic.generation_config", 8, text('{"eos_token_id": [1, 2], "do_sample": true, "top_k": 5}')),
+     ("tokenizer.huggingface.json", 8, text(json.dumps(dict(model=bpe(["a", "b", "ab"], ["a b"])))))],
+    [("model.embeddings.weight", [8, 5], 0, 0)], bytes(160)))
 put("fuzz_gguf", "parts", gguf([("split.no", 2, b"\0\0"), ("split.count", 2, b"\2\0"), ("split.tensors.count", 5, b"\1\0\0\0")],
                                [("a", [8], 30, 0)], bytes(32)))
 
@@ -112,7 +118,8 @@ words = {
     "fuzz_safetensors": """{ } [ ] : , "__metadata__" "dtype" "shape" "data_offsets" "F32" "F16" "BF16" "I64" "I32" "F64"
         18446744073709551615 9223372036854775807 4294967296 """,
     "fuzz_gguf": """general.architecture general.alignment split.no split.count split.tensors.count qwen35 output.weight
-        qwen35.attention.recurrent_layers qwen35.vocab_size tokenizer.ggml.add_eos_token qwen2 qwen35 llama-bpe gpt-2 <s> </s>""",
+        qwen35.attention.recurrent_layers qwen35.vocab_size tokenizer.ggml.add_eos_token deltaic.config
+        deltaic.generation_config tokenizer.huggingface.json qwen2 qwen35 llama-bpe gpt-2 <s> </s>""",
     "fuzz_chat": "<think> </think> <tool_response> </tool_response> <|im_start|> <|im_end|>",
 }
 for target, text in words.items():

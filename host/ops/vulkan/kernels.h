@@ -1,4 +1,4 @@
-// kernels.h: the table of compiled shaders. CMakeLists.txt lists them with kernel(); kernel_list.h is generated from
+// kernels.h: the table of compiled shaders. CMakeLists.txt lists them with deltaic_kernel(); kernel_list.h is generated from
 // that.
 #ifndef KERNELS_H
 #define KERNELS_H

@@ -7,7 +7,7 @@ set(CONFIG_FOLDER ${CMAKE_INSTALL_LIBDIR}/cmake/deltaic)
 function(deltaic_install name header about linked uses requires)
   file(RELATIVE_PATH up /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
   if(BUILD_SHARED_LIBS)
-    set(needs "\nRequires: ${uses}\nRequires.private: ${requires}")
+    set(needs "\nRequires: ${uses}") # Requires.private would ask for headers that nobody includes
   else()
     set(needs "${linked}\nRequires: ${uses} ${requires}")
   endif()
@@ -31,7 +31,7 @@ set(STATIC_PACKAGE ON)
 if(BUILD_SHARED_LIBS)
   set(STATIC_PACKAGE OFF)
 endif()
-configure_file(${TOP}/cmake/deltaicConfig.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/deltaicConfig.cmake @ONLY)
+configure_file(${TOP}/include/package/deltaicConfig.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/deltaicConfig.cmake @ONLY)
 write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/deltaicConfigVersion.cmake
                                  COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/deltaicConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/deltaicConfigVersion.cmake

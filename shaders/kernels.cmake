@@ -1,5 +1,8 @@
 # kernels: compiles shaders to SPIR-V, or takes them compiled (DELTAIC_SPIRV), and makes the table of kernels.
 #
+# DELTAIC_SPIRV: a folder spv/ of an earlier build, whose shaders were the same. A source package has one, so that building
+# from it needs no shader compiler.
+#
 # deltaic_kernel(NAME [CHECKED] [NEEDS EXTENSION] [CONTRACT HEADER] [SUFFIX=MACRO[,MACRO...]...]): the kernel
 # shaders/KERNEL_FOLDER/NAME.comp, which may include what is in its own folder and in shaders/common.
 # Each SUFFIX is a variant: the module NAME_SUFFIX, compiled with those macros. Without any there is one module, NAME.
@@ -8,6 +11,12 @@
 # CONTRACT: the contract is HEADER.h instead of NAME.h. The contract of a module is the longest X of that
 # header's X_BINDINGS with which the module's name begins; ARGS() there, or in what it includes first, names the push
 # constants. A suffix that ends in one of FORMATS makes the module that variant of its family (host/ops/vulkan/kernels.h).
+include(${CMAKE_CURRENT_LIST_DIR}/shader_hash.cmake)
+set(packaged)
+if(EXISTS ${TOP}/spirv/sources.txt)
+  set(packaged ${TOP}/spirv)
+endif()
+set(DELTAIC_SPIRV "${packaged}" CACHE PATH "Compiled shaders; empty: compile them")
 set(SPV ${CMAKE_CURRENT_BINARY_DIR}/spv)
 set(FORMATS f32 f16 bf16 blocks) # as enum dtype names them
 set(SHADERS ${TOP}/shaders)
@@ -20,6 +29,7 @@ set(KERNELS)
 set(KERNEL_VARIANTS)
 set(MODULES) # of all modules what they are compiled from
 set(EMPTY_MODULES)
+set(NEEDING_MODULES) # which need an extension
 function(deltaic_kernel name)
   cmake_parse_arguments(PARSE_ARGV 1 IS "CHECKED" "NEEDS;CONTRACT" "")
   set(variants ${IS_UNPARSED_ARGUMENTS})
@@ -40,6 +50,9 @@ function(deltaic_kernel name)
     string(REGEX MATCH "^([^=]*)=(.*)$" matched ${variant})
     set(macros ${CMAKE_MATCH_2})
     string(REGEX REPLACE "_$" "" module ${name}_${CMAKE_MATCH_1})
+    if(IS_NEEDS)
+      list(APPEND NEEDING_MODULES ${module})
+    endif()
     string(APPEND MODULES "${module} ${KERNEL_FOLDER}/${name} ${target} ${macros}\n")
     if(DELTAIC_SPIRV)
       deltaic_module_take(${module})
@@ -67,7 +80,7 @@ function(deltaic_kernel name)
   list(APPEND CONTRACTS ${contract}.h)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
                ${SHADERS}/${KERNEL_FOLDER}/${contract}.h)
-  foreach(list SPV_HEADERS CONTRACTS FAMILIES KERNELS KERNEL_VARIANTS MODULES EMPTY_MODULES)
+  foreach(list SPV_HEADERS CONTRACTS FAMILIES KERNELS KERNEL_VARIANTS MODULES EMPTY_MODULES NEEDING_MODULES)
     set(${list} ${${list}} PARENT_SCOPE)
   endforeach()
 endfunction()
@@ -150,10 +163,58 @@ if(NOT DELTAIC_SPIRV)
   endforeach()
 endif()
 
+# DELTAIC_SPIRV was made of these shaders.
+function(deltaic_spirv_check)
+  deltaic_shader_hash(hash ${SHADERS} "${MODULES}")
+  set(made)
+  if(EXISTS ${DELTAIC_SPIRV}/sources.txt)
+    file(READ ${DELTAIC_SPIRV}/sources.txt made)
+  endif()
+  if(NOT made STREQUAL hash)
+    message(FATAL_ERROR "${DELTAIC_SPIRV} was not compiled from the shaders in ${SHADERS}. "
+                        "-DDELTAIC_SPIRV= compiles them, with glslang")
+  endif()
+endfunction()
+
+# A build without kernels for matrix units must not come about unseen.
+function(deltaic_warn_of_slow_build)
+  set(why)
+  if("matmul_matrix_x32_f16" IN_LIST EMPTY_MODULES)
+    set(why "the shader compiler ${DELTAIC_GLSLANG} does not know GL_KHR_cooperative_matrix (glslang 13 does)")
+    if(DELTAIC_SPIRV)
+      set(why "they were left out of ${DELTAIC_SPIRV}")
+    endif()
+  else()
+    file(STRINGS ${DELTAIC_VULKAN_HEADERS}/vulkan/vulkan_core.h known REGEX "define VK_KHR_cooperative_matrix " LIMIT_COUNT 1)
+    if(NOT known)
+      set(why "the Vulkan headers in ${DELTAIC_VULKAN_HEADERS} do not know VK_KHR_cooperative_matrix (1.3.255 do)")
+    endif()
+  endif()
+  if(why)
+    message(WARNING "This build has no kernels for matrix units (cooperative matrices): ${why}. Prompts then run 6.6 times "
+                    "slower on an NVIDIA H200: 13,300 tokens/s instead of 88,100. docs/building.md says what to do.")
+  elseif(EMPTY_MODULES)
+    message(STATUS "The shader compiler does not know all extensions; left out: ${EMPTY_MODULES}")
+  endif()
+endfunction()
+
 # After the last deltaic_kernel(): the target deltaic_spv, and what host/ops/vulkan/kernels.h and
 # host/ops/vulkan/kernels.c include, which are the table's rows and what they name.
 function(deltaic_kernels_end)
-  add_custom_target(deltaic_spv DEPENDS ${SPV_HEADERS})
+  if(DELTAIC_SPIRV)
+    deltaic_spirv_check()
+    add_custom_target(deltaic_spv)
+  else()
+    file(WRITE ${SPV}/modules.txt "${MODULES}")
+    add_custom_command(
+      OUTPUT ${SPV}/sources.txt
+      COMMAND ${CMAKE_COMMAND} -DSHADERS=${SHADERS} -DMODULES=${SPV}/modules.txt -DOUT=${SPV}/sources.txt
+              -P ${TOP}/shaders/shader_hash.cmake
+      DEPENDS ${SPV_HEADERS}
+      VERBATIM)
+    add_custom_target(deltaic_spv DEPENDS ${SPV_HEADERS} ${SPV}/sources.txt)
+  endif()
+  deltaic_warn_of_slow_build()
   list(REMOVE_DUPLICATES FAMILIES)
   list(REMOVE_DUPLICATES CONTRACTS)
   list(TRANSFORM FAMILIES REPLACE "(.+)" " \\\\\n  X(\\1)" OUTPUT_VARIABLE families)

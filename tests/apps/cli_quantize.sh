@@ -1,0 +1,106 @@
+#!/bin/bash
+# cli_quantize.sh PROGRAM TOP: deltaic quantize: what it writes is read by this program, by a reader of its own
+# (check_gguf.py), and by llama.cpp where there is one (LLAMA_COMPLETION, or llama-completion); what it refuses.
+set -u
+. "$(dirname "$0")/cli_tools.sh"
+novelist=$top/models/novelist templates=$top/tests/vectors/chat/templates
+llama=${LLAMA_COMPLETION-$(command -v llama-completion)}
+[ "$llama" ] || echo "cli_quantize: no llama.cpp here, so its reading of the files is not tested"
+
+# ---- families that llama.cpp knows
+for kind in qwen3_5 qwen3_5_moe qwen3_next; do
+  folder=$dir/$kind template=$templates/qwen3.5-small.jinja
+  python3 "$top/tests/apps/make_qwen_folder.py" "$folder" $kind "$template" || complain "make_qwen_folder.py $kind"
+  run 0 generate "$folder" -p 'the house of' -n 12 -g -d cpu -q --precision float32 && mv "$dir/out" "$dir/text"
+  for type in f32 bf16 q4_k_m; do
+    run 0 quantize "$folder" "$dir/$kind.gguf" -T $type -f -q && out_has "^written .*, qwen3" && err_empty
+    written=$type
+    [ $type != q4_k_m ] || written=q4_k
+    python3 "$top/tests/apps/check_gguf.py" "$dir/$kind.gguf" "$folder" $written >"$dir/out" 2>"$dir/err" ||
+      complain "check_gguf.py $kind $type"
+    run 0 generate "$dir/$kind.gguf" -p 'the house of' -n 12 -g -d cpu -q --precision float32
+    case $type in f32 | bf16) cmp -s "$dir/out" "$dir/text" || complain "$last: another text than the folder's" ;; esac
+    [ "$llama" ] && [ $type = f32 ] || continue
+    "$llama" -m "$dir/$kind.gguf" -p 'the house of' -n 12 --temp 0 --repeat-penalty 1 -no-cnv --no-warmup -ctk f32 -ctv f32 -t 2 \
+      >"$dir/out" 2>"$dir/err"
+    [ "$(head -1 "$dir/out")" = "$(cat "$dir/text")" ] || complain "llama.cpp, $kind: another text"
+  done
+done
+for type in f16 q8_0 q6_k q5_k_m q5_0 q4_k q4_0 iq4_nl iq4_xs; do
+  run 0 quantize "$dir/qwen3_5" "$dir/t.gguf" -T $type -f -q
+  python3 "$top/tests/apps/check_gguf.py" "$dir/t.gguf" "$dir/qwen3_5" ${type%_m} >"$dir/out" 2>"$dir/err" ||
+    complain "check_gguf.py $type"
+done
+printf 'who was there?\n' | "$program" chat "$dir/qwen3_5.gguf" -d cpu -n 4 -g >"$dir/out" 2>"$dir/err" ||
+  complain "chat with a written file"
+err_has 'template qwen3.5-small$'
+run 0 info "$dir/qwen3_5.gguf" --json && json
+[ "$(tr -d ' \n' <"$dir/out" | grep -c '"end_tokens":\[265,263\]')" = 1 ] || complain "$last: other end tokens"
+
+# ---- of a GGUF file, in parts too
+run 0 quantize "$dir/qwen3_5.gguf" "$dir/again.gguf" -T q8_0 -q && out_has ', qwen35,'
+rewrite=$top/tests/apps/rewrite_gguf.py
+python3 "$rewrite" "$dir/qwen3_5.gguf" "$dir/m.gguf" parts=3
+run 0 quantize "$dir/m-00001-of-00003.gguf" "$dir/whole.gguf" -T q8_0 -q
+cmp -s "$dir/whole.gguf" "$dir/again.gguf" || complain "$last: another file than from one part"
+refused 1 'm-00001-of-00003.gguf: is the model that is to be read' quantize "$dir/m-00001-of-00003.gguf" "$dir/m-00001-of-00003.gguf" -f
+refused 1 'm-00002-of-00003.gguf: is the model that is to be read' quantize "$dir/m-00001-of-00003.gguf" "$dir/m-00002-of-00003.gguf" -f
+
+# ---- a family of its own, pruned
+run 0 prune "$novelist" "$dir/half" --method l1 --cut 0.5 -q
+run 0 quantize "$dir/half" "$dir/half.gguf" -T f16 -q && out_has ', gated_deltanet (for Deltaic only),'
+run 0 generate "$dir/half" -p 'The old house' -n 20 -g -d cpu -q && mv "$dir/out" "$dir/text"
+run 0 generate "$dir/half.gguf" -p 'The old house' -n 20 -g -d cpu -q
+cmp -s "$dir/out" "$dir/text" || complain "$last: another text than the pruned folder's"
+run 0 info "$dir/half.gguf" && out_has 'for queries and keys of 32, '
+
+# ---- what is printed
+head -c 6000 "$top/docs/tour.md" >"$dir/words"
+run 0 quantize "$novelist" "$dir/n.gguf" --compare "$dir/words" -w 128 -d cpu -q
+out_has '^type  *tensors  *weights  *size  *bits per weight$' && out_has '^q4_k  *44 ' && out_has '^all  *110 '
+out_has '^before  *16.06  ' && out_has '^after  *5.10  ' && out_has '% in perplexity, from '
+run 0 perplexity "$dir/n.gguf" "$dir/words" -w 128 -d cpu -q --json && cp "$dir/out" "$dir/scored"
+run 0 quantize "$novelist" "$dir/n.gguf" -f --compare "$dir/words" -w 128 -d cpu --json && json
+python3 - "$dir/scored" "$dir/out" <<'E' || complain "$last: not the perplexity that 'deltaic perplexity' prints"
+import json, sys
+one, both = (json.load(open(p)) for p in sys.argv[1:])
+after = both["compare"]["after"]
+assert abs(after["nll"] - one["nll"]) < 1e-6 and after["predictions"] == one["predictions"]
+assert both["compare"]["before"]["nll"] < after["nll"] and both["deltaic_only"] and both["fallbacks"] == []
+assert both["bytes"] == sum(t["bytes"] for t in both["types"]) and 5 < both["bits_per_weight"] < 5.2
+E
+run 0 quantize "$top/tests/vectors/models/tiny_delta_net" "$dir/odd.gguf" --dry-run --tensors
+out_has '^would be written ' && out_has '^q5_0 instead of q4_k: ' && out_has '^model.layers.0.attn.A_log\|^model.embeddings.weight'
+[ ! -e "$dir/odd.gguf" ] || complain "$last: there is a file"
+run 0 quantize --help && out_has 'iq4_xs' && out_has '^ *.*deltaic quantize models/'
+
+# ---- what is refused
+refused 2 'there is no type "q4km"; did you mean q4_k' quantize "$novelist" "$dir/x.gguf" -T q4km
+refused 2 'which MODEL, and which OUT.gguf' quantize "$novelist"
+refused 2 'a model is given twice' quantize -m "$novelist" "$novelist" "$dir/x.gguf"
+refused 2 'it must be a file' quantize "$novelist" "$dir/x.gguf" --compare -
+refused 2 'writes nothing that could be compared' quantize "$novelist" "$dir/x.gguf" --compare "$dir/words" --dry-run
+refused 1 'n.gguf: is there already (force replaces it)' quantize "$novelist" "$dir/n.gguf"
+refused 1 'n.gguf: is the model that is to be read' quantize "$dir/n.gguf" "$dir/n.gguf" -f
+refused 1 'model.safetensors: is the model that is to be read' quantize "$novelist" "$novelist/model.safetensors" -f
+refused 1 'nowhere: no such file or folder' quantize "$dir/nowhere" "$dir/x.gguf"
+refused 1 'nowhere' quantize "$novelist" "$dir/nowhere/x.gguf"
+refused 1 'nowhere: no such file or folder' quantize "$novelist" "$dir/x.gguf" --compare "$dir/nowhere"
+refused 1 '/dev/full: cannot be written: No space left on device' quantize "$novelist" /dev/full
+[ ! -e "$dir/x.gguf" ] || complain "a refused command has written a file"
+
+# ---- Ctrl-C leaves nothing
+mkdir "$dir/stop"
+last='quantize, interrupted' checks=$((checks + 1))
+set -m # else a background job ignores SIGINT
+"$program" quantize "$novelist" "$dir/stop/x.gguf" -T iq4_xs -t 1 >"$dir/out" 2>"$dir/err" </dev/null &
+pid=$!
+set +m
+until [ "$(ls "$dir/stop")" ] || ! kill -0 $pid 2>/dev/null; do :; done
+kill -INT $pid
+wait $pid
+[ $? = 130 ] || complain "$last: the exit code is not 130"
+[ ! "$(ls "$dir/stop")" ] || complain "$last: there is a file"
+
+echo "cli_quantize: $checks runs, $failures failures"
+exit $((failures > 0))
