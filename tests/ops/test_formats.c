@@ -1,4 +1,7 @@
 // The decoders of stored formats, against float64 (tests/vectors/make_blocks.py).
+#include "fixture.h"
+#include "format.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,9 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "fixture.h"
-#include "format.h"
 
 enum { BLOCKS = 4 };
 
