@@ -18,9 +18,10 @@ static const char *const expert_sources[] = {"qwen3_5_moe", "qwen3_5_moe_text", 
 static const char *const next_sources[] = {"qwen3_next", NULL};
 #define TABLES(names) .delta = (names), .attention = &names_qwen_gguf_attention
 static const struct quant_family families[] = {
-    {"qwen35", dense_sources, TABLES(&names_qwen_gguf_delta), .tiled = true, .sections = true},
-    {"qwen35moe", expert_sources, TABLES(&names_qwen_gguf_delta), .experts = true, .tiled = true, .sections = true},
-    {"qwen3next", next_sources, TABLES(&names_qwen_gguf_next), .experts = true},
+    {"qwen35", dense_sources, "qwen35", TABLES(&names_qwen_gguf_delta), .tiled = true, .sections = true},
+    {"qwen35moe", expert_sources, "qwen35", TABLES(&names_qwen_gguf_delta), .experts = true, .tiled = true,
+     .sections = true},
+    {"qwen3next", next_sources, "qwen2", TABLES(&names_qwen_gguf_next), .experts = true},
 };
 
 // ---------------------------------------------------------------- whether the model fits

@@ -6,6 +6,7 @@
 struct quant_family {
   const char *name;           // general.architecture
   const char *const *sources; // model_types of folders, ended by NULL
+  const char *pre;            // tokenizer.ggml.pre of its models as published
   const struct names *delta, *attention;
   bool experts;
   bool tiled;    // the order of the value heads (mixer_delta.h)

@@ -1,6 +1,7 @@
 // quant_tokenizer: a tokenizer.json as tokenizer.ggml.*, which gguf_tokenizer.c reads.
 #include "gguf_tokenizer.h"
 #include "quant_keys.h"
+#include "quant_qwen.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -81,11 +82,9 @@ static bool says_more(const json_t *tokenizer) {
 
 deltaic_status quant_tokenizer_keys(const struct quant *q, const json_t *tokenizer, struct gguf_writer *w,
                                     bool *whole) {
-  const char *pre = gguf_pre_of(tokenizer);
-  const char *model = pre ? "gpt2" : "none";
-  *whole = !pre || says_more(tokenizer);
-  gguf_key_text(w, KEY "model", model, strlen(model));
-  if (!pre) return DELTAIC_OK;
+  const char *named = gguf_pre_of(tokenizer), *pre = named ? named : q->family->pre;
+  *whole = !named || says_more(tokenizer);
+  gguf_key_text(w, KEY "model", "gpt2", 4);
   const struct lists l = {q, json_array(), json_array()};
   json_t *merges = merges_of(tokenizer);
   deltaic_status status = l.tokens && l.types && merges ? fill(&l, tokenizer) : fail_memory("a tokenizer", 0);

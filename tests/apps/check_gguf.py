@@ -152,6 +152,7 @@ ids = {a["content"]: a["id"] for a in tokenizer["added_tokens"]} | tokenizer["mo
 for i, token in enumerate(tokens):
     assert ids.get(token, i) == i and keys["tokenizer.ggml.token_type"][i] == types.get(token, 5), token
 assert set(ids) <= set(tokens)
+assert keys["tokenizer.ggml.pre"] == ("qwen2" if keys["general.architecture"] == "qwen3next" else "qwen35")
 assert keys["tokenizer.ggml.merges"] == [" ".join(m) for m in tokenizer["model"]["merges"]]
 with open(folder + "/generation_config.json") as f:
     ends = json.load(f)["eos_token_id"]

@@ -37,6 +37,19 @@ err_has 'template qwen3.5-small$'
 run 0 info "$dir/qwen3_5.gguf" --json && json
 [ "$(tr -d ' \n' <"$dir/out" | grep -c '"end_tokens":\[265,263\]')" = 1 ] || complain "$last: other end tokens"
 
+# A tokenizer that splits text in a way without a name is in the file as it is.
+cp -r "$dir/qwen3_5" "$dir/other" && sed -i 's/\\\\p{N}|/\\\\p{N}{1,3}|/' "$dir/other/tokenizer.json"
+run 0 quantize "$dir/other" "$dir/other.gguf" -T f32 -q
+grep -aq 'tokenizer.huggingface.json' "$dir/other.gguf" && grep -aq 'p{N}{1,3}' "$dir/other.gguf" || complain "$last: no tokenizer.json"
+run 0 generate "$dir/other" -p 'the 1234' -n 6 -g -d cpu -q --json --precision float32 && cp "$dir/out" "$dir/tokens"
+run 0 generate "$dir/other.gguf" -p 'the 1234' -n 6 -g -d cpu -q --json --precision float32
+python3 - "$dir/tokens" "$dir/out" <<'E' || complain "$last: other tokens than the folder's"
+import json, sys
+a, b = (json.load(open(p))["tokens"] for p in sys.argv[1:])
+assert a == b
+E
+! grep -aq 'tokenizer.huggingface.json' "$dir/qwen3_5.gguf" || complain "a tokenizer.json that is not needed"
+
 # ---- of a GGUF file, in parts too
 run 0 quantize "$dir/qwen3_5.gguf" "$dir/again.gguf" -T q8_0 -q && out_has ', qwen35,'
 rewrite=$top/tests/apps/rewrite_gguf.py
