@@ -245,7 +245,10 @@ typedef enum deltaic_rule { DELTAIC_RULE_AUTO, DELTAIC_RULE_RECURRENT, DELTAIC_R
  * worst token by 2e-3 to 5e-3, and the worst logit by up to 1e-2 of its token's RMS; Head-in-Head masks computed from
  * the input raise this about tenfold (four small models, 160 tokens each). FLOAT32: float32 everywhere, and the
  * products of a prompt add short partial sums, which lowers rounding errors and takes about a tenth longer. Devices
- * without cooperative matrices always compute in float32, and so do steps of one token of one or two sequences. */
+ * without cooperative matrices always compute in float32, and so do steps of one token of one or two sequences. The CPU
+ * computes in float32 too, except that with FAST the inputs of products with quantized weights are rounded to integers
+ * of 11 bits and a sign (blocks of 256) or 15 bits (blocks of 32), a scale a block; each product is then off by up to
+ * 5e-4 (relative RMS). */
 typedef enum deltaic_precision { DELTAIC_PRECISION_FAST, DELTAIC_PRECISION_FLOAT32 } deltaic_precision;
 
 typedef struct deltaic_session_options {
