@@ -208,7 +208,7 @@ static deltaic_status open_vulkan(deltaic_context *c, const struct ranked *r, in
   status = backend_open_vulkan(device, out);
   if (status != DELTAIC_OK) return status;
   (*out)->info = info_of(r, (uint32_t)index - 1);
-  if (matrices_left_out(caps, plan))
+  if (matrices_left_out(caps, &plan))
     instance_log(&c->instance, DELTAIC_LOG_WARNING,
                  "%s has matrix units, but this build has no kernels for them: prompts are several times slower "
                  "(docs/building.md)",

@@ -16,6 +16,12 @@ cmp "$folder/text" "$folder/expected"
 if [[ $example == *frames ]]; then
   grep -E '^[0-9]+ frames, 40 tokens; the model took at most [0-9.]+ ms of one$' "$folder/report"
   (($(wc -c <"$folder/frame.ppm") == 15 + 320 * 180 * 3))
+  "$example" "$model" "$prompt" 1000000 >"$folder/text" 2>"$folder/report" &
+  until (($(wc -w <"$folder/text") > 3)); do sleep 0.1; done
+  kill -INT $!
+  code=0
+  wait $! || code=$?
+  ((code == 130)) && grep -E '^[0-9]+ frames, [0-9]+ tokens;' "$folder/report"
 fi
 if "$example" no/such/model a >"$folder/text" 2>"$folder/report"; then exit 1; fi
 [[ ! -s $folder/text ]] && grep -x "${example##*/example_}: no/such/model: no such file or folder" "$folder/report"

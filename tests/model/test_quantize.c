@@ -10,6 +10,7 @@
 #include <dirent.h>
 #include <math.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define MODELS TESTS_DIR "/vectors/models/"
 enum { TOKENS = 40 };

@@ -222,6 +222,11 @@ class Failures(Models):
             session.eval("text")
         with self.assertRaises(TypeError):
             session.eval([1.5])
+        with self.assertRaises(ValueError):
+            session.eval([1], logits=7)
+        for nothing in (session.eval, session.score):
+            with self.assertRaises(deltaic.InvalidArgument):
+                nothing([])
         with self.assertRaisesRegex(TypeError, "no field tempreature"):
             session.generate("a", tempreature=1)
 
@@ -272,6 +277,12 @@ class Texts(Models):
         self.assertEqual(CPU.info.uuid, bytes(16))
         for device in devices[:-1]:
             self.assertEqual(deltaic.Device(uuid=device.uuid, background=True).info.uuid, device.uuid)
+            seen = []
+            watched = deltaic.Device(uuid=device.uuid, compiling=lambda done: seen.append(done) or False)
+            with self.assertRaises(deltaic.Cancelled):
+                deltaic.Model(TINY, watched).session().eval(self.ids)
+            self.assertEqual(len(seen), 1)
+        self.assertEqual(CPU.compile_seconds, 0)
         with self.assertRaisesRegex(deltaic.Error, "no Vulkan device with the UUID ab01"):
             deltaic.Device(uuid=bytes([0xAB, 1] + 14 * [7]))
         info, memory = deltaic.inspect(NOVELIST)

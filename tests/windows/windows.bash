@@ -108,8 +108,12 @@ windows_prune() {
 
 # windows_short PROGRAM SPIRV: libraries, program and DLL without LAPACK; that they compute what PROGRAM computes.
 windows_short() {
-  install_packages "${windows_packages[@]}"
   mkdir -p "$windows"
+  if ! (install_packages "${windows_packages[@]}"); then
+    say "skipping Windows"
+    skipped=yes
+    return
+  fi
   if ! windows_libraries short >"$windows/libraries.log" 2>&1; then
     say "skipping Windows: its libraries cannot be had: $(tail -1 "$windows/libraries.log")"
     skipped=yes

@@ -5,7 +5,7 @@ from ctypes import c_void_p
 
 from . import structs
 from .generation import Generation
-from .library import HANDLE, STATUS, Object, filled, function, c_text, progress_of
+from .library import HANDLE, PROGRESS, STATUS, Object, filled, function, c_text, progress_of
 from .structs import Logits, Sampling
 from .text import IDS, Template, Tokenizer, token_array
 
@@ -18,6 +18,7 @@ list_devices = function(
 )
 device_open = function("deltaic_device_open", STATUS, HANDLE, POINTER(structs.DeviceOptions), POINTER(HANDLE))
 device_close = function("deltaic_device_close", None, HANDLE)
+device_compile_seconds = function("deltaic_device_compile_seconds", c_double, HANDLE)
 device_get_info = function("deltaic_device_get_info", None, HANDLE, POINTER(structs.DeviceInfo))
 model_inspect = function(
     "deltaic_model_inspect",
@@ -82,16 +83,28 @@ class Context(Object):
 
 class Device(Object):
     """index 0: a GPU, else the CPU; 1, 2, ...: a Vulkan device; -1: the CPU, with `threads` (0: all cores).
-    uuid: 16 bytes, the Vulkan device that has it. background: other programs use the device first."""
+    uuid: 16 bytes, the Vulkan device that has it. background: other programs use the device first. compiling(done) is
+    called before each pipeline is compiled, or taken from the cache; False stops the evaluation."""
 
-    def __init__(self, index=0, threads=0, context=None, uuid=None, background=False):
+    def __init__(self, index=0, threads=0, context=None, uuid=None, background=False, compiling=None):
         context = context or Context()
         handle = HANDLE()
-        options = structs.DeviceOptions(index=index, threads=threads, background=background)
+
+        def call(_, done, total):
+            return compiling(done) is not False
+
+        callback = PROGRESS(call) if compiling else PROGRESS()
+        options = structs.DeviceOptions(index=index, threads=threads, background=background, compiling=callback)
         if uuid is not None:
             options.uuid = (c_uint8 * 16)(*uuid)
         device_open(context.pointer, byref(options), byref(handle))
         self.own(handle, device_close, context)
+        self.handle.compiling = callback  # lives as long as the library may call it
+
+    @property
+    def compile_seconds(self):
+        """The time spent so far on making pipelines."""
+        return device_compile_seconds(self.pointer)
 
     @property
     def info(self):
@@ -176,7 +189,7 @@ class Session(Object):
 
     def eval_batch(self, pieces, logits=Logits.NONE):
         """eval() of several sequences at once; pieces: (sequence, tokens) of each. Returns a list."""
-        array, out = (structs.Piece * len(pieces))(), []
+        array, out, logits = (structs.Piece * len(pieces))(), [], Logits(logits)
         vocabulary = self.model.info.vocabulary
         for piece, (sequence, tokens) in zip(array, pieces):
             piece.sequence, (piece.tokens, piece.count), piece.logits = number(sequence), token_array(tokens), logits
@@ -191,7 +204,7 @@ class Session(Object):
     def score(self, tokens, sequence=0):
         """Advances a sequence by tokens. Returns the natural logarithm of each one's probability, but the first's."""
         ids, n = token_array(tokens)
-        targets, scores = (c_int32 * n)(*ids[1:], -1), (structs.Score * n)()
+        targets, scores = (c_int32 * n)(*[*ids[1:], -1][:n]), (structs.Score * n)()
         piece = structs.Piece(sequence=number(sequence), tokens=ids, count=n, targets=targets, scores=scores)
         session_eval_batch(self.pointer, byref(piece), 1)
         return [score.log_probability for score in scores[: n - 1]]
