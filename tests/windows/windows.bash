@@ -62,8 +62,11 @@ windows_build() {
   build "$windows/build" deltaic_program "${windows_cmake[@]}" "${options[@]}"
 }
 
-# windows_run PROGRAM ARGS: under Wine, with an empty screen for its Vulkan.
-windows_run() { xvfb-run -a wine "$@"; }
+# windows_run PROGRAM ARGS: under Wine, with an empty screen for its Vulkan, which has no validation layer. Mesa's settings
+# are those of tests/with-new-vulkan.
+windows_run() {
+  GALLIVM_PERF=nopt LP_NATIVE_VECTOR_WIDTH=128 DELTAIC_TEST_NO_LAYER=1 xvfb-run -a wine "$@"
+}
 
 # windows_compare PROGRAM DEVICE: the greedy text of models/novelist here and there, with names and texts beyond ASCII.
 windows_compare() {
