@@ -106,6 +106,12 @@ windows_prune() {
     windows_run "$windows/build/deltaic.exe" info "$out"
 }
 
+# windows_embed FOLDER: a program that embeds the library which is installed in FOLDER.
+windows_embed() {
+  x86_64-w64-mingw32-gcc-posix tests/embed/{app,host,runtime}.c -I"$1/include" -L"$1/lib" -ldeltaic -o "$windows/app.exe" &&
+    WINEPATH="Z:$1/bin" windows_run "$windows/app.exe" models/novelist
+}
+
 # windows_short PROGRAM SPIRV: libraries, program and DLL without LAPACK; that they compute what PROGRAM computes.
 windows_short() {
   mkdir -p "$windows"
@@ -153,10 +159,14 @@ windows_full() {
   for name in "${windows_tests[@]}"; do
     windows_try "$name" windows_run "$windows/build/tests/$name.exe"
   done
-  wineserver -k || true
   rm -rf "$to" "$to.zip"
   cmake --install "$windows/build" --strip --prefix "$to" >"$windows/install.log" || die "cannot be installed into $to"
-  cp -r LICENSE "$windows/prefix/licenses" "$to/"
+  cp -r LICENSE "$windows/prefix/licenses" "$to/" && rm "$to/licenses/cmocka"
+  for name in mingw-w64-common gcc-mingw-w64-base; do
+    cp "/usr/share/doc/$name/copyright" "$to/licenses/$name" || die "no licence of $name"
+  done
+  windows_try "a program built against the ZIP" windows_embed "$to"
+  wineserver -k || true
   (cd "$windows" && zip -qr deltaic.zip deltaic) || die "no ZIP could be made"
   say "build/windows/deltaic.zip has the program, the DLLs and what building with them needs"
 }
