@@ -256,10 +256,8 @@ static deltaic_status submission_send(struct commands *c) {
   return status;
 }
 
-static bool cancelled(const struct commands *c) { return c->cancel && atomic_load(c->cancel); }
-
 bool commands_going(struct commands *c) {
-  if (!failed(c) && cancelled(c)) commands_fail(c, fail(DELTAIC_CANCELLED, "cancelled"));
+  if (!failed(c) && c->cancel && atomic_load(c->cancel)) commands_fail(c, fail(DELTAIC_CANCELLED, "cancelled"));
   return !failed(c);
 }
 
@@ -273,9 +271,8 @@ void commands_begin(struct commands *c, enum commands_mode mode, const atomic_bo
   c->replay_ns = 0;
   c->profile = c->profile_next;
   c->busy = c->busy_next && !c->profile;
-  c->barriers = 0;
   c->skip_barrier = c->skip_next;
-  c->skip_next = 0;
+  c->barriers = c->skip_next = 0;
   commands_fail(c, device_check(c->device));
   if (!failed(c)) submission_begin(c);
 }
