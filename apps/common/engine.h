@@ -28,7 +28,7 @@ struct engine_options {
       COUNT('t', "threads", "N", &(e)->threads, 0, 1024, "threads of the CPU; 0: all cores"),                          \
       COUNT(0, "batch", "N", &(e)->batch, 0, 4096, "tokens computed at once in prefill; 0: what suits the device"),    \
       TEXT(0, "precision", "WHICH", &(e)->precision,                                                                   \
-           "arithmetic: fast (prompts in operands of 16 bits where the device has matrix units; on the CPU quantized "      \
+           "arithmetic: fast (prompts in operands of 16 bits where the device has matrix units; on the CPU quantized " \
            "weights times integers) or float32"),                                                                      \
       TEXT(0, "cache-dir", "DIR", &(e)->cache_dir,                                                                     \
            "folder for compiled pipelines; \"\": none; without it, deltaic below $XDG_CACHE_HOME or ~/.cache"),        \
