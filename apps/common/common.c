@@ -69,12 +69,19 @@ void *must_resize(void *memory, size_t bytes) {
   exit(EXIT_FAILED);
 }
 
+// NULL: the stream is longer than the longest text, as a device may be.
 static char *read_stream(FILE *stream, size_t *bytes) {
+  enum { LONGEST = 1 << 30 };
   size_t capacity = 1 << 16, used = 0, got;
   char *text = must_resize(NULL, capacity);
   while ((got = fread(text + used, 1, capacity - used - 1, stream))) {
     used += got;
-    if (capacity - used < 2) text = must_resize(text, capacity *= 2);
+    if (capacity - used >= 2) continue;
+    if (capacity == LONGEST) {
+      free(text);
+      return NULL;
+    }
+    text = must_resize(text, capacity *= 2);
   }
   text[used] = 0;
   *bytes = used;
@@ -83,12 +90,16 @@ static char *read_stream(FILE *stream, size_t *bytes) {
 
 char *file_read(const char *path, size_t *bytes) {
   bool standard = !strcmp(path, "-");
+  const char *name = standard ? "standard input" : *path ? path : "\"\"";
   errno = 0;
   FILE *stream = standard ? stdin : platform_open(path, "rb");
   char *text = NULL;
   if (stream) text = read_stream(stream, bytes);
-  if (!stream || ferror(stream)) {
-    complain(EXIT_FAILED, "%s: %s", standard ? "standard input" : *path ? path : "\"\"", errno_text(errno));
+  if (!stream || ferror(stream) || !text) {
+    if (stream && !ferror(stream))
+      complain(EXIT_FAILED, "%s: is longer than 1 GiB, which no text may be", name);
+    else
+      complain(EXIT_FAILED, "%s: %s", name, errno_text(errno));
     free(text);
     text = NULL;
   }

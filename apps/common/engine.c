@@ -217,7 +217,12 @@ int session_create(const struct engine *engine, const struct engine_options *opt
 // ---------------------------------------------------------------- tokenizer
 
 int tokenizer_open(const char *model, deltaic_tokenizer **out) {
-  return complain_status(deltaic_tokenizer_open(model, out));
+  deltaic_model_info info;
+  int code = complain_status(deltaic_tokenizer_open(model, out));
+  if (!code) code = complain_status(deltaic_model_inspect(NULL, model, NULL, &info, NULL));
+  if (code || deltaic_tokenizer_size(*out) <= info.vocabulary) return code;
+  return complain(EXIT_FAILED, "%s: the tokenizer has ids up to %d, but the model's vocabulary has %d tokens", model,
+                  deltaic_tokenizer_size(*out) - 1, info.vocabulary);
 }
 
 static int complain_text(deltaic_status status, const char *where) {
