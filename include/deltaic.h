@@ -728,7 +728,8 @@ DELTAIC_API void deltaic_quantization_free(deltaic_quantization *report);
 typedef struct deltaic_quantization_info {
   char architecture[64]; /* general.architecture of the file */
   const char *type;      /* of the table of types */
-  bool own_keys;         /* the architecture is one of Deltaic's own: other programs do not read it */
+  bool own_keys;         /* other programs do not run it: the architecture is one of Deltaic's own, or its keys and
+                            values differ in length, which llama.cpp does not support */
   uint64_t tensors, elements, bytes;
 } deltaic_quantization_info;
 DELTAIC_API void deltaic_quantization_get_info(const deltaic_quantization *report, deltaic_quantization_info *info);

@@ -52,7 +52,8 @@ static void fill_info(struct deltaic_quantization *z) {
     info->bytes += quant_tensor_bytes(&q->tensors[i]);
     info->elements += quant_rows(&q->tensors[i]) * quant_columns(&q->tensors[i]);
   }
-  info->own_keys = !q->family && (!name || json_object_get(checkpoint_keys(q->checkpoint), KEY_CONFIG));
+  info->own_keys = q->family ? !quant_family_everywhere(&q->spec)
+                             : !name || json_object_get(checkpoint_keys(q->checkpoint), KEY_CONFIG) != NULL;
 }
 
 deltaic_status deltaic_quantize(const char *path, const char *out, const deltaic_quantize_options *options,

@@ -2,6 +2,7 @@
 // Of a folder, a family that llama.cpp knows gets its keys (quant_qwen.c); any other gets config.json itself.
 #include "quant_keys.h"
 
+#include "platform.h"
 #include "quant_qwen.h"
 #include "text.h"
 
@@ -162,13 +163,19 @@ static deltaic_status put_config(const struct quant *q, struct gguf_writer *w) {
   return status ? status : copy_file(q, w, "tokenizer.huggingface.json", "tokenizer.json");
 }
 
+static bool is_utf8(const char *text, size_t length) {
+  int taken = 1;
+  for (size_t i = 0; i < length && taken > 0; i += (size_t)taken) taken = utf8_check(text + i, length - i);
+  return taken > 0;
+}
+
 static deltaic_status put_folder(const struct quant *q, struct gguf_writer *w) {
   json_t *config = NULL, *tokenizer = NULL;
   size_t length = strlen(q->path), begin;
-  while (length > 1 && q->path[length - 1] == '/') length--;
-  for (begin = length; begin && q->path[begin - 1] != '/';) begin--;
+  while (length > 1 && platform_separator(q->path[length - 1])) length--;
+  for (begin = length; begin && !platform_separator(q->path[begin - 1]);) begin--;
   put_text(w, "general.architecture", q->family ? q->family->name : q->spec.architecture);
-  gguf_key_text(w, "general.name", q->path + begin, length - begin);
+  if (is_utf8(q->path + begin, length - begin)) gguf_key_text(w, "general.name", q->path + begin, length - begin);
   deltaic_status status = read_json(q, "tokenizer_config.json", &config);
   if (!status && q->family) status = read_json(q, "tokenizer.json", &tokenizer);
   if (!status) status = q->family ? put_family(q, tokenizer, config, w) : put_config(q, w);

@@ -58,6 +58,11 @@ const struct quant_family *quant_family_of(const struct model_spec *spec) {
   return NULL;
 }
 
+bool quant_family_everywhere(const struct model_spec *spec) {
+  const struct delta_spec *delta = first_spec(spec, false);
+  return delta->Dk == delta->Dv;
+}
+
 // ---------------------------------------------------------------- tensors
 
 static const struct names *names_of(const struct quant *q, uint32_t layer) {

@@ -15,6 +15,8 @@ struct quant_family {
 
 // The family of a model that llama.cpp has an architecture for; NULL: it has none, or lacks a part of this model.
 const struct quant_family *quant_family_of(const struct model_spec *spec);
+// Whether llama.cpp too can run a model of a family: its keys and values have the same length.
+bool quant_family_everywhere(const struct model_spec *spec);
 // Lists the tensors of the file.
 deltaic_status quant_list_family(struct quant *q);
 // Where the rows of a tensor without a source come from: row `row` of so many columns each of `tensor`.

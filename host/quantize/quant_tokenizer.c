@@ -62,7 +62,10 @@ static json_t *merges_of(const json_t *tokenizer) {
     json_t *text = json_is_string(item) ? json_incref((json_t *)item)
                                         : json_sprintf("%s %s", json_string_value(json_array_get(item, 0)) ?: "",
                                                        json_string_value(json_array_get(item, 1)) ?: "");
-    if (json_array_append_new(merges, text)) break;
+    if (json_array_append_new(merges, text)) {
+      json_decref(merges);
+      return NULL;
+    }
   }
   return merges;
 }

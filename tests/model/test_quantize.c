@@ -338,6 +338,9 @@ static void inputs_and_other_files_stay(void **state) {
   assert_int_equal(quantize(MODELS "tiny_delta_net", MODELS "tiny_delta_net/model.safetensors", "q8_0"),
                    DELTAIC_INVALID_ARGUMENT);
   ASSERT_MESSAGE("model.safetensors: is the model that is to be read");
+  assert_int_equal(symlink(MODELS "tiny_delta_net/config.json", in_folder("link")), 0);
+  assert_int_equal(quantize(MODELS "tiny_delta_net", in_folder("link"), "q8_0"), DELTAIC_INVALID_ARGUMENT);
+  ASSERT_MESSAGE("link: is the model that is to be read");
   const deltaic_quantize_options o = {.size = sizeof o};
   assert_int_equal(deltaic_quantize(MODELS_DIR "/novelist", file, &o, NULL), DELTAIC_INVALID_ARGUMENT);
   ASSERT_MESSAGE("kept.gguf: is there already (force replaces it)");
