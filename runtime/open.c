@@ -55,6 +55,10 @@ static deltaic_status create_device(struct device *device) {
   }
   if (extensions_have(&extensions, PORTABILITY_SUBSET)) enabled[info.enabledExtensionCount++] = PORTABILITY_SUBSET;
   VkResult result = vkCreateDevice(device->physical, &info, NULL, &device->handle);
+  if (result == VK_ERROR_NOT_PERMITTED_KHR || (result == VK_ERROR_INITIALIZATION_FAILED && queue.pNext)) {
+    queue.pNext = NULL; // the driver does not grant the low priority
+    result = vkCreateDevice(device->physical, &info, NULL, &device->handle);
+  }
   free(extensions.all);
   if (result == VK_SUCCESS) return DELTAIC_OK;
   device->handle = NULL;
