@@ -14,8 +14,8 @@ bool console_is_terminal(FILE *stream);
 ptrdiff_t console_line(char **line, size_t *room);
 
 // Calls `stop` when someone asks the program to end, with the exit code that says how: 130 for Ctrl-C, 143 for SIGTERM,
-// 129 for SIGHUP and for a console that is closed. It may interrupt any function. The second such signal ends the
-// program at once. always: no Ctrl-C does. Signals that the parent process ignores stay ignored.
+// 129 for SIGHUP and for a console that is closed. It may interrupt any function. A second one of the same
+// kind ends the program at once. always: no Ctrl-C does. Signals that the parent process ignores stay ignored.
 void console_catch(void (*stop)(int code), bool always);
 int console_prepare(void); // before console_wait(); 0 or an errno
 void console_wait(void);   // until standard input can be read, or `stop` was called since console_forget()

@@ -76,6 +76,8 @@ static bool make_room(char **line, size_t *room, size_t bytes) {
   return true;
 }
 
+static HANDLE stopped; // is set when `on_stop` was called
+
 // A console's input is UTF-16; its own conversion to UTF-8 loses characters.
 static ptrdiff_t console_input(char **line, size_t *room) {
   HANDLE console = GetStdHandle(STD_INPUT_HANDLE);
@@ -84,8 +86,12 @@ static ptrdiff_t console_input(char **line, size_t *room) {
   DWORD taken;
   do {
     DWORD kept = 0;
-    if (!ReadConsoleW(console, wide, 1023, &taken, NULL) || !taken) return -1; // Ctrl-C ends it
-    if (wide[taken - 1] >= 0xd800 && wide[taken - 1] < 0xdc00)                 // half of a character
+    if (!ReadConsoleW(console, wide, 1023, &taken, NULL) || !taken) {
+      if (GetLastError() == ERROR_OPERATION_ABORTED && stopped)
+        WaitForSingleObject(stopped, 1000); // Ctrl-C: on_control()
+      return -1;
+    }
+    if (wide[taken - 1] >= 0xd800 && wide[taken - 1] < 0xdc00) // half of a character
       if (!ReadConsoleW(console, wide + taken, 1, &kept, NULL)) return -1;
     taken += kept;
     int bytes = WideCharToMultiByte(CP_UTF8, 0, wide, (int)taken, NULL, 0, NULL, NULL);
@@ -114,7 +120,6 @@ ptrdiff_t console_line(char **line, size_t *room) {
 static void (*on_stop)(int code);
 static bool keep;
 static volatile LONG stops;
-static HANDLE stopped; // is set when `on_stop` was called
 
 // Windows calls this in a thread of its own, and ends the program when it returns for a console that is closed; after
 // five seconds it ends it in any case.

@@ -134,8 +134,15 @@ int platform_list(const char *folder, int (*each)(void *user, const char *name),
   DIR *dir = opendir(folder);
   if (!dir) return errno;
   int code = 0;
-  for (struct dirent *e; !code && (e = readdir(dir));)
+  while (!code) {
+    errno = 0;
+    struct dirent *e = readdir(dir);
+    if (!e) {
+      code = errno;
+      break;
+    }
     if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..")) code = each(user, e->d_name);
+  }
   closedir(dir);
   return code;
 }

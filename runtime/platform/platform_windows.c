@@ -82,15 +82,14 @@ static HANDLE open_handle(const char *path, DWORD access, DWORD flags) {
   return handle;
 }
 
-static int facts_of(HANDLE handle, struct path_facts *out) {
+// A link that is not followed is neither a file nor a folder; other reparse points are what they stand for.
+static int facts_of(HANDLE handle, bool follow, struct path_facts *out) {
   BY_HANDLE_FILE_INFORMATION about;
   *out = (struct path_facts){.kind = PATH_OTHER};
   if (GetFileType(handle) != FILE_TYPE_DISK) return 0;
   if (!GetFileInformationByHandle(handle, &about)) return last_errno();
-  if (about.dwFileAttributes & FILE_ATTRIBUTE_DIRECTORY)
-    out->kind = PATH_FOLDER;
-  else if (!(about.dwFileAttributes & FILE_ATTRIBUTE_REPARSE_POINT))
-    out->kind = PATH_FILE;
+  if (follow || !(about.dwFileAttributes & FILE_ATTRIBUTE_REPARSE_POINT))
+    out->kind = about.dwFileAttributes & FILE_ATTRIBUTE_DIRECTORY ? PATH_FOLDER : PATH_FILE;
   out->bytes = (uint64_t)about.nFileSizeHigh << 32 | about.nFileSizeLow;
   out->volume = about.dwVolumeSerialNumber;
   out->index = (uint64_t)about.nFileIndexHigh << 32 | about.nFileIndexLow;
@@ -100,7 +99,7 @@ static int facts_of(HANDLE handle, struct path_facts *out) {
 int platform_facts(const char *path, bool follow, struct path_facts *out) {
   HANDLE handle = open_handle(path, FILE_READ_ATTRIBUTES, follow ? 0 : FILE_FLAG_OPEN_REPARSE_POINT);
   if (handle == INVALID_HANDLE_VALUE) return last_errno();
-  int code = facts_of(handle, out);
+  int code = facts_of(handle, follow, out);
   CloseHandle(handle);
   return code;
 }
@@ -219,6 +218,7 @@ static int list(const wchar_t *pattern, int (*each)(void *user, const char *name
     code = name ? each(user, name) : ENOMEM;
     free(name);
   } while (!code && FindNextFileW(find, &entry));
+  if (!code && GetLastError() != ERROR_NO_MORE_FILES) code = last_errno();
   FindClose(find);
   return code;
 }
@@ -237,7 +237,7 @@ int platform_list(const char *folder, int (*each)(void *user, const char *name),
 
 static int map(HANDLE file, const char **data, uint64_t *bytes) {
   struct path_facts facts;
-  int code = facts_of(file, &facts);
+  int code = facts_of(file, true, &facts);
   if (code) return code;
   if (facts.kind != PATH_FILE) return facts.kind == PATH_FOLDER ? EISDIR : ENODEV;
   *bytes = facts.bytes;
