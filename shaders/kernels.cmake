@@ -210,7 +210,7 @@ function(deltaic_kernels_end)
       OUTPUT ${SPV}/sources.txt
       COMMAND ${CMAKE_COMMAND} -DSHADERS=${SHADERS} -DMODULES=${SPV}/modules.txt -DOUT=${SPV}/sources.txt
               -P ${TOP}/shaders/shader_hash.cmake
-      DEPENDS ${SPV_HEADERS}
+      DEPENDS ${SPV_HEADERS} ${SPV}/modules.txt
       VERBATIM)
     add_custom_target(deltaic_spv DEPENDS ${SPV_HEADERS} ${SPV}/sources.txt)
   endif()

@@ -1,7 +1,7 @@
-# deltaic_shader_hash(HASH SHADERS MODULES): of all files of the folder SHADERS, and of MODULES, which says what is compiled
-# from them. As a script it writes the hash to OUT.
+# deltaic_shader_hash(HASH SHADERS MODULES): of all sources in the folder SHADERS, and of MODULES, which says what is
+# compiled from them. As a script it writes the hash to OUT.
 function(deltaic_shader_hash hash shaders modules)
-  file(GLOB_RECURSE files RELATIVE ${shaders} ${shaders}/*)
+  file(GLOB_RECURSE files RELATIVE ${shaders} ${shaders}/*.comp ${shaders}/*.glsl ${shaders}/*.h)
   list(SORT files)
   set(all "${modules}")
   foreach(file ${files})
