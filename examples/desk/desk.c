@@ -171,6 +171,7 @@ static void begin_continuation(struct desk *d) {
   mark_taken(d, 0);
   d->writing = true;
   d->frames.last = 0;
+  d->news.phase = DESK_READING; // until the first news
   desk_writer_start(d->writer, text, d->seed++);
   gtk_widget_add_tick_callback(GTK_WIDGET(d->window), on_frame, d, NULL);
 }

@@ -17,7 +17,7 @@ if [[ $example == *frames ]]; then
   grep -E '^[0-9]+ frames, 40 tokens; the model took at most [0-9.]+ ms of one$' "$folder/report"
   (($(wc -c <"$folder/frame.ppm") == 15 + 320 * 180 * 3))
   "$example" "$model" "$prompt" 1000000 >"$folder/text" 2>"$folder/report" &
-  until (($(wc -w <"$folder/text") > 3)); do sleep 0.1; done
+  until (($(wc -w <"$folder/text") > 3)); do kill -0 $! && sleep 0.1; done
   kill -INT $!
   code=0
   wait $! || code=$?

@@ -73,9 +73,9 @@ ALWAYS uint32_t groups_from(uint32_t K, uint32_t k) {
 
 #define PLAIN_MADD(type, s, a, b) ((s) + (type)_mm_madd_epi16((__m128i)(a), (__m128i)(b)))
 #else
-// The lower and the upper halves of words.
-#define PLAIN_MADD(type, s, a, b)                                                                                      \
-  ((s) + (type)((type)((a)*65536) >> 16) * ((type)((b)*65536) >> 16) + ((a) >> 16) * ((b) >> 16))
+// The lower and the upper halves of words. A lower half with its sign: (x & 65535 ^ 32768) - 32768.
+#define LOWER(x) ((((x)&65535) ^ 32768) - 32768)
+#define PLAIN_MADD(type, s, a, b) ((s) + LOWER(a) * LOWER(b) + ((a) >> 16) * ((b) >> 16))
 #endif
 
 #define NAME(x) x##_plain
