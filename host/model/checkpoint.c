@@ -292,17 +292,18 @@ const json_t *checkpoint_keys(const struct checkpoint *c) { return c->shards[0].
 
 const char *checkpoint_path(const struct checkpoint *c) { return c->path; }
 
-bool checkpoint_reads(const struct checkpoint *c, const char *path) {
+deltaic_status checkpoint_spare(const struct checkpoint *c, const char *path) {
   static const char *const others[] = {"config.json",    "generation_config.json", "model.safetensors.index.json",
                                        "tokenizer.json", "tokenizer_config.json",  "chat_template.jinja"};
   bool found = false;
   for (size_t i = 0; i < c->shard_count; i++) found |= file_same(c->shards[i].path, path);
   for (size_t i = 0; i < sizeof others / sizeof *others && !checkpoint_keys(c); i++) {
     char *other = path_join(c->path, others[i]);
-    found |= !other || file_same(other, path); // without memory, rather refuse
+    if (!other) return DELTAIC_OUT_OF_MEMORY;
+    found |= file_same(other, path);
     free(other);
   }
-  return found;
+  return found ? fail(DELTAIC_INVALID_ARGUMENT, "%s: is the model that is to be read", path) : DELTAIC_OK;
 }
 
 const char *checkpoint_metadata(const struct checkpoint *c, const char *key) {

@@ -20,8 +20,9 @@ struct file_tensor *checkpoint_find(struct checkpoint *checkpoint, const char *n
 // printf-style name.
 __attribute__((format(printf, 2, 3))) struct file_tensor *checkpoint_findf(struct checkpoint *checkpoint,
                                                                            const char *format, ...);
-const char *checkpoint_path(const struct checkpoint *checkpoint);             // for messages
-bool checkpoint_reads(const struct checkpoint *checkpoint, const char *path); // whether the file is one of its own
+const char *checkpoint_path(const struct checkpoint *checkpoint); // for messages
+// Refuses to have a file written that the model is read from.
+deltaic_status checkpoint_spare(const struct checkpoint *checkpoint, const char *path);
 // A string of the header's __metadata__, or NULL.
 const char *checkpoint_metadata(const struct checkpoint *checkpoint, const char *key) INSIDE(checkpoint_metadata);
 // The keys of a GGUF file (gguf.h); NULL: the checkpoint is safetensors.

@@ -29,8 +29,8 @@ static deltaic_status fail_type(const char *name) {
 
 static deltaic_status check_out(const struct quant *q, const char *out, bool force) {
   struct path_facts there;
-  if (checkpoint_reads(q->checkpoint, out))
-    return fail(DELTAIC_INVALID_ARGUMENT, "%s: is the model that is to be read", out);
+  deltaic_status status = checkpoint_spare(q->checkpoint, out);
+  if (status) return status;
   if (platform_facts(out, true, &there)) return DELTAIC_OK;
   if (there.kind == PATH_FOLDER) return fail(DELTAIC_INVALID_ARGUMENT, "%s: is a folder, not a file", out);
   if (there.kind == PATH_FILE && !force)
