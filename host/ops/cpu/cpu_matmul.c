@@ -163,11 +163,19 @@ TILE(tile_64, lanes)
 TILE(tile_32, half_lanes)
 TILE(tile_16, quarter_lanes)
 
-typedef void (*tile_kernel)(float *sums, const float *x, size_t x_stride, struct panel panel, const uint32_t R,
-                            const uint32_t S);
+// `bytes` of a vector is a constant. A compiler that does not optimize could not inline a function that is passed.
+INLINE void tile(float *sums, const float *x, size_t x_stride, struct panel panel, const uint32_t bytes,
+                 const uint32_t R, const uint32_t S) {
+  if (bytes == 64)
+    tile_64(sums, x, x_stride, panel, R, S);
+  else if (bytes == 32)
+    tile_32(sums, x, x_stride, panel, R, S);
+  else
+    tile_16(sums, x, x_stride, panel, R, S);
+}
 
 // sums (T, PANEL) += x (T, n) panel (n, PANEL), R tokens and S strips at a time; the last R may go beyond T.
-INLINE void tiles(float *sums, const float *x, size_t x_stride, uint32_t T, struct panel panel, const tile_kernel tile,
+INLINE void tiles(float *sums, const float *x, size_t x_stride, uint32_t T, struct panel panel, const uint32_t bytes,
                   const uint32_t R, const uint32_t S) {
   float last[TILE_T][K_BLOCK];
   uint32_t full = T / R * R;
@@ -178,8 +186,8 @@ INLINE void tiles(float *sums, const float *x, size_t x_stride, uint32_t T, stru
       memset(last[i], 0, panel.n * sizeof(float));
   for (uint32_t j = 0; j < STRIPS; j += S, panel.strips += S) {
     float *to = sums + j * LANES;
-    for (uint32_t t = 0; t < full; t += R) tile(to + t * PANEL, x + t * x_stride, x_stride, panel, R, S);
-    if (full < T) tile(to + full * PANEL, last[0], K_BLOCK, panel, R, S);
+    for (uint32_t t = 0; t < full; t += R) tile(to + t * PANEL, x + t * x_stride, x_stride, panel, bytes, R, S);
+    if (full < T) tile(to + full * PANEL, last[0], K_BLOCK, panel, bytes, R, S);
   }
 }
 
@@ -192,7 +200,7 @@ struct matmul_kernels {
 };
 
 // The registers hold R x S vectors of LANES floats, and S vectors of the panel.
-#define KERNELS(name, attribute, tile, R, S)                                                                           \
+#define KERNELS(name, attribute, bytes, R, S)                                                                          \
   attribute static void dots_##name(float *y, const float *x, const char *w, size_t w_bytes, uint32_t K,               \
                                     enum dtype dtype) {                                                                \
     switch (dtype) {                                                                                                   \
@@ -210,14 +218,14 @@ struct matmul_kernels {
     }                                                                                                                  \
   }                                                                                                                    \
   attribute static void tiles_##name(float *sums, const float *x, size_t x_stride, uint32_t T, struct panel panel) {   \
-    tiles(sums, x, x_stride, T, panel, tile, R, S);                                                                    \
+    tiles(sums, x, x_stride, T, panel, bytes, R, S);                                                                   \
   }                                                                                                                    \
   static const struct matmul_kernels name = {dots_##name, pack_##name, tiles_##name};
 
 #if defined(__x86_64__) && defined(__GNUC__)
-KERNELS(avx512, __attribute__((target("avx512f"))), tile_64, 6, 4)
-KERNELS(avx2, __attribute__((target("avx2,fma"))), tile_32, 6, 1)
-KERNELS(plain, , tile_16, 2, 1)
+KERNELS(avx512, __attribute__((target("avx512f"))), 64, 6, 4)
+KERNELS(avx2, __attribute__((target("avx2,fma"))), 32, 6, 1)
+KERNELS(plain, , 16, 2, 1)
 const struct matmul_kernels *cpu_matmul_kernels(uint32_t i) {
   const struct matmul_kernels *found[3];
   uint32_t n = 0;
@@ -227,7 +235,7 @@ const struct matmul_kernels *cpu_matmul_kernels(uint32_t i) {
   return i < n ? found[i] : NULL;
 }
 #else
-KERNELS(plain, , tile_16, 6, 1)
+KERNELS(plain, , 16, 6, 1)
 const struct matmul_kernels *cpu_matmul_kernels(uint32_t i) { return i ? NULL : &plain; }
 #endif
 
