@@ -521,10 +521,11 @@ static int ops_cases_short(void) {
   return cmocka_run_group_tests_name("short ops", cases, NULL, NULL);
 }
 
-// DELTAIC_TEST_FILTER: only the cases that match it.
+// DELTAIC_TEST_FILTER: only the cases that match it. DELTAIC_TEST_SKIP: all but those that match.
 int ops_cases_run(struct backend *b) {
   backend = b;
   cmocka_set_test_filter(getenv("DELTAIC_TEST_FILTER"));
+  cmocka_set_skip_filter(getenv("DELTAIC_TEST_SKIP"));
   if (b->functions->recorder_create(b, &recorder)) return 1;
   print_message("backend %s: %s\n", b->functions->name, b->info.name);
   int failed = ops_cases_short() + ops_cases_inputs() + ops_cases_delta() + ops_cases_delta_properties() +

@@ -30,7 +30,6 @@ static void hh_rule_matches_over_awkward_shapes(void **state) {
 
 static void long_hh_rule_of_usual_heads_matches(void **state) {
   seed(51);
-  if (!all_shapes()) skip();
   for (uint32_t r = 2; r <= 8; r *= 2)
     for (int gated = 0; gated < 2; gated++) {
       uint32_t T[] = {150, 65};
@@ -50,7 +49,6 @@ static void hh_rule_shares_keys_among_grouped_value_heads(void **state) {
 }
 
 static void long_hh_rule_computes_the_operator_truths(void **state) {
-  if (!all_shapes()) skip(); // each has a shape of its own
   assert_int_equal(check_truths(OUTPUTS("Head-in-Head truths"), "vectors/ops/hh.safetensors", true), 3);
 }
 

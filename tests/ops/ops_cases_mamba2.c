@@ -44,7 +44,6 @@ static void mamba2_matches_over_awkward_shapes(void **state) {
 
 static void long_mamba2_matches_at_the_size_of_models(void **state) {
   seed(71);
-  if (!all_shapes()) skip();
   uint32_t T[] = {130, 65};
   check_mamba2((struct mamba2_args){.heads = 4, .P = 64, .N = 128, .groups = 1}, T, 2);
   check_mamba2((struct mamba2_args){.heads = 4, .P = 64, .N = 256, .groups = 2}, T, 2);
@@ -212,7 +211,6 @@ static void check_fixture(const struct fixture *f, const char *name, enum delta_
 }
 
 static void long_mamba2_computes_its_float64_fixtures(void **state) {
-  if (!all_shapes()) skip(); // each has a shape of its own
   struct fixture *f = fixture_open("vectors/ops/mamba2.safetensors");
   size_t cases = 0;
   for (const char *name; (name = fixture_case(f, cases)); cases++)
