@@ -4,30 +4,18 @@
 #include <math.h>
 #include <string.h>
 
-static float from_bits(uint32_t bits) {
-  float f;
-  memcpy(&f, &bits, sizeof f);
-  return f;
-}
-
-static uint32_t to_bits(float f) {
-  uint32_t bits;
-  memcpy(&bits, &f, sizeof bits);
-  return bits;
-}
-
 // The 15 bits without the sign, moved to their position in f32, are the value times 2^-112, denormals included. A
 // product with a power of two is exact. Infinity and NaN get their f32 exponent separately.
 float f16_to_f32(uint16_t h) {
   uint32_t magnitude = (h & 0x7fffu) << 13;
-  uint32_t bits = magnitude < 0x0f800000u ? to_bits(from_bits(magnitude) * 0x1p112f) : magnitude | 0x7f800000u;
-  return from_bits(bits | (h & 0x8000u) << 16);
+  uint32_t bits = magnitude < 0x0f800000u ? bits_of(float_of(magnitude) * 0x1p112f) : magnitude | 0x7f800000u;
+  return float_of(bits | (h & 0x8000u) << 16);
 }
 
-float bf16_to_f32(uint16_t h) { return from_bits((uint32_t)h << 16); }
+float bf16_to_f32(uint16_t h) { return float_of((uint32_t)h << 16); }
 
 uint16_t f32_to_f16(float f) {
-  uint32_t bits = to_bits(f), sign = bits >> 16 & 0x8000u;
+  uint32_t bits = bits_of(f), sign = bits >> 16 & 0x8000u;
   bits &= 0x7fffffffu;
   if (bits > 0x7f800000u) return (uint16_t)(sign | 0x7e00u | (bits >> 13 & 0x3ffu)); // NaN, made quiet
   if (bits >= 0x477ff000u) return (uint16_t)(sign | 0x7c00u); // 65520 and above round to infinity
@@ -36,11 +24,11 @@ uint16_t f32_to_f16(float f) {
     return (uint16_t)(sign | ((bits + 0xfffu + (bits >> 13 & 1)) >> 13));
   }
   // Denormal: the last bit of 0.5 is worth 2^-24, so adding 0.5 rounds to nearest even.
-  return (uint16_t)(sign | (to_bits(from_bits(bits) + 0.5f) - 0x3f000000u));
+  return (uint16_t)(sign | (bits_of(float_of(bits) + 0.5f) - 0x3f000000u));
 }
 
 uint16_t f32_to_bf16(float f) {
-  uint32_t bits = to_bits(f);
+  uint32_t bits = bits_of(f);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(bits >> 16 | 0x40u);
   return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
 }

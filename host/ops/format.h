@@ -6,6 +6,19 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
+
+// A float with these bits, and the bits of a float.
+static inline float float_of(uint32_t bits) {
+  float f;
+  memcpy(&f, &bits, sizeof f);
+  return f;
+}
+static inline uint32_t bits_of(float f) {
+  uint32_t bits;
+  memcpy(&bits, &f, sizeof bits);
+  return bits;
+}
 
 // Weights have one of the formats before DTYPE_I32. From DTYPE_BLOCKS on these are blocks of integers with common
 // scales, as in GGUF; one variant of a kernel reads them all. Activations are f32 or f16.

@@ -20,18 +20,6 @@ typedef int32_t half_lanes_s32 __attribute__((vector_size(32), aligned(4), may_a
 
 #define ALWAYS static inline __attribute__((always_inline))
 
-ALWAYS float float_of(uint32_t bits) {
-  float f;
-  memcpy(&f, &bits, sizeof f);
-  return f;
-}
-
-ALWAYS uint32_t bits_of(float f) {
-  uint32_t bits;
-  memcpy(&bits, &f, sizeof bits);
-  return bits;
-}
-
 // Whether a format subtracts minima.
 ALWAYS bool has_less(enum dtype dtype) { return dtype == DTYPE_Q4_K || dtype == DTYPE_Q5_K; }
 
