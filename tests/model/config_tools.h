@@ -41,6 +41,23 @@ static inline void refuses(const char *config, struct checkpoint *c, deltaic_sta
   says(message);
 }
 
+struct refusal {
+  const char *config;
+  deltaic_status status;
+  const char *message;
+};
+
+static inline void refuse_each(const struct refusal *cases, size_t count) {
+  for (size_t i = 0; i < count; i++) refuses(cases[i].config, NULL, cases[i].status, cases[i].message);
+}
+#define REFUSES(cases) refuse_each(cases, sizeof cases / sizeof *cases)
+
+// Pairs of a config and what the message says.
+static inline void refuse_as(deltaic_status status, const char *const (*cases)[2], size_t count) {
+  for (size_t i = 0; i < count; i++) refuses(cases[i][0], NULL, status, cases[i][1]);
+}
+#define REFUSES_AS(status, cases) refuse_as(status, cases, sizeof cases / sizeof *cases)
+
 static inline const struct delta_spec *delta(const struct model_spec *m, uint32_t i) {
   assert_true(i < m->L);
   assert_ptr_not_equal(m->layers[i].mixer, &mixer_attention);

@@ -336,11 +336,7 @@ static void mixers_name_the_kind_of_every_layer(void **state) {
 }
 
 static void malformed_mixers_are_refused(void **state) {
-  static const struct {
-    const char *config;
-    deltaic_status status;
-    const char *message;
-  } cases[] = {
+  static const struct refusal cases[] = {
       {DELTA ",'mixers':'mamba2'}", DELTAIC_BAD_FILE, "mixers must be a list of 2 names"},
       {DELTA ",'mixers':['delta_net']}", DELTAIC_BAD_FILE, "mixers must be a list of 2 names"},
       {DELTA ",'mixers':['delta_net',1]}", DELTAIC_BAD_FILE, "mixers: layer 1 has no name"},
@@ -356,16 +352,13 @@ static void malformed_mixers_are_refused(void **state) {
       {MAMBA ",'norm_eps':Infinity}", DELTAIC_BAD_FILE, "norm_eps is 1e+308"},
       {MAMBA ",'norm_eps':NaN}", DELTAIC_BAD_FILE, "line 1"},
   };
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-    refuses(cases[i].config, NULL, cases[i].status, cases[i].message);
+  REFUSES(cases);
 }
 
 // ---------------------------------------------------------------- refusals
 
 static void what_is_not_supported_is_refused_by_name(void **state) {
-  static const struct {
-    const char *config, *message;
-  } cases[] = {
+  static const char *const cases[][2] = {
       {"{'model_type':'delta_net_2'}", "model_type \"delta_net_2\" (shared or shifting"},
       {"{'model_type':'samba'}", "model_type \"samba\" is not supported; supported are: delta_net, gated_"},
       {DELTA ",'attnres_block_size':4}", "config key attnres_block_size"},
@@ -400,14 +393,11 @@ static void what_is_not_supported_is_refused_by_name(void **state) {
        "rows of model.layers.0.attn.v_proj.weight per the number of value heads"},
       {"{'model_type':'delta_net','hidden_ratio':1024,'hidden_size':1048576}", "more than 16777216"},
   };
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-    refuses(cases[i].config, NULL, DELTAIC_UNSUPPORTED, cases[i].message);
+  REFUSES_AS(DELTAIC_UNSUPPORTED, cases);
 }
 
 static void malformed_configs_are_refused(void **state) {
-  static const struct {
-    const char *config, *message;
-  } cases[] = {
+  static const char *const cases[][2] = {
       {"", "config.json: line 1"},
       {"[]", "must be a JSON object"},
       {"{}", "has no model_type"},
@@ -439,14 +429,11 @@ static void malformed_configs_are_refused(void **state) {
       {"{'model_type':'gated_deltanet','head_dim':0}", "head_dim is 0"},
       {"{'model_type':'gated_deltanet','num_v_heads':0}", "num_v_heads is 0"},
   };
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-    refuses(cases[i].config, NULL, DELTAIC_BAD_FILE, cases[i].message);
+  REFUSES_AS(DELTAIC_BAD_FILE, cases);
 }
 
 static void sizes_that_do_not_divide_are_refused(void **state) {
-  static const struct {
-    const char *config, *message;
-  } cases[] = {
+  static const char *const cases[][2] = {
       {"{'model_type':'delta_net','hidden_size':10,'num_heads':4}",
        "rows of model.layers.0.attn.q_proj.weight per num_heads"},
       {"{'model_type':'delta_net','hidden_size':8,'num_heads':4,'expand_v':1.3}",
@@ -459,8 +446,7 @@ static void sizes_that_do_not_divide_are_refused(void **state) {
       {"{'model_type':'gated_deltanet','num_heads':4,'num_v_heads':2}",
        "num_v_heads 2 is not a multiple of num_heads 4"},
   };
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-    refuses(cases[i].config, NULL, DELTAIC_BAD_SHAPE, cases[i].message);
+  REFUSES_AS(DELTAIC_BAD_SHAPE, cases);
 }
 
 int main(void) {

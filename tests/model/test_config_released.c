@@ -89,11 +89,7 @@ static void keys_of_no_effect_are_passed_over(void **state) {
 }
 
 static void what_is_not_understood_is_refused_by_name(void **state) {
-  static const struct {
-    const char *config;
-    deltaic_status status;
-    const char *message;
-  } cases[] = {
+  static const struct refusal cases[] = {
       {TEXT ",'novel':1}", DELTAIC_UNSUPPORTED, "config key novel is not known and might change"},
       {TEXT ",'quantization_config':{'bits':8}}", DELTAIC_UNSUPPORTED, "config key quantization_config"},
       {NESTED(",'novel':'x'", ""), DELTAIC_UNSUPPORTED, "config key novel is not known"},
@@ -123,8 +119,7 @@ static void what_is_not_understood_is_refused_by_name(void **state) {
       {"{'model_type':'qwen3_5_text'," SIZES ",'rope_theta':1,'rope_scaling':{'type':'linear'}}", DELTAIC_UNSUPPORTED,
        "type \"linear\" is not supported"},
   };
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-    refuses(cases[i].config, NULL, cases[i].status, cases[i].message);
+  REFUSES(cases);
 }
 
 // ---------------------------------------------------------------- mixtures of experts
@@ -180,11 +175,7 @@ static void qwen3_next_may_have_dense_layers(void **state) {
 }
 
 static void impossible_experts_are_refused(void **state) {
-  static const struct {
-    const char *config;
-    deltaic_status status;
-    const char *message;
-  } cases[] = {
+  static const struct refusal cases[] = {
       {NEXT ",'num_experts':2,'num_experts_per_tok':3}", DELTAIC_BAD_FILE,
        "num_experts_per_tok 3 is more than num_experts 2"},
       {NEXT ",'num_experts':0}", DELTAIC_BAD_FILE, "num_experts is 0"},
@@ -194,8 +185,7 @@ static void impossible_experts_are_refused(void **state) {
       {NEXT ",'n_group':2}", DELTAIC_UNSUPPORTED, "config key n_group is not known"},
       {TEXT ",'num_experts':4}", DELTAIC_UNSUPPORTED, "config key num_experts is not known"},
   };
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-    refuses(cases[i].config, NULL, cases[i].status, cases[i].message);
+  REFUSES(cases);
 }
 
 // ---------------------------------------------------------------- OLMo-Hybrid
@@ -240,11 +230,7 @@ static void olmo_hybrid_reads_every_option(void **state) {
 }
 
 static void olmo_hybrid_refuses_what_it_does_not_know(void **state) {
-  static const struct {
-    const char *config;
-    deltaic_status status;
-    const char *message;
-  } cases[] = {
+  static const struct refusal cases[] = {
       {OLMO ",'attn_output_gate':true}", DELTAIC_UNSUPPORTED, "config key attn_output_gate is not known"},
       {OLMO ",'output_gate_type':'swish'}", DELTAIC_UNSUPPORTED, "config key output_gate_type is not known"},
       {OLMO ",'rope_parameters':{'rope_theta':5,'partial_rotary_factor':0.5}}", DELTAIC_UNSUPPORTED,
@@ -257,8 +243,7 @@ static void olmo_hybrid_refuses_what_it_does_not_know(void **state) {
        "'linear_num_value_heads':64}",
        DELTAIC_BAD_SHAPE, "no whole number of rows of model.layers.0.linear_attn.q_proj.weight"},
   };
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-    refuses(cases[i].config, NULL, cases[i].status, cases[i].message);
+  REFUSES(cases);
 }
 
 static void older_norm_names_of_olmo_are_found(void **state) {

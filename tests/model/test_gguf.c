@@ -108,29 +108,24 @@ static void other_versions_and_byte_orders_are_refused(void **state) {
   refuses(&g, DELTAIC_UNSUPPORTED, "is a big-endian GGUF file");
 }
 
-static void damaged_keys_are_named(void **state) {
+static void refuses_key(const char *name, uint32_t type, const char *value, size_t bytes, const char *text) {
   struct gguf_text g = gguf_begin(3, 0, 1);
-  put_key(&g, "odd", 13, "", 0);
-  refuses(&g, DELTAIC_BAD_FILE, "odd has type 13, which is not known");
-  g = gguf_begin(3, 0, 1);
-  put_key(&g, "nested", KEY_ARRAY, "\11\0\0\0\0\0\0\0\0\0\0\0", 12);
-  refuses(&g, DELTAIC_BAD_FILE, "nested is an array of type 9, which is not known");
-  g = gguf_begin(3, 0, 1);
-  put_key(&g, "many", KEY_ARRAY, "\0\0\0\0\377\377\377\377\377\377\377\377", 12);
-  refuses(&g, DELTAIC_BAD_FILE, "many claims 18446744073709551615 elements, more than the file has bytes");
-  g = gguf_begin(3, 0, 2);
+  put_key(&g, name, type, value, bytes);
+  refuses(&g, DELTAIC_BAD_FILE, text);
+}
+
+static void damaged_keys_are_named(void **state) {
+  refuses_key("odd", 13, "", 0, "odd has type 13, which is not known");
+  refuses_key("nested", KEY_ARRAY, "\11\0\0\0\0\0\0\0\0\0\0\0", 12, "nested is an array of type 9, which is not known");
+  refuses_key("many", KEY_ARRAY, "\0\0\0\0\377\377\377\377\377\377\377\377", 12,
+              "many claims 18446744073709551615 elements, more than the file has bytes");
+  struct gguf_text g = gguf_begin(3, 0, 2);
   put_key_u32(&g, "twice", 1);
   put_key_u32(&g, "twice", 2);
   refuses(&g, DELTAIC_BAD_FILE, "twice is given twice");
-  g = gguf_begin(3, 0, 1);
-  put_key_text(&g, "text", "\xff");
-  refuses(&g, DELTAIC_BAD_FILE, "text has text that is not UTF-8");
-  g = gguf_begin(3, 0, 1);
-  put_key(&g, "large", KEY_U64, "\377\377\377\377\377\377\377\377", 8);
-  refuses(&g, DELTAIC_BAD_FILE, "large is 18446744073709551615, which is too large");
-  g = gguf_begin(3, 0, 1);
-  put_key_u32(&g, "", 1);
-  refuses(&g, DELTAIC_BAD_FILE, "the name of a key is empty");
+  refuses_key("text", KEY_TEXT, "\1\0\0\0\0\0\0\0\xff", 9, "text has text that is not UTF-8");
+  refuses_key("large", KEY_U64, "\377\377\377\377\377\377\377\377", 8, "large is 18446744073709551615, which is too large");
+  refuses_key("", KEY_U32, "\1\0\0\0", 4, "the name of a key is empty");
   g = gguf_begin(3, 0, 1);
   put_u64(&g, 1ull << 40);
   refuses(&g, DELTAIC_BAD_FILE, "the name of a key has 1099511627776 bytes, more than 255");
@@ -138,9 +133,7 @@ static void damaged_keys_are_named(void **state) {
   put_u64(&g, 2);
   put(&g, "a\0", 2);
   refuses(&g, DELTAIC_BAD_FILE, "the name of a key is not text");
-  g = gguf_begin(3, 0, 1);
-  put_key_u32(&g, "general.alignment", 24);
-  refuses(&g, DELTAIC_BAD_FILE, "general.alignment is 24 and must be a power of two");
+  refuses_key("general.alignment", KEY_U32, "\30\0\0\0", 4, "general.alignment is 24 and must be a power of two");
 }
 
 static void refuses_tensor(const uint64_t *sizes, uint32_t rank, uint32_t type, uint64_t offset, const char *text) {
