@@ -11,6 +11,7 @@
 #include "hh_matrix_prepare.h"
 #include "kernels.h"
 #include "mamba2_matrix.h"
+#include "matmul_matrix.h"
 #include "matmul_narrow.h"
 #include "matvec.h"
 #include "numbers.h"
@@ -679,6 +680,14 @@ static void tiles_of_matrices_fit_their_device(void **state) {
         const struct plan_products products = products_of(devices[i]);
         struct plan_matmul m;
         assert_true(plan_matmul_matrix(&products, T, N, 2048, true, &m));
+        const uint32_t spec[MATMUL_MATRIX_SPECS] = {
+            [MATMUL_MATRIX_SPEC_LANES] = m.lanes,       [MATMUL_MATRIX_SPEC_TILE_T] = m.tile_t,
+            [MATMUL_MATRIX_SPEC_TILE_N] = m.tile_n,     [MATMUL_MATRIX_SPEC_TILE_K] = m.tile_k,
+            [MATMUL_MATRIX_SPEC_ACROSS_T] = m.across_t, [MATMUL_MATRIX_SPEC_ACROSS_N] = m.across_n,
+            [MATMUL_MATRIX_SPEC_M] = p.matrix_m,        [MATMUL_MATRIX_SPEC_N] = p.matrix_n,
+            [MATMUL_MATRIX_SPEC_K] = p.matrix_k};
+        if (kernel_built(KERNEL_matmul_matrix_x16_f16))
+          assert_int_equal(shared_of(KERNEL_matmul_matrix_x16_f16, spec), plan_matmul_matrix_shared_bytes(&m));
         assert_in_range(plan_matmul_matrix_shared_bytes(&m), 1, devices[i]->shared_bytes);
         assert_in_range(m.lanes, 1, devices[i]->max_invocations);
         assert_int_equal(m.lanes, m.across_t * m.across_n * p.matrix_lanes);
@@ -816,35 +825,25 @@ static void a_gpu_is_better_than_software(void **state) {
   assert_true(made(&caps_h200).score > made(&caps_geforce_bar).score);
 }
 
+#define LACKING(change, text) (c = caps_h200, c.change, refused_for(c, text))
 static void what_is_missing_is_named(void **state) {
   refused_for(caps_raspberry, "subgroup arithmetic");
   struct device_caps c = caps_raspberry;
   c.subgroup_arithmetic = true; // as in later Mesa
   made(&c);
-  c = caps_h200, c.api_version = VK_MAKE_API_VERSION(0, 1, 0, 65);
-  refused_for(c, "Vulkan 1.0");
-  for (uint32_t lanes = 0; lanes < 4; lanes++) {
-    c = caps_h200, c.subgroup_size = c.subgroup_min = c.subgroup_max = lanes;
-    refused_for(c, "4 are needed");
-  }
+  LACKING(api_version = VK_MAKE_API_VERSION(0, 1, 0, 65), "Vulkan 1.0");
+  for (uint32_t lanes = 0; lanes < 4; lanes++)
+    LACKING(subgroup_size = c.subgroup_min = c.subgroup_max = lanes, "4 are needed");
   c = caps_h200, c.subgroup_size = c.subgroup_min = c.subgroup_max = 4;
   made(&c);
-  c = caps_h200, c.max_groups[0] = 0;
-  refused_for(c, "no compute queue");
-  c = caps_h200, c.max_storage_buffers = 4;
-  refused_for(c, "4 storage buffers");
-  c = caps_h200, c.shared_bytes = 8192;
-  refused_for(c, "8192 bytes of shared memory");
-  c = caps_h200, c.max_invocations = 64;
-  refused_for(c, "64 invocations");
-  c = caps_h200, c.memory_types = 0;
-  refused_for(c, "device-local");
-  c = caps_h200, c.memory_types = 2;
-  refused_for(c, "map");
-  c = caps_h200, c.offset_alignment = 512;
-  refused_for(c, "512 bytes");
-  c = caps_h200, c.storage_range = 0;
-  refused_for(c, "storage buffer");
+  LACKING(max_groups[0] = 0, "no compute queue");
+  LACKING(max_storage_buffers = 4, "4 storage buffers");
+  LACKING(shared_bytes = 8192, "8192 bytes of shared memory");
+  LACKING(max_invocations = 64, "64 invocations");
+  LACKING(memory_types = 0, "device-local");
+  LACKING(memory_types = 2, "map");
+  LACKING(offset_alignment = 512, "512 bytes");
+  LACKING(storage_range = 0, "storage buffer");
 }
 
 static void nothing_reported_is_refused(void **state) {
