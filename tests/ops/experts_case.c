@@ -1,5 +1,7 @@
 // experts_case: see experts_case.h.
 #include "experts_case.h"
+#include "device.h"
+#include "vulkan_backend.h"
 
 struct array experts_ids(uint32_t T, uint32_t k, uint32_t E) {
   int32_t *ids = calloc((size_t)T * k, sizeof *ids);
@@ -35,4 +37,14 @@ void experts_check(enum dtype dtype, const struct experts_shape *z, double limit
     }
   expect_close(z->gated ? "gated experts" : "experts", read_values(&y), want, (size_t)R * z->N, limit);
   tools_teardown(NULL);
+}
+
+void experts_check_parts(enum dtype dtype, uint32_t T, double limit) {
+  const struct experts_shape shape = {T, 2, 5, 16, 512, false, false};
+  uint64_t unbound = 0,
+           *bytes = backend->replays ? &((struct vulkan_backend *)backend)->device->plan.binding_bytes : &unbound;
+  const uint64_t real = *bytes;
+  *bytes = 40 << 10;
+  experts_check(dtype, &shape, limit);
+  *bytes = real;
 }

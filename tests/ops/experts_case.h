@@ -13,4 +13,6 @@ struct experts_shape {
 struct array experts_ids(uint32_t T, uint32_t k, uint32_t E);
 // The product, after group and perhaps before a glu.
 void experts_check(enum dtype dtype, const struct experts_shape *z, double limit);
+// T tokens and weights of which one descriptor of a Vulkan device binds two experts of five, of f32 one.
+void experts_check_parts(enum dtype dtype, uint32_t T, double limit);
 #endif

@@ -103,6 +103,12 @@ static void experts_match_for_every_format_and_shape(void **state) {
     for (uint32_t i = 0; i < shapes(7, 3); i++) experts_check(formats_of[f], &sizes[(i + f) % 7], CLOSE);
 }
 
+static void experts_of_several_bindings_match(void **state) {
+  seed(77);
+  experts_check_parts(DTYPE_F32, 15, CLOSE); // in tiles
+  experts_check_parts(DTYPE_F16, 2, CLOSE);  // row by row
+}
+
 static void mix_adds_the_experts_and_the_shared_one(void **state) {
   seed(73);
   for (int l = 0; l < LENGTHS; l += 2) {
@@ -136,7 +142,8 @@ int ops_cases_experts(void) {
   const struct CMUnitTest cases[] = {
       OPS_CASE(route_takes_the_largest_in_order),         OPS_CASE(equal_scores_go_to_the_lower_expert),
       OPS_CASE(ids_are_valid_whatever_the_logits_are),    OPS_CASE(group_sorts_every_choice_once),
-      OPS_CASE(experts_match_for_every_format_and_shape), OPS_CASE(mix_adds_the_experts_and_the_shared_one),
+      OPS_CASE(experts_match_for_every_format_and_shape), OPS_CASE(experts_of_several_bindings_match),
+      OPS_CASE(mix_adds_the_experts_and_the_shared_one),
   };
   return cmocka_run_group_tests_name("mixtures of experts", cases, NULL, NULL);
 }
