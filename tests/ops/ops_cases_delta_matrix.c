@@ -50,16 +50,18 @@ static void delta_rule_matches_over_awkward_shapes(void **state) {
     }
 }
 
-// One head of one sequence: what brings the operands has subgroups of its own.
+// One head of one sequence: what brings the operands has subgroups of its own, where sums become operands.
 static void delta_rule_of_few_heads_matches(void **state) {
   seed(51);
   for (int l = 0; l < LENGTHS; l++) check(DTYPE_F16, 8, args(1, 1, 8, 1, l % 2), &lengths[l], 1, 1);
 }
 
 // Cut into segments that are walked at the same time; one text, or one among others, without tokens and with a few, of
-// sizes that are no multiples of a tile, as a device with more processors would cut them.
+// sizes that are no multiples of a tile, as a device with more processors would cut them. On lavapipe, which compiles
+// this for long, Head-in-Head's long text has the other group's.
 static void long_sequences_of_one_head_match(void **state) {
   seed(55);
+  if (!all_shapes() && matrices == MATRICES_BEST) skip();
   struct plan *plan = &vulkan_device(backend)->plan;
   const uint32_t places = plan->processors;
   list->form = DELTA_CHUNK;
@@ -143,9 +145,9 @@ static void correlated_keys_lose_no_digits(void **state) {
 // Prepare makes decays as products of two factors where f32 holds both, to a sum of -80 in a chunk of 16 tokens.
 static void decays_beyond_their_factors_match(void **state) {
   seed(58);
-  const uint32_t T[] = {40};
+  const uint32_t T[] = {40, 0, 21}; // as many as in cases that compile the same
   for (uint32_t n = 1; n <= 3; n += 2) {
-    struct delta_case c = delta_random_in(DTYPE_F16, 8, args(2, 2, 16, n, true), T, 1, 1);
+    struct delta_case c = delta_random_in(DTYPE_F16, 8, args(2, 2, 16, n, true), T, 3, 1);
     for (uint32_t i = 0; i < c.g.t.rows * c.g.t.cols; i++) c.g.v[i] = i % 2 ? -4.9 : i < 20 * c.g.t.cols ? -5.1 : -1.5;
     c.g = activations(c.g.t.rows, c.g.t.cols, c.g.t.stride, c.g.v);
     expect_on_matrices(OUTPUTS("hard decays on matrices"), &c, matrices);
@@ -196,21 +198,17 @@ static void keys_of_f16_are_whole_tiles(void **state) {
 
 int ops_cases_delta_matrix(void) {
   const struct CMUnitTest cases[] = {
-      OPS_CASE(keys_of_f16_are_whole_tiles),
-      OPS_CASE(delta_rule_matches_over_awkward_shapes),
-      OPS_CASE(delta_rule_of_few_heads_matches),
-      OPS_CASE(the_profile_counts_every_byte_once),
-      OPS_CASE(delta_rule_shares_keys_among_grouped_value_heads),
-      OPS_CASE(long_sequences_of_one_head_match),
-      OPS_CASE(delta_product_matches),
-      OPS_CASE(correlated_keys_lose_no_digits),
-      OPS_CASE(decays_beyond_their_factors_match),
+      OPS_CASE(delta_rule_matches_over_awkward_shapes), OPS_CASE(delta_rule_shares_keys_among_grouped_value_heads),
+      OPS_CASE(long_sequences_of_one_head_match),       OPS_CASE(delta_product_matches),
+      OPS_CASE(correlated_keys_lose_no_digits),         OPS_CASE(decays_beyond_their_factors_match),
   };
+  const struct CMUnitTest once[] = {OPS_CASE(keys_of_f16_are_whole_tiles), OPS_CASE(delta_rule_of_few_heads_matches),
+                                    OPS_CASE(the_profile_counts_every_byte_once)};
   int failed = 0;
   matrices = MATRICES_PLAIN;
   failed += cmocka_run_group_tests_name("delta rule, plain matrices", cases, NULL, NULL);
   matrices = MATRICES_BEST;
   if (vulkan_device(backend)->plan.matrix_conversions)
     failed += cmocka_run_group_tests_name("delta rule, sums become operands", cases, NULL, NULL);
-  return failed;
+  return failed + cmocka_run_group_tests_name("delta rule, the best matrices", once, NULL, NULL);
 }
