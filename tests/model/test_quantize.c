@@ -244,6 +244,23 @@ static void mixtures_give_more_bits_where_errors_cost_most(void **state) {
   deltaic_quantization_free(report);
 }
 
+// What llama.cpp keeps in one tensor.
+static void queries_keys_and_values_in_one_get_more_bits(void **state) {
+  deltaic_quantization *report;
+  deltaic_quantized_tensor t;
+  size_t seen = 0;
+  assert_ok(deltaic_quantize(MODELS "released_qwen3_5", in_folder("plan.gguf"),
+                             &(deltaic_quantize_options){.size = sizeof(deltaic_quantize_options), .plan_only = true},
+                             &report));
+  for (size_t i = 0; deltaic_quantization_at(report, i, &t); i++) {
+    if (!strstr(t.name, "attn_qkv.weight")) continue;
+    assert_string_equal(t.wanted, "q5_k");
+    seen++;
+  }
+  assert_int_equal(seen, 2);
+  deltaic_quantization_free(report);
+}
+
 // Rows of 80 are whole blocks of no type; those of 96 of the types of 32.
 static void rows_of_other_lengths_get_wider_types(void **state) {
   deltaic_quantization *report;
@@ -406,6 +423,7 @@ int main(void) {
       IN_FOLDER(qwen_files_are_those_of_another_converter),
       IN_FOLDER(quantized_files_compute_what_their_numbers_do),
       IN_FOLDER(mixtures_give_more_bits_where_errors_cost_most),
+      IN_FOLDER(queries_keys_and_values_in_one_get_more_bits),
       IN_FOLDER(rows_of_other_lengths_get_wider_types),
       IN_FOLDER(tokenizers_and_ends_come_along),
       IN_FOLDER(a_failure_leaves_no_file),
