@@ -49,7 +49,7 @@ static void matmul_matches_over_awkward_shapes(void **state) {
     for (uint32_t d = DTYPE_F16; d <= DTYPE_BF16; d++)
       if (d == 1 + i % 2 || all_shapes())
         check_matmul(sizes[i][0], sizes[i][1], sizes[i][2], (enum dtype)d, i % 3 == 1, i % 2 == 1);
-  for (uint32_t d = DTYPE_BLOCKS, i = 0; d < DTYPE_I32; d++, i++)
+  for (uint32_t d = DTYPE_BLOCKS, i = 0; d < DTYPE_TILES; d++, i++)
     if (d == DTYPE_Q4_K || all_shapes())
       check_matmul(sizes[i][0], sizes[i][1], sizes[i][2], (enum dtype)d, false, i % 2);
 }
@@ -80,7 +80,7 @@ static void few_tokens_match_too(void **state) {
   for (uint32_t i = 0; i < shapes(6, 2); i++)
     for (uint32_t d = DTYPE_F16; d <= DTYPE_BF16; d++)
       if (d == 1 + i % 2 || all_shapes()) check_few(sizes[i][0], sizes[i][1], sizes[i][2], (enum dtype)d, i % 2, i % 4);
-  for (uint32_t d = DTYPE_BLOCKS, i = 0; d < DTYPE_I32; d++, i++)
+  for (uint32_t d = DTYPE_BLOCKS, i = 0; d < DTYPE_TILES; d++, i++)
     if (d == DTYPE_Q6_K || all_shapes())
       check_few(sizes[i % 6][0], sizes[i % 6][1], 256 * (1 + i % 2), (enum dtype)d, i % 2, false);
 }

@@ -9,9 +9,10 @@
 #include "matmul.h"
 #include "matvec.h"
 
-static_assert(FORMAT_Q8_0 == DTYPE_Q8_0 && FORMAT_Q4_0 == DTYPE_Q4_0 && FORMAT_Q5_0 == DTYPE_Q5_0 &&
-                  FORMAT_Q4_K == DTYPE_Q4_K && FORMAT_Q5_K == DTYPE_Q5_K && FORMAT_Q6_K == DTYPE_Q6_K &&
-                  FORMAT_IQ4_NL == DTYPE_IQ4_NL && FORMAT_IQ4_XS == DTYPE_IQ4_XS && DTYPE_I32 == FORMAT_IQ4_XS + 1,
+static_assert(FORMAT_Q8_0 == DTYPE_TILED_Q8_0 && FORMAT_Q4_0 == DTYPE_TILED_Q4_0 && FORMAT_Q5_0 == DTYPE_TILED_Q5_0 &&
+                  FORMAT_Q4_K == DTYPE_TILED_Q4_K && FORMAT_Q5_K == DTYPE_TILED_Q5_K &&
+                  FORMAT_Q6_K == DTYPE_TILED_Q6_K && FORMAT_IQ4_NL == DTYPE_TILED_IQ4_NL &&
+                  FORMAT_IQ4_XS == DTYPE_TILED_IQ4_XS && DTYPE_I32 == FORMAT_IQ4_XS + 1,
               "shaders and host number the formats alike");
 static_assert(ACT_IDENTITY == ACTIVATION_IDENTITY && ACT_SILU == ACTIVATION_SILU && ACT_RELU == ACTIVATION_RELU &&
                   ACT_ELU1 == ACTIVATION_ELU1 && ACT_POWLU == ACTIVATION_POWLU && ACT_SIGMOID == ACTIVATION_SIGMOID,
