@@ -97,6 +97,28 @@ vec4 widen(uint bytes) {
               bitfieldExtract(int(bytes), 24, 8));
 }
 
+// ---------------------------------------------------------------- groups of 16
+
+struct group16 {
+  uvec4 low; // both halves of the group of 32, but for Q8_0
+  uint high;
+  scales s;
+  uint half_; // of the group of 32
+};
+#define PACKED16 group16
+#define PACKED16_ZERO group16(uvec4(0), 0, scales(0, 0, 0, 0), 0)
+
+PACKED16 packed16(uint group) {
+  uint tile = group / 16, j = group / 2 % 8, half_ = group % 2, at = tile * TILE_UNITS;
+  PACKED16 w = PACKED16_ZERO;
+  w.low = weights4[at + (EIGHT ? 1 + 2 * j + half_ : LOW_BITS + j)];
+  if (FIVE) w.high = weights[(at + HIGH_BITS) * 4 + j];
+  if (SIX) w.high = weights[(at + HIGH_BITS) * 4 + 2 * j + half_];
+  w.s = load_scales(tile, j);
+  w.half_ = half_;
+  return w;
+}
+
 void widen8(PACKED8 w, out vec4 low, out vec4 high) {
   vec2 factor = decode_scales(w.s, w.part / 2);
   low = widen(integers(w.low.x, w.high, 2 * w.part)) * factor.x + factor.y;

@@ -59,15 +59,19 @@ float square_sum(uint t) {
 uint four_bytes(ivec4 v) { return (v.x & 255) | (v.y & 255) << 8 | (v.z & 255) << 16 | v.w << 24; }
 
 void stage(uint lane) {
+  const uint TURNS = (K / 4 + gl_WorkGroupSize.x - 1) / gl_WorkGroupSize.x;
   float sum = 0.0;
-  for (uint first = lane - gl_SubgroupInvocationID; first < K / 4; first += gl_WorkGroupSize.x) {
-    uint at = first + gl_SubgroupInvocationID, group = at / 8, word = at % 8;
-    vec4 v = vec4(0.0);
-    if (at < K / 4) {
-      v = x4[at];
-      sum += dot(v, v);
-      if (NORM != 0) v *= norm4[at];
-    }
+  vec4 loaded[TURNS], factors[NORM != 0 ? TURNS : 1];
+  [[unroll]] for (uint turn = 0; turn < TURNS; turn++) {
+    uint at = min(lane + turn * gl_WorkGroupSize.x, K / 4 - 1);
+    loaded[turn] = x4[at];
+    if (NORM != 0) factors[turn] = norm4[at];
+  }
+  [[unroll]] for (uint turn = 0; turn < TURNS; turn++) {
+    uint at = lane + turn * gl_WorkGroupSize.x, group = at / 8, word = at % 8;
+    vec4 v = at < K / 4 ? loaded[turn] : vec4(0.0);
+    sum += dot(v, v);
+    if (NORM != 0) v *= factors[turn];
     vec4 size = abs(v);
     // NaN compares false. An infinite step makes every output of this x infinite or NaN.
     float most = all(lessThan(size, vec4(1e38))) ? max(max(size.x, size.y), max(size.z, size.w)) : uintBitsToFloat(0x7f800000);
@@ -78,7 +82,7 @@ void stage(uint lane) {
       integers_of_x[word * PITCH + group] = four_bytes(high);
       integers_of_x[(8 + word) * PITCH + group] = four_bytes(q - high * 256);
     }
-    if (gl_SubgroupInvocationID == 0) steps[first / gl_SubgroupSize] = most / MOST;
+    if (gl_SubgroupInvocationID == 0 && at < K / 4) steps[at / gl_SubgroupSize] = most / MOST;
   }
   sum = subgroupAdd(sum);
   if (subgroupElect()) squares[gl_SubgroupID] = sum;

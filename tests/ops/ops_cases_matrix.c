@@ -165,6 +165,7 @@ static void one_tokens_products_with_tiles_are_sums_of_integers(void **state) {
   if (!vulkan_device(backend)->caps.integer_dot) skip();
   seed(9);
   plan->dots = true;
+  plan->dot_least = 32;
   plan->dot_lanes = 64;
   static const uint32_t sizes[][2] = {{70, 256}, {34, 1056}, {9, 8192}, {3, 32}};
   for (enum dtype d = DTYPE_BLOCKS; d < DTYPE_TILES; d++)

@@ -43,6 +43,7 @@ void plan_products_make(const struct device_caps *caps, const struct plan *devic
       .matvec_unroll = software ? 1 : 4,
       .matvec_sets = software || !device->subgroup_width ? 1 : 16,
       .dots = caps->integer_dot_fast,
+      .dot_least = 128,
       .dot_lanes = 512,
       .dot_ahead = 2,
       .matvec_below = software ? 17 : 33,
@@ -112,7 +113,7 @@ bool plan_dot(const struct plan_products *plan, uint32_t K, uint32_t N, bool gat
   while (groups < GROUPS_MOST && divide_up(all, groups) > most / width * width) groups *= 2;
   const uint32_t team = (uint32_t)round_up(divide_up(all, groups), width);
   if (team > most) return false;
-  *out = (struct plan_dot){.teams = team < 128 ? min32(128 / team, most / team) : 1, .rows = plan->dot_rows, .ahead = plan->dot_ahead};
+  *out = (struct plan_dot){.teams = team < plan->dot_least ? min32(plan->dot_least, most) / team : 1, .rows = plan->dot_rows, .ahead = plan->dot_ahead};
   out->lanes = out->teams * team;
   if (!out->rows) {
     const uint64_t teams = (uint64_t)plan->device->processors * SUBGROUPS * width / team;
