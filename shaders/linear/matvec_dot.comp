@@ -61,17 +61,17 @@ uint four_bytes(ivec4 v) { return (v.x & 255) | (v.y & 255) << 8 | (v.z & 255) <
 void stage(uint lane) {
   const uint TURNS = (K / 4 + gl_WorkGroupSize.x - 1) / gl_WorkGroupSize.x;
   float sum = 0.0;
-  vec4 loaded[TURNS], factors[NORM != 0 ? TURNS : 1];
-  [[unroll]] for (uint turn = 0; turn < TURNS; turn++) {
-    uint at = min(lane + turn * gl_WorkGroupSize.x, K / 4 - 1);
-    loaded[turn] = x4[at];
-    if (NORM != 0) factors[turn] = norm4[at];
-  }
-  [[unroll]] for (uint turn = 0; turn < TURNS; turn++) {
-    uint at = lane + turn * gl_WorkGroupSize.x, group = at / 8, word = at % 8;
-    vec4 v = at < K / 4 ? loaded[turn] : vec4(0.0);
+  vec4 next = x4[min(lane, K / 4 - 1)], next_factor;
+  if (NORM != 0) next_factor = norm4[min(lane, K / 4 - 1)];
+  for (uint turn = 0; turn < TURNS; turn++) { // the next turn's are on their way
+    uint at = lane + turn * gl_WorkGroupSize.x, then = min(at + gl_WorkGroupSize.x, K / 4 - 1), group = at / 8, word = at % 8;
+    vec4 v = at < K / 4 ? next : vec4(0.0), factor = next_factor;
+    if (turn + 1 < TURNS) {
+      next = x4[then];
+      if (NORM != 0) next_factor = norm4[then];
+    }
     sum += dot(v, v);
-    if (NORM != 0) v *= factors[turn];
+    if (NORM != 0) v *= factor;
     vec4 size = abs(v);
     // NaN compares false. An infinite step makes every output of this x infinite or NaN.
     float most = all(lessThan(size, vec4(1e38))) ? max(max(size.x, size.y), max(size.z, size.w)) : uintBitsToFloat(0x7f800000);

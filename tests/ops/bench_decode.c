@@ -163,23 +163,20 @@ static void sweep_tiles(const struct product *p, enum dtype dtype) {
   double us = time_product(p, DTYPE_F32), best = us;
   printf("%8s %6s %6s %6s %9.2f %8.0f\n", "matvec", "", "", "", us, 1e-3 * bytes / us);
   *plan() = own;
-  for (uint32_t lanes = 256; lanes <= 1024; lanes *= 4)
-    for (uint32_t least = 128; least <= 512; least *= 2)
-      for (uint32_t ahead = 1; ahead <= 4; ahead *= 2)
-        for (uint32_t r = p->kind == GATED ? 2 : 1; r <= 32; r *= 2) {
-          plan()->dot_least = least;
-          plan()->dot_lanes = lanes;
-          plan()->dot_rows = r;
-          plan()->dot_ahead = ahead;
-          if (!plan_dot(plan(), p->K, rows, p->kind == GATED, &m) || !memcmp(&m, &last, sizeof m)) continue;
-          if ((lanes > 256 && m.lanes <= 256) || (least > 128 && m.lanes < least)) continue; // listed already
-          last = m;
-          us = time_product(p, DTYPE_F32);
-          if (us < 1.3 * best || !memcmp(&m, &chosen, sizeof m))
-            printf("%8u %6u %6u %6u %9.2f %8.0f%s%s\n", m.lanes, m.teams, m.rows, m.ahead, us, 1e-3 * bytes / us,
-                   !memcmp(&m, &chosen, sizeof m) ? "  plan" : "", us < best ? "  best yet" : "");
-          if (us < best) best = us;
-        }
+  for (uint32_t least = 256; least <= 1024; least *= 2)
+    for (uint32_t ahead = 2; ahead <= 4; ahead *= 2)
+      for (uint32_t r = 2; r <= 32; r *= 2) {
+        plan()->dot_least = least;
+        plan()->dot_rows = r;
+        plan()->dot_ahead = ahead;
+        if (!plan_dot(plan(), p->K, rows, p->kind == GATED, &m) || !memcmp(&m, &last, sizeof m)) continue;
+        if (least > 256 && m.lanes <= least / 2) continue; // listed already
+        last = m;
+        us = time_product(p, DTYPE_F32);
+        printf("%8u %6u %6u %6u %9.2f %8.0f%s%s\n", m.lanes, m.teams, m.rows, m.ahead, us, 1e-3 * bytes / us,
+               !memcmp(&m, &chosen, sizeof m) ? "  plan" : "", us < best ? "  best yet" : "");
+        if (us < best) best = us;
+      }
 done:
   *plan() = own;
   stored = DTYPE_BF16;

@@ -43,9 +43,9 @@ void plan_products_make(const struct device_caps *caps, const struct plan *devic
       .matvec_unroll = software ? 1 : 4,
       .matvec_sets = software || !device->subgroup_width ? 1 : 16,
       .dots = caps->integer_dot_fast,
-      .dot_least = 128,
-      .dot_lanes = 512,
-      .dot_ahead = 2,
+      .dot_least = 512,
+      .dot_lanes = 1024,
+      .dot_ahead = 4,
       .matvec_below = software ? 17 : 33,
       .matmul_tile_t = software ? 32 : 128,
       .matmul_tile_n = software ? 64 : 128,
@@ -102,28 +102,25 @@ struct plan_matvec plan_matvec(const struct plan_products *plan, uint32_t K, uin
   return m;
 }
 
-// A lane keeps 32 inputs for all rows of its team, or more if a team of so many lanes would be too large. Many rows share
-// the work of making integers of x; few leave no processor idle.
+// A lane keeps 32 inputs for all rows of its team, or more if a team of so many lanes would be too large. Large workgroups
+// share the making of integers of x, which many rows pay for; few rows leave no processor idle.
 bool plan_dot(const struct plan_products *plan, uint32_t K, uint32_t N, bool gated, struct plan_dot *out) {
-  enum { GROUPS_MOST = 4, SUBGROUPS = 16, ROWS_MOST = 16 }; // SUBGROUPS: of a processor
+  enum { GROUPS_MOST = 4, LONG = 2048 };
   const uint32_t width = plan->device->subgroup_width, all = K / 32;
-  const uint32_t most = min32(plan->dot_lanes, plan->device->most_lanes);
+  const uint32_t most = min32(plan->dot_lanes, plan->device->most_lanes), least = min32(plan->dot_least, most);
   if (!plan->dots || !width || width % 8 || K % 32 || most < width) return false;
   uint32_t groups = 1;
   while (groups < GROUPS_MOST && divide_up(all, groups) > most / width * width) groups *= 2;
   const uint32_t team = (uint32_t)round_up(divide_up(all, groups), width);
   if (team > most) return false;
-  *out = (struct plan_dot){.teams = team < plan->dot_least ? min32(plan->dot_least, most) / team : 1, .rows = plan->dot_rows, .ahead = plan->dot_ahead};
+  out->teams = team < least ? least / team : 1;
   out->lanes = out->teams * team;
-  if (!out->rows) {
-    const uint64_t teams = (uint64_t)plan->device->processors * SUBGROUPS * width / team;
-    out->rows = (uint32_t)(N / (teams ? teams : 1));
-    out->rows = out->rows < 1 ? 1 : min32(out->rows, ROWS_MOST);
-  }
-  if (gated) out->rows = divide_up(out->rows, 2);
-  const uint32_t step = gated ? divide_up(out->ahead, 2) : out->ahead;
-  out->rows = (uint32_t)round_up(out->rows, step);
-  const uint64_t shared = 4 * (16ull * (all + 4) + all + (uint64_t)out->lanes / 8 * (out->rows * (1u + gated) + 1));
+  uint32_t rows = plan->dot_rows ? plan->dot_rows : K > LONG ? 16 : 4; // of weights, of a team
+  while (!plan->dot_rows && rows > 1 && N / (out->teams * rows) < plan->device->processors) rows /= 2;
+  if (gated && rows < 2) rows = 2;
+  out->ahead = min32(rows, plan->dot_ahead);
+  out->rows = gated ? rows / 2 : rows;
+  const uint64_t shared = 4 * (16ull * (all + 4) + all + (uint64_t)out->lanes / 8 * (rows + 1));
   return shared <= plan->device->shared_bytes;
 }
 

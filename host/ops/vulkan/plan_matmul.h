@@ -13,7 +13,7 @@ struct plan_products {
   uint32_t matvec_sets;                     // sets of lanes in a workgroup that shares x; 1: workgroups never share it
   bool dots;                                // one token's products with tiles are sums of integers (matvec_dot)
   uint32_t dot_least, dot_lanes; // least and most lanes of plan_dot
-  uint32_t dot_rows, dot_ahead;  // of plan_dot; dot_rows 0: chosen by the shape
+  uint32_t dot_rows, dot_ahead;  // rows of weights of a team, 0: chosen by the shape; most that are loaded at once
   uint32_t matvec_below;                    // with fewer tokens matvec, else matmul
 
   uint32_t matmul_tile_t, matmul_tile_n, matmul_tile_k; // tokens x outputs of a workgroup; step along K
@@ -67,7 +67,7 @@ struct plan_matvec {
 };
 struct plan_matvec plan_matvec(const struct plan_products *plan, uint32_t K, uint32_t tokens, bool norm, bool gated);
 
-// Sizes of matvec_dot.comp for a product of K elements and `rows` rows of weights.
+// Sizes of matvec_dot.comp for N rows of K weights, whose outputs are half as many with `gated`.
 struct plan_dot {
   uint32_t lanes, teams, rows, ahead;
 };
