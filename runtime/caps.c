@@ -157,6 +157,22 @@ static void record_properties2(VkPhysicalDevice physical, const struct extension
   if (control.subgroupSizeControl) caps->subgroup_max = sizes.maxSubgroupSize;
 }
 
+static void record_dot(VkPhysicalDevice physical, const struct extensions *extensions, uint32_t version,
+                       struct device_caps *caps) {
+  if (version < VK_API_VERSION_1_3 && !extensions_have(extensions, VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME))
+    return;
+  VkPhysicalDeviceShaderIntegerDotProductFeatures dot = {
+      .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES};
+  VkPhysicalDeviceShaderIntegerDotProductProperties speed = {
+      .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_PROPERTIES};
+  VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, .pNext = &dot};
+  VkPhysicalDeviceProperties2 properties = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, .pNext = &speed};
+  vkGetPhysicalDeviceFeatures2(physical, &features);
+  vkGetPhysicalDeviceProperties2(physical, &properties);
+  caps->integer_dot = dot.shaderIntegerDotProduct;
+  caps->integer_dot_fast = caps->integer_dot && speed.integerDotProduct4x8BitPackedSignedAccelerated;
+}
+
 static deltaic_status record_caps(struct instance *instance, VkPhysicalDevice physical, struct device_caps *caps) {
   memset(caps, 0, sizeof *caps);
   VkPhysicalDeviceProperties properties;
@@ -170,6 +186,7 @@ static deltaic_status record_caps(struct instance *instance, VkPhysicalDevice ph
   if (status) return status;
   uint32_t version = instance->api_version < caps->api_version ? instance->api_version : caps->api_version;
   record_properties2(physical, &extensions, version, caps);
+  record_dot(physical, &extensions, version, caps);
   matrices_record(instance->handle, physical, extensions_have, &extensions, caps);
   free(extensions.all);
   return DELTAIC_OK;

@@ -47,6 +47,15 @@ static deltaic_status create_device(struct device *device) {
     info.pNext = &robustness;
     enabled[info.enabledExtensionCount++] = VK_EXT_PIPELINE_ROBUSTNESS_EXTENSION_NAME;
   }
+  VkPhysicalDeviceShaderIntegerDotProductFeatures dot = {
+      .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES,
+      .pNext = (void *)info.pNext,
+      .shaderIntegerDotProduct = true};
+  if (caps->integer_dot) {
+    info.pNext = &dot;
+    if (device->instance->api_version < VK_API_VERSION_1_3 || caps->api_version < VK_API_VERSION_1_3)
+      enabled[info.enabledExtensionCount++] = VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME;
+  }
   struct matrix_features matrices;
   info.pNext = matrices_enable(caps, &matrices, info.pNext, enabled, &info.enabledExtensionCount);
   if (background && caps->global_priority) {

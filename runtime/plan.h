@@ -45,6 +45,8 @@ struct device_caps {
   bool matrix_conversions; // sums convert to operands in registers (VK_NV_cooperative_matrix2)
   bool matrix_unknown;     // it has coopmats, and the Vulkan headers of this build have none
   bool memory_budget;      // the driver reports free memory (VK_EXT_memory_budget)
+  bool integer_dot;        // products of four bytes (VK_KHR_shader_integer_dot_product)
+  bool integer_dot_fast;   // the hardware computes them
   bool unchecked;          // pipelines can omit NVIDIA's bounds checks (VK_EXT_pipeline_robustness)
   uint32_t memory_types, memory_heaps;
   struct {

@@ -16,7 +16,7 @@ static const struct {
 static enum file_dtype dtype_of(const struct gguf_type *type) {
   for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
     if (!strcmp(dtypes[i].name, type->name)) return dtypes[i].dtype;
-  for (enum dtype d = DTYPE_BLOCKS; d < DTYPE_I32; d++)
+  for (enum dtype d = DTYPE_BLOCKS; d < DTYPE_TILES; d++)
     if (!strcasecmp(formats[d].name, type->name)) return (enum file_dtype)(FILE_BLOCKS + (d - DTYPE_BLOCKS));
   return FILE_OTHER;
 }

@@ -112,11 +112,12 @@ static void part_add(struct weights *w, struct weight_request *r, const struct w
   r->count++;
 }
 
-// Declares out (rows, cols) of `count` parts as one tensor of this format.
+// Declares out (rows, cols) of `count` parts as one tensor of this format, of which backends may want tiles.
 static void add_matrix(struct weights *w, struct tensor *out, enum dtype dtype, uint32_t cols,
                        const struct weight_part *parts, int count) {
   struct weight_request *r = request_add(w, out);
   uint64_t rows = 0;
+  if (w->backend && w->backend->tiles) dtype = dtype_tiled(dtype);
   for (int i = 0; r && i < count; i++) {
     part_add(w, r, &parts[i]);
     rows += parts[i].rows + parts[i].zeros;

@@ -92,24 +92,28 @@ static deltaic_status fail_number(const struct upload *u, const struct file_tens
 
 // ---------------------------------------------------------------- one tensor
 
-// Converts elements first ... first + n - 1 of a part. `to` is only written.
+// Converts elements first ... first + n - 1 of a part, whole rows of it. `to` is only written.
 static enum reach copy_elements(const struct upload *u, const struct weight_part *p, uint64_t first, void *to,
                                 uint64_t n) {
   const struct file_tensor *t = p->source;
-  const enum dtype dtype = u->out->dtype;
-  enum { SOME = 1024 };
+  const enum dtype kept = u->out->dtype, dtype = dtype_untiled(kept);
+  enum { SOME = 1024 }; // four tiles
   float some[SOME];
   enum reach reach = REACH_F16;
   for (uint64_t i = 0, count; i < n; i += count) {
     count = SOME < n - i ? SOME : n - i;
     const uint64_t bytes = dtype_bytes(dtype, count);
+    char *into = (char *)to + dtype_bytes(kept, i);
     if (dtype == DTYPE_F32)
       file_tensor_f32(t, first + i, count, some);
     else
       memcpy(some, (const char *)t->data + dtype_bytes(dtype, first + i), bytes);
     const enum reach here = reach_of(dtype, some, count);
     if (here > reach) reach = here;
-    memcpy((char *)to + dtype_bytes(dtype, i), some, bytes);
+    if (kept == dtype)
+      memcpy(into, some, bytes);
+    else
+      dtype_tile(dtype, some, count, into);
   }
   return reach;
 }
@@ -305,7 +309,8 @@ static uint64_t bytes_as(const struct weights *w, enum dtype dtype) {
   for (uint64_t i = 0; i < w->count; i++) {
     const struct weight_request *r = &w->requests[i];
     const uint64_t elements = (uint64_t)r->out->rows * r->out->stride;
-    const uint64_t now = dtype_bytes(r->out->dtype, elements), then = dtype_bytes(dtype, elements);
+    const enum dtype stored = w->backend->tiles ? dtype_tiled(dtype) : dtype;
+    const uint64_t now = dtype_bytes(r->out->dtype, elements), then = dtype_bytes(stored, elements);
     if (!r->mixed && !r->same && !r->row && r->layout == PARTS_UNDER && then < now) bytes -= now - then;
   }
   return bytes;

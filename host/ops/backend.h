@@ -10,6 +10,7 @@ struct backend {
   uint64_t max_binding_bytes; // of one tensor of an operation; larger weights are cut by rows
   uint64_t parts_bytes;       // size of oplist.parts; 0: the backend does not need it
   uint32_t batch;             // default number of prompt tokens that are computed at once
+  bool tiles;                 // weights of blocks are stored as tiles (dtype_tile)
   bool replays;               // a recording can run again; false: a list runs once, while it is recorded
   uint32_t threads;           // host threads that may be used; 0: all cores
   deltaic_device_info info;

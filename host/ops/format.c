@@ -180,6 +180,14 @@ const struct format formats[] = {[DTYPE_F32] = {"f32", 1, 4, decode_f32, {{0}}},
                                  [DTYPE_Q6_K] = {"q6_k", 256, 210, decode_q6_k, {{208, 128 * 32}}},
                                  [DTYPE_IQ4_NL] = {"iq4_nl", 32, 18, decode_iq4_nl, {{0, 127}}},
                                  [DTYPE_IQ4_XS] = {"iq4_xs", 256, 136, decode_iq4_xs, {{0, 32 * 127}}},
+                                 [DTYPE_TILED_Q8_0] = {"q8_0", 256, 272, NULL, {{0}}},
+                                 [DTYPE_TILED_Q4_0] = {"q4_0", 256, 144, NULL, {{0}}},
+                                 [DTYPE_TILED_Q5_0] = {"q5_0", 256, 176, NULL, {{0}}},
+                                 [DTYPE_TILED_Q4_K] = {"q4_k", 256, 144, NULL, {{0}}},
+                                 [DTYPE_TILED_Q5_K] = {"q5_k", 256, 176, NULL, {{0}}},
+                                 [DTYPE_TILED_Q6_K] = {"q6_k", 256, 224, NULL, {{0}}},
+                                 [DTYPE_TILED_IQ4_NL] = {"iq4_nl", 256, 144, NULL, {{0}}},
+                                 [DTYPE_TILED_IQ4_XS] = {"iq4_xs", 256, 144, NULL, {{0}}},
                                  [DTYPE_I32] = {"i32", 1, 4, NULL, {{0}}}};
 
 float dtype_blocks_bound(enum dtype dtype, const void *blocks, uint64_t n) {

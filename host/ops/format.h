@@ -21,7 +21,7 @@ static inline uint32_t bits_of(float f) {
 }
 
 // Weights have one of the formats before DTYPE_I32. From DTYPE_BLOCKS on these are blocks of integers with common
-// scales, as in GGUF; one variant of a kernel reads them all. Activations are f32 or f16.
+// scales, as in GGUF; from DTYPE_TILES on, tiles of them. One variant of a kernel reads all tiles. Activations are f32 or f16.
 enum dtype {
   DTYPE_F32,
   DTYPE_F16,
@@ -35,14 +35,23 @@ enum dtype {
   DTYPE_Q6_K,
   DTYPE_IQ4_NL,
   DTYPE_IQ4_XS,
+  DTYPE_TILES, // the same formats as GPUs store them (format_tiles.c), in the same order
+  DTYPE_TILED_Q8_0 = DTYPE_TILES,
+  DTYPE_TILED_Q4_0,
+  DTYPE_TILED_Q5_0,
+  DTYPE_TILED_Q4_K,
+  DTYPE_TILED_Q5_K,
+  DTYPE_TILED_Q6_K,
+  DTYPE_TILED_IQ4_NL,
+  DTYPE_TILED_IQ4_XS,
   DTYPE_I32,
 };
-enum { BLOCK_MOST = 256 }; // elements in the largest block
+enum { BLOCK_MOST = 256 }; // elements in the largest block, and in a tile
 
 struct format {
   const char *name;
   uint32_t elements, bytes;                                   // of one block
-  void (*decode)(const void *blocks, uint64_t n, float *out); // decodes n blocks exactly; NULL: not a format of weights
+  void (*decode)(const void *blocks, uint64_t n, float *out); // decodes n blocks exactly; NULL: tiles, and no format of weights
   // The f16 scales of a block: no element is larger than the sum of |scale| * most. most 0: no scale.
   struct {
     uint16_t at; // byte in the block
@@ -51,7 +60,17 @@ struct format {
 };
 extern const struct format formats[];
 
-static inline bool dtype_is_blocks(enum dtype dtype) { return dtype >= DTYPE_BLOCKS && dtype < DTYPE_I32; }
+static inline bool dtype_is_blocks(enum dtype dtype) { return dtype >= DTYPE_BLOCKS && dtype < DTYPE_TILES; }
+static inline bool dtype_is_tiles(enum dtype dtype) { return dtype >= DTYPE_TILES && dtype < DTYPE_I32; }
+// The format of tiles for blocks, and the other way round; every other format is its own.
+static inline enum dtype dtype_tiled(enum dtype dtype) {
+  return dtype_is_blocks(dtype) ? (enum dtype)(dtype - DTYPE_BLOCKS + DTYPE_TILES) : dtype;
+}
+static inline enum dtype dtype_untiled(enum dtype dtype) {
+  return dtype_is_tiles(dtype) ? (enum dtype)(dtype - DTYPE_TILES + DTYPE_BLOCKS) : dtype;
+}
+// Makes tiles of n elements in blocks; zeros fill the last tile. Changes the order of bits only.
+void dtype_tile(enum dtype blocks, const void *from, uint64_t n, void *to);
 // A bound of the elements of n blocks; NaN or infinity if a scale is.
 float dtype_blocks_bound(enum dtype dtype, const void *blocks, uint64_t n);
 

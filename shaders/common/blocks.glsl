@@ -1,33 +1,53 @@
-// blocks.glsl: the part of weights.glsl for formats of blocks of integers with common scales (formats.h; format.c has
-// their layouts). A group of 8 is 8 signed bytes, a factor and an addend: byte * factor + addend. Both operations are
-// exact, but for the addition in Q4_K and Q5_K. Blocks begin at multiples of two bytes.
+// blocks.glsl: the part of weights.glsl for tiles of integers with common scales (formats.h; format_tiles.c has their
+// layout). An element is integer * factor + addend. Both operations are exact, but for the addition in Q4_K and Q5_K.
+// Loads are apart from the decoding, so that many can be under way.
 #include "formats.h"
 layout(set = 0, binding = WEIGHTS_BINDING) readonly buffer weights_block { uint weights[]; };
-#define PACKED8 uvec4
-#define PACKED8_ZERO uvec4(0)
+layout(set = 0, binding = WEIGHTS_BINDING) readonly buffer weights2_block { uvec2 weights2[]; };
+layout(set = 0, binding = WEIGHTS_BINDING) readonly buffer weights4_block { uvec4 weights4[]; };
 
-// Positions are counted in units of 16 bits.
-uint word_at(uint at) {
-  uint i = at / 2;
-  return at % 2 == 0 ? weights[i] : weights[i] >> 16 | weights[i + 1] << 16;
+const bool FIVE = FORMAT == FORMAT_Q5_0 || FORMAT == FORMAT_Q5_K, SIX = FORMAT == FORMAT_Q6_K;
+const bool IS_K = FORMAT == FORMAT_Q4_K || FORMAT == FORMAT_Q5_K, EIGHT = FORMAT == FORMAT_Q8_0;
+const bool IQ4 = FORMAT == FORMAT_IQ4_NL || FORMAT == FORMAT_IQ4_XS;
+const bool TWO_FACTORS = SIX; // of the halves of a group of 32
+// In units of 16 bytes: a tile, and where the bits above the fourth and the other bits begin.
+const uint TILE_UNITS = EIGHT ? 17 : FIVE ? 11 : SIX ? 14 : 9;
+const uint HIGH_BITS = SIX ? 2 : 1, LOW_BITS = FIVE ? 3 : SIX ? 6 : 1;
+
+// ---------------------------------------------------------------- scales
+
+struct scales {
+  uint d, some, high; // words of the tile
+  uint j;             // the group of 32
+};
+
+scales load_scales(uint tile, uint j) {
+  uint at = tile * TILE_UNITS * 4;
+  uint d = weights[at + (SIX ? j : IS_K || FORMAT == FORMAT_IQ4_XS ? 0 : j / 2)];
+  if (IS_K) return scales(d, weights[at + 1 + j / 4], weights[at + 3], j);
+  if (FORMAT == FORMAT_IQ4_XS) return scales(d, weights[at + 1 + j / 4], 0, j);
+  return scales(d, 0, 0, j);
 }
 
-uvec2 words_at(uint at) {
-  uint i = at / 2;
-  uvec3 w = uvec3(weights[i], weights[i + 1], at % 2 != 0 ? weights[i + 2] : 0);
-  return at % 2 == 0 ? w.xy : w.xy >> 16 | w.yz << 16;
+float signed_byte(uint word, uint i) { return float(bitfieldExtract(int(word), int(8 * i), 8)); }
+
+// The factor and addend of one half of the group.
+vec2 decode_scales(scales s, uint half_) {
+  if (IS_K) {
+    uint low = s.some >> s.j % 4 * 8, high = s.high >> s.j * 4;
+    vec2 d = unpackHalf2x16(s.d);
+    return vec2(d.x * float((low & 15) | (high & 3) << 4), -d.y * float((low >> 4 & 15) | (high & 12) << 2));
+  }
+  if (SIX) {
+    float factor = unpackHalf2x16(s.d).y * signed_byte(s.d, half_);
+    return vec2(factor, -32.0 * factor);
+  }
+  if (FORMAT == FORMAT_IQ4_XS) return vec2(unpackHalf2x16(s.d).x * signed_byte(s.some, s.j % 4), 0.0);
+  float d = unpackHalf2x16(s.d >> s.j % 2 * 16).x;
+  return vec2(d, FORMAT == FORMAT_Q4_0 ? -8.0 * d : FORMAT == FORMAT_Q5_0 ? -16.0 * d : 0.0);
 }
 
-float f16_at(uint at) { return unpackHalf2x16(weights[at / 2] >> at % 2 * 16).x; }
-
-PACKED8 packed(uvec2 bytes, float factor, float addend) {
-  return PACKED8(bytes, floatBitsToUint(factor), floatBitsToUint(addend));
-}
-
-uvec2 low_halves(uvec2 bytes, uint shift) { return bytes >> shift & 0x0f0f0f0f; }
-
-// Four bits, as bit 4 of each byte.
-uint fifth_bits(uint bits) { return (bits & 1) << 4 | (bits & 2) << 11 | (bits & 4) << 18 | (bits & 8) << 25; }
+// ---------------------------------------------------------------- integers, four bytes at once
 
 // The table of IQ4 at the four bytes' indices.
 uint iq4(uint indices) {
@@ -40,58 +60,36 @@ uint iq4(uint indices) {
   return bytes;
 }
 
-// Group `part` of four in a block of 32.
-PACKED8 packed_of_32(uint at, uint part) {
-  if (FORMAT == FORMAT_Q8_0) return packed(words_at(at + 1 + part * 4), f16_at(at), 0.0);
-  uint first = at + (FORMAT == FORMAT_Q5_0 ? 3 : 1);
-  uvec2 q = low_halves(words_at(first + part % 2 * 4), part / 2 * 4);
-  float d = f16_at(at);
-  if (FORMAT == FORMAT_IQ4_NL) return packed(uvec2(iq4(q.x), iq4(q.y)), d, 0.0);
-  if (FORMAT == FORMAT_Q4_0) return packed(q, d, -8.0 * d);
-  uint bits = word_at(at + 1) >> part * 8;
-  return packed(q | uvec2(fifth_bits(bits), fifth_bits(bits >> 4)), d, -16.0 * d);
+// Elements 4 w ... 4 w + 3 of a group: `low` has their low bits; `high` is the word of the group's bits, or of the half's.
+uint integers(uint low, uint high, uint w) {
+  if (EIGHT) return low;
+  uint q = low >> w / 4 * 4 & 0x0f0f0f0f;
+  if (IQ4) return iq4(q);
+  if (FIVE) q |= (high >> w & 0x01010101) << 4;
+  if (SIX) q |= (high >> w % 4 * 2 & 0x03030303) << 4;
+  return q;
 }
 
-// Group `part` of 32 in a block of 256, in groups j of 32 elements.
-PACKED8 packed_of_k(uint at, uint part) {
-  uint j = part / 4, quarter = part % 4, shift = j % 4 * 8;
-  uvec3 scales = uvec3(word_at(at + 2), word_at(at + 4), word_at(at + 6)) >> shift & 255;
-  uvec2 sm = j < 4 ? scales.xy & 63 : uvec2(scales.z & 15, scales.z >> 4) | scales.xy >> 6 << 4; // scale, minimum
-  vec2 d = unpackHalf2x16(word_at(at));
-  uint first = at + (FORMAT == FORMAT_Q5_K ? 24 : 8);
-  uvec2 q = low_halves(words_at(first + j / 2 * 16 + quarter * 4), j % 2 * 4);
-  if (FORMAT == FORMAT_Q5_K) q |= (words_at(at + 8 + quarter * 4) >> j & 0x01010101) << 4;
-  return packed(q, d.x * float(sm.x), -d.y * float(sm.y));
-}
+// ---------------------------------------------------------------- groups of 8
 
-PACKED8 packed_of_q6_k(uint at, uint part) {
-  uint half_ = part / 16, r = part / 4 % 4, quarter = part % 4;
-  uvec2 q = low_halves(words_at(at + half_ * 32 + r % 2 * 16 + quarter * 4), r / 2 * 4);
-  q |= (words_at(at + 64 + half_ * 16 + quarter * 4) >> 2 * r & 0x03030303) << 4;
-  uint scale = weights[(at + 96 + part / 4) / 2] >> (at + 96 + part / 4) % 2 * 16;
-  float factor = f16_at(at + 104) * float(bitfieldExtract(int(scale), int(part / 2 % 2 * 8), 8));
-  return packed(q, factor, -32.0 * factor);
-}
-
-PACKED8 packed_of_iq4_xs(uint at, uint part) {
-  uint j = part / 4;
-  uvec2 head = words_at(at); // d and the pairs of high bits, the low halves
-  uint scale = (head.y >> j * 4 & 15) | (head.x >> 16 + 2 * j & 3) << 4;
-  uvec2 q = low_halves(words_at(at + 4 + j * 8 + part % 2 * 4), part / 2 % 2 * 4);
-  return packed(uvec2(iq4(q.x), iq4(q.y)), unpackHalf2x16(head.x).x * (float(scale) - 32.0), 0.0);
-}
+struct group8 {
+  uvec2 low;
+  uint high;
+  scales s;
+  uint part; // of the group of 32
+};
+#define PACKED8 group8
+#define PACKED8_ZERO group8(uvec2(0), 0, scales(0, 0, 0, 0), 0)
 
 PACKED8 packed8(uint group) {
-  switch (FORMAT) {
-  case FORMAT_Q8_0: return packed_of_32(group / 4 * 17, group % 4);
-  case FORMAT_Q4_0:
-  case FORMAT_IQ4_NL: return packed_of_32(group / 4 * 9, group % 4);
-  case FORMAT_Q5_0: return packed_of_32(group / 4 * 11, group % 4);
-  case FORMAT_Q4_K: return packed_of_k(group / 32 * 72, group % 32);
-  case FORMAT_Q5_K: return packed_of_k(group / 32 * 88, group % 32);
-  case FORMAT_Q6_K: return packed_of_q6_k(group / 32 * 105, group % 32);
-  default: return packed_of_iq4_xs(group / 32 * 68, group % 32);
-  }
+  uint tile = group / 32, j = group / 4 % 8, part = group % 4, at = tile * TILE_UNITS;
+  PACKED8 w = PACKED8_ZERO;
+  w.low = EIGHT ? weights2[(at + 1 + 2 * j) * 2 + part] : weights2[(at + LOW_BITS + j) * 2 + part % 2];
+  if (FIVE) w.high = weights[(at + HIGH_BITS) * 4 + j];
+  if (SIX) w.high = weights[(at + HIGH_BITS) * 4 + 2 * j + part / 2];
+  w.s = load_scales(tile, j);
+  w.part = part;
+  return w;
 }
 
 vec4 widen(uint bytes) {
@@ -99,8 +97,30 @@ vec4 widen(uint bytes) {
               bitfieldExtract(int(bytes), 24, 8));
 }
 
+// ---------------------------------------------------------------- groups of 16
+
+struct group16 {
+  uvec4 low; // both halves of the group of 32, but for Q8_0
+  uint high;
+  scales s;
+  uint half_; // of the group of 32
+};
+#define PACKED16 group16
+#define PACKED16_ZERO group16(uvec4(0), 0, scales(0, 0, 0, 0), 0)
+
+PACKED16 packed16(uint group) {
+  uint tile = group / 16, j = group / 2 % 8, half_ = group % 2, at = tile * TILE_UNITS;
+  PACKED16 w = PACKED16_ZERO;
+  w.low = weights4[at + (EIGHT ? 1 + 2 * j + half_ : LOW_BITS + j)];
+  if (FIVE) w.high = weights[(at + HIGH_BITS) * 4 + j];
+  if (SIX) w.high = weights[(at + HIGH_BITS) * 4 + 2 * j + half_];
+  w.s = load_scales(tile, j);
+  w.half_ = half_;
+  return w;
+}
+
 void widen8(PACKED8 w, out vec4 low, out vec4 high) {
-  float factor = uintBitsToFloat(w.z), addend = uintBitsToFloat(w.w);
-  low = widen(w.x) * factor + addend;
-  high = widen(w.y) * factor + addend;
+  vec2 factor = decode_scales(w.s, w.part / 2);
+  low = widen(integers(w.low.x, w.high, 2 * w.part)) * factor.x + factor.y;
+  high = widen(integers(w.low.y, w.high, 2 * w.part + 1)) * factor.x + factor.y;
 }

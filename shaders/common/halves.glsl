@@ -1,6 +1,20 @@
 // halves.glsl: converts eight stored weights (weights.glsl) to f16. A bf16 weight between 2^-17 and 65280 stays exact;
 // smaller ones change by at most 3e-8. Weights of blocks are rounded. Matrices with values beyond the range of f16 use
 // other kernels (tensor.h, wide).
+//
+// STAGED: what an invocation converts at once, STAGED_EIGHTS groups of 8.
+#ifdef W_BLOCKS
+#define STAGED_EIGHTS 2
+#define STAGED PACKED16
+#define STAGED_ZERO PACKED16_ZERO
+#define STAGED_AT packed16
+#else
+#define STAGED_EIGHTS 1
+#define STAGED PACKED8
+#define STAGED_ZERO PACKED8_ZERO
+#define STAGED_AT packed8
+#endif
+
 #if defined(W_F16)
 uvec4 halves(PACKED8 w) { return w; }
 #elif defined(W_BF16) || defined(W_BLOCKS)
@@ -11,4 +25,35 @@ uvec4 halves(PACKED8 w) {
 }
 #else
 #error "W_F16, W_BF16 or W_BLOCKS"
+#endif
+
+#ifdef W_BLOCKS
+// 0x6400 + n are the bits of 1024 + n in f16, up to n = 1023. LESS: what is subtracted, twice.
+const uint LESS = 0x64006400 + 0x10001 * (FORMAT == FORMAT_Q4_0 ? 8 : FORMAT == FORMAT_Q5_0 ? 16 : SIX ? 32 : 0);
+
+// Four bytes without sign, times a factor that is rounded to f16, plus an addend: one more rounding.
+uvec2 halves4(uint bytes, f16vec2 factor, f16vec2 addend) {
+  f16vec2 even = unpackFloat2x16(bytes & 0x00ff00ff | 0x64006400) - unpackFloat2x16(LESS);
+  f16vec2 odd = unpackFloat2x16(bytes >> 8 & 0x00ff00ff | 0x64006400) - unpackFloat2x16(LESS);
+  even = fma(even, factor, addend);
+  odd = fma(odd, factor, addend);
+  return uvec2(packFloat2x16(f16vec2(even.x, odd.x)), packFloat2x16(f16vec2(even.y, odd.y)));
+}
+
+void staged_halves(PACKED16 w, out uvec4 first, out uvec4 second) {
+  vec2 scale = decode_scales(w.s, w.half_);
+  uvec2 out_[4];
+  if (EIGHT || IQ4) { // of both signs, and with factors below f16's normal ones
+    [[unroll]] for (uint i = 0; i < 4; i++) {
+      vec4 v = widen(integers(w.low[i], w.high, 4 * w.half_ + i)) * scale.x;
+      out_[i] = uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw));
+    }
+  } else {
+    f16vec2 factor = f16vec2(float16_t(scale.x)), addend = f16vec2(IS_K ? float16_t(scale.y) : float16_t(0.0));
+    [[unroll]] for (uint i = 0; i < 4; i++)
+      out_[i] = halves4(integers(w.low[i], w.high, 4 * w.half_ + i), factor, addend);
+  }
+  first = uvec4(out_[0], out_[1]);
+  second = uvec4(out_[2], out_[3]);
+}
 #endif

@@ -66,7 +66,7 @@ const uint PITCH = K8 + 1;     // uvec4 of a row in shared memory, with padding 
 const uint WIDE = TILE_N / HALVES; // outputs of a tile
 const uint SIDE = TILE_N / ACROSS_N / N / HALVES; // coopmats of a subgroup along N in each half
 const uint SUB_T = TILE_T / ACROSS_T / M, SUB_N = TILE_N / ACROSS_N / N; // coopmats of a subgroup
-const uint LOADS_X = (TILE_T * K8 + LANES - 1) / LANES, LOADS_W = (TILE_N * K8 + LANES - 1) / LANES;
+const uint LOADS_X = (TILE_T * K8 + LANES - 1) / LANES;
 const uint EACH = M * N * ACROSS_T * ACROSS_N / LANES; // elements of an accumulator that an invocation stores
 shared uvec4 x_tile[TILE_T * PITCH];
 shared uvec4 w_tile[TILE_N * PITCH]; // at the end it also stages coopmats that only partly lie in y
@@ -75,6 +75,7 @@ shared uvec4 w_tile[TILE_N * PITCH]; // at the end it also stages coopmats that 
 #define WEIGHTS_SPEC_FORMAT MATMUL_MATRIX_SPEC_FORMAT
 #include "weights.glsl"
 #include "halves.glsl"
+const uint KW = K8 / STAGED_EIGHTS, LOADS_W = (TILE_N * KW + LANES - 1) / LANES; // weights that are staged at once
 #include "activation.glsl"
 
 // Eight inputs from `at` on; the row has `left` more, then zeros, since zero weights must not multiply a NaN.
@@ -115,7 +116,7 @@ uvec4 staged(inputs8 v) { return uvec4(half4(v.low), half4(v.high)); }
 #endif
 
 INPUTS rx[LOADS_X];
-PACKED8 rw[LOADS_W];
+STAGED rw[LOADS_W];
 
 #ifdef EXPERTS
 uint x_from[LOADS_X]; // where the rows begin that an invocation loads
@@ -137,13 +138,13 @@ void fetch(uint t0, uint n0, uint k0) {
       rx[l] = INPUTS_ZERO;
   }
   [[unroll]] for (uint l = 0; l < LOADS_W; l++) {
-    uint i = gl_LocalInvocationID.x + l * LANES, k = k0 + i % K8 * 8;
-    uint row = min(n0 + i / K8 % WIDE, args.N - 1) + i / K8 / WIDE * args.N;
+    uint i = gl_LocalInvocationID.x + l * LANES, k = k0 + i % KW * 8 * STAGED_EIGHTS;
+    uint row = min(n0 + i / KW % WIDE, args.N - 1) + i / KW / WIDE * args.N;
     uint at = row * args.w_stride + k;
     if (ALIGNED == 2 || k < args.K)
-      rw[l] = packed8(EXPERT_GROUPS(args.N * HALVES) + at / 8);
+      rw[l] = STAGED_AT((EXPERT_GROUPS(args.N * HALVES) + at / 8) / STAGED_EIGHTS);
     else
-      rw[l] = PACKED8_ZERO;
+      rw[l] = STAGED_ZERO;
   }
 }
 
@@ -155,7 +156,13 @@ void stage() {
   }
   [[unroll]] for (uint l = 0; l < LOADS_W; l++) {
     uint i = gl_LocalInvocationID.x + l * LANES;
-    if (TILE_N * K8 % LANES == 0 || i < TILE_N * K8) w_tile[i / K8 * PITCH + i % K8] = halves(rw[l]);
+    if (TILE_N * KW % LANES != 0 && i >= TILE_N * KW) continue;
+#ifdef W_BLOCKS
+    uint at = i / KW * PITCH + i % KW * 2;
+    staged_halves(rw[l], w_tile[at], w_tile[at + 1]);
+#else
+    w_tile[i / KW * PITCH + i % KW] = halves(rw[l]);
+#endif
   }
 }
 

@@ -24,9 +24,21 @@ static struct tensor f32(uint64_t *offset, uint32_t rows, uint32_t cols) {
   return bench_view(&activations, DTYPE_F32, offset, rows, cols);
 }
 
-static struct tensor bf16(uint32_t rows, uint32_t cols, uint64_t offset) {
-  return (struct tensor){
-      .dtype = DTYPE_BF16, .rows = rows, .cols = cols, .stride = cols, .buffer = &weights, .offset = offset};
+static enum dtype stored = DTYPE_BF16; // of the weights of products
+
+static uint64_t bytes_stored(uint32_t rows, uint32_t cols) {
+  return round_up(dtype_bytes(stored, rows * weight_stride(stored, cols)), TENSOR_ALIGN);
+}
+
+// The i-th of the matrices that fit into the weights, from the first again behind the last.
+static struct tensor matrix(uint32_t rows, uint32_t cols, uint32_t i) {
+  const uint64_t bytes = bytes_stored(rows, cols);
+  return (struct tensor){.dtype = stored,
+                         .rows = rows,
+                         .cols = cols,
+                         .stride = (uint32_t)weight_stride(stored, cols),
+                         .buffer = &weights,
+                         .offset = i % (weight_bytes / bytes) * bytes};
 }
 
 // Microseconds of one dispatch of the recording, the least of some runs, after enough of them to raise the clock.
@@ -57,14 +69,19 @@ static const struct product {
                 {"down: add", ADD, 2048, 5632},
                 {"head", PLAIN, 32000, 2048},
                 {"head: norm", NORMED, 32000, 2048}};
+// Of Qwen3.5: 0.8B, 4B, 9B and 27B.
+static const struct product of_tiles[] = {{"gate, up: norm", GATED, 3584, 1024},   {"down: add", ADD, 1024, 3584},
+                                          {"head: norm", NORMED, 248320, 1024},    {"gate, up: norm", GATED, 9216, 2560},
+                                          {"o: add", ADD, 4096, 4096},             {"gate, up: norm", GATED, 12288, 4096},
+                                          {"down: add", ADD, 4096, 12288},         {"gate, up: norm", GATED, 17408, 5120},
+                                          {"down: add", ADD, 5120, 17408}};
 
 // Dispatches in turn from one half of the activations to the other, so that each waits for the last. On matrices a norm
 // is half of the product before it, half of the product after it.
 static double time_product(const struct product *p, enum dtype dtype) {
   const uint32_t rows = p->N * (p->kind == GATED ? 2 : 1), C = 6144, W = 4;
-  const uint64_t bytes = 2ull * rows * p->K, copies = weight_bytes / bytes;
   uint64_t at = 0;
-  struct tensor side[2] = {f32(&at, tokens, 32000), f32(&at, tokens, 32000)}, conv_y = f32(&at, tokens, C);
+  struct tensor side[2] = {f32(&at, tokens, 248320), f32(&at, tokens, 248320)}, conv_y = f32(&at, tokens, C);
   struct tensor left[2] = {f32(&at, tokens, 32000), f32(&at, tokens, 32000)};
   struct tensor norm = f32(&at, 1, 32000), taps = f32(&at, W, C), history = f32(&at, tokens, (W - 1) * C);
   struct tensor sequences = {.dtype = DTYPE_I32, .rows = tokens, .cols = 4, .stride = 4, .buffer = &control};
@@ -73,7 +90,7 @@ static double time_product(const struct product *p, enum dtype dtype) {
   recorder->functions->recorder_begin(recorder, true, NULL);
   for (uint32_t i = 0; i < dispatches; i++) {
     struct tensor x = side[i % 2], y = side[1 - i % 2];
-    const struct linear of = {.y = y, .w = bf16(rows, p->K, i % copies * bytes)};
+    const struct linear of = {.y = y, .w = matrix(rows, p->K, i)};
     x.cols = x.stride = p->K;
     y.cols = y.stride = p->N;
     struct linear_input in = {.x = tensor_as(x, dtype), .eps = 1e-5f}, next = {.x = y, .weight = norm};
@@ -129,6 +146,40 @@ static void sweep_product(const struct product *p) {
     printf("%8u %6s %8u %9.2f  plan, %u sets\n", chosen.lanes, "", chosen.unroll, time_product(p, DTYPE_F32),
            chosen.sets);
   *plan() = own;
+}
+
+// One token's products with tiles: matvec, then matvec_dot in all sizes.
+static void sweep_tiles(const struct product *p, enum dtype dtype) {
+  plan()->dots = ((struct vulkan_backend *)backend)->device->caps.integer_dot;
+  const struct plan_products own = *plan();
+  const uint32_t rows = p->N * (p->kind == GATED ? 2 : 1);
+  struct plan_dot chosen, m, last = {0};
+  stored = dtype;
+  const double bytes = (double)bytes_stored(rows, p->K);
+  if (bytes > (double)weight_bytes || !plan_dot(&own, p->K, rows, p->kind == GATED, &chosen)) goto done;
+  printf("\n%s, %u x %u, one token, %s\n%8s %6s %6s %6s %9s %8s\n", p->name, p->N, p->K, dtype_name(dtype), "lanes",
+         "teams", "rows", "ahead", "us", "GB/s");
+  plan()->dots = false;
+  double us = time_product(p, DTYPE_F32), best = us;
+  printf("%8s %6s %6s %6s %9.2f %8.0f\n", "matvec", "", "", "", us, 1e-3 * bytes / us);
+  *plan() = own;
+  for (uint32_t least = 256; least <= 1024; least *= 2)
+    for (uint32_t ahead = 2; ahead <= 4; ahead *= 2)
+      for (uint32_t r = 2; r <= 32; r *= 2) {
+        plan()->dot_least = least;
+        plan()->dot_rows = r;
+        plan()->dot_ahead = ahead;
+        if (!plan_dot(plan(), p->K, rows, p->kind == GATED, &m) || !memcmp(&m, &last, sizeof m)) continue;
+        if (least > 256 && m.lanes <= least / 2) continue; // listed already
+        last = m;
+        us = time_product(p, DTYPE_F32);
+        printf("%8u %6u %6u %6u %9.2f %8.0f%s%s\n", m.lanes, m.teams, m.rows, m.ahead, us, 1e-3 * bytes / us,
+               !memcmp(&m, &chosen, sizeof m) ? "  plan" : "", us < best ? "  best yet" : "");
+        if (us < best) best = us;
+      }
+done:
+  *plan() = own;
+  stored = DTYPE_BF16;
 }
 
 // What can be chosen of matmul_narrow, each from a list.
@@ -317,6 +368,9 @@ static int bench_device(struct instance *instance, VkPhysicalDevice handle, cons
     if (tokens <= 8 && !count) sweep_product(&products[i]);
     if (tokens > 1) sweep_narrow(&products[i]);
   }
+  static const enum dtype formats_of[] = {DTYPE_TILED_Q4_K, DTYPE_TILED_Q5_K, DTYPE_TILED_Q6_K, DTYPE_TILED_Q8_0};
+  for (size_t i = 0; i < sizeof of_tiles / sizeof *of_tiles && tokens == 1 && !strcmp(what, "tiles"); i++)
+    for (int f = 0; f < 4; f++) sweep_tiles(&of_tiles[i], formats_of[f]);
   if (strstr("norm", what)) time_norm(2048);
   const uint32_t steps[][3] = {{1, 16, 128}, {4, 16, 128}, {32, 16, 128}, {1, 8, 256}, {32, 8, 256},
                                {1, 16, 64},  {32, 32, 64}, {32, 16, 96},  {32, 16, 76}};

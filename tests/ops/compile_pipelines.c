@@ -394,17 +394,17 @@ int main(int argc, char **argv) {
   compile_step(delta_args(128, 128, 1, true));
   compile_step(delta_args(128, 128, 2, true));
   compile_step(delta_args(256, 512, 1, true));
-  for (enum dtype dtype = DTYPE_F32; dtype < DTYPE_I32; dtype++) compile_ends(dtype);
+  for (enum dtype dtype = DTYPE_F32; dtype < DTYPE_TILES; dtype++) compile_ends(dtype_tiled(dtype));
   // The keys that models have, and what pruning leaves of them.
   static const uint32_t keys[] = {32, 49, 64, 76, 96, 112, 113, 120, 128, 256};
   for (int matrices = 0; matrices < 2; matrices++) {
     list.matrices = matrices ? MATRICES_BEST : MATRICES_NONE;
     if (backend->parts_bytes) list.parts = f32(1, (uint32_t)(backend->parts_bytes / sizeof(float)));
     for (int l = 0; l < LENGTHS; l++)
-      for (enum dtype dtype = DTYPE_F32; dtype < DTYPE_I32; dtype++) {
-        compile_products(lengths[l], dtype);
-        if (lengths[l] != 24 && lengths[l] != 300) compile_experts(lengths[l], dtype, false);
-        if (lengths[l] == 2048) compile_experts(2048, dtype, true);
+      for (enum dtype dtype = DTYPE_F32; dtype < DTYPE_TILES; dtype++) {
+        compile_products(lengths[l], dtype_tiled(dtype));
+        if (lengths[l] != 24 && lengths[l] != 300) compile_experts(lengths[l], dtype_tiled(dtype), false);
+        if (lengths[l] == 2048) compile_experts(2048, dtype_tiled(dtype), true);
       }
     begin(0, false);
     const struct tensor gate_up = value(300, 2 * F);

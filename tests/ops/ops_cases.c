@@ -18,7 +18,7 @@ static uint32_t lay_out(struct sequence *s, const uint32_t *T, uint32_t B) {
 static void embed_copies_rows_of_every_dtype(void **state) {
   seed(1);
   const uint32_t widths[] = {1, 7, 64, 130};
-  for (int d = DTYPE_F32; d < DTYPE_I32; d++)
+  for (int d = DTYPE_F32; d < DTYPE_TILES; d++)
     for (int w = 0; w < 4; w++) {
       uint32_t D = widths[w], V = 37, T = 17;
       int32_t ids[17];
@@ -155,7 +155,7 @@ static const uint32_t linear_sizes[][2] = {{65, 131}, {7, 76},   {1, 1},   {3, 5
 
 static void linear_matches_over_awkward_shapes_and_dtypes(void **state) {
   seed(5);
-  for (uint32_t d = DTYPE_F32; d < DTYPE_I32; d++)
+  for (uint32_t d = DTYPE_F32; d < DTYPE_TILES; d++)
     for (uint32_t i = 0; i < shapes(8, 2); i++) {
       if (!all_shapes() && i != d % 2) continue;
       const uint32_t N = linear_sizes[i][0], K = linear_sizes[i][1];
@@ -213,7 +213,7 @@ static void linear_norms_its_input(void **state) {
   for (uint32_t i = 0; i < shapes(8, 2); i++) {
     const uint32_t N = linear_sizes[i][0], K = linear_sizes[i][1];
     for (uint32_t l = 0; l < shapes(8, 4); l++)
-      check_linear(T[l], N, K, (enum dtype)((8 - i) % DTYPE_I32), l % 2, l / 2 % 2, 1e-5f);
+      check_linear(T[l], N, K, (enum dtype)((8 - i) % DTYPE_TILES), l % 2, l / 2 % 2, 1e-5f);
     tools_teardown(NULL);
   }
 }
@@ -435,7 +435,7 @@ static void linear_gated_matches_for_every_activation(void **state) {
   const uint32_t T[] = {1, 2, 5, 8, 13};
   for (int activation = ACTIVATION_IDENTITY; activation <= ACTIVATION_SIGMOID; activation++)
     for (uint32_t i = 0; i < 5; i++)
-      check_gated(T[i], 1 + 43 * i, 3 + 61 * i, (enum dtype)(i % DTYPE_I32), (enum activation)activation,
+      check_gated(T[i], 1 + 43 * i, 3 + 61 * i, (enum dtype)(i % DTYPE_TILES), (enum activation)activation,
                   i % 2 ? 1e-6f : 0);
 }
 

@@ -17,7 +17,7 @@ static void record_product(struct tensor y, struct tensor x, struct tensor w, st
 
 // A weight as coopmats take it.
 static double rounded(enum dtype dtype, double weight) {
-  return dtype_is_blocks(dtype) ? (double)f16_to_f32(f32_to_f16((float)weight)) : weight;
+  return dtype_is_tiles(dtype) ? (double)f16_to_f32(f32_to_f16((float)weight)) : weight;
 }
 
 static void check_matmul(uint32_t T, uint32_t N, uint32_t K, enum dtype dtype, bool bias, bool add) {
@@ -49,7 +49,7 @@ static void matmul_matches_over_awkward_shapes(void **state) {
     for (uint32_t d = DTYPE_F16; d <= DTYPE_BF16; d++)
       if (d == 1 + i % 2 || all_shapes())
         check_matmul(sizes[i][0], sizes[i][1], sizes[i][2], (enum dtype)d, i % 3 == 1, i % 2 == 1);
-  for (uint32_t d = DTYPE_BLOCKS, i = 0; d < DTYPE_I32; d++, i++)
+  for (uint32_t d = DTYPE_BLOCKS, i = 0; d < DTYPE_TILES; d++, i++)
     if (d == DTYPE_Q4_K || all_shapes())
       check_matmul(sizes[i][0], sizes[i][1], sizes[i][2], (enum dtype)d, false, i % 2);
 }
@@ -80,7 +80,7 @@ static void few_tokens_match_too(void **state) {
   for (uint32_t i = 0; i < shapes(6, 2); i++)
     for (uint32_t d = DTYPE_F16; d <= DTYPE_BF16; d++)
       if (d == 1 + i % 2 || all_shapes()) check_few(sizes[i][0], sizes[i][1], sizes[i][2], (enum dtype)d, i % 2, i % 4);
-  for (uint32_t d = DTYPE_BLOCKS, i = 0; d < DTYPE_I32; d++, i++)
+  for (uint32_t d = DTYPE_BLOCKS, i = 0; d < DTYPE_TILES; d++, i++)
     if (d == DTYPE_Q6_K || all_shapes())
       check_few(sizes[i % 6][0], sizes[i % 6][1], 256 * (1 + i % 2), (enum dtype)d, i % 2, false);
 }
@@ -133,6 +133,51 @@ static void one_token_is_normed_once_for_a_workgroup(void **state) {
     want[f] = gate / (1 + exp(-gate)) * value;
   }
   expect_close("one token, gated", read_values(&y), want, F, CLOSE);
+}
+
+// One token, y (1, N) += x w^T + bias, or the gates of its norm, in sums of integers: one group of a lane and four, teams
+// that share a workgroup and one that fills it.
+static void check_dots(uint32_t N, uint32_t K, enum dtype dtype, bool gated) {
+  struct array x = activations(1, K, DENSE, normals(K)), norm = weights(DTYPE_F32, 1, K, DENSE, uniforms(K, 0.5, 2));
+  struct array w = weights(dtype, N, K, DENSE, normals((size_t)N * K));
+  struct array b = weights(DTYPE_F32, 1, N, DENSE, normals(N)), y = activations(1, gated ? N / 2 : N, DENSE, normals(N));
+  double *want = zeros(N), sum = 0;
+  begin();
+  if (gated)
+    record_gates(y.t, x.t, norm.t, w.t);
+  else
+    record_product(y.t, x.t, w.t, b.t, true);
+  for (uint32_t k = 0; k < K; k++) sum += x.v[k] * x.v[k];
+  for (uint32_t n = 0; n < N; n++) {
+    want[n] = gated ? 0 : b.v[n] + y.v[n];
+    for (uint32_t k = 0; k < K; k++)
+      want[n] += w.v[n * K + k] * x.v[k] * (gated ? norm.v[k] / sqrt(sum / K + 1e-5) : 1);
+  }
+  for (uint32_t n = 0; n < N / 2 && gated; n++) want[n] = want[n] / (1 + exp(-want[n])) * want[N / 2 + n];
+  run();
+  expect_close(gated ? "gates in integers" : "product in integers", read_values(&y), want, gated ? N / 2 : N, gated ? CLOSE : 2e-4);
+}
+
+static void one_tokens_products_with_tiles_are_sums_of_integers(void **state) {
+  struct plan_products *plan = &((struct vulkan_backend *)backend)->products;
+  const struct plan_products own = *plan;
+  struct plan_dot m;
+  if (!vulkan_device(backend)->caps.integer_dot) skip();
+  seed(9);
+  plan->dots = true;
+  plan->dot_least = 32;
+  plan->dot_lanes = 64;
+  static const uint32_t sizes[][2] = {{70, 256}, {34, 1056}, {9, 8192}, {3, 32}};
+  for (enum dtype d = DTYPE_BLOCKS; d < DTYPE_TILES; d++)
+    for (int i = 0; i < 4; i++) {
+      const uint32_t K = (uint32_t)round_up(sizes[i][1], formats[d].elements);
+      if (!all_shapes() && i != (int)d % 4) continue;
+      assert_true(plan_dot(plan, K, sizes[i][0], false, &m));
+      plan->dot_rows = 2u << i % 3;
+      check_dots(sizes[i][0], K, d, false);
+      check_dots(2 * sizes[i][0], K, d, true);
+    }
+  *plan = own;
 }
 
 // Norm, product, gate and product again, as an MLP's, with f16 between them.
@@ -433,6 +478,7 @@ int ops_cases_run(struct backend *b) {
       OPS_CASE(the_steps_of_gpus_match),
       OPS_CASE(few_tokens_are_convolved),
       OPS_CASE(one_token_is_normed_once_for_a_workgroup),
+      OPS_CASE(one_tokens_products_with_tiles_are_sums_of_integers),
       OPS_CASE(norms_and_gates_round_to_f16_and_no_further),
       OPS_CASE(tiles_are_shared_where_they_are_few),
       OPS_CASE(the_profile_counts_outputs_once_and_the_sums_that_are_left),

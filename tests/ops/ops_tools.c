@@ -141,6 +141,20 @@ static void encode(enum dtype dtype, const float *x, size_t n, void *out) {
   for (size_t i = 0; i < n && dtype == DTYPE_BF16; i++) narrow[i] = f32_to_bf16(x[i]);
 }
 
+// The same weights as tiles, where the backend wants them.
+static void retile(struct array *a, const char *data) {
+  const struct tensor from = a->t;
+  const enum dtype dtype = dtype_tiled(from.dtype);
+  if (!backend->tiles || dtype == from.dtype) return;
+  const uint64_t row = dtype_bytes(from.dtype, from.stride);
+  a->t = tensor_create(MEMORY_DEVICE, dtype, from.rows, from.cols, (uint32_t)weight_stride(dtype, from.stride));
+  const uint64_t pitch = dtype_bytes(dtype, a->t.stride);
+  char *tiles = calloc(from.rows + 1, pitch);
+  for (uint32_t i = 0; i < from.rows; i++) dtype_tile(from.dtype, data + i * row, from.stride, tiles + i * pitch);
+  assert_int_equal(backend->functions->buffer_write(backend, a->t.buffer, 0, tiles, from.rows * pitch), DELTAIC_OK);
+  free(tiles);
+}
+
 // Writes the values (rounded to the tensor's dtype) with `gap` after each row, and keeps what was stored.
 static struct array array_create(enum dtype dtype, uint32_t rows, uint32_t cols, uint32_t stride, const double *values,
                                  float gap) {
@@ -156,6 +170,7 @@ static struct array array_create(enum dtype dtype, uint32_t rows, uint32_t cols,
   dtype_decode(dtype, data, 0, n, wide);
   for (size_t i = 0; i < (size_t)rows * cols; i++) a.v[i] = wide[i / cols * a.t.stride + i % cols];
   assert_int_equal(backend->functions->buffer_write(backend, a.t.buffer, 0, data, bytes), DELTAIC_OK);
+  retile(&a, data);
   free(wide);
   free(data);
   return a;

@@ -139,7 +139,7 @@ static void errors_are_those_of_the_format(void **state) {
   fill(NORMAL, x);
   double square = 0;
   for (int i = 0; i < N; i++) square += (double)x[i] * (double)x[i];
-  for (enum dtype d = DTYPE_F32; d < DTYPE_I32; d++) {
+  for (enum dtype d = DTYPE_F32; d < DTYPE_TILES; d++) {
     there_and_back(d, x, N, blocks, y);
     const double error = sqrt(square_error(x, y) / square);
     if (!(error <= bounds[d])) fail_msg("%s: the error is %g, more than %g", dtype_name(d), error, bounds[d]);
@@ -149,7 +149,7 @@ static void errors_are_those_of_the_format(void **state) {
 static void errors_are_at_most_those_of_the_plain_way(void **state) {
   for (enum kind k = 0; k < KINDS; k++) {
     fill(k, x);
-    for (enum dtype d = DTYPE_BLOCKS; d < DTYPE_I32; d++) {
+    for (enum dtype d = DTYPE_BLOCKS; d < DTYPE_TILES; d++) {
       there_and_back(d, x, N, blocks, y);
       plain(d, x, z);
       const double found = square_error(x, y), other = square_error(x, z);
@@ -161,7 +161,7 @@ static void errors_are_at_most_those_of_the_plain_way(void **state) {
 static void a_power_of_two_is_only_in_the_scales(void **state) {
   fill(TAILS, x);
   for (int i = 0; i < N; i++) x[i] *= 64; // so that no scale is a denormal number of f16
-  for (enum dtype d = DTYPE_BLOCKS; d < DTYPE_I32; d++)
+  for (enum dtype d = DTYPE_BLOCKS; d < DTYPE_TILES; d++)
     for (float factor = 0x1p-3f; factor <= 0x1p6f; factor *= 8) {
       there_and_back(d, x, N, blocks, y);
       for (int i = 0; i < N; i++) z[i] = x[i] * factor;
@@ -173,7 +173,7 @@ static void a_power_of_two_is_only_in_the_scales(void **state) {
 
 static void minus_is_minus(void **state) {
   fill(NORMAL, x);
-  for (enum dtype d = DTYPE_BLOCKS; d < DTYPE_I32; d++) {
+  for (enum dtype d = DTYPE_BLOCKS; d < DTYPE_TILES; d++) {
     if (d == DTYPE_Q4_K || d == DTYPE_Q5_K) continue; // their minima are of one sign
     there_and_back(d, x, N, blocks, y);
     for (int i = 0; i < N; i++) x[i] = -x[i];
@@ -187,7 +187,7 @@ static void minus_is_minus(void **state) {
 
 static void zeros_stay_zeros(void **state) {
   memset(x, 0, sizeof x);
-  for (enum dtype d = DTYPE_F32; d < DTYPE_I32; d++) {
+  for (enum dtype d = DTYPE_F32; d < DTYPE_TILES; d++) {
     there_and_back(d, x, N, blocks, y);
     for (int i = 0; i < N; i++) assert_true(y[i] == 0);
   }
@@ -195,7 +195,7 @@ static void zeros_stay_zeros(void **state) {
 
 static void blocks_stand_alone(void **state) {
   fill(TAILS, x);
-  for (enum dtype d = DTYPE_BLOCKS; d < DTYPE_I32; d++) {
+  for (enum dtype d = DTYPE_BLOCKS; d < DTYPE_TILES; d++) {
     char some[512];
     dtype_encode(d, x, N, blocks);
     dtype_encode(d, x + 7 * BLOCK_MOST, BLOCK_MOST, some);
@@ -208,7 +208,7 @@ static void blocks_stand_alone(void **state) {
 // largest number.
 static void edges_stay_finite(void **state) {
   static const float sizes[] = {ENCODE_MOST, 1, 1e-5f, 1e-8f, 1e-20f, 1e-40f};
-  for (enum dtype d = DTYPE_F32; d < DTYPE_I32; d++)
+  for (enum dtype d = DTYPE_F32; d < DTYPE_TILES; d++)
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
       for (int shape = 0; shape < 4; shape++) {
         uint64_t s = 3;
@@ -226,7 +226,7 @@ static void edges_stay_finite(void **state) {
 
 // Formats whose grids have these numbers give them back, but for the rounding of scales.
 static void what_a_format_has_is_kept(void **state) {
-  for (enum dtype d = DTYPE_F32; d < DTYPE_I32; d++) {
+  for (enum dtype d = DTYPE_F32; d < DTYPE_TILES; d++) {
     uint64_t s = 11;
     if (d == DTYPE_Q8_0 || d == DTYPE_Q6_K) continue;
     for (int i = 0; i < BLOCK_MOST; i++) {

@@ -29,7 +29,7 @@ static char *blocks_of(const struct fixture *f, enum dtype dtype, double **value
 
 static void blocks_decode_to_what_float64_has(void **state) {
   struct fixture *f = fixture_open("vectors/ops/blocks.safetensors");
-  for (enum dtype d = DTYPE_Q8_0; d < DTYPE_I32; d++) {
+  for (enum dtype d = DTYPE_Q8_0; d < DTYPE_TILES; d++) {
     const uint32_t n = BLOCKS * formats[d].elements;
     double *want;
     char *bytes = blocks_of(f, d, &want);
@@ -54,7 +54,7 @@ static void blocks_decode_to_what_float64_has(void **state) {
 }
 
 static void scales_that_are_not_finite_have_no_bound(void **state) {
-  for (enum dtype d = DTYPE_Q8_0; d < DTYPE_I32; d++)
+  for (enum dtype d = DTYPE_Q8_0; d < DTYPE_TILES; d++)
     for (int i = 0; i < 2; i++) {
       char blocks[3 * 512] = {0};
       if (formats[d].scales[i].most == 0) continue;

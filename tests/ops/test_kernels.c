@@ -138,7 +138,7 @@ static void variants_are_of_their_family_and_format(void **state) {
   };
   int found = 0;
   for (int family = 0; family < FAMILY_COUNT; family++)
-    for (int dtype = 0; dtype < DTYPE_I32; dtype++) {
+    for (int dtype = 0; dtype < DTYPE_TILES; dtype++) {
       char name[64];
       const enum kernel_id id = kernel_variant(family, dtype);
       if (dtype > DTYPE_BLOCKS) {

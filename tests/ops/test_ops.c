@@ -206,7 +206,7 @@ static void products_of_blocks_are_right_with_every_instruction_set(void **state
   const uint32_t some[] = {1, 3, 8, 9, 16, T};
   uint32_t sets = 0;
   for (; cpu_block_kernels(sets); sets++)
-    for (enum dtype d = DTYPE_BLOCKS; d < DTYPE_I32; d++) {
+    for (enum dtype d = DTYPE_BLOCKS; d < DTYPE_TILES; d++) {
       open_cpu(2);
       ((struct cpu_backend *)backend)->blocks = cpu_block_kernels(sets);
       seed(62);
@@ -235,7 +235,7 @@ static void products_of_blocks_are_right_with_every_instruction_set(void **state
 static void sums_of_integers_do_not_overflow(void **state) {
   enum { T = 9, K = 1024, N = 16 };
   for (uint32_t sets = 0; cpu_block_kernels(sets); sets++)
-    for (enum dtype d = DTYPE_BLOCKS; d < DTYPE_I32; d++)
+    for (enum dtype d = DTYPE_BLOCKS; d < DTYPE_TILES; d++)
       for (int i = 0; i < 3; i++) {
         const int bytes[] = {0, 0x80, 0xff};
         const struct format *f = &formats[d];

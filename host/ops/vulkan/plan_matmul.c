@@ -42,6 +42,10 @@ void plan_products_make(const struct device_caps *caps, const struct plan *devic
       .matvec_most_rows = software ? 16 : 4,
       .matvec_unroll = software ? 1 : 4,
       .matvec_sets = software || !device->subgroup_width ? 1 : 16,
+      .dots = caps->integer_dot_fast,
+      .dot_least = 512,
+      .dot_lanes = 1024,
+      .dot_ahead = 4,
       .matvec_below = software ? 17 : 33,
       .matmul_tile_t = software ? 32 : 128,
       .matmul_tile_n = software ? 64 : 128,
@@ -96,6 +100,28 @@ struct plan_matvec plan_matvec(const struct plan_products *plan, uint32_t K, uin
     m.unroll = 2;
   }
   return m;
+}
+
+// A lane keeps 32 inputs for all rows of its team, or more if a team of so many lanes would be too large. Large workgroups
+// share the making of integers of x, which many rows pay for; few rows leave no processor idle.
+bool plan_dot(const struct plan_products *plan, uint32_t K, uint32_t N, bool gated, struct plan_dot *out) {
+  enum { GROUPS_MOST = 4, LONG = 2048 };
+  const uint32_t width = plan->device->subgroup_width, all = K / 32;
+  const uint32_t most = min32(plan->dot_lanes, plan->device->most_lanes), least = min32(plan->dot_least, most);
+  if (!plan->dots || !width || width % 8 || K % 32 || most < width) return false;
+  uint32_t groups = 1;
+  while (groups < GROUPS_MOST && divide_up(all, groups) > most / width * width) groups *= 2;
+  const uint32_t team = (uint32_t)round_up(divide_up(all, groups), width);
+  if (team > most) return false;
+  out->teams = team < least ? least / team : 1;
+  out->lanes = out->teams * team;
+  uint32_t rows = plan->dot_rows ? plan->dot_rows : K > LONG ? 16 : 4; // of weights, of a team
+  while (!plan->dot_rows && rows > 1 && N / (out->teams * rows) < plan->device->processors) rows /= 2;
+  if (gated && rows < 2) rows = 2;
+  out->ahead = min32(rows, plan->dot_ahead);
+  out->rows = gated ? rows / 2 : rows;
+  const uint64_t shared = 4 * (16ull * (all + 4) + all + (uint64_t)out->lanes / 8 * (rows + 1));
+  return shared <= plan->device->shared_bytes;
 }
 
 // ---------------------------------------------------------------- many tokens

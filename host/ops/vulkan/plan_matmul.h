@@ -11,6 +11,9 @@ struct plan_products {
   uint32_t matvec_rows, matvec_most_rows;   // rows of weights that a workgroup reads
   uint32_t matvec_unroll;                   // loads of a row in flight in one invocation, for one token
   uint32_t matvec_sets;                     // sets of lanes in a workgroup that shares x; 1: workgroups never share it
+  bool dots;                                // one token's products with tiles are sums of integers (matvec_dot)
+  uint32_t dot_least, dot_lanes; // least and most lanes of plan_dot
+  uint32_t dot_rows, dot_ahead;  // rows of weights of a team, 0: chosen by the shape; most that are loaded at once
   uint32_t matvec_below;                    // with fewer tokens matvec, else matmul
 
   uint32_t matmul_tile_t, matmul_tile_n, matmul_tile_k; // tokens x outputs of a workgroup; step along K
@@ -63,6 +66,13 @@ struct plan_matvec {
   uint32_t sets; // sets of `lanes`, which share x in shared memory; 1: x is not in shared memory
 };
 struct plan_matvec plan_matvec(const struct plan_products *plan, uint32_t K, uint32_t tokens, bool norm, bool gated);
+
+// Sizes of matvec_dot.comp for N rows of K weights, whose outputs are half as many with `gated`.
+struct plan_dot {
+  uint32_t lanes, teams, rows, ahead;
+};
+// False: the device has no such sums, or the kernel cannot take K.
+bool plan_dot(const struct plan_products *plan, uint32_t K, uint32_t N, bool gated, struct plan_dot *out);
 
 // Sizes of matmul_narrow.comp, for so few tokens that reading the weights takes most of the time: subgroups split K.
 struct plan_narrow {

@@ -132,6 +132,7 @@ deltaic_status backend_open_vulkan(struct device *device, struct backend **out) 
                              .max_binding_bytes = device->plan.binding_bytes,
                              .parts_bytes = splits ? plan_matmul_parts_bytes(&b->products) : 0,
                              .batch = b->products.batch,
+                             .tiles = true,
                              .replays = true};
   *out = &b->base;
   return DELTAIC_OK;

@@ -8,10 +8,12 @@
 #include "glu.h"
 #include "matmul.h"
 #include "matvec.h"
+#include "matvec_dot.h"
 
-static_assert(FORMAT_Q8_0 == DTYPE_Q8_0 && FORMAT_Q4_0 == DTYPE_Q4_0 && FORMAT_Q5_0 == DTYPE_Q5_0 &&
-                  FORMAT_Q4_K == DTYPE_Q4_K && FORMAT_Q5_K == DTYPE_Q5_K && FORMAT_Q6_K == DTYPE_Q6_K &&
-                  FORMAT_IQ4_NL == DTYPE_IQ4_NL && FORMAT_IQ4_XS == DTYPE_IQ4_XS && DTYPE_I32 == FORMAT_IQ4_XS + 1,
+static_assert(FORMAT_Q8_0 == DTYPE_TILED_Q8_0 && FORMAT_Q4_0 == DTYPE_TILED_Q4_0 && FORMAT_Q5_0 == DTYPE_TILED_Q5_0 &&
+                  FORMAT_Q4_K == DTYPE_TILED_Q4_K && FORMAT_Q5_K == DTYPE_TILED_Q5_K &&
+                  FORMAT_Q6_K == DTYPE_TILED_Q6_K && FORMAT_IQ4_NL == DTYPE_TILED_IQ4_NL &&
+                  FORMAT_IQ4_XS == DTYPE_TILED_IQ4_XS && DTYPE_I32 == FORMAT_IQ4_XS + 1,
               "shaders and host number the formats alike");
 static_assert(ACT_IDENTITY == ACTIVATION_IDENTITY && ACT_SILU == ACTIVATION_SILU && ACT_RELU == ACTIVATION_RELU &&
                   ACT_ELU1 == ACTIVATION_ELU1 && ACT_POWLU == ACTIVATION_POWLU && ACT_SIGMOID == ACTIVATION_SIGMOID,
@@ -86,6 +88,33 @@ static bool few_of(const struct recorder *c, const struct linear_input *in, stru
   return few(c, w, in->x.rows, in->weight.buffer || in->x.dtype == DTYPE_F16);
 }
 
+// Dispatches matvec or matvec_dot in so many workgroups.
+static void dispatch_rows(struct recorder *c, const struct fused *f, struct tensor w, uint32_t first,
+                          enum kernel_id id, const uint32_t *spec, uint32_t groups) {
+  const struct tensor x = f->in.x;
+  const struct binding from = vulkan_bind(x, x), weight = vulkan_bind(f->in.weight, x);
+  struct binding bindings[MATVEC_CONV_BINDINGS] = {[MATVEC_Y] = vulkan_bind_output(f->y, f->add),
+                                                   [MATVEC_X] = from,
+                                                   [MATVEC_WEIGHTS] = vulkan_bind_weights(w),
+                                                   [MATVEC_BIAS] = vulkan_bind(f->bias, x),
+                                                   [MATVEC_NORM] = weight};
+  struct matvec_args args = {.T = x.rows,
+                             .N = f->glu ? w.rows / 2 : w.rows,
+                             .K = x.cols,
+                             .y_stride = f->y.stride,
+                             .x_stride = x.stride,
+                             .w_stride = w.stride,
+                             .first = first,
+                             .add = f->add,
+                             .has_bias = f->bias.buffer != NULL,
+                             .eps = f->in.eps,
+                             .activation = f->activation};
+  if (f->conv) args.conv = vulkan_conv_step(bindings + MATVEC_BINDINGS, x, f->conv);
+  const uint32_t y = divide_up(groups, MAX_GROUPS);
+  vulkan_dispatch(c, id, spec, bindings, &args, (struct grid){divide_up(groups, y ? y : 1), y, 1},
+                  2ull * x.rows * w.rows * x.cols);
+}
+
 static void few_rows_part(struct recorder *c, const struct fused *f, struct tensor w, uint32_t first) {
   const struct tensor x = f->in.x;
   const uint32_t tokens = tokens_of(x.rows), N = f->glu ? w.rows / 2 : w.rows;
@@ -105,28 +134,33 @@ static void few_rows_part(struct recorder *c, const struct fused *f, struct tens
       [MATVEC_SPEC_FORMAT] = w.dtype,
       [MATVEC_CONV_SPEC_W] = conv ? conv->a.W : 0,
       [MATVEC_CONV_SPEC_LONE] = conv && x.rows == 1 && conv->sequences.rows == 1 && conv->history.rows == 1};
-  const struct binding from = vulkan_bind(x, x), weight = vulkan_bind(f->in.weight, x);
-  struct binding bindings[MATVEC_CONV_BINDINGS] = {[MATVEC_Y] = vulkan_bind_output(f->y, f->add),
-                                                   [MATVEC_X] = from,
-                                                   [MATVEC_WEIGHTS] = vulkan_bind_weights(w),
-                                                   [MATVEC_BIAS] = vulkan_bind(f->bias, x),
-                                                   [MATVEC_NORM] = weight};
-  struct matvec_args args = {.T = x.rows,
-                             .N = N,
-                             .K = x.cols,
-                             .y_stride = f->y.stride,
-                             .x_stride = x.stride,
-                             .w_stride = w.stride,
-                             .first = first,
-                             .add = f->add,
-                             .has_bias = f->bias.buffer != NULL,
-                             .eps = f->in.eps,
-                             .activation = f->activation};
-  if (conv) args.conv = vulkan_conv_step(bindings + MATVEC_BINDINGS, x, f->conv);
-  uint32_t groups = divide_up(N, m.rows * m.sets) * divide_up(x.rows, tokens), y = divide_up(groups, MAX_GROUPS);
-  enum kernel_id id = kernel_variant(conv ? FAMILY_matvec_conv : FAMILY_matvec, w.dtype);
-  vulkan_dispatch(c, id, spec, bindings, &args, (struct grid){divide_up(groups, y ? y : 1), y, 1},
-                  2ull * x.rows * w.rows * x.cols);
+  dispatch_rows(c, f, w, first, kernel_variant(conv ? FAMILY_matvec_conv : FAMILY_matvec, w.dtype), spec,
+                divide_up(N, m.rows * m.sets) * divide_up(x.rows, tokens));
+}
+
+// One token's product with tiles, in integers. False: the device or the list does not allow it.
+static bool one_row_of_tiles(struct recorder *c, const struct fused *f, struct tensor w, uint32_t first) {
+  const struct tensor x = f->in.x;
+  const uint32_t N = f->glu ? w.rows / 2 : w.rows;
+  const struct conv *conv = f->conv ? f->conv->conv : NULL;
+  const enum kernel_id id = conv ? KERNEL_matvec_dot_conv_blocks : KERNEL_matvec_dot_blocks;
+  struct plan_dot m;
+  if (x.rows != 1 || !dtype_is_tiles(w.dtype) || !vulkan_list(c)->matrices || !kernel_built(id) ||
+      !plan_dot(vulkan_products(c), x.cols, w.rows, f->glu, &m))
+    return false;
+  const uint32_t spec[MATVEC_DOT_CONV_SPECS] = {
+      [MATVEC_DOT_SPEC_LANES] = m.lanes,
+      [MATVEC_DOT_SPEC_K] = x.cols,
+      [MATVEC_DOT_SPEC_TEAMS] = m.teams,
+      [MATVEC_DOT_SPEC_ROWS] = m.rows,
+      [MATVEC_DOT_SPEC_AHEAD] = m.ahead,
+      [MATVEC_DOT_SPEC_NORM] = f->in.weight.buffer != NULL,
+      [MATVEC_DOT_SPEC_GATED] = f->glu,
+      [MATVEC_DOT_SPEC_FORMAT] = w.dtype,
+      [MATVEC_DOT_CONV_SPEC_W] = conv ? conv->a.W : 0,
+      [MATVEC_DOT_CONV_SPEC_LONE] = conv && conv->sequences.rows == 1 && conv->history.rows == 1};
+  dispatch_rows(c, f, w, first, id, spec, divide_up(N, m.rows * m.teams));
+  return true;
 }
 
 static void few_rows(struct recorder *c, const struct fused *f) {
@@ -134,7 +168,7 @@ static void few_rows(struct recorder *c, const struct fused *f) {
   struct tensor part;
   for (uint32_t first = 0; first < f->w.rows; first += part.rows) {
     part = part_at(c, f->w, first);
-    few_rows_part(c, f, part, first);
+    if (!one_row_of_tiles(c, f, part, first)) few_rows_part(c, f, part, first);
   }
 }
 

@@ -1,0 +1,127 @@
+// format_tiles: blocks of weights in the order that kernels read (shaders/common/blocks.glsl).
+//
+// A tile has 256 elements in groups j of 32, and begins at a multiple of 16 bytes. First the scales, then the bits above
+// the fourth of each element, then the other bits, 16 bytes a group: byte i has element i in its low half and element
+// 16 + i in its high half. (Q8_0: 32 bytes a group, one for each element.)
+//
+//   scales  Q8_0, Q4_0, Q5_0, IQ4_NL: d of each group, f16
+//           Q4_K, Q5_K: d and d of the minima, f16; a byte for each group: the low four bits of its scale and of its
+//           minimum; half a byte for each group: their high two bits
+//           Q6_K: four bytes for each group: the scales of its halves, d
+//           IQ4_XS: d, two bytes of zeros, a signed scale for each group, four bytes of zeros
+//   bits    Q5_0, Q5_K: four bytes for each group; bit 8 c + w is the fifth bit of element 4 w + c
+//           Q6_K: two times four bytes for each group, a word for each half of it; bits 8 c + 2 w and the next are of
+//           element 4 w + c of that half
+#include "format.h"
+
+// Bits go from uint32_t to bytes without regard to the host's order: it is little-endian, as the GPU's.
+static uint32_t word_at(const uint8_t *bytes) {
+  uint32_t word;
+  memcpy(&word, bytes, 4);
+  return word;
+}
+
+static void put_word(uint8_t *bytes, uint32_t word) { memcpy(bytes, &word, 4); }
+
+// Two sets of 16 half bytes as 16 bytes.
+static void put_halves(const uint8_t *first, const uint8_t *second, int shift, uint8_t *to) {
+  for (int i = 0; i < 16; i++) to[i] = (uint8_t)((first[i] >> shift & 15) | (second[i] >> shift & 15) << 4);
+}
+
+// Groups 2 j and 2 j + 1 of K formats are the low and high halves of 32 bytes.
+static void put_pairs_of_groups(const uint8_t *halves, uint8_t *to) {
+  for (int j = 0; j < 8; j++, to += 16) put_halves(halves + j / 2 * 32, halves + j / 2 * 32 + 16, j % 2 * 4, to);
+}
+
+static void tile_q8_0(const uint8_t *from, uint8_t *to) {
+  for (int j = 0; j < 8; j++, from += 34) {
+    memcpy(to + 2 * j, from, 2);
+    memcpy(to + 16 + 32 * j, from + 2, 32);
+  }
+}
+
+// Q4_0 and IQ4_NL.
+static void tile_4_of_32(const uint8_t *from, uint8_t *to) {
+  for (int j = 0; j < 8; j++, from += 18) {
+    memcpy(to + 2 * j, from, 2);
+    memcpy(to + 16 + 16 * j, from + 2, 16);
+  }
+}
+
+static void tile_q5_0(const uint8_t *from, uint8_t *to) {
+  for (int j = 0; j < 8; j++, from += 22) {
+    const uint32_t fifth = word_at(from + 2);
+    uint32_t bits = 0;
+    for (int e = 0; e < 32; e++) bits |= (fifth >> e & 1) << (8 * (e % 4) + e / 4);
+    memcpy(to + 2 * j, from, 2);
+    put_word(to + 16 + 4 * j, bits);
+    memcpy(to + 48 + 16 * j, from + 6, 16);
+  }
+}
+
+// The 12 bytes of scales and minima, as in decode_k.
+static void put_scales(const uint8_t *s, uint8_t *to) {
+  uint32_t high = 0;
+  for (int j = 0; j < 8; j++) {
+    const uint32_t scale = j < 4 ? s[j] & 63u : (s[j + 4] & 15u) | (uint32_t)(s[j - 4] >> 6) << 4;
+    const uint32_t minimum = j < 4 ? s[j + 4] & 63u : (uint32_t)(s[j + 4] >> 4) | (uint32_t)(s[j] >> 6) << 4;
+    to[j] = (uint8_t)((scale & 15) | (minimum & 15) << 4);
+    high |= (scale >> 4 | minimum >> 4 << 2) << (4 * j);
+  }
+  put_word(to + 8, high);
+}
+
+static void tile_q4_k(const uint8_t *from, uint8_t *to) {
+  memcpy(to, from, 4);
+  put_scales(from + 4, to + 4);
+  put_pairs_of_groups(from + 16, to + 16);
+}
+
+static void tile_q5_k(const uint8_t *from, uint8_t *to) {
+  memcpy(to, from, 4);
+  put_scales(from + 4, to + 4);
+  for (int j = 0; j < 8; j++) {
+    uint32_t bits = 0;
+    for (int w = 0; w < 8; w++) bits |= (word_at(from + 16 + 4 * w) >> j & 0x01010101u) << w;
+    put_word(to + 16 + 4 * j, bits);
+  }
+  put_pairs_of_groups(from + 48, to + 48);
+}
+
+static void tile_q6_k(const uint8_t *from, uint8_t *to) {
+  for (int j = 0; j < 8; j++) {
+    const int half = j / 4, r = j % 4;
+    const uint8_t *low = from + half * 64 + r % 2 * 32, *high = from + 128 + half * 32;
+    memcpy(to + 4 * j, from + 192 + 2 * j, 2);
+    memcpy(to + 4 * j + 2, from + 208, 2);
+    for (int h = 0; h < 2; h++) {
+      uint32_t bits = 0;
+      for (int w = 0; w < 4; w++) bits |= (word_at(high + 16 * h + 4 * w) >> (2 * r) & 0x03030303u) << (2 * w);
+      put_word(to + 32 + 8 * j + 4 * h, bits);
+    }
+    put_halves(low, low + 16, r / 2 * 4, to + 96 + 16 * j);
+  }
+}
+
+static void tile_iq4_xs(const uint8_t *from, uint8_t *to) {
+  const uint32_t pairs = from[2] | (uint32_t)from[3] << 8;
+  memset(to, 0, 16);
+  memcpy(to, from, 2);
+  for (int j = 0; j < 8; j++)
+    to[4 + j] = (uint8_t)(((from[4 + j / 2] >> (j % 2 * 4) & 15u) | (pairs >> (2 * j) & 3) << 4) - 32);
+  memcpy(to + 16, from + 8, 128);
+}
+
+void dtype_tile(enum dtype blocks, const void *from, uint64_t n, void *to) {
+  static void (*const tile[])(const uint8_t *from, uint8_t *to) = {
+      tile_q8_0, tile_4_of_32, tile_q5_0, tile_q4_k, tile_q5_k, tile_q6_k, tile_4_of_32, tile_iq4_xs};
+  const uint64_t bytes = dtype_bytes(blocks, BLOCK_MOST), out = formats[dtype_tiled(blocks)].bytes;
+  const uint8_t *b = from;
+  uint8_t *t = to;
+  for (; n >= BLOCK_MOST; n -= BLOCK_MOST, b += bytes, t += out) tile[blocks - DTYPE_BLOCKS](b, t);
+  if (n) {
+    uint8_t some[BLOCK_MOST * 2] = {0};
+    memcpy(some, b, dtype_bytes(blocks, n));
+    tile[blocks - DTYPE_BLOCKS](some, t);
+  }
+}
