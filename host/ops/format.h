@@ -21,7 +21,8 @@ static inline uint32_t bits_of(float f) {
 }
 
 // Weights have one of the formats before DTYPE_I32. From DTYPE_BLOCKS on these are blocks of integers with common
-// scales, as in GGUF; from DTYPE_TILES on, tiles of them. One variant of a kernel reads all tiles. Activations are f32 or f16.
+// scales, as in GGUF; from DTYPE_TILES on, tiles of them. One variant of a kernel reads all tiles. Activations are f32
+// or f16.
 enum dtype {
   DTYPE_F32,
   DTYPE_F16,
@@ -50,8 +51,9 @@ enum { BLOCK_MOST = 256 }; // elements in the largest block, and in a tile
 
 struct format {
   const char *name;
-  uint32_t elements, bytes;                                   // of one block
-  void (*decode)(const void *blocks, uint64_t n, float *out); // decodes n blocks exactly; NULL: tiles, and no format of weights
+  uint32_t elements, bytes; // of one block
+  void (*decode)(const void *blocks, uint64_t n,
+                 float *out); // decodes n blocks exactly; NULL: tiles, and no format of weights
   // The f16 scales of a block: no element is larger than the sum of |scale| * most. most 0: no scale.
   struct {
     uint16_t at; // byte in the block

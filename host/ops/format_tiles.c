@@ -1,8 +1,8 @@
 // format_tiles: blocks of weights in the order that kernels read (shaders/common/blocks.glsl).
 //
-// A tile has 256 elements in groups j of 32, and begins at a multiple of 16 bytes. First the scales, then the bits above
-// the fourth of each element, then the other bits, 16 bytes a group: byte i has element i in its low half and element
-// 16 + i in its high half. (Q8_0: 32 bytes a group, one for each element.)
+// A tile has 256 elements in groups j of 32, and begins at a multiple of 16 bytes. First the scales, then the bits
+// above the fourth of each element, then the other bits, 16 bytes a group: byte i has element i in its low half and
+// element 16 + i in its high half. (Q8_0: 32 bytes a group, one for each element.)
 //
 //   scales  Q8_0, Q4_0, Q5_0, IQ4_NL: d of each group, f16
 //           Q4_K, Q5_K: d and d of the minima, f16; a byte for each group: the low four bits of its scale and of its
@@ -113,8 +113,8 @@ static void tile_iq4_xs(const uint8_t *from, uint8_t *to) {
 }
 
 void dtype_tile(enum dtype blocks, const void *from, uint64_t n, void *to) {
-  static void (*const tile[])(const uint8_t *from, uint8_t *to) = {
-      tile_q8_0, tile_4_of_32, tile_q5_0, tile_q4_k, tile_q5_k, tile_q6_k, tile_4_of_32, tile_iq4_xs};
+  static void (*const tile[])(const uint8_t *from, uint8_t *to) = {tile_q8_0, tile_4_of_32, tile_q5_0,    tile_q4_k,
+                                                                   tile_q5_k, tile_q6_k,    tile_4_of_32, tile_iq4_xs};
   const uint64_t bytes = dtype_bytes(blocks, BLOCK_MOST), out = formats[dtype_tiled(blocks)].bytes;
   const uint8_t *b = from;
   uint8_t *t = to;

@@ -50,8 +50,8 @@ void staged_halves(PACKED16 w, out uvec4 first, out uvec4 second) {
     }
   } else {
     f16vec2 factor = f16vec2(float16_t(scale.x)), addend = f16vec2(IS_K ? float16_t(scale.y) : float16_t(0.0));
-    [[unroll]] for (uint i = 0; i < 4; i++)
-      out_[i] = halves4(integers(w.low[i], w.high, 4 * w.half_ + i), factor, addend);
+    [[unroll]] for (uint i = 0; i < 4; i++) out_[i] =
+        halves4(integers(w.low[i], w.high, 4 * w.half_ + i), factor, addend);
   }
   first = uvec4(out_[0], out_[1]);
   second = uvec4(out_[2], out_[3]);

@@ -6,9 +6,9 @@
 // matvec.comp for one token, with weights in tiles and sums of integers. x (normed) becomes integers of 16 bits: every
 // 4 * gl_SubgroupSize elements are step * (256 high + low), |256 high + low| <= 32512. Products of a group of 32 with
 // bytes of weights are exact; both sums of a group are a dot product of the hardware, four bytes at once.
-// Workgroups (ceil(N / (TEAMS * ROWS)), spread over x and y). All of them make the same integers, in shared memory. Each
-// lane of a team keeps those of its GROUPS of 32 elements in registers for all rows of the team. Subgroups are full, of
-// 8 lanes or more.
+// Workgroups (ceil(N / (TEAMS * ROWS)), spread over x and y). All of them make the same integers, in shared memory.
+// Each lane of a team keeps those of its GROUPS of 32 elements in registers for all rows of the team. Subgroups are
+// full, of 8 lanes or more.
 #include "matvec_dot.h"
 layout(local_size_x_id = MATVEC_DOT_SPEC_LANES) in;
 layout(constant_id = MATVEC_DOT_SPEC_K) const uint K = 32;
@@ -64,7 +64,8 @@ void stage(uint lane) {
   vec4 next = x4[min(lane, K / 4 - 1)], next_factor;
   if (NORM != 0) next_factor = norm4[min(lane, K / 4 - 1)];
   for (uint turn = 0; turn < TURNS; turn++) { // the next turn's are on their way
-    uint at = lane + turn * gl_WorkGroupSize.x, then = min(at + gl_WorkGroupSize.x, K / 4 - 1), group = at / 8, word = at % 8;
+    uint at = lane + turn * gl_WorkGroupSize.x, then = min(at + gl_WorkGroupSize.x, K / 4 - 1), group = at / 8,
+         word = at % 8;
     vec4 v = at < K / 4 ? next : vec4(0.0), factor = next_factor;
     if (turn + 1 < TURNS) {
       next = x4[then];
@@ -74,7 +75,8 @@ void stage(uint lane) {
     if (NORM != 0) v *= factor;
     vec4 size = abs(v);
     // NaN compares false. An infinite step makes every output of this x infinite or NaN.
-    float most = all(lessThan(size, vec4(1e38))) ? max(max(size.x, size.y), max(size.z, size.w)) : uintBitsToFloat(0x7f800000);
+    float most =
+        all(lessThan(size, vec4(1e38))) ? max(max(size.x, size.y), max(size.z, size.w)) : uintBitsToFloat(0x7f800000);
     most = subgroupMax(most);
     ivec4 q = ivec4(round(v * (most > 0.0 ? MOST / most : 0.0)));
     ivec4 high = q + 128 >> 8;
@@ -138,10 +140,10 @@ float product(group32 w, inputs32 x) {
   }
   ivec2 sums = 256 * ivec2(high[0], high[1]) + ivec2(low[0], low[1]);
   vec2 factor = decode_scales(w.s, 0);
-  if (!TWO_FACTORS)
-    return x.step * (factor.x * float(sums.x + sums.y) + factor.y * float(x.sums[0] + x.sums[1]));
+  if (!TWO_FACTORS) return x.step * (factor.x * float(sums.x + sums.y) + factor.y * float(x.sums[0] + x.sums[1]));
   vec2 second = decode_scales(w.s, 1);
-  return x.step * (factor.x * float(sums.x) + factor.y * float(x.sums[0]) + second.x * float(sums.y) + second.y * float(x.sums[1]));
+  return x.step * (factor.x * float(sums.x) + factor.y * float(x.sums[0]) + second.x * float(sums.y) +
+                   second.y * float(x.sums[1]));
 }
 
 void main() {
@@ -151,7 +153,7 @@ void main() {
   token0 = 0;
   group32 w[AHEAD * GROUPS];
 #define FETCH(r, g) load32((min(row + (r) % ROWS, args.N - 1) + (r) / ROWS * args.N) * tiles + (g) / 8, (g) % 8)
-#define GROUP(i) min(own + (i) * TEAM, ALL - 1)
+#define GROUP(i) min(own + (i)*TEAM, ALL - 1)
   [[unroll]] for (uint i = 0; i < AHEAD * GROUPS; i++) w[i] = FETCH(i / GROUPS, GROUP(i % GROUPS));
   if (own < OUTPUTS) fetch(row, own);
   stage(lane);

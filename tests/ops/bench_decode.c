@@ -70,10 +70,10 @@ static const struct product {
                 {"head", PLAIN, 32000, 2048},
                 {"head: norm", NORMED, 32000, 2048}};
 // Of Qwen3.5: 0.8B, 4B, 9B and 27B.
-static const struct product of_tiles[] = {{"gate, up: norm", GATED, 3584, 1024},   {"down: add", ADD, 1024, 3584},
-                                          {"head: norm", NORMED, 248320, 1024},    {"gate, up: norm", GATED, 9216, 2560},
-                                          {"o: add", ADD, 4096, 4096},             {"gate, up: norm", GATED, 12288, 4096},
-                                          {"down: add", ADD, 4096, 12288},         {"gate, up: norm", GATED, 17408, 5120},
+static const struct product of_tiles[] = {{"gate, up: norm", GATED, 3584, 1024}, {"down: add", ADD, 1024, 3584},
+                                          {"head: norm", NORMED, 248320, 1024},  {"gate, up: norm", GATED, 9216, 2560},
+                                          {"o: add", ADD, 4096, 4096},           {"gate, up: norm", GATED, 12288, 4096},
+                                          {"down: add", ADD, 4096, 12288},       {"gate, up: norm", GATED, 17408, 5120},
                                           {"down: add", ADD, 5120, 17408}};
 
 // Dispatches in turn from one half of the activations to the other, so that each waits for the last. On matrices a norm

@@ -135,12 +135,13 @@ static void one_token_is_normed_once_for_a_workgroup(void **state) {
   expect_close("one token, gated", read_values(&y), want, F, CLOSE);
 }
 
-// One token, y (1, N) += x w^T + bias, or the gates of its norm, in sums of integers: one group of a lane and four, teams
-// that share a workgroup and one that fills it.
+// One token, y (1, N) += x w^T + bias, or the gates of its norm, in sums of integers: one group of a lane and four,
+// teams that share a workgroup and one that fills it.
 static void check_dots(uint32_t N, uint32_t K, enum dtype dtype, bool gated) {
   struct array x = activations(1, K, DENSE, normals(K)), norm = weights(DTYPE_F32, 1, K, DENSE, uniforms(K, 0.5, 2));
   struct array w = weights(dtype, N, K, DENSE, normals((size_t)N * K));
-  struct array b = weights(DTYPE_F32, 1, N, DENSE, normals(N)), y = activations(1, gated ? N / 2 : N, DENSE, normals(N));
+  struct array b = weights(DTYPE_F32, 1, N, DENSE, normals(N)),
+               y = activations(1, gated ? N / 2 : N, DENSE, normals(N));
   double *want = zeros(N), sum = 0;
   begin();
   if (gated)
@@ -155,8 +156,11 @@ static void check_dots(uint32_t N, uint32_t K, enum dtype dtype, bool gated) {
   }
   for (uint32_t n = 0; n < N / 2 && gated; n++) want[n] = want[n] / (1 + exp(-want[n])) * want[N / 2 + n];
   run();
-  expect_close(gated ? "gates in integers" : "product in integers", read_values(&y), want, gated ? N / 2 : N, gated ? CLOSE : 2e-4);
+  expect_close(gated ? "gates in integers" : "product in integers", read_values(&y), want, gated ? N / 2 : N,
+               gated ? CLOSE : 2e-4);
 }
+
+static void check_conv(uint32_t B, uint32_t W, uint32_t from, uint32_t C, uint32_t N, uint32_t K, enum dtype dtype);
 
 static void one_tokens_products_with_tiles_are_sums_of_integers(void **state) {
   struct plan_products *plan = &((struct vulkan_backend *)backend)->products;
@@ -177,6 +181,7 @@ static void one_tokens_products_with_tiles_are_sums_of_integers(void **state) {
       check_dots(sizes[i][0], K, d, false);
       check_dots(2 * sizes[i][0], K, d, true);
     }
+  check_conv(1, 4, 5, 48, 70, 256, DTYPE_Q4_K);
   *plan = own;
 }
 

@@ -14,6 +14,7 @@
 #include "matmul_matrix.h"
 #include "matmul_narrow.h"
 #include "matvec.h"
+#include "matvec_dot.h"
 #include "numbers.h"
 #include "plan_attention.h"
 #include "plan_delta.h"
@@ -272,6 +273,39 @@ static void matvec_fits_every_device(void **state) {
                      gate = plan_matvec(&h200_products, 2048, 1, true, true);
   assert_true(o.lanes == 128 && o.unroll == 2 && o.sets == 1 && gate.lanes == 32 && gate.unroll == 2 &&
               gate.sets == 16);
+}
+
+// Whatever is asked for; teams are whole subgroups and hold all of K.
+static void sums_of_integers_fit_every_device(void **state) {
+  for (int i = 0; i < CAPS_USABLE; i++) {
+    struct device_caps caps = *caps_usable[i];
+    assert_false(products_of(&caps).dots && !caps.integer_dot_fast);
+    caps.integer_dot_fast = true;
+    const struct plan_products products = products_of(&caps);
+    const uint32_t width = products.device->subgroup_width;
+    for (uint32_t K = 32; K < 100000; K *= 3)
+      for (uint32_t N = 1; N < 1000000; N *= 10)
+        for (uint32_t gated = 0; gated < 2; gated++) {
+          struct plan_dot m;
+          if (!plan_dot(&products, K, N * (1 + gated), gated, &m)) continue;
+          const uint32_t spec[MATVEC_DOT_SPECS] = {
+              [MATVEC_DOT_SPEC_LANES] = m.lanes, [MATVEC_DOT_SPEC_K] = K,
+              [MATVEC_DOT_SPEC_TEAMS] = m.teams, [MATVEC_DOT_SPEC_ROWS] = m.rows,
+              [MATVEC_DOT_SPEC_AHEAD] = m.ahead, [MATVEC_DOT_SPEC_NORM] = 1,
+              [MATVEC_DOT_SPEC_GATED] = gated,   [MATVEC_DOT_SPEC_FORMAT] = DTYPE_TILED_Q8_0};
+          assert_in_range(shared_of(KERNEL_matvec_dot_blocks, spec), 1, caps.shared_bytes);
+          assert_in_range(m.lanes, width, caps.max_invocations);
+          assert_true(width >= 8 && m.lanes % (m.teams * width) == 0 && m.rows * (1 + gated) % m.ahead == 0);
+          assert_true(4ull * m.lanes / m.teams >= K / 32);
+        }
+  }
+  struct device_caps caps = caps_h200;
+  struct plan_dot m;
+  caps.integer_dot_fast = true;
+  const struct plan_products h200 = products_of(&caps);
+  assert_true(plan_dot(&h200, 4096, 24576, true, &m) && m.lanes == 512 && m.teams == 4);
+  assert_true(plan_dot(&h200, 1024, 1024, false, &m) && m.rows == 1); // no processor idles
+  assert_false(plan_dot(&h200, 1000, 1024, false, &m));
 }
 
 // n steps a token, or d->r blocks.
@@ -896,6 +930,7 @@ int main(void) {
       cmocka_unit_test(steps_by_fours_fit_the_device),
       cmocka_unit_test(attention_takes_the_shared_memory_that_the_plan_says),
       cmocka_unit_test(matvec_fits_every_device),
+      cmocka_unit_test(sums_of_integers_fit_every_device),
       cmocka_unit_test(the_delta_rule_on_matrices_fits_its_device),
       cmocka_unit_test(the_delta_rule_on_matrices_follows_the_shape),
       cmocka_unit_test(cards_with_few_registers_do_what_the_table_says),

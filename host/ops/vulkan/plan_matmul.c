@@ -66,11 +66,12 @@ int plan_products_describe(const struct plan_products *plan, char *text, uint64_
   return snprintf(
       text, capacity,
       "matvec            %u to %u lanes, %u to %u rows, %u loads at once, below %u tokens (%u on matrices)\n"
+      "quantized         a token's products %s\n"
       "matmul            tile %u x %u x %u, %u x %u a lane, %u lanes, %llu bytes shared\n"
       "prompts           %u tokens at once\n",
       plan->matvec_lanes, plan->matvec_most_lanes, plan->matvec_rows, plan->matvec_most_rows, plan->matvec_unroll,
-      plan->matvec_below, plan->narrow_from, plan->matmul_tile_t, plan->matmul_tile_n, plan->matmul_tile_k,
-      plan->matmul_sub_t, plan->matmul_sub_n, plan_matmul_lanes(plan),
+      plan->matvec_below, plan->narrow_from, plan->dots ? "in integers" : "in f32", plan->matmul_tile_t,
+      plan->matmul_tile_n, plan->matmul_tile_k, plan->matmul_sub_t, plan->matmul_sub_n, plan_matmul_lanes(plan),
       (unsigned long long)plan_matmul_shared_bytes(plan), plan->batch);
 }
 
@@ -102,8 +103,8 @@ struct plan_matvec plan_matvec(const struct plan_products *plan, uint32_t K, uin
   return m;
 }
 
-// A lane keeps 32 inputs for all rows of its team, or more if a team of so many lanes would be too large. Large workgroups
-// share the making of integers of x, which many rows pay for; few rows leave no processor idle.
+// A lane keeps 32 inputs for all rows of its team, or more if a team of so many lanes would be too large. Large
+// workgroups share the making of integers of x, which many rows pay for; few rows leave no processor idle.
 bool plan_dot(const struct plan_products *plan, uint32_t K, uint32_t N, bool gated, struct plan_dot *out) {
   enum { GROUPS_MOST = 4, LONG = 2048 };
   const uint32_t width = plan->device->subgroup_width, all = K / 32;

@@ -12,9 +12,9 @@ struct plan_products {
   uint32_t matvec_unroll;                   // loads of a row in flight in one invocation, for one token
   uint32_t matvec_sets;                     // sets of lanes in a workgroup that shares x; 1: workgroups never share it
   bool dots;                                // one token's products with tiles are sums of integers (matvec_dot)
-  uint32_t dot_least, dot_lanes; // least and most lanes of plan_dot
-  uint32_t dot_rows, dot_ahead;  // rows of weights of a team, 0: chosen by the shape; most that are loaded at once
-  uint32_t matvec_below;                    // with fewer tokens matvec, else matmul
+  uint32_t dot_least, dot_lanes;            // least and most lanes of plan_dot
+  uint32_t dot_rows, dot_ahead; // rows of weights of a team, 0: chosen by the shape; most that are loaded at once
+  uint32_t matvec_below;        // with fewer tokens matvec, else matmul
 
   uint32_t matmul_tile_t, matmul_tile_n, matmul_tile_k; // tokens x outputs of a workgroup; step along K
   uint32_t matmul_sub_t, matmul_sub_n;                  // outputs of one invocation

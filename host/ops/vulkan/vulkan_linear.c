@@ -89,8 +89,8 @@ static bool few_of(const struct recorder *c, const struct linear_input *in, stru
 }
 
 // Dispatches matvec or matvec_dot in so many workgroups.
-static void dispatch_rows(struct recorder *c, const struct fused *f, struct tensor w, uint32_t first,
-                          enum kernel_id id, const uint32_t *spec, uint32_t groups) {
+static void dispatch_rows(struct recorder *c, const struct fused *f, struct tensor w, uint32_t first, enum kernel_id id,
+                          const uint32_t *spec, uint32_t groups) {
   const struct tensor x = f->in.x;
   const struct binding from = vulkan_bind(x, x), weight = vulkan_bind(f->in.weight, x);
   struct binding bindings[MATVEC_CONV_BINDINGS] = {[MATVEC_Y] = vulkan_bind_output(f->y, f->add),
@@ -148,17 +148,17 @@ static bool one_row_of_tiles(struct recorder *c, const struct fused *f, struct t
   if (x.rows != 1 || !dtype_is_tiles(w.dtype) || !vulkan_list(c)->matrices || !kernel_built(id) ||
       !plan_dot(vulkan_products(c), x.cols, w.rows, f->glu, &m))
     return false;
-  const uint32_t spec[MATVEC_DOT_CONV_SPECS] = {
-      [MATVEC_DOT_SPEC_LANES] = m.lanes,
-      [MATVEC_DOT_SPEC_K] = x.cols,
-      [MATVEC_DOT_SPEC_TEAMS] = m.teams,
-      [MATVEC_DOT_SPEC_ROWS] = m.rows,
-      [MATVEC_DOT_SPEC_AHEAD] = m.ahead,
-      [MATVEC_DOT_SPEC_NORM] = f->in.weight.buffer != NULL,
-      [MATVEC_DOT_SPEC_GATED] = f->glu,
-      [MATVEC_DOT_SPEC_FORMAT] = w.dtype,
-      [MATVEC_DOT_CONV_SPEC_W] = conv ? conv->a.W : 0,
-      [MATVEC_DOT_CONV_SPEC_LONE] = conv && conv->sequences.rows == 1 && conv->history.rows == 1};
+  const uint32_t spec[MATVEC_DOT_CONV_SPECS] = {[MATVEC_DOT_SPEC_LANES] = m.lanes,
+                                                [MATVEC_DOT_SPEC_K] = x.cols,
+                                                [MATVEC_DOT_SPEC_TEAMS] = m.teams,
+                                                [MATVEC_DOT_SPEC_ROWS] = m.rows,
+                                                [MATVEC_DOT_SPEC_AHEAD] = m.ahead,
+                                                [MATVEC_DOT_SPEC_NORM] = f->in.weight.buffer != NULL,
+                                                [MATVEC_DOT_SPEC_GATED] = f->glu,
+                                                [MATVEC_DOT_SPEC_FORMAT] = w.dtype,
+                                                [MATVEC_DOT_CONV_SPEC_W] = conv ? conv->a.W : 0,
+                                                [MATVEC_DOT_CONV_SPEC_LONE] =
+                                                    conv && conv->sequences.rows == 1 && conv->history.rows == 1};
   dispatch_rows(c, f, w, first, id, spec, divide_up(N, m.rows * m.teams));
   return true;
 }
