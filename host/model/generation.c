@@ -184,7 +184,7 @@ static void read_gguf_sampling(struct json_reader *r, const json_t *keys, struct
 
 deltaic_status generation_of_gguf(const char *file, const json_t *keys, uint32_t V, struct generation *out) {
   static const char *const ids[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
-                                    "tokenizer.ggml.eom_token_id"};
+                                    "tokenizer.ggml.eom_token_id", KEY_ENDS};
   enum { CONTROL = 3 };
   struct json_reader r = {.file = file};
   for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) ends_read(&r, keys, ids[i], V, &out->ends);

@@ -29,6 +29,8 @@ void ends_read(struct json_reader *r, const json_t *object, const char *key, uin
 deltaic_status generation_read(const char *folder, uint32_t V, struct generation *out);
 // The same from the text of a generation_config.json (tests, fuzzing). Messages name `file`.
 deltaic_status generation_parse(const char *file, const char *text, size_t bytes, uint32_t V, struct generation *out);
+// Key of a GGUF file: a list of all end tokens, where they are more than the keys of llama.cpp.
+#define KEY_ENDS "deltaic.eos_token_ids"
 // Reads the sampling of a GGUF file and adds its ends: the ids that its keys give, and the control tokens of the
 // released families that end a text, since a file names only some of them.
 deltaic_status generation_of_gguf(const char *file, const json_t *keys, uint32_t V, struct generation *out);

@@ -108,9 +108,15 @@ static deltaic_status put_ids(const struct quant *q, const json_t *tokenizer, co
                                      "tokenizer.ggml.eom_token_id"};
   const struct ends *e = &q->spec.generation.ends;
   const int64_t padding = id_of(tokenizer, json_object_get(config, "pad_token"));
-  if (e->count > 3)
-    return fail(DELTAIC_UNSUPPORTED, "%s: has %u end tokens; a GGUF file names at most 3", q->path, e->count);
-  for (uint32_t i = 0; i < e->count; i++) gguf_key_u32(w, ends[i], (uint32_t)e->ids[i]);
+  for (uint32_t i = 0; i < e->count && i < 3; i++) gguf_key_u32(w, ends[i], (uint32_t)e->ids[i]);
+  if (e->count > 3) {
+    json_t *all = json_array();
+    for (uint32_t i = 0; i < e->count; i++) json_array_append_new(all, json_integer(e->ids[i]));
+    const bool whole = json_array_size(all) == e->count;
+    if (whole) gguf_key_list(w, KEY_ENDS, all);
+    json_decref(all);
+    if (!whole) return fail_memory("end tokens", 0);
+  }
   if (q->spec.bos >= 0) gguf_key_u32(w, "tokenizer.ggml.bos_token_id", (uint32_t)q->spec.bos);
   if (padding >= 0) gguf_key_u32(w, "tokenizer.ggml.padding_token_id", (uint32_t)padding);
   return DELTAIC_OK;

@@ -6,20 +6,20 @@
 #include <strings.h>
 
 #define ALL(name, about, dtype, number)                                                                                \
-  { name, about, dtype, dtype, dtype, dtype, number }
+  { name, about, dtype, dtype, dtype, number }
 #define HEAD_Q6_K(name, about, dtype, number)                                                                          \
-  { name, about, dtype, dtype, dtype, DTYPE_Q6_K, number }
+  { name, about, dtype, dtype, DTYPE_Q6_K, number }
 static const struct quant_type types[] = {
     ALL("f32", "32 bits: exact", DTYPE_F32, 0),
     ALL("f16", "16 bits, 11 of precision", DTYPE_F16, 1),
     ALL("bf16", "16 bits, 8 of precision and the range of f32: exact for most models as published", DTYPE_BF16, 32),
     ALL("q8_0", "8.5 bits: next to no loss", DTYPE_Q8_0, 7),
     ALL("q6_k", "6.6 bits", DTYPE_Q6_K, 18),
-    {"q5_k_m", "5.7 bits: q5_k, with q6_k where errors cost most", DTYPE_Q5_K, DTYPE_Q6_K, DTYPE_Q6_K, DTYPE_Q6_K, 17},
+    {"q5_k_m", "5.7 bits: q5_k, with q6_k where errors cost most", DTYPE_Q5_K, DTYPE_Q6_K, DTYPE_Q6_K, 17},
     HEAD_Q6_K("q5_k", "5.5 bits, the output head in q6_k", DTYPE_Q5_K, 16),
     HEAD_Q6_K("q5_0", "5.5 bits, simpler blocks; the output head in q6_k", DTYPE_Q5_0, 8),
-    {"q4_k_m", "4.8 bits: q4_k, with q5_k and q6_k where errors cost most; what most people use", DTYPE_Q4_K,
-     DTYPE_Q6_K, DTYPE_Q5_K, DTYPE_Q6_K, 15},
+    {"q4_k_m", "4.8 bits: q4_k, with q6_k where errors cost most; what most people use", DTYPE_Q4_K, DTYPE_Q6_K, DTYPE_Q6_K,
+     15},
     HEAD_Q6_K("q4_k", "4.5 bits, the output head in q6_k", DTYPE_Q4_K, 14),
     HEAD_Q6_K("q4_0", "4.5 bits, simpler blocks; the output head in q6_k", DTYPE_Q4_0, 2),
     HEAD_Q6_K("iq4_nl", "4.5 bits, from a table of values; the output head in q6_k", DTYPE_IQ4_NL, 25),
@@ -42,14 +42,21 @@ static bool has_more(size_t index, size_t count) {
   return index < count / 8 || index >= 7 * count / 8 || (index - count / 8) % 3 == 2;
 }
 
+// A tensor that has queries, keys and values counts as values.
+static enum role role_of(const struct quant_tensor *t) {
+  const char *end = "attn_qkv.weight";
+  const size_t length = strlen(t->name), tail = strlen(end);
+  return length >= tail && !strcmp(t->name + length - tail, end) ? ROLE_V : t->role;
+}
+
 static bool chosen_for_more(const struct quant *q, const struct quant_tensor *t) {
+  const enum role role = role_of(t);
   size_t index = 0, count = 0;
-  if (t->role != ROLE_V && t->role != ROLE_FFN_DOWN && t->role != ROLE_EXPERTS_DOWN && t->role != ROLE_SHARED_DOWN)
-    return false;
+  if (role != ROLE_V && role != ROLE_FFN_DOWN && role != ROLE_EXPERTS_DOWN && role != ROLE_SHARED_DOWN) return false;
   int64_t before = -1;
   for (size_t i = 0; i < q->count; i++) { // a layer's experts may be a list of tensors, one after the other
     const struct quant_tensor *other = &q->tensors[i];
-    if (!other->known || other->role != t->role || other->layer == before) continue;
+    if (!other->known || role_of(other) != role || other->layer == before) continue;
     before = other->layer;
     index += other->layer < t->layer;
     count++;
@@ -87,18 +94,11 @@ static bool is_matrix(enum role role) {
   }
 }
 
-static bool is_fused(const struct quant_tensor *t) {
-  const char *end = "attn_qkv.weight";
-  const size_t length = strlen(t->name), tail = strlen(end);
-  return length >= tail && !strcmp(t->name + length - tail, end);
-}
-
 static enum dtype wanted_of(const struct quant *q, const struct quant_tensor *t) {
   const struct quant_type *type = q->type;
   if (!t->known || t->rank < 2 || !is_matrix(t->role)) return DTYPE_F32;
   if (t->role == ROLE_HEAD || (t->role == ROLE_EMBEDDING && q->spec.tied)) return type->head;
   if (is_small(t->role) && dtype_is_blocks(type->usual)) return DTYPE_Q8_0;
-  if (is_fused(t)) return type->fused;
   return chosen_for_more(q, t) ? type->more : type->usual;
 }
 

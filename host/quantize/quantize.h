@@ -11,7 +11,6 @@ struct quant_type {
   const char *about;
   enum dtype usual; // of matrices that the rest does not name
   enum dtype more;  // of attention's values and the FFN's last product, in about half of the layers
-  enum dtype fused; // of queries, keys and values in one tensor
   enum dtype head;  // of the output head, which may be the embedding
   uint32_t number;  // general.file_type, as llama.cpp counts
 };

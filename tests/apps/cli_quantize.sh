@@ -36,6 +36,15 @@ printf 'who was there?\n' | "$program" chat "$dir/qwen3_5.gguf" -d cpu -n 4 -g >
 err_has 'template qwen3.5-small$'
 run 0 info "$dir/qwen3_5.gguf" --json && json
 [ "$(tr -d ' \n' <"$dir/out" | grep -c '"end_tokens":\[265,263\]')" = 1 ] || complain "$last: other end tokens"
+cp -r "$dir/qwen3_5" "$dir/ends" &&
+  sed -i 's/"eos_token_id": \[[^]]*\]/"eos_token_id": [265, 263, 7, 8, 9]/' "$dir/ends/generation_config.json"
+run 0 quantize "$dir/ends" "$dir/ends.gguf" -T f32 -q
+run 0 info "$dir/ends.gguf" --json && json
+[ "$(tr -d ' \n' <"$dir/out" | grep -c '"end_tokens":\[265,263,7,8,9\]')" = 1 ] || complain "$last: other end tokens"
+
+# Of four layers, q4_k_m gives more bits to the last two: of attn_qkv too.
+run 0 quantize "$dir/qwen3_5" "$dir/mixture.gguf" -T q4_k_m --dry-run --tensors
+[ "$(grep -cE 'blk.(0|1).attn_qkv.weight +q4_k|blk.2.attn_qkv.weight +q6_k' "$dir/out")" = 3 ] || complain "$last: other types"
 
 # A tokenizer that splits text in a way without a name is in the file as it is.
 cp -r "$dir/qwen3_5" "$dir/other" && sed -i 's/\\\\p{N}|/\\\\p{N}{1,3}|/' "$dir/other/tokenizer.json"

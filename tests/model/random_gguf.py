@@ -79,11 +79,8 @@ def type_of(name, shape):
         return c["type"]
     if name == "output.weight" or (c["tied"] and name == "token_embd.weight"):
         return "q6_k"
-    if "attn_qkv" in name:
-        return "q5_k"
     layer = int(name.split(".")[1]) if name.startswith("blk.") else 0
-    attention = c["layers"] // c["interval"]
-    if ("ffn_down" in name and more_bits(layer, c["layers"])) or ("attn_v" in name and more_bits(layer // c["interval"], attention)):
+    if any(part in name for part in ("ffn_down", "attn_v", "attn_qkv")) and more_bits(layer, c["layers"]):
         return "q6_k"
     return "q4_k"
 

@@ -109,8 +109,25 @@ struct cpu_view {
 // y (M, N) += a (M, K) b (K, N); every sum runs over k in order.
 void cpu_product(float *y, size_t y_stride, struct cpu_view a, const float *b, size_t b_stride, uint32_t N);
 
+// e^x for loops of vectors, which cannot call libm: within 1e-7 of it from -87 to 88, infinity above, e^-87 below.
+// x = n ln 2 + r, where adding 1.5 2^23 rounds to the integer n; then a polynomial gives e^r, and n is added to the
+// exponent.
+static inline __attribute__((always_inline)) float cpu_exp(float z) {
+  const float x = z > 88 ? 88 : z < -87 ? -87 : z;
+  const float shifted = x * 0x1.715476p+0f + 0x1.8p23f, n = shifted - 0x1.8p23f;
+  const float r = (x - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f;
+  float p = 0x1.6850e4p-10f;
+  p = p * r + 0x1.123bccp-7f;
+  p = p * r + 0x1.555b98p-5f;
+  p = p * r + 0x1.55548ep-3f;
+  p = p * r + 0x1.fffff8p-2f;
+  p = (p * r * r + r) + 1;
+  return z > 88 ? INFINITY : float_of(bits_of(p) + (bits_of(shifted) << 23));
+}
 static inline float sigmoid(float z) { return 1 / (1 + expf(-z)); }
-static inline float silu(float z) { return z / (1 + expf(-z)); }
+static inline __attribute__((always_inline)) float silu(float z) { return z / (1 + cpu_exp(-z)); }
+// y[i] = silu(z[i]) x[i]; y may be one of both.
+void cpu_silu(float *y, const float *z, const float *x, uint32_t n);
 float cpu_activate(enum activation activation, float z);
 
 static inline const struct sequence *sequence_at(const struct tensor *sequences, uint32_t s) {

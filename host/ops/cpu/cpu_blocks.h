@@ -6,7 +6,7 @@
 #define CPU_BLOCKS_H
 #include "cpu_backend.h"
 
-enum { SPAN = 256, GROUP = 32, GROUPS = SPAN / GROUP, BLOCKS_T = 8, BLOCKS_TILE_T = 6 };
+enum { SPAN = 256, GROUP = 32, GROUPS = SPAN / GROUP, BLOCKS_T = 8, BLOCKS_TILE_T = 6, MOST_STRIPS = 2 };
 
 struct span {
   int16_t q[SPAN];
@@ -41,11 +41,14 @@ struct block_kernels {
   // y[t] = x[t] w^T for T <= BLOCKS_T; x[t] is at x + t * x_stride.
   void (*dots)(float *y, const float *x, size_t x_stride, uint32_t T, struct block_row w);
   void (*rounded_dots)(float *y, const struct rounded *x, size_t x_stride, uint32_t T, struct block_row w);
+  // y[r] = x w[r]^T for one token and rows of w, which are all there.
+  void (*rounded_rows)(float *y, const struct rounded *x, struct block_row w, uint32_t rows);
   void (*round)(struct rounded *to, const float *x, uint32_t K, enum dtype dtype);
   void (*pack)(struct strip *to, struct block_row w, uint32_t k);
-  // sums (T, LANES), rows `stride` floats apart, += x (T, SPAN) strip; T is a multiple of BLOCKS_TILE_T.
+  uint32_t strips; // that `tiles` takes: 1 or MOST_STRIPS
+  // sums (T, strips * LANES), rows `stride` floats apart, += x (T, SPAN) strips; T is a multiple of BLOCKS_TILE_T.
   void (*tiles)(float *sums, size_t stride, const struct rounded *x, size_t x_stride, uint32_t T,
-                const struct strip *strip, uint32_t groups, enum dtype dtype);
+                const struct strip *strips, uint32_t groups, enum dtype dtype);
 };
 // The i-th set that this processor has, best first; NULL after the last.
 const struct block_kernels *cpu_block_kernels(uint32_t i);

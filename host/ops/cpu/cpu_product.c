@@ -1,7 +1,8 @@
 // cpu_product: small products of f32 matrices, for the chunkwise operations. cpu_matmul.c has products with weights.
 #include "cpu_backend.h"
 
-float cpu_dot(const float *a, const float *b, size_t n) { return lanes_dot(a, b, n); }
+CPU_CLONES static float dot(const float *a, const float *b, size_t n) { return lanes_dot(a, b, n); }
+float cpu_dot(const float *a, const float *b, size_t n) { return dot(a, b, n); }
 
 // The vectors are as wide as registers of the instruction set: those that are wider are kept in memory by the compiler.
 // The order of every sum is the same for all.
