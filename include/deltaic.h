@@ -123,7 +123,8 @@ typedef struct deltaic_context_options {
   const char *cache_dir;
 } deltaic_context_options;
 
-/* Loads the Vulkan loader when one is installed; its absence is not an error. */
+/* Loads the Vulkan loader when one is installed; its absence is not an error. When the environment variable
+ * DELTAIC_NO_MATRICES is set, devices are taken to have no matrix units, to measure what others would do. */
 DELTAIC_API deltaic_status deltaic_context_create(const deltaic_context_options *options, deltaic_context **out);
 DELTAIC_API void deltaic_context_free(deltaic_context *context);
 /* Errors that the validation layer has reported so far. */

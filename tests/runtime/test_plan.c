@@ -7,6 +7,7 @@
 #include "delta_matrix_prepare.h"
 #include "delta_matrix_reach.h"
 #include "delta_matrix_scan.h"
+#include "delta_rule_fours.h"
 #include "delta_step.h"
 #include "hh_matrix_prepare.h"
 #include "kernels.h"
@@ -184,6 +185,34 @@ static void the_step_kernel_takes_the_shared_memory_that_the_plan_says(void **st
           assert_in_range(lanes, 1, caps_usable[i]->max_invocations);
           assert_true(!s.whole || s.columns >= Dv);
         }
+  }
+}
+
+static void the_rule_by_fours_fits_the_device(void **state) {
+  const uint32_t keys[] = {4, 64, 76, 96, 128, 256, 512, 4096}, values[] = {4, 20, 64, 128, 512}, steps[] = {1, 3, 40};
+  struct plan_rule_fours f;
+  for (int i = 0; i < CAPS_USABLE; i++) {
+    const struct device_caps *caps = caps_usable[i];
+    const struct plan_rules rules = rules_of(caps);
+    const uint32_t width = rules.step_width;
+    for (int j = 0; j < 8 * 5 * 3; j++) {
+      const uint32_t Dk = keys[j / 15], Dv = values[j / 3 % 5], n = steps[j % 3], heads = j % 2 ? 16 : 512;
+      const bool fits = plan_rule_fours(&rules, Dk, Dv, n, heads, &f);
+      if (!rules.fours_rows || !width || Dk == 4096) assert_false(fits);
+      if (!fits) continue;
+      const uint32_t rows = (Dk / 4 - 1) / (width / f.groups) * 4 + 4;
+      assert_true(4 * f.groups <= width && f.lanes % width == 0 && f.lanes >= f.block * n);
+      assert_in_range(f.lanes, 1, caps->max_invocations);
+      assert_in_range(rows, 4, rules.fours_rows);
+      const uint32_t spec[DELTA_RULE_FOURS_SPECS] = {
+          [DELTA_RULE_FOURS_SPEC_LANES] = f.lanes, [DELTA_RULE_FOURS_SPEC_DK] = Dk,
+          [DELTA_RULE_FOURS_SPEC_DV] = Dv,         [DELTA_RULE_FOURS_SPEC_N] = n,
+          [DELTA_RULE_FOURS_SPEC_WIDTH] = width,   [DELTA_RULE_FOURS_SPEC_GROUPS] = f.groups,
+          [DELTA_RULE_FOURS_SPEC_BLOCK] = f.block};
+      assert_int_equal(shared_of(KERNEL_delta_rule_fours, spec), plan_rule_fours_shared_bytes(&rules, &f, Dk, n));
+      assert_in_range(plan_rule_fours_shared_bytes(&rules, &f, Dk, n), 1, caps->shared_bytes);
+    }
+    assert_false(plan_rule_fours(&rules, 49, 128, 1, 16, &f) || plan_rule_fours(&rules, 128, 130, 1, 16, &f));
   }
 }
 
@@ -894,6 +923,7 @@ int main(void) {
       cmocka_unit_test(shared_memory_fits_every_device),
       cmocka_unit_test(chunk_kernels_take_the_shared_memory_that_the_plan_says),
       cmocka_unit_test(the_step_kernel_takes_the_shared_memory_that_the_plan_says),
+      cmocka_unit_test(the_rule_by_fours_fits_the_device),
       cmocka_unit_test(steps_by_fours_fit_the_device),
       cmocka_unit_test(attention_takes_the_shared_memory_that_the_plan_says),
       cmocka_unit_test(matvec_fits_every_device),

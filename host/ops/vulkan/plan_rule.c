@@ -26,6 +26,10 @@ static void plan_step_registers(const struct device_caps *caps, struct plan_rule
   if (!caps->subgroup_shuffle || caps->vendor_id == VENDOR_INTEL) return;
   plan->step_width = plan->device->subgroup_width;
   plan->step_rows = 16;
+  plan->fours_rows = plan->device->software ? 0 : 16; // by columns is faster on lavapipe
+  plan->fours_few = 8;
+  plan->fours_lanes = 128;
+  plan->fours_ahead = true;
   plan->step_most_rows = caps->vendor_id == VENDOR_NVIDIA || plan->device->software ? 32 : 16;
 }
 
@@ -104,6 +108,50 @@ bool plan_delta(const struct plan_rules *plan, uint32_t Dk, uint32_t Dv, uint32_
     if (d->slab < MIN_SLAB) d->slab = MIN_SLAB;
   }
   return true;
+}
+
+// ---------------------------------------------------------------- token by token
+
+// Groups of four columns per subgroup: the most that leave each lane at most `rows` rows. At least four lanes share a
+// group, since each stores one column's output. 0: even one group is too many.
+static uint32_t fours_groups(const struct plan_rules *plan, uint32_t Dk, uint32_t Dv, uint32_t rows) {
+  uint32_t groups = 0;
+  for (uint32_t g = 1; g <= plan->step_width / 4 && (g == 1 || g < Dv / 2); g *= 2)
+    if (round_up(Dk, 4 * plan->step_width / g) / (plan->step_width / g) <= rows) groups = g;
+  return groups;
+}
+
+static uint32_t fours_columns(const struct plan_rules *plan, const struct plan_rule_fours *f) {
+  return f->lanes / plan->step_width * 4 * f->groups;
+}
+
+// The shared variables of delta_rule_fours.comp, each aligned to 16 bytes; test_plan compares this with the module.
+uint64_t plan_rule_fours_shared_bytes(const struct plan_rules *plan, const struct plan_rule_fours *f, uint32_t Dk,
+                                      uint32_t n) {
+  const uint64_t key = round_up(Dk, 4 * plan->step_width / f->groups);
+  const uint64_t token = (n + 1) * key + n * (uint64_t)fours_columns(plan, f);
+  return 4 * f->block * token + round_up(4ull * f->block * n, 16) + round_up(4ull * f->block, 16);
+}
+
+bool plan_rule_fours(const struct plan_rules *plan, uint32_t Dk, uint32_t Dv, uint32_t n, uint32_t heads,
+                     struct plan_rule_fours *f) {
+  enum { MOST_BLOCK = 16, STAGED = 12 << 10 }; // bytes of a block of tokens, unless one token needs more
+  const uint32_t width = plan->step_width;
+  *f = (struct plan_rule_fours){0};
+  if (!width || !plan->fours_rows || Dk % 4 || Dv % 4) return false;
+  // With few heads the chain of tokens is the limit: fewer rows a lane make it shorter, and more lanes share the work.
+  f->groups = fours_groups(plan, Dk, Dv, plan->fours_rows);
+  const uint64_t subgroups = (uint64_t)heads * round_up(Dv, 4 * f->groups + !f->groups) / (4 * f->groups + !f->groups);
+  if (subgroups < 8ull * plan->device->processors) {
+    const uint32_t few = fours_groups(plan, Dk, Dv, plan->fours_few);
+    if (few) f->groups = few;
+  }
+  if (!f->groups) return false;
+  f->lanes = width * (uint32_t)(round_up(Dv, 4 * f->groups) / (4 * f->groups));
+  f->lanes = min32(f->lanes, max32(plan->fours_lanes / width, 1) * width);
+  f->block = min32(MOST_BLOCK, f->lanes / n);
+  while (f->block > 1 && plan_rule_fours_shared_bytes(plan, f, Dk, n) > STAGED) f->block /= 2;
+  return f->block && plan_rule_fours_shared_bytes(plan, f, Dk, n) <= plan->device->shared_bytes;
 }
 
 // ---------------------------------------------------------------- single tokens
