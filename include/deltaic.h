@@ -487,6 +487,20 @@ DELTAIC_API deltaic_status deltaic_session_busy_end(deltaic_session *session, do
 /* Bytes read plus bytes written per second of a large copy kernel on this device, measured now (under a second). */
 DELTAIC_API deltaic_status deltaic_device_copy_bandwidth(deltaic_device *device, double *bytes_per_second);
 
+/* What a device and the CPU make of the same operations. Experimental. */
+typedef struct deltaic_check {
+  const char *name;    /* "products, bf16, 1 x 24 tokens, fast"; like `kernels`, valid during the call */
+  const char *kernels; /* that ran; where the result is wrong, those that are. "": the device has no time stamps */
+  double error;        /* relative RMS of the worst tensor; of integers 1 where one differs */
+  double limit;        /* of a right result */
+  bool right;
+} deltaic_check;
+/* Runs every operation in the forms and sizes that reach each kernel which this device's plan would choose, on the
+ * device and on the CPU, and reports each comparison; `report` returns false to stop (DELTAIC_CANCELLED). Wrong results
+ * are reported, too: the status says only whether all could be run. */
+DELTAIC_API deltaic_status deltaic_device_check(deltaic_device *device,
+                                                bool (*report)(void *user, const deltaic_check *check), void *user);
+
 /* Measures one operator alone, a (gated) delta rule, DeltaProduct or Head-in-Head, over `sequences` sequences of
  * `tokens` random tokens each. With CHUNK and FAST, where the device's cooperative matrices support the shape, q, k, v
  * and the output are float16, and q and k are padded to multiples of 8 numbers as in a model. One token with RECURRENT
