@@ -59,9 +59,10 @@ static void shape(deltaic_device *device, uint32_t heads, uint32_t T, uint32_t d
     char plus = 0;
     sscanf(form, "%u/%u%c", &rows, &lanes, &plus);
     *rules = usual;
-    rules->fours_rows = rules->fours_few = rows; // 0: in columns
+    rules->fours_most_rows = rules->fours_least_rows = rows; // 0: in columns
     rules->fours_lanes = lanes;
-    rules->fours_ahead = plus == '+';
+    rules->fours_ahead_rows = plus == '+' ? rows : 0;
+    if (!strncmp(form, "plan", 4)) *rules = usual;
     printf("  %.*s %8.3f", length, form, time_of(device, o));
   }
   *rules = usual;

@@ -97,9 +97,9 @@ static void fours_match_for_each_way_to_load(void **state) {
   for (uint32_t i = 0; i < (rules->step_width ? 2 : 0); i++) {
     const uint32_t T[] = {21, 0, 200};
     const struct delta_args a = {2, 4, 20, 20, 1 + i, .scale = 0.25f, .gated = true};
-    rules->fours_rows = rules->fours_few = 16;
+    rules->fours_most_rows = rules->fours_least_rows = 16;
     rules->fours_lanes = 2 * rules->step_width;
-    rules->fours_ahead = i;
+    rules->fours_ahead_rows = i ? 16 : 0;
     profile_begin();
     check_delta(OUTPUTS("delta rule by fours"), 4, a, T, 3, 1);
     assert_true(profile_end("delta_rule_fours"));

@@ -198,12 +198,12 @@ static void the_rule_by_fours_fits_the_device(void **state) {
     for (int j = 0; j < 8 * 5 * 3; j++) {
       const uint32_t Dk = keys[j / 15], Dv = values[j / 3 % 5], n = steps[j % 3], heads = j % 2 ? 16 : 512;
       const bool fits = plan_rule_fours(&rules, Dk, Dv, n, heads, &f);
-      if (!rules.fours_rows || !width || Dk == 4096) assert_false(fits);
+      if (!rules.fours_most_rows || !width || Dk == 4096) assert_false(fits);
       if (!fits) continue;
       const uint32_t rows = (Dk / 4 - 1) / (width / f.groups) * 4 + 4;
       assert_true(4 * f.groups <= width && f.lanes % width == 0 && f.lanes >= f.block * n);
       assert_in_range(f.lanes, 1, caps->max_invocations);
-      assert_in_range(rows, 4, rules.fours_rows);
+      assert_in_range(rows, 4, rules.fours_most_rows);
       const uint32_t spec[DELTA_RULE_FOURS_SPECS] = {
           [DELTA_RULE_FOURS_SPEC_LANES] = f.lanes, [DELTA_RULE_FOURS_SPEC_DK] = Dk,
           [DELTA_RULE_FOURS_SPEC_DV] = Dv,         [DELTA_RULE_FOURS_SPEC_N] = n,
@@ -214,6 +214,35 @@ static void the_rule_by_fours_fits_the_device(void **state) {
     }
     assert_false(plan_rule_fours(&rules, 49, 128, 1, 16, &f) || plan_rule_fours(&rules, 128, 130, 1, 16, &f));
   }
+}
+
+// What was measured on an H200 without matrix units, T 2,048: chunks, or the rows of a lane where token by token is
+// faster.
+static void many_heads_go_token_by_token(void **state) {
+  static const struct {
+    uint32_t heads, Dk, Dv, n, rows; // rows 0: chunks
+  } measured[] = {{16, 128, 128, 1, 0}, {64, 128, 128, 1, 16},  {512, 128, 128, 1, 32},
+                  {16, 64, 64, 1, 0},   {256, 64, 64, 1, 16},   {16, 128, 128, 2, 0},
+                  {16, 128, 128, 3, 8}, {512, 128, 128, 2, 32}, {512, 128, 128, 3, 32}};
+  const struct plan_rules rules = rules_of(&caps_h200);
+  struct plan_delta d;
+  struct plan_rule_fours f;
+  for (size_t i = 0; i < sizeof measured / sizeof *measured; i++) {
+    const uint32_t Dk = measured[i].Dk, Dv = measured[i].Dv, n = measured[i].n, heads = measured[i].heads;
+    assert_true(plan_delta(&rules, Dk, Dv, n, &d) && d.C == rules.chunk);
+    assert_int_equal(plan_chunks_pay(&rules, &d, Dk, Dv, n, heads), !measured[i].rows);
+    assert_true(plan_rule_fours(&rules, Dk, Dv, n, heads, &f));
+    const uint32_t rows = Dk / (rules.step_width / f.groups);
+    if (measured[i].rows) assert_int_equal(rows, measured[i].rows);
+    assert_int_equal(f.ahead, rows <= 16);
+  }
+  assert_true(plan_rule_fours(&rules, 256, 256, 1, 8, &f) && f.groups == 1);
+  assert_true(plan_rule_fours(&rules, 256, 256, 1, 64, &f) && f.groups == 4);
+  assert_true(plan_delta(&rules, 49, 128, 1, &d));
+  assert_true(plan_chunks_pay(&rules, &d, 49, 128, 1, 61)); // by columns, which is slower than by fours
+  assert_false(plan_chunks_pay(&rules, &d, 49, 128, 1, 62));
+  const struct plan_rules software = rules_of(&caps_lavapipe);
+  assert_true(plan_delta(&software, 64, 64, 1, &d) && plan_chunks_pay(&software, &d, 64, 64, 1, 65536));
 }
 
 static void steps_by_fours_fit_the_device(void **state) {
@@ -924,6 +953,7 @@ int main(void) {
       cmocka_unit_test(chunk_kernels_take_the_shared_memory_that_the_plan_says),
       cmocka_unit_test(the_step_kernel_takes_the_shared_memory_that_the_plan_says),
       cmocka_unit_test(the_rule_by_fours_fits_the_device),
+      cmocka_unit_test(many_heads_go_token_by_token),
       cmocka_unit_test(steps_by_fours_fit_the_device),
       cmocka_unit_test(attention_takes_the_shared_memory_that_the_plan_says),
       cmocka_unit_test(matvec_fits_every_device),

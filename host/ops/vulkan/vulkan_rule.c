@@ -80,7 +80,7 @@ static bool by_fours(struct recorder *c, const struct delta_call *d, const struc
                                                  [DELTA_RULE_FOURS_SPEC_WIDTH] = rules->step_width,
                                                  [DELTA_RULE_FOURS_SPEC_GROUPS] = f.groups,
                                                  [DELTA_RULE_FOURS_SPEC_BLOCK] = f.block,
-                                                 [DELTA_RULE_FOURS_SPEC_AHEAD] = rules->fours_ahead};
+                                                 [DELTA_RULE_FOURS_SPEC_AHEAD] = f.ahead};
   const struct tensor qkv = d->rule.qkv;
   const struct binding bindings[DELTA_RULE_FOURS_BINDINGS] = {
       [DELTA_RULE_FOURS_O] = vulkan_bind(d->rule.o, d->rule.o),
