@@ -2,8 +2,6 @@
 // of its operations runs alone from the CPU's values, which tells the kernel that is wrong.
 #include "check.h"
 #include "device_handle.h"
-#include "format_encode.h"
-#include "measure.h"
 #include "vulkan_backend.h"
 
 #include <math.h>
@@ -14,55 +12,6 @@
 enum { MEMORY = 64 << 20, NAMES = 16 };
 static const double LIMIT = 2e-5, LIMIT_F16 = 5e-3; // relative RMS; f16: where operands are rounded
 
-// ---------------------------------------------------------------- inputs
-
-// Room for a tensor; on failure the error is kept, and the tensor is the beginning of the memory.
-static struct tensor place(struct check *k, enum dtype dtype, uint32_t rows, uint32_t cols) {
-  const bool weights = dtype != DTYPE_F32 && dtype != DTYPE_I32;
-  struct tensor t = {.dtype = dtype,
-                     .rows = rows,
-                     .cols = cols,
-                     .stride = weights ? (uint32_t)weight_stride(dtype, cols) : cols,
-                     .buffer = &k->memory[k->side],
-                     .offset = k->at};
-  const uint64_t end = k->at + round_up(tensor_bytes(&t), TENSOR_ALIGN);
-  if (end > k->memory[k->side].bytes && !k->status)
-    k->status =
-        fail(DELTAIC_INTERNAL, "the check needs more than %llu bytes", (unsigned long long)k->memory[k->side].bytes);
-  k->at = k->status ? 0 : end;
-  return t;
-}
-
-static void put(struct check *k, const struct tensor *t, const void *data) {
-  struct backend *b = k->b[k->side];
-  if (!k->status) k->status = b->functions->buffer_write(b, t->buffer, t->offset, data, tensor_bytes(t));
-}
-
-struct tensor check_words(struct check *k, uint32_t rows, uint32_t cols, const void *words) {
-  const struct tensor t = place(k, DTYPE_I32, rows, cols);
-  put(k, &t, words);
-  return t;
-}
-
-struct tensor check_numbers(struct check *k, enum dtype dtype, uint32_t rows, uint32_t cols, float most) {
-  const struct tensor t = place(k, dtype, rows, cols);
-  const uint64_t n = (uint64_t)rows * t.stride;
-  float *x = malloc(n * sizeof *x);
-  void *data = malloc(tensor_bytes(&t));
-  if (!x || !data) k->status = fail_memory("the check's inputs", n * sizeof *x);
-  for (uint64_t i = 0; i < n && !k->status; i++) x[i] = most * measure_random(&k->random);
-  if (!k->status) dtype_encode(dtype, x, n, data);
-  put(k, &t, data);
-  free(x);
-  free(data);
-  return t;
-}
-
-struct tensor check_output(struct check *k, struct tensor t) {
-  k->out[k->outs++] = t;
-  return t;
-}
-
 // ---------------------------------------------------------------- runs
 
 static void set_scratch(struct check *k) {
@@ -70,7 +19,7 @@ static void set_scratch(struct check *k) {
   struct backend *b = k->b[k->side];
   uint64_t largest, bytes = b->functions->list_bytes(b, l, &largest);
   l->scratch = (struct tensor){0};
-  if (bytes) l->scratch = place(k, DTYPE_F32, 1, (uint32_t)(bytes / sizeof(float)));
+  if (bytes) l->scratch = check_place(k, DTYPE_F32, 1, (uint32_t)(bytes / sizeof(float)));
 }
 
 // Runs the side's list; names: the kernels that ran, "a + b".
@@ -170,7 +119,8 @@ static void explain(struct check *k, char *names, size_t capacity) {
   make(k, CHECK_DEVICE); // as long a list
   k->side = CHECK_CPU;
   for (uint32_t i = 0; i < l->value_count; i++)
-    if (!l->values[i].bound.buffer) l->values[i].bound = place(k, DTYPE_F32, l->values[i].rows, l->values[i].cols);
+    if (!l->values[i].bound.buffer)
+      l->values[i].bound = check_place(k, DTYPE_F32, l->values[i].rows, l->values[i].cols);
   const size_t count = l->count;
   struct op *ops = malloc(count * sizeof *ops);
   if (!ops) k->status = fail_memory("the check's operations", count * sizeof *ops);

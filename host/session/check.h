@@ -1,5 +1,5 @@
-// check.h: a device against the CPU: lists of operations with their inputs (check_lists.c), and what runs them on both
-// (check.c).
+// check.h: a device against the CPU: lists of operations (check_lists.c), their inputs (check_inputs.c), and what runs
+// them on both (check.c).
 #ifndef CHECK_H
 #define CHECK_H
 #include "backend.h"
@@ -35,6 +35,8 @@ struct check {
   uint32_t outs;
   deltaic_status status; // the first error
 };
+// Room for a tensor; on failure the error is kept, and the tensor is the beginning of the memory.
+struct tensor check_place(struct check *k, enum dtype dtype, uint32_t rows, uint32_t cols);
 // Numbers in (-most, most), or zeros, in memory of the side.
 struct tensor check_numbers(struct check *k, enum dtype dtype, uint32_t rows, uint32_t cols, float most);
 struct tensor check_words(struct check *k, uint32_t rows, uint32_t cols, const void *words);

@@ -10,7 +10,7 @@ static const float EPS = 1e-5f;
 static const struct tensor none;
 
 const struct check_case check_cases[] = {
-#define PRODUCTS(format, rows)                                                                                            \
+#define PRODUCTS(format, rows)                                                                                         \
   { CHECK_PRODUCTS, DTYPE_##format, .B = 1, .T = rows }
 #define EACH(format) PRODUCTS(format, 1), PRODUCTS(format, 4), PRODUCTS(format, 24), PRODUCTS(format, 200)
 #define DELTA(B, T, form, n, r, Dk)                                                                                    \
