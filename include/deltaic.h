@@ -123,7 +123,8 @@ typedef struct deltaic_context_options {
   const char *cache_dir;
 } deltaic_context_options;
 
-/* Loads the Vulkan loader when one is installed; its absence is not an error. */
+/* Loads the Vulkan loader when one is installed; its absence is not an error. When the environment variable
+ * DELTAIC_NO_MATRICES is set, devices are taken to have no matrix units, to measure what others would do. */
 DELTAIC_API deltaic_status deltaic_context_create(const deltaic_context_options *options, deltaic_context **out);
 DELTAIC_API void deltaic_context_free(deltaic_context *context);
 /* Errors that the validation layer has reported so far. */
@@ -485,6 +486,20 @@ DELTAIC_API deltaic_status deltaic_session_busy_begin(deltaic_session *session);
 DELTAIC_API deltaic_status deltaic_session_busy_end(deltaic_session *session, double *seconds);
 /* Bytes read plus bytes written per second of a large copy kernel on this device, measured now (under a second). */
 DELTAIC_API deltaic_status deltaic_device_copy_bandwidth(deltaic_device *device, double *bytes_per_second);
+
+/* What a device and the CPU make of the same operations. Experimental. */
+typedef struct deltaic_check {
+  const char *name;    /* "products, bf16, 1 x 24 tokens, fast"; like `kernels`, valid during the call */
+  const char *kernels; /* that ran; where the result is wrong, those that are. "": the device has no time stamps */
+  double error;        /* relative RMS of the worst tensor; of integers 1 where one differs */
+  double limit;        /* of a right result */
+  bool right;
+} deltaic_check;
+/* Runs every operation in the forms and sizes that reach each kernel which this device's plan would choose, on the
+ * device and on the CPU, and reports each comparison; `report` returns false to stop (DELTAIC_CANCELLED). Wrong results
+ * are reported, too: the status says only whether all could be run. */
+DELTAIC_API deltaic_status deltaic_device_check(deltaic_device *device,
+                                                bool (*report)(void *user, const deltaic_check *check), void *user);
 
 /* Measures one operator alone, a (gated) delta rule, DeltaProduct or Head-in-Head, over `sequences` sequences of
  * `tokens` random tokens each. With CHUNK and FAST, where the device's cooperative matrices support the shape, q, k, v

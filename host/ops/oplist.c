@@ -152,10 +152,6 @@ void op_probe(struct oplist *l, deltaic_probe_kind kind, struct tensor t, size_t
 
 // ---------------------------------------------------------------- readers
 
-static uint32_t tensors_of(enum op_kind kind) {
-  return op_shapes[kind].writes + op_shapes[kind].updates + op_shapes[kind].reads;
-}
-
 // Whether t is all of its value, not a view of it.
 static bool is_whole(const struct oplist *l, struct tensor t) {
   const struct value *v = &l->values[t.value - 1];
@@ -165,7 +161,7 @@ static bool is_whole(const struct oplist *l, struct tensor t) {
 uint32_t oplist_reader(const struct oplist *l, struct tensor t, uint32_t after) {
   uint32_t reader = 0;
   for (uint32_t i = after + 1; t.value && i < l->count && i <= l->values[t.value - 1].last_read; i++)
-    for (uint32_t k = op_shapes[l->ops[i].kind].writes; k < tensors_of(l->ops[i].kind); k++) {
+    for (uint32_t k = op_shapes[l->ops[i].kind].writes; k < op_tensors(l->ops[i].kind); k++) {
       if (!same_value(l->ops[i].t[k], t)) continue;
       if (reader || !is_whole(l, l->ops[i].t[k])) return 0;
       reader = i;
@@ -182,7 +178,7 @@ static void find_last_reads(struct oplist *l) {
     v->stored = v->cols;
   }
   for (uint32_t i = 0; i < l->count; i++)
-    for (uint32_t k = op_shapes[l->ops[i].kind].writes; k < tensors_of(l->ops[i].kind); k++)
+    for (uint32_t k = op_shapes[l->ops[i].kind].writes; k < op_tensors(l->ops[i].kind); k++)
       if (l->ops[i].t[k].value) l->values[l->ops[i].t[k].value - 1].last_read = i;
 }
 
@@ -278,7 +274,7 @@ struct tensor oplist_tensor(const struct oplist *l, struct tensor t) {
 
 struct op oplist_op(const struct oplist *l, uint32_t i) {
   struct op op = l->ops[i];
-  for (uint32_t k = 0; k < tensors_of(op.kind); k++) op.t[k] = oplist_tensor(l, op.t[k]);
+  for (uint32_t k = 0; k < op_tensors(op.kind); k++) op.t[k] = oplist_tensor(l, op.t[k]);
   return op;
 }
 

@@ -101,6 +101,9 @@ struct op_shape {
   uint32_t writes, updates, reads; // numbers of tensors, in this order
 };
 extern const struct op_shape op_shapes[OP_KINDS];
+static inline uint32_t op_tensors(enum op_kind kind) {
+  return op_shapes[kind].writes + op_shapes[kind].updates + op_shapes[kind].reads;
+}
 
 static inline bool tensor_present(struct tensor t) { return t.buffer || t.value; }
 static inline bool same_value(struct tensor a, struct tensor b) { return a.value && a.value == b.value; }

@@ -16,3 +16,6 @@ told() {
 [[ $(told "$program") == 0 ]] || { echo "a build with all kernels complains"; exit 1; }
 "$DELTAIC_LAUNCHER" "$without" devices 2>/dev/null | grep -c 'left out' >/dev/null || { echo "devices does not say so"; exit 1; }
 ! "$DELTAIC_LAUNCHER" "$program" devices 2>/dev/null | grep 'left out' || exit 1
+# What is masked is as good as not there.
+matrices() { env "$@" "$DELTAIC_LAUNCHER" "$program" devices 2>/dev/null | grep -c '^  matrices'; }
+[[ $(matrices A=) -gt 0 && $(matrices DELTAIC_NO_MATRICES=1) == 0 ]] || { echo "DELTAIC_NO_MATRICES masks nothing"; exit 1; }

@@ -1,6 +1,7 @@
 // Cases of the delta rule and its inputs.
 #include "delta_case.h"
 #include "ops_cases.h"
+#include "vulkan_backend.h"
 
 // What says whether chunks are taken, the scratch of a list, against the names of the kernels that ran.
 static void delta_rule_runs_the_form_that_its_scratch_says(void **state) {
@@ -88,6 +89,26 @@ static void delta_product_matches_for_several_steps(void **state) {
     }
 }
 
+// delta_rule_fours.comp, in workgroups that leave columns and rows over; devices in software do without it.
+static void fours_match_for_each_way_to_load(void **state) {
+  if (!backend->replays) return; // the CPU
+  struct plan_rules *rules = &((struct vulkan_backend *)backend)->rules, usual = *rules;
+  seed(33);
+  for (uint32_t i = 0; i < (rules->step_width ? 2 : 0); i++) {
+    const uint32_t T[] = {21, 0, 200};
+    const struct delta_args a = {2, 4, 20, 20, 1 + i, .scale = 0.25f, .gated = true};
+    rules->fours_most_rows = rules->fours_least_rows = 16;
+    rules->fours_lanes = 2 * rules->step_width;
+    rules->fours_ahead_rows = i ? 16 : 0;
+    profile_begin();
+    check_delta(OUTPUTS("delta rule by fours"), 4, a, T, 3, 1);
+    assert_true(profile_end("delta_rule_fours"));
+    check_digits_after_a_decay(OUTPUTS("fours after a decay"),
+                               (struct delta_args){1, 1, 20, 20, 1, .scale = 1, .gated = true});
+  }
+  *rules = usual;
+}
+
 static void long_delta_rule_is_closer_to_the_truth_than_fla_on_cuda(void **state) {
   assert_int_equal(check_truths(OUTPUTS("fla fixtures"), "vectors/ops/delta.safetensors", false), 10);
 }
@@ -168,6 +189,7 @@ int ops_cases_delta(void) {
       OPS_CASE(delta_rule_matches_over_awkward_shapes),
       OPS_CASE(delta_rule_shares_keys_among_grouped_value_heads),
       OPS_CASE(delta_product_matches_for_several_steps),
+      OPS_CASE(fours_match_for_each_way_to_load),
       OPS_CASE(long_delta_rule_is_closer_to_the_truth_than_fla_on_cuda),
       OPS_CASE(delta_inputs_match_for_every_option),
       OPS_CASE(heads_without_positive_numbers_stay_zero),

@@ -7,6 +7,7 @@
 #include "delta_matrix_prepare.h"
 #include "delta_matrix_reach.h"
 #include "delta_matrix_scan.h"
+#include "delta_rule_fours.h"
 #include "delta_step.h"
 #include "hh_matrix_prepare.h"
 #include "kernels.h"
@@ -187,6 +188,63 @@ static void the_step_kernel_takes_the_shared_memory_that_the_plan_says(void **st
           assert_true(!s.whole || s.columns >= Dv);
         }
   }
+}
+
+static void the_rule_by_fours_fits_the_device(void **state) {
+  const uint32_t keys[] = {4, 64, 76, 96, 128, 256, 512, 4096}, values[] = {4, 20, 64, 128, 512}, steps[] = {1, 3, 40};
+  struct plan_rule_fours f;
+  for (int i = 0; i < CAPS_USABLE; i++) {
+    const struct device_caps *caps = caps_usable[i];
+    const struct plan_rules rules = rules_of(caps);
+    const uint32_t width = rules.step_width;
+    for (int j = 0; j < 8 * 5 * 3; j++) {
+      const uint32_t Dk = keys[j / 15], Dv = values[j / 3 % 5], n = steps[j % 3], heads = j % 2 ? 16 : 512;
+      const bool fits = plan_rule_fours(&rules, Dk, Dv, n, heads, &f);
+      if (!rules.fours_most_rows || !width || Dk == 4096) assert_false(fits);
+      if (!fits) continue;
+      const uint32_t rows = (Dk / 4 - 1) / (width / f.groups) * 4 + 4;
+      assert_true(4 * f.groups <= width && f.lanes % width == 0 && f.lanes >= f.block * n);
+      assert_in_range(f.lanes, 1, caps->max_invocations);
+      assert_in_range(rows, 4, rules.fours_most_rows);
+      const uint32_t spec[DELTA_RULE_FOURS_SPECS] = {
+          [DELTA_RULE_FOURS_SPEC_LANES] = f.lanes, [DELTA_RULE_FOURS_SPEC_DK] = Dk,
+          [DELTA_RULE_FOURS_SPEC_DV] = Dv,         [DELTA_RULE_FOURS_SPEC_N] = n,
+          [DELTA_RULE_FOURS_SPEC_WIDTH] = width,   [DELTA_RULE_FOURS_SPEC_GROUPS] = f.groups,
+          [DELTA_RULE_FOURS_SPEC_BLOCK] = f.block};
+      assert_int_equal(shared_of(KERNEL_delta_rule_fours, spec), plan_rule_fours_shared_bytes(&rules, &f, Dk, n));
+      assert_in_range(plan_rule_fours_shared_bytes(&rules, &f, Dk, n), 1, caps->shared_bytes);
+    }
+    assert_false(plan_rule_fours(&rules, 49, 128, 1, 16, &f) || plan_rule_fours(&rules, 128, 130, 1, 16, &f));
+  }
+}
+
+// What was measured on an H200 without matrix units, T 2,048: chunks, or the rows of a lane where token by token is
+// faster.
+static void many_heads_go_token_by_token(void **state) {
+  static const struct {
+    uint32_t heads, Dk, Dv, n, rows; // rows 0: chunks
+  } measured[] = {{16, 128, 128, 1, 0}, {64, 128, 128, 1, 16},  {512, 128, 128, 1, 32},
+                  {16, 64, 64, 1, 0},   {256, 64, 64, 1, 16},   {16, 128, 128, 2, 0},
+                  {16, 128, 128, 3, 8}, {512, 128, 128, 2, 32}, {512, 128, 128, 3, 32}};
+  const struct plan_rules rules = rules_of(&caps_h200);
+  struct plan_delta d;
+  struct plan_rule_fours f;
+  for (size_t i = 0; i < sizeof measured / sizeof *measured; i++) {
+    const uint32_t Dk = measured[i].Dk, Dv = measured[i].Dv, n = measured[i].n, heads = measured[i].heads;
+    assert_true(plan_delta(&rules, Dk, Dv, n, &d) && d.C == rules.chunk);
+    assert_int_equal(plan_chunks_pay(&rules, &d, Dk, Dv, n, heads), !measured[i].rows);
+    assert_true(plan_rule_fours(&rules, Dk, Dv, n, heads, &f));
+    const uint32_t rows = Dk / (rules.step_width / f.groups);
+    if (measured[i].rows) assert_int_equal(rows, measured[i].rows);
+    assert_int_equal(f.ahead, rows <= 16);
+  }
+  assert_true(plan_rule_fours(&rules, 256, 256, 1, 8, &f) && f.groups == 1);
+  assert_true(plan_rule_fours(&rules, 256, 256, 1, 64, &f) && f.groups == 4);
+  assert_true(plan_delta(&rules, 49, 128, 1, &d));
+  assert_true(plan_chunks_pay(&rules, &d, 49, 128, 1, 61)); // by columns, which is slower than by fours
+  assert_false(plan_chunks_pay(&rules, &d, 49, 128, 1, 62));
+  const struct plan_rules software = rules_of(&caps_lavapipe);
+  assert_true(plan_delta(&software, 64, 64, 1, &d) && plan_chunks_pay(&software, &d, 64, 64, 1, 65536));
 }
 
 static void steps_by_fours_fit_the_device(void **state) {
@@ -696,8 +754,11 @@ static void the_square_matrix_is_chosen_where_there_is_one(void **state) {
 
 static uint32_t batch_of(const struct device_caps *caps) { return products_of(caps).batch; }
 
-static void large_cards_with_matrices_take_longer_slices(void **state) {
+static void large_cards_take_longer_slices(void **state) {
+  struct device_caps without = caps_h200; // matrix units
+  without.matrix_shapes = 0;
   assert_int_equal(batch_of(&caps_h200), 2048);
+  assert_int_equal(batch_of(&without), 2048);
   assert_int_equal(batch_of(&caps_rdna3_radv), 2048);
   assert_int_equal(batch_of(&caps_geforce_bar), 512); // 8 GiB
   assert_int_equal(batch_of(&caps_lavapipe), 512);
@@ -927,6 +988,8 @@ int main(void) {
       cmocka_unit_test(shared_memory_fits_every_device),
       cmocka_unit_test(chunk_kernels_take_the_shared_memory_that_the_plan_says),
       cmocka_unit_test(the_step_kernel_takes_the_shared_memory_that_the_plan_says),
+      cmocka_unit_test(the_rule_by_fours_fits_the_device),
+      cmocka_unit_test(many_heads_go_token_by_token),
       cmocka_unit_test(steps_by_fours_fit_the_device),
       cmocka_unit_test(attention_takes_the_shared_memory_that_the_plan_says),
       cmocka_unit_test(matvec_fits_every_device),
@@ -948,7 +1011,7 @@ int main(void) {
       cmocka_unit_test(long_texts_decide_whether_a_batch_takes_chunks),
       cmocka_unit_test(matrices_of_other_sides_are_left_alone),
       cmocka_unit_test(the_square_matrix_is_chosen_where_there_is_one),
-      cmocka_unit_test(large_cards_with_matrices_take_longer_slices),
+      cmocka_unit_test(large_cards_take_longer_slices),
       cmocka_unit_test(tiles_of_matrices_fit_their_device),
       cmocka_unit_test(products_share_tiles_where_these_are_few),
       cmocka_unit_test(few_tokens_take_the_shared_memory_that_the_plan_says),

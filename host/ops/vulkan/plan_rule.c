@@ -27,6 +27,10 @@ static void plan_step_registers(const struct device_caps *caps, struct plan_rule
   plan->step_width = plan->device->subgroup_width;
   plan->step_rows = 16;
   plan->step_most_rows = caps->vendor_id == VENDOR_NVIDIA || plan->device->software ? 32 : 16;
+  plan->fours_most_rows = plan->device->software ? 0 : plan->step_most_rows; // by columns is faster on lavapipe
+  plan->fours_least_rows = 8;
+  plan->fours_ahead_rows = 16;
+  plan->fours_lanes = 64;
 }
 
 // From sweeps on an H200 and on lavapipe.
@@ -104,6 +108,67 @@ bool plan_delta(const struct plan_rules *plan, uint32_t Dk, uint32_t Dv, uint32_
     if (d->slab < MIN_SLAB) d->slab = MIN_SLAB;
   }
   return true;
+}
+
+// ---------------------------------------------------------------- token by token
+
+// Groups of four columns per subgroup: the most that leave each lane at most `rows` rows. At least four lanes share a
+// group, since each stores one column's output. 0: even one group is too many.
+static uint32_t fours_groups(const struct plan_rules *plan, uint32_t Dk, uint32_t Dv, uint32_t rows) {
+  uint32_t groups = 0;
+  for (uint32_t g = 1; g <= plan->step_width / 4 && (g == 1 || g < Dv / 2); g *= 2)
+    if (round_up(Dk, 4 * plan->step_width / g) / (plan->step_width / g) <= rows) groups = g;
+  return groups;
+}
+
+static uint32_t fours_columns(const struct plan_rules *plan, const struct plan_rule_fours *f) {
+  return f->lanes / plan->step_width * 4 * f->groups;
+}
+
+// The shared variables of delta_rule_fours.comp, each aligned to 16 bytes; test_plan compares this with the module.
+uint64_t plan_rule_fours_shared_bytes(const struct plan_rules *plan, const struct plan_rule_fours *f, uint32_t Dk,
+                                      uint32_t n) {
+  const uint64_t key = round_up(Dk, 4 * plan->step_width / f->groups);
+  const uint64_t token = (n + 1) * key + n * (uint64_t)fours_columns(plan, f);
+  return 4 * f->block * token + round_up(4ull * f->block * n, 16) + round_up(4ull * f->block, 16);
+}
+
+// Many rows a lane need fewer shuffles; few rows make the chain of tokens shorter, and more lanes share the work. So
+// the most rows that leave three subgroups to each processor. H200, T 2,048, ms with 8, 16 and 32 rows: 16 heads of 128
+// 0.80, 0.89, 1.28; 64 heads 0.97, 0.90, 1.30; 512 heads 5.3, 4.3, 3.9; 8 heads of 256 1.06, 1.14, 1.59; 64 heads 3.3,
+// 2.8, 2.3. Loads ahead take 4 % off up to 16 rows, and cost 2 to 7 % with 32: registers.
+bool plan_rule_fours(const struct plan_rules *plan, uint32_t Dk, uint32_t Dv, uint32_t n, uint32_t heads,
+                     struct plan_rule_fours *f) {
+  enum { MOST_BLOCK = 16, STAGED = 12 << 10, EACH = 3 }; // STAGED: bytes of a block of tokens, unless one needs more
+  const uint32_t width = plan->step_width;
+  *f = (struct plan_rule_fours){0};
+  if (!width || Dk % 4 || Dv % 4) return false;
+  for (uint32_t rows = plan->fours_most_rows; rows && rows >= plan->fours_least_rows; rows /= 2) {
+    const uint32_t groups = fours_groups(plan, Dk, Dv, rows);
+    if (!groups) break;
+    f->groups = groups;
+    f->ahead = round_up(Dk, 4 * width / groups) / (width / groups) <= plan->fours_ahead_rows;
+    if (heads * (round_up(Dv, 4 * groups) / (4 * groups)) >= (uint64_t)EACH * plan->device->processors) break;
+  }
+  if (!f->groups) return false;
+  f->lanes = width * (uint32_t)(round_up(Dv, 4 * f->groups) / (4 * f->groups));
+  f->lanes = min32(f->lanes, max32(plan->fours_lanes / width, 1) * width);
+  f->block = min32(MOST_BLOCK, f->lanes / n);
+  while (f->block > 1 && plan_rule_fours_shared_bytes(plan, f, Dk, n) > STAGED) f->block /= 2;
+  return f->block && plan_rule_fours_shared_bytes(plan, f, Dk, n) <= plan->device->shared_bytes;
+}
+
+// What the times of the pass over chunks and of the recurrence have in common is the work per workgroup of the pass: on
+// an H200 chunks are slower from about 2.5 of them for each processor (by columns: 3.75), and with n steps a token from
+// an n-th of that. T 2,048, ms by chunks, by fours, by columns: 16 heads of 128 0.60, 0.80, 1.11; 64 heads 1.45, 0.90,
+// 1.33; 512 heads 11.3, 3.9, 8.7; 16 heads of 64 0.35, 0.59, 0.74; 256 heads 1.91, 0.79, 1.20; n = 2, 16 heads of 128
+// 1.11, 1.29, 2.05; n = 3 1.77, 1.67, 2.70.
+bool plan_chunks_pay(const struct plan_rules *plan, const struct plan_delta *d, uint32_t Dk, uint32_t Dv, uint32_t n,
+                     uint32_t heads) {
+  struct plan_rule_fours f;
+  const bool fours = plan_rule_fours(plan, Dk, Dv, n, heads, &f);
+  const uint64_t groups = (uint64_t)n * heads * (round_up(Dv, d->columns) / d->columns);
+  return plan->device->software || 4 * groups < (fours ? 10ull : 15ull) * plan->device->processors;
 }
 
 // ---------------------------------------------------------------- single tokens

@@ -13,6 +13,10 @@ struct plan_rules {
   uint32_t chunk_from;                // chunks if the longest sequence has at least so many tokens, else recurrent
   uint32_t rule_columns;              // value columns of a workgroup in the recurrent kernel
   uint32_t rule_rows;                 // most rows of the state that an invocation of it keeps in registers
+  uint32_t fours_most_rows;           // rows of the state of a lane of delta_rule_fours.comp: the most; 0: not used
+  uint32_t fours_least_rows;          // and the fewest, if heads are few
+  uint32_t fours_ahead_rows;          // with at most so many, it loads tokens while it computes those before them
+  uint32_t fours_lanes;               // most invocations of its workgroups
   uint32_t step_lanes;                // most invocations of a workgroup in the kernels of single tokens
   uint32_t step_width;                // lanes that share columns in delta_step_fours.comp; 0: not used
   uint32_t step_rows, step_most_rows; // rows of the state that such a lane keeps, and the most if few lanes hold a head
@@ -37,6 +41,19 @@ struct plan_delta {
 bool plan_delta(const struct plan_rules *plan, uint32_t Dk, uint32_t Dv, uint32_t n, struct plan_delta *out);
 uint64_t plan_prepare_shared_bytes(const struct plan_delta *d);
 uint64_t plan_scan_shared_bytes(const struct plan_delta *d, uint32_t Dk, uint32_t n);
+// Sizes of delta_rule_fours.comp. heads: of all sequences. False: such heads do not suit it.
+struct plan_rule_fours {
+  uint32_t groups, lanes, block;
+  bool ahead;
+};
+bool plan_rule_fours(const struct plan_rules *plan, uint32_t Dk, uint32_t Dv, uint32_t n, uint32_t heads,
+                     struct plan_rule_fours *out);
+uint64_t plan_rule_fours_shared_bytes(const struct plan_rules *plan, const struct plan_rule_fours *f, uint32_t Dk,
+                                      uint32_t n);
+// Whether chunks of these sizes take less time than token by token, for so many heads of all sequences. They read the
+// keys less often and their chain is shorter, but they compute more.
+bool plan_chunks_pay(const struct plan_rules *plan, const struct plan_delta *d, uint32_t Dk, uint32_t Dv, uint32_t n,
+                     uint32_t heads);
 // Sizes of delta_step.comp for heads of Dk x Dv in r blocks and n householder steps per token.
 struct plan_step {
   uint32_t columns, sub;

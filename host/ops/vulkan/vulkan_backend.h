@@ -182,6 +182,8 @@ struct delta_call {
   struct tensor scratch;
   uint32_t aligned;
 };
+// vulkan_rule.c: the delta rule token by token.
+void vulkan_delta_tokens(struct recorder *c, const struct delta_call *d);
 // vulkan_delta_matrix.c: the delta rule on coopmat. False: it does not support T tokens of B sequences.
 bool vulkan_delta_matrix_plan(const struct recorder *c, uint32_t T, uint32_t B, const struct delta_args *a,
                               struct plan_delta_matrix *p);

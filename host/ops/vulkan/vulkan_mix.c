@@ -1,18 +1,14 @@
-// vulkan_mix: convolution and the delta rule. A recording is replayed with other sequences: the host knows how many
-// rows a call has and how long its longest sequence can be, but not which rows belong to which sequence. So grids have
-// the largest possible size, and workgroups without work end at once.
+// vulkan_mix: convolution and the delta rule by chunks. A recording is replayed with other sequences: the host knows
+// how many rows a call has and how long its longest sequence can be, but not which rows belong to which sequence. So
+// grids have the largest possible size, and workgroups without work end at once.
 #include "vulkan_backend.h"
 
 #include "conv_inputs.h"
 #include "delta_chunk_prepare.h"
 #include "delta_chunk_scan.h"
 #include "delta_inputs.h"
-#include "delta_rule.h"
 #include "short_conv.h"
 
-static_assert(HH_GIVEN == HH_NONNEG_GIVEN && HH_SOFTPLUS == HH_NONNEG_SOFTPLUS && HH_SIGMOID == HH_NONNEG_SIGMOID &&
-                  HH_EXP == HH_NONNEG_EXP,
-              "shaders and host number what makes masks non-negative alike");
 static_assert(NORM_NONE == KEY_NORM_NONE && NORM_L2 == KEY_NORM_L2 && NORM_SUM == KEY_NORM_SUM &&
                   NORM_L1 == KEY_NORM_L1,
               "shaders and host number the norms alike");
@@ -140,74 +136,6 @@ void vulkan_delta_inputs(struct recorder *c, const struct delta_inputs *in) {
                   (struct grid){qk.rows, vulkan_head_groups(c, a->heads + 1), 1}, 6ull * qk.rows * a->heads * a->Dk);
 }
 
-// How invocations share the rows of a head's r blocks: a block is cut into `sub` parts, and an invocation holds `per`
-// parts.
-struct deal {
-  uint32_t columns, sub, per;
-};
-
-static uint32_t split_of(const struct deal *p, uint32_t r) { return r * p->sub / p->per; }
-
-// Gives an invocation about plan->rule_rows rows, within the plan's limit of invocations per workgroup. sub or per is
-// 1.
-static struct deal deal_rows(const struct plan_rules *plan, const struct delta_args *a, uint32_t r) {
-  const uint32_t d = a->Dk / r, most = max32(plan->device->lanes, 128);
-  struct deal p = {plan->rule_columns, divide_up(d, plan->rule_rows), 1};
-  while (r == 1 && p.sub > 1 && p.sub * p.columns > most) p.sub--;
-  while (p.columns > 8 && p.columns / 2 >= a->Dv) p.columns /= 2;
-  for (uint32_t per = 2; per <= r && per * d <= plan->rule_rows; per++)
-    if (r % per == 0) p.per = per;
-  while (p.sub > 1 && split_of(&p, r) * p.columns > most) p.sub--;
-  while (p.per < r && split_of(&p, r) * p.columns > most) {
-    do p.per++;
-    while (r % p.per);
-  }
-  return p;
-}
-
-static void recurrent(struct recorder *c, const struct delta_call *d) {
-  enum { STAGED = 2048 }; // elements of q, k and masks in shared memory (8 KiB), unless one token needs more
-  const struct delta_args *a = &d->rule.a;
-  const uint32_t r = max32(a->r, 1);
-  const struct deal p = deal_rows(vulkan_rules(c), a, r);
-  const uint32_t padded = r * p.sub * divide_up(divide_up(a->Dk / r, p.sub), 4) * 4;
-  const uint32_t token = (a->n + 1) * padded + (r > 1 ? r * (r + divide_up(r, 4) * 4) : 0);
-  const uint32_t spec[DELTA_RULE_SPECS] = {[DELTA_RULE_SPEC_LANES] = p.columns * split_of(&p, r),
-                                           [DELTA_RULE_SPEC_D] = a->Dk / r,
-                                           [DELTA_RULE_SPEC_R] = r,
-                                           [DELTA_RULE_SPEC_N] = a->n,
-                                           [DELTA_RULE_SPEC_COLUMNS] = p.columns,
-                                           [DELTA_RULE_SPEC_SUB] = p.sub,
-                                           [DELTA_RULE_SPEC_PER] = p.per,
-                                           [DELTA_RULE_SPEC_BLOCK] = max32(min32(STAGED / token, 16), 1),
-                                           [DELTA_RULE_SPEC_ALIGNED] = d->aligned,
-                                           [DELTA_RULE_SPEC_NONNEG] = r > 1 ? a->nonneg : HH_NONNEG_GIVEN};
-  const struct binding bindings[DELTA_RULE_BINDINGS] = {[DELTA_RULE_O] = vulkan_bind(d->rule.o, d->rule.o),
-                                                        [DELTA_RULE_QKV] = vulkan_bind(d->rule.qkv, d->rule.qkv),
-                                                        [DELTA_RULE_BETA] = vulkan_bind(d->rule.beta, d->rule.qkv),
-                                                        [DELTA_RULE_G] = vulkan_bind(d->rule.g, d->rule.qkv),
-                                                        [DELTA_RULE_MASK] = vulkan_bind(d->rule.mask, d->rule.qkv),
-                                                        [DELTA_RULE_STATE] = vulkan_bind(d->rule.state, d->rule.o),
-                                                        [DELTA_RULE_SEQUENCES] =
-                                                            vulkan_bind(d->rule.sequences, d->rule.qkv)};
-  const struct delta_rule_args args = {.H = a->H,
-                                       .Hv = a->Hv,
-                                       .share = delta_share(a),
-                                       .Dv = a->Dv,
-                                       .gated = a->gated,
-                                       .scale = a->scale,
-                                       .o_stride = d->rule.o.stride,
-                                       .qkv_stride = d->rule.qkv.stride,
-                                       .beta_stride = d->rule.beta.stride,
-                                       .g_stride = d->rule.g.stride,
-                                       .mask_stride = a->fixed_mask ? 0 : d->rule.mask.stride,
-                                       .state_stride = d->rule.state.stride};
-  const uint64_t products = (uint64_t)a->Dk * (2 * a->n + 1) + (r > 1 ? r * r : 0);
-  vulkan_dispatch(c, KERNEL_delta_rule, spec, bindings, &args,
-                  (struct grid){divide_up(a->Dv, p.columns), a->Hv, d->rule.sequences.rows},
-                  2ull * d->rule.qkv.rows * a->Hv * a->Dv * products);
-}
-
 // Tiles of products that prepare computes: the lower triangle of A, and the part of P that the chunk's C / n tokens
 // see.
 static uint32_t prepare_jobs(const struct plan_delta *p, uint32_t n) {
@@ -231,7 +159,7 @@ static uint64_t chunk_bytes(const struct delta_chunks *s, const struct delta_arg
 
 // Blocks (r > 1) leave coopmat only for token by token: scalar chunks of them were no faster (H200, r = 4, heads of
 // 128: 6.5 ms against 6.2). AUTO: if keys are so long that only shorter chunks fit, token by token is faster (H200, Dk
-// 256: 2.1 ms against 3.4).
+// 256: 2.1 ms against 3.4), and so it is if heads fill the device.
 struct delta_plan vulkan_plan_delta(const struct recorder *c, const struct delta_rule *rule, uint64_t limit) {
   const struct delta_args *a = &rule->a;
   const uint32_t T = rule->o.rows, B = rule->sequences.rows;
@@ -242,7 +170,9 @@ struct delta_plan vulkan_plan_delta(const struct recorder *c, const struct delta
     if (p.bytes <= limit) return p;
   }
   const bool chunks = a->r <= 1 && vulkan_chunked(c, T, B, a->n) && plan_delta_chunks(c, T, B, a, &p.delta) &&
-                      (vulkan_list(c)->form == DELTA_CHUNK || p.delta.p.C >= vulkan_rules(c)->chunk);
+                      (vulkan_list(c)->form == DELTA_CHUNK ||
+                       (p.delta.p.C >= vulkan_rules(c)->chunk &&
+                        plan_chunks_pay(vulkan_rules(c), &p.delta.p, a->Dk, a->Dv, a->n, a->Hv * B)));
   p.bytes = chunks ? chunk_bytes(&p.delta, a) : 0;
   p.way = chunks && p.bytes <= limit ? DELTA_BY_CHUNKS : DELTA_BY_TOKENS;
   if (p.way == DELTA_BY_TOKENS) p.bytes = 0;
@@ -325,7 +255,7 @@ void vulkan_delta_rule(struct recorder *c, const struct delta_rule *rule, struct
   if (p.way == DELTA_ON_MATRICES) {
     vulkan_delta_matrix(c, &d, &p.matrix);
   } else if (p.way == DELTA_BY_TOKENS) {
-    recurrent(c, &d);
+    vulkan_delta_tokens(c, &d);
   } else {
     struct binding prepared = vulkan_bind(scratch, rule->o);
     prepared.bytes = p.bytes;

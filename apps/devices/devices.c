@@ -1,7 +1,7 @@
 // devices: prints every device with its limits and its execution plan.
+#include "devices.h"
 #include "command.h"
 #include "common.h"
-#include "engine.h"
 #include "print.h"
 
 #include <stdio.h>
@@ -15,6 +15,7 @@ static const struct usage usage = {
             "--device best, the default, takes: a GPU if there is one, else the CPU.",
     .examples = "  deltaic devices\n"
                 "  deltaic devices --brief\n"
+                "  deltaic devices --check\n"
                 "  deltaic devices --json | jq -r '.devices[] | select(.usable) | .name'\n",
 };
 
@@ -125,17 +126,22 @@ static int print_json(deltaic_context *context, const struct list *list) {
 int command_devices(int argc, char **argv) {
   struct engine_options engine = ENGINE_DEFAULTS;
   struct arguments arguments;
-  bool as_json = false, brief = false;
+  bool as_json = false, brief = false, check = false;
   int code;
   const struct option options[] = {
       HEADING("options"),
       FLAG('b', "brief", &brief, "the list alone"),
+      FLAG('c', "check", &check,
+           "run every kernel of one device and compare it with the CPU; exit code 1 if one is wrong"),
+      TEXT('d', "device", "WHICH", &engine.device, "of --check: best, a number, a part of a name or a UUID"),
+      TEXT(0, "cache-dir", "DIR", &engine.cache_dir, "of --check: folder for compiled pipelines; \"\": none"),
       FLAG(0, "json", &as_json, "print one JSON object"),
       OPTIONS_END,
   };
   if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;
   deltaic_context *context;
   struct list list = {0};
+  if (check) return devices_check(&engine, as_json);
   if ((code = context_open(&engine, &context))) return code;
   code = list_devices(context, &list);
   if (!code) list.best = find_best(context);

@@ -1,0 +1,221 @@
+// check: runs lists of operations on a device and on the CPU, and compares what they write. Where a list differs, each
+// of its operations runs alone from the CPU's values, which tells the kernel that is wrong.
+#include "check.h"
+#include "device_handle.h"
+#include "vulkan_backend.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MEMORY = 64 << 20, NAMES = 16 };
+static const double LIMIT = 2e-5, LIMIT_F16 = 5e-3; // relative RMS; f16: where operands are rounded
+
+// ---------------------------------------------------------------- runs
+
+static void set_scratch(struct check *k) {
+  struct oplist *l = &k->list[k->side];
+  struct backend *b = k->b[k->side];
+  uint64_t largest, bytes = b->functions->list_bytes(b, l, &largest);
+  l->scratch = (struct tensor){0};
+  if (bytes) l->scratch = check_place(k, DTYPE_F32, 1, (uint32_t)(bytes / sizeof(float)));
+}
+
+// Runs the side's list; names: the kernels that ran, "a + b".
+static void run(struct check *k, char *names, size_t capacity) {
+  struct backend *b = k->b[k->side];
+  struct oplist *l = &k->list[k->side];
+  struct recorder *c = NULL;
+  deltaic_kernel_time times[NAMES];
+  set_scratch(k);
+  if (!k->status) k->status = b->functions->recorder_create(b, &c);
+  const bool profiled = !k->status && names && !b->functions->recorder_profile(c, true); // else without time stamps
+  if (!k->status) {
+    b->functions->recorder_begin(c, false, NULL);
+    b->functions->recorder_list(c, l);
+    k->status = b->functions->recorder_run(c);
+  }
+  size_t count = profiled && !k->status ? b->functions->recorder_times(c, times, NAMES) : 0;
+  if (names) names[0] = 0;
+  for (size_t i = 0, used = 0; i < count && i < NAMES && used < capacity; i++)
+    used += (size_t)snprintf(names + used, capacity - used, "%s%s", i ? " + " : "", times[i].name);
+  if (c) b->functions->recorder_free(c);
+}
+
+static void begin(struct check *k, int side) {
+  struct oplist *l = &k->list[side];
+  oplist_begin(l);
+  k->side = side;
+  l->matrices = side == CHECK_CPU ? MATRICES_NONE : k->matrices;
+  l->form = (enum delta_form)k->c->form;
+  l->longest = k->c->T;
+  l->parts = side == CHECK_CPU || !k->matrices ? (struct tensor){0} : k->parts;
+}
+
+static void make(struct check *k, int side) {
+  begin(k, side);
+  k->at = k->begin;
+  k->random = 1;
+  k->outs = 0;
+  check_record(k, k->c);
+}
+
+// The error of a tensor of the device, relative to the CPU's; of integers, 1 where one differs.
+static double difference(struct check *k, struct tensor t) {
+  const uint64_t n = (uint64_t)t.rows * t.stride;
+  float *x[2] = {malloc(n * sizeof **x), malloc(n * sizeof **x)};
+  double off = 0, all = 0;
+  if (!x[0] || !x[1]) k->status = fail_memory("the check's results", 2 * n * sizeof **x);
+  for (int i = 0; i < 2 && !k->status; i++)
+    k->status = k->b[i]->functions->buffer_read(k->b[i], &k->memory[i], t.offset, x[i], n * sizeof **x);
+  if (t.dtype == DTYPE_I32) {
+    off = all = !k->status && memcmp(x[0], x[1], n * sizeof **x);
+  } else {
+    for (uint64_t i = 0; i < n && !k->status; i++) {
+      const double d = x[1][i] - x[0][i];
+      off += d * d;
+      all += (double)x[0][i] * x[0][i];
+    }
+  }
+  free(x[0]);
+  free(x[1]);
+  return off == 0 ? 0 : sqrt(off / all);
+}
+
+// ---------------------------------------------------------------- what is wrong
+
+// Copies the CPU's memory to the device, and runs an operation on both. Returns the largest error of what it writes.
+static double run_alone(struct check *k, struct op op, char *names, size_t capacity) {
+  const uint64_t at = k->at, bytes = at - k->begin;
+  const struct op_shape *shape = &op_shapes[op.kind];
+  double worst = 0;
+  op.scope = 0;
+  for (int side = 0; side < 2; side++) {
+    if (side == CHECK_DEVICE && op.kind == OP_GROUP) return 0; // the order among an expert's rows is free
+    for (uint32_t j = 0; j < shape->writes + shape->updates + shape->reads; j++)
+      if (op.t[j].buffer) op.t[j].buffer = &k->memory[side];
+    if (side == CHECK_CPU && !k->status)
+      k->status = k->b[1]->functions->buffer_write(k->b[1], &k->memory[1], k->begin,
+                                                   (char *)k->memory[0].mapped + k->begin, bytes);
+    k->side = side;
+    for (uint32_t j = 0; j < op_tensors(op.kind) && side == CHECK_DEVICE && k->b[1]->tiles; j++)
+      if (op.t[j].buffer && dtype_is_blocks(op.t[j].dtype))
+        op.t[j] = check_tiles(k, op.t[j], (char *)k->memory[0].mapped + op.t[j].offset);
+    begin(k, side);
+    k->list[side].ops[0] = op;
+    k->list[side].count = 1;
+    run(k, side == CHECK_CPU ? NULL : names, capacity);
+    k->at = at;
+  }
+  for (uint32_t j = 0; j < shape->writes + shape->updates && !k->status; j++) {
+    const double error = op.t[j].buffer ? difference(k, op.t[j]) : 0;
+    if (!(error <= worst)) worst = error;
+  }
+  return worst;
+}
+
+// Runs the list's operations one by one, each from the CPU's values. The first that is wrong names the kernel; where
+// none is, the list's kernels are wrong only together, and the names stay.
+static void explain(struct check *k, char *names, size_t capacity) {
+  struct oplist *l = &k->list[CHECK_CPU];
+  make(k, CHECK_CPU);
+  make(k, CHECK_DEVICE); // as long a list
+  k->side = CHECK_CPU;
+  for (uint32_t i = 0; i < l->value_count; i++)
+    if (!l->values[i].bound.buffer)
+      l->values[i].bound = check_place(k, DTYPE_F32, l->values[i].rows, l->values[i].cols);
+  const size_t count = l->count;
+  struct op *ops = malloc(count * sizeof *ops);
+  if (!ops) k->status = fail_memory("the check's operations", count * sizeof *ops);
+  for (size_t i = 0; i < count && !k->status; i++) {
+    ops[i] = l->ops[i];
+    for (size_t j = 0; j < sizeof ops->t / sizeof *ops->t; j++) {
+      struct tensor *t = &ops[i].t[j];
+      if (j >= op_tensors(ops[i].kind) || !t->value) continue;
+      const struct tensor at = l->values[t->value - 1].bound;
+      t->buffer = at.buffer;
+      t->offset += at.offset;
+      t->value = 0;
+    }
+  }
+  char own[sizeof k->kernels];
+  for (size_t i = 0; i < count && !k->status; i++) {
+    if (run_alone(k, ops[i], own, sizeof own) <= k->limit || k->status) continue;
+    snprintf(names, capacity, "%s", own);
+    break;
+  }
+  free(ops);
+}
+
+// ---------------------------------------------------------------- all lists
+
+static void describe(const struct check *k, char *text, size_t capacity) {
+  static const char *const kinds[] = {"products", "delta rule", "Mamba-2", "attention", "experts", "tokens"};
+  static const char *const forms[] = {"", ", recurrent", ", chunks"};
+  const struct check_case *c = k->c;
+  int n = snprintf(text, capacity, "%s, %s, %u x %u tokens%s", kinds[c->kind], dtype_name((enum dtype)c->dtype), c->B,
+                   c->T, forms[c->form]);
+  if (c->kind == CHECK_DELTA)
+    n += snprintf(text + n, capacity - (size_t)n, ", keys of %u, %u steps, %u blocks", c->Dk, c->n, c->r);
+  snprintf(text + n, capacity - (size_t)n, ", %s", k->matrices ? "fast" : "float32");
+}
+
+static void check_one(struct check *k, deltaic_check *r) {
+  r->error = 0;
+  make(k, CHECK_CPU);
+  run(k, NULL, 0);
+  make(k, CHECK_DEVICE);
+  run(k, k->kernels, sizeof k->kernels);
+  for (uint32_t i = 0; i < k->outs && !k->status; i++) {
+    const double error = difference(k, k->out[i]);
+    if (!(error <= r->error)) r->error = error;
+  }
+  r->limit = k->limit = k->matrices ? LIMIT_F16 : LIMIT;
+  r->right = r->error <= r->limit;
+  if (!k->status && !r->right) explain(k, k->kernels, sizeof k->kernels);
+}
+
+static deltaic_status allocate(struct check *k) {
+  const uint64_t parts = k->b[1]->parts_bytes;
+  deltaic_status status = DELTAIC_OK;
+  k->begin = round_up(parts, TENSOR_ALIGN);
+  for (int i = 0; i < 2 && !status; i++)
+    status = k->b[i]->functions->buffer_create(k->b[i], MEMORY_DEVICE, k->begin + MEMORY, "the check", &k->memory[i]);
+  if (parts)
+    k->parts = (struct tensor){.dtype = DTYPE_F32,
+                               .rows = 1,
+                               .cols = (uint32_t)(parts / 4),
+                               .stride = (uint32_t)(parts / 4),
+                               .buffer = &k->memory[1]};
+  return status || !parts ? status : k->b[1]->functions->buffer_zero(k->b[1], &k->memory[1], 0, parts);
+}
+
+static bool has_matrices(const struct backend *b) {
+  return b->replays && ((const struct vulkan_backend *)b)->device->plan.matrix_m;
+}
+
+deltaic_status deltaic_device_check(deltaic_device *d, bool (*report)(void *user, const deltaic_check *check),
+                                    void *user) {
+  struct check k = {0};
+  char name[128];
+  deltaic_check r = {.name = name, .kernels = k.kernels};
+  if (!d || !report) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_device_check: device and report are required");
+  k.b[1] = d->backend;
+  k.status = backend_open_cpu(0, &k.b[0]);
+  if (!k.status) k.status = allocate(&k);
+  for (int fast = 0; fast < 1 + has_matrices(d->backend); fast++)
+    for (uint32_t i = 0; i < check_case_count && !k.status; i++) {
+      k.matrices = fast ? MATRICES_BEST : MATRICES_NONE;
+      k.c = &check_cases[i];
+      check_one(&k, &r);
+      describe(&k, name, sizeof name);
+      if (!k.status && !report(user, &r)) k.status = fail(DELTAIC_CANCELLED, "the check was cancelled");
+    }
+  for (int i = 0; i < 2 && k.b[0]; i++) {
+    if (k.memory[i].bytes) k.b[i]->functions->buffer_free(k.b[i], &k.memory[i]);
+    oplist_free(&k.list[i]);
+  }
+  if (k.b[0]) k.b[0]->functions->close(k.b[0]);
+  return k.status;
+}
