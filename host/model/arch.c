@@ -148,15 +148,16 @@ deltaic_status model_spec_read(const char *folder, struct checkpoint *checkpoint
   if (checkpoint && checkpoint_keys(checkpoint)) return read_gguf(checkpoint, out);
   char *file = path_join(folder, "config.json");
   if (!file) return DELTAIC_OUT_OF_MEMORY;
-  struct file_view view;
-  deltaic_status status = file_map(file, &view);
+  const deltaic_source *source = checkpoint ? checkpoint_source(checkpoint) : NULL;
+  struct input in;
+  deltaic_status status = input_open_whole(source, file, &in);
   if (!status) {
-    status = model_spec_parse(file, view.data, view.bytes, checkpoint, out);
-    file_unmap(&view);
+    status = model_spec_parse(file, in.view.data, in.view.bytes, checkpoint, out);
+    input_close(&in);
   }
   free(file);
   if (status) return status;
-  status = generation_read(folder, out->V, &out->generation);
+  status = generation_read(source, folder, out->V, &out->generation);
   out->eos = out->generation.ends.count ? out->generation.ends.ids[0] : -1;
   if (status) model_spec_free(out);
   return status;

@@ -135,13 +135,13 @@ static void fill_info(struct deltaic_model *m) {
 }
 
 deltaic_status model_declare(struct deltaic_model *m, struct backend *backend, const char *path,
-                             uint32_t attention_window) {
+                             const deltaic_model_options *options) {
   m->backend = backend;
-  deltaic_status status = checkpoint_open_folder(path, &m->checkpoint);
+  deltaic_status status = checkpoint_open_from(options ? options->source : NULL, path, &m->checkpoint);
   if (status != DELTAIC_OK) return status;
   status = model_spec_read(path, m->checkpoint, &m->spec);
   if (status != DELTAIC_OK) return status;
-  limit_attention(&m->spec, attention_window);
+  limit_attention(&m->spec, options ? options->attention_window : 0);
   status = allocate_layers(m);
   if (status != DELTAIC_OK) return status;
   m->weights.checkpoint = m->checkpoint;
@@ -165,6 +165,18 @@ void model_clear(struct deltaic_model *m) {
   checkpoint_close(m->checkpoint);
 }
 
+static deltaic_status read_options(const deltaic_model_options *given, deltaic_model_options *o,
+                                   deltaic_source *source) {
+  deltaic_status status = options_read(o, sizeof *o, given, "deltaic_model_options");
+  if (!status && o->attention_window > INT32_MAX)
+    status =
+        fail(DELTAIC_INVALID_ARGUMENT, "deltaic_model_open: attention_window %u exceeds 2^31 - 1", o->attention_window);
+  if (status || !o->source) return status;
+  status = input_source(source, o->source, "deltaic_model_open");
+  o->source = source;
+  return status;
+}
+
 deltaic_status deltaic_model_open(deltaic_device *device, const char *path, const deltaic_model_options *options,
                                   deltaic_model **out) {
   if (!device || !path || !out)
@@ -172,11 +184,9 @@ deltaic_status deltaic_model_open(deltaic_device *device, const char *path, cons
   struct deltaic_model *m = calloc(1, sizeof *m);
   if (!m) return fail_memory("a model", sizeof *m);
   deltaic_model_options o;
-  deltaic_status status = options_read(&o, sizeof o, options, "deltaic_model_options");
-  if (status == DELTAIC_OK && o.attention_window > INT32_MAX)
-    status =
-        fail(DELTAIC_INVALID_ARGUMENT, "deltaic_model_open: attention_window %u exceeds 2^31 - 1", o.attention_window);
-  if (status == DELTAIC_OK) status = model_declare(m, device->backend, path, o.attention_window);
+  deltaic_source source;
+  deltaic_status status = read_options(options, &o, &source);
+  if (status == DELTAIC_OK) status = model_declare(m, device->backend, path, &o);
   if (status == DELTAIC_OK) status = weights_upload(&m->weights, o.progress, o.progress_user);
   m->weights.fingerprint = hash_word(m->weights.fingerprint, m->spec.config_hash);
   m->info.fingerprint = m->weights.fingerprint;

@@ -91,7 +91,7 @@ static deltaic_status list_all(struct quant *q) {
 // Refuses what could not be run: a missing tensor, a wrong shape, a tensor that no layer uses.
 static deltaic_status check_model(const char *path) {
   struct deltaic_model m = {0};
-  deltaic_status status = model_declare(&m, NULL, path, 0);
+  deltaic_status status = model_declare(&m, NULL, path, NULL);
   model_clear(&m);
   return status;
 }

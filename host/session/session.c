@@ -257,7 +257,7 @@ deltaic_status deltaic_model_inspect(const deltaic_device *device, const char *p
   if (!device) status = backend_open_cpu(0, &cpu);
   if (status != DELTAIC_OK) return status;
   struct deltaic_model m = {0};
-  status = model_declare(&m, device ? device->backend : cpu, path, 0);
+  status = model_declare(&m, device ? device->backend : cpu, path, NULL);
   if (status == DELTAIC_OK && memory) status = session_memory(&m, session, memory);
   if (status == DELTAIC_OK && info) *info = m.info;
   model_clear(&m);

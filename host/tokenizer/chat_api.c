@@ -83,7 +83,7 @@ static deltaic_status read_from(const char *folder, const char *name, bool json,
 static deltaic_status read_gguf(const char *path, const deltaic_template **out) {
   struct json_reader r = {.file = path};
   json_t *keys;
-  deltaic_status status = gguf_open_keys(path, &keys);
+  deltaic_status status = gguf_open_keys(NULL, path, &keys);
   const char *text = status ? NULL : json_text(&r, keys, "tokenizer.chat_template", NULL);
   if (!status) status = r.status;
   if (!status)
