@@ -353,6 +353,21 @@ DELTAIC_API deltaic_status deltaic_session_eval(deltaic_session *session, const 
 DELTAIC_API deltaic_status deltaic_session_next(deltaic_session *session, const deltaic_sampling *sampling,
                                                 int32_t *token, float *logits);
 
+/* Both in a limited time, for a program that draws frames in the same thread: they do as much as fits into
+ * `milliseconds`, and at least one slice of tokens or one step. The session measures these as it goes: the first slices
+ * are short, and then their length is the one that fits. A call takes longer where it makes pipelines, or where a single
+ * token does. A cancel is reported between slices, and leaves the session as after the tokens that are done.
+ * done, count: how many tokens are evaluated or drawn; also set after a failure that is not due to the arguments.
+ * Experimental. */
+/* The first tokens of n; call again with the others. Their slices, and so the rounding of the results, depend on the
+ * time that they take. */
+DELTAIC_API deltaic_status deltaic_session_eval_within(deltaic_session *session, const int32_t *tokens, size_t n,
+                                                       double milliseconds, size_t *done);
+/* tokens: room for `capacity`, at least 1. Stops behind a token that ends a text (deltaic_model_is_end()). */
+DELTAIC_API deltaic_status deltaic_session_next_within(deltaic_session *session, const deltaic_sampling *sampling,
+                                                       double milliseconds, int32_t *tokens, size_t capacity,
+                                                       size_t *count);
+
 /* The logits that deltaic_session_next() would draw from: vocabulary floats. DELTAIC_BAD_STATE before the first eval.
  */
 DELTAIC_API deltaic_status deltaic_session_logits(deltaic_session *session, float *out);

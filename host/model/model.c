@@ -179,8 +179,7 @@ static deltaic_status read_options(const deltaic_model_options *given, deltaic_m
 
 deltaic_status deltaic_model_open(deltaic_device *device, const char *path, const deltaic_model_options *options,
                                   deltaic_model **out) {
-  if (!device || !path || !out)
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_model_open: device, path and out must not be NULL");
+  if (refuse_null("deltaic_model_open", "device,path,out", device, path, out)) return DELTAIC_INVALID_ARGUMENT;
   struct deltaic_model *m = calloc(1, sizeof *m);
   if (!m) return fail_memory("a model", sizeof *m);
   deltaic_model_options o;
@@ -219,13 +218,13 @@ static deltaic_status copy_ends(const struct ends *ends, int32_t *ids, size_t ca
 }
 
 deltaic_status deltaic_model_ends(const deltaic_model *m, int32_t *ids, size_t capacity, size_t *count) {
-  if (!m || (!ids && capacity)) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_model_ends: a pointer is NULL");
+  if (refuse_null("deltaic_model_ends", "model,ids", m, FILLED(ids, capacity))) return DELTAIC_INVALID_ARGUMENT;
   return copy_ends(&m->spec.generation.ends, ids, capacity, count);
 }
 
 deltaic_status deltaic_model_inspect_ends(const char *path, int32_t *ids, size_t capacity, size_t *count) {
-  if (!path || (!ids && capacity))
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_model_inspect_ends: a pointer is NULL");
+  if (refuse_null("deltaic_model_inspect_ends", "path,ids", path, FILLED(ids, capacity)))
+    return DELTAIC_INVALID_ARGUMENT;
   struct checkpoint *checkpoint;
   struct model_spec spec;
   deltaic_status status = checkpoint_open_folder(path, &checkpoint);

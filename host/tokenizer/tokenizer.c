@@ -186,12 +186,12 @@ static deltaic_status tokenizer_read_folder(const deltaic_source *source, const 
 }
 
 deltaic_status deltaic_tokenizer_open(const char *path, deltaic_tokenizer **out) {
-  if (!path || !out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tokenizer_open: a pointer is NULL");
+  if (refuse_null("deltaic_tokenizer_open", "path,out", path, out)) return DELTAIC_INVALID_ARGUMENT;
   return platform_is(path, PATH_FOLDER) ? tokenizer_read_folder(NULL, path, out) : tokenizer_read(NULL, path, out);
 }
 
 deltaic_status deltaic_tokenizer_open_from(const deltaic_source *source, const char *path, deltaic_tokenizer **out) {
-  if (!source || !path || !out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tokenizer_open_from: a pointer is NULL");
+  if (refuse_null("deltaic_tokenizer_open_from", "source,path,out", source, path, out)) return DELTAIC_INVALID_ARGUMENT;
   const size_t length = strlen(path);
   const bool file = input_is_gguf(path) || (length > 5 && !strcmp(path + length - 5, ".json"));
   deltaic_source copy;
@@ -348,8 +348,8 @@ static deltaic_status apply_template(const deltaic_tokenizer *t, const struct id
 
 deltaic_status deltaic_tokenizer_encode(const deltaic_tokenizer *t, const char *text, size_t bytes, bool special,
                                         int32_t *ids, size_t capacity, size_t *count) {
-  if (!t || (!text && bytes) || (!ids && capacity))
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tokenizer_encode: a pointer is NULL");
+  if (refuse_null("deltaic_tokenizer_encode", "tokenizer,text,ids", t, FILLED(text, bytes), FILLED(ids, capacity)))
+    return DELTAIC_INVALID_ARGUMENT;
   struct pieces pieces = {0};
   struct ids words = {0}, all = {0};
   deltaic_status status = tokenizer_split(t, text, bytes, &pieces);
