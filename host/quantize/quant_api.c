@@ -71,6 +71,7 @@ deltaic_status deltaic_quantize(const char *path, const char *out, const deltaic
   if (!status) status = check_out(&z->quant, out, o.force);
   if (!status && !o.plan_only) status = quant_write(&z->quant, out, o.threads, o.progress, o.progress_user);
   if (!status) fill_info(z);
+  if (!status) quant_close_files(&z->quant);
   if (!status && report)
     *report = z;
   else
