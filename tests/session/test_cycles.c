@@ -45,8 +45,10 @@ static void cycle(deltaic_device *device, const char *folder, bool tokenizer_too
 }
 
 static void cycles_leave_nothing_behind(deltaic_device *device) {
-  enum { FIRST = 20, GROWS_MOST = 1 << 20 }; // bytes: what malloc keeps varies by less then
+  enum { FIRST = 20 };
   const char *wanted = getenv("DELTAIC_TEST_CYCLES");
+  // Bytes by which what malloc keeps may vary; lavapipe's compiler takes part.
+  const uint64_t grows_most = device_info(device).kind == DELTAIC_DEVICE_CPU ? 1 << 20 : 4 << 20;
   const bool software = device_info(device).kind != DELTAIC_DEVICE_CPU;
   const int cycles = wanted ? atoi(wanted) : software ? 20 : 40;
   uint64_t before = 0;
@@ -58,7 +60,7 @@ static void cycles_leave_nothing_behind(deltaic_device *device) {
   print_message("%s: %d cycles, from %.1f to %.1f MiB\n", device_info(device).name, cycles, (double)before / (1 << 20),
                 (double)after / (1 << 20));
 #ifndef __SANITIZE_ADDRESS__ // which keeps what is freed, and finds leaks itself
-  assert_true(before > 0 && after < before + GROWS_MOST);
+  assert_true(before > 0 && after < before + grows_most);
 #endif
 }
 
