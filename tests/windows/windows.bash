@@ -63,9 +63,9 @@ windows_build() {
 }
 
 # windows_run PROGRAM ARGS: under Wine, with an empty screen for its Vulkan, which has no validation layer. Mesa's settings
-# are those of tests/with-new-vulkan.
+# are those of tests/with-new-vulkan. A fresh Debian has no locale, and Wine would then take arguments for ASCII.
 windows_run() {
-  GALLIVM_PERF=nopt LP_NATIVE_VECTOR_WIDTH=128 DELTAIC_TEST_NO_LAYER=1 xvfb-run -a wine "$@"
+  LC_ALL=C.UTF-8 GALLIVM_PERF=nopt LP_NATIVE_VECTOR_WIDTH=128 DELTAIC_TEST_NO_LAYER=1 xvfb-run -a wine "$@"
 }
 
 # windows_compare PROGRAM DEVICE: the greedy text of models/novelist here and there, with names and texts beyond ASCII.
