@@ -2,9 +2,9 @@
 //
 //   frames MODEL PROMPT [TOKENS] [PICTURE.ppm]
 //
-// A frame has 16.7 ms. What is left after drawing goes to the model, up to BUDGET: pieces of the prompt, then single
-// tokens. A step starts only if the steps before it say that it will fit. One step always runs, so that the text goes
-// on where a step is slower than the budget. Ctrl-C ends the step in progress. The last frame can be kept as a picture.
+// A frame has 16.7 ms. What is left after drawing goes to the model, up to BUDGET: a part of the prompt, or some
+// tokens, as many as the library expects to fit. At least one always runs, so that the text goes on where a step is
+// slower than the budget. Ctrl-C ends the work in progress. The last frame can be kept as a picture.
 #define _POSIX_C_SOURCE 200809L // clock_gettime, nanosleep
 #include <deltaic.h>
 #include <math.h>
@@ -16,7 +16,7 @@
 
 #define FRAME 16.7e-3 // seconds
 #define BUDGET 8e-3   // of these for the model
-enum { WIDTH = 320, HEIGHT = 180, PROMPT_CAPACITY = 4096, FIRST_PIECE = 4, MOST_PIECE = 64 };
+enum { WIDTH = 320, HEIGHT = 180, PROMPT_CAPACITY = 4096, TOKENS_MOST = 16 };
 
 static deltaic_session *session; // for the signal handler
 static volatile sig_atomic_t stopped;
@@ -72,36 +72,13 @@ struct writer {
   deltaic_decoder *decoder;
   int32_t prompt[PROMPT_CAPACITY];
   size_t count, read;      // tokens of the prompt, and those evaluated
-  size_t piece;            // tokens of it that fit into a frame, as far as is known
   unsigned written, limit; // tokens drawn
-  double per_token, step;  // slowest recent times: a token of the prompt, a drawn token
   bool done;
 };
 
-// Follows the slowest step, and forgets it slowly: the first step also compiles.
-static double slowest(double before, double now) { return fmax(0.9 * before, now); }
-
-static void read_piece(struct writer *w, double left) {
-  double fits = w->per_token > 0 ? left / w->per_token : FIRST_PIECE;
-  w->piece = fits < 1 ? 1 : fits > MOST_PIECE ? MOST_PIECE : (size_t)fits;
-  if (w->piece > w->count - w->read) w->piece = w->count - w->read;
-  double start = seconds();
-  deltaic_status status = deltaic_session_eval(session, w->prompt + w->read, w->piece, DELTAIC_LOGITS_NONE, NULL);
-  if (status == DELTAIC_CANCELLED) return; // Ctrl-C
-  must(status);
-  w->per_token = slowest(w->per_token, (seconds() - start) / (double)w->piece);
-  w->read += w->piece;
-}
-
-static void draw_token(struct writer *w) {
-  int32_t token;
+static void write_token(struct writer *w, int32_t token) {
   size_t bytes;
   const char *text;
-  double start = seconds();
-  deltaic_status status = deltaic_session_next(session, NULL, &token, NULL);
-  if (status == DELTAIC_CANCELLED) return;
-  must(status);
-  w->step = slowest(w->step, seconds() - start);
   w->done = deltaic_model_is_end(w->model, token) || ++w->written == w->limit;
   must(deltaic_decoder_push(w->decoder, token, &text, &bytes));
   fwrite(text, 1, bytes, stdout);
@@ -110,15 +87,19 @@ static void draw_token(struct writer *w) {
 
 // Returns the seconds that it took.
 static double give_time(struct writer *w, double budget) {
-  double start = seconds(), used = 0;
-  do {
-    if (w->read < w->count)
-      read_piece(w, budget - used);
-    else
-      draw_token(w);
-    used = seconds() - start;
-  } while (!w->done && !stopped && used + (w->read < w->count ? w->per_token : w->step) <= budget);
-  return used;
+  double start = seconds();
+  int32_t tokens[TOKENS_MOST];
+  size_t n = 0, most = w->limit - w->written < TOKENS_MOST ? w->limit - w->written : TOKENS_MOST;
+  deltaic_status status;
+  if (w->read < w->count) {
+    status = deltaic_session_eval_within(session, w->prompt + w->read, w->count - w->read, 1e3 * budget, &n);
+    w->read += n;
+  } else {
+    status = deltaic_session_next_within(session, NULL, 1e3 * budget, tokens, most, &n);
+    for (size_t i = 0; i < n; ++i) write_token(w, tokens[i]);
+  }
+  if (status != DELTAIC_CANCELLED) must(status); // Ctrl-C
+  return seconds() - start;
 }
 
 int main(int argc, char **argv) {
@@ -144,7 +125,7 @@ int main(int argc, char **argv) {
     double start = seconds();
     draw(frame, w.written);
     double drawn = seconds() - start, left = FRAME - drawn;
-    longest = fmax(longest, give_time(&w, left < BUDGET ? left : BUDGET));
+    longest = fmax(longest, give_time(&w, fmax(0, fmin(left, BUDGET))));
     double rest = FRAME - (seconds() - start);
     if (rest > 0) nanosleep(&(struct timespec){.tv_nsec = (long)(rest * 1e9)}, NULL); // a game waits for the screen
   }

@@ -201,12 +201,29 @@ DELTAIC_API double deltaic_device_compile_seconds(const deltaic_device *device);
 
 typedef struct deltaic_model deltaic_model;
 
+/* Files from elsewhere than the file system: memory, an archive, a file that is open. The functions are called by the
+ * thread that opens the model or tokenizer, and only meanwhile. Several files are open at once. */
+typedef struct deltaic_source {
+  size_t size;
+  void *user;
+  /* Opens file `name`. file: what the other functions get; bytes: its length. DELTAIC_NOT_FOUND: there is no such file,
+     which is no failure where a model may lack it. */
+  deltaic_status (*open)(void *user, const char *name, void **file, uint64_t *bytes);
+  /* Reads `bytes` bytes from `offset` on, which are in the file, and returns how many it read; fewer are a failure. */
+  uint64_t (*read)(void *user, void *file, uint64_t offset, void *to, uint64_t bytes);
+  void (*close)(void *user, void *file); /* NULL: files need no closing */
+} deltaic_source;
+
 typedef struct deltaic_model_options {
   size_t size;
   deltaic_progress progress; /* bytes of weights uploaded */
   void *progress_user;
   uint32_t attention_window; /* every softmax-attention layer sees this many positions, including its own, instead of
                                 the config's window; 0: as the config says. Experimental. */
+  /* NULL: the file system. Else `path` is a GGUF file if it ends in .gguf, or a folder, in which PATH/config.json and
+     the others are opened (without PATH/ when it is ""). Headers are kept in memory, tensors are read whole, each when
+     its turn comes. */
+  const deltaic_source *source;
 } deltaic_model_options;
 
 typedef struct deltaic_model_info {
@@ -336,6 +353,21 @@ DELTAIC_API deltaic_status deltaic_session_eval(deltaic_session *session, const 
  * Fails like deltaic_session_eval(), except that a cancel leaves the session either unchanged or fully advanced. */
 DELTAIC_API deltaic_status deltaic_session_next(deltaic_session *session, const deltaic_sampling *sampling,
                                                 int32_t *token, float *logits);
+
+/* Both in a limited time, for a program that draws frames in the same thread: they do as much as fits into
+ * `milliseconds`, and at least one slice of tokens or one step. The session measures these as it goes: the first slices
+ * are short, and then their length is the one that fits. A call takes longer where it makes pipelines, or where a single
+ * token does. A cancel is reported between slices, and leaves the session as after the tokens that are done.
+ * done, count: how many tokens are evaluated or drawn; also set after a failure that is not due to the arguments.
+ * Experimental. */
+/* The first tokens of n; call again with the others. Their slices, and so the rounding of the results, depend on the
+ * time that they take. */
+DELTAIC_API deltaic_status deltaic_session_eval_within(deltaic_session *session, const int32_t *tokens, size_t n,
+                                                       double milliseconds, size_t *done);
+/* tokens: room for `capacity`, at least 1. Stops behind a token that ends a text (deltaic_model_is_end()). */
+DELTAIC_API deltaic_status deltaic_session_next_within(deltaic_session *session, const deltaic_sampling *sampling,
+                                                       double milliseconds, int32_t *tokens, size_t capacity,
+                                                       size_t *count);
 
 /* The logits that deltaic_session_next() would draw from: vocabulary floats. DELTAIC_BAD_STATE before the first eval.
  */
@@ -588,6 +620,9 @@ typedef struct deltaic_tokenizer deltaic_tokenizer;
 /* path: a folder with tokenizer.json, the file itself, or a GGUF file. A feature of the file that is not supported is
  * refused by name. */
 DELTAIC_API deltaic_status deltaic_tokenizer_open(const char *path, deltaic_tokenizer **out);
+/* The same from a source (deltaic_model_options): path ends in .gguf or .json, or is a folder. */
+DELTAIC_API deltaic_status deltaic_tokenizer_open_from(const deltaic_source *source, const char *path,
+                                                       deltaic_tokenizer **out);
 DELTAIC_API void deltaic_tokenizer_close(deltaic_tokenizer *tokenizer);
 /* Ids are 0 ... size - 1, with holes possible. */
 DELTAIC_API int32_t deltaic_tokenizer_size(const deltaic_tokenizer *tokenizer);

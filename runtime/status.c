@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 static _Thread_local char message[1024];
 
@@ -27,6 +28,15 @@ deltaic_status fail(deltaic_status status, const char *format, ...) {
 
 deltaic_status fail_memory(const char *what, uint64_t bytes) {
   return fail(DELTAIC_OUT_OF_MEMORY, "out of memory: %llu bytes for %s", (unsigned long long)bytes, what);
+}
+
+bool null_pointer(const char *function, const char *names, const void *const *pointers, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    const size_t length = strcspn(names, ",");
+    if (!pointers[i]) return fail(DELTAIC_INVALID_ARGUMENT, "%s: %.*s is NULL", function, (int)length, names);
+    names += length + (names[length] == ',');
+  }
+  return false;
 }
 
 const char *deltaic_version(void) { return DELTAIC_VERSION; }

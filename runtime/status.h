@@ -24,6 +24,15 @@ __attribute__((format(printf, 2, 3))) deltaic_status fail(deltaic_status status,
 // fail(DELTAIC_OUT_OF_MEMORY, ...) with the number of bytes and what they were for.
 deltaic_status fail_memory(const char *what, uint64_t bytes) INSIDE(fail_memory);
 
+// The check of a public function's pointers: whether one is NULL, the first of which the message then names. names: of
+// the pointers, with commas between them.
+#define refuse_null(function, names, ...)                                                                              \
+  null_pointer(function, names, (const void *const[]){__VA_ARGS__},                                                    \
+               sizeof((const void *const[]){__VA_ARGS__}) / sizeof(const void *))
+bool null_pointer(const char *function, const char *names, const void *const *pointers, size_t count);
+// A pointer to n things, which may be NULL if there are none.
+#define FILLED(pointer, n) ((pointer) || !(n) ? "" : NULL)
+
 // Compute a * b and a + b; return false on overflow, since sizes come from files.
 static inline bool size_mul(uint64_t a, uint64_t b, uint64_t *out) { return !__builtin_mul_overflow(a, b, out); }
 static inline bool size_add(uint64_t a, uint64_t b, uint64_t *out) { return !__builtin_add_overflow(a, b, out); }

@@ -55,8 +55,24 @@ static void check(struct lines *l) {
   l->text[l->length] = 0;
 }
 
+// Reads up to the end of the line; returns false at the end of the file.
+static bool skip_rest(struct lines *l) {
+  enum { SKIP_MOST = 1 << 30 };
+  for (size_t skipped = 0; l->inside;) {
+    if (l->at == l->filled && !fill(l)) return false;
+    const char *begin = l->buffer + l->at, *end = memchr(begin, '\n', l->filled - l->at);
+    const size_t n = end ? (size_t)(end - begin) + 1 : l->filled - l->at;
+    l->inside = !end;
+    l->at += n;
+    l->endless = l->inside && (skipped += n) >= SKIP_MOST;
+    if (l->endless) return false;
+  }
+  return true;
+}
+
 bool lines_next(struct lines *l) {
   bool any = false;
+  if (!skip_rest(l)) return false;
   l->length = 0;
   l->problem[0] = 0;
   append(l, "", 0); // makes the text non-NULL
@@ -65,9 +81,10 @@ bool lines_next(struct lines *l) {
     any = true;
     const char *begin = l->buffer + l->at, *end = memchr(begin, '\n', l->filled - l->at);
     size_t n = end ? (size_t)(end - begin) : l->filled - l->at;
-    if (!l->problem[0]) append(l, begin, n);
+    append(l, begin, n);
     l->at += n + (end != NULL);
-    if (end) break;
+    l->inside = l->problem[0] && !end;
+    if (end || l->inside) break;
   }
   if (!any) return false;
   ++l->number;
@@ -82,5 +99,6 @@ int lines_close(struct lines *l) {
   free(l->text);
   l->text = NULL;
   l->stream = NULL;
+  if (l->endless) return complain(EXIT_FAILED, "%s:%zu: the line does not end within 1 GiB", l->path, l->number);
   return failed ? complain(EXIT_FAILED, "%s: cannot be read", l->path) : EXIT_OK;
 }

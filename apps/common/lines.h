@@ -18,10 +18,13 @@ struct lines {
   char problem[120]; // the error in the line; "": none
   char buffer[1 << 16];
   size_t at, filled;
+  bool inside;  // a line that is too long: its rest is to be skipped
+  bool endless; // and has no end within 1 GiB
 };
 // Opens a file ("-": standard input) and returns an exit code. The struct is too large for the stack of small threads.
 int lines_open(struct lines *l, const char *path);
-// Reads the next line. It returns false at the end of the file. A line with a problem has no text.
+// Reads the next line. It returns false at the end of the file. A line with a problem has no text. Of a line that is too
+// long, the rest is read by the next call, which gives up after 1 GiB: a device may never end.
 bool lines_next(struct lines *l);
 // Returns an exit code that says whether reading failed.
 int lines_close(struct lines *l);

@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { TYPES = 16 };
@@ -79,19 +80,33 @@ static void print_tensors(const deltaic_quantization *report) {
   printf("\n");
 }
 
+struct fallback {
+  deltaic_quantized_tensor first;
+  size_t count;
+};
+
 // A line for every pair of types and row length.
 static void print_fallbacks(const deltaic_quantization *report) {
-  deltaic_quantized_tensor t, other;
-  for (size_t i = 0; deltaic_quantization_at(report, i, &t); ++i) {
-    size_t count = 0, first = i;
-    for (size_t k = 0; strcmp(t.type, t.wanted) && deltaic_quantization_at(report, k, &other); ++k) {
-      if (strcmp(t.type, other.type) || strcmp(t.wanted, other.wanted) || t.columns != other.columns) continue;
-      if (!count++) first = k;
+  deltaic_quantized_tensor t;
+  struct fallback *kinds = NULL;
+  size_t count = 0;
+  for (size_t i = 0, k; deltaic_quantization_at(report, i, &t); ++i) {
+    if (!strcmp(t.type, t.wanted)) continue;
+    for (k = 0; k < count; ++k)
+      if (!strcmp(t.type, kinds[k].first.type) && !strcmp(t.wanted, kinds[k].first.wanted) &&
+          t.columns == kinds[k].first.columns)
+        break;
+    if (k == count) {
+      kinds = must_resize(kinds, ++count * sizeof *kinds);
+      kinds[k] = (struct fallback){.first = t};
     }
-    if (count && first == i)
-      printf("%s instead of %s: %zu tensor%s with rows of %llu, such as %s\n", t.type, t.wanted, count,
-             count == 1 ? "" : "s", (unsigned long long)t.columns, t.name);
+    kinds[k].count++;
   }
+  for (size_t k = 0; k < count; ++k)
+    printf("%s instead of %s: %zu tensor%s with rows of %llu, such as %s\n", kinds[k].first.type, kinds[k].first.wanted,
+           kinds[k].count, kinds[k].count == 1 ? "" : "s", (unsigned long long)kinds[k].first.columns,
+           kinds[k].first.name);
+  free(kinds);
 }
 
 static void print_compare(const struct quantize_result *r) {

@@ -36,13 +36,13 @@ bool file_same(const char *a, const char *b) {
   return !platform_facts(a, true, &x) && !platform_facts(b, true, &y) && x.volume == y.volume && x.index == y.index;
 }
 
-// Exactly one separator between them, even if the folder ends with some.
+// Exactly one separator between them, even if the folder ends with some. None behind "".
 char *path_join(const char *folder, const char *name) {
   size_t length = strlen(folder);
   while (length && platform_separator(folder[length - 1])) length--;
   char *path = malloc(length + strlen(name) + 2);
   if (!path) fail_memory("a file name", length + strlen(name) + 2);
-  if (path) sprintf(path, "%.*s/%s", (int)length, folder, name);
+  if (path) sprintf(path, "%.*s%s%s", (int)length, folder, *folder ? "/" : "", name);
   return path;
 }
 

@@ -53,6 +53,7 @@ struct cursor {
   uint64_t at;
   const char *what; // is being read, for messages
   uint64_t elements;
+  bool cut; // the status is due to the end of the view
   deltaic_status status;
 };
 
@@ -62,6 +63,7 @@ static const char *take(struct cursor *c, uint64_t bytes) {
   if (c->status) return NULL;
   if (bytes > left(c)) {
     c->status = fail(DELTAIC_BAD_FILE, "%s: ends inside %.200s: the file is cut short or damaged", c->file, c->what);
+    c->cut = true;
     return NULL;
   }
   const char *from = c->view.data + c->at;
@@ -154,6 +156,7 @@ static json_t *read_array(struct cursor *c) {
     c->status =
         fail(DELTAIC_BAD_FILE, "%s: %s claims %llu elements, more than %s", c->file, c->what, (unsigned long long)count,
              count > left(c) / value_bytes[type] ? "the file has bytes" : "any vocabulary");
+    c->cut = count <= ELEMENTS_MOST - c->elements;
     return NULL;
   }
   c->elements += count;
@@ -204,6 +207,7 @@ deltaic_status gguf_read_keys(const char *file, struct file_view view, struct gg
   const uint64_t version = number(&c, 4);
   out->tensor_count = number(&c, 8);
   const uint64_t count = number(&c, 8);
+  out->cut = c.cut;
   if (c.status) return c.status;
   if (version == (uint64_t)VERSION << 24) return fail(DELTAIC_UNSUPPORTED, "%s: is a big-endian GGUF file", file);
   if (version != VERSION)
@@ -213,6 +217,7 @@ deltaic_status gguf_read_keys(const char *file, struct file_view view, struct gg
   if (!out->keys) return fail_memory("a GGUF file's keys", 0);
   for (uint64_t i = 0; i < count && !c.status; i++) read_key(&c, out->keys);
   out->at = c.at;
+  out->cut = c.cut;
   return c.status;
 }
 
@@ -258,7 +263,7 @@ static void read_sizes(struct cursor *c, struct gguf_tensor *t, uint64_t *elemen
   if (empty) *elements = 0;
 }
 
-// t->data becomes an offset; place_tensor() turns it into a pointer.
+// Returns the tensor's offset in the data.
 static uint64_t read_tensor(struct cursor *c, struct gguf *out) {
   char name[NAME_BYTES];
   uint64_t elements;
@@ -289,8 +294,9 @@ static uint64_t read_tensor(struct cursor *c, struct gguf *out) {
   return offset;
 }
 
-static void place_tensor(struct cursor *c, struct gguf_tensor *t, uint64_t offset, uint64_t begin, uint64_t align) {
-  const uint64_t room = c->view.bytes < begin ? 0 : c->view.bytes - begin;
+// begin, room: where the data begins, and its bytes.
+static void place_tensor(struct cursor *c, struct gguf_tensor *t, uint64_t offset, uint64_t begin, uint64_t room,
+                         uint64_t align) {
   if (c->status) return;
   if (offset % align)
     TENSOR_FAIL(c, t, "begins at %llu, which is not a multiple of the alignment %llu", (unsigned long long)offset,
@@ -299,7 +305,7 @@ static void place_tensor(struct cursor *c, struct gguf_tensor *t, uint64_t offse
     TENSOR_FAIL(c, t, "has %llu bytes from byte %llu of %llu on: the file is cut short or damaged",
                 (unsigned long long)t->bytes, (unsigned long long)offset, (unsigned long long)room);
   else
-    t->data = c->view.data + (room ? begin + offset : 0);
+    t->at = room ? begin + offset : 0;
 }
 
 static uint64_t alignment(struct cursor *c, const json_t *keys) {
@@ -312,7 +318,7 @@ static uint64_t alignment(struct cursor *c, const json_t *keys) {
   return (uint64_t)align;
 }
 
-deltaic_status gguf_read_tensors(const char *file, struct file_view view, struct gguf *out) {
+deltaic_status gguf_read_tensors(const char *file, struct file_view view, uint64_t bytes, struct gguf *out) {
   struct cursor c = {.file = file, .view = view, .at = out->at};
   uint64_t *offsets = NULL;
   size_t room = 0;
@@ -327,10 +333,28 @@ deltaic_status gguf_read_tensors(const char *file, struct file_view view, struct
     offsets[out->count] = read_tensor(&c, out);
     if (!c.status) out->count++;
   }
-  const uint64_t begin = (c.at + align - 1) / align * align;
-  for (size_t i = 0; i < out->count; i++) place_tensor(&c, &out->tensors[i], offsets[i], begin, align);
+  const uint64_t begin = (c.at + align - 1) / align * align, room_after = bytes < begin ? 0 : bytes - begin;
+  for (size_t i = 0; i < out->count; i++) place_tensor(&c, &out->tensors[i], offsets[i], begin, room_after, align);
   free(offsets);
+  out->cut = c.cut;
   return c.status;
+}
+
+deltaic_status gguf_read(struct input *in, bool tensors, struct gguf *out) {
+  enum { FIRST = 1 << 16, MOST = 1 << 28 };
+  *out = (struct gguf){0};
+  deltaic_status status = input_hold(in, FIRST);
+  while (!status) {
+    const struct file_view held = {in->view.data, in->held};
+    status = gguf_read_keys(in->name, held, out);
+    if (!status && tensors) status = gguf_read_tensors(in->name, held, in->view.bytes, out);
+    if (!status || !out->cut || in->held == in->view.bytes) return status;
+    if (in->held >= MOST)
+      return fail(DELTAIC_BAD_FILE, "%s: its keys and its list of tensors take more than %d MiB", in->name, MOST >> 20);
+    gguf_free(out);
+    status = input_hold(in, 2 * in->held);
+  }
+  return status;
 }
 
 void gguf_free(struct gguf *gguf) {
@@ -348,16 +372,16 @@ static deltaic_status check_first(const char *path, const json_t *keys) {
   return fail(DELTAIC_BAD_FILE, "%s: is part %lld of a model; give the first", path, (long long)part + 1);
 }
 
-deltaic_status gguf_open_keys(const char *path, json_t **keys) {
-  struct file_view view;
+deltaic_status gguf_open_keys(const deltaic_source *source, const char *path, json_t **keys) {
+  struct input in;
   struct gguf gguf = {0};
   *keys = NULL;
-  deltaic_status status = file_map(path, &view);
+  deltaic_status status = input_open(source, path, &in);
   if (status) return status;
-  status = gguf_read_keys(path, view, &gguf);
+  status = gguf_read(&in, false, &gguf);
   if (!status) status = check_first(path, gguf.keys);
   if (!status) *keys = json_incref(gguf.keys);
   gguf_free(&gguf);
-  file_unmap(&view);
+  input_close(&in);
   return status;
 }

@@ -2,7 +2,7 @@
 // untrusted: every count, offset, length and product is checked before use.
 #ifndef GGUF_H
 #define GGUF_H
-#include "file.h"
+#include "input.h"
 #include "json.h"
 
 enum { GGUF_RANK = 4 };
@@ -21,8 +21,7 @@ struct gguf_tensor {
   const struct gguf_type *type;
   int rank;
   uint64_t shape[GGUF_RANK]; // outermost first; the file has the contiguous dimension first
-  const char *data;
-  uint64_t bytes;
+  uint64_t at, bytes;        // where it is in the file
 };
 
 struct gguf {
@@ -32,14 +31,17 @@ struct gguf {
   struct gguf_tensor *tensors;
   size_t count, capacity;
   uint64_t tensor_count, at; // as the file claims; where the list of tensors begins
+  bool cut;                  // the status is due to the end of the view
 };
 
 bool gguf_is(struct file_view view); // whether a file begins as one
 bool gguf_is_file(const char *path); // the same; false if the file cannot be read
 // Reads the keys. Messages name `file`. Call gguf_free() even after a failure; *out is zeroed first.
 deltaic_status gguf_read_keys(const char *file, struct file_view view, struct gguf *out);
-// Reads the list of tensors, after the keys.
-deltaic_status gguf_read_tensors(const char *file, struct file_view view, struct gguf *out);
+// Reads the list of tensors, after the keys. bytes: of the whole file.
+deltaic_status gguf_read_tensors(const char *file, struct file_view view, uint64_t bytes, struct gguf *out);
+// Both, or the keys alone, of a file of which they hold as much as they need.
+deltaic_status gguf_read(struct input *in, bool tensors, struct gguf *out);
 void gguf_free(struct gguf *gguf); // accepts a zeroed struct
 
 // Calls `each` for every key of a file whose keys gguf_read_keys() has accepted. bytes: name, type and value, as they
@@ -49,5 +51,5 @@ deltaic_status gguf_visit_keys(const char *file, struct file_view view, gguf_key
 
 // The keys of the file at `path`, which must not be a later part of a model, for example tokenizer.chat_template; the
 // caller releases *keys with json_decref().
-deltaic_status gguf_open_keys(const char *path, json_t **keys);
+deltaic_status gguf_open_keys(const deltaic_source *source, const char *path, json_t **keys);
 #endif

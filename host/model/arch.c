@@ -61,6 +61,29 @@ static deltaic_status fail_model_type(const char *file, const char *model_type) 
               list);
 }
 
+// Refuses a config that says that the weights are quantized, whether they are, which no family reads, or not.
+static deltaic_status refuse_quantization(const char *file, const json_t *config, struct checkpoint *checkpoint) {
+  static const char key[] = "quantization_config";
+  const json_t *text = json_object_get(config, "text_config");
+  const json_t *holder = json_present(config, key) ? config : text;
+  if (!json_present(holder, key)) return DELTAIC_OK;
+  const json_t *value = json_object_get(holder, key);
+  const char *method = json_string_value(json_object_get(value, "quant_method"));
+  const struct file_tensor *t = NULL;
+  if (json_is_object(value) && json_object_size(value) == 0) return DELTAIC_OK;
+  if (!method) method = "a method without a name";
+  for (uint64_t i = 0; checkpoint && i < checkpoint_count(checkpoint) && !t; i++)
+    if (checkpoint_at(checkpoint, i)->dtype > FILE_BLOCKS_LAST) t = checkpoint_at(checkpoint, i);
+  if (t)
+    return fail(DELTAIC_UNSUPPORTED,
+                "%s: config key %s: weights quantized by %.60s (tensor %.200s is %.40s) are not supported; take the "
+                "model's 16-bit weights, or a GGUF file",
+                file, key, method, t->name, t->dtype_name);
+  return fail(DELTAIC_UNSUPPORTED,
+              "%s: config key %s says that the weights are quantized by %.60s, but none of the tensors is", file, key,
+              method);
+}
+
 // All ids of eos_token_id, which may stand in text_config. Without the key a family may have a default, in out->eos.
 static void read_config_ends(struct json_reader *r, const json_t *config, struct model_spec *out) {
   struct ends *ends = &out->generation.ends;
@@ -82,7 +105,8 @@ static deltaic_status parse(struct json_reader *r, const json_t *config, struct 
   const struct arch *arch = find_arch(model_type);
   if (!arch) return fail_model_type(r->file, model_type);
   snprintf(out->architecture, sizeof out->architecture, "%s", arch->model_type);
-  deltaic_status status = arch->read(r, config, checkpoint, out);
+  deltaic_status status = refuse_quantization(r->file, config, checkpoint);
+  if (!status) status = arch->read(r, config, checkpoint, out);
   if (!status) read_config_ends(r, config, out);
   return status ? status : r->status;
 }
@@ -148,15 +172,16 @@ deltaic_status model_spec_read(const char *folder, struct checkpoint *checkpoint
   if (checkpoint && checkpoint_keys(checkpoint)) return read_gguf(checkpoint, out);
   char *file = path_join(folder, "config.json");
   if (!file) return DELTAIC_OUT_OF_MEMORY;
-  struct file_view view;
-  deltaic_status status = file_map(file, &view);
+  const deltaic_source *source = checkpoint ? checkpoint_source(checkpoint) : NULL;
+  struct input in;
+  deltaic_status status = input_open_whole(source, file, &in);
   if (!status) {
-    status = model_spec_parse(file, view.data, view.bytes, checkpoint, out);
-    file_unmap(&view);
+    status = model_spec_parse(file, in.view.data, in.view.bytes, checkpoint, out);
+    input_close(&in);
   }
   free(file);
   if (status) return status;
-  status = generation_read(folder, out->V, &out->generation);
+  status = generation_read(source, folder, out->V, &out->generation);
   out->eos = out->generation.ends.count ? out->generation.ends.ids[0] : -1;
   if (status) model_spec_free(out);
   return status;

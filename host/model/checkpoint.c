@@ -11,6 +11,7 @@
 
 struct checkpoint {
   char *path;
+  const deltaic_source *source; // NULL: the file system
   struct shard *shards;
   size_t shard_count;
   struct file_tensor *tensors; // sorted by name once open
@@ -21,7 +22,9 @@ static int by_name(const void *a, const void *b) {
   return strcmp(((const struct file_tensor *)a)->name, ((const struct file_tensor *)b)->name);
 }
 
+// Also lets the tensors know their files, which have their places now.
 static deltaic_status sort_tensors(struct checkpoint *c) {
+  for (uint64_t i = 0; i < c->count; i++) c->tensors[i].input = &c->shards[c->tensors[i].shard].input;
   if (c->count) qsort(c->tensors, c->count, sizeof *c->tensors, by_name);
   for (uint64_t i = 1; i < c->count; i++)
     if (!by_name(&c->tensors[i - 1], &c->tensors[i]))
@@ -29,18 +32,31 @@ static deltaic_status sort_tensors(struct checkpoint *c) {
   return DELTAIC_OK;
 }
 
-static struct checkpoint *create(const char *path, size_t shards) {
+static struct checkpoint *create(const deltaic_source *source, const char *path, size_t shards) {
   struct checkpoint *c = calloc(1, sizeof *c);
   if (!c) return NULL;
-  c->path = strdup(path);
+  c->source = source;
+  c->path = strdup(*path ? path : "the model");
   c->shards = calloc(shards, sizeof *c->shards);
   if (c->path && c->shards) return c;
   checkpoint_close(c);
   return NULL;
 }
 
+// A tensor that is in memory with the header is never read again.
 static deltaic_status read_shard(struct checkpoint *c, struct shard *s) {
-  return gguf_is(s->view) ? shard_read_gguf(s, &c->tensors, &c->count) : shard_read(s, &c->tensors, &c->count);
+  enum { FIRST = 4096 }; // more than what tells the formats apart
+  const uint64_t before = c->count;
+  deltaic_status status = input_hold(&s->input, FIRST);
+  if (status) return status;
+  status = gguf_is((struct file_view){s->input.view.data, s->input.held}) ? shard_read_gguf(s, &c->tensors, &c->count)
+                                                                          : shard_read(s, &c->tensors, &c->count);
+  for (uint64_t i = before; i < c->count && !status; i++) {
+    struct file_tensor *t = &c->tensors[i];
+    t->shard = (size_t)(s - c->shards);
+    if (t->at <= s->input.held && t->bytes <= s->input.held - t->at) t->data = s->input.view.data + t->at;
+  }
+  return status;
 }
 
 // Owns `path` from here on, even after a failure.
@@ -48,10 +64,8 @@ static deltaic_status open_shard(struct checkpoint *c, char *path) {
   if (!path) return fail_memory("a file name", 0);
   struct shard *s = &c->shards[c->shard_count++];
   s->path = path;
-  deltaic_status status = file_map(path, &s->view);
-  if (status) return status;
-  s->mapped = true;
-  return read_shard(c, s);
+  deltaic_status status = input_open(c->source, path, &s->input);
+  return status ? status : read_shard(c, s);
 }
 
 // ---------------------------------------------------------------- parts of a GGUF file
@@ -111,8 +125,8 @@ static deltaic_status open_parts(struct checkpoint *c) {
   return status;
 }
 
-static deltaic_status open_single(const char *path, char *file, struct checkpoint **out) {
-  struct checkpoint *c = *out = create(path, 1);
+static deltaic_status open_single(const deltaic_source *source, const char *path, char *file, struct checkpoint **out) {
+  struct checkpoint *c = *out = create(source, path, 1);
   if (!c) {
     free(file);
     return fail_memory("a checkpoint", sizeof *c);
@@ -145,10 +159,9 @@ static deltaic_status list_shards(const char *index, const json_t *map, json_t *
   return DELTAIC_OK;
 }
 
-static deltaic_status open_listed(const char *folder, const char *index, const json_t *map, json_t *files,
-                                  struct checkpoint **out) {
-  struct checkpoint *c = *out = create(folder, json_object_size(files));
-  if (!c) return fail_memory("a checkpoint", sizeof *c);
+// c: has room for the files.
+static deltaic_status open_listed(struct checkpoint *c, const char *folder, const char *index, const json_t *map,
+                                  json_t *files) {
   const char *name;
   json_t *value;
   json_object_foreach(files, name, value) {
@@ -166,12 +179,13 @@ static deltaic_status open_listed(const char *folder, const char *index, const j
   return DELTAIC_OK;
 }
 
-static deltaic_status open_index(const char *folder, const char *index, struct checkpoint **out) {
+static deltaic_status open_index(const deltaic_source *source, const char *folder, const char *index,
+                                 struct checkpoint **out) {
   json_t *root = NULL, *files = NULL;
-  struct file_view view;
-  deltaic_status status = file_map(index, &view);
+  struct input in;
+  deltaic_status status = input_open_whole(source, index, &in);
   if (status) return status;
-  status = json_parse(index, view.data, view.bytes, &root);
+  status = json_parse(index, in.view.data, in.view.bytes, &root);
   if (status) goto done;
   const json_t *map = json_object_get(root, "weight_map");
   if (!json_is_object(map)) {
@@ -180,12 +194,18 @@ static deltaic_status open_index(const char *folder, const char *index, struct c
   }
   files = json_object();
   status = files ? list_shards(index, map, files) : fail_memory("a list of shards", 0);
-  if (!status) status = open_listed(folder, index, map, files, out);
+  if (status) goto done;
+  *out = create(source, folder, json_object_size(files));
+  status = *out ? open_listed(*out, folder, index, map, files) : fail_memory("a checkpoint", sizeof **out);
 done:
   json_decref(files);
   json_decref(root);
-  file_unmap(&view);
+  input_close(&in);
   return status;
+}
+
+static deltaic_status fail_folder(const char *path) {
+  return fail(DELTAIC_NOT_FOUND, "%s: has neither model.safetensors nor model.safetensors.index.json", path);
 }
 
 static deltaic_status open_folder(const char *path, struct checkpoint **out) {
@@ -194,12 +214,10 @@ static deltaic_status open_folder(const char *path, struct checkpoint **out) {
   if (!file || !index)
     status = fail_memory("a file name", 0);
   else if (file_exists(file)) {
-    status = open_single(path, file, out);
+    status = open_single(NULL, path, file, out);
     file = NULL;
-  } else if (file_exists(index))
-    status = open_index(path, index, out);
-  else
-    status = fail(DELTAIC_NOT_FOUND, "%s: has neither model.safetensors nor model.safetensors.index.json", path);
+  } else
+    status = file_exists(index) ? open_index(NULL, path, index, out) : fail_folder(path);
   free(file);
   free(index);
   return status;
@@ -211,7 +229,7 @@ deltaic_status checkpoint_open(const char *path, struct checkpoint **out) {
   char *copy = folder ? NULL : strdup(path);
   *out = NULL;
   if (!folder && !copy) return fail_memory("a file name", 0);
-  deltaic_status status = folder ? open_folder(path, &c) : open_single(path, copy, &c);
+  deltaic_status status = folder ? open_folder(path, &c) : open_single(NULL, path, copy, &c);
   if (status)
     checkpoint_close(c);
   else
@@ -232,13 +250,43 @@ deltaic_status checkpoint_open_folder(const char *path, struct checkpoint **out)
   return status;
 }
 
+// Whether a file exists shows when it is opened. A shard that is missing is no missing model.safetensors.
+static deltaic_status open_source(const deltaic_source *source, const char *path, struct checkpoint **out) {
+  const bool gguf = input_is_gguf(path);
+  char *file = gguf ? strdup(path) : path_join(path, "model.safetensors");
+  char *index = gguf ? NULL : path_join(path, "model.safetensors.index.json");
+  deltaic_status status;
+  if (!file || (!gguf && !index)) {
+    free(file);
+    status = fail_memory("a file name", 0);
+  } else
+    status = open_single(source, path, file, out);
+  if (status == DELTAIC_NOT_FOUND && !gguf) {
+    checkpoint_close(*out);
+    *out = NULL;
+    status = open_index(source, path, index, out);
+    if (status == DELTAIC_NOT_FOUND && !*out) status = fail_folder(*path ? path : "the source");
+  }
+  free(index);
+  return status;
+}
+
+deltaic_status checkpoint_open_from(const deltaic_source *source, const char *path, struct checkpoint **out) {
+  struct checkpoint *c = NULL;
+  if (!source) return checkpoint_open_folder(path, out);
+  deltaic_status status = open_source(source, path, &c);
+  if (status) checkpoint_close(c);
+  *out = status ? NULL : c;
+  return status;
+}
+
 deltaic_status checkpoint_parse(const char *name, const void *data, size_t bytes, struct checkpoint **out) {
   *out = NULL;
-  struct checkpoint *c = create(name, 1);
+  struct checkpoint *c = create(NULL, name, 1);
   if (!c) return fail_memory("a checkpoint", sizeof *c);
   struct shard *s = &c->shards[c->shard_count++];
   s->path = strdup(name);
-  s->view = (struct file_view){data, bytes};
+  s->input = input_memory(s->path, data, bytes);
   deltaic_status status = s->path ? read_shard(c, s) : fail_memory("a file name", 0);
   if (!status) status = sort_tensors(c);
   if (status)
@@ -252,11 +300,12 @@ deltaic_status checkpoint_parse(const char *name, const void *data, size_t bytes
 
 void checkpoint_close(struct checkpoint *c) {
   if (!c) return;
+  for (uint64_t i = 0; i < c->count; i++) file_tensor_unload(&c->tensors[i]);
   for (size_t i = 0; i < c->shard_count; i++) {
     struct shard *s = &c->shards[i];
     json_decref(s->header);
     json_decref(s->names);
-    if (s->mapped) file_unmap(&s->view);
+    input_close(&s->input);
     free(s->path);
   }
   free(c->shards);
@@ -291,6 +340,14 @@ struct file_tensor *checkpoint_findf(struct checkpoint *c, const char *format, .
 const json_t *checkpoint_keys(const struct checkpoint *c) { return c->shards[0].names ? c->shards[0].header : NULL; }
 
 const char *checkpoint_path(const struct checkpoint *c) { return c->path; }
+
+const deltaic_source *checkpoint_source(const struct checkpoint *c) { return c->source; }
+
+deltaic_status checkpoint_status(const struct checkpoint *c) {
+  deltaic_status status = DELTAIC_OK;
+  for (size_t i = 0; i < c->shard_count && !status; i++) status = c->shards[i].input.status;
+  return status;
+}
 
 deltaic_status checkpoint_spare(const struct checkpoint *c, const char *path) {
   static const char *const others[] = {"config.json",    "generation_config.json", "model.safetensors.index.json",

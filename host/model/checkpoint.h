@@ -10,6 +10,12 @@ struct checkpoint; // tensors sorted by name, and the mapped files
 deltaic_status checkpoint_open(const char *path, struct checkpoint **out) INSIDE(checkpoint_open);
 // The same for a model: a folder that also has a config.json, or a GGUF file.
 deltaic_status checkpoint_open_folder(const char *path, struct checkpoint **out) INSIDE(checkpoint_open_folder);
+// The same from a caller's source (deltaic.h), which must stay valid until the checkpoint is closed. NULL: the file
+// system.
+deltaic_status checkpoint_open_from(const deltaic_source *source, const char *path, struct checkpoint **out);
+const deltaic_source *checkpoint_source(const struct checkpoint *checkpoint);
+// The first failure of reading from the source.
+deltaic_status checkpoint_status(const struct checkpoint *checkpoint);
 void checkpoint_close(struct checkpoint *checkpoint) INSIDE(checkpoint_close); // accepts NULL
 // The same for the bytes of one file, which the caller keeps alive (tests, fuzzing).
 deltaic_status checkpoint_parse(const char *name, const void *data, size_t bytes, struct checkpoint **out);

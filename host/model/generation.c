@@ -1,7 +1,7 @@
 // generation: reads the end tokens and the sampling that a checkpoint states. See generation.h.
 #include "generation.h"
 
-#include "file.h"
+#include "input.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -104,33 +104,30 @@ static int64_t find_in_list(const json_t *added, const char *token) {
 }
 
 // *out stays NULL if there is no such file.
-static deltaic_status read_file(const char *folder, const char *name, json_t **out) {
-  struct file_view view;
+static deltaic_status read_file(const deltaic_source *source, const char *folder, const char *name, json_t **out) {
+  struct input in;
+  bool found;
   *out = NULL;
   char *file = path_join(folder, name);
   if (!file) return DELTAIC_OUT_OF_MEMORY;
-  deltaic_status status = DELTAIC_OK;
-  if (file_exists(file)) {
-    status = file_map(file, &view);
-    if (!status) {
-      status = json_parse(file, view.data, (size_t)view.bytes, out);
-      file_unmap(&view);
-    }
-  }
+  deltaic_status status = input_open_if(source, file, &in, &found);
+  if (!status && found) status = json_parse(file, in.view.data, (size_t)in.view.bytes, out);
+  input_close(&in);
   free(file);
   return status;
 }
 
 // An id that the model cannot make ends nothing, so it is left out. tokenizer.json is read only if
 // tokenizer_config.json does not list its added tokens.
-static deltaic_status add_tokenizer_end(const char *folder, uint32_t V, struct ends *ends) {
+static deltaic_status add_tokenizer_end(const deltaic_source *source, const char *folder, uint32_t V,
+                                        struct ends *ends) {
   json_t *config, *tokenizer = NULL;
-  deltaic_status status = read_file(folder, "tokenizer_config.json", &config);
+  deltaic_status status = read_file(source, folder, "tokenizer_config.json", &config);
   const char *token = token_text(json_object_get(config, "eos_token"));
   const json_t *decoder = json_object_get(config, "added_tokens_decoder");
   int64_t id = -1;
   if (!status && token && json_is_object(decoder)) id = find_in_decoder(decoder, token);
-  if (!status && token && !json_is_object(decoder)) status = read_file(folder, "tokenizer.json", &tokenizer);
+  if (!status && token && !json_is_object(decoder)) status = read_file(source, folder, "tokenizer.json", &tokenizer);
   if (tokenizer) id = find_in_list(json_object_get(tokenizer, "added_tokens"), token);
   if (!status && id < V) status = ends_add(ends, "tokenizer_config.json", id);
   json_decref(config);
@@ -138,20 +135,16 @@ static deltaic_status add_tokenizer_end(const char *folder, uint32_t V, struct e
   return status;
 }
 
-deltaic_status generation_read(const char *folder, uint32_t V, struct generation *out) {
-  struct file_view view;
+deltaic_status generation_read(const deltaic_source *source, const char *folder, uint32_t V, struct generation *out) {
+  struct input in;
+  bool found;
   char *file = path_join(folder, "generation_config.json");
   if (!file) return DELTAIC_OUT_OF_MEMORY;
-  deltaic_status status;
-  if (!file_exists(file)) {
-    status = add_tokenizer_end(folder, V, &out->ends);
-  } else {
-    status = file_map(file, &view);
-    if (!status) {
-      status = generation_parse(file, view.data, (size_t)view.bytes, V, out);
-      file_unmap(&view);
-    }
-  }
+  deltaic_status status = input_open_if(source, file, &in, &found);
+  if (!status)
+    status = found ? generation_parse(file, in.view.data, (size_t)in.view.bytes, V, out)
+                   : add_tokenizer_end(source, folder, V, &out->ends);
+  input_close(&in);
   free(file);
   return status;
 }

@@ -26,7 +26,7 @@ void ends_read(struct json_reader *r, const json_t *object, const char *key, uin
 
 // Reads generation_config.json, whose ends replace those in *out. Without that file it adds the eos_token of
 // tokenizer_config.json.
-deltaic_status generation_read(const char *folder, uint32_t V, struct generation *out);
+deltaic_status generation_read(const deltaic_source *source, const char *folder, uint32_t V, struct generation *out);
 // The same from the text of a generation_config.json (tests, fuzzing). Messages name `file`.
 deltaic_status generation_parse(const char *file, const char *text, size_t bytes, uint32_t V, struct generation *out);
 // Key of a GGUF file: a list of all end tokens, where they are more than the keys of llama.cpp.

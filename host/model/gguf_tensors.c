@@ -23,8 +23,7 @@ static enum file_dtype dtype_of(const struct gguf_type *type) {
 
 deltaic_status shard_read_gguf(struct shard *s, struct file_tensor **tensors, uint64_t *count) {
   struct gguf gguf;
-  deltaic_status status = gguf_read_keys(s->path, s->view, &gguf);
-  if (!status) status = gguf_read_tensors(s->path, s->view, &gguf);
+  deltaic_status status = gguf_read(&s->input, true, &gguf);
   const uint64_t bytes = (*count + gguf.count) * sizeof **tensors;
   struct file_tensor *grown = status ? NULL : realloc(*tensors, bytes ? bytes : 1);
   if (!status && !grown) status = fail_memory("a checkpoint's list of tensors", bytes);
@@ -38,7 +37,7 @@ deltaic_status shard_read_gguf(struct shard *s, struct file_tensor **tensors, ui
                                .dtype = dtype_of(from->type),
                                .dtype_name = from->type->name,
                                .rank = from->rank,
-                               .data = from->data,
+                               .at = from->at,
                                .bytes = from->bytes};
     memcpy(to->shape, from->shape, sizeof from->shape);
   }

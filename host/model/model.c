@@ -135,13 +135,13 @@ static void fill_info(struct deltaic_model *m) {
 }
 
 deltaic_status model_declare(struct deltaic_model *m, struct backend *backend, const char *path,
-                             uint32_t attention_window) {
+                             const deltaic_model_options *options) {
   m->backend = backend;
-  deltaic_status status = checkpoint_open_folder(path, &m->checkpoint);
+  deltaic_status status = checkpoint_open_from(options ? options->source : NULL, path, &m->checkpoint);
   if (status != DELTAIC_OK) return status;
   status = model_spec_read(path, m->checkpoint, &m->spec);
   if (status != DELTAIC_OK) return status;
-  limit_attention(&m->spec, attention_window);
+  limit_attention(&m->spec, options ? options->attention_window : 0);
   status = allocate_layers(m);
   if (status != DELTAIC_OK) return status;
   m->weights.checkpoint = m->checkpoint;
@@ -165,18 +165,27 @@ void model_clear(struct deltaic_model *m) {
   checkpoint_close(m->checkpoint);
 }
 
+static deltaic_status read_options(const deltaic_model_options *given, deltaic_model_options *o,
+                                   deltaic_source *source) {
+  deltaic_status status = options_read(o, sizeof *o, given, "deltaic_model_options");
+  if (!status && o->attention_window > INT32_MAX)
+    status =
+        fail(DELTAIC_INVALID_ARGUMENT, "deltaic_model_open: attention_window %u exceeds 2^31 - 1", o->attention_window);
+  if (status || !o->source) return status;
+  status = input_source(source, o->source, "deltaic_model_open");
+  o->source = source;
+  return status;
+}
+
 deltaic_status deltaic_model_open(deltaic_device *device, const char *path, const deltaic_model_options *options,
                                   deltaic_model **out) {
-  if (!device || !path || !out)
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_model_open: device, path and out must not be NULL");
+  if (refuse_null("deltaic_model_open", "device,path,out", device, path, out)) return DELTAIC_INVALID_ARGUMENT;
   struct deltaic_model *m = calloc(1, sizeof *m);
   if (!m) return fail_memory("a model", sizeof *m);
   deltaic_model_options o;
-  deltaic_status status = options_read(&o, sizeof o, options, "deltaic_model_options");
-  if (status == DELTAIC_OK && o.attention_window > INT32_MAX)
-    status =
-        fail(DELTAIC_INVALID_ARGUMENT, "deltaic_model_open: attention_window %u exceeds 2^31 - 1", o.attention_window);
-  if (status == DELTAIC_OK) status = model_declare(m, device->backend, path, o.attention_window);
+  deltaic_source source;
+  deltaic_status status = read_options(options, &o, &source);
+  if (status == DELTAIC_OK) status = model_declare(m, device->backend, path, &o);
   if (status == DELTAIC_OK) status = weights_upload(&m->weights, o.progress, o.progress_user);
   m->weights.fingerprint = hash_word(m->weights.fingerprint, m->spec.config_hash);
   m->info.fingerprint = m->weights.fingerprint;
@@ -209,13 +218,13 @@ static deltaic_status copy_ends(const struct ends *ends, int32_t *ids, size_t ca
 }
 
 deltaic_status deltaic_model_ends(const deltaic_model *m, int32_t *ids, size_t capacity, size_t *count) {
-  if (!m || (!ids && capacity)) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_model_ends: a pointer is NULL");
+  if (refuse_null("deltaic_model_ends", "model,ids", m, FILLED(ids, capacity))) return DELTAIC_INVALID_ARGUMENT;
   return copy_ends(&m->spec.generation.ends, ids, capacity, count);
 }
 
 deltaic_status deltaic_model_inspect_ends(const char *path, int32_t *ids, size_t capacity, size_t *count) {
-  if (!path || (!ids && capacity))
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_model_inspect_ends: a pointer is NULL");
+  if (refuse_null("deltaic_model_inspect_ends", "path,ids", path, FILLED(ids, capacity)))
+    return DELTAIC_INVALID_ARGUMENT;
   struct checkpoint *checkpoint;
   struct model_spec spec;
   deltaic_status status = checkpoint_open_folder(path, &checkpoint);

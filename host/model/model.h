@@ -15,9 +15,9 @@ struct deltaic_model {
 };
 
 // Opens and declares everything without allocating device memory. Call model_clear() afterwards, even after a failure.
-// attention_window: limits the positions that a layer can see; 0: no limit.
+// options: NULL for the defaults.
 deltaic_status model_declare(struct deltaic_model *m, struct backend *backend, const char *path,
-                             uint32_t attention_window);
+                             const deltaic_model_options *options);
 void model_clear(struct deltaic_model *m);
 bool model_grows(const struct model_spec *spec);
 #endif

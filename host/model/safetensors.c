@@ -66,7 +66,8 @@ static deltaic_status parse_shape(const struct shard *s, struct file_tensor *t, 
   return DELTAIC_OK;
 }
 
-static deltaic_status parse_span(const struct shard *s, struct file_tensor *t, const json_t *offsets, const char *data,
+// from, data_bytes: where the data begins in the file, and its bytes.
+static deltaic_status parse_span(const struct shard *s, struct file_tensor *t, const json_t *offsets, uint64_t from,
                                  uint64_t data_bytes) {
   uint64_t begin, end;
   if (json_array_size(offsets) != 2 || !natural(json_array_get(offsets, 0), &begin) ||
@@ -77,12 +78,12 @@ static deltaic_status parse_span(const struct shard *s, struct file_tensor *t, c
   if (end > data_bytes)
     return TENSOR_FAIL(s, t, "ends at byte %llu of %llu: the file is cut short or damaged", (unsigned long long)end,
                        (unsigned long long)data_bytes);
-  t->data = data + begin;
+  t->at = from + begin;
   t->bytes = end - begin;
   return DELTAIC_OK;
 }
 
-static deltaic_status parse_tensor(const struct shard *s, struct file_tensor *t, const json_t *entry, const char *data,
+static deltaic_status parse_tensor(const struct shard *s, struct file_tensor *t, const json_t *entry, uint64_t from,
                                    uint64_t data_bytes) {
   if (!json_is_object(entry)) return TENSOR_FAIL(s, t, "%s", "must be an object of dtype, shape and data_offsets");
   const char *dtype = t->dtype_name = json_string_value(json_object_get(entry, "dtype"));
@@ -91,7 +92,7 @@ static deltaic_status parse_tensor(const struct shard *s, struct file_tensor *t,
   deltaic_status status = parse_shape(s, t, json_object_get(entry, "shape"), &elements);
   if (status) return status;
   if (!size_mul(elements, size, &wanted)) return TENSOR_FAIL(s, t, "%s", "has more bytes than can be counted");
-  status = parse_span(s, t, json_object_get(entry, "data_offsets"), data, data_bytes);
+  status = parse_span(s, t, json_object_get(entry, "data_offsets"), from, data_bytes);
   if (status) return status;
   if (size && wanted != t->bytes)
     return TENSOR_FAIL(s, t, "its shape needs %llu bytes of %s, its data_offsets give %llu", (unsigned long long)wanted,
@@ -102,7 +103,7 @@ static deltaic_status parse_tensor(const struct shard *s, struct file_tensor *t,
 // ---------------------------------------------------------------- one file
 
 static deltaic_status parse_header_text(struct shard *s) {
-  const struct file_view *v = &s->view;
+  const struct file_view *v = &s->input.view;
   if (v->bytes == 0) return fail(DELTAIC_BAD_FILE, "%s: is empty, not a safetensors file", s->path);
   if (v->bytes < 8)
     return fail(DELTAIC_BAD_FILE, "%s: has %llu bytes, too few for a safetensors file", s->path,
@@ -120,7 +121,9 @@ static deltaic_status parse_header_text(struct shard *s) {
   if (length > v->bytes - 8)
     return fail(DELTAIC_BAD_FILE, "%s: its header claims %llu bytes, but only %llu follow its length", s->path,
                 (unsigned long long)length, (unsigned long long)(v->bytes - 8));
-  deltaic_status status = json_parse(s->path, v->data + 8, length, &s->header);
+  deltaic_status status = input_hold(&s->input, 8 + length);
+  if (status) return status;
+  status = json_parse(s->path, v->data + 8, length, &s->header);
   if (status) return fail(status, "%s (in the safetensors header)", deltaic_last_error());
   if (!json_is_object(s->header)) return fail(DELTAIC_BAD_FILE, "%s: its header must be a JSON object", s->path);
   return DELTAIC_OK;
@@ -139,19 +142,19 @@ static deltaic_status check_metadata(const struct shard *s) {
   return DELTAIC_OK;
 }
 
-static int by_data(const void *a, const void *b) {
+static int by_place(const void *a, const void *b) {
   const struct file_tensor *x = a, *y = b;
-  if (x->data != y->data) return x->data < y->data ? -1 : 1;
+  if (x->at != y->at) return x->at < y->at ? -1 : 1;
   return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
 deltaic_status shard_check_overlap(const struct shard *s, struct file_tensor *tensors, size_t count) {
-  qsort(tensors, count, sizeof *tensors, by_data);
+  qsort(tensors, count, sizeof *tensors, by_place);
   const struct file_tensor *before = NULL;
   for (size_t i = 0; i < count; i++) {
     const struct file_tensor *t = &tensors[i];
     if (t->bytes == 0) continue;
-    if (before && (const char *)t->data < (const char *)before->data + before->bytes)
+    if (before && t->at < before->at + before->bytes)
       return fail(DELTAIC_BAD_FILE, "%s: tensors %.200s and %.200s overlap", s->path, before->name, t->name);
     before = t;
   }
@@ -169,14 +172,14 @@ deltaic_status shard_read(struct shard *s, struct file_tensor **tensors, uint64_
   *tensors = grown;
 
   uint64_t length, first = *count;
-  memcpy(&length, s->view.data, 8);
-  const char *data = s->view.data + 8 + length, *name;
+  memcpy(&length, s->input.view.data, 8);
+  const char *name;
   json_t *entry;
   json_object_foreach(s->header, name, entry) {
     if (!strcmp(name, "__metadata__")) continue;
     struct file_tensor *t = &grown[*count];
     *t = (struct file_tensor){.name = name};
-    status = parse_tensor(s, t, entry, data, s->view.bytes - 8 - length);
+    status = parse_tensor(s, t, entry, 8 + length, s->input.view.bytes - 8 - length);
     if (status) return status;
     ++*count;
   }
@@ -184,6 +187,28 @@ deltaic_status shard_read(struct shard *s, struct file_tensor **tensors, uint64_
 }
 
 // ---------------------------------------------------------------- elements
+
+deltaic_status file_tensor_load(struct file_tensor *t) {
+  if (t->data) return DELTAIC_OK;
+  if (t->input->status) return t->input->status; // its message is still the last
+  void *data = t->bytes < SIZE_MAX ? malloc((size_t)t->bytes + 1) : NULL;
+  if (!data) return fail_memory(t->name, t->bytes);
+  deltaic_status status = input_read(t->input, t->at, data, t->bytes);
+  if (status) {
+    free(data);
+    return fail(status, "%s (tensor %.200s)", deltaic_last_error(), t->name);
+  }
+  t->data = data;
+  t->loaded = true;
+  return DELTAIC_OK;
+}
+
+void file_tensor_unload(struct file_tensor *t) {
+  if (!t->loaded) return;
+  free((void *)t->data);
+  t->data = NULL;
+  t->loaded = false;
+}
 
 // The source may be unaligned, so every element is copied out first.
 void file_tensor_f32(const struct file_tensor *t, uint64_t first, uint64_t count, float *out) {

@@ -2,8 +2,8 @@
 // every count, offset and product is checked before use.
 #ifndef SAFETENSORS_H
 #define SAFETENSORS_H
-#include "file.h"
 #include "format.h"
+#include "input.h"
 #include "json.h"
 
 // The types up to FILE_BLOCKS_LAST can be weights. The formats of blocks are in the order of enum dtype.
@@ -35,25 +35,33 @@ struct file_tensor {
   const char *dtype_name; // as in the file; any text
   int rank;
   uint64_t shape[FILE_RANK]; // outermost first
-  const void *data;          // may be unaligned
-  uint64_t bytes;
-  bool used; // set by whoever binds the tensor, so that unused tensors can be reported
+  const void *data;          // may be unaligned; NULL: it is in its input, and file_tensor_load() reads it
+  uint64_t at, bytes;        // where it is in the file
+  size_t shard;              // the file's number
+  struct input *input;       // set when all files are open
+  bool loaded;               // `data` is to be freed
+  bool used;                 // set by whoever binds the tensor, so that unused tensors can be reported
+  bool hashed;               // `hash` is that of its name, shape and data
+  uint64_t hash;
+  uint64_t turn; // of the upload, that needs it
 };
 
 struct shard {
-  char *path;            // for messages
-  struct file_view view; // of mapped memory if `mapped`, else of the caller's
-  bool mapped;
+  char *path; // for messages
+  struct input input;
   json_t *header; // safetensors: owns the tensors' names. GGUF: the keys. NULL: not read yet
   json_t *names;  // GGUF: owns the tensors' names
 };
 
-// Checks the file in `view` and appends its tensors. The shard keeps its header even after a failure.
+// Checks the file and appends its tensors. The shard keeps its header even after a failure.
 deltaic_status shard_read(struct shard *shard, struct file_tensor **tensors, uint64_t *count);
 // The same for a GGUF file (gguf_tensors.c).
 deltaic_status shard_read_gguf(struct shard *shard, struct file_tensor **tensors, uint64_t *count);
 // Sorts tensors by their place in the file and refuses those that overlap.
 deltaic_status shard_check_overlap(const struct shard *shard, struct file_tensor *tensors, size_t count);
+// Reads the tensor's data if it is not in memory; not by several threads at once.
+deltaic_status file_tensor_load(struct file_tensor *t);
+void file_tensor_unload(struct file_tensor *t); // what that has read
 // Elements [first, first + count) as f32; the dtype must be one that weights can have.
 void file_tensor_f32(const struct file_tensor *t, uint64_t first, uint64_t count, float *out) INSIDE(file_tensor_f32);
 #endif

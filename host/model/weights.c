@@ -90,6 +90,10 @@ int weights_list(struct weights *w, uint32_t layer, enum role role, uint32_t ite
 }
 
 void weight_part_read(const struct weight_part *p, uint32_t first, uint32_t rows, uint32_t cols, float *out) {
+  if (file_tensor_load(p->source)) {
+    memset(out, 0, (uint64_t)rows * cols * sizeof *out);
+    return;
+  }
   for (uint32_t i = 0; i < rows; i++)
     file_tensor_f32(p->source, weight_part_row(p, first + i) * cols, cols, out + (uint64_t)i * cols);
   for (uint64_t i = 0; p->plus && i < (uint64_t)rows * cols; i++) out[i] += p->plus;

@@ -67,7 +67,8 @@ int weights_list(struct weights *w, uint32_t layer, enum role role, uint32_t ite
 bool weights_lists(const struct weights *w, uint32_t layer, enum role role);
 struct weight_part weights_item(struct weights *w, uint32_t layer, enum role role, uint32_t m, uint32_t rows,
                                 uint32_t cols);
-// Rows first ... first + rows - 1 of a part as f32, `cols` elements each.
+// Rows first ... first + rows - 1 of a part as f32, `cols` elements each; zeros after a failure to read them, which
+// checkpoint_status() then returns.
 void weight_part_read(const struct weight_part *p, uint32_t first, uint32_t rows, uint32_t cols, float *out);
 // The row of the source that is row `row` of the part.
 static inline uint64_t weight_part_row(const struct weight_part *p, uint32_t row) {

@@ -213,12 +213,15 @@ static deltaic_status upload_transposed(struct upload *u, const struct weight_re
   return upload_flush(u);
 }
 
+// The row's tensors, which are small, stay in memory.
 static deltaic_status upload_computed(struct upload *u, const struct weight_request *r) {
   deltaic_status status = DELTAIC_OK;
   for (uint32_t i = 0; i < u->out->rows; i++) {
     float *row = upload_row(u, &status);
     if (!row) return status;
     r->row(r->context.bytes, i, u->out->cols, row);
+    status = checkpoint_status(u->w->checkpoint);
+    if (status) return status;
     if (reach_of(DTYPE_F32, row, u->out->cols) == REACH_INFINITE)
       return fail(DELTAIC_BAD_FILE, "%s: a computed weight is not finite (NaN or infinity)",
                   checkpoint_path(u->w->checkpoint));
@@ -263,28 +266,58 @@ static uint64_t stage_bytes(const struct weights *w) {
 
 // ---------------------------------------------------------------- the fingerprint
 
-struct digest {
-  struct checkpoint *checkpoint;
-  uint64_t *of; // each tensor
-};
-
-static void digest_tensor(void *context, uint64_t index, uint32_t worker) {
-  (void)worker;
-  struct digest *d = context;
-  const struct file_tensor *t = checkpoint_at(d->checkpoint, index);
+static void hash_tensor(struct file_tensor *t) {
   uint64_t h = hash_bytes(HASH_BEGIN, t->name, strlen(t->name));
   h = hash_bytes(h, t->shape, (uint64_t)t->rank * sizeof t->shape[0]);
-  d->of[index] = hash_bytes(h, t->data, t->bytes);
+  t->hash = hash_bytes(h, t->data, t->bytes);
+  t->hashed = true;
+}
+
+static void hash_held(void *checkpoint, uint64_t index, uint32_t worker) {
+  (void)worker;
+  struct file_tensor *t = checkpoint_at(checkpoint, index);
+  if (t->data && !t->hashed) hash_tensor(t);
+}
+
+static deltaic_status load_tensor(struct file_tensor *t) {
+  const bool held = t->data;
+  deltaic_status status = file_tensor_load(t);
+  if (!status && !held && !t->hashed) hash_tensor(t);
+  return status;
 }
 
 static deltaic_status find_fingerprint(struct weights *w, struct pool *pool) {
   const uint64_t count = checkpoint_count(w->checkpoint);
-  struct digest d = {w->checkpoint, calloc(count, sizeof *d.of)};
-  if (!d.of) return fail_memory("the tensors' checksums", count * sizeof *d.of);
-  pool_run(pool, count, digest_tensor, &d);
-  w->fingerprint = hash_bytes(HASH_BEGIN, d.of, count * sizeof *d.of);
-  free(d.of);
-  return DELTAIC_OK;
+  uint64_t *hashes = calloc(count, sizeof *hashes);
+  deltaic_status status = hashes ? DELTAIC_OK : fail_memory("the tensors' checksums", count * sizeof *hashes);
+  if (!status) pool_run(pool, count, hash_held, w->checkpoint);
+  for (uint64_t i = 0; i < count && !status; i++) {
+    struct file_tensor *t = checkpoint_at(w->checkpoint, i);
+    if (!t->hashed) { // no weight of the model
+      status = load_tensor(t);
+      file_tensor_unload(t);
+    }
+    hashes[i] = t->hash;
+  }
+  if (!status) w->fingerprint = hash_bytes(HASH_BEGIN, hashes, count * sizeof *hashes);
+  free(hashes);
+  return status;
+}
+
+// ---------------------------------------------------------------- tensors of a caller's source
+
+// Holds the tensors of request i. Of those of the one before it, it keeps what both need.
+static deltaic_status hold_tensors(struct weights *w, size_t i) {
+  const struct weight_request *r = &w->requests[i], *before = i ? r - 1 : NULL;
+  const struct weight_part *parts = w->parts + r->first_part;
+  deltaic_status status = DELTAIC_OK;
+  for (int p = 0; p < r->count; p++) parts[p].source->turn = i + 1;
+  for (int p = 0; before && p < before->count; p++) {
+    struct file_tensor *t = w->parts[before->first_part + (uint64_t)p].source;
+    if (t->turn != i + 1) file_tensor_unload(t);
+  }
+  for (int p = 0; p < r->count && !status; p++) status = load_tensor(parts[p].source);
+  return status;
 }
 
 // ---------------------------------------------------------------- room on the device
@@ -340,7 +373,8 @@ static deltaic_status upload_all(struct upload *u) {
   for (uint64_t i = 0; i < w->count && !status; i++) {
     u->out = w->requests[i].out;
     u->written = 0;
-    status = upload_request(u, &w->requests[i]);
+    status = hold_tensors(w, i);
+    if (!status) status = upload_request(u, &w->requests[i]);
   }
   if (!status) status = upload_report(u, w->arena.bytes); // the gaps between tensors count too
   return status ? status : find_fingerprint(w, u->pool);

@@ -59,7 +59,7 @@ static void fill_info(struct deltaic_quantization *z) {
 deltaic_status deltaic_quantize(const char *path, const char *out, const deltaic_quantize_options *options,
                                 deltaic_quantization **report) {
   deltaic_quantize_options o;
-  if (!path || !out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_quantize: path and out are required");
+  if (refuse_null("deltaic_quantize", "path,out", path, out)) return DELTAIC_INVALID_ARGUMENT;
   deltaic_status status = options_read(&o, sizeof o, options, "deltaic_quantize_options");
   if (status) return status;
   const char *name = o.type ? o.type : "q4_k_m";
@@ -71,6 +71,7 @@ deltaic_status deltaic_quantize(const char *path, const char *out, const deltaic
   if (!status) status = check_out(&z->quant, out, o.force);
   if (!status && !o.plan_only) status = quant_write(&z->quant, out, o.threads, o.progress, o.progress_user);
   if (!status) fill_info(z);
+  if (!status) quant_close_files(&z->quant);
   if (!status && report)
     *report = z;
   else

@@ -91,7 +91,7 @@ static deltaic_status list_all(struct quant *q) {
 // Refuses what could not be run: a missing tensor, a wrong shape, a tensor that no layer uses.
 static deltaic_status check_model(const char *path) {
   struct deltaic_model m = {0};
-  deltaic_status status = model_declare(&m, NULL, path, 0);
+  deltaic_status status = model_declare(&m, NULL, path, NULL);
   model_clear(&m);
   return status;
 }
@@ -108,10 +108,16 @@ deltaic_status quant_open(const char *path, const struct quant_type *type, struc
   return status;
 }
 
-void quant_close(struct quant *q) {
-  for (size_t i = 0; i < q->count; i++) free(q->tensors[i].name);
-  free(q->tensors);
+void quant_close_files(struct quant *q) {
+  for (size_t i = 0; i < q->count; i++) q->tensors[i].source = NULL;
   if (q->spec.layers) model_spec_free(&q->spec);
   checkpoint_close(q->checkpoint);
+  q->checkpoint = NULL;
+}
+
+void quant_close(struct quant *q) {
+  quant_close_files(q);
+  for (size_t i = 0; i < q->count; i++) free(q->tensors[i].name);
+  free(q->tensors);
   *q = (struct quant){0};
 }

@@ -42,6 +42,15 @@ static bool has_more(size_t index, size_t count) {
   return index < count / 8 || index >= 7 * count / 8 || (index - count / 8) % 3 == 2;
 }
 
+// The roles of which some layers have more, and what was found for the last layer: a layer may have hundreds of
+// experts.
+static const enum role roles_with_more[] = {ROLE_V, ROLE_FFN_DOWN, ROLE_EXPERTS_DOWN, ROLE_SHARED_DOWN};
+enum { ROLES_WITH_MORE = sizeof roles_with_more / sizeof *roles_with_more };
+struct last_choice {
+  bool made, more;
+  uint32_t layer;
+};
+
 // A tensor that has queries, keys and values counts as values.
 static enum role role_of(const struct quant_tensor *t) {
   const char *end = "attn_qkv.weight";
@@ -49,10 +58,9 @@ static enum role role_of(const struct quant_tensor *t) {
   return length >= tail && !strcmp(t->name + length - tail, end) ? ROLE_V : t->role;
 }
 
-static bool chosen_for_more(const struct quant *q, const struct quant_tensor *t) {
+static bool has_more_of_layer(const struct quant *q, const struct quant_tensor *t) {
   const enum role role = role_of(t);
   size_t index = 0, count = 0;
-  if (role != ROLE_V && role != ROLE_FFN_DOWN && role != ROLE_EXPERTS_DOWN && role != ROLE_SHARED_DOWN) return false;
   int64_t before = -1;
   for (size_t i = 0; i < q->count; i++) { // a layer's experts may be a list of tensors, one after the other
     const struct quant_tensor *other = &q->tensors[i];
@@ -62,6 +70,15 @@ static bool chosen_for_more(const struct quant *q, const struct quant_tensor *t)
     count++;
   }
   return has_more(index, count);
+}
+
+static bool chosen_for_more(const struct quant *q, const struct quant_tensor *t, struct last_choice *choices) {
+  int i = 0;
+  while (i < ROLES_WITH_MORE && roles_with_more[i] != role_of(t)) i++;
+  if (i == ROLES_WITH_MORE) return false;
+  struct last_choice *last = &choices[i];
+  if (!last->made || last->layer != t->layer) *last = (struct last_choice){true, has_more_of_layer(q, t), t->layer};
+  return last->more;
 }
 
 // Projections to one number a head: few bytes, and the recurrence depends on them.
@@ -94,12 +111,12 @@ static bool is_matrix(enum role role) {
   }
 }
 
-static enum dtype wanted_of(const struct quant *q, const struct quant_tensor *t) {
+static enum dtype wanted_of(const struct quant *q, const struct quant_tensor *t, struct last_choice *choices) {
   const struct quant_type *type = q->type;
   if (!t->known || t->rank < 2 || !is_matrix(t->role)) return DTYPE_F32;
   if (t->role == ROLE_HEAD || (t->role == ROLE_EMBEDDING && q->spec.tied)) return type->head;
   if (is_small(t->role) && dtype_is_blocks(type->usual)) return DTYPE_Q8_0;
-  return chosen_for_more(q, t) ? type->more : type->usual;
+  return chosen_for_more(q, t, choices) ? type->more : type->usual;
 }
 
 // The narrowest wider format whose blocks fit into rows of n.
@@ -110,9 +127,10 @@ static enum dtype fitting(enum dtype dtype, uint64_t n) {
 }
 
 void quant_choose(struct quant *q) {
+  struct last_choice choices[ROLES_WITH_MORE] = {0};
   for (size_t i = 0; i < q->count; i++) {
     struct quant_tensor *t = &q->tensors[i];
-    t->wanted = wanted_of(q, t);
+    t->wanted = wanted_of(q, t, choices);
     t->dtype = fitting(t->wanted, quant_columns(t));
   }
 }

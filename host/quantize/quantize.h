@@ -60,7 +60,8 @@ const struct gguf_type *quant_tensor_type(const struct quant_tensor *t);
 
 // The plan. Call quant_close() even after a failure.
 deltaic_status quant_open(const char *path, const struct quant_type *type, struct quant *out);
-void quant_close(struct quant *q); // accepts a zeroed struct
+void quant_close_files(struct quant *q); // of the model; the plan stays
+void quant_close(struct quant *q);       // accepts a zeroed struct
 // Chooses every tensor's format (quant_types.c).
 void quant_choose(struct quant *q);
 #endif

@@ -118,8 +118,8 @@ static deltaic_device_info info_of(const struct ranked *r, uint32_t i) {
 }
 
 deltaic_status deltaic_devices(deltaic_context *c, deltaic_device_info *infos, size_t capacity, size_t *count) {
-  if (!c || !count || (capacity && !infos))
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_devices: context, infos and count are required");
+  if (refuse_null("deltaic_devices", "context,infos,count", c, FILLED(infos, capacity), count))
+    return DELTAIC_INVALID_ARGUMENT;
   struct ranked r;
   deltaic_status status = rank_devices(c, &r);
   if (status != DELTAIC_OK) return status;
@@ -166,8 +166,8 @@ static int describe(const struct device_caps *caps, const struct plan *plan, cha
 }
 
 deltaic_status deltaic_device_describe(deltaic_context *c, int32_t index, char *text, size_t capacity, size_t *needed) {
-  if (!c || (capacity && !text))
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_device_describe: context and text are required");
+  if (refuse_null("deltaic_device_describe", "context,text", c, FILLED(text, capacity)))
+    return DELTAIC_INVALID_ARGUMENT;
   int length;
   if (index == DELTAIC_DEVICE_INDEX_CPU) {
     deltaic_device_info info = backend_describe_cpu();
@@ -228,7 +228,7 @@ static deltaic_status find_uuid(const struct ranked *r, const uint8_t *uuid, int
 }
 
 deltaic_status deltaic_device_open(deltaic_context *c, const deltaic_device_options *options, deltaic_device **out) {
-  if (!c || !out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_device_open: context and out are required");
+  if (refuse_null("deltaic_device_open", "context,out", c, out)) return DELTAIC_INVALID_ARGUMENT;
   deltaic_device_options o;
   deltaic_status status = options_read(&o, sizeof o, options, "deltaic_device_options");
   if (status != DELTAIC_OK) return status;

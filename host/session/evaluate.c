@@ -51,12 +51,14 @@ static deltaic_status check_count(const struct deltaic_session *s, size_t n, con
               s->shape.sequences);
 }
 
-static deltaic_status check_piece(const struct deltaic_session *s, const deltaic_piece *p, const char *function) {
+deltaic_status session_check_piece(const struct deltaic_session *s, const deltaic_piece *p, const char *function) {
   deltaic_status status = session_check(s, p->sequence, function);
   if (status != DELTAIC_OK) return status;
-  if (!p->tokens || !p->count || (unsigned)p->logits > DELTAIC_LOGITS_ALL ||
-      (p->logits != DELTAIC_LOGITS_NONE && !p->out))
-    return fail(DELTAIC_INVALID_ARGUMENT, "%s: tokens and count are required, and out if logits are wanted", function);
+  if (refuse_null(function, "tokens,out", p->tokens, FILLED(p->out, p->logits != DELTAIC_LOGITS_NONE)))
+    return DELTAIC_INVALID_ARGUMENT;
+  if (!p->count) return fail(DELTAIC_INVALID_ARGUMENT, "%s: there are no tokens", function);
+  if ((unsigned)p->logits > DELTAIC_LOGITS_ALL)
+    return fail(DELTAIC_INVALID_ARGUMENT, "%s: logits is %d, which is no deltaic_logits", function, (int)p->logits);
   if (!p->scores != !p->targets)
     return fail(DELTAIC_INVALID_ARGUMENT, "%s: targets and scores must be given together", function);
   status = check_tokens(s, p->tokens, p->count);
@@ -103,7 +105,7 @@ static deltaic_status evaluate(struct deltaic_session *s, const deltaic_piece *p
   bool used[MOST_SEQUENCES] = {false};
   deltaic_status status = check_count(s, n, function);
   for (size_t i = 0; i < n && status == DELTAIC_OK; i++) {
-    status = check_piece(s, &pieces[i], function);
+    status = session_check_piece(s, &pieces[i], function);
     if (status == DELTAIC_OK) status = check_twice(used, pieces[i].sequence, function);
   }
   if (status != DELTAIC_OK) return status;

@@ -257,7 +257,7 @@ deltaic_status deltaic_model_inspect(const deltaic_device *device, const char *p
   if (!device) status = backend_open_cpu(0, &cpu);
   if (status != DELTAIC_OK) return status;
   struct deltaic_model m = {0};
-  status = model_declare(&m, device ? device->backend : cpu, path, 0);
+  status = model_declare(&m, device ? device->backend : cpu, path, NULL);
   if (status == DELTAIC_OK && memory) status = session_memory(&m, session, memory);
   if (status == DELTAIC_OK && info) *info = m.info;
   model_clear(&m);
@@ -267,7 +267,7 @@ deltaic_status deltaic_model_inspect(const deltaic_device *device, const char *p
 
 deltaic_status deltaic_model_get_memory(const deltaic_model *m, const deltaic_session_options *session,
                                         deltaic_memory *memory) {
-  if (!m || !memory) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_model_get_memory: model and memory are required");
+  if (refuse_null("deltaic_model_get_memory", "model,memory", m, memory)) return DELTAIC_INVALID_ARGUMENT;
   return session_memory(m, session, memory);
 }
 
@@ -281,7 +281,7 @@ static deltaic_status create_slots(struct deltaic_session *s) {
 
 deltaic_status deltaic_session_create(deltaic_model *model, const deltaic_session_options *options,
                                       deltaic_session **out) {
-  if (!model || !out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_create: model and out must not be NULL");
+  if (refuse_null("deltaic_session_create", "model,out", model, out)) return DELTAIC_INVALID_ARGUMENT;
   struct deltaic_session *s = calloc(1, sizeof *s);
   if (!s) return fail_memory("a session", sizeof *s);
   struct backend *b = model->backend;

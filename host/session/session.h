@@ -3,6 +3,7 @@
 #ifndef SESSION_H
 #define SESSION_H
 #include "model.h"
+#include "pace.h"
 #include "probe.h"
 
 enum {
@@ -53,12 +54,15 @@ struct deltaic_session {
   bool profiled, watched;      // every kernel is timed; every submission is timed
   atomic_bool cancel;
   struct probe probe;
+  struct pace pace; // of the calls that are given a time
 };
 
 // Writes the checksum of a saved state, which begins with its header. Only for tests that construct states.
 void session_state_seal(void *state, size_t bytes);
 // INVALID_ARGUMENT: no such session or sequence. BAD_STATE: the sequence is broken.
 deltaic_status session_check(const struct deltaic_session *s, uint32_t sequence, const char *function);
+// The checks of deltaic_session_eval().
+deltaic_status session_check_piece(const struct deltaic_session *s, const deltaic_piece *p, const char *function);
 // Calls `visit` with each existing recorder until one call fails.
 deltaic_status session_recorders(const struct deltaic_session *s,
                                  deltaic_status (*visit)(struct recorder *c, void *context), void *context);

@@ -309,7 +309,7 @@ static deltaic_status fork_slot(struct deltaic_session *s, struct deltaic_sessio
 deltaic_status deltaic_session_fork(deltaic_session *s, deltaic_session **out) {
   static const deltaic_rule rules[] = {
       [DELTA_AUTO] = DELTAIC_RULE_AUTO, [DELTA_RECURRENT] = DELTAIC_RULE_RECURRENT, [DELTA_CHUNK] = DELTAIC_RULE_CHUNK};
-  if (!s || !out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_fork: session and out are required");
+  if (refuse_null("deltaic_session_fork", "session,out", s, out)) return DELTAIC_INVALID_ARGUMENT;
   deltaic_session_options options = {.size = sizeof options,
                                      .context = s->shape.context,
                                      .batch = s->shape.batch,

@@ -9,7 +9,7 @@ struct deltaic_tensors {
 };
 
 deltaic_status deltaic_tensors_open(const char *path, deltaic_tensors **out) {
-  if (!path || !out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tensors_open: path and out are required");
+  if (refuse_null("deltaic_tensors_open", "path,out", path, out)) return DELTAIC_INVALID_ARGUMENT;
   deltaic_tensors *t = calloc(1, sizeof *t);
   if (!t) return fail_memory("a file of tensors", sizeof *t);
   deltaic_status status = checkpoint_open(path, &t->file);
@@ -57,7 +57,7 @@ const char *deltaic_tensors_metadata(const deltaic_tensors *t, const char *key) 
 
 static deltaic_status find_span(const deltaic_tensors *t, const char *name, uint64_t first, uint64_t count,
                                 const void *out, const struct file_tensor **found) {
-  if (!t || !name || !out) return fail(DELTAIC_INVALID_ARGUMENT, "reading a tensor: an argument is NULL");
+  if (refuse_null("reading a tensor", "tensors,name,out", t, name, out)) return DELTAIC_INVALID_ARGUMENT;
   *found = checkpoint_find(t->file, name);
   if (!*found) return fail(DELTAIC_NOT_FOUND, "%s: has no tensor %.200s", checkpoint_path(t->file), name);
   uint64_t all = count_of(*found);

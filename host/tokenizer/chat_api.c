@@ -20,7 +20,7 @@ static const char *names(char *text, size_t capacity) {
 
 deltaic_status deltaic_template_find(const char *name, const deltaic_template **out) {
   char list[512];
-  if (!name || !out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_template_find: a pointer is NULL");
+  if (refuse_null("deltaic_template_find", "name,out", name, out)) return DELTAIC_INVALID_ARGUMENT;
   const deltaic_template *found = chat_template_find(name);
   if (!found)
     return fail(DELTAIC_NOT_FOUND, "there is no chat template \"%.100s\"; known are: %s", name,
@@ -31,8 +31,8 @@ deltaic_status deltaic_template_find(const char *name, const deltaic_template **
 
 deltaic_status deltaic_template_recognize(const char *file, const char *text, size_t bytes,
                                           const deltaic_template **out) {
-  if (!file || (!text && bytes) || !out)
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_template_recognize: a pointer is NULL");
+  if (refuse_null("deltaic_template_recognize", "file,text,out", file, FILLED(text, bytes), out))
+    return DELTAIC_INVALID_ARGUMENT;
   const deltaic_template *found = chat_template_recognize(text ? text : "", bytes);
   if (!found)
     return fail(DELTAIC_UNSUPPORTED, "%s: its chat template is none of the published ones that are known", file);
@@ -83,7 +83,7 @@ static deltaic_status read_from(const char *folder, const char *name, bool json,
 static deltaic_status read_gguf(const char *path, const deltaic_template **out) {
   struct json_reader r = {.file = path};
   json_t *keys;
-  deltaic_status status = gguf_open_keys(path, &keys);
+  deltaic_status status = gguf_open_keys(NULL, path, &keys);
   const char *text = status ? NULL : json_text(&r, keys, "tokenizer.chat_template", NULL);
   if (!status) status = r.status;
   if (!status)
@@ -95,7 +95,7 @@ static deltaic_status read_gguf(const char *path, const deltaic_template **out) 
 
 deltaic_status deltaic_template_read(const char *path, const deltaic_template **out) {
   bool found;
-  if (!path || !out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_template_read: a pointer is NULL");
+  if (refuse_null("deltaic_template_read", "path,out", path, out)) return DELTAIC_INVALID_ARGUMENT;
   if (gguf_is_file(path)) return read_gguf(path, out);
   deltaic_status status = read_from(path, "chat_template.jinja", false, &found, out);
   if (!found && !status) status = read_from(path, "tokenizer_config.json", true, &found, out);
@@ -149,8 +149,8 @@ deltaic_status deltaic_template_render(const deltaic_template *t, const deltaic_
                                        size_t *bytes) {
   struct chat_parts parts = {0};
   size_t total = 0;
-  if (!t || (!messages && n) || (!text && capacity))
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_template_render: a pointer is NULL");
+  if (refuse_null("deltaic_template_render", "chat,messages,text", t, FILLED(messages, n), FILLED(text, capacity)))
+    return DELTAIC_INVALID_ARGUMENT;
   deltaic_status status = lay_out(t, messages, n, options, &parts);
   for (size_t i = 0; i < parts.count; i++) total += parts.items[i].bytes;
   if (!status && bytes) *bytes = total;
@@ -169,8 +169,9 @@ deltaic_status deltaic_template_encode(const deltaic_template *t, const deltaic_
                                        const deltaic_ids *out) {
   struct chat_parts parts = {0};
   struct ids ids = {0};
-  if (!t || !tokenizer || (!messages && n) || !out || (!out->ids && out->capacity) || !out->count)
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_template_encode: a pointer is NULL");
+  if (refuse_null("deltaic_template_encode", "chat,tokenizer,messages,out,out->ids,out->count", t, tokenizer,
+                  FILLED(messages, n), out, out ? FILLED(out->ids, out->capacity) : NULL, out ? out->count : NULL))
+    return DELTAIC_INVALID_ARGUMENT;
   deltaic_status status = lay_out(t, messages, n, options, &parts);
   const bool begins = !status && (!options || !options->first); // else it continues a text
   if (!status) status = tokenizer_encode_parts(tokenizer, &parts, begins, &ids);

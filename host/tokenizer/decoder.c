@@ -288,8 +288,8 @@ static deltaic_status decoder_flush(struct deltaic_decoder *d) {
 
 deltaic_status deltaic_tokenizer_decode(const deltaic_tokenizer *tokenizer, const int32_t *ids, size_t n,
                                         bool skip_special, char *text, size_t capacity, size_t *bytes) {
-  if (!tokenizer || (!ids && n) || (!text && capacity))
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tokenizer_decode: a pointer is NULL");
+  if (refuse_null("deltaic_tokenizer_decode", "tokenizer,ids,text", tokenizer, FILLED(ids, n), FILLED(text, capacity)))
+    return DELTAIC_INVALID_ARGUMENT;
   struct deltaic_decoder d;
   deltaic_status status = decoder_begin(&d, tokenizer, skip_special);
   for (size_t i = 0; i < n && !status; i++) status = decoder_feed(&d, ids[i]);
@@ -303,7 +303,7 @@ deltaic_status deltaic_tokenizer_decode(const deltaic_tokenizer *tokenizer, cons
 }
 
 deltaic_status deltaic_decoder_create(const deltaic_tokenizer *tokenizer, bool skip_special, deltaic_decoder **out) {
-  if (!tokenizer || !out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_decoder_create: a pointer is NULL");
+  if (refuse_null("deltaic_decoder_create", "tokenizer,out", tokenizer, out)) return DELTAIC_INVALID_ARGUMENT;
   struct deltaic_decoder *d = malloc(sizeof *d);
   if (!d) return fail_memory("a decoder", sizeof *d);
   deltaic_status status = decoder_begin(d, tokenizer, skip_special);
@@ -329,14 +329,14 @@ static deltaic_status decoder_result(struct deltaic_decoder *d, deltaic_status s
 }
 
 deltaic_status deltaic_decoder_push(deltaic_decoder *d, int32_t id, const char **text, size_t *bytes) {
-  if (!d || !text || !bytes) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_decoder_push: a pointer is NULL");
+  if (refuse_null("deltaic_decoder_push", "decoder,text,bytes", d, text, bytes)) return DELTAIC_INVALID_ARGUMENT;
   d->out.length = 0;
   return decoder_result(d, decoder_feed(d, id), text, bytes);
 }
 
 // Leaves the decoder ready for another text.
 deltaic_status deltaic_decoder_finish(deltaic_decoder *d, const char **text, size_t *bytes) {
-  if (!d || !text || !bytes) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_decoder_finish: a pointer is NULL");
+  if (refuse_null("deltaic_decoder_finish", "decoder,text,bytes", d, text, bytes)) return DELTAIC_INVALID_ARGUMENT;
   d->out.length = 0;
   deltaic_status status = decoder_flush(d);
   for (size_t i = 0; i < d->steps->count; i++) {

@@ -38,7 +38,7 @@ static deltaic_status check_stop(const char *stop, size_t index) {
 }
 
 deltaic_status deltaic_stops_create(const char *const *stops, size_t n, deltaic_stops **out) {
-  if (!out || (!stops && n)) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_stops_create: a pointer is NULL");
+  if (refuse_null("deltaic_stops_create", "stops,out", FILLED(stops, n), out)) return DELTAIC_INVALID_ARGUMENT;
   if (n > MOST_STOPS) return fail(DELTAIC_INVALID_ARGUMENT, "%zu stop strings; the most is %d", n, MOST_STOPS);
   struct deltaic_stops *s = calloc(1, sizeof *s);
   deltaic_status status = s ? DELTAIC_OK : fail_memory("stop strings", sizeof *s);
@@ -113,8 +113,8 @@ static deltaic_status give(struct deltaic_stops *s, size_t bytes, const char **o
 
 deltaic_status deltaic_stops_push(deltaic_stops *s, const char *text, size_t bytes, const char **out,
                                   size_t *out_bytes) {
-  if (!s || (!text && bytes) || !out || !out_bytes)
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_stops_push: a pointer is NULL");
+  if (refuse_null("deltaic_stops_push", "stops,text,out,out_bytes", s, FILLED(text, bytes), out, out_bytes))
+    return DELTAIC_INVALID_ARGUMENT;
   drop_returned(s);
   if (s->found >= 0) {
     text_append(&s->rest, text, bytes);
@@ -136,7 +136,7 @@ deltaic_status deltaic_stops_push(deltaic_stops *s, const char *text, size_t byt
 }
 
 deltaic_status deltaic_stops_finish(deltaic_stops *s, const char **out, size_t *out_bytes) {
-  if (!s || !out || !out_bytes) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_stops_finish: a pointer is NULL");
+  if (refuse_null("deltaic_stops_finish", "stops,out,out_bytes", s, out, out_bytes)) return DELTAIC_INVALID_ARGUMENT;
   drop_returned(s);
   return give(s, s->out.length, out, out_bytes);
 }

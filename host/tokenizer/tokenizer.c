@@ -159,32 +159,45 @@ deltaic_status tokenizer_of_gguf(const json_t *keys, const char *name, deltaic_t
   return status;
 }
 
-static deltaic_status tokenizer_read_gguf(const char *path, deltaic_tokenizer **out) {
+static deltaic_status tokenizer_read_gguf(const deltaic_source *source, const char *path, deltaic_tokenizer **out) {
   json_t *keys;
-  deltaic_status status = gguf_open_keys(path, &keys);
+  deltaic_status status = gguf_open_keys(source, path, &keys);
   if (!status) status = tokenizer_of_gguf(keys, path, out);
   json_decref(keys);
   return status;
 }
 
-static deltaic_status tokenizer_read(const char *path, deltaic_tokenizer **out) {
-  struct file_view view;
-  if (gguf_is_file(path)) return tokenizer_read_gguf(path, out);
-  deltaic_status status = file_map(path, &view);
+static deltaic_status tokenizer_read(const deltaic_source *source, const char *path, deltaic_tokenizer **out) {
+  struct input in;
+  if (source ? input_is_gguf(path) : gguf_is_file(path)) return tokenizer_read_gguf(source, path, out);
+  deltaic_status status = input_open_whole(source, path, &in);
   if (status) return status;
-  status = tokenizer_parse(view.data, (size_t)view.bytes, path, out);
-  file_unmap(&view);
+  status = tokenizer_parse(in.view.data, (size_t)in.view.bytes, path, out);
+  input_close(&in);
+  return status;
+}
+
+static deltaic_status tokenizer_read_folder(const deltaic_source *source, const char *path, deltaic_tokenizer **out) {
+  char *file = path_join(path, "tokenizer.json");
+  if (!file) return DELTAIC_OUT_OF_MEMORY;
+  deltaic_status status = tokenizer_read(source, file, out);
+  free(file);
   return status;
 }
 
 deltaic_status deltaic_tokenizer_open(const char *path, deltaic_tokenizer **out) {
-  if (!path || !out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tokenizer_open: a pointer is NULL");
-  if (!platform_is(path, PATH_FOLDER)) return tokenizer_read(path, out);
-  char *file = path_join(path, "tokenizer.json");
-  if (!file) return DELTAIC_OUT_OF_MEMORY;
-  deltaic_status status = tokenizer_read(file, out);
-  free(file);
-  return status;
+  if (refuse_null("deltaic_tokenizer_open", "path,out", path, out)) return DELTAIC_INVALID_ARGUMENT;
+  return platform_is(path, PATH_FOLDER) ? tokenizer_read_folder(NULL, path, out) : tokenizer_read(NULL, path, out);
+}
+
+deltaic_status deltaic_tokenizer_open_from(const deltaic_source *source, const char *path, deltaic_tokenizer **out) {
+  if (refuse_null("deltaic_tokenizer_open_from", "source,path,out", source, path, out)) return DELTAIC_INVALID_ARGUMENT;
+  const size_t length = strlen(path);
+  const bool file = input_is_gguf(path) || (length > 5 && !strcmp(path + length - 5, ".json"));
+  deltaic_source copy;
+  deltaic_status status = input_source(&copy, source, "deltaic_tokenizer_open_from");
+  if (status) return status;
+  return file ? tokenizer_read(&copy, path, out) : tokenizer_read_folder(&copy, path, out);
 }
 
 void deltaic_tokenizer_close(deltaic_tokenizer *t) {
@@ -335,8 +348,8 @@ static deltaic_status apply_template(const deltaic_tokenizer *t, const struct id
 
 deltaic_status deltaic_tokenizer_encode(const deltaic_tokenizer *t, const char *text, size_t bytes, bool special,
                                         int32_t *ids, size_t capacity, size_t *count) {
-  if (!t || (!text && bytes) || (!ids && capacity))
-    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tokenizer_encode: a pointer is NULL");
+  if (refuse_null("deltaic_tokenizer_encode", "tokenizer,text,ids", t, FILLED(text, bytes), FILLED(ids, capacity)))
+    return DELTAIC_INVALID_ARGUMENT;
   struct pieces pieces = {0};
   struct ids words = {0}, all = {0};
   deltaic_status status = tokenizer_split(t, text, bytes, &pieces);

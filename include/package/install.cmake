@@ -5,15 +5,27 @@ set(CONFIG_FOLDER ${CMAKE_INSTALL_LIBDIR}/cmake/deltaic)
 # of the library sees; REQUIRES: those that it needs itself; LINKED: what the linker needs besides. A static library is
 # linked with what it needs, so pkg-config names that without --static.
 function(deltaic_install name header about linked uses requires)
-  file(RELATIVE_PATH up /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+  # The package may be moved, except where the folder of libraries is an absolute path.
+  set(libdir "\${prefix}/${CMAKE_INSTALL_LIBDIR}")
+  set(includedir "\${prefix}/${CMAKE_INSTALL_INCLUDEDIR}")
+  if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
+    set(prefix "${CMAKE_INSTALL_PREFIX}")
+    set(libdir "${CMAKE_INSTALL_LIBDIR}")
+  else()
+    file(RELATIVE_PATH up /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+    set(prefix "\${pcfiledir}/${up}")
+  endif()
+  if(IS_ABSOLUTE "${CMAKE_INSTALL_INCLUDEDIR}")
+    set(includedir "${CMAKE_INSTALL_INCLUDEDIR}")
+  endif()
   if(BUILD_SHARED_LIBS)
     set(needs "\nRequires: ${uses}") # Requires.private would ask for headers that nobody includes
   else()
     set(needs "${linked}\nRequires: ${uses} ${requires}")
   endif()
-  file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${name}.pc "prefix=\${pcfiledir}/${up}
-includedir=\${prefix}/${CMAKE_INSTALL_INCLUDEDIR}
-libdir=\${prefix}/${CMAKE_INSTALL_LIBDIR}
+  file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${name}.pc "prefix=${prefix}
+includedir=${includedir}
+libdir=${libdir}
 Name: ${name}
 Description: ${about}
 Version: ${PROJECT_VERSION}
@@ -37,7 +49,11 @@ write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/deltaicConfigVersio
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/deltaicConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/deltaicConfigVersion.cmake
         DESTINATION ${CONFIG_FOLDER})
 
-deltaic_install(deltaic deltaic.h "runs delta-rule language models on any GPU through Vulkan" "-lpthread -ldl -lm" ""
+set(SYSTEM_LIBRARIES -lpthread)
+foreach(library ${CMAKE_DL_LIBS}) # none on Windows
+  string(APPEND SYSTEM_LIBRARIES " -l${library}")
+endforeach()
+deltaic_install(deltaic deltaic.h "runs delta-rule language models on any GPU through Vulkan" "${SYSTEM_LIBRARIES} -lm" ""
                 "jansson libpcre2-8 libutf8proc")
 if(DELTAIC_PRUNER)
   deltaic_install(deltaic_prune deltaic_prune.h "shrinks the states of delta-rule language models" "-lm" deltaic

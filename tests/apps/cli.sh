@@ -49,6 +49,7 @@ refused 1 'nowhere' info "$dir/nowhere"
 refused 1 'perplexity: a?\[31mb?: no such file' perplexity "$tiny" $'a\e[31mb\n' -d cpu # control characters are none
 refused 1 '"": no such file or folder' generate -m '' -d cpu
 refused 1 '/dev/zero: is longer than 1 GiB' generate "$tiny" -f /dev/zero -d cpu
+refused 1 '/dev/zero:1: the line is longer than 16 MiB' generate "$tiny" --prompts /dev/zero -d cpu
 refused 1 '"": no such file or folder' generate "$tiny" -d cpu --state-out ''
 refused 1 'no such file or folder' perplexity "$dir/nowhere" -m "$tiny" -d cpu
 refused 1 "json: is no GGUF file; give the model's folder instead: .*/tiny_" info "$tiny/config.json"

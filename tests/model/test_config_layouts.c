@@ -167,6 +167,26 @@ static void layouts_of_other_models_are_refused_by_name(void **state) {
   }
 }
 
+static void a_quantization_is_compared_with_the_tensors(void **state) {
+  struct checkpoint *c = single(L0 "attn.q_proj.weight", 8, 8, 0);
+  static const char *const configs[] = {DELTA ",'quantization_config':{'quant_method':'fp8'}}",
+                                        DELTA ",'text_config':{'quantization_config':{'quant_method':'fp8'}}}"};
+  for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
+    checkpoint_at(c, 0)->dtype = FILE_F32;
+    refuses(configs[i], c, DELTAIC_UNSUPPORTED,
+            "config key quantization_config says that the weights are quantized by fp8, but none of the tensors is");
+    checkpoint_at(c, 0)->dtype = FILE_OTHER;
+    refuses(configs[i], c, DELTAIC_UNSUPPORTED,
+            "weights quantized by fp8 (tensor " L0 "attn.q_proj.weight is F16) are not supported; take the model's");
+  }
+  refuses(DELTA ",'quantization_config':7}", NULL, DELTAIC_UNSUPPORTED, "quantized by a method without a name, but");
+  struct model_spec m = reads(DELTA ",'quantization_config':{}}", NULL);
+  model_spec_free(&m);
+  m = reads(DELTA ",'quantization_config':null}", NULL);
+  model_spec_free(&m);
+  checkpoint_close(c);
+}
+
 static void leftover_tensors_are_named_and_harmless_ones_passed_over(void **state) {
   struct maker *k = maker_begin();
   maker_add(k, L0 "attn.D", 2, 0, 0);
@@ -393,6 +413,7 @@ int main(void) {
       cmocka_unit_test(norm_first_files_have_their_own_mlp_eps),
       cmocka_unit_test(joined_gate_and_up_give_half_the_rows),
       cmocka_unit_test(layouts_of_other_models_are_refused_by_name),
+      cmocka_unit_test(a_quantization_is_compared_with_the_tensors),
       cmocka_unit_test(leftover_tensors_are_named_and_harmless_ones_passed_over),
       cmocka_unit_test(the_layout_of_2024_computes_the_same),
       cmocka_unit_test(lists_of_projections_compute_the_same_bits),

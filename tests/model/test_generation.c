@@ -80,7 +80,7 @@ static void files_of_the_folder_add_and_replace(void **state) {
     put_file("generation_config.json", cases[i].generation);
     put_file("tokenizer_config.json", cases[i].tokenizer_config);
     put_file("tokenizer.json", cases[i].tokenizer);
-    if (generation_read(in_folder(""), V, &g)) fail_msg("case %zu: %s", i, deltaic_last_error());
+    if (generation_read(NULL, in_folder(""), V, &g)) fail_msg("case %zu: %s", i, deltaic_last_error());
     assert_string_equal(ends_text(&g.ends), cases[i].ends);
   }
 }

@@ -282,6 +282,12 @@ class Texts(Models):
             with self.assertRaises(deltaic.Cancelled):
                 deltaic.Model(TINY, watched).session().eval(self.ids)
             self.assertEqual(len(seen), 1)
+
+            def fails(done):
+                raise KeyError("compiling")
+
+            with self.assertRaisesRegex(KeyError, "compiling"):
+                deltaic.Model(TINY, deltaic.Device(uuid=device.uuid, compiling=fails)).session().eval(self.ids)
         self.assertEqual(CPU.compile_seconds, 0)
         with self.assertRaisesRegex(deltaic.Error, "no Vulkan device with the UUID ab01"):
             deltaic.Device(uuid=bytes([0xAB, 1] + 14 * [7]))

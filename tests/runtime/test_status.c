@@ -21,6 +21,15 @@ static void what_memory_was_for_may_be_one_or_many(void **state) {
   assert_string_equal(deltaic_last_error(), "out of memory: 12 bytes for the weights");
 }
 
+static void the_pointer_that_is_null_is_named(void **state) {
+  int x;
+  assert_false(refuse_null("f", "a,b,text", &x, &x, FILLED(NULL, 0)));
+  assert_true(refuse_null("f", "a,b,text", &x, NULL, NULL));
+  assert_string_equal(deltaic_last_error(), "f: b is NULL");
+  assert_true(refuse_null("f", "a,b,text", &x, &x, FILLED(NULL, 3)));
+  assert_string_equal(deltaic_last_error(), "f: text is NULL");
+}
+
 static void a_long_message_is_cut_and_ended(void **state) {
   char name[4000];
   memset(name, 'x', sizeof name - 1);
@@ -54,6 +63,7 @@ int main(void) {
       cmocka_unit_test(control_characters_of_a_name_do_not_reach_the_terminal),
       cmocka_unit_test(a_message_may_quote_the_one_before),
       cmocka_unit_test(what_memory_was_for_may_be_one_or_many),
+      cmocka_unit_test(the_pointer_that_is_null_is_named),
       cmocka_unit_test(a_long_message_is_cut_and_ended),
       cmocka_unit_test(every_thread_has_its_own_message),
       cmocka_unit_test(every_status_has_a_name_and_a_text),

@@ -63,9 +63,9 @@ windows_build() {
 }
 
 # windows_run PROGRAM ARGS: under Wine, with an empty screen for its Vulkan, which has no validation layer. Mesa's settings
-# are those of tests/with-new-vulkan.
+# are those of tests/with-new-vulkan. A fresh Debian has no locale, and Wine would then take arguments for ASCII.
 windows_run() {
-  GALLIVM_PERF=nopt LP_NATIVE_VECTOR_WIDTH=128 DELTAIC_TEST_NO_LAYER=1 xvfb-run -a wine "$@"
+  LC_ALL=C.UTF-8 GALLIVM_PERF=nopt LP_NATIVE_VECTOR_WIDTH=128 DELTAIC_TEST_NO_LAYER=1 xvfb-run -a wine "$@"
 }
 
 # windows_compare PROGRAM DEVICE: the greedy text of models/novelist here and there, with names and texts beyond ASCII.
@@ -95,6 +95,16 @@ windows_exports() {
   local table='/Ordinal.Name Pointer/ {on = 1; next} NF == 0 {on = 0} on {print $NF}'
   x86_64-w64-mingw32-objdump -p "$windows/build/lib$1.dll" | awk "$table" | LC_ALL=C sort |
     LC_ALL=C diff - <(LC_ALL=C sort "tests/exports/$1.txt")
+}
+
+# Ctrl-C in a console ends the program in good order: what it has written can be continued.
+windows_stops() {
+  local model=(-m models/novelist -d cpu -q) state=build/windows/state
+  rm -f "$state"
+  x86_64-w64-mingw32-gcc-posix -Wall -Wextra -Werror tests/windows/send_ctrl_c.c -o "$windows/send_ctrl_c.exe" -static &&
+    windows_run "$windows/send_ctrl_c.exe" 130 'build\windows\build\deltaic.exe generate '"${model[*]} --prompt a \
+--ignore-eos -n 10000000 --state-out $state" &&
+    windows_run "$windows/build/deltaic.exe" generate "${model[@]}" --state-in "$state" -n 3
 }
 
 # The plugin, LAPACK, and a folder that is replaced.
@@ -132,6 +142,7 @@ windows_short() {
   windows_try "the DLL's exports" windows_exports deltaic
   windows_try "greedy text on the CPU" windows_compare "$1" cpu
   windows_try "greedy text on Wine's Vulkan" windows_compare "$1" 1
+  windows_try "Ctrl-C" windows_stops
   wineserver -k || true
 }
 
@@ -155,6 +166,7 @@ windows_full() {
   windows_try "the exports of deltaic_prune" windows_exports deltaic_prune
   windows_try "greedy text on the CPU" windows_compare "$1" cpu
   windows_try "greedy text on Wine's Vulkan" windows_compare "$1" 1
+  windows_try "Ctrl-C" windows_stops
   windows_try "prune" windows_prune
   for name in "${windows_tests[@]}"; do
     windows_try "$name" windows_run "$windows/build/tests/$name.exe"

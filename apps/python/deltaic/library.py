@@ -123,9 +123,13 @@ def status_error(status):
     return KINDS.get(known, Error)(known, sentence)
 
 
+RAISED = threading.local()  # .failure: what a callback has raised, for the call that it stops
+
+
 def check(status, function, arguments):
+    failure = RAISED.__dict__.pop("failure", None)
     if status:
-        raise status_error(status)
+        raise failure or status_error(status)
     return status
 
 

@@ -5,7 +5,7 @@ from ctypes import c_void_p
 
 from . import structs
 from .generation import Generation
-from .library import HANDLE, PROGRESS, STATUS, Object, filled, function, c_text, progress_of
+from .library import HANDLE, PROGRESS, RAISED, STATUS, Object, filled, function, c_text, progress_of
 from .structs import Logits, Sampling
 from .text import IDS, Template, Tokenizer, token_array
 
@@ -84,14 +84,19 @@ class Context(Object):
 class Device(Object):
     """index 0: a GPU, else the CPU; 1, 2, ...: a Vulkan device; -1: the CPU, with `threads` (0: all cores).
     uuid: 16 bytes, the Vulkan device that has it. background: other programs use the device first. compiling(done) is
-    called before each pipeline is compiled, or taken from the cache; False stops the evaluation."""
+    called before each pipeline is compiled, or taken from the cache; False stops the evaluation, and so does an
+    exception, which the evaluation then raises."""
 
     def __init__(self, index=0, threads=0, context=None, uuid=None, background=False, compiling=None):
         context = context or Context()
         handle = HANDLE()
 
         def call(_, done, total):
-            return compiling(done) is not False
+            try:
+                return compiling(done) is not False
+            except BaseException as failure:
+                RAISED.failure = failure
+                return False
 
         callback = PROGRESS(call) if compiling else PROGRESS()
         options = structs.DeviceOptions(index=index, threads=threads, background=background, compiling=callback)

@@ -120,6 +120,7 @@ class ModelOptions(Options):
         ("progress", PROGRESS),
         ("progress_user", c_void_p),
         ("attention_window", c_uint32),
+        ("source", c_void_p),
     ]
 
 
