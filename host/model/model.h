@@ -17,7 +17,7 @@ struct deltaic_model {
 // Opens and declares everything without allocating device memory. Call model_clear() afterwards, even after a failure.
 // attention_window: limits the positions that a layer can see; 0: no limit.
 deltaic_status model_declare(struct deltaic_model *m, struct backend *backend, const char *path,
-                             uint32_t attention_window);
-void model_clear(struct deltaic_model *m);
+                             uint32_t attention_window) INSIDE(model_declare);
+void model_clear(struct deltaic_model *m) INSIDE(model_clear);
 bool model_grows(const struct model_spec *spec);
 #endif
