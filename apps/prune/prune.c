@@ -16,8 +16,11 @@ static const struct usage usage = {
                "time of every token shrink. With --sweep, no OUT: all methods are tried and compared.",
     .text =
         "Methods: drrqr keeps the channels whose activations are best conditioned; l1 and s-wanda those of the largest "
-        "weights, as they are and weighted by their inputs; random keeps channels at random; pca, for comparison, "
-        "projects onto the directions of most variance. drrqr, s-wanda and pca need a calibration text. --refit then "
+        "weights, as they are and weighted by their inputs; grad those whose weights times the loss's gradients are "
+        "largest; random keeps channels at random; pca, for comparison, "
+        "projects onto the directions of most variance. drrqr, s-wanda, grad and pca need a calibration text; l1 and "
+        "random read one only for "
+        "--refit, --plot or --keep auto. grad computes on the CPU. --refit then "
         "solves each layer's output projection anew from the same text: it wins back a good part of what was lost.\n\n"
         "How much: --cut 0.5 removes half of the channels, --keep 64 keeps 64, --keep 64,64,32 says it for every "
         "delta-rule layer. --keep auto keeps as many as the entropy rank of the activations, rounded up (stable: the "
@@ -217,7 +220,7 @@ int command_prune(int argc, char **argv) {
   int code;
   const struct option options[] = {
       HEADING("what to keep"),
-      TEXT('x', "method", "NAME", &r.method, "drrqr, l1, s-wanda, random, pca"),
+      TEXT('x', "method", "NAME", &r.method, "drrqr, l1, s-wanda, grad, random, pca"),
       TEXT('c', "cut", "SHARE", &r.cut, "share of the key channels to remove: 0.5"),
       TEXT('k', "keep", "N", &r.keep,
            "channels to keep in each head; N,N,...: by layer; auto, stable, rank: computed from the activations"),

@@ -37,11 +37,11 @@ struct prune_work {
   uint64_t predictions;
   deltaic_memory before, after;
   deltaic_model_info info, info_after;
-  double seconds_calibration, seconds_selection, seconds_refit;
+  double seconds_gradients, seconds_calibration, seconds_selection, seconds_refit;
 };
 
 // prune_run.c: the parts of the work. Each returns an exit code and prints a message if it is not EXIT_OK.
-int prune_measure(struct prune_work *w);   // loads the statistics or measures them on the text
+int prune_measure(struct prune_work *w);   // loads the statistics, or measures what is needed on the text
 int prune_read_eval(struct prune_work *w); // reads the evaluation text and measures the unpruned model's NLL
 // Measures the NLL of the checkpoint in a folder, on the device.
 int prune_nll_of(struct prune_work *w, const char *path, const char *label, double *nll);

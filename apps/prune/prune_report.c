@@ -94,6 +94,11 @@ void prune_print(const struct prune_work *w) {
     printf("calibration  %s tokens%s%s, text %016llx\n", text_count(info.tokens).text,
            w->seconds_calibration > 0 ? " in " : "",
            w->seconds_calibration > 0 ? text_seconds(w->seconds_calibration).text : "", (unsigned long long)info.hash);
+  if (info.gradient_tokens)
+    printf("gradients    %s tokens%s%s, text %016llx\n", text_count(info.gradient_tokens).text,
+           w->seconds_gradients > 0 ? " in " : "",
+           w->seconds_gradients > 0 ? text_seconds(w->seconds_gradients).text : "",
+           (unsigned long long)info.gradient_hash);
   printf("selection    %s\n", text_seconds(w->seconds_selection).text);
   if (r->refit) printf("refit        %s\n", text_seconds(w->seconds_refit).text);
   printf("state        %s, was %s (%s saved)\n", text_bytes(w->after.state_bytes).text,
@@ -149,13 +154,14 @@ int prune_json(const struct prune_work *w) {
                         info.tokens ? json_string(hash) : json_null(), "calibration_tokens", (json_int_t)info.tokens,
                         "heads", heads);
   json_t *more = json_pack(
-      "{s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "nll_before", number_json(w->nll_before),
-      "nll_after", number_json(w->nll_after), "nll_refit", number_json(w->nll_refit), "state_bytes_before",
-      (json_int_t)w->before.state_bytes, "state_bytes", (json_int_t)w->after.state_bytes, "weights_bytes_before",
-      (json_int_t)w->before.weights_bytes, "weights_bytes", (json_int_t)w->after.weights_bytes, "parameters_before",
-      (json_int_t)w->info.parameters, "parameters", (json_int_t)w->info_after.parameters, "calibration_seconds",
-      number_json(w->seconds_calibration), "selection_seconds", number_json(w->seconds_selection), "refit_seconds",
-      number_json(w->seconds_refit));
+      "{s:I, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "gradient_tokens",
+      (json_int_t)info.gradient_tokens, "gradient_seconds", number_json(w->seconds_gradients), "nll_before",
+      number_json(w->nll_before), "nll_after", number_json(w->nll_after), "nll_refit", number_json(w->nll_refit),
+      "state_bytes_before", (json_int_t)w->before.state_bytes, "state_bytes", (json_int_t)w->after.state_bytes,
+      "weights_bytes_before", (json_int_t)w->before.weights_bytes, "weights_bytes", (json_int_t)w->after.weights_bytes,
+      "parameters_before", (json_int_t)w->info.parameters, "parameters", (json_int_t)w->info_after.parameters,
+      "calibration_seconds", number_json(w->seconds_calibration), "selection_seconds",
+      number_json(w->seconds_selection), "refit_seconds", number_json(w->seconds_refit));
   json_object_update(o, more);
   json_decref(more);
   return json_finish(o);

@@ -2,7 +2,8 @@
 # Cuts the reference gradients down to what the tests read: make_grad.py REFERENCE OUT
 # REFERENCE: the folder of reference gradients, which were computed in float64 with torch's autograd. Of whole models, OUT
 # gets the tokens, the loss, and of every parameter's gradient its 2-norm and its product with sin(1), sin(2), ... Of the
-# operations it gets those whose gradients no model shows alone, such as by the states before a call.
+# operations it gets those whose gradients no model shows alone, such as by the states before a call. Of the method grad
+# it gets tokens and kept channels.
 import json, os, struct, sys
 
 
@@ -42,9 +43,18 @@ def ops(source, out):
     write(out, {n: v for n, v in meta.items() if n in KEPT + ["conventions"]}, kept)
 
 
+def saliency(source, out):
+    for name in sorted(os.listdir(source)):
+        meta, tensors = read(os.path.join(source, name))
+        if name != "delta_net.safetensors":
+            kept = {n: t for n, t in tensors.items() if not n.startswith(("grad", "scores"))}
+            write(os.path.join(out, "saliency_" + name), meta, kept)
+
+
 def main():
     source, out = sys.argv[1:]
     models(os.path.join(source, "models"), out)
+    saliency(os.path.join(source, "saliency"), out)
     ops(os.path.join(source, "ops", "ops.safetensors"), os.path.join(out, "ops.safetensors"))
 
 

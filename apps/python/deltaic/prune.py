@@ -32,7 +32,14 @@ class KeepRule(IntEnum):
 
 
 class Method(Struct):
-    _fields_ = [("name", c_char_p), ("about", c_char_p), ("text", c_bool), ("unit", c_bool), ("rows", c_bool)]
+    _fields_ = [
+        ("name", c_char_p),
+        ("about", c_char_p),
+        ("text", c_bool),
+        ("unit", c_bool),
+        ("rows", c_bool),
+        ("gradients", c_bool),
+    ]
 
 
 class CalibrationOptions(Options):
@@ -50,6 +57,8 @@ class StatisticsInfo(Struct):
     _fields_ = [
         ("tokens", c_uint64),
         ("hash", c_uint64),
+        ("gradient_tokens", c_uint64),
+        ("gradient_hash", c_uint64),
         ("window", c_uint32),
         ("rows", c_uint32),
         ("unit", c_bool),
@@ -137,6 +146,9 @@ statistics_save = function("deltaic_statistics_save", STATUS, HANDLE, c_char_p)
 statistics_free = function("deltaic_statistics_free", None, HANDLE)
 statistics_get_info = function("deltaic_statistics_get_info", None, HANDLE, POINTER(StatisticsInfo))
 calibrate = function("deltaic_calibrate", STATUS, HANDLE, HANDLE, IDS, c_size_t, PROGRESS, c_void_p)
+calibrate_gradients = function(
+    "deltaic_calibrate_gradients", STATUS, HANDLE, c_char_p, c_uint32, IDS, c_size_t, PROGRESS, c_void_p
+)
 select = function("deltaic_select", STATUS, c_char_p, HANDLE, POINTER(SelectOptions), POINTER(HANDLE))
 select_given = function(
     "deltaic_select_given", STATUS, c_char_p, HANDLE, c_char_p, c_uint32, IDS, c_size_t, POINTER(HANDLE)
@@ -198,6 +210,12 @@ class Statistics(Object):
         ids, n = token_array(tokens)
         with progress_of(progress) as callback:
             calibrate(self.pointer, model.pointer, ids, n, callback, None)
+
+    def calibrate_gradients(self, path, tokens, threads=0, progress=None):
+        """Measures the gradients that the method grad needs, on the CPU; progress(done, total) returning False stops it."""
+        ids, n = token_array(tokens)
+        with progress_of(progress) as callback:
+            calibrate_gradients(self.pointer, c_text(path), threads, ids, n, callback, None)
 
     def save(self, file):
         statistics_save(self.pointer, c_text(file))
