@@ -220,6 +220,24 @@ DELTAIC_PRUNE_API deltaic_status deltaic_pruning_refit(deltaic_pruning *pruning,
                                                        deltaic_model *model, const int32_t *tokens, size_t count,
                                                        const deltaic_refit_options *options, deltaic_progress progress,
                                                        void *user);
+/* Trains the pruned model on a text, with the unpruned one as its teacher: LoRA on the projections of queries, keys and
+ * values (alpha is twice the rank), merged at the end; convolutions, norms and biases themselves. After a refit, if
+ * there is one. The text is read once, in order, in windows that start from a zero state; what fills no whole step is
+ * left out. Computes in f32 on the CPU. */
+typedef struct deltaic_recover_options {
+  size_t size;
+  uint32_t window;  /* tokens per window; 0: 512 */
+  uint32_t batch;   /* windows per step; 0: 2 */
+  uint32_t rank;    /* of the adapters; 0: 32 */
+  uint32_t threads; /* 0: all cores */
+  double rate;      /* the largest learning rate; 0: 1e-3 */
+  uint64_t seed;    /* of the adapters' first values */
+} deltaic_recover_options;
+/* Until it returns OK, the checkpoint in the folder is what it was; after a failure to write it is not usable.
+ * progress: in tokens; may be NULL. */
+DELTAIC_PRUNE_API deltaic_status deltaic_pruning_recover(deltaic_pruning *pruning, const int32_t *tokens, size_t count,
+                                                         const deltaic_recover_options *options,
+                                                         deltaic_progress progress, void *user);
 /* Renames the folder to `out`. */
 DELTAIC_PRUNE_API deltaic_status deltaic_pruning_commit(deltaic_pruning *pruning);
 /* Removes the folder if it was not committed. */

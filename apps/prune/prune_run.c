@@ -35,6 +35,7 @@ void prune_work_free(struct prune_work *w) {
   deltaic_statistics_free(w->statistics);
   free(w->text.tokens);
   free(w->eval.tokens);
+  free(w->recover.tokens);
 }
 
 static int read_ids(const struct prune_work *w, const char *path, uint32_t most, struct ids *out) {
@@ -196,5 +197,32 @@ int prune_refit(struct prune_work *w) {
                                                 w->text.count, &o, prune_show, &progress);
   progress_clear();
   w->seconds_refit = time_now() - start;
+  return complain_work(status);
+}
+
+// ---------------------------------------------------------------- recovery
+
+int prune_read_recover(struct prune_work *w) {
+  if (!w->r->recover) return EXIT_OK;
+  int code = read_ids(w, w->r->recover, w->r->tokens, &w->recover);
+  if (!code && w->recover.count < 2 * (size_t)w->r->window)
+    return complain(EXIT_FAILED, "%s: too short: it has %zu tokens, and a step of --recover reads %u", w->r->recover,
+                    w->recover.count, 2 * w->r->window);
+  return code;
+}
+
+int prune_recover(struct prune_work *w) {
+  struct progress progress;
+  deltaic_recover_options o = DELTAIC_INIT(deltaic_recover_options);
+  o.window = w->r->window;
+  o.rate = (double)w->r->rate;
+  o.seed = w->r->seed;
+  o.threads = w->r->engine.threads;
+  double start = time_now();
+  progress_begin(&progress, "recovering", "tokens", w->r->engine.quiet);
+  deltaic_status status =
+      deltaic_pruning_recover(w->pruning, w->recover.tokens, w->recover.count, &o, prune_show, &progress);
+  progress_clear();
+  w->seconds_recover = time_now() - start;
   return complain_work(status);
 }

@@ -12,7 +12,6 @@
 #include "backward.h"
 
 struct rule_call {
-  struct walk *w;
   struct delta_rule o;
   struct tensor before, dstate, d_o, dqkv, dbeta, dg;
   float *dM;            // (T, Hv * r * r)
@@ -222,8 +221,7 @@ static void masks_back(struct walk *w, const struct rule_call *v) {
 
 void backward_delta_rule(struct walk *w, const struct delta_rule *op) {
   const struct delta_args *a = &op->a;
-  struct rule_call v = {.w = w,
-                        .o = *op,
+  struct rule_call v = {.o = *op,
                         .before = walk_before(w, op->state),
                         .dstate = walk_gradient(w, op->state),
                         .d_o = walk_gradient(w, op->o),

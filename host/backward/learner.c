@@ -106,7 +106,6 @@ void learner_close(struct learner *l) {
   free(l);
 }
 
-const struct model_spec *learner_spec(const struct learner *l) { return &l->model.spec; }
 struct checkpoint *learner_checkpoint(const struct learner *l) {
   return l->model.checkpoint;
 }
@@ -297,53 +296,8 @@ deltaic_status learner_add(struct learner *l, const struct learner_batch *batch,
                 d->teacher->model.spec.V, l->model.spec.V);
   if (d && d->teacher) status = forward(d->teacher, batch, &taught);
   if (!status) status = forward(l, batch, &hidden);
-  if (!status) status = learner_head(l, batch, hidden, taught, d, scale, true, loss);
+  if (!status) status = learner_head(l, batch, hidden, taught, d, scale, loss);
   return status ? status : all_back(l, hidden);
 }
 
-deltaic_status learner_evaluate(struct learner *l, const struct learner_batch *batch, struct learner_loss *loss) {
-  const struct tensor none = {0};
-  struct tensor hidden;
-  deltaic_status status = forward(l, batch, &hidden);
-  return status ? status : learner_head(l, batch, hidden, none, NULL, 1, false, loss);
-}
-
 void learner_clear(struct learner *l) { (void)arena_zero(&l->gradients, l->backend); }
-
-// ---------------------------------------------------------------- of the checkpoint's tensors
-
-struct collect {
-  const struct file_tensor *t;
-  float *out;
-};
-
-static void collect_part(void *user, const struct weight_part *part, uint32_t cols, const float *d) {
-  struct collect *c = user;
-  if (part->source != c->t) return;
-  for (uint32_t i = 0; i < part->rows; i++)
-    for (uint32_t k = 0; k < cols; k++) c->out[weight_part_row(part, i) * cols + k] += d[(uint64_t)i * cols + k];
-}
-
-static void collect_request(const struct learner *l, const struct weight_request *r, const struct tensor *g,
-                            struct collect *c) {
-  uint32_t at = 0;
-  if (r->back) r->back(r->context.bytes, g->cols, f32_row(g, 0), collect_part, c);
-  for (int p = 0; p < r->count; p++) {
-    const struct weight_part *part = &l->model.weights.parts[r->first_part + (uint64_t)p];
-    if (r->layout == PARTS_UNDER) collect_part(c, part, g->cols, f32_row(g, at));
-    if (r->layout == PARTS_ALONG) collect_part(c, part, 1, f32_row(g, 0) + at);
-    for (uint32_t j = 0; r->layout == PARTS_TRANSPOSED && part->source == c->t && j < part->rows; j++)
-      for (uint32_t i = 0; i < g->rows; i++) c->out[weight_part_row(part, j) * g->rows + i] += f32_row(g, i)[at + j];
-    at += part->rows + part->zeros;
-  }
-}
-
-deltaic_status learner_gradient(const struct learner *l, const struct file_tensor *t, float *out) {
-  struct collect c = {t, out};
-  uint64_t n = 1;
-  for (int i = 0; i < t->rank; i++) n *= t->shape[i];
-  memset(out, 0, n * sizeof *out);
-  for (size_t i = 0; l->weights && i < l->model.weights.count; i++)
-    if (l->weights[i].gradient.buffer) collect_request(l, &l->model.weights.requests[i], &l->weights[i].gradient, &c);
-  return DELTAIC_OK;
-}

@@ -16,7 +16,6 @@ typedef bool (*learner_wants)(void *user, const struct file_tensor *t);
 // 0: all cores. After a failure *out is NULL.
 deltaic_status learner_open(const char *path, uint32_t threads, learner_wants wants, void *user, struct learner **out);
 void learner_close(struct learner *l); // accepts NULL
-const struct model_spec *learner_spec(const struct learner *l);
 struct checkpoint *learner_checkpoint(const struct learner *l);
 
 // rows texts of T + 1 tokens, each from a fresh state. Row r predicts its tokens 1 ... T.
@@ -32,15 +31,15 @@ struct distillation {
   double weight, temperature;
 };
 struct learner_loss {
-  double ce, kd, *rows; // rows: (rows) the mean cross entropy of each text, or NULL
+  double ce, kd;
 };
 
 // Adds `scale` times the gradient of the batch's loss to the gradients.
 deltaic_status learner_add(struct learner *l, const struct learner_batch *batch, const struct distillation *d,
                            double scale, struct learner_loss *loss);
-// The loss alone.
-deltaic_status learner_evaluate(struct learner *l, const struct learner_batch *batch, struct learner_loss *loss);
 void learner_clear(struct learner *l); // all gradients become 0
 // out: the gradient of a tensor of the checkpoint, in its shape. Zeros if it was not wanted.
 deltaic_status learner_gradient(const struct learner *l, const struct file_tensor *t, float *out);
+// Gives a tensor of the learner's checkpoint other values, in its shape; the caller keeps them as long as the learner.
+void learner_set(struct learner *l, struct file_tensor *t, const float *values);
 #endif

@@ -23,9 +23,9 @@ struct learner {
   struct buffer unused; // without memory: the states before a text are zeros
 };
 
-// Cross entropy of the hidden states, and with d->teacher, whose hidden states are `taught`, distillation. With `back`,
-// adds scale times its gradient to those of hidden and of the head.
+// Cross entropy of the hidden states, and with d->teacher, whose hidden states are `taught`, distillation. Adds scale
+// times its gradient to those of hidden and of the head.
 deltaic_status learner_head(struct learner *l, const struct learner_batch *batch, struct tensor hidden,
-                            struct tensor taught, const struct distillation *d, double scale, bool back,
+                            struct tensor taught, const struct distillation *d, double scale,
                             struct learner_loss *loss);
 #endif

@@ -10,11 +10,10 @@ enum { SLICE = 256 };
 struct head_call {
   const struct learner_batch *batch;
   const struct distillation *d; // NULL: none
-  struct tensor z, taught;      // logits; z becomes its gradient with `back`
+  struct tensor z, taught;      // logits; z becomes its gradient
   uint64_t first;               // prediction
   double factor;                // scale / N
-  bool back;
-  double *ce, *kd; // (SLICE) of each prediction
+  double *ce, *kd;              // (SLICE) of each prediction
 };
 
 // Returns logsumexp(z / tau).
@@ -38,17 +37,17 @@ static void predict(void *context, uint64_t t, uint32_t worker) {
   const float *taught = h->d ? f32_row(&h->taught, t) : NULL;
   const double mine = h->d ? log_sum(z, V, tau) : 0, theirs = h->d ? log_sum(taught, V, tau) : 0;
   const double factor = h->factor, kd_factor = h->d ? h->factor * h->d->weight * tau : 0;
-  for (uint32_t i = 0; i < V && (h->back || h->d); i++) {
+  for (uint32_t i = 0; i < V; i++) {
     double dz = factor * expf((float)(z[i] - whole));
     if (h->d) {
       const double p = expf((float)(z[i] / tau - mine)), q = expf((float)(taught[i] / tau - theirs));
       h->kd[t] += q * ((taught[i] / tau - theirs) - (z[i] / tau - mine));
       dz += kd_factor * (p - q);
     }
-    if (h->back) z[i] = (float)dz;
+    z[i] = (float)dz;
   }
   h->kd[t] *= tau * tau;
-  if (h->back) z[target] -= (float)factor;
+  z[target] -= (float)factor;
 }
 
 // The head's product for rows first ... of the hidden states.
@@ -75,14 +74,12 @@ static void head_back(struct learner *l, struct tensor dz, struct tensor hidden,
 }
 
 deltaic_status learner_head(struct learner *l, const struct learner_batch *batch, struct tensor hidden,
-                            struct tensor taught, const struct distillation *d, double scale, bool back,
+                            struct tensor taught, const struct distillation *d, double scale,
                             struct learner_loss *loss) {
   double ce[SLICE], kd[SLICE];
   const uint32_t N = batch->rows * batch->T;
-  struct head_call h = {
-      .batch = batch, .d = taught.buffer ? d : NULL, .factor = scale / N, .back = back, .ce = ce, .kd = kd};
+  struct head_call h = {.batch = batch, .d = taught.buffer ? d : NULL, .factor = scale / N, .ce = ce, .kd = kd};
   loss->ce = loss->kd = 0;
-  for (uint32_t r = 0; r < batch->rows && loss->rows; r++) loss->rows[r] = 0;
   for (uint32_t first = 0; first < N && !l->walk.status; first += SLICE) {
     const uint32_t n = N - first < SLICE ? N - first : SLICE;
     l->walk.used = 0;
@@ -94,9 +91,8 @@ deltaic_status learner_head(struct learner *l, const struct learner_batch *batch
     for (uint32_t t = 0; t < n; t++) {
       loss->ce += ce[t] / N;
       loss->kd += kd[t] / N;
-      if (loss->rows) loss->rows[(first + t) / batch->T] += ce[t] / batch->T;
     }
-    if (back) head_back(l, h.z, hidden, first);
+    head_back(l, h.z, hidden, first);
   }
   return l->walk.status;
 }

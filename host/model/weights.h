@@ -75,7 +75,8 @@ bool weights_lists(const struct weights *w, uint32_t layer, enum role role);
 struct weight_part weights_item(struct weights *w, uint32_t layer, enum role role, uint32_t m, uint32_t rows,
                                 uint32_t cols);
 // Rows first ... first + rows - 1 of a part as f32, `cols` elements each.
-void weight_part_read(const struct weight_part *p, uint32_t first, uint32_t rows, uint32_t cols, float *out);
+void weight_part_read(const struct weight_part *p, uint32_t first, uint32_t rows, uint32_t cols, float *out)
+    INSIDE(weight_part_read);
 // The row of the source that is row `row` of the part.
 static inline uint64_t weight_part_row(const struct weight_part *p, uint32_t row) {
   return p->first + (p->map ? p->map->at(p->layer, row) : row);

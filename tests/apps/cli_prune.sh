@@ -72,6 +72,22 @@ out_has '"gradient_tokens": 200'
 grep -q 'deltaic.method":"grad"' "$dir/i/model.safetensors" || complain "$last: no metadata"
 nothing_new 1 'grad needs a calibration text' "$tiny" "$dir/new" --cut 0.5 --method grad --statistics "$dir/statistics"
 
+# ---- recovery, after a refit
+run 0 "$tiny" "$dir/l" --cut 0.75 --text "$text" -w 64 --eval "$text" --refit --recover "$text"
+out_has '^mean NLL .* pruned, .* refitted .* recovered ([0-9.]*% of the loss recovered)$'
+out_has '^perplexity .* before, .* pruned, .* refitted, .* recovered'
+out_has '^recovery .* tokens'
+for threads in 1 2; do
+  run 0 "$tiny" "$dir/m$threads" --cut 0.75 --method l1 -w 64 --recover "$text" --rate 0.0001 -t $threads --json
+  json
+done
+cmp -s "$dir/m1/model.safetensors" "$dir/m2/model.safetensors" || complain "$last: other bits by two threads"
+run 0 "$tiny" "$dir/n" --cut 0.75 --method l1 -w 64
+cmp -s "$dir/m1/model.safetensors" "$dir/n/model.safetensors" && complain "$last: the recovery wrote nothing"
+"$program" generate -m "$dir/l" -d cpu -q --no-echo -n 3 --prompt a >/dev/null 2>"$dir/err" || complain "it does not run"
+nothing_new 2 'rate goes with --recover' "$tiny" "$dir/new" --cut 0.5 --method l1 --rate 0.1
+nothing_new 1 'a step of --recover reads 1024' "$tiny" "$dir/new" --cut 0.5 --method l1 --recover <(echo short)
+
 # ---- methods that look at no text measure nothing on one
 run 0 "$tiny" "$dir/j" --cut 0.5 --method l1 --text "$text" -w 64 --refit
 out_has '^refit'

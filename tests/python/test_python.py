@@ -313,6 +313,7 @@ class Pruning(Models):
         with prune.Pruning(TINY, selection, self.out) as pruning:
             pruning.refit(CPU, self.tiny, text)
             self.assertEqual(deltaic.inspect(pruning.path)[0].key_size, 16)
+            pruning.recover(text, window=128, batch=1)
             self.assertFalse(self.out.exists())
             pruning.commit()
         made = deltaic.Model(self.out, CPU)

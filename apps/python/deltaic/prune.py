@@ -122,6 +122,18 @@ class WriteOptions(Options):
     ]
 
 
+class RecoverOptions(Options):
+    _fields_ = [
+        ("size", c_size_t),
+        ("window", c_uint32),
+        ("batch", c_uint32),
+        ("rank", c_uint32),
+        ("threads", c_uint32),
+        ("rate", c_double),
+        ("seed", c_uint64),
+    ]
+
+
 # The C names, for the test of layouts.
 NAMES = {
     "deltaic_prune_method": Method,
@@ -131,12 +143,16 @@ NAMES = {
     "deltaic_head_measures": HeadMeasures,
     "deltaic_selected_head": SelectedHead,
     "deltaic_refit_options": RefitOptions,
+    "deltaic_recover_options": RecoverOptions,
     "deltaic_prune_write_options": WriteOptions,
 }
 
 method_at = function("deltaic_prune_method_at", c_bool, c_int32, POINTER(Method))
 matrix_rank = function(
     "deltaic_matrix_rank", STATUS, POINTER(c_float), c_size_t, c_size_t, c_double, POINTER(Rank), POINTER(c_double)
+)
+recover = function(
+    "deltaic_pruning_recover", STATUS, HANDLE, IDS, c_size_t, POINTER(RecoverOptions), PROGRESS, c_void_p
 )
 statistics_create = function(
     "deltaic_statistics_create", STATUS, c_char_p, POINTER(CalibrationOptions), POINTER(HANDLE)
@@ -284,6 +300,12 @@ class Pruning(Object):
         with progress_of(progress) as callback:
             o = RefitOptions(**options)
             pruning_refit(self.pointer, device.pointer, model.pointer, ids, n, byref(o), callback, None)
+
+    def recover(self, tokens, progress=None, **options):
+        """Trains the pruned model on a text's tokens, with the unpruned one as its teacher, on the CPU."""
+        ids, n = token_array(tokens)
+        with progress_of(progress) as callback:
+            recover(self.pointer, ids, n, byref(RecoverOptions(**options)), callback, None)
 
     def commit(self):
         pruning_commit(self.pointer)
