@@ -56,6 +56,7 @@ typedef struct deltaic_prune_method {
   bool text;         /* needs statistics */
   bool unit;         /* needs statistics of normalized keys and queries */
   bool rows;         /* can also use sampled activations */
+  bool gradients;    /* of statistics it needs only gradients: deltaic_calibrate_gradients() */
 } deltaic_prune_method;
 
 /* Returns false beyond the last method. */
@@ -88,8 +89,9 @@ DELTAIC_PRUNE_API deltaic_status deltaic_statistics_save(const deltaic_statistic
 DELTAIC_PRUNE_API void deltaic_statistics_free(deltaic_statistics *statistics);
 
 typedef struct deltaic_statistics_info {
-  uint64_t tokens; /* measured so far */
-  uint64_t hash;   /* of these tokens */
+  uint64_t tokens;                         /* measured so far */
+  uint64_t hash;                           /* of these tokens */
+  uint64_t gradient_tokens, gradient_hash; /* of the text whose gradients were measured; 0: none */
   uint32_t window, rows;
   bool unit, rows_together;
 } deltaic_statistics_info;
@@ -101,6 +103,15 @@ DELTAIC_PRUNE_API void deltaic_statistics_get_info(const deltaic_statistics *sta
 DELTAIC_PRUNE_API deltaic_status deltaic_calibrate(deltaic_statistics *statistics, deltaic_model *model,
                                                    const int32_t *tokens, size_t count, deltaic_progress progress,
                                                    void *user);
+
+/* Measures the gradient of the loss by the projections of keys and queries, for the method grad. The loss is the sum
+ * over the text's windows of each window's mean cross entropy; windows are those of the statistics. Computes in f32 on
+ * the CPU. path: the checkpoint that the statistics are of. threads: 0: all cores. Replaces what an earlier call
+ * measured, unless the text is the same, which needs no work. Unlike deltaic_calibrate(), it begins anew after it was
+ * stopped. progress: in tokens; may be NULL. */
+DELTAIC_PRUNE_API deltaic_status deltaic_calibrate_gradients(deltaic_statistics *statistics, const char *path,
+                                                             uint32_t threads, const int32_t *tokens, size_t count,
+                                                             deltaic_progress progress, void *user);
 
 /* ---------------------------------------------------------------- selection */
 
@@ -209,6 +220,24 @@ DELTAIC_PRUNE_API deltaic_status deltaic_pruning_refit(deltaic_pruning *pruning,
                                                        deltaic_model *model, const int32_t *tokens, size_t count,
                                                        const deltaic_refit_options *options, deltaic_progress progress,
                                                        void *user);
+/* Trains the pruned model on a text, with the unpruned one as its teacher: LoRA on the projections of queries, keys and
+ * values (alpha is twice the rank), merged at the end; convolutions, norms and biases themselves. After a refit, if
+ * there is one. The text is read once, in order, in windows that start from a zero state; what fills no whole step is
+ * left out. Computes in f32 on the CPU. */
+typedef struct deltaic_recover_options {
+  size_t size;
+  uint32_t window;  /* tokens per window; 0: 512 */
+  uint32_t batch;   /* windows per step; 0: 2 */
+  uint32_t rank;    /* of the adapters; 0: 32 */
+  uint32_t threads; /* 0: all cores */
+  double rate;      /* the largest learning rate; 0: 1e-3 */
+  uint64_t seed;    /* of the adapters' first values */
+} deltaic_recover_options;
+/* Until it returns OK, the checkpoint in the folder is what it was; after a failure to write it is not usable.
+ * progress: in tokens; may be NULL. */
+DELTAIC_PRUNE_API deltaic_status deltaic_pruning_recover(deltaic_pruning *pruning, const int32_t *tokens, size_t count,
+                                                         const deltaic_recover_options *options,
+                                                         deltaic_progress progress, void *user);
 /* Renames the folder to `out`. */
 DELTAIC_PRUNE_API deltaic_status deltaic_pruning_commit(deltaic_pruning *pruning);
 /* Removes the folder if it was not committed. */

@@ -15,7 +15,7 @@ static deltaic_status create(const struct source *source, const struct deltaic_s
   if (!x) return fail_memory("a selection", sizeof *x);
   snprintf(x->method, sizeof x->method, "%s", method);
   x->fingerprint = source->fingerprint;
-  x->measured = s != NULL;
+  x->measured = s && s->done;
   x->text_hash = s ? s->hash : 0;
   x->text_tokens = s ? s->done : 0;
   x->layers = calloc((size_t)source->count, sizeof *x->layers);
@@ -115,7 +115,8 @@ static deltaic_status head_needs(const struct deltaic_statistics *s, const struc
 static deltaic_status keep_by_rule(const struct deltaic_statistics *s, const deltaic_select_options *o,
                                    struct deltaic_selection *x) {
   int most = 1;
-  if (!s) return fail(DELTAIC_INVALID_ARGUMENT, "how many channels to keep is to be found out: that needs a text");
+  if (!s || !s->done)
+    return fail(DELTAIC_INVALID_ARGUMENT, "how many channels to keep is to be found out: that needs a text");
   for (int i = 0; i < x->count; i++) {
     struct chosen_layer *l = &x->layers[i];
     for (int h = 0; h < l->from.H; h++) {
@@ -177,6 +178,7 @@ static void sum_up(struct deltaic_selection *x) {
 struct layer_work {
   const struct source *source;
   const struct deltaic_statistics *s; // may be NULL
+  bool measured;                      // activations, not only gradients
   const struct prune_method *method;  // NULL: the channels are given and are only measured
   struct prune_options options;
   int i;
@@ -207,7 +209,7 @@ static void choose_head(void *context, uint64_t index, uint32_t worker) {
     h.wk = wk;
     status = prune_select(w->method, &h, w->l->keep, &w->options, out);
   }
-  if (!status && w->s)
+  if (!status && w->measured)
     status = measure(&h, (deltaic_prune_side)w->options.side, out, &w->l->before[index], &w->l->after[index]);
   int none = DELTAIC_OK;
   if (status && atomic_compare_exchange_strong(&w->status, &none, (int)status))
@@ -259,8 +261,8 @@ static deltaic_status check(const struct source *source, const struct deltaic_st
   if (!m) return fail(DELTAIC_INVALID_ARGUMENT, "there is no pruning method \"%s\"", o->method);
   if (o->side < DELTAIC_PRUNE_JOINT || o->side > DELTAIC_PRUNE_QUERIES || o->swap_limit > 1u << 30)
     return fail(DELTAIC_INVALID_ARGUMENT, "no such side, or a swap limit beyond reason");
-  bool text = m->needs & ~(unsigned)PRUNE_NEEDS_WEIGHTS;
-  if (text && (!s || !s->done))
+  if ((m->needs & PRUNE_NEEDS_MEASUREMENTS && (!s || !s->done)) ||
+      (m->needs & PRUNE_NEEDS_GRADIENTS && (!s || !s->gradient_tokens)))
     return fail(DELTAIC_INVALID_ARGUMENT, "the method %s needs a calibration text", m->name);
   return s ? statistics_check(s, source, "the statistics") : DELTAIC_OK;
 }
@@ -269,13 +271,17 @@ deltaic_status choose(const struct source *source, const struct deltaic_statisti
                       struct deltaic_selection **out) {
   const struct prune_method *method = prune_method_find(o->method ? o->method : "drrqr");
   struct deltaic_selection *x = NULL;
-  if (s && !s->done) s = NULL;
   deltaic_status status = check(source, s, method, o);
   if (!status) status = create(source, s, method->name, &x);
   if (!status) status = set_targets(source, s, o, x);
   if (!status) {
-    struct layer_work w = {.source = source, .s = s, .method = method, .options = method_options(o)};
+    struct layer_work w = {
+        .source = source, .s = s, .measured = s && s->done, .method = method, .options = method_options(o)};
     x->side = o->side;
+    if (method->needs & PRUNE_NEEDS_GRADIENTS) {
+      x->text_hash = s->gradient_hash;
+      x->text_tokens = s->gradient_tokens;
+    }
     status = choose_layers(&w, x);
   }
   if (status)
@@ -310,7 +316,7 @@ deltaic_status choose_given(const struct source *source, const struct deltaic_st
       status = used + keep > count ? fail(DELTAIC_INVALID_ARGUMENT, "there are too few channels for all heads")
                                    : take_set(&x->layers[i].heads[h], &x->layers[i].from, (int)keep, kept + used);
   if (!status) {
-    struct layer_work w = {.source = source, .s = s};
+    struct layer_work w = {.source = source, .s = s, .measured = s != NULL};
     status = choose_layers(&w, x);
   }
   if (status)

@@ -5,9 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-extern const struct prune_method prune_random, prune_l1, prune_wanda, prune_rrqr, prune_pca;
+extern const struct prune_method prune_random, prune_l1, prune_wanda, prune_grad, prune_rrqr, prune_pca;
 
-static const struct prune_method *const methods[] = {&prune_random, &prune_l1, &prune_wanda, &prune_rrqr, &prune_pca};
+static const struct prune_method *const methods[] = {&prune_random, &prune_l1,   &prune_wanda,
+                                                     &prune_grad,   &prune_rrqr, &prune_pca};
 enum { METHODS = sizeof methods / sizeof *methods };
 
 const struct prune_method *prune_method_at(int i) { return i >= 0 && i < METHODS ? methods[i] : NULL; }
@@ -47,6 +48,8 @@ static deltaic_status check_needs(const struct prune_method *method, const struc
   if (method->needs & PRUNE_NEEDS_WEIGHTS && ((q && !h->wq) || (k && (!h->wk || h->steps < 1)) || h->hidden < 1))
     missing = "the projections' weights";
   if (method->needs & PRUNE_NEEDS_INPUTS && !h->input_squares) missing = "the inputs' squares";
+  if (method->needs & PRUNE_NEEDS_GRADIENTS && ((q && !h->q_saliency) || (k && !h->k_saliency)))
+    missing = "gradients of the projections' weights";
   if (method->needs & PRUNE_NEEDS_UNIT_MOMENTS && ((q && !has_moments(&h->q_unit)) || (k && !has_moments(&h->k_unit))))
     missing = "second moments of the normalized keys and queries";
   if (method->needs & PRUNE_NEEDS_ACTIVATIONS && o->route == PRUNE_GRAM &&

@@ -26,7 +26,8 @@ struct prune_head {
   const float *wq;                     // (d, hidden) rows of q_proj
   const float *const *wk;              // (steps) of (d, hidden) rows of k_proj
   int steps, hidden;
-  const double *input_squares; // (hidden) sum of squares of the projections' inputs over the tokens
+  const double *q_saliency, *k_saliency; // (d) sums of |weight times gradient|, of the keys over all steps
+  const double *input_squares;           // (hidden) sum of squares of the projections' inputs over the tokens
 };
 
 enum prune_side { PRUNE_BOTH, PRUNE_KEYS, PRUNE_QUERIES };
@@ -69,7 +70,10 @@ enum {
   PRUNE_NEEDS_INPUTS = 2,      // input_squares
   PRUNE_NEEDS_ACTIVATIONS = 4, // q and k, or q_rows and k_rows, depending on the route
   PRUNE_NEEDS_UNIT_MOMENTS = 8,
+  PRUNE_NEEDS_GRADIENTS = 16, // q_saliency and k_saliency
 };
+// What statistics of activations must be there for.
+enum { PRUNE_NEEDS_MEASUREMENTS = PRUNE_NEEDS_INPUTS | PRUNE_NEEDS_ACTIVATIONS | PRUNE_NEEDS_UNIT_MOMENTS };
 
 struct prune_method {
   const char *name;

@@ -11,7 +11,8 @@
 static void describe(const struct prune_method *from, deltaic_prune_method *to) {
   *to = (deltaic_prune_method){.name = from->name,
                                .about = from->about,
-                               .text = from->needs & ~(unsigned)PRUNE_NEEDS_WEIGHTS,
+                               .text = from->needs & (PRUNE_NEEDS_MEASUREMENTS | PRUNE_NEEDS_GRADIENTS),
+                               .gradients = from->needs & PRUNE_NEEDS_GRADIENTS,
                                .unit = from->needs & PRUNE_NEEDS_UNIT_MOMENTS,
                                .rows = from->needs & PRUNE_NEEDS_ACTIVATIONS};
 }
@@ -68,6 +69,8 @@ void deltaic_statistics_get_info(const deltaic_statistics *s, deltaic_statistics
   if (!s) return;
   *info = (deltaic_statistics_info){.tokens = s->done,
                                     .hash = s->hash,
+                                    .gradient_tokens = s->gradient_tokens,
+                                    .gradient_hash = s->gradient_hash,
                                     .window = s->window,
                                     .rows = (uint32_t)s->rows,
                                     .unit = s->unit,

@@ -13,9 +13,9 @@
 #include "option_structs.h"
 #include "product.h"
 #include "tensor.h"
+#include "tensor_file.h"
 
 #include <cblas.h>
-#include <errno.h>
 #include <lapacke.h>
 #include <math.h>
 #include <stdlib.h>
@@ -159,27 +159,6 @@ static deltaic_status solve(struct refit *r, const double *w0, double *w) {
   return DELTAIC_OK;
 }
 
-// Converts the numbers to the tensor's format and returns the number of bytes.
-static size_t convert(enum file_dtype dtype, const double *w, size_t count, void *out) {
-  for (size_t i = 0; i < count; i++) {
-    if (dtype == FILE_F64) ((double *)out)[i] = w[i];
-    if (dtype == FILE_F32) ((float *)out)[i] = (float)w[i];
-    if (dtype == FILE_F16) ((uint16_t *)out)[i] = f32_to_f16((float)w[i]);
-    if (dtype == FILE_BF16) ((uint16_t *)out)[i] = f32_to_bf16((float)w[i]);
-  }
-  return count * (dtype == FILE_F64 ? 8 : dtype == FILE_F32 ? 4 : 2);
-}
-
-static deltaic_status write_at(const char *path, uint64_t offset, const char *data, size_t bytes) {
-  FILE *file = platform_open(path, "r+b");
-  if (!file) return fail_errno(path, "written", errno);
-  int code = platform_seek(file, offset);
-  if (!code && fwrite(data, 1, bytes, file) != bytes) code = errno;
-  if (!code) code = platform_sync(file);
-  if (fclose(file) && !code) code = errno;
-  return code ? fail_errno(path, "written", code) : DELTAIC_OK;
-}
-
 // The checkpoint's row-major (D, n) matrix is the column-major (n, D) solution.
 static deltaic_status solve_layer(struct refit *r, int i, const struct file_tensor *t) {
   size_t count = (size_t)r->n * (size_t)r->D;
@@ -194,8 +173,8 @@ static deltaic_status solve_layer(struct refit *r, int i, const struct file_tens
     status = solve(r, w0, w);
   }
   if (!status) {
-    size_t bytes = convert(t->dtype, w, count, w0);
-    status = write_at(r->p->tensors, r->p->o_offsets[i], (const char *)w0, bytes);
+    size_t bytes = tensor_convert(t->dtype, w, count, w0);
+    status = tensor_write_at(r->p->tensors, r->p->o_offsets[i], (const char *)w0, bytes);
   }
   free(old);
   free(w0);

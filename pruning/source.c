@@ -31,8 +31,12 @@ static struct file_tensor *tensor_of(const struct source *s, uint32_t layer, enu
   return names_find(layer_names(&s->spec, layer), s->checkpoint, layer, role).tensor;
 }
 
-// Returns the tensor with step m's keys, and sets *first to its first row. Older checkpoints have a tensor per step.
-static struct file_tensor *step_tensor(const struct source *s, const struct source_layer *l, int m, uint64_t *first) {
+struct file_tensor *source_queries(const struct source *s, const struct source_layer *l) {
+  return tensor_of(s, l->layer, ROLE_Q);
+}
+
+// Older checkpoints have a tensor per step.
+struct file_tensor *source_keys(const struct source *s, const struct source_layer *l, int m, uint64_t *first) {
   struct file_tensor *t = tensor_of(s, l->layer, ROLE_K);
   *first = t ? (uint64_t)m * (uint64_t)(l->H * l->d) : 0;
   return t ? t : names_item(layer_names(&s->spec, l->layer), s->checkpoint, l->layer, ROLE_K, (uint32_t)m).tensor;
@@ -48,8 +52,8 @@ static deltaic_status count_steps(const struct source *s, struct source_layer *l
     return check_projection(s, k, rows * steps, l->layer, ROLE_K);
   }
   deltaic_status status = DELTAIC_OK;
-  while (!status && step_tensor(s, l, l->steps, &first) && l->steps < 1024)
-    status = check_projection(s, step_tensor(s, l, l->steps++, &first), rows, l->layer, ROLE_K);
+  while (!status && source_keys(s, l, l->steps, &first) && l->steps < 1024)
+    status = check_projection(s, source_keys(s, l, l->steps++, &first), rows, l->layer, ROLE_K);
   return l->steps ? status : fail_shape(s, l->layer, ROLE_K);
 }
 
@@ -158,7 +162,7 @@ deltaic_status source_read_weights(const struct source *s, int i, struct source_
   file_tensor_f32(tensor_of(s, l->layer, ROLE_Q), 0, count, out->q);
   for (int m = 0; m < l->steps; m++) {
     uint64_t first;
-    struct file_tensor *t = step_tensor(s, l, m, &first);
+    struct file_tensor *t = source_keys(s, l, m, &first);
     file_tensor_f32(t, first * D, count, out->k + (uint64_t)m * count);
   }
   return DELTAIC_OK;

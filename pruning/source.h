@@ -34,6 +34,10 @@ struct source_weights {
 deltaic_status source_read_weights(const struct source *s, int i, struct source_weights *out);
 void source_free_weights(struct source_weights *w);
 
+// The tensor of the layer's queries, and the one with step m's keys, which begin at row *first of it.
+struct file_tensor *source_queries(const struct source *s, const struct source_layer *l);
+struct file_tensor *source_keys(const struct source *s, const struct source_layer *l, int m, uint64_t *first);
+
 // Returns the layer of a tensor of keys or queries, whose rows (H, d) per step are to be pruned, or NULL for any other
 // tensor. *filters is set if the tensor is a convolution's weight.
 const struct source_layer *source_cut_layer(const struct source *s, const char *name, bool *filters);

@@ -52,6 +52,8 @@ void statistics_free(struct deltaic_statistics *s) {
       free(l->gram[g]);
       free(l->sum[g]);
     }
+    free(l->saliency[STAT_Q]);
+    free(l->saliency[STAT_K]);
     free(l->squares);
     free(l->rows);
     free(l->picks);
@@ -113,6 +115,17 @@ deltaic_status statistics_sample(struct deltaic_statistics *s, uint64_t total) {
   return DELTAIC_OK;
 }
 
+deltaic_status statistics_make_saliency(struct deltaic_statistics *s) {
+  deltaic_status status = DELTAIC_OK;
+  for (int i = 0; i < s->count; i++)
+    for (int side = STAT_Q; side <= STAT_K && !status; side++) {
+      free(s->layers[i].saliency[side]);
+      s->layers[i].saliency[side] = NULL;
+      status = matrix_create(s->layers[i].H, s->layers[i].d, "saliencies", &s->layers[i].saliency[side]);
+    }
+  return status;
+}
+
 // ---------------------------------------------------------------- input of the methods
 
 static struct prune_moments moments(const struct deltaic_statistics *s, const struct stat_layer *l, int g, int head) {
@@ -131,6 +144,10 @@ void statistics_fill(const struct deltaic_statistics *s, int layer, int head, st
   out->q_unit = moments(s, l, STAT_Q_UNIT, head);
   out->k_unit = moments(s, l, STAT_K_UNIT, head);
   out->input_squares = l->squares;
+  if (s->gradient_tokens) {
+    out->q_saliency = l->saliency[STAT_Q] + head * l->d;
+    out->k_saliency = l->saliency[STAT_K] + head * l->d;
+  }
   if (!l->rows) return;
   int64_t count = statistics_rows(s, l), queries = 0;
   const int64_t *picks = l->picks + (size_t)head * (size_t)count;
@@ -158,7 +175,7 @@ struct stat_array {
   void *data;
   uint64_t bytes;
 };
-enum { STAT_ARRAYS = 2 * STAT_GRAMS + 2 };
+enum { STAT_ARRAYS = 2 * STAT_GRAMS + 4 };
 
 // Adds `array` to the list. Its name and size in bytes are set here.
 static void list_array(struct stat_array *a, int *n, const struct stat_layer *l, const char *name,
@@ -176,6 +193,9 @@ static int list_arrays(const struct deltaic_statistics *s, const struct stat_lay
     list_array(a, &n, l, gram_names[g], (struct stat_array){.data = l->gram[g], .dtype = FILE_F64, .shape = {H, d, d}});
     list_array(a, &n, l, sum_names[g], (struct stat_array){.data = l->sum[g], .dtype = FILE_F64, .shape = {H, d, 1}});
   }
+  for (int side = STAT_Q; s->gradient_tokens && side <= STAT_K; side++)
+    list_array(a, &n, l, side == STAT_Q ? "saliency.q" : "saliency.k",
+               (struct stat_array){.data = l->saliency[side], .dtype = FILE_F64, .shape = {1, H, d}});
   list_array(a, &n, l, "squares", (struct stat_array){.data = l->squares, .dtype = FILE_F64, .shape = {1, s->D, 1}});
   list_array(a, &n, l, "rows", (struct stat_array){.data = l->rows, .dtype = FILE_F32, .shape = {H, rows, d}});
   return n;
@@ -189,11 +209,12 @@ static json_t *number_text(uint64_t x) {
 }
 
 static json_t *metadata_of(const struct deltaic_statistics *s) {
-  return json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "what", "deltaic calibration 1", "fingerprint",
-                   number_text(s->fingerprint), "window", number_text(s->window), "unit", number_text(s->unit), "rows",
-                   number_text(s->rows), "row_seed", number_text(s->row_seed), "rows_together",
-                   number_text(s->rows_together), "total", number_text(s->total), "done", number_text(s->done), "hash",
-                   number_text(s->hash));
+  return json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "what", "deltaic calibration 1",
+                   "fingerprint", number_text(s->fingerprint), "window", number_text(s->window), "unit",
+                   number_text(s->unit), "rows", number_text(s->rows), "row_seed", number_text(s->row_seed),
+                   "rows_together", number_text(s->rows_together), "total", number_text(s->total), "done",
+                   number_text(s->done), "hash", number_text(s->hash), "gradient_tokens",
+                   number_text(s->gradient_tokens), "gradient_hash", number_text(s->gradient_hash));
 }
 
 deltaic_status statistics_save(const struct deltaic_statistics *s, const char *path) {
@@ -231,6 +252,9 @@ static deltaic_status read_metadata(struct checkpoint *c, const char *path, delt
       window > UINT32_MAX || s->rows > DELTAIC_CALIBRATION_ROWS || s->total > INT64_MAX / 2048 ||
       s->done > INT64_MAX / 2048)
     return fail(DELTAIC_BAD_FILE, "%s: is no file of calibration statistics", path);
+  if (!metadata_number(c, "gradient_tokens", &s->gradient_tokens) ||
+      !metadata_number(c, "gradient_hash", &s->gradient_hash))
+    s->gradient_tokens = s->gradient_hash = 0; // a file of an earlier version
   *o = (deltaic_calibration_options){.size = sizeof *o,
                                      .window = (uint32_t)window,
                                      .unit = unit != 0,
@@ -262,6 +286,11 @@ deltaic_status statistics_load(const struct source *source, const char *path, st
     status = fail(DELTAIC_INVALID_ARGUMENT, "%s: measured on another model than %s", path, source->path);
   if (!status) status = statistics_create(source, &o, &s);
   if (!status && read.total) status = statistics_sample(s, read.total);
+  if (!status && read.gradient_tokens) {
+    s->gradient_tokens = read.gradient_tokens;
+    s->gradient_hash = read.gradient_hash;
+    status = statistics_make_saliency(s);
+  }
   for (int i = 0; !status && i < s->count; i++) status = read_layer(c, path, s, &s->layers[i]);
   checkpoint_close(c);
   if (status) {

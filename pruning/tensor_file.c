@@ -1,6 +1,8 @@
 // tensor_file: writes a safetensors file in one pass.
 #include "tensor_file.h"
 
+#include <errno.h>
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,4 +53,26 @@ deltaic_status tensor_file_end(struct tensor_file *f) {
   json_decref(f->header);
   *f = (struct tensor_file){0};
   return status;
+}
+
+// ---------------------------------------------------------------- tensors of a file that is there
+
+size_t tensor_convert(enum file_dtype dtype, const double *w, size_t count, void *out) {
+  for (size_t i = 0; i < count; i++) {
+    if (dtype == FILE_F64) ((double *)out)[i] = w[i];
+    if (dtype == FILE_F32) ((float *)out)[i] = (float)w[i];
+    if (dtype == FILE_F16) ((uint16_t *)out)[i] = f32_to_f16((float)w[i]);
+    if (dtype == FILE_BF16) ((uint16_t *)out)[i] = f32_to_bf16((float)w[i]);
+  }
+  return count * (dtype == FILE_F64 ? 8 : dtype == FILE_F32 ? 4 : 2);
+}
+
+deltaic_status tensor_write_at(const char *path, uint64_t offset, const char *data, size_t bytes) {
+  FILE *file = platform_open(path, "r+b");
+  if (!file) return fail_errno(path, "written", errno);
+  int code = platform_seek(file, offset);
+  if (!code && fwrite(data, 1, bytes, file) != bytes) code = errno;
+  if (!code) code = platform_sync(file);
+  if (fclose(file) && !code) code = errno;
+  return code ? fail_errno(path, "written", code) : DELTAIC_OK;
 }

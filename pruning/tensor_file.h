@@ -2,8 +2,7 @@
 // the file may be larger than memory.
 #ifndef TENSOR_FILE_H
 #define TENSOR_FILE_H
-#include "file.h"
-#include "json.h"
+#include "safetensors.h"
 
 struct tensor_file {
   struct file_writer to;
@@ -23,4 +22,8 @@ void tensor_file_write_header(struct tensor_file *f);
 void tensor_file_append(struct tensor_file *f, const void *data, uint64_t bytes);
 // Call it even after a failure. A failure leaves an existing file unchanged.
 deltaic_status tensor_file_end(struct tensor_file *f);
+// Converts the numbers to a tensor's format and returns the number of bytes.
+size_t tensor_convert(enum file_dtype dtype, const double *w, size_t count, void *out);
+// Writes over a part of the file.
+deltaic_status tensor_write_at(const char *path, uint64_t offset, const char *data, size_t bytes);
 #endif

@@ -16,9 +16,14 @@ static const struct usage usage = {
                "time of every token shrink. With --sweep, no OUT: all methods are tried and compared.",
     .text =
         "Methods: drrqr keeps the channels whose activations are best conditioned; l1 and s-wanda those of the largest "
-        "weights, as they are and weighted by their inputs; random keeps channels at random; pca, for comparison, "
-        "projects onto the directions of most variance. drrqr, s-wanda and pca need a calibration text. --refit then "
-        "solves each layer's output projection anew from the same text: it wins back a good part of what was lost.\n\n"
+        "weights, as they are and weighted by their inputs; grad those whose weights times the loss's gradients are "
+        "largest; random keeps channels at random; pca, for comparison, "
+        "projects onto the directions of most variance. drrqr, s-wanda, grad and pca need a calibration text; l1 and "
+        "random read one only for "
+        "--refit, --plot or --keep auto. grad computes on the CPU. --refit then "
+        "solves each layer's output projection anew from the same text: it wins back a good part of what was lost. "
+        "--recover then trains the smaller model on a text of its own, on the CPU (LoRA, merged): it wins back "
+        "more.\n\n"
         "How much: --cut 0.5 removes half of the channels, --keep 64 keeps 64, --keep 64,64,32 says it for every "
         "delta-rule layer. --keep auto keeps as many as the entropy rank of the activations, rounded up (stable: the "
         "stable rank, rank: the numerical rank), --volume-lost 0.1 as few as lose at most a tenth of the activations' "
@@ -118,7 +123,7 @@ static int check_given(const struct prune_request *r, const struct arguments *ar
   static const struct {
     const char *option, *method;
   } own[] = {{"tolerance", "drrqr"}, {"swaps", "drrqr"}, {"rows", "drrqr"}, {"adversarial", "pca"}};
-  static const char *const of_one[] = {"method", "cut", "keep", "volume-lost", "per-layer", "force", NULL};
+  static const char *const of_one[] = {"method", "cut", "keep", "volume-lost", "per-layer", "force", "recover", NULL};
   const char *given = option_given_of(arguments, of_one);
   if (r->sweep && given) return complain(EXIT_USAGE, "--sweep tries all methods and shares: it takes no --%s", given);
   for (size_t i = 0; i < sizeof own / sizeof *own; ++i)
@@ -127,6 +132,7 @@ static int check_given(const struct prune_request *r, const struct arguments *ar
                       own[i].method);
   if (r->per_layer && r->select.rule == DELTAIC_KEEP_GIVEN)
     return complain(EXIT_USAGE, "--per-layer is for what is found out: --keep auto, stable, rank or --volume-lost");
+  if (!r->recover && option_given(arguments, "rate")) return complain(EXIT_USAGE, "--rate goes with --recover");
   if (!r->refit && option_given(arguments, "ridge")) return complain(EXIT_USAGE, "--ridge goes with --refit");
   return EXIT_OK;
 }
@@ -180,14 +186,17 @@ static int look_at_result(struct prune_work *w) {
   int code = complain_status(deltaic_model_inspect(NULL, w->r->engine.model, NULL, &w->info, &w->before));
   if (!code) code = complain_status(deltaic_model_inspect(NULL, path, NULL, &w->info_after, &w->after));
   if (!code && w->r->eval) code = prune_nll_of(w, path, "reading --eval again", &w->nll_after);
-  if (code || !w->r->refit) return code;
-  code = prune_refit(w);
-  return code || !w->r->eval ? code : prune_nll_of(w, path, "reading --eval again", &w->nll_refit);
+  if (!code && w->r->refit) code = prune_refit(w);
+  if (!code && w->r->refit && w->r->eval) code = prune_nll_of(w, path, "reading --eval again", &w->nll_refit);
+  if (!code && w->r->recover) code = prune_recover(w);
+  if (!code && w->r->recover && w->r->eval) code = prune_nll_of(w, path, "reading --eval again", &w->nll_recover);
+  return code;
 }
 
 static int prune_once(struct prune_work *w) {
   const struct prune_request *r = w->r;
   int code = complain_status(deltaic_pruning_check(r->engine.model, r->out, r->force));
+  if (!code) code = prune_read_recover(w);
   if (!code) code = prune_measure(w);
   if (!code) code = select_channels(w);
   if (!code) code = prune_read_eval(w);
@@ -204,7 +213,7 @@ static int prune_once(struct prune_work *w) {
 }
 
 static int prune(const struct prune_request *r) {
-  struct prune_work w = {.r = r, .nll_before = NAN, .nll_after = NAN, .nll_refit = NAN};
+  struct prune_work w = {.r = r, .nll_before = NAN, .nll_after = NAN, .nll_refit = NAN, .nll_recover = NAN};
   interrupt_catch();
   int code = r->sweep ? prune_sweep(&w) : prune_once(&w);
   prune_work_free(&w);
@@ -217,7 +226,7 @@ int command_prune(int argc, char **argv) {
   int code;
   const struct option options[] = {
       HEADING("what to keep"),
-      TEXT('x', "method", "NAME", &r.method, "drrqr, l1, s-wanda, random, pca"),
+      TEXT('x', "method", "NAME", &r.method, "drrqr, l1, s-wanda, grad, random, pca"),
       TEXT('c', "cut", "SHARE", &r.cut, "share of the key channels to remove: 0.5"),
       TEXT('k', "keep", "N", &r.keep,
            "channels to keep in each head; N,N,...: by layer; auto, stable, rank: computed from the activations"),
@@ -241,6 +250,9 @@ int command_prune(int argc, char **argv) {
       HEADING("refit"),
       FLAG('r', "refit", &r.refit, "solve the output projections anew"),
       NUMBER(0, "ridge", "X", &r.ridge, 1e6, "lambda over the mean diagonal; 0: by the text's length"),
+      HEADING("recovery"),
+      TEXT(0, "recover", "FILE", &r.recover, "train the smaller model on this text, with the whole one as its teacher"),
+      NUMBER(0, "rate", "X", &r.rate, 1, "the largest learning rate; 0: 0.001"),
       HEADING("output"),
       FLAG(0, "force", &r.force, "replace a checkpoint that is at OUT"),
       FLAG(0, "sweep", &r.sweep, "compare all methods at 30, 40, 50, 75 and 87.5 % removed; writes no checkpoint"),

@@ -9,10 +9,10 @@ enum { PRUNE_LAYERS = 512 };
 
 struct prune_request {
   struct engine_options engine; // its model is the checkpoint to prune
-  const char *out, *method, *cut, *keep, *side, *volume, *text, *eval, *statistics, *plot;
+  const char *out, *method, *cut, *keep, *side, *volume, *text, *eval, *statistics, *plot, *recover;
   uint32_t tokens, window, swap_limit, rows;
   uint64_t seed;
-  float tolerance, ridge;
+  float tolerance, ridge, rate;
   bool per_layer, adversarial, like_reference, refit, force, sweep, as_json;
   // Resolved:
   deltaic_prune_method about;
@@ -32,20 +32,22 @@ struct prune_work {
   deltaic_statistics *statistics;
   deltaic_selection *selection;
   deltaic_pruning *pruning;
-  struct ids text, eval;
-  double nll_before, nll_after, nll_refit; // NaN: not measured
+  struct ids text, eval, recover;
+  double nll_before, nll_after, nll_refit, nll_recover; // NaN: not measured
   uint64_t predictions;
   deltaic_memory before, after;
   deltaic_model_info info, info_after;
-  double seconds_calibration, seconds_selection, seconds_refit;
+  double seconds_gradients, seconds_calibration, seconds_selection, seconds_refit, seconds_recover;
 };
 
 // prune_run.c: the parts of the work. Each returns an exit code and prints a message if it is not EXIT_OK.
-int prune_measure(struct prune_work *w);   // loads the statistics or measures them on the text
+int prune_measure(struct prune_work *w);   // loads the statistics, or measures what is needed on the text
 int prune_read_eval(struct prune_work *w); // reads the evaluation text and measures the unpruned model's NLL
 // Measures the NLL of the checkpoint in a folder, on the device.
 int prune_nll_of(struct prune_work *w, const char *path, const char *label, double *nll);
 int prune_refit(struct prune_work *w);
+int prune_read_recover(struct prune_work *w); // reads the text to recover on
+int prune_recover(struct prune_work *w);
 bool prune_show(void *progress, uint64_t done, uint64_t total); // returns false after Ctrl-C
 void prune_work_free(struct prune_work *w);
 // Whether the method uses sampled activations: it supports them, they were requested, and they are available.

@@ -66,22 +66,32 @@ static void print_heads(const struct prune_work *w) {
   if (unsettled) printf("%zu heads were left before no swap was worth it (--swaps)\n", unsettled);
 }
 
-// The refit can increase the loss if the text is short or differs from --eval's.
-static void print_refit(const struct prune_work *w) {
-  double lost = w->nll_after - w->nll_before, won = w->nll_after - w->nll_refit;
-  printf(", %.4f refitted", w->nll_refit);
+// A refit or a recovery can increase the loss if the text is short or differs from --eval's.
+static void print_won(const struct prune_work *w, double nll, const char *how) {
+  double lost = w->nll_after - w->nll_before, won = w->nll_after - nll;
+  if (isnan(nll)) return;
+  printf(", %.4f %s", nll, how);
   if (won < 0)
-    printf(" (worse than not refitted, by %.4f)", -won);
+    printf(" (worse than not %s, by %.4f)", how, -won);
   else if (lost > 0)
     printf(" (%s of the loss recovered)", text_percent(won / lost).text);
+}
+
+static void print_perplexities(const struct prune_work *w) {
+  printf("perplexity   %.2f before, %.2f pruned", exp(w->nll_before), exp(w->nll_after));
+  if (!isnan(w->nll_refit)) printf(", %.2f refitted", exp(w->nll_refit));
+  if (!isnan(w->nll_recover)) printf(", %.2f recovered", exp(w->nll_recover));
+  putchar('\n');
 }
 
 static void print_nll(const struct prune_work *w) {
   if (isnan(w->nll_before)) return;
   printf("eval         %s, %s predictions\n", w->r->eval, text_count(w->predictions).text);
   printf("mean NLL     %.4f before, %.4f pruned", w->nll_before, w->nll_after);
-  if (!isnan(w->nll_refit)) print_refit(w);
+  print_won(w, w->nll_refit, "refitted");
+  print_won(w, w->nll_recover, "recovered");
   putchar('\n');
+  print_perplexities(w);
 }
 
 void prune_print(const struct prune_work *w) {
@@ -94,8 +104,15 @@ void prune_print(const struct prune_work *w) {
     printf("calibration  %s tokens%s%s, text %016llx\n", text_count(info.tokens).text,
            w->seconds_calibration > 0 ? " in " : "",
            w->seconds_calibration > 0 ? text_seconds(w->seconds_calibration).text : "", (unsigned long long)info.hash);
+  if (info.gradient_tokens)
+    printf("gradients    %s tokens%s%s, text %016llx\n", text_count(info.gradient_tokens).text,
+           w->seconds_gradients > 0 ? " in " : "",
+           w->seconds_gradients > 0 ? text_seconds(w->seconds_gradients).text : "",
+           (unsigned long long)info.gradient_hash);
   printf("selection    %s\n", text_seconds(w->seconds_selection).text);
   if (r->refit) printf("refit        %s\n", text_seconds(w->seconds_refit).text);
+  if (r->recover)
+    printf("recovery     %s, %s tokens\n", text_seconds(w->seconds_recover).text, text_count(w->recover.count).text);
   printf("state        %s, was %s (%s saved)\n", text_bytes(w->after.state_bytes).text,
          text_bytes(w->before.state_bytes).text, text_bytes(w->before.state_bytes - w->after.state_bytes).text);
   printf("weights      %s, were %s (%s saved)\n", text_bytes(w->after.weights_bytes).text,
@@ -149,13 +166,15 @@ int prune_json(const struct prune_work *w) {
                         info.tokens ? json_string(hash) : json_null(), "calibration_tokens", (json_int_t)info.tokens,
                         "heads", heads);
   json_t *more = json_pack(
-      "{s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "nll_before", number_json(w->nll_before),
-      "nll_after", number_json(w->nll_after), "nll_refit", number_json(w->nll_refit), "state_bytes_before",
-      (json_int_t)w->before.state_bytes, "state_bytes", (json_int_t)w->after.state_bytes, "weights_bytes_before",
-      (json_int_t)w->before.weights_bytes, "weights_bytes", (json_int_t)w->after.weights_bytes, "parameters_before",
-      (json_int_t)w->info.parameters, "parameters", (json_int_t)w->info_after.parameters, "calibration_seconds",
-      number_json(w->seconds_calibration), "selection_seconds", number_json(w->seconds_selection), "refit_seconds",
-      number_json(w->seconds_refit));
+      "{s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "gradient_tokens",
+      (json_int_t)info.gradient_tokens, "gradient_seconds", number_json(w->seconds_gradients), "nll_before",
+      number_json(w->nll_before), "nll_after", number_json(w->nll_after), "nll_refit", number_json(w->nll_refit),
+      "nll_recover", number_json(w->nll_recover), "recover_seconds", number_json(w->seconds_recover),
+      "state_bytes_before", (json_int_t)w->before.state_bytes, "state_bytes", (json_int_t)w->after.state_bytes,
+      "weights_bytes_before", (json_int_t)w->before.weights_bytes, "weights_bytes", (json_int_t)w->after.weights_bytes,
+      "parameters_before", (json_int_t)w->info.parameters, "parameters", (json_int_t)w->info_after.parameters,
+      "calibration_seconds", number_json(w->seconds_calibration), "selection_seconds",
+      number_json(w->seconds_selection), "refit_seconds", number_json(w->seconds_refit));
   json_object_update(o, more);
   json_decref(more);
   return json_finish(o);

@@ -35,6 +35,7 @@ void prune_work_free(struct prune_work *w) {
   deltaic_statistics_free(w->statistics);
   free(w->text.tokens);
   free(w->eval.tokens);
+  free(w->recover.tokens);
 }
 
 static int read_ids(const struct prune_work *w, const char *path, uint32_t most, struct ids *out) {
@@ -107,11 +108,33 @@ static int open_statistics(struct prune_work *w) {
   return complain_status(deltaic_statistics_create(r->engine.model, &o, &w->statistics));
 }
 
+static int measure_gradients(struct prune_work *w) {
+  struct progress progress;
+  const double start = time_now();
+  progress_begin(&progress, "gradients", "tokens", w->r->engine.quiet);
+  deltaic_status status = deltaic_calibrate_gradients(w->statistics, w->r->engine.model, w->r->engine.threads,
+                                                      w->text.tokens, w->text.count, prune_show, &progress);
+  progress_clear();
+  w->seconds_gradients = time_now() - start;
+  int code = complain_work(status);
+  if (code || !w->r->statistics) return code;
+  return complain_status(deltaic_statistics_save(w->statistics, w->r->statistics));
+}
+
+// Whether something looks at activations: the method, a rule, a picture, or statistics that are to be kept.
+static bool wants_activations(const struct prune_request *r) {
+  const bool other = r->statistics && !r->about.gradients;
+  return (r->about.text && !r->about.gradients) || r->sweep || r->select.rule || r->plot || other;
+}
+
 int prune_measure(struct prune_work *w) {
-  if (!w->r->text && !w->r->statistics) return EXIT_OK;
-  int code = open_statistics(w);
-  if (!code && w->r->text) code = read_ids(w, w->r->text, w->r->tokens, &w->text);
-  if (!code && w->r->text) code = calibrate(w);
+  const struct prune_request *r = w->r;
+  const bool activations = wants_activations(r), gradients = r->about.gradients || r->sweep;
+  int code = EXIT_OK;
+  if ((activations || gradients) && (r->text || r->statistics)) code = open_statistics(w);
+  if (!code && r->text) code = read_ids(w, r->text, r->tokens, &w->text);
+  if (!code && r->text && activations) code = calibrate(w);
+  if (!code && r->text && gradients) code = measure_gradients(w);
   return code;
 }
 
@@ -174,5 +197,32 @@ int prune_refit(struct prune_work *w) {
                                                 w->text.count, &o, prune_show, &progress);
   progress_clear();
   w->seconds_refit = time_now() - start;
+  return complain_work(status);
+}
+
+// ---------------------------------------------------------------- recovery
+
+int prune_read_recover(struct prune_work *w) {
+  if (!w->r->recover) return EXIT_OK;
+  int code = read_ids(w, w->r->recover, w->r->tokens, &w->recover);
+  if (!code && w->recover.count < 2 * (size_t)w->r->window)
+    return complain(EXIT_FAILED, "%s: too short: it has %zu tokens, and a step of --recover reads %u", w->r->recover,
+                    w->recover.count, 2 * w->r->window);
+  return code;
+}
+
+int prune_recover(struct prune_work *w) {
+  struct progress progress;
+  deltaic_recover_options o = DELTAIC_INIT(deltaic_recover_options);
+  o.window = w->r->window;
+  o.rate = (double)w->r->rate;
+  o.seed = w->r->seed;
+  o.threads = w->r->engine.threads;
+  double start = time_now();
+  progress_begin(&progress, "recovering", "tokens", w->r->engine.quiet);
+  deltaic_status status =
+      deltaic_pruning_recover(w->pruning, w->recover.tokens, w->recover.count, &o, prune_show, &progress);
+  progress_clear();
+  w->seconds_recover = time_now() - start;
   return complain_work(status);
 }

@@ -14,5 +14,6 @@ void block_bind(const struct model_spec *m, uint32_t layer, struct weights *w, s
 deltaic_probed block_probed(const struct layer_spec *layer, uint32_t index);
 // Returns the residual stream, x (T, D), after the layer.
 struct tensor block_forward(const struct model_spec *m, const struct layer_spec *layer, const struct block_weights *b,
-                            const void *mixer_weights, const void *state, const struct call *call, struct tensor x);
+                            const void *mixer_weights, const void *state, const struct call *call, struct tensor x)
+    INSIDE(block_forward);
 #endif

@@ -49,6 +49,11 @@ static void norm_row(const void *context, uint32_t row, uint32_t cols, float *ou
   for (uint32_t i = 0; i < cols; i += s->d) weight_part_read(i < s->heads * s->d ? &s->q : &s->k, 0, s->d, 1, out + i);
 }
 
+static void norm_back(const void *context, uint32_t cols, const float *d, weight_give give, void *user) {
+  const struct norm_sources *s = context;
+  for (uint32_t i = 0; i < cols; i += s->d) give(user, i < s->heads * s->d ? &s->q : &s->k, 1, d + i);
+}
+
 static void bind_norm(const struct attention_spec *s, uint32_t layer, struct weights *w, struct attention_weights *a) {
   if (s->whole_norm) {
     weights_bind_vector(w, &a->q_norm, layer, ROLE_Q_NORM, s->heads * s->d);
@@ -60,6 +65,7 @@ static void bind_norm(const struct attention_spec *s, uint32_t layer, struct wei
                                        .heads = s->heads,
                                        .d = s->d};
   weights_rows(w, &a->norm, 1, (s->heads + s->kv_heads) * s->d, norm_row, &sources, sizeof sources);
+  weights_rows_back(w, norm_back);
   w->parameters += 2 * s->d;
 }
 
@@ -86,6 +92,16 @@ static void bias_row(const void *context, uint32_t row, uint32_t cols, float *ou
   }
 }
 
+static void bias_back(const void *context, uint32_t cols, const float *d, weight_give give, void *user) {
+  const struct bias_sources *s = context;
+  uint32_t from = 0;
+  (void)cols;
+  for (int i = 0; i < (s->gate_from ? 4 : 3); from += s->parts[i++].rows) {
+    if (i == 3) from = s->gate_from;
+    give(user, &s->parts[i], 1, d + from);
+  }
+}
+
 // A gate that is no part of q_proj has no bias.
 static void bind_bias(const struct attention_spec *s, uint32_t layer, struct weights *w, struct attention_weights *a) {
   const uint32_t q = s->heads * s->d, kv = s->kv_heads * s->d;
@@ -96,6 +112,7 @@ static void bind_bias(const struct attention_spec *s, uint32_t layer, struct wei
                                  .gate_from = gate ? gate_from(s) : 0};
   if (gate) sources.parts[3] = weights_part(w, layer, ROLE_GATE_BIAS, q, 0);
   weights_rows(w, &a->bias, 1, a->in_proj.rows, bias_row, &sources, sizeof sources);
+  weights_rows_back(w, bias_back);
   w->parameters += q + 2 * kv + (gate ? q : 0);
 }
 

@@ -94,6 +94,21 @@ static void fixed_mask_row(const void *context, uint32_t row, uint32_t cols, flo
   }
 }
 
+static void fixed_mask_back(const void *context, uint32_t cols, const float *d, weight_give give, void *user) {
+  const struct fixed_mask *s = context;
+  const uint32_t size = s->r * s->r;
+  float z[HH_MOST * HH_MOST], dz[HH_MOST * HH_MOST];
+  for (uint32_t i = 0; i < cols; i += size) {
+    struct weight_part head = s->source; // its one row is the mask of this head
+    head.first = weight_part_row(&s->source, i / size);
+    head.map = NULL;
+    head.rows = 1;
+    weight_part_read(&head, 0, 1, size, z);
+    hh_mask_back(dz, d + i, z, s->r, s->nonneg);
+    give(user, &head, size, dz);
+  }
+}
+
 struct mask_bias {
   struct weight_part source;
   uint32_t from;
@@ -104,6 +119,12 @@ static void mask_bias_row(const void *context, uint32_t row, uint32_t cols, floa
   (void)row;
   for (uint32_t i = 0; i < cols; i++) out[i] = 0;
   weight_part_read(&s->source, 0, s->source.rows, 1, out + s->from);
+}
+
+static void mask_bias_back(const void *context, uint32_t cols, const float *d, weight_give give, void *user) {
+  const struct mask_bias *s = context;
+  (void)cols;
+  give(user, &s->source, 1, d + s->from);
 }
 
 // Binds a fixed mask, or the bias of the projection that computes masks.
@@ -119,6 +140,7 @@ static void bind_mask(const struct delta_spec *s, const struct delta_sizes *z, u
     weights_rows(w, &d->in_bias, 1, d->ba_from + z->ba, mask_bias_row, &bias, sizeof bias);
   else
     weights_rows(w, &d->mask, 1, z->masks, fixed_mask_row, &mask, sizeof mask);
+  weights_rows_back(w, s->mask_input ? mask_bias_back : fixed_mask_back);
 }
 
 static struct weight_part aligned(struct weight_part part, uint32_t align) {

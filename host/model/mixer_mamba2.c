@@ -38,6 +38,12 @@ static void bias_row(const void *context, uint32_t row, uint32_t cols, float *ou
   for (int p = 0; p < 3; p++) weight_part_read(&s->parts[p], 0, s->parts[p].rows, 1, out + s->from[p]);
 }
 
+static void bias_back(const void *context, uint32_t cols, const float *d, weight_give give, void *user) {
+  const struct bias_source *s = context;
+  (void)cols;
+  for (int p = 0; p < 3; p++) give(user, &s->parts[p], 1, d + s->from[p]);
+}
+
 static void bind_in_proj(const struct mamba2_spec *s, uint32_t layer, uint32_t D, struct weights *w,
                          struct mamba2_weights *m) {
   static const enum role roles[3] = {ROLE_Z, ROLE_XBC, ROLE_DT}, biases[3] = {ROLE_Z_BIAS, ROLE_XBC_BIAS, ROLE_DT_BIAS};
@@ -53,7 +59,9 @@ static void bind_in_proj(const struct mamba2_spec *s, uint32_t layer, uint32_t D
     if (s->bias) w->parameters += rows[p];
   }
   weights_matrix(w, &m->in_proj, D, in, 3);
-  if (s->bias) weights_rows(w, &m->in_bias, 1, m->dt_from + s->heads, bias_row, &bias, sizeof bias);
+  if (!s->bias) return;
+  weights_rows(w, &m->in_bias, 1, m->dt_from + s->heads, bias_row, &bias, sizeof bias);
+  weights_rows_back(w, bias_back);
 }
 
 static void mamba2_bind(const void *spec, uint32_t layer, uint32_t D, struct weights *w, void *weights) {

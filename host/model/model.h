@@ -17,7 +17,7 @@ struct deltaic_model {
 // Opens and declares everything without allocating device memory. Call model_clear() afterwards, even after a failure.
 // options: NULL for the defaults.
 deltaic_status model_declare(struct deltaic_model *m, struct backend *backend, const char *path,
-                             const deltaic_model_options *options);
-void model_clear(struct deltaic_model *m);
+                             const deltaic_model_options *options) INSIDE(model_declare);
+void model_clear(struct deltaic_model *m) INSIDE(model_clear);
 bool model_grows(const struct model_spec *spec);
 #endif

@@ -187,6 +187,7 @@ static void add_parts(struct weights *w, struct tensor *out, uint32_t cols, cons
   bool blocks = false;
   for (int i = 0; i < count; i++) blocks |= file_dtype_is_blocks(found[i].source->dtype);
   const bool same = count && same_format(found, count) == count;
+  f32 |= w->f32;
   if (w->status == DELTAIC_OK && blocks && !same && !f32)
     add_mixed(w, out, cols, found, count);
   else if (w->status == DELTAIC_OK)
@@ -271,6 +272,10 @@ void weights_rows(struct weights *w, struct tensor *out, uint32_t rows, uint32_t
   }
   memcpy(r->context.bytes, context, bytes);
   arena_add(&w->arena, out, DTYPE_F32, rows, cols, cols);
+}
+
+void weights_rows_back(struct weights *w, weight_back back) {
+  if (w->status == DELTAIC_OK) w->requests[w->count - 1].back = back;
 }
 
 void weights_bytes(const struct weights *w, uint64_t bytes[DTYPE_I32]) {

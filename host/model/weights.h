@@ -21,6 +21,11 @@ struct weight_part {
 // Computes row `row`, of `cols` floats, of a tensor that is not copied from the file. context: the request's own.
 typedef void (*weight_row)(const void *context, uint32_t row, uint32_t cols, float *out);
 
+// The reverse for gradients: d (cols) is the gradient of the computed row. Calls give() with the gradient of every part
+// that the row was computed from: (part->rows, cols).
+typedef void (*weight_give)(void *user, const struct weight_part *part, uint32_t cols, const float *d);
+typedef void (*weight_back)(const void *context, uint32_t cols, const float *d, weight_give give, void *user);
+
 // A tensor to be uploaded.
 enum { WEIGHT_CONTEXT = 256 };
 struct weight_request {
@@ -29,6 +34,7 @@ struct weight_request {
   int count;
   enum { PARTS_UNDER, PARTS_ALONG, PARTS_TRANSPOSED } layout; // rows below each other, in one row, side by side
   weight_row row;                                             // NULL: the parts are copied
+  weight_back back;                                           // of `row`; NULL: it depends on no part
   const struct tensor *mixed;                                 // `out` consists of these, which have their own requests
   const struct tensor *same;                                  // an equal tensor of an earlier request, which is reused
   union {
@@ -41,6 +47,7 @@ struct weights {
   struct checkpoint *checkpoint;
   const struct model_spec *model;
   struct backend *backend; // NULL: sizes are measured, nothing is uploaded
+  bool f32;                // all matrices are stored in f32, whatever their format is
   struct weight_request *requests;
   size_t count, capacity;
   struct weight_part *parts; // of all requests
@@ -69,7 +76,8 @@ struct weight_part weights_item(struct weights *w, uint32_t layer, enum role rol
                                 uint32_t cols);
 // Rows first ... first + rows - 1 of a part as f32, `cols` elements each; zeros after a failure to read them, which
 // checkpoint_status() then returns.
-void weight_part_read(const struct weight_part *p, uint32_t first, uint32_t rows, uint32_t cols, float *out);
+void weight_part_read(const struct weight_part *p, uint32_t first, uint32_t rows, uint32_t cols, float *out)
+    INSIDE(weight_part_read);
 // The row of the source that is row `row` of the part.
 static inline uint64_t weight_part_row(const struct weight_part *p, uint32_t row) {
   return p->first + (p->map ? p->map->at(p->layer, row) : row);
@@ -93,10 +101,12 @@ void weights_transposed(struct weights *w, struct tensor *out, uint32_t cols, co
 // out (rows, cols) f32, computed by `row`. The request copies the `bytes` bytes of context.
 void weights_rows(struct weights *w, struct tensor *out, uint32_t rows, uint32_t cols, weight_row row,
                   const void *context, uint64_t bytes);
+// Sets the reverse of the row that weights_rows() has just declared.
+void weights_rows_back(struct weights *w, weight_back back);
 
 // Adds up the bytes of the declared tensors by their format.
 void weights_bytes(const struct weights *w, uint64_t bytes[DTYPE_I32]);
 deltaic_status weights_status(const struct weights *w); // the first error, the arena's included
-deltaic_status weights_upload(struct weights *w, deltaic_progress progress, void *user);
+deltaic_status weights_upload(struct weights *w, deltaic_progress progress, void *user) INSIDE(weights_upload);
 void weights_free(struct weights *w); // accepts a zeroed struct
 #endif

@@ -18,9 +18,10 @@ struct arena {
 };
 
 // Declares `out` (which must stay where it is until arena_allocate) and fills its dtype, rows, cols and stride.
-void arena_add(struct arena *arena, struct tensor *out, enum dtype dtype, uint64_t rows, uint64_t cols,
-               uint64_t stride);
-deltaic_status arena_allocate(struct arena *arena, struct backend *backend, enum memory_kind kind, const char *what);
-deltaic_status arena_zero(struct arena *arena, struct backend *backend);
-void arena_free(struct arena *arena, struct backend *backend); // accepts a zeroed arena
+void arena_add(struct arena *arena, struct tensor *out, enum dtype dtype, uint64_t rows, uint64_t cols, uint64_t stride)
+    INSIDE(arena_add);
+deltaic_status arena_allocate(struct arena *arena, struct backend *backend, enum memory_kind kind, const char *what)
+    INSIDE(arena_allocate);
+deltaic_status arena_zero(struct arena *arena, struct backend *backend) INSIDE(arena_zero);
+void arena_free(struct arena *arena, struct backend *backend) INSIDE(arena_free); // accepts a zeroed arena
 #endif

@@ -57,7 +57,7 @@ struct backend_functions {
 };
 
 deltaic_device_info backend_describe_cpu(void); // for all threads; starts none of them
-deltaic_status backend_open_cpu(uint32_t threads, struct backend **out);
+deltaic_status backend_open_cpu(uint32_t threads, struct backend **out) INSIDE(backend_open_cpu);
 struct device;
 deltaic_status backend_open_vulkan(struct device *device, struct backend **out); // takes the device, even on failure
 #endif

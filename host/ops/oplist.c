@@ -33,6 +33,7 @@ void oplist_free(struct oplist *l) {
 }
 
 void oplist_scope_begin(struct oplist *l) {
+  if (l->keep) return;
   if (!l->status)
     l->status = list_room(&l->scopes, l->scope_count, &l->scope_capacity, sizeof *l->scopes, "the scopes of a list");
   if (l->status) return;
@@ -41,7 +42,7 @@ void oplist_scope_begin(struct oplist *l) {
 }
 
 void oplist_scope_end(struct oplist *l) {
-  if (!l->status) l->scope = l->scopes[l->scope].parent;
+  if (!l->status && !l->keep) l->scope = l->scopes[l->scope].parent;
 }
 
 struct tensor oplist_value(struct oplist *l, uint32_t rows, uint32_t cols) {
@@ -236,7 +237,7 @@ uint64_t oplist_plan(struct oplist *l, const struct backend *b, oplist_bytes own
   *largest = 0;
   if (l->status) return 0;
   find_last_reads(l);
-  share_places(l);
+  if (!l->keep) share_places(l);
   for (uint32_t s = 0; s < l->scope_count; s++) {
     const uint64_t bytes = place_scope(l, s);
     if (bytes > *largest) *largest = bytes;

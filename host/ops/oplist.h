@@ -38,6 +38,7 @@ struct oplist {
   enum delta_form form;   // form of the delta rule and of Mamba-2; AUTO: the device's plan decides
   uint32_t longest;       // tokens of the longest sequence; 0: unknown
   bool plain;             // no operations are joined (for tests)
+  bool keep;              // every value keeps its memory until the list is cleared: for a walk in reverse
   // Zeroed memory (backend.parts_bytes) in which the workgroups of one output tile add their partial sums; or absent.
   struct tensor parts;
   struct tensor scratch; // (1, n) f32: memory for the values and for the operations' own scratch
@@ -56,20 +57,21 @@ struct oplist {
   deltaic_status status; // first error
 };
 
-void oplist_begin(struct oplist *l); // forgets the operations, keeps the allocated memory
-void oplist_free(struct oplist *l);  // accepts a zeroed list
+void oplist_begin(struct oplist *l) INSIDE(oplist_begin); // forgets the operations, keeps the allocated memory
+void oplist_free(struct oplist *l) INSIDE(oplist_free);   // accepts a zeroed list
 
 void oplist_scope_begin(struct oplist *l);
 void oplist_scope_end(struct oplist *l);
 // A new value of the open scope: (rows, cols) of f32, or of f16 if every reader rounds it to f16 anyway.
-struct tensor oplist_value(struct oplist *l, uint32_t rows, uint32_t cols);
+struct tensor oplist_value(struct oplist *l, uint32_t rows, uint32_t cols) INSIDE(oplist_value);
 // The value t is stored at `at`. Inputs whose memory t takes over are stored there too.
 void oplist_bind(struct oplist *l, struct tensor t, struct tensor at);
 
 // Each function records an operation. The tensors are those of the operation's struct, in its order.
-void op_embed(struct oplist *l, struct tensor x, struct tensor table, struct tensor tokens);
+void op_embed(struct oplist *l, struct tensor x, struct tensor table, struct tensor tokens) INSIDE(op_embed);
 void op_mark(struct oplist *l, struct tensor seen, struct tensor tokens, struct tensor sequences);
-void op_norm(struct oplist *l, struct tensor y, struct tensor x, struct tensor weight, struct tensor last, float eps);
+void op_norm(struct oplist *l, struct tensor y, struct tensor x, struct tensor weight, struct tensor last, float eps)
+    INSIDE(op_norm);
 void op_linear(struct oplist *l, struct tensor y, struct tensor x, struct tensor w, struct tensor bias);
 void op_add(struct oplist *l, struct tensor y, struct tensor x, struct tensor z);
 void op_conv(struct oplist *l, const struct conv *conv);
@@ -86,7 +88,7 @@ void op_group(struct oplist *l, struct tensor order, struct tensor starts, struc
 void op_experts(struct oplist *l, const struct experts *experts);
 void op_mix(struct oplist *l, const struct mix *mix);
 void op_sample(struct oplist *l, const struct sample *sample);
-void op_copy(struct oplist *l, struct tensor to, struct tensor from);
+void op_copy(struct oplist *l, struct tensor to, struct tensor from) INSIDE(op_copy);
 void op_scatter(struct oplist *l, struct tensor to, struct tensor from, struct tensor sequences);
 void op_score(struct oplist *l, struct tensor scores, struct tensor logits, struct tensor targets, uint32_t first);
 // Records nothing if no caller wants tensors of this kind, or if t is absent. rows x cols: t's shape as the caller sees
@@ -118,9 +120,9 @@ uint64_t oplist_plan(struct oplist *l, const struct backend *b, oplist_bytes own
 // The list's error, or DELTAIC_INTERNAL if its scratch is smaller than this.
 deltaic_status oplist_check(const struct oplist *l, uint64_t bytes);
 // The tensor, with a value replaced by its memory.
-struct tensor oplist_tensor(const struct oplist *l, struct tensor t);
+struct tensor oplist_tensor(const struct oplist *l, struct tensor t) INSIDE(oplist_tensor);
 // Operation i, with values replaced by their memory.
-struct op oplist_op(const struct oplist *l, uint32_t i);
+struct op oplist_op(const struct oplist *l, uint32_t i) INSIDE(oplist_op);
 // The own scratch of operation i: (1, bytes / 4); absent if it has none.
 struct tensor oplist_own_scratch(const struct oplist *l, uint32_t i, uint64_t bytes);
 #endif

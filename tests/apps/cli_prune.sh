@@ -62,9 +62,42 @@ out_has 'of the loss recovered'
 printf 'a%.0s' {1..300} >"$dir/same" # says little, and with next to no ridge that is overdone
 run 0 "$tiny" "$dir/g" --cut 0.25 --text "$dir/same" -w 64 --eval "$text" --refit --ridge 0.000001 && out_has 'refitted (worse'
 
+# ---- gradients: kept in the statistics too, and read from there
+run 0 "$tiny" "$dir/h" --cut 0.5 --method grad --text "$text" -n 200 -w 64 --statistics "$dir/gradients" --refit
+out_has '^gradients  *200 tokens in'
+grep -q '^calibration' "$dir/out" && complain "$last: activations were measured"
+run 0 "$tiny" "$dir/i" --cut 0.5 --method grad --statistics "$dir/gradients" --json
+json
+out_has '"gradient_tokens": 200'
+grep -q 'deltaic.method":"grad"' "$dir/i/model.safetensors" || complain "$last: no metadata"
+nothing_new 1 'grad needs a calibration text' "$tiny" "$dir/new" --cut 0.5 --method grad --statistics "$dir/statistics"
+
+# ---- recovery, after a refit
+run 0 "$tiny" "$dir/l" --cut 0.75 --text "$text" -w 64 --eval "$text" --refit --recover "$text"
+out_has '^mean NLL .* pruned, .* refitted .* recovered ([0-9.]*% of the loss recovered)$'
+out_has '^perplexity .* before, .* pruned, .* refitted, .* recovered'
+out_has '^recovery .* tokens'
+for threads in 1 2; do
+  run 0 "$tiny" "$dir/m$threads" --cut 0.75 --method l1 -w 64 --recover "$text" --rate 0.0001 -t $threads --json
+  json
+done
+cmp -s "$dir/m1/model.safetensors" "$dir/m2/model.safetensors" || complain "$last: other bits by two threads"
+run 0 "$tiny" "$dir/n" --cut 0.75 --method l1 -w 64
+cmp -s "$dir/m1/model.safetensors" "$dir/n/model.safetensors" && complain "$last: the recovery wrote nothing"
+"$program" generate -m "$dir/l" -d cpu -q --no-echo -n 3 --prompt a >/dev/null 2>"$dir/err" || complain "it does not run"
+nothing_new 2 'rate goes with --recover' "$tiny" "$dir/new" --cut 0.5 --method l1 --rate 0.1
+nothing_new 1 'a step of --recover reads 1024' "$tiny" "$dir/new" --cut 0.5 --method l1 --recover <(echo short)
+
+# ---- methods that look at no text measure nothing on one
+run 0 "$tiny" "$dir/j" --cut 0.5 --method l1 --text "$text" -w 64 --refit
+out_has '^refit'
+grep -q '^calibration' "$dir/out" && complain "$last: activations were measured"
+run 0 "$tiny" "$dir/k" --keep auto --method l1 --text "$text" -w 64
+out_has '^calibration'
+
 # ---- all methods
 run 0 --sweep "$tiny" --text "$text" -n 300 -w 64 --eval "$text" --plot "$dir/sweep.png"
-for method in random l1 s-wanda drrqr pca; do out_has "^$method .*[0-9]\.[0-9]"; done
+for method in random l1 s-wanda grad drrqr pca; do out_has "^$method .*[0-9]\.[0-9]"; done
 [ -s "$dir/sweep.png" ] || complain "$last: no picture"
 [ -z "$(ls -A "$dir/tmp")" ] || complain "$last: left something behind"
 

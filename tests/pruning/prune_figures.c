@@ -4,7 +4,8 @@
 //
 // The tensors (windows, tokens) are read as they are, each window from a fresh state. WHAT, each prints a line:
 //   none                     the model as it is
-//   METHOD RATIO[+OPTION]... options: refit, ridge=X, keys, queries, like, adversarial
+//   METHOD RATIO[+OPTION]... options: refit, ridge=X, keys, queries, like, adversarial, recover
+//                            (on the tokens of the file that RECOVER names), rate=X, steps=N, seed=N
 //   set:FILE:TENSOR NAME     published channels, counted over all heads: (layers, heads * keep)
 #include "deltaic_prune.h"
 
@@ -129,6 +130,23 @@ static void refit(struct figures *f, deltaic_pruning *p, const char *what) {
   ok(deltaic_pruning_refit(p, f->device, f->model, f->text.tokens, f->text.count * f->text.length, &o, NULL, NULL));
 }
 
+// RECOVER names a file of tokens (steps, texts, tokens); it is the variable's, for two more arguments would be in the
+// way.
+static void recover(deltaic_pruning *p, const char *what) {
+  deltaic_recover_options o = DELTAIC_INIT(deltaic_recover_options);
+  deltaic_tensor_info info;
+  const char *file = getenv("RECOVER"), *rate = strstr(what, "+rate="), *steps = strstr(what, "+steps="),
+             *seed = strstr(what, "+seed=");
+  int32_t *tokens = read_tensor(file ? file : "(RECOVER is not set)", "tokens", &info);
+  o.batch = (uint32_t)info.shape[1];
+  o.window = (uint32_t)info.shape[2];
+  if (rate) o.rate = atof(rate + 6);
+  if (seed) o.seed = strtoull(seed + 6, NULL, 10);
+  const size_t count = (steps ? strtoull(steps + 7, NULL, 10) : info.shape[0]) * o.batch * o.window;
+  ok(deltaic_pruning_recover(p, tokens, count < info.count ? count : info.count, &o, NULL, NULL));
+  free(tokens);
+}
+
 static void figure(struct figures *f, const char *method, const char *what) {
   deltaic_selection *s = strncmp(method, "set:", 4) ? select_one(f, method, what) : select_set(f, method);
   deltaic_pruning *p;
@@ -136,6 +154,7 @@ static void figure(struct figures *f, const char *method, const char *what) {
   snprintf(out, sizeof out, "prune_figures-%ld", (long)getpid());
   ok(deltaic_pruning_begin(f->path, s, out, NULL, &p));
   if (strstr(what, "+refit")) refit(f, p, what);
+  if (strstr(what, "+recover")) recover(p, what);
   printf("%-10s %-40s %.6f\n", strncmp(method, "set:", 4) ? method : strrchr(method, ':') + 1, what,
          nll(f->device, deltaic_pruning_path(p), &f->eval));
   fflush(stdout);

@@ -441,7 +441,7 @@ static void every_method_keeps_everything_when_asked_to(void **state) {
     m.head.wk = &wk;
     m.head.steps = 1;
     m.head.hidden = 60;
-    m.head.input_squares = squares;
+    m.head.input_squares = m.head.q_saliency = m.head.k_saliency = squares;
     for (int i = 0; prune_method_at(i); i++)
       for (int route = PRUNE_GRAM; route <= PRUNE_ROWS; route++)
         for (int side = PRUNE_BOTH; side <= PRUNE_QUERIES; side++) {

@@ -319,6 +319,7 @@ class Pruning(Models):
         with prune.Pruning(TINY, selection, self.out) as pruning:
             pruning.refit(CPU, self.tiny, text)
             self.assertEqual(deltaic.inspect(pruning.path)[0].key_size, 16)
+            pruning.recover(text, window=128, batch=1)
             self.assertFalse(self.out.exists())
             pruning.commit()
         made = deltaic.Model(self.out, CPU)
@@ -326,6 +327,14 @@ class Pruning(Models):
         session = made.session()
         scores = session.score(text[:512])
         self.assertLess(-sum(scores) / len(scores), 2.5)
+
+    def test_channels_by_their_gradients(self):
+        text = list(self.reference["eval_tokens"][:128])
+        statistics = prune.Statistics(TINY, window=64)
+        statistics.calibrate_gradients(TINY, text)
+        self.assertEqual((statistics.info.tokens, statistics.info.gradient_tokens), (0, 128))
+        selection = prune.Selection(TINY, statistics, method="grad", cut=0.5)
+        self.assertTrue(all(len(head.kept) == head.size // 2 for head in selection.heads))
 
     def test_nothing_stays_without_commit(self):
         selection = prune.Selection(TINY, method="l1", keep=8)

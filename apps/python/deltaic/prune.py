@@ -32,7 +32,14 @@ class KeepRule(IntEnum):
 
 
 class Method(Struct):
-    _fields_ = [("name", c_char_p), ("about", c_char_p), ("text", c_bool), ("unit", c_bool), ("rows", c_bool)]
+    _fields_ = [
+        ("name", c_char_p),
+        ("about", c_char_p),
+        ("text", c_bool),
+        ("unit", c_bool),
+        ("rows", c_bool),
+        ("gradients", c_bool),
+    ]
 
 
 class CalibrationOptions(Options):
@@ -50,6 +57,8 @@ class StatisticsInfo(Struct):
     _fields_ = [
         ("tokens", c_uint64),
         ("hash", c_uint64),
+        ("gradient_tokens", c_uint64),
+        ("gradient_hash", c_uint64),
         ("window", c_uint32),
         ("rows", c_uint32),
         ("unit", c_bool),
@@ -113,6 +122,18 @@ class WriteOptions(Options):
     ]
 
 
+class RecoverOptions(Options):
+    _fields_ = [
+        ("size", c_size_t),
+        ("window", c_uint32),
+        ("batch", c_uint32),
+        ("rank", c_uint32),
+        ("threads", c_uint32),
+        ("rate", c_double),
+        ("seed", c_uint64),
+    ]
+
+
 # The C names, for the test of layouts.
 NAMES = {
     "deltaic_prune_method": Method,
@@ -122,12 +143,16 @@ NAMES = {
     "deltaic_head_measures": HeadMeasures,
     "deltaic_selected_head": SelectedHead,
     "deltaic_refit_options": RefitOptions,
+    "deltaic_recover_options": RecoverOptions,
     "deltaic_prune_write_options": WriteOptions,
 }
 
 method_at = function("deltaic_prune_method_at", c_bool, c_int32, POINTER(Method))
 matrix_rank = function(
     "deltaic_matrix_rank", STATUS, POINTER(c_float), c_size_t, c_size_t, c_double, POINTER(Rank), POINTER(c_double)
+)
+recover = function(
+    "deltaic_pruning_recover", STATUS, HANDLE, IDS, c_size_t, POINTER(RecoverOptions), PROGRESS, c_void_p
 )
 statistics_create = function(
     "deltaic_statistics_create", STATUS, c_char_p, POINTER(CalibrationOptions), POINTER(HANDLE)
@@ -137,6 +162,9 @@ statistics_save = function("deltaic_statistics_save", STATUS, HANDLE, c_char_p)
 statistics_free = function("deltaic_statistics_free", None, HANDLE)
 statistics_get_info = function("deltaic_statistics_get_info", None, HANDLE, POINTER(StatisticsInfo))
 calibrate = function("deltaic_calibrate", STATUS, HANDLE, HANDLE, IDS, c_size_t, PROGRESS, c_void_p)
+calibrate_gradients = function(
+    "deltaic_calibrate_gradients", STATUS, HANDLE, c_char_p, c_uint32, IDS, c_size_t, PROGRESS, c_void_p
+)
 select = function("deltaic_select", STATUS, c_char_p, HANDLE, POINTER(SelectOptions), POINTER(HANDLE))
 select_given = function(
     "deltaic_select_given", STATUS, c_char_p, HANDLE, c_char_p, c_uint32, IDS, c_size_t, POINTER(HANDLE)
@@ -198,6 +226,12 @@ class Statistics(Object):
         ids, n = token_array(tokens)
         with progress_of(progress) as callback:
             calibrate(self.pointer, model.pointer, ids, n, callback, None)
+
+    def calibrate_gradients(self, path, tokens, threads=0, progress=None):
+        """Measures the gradients that the method grad needs, on the CPU; progress(done, total) returning False stops it."""
+        ids, n = token_array(tokens)
+        with progress_of(progress) as callback:
+            calibrate_gradients(self.pointer, c_text(path), threads, ids, n, callback, None)
 
     def save(self, file):
         statistics_save(self.pointer, c_text(file))
@@ -266,6 +300,12 @@ class Pruning(Object):
         with progress_of(progress) as callback:
             o = RefitOptions(**options)
             pruning_refit(self.pointer, device.pointer, model.pointer, ids, n, byref(o), callback, None)
+
+    def recover(self, tokens, progress=None, **options):
+        """Trains the pruned model on a text's tokens, with the unpruned one as its teacher, on the CPU."""
+        ids, n = token_array(tokens)
+        with progress_of(progress) as callback:
+            recover(self.pointer, ids, n, byref(RecoverOptions(**options)), callback, None)
 
     def commit(self):
         pruning_commit(self.pointer)

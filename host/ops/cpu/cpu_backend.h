@@ -39,8 +39,9 @@ void cpu_end(struct recorder *c, const char *name, const char *suffix, uint64_t 
 bool cpu_cancelled(const struct recorder *c);
 // Runs the task for 0 ... n-1, on all threads if `operations` of them together are worth waking the threads. Skips the
 // rest after a cancel.
-void cpu_parallel(struct recorder *c, uint64_t n, uint64_t operations, pool_task task, void *context);
-uint32_t cpu_threads(const struct backend *b);
+void cpu_parallel(struct recorder *c, uint64_t n, uint64_t operations, pool_task task, void *context)
+    INSIDE(cpu_parallel);
+uint32_t cpu_threads(const struct backend *b) INSIDE(cpu_threads);
 // Sum of the rows of all sequences; *longest: rows of the longest.
 uint64_t cpu_count_rows(const struct tensor *sequences, uint32_t *longest);
 // Columns of a task when `heads` heads of Dv columns are cut into blocks only to occupy all threads; a multiple of
@@ -128,7 +129,7 @@ static inline float sigmoid(float z) { return 1 / (1 + expf(-z)); }
 static inline __attribute__((always_inline)) float silu(float z) { return z / (1 + cpu_exp(-z)); }
 // y[i] = silu(z[i]) x[i]; y may be one of both.
 void cpu_silu(float *y, const float *z, const float *x, uint32_t n);
-float cpu_activate(enum activation activation, float z);
+float cpu_activate(enum activation activation, float z) INSIDE(cpu_activate);
 
 static inline const struct sequence *sequence_at(const struct tensor *sequences, uint32_t s) {
   return (const struct sequence *)tensor_row(sequences, 0) + s;
@@ -146,7 +147,7 @@ void cpu_copy_to_output(struct recorder *c, struct tensor y, struct tensor x);
 void cpu_embed(struct recorder *c, const struct embed *e);
 void cpu_mark(struct recorder *c, const struct mark *m);
 void cpu_norm(struct recorder *c, const struct norm *norm);
-void cpu_linear(struct recorder *c, const struct linear *p, struct tensor scratch);
+void cpu_linear(struct recorder *c, const struct linear *p, struct tensor scratch) INSIDE(cpu_linear);
 uint64_t cpu_linear_bytes(const struct oplist *l, const struct linear *p);
 void cpu_add(struct recorder *c, const struct add *a);
 void cpu_conv(struct recorder *c, const struct conv *conv);

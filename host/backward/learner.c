@@ -1,0 +1,303 @@
+// learner: see learner.h.
+#include "learner_inside.h"
+
+#include <stdlib.h>
+
+// ---------------------------------------------------------------- opening
+
+struct wanted {
+  learner_wants wants;
+  void *user;
+  bool any;
+};
+
+static void see_part(void *user, const struct weight_part *part, uint32_t cols, const float *d) {
+  struct wanted *w = user;
+  (void)cols, (void)d;
+  w->any |= w->wants(w->user, part->source);
+}
+
+static deltaic_status is_wanted(const struct learner *l, const struct weight_request *r, struct wanted *w) {
+  w->any = false;
+  if (r->mixed || r->same || (r->row && !r->back)) return DELTAIC_OK;
+  for (int i = 0; i < r->count; i++) see_part(w, &l->model.weights.parts[r->first_part + (uint64_t)i], 0, NULL);
+  if (!r->back) return DELTAIC_OK;
+  float *zeros = calloc(r->out->cols, sizeof *zeros);
+  if (!zeros) return fail_memory("gradients", r->out->cols * sizeof *zeros);
+  r->back(r->context.bytes, r->out->cols, zeros, see_part, w);
+  free(zeros);
+  return DELTAIC_OK;
+}
+
+static deltaic_status make_gradients(struct learner *l, learner_wants wants, void *user) {
+  const struct weights *w = &l->model.weights;
+  struct wanted wanted = {wants, user, false};
+  deltaic_status status = DELTAIC_OK;
+  if (!wants) return DELTAIC_OK;
+  l->weights = calloc(w->count, sizeof *l->weights);
+  if (!l->weights) return fail_memory("gradients", w->count * sizeof *l->weights);
+  for (size_t i = 0; i < w->count && !status; i++) {
+    const struct tensor *t = w->requests[i].out;
+    l->weights[i].weight = t;
+    status = is_wanted(l, &w->requests[i], &wanted);
+    if (!status && wanted.any) arena_add(&l->gradients, &l->weights[i].gradient, DTYPE_F32, t->rows, t->cols, t->cols);
+  }
+  if (!status) status = arena_allocate(&l->gradients, l->backend, MEMORY_DEVICE, "the gradients");
+  return status ? status : arena_zero(&l->gradients, l->backend);
+}
+
+static deltaic_status open_model(struct learner *l, const char *path) {
+  l->model.weights.f32 = true;
+  deltaic_status status = model_declare(&l->model, l->backend, path, 0);
+  if (!status && checkpoint_keys(l->model.checkpoint))
+    status = fail(DELTAIC_UNSUPPORTED, "%s: is a GGUF file; give the model's folder instead", path);
+  if (!status) status = weights_upload(&l->model.weights, NULL, NULL);
+  if (!status && l->model.spec.tied) l->model.head = l->model.embedding;
+  return status;
+}
+
+deltaic_status learner_open(const char *path, uint32_t threads, learner_wants wants, void *user, struct learner **out) {
+  struct learner *l = calloc(1, sizeof *l);
+  *out = NULL;
+  if (!l) return fail_memory("a model with gradients", sizeof *l);
+  deltaic_status status = backend_open_cpu(threads, &l->backend);
+  if (!status) status = l->backend->functions->recorder_create(l->backend, &l->recorder);
+  if (!status) status = open_model(l, path);
+  if (!status) status = make_gradients(l, wants, user);
+  if (!status && !(l->mixer_states = calloc(l->model.spec.L, sizeof *l->mixer_states)))
+    status = fail_memory("states", l->model.spec.L * sizeof *l->mixer_states);
+  for (uint32_t i = 0; !status && i < l->model.spec.L; i++)
+    if (!(l->mixer_states[i] = calloc(1, l->model.spec.layers[i].mixer->state_bytes)))
+      status = fail_memory("states", l->model.spec.layers[i].mixer->state_bytes);
+  if (status)
+    learner_close(l);
+  else
+    *out = l;
+  return status;
+}
+
+static void free_batch(struct learner *l) {
+  const struct backend_functions *f = l->backend->functions;
+  arena_free(&l->states, l->backend);
+  l->states = (struct arena){0};
+  f->buffer_free(l->backend, &l->state_gradients);
+  f->buffer_free(l->backend, &l->streams);
+  f->buffer_free(l->backend, &l->sequences);
+  f->buffer_free(l->backend, &l->tokens);
+  l->rows = l->T = 0;
+}
+
+void learner_close(struct learner *l) {
+  if (!l) return;
+  if (l->backend) {
+    free_batch(l);
+    l->backend->functions->buffer_free(l->backend, &l->values);
+    l->backend->functions->buffer_free(l->backend, &l->value_gradients);
+    arena_free(&l->gradients, l->backend);
+    if (l->recorder) l->backend->functions->recorder_free(l->recorder);
+  }
+  for (uint32_t i = 0; l->mixer_states && i < l->model.spec.L; i++) free(l->mixer_states[i]);
+  free(l->mixer_states);
+  free(l->weights);
+  oplist_free(&l->list);
+  walk_free(&l->walk);
+  model_clear(&l->model);
+  if (l->backend) l->backend->functions->close(l->backend);
+  free(l);
+}
+
+struct checkpoint *learner_checkpoint(const struct learner *l) {
+  return l->model.checkpoint;
+}
+
+// ---------------------------------------------------------------- memory of a batch
+
+static deltaic_status make_room(struct learner *l, struct buffer *b, uint64_t bytes, const char *what) {
+  if (b->mapped && b->bytes >= bytes) return DELTAIC_OK;
+  l->backend->functions->buffer_free(l->backend, b);
+  return l->backend->functions->buffer_create(l->backend, MEMORY_DEVICE, bytes, what, b);
+}
+
+static void begin(struct learner *l, bool keep) {
+  l->list.keep = keep;
+  l->list.matrices = MATRICES_NONE;
+  l->list.longest = l->T;
+  oplist_begin(&l->list);
+}
+
+// All layers' states are in one block, for the walk finds a state's gradient by its place.
+static deltaic_status make_states(struct learner *l) {
+  const struct model_spec *s = &l->model.spec;
+  const struct state_shape shape = {l->rows, l->T, l->T};
+  for (uint32_t i = 0; i < s->L; i++) {
+    struct state_list ignored;
+    s->layers[i].mixer->state(s->layers[i].spec, &shape, &l->states, l->mixer_states[i], &ignored);
+  }
+  deltaic_status status = arena_allocate(&l->states, l->backend, MEMORY_DEVICE, "the states");
+  if (!status && l->states.block_count > 1)
+    status = fail(DELTAIC_OUT_OF_MEMORY, "the states of %u texts do not fit into one buffer", l->rows);
+  if (!status) status = make_room(l, &l->state_gradients, l->states.blocks[0].bytes, "the states' gradients");
+  return status;
+}
+
+static deltaic_status take_batch(struct learner *l, const struct learner_batch *batch) {
+  const struct model_spec *s = &l->model.spec;
+  const uint64_t N = (uint64_t)batch->rows * batch->T;
+  if (!batch->rows || !batch->T || N > INT32_MAX)
+    return fail(DELTAIC_INVALID_ARGUMENT, "a batch of %u texts of %u tokens", batch->rows, batch->T);
+  for (uint64_t i = 0; i < batch->rows * (uint64_t)(batch->T + 1); i++)
+    if (batch->tokens[i] < 0 || (uint32_t)batch->tokens[i] >= s->V)
+      return fail(DELTAIC_INVALID_ARGUMENT, "token %d is not in the vocabulary of %u", batch->tokens[i], s->V);
+  deltaic_status status = DELTAIC_OK;
+  if (l->rows != batch->rows || l->T != batch->T) {
+    free_batch(l);
+    l->rows = batch->rows;
+    l->T = batch->T;
+    status = make_states(l);
+    if (!status) status = make_room(l, &l->streams, (s->L + 2) * N * s->D * sizeof(float), "the residual streams");
+    if (!status) status = make_room(l, &l->sequences, l->rows * sizeof(struct sequence), "sequences");
+    if (!status) status = make_room(l, &l->tokens, N * sizeof(int32_t), "tokens");
+    if (status) free_batch(l);
+  }
+  for (uint32_t r = 0; r < batch->rows && !status; r++) {
+    ((struct sequence *)l->sequences.mapped)[r] = (struct sequence){r * l->T, l->T, 0, r};
+    memcpy((int32_t *)l->tokens.mapped + (uint64_t)r * l->T, batch->tokens + (uint64_t)r * (l->T + 1),
+           l->T * sizeof(int32_t));
+  }
+  return status;
+}
+
+// ---------------------------------------------------------------- running a list
+
+static struct tensor in_buffer(struct buffer *b, uint64_t from, uint32_t rows, uint32_t cols) {
+  return (struct tensor){
+      .dtype = DTYPE_F32, .rows = rows, .cols = cols, .stride = cols, .buffer = b, .offset = from * sizeof(float)};
+}
+
+// The residual stream before layer i.
+static struct tensor stream(struct learner *l, uint32_t i) {
+  const uint64_t N = (uint64_t)l->rows * l->T, D = l->model.spec.D;
+  return in_buffer(&l->streams, i * N * D, (uint32_t)N, (uint32_t)D);
+}
+
+static deltaic_status run(struct learner *l) {
+  const struct backend_functions *f = l->backend->functions;
+  uint64_t largest;
+  const uint64_t bytes = l->list.status ? 0 : f->list_bytes(l->backend, &l->list, &largest);
+  deltaic_status status = l->list.status;
+  if (!status && bytes / sizeof(float) > UINT32_MAX)
+    status = fail(DELTAIC_OUT_OF_MEMORY, "a layer of %u texts of %u tokens is too large", l->rows, l->T);
+  if (!status) status = make_room(l, &l->values, bytes, "a layer's values");
+  if (!status && l->list.keep) status = make_room(l, &l->value_gradients, bytes, "the gradients of a layer's values");
+  if (status) return status;
+  l->list.scratch = in_buffer(&l->values, 0, 1, (uint32_t)(bytes / sizeof(float)));
+  f->recorder_begin(l->recorder, false, NULL);
+  f->recorder_list(l->recorder, &l->list);
+  status = f->recorder_run(l->recorder);
+  if (status || !l->list.keep) return status;
+  memset(l->value_gradients.mapped, 0, bytes);
+  l->walk.c = l->recorder;
+  l->walk.list = &l->list;
+  l->walk.values = &l->values;
+  l->walk.gradients = &l->value_gradients;
+  l->walk.states = l->states.blocks;
+  l->walk.before = &l->unused;
+  l->walk.state_gradients = &l->state_gradients;
+  l->walk.weights = l->weights;
+  l->walk.weight_count = l->weights ? l->model.weights.count : 0;
+  l->walk.status = DELTAIC_OK;
+  return DELTAIC_OK;
+}
+
+static struct tensor embed(struct learner *l) {
+  const struct tensor x = oplist_value(&l->list, l->rows * l->T, l->model.spec.D);
+  struct tensor tokens = in_buffer(&l->tokens, 0, 1, l->rows * l->T);
+  tokens.dtype = DTYPE_I32;
+  op_embed(&l->list, x, l->model.embedding, tokens);
+  return x;
+}
+
+// The stream at `from`, as a value of the list.
+static struct tensor input(struct learner *l, struct tensor from) {
+  const struct tensor x = oplist_value(&l->list, from.rows, from.cols);
+  op_copy(&l->list, x, from);
+  return x;
+}
+
+static struct tensor layer(struct learner *l, uint32_t i, struct tensor x) {
+  const struct deltaic_model *m = &l->model;
+  const struct tensor sequences = {
+      .dtype = DTYPE_I32, .rows = l->rows, .cols = 4, .stride = 4, .buffer = &l->sequences};
+  const struct call call = {.l = &l->list, .sequences = sequences, .T = x.rows};
+  return block_forward(&m->spec, &m->spec.layers[i], &m->blocks[i], m->mixers[i], l->mixer_states[i], &call, x);
+}
+
+// The hidden state that the head reads, (rows * T, D), a value of the list.
+static deltaic_status forward(struct learner *l, const struct learner_batch *batch, struct tensor *hidden) {
+  const struct model_spec *s = &l->model.spec;
+  const struct tensor none = {0};
+  deltaic_status status = take_batch(l, batch);
+  if (!status) status = arena_zero(&l->states, l->backend);
+  for (uint32_t i = 0; i <= s->L && !status; i++) {
+    begin(l, false);
+    op_copy(&l->list, stream(l, i), i ? layer(l, i - 1, input(l, stream(l, i - 1))) : embed(l));
+    status = run(l);
+  }
+  if (status) return status;
+  begin(l, true);
+  const struct tensor x = input(l, stream(l, s->L)), y = oplist_value(&l->list, x.rows, x.cols);
+  op_norm(&l->list, y, x, l->model.norm, none, s->norm_eps);
+  status = run(l);
+  *hidden = status ? none : oplist_tensor(&l->list, y);
+  return status;
+}
+
+// ---------------------------------------------------------------- gradients
+
+// Walks the list, whose result is y and whose input is x: the stream's gradient goes in and comes out. first: the walk
+// that begins the chain, where y's gradient is there already.
+static deltaic_status pass_back(struct learner *l, struct tensor y, struct tensor x, bool first) {
+  struct tensor d = stream(l, l->model.spec.L + 1);
+  if (!first) walk_add(&l->walk, walk_gradient(&l->walk, oplist_tensor(&l->list, y)), d);
+  const deltaic_status status = walk_back(&l->walk);
+  const struct tensor dx = walk_gradient(&l->walk, oplist_tensor(&l->list, x));
+  for (uint32_t t = 0; t < d.rows && !status; t++) memcpy(f32_row(&d, t), f32_row(&dx, t), d.cols * sizeof(float));
+  return status;
+}
+
+static deltaic_status layer_back(struct learner *l, uint32_t i) {
+  begin(l, true);
+  const struct tensor x = input(l, stream(l, i)), y = layer(l, i, x);
+  const deltaic_status status = run(l);
+  return status ? status : pass_back(l, y, x, false);
+}
+
+static deltaic_status all_back(struct learner *l, struct tensor hidden) {
+  const struct model_spec *s = &l->model.spec;
+  deltaic_status status = arena_zero(&l->states, l->backend);
+  memset(l->state_gradients.mapped, 0, l->state_gradients.bytes);
+  const struct tensor x = l->list.ops[0].copy.to; // of the norm's list
+  if (!status) status = pass_back(l, hidden, x, true);
+  for (uint32_t i = s->L; i-- > 0 && !status;) status = layer_back(l, i);
+  if (status) return status;
+  begin(l, true);
+  const struct tensor embedded = embed(l);
+  status = run(l);
+  return status ? status : pass_back(l, embedded, embedded, false);
+}
+
+deltaic_status learner_add(struct learner *l, const struct learner_batch *batch, const struct distillation *d,
+                           double scale, struct learner_loss *loss) {
+  struct tensor hidden, taught = {0};
+  deltaic_status status = DELTAIC_OK;
+  assert(l->weights);
+  if (d && d->teacher && d->teacher->model.spec.V != l->model.spec.V)
+    return fail(DELTAIC_INVALID_ARGUMENT, "the teacher's vocabulary has %u tokens, the model's %u",
+                d->teacher->model.spec.V, l->model.spec.V);
+  if (d && d->teacher) status = forward(d->teacher, batch, &taught);
+  if (!status) status = forward(l, batch, &hidden);
+  if (!status) status = learner_head(l, batch, hidden, taught, d, scale, loss);
+  return status ? status : all_back(l, hidden);
+}
+
+void learner_clear(struct learner *l) { (void)arena_zero(&l->gradients, l->backend); }

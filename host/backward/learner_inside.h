@@ -1,0 +1,31 @@
+// learner_inside.h: what learner.c and learner_loss.c share.
+#ifndef LEARNER_INSIDE_H
+#define LEARNER_INSIDE_H
+#include "backward.h"
+#include "learner.h"
+
+struct learner {
+  struct backend *backend;
+  struct recorder *recorder;
+  struct deltaic_model model;
+  struct weight_gradient *weights; // of model.weights.requests
+  struct arena gradients;          // of weights
+  struct oplist list;
+  struct walk walk;
+  struct buffer values, value_gradients; // of the list's values
+  // Of the batch's size:
+  uint32_t rows, T;
+  struct arena states;           // of all layers
+  struct buffer state_gradients; // at the same places
+  void **mixer_states;           // L
+  struct buffer streams;         // (L + 2, rows * T, D): at the entry of every layer, at the end, and its gradient
+  struct buffer sequences, tokens;
+  struct buffer unused; // without memory: the states before a text are zeros
+};
+
+// Cross entropy of the hidden states, and with d->teacher, whose hidden states are `taught`, distillation. Adds scale
+// times its gradient to those of hidden and of the head.
+deltaic_status learner_head(struct learner *l, const struct learner_batch *batch, struct tensor hidden,
+                            struct tensor taught, const struct distillation *d, double scale,
+                            struct learner_loss *loss);
+#endif

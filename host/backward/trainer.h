@@ -1,0 +1,50 @@
+// trainer.h: trains tensors of a checkpoint by their gradients (learner.h), with AdamW. A matrix is trained whole, or
+// by LoRA: W = W0 + alpha / rank B A, where only A (rank, in) and B (out, rank) are trained. The learner computes with
+// W itself, so that a step costs the products of the matrix and no others: dA = alpha / rank B^T dW, dB = alpha / rank
+// dW A^T.
+#ifndef TRAINER_H
+#define TRAINER_H
+#include "learner.h"
+
+enum training { TRAIN_NOT, TRAIN_WHOLE, TRAIN_LORA };
+// How a tensor is trained. LORA is for matrices (rank 2).
+typedef enum training (*trainer_kind)(void *user, const struct file_tensor *t);
+
+// A step with the gradient g of all trained numbers p together, whose 2-norm is |g|:
+//   g *= min(1, clip / (|g| + 1e-6));  p *= 1 - rate decay;  m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2)
+//   g^2 p -= rate (m / (1 - beta1^n)) / (sqrt(v / (1 - beta2^n)) + eps),  n the step's number, from 1
+struct trainer_options {
+  uint32_t rank;
+  double alpha, beta1, beta2, eps, decay, clip;
+  uint64_t seed; // of A, which is uniform in (-1, 1) / sqrt(in); B is 0
+};
+
+struct trained {
+  struct file_tensor *tensor; // of the learner's checkpoint; NULL after trainer_finish()
+  char *name;
+  enum file_dtype dtype; // in the file
+  bool lora;
+  uint64_t n;          // numbers that are trained
+  float *p;            // (n): the tensor's values, or A, then B
+  uint64_t rows, cols; // LoRA: of the matrix
+  float *base;         // LoRA: W0
+  float *values;       // as the learner has them: p, or W
+  float *g, *m, *v;    // (n)
+};
+
+struct trainer;
+// UNSUPPORTED if nothing is to be trained. After a failure *out is NULL.
+deltaic_status trainer_open(const char *path, uint32_t threads, trainer_kind kind, void *user,
+                            const struct trainer_options *options, struct trainer **out);
+void trainer_close(struct trainer *t); // accepts NULL
+struct learner *trainer_learner(struct trainer *t);
+// Closes the learner, and with it the checkpoint's files; what was trained stays.
+void trainer_finish(struct trainer *t);
+size_t trainer_count(const struct trainer *t);
+struct trained *trainer_at(struct trainer *t, size_t i);
+// Passes p on to the learner; after p was changed from outside.
+void trainer_refresh(struct trainer *t);
+// A step by the gradients that learner_add() has collected, which are then cleared. norm: the gradient's. A norm that
+// is not finite is INVALID_ARGUMENT and changes nothing.
+deltaic_status trainer_step(struct trainer *t, double rate, double *norm);
+#endif

@@ -1,0 +1,348 @@
+// test_backward: gradients of single operations against float64 (tests/vectors/grad/ops.safetensors): those by states
+// before a call, and of heads of unusual sizes. Whole models are in test_learner.c.
+//
+// DELTAIC_REFERENCE names a folder whose reference/grad/ops has all operations; then all are compared.
+#include "backward.h"
+#include "checkpoint.h"
+
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+// Last: it needs some of the headers above, and its macro fail() must not meet the declaration of ours.
+#include <cmocka.h>
+
+enum { FLOATS = 1 << 20 };
+
+static struct checkpoint *file;
+static struct backend *backend;
+
+// One operation's tensors: values and states in memory, and a walk over a list of this operation.
+struct setup {
+  const char *name;
+  struct oplist list;
+  struct walk walk;
+  struct buffer values, gradients, states, before, state_gradients;
+  struct sequence sequences[4];
+  struct buffer sequence_buffer;
+  uint64_t used; // floats of the values
+};
+
+static struct buffer floats(uint64_t n) {
+  return (struct buffer){.bytes = n * sizeof(float), .mapped = calloc(n, sizeof(float))};
+}
+
+static struct setup *setup(const char *name) {
+  struct setup *s = calloc(1, sizeof *s);
+  s->name = name;
+  s->values = floats(FLOATS);
+  s->gradients = floats(FLOATS);
+  s->states = floats(FLOATS);
+  s->before = floats(FLOATS);
+  s->state_gradients = floats(FLOATS);
+  s->sequence_buffer.mapped = s->sequences;
+  assert_int_equal(backend->functions->recorder_create(backend, &s->walk.c), DELTAIC_OK);
+  s->walk.list = &s->list;
+  s->walk.values = &s->values;
+  s->walk.gradients = &s->gradients;
+  s->walk.states = &s->states;
+  s->walk.before = &s->before;
+  s->walk.state_gradients = &s->state_gradients;
+  oplist_begin(&s->list);
+  return s;
+}
+
+static void free_setup(struct setup *s) {
+  backend->functions->recorder_free(s->walk.c);
+  oplist_free(&s->list);
+  walk_free(&s->walk);
+  free(s->values.mapped);
+  free(s->gradients.mapped);
+  free(s->states.mapped);
+  free(s->before.mapped);
+  free(s->state_gradients.mapped);
+  free(s);
+}
+
+static struct file_tensor *find(const struct setup *s, const char *tensor) {
+  char name[64];
+  snprintf(name, sizeof name, "%s.%s", s->name, tensor);
+  return checkpoint_find(file, name);
+}
+
+static uint64_t elements(const struct file_tensor *t) {
+  uint64_t n = 1;
+  for (int i = 0; i < t->rank; i++) n *= t->shape[i];
+  return n;
+}
+
+static uint32_t size(const struct setup *s, const char *tensor, int i) { return (uint32_t)find(s, tensor)->shape[i]; }
+
+static struct tensor matrix(struct buffer *b, uint64_t at, uint32_t rows, uint32_t cols) {
+  return (struct tensor){.rows = rows, .cols = cols, .stride = cols, .buffer = b, .offset = at * sizeof(float)};
+}
+
+static struct tensor value(struct setup *s, uint32_t rows, uint32_t cols) {
+  const struct tensor t = matrix(&s->values, s->used, rows, cols);
+  s->used += (uint64_t)rows * cols;
+  assert_true(s->used <= FLOATS);
+  return t;
+}
+
+// Columns first ... of t are the file's tensor; false if the file has none.
+static bool fill(const struct setup *s, struct tensor t, uint32_t first, const char *tensor) {
+  const struct file_tensor *from = find(s, tensor);
+  if (!from) return false;
+  const uint32_t cols = (uint32_t)(elements(from) / t.rows);
+  assert_true(first + cols <= t.cols);
+  for (uint32_t r = 0; r < t.rows; r++) file_tensor_f32(from, (uint64_t)r * cols, cols, f32_row(&t, r) + first);
+  return true;
+}
+
+static struct tensor filled(struct setup *s, uint32_t rows, const char *tensor) {
+  const struct tensor t = value(s, rows, (uint32_t)(elements(find(s, tensor)) / rows));
+  fill(s, t, 0, tensor);
+  return t;
+}
+
+static struct tensor gradient(const struct setup *s, struct tensor t) { return walk_gradient(&s->walk, t); }
+
+static void compare(const struct setup *s, struct tensor got, uint32_t first, const char *tensor) {
+  const struct file_tensor *want = find(s, tensor);
+  const uint32_t cols = (uint32_t)(elements(want) / got.rows);
+  double error = 0, norm = 0;
+  for (uint32_t r = 0; r < got.rows; r++)
+    for (uint32_t c = 0; c < cols; c++) {
+      float x;
+      file_tensor_f32(want, (uint64_t)r * cols + c, 1, &x);
+      const double d = (double)f32_row(&got, r)[first + c] - x;
+      error += d * d;
+      norm += (double)x * x;
+    }
+  print_message("  %-18s %-10s %.1e\n", s->name, tensor, sqrt(error / norm));
+  assert_true(sqrt(error) <= 1e-5 * sqrt(norm));
+}
+
+static struct tensor sequences(struct setup *s, uint32_t B, uint32_t T) {
+  for (uint32_t b = 0; b < B; b++) s->sequences[b] = (struct sequence){b * T, T, 0, b};
+  return matrix(&s->sequence_buffer, 0, B, 4);
+}
+
+static void walk(struct setup *s) { assert_int_equal(walk_back(&s->walk), DELTAIC_OK); }
+
+// ---------------------------------------------------------------- the cases
+
+static double number(const char *name, const char *key) {
+  json_t *o = json_loads(checkpoint_metadata(file, name), 0, NULL), *v = json_object_get(o, key);
+  const double x = json_is_true(v) ? 1 : json_number_value(v);
+  json_decref(o);
+  return x;
+}
+
+static void delta_rule(const char *name) {
+  struct setup *s = setup(name);
+  const uint32_t B = size(s, "k", 0), T = size(s, "k", 1), n = size(s, "k", 2), H = size(s, "k", 3),
+                 Dk = size(s, "k", 4), Hv = size(s, "v", 3), Dv = size(s, "v", 4), r = (uint32_t)number(name, "r");
+  const uint32_t k_at = H * Dk, v_at = k_at * (1 + n), N = B * T;
+  const bool gated = number(name, "gated") > 0, fixed = r < 2 || number(name, "dynamic") == 0;
+  const struct delta_args a = {.H = H,
+                               .Hv = Hv,
+                               .Dk = Dk,
+                               .Dv = Dv,
+                               .n = n,
+                               .r = r ? r : 1,
+                               .scale = (float)number(name, "scale"),
+                               .gated = gated,
+                               .fixed_mask = fixed};
+  const struct tensor none = {0};
+  const struct delta_rule rule = {.o = value(s, N, Hv * Dv),
+                                  .state = matrix(&s->states, 0, B, Hv * Dk * Dv),
+                                  .qkv = value(s, N, v_at + n * Hv * Dv),
+                                  .beta = filled(s, N, "beta"),
+                                  .g = gated ? filled(s, N, "g") : none,
+                                  .mask = r ? filled(s, fixed ? 1 : N, "M") : none,
+                                  .sequences = sequences(s, B, T),
+                                  .a = a};
+  fill(s, rule.qkv, 0, "q");
+  fill(s, rule.qkv, k_at, "k");
+  fill(s, rule.qkv, v_at, "v");
+  fill(s, walk_before(&s->walk, rule.state), 0, "S0");
+  fill(s, gradient(s, rule.state), 0, "dST");
+  fill(s, gradient(s, rule.o), 0, "do");
+  op_delta_rule(&s->list, &rule);
+  walk(s);
+  compare(s, gradient(s, rule.qkv), 0, "dq");
+  compare(s, gradient(s, rule.qkv), k_at, "dk");
+  compare(s, gradient(s, rule.qkv), v_at, "dv");
+  compare(s, gradient(s, rule.beta), 0, "dbeta");
+  if (gated) compare(s, gradient(s, rule.g), 0, "dg");
+  if (r) compare(s, gradient(s, rule.mask), 0, "dM");
+  if (find(s, "dS0")) compare(s, gradient(s, rule.state), 0, "dS0");
+  free_setup(s);
+}
+
+static void attention(const char *name, uint32_t window) {
+  struct setup *s = setup(name);
+  const uint32_t T = size(s, "q", 0), heads = size(s, "q", 1), kv = size(s, "k", 1), d = size(s, "q", 2);
+  const struct attention op = {.o = value(s, T, heads * d),
+                               .qkv = value(s, T, (heads + 2 * kv) * d),
+                               .sequences = sequences(s, 1, T),
+                               .a = {.heads = heads, .kv_heads = kv, .d = d, .window = window}};
+  fill(s, op.qkv, 0, "q");
+  fill(s, op.qkv, heads * d, "k");
+  fill(s, op.qkv, (heads + kv) * d, "v");
+  fill(s, gradient(s, op.o), 0, "do");
+  op_attention(&s->list, &op);
+  walk(s);
+  compare(s, gradient(s, op.qkv), 0, "dq");
+  compare(s, gradient(s, op.qkv), heads * d, "dk");
+  compare(s, gradient(s, op.qkv), (heads + kv) * d, "dv");
+  free_setup(s);
+}
+
+// Those that are in the file. Whole models have all of them too.
+static void rules_match(void **state) {
+  static const char *const names[] = {"delta",          "delta_states", "delta_neg",        "gated", "gated_states",
+                                      "gated_hard",     "gated_batch",  "gated_one",        "gva",   "product3",
+                                      "gated_product2", "hh2_static",   "hh4_gated_dynamic"};
+  int ran = 0;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (checkpoint_metadata(file, names[i])) {
+      delta_rule(names[i]);
+      ran++;
+    }
+  if (checkpoint_metadata(file, "attention")) attention("attention", 0);
+  if (checkpoint_metadata(file, "attention_window")) attention("attention_window", 30);
+  assert_true(ran > 0);
+}
+
+static void mamba2_matches(void **state) {
+  struct setup *s = setup("mamba2");
+  const uint32_t T = size(s, "x", 0), heads = size(s, "x", 1), P = size(s, "x", 2), N = size(s, "B", 1);
+  const struct tensor A_log = filled(s, 1, "A_log"), dt = filled(s, T, "dt"), g = value(s, T, heads);
+  const struct mamba2 rule = {.y = value(s, T, heads * P),
+                              .state = matrix(&s->states, 0, 1, heads * N * P),
+                              .xBC = value(s, T, heads * P + 2 * N),
+                              .dt = dt,
+                              .g = g,
+                              .D = filled(s, 1, "D"),
+                              .sequences = sequences(s, 1, T),
+                              .a = {.heads = heads, .P = P, .N = N, .groups = 1}};
+  for (uint32_t t = 0; t < T; t++)
+    for (uint32_t h = 0; h < heads; h++) f32_row(&g, t)[h] = -expf(f32_row(&A_log, 0)[h]) * f32_row(&dt, t)[h];
+  fill(s, rule.xBC, 0, "x");
+  fill(s, rule.xBC, heads * P, "B");
+  fill(s, rule.xBC, heads * P + N, "C");
+  fill(s, walk_before(&s->walk, rule.state), 0, "S0");
+  fill(s, gradient(s, rule.state), 0, "dST");
+  fill(s, gradient(s, rule.y), 0, "dy");
+  op_mamba2(&s->list, &rule);
+  walk(s);
+  compare(s, gradient(s, rule.xBC), 0, "dx");
+  compare(s, gradient(s, rule.xBC), heads * P, "dB");
+  compare(s, gradient(s, rule.xBC), heads * P + N, "dC");
+  compare(s, gradient(s, rule.D), 0, "dD");
+  compare(s, gradient(s, rule.state), 0, "dS0");
+  // dt is an input of the decay too: ddt = its own gradient + A dg.
+  const struct tensor ddt = gradient(s, dt), dg = gradient(s, g);
+  for (uint32_t t = 0; t < T; t++)
+    for (uint32_t h = 0; h < heads; h++) f32_row(&ddt, t)[h] -= expf(f32_row(&A_log, 0)[h]) * f32_row(&dg, t)[h];
+  compare(s, ddt, 0, "ddt");
+  free_setup(s);
+}
+
+// The file's state holds W inputs before the call, channel by channel; ours W - 1, oldest first.
+static void convolution_matches(void **state) {
+  struct setup *s = setup("short_conv");
+  const uint32_t T = size(s, "x", 0), C = size(s, "w", 0), W = size(s, "w", 1);
+  const struct conv conv = {.y = value(s, T, C),
+                            .history = matrix(&s->states, 0, 1, (W - 1) * C),
+                            .x = filled(s, T, "x"),
+                            .weight = value(s, W, C),
+                            .bias = filled(s, 1, "bias"),
+                            .sequences = sequences(s, 1, T),
+                            .a = {.W = W, .C = C}};
+  const struct tensor w = filled(s, C, "w"), old = filled(s, C, "state"), history = walk_before(&s->walk, conv.history);
+  for (uint32_t c = 0; c < C; c++)
+    for (uint32_t j = 0; j < W; j++) {
+      f32_row(&conv.weight, j)[c] = f32_row(&w, c)[j];
+      if (j) f32_row(&history, 0)[(j - 1) * C + c] = f32_row(&old, c)[j];
+    }
+  fill(s, gradient(s, conv.y), 0, "dy");
+  op_conv(&s->list, &conv);
+  walk(s);
+  compare(s, gradient(s, conv.x), 0, "dx");
+  compare(s, gradient(s, conv.bias), 0, "dbias");
+  const struct tensor dw = gradient(s, conv.weight), dhistory = gradient(s, conv.history);
+  for (uint32_t c = 0; c < C; c++)
+    for (uint32_t j = 0; j < W; j++) {
+      f32_row(&w, c)[j] = f32_row(&dw, j)[c];
+      f32_row(&old, c)[j] = j ? f32_row(&dhistory, 0)[(j - 1) * C + c] : 0;
+    }
+  compare(s, w, 0, "dw");
+  compare(s, old, 0, "dstate");
+  free_setup(s);
+}
+
+// A call shorter than the history: part of the history stays, and so does its gradient.
+static void a_short_call_passes_the_gradient_of_its_history(void **state) {
+  enum { W = 4, C = 2, T = 2 };
+  struct setup *s = setup("short_conv");
+  const struct conv conv = {.y = value(s, T, C),
+                            .history = matrix(&s->states, 0, 1, (W - 1) * C),
+                            .x = value(s, T, C),
+                            .weight = value(s, W, C),
+                            .sequences = sequences(s, 1, T),
+                            .a = {.W = W, .C = C, .silu_from = C}};
+  const struct tensor after = gradient(s, conv.history), dx = gradient(s, conv.x);
+  for (uint32_t i = 0; i < (W - 1) * C; i++) f32_row(&after, 0)[i] = (float)(i + 1);
+  op_conv(&s->list, &conv);
+  walk(s);
+  // Row 2 of the history before is row 0 of the history after; rows 1 and 2 after are the call's inputs.
+  for (uint32_t i = 0; i < (W - 1) * C; i++)
+    assert_float_equal(f32_row(&after, 0)[i], i < T * C ? 0 : i - T * C + 1, 0);
+  for (uint32_t i = 0; i < T * C; i++) assert_float_equal(f32_row(&dx, 0)[i], i + C + 1, 0);
+  free_setup(s);
+}
+
+// ---------------------------------------------------------------- activations
+
+static void slopes_are_those_of_the_activations(void **state) {
+  static const float at[] = {-4, -1, -0.2f, 0.3f, 1.5f, 5};
+  for (int a = ACTIVATION_IDENTITY; a <= ACTIVATION_SIGMOID; a++)
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+      const float h = 1e-2f, z = at[i];
+      const double by = (double)cpu_activate(a, z + h) - cpu_activate(a, z - h),
+                   twice = (double)cpu_activate(a, z + 2 * h) - cpu_activate(a, z - 2 * h);
+      assert_float_equal(activation_slope(a, z), (8 * by - twice) / (12 * h), 2e-4);
+    }
+}
+
+static int open_all(void **state) {
+  const char *reference = getenv("DELTAIC_REFERENCE");
+  char path[512];
+  snprintf(path, sizeof path, "%s%s", reference ? reference : TESTS_DIR "/vectors/grad",
+           reference ? "/reference/grad/ops/ops.safetensors" : "/ops.safetensors");
+  return checkpoint_open(path, &file) || backend_open_cpu(2, &backend);
+}
+
+static int close_all(void **state) {
+  checkpoint_close(file);
+  backend->functions->close(backend);
+  return 0;
+}
+
+// DELTAIC_TEST_FILTER: only the tests that match it.
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(rules_match),
+      cmocka_unit_test(mamba2_matches),
+      cmocka_unit_test(convolution_matches),
+      cmocka_unit_test(a_short_call_passes_the_gradient_of_its_history),
+      cmocka_unit_test(slopes_are_those_of_the_activations),
+  };
+  cmocka_set_test_filter(getenv("DELTAIC_TEST_FILTER"));
+  return cmocka_run_group_tests(tests, open_all, close_all);
+}

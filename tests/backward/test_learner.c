@@ -1,0 +1,189 @@
+// test_learner: gradients of whole models against float64. tests/vectors/grad has a file for each model: tokens, the
+// loss, and of every tensor's gradient its 2-norm and its product with sin(1), sin(2), ...
+//
+// DELTAIC_REFERENCE names a folder with all reference gradients (reference/grad/models) and their checkpoints
+// (checkpoints); whole tensors are then compared.
+#include "learner.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// Last: it needs some of the headers above, and its macro fail() must not meet the declaration of ours.
+#include <cmocka.h>
+
+static void assert_ok(deltaic_status status) {
+  if (status) print_error("%s\n", deltaic_last_error());
+  assert_int_equal(status, DELTAIC_OK);
+}
+
+static bool all(void *user, const struct file_tensor *t) { return true; }
+
+struct reference {
+  struct checkpoint *file;
+  json_t *summary;
+  char checkpoint[512], teacher[512];
+  int32_t *tokens;
+  uint32_t rows, T;
+};
+
+static void model_path(char *path, size_t size, const char *name) {
+  const char *folder = getenv("DELTAIC_REFERENCE");
+  if (folder)
+    snprintf(path, size, "%s/checkpoints/%s", folder, name);
+  else if (!strcmp(name, "gated_deltanet"))
+    snprintf(path, size, "%s", MODELS_DIR "/novelist");
+  else
+    snprintf(path, size, "%s/%s", TESTS_DIR "/vectors/models", name);
+}
+
+static struct reference open_reference(const char *name) {
+  struct reference r = {0};
+  char path[512];
+  const char *folder = getenv("DELTAIC_REFERENCE");
+  snprintf(path, sizeof path, "%s/%s.safetensors", folder ? folder : TESTS_DIR "/vectors/grad", name);
+  if (folder) snprintf(path, sizeof path, "%s/reference/grad/models/%s.safetensors", folder, name);
+  assert_ok(checkpoint_open(path, &r.file));
+  const char *student = checkpoint_metadata(r.file, "student"), *teacher = checkpoint_metadata(r.file, "teacher");
+  model_path(r.checkpoint, sizeof r.checkpoint, student ? student : checkpoint_metadata(r.file, "checkpoint"));
+  if (teacher) model_path(r.teacher, sizeof r.teacher, teacher);
+  r.summary = json_loads(checkpoint_metadata(r.file, "summary"), 0, NULL);
+  assert_non_null(r.summary);
+  const struct file_tensor *t = checkpoint_find(r.file, "tokens");
+  r.rows = (uint32_t)t->shape[0];
+  r.T = (uint32_t)t->shape[1] - 1;
+  r.tokens = malloc(t->bytes);
+  memcpy(r.tokens, t->data, t->bytes);
+  return r;
+}
+
+static void close_reference(struct reference *r) {
+  free(r->tokens);
+  json_decref(r->summary);
+  checkpoint_close(r->file);
+}
+
+static double loss_of(const struct reference *r, const char *key) {
+  const char *text = checkpoint_metadata(r->file, key);
+  return text ? strtod(text, NULL) : 0;
+}
+
+// The difference to a tensor of the reference file, or NULL if the file has none.
+static double full_error(const struct reference *r, const char *name, const float *got, uint64_t n) {
+  char key[256];
+  snprintf(key, sizeof key, "grad.%s", name);
+  const struct file_tensor *t = checkpoint_find(r->file, key);
+  double sum = 0;
+  if (!t) return 0;
+  float *want = malloc(n * sizeof *want);
+  file_tensor_f32(t, 0, n, want);
+  for (uint64_t i = 0; i < n; i++) sum += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
+  free(want);
+  return sqrt(sum);
+}
+
+// Compares the gradients of all tensors. A tensor's error is at most `each` of its norm, all errors together at most
+// `whole` of the whole gradient's.
+static void compare(const struct reference *r, struct learner *l, double whole, double each) {
+  double errors = 0, norms = 0, worst = 0;
+  char worst_name[128] = "";
+  const char *name;
+  json_t *pair;
+  json_object_foreach(r->summary, name, pair) {
+    const struct file_tensor *t = checkpoint_find(learner_checkpoint(l), name);
+    assert_non_null(t);
+    uint64_t n = 1;
+    for (int i = 0; i < t->rank; i++) n *= t->shape[i];
+    float *got = malloc(n * sizeof *got);
+    assert_ok(learner_gradient(l, t, got));
+    double norm = 0, product = 0;
+    for (uint64_t i = 0; i < n; i++) {
+      norm += (double)got[i] * got[i];
+      product += got[i] * sin((double)i + 1);
+    }
+    const double want = json_number_value(json_array_get(pair, 0));
+    const double summed = fmax(fabs(sqrt(norm) - want), fabs(product - json_number_value(json_array_get(pair, 1))));
+    const double error = fmax(summed, full_error(r, name, got, n));
+    if (error > each * want) fprintf(stderr, "%s: %g of %g\n", name, error, want);
+    errors += error * error;
+    norms += want * want;
+    if (error / want > worst) {
+      worst = error / want;
+      snprintf(worst_name, sizeof worst_name, "%s", name);
+    }
+    free(got);
+  }
+  print_message("%-28s whole %.1e, worst %.1e %s\n", strrchr(r->checkpoint, '/') + 1, sqrt(errors / norms), worst,
+                worst_name);
+  assert_true(sqrt(errors / norms) <= whole);
+  assert_true(worst <= each);
+}
+
+static void compare_model(const char *name, uint32_t threads) {
+  struct reference r = open_reference(name);
+  const struct learner_batch batch = {r.tokens, r.rows, r.T};
+  struct learner_loss loss = {0};
+  struct learner *l;
+  assert_ok(learner_open(r.checkpoint, threads, all, NULL, &l));
+  assert_ok(learner_add(l, &batch, NULL, 1, &loss));
+  assert_float_equal(loss.ce, loss_of(&r, "loss"), 2e-6);
+  compare(&r, l, 1e-5, 1e-4);
+  learner_close(l);
+  close_reference(&r);
+}
+
+#define MODEL(name)                                                                                                    \
+  static void gradients_of_##name(void **state) { compare_model(#name, 2); }
+MODEL(tiny_delta_net)
+MODEL(tiny_delta_net_swa)
+MODEL(tiny_delta_net_global)
+MODEL(tiny_gated_deltanet)
+MODEL(tiny_gated_deltanet_gva)
+MODEL(tiny_gated_deltanet_h1)
+MODEL(tiny_gated_deltanet_h2)
+MODEL(tiny_delta_product)
+MODEL(tiny_gated_delta_product)
+MODEL(tiny_hh_delta_static)
+MODEL(tiny_hh_gated_static)
+MODEL(tiny_hh_gated_dynamic)
+
+// The checkpoint of delta_net is not in the repository.
+static void gradients_of_trained_models(void **state) {
+  compare_model("gated_deltanet", 2);
+  if (getenv("DELTAIC_REFERENCE")) compare_model("delta_net", 2);
+}
+
+static void distillation_adds_its_gradient(void **state) {
+  struct reference r = open_reference("distill_tiny");
+  const struct learner_batch batch = {r.tokens, r.rows, r.T};
+  struct learner_loss loss = {0};
+  struct learner *l, *teacher;
+  assert_ok(learner_open(r.checkpoint, 2, all, NULL, &l));
+  assert_ok(learner_open(r.teacher, 2, NULL, NULL, &teacher));
+  const struct distillation d = {teacher, 1, 2};
+  assert_ok(learner_add(l, &batch, &d, 1, &loss));
+  assert_float_equal(loss.ce, loss_of(&r, "loss_ce"), 2e-6);
+  assert_float_equal(loss.kd, loss_of(&r, "loss_kd"), 2e-6);
+  compare(&r, l, 1e-5, 1e-4);
+  learner_close(teacher);
+  learner_close(l);
+  close_reference(&r);
+}
+
+// DELTAIC_TEST_FILTER: only the tests that match it.
+int main(void) {
+  cmocka_set_test_filter(getenv("DELTAIC_TEST_FILTER"));
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(gradients_of_tiny_delta_net),           cmocka_unit_test(gradients_of_tiny_delta_net_swa),
+      cmocka_unit_test(gradients_of_tiny_delta_net_global),    cmocka_unit_test(gradients_of_tiny_gated_deltanet),
+      cmocka_unit_test(gradients_of_tiny_gated_deltanet_gva),  cmocka_unit_test(gradients_of_tiny_gated_deltanet_h1),
+      cmocka_unit_test(gradients_of_tiny_gated_deltanet_h2),   cmocka_unit_test(gradients_of_tiny_delta_product),
+      cmocka_unit_test(gradients_of_tiny_gated_delta_product), cmocka_unit_test(gradients_of_tiny_hh_delta_static),
+      cmocka_unit_test(gradients_of_tiny_hh_gated_static),     cmocka_unit_test(gradients_of_tiny_hh_gated_dynamic),
+      cmocka_unit_test(gradients_of_trained_models),           cmocka_unit_test(distillation_adds_its_gradient),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
