@@ -1,5 +1,5 @@
-// serve_store.h: keeps finished turns and their states in host memory, the least recently used leaving first, and behind
-// it in a store that outlives the process, when there is one.
+// serve_store.h: keeps finished turns and their states in host memory, the least recently used leaving first, and
+// behind it in a store that outlives the process, when there is one.
 #ifndef SERVE_STORE_H
 #define SERVE_STORE_H
 #include "serve_metrics.h"
@@ -20,8 +20,8 @@ struct blob *blob_hold(struct blob *blob);
 void blob_drop(struct blob *blob); // NULL: nothing
 
 // A turn (serve_turn.h) has a few bytes a token and is kept under its response's id. A state is what
-// deltaic_sequence_save() writes, and is kept under turn.state, which names the tokens that it has read. A state that is
-// gone can be computed from its turn; a turn that is gone cannot be continued.
+// deltaic_sequence_save() writes, and is kept under turn.state, which names the tokens that it has read. A state that
+// is gone can be computed from its turn; a turn that is gone cannot be continued.
 enum store_kind { STORE_TURN, STORE_STATE, STORE_KINDS };
 
 enum { STORE_KEY = 80 }; // bytes of the longest key with its NUL; keys have letters, digits, _ and -
