@@ -63,8 +63,11 @@ static int listen_at(struct http *http, const struct sockaddr *address, bool six
                                   MHD_OPTION_CONNECTION_TIMEOUT, o->timeout, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
                                   (size_t)HEADER_BYTES, MHD_OPTION_NOTIFY_COMPLETED, exchange_end, http,
                                   MHD_OPTION_NOTIFY_CONNECTION, visit, http, MHD_OPTION_END);
-  return http->daemon ? EXIT_OK
-                      : complain(EXIT_FAILED, "cannot listen on %s, port %u: %s", o->host, o->port, errno_text(errno));
+  if (!http->daemon)
+    return complain(EXIT_FAILED, "cannot listen on %s, port %u: %s", o->host, o->port, errno_text(errno));
+  const union MHD_DaemonInfo *info = MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_BIND_PORT);
+  if (info && info->port) http->server->options.port = info->port;
+  return EXIT_OK;
 }
 
 int http_start(struct server *server, struct http **out) {
