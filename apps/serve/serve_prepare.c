@@ -55,30 +55,28 @@ static bool add_text(const struct server *s, struct ids *to, const char *text, s
                      struct problem *p) {
   size_t count = 0;
   if (bad(p, deltaic_tokenizer_encode(s->tokenizer, text, bytes, special, NULL, 0, &count))) return false;
-  if (!add_ids(to, NULL, 0, p)) return false;
-  int32_t *grown = realloc(to->items, (to->count + count) * sizeof *grown + 1);
-  if (!grown) {
-    no_memory(p);
-    return false;
-  }
-  to->items = grown;
-  if (bad(p, deltaic_tokenizer_encode(s->tokenizer, text, bytes, special, grown + to->count, count, &count)))
-    return false;
-  to->count += count;
-  return true;
+  int32_t *ids = malloc(count * sizeof *ids + 1);
+  if (!ids) no_memory(p);
+  const bool good = ids && !bad(p, deltaic_tokenizer_encode(s->tokenizer, text, bytes, special, ids, count, &count)) &&
+                    add_ids(to, ids, count, p);
+  free(ids);
+  return good;
 }
 
 static bool add_tokens(const struct server *s, struct ids *to, const json_t *tokens, struct problem *p) {
   const size_t count = json_array_size(tokens);
-  for (size_t i = 0; i < count; ++i) {
+  int32_t *ids = malloc(count * sizeof *ids + 1);
+  if (!ids) no_memory(p);
+  for (size_t i = 0; i < count && !p->status; ++i) {
     const json_int_t value = json_integer_value(json_array_get(tokens, i));
-    const int32_t id = (int32_t)value;
+    ids[i] = (int32_t)value;
     if (value >= s->engine.model_info.vocabulary)
       problem_set(p, 400, "prompt", "", "token %lld is not below the vocabulary's %d", (long long)value,
                   s->engine.model_info.vocabulary);
-    if (p->status || !add_ids(to, &id, 1, p)) return false;
   }
-  return true;
+  const bool good = !p->status && add_ids(to, ids, count, p);
+  free(ids);
+  return good;
 }
 
 // ---------------------------------------------------------------- the turn that goes on
