@@ -292,6 +292,8 @@ static void make_tasks(struct server *s, struct call *call, size_t first, struct
     memcpy(t->tokens, ids->items, ids->count * sizeof *t->tokens);
     t->count = t->prompt_count = ids->count;
     t->room = ids->count + 1;
+    for (size_t i = 0; i < base->turn.span_count; ++i)
+      if (!task_add_span(t, TURN_SPAN_END(base->turn.spans[i]), TURN_SPAN_DRAWN(base->turn.spans[i]))) no_memory(p);
     if (k && !t->score) t->leader = &call->tasks[first];
     t->mark = k ? 0 : like->mark;
     if (base->state && !t->leader) t->state = blob_hold(base->state);
