@@ -10,7 +10,7 @@
 #include <sys/random.h>
 #include <time.h>
 
-enum { DECODED = 64, LOOK_BACK = 4 };
+enum { DECODED = 64, LOOK_BACK = 4, MOST_TOKENS = 1 << 24 };
 
 static bool bad(struct problem *p, deltaic_status status) {
   if (!status) return false;
@@ -275,6 +275,8 @@ static void make_tasks(struct server *s, struct call *call, size_t first, struct
                        const struct task *like, const char *opening, struct problem *p) {
   const struct request *r = &call->request;
   const deltaic_sampling sampling = sampling_of(s, r);
+  if (ids->count > MOST_TOKENS / r->n)
+    problem_set(p, 400, "n", "", "%zu tokens times n are more than %d", ids->count, MOST_TOKENS);
   for (uint32_t k = 0; k < r->n && !p->status; ++k) {
     struct task *t = &call->tasks[first + k];
     *t = *like;
@@ -387,6 +389,7 @@ struct call *call_create(struct server *s, struct request *request, struct probl
   if (!p->status && r->api == API_COMPLETIONS) prepare_prompts(s, call, &base, p);
   if (!p->status && r->api != API_COMPLETIONS) prepare_messages(s, call, &base, p);
   base_free(&base);
+  request_forget(r);
   if (!p->status) return call;
   call_drop(call);
   return NULL;
