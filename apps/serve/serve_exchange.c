@@ -172,11 +172,13 @@ static enum MHD_Result begin_call(struct http *http, struct MHD_Connection *conn
   struct problem problem = {0};
   uint32_t retry = 1;
   struct call *call = NULL;
+  const double arrived = time_now();
   if (request_read(api, x->body.data ? x->body.data : "", x->body.size, &request, &problem)) {
     call = call_create(http->server, &request, &problem);
     request_free(&request);
   }
   if (!call) return queue(http, connection, x, reply_refuse(&problem));
+  call->arrived = arrived;
   call->client = x->client;
   call->socket = x->visitor->socket;
   x->call = call;

@@ -4,12 +4,18 @@
 #include "serve_call.h"
 #include "sha256.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-void keep_state(struct task *t, size_t count, struct blob *state) {
+// The key of the state at the end, or behind the question.
+static void state_key(const struct task *t, bool asked, char key[STORE_KEY]) {
+  snprintf(key, STORE_KEY, asked ? "%s-q" : "%s", t->id);
+}
+
+void keep_state(struct task *t, bool asked, struct blob *state) {
   char key[STORE_KEY];
-  turn_state_key(t->tokens, count, key);
+  state_key(t, asked, key);
   store_put(t->call->server->store, STORE_STATE, key, state);
 }
 
@@ -107,12 +113,18 @@ static void put_chat(const struct task *t, const char *key, struct turn turn, bo
                      size_t count) {
   const int32_t end = t->call->server->chat_end;
   const size_t behind = end < 0 ? 0 : behind_last(after, count, end);
+  char state[STORE_KEY];
   size_t from = 0;
+  state_key(t, !(all && behind), state);
+  turn.state = state;
   if (all && behind) {
     turn.count = t->count;
     from = t->tokens[t->count - 1] == end ? behind : behind - 1;
+  } else if (t->marked) {
+    turn.count = t->mark;
   } else {
-    turn.count = t->marked ? t->mark : t->cached;
+    turn.count = t->base_count;
+    turn.state = t->base_key;
   }
   const size_t asked = turn.count < t->asked ? t->asked - turn.count : 0;
   int32_t *pending = malloc((asked + count - from) * sizeof *pending + 1);
@@ -149,6 +161,7 @@ void keep_turn(struct task *t, enum ending ending) {
     keep_chat(t, ending);
     return;
   }
-  const struct turn turn = {.tokens = t->tokens, .count = t->count, .pending = t->tokens, .messages = ""};
+  const struct turn turn = {
+      .tokens = t->tokens, .count = t->count, .pending = t->tokens, .state = t->id, .messages = ""};
   put(t, t->id, turn);
 }

@@ -89,11 +89,9 @@ struct base {
 };
 
 static void base_state(const struct server *s, struct base *base) {
-  char key[STORE_KEY];
   base->cached = 0;
   if (!base->turn.count) return;
-  turn_state_key(base->turn.tokens, base->turn.count, key);
-  base->state = store_get(s->store, STORE_STATE, key);
+  base->state = store_get(s->store, STORE_STATE, base->turn.state);
   if (base->state) base->cached = base->turn.count;
 }
 
@@ -294,6 +292,8 @@ static void make_tasks(struct server *s, struct call *call, size_t first, struct
     memcpy(t->tokens, ids->items, ids->count * sizeof *t->tokens);
     t->count = t->prompt_count = ids->count;
     t->room = ids->count + 1;
+    t->base_count = base->turn.count;
+    if (t->base_count) snprintf(t->base_key, sizeof t->base_key, "%s", base->turn.state);
     for (size_t i = 0; i < base->turn.span_count; ++i)
       if (!task_add_span(t, TURN_SPAN_END(base->turn.spans[i]), TURN_SPAN_DRAWN(base->turn.spans[i]))) no_memory(p);
     if (k && !t->score) t->leader = &call->tasks[first];

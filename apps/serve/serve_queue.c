@@ -22,7 +22,7 @@ enum admission batch_submit(struct batch *b, struct call *call, uint32_t *retry)
     b->calls = call;
     for (size_t i = 0; i < count; ++i) {
       struct task *t = &call->tasks[i];
-      t->queued = time_now();
+      t->queued = call->arrived;
       *(b->last ? &b->last->next : &b->first) = t;
       b->last = t;
     }

@@ -114,7 +114,7 @@ void slot_finish(struct batch *b, struct task *t, enum ending ending) {
   }
   if (call->request.store) {
     struct blob *state = keep_needs_state(t, ending) ? slot_save(b, t) : NULL;
-    if (state) keep_state(t, t->at, state);
+    if (state) keep_state(t, false, state);
     blob_drop(state);
     keep_turn(t, ending);
   }

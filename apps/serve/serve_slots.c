@@ -116,7 +116,7 @@ static void has_read(struct batch *b, struct task *t, size_t count) {
   t->at += count;
   if (t->mark && t->at == t->mark && !t->marked) {
     struct blob *state = slot_save(b, t);
-    if (state) keep_state(t, t->at, state);
+    if (state) keep_state(t, true, state);
     t->marked = state;
     blob_drop(state);
   }
