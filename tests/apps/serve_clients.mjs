@@ -9,8 +9,10 @@ const baseURL = process.argv[2] + '/v1';
 const client = new OpenAI({ baseURL, apiKey: 'none', maxRetries: 0 });
 const model = 'novelist', greedy = { model, temperature: 0 };
 const messages = [{ role: 'user', content: 'The house' }];
-const metric = async name =>
-  Number((await (await fetch(baseURL.slice(0, -3) + '/metrics')).text()).match(new RegExp(`^deltaic_${name} (\\S+)$`, 'm'))[1]);
+const metric = async name => {
+  const text = await (await fetch(baseURL.slice(0, -3) + '/metrics')).text();
+  return Number(text.match(new RegExp(`^deltaic_${name} (\\S+)$`, 'm'))[1]);
+};
 
 const tests = {
   async models() {
@@ -21,8 +23,8 @@ const tests = {
   async completions() {
     const whole = await client.completions.create({ ...greedy, prompt: 'The old house', max_tokens: 20 });
     let text = '';
-    for await (const chunk of await client.completions.create({ ...greedy, prompt: 'The old house', max_tokens: 20, stream: true }))
-      text += chunk.choices[0].text;
+    const stream = await client.completions.create({ ...greedy, prompt: 'The old house', max_tokens: 20, stream: true });
+    for await (const chunk of stream) text += chunk.choices[0].text;
     assert.equal(text, whole.choices[0].text);
     const many = await client.completions.create({ model, prompt: ['a', 'b'], n: 2, max_tokens: 3, logprobs: 2 });
     assert.equal(many.choices.length, 4);
@@ -31,7 +33,8 @@ const tests = {
   async chat() {
     const whole = await client.chat.completions.create({ ...greedy, messages, max_tokens: 12 });
     assert.equal(whole.usage.completion_tokens, 12);
-    const stream = client.chat.completions.stream({ ...greedy, messages, max_tokens: 12, stream_options: { include_usage: true } });
+    const more = { max_tokens: 12, stream_options: { include_usage: true } };
+    const stream = client.chat.completions.stream({ ...greedy, messages, ...more });
     const final = await stream.finalChatCompletion();
     assert.equal(final.choices[0].message.content, whole.choices[0].message.content);
     assert.equal(final.usage.completion_tokens, 12);
@@ -40,7 +43,8 @@ const tests = {
     assert.ok(second.usage.prompt_tokens_details.cached_tokens > 0);
   },
   async responses() {
-    const first = await client.responses.create({ ...greedy, input: 'The house', instructions: 'Speak.', max_output_tokens: 12 });
+    const ask = { ...greedy, instructions: 'Speak.', max_output_tokens: 12 };
+    const first = await client.responses.create({ ...ask, input: 'The house' });
     assert.ok(first.output_text.length);
     const rest = { ...greedy, input: 'And then?', previous_response_id: first.id, max_output_tokens: 12 };
     const second = await client.responses.create(rest);
@@ -49,7 +53,8 @@ const tests = {
     assert.equal(final.output_text, second.output_text);
     const kinds = new Set();
     for await (const event of await client.responses.create({ ...rest, stream: true })) kinds.add(event.type);
-    for (const kind of ['created', 'output_text.delta', 'output_text.done', 'incomplete']) assert.ok(kinds.has('response.' + kind));
+    for (const kind of ['created', 'output_text.delta', 'output_text.done', 'incomplete'])
+      assert.ok(kinds.has('response.' + kind));
   },
   async abort() {
     const before = await metric('requests_cancelled_total');

@@ -31,6 +31,7 @@ done
 [ "$(curl -sS "$url/health")" = '{"status":"ok"}' ]
 curl -sS "$url/v1/completions" -H 'Content-Type: application/json' -d '{"prompt": "The old house", "max_tokens": 4}' |
   grep '"completion_tokens":4' >/dev/null
-[ "$(curl -sSN "$url/v1/completions" -d '{"prompt": "The", "max_tokens": 4, "stream": true}' | tail -2 | head -1)" = 'data: [DONE]' ]
+streamed=$(curl -sSN "$url/v1/completions" -d '{"prompt": "The", "max_tokens": 4, "stream": true}')
+[ "$(tail -1 <<<"$streamed")" = 'data: [DONE]' ]
 cd "$folder"
 node serve_clients.mjs "$url"

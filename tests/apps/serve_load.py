@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""serve_load.py PORT [--clients N] [--tokens N] [--every S --prompt N] [--key KEY]: so many streams at once from a server of
-`deltaic serve`, and every S seconds a prompt of N tokens beside them. Prints tokens/s, the time to the first token and the
-time between parts of a stream. Run by hand (docs/serve.md)."""
+"""serve_load.py PORT [--clients N] [--tokens N] [--every S --prompt N] [--key KEY]: so many streams at once from a
+server of `deltaic serve`, and every S seconds a prompt of N tokens beside them. Prints tokens/s, the time to the first
+token and the time between parts of a stream. Run by hand (docs/serve.md)."""
 import argparse, asyncio, json, random, time
 
 options = argparse.ArgumentParser()
@@ -23,7 +23,8 @@ async def ask(body, watch):
     data = json.dumps(body).encode()
     begun = last = time.perf_counter()
     key = f"Authorization: Bearer {o.key}\r\n" if o.key else ""
-    writer.write(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\n{key}Content-Length: {len(data)}\r\nConnection: close\r\n\r\n".encode() + data)
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\n{key}Content-Length: {len(data)}\r\n"
+    writer.write(head.encode() + b"Connection: close\r\n\r\n" + data)
     status = await reader.readline()
     if b" 200 " not in status:
         failures.append(status)
@@ -59,7 +60,8 @@ async def main():
     end = asyncio.Event()
     body = {"max_tokens": o.tokens, "ignore_eos": True, "stream": True}
     load = asyncio.ensure_future(beside(end)) if o.every else None
-    spans = await asyncio.gather(*(ask({**body, "prompt": tokens(o.begin), "seed": i}, True) for i in range(o.clients)))
+    asked = [ask({**body, "prompt": tokens(o.begin), "seed": i}, True) for i in range(o.clients)]
+    spans = await asyncio.gather(*asked)
     end.set()
     seconds = max(s[1] for s in spans) - min(s[0] for s in spans)
     gaps.sort()
