@@ -1,0 +1,154 @@
+// serve_batch: continuous batching. Each round admits texts to free slots, reads a slice of the prompts, and makes one
+// token of every text whose prompt is read. Lost clients are looked for between any two of these.
+#include "serve_batch.h"
+#include "common.h"
+#include "lanes.h"
+#include "platform.h"
+#include "serve_slots.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// ---------------------------------------------------------------- draining
+
+// Texts that run are cut and kept; a call that has others fails.
+static void end_all(struct batch *b) {
+  for (uint32_t i = 0; i < b->slots; ++i)
+    if (b->tasks[i] && b->tasks[i]->at >= b->tasks[i]->prompt_count) slot_finish(b, b->tasks[i], END_SHUTDOWN);
+  for (;;) {
+    pthread_mutex_lock(&b->lock);
+    struct call *call = b->calls;
+    pthread_mutex_unlock(&b->lock);
+    if (!call) return;
+    queue_fail(b, call, 503, "the server is ending");
+  }
+}
+
+void batch_drain(struct batch *b, double seconds) {
+  pthread_mutex_lock(&b->lock);
+  b->draining = true;
+  b->deadline = time_now() + seconds;
+  pthread_cond_signal(&b->work);
+  pthread_mutex_unlock(&b->lock);
+}
+
+bool batch_idle(struct batch *b) {
+  pthread_mutex_lock(&b->lock);
+  const bool idle = !b->calls;
+  pthread_mutex_unlock(&b->lock);
+  return idle;
+}
+
+bool batch_failed(struct batch *b, int *code) {
+  pthread_mutex_lock(&b->lock);
+  *code = b->code;
+  pthread_mutex_unlock(&b->lock);
+  return *code != EXIT_OK;
+}
+
+// ---------------------------------------------------------------- the thread
+
+static void run_checks(struct batch *b) {
+  pthread_mutex_lock(&b->lock);
+  while (b->checks) {
+    struct check *check = b->checks;
+    b->checks = check->next;
+    pthread_mutex_unlock(&b->lock);
+    slot_check(b, check);
+    pthread_mutex_lock(&b->lock);
+    check->done = true;
+    pthread_cond_broadcast(&b->checked);
+  }
+  pthread_mutex_unlock(&b->lock);
+}
+
+static void admit(struct batch *b) {
+  for (uint32_t i = 0; i < b->slots; ++i) {
+    if (b->tasks[i]) continue;
+    pthread_mutex_lock(&b->lock);
+    struct task *t = queue_take(b);
+    pthread_mutex_unlock(&b->lock);
+    if (!t) return;
+    slot_begin(b, i, t);
+  }
+}
+
+static bool busy(const struct batch *b) { return b->calls || b->checks; }
+
+static void *work(void *user) {
+  struct batch *b = user;
+  for (;;) {
+    pthread_mutex_lock(&b->lock);
+    while (!b->stop && !busy(b)) pthread_cond_wait(&b->work, &b->lock);
+    const bool end = b->stop && !busy(b), late = (b->draining && time_now() > b->deadline) || b->stop || b->code;
+    pthread_mutex_unlock(&b->lock);
+    if (end) return NULL;
+    run_checks(b);
+    queue_end_lost(b);
+    if (late) {
+      end_all(b);
+      continue;
+    }
+    admit(b);
+    slots_read(b);
+    queue_end_lost(b);
+    slots_step(b);
+  }
+}
+
+// ---------------------------------------------------------------- begin and end
+
+static void free_batch(struct batch *b) {
+  deltaic_session_free(b->session);
+  pthread_mutex_destroy(&b->lock);
+  pthread_cond_destroy(&b->work);
+  pthread_cond_destroy(&b->checked);
+  free(b->logits);
+  free(b->drawn);
+  free(b);
+}
+
+int batch_start(struct server *server, struct batch **out) {
+  struct batch *b = must_resize(NULL, sizeof *b);
+  *b = (struct batch){.server = server, .most_queued = server->options.queue};
+  pthread_mutex_init(&b->lock, NULL);
+  pthread_cond_init(&b->work, NULL);
+  pthread_cond_init(&b->checked, NULL);
+  int code = slots_open(b);
+  if (!code && platform_thread(&b->thread, 4 << 20, work, b)) code = complain(EXIT_FAILED, "no thread can be started");
+  if (code)
+    free_batch(b);
+  else
+    *out = b;
+  return code;
+}
+
+int batch_stop(struct batch *b) {
+  if (!b) return EXIT_OK;
+  pthread_mutex_lock(&b->lock);
+  b->draining = b->stop = true;
+  pthread_cond_signal(&b->work);
+  pthread_mutex_unlock(&b->lock);
+  pthread_join(b->thread, NULL);
+  const int code = b->code;
+  free_batch(b);
+  return code;
+}
+
+uint64_t batch_context(const struct batch *batch) { return batch->context; }
+
+bool batch_check_state(struct batch *b, struct blob *state, uint64_t *tokens, char text[256]) {
+  struct check check = {.state = state, .text = text};
+  pthread_mutex_lock(&b->lock);
+  if (b->stop) {
+    pthread_mutex_unlock(&b->lock);
+    return false;
+  }
+  check.next = b->checks;
+  b->checks = &check;
+  pthread_cond_signal(&b->work);
+  while (!check.done) pthread_cond_wait(&b->checked, &b->lock);
+  pthread_mutex_unlock(&b->lock);
+  *tokens = check.tokens;
+  return check.good;
+}

@@ -1,0 +1,29 @@
+// serve_http.h: what the listener and the exchanges share.
+#ifndef SERVE_HTTP_H
+#define SERVE_HTTP_H
+#include "serve_batch.h"
+#include "serve_keys.h"
+
+#include <microhttpd.h>
+
+struct visitor { // a connection
+  struct visitor *before, *after;
+  int socket;
+  _Atomic double since;    // when its request began; 0: it is being answered
+  _Atomic double answered; // when its answer was complete here; 0: not yet
+};
+
+struct http {
+  struct server *server;
+  struct MHD_Daemon *daemon;
+  struct keys keys;
+  pthread_mutex_t lock;
+  struct visitor *visitors;
+  size_t visitor_count;
+};
+
+// Called by libmicrohttpd's threads: with each part of a request, and when an answer is sent or the client has gone.
+enum MHD_Result exchange_answer(void *user, struct MHD_Connection *connection, const char *url, const char *method,
+                                const char *version, const char *body, size_t *body_bytes, void **state);
+void exchange_end(void *user, struct MHD_Connection *connection, void **state, enum MHD_RequestTerminationCode code);
+#endif

@@ -1,0 +1,81 @@
+// serve_turn: packs turns: a head, the tokens, the pending ones, how they were computed, the messages.
+#include "serve_turn.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAGIC = 0x33545244 }; // "DRT3"
+
+struct head {
+  uint32_t magic, count, pending_count, span_count, messages_bytes;
+  char state[STORE_KEY];
+};
+
+// Returns the place behind the copy.
+static uint8_t *add(uint8_t *to, const void *from, size_t bytes) {
+  if (bytes) memcpy(to, from, bytes);
+  return to + bytes;
+}
+
+struct blob *turn_pack(const struct turn *turn) {
+  const size_t word = sizeof(uint32_t), most = INT32_MAX;
+  if (turn->count > most || turn->pending_count > most || turn->span_count > most || turn->messages_bytes > most)
+    return NULL;
+  struct head head = {MAGIC,
+                      (uint32_t)turn->count,
+                      (uint32_t)turn->pending_count,
+                      (uint32_t)turn->span_count,
+                      (uint32_t)turn->messages_bytes,
+                      ""};
+  snprintf(head.state, sizeof head.state, "%s", turn->state);
+  const size_t words = turn->count + turn->pending_count + turn->span_count;
+  struct blob *blob = blob_create(sizeof head + words * word + turn->messages_bytes);
+  if (!blob) return NULL;
+  uint8_t *to = add(blob->bytes, &head, sizeof head);
+  to = add(to, turn->tokens, turn->count * word);
+  to = add(to, turn->pending, turn->pending_count * word);
+  to = add(to, turn->spans, turn->span_count * word);
+  add(to, turn->messages, turn->messages_bytes);
+  return blob;
+}
+
+// The key is plain, or empty, and zeros follow it.
+static bool key_valid(const char key[STORE_KEY]) {
+  size_t length = 0;
+  while (length < STORE_KEY && key[length]) ++length;
+  if (length == STORE_KEY || (length && !store_key_valid(key))) return false;
+  while (length < STORE_KEY && !key[length]) ++length;
+  return length == STORE_KEY;
+}
+
+// Ranges follow each other and end with the last token, or there are none.
+static bool spans_valid(const struct turn *turn) {
+  uint32_t end = 0;
+  for (size_t i = 0; i < turn->span_count; ++i) {
+    if (TURN_SPAN_END(turn->spans[i]) <= end) return false;
+    end = TURN_SPAN_END(turn->spans[i]);
+  }
+  return !turn->span_count || end == turn->count;
+}
+
+bool turn_unpack(const struct blob *blob, struct turn *turn) {
+  struct head head;
+  if (blob->size < sizeof head) return false;
+  memcpy(&head, blob->bytes, sizeof head);
+  const uint64_t words = (uint64_t)head.count + head.pending_count + head.span_count;
+  if (head.magic != MAGIC || blob->size != sizeof head + words * sizeof(uint32_t) + head.messages_bytes) return false;
+  if (head.count > INT32_MAX || head.pending_count > INT32_MAX) return false;
+  if (!key_valid(head.state) || (head.count && !*head.state)) return false;
+  const uint8_t *at = blob->bytes + sizeof head; // aligned: a blob's bytes are behind a size_t
+  turn->state = (const char *)blob->bytes + offsetof(struct head, state);
+  turn->tokens = (const int32_t *)(const void *)at;
+  turn->count = head.count;
+  turn->pending = turn->tokens + head.count;
+  turn->pending_count = head.pending_count;
+  turn->spans = (const uint32_t *)(const void *)(turn->pending + head.pending_count);
+  turn->span_count = head.span_count;
+  turn->messages = (const char *)(turn->spans + head.span_count);
+  turn->messages_bytes = head.messages_bytes;
+  return spans_valid(turn);
+}
