@@ -1,14 +1,15 @@
-// loaded: the commands that need LAPACK. They are in a plugin, so that no other command loads LAPACK.
+// loaded: the commands that need LAPACK or an HTTP library. They are in plugins, so that no other command loads these.
 #include "command.h"
 #include "common.h"
 #include "plugin.h"
 
-static int run_loaded(const char *name, int argc, char **argv) {
+static int run_loaded(enum plugin plugin, const char *name, int argc, char **argv) {
   const char *error = NULL;
-  plugin_command command = plugin_load(&error);
+  plugin_command command = plugin_load(plugin, &error);
   if (!command) return complain(EXIT_FAILED, "this command is in a plugin, which cannot be loaded: %s", error);
   return command(name, argc, argv);
 }
 
-int command_prune(int argc, char **argv) { return run_loaded("prune", argc, argv); }
-int command_rank(int argc, char **argv) { return run_loaded("rank", argc, argv); }
+int command_prune(int argc, char **argv) { return run_loaded(PLUGIN_COMMANDS, "prune", argc, argv); }
+int command_rank(int argc, char **argv) { return run_loaded(PLUGIN_COMMANDS, "rank", argc, argv); }
+int command_serve(int argc, char **argv) { return run_loaded(PLUGIN_SERVE, "serve", argc, argv); }

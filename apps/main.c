@@ -23,6 +23,7 @@ static const struct command {
     {"devices", command_devices, "every device, its limits and the plan chosen on it"},
     {"bench", command_bench, "speed of prefill and decode, and where the time goes"},
     {"validate", command_validate, "hold a model against another program's numbers"},
+    {"serve", command_serve, "answer requests over HTTP, many at once, with OpenAI's interface"},
     {"demo", command_demo, "what the rules can do, shown without training"},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };

@@ -1,4 +1,4 @@
-// plugin_posix: loads the plugin where there is dlopen(). The program's RPATH says where it is.
+// plugin_posix: loads a plugin where there is dlopen(). The program's RPATH says where it is.
 #include "plugin.h"
 
 #include <dlfcn.h>
@@ -17,12 +17,15 @@ static int has_space(void) {
   return space != MAP_FAILED && !munmap(space, bytes);
 }
 
-plugin_command plugin_load(const char **error) {
-  // The plugin computes with OpenBLAS on one thread; without this OpenBLAS starts one for each core as it is loaded.
-  setenv("OPENBLAS_NUM_THREADS", "1", 0);
-  *error = "OpenBLAS needs more address space than there is (ulimit -v)";
-  if (!has_space()) return NULL;
-  void *plugin = dlopen("deltaic_commands.so", RTLD_NOW | RTLD_LOCAL);
+plugin_command plugin_load(enum plugin which, const char **error) {
+  static const char *const names[] = {[PLUGIN_COMMANDS] = "deltaic_commands.so", [PLUGIN_SERVE] = "deltaic_serve.so"};
+  if (which == PLUGIN_COMMANDS) {
+    // The plugin computes with OpenBLAS on one thread; without this OpenBLAS starts one for each core as it is loaded.
+    setenv("OPENBLAS_NUM_THREADS", "1", 0);
+    *error = "OpenBLAS needs more address space than there is (ulimit -v)";
+    if (!has_space()) return NULL;
+  }
+  void *plugin = dlopen(names[which], RTLD_NOW | RTLD_LOCAL);
   plugin_command command = plugin ? (plugin_command)dlsym(plugin, "deltaic_command") : NULL;
   if (!command) *error = dlerror();
   return command;

@@ -14,4 +14,5 @@ int command_validate(int argc, char **argv);
 int command_rank(int argc, char **argv);
 int command_eval(int argc, char **argv);
 int command_demo(int argc, char **argv);
+int command_serve(int argc, char **argv);
 #endif

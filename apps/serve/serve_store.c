@@ -1,0 +1,194 @@
+// serve_store: a table of keys for each kind, with a list from the most to the least recently used.
+#include "serve_store.h"
+#include "platform.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUCKETS = 1 << 14 };
+
+struct entry {
+  struct entry *chain;         // the next of its bucket
+  struct entry *newer, *older; // by use
+  enum store_kind kind;
+  uint64_t used; // seconds of the clock
+  struct blob *blob;
+  char key[STORE_KEY];
+};
+
+struct shelf {
+  struct entry *buckets[BUCKETS];
+  struct entry *newest, *oldest;
+  uint64_t bytes, count;
+};
+
+struct store {
+  pthread_mutex_t lock;
+  struct store_options options;
+  struct metrics *metrics;
+  struct store_behind behind;
+  struct shelf shelves[STORE_KINDS];
+};
+
+// ---------------------------------------------------------------- blobs
+
+struct blob *blob_create(size_t size) {
+  struct blob *blob = size <= SIZE_MAX - sizeof *blob ? malloc(sizeof *blob + size) : NULL;
+  if (!blob) return NULL;
+  atomic_init(&blob->holders, 1);
+  blob->size = size;
+  return blob;
+}
+
+struct blob *blob_hold(struct blob *blob) {
+  atomic_fetch_add(&blob->holders, 1);
+  return blob;
+}
+
+void blob_drop(struct blob *blob) {
+  if (blob && atomic_fetch_sub(&blob->holders, 1) == 1) free(blob);
+}
+
+// ---------------------------------------------------------------- the table
+
+bool store_key_valid(const char *key) {
+  size_t length = strspn(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-");
+  return length && length < STORE_KEY && !key[length];
+}
+
+static uint64_t seconds_now(void) { return platform_clock_ns() / 1000000000u; }
+
+static size_t bucket_of(const char *key) {
+  uint64_t hash = 14695981039346656037u; // FNV-1a
+  for (; *key; ++key) hash = (hash ^ (uint8_t)*key) * 1099511628211u;
+  return (hash ^ hash >> 32) % BUCKETS;
+}
+
+static uint64_t cost(const struct blob *blob) { return blob->size + sizeof(struct entry) + sizeof *blob; }
+
+static struct entry **place_of(struct shelf *shelf, const char *key) {
+  struct entry **at = &shelf->buckets[bucket_of(key)];
+  while (*at && strcmp((*at)->key, key) != 0) at = &(*at)->chain;
+  return at;
+}
+
+static void unlink_use(struct shelf *shelf, struct entry *e) {
+  *(e->newer ? &e->newer->older : &shelf->newest) = e->older;
+  *(e->older ? &e->older->newer : &shelf->oldest) = e->newer;
+}
+
+static void link_newest(struct shelf *shelf, struct entry *e) {
+  e->newer = NULL;
+  e->older = shelf->newest;
+  *(shelf->newest ? &shelf->newest->newer : &shelf->oldest) = e;
+  shelf->newest = e;
+  e->used = seconds_now();
+}
+
+static void remove_entry(struct store *store, struct entry *e) {
+  struct shelf *shelf = &store->shelves[e->kind];
+  *place_of(shelf, e->key) = e->chain;
+  unlink_use(shelf, e);
+  shelf->bytes -= cost(e->blob);
+  --shelf->count;
+  metrics_add(store->metrics, METRIC_MEMORY_BYTES, -(int64_t)cost(e->blob));
+  if (e->kind == STORE_STATE) metrics_add(store->metrics, METRIC_MEMORY_STATES, -1);
+  blob_drop(e->blob);
+  free(e);
+}
+
+static void keep(struct store *store, enum store_kind kind, const char *key, struct blob *blob) {
+  struct shelf *shelf = &store->shelves[kind];
+  const uint64_t bytes = cost(blob), most = store->options.bytes[kind];
+  struct entry *e = *place_of(shelf, key);
+  if (e) remove_entry(store, e);
+  e = bytes <= most ? malloc(sizeof *e) : NULL;
+  if (!e) return;
+  while (shelf->bytes > most - bytes) {
+    remove_entry(store, shelf->oldest);
+    metrics_add(store->metrics, METRIC_MEMORY_EVICTED, 1);
+  }
+  *e = (struct entry){.kind = kind, .blob = blob_hold(blob)};
+  memcpy(e->key, key, strlen(key) + 1);
+  struct entry **place = place_of(shelf, key);
+  e->chain = *place;
+  *place = e;
+  link_newest(shelf, e);
+  shelf->bytes += bytes;
+  ++shelf->count;
+  metrics_add(store->metrics, METRIC_MEMORY_BYTES, (int64_t)bytes);
+  if (kind == STORE_STATE) metrics_add(store->metrics, METRIC_MEMORY_STATES, 1);
+}
+
+// ---------------------------------------------------------------- what others call
+
+struct store *store_open(const struct store_options *options, struct metrics *metrics) {
+  struct store *store = calloc(1, sizeof *store);
+  if (!store) return NULL;
+  store->options = *options;
+  store->metrics = metrics;
+  pthread_mutex_init(&store->lock, NULL);
+  return store;
+}
+
+void store_set_behind(struct store *store, struct store_behind behind) { store->behind = behind; }
+
+void store_close(struct store *store) {
+  if (!store) return;
+  if (store->behind.close) store->behind.close(store->behind.self);
+  for (int kind = 0; kind < STORE_KINDS; ++kind)
+    while (store->shelves[kind].oldest) remove_entry(store, store->shelves[kind].oldest);
+  pthread_mutex_destroy(&store->lock);
+  free(store);
+}
+
+void store_put(struct store *store, enum store_kind kind, const char *key, struct blob *blob) {
+  pthread_mutex_lock(&store->lock);
+  keep(store, kind, key, blob);
+  pthread_mutex_unlock(&store->lock);
+  if (store->behind.put) store->behind.put(store->behind.self, kind, key, blob);
+}
+
+struct blob *store_get(struct store *store, enum store_kind kind, const char *key) {
+  struct blob *blob = NULL;
+  pthread_mutex_lock(&store->lock);
+  struct entry *e = *place_of(&store->shelves[kind], key);
+  if (e) {
+    blob = blob_hold(e->blob);
+    unlink_use(&store->shelves[kind], e);
+    link_newest(&store->shelves[kind], e);
+  }
+  pthread_mutex_unlock(&store->lock);
+  if (blob || !store->behind.get) return blob;
+  if (store->behind.get(store->behind.self, kind, key, &blob) != STORE_FOUND) return NULL;
+  pthread_mutex_lock(&store->lock);
+  keep(store, kind, key, blob);
+  pthread_mutex_unlock(&store->lock);
+  return blob;
+}
+
+bool store_in_memory(struct store *store, enum store_kind kind, const char *key) {
+  pthread_mutex_lock(&store->lock);
+  bool there = *place_of(&store->shelves[kind], key);
+  pthread_mutex_unlock(&store->lock);
+  return there;
+}
+
+void store_drop(struct store *store, enum store_kind kind, const char *key) {
+  pthread_mutex_lock(&store->lock);
+  struct entry *e = *place_of(&store->shelves[kind], key);
+  if (e) remove_entry(store, e);
+  pthread_mutex_unlock(&store->lock);
+  if (store->behind.drop) store->behind.drop(store->behind.self, kind, key);
+}
+
+void store_expire(struct store *store) {
+  const uint64_t now = seconds_now();
+  pthread_mutex_lock(&store->lock);
+  for (int kind = 0; kind < STORE_KINDS && store->options.seconds; ++kind)
+    for (struct shelf *shelf = &store->shelves[kind];
+         shelf->oldest && now - shelf->oldest->used > store->options.seconds;)
+      remove_entry(store, shelf->oldest);
+  pthread_mutex_unlock(&store->lock);
+}

@@ -1,0 +1,59 @@
+// serve_store.h: keeps finished turns and their states in host memory, the least recently used leaving first, and behind
+// it in a store that outlives the process, when there is one.
+#ifndef SERVE_STORE_H
+#define SERVE_STORE_H
+#include "serve_metrics.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// Bytes that several threads share. The last one to drop them frees them.
+struct blob {
+  atomic_uint holders;
+  size_t size;
+  uint8_t bytes[];
+};
+struct blob *blob_create(size_t size); // with one holder; NULL: no memory
+struct blob *blob_hold(struct blob *blob);
+void blob_drop(struct blob *blob); // NULL: nothing
+
+// A turn (serve_turn.h) has a few bytes a token and is kept under its response's id. A state is what
+// deltaic_sequence_save() writes, and is kept under turn.state, which names the tokens that it has read. A state that is
+// gone can be computed from its turn; a turn that is gone cannot be continued.
+enum store_kind { STORE_TURN, STORE_STATE, STORE_KINDS };
+
+enum { STORE_KEY = 80 }; // bytes of the longest key with its NUL; keys have letters, digits, _ and -
+bool store_key_valid(const char *key);
+
+enum store_found { STORE_FOUND, STORE_ABSENT, STORE_DOWN };
+
+// A store behind the memory (--store). Functions may be called by several threads at once. put and drop must not wait:
+// they queue their work and drop it when the queue is full. get waits no longer than a bound of its own.
+struct store_behind {
+  void *self;
+  void (*put)(void *self, enum store_kind kind, const char *key, struct blob *blob); // holds the blob as it needs
+  enum store_found (*get)(void *self, enum store_kind kind, const char *key, struct blob **blob);
+  void (*drop)(void *self, enum store_kind kind, const char *key);
+  void (*close)(void *self); // writes what is queued, within a bound of its own
+};
+
+struct store_options {
+  uint64_t bytes[STORE_KINDS]; // the most bytes of each kind in memory
+  uint32_t seconds;            // entries that nobody used for so long expire; 0: never
+};
+
+struct store;
+struct store *store_open(const struct store_options *options, struct metrics *metrics); // NULL: no memory
+void store_set_behind(struct store *store, struct store_behind behind);                 // before its first use
+void store_close(struct store *store);
+// Replaces what the key had. What is larger than all of the memory for its kind goes to the store behind only.
+void store_put(struct store *store, enum store_kind kind, const char *key, struct blob *blob);
+// Holds the blob for the caller. NULL: there is none. What comes from behind is kept in memory.
+struct blob *store_get(struct store *store, enum store_kind kind, const char *key);
+bool store_in_memory(struct store *store, enum store_kind kind, const char *key); // does not count as a use
+void store_drop(struct store *store, enum store_kind kind, const char *key);
+// Removes from memory what has expired.
+void store_expire(struct store *store);
+#endif

@@ -1,0 +1,24 @@
+// serve_turn.h: a finished turn: the tokens that a state has read, and what a next turn needs besides.
+#ifndef SERVE_TURN_H
+#define SERVE_TURN_H
+#include "serve_store.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct turn {
+  const int32_t *tokens; // that the state has read
+  size_t count;
+  const int32_t *pending; // to be read before a next turn's: what the template adds behind an answer
+  size_t pending_count;
+  const char *messages; // the conversation as JSON, [{"role": ..., "content": ...}]; "" for plain text
+  size_t messages_bytes;
+};
+
+// The turn as bytes for the store. NULL: no memory.
+struct blob *turn_pack(const struct turn *turn);
+// Checks every count. The turn's pointers lead into the blob. False: these bytes are no turn.
+bool turn_unpack(const struct blob *blob, struct turn *turn);
+// The key of the state behind these tokens: SHA-256 of them.
+void turn_state_key(const int32_t *tokens, size_t count, char key[STORE_KEY]);
+#endif
