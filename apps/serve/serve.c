@@ -27,9 +27,12 @@ static int run(struct server *server, const char *path) {
   int code = tokenizer_open(path, &server->tokenizer);
   if (!code) code = engine_open(&server->options.engine, &server->engine);
   if (code) return code;
+  if (server->options.choice.check)
+    return store_check(&server->options.choice, &server->engine, server->tokenizer);
   server->store = store_open(&store, &server->metrics);
   if (!server->store) return complain(EXIT_FAILED, "out of memory");
-  code = http_start(server, &http);
+  code = store_choice_open(&server->options.choice, &server->engine, server->store, &server->metrics);
+  if (!code) code = http_start(server, &http);
   if (!code && !server->options.engine.quiet)
     fprintf(stderr, "listening on http://%s:%u\n", server->options.host, server->options.port);
   while (!code && !interrupted()) platform_sleep_ns(50000000);
@@ -49,7 +52,8 @@ int command_serve(int argc, char **argv) {
                   .timeout = 60,
                   .drain = 30,
                   .memory_mib = 1024,
-                  .expiry = 3600},
+                  .expiry = 3600,
+                  .choice = STORE_CHOICE_DEFAULTS},
   };
   struct serve_options *o = &server.options;
   struct arguments arguments;
@@ -59,10 +63,13 @@ int command_serve(int argc, char **argv) {
       TEXT(0, "host", "ADDRESS", &o->host, "the address to listen on; 0.0.0.0: on every one"),
       COUNT('p', "port", "N", &o->port, 1, 65535, "the port"),
       FLAG('q', "quiet", &o->engine.quiet, "nothing on standard error but failures"),
+      STORE_OPTIONS(&o->choice),
       ENGINE_OPTIONS(&o->engine),
       OPTIONS_END,
   };
   if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;
+  code = store_choice_check(&o->choice);
+  if (code) return code;
   if (arguments.count) o->engine.model = arguments.items[0];
   const char *path = model_path(o->engine.model);
   if (!path) return EXIT_USAGE;

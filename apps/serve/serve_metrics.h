@@ -35,6 +35,9 @@
   X(STORE_MISSES, counter, "store_misses_total", "values that the store did not have")                                 \
   X(STORE_ERRORS, counter, "store_errors_total", "commands of the store that failed or took too long")                 \
   X(STORE_DROPPED, counter, "store_dropped_total", "values that were not written because too many waited")             \
+  X(STORE_REFUSED, counter, "store_refused_total", "values of the store that were damaged, or another model's")       \
+  X(STORE_EVICTED, counter, "store_evicted_total", "values that left the store for others (--store-size)")              \
+  X(STORE_WAITING, gauge, "store_waiting_bytes", "bytes that wait to be written to the store")                           \
   X(STORE_UP, gauge, "store_up", "1: the store answers; 0: it does not, or there is none")
 
 enum metric {

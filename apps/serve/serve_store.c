@@ -143,11 +143,27 @@ void store_close(struct store *store) {
   free(store);
 }
 
-void store_put(struct store *store, enum store_kind kind, const char *key, struct blob *blob) {
+static void put(struct store *store, enum store_kind kind, const char *key, const char *after, struct blob *blob) {
   pthread_mutex_lock(&store->lock);
   keep(store, kind, key, blob);
   pthread_mutex_unlock(&store->lock);
-  if (store->behind.put) store->behind.put(store->behind.self, kind, key, blob);
+  if (store->behind.put) store->behind.put(store->behind.self, kind, key, after, blob);
+}
+
+void store_put(struct store *store, enum store_kind kind, const char *key, struct blob *blob) {
+  put(store, kind, key, NULL, blob);
+}
+
+void store_put_after(struct store *store, const char *key, const char *after, struct blob *blob) {
+  put(store, STORE_STATE, key, after, blob);
+}
+
+void store_settle(struct store *store, enum store_kind kind, uint32_t milliseconds) {
+  if (store->behind.settle) store->behind.settle(store->behind.self, kind, milliseconds);
+}
+
+bool store_is_faster(struct store *store, uint64_t tokens, double compute_seconds) {
+  return store->behind.seconds && store->behind.seconds(store->behind.self, tokens) <= compute_seconds;
 }
 
 struct blob *store_get(struct store *store, enum store_kind kind, const char *key) {
