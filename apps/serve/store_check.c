@@ -1,7 +1,8 @@
-// store_check: what --store-bits costs: a text is read in turns, and between turns the state goes through a stored form.
+// store_check: what --store-bits costs: a text is read in turns, and between turns the state goes through a stored
+// form.
+#include "print.h"
 #include "store_choice.h"
 #include "store_pack.h"
-#include "print.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,10 +57,10 @@ static bool through_store(struct check *c, uint32_t f, char *state, size_t bytes
   struct pack_bytes fixed = pack_fixed(&c->layout, &s, &blocks);
   const double packed = time_now();
   *back = fixed.data ? pack_open(&c->layout, fixed.data, fixed.bytes, &size) : NULL;
-  const bool fine = *back && size == bytes &&
-                    (!c->layout.grows ||
-                     (grown.data && pack_add(&c->layout, *back, bytes, &blocks.items[0], &grown))) &&
-                    pack_close(*back, bytes);
+  const bool fine =
+      *back && size == bytes &&
+      (!c->layout.grows || (grown.data && pack_add(&c->layout, *back, bytes, &blocks.items[0], &grown))) &&
+      pack_close(*back, bytes);
   c->bytes[f] = fixed.bytes + grown.bytes;
   c->pack_seconds[f] = packed - begin;
   c->open_seconds[f] = time_now() - packed;

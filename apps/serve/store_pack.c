@@ -242,7 +242,8 @@ struct pack_bytes pack_fixed(const struct pack_layout *layout, const struct pack
 struct pack_bytes pack_grown(const struct pack_layout *layout, const struct pack_state *s, uint64_t first,
                              uint64_t end) {
   struct cut cut = {layout, s->position, first, end, .grown = true, .bits = s->bits};
-  if (first > end || end > s->position || !has_logits(layout, s->position, s->bytes, &cut.logits)) return (struct pack_bytes){0};
+  if (first > end || end > s->position || !has_logits(layout, s->position, s->bytes, &cut.logits))
+    return (struct pack_bytes){0};
   return pack(layout, s, cut, NULL);
 }
 
@@ -271,8 +272,7 @@ bool pack_read_blocks(const struct pack_layout *layout, const void *value, size_
                       uint64_t *position) {
   struct header h;
   uint64_t at = 0;
-  if (!read_header(layout, value, bytes, state_magic, &h) ||
-      bytes - sizeof h < h.blocks * sizeof(struct listed_block))
+  if (!read_header(layout, value, bytes, state_magic, &h) || bytes - sizeof h < h.blocks * sizeof(struct listed_block))
     return false;
   out->count = h.blocks;
   for (uint32_t i = 0; i < h.blocks; i++) {
@@ -301,8 +301,7 @@ static bool whole(const struct header *h, const struct cut *cut, const char *val
 char *pack_open(const struct pack_layout *layout, const void *value, size_t bytes, size_t *state_bytes) {
   struct header h;
   struct cut cut = {.layout = layout};
-  if (!read_header(layout, value, bytes, state_magic, &h) ||
-      !has_logits(layout, h.end, h.state_bytes, &cut.logits))
+  if (!read_header(layout, value, bytes, state_magic, &h) || !has_logits(layout, h.end, h.state_bytes, &cut.logits))
     return NULL;
   cut.position = h.end;
   cut.bits = h.bits;
@@ -320,7 +319,8 @@ bool pack_add(const struct pack_layout *layout, char *state, size_t state_bytes,
   struct cut cut = {.layout = layout, .first = block->first, .end = block->end, .grown = true};
   if (deltaic_state_position(state, state_bytes, &cut.position) ||
       !read_header(layout, value->data, value->bytes, block_magic, &h) || h.first != block->first ||
-      h.end != block->end || h.end > cut.position || h.blocks || !has_logits(layout, cut.position, state_bytes, &cut.logits))
+      h.end != block->end || h.end > cut.position || h.blocks ||
+      !has_logits(layout, cut.position, state_bytes, &cut.logits))
     return false;
   cut.bits = h.bits;
   if (!whole(&h, &cut, value->data, value->bytes)) return false;

@@ -46,7 +46,8 @@ struct pack_state {
 // pack_fixed: what does not grow, and which blocks hold the rest. pack_grown: positions first ... end - 1 of the rest.
 struct pack_bytes pack_fixed(const struct pack_layout *layout, const struct pack_state *s,
                              const struct pack_blocks *blocks);
-struct pack_bytes pack_grown(const struct pack_layout *layout, const struct pack_state *s, uint64_t first, uint64_t end);
+struct pack_bytes pack_grown(const struct pack_layout *layout, const struct pack_state *s, uint64_t first,
+                             uint64_t end);
 // The checksum that a block of these positions of the state has; a state with the same may share the block.
 uint64_t pack_checksum(const struct pack_layout *layout, const struct pack_state *s, uint64_t first, uint64_t end);
 
@@ -54,8 +55,9 @@ uint64_t pack_checksum(const struct pack_layout *layout, const struct pack_state
 enum { PACK_HEAD = 64 + PACK_BLOCKS * 120 };
 bool pack_read_blocks(const struct pack_layout *layout, const void *value, size_t bytes, struct pack_blocks *out,
                       uint64_t *position);
-// The state of the two, with its checksum. pack_open() checks the value and makes the state, which the caller frees; then
-// each block is added, and pack_close() ends it. They return NULL or false for what is damaged or of another model.
+// The state of the two, with its checksum. pack_open() checks the value and makes the state, which the caller frees;
+// then each block is added, and pack_close() ends it. They return NULL or false for what is damaged or of another
+// model.
 char *pack_open(const struct pack_layout *layout, const void *value, size_t bytes, size_t *state_bytes);
 bool pack_add(const struct pack_layout *layout, char *state, size_t state_bytes, const struct pack_block *block,
               const struct pack_bytes *value);

@@ -41,8 +41,8 @@ struct redis_store {
   size_t idle_count;
   uint64_t down_until, pause_ms; // of platform_clock_ns(); pause 0: the store answers
   bool closing;
-  uint64_t asked;              // calls of redis_seconds()
-  double byte_seconds;          // of states that were read; 0: none yet
+  uint64_t asked;      // calls of redis_seconds()
+  double byte_seconds; // of states that were read; 0: none yet
 };
 
 // ---------------------------------------------------------------- connections
@@ -59,7 +59,8 @@ static void store_failed(struct redis_store *s, const char *why) {
   metrics_add(s->metrics, METRIC_STORE_ERRORS, 1);
   metrics_set(s->metrics, METRIC_STORE_UP, 0);
   if (news)
-    complain(EXIT_OK, "the store %s:%s does not answer: %s; going on without it", s->address.host, s->address.port, why);
+    complain(EXIT_OK, "the store %s:%s does not answer: %s; going on without it", s->address.host, s->address.port,
+             why);
 }
 
 static void store_answered(struct redis_store *s) {
@@ -124,8 +125,7 @@ struct reading {
 
 static bool read_value(const struct values *values, void *user) {
   struct reading *r = user;
-  return r->kind == STORE_TURN ? values_get_turn(values, r->key, &r->blob)
-                               : values_get_state(values, r->key, &r->blob);
+  return r->kind == STORE_TURN ? values_get_turn(values, r->key, &r->blob) : values_get_state(values, r->key, &r->blob);
 }
 
 // Of a state that came: moving means, a tenth of the newest.

@@ -1,7 +1,7 @@
 // store_redis.h: the store behind the memory (serve_store.h) in Redis or Valkey, for states that outlive processes.
 //
-// Keys are deltaic:{FINGERPRINT}:t:ID for turns, :s:ID for states and :b:ID for blocks of caches (store_pack.h), so that
-// models never meet. Every value repeats the fingerprint, and one that has another is refused.
+// Keys are deltaic:{FINGERPRINT}:t:ID for turns, :s:ID for states and :b:ID for blocks of caches (store_pack.h), so
+// that models never meet. Every value repeats the fingerprint, and one that has another is refused.
 #ifndef STORE_REDIS_H
 #define STORE_REDIS_H
 #include "deltaic.h"

@@ -95,7 +95,8 @@ static void add_member(struct members *m, char letter, const char *id, uint64_t 
   m->items[m->count++].bytes = bytes;
 }
 
-// ARGV: now, seconds, limit, the keys' beginning, then members and bytes; a member of 0 bytes was dropped.
+// ARGV: now in microseconds, seconds, limit, the keys' beginning, then members and bytes; a member of 0 bytes was
+// dropped.
 static const char index_script[] =
     "local z,n,t,pre=KEYS[1],KEYS[2],KEYS[3],ARGV[4]\n"
     "local total=tonumber(redis.call('GET',t) or '0')\n"
@@ -104,7 +105,7 @@ static const char index_script[] =
     "  redis.call('HDEL',n,m) redis.call('ZREM',z,m)\n"
     "end\n"
     "if tonumber(ARGV[2])>0 then\n"
-    "  for _,m in ipairs(redis.call('ZRANGEBYSCORE',z,'-inf',ARGV[1]-ARGV[2]*1000,'LIMIT',0,1000)) do out(m) end\n"
+    "  for _,m in ipairs(redis.call('ZRANGEBYSCORE',z,'-inf',ARGV[1]-ARGV[2]*1000000,'LIMIT',0,1000)) do out(m) end\n"
     "end\n"
     "for i=5,#ARGV,2 do\n"
     "  out(ARGV[i])\n"
@@ -124,7 +125,7 @@ static struct name now_text(void) {
   struct timespec now;
   struct name text;
   clock_gettime(CLOCK_REALTIME, &now); // replicas share it
-  snprintf(text.text, sizeof text.text, "%lld", (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000);
+  snprintf(text.text, sizeof text.text, "%lld", (long long)now.tv_sec * 1000000 + now.tv_nsec / 1000);
   return text;
 }
 
@@ -137,10 +138,9 @@ static bool index_add(const struct values *v, const struct members *m) {
     char seconds[24], limit[24], sizes[40][24];
     snprintf(seconds, sizeof seconds, "%" PRIu32, v->options->seconds);
     snprintf(limit, sizeof limit, "%" PRIu64, v->options->bytes);
-    struct wire_arg args[WIRE_ARGS] = {wire_text("EVAL"), wire_text(index_script), wire_text("3"),
-                                       wire_text(z.text), wire_text(n.text),       wire_text(t.text),
-                                       wire_text(now.text), wire_text(seconds),    wire_text(limit),
-                                       wire_text(before.text)};
+    struct wire_arg args[WIRE_ARGS] = {
+        wire_text("EVAL"), wire_text(index_script), wire_text("3"),     wire_text(z.text), wire_text(n.text),
+        wire_text(t.text), wire_text(now.text),     wire_text(seconds), wire_text(limit),  wire_text(before.text)};
     size_t count = 10;
     for (size_t i = 0; i < 40 && done < m->count; i++, done++) {
       snprintf(sizes[i], sizeof sizes[i], "%" PRIu64, m->items[done].bytes);

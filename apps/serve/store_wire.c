@@ -105,7 +105,9 @@ static size_t read_some(struct wire *w) {
 
 // ---------------------------------------------------------------- commands
 
-struct wire_arg wire_text(const char *text) { return (struct wire_arg){text, strlen(text)}; }
+struct wire_arg wire_text(const char *text) {
+  return (struct wire_arg){text, strlen(text)};
+}
 
 static bool flush(struct wire *w) {
   const size_t bytes = w->queued;
