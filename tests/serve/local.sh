@@ -34,7 +34,7 @@ curl -sS --cacert build/serve/site.crt "$secure/v1/models" | jq -e '.data | leng
 # A conversation goes on at the other replica, behind the one that is killed.
 turn() { curl -sS --retry 10 --retry-all-errors -H 'Content-Type: application/json' -d "$1" "$url/v1/completions"; }
 turn '{"prompt": "The old house", "max_tokens": 8, "temperature": 0}' >one
-pkill -KILL -g $home -f "port ${ports[2]}" || true
+kill -KILL $(pgrep -g $home -f -- "--port ${ports[2]}")
 id=$(jq -r .id one)
 turn '{"prompt": " and", "previous_response_id": "'"$id"'", "max_tokens": 8, "temperature": 0}' >two
 jq -e '.choices[0].text | length > 0' two
@@ -50,6 +50,6 @@ kill -INT -$home
 wait $home && exit 1
 others=()
 grep -q ending home.log
-! ps -o args= -g $home | grep -v defunct | grep .
+! pgrep -g $home
 for port in "${ports[@]}"; do ! (: <"/dev/tcp/127.0.0.1/$port") 2>/dev/null; done
 echo "ended"
