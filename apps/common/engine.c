@@ -113,7 +113,7 @@ static bool show_compiling(void *user, uint64_t done, uint64_t total) {
   struct engine *engine = user;
   (void)total;
   progress_count(&engine->compiling, done);
-  return !interrupted();
+  return engine->keeps_on || !interrupted();
 }
 
 struct moment engine_now(const struct engine *engine) {

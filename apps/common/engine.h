@@ -50,6 +50,7 @@ struct engine {
   deltaic_device_info device_info;
   deltaic_model_info model_info;
   struct progress compiling;
+  bool keeps_on; // Ctrl-C does not stop the compiling of pipelines: work that has begun goes on
 };
 
 // Each returns an exit code and prints a message if it is not EXIT_OK. engine_close accepts a partly opened engine and

@@ -1,11 +1,13 @@
 // serve: implements `deltaic serve`: options, opening, and the end.
-#include "serve.h"
 #include "command.h"
 #include "common.h"
 #include "options.h"
 #include "platform.h"
+#include "serve_batch.h"
 
 #include <stdio.h>
+#include <string.h>
+#include <time.h>
 
 static const struct usage usage = {
     .name = "serve",
@@ -18,43 +20,109 @@ static const struct usage usage = {
     .most_arguments = 1,
 };
 
-static int run(struct server *server, const char *path) {
-  struct http *http = NULL;
-  const struct store_options store = {
-      .bytes = {(uint64_t)server->options.memory_mib << 18, (uint64_t)server->options.memory_mib << 20},
-      .seconds = server->options.expiry,
-  };
-  int code = tokenizer_open(path, &server->tokenizer);
-  if (!code) code = engine_open(&server->options.engine, &server->engine);
+static void announce(const struct server *s) {
+  if (s->options.engine.quiet) return;
+  const deltaic_model_info *m = &s->engine.model_info;
+  fprintf(stderr, "model   %s: %s, %.0f M parameters, on %s\n", s->name, m->layers_text, (double)m->parameters * 1e-6,
+          engine_device_text(&s->engine));
+  fprintf(stderr, "server  http://%s:%u, %lld slots\n", s->options.host, s->options.port,
+          (long long)metrics_get((struct metrics *)&s->metrics, METRIC_SLOTS));
+}
+
+// The model's template, unless it has none that is known.
+static int find_template(struct server *s, const char *path) {
+  s->chat_end = -1;
+  const deltaic_status status = deltaic_template_read(path, &s->template);
+  if (status && status != DELTAIC_NOT_FOUND && status != DELTAIC_UNSUPPORTED) return complain_status(status);
+  if (status) return EXIT_OK;
+  deltaic_template_get_info(s->template, &s->chat);
+  s->chat_end = deltaic_tokenizer_find(s->tokenizer, s->chat.end);
+  return EXIT_OK;
+}
+
+static void find_sampling(struct server *s) {
+  s->sampling = DELTAIC_INIT(deltaic_sampling);
+  if (!deltaic_model_sampling(s->engine.model, &s->sampling)) s->sampling.temperature = 1;
+}
+
+// Until somebody wants it to end: then running texts may end, within --drain seconds.
+static int wait_for_end(struct server *s, struct http *http) {
+  enum { TICK_MS = 50, EXPIRE_TICKS = 200 };
+  int code = EXIT_OK;
+  for (int tick = 0; !interrupted() && !batch_failed(s->batch, &code); ++tick) {
+    platform_sleep_ns(TICK_MS * 1000000u);
+    http_tick(http);
+    if (tick % EXPIRE_TICKS == 0) store_expire(s->store);
+  }
   if (code) return code;
-  if (server->options.choice.check)
-    return store_check(&server->options.choice, &server->engine, server->tokenizer);
-  server->store = store_open(&store, &server->metrics);
-  if (!server->store) return complain(EXIT_FAILED, "out of memory");
-  code = store_choice_open(&server->options.choice, &server->engine, server->store, &server->metrics);
-  if (!code) code = http_start(server, &http);
-  if (!code && !server->options.engine.quiet)
-    fprintf(stderr, "listening on http://%s:%u\n", server->options.host, server->options.port);
-  while (!code && !interrupted()) platform_sleep_ns(50000000);
-  http_stop(http);
+  if (!s->options.engine.quiet && !batch_idle(s->batch)) fprintf(stderr, "ending when running texts have ended\n");
+  batch_drain(s->batch, s->options.drain);
+  while (!batch_idle(s->batch) && !batch_failed(s->batch, &code)) {
+    platform_sleep_ns(TICK_MS * 1000000u);
+    http_tick(http);
+  }
+  platform_sleep_ns(4 * TICK_MS * 1000000u); // the last answers are on their way
   return code;
 }
 
-int command_serve(int argc, char **argv) {
-  static struct server server = {
-      .options = {.engine = ENGINE_DEFAULTS,
-                  .host = "127.0.0.1",
-                  .port = 8080,
-                  .queue = 1024,
-                  .stall = 100,
-                  .connections = 1024,
-                  .body_kib = 16384,
-                  .timeout = 60,
-                  .drain = 30,
-                  .memory_mib = 1024,
-                  .expiry = 3600,
-                  .choice = STORE_CHOICE_DEFAULTS},
+static int run(struct server *s, const char *path) {
+  struct http *http = NULL;
+  const struct store_options store = {
+      .bytes = {(uint64_t)s->options.memory_mib << 18, (uint64_t)s->options.memory_mib << 20},
+      .seconds = s->options.expiry,
   };
+  int code = tokenizer_open(path, &s->tokenizer);
+  if (!code) code = find_template(s, path);
+  if (!code) code = engine_open(&s->options.engine, &s->engine);
+  if (code) return code;
+  s->engine.keeps_on = true;
+  find_sampling(s);
+  if (s->options.choice.check) return store_check(&s->options.choice, &s->engine, s->tokenizer);
+  s->store = store_open(&store, &s->metrics);
+  if (!s->store) return complain(EXIT_FAILED, "out of memory");
+  code = store_choice_open(&s->options.choice, &s->engine, s->store, &s->metrics);
+  if (code) return code;
+  code = batch_start(s, &s->batch);
+  if (!code) code = http_start(s, &http);
+  if (!code) {
+    announce(s);
+    code = wait_for_end(s, http);
+  }
+  // Texts end before the connections that wait for them.
+  if (s->batch) batch_drain(s->batch, 0);
+  while (s->batch && !batch_idle(s->batch)) platform_sleep_ns(1000000);
+  http_stop(http);
+  const int stopped = batch_stop(s->batch);
+  return code ? code : stopped;
+}
+
+// The last name of the path, without .gguf.
+static const char *model_name(const char *path, char *name, size_t room) {
+  size_t length = strlen(path);
+  while (length > 1 && platform_separator(path[length - 1])) --length;
+  size_t from = length;
+  while (from && !platform_separator(path[from - 1])) --from;
+  if (length - from > 5 && !strncmp(path + length - 5, ".gguf", 5)) length -= 5;
+  snprintf(name, room, "%.*s", (int)(length - from), path + from);
+  return text_clean(name);
+}
+
+int command_serve(int argc, char **argv) {
+  static struct server server;
+  static char name[200];
+  server.options = (struct serve_options){.engine = ENGINE_DEFAULTS,
+                                          .host = "127.0.0.1",
+                                          .port = 8080,
+                                          .queue = 1024,
+                                          .stall = 100,
+                                          .connections = 1024,
+                                          .body_kib = 16384,
+                                          .timeout = 60,
+                                          .drain = 30,
+                                          .memory_mib = 1024,
+                                          .expiry = 3600,
+                                          .tokens = 4096,
+                                          .choice = STORE_CHOICE_DEFAULTS};
   struct serve_options *o = &server.options;
   struct arguments arguments;
   int code;
@@ -62,18 +130,46 @@ int command_serve(int argc, char **argv) {
       HEADING("the server"),
       TEXT(0, "host", "ADDRESS", &o->host, "the address to listen on; 0.0.0.0: on every one"),
       COUNT('p', "port", "N", &o->port, 1, 65535, "the port"),
+      TEXT(0, "keys", "FILE", &o->keys, "clients must show one of these keys, one a line; without it, anyone may ask"),
+      TEXT(0, "name", "TEXT", &o->name, "the model's name for clients; without it, that of its folder or file"),
       FLAG('q', "quiet", &o->engine.quiet, "nothing on standard error but failures"),
+      HEADING("texts"),
+      COUNT(0, "slots", "N", &o->slots, 0, 256,
+            "texts computed at once; 0: 64 on a GPU, 8 on the CPU, fewer where their states would fill the memory"),
+      COUNT(0, "queue", "N", &o->queue, 1, 1u << 20, "texts that may wait for a slot; more are refused with 429"),
+      COUNT('n', "tokens", "N", &o->tokens, 1, 1u << 30, "the longest answer; requests for more get this many"),
+      COUNT('c', "context", "N", &o->engine.context, 0, 0,
+            "most tokens of a text, for models whose state grows with it; 0: 4096"),
+      COUNT(0, "stall", "MS", &o->stall, 1, 60000, "longest slice of a prompt, which running texts wait for"),
+      COUNT(0, "slice", "N", &o->slice, 0, 4096, "the same in tokens; 0: as many as are computed at once"),
+      FLAG(0, "reproducible", &o->reproducible,
+           "a text's tokens do not depend on the texts beside it; slower (docs/serve.md)"),
+      HEADING("finished turns"),
+      COUNT(0, "memory", "MIB", &o->memory_mib, 1, 1u << 24,
+            "host memory for their states, the least recently used leaving first; a quarter more for their tokens"),
+      COUNT(0, "expiry", "SECONDS", &o->expiry, 0, 0,
+            "turns that nobody continued for so long are forgotten; 0: never"),
       STORE_OPTIONS(&o->choice),
+      HEADING("limits"),
+      COUNT(0, "connections", "N", &o->connections, 1, 65535, "open connections; more are refused with 503"),
+      COUNT(0, "body", "KIB", &o->body_kib, 1, 1u << 22, "the largest body of a request"),
+      COUNT(0, "timeout", "SECONDS", &o->timeout, 1, 86400,
+            "for sending a request, and for taking an answer that is complete"),
+      COUNT(0, "drain", "SECONDS", &o->drain, 0, 86400, "running texts may end for so long after Ctrl-C or SIGTERM"),
       ENGINE_OPTIONS(&o->engine),
       OPTIONS_END,
   };
   if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;
   code = store_choice_check(&o->choice);
   if (code) return code;
+  if (arguments.count && o->engine.model)
+    return complain(EXIT_USAGE, "the model is given twice: --model and %s", arguments.items[0]);
   if (arguments.count) o->engine.model = arguments.items[0];
   const char *path = model_path(o->engine.model);
   if (!path) return EXIT_USAGE;
   o->engine.model = path;
+  server.name = o->name ? o->name : model_name(path, name, sizeof name);
+  server.started = time(NULL);
   code = run(&server, path);
   store_close(server.store);
   deltaic_tokenizer_close(server.tokenizer);

@@ -10,7 +10,8 @@ struct serve_options {
   const char *host, *keys;
   uint32_t port, slots, queue, stall, slice;
   uint32_t connections, body_kib, timeout, drain;
-  uint32_t memory_mib, expiry;
+  uint32_t memory_mib, expiry, tokens;
+  const char *name;
   bool reproducible;
   struct store_choice choice;
 };
@@ -21,10 +22,18 @@ struct server {
   deltaic_tokenizer *tokenizer;
   struct metrics metrics;
   struct store *store;
+  struct batch *batch;
+  const deltaic_template *template; // NULL: the model has none
+  deltaic_template_info chat;
+  int32_t chat_end;          // the token that ends a message; -1: it is text
+  const char *name;          // the model's, for clients
+  int64_t started;           // seconds since 1970
+  deltaic_sampling sampling; // the model's
 };
 
 struct http;
 // Begins to listen. Prints a message and returns an exit code.
 int http_start(struct server *server, struct http **out);
 void http_stop(struct http *http);
+void http_tick(struct http *http); // several times a second: drops clients that are too slow
 #endif

@@ -24,6 +24,9 @@
   X(STATES_LOADED, counter, "states_loaded_total", "states that were copied to the device")                            \
   X(STATE_BYTES_SAVED, counter, "state_saved_bytes_total", "bytes of these")                                           \
   X(STATE_BYTES_LOADED, counter, "state_loaded_bytes_total", "bytes of these")                                         \
+  X(PROMPT_RATE, gauge, "prompt_tokens_per_second", "speed of the last slices of prompts")                              \
+  X(STATES_SKIPPED, counter, "states_not_fetched_total",                                                                \
+    "states that were computed again because that was faster than to get them from the store")                         \
   X(STATES_COMPUTED, counter, "states_recomputed_total", "states that were computed again because they were gone")     \
   X(MEMORY_STATES, gauge, "memory_states", "states in host memory")                                                    \
   X(MEMORY_BYTES, gauge, "memory_bytes", "bytes of states and turns in host memory")                                   \

@@ -163,7 +163,7 @@ void store_settle(struct store *store, enum store_kind kind, uint32_t millisecon
 }
 
 bool store_is_faster(struct store *store, uint64_t tokens, double compute_seconds) {
-  return store->behind.seconds && store->behind.seconds(store->behind.self, tokens) <= compute_seconds;
+  return !store->behind.seconds || store->behind.seconds(store->behind.self, tokens) <= compute_seconds;
 }
 
 struct blob *store_get(struct store *store, enum store_kind kind, const char *key) {

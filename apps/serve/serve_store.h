@@ -1,5 +1,5 @@
-// serve_store.h: keeps finished turns and their states in host memory, the least recently used leaving first, and behind
-// it in a store that outlives the process, when there is one.
+// serve_store.h: keeps finished turns and their states in host memory, the least recently used leaving first, and
+// behind it in a store that outlives the process, when there is one.
 #ifndef SERVE_STORE_H
 #define SERVE_STORE_H
 #include "serve_metrics.h"
@@ -20,8 +20,8 @@ struct blob *blob_hold(struct blob *blob);
 void blob_drop(struct blob *blob); // NULL: nothing
 
 // A turn (serve_turn.h) has a few bytes a token and is kept under its response's id. A state is what
-// deltaic_sequence_save() writes, and is kept under turn.state, which names the tokens that it has read. A state that is
-// gone can be computed from its turn; a turn that is gone cannot be continued.
+// deltaic_sequence_save() writes, and is kept under turn.state, which names the tokens that it has read. A state that
+// is gone can be computed from its turn; a turn that is gone cannot be continued.
 enum store_kind { STORE_TURN, STORE_STATE, STORE_KINDS };
 
 enum { STORE_KEY = 80 }; // bytes of the longest key with its NUL; keys have letters, digits, _ and -
@@ -59,7 +59,7 @@ void store_put(struct store *store, enum store_kind kind, const char *key, struc
 void store_put_after(struct store *store, const char *key, const char *after, struct blob *blob);
 // Waits until the store behind has what was put, so that no crash loses it; at most so long.
 void store_settle(struct store *store, enum store_kind kind, uint32_t milliseconds);
-// Whether a state that is not in memory may come from the store sooner than it is computed.
+// Whether a state that is not in memory may come from the store sooner than it is computed. True without a store.
 bool store_is_faster(struct store *store, uint64_t tokens, double compute_seconds);
 // Holds the blob for the caller. NULL: there is none. What comes from behind is kept in memory.
 struct blob *store_get(struct store *store, enum store_kind kind, const char *key);

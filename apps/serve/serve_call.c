@@ -1,0 +1,75 @@
+// serve_call: memory of calls and tasks.
+#include "serve_call.h"
+
+#include <microhttpd.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool bytes_add(struct bytes *to, const char *data, size_t size) {
+  const size_t want = to->size + size + 1;
+  if (want <= size) return false;
+  if (want > to->room) {
+    const size_t room = want < SIZE_MAX / 2 ? 2 * want : want;
+    char *grown = realloc(to->data, room);
+    if (!grown) return false;
+    to->data = grown;
+    to->room = room;
+  }
+  if (size) memcpy(to->data + to->size, data, size);
+  to->size += size;
+  to->data[to->size] = 0;
+  return true;
+}
+
+static void task_clear(struct task *t) {
+  free(t->tokens);
+  blob_drop(t->state);
+  deltaic_decoder_free(t->decoder);
+  deltaic_stops_free(t->stops);
+  deltaic_stops_free(t->thought);
+  free(t->begin.data);
+  free(t->all.data);
+  free(t->text.data);
+  free(t->thinking.data);
+  free(t->notes);
+}
+
+bool task_add_token(struct task *t, int32_t token) {
+  if (t->count == t->room) {
+    const size_t room = 2 * t->room + 64;
+    int32_t *grown = realloc(t->tokens, room * sizeof *grown);
+    if (!grown) return false;
+    t->tokens = grown;
+    t->room = room;
+  }
+  t->tokens[t->count++] = token;
+  return true;
+}
+
+struct call *call_hold(struct call *call) {
+  pthread_mutex_lock(&call->lock);
+  ++call->holders;
+  pthread_mutex_unlock(&call->lock);
+  return call;
+}
+
+void call_drop(struct call *call) {
+  if (!call) return;
+  pthread_mutex_lock(&call->lock);
+  const unsigned left = --call->holders;
+  pthread_mutex_unlock(&call->lock);
+  if (left) return;
+  for (size_t i = 0; i < call->task_count; ++i) task_clear(&call->tasks[i]);
+  free(call->tasks);
+  free(call->out.data);
+  free(call->conversation.data);
+  request_free(&call->request);
+  pthread_mutex_destroy(&call->lock);
+  free(call);
+}
+
+void call_wake(struct call *call) {
+  if (!call->connection) return;
+  MHD_resume_connection(call->connection);
+  call->connection = NULL;
+}

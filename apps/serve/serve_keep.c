@@ -1,0 +1,152 @@
+// serve_keep: what is kept of a finished text: its turn, and a state. What a template makes of an answer once another
+// question follows may differ from what the model said: without its thinking, or cut at a stop string. Then the state
+// before the answer is kept, and the answer as the template has it waits to be read with the next question.
+#include "serve_call.h"
+#include "sha256.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void keep_state(struct task *t, size_t count, struct blob *state) {
+  const struct server *s = t->call->server;
+  char key[STORE_KEY], after[STORE_KEY];
+  const bool shares = s->engine.model_info.grows && t->cached && t->cached < count;
+  turn_state_key(t->tokens, count, key);
+  if (shares) turn_state_key(t->tokens, t->cached, after);
+  store_put_after(s->store, key, shares ? after : NULL, state);
+}
+
+static bool whole(const struct task *t, enum ending ending) {
+  const struct server *s = t->call->server;
+  if (!t->chat) return true;
+  if (s->chat.drops_thinking || s->chat_end < 0 || ending == END_STOP) return false;
+  return ending != END_EOS || t->tokens[t->count - 1] == s->chat_end;
+}
+
+bool keep_needs_state(const struct task *t, enum ending ending) { return whole(t, ending); }
+
+// ---------------------------------------------------------------- keys of conversations
+
+static void hash_text(struct sha256 *hash, const char *text, size_t bytes) {
+  const uint64_t size = bytes;
+  sha256_add(hash, &size, sizeof size);
+  sha256_add(hash, text, bytes);
+}
+
+bool keep_key(const struct message *messages, size_t count, const char *answer, char key[STORE_KEY]) {
+  struct sha256 hash;
+  sha256_begin(&hash);
+  for (size_t i = 0; i < count; ++i) {
+    const uint8_t role = (uint8_t)messages[i].role;
+    sha256_add(&hash, &role, 1);
+    hash_text(&hash, messages[i].text, messages[i].bytes);
+  }
+  if (answer) {
+    const uint8_t role = DELTAIC_ROLE_ASSISTANT;
+    sha256_add(&hash, &role, 1);
+    hash_text(&hash, answer, strlen(answer));
+  }
+  memcpy(key, "chat-", 5);
+  sha256_end(&hash, key + 5);
+  return true;
+}
+
+// ---------------------------------------------------------------- the turn
+
+// The answer as the template has it once another question follows.
+static bool history(const struct task *t, int32_t **ids, size_t *count) {
+  const struct server *s = t->call->server;
+  const struct request *r = &t->call->request;
+  const size_t n = r->message_count;
+  deltaic_message *messages = calloc(n + 1, sizeof *messages);
+  deltaic_render_options o = DELTAIC_INIT(deltaic_render_options);
+  o.first = n;
+  o.earlier = true;
+  o.thinking = r->thinking;
+  *count = 0;
+  *ids = NULL;
+  for (size_t i = 0; messages && i < n; ++i)
+    messages[i] = (deltaic_message){r->messages[i].role, r->messages[i].text, r->messages[i].bytes};
+  if (messages) messages[n] = (deltaic_message){DELTAIC_ROLE_ASSISTANT, t->all.data ? t->all.data : "", t->all.size};
+  deltaic_ids out = {NULL, 0, count};
+  bool good = messages && !deltaic_template_encode(s->template, s->tokenizer, messages, n + 1, &o, &out);
+  if (good) *ids = malloc(*count * sizeof **ids + 1);
+  out = (deltaic_ids){*ids, *count, count};
+  good = good && *ids && !deltaic_template_encode(s->template, s->tokenizer, messages, n + 1, &o, &out);
+  free(messages);
+  return good;
+}
+
+// Index behind the last of these ids that is `id`; 0: none is.
+static size_t behind_last(const int32_t *ids, size_t count, int32_t id) {
+  while (count && ids[count - 1] != id) --count;
+  return count;
+}
+
+static void put(const struct task *t, const char *key, const struct turn *turn) {
+  struct blob *blob = turn_pack(turn);
+  if (blob) store_put(t->call->server->store, STORE_TURN, key, blob);
+  blob_drop(blob);
+}
+
+// The conversation with the answer, as JSON.
+static char *conversation(const struct task *t) {
+  static const char *const roles[] = {"system", "user", "assistant"};
+  const struct request *r = &t->call->request;
+  json_t *list = json_array();
+  for (size_t i = 0; i < r->message_count; ++i)
+    json_array_append_new(list, json_pack("{s:s, s:o}", "role", roles[r->messages[i].role], "content",
+                                          json_stringn(r->messages[i].text, r->messages[i].bytes)));
+  json_array_append_new(list, json_pack("{s:s, s:o}", "role", "assistant", "content",
+                                        json_stringn(t->all.data ? t->all.data : "", t->all.size)));
+  char *text = json_dumps(list, JSON_COMPACT);
+  json_decref(list);
+  return text;
+}
+
+static void keep_chat(const struct task *t, enum ending ending) {
+  const struct server *s = t->call->server;
+  const struct request *r = &t->call->request;
+  int32_t *after, *pending = NULL;
+  size_t count = 0, from = 0;
+  struct turn turn = {.tokens = t->tokens};
+  char *messages = conversation(t);
+  if (!messages || !history(t, &after, &count)) {
+    free(messages);
+    return;
+  }
+  turn.messages = messages;
+  turn.messages_bytes = strlen(messages);
+  const size_t behind = s->chat_end < 0 ? 0 : behind_last(after, count, s->chat_end);
+  if (whole(t, ending) && behind) {
+    turn.count = t->count;
+    from = ending == END_EOS ? behind : behind - 1;
+  } else {
+    turn.count = t->marked ? t->mark : t->cached;
+  }
+  const size_t asked = turn.count < t->asked ? t->asked - turn.count : 0;
+  turn.pending_count = asked + count - from;
+  pending = malloc(turn.pending_count * sizeof *pending + 1);
+  if (pending) {
+    memcpy(pending, t->tokens + turn.count, asked * sizeof *pending);
+    memcpy(pending + asked, after + from, (count - from) * sizeof *pending);
+    turn.pending = pending;
+    put(t, t->id, &turn);
+    // A client that sends the conversation again sends the answer without its thinking.
+    char key[STORE_KEY];
+    const bool same = !t->thinking.size || s->chat.drops_thinking;
+    if (same && keep_key(r->messages, r->message_count, t->text.data ? t->text.data : "", key)) put(t, key, &turn);
+  }
+  free(pending);
+  free(after);
+  free(messages);
+}
+
+void keep_turn(struct task *t, enum ending ending) {
+  if (t->chat) {
+    keep_chat(t, ending);
+    return;
+  }
+  const struct turn turn = {.tokens = t->tokens, .count = t->count, .pending = t->tokens, .messages = ""};
+  put(t, t->id, &turn);
+}

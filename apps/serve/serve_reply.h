@@ -1,0 +1,21 @@
+// serve_reply.h: answers as OpenAI's clients read them.
+#ifndef SERVE_REPLY_H
+#define SERVE_REPLY_H
+#include "serve_call.h"
+
+char *reply_problem(const struct problem *problem); // the error object; the caller frees it; NULL: no memory
+// The whole answer of a call whose texts are finished. The caller frees it; NULL: no memory.
+char *reply_call(struct call *call);
+// Adds to call->out what has come since the last time; under the call's lock. Sets call->ended behind the last.
+bool stream_more(struct call *call); // false: no memory
+
+// What reply.c and stream.c share. Each returns a new reference.
+json_t *reply_text(const struct bytes *text);
+json_t *reply_usage(const struct call *call);
+json_t *reply_timings(const struct task *task);
+json_t *reply_notes(const struct task *task, size_t from, size_t to); // "logprobs" of a choice
+json_t *reply_response(const struct call *call, const char *status);  // of /v1/responses
+json_t *reply_item(const struct call *call, const char *status);      // its message
+json_t *reply_part(const struct call *call);                          // its text
+const char *reply_finish(enum ending ending);                         // finish_reason
+#endif

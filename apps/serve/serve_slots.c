@@ -1,0 +1,290 @@
+// serve_slots: reads prompts into sequences and draws tokens of them.
+//
+// With --reproducible a text's numbers do not depend on its neighbours: its prompt is read alone, in slices that end at
+// fixed tokens, and every step has the same number of sequences, some of which may be spare ones that nobody reads.
+// Otherwise products choose other kernels, with other sums, for other numbers of rows.
+#include "serve_slots.h"
+#include "common.h"
+#include "lanes.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { GPU_SLOTS = 64, CPU_SLOTS = 8, GPU_GROUP = 32, CPU_GROUP = 6, LEAST_SLICE = 32, SPARE_TOKENS = 1000 };
+
+// ---------------------------------------------------------------- opening
+
+static bool on_gpu(const struct batch *b) {
+  const deltaic_device_kind kind = b->server->engine.device_info.kind;
+  return kind != DELTAIC_DEVICE_CPU && kind != DELTAIC_DEVICE_SOFTWARE;
+}
+
+deltaic_status fill_spares(struct batch *b) {
+  static const int32_t token = 0;
+  deltaic_status status = DELTAIC_OK;
+  for (uint32_t i = 1; i < b->group && !status; ++i) {
+    const uint32_t sequence = b->slots + i - 1;
+    const deltaic_piece piece = {.sequence = sequence, .tokens = &token, .count = 1};
+    if (deltaic_sequence_position(b->session, sequence) % SPARE_TOKENS) continue;
+    status = deltaic_sequence_reset(b->session, sequence);
+    if (!status) status = deltaic_session_eval_batch(b->session, &piece, 1);
+  }
+  return status;
+}
+
+int slots_open(struct batch *b) {
+  struct server *server = b->server;
+  struct engine_options options = server->options.engine;
+  struct lanes lanes = {0};
+  if (server->options.reproducible) b->group = on_gpu(b) ? GPU_GROUP : CPU_GROUP;
+  options.sequences = server->options.slots;
+  if (b->group && !options.sequences) options.sequences = on_gpu(b) ? GPU_SLOTS : CPU_SLOTS;
+  if (b->group && b->group > options.sequences) b->group = options.sequences;
+  if (b->group) options.sequences += b->group - 1;
+  if (options.sequences > MOST_SLOTS)
+    return complain(EXIT_USAGE, "--reproducible leaves room for %u slots", MOST_SLOTS - b->group + 1);
+  int code = lanes_open(&lanes, &server->engine, &options, 1, MOST_SLOTS, options.context);
+  if (code) return code;
+  interrupt_watch(NULL); // SIGTERM lets texts end
+  b->session = lanes.session;
+  b->slots = b->group ? lanes.count - b->group + 1 : lanes.count;
+  b->tokens = lanes.batch;
+  if (server->options.slice && server->options.slice < b->tokens) b->tokens = server->options.slice;
+  b->context = server->engine.model_info.grows ? (options.context ? options.context : 4096) : INT32_MAX;
+  const size_t vocabulary = (size_t)server->engine.model_info.vocabulary;
+  b->logits = malloc(vocabulary * LOGIT_ROWS * sizeof *b->logits);
+  if (!b->logits) return complain(EXIT_FAILED, "out of memory");
+  metrics_set(&server->metrics, METRIC_SLOTS, b->slots);
+  return complain_status(fill_spares(b));
+}
+
+// ---------------------------------------------------------------- failures
+
+// After a failed call the sequences of these texts are undefined, until slot_begin() resets them.
+void fail_texts(struct batch *b, struct task *const *tasks, size_t n, deltaic_status status) {
+  char text[256];
+  snprintf(text, sizeof text, "%s", deltaic_last_error());
+  if (status == DELTAIC_DEVICE_LOST && !b->code) {
+    const int code = complain_status(status);
+    pthread_mutex_lock(&b->lock);
+    b->code = code;
+    pthread_mutex_unlock(&b->lock);
+  }
+  for (size_t i = 0; i < n; ++i)
+    if (tasks[i]->slot >= 0) batch_fail(b, tasks[i], 500, text); // one of the same call may have ended it
+}
+
+// ---------------------------------------------------------------- states
+
+struct blob *slot_save(struct batch *b, struct task *t) {
+  struct metrics *m = &b->server->metrics;
+  size_t bytes = 0;
+  if (deltaic_sequence_state_size(b->session, (uint32_t)t->slot, &bytes)) return NULL;
+  struct blob *blob = blob_create(bytes);
+  if (blob && deltaic_sequence_save(b->session, (uint32_t)t->slot, blob->bytes, bytes, NULL)) {
+    blob_drop(blob);
+    return NULL;
+  }
+  if (!blob) return NULL;
+  t->state_bytes = bytes;
+  metrics_add(m, METRIC_STATES_SAVED, 1);
+  metrics_add(m, METRIC_STATE_BYTES_SAVED, (int64_t)bytes);
+  return blob;
+}
+
+static bool load(struct batch *b, uint32_t slot, const struct blob *state, uint64_t tokens) {
+  struct metrics *m = &b->server->metrics;
+  if (deltaic_sequence_load(b->session, slot, state->bytes, state->size)) return false;
+  if (deltaic_sequence_position(b->session, slot) != tokens) return false;
+  metrics_add(m, METRIC_STATES_LOADED, 1);
+  metrics_add(m, METRIC_STATE_BYTES_LOADED, (int64_t)state->size);
+  return true;
+}
+
+void slot_check(struct batch *b, struct check *check) {
+  uint32_t slot = 0;
+  while (slot < b->slots && b->tasks[slot]) ++slot;
+  const uint32_t free_one = slot < b->slots ? slot : UINT32_MAX;
+  if (free_one == UINT32_MAX) {
+    snprintf(check->text, 256, "every slot is busy; try again");
+    return;
+  }
+  check->good = !deltaic_sequence_load(b->session, slot, check->state->bytes, check->state->size);
+  if (check->good) check->tokens = deltaic_sequence_position(b->session, slot);
+  if (!check->good) snprintf(check->text, 256, "%s", deltaic_last_error());
+}
+
+void slot_begin(struct batch *b, uint32_t slot, struct task *t) {
+  struct metrics *m = &b->server->metrics;
+  deltaic_status status = DELTAIC_OK;
+  b->tasks[slot] = t;
+  t->slot = (int)slot;
+  t->begun = time_now();
+  metrics_add(m, METRIC_RUNNING, 1);
+  metrics_time(m, TIME_QUEUED, t->begun - t->queued);
+  t->at = 0;
+  if (t->state && load(b, slot, t->state, t->cached)) {
+    t->at = t->cached;
+    t->state_bytes = t->state->size;
+    metrics_add(m, METRIC_CACHED_TOKENS, (int64_t)t->cached);
+  } else {
+    if (t->state) metrics_add(m, METRIC_STATES_COMPUTED, 1);
+    t->cached = 0;
+    status = deltaic_sequence_reset(b->session, slot);
+  }
+  blob_drop(t->state);
+  t->state = NULL;
+  if (status) fail_texts(b, &t, 1, status);
+}
+
+// ---------------------------------------------------------------- probabilities
+
+void fill_note(struct note *note, const float *logits, int32_t n, int wanted) {
+  double most = -INFINITY, sum = 0;
+  note->count = 0;
+  for (int32_t i = 0; i < n; ++i)
+    if (logits[i] > most) most = logits[i];
+  for (int32_t i = 0; i < n; ++i) sum += exp(logits[i] - most);
+  const double whole = most + log(sum);
+  note->log_probability = (float)(logits[note->token] - whole);
+  for (int32_t i = 0; i < n && wanted; ++i) {
+    const float value = (float)(logits[i] - whole);
+    int at = note->count;
+    if (at == wanted && value <= note->likely[at - 1].log_probability) continue;
+    if (at == wanted) --at;
+    for (; at && value > note->likely[at - 1].log_probability; --at) note->likely[at] = note->likely[at - 1];
+    note->likely[at] = (struct likely){i, value};
+    if (note->count < wanted) ++note->count;
+  }
+}
+
+// The notes of `count` tokens of the prompt behind t->at; logits[i] are those after token at + i.
+static void note_prompt(struct batch *b, struct task *t, size_t count) {
+  const size_t vocabulary = (size_t)b->server->engine.model_info.vocabulary;
+  pthread_mutex_lock(&t->call->lock);
+  for (size_t i = 0; i < count && t->at + i + 1 < t->prompt_count; ++i)
+    fill_note(&t->notes[t->at + i + 1 - t->own], b->logits + i * vocabulary, (int32_t)vocabulary,
+              t->call->request.likely);
+  t->note_count = t->at + count - t->own;
+  pthread_mutex_unlock(&t->call->lock);
+}
+
+// ---------------------------------------------------------------- reading
+
+// Tokens of the next slice of this text, at most `most`.
+static size_t next_slice(const struct batch *b, const struct task *t, size_t most) {
+  size_t end = t->at < t->mark ? t->mark : t->prompt_count;
+  if (t->score && t->at < t->own) end = t->own;
+  if (b->group) most = b->tokens - t->at % b->tokens;
+  if (t->score && t->at >= t->own && most > LOGIT_ROWS) most = LOGIT_ROWS;
+  return end - t->at < most ? end - t->at : most;
+}
+
+// Texts that wait for this one's prompt continue behind its state.
+static void release(struct batch *b, struct task *leader) {
+  struct call *call = leader->call;
+  struct blob *state = NULL;
+  for (size_t i = 0; i < call->task_count; ++i) {
+    struct task *t = &call->tasks[i];
+    if (t->leader != leader) continue;
+    if (!state) state = slot_save(b, leader);
+    if (state) {
+      blob_drop(t->state);
+      t->state = blob_hold(state);
+      t->cached = leader->prompt_count;
+    }
+    pthread_mutex_lock(&b->lock);
+    t->leader = NULL;
+    pthread_mutex_unlock(&b->lock);
+  }
+  blob_drop(state);
+}
+
+static void has_read(struct batch *b, struct task *t, size_t count) {
+  t->at += count;
+  if (t->mark && t->at == t->mark && !t->marked) {
+    struct blob *state = slot_save(b, t);
+    if (state) keep_state(t, t->at, state);
+    t->marked = state;
+    blob_drop(state);
+  }
+  if (t->at < t->prompt_count) return;
+  release(b, t);
+  if (!t->most) slot_finish(b, t, END_LENGTH);
+}
+
+static deltaic_status read_scored(struct batch *b, struct task *t, size_t count) {
+  const int32_t vocabulary = b->server->engine.model_info.vocabulary;
+  deltaic_status status = DELTAIC_OK;
+  if (t->at == t->own && t->at) { // the first token's likelihood is in the state
+    status = deltaic_sequence_logits(b->session, (uint32_t)t->slot, b->logits);
+    if (!status) fill_note(&t->notes[0], b->logits, vocabulary, t->call->request.likely);
+  }
+  const deltaic_piece piece = {.sequence = (uint32_t)t->slot,
+                               .tokens = t->tokens + t->at,
+                               .count = count,
+                               .logits = DELTAIC_LOGITS_ALL,
+                               .out = b->logits};
+  if (!status) status = deltaic_session_eval_batch(b->session, &piece, 1);
+  if (!status) note_prompt(b, t, count);
+  return status;
+}
+
+static void measure(struct batch *b, const deltaic_piece *pieces, size_t n, double seconds) {
+  size_t tokens = 0;
+  for (size_t i = 0; i < n; ++i) tokens += pieces[i].count;
+  metrics_add(&b->server->metrics, METRIC_PROMPT_TOKENS, (int64_t)tokens);
+  metrics_add(&b->server->metrics, METRIC_SLICES, 1);
+  if (tokens < LEAST_SLICE || seconds <= 0) return; // says little about long slices
+  const double rate = (double)tokens / seconds;
+  b->rate = b->rate > 0 ? 0.7 * b->rate + 0.3 * rate : rate;
+  metrics_set(&b->server->metrics, METRIC_PROMPT_RATE, (int64_t)b->rate);
+}
+
+static void read_texts(struct batch *b, struct task **tasks, size_t n, const deltaic_piece *pieces) {
+  const struct moment start = engine_now(&b->server->engine);
+  deltaic_status status = DELTAIC_OK;
+  if (tasks[0]->score && tasks[0]->at >= tasks[0]->own)
+    status = read_scored(b, tasks[0], pieces[0].count);
+  else
+    status = deltaic_session_eval_batch(b->session, pieces, n);
+  measure(b, pieces, n, engine_seconds(&b->server->engine, start));
+  if (status) fail_texts(b, tasks, n, status);
+  for (size_t i = 0; i < n && !status; ++i) has_read(b, tasks[i], pieces[i].count);
+}
+
+// Texts are read together, except that those are alone whose prompt is scored or whose numbers are not to change.
+void slots_read(struct batch *b) {
+  struct task *tasks[MOST_SLOTS], *alone = NULL;
+  deltaic_piece pieces[MOST_SLOTS];
+  size_t readers = 0, n = 0;
+  double most = b->rate > 0 ? b->rate * 1e-3 * b->server->options.stall : 4 * LEAST_SLICE;
+  size_t left = most < LEAST_SLICE ? LEAST_SLICE : most < b->tokens ? (size_t)most : b->tokens;
+  for (uint32_t i = 0; i < b->slots; ++i) {
+    struct task *t = b->tasks[i];
+    if (!t || t->at >= t->prompt_count) continue;
+    ++readers;
+    if ((b->group || t->score) && (!alone || t->last_read < alone->last_read)) alone = t;
+  }
+  size_t share = readers ? left / readers : 0;
+  if (share < LEAST_SLICE) share = LEAST_SLICE;
+  if (alone) {
+    tasks[n] = alone;
+    pieces[n++] = (deltaic_piece){
+        .sequence = (uint32_t)alone->slot, .tokens = alone->tokens + alone->at, .count = next_slice(b, alone, left)};
+  }
+  for (uint32_t k = 0; k < b->slots && !alone && left; ++k) {
+    const uint32_t i = (b->turn + k) % b->slots;
+    struct task *t = b->tasks[i];
+    if (!t || t->at >= t->prompt_count) continue;
+    const size_t count = next_slice(b, t, share < left ? share : left);
+    tasks[n] = t;
+    pieces[n++] = (deltaic_piece){.sequence = i, .tokens = t->tokens + t->at, .count = count};
+    left -= count;
+  }
+  b->turn = n ? (uint32_t)(tasks[n - 1]->slot + 1) % b->slots : 0;
+  const double now = time_now();
+  for (size_t i = 0; i < n; ++i) tasks[i]->last_read = now;
+  if (n) read_texts(b, tasks, n, pieces);
+}

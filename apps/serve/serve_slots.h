@@ -1,0 +1,63 @@
+// serve_slots.h: the sequences of the session, of which each slot has one.
+#ifndef SERVE_SLOTS_H
+#define SERVE_SLOTS_H
+#include "serve_batch.h"
+
+enum { MOST_SLOTS = 256, LOGIT_ROWS = 32 };
+
+// A state that somebody wants checked.
+struct check {
+  struct check *next;
+  struct blob *state;
+  char *text; // (256) why it is not good
+  uint64_t tokens;
+  bool good, done;
+};
+
+struct batch {
+  struct server *server;
+  pthread_t thread;
+  pthread_mutex_t lock;
+  pthread_cond_t work, checked;
+
+  // Under the lock.
+  struct call *calls;        // those that have unfinished texts
+  struct task *first, *last; // the queue
+  size_t queued, most_queued;
+  struct check *checks;
+  double task_seconds; // a text has a slot for so long
+  double deadline;
+  bool draining, stop;
+  int code; // the device was lost
+
+  // The thread's.
+  deltaic_session *session;
+  struct task *tasks[MOST_SLOTS];
+  uint32_t slots, group; // group: sequences of every step (--reproducible); 0: those that there are
+  uint32_t tokens;       // of a slice at most
+  uint64_t context;
+  uint32_t turn; // the slot that reads first
+  double rate;   // tokens of prompts a second
+  float *logits; // (LOGIT_ROWS, vocabulary)
+  float *drawn;  // (drawn_rows, vocabulary)
+  size_t drawn_rows;
+};
+
+int slots_open(struct batch *b);
+void slot_begin(struct batch *b, uint32_t slot, struct task *t);
+// Saves what is to be kept, then ends the text.
+void slot_finish(struct batch *b, struct task *t, enum ending ending);
+void slots_read(struct batch *b); // a slice of the prompts
+void slots_step(struct batch *b); // a token of every text whose prompt is read
+void slot_check(struct batch *b, struct check *check);
+
+// What serve_slots.c and serve_step.c share.
+deltaic_status fill_spares(struct batch *b); // gives the spare sequences something to continue
+void fail_texts(struct batch *b, struct task *const *tasks, size_t n, deltaic_status status);
+struct blob *slot_save(struct batch *b, struct task *t); // the state as it is; NULL: no memory
+void fill_note(struct note *note, const float *logits, int32_t n, int wanted);
+
+void batch_end(struct batch *b, struct task *t, enum ending ending);
+// Fails all texts of the task's call.
+void batch_fail(struct batch *b, struct task *t, int status, const char *text);
+#endif

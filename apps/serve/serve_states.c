@@ -1,0 +1,142 @@
+// serve_states: states as resources. A state's bytes are a head of three words, the turn, and what the session saved.
+#include "serve_http.h"
+#include "serve_request.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAGIC = 0x31535244 }; // "DRS1"
+
+struct head {
+  uint32_t magic, turn_bytes;
+  uint64_t state_bytes;
+};
+
+static struct reply refuse(int status, const char *param, const char *code, const char *text) {
+  struct problem problem = {0};
+  problem_set(&problem, status, param, code, "%s", text);
+  return reply_refuse(&problem);
+}
+
+static struct blob *find_state(struct server *s, const struct turn *turn) {
+  char key[STORE_KEY];
+  if (!turn->count) return NULL;
+  turn_state_key(turn->tokens, turn->count, key);
+  return store_get(s->store, STORE_STATE, key);
+}
+
+static struct reply get(struct server *s, const struct blob *turn_blob) {
+  struct turn turn;
+  struct blob *state = turn_unpack(turn_blob, &turn) ? find_state(s, &turn) : NULL;
+  if (!state)
+    return refuse(404, "", "state_not_found",
+                  "the state has left the memory; the next turn computes it again from its tokens");
+  const struct head head = {MAGIC, (uint32_t)turn_blob->size, state->size};
+  struct reply out = {200, "application/octet-stream", NULL, sizeof head + turn_blob->size + state->size, 0};
+  out.body = malloc(out.bytes);
+  if (out.body) {
+    memcpy(out.body, &head, sizeof head);
+    memcpy(out.body + sizeof head, turn_blob->bytes, turn_blob->size);
+    memcpy(out.body + sizeof head + turn_blob->size, state->bytes, state->size);
+  }
+  blob_drop(state);
+  return out.body ? out : refuse(500, "", "", "out of memory");
+}
+
+static struct reply saved(const char *id, const struct turn *turn) {
+  return reply_json(
+      200, json_dumps(json_pack("{s:s, s:s, s:I}", "id", id, "object", "state", "tokens", (json_int_t)turn->count),
+                      JSON_COMPACT | JSON_ENCODE_ANY));
+}
+
+static struct blob *copy(const char *bytes, size_t size) {
+  struct blob *blob = blob_create(size);
+  if (blob && size) memcpy(blob->bytes, bytes, size);
+  return blob;
+}
+
+static bool ids_valid(const struct server *s, const int32_t *ids, size_t count) {
+  for (size_t i = 0; i < count; ++i)
+    if (ids[i] < 0 || ids[i] >= s->engine.model_info.vocabulary) return false;
+  return true;
+}
+
+// Everything in the bytes is somebody else's: sizes, tokens, and the state, which the batcher tries to load.
+static struct reply put(struct server *s, const char *id, const struct bytes *body) {
+  struct head head = {0};
+  struct turn turn;
+  char text[256] = "these bytes are no state of this server";
+  uint64_t tokens = 0;
+  if (body->size >= sizeof head) memcpy(&head, body->data, sizeof head);
+  const uint64_t rest = body->size - sizeof head;
+  if (head.magic != MAGIC || head.turn_bytes > rest || head.state_bytes != rest - head.turn_bytes)
+    return refuse(400, "", "", text);
+  struct blob *turn_blob = copy(body->data + sizeof head, head.turn_bytes);
+  struct blob *state = copy(body->data + sizeof head + head.turn_bytes, head.state_bytes);
+  bool good = turn_blob && state && turn_unpack(turn_blob, &turn) && turn.count &&
+              ids_valid(s, turn.tokens, turn.count) && ids_valid(s, turn.pending, turn.pending_count);
+  if (good) {
+    good = batch_check_state(s->batch, state, &tokens, text);
+    if (good && tokens != turn.count) {
+      good = false;
+      snprintf(text, sizeof text, "the state has read %llu tokens, its turn has %zu", (unsigned long long)tokens,
+               turn.count);
+    }
+  }
+  struct reply out = {0};
+  if (good) {
+    char key[STORE_KEY];
+    turn_state_key(turn.tokens, turn.count, key);
+    store_put(s->store, STORE_STATE, key, state);
+    store_put(s->store, STORE_TURN, id, turn_blob);
+    out = saved(id, &turn);
+  }
+  blob_drop(turn_blob);
+  blob_drop(state);
+  return good ? out : refuse(strstr(text, "busy") ? 503 : 400, "", "", text);
+}
+
+// A fork is the same turn under another name: states are shared.
+static struct reply fork_turn(struct server *s, const struct bytes *body) {
+  struct problem problem = {0};
+  struct turn turn;
+  char id[TURN_ID];
+  json_t *root = request_json(body->data ? body->data : "", body->size, &problem);
+  const char *from = json_string_value(json_object_get(root, "from"));
+  struct blob *blob = from && store_key_valid(from) ? store_get(s->store, STORE_TURN, from) : NULL;
+  if (!from) problem_set(&problem, 400, "from", "", "\"from\" takes the id of a response or state");
+  if (!blob) problem_set(&problem, 404, "from", "state_not_found", "there is no such state, or it has expired");
+  struct reply out = {0};
+  if (!problem.status && turn_unpack(blob, &turn)) {
+    call_make_id("state_", id);
+    store_put(s->store, STORE_TURN, id, blob);
+    out = saved(id, &turn);
+  }
+  blob_drop(blob);
+  json_decref(root);
+  return out.status ? out : reply_refuse(&problem);
+}
+
+static struct reply drop(struct server *s, const char *id, const struct blob *blob) {
+  struct turn turn;
+  char key[STORE_KEY];
+  if (turn_unpack(blob, &turn) && turn.count) {
+    turn_state_key(turn.tokens, turn.count, key);
+    store_drop(s->store, STORE_STATE, key); // a fork computes it again
+  }
+  store_drop(s->store, STORE_TURN, id);
+  return reply_json(200,
+                    json_dumps(json_pack("{s:s, s:s, s:b}", "id", id, "object", "state", "deleted", 1), JSON_COMPACT));
+}
+
+struct reply states_answer(struct server *s, const char *method, const char *id, const struct bytes *body) {
+  if (!id) return fork_turn(s, body);
+  if (!store_key_valid(id) || strlen(id) >= TURN_ID)
+    return refuse(400, "", "", "a state's id has at most 63 letters, digits, _ and -");
+  if (!strcmp(method, "PUT")) return put(s, id, body);
+  struct blob *blob = store_get(s->store, STORE_TURN, id);
+  if (!blob) return refuse(404, "", "state_not_found", "there is no such state, or it has expired");
+  struct reply out = !strcmp(method, "GET") ? get(s, blob) : drop(s, id, blob);
+  blob_drop(blob);
+  return out;
+}

@@ -1,0 +1,162 @@
+// serve_step: one token of every text whose prompt is read, and the end of texts.
+#include "common.h"
+#include "serve_slots.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+// ---------------------------------------------------------------- the end
+
+// Whether numbers overflowed: then the text means nothing, and its state is not kept.
+static bool has_numbers(struct batch *b, const struct task *t) {
+  const int32_t n = b->server->engine.model_info.vocabulary;
+  if (deltaic_sequence_logits(b->session, (uint32_t)t->slot, b->logits)) return false;
+  for (int32_t i = 0; i < n; ++i)
+    if (isfinite(b->logits[i])) return true;
+  return false;
+}
+
+void slot_finish(struct batch *b, struct task *t, enum ending ending) {
+  struct call *call = t->call;
+  if (t->at < t->prompt_count) { // the server ends before the prompt is read
+    batch_end(b, t, ending);
+    return;
+  }
+  if (!has_numbers(b, t)) {
+    batch_fail(b, t, 500, "the model's logits are not finite: numbers overflow");
+    return;
+  }
+  pthread_mutex_lock(&call->lock);
+  deltaic_status status = voice_finish(t);
+  if (ending == END_LENGTH && voice_stopped(t)) ending = END_STOP;
+  pthread_mutex_unlock(&call->lock);
+  if (status) {
+    fail_texts(b, &t, 1, status);
+    return;
+  }
+  if (call->request.store) {
+    struct blob *state = keep_needs_state(t, ending) ? slot_save(b, t) : NULL;
+    if (state) keep_state(t, t->at, state);
+    blob_drop(state);
+    keep_turn(t, ending);
+  }
+  batch_end(b, t, ending);
+}
+
+// ---------------------------------------------------------------- tokens
+
+static bool ends(const struct batch *b, const struct task *t, int32_t token) {
+  if (t->call->request.ignore_eos) return false;
+  return deltaic_model_is_end(b->server->engine.model, token) || (t->chat && token == b->server->chat_end);
+}
+
+static bool add_note(struct task *t, const struct note *note) {
+  if (t->note_count == t->note_room) {
+    const size_t room = 2 * t->note_room + 16;
+    struct note *grown = realloc(t->notes, room * sizeof *grown);
+    if (!grown) return false;
+    t->notes = grown;
+    t->note_room = room;
+  }
+  t->notes[t->note_count] = *note;
+  t->notes[t->note_count++].text_at = t->text.size;
+  return true;
+}
+
+static void take_time(struct batch *b, struct task *t, double now) {
+  struct metrics *m = &b->server->metrics;
+  if (t->last > 0)
+    metrics_time(m, TIME_BETWEEN_TOKENS, now - t->last);
+  else
+    metrics_time(m, TIME_FIRST_TOKEN, now - t->queued);
+  if (!t->made) t->first = now;
+  t->last = now;
+}
+
+static void take_token(struct batch *b, struct task *t, int32_t token, const struct note *note) {
+  struct call *call = t->call;
+  const bool end = ends(b, t, token);
+  deltaic_status status = DELTAIC_OK;
+  pthread_mutex_lock(&call->lock);
+  if (!task_add_token(t, token)) status = DELTAIC_OUT_OF_MEMORY;
+  t->at = t->count;
+  ++t->made;
+  if (!end && !status && note && !add_note(t, note)) status = DELTAIC_OUT_OF_MEMORY;
+  if (!end && !status) status = voice_token(t, token);
+  const bool stop = voice_stopped(t);
+  if (call->request.stream) call_wake(call);
+  pthread_mutex_unlock(&call->lock);
+  if (status)
+    batch_fail(b, t, 500, deltaic_status_text(status));
+  else if (end || stop || t->made >= t->most || t->at >= b->context)
+    slot_finish(b, t, end ? END_EOS : stop ? END_STOP : END_LENGTH);
+}
+
+static deltaic_status draw(struct batch *b, struct task *const *tasks, size_t n, int32_t *tokens) {
+  uint32_t sequences[MOST_SLOTS];
+  deltaic_sampling sampling[MOST_SLOTS];
+  const size_t all = b->group ? b->group : n;
+  for (size_t i = 0; i < all; ++i) {
+    sequences[i] = i < n ? (uint32_t)tasks[i]->slot : b->slots + (uint32_t)(i - n);
+    sampling[i] = i < n ? tasks[i]->sampling : DELTAIC_INIT(deltaic_sampling);
+  }
+  return deltaic_session_next_batch(b->session, sequences, all, sampling, tokens, NULL);
+}
+
+static bool noted(const struct task *t) { return t->call->request.likely >= 0; }
+
+// The logits that tokens are drawn from, of the texts whose probabilities are wanted.
+static deltaic_status read_logits(struct batch *b, struct task *const *tasks, size_t n) {
+  const size_t vocabulary = (size_t)b->server->engine.model_info.vocabulary;
+  size_t rows = 0;
+  for (size_t i = 0; i < n; ++i) rows += noted(tasks[i]);
+  if (rows > b->drawn_rows) {
+    float *grown = realloc(b->drawn, rows * vocabulary * sizeof *grown);
+    if (!grown) return DELTAIC_OUT_OF_MEMORY;
+    b->drawn = grown;
+    b->drawn_rows = rows;
+  }
+  deltaic_status status = DELTAIC_OK;
+  float *to = b->drawn;
+  for (size_t i = 0; i < n && !status; ++i) {
+    if (!noted(tasks[i])) continue;
+    status = deltaic_sequence_logits(b->session, (uint32_t)tasks[i]->slot, to);
+    to += vocabulary;
+  }
+  return status;
+}
+
+static void step(struct batch *b, struct task **tasks, size_t n) {
+  const int32_t vocabulary = b->server->engine.model_info.vocabulary;
+  int32_t tokens[MOST_SLOTS];
+  deltaic_status status = b->group ? fill_spares(b) : DELTAIC_OK;
+  if (!status) status = read_logits(b, tasks, n);
+  if (!status) status = draw(b, tasks, n, tokens);
+  if (status) {
+    fail_texts(b, tasks, n, status);
+    return;
+  }
+  metrics_add(&b->server->metrics, METRIC_STEPS, 1);
+  metrics_add(&b->server->metrics, METRIC_TOKENS, (int64_t)n);
+  const float *logits = b->drawn;
+  const double now = time_now();
+  for (size_t i = 0; i < n; ++i) {
+    struct note note = {.token = tokens[i]};
+    const bool wanted = noted(tasks[i]);
+    if (wanted) {
+      fill_note(&note, logits, vocabulary, tasks[i]->call->request.likely);
+      logits += vocabulary;
+    }
+    take_time(b, tasks[i], now);
+    take_token(b, tasks[i], tokens[i], wanted ? &note : NULL);
+  }
+}
+
+void slots_step(struct batch *b) {
+  struct task *tasks[MOST_SLOTS];
+  size_t n = 0;
+  for (uint32_t i = 0; i < b->slots; ++i)
+    if (b->tasks[i] && b->tasks[i]->at >= b->tasks[i]->prompt_count) tasks[n++] = b->tasks[i];
+  const size_t most = b->group ? b->group : n;
+  for (size_t i = 0; i < n; i += most) step(b, tasks + i, n - i < most ? n - i : most);
+}
