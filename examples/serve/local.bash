@@ -3,15 +3,18 @@
 serve_here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 serve_packages=(libmicrohttpd-dev libhiredis-dev libssl-dev redis-server haproxy openssl)
 
-serve_answers() { (exec 3<>"/dev/tcp/127.0.0.1/$1" && printf 'GET /health HTTP/1.0\r\n\r\n' >&3 && grep -q '200 OK' <&3) 2>/dev/null; }
+serve_answers() {
+  (exec 3<>"/dev/tcp/127.0.0.1/$1" && printf 'GET /health HTTP/1.0\r\n\r\n' >&3 && read -r -t 5 line <&3 &&
+    [[ $line == *' 200 '* ]]) 2>/dev/null
+}
 
-# serve_until WHAT COMMAND...: waits up to five minutes, as long as everything runs.
+# serve_until WHAT LOG COMMAND...: waits up to five minutes, as long as everything runs.
 serve_until() {
-  local what=$1 tries=3000
-  shift
+  local what=$1 log=$2 tries=3000
+  shift 2
   until "$@"; do
     if ((tries-- == 0)) || ! serve_alive; then
-      die "$what does not answer: $(cat "$PWD"/build/serve/*.log | tail -n 1)"
+      die "$what does not answer: $(tail -n 1 "$log")"
     fi
     sleep 0.1
   done
@@ -31,6 +34,7 @@ serve_keep() {
   while [[ ! $ending ]]; do
     (exec "$@") >>"$log" 2>&1 &
     child=$!
+    if [[ $ending ]]; then kill -TERM $child 2>/dev/null; fi # the signal came before the child
     local code=0
     wait $child || code=$?
     while kill -0 $child 2>/dev/null; do wait $child || code=$?; done # a signal ended the first wait
@@ -44,9 +48,9 @@ serve_stop() {
   say "ending"
   local process
   # In order: no new requests, then the replicas, which write what waits, then the store.
-  for process in "${serve_processes[3]-}" "${serve_processes[1]-}" "${serve_processes[2]-}" "${serve_processes[0]-}"; do
-    if [[ $process ]]; then kill -TERM "$process" 2>/dev/null || true; fi
-    if [[ $process != "${serve_processes[1]-}" ]]; then wait $process 2>/dev/null || true; fi
+  for process in ${serve_processes[3]-} ${serve_processes[1]-} ${serve_processes[2]-} ${serve_processes[0]-}; do
+    kill -TERM "$process" 2>/dev/null || true
+    if [[ $process != "${serve_processes[1]-}" ]]; then wait "$process" 2>/dev/null || true; fi # both replicas at once
   done
   wait 2>/dev/null || true
 }
@@ -72,6 +76,7 @@ serve_local() {
   trap 'exit 143' TERM
   trap serve_stop EXIT
   # The password comes on standard input, so that it is in no list of processes.
+  rm -f "$folder"/*.log
   (trap '' INT; exec redis-server - <<<"bind 127.0.0.1
 port $store
 dir $folder
@@ -83,10 +88,10 @@ requirepass $DELTAIC_STORE_PASSWORD" >"$folder/redis.log" 2>&1) &
     serve_processes+=($!)
   done
   say "loading the model"
-  for replica in "$one" "$two"; do serve_until "the replica on port $replica" serve_answers "$replica"; done
+  for replica in "$one" "$two"; do serve_until "the replica on port $replica" "$folder/$replica.log" serve_answers "$replica"; done
   (trap '' INT; exec haproxy -db -q -f "$serve_here/haproxy.cfg" >"$folder/haproxy.log" 2>&1) &
   serve_processes+=($!)
-  serve_until HAProxy serve_answers "$http"
+  serve_until HAProxy "$folder/haproxy.log" serve_answers "$http"
   say "ready: http://127.0.0.1:$http/ and https://127.0.0.1:$https/ (certificate: build/serve/site.crt); Ctrl-C ends it"
   while serve_alive; do sleep 1 & wait $! || true; done
   die "a part ended; build/serve has the logs"

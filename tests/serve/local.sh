@@ -4,6 +4,7 @@
 set -euo pipefail
 . "$(dirname "$0")/tools.sh"
 cd "$dir"
+never() { if "$@" >said 2>&1; then echo "succeeds: $*"; exit 1; fi; }
 : >home.log
 ports=($(free_port) $(free_port) $(free_port) $(free_port) $(free_port))
 cat >local <<END
@@ -16,8 +17,8 @@ serve_local --device cpu --model "$top/models/novelist" "\$@"
 END
 export DELTAIC_PORTS=${ports[*]}
 set -m # a group of its own, and Ctrl-C is not ignored
-bash local --no-such-option >home.log 2>&1 && exit 1
-grep -q 'no-such-option' home.log
+never bash local --no-such-option
+grep -q 'no-such-option' said
 bash local >home.log 2>&1 &
 home=$!
 set +m
@@ -25,10 +26,12 @@ others+=(-$home)
 until_true 120 grep -q ready home.log
 url=http://127.0.0.1:${ports[0]} secure=https://127.0.0.1:${ports[1]}
 [[ $(stat -c %a build/serve build/serve/password build/serve/site.pem | tr '\n' ' ') == '700 600 600 ' ]]
-! tr '\0' ' ' < <(cat /proc/[0-9]*/cmdline 2>/dev/null) | grep -F "$(<build/serve/password)"
+cat /proc/[0-9]*/cmdline >processes 2>/dev/null || true
+never grep -qaF "$(<build/serve/password)" processes
+grep -qa "port.${ports[2]}" processes
 
 curl -sS --cacert build/serve/site.crt "$secure/v1/models" | jq -e '.data | length == 1'
-! curl -sS "$secure/v1/models" 2>/dev/null # nobody vouches for the certificate but its owner
+never curl -sS "$secure/v1/models" # nobody vouches for the certificate but its owner
 [[ $(curl -sS -o /dev/null -w '%{http_code}' "$url/metrics") == 403 ]]
 
 # A conversation goes on at the other replica, behind the one that is killed.
@@ -47,9 +50,9 @@ if command -v parallel >/dev/null; then
 fi
 
 kill -INT -$home
-wait $home && exit 1
+never wait $home
 others=()
 grep -q ending home.log
-! pgrep -g $home
-for port in "${ports[@]}"; do ! (: <"/dev/tcp/127.0.0.1/$port") 2>/dev/null; done
+never pgrep -g $home
+for port in "${ports[@]}"; do never bash -c ": </dev/tcp/127.0.0.1/$port"; done
 echo "ended"

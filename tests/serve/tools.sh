@@ -26,7 +26,7 @@ until_true() {
 free_port() {
   local port
   for _ in $(seq 100); do
-    port=$((20000 + RANDOM))
+    port=$((10000 + RANDOM % 20000))
     if ! (: <"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
       echo $port
       return
@@ -35,7 +35,10 @@ free_port() {
   return 1
 }
 
-answers() { (exec 3<>"/dev/tcp/127.0.0.1/$1" && printf 'GET /health HTTP/1.0\r\n\r\n' >&3 && grep -q '200 OK' <&3); }
+answers() {
+  (exec 3<>"/dev/tcp/127.0.0.1/$1" && printf 'GET /health HTTP/1.0\r\n\r\n' >&3 && read -r -t 5 line <&3 &&
+    [[ $line == *' 200 '* ]])
+}
 
 # serve I ARGS: starts replica I on a port that it keeps, and waits until it answers. Where $device is set, on that.
 serve() {
