@@ -32,7 +32,10 @@ static void announce(const struct server *s) {
 // The model's template, unless it has none that is known.
 static int find_template(struct server *s, const char *path) {
   s->chat_end = -1;
-  const deltaic_status status = deltaic_template_read(path, &s->template);
+  const char *name = s->options.template;
+  const deltaic_status status =
+      name ? deltaic_template_find(name, &s->template) : deltaic_template_read(path, &s->template);
+  if (status && name) return complain_status(status);
   if (status && status != DELTAIC_NOT_FOUND && status != DELTAIC_UNSUPPORTED) return complain_status(status);
   if (status) return EXIT_OK;
   deltaic_template_get_info(s->template, &s->chat);
@@ -129,9 +132,11 @@ int command_serve(int argc, char **argv) {
   const struct option options[] = {
       HEADING("the server"),
       TEXT(0, "host", "ADDRESS", &o->host, "the address to listen on; 0.0.0.0: on every one"),
-      COUNT('p', "port", "N", &o->port, 1, 65535, "the port"),
+      COUNT('p', "port", "N", &o->port, 0, 65535, "the port; 0: a free one, which is printed"),
       TEXT(0, "keys", "FILE", &o->keys, "clients must show one of these keys, one a line; without it, anyone may ask"),
       TEXT(0, "name", "TEXT", &o->name, "the model's name for clients; without it, that of its folder or file"),
+      TEXT(0, "template", "NAME", &o->template,
+           "the chat template (docs/models.md), such as chatml; without it, the model's own"),
       FLAG('q', "quiet", &o->engine.quiet, "nothing on standard error but failures"),
       HEADING("texts"),
       COUNT(0, "slots", "N", &o->slots, 0, 256,

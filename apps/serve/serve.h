@@ -11,7 +11,7 @@ struct serve_options {
   uint32_t port, slots, queue, stall, slice;
   uint32_t connections, body_kib, timeout, drain;
   uint32_t memory_mib, expiry, tokens;
-  const char *name;
+  const char *name, *template;
   bool reproducible;
   struct store_choice choice;
 };

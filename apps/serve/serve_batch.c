@@ -1,164 +1,13 @@
 // serve_batch: continuous batching. Each round admits texts to free slots, reads a slice of the prompts, and makes one
 // token of every text whose prompt is read. Lost clients are looked for between any two of these.
-#define _GNU_SOURCE // POLLRDHUP
 #include "serve_batch.h"
 #include "common.h"
 #include "lanes.h"
 #include "platform.h"
 #include "serve_slots.h"
 
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-
-// ---------------------------------------------------------------- the queue
-
-enum admission batch_submit(struct batch *b, struct call *call, uint32_t *retry) {
-  const size_t count = call->task_count;
-  pthread_mutex_lock(&b->lock);
-  enum admission admission = b->draining || b->stop ? ADMIT_ENDING : ADMIT_QUEUED;
-  if (!admission && (count > b->most_queued || b->queued > b->most_queued - count)) admission = ADMIT_FULL;
-  double wait = b->task_seconds * (double)(b->queued + 1) / b->slots;
-  *retry = wait < 1 ? 1 : wait > 120 ? 120 : (uint32_t)wait + 1;
-  if (admission == ADMIT_QUEUED) {
-    call_hold(call);
-    call->older = b->calls;
-    call->newer = NULL;
-    if (b->calls) b->calls->newer = call;
-    b->calls = call;
-    for (size_t i = 0; i < count; ++i) {
-      struct task *t = &call->tasks[i];
-      t->queued = time_now();
-      *(b->last ? &b->last->next : &b->first) = t;
-      b->last = t;
-    }
-    b->queued += count;
-    metrics_set(&b->server->metrics, METRIC_QUEUED, (int64_t)b->queued);
-    pthread_cond_signal(&b->work);
-  }
-  pthread_mutex_unlock(&b->lock);
-  return admission;
-}
-
-// Slots that a client uses, which a text of it would share with others.
-static uint32_t share_of(const struct batch *b, uint64_t client) {
-  uint32_t share = 0;
-  for (uint32_t i = 0; i < b->slots; ++i) share += b->tasks[i] && b->tasks[i]->call->client == client;
-  return share;
-}
-
-// Takes the text that has waited longest among those of the client that has the fewest slots. NULL: none can begin.
-static struct task *take(struct batch *b) {
-  struct task *before = NULL, *best_before = NULL, *best = NULL;
-  uint32_t least = UINT32_MAX;
-  for (struct task *t = b->first; t && least; before = t, t = t->next) {
-    if (t->leader) continue;
-    if (best && t->call->client == best->call->client) continue;
-    const uint32_t share = share_of(b, t->call->client);
-    if (share >= least) continue;
-    least = share;
-    best = t;
-    best_before = before;
-  }
-  if (!best) return NULL;
-  *(best_before ? &best_before->next : &b->first) = best->next;
-  if (b->last == best) b->last = best_before;
-  best->next = NULL;
-  --b->queued;
-  metrics_set(&b->server->metrics, METRIC_QUEUED, (int64_t)b->queued);
-  return best;
-}
-
-// ---------------------------------------------------------------- the end of a text
-
-static void leave_calls(struct batch *b, struct call *call) {
-  *(call->newer ? &call->newer->older : &b->calls) = call->older;
-  if (call->older) call->older->newer = call->newer;
-}
-
-void batch_end(struct batch *b, struct task *t, enum ending ending) {
-  struct call *call = t->call;
-  if (t->slot >= 0) {
-    b->tasks[t->slot] = NULL;
-    t->slot = -1;
-    metrics_add(&b->server->metrics, METRIC_RUNNING, -1);
-    const double seconds = time_now() - t->begun;
-    b->task_seconds = b->task_seconds > 0 ? 0.9 * b->task_seconds + 0.1 * seconds : seconds;
-  }
-  pthread_mutex_lock(&call->lock);
-  t->ending = ending;
-  const size_t left = --call->unfinished;
-  call_wake(call);
-  pthread_mutex_unlock(&call->lock);
-  if (left) return;
-  pthread_mutex_lock(&b->lock);
-  leave_calls(b, call);
-  pthread_mutex_unlock(&b->lock);
-  call_drop(call);
-}
-
-// Ends the texts of a call that wait or run.
-static void end_call(struct batch *b, struct call *call, enum ending ending) {
-  call_hold(call);
-  pthread_mutex_lock(&b->lock);
-  struct task *ended = NULL, *before = NULL;
-  for (struct task *t = b->first, *next; t; t = next) {
-    next = t->next;
-    if (t->call != call) {
-      before = t;
-      continue;
-    }
-    *(before ? &before->next : &b->first) = next;
-    if (b->last == t) b->last = before;
-    t->next = ended;
-    ended = t;
-    --b->queued;
-  }
-  metrics_set(&b->server->metrics, METRIC_QUEUED, (int64_t)b->queued);
-  pthread_mutex_unlock(&b->lock);
-  for (struct task *next; ended; ended = next) {
-    next = ended->next;
-    batch_end(b, ended, ending);
-  }
-  for (uint32_t i = 0; i < b->slots; ++i)
-    if (b->tasks[i] && b->tasks[i]->call == call) batch_end(b, b->tasks[i], ending);
-  call_drop(call);
-}
-
-// The other texts of the call may wait for this one.
-void batch_fail(struct batch *b, struct task *t, int status, const char *text) {
-  pthread_mutex_lock(&t->call->lock);
-  problem_set(&t->call->problem, status, "", "", "%s", text);
-  pthread_mutex_unlock(&t->call->lock);
-  end_call(b, t->call, END_FAILED);
-}
-
-// ---------------------------------------------------------------- lost clients
-
-// libmicrohttpd does not look at suspended connections. A client that shuts down its sending side has gone too.
-static bool lost(struct call *call) {
-  pthread_mutex_lock(&call->lock);
-  if (call->connection && !call->gone) {
-    struct pollfd poll_one = {.fd = call->socket, .events = POLLRDHUP};
-    if (poll(&poll_one, 1, 0) > 0 && poll_one.revents & (POLLRDHUP | POLLHUP | POLLERR)) call->gone = true;
-  }
-  const bool gone = call->gone;
-  pthread_mutex_unlock(&call->lock);
-  return gone;
-}
-
-static void end_lost(struct batch *b) {
-  struct call *found[64];
-  size_t count = 0;
-  pthread_mutex_lock(&b->lock);
-  for (struct call *c = b->calls; c && count < 64; c = c->older)
-    if (lost(c)) found[count++] = c; // only this thread ends calls, so they stay
-  pthread_mutex_unlock(&b->lock);
-  for (size_t i = 0; i < count; ++i) {
-    metrics_add(&b->server->metrics, METRIC_CANCELLED, 1);
-    end_call(b, found[i], END_CANCELLED);
-  }
-}
 
 // ---------------------------------------------------------------- draining
 
@@ -170,7 +19,7 @@ static void end_all(struct batch *b) {
     struct call *call = b->calls;
     pthread_mutex_unlock(&b->lock);
     if (!call) return;
-    end_call(b, call, END_SHUTDOWN);
+    queue_end_call(b, call, END_SHUTDOWN);
   }
 }
 
@@ -216,7 +65,7 @@ static void admit(struct batch *b) {
   for (uint32_t i = 0; i < b->slots; ++i) {
     if (b->tasks[i]) continue;
     pthread_mutex_lock(&b->lock);
-    struct task *t = take(b);
+    struct task *t = queue_take(b);
     pthread_mutex_unlock(&b->lock);
     if (!t) return;
     slot_begin(b, i, t);
@@ -234,14 +83,14 @@ static void *work(void *user) {
     pthread_mutex_unlock(&b->lock);
     if (end) return NULL;
     run_checks(b);
-    end_lost(b);
+    queue_end_lost(b);
     if (late) {
       end_all(b);
       continue;
     }
     admit(b);
     slots_read(b);
-    end_lost(b);
+    queue_end_lost(b);
     slots_step(b);
   }
 }

@@ -133,5 +133,5 @@ void keep_state(struct task *task, size_t count, struct blob *state); // behind 
 void keep_turn(struct task *task, enum ending ending);                // after its text is complete
 bool keep_needs_state(const struct task *task, enum ending ending);   // the state at the end
 // The key of a conversation that a client sends again.
-bool keep_key(const struct message *messages, size_t count, const char *answer, char key[STORE_KEY]);
+void keep_key(const struct message *messages, size_t count, const char *answer, char key[STORE_KEY]);
 #endif

@@ -1,7 +1,20 @@
 // serve_fields: reads single fields, and refuses those that are not supported.
 #include "serve_fields.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
+
+void problem_set(struct problem *p, int status, const char *param, const char *code, const char *format, ...) {
+  if (p->status) return;
+  p->status = status;
+  snprintf(p->param, sizeof p->param, "%s", param);
+  snprintf(p->code, sizeof p->code, "%s", code);
+  va_list args;
+  va_start(args, format);
+  vsnprintf(p->text, sizeof p->text, format, args);
+  va_end(args);
+}
 
 static const json_t *present(const json_t *object, const char *name) {
   const json_t *value = json_object_get(object, name);

@@ -1,20 +1,29 @@
-// serve_http.h: what the files that answer over HTTP share.
+// serve_http.h: what the listener and the exchanges share.
 #ifndef SERVE_HTTP_H
 #define SERVE_HTTP_H
 #include "serve_batch.h"
 #include "serve_keys.h"
 
-// An answer that is made at once.
-struct reply {
-  unsigned status;
-  const char *type; // of the content
-  char *body;       // allocated
-  size_t bytes;
-  uint32_t retry; // seconds, for Retry-After; 0: none
-};
-struct reply reply_json(unsigned status, char *text); // takes the text over; NULL: no memory
-struct reply reply_refuse(const struct problem *problem);
+#include <microhttpd.h>
 
-// /v1/states: serve_states.c. id: NULL for the collection.
-struct reply states_answer(struct server *server, const char *method, const char *id, const struct bytes *body);
+struct visitor { // a connection
+  struct visitor *before, *after;
+  int socket;
+  double since;    // when its request began; 0: it is being answered
+  double answered; // when its answer was complete here; 0: not yet
+};
+
+struct http {
+  struct server *server;
+  struct MHD_Daemon *daemon;
+  struct keys keys;
+  pthread_mutex_t lock;
+  struct visitor *visitors;
+  size_t visitor_count;
+};
+
+// Called by libmicrohttpd's threads: with each part of a request, and when an answer is sent or the client has gone.
+enum MHD_Result exchange_answer(void *user, struct MHD_Connection *connection, const char *url, const char *method,
+                                const char *version, const char *body, size_t *body_bytes, void **state);
+void exchange_end(void *user, struct MHD_Connection *connection, void **state, enum MHD_RequestTerminationCode code);
 #endif

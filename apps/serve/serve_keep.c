@@ -33,7 +33,7 @@ static void hash_text(struct sha256 *hash, const char *text, size_t bytes) {
   sha256_add(hash, text, bytes);
 }
 
-bool keep_key(const struct message *messages, size_t count, const char *answer, char key[STORE_KEY]) {
+void keep_key(const struct message *messages, size_t count, const char *answer, char key[STORE_KEY]) {
   struct sha256 hash;
   sha256_begin(&hash);
   for (size_t i = 0; i < count; ++i) {
@@ -48,13 +48,12 @@ bool keep_key(const struct message *messages, size_t count, const char *answer, 
   }
   memcpy(key, "chat-", 5);
   sha256_end(&hash, key + 5);
-  return true;
 }
 
 // ---------------------------------------------------------------- the turn
 
 // The answer as the template has it once another question follows.
-static bool history(const struct task *t, int32_t **ids, size_t *count) {
+static bool history(const struct task *t, const struct bytes *answer, int32_t **ids, size_t *count) {
   const struct server *s = t->call->server;
   const struct request *r = &t->call->request;
   const size_t n = r->message_count;
@@ -67,7 +66,7 @@ static bool history(const struct task *t, int32_t **ids, size_t *count) {
   *ids = NULL;
   for (size_t i = 0; messages && i < n; ++i)
     messages[i] = (deltaic_message){r->messages[i].role, r->messages[i].text, r->messages[i].bytes};
-  if (messages) messages[n] = (deltaic_message){DELTAIC_ROLE_ASSISTANT, t->all.data ? t->all.data : "", t->all.size};
+  if (messages) messages[n] = (deltaic_message){DELTAIC_ROLE_ASSISTANT, answer->data ? answer->data : "", answer->size};
   deltaic_ids out = {NULL, 0, count};
   bool good = messages && !deltaic_template_encode(s->template, s->tokenizer, messages, n + 1, &o, &out);
   if (good) *ids = malloc(*count * sizeof **ids + 1);
@@ -104,42 +103,46 @@ static char *conversation(const struct task *t) {
   return text;
 }
 
-static void keep_chat(const struct task *t, enum ending ending) {
-  const struct server *s = t->call->server;
-  const struct request *r = &t->call->request;
-  int32_t *after, *pending = NULL;
-  size_t count = 0, from = 0;
-  struct turn turn = {.tokens = t->tokens};
-  char *messages = conversation(t);
-  if (!messages || !history(t, &after, &count)) {
-    free(messages);
-    return;
-  }
-  turn.messages = messages;
-  turn.messages_bytes = strlen(messages);
-  const size_t behind = s->chat_end < 0 ? 0 : behind_last(after, count, s->chat_end);
-  if (whole(t, ending) && behind) {
+// Keeps the turn under the key. after: what history() says; all: the state at the end is that of the conversation.
+static void put_chat(const struct task *t, const char *key, struct turn turn, bool all, const int32_t *after,
+                     size_t count) {
+  const int32_t end = t->call->server->chat_end;
+  const size_t behind = end < 0 ? 0 : behind_last(after, count, end);
+  size_t from = 0;
+  if (all && behind) {
     turn.count = t->count;
-    from = ending == END_EOS ? behind : behind - 1;
+    from = t->tokens[t->count - 1] == end ? behind : behind - 1;
   } else {
     turn.count = t->marked ? t->mark : t->cached;
   }
   const size_t asked = turn.count < t->asked ? t->asked - turn.count : 0;
+  int32_t *pending = malloc((asked + count - from) * sizeof *pending + 1);
+  if (!pending) return;
+  memcpy(pending, t->tokens + turn.count, asked * sizeof *pending);
+  memcpy(pending + asked, after + from, (count - from) * sizeof *pending);
+  turn.pending = pending;
   turn.pending_count = asked + count - from;
-  pending = malloc(turn.pending_count * sizeof *pending + 1);
-  if (pending) {
-    memcpy(pending, t->tokens + turn.count, asked * sizeof *pending);
-    memcpy(pending + asked, after + from, (count - from) * sizeof *pending);
-    turn.pending = pending;
-    put(t, t->id, &turn);
-    // A client that sends the conversation again sends the answer without its thinking.
-    char key[STORE_KEY];
-    const bool same = !t->thinking.size || s->chat.drops_thinking;
-    if (same && keep_key(r->messages, r->message_count, t->text.data ? t->text.data : "", key)) put(t, key, &turn);
-  }
+  put(t, key, &turn);
   free(pending);
-  free(after);
+}
+
+// Under the answer's id the turn has what the model said. A client that sends the conversation again sends the answer
+// without its thinking.
+static void keep_chat(const struct task *t, enum ending ending) {
+  const struct request *r = &t->call->request;
+  int32_t *said = NULL, *sent = NULL;
+  size_t said_count, sent_count;
+  char key[STORE_KEY], *messages = conversation(t);
+  if (messages && history(t, &t->all, &said, &said_count) && history(t, &t->text, &sent, &sent_count)) {
+    const struct turn turn = {.tokens = t->tokens, .messages = messages, .messages_bytes = strlen(messages)};
+    const bool same = said_count == sent_count && !memcmp(said, sent, said_count * sizeof *said);
+    put_chat(t, t->id, turn, whole(t, ending), said, said_count);
+    keep_key(r->messages, r->message_count, t->text.data ? t->text.data : "", key);
+    put_chat(t, key, turn, same && whole(t, ending), sent, sent_count);
+  }
   free(messages);
+  free(said);
+  free(sent);
 }
 
 void keep_turn(struct task *t, enum ending ending) {

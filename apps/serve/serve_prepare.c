@@ -204,7 +204,8 @@ static size_t find_conversation(const struct server *s, const struct request *r,
     char key[STORE_KEY];
     if (r->messages[i].role != DELTAIC_ROLE_ASSISTANT) continue;
     ++tries;
-    if (keep_key(r->messages, i + 1, NULL, key) && base_find(s, key, base)) return i + 1;
+    keep_key(r->messages, i + 1, NULL, key);
+    if (base_find(s, key, base)) return i + 1;
   }
   return 0;
 }
@@ -227,7 +228,7 @@ static bool prepare_chat(struct server *s, struct call *call, struct base *base,
   t->own = ids->count;
   if (!encode_chat(s, r, (deltaic_render_options){.first = first}, ids, p)) return false;
   t->asked = ids->count;
-  if (s->chat.drops_thinking && r->store) t->mark = t->asked;
+  if ((s->chat.drops_thinking || s->chat_end < 0) && r->store) t->mark = t->asked;
   if (!encode_chat(s, r, (deltaic_render_options){.first = r->message_count, .answer = true}, ids, p)) return false;
   t->chat = true;
   t->may_think = s->chat.thinking_on;

@@ -20,6 +20,17 @@ char *reply_problem(const struct problem *p) {
   return text;
 }
 
+struct reply reply_json(unsigned status, char *text) {
+  if (!text) return (struct reply){.status = 500, .type = "application/json"};
+  return (struct reply){status, "application/json", text, strlen(text), 0};
+}
+
+struct reply reply_refuse(const struct problem *problem) {
+  struct reply out = reply_json((unsigned)problem->status, reply_problem(problem));
+  if (problem->status == 503) out.retry = 1;
+  return out;
+}
+
 const char *reply_finish(enum ending ending) {
   switch (ending) {
   case END_LENGTH: return "length";

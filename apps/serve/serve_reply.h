@@ -3,6 +3,19 @@
 #define SERVE_REPLY_H
 #include "serve_call.h"
 
+// An answer that is made at once.
+struct reply {
+  unsigned status;
+  const char *type; // of the content
+  char *body;       // allocated
+  size_t bytes;
+  uint32_t retry; // seconds, for Retry-After; 0: none
+};
+struct reply reply_json(unsigned status, char *text); // takes over the text; NULL: no memory
+struct reply reply_refuse(const struct problem *problem);
+// /v1/states: serve_states.c. id: NULL for the collection.
+struct reply states_answer(struct server *server, const char *method, const char *id, const struct bytes *body);
+
 char *reply_problem(const struct problem *problem); // the error object; the caller frees it; NULL: no memory
 // The whole answer of a call whose texts are finished. The caller frees it; NULL: no memory.
 char *reply_call(struct call *call);

@@ -3,21 +3,8 @@
 #include "serve_request.h"
 #include "serve_fields.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-void problem_set(struct problem *p, int status, const char *param, const char *code, const char *format, ...) {
-  if (p->status) return;
-  p->status = status;
-  snprintf(p->param, sizeof p->param, "%s", param);
-  snprintf(p->code, sizeof p->code, "%s", code);
-  va_list args;
-  va_start(args, format);
-  vsnprintf(p->text, sizeof p->text, format, args);
-  va_end(args);
-}
 
 // ---------------------------------------------------------------- JSON
 

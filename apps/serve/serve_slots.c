@@ -7,30 +7,16 @@
 #include "common.h"
 #include "lanes.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { GPU_SLOTS = 64, CPU_SLOTS = 8, GPU_GROUP = 32, CPU_GROUP = 6, LEAST_SLICE = 32, SPARE_TOKENS = 1000 };
+enum { GPU_SLOTS = 64, CPU_SLOTS = 8, GPU_GROUP = 32, CPU_GROUP = 6, LEAST_SLICE = 32 };
 
 // ---------------------------------------------------------------- opening
 
 static bool on_gpu(const struct batch *b) {
   const deltaic_device_kind kind = b->server->engine.device_info.kind;
   return kind != DELTAIC_DEVICE_CPU && kind != DELTAIC_DEVICE_SOFTWARE;
-}
-
-deltaic_status fill_spares(struct batch *b) {
-  static const int32_t token = 0;
-  deltaic_status status = DELTAIC_OK;
-  for (uint32_t i = 1; i < b->group && !status; ++i) {
-    const uint32_t sequence = b->slots + i - 1;
-    const deltaic_piece piece = {.sequence = sequence, .tokens = &token, .count = 1};
-    if (deltaic_sequence_position(b->session, sequence) % SPARE_TOKENS) continue;
-    status = deltaic_sequence_reset(b->session, sequence);
-    if (!status) status = deltaic_session_eval_batch(b->session, &piece, 1);
-  }
-  return status;
 }
 
 int slots_open(struct batch *b) {
@@ -59,105 +45,7 @@ int slots_open(struct batch *b) {
   return complain_status(fill_spares(b));
 }
 
-// ---------------------------------------------------------------- failures
-
-// After a failed call the sequences of these texts are undefined, until slot_begin() resets them.
-void fail_texts(struct batch *b, struct task *const *tasks, size_t n, deltaic_status status) {
-  char text[256];
-  snprintf(text, sizeof text, "%s", deltaic_last_error());
-  if (status == DELTAIC_DEVICE_LOST && !b->code) {
-    const int code = complain_status(status);
-    pthread_mutex_lock(&b->lock);
-    b->code = code;
-    pthread_mutex_unlock(&b->lock);
-  }
-  for (size_t i = 0; i < n; ++i)
-    if (tasks[i]->slot >= 0) batch_fail(b, tasks[i], 500, text); // one of the same call may have ended it
-}
-
-// ---------------------------------------------------------------- states
-
-struct blob *slot_save(struct batch *b, struct task *t) {
-  struct metrics *m = &b->server->metrics;
-  size_t bytes = 0;
-  if (deltaic_sequence_state_size(b->session, (uint32_t)t->slot, &bytes)) return NULL;
-  struct blob *blob = blob_create(bytes);
-  if (blob && deltaic_sequence_save(b->session, (uint32_t)t->slot, blob->bytes, bytes, NULL)) {
-    blob_drop(blob);
-    return NULL;
-  }
-  if (!blob) return NULL;
-  t->state_bytes = bytes;
-  metrics_add(m, METRIC_STATES_SAVED, 1);
-  metrics_add(m, METRIC_STATE_BYTES_SAVED, (int64_t)bytes);
-  return blob;
-}
-
-static bool load(struct batch *b, uint32_t slot, const struct blob *state, uint64_t tokens) {
-  struct metrics *m = &b->server->metrics;
-  if (deltaic_sequence_load(b->session, slot, state->bytes, state->size)) return false;
-  if (deltaic_sequence_position(b->session, slot) != tokens) return false;
-  metrics_add(m, METRIC_STATES_LOADED, 1);
-  metrics_add(m, METRIC_STATE_BYTES_LOADED, (int64_t)state->size);
-  return true;
-}
-
-void slot_check(struct batch *b, struct check *check) {
-  uint32_t slot = 0;
-  while (slot < b->slots && b->tasks[slot]) ++slot;
-  const uint32_t free_one = slot < b->slots ? slot : UINT32_MAX;
-  if (free_one == UINT32_MAX) {
-    snprintf(check->text, 256, "every slot is busy; try again");
-    return;
-  }
-  check->good = !deltaic_sequence_load(b->session, slot, check->state->bytes, check->state->size);
-  if (check->good) check->tokens = deltaic_sequence_position(b->session, slot);
-  if (!check->good) snprintf(check->text, 256, "%s", deltaic_last_error());
-}
-
-void slot_begin(struct batch *b, uint32_t slot, struct task *t) {
-  struct metrics *m = &b->server->metrics;
-  deltaic_status status = DELTAIC_OK;
-  b->tasks[slot] = t;
-  t->slot = (int)slot;
-  t->begun = time_now();
-  metrics_add(m, METRIC_RUNNING, 1);
-  metrics_time(m, TIME_QUEUED, t->begun - t->queued);
-  t->at = 0;
-  if (t->state && load(b, slot, t->state, t->cached)) {
-    t->at = t->cached;
-    t->state_bytes = t->state->size;
-    metrics_add(m, METRIC_CACHED_TOKENS, (int64_t)t->cached);
-  } else {
-    if (t->state) metrics_add(m, METRIC_STATES_COMPUTED, 1);
-    t->cached = 0;
-    status = deltaic_sequence_reset(b->session, slot);
-  }
-  blob_drop(t->state);
-  t->state = NULL;
-  if (status) fail_texts(b, &t, 1, status);
-}
-
 // ---------------------------------------------------------------- probabilities
-
-void fill_note(struct note *note, const float *logits, int32_t n, int wanted) {
-  double most = -INFINITY, sum = 0;
-  note->count = 0;
-  for (int32_t i = 0; i < n; ++i)
-    if (logits[i] > most) most = logits[i];
-  for (int32_t i = 0; i < n; ++i) sum += exp(logits[i] - most);
-  const double whole = most + log(sum);
-  note->log_probability = (float)(logits[note->token] - whole);
-  for (int32_t i = 0; i < n && wanted; ++i) {
-    const float value = (float)(logits[i] - whole);
-    int at = note->count;
-    if (at == wanted && value <= note->likely[at - 1].log_probability) continue;
-    if (at == wanted) --at;
-    for (; at && value > note->likely[at - 1].log_probability; --at) note->likely[at] = note->likely[at - 1];
-    note->likely[at] = (struct likely){i, value};
-    if (note->count < wanted) ++note->count;
-  }
-}
 
 // The notes of `count` tokens of the prompt behind t->at; logits[i] are those after token at + i.
 static void note_prompt(struct batch *b, struct task *t, size_t count) {

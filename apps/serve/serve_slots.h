@@ -43,20 +43,25 @@ struct batch {
   size_t drawn_rows;
 };
 
-int slots_open(struct batch *b);
+// serve_slot.c: one slot.
 void slot_begin(struct batch *b, uint32_t slot, struct task *t);
 // Saves what is to be kept, then ends the text.
 void slot_finish(struct batch *b, struct task *t, enum ending ending);
-void slots_read(struct batch *b); // a slice of the prompts
-void slots_step(struct batch *b); // a token of every text whose prompt is read
 void slot_check(struct batch *b, struct check *check);
-
-// What serve_slots.c and serve_step.c share.
-deltaic_status fill_spares(struct batch *b); // gives the spare sequences something to continue
-void fail_texts(struct batch *b, struct task *const *tasks, size_t n, deltaic_status status);
 struct blob *slot_save(struct batch *b, struct task *t); // the state as it is; NULL: no memory
+deltaic_status fill_spares(struct batch *b);             // gives the spare sequences something to continue
+void fail_texts(struct batch *b, struct task *const *tasks, size_t n, deltaic_status status);
 void fill_note(struct note *note, const float *logits, int32_t n, int wanted);
 
+// serve_slots.c, serve_step.c: all slots.
+int slots_open(struct batch *b);
+void slots_read(struct batch *b); // a slice of the prompts
+void slots_step(struct batch *b); // a token of every text whose prompt is read
+
+// serve_queue.c. queue_take() is called under the lock.
+struct task *queue_take(struct batch *b); // the text that gets the next slot; NULL: none
+void queue_end_call(struct batch *b, struct call *call, enum ending ending);
+void queue_end_lost(struct batch *b); // ends the calls whose clients have gone
 void batch_end(struct batch *b, struct task *t, enum ending ending);
 // Fails all texts of the task's call.
 void batch_fail(struct batch *b, struct task *t, int status, const char *text);

@@ -1,6 +1,6 @@
 // serve_states: states as resources. A state's bytes are a head of three words, the turn, and what the session saved.
-#include "serve_http.h"
-#include "serve_request.h"
+#include "serve_batch.h"
+#include "serve_reply.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -43,10 +43,15 @@ static struct reply get(struct server *s, const struct blob *turn_blob) {
   return out.body ? out : refuse(500, "", "", "out of memory");
 }
 
+// Takes over the JSON.
+static struct reply json_reply(json_t *json) {
+  char *text = json_dumps(json, JSON_COMPACT);
+  json_decref(json);
+  return reply_json(200, text);
+}
+
 static struct reply saved(const char *id, const struct turn *turn) {
-  return reply_json(
-      200, json_dumps(json_pack("{s:s, s:s, s:I}", "id", id, "object", "state", "tokens", (json_int_t)turn->count),
-                      JSON_COMPACT | JSON_ENCODE_ANY));
+  return json_reply(json_pack("{s:s, s:s, s:I}", "id", id, "object", "state", "tokens", (json_int_t)turn->count));
 }
 
 static struct blob *copy(const char *bytes, size_t size) {
@@ -125,8 +130,7 @@ static struct reply drop(struct server *s, const char *id, const struct blob *bl
     store_drop(s->store, STORE_STATE, key); // a fork computes it again
   }
   store_drop(s->store, STORE_TURN, id);
-  return reply_json(200,
-                    json_dumps(json_pack("{s:s, s:s, s:b}", "id", id, "object", "state", "deleted", 1), JSON_COMPACT));
+  return json_reply(json_pack("{s:s, s:s, s:b}", "id", id, "object", "state", "deleted", 1));
 }
 
 struct reply states_answer(struct server *s, const char *method, const char *id, const struct bytes *body) {

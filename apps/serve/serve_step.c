@@ -1,49 +1,8 @@
-// serve_step: one token of every text whose prompt is read, and the end of texts.
+// serve_step: one token of every text whose prompt is read.
 #include "common.h"
 #include "serve_slots.h"
 
-#include <math.h>
 #include <stdlib.h>
-
-// ---------------------------------------------------------------- the end
-
-// Whether numbers overflowed: then the text means nothing, and its state is not kept.
-static bool has_numbers(struct batch *b, const struct task *t) {
-  const int32_t n = b->server->engine.model_info.vocabulary;
-  if (deltaic_sequence_logits(b->session, (uint32_t)t->slot, b->logits)) return false;
-  for (int32_t i = 0; i < n; ++i)
-    if (isfinite(b->logits[i])) return true;
-  return false;
-}
-
-void slot_finish(struct batch *b, struct task *t, enum ending ending) {
-  struct call *call = t->call;
-  if (t->at < t->prompt_count) { // the server ends before the prompt is read
-    batch_end(b, t, ending);
-    return;
-  }
-  if (!has_numbers(b, t)) {
-    batch_fail(b, t, 500, "the model's logits are not finite: numbers overflow");
-    return;
-  }
-  pthread_mutex_lock(&call->lock);
-  deltaic_status status = voice_finish(t);
-  if (ending == END_LENGTH && voice_stopped(t)) ending = END_STOP;
-  pthread_mutex_unlock(&call->lock);
-  if (status) {
-    fail_texts(b, &t, 1, status);
-    return;
-  }
-  if (call->request.store) {
-    struct blob *state = keep_needs_state(t, ending) ? slot_save(b, t) : NULL;
-    if (state) keep_state(t, t->at, state);
-    blob_drop(state);
-    keep_turn(t, ending);
-  }
-  batch_end(b, t, ending);
-}
-
-// ---------------------------------------------------------------- tokens
 
 static bool ends(const struct batch *b, const struct task *t, int32_t token) {
   if (t->call->request.ignore_eos) return false;

@@ -1,0 +1,348 @@
+// serve_exchange: one request and its answer: checks who asks, and sends the request where it belongs.
+#include "common.h"
+#include "serve_http.h"
+#include "serve_page.h"
+#include "serve_reply.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DISCARD = 4 }; // a body that is too large is read up to so many times the limit
+
+enum route {
+  ROUTE_NONE,
+  ROUTE_COMPLETIONS,
+  ROUTE_CHAT,
+  ROUTE_RESPONSES,
+  ROUTE_MODELS,
+  ROUTE_STATES,
+  ROUTE_HEALTH,
+  ROUTE_METRICS,
+  ROUTE_PAGE
+};
+
+struct exchange { // a request and its answer
+  enum route route;
+  struct visitor *visitor;
+  struct bytes body;
+  size_t received;
+  bool large;
+  uint64_t client;
+  struct call *call;
+  struct MHD_Connection *connection;
+};
+
+// ---------------------------------------------------------------- answers
+
+static enum MHD_Result queue(struct http *http, struct MHD_Connection *connection, struct exchange *x,
+                             struct reply reply) {
+  struct MHD_Response *response = MHD_create_response_from_buffer(reply.bytes, reply.body, MHD_RESPMEM_MUST_FREE);
+  struct metrics *m = &http->server->metrics;
+  char number[16];
+  if (!response) {
+    free(reply.body);
+    return MHD_NO;
+  }
+  MHD_add_response_header(response, "Content-Type", reply.type);
+  snprintf(number, sizeof number, "%u", reply.retry);
+  if (reply.retry) MHD_add_response_header(response, "Retry-After", number);
+  if (reply.status == 401) MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
+  metrics_add(m, METRIC_REQUESTS, 1);
+  if (reply.status >= 400) metrics_add(m, reply.status >= 500 ? METRIC_FAILED : METRIC_REFUSED, 1);
+  if (x) x->visitor->answered = time_now();
+  enum MHD_Result result = MHD_queue_response(connection, reply.status, response);
+  MHD_destroy_response(response);
+  return result;
+}
+
+__attribute__((format(printf, 5, 6))) static enum MHD_Result
+refuse(struct http *http, struct MHD_Connection *connection, struct exchange *x, int status, const char *format, ...) {
+  struct problem problem = {0};
+  va_list args;
+  va_start(args, format);
+  vsnprintf(problem.text, sizeof problem.text, format, args);
+  va_end(args);
+  problem.status = status;
+  return queue(http, connection, x, reply_refuse(&problem));
+}
+
+static struct reply copied(const char *type, const void *bytes, size_t size) {
+  struct reply out = {200, type, malloc(size), size, 0};
+  if (!out.body) return reply_json(500, NULL);
+  memcpy(out.body, bytes, size);
+  return out;
+}
+
+static struct reply health(struct http *http) {
+  static const char good[] = "{\"status\":\"ok\"}\n", ending[] = "{\"status\":\"ending\"}\n";
+  if (!interrupted()) return copied("application/json", good, sizeof good - 1);
+  struct reply out = copied("application/json", ending, sizeof ending - 1);
+  out.status = 503;
+  (void)http;
+  return out;
+}
+
+static struct reply metrics(struct http *http) {
+  struct reply out = {200, "text/plain; version=0.0.4", NULL, 0, 0};
+  out.body = metrics_text(&http->server->metrics, &out.bytes);
+  return out.body ? out : reply_json(500, NULL);
+}
+
+static struct reply models(struct http *http, const char *name) {
+  const struct server *s = http->server;
+  json_t *model = json_pack("{s:s, s:s, s:I, s:s}", "id", s->name, "object", "model", "created", (json_int_t)s->started,
+                            "owned_by", "deltaic");
+  if (!name) model = json_pack("{s:s, s:[o]}", "object", "list", "data", model);
+  char *text = json_dumps(model, JSON_COMPACT);
+  json_decref(model);
+  if (!name || !strcmp(name, s->name)) return reply_json(200, text);
+  struct problem problem = {0};
+  free(text);
+  problem_set(&problem, 404, "model", "model_not_found", "there is no model \"%.100s\" here", name);
+  return reply_refuse(&problem);
+}
+
+// ---------------------------------------------------------------- texts
+
+// Before a client hears that a text has ended, the store has its turn, so that no crash loses what the client has seen;
+// and the state, if that takes no longer than a moment, or with --reproducible, as computed states differ in rounding.
+static void settle(const struct call *call) {
+  enum { TURN_MS = 1000, STATE_MS = 100, EXACT_MS = 5000 };
+  const struct server *s = call->server;
+  if (!call->request.store || call->unfinished || call->gone) return;
+  store_settle(s->store, STORE_TURN, TURN_MS);
+  store_settle(s->store, STORE_STATE, s->options.reproducible ? EXACT_MS : STATE_MS);
+}
+
+static ssize_t stream(void *user, uint64_t position, char *to, size_t most) {
+  struct exchange *x = user;
+  struct call *call = x->call;
+  size_t size = 0;
+  ssize_t result = 0;
+  (void)position;
+  pthread_mutex_lock(&call->lock);
+  if (call->out_sent == call->out.size) {
+    const bool end = call->ended;
+    call->out.size = call->out_sent = 0;
+    if (!end) settle(call);
+    if (end || !stream_more(call)) result = end ? MHD_CONTENT_READER_END_OF_STREAM : MHD_CONTENT_READER_END_WITH_ERROR;
+    if (call->ended) x->visitor->answered = time_now();
+  }
+  if (!result) {
+    size = call->out.size - call->out_sent < most ? call->out.size - call->out_sent : most;
+    memcpy(to, call->out.data ? call->out.data + call->out_sent : "", size);
+    call->out_sent += size;
+    result = (ssize_t)size;
+    if (!size && !call->ended) {
+      call->connection = x->connection;
+      MHD_suspend_connection(x->connection);
+    }
+  }
+  pthread_mutex_unlock(&call->lock);
+  return result;
+}
+
+static enum MHD_Result queue_stream(struct http *http, struct MHD_Connection *connection, struct exchange *x) {
+  struct MHD_Response *response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 16384, stream, x, NULL);
+  if (!response) return MHD_NO;
+  MHD_add_response_header(response, "Content-Type", "text/event-stream; charset=utf-8");
+  MHD_add_response_header(response, "Cache-Control", "no-cache");
+  MHD_add_response_header(response, "X-Accel-Buffering", "no");
+  metrics_add(&http->server->metrics, METRIC_REQUESTS, 1);
+  enum MHD_Result result = MHD_queue_response(connection, 200, response);
+  MHD_destroy_response(response);
+  return result;
+}
+
+// The answer of a call whose texts are finished, or waits for them.
+static enum MHD_Result finish(struct http *http, struct MHD_Connection *connection, struct exchange *x) {
+  struct call *call = x->call;
+  pthread_mutex_lock(&call->lock);
+  if (call->unfinished && !call->gone) {
+    call->connection = connection;
+    MHD_suspend_connection(connection);
+    pthread_mutex_unlock(&call->lock);
+    return MHD_YES;
+  }
+  const bool gone = call->gone;
+  struct reply reply = {0};
+  settle(call);
+  if (!gone) reply = call->problem.status ? reply_refuse(&call->problem) : reply_json(200, reply_call(call));
+  pthread_mutex_unlock(&call->lock);
+  return gone ? MHD_NO : queue(http, connection, x, reply);
+}
+
+static enum MHD_Result begin_call(struct http *http, struct MHD_Connection *connection, struct exchange *x) {
+  const enum api api = x->route == ROUTE_COMPLETIONS ? API_COMPLETIONS
+                       : x->route == ROUTE_CHAT      ? API_CHAT
+                                                     : API_RESPONSES;
+  struct request request;
+  struct problem problem = {0};
+  uint32_t retry = 1;
+  struct call *call = NULL;
+  if (request_read(api, x->body.data ? x->body.data : "", x->body.size, &request, &problem)) {
+    call = call_create(http->server, &request, &problem);
+    request_free(&request);
+  }
+  if (!call) return queue(http, connection, x, reply_refuse(&problem));
+  call->client = x->client;
+  call->socket = x->visitor->socket;
+  x->call = call;
+  switch (batch_submit(http->server->batch, call, &retry)) {
+  case ADMIT_QUEUED: return call->request.stream ? queue_stream(http, connection, x) : finish(http, connection, x);
+  case ADMIT_FULL: problem_set(&problem, 429, "", "queue_full", "the queue is full; try again in %u s", retry); break;
+  case ADMIT_ENDING: problem_set(&problem, 503, "", "", "the server is ending"); break;
+  }
+  struct reply reply = reply_refuse(&problem);
+  reply.retry = retry;
+  return queue(http, connection, x, reply);
+}
+
+// ---------------------------------------------------------------- requests
+
+static enum route route_of(const char *url, const char *method, bool *method_right, const char **rest) {
+  static const struct {
+    const char *url, *methods;
+    enum route route;
+  } routes[] = {
+      {"/v1/completions", "POST", ROUTE_COMPLETIONS},
+      {"/v1/chat/completions", "POST", ROUTE_CHAT},
+      {"/v1/responses", "POST", ROUTE_RESPONSES},
+      {"/v1/models", "GET", ROUTE_MODELS},
+      {"/v1/states", "POST", ROUTE_STATES},
+      {"/health", "GET HEAD", ROUTE_HEALTH},
+      {"/metrics", "GET", ROUTE_METRICS},
+      {"/", "GET HEAD", ROUTE_PAGE},
+      {"/v1/models/", "GET", ROUTE_MODELS},
+      {"/v1/states/", "GET PUT DELETE", ROUTE_STATES},
+  };
+  *rest = NULL;
+  for (size_t i = 0; i < sizeof routes / sizeof *routes; ++i) {
+    const size_t length = strlen(routes[i].url);
+    const bool parent = length > 1 && routes[i].url[length - 1] == '/';
+    if (parent ? strncmp(url, routes[i].url, length) != 0 || !url[length] : strcmp(url, routes[i].url) != 0) continue;
+    if (parent) *rest = url + length;
+    *method_right = strstr(routes[i].methods, method) != NULL;
+    return routes[i].route;
+  }
+  return ROUTE_NONE;
+}
+
+static const char *header(struct MHD_Connection *connection, const char *name) {
+  return MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);
+}
+
+// A browser's page of another origin may not use the server of whoever looks at it.
+static bool foreign(struct MHD_Connection *connection) {
+  const char *origin = header(connection, "Origin"), *host = header(connection, "Host");
+  if (!origin) return false;
+  const char *name = strstr(origin, "://");
+  return !name || !host || strcmp(name + 3, host) != 0;
+}
+
+static uint64_t address_hash(struct MHD_Connection *connection) {
+  const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+  char host[NI_MAXHOST] = "";
+  if (info)
+    getnameinfo(info->client_addr,
+                info->client_addr->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in),
+                host, sizeof host, NULL, 0, NI_NUMERICHOST);
+  uint64_t hash = 14695981039346656037u;
+  for (const char *c = host; *c; ++c) hash = (hash ^ (uint8_t)*c) * 1099511628211u;
+  return hash | (uint64_t)1 << 63;
+}
+
+static size_t most_bytes(const struct http *http) { return (size_t)http->server->options.body_kib << 10; }
+
+// What can be refused before the body is read.
+static enum MHD_Result begin(struct http *http, struct MHD_Connection *connection, struct exchange *x, const char *url,
+                             const char *method) {
+  const char *rest, *length = header(connection, "Content-Length");
+  bool method_right = false;
+  x->route = route_of(url, method, &method_right, &rest);
+  pthread_mutex_lock(&http->lock);
+  const bool crowded = http->visitor_count > http->server->options.connections;
+  pthread_mutex_unlock(&http->lock);
+  if (crowded) return refuse(http, connection, x, 503, "there are too many connections");
+  if (x->route == ROUTE_NONE) return refuse(http, connection, x, 404, "there is no %.10s %.100s", method, url);
+  if (!method_right) return refuse(http, connection, x, 405, "%.100s does not take %.10s", url, method);
+  if (foreign(connection)) return refuse(http, connection, x, 403, "a page of another origin may not ask");
+  const bool open = x->route == ROUTE_HEALTH || x->route == ROUTE_PAGE;
+  const size_t key = http->keys.count ? keys_find(&http->keys, header(connection, "Authorization")) : 0;
+  if (http->keys.count && !key && !open)
+    return refuse(http, connection, x, 401, "the Authorization header shows no key of this server");
+  x->client = key ? key : address_hash(connection);
+  if (length && strtoull(length, NULL, 10) > most_bytes(http))
+    return refuse(http, connection, x, 413, "the body has more than %zu bytes", most_bytes(http));
+  return MHD_YES;
+}
+
+// A body that turns out too large is read on for a while, because an answer can only follow it.
+static enum MHD_Result receive(struct http *http, struct exchange *x, const char *data, size_t size) {
+  x->received += size;
+  if (x->received > DISCARD * most_bytes(http)) return MHD_NO;
+  if (x->received > most_bytes(http)) x->large = true;
+  if (!x->large && !bytes_add(&x->body, data, size)) return MHD_NO;
+  return MHD_YES;
+}
+
+static enum MHD_Result dispatch(struct http *http, struct MHD_Connection *connection, struct exchange *x,
+                                const char *url, const char *method) {
+  const char *rest;
+  bool right;
+  x->visitor->since = 0;
+  if (x->large) return refuse(http, connection, x, 413, "the body has more than %zu bytes", most_bytes(http));
+  route_of(url, method, &right, &rest);
+  switch (x->route) {
+  case ROUTE_HEALTH: return queue(http, connection, x, health(http));
+  case ROUTE_METRICS: return queue(http, connection, x, metrics(http));
+  case ROUTE_PAGE: return queue(http, connection, x, copied("text/html; charset=utf-8", serve_page, sizeof serve_page));
+  case ROUTE_MODELS: return queue(http, connection, x, models(http, rest));
+  case ROUTE_STATES: return queue(http, connection, x, states_answer(http->server, method, rest, &x->body));
+  default: return begin_call(http, connection, x);
+  }
+}
+
+enum MHD_Result exchange_answer(void *user, struct MHD_Connection *connection, const char *url, const char *method,
+                                const char *version, const char *body, size_t *body_bytes, void **state) {
+  struct http *http = user;
+  struct exchange *x = *state;
+  (void)version;
+  if (!x) {
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    x = *state = calloc(1, sizeof *x);
+    if (!x || !info || !info->socket_context) return MHD_NO;
+    x->visitor = info->socket_context;
+    x->connection = connection;
+    return begin(http, connection, x, url, method);
+  }
+  if (x->call) return finish(http, connection, x);
+  if (!*body_bytes) return dispatch(http, connection, x, url, method);
+  enum MHD_Result result = receive(http, x, body, *body_bytes);
+  *body_bytes = 0;
+  return result;
+}
+
+void exchange_end(void *user, struct MHD_Connection *connection, void **state, enum MHD_RequestTerminationCode code) {
+  struct exchange *x = *state;
+  (void)user, (void)connection, (void)code;
+  if (!x) return;
+  if (x->call) {
+    pthread_mutex_lock(&x->call->lock);
+    x->call->gone = true;
+    x->call->connection = NULL;
+    pthread_mutex_unlock(&x->call->lock);
+    call_drop(x->call);
+  }
+  if (x->visitor) {
+    x->visitor->since = time_now();
+    x->visitor->answered = 0;
+  }
+  free(x->body.data);
+  free(x);
+  *state = NULL;
+}

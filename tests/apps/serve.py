@@ -1,0 +1,278 @@
+#!/usr/bin/python3
+"""serve.py PROGRAM TOP: `deltaic serve` as clients meet it, on the CPU."""
+import json, os, shutil, socket, sys, tempfile, threading, time
+from serve_tools import Server, check, done, together
+
+program, top = sys.argv[1], sys.argv[2]
+novelist = top + "/models/novelist"
+greedy = {"temperature": 0}
+folder = tempfile.mkdtemp()
+
+
+def texts():
+    s = Server(program, novelist, "--slots", "4", "--memory", "64")
+    check(json.loads(s.ask("GET", "/v1/models")[2])["data"][0]["id"] == "novelist", "/v1/models")
+    check(s.ask("GET", "/v1/models/novelist")[0] == 200 and s.ask("GET", "/v1/models/x")[0] == 404, "one model")
+    whole = s.complete("The old house", max_tokens=24, **greedy)
+    check(whole["finish_reason"] == "length", "max_tokens ends a text")
+
+    # Streamed, it is the same text; so it is among others, and whatever the number of slots.
+    events = s.stream("/v1/completions", prompt="The old house", max_tokens=24, stream_options={"include_usage": True}, **greedy)
+    check(events[-1] == "[DONE]" and events[-2]["usage"]["completion_tokens"] == 24, "the stream's end")
+    check("".join(c["text"] for e in events[:-2] for c in e["choices"]) == whole["text"], "streamed text differs")
+    check(len(events) > 4, "a stream comes in parts")
+    many = s.post("/v1/completions", prompt=["The old house", "It was", "The old house"], n=2, max_tokens=12, seed=5)
+    check(len(many["choices"]) == 6 and [c["index"] for c in many["choices"]] == list(range(6)), "prompts times n")
+    a, b = many["choices"][0]["text"], many["choices"][1]["text"]
+    check(a == many["choices"][4]["text"] and a != b, "the same seed, the same text; n draws others")
+    alone = s.complete("The old house", max_tokens=12, seed=6)
+    check(alone["text"] == b, "choice 1 has the next seed")
+
+    # Stop strings, echo, probabilities.
+    stop = whole["text"][10:14]
+    cut = s.complete("The old house", max_tokens=24, stop=[stop], **greedy)
+    check(cut["text"] == whole["text"][: whole["text"].index(stop)] and cut["finish_reason"] == "stop", "stop string")
+    scored = s.complete("The old house", max_tokens=3, echo=True, logprobs=3, **greedy)
+    notes = scored["logprobs"]
+    check(scored["text"].startswith("The old house") and "".join(notes["tokens"][1:]) == scored["text"], "echo")
+    check(notes["token_logprobs"][0] is None and all(v <= 0 for v in notes["token_logprobs"][1:]), "probabilities")
+    for token, value, best in zip(notes["tokens"][-3:], notes["token_logprobs"][-3:], notes["top_logprobs"][-3:]):
+        check(len(best) == 3 and max(best, key=best.get) == token and best[token] == value, "greedy takes the likeliest")
+    ids = s.complete([1, 5, 9], max_tokens=0, echo=True, logprobs=0)
+    check(len(ids["logprobs"]["tokens"]) == 3, "tokens as a prompt, scored only")
+    # A prompt's score does not depend on whether a state brought its beginning.
+    first = s.complete("The old house stood", max_tokens=0, **greedy)
+    split = s.complete(" upon a hill", max_tokens=0, echo=True, logprobs=0, previous_response_id=first["state"])
+    joined = s.complete("The old house stood upon a hill", max_tokens=0, echo=True, logprobs=0)
+    pairs = zip(split["logprobs"]["token_logprobs"], joined["logprobs"]["token_logprobs"][-len(split["logprobs"]["tokens"]):])
+    check(all(abs(x - y) < 1e-3 for x, y in pairs), f"scores behind a state: {split['logprobs']} {joined['logprobs']}")
+
+    # Turns: the state continues the text with the same tokens, and computes nothing again.
+    head = s.complete("The old house", max_tokens=10, **greedy)
+    rest = s.post("/v1/completions", prompt=[], max_tokens=14, previous_response_id=head["state"], status=400, **greedy)
+    check("empty list" in rest["error"]["message"], "an empty list of prompts")
+    rest = s.post("/v1/completions", prompt="", max_tokens=14, previous_response_id=head["state"], **greedy)
+    check(head["text"] + rest["choices"][0]["text"] == whole["text"], "a turn goes on where it ended")
+    check(rest["usage"]["prompt_tokens_details"]["cached_tokens"] == rest["usage"]["prompt_tokens"] == 14, "all is cached")
+    first = s.post("/v1/responses", input="The old house", max_output_tokens=10, **greedy)
+    check(first["output"][0]["content"][0]["text"] == head["text"] and first["status"] == "incomplete", "/v1/responses")
+    second = s.post("/v1/responses", input=" and", max_output_tokens=5, previous_response_id=first["id"], **greedy)
+    check(second["usage"]["input_tokens_details"]["cached_tokens"] == 14, "the response's state")
+    events = s.stream("/v1/responses", input=" and", max_output_tokens=5, previous_response_id=first["id"], **greedy)
+    check([e["sequence_number"] for e in events] == list(range(len(events))), "numbered events")
+    check("".join(e.get("delta", "") for e in events) == second["output"][0]["content"][0]["text"], "streamed response")
+    check(events[0]["type"] == "response.created" and events[-1]["type"] == "response.incomplete", "first and last event")
+    s.post("/v1/responses", input="x", previous_response_id="resp_0", status=404)
+    kept = s.post("/v1/responses", input="The", max_output_tokens=2, store=False)
+    s.post("/v1/responses", input="x", previous_response_id=kept["id"], status=404)
+
+    # States as resources.
+    status, _, data = s.ask("GET", "/v1/states/" + first["id"])
+    check(status == 200 and len(data) > 400000, "GET of a state")
+    check(s.ask("PUT", "/v1/states/copy", data)[0] == 200, "PUT of a state")
+    again = s.post("/v1/responses", input=" and", max_output_tokens=5, previous_response_id="copy", **greedy)
+    check(again["output"][0]["content"] == second["output"][0]["content"], "the copied state")
+    fork = s.post("/v1/states", **{"from": first["id"]})["id"]
+    check(s.ask("DELETE", "/v1/states/copy")[0] == 200 and s.ask("GET", "/v1/states/copy")[0] == 404, "DELETE")
+    again = s.post("/v1/responses", input=" and", max_output_tokens=5, previous_response_id=fork, **greedy)
+    check(again["output"][0]["content"] == second["output"][0]["content"], "a fork outlives what it was made of")
+    for wrong in (b"", data[:15], data[:-1], data[:200] + b"\xff" * 8 + data[208:], b"\0" * 64, data[:4] + b"\xff" * 12 + data[16:]):
+        check(s.ask("PUT", "/v1/states/bad", wrong)[0] == 400, f"a state of {len(wrong)} bytes that is none")
+    check(s.ask("PUT", "/v1/states/a.b", data)[0] == 400 and s.ask("GET", "/v1/states/..%2fx")[0] == 400, "ids of states")
+
+    # More turns than the memory holds: the least recent state is computed again, to the same text.
+    for i in range(160):
+        s.complete([1, i + 10], max_tokens=1, **greedy)
+    check(s.metric("memory_evicted_total") > 10 and s.metric("memory_bytes") < 80 << 20, "memory is bounded")
+    old = s.post("/v1/responses", input=" and", max_output_tokens=5, previous_response_id=first["id"], **greedy)
+    check(old["output"][0]["content"] == second["output"][0]["content"], "a state computed again")
+    check(old["usage"]["input_tokens_details"]["cached_tokens"] == 0, "it was not there")
+    s.end()
+
+
+def chats():
+    """Every template's way to go on: with the state of the answer, or with that of the question."""
+    for model, template, more in ((novelist, "chatml", {}), (novelist, "qwen3.5", {}),
+                                  (novelist, "qwen3.5", {"chat_template_kwargs": {"enable_thinking": False}}),
+                                  (top + "/tests/vectors/models/tiny_delta_net_global", "qwen2.5", {})):
+        what = f"{model.rsplit('/')[-1]} {template} {more}"
+        options = dict(max_tokens=12, **greedy, **more)
+        talk = [{"role": "system", "content": "Speak."}, {"role": "user", "content": [{"type": "text", "text": "The house"}]}]
+        s = Server(program, model, "--template", template, "--precision", "float32", "--slots", "2")
+        first = s.post("/v1/chat/completions", messages=talk, **options)
+        said = first["choices"][0]["message"]
+        check(first["usage"]["prompt_tokens_details"]["cached_tokens"] == 0, f"{what}: nothing is cached")
+        events = s.stream("/v1/chat/completions", messages=talk, **options)
+        deltas = [c["delta"] for e in events[:-1] for c in e["choices"]]
+        check("".join(d.get("content", "") for d in deltas) == said["content"] and deltas[0]["role"] == "assistant", f"{what}: stream")
+        check("".join(d.get("reasoning_content", "") for d in deltas) == said.get("reasoning_content", ""), f"{what}: thinking")
+        scored = s.post("/v1/chat/completions", messages=talk, logprobs=True, top_logprobs=2, **options)["choices"][0]
+        check(scored["message"] == said and len(scored["logprobs"]["content"][0]["top_logprobs"]) == 2, f"{what}: logprobs")
+
+        longer = talk + [{"role": "assistant", "content": said["content"]}, {"role": "user", "content": "It was late."}]
+        second = s.post("/v1/chat/completions", messages=longer, **options)
+        check(second["usage"]["prompt_tokens_details"]["cached_tokens"] > 5, f"{what}: the second turn begins with a state: {second}")
+        one = s.post("/v1/responses", input=talk, max_output_tokens=12, **greedy, **more)
+        two = s.post("/v1/responses", input="It was late.", previous_response_id=one["id"], max_output_tokens=12, **greedy, **more)
+        text = two["output"][0]["content"][0]["text"]
+        check(text == second["choices"][0]["message"]["content"], f"{what}: /v1/responses goes on with {text}")
+        if "reasoning_content" not in said: # a client does not send it again
+            check(two["usage"]["input_tokens"] == second["usage"]["prompt_tokens"], f"{what}: tokens of the second turn")
+        s.end()
+        s = Server(program, model, "--template", template, "--precision", "float32", "--slots", "2")
+        fresh = s.post("/v1/chat/completions", messages=longer, **options)
+        check(fresh["usage"]["prompt_tokens_details"]["cached_tokens"] == 0, f"{what}: a server that knows nothing")
+        check(fresh["choices"][0]["message"] == second["choices"][0]["message"], f"{what}: the answer depends on the state")
+        check(fresh["usage"]["prompt_tokens"] == second["usage"]["prompt_tokens"], f"{what}: tokens of the prompt")
+        s.end()
+
+
+def refusals():
+    keys = folder + "/keys"
+    open(keys, "w").write("# keys\nfirst key\nsecond\n")
+    s = Server(program, novelist, "--slots", "2", "--queue", "3", "--keys", keys, "--body", "64", "--timeout", "2")
+    key = {"Authorization": "Bearer second"}
+
+    def ask(body, status, text, path="/v1/completions"):
+        got, _, data = s.ask("POST", path, body, key)
+        error = json.loads(data)["error"]
+        check(got == status and text in error["message"] and error["type"], f"{body}: {got} {error}, not {status} {text}")
+
+    for header in ({}, {"Authorization": "Bearer secon"}, {"Authorization": "second"}, {"Authorization": "Bearer # keys"}):
+        check(s.ask("POST", "/v1/completions", {"prompt": "x"}, header)[0] == 401, f"key {header}")
+    check(s.ask("GET", "/metrics")[0] == 401 and s.ask("GET", "/health")[0] == 200 and s.ask("GET", "/")[0] == 200, "open routes")
+    check(s.ask("POST", "/v1/completions", {"prompt": "x", "max_tokens": 1}, key)[0] == 200, "a right key")
+    check(s.ask("POST", "/v1/completions", {"prompt": "x"}, {**key, "Origin": "http://evil"})[0] == 403, "another origin")
+    check(s.ask("GET", "/v1/nothing", None, key)[0] == 404 and s.ask("GET", "/v1/completions", None, key)[0] == 405, "routes")
+    ask(b"{", 400, "not JSON")
+    ask(b"[1]", 400, "not an object")
+    ask(b'{"prompt":' + b"[" * 100 + b"]" * 100 + b"}", 400, "nested deeper")
+    ask({"max_tokens": 3}, 400, "no prompt")
+    ask({"prompt": 5}, 400, "prompt takes")
+    ask({"prompt": [4096]}, 400, "not below the vocabulary")
+    ask({"prompt": "x", "temperature": -1}, 400, "temperature takes")
+    ask({"prompt": "x", "n": 0}, 400, "n takes")
+    ask({"prompt": ["x"] * 2049}, 400, "2048 are the most")
+    ask({"prompt": "x", "logit_bias": {"5": 1}}, 400, "logit_bias is not supported")
+    ask({"prompt": "x", "frequency_penalty": 0.5}, 400, "repetition_penalty is")
+    ask({"prompt": "x", "model": "gpt-4"}, 404, 'no model "gpt-4"')
+    ask({"prompt": "x" * 70000}, 413, "more than 65536 bytes")
+    ask({"messages": [{"role": "user", "content": "x"}]}, 400, "no chat template", "/v1/chat/completions")
+    ask({"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function"}]}, 400, "tools is not supported", "/v1/chat/completions")
+    ask({"messages": [{"role": "user", "content": "x"}], "response_format": {"type": "json_object"}}, 400, "response_format", "/v1/chat/completions")
+    ask({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "image_url", "/v1/chat/completions")
+    ask({"messages": [{"role": "tool", "content": "x"}]}, 400, 'the role "tool"', "/v1/chat/completions")
+    ask({"input": "x", "text": {"format": {"type": "json_schema"}}}, 400, "text.format", "/v1/responses")
+    ask({"prompt": ["x"] * 4}, 429, "the queue is full")
+    check(int(s.ask("POST", "/v1/completions", {"prompt": ["x"] * 4}, key)[1]["Retry-After"]) >= 1, "Retry-After")
+    # Malformed and slow requests.
+    check(b" 200 " not in s.raw(b"nonsense\r\n\r\n")[:40], "no HTTP")
+    check(b"431" in s.raw(b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 40000 + b"\r\n\r\n")[:40], "a large header")
+    begun = time.time()
+    s.raw(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer second\r\nContent-Length: 100\r\n\r\n{")
+    check(time.time() - begun < 10, "a request that does not come is dropped")
+
+    def trickle():
+        with socket.create_connection(("127.0.0.1", s.port)) as c:
+            for _ in range(100):
+                c.sendall(b"G")
+                time.sleep(0.1)
+
+    begun = time.time()
+    try:
+        trickle()
+    except OSError:
+        pass
+    check(time.time() - begun < 8, "a header that comes byte by byte is dropped")
+    s.end()
+
+
+def cancelled():
+    s = Server(program, novelist, "--slots", "2", "--tokens", "1000000")
+    long = {"prompt": "The", "max_tokens": 1000000, "ignore_eos": True}
+
+    def open_one(body):
+        c = socket.create_connection(("127.0.0.1", s.port))
+        data = json.dumps(body).encode()
+        c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
+        return c
+
+    # One that runs, a stream, one that waits in the queue: each leaves its place.
+    for bodies in ([long], [{**long, "stream": True}], [long, long, long]):
+        clients = [open_one(b) for b in bodies]
+        s.wait_metric("slots_busy", min(2, len(bodies)))
+        s.wait_metric("queue_length", max(0, len(bodies) - 2))
+        for c in clients:
+            c.close()
+        s.wait_metric("slots_busy", 0)
+        s.wait_metric("queue_length", 0)
+    # A prompt that is being read.
+    c = open_one({"prompt": [5] * 200000, "max_tokens": 1})
+    s.wait_metric("slots_busy", 1)
+    c.close()
+    s.wait_metric("slots_busy", 0)
+    check(s.metric("prompt_tokens_total") < 200000, "the prompt was read to its end")
+    check(s.metric("requests_cancelled_total") == 6, "cancelled requests are counted")
+    s.end()
+
+    # SIGTERM: what ends within --drain ends, and the rest is cut and kept.
+    s = Server(program, novelist, "--slots", "2", "--tokens", "1000000", "--drain", "3")
+    ended = []
+    short = threading.Thread(target=lambda: ended.append(s.complete("The", max_tokens=200, ignore_eos=True)))
+    endless = threading.Thread(target=lambda: ended.append(s.complete("The", max_tokens=1000000, ignore_eos=True)))
+    endless.start(), short.start()
+    s.wait_metric("slots_busy", 2)
+    begun = time.time()
+    s.end()
+    short.join(), endless.join()
+    check(sorted(c["finish_reason"] for c in ended) == ["length", "shutdown"], "texts end when the server does")
+    check(time.time() - begun < 20, "the limit of --drain")
+
+
+def fair():
+    """A long prompt does not stop a stream, and one client's many texts do not shut out another's."""
+    s = Server(program, novelist, "--slots", "2", "--stall", "30", "--tokens", "100000")
+    times = []
+
+    def watch():
+        import http.client
+        c = http.client.HTTPConnection("127.0.0.1", s.port)
+        c.request("POST", "/v1/completions", json.dumps({"prompt": "The", "max_tokens": 400, "ignore_eos": True, "stream": True}))
+        for line in c.getresponse():
+            times.append(time.time())
+
+    reader = threading.Thread(target=watch)
+    reader.start()
+    s.wait_metric("slots_busy", 1)
+    s.complete([7] * 6000, max_tokens=1)
+    reader.join()
+    gaps = sorted(b - a for a, b in zip(times, times[1:]))
+    check(gaps[-1] < 2, f"the stream waited for {gaps[-1]:.2f} s")
+    s.end()
+
+
+def same_alone():
+    """--reproducible: among others a text has the same probabilities, to the last bit."""
+    s = Server(program, novelist, "--slots", "12", "--reproducible", "--slice", "64")
+    body = dict(prompt=[1] + list(range(100, 250)), max_tokens=40, logprobs=1, seed=3)
+    alone = s.complete(**body)
+
+    def other(i):
+        return lambda: s.complete([1] + [i + 5] * (20 * i + 1), max_tokens=30 + i, seed=i)
+
+    results = together([other(i) for i in range(11)] + [lambda: s.complete(**body)] + [other(i) for i in range(11, 20)])
+    check(results[11]["logprobs"] == alone["logprobs"], "--reproducible: a text's numbers depend on its neighbours")
+    # Two turns that continue the same state, one of them behind others.
+    both = [s.complete(" and", max_tokens=20, logprobs=1, seed=4, previous_response_id=r["state"]) for r in (alone, results[11])]
+    check(both[0]["logprobs"] == both[1]["logprobs"], "--reproducible: the next turn")
+    s.end()
+
+
+try:
+    for part in sys.argv[3:] or ["texts", "chats", "refusals", "cancelled", "fair", "same_alone"]:
+        begun = time.time()
+        globals()[part]()
+        print(f"{part}: {time.time() - begun:.1f} s")
+finally:
+    shutil.rmtree(folder)
+done("serve")

@@ -1,0 +1,110 @@
+"""serve_tools.py: starts and stops `deltaic serve`, and asks it. Used by serve.py."""
+import http.client, json, os, re, signal, socket, subprocess, sys, threading, time
+
+failures, checks = [], 0
+
+
+def check(good, text):
+    global checks
+    checks += 1
+    if not good:
+        failures.append(text)
+        print("FAILED:", text, file=sys.stderr, flush=True)
+
+
+class Server:
+    def __init__(self, program, model, *args):
+        self.log = []
+        self.process = subprocess.Popen([program, "serve", model, "-d", "cpu", "-p", "0", *args],
+                                        stderr=subprocess.PIPE, text=True)
+        self.port = None
+        for line in self.process.stderr:
+            self.log.append(line)
+            found = re.match(r"server  http://.*:(\d+), (\d+) slots", line)
+            if found:
+                self.port, self.slots = int(found[1]), int(found[2])
+                break
+        self.reader = threading.Thread(target=lambda: self.log.extend(self.process.stderr))
+        self.reader.start()
+        if not self.port:
+            sys.exit("the server did not start: " + "".join(self.log))
+
+    def ask(self, method, path, body=None, headers={}, timeout=120):
+        """(status, headers, bytes)"""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        if isinstance(body, (dict, list)):
+            body = json.dumps(body)
+        connection.request(method, path, body, headers)
+        answer = connection.getresponse()
+        data = answer.read()
+        connection.close()
+        return answer.status, answer.headers, data
+
+    def post(self, path, status=200, **body):
+        got, _, data = self.ask("POST", path, body)
+        check(got == status, f"{path} {body}: {got}, not {status}: {data[:300]}")
+        return json.loads(data)
+
+    def complete(self, prompt, **more):
+        return self.post("/v1/completions", prompt=prompt, **more)["choices"][0]
+
+    def stream(self, path, **body):
+        """The events of an answer, as parsed JSON, and [DONE] as a string."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        connection.request("POST", path, json.dumps({**body, "stream": True}))
+        answer, events = connection.getresponse(), []
+        check(answer.status == 200 and answer.headers["Content-Type"].startswith("text/event-stream"), f"{path}: no stream")
+        for line in answer:
+            if line.startswith(b"data: "):
+                text = line[6:].decode()
+                events.append(json.loads(text) if text.startswith("{") else text.strip())
+        connection.close()
+        return events
+
+    def metric(self, name):
+        text = self.ask("GET", "/metrics")[2].decode()
+        return float(re.search(rf"^deltaic_{name} (\S+)$", text, re.M)[1])
+
+    def wait_metric(self, name, value, seconds=30):
+        end = time.time() + seconds
+        while self.metric(name) != value and time.time() < end:
+            time.sleep(0.02)
+        check(self.metric(name) == value, f"{name} is {self.metric(name)}, not {value}")
+
+    def raw(self, data, timeout=30):
+        """What comes back for these bytes until the server closes, or `timeout`."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=timeout) as s:
+            out = b""
+            try:
+                s.sendall(data)
+                while part := s.recv(65536):
+                    out += part
+            except OSError:
+                pass
+            return out
+
+    def end(self, code=0):
+        self.process.send_signal(signal.SIGTERM)
+        got = self.process.wait(timeout=120)
+        self.reader.join()
+        check(got == code, f"exit code {got}, not {code}: {''.join(self.log)[-2000:]}")
+
+
+def together(functions):
+    """Runs all at once and returns their results in order."""
+    out = [None] * len(functions)
+
+    def run(i):
+        out[i] = functions[i]()
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(functions))]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    return out
+
+
+def done(name):
+    print(f"{name}: {checks} checks, {len(failures)} failed")
+    sys.exit(bool(failures))

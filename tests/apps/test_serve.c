@@ -1,0 +1,267 @@
+// Parts of `deltaic serve` by themselves: the store in memory, turns as bytes, requests, keys.
+#include "serve_keys.h"
+#include "serve_request.h"
+#include "serve_turn.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+// ---------------------------------------------------------------- the store
+
+static struct blob *made(size_t size, int value) {
+  struct blob *blob = blob_create(size);
+  assert_non_null(blob);
+  memset(blob->bytes, value, size);
+  return blob;
+}
+
+static void put(struct store *store, const char *key, size_t size, int value) {
+  struct blob *blob = made(size, value);
+  store_put(store, STORE_STATE, key, blob);
+  blob_drop(blob);
+}
+
+// The value that the key has, or -1.
+static int value_of(struct store *store, const char *key) {
+  struct blob *blob = store_get(store, STORE_STATE, key);
+  const int value = blob ? blob->bytes[0] : -1;
+  blob_drop(blob);
+  return value;
+}
+
+static void the_least_recently_used_leave_first(void **state) {
+  static struct metrics metrics;
+  const struct store_options options = {.bytes = {0, 3500}};
+  struct store *store = store_open(&options, &metrics);
+  put(store, "a", 1000, 1);
+  put(store, "b", 1000, 2);
+  put(store, "c", 1000, 3);
+  assert_int_equal(value_of(store, "a"), 1);
+  assert_true(store_in_memory(store, STORE_STATE, "b"));
+  put(store, "d", 1000, 4); // b is the oldest: asking whether it is there is no use
+  assert_int_equal(value_of(store, "b"), -1);
+  assert_int_equal(value_of(store, "a"), 1);
+  put(store, "a", 500, 5); // replaced, not added
+  assert_int_equal(value_of(store, "c"), 3);
+  assert_int_equal(value_of(store, "a"), 5);
+  put(store, "large", 4000, 6); // larger than all of it: nothing leaves for it
+  assert_int_equal(value_of(store, "large"), -1);
+  assert_int_equal(value_of(store, "d"), 4);
+  store_drop(store, STORE_STATE, "d");
+  assert_int_equal(value_of(store, "d"), -1);
+  assert_int_equal(metrics_get(&metrics, METRIC_MEMORY_EVICTED), 1);
+  assert_int_equal(metrics_get(&metrics, METRIC_MEMORY_STATES), 2);
+  store_close(store);
+  assert_int_equal(metrics_get(&metrics, METRIC_MEMORY_BYTES), 0);
+}
+
+struct behind {
+  struct blob *blob;
+  int puts, gets, drops, closes;
+};
+
+static void behind_put(void *self, enum store_kind kind, const char *key, const char *after, struct blob *blob) {
+  struct behind *b = self;
+  ++b->puts;
+  blob_drop(b->blob);
+  b->blob = blob_hold(blob);
+}
+
+static enum store_found behind_get(void *self, enum store_kind kind, const char *key, struct blob **blob) {
+  struct behind *b = self;
+  ++b->gets;
+  if (!b->blob) return STORE_ABSENT;
+  *blob = blob_hold(b->blob);
+  return STORE_FOUND;
+}
+
+static void behind_drop(void *self, enum store_kind kind, const char *key) { ++((struct behind *)self)->drops; }
+static void behind_close(void *self) { ++((struct behind *)self)->closes; }
+
+static void what_left_the_memory_comes_from_behind(void **state) {
+  static struct metrics metrics;
+  const struct store_options options = {.bytes = {0, 2500}};
+  struct behind b = {0};
+  struct store *store = store_open(&options, &metrics);
+  const struct store_behind behind = {
+      .self = &b, .put = behind_put, .get = behind_get, .drop = behind_drop, .close = behind_close};
+  store_set_behind(store, behind);
+  assert_int_equal(value_of(store, "a"), -1);
+  put(store, "a", 2000, 7);
+  assert_int_equal(value_of(store, "a"), 7);
+  assert_int_equal(b.gets, 1); // memory had it
+  put(store, "b", 2000, 8);
+  assert_int_equal(value_of(store, "a"), 8); // the fake has one value
+  assert_int_equal(b.gets, 2);
+  assert_true(store_in_memory(store, STORE_STATE, "a")); // and is kept again
+  store_drop(store, STORE_STATE, "a");
+  store_close(store);
+  assert_int_equal(b.puts, 2);
+  assert_int_equal(b.drops, 1);
+  assert_int_equal(b.closes, 1);
+  blob_drop(b.blob);
+}
+
+static void keys_of_the_store_are_plain(void **state) {
+  char longest[STORE_KEY + 1] = {0};
+  memset(longest, 'a', STORE_KEY - 1);
+  assert_true(store_key_valid("resp_0-Az"));
+  assert_true(store_key_valid(longest));
+  longest[STORE_KEY - 1] = 'a';
+  assert_false(store_key_valid(longest));
+  assert_false(store_key_valid(""));
+  assert_false(store_key_valid("../a"));
+  assert_false(store_key_valid("a b"));
+}
+
+// ---------------------------------------------------------------- turns
+
+static void turns_survive_as_bytes(void **state) {
+  const int32_t tokens[] = {1, 2, 3}, pending[] = {4};
+  const struct turn turn = {tokens, 3, pending, 1, "[]", 2};
+  struct turn back;
+  struct blob *blob = turn_pack(&turn);
+  assert_true(turn_unpack(blob, &back));
+  assert_int_equal(back.count, 3);
+  assert_memory_equal(back.tokens, tokens, sizeof tokens);
+  assert_int_equal(back.pending_count, 1);
+  assert_int_equal(back.pending[0], 4);
+  assert_int_equal(back.messages_bytes, 2);
+  assert_memory_equal(back.messages, "[]", 2);
+  for (size_t i = 0; i < 16; ++i) { // every word of the head is checked
+    blob->bytes[i] ^= 0x80;
+    assert_false(turn_unpack(blob, &back));
+    blob->bytes[i] ^= 0x80;
+  }
+  --blob->size;
+  assert_false(turn_unpack(blob, &back));
+  blob->size = 8;
+  assert_false(turn_unpack(blob, &back));
+  blob_drop(blob);
+  char one[STORE_KEY], other[STORE_KEY];
+  turn_state_key(tokens, 3, one);
+  turn_state_key(tokens, 2, other);
+  assert_string_not_equal(one, other);
+  assert_true(store_key_valid(one));
+}
+
+// ---------------------------------------------------------------- requests
+
+static void fields_are_read(void **state) {
+  static const char body[] =
+      "{\"prompt\": [[1, 2], [3]], \"n\": 2, \"max_tokens\": 7, \"temperature\": 0.5, \"seed\": 9,"
+      "\"stop\": [\"a\", \"b\"], \"logprobs\": 3, \"echo\": true, \"stream\": true,"
+      "\"stream_options\": {\"include_usage\": true}, \"top_p\": null, \"unknown\": {}}";
+  struct request r;
+  struct problem p;
+  assert_true(request_read(API_COMPLETIONS, body, strlen(body), &r, &p));
+  assert_int_equal(r.prompt_count, 2);
+  assert_int_equal(json_array_size(r.prompts[0].tokens), 2);
+  assert_int_equal(r.n, 2);
+  assert_int_equal(r.most, 7);
+  assert_int_equal(r.given, GIVEN_TEMPERATURE | GIVEN_SEED);
+  assert_int_equal(r.sampling.seed, 9);
+  assert_int_equal(r.stop_count, 2);
+  assert_int_equal(r.likely, 3);
+  assert_true(r.echo && r.stream && r.stream_usage && r.store);
+  request_free(&r);
+}
+
+static void messages_are_joined_of_parts(void **state) {
+  static const char body[] = "{\"instructions\": \"I\", \"input\": [{\"role\": \"user\", \"content\": [{\"type\": "
+                             "\"input_text\", \"text\": \"a\"}, {\"type\": \"input_text\", \"text\": \"b\"}]},"
+                             "{\"type\": \"message\", \"role\": \"assistant\", \"content\": \"\"}]}";
+  struct request r;
+  struct problem p;
+  assert_true(request_read(API_RESPONSES, body, strlen(body), &r, &p));
+  assert_int_equal(r.message_count, 3);
+  assert_int_equal(r.messages[0].role, DELTAIC_ROLE_SYSTEM);
+  assert_string_equal(r.messages[1].text, "ab");
+  assert_string_equal(r.messages[2].text, "");
+  assert_false(r.plain);
+  request_free(&r);
+}
+
+static void wrong_requests_are_named(void **state) {
+  static const struct {
+    enum api api;
+    const char *body, *text;
+  } cases[] = {
+      {API_COMPLETIONS, "", "not JSON"},
+      {API_COMPLETIONS, "{\"prompt\": \"x\", \"prompt\": \"y\"}", "not JSON"}, // twice
+      {API_COMPLETIONS, "{\"prompt\": \"\\ud800\"}", "not JSON"},
+      {API_COMPLETIONS, "{\"prompt\": [1, -1]}", "prompt takes"},
+      {API_COMPLETIONS, "{\"prompt\": [1.5]}", "prompt takes"},
+      {API_COMPLETIONS, "{\"prompt\": \"x\", \"stop\": \"\"}", "stop takes"},
+      {API_COMPLETIONS, "{\"prompt\": \"x\", \"stop\": \"a\\u0000b\"}", "stop takes"},
+      {API_COMPLETIONS, "{\"prompt\": \"x\", \"seed\": -1}", "seed takes"},
+      {API_COMPLETIONS, "{\"prompt\": \"x\", \"stream\": 1}", "stream takes"},
+      {API_COMPLETIONS, "{\"prompt\": \"x\", \"best_of\": 2}", "best_of"},
+      {API_COMPLETIONS, "{\"prompt\": \"x\", \"model\": \"a\\u0000b\"}", "model takes"},
+      {API_COMPLETIONS, "{\"prompt\": \"x\", \"temperature\": 1e30}", "temperature takes"},
+      {API_CHAT, "{}", "messages takes"},
+      {API_CHAT, "{\"messages\": []}", "at least one"},
+      {API_CHAT, "{\"messages\": [5]}", "messages"},
+      {API_CHAT, "{\"messages\": [{\"role\": \"user\"}]}", "content takes"},
+      {API_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\"}]}]}", "no string"},
+      {API_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], \"top_logprobs\": 2}",
+       "top_logprobs needs"},
+      {API_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], \"max_tokens\": 0}", "at least one token"},
+      {API_RESPONSES, "{}", "no input"},
+      {API_RESPONSES, "{\"input\": [{\"type\": \"function_call_output\"}]}", "function_call_output"},
+      {API_RESPONSES, "{\"input\": \"x\", \"background\": true}", "background"},
+      {API_RESPONSES, "{\"input\": \"x\", \"prompt\": {\"id\": \"y\"}}", "stored prompts"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+    struct request r;
+    struct problem p;
+    if (request_read(cases[i].api, cases[i].body, strlen(cases[i].body), &r, &p))
+      fail_msg("%s was taken", cases[i].body);
+    if (!strstr(p.text, cases[i].text))
+      fail_msg("%s: \"%s\" does not say \"%s\"", cases[i].body, p.text, cases[i].text);
+    assert_int_equal(p.status, 400);
+  }
+}
+
+// ---------------------------------------------------------------- keys
+
+static void keys_are_whole_lines(void **state) {
+  char path[] = "/tmp/deltaic_keys_XXXXXX";
+  const int file = mkstemp(path);
+  static const char text[] = "# no key\n\none\r\ntwo words\n";
+  struct keys keys;
+  assert_int_equal(write(file, text, strlen(text)), strlen(text));
+  close(file);
+  assert_int_equal(keys_read(path, &keys), 0);
+  unlink(path);
+  assert_int_equal(keys.count, 2);
+  assert_int_equal(keys_find(&keys, "Bearer one"), 1);
+  assert_int_equal(keys_find(&keys, "bearer two words"), 2);
+  assert_int_equal(keys_find(&keys, "Bearer two"), 0);
+  assert_int_equal(keys_find(&keys, "Bearer one "), 0);
+  assert_int_equal(keys_find(&keys, "Bearer "), 0);
+  assert_int_equal(keys_find(&keys, "one"), 0);
+  assert_int_equal(keys_find(&keys, NULL), 0);
+  keys_free(&keys);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(the_least_recently_used_leave_first),
+      cmocka_unit_test(what_left_the_memory_comes_from_behind),
+      cmocka_unit_test(keys_of_the_store_are_plain),
+      cmocka_unit_test(turns_survive_as_bytes),
+      cmocka_unit_test(fields_are_read),
+      cmocka_unit_test(messages_are_joined_of_parts),
+      cmocka_unit_test(wrong_requests_are_named),
+      cmocka_unit_test(keys_are_whole_lines),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
