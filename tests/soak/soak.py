@@ -3,6 +3,9 @@
 crash   conversations=200 turns=20 tokens=24 every=10    a replica is killed every 10 s
 many    conversations=10000 slots=256 memory=64          more conversations than slots and memory
 abuse   seconds=600 good=10                              bad requests beside good clients
+next    short=1000 long=100000 tries=9                   seconds to a next turn's first token, printed
+
+SOAK_MODEL and SOAK_DEVICE: another model, another device than the CPU.
 """
 import asyncio
 import json
@@ -19,6 +22,7 @@ FORMS = {
     "crash": {"conversations": 200, "turns": 20, "tokens": 24, "every": 10},
     "many": {"conversations": 10000, "slots": 256, "memory": 64},
     "abuse": {"seconds": 600, "good": 10},
+    "next": {"short": 1000, "long": 100000, "tries": 9},
 }
 COMMON = ["--device", os.environ.get("SOAK_DEVICE", "cpu"), "--model", os.environ.get("SOAK_MODEL", TOP + "/models/novelist")]
 
@@ -44,18 +48,20 @@ async def converse(replicas, conversation, numbers, counts):
     texts, previous = [], None
     for turn in range(numbers["turns"]):
         body = turn_body(conversation, turn, numbers["tokens"], previous)
-        end = time.monotonic() + 300
+        end, failure = time.monotonic() + 300, None
         while True:
-            check(time.monotonic() < end, f"conversation {conversation}, turn {turn}: no answer in 300 s")
+            check(time.monotonic() < end, f"conversation {conversation}, turn {turn}: no answer in 300 s, {failure!r}; {counts}")
             try:
                 answer = await stream(random.choice(replicas).port, body)
                 break
             except Refused as refused:
                 check(refused.status in (429, 503), f"conversation {conversation}, turn {turn}: {refused}")
                 counts["refused"] += 1
+                failure = refused
                 await asyncio.sleep(0.2)
-            except (OSError, EOFError, ValueError):
+            except (OSError, EOFError, ValueError) as error:
                 counts["repeated"] += 1
+                failure = error
                 await asyncio.sleep(0.05)
         texts.append(answer.text)
         previous = answer.id
@@ -253,6 +259,51 @@ async def abuse(folder, n):
         check(word not in replica.tail(), "a sanitizer reports")
 
 
+# ---------------------------------------------------------------- the next turn
+
+
+async def first_token(replica, previous):
+    """Seconds until the first token behind a turn, and the tokens that did not have to be read."""
+    begin = time.monotonic()
+    answer = await stream(replica.port, {"prompt": " Then", "max_tokens": 2, "temperature": 0, "store": False,
+                                         "previous_response_id": previous})
+    return answer.times[0] - begin, answer.cached
+
+
+async def next_turn(folder, n):
+    redis = folder.add(Redis(folder.path))
+    args = [*COMMON, "--store", redis.url, "--context", str(n["long"] + 1000), "--quiet"]
+    one, two = (folder.add(Replica(folder.path, name, PROGRAM, args)) for name in ("one", "two"))
+    for length in (n["short"], n["long"]):
+        await one.ready()
+        await two.ready()
+        draw = random.Random(length)
+        tokens = [draw.randrange(300, 3000) for _ in range(length - 1)]
+        begin = time.monotonic()
+        turn = await stream(one.port, {"prompt": tokens, "max_tokens": 1, "temperature": 0})
+        computed = turn.times[0] - begin
+        places = {"memory": [], "store": [], "killed": []}
+        for _ in range(n["tries"]):
+            places["memory"].append(await first_token(one, turn.id))
+        for _ in range(n["tries"]):
+            two.end()  # so that it has nothing in memory
+            two.start()
+            await two.ready()
+            await stream(two.port, {"prompt": "Warm", "max_tokens": 2})
+            places["store"].append(await first_token(two, turn.id))
+        one.end()
+        two.end()
+        two.start()
+        await two.ready()
+        await stream(two.port, {"prompt": "Warm", "max_tokens": 2})
+        places["killed"].append(await first_token(two, turn.id))
+        one.start()
+        print(f"behind {length} tokens, which took {computed:.2f} s:",
+              ", ".join(f"{place} {1e3 * sorted(seconds for seconds, _ in took)[len(took) // 2]:.1f} ms"
+                        for place, took in places.items()))
+        check(all(cached >= length - 1 for took in places.values() for _, cached in took), f"something was read again: {places}")
+
+
 async def main():
     what, numbers = sys.argv[3], dict(pair.split("=") for pair in sys.argv[4:])
     wrong = set(numbers) - set(FORMS[what])
@@ -260,7 +311,7 @@ async def main():
     n = {**FORMS[what], **{name: int(value) for name, value in numbers.items()}}
     print(what, n)
     with Folder() as folder:
-        await {"crash": crash, "many": many, "abuse": abuse}[what](folder, n)
+        await {"crash": crash, "many": many, "abuse": abuse, "next": next_turn}[what](folder, n)
     print("passed")
 
 
