@@ -1,6 +1,7 @@
 // loaded: the commands that need LAPACK or an HTTP library. They are in plugins, so that no other command loads these.
 #include "command.h"
 #include "common.h"
+#include "help.h"
 #include "plugin.h"
 
 static int run_loaded(enum plugin plugin, const char *name, int argc, char **argv) {
@@ -12,4 +13,13 @@ static int run_loaded(enum plugin plugin, const char *name, int argc, char **arg
 
 int command_prune(int argc, char **argv) { return run_loaded(PLUGIN_COMMANDS, "prune", argc, argv); }
 int command_rank(int argc, char **argv) { return run_loaded(PLUGIN_COMMANDS, "rank", argc, argv); }
-int command_serve(int argc, char **argv) { return run_loaded(PLUGIN_SERVE, "serve", argc, argv); }
+
+int command_serve(int argc, char **argv) {
+#ifdef DELTAIC_SERVER
+  return run_loaded(PLUGIN_SERVE, "serve", argc, argv);
+#else
+  if (argc && help_form(argv[0]) > HELP_TEXT) return EXIT_OK; // the manual and the completion are without it
+  return complain(EXIT_FAILED, "this build has no server: libmicrohttpd and hiredis were not there when it was made "
+                               "(Debian: libmicrohttpd-dev, libhiredis-dev)");
+#endif
+}

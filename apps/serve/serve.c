@@ -167,6 +167,8 @@ int command_serve(int argc, char **argv) {
   if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;
   code = store_choice_check(&o->choice);
   if (code) return code;
+  if (o->reproducible && o->choice.bits != 32)
+    return complain(EXIT_USAGE, "--reproducible needs states that are stored exactly: --store-bits 32");
   if (arguments.count && o->engine.model)
     return complain(EXIT_USAGE, "the model is given twice: --model and %s", arguments.items[0]);
   if (arguments.count) o->engine.model = arguments.items[0];

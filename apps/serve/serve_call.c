@@ -23,6 +23,7 @@ bool bytes_add(struct bytes *to, const char *data, size_t size) {
 
 static void task_clear(struct task *t) {
   free(t->tokens);
+  free(t->spans);
   blob_drop(t->state);
   deltaic_decoder_free(t->decoder);
   deltaic_stops_free(t->stops);
@@ -43,6 +44,24 @@ bool task_add_token(struct task *t, int32_t token) {
     t->room = room;
   }
   t->tokens[t->count++] = token;
+  return true;
+}
+
+bool task_add_span(struct task *t, size_t end, bool drawn) {
+  uint32_t *last = t->span_count ? &t->spans[t->span_count - 1] : NULL;
+  if (last && TURN_SPAN_END(*last) >= end) return true;
+  if (last && drawn && TURN_SPAN_DRAWN(*last)) {
+    *last = TURN_SPAN(end, drawn);
+    return true;
+  }
+  if (t->span_count == t->span_room) {
+    const size_t room = 2 * t->span_room + 4;
+    uint32_t *grown = realloc(t->spans, room * sizeof *grown);
+    if (!grown) return false;
+    t->spans = grown;
+    t->span_room = room;
+  }
+  t->spans[t->span_count++] = TURN_SPAN(end, drawn);
   return true;
 }
 

@@ -58,6 +58,8 @@ struct task {
   size_t asked; // chat: where the answer's opening begins
   size_t mark;  // save the state here too; 0: nowhere
   bool marked;
+  uint32_t *spans; // how the tokens were computed, as a turn has it
+  size_t span_count, span_room;
   bool chat;  // the template's text
   bool score; // tokens of the prompt get notes
   deltaic_sampling sampling;
@@ -119,6 +121,8 @@ void call_make_id(const char *prefix, char id[TURN_ID]); // prefix and 32 random
 struct call *call_hold(struct call *call);
 void call_drop(struct call *call);
 bool task_add_token(struct task *task, int32_t token); // false: no memory
+// The tokens from the end of the last span to `end` were read, or drawn.
+bool task_add_span(struct task *task, size_t end, bool drawn); // false: no memory
 // Wakes the connection if it is suspended; under the lock.
 void call_wake(struct call *call);
 

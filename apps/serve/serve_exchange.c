@@ -109,13 +109,13 @@ static struct reply models(struct http *http, const char *name) {
 // ---------------------------------------------------------------- texts
 
 // Before a client hears that a text has ended, the store has its turn, so that no crash loses what the client has seen;
-// and the state, if that takes no longer than a moment, or with --reproducible, as computed states differ in rounding.
+// and the state, if that takes no longer than a moment: the next turn would have to compute it.
 static void settle(const struct call *call) {
-  enum { TURN_MS = 1000, STATE_MS = 100, EXACT_MS = 5000 };
+  enum { TURN_MS = 1000, STATE_MS = 100 };
   const struct server *s = call->server;
   if (!call->request.store || call->unfinished || call->gone) return;
   store_settle(s->store, STORE_TURN, TURN_MS);
-  store_settle(s->store, STORE_STATE, s->options.reproducible ? EXACT_MS : STATE_MS);
+  store_settle(s->store, STORE_STATE, STATE_MS);
 }
 
 static ssize_t stream(void *user, uint64_t position, char *to, size_t most) {

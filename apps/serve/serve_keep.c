@@ -82,8 +82,10 @@ static size_t behind_last(const int32_t *ids, size_t count, int32_t id) {
   return count;
 }
 
-static void put(const struct task *t, const char *key, const struct turn *turn) {
-  struct blob *blob = turn_pack(turn);
+static void put(const struct task *t, const char *key, struct turn turn) {
+  turn.spans = t->spans;
+  while (turn.span_count < t->span_count && TURN_SPAN_END(t->spans[turn.span_count]) <= turn.count) ++turn.span_count;
+  struct blob *blob = turn_pack(&turn);
   if (blob) store_put(t->call->server->store, STORE_TURN, key, blob);
   blob_drop(blob);
 }
@@ -122,7 +124,7 @@ static void put_chat(const struct task *t, const char *key, struct turn turn, bo
   memcpy(pending + asked, after + from, (count - from) * sizeof *pending);
   turn.pending = pending;
   turn.pending_count = asked + count - from;
-  put(t, key, &turn);
+  put(t, key, turn);
   free(pending);
 }
 
@@ -151,5 +153,5 @@ void keep_turn(struct task *t, enum ending ending) {
     return;
   }
   const struct turn turn = {.tokens = t->tokens, .count = t->count, .pending = t->tokens, .messages = ""};
-  put(t, t->id, &turn);
+  put(t, t->id, turn);
 }

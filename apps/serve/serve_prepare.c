@@ -55,30 +55,28 @@ static bool add_text(const struct server *s, struct ids *to, const char *text, s
                      struct problem *p) {
   size_t count = 0;
   if (bad(p, deltaic_tokenizer_encode(s->tokenizer, text, bytes, special, NULL, 0, &count))) return false;
-  if (!add_ids(to, NULL, 0, p)) return false;
-  int32_t *grown = realloc(to->items, (to->count + count) * sizeof *grown + 1);
-  if (!grown) {
-    no_memory(p);
-    return false;
-  }
-  to->items = grown;
-  if (bad(p, deltaic_tokenizer_encode(s->tokenizer, text, bytes, special, grown + to->count, count, &count)))
-    return false;
-  to->count += count;
-  return true;
+  int32_t *ids = malloc(count * sizeof *ids + 1);
+  if (!ids) no_memory(p);
+  const bool good = ids && !bad(p, deltaic_tokenizer_encode(s->tokenizer, text, bytes, special, ids, count, &count)) &&
+                    add_ids(to, ids, count, p);
+  free(ids);
+  return good;
 }
 
 static bool add_tokens(const struct server *s, struct ids *to, const json_t *tokens, struct problem *p) {
   const size_t count = json_array_size(tokens);
-  for (size_t i = 0; i < count; ++i) {
+  int32_t *ids = malloc(count * sizeof *ids + 1);
+  if (!ids) no_memory(p);
+  for (size_t i = 0; i < count && !p->status; ++i) {
     const json_int_t value = json_integer_value(json_array_get(tokens, i));
-    const int32_t id = (int32_t)value;
+    ids[i] = (int32_t)value;
     if (value >= s->engine.model_info.vocabulary)
       problem_set(p, 400, "prompt", "", "token %lld is not below the vocabulary's %d", (long long)value,
                   s->engine.model_info.vocabulary);
-    if (p->status || !add_ids(to, &id, 1, p)) return false;
   }
-  return true;
+  const bool good = !p->status && add_ids(to, ids, count, p);
+  free(ids);
+  return good;
 }
 
 // ---------------------------------------------------------------- the turn that goes on
@@ -90,10 +88,10 @@ struct base {
   size_t cached;
 };
 
-// Whether to compute a history that is short, rather than to get its state from the store. Numbers would differ.
+// Whether to compute a history that is short, rather than to get its state from the store.
 static bool sooner_computed(struct server *s, const char *key, size_t tokens) {
   const int64_t rate = metrics_get(&s->metrics, METRIC_PROMPT_RATE);
-  return rate > 0 && !s->options.reproducible && !store_in_memory(s->store, STORE_STATE, key) &&
+  return rate > 0 && !store_in_memory(s->store, STORE_STATE, key) &&
          !store_is_faster(s->store, tokens, (double)tokens / (double)rate);
 }
 
@@ -308,6 +306,8 @@ static void make_tasks(struct server *s, struct call *call, size_t first, struct
     memcpy(t->tokens, ids->items, ids->count * sizeof *t->tokens);
     t->count = t->prompt_count = ids->count;
     t->room = ids->count + 1;
+    for (size_t i = 0; i < base->turn.span_count; ++i)
+      if (!task_add_span(t, TURN_SPAN_END(base->turn.spans[i]), TURN_SPAN_DRAWN(base->turn.spans[i]))) no_memory(p);
     if (k && !t->score) t->leader = &call->tasks[first];
     t->mark = k ? 0 : like->mark;
     if (base->state && !t->leader) t->state = blob_hold(base->state);

@@ -60,11 +60,22 @@ static void note_prompt(struct batch *b, struct task *t, size_t count) {
 
 // ---------------------------------------------------------------- reading
 
+// The span that the next token is computed in again; 0: it never was computed.
+static uint32_t span_at(const struct task *t) {
+  for (size_t i = 0; i < t->span_count; ++i)
+    if (TURN_SPAN_END(t->spans[i]) > t->at) return t->spans[i];
+  return 0;
+}
+
+static bool drawn_again(const struct batch *b, const struct task *t) { return b->group && TURN_SPAN_DRAWN(span_at(t)); }
+
 // Tokens of the next slice of this text, at most `most`.
 static size_t next_slice(const struct batch *b, const struct task *t, size_t most) {
+  const uint32_t span = span_at(t);
   size_t end = t->at < t->mark ? t->mark : t->prompt_count;
   if (t->score && t->at < t->own) end = t->own;
-  if (b->group) most = b->tokens - t->at % b->tokens;
+  if (b->group && span && TURN_SPAN_END(span) < end) end = TURN_SPAN_END(span);
+  if (b->group) most = TURN_SPAN_DRAWN(span) ? 1 : b->tokens - t->at % b->tokens;
   if (t->score && t->at >= t->own && most > LOGIT_ROWS) most = LOGIT_ROWS;
   return end - t->at < most ? end - t->at : most;
 }
@@ -97,6 +108,10 @@ static void has_read(struct batch *b, struct task *t, size_t count) {
     t->marked = state;
     blob_drop(state);
   }
+  if ((t->at == t->mark || t->at == t->prompt_count) && !task_add_span(t, t->at, false)) {
+    fail_texts(b, &t, 1, DELTAIC_OUT_OF_MEMORY);
+    return;
+  }
   if (t->at < t->prompt_count) return;
   release(b, t);
   if (!t->most) slot_finish(b, t, END_LENGTH);
@@ -119,6 +134,17 @@ static deltaic_status read_scored(struct batch *b, struct task *t, size_t count)
   return status;
 }
 
+// A token that was drawn in a step, in a step of as many rows.
+static deltaic_status read_drawn(struct batch *b, const deltaic_piece *piece) {
+  static const int32_t token = 0;
+  deltaic_piece pieces[MOST_SLOTS];
+  deltaic_status status = fill_spares(b);
+  pieces[0] = *piece;
+  for (uint32_t i = 1; i < b->group; ++i)
+    pieces[i] = (deltaic_piece){.sequence = b->slots + i - 1, .tokens = &token, .count = 1};
+  return status ? status : deltaic_session_eval_batch(b->session, pieces, b->group);
+}
+
 static void measure(struct batch *b, const deltaic_piece *pieces, size_t n, double seconds) {
   size_t tokens = 0;
   for (size_t i = 0; i < n; ++i) tokens += pieces[i].count;
@@ -135,6 +161,8 @@ static void read_texts(struct batch *b, struct task **tasks, size_t n, const del
   deltaic_status status = DELTAIC_OK;
   if (tasks[0]->score && tasks[0]->at >= tasks[0]->own)
     status = read_scored(b, tasks[0], pieces[0].count);
+  else if (drawn_again(b, tasks[0]))
+    status = read_drawn(b, pieces);
   else
     status = deltaic_session_eval_batch(b->session, pieces, n);
   measure(b, pieces, n, engine_seconds(&b->server->engine, start));

@@ -37,7 +37,7 @@ static void take_token(struct batch *b, struct task *t, int32_t token, const str
   const bool end = ends(b, t, token);
   deltaic_status status = DELTAIC_OK;
   pthread_mutex_lock(&call->lock);
-  if (!task_add_token(t, token)) status = DELTAIC_OUT_OF_MEMORY;
+  if (!task_add_token(t, token) || !task_add_span(t, t->count, true)) status = DELTAIC_OUT_OF_MEMORY;
   t->at = t->count;
   ++t->made;
   if (!end && !status && note && !add_note(t, note)) status = DELTAIC_OUT_OF_MEMORY;

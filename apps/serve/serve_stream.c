@@ -60,8 +60,7 @@ static bool send_task(struct call *call, struct task *t) {
   t->sent_text = t->text.size;
   t->sent_notes = t->note_count;
   if (!good || !t->ending || t->sent_end) return good;
-  json_t *last = piece(t, chat ? json_object() : NULL, json_string(""), json_null());
-  if (chat) json_object_del(last, "text");
+  json_t *last = piece(t, chat ? json_object() : NULL, chat ? NULL : json_string(""), json_null());
   json_object_set_new(last, "finish_reason", json_string(reply_finish(t->ending)));
   if (call->request.store) json_object_set_new(last, "state", json_string(t->id));
   json_object_set_new(last, "timings", reply_timings(t));

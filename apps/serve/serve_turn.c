@@ -1,47 +1,65 @@
-// serve_turn: packs turns: four words, the tokens, the pending ones, the messages.
+// serve_turn: packs turns: five words, the tokens, the pending ones, how they were computed, the messages.
 #include "serve_turn.h"
 #include "sha256.h"
 
 #include <string.h>
 
-enum { MAGIC = 0x31545244 }; // "DRT1"
+enum { MAGIC = 0x32545244 }; // "DRT2"
 
 struct head {
-  uint32_t magic, count, pending_count, messages_bytes;
+  uint32_t magic, count, pending_count, span_count, messages_bytes;
 };
 
+// Returns the place behind the copy.
+static uint8_t *add(uint8_t *to, const void *from, size_t bytes) {
+  if (bytes) memcpy(to, from, bytes);
+  return to + bytes;
+}
+
 struct blob *turn_pack(const struct turn *turn) {
-  const size_t ids = sizeof(int32_t), most = UINT32_MAX;
-  if (turn->count > most || turn->pending_count > most || turn->messages_bytes > most) return NULL;
-  const struct head head = {MAGIC, (uint32_t)turn->count, (uint32_t)turn->pending_count,
+  const size_t word = sizeof(uint32_t), most = INT32_MAX;
+  if (turn->count > most || turn->pending_count > most || turn->span_count > most || turn->messages_bytes > most)
+    return NULL;
+  const struct head head = {MAGIC, (uint32_t)turn->count, (uint32_t)turn->pending_count, (uint32_t)turn->span_count,
                             (uint32_t)turn->messages_bytes};
-  struct blob *blob = blob_create(sizeof head + (turn->count + turn->pending_count) * ids + turn->messages_bytes);
+  const size_t words = turn->count + turn->pending_count + turn->span_count;
+  struct blob *blob = blob_create(sizeof head + words * word + turn->messages_bytes);
   if (!blob) return NULL;
-  uint8_t *to = blob->bytes;
-  memcpy(to, &head, sizeof head);
-  to += sizeof head;
-  if (turn->count) memcpy(to, turn->tokens, turn->count * ids);
-  to += turn->count * ids;
-  if (turn->pending_count) memcpy(to, turn->pending, turn->pending_count * ids);
-  to += turn->pending_count * ids;
-  if (turn->messages_bytes) memcpy(to, turn->messages, turn->messages_bytes);
+  uint8_t *to = add(blob->bytes, &head, sizeof head);
+  to = add(to, turn->tokens, turn->count * word);
+  to = add(to, turn->pending, turn->pending_count * word);
+  to = add(to, turn->spans, turn->span_count * word);
+  add(to, turn->messages, turn->messages_bytes);
   return blob;
+}
+
+// Ranges follow each other and end with the last token, or there are none.
+static bool spans_valid(const struct turn *turn) {
+  uint32_t end = 0;
+  for (size_t i = 0; i < turn->span_count; ++i) {
+    if (TURN_SPAN_END(turn->spans[i]) <= end) return false;
+    end = TURN_SPAN_END(turn->spans[i]);
+  }
+  return !turn->span_count || end == turn->count;
 }
 
 bool turn_unpack(const struct blob *blob, struct turn *turn) {
   struct head head;
   if (blob->size < sizeof head) return false;
   memcpy(&head, blob->bytes, sizeof head);
-  const uint64_t ids = (uint64_t)head.count + head.pending_count;
-  if (head.magic != MAGIC || blob->size != sizeof head + ids * sizeof(int32_t) + head.messages_bytes) return false;
+  const uint64_t words = (uint64_t)head.count + head.pending_count + head.span_count;
+  if (head.magic != MAGIC || blob->size != sizeof head + words * sizeof(uint32_t) + head.messages_bytes) return false;
+  if (head.count > INT32_MAX || head.pending_count > INT32_MAX) return false;
   const uint8_t *at = blob->bytes + sizeof head; // aligned: a blob's bytes are behind a size_t
   turn->tokens = (const int32_t *)(const void *)at;
   turn->count = head.count;
   turn->pending = turn->tokens + head.count;
   turn->pending_count = head.pending_count;
-  turn->messages = (const char *)at + ids * sizeof(int32_t);
+  turn->spans = (const uint32_t *)(const void *)(turn->pending + head.pending_count);
+  turn->span_count = head.span_count;
+  turn->messages = (const char *)(turn->spans + head.span_count);
   turn->messages_bytes = head.messages_bytes;
-  return true;
+  return spans_valid(turn);
 }
 
 void turn_state_key(const int32_t *tokens, size_t count, char key[STORE_KEY]) {

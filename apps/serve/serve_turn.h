@@ -13,7 +13,14 @@ struct turn {
   size_t pending_count;
   const char *messages; // the conversation as JSON, [{"role": ..., "content": ...}]; "" for plain text
   size_t messages_bytes;
+  // How the tokens were computed: ranges that end at TURN_SPAN_END(span), each read as a prompt or drawn in steps.
+  // --reproducible computes a lost state again in the same way, as another way rounds otherwise.
+  const uint32_t *spans;
+  size_t span_count;
 };
+#define TURN_SPAN(end, drawn) ((uint32_t)(end) << 1 | (uint32_t)(drawn))
+#define TURN_SPAN_END(span) ((span) >> 1)
+#define TURN_SPAN_DRAWN(span) ((span)&1)
 
 // The turn as bytes for the store. NULL: no memory.
 struct blob *turn_pack(const struct turn *turn);

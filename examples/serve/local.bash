@@ -1,7 +1,7 @@
 # What `./bootstrap serve` does once the program is built, sourced by bootstrap: two replicas, Redis behind them, HAProxy
 # in front. All of it stays in build/serve, and Ctrl-C ends all of it. DELTAIC_PORTS: other ports than the usual.
 serve_here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
-serve_packages=(libmicrohttpd-dev libhiredis-dev libssl-dev redis-server haproxy openssl)
+serve_packages=(redis-server haproxy openssl)
 
 serve_answers() {
   (exec 3<>"/dev/tcp/127.0.0.1/$1" && printf 'GET /health HTTP/1.0\r\n\r\n' >&3 && read -r -t 5 line <&3 &&

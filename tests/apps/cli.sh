@@ -10,7 +10,7 @@ tiny() { run "$1" generate -m "$tiny" -d cpu -q --no-echo "${@:2}"; }
 run 0 help && out_has '^exit codes:' && err_empty
 run 0 help exit-codes && out_has '^  130  '
 run 0 version && out_has '^deltaic [0-9]'
-for command in generate chat perplexity eval prune info devices bench validate rank demo; do
+for command in generate chat perplexity eval prune info devices bench validate rank demo serve; do
   run 0 help $command && out_has '^examples:' && err_empty
   cp "$dir/out" "$dir/help"
   run 0 $command --help

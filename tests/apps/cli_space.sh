@@ -28,10 +28,13 @@ for kib in 60000 80000 100000 120000 140000 160000 180000 200000; do
   [ ! -e "$dir/half" ] || rm -r "$dir/half"
 done
 
-libraries() { LD_DEBUG=libs "$program" "$@" 2>&1 </dev/null | grep -c 'calling init.*openblas'; }
+libraries() { LD_DEBUG=libs "$program" "$@" 2>&1 </dev/null | grep -cE 'calling init.*(openblas|microhttpd|hiredis)'; }
 [ "$(libraries generate -m "$top/models/novelist" -d cpu -q --no-echo -n 2 --prompt a)" = 0 ] ||
-  complain "generate loads OpenBLAS"
+  complain "generate loads a plugin's libraries"
 [ "$(libraries rank --help)" != 0 ] || complain "the test does not see OpenBLAS"
+if "$program" serve --help >/dev/null 2>&1; then
+  [ "$(libraries serve --help)" != 0 ] || complain "the test does not see libmicrohttpd"
+fi
 
 # The program alone, in a folder of its own.
 cp "$program" "$dir/alone"

@@ -125,7 +125,8 @@ static void keys_of_the_store_are_plain(void **state) {
 
 static void turns_survive_as_bytes(void **state) {
   const int32_t tokens[] = {1, 2, 3}, pending[] = {4};
-  const struct turn turn = {tokens, 3, pending, 1, "[]", 2};
+  const uint32_t spans[] = {TURN_SPAN(2, false), TURN_SPAN(3, true)};
+  const struct turn turn = {tokens, 3, pending, 1, "[]", 2, spans, 2};
   struct turn back;
   struct blob *blob = turn_pack(&turn);
   assert_true(turn_unpack(blob, &back));
@@ -135,7 +136,12 @@ static void turns_survive_as_bytes(void **state) {
   assert_int_equal(back.pending[0], 4);
   assert_int_equal(back.messages_bytes, 2);
   assert_memory_equal(back.messages, "[]", 2);
-  for (size_t i = 0; i < 16; ++i) { // every word of the head is checked
+  assert_int_equal(back.span_count, 2);
+  assert_memory_equal(back.spans, spans, sizeof spans);
+  blob->bytes[20 + 4 * 4] ^= 4; // the first span ends behind the second
+  assert_false(turn_unpack(blob, &back));
+  blob->bytes[20 + 4 * 4] ^= 4;
+  for (size_t i = 0; i < 20; ++i) { // every word of the head is checked
     blob->bytes[i] ^= 0x80;
     assert_false(turn_unpack(blob, &back));
     blob->bytes[i] ^= 0x80;
