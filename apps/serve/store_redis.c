@@ -17,6 +17,7 @@ struct job {
   struct job *next;
   char key[STORE_KEY], after[STORE_KEY];
   struct blob *blob;
+  int tries; // that failed
 };
 
 struct queue {
@@ -174,6 +175,11 @@ static bool write_value(const struct values *values, void *user) {
                                : values_put_state(values, j->key, j->after, j->blob);
 }
 
+static bool read_nothing(const struct values *values, void *user) {
+  (void)user;
+  return values_ping(values);
+}
+
 static uint64_t job_bytes(const struct job *j) { return sizeof *j + (j->blob ? j->blob->size : 0); }
 
 // With the lock: takes the first job away.
@@ -181,12 +187,16 @@ static struct job *next_job(struct queue *q) {
   struct job *j = q->first;
   q->first = j->next;
   if (!q->first) q->last = &q->first;
-  q->store->queued_bytes -= job_bytes(j);
-  metrics_set(q->store->metrics, METRIC_STORE_WAITING, (int64_t)q->store->queued_bytes);
   return j;
 }
 
-static void job_free(struct job *j) {
+// With the lock: the job is written or given up.
+static void job_end(struct queue *q, struct job *j) {
+  struct redis_store *s = q->store;
+  q->done++;
+  s->queued_bytes -= job_bytes(j);
+  metrics_set(s->metrics, METRIC_STORE_WAITING, (int64_t)s->queued_bytes);
+  pthread_cond_broadcast(&s->changed);
   blob_drop(j->blob);
   free(j);
 }
@@ -216,18 +226,19 @@ static void *write_queue(void *user) {
     struct job *j = next_job(q);
     pthread_mutex_unlock(&s->lock);
     struct writing w = {q->kind, j};
+    // What again and again ends connections to a store that answers otherwise is given up: a value it finds too large.
+    const bool answers = j->tries > 2 && with_wire(s, read_nothing, NULL);
     const bool written = with_wire(s, write_value, &w);
+    if (!written && answers) metrics_add(s->metrics, METRIC_STORE_DROPPED, 1);
     pthread_mutex_lock(&s->lock);
-    if (!written && !s->closing) { // it stays the first
+    if (!written && !answers && !s->closing) { // it stays the first
+      j->tries++;
       j->next = q->first;
       if (!q->first) q->last = &j->next;
       q->first = j;
-      s->queued_bytes += job_bytes(j);
       continue;
     }
-    q->done++;
-    pthread_cond_broadcast(&s->changed);
-    job_free(j);
+    job_end(q, j);
   }
   pthread_mutex_unlock(&s->lock);
   return NULL;
@@ -249,8 +260,7 @@ static void enqueue(struct redis_store *s, enum store_kind kind, const char *key
   // A state can be computed again; so states leave first.
   for (int k = STORE_KINDS; k-- > 0;)
     while (s->queued_bytes > s->options.queue_bytes && s->queues[k].first) {
-      job_free(next_job(&s->queues[k]));
-      s->queues[k].done++;
+      job_end(&s->queues[k], next_job(&s->queues[k]));
       metrics_add(s->metrics, METRIC_STORE_DROPPED, 1);
     }
   metrics_set(s->metrics, METRIC_STORE_WAITING, (int64_t)s->queued_bytes);
@@ -285,10 +295,9 @@ static void redis_close(void *self) {
   for (int k = 0; k < STORE_KINDS; k++) {
     struct queue *q = &s->queues[k];
     if (q->started) pthread_join(q->thread, NULL);
-    for (struct job *j = q->first, *next; j; j = next) {
-      next = j->next;
+    while (q->first) {
+      job_end(q, next_job(q));
       metrics_add(s->metrics, METRIC_STORE_DROPPED, 1);
-      job_free(j);
     }
   }
   while (s->idle_count) wire_close(s->idle[--s->idle_count]);
@@ -296,11 +305,6 @@ static void redis_close(void *self) {
   pthread_cond_destroy(&s->changed);
   pthread_mutex_destroy(&s->lock);
   free(s);
-}
-
-static bool read_nothing(const struct values *values, void *user) {
-  (void)user;
-  return values_ping(values);
 }
 
 const char *store_redis_open(const struct store_redis_options *options, deltaic_session *session,

@@ -51,15 +51,17 @@ async def converse(replicas, conversation, numbers, counts):
         end, failure = time.monotonic() + 300, None
         while True:
             check(time.monotonic() < end, f"conversation {conversation}, turn {turn}: no answer in 300 s, {failure!r}; {counts}")
+            for replica in replicas:
+                check(not replica.child or replica.child.poll() is None, f"a replica ended: {replica.tail()}")
             try:
-                answer = await stream(random.choice(replicas).port, body)
+                answer = await asyncio.wait_for(stream(random.choice(replicas).port, body), 120)
                 break
             except Refused as refused:
                 check(refused.status in (429, 503), f"conversation {conversation}, turn {turn}: {refused}")
                 counts["refused"] += 1
                 failure = refused
                 await asyncio.sleep(0.2)
-            except (OSError, EOFError, ValueError) as error:
+            except (OSError, EOFError, ValueError, asyncio.TimeoutError) as error:
                 counts["repeated"] += 1
                 failure = error
                 await asyncio.sleep(0.05)
