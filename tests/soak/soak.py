@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Soak tests of `deltaic serve`: soak.py PROGRAM TOP WHAT [NAME=N ...]. WHAT and its numbers, with those of the full form:
 
 crash   conversations=200 turns=20 tokens=24 every=10    a replica is killed every 10 s
