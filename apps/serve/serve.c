@@ -48,6 +48,15 @@ static void find_sampling(struct server *s) {
   if (!deltaic_model_sampling(s->engine.model, &s->sampling)) s->sampling.temperature = 1;
 }
 
+static int find_state_bytes(struct server *s) {
+  deltaic_session_options o = session_options(&s->options.engine);
+  deltaic_memory memory = {0};
+  o.sequences = 1;
+  const deltaic_status status = deltaic_model_get_memory(s->engine.model, &o, &memory);
+  s->state_bytes = memory.state_bytes;
+  return complain_status(status);
+}
+
 // Until somebody wants it to end: then running texts may end, within --drain seconds.
 static int wait_for_end(struct server *s, struct http *http) {
   enum { TICK_MS = 50, EXPIRE_TICKS = 200 };
@@ -81,6 +90,8 @@ static int run(struct server *s, const char *path) {
   s->engine.keeps_on = true;
   find_sampling(s);
   if (s->options.choice.check) return store_check(&s->options.choice, &s->engine, s->tokenizer);
+  code = find_state_bytes(s);
+  if (code) return code;
   s->store = store_open(&store, &s->metrics);
   if (!s->store) return complain(EXIT_FAILED, "out of memory");
   code = store_choice_open(&s->options.choice, &s->engine, s->store, &s->metrics);
@@ -119,7 +130,7 @@ int command_serve(int argc, char **argv) {
                                           .queue = 1024,
                                           .stall = 100,
                                           .connections = 1024,
-                                          .body_kib = 16384,
+                                          .body_kib = 4096,
                                           .timeout = 60,
                                           .drain = 30,
                                           .memory_mib = 1024,
@@ -157,7 +168,8 @@ int command_serve(int argc, char **argv) {
       STORE_OPTIONS(&o->choice),
       HEADING("limits"),
       COUNT(0, "connections", "N", &o->connections, 1, 65535, "open connections; more are refused with 503"),
-      COUNT(0, "body", "KIB", &o->body_kib, 1, 1u << 22, "the largest body of a request"),
+      COUNT(0, "body", "KIB", &o->body_kib, 1, 1u << 22,
+            "the largest body of a request; a state may be larger by its size"),
       COUNT(0, "timeout", "SECONDS", &o->timeout, 1, 86400,
             "for sending a request, and for taking an answer that is complete"),
       COUNT(0, "drain", "SECONDS", &o->drain, 0, 86400, "running texts may end for so long after Ctrl-C or SIGTERM"),

@@ -27,6 +27,7 @@ struct server {
   deltaic_template_info chat;
   int32_t chat_end;          // the token that ends a message; -1: it is text
   const char *name;          // the model's, for clients
+  size_t state_bytes;        // of a sequence, at most
   int64_t started;           // seconds since 1970
   deltaic_sampling sampling; // the model's
 };

@@ -11,15 +11,16 @@
 
 // ---------------------------------------------------------------- draining
 
+// Texts that run are cut and kept; a call that has others fails.
 static void end_all(struct batch *b) {
   for (uint32_t i = 0; i < b->slots; ++i)
-    if (b->tasks[i]) slot_finish(b, b->tasks[i], END_SHUTDOWN);
+    if (b->tasks[i] && b->tasks[i]->at >= b->tasks[i]->prompt_count) slot_finish(b, b->tasks[i], END_SHUTDOWN);
   for (;;) {
     pthread_mutex_lock(&b->lock);
     struct call *call = b->calls;
     pthread_mutex_unlock(&b->lock);
     if (!call) return;
-    queue_end_call(b, call, END_SHUTDOWN);
+    queue_fail(b, call, 503, "the server is ending");
   }
 }
 

@@ -54,6 +54,8 @@ struct task {
   size_t at;          // tokens that the sequence has read
   struct blob *state; // behind the first `cached` tokens, or NULL
   size_t cached;
+  size_t base_count; // tokens of the turn that it goes on from, and the key of the state behind them
+  char base_key[STORE_KEY];
   size_t own;   // where the request's own tokens begin, behind those of an earlier turn
   size_t asked; // chat: where the answer's opening begins
   size_t mark;  // save the state here too; 0: nowhere
@@ -95,6 +97,7 @@ struct call {
   size_t task_count;
   char id[TURN_ID];
   int64_t created;
+  double arrived; // when its request was complete
   size_t prompt_tokens, cached_tokens; // of all prompts
   struct call *newer, *older;          // of the batcher's list
 
@@ -133,9 +136,9 @@ bool voice_stopped(const struct task *task);
 deltaic_status voice_start(struct task *task, const char *opening);
 
 // What remains of a finished task: serve_keep.c.
-void keep_state(struct task *task, size_t count, struct blob *state); // behind the first tokens
-void keep_turn(struct task *task, enum ending ending);                // after its text is complete
-bool keep_needs_state(const struct task *task, enum ending ending);   // the state at the end
+void keep_state(struct task *task, bool asked, struct blob *state); // asked: that behind the question
+void keep_turn(struct task *task, enum ending ending);              // after its text is complete
+bool keep_needs_state(const struct task *task, enum ending ending); // the state at the end
 // The key of a conversation that a client sends again.
 void keep_key(const struct message *messages, size_t count, const char *answer, char key[STORE_KEY]);
 #endif

@@ -184,11 +184,13 @@ static enum MHD_Result begin_call(struct http *http, struct MHD_Connection *conn
   struct problem problem = {0};
   uint32_t retry = 1;
   struct call *call = NULL;
+  const double arrived = time_now();
   if (request_read(api, x->body.data ? x->body.data : "", x->body.size, &request, &problem)) {
     call = call_create(http->server, &request, &problem);
     request_free(&request);
   }
   if (!call) return queue(http, connection, x, reply_refuse(&problem));
+  call->arrived = arrived;
   call->client = x->client;
   call->socket = x->visitor->socket;
   x->call = call;
@@ -256,7 +258,11 @@ static uint64_t address_hash(struct MHD_Connection *connection) {
   return hash | (uint64_t)1 << 63;
 }
 
-static size_t most_bytes(const struct http *http) { return (size_t)http->server->options.body_kib << 10; }
+// A state may be larger than what texts need.
+static size_t most_bytes(const struct http *http, const struct exchange *x) {
+  const size_t most = (size_t)http->server->options.body_kib << 10;
+  return x->route == ROUTE_STATES ? most + http->server->state_bytes : most;
+}
 
 // What can be refused before the body is read.
 static enum MHD_Result begin(struct http *http, struct MHD_Connection *connection, struct exchange *x, const char *url,
@@ -276,16 +282,16 @@ static enum MHD_Result begin(struct http *http, struct MHD_Connection *connectio
   if (http->keys.count && !key && !open)
     return refuse(http, connection, x, 401, "the Authorization header shows no key of this server");
   x->client = key ? key : address_hash(connection);
-  if (length && strtoull(length, NULL, 10) > most_bytes(http))
-    return refuse(http, connection, x, 413, "the body has more than %zu bytes", most_bytes(http));
+  if (length && strtoull(length, NULL, 10) > most_bytes(http, x))
+    return refuse(http, connection, x, 413, "the body has more than %zu bytes", most_bytes(http, x));
   return MHD_YES;
 }
 
 // A body that turns out too large is read on for a while, because an answer can only follow it.
 static enum MHD_Result receive(struct http *http, struct exchange *x, const char *data, size_t size) {
   x->received += size;
-  if (x->received > DISCARD * most_bytes(http)) return MHD_NO;
-  if (x->received > most_bytes(http)) x->large = true;
+  if (x->received > DISCARD * most_bytes(http, x)) return MHD_NO;
+  if (x->received > most_bytes(http, x)) x->large = true;
   if (!x->large && !bytes_add(&x->body, data, size)) return MHD_NO;
   return MHD_YES;
 }
@@ -295,7 +301,7 @@ static enum MHD_Result dispatch(struct http *http, struct MHD_Connection *connec
   const char *rest;
   bool right;
   x->visitor->since = 0;
-  if (x->large) return refuse(http, connection, x, 413, "the body has more than %zu bytes", most_bytes(http));
+  if (x->large) return refuse(http, connection, x, 413, "the body has more than %zu bytes", most_bytes(http, x));
   route_of(url, method, &right, &rest);
   switch (x->route) {
   case ROUTE_HEALTH: return queue(http, connection, x, health(http));

@@ -9,8 +9,8 @@
 struct visitor { // a connection
   struct visitor *before, *after;
   int socket;
-  double since;    // when its request began; 0: it is being answered
-  double answered; // when its answer was complete here; 0: not yet
+  _Atomic double since;    // when its request began; 0: it is being answered
+  _Atomic double answered; // when its answer was complete here; 0: not yet
 };
 
 struct http {

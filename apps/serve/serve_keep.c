@@ -4,16 +4,21 @@
 #include "serve_call.h"
 #include "sha256.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-void keep_state(struct task *t, size_t count, struct blob *state) {
+// The key of the state at the end, or behind the question.
+static void state_key(const struct task *t, bool asked, char key[STORE_KEY]) {
+  snprintf(key, STORE_KEY, asked ? "%s-q" : "%s", t->id);
+}
+
+void keep_state(struct task *t, bool asked, struct blob *state) {
   const struct server *s = t->call->server;
-  char key[STORE_KEY], after[STORE_KEY];
-  const bool shares = s->engine.model_info.grows && t->cached && t->cached < count;
-  turn_state_key(t->tokens, count, key);
-  if (shares) turn_state_key(t->tokens, t->cached, after);
-  store_put_after(s->store, key, shares ? after : NULL, state);
+  const bool goes_on = s->engine.model_info.grows && t->base_count && t->cached == t->base_count;
+  char key[STORE_KEY];
+  state_key(t, asked, key);
+  store_put_after(s->store, key, goes_on ? t->base_key : NULL, state);
 }
 
 static bool whole(const struct task *t, enum ending ending) {
@@ -110,12 +115,18 @@ static void put_chat(const struct task *t, const char *key, struct turn turn, bo
                      size_t count) {
   const int32_t end = t->call->server->chat_end;
   const size_t behind = end < 0 ? 0 : behind_last(after, count, end);
+  char state[STORE_KEY];
   size_t from = 0;
+  state_key(t, !(all && behind), state);
+  turn.state = state;
   if (all && behind) {
     turn.count = t->count;
     from = t->tokens[t->count - 1] == end ? behind : behind - 1;
+  } else if (t->marked) {
+    turn.count = t->mark;
   } else {
-    turn.count = t->marked ? t->mark : t->cached;
+    turn.count = t->base_count;
+    turn.state = t->base_key;
   }
   const size_t asked = turn.count < t->asked ? t->asked - turn.count : 0;
   int32_t *pending = malloc((asked + count - from) * sizeof *pending + 1);
@@ -152,6 +163,7 @@ void keep_turn(struct task *t, enum ending ending) {
     keep_chat(t, ending);
     return;
   }
-  const struct turn turn = {.tokens = t->tokens, .count = t->count, .pending = t->tokens, .messages = ""};
+  const struct turn turn = {
+      .tokens = t->tokens, .count = t->count, .pending = t->tokens, .state = t->id, .messages = ""};
   put(t, t->id, turn);
 }

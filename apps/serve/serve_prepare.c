@@ -10,7 +10,7 @@
 #include <sys/random.h>
 #include <time.h>
 
-enum { DECODED = 64, LOOK_BACK = 4 };
+enum { DECODED = 64, LOOK_BACK = 4, MOST_TOKENS = 1 << 24 };
 
 static bool bad(struct problem *p, deltaic_status status) {
   if (!status) return false;
@@ -96,15 +96,13 @@ static bool sooner_computed(struct server *s, const char *key, size_t tokens) {
 }
 
 static void base_state(struct server *s, struct base *base) {
-  char key[STORE_KEY];
   base->cached = 0;
   if (!base->turn.count) return;
-  turn_state_key(base->turn.tokens, base->turn.count, key);
-  if (sooner_computed(s, key, base->turn.count)) {
+  if (sooner_computed(s, base->turn.state, base->turn.count)) {
     metrics_add(&s->metrics, METRIC_STATES_SKIPPED, 1);
     return;
   }
-  base->state = store_get(s->store, STORE_STATE, key);
+  base->state = store_get(s->store, STORE_STATE, base->turn.state);
   if (base->state)
     base->cached = base->turn.count;
   else
@@ -289,6 +287,8 @@ static void make_tasks(struct server *s, struct call *call, size_t first, struct
                        const struct task *like, const char *opening, struct problem *p) {
   const struct request *r = &call->request;
   const deltaic_sampling sampling = sampling_of(s, r);
+  if (ids->count > MOST_TOKENS / r->n)
+    problem_set(p, 400, "n", "", "%zu tokens times n are more than %d", ids->count, MOST_TOKENS);
   for (uint32_t k = 0; k < r->n && !p->status; ++k) {
     struct task *t = &call->tasks[first + k];
     *t = *like;
@@ -306,6 +306,8 @@ static void make_tasks(struct server *s, struct call *call, size_t first, struct
     memcpy(t->tokens, ids->items, ids->count * sizeof *t->tokens);
     t->count = t->prompt_count = ids->count;
     t->room = ids->count + 1;
+    t->base_count = base->turn.count;
+    if (t->base_count) snprintf(t->base_key, sizeof t->base_key, "%s", base->turn.state);
     for (size_t i = 0; i < base->turn.span_count; ++i)
       if (!task_add_span(t, TURN_SPAN_END(base->turn.spans[i]), TURN_SPAN_DRAWN(base->turn.spans[i]))) no_memory(p);
     if (k && !t->score) t->leader = &call->tasks[first];
@@ -401,6 +403,7 @@ struct call *call_create(struct server *s, struct request *request, struct probl
   if (!p->status && r->api == API_COMPLETIONS) prepare_prompts(s, call, &base, p);
   if (!p->status && r->api != API_COMPLETIONS) prepare_messages(s, call, &base, p);
   base_free(&base);
+  request_forget(r);
   if (!p->status) return call;
   call_drop(call);
   return NULL;

@@ -22,7 +22,7 @@ enum admission batch_submit(struct batch *b, struct call *call, uint32_t *retry)
     b->calls = call;
     for (size_t i = 0; i < count; ++i) {
       struct task *t = &call->tasks[i];
-      t->queued = time_now();
+      t->queued = call->arrived;
       *(b->last ? &b->last->next : &b->first) = t;
       b->last = t;
     }
@@ -119,12 +119,11 @@ void queue_end_call(struct batch *b, struct call *call, enum ending ending) {
   call_drop(call);
 }
 
-// The other texts of the call may wait for this one.
-void batch_fail(struct batch *b, struct task *t, int status, const char *text) {
-  pthread_mutex_lock(&t->call->lock);
-  problem_set(&t->call->problem, status, "", "", "%s", text);
-  pthread_mutex_unlock(&t->call->lock);
-  queue_end_call(b, t->call, END_FAILED);
+void queue_fail(struct batch *b, struct call *call, int status, const char *text) {
+  pthread_mutex_lock(&call->lock);
+  problem_set(&call->problem, status, "", "", "%s", text);
+  pthread_mutex_unlock(&call->lock);
+  queue_end_call(b, call, END_FAILED);
 }
 
 // ---------------------------------------------------------------- lost clients

@@ -291,6 +291,14 @@ bool request_read(enum api api, const char *body, size_t bytes, struct request *
   return !problem->status;
 }
 
+void request_forget(struct request *request) {
+  static const char *const names[] = {"prompt", "messages", "input"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; ++i) json_object_del(request->root, names[i]);
+  free(request->prompts);
+  request->prompts = NULL;
+  request->prompt_count = 0;
+}
+
 void request_free(struct request *request) {
   for (size_t i = 0; i < request->message_count; ++i) free(request->messages[i].text);
   free(request->messages);

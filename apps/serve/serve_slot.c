@@ -12,7 +12,8 @@ enum { SPARE_TOKENS = 1000 };
 // After a failed call the sequences of these texts are undefined, until slot_begin() resets them.
 void fail_texts(struct batch *b, struct task *const *tasks, size_t n, deltaic_status status) {
   char text[256];
-  snprintf(text, sizeof text, "%s", deltaic_last_error());
+  const char *sentence = status == DELTAIC_OUT_OF_MEMORY ? "" : deltaic_last_error();
+  snprintf(text, sizeof text, "%s", *sentence ? sentence : deltaic_status_text(status));
   if (status == DELTAIC_DEVICE_LOST && !b->code) {
     const int code = complain_status(status);
     pthread_mutex_lock(&b->lock);
@@ -20,7 +21,7 @@ void fail_texts(struct batch *b, struct task *const *tasks, size_t n, deltaic_st
     pthread_mutex_unlock(&b->lock);
   }
   for (size_t i = 0; i < n; ++i)
-    if (tasks[i]->slot >= 0) batch_fail(b, tasks[i], 500, text); // one of the same call may have ended it
+    if (tasks[i]->slot >= 0) queue_fail(b, tasks[i]->call, 500, text); // one of the same call may have ended it
 }
 
 // ---------------------------------------------------------------- states
@@ -99,12 +100,8 @@ static bool has_numbers(struct batch *b, const struct task *t) {
 
 void slot_finish(struct batch *b, struct task *t, enum ending ending) {
   struct call *call = t->call;
-  if (t->at < t->prompt_count) { // the server ends before the prompt is read
-    batch_end(b, t, ending);
-    return;
-  }
   if (!has_numbers(b, t)) {
-    batch_fail(b, t, 500, "the model's logits are not finite: numbers overflow");
+    queue_fail(b, t->call, 500, "the model's logits are not finite: numbers overflow");
     return;
   }
   pthread_mutex_lock(&call->lock);
@@ -117,7 +114,7 @@ void slot_finish(struct batch *b, struct task *t, enum ending ending) {
   }
   if (call->request.store) {
     struct blob *state = keep_needs_state(t, ending) ? slot_save(b, t) : NULL;
-    if (state) keep_state(t, t->at, state);
+    if (state) keep_state(t, false, state);
     blob_drop(state);
     keep_turn(t, ending);
   }

@@ -19,11 +19,23 @@ static bool on_gpu(const struct batch *b) {
   return kind != DELTAIC_DEVICE_CPU && kind != DELTAIC_DEVICE_SOFTWARE;
 }
 
+// Rows of an expert depend on the tokens of all texts, so such a model computes every text alone.
+static bool has_experts(const deltaic_model_info *info) {
+  return strstr(info->architecture, "moe") || strstr(info->architecture, "next");
+}
+
+// The sequences of every step.
+static uint32_t group_of(const struct batch *b) {
+  if (!b->server->options.reproducible) return 0;
+  if (has_experts(&b->server->engine.model_info)) return 1;
+  return on_gpu(b) ? GPU_GROUP : CPU_GROUP;
+}
+
 int slots_open(struct batch *b) {
   struct server *server = b->server;
   struct engine_options options = server->options.engine;
   struct lanes lanes = {0};
-  if (server->options.reproducible) b->group = on_gpu(b) ? GPU_GROUP : CPU_GROUP;
+  b->group = group_of(b);
   options.sequences = server->options.slots;
   if (b->group && !options.sequences) options.sequences = on_gpu(b) ? GPU_SLOTS : CPU_SLOTS;
   if (b->group && b->group > options.sequences) b->group = options.sequences;
@@ -104,7 +116,7 @@ static void has_read(struct batch *b, struct task *t, size_t count) {
   t->at += count;
   if (t->mark && t->at == t->mark && !t->marked) {
     struct blob *state = slot_save(b, t);
-    if (state) keep_state(t, t->at, state);
+    if (state) keep_state(t, true, state);
     t->marked = state;
     blob_drop(state);
   }
@@ -167,7 +179,8 @@ static void read_texts(struct batch *b, struct task **tasks, size_t n, const del
     status = deltaic_session_eval_batch(b->session, pieces, n);
   measure(b, pieces, n, engine_seconds(&b->server->engine, start));
   if (status) fail_texts(b, tasks, n, status);
-  for (size_t i = 0; i < n && !status; ++i) has_read(b, tasks[i], pieces[i].count);
+  for (size_t i = 0; i < n && !status; ++i)
+    if (tasks[i]->slot >= 0) has_read(b, tasks[i], pieces[i].count);
 }
 
 // Texts are read together, except that those are alone whose prompt is scored or whose numbers are not to change.
@@ -202,5 +215,8 @@ void slots_read(struct batch *b) {
   b->turn = n ? (uint32_t)(tasks[n - 1]->slot + 1) % b->slots : 0;
   const double now = time_now();
   for (size_t i = 0; i < n; ++i) tasks[i]->last_read = now;
+  struct call *calls[MOST_SLOTS]; // a text that fails ends the others of its call
+  for (size_t i = 0; i < n; ++i) calls[i] = call_hold(tasks[i]->call);
   if (n) read_texts(b, tasks, n, pieces);
+  for (size_t i = 0; i < n; ++i) call_drop(calls[i]);
 }

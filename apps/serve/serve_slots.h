@@ -63,6 +63,6 @@ struct task *queue_take(struct batch *b); // the text that gets the next slot; N
 void queue_end_call(struct batch *b, struct call *call, enum ending ending);
 void queue_end_lost(struct batch *b); // ends the calls whose clients have gone
 void batch_end(struct batch *b, struct task *t, enum ending ending);
-// Fails all texts of the task's call.
-void batch_fail(struct batch *b, struct task *t, int status, const char *text);
+// Fails all texts of the call: the others may wait for the one that failed.
+void queue_fail(struct batch *b, struct call *call, int status, const char *text);
 #endif

@@ -19,10 +19,7 @@ static struct reply refuse(int status, const char *param, const char *code, cons
 }
 
 static struct blob *find_state(struct server *s, const struct turn *turn) {
-  char key[STORE_KEY];
-  if (!turn->count) return NULL;
-  turn_state_key(turn->tokens, turn->count, key);
-  return store_get(s->store, STORE_STATE, key);
+  return turn->count ? store_get(s->store, STORE_STATE, turn->state) : NULL;
 }
 
 static struct reply get(struct server *s, const struct blob *turn_blob) {
@@ -90,11 +87,17 @@ static struct reply put(struct server *s, const char *id, const struct bytes *bo
   }
   struct reply out = {0};
   if (good) {
-    char key[STORE_KEY];
-    turn_state_key(turn.tokens, turn.count, key);
-    store_put(s->store, STORE_STATE, key, state);
-    store_put(s->store, STORE_TURN, id, turn_blob);
-    out = saved(id, &turn);
+    // A key of its own: these bytes must not replace the state of another turn.
+    char key[TURN_ID];
+    call_make_id("put_", key);
+    turn.state = key;
+    struct blob *named = turn_pack(&turn);
+    if (named) {
+      store_put(s->store, STORE_STATE, key, state);
+      store_put(s->store, STORE_TURN, id, named);
+    }
+    out = named ? saved(id, &turn) : refuse(500, "", "", "out of memory");
+    blob_drop(named);
   }
   blob_drop(turn_blob);
   blob_drop(state);
@@ -124,11 +127,7 @@ static struct reply fork_turn(struct server *s, const struct bytes *body) {
 
 static struct reply drop(struct server *s, const char *id, const struct blob *blob) {
   struct turn turn;
-  char key[STORE_KEY];
-  if (turn_unpack(blob, &turn) && turn.count) {
-    turn_state_key(turn.tokens, turn.count, key);
-    store_drop(s->store, STORE_STATE, key); // a fork computes it again
-  }
+  if (turn_unpack(blob, &turn) && turn.count) store_drop(s->store, STORE_STATE, turn.state); // a fork computes it again
   store_drop(s->store, STORE_TURN, id);
   return json_reply(json_pack("{s:s, s:s, s:b}", "id", id, "object", "state", "deleted", 1));
 }

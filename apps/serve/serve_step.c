@@ -46,7 +46,7 @@ static void take_token(struct batch *b, struct task *t, int32_t token, const str
   if (call->request.stream) call_wake(call);
   pthread_mutex_unlock(&call->lock);
   if (status)
-    batch_fail(b, t, 500, deltaic_status_text(status));
+    queue_fail(b, t->call, 500, deltaic_status_text(status));
   else if (end || stop || t->made >= t->most || t->at >= b->context)
     slot_finish(b, t, end ? END_EOS : stop ? END_STOP : END_LENGTH);
 }
@@ -85,9 +85,15 @@ static deltaic_status read_logits(struct batch *b, struct task *const *tasks, si
   return status;
 }
 
+// The calls of these texts are held. A text that fails ends the others of its call.
 static void step(struct batch *b, struct task **tasks, size_t n) {
   const int32_t vocabulary = b->server->engine.model_info.vocabulary;
   int32_t tokens[MOST_SLOTS];
+  size_t left = 0;
+  for (size_t i = 0; i < n; ++i)
+    if (tasks[i]->slot >= 0) tasks[left++] = tasks[i];
+  n = left;
+  if (!n) return;
   deltaic_status status = b->group ? fill_spares(b) : DELTAIC_OK;
   if (!status) status = read_logits(b, tasks, n);
   if (!status) status = draw(b, tasks, n, tokens);
@@ -106,6 +112,7 @@ static void step(struct batch *b, struct task **tasks, size_t n) {
       fill_note(&note, logits, vocabulary, tasks[i]->call->request.likely);
       logits += vocabulary;
     }
+    if (tasks[i]->slot < 0) continue;
     take_time(b, tasks[i], now);
     take_token(b, tasks[i], tokens[i], wanted ? &note : NULL);
   }
@@ -113,9 +120,12 @@ static void step(struct batch *b, struct task **tasks, size_t n) {
 
 void slots_step(struct batch *b) {
   struct task *tasks[MOST_SLOTS];
+  struct call *calls[MOST_SLOTS];
   size_t n = 0;
   for (uint32_t i = 0; i < b->slots; ++i)
     if (b->tasks[i] && b->tasks[i]->at >= b->tasks[i]->prompt_count) tasks[n++] = b->tasks[i];
+  for (size_t i = 0; i < n; ++i) calls[i] = call_hold(tasks[i]->call);
   const size_t most = b->group ? b->group : n;
   for (size_t i = 0; i < n; i += most) step(b, tasks + i, n - i < most ? n - i : most);
+  for (size_t i = 0; i < n; ++i) call_drop(calls[i]);
 }

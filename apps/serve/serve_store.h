@@ -20,7 +20,7 @@ struct blob *blob_hold(struct blob *blob);
 void blob_drop(struct blob *blob); // NULL: nothing
 
 // A turn (serve_turn.h) has a few bytes a token and is kept under its response's id. A state is what
-// deltaic_sequence_save() writes, and is kept under turn.state, which names the tokens that it has read. A state that
+// deltaic_sequence_save() writes, and is kept under turn.state: the id of the turn that left it. A state that
 // is gone can be computed from its turn; a turn that is gone cannot be continued.
 enum store_kind { STORE_TURN, STORE_STATE, STORE_KINDS };
 

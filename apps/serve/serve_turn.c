@@ -1,13 +1,15 @@
-// serve_turn: packs turns: five words, the tokens, the pending ones, how they were computed, the messages.
+// serve_turn: packs turns: a head, the tokens, the pending ones, how they were computed, the messages.
 #include "serve_turn.h"
-#include "sha256.h"
 
+#include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
-enum { MAGIC = 0x32545244 }; // "DRT2"
+enum { MAGIC = 0x33545244 }; // "DRT3"
 
 struct head {
   uint32_t magic, count, pending_count, span_count, messages_bytes;
+  char state[STORE_KEY];
 };
 
 // Returns the place behind the copy.
@@ -20,8 +22,13 @@ struct blob *turn_pack(const struct turn *turn) {
   const size_t word = sizeof(uint32_t), most = INT32_MAX;
   if (turn->count > most || turn->pending_count > most || turn->span_count > most || turn->messages_bytes > most)
     return NULL;
-  const struct head head = {MAGIC, (uint32_t)turn->count, (uint32_t)turn->pending_count, (uint32_t)turn->span_count,
-                            (uint32_t)turn->messages_bytes};
+  struct head head = {MAGIC,
+                      (uint32_t)turn->count,
+                      (uint32_t)turn->pending_count,
+                      (uint32_t)turn->span_count,
+                      (uint32_t)turn->messages_bytes,
+                      ""};
+  snprintf(head.state, sizeof head.state, "%s", turn->state);
   const size_t words = turn->count + turn->pending_count + turn->span_count;
   struct blob *blob = blob_create(sizeof head + words * word + turn->messages_bytes);
   if (!blob) return NULL;
@@ -50,7 +57,9 @@ bool turn_unpack(const struct blob *blob, struct turn *turn) {
   const uint64_t words = (uint64_t)head.count + head.pending_count + head.span_count;
   if (head.magic != MAGIC || blob->size != sizeof head + words * sizeof(uint32_t) + head.messages_bytes) return false;
   if (head.count > INT32_MAX || head.pending_count > INT32_MAX) return false;
+  if (!memchr(head.state, 0, sizeof head.state) || (head.count && !store_key_valid(head.state))) return false;
   const uint8_t *at = blob->bytes + sizeof head; // aligned: a blob's bytes are behind a size_t
+  turn->state = (const char *)blob->bytes + offsetof(struct head, state);
   turn->tokens = (const int32_t *)(const void *)at;
   turn->count = head.count;
   turn->pending = turn->tokens + head.count;
@@ -60,11 +69,4 @@ bool turn_unpack(const struct blob *blob, struct turn *turn) {
   turn->messages = (const char *)(turn->spans + head.span_count);
   turn->messages_bytes = head.messages_bytes;
   return spans_valid(turn);
-}
-
-void turn_state_key(const int32_t *tokens, size_t count, char key[STORE_KEY]) {
-  struct sha256 hash;
-  sha256_begin(&hash);
-  sha256_add(&hash, tokens, count * sizeof *tokens);
-  sha256_end(&hash, key);
 }

@@ -11,6 +11,7 @@ struct turn {
   size_t count;
   const int32_t *pending; // to be read before a next turn's: what the template adds behind an answer
   size_t pending_count;
+  const char *state;    // the key of the state behind `tokens`; "" where there are none
   const char *messages; // the conversation as JSON, [{"role": ..., "content": ...}]; "" for plain text
   size_t messages_bytes;
   // How the tokens were computed: ranges that end at TURN_SPAN_END(span), each read as a prompt or drawn in steps.
@@ -26,6 +27,4 @@ struct turn {
 struct blob *turn_pack(const struct turn *turn);
 // Checks every count. The turn's pointers lead into the blob. False: these bytes are no turn.
 bool turn_unpack(const struct blob *blob, struct turn *turn);
-// The key of the state behind these tokens: SHA-256 of them.
-void turn_state_key(const int32_t *tokens, size_t count, char key[STORE_KEY]);
 #endif

@@ -229,6 +229,45 @@ def cancelled():
     check(time.time() - begun < 40, "the limit of --drain")
 
 
+def beside():
+    """Ten good clients beside malformed, oversized, slow and abandoned requests."""
+    s = Server(program, novelist, "--slots", "4", "--body", "64", "--timeout", "2", "--connections", "200")
+    body = dict(max_tokens=20, **greedy)
+    expected = [s.complete(f"Chapter {i}", **body)["text"] for i in range(10)]
+    stop = threading.Event()
+    post = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+    long = json.dumps({"prompt": "x", "max_tokens": 4096, "ignore_eos": True, "stream": True}).encode()
+    bad = [b"\0\1\2\r\n\r\n", b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n",
+           post % 3 + b"{}}", post % (1 << 62), post % 1000000 + b"x" * 1000, b"GET /" + b"a" * 100000, post % 100,
+           b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + b"10000\r\n" + b"[" * 65536 + b"\r\n" * 3,
+           post % len(long) + long]
+
+    def abuse(i):
+        while not stop.is_set():
+            try:
+                with socket.create_connection(("127.0.0.1", s.port), timeout=0.3) as c:
+                    c.sendall(bad[i % len(bad)])
+                    c.recv(100)
+            except OSError:
+                pass
+            i += 1
+
+    abusers = [threading.Thread(target=abuse, args=(i,)) for i in range(12)]
+    for a in abusers:
+        a.start()
+
+    def good(i):
+        return all(s.complete(f"Chapter {i}", **body)["text"] == expected[i] for _ in range(3))
+
+    check(all(together([lambda i=i: good(i) for i in range(10)])), "good clients get other texts beside bad ones")
+    stop.set()
+    for a in abusers:
+        a.join()
+    s.wait_metric("slots_busy", 0)
+    s.wait_metric("connections", 1)
+    s.end()
+
+
 def fair():
     """A long prompt does not stop a stream, and one client's many texts do not shut out another's."""
     s = Server(program, novelist, "--slots", "2", "--stall", "30", "--tokens", "100000")
@@ -267,6 +306,14 @@ def same_alone():
     check(both[0]["logprobs"] == both[1]["logprobs"], "--reproducible: the next turn")
     s.end()
 
+    # Experts' rows are those of all texts.
+    moe = Server(program, top + "/tests/vectors/models/gguf_qwen3_5_moe/model.gguf", "--slots", "6", "--reproducible")
+    body = dict(prompt=list(range(3, 60)), max_tokens=16, logprobs=1, seed=3)
+    alone = moe.complete(**body)
+    many = together([lambda i=i: moe.complete([i + 5] * (5 * i + 1), max_tokens=20, seed=i) for i in range(5)] + [lambda: moe.complete(**body)])
+    check(many[5]["logprobs"] == alone["logprobs"], "--reproducible with experts")
+    moe.end()
+
     # A state that is lost is computed again to the same bits: what was read is read, what was drawn is drawn.
     s = Server(program, novelist, "--slots", "12", "--reproducible", "--slice", "64", "--memory", "1")
     first = s.complete([1] + list(range(100, 200)), max_tokens=12, seed=3)
@@ -281,7 +328,7 @@ def same_alone():
 
 
 try:
-    for part in sys.argv[3:] or ["texts", "chats", "refusals", "cancelled", "fair", "same_alone"]:
+    for part in sys.argv[3:] or ["texts", "chats", "refusals", "cancelled", "beside", "fair", "same_alone"]:
         begun = time.time()
         globals()[part]()
         print(f"{part}: {time.time() - begun:.1f} s")
