@@ -119,6 +119,9 @@ static const char index_script[] =
     "  out(m) redis.call('UNLINK',pre..m) gone=gone+1\n"
     "end\n"
     "redis.call('SET',t,total)\n"
+    "if tonumber(ARGV[2])>0 then\n"
+    "  for _,k in ipairs(KEYS) do redis.call('EXPIRE',k,2*ARGV[2]) end\n"
+    "end\n"
     "return gone\n";
 
 static struct name now_text(void) {

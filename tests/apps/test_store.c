@@ -388,6 +388,10 @@ static void what_waits_is_bounded_and_what_is_old_leaves(void **state) {
   must_lack(&b, STORE_STATE, "key2");
   sleep(2);
   must_lack(&b, STORE_STATE, "key4");
+  sleep(1); // and nothing at all is left
+  char command[128];
+  snprintf(command, sizeof command, "redis-cli -p %d -n 3 -a secret --no-auth-warning dbsize | grep -qx 0", port);
+  assert_int_equal(system(command), 0);
   blob_drop(blob);
   b.close(b.self);
   close_replica(&r);
