@@ -88,25 +88,11 @@ struct base {
   size_t cached;
 };
 
-// Whether to compute a history that is short, rather than to get its state from the store.
-static bool sooner_computed(struct server *s, const char *key, size_t tokens) {
-  const int64_t rate = metrics_get(&s->metrics, METRIC_PROMPT_RATE);
-  return rate > 0 && !store_in_memory(s->store, STORE_STATE, key) &&
-         !store_is_faster(s->store, tokens, (double)tokens / (double)rate);
-}
-
-static void base_state(struct server *s, struct base *base) {
+static void base_state(const struct server *s, struct base *base) {
   base->cached = 0;
   if (!base->turn.count) return;
-  if (sooner_computed(s, base->turn.state, base->turn.count)) {
-    metrics_add(&s->metrics, METRIC_STATES_SKIPPED, 1);
-    return;
-  }
-  base->state = store_get(s->store, STORE_STATE, base->turn.state);
-  if (base->state)
-    base->cached = base->turn.count;
-  else
-    metrics_add(&s->metrics, METRIC_STATES_COMPUTED, 1);
+  base->state = store_get_state(s->store, base->turn.state, base->turn.count);
+  if (base->state) base->cached = base->turn.count;
 }
 
 static bool base_find(const struct server *s, const char *key, struct base *base) {

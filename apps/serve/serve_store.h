@@ -59,10 +59,11 @@ void store_put(struct store *store, enum store_kind kind, const char *key, struc
 void store_put_after(struct store *store, const char *key, const char *after, struct blob *blob);
 // Waits until the store behind has what was put, so that no crash loses it; at most so long.
 void store_settle(struct store *store, enum store_kind kind, uint32_t milliseconds);
-// Whether a state that is not in memory may come from the store sooner than it is computed. True without a store.
-bool store_is_faster(struct store *store, uint64_t tokens, double compute_seconds);
 // Holds the blob for the caller. NULL: there is none. What comes from behind is kept in memory.
 struct blob *store_get(struct store *store, enum store_kind kind, const char *key);
+// The same for the state of a text of so many tokens; NULL also where that is computed sooner than it would come from
+// behind, by the measured speeds.
+struct blob *store_get_state(struct store *store, const char *key, uint64_t tokens);
 bool store_in_memory(struct store *store, enum store_kind kind, const char *key); // does not count as a use
 void store_drop(struct store *store, enum store_kind kind, const char *key);
 // Removes from memory what has expired.
