@@ -1,5 +1,5 @@
-# What `./bootstrap serve` does once the program is built, sourced by bootstrap: two replicas, Redis behind them, HAProxy
-# in front. All of it stays in build/serve, and Ctrl-C ends all of it. DELTAIC_PORTS: other ports than the usual.
+# What `./bootstrap serve` does once the program is built, sourced by bootstrap: two replicas, Redis behind them,
+# HAProxy in front. All of it stays in build/serve, and Ctrl-C ends all of it. DELTAIC_PORTS: other ports than the usual.
 serve_here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 serve_packages=(redis-server haproxy openssl)
 
@@ -65,7 +65,8 @@ serve_local() {
   if [[ ! -s $folder/password ]]; then (umask 077 && openssl rand -hex 24 >"$folder/password"); fi
   if [[ ! -s $folder/site.pem ]]; then
     (umask 077 && openssl req -x509 -newkey rsa:2048 -nodes -days 365 -subj /CN=localhost \
-      -addext 'subjectAltName=DNS:localhost,IP:127.0.0.1' -keyout "$folder/site.key" -out "$folder/site.crt" 2>/dev/null &&
+      -addext 'subjectAltName=DNS:localhost,IP:127.0.0.1' -keyout "$folder/site.key" \
+      -out "$folder/site.crt" 2>/dev/null &&
       cat "$folder/site.crt" "$folder/site.key" >"$folder/site.pem")
   fi
   export DELTAIC_STORE=redis://127.0.0.1:$store DELTAIC_STORE_PASSWORD
@@ -84,15 +85,19 @@ save \"\"
 requirepass $DELTAIC_STORE_PASSWORD" >"$folder/redis.log" 2>&1) &
   serve_processes+=($!)
   for replica in "$one" "$two"; do
-    serve_keep "$folder/$replica.log" "${serve_program:-build/deltaic}" serve --port "$replica" --threads "$threads" "$@" &
+    serve_keep "$folder/$replica.log" \
+      "${serve_program:-build/deltaic}" serve --port "$replica" --threads "$threads" "$@" &
     serve_processes+=($!)
   done
   say "loading the model"
-  for replica in "$one" "$two"; do serve_until "the replica on port $replica" "$folder/$replica.log" serve_answers "$replica"; done
+  for replica in "$one" "$two"; do
+    serve_until "the replica on port $replica" "$folder/$replica.log" serve_answers "$replica"
+  done
   (trap '' INT; exec haproxy -db -q -f "$serve_here/haproxy.cfg" >"$folder/haproxy.log" 2>&1) &
   serve_processes+=($!)
   serve_until HAProxy "$folder/haproxy.log" serve_answers "$http"
-  say "ready: http://127.0.0.1:$http/ and https://127.0.0.1:$https/ (certificate: build/serve/site.crt); Ctrl-C ends it"
+  say "ready: http://127.0.0.1:$http/ and https://127.0.0.1:$https/ (certificate: build/serve/site.crt);" \
+    "Ctrl-C ends it"
   while serve_alive; do sleep 1 & wait $! || true; done
   die "a part ended; build/serve has the logs"
 }

@@ -5,7 +5,8 @@ set -euo pipefail
 ask() {
   jq -nc --arg prompt "$1" '{prompt: $prompt, max_tokens: 64, temperature: 0, store: false}' |
     curl -sS --fail-with-body --retry 5 --retry-connrefused -H 'Content-Type: application/json' \
-      ${DELTAIC_KEY:+-H "Authorization: Bearer $DELTAIC_KEY"} -d @- "${DELTAIC_URL:-http://127.0.0.1:8080}/v1/completions" |
+      ${DELTAIC_KEY:+-H "Authorization: Bearer $DELTAIC_KEY"} -d @- \
+      "${DELTAIC_URL:-http://127.0.0.1:8080}/v1/completions" |
     jq -c --arg prompt "$1" '{prompt: $prompt, answer: .choices[0].text}'
 }
 export -f ask

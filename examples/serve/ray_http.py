@@ -19,7 +19,10 @@ config = HttpRequestProcessorConfig(
 )
 processor = build_processor(
     config,
-    preprocess=lambda row: {"payload": {"prompt": row["prompt"], "max_tokens": 64, "temperature": 0, "store": False}, **row},
+    preprocess=lambda row: {
+        "payload": {"prompt": row["prompt"], "max_tokens": 64, "temperature": 0, "store": False},
+        **row,
+    },
     postprocess=lambda row: {"prompt": row["prompt"], "answer": row["http_response"]["choices"][0]["text"]},
 )
 processor(ray.data.read_json(prompts)).write_json(answers)

@@ -8,7 +8,8 @@ export class Browser {
   constructor(program) {
     this.folder = mkdtempSync(join(tmpdir(), 'browser-'));
     this.child = spawn(program, ['--headless=new', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage',
-      '--no-first-run', '--hide-scrollbars', '--remote-debugging-pipe', `--user-data-dir=${this.folder}`, 'about:blank'],
+      '--no-first-run', '--hide-scrollbars', '--remote-debugging-pipe', `--user-data-dir=${this.folder}`,
+      'about:blank'],
       { stdio: ['ignore', 'ignore', 'ignore', 'pipe', 'pipe'] });
     this.waiting = new Map();
     this.requests = [];
@@ -17,7 +18,8 @@ export class Browser {
     let rest = Buffer.alloc(0);
     this.child.stdio[4].on('data', (data) => {
       rest = Buffer.concat([rest, data]);
-      for (let end; (end = rest.indexOf(0)) >= 0; rest = rest.subarray(end + 1)) this.receive(JSON.parse(rest.subarray(0, end)));
+      for (let end; (end = rest.indexOf(0)) >= 0; rest = rest.subarray(end + 1))
+        this.receive(JSON.parse(rest.subarray(0, end)));
     });
     this.child.on('exit', () => this.waiting.forEach(({ reject }) => reject(new Error('Chromium ended'))));
   }
@@ -46,15 +48,17 @@ export class Browser {
   }
 
   async evaluate(expression) {
-    const { result, exceptionDetails } = await this.send('Runtime.evaluate', { expression, returnByValue: true, awaitPromise: true });
+    const { result, exceptionDetails } =
+      await this.send('Runtime.evaluate', { expression, returnByValue: true, awaitPromise: true });
     if (exceptionDetails) throw new Error(`${expression}: ${JSON.stringify(exceptionDetails)}`);
     return result.value;
   }
 
   async until(expression, seconds = 60) {
-    for (const end = Date.now() + seconds * 1000; Date.now() < end; await new Promise((resolve) => setTimeout(resolve, 50))) {
+    for (const end = Date.now() + seconds * 1000; Date.now() < end;) {
       const value = await this.evaluate(expression).catch(() => null); // the page may still be loading
       if (value) return value;
+      await new Promise((resolve) => setTimeout(resolve, 50));
     }
     throw new Error(`after ${seconds} s not true: ${expression}`);
   }

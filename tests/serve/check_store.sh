@@ -7,7 +7,10 @@ refused() { # CODE WORDS ARGS...
   local code=$1 words=$2 got=0
   shift 2
   "$program" serve --device cpu "$@" >"$dir/out" 2>"$dir/err" || got=$?
-  [[ $got == "$code" && ! -s $dir/out ]] && grep -q -e "$words" "$dir/err" || { echo "$*: $got"; cat "$dir/err"; exit 1; }
+  [[ $got == "$code" && ! -s $dir/out ]] && grep -q -e "$words" "$dir/err" && return
+  echo "$*: $got"
+  cat "$dir/err"
+  exit 1
 }
 head -c 6000 "$top/docs/tour.md" >"$dir/text"
 for model in tiny_gated_deltanet tiny_delta_net_global; do

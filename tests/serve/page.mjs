@@ -7,10 +7,14 @@ import { Browser } from './browser.mjs';
 const [program, url, pid, pictures] = process.argv.slice(2);
 const browser = new Browser(program);
 const text = () => browser.evaluate(`document.getElementById('text').textContent`);
-const written = `document.getElementById('stop').disabled && document.querySelectorAll('.choice button:enabled').length`;
-const alternatives = () => browser.evaluate(`[...document.querySelectorAll('.choice p')].map((p) => p.textContent)`);
-const set = (id, value) => browser.evaluate(`document.getElementById('${id}').value = ${JSON.stringify(String(value))}`);
-const asked = () => browser.requests.filter((request) => request.postData).map((request) => JSON.parse(request.postData));
+const written =
+  `document.getElementById('stop').disabled && document.querySelectorAll('.choice button:enabled').length`;
+const alternatives = () =>
+  browser.evaluate(`[...document.querySelectorAll('.choice p')].map((p) => p.textContent)`);
+const set = (id, value) =>
+  browser.evaluate(`document.getElementById('${id}').value = ${JSON.stringify(String(value))}`);
+const asked = () =>
+  browser.requests.filter((request) => request.postData).map((request) => JSON.parse(request.postData));
 
 try {
   await browser.open(url);
@@ -28,10 +32,12 @@ try {
   assert.match(await browser.evaluate(`document.getElementById('size').textContent`), /^[0-9.]+ [KM]iB$/);
   if (pictures)
     for (const [name, width, height] of [['wide', 1200, 860], ['narrow', 390, 844]])
-      for (const scheme of ['light', 'dark']) await browser.look(join(pictures, `page-${name}-${scheme}.png`), width, height, scheme);
+      for (const scheme of ['light', 'dark'])
+        await browser.look(join(pictures, `page-${name}-${scheme}.png`), width, height, scheme);
   // Nothing is wider than a narrow window; light and dark differ.
   await browser.look(null, 390, 844, 'light');
-  assert(await browser.evaluate('document.documentElement.scrollWidth <= document.documentElement.clientWidth'), 'narrow');
+  const fits = 'document.documentElement.scrollWidth <= document.documentElement.clientWidth';
+  assert(await browser.evaluate(fits), 'narrow');
   const background = `getComputedStyle(document.body).backgroundColor`;
   const light = await browser.evaluate(background);
   await browser.look(null, 1200, 860, 'dark');

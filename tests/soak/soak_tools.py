@@ -67,14 +67,15 @@ class Replica(Process):
 
     async def metrics(self):
         _, text = await fetch(self.port, "GET", "/metrics")
-        return {name: float(value) for name, value in re.findall(r"^deltaic_(\w+) ([0-9.eE+-]+)$", text.decode(), re.M)}
+        found = re.findall(r"^deltaic_(\w+) ([0-9.eE+-]+)$", text.decode(), re.M)
+        return {name: float(value) for name, value in found}
 
 
 class Redis(Process):
     def __init__(self, folder):
         self.port = free_port()
-        super().__init__(folder, "redis", ["redis-server", "--bind", "127.0.0.1", "--port", str(self.port), "--save", "",
-                                           "--dir", folder])
+        args = ["--bind", "127.0.0.1", "--port", str(self.port), "--save", "", "--dir", folder]
+        super().__init__(folder, "redis", ["redis-server", *args])
         self.url = f"redis://127.0.0.1:{self.port}"
 
     def start(self):
