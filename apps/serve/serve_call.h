@@ -97,7 +97,7 @@ struct call {
   size_t task_count;
   char id[TURN_ID];
   int64_t created;
-  double arrived; // when its request was complete
+  double arrived;                      // when its request was complete
   size_t prompt_tokens, cached_tokens; // of all prompts
   struct call *newer, *older;          // of the batcher's list
 

@@ -268,7 +268,7 @@ static void check_length(const struct server *s, struct task *t, struct problem 
   if (t->most > room) t->most = (uint32_t)room;
 }
 
-// Makes the n tasks of one prompt. ids: their tokens, which the first task takes over.
+// Makes the n tasks of one prompt. ids: their tokens, which the last task takes over.
 static void make_tasks(struct server *s, struct call *call, size_t first, struct base *base, struct ids *ids,
                        const struct task *like, const char *opening, struct problem *p) {
   const struct request *r = &call->request;
@@ -284,14 +284,16 @@ static void make_tasks(struct server *s, struct call *call, size_t first, struct
     t->sampling = sampling;
     t->sampling.seed += k;
     t->score = r->echo && r->likely >= 0;
-    t->tokens = malloc((ids->count + 1) * sizeof *t->tokens);
+    const bool last = k + 1 == r->n;
+    t->tokens = last ? ids->items : malloc(ids->count * sizeof *t->tokens + 1);
     if (!t->tokens) {
       no_memory(p);
       return;
     }
-    memcpy(t->tokens, ids->items, ids->count * sizeof *t->tokens);
+    if (!last) memcpy(t->tokens, ids->items, ids->count * sizeof *t->tokens);
+    if (last) ids->items = NULL;
     t->count = t->prompt_count = ids->count;
-    t->room = ids->count + 1;
+    t->room = ids->count;
     t->base_count = base->turn.count;
     if (t->base_count) snprintf(t->base_key, sizeof t->base_key, "%s", base->turn.state);
     for (size_t i = 0; i < base->turn.span_count; ++i)
