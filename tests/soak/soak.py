@@ -18,7 +18,7 @@ import time
 
 from soak_tools import Folder, Redis, Refused, Replica, fetch, question, request_bytes, stream
 
-PROGRAM, TOP = sys.argv[1], sys.argv[2]
+PROGRAM, TOP = sys.argv[1:3] if len(sys.argv) > 2 else ("", "")
 FORMS = {
     "crash": {"conversations": 200, "turns": 20, "tokens": 24, "every": 10},
     "many": {"conversations": 10000, "slots": 256, "memory": 64},
@@ -319,6 +319,8 @@ async def next_turn(folder, n):
 
 
 async def main():
+    if len(sys.argv) < 4 or sys.argv[3] not in FORMS:
+        raise SystemExit(__doc__)
     what, numbers = sys.argv[3], dict(pair.split("=") for pair in sys.argv[4:])
     wrong = set(numbers) - set(FORMS[what])
     check(not wrong, f"{what} has no {wrong}")
