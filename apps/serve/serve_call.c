@@ -81,7 +81,6 @@ void call_drop(struct call *call) {
   for (size_t i = 0; i < call->task_count; ++i) task_clear(&call->tasks[i]);
   free(call->tasks);
   free(call->out.data);
-  free(call->conversation.data);
   request_free(&call->request);
   pthread_mutex_destroy(&call->lock);
   free(call);

@@ -113,7 +113,6 @@ struct call {
   size_t out_sent;
   uint64_t events;
   bool begun, ended;
-  struct bytes conversation; // messages as JSON, for the turn
 };
 
 bool bytes_add(struct bytes *to, const char *data, size_t size); // false: no memory

@@ -77,12 +77,11 @@ static struct reply copied(const char *type, const void *bytes, size_t size) {
   return out;
 }
 
-static struct reply health(struct http *http) {
+static struct reply health(void) {
   static const char good[] = "{\"status\":\"ok\"}\n", ending[] = "{\"status\":\"ending\"}\n";
   if (!interrupted()) return copied("application/json", good, sizeof good - 1);
   struct reply out = copied("application/json", ending, sizeof ending - 1);
   out.status = 503;
-  (void)http;
   return out;
 }
 
@@ -304,7 +303,7 @@ static enum MHD_Result dispatch(struct http *http, struct MHD_Connection *connec
   if (x->large) return refuse(http, connection, x, 413, "the body has more than %zu bytes", most_bytes(http, x));
   route_of(url, method, &right, &rest);
   switch (x->route) {
-  case ROUTE_HEALTH: return queue(http, connection, x, health(http));
+  case ROUTE_HEALTH: return queue(http, connection, x, health());
   case ROUTE_METRICS: return queue(http, connection, x, metrics(http));
   case ROUTE_PAGE: return queue(http, connection, x, copied("text/html; charset=utf-8", serve_page, sizeof serve_page));
   case ROUTE_MODELS: return queue(http, connection, x, models(http, rest));

@@ -269,8 +269,9 @@ static void check_length(const struct server *s, struct task *t, struct problem 
 }
 
 // Makes the n tasks of one prompt. ids: their tokens, which the last task takes over.
-static void make_tasks(struct server *s, struct call *call, size_t first, struct base *base, struct ids *ids,
-                       const struct task *like, const char *opening, struct problem *p) {
+static void make_tasks(struct call *call, size_t first, struct base *base, struct ids *ids, const struct task *like,
+                       const char *opening, struct problem *p) {
+  const struct server *s = call->server;
   const struct request *r = &call->request;
   const deltaic_sampling sampling = sampling_of(s, r);
   if (ids->count > MOST_TOKENS / r->n)
@@ -328,7 +329,7 @@ static void prepare_prompts(struct server *s, struct call *call, struct base *ba
       add_tokens(s, &ids, prompt->tokens, p);
     else
       add_text(s, &ids, prompt->text, prompt->bytes, !ids.count, p);
-    if (!p->status) make_tasks(s, call, i * r->n, base, &ids, &like, NULL, p);
+    if (!p->status) make_tasks(call, i * r->n, base, &ids, &like, NULL, p);
     free(ids.items);
   }
 }
@@ -352,7 +353,7 @@ static void prepare_messages(struct server *s, struct call *call, struct base *b
                 r->api == API_RESPONSES ? ", and so does an input that is one string" : "");
   }
   if (!p->status) base_state(s, base);
-  if (!p->status) make_tasks(s, call, 0, base, &ids, &like, opening, p);
+  if (!p->status) make_tasks(call, 0, base, &ids, &like, opening, p);
   free(opening);
   free(ids.items);
 }

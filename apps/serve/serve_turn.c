@@ -40,6 +40,15 @@ struct blob *turn_pack(const struct turn *turn) {
   return blob;
 }
 
+// The key is plain, or empty, and zeros follow it.
+static bool key_valid(const char key[STORE_KEY]) {
+  size_t length = 0;
+  while (length < STORE_KEY && key[length]) ++length;
+  if (length == STORE_KEY || (length && !store_key_valid(key))) return false;
+  while (length < STORE_KEY && !key[length]) ++length;
+  return length == STORE_KEY;
+}
+
 // Ranges follow each other and end with the last token, or there are none.
 static bool spans_valid(const struct turn *turn) {
   uint32_t end = 0;
@@ -57,7 +66,7 @@ bool turn_unpack(const struct blob *blob, struct turn *turn) {
   const uint64_t words = (uint64_t)head.count + head.pending_count + head.span_count;
   if (head.magic != MAGIC || blob->size != sizeof head + words * sizeof(uint32_t) + head.messages_bytes) return false;
   if (head.count > INT32_MAX || head.pending_count > INT32_MAX) return false;
-  if (!memchr(head.state, 0, sizeof head.state) || (head.count && !store_key_valid(head.state))) return false;
+  if (!key_valid(head.state) || (head.count && !*head.state)) return false;
   const uint8_t *at = blob->bytes + sizeof head; // aligned: a blob's bytes are behind a size_t
   turn->state = (const char *)blob->bytes + offsetof(struct head, state);
   turn->tokens = (const int32_t *)(const void *)at;

@@ -169,6 +169,9 @@ static void turns_survive_as_bytes(void **state) {
   blob->bytes[20] = '/'; // of the key
   assert_false(turn_unpack(blob, &back));
   blob->bytes[20] = 'r';
+  blob->bytes[20 + 30] = 1; // behind the key
+  assert_false(turn_unpack(blob, &back));
+  blob->bytes[20 + 30] = 0;
   assert_int_equal(back.span_count, 2);
   assert_memory_equal(back.spans, spans, sizeof spans);
   blob->bytes[20 + STORE_KEY + 4 * 4] ^= 4; // the first span ends behind the second
