@@ -393,6 +393,25 @@ DELTAIC_API deltaic_status deltaic_session_load(deltaic_session *session, const 
 DELTAIC_API deltaic_status deltaic_session_save_file(deltaic_session *session, const char *path);
 DELTAIC_API deltaic_status deltaic_session_load_file(deltaic_session *session, const char *path);
 
+/* What a saved state consists of, in the order of its bytes, for programs that store states: which parts only get longer,
+ * and which numbers may be rounded. Experimental. */
+typedef struct deltaic_state_part {
+  uint64_t bytes;     /* of the part, or of each position that it holds */
+  uint64_t positions; /* 0: it holds none. Else a cache, of the last `positions` tokens, from the oldest to the newest;
+                         UINT64_MAX: of all, so that a longer text only appends to it */
+  bool numbers;       /* float32; false: bytes that must stay as they are */
+  bool optional;      /* the last logits, which a session without tokens lacks */
+} deltaic_state_part;
+
+/* parts: room for `capacity` entries, or NULL with 0. count: how many there are, also when more than capacity (then
+ * DELTAIC_BUFFER_TOO_SMALL is returned, unless parts is NULL). They are the same for every session of the model. */
+DELTAIC_API deltaic_status deltaic_session_state_parts(deltaic_session *session, deltaic_state_part *parts,
+                                                       size_t capacity, size_t *count);
+/* Tokens that a saved state has behind it, as its header says. DELTAIC_BAD_FILE: it does not begin like one. */
+DELTAIC_API deltaic_status deltaic_state_position(const void *state, size_t bytes, uint64_t *position);
+/* Computes a saved state's checksum again, after its numbers were rounded. DELTAIC_BAD_FILE: as above. */
+DELTAIC_API deltaic_status deltaic_state_seal(void *state, size_t bytes);
+
 /* A session can hold several sequences (deltaic_session_options.sequences), numbered from 0, each with its own state,
  * position and last logits. One call computes tokens of many sequences with one pass over the weights. Functions
  * without a `sequence` argument act on sequence 0, except deltaic_session_reset(), deltaic_session_fork() and

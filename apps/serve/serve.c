@@ -89,10 +89,13 @@ static int run(struct server *s, const char *path) {
   if (code) return code;
   s->engine.keeps_on = true;
   find_sampling(s);
+  if (s->options.choice.check) return store_check(&s->options.choice, &s->engine, s->tokenizer);
   code = find_state_bytes(s);
   if (code) return code;
   s->store = store_open(&store, &s->metrics);
   if (!s->store) return complain(EXIT_FAILED, "out of memory");
+  code = store_choice_open(&s->options.choice, &s->engine, s->store, &s->metrics);
+  if (code) return code;
   code = batch_start(s, &s->batch);
   if (!code) code = http_start(s, &http);
   if (!code) {
@@ -132,7 +135,8 @@ int command_serve(int argc, char **argv) {
                                           .drain = 30,
                                           .memory_mib = 1024,
                                           .expiry = 3600,
-                                          .tokens = 4096};
+                                          .tokens = 4096,
+                                          .choice = STORE_CHOICE_DEFAULTS};
   struct serve_options *o = &server.options;
   struct arguments arguments;
   int code;
@@ -161,6 +165,7 @@ int command_serve(int argc, char **argv) {
             "host memory for their states, the least recently used leaving first; a quarter more for their tokens"),
       COUNT(0, "expiry", "SECONDS", &o->expiry, 0, 0,
             "turns that nobody continued for so long are forgotten; 0: never"),
+      STORE_OPTIONS(&o->choice),
       HEADING("limits"),
       COUNT(0, "connections", "N", &o->connections, 1, 65535, "open connections; more are refused with 503"),
       COUNT(0, "body", "KIB", &o->body_kib, 1, 1u << 22,
@@ -172,6 +177,10 @@ int command_serve(int argc, char **argv) {
       OPTIONS_END,
   };
   if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;
+  code = store_choice_check(&o->choice);
+  if (code) return code;
+  if (o->reproducible && o->choice.bits != 32)
+    return complain(EXIT_USAGE, "--reproducible needs states that are stored exactly: --store-bits 32");
   if (arguments.count && o->engine.model)
     return complain(EXIT_USAGE, "the model is given twice: --model and %s", arguments.items[0]);
   if (arguments.count) o->engine.model = arguments.items[0];

@@ -3,6 +3,7 @@
 #define SERVE_H
 #include "engine.h"
 #include "serve_store.h"
+#include "store_choice.h"
 
 struct serve_options {
   struct engine_options engine;
@@ -12,6 +13,7 @@ struct serve_options {
   uint32_t memory_mib, expiry, tokens;
   const char *name, *template;
   bool reproducible;
+  struct store_choice choice;
 };
 
 struct server {

@@ -107,6 +107,16 @@ static struct reply models(struct http *http, const char *name) {
 
 // ---------------------------------------------------------------- texts
 
+// Before a client hears that a text has ended, the store has its turn, so that no crash loses what the client has seen;
+// and the state, if that takes no longer than a moment: the next turn would have to compute it.
+static void settle(const struct call *call) {
+  enum { TURN_MS = 1000, STATE_MS = 100 };
+  const struct server *s = call->server;
+  if (!call->request.store || call->unfinished || call->gone) return;
+  store_settle(s->store, STORE_TURN, TURN_MS);
+  store_settle(s->store, STORE_STATE, STATE_MS);
+}
+
 static ssize_t stream(void *user, uint64_t position, char *to, size_t most) {
   struct exchange *x = user;
   struct call *call = x->call;
@@ -117,6 +127,7 @@ static ssize_t stream(void *user, uint64_t position, char *to, size_t most) {
   if (call->out_sent == call->out.size) {
     const bool end = call->ended;
     call->out.size = call->out_sent = 0;
+    if (!end) settle(call);
     if (end || !stream_more(call)) result = end ? MHD_CONTENT_READER_END_OF_STREAM : MHD_CONTENT_READER_END_WITH_ERROR;
     if (call->ended) x->visitor->answered = time_now();
   }
@@ -158,6 +169,7 @@ static enum MHD_Result finish(struct http *http, struct MHD_Connection *connecti
   }
   const bool gone = call->gone;
   struct reply reply = {0};
+  settle(call);
   if (!gone) reply = call->problem.status ? reply_refuse(&call->problem) : reply_json(200, reply_call(call));
   pthread_mutex_unlock(&call->lock);
   return gone ? MHD_NO : queue(http, connection, x, reply);

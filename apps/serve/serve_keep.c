@@ -14,9 +14,11 @@ static void state_key(const struct task *t, bool asked, char key[STORE_KEY]) {
 }
 
 void keep_state(struct task *t, bool asked, struct blob *state) {
+  const struct server *s = t->call->server;
+  const bool goes_on = s->engine.model_info.grows && t->base_count && t->cached == t->base_count;
   char key[STORE_KEY];
   state_key(t, asked, key);
-  store_put(t->call->server->store, STORE_STATE, key, state);
+  store_put_after(s->store, key, goes_on ? t->base_key : NULL, state);
 }
 
 static bool whole(const struct task *t, enum ending ending) {

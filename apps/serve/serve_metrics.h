@@ -24,6 +24,9 @@
   X(STATES_LOADED, counter, "states_loaded_total", "states that were copied to the device")                            \
   X(STATE_BYTES_SAVED, counter, "state_saved_bytes_total", "bytes of these")                                           \
   X(STATE_BYTES_LOADED, counter, "state_loaded_bytes_total", "bytes of these")                                         \
+  X(PROMPT_RATE, gauge, "prompt_tokens_per_second", "speed of the last slices of prompts")                              \
+  X(STATES_SKIPPED, counter, "states_not_fetched_total",                                                                \
+    "states that were computed again because that was faster than to get them from the store")                         \
   X(STATES_COMPUTED, counter, "states_recomputed_total", "states that were computed again because they were gone")     \
   X(MEMORY_STATES, gauge, "memory_states", "states in host memory")                                                    \
   X(MEMORY_BYTES, gauge, "memory_bytes", "bytes of states and turns in host memory")                                   \
@@ -35,6 +38,9 @@
   X(STORE_MISSES, counter, "store_misses_total", "values that the store did not have")                                 \
   X(STORE_ERRORS, counter, "store_errors_total", "commands of the store that failed or took too long")                 \
   X(STORE_DROPPED, counter, "store_dropped_total", "values that were not written because too many waited")             \
+  X(STORE_REFUSED, counter, "store_refused_total", "values of the store that were damaged, or another model's")       \
+  X(STORE_EVICTED, counter, "store_evicted_total", "values that left the store for others (--store-size)")              \
+  X(STORE_WAITING, gauge, "store_waiting_bytes", "bytes that wait to be written to the store")                           \
   X(STORE_UP, gauge, "store_up", "1: the store answers; 0: it does not, or there is none")
 
 enum metric {

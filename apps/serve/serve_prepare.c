@@ -91,7 +91,7 @@ struct base {
 static void base_state(const struct server *s, struct base *base) {
   base->cached = 0;
   if (!base->turn.count) return;
-  base->state = store_get(s->store, STORE_STATE, base->turn.state);
+  base->state = store_get_state(s->store, base->turn.state, base->turn.count);
   if (base->state) base->cached = base->turn.count;
 }
 

@@ -165,6 +165,7 @@ static void measure(struct batch *b, const deltaic_piece *pieces, size_t n, doub
   if (tokens < LEAST_SLICE || seconds <= 0) return; // says little about long slices
   const double rate = (double)tokens / seconds;
   b->rate = b->rate > 0 ? 0.7 * b->rate + 0.3 * rate : rate;
+  metrics_set(&b->server->metrics, METRIC_PROMPT_RATE, (int64_t)b->rate);
 }
 
 static void read_texts(struct batch *b, struct task **tasks, size_t n, const deltaic_piece *pieces) {

@@ -143,11 +143,23 @@ void store_close(struct store *store) {
   free(store);
 }
 
-void store_put(struct store *store, enum store_kind kind, const char *key, struct blob *blob) {
+static void put(struct store *store, enum store_kind kind, const char *key, const char *after, struct blob *blob) {
   pthread_mutex_lock(&store->lock);
   keep(store, kind, key, blob);
   pthread_mutex_unlock(&store->lock);
-  if (store->behind.put) store->behind.put(store->behind.self, kind, key, blob);
+  if (store->behind.put) store->behind.put(store->behind.self, kind, key, after, blob);
+}
+
+void store_put(struct store *store, enum store_kind kind, const char *key, struct blob *blob) {
+  put(store, kind, key, NULL, blob);
+}
+
+void store_put_after(struct store *store, const char *key, const char *after, struct blob *blob) {
+  put(store, STORE_STATE, key, after, blob);
+}
+
+void store_settle(struct store *store, enum store_kind kind, uint32_t milliseconds) {
+  if (store->behind.settle) store->behind.settle(store->behind.self, kind, milliseconds);
 }
 
 struct blob *store_get(struct store *store, enum store_kind kind, const char *key) {
@@ -165,6 +177,19 @@ struct blob *store_get(struct store *store, enum store_kind kind, const char *ke
   pthread_mutex_lock(&store->lock);
   keep(store, kind, key, blob);
   pthread_mutex_unlock(&store->lock);
+  return blob;
+}
+
+static bool sooner_computed(struct store *store, const char *key, uint64_t tokens) {
+  const int64_t rate = metrics_get(store->metrics, METRIC_PROMPT_RATE);
+  if (!store->behind.seconds || rate <= 0 || store_in_memory(store, STORE_STATE, key)) return false;
+  return store->behind.seconds(store->behind.self, tokens) > (double)tokens / (double)rate;
+}
+
+struct blob *store_get_state(struct store *store, const char *key, uint64_t tokens) {
+  const bool skipped = sooner_computed(store, key, tokens);
+  struct blob *blob = skipped ? NULL : store_get(store, STORE_STATE, key);
+  if (!blob) metrics_add(store->metrics, skipped ? METRIC_STATES_SKIPPED : METRIC_STATES_COMPUTED, 1);
   return blob;
 }
 

@@ -33,9 +33,14 @@ enum store_found { STORE_FOUND, STORE_ABSENT, STORE_DOWN };
 // they queue their work and drop it when the queue is full. get waits no longer than a bound of its own.
 struct store_behind {
   void *self;
-  void (*put)(void *self, enum store_kind kind, const char *key, struct blob *blob); // holds the blob as it needs
+  // Holds the blob as it needs. after: the key of the state that this one continues, whose caches it shares; or NULL.
+  void (*put)(void *self, enum store_kind kind, const char *key, const char *after, struct blob *blob);
   enum store_found (*get)(void *self, enum store_kind kind, const char *key, struct blob **blob);
   void (*drop)(void *self, enum store_kind kind, const char *key);
+  // Waits until the turns or states that were put before are written or given up, at most so long.
+  void (*settle)(void *self, enum store_kind kind, uint32_t milliseconds);
+  // How long it takes to get a state behind so many tokens, by what was measured; 0: not known.
+  double (*seconds)(void *self, uint64_t tokens);
   void (*close)(void *self); // writes what is queued, within a bound of its own
 };
 
@@ -50,8 +55,15 @@ void store_set_behind(struct store *store, struct store_behind behind);         
 void store_close(struct store *store);
 // Replaces what the key had. What is larger than all of the memory for its kind goes to the store behind only.
 void store_put(struct store *store, enum store_kind kind, const char *key, struct blob *blob);
+// The same for a state that continues that of `after`, so that what both have in common is stored once.
+void store_put_after(struct store *store, const char *key, const char *after, struct blob *blob);
+// Waits until the store behind has what was put, so that no crash loses it; at most so long.
+void store_settle(struct store *store, enum store_kind kind, uint32_t milliseconds);
 // Holds the blob for the caller. NULL: there is none. What comes from behind is kept in memory.
 struct blob *store_get(struct store *store, enum store_kind kind, const char *key);
+// The same for the state of a text of so many tokens; NULL also where that is computed sooner than it would come from
+// behind, by the measured speeds.
+struct blob *store_get_state(struct store *store, const char *key, uint64_t tokens);
 bool store_in_memory(struct store *store, enum store_kind kind, const char *key); // does not count as a use
 void store_drop(struct store *store, enum store_kind kind, const char *key);
 // Removes from memory what has expired.

@@ -57,8 +57,6 @@ struct deltaic_session {
   struct pace pace; // of the calls that are given a time
 };
 
-// Writes the checksum of a saved state, which begins with its header. Only for tests that construct states.
-void session_state_seal(void *state, size_t bytes);
 // INVALID_ARGUMENT: no such session or sequence. BAD_STATE: the sequence is broken.
 deltaic_status session_check(const struct deltaic_session *s, uint32_t sequence, const char *function);
 // The checks of deltaic_session_eval().

@@ -99,13 +99,62 @@ static deltaic_status move_payload(struct deltaic_session *s, uint32_t slot, uin
   return status;
 }
 
-void session_state_seal(void *state, size_t bytes) {
+static deltaic_status read_header(const void *state, size_t bytes, struct state_header *h) {
+  if (bytes < sizeof *h) return fail(DELTAIC_BAD_FILE, "saved state: %zu bytes are too few for a header", bytes);
+  memcpy(h, state, sizeof *h);
+  if (memcmp(h->magic, state_magic, sizeof h->magic)) return fail(DELTAIC_BAD_FILE, "saved state: not a saved state");
+  return DELTAIC_OK;
+}
+
+deltaic_status deltaic_state_position(const void *state, size_t bytes, uint64_t *position) {
   struct state_header h;
-  assert(bytes >= sizeof h);
-  memcpy(&h, state, sizeof h);
+  if (!state || !position)
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_state_position: state and position are required");
+  deltaic_status status = read_header(state, bytes, &h);
+  if (status == DELTAIC_OK) *position = h.position;
+  return status;
+}
+
+deltaic_status deltaic_state_seal(void *state, size_t bytes) {
+  struct state_header h;
+  if (!state) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_state_seal: state is NULL");
+  deltaic_status status = read_header(state, bytes, &h);
+  if (status != DELTAIC_OK) return status;
   h.bytes = bytes - sizeof h;
   h.checksum = checksum(h, (char *)state + sizeof h);
   memcpy(state, &h, sizeof h);
+  return DELTAIC_OK;
+}
+
+static void add_part(deltaic_state_part *parts, size_t capacity, size_t *n, deltaic_state_part part) {
+  if (*n < capacity) parts[*n] = part;
+  ++*n;
+}
+
+deltaic_status deltaic_session_state_parts(deltaic_session *s, deltaic_state_part *parts, size_t capacity,
+                                           size_t *count) {
+  if (!s || !count || (capacity && !parts))
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_session_state_parts: session, parts and count are required");
+  const struct tensor seen = slot_of(&s->seen, 0), last = slot_of(&s->last, 0);
+  size_t n = 0;
+  add_part(parts, capacity, &n, (deltaic_state_part){.bytes = sizeof(struct state_header)});
+  for (uint32_t i = 0; i < s->model->spec.L; i++)
+    for (int k = 0; k < s->lists[i].count; k++) {
+      const struct state_entry *e = &s->lists[i].entries[k];
+      const uint64_t columns = e->position_cols ? e->position_cols : e->tensor->cols;
+      const uint64_t positions = e->window ? e->window : UINT64_MAX;
+      add_part(parts, capacity, &n,
+               (deltaic_state_part){.bytes = columns * sizeof(float),
+                                    .positions = e->position_cols ? positions : 0,
+                                    .numbers = true});
+    }
+  add_part(parts, capacity, &n, (deltaic_state_part){.bytes = tensor_bytes(&seen)});
+  add_part(parts, capacity, &n,
+           (deltaic_state_part){.bytes = tensor_bytes(&last), .numbers = true, .optional = true});
+  *count = n;
+  if (parts && capacity < n)
+    return fail(DELTAIC_BUFFER_TOO_SMALL, "a saved state has %zu parts, but there is room for %zu", n, capacity);
+  return DELTAIC_OK;
 }
 
 // ---------------------------------------------------------------- save
@@ -218,9 +267,8 @@ deltaic_status deltaic_sequence_copy(deltaic_session *s, uint32_t to, uint32_t f
 
 // Checks everything that can be wrong with a buffer before anything changes.
 static deltaic_status check_state(struct deltaic_session *s, const char *data, size_t bytes, struct state_header *h) {
-  if (bytes < sizeof *h) return fail(DELTAIC_BAD_FILE, "saved state: %zu bytes are too few for a header", bytes);
-  memcpy(h, data, sizeof *h);
-  if (memcmp(h->magic, state_magic, sizeof h->magic)) return fail(DELTAIC_BAD_FILE, "saved state: not a saved state");
+  deltaic_status status = read_header(data, bytes, h);
+  if (status != DELTAIC_OK) return status;
   if (h->version != STATE_VERSION)
     return fail(DELTAIC_UNSUPPORTED, "saved state: version %u, but this library reads %d", h->version, STATE_VERSION);
   if (h->fingerprint != s->model->weights.fingerprint)

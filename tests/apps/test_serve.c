@@ -67,7 +67,7 @@ struct behind {
   int puts, gets, drops, closes;
 };
 
-static void behind_put(void *self, enum store_kind kind, const char *key, struct blob *blob) {
+static void behind_put(void *self, enum store_kind kind, const char *key, const char *after, struct blob *blob) {
   struct behind *b = self;
   ++b->puts;
   blob_drop(b->blob);
@@ -90,7 +90,9 @@ static void what_left_the_memory_comes_from_behind(void **state) {
   const struct store_options options = {.bytes = {0, 2500}};
   struct behind b = {0};
   struct store *store = store_open(&options, &metrics);
-  store_set_behind(store, (struct store_behind){&b, behind_put, behind_get, behind_drop, behind_close});
+  const struct store_behind behind = {
+      .self = &b, .put = behind_put, .get = behind_get, .drop = behind_drop, .close = behind_close};
+  store_set_behind(store, behind);
   assert_int_equal(value_of(store, "a"), -1);
   put(store, "a", 2000, 7);
   assert_int_equal(value_of(store, "a"), 7);
@@ -105,6 +107,35 @@ static void what_left_the_memory_comes_from_behind(void **state) {
   assert_int_equal(b.drops, 1);
   assert_int_equal(b.closes, 1);
   blob_drop(b.blob);
+}
+
+static double behind_seconds(void *self, uint64_t tokens) { return 1e-3 * (double)tokens + 0.5; }
+
+static void a_short_history_is_not_fetched_where_computing_is_faster(void **state) {
+  static struct metrics metrics;
+  const struct store_options options = {.bytes = {0, 2500}};
+  struct behind b = {.blob = blob_create(1)};
+  struct store *store = store_open(&options, &metrics);
+  const struct store_behind behind = {
+      .self = &b, .put = behind_put, .get = behind_get, .drop = behind_drop, .seconds = behind_seconds};
+  store_set_behind(store, behind);
+  metrics_set(&metrics, METRIC_PROMPT_RATE, 500); // twice as slow as the store, but for its half second
+  assert_null(store_get_state(store, "short", 400));
+  assert_int_equal(b.gets, 0);
+  assert_int_equal(metrics_get(&metrics, METRIC_STATES_SKIPPED), 1);
+  struct blob *blob = store_get_state(store, "long", 600);
+  assert_non_null(blob);
+  assert_int_equal(b.gets, 1);
+  blob_drop(blob);
+  blob = store_get_state(store, "long", 10); // memory has it
+  assert_non_null(blob);
+  assert_int_equal(b.gets, 1);
+  blob_drop(blob);
+  blob_drop(b.blob);
+  b.blob = NULL;
+  assert_null(store_get_state(store, "gone", 600));
+  assert_int_equal(metrics_get(&metrics, METRIC_STATES_COMPUTED), 1);
+  store_close(store);
 }
 
 static void keys_of_the_store_are_plain(void **state) {
@@ -263,6 +294,7 @@ int main(void) {
       cmocka_unit_test(the_least_recently_used_leave_first),
       cmocka_unit_test(what_left_the_memory_comes_from_behind),
       cmocka_unit_test(keys_of_the_store_are_plain),
+      cmocka_unit_test(a_short_history_is_not_fetched_where_computing_is_faster),
       cmocka_unit_test(turns_survive_as_bytes),
       cmocka_unit_test(fields_are_read),
       cmocka_unit_test(messages_are_joined_of_parts),

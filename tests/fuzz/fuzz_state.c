@@ -39,7 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   memcpy(copy, real, real_bytes);
   memcpy(copy + at, data + 2, n < real_bytes - at ? n : real_bytes - at);
   size_t given = data[0] & 2 ? real_bytes : real_bytes - (data[0] >> 2);
-  if (data[0] & 4) session_state_seal(copy, given);
+  if (data[0] & 4) deltaic_state_seal(copy, given);
   int32_t token; // what loads must also run
   if (deltaic_session_load(session, copy, given) == DELTAIC_OK && deltaic_session_position(session) < 16)
     deltaic_session_next(session, NULL, &token, NULL);

@@ -117,6 +117,73 @@ static void a_state_goes_through_a_file(deltaic_device *device) {
   close_session(a, model);
 }
 
+// Where part `at` of a state begins; its length is *bytes.
+static size_t part_at(const deltaic_state_part *parts, size_t at, uint64_t position, size_t *bytes) {
+  size_t offset = 0;
+  for (size_t i = 0; i <= at; i++) {
+    const uint64_t held = parts[i].positions < position ? parts[i].positions : position;
+    offset += *bytes = parts[i].bytes * (parts[i].positions ? held : 1);
+  }
+  return offset - *bytes;
+}
+
+static void parts_are_the_whole_state_and_caches_of_all_positions_only_grow(deltaic_device *device) {
+  for (int k = 0; k < KINDS; k++) {
+    deltaic_model *model = open_model(device, kinds[k]);
+    deltaic_session *s = create(model);
+    deltaic_state_part parts[64];
+    size_t count, bytes[2], at[2], size[2];
+    char *data[2];
+    assert_ok(deltaic_session_state_parts(s, NULL, 0, &count));
+    assert_int_equal(deltaic_session_state_parts(s, parts, count - 1, &count), DELTAIC_BUFFER_TOO_SMALL);
+    assert_ok(deltaic_session_state_parts(s, parts, 64, &count));
+    const uint64_t positions[2] = {60, 160};
+    for (int i = 0; i < 2; i++) {
+      eval(s, i ? 60 : 0, i ? 100 : 60, NULL);
+      data[i] = save(s, &bytes[i]);
+      at[i] = part_at(parts, count - 1, positions[i], &size[i]);
+      assert_int_equal(bytes[i], at[i] + size[i]);
+      uint64_t position;
+      assert_ok(deltaic_state_position(data[i], bytes[i], &position));
+      assert_int_equal(position, positions[i]);
+    }
+    bool grows = false;
+    for (size_t p = 0; p < count; p++) {
+      for (int i = 0; i < 2; i++) at[i] = part_at(parts, p, positions[i], &size[i]);
+      if (parts[p].positions == UINT64_MAX) assert_memory_equal(data[0] + at[0], data[1] + at[1], size[0]);
+      grows |= parts[p].positions == UINT64_MAX;
+    }
+    assert_int_equal(grows, info_of(model).grows);
+    assert_int_equal(deltaic_state_position(data[0], 8, &(uint64_t){0}), DELTAIC_BAD_FILE);
+    free(data[1]);
+    free(data[0]);
+    close_session(s, model);
+  }
+}
+
+static void a_state_whose_numbers_changed_loads_once_it_is_sealed(deltaic_device *device) {
+  deltaic_model *model = open_model(device, kinds[0]);
+  deltaic_session *s = create(model);
+  deltaic_state_part parts[64];
+  size_t count, bytes, size, at;
+  eval(s, 0, 60, NULL);
+  char *data = save(s, &bytes);
+  assert_ok(deltaic_session_state_parts(s, parts, 64, &count));
+  at = part_at(parts, count - 1, 60, &size);
+  const float changed = 0.25f;
+  memcpy(data + at, &changed, sizeof changed);
+  assert_int_equal(deltaic_session_load(s, data, bytes), DELTAIC_BAD_FILE);
+  assert_ok(deltaic_state_seal(data, bytes));
+  assert_ok(deltaic_session_load(s, data, bytes));
+  float logits[V];
+  assert_ok(deltaic_session_logits(s, logits));
+  assert_true(logits[0] == changed);
+  data[0] ^= 1;
+  assert_int_equal(deltaic_state_seal(data, bytes), DELTAIC_BAD_FILE);
+  free(data);
+  close_session(s, model);
+}
+
 int test_states(void) {
   make_text();
   const struct CMUnitTest tests[] = {
@@ -124,6 +191,8 @@ int test_states(void) {
       device_test(a_state_fits_sessions_of_other_options),
       device_test(a_damaged_or_foreign_state_is_refused_and_changes_nothing),
       device_test(a_state_goes_through_a_file),
+      device_test(parts_are_the_whole_state_and_caches_of_all_positions_only_grow),
+      device_test(a_state_whose_numbers_changed_loads_once_it_is_sealed),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,334 @@
+#!/usr/bin/env python3
+"""Soak tests of `deltaic serve`: soak.py PROGRAM TOP WHAT [NAME=N ...]. WHAT, and the numbers of its full form:
+
+crash   conversations=200 turns=20 tokens=24 every=10    a replica is killed every 10 s
+many    conversations=10000 slots=256 memory=64          more conversations than slots and memory
+abuse   seconds=600 good=10                              bad requests beside good clients
+next    short=1000 long=100000 tries=9                   seconds to a next turn's first token, printed
+
+SOAK_MODEL and SOAK_DEVICE: another model, another device than the CPU.
+"""
+import asyncio
+import json
+import os
+import random
+import signal
+import sys
+import time
+
+from soak_tools import Folder, Redis, Refused, Replica, fetch, question, request_bytes, stream
+
+PROGRAM, TOP = sys.argv[1:3] if len(sys.argv) > 2 else ("", "")
+FORMS = {
+    "crash": {"conversations": 200, "turns": 20, "tokens": 24, "every": 10},
+    "many": {"conversations": 10000, "slots": 256, "memory": 64},
+    "abuse": {"seconds": 600, "good": 10},
+    "next": {"short": 1000, "long": 100000, "tries": 9},
+}
+MODEL = os.environ.get("SOAK_MODEL", TOP + "/models/novelist")
+COMMON = ["--device", os.environ.get("SOAK_DEVICE", "cpu"), "--model", MODEL]
+
+
+def check(condition, text):
+    if not condition:
+        raise SystemExit("FAILED: " + text)
+
+
+def turn_body(conversation, turn, tokens, previous):
+    body = {"prompt": question(conversation, turn), "max_tokens": tokens, "seed": conversation * 100 + turn,
+            "temperature": 0.8}
+    if previous:
+        body["previous_response_id"] = previous
+    return body
+
+
+# ---------------------------------------------------------------- a replica is killed
+
+
+async def converse(replicas, conversation, numbers, counts):
+    """A conversation's texts. What fails before it is whole is asked again, at any replica."""
+    texts, previous = [], None
+    for turn in range(numbers["turns"]):
+        body = turn_body(conversation, turn, numbers["tokens"], previous)
+        end, failure = time.monotonic() + 300, None
+        while True:
+            check(time.monotonic() < end,
+                  f"conversation {conversation}, turn {turn}: no answer in 300 s, {failure!r}; {counts}")
+            for replica in replicas:
+                check(not replica.child or replica.child.poll() is None, f"a replica ended: {replica.tail()}")
+            try:
+                answer = await asyncio.wait_for(stream(random.choice(replicas).port, body), 120)
+                break
+            except Refused as refused:
+                check(refused.status in (429, 503), f"conversation {conversation}, turn {turn}: {refused}")
+                counts["refused"] += 1
+                failure = refused
+                await asyncio.sleep(0.2)
+            except (OSError, EOFError, ValueError, asyncio.TimeoutError) as error:
+                counts["repeated"] += 1
+                failure = error
+                await asyncio.sleep(0.05)
+        texts.append(answer.text)
+        previous = answer.id
+        counts["turns"] += 1
+        counts["cached"] += answer.cached > 0
+    return texts
+
+
+async def all_converse(replicas, numbers, counts):
+    return await asyncio.gather(*(converse(replicas, c, numbers, counts) for c in range(numbers["conversations"])))
+
+
+async def kill_by_turns(replicas, every, counts):
+    while True:
+        for replica in replicas:
+            await asyncio.sleep(every)
+            replica.end(signal.SIGKILL)
+            counts["killed"] += 1
+            await asyncio.sleep(0.5)
+            replica.start()
+            await replica.ready()
+
+
+async def crash(folder, n):
+    def new_counts():
+        return dict.fromkeys(("turns", "repeated", "refused", "killed", "cached"), 0)
+
+    args = [*COMMON, "--reproducible", "--slots", "64", "--quiet"]
+    alone = folder.add(Replica(folder.path, "alone", PROGRAM, args))
+    await alone.ready()
+    quiet = new_counts()
+    begin = time.monotonic()
+    expected = await all_converse([alone], n, quiet)
+    print(f"uninterrupted: {quiet['turns']} turns in {time.monotonic() - begin:.1f} s")
+    alone.end()
+
+    redis = folder.add(Redis(folder.path))
+    args += ["--store", redis.url]
+    replicas = [folder.add(Replica(folder.path, f"replica{i}", PROGRAM, args)) for i in range(2)]
+    for replica in replicas:
+        await replica.ready()
+    counts = new_counts()
+    begin = time.monotonic()
+    killer = asyncio.create_task(kill_by_turns(replicas, n["every"], counts))
+    texts = await all_converse(replicas, n, counts)
+    print(f"with kills: {counts} in {time.monotonic() - begin:.1f} s")
+    check(not killer.done(), "the replicas could not be started again")
+    killer.cancel()
+    wrong = [(c, t) for c in range(n["conversations"]) for t in range(n["turns"]) if texts[c][t] != expected[c][t]]
+    check(counts["killed"] > 0, "no replica was killed")
+    check(not wrong, f"{len(wrong)} turns differ, the first of conversation {wrong[:1]}")
+    check(counts["turns"] == n["conversations"] * n["turns"], "a turn is lost")
+
+
+# ---------------------------------------------------------------- many conversations
+
+
+async def many(folder, n):
+    tokens, gate = 4, asyncio.Semaphore(n["slots"])
+    for stored in (True, False):
+        redis = folder.add(Redis(folder.path)) if stored else None
+        args = [*COMMON, "--slots", str(n["slots"]), "--memory", str(n["memory"]), "--quiet"]
+        # 20,000 states take 4.8 GiB of 16 bits; the store is to lose none.
+        args += ["--store", redis.url, "--store-bits", "16", "--store-size", "0"] if redis else []
+        replica = folder.add(Replica(folder.path, f"many{stored}", PROGRAM, args))
+        await replica.ready()
+        await stream(replica.port, turn_body(0, 0, tokens, None))
+        before, most = replica.resident(), 0
+
+        async def turn(c, i, previous):
+            nonlocal most
+            async with gate:
+                answer = await stream(replica.port, turn_body(c, i, tokens, previous))
+            most = max(most, replica.resident())
+            return answer.id
+
+        begin = time.monotonic()
+        ids = await asyncio.gather(*(turn(c, 0, None) for c in range(n["conversations"])))
+        order = list(range(n["conversations"]))
+        random.Random(1).shuffle(order)
+        await asyncio.gather(*(turn(c, 1, ids[c]) for c in order))
+        m = await replica.metrics()
+        seconds = time.monotonic() - begin
+        print(f"{'with' if stored else 'without'} a store: {2 * n['conversations']} turns in {seconds:.1f} s, "
+              f"{m['states_recomputed_total']:.0f} states computed again, "
+              f"{m['store_hits_total']:.0f} values from the store, {m['memory_evicted_total']:.0f} left memory, "
+              f"{most / 2**20:.0f} MiB resident, {before / 2**20:.0f} at first")
+        check(m["memory_evicted_total"] > 0, "the memory bound was not reached")
+        # Turns have a quarter of the states' share; the store's queue and what runs come on top.
+        bound = (n["memory"] * 1.5 + 600) * 2**20
+        check(most - before < bound, f"{(most - before) / 2**20:.0f} MiB more than at first")
+        if stored:
+            check(m["states_recomputed_total"] == 0, "states were lost in spite of a store")
+        else:
+            check(m["states_recomputed_total"] > 0, "no state had to be computed again")
+        replica.end()
+
+
+# ---------------------------------------------------------------- bad requests
+
+
+async def raw(port, data, seconds=1.0, slow=False):
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        for at in range(0, len(data), 1 if slow else 65536):
+            writer.write(data[at:at + (1 if slow else 65536)])
+            await writer.drain()
+            if slow:
+                await asyncio.sleep(seconds)
+        await asyncio.wait_for(reader.read(65536), seconds)
+    except (OSError, asyncio.TimeoutError):
+        pass
+    finally:
+        writer.transport.abort()
+
+
+def bad_request(draw):
+    good = json.dumps({"prompt": "The old house", "max_tokens": 5}).encode()
+    post = request_bytes("POST", "/v1/completions", good)
+    cut = draw.randrange(len(post))
+    noise = bytes(draw.randrange(256) for _ in range(draw.randrange(1, 400)))
+    bodies = [b"{", b"[" * 100000, b'{"a":' * 5000, b'"\\ud800"', b"null", b"[]", b'{"prompt": 1}', b'{"prompt": []}',
+              b'{"prompt": [999999999]}', b'{"prompt": "x", "max_tokens": -1}', b'{"prompt": "x", "max_tokens": 1e300}',
+              b'{"prompt": "x", "n": 1000000}', b'{"prompt": "x", "temperature": "hot"}', b'{"prompt": "\xff\xfe"}',
+              b'{"prompt": "x", "model": "../../etc/passwd"}', b'{"prompt": "x", "previous_response_id": "../../x"}',
+              b'{"prompt": "x", "stop": ' + json.dumps(["s" * 5000] * 300).encode() + b"}",
+              b'{"prompt": "' + b"x" * (1 << 20) + b'", "max_tokens": 1}', noise]
+    return draw.choice([
+        noise, post[:cut] + noise + post[cut:], post[:cut], b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 20000 + b"\r\n",
+        b"POST /v1/completions HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+        b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999\r\n\r\n" + b"x" * 1000,
+        b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffff\r\nxx",
+        request_bytes("GET", "/../../etc/passwd"), request_bytes("GET", "/v1/states/" + "x" * 300),
+        request_bytes("PUT", "/v1/states/x", noise), request_bytes("DELETE", "/"),
+        *(request_bytes("POST", "/v1/" + draw.choice(["completions", "chat/completions", "responses", "states"]), body)
+          for body in draw.sample(bodies, 6))])
+
+
+async def misbehave(port, end, seed, counts):
+    draw = random.Random(seed)
+    while time.monotonic() < end:
+        kind = draw.choice(["malformed", "malformed", "oversized", "slow", "abandoned"])
+        try:
+            if kind == "malformed":
+                await raw(port, bad_request(draw))
+            elif kind == "oversized":
+                head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (1 << 26)
+                await raw(port, head + b"x" * (1 << 22))
+            elif kind == "slow":
+                await raw(port, request_bytes("POST", "/v1/completions", b'{"prompt": "slow"}')[:40], 0.05, slow=True)
+            else:
+                await stream(port, {"prompt": "Somebody leaves", "max_tokens": 500}, stop_after=draw.randrange(1, 4))
+        except (OSError, EOFError, ValueError, Refused, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass
+        counts[kind] = counts.get(kind, 0) + 1
+
+
+async def behave(port, end, client, expected, counts):
+    while time.monotonic() < end:
+        try:
+            answer = await asyncio.wait_for(stream(port, turn_body(client, 0, 40, None)), 120)
+        except Refused as refused: # a queue that is full
+            check(refused.status == 429, f"a good client is refused: {refused}")
+            counts["refused"] = counts.get("refused", 0) + 1
+            await asyncio.sleep(0.5)
+            continue
+        check(answer.text == expected[client], f"good client {client} got another text")
+        counts["good"] = counts.get("good", 0) + 1
+
+
+async def abuse(folder, n):
+    args = [*COMMON, "--reproducible", "--slots", "16", "--memory", "16", "--timeout", "5", "--quiet"]
+    replica = folder.add(Replica(folder.path, "abuse", PROGRAM, args))
+    await replica.ready()
+    expected = [(await stream(replica.port, turn_body(c, 0, 40, None))).text for c in range(n["good"])]
+    counts, sizes = {}, []
+    end = time.monotonic() + n["seconds"]
+
+    async def watch():
+        while time.monotonic() < end:
+            await asyncio.sleep(n["seconds"] / 20)
+            sizes.append(replica.resident())
+
+    await asyncio.gather(watch(), *(behave(replica.port, end, c, expected, counts) for c in range(n["good"])),
+                         *(misbehave(replica.port, end, seed, counts) for seed in range(16)))
+    print(counts, "resident MiB:", [size >> 20 for size in sizes])
+    check(replica.child.poll() is None, "the server ended")
+    kinds = "malformed", "oversized", "slow", "abandoned", "good"
+    check(all(counts.get(kind) for kind in kinds), "some kind did not run")
+    half = len(sizes) // 2
+    check(max(sizes[half:]) < max(sizes[:half]) * 1.1 + (16 << 20), "the memory grows")
+    for _ in range(100):
+        m = await replica.metrics()
+        if not m["slots_busy"] and not m["queue_length"]:
+            break
+        await asyncio.sleep(0.1)
+    check(not m["slots_busy"] and not m["queue_length"], f"clients that went away are still served: {m}")
+    check((await fetch(replica.port, "GET", "/health"))[0] == 200, "no health")
+    code = replica.end(signal.SIGTERM)
+    check(code in (0, 143), f"exit code {code}")
+    for word in ("Sanitizer", "runtime error"):
+        check(word not in replica.tail(), "a sanitizer reports")
+
+
+# ---------------------------------------------------------------- the next turn
+
+
+async def first_token(replica, previous):
+    """Seconds until the first token behind a turn, and the tokens that did not have to be read."""
+    begin = time.monotonic()
+    answer = await stream(replica.port, {"prompt": " Then", "max_tokens": 2, "temperature": 0, "store": False,
+                                         "previous_response_id": previous})
+    return answer.times[0] - begin, answer.cached
+
+
+async def next_turn(folder, n):
+    redis = folder.add(Redis(folder.path))
+    args = [*COMMON, "--store", redis.url, "--context", str(n["long"] + 1000), "--quiet"]
+    one, two = (folder.add(Replica(folder.path, name, PROGRAM, args)) for name in ("one", "two"))
+    for length in (n["short"], n["long"]):
+        await one.ready()
+        await two.ready()
+        draw = random.Random(length)
+        tokens = [draw.randrange(300, 3000) for _ in range(length - 1)]
+        begin = time.monotonic()
+        turn = await stream(one.port, {"prompt": tokens, "max_tokens": 1, "temperature": 0})
+        computed = turn.times[0] - begin
+        places = {"memory": [], "store": [], "killed": []}
+        for _ in range(n["tries"]):
+            places["memory"].append(await first_token(one, turn.id))
+        for _ in range(n["tries"]):
+            two.end()  # so that it has nothing in memory
+            two.start()
+            await two.ready()
+            await stream(two.port, {"prompt": "Warm", "max_tokens": 2})
+            places["store"].append(await first_token(two, turn.id))
+        one.end()
+        two.end()
+        two.start()
+        await two.ready()
+        await stream(two.port, {"prompt": "Warm", "max_tokens": 2})
+        places["killed"].append(await first_token(two, turn.id))
+        one.start()
+        print(f"behind {length} tokens, which took {computed:.2f} s:",
+              ", ".join(f"{place} {1e3 * sorted(seconds for seconds, _ in took)[len(took) // 2]:.1f} ms"
+                        for place, took in places.items()))
+        again = [cached for took in places.values() for _, cached in took if cached < length - 1]
+        check(not again, f"something was read again: {places}")
+
+
+async def main():
+    if len(sys.argv) < 4 or sys.argv[3] not in FORMS:
+        raise SystemExit(__doc__)
+    what, numbers = sys.argv[3], dict(pair.split("=") for pair in sys.argv[4:])
+    wrong = set(numbers) - set(FORMS[what])
+    check(not wrong, f"{what} has no {wrong}")
+    n = {**FORMS[what], **{name: int(value) for name, value in numbers.items()}}
+    print(what, n)
+    with Folder() as folder:
+        await {"crash": crash, "many": many, "abuse": abuse, "next": next_turn}[what](folder, n)
+    print("passed")
+
+
+asyncio.run(main())
