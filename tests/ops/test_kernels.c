@@ -36,8 +36,8 @@ static void modules_match_their_contracts(void **state) {
 }
 
 // The callers of these ask the device's limit, and go another way.
-static const char *const wide[] = {"matvec_conv_", "matmul_narrow_conv_", "conv_inputs_", "delta_step_",
-                                   "mamba2_step_"};
+static const char *const wide[] = {"matvec_conv_", "matvec_dot_conv_", "matmul_narrow_conv_",
+                                   "conv_inputs_", "delta_step_",      "mamba2_step_"};
 
 static void kernels_without_another_way_bind_what_every_device_allows(void **state) {
   for (int id = 0; id < KERNEL_COUNT; id++) {

@@ -138,16 +138,21 @@ static void few_rows_part(struct recorder *c, const struct fused *f, struct tens
                 divide_up(N, m.rows * m.sets) * divide_up(x.rows, tokens));
 }
 
-// One token's product with tiles, in integers. False: the device or the list does not allow it.
+// Whether a part's product is one token's with tiles, in integers, by the kernel `id`.
+static bool takes_dot(const struct recorder *c, const struct fused *f, struct tensor w, enum kernel_id id,
+                      struct plan_dot *m) {
+  return f->in.x.rows == 1 && dtype_is_tiles(w.dtype) && vulkan_list(c)->matrices && kernel_built(id) &&
+         plan_dot(vulkan_products(c), f->in.x.cols, w.rows, f->glu, m);
+}
+
+// False: the kernel does not take the part.
 static bool one_row_of_tiles(struct recorder *c, const struct fused *f, struct tensor w, uint32_t first) {
   const struct tensor x = f->in.x;
   const uint32_t N = f->glu ? w.rows / 2 : w.rows;
   const struct conv *conv = f->conv ? f->conv->conv : NULL;
   const enum kernel_id id = conv ? KERNEL_matvec_dot_conv_blocks : KERNEL_matvec_dot_blocks;
   struct plan_dot m;
-  if (x.rows != 1 || !dtype_is_tiles(w.dtype) || !vulkan_list(c)->matrices || !kernel_built(id) ||
-      !plan_dot(vulkan_products(c), x.cols, w.rows, f->glu, &m))
-    return false;
+  if (!takes_dot(c, f, w, id, &m)) return false;
   const uint32_t spec[MATVEC_DOT_CONV_SPECS] = {[MATVEC_DOT_SPEC_LANES] = m.lanes,
                                                 [MATVEC_DOT_SPEC_K] = x.cols,
                                                 [MATVEC_DOT_SPEC_TEAMS] = m.teams,
@@ -170,6 +175,17 @@ static void few_rows(struct recorder *c, const struct fused *f) {
     part = part_at(c, f->w, first);
     if (!one_row_of_tiles(c, f, part, first)) few_rows_part(c, f, part, first);
   }
+}
+
+// Whether the kernels of few rows have the convolution behind the product: with tiles only matvec_dot.
+static bool few_rows_convolve(const struct recorder *c, const struct fused *f) {
+  struct tensor part;
+  struct plan_dot m;
+  for (uint32_t first = 0; first < f->w.rows; first += part.rows) {
+    part = part_at(c, f->w, first);
+    if (dtype_is_tiles(part.dtype) && !takes_dot(c, f, part, KERNEL_matvec_dot_conv_blocks, &m)) return false;
+  }
+  return vulkan_device(c->backend)->caps.max_storage_buffers >= MATVEC_CONV_BINDINGS;
 }
 
 // ---------------------------------------------------------------- many rows
@@ -288,12 +304,12 @@ void vulkan_linear_residual(struct recorder *c, struct tensor x, const struct li
 
 bool vulkan_linear_conv(struct recorder *c, const struct linear_input *in, const struct linear *p,
                         const struct linear_conv *conv) {
-  const struct device_caps *caps = &vulkan_device(c->backend)->caps;
   const struct tensor w = p->w;
   const bool single = vulkan_list(c)->longest == 1, few_tokens = few_of(c, in, w);
   struct linear_input rows = *in;
-  if (single && few_tokens && caps->max_storage_buffers >= MATVEC_CONV_BINDINGS) {
-    few_rows(c, &(struct fused){.in = *in, .y = p->y, .w = w, .bias = p->bias, .conv = conv});
+  const struct fused few = {.in = *in, .y = p->y, .w = w, .bias = p->bias, .conv = conv};
+  if (single && few_tokens && few_rows_convolve(c, &few)) {
+    few_rows(c, &few);
     return false;
   }
   if (single && !few_tokens && conv->conv->y.dtype == DTYPE_F32 && is_whole(c, w) &&
