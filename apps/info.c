@@ -23,8 +23,9 @@ static const struct usage usage = {
     .arguments = "[options] [CHECKPOINT]",
     .summary = "Prints what a checkpoint is and how much memory it needs. Reads config.json, the headers of the "
                "weights and the tokenizer, or those of a GGUF file; no weights.",
-    .text = "The state is what one text needs, the scratch what one prefill batch needs. Scratch depends on the "
-            "device: it is the CPU's unless --device names another. --sequences counts several sequences at once.",
+    .text = "The state is what one text needs, the scratch what one prefill batch needs. Scratch and quantized weights "
+            "depend on the device: they are the CPU's unless --device names another. --sequences counts several "
+            "sequences at once.",
     .examples = "  deltaic info models/novelist\n"
                 "  deltaic info --context 32768 some/checkpoint       memory for long texts\n"
                 "  deltaic info model.gguf                            types of the weights, and memory\n"

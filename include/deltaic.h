@@ -280,8 +280,8 @@ typedef struct deltaic_session_options {
 } deltaic_session_options;
 
 /* Reads config.json and the weights' headers in folder `path`, or those of a GGUF file, and reports what the model is
- * and how much memory it needs. Allocates nothing on a device. device: its plan determines the scratch size; NULL: the
- * CPU. session: NULL for defaults. info, memory: either may be NULL. */
+ * and how much memory it needs. Allocates nothing on a device. device: its plan determines the scratch size, and
+ * GPUs store blocks of weights in tiles; NULL: the CPU. session: NULL for defaults. info, memory: either may be NULL. */
 DELTAIC_API deltaic_status deltaic_model_inspect(const deltaic_device *device, const char *path,
                                                  const deltaic_session_options *session, deltaic_model_info *info,
                                                  deltaic_memory *memory);

@@ -15,7 +15,7 @@ static deltaic_status create_device(struct device *device) {
   struct extensions extensions;
   deltaic_status status = device_extensions(device->physical, &extensions);
   if (status) return status;
-  const char *enabled[4 + MATRIX_EXTENSIONS];
+  const char *enabled[5 + MATRIX_EXTENSIONS];
   const bool background = device->plan.background;
   float priority = background ? 0 : 1;
   VkDeviceQueueGlobalPriorityCreateInfoKHR low = {.sType =

@@ -7,7 +7,8 @@ int quantize_compare(const struct quantize_request *r, const char *model, struct
   deltaic_memory memory;
   o.engine.model = model;
   int code = score_open(&s, &o);
-  if (!code) code = complain_status(deltaic_model_get_memory(s.engine.model, NULL, &memory));
+  // A GPU stores blocks in tiles; the CPU's are those of the file.
+  if (!code) code = complain_status(deltaic_model_inspect(NULL, model, NULL, NULL, &memory));
   if (!code) code = score_run(&s, &o);
   if (!code && s.likelihood.predictions)
     *out = (struct quantize_score){.known = true,

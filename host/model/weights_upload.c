@@ -92,7 +92,7 @@ static deltaic_status fail_number(const struct upload *u, const struct file_tens
 
 // ---------------------------------------------------------------- one tensor
 
-// Converts elements first ... first + n - 1 of a part, whole rows of it. `to` is only written.
+// Converts elements first ... first + n - 1 of a part; blocks and tiles by whole rows. `to` is only written.
 static enum reach copy_elements(const struct upload *u, const struct weight_part *p, uint64_t first, void *to,
                                 uint64_t n) {
   const struct file_tensor *t = p->source;
@@ -338,12 +338,12 @@ static struct size_text size_text(uint64_t bytes) {
 
 // What all weights would take if the matrices that are larger in their own format had this one.
 static uint64_t bytes_as(const struct weights *w, enum dtype dtype) {
+  const enum dtype stored = w->backend->tiles ? dtype_tiled(dtype) : dtype;
   uint64_t bytes = w->arena.bytes;
   for (uint64_t i = 0; i < w->count; i++) {
     const struct weight_request *r = &w->requests[i];
-    const uint64_t elements = (uint64_t)r->out->rows * r->out->stride;
-    const enum dtype stored = w->backend->tiles ? dtype_tiled(dtype) : dtype;
-    const uint64_t now = dtype_bytes(r->out->dtype, elements), then = dtype_bytes(stored, elements);
+    const uint64_t now = r->out->rows * dtype_bytes(r->out->dtype, r->out->stride);
+    const uint64_t then = r->out->rows * dtype_bytes(stored, weight_stride(stored, r->out->cols));
     if (!r->mixed && !r->same && !r->row && r->layout == PARTS_UNDER && then < now) bytes -= now - then;
   }
   return bytes;

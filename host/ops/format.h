@@ -53,7 +53,7 @@ struct format {
   const char *name;
   uint32_t elements, bytes; // of one block
   void (*decode)(const void *blocks, uint64_t n,
-                 float *out); // decodes n blocks exactly; NULL: tiles, and no format of weights
+                 float *out); // decodes n blocks exactly; NULL: tiles and i32
   // The f16 scales of a block: no element is larger than the sum of |scale| * most. most 0: no scale.
   struct {
     uint16_t at; // byte in the block

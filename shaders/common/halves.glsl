@@ -1,5 +1,6 @@
 // halves.glsl: converts eight stored weights (weights.glsl) to f16. A bf16 weight between 2^-17 and 65280 stays exact;
-// smaller ones change by at most 3e-8. Weights of blocks are rounded. Matrices with values beyond the range of f16 use
+// smaller ones change by at most 3e-8. Weights of blocks are rounded, and in
+// sixteens also their factor and addend. Matrices with values beyond the range of f16 use
 // other kernels (tensor.h, wide).
 //
 // STAGED: what an invocation converts at once, STAGED_EIGHTS groups of 8.
@@ -43,9 +44,9 @@ uvec2 halves4(uint bytes, f16vec2 factor, f16vec2 addend) {
 void staged_halves(PACKED16 w, out uvec4 first, out uvec4 second) {
   vec2 scale = decode_scales(w.s, w.half_);
   uvec2 out_[4];
-  if (EIGHT || IQ4) { // of both signs, and with factors below f16's normal ones
+  if (EIGHT || IQ4 || abs(scale.x) < 6.2e-5) { // of both signs, or with a factor that f16 has not exactly
     [[unroll]] for (uint i = 0; i < 4; i++) {
-      vec4 v = widen(integers(w.low[i], w.high, 4 * w.half_ + i)) * scale.x;
+      vec4 v = widen(integers(w.low[i], w.high, 4 * w.half_ + i)) * scale.x + scale.y;
       out_[i] = uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw));
     }
   } else {

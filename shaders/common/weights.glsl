@@ -1,7 +1,7 @@
 // weights.glsl: the only place that knows how weights are stored. Before including it, define WEIGHTS_BINDING,
 // WEIGHTS_SPEC_FORMAT, and one of W_F32, W_F16, W_BF16, W_BLOCKS for the whole module. Rows start at multiples of 8
-// elements and of a block, and end with zeros, so a group of 8 is always aligned and inside the buffer. PACKED8 holds a
-// group in its storage format.
+// elements and of a tile, and end with zeros, so a group of 8 is always aligned and inside the buffer. PACKED8 holds a
+// group as it was loaded.
 layout(constant_id = WEIGHTS_SPEC_FORMAT) const uint FORMAT = 0; // dtype of the weights (format.h); with W_BLOCKS
 #if defined(W_F32)
 layout(set = 0, binding = WEIGHTS_BINDING) readonly buffer weights_block { vec4 weights[]; };

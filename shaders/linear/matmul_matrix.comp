@@ -139,6 +139,7 @@ void fetch(uint t0, uint n0, uint k0) {
   }
   [[unroll]] for (uint l = 0; l < LOADS_W; l++) {
     uint i = gl_LocalInvocationID.x + l * LANES, k = k0 + i % KW * 8 * STAGED_EIGHTS;
+    if (TILE_N * KW % LANES != 0 && i >= TILE_N * KW) continue;
     uint row = min(n0 + i / KW % WIDE, args.N - 1) + i / KW / WIDE * args.N;
     uint at = row * args.w_stride + k;
     if (ALIGNED == 2 || k < args.K)

@@ -34,7 +34,7 @@ layout(constant_id = MATVEC_DOT_CONV_SPEC_LONE) const uint LONE = 0;
 
 const uint TOKENS = 1, OUTPUTS = ROWS, W_ROWS = ROWS * (1 + GATED);
 const uint TEAM = gl_WorkGroupSize.x / TEAMS, ALL = K / 32, GROUPS = (ALL + TEAM - 1) / TEAM;
-const uint PITCH = ALL + 4; // of words w of all groups: 32 lanes that write neighbours meet 32 banks
+const uint PITCH = ALL + 4; // of words w of all groups: lanes that write neighbours meet different banks
 const float MOST = 32512.0;
 shared float partial[gl_WorkGroupSize.x / 8 * W_ROWS];
 shared float squares[gl_WorkGroupSize.x / 8];
@@ -74,7 +74,7 @@ void stage(uint lane) {
     sum += dot(v, v);
     if (NORM != 0) v *= factor;
     vec4 size = abs(v);
-    // NaN compares false. An infinite step makes every output of this x infinite or NaN.
+    // NaN compares false, and so does what is no smaller than 1e38. An infinite step makes every output of this x infinite or NaN.
     float most =
         all(lessThan(size, vec4(1e38))) ? max(max(size.x, size.y), max(size.z, size.w)) : uintBitsToFloat(0x7f800000);
     most = subgroupMax(most);

@@ -361,7 +361,7 @@ static void sums_of_integers_fit_every_device(void **state) {
   struct plan_dot m;
   caps.integer_dot_fast = true;
   const struct plan_products h200 = products_of(&caps);
-  assert_true(plan_dot(&h200, 4096, 24576, true, &m) && m.lanes == 512 && m.teams == 4);
+  assert_true(plan_dot(&h200, 4096, 24576, true, &m) && m.lanes == 1024 && m.teams == 8 && m.ahead == 2);
   assert_true(plan_dot(&h200, 1024, 1024, false, &m) && m.rows == 1); // no processor idles
   assert_false(plan_dot(&h200, 1000, 1024, false, &m));
 }

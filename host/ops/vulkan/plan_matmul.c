@@ -108,8 +108,10 @@ struct plan_matvec plan_matvec(const struct plan_products *plan, uint32_t K, uin
 // workgroups share the making of integers of x, which many rows pay for; few rows leave no processor idle.
 bool plan_dot(const struct plan_products *plan, uint32_t K, uint32_t N, bool gated, struct plan_dot *out) {
   enum { GROUPS_MOST = 4, LONG = 2048 };
+  const bool large = K > LONG && N >= LONG; // from sweeps on an H200
   const uint32_t width = plan->device->subgroup_width, all = K / 32;
-  const uint32_t most = min32(plan->dot_lanes, plan->device->most_lanes), least = min32(plan->dot_least, most);
+  const uint32_t most = min32(plan->dot_lanes, plan->device->most_lanes);
+  const uint32_t least = min32(large ? 2 * plan->dot_least : plan->dot_least, most);
   if (!plan->dots || !width || width % 8 || K % 32 || most < width) return false;
   uint32_t groups = 1;
   while (groups < GROUPS_MOST && divide_up(all, groups) > most / width * width) groups *= 2;
@@ -117,10 +119,10 @@ bool plan_dot(const struct plan_products *plan, uint32_t K, uint32_t N, bool gat
   if (team > most) return false;
   out->teams = team < least ? least / team : 1;
   out->lanes = out->teams * team;
-  uint32_t rows = plan->dot_rows ? plan->dot_rows : K > LONG ? 16 : 4; // of weights, of a team
+  uint32_t rows = plan->dot_rows ? plan->dot_rows : large ? 8 : 4; // of weights, of a team
   while (!plan->dot_rows && rows > 1 && N / (out->teams * rows) < plan->device->processors) rows /= 2;
   if (gated && rows < 2) rows = 2;
-  out->ahead = min32(rows, plan->dot_ahead);
+  out->ahead = min32(rows, large ? plan->dot_ahead / 2 : plan->dot_ahead);
   out->rows = gated ? rows / 2 : rows;
   const uint64_t shared = 4 * (16ull * (all + 4) + all + (uint64_t)out->lanes / 8 * (rows + 1));
   return shared <= plan->device->shared_bytes;

@@ -125,6 +125,7 @@ deltaic_status backend_open_vulkan(struct device *device, struct backend **out) 
   }
   b->device = device;
   plan_products_make(&device->caps, &device->plan, &b->products);
+  b->products.dots &= kernel_built(KERNEL_matvec_dot_blocks);
   plan_rules_make(&device->caps, &device->plan, &b->rules);
   const bool splits = kernel_built(KERNEL_matmul_matrix_x32_f16);
   b->base = (struct backend){.functions = &vulkan_functions,

@@ -307,9 +307,9 @@ bool vulkan_linear_conv(struct recorder *c, const struct linear_input *in, const
   const struct tensor w = p->w;
   const bool single = vulkan_list(c)->longest == 1, few_tokens = few_of(c, in, w);
   struct linear_input rows = *in;
-  const struct fused few = {.in = *in, .y = p->y, .w = w, .bias = p->bias, .conv = conv};
-  if (single && few_tokens && few_rows_convolve(c, &few)) {
-    few_rows(c, &few);
+  const struct fused joined = {.in = *in, .y = p->y, .w = w, .bias = p->bias, .conv = conv};
+  if (single && few_tokens && few_rows_convolve(c, &joined)) {
+    few_rows(c, &joined);
     return false;
   }
   if (single && !few_tokens && conv->conv->y.dtype == DTYPE_F32 && is_whole(c, w) &&
