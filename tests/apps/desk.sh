@@ -30,7 +30,7 @@ export DISPLAY=:$(<"$folder/display")
 if "$desk" --model no/such/model >"$folder/said" 2>"$folder/failed"; then exit 1; fi
 grep -x 'desk: no/such/model: no such file or folder' "$folder/failed"
 
-"$desk" --model "$top/models/novelist" --device -1 --tokens 150 >"$folder/said" &
+"$desk" --model "$top/models/novelist" --device -1 --tokens 1000 >"$folder/said" &
 program=$!
 started+=($program)
 keys() { xdotool key --delay 40 "$@"; }
@@ -64,11 +64,11 @@ mapfile -t lines <"$folder/said"
 number='([0-9]+)'
 [[ ${lines[1]} =~ ^"read "$number" tokens, remembered 0, wrote "$number$ ]]
 read=${BASH_REMATCH[1]} wrote=${BASH_REMATCH[2]}
-((read > 8 && wrote > 0 && wrote < 150))
+((read > 8 && wrote > 0 && wrote < 1000))
 # What was written and what undo brings back is not computed again.
-[[ ${lines[2]} == "read 0 tokens, remembered $((read + wrote)), wrote 150" ]]
+[[ ${lines[2]} == "read 0 tokens, remembered $((read + wrote)), wrote 1000" ]]
 [[ ${lines[3]} =~ ^"read 0 tokens, remembered $read, wrote "$number$ ]]
-((BASH_REMATCH[1] < 150))
+((BASH_REMATCH[1] < 1000))
 # The page's thread never works for 50 ms, and its frames come on time, but for what else runs on this machine.
 [[ ${lines[4]} =~ ^"frames "$number", over 50 ms "$number", longest "[0-9.]+" ms, most processor time "$number ]]
 ((BASH_REMATCH[1] > 20 && BASH_REMATCH[2] * 4 < BASH_REMATCH[1] && BASH_REMATCH[3] < 50))
