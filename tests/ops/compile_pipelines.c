@@ -439,6 +439,9 @@ int main(int argc, char **argv) {
         compile_delta(1, 2048, hh_args(d, 8, HH_NONNEG_GIVEN), halves);
       }
     }
+    list.form = DELTA_CHUNK; // which no plan may choose
+    compile_delta(1, 2048, delta_args(128, 128, 1, true), 0);
+    list.form = DELTA_AUTO;
     for (uint32_t T = 1; T <= 2048; T = T == 1 ? 4 : T * 512) {
       const uint32_t B = T == 4 ? 4 : 1;
       compile_attention(T, B, 16, 16, 128, 0);
