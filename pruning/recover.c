@@ -25,6 +25,7 @@ struct recovery {
 static enum training kind(void *user, const struct file_tensor *t) {
   static const char *const adapted[] = {"q_proj", "k_proj", "v_proj"}, *const whole[] = {"conv1d", "norm", "bias"};
   (void)user;
+  if (!t->used || t->dtype > FILE_BF16) return TRAIN_NOT; // no layer has it, or it has no floats
   for (int i = 0; i < 3; i++)
     if (strstr(t->name, whole[i])) return TRAIN_WHOLE;
   for (int i = 0; i < 3; i++)

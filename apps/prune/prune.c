@@ -243,7 +243,7 @@ int command_prune(int argc, char **argv) {
            "do as the published code: 5,000 activations of queries and keys together, 20 swaps, centred pca"),
       HEADING("texts"),
       TEXT('f', "text", "FILE", &r.text, "to calibrate on; - is standard input"),
-      COUNT('n', "tokens", "N", &r.tokens, 0, 0, "only its first N; 0: all"),
+      COUNT('n', "tokens", "N", &r.tokens, 0, 0, "only its first N, and of --recover; 0: all"),
       COUNT('w', "window", "N", &r.window, 2, 1 << 20, "tokens read from a fresh state"),
       TEXT('s', "statistics", "FILE", &r.statistics, "what was measured: read if it is there, else written"),
       TEXT('e', "eval", "FILE", &r.eval, "a text to measure the loss on, before and after"),

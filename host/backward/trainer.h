@@ -11,8 +11,12 @@ enum training { TRAIN_NOT, TRAIN_WHOLE, TRAIN_LORA };
 typedef enum training (*trainer_kind)(void *user, const struct file_tensor *t);
 
 // A step with the gradient g of all trained numbers p together, whose 2-norm is |g|:
-//   g *= min(1, clip / (|g| + 1e-6));  p *= 1 - rate decay;  m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2)
-//   g^2 p -= rate (m / (1 - beta1^n)) / (sqrt(v / (1 - beta2^n)) + eps),  n the step's number, from 1
+//   g *= min(1, clip / (|g| + 1e-6))
+//   p *= 1 - rate decay
+//   m = beta1 m + (1 - beta1) g
+//   v = beta2 v + (1 - beta2) g^2
+//   p -= rate (m / (1 - beta1^n)) / (sqrt(v / (1 - beta2^n)) + eps)
+// n is the step's number, from 1.
 struct trainer_options {
   uint32_t rank;
   double alpha, beta1, beta2, eps, decay, clip;

@@ -192,7 +192,7 @@ deltaic_status file_tensor_load(struct file_tensor *t) {
   if (t->data) return DELTAIC_OK;
   if (t->input->status) return t->input->status; // its message is still the last
   void *data = t->bytes < SIZE_MAX ? malloc((size_t)t->bytes + 1) : NULL;
-  if (!data) return fail_memory(t->name, t->bytes);
+  if (!data) return t->input->status = fail_memory(t->name, t->bytes);
   deltaic_status status = input_read(t->input, t->at, data, t->bytes);
   if (status) {
     free(data);
