@@ -51,7 +51,8 @@ static void matmul_matches_over_awkward_shapes(void **state) {
         check_matmul(sizes[i][0], sizes[i][1], sizes[i][2], (enum dtype)d, i % 3 == 1, i % 2 == 1);
   for (uint32_t d = DTYPE_BLOCKS, i = 0; d < DTYPE_TILES; d++, i++)
     if (d == DTYPE_Q4_K || all_shapes())
-      check_matmul(sizes[i][0], sizes[i][1], 512 + sizes[i][2], (enum dtype)d, false, i % 2); // groups of two tiles
+      check_matmul(16 + sizes[i][0], sizes[i][1], 512 + sizes[i][2], (enum dtype)d, false,
+                   i % 2); // more than matvec takes
 }
 
 // Inputs in f16 and sizes for which subgroups share K; what follows the tokens must not be seen.
