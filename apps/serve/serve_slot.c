@@ -84,7 +84,10 @@ void slot_begin(struct batch *b, uint32_t slot, struct task *t) {
   }
   blob_drop(t->state);
   t->state = NULL;
-  if (status) fail_texts(b, &t, 1, status);
+  if (status)
+    fail_texts(b, &t, 1, status);
+  else if (t->at >= t->prompt_count) // the state has the whole prompt, so no slice is read
+    slots_have_read(b, t, 0);
 }
 
 // ---------------------------------------------------------------- the end

@@ -112,7 +112,7 @@ static void release(struct batch *b, struct task *leader) {
   blob_drop(state);
 }
 
-static void has_read(struct batch *b, struct task *t, size_t count) {
+void slots_have_read(struct batch *b, struct task *t, size_t count) {
   t->at += count;
   if (t->mark && t->at == t->mark && !t->marked) {
     struct blob *state = slot_save(b, t);
@@ -180,7 +180,7 @@ static void read_texts(struct batch *b, struct task **tasks, size_t n, const del
   measure(b, pieces, n, engine_seconds(&b->server->engine, start));
   if (status) fail_texts(b, tasks, n, status);
   for (size_t i = 0; i < n && !status; ++i)
-    if (tasks[i]->slot >= 0) has_read(b, tasks[i], pieces[i].count);
+    if (tasks[i]->slot >= 0) slots_have_read(b, tasks[i], pieces[i].count);
 }
 
 // Texts are read together, except that those are alone whose prompt is scored or whose numbers are not to change.

@@ -54,6 +54,11 @@ def texts():
     rest = s.post("/v1/completions", prompt="", max_tokens=14, previous_response_id=head["state"], **greedy)
     check(head["text"] + rest["choices"][0]["text"] == whole["text"], "a turn goes on where it ended")
     check(rest["usage"]["prompt_tokens_details"]["cached_tokens"] == rest["usage"]["prompt_tokens"] == 14, "all is cached")
+    # Without new tokens nothing is read: the other choices wait for nobody.
+    three = s.post("/v1/completions", prompt="", n=3, max_tokens=14, previous_response_id=head["state"], **greedy)
+    check([c["text"] for c in three["choices"]] == [rest["choices"][0]["text"]] * 3, "choices behind a state")
+    none = s.post("/v1/completions", prompt="", n=3, max_tokens=0, previous_response_id=head["state"], **greedy)
+    check([c["text"] for c in none["choices"]] == [""] * 3 and none["usage"]["completion_tokens"] == 0, "no token is made")
     first = s.post("/v1/responses", input="The old house", max_output_tokens=10, **greedy)
     check(first["output"][0]["content"][0]["text"] == head["text"] and first["status"] == "incomplete", "/v1/responses")
     second = s.post("/v1/responses", input=" and", max_output_tokens=5, previous_response_id=first["id"], **greedy)
