@@ -46,6 +46,7 @@ static bool load(struct batch *b, uint32_t slot, const struct blob *state, uint6
   struct metrics *m = &b->server->metrics;
   if (deltaic_sequence_load(b->session, slot, state->bytes, state->size)) return false;
   if (deltaic_sequence_position(b->session, slot) != tokens) return false;
+  if (deltaic_sequence_logits(b->session, slot, b->logits)) return false; // nothing could be drawn from it
   metrics_add(m, METRIC_STATES_LOADED, 1);
   metrics_add(m, METRIC_STATE_BYTES_LOADED, (int64_t)state->size);
   return true;
@@ -61,6 +62,11 @@ void slot_check(struct batch *b, struct check *check) {
   }
   check->good = !deltaic_sequence_load(b->session, slot, check->state->bytes, check->state->size);
   if (check->good) check->tokens = deltaic_sequence_position(b->session, slot);
+  if (check->good && deltaic_sequence_logits(b->session, slot, b->logits)) {
+    check->good = false;
+    snprintf(check->text, 256, "the state has no logits, from which its next token is drawn");
+    return;
+  }
   if (!check->good) snprintf(check->text, 256, "%s", deltaic_last_error());
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """serve.py PROGRAM TOP: `deltaic serve` as clients meet it, on the CPU."""
 import json, os, shutil, socket, sys, tempfile, threading, time
-from serve_tools import Server, check, done, together
+from serve_tools import Server, check, done, together, without_logits
 
 program, top = sys.argv[1], sys.argv[2]
 novelist = top + "/models/novelist"
@@ -83,6 +83,8 @@ def texts():
     check(again["output"][0]["content"] == second["output"][0]["content"], "a fork outlives what it was made of")
     for wrong in (b"", data[:15], data[:-1], data[:200] + b"\xff" * 8 + data[208:], b"\0" * 64, data[:4] + b"\xff" * 12 + data[16:]):
         check(s.ask("PUT", "/v1/states/bad", wrong)[0] == 400, f"a state of {len(wrong)} bytes that is none")
+    got, _, error = s.ask("PUT", "/v1/states/bad", without_logits(data, 4096))
+    check(got == 400 and b"the state has no logits" in error, f"a state without logits: {got} {error}")
     check(s.ask("PUT", "/v1/states/a.b", data)[0] == 400 and s.ask("GET", "/v1/states/..%2fx")[0] == 400, "ids of states")
 
     # More turns than the memory holds: the least recent state is computed again, to the same text.
@@ -92,6 +94,19 @@ def texts():
     old = s.post("/v1/responses", input=" and", max_output_tokens=5, previous_response_id=first["id"], **greedy)
     check(old["output"][0]["content"] == second["output"][0]["content"], "a state computed again")
     check(old["usage"]["input_tokens_details"]["cached_tokens"] == 0, "it was not there")
+    s.end()
+
+
+def full():
+    """A text that fills the context is kept; what goes on from it has no room for a token, and disturbs nobody."""
+    s = Server(program, top + "/tests/vectors/models/tiny_delta_net_global", "--slots", "2", "--context", "48")
+    first = s.complete([1, 5, 9], max_tokens=100, ignore_eos=True, **greedy)
+    check(first["finish_reason"] == "length", "the context ends a text")
+    body = dict(prompt="", max_tokens=4, previous_response_id=first["state"])
+    beside = dict(prompt=[1, 7], max_tokens=40, ignore_eos=True, **greedy)
+    results = together([lambda: s.post("/v1/completions", **beside)] + [lambda: s.post("/v1/completions", **body)] * 3)
+    check(results[0]["usage"]["completion_tokens"] == 40, f"a text beside a full one: {results[0]}")
+    check(all(r["usage"]["completion_tokens"] == 0 for r in results[1:]), "a full context has no room for a token")
     s.end()
 
 
@@ -334,7 +349,7 @@ def same_alone():
 
 
 try:
-    for part in sys.argv[3:] or ["texts", "chats", "refusals", "cancelled", "beside", "fair", "same_alone"]:
+    for part in sys.argv[3:] or ["texts", "full", "chats", "refusals", "cancelled", "beside", "fair", "same_alone"]:
         begun = time.time()
         globals()[part]()
         print(f"{part}: {time.time() - begun:.1f} s")
