@@ -158,7 +158,7 @@ static void turns_survive_as_bytes(void **state) {
   const struct turn turn = {tokens, 3, pending, 1, "resp_1", "[]", 2, spans, 2};
   struct turn back;
   struct blob *blob = turn_pack(&turn);
-  assert_true(turn_unpack(blob, &back));
+  assert_true(turn_unpack(blob, 5, &back));
   assert_int_equal(back.count, 3);
   assert_memory_equal(back.tokens, tokens, sizeof tokens);
   assert_int_equal(back.pending_count, 1);
@@ -167,25 +167,33 @@ static void turns_survive_as_bytes(void **state) {
   assert_memory_equal(back.messages, "[]", 2);
   assert_string_equal(back.state, "resp_1");
   blob->bytes[20] = '/'; // of the key
-  assert_false(turn_unpack(blob, &back));
+  assert_false(turn_unpack(blob, 5, &back));
   blob->bytes[20] = 'r';
   blob->bytes[20 + 30] = 1; // behind the key
-  assert_false(turn_unpack(blob, &back));
+  assert_false(turn_unpack(blob, 5, &back));
   blob->bytes[20 + 30] = 0;
   assert_int_equal(back.span_count, 2);
   assert_memory_equal(back.spans, spans, sizeof spans);
   blob->bytes[20 + STORE_KEY + 4 * 4] ^= 4; // the first span ends behind the second
-  assert_false(turn_unpack(blob, &back));
+  struct turn kept = {0};
+  assert_false(turn_unpack(blob, 5, &kept));
+  assert_null(kept.tokens); // nothing leads into bytes that are dropped
   blob->bytes[20 + STORE_KEY + 4 * 4] ^= 4;
   for (size_t i = 0; i < 20; ++i) { // every word of the head is checked
     blob->bytes[i] ^= 0x80;
-    assert_false(turn_unpack(blob, &back));
+    assert_false(turn_unpack(blob, 5, &back));
     blob->bytes[i] ^= 0x80;
   }
+  for (size_t i = 0; i < 4; ++i) { // tokens, and the one that is pending
+    blob->bytes[20 + STORE_KEY + 4 * i + 3] ^= 0x80;
+    assert_false(turn_unpack(blob, 5, &back));
+    blob->bytes[20 + STORE_KEY + 4 * i + 3] ^= 0x80;
+  }
+  assert_false(turn_unpack(blob, 4, &back)); // of another vocabulary
   --blob->size;
-  assert_false(turn_unpack(blob, &back));
+  assert_false(turn_unpack(blob, 5, &back));
   blob->size = 8;
-  assert_false(turn_unpack(blob, &back));
+  assert_false(turn_unpack(blob, 5, &back));
   blob_drop(blob);
 }
 
