@@ -75,7 +75,7 @@ void slot_begin(struct batch *b, uint32_t slot, struct task *t) {
   deltaic_status status = DELTAIC_OK;
   b->tasks[slot] = t;
   t->slot = (int)slot;
-  t->begun = time_now();
+  t->begun = t->last_read = time_now();
   metrics_add(m, METRIC_RUNNING, 1);
   metrics_time(m, TIME_QUEUED, t->begun - t->queued);
   t->at = 0;

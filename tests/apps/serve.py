@@ -308,6 +308,13 @@ def fair():
     reader.join()
     gaps = sorted(b - a for a, b in zip(times, times[1:]))
     check(gaps[-1] < 2, f"the stream waited for {gaps[-1]:.2f} s")
+    # A prompt that is scored reads alone, in turns with others.
+    scored = threading.Thread(target=lambda: s.complete([7] * 20000, max_tokens=0, echo=True, logprobs=0))
+    scored.start()
+    s.wait_metric("slots_busy", 1)
+    s.complete([7] * 300, max_tokens=1)
+    check(scored.is_alive(), "a prompt waited until another was scored")
+    scored.join()
     s.end()
 
 
