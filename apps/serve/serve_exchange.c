@@ -30,7 +30,7 @@ struct exchange { // a request and its answer
   struct visitor *visitor;
   struct bytes body;
   size_t received;
-  bool large;
+  bool large, settled;
   uint64_t client;
   struct call *call;
   struct MHD_Connection *connection;
@@ -108,13 +108,18 @@ static struct reply models(struct http *http, const char *name) {
 // ---------------------------------------------------------------- texts
 
 // Before a client hears that a text has ended, the store has its turn, so that no crash loses what the client has seen;
-// and the state, if that takes no longer than a moment: the next turn would have to compute it.
-static void settle(const struct call *call) {
+// and the state, if that takes no longer than a moment: the next turn would have to compute it. Under the call's lock,
+// which it leaves while it waits: the batcher takes it. Nothing changes in a call whose texts have ended.
+static void settle(struct exchange *x) {
   enum { TURN_MS = 1000, STATE_MS = 100 };
-  const struct server *s = call->server;
-  if (!call->request.store || call->unfinished || call->gone) return;
-  store_settle(s->store, STORE_TURN, TURN_MS);
-  store_settle(s->store, STORE_STATE, STATE_MS);
+  struct call *call = x->call;
+  struct store *store = call->server->store;
+  if (x->settled || !call->request.store || call->unfinished || call->gone) return;
+  x->settled = true;
+  pthread_mutex_unlock(&call->lock);
+  store_settle(store, STORE_TURN, TURN_MS);
+  store_settle(store, STORE_STATE, STATE_MS);
+  pthread_mutex_lock(&call->lock);
 }
 
 static ssize_t stream(void *user, uint64_t position, char *to, size_t most) {
@@ -127,7 +132,7 @@ static ssize_t stream(void *user, uint64_t position, char *to, size_t most) {
   if (call->out_sent == call->out.size) {
     const bool end = call->ended;
     call->out.size = call->out_sent = 0;
-    if (!end) settle(call);
+    if (!end) settle(x);
     if (end || !stream_more(call)) result = end ? MHD_CONTENT_READER_END_OF_STREAM : MHD_CONTENT_READER_END_WITH_ERROR;
     if (call->ended) x->visitor->answered = time_now();
   }
@@ -167,9 +172,9 @@ static enum MHD_Result finish(struct http *http, struct MHD_Connection *connecti
     pthread_mutex_unlock(&call->lock);
     return MHD_YES;
   }
+  settle(x);
   const bool gone = call->gone;
   struct reply reply = {0};
-  settle(call);
   if (!gone) reply = call->problem.status ? reply_refuse(&call->problem) : reply_json(200, reply_call(call));
   pthread_mutex_unlock(&call->lock);
   return gone ? MHD_NO : queue(http, connection, x, reply);
