@@ -62,11 +62,12 @@ static enum MHD_Result queue(struct http *http, struct MHD_Connection *connectio
 __attribute__((format(printf, 5, 6))) static enum MHD_Result
 refuse(struct http *http, struct MHD_Connection *connection, struct exchange *x, int status, const char *format, ...) {
   struct problem problem = {0};
+  char text[sizeof problem.text];
   va_list args;
   va_start(args, format);
-  vsnprintf(problem.text, sizeof problem.text, format, args);
+  vsnprintf(text, sizeof text, format, args);
   va_end(args);
-  problem.status = status;
+  problem_set(&problem, status, "", "", "%s", text);
   return queue(http, connection, x, reply_refuse(&problem));
 }
 

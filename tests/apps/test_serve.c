@@ -275,6 +275,25 @@ static void wrong_requests_are_named(void **state) {
   }
 }
 
+static void problems_are_text(void **state) {
+  static const struct {
+    const char *said, *kept;
+  } cases[] = {
+      {"a\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80", "a\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80"},
+      {"\xff\x80", "??"},           // begin no character
+      {"\xe2\x82", "??"},           // cut
+      {"\xe2\x82 x", "?? x"},       // cut, and more follows
+      {"\xc0\xaf", "??"},           // too long
+      {"\xed\xa0\x80", "???"},      // half of a pair
+      {"\xf4\x90\x80\x80", "????"}, // too large
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+    struct problem p = {0};
+    problem_set(&p, 400, "", "", "%s", cases[i].said);
+    assert_string_equal(p.text, cases[i].kept);
+  }
+}
+
 // ---------------------------------------------------------------- keys
 
 static void keys_are_whole_lines(void **state) {
@@ -307,6 +326,7 @@ int main(void) {
       cmocka_unit_test(fields_are_read),
       cmocka_unit_test(messages_are_joined_of_parts),
       cmocka_unit_test(wrong_requests_are_named),
+      cmocka_unit_test(problems_are_text),
       cmocka_unit_test(keys_are_whole_lines),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
