@@ -211,6 +211,14 @@ static enum MHD_Result begin_call(struct http *http, struct MHD_Connection *conn
 
 // ---------------------------------------------------------------- requests
 
+// words: with a space between any two.
+static bool has_word(const char *words, const char *word) {
+  const size_t length = strlen(word);
+  for (const char *at = words; length && (at = strstr(at, word)); at += length)
+    if ((at == words || at[-1] == ' ') && (!at[length] || at[length] == ' ')) return true;
+  return false;
+}
+
 static enum route route_of(const char *url, const char *method, bool *method_right, const char **rest) {
   static const struct {
     const char *url, *methods;
@@ -233,7 +241,7 @@ static enum route route_of(const char *url, const char *method, bool *method_rig
     const bool parent = length > 1 && routes[i].url[length - 1] == '/';
     if (parent ? strncmp(url, routes[i].url, length) != 0 || !url[length] : strcmp(url, routes[i].url) != 0) continue;
     if (parent) *rest = url + length;
-    *method_right = strstr(routes[i].methods, method) != NULL;
+    *method_right = has_word(routes[i].methods, method);
     return routes[i].route;
   }
   return ROUTE_NONE;

@@ -164,6 +164,8 @@ def refusals():
     check(s.ask("POST", "/v1/completions", {"prompt": "x", "max_tokens": 1}, key)[0] == 200, "a right key")
     check(s.ask("POST", "/v1/completions", {"prompt": "x"}, {**key, "Origin": "http://evil"})[0] == 403, "another origin")
     check(s.ask("GET", "/v1/nothing", None, key)[0] == 404 and s.ask("GET", "/v1/completions", None, key)[0] == 405, "routes")
+    for method in ("ET", "GE", "P"):
+        check(s.raw(f"{method} /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())[9:12] in (b"400", b"405"), f"the method {method}")
     ask(None, 404, "there is no POST /v1/?", "/v1/%ff")
     ask({"prompt": "x", "model": "x" * 99 + "\u00e9"}, 404, 'x?"')
     ask(b"{", 400, "not JSON")
