@@ -190,8 +190,16 @@ static enum MHD_Result begin_call(struct http *http, struct MHD_Connection *conn
   uint32_t retry = 1;
   struct call *call = NULL;
   const double arrived = time_now();
-  if (request_read(api, x->body.data ? x->body.data : "", x->body.size, &request, &problem)) {
-    call = call_create(http->server, &request, &problem);
+  const bool good = request_read(api, x->body.data ? x->body.data : "", x->body.size, &request, &problem);
+  free(x->body.data);
+  x->body = (struct bytes){0};
+  if (good) {
+    const size_t texts = (request.prompt_count ? request.prompt_count : 1) * request.n;
+    if (texts > http->server->options.queue)
+      problem_set(&problem, 400, "n", "", "prompts times n are %zu texts; the queue has room for %u", texts,
+                  http->server->options.queue);
+    else
+      call = call_create(http->server, &request, &problem);
     request_free(&request);
   }
   if (!call) return queue(http, connection, x, reply_refuse(&problem));

@@ -150,7 +150,7 @@ def chats():
 def refusals():
     keys = folder + "/keys"
     open(keys, "w").write("# keys\nfirst key\nsecond\n")
-    s = Server(program, novelist, "--slots", "2", "--queue", "3", "--keys", keys, "--body", "64", "--timeout", "2")
+    s = Server(program, novelist, "--slots", "2", "--queue", "3", "--keys", keys, "--body", "64", "--timeout", "2", "--tokens", "1000000")
     key = {"Authorization": "Bearer second"}
 
     def ask(body, status, text, path="/v1/completions"):
@@ -187,8 +187,13 @@ def refusals():
     ask({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "image_url", "/v1/chat/completions")
     ask({"messages": [{"role": "tool", "content": "x"}]}, 400, 'the role "tool"', "/v1/chat/completions")
     ask({"input": "x", "text": {"format": {"type": "json_schema"}}}, 400, "text.format", "/v1/responses")
-    ask({"prompt": ["x"] * 4}, 429, "the queue is full")
-    check(int(s.ask("POST", "/v1/completions", {"prompt": ["x"] * 4}, key)[1]["Retry-After"]) >= 1, "Retry-After")
+    ask({"prompt": ["x"] * 2, "n": 2}, 400, "4 texts; the queue has room for 3")
+    data = json.dumps({"prompt": ["x"] * 3, "max_tokens": 1000000, "ignore_eos": True}).encode()
+    with socket.create_connection(("127.0.0.1", s.port)) as c:
+        c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer second\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
+        time.sleep(0.3) # two have slots, one waits
+        ask({"prompt": ["x"] * 3}, 429, "the queue is full")
+        check(int(s.ask("POST", "/v1/completions", {"prompt": ["x"] * 3}, key)[1]["Retry-After"]) >= 1, "Retry-After")
     # Malformed and slow requests.
     check(b" 200 " not in s.raw(b"nonsense\r\n\r\n")[:40], "no HTTP")
     check(b"431" in s.raw(b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 40000 + b"\r\n\r\n")[:40], "a large header")

@@ -275,6 +275,18 @@ static void wrong_requests_are_named(void **state) {
   }
 }
 
+static void a_running_request_keeps_what_its_answer_repeats(void **state) {
+  static const char body[] = "{\"instructions\": \"I\", \"input\": \"x\", \"user\": \"u\", \"unknown\": [1, 2]}";
+  struct request r;
+  struct problem p;
+  assert_true(request_read(API_RESPONSES, body, strlen(body), &r, &p));
+  request_forget(&r);
+  assert_int_equal(json_object_size(r.root), 2);
+  assert_string_equal(json_string_value(json_object_get(r.root, "user")), "u");
+  assert_string_equal(r.messages[1].text, "x");
+  request_free(&r);
+}
+
 static void problems_are_text(void **state) {
   static const struct {
     const char *said, *kept;
@@ -326,6 +338,7 @@ int main(void) {
       cmocka_unit_test(fields_are_read),
       cmocka_unit_test(messages_are_joined_of_parts),
       cmocka_unit_test(wrong_requests_are_named),
+      cmocka_unit_test(a_running_request_keeps_what_its_answer_repeats),
       cmocka_unit_test(problems_are_text),
       cmocka_unit_test(keys_are_whole_lines),
   };
