@@ -290,6 +290,7 @@ static enum MHD_Result begin(struct http *http, struct MHD_Connection *connectio
                              const char *method) {
   const char *rest, *length = header(connection, "Content-Length");
   bool method_right = false;
+  x->visitor->since = time_now(); // a connection that is used again was idle before
   x->route = route_of(url, method, &method_right, &rest);
   pthread_mutex_lock(&http->lock);
   const bool crowded = http->visitor_count > http->server->options.connections;

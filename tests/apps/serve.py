@@ -200,6 +200,16 @@ def refusals():
     begun = time.time()
     s.raw(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer second\r\nContent-Length: 100\r\n\r\n{")
     check(time.time() - begun < 10, "a request that does not come is dropped")
+    # A connection that is used again: what it waited before a request is not the request's time.
+    with socket.create_connection(("127.0.0.1", s.port), timeout=10) as c:
+        c.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        first = c.recv(4096)
+        time.sleep(1.3)
+        body = json.dumps({"prompt": "x", "max_tokens": 1}).encode()
+        c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer second\r\nContent-Length: %d\r\n\r\n" % len(body))
+        time.sleep(1.2)
+        c.sendall(body)
+        check(b" 200 " in first[:20] and b" 200 " in c.recv(4096)[:20], "a second request after a rest")
 
     def trickle():
         with socket.create_connection(("127.0.0.1", s.port)) as c:
