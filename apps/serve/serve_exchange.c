@@ -30,7 +30,7 @@ struct exchange { // a request and its answer
   struct visitor *visitor;
   struct bytes body;
   size_t received;
-  bool large;
+  bool large, settled;
   uint64_t client;
   struct call *call;
   struct MHD_Connection *connection;
@@ -62,11 +62,12 @@ static enum MHD_Result queue(struct http *http, struct MHD_Connection *connectio
 __attribute__((format(printf, 5, 6))) static enum MHD_Result
 refuse(struct http *http, struct MHD_Connection *connection, struct exchange *x, int status, const char *format, ...) {
   struct problem problem = {0};
+  char text[sizeof problem.text];
   va_list args;
   va_start(args, format);
-  vsnprintf(problem.text, sizeof problem.text, format, args);
+  vsnprintf(text, sizeof text, format, args);
   va_end(args);
-  problem.status = status;
+  problem_set(&problem, status, "", "", "%s", text);
   return queue(http, connection, x, reply_refuse(&problem));
 }
 
@@ -108,13 +109,18 @@ static struct reply models(struct http *http, const char *name) {
 // ---------------------------------------------------------------- texts
 
 // Before a client hears that a text has ended, the store has its turn, so that no crash loses what the client has seen;
-// and the state, if that takes no longer than a moment: the next turn would have to compute it.
-static void settle(const struct call *call) {
+// and the state, if that takes no longer than a moment: the next turn would have to compute it. Under the call's lock,
+// which it leaves while it waits: the batcher takes it. Nothing changes in a call whose texts have ended.
+static void settle(struct exchange *x) {
   enum { TURN_MS = 1000, STATE_MS = 100 };
-  const struct server *s = call->server;
-  if (!call->request.store || call->unfinished || call->gone) return;
-  store_settle(s->store, STORE_TURN, TURN_MS);
-  store_settle(s->store, STORE_STATE, STATE_MS);
+  struct call *call = x->call;
+  struct store *store = call->server->store;
+  if (x->settled || !call->request.store || call->unfinished || call->gone) return;
+  x->settled = true;
+  pthread_mutex_unlock(&call->lock);
+  store_settle(store, STORE_TURN, TURN_MS);
+  store_settle(store, STORE_STATE, STATE_MS);
+  pthread_mutex_lock(&call->lock);
 }
 
 static ssize_t stream(void *user, uint64_t position, char *to, size_t most) {
@@ -127,7 +133,7 @@ static ssize_t stream(void *user, uint64_t position, char *to, size_t most) {
   if (call->out_sent == call->out.size) {
     const bool end = call->ended;
     call->out.size = call->out_sent = 0;
-    if (!end) settle(call);
+    if (!end) settle(x);
     if (end || !stream_more(call)) result = end ? MHD_CONTENT_READER_END_OF_STREAM : MHD_CONTENT_READER_END_WITH_ERROR;
     if (call->ended) x->visitor->answered = time_now();
   }
@@ -167,9 +173,9 @@ static enum MHD_Result finish(struct http *http, struct MHD_Connection *connecti
     pthread_mutex_unlock(&call->lock);
     return MHD_YES;
   }
+  settle(x);
   const bool gone = call->gone;
   struct reply reply = {0};
-  settle(call);
   if (!gone) reply = call->problem.status ? reply_refuse(&call->problem) : reply_json(200, reply_call(call));
   pthread_mutex_unlock(&call->lock);
   return gone ? MHD_NO : queue(http, connection, x, reply);
@@ -184,8 +190,16 @@ static enum MHD_Result begin_call(struct http *http, struct MHD_Connection *conn
   uint32_t retry = 1;
   struct call *call = NULL;
   const double arrived = time_now();
-  if (request_read(api, x->body.data ? x->body.data : "", x->body.size, &request, &problem)) {
-    call = call_create(http->server, &request, &problem);
+  const bool good = request_read(api, x->body.data ? x->body.data : "", x->body.size, &request, &problem);
+  free(x->body.data);
+  x->body = (struct bytes){0};
+  if (good) {
+    const size_t texts = (request.prompt_count ? request.prompt_count : 1) * request.n;
+    if (texts > http->server->options.queue)
+      problem_set(&problem, 400, "n", "", "prompts times n are %zu texts; the queue has room for %u", texts,
+                  http->server->options.queue);
+    else
+      call = call_create(http->server, &request, &problem);
     request_free(&request);
   }
   if (!call) return queue(http, connection, x, reply_refuse(&problem));
@@ -204,6 +218,14 @@ static enum MHD_Result begin_call(struct http *http, struct MHD_Connection *conn
 }
 
 // ---------------------------------------------------------------- requests
+
+// words: with a space between any two.
+static bool has_word(const char *words, const char *word) {
+  const size_t length = strlen(word);
+  for (const char *at = words; length && (at = strstr(at, word)); at += length)
+    if ((at == words || at[-1] == ' ') && (!at[length] || at[length] == ' ')) return true;
+  return false;
+}
 
 static enum route route_of(const char *url, const char *method, bool *method_right, const char **rest) {
   static const struct {
@@ -227,7 +249,7 @@ static enum route route_of(const char *url, const char *method, bool *method_rig
     const bool parent = length > 1 && routes[i].url[length - 1] == '/';
     if (parent ? strncmp(url, routes[i].url, length) != 0 || !url[length] : strcmp(url, routes[i].url) != 0) continue;
     if (parent) *rest = url + length;
-    *method_right = strstr(routes[i].methods, method) != NULL;
+    *method_right = has_word(routes[i].methods, method);
     return routes[i].route;
   }
   return ROUTE_NONE;
@@ -268,6 +290,7 @@ static enum MHD_Result begin(struct http *http, struct MHD_Connection *connectio
                              const char *method) {
   const char *rest, *length = header(connection, "Content-Length");
   bool method_right = false;
+  x->visitor->since = time_now(); // a connection that is used again was idle before
   x->route = route_of(url, method, &method_right, &rest);
   pthread_mutex_lock(&http->lock);
   const bool crowded = http->visitor_count > http->server->options.connections;

@@ -1,9 +1,16 @@
 // serve_fields: reads single fields, and refuses those that are not supported.
 #include "serve_fields.h"
+#include "eval_text.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+// A sentence quotes what a request has, and may cut it within a character. JSON takes characters only.
+static void make_characters(char *text) {
+  const size_t bytes = strlen(text);
+  for (size_t at; (at = utf8_error(text, bytes)) < bytes;) text[at] = '?';
+}
 
 void problem_set(struct problem *p, int status, const char *param, const char *code, const char *format, ...) {
   if (p->status) return;
@@ -14,6 +21,7 @@ void problem_set(struct problem *p, int status, const char *param, const char *c
   va_start(args, format);
   vsnprintf(p->text, sizeof p->text, format, args);
   va_end(args);
+  make_characters(p->text);
 }
 
 static const json_t *present(const json_t *object, const char *name) {

@@ -98,7 +98,7 @@ static void base_state(const struct server *s, struct base *base) {
 static bool base_find(const struct server *s, const char *key, struct base *base) {
   base->turn_blob = store_key_valid(key) ? store_get(s->store, STORE_TURN, key) : NULL;
   if (!base->turn_blob) return false;
-  if (turn_unpack(base->turn_blob, &base->turn)) return true;
+  if (turn_unpack(base->turn_blob, s->engine.model_info.vocabulary, &base->turn)) return true;
   blob_drop(base->turn_blob);
   base->turn_blob = NULL;
   return false;

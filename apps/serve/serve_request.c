@@ -292,8 +292,17 @@ bool request_read(enum api api, const char *body, size_t bytes, struct request *
 }
 
 void request_forget(struct request *request) {
-  static const char *const names[] = {"prompt", "messages", "input"};
-  for (size_t i = 0; i < sizeof names / sizeof *names; ++i) json_object_del(request->root, names[i]);
+  // Those that an answer repeats, and those that the request points to.
+  static const char *const kept[] = {
+      "instructions", "max_output_tokens", "metadata", "model", "previous_response_id", "stop", "user"};
+  const char *name;
+  json_t *value;
+  void *next;
+  json_object_foreach_safe(request->root, next, name, value) {
+    size_t i = 0;
+    while (i < sizeof kept / sizeof *kept && strcmp(name, kept[i]) != 0) ++i;
+    if (i == sizeof kept / sizeof *kept) json_object_del(request->root, name);
+  }
   free(request->prompts);
   request->prompts = NULL;
   request->prompt_count = 0;

@@ -66,7 +66,7 @@ struct request {
 // Reads a body. False: *problem says why, and nothing is to be freed.
 bool request_read(enum api api, const char *body, size_t bytes, struct request *out, struct problem *problem);
 void request_free(struct request *request);
-void request_forget(struct request *request); // the texts that tokens were made of, except messages
+void request_forget(struct request *request); // what no answer repeats, except messages
 // Reads JSON of bounded depth whose top is an object. NULL: *problem says why.
 json_t *request_json(const char *body, size_t bytes, struct problem *problem);
 // Adds messages of an array [{"role": ..., "content": ...}], such as a turn's.

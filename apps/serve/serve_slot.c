@@ -46,6 +46,7 @@ static bool load(struct batch *b, uint32_t slot, const struct blob *state, uint6
   struct metrics *m = &b->server->metrics;
   if (deltaic_sequence_load(b->session, slot, state->bytes, state->size)) return false;
   if (deltaic_sequence_position(b->session, slot) != tokens) return false;
+  if (deltaic_sequence_logits(b->session, slot, b->logits)) return false; // nothing could be drawn from it
   metrics_add(m, METRIC_STATES_LOADED, 1);
   metrics_add(m, METRIC_STATE_BYTES_LOADED, (int64_t)state->size);
   return true;
@@ -61,6 +62,11 @@ void slot_check(struct batch *b, struct check *check) {
   }
   check->good = !deltaic_sequence_load(b->session, slot, check->state->bytes, check->state->size);
   if (check->good) check->tokens = deltaic_sequence_position(b->session, slot);
+  if (check->good && deltaic_sequence_logits(b->session, slot, b->logits)) {
+    check->good = false;
+    snprintf(check->text, 256, "the state has no logits, from which its next token is drawn");
+    return;
+  }
   if (!check->good) snprintf(check->text, 256, "%s", deltaic_last_error());
 }
 
@@ -69,7 +75,7 @@ void slot_begin(struct batch *b, uint32_t slot, struct task *t) {
   deltaic_status status = DELTAIC_OK;
   b->tasks[slot] = t;
   t->slot = (int)slot;
-  t->begun = time_now();
+  t->begun = t->last_read = time_now();
   metrics_add(m, METRIC_RUNNING, 1);
   metrics_time(m, TIME_QUEUED, t->begun - t->queued);
   t->at = 0;
@@ -84,7 +90,10 @@ void slot_begin(struct batch *b, uint32_t slot, struct task *t) {
   }
   blob_drop(t->state);
   t->state = NULL;
-  if (status) fail_texts(b, &t, 1, status);
+  if (status)
+    fail_texts(b, &t, 1, status);
+  else if (t->at >= t->prompt_count) // the state has the whole prompt, so no slice is read
+    slots_have_read(b, t, 0);
 }
 
 // ---------------------------------------------------------------- the end

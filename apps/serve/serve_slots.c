@@ -7,6 +7,7 @@
 #include "common.h"
 #include "lanes.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -112,7 +113,7 @@ static void release(struct batch *b, struct task *leader) {
   blob_drop(state);
 }
 
-static void has_read(struct batch *b, struct task *t, size_t count) {
+void slots_have_read(struct batch *b, struct task *t, size_t count) {
   t->at += count;
   if (t->mark && t->at == t->mark && !t->marked) {
     struct blob *state = slot_save(b, t);
@@ -180,22 +181,31 @@ static void read_texts(struct batch *b, struct task **tasks, size_t n, const del
   measure(b, pieces, n, engine_seconds(&b->server->engine, start));
   if (status) fail_texts(b, tasks, n, status);
   for (size_t i = 0; i < n && !status; ++i)
-    if (tasks[i]->slot >= 0) has_read(b, tasks[i], pieces[i].count);
+    if (tasks[i]->slot >= 0) slots_have_read(b, tasks[i], pieces[i].count);
 }
 
-// Texts are read together, except that those are alone whose prompt is scored or whose numbers are not to change.
+static bool reads_alone(const struct batch *b, const struct task *t) { return b->group || t->score; }
+
+// Texts are read together, except that those are alone whose prompt is scored or whose numbers are not to change. Who
+// waits longest, one of these or the others, reads.
 void slots_read(struct batch *b) {
   struct task *tasks[MOST_SLOTS], *alone = NULL;
   deltaic_piece pieces[MOST_SLOTS];
   size_t readers = 0, n = 0;
   double most = b->rate > 0 ? b->rate * 1e-3 * b->server->options.stall : 4 * LEAST_SLICE;
   size_t left = most < LEAST_SLICE ? LEAST_SLICE : most < b->tokens ? (size_t)most : b->tokens;
+  double last = INFINITY; // when the text that waits longest among the others has read
   for (uint32_t i = 0; i < b->slots; ++i) {
     struct task *t = b->tasks[i];
     if (!t || t->at >= t->prompt_count) continue;
-    ++readers;
-    if ((b->group || t->score) && (!alone || t->last_read < alone->last_read)) alone = t;
+    if (!reads_alone(b, t)) {
+      ++readers;
+      if (t->last_read < last) last = t->last_read;
+    } else if (!alone || t->last_read < alone->last_read) {
+      alone = t;
+    }
   }
+  if (alone && last < alone->last_read) alone = NULL; // it reads in another round
   size_t share = readers ? left / readers : 0;
   if (share < LEAST_SLICE) share = LEAST_SLICE;
   if (alone) {
@@ -206,7 +216,7 @@ void slots_read(struct batch *b) {
   for (uint32_t k = 0; k < b->slots && !alone && left; ++k) {
     const uint32_t i = (b->turn + k) % b->slots;
     struct task *t = b->tasks[i];
-    if (!t || t->at >= t->prompt_count) continue;
+    if (!t || t->at >= t->prompt_count || reads_alone(b, t)) continue;
     const size_t count = next_slice(b, t, share < left ? share : left);
     tasks[n] = t;
     pieces[n++] = (deltaic_piece){.sequence = i, .tokens = t->tokens + t->at, .count = count};

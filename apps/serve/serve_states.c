@@ -18,13 +18,17 @@ static struct reply refuse(int status, const char *param, const char *code, cons
   return reply_refuse(&problem);
 }
 
+static bool unpack(const struct server *s, const struct blob *blob, struct turn *turn) {
+  return turn_unpack(blob, s->engine.model_info.vocabulary, turn);
+}
+
 static struct blob *find_state(struct server *s, const struct turn *turn) {
   return turn->count ? store_get(s->store, STORE_STATE, turn->state) : NULL;
 }
 
 static struct reply get(struct server *s, const struct blob *turn_blob) {
   struct turn turn;
-  struct blob *state = turn_unpack(turn_blob, &turn) ? find_state(s, &turn) : NULL;
+  struct blob *state = unpack(s, turn_blob, &turn) ? find_state(s, &turn) : NULL;
   if (!state)
     return refuse(404, "", "state_not_found",
                   "the state has left the memory; the next turn computes it again from its tokens");
@@ -57,12 +61,6 @@ static struct blob *copy(const char *bytes, size_t size) {
   return blob;
 }
 
-static bool ids_valid(const struct server *s, const int32_t *ids, size_t count) {
-  for (size_t i = 0; i < count; ++i)
-    if (ids[i] < 0 || ids[i] >= s->engine.model_info.vocabulary) return false;
-  return true;
-}
-
 // Everything in the bytes is somebody else's: sizes, tokens, and the state, which the batcher tries to load.
 static struct reply put(struct server *s, const char *id, const struct bytes *body) {
   struct head head = {0};
@@ -75,8 +73,7 @@ static struct reply put(struct server *s, const char *id, const struct bytes *bo
     return refuse(400, "", "", text);
   struct blob *turn_blob = copy(body->data + sizeof head, head.turn_bytes);
   struct blob *state = copy(body->data + sizeof head + head.turn_bytes, head.state_bytes);
-  bool good = turn_blob && state && turn_unpack(turn_blob, &turn) && turn.count &&
-              ids_valid(s, turn.tokens, turn.count) && ids_valid(s, turn.pending, turn.pending_count);
+  bool good = turn_blob && state && unpack(s, turn_blob, &turn) && turn.count;
   if (good) {
     good = batch_check_state(s->batch, state, &tokens, text);
     if (good && tokens != turn.count) {
@@ -115,7 +112,8 @@ static struct reply fork_turn(struct server *s, const struct bytes *body) {
   if (!from) problem_set(&problem, 400, "from", "", "\"from\" takes the id of a response or state");
   if (!blob) problem_set(&problem, 404, "from", "state_not_found", "there is no such state, or it has expired");
   struct reply out = {0};
-  if (!problem.status && turn_unpack(blob, &turn)) {
+  if (blob && !unpack(s, blob, &turn)) problem_set(&problem, 404, "from", "state_not_found", "the state is damaged");
+  if (!problem.status) {
     call_make_id("state_", id);
     store_put(s->store, STORE_TURN, id, blob);
     out = saved(id, &turn);
@@ -127,7 +125,7 @@ static struct reply fork_turn(struct server *s, const struct bytes *body) {
 
 static struct reply drop(struct server *s, const char *id, const struct blob *blob) {
   struct turn turn;
-  if (turn_unpack(blob, &turn) && turn.count) store_drop(s->store, STORE_STATE, turn.state); // a fork computes it again
+  if (unpack(s, blob, &turn) && turn.count) store_drop(s->store, STORE_STATE, turn.state); // a fork computes it again
   store_drop(s->store, STORE_TURN, id);
   return json_reply(json_pack("{s:s, s:s, s:b}", "id", id, "object", "state", "deleted", 1));
 }

@@ -85,7 +85,13 @@ static deltaic_status read_logits(struct batch *b, struct task *const *tasks, si
   return status;
 }
 
-// The calls of these texts are held. A text that fails ends the others of its call.
+// After such a failure the sequences are as they were.
+static bool unchanged(deltaic_status status) {
+  return status == DELTAIC_CONTEXT_FULL || status == DELTAIC_BAD_STATE || status == DELTAIC_INVALID_ARGUMENT;
+}
+
+// The calls of these texts are held. A text that fails ends the others of its call. Texts that cannot make a step
+// together make it one by one, so that only those fail that are the cause.
 static void step(struct batch *b, struct task **tasks, size_t n) {
   const int32_t vocabulary = b->server->engine.model_info.vocabulary;
   int32_t tokens[MOST_SLOTS];
@@ -97,6 +103,10 @@ static void step(struct batch *b, struct task **tasks, size_t n) {
   deltaic_status status = b->group ? fill_spares(b) : DELTAIC_OK;
   if (!status) status = read_logits(b, tasks, n);
   if (!status) status = draw(b, tasks, n, tokens);
+  if (n > 1 && unchanged(status)) {
+    for (size_t i = 0; i < n; ++i) step(b, tasks + i, 1);
+    return;
+  }
   if (status) {
     fail_texts(b, tasks, n, status);
     return;

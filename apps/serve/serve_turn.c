@@ -59,8 +59,15 @@ static bool spans_valid(const struct turn *turn) {
   return !turn->span_count || end == turn->count;
 }
 
-bool turn_unpack(const struct blob *blob, struct turn *turn) {
+static bool ids_valid(const int32_t *ids, size_t count, int32_t vocabulary) {
+  for (size_t i = 0; i < count; ++i)
+    if (ids[i] < 0 || ids[i] >= vocabulary) return false;
+  return true;
+}
+
+bool turn_unpack(const struct blob *blob, int32_t vocabulary, struct turn *turn) {
   struct head head;
+  struct turn out;
   if (blob->size < sizeof head) return false;
   memcpy(&head, blob->bytes, sizeof head);
   const uint64_t words = (uint64_t)head.count + head.pending_count + head.span_count;
@@ -68,14 +75,18 @@ bool turn_unpack(const struct blob *blob, struct turn *turn) {
   if (head.count > INT32_MAX || head.pending_count > INT32_MAX) return false;
   if (!key_valid(head.state) || (head.count && !*head.state)) return false;
   const uint8_t *at = blob->bytes + sizeof head; // aligned: a blob's bytes are behind a size_t
-  turn->state = (const char *)blob->bytes + offsetof(struct head, state);
-  turn->tokens = (const int32_t *)(const void *)at;
-  turn->count = head.count;
-  turn->pending = turn->tokens + head.count;
-  turn->pending_count = head.pending_count;
-  turn->spans = (const uint32_t *)(const void *)(turn->pending + head.pending_count);
-  turn->span_count = head.span_count;
-  turn->messages = (const char *)(turn->spans + head.span_count);
-  turn->messages_bytes = head.messages_bytes;
-  return spans_valid(turn);
+  out.state = (const char *)blob->bytes + offsetof(struct head, state);
+  out.tokens = (const int32_t *)(const void *)at;
+  out.count = head.count;
+  out.pending = out.tokens + head.count;
+  out.pending_count = head.pending_count;
+  out.spans = (const uint32_t *)(const void *)(out.pending + head.pending_count);
+  out.span_count = head.span_count;
+  out.messages = (const char *)(out.spans + head.span_count);
+  out.messages_bytes = head.messages_bytes;
+  if (!spans_valid(&out) || !ids_valid(out.tokens, out.count, vocabulary) ||
+      !ids_valid(out.pending, out.pending_count, vocabulary))
+    return false;
+  *turn = out;
+  return true;
 }

@@ -25,6 +25,7 @@ struct turn {
 
 // The turn as bytes for the store. NULL: no memory.
 struct blob *turn_pack(const struct turn *turn);
-// Checks every count. The turn's pointers lead into the blob. False: these bytes are no turn.
-bool turn_unpack(const struct blob *blob, struct turn *turn);
+// Checks every count and token. The turn's pointers lead into the blob. False: these bytes are no turn of a model with
+// this vocabulary, and *turn is as it was.
+bool turn_unpack(const struct blob *blob, int32_t vocabulary, struct turn *turn);
 #endif

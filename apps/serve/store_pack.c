@@ -188,6 +188,7 @@ uint64_t pack_position_bytes(const struct pack_layout *layout) {
 // Whether a state of this size has logits; false: it is no state of the layout's.
 static bool has_logits(const struct pack_layout *layout, uint64_t position, uint64_t bytes, bool *logits) {
   uint64_t most = 0, optional = 0;
+  if (position > INT32_MAX) return false; // no session reads more
   for (size_t i = 0; i < layout->count; i++) {
     const uint64_t each = layout->parts[i].bytes;
     if (each && position > (UINT64_MAX >> 8) / each) return false;

@@ -219,7 +219,10 @@ bool values_get_turn(const struct values *v, const char *key, struct blob **blob
   }
   freeReplyObject(value);
   bool there;
-  return !*blob || renew(v, 't', key, &there);
+  if (!*blob || renew(v, 't', key, &there)) return true;
+  blob_drop(*blob); // it is asked for again
+  *blob = NULL;
+  return false;
 }
 
 // ---------------------------------------------------------------- states

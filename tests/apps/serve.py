@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """serve.py PROGRAM TOP: `deltaic serve` as clients meet it, on the CPU."""
 import json, os, shutil, socket, sys, tempfile, threading, time
-from serve_tools import Server, check, done, together
+from serve_tools import Server, check, done, together, without_logits
 
 program, top = sys.argv[1], sys.argv[2]
 novelist = top + "/models/novelist"
@@ -54,6 +54,11 @@ def texts():
     rest = s.post("/v1/completions", prompt="", max_tokens=14, previous_response_id=head["state"], **greedy)
     check(head["text"] + rest["choices"][0]["text"] == whole["text"], "a turn goes on where it ended")
     check(rest["usage"]["prompt_tokens_details"]["cached_tokens"] == rest["usage"]["prompt_tokens"] == 14, "all is cached")
+    # Without new tokens nothing is read: the other choices wait for nobody.
+    three = s.post("/v1/completions", prompt="", n=3, max_tokens=14, previous_response_id=head["state"], **greedy)
+    check([c["text"] for c in three["choices"]] == [rest["choices"][0]["text"]] * 3, "choices behind a state")
+    none = s.post("/v1/completions", prompt="", n=3, max_tokens=0, previous_response_id=head["state"], **greedy)
+    check([c["text"] for c in none["choices"]] == [""] * 3 and none["usage"]["completion_tokens"] == 0, "no token is made")
     first = s.post("/v1/responses", input="The old house", max_output_tokens=10, **greedy)
     check(first["output"][0]["content"][0]["text"] == head["text"] and first["status"] == "incomplete", "/v1/responses")
     second = s.post("/v1/responses", input=" and", max_output_tokens=5, previous_response_id=first["id"], **greedy)
@@ -78,6 +83,8 @@ def texts():
     check(again["output"][0]["content"] == second["output"][0]["content"], "a fork outlives what it was made of")
     for wrong in (b"", data[:15], data[:-1], data[:200] + b"\xff" * 8 + data[208:], b"\0" * 64, data[:4] + b"\xff" * 12 + data[16:]):
         check(s.ask("PUT", "/v1/states/bad", wrong)[0] == 400, f"a state of {len(wrong)} bytes that is none")
+    got, _, error = s.ask("PUT", "/v1/states/bad", without_logits(data, 4096))
+    check(got == 400 and b"the state has no logits" in error, f"a state without logits: {got} {error}")
     check(s.ask("PUT", "/v1/states/a.b", data)[0] == 400 and s.ask("GET", "/v1/states/..%2fx")[0] == 400, "ids of states")
 
     # More turns than the memory holds: the least recent state is computed again, to the same text.
@@ -87,6 +94,19 @@ def texts():
     old = s.post("/v1/responses", input=" and", max_output_tokens=5, previous_response_id=first["id"], **greedy)
     check(old["output"][0]["content"] == second["output"][0]["content"], "a state computed again")
     check(old["usage"]["input_tokens_details"]["cached_tokens"] == 0, "it was not there")
+    s.end()
+
+
+def full():
+    """A text that fills the context is kept; what goes on from it has no room for a token, and disturbs nobody."""
+    s = Server(program, top + "/tests/vectors/models/tiny_delta_net_global", "--slots", "2", "--context", "48")
+    first = s.complete([1, 5, 9], max_tokens=100, ignore_eos=True, **greedy)
+    check(first["finish_reason"] == "length", "the context ends a text")
+    body = dict(prompt="", max_tokens=4, previous_response_id=first["state"])
+    beside = dict(prompt=[1, 7], max_tokens=40, ignore_eos=True, **greedy)
+    results = together([lambda: s.post("/v1/completions", **beside)] + [lambda: s.post("/v1/completions", **body)] * 3)
+    check(results[0]["usage"]["completion_tokens"] == 40, f"a text beside a full one: {results[0]}")
+    check(all(r["usage"]["completion_tokens"] == 0 for r in results[1:]), "a full context has no room for a token")
     s.end()
 
 
@@ -130,7 +150,7 @@ def chats():
 def refusals():
     keys = folder + "/keys"
     open(keys, "w").write("# keys\nfirst key\nsecond\n")
-    s = Server(program, novelist, "--slots", "2", "--queue", "3", "--keys", keys, "--body", "64", "--timeout", "2")
+    s = Server(program, novelist, "--slots", "2", "--queue", "3", "--keys", keys, "--body", "64", "--timeout", "2", "--tokens", "1000000")
     key = {"Authorization": "Bearer second"}
 
     def ask(body, status, text, path="/v1/completions"):
@@ -144,6 +164,10 @@ def refusals():
     check(s.ask("POST", "/v1/completions", {"prompt": "x", "max_tokens": 1}, key)[0] == 200, "a right key")
     check(s.ask("POST", "/v1/completions", {"prompt": "x"}, {**key, "Origin": "http://evil"})[0] == 403, "another origin")
     check(s.ask("GET", "/v1/nothing", None, key)[0] == 404 and s.ask("GET", "/v1/completions", None, key)[0] == 405, "routes")
+    for method in ("ET", "GE", "P"):
+        check(s.raw(f"{method} /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())[9:12] in (b"400", b"405"), f"the method {method}")
+    ask(None, 404, "there is no POST /v1/?", "/v1/%ff")
+    ask({"prompt": "x", "model": "x" * 99 + "\u00e9"}, 404, 'x?"')
     ask(b"{", 400, "not JSON")
     ask(b"[1]", 400, "not an object")
     ask(b'{"prompt":' + b"[" * 100 + b"]" * 100 + b"}", 400, "nested deeper")
@@ -163,14 +187,29 @@ def refusals():
     ask({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "image_url", "/v1/chat/completions")
     ask({"messages": [{"role": "tool", "content": "x"}]}, 400, 'the role "tool"', "/v1/chat/completions")
     ask({"input": "x", "text": {"format": {"type": "json_schema"}}}, 400, "text.format", "/v1/responses")
-    ask({"prompt": ["x"] * 4}, 429, "the queue is full")
-    check(int(s.ask("POST", "/v1/completions", {"prompt": ["x"] * 4}, key)[1]["Retry-After"]) >= 1, "Retry-After")
+    ask({"prompt": ["x"] * 2, "n": 2}, 400, "4 texts; the queue has room for 3")
+    data = json.dumps({"prompt": ["x"] * 3, "max_tokens": 1000000, "ignore_eos": True}).encode()
+    with socket.create_connection(("127.0.0.1", s.port)) as c:
+        c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer second\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
+        time.sleep(0.3) # two have slots, one waits
+        ask({"prompt": ["x"] * 3}, 429, "the queue is full")
+        check(int(s.ask("POST", "/v1/completions", {"prompt": ["x"] * 3}, key)[1]["Retry-After"]) >= 1, "Retry-After")
     # Malformed and slow requests.
     check(b" 200 " not in s.raw(b"nonsense\r\n\r\n")[:40], "no HTTP")
     check(b"431" in s.raw(b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 40000 + b"\r\n\r\n")[:40], "a large header")
     begun = time.time()
     s.raw(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer second\r\nContent-Length: 100\r\n\r\n{")
     check(time.time() - begun < 10, "a request that does not come is dropped")
+    # A connection that is used again: what it waited before a request is not the request's time.
+    with socket.create_connection(("127.0.0.1", s.port), timeout=10) as c:
+        c.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        first = c.recv(4096)
+        time.sleep(1.3)
+        body = json.dumps({"prompt": "x", "max_tokens": 1}).encode()
+        c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer second\r\nContent-Length: %d\r\n\r\n" % len(body))
+        time.sleep(1.2)
+        c.sendall(body)
+        check(b" 200 " in first[:20] and b" 200 " in c.recv(4096)[:20], "a second request after a rest")
 
     def trickle():
         with socket.create_connection(("127.0.0.1", s.port)) as c:
@@ -288,6 +327,13 @@ def fair():
     reader.join()
     gaps = sorted(b - a for a, b in zip(times, times[1:]))
     check(gaps[-1] < 2, f"the stream waited for {gaps[-1]:.2f} s")
+    # A prompt that is scored reads alone, in turns with others.
+    scored = threading.Thread(target=lambda: s.complete([7] * 20000, max_tokens=0, echo=True, logprobs=0))
+    scored.start()
+    s.wait_metric("slots_busy", 1)
+    s.complete([7] * 300, max_tokens=1)
+    check(scored.is_alive(), "a prompt waited until another was scored")
+    scored.join()
     s.end()
 
 
@@ -329,7 +375,7 @@ def same_alone():
 
 
 try:
-    for part in sys.argv[3:] or ["texts", "chats", "refusals", "cancelled", "beside", "fair", "same_alone"]:
+    for part in sys.argv[3:] or ["texts", "full", "chats", "refusals", "cancelled", "beside", "fair", "same_alone"]:
         begun = time.time()
         globals()[part]()
         print(f"{part}: {time.time() - begun:.1f} s")

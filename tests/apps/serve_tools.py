@@ -1,5 +1,5 @@
 """serve_tools.py: starts and stops `deltaic serve`, and asks it. Used by serve.py."""
-import http.client, json, os, re, signal, socket, subprocess, sys, threading, time
+import http.client, json, os, re, signal, socket, struct, subprocess, sys, threading, time
 
 failures, checks = [], 0
 
@@ -88,6 +88,32 @@ class Server:
         got = self.process.wait(timeout=120)
         self.reader.join()
         check(got == code, f"exit code {got}, not {code}: {''.join(self.log)[-2000:]}")
+
+
+def hash_bytes(h, data):
+    """host/base/hash.h, which the head of a saved state has."""
+    mask = (1 << 64) - 1
+
+    def word(h, w):
+        h = (h ^ w) * 0x100000001B3 & mask
+        return h ^ h >> 32
+
+    lanes, whole = [h, h + 1, h + 2, h + 3], len(data) // 32 * 32
+    for four in struct.iter_unpack("<4Q", data[:whole]):
+        lanes = [word(lane, w) for lane, w in zip(lanes, four)]
+    for lane, w in zip(lanes, struct.unpack("<4Q", data[whole:].ljust(32, b"\0"))):
+        h = word(word(h, lane), w)
+    return word(h, len(data) - whole)
+
+
+def without_logits(state, vocabulary):
+    """The bytes of GET /v1/states/ID without the logits, which come last."""
+    magic, turn_bytes, state_bytes = struct.unpack_from("<IIQ", state)
+    turn, saved = state[16 : 16 + turn_bytes], state[16 + turn_bytes :]
+    head, payload = saved[:48], saved[48 : -4 * vocabulary]
+    head = head[:12] + struct.pack("<I", 0) + head[16:32] + struct.pack("<QQ", len(payload), 0)
+    sum = hash_bytes(hash_bytes(0xCBF29CE484222325, head), payload)
+    return struct.pack("<IIQ", magic, turn_bytes, 48 + len(payload)) + turn + head[:40] + struct.pack("<Q", sum) + payload
 
 
 def together(functions):

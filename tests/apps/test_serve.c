@@ -158,7 +158,7 @@ static void turns_survive_as_bytes(void **state) {
   const struct turn turn = {tokens, 3, pending, 1, "resp_1", "[]", 2, spans, 2};
   struct turn back;
   struct blob *blob = turn_pack(&turn);
-  assert_true(turn_unpack(blob, &back));
+  assert_true(turn_unpack(blob, 5, &back));
   assert_int_equal(back.count, 3);
   assert_memory_equal(back.tokens, tokens, sizeof tokens);
   assert_int_equal(back.pending_count, 1);
@@ -167,25 +167,33 @@ static void turns_survive_as_bytes(void **state) {
   assert_memory_equal(back.messages, "[]", 2);
   assert_string_equal(back.state, "resp_1");
   blob->bytes[20] = '/'; // of the key
-  assert_false(turn_unpack(blob, &back));
+  assert_false(turn_unpack(blob, 5, &back));
   blob->bytes[20] = 'r';
   blob->bytes[20 + 30] = 1; // behind the key
-  assert_false(turn_unpack(blob, &back));
+  assert_false(turn_unpack(blob, 5, &back));
   blob->bytes[20 + 30] = 0;
   assert_int_equal(back.span_count, 2);
   assert_memory_equal(back.spans, spans, sizeof spans);
   blob->bytes[20 + STORE_KEY + 4 * 4] ^= 4; // the first span ends behind the second
-  assert_false(turn_unpack(blob, &back));
+  struct turn kept = {0};
+  assert_false(turn_unpack(blob, 5, &kept));
+  assert_null(kept.tokens); // nothing leads into bytes that are dropped
   blob->bytes[20 + STORE_KEY + 4 * 4] ^= 4;
   for (size_t i = 0; i < 20; ++i) { // every word of the head is checked
     blob->bytes[i] ^= 0x80;
-    assert_false(turn_unpack(blob, &back));
+    assert_false(turn_unpack(blob, 5, &back));
     blob->bytes[i] ^= 0x80;
   }
+  for (size_t i = 0; i < 4; ++i) { // tokens, and the one that is pending
+    blob->bytes[20 + STORE_KEY + 4 * i + 3] ^= 0x80;
+    assert_false(turn_unpack(blob, 5, &back));
+    blob->bytes[20 + STORE_KEY + 4 * i + 3] ^= 0x80;
+  }
+  assert_false(turn_unpack(blob, 4, &back)); // of another vocabulary
   --blob->size;
-  assert_false(turn_unpack(blob, &back));
+  assert_false(turn_unpack(blob, 5, &back));
   blob->size = 8;
-  assert_false(turn_unpack(blob, &back));
+  assert_false(turn_unpack(blob, 5, &back));
   blob_drop(blob);
 }
 
@@ -267,6 +275,37 @@ static void wrong_requests_are_named(void **state) {
   }
 }
 
+static void a_running_request_keeps_what_its_answer_repeats(void **state) {
+  static const char body[] = "{\"instructions\": \"I\", \"input\": \"x\", \"user\": \"u\", \"unknown\": [1, 2]}";
+  struct request r;
+  struct problem p;
+  assert_true(request_read(API_RESPONSES, body, strlen(body), &r, &p));
+  request_forget(&r);
+  assert_int_equal(json_object_size(r.root), 2);
+  assert_string_equal(json_string_value(json_object_get(r.root, "user")), "u");
+  assert_string_equal(r.messages[1].text, "x");
+  request_free(&r);
+}
+
+static void problems_are_text(void **state) {
+  static const struct {
+    const char *said, *kept;
+  } cases[] = {
+      {"a\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80", "a\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80"},
+      {"\xff\x80", "??"},           // begin no character
+      {"\xe2\x82", "??"},           // cut
+      {"\xe2\x82 x", "?? x"},       // cut, and more follows
+      {"\xc0\xaf", "??"},           // too long
+      {"\xed\xa0\x80", "???"},      // half of a pair
+      {"\xf4\x90\x80\x80", "????"}, // too large
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+    struct problem p = {0};
+    problem_set(&p, 400, "", "", "%s", cases[i].said);
+    assert_string_equal(p.text, cases[i].kept);
+  }
+}
+
 // ---------------------------------------------------------------- keys
 
 static void keys_are_whole_lines(void **state) {
@@ -299,6 +338,8 @@ int main(void) {
       cmocka_unit_test(fields_are_read),
       cmocka_unit_test(messages_are_joined_of_parts),
       cmocka_unit_test(wrong_requests_are_named),
+      cmocka_unit_test(a_running_request_keeps_what_its_answer_repeats),
+      cmocka_unit_test(problems_are_text),
       cmocka_unit_test(keys_are_whole_lines),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

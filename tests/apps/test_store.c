@@ -243,6 +243,14 @@ static void damaged_and_foreign_values_are_refused(void **state) {
   }
   assert_null(pack_fixed(&other.layout, &s, &none).data);
   free(value.data);
+  struct blob *short_one = read_to(&other, 0, 100); // as large behind any number of tokens
+  struct pack_state far = {short_one->bytes, short_one->size, INT32_MAX, 16};
+  value = pack_fixed(&other.layout, &far, &none);
+  assert_non_null(value.data);
+  free(value.data);
+  ++far.position;
+  assert_null(pack_fixed(&other.layout, &far, &none).data);
+  blob_drop(short_one);
   blob_drop(blob);
   close_replica(&other);
   close_replica(&r);

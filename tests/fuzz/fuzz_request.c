@@ -28,7 +28,7 @@ static void check_turn(const uint8_t *data, size_t size) {
   struct blob *blob = blob_create(size);
   if (!blob) return;
   if (size) memcpy(blob->bytes, data, size);
-  if (turn_unpack(blob, &turn)) {
+  if (turn_unpack(blob, 4096, &turn)) {
     struct blob *again = turn_pack(&turn);
     require(again && again->size == size && !memcmp(again->bytes, data, size));
     blob_drop(again);
