@@ -259,12 +259,22 @@ static const char *header(struct MHD_Connection *connection, const char *name) {
   return MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);
 }
 
-// A browser's page of another origin may not use the server of whoever looks at it.
-static bool foreign(struct MHD_Connection *connection) {
+// Whether the Host of a request is an address, localhost, or what --host says. Any other name is somebody's who can let
+// it point to this machine.
+static bool is_own_name(const struct http *http, const char *host) {
+  const char *const names[] = {"localhost", http->server->options.host};
+  const size_t length = strcspn(host, ":");
+  for (int i = 0; i < 2; i++)
+    if (strlen(names[i]) == length && !strncmp(host, names[i], length)) return true;
+  return host[0] == '[' || (length && strspn(host, "0123456789.") == length);
+}
+
+// A browser's page of another origin may not use the server of whoever looks at it. Keys keep such pages out too.
+static bool foreign(const struct http *http, struct MHD_Connection *connection) {
   const char *origin = header(connection, "Origin"), *host = header(connection, "Host");
   if (!origin) return false;
   const char *name = strstr(origin, "://");
-  return !name || !host || strcmp(name + 3, host) != 0;
+  return !name || !host || strcmp(name + 3, host) != 0 || (!http->keys.count && !is_own_name(http, host));
 }
 
 static uint64_t address_hash(struct MHD_Connection *connection) {
@@ -298,7 +308,7 @@ static enum MHD_Result begin(struct http *http, struct MHD_Connection *connectio
   if (crowded) return refuse(http, connection, x, 503, "there are too many connections");
   if (x->route == ROUTE_NONE) return refuse(http, connection, x, 404, "there is no %.10s %.100s", method, url);
   if (!method_right) return refuse(http, connection, x, 405, "%.100s does not take %.10s", url, method);
-  if (foreign(connection)) return refuse(http, connection, x, 403, "a page of another origin may not ask");
+  if (foreign(http, connection)) return refuse(http, connection, x, 403, "a page of another origin may not ask");
   const bool open = x->route == ROUTE_HEALTH || x->route == ROUTE_PAGE;
   const size_t key = http->keys.count ? keys_find(&http->keys, header(connection, "Authorization")) : 0;
   if (http->keys.count && !key && !open)

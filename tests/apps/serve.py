@@ -11,6 +11,9 @@ folder = tempfile.mkdtemp()
 
 def texts():
     s = Server(program, novelist, "--slots", "4", "--memory", "64")
+    for host, status in (("localhost:8", 200), ("127.0.0.1", 200), ("[::1]:8", 200), ("evil:8", 403), ("local:8", 403), ("1.evil", 403)):
+        page = {"Origin": "http://" + host, "Host": host}
+        check(s.ask("POST", "/v1/completions", {"prompt": "x", "max_tokens": 1}, page)[0] == status, f"a page of {host}")
     check(json.loads(s.ask("GET", "/v1/models")[2])["data"][0]["id"] == "novelist", "/v1/models")
     check(s.ask("GET", "/v1/models/novelist")[0] == 200 and s.ask("GET", "/v1/models/x")[0] == 404, "one model")
     whole = s.complete("The old house", max_tokens=24, **greedy)
@@ -163,6 +166,8 @@ def refusals():
     check(s.ask("GET", "/metrics")[0] == 401 and s.ask("GET", "/health")[0] == 200 and s.ask("GET", "/")[0] == 200, "open routes")
     check(s.ask("POST", "/v1/completions", {"prompt": "x", "max_tokens": 1}, key)[0] == 200, "a right key")
     check(s.ask("POST", "/v1/completions", {"prompt": "x"}, {**key, "Origin": "http://evil"})[0] == 403, "another origin")
+    own = {**key, "Origin": "http://evil:8080", "Host": "evil:8080"}
+    check(s.ask("POST", "/v1/completions", {"prompt": "x", "max_tokens": 1}, own)[0] == 200, "a name of its own, with a key")
     check(s.ask("GET", "/v1/nothing", None, key)[0] == 404 and s.ask("GET", "/v1/completions", None, key)[0] == 405, "routes")
     for method in ("ET", "GE", "P"):
         check(s.raw(f"{method} /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())[9:12] in (b"400", b"405"), f"the method {method}")
