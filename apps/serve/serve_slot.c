@@ -70,6 +70,43 @@ void slot_check(struct batch *b, struct check *check) {
   if (!check->good) snprintf(check->text, 256, "%s", deltaic_last_error());
 }
 
+// Texts that wait for this one's prompt continue behind its state.
+static void release(struct batch *b, struct task *leader) {
+  struct call *call = leader->call;
+  struct blob *state = NULL;
+  for (size_t i = 0; i < call->task_count; ++i) {
+    struct task *t = &call->tasks[i];
+    if (t->leader != leader) continue;
+    if (!state) state = slot_save(b, leader);
+    if (state) {
+      blob_drop(t->state);
+      t->state = blob_hold(state);
+      t->cached = leader->prompt_count;
+    }
+    pthread_mutex_lock(&b->lock);
+    t->leader = NULL;
+    pthread_mutex_unlock(&b->lock);
+  }
+  blob_drop(state);
+}
+
+void slot_has_read(struct batch *b, struct task *t, size_t count) {
+  t->at += count;
+  if (t->mark && t->at == t->mark && !t->marked) {
+    struct blob *state = slot_save(b, t);
+    if (state) keep_state(t, true, state);
+    t->marked = state;
+    blob_drop(state);
+  }
+  if ((t->at == t->mark || t->at == t->prompt_count) && !task_add_span(t, t->at, false)) {
+    fail_texts(b, &t, 1, DELTAIC_OUT_OF_MEMORY);
+    return;
+  }
+  if (t->at < t->prompt_count) return;
+  release(b, t);
+  if (!t->most) slot_finish(b, t, END_LENGTH);
+}
+
 void slot_begin(struct batch *b, uint32_t slot, struct task *t) {
   struct metrics *m = &b->server->metrics;
   deltaic_status status = DELTAIC_OK;
@@ -93,7 +130,7 @@ void slot_begin(struct batch *b, uint32_t slot, struct task *t) {
   if (status)
     fail_texts(b, &t, 1, status);
   else if (t->at >= t->prompt_count) // the state has the whole prompt, so no slice is read
-    slots_have_read(b, t, 0);
+    slot_has_read(b, t, 0);
 }
 
 // ---------------------------------------------------------------- the end

@@ -93,43 +93,6 @@ static size_t next_slice(const struct batch *b, const struct task *t, size_t mos
   return end - t->at < most ? end - t->at : most;
 }
 
-// Texts that wait for this one's prompt continue behind its state.
-static void release(struct batch *b, struct task *leader) {
-  struct call *call = leader->call;
-  struct blob *state = NULL;
-  for (size_t i = 0; i < call->task_count; ++i) {
-    struct task *t = &call->tasks[i];
-    if (t->leader != leader) continue;
-    if (!state) state = slot_save(b, leader);
-    if (state) {
-      blob_drop(t->state);
-      t->state = blob_hold(state);
-      t->cached = leader->prompt_count;
-    }
-    pthread_mutex_lock(&b->lock);
-    t->leader = NULL;
-    pthread_mutex_unlock(&b->lock);
-  }
-  blob_drop(state);
-}
-
-void slots_have_read(struct batch *b, struct task *t, size_t count) {
-  t->at += count;
-  if (t->mark && t->at == t->mark && !t->marked) {
-    struct blob *state = slot_save(b, t);
-    if (state) keep_state(t, true, state);
-    t->marked = state;
-    blob_drop(state);
-  }
-  if ((t->at == t->mark || t->at == t->prompt_count) && !task_add_span(t, t->at, false)) {
-    fail_texts(b, &t, 1, DELTAIC_OUT_OF_MEMORY);
-    return;
-  }
-  if (t->at < t->prompt_count) return;
-  release(b, t);
-  if (!t->most) slot_finish(b, t, END_LENGTH);
-}
-
 static deltaic_status read_scored(struct batch *b, struct task *t, size_t count) {
   const int32_t vocabulary = b->server->engine.model_info.vocabulary;
   deltaic_status status = DELTAIC_OK;
@@ -181,7 +144,7 @@ static void read_texts(struct batch *b, struct task **tasks, size_t n, const del
   measure(b, pieces, n, engine_seconds(&b->server->engine, start));
   if (status) fail_texts(b, tasks, n, status);
   for (size_t i = 0; i < n && !status; ++i)
-    if (tasks[i]->slot >= 0) slots_have_read(b, tasks[i], pieces[i].count);
+    if (tasks[i]->slot >= 0) slot_has_read(b, tasks[i], pieces[i].count);
 }
 
 static bool reads_alone(const struct batch *b, const struct task *t) { return b->group || t->score; }

@@ -45,6 +45,9 @@ struct batch {
 
 // serve_slot.c: one slot.
 void slot_begin(struct batch *b, uint32_t slot, struct task *t);
+// The text has read so many more tokens of its prompt. Behind the last one, those that wait for it may begin, and a
+// text of no tokens ends.
+void slot_has_read(struct batch *b, struct task *t, size_t count);
 // Saves what is to be kept, then ends the text.
 void slot_finish(struct batch *b, struct task *t, enum ending ending);
 void slot_check(struct batch *b, struct check *check);
@@ -56,9 +59,6 @@ void fill_note(struct note *note, const float *logits, int32_t n, int wanted);
 // serve_slots.c, serve_step.c: all slots.
 int slots_open(struct batch *b);
 void slots_read(struct batch *b); // a slice of the prompts
-// The text has read so many more tokens of its prompt. Behind the last one, those that wait for it may begin, and a
-// text of no tokens ends.
-void slots_have_read(struct batch *b, struct task *t, size_t count);
 void slots_step(struct batch *b); // a token of every text whose prompt is read
 
 // serve_queue.c. queue_take() is called under the lock.
