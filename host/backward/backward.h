@@ -5,11 +5,11 @@
 // dx is the gradient with respect to x, has x's shape, and all gradients are f32 and are added to: whoever begins a
 // walk clears those of values. A gradient that nobody wants is an absent tensor.
 //
-// This is the specification of the backward pass, and what the CPU runs. The order of every sum depends on sizes alone,
-// never on the number of threads.
+// The walk's recorder decides who computes: the functions in cpu/, which are the specification, or those in vulkan/,
+// which dispatch kernels behind the list in the same recording. The order of every sum depends on sizes alone.
 #ifndef BACKWARD_H
 #define BACKWARD_H
-#include "cpu_backend.h"
+#include "backend.h"
 
 // A weight and its gradient, of the same shape.
 struct weight_gradient {
@@ -20,7 +20,8 @@ struct weight_gradient {
 enum { WALK_ROOMS = 16 };
 
 struct walk {
-  struct recorder *c; // of the CPU backend, whose last list was the walk's
+  struct recorder *c;                     // whose last list was the walk's
+  const struct walk_functions *functions; // walk_functions(c->backend)
   const struct oplist *list;
   struct buffer *values, *gradients; // of values: at the same places in two buffers
   // Of states: as the call left them, as it found them, and their gradients, at the same places in three buffers.
@@ -29,17 +30,51 @@ struct walk {
   struct buffer *states, *before, *state_gradients;
   const struct weight_gradient *weights;
   size_t weight_count;
-  // Memory of one operation's backward pass.
-  struct {
-    float *data;
-    uint64_t floats;
-  } rooms[WALK_ROOMS];
-  uint32_t used;
-  struct buffer wrapped[WALK_ROOMS]; // the rooms, as buffers of tensors
-  deltaic_status status;             // first error
+  struct buffer rooms[WALK_ROOMS]; // memory of one operation's backward pass
+  uint32_t used;                   // rooms
+  deltaic_status status;           // first error; a recorder's own comes when it runs
 };
 
-// Walks the list in reverse. UNSUPPORTED for an operation that has no backward pass.
+// Predictions first ... first + z.rows - 1 of N, whose logits are z. The gradient of factor times their cross entropies
+// plus kd_factor / tau times their distillation losses replaces z.
+struct loss_rows {
+  struct tensor z, taught; // (n, V); taught absent: no distillation
+  struct tensor targets;   // (1, N) i32
+  struct tensor losses;    // (N, 2) f32: receives cross entropy and distillation loss of each
+  uint32_t first;
+  double tau, factor, kd_factor;
+};
+
+// What computes a walk on a backend.
+struct walk_functions {
+  void (*clear)(struct walk *w, struct tensor t);
+  void (*copy)(struct walk *w, struct tensor to, struct tensor from);
+  void (*add)(struct walk *w, struct tensor to, struct tensor from); // to += from; `to` may be absent
+  // to (1, n) += the sum of from's rows; `to` may be absent.
+  void (*add_rows)(struct walk *w, struct tensor to, struct tensor from);
+  // y (T, N) = x (T, K) m (N, K)^T;  y (T, K) += x (T, N) m (N, K), m as it is stored;  y (N, K) += a (T, N)^T b (T, K)
+  void (*linear)(struct walk *w, struct tensor y, struct tensor x, struct tensor m);
+  void (*add_times)(struct walk *w, struct tensor y, struct tensor x, struct tensor m);
+  void (*add_outer)(struct walk *w, struct tensor y, struct tensor a, struct tensor b);
+  void (*loss)(struct walk *w, const struct loss_rows *rows);
+  // The operations, with their tensors in memory.
+  void (*embed)(struct walk *w, const struct embed *op);
+  void (*norm)(struct walk *w, const struct norm *op);
+  void (*conv)(struct walk *w, const struct conv *op);
+  void (*glu)(struct walk *w, const struct glu *op);
+  void (*delta_inputs)(struct walk *w, const struct delta_inputs *op);
+  void (*delta_rule)(struct walk *w, const struct delta_rule *op);
+  void (*mamba2_inputs)(struct walk *w, const struct mamba2_inputs *op);
+  void (*mamba2)(struct walk *w, const struct mamba2 *op);
+  void (*gated_norm)(struct walk *w, const struct gated_norm *op);
+  void (*rope_append)(struct walk *w, const struct rope_append *op);
+  void (*attention)(struct walk *w, const struct attention *op);
+};
+extern const struct walk_functions backward_on_cpu, backward_on_vulkan;
+const struct walk_functions *walk_functions(const struct backend *b);
+
+// Walks the list in reverse. UNSUPPORTED for an operation that has no backward pass. On Vulkan the recorder's run
+// computes it.
 deltaic_status walk_back(struct walk *w);
 void walk_free(struct walk *w); // the rooms; accepts a zeroed walk
 
@@ -48,36 +83,11 @@ struct tensor walk_gradient(const struct walk *w, struct tensor t);
 // The state before the call; absent if it was zero.
 struct tensor walk_before(const struct walk *w, struct tensor t);
 // Memory until the operation's backward pass ends, not cleared; NULL after a failure, which the walk keeps.
-float *walk_room(struct walk *w, uint64_t floats);
+struct buffer *walk_room(struct walk *w, uint64_t floats);
 // The same as a tensor (rows, cols), whose buffer is NULL after a failure.
-struct tensor walk_tensor(struct walk *w, uint32_t rows, uint32_t cols, uint32_t stride);
-// to += from
-void walk_add(struct walk *w, struct tensor to, struct tensor from);
-// to (1, n) += the sum of the rows of `rows` arrays of n numbers, `stride` apart, in order.
-void walk_add_rows(struct walk *w, struct tensor to, const float *from, uint64_t rows, uint64_t stride);
-// y (T, N) = x (T, K) w (K, N), w as it is stored; and y (N, K) = a (T, N) transposed times b (T, K). Their memory is
-// the walk's.
-struct tensor walk_times(struct walk *w, struct tensor x, struct tensor matrix);
-struct tensor walk_outer(struct walk *w, struct tensor a, struct tensor b);
+struct tensor walk_tensor(struct walk *w, uint64_t rows, uint64_t cols, uint64_t stride);
 
 static inline const struct sequence *walk_sequence(const struct tensor *sequences, uint32_t s) {
   return (const struct sequence *)(const void *)((char *)sequences->buffer->mapped + sequences->offset) + s;
 }
-
-// Slope of an activation.
-float activation_slope(enum activation activation, float z);
-
-// The operations, with their tensors in memory.
-void backward_norm(struct walk *w, const struct norm *op);
-void backward_linear(struct walk *w, const struct linear *op);
-void backward_conv(struct walk *w, const struct conv *op);
-void backward_glu(struct walk *w, const struct glu *op);
-void backward_gated_norm(struct walk *w, const struct gated_norm *op);
-void backward_embed(struct walk *w, const struct embed *op);
-void backward_delta_inputs(struct walk *w, const struct delta_inputs *op);
-void backward_delta_rule(struct walk *w, const struct delta_rule *op);
-void backward_mamba2_inputs(struct walk *w, const struct mamba2_inputs *op);
-void backward_mamba2(struct walk *w, const struct mamba2 *op);
-void backward_rope_append(struct walk *w, const struct rope_append *op);
-void backward_attention(struct walk *w, const struct attention *op);
 #endif

@@ -1,6 +1,8 @@
 // learner: see learner.h.
 #include "learner_inside.h"
 
+#include "hash.h"
+
 #include <stdlib.h>
 
 // ---------------------------------------------------------------- opening
@@ -56,11 +58,14 @@ static deltaic_status open_model(struct learner *l, const char *path) {
   return status;
 }
 
-deltaic_status learner_open(const char *path, uint32_t threads, learner_wants wants, void *user, struct learner **out) {
+deltaic_status learner_open(const char *path, struct backend *on, uint32_t threads, learner_wants wants, void *user,
+                            struct learner **out) {
   struct learner *l = calloc(1, sizeof *l);
   *out = NULL;
   if (!l) return fail_memory("a model with gradients", sizeof *l);
-  deltaic_status status = backend_open_cpu(threads, &l->backend);
+  l->backend = on;
+  l->owns_backend = !on;
+  deltaic_status status = on ? DELTAIC_OK : backend_open_cpu(threads, &l->backend);
   if (!status) status = l->backend->functions->recorder_create(l->backend, &l->recorder);
   if (!status) status = open_model(l, path);
   if (!status) status = make_gradients(l, wants, user);
@@ -76,6 +81,11 @@ deltaic_status learner_open(const char *path, uint32_t threads, learner_wants wa
   return status;
 }
 
+// Waits for what the device still computes after an error, since its buffers are about to be freed or written.
+static void settle(struct learner *l) {
+  if (l->recorder) l->backend->functions->recorder_begin(l->recorder, false, NULL);
+}
+
 static void free_batch(struct learner *l) {
   const struct backend_functions *f = l->backend->functions;
   arena_free(&l->states, l->backend);
@@ -84,25 +94,29 @@ static void free_batch(struct learner *l) {
   f->buffer_free(l->backend, &l->streams);
   f->buffer_free(l->backend, &l->sequences);
   f->buffer_free(l->backend, &l->tokens);
+  f->buffer_free(l->backend, &l->targets);
+  f->buffer_free(l->backend, &l->losses);
   l->rows = l->T = 0;
 }
 
 void learner_close(struct learner *l) {
   if (!l) return;
   if (l->backend) {
+    settle(l);
     free_batch(l);
     l->backend->functions->buffer_free(l->backend, &l->values);
     l->backend->functions->buffer_free(l->backend, &l->value_gradients);
     arena_free(&l->gradients, l->backend);
+    walk_free(&l->walk);
     if (l->recorder) l->backend->functions->recorder_free(l->recorder);
   }
   for (uint32_t i = 0; l->mixer_states && i < l->model.spec.L; i++) free(l->mixer_states[i]);
   free(l->mixer_states);
   free(l->weights);
   oplist_free(&l->list);
-  walk_free(&l->walk);
+  free(l->host);
   model_clear(&l->model);
-  if (l->backend) l->backend->functions->close(l->backend);
+  if (l->backend && l->owns_backend) l->backend->functions->close(l->backend);
   free(l);
 }
 
@@ -110,18 +124,30 @@ struct checkpoint *learner_checkpoint(const struct learner *l) {
   return l->model.checkpoint;
 }
 
+uint64_t learner_fingerprint(const struct learner *l) {
+  return hash_word(l->model.weights.fingerprint, l->model.spec.config_hash);
+}
+
+uint32_t learner_vocabulary(const struct learner *l) { return l->model.spec.V; }
+
 // ---------------------------------------------------------------- memory of a batch
 
 static deltaic_status make_room(struct learner *l, struct buffer *b, uint64_t bytes, const char *what) {
-  if (b->mapped && b->bytes >= bytes) return DELTAIC_OK;
+  if (b->bytes >= bytes) return DELTAIC_OK;
   l->backend->functions->buffer_free(l->backend, b);
   return l->backend->functions->buffer_create(l->backend, MEMORY_DEVICE, bytes, what, b);
+}
+
+// Memory that the host sees, with `count` numbers.
+static deltaic_status make_shared(struct learner *l, struct buffer *b, uint64_t count, const char *what) {
+  return l->backend->functions->buffer_create(l->backend, MEMORY_SHARED, count * sizeof(float), what, b);
 }
 
 static void begin(struct learner *l, bool keep) {
   l->list.keep = keep;
   l->list.matrices = MATRICES_NONE;
   l->list.longest = l->T;
+  l->list.plain = keep;
   oplist_begin(&l->list);
 }
 
@@ -133,6 +159,7 @@ static deltaic_status make_states(struct learner *l) {
     struct state_list ignored;
     s->layers[i].mixer->state(s->layers[i].spec, &shape, &l->states, l->mixer_states[i], &ignored);
   }
+  l->states.block_bytes = l->backend->max_buffer_bytes;
   deltaic_status status = arena_allocate(&l->states, l->backend, MEMORY_DEVICE, "the states");
   if (!status && l->states.block_count > 1)
     status = fail(DELTAIC_OUT_OF_MEMORY, "the states of %u texts do not fit into one buffer", l->rows);
@@ -140,63 +167,67 @@ static deltaic_status make_states(struct learner *l) {
   return status;
 }
 
+enum { MOST_ROWS = 65535 }; // of a dispatch's grid
+
 static deltaic_status take_batch(struct learner *l, const struct learner_batch *batch) {
   const struct model_spec *s = &l->model.spec;
   const uint64_t N = (uint64_t)batch->rows * batch->T;
   if (!batch->rows || !batch->T || N > INT32_MAX)
     return fail(DELTAIC_INVALID_ARGUMENT, "a batch of %u texts of %u tokens", batch->rows, batch->T);
+  if (l->backend->replays && N > MOST_ROWS)
+    return fail(DELTAIC_INVALID_ARGUMENT,
+                "a batch of %u texts of %u tokens; on a Vulkan device it has at most %d tokens", batch->rows, batch->T,
+                MOST_ROWS);
   for (uint64_t i = 0; i < batch->rows * (uint64_t)(batch->T + 1); i++)
     if (batch->tokens[i] < 0 || (uint32_t)batch->tokens[i] >= s->V)
       return fail(DELTAIC_INVALID_ARGUMENT, "token %d is not in the vocabulary of %u", batch->tokens[i], s->V);
+  for (uint64_t i = 0; batch->targets && i < N; i++)
+    if (batch->targets[i] >= 0 && (uint32_t)batch->targets[i] >= s->V)
+      return fail(DELTAIC_INVALID_ARGUMENT, "target %d is not in the vocabulary of %u", batch->targets[i], s->V);
   deltaic_status status = DELTAIC_OK;
   if (l->rows != batch->rows || l->T != batch->T) {
     free_batch(l);
     l->rows = batch->rows;
     l->T = batch->T;
     status = make_states(l);
-    if (!status) status = make_room(l, &l->streams, (s->L + 2) * N * s->D * sizeof(float), "the residual streams");
-    if (!status) status = make_room(l, &l->sequences, l->rows * sizeof(struct sequence), "sequences");
-    if (!status) status = make_room(l, &l->tokens, N * sizeof(int32_t), "tokens");
+    const uint64_t streams = (s->L + 2) * round_up(N * s->D * sizeof(float), TENSOR_ALIGN);
+    if (!status) status = make_room(l, &l->streams, streams, "the residual streams");
+    if (!status) status = make_shared(l, &l->sequences, 4ull * l->rows, "sequences");
+    if (!status) status = make_shared(l, &l->tokens, N, "tokens");
+    if (!status) status = make_shared(l, &l->targets, N, "targets");
+    if (!status) status = make_shared(l, &l->losses, 2 * N, "losses");
     if (status) free_batch(l);
   }
   for (uint32_t r = 0; r < batch->rows && !status; r++) {
     ((struct sequence *)l->sequences.mapped)[r] = (struct sequence){r * l->T, l->T, 0, r};
-    memcpy((int32_t *)l->tokens.mapped + (uint64_t)r * l->T, batch->tokens + (uint64_t)r * (l->T + 1),
-           l->T * sizeof(int32_t));
+    const int32_t *text = batch->tokens + (uint64_t)r * (l->T + 1);
+    memcpy((int32_t *)l->tokens.mapped + (uint64_t)r * l->T, text, l->T * sizeof(int32_t));
+    memcpy((int32_t *)l->targets.mapped + (uint64_t)r * l->T,
+           batch->targets ? batch->targets + (uint64_t)r * l->T : text + 1, l->T * sizeof(int32_t));
   }
   return status;
 }
 
 // ---------------------------------------------------------------- running a list
 
-static struct tensor in_buffer(struct buffer *b, uint64_t from, uint32_t rows, uint32_t cols) {
-  return (struct tensor){
-      .dtype = DTYPE_F32, .rows = rows, .cols = cols, .stride = cols, .buffer = b, .offset = from * sizeof(float)};
-}
-
 // The residual stream before layer i.
 static struct tensor stream(struct learner *l, uint32_t i) {
   const uint64_t N = (uint64_t)l->rows * l->T, D = l->model.spec.D;
-  return in_buffer(&l->streams, i * N * D, (uint32_t)N, (uint32_t)D);
+  return learner_tensor(&l->streams, i * round_up(N * D * sizeof(float), TENSOR_ALIGN), (uint32_t)N, (uint32_t)D);
 }
 
-static deltaic_status run(struct learner *l) {
-  const struct backend_functions *f = l->backend->functions;
-  uint64_t largest;
-  const uint64_t bytes = l->list.status ? 0 : f->list_bytes(l->backend, &l->list, &largest);
-  deltaic_status status = l->list.status;
-  if (!status && bytes / sizeof(float) > UINT32_MAX)
-    status = fail(DELTAIC_OUT_OF_MEMORY, "a layer of %u texts of %u tokens is too large", l->rows, l->T);
-  if (!status) status = make_room(l, &l->values, bytes, "a layer's values");
-  if (!status && l->list.keep) status = make_room(l, &l->value_gradients, bytes, "the gradients of a layer's values");
-  if (status) return status;
-  l->list.scratch = in_buffer(&l->values, 0, 1, (uint32_t)(bytes / sizeof(float)));
-  f->recorder_begin(l->recorder, false, NULL);
-  f->recorder_list(l->recorder, &l->list);
-  status = f->recorder_run(l->recorder);
-  if (status || !l->list.keep) return status;
-  memset(l->value_gradients.mapped, 0, bytes);
+// Clears the gradients of all values, as tensors that any device can bind.
+static void clear_gradients(struct learner *l, uint64_t bytes) {
+  const uint64_t most = 1ull << 26;
+  for (uint64_t at = 0; at < bytes; at += most) {
+    const uint64_t n = bytes - at < most ? bytes - at : most;
+    l->walk.functions->clear(&l->walk, learner_tensor(&l->value_gradients, at, 1, (uint32_t)(n / sizeof(float))));
+  }
+}
+
+static void begin_walk(struct learner *l, uint64_t bytes) {
   l->walk.c = l->recorder;
+  l->walk.functions = walk_functions(l->backend);
   l->walk.list = &l->list;
   l->walk.values = &l->values;
   l->walk.gradients = &l->value_gradients;
@@ -206,12 +237,32 @@ static deltaic_status run(struct learner *l) {
   l->walk.weights = l->weights;
   l->walk.weight_count = l->weights ? l->model.weights.count : 0;
   l->walk.status = DELTAIC_OK;
+  clear_gradients(l, bytes);
+}
+
+// Records the list; with `keep`, a walk can follow. finish() runs what is recorded.
+static deltaic_status start(struct learner *l) {
+  const struct backend_functions *f = l->backend->functions;
+  uint64_t largest;
+  const uint64_t bytes = l->list.status ? 0 : f->list_bytes(l->backend, &l->list, &largest);
+  deltaic_status status = l->list.status;
+  if (!status && (bytes / sizeof(float) > UINT32_MAX || largest > l->backend->max_binding_bytes))
+    status = fail(DELTAIC_OUT_OF_MEMORY, "a layer of %u texts of %u tokens is too large", l->rows, l->T);
+  if (!status) status = make_room(l, &l->values, bytes, "a layer's values");
+  if (!status && l->list.keep) status = make_room(l, &l->value_gradients, bytes, "the gradients of a layer's values");
+  if (status) return status;
+  l->list.scratch = learner_tensor(&l->values, 0, 1, (uint32_t)(bytes / sizeof(float)));
+  f->recorder_begin(l->recorder, false, NULL);
+  f->recorder_list(l->recorder, &l->list);
+  if (l->list.keep) begin_walk(l, bytes);
   return DELTAIC_OK;
 }
 
+static deltaic_status finish(struct learner *l) { return l->backend->functions->recorder_run(l->recorder); }
+
 static struct tensor embed(struct learner *l) {
   const struct tensor x = oplist_value(&l->list, l->rows * l->T, l->model.spec.D);
-  struct tensor tokens = in_buffer(&l->tokens, 0, 1, l->rows * l->T);
+  struct tensor tokens = learner_tensor(&l->tokens, 0, 1, l->rows * l->T);
   tokens.dtype = DTYPE_I32;
   op_embed(&l->list, x, l->model.embedding, tokens);
   return x;
@@ -241,63 +292,89 @@ static deltaic_status forward(struct learner *l, const struct learner_batch *bat
   for (uint32_t i = 0; i <= s->L && !status; i++) {
     begin(l, false);
     op_copy(&l->list, stream(l, i), i ? layer(l, i - 1, input(l, stream(l, i - 1))) : embed(l));
-    status = run(l);
+    status = start(l);
+    if (!status) status = finish(l);
   }
   if (status) return status;
   begin(l, true);
   const struct tensor x = input(l, stream(l, s->L)), y = oplist_value(&l->list, x.rows, x.cols);
   op_norm(&l->list, y, x, l->model.norm, none, s->norm_eps);
-  status = run(l);
+  status = start(l);
+  if (!status) status = finish(l);
   *hidden = status ? none : oplist_tensor(&l->list, y);
   return status;
 }
 
 // ---------------------------------------------------------------- gradients
 
-// Walks the list, whose result is y and whose input is x: the stream's gradient goes in and comes out. first: the walk
-// that begins the chain, where y's gradient is there already.
+// Walks the list, whose result is y and whose input is x, and runs what is recorded: the stream's gradient goes in and
+// comes out. first: the walk that begins the chain, where y's gradient is there already.
 static deltaic_status pass_back(struct learner *l, struct tensor y, struct tensor x, bool first) {
-  struct tensor d = stream(l, l->model.spec.L + 1);
-  if (!first) walk_add(&l->walk, walk_gradient(&l->walk, oplist_tensor(&l->list, y)), d);
-  const deltaic_status status = walk_back(&l->walk);
-  const struct tensor dx = walk_gradient(&l->walk, oplist_tensor(&l->list, x));
-  for (uint32_t t = 0; t < d.rows && !status; t++) memcpy(f32_row(&d, t), f32_row(&dx, t), d.cols * sizeof(float));
-  return status;
+  struct walk *w = &l->walk;
+  const struct tensor d = stream(l, l->model.spec.L + 1);
+  if (!first) w->functions->add(w, walk_gradient(w, oplist_tensor(&l->list, y)), d);
+  deltaic_status status = walk_back(w);
+  if (status) return status;
+  w->functions->copy(w, d, walk_gradient(w, oplist_tensor(&l->list, x)));
+  return finish(l);
 }
 
 static deltaic_status layer_back(struct learner *l, uint32_t i) {
   begin(l, true);
   const struct tensor x = input(l, stream(l, i)), y = layer(l, i, x);
-  const deltaic_status status = run(l);
+  const deltaic_status status = start(l);
   return status ? status : pass_back(l, y, x, false);
 }
 
 static deltaic_status all_back(struct learner *l, struct tensor hidden) {
+  const struct backend_functions *f = l->backend->functions;
   const struct model_spec *s = &l->model.spec;
   deltaic_status status = arena_zero(&l->states, l->backend);
-  memset(l->state_gradients.mapped, 0, l->state_gradients.bytes);
+  if (!status) status = f->buffer_zero(l->backend, &l->state_gradients, 0, l->state_gradients.bytes);
   const struct tensor x = l->list.ops[0].copy.to; // of the norm's list
-  if (!status) status = pass_back(l, hidden, x, true);
+  if (status) return status;
+  f->recorder_begin(l->recorder, false, NULL);
+  status = pass_back(l, hidden, x, true);
   for (uint32_t i = s->L; i-- > 0 && !status;) status = layer_back(l, i);
   if (status) return status;
   begin(l, true);
   const struct tensor embedded = embed(l);
-  status = run(l);
+  status = start(l);
   return status ? status : pass_back(l, embedded, embedded, false);
 }
 
-deltaic_status learner_add(struct learner *l, const struct learner_batch *batch, const struct distillation *d,
-                           double scale, struct learner_loss *loss) {
-  struct tensor hidden, taught = {0};
+// Forward, and the loss with scale times the gradient of *hidden.
+static deltaic_status find_loss(struct learner *l, const struct learner_batch *batch, const struct distillation *d,
+                                double scale, struct learner_loss *loss, struct tensor *hidden) {
+  struct tensor taught = {0};
   deltaic_status status = DELTAIC_OK;
-  assert(l->weights);
+  assert(l->weights && (!d || !d->teacher || l->owns_backend || d->teacher->backend == l->backend));
   if (d && d->teacher && d->teacher->model.spec.V != l->model.spec.V)
     return fail(DELTAIC_INVALID_ARGUMENT, "the teacher's vocabulary has %u tokens, the model's %u",
                 d->teacher->model.spec.V, l->model.spec.V);
   if (d && d->teacher) status = forward(d->teacher, batch, &taught);
-  if (!status) status = forward(l, batch, &hidden);
-  if (!status) status = learner_head(l, batch, hidden, taught, d, scale, loss);
-  return status ? status : all_back(l, hidden);
+  if (!status) status = forward(l, batch, hidden);
+  if (!status) status = learner_head(l, batch, *hidden, taught, d, scale, loss);
+  if (status && d && d->teacher) settle(d->teacher);
+  if (status) settle(l);
+  return status;
 }
 
-void learner_clear(struct learner *l) { (void)arena_zero(&l->gradients, l->backend); }
+deltaic_status learner_add(struct learner *l, const struct learner_batch *batch, const struct distillation *d,
+                           double scale, struct learner_loss *loss) {
+  struct tensor hidden;
+  assert(l->weights);
+  deltaic_status status = find_loss(l, batch, d, scale, loss, &hidden);
+  if (status) return status;
+  status = all_back(l, hidden);
+  if (status) settle(l);
+  return status;
+}
+
+deltaic_status learner_measure(struct learner *l, const struct learner_batch *batch, const struct distillation *d,
+                               struct learner_loss *loss) {
+  struct tensor hidden;
+  return find_loss(l, batch, d, 0, loss, &hidden);
+}
+
+deltaic_status learner_clear(struct learner *l) { return arena_zero(&l->gradients, l->backend); }

@@ -1,4 +1,4 @@
-// learner.h: a model with the gradients of its weights (docs/backward.md). It computes in f32 on the CPU, whatever the
+// learner.h: a model with the gradients of its weights (docs/backward.md). It computes in f32, whatever the
 // checkpoint's format is.
 //
 // Forward, it keeps the residual stream at the entry of every layer. Backward, it records each layer again, runs it
@@ -12,22 +12,27 @@ struct learner;
 // Whether the gradient of a tensor of the checkpoint is wanted.
 typedef bool (*learner_wants)(void *user, const struct file_tensor *t);
 
-// path: a folder. UNSUPPORTED for GGUF files and mixtures of experts. wants: NULL: no gradients (a teacher). threads:
-// 0: all cores. After a failure *out is NULL.
-deltaic_status learner_open(const char *path, uint32_t threads, learner_wants wants, void *user, struct learner **out);
+// path: a folder. UNSUPPORTED for GGUF files and mixtures of experts. on: what computes, which outlives the learner;
+// NULL: the CPU with so many threads, 0: all cores. wants: NULL: no gradients (a teacher). After a failure *out is
+// NULL.
+deltaic_status learner_open(const char *path, struct backend *on, uint32_t threads, learner_wants wants, void *user,
+                            struct learner **out);
 void learner_close(struct learner *l); // accepts NULL
 struct checkpoint *learner_checkpoint(const struct learner *l);
+uint64_t learner_fingerprint(const struct learner *l); // of the checkpoint's tensors and config
+uint32_t learner_vocabulary(const struct learner *l);
 
-// rows texts of T + 1 tokens, each from a fresh state. Row r predicts its tokens 1 ... T.
+// rows texts of T + 1 tokens, each from a fresh state. Row r predicts its tokens 1 ... T, or the targets.
 struct learner_batch {
   const int32_t *tokens; // (rows, T + 1)
   uint32_t rows, T;
+  const int32_t *targets; // (rows, T): what follows each token; below 0: not counted. NULL: the next tokens
 };
 
 // The loss is CE + weight KD: the mean cross entropy of all predictions, and, with a teacher, the mean of
 // temperature^2 KL(teacher || student) at that temperature.
 struct distillation {
-  struct learner *teacher; // NULL: none. Of the same vocabulary
+  struct learner *teacher; // NULL: none. Of the same vocabulary, on the same device
   double weight, temperature;
 };
 struct learner_loss {
@@ -37,9 +42,12 @@ struct learner_loss {
 // Adds `scale` times the gradient of the batch's loss to the gradients.
 deltaic_status learner_add(struct learner *l, const struct learner_batch *batch, const struct distillation *d,
                            double scale, struct learner_loss *loss);
-void learner_clear(struct learner *l); // all gradients become 0
+// The batch's loss alone.
+deltaic_status learner_measure(struct learner *l, const struct learner_batch *batch, const struct distillation *d,
+                               struct learner_loss *loss);
+deltaic_status learner_clear(struct learner *l); // all gradients become 0
 // out: the gradient of a tensor of the checkpoint, in its shape. Zeros if it was not wanted.
-deltaic_status learner_gradient(const struct learner *l, const struct file_tensor *t, float *out);
+deltaic_status learner_gradient(struct learner *l, const struct file_tensor *t, float *out);
 // Gives a tensor of the learner's checkpoint other values, in its shape; the caller keeps them as long as the learner.
-void learner_set(struct learner *l, struct file_tensor *t, const float *values);
+deltaic_status learner_set(struct learner *l, struct file_tensor *t, const float *values);
 #endif

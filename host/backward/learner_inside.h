@@ -6,6 +6,7 @@
 
 struct learner {
   struct backend *backend;
+  bool owns_backend;
   struct recorder *recorder;
   struct deltaic_model model;
   struct weight_gradient *weights; // of model.weights.requests
@@ -19,12 +20,19 @@ struct learner {
   struct buffer state_gradients; // at the same places
   void **mixer_states;           // L
   struct buffer streams;         // (L + 2, rows * T, D): at the entry of every layer, at the end, and its gradient
-  struct buffer sequences, tokens;
+  struct buffer sequences, tokens, targets, losses; // losses: (N, 2)
+  float *host;                                      // a tensor on its way to the host or back
+  uint64_t host_bytes;
   struct buffer unused; // without memory: the states before a text are zeros
 };
 
+// rows x cols at a byte offset.
+static inline struct tensor learner_tensor(struct buffer *b, uint64_t offset, uint32_t rows, uint32_t cols) {
+  return (struct tensor){.dtype = DTYPE_F32, .rows = rows, .cols = cols, .stride = cols, .buffer = b, .offset = offset};
+}
+
 // Cross entropy of the hidden states, and with d->teacher, whose hidden states are `taught`, distillation. Adds scale
-// times its gradient to those of hidden and of the head.
+// times its gradient to those of hidden and of the head; scale 0: computes no gradients.
 deltaic_status learner_head(struct learner *l, const struct learner_batch *batch, struct tensor hidden,
                             struct tensor taught, const struct distillation *d, double scale,
                             struct learner_loss *loss);

@@ -1,6 +1,8 @@
 // trainer: see trainer.h.
 #include "trainer.h"
 
+#include "adapter.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,14 +38,21 @@ static float *numbers(uint64_t n, deltaic_status *status) {
   return x;
 }
 
+static char *name_in_folder(const char *path) { return strdup(path + platform_folder(path)); }
+
 static deltaic_status add_tensor(struct trainer *t, struct file_tensor *from, enum training how) {
   struct trained *x = &t->items[t->count++];
   uint64_t n = 1;
   deltaic_status status = DELTAIC_OK;
   for (int i = 0; i < from->rank; i++) n *= from->shape[i];
-  *x = (struct trained){
-      .tensor = from, .name = strdup(from->name), .dtype = from->dtype, .lora = how == TRAIN_LORA, .n = n};
-  if (!x->name) return fail_memory("what is trained", strlen(from->name) + 1);
+  *x = (struct trained){.tensor = from,
+                        .name = strdup(from->name),
+                        .file = name_in_folder(from->input->name),
+                        .at = from->at,
+                        .dtype = from->dtype,
+                        .lora = how == TRAIN_LORA,
+                        .n = n};
+  if (!x->name || !x->file) return fail_memory("what is trained", strlen(from->name) + 1);
   x->values = numbers(n, &status);
   if (x->lora) {
     x->rows = from->shape[0];
@@ -83,7 +92,7 @@ static deltaic_status add_tensors(struct trainer *t, const char *path) {
   return status;
 }
 
-deltaic_status trainer_open(const char *path, uint32_t threads, trainer_kind kind, void *user,
+deltaic_status trainer_open(const char *path, struct backend *on, uint32_t threads, trainer_kind kind, void *user,
                             const struct trainer_options *options, struct trainer **out) {
   struct trainer *t = calloc(1, sizeof *t);
   *out = NULL;
@@ -91,15 +100,14 @@ deltaic_status trainer_open(const char *path, uint32_t threads, trainer_kind kin
   t->o = *options;
   t->kind = kind;
   t->user = user;
-  deltaic_status status = learner_open(path, threads, is_trained, t, &t->learner);
+  deltaic_status status = learner_open(path, on, threads, is_trained, t, &t->learner);
   if (!status) status = add_tensors(t, path);
-  if (status) {
+  if (!status) status = trainer_refresh(t);
+  if (status)
     trainer_close(t);
-    return status;
-  }
-  trainer_refresh(t);
-  *out = t;
-  return DELTAIC_OK;
+  else
+    *out = t;
+  return status;
 }
 
 void trainer_close(struct trainer *t) {
@@ -109,6 +117,7 @@ void trainer_close(struct trainer *t) {
     struct trained *x = &t->items[i];
     if (x->lora) free(x->p);
     free(x->name);
+    free(x->file);
     free(x->values);
     free(x->base);
     free(x->g);
@@ -129,6 +138,8 @@ void trainer_finish(struct trainer *t) {
 struct learner *trainer_learner(struct trainer *t) {
   return t->learner;
 }
+uint64_t trainer_steps(const struct trainer *t) { return t->steps; }
+void trainer_set_steps(struct trainer *t, uint64_t steps) { t->steps = steps; }
 size_t trainer_count(const struct trainer *t) { return t->count; }
 struct trained *trainer_at(struct trainer *t, size_t i) {
   return &t->items[i];
@@ -144,11 +155,9 @@ static void add_scaled(float *restrict y, const float *restrict x, float factor,
 // W = W0 + s B A
 static void merge(const struct trainer *t, const struct trained *x) {
   const uint64_t rank = t->o.rank;
-  const float *A = x->p, *B = x->p + rank * x->cols, s = (float)(t->o.alpha / t->o.rank);
+  const float s = (float)(t->o.alpha / t->o.rank);
   memcpy(x->values, x->base, x->rows * x->cols * sizeof *x->values);
-  for (uint64_t i = 0; i < x->rows; i++)
-    for (uint64_t r = 0; r < rank; r++)
-      add_scaled(x->values + i * x->cols, A + r * x->cols, s * B[i * rank + r], x->cols);
+  adapter_add(&(struct adapter_product){x->rows, x->cols, rank, x->p, x->p + rank * x->cols, s}, x->values);
 }
 
 // dA = s B^T dW,  dB = s dW A^T
@@ -168,11 +177,13 @@ static void split(const struct trainer *t, const struct trained *x) {
   }
 }
 
-void trainer_refresh(struct trainer *t) {
-  for (size_t i = 0; i < t->count; i++) {
+deltaic_status trainer_refresh(struct trainer *t) {
+  deltaic_status status = DELTAIC_OK;
+  for (size_t i = 0; i < t->count && !status; i++) {
     if (t->items[i].lora) merge(t, &t->items[i]);
-    learner_set(t->learner, t->items[i].tensor, t->items[i].values);
+    status = learner_set(t->learner, t->items[i].tensor, t->items[i].values);
   }
+  return status;
 }
 
 // ---------------------------------------------------------------- AdamW
@@ -207,7 +218,6 @@ deltaic_status trainer_step(struct trainer *t, double rate, double *norm) {
   if (status) return status;
   t->steps++;
   for (size_t i = 0; i < t->count; i++) update(t, &t->items[i], rate, fmin(1, t->o.clip / (*norm + 1e-6)));
-  trainer_refresh(t);
-  learner_clear(t->learner);
-  return DELTAIC_OK;
+  status = trainer_refresh(t);
+  return status ? status : learner_clear(t->learner);
 }

@@ -26,28 +26,33 @@ struct trainer_options {
 struct trained {
   struct file_tensor *tensor; // of the learner's checkpoint; NULL after trainer_finish()
   char *name;
+  char *file;            // of the checkpoint's folder
+  uint64_t at;           // where it is in the file
   enum file_dtype dtype; // in the file
   bool lora;
   uint64_t n;          // numbers that are trained
   float *p;            // (n): the tensor's values, or A, then B
   uint64_t rows, cols; // LoRA: of the matrix
   float *base;         // LoRA: W0
-  float *values;       // as the learner has them: p, or W
+  float *values;       // (n), or (rows, cols), as the learner has them: p, or W
   float *g, *m, *v;    // (n)
 };
 
 struct trainer;
-// UNSUPPORTED if nothing is to be trained. After a failure *out is NULL.
-deltaic_status trainer_open(const char *path, uint32_t threads, trainer_kind kind, void *user,
+// on, threads: as of learner_open(). UNSUPPORTED if nothing is to be trained. After a failure *out is NULL.
+deltaic_status trainer_open(const char *path, struct backend *on, uint32_t threads, trainer_kind kind, void *user,
                             const struct trainer_options *options, struct trainer **out);
 void trainer_close(struct trainer *t); // accepts NULL
 struct learner *trainer_learner(struct trainer *t);
 // Closes the learner, and with it the checkpoint's files; what was trained stays.
 void trainer_finish(struct trainer *t);
+// The number of steps so far, to be set where training goes on, with p, m and v, from a file.
+uint64_t trainer_steps(const struct trainer *t);
+void trainer_set_steps(struct trainer *t, uint64_t steps);
 size_t trainer_count(const struct trainer *t);
 struct trained *trainer_at(struct trainer *t, size_t i);
 // Passes p on to the learner; after p was changed from outside.
-void trainer_refresh(struct trainer *t);
+deltaic_status trainer_refresh(struct trainer *t);
 // A step by the gradients that learner_add() has collected, which are then cleared. norm: the gradient's. A norm that
 // is not finite is INVALID_ARGUMENT and changes nothing.
 deltaic_status trainer_step(struct trainer *t, double rate, double *norm);

@@ -70,6 +70,19 @@ uint integers(uint low, uint high, uint w) {
   return q;
 }
 
+// The word of bits above the fourth for half a group.
+uint load_high(uint tile, uint j, uint half_) {
+  uint at = (tile * TILE_UNITS + HIGH_BITS) * 4;
+  if (FIVE) return weights[at + j];
+  if (SIX) return weights[at + 2 * j + half_];
+  return 0;
+}
+
+vec4 widen(uint bytes) {
+  return vec4(bitfieldExtract(int(bytes), 0, 8), bitfieldExtract(int(bytes), 8, 8), bitfieldExtract(int(bytes), 16, 8),
+              bitfieldExtract(int(bytes), 24, 8));
+}
+
 // ---------------------------------------------------------------- groups of 8
 
 struct group8 {
@@ -83,18 +96,14 @@ struct group8 {
 
 PACKED8 packed8(uint group) {
   uint tile = group / 32, j = group / 4 % 8, part = group % 4, at = tile * TILE_UNITS;
-  PACKED8 w = PACKED8_ZERO;
-  w.low = EIGHT ? weights2[(at + 1 + 2 * j) * 2 + part] : weights2[(at + LOW_BITS + j) * 2 + part % 2];
-  if (FIVE) w.high = weights[(at + HIGH_BITS) * 4 + j];
-  if (SIX) w.high = weights[(at + HIGH_BITS) * 4 + 2 * j + part / 2];
-  w.s = load_scales(tile, j);
-  w.part = part;
-  return w;
+  uvec2 low = EIGHT ? weights2[(at + 1 + 2 * j) * 2 + part] : weights2[(at + LOW_BITS + j) * 2 + part % 2];
+  return PACKED8(low, load_high(tile, j, part / 2), load_scales(tile, j), part);
 }
 
-vec4 widen(uint bytes) {
-  return vec4(bitfieldExtract(int(bytes), 0, 8), bitfieldExtract(int(bytes), 8, 8), bitfieldExtract(int(bytes), 16, 8),
-              bitfieldExtract(int(bytes), 24, 8));
+void widen8(PACKED8 w, out vec4 low, out vec4 high) {
+  vec2 factor = decode_scales(w.s, w.part / 2);
+  low = widen(integers(w.low.x, w.high, 2 * w.part)) * factor.x + factor.y;
+  high = widen(integers(w.low.y, w.high, 2 * w.part + 1)) * factor.x + factor.y;
 }
 
 // ---------------------------------------------------------------- groups of 16
@@ -110,17 +119,6 @@ struct group16 {
 
 PACKED16 packed16(uint group) {
   uint tile = group / 16, j = group / 2 % 8, half_ = group % 2, at = tile * TILE_UNITS;
-  PACKED16 w = PACKED16_ZERO;
-  w.low = weights4[at + (EIGHT ? 1 + 2 * j + half_ : LOW_BITS + j)];
-  if (FIVE) w.high = weights[(at + HIGH_BITS) * 4 + j];
-  if (SIX) w.high = weights[(at + HIGH_BITS) * 4 + 2 * j + half_];
-  w.s = load_scales(tile, j);
-  w.half_ = half_;
-  return w;
-}
-
-void widen8(PACKED8 w, out vec4 low, out vec4 high) {
-  vec2 factor = decode_scales(w.s, w.part / 2);
-  low = widen(integers(w.low.x, w.high, 2 * w.part)) * factor.x + factor.y;
-  high = widen(integers(w.low.y, w.high, 2 * w.part + 1)) * factor.x + factor.y;
+  uvec4 low = weights4[at + (EIGHT ? 1 + 2 * j + half_ : LOW_BITS + j)];
+  return PACKED16(low, load_high(tile, j, half_), load_scales(tile, j), half_);
 }

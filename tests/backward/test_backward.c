@@ -2,17 +2,15 @@
 // before a call, and of heads of unusual sizes. Whole models are in test_learner.c.
 //
 // DELTAIC_REFERENCE names a folder whose reference/grad/ops has all operations; then all are compared.
-#include "backward.h"
+#include "backward_cpu.h"
 #include "checkpoint.h"
+#include "device_handle.h"
+#include "vulkan_backend.h"
 
 #include <jansson.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
 
-// Last: it needs some of the headers above, and its macro fail() must not meet the declaration of ours.
-#include <cmocka.h>
+// Last: its macro fail() must not meet the declaration of ours.
+#include "devices.h"
 
 enum { FLOATS = 1 << 20 };
 
@@ -25,13 +23,16 @@ struct setup {
   struct oplist list;
   struct walk walk;
   struct buffer values, gradients, states, before, state_gradients;
-  struct sequence sequences[4];
   struct buffer sequence_buffer;
   uint64_t used; // floats of the values
 };
 
+// Memory that the host and kernels see.
 static struct buffer floats(uint64_t n) {
-  return (struct buffer){.bytes = n * sizeof(float), .mapped = calloc(n, sizeof(float))};
+  struct buffer b;
+  assert_ok(backend->functions->buffer_create(backend, MEMORY_SHARED, n * sizeof(float), "a test", &b));
+  memset(b.mapped, 0, n * sizeof(float));
+  return b;
 }
 
 static struct setup *setup(const char *name) {
@@ -42,8 +43,9 @@ static struct setup *setup(const char *name) {
   s->states = floats(FLOATS);
   s->before = floats(FLOATS);
   s->state_gradients = floats(FLOATS);
-  s->sequence_buffer.mapped = s->sequences;
-  assert_int_equal(backend->functions->recorder_create(backend, &s->walk.c), DELTAIC_OK);
+  s->sequence_buffer = floats(16);
+  assert_ok(backend->functions->recorder_create(backend, &s->walk.c));
+  s->walk.functions = walk_functions(backend);
   s->walk.list = &s->list;
   s->walk.values = &s->values;
   s->walk.gradients = &s->gradients;
@@ -55,14 +57,12 @@ static struct setup *setup(const char *name) {
 }
 
 static void free_setup(struct setup *s) {
+  struct buffer *const all[] = {&s->values, &s->gradients,       &s->states,
+                                &s->before, &s->state_gradients, &s->sequence_buffer};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) backend->functions->buffer_free(backend, all[i]);
+  walk_free(&s->walk);
   backend->functions->recorder_free(s->walk.c);
   oplist_free(&s->list);
-  walk_free(&s->walk);
-  free(s->values.mapped);
-  free(s->gradients.mapped);
-  free(s->states.mapped);
-  free(s->before.mapped);
-  free(s->state_gradients.mapped);
   free(s);
 }
 
@@ -86,7 +86,7 @@ static struct tensor matrix(struct buffer *b, uint64_t at, uint32_t rows, uint32
 
 static struct tensor value(struct setup *s, uint32_t rows, uint32_t cols) {
   const struct tensor t = matrix(&s->values, s->used, rows, cols);
-  s->used += (uint64_t)rows * cols;
+  s->used += round_up((uint64_t)rows * cols, TENSOR_ALIGN / sizeof(float));
   assert_true(s->used <= FLOATS);
   return t;
 }
@@ -126,11 +126,21 @@ static void compare(const struct setup *s, struct tensor got, uint32_t first, co
 }
 
 static struct tensor sequences(struct setup *s, uint32_t B, uint32_t T) {
-  for (uint32_t b = 0; b < B; b++) s->sequences[b] = (struct sequence){b * T, T, 0, b};
+  assert_true(B <= 4);
+  for (uint32_t b = 0; b < B; b++)
+    ((struct sequence *)s->sequence_buffer.mapped)[b] = (struct sequence){b * T, T, 0, b};
+  s->list.longest = T;
   return matrix(&s->sequence_buffer, 0, B, 4);
 }
 
-static void walk(struct setup *s) { assert_int_equal(walk_back(&s->walk), DELTAIC_OK); }
+// The list itself does not run: a Vulkan recorder only learns which it is.
+static void walk(struct setup *s) {
+  const struct backend_functions *f = backend->functions;
+  if (s->walk.functions == &backward_on_vulkan) ((struct vulkan_recorder *)s->walk.c)->list = &s->list;
+  f->recorder_begin(s->walk.c, false, NULL);
+  assert_ok(walk_back(&s->walk));
+  assert_ok(f->recorder_run(s->walk.c));
+}
 
 // ---------------------------------------------------------------- the cases
 
@@ -203,7 +213,8 @@ static void attention(const char *name, uint32_t window) {
 }
 
 // Those that are in the file. Whole models have all of them too.
-static void rules_match(void **state) {
+static void rules_match(deltaic_device *device) {
+  backend = device->backend;
   static const char *const names[] = {"delta",          "delta_states", "delta_neg",        "gated", "gated_states",
                                       "gated_hard",     "gated_batch",  "gated_one",        "gva",   "product3",
                                       "gated_product2", "hh2_static",   "hh4_gated_dynamic"};
@@ -218,7 +229,8 @@ static void rules_match(void **state) {
   assert_true(ran > 0);
 }
 
-static void mamba2_matches(void **state) {
+static void mamba2_matches(deltaic_device *device) {
+  backend = device->backend;
   struct setup *s = setup("mamba2");
   const uint32_t T = size(s, "x", 0), heads = size(s, "x", 1), P = size(s, "x", 2), N = size(s, "B", 1);
   const struct tensor A_log = filled(s, 1, "A_log"), dt = filled(s, T, "dt"), g = value(s, T, heads);
@@ -254,7 +266,8 @@ static void mamba2_matches(void **state) {
 }
 
 // The file's state holds W inputs before the call, channel by channel; ours W - 1, oldest first.
-static void convolution_matches(void **state) {
+static void convolution_matches(deltaic_device *device) {
+  backend = device->backend;
   struct setup *s = setup("short_conv");
   const uint32_t T = size(s, "x", 0), C = size(s, "w", 0), W = size(s, "w", 1);
   const struct conv conv = {.y = value(s, T, C),
@@ -287,8 +300,9 @@ static void convolution_matches(void **state) {
 }
 
 // A call shorter than the history: part of the history stays, and so does its gradient.
-static void a_short_call_passes_the_gradient_of_its_history(void **state) {
+static void a_short_call_passes_the_gradient_of_its_history(deltaic_device *device) {
   enum { W = 4, C = 2, T = 2 };
+  backend = device->backend;
   struct setup *s = setup("short_conv");
   const struct conv conv = {.y = value(s, T, C),
                             .history = matrix(&s->states, 0, 1, (W - 1) * C),
@@ -325,22 +339,21 @@ static int open_all(void **state) {
   char path[512];
   snprintf(path, sizeof path, "%s%s", reference ? reference : TESTS_DIR "/vectors/grad",
            reference ? "/reference/grad/ops/ops.safetensors" : "/ops.safetensors");
-  return checkpoint_open(path, &file) || backend_open_cpu(2, &backend);
+  return checkpoint_open(path, &file);
 }
 
 static int close_all(void **state) {
   checkpoint_close(file);
-  backend->functions->close(backend);
   return 0;
 }
 
 // DELTAIC_TEST_FILTER: only the tests that match it.
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(rules_match),
-      cmocka_unit_test(mamba2_matches),
-      cmocka_unit_test(convolution_matches),
-      cmocka_unit_test(a_short_call_passes_the_gradient_of_its_history),
+      device_test(rules_match),
+      device_test(mamba2_matches),
+      device_test(convolution_matches),
+      device_test(a_short_call_passes_the_gradient_of_its_history),
       cmocka_unit_test(slopes_are_those_of_the_activations),
   };
   cmocka_set_test_filter(getenv("DELTAIC_TEST_FILTER"));

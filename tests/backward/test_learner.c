@@ -3,22 +3,13 @@
 //
 // DELTAIC_REFERENCE names a folder with all reference gradients (reference/grad/models) and their checkpoints
 // (checkpoints); whole tensors are then compared.
+#include "device_handle.h"
 #include "learner.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-// Last: it needs some of the headers above, and its macro fail() must not meet the declaration of ours.
-#include <cmocka.h>
-
-static void assert_ok(deltaic_status status) {
-  if (status) print_error("%s\n", deltaic_last_error());
-  assert_int_equal(status, DELTAIC_OK);
-}
+// Last: its macro fail() must not meet the declaration of ours.
+#include "devices.h"
 
 static bool all(void *user, const struct file_tensor *t) { return true; }
 
@@ -122,12 +113,12 @@ static void compare(const struct reference *r, struct learner *l, double whole, 
   assert_true(worst <= each);
 }
 
-static void compare_model(const char *name, uint32_t threads) {
+static void compare_model(const char *name, deltaic_device *device) {
   struct reference r = open_reference(name);
-  const struct learner_batch batch = {r.tokens, r.rows, r.T};
+  const struct learner_batch batch = {r.tokens, r.rows, r.T, NULL};
   struct learner_loss loss = {0};
   struct learner *l;
-  assert_ok(learner_open(r.checkpoint, threads, all, NULL, &l));
+  assert_ok(learner_open(r.checkpoint, device->backend, 0, all, NULL, &l));
   assert_ok(learner_add(l, &batch, NULL, 1, &loss));
   assert_float_equal(loss.ce, loss_of(&r, "loss"), 2e-6);
   compare(&r, l, 1e-5, 1e-4);
@@ -136,33 +127,40 @@ static void compare_model(const char *name, uint32_t threads) {
 }
 
 #define MODEL(name)                                                                                                    \
-  static void gradients_of_##name(void **state) { compare_model(#name, 2); }
-MODEL(tiny_delta_net)
+  static void gradients_of_##name(deltaic_device *device) { compare_model(#name, device); }
+// Those whose shapes and kernels others have too.
+#define MORE(name)                                                                                                     \
+  static void gradients_of_##name(deltaic_device *device) {                                                            \
+    if (test_all_on(device)) compare_model(#name, device);                                                             \
+  }
+MORE(tiny_delta_net)
 MODEL(tiny_delta_net_swa)
-MODEL(tiny_delta_net_global)
-MODEL(tiny_gated_deltanet)
-MODEL(tiny_gated_deltanet_gva)
-MODEL(tiny_gated_deltanet_h1)
-MODEL(tiny_gated_deltanet_h2)
-MODEL(tiny_delta_product)
-MODEL(tiny_gated_delta_product)
-MODEL(tiny_hh_delta_static)
-MODEL(tiny_hh_gated_static)
+MORE(tiny_delta_net_global)
+MORE(tiny_gated_deltanet)
+MORE(tiny_gated_deltanet_gva)
+MORE(tiny_gated_deltanet_h1)
+MORE(tiny_gated_deltanet_h2)
+MORE(tiny_delta_product)
+MORE(tiny_gated_delta_product)
+MORE(tiny_hh_delta_static)
+MORE(tiny_hh_gated_static)
 MODEL(tiny_hh_gated_dynamic)
 
 // The checkpoint of delta_net is not in the repository.
-static void gradients_of_trained_models(void **state) {
-  compare_model("gated_deltanet", 2);
-  if (getenv("DELTAIC_REFERENCE")) compare_model("delta_net", 2);
+static void gradients_of_trained_models(deltaic_device *device) {
+  if (!test_all_on(device)) return;
+  compare_model("gated_deltanet", device);
+  if (getenv("DELTAIC_REFERENCE")) compare_model("delta_net", device);
 }
 
-static void distillation_adds_its_gradient(void **state) {
+static void distillation_adds_its_gradient(deltaic_device *device) {
+  if (!test_all_on(device)) return;
   struct reference r = open_reference("distill_tiny");
-  const struct learner_batch batch = {r.tokens, r.rows, r.T};
+  const struct learner_batch batch = {r.tokens, r.rows, r.T, NULL};
   struct learner_loss loss = {0};
   struct learner *l, *teacher;
-  assert_ok(learner_open(r.checkpoint, 2, all, NULL, &l));
-  assert_ok(learner_open(r.teacher, 2, NULL, NULL, &teacher));
+  assert_ok(learner_open(r.checkpoint, device->backend, 0, all, NULL, &l));
+  assert_ok(learner_open(r.teacher, device->backend, 0, NULL, NULL, &teacher));
   const struct distillation d = {teacher, 1, 2};
   assert_ok(learner_add(l, &batch, &d, 1, &loss));
   assert_float_equal(loss.ce, loss_of(&r, "loss_ce"), 2e-6);
@@ -177,13 +175,13 @@ static void distillation_adds_its_gradient(void **state) {
 int main(void) {
   cmocka_set_test_filter(getenv("DELTAIC_TEST_FILTER"));
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(gradients_of_tiny_delta_net),           cmocka_unit_test(gradients_of_tiny_delta_net_swa),
-      cmocka_unit_test(gradients_of_tiny_delta_net_global),    cmocka_unit_test(gradients_of_tiny_gated_deltanet),
-      cmocka_unit_test(gradients_of_tiny_gated_deltanet_gva),  cmocka_unit_test(gradients_of_tiny_gated_deltanet_h1),
-      cmocka_unit_test(gradients_of_tiny_gated_deltanet_h2),   cmocka_unit_test(gradients_of_tiny_delta_product),
-      cmocka_unit_test(gradients_of_tiny_gated_delta_product), cmocka_unit_test(gradients_of_tiny_hh_delta_static),
-      cmocka_unit_test(gradients_of_tiny_hh_gated_static),     cmocka_unit_test(gradients_of_tiny_hh_gated_dynamic),
-      cmocka_unit_test(gradients_of_trained_models),           cmocka_unit_test(distillation_adds_its_gradient),
+      device_test(gradients_of_tiny_delta_net),           device_test(gradients_of_tiny_delta_net_swa),
+      device_test(gradients_of_tiny_delta_net_global),    device_test(gradients_of_tiny_gated_deltanet),
+      device_test(gradients_of_tiny_gated_deltanet_gva),  device_test(gradients_of_tiny_gated_deltanet_h1),
+      device_test(gradients_of_tiny_gated_deltanet_h2),   device_test(gradients_of_tiny_delta_product),
+      device_test(gradients_of_tiny_gated_delta_product), device_test(gradients_of_tiny_hh_delta_static),
+      device_test(gradients_of_tiny_hh_gated_static),     device_test(gradients_of_tiny_hh_gated_dynamic),
+      device_test(gradients_of_trained_models),           device_test(distillation_adds_its_gradient),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,22 +2,13 @@
 // tensors after the last step.
 //
 // DELTAIC_REFERENCE names a folder with reference/grad/train and the checkpoints.
+#include "device_handle.h"
 #include "trainer.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 // Last: its macro fail() must not meet the declaration of ours.
-#include <cmocka.h>
-
-static void assert_ok(deltaic_status status) {
-  if (status) print_error("%s\n", deltaic_last_error());
-  assert_int_equal(status, DELTAIC_OK);
-}
+#include "devices.h"
 
 static struct file_tensor *find(struct checkpoint *c, const char *prefix, const char *name) {
   char key[256];
@@ -89,11 +80,11 @@ static float **take_start(struct checkpoint *c, struct trainer *t, uint32_t rank
     start[i] = malloc(x->n * sizeof *start[i]);
     memcpy(start[i], x->p, x->n * sizeof *start[i]);
   }
-  trainer_refresh(t);
+  assert_ok(trainer_refresh(t));
   return start;
 }
 
-static void train(const char *name) {
+static void train(const char *name, deltaic_device *device) {
   struct checkpoint *c;
   char path[512], teacher_path[512];
   const char *folder = getenv("DELTAIC_REFERENCE");
@@ -119,14 +110,14 @@ static void train(const char *name) {
   struct trainer *t;
   struct distillation d = {NULL, 1, 2};
   model_path(path, sizeof path, checkpoint_metadata(c, "checkpoint"));
-  assert_ok(trainer_open(path, 2, kind, c, &o, &t));
+  assert_ok(trainer_open(path, device->backend, 0, kind, c, &o, &t));
   if (strcmp(checkpoint_metadata(c, "teacher"), "None")) {
     model_path(teacher_path, sizeof teacher_path, checkpoint_metadata(c, "teacher"));
-    assert_ok(learner_open(teacher_path, 2, NULL, NULL, &d.teacher));
+    assert_ok(learner_open(teacher_path, device->backend, 0, NULL, NULL, &d.teacher));
   }
   float **start = take_start(c, t, o.rank);
   for (size_t step = 0; step < tokens->shape[0]; step++) {
-    const struct learner_batch batch = {ids + step * rows * (T + 1), rows, T};
+    const struct learner_batch batch = {ids + step * rows * (T + 1), rows, T, NULL};
     struct learner_loss loss = {0};
     double norm, wanted = json_number_value(json_array_get(norms, step));
     assert_ok(learner_add(trainer_learner(t), &batch, &d, 1, &loss));
@@ -147,12 +138,12 @@ static void train(const char *name) {
 }
 
 // Adapters of attention too; norms, biases and convolutions of Mamba-2 trained themselves.
-static void steps_match(void **state) {
-  train("lora_tiny_gated_deltanet_h2");
+static void steps_match(deltaic_device *device) {
+  train("lora_tiny_gated_deltanet_h2", device);
   if (!getenv("DELTAIC_REFERENCE")) return; // the files of the other cases are not in the repository
-  train("lora_tiny_gated_deltanet");
-  train("full_tiny_delta_product");
-  train("lora_gated_deltanet");
+  train("lora_tiny_gated_deltanet", device);
+  train("full_tiny_delta_product", device);
+  train("lora_gated_deltanet", device);
 }
 
 static enum training all_norms(void *user, const struct file_tensor *t) {
@@ -167,11 +158,11 @@ static void a_gradient_that_is_not_finite_changes_nothing(void **state) {
   int32_t tokens[T + 1];
   double norm;
   for (int i = 0; i <= T; i++) tokens[i] = 3 + i;
-  assert_ok(trainer_open(TESTS_DIR "/vectors/models/tiny_gated_deltanet", 1, all_norms, NULL, &o, &t));
+  assert_ok(trainer_open(TESTS_DIR "/vectors/models/tiny_gated_deltanet", NULL, 1, all_norms, NULL, &o, &t));
   struct trained *x = trainer_at(t, 0);
   for (uint64_t i = 0; i < x->n; i++) x->p[i] = INFINITY;
-  trainer_refresh(t);
-  assert_ok(learner_add(trainer_learner(t), &(struct learner_batch){tokens, 1, T}, NULL, 1, &loss));
+  assert_ok(trainer_refresh(t));
+  assert_ok(learner_add(trainer_learner(t), &(struct learner_batch){tokens, 1, T, NULL}, NULL, 1, &loss));
   const float before = trainer_at(t, 1)->p[0];
   assert_int_equal(trainer_step(t, 1e-3, &norm), DELTAIC_INVALID_ARGUMENT);
   assert_string_equal(deltaic_last_error(), "the gradient is not finite");
@@ -184,14 +175,14 @@ static enum training nothing(void *user, const struct file_tensor *t) { return T
 static void nothing_to_train_is_refused(void **state) {
   const struct trainer_options o = {.rank = 1, .alpha = 1};
   struct trainer *t;
-  assert_int_equal(trainer_open(TESTS_DIR "/vectors/models/tiny_gated_deltanet", 1, nothing, NULL, &o, &t),
+  assert_int_equal(trainer_open(TESTS_DIR "/vectors/models/tiny_gated_deltanet", NULL, 1, nothing, NULL, &o, &t),
                    DELTAIC_UNSUPPORTED);
   assert_null(t);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(steps_match),
+      device_test(steps_match),
       cmocka_unit_test(a_gradient_that_is_not_finite_changes_nothing),
       cmocka_unit_test(nothing_to_train_is_refused),
   };

@@ -2,7 +2,7 @@
 // sees, P = softmax(s), delta = sum P_j (do v_j):
 //   dS_j = P_j (do v_j - delta) / sqrt(d),  dq = sum dS_j k_j,  dk_j += dS_j q,  dv_j += P_j do
 // P is computed again for each query. The call begins its sequences, so all keys and values are rows of this call.
-#include "backward.h"
+#include "backward_cpu.h"
 
 struct attention_call {
   struct attention o;
@@ -56,6 +56,6 @@ void backward_attention(struct walk *w, const struct attention *op) {
     if (q->T > v.longest) v.longest = q->T;
     work += 5ull * q->T * q->T * a->heads * a->d;
   }
-  v.scores = walk_room(w, 2ull * v.longest * cpu_threads(w->c->backend));
+  v.scores = back_room(w, 2ull * v.longest * cpu_threads(w->c->backend));
   if (v.scores) cpu_parallel(w->c, (uint64_t)op->sequences.rows * a->kv_heads, work, key_head, &v);
 }

@@ -1,5 +1,5 @@
 // backward_inputs: backward passes of what precedes the recurrences: norms of keys, gates, rotary positions.
-#include "backward.h"
+#include "backward_cpu.h"
 
 struct inputs_call {
   struct delta_inputs o;
@@ -64,11 +64,11 @@ void backward_delta_inputs(struct walk *w, const struct delta_inputs *op) {
                            .dg = walk_gradient(w, op->g),
                            .dx = walk_gradient(w, op->x),
                            .dba = walk_gradient(w, op->ba),
-                           .decay = walk_room(w, T * 2 * decays)};
+                           .decay = back_room(w, T * 2 * decays)};
   if (!in.decay) return;
   cpu_parallel(w->c, T, 8 * T * op->x.cols, inputs_row, &in);
-  walk_add_rows(w, walk_gradient(w, op->A_log), in.decay, T, 2 * decays);
-  walk_add_rows(w, walk_gradient(w, op->dt_bias), in.decay + decays, T, 2 * decays);
+  back_add_rows(w, walk_gradient(w, op->A_log), in.decay, T, 2 * decays);
+  back_add_rows(w, walk_gradient(w, op->dt_bias), in.decay + decays, T, 2 * decays);
 }
 
 // ---------------------------------------------------------------- Mamba-2
@@ -79,7 +79,7 @@ void backward_mamba2_inputs(struct walk *w, const struct mamba2_inputs *op) {
   const uint32_t n = op->dt.cols;
   const struct tensor ddt = walk_gradient(w, op->dt), dg = walk_gradient(w, op->g), draw = walk_gradient(w, op->raw);
   const float *A_log = f32_row(&op->A_log, 0), *dt_bias = f32_row(&op->dt_bias, 0);
-  float *parts = walk_room(w, T * 2 * n);
+  float *parts = back_room(w, T * 2 * n);
   if (!parts) return;
   for (uint64_t t = 0; t < T; t++)
     for (uint32_t j = 0; j < n; j++) {
@@ -90,8 +90,8 @@ void backward_mamba2_inputs(struct walk *w, const struct mamba2_inputs *op) {
       parts[t * 2 * n + j] = f32_row(&dg, t)[j] * f32_row(&op->g, t)[j];
       parts[t * 2 * n + n + j] = dz;
     }
-  walk_add_rows(w, walk_gradient(w, op->A_log), parts, T, 2 * n);
-  walk_add_rows(w, walk_gradient(w, op->dt_bias), parts + n, T, 2 * n);
+  back_add_rows(w, walk_gradient(w, op->A_log), parts, T, 2 * n);
+  back_add_rows(w, walk_gradient(w, op->dt_bias), parts + n, T, 2 * n);
 }
 
 // ---------------------------------------------------------------- rotary positions
@@ -120,5 +120,5 @@ void backward_rope_append(struct walk *w, const struct rope_append *op) {
     for (uint32_t t = 0; t < q->T; t++)
       for (uint32_t h = 0; h < heads; h++) rotate_back(f32_row(&dy, q->row + t) + h * d, &op->table, q->pos + t);
   }
-  walk_add(w, dx, dy);
+  back_add(w, dx, dy);
 }

@@ -1,5 +1,5 @@
 // backward_short: backward passes of the operations that are short loops over rows (cpu_short.c).
-#include "backward.h"
+#include "backward_cpu.h"
 
 float activation_slope(enum activation activation, float z) {
   const float s = sigmoid(z), root = sqrtf(z);
@@ -68,10 +68,10 @@ static void norm_row(void *context, uint64_t t, uint32_t worker) {
 void backward_norm(struct walk *w, const struct norm *op) {
   assert(!op->last.buffer);
   const uint64_t T = op->x.rows, D = op->x.cols;
-  struct norm_call n = {*op, walk_gradient(w, op->y), walk_gradient(w, op->x), walk_room(w, T * D)};
+  struct norm_call n = {*op, walk_gradient(w, op->y), walk_gradient(w, op->x), back_room(w, T * D)};
   if (!n.parts) return;
   cpu_parallel(w->c, T, 10 * T * D, norm_row, &n);
-  walk_add_rows(w, walk_gradient(w, op->weight), n.parts, T, D);
+  back_add_rows(w, walk_gradient(w, op->weight), n.parts, T, D);
 }
 
 // ---------------------------------------------------------------- gated unit
@@ -157,13 +157,13 @@ static void gated_norm_row(void *context, uint64_t t, uint32_t worker) {
 void backward_gated_norm(struct walk *w, const struct gated_norm *op) {
   const uint64_t T = op->x.rows, width = (uint64_t)op->groups * op->n;
   struct gated_norm_call g = {*op, walk_gradient(w, op->y), walk_gradient(w, op->x), walk_gradient(w, op->gate),
-                              walk_room(w, T * width)};
+                              back_room(w, T * width)};
   if (!g.parts) return;
   cpu_parallel(w->c, T, 40 * T * width, gated_norm_row, &g);
   const struct tensor dweight = walk_gradient(w, op->weight);
   if (!dweight.buffer || op->place == NORM_ABSENT) return;
   // One weight for all groups: a row for each token and group.
-  walk_add_rows(w, dweight, g.parts, T * width / dweight.cols, dweight.cols);
+  back_add_rows(w, dweight, g.parts, T * width / dweight.cols, dweight.cols);
 }
 
 // ---------------------------------------------------------------- convolution
@@ -255,7 +255,7 @@ void backward_conv(struct walk *w, const struct conv *op) {
   const uint64_t T = op->x.rows, C = op->a.C;
   struct tensor dweight = walk_gradient(w, op->weight);
   struct conv_call v = {
-      .o = *op, .dy = walk_gradient(w, op->y), .dx = walk_gradient(w, op->x), .d = walk_room(w, T * C)};
+      .o = *op, .dy = walk_gradient(w, op->y), .dx = walk_gradient(w, op->x), .d = back_room(w, T * C)};
   if (!v.d) return;
   if (op->history.buffer) {
     v.before = walk_before(w, op->history);
@@ -269,5 +269,5 @@ void backward_conv(struct walk *w, const struct conv *op) {
     conv_history(&v);
     if (dweight.buffer) cpu_parallel(w->c, (C + 63) / 64, operations, conv_weight, (void *[]){&v, &dweight});
   }
-  walk_add_rows(w, walk_gradient(w, op->bias), v.d, T, C);
+  back_add_rows(w, walk_gradient(w, op->bias), v.d, T, C);
 }

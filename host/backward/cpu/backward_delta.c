@@ -9,7 +9,7 @@
 //
 // S~ cannot be computed backwards, since a step may be singular. About sqrt(steps) states are kept, and the steps
 // between two of them are run again with their states.
-#include "backward.h"
+#include "backward_cpu.h"
 
 struct rule_call {
   struct delta_rule o;
@@ -208,7 +208,7 @@ static void masks_back(struct walk *w, const struct rule_call *v) {
   const struct tensor dmask = walk_gradient(w, v->o.mask);
   if (!dmask.buffer || !v->dM) return;
   if (v->o.a.fixed_mask) {
-    walk_add_rows(w, dmask, v->dM, v->d_o.rows, cols);
+    back_add_rows(w, dmask, v->dM, v->d_o.rows, cols);
     return;
   }
   for (uint64_t t = 0; t < v->d_o.rows; t++)
@@ -238,8 +238,8 @@ void backward_delta_rule(struct walk *w, const struct delta_rule *op) {
   }
   while ((uint64_t)v.kept * v.kept < longest) v.kept++;
   v.room_floats = (1 + v.kept + (longest + v.kept - 1) / v.kept) * size + 3ull * v.r * a->Dv;
-  v.room = walk_room(w, v.room_floats * cpu_threads(w->c->backend));
-  if (v.r > 1) v.dM = walk_room(w, op->o.rows * (uint64_t)a->Hv * v.r * v.r);
+  v.room = back_room(w, v.room_floats * cpu_threads(w->c->backend));
+  if (v.r > 1) v.dM = back_room(w, op->o.rows * (uint64_t)a->Hv * v.r * v.r);
   if (w->status) return;
   cpu_parallel(w->c, (uint64_t)op->sequences.rows * a->H, 18 * rows * a->n * a->Hv * size, key_head, &v);
   masks_back(w, &v);

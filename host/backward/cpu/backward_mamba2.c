@@ -5,7 +5,7 @@
 //             dx = dt du + D dy,  ddt = du x,  dD = sum over tokens (and elements) of dy x
 //
 // S~ may have lost S (e^g = 0), so states are kept as in backward_delta.c.
-#include "backward.h"
+#include "backward_cpu.h"
 
 struct mamba2_call {
   struct mamba2 o;
@@ -144,9 +144,9 @@ void backward_mamba2(struct walk *w, const struct mamba2 *op) {
     if (walk_sequence(&op->sequences, s)->T > longest) longest = walk_sequence(&op->sequences, s)->T;
   while ((uint64_t)v.kept * v.kept < longest) v.kept++;
   v.room_floats = (1 + v.kept + (longest + v.kept - 1) / v.kept) * size + a->P;
-  v.room = walk_room(w, v.room_floats * cpu_threads(w->c->backend));
-  v.dD = walk_room(w, (uint64_t)op->y.rows * op->D.cols);
+  v.room = back_room(w, v.room_floats * cpu_threads(w->c->backend));
+  v.dD = back_room(w, (uint64_t)op->y.rows * op->D.cols);
   if (w->status) return;
   cpu_parallel(w->c, (uint64_t)op->sequences.rows * a->groups, 15ull * op->y.rows * a->heads * size, group_back, &v);
-  walk_add_rows(w, walk_gradient(w, op->D), v.dD, op->y.rows, op->D.cols);
+  back_add_rows(w, walk_gradient(w, op->D), v.dD, op->y.rows, op->D.cols);
 }

@@ -1,0 +1,51 @@
+// walk_on_cpu: the CPU's column of the table of a walk.
+#include "backward_cpu.h"
+
+static void clear(struct walk *w, struct tensor t) {
+  (void)w;
+  for (uint64_t i = 0; i < t.rows; i++) memset(f32_row(&t, i), 0, t.cols * sizeof(float));
+}
+
+static void copy(struct walk *w, struct tensor to, struct tensor from) {
+  (void)w;
+  for (uint64_t i = 0; i < to.rows; i++) memcpy(f32_row(&to, i), f32_row(&from, i), to.cols * sizeof(float));
+}
+
+static void add_rows(struct walk *w, struct tensor to, struct tensor from) {
+  back_add_rows(w, to, f32_row(&from, 0), from.rows, from.stride);
+}
+
+static void linear(struct walk *w, struct tensor y, struct tensor x, struct tensor m) {
+  const struct tensor none = {0};
+  cpu_linear(w->c, &(struct linear){y, x, m, none}, none);
+}
+
+static void add_times(struct walk *w, struct tensor y, struct tensor x, struct tensor m) {
+  back_add(w, y, back_times(w, x, m));
+}
+
+static void add_outer(struct walk *w, struct tensor y, struct tensor a, struct tensor b) {
+  back_add(w, y, back_outer(w, a, b));
+}
+
+const struct walk_functions backward_on_cpu = {
+    .clear = clear,
+    .copy = copy,
+    .add = back_add,
+    .add_rows = add_rows,
+    .linear = linear,
+    .add_times = add_times,
+    .add_outer = add_outer,
+    .loss = backward_loss,
+    .embed = backward_embed,
+    .norm = backward_norm,
+    .conv = backward_conv,
+    .glu = backward_glu,
+    .delta_inputs = backward_delta_inputs,
+    .delta_rule = backward_delta_rule,
+    .mamba2_inputs = backward_mamba2_inputs,
+    .mamba2 = backward_mamba2,
+    .gated_norm = backward_gated_norm,
+    .rope_append = backward_rope_append,
+    .attention = backward_attention,
+};

@@ -1,0 +1,56 @@
+// backward_vulkan: dispatches, sums and products of the backward pass on Vulkan.
+#include "backward_vulkan.h"
+
+#include "sum_rows.h"
+#include "transpose.h"
+
+void back_dispatch(struct walk *w, enum backward_kernel id, const uint32_t *spec, const struct binding *bindings,
+                   const void *push, struct grid grid, uint64_t operations) {
+  const struct dispatched d = {&backward_kernels[id], spec, backward_kernel_specs[id], bindings, push};
+  if (!w->status) vulkan_dispatch_shader(w->c, &d, grid, operations);
+}
+
+struct grid back_grid(uint32_t cols, uint32_t lanes, uint32_t rows, uint32_t z) {
+  return (struct grid){divide_up(cols, lanes), rows < MAX_GROUPS ? rows : MAX_GROUPS, z};
+}
+
+uint32_t back_row_lanes(const struct walk *w, uint32_t n) {
+  uint32_t lanes = vulkan_plan(w->c)->lanes;
+  while (lanes > 32 && lanes / 2 >= n) lanes /= 2;
+  return lanes;
+}
+
+// ---------------------------------------------------------------- sums
+
+void back_sum_rows(struct walk *w, struct tensor to, struct tensor from, uint64_t rows, uint32_t stride,
+                   uint32_t first) {
+  if (w->status || !to.buffer) return;
+  const uint32_t lanes = vulkan_plan(w->c)->lanes;
+  const struct sum_rows_args args = {.rows = (uint32_t)rows, .cols = to.cols, .stride = stride, .first = first};
+  const struct binding bindings[SUM_ROWS_BINDINGS] = {
+      [SUM_ROWS_TO] = vulkan_bind(to, to), [SUM_ROWS_FROM] = vulkan_bind(from, to)};
+  back_dispatch(w, BACKWARD_sum_rows, &lanes, bindings, &args,
+                (struct grid){divide_up(to.cols, SUM_ROWS_COLUMNS), 1, 1}, 3 * rows * to.cols);
+}
+
+// ---------------------------------------------------------------- products
+
+struct tensor back_transposed(struct walk *w, struct tensor from) {
+  enum { TILE = 16 };
+  const struct tensor to = walk_tensor(w, from.cols, from.rows, round_up(from.rows, 8));
+  if (!to.buffer) return to;
+  const uint32_t spec[TRANSPOSE_SPECS] = {[TRANSPOSE_SPEC_TILE] = TILE, [TRANSPOSE_SPEC_LANES] = TILE * TILE};
+  const struct transpose_args args = {
+      .rows = from.rows, .cols = from.cols, .to_stride = to.stride, .from_stride = from.stride};
+  struct binding all = vulkan_bind_weights(to);
+  const struct binding bindings[TRANSPOSE_BINDINGS] = {[TRANSPOSE_TO] = all, [TRANSPOSE_FROM] = vulkan_bind(from, to)};
+  back_dispatch(w, BACKWARD_transpose, spec, bindings, &args,
+                (struct grid){divide_up(from.cols, TILE), divide_up(to.stride, TILE), 1},
+                (uint64_t)to.rows * to.stride);
+  return to;
+}
+
+void back_product(struct walk *w, struct tensor y, struct tensor x, struct tensor m, bool adds) {
+  const struct tensor none = {0};
+  if (!w->status) vulkan_linear(w->c, y, &(struct linear_input){.x = x}, &(struct linear){y, x, m, none}, adds);
+}

@@ -1,0 +1,39 @@
+// backward_vulkan.h: the backward pass on Vulkan: one or a few dispatches for each operation, into the walk's recorder.
+#ifndef BACKWARD_VULKAN_H
+#define BACKWARD_VULKAN_H
+#include "backward.h"
+#include "backward_kernels.h"
+#include "vulkan_backend.h"
+
+// spec: backward_kernel_specs[id] constants; push: backward_kernels[id].push_bytes bytes.
+void back_dispatch(struct walk *w, enum backward_kernel id, const uint32_t *spec, const struct binding *bindings,
+                   const void *push, struct grid grid, uint64_t operations);
+// to (1, n) += the sum over `rows` rows of `from`, which are `stride` apart, of columns first ... first + n - 1.
+void back_sum_rows(struct walk *w, struct tensor to, struct tensor from, uint64_t rows, uint32_t stride,
+                   uint32_t first);
+// A transposed copy with zeros up to its stride, which products read.
+struct tensor back_transposed(struct walk *w, struct tensor from);
+// y = x m^T, or y += it if adds.
+void back_product(struct walk *w, struct tensor y, struct tensor x, struct tensor m, bool adds);
+// Workgroups for elements in lanes along x and, folded into what every device allows, rows along y.
+struct grid back_grid(uint32_t cols, uint32_t lanes, uint32_t rows, uint32_t z);
+// Lanes of a workgroup that reduces a row of n elements.
+uint32_t back_row_lanes(const struct walk *w, uint32_t n);
+
+// vulkan_back_short.c
+void vulkan_back_loss(struct walk *w, const struct loss_rows *rows);
+void vulkan_back_embed(struct walk *w, const struct embed *op);
+void vulkan_back_norm(struct walk *w, const struct norm *op);
+void vulkan_back_glu(struct walk *w, const struct glu *op);
+void vulkan_back_gated_norm(struct walk *w, const struct gated_norm *op);
+// vulkan_back_mix.c
+void vulkan_back_conv(struct walk *w, const struct conv *op);
+void vulkan_back_delta_inputs(struct walk *w, const struct delta_inputs *op);
+void vulkan_back_mamba2_inputs(struct walk *w, const struct mamba2_inputs *op);
+// vulkan_back_rule.c
+void vulkan_back_delta_rule(struct walk *w, const struct delta_rule *op);
+void vulkan_back_mamba2(struct walk *w, const struct mamba2 *op);
+// vulkan_back_attention.c
+void vulkan_back_rope_append(struct walk *w, const struct rope_append *op);
+void vulkan_back_attention(struct walk *w, const struct attention *op);
+#endif

@@ -1,0 +1,185 @@
+// vulkan_back_mix: the short convolution, and what precedes the recurrences: norms of keys and gates.
+#include "backward_vulkan.h"
+
+#include "conv_back.h"
+#include "gates_back.h"
+#include "keys_back.h"
+
+// ---------------------------------------------------------------- convolution
+
+struct conv_call {
+  const struct conv *o;
+  struct tensor d; // (T, C): gradients of the sums before the activation
+  struct tensor before, dhistory;
+  struct conv_back_args args;
+};
+
+static void conv_slopes(struct walk *w, const struct conv_call *v) {
+  const struct conv *o = v->o;
+  const uint32_t lanes = vulkan_plan(w->c)->block_lanes;
+  const struct tensor d = v->d, dy = walk_gradient(w, o->y);
+  struct conv_back_args args = v->args;
+  args.has_history = v->before.buffer != NULL;
+  args.dy_stride = dy.stride;
+  args.history_stride = v->before.stride;
+  const struct binding bindings[CONV_BACK_SLOPES_BINDINGS] = {[CONV_BACK_D] = vulkan_bind(d, d),
+                                                              [CONV_BACK_SEQUENCES] = vulkan_bind(o->sequences, d),
+                                                              [CONV_BACK_HISTORY] = vulkan_bind(v->before, o->x),
+                                                              [CONV_BACK_X] = vulkan_bind(o->x, d),
+                                                              [CONV_BACK_WEIGHT] = vulkan_bind(o->weight, d),
+                                                              [CONV_BACK_BIAS] = vulkan_bind(o->bias, o->x),
+                                                              [CONV_BACK_DY] = vulkan_bind(dy, d)};
+  back_dispatch(w, BACKWARD_conv_back_slopes, &lanes, bindings, &args,
+                back_grid(d.cols, lanes, vulkan_longest(w->c, d), o->sequences.rows),
+                (2ull * o->a.W + 10) * d.rows * d.cols);
+}
+
+static void conv_inputs(struct walk *w, const struct conv_call *v) {
+  const struct conv *o = v->o;
+  const uint32_t lanes = vulkan_plan(w->c)->block_lanes;
+  const struct tensor d = v->d, dx = walk_gradient(w, o->x);
+  struct conv_back_args args = v->args;
+  args.has_history = v->dhistory.buffer != NULL;
+  args.x_stride = dx.stride;
+  args.history_stride = v->dhistory.stride;
+  const struct binding sequences = vulkan_bind(o->sequences, d), weight = vulkan_bind(o->weight, d);
+  const struct binding history = vulkan_bind(v->dhistory, d);
+  const struct binding inputs[CONV_BACK_INPUTS_BINDINGS] = {[CONV_BACK_D] = vulkan_bind(d, d),
+                                                            [CONV_BACK_SEQUENCES] = sequences,
+                                                            [CONV_BACK_HISTORY] = history,
+                                                            [CONV_BACK_X] = vulkan_bind(dx, d),
+                                                            [CONV_BACK_WEIGHT] = weight};
+  back_dispatch(w, BACKWARD_conv_back_inputs, &lanes, inputs, &args,
+                back_grid(d.cols, lanes, vulkan_longest(w->c, d), o->sequences.rows), 2ull * o->a.W * d.rows * d.cols);
+  if (!v->dhistory.buffer || o->a.W < 2) return;
+  const struct binding bindings[CONV_BACK_HISTORY_BINDINGS] = {[CONV_BACK_D] = vulkan_bind(d, d),
+                                                               [CONV_BACK_SEQUENCES] = sequences,
+                                                               [CONV_BACK_HISTORY] = history,
+                                                               [CONV_BACK_TAPS] = weight};
+  back_dispatch(w, BACKWARD_conv_back_history, &lanes, bindings, &args,
+                (struct grid){divide_up(d.cols, lanes), o->sequences.rows, 1},
+                2ull * o->a.W * o->a.W * o->sequences.rows * d.cols);
+}
+
+static void conv_weight(struct walk *w, const struct conv_call *v) {
+  const struct conv *o = v->o;
+  const uint32_t lanes = vulkan_plan(w->c)->lanes;
+  const struct tensor d = v->d, dweight = walk_gradient(w, o->weight);
+  if (!dweight.buffer) return;
+  struct conv_back_args args = v->args;
+  args.has_history = v->before.buffer != NULL;
+  args.weight_stride = dweight.stride;
+  args.history_stride = v->before.stride;
+  const struct binding bindings[CONV_BACK_WEIGHT_BINDINGS] = {[CONV_BACK_D] = vulkan_bind(d, d),
+                                                              [CONV_BACK_SEQUENCES] = vulkan_bind(o->sequences, d),
+                                                              [CONV_BACK_HISTORY] = vulkan_bind(v->before, d),
+                                                              [CONV_BACK_X] = vulkan_bind(o->x, d),
+                                                              [CONV_BACK_WEIGHT] = vulkan_bind(dweight, d)};
+  back_dispatch(w, BACKWARD_conv_back_weight, &lanes, bindings, &args,
+                (struct grid){divide_up(d.cols, CONV_BACK_COLUMNS), o->a.W, 1}, 2ull * o->a.W * d.rows * d.cols);
+}
+
+void vulkan_back_conv(struct walk *w, const struct conv *op) {
+  struct conv_call v = {.o = op, .d = walk_tensor(w, op->x.rows, op->a.C, op->a.C)};
+  v.args = (struct conv_back_args){.W = op->a.W,
+                                   .C = op->a.C,
+                                   .silu_from = op->a.silu_from,
+                                   .has_bias = op->bias.buffer != NULL,
+                                   .x_stride = op->x.stride,
+                                   .weight_stride = op->weight.stride,
+                                   .B = op->sequences.rows};
+  if (!v.d.buffer) return;
+  if (op->history.buffer && op->a.W > 1) {
+    v.before = walk_before(w, op->history);
+    v.dhistory = walk_gradient(w, op->history);
+  }
+  conv_slopes(w, &v);
+  conv_inputs(w, &v);
+  conv_weight(w, &v);
+  back_sum_rows(w, walk_gradient(w, op->bias), v.d, v.d.rows, v.d.stride, 0);
+}
+
+// ---------------------------------------------------------------- norms of keys
+
+static void keys_back(struct walk *w, const struct delta_inputs *op) {
+  const struct tensor x = op->x, y = op->y, dy = walk_gradient(w, op->y), dx = walk_gradient(w, op->x);
+  const uint32_t lanes = back_row_lanes(w, op->a.Dk);
+  const struct keys_back_args args = {.cols = x.cols,
+                                      .heads = op->a.heads,
+                                      .Dk = op->a.Dk,
+                                      .activation = op->a.activation,
+                                      .norm = op->a.norm,
+                                      .x_stride = x.stride,
+                                      .y_stride = y.stride,
+                                      .dy_stride = dy.stride,
+                                      .dx_stride = dx.stride};
+  const struct binding bindings[KEYS_BACK_BINDINGS] = {[KEYS_BACK_X] = vulkan_bind(x, x),
+                                                       [KEYS_BACK_Y] = vulkan_bind(y, x),
+                                                       [KEYS_BACK_DY] = vulkan_bind(dy, x),
+                                                       [KEYS_BACK_DX] = vulkan_bind(dx, x)};
+  back_dispatch(w, BACKWARD_keys_back, &lanes, bindings, &args, (struct grid){x.rows, op->a.heads + 1, 1},
+                8ull * x.rows * x.cols);
+}
+
+// ---------------------------------------------------------------- gates
+
+struct gates_call {
+  bool mamba2;
+  struct tensor raw, A_log, dt_bias, dbeta, dg;
+  struct gates_back_args args; // counts and factors
+};
+
+static void gates_back(struct walk *w, const struct gates_call *v) {
+  const struct tensor draw = walk_gradient(w, v->raw);
+  const uint32_t lanes = vulkan_plan(w->c)->lanes, decays = v->args.decays, T = v->raw.rows;
+  if (!draw.buffer || !(v->args.betas + decays)) return;
+  const struct tensor parts = walk_tensor(w, T, 2 * (uint64_t)decays, 2 * (uint64_t)decays);
+  if (!parts.buffer) return;
+  struct gates_back_args args = v->args;
+  args.T = T;
+  args.raw_stride = v->raw.stride;
+  args.draw_stride = draw.stride;
+  args.dbeta_stride = v->dbeta.stride;
+  args.dg_stride = v->dg.stride;
+  const uint32_t spec[GATES_BACK_SPECS] = {[GATES_BACK_SPEC_LANES] = lanes, [GATES_BACK_SPEC_MAMBA2] = v->mamba2};
+  const struct tensor raw = v->raw;
+  const struct binding bindings[GATES_BACK_BINDINGS] = {[GATES_BACK_RAW] = vulkan_bind(raw, raw),
+                                                        [GATES_BACK_A_LOG] = vulkan_bind(v->A_log, raw),
+                                                        [GATES_BACK_DT_BIAS] = vulkan_bind(v->dt_bias, raw),
+                                                        [GATES_BACK_DBETA] = vulkan_bind(v->dbeta, raw),
+                                                        [GATES_BACK_DG] = vulkan_bind(v->dg, raw),
+                                                        [GATES_BACK_DRAW] = vulkan_bind(draw, raw),
+                                                        [GATES_BACK_PARTS] = vulkan_bind(decays ? parts : draw, draw)};
+  back_dispatch(w, BACKWARD_gates_back, spec, bindings, &args, back_grid(args.betas + decays, lanes, T, 1),
+                60ull * T * (args.betas + decays));
+  if (!decays) return;
+  back_sum_rows(w, walk_gradient(w, v->A_log), parts, T, 2 * decays, 0);
+  back_sum_rows(w, walk_gradient(w, v->dt_bias), parts, T, 2 * decays, decays);
+}
+
+void vulkan_back_delta_inputs(struct walk *w, const struct delta_inputs *op) {
+  const struct delta_input_args *a = &op->a;
+  struct gates_call v = {.raw = op->ba, .args = {.beta_scale = a->beta_scale}};
+  if (a->has_beta) {
+    v.args.betas = a->betas;
+    v.dbeta = walk_gradient(w, op->beta);
+  }
+  if (a->gated) {
+    v.args.decays = a->decays;
+    v.A_log = op->A_log;
+    v.dt_bias = op->dt_bias;
+    v.dg = walk_gradient(w, op->g);
+  }
+  keys_back(w, op);
+  gates_back(w, &v);
+}
+
+void vulkan_back_mamba2_inputs(struct walk *w, const struct mamba2_inputs *op) {
+  gates_back(w, &(struct gates_call){.mamba2 = true,
+                                     .raw = op->raw,
+                                     .A_log = op->A_log,
+                                     .dt_bias = op->dt_bias,
+                                     .dbeta = walk_gradient(w, op->dt),
+                                     .dg = walk_gradient(w, op->g),
+                                     .args = {.decays = op->dt.cols, .low = op->low, .high = op->high}});
+}

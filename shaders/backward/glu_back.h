@@ -1,0 +1,23 @@
+// glu_back.h: contract of glu_back.comp.
+#ifndef GLU_BACK_H
+#define GLU_BACK_H
+#include "interface.h"
+#define GLU_BACK_GATE 0  // (T, F) in, f32
+#define GLU_BACK_X 1     // (T, F) in from column x_from on, f32
+#define GLU_BACK_DY 2    // (T, F) in, f32
+#define GLU_BACK_DGATE 3 // as gate, in and out
+#define GLU_BACK_DX 4    // as x, in and out
+#define GLU_BACK_BINDINGS 5
+#define GLU_BACK_SPEC_LANES 0
+#define GLU_BACK_SPECS 1
+struct glu_back_args {
+  uint T;
+  uint F;
+  uint activation;
+  uint dy_stride;
+  uint gate_stride;
+  uint x_stride;
+  uint x_from;
+};
+ARGS(glu_back_args)
+#endif

@@ -1,0 +1,21 @@
+// norm_back.h: contract of norm_back.comp.
+#ifndef NORM_BACK_H
+#define NORM_BACK_H
+#include "interface.h"
+#define NORM_BACK_X 0      // (T, D) in, f32
+#define NORM_BACK_WEIGHT 1 // (1, D) in, f32
+#define NORM_BACK_DY 2     // (T, D) in, f32
+#define NORM_BACK_DX 3     // (T, D) in and out, f32
+#define NORM_BACK_PARTS 4  // (T, D) out, f32: the tokens' terms of dweight
+#define NORM_BACK_BINDINGS 5
+#define NORM_BACK_SPEC_LANES 0
+#define NORM_BACK_SPECS 1
+struct norm_back_args {
+  uint D;
+  uint x_stride;
+  uint dy_stride;
+  uint dx_stride;
+  float eps;
+};
+ARGS(norm_back_args)
+#endif
