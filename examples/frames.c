@@ -1,10 +1,11 @@
 // frames: a program that draws frames and gives the model a few milliseconds of each, in the same thread.
 //
-//   frames MODEL PROMPT [TOKENS] [PICTURE.ppm]
+//   frames MODEL PROMPT [TOKENS [PICTURE.ppm [DEVICE]]]
 //
 // A frame has 16.7 ms. What is left after drawing goes to the model, up to BUDGET: a part of the prompt, or some
 // tokens, as many as the library expects to fit. At least one always runs, so that the text goes on where a step is
 // slower than the budget. Ctrl-C ends the work in progress. The last frame can be kept as a picture.
+// DEVICE: a number of `deltaic devices`, 0 for the best.
 #define _POSIX_C_SOURCE 200809L // clock_gettime, nanosleep
 #include <deltaic.h>
 #include <math.h>
@@ -16,7 +17,7 @@
 
 #define FRAME 16.7e-3 // seconds
 #define BUDGET 8e-3   // of these for the model
-enum { WIDTH = 320, HEIGHT = 180, PROMPT_CAPACITY = 4096, TOKENS_MOST = 16 };
+enum { WIDTH = 320, HEIGHT = 180, PROMPT_CAPACITY = 4096, TOKENS_MOST = 16, FRAMES_KEPT = 1 << 16 };
 
 static deltaic_session *session; // for the signal handler
 static volatile sig_atomic_t stopped;
@@ -85,9 +86,7 @@ static void write_token(struct writer *w, int32_t token) {
   fflush(stdout);
 }
 
-// Returns the seconds that it took.
-static double give_time(struct writer *w, double budget) {
-  double start = seconds();
+static void give_time(struct writer *w, double budget) {
   int32_t tokens[TOKENS_MOST];
   size_t n = 0, most = w->limit - w->written < TOKENS_MOST ? w->limit - w->written : TOKENS_MOST;
   deltaic_status status;
@@ -99,18 +98,36 @@ static double give_time(struct writer *w, double budget) {
     for (size_t i = 0; i < n; ++i) write_token(w, tokens[i]);
   }
   if (status != DELTAIC_CANCELLED) must(status); // Ctrl-C
-  return seconds() - start;
+}
+
+// ---------------------------------------------------------------- frames
+
+static double times[FRAMES_KEPT]; // of the first frames, without the wait
+
+static int by_value(const void *a, const void *b) {
+  const double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static void report(unsigned frames, unsigned tokens) {
+  const size_t n = frames < FRAMES_KEPT ? frames : FRAMES_KEPT;
+  if (!n) return;
+  qsort(times, n, sizeof *times, by_value);
+  fprintf(stderr, "%u frames, %u tokens; of %.1f ms a frame took %.1f (median), the longest %.1f\n", frames, tokens,
+          1e3 * FRAME, 1e3 * times[n / 2], 1e3 * times[n - 1]);
 }
 
 int main(int argc, char **argv) {
-  if (argc < 3) return fputs("usage: frames MODEL PROMPT [TOKENS] [PICTURE.ppm]\n", stderr), 2;
+  if (argc < 3) return fputs("usage: frames MODEL PROMPT [TOKENS [PICTURE.ppm [DEVICE]]]\n", stderr), 2;
+  deltaic_device_options options = DELTAIC_INIT(deltaic_device_options);
   struct writer w = {.limit = argc > 3 ? (unsigned)atoi(argv[3]) : 64};
   deltaic_context *context;
   deltaic_device *device;
   size_t bytes;
   const char *text;
   must(deltaic_context_create(NULL, &context));
-  must(deltaic_device_open(context, NULL, &device));
+  if (argc > 5) options.index = atoi(argv[5]);
+  must(deltaic_device_open(context, &options, &device));
   must(deltaic_model_open(device, argv[1], NULL, &w.model));
   must(deltaic_session_create(w.model, NULL, &session));
   must(deltaic_tokenizer_open(argv[1], &w.tokenizer));
@@ -120,19 +137,19 @@ int main(int argc, char **argv) {
   signal(SIGINT, on_interrupt);
 
   unsigned frame = 0;
-  double longest = 0;
   for (; !w.done && !stopped; ++frame) {
     double start = seconds();
     draw(frame, w.written);
     double drawn = seconds() - start, left = FRAME - drawn;
-    longest = fmax(longest, give_time(&w, fmax(0, fmin(left, BUDGET))));
-    double rest = FRAME - (seconds() - start);
+    give_time(&w, fmax(0, fmin(left, BUDGET)));
+    double took = seconds() - start, rest = FRAME - took;
+    if (frame < FRAMES_KEPT) times[frame] = took;
     if (rest > 0) nanosleep(&(struct timespec){.tv_nsec = (long)(rest * 1e9)}, NULL); // a game waits for the screen
   }
   must(deltaic_decoder_finish(w.decoder, &text, &bytes));
   printf("%.*s\n", (int)bytes, text);
-  fprintf(stderr, "%u frames, %u tokens; the model took at most %.1f ms of one\n", frame, w.written, 1e3 * longest);
-  if (argc > 4) keep_picture(argv[4]);
+  report(frame, w.written);
+  if (argc > 4 && argv[4][0]) keep_picture(argv[4]);
 
   signal(SIGINT, SIG_DFL);
   deltaic_decoder_free(w.decoder);

@@ -224,6 +224,9 @@ typedef struct deltaic_model_options {
      the others are opened (without PATH/ when it is ""). Headers are kept in memory, tensors are read whole, each when
      its turn comes. */
   const deltaic_source *source;
+  const char *adapter; /* NULL, or a folder with LoRA adapters in PEFT's format (adapter_config.json and
+                          adapter_model.safetensors), of the file system. They are merged into weights of 16 or 32 bits
+                          as these are uploaded. UNSUPPORTED for GGUF files. Experimental. */
 } deltaic_model_options;
 
 typedef struct deltaic_model_info {
@@ -545,12 +548,30 @@ typedef struct deltaic_check {
   double error;        /* relative RMS of the worst tensor; of integers 1 where one differs */
   double limit;        /* of a right result */
   bool right;
+  double worst, worst_limit; /* of an element, by its size plus the RMS of its row; and of a right one */
 } deltaic_check;
 /* Runs every operation in the forms and sizes that reach each kernel which this device's plan would choose, on the
  * device and on the CPU, and reports each comparison; `report` returns false to stop (DELTAIC_CANCELLED). Wrong results
  * are reported, too: the status says only whether all could be run. */
 DELTAIC_API deltaic_status deltaic_device_check(deltaic_device *device,
                                                 bool (*report)(void *user, const deltaic_check *check), void *user);
+
+/* Choices that no table can know: whether products and the delta rule are faster on the device's matrix units, from how
+ * much work in flight the delta rule is faster token by token than by chunks, and tiles of products. Times them, which
+ * takes a GPU up to 20 seconds, and keeps the choices in a file of the cache folder, one for each device and driver.
+ * They hold from the next time that the device is opened, in every program of this user; results then differ by
+ * rounding. Models and sessions that are open go on as they are. A file that is damaged, or of another driver, is
+ * ignored; deltaic_device_describe() says so and has the choices. Experimental. */
+typedef struct deltaic_timing {
+  const char *name; /* "product, 512 x 2048 x 2048, on matrices"; valid during the call */
+  double seconds;
+} deltaic_timing;
+/* report: may be NULL; returns false to stop (DELTAIC_CANCELLED, and nothing is kept). DELTAIC_UNSUPPORTED for the CPU,
+ * DELTAIC_BAD_STATE where the context has no cache folder. */
+DELTAIC_API deltaic_status deltaic_device_time_choices(deltaic_device *device,
+                                               bool (*report)(void *user, const deltaic_timing *timing), void *user);
+/* Removes that file. */
+DELTAIC_API deltaic_status deltaic_device_forget_choices(deltaic_device *device);
 
 /* Measures one operator alone, a (gated) delta rule, DeltaProduct or Head-in-Head, over `sequences` sequences of
  * `tokens` random tokens each. With CHUNK and FAST, where the device's cooperative matrices support the shape, q, k, v

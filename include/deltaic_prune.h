@@ -106,11 +106,11 @@ DELTAIC_PRUNE_API deltaic_status deltaic_calibrate(deltaic_statistics *statistic
 
 /* Measures the gradient of the loss by the projections of keys and queries, for the method grad. The loss is the sum
  * over the text's windows of each window's mean cross entropy; windows are those of the statistics. Computes in f32 on
- * the CPU. path: the checkpoint that the statistics are of. threads: 0: all cores. Replaces what an earlier call
- * measured, unless the text is the same, which needs no work. Unlike deltaic_calibrate(), it begins anew after it was
- * stopped. progress: in tokens; may be NULL. */
-DELTAIC_PRUNE_API deltaic_status deltaic_calibrate_gradients(deltaic_statistics *statistics, const char *path,
-                                                             uint32_t threads, const int32_t *tokens, size_t count,
+ * the device; NULL: on the CPU, with all cores. path: the checkpoint that the statistics are of. Replaces what an
+ * earlier call measured, unless the text is the same, which needs no work. Unlike deltaic_calibrate(), it begins anew
+ * after it was stopped. progress: in tokens; may be NULL. */
+DELTAIC_PRUNE_API deltaic_status deltaic_calibrate_gradients(deltaic_statistics *statistics, deltaic_device *device,
+                                                             const char *path, const int32_t *tokens, size_t count,
                                                              deltaic_progress progress, void *user);
 
 /* ---------------------------------------------------------------- selection */
@@ -194,6 +194,7 @@ typedef struct deltaic_refit_options {
   size_t size;
   double ridge;    /* lambda, in units of the mean diagonal of the Gram matrix (n, n); 0: n / tokens */
   uint32_t window; /* tokens per window; each window starts from a zero state; 0: 512 */
+  uint64_t memory; /* most bytes of main memory for residual streams; 0: half of what is free */
 } deltaic_refit_options;
 
 typedef struct deltaic_prune_write_options {
@@ -215,7 +216,9 @@ DELTAIC_PRUNE_API deltaic_status deltaic_pruning_begin(const char *path, const d
 /* The current folder, which can be opened as a checkpoint. Valid until commit or free. */
 DELTAIC_PRUNE_API const char *deltaic_pruning_path(const deltaic_pruning *pruning);
 /* device: runs the pruned model; model: the unpruned model, on any device. Needs memory for both models and for a Gram
- * matrix of (value heads * value size) squared float64. progress: tokens of all passes. */
+ * matrix of (value heads * value size) squared float64. Main memory holds 2 * width + value heads * value size floats
+ * for every token, and another width for each pruned layer; where these do not fit, the unpruned model reads the text
+ * twice. progress: tokens of all readings. */
 DELTAIC_PRUNE_API deltaic_status deltaic_pruning_refit(deltaic_pruning *pruning, deltaic_device *device,
                                                        deltaic_model *model, const int32_t *tokens, size_t count,
                                                        const deltaic_refit_options *options, deltaic_progress progress,
@@ -223,15 +226,16 @@ DELTAIC_PRUNE_API deltaic_status deltaic_pruning_refit(deltaic_pruning *pruning,
 /* Trains the pruned model on a text, with the unpruned one as its teacher: LoRA on the projections of queries, keys and
  * values (alpha is twice the rank), merged at the end; convolutions, norms and biases themselves. After a refit, if
  * there is one. The text is read once, in order, in windows that start from a zero state; what fills no whole step is
- * left out. Computes in f32 on the CPU. */
+ * left out. Computes in f32. */
 typedef struct deltaic_recover_options {
   size_t size;
-  uint32_t window;  /* tokens per window; 0: 512 */
-  uint32_t batch;   /* windows per step; 0: 2 */
-  uint32_t rank;    /* of the adapters; 0: 32 */
-  uint32_t threads; /* 0: all cores */
-  double rate;      /* the largest learning rate; 0: 1e-3 */
-  uint64_t seed;    /* of the adapters' first values */
+  uint32_t window;        /* tokens per window; 0: 512 */
+  uint32_t batch;         /* windows per step; 0: 2 */
+  uint32_t rank;          /* of the adapters; 0: 32 */
+  uint32_t threads;       /* of the CPU, without a device; 0: all cores */
+  double rate;            /* the largest learning rate; 0: 1e-3 */
+  uint64_t seed;          /* of the adapters' first values */
+  deltaic_device *device; /* computes; NULL: the CPU */
 } deltaic_recover_options;
 /* Until it returns OK, the checkpoint in the folder is what it was; after a failure to write it is not usable.
  * progress: in tokens; may be NULL. */

@@ -3,7 +3,8 @@
 //
 //   saliency[j] = sum over i of |W[j,i] dW[j,i]|
 //
-// The model computes in f32 on the CPU (host/backward).
+// The model computes in f32 (host/backward).
+#include "device_handle.h"
 #include "learner.h"
 #include "statistics.h"
 
@@ -28,8 +29,8 @@ static deltaic_status read_windows(struct gradients *g, const int32_t *tokens, u
   deltaic_status status = DELTAIC_OK;
   for (uint64_t at = 0; at + 1 < count && !status;) { // a last token alone predicts nothing
     const uint64_t left = count - at, whole = left / window < most ? left / window : most;
-    const struct learner_batch batch = {tokens + at, whole ? (uint32_t)whole : 1,
-                                        (uint32_t)(whole ? window : left) - 1};
+    const struct learner_batch batch = {
+        .tokens = tokens + at, .rows = whole ? (uint32_t)whole : 1, .T = (uint32_t)(whole ? window : left) - 1};
     struct learner_loss loss = {0};
     if (progress && !progress(user, at, count)) return fail(DELTAIC_CANCELLED, "the calibration was stopped");
     status = learner_add(g->learner, &batch, NULL, batch.rows, &loss);
@@ -80,7 +81,7 @@ static deltaic_status measure_layer(const struct gradients *g, int i) {
   return status;
 }
 
-static deltaic_status measure(struct gradients *g, const char *path, uint32_t threads, const int32_t *tokens,
+static deltaic_status measure(struct gradients *g, deltaic_device *device, const char *path, const int32_t *tokens,
                               uint64_t count, deltaic_progress progress, void *user) {
   struct deltaic_statistics *s = g->s;
   const uint64_t hash = hash_add(HASH_START, tokens, count * sizeof *tokens);
@@ -88,7 +89,7 @@ static deltaic_status measure(struct gradients *g, const char *path, uint32_t th
   if (status) return status;
   if (s->gradient_tokens == count && s->gradient_hash == hash) return DELTAIC_OK;
   s->gradient_tokens = 0;
-  status = learner_open(path, threads, is_projection, &g->source, &g->learner);
+  status = learner_open(path, device ? device->backend : NULL, 0, is_projection, &g->source, &g->learner);
   if (!status) status = read_windows(g, tokens, count, progress, user);
   if (!status) status = statistics_make_saliency(s);
   for (int i = 0; i < s->count && !status; i++) status = measure_layer(g, i);
@@ -98,7 +99,7 @@ static deltaic_status measure(struct gradients *g, const char *path, uint32_t th
   return DELTAIC_OK;
 }
 
-deltaic_status deltaic_calibrate_gradients(deltaic_statistics *s, const char *path, uint32_t threads,
+deltaic_status deltaic_calibrate_gradients(deltaic_statistics *s, deltaic_device *device, const char *path,
                                            const int32_t *tokens, size_t count, deltaic_progress progress, void *user) {
   if (!s || !path || (count && !tokens))
     return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_calibrate_gradients: statistics, path and tokens are required");
@@ -107,7 +108,7 @@ deltaic_status deltaic_calibrate_gradients(deltaic_statistics *s, const char *pa
   if (s->window < 2) return fail(DELTAIC_INVALID_ARGUMENT, "windows of %u tokens predict nothing", s->window);
   struct gradients g = {.s = s};
   deltaic_status status = source_open(path, &g.source);
-  if (!status) status = measure(&g, path, threads, tokens, count, progress, user);
+  if (!status) status = measure(&g, device, path, tokens, count, progress, user);
   learner_close(g.learner);
   source_close(&g.source);
   return status;

@@ -11,8 +11,6 @@ struct deltaic_pruning {
   bool force;
 };
 
-// Checks that `out` may be written. `source` is the checkpoint's folder, which is never replaced.
-deltaic_status product_check(const char *source, const char *out, bool force);
 deltaic_status product_begin(const char *path, const struct deltaic_selection *selection, const char *out,
                              const deltaic_prune_write_options *options, struct deltaic_pruning **pruning);
 deltaic_status product_commit(struct deltaic_pruning *p);

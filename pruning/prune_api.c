@@ -1,6 +1,7 @@
 // prune_api: implements the functions of deltaic_prune.h, except those in calibrate.c and refit.c, by calling the
 // internal pruning functions.
 #include "choose.h"
+#include "folder.h"
 #include "option_structs.h"
 #include "product.h"
 
@@ -163,7 +164,7 @@ deltaic_status deltaic_selection_swap(const deltaic_selection *s, size_t i, int3
 
 deltaic_status deltaic_pruning_check(const char *path, const char *out, bool force) {
   if (!path || !out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_pruning_check: path and out are required");
-  return product_check(path, out, force);
+  return folder_check(path, out, "config.json", force);
 }
 
 deltaic_status deltaic_pruning_begin(const char *path, const deltaic_selection *selection, const char *out,

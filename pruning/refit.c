@@ -8,9 +8,13 @@
 //
 // Layers are solved in order, so each layer also corrects the errors of earlier layers. G and B are float64.
 //
-// Both models run each window only up to the current layer. The pruned model is reopened for every layer, from the file
-// that contains the new matrices of the earlier layers.
+// The text is read twice: by the unpruned model, and by the pruned one. The residual streams of all tokens are kept,
+// and a model advances a layer at a time (advance.h). The first reading gives s and keeps the stream after every mixer
+// whose layer is pruned; if these do not fit into the memory, the unpruned model reads the text again, beside the
+// pruned one. The new o_proj is applied here, to the kept inputs X / s; the device goes on with the FFN.
+#include "advance.h"
 #include "option_structs.h"
+#include "platform.h"
 #include "product.h"
 #include "tensor.h"
 #include "tensor_file.h"
@@ -23,114 +27,147 @@
 
 struct refit {
   struct deltaic_pruning *p;
-  deltaic_device *device;
-  deltaic_model *model; // the unpruned model
   deltaic_refit_options o;
   const int32_t *tokens;
-  uint64_t count, done, total;
+  uint64_t count, done; // done: layers that tokens have passed in the readings
   deltaic_progress progress;
   void *user;
-  double *weight; // (count): weight of each token
+  deltaic_session *whole, *small; // of the unpruned and the pruned model
+  int64_t D;
+  float *whole_stream, *small_stream; // (count, D)
+  float *kept;                        // (pruned layers, count, D): after the mixers of the unpruned model; or NULL
+  float *heads;                       // (count, n): the inputs of o_proj in the pruned model
+  double *weight;                     // (count)
   // Of the current layer:
   int32_t layer;
-  int64_t n, D;    // columns of X and Y
-  double *G, *B;   // (n, n), (n, D) column-major: X^T X, X^T Y
-  double *x, *y;   // (T, n), (T, D) of one window, row-major
-  uint64_t length; // length of the window
-  bool pruned;     // whether the probe runs on the pruned model
-  bool reached;    // whether the probe has reached the last activation that it needs
+  int64_t n;
+  double *G, *B; // (n, n), (n, D) column-major: X^T X, X^T Y
+  double *x, *y; // (T, n), (T, D) of one window, row-major
+  float *o_proj; // (D, n): the new one, as the checkpoint's format has it
+  uint64_t at;   // the window's first token
   bool misshapen;
 };
 
-// ---------------------------------------------------------------- activations of one window
+// ---------------------------------------------------------------- windows
 
-static void take(double *to, const deltaic_probed *p, double sign) {
-  size_t from = p->position * p->cols;
-  for (size_t i = 0; i < p->rows * p->cols; i++) to[from + i] += sign * p->data[i];
+typedef deltaic_status (*window_function)(struct refit *r, uint64_t at, uint64_t T);
+
+static bool report(const struct refit *r) {
+  return !r->progress || r->progress(r->user, r->done / r->p->source.spec.L, 2 * r->count);
 }
 
-// Adds residual + mixer output of the unpruned model to Y. For the pruned model it subtracts the residual and sets X.
-static bool on_probe(void *user, const deltaic_probed *p) {
-  struct refit *r = user;
-  deltaic_probe_kind last = r->pruned ? DELTAIC_PROBE_HEADS : DELTAIC_PROBE_MIXER_OUTPUT;
-  if (p->layer != r->layer) return true;
-  r->misshapen |= (int64_t)p->cols != (p->kind == DELTAIC_PROBE_HEADS ? r->n : r->D);
-  if (r->misshapen) return false;
-  if (p->kind == DELTAIC_PROBE_HEADS)
-    take(r->x, p, 1);
-  else
-    take(r->y, p, r->pruned ? -1 : 1);
-  r->reached = p->kind == last && p->position + p->rows == r->length;
-  return !r->reached;
-}
-
-static deltaic_status run_window(struct refit *r, deltaic_session *session, bool pruned, uint64_t at, uint64_t n) {
-  r->pruned = pruned;
-  r->length = n;
-  r->reached = r->misshapen = false;
-  deltaic_status status = deltaic_session_reset(session);
-  if (!status) status = deltaic_session_eval(session, r->tokens + at, n, DELTAIC_LOGITS_NONE, NULL);
-  if (r->misshapen) return fail(DELTAIC_BAD_SHAPE, "layer %d has another shape than the checkpoint", r->layer);
-  return status == DELTAIC_CANCELLED && r->reached ? DELTAIC_OK : status; // the probe stopped the model as intended
-}
-
-static deltaic_status add_window(struct refit *r, deltaic_session *full, deltaic_session *small, uint64_t at,
-                                 uint64_t T) {
-  int n = (int)r->n, D = (int)r->D, rows = (int)T;
-  memset(r->x, 0, sizeof *r->x * T * (size_t)n);
-  memset(r->y, 0, sizeof *r->y * T * (size_t)D);
-  deltaic_status status = run_window(r, full, false, at, T);
-  if (!status) status = run_window(r, small, true, at, T);
-  if (status) return status;
-  if (!matrix_finite(r->x, (int64_t)T * n) || !matrix_finite(r->y, (int64_t)T * D))
-    return fail(DELTAIC_INVALID_ARGUMENT, "layer %d: an activation is not finite", r->layer);
-  for (int t = 0; t < rows; t++) {
-    cblas_dscal(n, r->weight[at + (uint64_t)t], r->x + (size_t)t * (size_t)n, 1);
-    cblas_dscal(D, r->weight[at + (uint64_t)t], r->y + (size_t)t * (size_t)D, 1);
+// Calls `each` for every window. layers: those of a reading that it completes.
+static deltaic_status each_window(struct refit *r, window_function each, uint64_t layers) {
+  deltaic_status status = DELTAIC_OK;
+  for (uint64_t at = 0, T; at < r->count && !status; at += T) {
+    T = r->count - at < r->o.window ? r->count - at : r->o.window;
+    status = report(r) ? each(r, at, T) : fail(DELTAIC_CANCELLED, "the refit was stopped");
+    r->done += layers * T;
   }
+  return status;
+}
+
+static float *row_of(const struct refit *r, float *stream, uint64_t at) { return stream + at * (uint64_t)r->D; }
+
+static deltaic_status advance(const struct refit *r, deltaic_session *session, enum layer_half half, float *stream,
+                              uint64_t at, uint64_t T) {
+  float *x = row_of(r, stream, at);
+  return session_advance(session, (uint32_t)r->layer, half, x, x, T);
+}
+
+static deltaic_status embed_whole(struct refit *r, uint64_t at, uint64_t T) {
+  return session_embed(r->whole, r->tokens + at, T, row_of(r, r->whole_stream, at));
+}
+
+static deltaic_status embed_small(struct refit *r, uint64_t at, uint64_t T) {
+  return session_embed(r->small, r->tokens + at, T, row_of(r, r->small_stream, at));
+}
+
+static bool is_last(const struct refit *r) { return r->layer + 1 == (int32_t)r->p->source.spec.L; }
+
+// The last pruned layer: what the models compute after it is of no use.
+static bool is_last_pruned(const struct refit *r) {
+  return r->layer == (int32_t)r->p->source.layers[r->p->source.count - 1].layer;
+}
+
+// ---------------------------------------------------------------- the first reading: the weights of tokens
+
+// Where the unpruned model's stream after pruned layer i's mixer is kept.
+static float *kept_row(const struct refit *r, int i, uint64_t at) {
+  return row_of(r, r->kept, (uint64_t)i * r->count + at);
+}
+
+// The weights use the residual stream after the last mixer: its norm grows from layer to layer, and a layer's error
+// persists until the final norm divides it. The norms before earlier layers are less suitable: in the first layers they
+// reflect the size of the embedding.
+static deltaic_status weigh(struct refit *r, uint64_t at, uint64_t T) {
+  for (uint64_t t = at; t < at + T; t++) {
+    const float *x = row_of(r, r->whole_stream, t);
+    double squares = 0;
+    for (int64_t i = 0; i < r->D; i++) squares += (double)x[i] * x[i];
+    r->weight[t] = 1 / sqrt(squares / (double)r->D + r->p->source.spec.norm_eps);
+  }
+  if (matrix_finite(r->weight + at, (int64_t)T)) return DELTAIC_OK;
+  return fail(DELTAIC_INVALID_ARGUMENT, "layer %d: an activation is not finite", r->layer);
+}
+
+static deltaic_status read_whole(struct refit *r, uint64_t at, uint64_t T) {
+  const int i = source_find(&r->p->source, (uint32_t)r->layer);
+  deltaic_status status = advance(r, r->whole, HALF_MIXER, r->whole_stream, at, T);
+  if (status) return status;
+  if (i >= 0 && r->kept) memcpy(kept_row(r, i, at), row_of(r, r->whole_stream, at), T * (uint64_t)r->D * sizeof(float));
+  return is_last(r) ? weigh(r, at, T) : advance(r, r->whole, HALF_FFN, r->whole_stream, at, T);
+}
+
+static deltaic_status weigh_tokens(struct refit *r) {
+  const int32_t L = (int32_t)r->p->source.spec.L;
+  deltaic_status status = matrix_create(1, (int64_t)r->count, "weights of tokens", &r->weight);
+  if (!status) status = each_window(r, embed_whole, 0);
+  for (r->layer = 0; r->layer < L && !status; r->layer++) status = each_window(r, read_whole, 1);
+  return status;
+}
+
+// ---------------------------------------------------------------- normal equations
+
+// Keeps the inputs of o_proj.
+static bool on_heads(void *user, const deltaic_probed *p) {
+  struct refit *r = user;
+  r->misshapen |= (int64_t)p->cols != r->n;
+  if (r->misshapen) return false;
+  memcpy(r->heads + (r->at + p->position) * p->cols, p->data, p->rows * p->cols * sizeof *r->heads);
+  return true;
+}
+
+// Sets x and y of a window.
+static deltaic_status read_window(struct refit *r, uint64_t at, uint64_t T) {
+  const float *full = row_of(r, r->whole_stream, at), *before = row_of(r, r->small_stream, at);
+  const float *heads = r->heads + at * (uint64_t)r->n;
+  const int64_t n = r->n, D = r->D;
+  deltaic_status status = DELTAIC_OK;
+  r->at = at;
+  if (r->kept)
+    full = kept_row(r, source_find(&r->p->source, (uint32_t)r->layer), at);
+  else
+    status = advance(r, r->whole, HALF_MIXER, r->whole_stream, at, T);
+  if (!status) status = session_advance(r->small, (uint32_t)r->layer, HALF_MIXER, before, NULL, T);
+  if (r->misshapen) return fail(DELTAIC_BAD_SHAPE, "layer %d has another shape than the checkpoint", r->layer);
+  if (status) return status;
+  for (int64_t t = 0; t < (int64_t)T; t++) {
+    const double s = r->weight[at + (uint64_t)t];
+    for (int64_t i = t * n; i < (t + 1) * n; i++) r->x[i] = s * heads[i];
+    for (int64_t i = t * D; i < (t + 1) * D; i++) r->y[i] = s * ((double)full[i] - before[i]);
+  }
+  if (matrix_finite(r->x, (int64_t)T * n) && matrix_finite(r->y, (int64_t)T * D)) return DELTAIC_OK;
+  return fail(DELTAIC_INVALID_ARGUMENT, "layer %d: an activation is not finite", r->layer);
+}
+
+static deltaic_status add_window(struct refit *r, uint64_t at, uint64_t T) {
+  const int n = (int)r->n, D = (int)r->D, rows = (int)T;
+  deltaic_status status = read_window(r, at, T);
+  if (status) return status;
   cblas_dsyrk(CblasColMajor, CblasUpper, CblasNoTrans, n, rows, 1, r->x, n, 1, r->G, n);
   cblas_dgemm(CblasColMajor, CblasNoTrans, CblasTrans, n, D, rows, 1, r->x, n, r->y, D, 1, r->B, n);
-  return DELTAIC_OK;
-}
-
-static deltaic_status session_for(struct refit *r, deltaic_model *model, bool pruned, deltaic_session **out) {
-  deltaic_session_options o = DELTAIC_INIT(deltaic_session_options);
-  o.precision = DELTAIC_PRECISION_FLOAT32;
-  o.context = r->o.window;
-  o.batch = r->o.window < 4096 ? r->o.window : 0;
-  deltaic_status status = deltaic_session_create(model, &o, out);
-  uint32_t last = pruned ? DELTAIC_PROBE_HEADS : DELTAIC_PROBE_MIXER_OUTPUT;
-  return status ? status : deltaic_session_probe(*out, DELTAIC_PROBE_RESIDUAL | last, on_probe, r);
-}
-
-static deltaic_status weigh_window(struct refit *r, deltaic_session *full, uint64_t at, uint64_t T) {
-  memset(r->y, 0, sizeof *r->y * T * (size_t)r->D);
-  deltaic_status status = run_window(r, full, false, at, T);
-  for (uint64_t t = 0; t < T && !status; t++) {
-    double size = cblas_dnrm2((int)r->D, r->y + t * (size_t)r->D, 1);
-    r->weight[at + t] = 1 / sqrt(size * size / (double)r->D + r->p->source.spec.norm_eps);
-  }
-  if (!status && !matrix_finite(r->weight + at, (int64_t)T))
-    return fail(DELTAIC_INVALID_ARGUMENT, "layer %d: an activation is not finite", r->layer);
-  return status;
-}
-
-// Accumulates G and B over the whole text. If pruned is NULL, it computes the tokens' weights instead.
-static deltaic_status add_text(struct refit *r, deltaic_model *pruned) {
-  deltaic_session *full = NULL, *small = NULL;
-  uint32_t window = r->o.window;
-  deltaic_status status = session_for(r, r->model, false, &full);
-  if (!status && pruned) status = session_for(r, pruned, true, &small);
-  for (uint64_t at = 0; at < r->count && !status; at += window) {
-    uint64_t n = r->count - at < window ? r->count - at : window;
-    if (r->progress && !r->progress(r->user, r->done, r->total))
-      status = fail(DELTAIC_CANCELLED, "the refit was stopped");
-    if (!status) status = small ? add_window(r, full, small, at, n) : weigh_window(r, full, at, n);
-    r->done += n;
-  }
-  deltaic_session_free(full);
-  deltaic_session_free(small);
-  return status;
+  return r->kept || is_last_pruned(r) ? DELTAIC_OK : advance(r, r->whole, HALF_FFN, r->whole_stream, at, T);
 }
 
 // ---------------------------------------------------------------- solver
@@ -159,24 +196,25 @@ static deltaic_status solve(struct refit *r, const double *w0, double *w) {
   return DELTAIC_OK;
 }
 
-// The checkpoint's row-major (D, n) matrix is the column-major (n, D) solution.
+// Writes the solution in the checkpoint's format. The checkpoint's row-major (D, n) matrix is the column-major (n, D)
+// solution.
 static deltaic_status solve_layer(struct refit *r, int i, const struct file_tensor *t) {
-  size_t count = (size_t)r->n * (size_t)r->D;
+  const size_t count = (size_t)r->n * (size_t)r->D;
   double *w0 = NULL, *w = NULL;
-  float *old = malloc(count * sizeof *old);
-  deltaic_status status = old ? DELTAIC_OK : fail_memory("a projection", count * sizeof *old);
-  if (!status) status = matrix_create(r->n, r->D, "a projection", &w0);
+  deltaic_status status = matrix_create(r->n, r->D, "a projection", &w0);
   if (!status) status = matrix_create(r->n, r->D, "a projection", &w);
   if (!status) {
-    file_tensor_f32(t, 0, count, old);
-    for (size_t j = 0; j < count; j++) w0[j] = old[j];
+    file_tensor_f32(t, 0, count, r->o_proj);
+    for (size_t j = 0; j < count; j++) w0[j] = r->o_proj[j];
     status = solve(r, w0, w);
   }
   if (!status) {
-    size_t bytes = tensor_convert(t->dtype, w, count, w0);
+    const size_t bytes = tensor_convert(t->dtype, w, count, w0);
+    struct file_tensor stored = *t;
+    stored.data = w0;
+    file_tensor_f32(&stored, 0, count, r->o_proj);
     status = tensor_write_at(r->p->tensors, r->p->o_offsets[i], (const char *)w0, bytes);
   }
-  free(old);
   free(w0);
   free(w);
   return status;
@@ -184,11 +222,22 @@ static deltaic_status solve_layer(struct refit *r, int i, const struct file_tens
 
 // ---------------------------------------------------------------- layers
 
+// The pruned model's stream after the new o_proj and the FFN.
+static deltaic_status finish_window(struct refit *r, uint64_t at, uint64_t T) {
+  const int n = (int)r->n, D = (int)r->D;
+  const float *heads = r->heads + at * (uint64_t)r->n;
+  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)T, D, n, 1, heads, n, r->o_proj, n, 1,
+              row_of(r, r->small_stream, at), D);
+  return advance(r, r->small, HALF_FFN, r->small_stream, at, T);
+}
+
 static deltaic_status make_room(struct refit *r) {
+  const uint64_t bytes = (uint64_t)r->n * (uint64_t)r->D * sizeof *r->o_proj;
   deltaic_status status = matrix_create(r->n, r->n, "a Gram matrix of outputs", &r->G);
   if (!status) status = matrix_create(r->n, r->D, "products of outputs", &r->B);
   if (!status) status = matrix_create(r->n, r->o.window, "a window's outputs", &r->x);
   if (!status) status = matrix_create(r->D, r->o.window, "a window's residual stream", &r->y);
+  if (!status && !(r->o_proj = malloc(bytes))) status = fail_memory("a projection", bytes);
   return status;
 }
 
@@ -197,38 +246,115 @@ static void free_room(struct refit *r) {
   free(r->B);
   free(r->x);
   free(r->y);
+  free(r->o_proj);
   r->G = r->B = r->x = r->y = NULL;
+  r->o_proj = NULL;
 }
 
 static deltaic_status refit_layer(struct refit *r, int i) {
   const struct source_layer *l = &r->p->source.layers[i];
   const struct file_tensor *t = source_output(&r->p->source, l);
-  deltaic_model *pruned = NULL;
-  r->layer = (int32_t)l->layer;
   r->n = (int64_t)l->Hv * l->Dv;
-  r->D = r->p->source.spec.D;
   if (!t || t->rank != 2 || t->shape[0] != (uint64_t)r->D || t->shape[1] != (uint64_t)r->n)
     return fail(DELTAIC_BAD_SHAPE, "layer %d: no o_proj.weight of %lld x %lld", r->layer, (long long)r->D,
                 (long long)r->n);
   deltaic_status status = make_room(r);
-  if (!status) status = deltaic_model_open(r->device, r->p->folder, NULL, &pruned);
-  if (!status) status = add_text(r, pruned);
-  deltaic_model_close(pruned);
+  if (!status) status = each_window(r, add_window, 1);
   if (!status) status = solve_layer(r, i, t);
+  if (!status && !is_last_pruned(r)) status = each_window(r, finish_window, 0);
   free_room(r);
   return status;
 }
 
-// The weights use the residual stream after the last mixer: its norm grows from layer to layer, and a layer's error
-// persists until the final norm divides it. The norms before earlier layers are less suitable: in the first layers they
-// reflect the size of the embedding.
-static deltaic_status weigh_tokens(struct refit *r) {
-  r->layer = (int32_t)r->p->source.spec.L - 1;
-  r->D = r->p->source.spec.D;
-  deltaic_status status = matrix_create(1, (int64_t)r->count, "weights of tokens", &r->weight);
-  if (!status) status = matrix_create(r->D, r->o.window, "a window's residual stream", &r->y);
-  if (!status) status = add_text(r, NULL);
-  free_room(r);
+// A layer that was not pruned.
+static deltaic_status pass_both(struct refit *r, uint64_t at, uint64_t T) {
+  deltaic_status status = DELTAIC_OK;
+  for (int half = HALF_MIXER; half <= HALF_FFN && !status; half++) {
+    status = advance(r, r->small, half, r->small_stream, at, T);
+    if (!status && !r->kept) status = advance(r, r->whole, half, r->whole_stream, at, T);
+  }
+  return status;
+}
+
+static deltaic_status refit_layers(struct refit *r) {
+  const struct source *source = &r->p->source;
+  const int32_t end = (int32_t)source->layers[source->count - 1].layer + 1;
+  deltaic_status status = each_window(r, embed_small, 0);
+  if (!status && !r->kept) status = each_window(r, embed_whole, 0);
+  for (r->layer = 0; r->layer < end && !status; r->layer++) {
+    const int i = source_find(source, (uint32_t)r->layer);
+    status = i < 0 ? each_window(r, pass_both, 1) : refit_layer(r, i);
+  }
+  return status;
+}
+
+// ---------------------------------------------------------------- the call
+
+static float *stream_create(uint64_t floats, deltaic_status *status) {
+  float *x = *status ? NULL : malloc(floats * sizeof *x);
+  if (!x && !*status) *status = fail_memory("a residual stream", floats * sizeof *x);
+  return x;
+}
+
+static uint64_t most_outputs(const struct source *source) {
+  uint64_t most = 0;
+  for (int i = 0; i < source->count; i++) {
+    const uint64_t n = (uint64_t)source->layers[i].Hv * (uint64_t)source->layers[i].Dv;
+    most = n > most ? n : most;
+  }
+  return most;
+}
+
+static deltaic_status create_streams(struct refit *r) {
+  const uint64_t room = r->o.memory ? r->o.memory : platform_free_memory() / 2;
+  const uint64_t D = (uint64_t)r->D, n = most_outputs(&r->p->source), layers = (uint64_t)r->p->source.count;
+  uint64_t least, all;
+  const bool counted =
+      size_mul(r->count, (2 * D + n) * sizeof(float), &least) && size_mul(r->count, layers * D * sizeof(float), &all);
+  if (!counted || (room && least > room))
+    return fail(
+        DELTAIC_OUT_OF_MEMORY,
+        "the residual streams of %llu tokens take %llu bytes each, more than the %.1f MiB of memory that may be "
+        "used: refit on fewer tokens",
+        (unsigned long long)r->count, (unsigned long long)((2 * D + n) * sizeof(float)), (double)room / (1u << 20));
+  deltaic_status status = DELTAIC_OK;
+  r->whole_stream = stream_create(r->count * D, &status);
+  r->small_stream = stream_create(r->count * D, &status);
+  r->heads = stream_create(r->count * n, &status);
+  if (!status && (!room || all <= room - least)) r->kept = malloc(all); // without it the text is read again
+  return status;
+}
+
+static deltaic_status session_for(const struct refit *r, deltaic_model *model, deltaic_session **out) {
+  const struct model_spec *spec = &r->p->source.spec;
+  deltaic_session_options o = DELTAIC_INIT(deltaic_session_options);
+  deltaic_model_info info;
+  deltaic_model_get_info(model, &info);
+  if (info.width != (int32_t)spec->D || info.layers != (int32_t)spec->L || info.vocabulary != (int32_t)spec->V)
+    return fail(DELTAIC_BAD_SHAPE, "the model to refit to is not the one that was pruned");
+  o.precision = DELTAIC_PRECISION_FLOAT32;
+  o.context = r->o.window;
+  o.batch = r->o.window < 4096 ? r->o.window : 0;
+  return deltaic_session_create(model, &o, out);
+}
+
+static deltaic_status refit(struct refit *r, deltaic_device *device, deltaic_model *model) {
+  deltaic_model *pruned = NULL;
+  deltaic_status status = create_streams(r);
+  if (!status) status = session_for(r, model, &r->whole);
+  if (!status) status = deltaic_model_open(device, r->p->folder, NULL, &pruned);
+  if (!status) status = session_for(r, pruned, &r->small);
+  if (!status) status = deltaic_session_probe(r->small, DELTAIC_PROBE_HEADS, on_heads, r);
+  if (!status) status = weigh_tokens(r);
+  if (!status) status = refit_layers(r);
+  deltaic_session_free(r->whole);
+  deltaic_session_free(r->small);
+  deltaic_model_close(pruned);
+  free(r->whole_stream);
+  free(r->small_stream);
+  free(r->kept);
+  free(r->heads);
+  free(r->weight);
   return status;
 }
 
@@ -237,23 +363,15 @@ deltaic_status deltaic_pruning_refit(deltaic_pruning *p, deltaic_device *device,
                                      deltaic_progress progress, void *user) {
   if (!p || !p->folder || !device || !model || (count && !tokens))
     return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_pruning_refit: pruning, device, model and tokens are required");
-  struct refit r = {.p = p,
-                    .device = device,
-                    .model = model,
-                    .tokens = tokens,
-                    .count = count,
-                    .total = count * (1 + (uint64_t)p->source.count),
-                    .progress = progress,
-                    .user = user};
+  struct refit r = {
+      .p = p, .tokens = tokens, .count = count, .D = p->source.spec.D, .progress = progress, .user = user};
   deltaic_status status = options_read(&r.o, sizeof r.o, options, "deltaic_refit_options");
   if (status) return status;
   if (!r.o.window) r.o.window = 512;
   if (!(r.o.ridge >= 0 && r.o.ridge <= 1e6)) return fail(DELTAIC_INVALID_ARGUMENT, "a ridge of %g", r.o.ridge);
   if (count < 2) return fail(DELTAIC_INVALID_ARGUMENT, "the text to refit on has %zu tokens: too short", count);
   matrix_use_one_thread();
-  status = weigh_tokens(&r);
-  for (int i = 0; i < p->source.count && !status; i++) status = refit_layer(&r, i);
-  free(r.weight);
-  if (!status && progress) progress(user, r.total, r.total);
+  status = refit(&r, device, model);
+  if (!status && progress) progress(user, 2 * (uint64_t)count, 2 * (uint64_t)count);
   return status;
 }

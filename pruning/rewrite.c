@@ -163,12 +163,16 @@ double rewrite_ratio(int num, int den) {
 
 static int set(json_t *config, const char *key, json_t *value) { return json_object_set_new(config, key, value); }
 
+static bool is_uniform(const struct deltaic_selection *s) {
+  for (int i = 1; i < s->count; i++)
+    if (s->layers[i].keep != s->layers[0].keep) return false;
+  return true;
+}
+
 // Lists d_k of every layer (null for a layer without keys) if the values differ, because fla's configs cannot express
 // that. Deltaic itself reads the tensors; the list is for people and other programs.
 static int set_list(json_t *config, const struct source *source, const struct deltaic_selection *s) {
-  bool uniform = true;
-  for (int i = 1; i < s->count; i++) uniform &= s->layers[i].keep == s->layers[0].keep;
-  if (uniform) {
+  if (is_uniform(s)) {
     json_object_del(config, "key_sizes");
     return 0;
   }
@@ -180,12 +184,28 @@ static int set_list(json_t *config, const struct source *source, const struct de
   return set(config, "key_sizes", list);
 }
 
+static double key_ratio(const struct source *source, const struct chosen_layer *l) {
+  return rewrite_ratio(l->from.H * l->keep, (int)source->spec.D);
+}
+
+// delta_net_2: an object with the ratio of each layer, by its number, if they differ.
+static int set_expand_k(json_t *config, const struct source *source, const struct deltaic_selection *s) {
+  const bool each = !is_uniform(s) && !strcmp(source->spec.architecture, "delta_net_2");
+  json_t *ratios = each ? json_object() : json_real(key_ratio(source, &s->layers[0]));
+  for (int i = 0; each && i < s->count; i++) {
+    char number[16];
+    snprintf(number, sizeof number, "%u", s->layers[i].from.layer);
+    if (set(ratios, number, json_real(key_ratio(source, &s->layers[i])))) break;
+  }
+  return set(config, "expand_k", ratios);
+}
+
 deltaic_status rewrite_config(const struct source *source, const struct deltaic_selection *s, char **text) {
   const struct chosen_layer *l = &s->layers[0];
   json_t *config = json_deep_copy(source->config);
   bool bad = !config;
-  if (!bad && !strcmp(source->spec.architecture, "delta_net")) {
-    bad = set(config, "expand_k", json_real(rewrite_ratio(l->from.H * l->keep, (int)source->spec.D)));
+  if (!bad && !strncmp(source->spec.architecture, "delta_net", strlen("delta_net"))) {
+    bad = set_expand_k(config, source, s);
     if (json_present(config, "head_dim")) bad |= set(config, "head_dim", json_integer(l->keep));
   } else if (!bad && !strcmp(source->spec.architecture, "olmo_hybrid")) {
     bad = set(config, "linear_key_head_dim", json_integer(l->keep));

@@ -184,7 +184,8 @@ const struct source_layer *source_cut_layer(const struct source *s, const char *
     const struct names *names = layer_names(&s->spec, l->layer);
     if (!names_match(names, name, cut, sizeof cut / sizeof *cut, &role, &layer) || layer != l->layer) continue;
     *filters = role == ROLE_Q_CONV || role == ROLE_K_CONV;
-    return l;
+    // Filters that channels share stay.
+    return *filters && names_find(names, s->checkpoint, layer, role).rows ? NULL : l;
   }
   return NULL;
 }

@@ -39,7 +39,7 @@ struct file_tensor *source_queries(const struct source *s, const struct source_l
 struct file_tensor *source_keys(const struct source *s, const struct source_layer *l, int m, uint64_t *first);
 
 // Returns the layer of a tensor of keys or queries, whose rows (H, d) per step are to be pruned, or NULL for any other
-// tensor. *filters is set if the tensor is a convolution's weight.
+// tensor, filters that channels share included. *filters is set if the tensor is a convolution's weight.
 const struct source_layer *source_cut_layer(const struct source *s, const char *name, bool *filters);
 // Returns the weight of the layer's output projection.
 struct file_tensor *source_output(const struct source *s, const struct source_layer *l);

@@ -12,26 +12,27 @@
 static const struct usage usage = {
     .name = "prune",
     .arguments = "[options] CHECKPOINT OUT",
-    .summary = "Writes a smaller checkpoint: of each head's key channels the best are kept, so that state, memory and "
-               "time of every token shrink. With --sweep, no OUT: all methods are tried and compared.",
+    .summary = "Writes a smaller checkpoint: each head keeps its best key channels, so that the state, its memory and "
+               "the time of every token shrink. With --sweep there is no OUT: all methods are compared.",
     .text =
-        "Methods: drrqr keeps the channels whose activations are best conditioned; l1 and s-wanda those of the largest "
-        "weights, as they are and weighted by their inputs; grad those whose weights times the loss's gradients are "
-        "largest; random keeps channels at random; pca, for comparison, "
-        "projects onto the directions of most variance. drrqr, s-wanda, grad and pca need a calibration text; l1 and "
-        "random read one only for "
-        "--refit, --plot or --keep auto. grad computes on the CPU. --refit then "
-        "solves each layer's output projection anew from the same text: it wins back a good part of what was lost. "
-        "--recover then trains the smaller model on a text of its own, on the CPU (LoRA, merged): it wins back "
-        "more.\n\n"
-        "How much: --cut 0.5 removes half of the channels, --keep 64 keeps 64, --keep 64,64,32 says it for every "
+        "Methods: drrqr keeps the channels whose activations are best conditioned. l1 keeps those with the largest "
+        "weights, "
+        "and s-wanda those with the largest weights times inputs. grad keeps those whose weights times the loss's "
+        "gradients are largest. random keeps channels at random. pca, for comparison, projects "
+        "onto the directions of most variance. drrqr, s-wanda, grad and pca need a calibration text. l1 and random "
+        "read "
+        "one only for --refit, --plot or --keep auto.\n\n"
+        "--refit then computes each layer's output projection again from the same text, which recovers a good part of "
+        "the loss. --recover then trains the smaller model on another text (LoRA, merged), which recovers more. It "
+        "computes in f32 on the device; AdamW runs on the CPU.\n\n"
+        "How much: --cut 0.5 removes half of the channels. --keep 64 keeps 64. --keep 64,64,32 has a number for every "
         "delta-rule layer. --keep auto keeps as many as the entropy rank of the activations, rounded up (stable: the "
-        "stable rank, rank: the numerical rank), --volume-lost 0.1 as few as lose at most a tenth of the activations' "
-        "length. A checkpoint whose layers differ (--per-layer, or such a list) is for Deltaic alone; the others load "
-        "in fla and transformers too.\n\n"
-        "OUT appears only when everything is done. With --statistics FILE, what the calibration has measured is kept "
-        "there, also after Ctrl-C: the same command goes on where it stopped, and other methods and targets need no "
-        "second calibration.",
+        "stable rank, rank: the numerical rank). --volume-lost 0.1 keeps as few as possible while at most a tenth of "
+        "the activations' length is lost. If layers keep different numbers (--per-layer, or a list), only Deltaic "
+        "loads the checkpoint; fla and transformers load all others.\n\n"
+        "OUT appears only when it is complete. --statistics FILE keeps what the calibration has measured, also after "
+        "Ctrl-C. The same command then continues where it stopped, and other methods and targets need no second "
+        "calibration.",
     .examples = "  deltaic prune models/mine models/half --cut 0.5 --text book.txt\n"
                 "  deltaic prune models/mine models/half --cut 0.5 --text book.txt --refit --eval other.txt\n"
                 "  deltaic prune models/mine models/small --keep auto --statistics mine.statistics --text book.txt\n"
@@ -230,31 +231,32 @@ int command_prune(int argc, char **argv) {
       TEXT('c', "cut", "SHARE", &r.cut, "share of the key channels to remove: 0.5"),
       TEXT('k', "keep", "N", &r.keep,
            "channels to keep in each head; N,N,...: by layer; auto, stable, rank: computed from the activations"),
-      TEXT(0, "volume-lost", "SHARE", &r.volume, "keep as few channels as lose at most this"),
-      FLAG(0, "per-layer", &r.per_layer, "let layers differ in what was found out"),
-      TEXT(0, "side", "SIDE", &r.side, "select by joint, keys or queries"),
-      COUNT64(0, "seed", "N", &r.seed, "of random, and of sampled activations"),
-      NUMBER(0, "tolerance", "F", &r.tolerance, 0, "drrqr: swap while one multiplies the volume by more; 0: 1.5"),
+      TEXT(0, "volume-lost", "SHARE", &r.volume, "keep as few channels as possible while at most this share is lost"),
+      FLAG(0, "per-layer", &r.per_layer, "with auto, stable, rank or --volume-lost: choose the number for each layer"),
+      TEXT(0, "side", "SIDE", &r.side, "select by keys, by queries or by both: keys, queries, joint"),
+      COUNT64(0, "seed", "N", &r.seed, "seed of random, and of sampled activations"),
+      NUMBER(0, "tolerance", "F", &r.tolerance, 0,
+             "drrqr: swap channels while a swap multiplies the volume by more than this; 0: 1.5"),
       COUNT(0, "swaps", "N", &r.swap_limit, 0, 1 << 20, "drrqr: the most swaps of a head; 0: no limit"),
       COUNT(0, "rows", "N", &r.rows, 0, DELTAIC_CALIBRATION_ROWS,
-            "drrqr: work from N sampled activations of a head; 0: from Gram matrices of all"),
-      FLAG(0, "adversarial", &r.adversarial, "pca: the directions of least variance"),
+            "drrqr: use N sampled activations of a head; 0: Gram matrices of all activations"),
+      FLAG(0, "adversarial", &r.adversarial, "pca: keep the directions of least variance"),
       FLAG(0, "like-reference", &r.like_reference,
-           "do as the published code: 5,000 activations of queries and keys together, 20 swaps, centred pca"),
+           "follow the published code: 5,000 activations of queries and keys together, 20 swaps, centred pca"),
       HEADING("texts"),
-      TEXT('f', "text", "FILE", &r.text, "to calibrate on; - is standard input"),
-      COUNT('n', "tokens", "N", &r.tokens, 0, 0, "only its first N, and of --recover; 0: all"),
-      COUNT('w', "window", "N", &r.window, 2, 1 << 20, "tokens read from a fresh state"),
-      TEXT('s', "statistics", "FILE", &r.statistics, "what was measured: read if it is there, else written"),
+      TEXT('f', "text", "FILE", &r.text, "the text to calibrate on; - is standard input"),
+      COUNT('n', "tokens", "N", &r.tokens, 0, 0, "only the first N tokens of --text and of --recover; 0: all"),
+      COUNT('w', "window", "N", &r.window, 2, 1 << 20, "tokens of a window; each window starts from a zero state"),
+      TEXT('s', "statistics", "FILE", &r.statistics, "file of what was measured: read if it exists, otherwise written"),
       TEXT('e', "eval", "FILE", &r.eval, "a text to measure the loss on, before and after"),
       HEADING("refit"),
-      FLAG('r', "refit", &r.refit, "solve the output projections anew"),
+      FLAG('r', "refit", &r.refit, "compute the output projections again"),
       NUMBER(0, "ridge", "X", &r.ridge, 1e6, "lambda over the mean diagonal; 0: by the text's length"),
       HEADING("recovery"),
-      TEXT(0, "recover", "FILE", &r.recover, "train the smaller model on this text, with the whole one as its teacher"),
+      TEXT(0, "recover", "FILE", &r.recover, "train the smaller model on this text, with the original as its teacher"),
       NUMBER(0, "rate", "X", &r.rate, 1, "the largest learning rate; 0: 0.001"),
       HEADING("output"),
-      FLAG(0, "force", &r.force, "replace a checkpoint that is at OUT"),
+      FLAG(0, "force", &r.force, "replace an existing checkpoint at OUT"),
       FLAG(0, "sweep", &r.sweep, "compare all methods at 30, 40, 50, 75 and 87.5 % removed; writes no checkpoint"),
       OUTPUT('p', "plot", "FILE", &r.plot, "draw the report as PNG"),
       FLAG('q', "quiet", &r.engine.quiet, "no progress and no warnings"),

@@ -22,11 +22,22 @@ bool prune_from_rows(const struct prune_work *w, const char *method) {
   return about.rows && info.rows;
 }
 
-// Opens the model on its device if it is not open yet.
-static int open_model(struct prune_work *w) {
-  if (w->open) return EXIT_OK;
+// Opens the device if it is not open yet.
+static int open_device(struct prune_work *w) {
+  const struct engine_options *o = &w->r->engine;
+  if (w->engine.device) return EXIT_OK;
   w->open = true;
-  return engine_open(&w->r->engine, &w->engine);
+  if (precision_check(o)) return EXIT_USAGE;
+  interrupt_catch();
+  int code = model_check(o->model);
+  if (!code) code = context_open(o, &w->engine.context);
+  return code ? code : engine_open_device(o, &w->engine);
+}
+
+// And the model.
+static int open_model(struct prune_work *w) {
+  const int code = open_device(w);
+  return code || w->engine.model ? code : engine_open_model(&w->r->engine, w->r->engine.model, &w->engine);
 }
 
 void prune_work_free(struct prune_work *w) {
@@ -110,13 +121,15 @@ static int open_statistics(struct prune_work *w) {
 
 static int measure_gradients(struct prune_work *w) {
   struct progress progress;
+  int code = open_device(w);
+  if (code) return code;
   const double start = time_now();
   progress_begin(&progress, "gradients", "tokens", w->r->engine.quiet);
-  deltaic_status status = deltaic_calibrate_gradients(w->statistics, w->r->engine.model, w->r->engine.threads,
+  deltaic_status status = deltaic_calibrate_gradients(w->statistics, w->engine.device, w->r->engine.model,
                                                       w->text.tokens, w->text.count, prune_show, &progress);
   progress_clear();
   w->seconds_gradients = time_now() - start;
-  int code = complain_work(status);
+  code = complain_work(status);
   if (code || !w->r->statistics) return code;
   return complain_status(deltaic_statistics_save(w->statistics, w->r->statistics));
 }
@@ -217,7 +230,9 @@ int prune_recover(struct prune_work *w) {
   o.window = w->r->window;
   o.rate = (double)w->r->rate;
   o.seed = w->r->seed;
-  o.threads = w->r->engine.threads;
+  int code = open_device(w);
+  if (code) return code;
+  o.device = w->engine.device;
   double start = time_now();
   progress_begin(&progress, "recovering", "tokens", w->r->engine.quiet);
   deltaic_status status =

@@ -18,9 +18,9 @@ static const struct usage usage = {
     .text = "States are those of the model's own recurrence, decay and doubled beta included, recorded after every "
             "--every tokens. Rank utilization is the stable rank over min(key size, value size). The condition leaves "
             "out singular values below 1e-6 of the first, which are rounding. Several checkpoints share one table and "
-            "one plot each: before and after pruning, say.\n\n"
+            "one plot of each kind, for instance before and after pruning.\n\n"
             "--plot DIR draws: utilization.png (over tokens, and by layer), spectrum.png (singular values), "
-            "similarity.png (of states recorded one after the other); and for each checkpoint layers-, beta-, filters- "
+            "similarity.png (of consecutive recorded states). For each checkpoint it draws layers-, beta-, filters- "
             "and, for Head-in-Head, masks-NAME.png.",
     .examples = "  deltaic rank models/mine --text book.txt\n"
                 "  deltaic rank models/mine models/pruned --text book.txt --plot plots --csv ranks.csv\n"
@@ -71,18 +71,18 @@ int command_rank(int argc, char **argv) {
   const struct option options[] = {
       HEADING("text"),
       TEXT('f', "text", "FILE", &r.text, "the text to read; - is standard input"),
-      COUNT('n', "tokens", "N", &r.tokens, 0, 0, "only the first N; 0: all"),
+      COUNT('n', "tokens", "N", &r.tokens, 0, 0, "only the first N tokens; 0: all"),
       COUNT('e', "every", "N", &r.every, 1, 4096, "record states after every N tokens"),
       TEXT(0, "separator", "TEXT", &r.separator,
-           "stands between documents: each is read after a begin token, and its beginning is marked in plots"),
+           "the text between documents; each document is read after a begin token, and plots mark its beginning"),
       HEADING("output"),
       FLAG(0, "heads", &r.heads, "a row for each head"),
-      OUTPUT(0, "csv", "FILE", &r.csv, "every measure of every recorded state"),
-      TEXT(0, "plot", "DIR", &r.plot, "draw into this folder, which must exist"),
+      OUTPUT(0, "csv", "FILE", &r.csv, "write every measure of every recorded state"),
+      TEXT(0, "plot", "DIR", &r.plot, "draw plots into this folder, which must exist"),
       LIST('l', "layers", "N,N,...", &r.layers, 0, 0, "layers to draw; without it, some from the first to the last"),
       FLAG('q', "quiet", &r.engine.quiet, "no progress and no warnings"),
       FLAG(0, "json", &r.as_json, "print one JSON object"),
-      ENGINE_OPTIONS(&r.engine),
+      ENGINE_OPTIONS_MODEL(&r.engine, ENGINE_DEFAULT_MODEL),
       OPTIONS_END,
   };
   if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;

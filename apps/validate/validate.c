@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const struct usage usage = {
     .name = "validate",
@@ -13,12 +14,20 @@ static const struct usage usage = {
     .summary = "Runs a reference's tokens through a model and compares everything that the reference holds: logits, "
                "mixer outputs and other activations of each layer, greedy choices, likelihood.",
     .text =
-        "The limits follow from how the reference was computed, which its metadata say: a relative RMS of 5e-6 from "
-        "float64, 1e-5 from float32, 1e-3 from float16, 6e-3 from bfloat16. Where the file has both a precise "
-        "reference and another program's numbers, say fla's on CUDA, both distances from the precise one stand side by "
-        "side, and ours must be the smaller. docs/validate.md describes the file; tests/vectors/dump_fla.py makes one "
-        "from any fla checkpoint.\n\n"
-        "The exit code is 0 when everything is within its limit, else 1, and a sentence names the first that is not.",
+        "The limits follow from the precision of the reference, which its metadata name: a relative RMS of 5e-6 for "
+        "float64, 1e-5 for float32, 1e-3 for float16 and 6e-3 for bfloat16. If the file has both a precise reference "
+        "and "
+        "another program's numbers, for example fla's on CUDA, the table shows both distances from the precise one, "
+        "and "
+        "ours must be the smaller. A file with gradients (grad.NAME for tensors of the checkpoint) is compared on the "
+        "CPU: "
+        "all together within 1e-5 of their norm, each within ten times that. docs/validate.md describes the file; "
+        "tests/vectors/dump_fla.py makes one from any "
+        "fla "
+        "checkpoint.\n\n"
+        "The exit code is 0 if everything is within its limit. Otherwise it is 1, and a sentence names the first "
+        "tensor "
+        "that is not.",
     .examples = "  deltaic validate models/mine reference.safetensors\n"
                 "  deltaic validate models/mine reference.safetensors --device lavapipe --pieces 0,1,64\n"
                 "  deltaic validate models/mine reference.safetensors --layers --plot error.png\n"
@@ -52,6 +61,30 @@ static int compare(struct validation *v, const struct request *r) {
   return code;
 }
 
+static bool has_gradients(const char *file) {
+  deltaic_tensors *tensors = NULL;
+  deltaic_tensor_info info;
+  bool found = false;
+  if (deltaic_tensors_open(file, &tensors)) return false; // whose message comes when it is opened again
+  for (uint64_t i = 0; !found && i < deltaic_tensors_count(tensors); ++i)
+    found = !deltaic_tensors_at(tensors, i, &info) && !strncmp(info.name, "grad.", 5);
+  deltaic_tensors_close(tensors);
+  return found;
+}
+
+// A file of gradients: other options than these would have no effect.
+static int compare_gradients(const struct arguments *arguments, int argc, char **argv) {
+  static const char *const taken[] = {"layers", "limit", "threads", "model", "quiet", "json"};
+  for (size_t i = 0; i < arguments->given_count; ++i) {
+    bool known = false;
+    for (size_t k = 0; k < sizeof taken / sizeof *taken; ++k) known |= !strcmp(arguments->given[i], taken[k]);
+    if (!known)
+      return complain(EXIT_USAGE, "gradients are computed on the CPU in f32: a file of them takes no --%s",
+                      arguments->given[i]);
+  }
+  return command_validate_gradients(argc, argv);
+}
+
 static int report(const struct validation *v, const struct request *r) {
   char text[200];
   int code = r->as_json ? validation_json(v) : EXIT_OK;
@@ -67,20 +100,22 @@ int command_validate(int argc, char **argv) {
   int code;
   const struct option options[] = {
       HEADING("comparison"),
-      LIST('p', "pieces", "N,N,...", &r.pieces, 0, 0, "tokens evaluated at once, each N a run; 0: all"),
-      NUMBER(0, "limit", "X", &r.limit, 0, "relative RMS that passes; 0: by the reference's precision"),
+      LIST('p', "pieces", "N,N,...", &r.pieces, 0, 0, "tokens evaluated at once; one run for each N; 0: all"),
+      NUMBER(0, "limit", "X", &r.limit, 0, "largest relative RMS that passes; 0: by the reference's precision"),
       HEADING("output"),
       FLAG('l', "layers", &r.layers, "a row for each layer"),
       OUTPUT(0, "plot", "FILE.png", &r.plot, "draw the error over layers and positions"),
       FLAG('q', "quiet", &r.engine.quiet, "no progress and no warnings"),
       FLAG(0, "json", &r.as_json, "print one JSON object"),
       ENGINE_OPTIONS_MODEL(&r.engine, ", in place of CHECKPOINT"),
+      ADAPTER_OPTION(&r.engine),
       OPTIONS_END,
   };
   if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;
   if (arguments.count + (r.engine.model != NULL) != 2)
     return complain(EXIT_USAGE, "a checkpoint and a reference are needed: deltaic %s %s", usage.name, usage.arguments);
   if (!r.engine.model) r.engine.model = arguments.items[0];
+  if (has_gradients(arguments.items[arguments.count - 1])) return compare_gradients(&arguments, argc, argv);
   struct validation v = {.path = r.engine.model, .file = arguments.items[arguments.count - 1], .limit = r.limit};
   code = compare(&v, &r);
   if (!code) code = report(&v, &r);

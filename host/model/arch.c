@@ -7,10 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-extern const struct arch arch_delta_net, arch_gated_deltanet, arch_gated_deltaproduct, arch_mamba2, arch_olmo_hybrid,
-    arch_qwen2, arch_qwen3_5, arch_qwen3_5_moe, arch_qwen3_5_moe_text, arch_qwen3_5_text, arch_qwen3_next,
-    arch_transformer;
+extern const struct arch arch_delta_net, arch_delta_net_2, arch_gated_deltanet, arch_gated_deltaproduct, arch_mamba2,
+    arch_olmo_hybrid, arch_qwen2, arch_qwen3_5, arch_qwen3_5_moe, arch_qwen3_5_moe_text, arch_qwen3_5_text,
+    arch_qwen3_next, arch_transformer;
 static const struct arch *const arch_table[] = {&arch_delta_net,
+                                                &arch_delta_net_2,
                                                 &arch_gated_deltanet,
                                                 &arch_gated_deltaproduct,
                                                 &arch_mamba2,
@@ -48,11 +49,6 @@ static const struct arch *find_arch(const char *model_type) {
 }
 
 static deltaic_status fail_model_type(const char *file, const char *model_type) {
-  if (!strcmp(model_type, "delta_net_2"))
-    return fail(
-        DELTAIC_UNSUPPORTED,
-        "%s: model_type \"delta_net_2\" (shared or shifting convolutions, a key size per layer) is not supported",
-        file);
   char list[256] = "";
   size_t used = 0;
   for (size_t i = 0; arch_table[i] && used < sizeof list; i++)

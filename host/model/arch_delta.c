@@ -4,6 +4,7 @@
 #include "mixer_delta.h"
 
 #include <math.h>
+#include <string.h>
 
 static const char *const norms[] = {"l2", "sum", "l1", "none", NULL};
 static const enum key_norm norm_values[] = {KEY_NORM_L2, KEY_NORM_SUM, KEY_NORM_L1, KEY_NORM_NONE};
@@ -15,6 +16,18 @@ static const enum activation activation_values[] = {ACTIVATION_SILU, ACTIVATION_
 static const char *const masks[] = {"static", "input", NULL};
 static const char *const nonnegs[] = {"softplus", "sigmoid", "exp", NULL};
 static const enum hh_nonneg nonneg_values[] = {HH_NONNEG_SOFTPLUS, HH_NONNEG_SIGMOID, HH_NONNEG_EXP};
+
+// Shared filters: as many as there are heads, or one.
+static deltaic_status size_filters(struct checkpoint *checkpoint, const struct names *names, uint32_t i,
+                                   struct delta_spec *s) {
+  const struct file_tensor *t = names_find(names, checkpoint, i, ROLE_Q_CONV).tensor;
+  if (!t || t->shape[0] == 1 || t->shape[0] == s->H) {
+    if (t) s->filters = (uint32_t)t->shape[0];
+    return DELTAIC_OK;
+  }
+  return fail(DELTAIC_BAD_SHAPE, "%s: tensor %s has %llu filters, expected 1 or one for each of %u heads",
+              checkpoint_path(checkpoint), t->name, (unsigned long long)t->shape[0], s->H);
+}
 
 // trunc(width * ratio) / heads, computed in double as in fla; 0 if heads does not divide it.
 static uint32_t head_size(uint32_t width, double ratio, uint32_t heads) {
@@ -37,6 +50,7 @@ deltaic_status arch_size_delta(const struct json_reader *r, struct checkpoint *c
   deltaic_status status = arch_rows(r, checkpoint, names, keys, &s->Dk);
   if (!status) status = arch_rows(r, checkpoint, names, values, &s->Dv);
   if (!status && s->W) status = arch_columns(checkpoint, names, i, ROLE_Q_CONV, LIMIT_CONV, &s->W);
+  if (!status && s->W && s->filters) status = size_filters(checkpoint, names, i, s);
   if (status) return status;
   if (s->Dk % s->r)
     return fail(DELTAIC_BAD_SHAPE, "%s: layer %u: hh_r %u does not divide the key size %u", r->file, i, s->r, s->Dk);
@@ -110,17 +124,22 @@ static void read_hh(struct json_reader *r, const json_t *config, struct delta_sp
   s->nonneg = nonneg_values[arch_choice(r, config, "hh_nonneg", nonnegs)];
 }
 
+// Also delta_net_2, whose filters are shared, and whose expand_k may be an object with a number for each layer: then
+// the tensors must say it.
 static deltaic_status read_delta_net(struct json_reader *r, const json_t *config, struct checkpoint *checkpoint,
                                      struct model_spec *out) {
+  const bool shared = !strcmp(out->architecture, "delta_net_2");
+  const bool each = shared && json_is_object(json_object_get(config, "expand_k"));
   deltaic_status status = arch_read_outside(r, config, checkpoint, 24, out);
   if (status) return status;
   struct delta_spec s = read_layer(r, config, 16, false, out);
-  double expand_k = json_number(r, config, "expand_k", 1, 0, 1024);
+  double expand_k = each ? 1 : json_number(r, config, "expand_k", 1, 0, 1024);
   double expand_v = json_number(r, config, "expand_v", 1, 0, 1024);
   s.has_beta = json_bool(r, config, "use_beta", true);
   s.norm = norm_values[arch_choice(r, config, "qk_norm", fla_norms)];
   s.activation = activation_values[arch_choice(r, config, "qk_activation", activations)];
   if (json_bool(r, config, "use_elu", false)) s.activation = ACTIVATION_ELU1; // name of the key in 2024
+  if (shared) s.filters = json_bool(r, config, "per_head_conv", true) ? s.H : 1;
   read_hh(r, config, &s);
   if (r->status) return r->status;
   s.Dk = head_size(out->D, expand_k, s.H);
@@ -162,4 +181,5 @@ static deltaic_status read_gated_deltaproduct(struct json_reader *r, const json_
 
 const struct arch arch_gated_deltaproduct = {"gated_deltaproduct", read_gated_deltaproduct};
 const struct arch arch_delta_net = {"delta_net", read_delta_net};
+const struct arch arch_delta_net_2 = {"delta_net_2", read_delta_net};
 const struct arch arch_gated_deltanet = {"gated_deltanet", read_gated_deltanet};

@@ -3,9 +3,27 @@
 #include "arch_common.h"
 
 #include "mixer_attention.h"
+#include "mixer_delta.h"
 
 #include <math.h>
 #include <string.h>
+
+// delta_net_2: the filter of a channel is that of its head, or the only one.
+static uint64_t filter_count(const struct layer_spec *layer) {
+  return ((const struct delta_spec *)layer->spec)->filters;
+}
+
+static uint64_t key_filter(const struct layer_spec *layer, uint32_t channel) {
+  const struct delta_spec *s = layer->spec;
+  return s->filters > 1 ? channel / s->Dk : 0;
+}
+
+static uint64_t value_filter(const struct layer_spec *layer, uint32_t channel) {
+  const struct delta_spec *s = layer->spec;
+  return s->filters > 1 ? channel / s->Dv : 0;
+}
+
+static const struct row_map key_filters = {filter_count, key_filter}, value_filters = {filter_count, value_filter};
 
 #define LAYER "*layers.#."
 static const struct tensor_name tensors_of_fla[] = {
@@ -32,10 +50,13 @@ static const struct tensor_name tensors_of_fla[] = {
     NAMED(Q_CONV, LAYER "attn.q_conv1d.weight"),
     NAMED(Q_CONV, LAYER "attn.q_conv1ds.0.weight"), // later items were never used
     NAMED(Q_CONV, LAYER "attn.q_conv1ds.@.weight"),
+    MAPPED(Q_CONV, LAYER "attn.q_conv1d.shared_kernel", &key_filters),
     NAMED(K_CONV, LAYER "attn.k_conv1d.weight"),
     NAMED(K_CONV, LAYER "attn.k_conv1ds.@.weight"),
+    MAPPED(K_CONV, LAYER "attn.k_conv1d.shared_kernel", &key_filters),
     NAMED(V_CONV, LAYER "attn.v_conv1d.weight"),
     NAMED(V_CONV, LAYER "attn.v_conv1ds.@.weight"),
+    MAPPED(V_CONV, LAYER "attn.v_conv1d.shared_kernel", &value_filters),
     NAMED(Q_CONV_BIAS, LAYER "attn.q_conv1d.bias"),
     NAMED(Q_CONV_BIAS, LAYER "attn.q_conv1ds.@.bias"),
     NAMED(K_CONV_BIAS, LAYER "attn.k_conv1d.bias"),
@@ -70,11 +91,14 @@ static deltaic_status refuse_keys(const struct json_reader *r, const json_t *con
     const char *key;
     double neutral;
   } refused[] = {{"attnres_block_size", NAN}, {"hh_r", 1},          {"share_conv_kernel", 0}, {"use_rope", 0},
-                 {"per_head_norm", 0},        {"per_head_conv", 0}, {"share_kv_conv", 0},     {"shift_only_conv", 0}};
+                 {"per_head_norm", 0},        {"per_head_conv", 0}, {"share_kv_conv", 0},     {"shift_only_conv", 0},
+                 {"conv_scaled_shift", 0}};
   const char *type = json_string_value(json_object_get(config, "model_type"));
   bool hh = type && (!strcmp(type, "delta_net") || !strcmp(type, "gated_deltanet"));
+  bool shared = type && !strcmp(type, "delta_net_2");
   for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
     if (hh && !strcmp(refused[i].key, "hh_r")) continue; // this family supports Head-in-Head
+    if (shared && !strcmp(refused[i].key, "per_head_conv")) continue;
     const json_t *value = json_object_get(config, refused[i].key);
     if (!value || json_is_null(value) || json_is_false(value)) continue;
     if (json_is_number(value) && json_number_value(value) == refused[i].neutral) continue;
@@ -165,15 +189,16 @@ static deltaic_status read_mixers(struct json_reader *r, const json_t *config, s
 }
 
 // Refuses old layouts with a message of their own, instead of a missing tensor.
-static deltaic_status refuse_tensors(struct checkpoint *checkpoint, uint32_t layers) {
+static deltaic_status refuse_tensors(struct checkpoint *checkpoint, const struct model_spec *spec) {
   static const struct refused_tensor {
     const char *name, *what;
   } refused[] = {{"attn.o_norm.norms.0.weight", "an output norm per head (per_head_norm)"},
-                 {"attn.q_conv1d.shared_kernel", "convolution kernels shared between channels (delta_net_2)"},
                  {"attn.q_conv1d.r", "convolutions that only shift (delta_net_2's shift_only_conv)"},
-                 {"attn.h_conv1d.weight", "one convolution before the projections (share_conv_kernel)"}};
-  for (uint32_t i = 0; checkpoint && i < layers; i++)
-    for (size_t k = 0; k < sizeof refused / sizeof *refused; k++) {
+                 {"attn.h_conv1d.weight", "one convolution before the projections (share_conv_kernel)"},
+                 {"attn.q_conv1d.shared_kernel", "convolution kernels shared between channels (delta_net_2)"}};
+  const size_t count = sizeof refused / sizeof *refused - !strcmp(spec->architecture, "delta_net_2");
+  for (uint32_t i = 0; checkpoint && i < spec->L; i++)
+    for (size_t k = 0; k < count; k++) {
       const struct file_tensor *t = checkpoint_findf(checkpoint, "model.layers.%u.%s", i, refused[k].name);
       if (t)
         return fail(DELTAIC_UNSUPPORTED, "%s: tensor %s belongs to %s, which is not supported",
@@ -188,7 +213,7 @@ deltaic_status arch_read_outside(struct json_reader *r, const json_t *config, st
   if (!status) status = arch_read_ends(r, config, checkpoint, &names_of_fla, default_layers, 1e-6, out);
   if (!status) out->ffn_norm_eps = ffn_norm_eps(r, config, checkpoint, out->norm_eps);
   if (!status) status = arch_read_mlp(r, config, checkpoint, out);
-  if (!status) status = refuse_tensors(checkpoint, out->L);
+  if (!status) status = refuse_tensors(checkpoint, out);
   if (status) return status;
   if (json_present(config, "mixers")) return read_mixers(r, config, checkpoint, out);
   if (json_present(config, "mamba2"))

@@ -25,8 +25,8 @@ deltaic_probed block_probed(const struct layer_spec *layer, uint32_t index) {
                           .value_size = (int32_t)z.value_size};
 }
 
-struct tensor block_forward(const struct model_spec *m, const struct layer_spec *layer, const struct block_weights *b,
-                            const void *mixer_weights, const void *state, const struct call *call, struct tensor x) {
+struct tensor block_mixer(const struct model_spec *m, const struct layer_spec *layer, const struct block_weights *b,
+                          const void *mixer_weights, const void *state, const struct call *call, struct tensor x) {
   const struct tensor none = {0};
   const uint32_t T = call->T, D = m->D;
   const bool after = layer->norms_after;
@@ -43,16 +43,30 @@ struct tensor block_forward(const struct model_spec *m, const struct layer_spec 
   op_probe(l, DELTAIC_PROBE_MIXER_OUTPUT, y, T, D, &call->layer);
   op_add(l, mixed, x, y);
   oplist_scope_end(l);
-  if (!layer->ffn) return mixed;
+  return mixed;
+}
 
+struct tensor block_ffn(const struct model_spec *m, const struct layer_spec *layer, const struct block_weights *b,
+                        const struct call *call, struct tensor x) {
+  const struct tensor none = {0};
+  const uint32_t T = call->T, D = m->D;
+  const bool after = layer->norms_after;
+  struct oplist *l = call->l;
+
+  if (!layer->ffn) return x;
   const struct tensor out = oplist_value(l, T, D);
   oplist_scope_begin(l);
-  h = oplist_value(l, T, D);
-  y = oplist_value(l, T, D);
-  if (!after) op_norm(l, h, mixed, b->ffn_norm, none, m->ffn_norm_eps);
-  layer->ffn->forward(layer->ffn_spec, b->ffn, call, after ? h : y, after ? mixed : h);
+  struct tensor h = oplist_value(l, T, D), y = oplist_value(l, T, D);
+  if (!after) op_norm(l, h, x, b->ffn_norm, none, m->ffn_norm_eps);
+  layer->ffn->forward(layer->ffn_spec, b->ffn, call, after ? h : y, after ? x : h);
   if (after) op_norm(l, y, h, b->ffn_norm, none, m->ffn_norm_eps);
-  op_add(l, out, mixed, y);
+  op_add(l, out, x, y);
   oplist_scope_end(l);
   return out;
+}
+
+struct tensor block_forward(const struct model_spec *m, const struct layer_spec *layer, const struct block_weights *b,
+                            const void *mixer_weights, const void *state, const struct call *call, struct tensor x) {
+  x = block_mixer(m, layer, b, mixer_weights, state, call, x);
+  return block_ffn(m, layer, b, call, x);
 }

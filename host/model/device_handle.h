@@ -10,5 +10,7 @@ struct deltaic_context {
 
 struct deltaic_device {
   struct backend *backend;
+  bool awake;       // measurements follow each other closely, so that its clock stays up
+  char *timed_path; // choices that were timed (timed.h); NULL: they cannot be kept
 };
 #endif

@@ -30,10 +30,11 @@ struct state_shape {
 void state_add(struct arena *arena, struct tensor *out, enum dtype dtype, const struct state_shape *shape,
                uint64_t cols);
 
-// One call of the layers, which record into l, for T rows of B sequences.
+// One call of the layers: T rows (tokens) of B sequences.
 struct call {
-  struct oplist *l;
-  struct tensor sequences; // (B, 4) i32: a struct sequence each, slots in any order, at least one row each
+  struct oplist *l;        // the list that the layers record into
+  struct tensor sequences; // (B, 4) i32: a struct sequence each (control.h: which rows, which slot of the state). Slots
+                           // may be in any order; each sequence has at least one row
   uint32_t T;
   deltaic_probed layer; // the current layer, for probes
 };
@@ -55,8 +56,8 @@ struct mixer {
   // Declares the state's tensors in the arena and lists them.
   void (*state)(const void *spec, const struct state_shape *shape, struct arena *arena, void *state,
                 struct state_list *list);
-  // y (T, D) = mixer(h), h (T, D)
-  void (*forward)(const void *spec, const void *weights, const void *state, const struct call *call, struct tensor y,
-                  struct tensor h);
+  // Records output = mixer(input), both (T, D). As in every operation, what is written stands before what is read.
+  void (*forward)(const void *layer_spec, const void *layer_weights, const void *layer_state, const struct call *call,
+                  struct tensor output, struct tensor input);
 };
 #endif

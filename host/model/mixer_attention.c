@@ -151,61 +151,92 @@ static void attention_state(const void *spec, const struct state_shape *shape, s
   *list = (struct state_list){.entries = {{&a->k, position, s->window}, {&a->v, position, s->window}}, .count = 2};
 }
 
-// Records the norms of the heads of q and k, the first columns of x. Returns x with these columns normalized.
-static struct tensor normed_heads(const struct attention_spec *s, const struct attention_weights *w, struct oplist *l,
-                                  struct tensor x) {
-  const struct tensor none = {0}, y = oplist_value(l, x.rows, x.cols);
-  const struct gated_norm heads = {
-      y, x, none, w->norm, .groups = s->heads + s->kv_heads, .n = s->d, .place = NORM_FIRST, .eps = s->norm_eps};
-  op_gated_norm(l, &heads);
-  return y;
+// Records a norm of each head of q and k, the first columns of qkv. Returns qkv with these columns normalized.
+static struct tensor normed_heads(const struct attention_spec *spec, const struct attention_weights *weights,
+                                  struct oplist *list, struct tensor qkv) {
+  const struct tensor normed = oplist_value(list, qkv.rows, qkv.cols);
+  op_gated_norm(list, &(struct gated_norm){.y = normed,
+                                           .x = qkv,
+                                           .weight = weights->norm,
+                                           .groups = spec->heads + spec->kv_heads,
+                                           .n = spec->d,
+                                           .place = NORM_FIRST,
+                                           .eps = spec->norm_eps});
+  return normed;
 }
 
 // The same with one norm over all query heads and one over all key heads.
-static struct tensor normed_wholly(const struct attention_spec *s, const struct attention_weights *w, struct oplist *l,
-                                   struct tensor x) {
-  const uint32_t q = s->heads * s->d, k = s->kv_heads * s->d;
-  const struct tensor none = {0}, half = oplist_value(l, x.rows, x.cols), y = oplist_value(l, x.rows, x.cols);
-  op_gated_norm(
-      l, &(struct gated_norm){half, x, none, w->q_norm, .groups = 1, .n = q, .place = NORM_FIRST, .eps = s->norm_eps});
-  op_gated_norm(l, &(struct gated_norm){y, half, none, w->k_norm, .from = q, .groups = 1, .n = k, .place = NORM_FIRST,
-                                        .eps = s->norm_eps});
-  return y;
+static struct tensor normed_wholly(const struct attention_spec *spec, const struct attention_weights *weights,
+                                   struct oplist *list, struct tensor qkv) {
+  const uint32_t q_cols = spec->heads * spec->d, k_cols = spec->kv_heads * spec->d;
+  const struct tensor q_normed = oplist_value(list, qkv.rows, qkv.cols),
+                      normed = oplist_value(list, qkv.rows, qkv.cols);
+  op_gated_norm(list, &(struct gated_norm){.y = q_normed,
+                                           .x = qkv,
+                                           .weight = weights->q_norm,
+                                           .groups = 1,
+                                           .n = q_cols,
+                                           .place = NORM_FIRST,
+                                           .eps = spec->norm_eps});
+  op_gated_norm(list, &(struct gated_norm){.y = normed,
+                                           .x = q_normed,
+                                           .weight = weights->k_norm,
+                                           .groups = 1,
+                                           .n = k_cols,
+                                           .place = NORM_FIRST,
+                                           .eps = spec->norm_eps,
+                                           .from = q_cols});
+  return normed;
 }
 
-static void attention_forward(const void *spec, const void *weights, const void *state, const struct call *call,
-                              struct tensor y, struct tensor h) {
-  const struct attention_spec *s = spec;
-  const struct attention_weights *w = weights;
-  const struct attention_state *st = state;
-  const struct attention_args args = {.heads = s->heads,
-                                      .kv_heads = s->kv_heads,
-                                      .d = s->d,
-                                      .window = s->window,
-                                      .capacity = st->k.cols / (s->kv_heads * s->d)};
-  const uint32_t T = call->T, cols = (s->heads + 2 * s->kv_heads) * s->d, E = s->heads * s->d;
-  struct oplist *l = call->l;
-  const struct tensor p = oplist_value(l, T, w->in_proj.rows), rotated = oplist_value(l, T, cols);
-  struct tensor qkv = tensor_cols(p, 0, cols), o = oplist_value(l, T, E);
+static struct tensor normed_qk(const struct attention_spec *spec, const struct attention_weights *weights,
+                               struct oplist *list, struct tensor qkv) {
+  if (!spec->qk_norm) return qkv;
+  return spec->whole_norm ? normed_wholly(spec, weights, list, qkv) : normed_heads(spec, weights, list, qkv);
+}
 
-  op_linear(l, p, h, w->in_proj, w->bias);
-  if (s->qk_norm) qkv = s->whole_norm ? normed_wholly(s, w, l, qkv) : normed_heads(s, w, l, qkv);
-  op_rope_append(l, &(struct rope_append){.y = rotated,
-                                          .cache_k = st->k,
-                                          .cache_v = st->v,
-                                          .x = qkv,
-                                          .table = w->rotation,
-                                          .sequences = call->sequences,
-                                          .a = args});
+// Records the layer's operations, in this order: projections, norms of q and k, rotation and cache, attention, gate,
+// output projection.
+//
+//   qkv      (T, (heads + 2 * kv_heads) * d)  q of each query head, then k and v of each key head
+//   rotated  the same shape                   q and k are rotated by their positions
+//   o        (T, heads * d)                   the values that the heads read
+//   gated    (T, heads * d)                   o times sigmoid(gate), or o in a layer without a gate
+static void attention_forward(const void *layer_spec, const void *layer_weights, const void *layer_state,
+                              const struct call *call, struct tensor output, struct tensor input) {
+  const struct attention_spec *spec = layer_spec;
+  const struct attention_weights *weights = layer_weights;
+  const struct attention_state *state = layer_state;
+  const struct attention_args args = {.heads = spec->heads,
+                                      .kv_heads = spec->kv_heads,
+                                      .d = spec->d,
+                                      .window = spec->window,
+                                      .capacity = state->k.cols / (spec->kv_heads * spec->d)};
+  const uint32_t T = call->T, q_cols = spec->heads * spec->d, qkv_cols = q_cols + 2 * spec->kv_heads * spec->d;
+  struct oplist *list = call->l;
+
+  const struct tensor projected = oplist_value(list, T, weights->in_proj.rows);
+  op_linear(list, projected, input, weights->in_proj, weights->bias);
+  const struct tensor qkv = normed_qk(spec, weights, list, tensor_cols(projected, 0, qkv_cols));
+
+  const struct tensor rotated = oplist_value(list, T, qkv_cols);
+  op_rope_append(list, &(struct rope_append){.y = rotated,
+                                             .cache_k = state->k,
+                                             .cache_v = state->v,
+                                             .x = qkv,
+                                             .table = weights->rotation,
+                                             .sequences = call->sequences,
+                                             .a = args});
+
+  const struct tensor o = oplist_value(list, T, q_cols);
   op_attention(
-      l, &(struct attention){
-             .o = o, .qkv = rotated, .cache_k = st->k, .cache_v = st->v, .sequences = call->sequences, .a = args});
-  if (s->gate) {
-    const struct tensor gated = oplist_value(l, T, E);
-    op_glu(l, gated, tensor_cols(p, gate_from(s), E), o, ACTIVATION_SIGMOID);
-    o = gated;
-  }
-  op_linear(l, y, o, w->o_proj, w->o_bias);
+      list,
+      &(struct attention){
+          .o = o, .qkv = rotated, .cache_k = state->k, .cache_v = state->v, .sequences = call->sequences, .a = args});
+
+  const struct tensor gated = spec->gate ? oplist_value(list, T, q_cols) : o;
+  if (spec->gate) op_glu(list, gated, tensor_cols(projected, gate_from(spec), q_cols), o, ACTIVATION_SIGMOID);
+  op_linear(list, output, gated, weights->o_proj, weights->o_bias);
 }
 
 static void attention_describe(const void *spec, char *text, size_t capacity) {

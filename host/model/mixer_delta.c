@@ -1,11 +1,14 @@
 // mixer_delta: DeltaNet and Gated DeltaNet layers (Yang et al. 2024, 2025); with n > 1, DeltaProduct; with r > 1,
 // Head-in-Head (docs/mixers.md).
 //
-//   q, k, v = conv(h Wq), conv(h Wk), conv(h Wv);  beta, g from h;  o = delta_rule(norm(q), norm(k), v, beta, g)
-//   y = ([rms](o) [* silu(h Wg)]) Wo
+//   q, k, v = conv(input Wq), conv(input Wk), conv(input Wv);  beta, g from input
+//   o = delta_rule(norm(q), norm(k), v, beta, g);  output = (o [/ rms(o) * o_norm] [* silu(input Wg)]) Wo
 //
-// All projections of h are one matrix, for a single product. Its rows are q, k, v, padding, gate, padding, mask logits,
-// padding, beta, decay. The padding makes each part's columns start where a descriptor may start.
+// Sizes have the letters of docs/mixers.md: T tokens, D width of the model, H query and key heads of Dk elements, Hv
+// value heads of Dv, n householder steps per token, r blocks of a head with a mask between them, W taps of convolution.
+//
+// All projections of the input are one matrix, for a single product. Its rows are q, k, v, padding, gate, padding, mask
+// logits, padding, beta, decay. The padding makes each part's columns start where a descriptor may start.
 #include "mixer_delta.h"
 
 #include "mixer.h"
@@ -14,38 +17,44 @@
 #include <stdio.h>
 
 struct delta_weights {
-  struct tensor in_proj, in_bias;         // (P, D), (1, P) f32 or absent: only the masks have a bias
-  struct tensor mask;                     // (1, Hv * r * r) f32: M of a fixed mask
-  struct tensor conv, conv_bias;          // (W, C) f32, (1, C) f32 or absent; C = columns of q, k, v
-  struct tensor A_log, dt_bias;           // (1, Hv) f32 when gated
-  struct tensor o_norm, o_proj;           // (1, Dv) f32 or absent, (D, Hv * Dv)
-  uint32_t gate_from, mask_from, ba_from; // first columns in the projections
+  struct tensor in_proj, in_bias; // (rows, D), (1, rows) f32 or absent: only the masks have a bias
+  struct tensor mask;             // (1, Hv * r * r) f32: M of a fixed mask
+  struct tensor conv, conv_bias;  // (W, columns.qkv) f32, (1, columns.qkv) f32 or absent
+  struct tensor A_log, dt_bias;   // (1, Hv) f32 when gated
+  struct tensor o_norm, o_proj;   // (1, Dv) f32 or absent, (D, Hv * Dv)
+  uint32_t gate_from, mask_from;  // first columns in the projections
+  uint32_t beta_decay_from;       // likewise: what beta and the decay are computed from
 };
 
 struct delta_state {
-  struct tensor history; // (slots, (W-1) * C), oldest first
+  struct tensor history; // (slots, (W-1) * columns.qkv), oldest first
   struct tensor S;       // (slots, Hv * Dk * Dv)
 };
 
-// Numbers of columns.
-struct delta_sizes {
-  uint32_t key, value;             // of one householder step
+// Numbers of columns; 0 for what the layer does not have.
+struct delta_columns {
+  uint32_t key, value;             // of one householder step: H * Dk (q has as many), Hv * Dv (o has as many)
   uint32_t step_keys, step_values; // of all n steps
-  uint32_t C, gate, masks, logits, betas, ba;
+  uint32_t qkv;                    // q, step_keys and step_values: the channels of the convolution
+  uint32_t gate;                   // of the output gate
+  uint32_t masks;                  // of Head-in-Head's masks
+  uint32_t mask_logits;            // of the masks that are computed from the input
+  uint32_t beta;                   // n * Hv: one per householder step and head
+  uint32_t beta_decay;             // beta, then Hv for the decay
 };
 
-static struct delta_sizes sizes_of(const struct delta_spec *s) {
-  struct delta_sizes z;
+static struct delta_columns columns_of(const struct delta_spec *s) {
+  struct delta_columns z;
   z.key = s->H * s->Dk;
   z.value = s->Hv * s->Dv;
   z.step_keys = s->n * z.key;
   z.step_values = s->n * z.value;
-  z.C = z.key + z.step_keys + z.step_values;
+  z.qkv = z.key + z.step_keys + z.step_values;
   z.gate = s->output_gate ? z.value : 0;
   z.masks = s->r > 1 ? s->Hv * s->r * s->r : 0;
-  z.logits = s->mask_input ? z.masks : 0;
-  z.betas = s->has_beta ? s->n * s->Hv : 0;
-  z.ba = z.betas + (s->gated ? s->Hv : 0);
+  z.mask_logits = s->mask_input ? z.masks : 0;
+  z.beta = s->has_beta ? s->n * s->Hv : 0;
+  z.beta_decay = z.beta + (s->gated ? s->Hv : 0);
   return z;
 }
 
@@ -57,10 +66,10 @@ static void ones_row(const void *context, uint32_t row, uint32_t cols, float *ou
   for (uint32_t i = 0; i < cols; i++) out[i] = 1.0f;
 }
 
-static void bind_conv(const struct delta_spec *s, const struct delta_sizes *z, uint32_t layer, struct weights *w,
+static void bind_conv(const struct delta_spec *s, const struct delta_columns *z, uint32_t layer, struct weights *w,
                       struct delta_weights *d) {
   if (!s->W) {
-    weights_rows(w, &d->conv, 1, z->C, ones_row, "", 0);
+    weights_rows(w, &d->conv, 1, z->qkv, ones_row, "", 0);
     return;
   }
   struct weight_part kernels[1 + 2 * DELTA_STEPS] = {weights_part(w, layer, ROLE_Q_CONV, z->key, s->W)};
@@ -128,7 +137,7 @@ static void mask_bias_back(const void *context, uint32_t cols, const float *d, w
 }
 
 // Binds a fixed mask, or the bias of the projection that computes masks.
-static void bind_mask(const struct delta_spec *s, const struct delta_sizes *z, uint32_t layer, struct weights *w,
+static void bind_mask(const struct delta_spec *s, const struct delta_columns *z, uint32_t layer, struct weights *w,
                       struct delta_weights *d) {
   if (s->mask_input && !weights_has(w, layer, ROLE_MASK_BIAS)) return;
   const struct weight_part source = s->mask_input ? weights_part(w, layer, ROLE_MASK_BIAS, z->masks, 0)
@@ -137,7 +146,7 @@ static void bind_mask(const struct delta_spec *s, const struct delta_sizes *z, u
   const struct mask_bias bias = {source, d->mask_from};
   w->parameters += z->masks;
   if (s->mask_input)
-    weights_rows(w, &d->in_bias, 1, d->ba_from + z->ba, mask_bias_row, &bias, sizeof bias);
+    weights_rows(w, &d->in_bias, 1, d->beta_decay_from + z->beta_decay, mask_bias_row, &bias, sizeof bias);
   else
     weights_rows(w, &d->mask, 1, z->masks, fixed_mask_row, &mask, sizeof mask);
   weights_rows_back(w, s->mask_input ? mask_bias_back : fixed_mask_back);
@@ -151,18 +160,18 @@ static struct weight_part aligned(struct weight_part part, uint32_t align) {
 static void delta_bind(const void *spec, uint32_t layer, uint32_t D, struct weights *w, void *weights) {
   const struct delta_spec *s = spec;
   struct delta_weights *d = weights;
-  struct delta_sizes z = sizes_of(s);
+  struct delta_columns z = columns_of(s);
   const uint32_t align = TENSOR_ALIGN / sizeof(float);
   struct weight_part in[4 + 3 * DELTA_STEPS] = {weights_part(w, layer, ROLE_Q, z.key, D)};
   int count = 1;
-  d->gate_from = (uint32_t)round_up(z.C, align);
+  d->gate_from = (uint32_t)round_up(z.qkv, align);
   d->mask_from = d->gate_from + (uint32_t)round_up(z.gate, align);
-  d->ba_from = d->mask_from + (uint32_t)round_up(z.logits, align);
+  d->beta_decay_from = d->mask_from + (uint32_t)round_up(z.mask_logits, align);
   count += weights_list(w, layer, ROLE_K, s->n, z.key, D, in + count);
   count += weights_list(w, layer, ROLE_V, s->n, z.value, D, in + count);
   in[count - 1].align = align;
   if (s->output_gate) in[count++] = aligned(weights_part(w, layer, ROLE_GATE, z.gate, D), align);
-  if (z.logits) in[count++] = aligned(weights_part(w, layer, ROLE_MASK, z.logits, D), align);
+  if (z.mask_logits) in[count++] = aligned(weights_part(w, layer, ROLE_MASK, z.mask_logits, D), align);
   if (s->has_beta) count += weights_list(w, layer, ROLE_BETA, s->n, s->Hv, D, in + count);
   if (s->gated) in[count++] = weights_part(w, layer, ROLE_DECAY, s->Hv, D);
   weights_matrix(w, &d->in_proj, D, in, count);
@@ -180,7 +189,7 @@ static void delta_state(const void *spec, const struct state_shape *shape, struc
                         struct state_list *list) {
   const struct delta_spec *s = spec;
   struct delta_state *d = state;
-  uint64_t history = (uint64_t)(conv_width(s) - 1) * sizes_of(s).C, S = (uint64_t)s->Hv * s->Dk * s->Dv;
+  uint64_t history = (uint64_t)(conv_width(s) - 1) * columns_of(s).qkv, S = (uint64_t)s->Hv * s->Dk * s->Dv;
   state_add(arena, &d->history, DTYPE_F32, shape, history);
   state_add(arena, &d->S, DTYPE_F32, shape, S);
   *list = (struct state_list){.entries = {{.tensor = &d->history}, {.tensor = &d->S}}, .count = 2};
@@ -201,9 +210,9 @@ static struct delta_args rule_args(const struct delta_spec *s) {
 }
 
 static struct conv_args conv_args(const struct delta_spec *s) {
-  const struct delta_sizes z = sizes_of(s);
+  const struct delta_columns z = columns_of(s);
   return (struct conv_args){.W = conv_width(s),
-                            .C = z.C,
+                            .C = z.qkv,
                             .silu_from = s->activation == ACTIVATION_SILU ? 0 : z.key + z.step_keys,
                             .keys = (1 + s->n) * s->H,
                             .Dk = s->Dk};
@@ -221,83 +230,112 @@ static struct delta_input_args input_args(const struct delta_spec *s) {
                                    .gated = s->gated};
 }
 
-// Records the layer's operations (ops.h defines each). h (T, D) is already normalized, and block.c adds y to the
-// residual stream. T: the tokens of all sequences in this call. One token and a prompt record the same list. A tensor
-// that is absent (`none`) leaves its operand, output or probe out.
-static void delta_forward(const void *spec, const void *weights, const void *state, const struct call *call,
-                          struct tensor y, struct tensor h) {
-  const struct delta_spec *s = spec;
-  const struct delta_weights *w = weights;
-  const struct delta_state *st = state;
-  const struct delta_sizes sizes = sizes_of(s);
+// Records the layer's operations, in the order of the equations. ops.h defines each operation; a backend runs them
+// later. One token and a prompt record the same list. Outputs stand before inputs. oplist_value(list, rows, columns)
+// declares a tensor that one operation writes and later ones read: f32, or f16 if the backend chooses so.
+// tensor_cols(t, first, count) is a view of columns. op_probe() shows a tensor to the library's caller, if that asked
+// for tensors of this kind, with rows and columns as the caller sees them, and call->layer says whose it is. A tensor
+// that the layer does not have is absent (`none`): operations and probes leave it out.
+//
+//   input       (T, D)            normalized by block.c; T tokens of all sequences of this call
+//   qkv_in      (T, columns.qkv)  q of H heads; k of H heads for each householder step; v of Hv heads for each step
+//   gate        (T, Hv * Dv)      input of the output gate's SiLU
+//   beta_decay  (T, n * Hv + Hv)  inputs of beta's sigmoid, then of the decay's softplus (fla's b and a). What the
+//                                 layer does not have takes no columns
+//   mask        (T, Hv * r * r)   Head-in-Head only: logits of each token's masks; or one row, the masks of all tokens
+//   convolved   (T, columns.qkv)  qkv_in after convolution and SiLU
+//   qkv         (T, columns.qkv)  convolved, with q and k normalized
+//   beta        (T, n * Hv)       Hv for each householder step
+//   g           (T, Hv)           logarithm of the papers' decay alpha, one per token and head
+//   o           (T, Hv * Dv)      what the heads read from their states
+//   heads       (T, Hv * Dv)      o after the output norm and gate
+//   output      (T, D)            block.c adds it to the residual stream
+//
+//   call->sequences (B, 4)        for each sequence: its rows in this call, its position, its slot in the states
+//   state->S                      for each sequence: Hv matrices (Dk, Dv)
+//   state->history                for each sequence: the last W - 1 rows of qkv_in
+static void delta_forward(const void *layer_spec, const void *layer_weights, const void *layer_state,
+                          const struct call *call, struct tensor output, struct tensor input) {
+  const struct delta_spec *spec = layer_spec;
+  const struct delta_weights *weights = layer_weights;
+  const struct delta_state *state = layer_state;
+  const struct delta_columns columns = columns_of(spec);
   const struct tensor none = {0};
   const uint32_t T = call->T;
-  struct oplist *l = call->l;
+  struct oplist *list = call->l;
 
-  // All projections of h, and views of their columns. qkv_in (T, C): q of H heads, then k of each householder step,
-  // then v of each. gate (T, Hv * Dv). ba (T, n * Hv + Hv): the inputs of beta's sigmoid, then those of the decay's
-  // softplus (fla's b and a); what the model does not have takes no columns. Head-in-Head only: mask (T, Hv * r^2), r x
-  // r logits for every token and head, or one row of finished masks.
-  const struct tensor projected = oplist_value(l, T, w->in_proj.rows);
-  const struct tensor qkv_in = tensor_cols(projected, 0, sizes.C);
-  const struct tensor gate = sizes.gate ? tensor_cols(projected, w->gate_from, sizes.gate) : none;
-  const struct tensor mask = sizes.logits ? tensor_cols(projected, w->mask_from, sizes.logits) : w->mask;
-  const struct tensor ba = sizes.ba ? tensor_cols(projected, w->ba_from, sizes.ba) : none;
-  const struct tensor convolved = oplist_value(l, T, sizes.C);         // (T, C)
-  const struct tensor qkv = oplist_value(l, T, sizes.C);               // (T, C): q and k are normalized
-  const struct tensor beta = oplist_value(l, T, s->n * s->Hv);         // (T, n * Hv): one a householder step
-  const struct tensor g = s->gated ? oplist_value(l, T, s->Hv) : none; // (T, Hv): log of the papers' alpha, one a token
-  struct tensor o = oplist_value(l, T, sizes.value);                   // (T, Hv * Dv)
+  // One product computes all projections of the input: projected = input in_proj^T (+ in_bias). Each part is a view of
+  // its columns.
+  const struct tensor projected = oplist_value(list, T, weights->in_proj.rows);
+  const struct tensor qkv_in = tensor_cols(projected, 0, columns.qkv);
+  const struct tensor gate = columns.gate ? tensor_cols(projected, weights->gate_from, columns.gate) : none;
+  const struct tensor mask =
+      columns.mask_logits ? tensor_cols(projected, weights->mask_from, columns.mask_logits) : weights->mask;
+  const struct tensor beta_decay =
+      columns.beta_decay ? tensor_cols(projected, weights->beta_decay_from, columns.beta_decay) : none;
+  op_linear(list, projected, input, weights->in_proj, weights->in_bias);
 
-  op_linear(l, projected, h, w->in_proj, w->in_bias);
-  // Updates the history and applies SiLU: to q, k and v, or to v alone if q and k have another activation. A model
-  // without convolution has one tap of weight 1.
-  op_conv(l, &(struct conv){.y = convolved,
-                            .x = qkv_in,
-                            .weight = w->conv,
-                            .bias = w->conv_bias,
-                            .history = st->history,
-                            .sequences = call->sequences,
-                            .a = conv_args(s)});
-  op_probe(l, DELTAIC_PROBE_QKV, convolved, T, sizes.C, &call->layer);
-  // q and k: the other activation, and the norm (s->norm; L2 by default). beta = beta_scale * sigmoid(b), or beta_scale
-  // without b. g = -exp(A_log) * softplus(a + dt_bias).
-  op_delta_inputs(l, &(struct delta_inputs){.y = qkv,
-                                            .beta = beta,
-                                            .g = g,
-                                            .x = convolved,
-                                            .ba = ba,
-                                            .A_log = w->A_log,
-                                            .dt_bias = w->dt_bias,
-                                            .a = input_args(s)});
-  op_probe(l, DELTAIC_PROBE_BETA, beta, T, beta.cols, &call->layer);
-  op_probe(l, DELTAIC_PROBE_DECAY, g, T, g.cols, &call->layer);
-  // For each token: S <- e^g S; then n times S <- S + k^T beta (v - k S); o = q S / sqrt(Dk). Value head j uses q and k
-  // of head j / (Hv / H). With r > 1 the mask says how the r parts of a key act on each other (docs/mixers.md).
-  op_delta_rule(l, &(struct delta_rule){.o = o,
-                                        .state = st->S,
-                                        .qkv = qkv,
-                                        .beta = beta,
-                                        .g = g,
-                                        .mask = mask,
-                                        .sequences = call->sequences,
-                                        .a = rule_args(s)});
-  op_probe(l, DELTAIC_PROBE_STATE, st->S, (size_t)s->Hv * s->Dk, s->Dv, &call->layer);
-  // RMS norm of each head, times silu(gate): both, or the one that the model has.
-  if (s->output_norm || s->output_gate) {
-    const struct tensor normed = oplist_value(l, T, sizes.value);
-    op_gated_norm(l, &(struct gated_norm){.y = normed,
-                                          .x = o,
-                                          .gate = gate,
-                                          .weight = w->o_norm,
-                                          .groups = s->Hv,
-                                          .n = s->Dv,
-                                          .place = s->output_norm ? NORM_FIRST : NORM_ABSENT,
-                                          .eps = s->norm_eps});
-    o = normed;
-  }
-  op_probe(l, DELTAIC_PROBE_HEADS, o, T, sizes.value, &call->layer);
-  op_linear(l, y, o, w->o_proj, none);
+  // The short convolution: reads and updates the history, and applies SiLU to v, and also to q and k unless they have
+  // another activation. A layer without convolution has one tap of weight 1.
+  const struct tensor convolved = oplist_value(list, T, columns.qkv);
+  op_conv(list, &(struct conv){.y = convolved,
+                               .history = state->history,
+                               .x = qkv_in,
+                               .weight = weights->conv,
+                               .bias = weights->conv_bias,
+                               .sequences = call->sequences,
+                               .a = conv_args(spec)});
+  op_probe(list, DELTAIC_PROBE_QKV, convolved, T, convolved.cols, &call->layer); // before the norms of q and k
+
+  // q and k: the other activation if they have one, then the norm of each head (spec->norm, usually L2).
+  // beta = beta_scale * sigmoid(its inputs), or beta_scale without inputs; beta_scale is 1, or 2 if eigenvalues may be
+  // negative.
+  // g = -exp(A_log) * softplus(its inputs + dt_bias).
+  const struct tensor qkv = oplist_value(list, T, columns.qkv);
+  const struct tensor beta = oplist_value(list, T, spec->n * spec->Hv);
+  const struct tensor g = spec->gated ? oplist_value(list, T, spec->Hv) : none;
+  op_delta_inputs(list, &(struct delta_inputs){.y = qkv,
+                                               .beta = beta,
+                                               .g = g,
+                                               .x = convolved,
+                                               .ba = beta_decay,
+                                               .A_log = weights->A_log,
+                                               .dt_bias = weights->dt_bias,
+                                               .a = input_args(spec)});
+  op_probe(list, DELTAIC_PROBE_BETA, beta, T, beta.cols, &call->layer);
+  op_probe(list, DELTAIC_PROBE_DECAY, g, T, g.cols, &call->layer);
+
+  // The delta rule, with vectors as rows. For each token: S <- e^g S (g = 0 if absent); then for each householder step
+  // S <- S + k^T beta (v - k S); then o = q S / sqrt(Dk). Value head j uses q and k of head j / (Hv / H), or of head
+  // j mod H if spec->tiled. With r > 1, op_delta_rule makes the mask M of its logits; M_ab weighs what block a of a key
+  // gets from the reading of block b (docs/mixers.md).
+  const struct tensor o = oplist_value(list, T, columns.value);
+  op_delta_rule(list, &(struct delta_rule){.o = o,
+                                           .state = state->S,
+                                           .qkv = qkv,
+                                           .beta = beta,
+                                           .g = g,
+                                           .mask = mask,
+                                           .sequences = call->sequences,
+                                           .a = rule_args(spec)});
+  op_probe(list, DELTAIC_PROBE_STATE, state->S, (size_t)spec->Hv * spec->Dk, spec->Dv,
+           &call->layer); // of a session with one sequence
+
+  // heads = o / rms(o) * o_norm * silu(gate), for each of Hv groups of Dv columns. NORM_FIRST: the norm comes before
+  // the gate. A layer may have only the norm, only the gate, or neither.
+  const bool normed_or_gated = spec->output_norm || spec->output_gate;
+  const struct tensor heads = normed_or_gated ? oplist_value(list, T, columns.value) : o;
+  if (normed_or_gated)
+    op_gated_norm(list, &(struct gated_norm){.y = heads,
+                                             .x = o,
+                                             .gate = gate,
+                                             .weight = weights->o_norm,
+                                             .groups = spec->Hv,
+                                             .n = spec->Dv,
+                                             .place = spec->output_norm ? NORM_FIRST : NORM_ABSENT,
+                                             .eps = spec->norm_eps});
+  op_probe(list, DELTAIC_PROBE_HEADS, heads, T, heads.cols, &call->layer);
+  op_linear(list, output, heads, weights->o_proj, none);
 }
 
 static void delta_describe(const void *spec, char *text, size_t capacity) {

@@ -16,6 +16,7 @@ struct delta_spec {
   bool mask_input;            // true: the mask is computed from the input; false: it is a parameter
   enum hh_nonneg nonneg;      // makes the mask's logits non-negative
   uint32_t W;                 // convolution width; 0: no short convolution
+  uint32_t filters;           // of q, of k and of v: one for each head, or 1 for all; 0: one for each channel
   enum activation activation; // of q and k: SILU (in the convolution), or RELU, ELU1, IDENTITY after it
   enum key_norm norm;
   bool has_beta;    // else beta is 1

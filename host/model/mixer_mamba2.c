@@ -1,10 +1,10 @@
 // mixer_mamba2: Mamba-2 layers (Dao and Gu 2024; docs/mixers.md).
 //
-//   z, xBC, dt = x Win;  xBC = silu(conv(xBC));  dt, g from dt;  y = mamba2(xBC, dt, g) with the skip D x
-//   out = norm(y, gate z) Wout
+//   z, xBC, raw = input Win;  xBC = silu(conv(xBC));  dt, g from raw;  o = mamba2(xBC, dt, g) with the skip D x
+//   output = norm(o, gate z) Wout
 //
-// The checkpoint's projection has the rows z, xBC, dt. Ours has zero rows between them, which align the columns of each
-// to the start of a descriptor.
+// The checkpoint's projection has the rows z, xBC, raw. Ours has zero rows between them, which align the columns of
+// each to the start of a descriptor.
 #include "mixer_mamba2.h"
 
 #include "mixer.h"
@@ -90,54 +90,75 @@ static void mamba2_state(const void *spec, const struct state_shape *shape, stru
   *list = (struct state_list){.entries = {{.tensor = &m->history}, {.tensor = &m->S}}, .count = 2};
 }
 
-static void mamba2_forward(const void *spec, const void *weights, const void *state, const struct call *call,
-                           struct tensor y, struct tensor h) {
-  const struct mamba2_spec *s = spec;
-  const struct mamba2_weights *w = weights;
-  const struct mamba2_state *st = state;
-  const uint32_t T = call->T, C = channels(s), E = inner(s);
-  struct oplist *l = call->l;
-  const struct tensor projected = oplist_value(l, T, w->in_proj.rows); // z, xBC, dt
-  const struct tensor xBC = oplist_value(l, T, C), dt = oplist_value(l, T, s->heads), g = oplist_value(l, T, s->heads);
-  const struct tensor o = oplist_value(l, T, E), out = oplist_value(l, T, E);
+// Records the layer's operations, in the order of the equations. Sizes: T tokens, heads of P elements, E = heads * P,
+// groups of heads that share B and C of N elements.
+//
+//   z          (T, E)               the input of the output's gate
+//   xBC        (T, E + 2*groups*N)  x of each head, then B and C of each group
+//   raw        (T, heads)           what the step size dt is computed from
+//   convolved  (T, E + 2*groups*N)  xBC after convolution and SiLU
+//   dt, g      (T, heads)           step sizes; logarithms of the decay
+//   o, heads   (T, E)               what the heads read from their states; the same after norm and gate
+static void mamba2_forward(const void *layer_spec, const void *layer_weights, const void *layer_state,
+                           const struct call *call, struct tensor output, struct tensor input) {
+  const struct mamba2_spec *spec = layer_spec;
+  const struct mamba2_weights *weights = layer_weights;
+  const struct mamba2_state *state = layer_state;
+  const uint32_t T = call->T, C = channels(spec), E = inner(spec);
+  struct oplist *list = call->l;
 
-  op_linear(l, projected, h, w->in_proj, w->in_bias);
-  op_conv(l, &(struct conv){.y = xBC,
-                            .history = st->history,
-                            .x = tensor_cols(projected, w->xBC_from, C),
-                            .weight = w->conv,
-                            .bias = w->conv_bias,
-                            .sequences = call->sequences,
-                            .a = {.W = s->W, .C = C, .silu_from = 0}});
-  op_mamba2_inputs(l, &(struct mamba2_inputs){.dt = dt,
-                                              .g = g,
-                                              .raw = tensor_cols(projected, w->dt_from, s->heads),
-                                              .A_log = w->A_log,
-                                              .dt_bias = w->dt_bias,
-                                              .low = s->dt_low,
-                                              .high = s->dt_high});
-  op_probe(l, DELTAIC_PROBE_DECAY, g, T, s->heads, &call->layer);
-  op_mamba2(
-      l, &(struct mamba2){
-             .y = o,
-             .state = st->S,
-             .xBC = xBC,
-             .dt = dt,
-             .g = g,
-             .D = w->D,
-             .sequences = call->sequences,
-             .a = {.heads = s->heads, .P = s->P, .N = s->N, .groups = s->groups, .D_per_element = s->D_per_element}});
-  op_probe(l, DELTAIC_PROBE_STATE, st->S, (size_t)s->heads * s->N, s->P, &call->layer);
-  op_gated_norm(l, &(struct gated_norm){.y = out,
-                                        .x = o,
-                                        .gate = tensor_cols(projected, 0, E),
-                                        .weight = w->norm,
-                                        .groups = s->groups,
-                                        .n = E / s->groups,
-                                        .place = s->norm_place,
-                                        .eps = s->norm_eps});
-  op_probe(l, DELTAIC_PROBE_HEADS, out, T, E, &call->layer);
-  op_linear(l, y, out, w->out_proj, w->out_bias);
+  // One product computes all projections of the input. Each part is a view of its columns.
+  const struct tensor projected = oplist_value(list, T, weights->in_proj.rows);
+  const struct tensor z = tensor_cols(projected, 0, E);
+  const struct tensor xBC = tensor_cols(projected, weights->xBC_from, C);
+  const struct tensor raw = tensor_cols(projected, weights->dt_from, spec->heads);
+  op_linear(list, projected, input, weights->in_proj, weights->in_bias);
+
+  const struct tensor convolved = oplist_value(list, T, C);
+  op_conv(list, &(struct conv){.y = convolved,
+                               .history = state->history,
+                               .x = xBC,
+                               .weight = weights->conv,
+                               .bias = weights->conv_bias,
+                               .sequences = call->sequences,
+                               .a = {.W = spec->W, .C = C, .silu_from = 0}});
+
+  const struct tensor dt = oplist_value(list, T, spec->heads), g = oplist_value(list, T, spec->heads);
+  op_mamba2_inputs(list, &(struct mamba2_inputs){.dt = dt,
+                                                 .g = g,
+                                                 .raw = raw,
+                                                 .A_log = weights->A_log,
+                                                 .dt_bias = weights->dt_bias,
+                                                 .low = spec->dt_low,
+                                                 .high = spec->dt_high});
+  op_probe(list, DELTAIC_PROBE_DECAY, g, T, spec->heads, &call->layer);
+
+  const struct tensor o = oplist_value(list, T, E);
+  op_mamba2(list, &(struct mamba2){.y = o,
+                                   .state = state->S,
+                                   .xBC = convolved,
+                                   .dt = dt,
+                                   .g = g,
+                                   .D = weights->D,
+                                   .sequences = call->sequences,
+                                   .a = {.heads = spec->heads,
+                                         .P = spec->P,
+                                         .N = spec->N,
+                                         .groups = spec->groups,
+                                         .D_per_element = spec->D_per_element}});
+  op_probe(list, DELTAIC_PROBE_STATE, state->S, (size_t)spec->heads * spec->N, spec->P, &call->layer);
+
+  const struct tensor heads = oplist_value(list, T, E);
+  op_gated_norm(list, &(struct gated_norm){.y = heads,
+                                           .x = o,
+                                           .gate = z,
+                                           .weight = weights->norm,
+                                           .groups = spec->groups,
+                                           .n = E / spec->groups,
+                                           .place = spec->norm_place,
+                                           .eps = spec->norm_eps});
+  op_probe(list, DELTAIC_PROBE_HEADS, heads, T, E, &call->layer);
+  op_linear(list, output, heads, weights->out_proj, weights->out_bias);
 }
 
 static void mamba2_describe(const void *spec, char *text, size_t capacity) {

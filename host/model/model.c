@@ -1,6 +1,7 @@
 // model: opens a checkpoint, declares every layer's weights and uploads them. arch.c reads its description.
 #include "model.h"
 
+#include "adapter.h"
 #include "device_handle.h"
 #include "hash.h"
 #include "option_structs.h"
@@ -186,7 +187,10 @@ deltaic_status deltaic_model_open(deltaic_device *device, const char *path, cons
   deltaic_source source;
   deltaic_status status = read_options(options, &o, &source);
   if (status == DELTAIC_OK) status = model_declare(m, device->backend, path, &o);
+  struct adapter *adapter = NULL;
+  if (status == DELTAIC_OK && o.adapter) status = adapter_open(o.adapter, m->checkpoint, &adapter);
   if (status == DELTAIC_OK) status = weights_upload(&m->weights, o.progress, o.progress_user);
+  adapter_close(adapter);
   m->weights.fingerprint = hash_word(m->weights.fingerprint, m->spec.config_hash);
   m->info.fingerprint = m->weights.fingerprint;
   // States that were saved with another window do not fit.

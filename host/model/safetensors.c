@@ -198,6 +198,11 @@ deltaic_status file_tensor_load(struct file_tensor *t) {
     free(data);
     return fail(status, "%s (tensor %.200s)", deltaic_last_error(), t->name);
   }
+  if (t->change) status = t->change(t, data);
+  if (status) {
+    free(data);
+    return status;
+  }
   t->data = data;
   t->loaded = true;
   return DELTAIC_OK;

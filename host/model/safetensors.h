@@ -44,6 +44,9 @@ struct file_tensor {
   bool hashed;               // `hash` is that of its name, shape and data
   uint64_t hash;
   uint64_t turn; // of the upload, that needs it
+  // Changes the data that file_tensor_load() has read (adapter.h); NULL: nothing does.
+  deltaic_status (*change)(const struct file_tensor *t, void *data);
+  const void *changed_by;
 };
 
 struct shard {

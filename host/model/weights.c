@@ -238,10 +238,12 @@ void weights_transposed(struct weights *w, struct tensor *out, uint32_t cols, co
   r->layout = PARTS_TRANSPOSED;
   uint64_t rows = 0;
   for (int i = 0; i < count; i++) {
-    part_add(w, r, &parts[i]);
-    rows += parts[i].rows;
+    const struct weight_part *p = &parts[i];
+    const uint64_t stored = p->map ? p->map->count(p->layer) : p->rows; // fewer if rows are used several times
+    part_add(w, r, p);
+    rows += p->rows;
+    w->parameters += (stored < p->rows ? stored : p->rows) * cols;
   }
-  w->parameters += rows * cols;
   arena_add(&w->arena, out, DTYPE_F32, cols, rows, rows);
 }
 

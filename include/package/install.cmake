@@ -58,6 +58,7 @@ deltaic_install(deltaic deltaic.h "runs delta-rule language models on any GPU th
 if(DELTAIC_PRUNER)
   deltaic_install(deltaic_prune deltaic_prune.h "shrinks the states of delta-rule language models" "-lm" deltaic
                   "jansson lapacke openblas")
+  install(FILES ${TOP}/include/deltaic_tune.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 endif()
 if(DELTAIC_PROGRAM)
   install(TARGETS deltaic_program)

@@ -59,13 +59,16 @@ def linear(p):
     """The tensors of a delta-rule layer."""
     h, n = c["num_heads"], c.get("num_householder", 1)
     hv = c.get("num_v_heads") or h
-    if kind == "delta_net":
+    if kind in ("delta_net", "delta_net_2"):
         kd, vd = int(H * c["expand_k"]), int(H * c["expand_v"])
     else:
         kd, vd = h * c.setdefault("head_dim", H // h), hv * int(c.setdefault("head_dim", H // h) * c["expand_v"])
     t = {"q_proj.weight": (kd, H), "k_proj.weight": (n * kd, H), "v_proj.weight": (n * vd, H), "b_proj.weight": (n * hv, H),
          "q_conv1d.weight": (kd, 1, W), "k_conv1d.weight": (n * kd, 1, W), "v_conv1d.weight": (n * vd, 1, W),
          "o_norm.weight": (vd // hv,), "o_proj.weight": (H, vd)}
+    if kind == "delta_net_2":
+        t = {k: v for k, v in t.items() if "conv1d" not in k}
+        t.update({f"{x}_conv1d.shared_kernel": (h if c.get("per_head_conv", True) else 1, 1, W) for x in "qkv"})
     if kind == "gated_deltanet" or c.get("use_forget_gate"):
         t.update({"a_proj.weight": (hv, H), "A_log": (hv,), "dt_bias": (hv,)})
     if c.get("use_output_gate", c["use_gate"]):

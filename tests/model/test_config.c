@@ -359,8 +359,13 @@ static void malformed_mixers_are_refused(void **state) {
 
 static void what_is_not_supported_is_refused_by_name(void **state) {
   static const char *const cases[][2] = {
-      {"{'model_type':'delta_net_2'}", "model_type \"delta_net_2\" (shared or shifting"},
-      {"{'model_type':'samba'}", "model_type \"samba\" is not supported; supported are: delta_net, gated_"},
+      {"{'model_type':'delta_net_2','share_kv_conv':true}", "config key share_kv_conv"},
+      {"{'model_type':'delta_net_2','shift_only_conv':true}", "config key shift_only_conv"},
+      {"{'model_type':'delta_net_2','conv_scaled_shift':true}", "config key conv_scaled_shift"},
+      {"{'model_type':'delta_net_2','hh_r':2}", "config key hh_r"},
+      {GATED ",'per_head_conv':true}", "config key per_head_conv"},
+      {"{'model_type':'samba'}",
+       "model_type \"samba\" is not supported; supported are: delta_net, delta_net_2, gated_"},
       {DELTA ",'attnres_block_size':4}", "config key attnres_block_size"},
       {DELTA ",'attnres_block_size':0}", "config key attnres_block_size"},
       {DELTA ",'mixers':['delta_net','rwkv']}", "mixers: \"rwkv\" is not supported; supported are: delta_net, mamba2"},

@@ -24,14 +24,27 @@ static const char *const tiny[] = {"tiny_gated_deltanet_h1",
                                    "tiny_gated_deltanet_h2",
                                    "tiny_mamba2_options",
                                    "tiny_hh_delta_static",
-                                   "tiny_hh_gated_static"};
+                                   "tiny_hh_gated_static",
+                                   "tiny_delta_net_2"};
 enum { TINY = sizeof tiny / sizeof *tiny };
 
 // Random weights; what the papers left out or exchanged, and plain transformers (vectors/make_ablations.py).
-static const char *const random_models[] = {
-    "transformer_norm_window", "elu_l1",      "relu_l2",  "silu_l1_ungated", "elu_sum_no_conv",   "identity_none",
-    "gate_without_norm",       "bare_output", "no_decay", "no_beta",         "delta_net_relu_l1", "delta_net_decay",
-    "product_elu_l1",          "transformer"};
+static const char *const random_models[] = {"transformer_norm_window",
+                                            "elu_l1",
+                                            "relu_l2",
+                                            "silu_l1_ungated",
+                                            "elu_sum_no_conv",
+                                            "identity_none",
+                                            "gate_without_norm",
+                                            "bare_output",
+                                            "no_decay",
+                                            "no_beta",
+                                            "delta_net_relu_l1",
+                                            "delta_net_decay",
+                                            "product_elu_l1",
+                                            "transformer",
+                                            "filter_a_head",
+                                            "one_filter"};
 enum { RANDOM = sizeof random_models / sizeof *random_models };
 
 // Random weights in the layout of released models (vectors/make_released.py).

@@ -46,7 +46,7 @@ static struct reference open_reference(const char *name) {
   deltaic_calibration_options o = DELTAIC_INIT(deltaic_calibration_options);
   o.window = (uint32_t)r.tokens->shape[1];
   assert_ok(deltaic_statistics_create(r.model, &o, &r.statistics));
-  assert_ok(deltaic_calibrate_gradients(r.statistics, r.model, 2, r.tokens->data, r.tokens->bytes / 4, NULL, NULL));
+  assert_ok(deltaic_calibrate_gradients(r.statistics, NULL, r.model, r.tokens->data, r.tokens->bytes / 4, NULL, NULL));
   return r;
 }
 
@@ -152,7 +152,7 @@ static void gradients_are_in_the_statistics_file(void **state) {
   int32_t tokens[COUNT];
   char file[64];
   for (int i = 0; i < COUNT; i++) tokens[i] = 3 + i * 37 % 250;
-  assert_ok(deltaic_calibrate_gradients(s, TINY, 2, tokens, COUNT, NULL, NULL));
+  assert_ok(deltaic_calibrate_gradients(s, NULL, TINY, tokens, COUNT, NULL, NULL));
   deltaic_statistics_get_info(s, &info);
   assert_int_equal(info.gradient_tokens, COUNT);
   assert_int_equal(info.tokens, 0);
@@ -185,13 +185,14 @@ static void what_cannot_be_is_refused(void **state) {
   o.cut = 0.5;
   assert_int_equal(deltaic_select(TINY, s, &o, &selected), DELTAIC_INVALID_ARGUMENT);
   assert_non_null(strstr(deltaic_last_error(), "grad needs a calibration text"));
-  assert_int_equal(deltaic_calibrate_gradients(s, TINY, 1, tokens, 1, NULL, NULL), DELTAIC_INVALID_ARGUMENT);
+  assert_int_equal(deltaic_calibrate_gradients(s, NULL, TINY, tokens, 1, NULL, NULL), DELTAIC_INVALID_ARGUMENT);
   assert_non_null(strstr(deltaic_last_error(), "too few"));
-  assert_int_equal(deltaic_calibrate_gradients(s, TINY, 1, tokens, 4, NULL, NULL), DELTAIC_INVALID_ARGUMENT);
+  assert_int_equal(deltaic_calibrate_gradients(s, NULL, TINY, tokens, 4, NULL, NULL), DELTAIC_INVALID_ARGUMENT);
   assert_non_null(strstr(deltaic_last_error(), "vocabulary"));
-  assert_int_equal(deltaic_calibrate_gradients(s, TINY, 1, tokens, 3, stop, NULL), DELTAIC_CANCELLED);
-  assert_int_equal(deltaic_calibrate_gradients(s, TESTS_DIR "/vectors/models/tiny_delta_net", 1, tokens, 3, NULL, NULL),
-                   DELTAIC_INVALID_ARGUMENT);
+  assert_int_equal(deltaic_calibrate_gradients(s, NULL, TINY, tokens, 3, stop, NULL), DELTAIC_CANCELLED);
+  assert_int_equal(
+      deltaic_calibrate_gradients(s, NULL, TESTS_DIR "/vectors/models/tiny_delta_net", tokens, 3, NULL, NULL),
+      DELTAIC_INVALID_ARGUMENT);
   assert_non_null(strstr(deltaic_last_error(), "another model"));
   assert_int_equal(deltaic_select(TINY, s, &o, &selected), DELTAIC_INVALID_ARGUMENT);
   deltaic_statistics_free(s);

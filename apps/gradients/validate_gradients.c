@@ -1,0 +1,178 @@
+// validate_gradients: compares a model's gradients with those of a reference file, for `deltaic validate`. The file has
+// tokens (rows, T + 1), each row read from a fresh state, and for tensors of the checkpoint grad.NAME, the gradient of
+// the mean cross entropy. It is in the plugin of the commands that need libdeltaic_prune.
+#include "command.h"
+#include "common.h"
+#include "deltaic_tune.h"
+#include "options.h"
+#include "print.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WHOLE 1e-5 // limit of all gradients together, as a share of their 2-norm
+enum { EACH = 10, WORST = 5 };
+
+static const struct usage usage = {
+    .name = "validate",
+    .arguments = "[options] CHECKPOINT REFERENCE.safetensors",
+    .summary = "Compares gradients with a reference's.",
+    .examples = "",
+    .most_arguments = 2,
+};
+
+struct row {
+  const char *name; // of the tensor
+  double error, size;
+};
+
+struct gradients {
+  const char *checkpoint, *file;
+  double limit;
+  deltaic_tensors *tensors;
+  deltaic_tune *tune;
+  struct row *rows; // the largest relative error first
+  size_t count;
+  double loss, error, size; // error, size: 2-norms of all tensors together
+};
+
+static double relative(double error, double size) { return size > 0 ? error / size : error > 0 ? INFINITY : 0; }
+
+// ---------------------------------------------------------------- the comparison
+
+static int add_gradient(struct gradients *g) {
+  deltaic_tensor_info info;
+  deltaic_tune_batch batch = DELTAIC_INIT(deltaic_tune_batch);
+  deltaic_tune_loss loss;
+  if (!deltaic_tensors_find(g->tensors, "tokens", &info) || info.rank != 2 || info.shape[1] < 2)
+    return complain(EXIT_FAILED, "%s: gradients need tokens (rows, T + 1)", g->file);
+  int32_t *tokens = must_resize(NULL, info.count * sizeof *tokens);
+  int code = complain_status(deltaic_tensors_read_integers(g->tensors, "tokens", 0, info.count, tokens));
+  batch.tokens = tokens;
+  batch.rows = (uint32_t)info.shape[0];
+  batch.length = (uint32_t)info.shape[1] - 1;
+  if (!code) code = complain_status(deltaic_tune_add(g->tune, &batch, 1, &loss));
+  g->loss = code ? NAN : loss.ce;
+  free(tokens);
+  return code;
+}
+
+static int compare(struct gradients *g, const deltaic_tensor_info *info) {
+  const size_t n = info->count;
+  float *ours = must_resize(NULL, 2 * n * sizeof *ours), *theirs = ours + n;
+  double error = 0, size = 0;
+  const char *name = info->name + strlen("grad.");
+  int code = complain_status(deltaic_tune_gradient(g->tune, name, ours, n));
+  if (!code) code = complain_status(deltaic_tensors_read(g->tensors, info->name, 0, n, theirs));
+  for (size_t i = 0; i < n && !code; ++i) {
+    const double difference = (double)ours[i] - (double)theirs[i];
+    error += difference * difference;
+    size += (double)theirs[i] * (double)theirs[i];
+  }
+  free(ours);
+  if (code) return code;
+  g->rows[g->count++] = (struct row){name, sqrt(error), sqrt(size)};
+  g->error = sqrt(g->error * g->error + error);
+  g->size = sqrt(g->size * g->size + size);
+  return EXIT_OK;
+}
+
+static int by_error(const void *a, const void *b) {
+  const struct row *x = a, *y = b;
+  const double p = relative(x->error, x->size), q = relative(y->error, y->size);
+  return p > q ? -1 : p < q ? 1 : strcmp(x->name, y->name);
+}
+
+static int compare_all(struct gradients *g, uint32_t threads) {
+  deltaic_tune_options o = DELTAIC_INIT(deltaic_tune_options);
+  o.everything = true;
+  o.threads = threads;
+  int code = complain_status(deltaic_tensors_open(g->file, &g->tensors));
+  if (!code) code = complain_status(deltaic_tune_create(g->checkpoint, &o, &g->tune));
+  if (!code) code = add_gradient(g);
+  if (code) return code;
+  const uint64_t all = deltaic_tensors_count(g->tensors);
+  g->rows = must_resize(NULL, all * sizeof *g->rows);
+  for (uint64_t i = 0; i < all && !code; ++i) {
+    deltaic_tensor_info info;
+    code = complain_status(deltaic_tensors_at(g->tensors, i, &info));
+    if (!code && !strncmp(info.name, "grad.", 5)) code = compare(g, &info);
+  }
+  qsort(g->rows, g->count, sizeof *g->rows, by_error);
+  return code;
+}
+
+// ---------------------------------------------------------------- the report
+
+static struct text number(double x) {
+  struct text out;
+  snprintf(out.text, sizeof out.text, "%.1e", x);
+  return out;
+}
+
+static void print(const struct gradients *g, bool whole) {
+  struct table t;
+  table_begin(&t, "lrr");
+  table_row(&t, "gradient", "relative error", "limit");
+  for (size_t i = 0; i < g->count && (whole || i < WORST); ++i)
+    table_row(&t, g->rows[i].name, number(relative(g->rows[i].error, g->rows[i].size)).text,
+              number(EACH * g->limit).text);
+  table_row(&t, "all together", number(relative(g->error, g->size)).text, number(g->limit).text);
+  table_end(&t, 0);
+  printf("\nloss         %.6f\ncompared     %zu tensors\n", g->loss, g->count);
+}
+
+static int print_json(const struct gradients *g, bool passes) {
+  json_t *rows = json_array();
+  for (size_t i = 0; i < g->count; ++i)
+    json_array_append_new(rows, json_pack("{s:s, s:o}", "name", g->rows[i].name, "relative_error",
+                                          number_json(relative(g->rows[i].error, g->rows[i].size))));
+  return json_finish(json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:s}", "checkpoint", text_json(g->checkpoint),
+                               "reference", text_json(g->file), "loss", number_json(g->loss), "relative_error",
+                               number_json(relative(g->error, g->size)), "limit", number_json(g->limit), "gradients",
+                               rows, "verdict", passes ? "pass" : "fail"));
+}
+
+static int report(const struct gradients *g, bool whole, bool as_json) {
+  const struct row *worst = &g->rows[0];
+  const double one = relative(worst->error, worst->size), all = relative(g->error, g->size);
+  const bool first = one <= EACH * g->limit, passes = first && all <= g->limit;
+  int code = as_json ? print_json(g, passes) : EXIT_OK;
+  if (!as_json) print(g, whole);
+  if (code || passes) return code;
+  if (!first)
+    return complain(EXIT_FAILED, "%s: the gradient of %s is off by %.1e of its norm, limit %.1e", g->checkpoint,
+                    worst->name, one, EACH * g->limit);
+  return complain(EXIT_FAILED, "%s: all gradients together are off by %.1e of their norm, limit %.1e", g->checkpoint,
+                  all, g->limit);
+}
+
+int command_validate_gradients(int argc, char **argv) {
+  bool whole = false, as_json = false, quiet = false;
+  uint32_t threads = 0;
+  float limit = 0;
+  const char *model = NULL;
+  struct arguments arguments;
+  int code;
+  const struct option options[] = {
+      FLAG('l', "layers", &whole, "a row for each tensor"),
+      NUMBER(0, "limit", "X", &limit, 0, "of all gradients together; 0: 1e-5"),
+      COUNT('t', "threads", "N", &threads, 0, 1024, "threads of the CPU; 0: all cores"),
+      TEXT('m', "model", "DIR", &model, "the checkpoint"),
+      FLAG('q', "quiet", &quiet, "no progress"),
+      FLAG(0, "json", &as_json, "print one JSON object"),
+      OPTIONS_END,
+  };
+  if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;
+  struct gradients g = {.checkpoint = model ? model : arguments.items[0],
+                        .file = arguments.items[arguments.count - 1],
+                        .limit = limit > 0 ? (double)limit : WHOLE};
+  code = compare_all(&g, threads);
+  if (!code) code = report(&g, whole, as_json);
+  deltaic_tune_free(g.tune);
+  deltaic_tensors_close(g.tensors);
+  free(g.rows);
+  return code;
+}

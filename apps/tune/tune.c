@@ -1,0 +1,285 @@
+// tune: implements `deltaic tune`: trains a checkpoint, or a new model, on texts or on a task (include/deltaic_tune.h).
+#include "tune.h"
+#include "command.h"
+#include "platform.h"
+#include "print_numbers.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct usage usage = {
+    .name = "tune",
+    .arguments = "[options] CHECKPOINT OUT",
+    .summary = "Trains a checkpoint on texts, in f32, and writes it to OUT in the same files and formats. With "
+               "--from-config, no CHECKPOINT: a new model, on texts or on a task.",
+    .text =
+        "By default LoRA trains the projections of queries, keys and values, and convolutions, norms and biases are "
+        "trained themselves; --targets and --whole name others, by a part of the tensors' names. --everything "
+        "trains all weights. Adapters are merged into OUT; --adapter-out writes them in PEFT's format, which "
+        "--adapter of other commands reads.\n\n"
+        "Texts are read in windows, each from a fresh state, in another order each time (--in-order: as they "
+        "stand). A file is plain text, JSONL with a field \"text\" (.jsonl), or token ids (.safetensors, the tensor "
+        "\"tokens\"). All texts are one, cut at every window; with --separate each line or record is read by "
+        "itself, with the model's end token.\n\n"
+        "The rate rises over --warm-up steps and then falls to a tenth along a cosine. OUT appears only when "
+        "everything is done. After Ctrl-C, --stop-at or a failure, the state of the training is in "
+        "OUT.state (or --state), and the same command with --resume goes on with the same bits.\n\n"
+        "Tasks: group: at each element of a word, the product so far, as 'deltaic eval --task group' asks; recall: "
+        "after --pairs of a key and a value, the values of keys that come again, as --task mqar asks.",
+    .examples =
+        "  deltaic tune models/mine models/tuned --text book.txt --held-out other.txt\n"
+        "  deltaic tune models/mine models/tuned --text notes.jsonl --separate --epochs 3 --lora 16 --rate 0.0005\n"
+        "  deltaic tune models/half models/repaired --text books.txt --teacher models/whole --plot loss.png\n"
+        "  deltaic tune models/mine --adapter-out adapters --text book.txt\n"
+        "  deltaic tune --from-config config.json models/s3 --task group --group S3 -w 128 --steps 2000\n",
+    .most_arguments = 2,
+};
+
+// ---------------------------------------------------------------- the command line
+
+static int check_contrary(const struct tune_request *r, const struct arguments *a) {
+  static const char *const of_lora[] = {"lora", "alpha", "targets", "whole", "adapter-out", NULL},
+                           *const of_texts[] = {"text", "epochs", "separate", "in-order", "tokens", "held-out", NULL};
+  const char *lora = option_given_of(a, of_lora), *text = option_given_of(a, of_texts);
+  if (r->everything && lora) return complain(EXIT_USAGE, "--everything has no adapters: it takes no --%s", lora);
+  if (r->config && lora) return complain(EXIT_USAGE, "--from-config trains everything: it takes no --%s", lora);
+  if (r->task && text) return complain(EXIT_USAGE, "--task makes its own rows: it takes no --%s", text);
+  if (r->task && !r->config) return complain(EXIT_USAGE, "--task goes with --from-config");
+  if (r->tokenizer && !r->config) return complain(EXIT_USAGE, "--tokenizer goes with --from-config");
+  if (r->task && r->tokenizer) return complain(EXIT_USAGE, "--task has its own tokens: it takes no --tokenizer");
+  if (!r->teacher && option_given(a, "weight")) return complain(EXIT_USAGE, "--weight goes with --teacher");
+  if (!r->teacher && option_given(a, "temperature")) return complain(EXIT_USAGE, "--temperature goes with --teacher");
+  if (option_given(a, "steps") && option_given(a, "epochs"))
+    return complain(EXIT_USAGE, "--steps and --epochs say the same: give one");
+  return EXIT_OK;
+}
+
+static int check_request(const struct tune_request *r) {
+  if (!r->task && !r->texts.count) return complain(EXIT_USAGE, "nothing to train on: --text FILE");
+  if (r->task && strcmp(r->task, "group") && strcmp(r->task, "recall"))
+    return complain(EXIT_USAGE, "--task takes group or recall, not \"%s\"", r->task);
+  if (r->task && !r->steps) return complain(EXIT_USAGE, "--task has no end: give --steps");
+  if (r->config && !r->task && !r->tokenizer)
+    return complain(EXIT_USAGE, "texts need --tokenizer, a folder with tokenizer.json");
+  if (strcmp(r->schedule, "cosine") && strcmp(r->schedule, "constant"))
+    return complain(EXIT_USAGE, "--schedule takes cosine or constant, not \"%s\"", r->schedule);
+  if (!(r->rate > 0)) return complain(EXIT_USAGE, "--rate must be above 0");
+  if (!r->out && !r->adapter_out) return complain(EXIT_USAGE, "where to? OUT, or --adapter-out DIR");
+  if (r->out && r->adapter_out && !strcmp(r->out, r->adapter_out))
+    return complain(EXIT_USAGE, "OUT and --adapter-out are the same folder");
+  return EXIT_OK;
+}
+
+static int take_arguments(struct tune_request *r, const struct arguments *a) {
+  const size_t models = r->config ? 0 : 1;
+  if (a->count < models || a->count > models + 1)
+    return complain(EXIT_USAGE, r->config ? "--from-config takes OUT alone" : "give CHECKPOINT and OUT");
+  if (models) r->model = a->items[0];
+  if (a->count > models) r->out = a->items[models];
+  int code = check_contrary(r, a);
+  return code ? code : check_request(r);
+}
+
+// ---------------------------------------------------------------- what is trained on
+
+static int read_rows(struct tune_work *w) {
+  const struct tune_request *r = w->r;
+  const struct tune_reading reading = {w->model, r->window, r->tokens, r->separate};
+  w->rows.seed = r->seed;
+  w->rows.in_order = r->in_order;
+  int code = r->task ? EXIT_OK : rows_read(&w->rows, &reading, r->texts.items, r->texts.count);
+  if (!code && r->held_out) {
+    const struct tune_reading held = {w->model, r->window, 0, r->separate};
+    w->held.in_order = true;
+    code = rows_read(&w->held, &held, &r->held_out, 1);
+  }
+  return code;
+}
+
+// The number of steps, from --steps or --epochs.
+static int plan(struct tune_work *w, struct tune_request *r) {
+  const uint64_t each = (uint64_t)r->batch * r->accumulate;
+  if (!w->rows.task && w->rows.piece_count < each)
+    return complain(EXIT_FAILED, "%s: too short: it has %zu rows of %u tokens, and a step reads %llu",
+                    r->texts.items[0], w->rows.piece_count, w->rows.length, (unsigned long long)each);
+  const double all = (double)r->epochs * (double)w->rows.piece_count / (double)each;
+  w->steps = r->steps ? r->steps : (uint64_t)all;
+  if (!w->steps || w->steps > UINT32_MAX) return complain(EXIT_USAGE, "--epochs %g are %.0f steps", r->epochs, all);
+  if (!r->warm_up) r->warm_up = w->steps >= 20 ? (uint32_t)(w->steps / 20) : 1;
+  w->losses = must_resize(NULL, w->steps * sizeof *w->losses);
+  w->norms = must_resize(NULL, w->steps * sizeof *w->norms);
+  return EXIT_OK;
+}
+
+// ---------------------------------------------------------------- the work
+
+static int place_state(struct tune_work *w) {
+  const struct tune_request *r = w->r;
+  const char *path = r->state ? r->state : r->out ? r->out : r->adapter_out;
+  size_t length = strlen(path);
+  while (!r->state && length > 1 && platform_separator(path[length - 1])) --length;
+  w->state = must_resize(NULL, length + sizeof ".state");
+  sprintf(w->state, "%.*s%s", (int)length, path, r->state ? "" : ".state");
+  if (r->resume && !file_there(w->state))
+    return complain(EXIT_FAILED, "%s: no such file or folder; there is nothing to resume", w->state);
+  if (!r->resume && !r->force && file_there(w->state))
+    return complain(EXIT_FAILED, "%s: is there already: --resume goes on from it, --force begins anew", w->state);
+  return output_check(w->state);
+}
+
+static int open_training(struct tune_work *w) {
+  const struct tune_request *r = w->r;
+  deltaic_tune_options o = DELTAIC_INIT(deltaic_tune_options);
+  o.everything = r->everything || r->config;
+  o.adapt = r->targets;
+  o.whole = r->whole;
+  o.rank = r->rank;
+  o.alpha = (double)r->alpha;
+  o.beta1 = (double)r->beta1;
+  o.beta2 = (double)r->beta2;
+  o.decay = (double)r->decay;
+  o.clip = (double)r->clip;
+  o.teacher = r->teacher;
+  o.weight = (double)r->weight;
+  o.temperature = (double)r->temperature;
+  o.seed = r->seed;
+  int code = context_open(&r->engine, &w->engine.context);
+  if (!code) code = engine_open_device(&r->engine, &w->engine);
+  o.device = w->engine.device;
+  if (!code) code = complain_status(deltaic_tune_create(w->model, &o, &w->tune));
+  if (code || !r->resume) return code;
+  char *note = NULL;
+  code = complain_status(deltaic_tune_load_state(w->tune, w->state, &note));
+  if (!code) code = tune_note_read(w, note);
+  free(note);
+  return code;
+}
+
+static int write_result(struct tune_work *w) {
+  const struct tune_request *r = w->r;
+  deltaic_status status = DELTAIC_OK;
+  if (r->out) status = deltaic_tune_save(w->tune, r->out, r->force);
+  if (!status && r->adapter_out) status = deltaic_tune_save_adapter(w->tune, r->adapter_out, r->force);
+  if (status) return tune_keep(w, status);
+  if (file_there(w->state)) remove(w->state);
+  return EXIT_OK;
+}
+
+static int train(struct tune_work *w, struct tune_request *r) {
+  int code = r->config ? tune_start(w) : EXIT_OK;
+  if (r->out && !code) code = complain_status(deltaic_tune_check(w->model, r->out, r->force));
+  if (r->adapter_out && !code) code = complain_status(deltaic_tune_check_adapter(w->model, r->adapter_out, r->force));
+  if (!code) code = place_state(w);
+  if (!code) code = read_rows(w);
+  if (!code) code = plan(w, r);
+  if (!code) code = open_training(w);
+  if (!code) code = tune_run(w);
+  if (!code && !tune_stopped(w)) code = write_result(w);
+  if (!code && r->as_json)
+    code = tune_json(w);
+  else if (!code)
+    tune_print(w);
+  return code || !r->plot ? code : tune_plot(w, r->plot);
+}
+
+static int tune(struct tune_request *r) {
+  struct tune_work w = {.r = r, .model = r->model};
+  interrupt_catch();
+  int code = train(&w, r);
+  deltaic_tune_free(w.tune);
+  code = engine_close(&w.engine, code);
+  rows_free(&w.rows);
+  rows_free(&w.held);
+  tune_start_end(&w);
+  free(w.losses);
+  free(w.norms);
+  free(w.measured);
+  free(w.state);
+  return code;
+}
+
+int command_tune(int argc, char **argv) {
+  struct tune_request r = {.engine = {.device = "cpu", .rule = "auto", .precision = "float32"},
+                           .window = 512,
+                           .batch = 2,
+                           .accumulate = 1,
+                           .epochs = 1,
+                           .rate = 1e-3f,
+                           .schedule = "cosine",
+                           .rank = 32,
+                           .clip = 1,
+                           .beta1 = 0.9f,
+                           .beta2 = 0.95f,
+                           .weight = 1,
+                           .temperature = 2,
+                           .group = "S3",
+                           .pairs = 8,
+                           .keys = 32,
+                           .values = 32};
+  struct arguments arguments;
+  int code;
+  const struct option options[] = {
+      HEADING("texts"),
+      TEXTS('f', "text", "FILE", &r.texts, "to train on; may be repeated; - is standard input"),
+      COUNT('w', "window", "N", &r.window, 2, 1 << 20, "tokens read from a fresh state; of --task its elements"),
+      FLAG(0, "separate", &r.separate, "every line or record is a text of its own"),
+      FLAG(0, "in-order", &r.in_order, "read the windows as they stand"),
+      COUNT('n', "tokens", "N", &r.tokens, 0, 0, "only the first N; 0: all"),
+      TEXT('e', "held-out", "FILE", &r.held_out, "a text to measure the loss on, before, after and on the way"),
+      COUNT(0, "every", "N", &r.every, 0, 0, "measure and report after every N steps; 0: only before and after"),
+      HEADING("steps"),
+      COUNT(0, "steps", "N", &r.steps, 0, 0, "number of steps; 0: by --epochs"),
+      NUMBER(0, "epochs", "X", &r.epochs, 1e6, "how often the texts are read"),
+      COUNT('b', "batch", "N", &r.batch, 1, 1 << 16, "windows computed together"),
+      COUNT(0, "accumulate", "N", &r.accumulate, 1, 1 << 16, "batches of a step"),
+      NUMBER(0, "rate", "X", &r.rate, 1, "the largest learning rate"),
+      COUNT(0, "warm-up", "N", &r.warm_up, 0, 0, "steps until then; 0: a twentieth"),
+      TEXT(0, "schedule", "NAME", &r.schedule, "of the rate afterwards: cosine, to a tenth, or constant"),
+      NUMBER(0, "clip", "X", &r.clip, 1e9, "largest norm of a gradient"),
+      NUMBER(0, "decay", "X", &r.decay, 1000, "of the weights, times the rate"),
+      NUMBER(0, "beta1", "X", &r.beta1, 1, "of AdamW"),
+      NUMBER(0, "beta2", "X", &r.beta2, 1, "of AdamW"),
+      COUNT64(0, "seed", "N", &r.seed, "of adapters, of the windows' order, and of a new model"),
+      HEADING("what is trained"),
+      COUNT(0, "lora", "RANK", &r.rank, 1, 4096, "rank of the adapters"),
+      NUMBER(0, "alpha", "X", &r.alpha, 1e6, "of the adapters; 0: twice the rank"),
+      TEXT(0, "targets", "NAME,...", &r.targets, "matrices with adapters; without it, q_proj,k_proj,v_proj"),
+      TEXT(0, "whole", "NAME,...", &r.whole, "tensors trained themselves; \"\": none; without it, conv1d,norm,bias"),
+      FLAG(0, "everything", &r.everything, "all weights themselves, without adapters"),
+      HEADING("teacher"),
+      TEXT(0, "teacher", "DIR", &r.teacher, "a model whose predictions are learned too"),
+      NUMBER(0, "weight", "X", &r.weight, 1e6, "of its part of the loss"),
+      NUMBER(0, "temperature", "X", &r.temperature, 1e6, "of both models' predictions in it"),
+      HEADING("from nothing"),
+      TEXT(0, "from-config", "FILE", &r.config, "train a new model of this config.json"),
+      TEXT(0, "tokenizer", "DIR", &r.tokenizer, "folder whose tokenizer it has"),
+      TEXT(0, "task", "NAME", &r.task, "group or recall, instead of texts"),
+      TEXT(0, "group", "NAME", &r.group, "of --task group: S2 to S6, A5, Z2 to Z1024, D3 to D512"),
+      COUNT(0, "pairs", "N", &r.pairs, 1, 1 << 16, "of --task recall"),
+      COUNT(0, "keys", "N", &r.keys, 1, 1 << 20, "of --task recall: different keys"),
+      COUNT(0, "values", "N", &r.values, 1, 1 << 20, "of --task recall: different values"),
+      HEADING("output"),
+      TEXT(0, "adapter-out", "DIR", &r.adapter_out, "write the adapters in PEFT's format"),
+      FLAG(0, "force", &r.force, "replace a checkpoint that is at OUT, and a state"),
+      TEXT(0, "state", "FILE", &r.state, "where the state of the training is kept; without it, OUT.state"),
+      FLAG(0, "resume", &r.resume, "go on from the state"),
+      COUNT(0, "save-every", "N", &r.save_every, 0, 0, "save the state after every N steps; 0: only when stopped"),
+      COUNT(0, "stop-at", "N", &r.stop_at, 0, 0, "stop after step N and save the state; 0: no"),
+      OUTPUT('p', "plot", "FILE", &r.plot, "draw the loss as PNG"),
+      FLAG('q', "quiet", &r.quiet, "no progress"),
+      FLAG(0, "json", &r.as_json, "print one JSON object"),
+      HEADING("device"),
+      TEXT('d', "device", "WHICH", &r.engine.device,
+           "cpu, best, or a number, a part of a name or a UUID from 'deltaic devices'"),
+      COUNT('t', "threads", "N", &r.engine.threads, 0, 1024, "threads of the CPU; 0: all cores"),
+      TEXT(0, "cache-dir", "DIR", &r.engine.cache_dir,
+           "folder for compiled pipelines; \"\": none; without it, deltaic in $XDG_CACHE_HOME or ~/.cache"),
+      FLAG(0, "validate", &r.engine.validate,
+           "run under the Vulkan validation layer, if it is installed; its errors make the exit code 1"),
+      OPTIONS_END,
+  };
+  if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;
+  code = take_arguments(&r, &arguments);
+  return code ? code : tune(&r);
+}

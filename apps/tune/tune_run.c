@@ -1,0 +1,165 @@
+// tune_run: the steps of `deltaic tune`.
+#include "print_numbers.h"
+#include "tune.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---------------------------------------------------------------- batches
+
+struct buffer { // of one batch
+  int32_t *tokens, *targets;
+};
+
+static struct buffer buffer_of(const struct tune_work *w, uint32_t length) {
+  const size_t n = (size_t)w->r->batch * length;
+  return (struct buffer){must_resize(NULL, n * sizeof(int32_t)), must_resize(NULL, n * sizeof(int32_t))};
+}
+
+static void buffer_free(struct buffer *b) {
+  free(b->tokens);
+  free(b->targets);
+}
+
+// Rows first ... first + count - 1.
+static deltaic_tune_batch batch_of(struct tune_rows *rows, uint64_t first, uint32_t count, struct buffer *b) {
+  for (uint32_t i = 0; i < count; ++i)
+    rows_fill(rows, first + i, b->tokens + (size_t)i * rows->length, b->targets + (size_t)i * (rows->length - 1));
+  deltaic_tune_batch batch = DELTAIC_INIT(deltaic_tune_batch);
+  batch.tokens = b->tokens;
+  batch.targets = b->targets;
+  batch.rows = count;
+  batch.length = rows->length - 1;
+  return batch;
+}
+
+int tune_keep(const struct tune_work *w, deltaic_status status) {
+  const int code = status == DELTAIC_NO_DEVICE || status == DELTAIC_DEVICE_LOST ? EXIT_DEVICE : EXIT_FAILED;
+  deltaic_tune_info info;
+  char error[1024], *note = tune_note(w);
+  snprintf(error, sizeof error, "%s", deltaic_last_error());
+  deltaic_tune_get_info(w->tune, &info);
+  const bool kept = info.steps == w->done && !deltaic_tune_save_state(w->tune, w->state, note);
+  free(note);
+  if (!kept) return complain(code, "%s", error);
+  return complain(code, "%s; the state after step %llu is in %s", error, (unsigned long long)w->done, w->state);
+}
+
+// ---------------------------------------------------------------- the held-out text
+
+static uint64_t predictions_of(const deltaic_tune_batch *batch) {
+  uint64_t n = 0;
+  for (uint64_t i = 0; i < (uint64_t)batch->rows * batch->length; ++i) n += batch->targets[i] >= 0;
+  return n;
+}
+
+static int measure(struct tune_work *w) {
+  struct tune_rows *held = &w->held;
+  struct buffer b = buffer_of(w, held->length);
+  deltaic_tune_loss loss;
+  deltaic_status status = DELTAIC_OK;
+  double sum = 0;
+  w->predictions = 0;
+  for (size_t first = 0; first < held->piece_count && !status && !interrupted(); first += w->r->batch) {
+    const size_t left = held->piece_count - first;
+    const deltaic_tune_batch batch = batch_of(held, first, left < w->r->batch ? (uint32_t)left : w->r->batch, &b);
+    const uint64_t n = predictions_of(&batch);
+    status = deltaic_tune_measure(w->tune, &batch, &loss);
+    sum += loss.ce * (double)n;
+    w->predictions += n;
+  }
+  buffer_free(&b);
+  if (status) return tune_keep(w, status);
+  if (interrupted()) return EXIT_OK;
+  w->measured = must_resize(w->measured, (w->measured_count + 1) * sizeof *w->measured);
+  w->measured[w->measured_count++] = (struct tune_measured){w->done, sum / (double)w->predictions};
+  return EXIT_OK;
+}
+
+// After step 0, every N-th and the last; not again where a state has it.
+static int measure_held(struct tune_work *w) {
+  const bool due = !w->done || w->done == w->steps || (w->r->every && w->done % w->r->every == 0);
+  const bool known = w->measured_count && w->measured[w->measured_count - 1].step == w->done;
+  return w->held.piece_count && due && !known ? measure(w) : EXIT_OK;
+}
+
+static void report(const struct tune_work *w, double rate) {
+  if (w->r->quiet || !w->r->every || w->done % w->r->every) return;
+  progress_clear();
+  fprintf(stderr, "step %llu of %llu   loss %.4f   rate %.3g", (unsigned long long)w->done,
+          (unsigned long long)w->steps, w->losses[w->done - 1], rate);
+  if (w->measured_count) fprintf(stderr, "   held out %.4f", w->measured[w->measured_count - 1].nll);
+  fprintf(stderr, "\n");
+}
+
+// ---------------------------------------------------------------- steps
+
+static int save_state(const struct tune_work *w) {
+  char *note = tune_note(w);
+  int code = complain_status(deltaic_tune_save_state(w->tune, w->state, note));
+  free(note);
+  return code;
+}
+
+// Leaves w->done as it was if Ctrl-C came.
+static deltaic_status take_step(struct tune_work *w, struct buffer *b, double rate) {
+  const struct tune_request *r = w->r;
+  const uint64_t first = w->done * r->accumulate * r->batch;
+  double sum = 0, norm = 0;
+  deltaic_status status = DELTAIC_OK;
+  for (uint32_t a = 0; a < r->accumulate && !status; ++a) {
+    deltaic_tune_loss loss = {0, 0};
+    if (interrupted()) return DELTAIC_OK;
+    const deltaic_tune_batch batch = batch_of(&w->rows, first + (uint64_t)a * r->batch, r->batch, b);
+    status = deltaic_tune_add(w->tune, &batch, 1.0 / r->accumulate, &loss);
+    sum += (loss.ce + (r->teacher ? (double)r->weight * loss.kd : 0)) / r->accumulate;
+  }
+  if (!status) status = deltaic_tune_step(w->tune, rate, &norm);
+  if (status) return status;
+  w->losses[w->done] = sum;
+  w->norms[w->done++] = norm;
+  return DELTAIC_OK;
+}
+
+static int run_steps(struct tune_work *w, struct buffer *b) {
+  const struct tune_request *r = w->r;
+  const uint64_t stop = r->stop_at && r->stop_at < w->steps ? r->stop_at : w->steps,
+                 tokens = (uint64_t)r->accumulate * r->batch * (w->rows.length - 1);
+  deltaic_tune_schedule schedule = DELTAIC_INIT(deltaic_tune_schedule);
+  schedule.rate = (double)r->rate;
+  schedule.least = strcmp(r->schedule, "constant") ? 0.1 : 1;
+  schedule.steps = w->steps;
+  schedule.warm_up = r->warm_up;
+  struct progress progress;
+  progress_begin(&progress, "training", "tokens", r->quiet);
+  const uint64_t from = w->done;
+  int code = measure_held(w);
+  while (!code && w->done < stop && !interrupted()) {
+    const double start = time_now(), rate = deltaic_tune_rate(&schedule, w->done);
+    const deltaic_status status = take_step(w, b, rate);
+    if (status) return tune_keep(w, status);
+    if (interrupted()) break;
+    w->seconds += time_now() - start;
+    code = measure_held(w);
+    report(w, rate);
+    progress_show(&progress, (w->done - from) * tokens, (stop - from) * tokens);
+    if (!code && r->save_every && w->done % r->save_every == 0 && w->done < stop) code = save_state(w);
+  }
+  progress_clear();
+  return code;
+}
+
+bool tune_stopped(const struct tune_work *w) { return w->done < w->steps; }
+
+int tune_run(struct tune_work *w) {
+  struct buffer b = buffer_of(w, w->rows.length);
+  int code = run_steps(w, &b);
+  buffer_free(&b);
+  if (code || !tune_stopped(w)) return code;
+  code = save_state(w);
+  if (code || !interrupted()) return code;
+  return complain(EXIT_INTERRUPTED, "stopped by %s after step %llu of %llu; --resume goes on from %s", interrupt_name(),
+                  (unsigned long long)w->done, (unsigned long long)w->steps, w->state);
+}

@@ -1,0 +1,146 @@
+// tune_texts: reads the files of a training into rows of tokens.
+#include "common.h"
+#include "engine.h"
+#include "eval_text.h"
+#include "lines.h"
+#include "tune_rows.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct reader {
+  struct tune_rows *rows;
+  const struct tune_reading *reading;
+  deltaic_tokenizer *tokenizer; // opened for the first text
+  int32_t end;                  // the token that ends a separate text; -1: none
+  size_t joined;                // the first token that is in no row yet
+};
+
+static bool full(const struct reader *r) { return r->reading->most && r->rows->count >= r->reading->most; }
+
+static void add_piece(struct tune_rows *rows, size_t first, uint32_t count) {
+  if (count < 2) return; // nothing to predict
+  if (!(rows->piece_count & (rows->piece_count + 1)))
+    rows->pieces = must_resize(rows->pieces, 2 * (rows->piece_count + 1) * sizeof *rows->pieces);
+  rows->pieces[rows->piece_count++] = (struct tune_piece){first, count};
+  if (count > rows->length) rows->length = count;
+}
+
+// Makes rows of the tokens that are in none yet. last: the rest, which fills no row, is one.
+static void cut(struct reader *r, bool last) {
+  const uint32_t window = r->reading->window;
+  for (; r->rows->count - r->joined >= window; r->joined += window) add_piece(r->rows, r->joined, window);
+  if (!last) return;
+  add_piece(r->rows, r->joined, (uint32_t)(r->rows->count - r->joined));
+  r->joined = r->rows->count;
+}
+
+static void add_tokens(struct reader *r, const int32_t *ids, size_t count) {
+  struct tune_rows *rows = r->rows;
+  if (r->reading->most && count > r->reading->most - rows->count) count = r->reading->most - rows->count;
+  rows->tokens = must_resize(rows->tokens, (rows->count + count) * sizeof *rows->tokens);
+  memcpy(rows->tokens + rows->count, ids, count * sizeof *ids);
+  rows->count += count;
+}
+
+static int open_tokenizer(struct reader *r) {
+  size_t count = 0;
+  if (r->tokenizer) return EXIT_OK;
+  int code = tokenizer_open(r->reading->model, &r->tokenizer);
+  deltaic_status status = code ? DELTAIC_OK : deltaic_model_inspect_ends(r->reading->model, &r->end, 1, &count);
+  if (!count) r->end = -1;
+  return status == DELTAIC_BUFFER_TOO_SMALL ? EXIT_OK : code ? code : complain_status(status);
+}
+
+// special: a text of its own: with the tokenizer's begin token, and the model's end token.
+static int add_text(struct reader *r, const char *text, size_t bytes, const char *where, bool special) {
+  int32_t *ids = NULL;
+  size_t count = 0;
+  int code = open_tokenizer(r);
+  if (!code) code = text_encode(r->tokenizer, text, bytes, where, special, &ids, &count);
+  if (code) return code;
+  add_tokens(r, ids, count);
+  if (special && r->end >= 0) add_tokens(r, &r->end, 1);
+  if (r->reading->separate) cut(r, true);
+  free(ids);
+  return EXIT_OK;
+}
+
+// ---------------------------------------------------------------- files
+
+static int add_record(struct reader *r, struct lines *l) {
+  json_t *record = json_loadb(l->text, l->length, 0, NULL);
+  const json_t *text = json_object_get(record, "text");
+  int code = EXIT_OK;
+  if (!record)
+    code = complain(EXIT_FAILED, "%s, line %zu: is not JSON", l->path, l->number);
+  else if (!json_is_string(text))
+    code = complain(EXIT_FAILED, "%s, line %zu: has no text \"text\"", l->path, l->number);
+  else
+    code = add_text(r, json_string_value(text), json_string_length(text), l->path, true);
+  json_decref(record);
+  return code;
+}
+
+// JSONL, or the lines of a text.
+static int add_lines(struct reader *r, const char *path, bool json) {
+  struct lines *l = must_resize(NULL, sizeof *l);
+  int code = lines_open(l, path);
+  while (!code && !full(r) && lines_next(l)) {
+    if (*l->problem)
+      code = complain(EXIT_FAILED, "%s, line %zu: %s", path, l->number, l->problem);
+    else if (space_at_begin(l->text, l->length) < l->length)
+      code = json ? add_record(r, l) : add_text(r, l->text, l->length, path, true);
+  }
+  int closed = lines_close(l);
+  free(l);
+  return code ? code : closed;
+}
+
+static int add_tensor(struct reader *r, const char *path) {
+  deltaic_tensors *tensors = NULL;
+  deltaic_tensor_info info;
+  int code = complain_status(deltaic_tensors_open(path, &tensors));
+  if (code) return code;
+  if (!deltaic_tensors_find(tensors, "tokens", &info))
+    code = complain(EXIT_FAILED, "%s: has no tensor \"tokens\"", path);
+  else {
+    int32_t *ids = must_resize(NULL, info.count * sizeof *ids);
+    code = complain_status(deltaic_tensors_read_integers(tensors, "tokens", 0, info.count, ids));
+    if (!code) add_tokens(r, ids, info.count);
+    if (!code && r->reading->separate) cut(r, true);
+    free(ids);
+  }
+  deltaic_tensors_close(tensors);
+  return code;
+}
+
+static bool ends_with(const char *text, const char *end) {
+  const size_t length = strlen(text), tail = strlen(end);
+  return length >= tail && !strcmp(text + length - tail, end);
+}
+
+static int add_file(struct reader *r, const char *path) {
+  if (ends_with(path, ".safetensors")) return add_tensor(r, path);
+  if (ends_with(path, ".jsonl")) return add_lines(r, path, true);
+  if (r->reading->separate) return add_lines(r, path, false);
+  size_t bytes;
+  char *text = file_read(path, &bytes);
+  int code = text ? add_text(r, text, bytes, path, false) : EXIT_FAILED;
+  free(text);
+  return code;
+}
+
+int rows_read(struct tune_rows *rows, const struct tune_reading *reading, const char *const *files, size_t count) {
+  struct reader r = {.rows = rows, .reading = reading, .end = -1};
+  int code = EXIT_OK;
+  for (size_t i = 0; i < count && !code && !full(&r); ++i) code = add_file(&r, files[i]);
+  deltaic_tokenizer_close(r.tokenizer);
+  if (code) return code;
+  cut(&r, false);
+  if (rows->piece_count > UINT32_MAX) return complain(EXIT_FAILED, "%s: too many texts", files[0]);
+  if (rows->piece_count) return EXIT_OK;
+  return complain(EXIT_FAILED, "%s: too short: it has %zu tokens, and a row has %u (--window)", files[0], rows->count,
+                  reading->window);
+}

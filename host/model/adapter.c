@@ -1,0 +1,185 @@
+// adapter: see adapter.h.
+#include "adapter.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PREFIX "base_model.model."
+#define A_END ".lora_A.weight"
+#define B_END ".lora_B.weight"
+enum { NAME = 512 };
+
+// What changes one tensor of the base: A and B, or a whole tensor.
+struct change {
+  const struct file_tensor *A, *B, *whole;
+  float s;
+};
+
+struct adapter {
+  const char *folder; // while it opens
+  struct checkpoint *file;
+  struct change *changes; // as many as the file has tensors
+  size_t count;
+  double alpha;
+  bool root; // s is alpha / sqrt(rank)
+};
+
+static uint64_t elements(const struct file_tensor *t) {
+  uint64_t n = 1;
+  for (int i = 0; i < t->rank; i++) n *= t->shape[i];
+  return n;
+}
+
+void adapter_add(const struct adapter_product *p, float *w) {
+  for (uint64_t i = 0; i < p->rows; i++)
+    for (uint64_t r = 0; r < p->rank; r++) {
+      const float factor = p->s * p->B[i * p->rank + r], *restrict from = p->A + r * p->cols;
+      float *restrict to = w + i * p->cols;
+      for (uint64_t k = 0; k < p->cols; k++) to[k] += factor * from[k];
+    }
+}
+
+// ---------------------------------------------------------------- a tensor that is read
+
+static void convert(enum file_dtype dtype, const float *w, uint64_t n, char *out) {
+  for (uint64_t i = 0; i < n; i++) {
+    const double wide = w[i];
+    const uint16_t half = dtype == FILE_F16 ? f32_to_f16(w[i]) : f32_to_bf16(w[i]);
+    if (dtype == FILE_F64) memcpy(out + i * 8, &wide, 8);
+    if (dtype == FILE_F32) memcpy(out + i * 4, &w[i], 4);
+    if (dtype == FILE_F16 || dtype == FILE_BF16) memcpy(out + i * 2, &half, 2);
+  }
+}
+
+static deltaic_status apply(const struct file_tensor *t, void *data) {
+  const struct change *c = t->changed_by;
+  const uint64_t n = elements(t), a = c->A ? elements(c->A) : 0, b = c->B ? elements(c->B) : 0;
+  struct file_tensor read = *t;
+  float *w = malloc((size_t)(n + a + b) * sizeof *w);
+  if (!w) return fail_memory(t->name, (n + a + b) * sizeof *w);
+  read.data = data;
+  file_tensor_f32(c->whole ? c->whole : &read, 0, n, w);
+  if (c->A) {
+    const struct adapter_product p = {t->shape[0], t->shape[1], c->A->shape[0], w + n, w + n + a, c->s};
+    file_tensor_f32(c->A, 0, a, w + n);
+    file_tensor_f32(c->B, 0, b, w + n + a);
+    adapter_add(&p, w);
+  }
+  convert(t->dtype, w, n, data);
+  free(w);
+  return DELTAIC_OK;
+}
+
+// ---------------------------------------------------------------- opening
+
+static deltaic_status read_config(struct adapter *a, const char *path) {
+  struct file_view view;
+  json_t *root = NULL;
+  deltaic_status status = file_map(path, &view);
+  if (!status) status = json_parse(path, view.data, view.bytes, &root);
+  if (status) return status;
+  struct json_reader r = {.file = path};
+  const char *type = json_text(&r, root, "peft_type", "LORA");
+  a->alpha = json_number(&r, root, "lora_alpha", 8, 0, 1e6);
+  a->root = json_bool(&r, root, "use_rslora", false);
+  const bool other = strcmp(type, "LORA") || json_bool(&r, root, "use_dora", false) ||
+                     json_bool(&r, root, "fan_in_fan_out", false) ||
+                     json_object_size(json_object_get(root, "rank_pattern")) ||
+                     json_object_size(json_object_get(root, "alpha_pattern"));
+  status = r.status;
+  if (!status && other)
+    status = fail(DELTAIC_UNSUPPORTED,
+                  "%s: only plain LoRA is supported: no other peft_type, use_dora, fan_in_fan_out, rank_pattern or "
+                  "alpha_pattern",
+                  path);
+  json_decref(root);
+  file_unmap(&view);
+  return status;
+}
+
+static bool strip_end(char *name, const char *end) {
+  const size_t length = strlen(name), tail = strlen(end);
+  if (length <= tail || strcmp(name + length - tail, end)) return false;
+  name[length - tail] = 0;
+  return true;
+}
+
+static deltaic_status take(struct adapter *a, struct checkpoint *base, const struct file_tensor *from, const char *name,
+                           struct change c) {
+  struct file_tensor *t = checkpoint_find(base, name);
+  if (!t)
+    return fail(DELTAIC_INVALID_ARGUMENT, "%s: tensor %.200s is for no tensor of %s", a->folder, from->name,
+                checkpoint_path(base));
+  if (t->changed_by) return fail(DELTAIC_BAD_FILE, "%s: changes tensor %.200s twice", a->folder, name);
+  if (t->dtype > FILE_BF16)
+    return fail(DELTAIC_UNSUPPORTED,
+                "%s: tensor %.200s of %s has the format %.20s; adapters need weights of 16 or 32 bits", a->folder, name,
+                checkpoint_path(base), t->dtype_name);
+  const bool fits = c.whole ? elements(c.whole) == elements(t)
+                            : t->rank == 2 && c.A->rank == 2 && c.B->rank == 2 && c.A->shape[1] == t->shape[1] &&
+                                  c.B->shape[0] == t->shape[0] && c.A->shape[0] == c.B->shape[1] && c.A->shape[0];
+  if (!fits || (c.whole ? c.whole : c.A)->dtype > FILE_BF16 || (c.B && c.B->dtype > FILE_BF16))
+    return fail(DELTAIC_INVALID_ARGUMENT, "%s: tensor %.200s does not fit tensor %.200s of %s", a->folder, from->name,
+                name, checkpoint_path(base));
+  if (c.A) c.s = (float)(a->alpha / (a->root ? sqrt((double)c.A->shape[0]) : (double)c.A->shape[0]));
+  a->changes[a->count] = c;
+  t->changed_by = &a->changes[a->count++];
+  t->change = apply;
+  t->data = NULL; // so that it is read, and then changed
+  return DELTAIC_OK;
+}
+
+static deltaic_status take_tensor(struct adapter *a, struct checkpoint *base, const struct file_tensor *t) {
+  const size_t prefix = strlen(PREFIX);
+  char name[NAME];
+  if (strncmp(t->name, PREFIX, prefix) || strlen(t->name) >= NAME)
+    return fail(DELTAIC_UNSUPPORTED, "%s: tensor %.200s has no name as PEFT gives them", a->folder, t->name);
+  strcpy(name, t->name);
+  if (strip_end(name, B_END)) {
+    if (checkpoint_findf(a->file, "%.200s%s", name, A_END)) return DELTAIC_OK; // taken with A
+    return fail(DELTAIC_BAD_FILE, "%s: tensor %.200s is without lora_A", a->folder, t->name);
+  }
+  if (!strip_end(name, A_END)) return take(a, base, t, name + prefix, (struct change){.whole = t});
+  const struct file_tensor *B = checkpoint_findf(a->file, "%.200s%s", name, B_END);
+  if (!B) return fail(DELTAIC_BAD_FILE, "%s: tensor %.200s is without lora_B", a->folder, t->name);
+  strcat(name, ".weight");
+  return take(a, base, t, name + prefix, (struct change){.A = t, .B = B});
+}
+
+static deltaic_status open_files(struct adapter *a, struct checkpoint *base, const char *config, const char *tensors) {
+  deltaic_status status = read_config(a, config);
+  if (!status) status = checkpoint_open(tensors, &a->file);
+  if (!status && !(a->changes = calloc(checkpoint_count(a->file) + 1, sizeof *a->changes)))
+    status = fail_memory("adapters", checkpoint_count(a->file) * sizeof *a->changes);
+  for (uint64_t i = 0; !status && i < checkpoint_count(a->file); i++)
+    status = take_tensor(a, base, checkpoint_at(a->file, i));
+  return status;
+}
+
+deltaic_status adapter_open(const char *folder, struct checkpoint *base, struct adapter **out) {
+  struct adapter *a = calloc(1, sizeof *a);
+  char *config = path_join(folder, "adapter_config.json"), *tensors = path_join(folder, "adapter_model.safetensors");
+  deltaic_status status = a && config && tensors ? DELTAIC_OK : fail_memory("adapters", sizeof *a);
+  if (!status && checkpoint_keys(base))
+    status = fail(DELTAIC_UNSUPPORTED, "%s: is a GGUF file; adapters need a model's folder", checkpoint_path(base));
+  if (!status) {
+    a->folder = folder;
+    status = open_files(a, base, config, tensors);
+  }
+  free(config);
+  free(tensors);
+  if (status) {
+    adapter_close(a);
+    a = NULL;
+  }
+  *out = a;
+  return status;
+}
+
+void adapter_close(struct adapter *a) {
+  if (!a) return;
+  checkpoint_close(a->file);
+  free(a->changes);
+  free(a);
+}

@@ -1,0 +1,242 @@
+// tuning: implements deltaic_tune.h except for files: creates a training, takes steps, measures.
+#include "tuning.h"
+#include "device_handle.h"
+#include "option_structs.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---------------------------------------------------------------- what is trained
+
+static deltaic_status parts_read(struct name_parts *p, const char *list) {
+  p->text = strdup(list);
+  if (!p->text) return fail_memory("a list of names", strlen(list) + 1);
+  p->count = *list != 0;
+  for (char *c = p->text; *c; c++)
+    if (*c == ',') {
+      *c = 0;
+      p->count++;
+    }
+  const char *part = p->text;
+  for (size_t i = 0; i < p->count; i++, part += strlen(part) + 1)
+    if (!*part) return fail(DELTAIC_INVALID_ARGUMENT, "\"%s\": a list of names has an empty one", list);
+  return DELTAIC_OK;
+}
+
+static bool parts_match(const struct name_parts *p, const char *name) {
+  const char *part = p->text;
+  for (size_t i = 0; i < p->count; i++, part += strlen(part) + 1)
+    if (strstr(name, part)) return true;
+  return false;
+}
+
+static bool is_trainable(const struct file_tensor *t) { return t->used && t->dtype <= FILE_BF16; }
+
+static enum training kind(void *user, const struct file_tensor *t) {
+  const struct deltaic_tune *tune = user;
+  if (!is_trainable(t)) return TRAIN_NOT; // no layer has it, or it has no floats
+  if (tune->o.everything || parts_match(&tune->whole, t->name)) return TRAIN_WHOLE;
+  return t->rank == 2 && parts_match(&tune->adapt, t->name) ? TRAIN_LORA : TRAIN_NOT;
+}
+
+// Every part that the caller has named must be in some name. matrices: of a matrix.
+static deltaic_status check_parts(const struct deltaic_tune *tune, const struct name_parts *p, bool matrices) {
+  struct checkpoint *c = learner_checkpoint(trainer_learner(tune->trainer));
+  const char *part = p->text;
+  for (size_t i = 0; i < p->count; i++, part += strlen(part) + 1) {
+    bool found = false;
+    for (uint64_t k = 0; k < checkpoint_count(c) && !found; k++) {
+      const struct file_tensor *t = checkpoint_at(c, k);
+      found = is_trainable(t) && (!matrices || t->rank == 2) && strstr(t->name, part);
+    }
+    if (!found)
+      return fail(DELTAIC_INVALID_ARGUMENT, "%s: has no %s with \"%s\" in its name", tune->path,
+                  matrices ? "matrix" : "tensor", part);
+  }
+  return DELTAIC_OK;
+}
+
+// ---------------------------------------------------------------- opening
+
+static void set_default(double *x, double value) {
+  if (*x == 0) *x = value;
+}
+
+static deltaic_status read_options(struct deltaic_tune *tune, const deltaic_tune_options *options) {
+  deltaic_tune_options *o = &tune->o;
+  deltaic_status status = options_read(o, sizeof *o, options, "deltaic_tune_options");
+  if (status) return status;
+  if (!o->rank) o->rank = 32;
+  set_default(&o->alpha, 2.0 * o->rank);
+  set_default(&o->beta1, 0.9);
+  set_default(&o->beta2, 0.95);
+  set_default(&o->eps, 1e-8);
+  set_default(&o->clip, 1);
+  set_default(&o->weight, 1);
+  set_default(&o->temperature, 2);
+  if (o->rank > 1 << 12 || !(o->alpha > 0 && isfinite(o->alpha)))
+    return fail(DELTAIC_INVALID_ARGUMENT, "adapters of rank %u with alpha %g: the rank is 1 to 4096, alpha above 0",
+                o->rank, o->alpha);
+  if (!(o->beta1 > 0 && o->beta1 < 1) || !(o->beta2 > 0 && o->beta2 < 1) || !(o->eps > 0 && isfinite(o->eps)))
+    return fail(DELTAIC_INVALID_ARGUMENT, "AdamW with betas %g and %g and eps %g: betas are below 1, eps above 0",
+                o->beta1, o->beta2, o->eps);
+  if (!(o->decay >= 0 && o->decay <= 1e3) || !(o->clip > 0))
+    return fail(DELTAIC_INVALID_ARGUMENT, "a decay of %g and a clip of %g: a decay is 0 to 1000, a clip above 0",
+                o->decay, o->clip);
+  if (!(o->weight > 0 && isfinite(o->weight)) || !(o->temperature > 0 && isfinite(o->temperature)))
+    return fail(DELTAIC_INVALID_ARGUMENT, "a distillation of weight %g at temperature %g: both must be above 0",
+                o->weight, o->temperature);
+  status = parts_read(&tune->adapt, o->adapt ? o->adapt : "q_proj,k_proj,v_proj");
+  return status ? status : parts_read(&tune->whole, o->whole ? o->whole : "conv1d,norm,bias");
+}
+
+static deltaic_status add_file(struct deltaic_tune *tune, const char *path) {
+  const char *name = path + platform_folder(path);
+  for (size_t i = 0; i < tune->file_count; i++)
+    if (!strcmp(tune->files[i], name)) return DELTAIC_OK;
+  char **grown = realloc(tune->files, (tune->file_count + 1) * sizeof *grown);
+  if (!grown) return fail_memory("a list of files", (tune->file_count + 1) * sizeof *grown);
+  tune->files = grown;
+  if (!(tune->files[tune->file_count] = strdup(name))) return fail_memory("a file name", strlen(name) + 1);
+  tune->file_count++;
+  return DELTAIC_OK;
+}
+
+static deltaic_status list_files(struct deltaic_tune *tune) {
+  struct checkpoint *c = learner_checkpoint(trainer_learner(tune->trainer));
+  deltaic_status status = DELTAIC_OK;
+  for (uint64_t i = 0; i < checkpoint_count(c) && !status; i++)
+    status = add_file(tune, checkpoint_at(c, i)->input->name);
+  return status;
+}
+
+static deltaic_status open_trainer(struct deltaic_tune *tune) {
+  const deltaic_tune_options *o = &tune->o;
+  struct backend *on = o->device ? o->device->backend : NULL;
+  const struct trainer_options options = {o->rank, o->alpha, o->beta1, o->beta2, o->eps, o->decay, o->clip, o->seed};
+  deltaic_status status = trainer_open(tune->path, on, o->threads, kind, tune, &options, &tune->trainer);
+  if (!status && o->adapt && !o->everything) status = check_parts(tune, &tune->adapt, true);
+  if (!status && o->whole && !o->everything) status = check_parts(tune, &tune->whole, false);
+  if (!status) status = list_files(tune);
+  if (status) return status;
+  tune->fingerprint = learner_fingerprint(trainer_learner(tune->trainer));
+  tune->d = (struct distillation){NULL, o->weight, o->temperature};
+  return o->teacher ? learner_open(o->teacher, on, o->threads, NULL, NULL, &tune->d.teacher) : DELTAIC_OK;
+}
+
+deltaic_status deltaic_tune_create(const char *path, const deltaic_tune_options *options, deltaic_tune **out) {
+  if (!path || !out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_create: path and out are required");
+  struct deltaic_tune *tune = calloc(1, sizeof *tune);
+  if (!tune) return fail_memory("a training", sizeof *tune);
+  deltaic_status status = read_options(tune, options);
+  if (!status && !(tune->path = strdup(path))) status = fail_memory("a file name", strlen(path) + 1);
+  if (!status) status = open_trainer(tune);
+  tune->o.adapt = tune->o.whole = tune->o.teacher = NULL; // the caller's
+  if (status)
+    deltaic_tune_free(tune);
+  else
+    *out = tune;
+  return status;
+}
+
+void deltaic_tune_free(deltaic_tune *tune) {
+  if (!tune) return;
+  trainer_close(tune->trainer);
+  learner_close(tune->d.teacher);
+  for (size_t i = 0; i < tune->file_count; i++) free(tune->files[i]);
+  free(tune->files);
+  free(tune->adapt.text);
+  free(tune->whole.text);
+  free(tune->path);
+  free(tune);
+}
+
+void deltaic_tune_get_info(const deltaic_tune *tune, deltaic_tune_info *info) {
+  if (!info) return;
+  *info = (deltaic_tune_info){0};
+  if (!tune) return;
+  info->steps = trainer_steps(tune->trainer);
+  info->tensors = (uint32_t)trainer_count(tune->trainer);
+  for (size_t i = 0; i < trainer_count(tune->trainer); i++) {
+    const struct trained *x = trainer_at(tune->trainer, i);
+    info->trained += x->n;
+    info->adapted += x->lora;
+  }
+  info->vocabulary = (int32_t)learner_vocabulary(trainer_learner(tune->trainer));
+}
+
+// ---------------------------------------------------------------- steps
+
+static deltaic_status read_batch(const char *function, const deltaic_tune *tune, const deltaic_tune_batch *batch,
+                                 struct learner_batch *out) {
+  deltaic_tune_batch b;
+  if (!tune || !batch) return fail(DELTAIC_INVALID_ARGUMENT, "%s: a training and a batch are required", function);
+  deltaic_status status = options_read(&b, sizeof b, batch, "deltaic_tune_batch");
+  if (!status && !b.tokens) status = fail(DELTAIC_INVALID_ARGUMENT, "%s: the batch has no tokens", function);
+  *out = (struct learner_batch){b.tokens, b.rows, b.length, b.targets};
+  return status;
+}
+
+static deltaic_status take_loss(const struct deltaic_tune *tune, const struct learner_loss *from,
+                                deltaic_tune_loss *to) {
+  if (to) *to = (deltaic_tune_loss){from->ce, from->kd};
+  if (isfinite(from->ce + from->kd)) return DELTAIC_OK;
+  return fail(DELTAIC_INVALID_ARGUMENT, "the loss is not finite in step %llu: the learning rate is too high",
+              (unsigned long long)trainer_steps(tune->trainer) + 1);
+}
+
+deltaic_status deltaic_tune_add(deltaic_tune *tune, const deltaic_tune_batch *batch, double share,
+                                deltaic_tune_loss *loss) {
+  struct learner_batch b;
+  struct learner_loss l = {0};
+  deltaic_status status = read_batch("deltaic_tune_add", tune, batch, &b);
+  if (status) return status;
+  if (!(share > 0 && isfinite(share)))
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_add: a share of %g, which must be above 0", share);
+  status = learner_add(trainer_learner(tune->trainer), &b, &tune->d, share, &l);
+  if (!status) status = take_loss(tune, &l, loss);
+  if (status) (void)learner_clear(trainer_learner(tune->trainer)); // the first error is reported
+  return status;
+}
+
+deltaic_status deltaic_tune_gradient(const deltaic_tune *tune, const char *name, float *out, size_t count) {
+  if (!tune || !name || !out)
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_gradient: a training, a name and room are required");
+  for (size_t i = 0; i < trainer_count(tune->trainer); i++) {
+    const struct trained *x = trainer_at(tune->trainer, i);
+    if (strcmp(x->name, name)) continue;
+    const uint64_t n = x->lora ? x->rows * x->cols : x->n;
+    if (n == count) return learner_gradient(trainer_learner(tune->trainer), x->tensor, out);
+    return fail(DELTAIC_INVALID_ARGUMENT, "%s: tensor %s has %llu numbers, not %zu", tune->path, name,
+                (unsigned long long)n, count);
+  }
+  return fail(DELTAIC_INVALID_ARGUMENT, "%s: has no tensor %.200s that is trained", tune->path, name);
+}
+
+deltaic_status deltaic_tune_step(deltaic_tune *tune, double rate, double *norm) {
+  double ignored;
+  if (!tune) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_step: a training is required");
+  if (!(rate >= 0 && rate <= 1))
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_step: a learning rate of %g, which must be 0 to 1", rate);
+  deltaic_status status = trainer_step(tune->trainer, rate, norm ? norm : &ignored);
+  if (status) (void)learner_clear(trainer_learner(tune->trainer));
+  return status;
+}
+
+deltaic_status deltaic_tune_measure(deltaic_tune *tune, const deltaic_tune_batch *batch, deltaic_tune_loss *loss) {
+  struct learner_batch b;
+  struct learner_loss l = {0};
+  deltaic_status status = read_batch("deltaic_tune_measure", tune, batch, &b);
+  if (!status) status = learner_measure(trainer_learner(tune->trainer), &b, &tune->d, &l);
+  return status ? status : take_loss(tune, &l, loss);
+}
+
+double deltaic_tune_rate(const deltaic_tune_schedule *schedule, uint64_t step) {
+  deltaic_tune_schedule s;
+  if (!schedule || options_read(&s, sizeof s, schedule, "deltaic_tune_schedule")) return 0;
+  const double warm = (double)s.warm_up, at = fmin((double)step, (double)s.steps);
+  if (at < warm) return s.rate * (at + 1) / warm;
+  const double angle = acos(-1) * (at - warm) / fmax(1, (double)s.steps - warm);
+  return s.rate * (s.least + (1 - s.least) / 2 * (1 + cos(angle)));
+}

@@ -1,0 +1,151 @@
+// tuning_state: saves and loads the state of a training, a safetensors file: of every trained tensor the numbers and
+// AdamW's moments.
+#include "checkpoint.h"
+#include "hash.h"
+#include "tensor_file.h"
+#include "tuning.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define VERSION "deltaic training 1"
+enum { ARRAYS = 3, TEXT = 512 };
+static const char *const arrays[ARRAYS] = {"p", "m", "v"};
+
+static float *array_of(const struct trained *x, int which) { return which == 0 ? x->p : which == 1 ? x->m : x->v; }
+
+// What a state belongs to, as text.
+struct identity {
+  char model[20], teacher[20], options[TEXT];
+};
+
+// Which tensors are trained, and which of them by adapters.
+static uint64_t kinds_hash(const deltaic_tune *tune) {
+  uint64_t h = HASH_BEGIN;
+  for (size_t i = 0; i < trainer_count(tune->trainer); i++) {
+    const struct trained *x = trainer_at(tune->trainer, i);
+    h = hash_word(hash_bytes(h, x->name, strlen(x->name)), x->lora);
+  }
+  return h;
+}
+
+static struct identity identity_of(const deltaic_tune *tune) {
+  const deltaic_tune_options *o = &tune->o;
+  struct identity id;
+  snprintf(id.model, sizeof id.model, "%016llx", (unsigned long long)tune->fingerprint);
+  snprintf(id.teacher, sizeof id.teacher, "%016llx",
+           tune->d.teacher ? (unsigned long long)learner_fingerprint(tune->d.teacher) : 0);
+  snprintf(id.options, sizeof id.options,
+           "rank %u, alpha %.17g, betas %.17g %.17g, eps %.17g, decay %.17g, clip %.17g, weight %.17g, "
+           "temperature %.17g, trained %016llx",
+           o->rank, o->alpha, o->beta1, o->beta2, o->eps, o->decay, o->clip, o->weight, o->temperature,
+           (unsigned long long)kinds_hash(tune));
+  return id;
+}
+
+// ---------------------------------------------------------------- saving
+
+static json_t *describe(const deltaic_tune *tune, const char *note) {
+  const struct identity id = identity_of(tune);
+  char steps[24];
+  snprintf(steps, sizeof steps, "%llu", (unsigned long long)trainer_steps(tune->trainer));
+  return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "format", VERSION, "model", id.model, "teacher", id.teacher,
+                   "options", id.options, "steps", steps, "note", note ? note : "");
+}
+
+deltaic_status deltaic_tune_save_state(const deltaic_tune *tune, const char *path, const char *note) {
+  if (!tune || !path)
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_save_state: a training and a file are required");
+  json_t *metadata = describe(tune, note);
+  if (!metadata) return fail(DELTAIC_INVALID_ARGUMENT, "%s: the note is not UTF-8", path);
+  struct tensor_file file;
+  tensor_file_begin(&file, path, metadata);
+  json_decref(metadata);
+  for (size_t i = 0; i < trainer_count(tune->trainer); i++) {
+    const struct trained *x = trainer_at(tune->trainer, i);
+    char name[TEXT];
+    for (int k = 0; k < ARRAYS; k++) {
+      snprintf(name, sizeof name, "%s.%s", arrays[k], x->name);
+      tensor_file_declare(&file, name, "F32", 1, &x->n, x->n * sizeof(float));
+    }
+  }
+  tensor_file_write_header(&file);
+  for (size_t i = 0; i < trainer_count(tune->trainer); i++) {
+    const struct trained *x = trainer_at(tune->trainer, i);
+    for (int k = 0; k < ARRAYS; k++) tensor_file_append(&file, array_of(x, k), x->n * sizeof(float));
+  }
+  return tensor_file_end(&file);
+}
+
+// ---------------------------------------------------------------- loading
+
+static bool has(const struct checkpoint *c, const char *key, const char *value) {
+  const char *text = checkpoint_metadata(c, key);
+  return text && !strcmp(text, value);
+}
+
+static deltaic_status check_identity(const deltaic_tune *tune, const struct checkpoint *c, const char *path) {
+  const struct identity id = identity_of(tune);
+  if (!has(c, "format", VERSION)) return fail(DELTAIC_BAD_FILE, "%s: is no state of a training", path);
+  if (!has(c, "model", id.model))
+    return fail(DELTAIC_INVALID_ARGUMENT, "%s: is the training of another model than %s", path, tune->path);
+  if (!has(c, "teacher", id.teacher))
+    return fail(DELTAIC_INVALID_ARGUMENT, "%s: is a training with another teacher, or with none", path);
+  if (has(c, "options", id.options)) return DELTAIC_OK;
+  const char *theirs = checkpoint_metadata(c, "options");
+  return fail(DELTAIC_INVALID_ARGUMENT, "%s: was trained with other options (%.300s)", path, theirs ? theirs : "none");
+}
+
+static deltaic_status find_steps(const struct checkpoint *c, const char *path, uint64_t *steps) {
+  const char *text = checkpoint_metadata(c, "steps");
+  char *end;
+  *steps = text && *text >= '0' && *text <= '9' ? strtoull(text, &end, 10) : UINT64_MAX;
+  if (*steps > 1ull << 53 || *end) return fail(DELTAIC_BAD_FILE, "%s: has no number of steps", path);
+  return DELTAIC_OK;
+}
+
+static struct file_tensor *find_array(struct checkpoint *c, const struct trained *x, int which) {
+  char name[TEXT];
+  snprintf(name, sizeof name, "%s.%s", arrays[which], x->name);
+  struct file_tensor *t = checkpoint_find(c, name);
+  return t && t->dtype == FILE_F32 && t->rank == 1 && t->shape[0] == x->n ? t : NULL;
+}
+
+static deltaic_status check_arrays(const deltaic_tune *tune, struct checkpoint *c, const char *path) {
+  const size_t count = trainer_count(tune->trainer);
+  for (size_t i = 0; i < count; i++)
+    for (int k = 0; k < ARRAYS; k++)
+      if (!find_array(c, trainer_at(tune->trainer, i), k))
+        return fail(DELTAIC_INVALID_ARGUMENT, "%s: does not train tensor %.200s in the same way", path,
+                    trainer_at(tune->trainer, i)->name);
+  if (checkpoint_count(c) == count * ARRAYS) return DELTAIC_OK;
+  return fail(DELTAIC_INVALID_ARGUMENT, "%s: trains %llu tensors, not %zu", path,
+              (unsigned long long)checkpoint_count(c) / ARRAYS, count);
+}
+
+static deltaic_status read_state(deltaic_tune *tune, struct checkpoint *c, const char *path, char **note) {
+  uint64_t steps = 0;
+  deltaic_status status = check_identity(tune, c, path);
+  if (!status) status = find_steps(c, path, &steps);
+  if (!status) status = check_arrays(tune, c, path);
+  const char *text = checkpoint_metadata(c, "note");
+  if (!status && note && !(*note = strdup(text ? text : ""))) status = fail_memory("the note", 0);
+  if (status) return status;
+  for (size_t i = 0; i < trainer_count(tune->trainer); i++) {
+    const struct trained *x = trainer_at(tune->trainer, i);
+    for (int k = 0; k < ARRAYS; k++) file_tensor_f32(find_array(c, x, k), 0, x->n, array_of(x, k));
+  }
+  trainer_set_steps(tune->trainer, steps);
+  return trainer_refresh(tune->trainer);
+}
+
+deltaic_status deltaic_tune_load_state(deltaic_tune *tune, const char *path, char **note) {
+  if (!tune || !path)
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_load_state: a training and a file are required");
+  struct checkpoint *c;
+  deltaic_status status = checkpoint_open(path, &c);
+  if (status) return status;
+  status = read_state(tune, c, path, note);
+  checkpoint_close(c);
+  return status;
+}

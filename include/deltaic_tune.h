@@ -1,0 +1,122 @@
+/* deltaic_tune.h: trains a checkpoint on tokens. The conventions of deltaic.h apply. These functions are in
+ * libdeltaic_prune. Training computes in f32 on a device, whatever the checkpoint's format is; AdamW runs on the CPU.
+ * The whole model must fit into memory in f32. GGUF files and mixtures of experts cannot be trained.
+ *
+ *   deltaic_tune_create(path, &options, &tune);
+ *   for each step:
+ *     deltaic_tune_add(tune, &batch, 1, &loss);
+ *     deltaic_tune_step(tune, rate, &norm);
+ *   deltaic_tune_save(tune, out, false);
+ *
+ * The same calls give the same bits on one device, with any number of threads. The whole header is experimental. */
+#ifndef DELTAIC_TUNE_H
+#define DELTAIC_TUNE_H
+
+#include "deltaic_prune.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct deltaic_tune deltaic_tune;
+
+/* What is trained: tensors whose name contains one of several texts. Matrices in `adapt` are trained by LoRA: W = W0 +
+ * alpha / rank B A, where only A (rank, in) and B (out, rank) are trained. Tensors in `whole` are trained themselves;
+ * a tensor in both lists too. Texts are separated by commas; "" is an empty list.
+ *
+ * The loss is CE + weight KD: the mean cross entropy, and with a teacher the mean of temperature^2 KL(teacher ||
+ * model) at that temperature. */
+typedef struct deltaic_tune_options {
+  size_t size;
+  bool everything;            /* all weights are trained themselves; adapt and whole are ignored */
+  const char *adapt;          /* NULL: "q_proj,k_proj,v_proj" */
+  const char *whole;          /* NULL: "conv1d,norm,bias" */
+  uint32_t rank;              /* 0: 32 */
+  double alpha;               /* 0: twice the rank */
+  double beta1, beta2;        /* of AdamW; 0: 0.9 and 0.95 */
+  double eps;                 /* 0: 1e-8 */
+  double decay;               /* of AdamW, times the learning rate */
+  double clip;                /* the largest norm of a gradient; 0: 1 */
+  const char *teacher;        /* a checkpoint of the same vocabulary, or NULL */
+  double weight, temperature; /* of the distillation; 0: 1 and 2 */
+  uint64_t seed;              /* of A, which begins with random values; B begins with zeros */
+  uint32_t threads;           /* of the CPU, without a device; 0: all cores */
+  deltaic_device *device;     /* computes; NULL: the CPU */
+} deltaic_tune_options;
+
+/* Writes config.json and model.safetensors (f32) into a folder that is there: a new model, with first values as
+ * flash-linear-attention draws them. config: a file, of model_type delta_net, gated_deltanet or gated_deltaproduct. */
+DELTAIC_PRUNE_API deltaic_status deltaic_tune_initialize(const char *config, uint64_t seed, const char *folder);
+
+/* path: a folder. options: NULL for defaults. */
+DELTAIC_PRUNE_API deltaic_status deltaic_tune_create(const char *path, const deltaic_tune_options *options,
+                                                     deltaic_tune **out);
+DELTAIC_PRUNE_API void deltaic_tune_free(deltaic_tune *tune); /* accepts NULL */
+
+typedef struct deltaic_tune_info {
+  uint64_t steps;            /* so far */
+  uint64_t trained;          /* numbers that are trained */
+  uint32_t tensors, adapted; /* tensors that are trained, and how many of them by LoRA */
+  int32_t vocabulary;
+} deltaic_tune_info;
+DELTAIC_PRUNE_API void deltaic_tune_get_info(const deltaic_tune *tune, deltaic_tune_info *info);
+
+/* Texts, each from a fresh state. */
+typedef struct deltaic_tune_batch {
+  size_t size;
+  const int32_t *tokens;  /* (rows, length + 1) */
+  uint32_t rows, length;  /* */
+  const int32_t *targets; /* (rows, length): what is to follow each token; below 0: nothing. NULL: the next tokens */
+} deltaic_tune_batch;
+
+typedef struct deltaic_tune_loss {
+  double ce, kd; /* nats; kd is 0 without a teacher */
+} deltaic_tune_loss;
+
+/* Adds share times the gradient of the batch's loss to the gradient. A step over n equal batches adds each with share
+ * 1 / n. A loss that is not finite is INVALID_ARGUMENT; it discards the gradient and changes nothing else. */
+DELTAIC_PRUNE_API deltaic_status deltaic_tune_add(deltaic_tune *tune, const deltaic_tune_batch *batch, double share,
+                                                  deltaic_tune_loss *loss);
+/* The gradient so far by a tensor of the checkpoint that is trained itself or by LoRA, in its shape: count numbers. */
+DELTAIC_PRUNE_API deltaic_status deltaic_tune_gradient(const deltaic_tune *tune, const char *name, float *out,
+                                                       size_t count);
+/* A step of AdamW, which uses up the gradient. norm: the gradient's, or NULL. A gradient that is not finite is
+ * INVALID_ARGUMENT; it is discarded, and nothing else changes. */
+DELTAIC_PRUNE_API deltaic_status deltaic_tune_step(deltaic_tune *tune, double rate, double *norm);
+/* The loss of a batch, without a gradient. */
+DELTAIC_PRUNE_API deltaic_status deltaic_tune_measure(deltaic_tune *tune, const deltaic_tune_batch *batch,
+                                                      deltaic_tune_loss *loss);
+
+/* The learning rate rises linearly over the first `warm_up` steps and then falls along a half cosine. */
+typedef struct deltaic_tune_schedule {
+  size_t size;
+  double rate;    /* the largest */
+  double least;   /* at the end, as a share of the largest; 1: the rate stays */
+  uint64_t steps; /* */
+  uint64_t warm_up;
+} deltaic_tune_schedule;
+/* The rate of a step, from 0. */
+DELTAIC_PRUNE_API double deltaic_tune_rate(const deltaic_tune_schedule *schedule, uint64_t step);
+
+/* Writes a whole checkpoint: the files of the one that is trained, with the trained tensors in their places and
+ * formats, adapters merged. It appears at `out` only when it is complete. force: replace a checkpoint that is there. */
+DELTAIC_PRUNE_API deltaic_status deltaic_tune_save(deltaic_tune *tune, const char *out, bool force);
+/* Writes adapter_config.json and adapter_model.safetensors, PEFT's format, which deltaic_model_options reads. Tensors
+ * that are trained themselves are stored whole. */
+DELTAIC_PRUNE_API deltaic_status deltaic_tune_save_adapter(deltaic_tune *tune, const char *out, bool force);
+/* Check, before long work, whether these would accept the arguments. path: the checkpoint that is to be trained. */
+DELTAIC_PRUNE_API deltaic_status deltaic_tune_check(const char *path, const char *out, bool force);
+DELTAIC_PRUNE_API deltaic_status deltaic_tune_check_adapter(const char *path, const char *out, bool force);
+
+/* Saves what the next steps depend on, between two steps. note: a text of the caller's, which is kept with it, or NULL.
+ * An interrupted save leaves an existing file intact. */
+DELTAIC_PRUNE_API deltaic_status deltaic_tune_save_state(const deltaic_tune *tune, const char *file, const char *note);
+/* Continues from a state: the next steps give the bits that they would have given without the pause. The training must
+ * have been created from the same checkpoint with the same options. note: the text that was saved, or NULL; the caller
+ * frees it with free(). */
+DELTAIC_PRUNE_API deltaic_status deltaic_tune_load_state(deltaic_tune *tune, const char *file, char **note);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,197 @@
+#!/bin/bash
+# cli_tune.sh PROGRAM TOP: `deltaic tune` on the small models: what it trains, writes, resumes, reports and refuses.
+set -u
+. "$(dirname "$0")/cli_tools.sh"
+always=(tune)
+models=$top/tests/vectors/models
+tiny=$models/tiny_gated_deltanet
+text=$dir/text
+head -c 1500 "$top/LICENSE" >"$text"
+# nothing_new CODE PATTERN ARGS...: refused, and nothing written.
+nothing_new() {
+  refused "$@"
+  [ -z "$(ls -d "$dir"/new* 2>/dev/null)" ] || complain "$last: something was written"
+}
+# same A B: two checkpoints have the same weights.
+same() { cmp -s "$dir/$1/model.safetensors" "$dir/$2/model.safetensors" || complain "$last: $1 and $2 differ"; }
+steps=(--text "$text" -w 48 --steps 6 --lora 4 --accumulate 2)
+
+# ---- a checkpoint, its report and the plot
+run 0 "$tiny" "$dir/six" "${steps[@]}" --held-out "$text" --every 3 --plot "$dir/loss.png"
+out_has '^trained .* numbers of 41 tensors, 12 of them by adapters of rank 4$'
+out_has '^steps  *6, 1,128 tokens$'
+out_has '^held out .* before, .* after (perplexity'
+err_has '^step 3 of 6   loss .* held out'
+[ "$(head -c 4 "$dir/loss.png" | tail -c 3)" = PNG ] || complain "$last: no picture"
+cmp -s "$tiny/config.json" "$dir/six/config.json" || complain "$last: another config"
+[ -s "$dir/six/tokenizer.json" ] && [ ! -e "$dir/six/reference.safetensors" ] || complain "$last: other files"
+[ "$(stat -c %s "$dir/six/model.safetensors")" = "$(stat -c %s "$tiny/model.safetensors")" ] || complain "$last: another size"
+cmp -s "$tiny/model.safetensors" "$dir/six/model.safetensors" && complain "$last: nothing was trained"
+[ ! -e "$dir/six.state" ] || complain "$last: a state is left"
+
+# ---- six steps are three and three more
+run 0 "$tiny" "$dir/parts/" "${steps[@]}" --stop-at 3 -t 1 && out_has '^steps  *3 of 6'
+[ -s "$dir/parts.state" ] && [ ! -e "$dir/parts" ] || complain "$last: no state, or a checkpoint"
+refused 1 'is there already: --resume' "$tiny" "$dir/parts" "${steps[@]}"
+refused 1 'is of another run' "$tiny" "$dir/parts" "${steps[@]}" --resume --rate 0.5
+refused 1 'with other options' "$tiny" "$dir/parts" "${steps[@]}" --resume --decay 0.5
+refused 1 'with other options' "$tiny" "$dir/parts" "${steps[@]}" --resume --whole norm
+refused 1 'of another model' "$models/tiny_delta_net" "$dir/parts" "${steps[@]}" --resume
+run 0 "$tiny" "$dir/parts" "${steps[@]}" --resume -t 2 --json && json
+out_has '"done": 6'
+[ ! -e "$dir/parts.state" ] || complain "$last: the state is left"
+same six parts
+refused 1 'is there already (force' "$tiny" "$dir/parts" "${steps[@]}"
+run 0 "$tiny" "$dir/parts" "${steps[@]}" --force --save-every 2
+same six parts
+
+# ---- what cannot be written at the end is not lost
+"$program" tune "$tiny" "$dir/blocked" "${steps[@]}" --stop-at 5 -q >/dev/null 2>&1 && mkdir "$dir/blocked"
+refused 1 'is there already' "$tiny" "$dir/blocked" "${steps[@]}" --resume
+rmdir "$dir/blocked" && run 0 "$tiny" "$dir/blocked" "${steps[@]}" --resume && same six blocked
+mkdir "$dir/whole" && cp "$tiny"/*.json "$dir/whole"
+refused 1 'has no adapter_config.json' "$tiny" "$dir/new" --adapter-out "$dir/whole" --force "${steps[@]}"
+refused 2 'the same folder' "$tiny" "$dir/new" --adapter-out "$dir/new" "${steps[@]}"
+
+# ---- Ctrl-C saves the state, from which the rest gives the same bits
+set -m
+"$program" tune "$tiny" "$dir/stopped" "${steps[@]}" --steps 4000 --every 1 >"$dir/out" 2>"$dir/err" &
+set +m
+for _ in $(seq 300); do grep -q '^step 2 ' "$dir/err" && break || sleep 0.05; done
+code=0 last="Ctrl-C" && kill -INT $! && { wait $! || code=$?; }
+[ $code = 130 ] && err_has 'stopped by Ctrl-C after step .* --resume goes on from'
+[ -s "$dir/stopped.state" ] && [ ! -e "$dir/stopped" ] || complain "Ctrl-C: no state, or a checkpoint"
+
+# ---- adapters: the same weights as merged
+run 0 "$tiny" "$dir/merged" "${steps[@]}" --adapter-out "$dir/adapter"
+grep -q '"r": 4' "$dir/adapter/adapter_config.json" || complain "$last: no config of adapters"
+run 0 "$tiny" --adapter-out "$dir/alone" "${steps[@]}" --stop-at 3
+[ -s "$dir/alone.state" ] && [ ! -e "$dir/alone" ] || complain "$last: no state, or adapters"
+run 0 "$tiny" --adapter-out "$dir/alone" "${steps[@]}" --resume
+cmp -s "$dir/adapter/adapter_model.safetensors" "$dir/alone/adapter_model.safetensors" || complain "$last: other adapters"
+for form in "$dir/merged" "$tiny --adapter $dir/adapter" "$tiny"; do
+  "$program" generate -m $form -d cpu -q --greedy --no-echo -n 24 --prompt "The " >>"$dir/greedy" 2>"$dir/err" || complain "$form does not run"
+  echo >>"$dir/greedy"
+  "$program" perplexity -m $form -d cpu -q --json "$text" 2>"$dir/err" | grep '"nll"' >>"$dir/nll"
+done
+[ "$(sort -u "$dir/nll" | wc -l)" = 2 ] && [ "$(head -n 2 "$dir/nll" | sort -u | wc -l)" = 1 ] || complain "adapters: other losses"
+[ "$(sed -n '1,/^$/p' "$dir/greedy" | head -n 1)" ] || complain "adapters: no text"
+always=() && refused 1 'adapters need a model' generate -m "$models/gguf_blocks/model.gguf" -d cpu --adapter "$dir/adapter" -n 1 && always=(tune)
+# zeros FILE HEADER BYTES: a safetensors file whose tensors are zeros.
+zeros() {
+  { printf "\\x$(printf %02x $((${#2} % 256)))\\x$(printf %02x $((${#2} / 256)))\\0\\0\\0\\0\\0\\0%s" "$2"; head -c "$3" /dev/zero; } >"$1"
+}
+mkdir "$dir/twice" && cp "$dir/adapter/adapter_config.json" "$dir/twice"
+q=base_model.model.model.layers.0.attn.q_proj
+zeros "$dir/twice/adapter_model.safetensors" "{\"$q.lora_A.weight\":{\"dtype\":\"F32\",\"shape\":[1,64],\"data_offsets\":[0,256]},\
+\"$q.lora_B.weight\":{\"dtype\":\"F32\",\"shape\":[64,1],\"data_offsets\":[256,512]},\
+\"$q.weight\":{\"dtype\":\"F32\",\"shape\":[64,64],\"data_offsets\":[512,16896]}}" 16896
+always=() && refused 1 'changes tensor model.layers.0.attn.q_proj.weight twice' generate -m "$tiny" -d cpu --adapter "$dir/twice" -n 1 && always=(tune)
+
+# ---- eight sentences, each by itself, are learned by heart. After the begin token all eight may follow: ln 8 nats in
+# about 24 tokens, so that the loss stays above 0.08.
+printf '%s\n' 'The cat sat on the mat.' 'A dog ran to the sea.' 'Rain fell all day long.' 'My house is very old.' \
+  'She sang a little song.' 'Birds fly over trees.' 'He reads by the fire.' 'Winter came too early.' >"$dir/eight"
+sed 's/.*/{"text": "&"}/' "$dir/eight" >"$dir/eight.jsonl"
+learn=(--separate --everything -b 8 --rate 0.01 -w 40)
+run 0 "$tiny" "$dir/learned" "${learn[@]}" --text "$dir/eight" --steps 60
+out_has '^loss .* 0\.0[89][0-9]* last$'
+while read -r sentence; do
+  "$program" generate -m "$dir/learned" -d cpu -q --greedy -n 40 --prompt "${sentence:0:2}" >"$dir/out" 2>"$dir/err"
+  last="generate" && out_has "^$sentence\$"
+done <"$dir/eight"
+run 0 "$tiny" "$dir/a" "${learn[@]}" --text "$dir/eight" --steps 2
+run 0 "$tiny" "$dir/b" "${learn[@]}" --text "$dir/eight.jsonl" --steps 2
+same a b
+
+# ---- a teacher
+run 0 "$tiny" "$dir/taught" --text "$text" -w 48 --steps 2 --teacher "$tiny" --temperature 3 --in-order
+run 0 "$tiny" "$dir/untaught" --text "$text" -w 48 --steps 2 --in-order
+cmp -s "$dir/taught/model.safetensors" "$dir/untaught/model.safetensors" && complain "$last: the teacher taught nothing"
+
+# ---- from nothing: words of groups. S3 by two reflections of a token has begun to be learned; parity, S2, is learned by
+# one reflection with eigenvalues down to -1, and not without these.
+cat >"$dir/s3.json" <<'END'
+{"model_type": "gated_deltaproduct", "hidden_size": 32, "num_hidden_layers": 1, "num_heads": 1, "head_dim": 32, "expand_v": 1.0,
+ "use_output_gate": true, "use_forget_gate": false, "num_householder": 2, "allow_neg_eigval": true, "conv_size": 4,
+ "intermediate_size": 32, "tie_word_embeddings": false, "vocab_size": 7, "bos_token_id": 0, "eos_token_id": null}
+END
+words=(--task group --group S3 -w 8 -b 16 --rate 0.01)
+run 0 --from-config "$dir/s3.json" "$dir/s3" "${words[@]}" --steps 150
+out_has '^loss  *1\.9[0-9]* first, 1\.[12][0-9]* last$'
+sed 's/householder": 2/householder": 1/; s/"vocab_size": 7/"vocab_size": 3/' "$dir/s3.json" >"$dir/s2.json"
+sed 's/"allow_neg_eigval": true/"allow_neg_eigval": false/' "$dir/s2.json" >"$dir/positive.json"
+run 0 --from-config "$dir/s2.json" "$dir/s2" "${words[@]}" --group S2 --steps 150
+out_has '^loss  *1\.[01][0-9]* first, 0\.00[0-9]* last$'
+run 0 --from-config "$dir/positive.json" "$dir/positive" "${words[@]}" --group S2 --steps 150
+out_has '^loss  *1\.[01][0-9]* first, 0\.[1-9][0-9]* last$'
+"$program" eval --task group --group S2 --length 8 -m "$dir/s2" -d cpu -q >"$dir/out" 2>"$dir/err"
+last=eval && out_has '^s2  *8  *20  *100.00'
+run 0 --from-config "$dir/s3.json" "$dir/a3" "${words[@]}" --steps 4
+run 0 --from-config "$dir/s3.json" "$dir/b3" "${words[@]}" --steps 4 --stop-at 1
+run 0 --from-config "$dir/s3.json" "$dir/b3" "${words[@]}" --steps 4 --resume
+same a3 b3
+run 0 --from-config "$dir/s3.json" "$dir/c3" "${words[@]}" --steps 4 --seed 1
+cmp -s "$dir/a3/model.safetensors" "$dir/c3/model.safetensors" && complain "$last: the seed changes nothing"
+sed 's/"vocab_size": 7/"vocab_size": 21/' "$dir/s3.json" >"$dir/recall.json"
+run 0 --from-config "$dir/recall.json" "$dir/recall" --task recall --pairs 3 --keys 10 --values 10 -w 12 --steps 2
+"$program" eval --task mqar --pairs 3 --keys 10 --values 10 --length 12 --cases 2 -m "$dir/recall" -d cpu -q >"$dir/out" 2>"$dir/err" ||
+  complain "eval does not read recall's tokens"
+for family in tiny_hh_delta_static tiny_hh_gated_dynamic tiny_delta_net_swa tiny_gated_deltanet_gva; do
+  run 0 --from-config "$models/$family/config.json" "$dir/$family" --tokenizer "$tiny" --text "$text" -w 32 --steps 1
+done
+[ -z "$(ls -A "$dir/tmp")" ] || complain "$last: left something behind"
+
+# ---- a loss that is not finite: the state before it is kept
+weights=$tiny/model.safetensors header=$(od -An -t u8 -N 8 "$tiny/model.safetensors")
+mkdir "$dir/huge" && cp "$tiny"/*.json "$dir/huge" # every weight 1e18: activations overflow
+{ head -c $((header + 8)) "$weights"; tail -c +$((header + 9)) "$weights" | tr '\0-\377' '[\135*]'; } >"$dir/huge/model.safetensors"
+refused 1 'not finite.*; the state after step 0 is in' "$dir/huge" "$dir/infinite" "${steps[@]}"
+[ -s "$dir/infinite.state" ] && [ ! -e "$dir/infinite" ] || complain "$last: no state, or a checkpoint"
+
+# ---- gradients against a reference's
+whole=$top/tests/vectors/grad/whole_tiny_delta_net.safetensors
+always=(validate)
+run 0 "$models/tiny_delta_net" "$whole" -t 1 && out_has '^all together .*e-0[67] .*1.0e-05$' && out_has '^compared  *5 tensors$'
+run 0 "$models/tiny_delta_net" "$whole" --json && json && out_has '"verdict": "pass"'
+run 1 "$models/tiny_delta_net" "$whole" --limit 0.000000001 && err_has 'the gradient of .* is off by'
+refused 2 'a file of them takes no --device' "$models/tiny_delta_net" "$whole" -d cpu
+refused 1 'has .* numbers, not' "$models/tiny_delta_product" "$whole"
+always=(tune)
+
+# ---- what cannot be
+: >"$dir/empty"
+echo '{"body": "a"}' >"$dir/other.jsonl"
+echo '{' >"$dir/broken.jsonl"
+nothing_new 2 'give CHECKPOINT and OUT' --text "$text"
+nothing_new 2 'nothing to train on' "$tiny" "$dir/new"
+nothing_new 2 'where to' "$tiny" --text "$text"
+nothing_new 2 'everything has no adapters: it takes no --lora' "$tiny" "$dir/new" --text "$text" --everything --lora 4
+nothing_new 2 'steps and --epochs say the same' "$tiny" "$dir/new" --text "$text" --steps 3 --epochs 2
+nothing_new 2 'schedule takes cosine or constant' "$tiny" "$dir/new" --text "$text" --schedule linear
+nothing_new 2 'temperature goes with --teacher' "$tiny" "$dir/new" --text "$text" --temperature 3
+nothing_new 2 'task goes with --from-config' "$tiny" "$dir/new" --task group --steps 3
+nothing_new 2 'task has no end' --from-config "$dir/s3.json" "$dir/new" --task group
+nothing_new 2 'there is no group "S9"' --from-config "$dir/s3.json" "$dir/new" --task group --group S9 --steps 3
+nothing_new 2 'texts need --tokenizer' --from-config "$dir/s3.json" "$dir/new" --text "$text"
+nothing_new 1 'vocab_size is 7, and the task has 25 tokens' --from-config "$dir/s3.json" "$dir/new" --task group --group S4 --steps 3
+nothing_new 1 'a new model can be' --from-config "$models/tiny_mamba2/config.json" "$dir/new" --tokenizer "$tiny" --text "$text"
+nothing_new 1 'text: too short: it has .* and a row has 5000' "$tiny" "$dir/new" --text "$text" -w 5000
+nothing_new 1 'and a step reads 64' "$tiny" "$dir/new" --text "$text" -w 100 -b 64
+zeros "$dir/ids.safetensors" '{"tokens":{"dtype":"I32","shape":[12],"data_offsets":[0,48]}}' 48
+ids=(--text "$dir/ids.safetensors" --text "$dir/ids.safetensors" -w 8 -b 64)
+nothing_new 1 'it has 3 rows of 8 tokens' "$tiny" "$dir/new" "${ids[@]}"
+nothing_new 1 'it has 4 rows of 8 tokens' "$tiny" "$dir/new" "${ids[@]}" --separate # 8 and 4 tokens of each file
+nothing_new 1 'empty: too short' "$tiny" "$dir/new" --text "$dir/empty"
+nothing_new 1 'line 1: has no text "text"' "$tiny" "$dir/new" --text "$dir/other.jsonl"
+nothing_new 1 'line 1: is not JSON' "$tiny" "$dir/new" --text "$dir/broken.jsonl"
+nothing_new 1 'has no tensor "tokens"' "$tiny" "$dir/new" --text "$tiny/model.safetensors"
+nothing_new 1 'missing: no such file or folder' "$tiny" "$dir/new" --text "$dir/missing"
+nothing_new 1 'has no matrix with "other" in its name' "$tiny" "$dir/new" --text "$text" -w 48 --targets other
+nothing_new 1 'is a GGUF file' "$models/gguf_blocks/model.gguf" "$dir/new" --text "$text" -w 48
+nothing_new 1 'is the checkpoint that is read' "$tiny" "$tiny" --text "$text" --force
+nothing_new 1 'nothing to resume' "$tiny" "$dir/new" --text "$text" --resume
+nothing_new 1 'missing: no such file or folder' "$tiny" "$dir/missing/new" --text "$text" -w 48
+
+echo "$checks runs, $failures failures"
+[ $failures = 0 ]
