@@ -25,7 +25,7 @@ static uint64_t hash(uint64_t h, const void *data, size_t bytes) { // FNV-1a
 static const uint64_t hash_start = 0xcbf29ce484222325;
 
 // The driver's text includes its version; its UUID should change with every build.
-static uint64_t identity(const struct device_caps *caps) {
+uint64_t cache_identity(const struct device_caps *caps) {
   uint64_t h = hash(hash_start, &caps->vendor_id, sizeof caps->vendor_id);
   h = hash(h, &caps->device_id, sizeof caps->device_id);
   h = hash(h, caps->uuid, sizeof caps->uuid);
@@ -33,18 +33,18 @@ static uint64_t identity(const struct device_caps *caps) {
   return hash(h, caps->driver, strlen(caps->driver));
 }
 
-char *cache_path(const char *dir, const struct device_caps *caps) {
+char *cache_path(const char *dir, const struct device_caps *caps, const char *ending) {
   if (!dir || !dir[0]) return NULL;
-  size_t bytes = strlen(dir) + 64;
+  size_t bytes = strlen(dir) + strlen(ending) + 64;
   char *path = malloc(bytes);
   if (path)
-    snprintf(path, bytes, "%s/%04x-%04x-%016llx.pipelines", dir, caps->vendor_id, caps->device_id,
-             (unsigned long long)identity(caps));
+    snprintf(path, bytes, "%s/%04x-%04x-%016llx.%s", dir, caps->vendor_id, caps->device_id,
+             (unsigned long long)cache_identity(caps), ending);
   return path;
 }
 
 static struct header header_for(const struct device_caps *caps, const void *data, size_t bytes) {
-  struct header header = {.identity = identity(caps), .bytes = bytes, .checksum = hash(hash_start, data, bytes)};
+  struct header header = {.identity = cache_identity(caps), .bytes = bytes, .checksum = hash(hash_start, data, bytes)};
   memcpy(header.magic, magic, sizeof magic);
   return header;
 }
@@ -69,8 +69,7 @@ done:
   fclose(file);
 }
 
-// Creates every parent folder of `path`.
-static deltaic_status make_folders(const char *path) {
+deltaic_status cache_folders(const char *path) {
   char *copy = strdup(path);
   if (!copy) return fail_memory("a path", strlen(path));
   deltaic_status status = DELTAIC_OK;
@@ -87,7 +86,7 @@ static deltaic_status make_folders(const char *path) {
 }
 
 deltaic_status cache_store(const char *path, const struct device_caps *caps, const void *data, size_t bytes) {
-  deltaic_status status = make_folders(path);
+  deltaic_status status = cache_folders(path);
   if (status) return status;
   struct header header = header_for(caps, data, bytes);
   struct new_file file;

@@ -4,8 +4,11 @@
 #define CACHE_H
 #include "device.h"
 
-// folder/<vendor>-<device>-<hash of the identity>.pipelines, malloc'ed; NULL when dir is NULL or "", or out of memory.
-char *cache_path(const char *dir, const struct device_caps *caps);
+// A hash of the device and of its driver with its version.
+uint64_t cache_identity(const struct device_caps *caps);
+// dir/<vendor>-<device>-<identity>.<ending>, malloc'ed; NULL when dir is NULL or "", or out of memory.
+char *cache_path(const char *dir, const struct device_caps *caps, const char *ending);
+deltaic_status cache_folders(const char *path); // creates every parent folder of `path`
 // *data: malloc'ed, or NULL when nothing was loaded.
 void cache_load(const char *path, const struct device_caps *caps, void **data, size_t *bytes);
 // Creates the folder if missing. An interrupted write leaves an existing file intact.

@@ -120,17 +120,14 @@ static void choose_subgroups(const struct device *device, const struct reflected
     stage->flags |= VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT;
 }
 
-static VkResult create_pipeline(struct device *device, const struct reflected_size *size, const uint32_t *spec,
-                                struct kernel *kernel) {
+static VkResult create_pipeline(struct device *device, const VkShaderModuleCreateInfo *module,
+                                const struct reflected_size *size, const uint32_t *spec, struct kernel *kernel) {
   const struct reflection *r = &kernel->reflection;
   VkSpecializationMapEntry map[REFLECT_SPEC];
   for (uint32_t i = 0; i < r->spec_count; i++)
     map[i] = (VkSpecializationMapEntry){.constantID = r->spec_id[i], .offset = 4 * r->spec_id[i], .size = 4};
   uint32_t used = r->spec_count ? r->spec_id[r->spec_count - 1] + 1 : 0;
   VkSpecializationInfo specialization = {r->spec_count, map, 4 * used, spec};
-  VkShaderModuleCreateInfo words = {.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
-                                    .codeSize = kernel->shader->bytes,
-                                    .pCode = kernel->shader->words};
   // NVIDIA's driver checks all accesses unless the feature pipelineRobustness is enabled, and then only those of
   // pipelines that request it, so each pipeline states its choice.
   VkPipelineRobustnessCreateInfoEXT robustness = {
@@ -145,7 +142,7 @@ static VkResult create_pipeline(struct device *device, const struct reflected_si
                                                 .pSpecializationInfo = &specialization},
                                       .layout = kernel->layout};
   if (device->caps.unchecked) info.pNext = &robustness;
-  VkResult result = device->vk.vkCreateShaderModule(device->handle, &words, NULL, &info.stage.module);
+  VkResult result = device->vk.vkCreateShaderModule(device->handle, module, NULL, &info.stage.module);
   if (result) return result;
   choose_subgroups(device, size, &info.stage, &required);
   result =
@@ -154,21 +151,57 @@ static VkResult create_pipeline(struct device *device, const struct reflected_si
   return result;
 }
 
-static deltaic_status kernel_create(struct device *device, const struct shader *shader, const uint32_t *spec,
-                                    uint32_t count, struct kernel *kernel) {
+deltaic_status shader_unpack(const struct shader *shader, uint32_t **words, uint64_t *count) {
+  const uint16_t *from = shader->packed, *end = from + shader->units;
+  uint32_t *to = *words = malloc((size_t)shader->units * sizeof *to);
+  if (!to) return fail_memory(shader->name, shader->units * sizeof *to);
+  while (from < end) {
+    const uint32_t unit = *from++;
+    if (unit < 0x8000) {
+      *to++ = unit;
+    } else if (unit < 0x9000) {
+      *to++ = (unit & 0xf00) << 8 | (unit & 0xff);
+    } else if (unit == 0xffff && end - from >= 2) {
+      *to++ = from[0] | (uint32_t)from[1] << 16;
+      from += 2;
+    } else {
+      free(*words);
+      *words = NULL;
+      return fail(DELTAIC_INTERNAL, "shader %s: its packed module is damaged", shader->name);
+    }
+  }
+  *count = (uint64_t)(to - *words);
+  return DELTAIC_OK;
+}
+
+static deltaic_status kernel_create_from(struct device *device, const VkShaderModuleCreateInfo *module,
+                                         const uint32_t *spec, uint32_t count, struct kernel *kernel) {
+  const struct shader *shader = kernel->shader;
   struct reflected_size size;
-  if (shader->bytes % 4) return fail(DELTAIC_INTERNAL, "shader %s: not a whole number of words", shader->name);
-  kernel->shader = shader;
-  deltaic_status status = reflect(shader->name, shader->words, shader->bytes / 4, &kernel->reflection);
+  deltaic_status status = reflect(shader->name, module->pCode, module->codeSize / 4, &kernel->reflection);
   if (!status) status = check_contract(device, shader, count, &kernel->reflection);
-  if (!status) status = reflect_size(shader->name, shader->words, shader->bytes / 4, spec, count, &size);
+  if (!status) status = reflect_size(shader->name, module->pCode, module->codeSize / 4, spec, count, &size);
   if (!status) status = check_size(device, shader, &size);
   if (status) return status;
   VkResult result = create_layouts(device, kernel);
-  if (!result) result = create_pipeline(device, &size, spec, kernel);
+  if (!result) result = create_pipeline(device, module, &size, spec, kernel);
   if (!result) return DELTAIC_OK;
   status = device_fail(device, result, "a kernel was compiled");
   return fail(status, "shader %s was not compiled: %s", shader->name, deltaic_last_error());
+}
+
+static deltaic_status kernel_create(struct device *device, const struct shader *shader, const uint32_t *spec,
+                                    uint32_t count, struct kernel *kernel) {
+  uint64_t n;
+  uint32_t *words;
+  deltaic_status status = shader_unpack(shader, &words, &n);
+  if (status) return status;
+  VkShaderModuleCreateInfo module = {
+      .sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO, .codeSize = 4 * n, .pCode = words};
+  kernel->shader = shader;
+  status = kernel_create_from(device, &module, spec, count, kernel);
+  free(words);
+  return status;
 }
 
 // ---------------------------------------------------------------- interface
@@ -257,7 +290,7 @@ deltaic_status pipelines_create(struct device *device, const char *cache_dir) {
   if (!store) return fail_memory("kernels", sizeof *store);
   device->pipelines = store;
   pthread_mutex_init(&store->lock, NULL);
-  store->path = cache_path(cache_dir, &device->caps);
+  store->path = cache_path(cache_dir, &device->caps, "pipelines");
   void *data = NULL;
   size_t bytes = 0;
   if (store->path) cache_load(store->path, &device->caps, &data, &bytes);

@@ -139,7 +139,7 @@ static void plan_matrices(const struct device_caps *caps, struct plan *plan) {
   bool slow = caps->vendor_id == VENDOR_INTEL && caps->device_type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU &&
               caps->subgroup_min < 16; // Xe-HPG: coopmats slow kernels down (llama.cpp #24404)
   plan->matrix_lanes = plan->subgroup ? plan->subgroup : caps->subgroup_size;
-  if (slow || !plan->matrix_lanes) return;
+  if (!plan->matrix_lanes) return;
   for (uint32_t i = 0; i < caps->matrix_shapes && i < CAPS_MATRIX_SHAPES; i++) {
     uint32_t m = caps->matrix_shape[i].m, n = caps->matrix_shape[i].n, k = caps->matrix_shape[i].k;
     bool wanted = m == 16 && n == 16 && k == 16;
@@ -149,6 +149,7 @@ static void plan_matrices(const struct device_caps *caps, struct plan *plan) {
     plan->matrix_k = k;
   }
   plan->matrix_conversions = plan->matrix_m && caps->matrix_conversions;
+  plan->matrix_products = plan->matrix_mixers = plan->matrix_m && !slow;
   // RDNA3's compiler spills 16 coopmats; we assume the same of other GPUs.
   plan->matrix_sums = caps->vendor_id == VENDOR_NVIDIA || is_software(caps) ? 16 : 8;
 }
@@ -216,6 +217,14 @@ void plan_make(const struct device_caps *caps, struct plan *plan) {
   plan_workgroups(caps, plan);
   plan_pace(caps, plan);
   plan_score(caps, plan);
+}
+
+static bool timed_or(uint8_t way, bool usual) { return way == TIMED_UNKNOWN ? usual : way == TIMED_YES; }
+
+void plan_use_timed(struct plan *plan, const struct timed_choices *timed) {
+  plan->timed = *timed;
+  plan->matrix_products = plan->matrix_m && timed_or(timed->products, plan->matrix_products);
+  plan->matrix_mixers = plan->matrix_m && timed_or(timed->mixers, plan->matrix_mixers);
 }
 
 // ---------------------------------------------------------------- text
@@ -286,6 +295,11 @@ static void describe_caps(struct text *text, const struct device_caps *caps) {
   }
 }
 
+static const char *matrix_uses(const struct plan *plan) {
+  if (plan->matrix_products) return plan->matrix_mixers ? "products and mixers" : "products";
+  return plan->matrix_mixers ? "mixers" : "nothing: they are slower";
+}
+
 static void describe_plan(struct text *text, const struct plan *plan) {
   if (!plan->usable) {
     say(text, "not usable: %s\n", plan->reason);
@@ -293,8 +307,8 @@ static void describe_plan(struct text *text, const struct plan *plan) {
   }
   if (plan->subgroup) say(text, "subgroup used     %u lanes\n", plan->subgroup);
   if (plan->matrix_m)
-    say(text, "matrices          %u x %u x %u%s\n", plan->matrix_m, plan->matrix_n, plan->matrix_k,
-        plan->matrix_conversions ? ", sums become operands in registers" : "");
+    say(text, "matrices          %u x %u x %u%s, for %s\n", plan->matrix_m, plan->matrix_n, plan->matrix_k,
+        plan->matrix_conversions ? ", sums become operands in registers" : "", matrix_uses(plan));
   say(text, "lanes             %u a row, %u a block, on %u processors\n", plan->lanes, plan->block_lanes,
       plan->processors);
   say_bytes(text, "buffers           ", plan->block_bytes, ", ");

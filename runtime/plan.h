@@ -58,6 +58,16 @@ struct device_caps {
   } memory_heap[CAPS_MEMORY_HEAPS];
 };
 
+// Choices that were timed on a device, since its capabilities do not tell (host/session/time_choices.c). 0 in a field:
+// unknown.
+enum timed_way { TIMED_UNKNOWN, TIMED_NO, TIMED_YES };
+enum { PLAN_CHUNKS_NEVER = 1 }; // a chunk_percent: no chunks, however little the work
+struct timed_choices {
+  uint8_t products, mixers; // enum timed_way: whether products use coopmats; whether mixers do, see below
+  uint16_t chunk_percent;   // the delta rule takes chunks up to this part of the plan's limit (plan_rule.h)
+  uint8_t tile;             // of products without coopmats: 1 + its index in plan_tiles (plan_matmul.h)
+};
+
 // Decisions that all operations share. Sizes are in elements unless the name says bytes.
 struct plan {
   bool usable;
@@ -67,7 +77,8 @@ struct plan {
 
   uint32_t subgroup;       // size that kernels request; 0: the device allows no choice
   uint32_t subgroup_width; // lanes of each subgroup if it divides the workgroup; 0: subgroups may be partly filled
-  uint32_t matrix_m, matrix_n, matrix_k; // the coopmats that kernels use; 0: none
+  uint32_t matrix_m, matrix_n, matrix_k; // the coopmats that kernels can use; 0: none
+  bool matrix_products, matrix_mixers;   // whether products use them; the delta rule, Mamba-2 and attention
   uint32_t matrix_lanes;                 // lanes of the subgroup that holds a coopmat
   uint32_t matrix_sums; // most coopmats of partial sums that fit into a subgroup's registers beside the operands
   bool matrix_conversions;
@@ -89,9 +100,12 @@ struct plan {
   int memory_readback;        // host visible, cached if such a type exists
   bool device_mapped;         // memory_device is host visible and coherent, so there is no staging
   bool background;            // the queue yields to others; the caller's choice, not plan_make's
+  struct timed_choices timed; // zeros from plan_make()
 };
 
 void plan_make(const struct device_caps *caps, struct plan *plan);
+// Replaces what plan_make() assumed by what was timed. Unknown choices leave the plan as it is.
+void plan_use_timed(struct plan *plan, const struct timed_choices *timed);
 // Writes a readable text of both for `deltaic devices`. Like snprintf, it returns the length of the full text.
 int plan_describe(const struct device_caps *caps, const struct plan *plan, char *text, uint64_t capacity);
 #endif

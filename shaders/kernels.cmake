@@ -1,4 +1,4 @@
-# kernels: compiles shaders to SPIR-V, or takes them compiled (DELTAIC_SPIRV), and makes the table of kernels.
+# kernels: compiles shaders to SPIR-V, or takes them compiled (DELTAIC_SPIRV), and makes the tables of kernels.
 #
 # DELTAIC_SPIRV: a folder spv/ of an earlier build, whose shaders were the same. A source package has one, so that building
 # from it needs no shader compiler.
@@ -20,9 +20,11 @@ set(DELTAIC_SPIRV "${packaged}" CACHE PATH "Compiled shaders; empty: compile the
 set(SPV ${CMAKE_CURRENT_BINARY_DIR}/spv)
 set(FORMATS f32 f16 bf16 blocks) # as enum dtype names them
 set(SHADERS ${TOP}/shaders)
-set(SHADER_FOLDERS common token linear experts delta mamba2 attention)
+set(SHADER_FOLDERS common token linear experts delta mamba2 attention backward)
 list(TRANSFORM SHADER_FOLDERS PREPEND ${SHADERS}/)
 set(SPV_HEADERS)
+set(TABLE_HEADERS) # SPV_HEADERS of the table in hand
+set(PACKED_HEADERS)
 set(CONTRACTS)
 set(FAMILIES)
 set(KERNELS)
@@ -80,7 +82,7 @@ function(deltaic_kernel name)
   list(APPEND CONTRACTS ${contract}.h)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
                ${SHADERS}/${KERNEL_FOLDER}/${contract}.h)
-  foreach(list SPV_HEADERS CONTRACTS FAMILIES KERNELS KERNEL_VARIANTS MODULES EMPTY_MODULES NEEDING_MODULES)
+  foreach(list SPV_HEADERS TABLE_HEADERS CONTRACTS FAMILIES KERNELS KERNEL_VARIANTS MODULES EMPTY_MODULES NEEDING_MODULES)
     set(${list} ${${list}} PARENT_SCOPE)
   endforeach()
 endfunction()
@@ -112,6 +114,7 @@ macro(deltaic_module_take module)
     list(APPEND EMPTY_MODULES ${module})
   endif()
   list(APPEND SPV_HEADERS ${header})
+  list(APPEND TABLE_HEADERS ${header})
 endmacro()
 
 # spv/MODULE.spv.h with the array spv_MODULE.
@@ -123,6 +126,7 @@ macro(deltaic_module_compile name module target macros needs)
     file(READ ${header} there LIMIT 200)
   endif()
   list(APPEND SPV_HEADERS ${header})
+  list(APPEND TABLE_HEADERS ${header})
   if(NOT "${needs}" STREQUAL "" AND NOT KNOWS_${needs})
     list(APPEND EMPTY_MODULES ${module})
     if(NOT there STREQUAL empty)
@@ -198,12 +202,45 @@ function(deltaic_warn_of_slow_build)
   endif()
 endfunction()
 
-# After the last deltaic_kernel(): the target deltaic_spv, and what host/ops/vulkan/kernels.h and
-# host/ops/vulkan/kernels.c include, which are the table's rows and what they name.
+# deltaic_pack(OUT HEADER...): the header OUT with the packed modules of all HEADERs (pack.cmake).
+function(deltaic_pack out)
+  list(JOIN ARGN "\n" headers)
+  file(GENERATE OUTPUT ${out}.txt CONTENT "${headers}\n")
+  add_custom_command(
+    OUTPUT ${out}
+    COMMAND ${CMAKE_COMMAND} -DLIST=${out}.txt -DOUT=${out} -P ${TOP}/shaders/pack.cmake
+    DEPENDS ${ARGN} ${out}.txt ${TOP}/shaders/pack.cmake
+    VERBATIM)
+endfunction()
+
+# deltaic_kernel_table(NAME): the kernels since the last table are a table: spv/NAME_list.h has its rows, NAME_modules.h what
+# they name. A C file includes both (host/ops/vulkan/kernels.c, host/backward/vulkan/backward_kernels.c).
+function(deltaic_kernel_table name)
+  list(REMOVE_DUPLICATES FAMILIES)
+  list(REMOVE_DUPLICATES CONTRACTS)
+  list(TRANSFORM FAMILIES REPLACE "(.+)" " \\\\\n  X(\\1)" OUTPUT_VARIABLE families)
+  list(TRANSFORM CONTRACTS REPLACE "(.+)" "#include \"\\1\"\n" OUTPUT_VARIABLE contracts)
+  string(CONCAT families ${families})
+  string(CONCAT contracts ${contracts})
+  string(TOUPPER ${name} capitals)
+  set(text "// Made by CMakeLists.txt.\n#define ${capitals}S(X)${KERNELS}\n")
+  if(FAMILIES)
+    string(APPEND text "#define ${capitals}_FAMILIES(X)${families}\n#define ${capitals}_VARIANTS(X)${KERNEL_VARIANTS}\n")
+  endif()
+  file(GENERATE OUTPUT ${SPV}/${name}_list.h CONTENT "${text}")
+  file(GENERATE OUTPUT ${SPV}/${name}_modules.h CONTENT "// Made by CMakeLists.txt.\n${contracts}#include \"${name}_packed.h\"\n")
+  deltaic_pack(${SPV}/${name}_packed.h ${TABLE_HEADERS})
+  set(PACKED_HEADERS ${PACKED_HEADERS} ${SPV}/${name}_packed.h PARENT_SCOPE)
+  foreach(list TABLE_HEADERS CONTRACTS FAMILIES KERNELS KERNEL_VARIANTS)
+    set(${list} PARENT_SCOPE)
+  endforeach()
+endfunction()
+
+# After the last table: the target deltaic_spv.
 function(deltaic_kernels_end)
   if(DELTAIC_SPIRV)
     deltaic_spirv_check()
-    add_custom_target(deltaic_spv)
+    add_custom_target(deltaic_spv DEPENDS ${PACKED_HEADERS})
   else()
     file(WRITE ${SPV}/modules.txt "${MODULES}")
     add_custom_command(
@@ -212,21 +249,7 @@ function(deltaic_kernels_end)
               -P ${TOP}/shaders/shader_hash.cmake
       DEPENDS ${SPV_HEADERS} ${SPV}/modules.txt
       VERBATIM)
-    add_custom_target(deltaic_spv DEPENDS ${SPV_HEADERS} ${SPV}/sources.txt)
+    add_custom_target(deltaic_spv DEPENDS ${SPV_HEADERS} ${PACKED_HEADERS} ${SPV}/sources.txt)
   endif()
   deltaic_warn_of_slow_build()
-  list(REMOVE_DUPLICATES FAMILIES)
-  list(REMOVE_DUPLICATES CONTRACTS)
-  list(TRANSFORM FAMILIES REPLACE "(.+)" " \\\\\n  X(\\1)" OUTPUT_VARIABLE families)
-  list(TRANSFORM CONTRACTS REPLACE "(.+)" "#include \"\\1\"\n" OUTPUT_VARIABLE contracts)
-  list(TRANSFORM SPV_HEADERS REPLACE ".*/(.+)" "#include \"\\1\"\n" OUTPUT_VARIABLE modules)
-  string(CONCAT families ${families})
-  string(CONCAT contracts ${contracts})
-  string(CONCAT modules ${modules})
-  file(GENERATE OUTPUT ${SPV}/kernel_list.h CONTENT "// Made by CMakeLists.txt.
-#define KERNELS(X)${KERNELS}
-#define KERNEL_FAMILIES(X)${families}
-#define KERNEL_VARIANTS(X)${KERNEL_VARIANTS}
-")
-  file(GENERATE OUTPUT ${SPV}/kernel_modules.h CONTENT "// Made by CMakeLists.txt.\n${contracts}${modules}")
 endfunction()

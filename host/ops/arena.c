@@ -56,8 +56,9 @@ deltaic_status arena_allocate(struct arena *arena, struct backend *backend, enum
       return fail(DELTAIC_UNSUPPORTED, "%s: a tensor of %llu bytes exceeds the %llu bytes that %s allows in one buffer",
                   what, (unsigned long long)arena->entries[i].bytes, (unsigned long long)backend->max_buffer_bytes,
                   backend->info.name);
-  // Blocks of at most 1 GiB: drivers handle these best, and larger allocations are the first to fail.
-  uint64_t limit = backend->max_buffer_bytes < (1ull << 30) ? backend->max_buffer_bytes : 1ull << 30;
+  // Drivers handle blocks of at most 1 GiB best, and larger allocations are the first to fail.
+  const uint64_t most = arena->block_bytes ? arena->block_bytes : 1ull << 30;
+  const uint64_t limit = backend->max_buffer_bytes < most ? backend->max_buffer_bytes : most;
   uint64_t *sizes = calloc(arena->count, sizeof *sizes);
   if (!sizes) return fail_memory(what, arena->count * sizeof *sizes);
   uint64_t blocks = arena_place(arena, limit, sizes);

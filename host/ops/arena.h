@@ -13,6 +13,7 @@ struct arena {
   size_t count, capacity;
   struct buffer *blocks;
   uint64_t block_count;
+  uint64_t block_bytes;  // most in one buffer; 0: 1 GiB
   uint64_t bytes;        // of everything declared, padding included
   deltaic_status status; // first error while declaring; arena_allocate() reports it
 };

@@ -1,20 +1,25 @@
 // format_tiles: blocks of weights in the order that kernels read (shaders/common/blocks.glsl).
 //
-// A tile has 256 elements in groups j of 32, and begins at a multiple of 16 bytes. First the scales, then the bits
-// above the fourth of each element, then the other bits, 16 bytes a group: byte i has element i in its low half and
-// element 16 + i in its high half. (Q8_0: 32 bytes a group, one for each element.)
+// A tile has 256 elements, in eight groups of 32. It begins at a multiple of 16 bytes and has three parts: scales, high
+// bits, low bits.
 //
-//   scales  Q8_0, Q4_0, Q5_0, IQ4_NL: d of each group, f16
-//           Q4_K, Q5_K: d and d of the minima, f16; a byte for each group: the low four bits of its scale and of its
-//           minimum; half a byte for each group: their high two bits
-//           Q6_K: four bytes for each group: the scales of its halves, d
-//           IQ4_XS: d, two bytes of zeros, a signed scale for each group, four bytes of zeros
-//   bits    Q5_0, Q5_K: four bytes for each group; bit 8 c + w is the fifth bit of element 4 w + c
-//           Q6_K: two times four bytes for each group, a word for each half of it; bits 8 c + 2 w and the next are of
-//           element 4 w + c of that half
+// Scales, with the names of GGUF's blocks (d: an f16 factor):
+//   Q8_0, Q4_0, Q5_0, IQ4_NL  d of each group
+//   Q4_K, Q5_K                d of the scales, d of the minima. Then a byte for each group: the low four bits of its
+//                             scale and of its minimum. Then half a byte for each group: the high two bits of both
+//   Q6_K                      for each group: the scale of its first 16 elements, that of its last 16, d
+//   IQ4_XS                    d, two bytes of zeros, a signed byte for each group (its scale), four bytes of zeros
+//
+// High bits: those above the low four bits of an element.
+//   Q5_0, Q5_K  a word of 32 bits for each group: bit 8 c + w is the fifth bit of element 4 w + c
+//   Q6_K        two words for each group, one for each half: bits 8 c + 2 w and 8 c + 2 w + 1 are the fifth and the
+//               sixth bit of element 4 w + c of that half
+//
+// Low bits: 16 bytes a group. Byte i has the low four bits of element i in its low half, and those of element 16 + i in
+// its high half. Q8_0 has 32 bytes a group, one for each element.
 #include "format.h"
 
-// Bits go from uint32_t to bytes without regard to the host's order: it is little-endian, as the GPU's.
+// A word is copied to bytes as it is in memory: host and GPU are both little-endian.
 static uint32_t word_at(const uint8_t *bytes) {
   uint32_t word;
   memcpy(&word, bytes, 4);
@@ -23,12 +28,12 @@ static uint32_t word_at(const uint8_t *bytes) {
 
 static void put_word(uint8_t *bytes, uint32_t word) { memcpy(bytes, &word, 4); }
 
-// Two sets of 16 half bytes as 16 bytes.
+// Packs 32 numbers of four bits into 16 bytes. They are taken from bits shift ... shift + 3 of each input byte.
 static void put_halves(const uint8_t *first, const uint8_t *second, int shift, uint8_t *to) {
   for (int i = 0; i < 16; i++) to[i] = (uint8_t)((first[i] >> shift & 15) | (second[i] >> shift & 15) << 4);
 }
 
-// Groups 2 j and 2 j + 1 of K formats are the low and high halves of 32 bytes.
+// In Q4_K and Q5_K, groups 2 i and 2 i + 1 are the low and the high four bits of the same 32 bytes.
 static void put_pairs_of_groups(const uint8_t *halves, uint8_t *to) {
   for (int j = 0; j < 8; j++, to += 16) put_halves(halves + j / 2 * 32, halves + j / 2 * 32 + 16, j % 2 * 4, to);
 }
@@ -59,7 +64,7 @@ static void tile_q5_0(const uint8_t *from, uint8_t *to) {
   }
 }
 
-// The 12 bytes of scales and minima, as in decode_k.
+// Reorders the 12 bytes of scales and minima of Q4_K and Q5_K. decode_k (format.c) describes their order.
 static void put_scales(const uint8_t *s, uint8_t *to) {
   uint32_t high = 0;
   for (int j = 0; j < 8; j++) {

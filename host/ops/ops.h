@@ -5,8 +5,9 @@
 // Letters: T rows (tokens of all sequences in this call), D width, H query/key heads, Hv value heads, Dk, Dv sizes per
 // head, n householder steps per token, V vocabulary, F FFN width, B sequences. `x (T, D)` is a tensor of T rows and D
 // columns. In every struct the tensors come first: those that the operation writes, then those that it updates, then
-// those that it only reads. For a layer, operations keep their inputs; the backend decides whether an output reuses its
-// input's memory.
+// those that it only reads. `a` has an operation's sizes and switches. `sequences` has a struct sequence (control.h)
+// for each sequence of the call: its rows of x and its slot, the row of every state that belongs to it. For a layer,
+// operations keep their inputs; the backend decides whether an output reuses its input's memory.
 #ifndef OPS_H
 #define OPS_H
 #include "control.h"
@@ -80,8 +81,8 @@ struct add {
 // Depthwise causal convolution over time, then an activation.
 //   y[t,c] = act( sum_{w<W} weight[w,c] * x[t - (W-1) + w, c]  (+ bias[c]) ),  act = SiLU for c >= silu_from
 // weight (W, C), bias (1, C) or absent. Inputs before this call come from `history` (one row of (W-1) * C per slot,
-// oldest first); the last W-1 inputs then replace it. The first channels may be `keys` heads of Dk elements; if y is
-// f16, each of these heads has padding after it (key_pitch).
+// oldest first); the last W-1 inputs then replace it. keys: how many heads of Dk elements the channels begin with (q
+// and k of a delta layer; 0 elsewhere). If y is f16, each of these heads has padding after it (key_pitch).
 struct conv_args {
   uint32_t W, C;
   uint32_t silu_from;
@@ -101,6 +102,7 @@ struct glu {
 // Query and key heads: y = norm(act(x)) per head of Dk elements, for `heads` heads from column 0; other columns are
 // copied from x.
 //   L2: x / sqrt(sum x^2 + 1e-6);  SUM: x / sum x;  L1: x / sum |x|;  0 where a sum is 0
+// ba (T, betas + decays): fla's b and a, the projections that beta and the decay are computed from.
 // Gates: beta[t,j] = beta_scale * sigmoid(ba[t,j])  (or beta_scale when !has_beta),  j < betas
 //        g[t,j] = -exp(A_log[j]) * softplus(ba[t, betas' + j] + dt_bias[j])  when gated, j < decays; betas' = betas
 //        when has_beta else 0; softplus(z) = z for z > 20.

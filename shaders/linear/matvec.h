@@ -36,6 +36,11 @@ struct matvec_args {
   float eps;                   // of the norm
   uint activation;             // of gate
   STRUCT(conv_step_args) conv; // of matvec_conv
+  uint k;                      // of matvec_dot with experts: choices of a token, of T / k tokens
+  uint share;                  // rows of y with the same row of x
+  uint ids_stride;
+  uint first_expert; // weights too large for one descriptor take several dispatches
+  uint experts;      // of this dispatch
 };
 ARGS(matvec_args)
 #endif

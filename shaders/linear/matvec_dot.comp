@@ -1,14 +1,20 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_integer_dot_product : require
-// matvec.comp for one token, with weights in tiles and sums of integers. x (normed) becomes integers of 16 bits: every
-// 4 * gl_SubgroupSize elements are step * (256 high + low), |256 high + low| <= 32512. Products of a group of 32 with
-// bytes of weights are exact; both sums of a group are a dot product of the hardware, four bytes at once.
-// Workgroups (ceil(N / (TEAMS * ROWS)), spread over x and y). All of them make the same integers, in shared memory.
-// Each lane of a team keeps those of its GROUPS of 32 elements in registers for all rows of the team. Subgroups are
-// full, of 8 lanes or more.
+// The same product as matvec.comp, for one token, with weights in tiles (format_tiles.c) and integer dot products.
+//
+// x, times the norm's weights where there is a norm, is rounded to integers of 16 bits. Each run of 4 * WIDTH elements has
+// one step: an element is step * (256 high + low), where |256 high + low| <= 32512. In each group of 32 elements, the
+// bytes `high` and the bytes `low` are multiplied by the group's weights. The hardware's dot product does four bytes at
+// once, and the sums of a group are exact.
+//
+// There are ceil(N / (TEAMS * ROWS)) workgroups, spread over x and y; with EXPERTS over x, and y is the row of y. Every
+// workgroup computes all integers of x, in shared memory. A team is the lanes that share ROWS rows of weights. A lane
+// keeps the integers of its GROUPS groups in registers for all rows of its team. Subgroups are full and have 8 lanes or
+// more.
 #include "matvec_dot.h"
 layout(local_size_x_id = MATVEC_DOT_SPEC_LANES) in;
 layout(constant_id = MATVEC_DOT_SPEC_K) const uint K = 32;
@@ -17,16 +23,18 @@ layout(constant_id = MATVEC_DOT_SPEC_ROWS) const uint ROWS = 1;
 layout(constant_id = MATVEC_DOT_SPEC_AHEAD) const uint AHEAD = 1;
 layout(constant_id = MATVEC_DOT_SPEC_NORM) const uint NORM = 0;
 layout(constant_id = MATVEC_DOT_SPEC_GATED) const uint GATED = 0;
+layout(constant_id = MATVEC_DOT_SPEC_WIDTH) const uint WIDTH = 32;
+layout(constant_id = MATVEC_DOT_SPEC_EXPERTS) const uint EXPERTS = 0;
+layout(set = 0, binding = MATVEC_DOT_IDS) readonly buffer ids_block { uint ids[]; };
 layout(set = 0, binding = MATVEC_Y) buffer y_block { float y[]; };
 layout(set = 0, binding = MATVEC_X) readonly buffer x4_block { vec4 x4[]; };
 layout(set = 0, binding = MATVEC_BIAS) readonly buffer bias_block { float bias[]; };
 layout(set = 0, binding = MATVEC_NORM) readonly buffer norm4_block { vec4 norm4[]; };
-#ifdef CONV
-layout(constant_id = MATVEC_DOT_CONV_SPEC_W) const uint CONV_W = 4;
-layout(constant_id = MATVEC_DOT_CONV_SPEC_LONE) const uint LONE = 0;
+layout(constant_id = MATVEC_DOT_SPEC_CONV_W) const uint CONV_W = 0;
+layout(constant_id = MATVEC_DOT_SPEC_LONE) const uint LONE = 0;
+#define CONV
 #define CONV_STEP_FROM MATVEC_BINDINGS
 #include "conv_step.glsl"
-#endif
 #define WEIGHTS_BINDING MATVEC_WEIGHTS
 #define WEIGHTS_SPEC_FORMAT MATVEC_DOT_SPEC_FORMAT
 #include "activation.glsl"
@@ -34,17 +42,18 @@ layout(constant_id = MATVEC_DOT_CONV_SPEC_LONE) const uint LONE = 0;
 
 const uint TOKENS = 1, OUTPUTS = ROWS, W_ROWS = ROWS * (1 + GATED);
 const uint TEAM = gl_WorkGroupSize.x / TEAMS, ALL = K / 32, GROUPS = (ALL + TEAM - 1) / TEAM;
-const uint PITCH = ALL + 4; // of words w of all groups: lanes that write neighbours meet different banks
+const uint SUBGROUPS = gl_WorkGroupSize.x / WIDTH;
+const uint PITCH = ALL + 4; // from word w to word w + 1 of all groups. The 4 avoids bank conflicts
 const float MOST = 32512.0;
-shared float partial[gl_WorkGroupSize.x / 8 * W_ROWS];
-shared float squares[gl_WorkGroupSize.x / 8];
-shared uint integers_of_x[16 * PITCH]; // words of high bytes, then of low ones
+shared float partial[SUBGROUPS * W_ROWS];
+shared float squares[SUBGROUPS];
+shared uint integers_of_x[16 * PITCH]; // 8 words of high bytes for each group, then 8 of low bytes
 shared float steps[K / 32];
 
 #include "matvec_ends.glsl"
 
 float total(uint i) {
-  uint each = gl_NumSubgroups / TEAMS, first = gl_SubgroupID / each * each; // subgroups of the team
+  uint each = SUBGROUPS / TEAMS, first = gl_SubgroupID / each * each; // subgroups of the team
   float sum = 0.0;
   for (uint s = first; s < first + each; s++) sum += partial[s * W_ROWS + i];
   return sum;
@@ -52,29 +61,29 @@ float total(uint i) {
 
 float square_sum(uint t) {
   float sum = 0.0;
-  for (uint s = 0; s < gl_NumSubgroups; s++) sum += squares[s];
+  for (uint s = 0; s < SUBGROUPS; s++) sum += squares[s];
   return sum;
 }
 
 uint four_bytes(ivec4 v) { return (v.x & 255) | (v.y & 255) << 8 | (v.z & 255) << 16 | v.w << 24; }
 
-void stage(uint lane) {
-  const uint TURNS = (K / 4 + gl_WorkGroupSize.x - 1) / gl_WorkGroupSize.x;
+// from: where x begins, in fours.
+void stage(uint lane, uint from) {
+  const uint LANES = gl_WorkGroupSize.x, TURNS = (K / 4 + LANES - 1) / LANES;
   float sum = 0.0;
-  vec4 next = x4[min(lane, K / 4 - 1)], next_factor;
+  vec4 next = x4[from + min(lane, K / 4 - 1)], next_factor;
   if (NORM != 0) next_factor = norm4[min(lane, K / 4 - 1)];
-  for (uint turn = 0; turn < TURNS; turn++) { // the next turn's are on their way
-    uint at = lane + turn * gl_WorkGroupSize.x, then = min(at + gl_WorkGroupSize.x, K / 4 - 1), group = at / 8,
-         word = at % 8;
+  for (uint turn = 0; turn < TURNS; turn++) { // the next turn's x is loaded while this one is rounded
+    uint at = lane + turn * LANES, then = min(at + LANES, K / 4 - 1), group = at / 8, word = at % 8;
     vec4 v = at < K / 4 ? next : vec4(0.0), factor = next_factor;
     if (turn + 1 < TURNS) {
-      next = x4[then];
+      next = x4[from + then];
       if (NORM != 0) next_factor = norm4[then];
     }
     sum += dot(v, v);
     if (NORM != 0) v *= factor;
     vec4 size = abs(v);
-    // NaN compares false, and so does what is no smaller than 1e38. An infinite step makes every output of this x infinite or NaN.
+    // If an element is NaN or at least 1e38, the step is infinite, and every output of this x becomes infinite or NaN.
     float most =
         all(lessThan(size, vec4(1e38))) ? max(max(size.x, size.y), max(size.z, size.w)) : uintBitsToFloat(0x7f800000);
     most = subgroupMax(most);
@@ -84,7 +93,7 @@ void stage(uint lane) {
       integers_of_x[word * PITCH + group] = four_bytes(high);
       integers_of_x[(8 + word) * PITCH + group] = four_bytes(q - high * 256);
     }
-    if (gl_SubgroupInvocationID == 0 && at < K / 4) steps[at / gl_SubgroupSize] = most / MOST;
+    if (gl_SubgroupInvocationID == 0 && at < K / 4) steps[at / WIDTH] = most / MOST;
   }
   sum = subgroupAdd(sum);
   if (subgroupElect()) squares[gl_SubgroupID] = sum;
@@ -94,7 +103,7 @@ void stage(uint lane) {
 // ---------------------------------------------------------------- groups of 32
 
 struct group32 {
-  uvec4 low, more; // more: the second 16 bytes of Q8_0
+  uvec4 low, more; // more: a group's second 16 bytes, in Q8_0 only
   uvec2 high;
   scales s;
 };
@@ -104,17 +113,23 @@ group32 load32(uint tile, uint j) {
   group32 w;
   w.low = weights4[at + (EIGHT ? 1 + 2 * j : LOW_BITS + j)];
   w.more = EIGHT ? weights4[at + 2 + 2 * j] : w.low;
-  w.high = uvec2(FIVE ? weights[(at + HIGH_BITS) * 4 + j] : 0);
-  if (FIVE) w.high.y = w.high.x;
-  if (SIX) w.high = weights2[(at + HIGH_BITS) * 2 + j];
-  w.s = load_scales(tile, j);
+  if (SIX)
+    w.high = weights2[(at + HIGH_BITS) * 2 + j];
+  else
+    w.high = uvec2(load_high(tile, j, 0));
+  if (IS_K || FORMAT == FORMAT_IQ4_XS) {
+    uvec4 header = weights4[at]; // one load instead of three
+    w.s = scales(header.x, j < 4 ? header.y : header.z, header.w, j);
+  } else {
+    w.s = load_scales(tile, j);
+  }
   return w;
 }
 
 struct inputs32 {
   uint high[8], low[8];
   float step;
-  int sums[2]; // of the halves' integers
+  int sums[2]; // the sum of the integers of each half of the group
 };
 
 int dot4(uint a, uint b) { return dotPacked4x8EXT(int(a), int(b)); }
@@ -127,7 +142,7 @@ inputs32 inputs_of(uint group) {
     x.low[w] = integers_of_x[(8 + w) * PITCH + min(group, ALL - 1)];
     x.sums[w / 4] += 256 * dot4(0x01010101, x.high[w]) + dot4(0x01010101, x.low[w]);
   }
-  x.step = group < ALL ? steps[group * 8 / gl_SubgroupSize] : 0.0;
+  x.step = group < ALL ? steps[group * 8 / WIDTH] : 0.0;
   return x;
 }
 
@@ -146,29 +161,59 @@ float product(group32 w, inputs32 x) {
                    second.y * float(x.sums[1]));
 }
 
+// Adds up AHEAD sums over the subgroup's lanes. Each lane l < AHEAD then has one of them in sums[0], and returns which.
+// While a lane has several, it gives half of them away, so that few values move.
+uint add_lanes(inout float sums[AHEAD]) {
+  uint row = 0;
+  [[unroll]] for (uint step = 1; step < AHEAD; step *= 2) {
+    const bool upper = (gl_SubgroupInvocationID & step) != 0;
+    [[unroll]] for (uint a = 0; a < AHEAD / 2 / step; a++) {
+      const float keep = upper ? sums[2 * a + 1] : sums[2 * a], give = upper ? sums[2 * a] : sums[2 * a + 1];
+      sums[a] = keep + subgroupShuffleXor(give, step);
+    }
+    row += upper ? step : 0;
+  }
+  [[unroll]] for (uint step = AHEAD; step < WIDTH; step *= 2) sums[0] += subgroupShuffleXor(sums[0], step);
+  return row;
+}
+
+// Row r of a team's weights is of output r / (1 + GATED): gate's and up's in turn.
+uint row_of(uint row, uint r) { return min(row + r / (1 + GATED), args.N - 1) + r % (1 + GATED) * args.N; }
+uint place(uint r) { return r % (1 + GATED) * ROWS + r / (1 + GATED); }
+
 void main() {
-  const uint lane = gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID, team = lane / TEAM, own = lane % TEAM;
-  const uint row = ((gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x) * TEAMS + team) * ROWS;
-  const uint tiles = args.w_stride / 256;
+  const uint lane = gl_SubgroupID * WIDTH + gl_SubgroupInvocationID, team = lane / TEAM, own = lane % TEAM;
+  uint group = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x, expert = 0, from = 0;
   token0 = 0;
+  if (EXPERTS != 0) {
+    group = gl_WorkGroupID.x;
+    token0 = gl_WorkGroupID.y;
+    from = token0 / args.share * (args.x_stride / 4);
+    expert = ids[token0 / args.k * args.ids_stride + token0 % args.k] - args.first_expert; // wraps below the first
+    if (expert >= args.experts) return;
+  }
+  const uint row = (group * TEAMS + team) * ROWS, tiles = args.w_stride / 256;
+  const uint first_row = expert * args.N * (1 + GATED);
   group32 w[AHEAD * GROUPS];
-#define FETCH(r, g) load32((min(row + (r) % ROWS, args.N - 1) + (r) / ROWS * args.N) * tiles + (g) / 8, (g) % 8)
+#define FETCH(r, g) load32((first_row + row_of(row, r)) * tiles + (g) / 8, (g) % 8)
 #define GROUP(i) min(own + (i)*TEAM, ALL - 1)
   [[unroll]] for (uint i = 0; i < AHEAD * GROUPS; i++) w[i] = FETCH(i / GROUPS, GROUP(i % GROUPS));
   if (own < OUTPUTS) fetch(row, own);
-  stage(lane);
+  stage(lane, from);
   inputs32 x[GROUPS];
   [[unroll]] for (uint i = 0; i < GROUPS; i++) x[i] = inputs_of(own + i * TEAM);
   for (uint first = 0; first < W_ROWS; first += AHEAD) {
+    float sums[AHEAD];
     [[unroll]] for (uint a = 0; a < AHEAD; a++) {
       float sum = 0.0;
       [[unroll]] for (uint i = 0; i < GROUPS; i++) {
         sum += product(w[a * GROUPS + i], x[i]);
         if (first + AHEAD < W_ROWS) w[a * GROUPS + i] = FETCH(first + AHEAD + a, GROUP(i));
       }
-      sum = subgroupAdd(sum);
-      if (subgroupElect()) partial[gl_SubgroupID * W_ROWS + first + a] = sum;
+      sums[a] = sum;
     }
+    uint a = add_lanes(sums);
+    if (gl_SubgroupInvocationID < AHEAD) partial[gl_SubgroupID * W_ROWS + place(first + a)] = sums[0];
   }
   barrier();
   for (uint i = own; i < OUTPUTS; i += TEAM) {

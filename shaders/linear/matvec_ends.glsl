@@ -9,7 +9,8 @@ float start; // what the output of the last fetch() adds to its sum
 #ifdef CONV
 uint slot, lone; // lone: tokens of the only sequence
 bool convolved; // the output is a channel, and its token belongs to a sequence
-float taps[CONV_W], window[CONV_W], conv_start;
+const uint TAPS = CONV_W != 0 ? CONV_W : 1; // CONV_W 0: there is no convolution
+float taps[TAPS], window[TAPS], conv_start;
 
 void fetch_conv(uint n, uint t) {
   uint c = n - args.conv.from, s = 0; // wraps to a large number below conv.from
@@ -32,7 +33,7 @@ void fetch_conv(uint n, uint t) {
 void finish_conv(uint n, uint t, float value) {
   uint c = n - args.conv.from;
   if (!convolved || (LONE != 0 && lone == 0)) return;
-  window[CONV_W - 1] = value;
+  window[TAPS - 1] = value;
   float sum = conv_start;
   [[unroll]] for (uint w = 0; w < CONV_W; w++) sum += taps[w] * window[w];
   [[unroll]] for (uint w = 0; w + 1 < CONV_W; w++)
@@ -50,7 +51,7 @@ void fetch(uint row, uint i) {
   start = args.has_bias != 0 ? bias[n] : 0.0;
   if (args.add != 0) start += y[t * args.y_stride + n];
 #ifdef CONV
-  fetch_conv(n, t);
+  if (CONV_W != 0) fetch_conv(n, t);
 #endif
 }
 
@@ -63,6 +64,6 @@ void finish(uint row, uint i) {
   value += start;
   y[t * args.y_stride + n] = value;
 #ifdef CONV
-  finish_conv(n, t, value);
+  if (CONV_W != 0) finish_conv(n, t, value);
 #endif
 }

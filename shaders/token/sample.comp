@@ -6,26 +6,32 @@
 //   z = logit, penalised;  w = e^((z - max z) / temperature);  top-k, then top-p, keep a prefix of the tokens by z
 //   descending, ids ascending: a threshold on z and a number of tokens that may equal it; min-p drops w < min_p
 //   token = the first id whose running sum of kept w exceeds u times their sum
+// With PARTS, the largest z of each part of a large vocabulary, which another dispatch reads: parts (B, args.parts),
+// pairs of the bits of z and the first id that has it. Workgroups (args.parts, B).
 // logits (slots, V), seen (slots, ceil(V / 32)), tokens, sequences, sampling (B). Workgroups (B): one sequence. z is
 // compared by an integer key of the same order; 15 parallel sums find 4 bits of a threshold at a time. All sums have a
 // fixed order, so the same inputs give the same token. Any V.
 #include "sample.h"
 layout(local_size_x_id = SAMPLE_SPEC_LANES) in;
+layout(constant_id = SAMPLE_SPEC_PARTS) const uint PARTS = 0;
 layout(set = 0, binding = SAMPLE_TOKENS) writeonly buffer tokens_block { uint tokens[]; };
 layout(set = 0, binding = SAMPLE_SEQUENCES) buffer sequences_block { sequence sequences[]; };
 layout(set = 0, binding = SAMPLE_SEEN) buffer seen_block { uint seen[]; };
 layout(set = 0, binding = SAMPLE_LOGITS) readonly buffer logits_block { float logits[]; };
 layout(set = 0, binding = SAMPLE_SAMPLING) readonly buffer sampling_block { sampling samplings[]; };
+layout(set = 0, binding = SAMPLE_PARTS) buffer parts_block { uint parts[]; };
 #include "philox.glsl"
 #include "reduce.glsl"
 
 const uint LANES = gl_WorkGroupSize.x;
-const float LARGEST = 3.402823466e38;
-const uint DIGITS = 15, AHEAD = 8;
+const uint DIGITS = 15;
 shared float digit_slots[DIGITS * (LANES / 4 + 1)]; // subgroups have 4 lanes or more
 shared float lane_sums[LANES];
+shared uint list[LANES];
 shared uint chosen_lane;
 shared float chosen_before;
+
+const float LARGEST = 3.402823466e38;
 
 sampling p;
 uint logits_at, seen_at;
@@ -47,20 +53,74 @@ float adjust(float logit, uint i) {
 
 float adjusted(uint i) { return adjust(logits[logits_at + i], i); }
 
-// This invocation's largest z and the first id that has it; several logits are loaded at once.
-float largest(uint lane, out uint first) {
+// This invocation's largest z of ids from ... to - 1, and the first id that has it; several logits are loaded at once.
+float largest(uint lane, uint from, uint to, out uint first) {
+  const uint AHEAD = 8;
   float most = -LARGEST;
-  first = lane;
-  for (uint i0 = lane; i0 < args.V; i0 += AHEAD * LANES) {
+  first = from + lane;
+  for (uint i0 = from + lane; i0 < to; i0 += AHEAD * LANES) {
     float z[AHEAD];
-    [[unroll]] for (uint a = 0; a < AHEAD; a++) z[a] = logits[logits_at + min(i0 + a * LANES, args.V - 1)];
+    [[unroll]] for (uint a = 0; a < AHEAD; a++) z[a] = logits[logits_at + min(i0 + a * LANES, to - 1)];
     [[unroll]] for (uint a = 0; a < AHEAD; a++) {
-      uint i = min(i0 + a * LANES, args.V - 1);
+      uint i = min(i0 + a * LANES, to - 1);
       z[a] = adjust(z[a], i);
       if (z[a] > most) most = z[a], first = i;
     }
   }
   return most;
+}
+
+// own: the invocation's largest z, first found at `first`. The maximum of the negated ids is the lowest id; floats are
+// exact since V < 2^24.
+uint lowest(float most, float own, uint first) {
+  return uint(-workgroup_max(own == most ? -float(first) : -float(args.V)));
+}
+
+// Stores the largest logit of the workgroup's part of the vocabulary, and the first id that has it.
+void find_in_part(uint lane, uint part, uint s) {
+  uint from = part << args.part, first;
+  float own = largest(lane, from, min(from + (1u << args.part), args.V), first), most = workgroup_max(own);
+  uint id = lowest(most, own, first);
+  if (lane != 0) return;
+  parts[s * args.parts_stride + 2 * part] = floatBitsToUint(most);
+  parts[s * args.parts_stride + 2 * part + 1] = id;
+}
+
+// What has been found for part `lane`.
+float largest_of_part(uint s, uint lane, out uint first) {
+  first = args.V;
+  if (lane >= args.parts) return -LARGEST;
+  uint at = s * args.parts_stride + 2 * lane;
+  first = parts[at + 1];
+  return uintBitsToFloat(parts[at]);
+}
+
+// The ids that are looked through, in ascending order: all V, or only those of the parts in `list`.
+uint candidates;
+bool listed;
+
+uint id_at(uint i) { return listed ? list[i >> args.part] << args.part | i & (1u << args.part) - 1 : i; }
+
+// The k largest logits, and all that equal the last of them, are in the parts whose largest logits are the k largest,
+// or equal the last of those. own: the largest logit of part `lane`.
+void list_parts(uint lane, uint k, float own) {
+  lane_sums[lane] = own;
+  barrier();
+  uint before = 0, count = 0;
+  for (uint i = 0; i < args.parts; i++)
+    if (lane_sums[i] > own || (lane_sums[i] == own && i < lane)) before++;
+  if (lane < args.parts && before == k - 1) chosen_before = own;
+  barrier();
+  before = 0;
+  for (uint i = 0; i < args.parts; i++)
+    if (lane_sums[i] >= chosen_before) {
+      count++;
+      if (i < lane) before++;
+    }
+  if (lane < args.parts && own >= chosen_before) list[before] = lane;
+  listed = true;
+  candidates = count << args.part;
+  barrier();
 }
 
 // e^-200 is 0 in any case.
@@ -88,8 +148,10 @@ cut find_cut(uint lane, float target, bool by_weight, float most) {
   for (int shift = 28; shift >= 0; shift -= 4) {
     float sums[DIGITS]; // measure of keys with a digit of at least 1, 2, ... 15
     [[unroll]] for (uint d = 0; d < DIGITS; d++) sums[d] = 0.0;
-    for (uint i = lane; i < args.V; i += LANES) {
-      float z = adjusted(i);
+    for (uint i = lane; i < candidates; i += LANES) {
+      uint id = id_at(i);
+      if (id >= args.V) break;
+      float z = adjusted(id);
       uint key = order_key(z);
       uint digit = key >> shift & 15;
       float measure = by_weight ? weight(z, most) : 1.0;
@@ -119,8 +181,8 @@ cut find_cut(uint lane, float target, bool by_weight, float most) {
   return cut(prefix, each > 0.0 ? max(ceil((target - above) / each), 1.0) : 1.0);
 }
 
-// The first id of this invocation's part of the vocabulary, for steps where the order of ids matters.
-uint first_id(uint lane) { return min(lane * ((args.V + LANES - 1) / LANES), args.V); }
+// The first of this invocation's candidates, for steps where the order of ids matters.
+uint first_of(uint lane) { return min(lane * ((candidates + LANES - 1) / LANES), candidates); }
 
 float kept_weight(float z, float most, float least) {
   float w = weight(z, most);
@@ -139,8 +201,10 @@ float sum_before(uint lane) {
 // The number of tokens before this invocation's that have the key of the cut.
 float equals_before(uint lane, cut c) {
   float n = 0.0;
-  for (uint i = first_id(lane); i < first_id(lane + 1); i++)
-    if (order_key(adjusted(i)) == c.key) n += 1.0;
+  for (uint i = first_of(lane); i < first_of(lane + 1); i++) {
+    uint id = id_at(i);
+    if (id < args.V && order_key(adjusted(id)) == c.key) n += 1.0;
+  }
   lane_sums[lane] = n;
   return sum_before(lane);
 }
@@ -149,8 +213,10 @@ float equals_before(uint lane, cut c) {
 // it exceeds `until`, which is stored in id.
 float walk(uint lane, cut c, float equals, float most, float least, float until, inout uint id) {
   float sum = 0.0;
-  for (uint i = first_id(lane); i < first_id(lane + 1); i++) {
-    float z = adjusted(i);
+  for (uint i = first_of(lane); i < first_of(lane + 1); i++) {
+    uint here = id_at(i);
+    if (here >= args.V) break;
+    float z = adjusted(here);
     uint key = order_key(z);
     if (key < c.key) continue;
     if (key == c.key) {
@@ -159,22 +225,19 @@ float walk(uint lane, cut c, float equals, float most, float least, float until,
     }
     float w = kept_weight(z, most, least);
     if (w == 0.0) continue;
-    id = i;
+    id = here;
     sum += w;
     if (sum > until) break;
   }
   return sum;
 }
 
-// own: the invocation's largest z, first found at `first`. The maximum of the negated ids is the lowest id; floats are
-// exact since V < 2^24.
-uint greedy(float most, float own, uint first) {
-  uint id = uint(-workgroup_max(own == most ? -float(first) : -float(args.V)));
-  return id < args.V ? id : 0;
-}
-
-uint draw(uint lane, float most, uint position) {
+// own: the largest logit of part `lane`; without parts, any.
+uint draw(uint lane, float most, float own, uint position) {
   cut c = cut(0, float(args.V));
+  listed = false;
+  candidates = args.V;
+  if (p.top_k != 0 && p.top_k < args.parts) list_parts(lane, p.top_k, own);
   if (p.top_k != 0 && p.top_k < args.V) c = find_cut(lane, float(p.top_k), false, most);
   uint id = 0;
   if (p.top_p > 0.0 && p.top_p < 1.0) {
@@ -209,15 +272,21 @@ uint draw(uint lane, float most, uint position) {
 }
 
 void main() {
-  uint s = gl_WorkGroupID.x, lane = gl_LocalInvocationID.x;
+  uint s = PARTS != 0 ? gl_WorkGroupID.y : gl_WorkGroupID.x, lane = gl_LocalInvocationID.x;
   sequence q = sequences[s];
   p = samplings[s];
   logits_at = q.slot * args.logits_stride;
   seen_at = q.slot * args.seen_stride;
+  if (PARTS != 0) {
+    find_in_part(lane, gl_WorkGroupID.x, s);
+    return;
+  }
   uint first;
-  float own = largest(lane, first), most = workgroup_max(own);
+  float own = args.parts != 0 ? largest_of_part(s, lane, first) : largest(lane, 0, args.V, first);
+  float most = workgroup_max(own);
   bool any = most > -LARGEST;
-  uint id = p.temperature > 0.0 && any ? draw(lane, most, q.pos + q.T) : greedy(most, own, first);
+  uint id = p.temperature > 0.0 && any ? draw(lane, most, own, q.pos + q.T) : lowest(most, own, first);
+  if (id >= args.V) id = 0;
   barrier(); // all invocations have read the sequence and its seen tokens
   if (lane == 0) {
     tokens[s] = id;

@@ -1,9 +1,9 @@
 // bench_decode: the kernels of decoding over their shapes, on every usable Vulkan GPU (or on what DELTAIC_TEST_DEVICE
-// names): products of a 1.37 B model with what they do around them (matvec, and from 2 tokens on matmul_narrow), norms
-// and delta_step. Each is replayed many times, every dispatch waiting for the one before it, over weights or states
-// that no cache holds. Rows of the plan's own choice are marked. No test: it only prints. usage: bench_decode [WHAT
-// [TOKENS = 1 [MIB = 600 [DISPATCHES = 160 [TILES PARTS STEP]...]]]], WHAT being in the name of what is timed; with
-// numbers for matmul_narrow, only those.
+// names): products of a 1.37 B model with what they do around them (matvec, and from 2 tokens on matmul_narrow), norms,
+// experts, sample and delta_step. Each is replayed many times, every dispatch waiting for the one before it, over
+// weights or states that no cache holds. Rows of the plan's own choice are marked. No test: it only prints. usage:
+// bench_decode [WHAT [TOKENS = 1 [MIB = 600 [DISPATCHES = 160 [TILES PARTS STEP]...]]]], WHAT being in the name of what
+// is timed; with numbers for matmul_narrow, only those.
 #include "bench_tools.h"
 #include "platform.h"
 
@@ -24,19 +24,13 @@ static struct tensor f32(uint64_t *offset, uint32_t rows, uint32_t cols) {
   return bench_view(&activations, DTYPE_F32, offset, rows, cols);
 }
 
-static enum dtype stored = DTYPE_BF16; // of the weights of products
-
-static uint64_t bytes_stored(uint32_t rows, uint32_t cols) {
-  return round_up(dtype_bytes(stored, rows * weight_stride(stored, cols)), TENSOR_ALIGN);
-}
-
 // The i-th of the matrices that fit into the weights, from the first again behind the last.
 static struct tensor matrix(uint32_t rows, uint32_t cols, uint32_t i) {
-  const uint64_t bytes = bytes_stored(rows, cols);
-  return (struct tensor){.dtype = stored,
+  const uint64_t bytes = round_up(dtype_bytes(DTYPE_BF16, rows * weight_stride(DTYPE_BF16, cols)), TENSOR_ALIGN);
+  return (struct tensor){.dtype = DTYPE_BF16,
                          .rows = rows,
                          .cols = cols,
-                         .stride = (uint32_t)weight_stride(stored, cols),
+                         .stride = (uint32_t)weight_stride(DTYPE_BF16, cols),
                          .buffer = &weights,
                          .offset = i % (weight_bytes / bytes) * bytes};
 }
@@ -69,12 +63,6 @@ static const struct product {
                 {"down: add", ADD, 2048, 5632},
                 {"head", PLAIN, 32000, 2048},
                 {"head: norm", NORMED, 32000, 2048}};
-// Of Qwen3.5: 0.8B, 4B, 9B and 27B.
-static const struct product of_tiles[] = {{"gate, up: norm", GATED, 3584, 1024}, {"down: add", ADD, 1024, 3584},
-                                          {"head: norm", NORMED, 248320, 1024},  {"gate, up: norm", GATED, 9216, 2560},
-                                          {"o: add", ADD, 4096, 4096},           {"gate, up: norm", GATED, 12288, 4096},
-                                          {"down: add", ADD, 4096, 12288},       {"gate, up: norm", GATED, 17408, 5120},
-                                          {"down: add", ADD, 5120, 17408}};
 
 // Dispatches in turn from one half of the activations to the other, so that each waits for the last. On matrices a norm
 // is half of the product before it, half of the product after it.
@@ -146,40 +134,6 @@ static void sweep_product(const struct product *p) {
     printf("%8u %6s %8u %9.2f  plan, %u sets\n", chosen.lanes, "", chosen.unroll, time_product(p, DTYPE_F32),
            chosen.sets);
   *plan() = own;
-}
-
-// One token's products with tiles: matvec, then matvec_dot in all sizes.
-static void sweep_tiles(const struct product *p, enum dtype dtype) {
-  plan()->dots = ((struct vulkan_backend *)backend)->device->caps.integer_dot;
-  const struct plan_products own = *plan();
-  const uint32_t rows = p->N * (p->kind == GATED ? 2 : 1);
-  struct plan_dot chosen, m, last = {0};
-  stored = dtype;
-  const double bytes = (double)bytes_stored(rows, p->K);
-  if (bytes > (double)weight_bytes || !plan_dot(&own, p->K, rows, p->kind == GATED, &chosen)) goto done;
-  printf("\n%s, %u x %u, one token, %s\n%8s %6s %6s %6s %9s %8s\n", p->name, p->N, p->K, dtype_name(dtype), "lanes",
-         "teams", "rows", "ahead", "us", "GB/s");
-  plan()->dots = false;
-  double us = time_product(p, DTYPE_F32), best = us;
-  printf("%8s %6s %6s %6s %9.2f %8.0f\n", "matvec", "", "", "", us, 1e-3 * bytes / us);
-  *plan() = own;
-  for (uint32_t least = 256; least <= 1024; least *= 2)
-    for (uint32_t ahead = 2; ahead <= 4; ahead *= 2)
-      for (uint32_t r = 2; r <= 32; r *= 2) {
-        plan()->dot_least = least;
-        plan()->dot_rows = r;
-        plan()->dot_ahead = ahead;
-        if (!plan_dot(plan(), p->K, rows, p->kind == GATED, &m) || !memcmp(&m, &last, sizeof m)) continue;
-        if (least > 256 && m.lanes <= least / 2) continue; // listed already
-        last = m;
-        us = time_product(p, DTYPE_F32);
-        printf("%8u %6u %6u %6u %9.2f %8.0f%s%s\n", m.lanes, m.teams, m.rows, m.ahead, us, 1e-3 * bytes / us,
-               !memcmp(&m, &chosen, sizeof m) ? "  plan" : "", us < best ? "  best yet" : "");
-        if (us < best) best = us;
-      }
-done:
-  *plan() = own;
-  stored = DTYPE_BF16;
 }
 
 // What can be chosen of matmul_narrow, each from a list.
@@ -268,6 +222,64 @@ static void time_norm(uint32_t D) {
   for (uint32_t i = 0; i < dispatches; i++) // all write y, so that each waits for the last
     vulkan_norm(recorder, &(struct norm){.y = y, .x = x, .weight = weight, .eps = 1e-5f}, (struct tensor){0});
   printf("\nnorm, %u of %u: %.2f us\n", tokens, D, replay());
+}
+
+// ---------------------------------------------------------------- experts
+
+// One token's 8 of 256 experts of Q4_K, of 35B-A3B, with integers and in f32.
+static void time_experts(bool gated) {
+  enum { E = 256, CHOSEN = 8, SETS = 16 };
+  const uint32_t N = gated ? 512 : 2048, K = gated ? 2048 : 512, rows = gated ? 2 * N : N;
+  const enum dtype dtype = DTYPE_TILED_Q4_K;
+  const double bytes = (double)CHOSEN * rows * (double)dtype_bytes(dtype, K);
+  uint64_t at = 0;
+  struct tensor y = f32(&at, CHOSEN, N), x = f32(&at, gated ? 1 : CHOSEN, K), ids = f32(&at, SETS, TENSOR_ALIGN / 4);
+  const struct tensor w = {
+      .dtype = dtype, .rows = E * rows, .cols = K, .stride = (uint32_t)weight_stride(dtype, K), .buffer = &weights};
+  const struct tensor out = gated ? (struct tensor){.rows = CHOSEN, .cols = rows, .stride = rows} : y;
+  const struct glu glu = {.y = y, .activation = ACTIVATION_SILU};
+  int32_t chosen[SETS * TENSOR_ALIGN / 4];
+  if (tensor_bytes(&w) > weight_bytes) return;
+  for (uint32_t i = 0; i < SETS * TENSOR_ALIGN / 4; i++) chosen[i] = (int32_t)(i * 97 % E);
+  check(backend->functions->buffer_write(backend, &activations, ids.offset, chosen, sizeof chosen));
+  for (int dots = 0; dots < 2; dots++) {
+    plan()->dots = dots;
+    recorder->functions->recorder_begin(recorder, true, NULL);
+    for (uint32_t i = 0; i < dispatches; i++) {
+      struct tensor set = tensor_rows(ids, i % SETS, 1);
+      set.cols = CHOSEN;
+      vulkan_experts(recorder, &(struct experts){.y = out, .x = x, .w = w, .ids = set}, gated ? &glu : NULL);
+    }
+    const double us = replay();
+    printf("%sexperts, %u of %u, %u x %u: %.2f us, %.0f GB/s\n", dots ? "dots: " : "\nf32: ", CHOSEN, E, rows, K, us,
+           1e-3 * bytes / us);
+  }
+}
+
+// ---------------------------------------------------------------- sample
+
+static void time_sample(const char *name, struct sampling options) {
+  enum { V = 248320 };
+  uint64_t at = 0;
+  struct tensor logits = f32(&at, tokens, V), scratch = f32(&at, tokens, V), seen = f32(&at, tokens, V / 32);
+  struct tensor drawn = f32(&at, tokens, 1), options_of = f32(&at, tokens, 8);
+  for (uint32_t i = 0; i < tokens; i++)
+    check(
+        backend->functions->buffer_write(backend, &activations, options_of.offset + 32 * i, &options, sizeof options));
+  const struct tensor sequences = {.dtype = DTYPE_I32, .rows = tokens, .cols = 4, .stride = 4, .buffer = &control};
+  float *z = malloc(4 * V);
+  uint32_t state = 1;
+  for (uint32_t i = 0; i < V; i++) {
+    state = state * 1664525u + 1013904223u;
+    z[i] = (float)(state >> 8) * 0x1p-20f;
+  }
+  for (uint32_t i = 0; i < tokens; i++)
+    check(backend->functions->buffer_write(backend, &activations, logits.offset + 4ull * V * i, z, 4 * V));
+  free(z);
+  recorder->functions->recorder_begin(recorder, true, NULL);
+  for (uint32_t i = 0; i < dispatches; i++)
+    vulkan_sample(recorder, &(struct sample){drawn, scratch, sequences, seen, logits, options_of});
+  printf("\nsample, %u of %u, %s: %.2f us\n", tokens, V, name, replay());
 }
 
 // ---------------------------------------------------------------- delta_step
@@ -368,10 +380,13 @@ static int bench_device(struct instance *instance, VkPhysicalDevice handle, cons
     if (tokens <= 8 && !count) sweep_product(&products[i]);
     if (tokens > 1) sweep_narrow(&products[i]);
   }
-  static const enum dtype formats_of[] = {DTYPE_TILED_Q4_K, DTYPE_TILED_Q5_K, DTYPE_TILED_Q6_K, DTYPE_TILED_Q8_0};
-  for (size_t i = 0; i < sizeof of_tiles / sizeof *of_tiles && tokens == 1 && !strcmp(what, "tiles"); i++)
-    for (int f = 0; f < 4; f++) sweep_tiles(&of_tiles[i], formats_of[f]);
   if (strstr("norm", what)) time_norm(2048);
+  if (strstr("experts", what)) time_experts(true), time_experts(false);
+  if (strstr("sample", what) && tokens <= 16) {
+    time_sample("greedy", (struct sampling){0});
+    time_sample("top-k 20, top-p 0.95", (struct sampling){.temperature = 1, .top_k = 20, .top_p = 0.95f});
+    time_sample("top-p 0.95", (struct sampling){.temperature = 1, .top_p = 0.95f});
+  }
   const uint32_t steps[][3] = {{1, 16, 128}, {4, 16, 128}, {32, 16, 128}, {1, 8, 256}, {32, 8, 256},
                                {1, 16, 64},  {32, 32, 64}, {32, 16, 96},  {32, 16, 76}};
   for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {

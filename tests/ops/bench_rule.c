@@ -4,6 +4,7 @@
 // -2: the result is wrong. Chunks are on matrix units unless DELTAIC_NO_MATRICES is set. usage: bench_rule [HEADS
 // [TOKENS [D [STEPS [FORMS [SECONDS]]]]]], lists with commas, such as 16,512 2048 128 1 columns,16/128,16/128+;
 // SECONDS: no shape begins after them.
+#include "bench_first.h"
 #include "backend.h"
 #include "device_handle.h"
 #include "measure.h"
@@ -79,10 +80,7 @@ int main(int argc, char **argv) {
   const double most_rows = 4e9; // elements of q, k and v, a limit of the host's time and memory
   deltaic_context *context;
   deltaic_device *device;
-  deltaic_device_options options = DELTAIC_INIT(deltaic_device_options);
-  options.index = 1;
-  if (deltaic_context_create(NULL, &context) || deltaic_device_open(context, &options, &device))
-    return fprintf(stderr, "%s\n", deltaic_last_error());
+  if (!bench_first(&context, &device)) return 1;
   for (uint32_t i = 0; i < sizes.count; i++)
     for (uint32_t h = 0; h < heads.count; h++)
       for (uint32_t t = 0; t < tokens.count; t++)

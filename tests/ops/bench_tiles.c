@@ -2,6 +2,7 @@
 // on the first Vulkan device. The plan's sizes are from it (plan_matmul.c). No test: it only prints TFLOP/s, a line a
 // shape. Run it with DELTAIC_NO_MATRICES=1. usage: bench_tiles [SHAPES [TILES]], lists with commas: a shape is rows x
 // outputs x inputs, such as 2048x2048x5632; tiles are tokens/outputs/step/tokens of a lane/outputs of a lane.
+#include "bench_first.h"
 #include "device_handle.h"
 #include "vulkan_backend.h"
 
@@ -40,10 +41,7 @@ int main(int argc, char **argv) {
   const char *shapes = argc > 1 ? argv[1] : usual_shapes, *tiles = argc > 2 ? argv[2] : usual_tiles;
   deltaic_context *context;
   deltaic_device *device;
-  deltaic_device_options options = DELTAIC_INIT(deltaic_device_options);
-  options.index = 1;
-  if (deltaic_context_create(NULL, &context) || deltaic_device_open(context, &options, &device))
-    return fprintf(stderr, "%s\n", deltaic_last_error());
+  if (!bench_first(&context, &device)) return 1;
   for (const char *at = shapes; *at; at += strcspn(at, ","), at += *at == ',') {
     deltaic_matmul o = DELTAIC_INIT(deltaic_matmul);
     o.repeat = 5;

@@ -16,7 +16,7 @@ void experts_check(enum dtype dtype, const struct experts_shape *z, double limit
   const uint32_t R = z->T * z->k, rows = z->gated ? 2 * z->N : z->N, share = z->each ? 1 : z->k;
   struct array ids = experts_ids(z->T, z->k, z->E), order = activations(1, R, DENSE, NULL);
   struct array starts = activations(1, z->E + 1, DENSE, NULL);
-  struct array x = activations(R / share, z->K, z->K + z->T % 3, normals((size_t)R / share * z->K));
+  struct array x = activations(R / share, z->K, z->K + (z->K % 32 ? z->T % 3 : 4), normals((size_t)R / share * z->K));
   struct array w = weights(dtype, z->E * rows, z->K, DENSE, normals((size_t)z->E * rows * z->K));
   struct array y = activations(R, z->N, DENSE, NULL);
   begin();

@@ -23,6 +23,33 @@ static void experts_of_several_bindings_match(void **state) {
   experts_check_parts(DTYPE_F16, 15, CLOSE);
 }
 
+static void one_tokens_experts_with_tiles_are_sums_of_integers(void **state) {
+  static const struct experts_shape sizes[] = {{1, 3, 5, 70, 256, false, false},
+                                               {1, 2, 4, 34, 512, true, false},
+                                               {1, 4, 6, 40, 256, true, true},
+                                               {1, 3, 5, 9, 1024, false, true}};
+  static const enum dtype formats_of[] = {DTYPE_Q4_K, DTYPE_Q8_0, DTYPE_Q6_K};
+  struct plan_products *plan = &((struct vulkan_backend *)backend)->products;
+  const struct plan_products own = *plan;
+  if (!vulkan_device(backend)->caps.integer_dot) {
+    assert_false(vulkan_device(backend)->plan.software); // lavapipe has them
+    skip();
+  }
+  seed(78);
+  plan->dots = true;
+  plan->dot_lanes = 64;
+  for (uint32_t i = 0; i < shapes(12, 4); i++) {
+    plan->dot_rows = 2 + 2 * (i % 2);
+    profile_begin();
+    experts_check(formats_of[i % 3], &sizes[i % 4], sizes[i % 4].gated ? CLOSE : 2e-4);
+    assert_true(profile_end("matvec_dot"));
+  }
+  profile_begin();
+  experts_check_parts(DTYPE_Q8_0, 1, 2e-4);
+  assert_true(profile_end("matvec_dot"));
+  *plan = own;
+}
+
 // A whole mixture: the activation of the first product is f16 and goes to the second as it is.
 static struct array mixture(enum matrices matrices) {
   enum { T = 50, E = 4, k = 2, D = 40, F = 24, R = T * k };
@@ -55,6 +82,7 @@ int ops_cases_experts_matrix(void) {
   const struct CMUnitTest cases[] = {
       OPS_CASE(experts_on_matrices_match_over_sizes),
       OPS_CASE(experts_of_several_bindings_match),
+      OPS_CASE(one_tokens_experts_with_tiles_are_sums_of_integers),
       OPS_CASE(a_mixture_stays_f16_between_its_products),
   };
   return cmocka_run_group_tests_name("experts on matrices", cases, NULL, NULL);

@@ -133,10 +133,11 @@ static void draws_are_those_of_the_definition(void **state) {
       {.temperature = 0.9f, .repetition_penalty = 1.7f},
       {.temperature = 1.1f, .top_k = 40, .top_p = 0.9f, .min_p = 0.02f, .repetition_penalty = 1.2f},
       {.temperature = 50, .top_k = 300, .top_p = 0.5f},
+      {.temperature = 1.5f, .top_k = 12, .top_p = 0.95f, .repetition_penalty = 1.1f},
   };
   seed(50);
   for (int i = 0; i < 4; i++)
-    for (int j = 0; j < 7; j++) {
+    for (int j = 0; j < 8; j++) {
       uint32_t V = sizes[i], B = 16;
       struct sampling p = options[j];
       p.seed_low = (uint32_t)uniform(0, 0x1p32), p.seed_high = (uint32_t)uniform(0, 0x1p32);
@@ -206,6 +207,45 @@ static void greedy_takes_the_lowest_id_among_equals(void **state) {
   assert_int_equal(sample_one(300, logits, (struct sampling){0}), 77);
   for (int i = 0; i < 300; i++) logits[i] = -5;
   assert_int_equal(sample_one(300, logits, (struct sampling){0}), 0);
+}
+
+// Kernels look for the largest logit of a large vocabulary in parts.
+static void parts_of_a_vocabulary_have_one_largest_logit(void **state) {
+  enum { V = 20011, B = 3 };
+  const uint32_t largest[] = {0, 1023, 1024, 8191, V - 2, V - 1};
+  struct sampling p = {.repetition_penalty = 4};
+  seed(54);
+  for (size_t i = 0; i < sizeof largest / sizeof *largest; i++) {
+    double *logits = normals(V);
+    for (uint32_t k = 0; k < V; k++) logits[k] = fmin(logits[k], 3);
+    logits[largest[i]] = logits[V - 1] = 5;
+    struct sample_case c = sample_create(V, B, logits, p, 0);
+    int32_t *tokens = sample_run(&c);
+    for (int b = 0; b < B; b++) assert_int_equal(tokens[b], largest[i]);
+    logits[(largest[i] + 10000) % V] = 6; // seen
+    c = sample_create(V, B, logits, p, 0);
+    uint32_t *seen = calloc((size_t)B * words_of(V), 4), id = (largest[i] + 10000) % V;
+    for (int b = 1; b < B; b++) seen[b * words_of(V) + id / 32] = 1u << id % 32;
+    c.seen = integers(B, words_of(V), seen);
+    tokens = sample_run(&c);
+    for (int b = 0; b < B; b++) assert_int_equal(tokens[b], c.B - 1 - b ? largest[i] : id);
+    free(seen);
+    tools_teardown(NULL);
+  }
+  double *none = zeros(V);
+  for (uint32_t k = 0; k < V; k++) none[k] = k % 2 ? -INFINITY : NAN;
+  assert_int_equal(sample_one(V, none, (struct sampling){.temperature = 1}), 0);
+  none[17777] = INFINITY;
+  assert_int_equal(sample_one(V, none, (struct sampling){.temperature = 1}), 17777);
+  const struct sampling few = {.temperature = 1, .top_k = 3}; // which no part's largest logit tells apart
+  struct sample_case c = sample_create(V, ROWS, zeros(V), few, 0);
+  const int32_t *tokens = sample_run(&c);
+  bool drawn[3] = {0};
+  for (int b = 0; b < ROWS; b++) {
+    assert_in_range(tokens[b], 0, 2);
+    drawn[tokens[b]] = true;
+  }
+  assert_true(drawn[0] && drawn[1] && drawn[2]);
 }
 
 static void every_sequence_draws_from_its_slot(void **state) {
@@ -352,6 +392,7 @@ int ops_cases_sample(void) {
       OPS_CASE(frequencies_follow_the_probabilities),
       OPS_CASE(the_same_seed_and_position_draw_the_same_token),
       OPS_CASE(greedy_takes_the_lowest_id_among_equals),
+      OPS_CASE(parts_of_a_vocabulary_have_one_largest_logit),
       OPS_CASE(tight_top_k_top_p_and_min_p_equal_greedy),
       OPS_CASE(ties_at_a_cut_keep_the_lowest_ids),
       OPS_CASE(the_penalty_applies_to_seen_tokens_of_either_sign),

@@ -1,6 +1,7 @@
 // test_kernels: every compiled kernel against its contract header, without a device: bindings, push constants,
 // specialization constants. What a kernel declares that it reads and writes, from which barriers are derived, is what
 // its instructions do.
+#include "backward_kernels.h"
 #include "kernels.h"
 #include "status.h"
 
@@ -15,6 +16,7 @@
 #include <string.h>
 
 #include "test_add.spv.h"
+#include "test_packed.h"
 
 static struct reflection reflected(const char *name, const uint32_t *words, size_t bytes) {
   struct reflection r;
@@ -22,21 +24,31 @@ static struct reflection reflected(const char *name, const uint32_t *words, size
   return r;
 }
 
+static uint32_t *unpacked(const struct shader *s, uint64_t *count) {
+  uint32_t *words;
+  if (shader_unpack(s, &words, count)) fail_msg("%s", deltaic_last_error());
+  return words;
+}
+
+static void check_contract(const struct shader *s, uint32_t specs) {
+  uint64_t count;
+  uint32_t *words = unpacked(s, &count);
+  struct reflection r = reflected(s->name, words, 4 * count);
+  free(words);
+  if (r.bindings != s->bindings || r.push_bytes != s->push_bytes || r.spec_count != specs)
+    fail_msg("%s: %u bindings, %u bytes pushed, %u constants", s->name, r.bindings, r.push_bytes, r.spec_count);
+  for (uint32_t i = 0; i < r.spec_count; i++) assert_int_equal(r.spec_id[i], i);
+  assert_true(r.spec_workgroup);
+}
+
 static void modules_match_their_contracts(void **state) {
-  for (int id = 0; id < KERNEL_COUNT; id++) {
-    if (!kernel_built(id)) continue;
-    struct reflection r = reflected(kernels[id].name, kernels[id].words, kernels[id].bytes);
-    if (r.bindings != kernels[id].bindings || r.push_bytes != kernels[id].push_bytes ||
-        r.spec_count != kernel_specs[id])
-      fail_msg("%s: %u bindings, %u bytes pushed, %u constants", kernels[id].name, r.bindings, r.push_bytes,
-               r.spec_count);
-    for (uint32_t i = 0; i < r.spec_count; i++) assert_int_equal(r.spec_id[i], i);
-    assert_true(r.spec_workgroup);
-  }
+  for (int id = 0; id < KERNEL_COUNT; id++)
+    if (kernel_built(id)) check_contract(&kernels[id], kernel_specs[id]);
+  for (int id = 0; id < BACKWARD_KERNEL_COUNT; id++) check_contract(&backward_kernels[id], backward_kernel_specs[id]);
 }
 
 // The callers of these ask the device's limit, and go another way.
-static const char *const wide[] = {"matvec_conv_", "matvec_dot_conv_", "matmul_narrow_conv_",
+static const char *const wide[] = {"matvec_conv_", "matvec_dot_", "matmul_narrow_conv_",
                                    "conv_inputs_", "delta_step_",      "mamba2_step_"};
 
 static void kernels_without_another_way_bind_what_every_device_allows(void **state) {
@@ -47,6 +59,9 @@ static void kernels_without_another_way_bind_what_every_device_allows(void **sta
     if (other != (kernels[id].bindings > PLAN_STORAGE_BUFFERS))
       fail_msg("%s: %u bindings", kernels[id].name, kernels[id].bindings);
   }
+  for (int id = 0; id < BACKWARD_KERNEL_COUNT; id++)
+    if (backward_kernels[id].bindings > PLAN_STORAGE_BUFFERS)
+      fail_msg("%s: %u bindings", backward_kernels[id].name, backward_kernels[id].bindings);
 }
 
 // ---------------------------------------------------------------- what is read and written
@@ -104,15 +119,31 @@ static int misdeclared(const char *name, const uint32_t *words, size_t bytes) {
   return -1;
 }
 
+static int count_misdeclared(const struct shader *s) {
+  uint64_t count;
+  uint32_t *words = unpacked(s, &count);
+  const int binding = misdeclared(s->name, words, 4 * count);
+  free(words);
+  if (binding >= 0) print_error("%s, binding %d: declared otherwise than it is used\n", s->name, binding);
+  return binding >= 0;
+}
+
 static void reads_and_writes_are_declared(void **state) {
   int wrong = 0;
-  for (int id = 0; id < KERNEL_COUNT; id++) {
-    const int binding = kernel_built(id) ? misdeclared(kernels[id].name, kernels[id].words, kernels[id].bytes) : -1;
-    if (binding < 0) continue;
-    print_error("%s, binding %d: declared otherwise than it is used\n", kernels[id].name, binding);
-    wrong++;
-  }
+  for (int id = 0; id < KERNEL_COUNT; id++)
+    if (kernel_built(id)) wrong += count_misdeclared(&kernels[id]);
+  for (int id = 0; id < BACKWARD_KERNEL_COUNT; id++) wrong += count_misdeclared(&backward_kernels[id]);
   assert_int_equal(wrong, 0);
+}
+
+// Every kind of word survives packing.
+static void packed_modules_are_the_compiled_ones(void **state) {
+  const struct shader shader = {.name = "add", .packed = packed_test_add, .units = sizeof packed_test_add / 2};
+  uint64_t count;
+  uint32_t *words = unpacked(&shader, &count);
+  assert_int_equal(4 * count, sizeof spv_test_add);
+  assert_memory_equal(words, spv_test_add, sizeof spv_test_add);
+  free(words);
 }
 
 // Inputs that are no longer declared readonly.
@@ -160,6 +191,7 @@ int main(void) {
       cmocka_unit_test(modules_match_their_contracts),
       cmocka_unit_test(kernels_without_another_way_bind_what_every_device_allows),
       cmocka_unit_test(reads_and_writes_are_declared),
+      cmocka_unit_test(packed_modules_are_the_compiled_ones),
       cmocka_unit_test(a_missing_readonly_is_found),
       cmocka_unit_test(variants_are_of_their_family_and_format),
   };

@@ -3,13 +3,13 @@
 #include "commands.h"
 
 #include "test_accurate.h"
-#include "test_accurate.spv.h"
+#include "test_packed.h"
 #include "vulkan_devices.h"
 
 #include <float.h>
 #include <math.h>
 
-static const struct shader shader = {"accurate", spv_test_accurate, sizeof spv_test_accurate, 3, 4, false};
+static const struct shader shader = {"accurate", packed_test_accurate, sizeof packed_test_accurate / 2, 3, 4, false};
 
 enum { N = 1 << 18, LANES = 64 };
 

@@ -28,6 +28,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -128,9 +129,11 @@ static void shared_memory_fits_every_device(void **state) {
 // Shared memory of a kernel's module with these constants.
 static uint64_t shared_of(enum kernel_id id, const uint32_t *spec) {
   struct reflected_size size;
-  assert_int_equal(
-      reflect_size(kernels[id].name, kernels[id].words, kernels[id].bytes / 4, spec, kernel_specs[id], &size),
-      DELTAIC_OK);
+  uint64_t count;
+  uint32_t *words;
+  assert_int_equal(shader_unpack(&kernels[id], &words, &count), DELTAIC_OK);
+  assert_int_equal(reflect_size(kernels[id].name, words, count, spec, kernel_specs[id], &size), DELTAIC_OK);
+  free(words);
   return size.shared_bytes;
 }
 
@@ -350,7 +353,8 @@ static void sums_of_integers_fit_every_device(void **state) {
               [MATVEC_DOT_SPEC_LANES] = m.lanes, [MATVEC_DOT_SPEC_K] = K,
               [MATVEC_DOT_SPEC_TEAMS] = m.teams, [MATVEC_DOT_SPEC_ROWS] = m.rows,
               [MATVEC_DOT_SPEC_AHEAD] = m.ahead, [MATVEC_DOT_SPEC_NORM] = 1,
-              [MATVEC_DOT_SPEC_GATED] = gated,   [MATVEC_DOT_SPEC_FORMAT] = DTYPE_TILED_Q8_0};
+              [MATVEC_DOT_SPEC_GATED] = gated,   [MATVEC_DOT_SPEC_FORMAT] = DTYPE_TILED_Q8_0,
+              [MATVEC_DOT_SPEC_WIDTH] = width};
           assert_in_range(shared_of(KERNEL_matvec_dot_blocks, spec), 1, caps.shared_bytes);
           assert_in_range(m.lanes, width, caps.max_invocations);
           assert_true(width >= 8 && m.lanes % (m.teams * width) == 0 && m.rows * (1 + gated) % m.ahead == 0);
@@ -361,8 +365,12 @@ static void sums_of_integers_fit_every_device(void **state) {
   struct plan_dot m;
   caps.integer_dot_fast = true;
   const struct plan_products h200 = products_of(&caps);
-  assert_true(plan_dot(&h200, 4096, 24576, true, &m) && m.lanes == 1024 && m.teams == 8 && m.ahead == 2);
-  assert_true(plan_dot(&h200, 1024, 1024, false, &m) && m.rows == 1); // no processor idles
+  // One workgroup for each of 132 processors; a head has several.
+  assert_true(plan_dot(&h200, 4096, 24576, true, &m) && m.lanes == 1024 && m.teams == 8 && m.rows == 12 &&
+              m.ahead == 2);
+  assert_true(plan_dot(&h200, 17408, 5120, false, &m) && m.lanes == 544 && m.teams == 1 && m.rows == 40);
+  assert_true(plan_dot(&h200, 4096, 248320, false, &m) && m.teams == 8 && m.rows == 60);
+  assert_true(plan_dot(&h200, 1024, 1024, false, &m) && m.rows * m.teams <= 8); // no processor idles
   assert_false(plan_dot(&h200, 1000, 1024, false, &m));
 }
 
@@ -741,7 +749,8 @@ static void the_square_matrix_is_chosen_where_there_is_one(void **state) {
   assert_true(p.matrix_m == 16 && p.matrix_n == 16 && p.matrix_k == 16 && !p.matrix_conversions);
   assert_int_equal(made(&caps_lavapipe).matrix_m, 0);
   assert_int_equal(made(&caps_rdna2_radv_bar).matrix_m, 0);
-  assert_int_equal(made(&caps_arc_linux).matrix_m, 0); // has them, and is faster without
+  p = made(&caps_arc_linux); // has them, and is faster without
+  assert_true(p.matrix_m && !p.matrix_products && !p.matrix_mixers);
   assert_int_equal(made(with_matrices(3, false)).matrix_k, 8);
   struct device_caps c = caps_arc_linux; // Xe2
   c.subgroup_min = 16;

@@ -8,11 +8,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "test_add.spv.h"
-#include "test_layout.spv.h"
+#include "test_packed.h"
 
-static const struct shader shader_add = {"add", spv_test_add, sizeof spv_test_add, 3, 8, false};
-static const struct shader shader_layout = {"layout", spv_test_layout, sizeof spv_test_layout, 3, 76, false};
+static const struct shader shader_add = {"add", packed_test_add, sizeof packed_test_add / 2, 3, 8, false};
+static const struct shader shader_layout = {"layout", packed_test_layout, sizeof packed_test_layout / 2, 3, 76, false};
 
 // ---------------------------------------------------------------- fixture
 
@@ -145,15 +144,19 @@ static void damaged_modules_are_refused(void **state) {
   struct device *device = device_of(state);
   const struct kernel *kernel;
   const uint32_t spec[] = {LANES};
-  uint32_t copy[sizeof spv_test_add / 4];
-  memcpy(copy, spv_test_add, sizeof copy);
-  struct shader shader = {"damaged", copy, sizeof copy, 3, 8, false};
-  shader.bytes = 100;
+  enum { UNITS = sizeof packed_test_add / 2 };
+  uint16_t copy[UNITS];
+  memcpy(copy, packed_test_add, sizeof copy);
+  struct shader shader = {"damaged", copy, UNITS, 3, 8, false};
+  assert_int_equal(copy[0], 0xffff); // the first word takes three units
+  for (shader.units = 1; shader.units < 100; shader.units++)
+    assert_int_equal(kernel_get(device, &shader, spec, 1, &kernel), DELTAIC_INTERNAL);
+  shader.units = UNITS;
+  copy[0] = 0x9000;
   assert_int_equal(kernel_get(device, &shader, spec, 1, &kernel), DELTAIC_INTERNAL);
-  shader.bytes = sizeof copy - 1;
-  assert_int_equal(kernel_get(device, &shader, spec, 1, &kernel), DELTAIC_INTERNAL);
-  shader.bytes = sizeof copy;
-  copy[0] ^= 1;
+  assert_non_null(strstr(deltaic_last_error(), "damaged: its packed module is damaged"));
+  copy[0] = 0xffff;
+  copy[1] ^= 1;
   assert_int_equal(kernel_get(device, &shader, spec, 1, &kernel), DELTAIC_INTERNAL);
   assert_non_null(strstr(deltaic_last_error(), "damaged"));
 }
@@ -277,7 +280,7 @@ static void compiled_pipelines_are_kept_on_disk(void **state) {
   char dir[] = "test_runtime.XXXXXX", nested[64];
   assert_non_null(mkdtemp(dir));
   snprintf(nested, sizeof nested, "%s/a/b", dir); // made when missing
-  char *path = cache_path(nested, caps);
+  char *path = cache_path(nested, caps, "pipelines");
   assert_non_null(path);
   assert_false(cache_valid(path, caps));
   compile_and_close(&f->instance, nested);
@@ -311,8 +314,8 @@ static void compiled_pipelines_are_kept_on_disk(void **state) {
 static void a_cache_that_cannot_be_written_is_no_failure(void **state) {
   struct fixture *f = *state;
   compile_and_close(&f->instance, "/proc/no/such/folder");
-  assert_null(cache_path("", &f->device->caps));
-  assert_null(cache_path(NULL, &f->device->caps));
+  assert_null(cache_path("", &f->device->caps, "pipelines"));
+  assert_null(cache_path(NULL, &f->device->caps, "pipelines"));
 }
 
 // ---------------------------------------------------------------- instances

@@ -5,7 +5,7 @@
 
 const struct shader kernels[KERNEL_COUNT] = {[KERNEL_NONE] = {.name = "none"},
 #define X(module, contract, push, checked)                                                                             \
-  [KERNEL_##module] = {#module, spv_##module, sizeof spv_##module, contract##_BINDINGS, sizeof(struct push), !checked},
+  [KERNEL_##module] = {#module, packed_##module, sizeof packed_##module / 2, contract##_BINDINGS, sizeof(struct push), !checked},
                                              KERNELS(X)
 #undef X
 };

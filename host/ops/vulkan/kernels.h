@@ -27,7 +27,7 @@ extern const uint32_t kernel_specs[KERNEL_COUNT];                            // 
 extern const enum kernel_id kernel_variants[FAMILY_COUNT][DTYPE_BLOCKS + 1]; // for formats
 
 // False for a kernel that the build's shader compiler could not compile, and for KERNEL_NONE.
-static inline bool kernel_built(enum kernel_id id) { return kernels[id].bytes > sizeof(uint32_t); }
+static inline bool kernel_built(enum kernel_id id) { return kernels[id].units > 1; }
 // KERNEL_NONE: the family has no variant for this format.
 static inline enum kernel_id kernel_variant(enum kernel_family family, enum dtype dtype) {
   return kernel_variants[family][dtype < DTYPE_BLOCKS ? dtype : DTYPE_BLOCKS];

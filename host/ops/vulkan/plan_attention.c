@@ -39,7 +39,7 @@ bool plan_attention_matrix(const struct plan *plan, uint32_t heads, uint32_t kv_
   // FETCHED: elements of keys and values that an invocation can hold while it computes. MOST_D: O and Q fill the
   // registers.
   enum { KEYS = 32, MOST_GROUP = 16, MOST_D = 256, FETCHED = 64, MANY = 8, FEW = 4 };
-  if (!plan->matrix_m || plan->matrix_lanes % plan->matrix_m) return false;
+  if (!plan->matrix_mixers || plan->matrix_lanes % plan->matrix_m) return false;
   if (d > (plan->matrix_sums < 16 ? MOST_D / 2 : MOST_D)) return false; // RDNA3's compiler spills
   const uint32_t group = heads / kv_heads, shares = (group + MOST_GROUP - 1) / MOST_GROUP, lanes = plan->matrix_lanes;
   m->group = (group + shares - 1) / shares;

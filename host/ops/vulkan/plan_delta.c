@@ -198,7 +198,7 @@ bool plan_delta_matrix(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32
   enum { MOST_UNKNOWNS = 64, MOST_DK = 1024 };
   const uint32_t unknowns = n * r;
   memset(d, 0, sizeof *d);
-  if (!plan->matrix_m || unknowns > MOST_UNKNOWNS || Dk > MOST_DK) return false;
+  if (!plan->matrix_mixers || unknowns > MOST_UNKNOWNS || Dk > MOST_DK) return false;
   bool square = plan->matrix_m == plan->matrix_n && plan->matrix_n == plan->matrix_k;
   d->r = r;
   d->block = Dk / r;

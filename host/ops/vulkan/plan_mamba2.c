@@ -20,7 +20,7 @@ bool plan_mamba2_matrix(const struct plan *plan, uint32_t N, uint32_t P, uint32_
                         uint32_t chunks, struct plan_mamba2_matrix *m) {
   // TOKENS: most tokens of a chunk. HEADS: most heads that share reads of B and C, if enough workgroups remain.
   enum { TOKENS = 64, HEADS = 4, MOST_N = 256, MOST_P = 128 };
-  if (!plan->matrix_m || plan->matrix_lanes % plan->matrix_m) return false;
+  if (!plan->matrix_mixers || plan->matrix_lanes % plan->matrix_m) return false;
   const uint32_t sharers = plan->matrix_lanes / plan->matrix_m, step = max32(plan->matrix_n, plan->matrix_k);
   m->N = round_up32(N, 16);
   m->P = round_up32(P, 16);

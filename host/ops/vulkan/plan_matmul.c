@@ -30,6 +30,19 @@ static void fit(const struct plan *device, struct plan_products *plan) {
   while (plan_matmul_shared_bytes(plan) > device->shared_bytes) plan->matmul_tile_k /= 2;
 }
 
+const struct plan_tile plan_tiles[PLAN_TILES] = {
+    {128, 128, 32, 8, 8}, {64, 64, 32, 8, 8}, {64, 64, 32, 4, 4}, {32, 64, 32, 8, 8}};
+
+static void set_tile(struct plan_products *plan, const struct plan_tile *tile) {
+  plan->matmul_tile_t = tile->tile_t, plan->matmul_tile_n = tile->tile_n, plan->matmul_tile_k = tile->tile_k;
+  plan->matmul_sub_t = tile->sub_t, plan->matmul_sub_n = tile->sub_n;
+}
+
+bool plan_has_tile(const struct plan_products *plan, const struct plan_tile *tile) {
+  return plan->matmul_tile_t == tile->tile_t && plan->matmul_tile_n == tile->tile_n &&
+         plan->matmul_tile_k == tile->tile_k && plan->matmul_sub_t == tile->sub_t && plan->matmul_sub_n == tile->sub_n;
+}
+
 // From sweeps on an H200 and on lavapipe. A GPU needs large tiles; software has small workgroups.
 void plan_products_make(const struct device_caps *caps, const struct plan *device, struct plan_products *plan) {
   const bool software = device->software;
@@ -43,16 +56,10 @@ void plan_products_make(const struct device_caps *caps, const struct plan *devic
       .matvec_most_rows = software ? 16 : 4,
       .matvec_unroll = software ? 1 : 4,
       .matvec_sets = software || !device->subgroup_width ? 1 : 16,
-      .dots = caps->integer_dot_fast,
-      .dot_least = 512,
+      .dots = caps->integer_dot_fast && caps->subgroup_shuffle,
       .dot_lanes = 1024,
-      .dot_ahead = 4,
+      .dot_ahead = 2,
       .matvec_below = software ? 17 : 33,
-      .matmul_tile_t = software ? 32 : 128,
-      .matmul_tile_n = software ? 64 : 128,
-      .matmul_tile_k = 32,
-      .matmul_sub_t = 8,
-      .matmul_sub_n = 8,
       .matrix_step = software ? 16 : 64, // LLVM needs a minute to compile 64
       .matrix_parts = fours && !software ? 8 : 1,
       .narrow_parts = software ? 4 : 0,
@@ -60,6 +67,7 @@ void plan_products_make(const struct device_caps *caps, const struct plan *devic
       .narrow_tokens = software ? 16 : 32, // LLVM compiles more tokens too slowly
       .batch = plan_batch(caps, device),
   };
+  set_tile(plan, &plan_tiles[device->timed.tile ? device->timed.tile - 1 : software ? PLAN_TILES - 1 : 0]);
   fit(device, plan);
 }
 
@@ -104,28 +112,36 @@ struct plan_matvec plan_matvec(const struct plan_products *plan, uint32_t K, uin
   return m;
 }
 
-// A lane keeps 32 inputs for all rows of its team, or more if a team of so many lanes would be too large. Large
-// workgroups share the making of integers of x, which many rows pay for; few rows leave no processor idle.
+static uint64_t dot_shared_bytes(const struct plan_dot *m, uint32_t all, uint32_t width, bool gated) {
+  const uint64_t rows = m->rows * (gated ? 2 : 1);
+  return 4 * (16ull * (all + 4) + all + m->lanes / width * (rows + 1));
+}
+
+// A lane keeps 32 inputs for all rows of its team, or more if a team of so many lanes would be too large. Making the
+// integers of x and starting a workgroup take as long as many rows, so each processor gets one large workgroup, and all
+// get as many rows. Where workgroups would have more rows than they keep sums of, several follow each other.
 bool plan_dot(const struct plan_products *plan, uint32_t K, uint32_t N, bool gated, struct plan_dot *out) {
-  enum { GROUPS_MOST = 4, LONG = 2048 };
-  const bool large = K > LONG && N >= LONG; // from sweeps on an H200
-  const uint32_t width = plan->device->subgroup_width, all = K / 32;
-  const uint32_t most = min32(plan->dot_lanes, plan->device->most_lanes);
-  const uint32_t least = min32(large ? 2 * plan->dot_least : plan->dot_least, most);
+  enum { GROUPS_MOST = 4, ROWS_MOST = 64 };
+  const struct plan *device = plan->device;
+  const uint32_t width = device->subgroup_width, all = K / 32, halves = gated ? 2 : 1;
+  const uint32_t most = min32(plan->dot_lanes, device->most_lanes);
   if (!plan->dots || !width || width % 8 || K % 32 || most < width) return false;
   uint32_t groups = 1;
   while (groups < GROUPS_MOST && divide_up(all, groups) > most / width * width) groups *= 2;
   const uint32_t team = (uint32_t)round_up(divide_up(all, groups), width);
   if (team > most) return false;
-  out->teams = team < least ? least / team : 1;
+  *out = (struct plan_dot){.teams = groups > 1 ? 1 : most / team, .ahead = plan->dot_ahead};
+  while (out->teams > 1 && N < out->teams * out->ahead * device->processors) out->teams /= 2;
+  while (out->ahead > halves && N < out->teams * out->ahead * device->processors) out->ahead /= 2;
   out->lanes = out->teams * team;
-  uint32_t rows = plan->dot_rows ? plan->dot_rows : large ? 8 : 4; // of weights, of a team
-  while (!plan->dot_rows && rows > 1 && N / (out->teams * rows) < plan->device->processors) rows /= 2;
-  if (gated && rows < 2) rows = 2;
-  out->ahead = min32(rows, large ? plan->dot_ahead / 2 : plan->dot_ahead);
-  out->rows = gated ? rows / 2 : rows;
-  const uint64_t shared = 4 * (16ull * (all + 4) + all + (uint64_t)out->lanes / 8 * (rows + 1));
-  return shared <= plan->device->shared_bytes;
+  for (uint32_t turns = 1;; turns++) {
+    const uint32_t fair = divide_up(divide_up(N, out->teams), device->processors * turns);
+    const uint32_t each = plan->dot_rows ? plan->dot_rows : fair;
+    const uint32_t rows = (uint32_t)round_up(each, out->ahead > halves ? out->ahead : halves);
+    out->rows = rows / halves;
+    if (each <= ROWS_MOST && dot_shared_bytes(out, all, width, gated) <= device->shared_bytes) return true;
+    if (each == 1 || plan->dot_rows) return false;
+  }
 }
 
 // ---------------------------------------------------------------- many tokens
@@ -155,7 +171,7 @@ static uint32_t most_shared(const struct plan_products *plan) {
 uint64_t plan_matmul_tickets_bytes(const struct plan_products *plan) { return sizeof(uint32_t) * most_shared(plan); }
 
 uint64_t plan_matmul_parts_bytes(const struct plan_products *plan) {
-  if (!plan->device->matrix_m || plan->matrix_parts < 2) return 0;
+  if (!plan->device->matrix_products || plan->matrix_parts < 2) return 0;
   return plan_matmul_tickets_bytes(plan) + sizeof(float) * most_sums(plan);
 }
 
@@ -232,7 +248,7 @@ bool plan_matmul_matrix(const struct plan_products *plan, uint32_t T, uint32_t N
                                       {1, 1, 2, 2, 1, 87, 22, 6},   {1, 1, 1, 1, 1, 87, 20, 6}};
   uint64_t least = UINT64_MAX;
   memset(out, 0, sizeof *out);
-  if (!device->matrix_m) return false;
+  if (!device->matrix_products) return false;
   for (uint32_t i = 0; i < sizeof tiles / sizeof *tiles; i++) {
     const struct tile *t = &tiles[i];
     struct plan_matmul m = {.across_t = t->across_t, .across_n = t->across_n};
@@ -298,7 +314,7 @@ static void narrow_start(const struct plan_products *plan, uint32_t N, uint32_t 
 bool plan_matmul_narrow(const struct plan_products *plan, uint32_t T, uint32_t N, uint32_t K, struct plan_narrow *out) {
   const struct plan *device = plan->device;
   enum { MOST = 64 };
-  if (!device->matrix_m || T > MOST) return false;
+  if (!device->matrix_products || T > MOST) return false;
   const uint32_t tiles = (uint32_t)(round_up(T, device->matrix_m) / device->matrix_m);
   const uint32_t most = plan->narrow_tokens / device->matrix_m;
   struct plan_narrow m = {.passes = (tiles + most - 1) / most};
@@ -333,7 +349,7 @@ bool plan_matmul_experts(const struct plan_products *plan, uint32_t R, uint32_t 
   } tiles[] = {{2, 2, 4, 4}, {2, 2, 2, 2}, {1, 2, 2, 2}, {1, 2, 1, 2}};
   const struct plan *device = plan->device;
   const uint32_t count = sizeof tiles / sizeof *tiles;
-  if (!device->matrix_m) return false;
+  if (!device->matrix_products) return false;
   for (uint32_t i = 0; i < count; i++) {
     struct plan_matmul m = {.across_t = tiles[i].across_t, .across_n = tiles[i].across_n, .parts = 1};
     m.tile_t = m.across_t * tiles[i].sub_t * device->matrix_m;

@@ -12,8 +12,8 @@ struct plan_products {
   uint32_t matvec_unroll;                   // loads of a row in flight in one invocation, for one token
   uint32_t matvec_sets;                     // sets of lanes in a workgroup that shares x; 1: workgroups never share it
   bool dots;                                // one token's products with tiles are sums of integers (matvec_dot)
-  uint32_t dot_least, dot_lanes;            // least and most lanes of plan_dot
-  uint32_t dot_rows, dot_ahead; // rows of weights of a team, 0: chosen by the shape; most that are loaded at once
+  uint32_t dot_lanes;                       // most lanes of plan_dot
+  uint32_t dot_rows, dot_ahead; // rows of weights of a team, 0: chosen by the shape; most that are loaded at once, 2^n
   uint32_t matvec_below;        // with fewer tokens matvec, else matmul
 
   uint32_t matmul_tile_t, matmul_tile_n, matmul_tile_k; // tokens x outputs of a workgroup; step along K
@@ -28,6 +28,14 @@ struct plan_products {
 
   uint32_t batch; // default number of prompt tokens that are computed at once
 };
+// Tiles of products without coopmats that are timed (struct timed_choices). The first is a GPU's, the last software's.
+struct plan_tile {
+  uint8_t tile_t, tile_n, tile_k, sub_t, sub_n;
+};
+enum { PLAN_TILES = 4 };
+extern const struct plan_tile plan_tiles[PLAN_TILES];
+// Whether the plan has just this tile: one that is too large for the device was made smaller.
+bool plan_has_tile(const struct plan_products *plan, const struct plan_tile *tile);
 void plan_products_make(const struct device_caps *caps, const struct plan *device, struct plan_products *out);
 // Readable text, like plan_describe().
 int plan_products_describe(const struct plan_products *plan, char *text, uint64_t capacity);

@@ -163,12 +163,20 @@ bool plan_rule_fours(const struct plan_rules *plan, uint32_t Dk, uint32_t Dv, ui
 // an n-th of that. T 2,048, ms by chunks, by fours, by columns: 16 heads of 128 0.60, 0.80, 1.11; 64 heads 1.45, 0.90,
 // 1.33; 512 heads 11.3, 3.9, 8.7; 16 heads of 64 0.35, 0.59, 0.74; 256 heads 1.91, 0.79, 1.20; n = 2, 16 heads of 128
 // 1.11, 1.29, 2.05; n = 3 1.77, 1.67, 2.70.
-bool plan_chunks_pay(const struct plan_rules *plan, const struct plan_delta *d, uint32_t Dk, uint32_t Dv, uint32_t n,
-                     uint32_t heads) {
+uint64_t plan_chunk_percent(const struct plan_rules *plan, const struct plan_delta *d, uint32_t Dk, uint32_t Dv,
+                            uint32_t n, uint32_t heads) {
   struct plan_rule_fours f;
   const bool fours = plan_rule_fours(plan, Dk, Dv, n, heads, &f);
   const uint64_t groups = (uint64_t)n * heads * (round_up(Dv, d->columns) / d->columns);
-  return plan->device->software || 4 * groups < (fours ? 10ull : 15ull) * plan->device->processors;
+  return 400 * groups / ((fours ? 10ull : 15ull) * plan->device->processors);
+}
+
+bool plan_chunks_pay(const struct plan_rules *plan, const struct plan_delta *d, uint32_t Dk, uint32_t Dv, uint32_t n,
+                     uint32_t heads) {
+  const uint32_t limit = plan->device->timed.chunk_percent;
+  if (limit == PLAN_CHUNKS_NEVER) return false;
+  if (plan->device->software && !limit) return true;
+  return plan_chunk_percent(plan, d, Dk, Dv, n, heads) < (limit ? limit : 100);
 }
 
 // ---------------------------------------------------------------- single tokens

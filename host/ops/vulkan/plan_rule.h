@@ -54,6 +54,9 @@ uint64_t plan_rule_fours_shared_bytes(const struct plan_rules *plan, const struc
 // keys less often and their chain is shorter, but they compute more.
 bool plan_chunks_pay(const struct plan_rules *plan, const struct plan_delta *d, uint32_t Dk, uint32_t Dv, uint32_t n,
                      uint32_t heads);
+// The work in flight of so many heads, as a part of that from which token by token takes less time by the plan.
+uint64_t plan_chunk_percent(const struct plan_rules *plan, const struct plan_delta *d, uint32_t Dk, uint32_t Dv,
+                            uint32_t n, uint32_t heads);
 // Sizes of delta_step.comp for heads of Dk x Dv in r blocks and n householder steps per token.
 struct plan_step {
   uint32_t columns, sub;

@@ -141,7 +141,7 @@ static void attention_matrix(struct recorder *c, const struct attention_call *v,
 
 bool vulkan_attention_matrix_plan(const struct recorder *c, enum dtype o, uint32_t T, uint32_t B,
                                   const struct attention_args *a, struct plan_attention_matrix *m) {
-  return o == DTYPE_F16 && vulkan_has_matrices(c) && kernel_built(KERNEL_attention_matrix) &&
+  return o == DTYPE_F16 && vulkan_list(c)->matrices && kernel_built(KERNEL_attention_matrix) &&
          plan_attention_matrix(vulkan_plan(c), a->heads, a->kv_heads, a->d, B, divide_up(T, B), m);
 }
 

@@ -1,6 +1,7 @@
 // vulkan_backend: connects the backend's memory and recorders to runtime/. lower.c runs a list.
 #include "vulkan_backend.h"
 #include "caps.h"
+#include "matvec_dot.h"
 #include "open.h"
 
 #include <stdlib.h>
@@ -116,6 +117,15 @@ static const struct backend_functions vulkan_functions = {
     .list_bytes = vulkan_list_bytes,
 };
 
+void vulkan_backend_plan(struct vulkan_backend *b) {
+  const struct device *device = b->device;
+  plan_products_make(&device->caps, &device->plan, &b->products);
+  b->products.dots &= kernel_built(KERNEL_matvec_dot_blocks) && device->caps.max_storage_buffers >= MATVEC_DOT_BINDINGS;
+  plan_rules_make(&device->caps, &device->plan, &b->rules);
+  b->base.parts_bytes = kernel_built(KERNEL_matmul_matrix_x32_f16) ? plan_matmul_parts_bytes(&b->products) : 0;
+  b->base.batch = b->products.batch;
+}
+
 deltaic_status backend_open_vulkan(struct device *device, struct backend **out) {
   *out = NULL;
   struct vulkan_backend *b = calloc(1, sizeof *b);
@@ -124,17 +134,12 @@ deltaic_status backend_open_vulkan(struct device *device, struct backend **out) 
     return fail_memory("the Vulkan backend", sizeof *b);
   }
   b->device = device;
-  plan_products_make(&device->caps, &device->plan, &b->products);
-  b->products.dots &= kernel_built(KERNEL_matvec_dot_blocks);
-  plan_rules_make(&device->caps, &device->plan, &b->rules);
-  const bool splits = kernel_built(KERNEL_matmul_matrix_x32_f16);
   b->base = (struct backend){.functions = &vulkan_functions,
                              .max_buffer_bytes = device->plan.block_bytes,
                              .max_binding_bytes = device->plan.binding_bytes,
-                             .parts_bytes = splits ? plan_matmul_parts_bytes(&b->products) : 0,
-                             .batch = b->products.batch,
                              .tiles = true,
                              .replays = true};
+  vulkan_backend_plan(b);
   *out = &b->base;
   return DELTAIC_OK;
 }

@@ -20,6 +20,9 @@ struct vulkan_backend {
   struct plan_rules rules;
 };
 
+// Plans the operations from the device's plan.
+void vulkan_backend_plan(struct vulkan_backend *b);
+
 struct vulkan_recorder {
   struct recorder base;
   struct commands *commands; // NULL: the list is only planned
@@ -47,20 +50,30 @@ uint64_t vulkan_list_bytes(struct backend *b, struct oplist *l, uint64_t *larges
 enum { MAX_GROUPS = 65535 }; // in each dimension of a grid: the limit that every device has at least
 
 // Binds a tensor. An absent tensor binds `or` instead: the kernel does not read it, but Vulkan needs some binding.
-struct binding vulkan_bind(struct tensor t, struct tensor or);
+struct binding vulkan_bind(struct tensor t, struct tensor or) INSIDE(vulkan_bind);
 // The same for a dispatch that touches only this many elements.
 struct binding vulkan_bind_some(struct tensor t, struct tensor or, uint64_t elements);
 // Binds a product's output. The product reads the old output only if it adds to it.
 struct binding vulkan_bind_output(struct tensor y, bool add);
 // Binds weights with the padding of their rows, since kernels read whole vectors.
-struct binding vulkan_bind_weights(struct tensor w);
+struct binding vulkan_bind_weights(struct tensor w) INSIDE(vulkan_bind_weights);
 
 struct grid { // workgroups
   uint64_t x, y, z;
 };
 
-// spec: kernel_specs[id] constants; push: kernels[id].push_bytes bytes. If the device does not support the kernel or
-// the grid, the recording keeps the error.
+// A shader with its `count` specialization constants and push constants of push_bytes bytes.
+struct dispatched {
+  const struct shader *shader;
+  const uint32_t *spec;
+  uint32_t count;
+  const struct binding *bindings;
+  const void *push;
+};
+// If the device does not support the kernel or the grid, the recording keeps the error.
+void vulkan_dispatch_shader(struct recorder *c, const struct dispatched *d, struct grid grid, uint64_t operations)
+    INSIDE(vulkan_dispatch_shader);
+// spec: kernel_specs[id] constants; push: kernels[id].push_bytes bytes.
 void vulkan_dispatch(struct recorder *c, enum kernel_id id, const uint32_t *spec, const struct binding *bindings,
                      const void *push, struct grid grid, uint64_t operations);
 
@@ -78,10 +91,10 @@ static inline uint32_t vulkan_longest(const struct recorder *c, struct tensor ro
 void vulkan_mark(struct recorder *c, const struct mark *m);
 // rms (1, T), if present, receives 1 / sqrt(mean(x[t]^2) + eps).
 void vulkan_norm(struct recorder *c, const struct norm *norm, struct tensor rms);
-void vulkan_add(struct recorder *c, const struct add *a);
+void vulkan_add(struct recorder *c, const struct add *a) INSIDE(vulkan_add);
 void vulkan_gated_norm(struct recorder *c, const struct gated_norm *norm);
 void vulkan_sample(struct recorder *c, const struct sample *sample);
-void vulkan_copy(struct recorder *c, const struct copy *copy);
+void vulkan_copy(struct recorder *c, const struct copy *copy) INSIDE(vulkan_copy);
 void vulkan_scatter(struct recorder *c, const struct scatter *s);
 void vulkan_score(struct recorder *c, const struct score *score);
 
@@ -109,11 +122,14 @@ struct linear_conv {
   const struct delta_inputs *inputs;
 };
 
+// Fills the constants of matvec_dot that depend on the product's size.
+void vulkan_dot_spec(const struct recorder *c, const struct plan_dot *m, uint32_t K, bool gated, enum dtype tiles,
+                     uint32_t *spec);
 void vulkan_embed(struct recorder *c, const struct embed *e);
 void vulkan_glu(struct recorder *c, const struct glu *g);
 // y (T, N) = in w^T (+ bias), or y += if add.
-void vulkan_linear(struct recorder *c, struct tensor y, const struct linear_input *in, const struct linear *p,
-                   bool add);
+void vulkan_linear(struct recorder *c, struct tensor y, const struct linear_input *in, const struct linear *p, bool add)
+    INSIDE(vulkan_linear);
 // x (T, N) += in w^T (+ bias), where x is a residual stream. next: the norm of x at the start of a later product, or
 // NULL.
 void vulkan_linear_residual(struct recorder *c, struct tensor x, const struct linear_input *in, const struct linear *p,
@@ -126,6 +142,8 @@ bool vulkan_linear_conv(struct recorder *c, const struct linear_input *in, const
 void vulkan_linear_glu(struct recorder *c, const struct linear_input *in, const struct linear *p, const struct glu *g);
 // The best dtype for the input of a product of T rows with w: f16 if the product rounds to f16 anyway, else f32.
 enum dtype vulkan_input_dtype(const struct recorder *c, struct tensor w, uint32_t T);
+// Fills spec (MATMUL_SPECS) for the kernels of matmul.h with input x and weights w.
+void vulkan_matmul_spec(const struct recorder *c, struct tensor x, struct tensor w, uint32_t *spec);
 
 // vulkan_matrix.c: products on cooperative matrices (coopmat). Whether this list may use them:
 bool vulkan_has_matrices(const struct recorder *c);
@@ -133,6 +151,8 @@ bool vulkan_has_matrices(const struct recorder *c);
 bool vulkan_takes_f16(const struct recorder *c, struct tensor w);
 // Fills the bindings, and returns the push constants, of a product of inputs x that ends in a short convolution.
 struct conv_step_args vulkan_conv_step(struct binding *bindings, struct tensor x, const struct linear_conv *conv);
+// Fills the bindings where there is none; nothing uses them. y: what the dispatch writes.
+void vulkan_no_conv_step(struct binding *bindings, struct binding y);
 // A product of many rows with w. glu: y is half as wide and f16.
 struct matrix_product {
   struct tensor y, x, w, bias;

@@ -26,27 +26,32 @@ struct binding vulkan_bind_weights(struct tensor w) {
   return (struct binding){.buffer = w.buffer, .offset = w.offset, .bytes = round_up(bytes, 4)};
 }
 
-void vulkan_dispatch(struct recorder *c, enum kernel_id id, const uint32_t *spec, const struct binding *bindings,
-                     const void *push, struct grid grid, uint64_t operations) {
+void vulkan_dispatch_shader(struct recorder *c, const struct dispatched *d, struct grid grid, uint64_t operations) {
   struct commands *commands = ((const struct vulkan_recorder *)c)->commands;
   const struct kernel *kernel;
   if (!commands_going(commands)) return; // compiling a kernel may take seconds
   if (grid.x > MAX_GROUPS || grid.y > MAX_GROUPS || grid.z > MAX_GROUPS) {
     commands_fail(commands,
-                  fail(DELTAIC_INTERNAL, "%s: a grid of %llu x %llu x %llu workgroups is too large", kernels[id].name,
+                  fail(DELTAIC_INTERNAL, "%s: a grid of %llu x %llu x %llu workgroups is too large", d->shader->name,
                        (unsigned long long)grid.x, (unsigned long long)grid.y, (unsigned long long)grid.z));
     return;
   }
-  deltaic_status status = kernel_get(vulkan_device(c->backend), &kernels[id], spec, kernel_specs[id], &kernel);
+  deltaic_status status = kernel_get(vulkan_device(c->backend), d->shader, d->spec, d->count, &kernel);
   if (status)
     commands_fail(commands, status);
   else
-    commands_dispatch(commands, kernel, bindings, push,
+    commands_dispatch(commands, kernel, d->bindings, d->push,
                       (uint32_t[3]){(uint32_t)grid.x, (uint32_t)grid.y, (uint32_t)grid.z}, operations);
 }
 
+void vulkan_dispatch(struct recorder *c, enum kernel_id id, const uint32_t *spec, const struct binding *bindings,
+                     const void *push, struct grid grid, uint64_t operations) {
+  vulkan_dispatch_shader(c, &(struct dispatched){&kernels[id], spec, kernel_specs[id], bindings, push}, grid,
+                         operations);
+}
+
 bool vulkan_has_matrices(const struct recorder *c) {
-  return vulkan_list(c)->matrices && vulkan_plan(c)->matrix_m && kernel_built(KERNEL_matmul_matrix_x32_f16);
+  return vulkan_list(c)->matrices && vulkan_plan(c)->matrix_products && kernel_built(KERNEL_matmul_matrix_x32_f16);
 }
 
 bool vulkan_takes_f16(const struct recorder *c, struct tensor w) {

@@ -5,6 +5,7 @@
 #include "group.h"
 #include "matmul.h"
 #include "matmul_matrix.h"
+#include "matvec_dot.h"
 #include "mix.h"
 #include "route.h"
 
@@ -80,6 +81,39 @@ static struct binding bind_part(const struct experts_call *v) {
   return weights;
 }
 
+// A single token's rows with tiles, in integers. False: the kernel does not take them.
+static bool by_dots(struct recorder *c, const struct experts_call *v) {
+  const struct tensor y = v->y, x = v->e->x, ids = v->e->ids;
+  struct plan_dot m;
+  if (ids.rows != 1 || y.rows > MAX_GROUPS || x.dtype != DTYPE_F32 || (x.rows > 1 && x.stride % 4) ||
+      !dtype_is_tiles(v->w.dtype) || !vulkan_list(c)->matrices ||
+      !plan_dot(vulkan_products(c), x.cols, y.rows * v->rows, v->glu, &m))
+    return false;
+  uint32_t spec[MATVEC_DOT_SPECS] = {[MATVEC_DOT_SPEC_EXPERTS] = 1};
+  vulkan_dot_spec(c, &m, x.cols, v->glu, v->w.dtype, spec);
+  const struct matvec_args args = {.T = y.rows,
+                                   .N = y.cols,
+                                   .K = x.cols,
+                                   .y_stride = y.stride,
+                                   .x_stride = x.stride,
+                                   .w_stride = v->w.stride,
+                                   .activation = v->glu ? v->glu->activation : 0,
+                                   .k = ids.cols,
+                                   .share = y.rows / x.rows,
+                                   .ids_stride = ids.stride,
+                                   .first_expert = v->first,
+                                   .experts = v->count};
+  struct binding bindings[MATVEC_DOT_BINDINGS] = {[MATVEC_Y] = vulkan_bind_output(y, false),
+                                                  [MATVEC_X] = vulkan_bind(x, x),
+                                                  [MATVEC_WEIGHTS] = bind_part(v),
+                                                  [MATVEC_DOT_IDS] = vulkan_bind(ids, ids),
+                                                  [MATVEC_NORM] = vulkan_bind(x, x)};
+  vulkan_no_conv_step(bindings + MATVEC_BINDINGS, bindings[MATVEC_Y]);
+  vulkan_dispatch(c, KERNEL_matvec_dot_blocks, spec, bindings, &args,
+                  (struct grid){divide_up(y.cols, m.rows * m.teams), y.rows, 1}, 2ull * y.rows * v->rows * x.cols);
+  return true;
+}
+
 // Each row by itself: only the chosen experts' weights are read, once for each choice.
 static void by_rows(struct recorder *c, const struct experts_call *v) {
   enum { OUTPUTS = 4 }; // weights that an invocation loads at once
@@ -117,15 +151,8 @@ static void by_rows(struct recorder *c, const struct experts_call *v) {
 static void by_tiles(struct recorder *c, const struct experts_call *v) {
   const struct plan_products *plan = vulkan_products(c);
   const struct tensor y = v->y, x = v->e->x;
-  const uint32_t spec[MATMUL_SPECS] = {[MATMUL_SPEC_LANES] = plan_matmul_lanes(plan),
-                                       [MATMUL_SPEC_TILE_T] = plan->matmul_tile_t,
-                                       [MATMUL_SPEC_TILE_N] = plan->matmul_tile_n,
-                                       [MATMUL_SPEC_TILE_K] = plan->matmul_tile_k,
-                                       [MATMUL_SPEC_SUB_T] = plan->matmul_sub_t,
-                                       [MATMUL_SPEC_SUB_N] = plan->matmul_sub_n,
-                                       [MATMUL_SPEC_ALIGNED] = x.cols % 4 == 0 && x.stride % 4 == 0,
-                                       [MATMUL_SPEC_GROUPED] = !vulkan_list(c)->matrices,
-                                       [MATMUL_SPEC_FORMAT] = v->w.dtype};
+  uint32_t spec[MATMUL_SPECS];
+  vulkan_matmul_spec(c, x, v->w, spec);
   const struct matmul_args args = {.T = y.rows,
                                    .N = y.cols,
                                    .K = x.cols,
@@ -200,7 +227,7 @@ void vulkan_experts(struct recorder *c, const struct experts *e, const struct gl
       by_matrices(c, &v, &m);
     else if (sorted)
       by_tiles(c, &v);
-    else
+    else if (!by_dots(c, &v))
       by_rows(c, &v);
   }
   if (glu && !gated) vulkan_glu(c, glu);

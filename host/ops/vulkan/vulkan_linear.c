@@ -109,7 +109,10 @@ static void dispatch_rows(struct recorder *c, const struct fused *f, struct tens
                              .has_bias = f->bias.buffer != NULL,
                              .eps = f->in.eps,
                              .activation = f->activation};
-  if (f->conv) args.conv = vulkan_conv_step(bindings + MATVEC_BINDINGS, x, f->conv);
+  if (f->conv)
+    args.conv = vulkan_conv_step(bindings + MATVEC_BINDINGS, x, f->conv);
+  else
+    vulkan_no_conv_step(bindings + MATVEC_BINDINGS, bindings[MATVEC_Y]);
   const uint32_t y = divide_up(groups, MAX_GROUPS);
   vulkan_dispatch(c, id, spec, bindings, &args, (struct grid){divide_up(groups, y ? y : 1), y, 1},
                   2ull * x.rows * w.rows * x.cols);
@@ -138,11 +141,22 @@ static void few_rows_part(struct recorder *c, const struct fused *f, struct tens
                 divide_up(N, m.rows * m.sets) * divide_up(x.rows, tokens));
 }
 
-// Whether a part's product is one token's with tiles, in integers, by the kernel `id`.
-static bool takes_dot(const struct recorder *c, const struct fused *f, struct tensor w, enum kernel_id id,
-                      struct plan_dot *m) {
-  return f->in.x.rows == 1 && dtype_is_tiles(w.dtype) && vulkan_list(c)->matrices && kernel_built(id) &&
+// Whether a part's product is one token's with tiles, in integers.
+static bool takes_dot(const struct recorder *c, const struct fused *f, struct tensor w, struct plan_dot *m) {
+  return f->in.x.rows == 1 && dtype_is_tiles(w.dtype) && vulkan_list(c)->matrices &&
          plan_dot(vulkan_products(c), f->in.x.cols, w.rows, f->glu, m);
+}
+
+void vulkan_dot_spec(const struct recorder *c, const struct plan_dot *m, uint32_t K, bool gated, enum dtype tiles,
+                     uint32_t *spec) {
+  spec[MATVEC_DOT_SPEC_LANES] = m->lanes;
+  spec[MATVEC_DOT_SPEC_K] = K;
+  spec[MATVEC_DOT_SPEC_TEAMS] = m->teams;
+  spec[MATVEC_DOT_SPEC_ROWS] = m->rows;
+  spec[MATVEC_DOT_SPEC_AHEAD] = m->ahead;
+  spec[MATVEC_DOT_SPEC_GATED] = gated;
+  spec[MATVEC_DOT_SPEC_FORMAT] = tiles;
+  spec[MATVEC_DOT_SPEC_WIDTH] = vulkan_plan(c)->subgroup_width;
 }
 
 // False: the kernel does not take the part.
@@ -150,21 +164,14 @@ static bool one_row_of_tiles(struct recorder *c, const struct fused *f, struct t
   const struct tensor x = f->in.x;
   const uint32_t N = f->glu ? w.rows / 2 : w.rows;
   const struct conv *conv = f->conv ? f->conv->conv : NULL;
-  const enum kernel_id id = conv ? KERNEL_matvec_dot_conv_blocks : KERNEL_matvec_dot_blocks;
   struct plan_dot m;
-  if (!takes_dot(c, f, w, id, &m)) return false;
-  const uint32_t spec[MATVEC_DOT_CONV_SPECS] = {[MATVEC_DOT_SPEC_LANES] = m.lanes,
-                                                [MATVEC_DOT_SPEC_K] = x.cols,
-                                                [MATVEC_DOT_SPEC_TEAMS] = m.teams,
-                                                [MATVEC_DOT_SPEC_ROWS] = m.rows,
-                                                [MATVEC_DOT_SPEC_AHEAD] = m.ahead,
-                                                [MATVEC_DOT_SPEC_NORM] = f->in.weight.buffer != NULL,
-                                                [MATVEC_DOT_SPEC_GATED] = f->glu,
-                                                [MATVEC_DOT_SPEC_FORMAT] = w.dtype,
-                                                [MATVEC_DOT_CONV_SPEC_W] = conv ? conv->a.W : 0,
-                                                [MATVEC_DOT_CONV_SPEC_LONE] =
-                                                    conv && conv->sequences.rows == 1 && conv->history.rows == 1};
-  dispatch_rows(c, f, w, first, id, spec, divide_up(N, m.rows * m.teams));
+  if (!takes_dot(c, f, w, &m)) return false;
+  uint32_t spec[MATVEC_DOT_SPECS] = {[MATVEC_DOT_SPEC_NORM] = f->in.weight.buffer != NULL,
+                                     [MATVEC_DOT_SPEC_CONV_W] = conv ? conv->a.W : 0,
+                                     [MATVEC_DOT_SPEC_LONE] =
+                                         conv && conv->sequences.rows == 1 && conv->history.rows == 1};
+  vulkan_dot_spec(c, &m, x.cols, f->glu, w.dtype, spec);
+  dispatch_rows(c, f, w, first, KERNEL_matvec_dot_blocks, spec, divide_up(N, m.rows * m.teams));
   return true;
 }
 
@@ -183,25 +190,31 @@ static bool few_rows_convolve(const struct recorder *c, const struct fused *f) {
   struct plan_dot m;
   for (uint32_t first = 0; first < f->w.rows; first += part.rows) {
     part = part_at(c, f->w, first);
-    if (dtype_is_tiles(part.dtype) && !takes_dot(c, f, part, KERNEL_matvec_dot_conv_blocks, &m)) return false;
+    if (dtype_is_tiles(part.dtype) && !takes_dot(c, f, part, &m)) return false;
   }
   return vulkan_device(c->backend)->caps.max_storage_buffers >= MATVEC_CONV_BINDINGS;
 }
 
 // ---------------------------------------------------------------- many rows
 
+void vulkan_matmul_spec(const struct recorder *c, struct tensor x, struct tensor w, uint32_t *spec) {
+  const struct plan_products *plan = vulkan_products(c);
+  spec[MATMUL_SPEC_LANES] = plan_matmul_lanes(plan);
+  spec[MATMUL_SPEC_TILE_T] = plan->matmul_tile_t;
+  spec[MATMUL_SPEC_TILE_N] = plan->matmul_tile_n;
+  spec[MATMUL_SPEC_TILE_K] = plan->matmul_tile_k;
+  spec[MATMUL_SPEC_SUB_T] = plan->matmul_sub_t;
+  spec[MATMUL_SPEC_SUB_N] = plan->matmul_sub_n;
+  spec[MATMUL_SPEC_ALIGNED] = x.cols % 4 == 0 && x.stride % 4 == 0;
+  spec[MATMUL_SPEC_GROUPED] = !vulkan_list(c)->matrices;
+  spec[MATMUL_SPEC_FORMAT] = w.dtype;
+}
+
 // Any number of rows, in tiles, through shared memory and without coopmat.
 static void many_rows(struct recorder *c, const struct matrix_product *p) {
   const struct plan_products *plan = vulkan_products(c);
-  const uint32_t spec[MATMUL_SPECS] = {[MATMUL_SPEC_LANES] = plan_matmul_lanes(plan),
-                                       [MATMUL_SPEC_TILE_T] = plan->matmul_tile_t,
-                                       [MATMUL_SPEC_TILE_N] = plan->matmul_tile_n,
-                                       [MATMUL_SPEC_TILE_K] = plan->matmul_tile_k,
-                                       [MATMUL_SPEC_SUB_T] = plan->matmul_sub_t,
-                                       [MATMUL_SPEC_SUB_N] = plan->matmul_sub_n,
-                                       [MATMUL_SPEC_ALIGNED] = p->x.cols % 4 == 0 && p->x.stride % 4 == 0,
-                                       [MATMUL_SPEC_GROUPED] = !vulkan_list(c)->matrices,
-                                       [MATMUL_SPEC_FORMAT] = p->w.dtype};
+  uint32_t spec[MATMUL_SPECS];
+  vulkan_matmul_spec(c, p->x, p->w, spec);
   const struct binding x = vulkan_bind(p->x, p->x);
   const struct binding bindings[MATMUL_BINDINGS] = {[MATMUL_Y] = vulkan_bind_output(p->y, p->add),
                                                     [MATMUL_X] = x,

@@ -29,6 +29,12 @@ struct conv_step_args vulkan_conv_step(struct binding *bindings, struct tensor x
                                  .B = v->sequences.rows};
 }
 
+void vulkan_no_conv_step(struct binding *bindings, struct binding y) {
+  y.bytes = y.touched = y.bytes < 16 ? y.bytes : 16;
+  y.overwritten = true;
+  for (int i = 0; i < CONV_STEP_BINDINGS; i++) bindings[i] = y;
+}
+
 // False: h is too small.
 static bool ahead_of(const struct linear_input *norm, uint32_t parts, struct ahead *a) {
   const struct tensor h = norm->h;

@@ -92,20 +92,33 @@ void vulkan_gated_norm(struct recorder *c, const struct gated_norm *norm) {
                   (struct grid){y.rows, across, 1}, 8 * numbers);
 }
 
-// The kernel needs no scratch: it computes a penalised logit again instead of storing it.
+// Many workgroups look for the largest logit of a large vocabulary. The other steps are one workgroup's, which computes
+// a penalised logit again instead of storing it.
 void vulkan_sample(struct recorder *c, const struct sample *s) {
+  enum { PART = 10, LARGE = 16 << PART };
   const struct device_caps *caps = &vulkan_device(c->backend)->caps;
-  uint32_t lanes = 4 * vulkan_plan(c)->lanes; // one workgroup reads the whole vocabulary about twenty times
-  while (lanes > caps->max_invocations || lanes > caps->max_workgroup[0] || 24 * lanes > caps->shared_bytes) lanes /= 2;
+  const uint32_t B = s->sequences.rows, V = s->logits.cols, few = vulkan_plan(c)->lanes;
+  uint32_t lanes = 4 * few; // one workgroup reads the whole vocabulary about twenty times
+  while (lanes > caps->max_invocations || lanes > caps->max_workgroup[0] || 28 * lanes > caps->shared_bytes) lanes /= 2;
   const struct binding bindings[SAMPLE_BINDINGS] = {[SAMPLE_TOKENS] = vulkan_bind(s->tokens, s->tokens),
                                                     [SAMPLE_SEQUENCES] = vulkan_bind(s->sequences, s->tokens),
                                                     [SAMPLE_SEEN] = vulkan_bind(s->seen, s->tokens),
                                                     [SAMPLE_LOGITS] = vulkan_bind(s->logits, s->tokens),
-                                                    [SAMPLE_SAMPLING] = vulkan_bind(s->sampling, s->tokens)};
-  const struct sample_args args = {
-      .V = s->logits.cols, .logits_stride = s->logits.stride, .seen_stride = s->seen.stride};
-  vulkan_dispatch(c, KERNEL_sample, &lanes, bindings, &args, (struct grid){s->sequences.rows, 1, 1},
-                  4ull * s->sequences.rows * s->logits.cols);
+                                                    [SAMPLE_SAMPLING] = vulkan_bind(s->sampling, s->tokens),
+                                                    [SAMPLE_PARTS] = vulkan_bind(s->scratch, s->tokens)};
+  struct sample_args args = {.V = V,
+                             .logits_stride = s->logits.stride,
+                             .seen_stride = s->seen.stride,
+                             .part = PART,
+                             .parts_stride = s->scratch.stride};
+  if (V >= LARGE) {
+    while (divide_up(V, 1u << args.part) > lanes) args.part++;
+    args.parts = divide_up(V, 1u << args.part);
+    const uint32_t spec[SAMPLE_SPECS] = {[SAMPLE_SPEC_LANES] = few, [SAMPLE_SPEC_PARTS] = 1};
+    vulkan_dispatch(c, KERNEL_sample, spec, bindings, &args, (struct grid){args.parts, B, 1}, (uint64_t)B * V);
+  }
+  const uint32_t spec[SAMPLE_SPECS] = {[SAMPLE_SPEC_LANES] = lanes};
+  vulkan_dispatch(c, KERNEL_sample, spec, bindings, &args, (struct grid){B, 1, 1}, 4ull * B * V);
 }
 
 void vulkan_copy(struct recorder *c, const struct copy *copy) {
