@@ -8,7 +8,7 @@
 
 struct info {
   const char *path;
-  const char *device; // device whose plan determines the scratch memory
+  const char *device; // whose memory it is
   deltaic_model_info model;
   deltaic_memory memory;
   int32_t ends[32];
@@ -22,10 +22,11 @@ static const struct usage usage = {
     .name = "info",
     .arguments = "[options] [CHECKPOINT]",
     .summary = "Prints what a checkpoint is and how much memory it needs. Reads config.json, the headers of the "
-               "weights and the tokenizer, or those of a GGUF file; no weights.",
-    .text = "The state is what one text needs, the scratch what one prefill batch needs. Scratch and quantized weights "
-            "depend on the device: they are the CPU's unless --device names another. --sequences counts several "
-            "sequences at once.",
+               "weights and the tokenizer, or the header of a GGUF file. It reads no weights.",
+    .text =
+        "The state is the memory of one text, the scratch that of one prefill batch. Scratch and quantized weights "
+        "depend on the device, which is the one that the other commands would take. --sequences shows the memory of "
+        "several sequences at once.",
     .examples = "  deltaic info models/novelist\n"
                 "  deltaic info --context 32768 some/checkpoint       memory for long texts\n"
                 "  deltaic info model.gguf                            types of the weights, and memory\n"
@@ -38,10 +39,11 @@ static void line(const char *name, const char *value) { printf("%-14s%s\n", name
 static void print_memory(const deltaic_memory *memory, uint32_t sequences, const char *device) {
   char texts[32] = "per text";
   if (sequences > 1) snprintf(texts, sizeof texts, "of %u texts", sequences);
-  printf("%-14s%s weights, once\n", "memory", text_bytes(memory->weights_bytes).text);
+  printf("%-14son %s\n", "memory", device);
+  printf("%-14s%s weights, once\n", "", text_bytes(memory->weights_bytes).text);
   printf("%-14s%s state, %s", "", text_bytes(memory->state_bytes).text, texts);
   if (memory->cache_per_token) printf("; %s of it per token of context", text_bytes(memory->cache_per_token).text);
-  printf("\n%-14s%s scratch, once, on %s\n", "", text_bytes(memory->scratch_bytes).text, device);
+  printf("\n%-14s%s scratch, once\n", "", text_bytes(memory->scratch_bytes).text);
 }
 
 static void print_tokens(const struct info *info) {
@@ -131,14 +133,13 @@ int command_info(int argc, char **argv) {
   struct arguments arguments;
   bool as_json = false;
   int code;
-  engine.device = "cpu";
   engine.sequences = 1;
   const struct option options[] = {
       HEADING("options"),
       COUNT('c', "context", "N", &engine.context, 0, 0, "most tokens of a sequence, where its memory grows; 0: 4096"),
       COUNT('s', "sequences", "N", &engine.sequences, 1, 256, "sequences held at once"),
       FLAG(0, "json", &as_json, "print one JSON object"),
-      ENGINE_OPTIONS(&engine),
+      ENGINE_OPTIONS_MODEL(&engine, ENGINE_DEFAULT_MODEL),
       OPTIONS_END,
   };
   if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;

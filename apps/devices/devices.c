@@ -66,18 +66,6 @@ static void print_table(const struct list *list) {
   table_end(&table, 0);
 }
 
-// Prints a message and returns NULL on failure.
-static char *describe(deltaic_context *context, int32_t index) {
-  size_t needed = 0;
-  deltaic_status status = deltaic_device_describe(context, index, NULL, 0, &needed);
-  if (status && status != DELTAIC_BUFFER_TOO_SMALL) return complain_status(status), NULL;
-  char *text = must_resize(NULL, needed);
-  status = deltaic_device_describe(context, index, text, needed, NULL);
-  if (!status) return text;
-  free(text);
-  return complain_status(status), NULL;
-}
-
 static void print_indented(const char *text) {
   while (*text) {
     size_t length = 0;
@@ -92,7 +80,7 @@ static int print_descriptions(deltaic_context *context, const struct list *list)
     const deltaic_device_info *d = &list->infos[i];
     printf("\n%s: %s\n", index_text(d->index).text, d->name);
     if (!d->usable) printf("  not usable: %s\n", d->reason);
-    char *text = describe(context, d->index);
+    char *text = devices_describe(context, d->index);
     if (!text) return EXIT_FAILED;
     print_indented(text);
     free(text);
@@ -101,7 +89,7 @@ static int print_descriptions(deltaic_context *context, const struct list *list)
 }
 
 static json_t *device_json(deltaic_context *context, const deltaic_device_info *d) {
-  char *text = describe(context, d->index);
+  char *text = devices_describe(context, d->index);
   if (!text) return NULL;
   json_t *out = json_pack("{s:i, s:o, s:o, s:o, s:b, s:o, s:I, s:I, s:o, s:o, s:o}", "index", d->index, "name",
                           text_json(d->name), "kind", text_json(device_kind_text(d->kind)), "driver",
@@ -126,22 +114,28 @@ static int print_json(deltaic_context *context, const struct list *list) {
 int command_devices(int argc, char **argv) {
   struct engine_options engine = ENGINE_DEFAULTS;
   struct arguments arguments;
-  bool as_json = false, brief = false, check = false;
+  bool as_json = false, brief = false;
+  struct devices_work work = {0};
   int code;
   const struct option options[] = {
       HEADING("options"),
       FLAG('b', "brief", &brief, "the list alone"),
-      FLAG('c', "check", &check,
-           "run every kernel of one device and compare it with the CPU; exit code 1 if one is wrong"),
-      TEXT('d', "device", "WHICH", &engine.device, "of --check: best, a number, a part of a name or a UUID"),
-      TEXT(0, "cache-dir", "DIR", &engine.cache_dir, "of --check: folder for compiled pipelines; \"\": none"),
+      FLAG('c', "check", &work.check,
+           "run every kernel of one device and compare it with the CPU; exit code 1 if one is wrong; on a GPU, time "
+           "what no table can know, and keep the faster choices for later runs"),
+      FLAG(0, "time", &work.time, "time these choices alone; also on a software device"),
+      FLAG(0, "forget", &work.forget, "forget the choices of one device"),
+      TEXT('d', "device", "WHICH", &engine.device, "of these three: best, a number, a part of a name or a UUID"),
+      TEXT(0, "cache-dir", "DIR", &engine.cache_dir,
+           "folder for compiled pipelines and these choices; \"\": none; without it, deltaic below $XDG_CACHE_HOME or "
+           "~/.cache"),
       FLAG(0, "json", &as_json, "print one JSON object"),
       OPTIONS_END,
   };
   if (!options_parse(&usage, options, argc, argv, &arguments, &code)) return code;
   deltaic_context *context;
   struct list list = {0};
-  if (check) return devices_check(&engine, as_json);
+  if (work.check || work.time || work.forget) return devices_work(&engine, &work, as_json);
   if ((code = context_open(&engine, &context))) return code;
   code = list_devices(context, &list);
   if (!code) list.best = find_best(context);

@@ -9,6 +9,7 @@
 #include "option_structs.h"
 #include "plan_matmul.h"
 #include "plan_rule.h"
+#include "timed.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -143,13 +144,31 @@ static size_t text_room(size_t capacity, int length) {
   return (size_t)length < capacity ? capacity - (size_t)length : 0;
 }
 
+static bool uses_matrices(const struct plan *plan) { return plan->matrix_products || plan->matrix_mixers; }
+
 // Whether the device has matrix units for which this build has no kernels.
 static bool matrices_left_out(const struct device_caps *caps, const struct plan *plan) {
-  return caps->matrix_unknown || (plan->matrix_m && !kernel_built(KERNEL_matmul_matrix_x32_f16));
+  return caps->matrix_unknown || (uses_matrices(plan) && !kernel_built(KERNEL_matmul_matrix_x32_f16));
+}
+
+// What was timed on the device, or why it does not count.
+static void describe_timed(const deltaic_context *c, const struct device_caps *caps, struct plan *plan, char *text,
+                           size_t capacity) {
+  char *path = timed_path(c->cache_dir, caps), choices[320];
+  struct timed_choices timed;
+  const deltaic_status status = timed_load(path, caps, &timed);
+  plan_use_timed(plan, &timed);
+  timed_describe(&timed, choices, sizeof choices);
+  snprintf(text, capacity, "timed             %s%s\n", status ? "ignored: " : "",
+           status ? deltaic_last_error() : choices);
+  free(path);
 }
 
 // Writes the device's limits, its plan, and the plans of the operations.
-static int describe(const struct device_caps *caps, const struct plan *plan, char *text, size_t capacity) {
+static int describe(const deltaic_context *c, const struct device_caps *caps, struct plan *plan, char *text,
+                    size_t capacity) {
+  char timed[1024];
+  if (plan->usable) describe_timed(c, caps, plan, timed, sizeof timed);
   int n = plan_describe(caps, plan, text, capacity);
   if (!plan->usable) return n;
   struct plan_products products;
@@ -158,6 +177,7 @@ static int describe(const struct device_caps *caps, const struct plan *plan, cha
   plan_rules_make(caps, plan, &rules);
   n += plan_products_describe(&products, text_rest(text, capacity, n), text_room(capacity, n));
   n += plan_rules_describe(&rules, text_rest(text, capacity, n), text_room(capacity, n));
+  n += snprintf(text_rest(text, capacity, n), text_room(capacity, n), "%s", timed);
   if (matrices_left_out(caps, plan))
     n += snprintf(
         text_rest(text, capacity, n), text_room(capacity, n),
@@ -177,7 +197,7 @@ deltaic_status deltaic_device_describe(deltaic_context *c, int32_t index, char *
     deltaic_status status = rank_devices(c, &r);
     if (status != DELTAIC_OK) return status;
     bool found = index > 0 && (uint32_t)index <= r.count;
-    length = found ? describe(&r.caps[index - 1], &r.plans[index - 1], text, capacity) : -1;
+    length = found ? describe(c, &r.caps[index - 1], &r.plans[index - 1], text, capacity) : -1;
     uint32_t count = r.count;
     ranked_free(&r);
     if (!found) return no_device(index, count);
@@ -194,20 +214,25 @@ static int32_t best_index(const struct ranked *r) {
 }
 
 static deltaic_status open_vulkan(deltaic_context *c, const struct ranked *r, int32_t index,
-                                  const deltaic_device_options *o, struct backend **out) {
+                                  const deltaic_device_options *o, deltaic_device *out) {
   if (index <= 0 || (uint32_t)index > r->count) return no_device(index, r->count);
   const struct device_caps *caps = &r->caps[index - 1];
   struct plan plan = r->plans[index - 1];
   if (!plan.usable) return fail(DELTAIC_UNSUPPORTED, "%s cannot be used: %s", caps->name, plan.reason);
   plan.background = o->background;
+  struct timed_choices timed;
+  out->timed_path = timed_path(c->cache_dir, caps);
+  if (timed_load(out->timed_path, caps, &timed))
+    instance_log(&c->instance, DELTAIC_LOG_WARNING, "timed choices are ignored: %s", deltaic_last_error());
+  plan_use_timed(&plan, &timed);
   struct device *device;
   deltaic_status status = device_open(&c->instance, r->handles[index - 1], caps, &plan, c->cache_dir, &device);
   if (status != DELTAIC_OK) return status;
   device->compiling = o->compiling;
   device->compiling_user = o->compiling_user;
-  status = backend_open_vulkan(device, out);
+  status = backend_open_vulkan(device, &out->backend);
   if (status != DELTAIC_OK) return status;
-  (*out)->info = info_of(r, (uint32_t)index - 1);
+  out->backend->info = info_of(r, (uint32_t)index - 1);
   if (matrices_left_out(caps, &plan))
     instance_log(&c->instance, DELTAIC_LOG_WARNING,
                  "%s has matrix units, but this build has no kernels for them: prompts are several times slower "
@@ -246,9 +271,10 @@ deltaic_status deltaic_device_open(deltaic_context *c, const deltaic_device_opti
   else if (index == DELTAIC_DEVICE_INDEX_CPU)
     status = backend_open_cpu(o.threads, &d->backend);
   else
-    status = open_vulkan(c, &r, index, &o, &d->backend);
+    status = open_vulkan(c, &r, index, &o, d);
   ranked_free(&r);
   if (status != DELTAIC_OK) {
+    if (d) free(d->timed_path);
     free(d);
     return status;
   }
@@ -259,6 +285,7 @@ deltaic_status deltaic_device_open(deltaic_context *c, const deltaic_device_opti
 void deltaic_device_close(deltaic_device *d) {
   if (!d) return;
   d->backend->functions->close(d->backend);
+  free(d->timed_path);
   free(d);
 }
 
@@ -274,22 +301,26 @@ double deltaic_device_compile_seconds(const deltaic_device *d) {
 
 // ---------------------------------------------------------------- bandwidth
 
-// The best of a few runs, each of several copies, so that the latency of a submission is small in comparison.
+// The best of a few runs, each of several copies, so that the latency of a submission is small in comparison. Runs do
+// not count before `warm` seconds: after a pause of 3 s the clock of an H200 is at 345 MHz, and copies make 1.7 TB/s
+// instead of 4.1.
 static deltaic_status time_copies(struct backend *b, struct recorder *c, struct tensor to, struct tensor from,
-                                  double *best) {
+                                  double warm, double *best) {
   enum { RUNS = 5, COPIES = 4 };
+  const double first = measure_now();
   struct oplist l = {0};
   deltaic_status status = DELTAIC_OK;
   *best = 0;
   oplist_begin(&l);
   for (int i = 0; i < COPIES; i++) op_copy(&l, to, from);
-  for (int run = 0; run < RUNS && status == DELTAIC_OK; run++) {
+  for (int run = 0; run < RUNS && status == DELTAIC_OK;) {
     b->functions->recorder_begin(c, false, NULL);
     double start = measure_now();
     b->functions->recorder_list(c, &l);
     status = b->functions->recorder_run(c);
     double rate = COPIES * 2.0 * (double)tensor_bytes(&to) / (measure_now() - start);
     if (run && rate > *best) *best = rate; // the first run also compiles
+    if (start - first >= warm || !run) run++;
   }
   oplist_free(&l);
   return status;
@@ -298,6 +329,7 @@ static deltaic_status time_copies(struct backend *b, struct recorder *c, struct 
 deltaic_status deltaic_device_copy_bandwidth(deltaic_device *d, double *bytes_per_second) {
   if (!d || !bytes_per_second)
     return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_device_copy_bandwidth: device and result are required");
+  static const double WARM = 0.5;
   struct backend *b = d->backend;
   // Larger than any cache, small enough for the device.
   bool software = b->info.kind == DELTAIC_DEVICE_CPU || b->info.kind == DELTAIC_DEVICE_SOFTWARE;
@@ -313,7 +345,7 @@ deltaic_status deltaic_device_copy_bandwidth(deltaic_device *d, double *bytes_pe
   deltaic_status status = arena_allocate(&arena, b, MEMORY_DEVICE, "the bandwidth test");
   if (status == DELTAIC_OK) status = arena_zero(&arena, b);
   if (status == DELTAIC_OK) status = b->functions->recorder_create(b, &c);
-  if (status == DELTAIC_OK) status = time_copies(b, c, to, from, bytes_per_second);
+  if (status == DELTAIC_OK) status = time_copies(b, c, to, from, software ? 0 : WARM, bytes_per_second);
   if (c) b->functions->recorder_free(c);
   arena_free(&arena, b);
   return status;

@@ -1,5 +1,5 @@
-// check: runs lists of operations on a device and on the CPU, and compares what they write. Where a list differs, each
-// of its operations runs alone from the CPU's values, which tells the kernel that is wrong.
+// check: runs lists of operations on a device and on the CPU, and compares the tensors that they write. If a list
+// differs, each of its operations runs alone on the device, with inputs from the CPU. This finds the wrong kernel.
 #include "check.h"
 #include "device_handle.h"
 #include "vulkan_backend.h"
@@ -10,7 +10,8 @@
 #include <string.h>
 
 enum { MEMORY = 64 << 20, NAMES = 16 };
-static const double LIMIT = 2e-5, LIMIT_F16 = 5e-3; // relative RMS; f16: where operands are rounded
+static const double LIMIT = 2e-5, LIMIT_F16 = 5e-3; // relative RMS; LIMIT_F16: for kernels that round operands
+static const double WORST = 1e-4, WORST_F16 = 0.1;  // of an element
 
 // ---------------------------------------------------------------- runs
 
@@ -22,7 +23,7 @@ static void set_scratch(struct check *k) {
   if (bytes) l->scratch = check_place(k, DTYPE_F32, 1, (uint32_t)(bytes / sizeof(float)));
 }
 
-// Runs the side's list; names: the kernels that ran, "a + b".
+// Runs the list of side k->side. names: gets the names of the kernels that ran, as "a + b"; NULL: not wanted.
 static void run(struct check *k, char *names, size_t capacity) {
   struct backend *b = k->b[k->side];
   struct oplist *l = &k->list[k->side];
@@ -61,40 +62,71 @@ static void make(struct check *k, int side) {
   check_record(k, k->c);
 }
 
-// The error of a tensor of the device, relative to the CPU's; of integers, 1 where one differs. INFINITY: the device
-// has a NaN or an infinity.
-static double difference(struct check *k, struct tensor t) {
+// The error of a tensor of the device against the CPU's. INFINITY: the tensor has a NaN or an infinity. Integers: 1 if
+// any differs, else 0.
+struct difference {
+  double error; // relative RMS
+  double worst; // of an element, by its size plus the RMS of its row, or of all rows where that is larger
+};
+
+static double sum_of_squares(const float *x, uint64_t n) {
+  double sum = 0;
+  for (uint64_t i = 0; i < n; i++) sum += (double)x[i] * x[i];
+  return sum;
+}
+
+static struct difference compare(const struct tensor *t, const float *want, const float *got) {
+  const uint64_t cols = t->stride, n = t->rows * cols;
+  const double all = sum_of_squares(want, n), usual = sqrt(all / (double)n);
+  struct difference d = {0};
+  for (uint64_t row = 0; row < t->rows; row++) {
+    const double rms = fmax(usual, sqrt(sum_of_squares(want + row * cols, cols) / (double)cols));
+    for (uint64_t i = row * cols; i < (row + 1) * cols; i++) {
+      const double off = fabs((double)got[i] - want[i]), part = off == 0 ? 0 : off / (fabs(want[i]) + rms);
+      d.error += off * off;
+      if (!(part <= d.worst)) d.worst = isfinite(part) ? part : INFINITY;
+    }
+  }
+  d.error = d.error == 0 ? 0 : sqrt(d.error / all);
+  if (!isfinite(d.error)) d.error = INFINITY;
+  return d;
+}
+
+static struct difference difference(struct check *k, struct tensor t) {
   const uint64_t n = (uint64_t)t.rows * t.stride;
   float *x[2] = {malloc(n * sizeof **x), malloc(n * sizeof **x)};
-  double off = 0, all = 0;
+  struct difference d = {0};
   if (!x[0] || !x[1]) k->status = fail_memory("the check's results", 2 * n * sizeof **x);
   for (int i = 0; i < 2 && !k->status; i++)
     k->status = k->b[i]->functions->buffer_read(k->b[i], &k->memory[i], t.offset, x[i], n * sizeof **x);
-  if (t.dtype == DTYPE_I32) {
-    off = all = !k->status && memcmp(x[0], x[1], n * sizeof **x);
-  } else {
-    for (uint64_t i = 0; i < n && !k->status; i++) {
-      const double d = x[1][i] - x[0][i];
-      off += d * d;
-      all += (double)x[0][i] * x[0][i];
-    }
-  }
+  if (!k->status && t.dtype == DTYPE_I32)
+    d.error = d.worst = memcmp(x[0], x[1], n * sizeof **x) != 0;
+  else if (!k->status)
+    d = compare(&t, x[0], x[1]);
   free(x[0]);
   free(x[1]);
-  const double error = off == 0 ? 0 : sqrt(off / all);
-  return isfinite(error) ? error : INFINITY;
+  return d;
+}
+
+static void keep_larger(struct difference *d, struct difference other) {
+  if (other.error > d->error) d->error = other.error;
+  if (other.worst > d->worst) d->worst = other.worst;
+}
+
+static bool within(const struct check *k, struct difference d) {
+  return d.error <= k->limit && d.worst <= k->worst_limit;
 }
 
 // ---------------------------------------------------------------- what is wrong
 
-// Copies the CPU's memory to the device, and runs an operation on both. Returns the largest error of what it writes.
-static double run_alone(struct check *k, struct op op, char *names, size_t capacity) {
+// Copies the CPU's memory to the device, and runs one operation on both. Returns the largest errors of its outputs.
+static struct difference run_alone(struct check *k, struct op op, char *names, size_t capacity) {
   const uint64_t at = k->at, bytes = at - k->begin;
   const struct op_shape *shape = &op_shapes[op.kind];
-  double worst = 0;
+  struct difference all = {0};
   op.scope = 0;
   for (int side = 0; side < 2; side++) {
-    if (side == CHECK_DEVICE && op.kind == OP_GROUP) return 0; // the order among an expert's rows is free
+    if (side == CHECK_DEVICE && op.kind == OP_GROUP) return all; // rows of one expert may have any order
     for (uint32_t j = 0; j < shape->writes + shape->updates + shape->reads; j++)
       if (op.t[j].buffer) op.t[j].buffer = &k->memory[side];
     if (side == CHECK_CPU && !k->status)
@@ -110,19 +142,17 @@ static double run_alone(struct check *k, struct op op, char *names, size_t capac
     run(k, side == CHECK_CPU ? NULL : names, capacity);
     k->at = at;
   }
-  for (uint32_t j = 0; j < shape->writes + shape->updates && !k->status; j++) {
-    const double error = op.t[j].buffer ? difference(k, op.t[j]) : 0;
-    if (error > worst) worst = error;
-  }
-  return worst;
+  for (uint32_t j = 0; j < shape->writes + shape->updates && !k->status; j++)
+    if (op.t[j].buffer) keep_larger(&all, difference(k, op.t[j]));
+  return all;
 }
 
-// Runs the list's operations one by one, each from the CPU's values. The first that is wrong names the kernel; where
-// none is, the list's kernels are wrong only together, and the names stay.
+// Runs the list's operations one by one on both sides, with the CPU's inputs. names: gets the kernels of the first
+// operation that is wrong. If every operation alone is right, only the joined kernels are wrong, and names stays.
 static void explain(struct check *k, char *names, size_t capacity) {
   struct oplist *l = &k->list[CHECK_CPU];
   make(k, CHECK_CPU);
-  make(k, CHECK_DEVICE); // as long a list
+  make(k, CHECK_DEVICE); // gives this list room for as many operations
   k->side = CHECK_CPU;
   for (uint32_t i = 0; i < l->value_count; i++)
     if (!l->values[i].bound.buffer)
@@ -143,7 +173,7 @@ static void explain(struct check *k, char *names, size_t capacity) {
   }
   char own[sizeof k->kernels];
   for (size_t i = 0; i < count && !k->status; i++) {
-    if (run_alone(k, ops[i], own, sizeof own) <= k->limit || k->status) continue;
+    if (within(k, run_alone(k, ops[i], own, sizeof own)) || k->status) continue;
     snprintf(names, capacity, "%s", own);
     break;
   }
@@ -160,21 +190,22 @@ static void describe(const struct check *k, char *text, size_t capacity) {
                    c->T, forms[c->form]);
   if (c->kind == CHECK_DELTA)
     n += snprintf(text + n, capacity - (size_t)n, ", keys of %u, %u steps, %u blocks", c->Dk, c->n, c->r);
+  if (c->kind == CHECK_TOKENS) n += snprintf(text + n, capacity - (size_t)n, ", a vocabulary of %u", c->V);
   snprintf(text + n, capacity - (size_t)n, ", %s", k->matrices ? "fast" : "float32");
 }
 
 static void check_one(struct check *k, deltaic_check *r) {
-  r->error = 0;
+  struct difference all = {0};
   make(k, CHECK_CPU);
   run(k, NULL, 0);
   make(k, CHECK_DEVICE);
   run(k, k->kernels, sizeof k->kernels);
-  for (uint32_t i = 0; i < k->outs && !k->status; i++) {
-    const double error = difference(k, k->out[i]);
-    if (error > r->error) r->error = error;
-  }
+  for (uint32_t i = 0; i < k->outs && !k->status; i++) keep_larger(&all, difference(k, k->out[i]));
   r->limit = k->limit = k->matrices ? LIMIT_F16 : LIMIT;
-  r->right = r->error <= r->limit;
+  r->worst_limit = k->worst_limit = k->matrices ? WORST_F16 : WORST;
+  r->error = all.error;
+  r->worst = all.worst;
+  r->right = within(k, all);
   if (!k->status && !r->right) explain(k, k->kernels, sizeof k->kernels);
 }
 
@@ -193,10 +224,10 @@ static deltaic_status allocate(struct check *k) {
   return status || !parts ? status : k->b[1]->functions->buffer_zero(k->b[1], &k->memory[1], 0, parts);
 }
 
-// Whether fast lists take other kernels there.
+// Whether DELTAIC_PRECISION_FAST uses other kernels on this device.
 static bool has_fast(const struct backend *b) {
   const struct vulkan_backend *v = (const struct vulkan_backend *)b;
-  return b->replays && (v->device->plan.matrix_m || v->products.dots);
+  return b->replays && (v->device->plan.matrix_products || v->device->plan.matrix_mixers || v->products.dots);
 }
 
 deltaic_status deltaic_device_check(deltaic_device *d, bool (*report)(void *user, const deltaic_check *check),

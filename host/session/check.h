@@ -8,12 +8,12 @@ enum { CHECK_OUTPUTS = 8, CHECK_CPU = 0, CHECK_DEVICE = 1 };
 
 enum check_kind { CHECK_PRODUCTS, CHECK_DELTA, CHECK_MAMBA2, CHECK_ATTENTION, CHECK_EXPERTS, CHECK_TOKENS };
 
-// One list. B sequences of T tokens; weights of dtype; n and r as in struct delta_args.
+// One list. B sequences of T tokens; weights of dtype; n and r as in struct delta_args; a vocabulary of V.
 struct check_case {
   uint8_t kind, dtype, form, B;
   uint16_t T;
   uint8_t n, r;
-  uint16_t Dk;
+  uint16_t Dk, V;
 };
 extern const struct check_case check_cases[];
 extern const uint32_t check_case_count;
@@ -21,9 +21,9 @@ extern const uint32_t check_case_count;
 // The same inputs are at the same places in the memory of both sides.
 struct check {
   const struct check_case *c;
-  enum matrices matrices; // of the device's lists
-  double limit;           // of the error
-  char kernels[256];      // that ran, or that are wrong
+  enum matrices matrices;    // of the device's lists
+  double limit, worst_limit; // of the error, of an element
+  char kernels[256];         // that ran, or that are wrong
   struct backend *b[2];
   struct buffer memory[2];
   struct tensor parts; // as of a list, on the device

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-enum { D = 256, HEADS = 2, SIZE = 64, ALIGN = TENSOR_ALIGN / 4 };
+enum { D = 256, HEADS = 2, SIZE = 64, ALIGN = TENSOR_ALIGN / 4, MOST_V = 20001 };
 static const float EPS = 1e-5f;
 static const struct tensor none;
 
@@ -14,8 +14,8 @@ const struct check_case check_cases[] = {
   { CHECK_PRODUCTS, DTYPE_##format, .B = 1, .T = rows }
 #define EACH(format) PRODUCTS(format, 1), PRODUCTS(format, 4), PRODUCTS(format, 24), PRODUCTS(format, 200)
 #define DELTA(B, T, form, n, r, Dk)                                                                                    \
-  { CHECK_DELTA, DTYPE_BF16, DELTA_##form, B, T, n, r, Dk }
-    {CHECK_TOKENS, DTYPE_F32, .B = 3, .T = 5},
+  { CHECK_DELTA, DTYPE_BF16, DELTA_##form, B, T, n, r, Dk, 0 }
+    {CHECK_TOKENS, DTYPE_F32, .B = 3, .T = 5, .V = 1000},
     EACH(F32),
     EACH(F16),
     EACH(BF16),
@@ -48,6 +48,9 @@ const struct check_case check_cases[] = {
     {CHECK_EXPERTS, DTYPE_BF16, .B = 1, .T = 1},
     {CHECK_EXPERTS, DTYPE_BF16, .B = 1, .T = 200},
     {CHECK_EXPERTS, DTYPE_Q4_K, .B = 1, .T = 200},
+    {CHECK_EXPERTS, DTYPE_Q4_K, .B = 1, .T = 1},
+    {CHECK_DELTA, DTYPE_Q4_K, .B = 1, .T = 1, .n = 1, .r = 1, .Dk = 64},
+    {CHECK_TOKENS, DTYPE_F32, .B = 3, .T = 5, .V = MOST_V}, // sampled in parts
 };
 const uint32_t check_case_count = sizeof check_cases / sizeof *check_cases;
 
@@ -181,7 +184,8 @@ static void delta(struct check *k, const struct check_case *c) {
                                               .scale = 0.125f,
                                               .gated = true,
                                               .nonneg = HH_NONNEG_SOFTPLUS}});
-  last(k, c, gated(k, o, tensor_cols(all, gate_from, values), HEADS, NORM_FIRST));
+  const struct check_case plain = {.dtype = DTYPE_BF16}; // rows of 128 are no whole blocks
+  last(k, &plain, gated(k, o, tensor_cols(all, gate_from, values), HEADS, NORM_FIRST));
 }
 
 static void mamba2(struct check *k, const struct check_case *c) {
@@ -246,15 +250,15 @@ static void experts(struct check *k, const struct check_case *c) {
 
 // What is around the layers.
 static void around(struct check *k, const struct check_case *c) {
-  enum { V = 1000, WORDS = (V + 31) / 32 };
-  const uint32_t rows = c->B * c->T, zeros[3 * WORDS] = {0};
+  const uint32_t rows = c->B * c->T, V = c->V, words = (V + 31) / 32;
+  static const uint32_t zeros[3 * ((MOST_V + 31) / 32)];
   const struct sampling settings[] = {
       {.repetition_penalty = 1.2f},
       {.temperature = 0.8f, .top_p = 0.9f, .repetition_penalty = 1, .seed_low = 7},
       {.temperature = 1.1f, .top_p = 1, .min_p = 0.02f, .repetition_penalty = 1.1f, .top_k = 40}};
   struct oplist *l = list_of(k);
   const struct tensor s = sequences(k, c, 0), ids = tokens(k, rows, V), x = vector(k, rows, D);
-  const struct tensor seen = check_output(k, check_words(k, c->B, WORDS, zeros));
+  const struct tensor seen = check_output(k, check_words(k, c->B, words, zeros));
   const struct tensor drawn = check_output(k, check_words(k, 1, c->B, zeros)),
                       logits = check_numbers(k, DTYPE_F32, c->B, V, 8);
   const struct tensor ends = output(k, c->B, D), copied = output(k, c->B, D), scattered = output(k, c->B, D);

@@ -30,7 +30,7 @@ static deltaic_status check_room(const struct deltaic_session *s, uint32_t seque
               (unsigned long long)room, (unsigned long long)position, (unsigned long long)n);
 }
 
-static deltaic_status check_tokens(const struct deltaic_session *s, const int32_t *tokens, size_t n) {
+deltaic_status session_check_tokens(const struct deltaic_session *s, const int32_t *tokens, size_t n) {
   for (size_t i = 0; i < n; i++)
     if (tokens[i] < 0 || (uint32_t)tokens[i] >= s->model->spec.V)
       return fail(DELTAIC_INVALID_ARGUMENT, "token %zu is %d, but the vocabulary has %u", i, tokens[i],
@@ -61,7 +61,7 @@ deltaic_status session_check_piece(const struct deltaic_session *s, const deltai
     return fail(DELTAIC_INVALID_ARGUMENT, "%s: logits is %d, which is no deltaic_logits", function, (int)p->logits);
   if (!p->scores != !p->targets)
     return fail(DELTAIC_INVALID_ARGUMENT, "%s: targets and scores must be given together", function);
-  status = check_tokens(s, p->tokens, p->count);
+  status = session_check_tokens(s, p->tokens, p->count);
   for (size_t i = 0; p->targets && i < p->count && status == DELTAIC_OK; i++)
     if (p->targets[i] < -1 || p->targets[i] >= (int64_t)s->model->spec.V)
       status = fail(DELTAIC_INVALID_ARGUMENT, "target %zu is %d, but the vocabulary has %u", i, p->targets[i],

@@ -2,9 +2,12 @@
 #include "measure.h"
 #include "platform.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 double measure_now(void) { return 1e-9 * (double)platform_clock_ns(); }
+
+double measure_warm(double idle) { return fmin(fmax(0.1, idle), 1); }
 
 static int by_value(const void *a, const void *b) {
   double x = *(const double *)a, y = *(const double *)b;

@@ -6,6 +6,8 @@
 enum { MEASURE_MOST_RUNS = 1000 };
 
 double measure_now(void); // seconds
+// Seconds of runs before those that are timed, on a device that has just been measured and was then idle for so long.
+double measure_warm(double idle);
 // Sorts the times of n > 0 runs and finds their median, minimum and maximum.
 void measure_summary(double *runs, uint32_t n, double *median, double *least, double *most);
 float measure_random(uint32_t *state);          // in (-1, 1)

@@ -9,6 +9,8 @@ enum { OPERATOR_STATES = 8 };
 struct operator_run {
   struct backend *b;
   struct recorder *c;
+  bool awake;   // as of the device
+  double began; // when
   deltaic_operator o;
   uint32_t random;
   uint32_t cols, padded; // of qkv, in float32 and as the operator gets it: keys of f16 have padding

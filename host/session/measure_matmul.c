@@ -16,6 +16,7 @@ static const double MOST_OPERATIONS = 1e12; // most in a recording: a slow GPU's
 struct measurement {
   struct backend *b;
   struct recorder *c;
+  bool awake; // as of the device
   deltaic_matmul o;
   struct oplist list;
   struct arena arena;
@@ -105,7 +106,8 @@ static deltaic_status time_runs(struct measurement *m, double began, deltaic_mat
   double *runs = calloc(m->o.repeat, sizeof *runs);
   if (!runs) return fail_memory("times", m->o.repeat * sizeof *runs);
   const double start = measure_now(), idle = start - began;
-  const double warm = measure_software(m->b) ? 0 : fmin(fmax(0.4, 3 * idle), 4);
+  const double cold = fmin(fmax(0.4, 3 * idle), 4);
+  const double warm = measure_software(m->b) ? 0 : m->awake ? measure_warm(idle) : cold;
   deltaic_status status = DELTAIC_OK;
   if (m->b->replays) record(m);
   do status = run(m);
@@ -178,6 +180,7 @@ deltaic_status deltaic_device_measure_matmul(deltaic_device *d, const deltaic_ma
   deltaic_matmul_result r = {.bytes = 2ull * m.o.outputs * m.o.inputs,
                              .operations = 2ull * m.o.rows * m.o.outputs * m.o.inputs};
   m.b = d->backend;
+  m.awake = d->awake;
   status = m.b->functions->recorder_create(m.b, &m.c);
   if (!status) status = allocate(&m);
   if (!status) status = fill(&m);

@@ -198,7 +198,8 @@ static deltaic_status check(struct operator_run *m, deltaic_operator_result *r) 
 
 // An idle GPU runs at a sixth of its clock under load (H200: 345 MHz of 1980).
 static deltaic_status warm_up(struct operator_run *m) {
-  const double long_enough = m->b->replays ? 0.4 : 0, start = measure_now();
+  const double start = measure_now(), usual = m->awake ? measure_warm(start - m->began) : 0.4;
+  const double long_enough = m->b->replays ? usual : 0;
   deltaic_status status = DELTAIC_OK;
   do {
     if (!m->b->replays) record(m, false);
@@ -291,6 +292,8 @@ deltaic_status deltaic_device_measure_operator(deltaic_device *d, const deltaic_
   if (status != DELTAIC_OK) return status;
   deltaic_operator_result r = {0};
   m.b = d->backend;
+  m.awake = d->awake;
+  m.began = measure_now();
   m.turns = 1;
   m.padded = m.cols = (1 + m.o.steps) * m.o.heads * m.o.key + m.o.steps * m.o.value_heads * m.o.value;
   status = m.b->functions->recorder_create(m.b, &m.c);

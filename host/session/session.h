@@ -61,6 +61,8 @@ struct deltaic_session {
 deltaic_status session_check(const struct deltaic_session *s, uint32_t sequence, const char *function);
 // The checks of deltaic_session_eval().
 deltaic_status session_check_piece(const struct deltaic_session *s, const deltaic_piece *p, const char *function);
+// Whether all tokens are in the vocabulary.
+deltaic_status session_check_tokens(const struct deltaic_session *s, const int32_t *tokens, size_t n);
 // Calls `visit` with each existing recorder until one call fails.
 deltaic_status session_recorders(const struct deltaic_session *s,
                                  deltaic_status (*visit)(struct recorder *c, void *context), void *context);

@@ -320,7 +320,7 @@ static void configs_that_do_not_match_are_refused_by_name(void **state) {
   refused_config("{\"model_type\": ", "config.json");
   refused_config("[1, 2]", "config.json");
   refused_config("{}", "model_type");
-  refused_change("\"gated_deltanet\"", "\"delta_net_2\"", "delta_net_2");
+  refused_change("\"gated_deltanet\"", "\"delta_net_2\"", "q_conv1d.weight has 64 filters");
   refused_change("\"gated_deltanet\"", "\"gpt2\"", "gpt2");
   refused_change("\"hidden_size\": 64", "\"hidden_size\": 96", "hidden_size");
   refused_change("\"hidden_size\": 64", "\"hidden_size\": -1", "hidden_size");
