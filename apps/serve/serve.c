@@ -6,6 +6,7 @@
 #include "serve_batch.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -13,7 +14,8 @@ static const struct usage usage = {
     .name = "serve",
     .arguments = "[options] [MODEL]",
     .summary = "Answers requests over HTTP, many at once, with OpenAI's interface.",
-    .text = "It listens on this machine only unless --host says otherwise. Ctrl-C and SIGTERM let running texts end.",
+    .text = "It listens on this machine only, unless --host names another address. Ctrl-C and SIGTERM let running "
+            "texts end.",
     .examples = "  deltaic serve\n"
                 "  deltaic serve Qwen3.5-4B-Q4_K_M.gguf --slots 64 --port 8000\n"
                 "  curl -s localhost:8080/v1/completions -d '{\"prompt\": \"The old house\", \"max_tokens\": 40}'\n",
@@ -69,12 +71,27 @@ static int wait_for_end(struct server *s, struct http *http) {
   if (code) return code;
   if (!s->options.engine.quiet && !batch_idle(s->batch)) fprintf(stderr, "ending when running texts have ended\n");
   batch_drain(s->batch, s->options.drain);
-  while (!batch_idle(s->batch) && !batch_failed(s->batch, &code)) {
+  const double end = time_now() + s->options.drain;
+  while (!batch_idle(s->batch) && !batch_failed(s->batch, &code) && time_now() < end) {
     platform_sleep_ns(TICK_MS * 1000000u);
     http_tick(http);
   }
   platform_sleep_ns(4 * TICK_MS * 1000000u); // the last answers are on their way
   return code;
+}
+
+// Texts end before the connections that wait for them. A device that does not come back cannot be waited for: then the
+// program ends here, because its threads still use what would be freed.
+static void end_texts(struct server *s) {
+  enum { SETTLE_MS = 1000 };
+  if (!s->batch) return;
+  batch_drain(s->batch, 0);
+  for (const double late = time_now() + s->options.timeout; !batch_idle(s->batch); platform_sleep_ns(1000000)) {
+    if (time_now() < late) continue;
+    store_settle(s->store, STORE_TURN, SETTLE_MS);
+    store_settle(s->store, STORE_STATE, SETTLE_MS);
+    _Exit(complain(EXIT_FAILED, "the device has not answered for %u s; running texts are lost", s->options.timeout));
+  }
 }
 
 static int run(struct server *s, const char *path) {
@@ -102,9 +119,7 @@ static int run(struct server *s, const char *path) {
     announce(s);
     code = wait_for_end(s, http);
   }
-  // Texts end before the connections that wait for them.
-  if (s->batch) batch_drain(s->batch, 0);
-  while (s->batch && !batch_idle(s->batch)) platform_sleep_ns(1000000);
+  end_texts(s);
   http_stop(http);
   const int stopped = batch_stop(s->batch);
   return code ? code : stopped;
@@ -135,6 +150,7 @@ int command_serve(int argc, char **argv) {
                                           .drain = 30,
                                           .memory_mib = 1024,
                                           .expiry = 3600,
+                                          .working_mib = 1024,
                                           .tokens = 4096,
                                           .choice = STORE_CHOICE_DEFAULTS};
   struct serve_options *o = &server.options;
@@ -142,37 +158,41 @@ int command_serve(int argc, char **argv) {
   int code;
   const struct option options[] = {
       HEADING("the server"),
-      TEXT(0, "host", "ADDRESS", &o->host, "the address to listen on; 0.0.0.0: on every one"),
+      TEXT(0, "host", "ADDRESS", &o->host, "the address to listen on; 0.0.0.0: all addresses"),
       COUNT('p', "port", "N", &o->port, 0, 65535, "the port; 0: a free one, which is printed"),
-      TEXT(0, "keys", "FILE", &o->keys, "clients must show one of these keys, one a line; without it, anyone may ask"),
-      TEXT(0, "name", "TEXT", &o->name, "the model's name for clients; without it, that of its folder or file"),
+      TEXT(0, "keys", "FILE", &o->keys,
+           "file of keys, one a line; clients must send one of them. Without it, anyone can use the server"),
+      TEXT(0, "name", "TEXT", &o->name, "the model's name for clients; without it, the name of its folder or file"),
       TEXT(0, "template", "NAME", &o->template,
            "the chat template (docs/models.md), such as chatml; without it, the model's own"),
-      FLAG('q', "quiet", &o->engine.quiet, "nothing on standard error but failures"),
+      FLAG('q', "quiet", &o->engine.quiet, "print only failures on standard error"),
       HEADING("texts"),
       COUNT(0, "slots", "N", &o->slots, 0, 256,
-            "texts computed at once; 0: 64 on a GPU, 8 on the CPU, fewer where their states would fill the memory"),
+            "texts computed at once; 0: 64 on a GPU, 8 on the CPU, fewer if their states would fill the memory"),
       COUNT(0, "queue", "N", &o->queue, 1, 1u << 20, "texts that may wait for a slot; more are refused with 429"),
-      COUNT('n', "tokens", "N", &o->tokens, 1, 1u << 30, "the longest answer; requests for more get this many"),
+      COUNT('n', "tokens", "N", &o->tokens, 1, 1u << 30, "most tokens of an answer; a request for more gets this many"),
       COUNT('c', "context", "N", &o->engine.context, 0, 0,
             "most tokens of a text, for models whose state grows with it; 0: 4096"),
-      COUNT(0, "stall", "MS", &o->stall, 1, 60000, "longest slice of a prompt, which running texts wait for"),
-      COUNT(0, "slice", "N", &o->slice, 0, 4096, "the same in tokens; 0: as many as are computed at once"),
+      COUNT(0, "stall", "MS", &o->stall, 1, 60000, "longest time that running texts wait for a slice of a prompt"),
+      COUNT(0, "slice", "N", &o->slice, 0, 4096, "most tokens of a slice; 0: --batch"),
       FLAG(0, "reproducible", &o->reproducible,
            "a text's tokens do not depend on the texts beside it; slower (docs/serve.md)"),
       HEADING("finished turns"),
       COUNT(0, "memory", "MIB", &o->memory_mib, 1, 1u << 24,
-            "host memory for their states, the least recently used leaving first; a quarter more for their tokens"),
+            "host memory for their states, and a quarter more for their tokens; the least recently used are removed "
+            "first"),
       COUNT(0, "expiry", "SECONDS", &o->expiry, 0, 0,
-            "turns that nobody continued for so long are forgotten; 0: never"),
+            "turns that nobody continued for this time are removed; 0: never"),
       STORE_OPTIONS(&o->choice),
       HEADING("limits"),
       COUNT(0, "connections", "N", &o->connections, 1, 65535, "open connections; more are refused with 503"),
       COUNT(0, "body", "KIB", &o->body_kib, 1, 1u << 22,
-            "the largest body of a request; a state may be larger by its size"),
+            "the largest body of a request; a body that carries a state may be larger by the state's size"),
+      COUNT(0, "working", "MIB", &o->working_mib, 1, 1u << 24,
+            "host memory for requests that are not answered yet; one gets a quarter, else 400; more than all: 429"),
       COUNT(0, "timeout", "SECONDS", &o->timeout, 1, 86400,
-            "for sending a request, and for taking an answer that is complete"),
-      COUNT(0, "drain", "SECONDS", &o->drain, 0, 86400, "running texts may end for so long after Ctrl-C or SIGTERM"),
+            "the longest time to send a request, or to receive an answer that is complete"),
+      COUNT(0, "drain", "SECONDS", &o->drain, 0, 86400, "how long running texts may continue after Ctrl-C or SIGTERM"),
       ENGINE_OPTIONS(&o->engine),
       OPTIONS_END,
   };

@@ -5,12 +5,14 @@
 #include "serve_store.h"
 #include "store_choice.h"
 
+#include <stdatomic.h>
+
 struct serve_options {
   struct engine_options engine;
   const char *host, *keys;
   uint32_t port, slots, queue, stall, slice;
   uint32_t connections, body_kib, timeout, drain;
-  uint32_t memory_mib, expiry, tokens;
+  uint32_t memory_mib, expiry, tokens, working_mib;
   const char *name, *template;
   bool reproducible;
   struct store_choice choice;
@@ -30,7 +32,13 @@ struct server {
   size_t state_bytes;        // of a sequence, at most
   int64_t started;           // seconds since 1970
   deltaic_sampling sampling; // the model's
+  atomic_size_t working;     // bytes that requests use, about
 };
+
+size_t working_most(const struct server *server); // --working in bytes
+// Host memory that a request uses until it is answered: serve_call.c. False: the sum would be too large.
+bool working_take(struct server *server, size_t *taken, size_t bytes);
+void working_give(struct server *server, size_t *taken);
 
 struct http;
 // Begins to listen. Prints a message and returns an exit code.

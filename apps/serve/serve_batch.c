@@ -6,6 +6,7 @@
 #include "platform.h"
 #include "serve_slots.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,7 +35,7 @@ void batch_drain(struct batch *b, double seconds) {
 
 bool batch_idle(struct batch *b) {
   pthread_mutex_lock(&b->lock);
-  const bool idle = !b->calls;
+  const bool idle = !b->calls && !b->checks && !b->checking;
   pthread_mutex_unlock(&b->lock);
   return idle;
 }
@@ -53,10 +54,12 @@ static void run_checks(struct batch *b) {
   while (b->checks) {
     struct check *check = b->checks;
     b->checks = check->next;
+    b->checking = true;
     pthread_mutex_unlock(&b->lock);
     slot_check(b, check);
     pthread_mutex_lock(&b->lock);
     check->done = true;
+    b->checking = false;
     pthread_cond_broadcast(&b->checked);
   }
   pthread_mutex_unlock(&b->lock);
@@ -103,6 +106,8 @@ static void free_batch(struct batch *b) {
   pthread_mutex_destroy(&b->lock);
   pthread_cond_destroy(&b->work);
   pthread_cond_destroy(&b->checked);
+  free(b->watch.calls);
+  free(b->watch.polls);
   free(b->logits);
   free(b->drawn);
   free(b);
@@ -140,8 +145,9 @@ uint64_t batch_context(const struct batch *batch) { return batch->context; }
 bool batch_check_state(struct batch *b, struct blob *state, uint64_t *tokens, char text[256]) {
   struct check check = {.state = state, .text = text};
   pthread_mutex_lock(&b->lock);
-  if (b->stop) {
+  if (b->draining) {
     pthread_mutex_unlock(&b->lock);
+    snprintf(text, 256, "the server is busy with ending");
     return false;
   }
   check.next = b->checks;

@@ -5,6 +5,35 @@
 #include <stdlib.h>
 #include <string.h>
 
+size_t working_most(const struct server *s) { return (size_t)s->options.working_mib << 20; }
+
+bool working_take(struct server *s, size_t *taken, size_t bytes) {
+  const size_t most = working_most(s), before = atomic_fetch_add(&s->working, bytes);
+  const bool good = before <= most && bytes <= most - before;
+  if (good)
+    *taken += bytes;
+  else
+    atomic_fetch_sub(&s->working, bytes);
+  metrics_set(&s->metrics, METRIC_WORKING, (int64_t)atomic_load(&s->working));
+  return good;
+}
+
+void working_give(struct server *s, size_t *taken) {
+  atomic_fetch_sub(&s->working, *taken);
+  *taken = 0;
+  metrics_set(&s->metrics, METRIC_WORKING, (int64_t)atomic_load(&s->working));
+}
+
+bool call_take(struct call *call, size_t bytes, struct problem *p) {
+  const size_t share = working_most(call->server) / 4;
+  if (call->taken > share || bytes > share - call->taken)
+    problem_set(p, 400, "", "request_too_large",
+                "the request needs more than %zu MiB of memory: fewer tokens, choices or probabilities", share >> 20);
+  else if (!working_take(call->server, &call->taken, bytes))
+    problem_set(p, 429, "", "memory_full", "the memory for requests is full; try again");
+  return !p->status;
+}
+
 bool bytes_add(struct bytes *to, const char *data, size_t size) {
   const size_t want = to->size + size + 1;
   if (want <= size) return false;
@@ -81,6 +110,7 @@ void call_drop(struct call *call) {
   for (size_t i = 0; i < call->task_count; ++i) task_clear(&call->tasks[i]);
   free(call->tasks);
   free(call->out.data);
+  working_give(call->server, &call->taken);
   request_free(&call->request);
   pthread_mutex_destroy(&call->lock);
   free(call);

@@ -99,6 +99,7 @@ struct call {
   int64_t created;
   double arrived;                      // when its request was complete
   size_t prompt_tokens, cached_tokens; // of all prompts
+  size_t taken;                        // of the memory for requests
   struct call *newer, *older;          // of the batcher's list
 
   // Under the lock.
@@ -117,8 +118,11 @@ struct call {
 
 bool bytes_add(struct bytes *to, const char *data, size_t size); // false: no memory
 
-// Makes the tasks of a request, which the call owns from then on. NULL: *problem says why.
-struct call *call_create(struct server *server, struct request *request, struct problem *problem);
+// Makes the tasks of a request, which the call owns from then on, as it does *taken bytes of the memory for requests.
+// NULL: *problem says why.
+struct call *call_create(struct server *server, struct request *request, size_t *taken, struct problem *problem);
+// Takes more. False: *problem says why.
+bool call_take(struct call *call, size_t bytes, struct problem *problem);
 void call_make_id(const char *prefix, char id[TURN_ID]); // prefix and 32 random digits
 struct call *call_hold(struct call *call);
 void call_drop(struct call *call);

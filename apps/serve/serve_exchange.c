@@ -1,8 +1,6 @@
 // serve_exchange: one request and its answer: checks who asks, and sends the request where it belongs.
 #include "common.h"
 #include "serve_http.h"
-#include "serve_page.h"
-#include "serve_reply.h"
 
 #include <netdb.h>
 #include <netinet/in.h>
@@ -11,7 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DISCARD = 4 }; // a body that is too large is read up to so many times the limit
+enum {
+  DISCARD = 4,     // a body that is too large is read up to so many times the limit
+  SHORT = 16 << 10 // bytes of a body that is read at once
+};
 
 enum route {
   ROUTE_NONE,
@@ -29,11 +30,17 @@ struct exchange { // a request and its answer
   enum route route;
   struct visitor *visitor;
   struct bytes body;
-  size_t received;
-  bool large, settled;
+  size_t received, taken; // taken: of the memory for requests
+  bool large, crowded, prepared, settled, left;
   uint64_t client;
-  struct call *call;
+  struct http *http;
   struct MHD_Connection *connection;
+  struct job job;
+
+  // Of a request for texts.
+  struct call *call;
+  struct problem problem; // why it is refused
+  uint32_t retry;
 };
 
 // ---------------------------------------------------------------- answers
@@ -48,6 +55,7 @@ static enum MHD_Result queue(struct http *http, struct MHD_Connection *connectio
     return MHD_NO;
   }
   MHD_add_response_header(response, "Content-Type", reply.type);
+  if (reply.status == 429 && !reply.retry) reply.retry = 1;
   snprintf(number, sizeof number, "%u", reply.retry);
   if (reply.retry) MHD_add_response_header(response, "Retry-After", number);
   if (reply.status == 401) MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
@@ -69,41 +77,6 @@ refuse(struct http *http, struct MHD_Connection *connection, struct exchange *x,
   va_end(args);
   problem_set(&problem, status, "", "", "%s", text);
   return queue(http, connection, x, reply_refuse(&problem));
-}
-
-static struct reply copied(const char *type, const void *bytes, size_t size) {
-  struct reply out = {200, type, malloc(size), size, 0};
-  if (!out.body) return reply_json(500, NULL);
-  memcpy(out.body, bytes, size);
-  return out;
-}
-
-static struct reply health(void) {
-  static const char good[] = "{\"status\":\"ok\"}\n", ending[] = "{\"status\":\"ending\"}\n";
-  if (!interrupted()) return copied("application/json", good, sizeof good - 1);
-  struct reply out = copied("application/json", ending, sizeof ending - 1);
-  out.status = 503;
-  return out;
-}
-
-static struct reply metrics(struct http *http) {
-  struct reply out = {200, "text/plain; version=0.0.4", NULL, 0, 0};
-  out.body = metrics_text(&http->server->metrics, &out.bytes);
-  return out.body ? out : reply_json(500, NULL);
-}
-
-static struct reply models(struct http *http, const char *name) {
-  const struct server *s = http->server;
-  json_t *model = json_pack("{s:s, s:s, s:I, s:s}", "id", s->name, "object", "model", "created", (json_int_t)s->started,
-                            "owned_by", "deltaic");
-  if (!name) model = json_pack("{s:s, s:[o]}", "object", "list", "data", model);
-  char *text = json_dumps(model, JSON_COMPACT);
-  json_decref(model);
-  if (!name || !strcmp(name, s->name)) return reply_json(200, text);
-  struct problem problem = {0};
-  free(text);
-  problem_set(&problem, 404, "model", "model_not_found", "there is no model \"%.100s\" here", name);
-  return reply_refuse(&problem);
 }
 
 // ---------------------------------------------------------------- texts
@@ -181,40 +154,75 @@ static enum MHD_Result finish(struct http *http, struct MHD_Connection *connecti
   return gone ? MHD_NO : queue(http, connection, x, reply);
 }
 
-static enum MHD_Result begin_call(struct http *http, struct MHD_Connection *connection, struct exchange *x) {
+// Reads a request and queues its texts, or sets the problem.
+static void prepare(struct exchange *x) {
   const enum api api = x->route == ROUTE_COMPLETIONS ? API_COMPLETIONS
                        : x->route == ROUTE_CHAT      ? API_CHAT
                                                      : API_RESPONSES;
+  struct server *server = x->http->server;
+  struct problem *p = &x->problem;
   struct request request;
-  struct problem problem = {0};
-  uint32_t retry = 1;
   struct call *call = NULL;
   const double arrived = time_now();
-  const bool good = request_read(api, x->body.data ? x->body.data : "", x->body.size, &request, &problem);
+  const bool good = request_read(api, x->body.data ? x->body.data : "", x->body.size, &request, p);
   free(x->body.data);
   x->body = (struct bytes){0};
   if (good) {
     const size_t texts = (request.prompt_count ? request.prompt_count : 1) * request.n;
-    if (texts > http->server->options.queue)
-      problem_set(&problem, 400, "n", "", "prompts times n are %zu texts; the queue has room for %u", texts,
-                  http->server->options.queue);
+    if (texts > server->options.queue)
+      problem_set(p, 400, "n", "", "prompts times n are %zu texts; the queue has room for %u", texts,
+                  server->options.queue);
     else
-      call = call_create(http->server, &request, &problem);
+      call = call_create(server, &request, &x->taken, p);
     request_free(&request);
   }
-  if (!call) return queue(http, connection, x, reply_refuse(&problem));
+  working_give(server, &x->taken);
+  if (!call) return;
   call->arrived = arrived;
   call->client = x->client;
   call->socket = x->visitor->socket;
   x->call = call;
-  switch (batch_submit(http->server->batch, call, &retry)) {
-  case ADMIT_QUEUED: return call->request.stream ? queue_stream(http, connection, x) : finish(http, connection, x);
-  case ADMIT_FULL: problem_set(&problem, 429, "", "queue_full", "the queue is full; try again in %u s", retry); break;
-  case ADMIT_ENDING: problem_set(&problem, 503, "", "", "the server is ending"); break;
+  switch (batch_submit(server->batch, call, &x->retry)) {
+  case ADMIT_QUEUED: break;
+  case ADMIT_FULL: problem_set(p, 429, "", "queue_full", "the queue is full; try again in %u s", x->retry); break;
+  case ADMIT_ENDING: problem_set(p, 503, "", "", "the server is ending"); break;
   }
-  struct reply reply = reply_refuse(&problem);
-  reply.retry = retry;
-  return queue(http, connection, x, reply);
+}
+
+static void prepare_later(void *user, bool ending) {
+  struct exchange *x = user;
+  if (ending)
+    problem_set(&x->problem, 503, "", "", "the server is ending");
+  else if (client_left(x->visitor->socket))
+    x->left = true;
+  else
+    prepare(x);
+  if (x->left) metrics_add(&x->http->server->metrics, METRIC_CANCELLED, 1);
+  MHD_resume_connection(x->connection);
+}
+
+// After the request is prepared, and each time that the connection goes on.
+static enum MHD_Result answer_call(struct http *http, struct MHD_Connection *connection, struct exchange *x) {
+  if (x->left) return MHD_NO;
+  if (x->problem.status) {
+    struct reply reply = reply_refuse(&x->problem);
+    reply.retry = x->retry;
+    return queue(http, connection, x, reply);
+  }
+  return x->call->request.stream ? queue_stream(http, connection, x) : finish(http, connection, x);
+}
+
+// A long request takes long to read and encode, which other connections of this thread would wait for.
+static enum MHD_Result begin_call(struct http *http, struct MHD_Connection *connection, struct exchange *x) {
+  x->prepared = true;
+  if (x->body.size > SHORT) {
+    x->job = (struct job){.run = prepare_later, .user = x};
+    MHD_suspend_connection(connection);
+    workers_add(http->workers, &x->job);
+    return MHD_YES;
+  }
+  prepare(x);
+  return answer_call(http, connection, x);
 }
 
 // ---------------------------------------------------------------- requests
@@ -289,10 +297,11 @@ static uint64_t address_hash(struct MHD_Connection *connection) {
   return hash | (uint64_t)1 << 63;
 }
 
-// A state may be larger than what texts need.
+// Of a body. A state may be larger than what texts need; nothing may be larger than the memory for requests.
 static size_t most_bytes(const struct http *http, const struct exchange *x) {
   const size_t most = (size_t)http->server->options.body_kib << 10;
-  return x->route == ROUTE_STATES ? most + http->server->state_bytes : most;
+  const size_t wanted = x->route == ROUTE_STATES ? most + http->server->state_bytes : most;
+  return wanted < working_most(http->server) ? wanted : working_most(http->server);
 }
 
 // What can be refused before the body is read.
@@ -324,7 +333,8 @@ static enum MHD_Result receive(struct http *http, struct exchange *x, const char
   x->received += size;
   if (x->received > DISCARD * most_bytes(http, x)) return MHD_NO;
   if (x->received > most_bytes(http, x)) x->large = true;
-  if (!x->large && !bytes_add(&x->body, data, size)) return MHD_NO;
+  if (!x->large && !x->crowded) x->crowded = !working_take(http->server, &x->taken, size);
+  if (!x->large && !x->crowded && !bytes_add(&x->body, data, size)) return MHD_NO;
   return MHD_YES;
 }
 
@@ -334,12 +344,13 @@ static enum MHD_Result dispatch(struct http *http, struct MHD_Connection *connec
   bool right;
   x->visitor->since = 0;
   if (x->large) return refuse(http, connection, x, 413, "the body has more than %zu bytes", most_bytes(http, x));
+  if (x->crowded) return refuse(http, connection, x, 429, "the memory for requests is full; try again");
   route_of(url, method, &right, &rest);
   switch (x->route) {
-  case ROUTE_HEALTH: return queue(http, connection, x, health());
-  case ROUTE_METRICS: return queue(http, connection, x, metrics(http));
-  case ROUTE_PAGE: return queue(http, connection, x, copied("text/html; charset=utf-8", serve_page, sizeof serve_page));
-  case ROUTE_MODELS: return queue(http, connection, x, models(http, rest));
+  case ROUTE_HEALTH: return queue(http, connection, x, about_health());
+  case ROUTE_METRICS: return queue(http, connection, x, about_metrics(http));
+  case ROUTE_PAGE: return queue(http, connection, x, about_page());
+  case ROUTE_MODELS: return queue(http, connection, x, about_models(http, rest));
   case ROUTE_STATES: return queue(http, connection, x, states_answer(http->server, method, rest, &x->body));
   default: return begin_call(http, connection, x);
   }
@@ -356,9 +367,10 @@ enum MHD_Result exchange_answer(void *user, struct MHD_Connection *connection, c
     if (!x || !info || !info->socket_context) return MHD_NO;
     x->visitor = info->socket_context;
     x->connection = connection;
+    x->http = http;
     return begin(http, connection, x, url, method);
   }
-  if (x->call) return finish(http, connection, x);
+  if (x->prepared) return answer_call(http, connection, x);
   if (!*body_bytes) return dispatch(http, connection, x, url, method);
   enum MHD_Result result = receive(http, x, body, *body_bytes);
   *body_bytes = 0;
@@ -366,8 +378,9 @@ enum MHD_Result exchange_answer(void *user, struct MHD_Connection *connection, c
 }
 
 void exchange_end(void *user, struct MHD_Connection *connection, void **state, enum MHD_RequestTerminationCode code) {
+  struct http *http = user;
   struct exchange *x = *state;
-  (void)user, (void)connection, (void)code;
+  (void)connection, (void)code;
   if (!x) return;
   if (x->call) {
     pthread_mutex_lock(&x->call->lock);
@@ -381,6 +394,7 @@ void exchange_end(void *user, struct MHD_Connection *connection, void **state, e
     x->visitor->answered = 0;
   }
   free(x->body.data);
+  working_give(http->server, &x->taken);
   free(x);
   *state = NULL;
 }

@@ -71,6 +71,19 @@ bool field_number(const json_t *object, const char *name, double most, float *ou
   return true;
 }
 
+void field_metadata(const json_t *object, const char *name, struct problem *p) {
+  enum { LABELS = 16, LABEL_BYTES = 512 };
+  json_t *labels = json_object_get(object, name), *value;
+  const char *key;
+  bool good = !labels || json_is_null(labels) || (json_is_object(labels) && json_object_size(labels) <= LABELS);
+  json_object_foreach(labels, key, value) {
+    if (!json_is_string(value) || json_string_length(value) > LABEL_BYTES) good = false;
+  }
+  if (!good)
+    problem_set(p, 400, name, "", "%s takes an object of at most %d strings of at most %d bytes", name, LABELS,
+                LABEL_BYTES);
+}
+
 // Whether the field asks for nothing: absent, 0, false, "" or empty.
 static bool asks_nothing(const json_t *value) {
   if (!value || json_is_false(value)) return true;

@@ -9,6 +9,8 @@ const char *field_text(const json_t *object, const char *name, struct problem *p
 bool field_flag(const json_t *object, const char *name, bool *out, struct problem *p);
 bool field_count(const json_t *object, const char *name, uint64_t most, uint64_t *out, struct problem *p);
 bool field_number(const json_t *object, const char *name, double most, float *out, struct problem *p);
+// Labels that an answer repeats: an object of a few short strings, as OpenAI limits them.
+void field_metadata(const json_t *object, const char *name, struct problem *p);
 // Refuses fields that ask for what is not supported.
 void fields_refuse(enum api api, const json_t *root, uint32_t n, struct problem *p);
 #endif

@@ -7,9 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
-enum { HEADER_BYTES = 32 << 10, SPARE_CONNECTIONS = 32, THREADS = 4 };
+enum { HEADER_BYTES = 32 << 10, SPARE_CONNECTIONS = 32, OTHER_FILES = 64, THREADS = 4 };
 
 static void visit(void *user, struct MHD_Connection *connection, void **context,
                   enum MHD_ConnectionNotificationCode code) {
@@ -70,6 +71,18 @@ static int listen_at(struct http *http, const struct sockaddr *address, bool six
   return EXIT_OK;
 }
 
+// Raises the limit of open files to what the connections need.
+static int allow_files(const struct serve_options *o) {
+  const rlim_t need = (rlim_t)o->connections + SPARE_CONNECTIONS + OTHER_FILES;
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= need) return EXIT_OK;
+  const rlim_t most = limit.rlim_max;
+  limit.rlim_cur = need;
+  if (most >= need && !setrlimit(RLIMIT_NOFILE, &limit)) return EXIT_OK;
+  return complain(EXIT_USAGE, "--connections %u needs %llu open files, and this process may have %llu (ulimit -n)",
+                  o->connections, (unsigned long long)need, (unsigned long long)most);
+}
+
 int http_start(struct server *server, struct http **out) {
   const struct serve_options *o = &server->options;
   const struct addrinfo wanted = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
@@ -79,7 +92,10 @@ int http_start(struct server *server, struct http **out) {
   struct http *http = must_resize(NULL, sizeof *http);
   *http = (struct http){.server = server};
   pthread_mutex_init(&http->lock, NULL);
-  int code = o->keys ? keys_read(o->keys, &http->keys) : EXIT_OK;
+  int code = allow_files(o);
+  if (!code && o->keys) code = keys_read(o->keys, &http->keys);
+  http->workers = workers_start();
+  if (!code && !http->workers) code = complain(EXIT_FAILED, "no thread can be started");
   if (!code && getaddrinfo(o->host, port, &wanted, &found))
     code = complain(EXIT_USAGE, "--host: \"%s\" is no address of this machine", o->host);
   if (!code) code = listen_at(http, found->ai_addr, found->ai_family == AF_INET6);
@@ -93,7 +109,9 @@ int http_start(struct server *server, struct http **out) {
 
 void http_stop(struct http *http) {
   if (!http) return;
+  workers_stop(http->workers); // connections that wait for them could not be closed
   if (http->daemon) MHD_stop_daemon(http->daemon);
+  workers_free(http->workers);
   keys_free(&http->keys);
   pthread_mutex_destroy(&http->lock);
   free(http);

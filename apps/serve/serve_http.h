@@ -3,6 +3,8 @@
 #define SERVE_HTTP_H
 #include "serve_batch.h"
 #include "serve_keys.h"
+#include "serve_reply.h"
+#include "serve_worker.h"
 
 #include <microhttpd.h>
 
@@ -17,6 +19,7 @@ struct http {
   struct server *server;
   struct MHD_Daemon *daemon;
   struct keys keys;
+  struct workers *workers;
   pthread_mutex_t lock;
   struct visitor *visitors;
   size_t visitor_count;
@@ -26,4 +29,10 @@ struct http {
 enum MHD_Result exchange_answer(void *user, struct MHD_Connection *connection, const char *url, const char *method,
                                 const char *version, const char *body, size_t *body_bytes, void **state);
 void exchange_end(void *user, struct MHD_Connection *connection, void **state, enum MHD_RequestTerminationCode code);
+
+// Answers about the server: serve_about.c. name: of a model, or NULL.
+struct reply about_health(void);
+struct reply about_metrics(struct http *http);
+struct reply about_models(struct http *http, const char *name);
+struct reply about_page(void);
 #endif

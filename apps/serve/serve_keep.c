@@ -147,10 +147,11 @@ static void keep_chat(const struct task *t, enum ending ending) {
   size_t said_count, sent_count;
   char key[STORE_KEY], *messages = conversation(t);
   if (messages && history(t, &t->all, &said, &said_count) && history(t, &t->text, &sent, &sent_count)) {
-    const struct turn turn = {.tokens = t->tokens, .messages = messages, .messages_bytes = strlen(messages)};
+    struct turn turn = {.tokens = t->tokens, .messages = messages, .messages_bytes = strlen(messages), .alias = key};
     const bool same = said_count == sent_count && !memcmp(said, sent, said_count * sizeof *said);
-    put_chat(t, t->id, turn, whole(t, ending), said, said_count);
     keep_key(r->messages, r->message_count, t->text.data ? t->text.data : "", key);
+    put_chat(t, t->id, turn, whole(t, ending), said, said_count);
+    turn.alias = "";
     put_chat(t, key, turn, same && whole(t, ending), sent, sent_count);
   }
   free(messages);
@@ -164,6 +165,6 @@ void keep_turn(struct task *t, enum ending ending) {
     return;
   }
   const struct turn turn = {
-      .tokens = t->tokens, .count = t->count, .pending = t->tokens, .state = t->id, .messages = ""};
+      .tokens = t->tokens, .count = t->count, .pending = t->tokens, .state = t->id, .messages = "", .alias = ""};
   put(t, t->id, turn);
 }

@@ -15,6 +15,7 @@
   X(RUNNING, gauge, "slots_busy", "slots that read or write a text")                                                   \
   X(SLOTS, gauge, "slots", "slots")                                                                                    \
   X(CONNECTIONS, gauge, "connections", "open connections")                                                             \
+  X(WORKING, gauge, "request_bytes", "host memory that requests use, about")                                           \
   X(PROMPT_TOKENS, counter, "prompt_tokens_total", "tokens of prompts that were computed")                             \
   X(CACHED_TOKENS, counter, "cached_tokens_total", "tokens of prompts that came with a state")                         \
   X(TOKENS, counter, "generated_tokens_total", "tokens that were generated")                                           \

@@ -4,6 +4,7 @@
 #include "serve_slots.h"
 
 #include <poll.h>
+#include <stdlib.h>
 
 // ---------------------------------------------------------------- waiting
 
@@ -128,27 +129,46 @@ void queue_fail(struct batch *b, struct call *call, int status, const char *text
 
 // ---------------------------------------------------------------- lost clients
 
-// libmicrohttpd does not look at suspended connections. A client that shuts down its sending side has gone too.
-static bool lost(struct call *call) {
-  pthread_mutex_lock(&call->lock);
-  if (call->connection && !call->gone) {
-    struct pollfd poll_one = {.fd = call->socket, .events = POLLRDHUP};
-    if (poll(&poll_one, 1, 0) > 0 && poll_one.revents & (POLLRDHUP | POLLHUP | POLLERR)) call->gone = true;
-  }
-  const bool gone = call->gone;
-  pthread_mutex_unlock(&call->lock);
-  return gone;
+enum { LEFT = POLLRDHUP | POLLHUP | POLLERR };
+
+bool client_left(int socket) {
+  struct pollfd watched = {.fd = socket, .events = POLLRDHUP};
+  return poll(&watched, 1, 0) > 0 && watched.revents & LEFT;
 }
 
+static bool grow(struct watch *w) {
+  const size_t room = 2 * w->room + 64;
+  struct call **calls = realloc(w->calls, room * sizeof *calls);
+  if (calls) w->calls = calls;
+  struct pollfd *polls = calls ? realloc(w->polls, room * sizeof *polls) : NULL;
+  if (!polls) return false;
+  w->polls = polls;
+  w->room = room;
+  return true;
+}
+
+// libmicrohttpd does not look at suspended connections. A client that shuts down its sending side has gone too. Only
+// this thread resumes connections and ends calls, so both stay as they are between the locks.
 void queue_end_lost(struct batch *b) {
-  struct call *found[64];
+  struct watch *w = &b->watch;
   size_t count = 0;
   pthread_mutex_lock(&b->lock);
-  for (struct call *c = b->calls; c && count < 64; c = c->older)
-    if (lost(c)) found[count++] = c; // only this thread ends calls, so they stay
+  for (struct call *c = b->calls; c && (count < w->room || grow(w)); c = c->older) {
+    pthread_mutex_lock(&c->lock);
+    w->calls[count] = c;
+    w->polls[count++] = (struct pollfd){.fd = c->connection ? c->socket : -1, .events = POLLRDHUP};
+    pthread_mutex_unlock(&c->lock);
+  }
   pthread_mutex_unlock(&b->lock);
+  const bool some = count && poll(w->polls, count, 0) > 0;
   for (size_t i = 0; i < count; ++i) {
+    struct call *call = w->calls[i];
+    pthread_mutex_lock(&call->lock);
+    if (some && w->polls[i].revents & LEFT) call->gone = true;
+    const bool gone = call->gone;
+    pthread_mutex_unlock(&call->lock);
+    if (!gone) continue;
     metrics_add(&b->server->metrics, METRIC_CANCELLED, 1);
-    queue_end_call(b, found[i], END_CANCELLED);
+    queue_end_call(b, call, END_CANCELLED);
   }
 }

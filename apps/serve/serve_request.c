@@ -173,6 +173,7 @@ static void read_input(struct request *r, struct problem *p) {
   if (instructions && !json_is_null(instructions)) {
     if (!json_is_string(instructions)) problem_set(p, 400, "instructions", "", "instructions takes a string");
     r->plain = false;
+    r->instructed = true;
     json_array_append_new(made, json_pack("{s:s, s:O}", "role", "system", "content", instructions));
   }
   if (!input) problem_set(p, 400, "input", "missing_required_parameter", "there is no input");
@@ -261,6 +262,8 @@ static void read_all(struct request *r, struct problem *p) {
   r->model = field_text(r->root, "model", p);
   r->previous = field_text(r->root, "previous_response_id", p);
   r->store = true;
+  field_text(r->root, "user", p);
+  field_metadata(r->root, "metadata", p);
   field_flag(r->root, "store", &r->store, p);
   field_flag(r->root, "stream", &r->stream, p);
   field_flag(r->root, "ignore_eos", &r->ignore_eos, p);
@@ -292,16 +295,18 @@ bool request_read(enum api api, const char *body, size_t bytes, struct request *
 }
 
 void request_forget(struct request *request) {
-  // Those that an answer repeats, and those that the request points to.
-  static const char *const kept[] = {
-      "instructions", "max_output_tokens", "metadata", "model", "previous_response_id", "stop", "user"};
+  enum { POINTED = 3 };
+  // Those that the request points to, and behind them those that the answer of /v1/responses repeats.
+  static const char *const names[] = {"model", "previous_response_id", "stop", "instructions", "max_output_tokens",
+                                      "metadata", "user"};
+  const size_t kept = request->api == API_RESPONSES ? sizeof names / sizeof *names : POINTED;
   const char *name;
   json_t *value;
   void *next;
   json_object_foreach_safe(request->root, next, name, value) {
     size_t i = 0;
-    while (i < sizeof kept / sizeof *kept && strcmp(name, kept[i]) != 0) ++i;
-    if (i == sizeof kept / sizeof *kept) json_object_del(request->root, name);
+    while (i < kept && strcmp(name, names[i]) != 0) ++i;
+    if (i == kept) json_object_del(request->root, name);
   }
   free(request->prompts);
   request->prompts = NULL;

@@ -51,6 +51,7 @@ struct request {
   struct message *messages; // chat; responses: instructions and input
   size_t message_count;
   bool plain;           // responses: the input is one string
+  bool instructed;      // responses: the first message is the instructions
   const char *previous; // id of the turn to continue, or NULL
   deltaic_sampling sampling;
   unsigned given;

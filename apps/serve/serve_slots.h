@@ -14,6 +14,13 @@ struct check {
   bool good, done;
 };
 
+// Clients that are looked at together: whether they have gone.
+struct watch {
+  struct call **calls;
+  struct pollfd *polls;
+  size_t room;
+};
+
 struct batch {
   struct server *server;
   pthread_t thread;
@@ -25,6 +32,7 @@ struct batch {
   struct task *first, *last; // the queue
   size_t queued, most_queued;
   struct check *checks;
+  bool checking; // one that is no longer in the list
   double task_seconds; // a text has a slot for so long
   double deadline;
   bool draining, stop;
@@ -37,6 +45,7 @@ struct batch {
   uint32_t tokens;       // of a slice at most
   uint64_t context;
   uint32_t turn; // the slot that reads first
+  struct watch watch;
   double rate;   // tokens of prompts a second
   float *logits; // (LOGIT_ROWS, vocabulary)
   float *drawn;  // (drawn_rows, vocabulary)

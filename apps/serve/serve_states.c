@@ -88,6 +88,7 @@ static struct reply put(struct server *s, const char *id, const struct bytes *bo
     char key[TURN_ID];
     call_make_id("put_", key);
     turn.state = key;
+    turn.alias = ""; // nor remove what another client has
     struct blob *named = turn_pack(&turn);
     if (named) {
       store_put(s->store, STORE_STATE, key, state);
@@ -115,17 +116,32 @@ static struct reply fork_turn(struct server *s, const struct bytes *body) {
   if (blob && !unpack(s, blob, &turn)) problem_set(&problem, 404, "from", "state_not_found", "the state is damaged");
   if (!problem.status) {
     call_make_id("state_", id);
-    store_put(s->store, STORE_TURN, id, blob);
-    out = saved(id, &turn);
+    turn.alias = ""; // the copy is the other turn's: a fork that is deleted leaves it
+    struct blob *named = turn_pack(&turn);
+    if (named) store_put(s->store, STORE_TURN, id, named);
+    out = named ? saved(id, &turn) : refuse(500, "", "", "out of memory");
+    blob_drop(named);
   }
   blob_drop(blob);
   json_decref(root);
   return out.status ? out : reply_refuse(&problem);
 }
 
+// The same turn for a client that sends the conversation again, and its state where that is another one of this turn.
+static void drop_alias(struct server *s, const char *id, const char *alias) {
+  struct turn turn;
+  struct blob *blob = store_get(s->store, STORE_TURN, alias);
+  if (blob && unpack(s, blob, &turn) && !strncmp(turn.state, id, strlen(id)))
+    store_drop(s->store, STORE_STATE, turn.state);
+  store_drop(s->store, STORE_TURN, alias);
+  blob_drop(blob);
+}
+
 static struct reply drop(struct server *s, const char *id, const struct blob *blob) {
   struct turn turn;
-  if (unpack(s, blob, &turn) && turn.count) store_drop(s->store, STORE_STATE, turn.state); // a fork computes it again
+  const bool good = unpack(s, blob, &turn);
+  if (good && turn.count) store_drop(s->store, STORE_STATE, turn.state); // a fork computes it again
+  if (good && *turn.alias) drop_alias(s, id, turn.alias);
   store_drop(s->store, STORE_TURN, id);
   return json_reply(json_pack("{s:s, s:s, s:b}", "id", id, "object", "state", "deleted", 1));
 }

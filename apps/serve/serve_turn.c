@@ -5,11 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAGIC = 0x33545244 }; // "DRT3"
+enum { MAGIC = 0x34545244 }; // "DRT4"
 
 struct head {
   uint32_t magic, count, pending_count, span_count, messages_bytes;
-  char state[STORE_KEY];
+  char state[STORE_KEY], alias[STORE_KEY];
 };
 
 // Returns the place behind the copy.
@@ -27,8 +27,10 @@ struct blob *turn_pack(const struct turn *turn) {
                       (uint32_t)turn->pending_count,
                       (uint32_t)turn->span_count,
                       (uint32_t)turn->messages_bytes,
+                      "",
                       ""};
   snprintf(head.state, sizeof head.state, "%s", turn->state);
+  snprintf(head.alias, sizeof head.alias, "%s", turn->alias);
   const size_t words = turn->count + turn->pending_count + turn->span_count;
   struct blob *blob = blob_create(sizeof head + words * word + turn->messages_bytes);
   if (!blob) return NULL;
@@ -73,9 +75,10 @@ bool turn_unpack(const struct blob *blob, int32_t vocabulary, struct turn *turn)
   const uint64_t words = (uint64_t)head.count + head.pending_count + head.span_count;
   if (head.magic != MAGIC || blob->size != sizeof head + words * sizeof(uint32_t) + head.messages_bytes) return false;
   if (head.count > INT32_MAX || head.pending_count > INT32_MAX) return false;
-  if (!key_valid(head.state) || (head.count && !*head.state)) return false;
+  if (!key_valid(head.state) || !key_valid(head.alias) || (head.count && !*head.state)) return false;
   const uint8_t *at = blob->bytes + sizeof head; // aligned: a blob's bytes are behind a size_t
   out.state = (const char *)blob->bytes + offsetof(struct head, state);
+  out.alias = (const char *)blob->bytes + offsetof(struct head, alias);
   out.tokens = (const int32_t *)(const void *)at;
   out.count = head.count;
   out.pending = out.tokens + head.count;

@@ -14,6 +14,7 @@ struct turn {
   const char *state;    // the key of the state behind `tokens`; "" where there are none
   const char *messages; // the conversation as JSON, [{"role": ..., "content": ...}]; "" for plain text
   size_t messages_bytes;
+  const char *alias; // the key of the same turn for a client that sends the conversation again; "": there is none
   // How the tokens were computed: ranges that end at TURN_SPAN_END(span), each read as a prompt or drawn in steps.
   // --reproducible computes a lost state again in the same way, as another way rounds otherwise.
   const uint32_t *spans;

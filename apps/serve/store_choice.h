@@ -19,16 +19,15 @@ struct store_choice {
       TEXT(0, "store-ca", "FILE", &(c)->ca,                                                                            \
            "certificates (PEM) to trust for rediss://; without it, those of the system"),                              \
       COUNT(0, "store-expiry", "S", &(c)->expiry, 0, 1u << 30,                                                         \
-            "what nobody used for so many seconds leaves the store; 0: never"),                                        \
-      COUNT(                                                                                                           \
-          0, "store-size", "MIB", &(c)->size_mib, 0, 1u << 30,                                                         \
-          "the most that this model's values may take there; the least recently used leave; 0: what the store lets"),  \
+            "values that nobody used for this time are removed from the store; 0: never"),                             \
+      COUNT(0, "store-size", "MIB", &(c)->size_mib, 0, 1u << 30,                                                       \
+            "the most memory of this model's values there; the least recently used are removed first; 0: no limit"),   \
       COUNT(0, "store-bits", "N", &(c)->bits, 8, 32, "bits of stored numbers: 32 (exact), 16 or 8"),                   \
       COUNT(0, "store-timeout", "MS", &(c)->timeout_ms, 10, 60000, "the longest wait for the store to answer"),        \
       COUNT(0, "store-queue", "MIB", &(c)->queue_mib, 1, 1u << 20,                                                     \
-            "the most that may wait to be written, as while the store is down; then the oldest is not written"),       \
+            "the most data that may wait to be written, for instance while the store is down; the oldest is dropped"), \
       TEXT(0, "check-store", "FILE", &(c)->check,                                                                      \
-           "only measure, on this text, what stored numbers of 32, 16 and 8 bits cost in nats and bytes")
+           "measure, on this text, the loss in nats and the bytes of 32, 16 and 8 bits; then end")
 
 // Each returns an exit code and prints a message if it is not EXIT_OK.
 int store_choice_check(const struct store_choice *choice); // before anything is opened

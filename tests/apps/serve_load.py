@@ -1,77 +1,41 @@
 #!/usr/bin/python3
-"""serve_load.py PORT [--clients N] [--tokens N] [--every S --prompt N] [--key KEY]: so many streams at once from a
-server of `deltaic serve`, and every S seconds a prompt of N tokens beside them. Prints tokens/s, the time to the first
-token and the time between parts of a stream. Run by hand (docs/serve.md)."""
-import argparse, asyncio, json, random, time
+"""serve_load.py PROGRAM TOP LOAD_SERVE: what tests/soak/load_serve counts, on a server of `deltaic serve`."""
+import json, subprocess, sys
+from serve_tools import Server, check, done
 
-options = argparse.ArgumentParser()
-options.add_argument("port", type=int)
-options.add_argument("--host", default="127.0.0.1")
-options.add_argument("--clients", type=int, default=8)
-options.add_argument("--tokens", type=int, default=200)
-options.add_argument("--begin", type=int, default=16, help="tokens of each stream's prompt")
-options.add_argument("--every", type=float, default=0)
-options.add_argument("--prompt", type=int, default=8192)
-options.add_argument("--vocabulary", type=int, default=4000)
-options.add_argument("--key", default="")
-o = options.parse_args()
-first, gaps, failures = [], [], []
+program, top, load = sys.argv[1:4]
 
 
-async def ask(body, watch):
-    reader, writer = await asyncio.open_connection(o.host, o.port, limit=1 << 24)
-    data = json.dumps(body).encode()
-    begun = last = time.perf_counter()
-    key = f"Authorization: Bearer {o.key}\r\n" if o.key else ""
-    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\n{key}Content-Length: {len(data)}\r\n"
-    writer.write(head.encode() + b"Connection: close\r\n\r\n" + data)
-    status = await reader.readline()
-    if b" 200 " not in status:
-        failures.append(status)
-    parts = 0
-    while line := await reader.readline():
-        if not line.startswith(b"data: {"):
-            continue
-        now = time.perf_counter()
-        if watch:
-            (gaps if parts else first).append(now - last)
-        last, parts = now, parts + 1
-    writer.close()
-    return begun, last
+def run(*args, code=0):
+    got = subprocess.run([load, *args], capture_output=True, text=True, timeout=120)
+    check(got.returncode == code, f"{args}: exit code {got.returncode}: {got.stdout} {got.stderr}")
+    return json.loads(got.stdout) if code < 2 else got.stderr
 
 
-def tokens(n):
-    return [random.randrange(10, o.vocabulary) for _ in range(n)]
+s = Server(program, top + "/models/novelist", "--slots", "8", "--reproducible")
+port = str(s.port)
+for seconds in ("1", "6", "40"):  # until a slow machine has answered a prompt too
+    seen = run("--clients", "4", "--seconds", seconds, "--tokens", "60", "--prompt", "300", "--every", "0.2", port)
+    if seen["first_ms"] and seen["prompts"]["first_ms"]:
+        break
+check(seen["clients"] == 4 and seen["errors"] == 0, f"streams: {seen}")
+check(seen["first_ms"]["count"] >= 4 and seen["prompts"]["first_ms"]["count"] > 0, f"first tokens: {seen}")
+check(seen["between_ms"]["p50"] <= seen["between_ms"]["p99"] <= seen["between_ms"]["max"], f"times: {seen}")
+check(0 < seen["parts_per_second"] <= 1.1 * seen["tokens_per_second"] and 0 < seen["tokens_per_step"] <= 8, f"tokens: {seen}")
+s.wait_metric("slots_busy", 0)
 
+seen = run("--clients", "7", "--same", "24", "--tries", "2", port)
+check(seen["equal"] == 2 and seen["all_ran"], f"the same tokens beside others: {seen}")
 
-async def beside(end):
-    count = 0
-    while not end.is_set():
-        asyncio.ensure_future(ask({"prompt": tokens(o.prompt), "max_tokens": 1, "store": False}, False))
-        count += 1
-        try:
-            await asyncio.wait_for(end.wait(), o.every)
-        except asyncio.TimeoutError:
-            pass
-    return count
+seen = run("--turns", "100,900", "--tries", "3", port)
+check([row["behind"] for row in seen["turns"]] == [100, 900], f"turns: {seen}")
+check(all(row["first_ms"]["count"] == 3 and row["least_cached"] >= row["behind"] for row in seen["turns"]), f"cached: {seen}")
+seen = run("--turns", "100", "--tries", "3", "--resend", port)
+check(seen["turns"][0]["least_cached"] == 0, f"without an id nothing is cached: {seen}")
 
-
-async def main():
-    end = asyncio.Event()
-    body = {"max_tokens": o.tokens, "ignore_eos": True, "stream": True}
-    load = asyncio.ensure_future(beside(end)) if o.every else None
-    asked = [ask({**body, "prompt": tokens(o.begin), "seed": i}, True) for i in range(o.clients)]
-    spans = await asyncio.gather(*asked)
-    end.set()
-    seconds = max(s[1] for s in spans) - min(s[0] for s in spans)
-    gaps.sort()
-    first.sort()
-    at = lambda values, part: values[min(len(values) - 1, int(part * len(values)))] * 1e3
-    print(f"{o.clients} streams of {o.tokens} tokens: {o.clients * o.tokens / seconds:.0f} tokens/s in {seconds:.1f} s; "
-          f"first token {at(first, .5):.0f} ms (99 %: {at(first, .99):.0f}); between parts mean "
-          f"{sum(gaps) / len(gaps) * 1e3:.2f} ms, 50 %: {at(gaps, .5):.2f}, 99 %: {at(gaps, .99):.2f}, longest {gaps[-1] * 1e3:.0f}"
-          + (f"; {await load} prompts of {o.prompt} tokens beside them" if load else "")
-          + (f"; {len(failures)} FAILED" if failures else ""))
-
-
-asyncio.run(main())
+seen = run("--turns", "100", "--vocabulary", "1000000", port, code=1)
+check(seen["errors"] == 1 and "vocabulary" in seen["first_error"], f"an answer of 400: {seen}")
+check("no number" in run("--clients", "x", port, code=2), "a wrong option")
+s.end()
+check("refused" in run("--turns", "5", port, code=1)["first_error"], "no server")
+done("load_serve")

@@ -155,7 +155,7 @@ static void keys_of_the_store_are_plain(void **state) {
 static void turns_survive_as_bytes(void **state) {
   const int32_t tokens[] = {1, 2, 3}, pending[] = {4};
   const uint32_t spans[] = {TURN_SPAN(2, false), TURN_SPAN(3, true)};
-  const struct turn turn = {tokens, 3, pending, 1, "resp_1", "[]", 2, spans, 2};
+  const struct turn turn = {tokens, 3, pending, 1, "resp_1", "[]", 2, "chat-1", spans, 2};
   struct turn back;
   struct blob *blob = turn_pack(&turn);
   assert_true(turn_unpack(blob, 5, &back));
@@ -166,6 +166,10 @@ static void turns_survive_as_bytes(void **state) {
   assert_int_equal(back.messages_bytes, 2);
   assert_memory_equal(back.messages, "[]", 2);
   assert_string_equal(back.state, "resp_1");
+  assert_string_equal(back.alias, "chat-1");
+  blob->bytes[20 + STORE_KEY] = '.';
+  assert_false(turn_unpack(blob, 5, &back));
+  blob->bytes[20 + STORE_KEY] = 'c';
   blob->bytes[20] = '/'; // of the key
   assert_false(turn_unpack(blob, 5, &back));
   blob->bytes[20] = 'r';
@@ -174,20 +178,20 @@ static void turns_survive_as_bytes(void **state) {
   blob->bytes[20 + 30] = 0;
   assert_int_equal(back.span_count, 2);
   assert_memory_equal(back.spans, spans, sizeof spans);
-  blob->bytes[20 + STORE_KEY + 4 * 4] ^= 4; // the first span ends behind the second
+  blob->bytes[20 + 2 * STORE_KEY + 4 * 4] ^= 4; // the first span ends behind the second
   struct turn kept = {0};
   assert_false(turn_unpack(blob, 5, &kept));
   assert_null(kept.tokens); // nothing leads into bytes that are dropped
-  blob->bytes[20 + STORE_KEY + 4 * 4] ^= 4;
+  blob->bytes[20 + 2 * STORE_KEY + 4 * 4] ^= 4;
   for (size_t i = 0; i < 20; ++i) { // every word of the head is checked
     blob->bytes[i] ^= 0x80;
     assert_false(turn_unpack(blob, 5, &back));
     blob->bytes[i] ^= 0x80;
   }
   for (size_t i = 0; i < 4; ++i) { // tokens, and the one that is pending
-    blob->bytes[20 + STORE_KEY + 4 * i + 3] ^= 0x80;
+    blob->bytes[20 + 2 * STORE_KEY + 4 * i + 3] ^= 0x80;
     assert_false(turn_unpack(blob, 5, &back));
-    blob->bytes[20 + STORE_KEY + 4 * i + 3] ^= 0x80;
+    blob->bytes[20 + 2 * STORE_KEY + 4 * i + 3] ^= 0x80;
   }
   assert_false(turn_unpack(blob, 4, &back)); // of another vocabulary
   --blob->size;
@@ -251,6 +255,9 @@ static void wrong_requests_are_named(void **state) {
       {API_COMPLETIONS, "{\"prompt\": \"x\", \"best_of\": 2}", "best_of"},
       {API_COMPLETIONS, "{\"prompt\": \"x\", \"model\": \"a\\u0000b\"}", "model takes"},
       {API_COMPLETIONS, "{\"prompt\": \"x\", \"temperature\": 1e30}", "temperature takes"},
+      {API_COMPLETIONS, "{\"prompt\": \"x\", \"user\": [[]]}", "user takes"},
+      {API_COMPLETIONS, "{\"prompt\": \"x\", \"metadata\": [[], []]}", "metadata takes"},
+      {API_RESPONSES, "{\"input\": \"x\", \"metadata\": {\"a\": \"b\", \"c\": []}}", "metadata takes"},
       {API_CHAT, "{}", "messages takes"},
       {API_CHAT, "{\"messages\": []}", "at least one"},
       {API_CHAT, "{\"messages\": [5]}", "messages"},
@@ -287,6 +294,40 @@ static void a_running_request_keeps_what_its_answer_repeats(void **state) {
   request_free(&r);
 }
 
+static void only_responses_keep_labels(void **state) {
+  static const char body[] = "{\"prompt\": \"x\", \"user\": \"u\", \"metadata\": {\"a\": \"b\"}, \"model\": \"m\","
+                             "\"instructions\": [[]], \"max_output_tokens\": [[]], \"stop\": null}";
+  struct request r;
+  struct problem p;
+  assert_true(request_read(API_COMPLETIONS, body, strlen(body), &r, &p));
+  request_forget(&r);
+  assert_int_equal(json_object_size(r.root), 2);
+  assert_string_equal(r.model, "m");
+  request_free(&r);
+}
+
+// 16 labels of 512 bytes are the most.
+static void metadata_is_bounded(void **state) {
+  for (int more = 0; more < 3; ++more) {
+    const int count = 16 + (more == 1), bytes = 512 + (more == 2);
+    char body[16384];
+    int used = snprintf(body, sizeof body, "{\"input\": \"x\", \"metadata\": {");
+    for (int i = 0; i < count; ++i)
+      used += snprintf(body + used, sizeof body - (size_t)used, "%s\"%d\": \"%0*d\"", i ? "," : "", i, bytes, i);
+    used += snprintf(body + used, sizeof body - (size_t)used, "}}");
+    struct request r;
+    struct problem p;
+    assert_int_equal(request_read(API_RESPONSES, body, (size_t)used, &r, &p), !more);
+    if (more) {
+      assert_string_equal(p.param, "metadata");
+      continue;
+    }
+    request_forget(&r);
+    assert_int_equal(json_object_size(json_object_get(r.root, "metadata")), 16);
+    request_free(&r);
+  }
+}
+
 static void problems_are_text(void **state) {
   static const struct {
     const char *said, *kept;
@@ -309,7 +350,7 @@ static void problems_are_text(void **state) {
 // ---------------------------------------------------------------- keys
 
 static void keys_are_whole_lines(void **state) {
-  char path[] = "/tmp/deltaic_keys_XXXXXX";
+  char path[] = "deltaic_keys_XXXXXX";
   const int file = mkstemp(path);
   static const char text[] = "# no key\n\none\r\ntwo words\n";
   struct keys keys;
@@ -339,6 +380,8 @@ int main(void) {
       cmocka_unit_test(messages_are_joined_of_parts),
       cmocka_unit_test(wrong_requests_are_named),
       cmocka_unit_test(a_running_request_keeps_what_its_answer_repeats),
+      cmocka_unit_test(only_responses_keep_labels),
+      cmocka_unit_test(metadata_is_bounded),
       cmocka_unit_test(problems_are_text),
       cmocka_unit_test(keys_are_whole_lines),
   };

@@ -1,0 +1,172 @@
+#!/usr/bin/python3
+"""serve_limits.py PROGRAM TOP [HANG.so] WHAT...: memory, files and time of `deltaic serve`, what remains after DELETE, and
+later instructions."""
+import http.client, json, os, resource, socket, subprocess, sys, tempfile, threading, time
+from serve_tools import Server, check, done
+
+program, top = sys.argv[1:3]
+novelist = top + "/models/novelist"
+greedy = {"temperature": 0}
+
+
+def memory():
+    """A request that is too large is refused, and one for which others leave no room has to wait."""
+    s = Server(program, novelist, "--slots", "8", "--working", "8")
+    scored = dict(echo=True, logprobs=0, max_tokens=0)
+    refused = s.post("/v1/completions", prompt=[7] * 6000, status=400, **scored)
+    check("more than 2 MiB of memory" in refused["error"]["message"], f"a prompt that is scored: {refused}")
+    s.post("/v1/completions", prompt=[7] * 500, n=12, status=400, **scored)
+    check(len(s.complete([7] * 500, **scored)["logprobs"]["tokens"]) == 500, "a scored prompt that is small enough")
+    s.complete([7] * 6000, max_tokens=1)
+    many = dict(prompt="the old house " * 1000, n=100, max_tokens=1, store=False)
+    check(len(s.post("/v1/completions", **many)["choices"]) == 100, "a long prompt's choices")
+    s.post("/v1/completions", echo=True, status=400, **many)  # each repeats the prompt
+    s.wait_metric("request_bytes", 0)
+
+    # Four streams hold nearly all of it.
+    held = []
+    for i in range(4):
+        c = http.client.HTTPConnection("127.0.0.1", s.port, timeout=60)
+        c.request("POST", "/v1/completions", json.dumps(dict(prompt=[9, i], logprobs=0, max_tokens=3000, ignore_eos=True, stream=True)))
+        check(c.getresponse().status == 200, f"stream {i}")
+        held.append(c)
+    body = dict(prompt=[9, 9], logprobs=0, max_tokens=3000)
+    status, headers, data = s.ask("POST", "/v1/completions", body)
+    check(status == 429 and headers["Retry-After"] and b"memory for requests is full" in data, f"a fifth: {status} {data}")
+    status, headers, data = s.ask("POST", "/v1/completions", dict(prompt="a" * (1 << 20)))
+    check(status == 429 and headers["Retry-After"] and b"memory for requests is full" in data, f"a body: {status} {data}")
+    s.complete([9, 9], max_tokens=2)
+    for c in held:
+        c.close()
+    s.wait_metric("request_bytes", 0)
+    s.complete([9, 9], logprobs=0, max_tokens=1)
+    s.end()
+
+    # A body that never fits is refused for good, whether its size is known before or not.
+    s = Server(program, novelist, "--slots", "1", "--working", "1")
+    large = json.dumps(dict(prompt="a" * (1 << 20))).encode()
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+    for rest in (b"Content-Length: %d\r\n\r\n" % len(large),
+                 b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(large), large)):
+        data = s.raw(head + rest)
+        check(b" 413 " in data and b"more than 1048576 bytes" in data, f"a body larger than --working: {data}")
+    s.wait_metric("request_bytes", 0)
+    s.end()
+
+
+def files():
+    """The limit of open files is raised where that is allowed, else the server says what it needs."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
+    s = Server(program, novelist, "--connections", "300")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with open(f"/proc/{s.process.pid}/limits") as limits:
+        line = next(line for line in limits if line.startswith("Max open files"))
+    check(int(line.split()[3]) >= 300, f"the limit: {line}")
+    s.end()
+    got = subprocess.run([program, "serve", novelist, "-d", "cpu", "-p", "0", "--connections", "300"], capture_output=True, text=True,
+                         timeout=60, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200)))
+    check(got.returncode == 2 and "--connections 300 needs" in got.stderr and "may have 200" in got.stderr, f"files: {got}")
+
+
+def copies():
+    """DELETE of a chat's turn also removes what a client that sends the conversation again would find."""
+    for template in ("chatml", "qwen3.5"):
+        s = Server(program, novelist, "--template", template, "--slots", "2")
+        talk = [{"role": "user", "content": "The house"}]
+        first = s.post("/v1/chat/completions", messages=talk, max_tokens=8, **greedy)["choices"][0]
+        again = talk + [{"role": "assistant", "content": first["message"]["content"]}, {"role": "user", "content": "And then?"}]
+
+        def cached():
+            usage = s.post("/v1/chat/completions", messages=again, max_tokens=2, store=False, **greedy)["usage"]
+            return usage["prompt_tokens_details"]["cached_tokens"]
+
+        check(cached() > 3, f"{template}: the conversation is known")
+        check(s.ask("DELETE", "/v1/states/" + first["state"])[0] == 200, f"{template}: DELETE")
+        check(cached() == 0, f"{template}: the conversation is still known")
+        check(s.metric("memory_bytes") == 0, f"{template}: its text or a state is still there")
+
+        # DELETE of a fork leaves the conversation known. The state is shared, so it is computed again.
+        first = s.post("/v1/chat/completions", messages=talk, max_tokens=8, **greedy)["choices"][0]
+        check(cached() > 3, f"{template}: the conversation is known again")
+        fork = s.post("/v1/states", **{"from": first["state"]})["id"]
+        check(s.ask("DELETE", "/v1/states/" + fork)[0] == 200, f"{template}: DELETE of a fork")
+        computed = s.metric("states_recomputed_total")
+        cached()
+        check(s.metric("states_recomputed_total") == computed + 1, f"{template}: the fork's end made the conversation unknown")
+        s.end()
+
+
+def instructions():
+    """Instructions of a later response, where the template takes a system message first only: they replace the others."""
+    s = Server(program, novelist, "--template", "qwen3.5", "--precision", "float32", "--slots", "2")
+    for system in ("Speak.", None):
+        said = dict(max_output_tokens=8, reasoning={"effort": "none"}, **greedy)
+        one = s.post("/v1/responses", input="The house", instructions=system, **said)
+        two = s.post("/v1/responses", input="And then?", instructions="Be brief.", previous_response_id=one["id"], **said)
+        text = one["output"][0]["content"][0]["text"]
+        whole = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "The house"},
+                 {"role": "assistant", "content": text}, {"role": "user", "content": "And then?"}]
+        fresh = s.post("/v1/responses", input=whole, store=False, **said)
+        check(two["output"][0]["content"] == fresh["output"][0]["content"], f"after {system}: {two} {fresh}")
+        check(two["usage"]["input_tokens"] == fresh["usage"]["input_tokens"], f"after {system}: tokens")
+        three = s.post("/v1/responses", input="Why?", previous_response_id=two["id"], **said)
+        check(three["usage"]["input_tokens_details"]["cached_tokens"] > 10, f"after {system}: the third goes on")
+    s.end()
+
+
+def end():
+    """A computation that never returns does not keep the server from ending."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.environ["HANG"] = folder + "/hang"
+        os.environ["LD_PRELOAD"] = sys.argv[3]
+        s = Server(program, novelist, "--slots", "2", "--drain", "0", "--timeout", "1")
+        del os.environ["LD_PRELOAD"]
+        s.complete("The old house", logprobs=0, max_tokens=1)
+        open(file, "w").close()
+        body = b'{"prompt": "x", "logprobs": 0}'
+        request = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        ask = threading.Thread(target=lambda: s.raw(request))
+        ask.start()
+        s.wait_metric("slots_busy", 1)
+        s.end(code=1)
+        check("has not answered for 1 s" in "".join(s.log), f"the end: {s.log}")
+        ask.join()
+
+
+def long_prompts():
+    """Other connections are served while long prompts are encoded, and prompts whose clients have left are not encoded."""
+    s = Server(program, novelist, "--slots", "2")
+    text = "the old house " * 75000
+    body = dict(prompt=text, echo=True, logprobs=20, max_tokens=0)  # refused once it is encoded
+    data = json.dumps(body).encode()
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(data)
+    for _ in range(5):  # a busy machine may encode all prompts before it runs this thread; then again
+        refused, cancelled, finished = s.metric("requests_refused_total"), s.metric("requests_cancelled_total"), []
+        asked = [threading.Thread(target=lambda: finished.append(s.post("/v1/completions", status=400, **body))) for _ in range(8)]
+        for thread in asked:
+            thread.start()
+        while s.metric("request_bytes") < 7 * len(text) and not finished:
+            time.sleep(0.01)
+        for _ in range(8):
+            check(s.ask("GET", "/health")[0] == 200, "health")
+        for _ in range(4):  # clients that leave
+            with socket.create_connection(("127.0.0.1", s.port), timeout=60) as c:
+                c.sendall(head + data)
+        served_meanwhile = len(finished) < 8
+        for thread in asked:
+            thread.join()
+        s.wait_metric("request_bytes", 0)
+        if served_meanwhile:
+            break
+    check(served_meanwhile, "connections waited for the prompts of others")
+    s.wait_metric("requests_cancelled_total", cancelled + 4)
+    check(s.metric("requests_refused_total") == refused + 8, "a prompt whose client had left was encoded")
+    s.end()
+
+
+for name in [name for name in sys.argv[3:] if not name.endswith(".so")]:
+    start = time.time()
+    globals()[name]()
+    print(f"{name}: {time.time() - start:.1f} s", flush=True)
+done("serve_limits")
