@@ -14,5 +14,9 @@ EXPORTED int deltaic_command(const char *name, int argc, char **argv);
 
 int deltaic_command(const char *name, int argc, char **argv) {
   complain_as(name);
-  return interrupt_code(strcmp(name, "prune") ? command_rank(argc, argv) : command_prune(argc, argv));
+  int (*const run)(int, char **) = !strcmp(name, "prune")      ? command_prune
+                                   : !strcmp(name, "tune")     ? command_tune
+                                   : !strcmp(name, "validate") ? command_validate_gradients
+                                                               : command_rank;
+  return interrupt_code(run(argc, argv));
 }

@@ -12,6 +12,8 @@ static int run_loaded(enum plugin plugin, const char *name, int argc, char **arg
 }
 
 int command_prune(int argc, char **argv) { return run_loaded(PLUGIN_COMMANDS, "prune", argc, argv); }
+int command_tune(int argc, char **argv) { return run_loaded(PLUGIN_COMMANDS, "tune", argc, argv); }
+int command_validate_gradients(int argc, char **argv) { return run_loaded(PLUGIN_COMMANDS, "validate", argc, argv); }
 int command_rank(int argc, char **argv) { return run_loaded(PLUGIN_COMMANDS, "rank", argc, argv); }
 
 int command_serve(int argc, char **argv) {

@@ -13,16 +13,17 @@ static const struct command {
   const char *summary;
 } commands[] = {
     {"generate", command_generate, "continue a text, streamed as it is decoded"},
-    {"chat", command_chat, "talk with a model; take turns back, fork, save and go on later"},
+    {"chat", command_chat, "talk with a model; take turns back, fork, save, continue later"},
     {"perplexity", command_perplexity, "how well a model predicts a text"},
     {"eval", command_eval, "the papers' tests: accuracy, perplexity per word, recall, state tracking"},
     {"prune", command_prune, "make a smaller state: choose key channels, write a checkpoint"},
+    {"tune", command_tune, "train a model on texts, or a new one, with or without LoRA"},
     {"rank", command_rank, "how much of its states a model uses"},
     {"quantize", command_quantize, "write a model as a GGUF file of 16, 8, 6, 5 or 4 bits"},
     {"info", command_info, "what a checkpoint is and how much memory it needs"},
     {"devices", command_devices, "every device, its limits and the plan chosen on it"},
     {"bench", command_bench, "speed of prefill and decode, and where the time goes"},
-    {"validate", command_validate, "hold a model against another program's numbers"},
+    {"validate", command_validate, "compare a model with another program's numbers"},
     {"serve", command_serve, "answer requests over HTTP, many at once, with OpenAI's interface"},
     {"demo", command_demo, "what the rules can do, shown without training"},
 };

@@ -16,13 +16,15 @@ static const struct usage usage = {
     .summary = "Measures how well a model predicts a text: the mean negative log-likelihood of its tokens, and the "
                "perplexity, which is its exponential. Lower is better. FILE - is standard input.",
     .text =
-        "The text is cut into windows of --window tokens, each read from a fresh state. A window's first token has "
-        "nothing before it and is not scored, unless --bos puts the begin token there. With --stride below --window, "
-        "windows overlap: each starts --stride tokens after the one before and scores only the tokens that no window "
-        "has scored yet, so that every score has at least window - stride tokens before it. --window 0 reads the whole "
-        "text in one go, its state carried along: what recurrent models are made for.\n\n"
-        "Several models read the text one after the other. --by-position and --plot show how the loss depends on the "
-        "position in the window: what comes of a text longer than those a model was trained on.\n\n"
+        "The text is cut into windows of --window tokens. Each window starts from a zero state. Its first token has "
+        "nothing "
+        "before it and is not scored, unless --bos puts the begin token there. With --stride below --window, windows "
+        "overlap: each starts --stride tokens after the one before, and scores only the tokens that no earlier window "
+        "has scored. So every score has at least window - stride tokens before it. --window 0 reads the whole text as "
+        "one sequence, for which recurrent models are made.\n\n"
+        "With several models, one after the other reads the text. --by-position and --plot show how the loss depends "
+        "on "
+        "the position in the window, for instance beyond the length of the training sequences.\n\n"
         "Ctrl-C prints the result so far; the exit code is then 130.",
     .examples = "  deltaic perplexity models/novelist book.txt\n"
                 "  deltaic perplexity book.txt --window 512 --stride 256\n"

@@ -10,16 +10,19 @@
 static const struct usage usage = {
     .name = "bench",
     .arguments = "[options] [MODEL]",
-    .summary = "Measures prefill (reading a prompt) and decode (one token at a time) apart, and compares the memory "
-               "traffic with the bandwidth of a large copy on the same device.",
-    .text = "Every row warms up (a GPU for half a second, two after compiling), then runs --repeat times, fewer once "
-            "it has taken --seconds; it shows the median and the spread. Tokens are random, decode is greedy. GB/s and "
-            "GFLOP/s are what the kernels' tensors say (each byte once a dispatch), over the wall time of the median. "
-            "With --kernels, they are over each kernel's own device time, measured in a separate run. A kernel's floor "
-            "is the longer of its bytes at the copy's speed and its operations at a large matrix product's, both "
-            "measured first; ratio is its time over that. More than 100% of the copy means that the bytes came from "
-            "caches. A ratio below 1 means that, or arithmetic faster than that of the measured matrix product, as on "
-            "the CPU. With --sequences, tokens are those of one text, and tokens/s those of all texts together.",
+    .summary =
+        "Measures prefill (reading a prompt) and decode (one token at a time) separately, and compares the memory "
+        "traffic with the bandwidth of a large copy on the same device.",
+    .text =
+        "Every row warms up (a GPU for half a second, or two seconds after compiling). It then runs --repeat times, or "
+        "fewer after --seconds, and shows the median and the spread. Tokens are random, and decode is greedy. GB/s "
+        "and GFLOP/s are computed from the kernels' tensors (each byte once a dispatch) and the wall time of the "
+        "median. With --kernels they are computed from each kernel's own device time, measured in a separate run.\n\n"
+        "A kernel's floor is the longer of two times: its bytes at the speed of a large copy, and its operations at "
+        "the speed of a large matrix product. Both speeds are measured first. The ratio is the kernel's time over "
+        "its floor. More than 100% of the copy means that the bytes came from caches. A ratio below 1 means the "
+        "same, or arithmetic faster than that of the measured product, as on the CPU. With --sequences, tokens are "
+        "those of one text, and tokens/s those of all texts together.",
     .examples = "  deltaic bench\n"
                 "  deltaic bench --device cpu --prompt-tokens 64,256 --decode 32\n"
                 "  deltaic bench --model models/novelist --kernels\n"
@@ -217,7 +220,7 @@ int command_bench(int argc, char **argv) {
       FLAG(0, "operators", &operators,
            "the delta rule's kernels and products of matrices by themselves instead: time, floor and error of each "
            "shape; needs no model"),
-      TEXT(0, "only", "TEXT", &only, "of --operators the rows with this text in their name or shape"),
+      TEXT(0, "only", "TEXT", &only, "with --operators: only rows with this text in their name or shape"),
       FLAG(0, "json", &b.as_json, "print one JSON object, kernels included; their floors with --kernels"),
       TEXT(0, "rule", "FORM", &engine.rule, "how prompts go through the delta rule: auto, recurrent or chunk"),
       ENGINE_OPTIONS(&engine),

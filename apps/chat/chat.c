@@ -16,16 +16,16 @@ static const struct usage usage = {
     .summary = "Talks with a model by its chat template. Each line of standard input is a question; answers go to "
                "standard output as they come.",
     .text =
-        "In the conversation, lines with a slash are commands: /undo, /retry, /fork, /branches, /switch, /system, "
-        "/new, "
-        "/save, /load, /thinking, /quit; /help explains them. The model's state after every turn is kept, so taking "
-        "turns "
-        "back, branching and loading compute nothing again. Ctrl-C stops an answer, not the program.\n\n"
-        "Over pipes there are no prompt signs, the first failure ends the program, and Ctrl-C does too. Thinking is "
-        "written between <think> and </think>, unless --hide-thinking is given.",
+        "In the conversation, lines that begin with a slash are commands: /undo, /retry, /fork, /branches, /switch, "
+        "/system, /new, /save, /load, /thinking, /quit. /help explains them. The program keeps the model's state after "
+        "every turn, so taking turns back, branching and loading compute nothing again. Ctrl-C stops an answer, not "
+        "the "
+        "program.\n\n"
+        "When input or output is a pipe, no prompts are printed, and the first failure or Ctrl-C ends the program. "
+        "Thinking is written between <think> and </think>, unless --hide-thinking is given.",
     .examples = "  deltaic chat model.gguf\n"
                 "  deltaic chat some/model --system \"Answer in one sentence.\" --thinking off\n"
-                "  deltaic chat some/model --history talk.chat         goes on where it ended\n"
+                "  deltaic chat some/model --history talk.chat         continues where it ended\n"
                 "  printf 'What is 2 + 2?\\n/undo\\nAnd 3 + 3?\\n' | deltaic chat some/model -q --json\n"
                 "  deltaic chat models/novelist --template chatml -n 60   a model without a template\n",
     .most_arguments = 1,
@@ -201,20 +201,20 @@ int command_chat(int argc, char **argv) {
   int code;
   const struct option options[] = {
       HEADING("the conversation"),
-      TEXT(0, "template", "NAME", &r.template, "the chat template; without it, the model's own, where it is known"),
+      TEXT(0, "template", "NAME", &r.template, "the chat template; without it, the model's own, if it is known"),
       TEXT(0, "system", "TEXT", &r.system, "the system text that the conversation begins with"),
       TEXT(0, "history", "FILE", &r.history,
-           "go on with this conversation, if the file is there; it is saved after every turn"),
-      TEXT(0, "thinking", "on|off", &r.thinking, "think before answers; without it, what the template does"),
+           "continue the conversation in this file, if it exists; the file is saved after every turn"),
+      TEXT(0, "thinking", "on|off", &r.thinking, "think before answers; without it, the template decides"),
       FLAG(0, "hide-thinking", &r.hide_thinking, "show answers only"),
       TEXTS(0, "stop", "TEXT", &r.stops, "end an answer before this text; may be repeated"),
       COUNT('n', "tokens", "N", &r.tokens, 1, 1u << 24, "the most tokens of an answer, with its thinking"),
       COUNT(0, "keep", "N", &r.keep, 1, 1u << 20,
             "keep the model's state of the last N turns; others are computed "
             "again when they are needed"),
-      FLAG('q', "quiet", &r.engine.quiet, "nothing on standard error but failures and what commands list"),
+      FLAG('q', "quiet", &r.engine.quiet, "print only failures, and what commands list, on standard error"),
       FLAG(0, "json", &r.as_json,
-           "a line of JSON for each answer instead of the stream; a line of input may be {\"question\": ...}"),
+           "print a line of JSON for each answer instead of the stream; a line of input may be {\"question\": ...}"),
       CHOICE_OPTIONS(&r.choice),
       ENGINE_OPTIONS(&r.engine),
       COUNT('c', "context", "N", &r.engine.context, 0, 0,

@@ -130,10 +130,14 @@ int checkpoint_place(const char *folder, bool force) {
   return EXIT_OK;
 }
 
+int checkpoint_write_tokenizer(const char *folder, const char *const *tokens, size_t count) {
+  return write_json(folder, "tokenizer.json", tokenizer_json(tokens, count));
+}
+
 int checkpoint_write(const struct checkpoint *c, const char *folder, json_t *config, const char *const *tokens,
                      size_t count) {
   int code = write_json(folder, "config.json", config);
-  if (!code) code = write_json(folder, "tokenizer.json", tokenizer_json(tokens, count));
+  if (!code) code = checkpoint_write_tokenizer(folder, tokens, count);
   return code ? code : write_weights(c, folder);
 }
 

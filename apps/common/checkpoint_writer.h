@@ -33,6 +33,8 @@ int checkpoint_place(const char *folder, bool force);
 // exit code and prints a message on failure.
 int checkpoint_write(const struct checkpoint *c, const char *folder, json_t *config, const char *const *tokens,
                      size_t count);
+// The same for tokenizer.json alone.
+int checkpoint_write_tokenizer(const char *folder, const char *const *tokens, size_t count);
 // Deletes the files that checkpoint_write wrote, and the folder if it is then empty.
 void checkpoint_delete(const char *folder);
 // Creates a temporary folder and returns its name, which the caller frees. On failure it complains and returns NULL.

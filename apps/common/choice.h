@@ -17,16 +17,18 @@ struct choice {
 // Options of every command that draws tokens; add CHOICE_OPTIONS(c) to its table.
 #define CHOICE_OPTIONS(c)                                                                                              \
   HEADING("choice of tokens; a model's generation_config.json replaces these defaults"),                               \
-      COUNT64('s', "seed", "N", &(c)->sampling.seed, "of the random choice; without it, a new one, which is printed"), \
-      FLAG('g', "greedy", &(c)->greedy, "always the likeliest token; no temperature, no penalty"),                     \
+      COUNT64('s', "seed", "N", &(c)->sampling.seed,                                                                   \
+              "of the random choice; without it, a new seed, which is printed"),                                       \
+      FLAG('g', "greedy", &(c)->greedy, "take the likeliest token; no temperature, no penalty"),                       \
       NUMBER(0, "temperature", "X", &(c)->sampling.temperature, 100,                                                   \
              "low: predictable; high: adventurous; 0: the likeliest token"),                                           \
-      COUNT(0, "top-k", "N", &(c)->sampling.top_k, 0, 0, "only the N likeliest; 0: all"),                              \
-      NUMBER(0, "top-p", "X", &(c)->sampling.top_p, 1, "only the likeliest that make up this probability; 1: all"),    \
+      COUNT(0, "top-k", "N", &(c)->sampling.top_k, 0, 0, "choose among the N likeliest tokens; 0: all"),               \
+      NUMBER(0, "top-p", "X", &(c)->sampling.top_p, 1,                                                                 \
+             "among the likeliest that together have this probability; 1: all"),                                       \
       NUMBER(0, "min-p", "X", &(c)->sampling.min_p, 1,                                                                 \
-             "only those at least this likely, relative to the likeliest; 0: all"),                                    \
+             "among those at least this likely, relative to the likeliest; 0: all"),                                   \
       NUMBER(0, "repetition-penalty", "X", &(c)->sampling.repetition_penalty, 100,                                     \
-             "makes tokens that are in the text already less likely; 1: off")
+             "makes tokens that are already in the text less likely; 1: off")
 
 // Records which options were given. It returns an exit code and prints a message if they contradict each other.
 int choice_read(struct choice *choice, const struct arguments *arguments);

@@ -165,13 +165,14 @@ deltaic_session_options session_options(const struct engine_options *options) {
   return out;
 }
 
-static int model_open(const struct engine_options *options, const char *path, struct engine *engine) {
+int engine_open_model(const struct engine_options *options, const char *path, struct engine *engine) {
   struct progress progress;
   deltaic_model_options o = DELTAIC_INIT(deltaic_model_options);
   progress_begin(&progress, "loading", "B", options->quiet);
   o.progress = show_upload;
   o.progress_user = &progress;
   o.attention_window = options->attention_window;
+  o.adapter = options->adapter;
   deltaic_status status = deltaic_model_open(engine->device, path, &o, &engine->model);
   progress_clear();
   if (!status) deltaic_model_get_info(engine->model, &engine->model_info);
@@ -183,7 +184,20 @@ int precision_check(const struct engine_options *options) {
   return complain(EXIT_USAGE, "--precision takes fast or float32, not \"%s\"", options->precision);
 }
 
-int model_check(const char *path) { return complain_status(deltaic_model_inspect(NULL, path, NULL, NULL, NULL)); }
+// The model that was last inspected. A command checks a model, its tokenizer, and then opens it, and a GGUF file's keys
+// can take a tenth of a second to read.
+static struct {
+  char path[1024];
+  deltaic_model_info info;
+} inspected;
+
+int model_check(const char *path) {
+  if (inspected.path[0] && !strcmp(path, inspected.path)) return EXIT_OK;
+  inspected.path[0] = 0;
+  const int code = complain_status(deltaic_model_inspect(NULL, path, NULL, &inspected.info, NULL));
+  if (!code && strlen(path) < sizeof inspected.path) strcpy(inspected.path, path);
+  return code;
+}
 
 int engine_open(const struct engine_options *options, struct engine *engine) {
   const char *path = model_path(options->model);
@@ -194,7 +208,7 @@ int engine_open(const struct engine_options *options, struct engine *engine) {
   int code = model_check(path);
   if (!code) code = context_open(options, &engine->context);
   if (!code) code = engine_open_device(options, engine);
-  if (!code) code = model_open(options, path, engine);
+  if (!code) code = engine_open_model(options, path, engine);
   return code;
 }
 
@@ -217,12 +231,11 @@ int session_create(const struct engine *engine, const struct engine_options *opt
 // ---------------------------------------------------------------- tokenizer
 
 int tokenizer_open(const char *model, deltaic_tokenizer **out) {
-  deltaic_model_info info;
   int code = complain_status(deltaic_tokenizer_open(model, out));
-  if (!code) code = complain_status(deltaic_model_inspect(NULL, model, NULL, &info, NULL));
-  if (code || deltaic_tokenizer_size(*out) <= info.vocabulary) return code;
+  if (!code) code = model_check(model);
+  if (code || deltaic_tokenizer_size(*out) <= inspected.info.vocabulary) return code;
   return complain(EXIT_FAILED, "%s: the tokenizer has ids up to %d, but the model's vocabulary has %d tokens", model,
-                  deltaic_tokenizer_size(*out) - 1, info.vocabulary);
+                  deltaic_tokenizer_size(*out) - 1, inspected.info.vocabulary);
 }
 
 static int complain_text(deltaic_status status, const char *where) {

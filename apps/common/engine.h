@@ -7,7 +7,7 @@
 
 // Options of every command that uses a model; add ENGINE_OPTIONS(e) to its table.
 struct engine_options {
-  const char *model, *device, *cache_dir;
+  const char *model, *device, *cache_dir, *adapter;
   const char *rule; // bench: the algorithm of the delta rule for prompts
   const char *precision;
   uint32_t threads, context, batch;
@@ -20,24 +20,30 @@ struct engine_options {
 // Defaults of commands that compare numbers.
 #define ENGINE_EXACT                                                                                                   \
   { .device = "best", .rule = "auto", .precision = "float32" }
-#define ENGINE_OPTIONS(e) ENGINE_OPTIONS_MODEL(e, "; without it, models/novelist below the current folder")
+#define ENGINE_DEFAULT_MODEL "; without it, models/novelist below the current folder"
+#define ENGINE_OPTIONS(e) ENGINE_OPTIONS_MODEL(e, ENGINE_DEFAULT_MODEL), ADAPTER_OPTION(e)
 #define ENGINE_OPTIONS_MODEL(e, without)                                                                               \
   HEADING("model and device"),                                                                                         \
       TEXT('m', "model", "DIR", &(e)->model,                                                                           \
            "folder with config.json, model.safetensors and tokenizer.json, or a GGUF file" without),                   \
       TEXT('d', "device", "WHICH", &(e)->device,                                                                       \
-           "best, cpu, or of 'deltaic devices' a number, a part of a name or a UUID"),                                 \
+           "best, cpu, or a number, a part of a name or a UUID from 'deltaic devices'"),                               \
       COUNT('t', "threads", "N", &(e)->threads, 0, 1024, "threads of the CPU; 0: all cores"),                          \
-      COUNT(0, "batch", "N", &(e)->batch, 0, 4096, "tokens computed at once in prefill; 0: what suits the device"),    \
+      COUNT(0, "batch", "N", &(e)->batch, 0, 4096,                                                                     \
+            "most tokens computed at once in a prompt; 0: chosen for the device"),                                     \
       TEXT(0, "precision", "WHICH", &(e)->precision,                                                                   \
-           "arithmetic: fast (prompts in operands of 16 bits where the device has matrix units; on the CPU quantized " \
-           "weights times integers) or float32"),                                                                      \
+           "arithmetic: float32, or fast (rounds prompts to 16 bits where the device has matrix units, and the "       \
+           "inputs of "                                                                                                \
+           "quantized weights to integers)"),                                                                          \
       TEXT(0, "cache-dir", "DIR", &(e)->cache_dir,                                                                     \
-           "folder for compiled pipelines; \"\": none; without it, deltaic below $XDG_CACHE_HOME or ~/.cache"),        \
-      FLAG(0, "background", &(e)->background,                                                                          \
-           "let other programs use the device first, where its driver allows that"),                                   \
+           "folder for compiled pipelines; \"\": none; without it, deltaic in $XDG_CACHE_HOME or ~/.cache"),           \
+      FLAG(0, "background", &(e)->background, "let other programs use the device first, if its driver allows that"),   \
       FLAG(0, "validate", &(e)->validate,                                                                              \
-           "run under the Vulkan validation layer, where installed; its errors make the exit code 1")
+           "run under the Vulkan validation layer, if it is installed; its errors make the exit code 1")
+
+#define ADAPTER_OPTION(e)                                                                                              \
+  TEXT(0, "adapter", "DIR", &(e)->adapter,                                                                             \
+       "folder with LoRA adapters in PEFT's format, merged as the model is loaded (weights of 16 or 32 bits)")
 
 #define ATTENTION_WINDOW_OPTION(e)                                                                                     \
   COUNT(0, "attention-window", "N", &(e)->attention_window, 0, INT32_MAX,                                              \
@@ -63,6 +69,8 @@ int precision_check(const struct engine_options *options);
 int engine_close(struct engine *engine, int code);
 // Opens only the device of an engine whose context is open.
 int engine_open_device(const struct engine_options *options, struct engine *engine);
+// And the model, on its device.
+int engine_open_model(const struct engine_options *options, const char *path, struct engine *engine);
 deltaic_session_options session_options(const struct engine_options *options);
 int session_create(const struct engine *engine, const struct engine_options *options, deltaic_session **out);
 int tokenizer_open(const char *model, deltaic_tokenizer **out);

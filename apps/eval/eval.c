@@ -9,14 +9,14 @@
 #include <string.h>
 
 static const char about[] =
-    "--task is a data set, whose file --data names, or a file of cases. A file of cases is JSONL, one object a "
-    "line: {\"context\": ..., \"choices\": [...], \"gold\": 0} asks which choice is the likeliest; {\"context\": "
-    "..., \"target\": ...} how likely a text is; {\"context\": ..., \"contains\": ...} whether the greedy "
-    "continuation contains one; {\"document\": ...} how likely a document is per word. In place of a text there "
-    "may be a list of token ids. Scores are computed by the rules of EleutherAI's lm-evaluation-harness; docs/eval.md "
-    "states them.\n\n"
-    "Texts that begin alike are read once. With --log every finished case is written down, and a run that was "
-    "interrupted goes on where it stopped.";
+    "--task is a data set, whose file --data names, or a file of cases. A file of cases is JSONL, one object a line. "
+    "{\"context\": ..., \"choices\": [...], \"gold\": 0} asks which choice is the likeliest. {\"context\": ..., "
+    "\"target\": ...} asks how likely a text is. {\"context\": ..., \"contains\": ...} asks whether the greedy "
+    "continuation contains a text. {\"document\": ...} asks how likely a document is per word. A list of token ids may "
+    "replace any text. Scores are computed by the rules of EleutherAI's lm-evaluation-harness; docs/eval.md has "
+    "them.\n\n"
+    "A beginning that several texts share is read once. With --log every finished case is written to a file, and the "
+    "same command continues an interrupted run.";
 
 static const struct usage usage = {
     .name = "eval",
@@ -164,12 +164,12 @@ int command_eval(int argc, char **argv) {
       TEXT(0, "data", "FILE", &r.data, "the data set's file, or the text to hide a needle in"),
       COUNT('n', "limit", "N", &r.options.limit, 0, 0, "only the first N cases; 0: all"),
       COUNT(0, "new", "N", &r.options.new_tokens, 0, 4096,
-            "most new tokens where the continuation is judged; 0: 48, and 128 for niah"),
+            "most new tokens of a continuation that is checked; 0: 48, or 128 for niah"),
       COUNT(0, "max-length", "N", &r.options.max_length, 0, INT32_MAX,
-            "tokens of the longest text: more are cut off at its beginning, documents are read in windows; 0: what "
-            "the model's config says, else 2048"),
+            "most tokens of a text: longer texts lose their beginning, documents are read in windows; 0: the length "
+            "in the model's config, or 2048"),
       FLAG(0, "no-bos", &r.options.no_bos,
-           "leave out the special tokens that the tokenizer puts before a text, as the harness did by default until "
+           "leave out the special tokens that the tokenizer puts before a text; the harness did so by default until "
            "0.4.9.1"),
       COUNT(0, "sequences", "N", &r.options.engine.sequences, 0, 256,
             "texts computed at once; 0: 64 on a GPU, 8 on the CPU, fewer where their states would fill the memory"),
@@ -177,16 +177,16 @@ int command_eval(int argc, char **argv) {
       ATTENTION_WINDOW_OPTION(&r.options.engine),
       HEADING("tasks computed now"),
       LIST('l', "length", "LIST", &r.made.lengths, 1, 16777216,
-           "lengths of the texts in tokens: of niah with the answer's 128, in the first checkpoint's tokens; without "
-           "it, the task's own"),
+           "lengths of the texts in tokens; for niah they include the answer's 128 and count the first checkpoint's "
+           "tokens; without it, the task's own lengths"),
       COUNT('c', "cases", "N", &r.made.cases, 1, 1000000, "texts of each length"),
-      COUNT64('s', "seed", "N", &r.made.seed, "of the texts"),
-      COUNT(0, "pairs", "N", &r.made.pairs, 1, 1000000, "mqar: pairs of a text"),
+      COUNT64('s', "seed", "N", &r.made.seed, "seed of the texts"),
+      COUNT(0, "pairs", "N", &r.made.pairs, 1, 1000000, "mqar: pairs in a text"),
       COUNT(0, "keys", "N", &r.made.keys, 1, 1000000, "mqar: different keys, k0, k1, ..."),
       COUNT(0, "values", "N", &r.made.values, 1, 1000000, "mqar: different values, v0, v1, ..."),
-      COUNT(0, "writes", "N", &r.made.writes, 1, 1000, "mqar: values that each key gets, one after the other"),
+      COUNT(0, "writes", "N", &r.made.writes, 1, 1000, "mqar: how often each key gets a new value"),
       TEXT('g', "group", "G", &r.made.group, "group: S2 to S6, A5, Z2 to Z1024, D3 to D512"),
-      COUNT(0, "modulus", "N", &r.made.modulus, 2, 1000000, "modular: of the arithmetic"),
+      COUNT(0, "modulus", "N", &r.made.modulus, 2, 1000000, "modular: the modulus of the arithmetic"),
       TEXT('w', "write", "FILE", &r.write, "write the cases as JSONL too; without a checkpoint, do nothing else"),
       HEADING("output"),
       OUTPUT(0, "log", "FILE", &r.log,
@@ -194,8 +194,8 @@ int command_eval(int argc, char **argv) {
              "options"),
       OUTPUT(0, "plot", "FILE", &r.plot, "draw the first metric over the lengths, or the costs, into this PNG file"),
       FLAG(0, "compare", &r.compare,
-           "compare two results of --json, FIRST SECOND in place of checkpoints: the differences, and whether they "
-           "exceed their errors"),
+           "compare two results of --json, given as FIRST SECOND in place of checkpoints: print the differences, and "
+           "whether they exceed their errors"),
       FLAG(0, "busy", &r.options.busy,
            "print the share of time in which the device had work, from time stamps around each submission"),
       FLAG('q', "quiet", &r.options.engine.quiet, "no progress and no warnings"),

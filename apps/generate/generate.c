@@ -12,10 +12,11 @@ static const struct usage usage = {
     .summary = "Continues a text with a language model, streamed as it is decoded.",
     .text =
         "The text goes to standard output; device, seed and speed go to standard error. The prompt is --prompt, --file "
-        "or, with a lone \"-\", standard input (one newline at its end is dropped); without any, a sentence in the "
-        "manner of a 19th-century novel. Ctrl-C ends the text in good order, with exit code 130.\n\n"
-        "The same seed, prompt, options and device give the same text. With --prompts, the Nth text is drawn with "
-        "seed + N - 1.",
+        "or, with a single \"-\", standard input (one newline at its end is dropped). Without a prompt the text begins "
+        "with a "
+        "sentence in the manner of a 19th-century novel. Ctrl-C ends the text cleanly, with exit code 130.\n\n"
+        "The same seed, prompt, options and device give the same text. With --prompts, text N is drawn with the "
+        "seed --seed + N - 1.",
     .examples = "  deltaic generate --prompt \"It was a bright cold day\" -n 200 --seed 7\n"
                 "  deltaic generate --model models/novelist --greedy -n 40\n"
                 "  fortune | deltaic generate - --quiet --no-echo > story.txt\n"
@@ -58,21 +59,20 @@ int command_generate(int argc, char **argv) {
       TEXT('p', "prompt", "TEXT", &r.prompt, "the text to continue; an empty prompt starts from the begin token alone"),
       TEXT('f', "file", "PATH", &r.file, "the same from a file; - is standard input"),
       TEXT(0, "prompts", "FILE", &r.prompts,
-           "continue many texts, several at once: each line is a prompt, or every line is {\"prompt\": ...}; one line "
-           "of JSON for each, in order; - is standard input"),
+           "continue many texts, several at once. Each line of FILE is a prompt, or every line is {\"prompt\": ...}. "
+           "Prints a line of JSON for each, in order. - is standard input"),
       COUNT(0, "sequences", "N", &r.engine.sequences, 0, 256,
-            "--prompts: texts at once; 0: 64 on a GPU, 8 on the CPU, fewer where their states would fill the memory"),
+            "with --prompts: texts at once; 0: 64 on a GPU, 8 on the CPU, fewer if their states would fill the memory"),
       COUNT('n', "tokens", "N", &r.tokens, 0, 1u << 24, "the most tokens to add, up to 16,777,216"),
       TEXTS(0, "stop", "TEXT", &r.stops, "end before this text, which is not written; may be repeated"),
-      FLAG(0, "ignore-eos", &r.ignore_eos, "go on when the model ends the text"),
+      FLAG(0, "ignore-eos", &r.ignore_eos, "continue when the model ends the text"),
       FLAG(0, "no-bos", &r.no_bos, "do not begin with the tokenizer's begin token"),
       FLAG(0, "no-echo", &r.no_echo, "write the new text only"),
-      FLAG('q', "quiet", &r.engine.quiet, "nothing on standard error but failures"),
-      FLAG(0, "json", &r.as_json,
-           "one JSON object with text, tokens, seed and speed on standard output, instead of the stream"),
+      FLAG('q', "quiet", &r.engine.quiet, "print only failures on standard error"),
+      FLAG(0, "json", &r.as_json, "print one JSON object with text, tokens, seed and speed instead of the stream"),
       CHOICE_OPTIONS(&r.choice),
       HEADING("saved states"),
-      TEXT(0, "state-in", "FILE", &r.state_in, "go on from a saved state; a prompt is added to its text"),
+      TEXT(0, "state-in", "FILE", &r.state_in, "continue from a saved state; a prompt is added to its text"),
       OUTPUT(0, "state-out", "FILE", &r.state_out, "save the state at the end"),
       ENGINE_OPTIONS(&r.engine),
       COUNT('c', "context", "N", &r.engine.context, 0, 0,

@@ -240,6 +240,7 @@ run 0 info -m "$growing" --sequences 8 && out_has 'state, of 8 texts'
 run 0 devices && out_has 'CPU' && err_empty
 run 0 devices --brief && out_has '^\*'
 run 0 devices --json && json && out_has '"best": -\{0,1\}[0-9]'
+run 1 devices --forget -d cpu && err_has 'nothing that must be timed'
 run 0 bench -m "$tiny" -d cpu --prompt-tokens 8,32 --decode 4 --repeat 2 --kernels && out_has '^decode ' && out_has '^kernels of'
 out_has '^products [0-9]' && out_has '^  kernel .* floor ms  *ratio '
 out_has '^  matmul_[a-z0-9]* \( *[0-9.][0-9.]*\)\{4\}  *[0-9.]*%' && out_has '^  all \( *[0-9.][0-9.]*\)\{4\} '

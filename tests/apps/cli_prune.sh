@@ -129,7 +129,7 @@ nothing_new 1 'too short' "$tiny" "$dir/new" --cut 0.5 --text "$dir/empty"
 nothing_new 1 'too few' "$tiny" "$dir/new" --cut 0.5 --text "$dir/short"
 nothing_new 1 'nothing to prune' "$models/ablation_transformer" "$dir/new" --cut 0.5 --method l1
 nothing_new 1 'nothing to prune' "$models/tiny_mamba2" "$dir/new" --cut 0.5 --method l1
-nothing_new 1 'to be pruned' "$tiny" "$tiny" --cut 0.5 --method l1 --force
+nothing_new 1 'is the checkpoint that is read' "$tiny" "$tiny" --cut 0.5 --method l1 --force
 nothing_new 1 'no checkpoint' "$tiny" "$dir/tmp" --cut 0.5 --method l1 --force
 nothing_new 1 'no such file or folder' "$tiny" "$dir/new" --cut 0.5 --text "$text" --statistics "$dir/missing/statistics"
 nothing_new 1 'missing: no such file or folder' "$tiny" "$dir/missing/new" --cut 0.5 --method l1

@@ -1,5 +1,5 @@
 // header.cpp: the public headers are C++17 too. Compiled for its warnings, never run.
-#include "deltaic_prune.h"
+#include "deltaic_tune.h"
 
 deltaic_status use(deltaic_context **context, deltaic_device **device, deltaic_model **model,
                    deltaic_session **session);
@@ -27,5 +27,6 @@ bool every_options_struct() {
   return sized(DELTAIC_INIT(deltaic_sampling)) && sized(DELTAIC_INIT(deltaic_operator)) &&
          sized(DELTAIC_INIT(deltaic_matmul)) && sized(DELTAIC_INIT(deltaic_calibration_options)) &&
          sized(DELTAIC_INIT(deltaic_select_options)) && sized(DELTAIC_INIT(deltaic_refit_options)) &&
-         sized(DELTAIC_INIT(deltaic_prune_write_options));
+         sized(DELTAIC_INIT(deltaic_prune_write_options)) && sized(DELTAIC_INIT(deltaic_tune_options)) &&
+         sized(DELTAIC_INIT(deltaic_tune_batch)) && sized(DELTAIC_INIT(deltaic_tune_schedule));
 }

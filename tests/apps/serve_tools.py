@@ -1,5 +1,5 @@
 """serve_tools.py: starts and stops `deltaic serve`, and asks it. Used by serve.py."""
-import http.client, json, os, re, signal, socket, struct, subprocess, sys, threading, time
+import atexit, http.client, json, os, re, signal, socket, struct, subprocess, sys, threading, time
 
 failures, checks = [], 0
 
@@ -17,6 +17,7 @@ class Server:
         self.log = []
         self.process = subprocess.Popen([program, "serve", model, "-d", "cpu", "-p", "0", *args],
                                         stderr=subprocess.PIPE, text=True)
+        atexit.register(self.process.kill)  # a test that fails must not wait for its server
         self.port = None
         for line in self.process.stderr:
             self.log.append(line)
@@ -24,7 +25,7 @@ class Server:
             if found:
                 self.port, self.slots = int(found[1]), int(found[2])
                 break
-        self.reader = threading.Thread(target=lambda: self.log.extend(self.process.stderr))
+        self.reader = threading.Thread(target=lambda: self.log.extend(self.process.stderr), daemon=True)
         self.reader.start()
         if not self.port:
             sys.exit("the server did not start: " + "".join(self.log))

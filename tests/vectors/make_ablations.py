@@ -11,7 +11,7 @@ TOKENS, PROMPT, GREEDY, WINDOWS = 100, 12, 12, (2, 24)
 
 
 def delta(model_type, **keys):
-    own = dict(head_dim=8, expand_v=1.5, allow_neg_eigval=False) if model_type != "delta_net" else dict(expand_v=0.5)
+    own = dict(head_dim=8, expand_v=1.5, allow_neg_eigval=False) if "gated" in model_type else dict(expand_v=0.5)
     return dict(dict(model_type=model_type, num_heads=H, conv_size=W, **own), **keys)
 
 
@@ -36,6 +36,8 @@ CASES = {
                             use_forget_gate=True, allow_neg_eigval=True),
     "transformer": dict(model_type="transformer", num_heads=4, num_kv_heads=2, qkv_bias=True, rope_theta=500.0),
     "transformer_norm_window": dict(model_type="transformer", num_heads=4, qk_norm=True, window_size=9),
+    "filter_a_head": delta("delta_net_2"),
+    "one_filter": delta("delta_net_2", per_head_conv=False, use_gate=True, allow_neg_eigval=True),
 }
 
 
@@ -63,10 +65,12 @@ def options(c):
     """The options of a delta layer by name, whatever key said them."""
     kind, a = c["model_type"], c.get("ablation", {})
     o = dict(n=c.get("num_householder", 1), scale=2.0 if c.get("allow_neg_eigval") else 1.0,
-             conv=c.get("use_short_conv", True), gate=c.get("use_gate", kind != "delta_net"),
+             conv=c.get("use_short_conv", True), gate=c.get("use_gate", "gated" in kind),
              decay=c.get("use_forget_gate", kind == "gated_deltanet"), feature=c.get("qk_activation", "silu"),
              norm="l2", beta=c.get("use_beta", True), out_norm=True, Hv=c.get("num_v_heads", H))
-    if kind == "delta_net":
+    if kind == "delta_net_2":
+        o.update(filters=H if c.get("per_head_conv", True) else 1)
+    if "gated" not in kind:
         o.update(Dk=D // H, Dv=int(D * c["expand_v"]) // H)
     else:
         o.update(Dk=c["head_dim"], Dv=int(c["head_dim"] * c["expand_v"]))
@@ -90,7 +94,9 @@ def shapes_of_mixer(c):
     key, value = H * o["Dk"], o["Hv"] * o["Dv"]
     t = {"q_proj.weight": (key, D), "k_proj.weight": (o["n"] * key, D), "v_proj.weight": (o["n"] * value, D),
          "o_proj.weight": (D, value)}
-    if o["conv"]:
+    if "filters" in o:
+        t.update({f"{p}_conv1d.shared_kernel": (o["filters"], 1, W) for p in "qkv"})
+    elif o["conv"]:
         t.update({"q_conv1d.weight": (key, 1, W), "k_conv1d.weight": (o["n"] * key, 1, W),
                   "v_conv1d.weight": (o["n"] * value, 1, W)})
     if o["beta"]:
@@ -108,7 +114,11 @@ def mixed(x, t, name, o, act):
     """Projection, convolution over time (zeros before the text), SiLU when act."""
     y = x @ t[name + "_proj.weight"].T
     if o["conv"]:
-        kernel = t[name + "_conv1d.weight"][:, 0]
+        if "filters" in o:  # the channels of a head are adjacent
+            shared = t[name + "_conv1d.shared_kernel"][:, 0]
+            kernel = shared.repeat(y.shape[1] // len(shared), 0)
+        else:
+            kernel = t[name + "_conv1d.weight"][:, 0]
         padded = np.concatenate([np.zeros((W - 1, y.shape[1])), y])
         y = sum(kernel[:, w] * padded[w:w + len(y)] for w in range(W))
     return silu(y) if act else y

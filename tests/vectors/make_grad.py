@@ -3,7 +3,7 @@
 # REFERENCE: the folder of reference gradients, which were computed in float64 with torch's autograd. Of whole models, OUT
 # gets the tokens, the loss, and of every parameter's gradient its 2-norm and its product with sin(1), sin(2), ... Of the
 # operations it gets those whose gradients no model shows alone, such as by the states before a call. Of the method grad
-# it gets tokens and kept channels, of training one case of five steps.
+# it gets tokens and kept channels, of training one case of five steps, of one model some whole gradients.
 import json, os, struct, sys
 
 
@@ -34,6 +34,15 @@ def models(source, out):
         write(os.path.join(out, name), meta, {"tokens": tensors["tokens"]})
 
 
+# Some tensors whole, for `deltaic validate`.
+def whole(source, out):
+    meta, tensors = read(source)
+    layer = "grad.model.layers.1."
+    names = [layer + "attn." + n + ".weight" for n in ("o_norm", "b_proj", "v_conv1d")]
+    names += [layer + "attn_norm.weight", "grad.model.norm.weight"]
+    write(out, meta, {n: tensors[n] for n in ["tokens", *names]})
+
+
 KEPT = ["hh4_gated_dynamic", "mamba2", "short_conv"]
 
 
@@ -54,6 +63,8 @@ def saliency(source, out):
 def main():
     source, out = sys.argv[1:]
     models(os.path.join(source, "models"), out)
+    name = "tiny_delta_net.safetensors"
+    whole(os.path.join(source, "models", name), os.path.join(out, "whole_" + name))
     saliency(os.path.join(source, "saliency"), out)
     name = "lora_tiny_gated_deltanet_h2.safetensors"
     write(os.path.join(out, "train_" + name), *read(os.path.join(source, "train", name)))

@@ -128,13 +128,14 @@ def inspect(path, device=None, **options):
 
 class Model(Object):
     """A model's folder or GGUF file on a device, by default the best one. progress(done, total): bytes of weights;
-    False stops."""
+    False stops. adapter: a folder with LoRA adapters."""
 
-    def __init__(self, path, device=None, progress=None, attention_window=0):
+    def __init__(self, path, device=None, progress=None, attention_window=0, adapter=None):
         self.path, self.device = path, device or Device()
         handle = HANDLE()
         with progress_of(progress) as callback:
             options = structs.ModelOptions(progress=callback, attention_window=attention_window)
+            options.adapter = c_text(adapter) if adapter else None
             model_open(self.device.pointer, c_text(path), byref(options), byref(handle))
             self.own(handle, model_close, self.device)
         info = structs.ModelInfo()

@@ -109,7 +109,7 @@ class SelectedHead(Struct):
 
 
 class RefitOptions(Options):
-    _fields_ = [("size", c_size_t), ("ridge", c_double), ("window", c_uint32)]
+    _fields_ = [("size", c_size_t), ("ridge", c_double), ("window", c_uint32), ("memory", c_uint64)]
 
 
 class WriteOptions(Options):
@@ -131,6 +131,7 @@ class RecoverOptions(Options):
         ("threads", c_uint32),
         ("rate", c_double),
         ("seed", c_uint64),
+        ("device", HANDLE),
     ]
 
 
@@ -163,7 +164,7 @@ statistics_free = function("deltaic_statistics_free", None, HANDLE)
 statistics_get_info = function("deltaic_statistics_get_info", None, HANDLE, POINTER(StatisticsInfo))
 calibrate = function("deltaic_calibrate", STATUS, HANDLE, HANDLE, IDS, c_size_t, PROGRESS, c_void_p)
 calibrate_gradients = function(
-    "deltaic_calibrate_gradients", STATUS, HANDLE, c_char_p, c_uint32, IDS, c_size_t, PROGRESS, c_void_p
+    "deltaic_calibrate_gradients", STATUS, HANDLE, HANDLE, c_char_p, IDS, c_size_t, PROGRESS, c_void_p
 )
 select = function("deltaic_select", STATUS, c_char_p, HANDLE, POINTER(SelectOptions), POINTER(HANDLE))
 select_given = function(
@@ -227,11 +228,12 @@ class Statistics(Object):
         with progress_of(progress) as callback:
             calibrate(self.pointer, model.pointer, ids, n, callback, None)
 
-    def calibrate_gradients(self, path, tokens, threads=0, progress=None):
-        """Measures the gradients that the method grad needs, on the CPU; progress(done, total) returning False stops it."""
+    def calibrate_gradients(self, path, tokens, device=None, progress=None):
+        """Measures the gradients that the method grad needs. device: None: the CPU. progress(done, total) returning
+        False stops it."""
         ids, n = token_array(tokens)
         with progress_of(progress) as callback:
-            calibrate_gradients(self.pointer, c_text(path), threads, ids, n, callback, None)
+            calibrate_gradients(self.pointer, device and device.pointer, c_text(path), ids, n, callback, None)
 
     def save(self, file):
         statistics_save(self.pointer, c_text(file))
@@ -301,11 +303,12 @@ class Pruning(Object):
             o = RefitOptions(**options)
             pruning_refit(self.pointer, device.pointer, model.pointer, ids, n, byref(o), callback, None)
 
-    def recover(self, tokens, progress=None, **options):
-        """Trains the pruned model on a text's tokens, with the unpruned one as its teacher, on the CPU."""
+    def recover(self, tokens, device=None, progress=None, **options):
+        """Trains the pruned model on a text's tokens, with the unpruned one as its teacher. device: None: the CPU."""
         ids, n = token_array(tokens)
         with progress_of(progress) as callback:
-            recover(self.pointer, ids, n, byref(RecoverOptions(**options)), callback, None)
+            o = RecoverOptions(device=device and device.pointer, **options)
+            recover(self.pointer, ids, n, byref(o), callback, None)
 
     def commit(self):
         pruning_commit(self.pointer)

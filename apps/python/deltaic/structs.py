@@ -121,6 +121,7 @@ class ModelOptions(Options):
         ("progress_user", c_void_p),
         ("attention_window", c_uint32),
         ("source", c_void_p),
+        ("adapter", c_char_p),
     ]
 
 
