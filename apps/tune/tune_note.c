@@ -12,8 +12,8 @@ static void recipe_of(const struct tune_work *w, char *text, size_t capacity) {
   const struct tune_request *r = w->r;
   snprintf(
       text, capacity,
-      "steps %llu, batch %u, accumulate %u, rate %.9g, warm-up %u, schedule %s, in order %d, seed %llu, rows %016llx",
-      (unsigned long long)w->steps, r->batch, r->accumulate, (double)r->rate, r->warm_up, r->schedule, r->in_order,
+      "steps %llu, batch %u, accumulate %u, warm-up %u, schedule %s, in order %d, seed %llu, rows %016llx",
+      (unsigned long long)w->steps, r->batch, r->accumulate, r->warm_up, r->schedule, r->in_order,
       (unsigned long long)r->seed, (unsigned long long)rows_hash(&w->rows));
 }
 
@@ -27,11 +27,19 @@ char *tune_note(const struct tune_work *w) {
   }
   for (size_t i = 0; i < w->measured_count; ++i)
     json_array_append_new(measured, json_pack("[I, f]", (json_int_t)w->measured[i].step, w->measured[i].nll));
-  json_t *note =
-      json_pack("{s:s, s:o, s:o, s:o}", "recipe", recipe, "losses", losses, "norms", norms, "measured", measured);
+  json_t *note = json_pack("{s:s, s:f, s:o, s:o, s:o}", "recipe", recipe, "rate", (double)w->r->rate, "losses", losses,
+                           "norms", norms, "measured", measured);
   char *text = note ? json_dumps(note, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
   json_decref(note);
   return text;
+}
+
+// A run may go on with another rate, for a loss that is not finite asks for it.
+static void compare_rates(const struct tune_work *w, double before) {
+  const double now = (double)w->r->rate;
+  if (now == before || w->r->quiet) return;
+  fprintf(stderr, "the largest rate was %.3g up to step %llu and is %.3g from there on\n", before,
+          (unsigned long long)w->done, now);
 }
 
 int tune_note_read(struct tune_work *w, const char *text) {
@@ -54,6 +62,7 @@ int tune_note_read(struct tune_work *w, const char *text) {
       w->losses[i] = json_number_value(json_array_get(losses, i));
       w->norms[i] = json_number_value(json_array_get(norms, i));
     }
+    compare_rates(w, json_number_value(json_object_get(note, "rate")));
     w->measured_count = json_array_size(measured);
     w->measured = must_resize(w->measured, w->measured_count * sizeof *w->measured);
     for (size_t i = 0; i < w->measured_count; ++i) {

@@ -33,7 +33,7 @@ cmp -s "$tiny/model.safetensors" "$dir/six/model.safetensors" && complain "$last
 run 0 "$tiny" "$dir/parts/" "${steps[@]}" --stop-at 3 -t 1 && out_has '^steps  *3 of 6'
 [ -s "$dir/parts.state" ] && [ ! -e "$dir/parts" ] || complain "$last: no state, or a checkpoint"
 refused 1 'is there already: --resume' "$tiny" "$dir/parts" "${steps[@]}"
-refused 1 'is of another run' "$tiny" "$dir/parts" "${steps[@]}" --resume --rate 0.5
+refused 1 'is of another run' "$tiny" "$dir/parts" "${steps[@]}" --resume --seed 9
 refused 1 'with other options' "$tiny" "$dir/parts" "${steps[@]}" --resume --decay 0.5
 refused 1 'with other options' "$tiny" "$dir/parts" "${steps[@]}" --resume --whole norm
 refused 1 'of another model' "$models/tiny_delta_net" "$dir/parts" "${steps[@]}" --resume
@@ -44,6 +44,12 @@ same six parts
 refused 1 'is there already (force' "$tiny" "$dir/parts" "${steps[@]}"
 run 0 "$tiny" "$dir/parts" "${steps[@]}" --force --save-every 2
 same six parts
+
+# ---- another rate from the third step on
+run 0 "$tiny" "$dir/slower" "${steps[@]}" --stop-at 3 -q && mv "$dir/slower.state" "$dir/slow.state"
+run 0 "$tiny" "$dir/slow" "${steps[@]}" --resume --rate 0.0001
+err_has '^the largest rate was .* up to step 3 and is 0.0001 from there on$'
+cmp -s "$dir/six/model.safetensors" "$dir/slow/model.safetensors" && complain "$last: the rate changed nothing"
 
 # ---- what cannot be written at the end is not lost
 "$program" tune "$tiny" "$dir/blocked" "${steps[@]}" --stop-at 5 -q >/dev/null 2>&1 && mkdir "$dir/blocked"
