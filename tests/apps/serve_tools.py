@@ -68,9 +68,9 @@ class Server:
 
     def wait_metric(self, name, value, seconds=30):
         end = time.time() + seconds
-        while self.metric(name) != value and time.time() < end:
+        while (found := self.metric(name)) != value and time.time() < end:
             time.sleep(0.02)
-        check(self.metric(name) == value, f"{name} is {self.metric(name)}, not {value}")
+        check(found == value, f"{name} is {found}, not {value}")
 
     def raw(self, data, timeout=30):
         """What comes back for these bytes until the server closes, or `timeout`."""
