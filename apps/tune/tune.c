@@ -25,7 +25,8 @@ static const struct usage usage = {
         "The rate rises over --warm-up steps and then falls to a tenth along a cosine. OUT appears only when "
         "everything is done. After Ctrl-C, --stop-at or a failure, the state of the training is in "
         "OUT.state (or --state). The same command with --resume goes on, and gives the same bits as a run without a "
-        "pause. Only --rate may differ: after a loss that is not finite, give a smaller one.\n\n"
+        "pause. Only --rate may differ: a smaller one may help from a state of --save-every before a loss that is not "
+        "finite.\n\n"
         "Tasks: group: at each element of a word, the product so far, as 'deltaic eval --task group' asks; recall: "
         "after --pairs of a key and a value, the values of keys that come again, as --task mqar asks.",
     .examples =

@@ -34,6 +34,8 @@ struct tune_work {
   deltaic_tune *tune;
   struct tune_rows rows, held;
   uint64_t steps, done; // steps of the run, and finished ones
+  bool has_state;       // the file `state` has the state after step `saved`
+  uint64_t saved;
   double *losses;       // of every step, with distillation
   double *norms;        // of the gradients
   struct tune_measured *measured;
@@ -47,7 +49,8 @@ struct tune_work {
 int tune_start(struct tune_work *w); // tune_start.c: from nothing: makes w->made, with a tokenizer
 void tune_start_end(struct tune_work *w);
 int tune_run(struct tune_work *w); // tune_run.c: all steps; EXIT_INTERRUPTED after Ctrl-C, when the state is saved
-// After a failure: saves the state of the finished steps, and says what failed and where the state is.
+// After a failure: saves the state of the finished steps, and says what failed and where the state is. An earlier state
+// stays if the loss is not finite.
 int tune_keep(const struct tune_work *w, deltaic_status status);
 bool tune_stopped(const struct tune_work *w); // by --stop-at
 // tune_note.c: what a state has besides the library's: the options that steps depend on, and what was measured so far.

@@ -57,7 +57,8 @@ int tune_note_read(struct tune_work *w, const char *text) {
   else if (strcmp(theirs, recipe))
     code = complain(EXIT_FAILED, "%s: is of another run: %s; this one has %s", w->state, theirs, recipe);
   else {
-    w->done = w->seconds_from = info.steps;
+    w->done = w->saved = w->seconds_from = info.steps;
+    w->has_state = true;
     for (uint64_t i = 0; i < w->done; ++i) {
       w->losses[i] = json_number_value(json_array_get(losses, i));
       w->norms[i] = json_number_value(json_array_get(norms, i));

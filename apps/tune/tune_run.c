@@ -41,10 +41,13 @@ int tune_keep(const struct tune_work *w, deltaic_status status) {
   char error[1024], *note = tune_note(w);
   snprintf(error, sizeof error, "%s", deltaic_last_error());
   deltaic_tune_get_info(w->tune, &info);
-  const bool kept = info.steps == w->done && !deltaic_tune_save_state(w->tune, w->state, note);
+  // The numbers that gave a loss that is not finite give it at any rate; before them a smaller rate may help.
+  const bool earlier = status == DELTAIC_INVALID_ARGUMENT && w->done < w->steps && w->has_state;
+  const bool kept = earlier || (info.steps == w->done && !deltaic_tune_save_state(w->tune, w->state, note));
   free(note);
   if (!kept) return complain(code, "%s", error);
-  return complain(code, "%s; the state after step %llu is in %s", error, (unsigned long long)w->done, w->state);
+  return complain(code, "%s; the state after step %llu is in %s", error,
+                  (unsigned long long)(earlier ? w->saved : w->done), w->state);
 }
 
 // ---------------------------------------------------------------- the held-out text
@@ -96,10 +99,14 @@ static void report(const struct tune_work *w, double rate) {
 
 // ---------------------------------------------------------------- steps
 
-static int save_state(const struct tune_work *w) {
+static int save_state(struct tune_work *w) {
   char *note = tune_note(w);
   int code = complain_status(deltaic_tune_save_state(w->tune, w->state, note));
   free(note);
+  if (!code) {
+    w->has_state = true;
+    w->saved = w->done;
+  }
   return code;
 }
 
@@ -117,10 +124,12 @@ static deltaic_status take_step(struct tune_work *w, struct buffer *b, double ra
     sum += (loss.ce + (r->teacher ? (double)r->weight * loss.kd : 0)) / r->accumulate;
   }
   if (!status) status = deltaic_tune_step(w->tune, rate, &norm);
-  if (status) return status;
+  deltaic_tune_info info;
+  deltaic_tune_get_info(w->tune, &info);
+  if (info.steps == w->done) return status; // else the step is taken, even if the device was lost after it
   w->losses[w->done] = sum;
   w->norms[w->done++] = norm;
-  return DELTAIC_OK;
+  return status;
 }
 
 static int run_steps(struct tune_work *w, struct buffer *b) {
