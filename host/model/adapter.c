@@ -73,6 +73,12 @@ static deltaic_status apply(const struct file_tensor *t, void *data) {
 
 // ---------------------------------------------------------------- opening
 
+// PEFT's first values that also change the model's own weights. A converted adapter has `true`.
+static bool changes_model(const json_t *root) {
+  const char *init = json_string_value(json_object_get(root, "init_lora_weights"));
+  return init && strcmp(init, "gaussian") && strcmp(init, "eva") && strcmp(init, "orthogonal");
+}
+
 static deltaic_status read_config(struct adapter *a, const char *path) {
   struct file_view view;
   json_t *root = NULL;
@@ -84,14 +90,14 @@ static deltaic_status read_config(struct adapter *a, const char *path) {
   a->alpha = json_number(&r, root, "lora_alpha", 8, 0, 1e6);
   a->root = json_bool(&r, root, "use_rslora", false);
   const bool other = strcmp(type, "LORA") || json_bool(&r, root, "use_dora", false) ||
-                     json_bool(&r, root, "fan_in_fan_out", false) ||
+                     json_bool(&r, root, "fan_in_fan_out", false) || changes_model(root) ||
                      json_object_size(json_object_get(root, "rank_pattern")) ||
                      json_object_size(json_object_get(root, "alpha_pattern"));
   status = r.status;
   if (!status && other)
     status = fail(DELTAIC_UNSUPPORTED,
-                  "%s: only plain LoRA is supported: no other peft_type, use_dora, fan_in_fan_out, rank_pattern or "
-                  "alpha_pattern",
+                  "%s: only plain LoRA is supported: no other peft_type, use_dora, fan_in_fan_out, rank_pattern, "
+                  "alpha_pattern, or init_lora_weights that change the model",
                   path);
   json_decref(root);
   file_unmap(&view);

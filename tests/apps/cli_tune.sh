@@ -94,6 +94,10 @@ zeros "$dir/twice/adapter_model.safetensors" "{\"$q.lora_A.weight\":{\"dtype\":\
 \"$q.weight\":{\"dtype\":\"F32\",\"shape\":[64,64],\"data_offsets\":[512,16896]}}" 16896
 always=() && refused 1 'changes tensor model.layers.0.attn.q_proj.weight twice' generate -m "$tiny" -d cpu --adapter "$dir/twice" -n 1 && always=(tune)
 
+mkdir "$dir/pissa" && cp "$dir/adapter/adapter_model.safetensors" "$dir/pissa"
+sed 's/^ *{/{"init_lora_weights": "pissa",/' "$dir/adapter/adapter_config.json" >"$dir/pissa/adapter_config.json"
+always=() && refused 1 'init_lora_weights that change the model' generate -m "$tiny" -d cpu --adapter "$dir/pissa" -n 1 && always=(tune)
+
 # ---- eight sentences, each by itself, are learned by heart. After the begin token all eight may follow: ln 8 nats in
 # about 24 tokens, so that the loss stays above 0.08.
 printf '%s\n' 'The cat sat on the mat.' 'A dog ran to the sea.' 'Rain fell all day long.' 'My house is very old.' \
