@@ -83,8 +83,12 @@ static deltaic_status read_config(struct adapter *a, const char *path) {
   struct file_view view;
   json_t *root = NULL;
   deltaic_status status = file_map(path, &view);
-  if (!status) status = json_parse(path, view.data, view.bytes, &root);
   if (status) return status;
+  status = json_parse(path, view.data, view.bytes, &root);
+  if (status) {
+    file_unmap(&view);
+    return status;
+  }
   struct json_reader r = {.file = path};
   const char *type = json_text(&r, root, "peft_type", "LORA");
   a->alpha = json_number(&r, root, "lora_alpha", 8, 0, 1e6);
