@@ -12,19 +12,22 @@ enum { BUCKETS = 64 };
 
 struct entry {
   struct kernel kernel; // first: a kernel is handed out as a pointer into its entry
+  bool compiling;       // by the thread that added the entry
   struct entry *next;
   uint32_t count;
   uint32_t spec[REFLECT_SPEC];
 };
 
 struct pipeline_store {
-  pthread_mutex_t lock; // also held while a kernel is compiled: two threads asking for it get one
+  pthread_mutex_t lock;
+  pthread_cond_t compiled_one; // or failed to: two threads that ask for the same kernel get one
   struct entry *bucket[BUCKETS];
   VkPipelineCache cache;
   char *path; // of the disk cache, NULL: none
   uint64_t loaded_bytes;
-  uint32_t compiled; // kernels, since the disk cache was loaded
-  uint64_t compile_ns;
+  uint32_t compiled;                  // kernels, since the disk cache was loaded
+  uint32_t compiling;                 // threads
+  uint64_t compile_ns, compile_start; // while at least one thread did; since when
 };
 
 // ---------------------------------------------------------------- checks
@@ -220,26 +223,56 @@ static struct entry *find(struct entry *entry, const struct shader *shader, cons
   return NULL;
 }
 
-// Under the store's lock.
+// The next two have the store's lock.
+static void compile_begin(struct pipeline_store *store) {
+  if (!store->compiling++) store->compile_start = platform_clock_ns();
+}
+
+static void compile_end(struct pipeline_store *store) {
+  if (!--store->compiling) store->compile_ns += platform_clock_ns() - store->compile_start;
+  pthread_cond_broadcast(&store->compiled_one);
+}
+
+static void remove_entry(struct entry **bucket, struct entry *entry) {
+  while (*bucket != entry) bucket = &(*bucket)->next;
+  *bucket = entry->next;
+  free(entry);
+}
+
+// Under the store's lock, which is free while the kernel is compiled.
 static deltaic_status add_entry(struct device *device, const struct shader *shader, const uint32_t *spec,
                                 uint32_t count, struct entry **out) {
   struct pipeline_store *store = device->pipelines;
   struct entry *entry = calloc(1, sizeof *entry), **bucket = &store->bucket[bucket_of(shader, spec, count)];
+  struct kernel kernel = {.shader = shader};
   if (!entry) return fail_memory(shader->name, sizeof *entry);
-  uint64_t start = platform_clock_ns();
-  deltaic_status status = kernel_create(device, shader, spec, count, &entry->kernel);
-  store->compile_ns += platform_clock_ns() - start;
-  if (status) {
-    kernel_destroy(device, &entry->kernel);
-    free(entry);
-    return status;
-  }
+  entry->kernel.shader = shader;
+  entry->compiling = true;
   entry->count = count;
   if (count) memcpy(entry->spec, spec, count * sizeof *spec);
   entry->next = *bucket;
-  *out = *bucket = entry;
-  store->compiled++;
-  return DELTAIC_OK;
+  *bucket = entry;
+  compile_begin(store);
+  pthread_mutex_unlock(&store->lock);
+  deltaic_status status = kernel_create(device, shader, spec, count, &kernel);
+  pthread_mutex_lock(&store->lock);
+  if (status) {
+    kernel_destroy(device, &kernel);
+    remove_entry(bucket, entry);
+  } else {
+    entry->kernel = kernel;
+    entry->compiling = false;
+    store->compiled++;
+    *out = entry;
+  }
+  compile_end(store);
+  return status;
+}
+
+static deltaic_status check_count(const struct shader *shader, uint32_t count) {
+  if (count <= REFLECT_SPEC) return DELTAIC_OK;
+  return fail(DELTAIC_INTERNAL, "shader %s: %u specialization constants; %d are supported", shader->name, count,
+              REFLECT_SPEC);
 }
 
 // Asks without the lock: the caller's function may use the device.
@@ -248,34 +281,41 @@ static deltaic_status ask(const struct device *device, uint64_t compiled) {
   return fail(DELTAIC_CANCELLED, "cancelled while pipelines were compiled");
 }
 
-deltaic_status kernel_get(struct device *device, const struct shader *shader, const uint32_t *spec, uint32_t count,
-                          const struct kernel **out) {
+deltaic_status kernel_compile(struct device *device, const struct shader *shader, const uint32_t *spec, uint32_t count,
+                              const struct kernel **out) {
   *out = NULL;
-  if (count > REFLECT_SPEC)
-    return fail(DELTAIC_INTERNAL, "shader %s: %u specialization constants; %d are supported", shader->name, count,
-                REFLECT_SPEC);
   struct pipeline_store *store = device->pipelines;
-  struct entry **bucket = &store->bucket[bucket_of(shader, spec, count)];
-  deltaic_status status = DELTAIC_OK;
+  struct entry *entry;
+  deltaic_status status = check_count(shader, count);
+  if (status) return status;
   pthread_mutex_lock(&store->lock);
-  struct entry *entry = find(*bucket, shader, spec, count);
-  const uint64_t compiled = store->compiled;
+  while ((entry = find(store->bucket[bucket_of(shader, spec, count)], shader, spec, count)) && entry->compiling)
+    pthread_cond_wait(&store->compiled_one, &store->lock);
+  if (!entry) status = add_entry(device, shader, spec, count, &entry);
   pthread_mutex_unlock(&store->lock);
-  if (!entry) status = ask(device, compiled);
-  if (!entry && !status) {
-    pthread_mutex_lock(&store->lock);
-    entry = find(*bucket, shader, spec, count); // another thread may have made it
-    if (!entry) status = add_entry(device, shader, spec, count, &entry);
-    pthread_mutex_unlock(&store->lock);
-  }
-  if (entry) *out = &entry->kernel;
+  if (!status) *out = &entry->kernel;
   return status;
 }
 
+deltaic_status kernel_get(struct device *device, const struct shader *shader, const uint32_t *spec, uint32_t count,
+                          const struct kernel **out) {
+  *out = NULL;
+  struct pipeline_store *store = device->pipelines;
+  deltaic_status status = check_count(shader, count);
+  if (status) return status;
+  pthread_mutex_lock(&store->lock);
+  const bool found = find(store->bucket[bucket_of(shader, spec, count)], shader, spec, count);
+  const uint64_t compiled = store->compiled;
+  pthread_mutex_unlock(&store->lock);
+  if (!found) status = ask(device, compiled);
+  return status ? status : kernel_compile(device, shader, spec, count, out);
+}
+
 uint64_t pipelines_compile_ns(struct device *device) {
-  pthread_mutex_lock(&device->pipelines->lock);
-  const uint64_t ns = device->pipelines->compile_ns;
-  pthread_mutex_unlock(&device->pipelines->lock);
+  struct pipeline_store *store = device->pipelines;
+  pthread_mutex_lock(&store->lock);
+  const uint64_t now = store->compiling ? platform_clock_ns() - store->compile_start : 0, ns = store->compile_ns + now;
+  pthread_mutex_unlock(&store->lock);
   return ns;
 }
 
@@ -290,6 +330,7 @@ deltaic_status pipelines_create(struct device *device, const char *cache_dir) {
   if (!store) return fail_memory("kernels", sizeof *store);
   device->pipelines = store;
   pthread_mutex_init(&store->lock, NULL);
+  pthread_cond_init(&store->compiled_one, NULL);
   store->path = cache_path(cache_dir, &device->caps, "pipelines");
   void *data = NULL;
   size_t bytes = 0;
@@ -331,6 +372,7 @@ void pipelines_free(struct device *device) {
     }
   if (!atomic_load(&device->silent)) device->vk.vkDestroyPipelineCache(device->handle, store->cache, NULL);
   pthread_mutex_destroy(&store->lock);
+  pthread_cond_destroy(&store->compiled_one);
   free(store->path);
   free(store);
   device->pipelines = NULL;

@@ -7,7 +7,7 @@
 
 // A compiled shader and the interface that its contract header declares. host/ops/vulkan/kernels.c has the table.
 struct shader {
-  const char *name; // "matvec_bf16"
+  const char *name;       // "matvec_bf16"
   const uint16_t *packed; // as shaders/pack.cmake writes it
   uint64_t units;
   uint32_t bindings, push_bytes; // as the contract header counts them; checked against the module
@@ -29,10 +29,14 @@ struct kernel {
 deltaic_status kernel_get(struct device *device, const struct shader *shader, const uint32_t *spec, uint32_t count,
                           const struct kernel **out);
 
+// The same, but does not ask device->compiling, so that threads of which its owner knows nothing may call it.
+deltaic_status kernel_compile(struct device *device, const struct shader *shader, const uint32_t *spec, uint32_t count,
+                              const struct kernel **out);
+
 // *words: the shader's SPIR-V module of *count words, to be freed. INTERNAL: it is damaged.
 deltaic_status shader_unpack(const struct shader *shader, uint32_t **words, uint64_t *count);
 
 deltaic_status pipelines_create(struct device *device, const char *cache_dir); // called by device_open
-uint64_t pipelines_compile_ns(struct device *device);                          // spent so far
+uint64_t pipelines_compile_ns(struct device *device);                          // while any thread compiled, so far
 void pipelines_free(struct device *device);                                    // writes the disk cache
 #endif

@@ -209,6 +209,35 @@ static void check_one(struct check *k, deltaic_check *r) {
   if (!k->status && !r->right) explain(k, k->kernels, sizeof k->kernels);
 }
 
+// Whether DELTAIC_PRECISION_FAST uses other kernels on this device.
+static bool has_fast(const struct backend *b) {
+  const struct vulkan_backend *v = (const struct vulkan_backend *)b;
+  return b->replays && (v->device->plan.matrix_products || v->device->plan.matrix_mixers || v->products.dots);
+}
+
+static void set_case(struct check *k, int fast, uint32_t i) {
+  k->matrices = fast ? MATRICES_BEST : MATRICES_NONE;
+  k->c = &check_cases[i];
+}
+
+// Compiles the kernels of all lists before the first one runs: many cores take much less time than one.
+static void compile_all(struct check *k) {
+  struct recorder *c = NULL;
+  struct kernel_choices choices = {0};
+  if (!k->status) k->status = k->b[1]->functions->recorder_create(k->b[1], &c);
+  if (!k->status) ((struct vulkan_recorder *)c)->choices = &choices;
+  for (int fast = 0; fast < 1 + has_fast(k->b[1]); fast++)
+    for (uint32_t i = 0; i < check_case_count && !k->status; i++) {
+      set_case(k, fast, i);
+      make(k, CHECK_DEVICE);
+      set_scratch(k);
+      if (!k->status) k->b[1]->functions->recorder_list(c, &k->list[CHECK_DEVICE]);
+    }
+  if (!k->status) k->status = vulkan_compile(k->b[1], &choices);
+  if (c) k->b[1]->functions->recorder_free(c);
+  free(choices.of);
+}
+
 static deltaic_status allocate(struct check *k) {
   const uint64_t parts = k->b[1]->parts_bytes;
   deltaic_status status = DELTAIC_OK;
@@ -224,12 +253,6 @@ static deltaic_status allocate(struct check *k) {
   return status || !parts ? status : k->b[1]->functions->buffer_zero(k->b[1], &k->memory[1], 0, parts);
 }
 
-// Whether DELTAIC_PRECISION_FAST uses other kernels on this device.
-static bool has_fast(const struct backend *b) {
-  const struct vulkan_backend *v = (const struct vulkan_backend *)b;
-  return b->replays && (v->device->plan.matrix_products || v->device->plan.matrix_mixers || v->products.dots);
-}
-
 deltaic_status deltaic_device_check(deltaic_device *d, bool (*report)(void *user, const deltaic_check *check),
                                     void *user) {
   struct check k = {0};
@@ -239,10 +262,10 @@ deltaic_status deltaic_device_check(deltaic_device *d, bool (*report)(void *user
   k.b[1] = d->backend;
   k.status = backend_open_cpu(0, &k.b[0]);
   if (!k.status) k.status = allocate(&k);
+  if (!k.status && k.b[1]->replays) compile_all(&k);
   for (int fast = 0; fast < 1 + has_fast(d->backend); fast++)
     for (uint32_t i = 0; i < check_case_count && !k.status; i++) {
-      k.matrices = fast ? MATRICES_BEST : MATRICES_NONE;
-      k.c = &check_cases[i];
+      set_case(&k, fast, i);
       check_one(&k, &r);
       describe(&k, name, sizeof name);
       if (!k.status && !report(user, &r)) k.status = fail(DELTAIC_CANCELLED, "the check was cancelled");

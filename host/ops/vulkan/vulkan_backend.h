@@ -23,10 +23,20 @@ struct vulkan_backend {
 // Plans the operations from the device's plan.
 void vulkan_backend_plan(struct vulkan_backend *b);
 
+// Kernels that lists need, each once.
+struct kernel_choices {
+  struct kernel_choice {
+    const struct shader *shader;
+    uint32_t count, spec[REFLECT_SPEC];
+  } * of;
+  size_t count, capacity;
+};
+
 struct vulkan_recorder {
   struct recorder base;
-  struct commands *commands; // NULL: the list is only planned
-  const struct oplist *list; // the list that is being lowered or planned
+  struct commands *commands;      // NULL: the list is only planned
+  const struct oplist *list;      // the list that is being lowered or planned
+  struct kernel_choices *choices; // gets the kernels of the lists, which are not recorded; NULL: lists are recorded
 };
 
 static inline struct device *vulkan_device(const struct backend *b) {
@@ -71,6 +81,11 @@ struct dispatched {
   const void *push;
 };
 // If the device does not support the kernel or the grid, the recording keeps the error.
+// Keeps its kernel among the choices, if it is not there.
+deltaic_status vulkan_choose(struct kernel_choices *choices, const struct dispatched *d);
+// Compiles kernels on all cores. Those that fail are left to kernel_get(), which tells why. CANCELLED:
+// device->compiling did not want them.
+deltaic_status vulkan_compile(struct backend *b, const struct kernel_choices *choices);
 void vulkan_dispatch_shader(struct recorder *c, const struct dispatched *d, struct grid grid, uint64_t operations)
     INSIDE(vulkan_dispatch_shader);
 // spec: kernel_specs[id] constants; push: kernels[id].push_bytes bytes.

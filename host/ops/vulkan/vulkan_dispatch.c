@@ -28,7 +28,12 @@ struct binding vulkan_bind_weights(struct tensor w) {
 
 void vulkan_dispatch_shader(struct recorder *c, const struct dispatched *d, struct grid grid, uint64_t operations) {
   struct commands *commands = ((const struct vulkan_recorder *)c)->commands;
+  struct kernel_choices *choices = ((const struct vulkan_recorder *)c)->choices;
   const struct kernel *kernel;
+  if (choices) {
+    commands_fail(commands, vulkan_choose(choices, d));
+    return;
+  }
   if (!commands_going(commands)) return; // compiling a kernel may take seconds
   if (grid.x > MAX_GROUPS || grid.y > MAX_GROUPS || grid.z > MAX_GROUPS) {
     commands_fail(commands,
