@@ -105,11 +105,11 @@ static deltaic_status allocate(struct measurement *m) {
 static deltaic_status time_runs(struct measurement *m, double began, deltaic_matmul_result *r) {
   double *runs = calloc(m->o.repeat, sizeof *runs);
   if (!runs) return fail_memory("times", m->o.repeat * sizeof *runs);
+  if (m->b->replays) record(m); // compiles, while the device idles
   const double start = measure_now(), idle = start - began;
   const double cold = fmin(fmax(0.4, 3 * idle), 4);
   const double warm = measure_software(m->b) ? 0 : m->awake ? measure_warm(idle) : cold;
   deltaic_status status = DELTAIC_OK;
-  if (m->b->replays) record(m);
   do status = run(m);
   while (!status && measure_now() - start < warm);
   for (uint32_t i = 0; i < m->o.repeat && !status; i++) {
