@@ -10,16 +10,19 @@
 #define MATMUL_ORDER 4  // (1, T) in, i32, with EXPERTS: which rows of y are of which expert
 #define MATMUL_STARTS 5 // (1, experts + 1) in, i32, likewise
 #define MATMUL_EXPERTS_BINDINGS 6
-#define MATMUL_SPEC_LANES 0  // (TILE_T / SUB_T) * (TILE_N / SUB_N)
-#define MATMUL_SPEC_TILE_T 1 // tokens of a workgroup
-#define MATMUL_SPEC_TILE_N 2 // outputs of a workgroup
-#define MATMUL_SPEC_TILE_K 3 // step along K, a multiple of 8
-#define MATMUL_SPEC_SUB_T 4  // tokens x outputs of an invocation
+#define MATMUL_SPEC_LANES 0  // (TILE_T / SUB_T) * (TILE_N / SUB_N) * SLICES
+#define MATMUL_SPEC_TILE_T 1 // tokens of a workgroup, a multiple of 32
+#define MATMUL_SPEC_TILE_N 2 // outputs of a workgroup, a multiple of 32
+#define MATMUL_SPEC_TILE_K 3 // step along K, a power of two of at least 8
+#define MATMUL_SPEC_SUB_T 4  // tokens x outputs of an invocation, multiples of 4; a workgroup is 4 x 4 of them or more
 #define MATMUL_SPEC_SUB_N 5
-#define MATMUL_SPEC_ALIGNED 6 // 1: K and x_stride are multiples of 4
-#define MATMUL_SPEC_GROUPED 7 // 1: sums are sums of partial sums of four products, for smaller rounding errors
-#define MATMUL_SPEC_FORMAT 8  // weights.glsl
-#define MATMUL_SPECS 9
+#define MATMUL_SPEC_SLICES 6  // a power of two, at most TILE_K / 4
+#define MATMUL_SPEC_BUFFERS 7 // tiles in shared memory, 1 or 2; 2: one barrier a step
+#define MATMUL_SPEC_UNROLL 8  // fours of K that the loop takes at once, a divisor of TILE_K / 4 / SLICES
+#define MATMUL_SPEC_ALIGNED 9 // 1: K and x_stride are multiples of 4; 2: K also of TILE_K
+#define MATMUL_SPEC_GROUPED 10 // 1: sums are sums of partial sums of four products, for smaller rounding errors
+#define MATMUL_SPEC_FORMAT 11  // weights.glsl
+#define MATMUL_SPECS 12
 #define MATMUL_EXPERTS_SPECS MATMUL_SPECS
 struct matmul_args {
   uint T;

@@ -1,7 +1,7 @@
 // bench_tiles: speed of matmul.comp, the product of many rows without matrix units, over shapes and sizes of its tiles,
 // on the first Vulkan device. The plan's sizes are from it (plan_matmul.c). No test: it only prints TFLOP/s, a line a
-// shape. Run it with DELTAIC_NO_MATRICES=1. usage: bench_tiles [SHAPES [TILES]], lists with commas: a shape is rows x
-// outputs x inputs, such as 2048x2048x5632; tiles are tokens/outputs/step/tokens of a lane/outputs of a lane.
+// tile. Run it with DELTAIC_NO_MATRICES=1. usage: bench_tiles [SHAPES [TILES]], lists with commas: a shape is rows x
+// outputs x inputs, such as 2048x2048x5632; tiles are the numbers of struct plan_tile with slashes.
 #include "bench_first.h"
 #include "device_handle.h"
 #include "vulkan_backend.h"
@@ -12,26 +12,31 @@
 
 static const char *const usual_shapes = "512x2048x2048,2048x2048x2048,2048x6272x2048,2048x11264x2048,2048x2048x5632";
 static const char *const usual_tiles =
-    "128/128/32/8/8,128/128/16/8/8,64/128/32/8/8,64/64/32/8/8,128/64/32/8/8,128/256/16/8/16,256/128/16/16/8,"
-    "128/128/32/8/16,128/128/32/16/8,128/128/16/16/8,64/128/32/8/16,256/128/32/8/8,128/128/32/8/4";
+    "128/128/16/8/8/1/2/4,128/128/32/8/8/1/1/4,64/128/16/8/8/1/2/4,64/128/32/8/8/1/1/8,64/64/32/8/8/1/1/1,"
+    "64/64/32/8/8/1/1/8,64/128/32/8/8/2/1/2,64/64/32/8/4/2/1/4,64/64/64/8/8/4/1/4,32/32/64/4/4/4/1/4";
 
-static void measure(deltaic_device *device, deltaic_matmul o, const char *tiles) {
+// silent: only compiles.
+static void measure(deltaic_device *device, deltaic_matmul o, const char *tiles, bool silent) {
   struct plan_products *plan = &((struct vulkan_backend *)device->backend)->products;
   const struct plan_products usual = *plan;
-  printf("%u x %u x %u\n", o.rows, o.outputs, o.inputs);
+  if (!silent) printf("%u x %u x %u\n", o.rows, o.outputs, o.inputs);
   for (const char *at = tiles; *at; at += strcspn(at, ","), at += *at == ',') {
     deltaic_matmul_result r;
-    if (sscanf(at, "%u/%u/%u/%u/%u", &plan->matmul_tile_t, &plan->matmul_tile_n, &plan->matmul_tile_k,
-               &plan->matmul_sub_t, &plan->matmul_sub_n) != 5)
+    uint32_t v[8];
+    if (sscanf(at, "%u/%u/%u/%u/%u/%u/%u/%u", &v[0], &v[1], &v[2], &v[3], &v[4], &v[5], &v[6], &v[7]) != 8)
       exit(fprintf(stderr, "not the sizes of a tile: %s\n", at));
-    printf("  %-20.*s", (int)strcspn(at, ","), at);
-    if (plan_matmul_lanes(plan) > plan->device->most_lanes ||
-        plan_matmul_shared_bytes(plan) > plan->device->shared_bytes)
-      printf("  too large\n");
+    const struct plan_tile t = {(uint16_t)v[0], (uint16_t)v[1], (uint16_t)v[2], (uint8_t)v[3],
+                                (uint8_t)v[4],  (uint8_t)v[5],  (uint8_t)v[6],  (uint8_t)v[7]};
+    plan->tile = plan->few = t;
+    char text[256] = "";
+    if (plan_matmul_lanes(&t) > plan->device->most_lanes || plan_matmul_shared_bytes(&t) > plan->device->shared_bytes)
+      snprintf(text, sizeof text, "too large");
     else if (deltaic_device_measure_matmul(device, &o, &r))
-      printf("  %s\n", deltaic_last_error());
+      snprintf(text, sizeof text, "%s", deltaic_last_error());
     else
-      printf("  %6.2f TFLOP/s, error %.1e\n", 2e-12 * o.rows * o.outputs * o.inputs / r.seconds, r.error);
+      snprintf(text, sizeof text, "%8.4f TFLOP/s, error %.1e", 2e-12 * o.rows * o.outputs * o.inputs / r.seconds,
+               r.error);
+    if (!silent) printf("  %-24.*s  %s\n", (int)strcspn(at, ","), at, text);
     fflush(stdout);
   }
   *plan = usual;
@@ -44,9 +49,12 @@ int main(int argc, char **argv) {
   if (!bench_first(&context, &device)) return 1;
   for (const char *at = shapes; *at; at += strcspn(at, ","), at += *at == ',') {
     deltaic_matmul o = DELTAIC_INIT(deltaic_matmul);
-    o.repeat = 5;
     if (sscanf(at, "%ux%ux%u", &o.rows, &o.outputs, &o.inputs) != 3) exit(fprintf(stderr, "not a shape: %s\n", at));
-    measure(device, o, tiles);
+    device->awake = true;
+    o.repeat = 1;
+    measure(device, o, tiles, true);
+    o.repeat = 5;
+    measure(device, o, tiles, false);
   }
   deltaic_device_close(device);
   deltaic_context_free(context);

@@ -92,6 +92,14 @@ static void refused_for(struct device_caps caps, const char *words) {
   assert_int_equal(plan.score, 0);
 }
 
+// What matmul.comp expects.
+static void tile_is_possible(const struct plan_tile *t) {
+  assert_int_equal(t->tile_t % 32 + t->tile_n % 32 + t->sub_t % 4 + t->sub_n % 4, 0);
+  assert_int_equal(t->tile_t % (4 * t->sub_t) + t->tile_n % (4 * t->sub_n), 0);
+  assert_true(power_of_two(t->tile_k) && power_of_two(t->slices) && t->tile_k >= 8);
+  assert_int_equal(t->tile_k % (4 * t->slices * t->unroll), 0);
+}
+
 static void workgroups_fit_every_device(void **state) {
   for (int i = 0; i < CAPS_USABLE; i++) {
     const struct device_caps *caps = caps_usable[i];
@@ -103,15 +111,15 @@ static void workgroups_fit_every_device(void **state) {
                         products.matvec_lanes,
                         rules.chunk_lanes,
                         products.matvec_most_lanes,
-                        plan_matmul_lanes(&products)};
+                        plan_matmul_lanes(&products.tile),
+                        plan_matmul_lanes(&products.few)};
     for (size_t j = 0; j < sizeof lanes / sizeof *lanes; j++) {
       assert_true(power_of_two(lanes[j]));
       assert_in_range(lanes[j], 1, caps->max_invocations);
       assert_in_range(lanes[j], 1, caps->max_workgroup[0]);
     }
-    assert_int_equal(products.matmul_tile_t % products.matmul_sub_t, 0);
-    assert_int_equal(products.matmul_tile_n % products.matmul_sub_n, 0);
-    assert_true(power_of_two(products.matmul_tile_k) && products.matmul_tile_k >= 4);
+    tile_is_possible(&products.tile);
+    tile_is_possible(&products.few);
     assert_true(power_of_two(rules.chunk) && rules.chunk >= 16);
     assert_true(rules.chunk_columns && rules.rule_columns && products.matvec_below && rules.chunk_from);
   }
@@ -121,7 +129,8 @@ static void shared_memory_fits_every_device(void **state) {
   for (int i = 0; i < CAPS_USABLE; i++) {
     const struct plan_products products = products_of(caps_usable[i]);
     const struct plan_rules rules = rules_of(caps_usable[i]);
-    assert_in_range(plan_matmul_shared_bytes(&products), 1, caps_usable[i]->shared_bytes);
+    assert_in_range(plan_matmul_shared_bytes(&products.tile), 1, caps_usable[i]->shared_bytes);
+    assert_in_range(plan_matmul_shared_bytes(&products.few), 1, caps_usable[i]->shared_bytes);
     assert_in_range(plan_chunk_key(&rules), 64, 4096); // heads of 64 take chunks of the planned length everywhere
   }
 }
@@ -969,8 +978,8 @@ static void the_least_device_gets_a_valid_plan(void **state) {
   struct plan p = made(&c);
   const struct plan_products products = products_of(&c);
   const struct plan_rules rules = rules_of(&c);
-  assert_in_range(plan_matmul_lanes(&products), 1, 128);
-  assert_in_range(plan_matmul_shared_bytes(&products), 1, 16384);
+  assert_in_range(plan_matmul_lanes(&products.tile), 1, 128);
+  assert_in_range(plan_matmul_shared_bytes(&products.tile), 1, 16384);
   struct plan_delta d;
   assert_true(plan_delta(&rules, 64, 64, 1, &d));
   assert_in_range(plan_scan_shared_bytes(&d, 64, 1), 1, 16384);

@@ -114,8 +114,8 @@ static void the_fastest_tile_is_taken(void **state) {
     struct plan_products products;
     plan_products_make(caps_usable[i], &plan, &products);
     assert_true(plan_has_tile(&products, &plan_tiles[3]));
-    assert_true(plan_matmul_lanes(&products) <= plan.most_lanes &&
-                plan_matmul_shared_bytes(&products) <= plan.shared_bytes);
+    assert_true(plan_matmul_lanes(&products.tile) <= plan.most_lanes &&
+                plan_matmul_shared_bytes(&products.tile) <= plan.shared_bytes);
   }
 }
 

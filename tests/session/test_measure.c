@@ -2,6 +2,7 @@
 // float64, on every device, and what cannot be measured is one sentence.
 #include "device_handle.h"
 #include "devices.h"
+#include "vulkan_backend.h"
 
 static deltaic_operator operator(uint32_t tokens, uint32_t heads, uint32_t key, uint32_t value) {
   return (deltaic_operator){.size = sizeof(deltaic_operator),
@@ -117,6 +118,23 @@ static void products_are_measured_and_right(deltaic_device *device) {
   }
 }
 
+// Sizes that the plan of a GPU may choose: software has one tile, without slices and with one tile in shared memory.
+static void tiles_of_other_sizes_are_right(deltaic_device *device) {
+  static const struct plan_tile tiles[] = {{32, 32, 32, 4, 4, 2, 2, 1},
+                                           {32, 32, 64, 4, 4, 4, 1, 2},
+                                           {64, 32, 8, 8, 4, 1, 2, 2},
+                                           {32, 64, 16, 4, 8, 1, 1, 4}};
+  if (!device->backend->replays) return;
+  struct plan_products *plan = &((struct vulkan_backend *)device->backend)->products;
+  for (int i = 0; i < 4; i++) {
+    plan->tile = plan->few = tiles[i];
+    const deltaic_matmul m = matmul(70, 50, 136, DELTAIC_PRECISION_FLOAT32);
+    deltaic_matmul_result r = {0};
+    assert_ok(deltaic_device_measure_matmul(device, &m, &r));
+    if (!(r.error < 1e-6)) fail_msg("tile %d: error %g", i, r.error);
+  }
+}
+
 static void refused_matmul(deltaic_device *device, deltaic_matmul m, deltaic_status status, const char *word) {
   deltaic_matmul_result r;
   assert_int_equal(deltaic_device_measure_matmul(device, &m, &r), status);
@@ -149,6 +167,7 @@ int main(void) {
       device_test(steps_are_measured_and_right),
       device_test(what_cannot_be_measured_is_one_sentence),
       device_test(products_are_measured_and_right),
+      device_test(tiles_of_other_sizes_are_right),
       device_test(products_that_cannot_be_measured_are_one_sentence),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -102,8 +102,8 @@ static void what_is_wrong_is_ignored(void **state) {
   (void)state;
   static const char *const wrong[][2] = {{"", "line 1"},
                                          {"[]", "not a JSON object"},
-                                         {"{\"version\": 2}", "version is 2"},
-                                         {"{\"version\": 1, \"identity\": \"0\"}", "another device or driver"}};
+                                         {"{\"version\": 1}", "version is 1"},
+                                         {"{\"version\": 2, \"identity\": \"0\"}", "another device or driver"}};
   deltaic_context *context = context_in(folder);
   const int32_t index = vulkan_index(context);
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong && index >= 0; i++) {

@@ -26,21 +26,26 @@ static void fit(const struct plan *device, struct plan_products *plan) {
   // phones.
   while (plan->matvec_lanes < device->matrix_lanes && plan->matvec_lanes * 2 <= most) plan->matvec_lanes *= 2;
   while (plan->matvec_sets * plan->matvec_lanes > most) plan->matvec_sets /= 2;
-  while (plan_matmul_lanes(plan) > most) plan->matmul_sub_t *= 2;
-  while (plan_matmul_shared_bytes(plan) > device->shared_bytes) plan->matmul_tile_k /= 2;
 }
 
-const struct plan_tile plan_tiles[PLAN_TILES] = {
-    {128, 128, 32, 8, 8}, {64, 64, 32, 8, 8}, {64, 64, 32, 4, 4}, {32, 64, 32, 8, 8}};
-
-static void set_tile(struct plan_products *plan, const struct plan_tile *tile) {
-  plan->matmul_tile_t = tile->tile_t, plan->matmul_tile_n = tile->tile_n, plan->matmul_tile_k = tile->tile_k;
-  plan->matmul_sub_t = tile->sub_t, plan->matmul_sub_n = tile->sub_n;
+// Smaller where the device has fewer invocations or less shared memory.
+static struct plan_tile fit_tile(const struct plan *device, struct plan_tile tile) {
+  while (plan_matmul_lanes(&tile) > device->most_lanes && tile.slices > 1) tile.slices /= 2;
+  while (plan_matmul_lanes(&tile) > device->most_lanes) tile.sub_t *= 2;
+  while (plan_matmul_shared_bytes(&tile) > device->shared_bytes && tile.slices > 1) tile.slices /= 2;
+  while (plan_matmul_shared_bytes(&tile) > device->shared_bytes && tile.buffers > 1) tile.buffers /= 2;
+  while (plan_matmul_shared_bytes(&tile) > device->shared_bytes) tile.tile_k /= 2;
+  while (tile.unroll > tile.tile_k / 4 / tile.slices) tile.unroll /= 2;
+  return tile;
 }
+
+const struct plan_tile plan_tiles[PLAN_TILES] = {{128, 128, 16, 8, 8, 1, 2, 4},
+                                                 {64, 64, 32, 8, 8, 1, 1, 1},
+                                                 {64, 64, 32, 4, 4, 1, 1, 1},
+                                                 {32, 64, 32, 8, 8, 1, 1, 1}};
 
 bool plan_has_tile(const struct plan_products *plan, const struct plan_tile *tile) {
-  return plan->matmul_tile_t == tile->tile_t && plan->matmul_tile_n == tile->tile_n &&
-         plan->matmul_tile_k == tile->tile_k && plan->matmul_sub_t == tile->sub_t && plan->matmul_sub_n == tile->sub_n;
+  return !memcmp(&plan->tile, tile, sizeof *tile);
 }
 
 // From sweeps on an H200 and on lavapipe. A GPU needs large tiles; software has small workgroups.
@@ -67,8 +72,10 @@ void plan_products_make(const struct device_caps *caps, const struct plan *devic
       .narrow_tokens = software ? 16 : 32, // LLVM compiles more tokens too slowly
       .batch = plan_batch(caps, device),
   };
-  set_tile(plan, &plan_tiles[device->timed.tile ? device->timed.tile - 1 : software ? PLAN_TILES - 1 : 0]);
   fit(device, plan);
+  const uint32_t usual = device->timed.tile ? device->timed.tile - 1 : software ? PLAN_TILES - 1 : 0;
+  plan->tile = fit_tile(device, plan_tiles[usual]);
+  plan->few = fit_tile(device, plan_tiles[usual ? usual : 1]);
 }
 
 int plan_products_describe(const struct plan_products *plan, char *text, uint64_t capacity) {
@@ -79,9 +86,9 @@ int plan_products_describe(const struct plan_products *plan, char *text, uint64_
       "matmul            tile %u x %u x %u, %u x %u a lane, %u lanes, %llu bytes shared\n"
       "prompts           %u tokens at once\n",
       plan->matvec_lanes, plan->matvec_most_lanes, plan->matvec_rows, plan->matvec_most_rows, plan->matvec_unroll,
-      plan->matvec_below, plan->narrow_from, plan->dots ? "in integers" : "in f32", plan->matmul_tile_t,
-      plan->matmul_tile_n, plan->matmul_tile_k, plan->matmul_sub_t, plan->matmul_sub_n, plan_matmul_lanes(plan),
-      (unsigned long long)plan_matmul_shared_bytes(plan), plan->batch);
+      plan->matvec_below, plan->narrow_from, plan->dots ? "in integers" : "in f32", plan->tile.tile_t,
+      plan->tile.tile_n, plan->tile.tile_k, plan->tile.sub_t, plan->tile.sub_n, plan_matmul_lanes(&plan->tile),
+      (unsigned long long)plan_matmul_shared_bytes(&plan->tile), plan->batch);
 }
 
 // ---------------------------------------------------------------- one token and a few
@@ -146,13 +153,21 @@ bool plan_dot(const struct plan_products *plan, uint32_t K, uint32_t N, bool gat
 
 // ---------------------------------------------------------------- many tokens
 
-uint64_t plan_matmul_shared_bytes(const struct plan_products *plan) {
-  uint64_t rows = (uint64_t)plan->matmul_tile_t + plan->matmul_tile_n;
-  return 4 * rows * (plan->matmul_tile_k + 4); // f32, four elements of padding per row against bank conflicts
+uint64_t plan_matmul_shared_bytes(const struct plan_tile *tile) {
+  const uint64_t steps = (uint64_t)(tile->tile_t + tile->tile_n) * tile->tile_k * tile->buffers;
+  const uint64_t sums = (uint64_t)tile->slices / 2 * tile->tile_t * tile->tile_n;
+  return sizeof(float) * (steps > sums ? steps : sums);
 }
 
-uint32_t plan_matmul_lanes(const struct plan_products *plan) {
-  return plan->matmul_tile_t / plan->matmul_sub_t * (plan->matmul_tile_n / plan->matmul_sub_n);
+uint32_t plan_matmul_lanes(const struct plan_tile *tile) {
+  return (uint32_t)tile->tile_t / tile->sub_t * (tile->tile_n / tile->sub_n) * tile->slices;
+}
+
+// Two large tiles for each processor, or processors would idle: 512 x 2048 x 2048 is 64 tiles of 128 x 128, and takes
+// half as long in 256 of 64 x 64 (H200).
+const struct plan_tile *plan_matmul_tile(const struct plan_products *plan, uint32_t T, uint32_t N) {
+  const uint32_t groups = divide_up(T, plan->tile.tile_t) * divide_up(N, plan->tile.tile_n);
+  return groups < 2 * plan->device->processors ? &plan->few : &plan->tile;
 }
 
 // ---------------------------------------------------------------- on cooperative matrices

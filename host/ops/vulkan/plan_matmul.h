@@ -3,6 +3,15 @@
 #define PLAN_MATMUL_H
 #include "plan.h"
 
+// Sizes of matmul.comp.
+struct plan_tile {
+  uint16_t tile_t, tile_n, tile_k; // tokens x outputs of a workgroup; step along K
+  uint8_t sub_t, sub_n;            // outputs of one invocation
+  uint8_t slices;                  // invocations that share outputs, of other K
+  uint8_t buffers;                 // tiles in shared memory
+  uint8_t unroll;                  // fours of K that a lane multiplies at once
+};
+
 // Starting values of all products on a device.
 struct plan_products {
   const struct plan *device;
@@ -16,8 +25,7 @@ struct plan_products {
   uint32_t dot_rows, dot_ahead; // rows of weights of a team, 0: chosen by the shape; most that are loaded at once, 2^n
   uint32_t matvec_below;        // with fewer tokens matvec, else matmul
 
-  uint32_t matmul_tile_t, matmul_tile_n, matmul_tile_k; // tokens x outputs of a workgroup; step along K
-  uint32_t matmul_sub_t, matmul_sub_n;                  // outputs of one invocation
+  struct plan_tile tile, few; // of matmul: the usual one, and one for products that have few of these tiles
 
   uint32_t matrix_step;  // most elements of K that a tile stages at once
   uint32_t matrix_parts; // most workgroups that share a tile; 1: none do
@@ -29,9 +37,6 @@ struct plan_products {
   uint32_t batch; // default number of prompt tokens that are computed at once
 };
 // Tiles of products without coopmats that are timed (struct timed_choices). The first is a GPU's, the last software's.
-struct plan_tile {
-  uint8_t tile_t, tile_n, tile_k, sub_t, sub_n;
-};
 enum { PLAN_TILES = 4 };
 extern const struct plan_tile plan_tiles[PLAN_TILES];
 // Whether the plan has just this tile: one that is too large for the device was made smaller.
@@ -41,8 +46,10 @@ void plan_products_make(const struct device_caps *caps, const struct plan *devic
 int plan_products_describe(const struct plan_products *plan, char *text, uint64_t capacity);
 
 // Shared memory and invocations of a workgroup of matmul; plan_products_make() chooses sizes that fit the device.
-uint64_t plan_matmul_shared_bytes(const struct plan_products *plan);
-uint32_t plan_matmul_lanes(const struct plan_products *plan);
+uint64_t plan_matmul_shared_bytes(const struct plan_tile *tile);
+uint32_t plan_matmul_lanes(const struct plan_tile *tile);
+// The tile of a product of T rows with N rows of weights.
+const struct plan_tile *plan_matmul_tile(const struct plan_products *plan, uint32_t T, uint32_t N);
 
 // Tiles of a coopmat product (T, K) x (K, N): their size per workgroup, and how many subgroups lie along their sides.
 struct plan_matmul {

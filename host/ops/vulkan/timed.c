@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VERSION = 1, MOST_BYTES = 1 << 16, MOST_PERCENT = 10000 };
+enum { VERSION = 2, MOST_BYTES = 1 << 16, MOST_PERCENT = 10000 };
 
 // ---------------------------------------------------------------- choices
 

@@ -149,10 +149,10 @@ static void by_rows(struct recorder *c, const struct experts_call *v) {
 
 // Tiles of the sorted rows in f32.
 static void by_tiles(struct recorder *c, const struct experts_call *v) {
-  const struct plan_products *plan = vulkan_products(c);
+  const struct plan_tile *tile = &vulkan_products(c)->tile;
   const struct tensor y = v->y, x = v->e->x;
   uint32_t spec[MATMUL_SPECS];
-  vulkan_matmul_spec(c, x, v->w, spec);
+  vulkan_matmul_spec(c, x, v->w, tile, spec);
   const struct matmul_args args = {.T = y.rows,
                                    .N = y.cols,
                                    .K = x.cols,
@@ -166,10 +166,10 @@ static void by_tiles(struct recorder *c, const struct experts_call *v) {
                                                             [MATMUL_BIAS] = vulkan_bind(x, x),
                                                             [MATMUL_ORDER] = vulkan_bind(v->e->order, x),
                                                             [MATMUL_STARTS] = vulkan_bind(v->e->starts, x)};
-  vulkan_dispatch(c, kernel_variant(FAMILY_matmul_experts, v->w.dtype), spec, bindings, &args,
-                  (struct grid){divide_up(y.cols, plan->matmul_tile_n),
-                                plan_experts_tiles(y.rows, experts_of(v->e), plan->matmul_tile_t), 1},
-                  2ull * y.rows * y.cols * x.cols);
+  vulkan_dispatch(
+      c, kernel_variant(FAMILY_matmul_experts, v->w.dtype), spec, bindings, &args,
+      (struct grid){divide_up(y.cols, tile->tile_n), plan_experts_tiles(y.rows, experts_of(v->e), tile->tile_t), 1},
+      2ull * y.rows * y.cols * x.cols);
 }
 
 // The same on cooperative matrices.

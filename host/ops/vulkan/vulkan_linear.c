@@ -197,24 +197,27 @@ static bool few_rows_convolve(const struct recorder *c, const struct fused *f) {
 
 // ---------------------------------------------------------------- many rows
 
-void vulkan_matmul_spec(const struct recorder *c, struct tensor x, struct tensor w, uint32_t *spec) {
-  const struct plan_products *plan = vulkan_products(c);
-  spec[MATMUL_SPEC_LANES] = plan_matmul_lanes(plan);
-  spec[MATMUL_SPEC_TILE_T] = plan->matmul_tile_t;
-  spec[MATMUL_SPEC_TILE_N] = plan->matmul_tile_n;
-  spec[MATMUL_SPEC_TILE_K] = plan->matmul_tile_k;
-  spec[MATMUL_SPEC_SUB_T] = plan->matmul_sub_t;
-  spec[MATMUL_SPEC_SUB_N] = plan->matmul_sub_n;
-  spec[MATMUL_SPEC_ALIGNED] = x.cols % 4 == 0 && x.stride % 4 == 0;
+void vulkan_matmul_spec(const struct recorder *c, struct tensor x, struct tensor w, const struct plan_tile *tile,
+                        uint32_t *spec) {
+  spec[MATMUL_SPEC_LANES] = plan_matmul_lanes(tile);
+  spec[MATMUL_SPEC_TILE_T] = tile->tile_t;
+  spec[MATMUL_SPEC_TILE_N] = tile->tile_n;
+  spec[MATMUL_SPEC_TILE_K] = tile->tile_k;
+  spec[MATMUL_SPEC_SUB_T] = tile->sub_t;
+  spec[MATMUL_SPEC_SUB_N] = tile->sub_n;
+  spec[MATMUL_SPEC_SLICES] = tile->slices;
+  spec[MATMUL_SPEC_ALIGNED] = x.cols % 4 || x.stride % 4 ? 0 : x.cols % tile->tile_k ? 1 : 2;
+  spec[MATMUL_SPEC_BUFFERS] = tile->buffers;
+  spec[MATMUL_SPEC_UNROLL] = tile->unroll;
   spec[MATMUL_SPEC_GROUPED] = !vulkan_list(c)->matrices;
   spec[MATMUL_SPEC_FORMAT] = w.dtype;
 }
 
 // Any number of rows, in tiles, through shared memory and without coopmat.
 static void many_rows(struct recorder *c, const struct matrix_product *p) {
-  const struct plan_products *plan = vulkan_products(c);
+  const struct plan_tile *tile = plan_matmul_tile(vulkan_products(c), p->x.rows, p->w.rows);
   uint32_t spec[MATMUL_SPECS];
-  vulkan_matmul_spec(c, p->x, p->w, spec);
+  vulkan_matmul_spec(c, p->x, p->w, tile, spec);
   const struct binding x = vulkan_bind(p->x, p->x);
   const struct binding bindings[MATMUL_BINDINGS] = {[MATMUL_Y] = vulkan_bind_output(p->y, p->add),
                                                     [MATMUL_X] = x,
@@ -229,10 +232,9 @@ static void many_rows(struct recorder *c, const struct matrix_product *p) {
                                    .first = p->first,
                                    .add = p->add,
                                    .has_bias = p->bias.buffer != NULL};
-  vulkan_dispatch(
-      c, kernel_variant(FAMILY_matmul, p->w.dtype), spec, bindings, &args,
-      (struct grid){divide_up(p->w.rows, plan->matmul_tile_n), divide_up(p->x.rows, plan->matmul_tile_t), 1},
-      2ull * p->x.rows * p->w.rows * p->x.cols);
+  vulkan_dispatch(c, kernel_variant(FAMILY_matmul, p->w.dtype), spec, bindings, &args,
+                  (struct grid){divide_up(p->w.rows, tile->tile_n), divide_up(p->x.rows, tile->tile_t), 1},
+                  2ull * p->x.rows * p->w.rows * p->x.cols);
 }
 
 static void tiles(struct recorder *c, const struct matrix_product *whole) {
