@@ -102,6 +102,7 @@ static void *work(void *user) {
 // ---------------------------------------------------------------- begin and end
 
 static void free_batch(struct batch *b) {
+  waker_stop(b->waker);
   deltaic_session_free(b->session);
   pthread_mutex_destroy(&b->lock);
   pthread_cond_destroy(&b->work);
@@ -120,6 +121,8 @@ int batch_start(struct server *server, struct batch **out) {
   pthread_cond_init(&b->work, NULL);
   pthread_cond_init(&b->checked, NULL);
   int code = slots_open(b);
+  b->waker = code ? NULL : waker_start();
+  if (!code && !b->waker) code = complain(EXIT_FAILED, "no thread can be started");
   if (!code && platform_thread(&b->thread, 4 << 20, work, b)) code = complain(EXIT_FAILED, "no thread can be started");
   if (code)
     free_batch(b);

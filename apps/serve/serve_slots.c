@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GPU_SLOTS = 64, CPU_SLOTS = 8, GPU_GROUP = 32, CPU_GROUP = 6, LEAST_SLICE = 32 };
+enum { GPU_SLOTS = 64, CPU_SLOTS = 8, GPU_GROUP = 32, CPU_GROUP = 6, LEAST_SLICE = 32, GPU_SLICE = 4096 };
 
 // ---------------------------------------------------------------- opening
 
@@ -32,6 +32,19 @@ static uint32_t group_of(const struct batch *b) {
   return on_gpu(b) ? GPU_GROUP : CPU_GROUP;
 }
 
+// Tokens of a slice at most; 0: the session chooses. The more tokens, the fewer slices interrupt the running texts, and
+// the faster are the prompts.
+static uint32_t slice_of(const struct batch *b, const struct engine_options *options) {
+  const struct engine *engine = &b->server->engine;
+  deltaic_session_options o = session_options(options);
+  deltaic_memory memory;
+  if (o.batch || !on_gpu(b)) return o.batch;
+  o.sequences = 1;
+  o.batch = GPU_SLICE;
+  if (deltaic_model_get_memory(engine->model, &o, &memory)) return 0;
+  return memory.scratch_bytes <= engine->device_info.memory_bytes / 16 ? GPU_SLICE : 0;
+}
+
 int slots_open(struct batch *b) {
   struct server *server = b->server;
   struct engine_options options = server->options.engine;
@@ -43,6 +56,7 @@ int slots_open(struct batch *b) {
   if (b->group) options.sequences += b->group - 1;
   if (options.sequences > MOST_SLOTS)
     return complain(EXIT_USAGE, "--reproducible leaves room for %u slots", MOST_SLOTS - b->group + 1);
+  options.batch = slice_of(b, &options);
   int code = lanes_open(&lanes, &server->engine, &options, 1, MOST_SLOTS, options.context);
   if (code) return code;
   interrupt_watch(NULL); // SIGTERM lets texts end
@@ -126,6 +140,7 @@ static void measure(struct batch *b, const deltaic_piece *pieces, size_t n, doub
   for (size_t i = 0; i < n; ++i) tokens += pieces[i].count;
   metrics_add(&b->server->metrics, METRIC_PROMPT_TOKENS, (int64_t)tokens);
   metrics_add(&b->server->metrics, METRIC_SLICES, 1);
+  metrics_add(&b->server->metrics, METRIC_SLICE_TIME, (int64_t)(1e6 * seconds));
   if (tokens < LEAST_SLICE || seconds <= 0) return; // says little about long slices
   const double rate = (double)tokens / seconds;
   b->rate = b->rate > 0 ? 0.7 * b->rate + 0.3 * rate : rate;

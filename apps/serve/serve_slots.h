@@ -2,6 +2,7 @@
 #ifndef SERVE_SLOTS_H
 #define SERVE_SLOTS_H
 #include "serve_batch.h"
+#include "serve_wake.h"
 
 enum { MOST_SLOTS = 256, LOGIT_ROWS = 32 };
 
@@ -46,6 +47,7 @@ struct batch {
   uint64_t context;
   uint32_t turn; // the slot that reads first
   struct watch watch;
+  struct waker *waker;
   double rate;   // tokens of prompts a second
   float *logits; // (LOGIT_ROWS, vocabulary)
   float *drawn;  // (drawn_rows, vocabulary)
