@@ -38,7 +38,7 @@ static uint32_t slice_of(const struct batch *b, const struct engine_options *opt
   const struct engine *engine = &b->server->engine;
   deltaic_session_options o = session_options(options);
   deltaic_memory memory;
-  if (o.batch || !on_gpu(b)) return o.batch;
+  if (o.batch || b->group || !on_gpu(b)) return o.batch;
   o.sequences = 1;
   o.batch = GPU_SLICE;
   if (deltaic_model_get_memory(engine->model, &o, &memory)) return 0;
@@ -162,6 +162,10 @@ static void read_texts(struct batch *b, struct task **tasks, size_t n, const del
     if (tasks[i]->slot >= 0) slot_has_read(b, tasks[i], pieces[i].count);
 }
 
+bool slots_may_move(const struct batch *b) {
+  return time_now() - b->stepped < 0.5e-3 * b->server->options.stall;
+}
+
 static bool reads_alone(const struct batch *b, const struct task *t) { return b->group || t->score; }
 
 // Texts are read together, except that those are alone whose prompt is scored or whose numbers are not to change. Who
@@ -170,7 +174,8 @@ void slots_read(struct batch *b) {
   struct task *tasks[MOST_SLOTS], *alone = NULL;
   deltaic_piece pieces[MOST_SLOTS];
   size_t readers = 0, n = 0;
-  double most = b->rate > 0 ? b->rate * 1e-3 * b->server->options.stall : 4 * LEAST_SLICE;
+  const double stall = b->stepped + 1e-3 * b->server->options.stall - time_now();
+  double most = b->rate > 0 ? b->rate * stall : 4 * LEAST_SLICE;
   size_t left = most < LEAST_SLICE ? LEAST_SLICE : most < b->tokens ? (size_t)most : b->tokens;
   double last = INFINITY; // when the text that waits longest among the others has read
   for (uint32_t i = 0; i < b->slots; ++i) {

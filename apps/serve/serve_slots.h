@@ -48,7 +48,8 @@ struct batch {
   uint32_t turn; // the slot that reads first
   struct watch watch;
   struct waker *waker;
-  double rate;   // tokens of prompts a second
+  double rate;    // tokens of prompts a second
+  double stepped; // when the last step ended
   float *logits; // (LOGIT_ROWS, vocabulary)
   float *drawn;  // (drawn_rows, vocabulary)
   size_t drawn_rows;
@@ -70,7 +71,9 @@ void fill_note(struct note *note, const float *logits, int32_t n, int wanted);
 // serve_slots.c, serve_step.c: all slots.
 int slots_open(struct batch *b);
 void slots_read(struct batch *b); // a slice of the prompts
-void slots_step(struct batch *b); // a token of every text whose prompt is read
+void slots_step(struct batch *b); // a token of every text whose prompt is read; then the ends of those that are whole
+// States are moved for half of --stall between two steps; then running texts come first.
+bool slots_may_move(const struct batch *b);
 
 // serve_queue.c. queue_take() is called under the lock.
 struct task *queue_take(struct batch *b); // the text that gets the next slot; NULL: none

@@ -124,7 +124,6 @@ static void step(struct batch *b, struct task **tasks, size_t n) {
   metrics_add(&b->server->metrics, METRIC_STEP_TIME, (int64_t)(1e6 * engine_seconds(&b->server->engine, start)));
   metrics_add(&b->server->metrics, METRIC_STEPS, 1);
   metrics_add(&b->server->metrics, METRIC_TOKENS, (int64_t)n);
-  enum ending endings[MOST_SLOTS] = {END_NONE};
   const float *logits = b->drawn;
   const double now = time_now();
   for (size_t i = 0; i < n; ++i) {
@@ -136,11 +135,19 @@ static void step(struct batch *b, struct task **tasks, size_t n) {
     }
     if (tasks[i]->slot < 0) continue;
     take_time(b, tasks[i], now);
-    endings[i] = take_token(b, tasks[i], tokens[i], wanted ? &note : NULL);
+    tasks[i]->due = take_token(b, tasks[i], tokens[i], wanted ? &note : NULL);
   }
   wake(b, tasks, n);
-  for (size_t i = 0; i < n; ++i) // to save states takes long, so all tokens are on their way
-    if (endings[i] && tasks[i]->slot >= 0) slot_finish(b, tasks[i], endings[i]);
+}
+
+static bool draws(const struct task *t) { return t && t->at >= t->prompt_count && !t->due; }
+
+// The text that has waited longest for its end.
+static struct task *next_due(const struct batch *b) {
+  struct task *first = NULL;
+  for (uint32_t i = 0; i < b->slots; ++i)
+    if (b->tasks[i] && b->tasks[i]->due && (!first || b->tasks[i]->last < first->last)) first = b->tasks[i];
+  return first;
 }
 
 void slots_step(struct batch *b) {
@@ -148,9 +155,11 @@ void slots_step(struct batch *b) {
   struct call *calls[MOST_SLOTS];
   size_t n = 0;
   for (uint32_t i = 0; i < b->slots; ++i)
-    if (b->tasks[i] && b->tasks[i]->at >= b->tasks[i]->prompt_count) tasks[n++] = b->tasks[i];
+    if (draws(b->tasks[i])) tasks[n++] = b->tasks[i];
   for (size_t i = 0; i < n; ++i) calls[i] = call_hold(tasks[i]->call);
   const size_t most = b->group ? b->group : n;
   for (size_t i = 0; i < n; i += most) step(b, tasks + i, n - i < most ? n - i : most);
   for (size_t i = 0; i < n; ++i) call_drop(calls[i]);
+  b->stepped = time_now();
+  for (struct task *t; slots_may_move(b) && (t = next_due(b));) slot_finish(b, t, t->due);
 }
