@@ -351,7 +351,8 @@ deltaic_status buffer_read_parts(struct device *device, const struct buffer_part
   // A few bytes are read faster than the device could be asked for them.
   if (fast || (n == 1 && parts->buffer->mapped && parts->bytes <= DIRECT_READ)) {
     for (size_t i = 0; i < n; i++)
-      if (parts[i].bytes) memcpy(parts[i].data, (const char *)parts[i].buffer->mapped + parts[i].offset, parts[i].bytes);
+      if (parts[i].bytes)
+        memcpy(parts[i].data, (const char *)parts[i].buffer->mapped + parts[i].offset, parts[i].bytes);
     return DELTAIC_OK;
   }
   pthread_mutex_lock(&device->transfer->lock);

@@ -1,6 +1,6 @@
-// serve_batch: continuous batching. Each round admits texts to free slots, reads a slice of the prompts, makes one token
-// of every text whose prompt is read, and saves the states of those that end. Lost clients are looked for between any
-// two of these. What is between two steps takes about --stall ms.
+// serve_batch: continuous batching. Each round admits texts to free slots, reads a slice of the prompts, makes one
+// token of every text whose prompt is read, and saves the states of those that end. Lost clients are looked for between
+// any two of these. What is between two steps takes about --stall ms.
 #include "serve_batch.h"
 #include "common.h"
 #include "lanes.h"

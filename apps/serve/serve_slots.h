@@ -33,7 +33,7 @@ struct batch {
   struct task *first, *last; // the queue
   size_t queued, most_queued;
   struct check *checks;
-  bool checking; // one that is no longer in the list
+  bool checking;       // one that is no longer in the list
   double task_seconds; // a text has a slot for so long
   double deadline;
   bool draining, stop;
@@ -49,9 +49,10 @@ struct batch {
   struct watch watch;
   struct waker *waker;
   double rate;    // tokens of prompts a second
+  double slice;   // tokens that --stall is enough for, as measured
   double stepped; // when the last step ended
-  float *logits; // (LOGIT_ROWS, vocabulary)
-  float *drawn;  // (drawn_rows, vocabulary)
+  float *logits;  // (LOGIT_ROWS, vocabulary)
+  float *drawn;   // (drawn_rows, vocabulary)
   size_t drawn_rows;
 };
 

@@ -177,7 +177,8 @@ static redisReply *read_large(struct wire *w, size_t bytes) {
 static bool large_reply(struct wire *w, redisReply **reply) {
   const char *line = w->in + w->taken;
   const size_t n = w->have - w->taken;
-  if (w->reader->ridx >= 0 || w->reader->pos < w->reader->len || n < 3 || line[0] != '$' || line[1] < '1' || line[1] > '9')
+  if (w->reader->ridx >= 0 || w->reader->pos < w->reader->len || n < 3 || line[0] != '$' || line[1] < '1' ||
+      line[1] > '9')
     return false;
   const char *end = memchr(line, '\n', n < 16 ? n : 16);
   char *stop;

@@ -153,13 +153,11 @@ deltaic_status deltaic_session_state_parts(deltaic_session *s, deltaic_state_par
       const uint64_t columns = e->position_cols ? e->position_cols : e->tensor->cols;
       const uint64_t positions = e->window ? e->window : UINT64_MAX;
       add_part(parts, capacity, &n,
-               (deltaic_state_part){.bytes = columns * sizeof(float),
-                                    .positions = e->position_cols ? positions : 0,
-                                    .numbers = true});
+               (deltaic_state_part){
+                   .bytes = columns * sizeof(float), .positions = e->position_cols ? positions : 0, .numbers = true});
     }
   add_part(parts, capacity, &n, (deltaic_state_part){.bytes = tensor_bytes(&seen)});
-  add_part(parts, capacity, &n,
-           (deltaic_state_part){.bytes = tensor_bytes(&last), .numbers = true, .optional = true});
+  add_part(parts, capacity, &n, (deltaic_state_part){.bytes = tensor_bytes(&last), .numbers = true, .optional = true});
   *count = n;
   if (parts && capacity < n)
     return fail(DELTAIC_BUFFER_TOO_SMALL, "a saved state has %zu parts, but there is room for %zu", n, capacity);
