@@ -267,25 +267,50 @@ static deltaic_status upload(struct device *device, struct buffer *buffer, uint6
   return pieces_wait(device, status);
 }
 
-static deltaic_status download(struct device *device, struct buffer *buffer, uint64_t offset, void *data,
-                               uint64_t bytes) {
+// A place in the bytes of several parts.
+struct place {
+  size_t part;
+  uint64_t done; // of this part
+};
+
+// The bytes of one part from this place on, at most `most`. 0: the parts have no more.
+static uint64_t run_at(const struct buffer_part *parts, size_t n, struct place *at, uint64_t most) {
+  for (; at->part < n && at->done == parts[at->part].bytes; at->done = 0) at->part++;
+  return at->part < n ? part(parts[at->part].bytes, at->done, most) : 0;
+}
+
+// Lets the device fill staging.
+static deltaic_status ask(struct device *device, int i, const struct buffer_part *parts, size_t n, struct place *at) {
   struct ring *ring = &device->transfer->down;
-  deltaic_status status = ring_reserve(device, ring, device->plan.memory_readback, bytes, 1);
-  uint64_t asked = 0, done = 0;
-  while (done < bytes && !status) {
-    // Submits two pieces before it waits for the first.
-    while (asked < bytes && asked - done < PIECES * ring->bytes && !status) {
-      uint64_t n = part(bytes, asked, ring->bytes);
-      int i = (int)(asked / ring->bytes % PIECES);
-      status = piece_copy(device, i, ring->piece[i].vk, 0, buffer->vk, offset + asked, n);
-      asked += n;
-    }
-    if (status) break;
-    uint64_t n = part(bytes, done, ring->bytes);
-    int i = (int)(done / ring->bytes % PIECES);
-    status = piece_wait(device, i);
-    if (!status) memcpy((char *)data + done, ring->piece[i].mapped, n);
-    done += n;
+  deltaic_status status = piece_begin(device, i);
+  uint64_t used = 0;
+  for (uint64_t run; !status && (run = run_at(parts, n, at, ring->bytes - used)); used += run, at->done += run) {
+    const struct buffer_part *p = &parts[at->part];
+    VkBufferCopy region = {.srcOffset = p->offset + at->done, .dstOffset = used, .size = run};
+    device->vk.vkCmdCopyBuffer(device->transfer->cmd[i], p->buffer->vk, ring->piece[i].vk, 1, &region);
+  }
+  return status ? status : piece_end(device, i);
+}
+
+// Takes what the device has filled.
+static deltaic_status take(struct device *device, int i, const struct buffer_part *parts, size_t n, struct place *at) {
+  struct ring *ring = &device->transfer->down;
+  deltaic_status status = piece_wait(device, i);
+  uint64_t used = 0;
+  for (uint64_t run; !status && (run = run_at(parts, n, at, ring->bytes - used)); used += run, at->done += run)
+    memcpy((char *)parts[at->part].data + at->done, (char *)ring->piece[i].mapped + used, run);
+  return status;
+}
+
+static deltaic_status download(struct device *device, const struct buffer_part *parts, size_t n) {
+  struct place asked = {0}, taken = {0};
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < n; i++) bytes += parts[i].bytes;
+  deltaic_status status = ring_reserve(device, &device->transfer->down, device->plan.memory_readback, bytes, 1);
+  for (int i = 0; i < PIECES && !status && run_at(parts, n, &asked, 1); i++) status = ask(device, i, parts, n, &asked);
+  for (int i = 0; !status && run_at(parts, n, &taken, 1); i = (i + 1) % PIECES) {
+    status = take(device, i, parts, n, &taken);
+    if (!status && run_at(parts, n, &asked, 1)) status = ask(device, i, parts, n, &asked);
   }
   return pieces_wait(device, status);
 }
@@ -316,17 +341,29 @@ static bool reads_fast(const struct device *device, const struct buffer *buffer)
   return buffer->mapped && (flags & VK_MEMORY_PROPERTY_HOST_CACHED_BIT);
 }
 
-deltaic_status buffer_read(struct device *device, struct buffer *buffer, uint64_t offset, void *data, uint64_t bytes) {
-  deltaic_status status = check_transfer(device, buffer, offset, bytes);
-  if (status || !bytes) return status;
-  if (reads_fast(device, buffer) || (buffer->mapped && bytes <= DIRECT_READ)) {
-    memcpy(data, (const char *)buffer->mapped + offset, bytes);
+deltaic_status buffer_read_parts(struct device *device, const struct buffer_part *parts, size_t n) {
+  bool fast = true;
+  for (size_t i = 0; i < n; i++) {
+    deltaic_status status = check_transfer(device, parts[i].buffer, parts[i].offset, parts[i].bytes);
+    if (status) return status;
+    fast = fast && reads_fast(device, parts[i].buffer);
+  }
+  // A few bytes are read faster than the device could be asked for them.
+  if (fast || (n == 1 && parts->buffer->mapped && parts->bytes <= DIRECT_READ)) {
+    for (size_t i = 0; i < n; i++)
+      if (parts[i].bytes)
+        memcpy(parts[i].data, (const char *)parts[i].buffer->mapped + parts[i].offset, parts[i].bytes);
     return DELTAIC_OK;
   }
   pthread_mutex_lock(&device->transfer->lock);
-  status = download(device, buffer, offset, data, bytes);
+  deltaic_status status = download(device, parts, n);
   pthread_mutex_unlock(&device->transfer->lock);
   return status;
+}
+
+deltaic_status buffer_read(struct device *device, struct buffer *buffer, uint64_t offset, void *data, uint64_t bytes) {
+  const struct buffer_part part = {buffer, offset, bytes, data};
+  return buffer_read_parts(device, &part, 1);
 }
 
 static deltaic_status fill_words(struct device *device, struct buffer *buffer, uint64_t offset, uint64_t bytes) {

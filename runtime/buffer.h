@@ -30,6 +30,13 @@ typedef deltaic_status (*buffer_fill)(void *context, uint64_t first, uint64_t n,
 deltaic_status buffer_write_by(struct device *device, struct buffer *buffer, uint64_t offset, uint64_t bytes,
                                uint64_t unit, buffer_fill fill, void *context);
 deltaic_status buffer_read(struct device *device, struct buffer *buffer, uint64_t offset, void *data, uint64_t bytes);
+// Reads several ranges: the device is asked for many of them at once.
+struct buffer_part {
+  struct buffer *buffer;
+  uint64_t offset, bytes;
+  void *data;
+};
+deltaic_status buffer_read_parts(struct device *device, const struct buffer_part *parts, size_t n);
 deltaic_status buffer_zero(struct device *device, struct buffer *buffer, uint64_t offset, uint64_t bytes);
 
 deltaic_status transfer_create(struct device *device); // called by device_open

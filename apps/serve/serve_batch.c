@@ -1,5 +1,6 @@
-// serve_batch: continuous batching. Each round admits texts to free slots, reads a slice of the prompts, and makes one
-// token of every text whose prompt is read. Lost clients are looked for between any two of these.
+// serve_batch: continuous batching. Each round admits texts to free slots, reads a slice of the prompts, makes one
+// token of every text whose prompt is read, and saves the states of those that end. Lost clients are looked for between
+// any two of these. What is between two steps takes about --stall ms.
 #include "serve_batch.h"
 #include "common.h"
 #include "lanes.h"
@@ -15,7 +16,8 @@
 // Texts that run are cut and kept; a call that has others fails.
 static void end_all(struct batch *b) {
   for (uint32_t i = 0; i < b->slots; ++i)
-    if (b->tasks[i] && b->tasks[i]->at >= b->tasks[i]->prompt_count) slot_finish(b, b->tasks[i], END_SHUTDOWN);
+    if (b->tasks[i] && b->tasks[i]->at >= b->tasks[i]->prompt_count)
+      slot_finish(b, b->tasks[i], b->tasks[i]->due ? b->tasks[i]->due : END_SHUTDOWN);
   for (;;) {
     pthread_mutex_lock(&b->lock);
     struct call *call = b->calls;
@@ -68,6 +70,7 @@ static void run_checks(struct batch *b) {
 static void admit(struct batch *b) {
   for (uint32_t i = 0; i < b->slots; ++i) {
     if (b->tasks[i]) continue;
+    if (!slots_may_move(b)) return;
     pthread_mutex_lock(&b->lock);
     struct task *t = queue_take(b);
     pthread_mutex_unlock(&b->lock);
@@ -82,7 +85,10 @@ static void *work(void *user) {
   struct batch *b = user;
   for (;;) {
     pthread_mutex_lock(&b->lock);
-    while (!b->stop && !busy(b)) pthread_cond_wait(&b->work, &b->lock);
+    while (!b->stop && !busy(b)) {
+      pthread_cond_wait(&b->work, &b->lock);
+      b->stepped = time_now(); // no text has waited
+    }
     const bool end = b->stop && !busy(b), late = (b->draining && time_now() > b->deadline) || b->stop || b->code;
     pthread_mutex_unlock(&b->lock);
     if (end) return NULL;
@@ -102,6 +108,7 @@ static void *work(void *user) {
 // ---------------------------------------------------------------- begin and end
 
 static void free_batch(struct batch *b) {
+  waker_stop(b->waker);
   deltaic_session_free(b->session);
   pthread_mutex_destroy(&b->lock);
   pthread_cond_destroy(&b->work);
@@ -120,6 +127,8 @@ int batch_start(struct server *server, struct batch **out) {
   pthread_cond_init(&b->work, NULL);
   pthread_cond_init(&b->checked, NULL);
   int code = slots_open(b);
+  b->waker = code ? NULL : waker_start();
+  if (!code && !b->waker) code = complain(EXIT_FAILED, "no thread can be started");
   if (!code && platform_thread(&b->thread, 4 << 20, work, b)) code = complain(EXIT_FAILED, "no thread can be started");
   if (code)
     free_batch(b);

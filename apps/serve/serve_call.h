@@ -66,7 +66,8 @@ struct task {
   bool score; // tokens of the prompt get notes
   deltaic_sampling sampling;
   uint32_t most, made;
-  int slot; // -1: none
+  int slot;        // -1: none
+  enum ending due; // its last token is drawn; the state is still to be saved
   deltaic_decoder *decoder;
   deltaic_stops *stops, *thought;
   bool may_think;

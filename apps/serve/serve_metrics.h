@@ -21,6 +21,8 @@
   X(TOKENS, counter, "generated_tokens_total", "tokens that were generated")                                           \
   X(STEPS, counter, "steps_total", "decode steps, each of one token of every text that is written")                    \
   X(SLICES, counter, "slices_total", "slices of prompts")                                                              \
+  X(STEP_TIME, counter, "step_microseconds_total", "time that steps took on the device")                               \
+  X(SLICE_TIME, counter, "slice_microseconds_total", "time that slices took on the device")                            \
   X(STATES_SAVED, counter, "states_saved_total", "states that were copied from the device")                            \
   X(STATES_LOADED, counter, "states_loaded_total", "states that were copied to the device")                            \
   X(STATE_BYTES_SAVED, counter, "state_saved_bytes_total", "bytes of these")                                           \

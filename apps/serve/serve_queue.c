@@ -148,7 +148,8 @@ static bool grow(struct watch *w) {
 }
 
 // libmicrohttpd does not look at suspended connections. A client that shuts down its sending side has gone too. Only
-// this thread resumes connections and ends calls, so both stay as they are between the locks.
+// this thread ends calls, so they stay between the locks. A connection may be resumed there, and closed; then its
+// socket may be another client's, but its own client has gone.
 void queue_end_lost(struct batch *b) {
   struct watch *w = &b->watch;
   size_t count = 0;

@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GPU_SLOTS = 64, CPU_SLOTS = 8, GPU_GROUP = 32, CPU_GROUP = 6, LEAST_SLICE = 32 };
+enum { GPU_SLOTS = 64, CPU_SLOTS = 8, GPU_GROUP = 32, CPU_GROUP = 6 };
+enum { LEAST_SLICE = 32, FIRST_SLICE = 128, GPU_SLICE = 4096 };
 
 // ---------------------------------------------------------------- opening
 
@@ -32,6 +33,19 @@ static uint32_t group_of(const struct batch *b) {
   return on_gpu(b) ? GPU_GROUP : CPU_GROUP;
 }
 
+// Tokens of a slice at most; 0: the session chooses. The more tokens, the fewer slices interrupt the running texts, and
+// the faster are the prompts.
+static uint32_t slice_of(const struct batch *b, const struct engine_options *options) {
+  const struct engine *engine = &b->server->engine;
+  deltaic_session_options o = session_options(options);
+  deltaic_memory memory;
+  if (o.batch || b->group || !on_gpu(b)) return o.batch;
+  o.sequences = 1;
+  o.batch = GPU_SLICE;
+  if (deltaic_model_get_memory(engine->model, &o, &memory)) return 0;
+  return memory.scratch_bytes <= engine->device_info.memory_bytes / 16 ? GPU_SLICE : 0;
+}
+
 int slots_open(struct batch *b) {
   struct server *server = b->server;
   struct engine_options options = server->options.engine;
@@ -43,12 +57,14 @@ int slots_open(struct batch *b) {
   if (b->group) options.sequences += b->group - 1;
   if (options.sequences > MOST_SLOTS)
     return complain(EXIT_USAGE, "--reproducible leaves room for %u slots", MOST_SLOTS - b->group + 1);
+  options.batch = slice_of(b, &options);
   int code = lanes_open(&lanes, &server->engine, &options, 1, MOST_SLOTS, options.context);
   if (code) return code;
   interrupt_watch(NULL); // SIGTERM lets texts end
   b->session = lanes.session;
   b->slots = b->group ? lanes.count - b->group + 1 : lanes.count;
   b->tokens = lanes.batch;
+  b->slice = FIRST_SLICE;
   if (server->options.slice && server->options.slice < b->tokens) b->tokens = server->options.slice;
   b->context = server->engine.model_info.grows ? (options.context ? options.context : 4096) : INT32_MAX;
   const size_t vocabulary = (size_t)server->engine.model_info.vocabulary;
@@ -126,13 +142,29 @@ static void measure(struct batch *b, const deltaic_piece *pieces, size_t n, doub
   for (size_t i = 0; i < n; ++i) tokens += pieces[i].count;
   metrics_add(&b->server->metrics, METRIC_PROMPT_TOKENS, (int64_t)tokens);
   metrics_add(&b->server->metrics, METRIC_SLICES, 1);
+  metrics_add(&b->server->metrics, METRIC_SLICE_TIME, (int64_t)(1e6 * seconds));
   if (tokens < LEAST_SLICE || seconds <= 0) return; // says little about long slices
   const double rate = (double)tokens / seconds;
   b->rate = b->rate > 0 ? 0.7 * b->rate + 0.3 * rate : rate;
   metrics_set(&b->server->metrics, METRIC_PROMPT_RATE, (int64_t)b->rate);
 }
 
-static void read_texts(struct batch *b, struct task **tasks, size_t n, const deltaic_piece *pieces) {
+static bool reads_alone(const struct batch *b, const struct task *t) { return b->group || t->score; }
+
+// A slice's time has a part that does not depend on its length, so its length follows from the time of the one before.
+// part: of --stall, which this one had. Short slices say little about long ones.
+static void adapt(struct batch *b, const deltaic_piece *pieces, size_t n, double seconds, double part) {
+  const double stall = 1e-3 * b->server->options.stall;
+  size_t tokens = 0;
+  for (size_t i = 0; i < n; ++i) tokens += pieces[i].count;
+  if (seconds <= 0 || ((double)tokens < 0.9 * part * b->slice && seconds < part * stall)) return;
+  const double change = part * stall / seconds;
+  b->slice = (double)tokens / part * (change < 0.25 ? 0.25 : change > 8 ? 8 : change);
+  if (b->slice < LEAST_SLICE) b->slice = LEAST_SLICE;
+  if (b->slice > b->tokens) b->slice = b->tokens;
+}
+
+static void read_texts(struct batch *b, struct task **tasks, size_t n, const deltaic_piece *pieces, double part) {
   const struct moment start = engine_now(&b->server->engine);
   deltaic_status status = DELTAIC_OK;
   if (tasks[0]->score && tasks[0]->at >= tasks[0]->own)
@@ -141,13 +173,15 @@ static void read_texts(struct batch *b, struct task **tasks, size_t n, const del
     status = read_drawn(b, pieces);
   else
     status = deltaic_session_eval_batch(b->session, pieces, n);
-  measure(b, pieces, n, engine_seconds(&b->server->engine, start));
+  const double seconds = engine_seconds(&b->server->engine, start);
+  measure(b, pieces, n, seconds);
+  if (!reads_alone(b, tasks[0])) adapt(b, pieces, n, seconds, part);
   if (status) fail_texts(b, tasks, n, status);
   for (size_t i = 0; i < n && !status; ++i)
     if (tasks[i]->slot >= 0) slot_has_read(b, tasks[i], pieces[i].count);
 }
 
-static bool reads_alone(const struct batch *b, const struct task *t) { return b->group || t->score; }
+bool slots_may_move(const struct batch *b) { return time_now() - b->stepped < 0.5e-3 * b->server->options.stall; }
 
 // Texts are read together, except that those are alone whose prompt is scored or whose numbers are not to change. Who
 // waits longest, one of these or the others, reads.
@@ -155,7 +189,8 @@ void slots_read(struct batch *b) {
   struct task *tasks[MOST_SLOTS], *alone = NULL;
   deltaic_piece pieces[MOST_SLOTS];
   size_t readers = 0, n = 0;
-  double most = b->rate > 0 ? b->rate * 1e-3 * b->server->options.stall : 4 * LEAST_SLICE;
+  const double spent = (time_now() - b->stepped) / (1e-3 * b->server->options.stall);
+  const double part = spent < 0.9 ? 1 - spent : 0.1, most = part * b->slice;
   size_t left = most < LEAST_SLICE ? LEAST_SLICE : most < b->tokens ? (size_t)most : b->tokens;
   double last = INFINITY; // when the text that waits longest among the others has read
   for (uint32_t i = 0; i < b->slots; ++i) {
@@ -190,6 +225,6 @@ void slots_read(struct batch *b) {
   for (size_t i = 0; i < n; ++i) tasks[i]->last_read = now;
   struct call *calls[MOST_SLOTS]; // a text that fails ends the others of its call
   for (size_t i = 0; i < n; ++i) calls[i] = call_hold(tasks[i]->call);
-  if (n) read_texts(b, tasks, n, pieces);
+  if (n) read_texts(b, tasks, n, pieces, part);
   for (size_t i = 0; i < n; ++i) call_drop(calls[i]);
 }

@@ -2,6 +2,7 @@
 #ifndef SERVE_SLOTS_H
 #define SERVE_SLOTS_H
 #include "serve_batch.h"
+#include "serve_wake.h"
 
 enum { MOST_SLOTS = 256, LOGIT_ROWS = 32 };
 
@@ -32,7 +33,7 @@ struct batch {
   struct task *first, *last; // the queue
   size_t queued, most_queued;
   struct check *checks;
-  bool checking; // one that is no longer in the list
+  bool checking;       // one that is no longer in the list
   double task_seconds; // a text has a slot for so long
   double deadline;
   bool draining, stop;
@@ -46,9 +47,12 @@ struct batch {
   uint64_t context;
   uint32_t turn; // the slot that reads first
   struct watch watch;
-  double rate;   // tokens of prompts a second
-  float *logits; // (LOGIT_ROWS, vocabulary)
-  float *drawn;  // (drawn_rows, vocabulary)
+  struct waker *waker;
+  double rate;    // tokens of prompts a second
+  double slice;   // tokens that --stall is enough for, as measured
+  double stepped; // when the last step ended
+  float *logits;  // (LOGIT_ROWS, vocabulary)
+  float *drawn;   // (drawn_rows, vocabulary)
   size_t drawn_rows;
 };
 
@@ -68,7 +72,9 @@ void fill_note(struct note *note, const float *logits, int32_t n, int wanted);
 // serve_slots.c, serve_step.c: all slots.
 int slots_open(struct batch *b);
 void slots_read(struct batch *b); // a slice of the prompts
-void slots_step(struct batch *b); // a token of every text whose prompt is read
+void slots_step(struct batch *b); // a token of every text whose prompt is read; then the ends of those that are whole
+// States are moved for half of --stall between two steps; then running texts come first.
+bool slots_may_move(const struct batch *b);
 
 // serve_queue.c. queue_take() is called under the lock.
 struct task *queue_take(struct batch *b); // the text that gets the next slot; NULL: none

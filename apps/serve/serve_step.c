@@ -32,7 +32,8 @@ static void take_time(struct batch *b, struct task *t, double now) {
   t->last = now;
 }
 
-static void take_token(struct batch *b, struct task *t, int32_t token, const struct note *note) {
+// END_NONE: the text goes on, or has failed.
+static enum ending take_token(struct batch *b, struct task *t, int32_t token, const struct note *note) {
   struct call *call = t->call;
   const bool end = ends(b, t, token);
   deltaic_status status = DELTAIC_OK;
@@ -43,12 +44,20 @@ static void take_token(struct batch *b, struct task *t, int32_t token, const str
   if (!end && !status && note && !add_note(t, note)) status = DELTAIC_OUT_OF_MEMORY;
   if (!end && !status) status = voice_token(t, token);
   const bool stop = voice_stopped(t);
-  if (call->request.stream) call_wake(call);
   pthread_mutex_unlock(&call->lock);
-  if (status)
-    queue_fail(b, t->call, 500, deltaic_status_text(status));
-  else if (end || stop || t->made >= t->most || t->at >= b->context)
-    slot_finish(b, t, end ? END_EOS : stop ? END_STOP : END_LENGTH);
+  if (status) queue_fail(b, t->call, 500, deltaic_status_text(status));
+  if (!status && (end || stop || t->made >= t->most || t->at >= b->context))
+    return end ? END_EOS : stop ? END_STOP : END_LENGTH;
+  return END_NONE;
+}
+
+// The connections that take these texts as they grow.
+static void wake(struct batch *b, struct task *const *tasks, size_t n) {
+  struct call *calls[MOST_SLOTS];
+  size_t count = 0;
+  for (size_t i = 0; i < n; ++i)
+    if (tasks[i]->call->request.stream) calls[count++] = call_hold(tasks[i]->call);
+  waker_add(b->waker, calls, count);
 }
 
 static deltaic_status draw(struct batch *b, struct task *const *tasks, size_t n, int32_t *tokens) {
@@ -100,6 +109,7 @@ static void step(struct batch *b, struct task **tasks, size_t n) {
     if (tasks[i]->slot >= 0) tasks[left++] = tasks[i];
   n = left;
   if (!n) return;
+  const struct moment start = engine_now(&b->server->engine);
   deltaic_status status = b->group ? fill_spares(b) : DELTAIC_OK;
   if (!status) status = read_logits(b, tasks, n);
   if (!status) status = draw(b, tasks, n, tokens);
@@ -111,6 +121,7 @@ static void step(struct batch *b, struct task **tasks, size_t n) {
     fail_texts(b, tasks, n, status);
     return;
   }
+  metrics_add(&b->server->metrics, METRIC_STEP_TIME, (int64_t)(1e6 * engine_seconds(&b->server->engine, start)));
   metrics_add(&b->server->metrics, METRIC_STEPS, 1);
   metrics_add(&b->server->metrics, METRIC_TOKENS, (int64_t)n);
   const float *logits = b->drawn;
@@ -124,8 +135,19 @@ static void step(struct batch *b, struct task **tasks, size_t n) {
     }
     if (tasks[i]->slot < 0) continue;
     take_time(b, tasks[i], now);
-    take_token(b, tasks[i], tokens[i], wanted ? &note : NULL);
+    tasks[i]->due = take_token(b, tasks[i], tokens[i], wanted ? &note : NULL);
   }
+  wake(b, tasks, n);
+}
+
+static bool draws(const struct task *t) { return t && t->at >= t->prompt_count && !t->due; }
+
+// The text that has waited longest for its end.
+static struct task *next_due(const struct batch *b) {
+  struct task *first = NULL;
+  for (uint32_t i = 0; i < b->slots; ++i)
+    if (b->tasks[i] && b->tasks[i]->due && (!first || b->tasks[i]->last < first->last)) first = b->tasks[i];
+  return first;
 }
 
 void slots_step(struct batch *b) {
@@ -133,9 +155,11 @@ void slots_step(struct batch *b) {
   struct call *calls[MOST_SLOTS];
   size_t n = 0;
   for (uint32_t i = 0; i < b->slots; ++i)
-    if (b->tasks[i] && b->tasks[i]->at >= b->tasks[i]->prompt_count) tasks[n++] = b->tasks[i];
+    if (draws(b->tasks[i])) tasks[n++] = b->tasks[i];
   for (size_t i = 0; i < n; ++i) calls[i] = call_hold(tasks[i]->call);
   const size_t most = b->group ? b->group : n;
   for (size_t i = 0; i < n; i += most) step(b, tasks + i, n - i < most ? n - i : most);
   for (size_t i = 0; i < n; ++i) call_drop(calls[i]);
+  b->stepped = time_now();
+  for (struct task *t; slots_may_move(b) && (t = next_due(b));) slot_finish(b, t, t->due);
 }

@@ -38,6 +38,18 @@ struct blob *blob_create(size_t size) {
   if (!blob) return NULL;
   atomic_init(&blob->holders, 1);
   blob->size = size;
+  blob->bytes = (uint8_t *)(blob + 1);
+  return blob;
+}
+
+struct blob *blob_take(void *bytes, size_t size) {
+  struct blob *blob = blob_create(0);
+  if (!blob) {
+    free(bytes);
+    return NULL;
+  }
+  blob->size = size;
+  blob->bytes = bytes;
   return blob;
 }
 
@@ -47,7 +59,9 @@ struct blob *blob_hold(struct blob *blob) {
 }
 
 void blob_drop(struct blob *blob) {
-  if (blob && atomic_fetch_sub(&blob->holders, 1) == 1) free(blob);
+  if (!blob || atomic_fetch_sub(&blob->holders, 1) != 1) return;
+  if (blob->bytes != (uint8_t *)(blob + 1)) free(blob->bytes);
+  free(blob);
 }
 
 // ---------------------------------------------------------------- the table

@@ -13,9 +13,10 @@
 struct blob {
   atomic_uint holders;
   size_t size;
-  uint8_t bytes[];
+  uint8_t *bytes;
 };
-struct blob *blob_create(size_t size); // with one holder; NULL: no memory
+struct blob *blob_create(size_t size);            // with one holder; NULL: no memory
+struct blob *blob_take(void *bytes, size_t size); // the same with these bytes, which it frees, also if it fails
 struct blob *blob_hold(struct blob *blob);
 void blob_drop(struct blob *blob); // NULL: nothing
 

@@ -341,8 +341,10 @@ bool values_get_state(const struct values *v, const char *key, struct blob **blo
   bool fine = assemble(v, value, &state, &bytes);
   freeReplyObject(value);
   if (fine && state) fine = renew(v, 's', key, &there);
-  if (fine && state && (*blob = blob_create(bytes))) memcpy((*blob)->bytes, state, bytes);
-  free(state);
+  if (fine && state)
+    *blob = blob_take(state, bytes);
+  else
+    free(state);
   return fine;
 }
 

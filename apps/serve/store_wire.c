@@ -17,7 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { IN_BYTES = 1 << 18, OUT_BYTES = 1 << 16 };
+enum { IN_BYTES = 1 << 18, OUT_BYTES = 1 << 16, LARGE_REPLY = 1 << 17, MOST_REPLY = 512 << 20 };
 
 struct wire {
   int fd;
@@ -25,7 +25,8 @@ struct wire {
   SSL *ssl; // NULL: no TLS
   int timeout_ms;
   redisReader *reader;
-  size_t queued; // bytes of `out`
+  size_t queued;      // bytes of `out`
+  size_t taken, have; // of `in`: bytes that were taken, and that there are
   char error[WIRE_ERROR], out[OUT_BYTES], in[IN_BYTES];
 };
 
@@ -85,15 +86,16 @@ static bool write_all(struct wire *w, const char *data, size_t bytes) {
 }
 
 // Reads what there is, at least a byte. 0: broken.
-static size_t read_some(struct wire *w) {
+static size_t read_some(struct wire *w, char *to, size_t most) {
+  const size_t some = most < (1u << 30) ? most : 1u << 30;
   for (;;) {
     if (w->ssl) {
       ERR_clear_error();
-      const int n = SSL_read(w->ssl, w->in, sizeof w->in);
+      const int n = SSL_read(w->ssl, to, (int)some);
       if (n > 0) return (size_t)n;
       if (!await_tls(w, n, "reading")) return 0;
     } else {
-      const ssize_t n = recv(w->fd, w->in, sizeof w->in, 0);
+      const ssize_t n = recv(w->fd, to, some, 0);
       if (n > 0) return (size_t)n;
       if (!n) return broken(w, "the store closed the connection");
       if (errno == EINTR) continue;
@@ -149,21 +151,62 @@ bool wire_send(struct wire *w, const struct wire_arg *args, size_t count) {
   return sent;
 }
 
+// The bytes of a string's reply with its line end, from what has come and what still comes.
+static redisReply *read_large(struct wire *w, size_t bytes) {
+  redisReply *reply = calloc(1, sizeof *reply);
+  char *string = malloc(bytes + 2);
+  size_t have = w->have - w->taken < bytes + 2 ? w->have - w->taken : bytes + 2;
+  bool good = (reply && string) || broken(w, "no memory for a reply");
+  if (good) memcpy(string, w->in + w->taken, have);
+  w->taken += have;
+  for (size_t n; good && have < bytes + 2; have += n) good = (n = read_some(w, string + have, bytes + 2 - have)) > 0;
+  if (good && memcmp(string + bytes, "\r\n", 2) != 0) good = broken(w, "the store sent what is no reply");
+  if (!good) {
+    free(string);
+    free(reply);
+    return NULL;
+  }
+  string[bytes] = 0;
+  *reply = (redisReply){.type = REDIS_REPLY_STRING, .str = string};
+  reply->len += bytes; // its type differs between versions
+  return reply;
+}
+
+// hiredis copies a reply several times, so a large string is read beside it, straight to where it stays. False: it is
+// for hiredis to read.
+static bool large_reply(struct wire *w, redisReply **reply) {
+  const char *line = w->in + w->taken;
+  const size_t n = w->have - w->taken;
+  if (w->reader->ridx >= 0 || w->reader->pos < w->reader->len || n < 3 || line[0] != '$' || line[1] < '1' ||
+      line[1] > '9')
+    return false;
+  const char *end = memchr(line, '\n', n < 16 ? n : 16);
+  char *stop;
+  const unsigned long bytes = end ? strtoul(line + 1, &stop, 10) : 0;
+  if (bytes < LARGE_REPLY || bytes > MOST_REPLY || *stop != '\r' || stop + 1 != end) return false;
+  w->taken += (size_t)(end + 1 - line);
+  *reply = read_large(w, bytes);
+  return true;
+}
+
 redisReply *wire_reply(struct wire *w) {
+  redisReply *large;
   if (w->error[0] || !flush(w)) return NULL;
   for (;;) {
     void *reply = NULL;
+    if (large_reply(w, &large)) return large;
+    if (w->taken < w->have && redisReaderFeed(w->reader, w->in + w->taken, w->have - w->taken) != REDIS_OK) {
+      broken(w, "no memory for a reply");
+      return NULL;
+    }
+    w->taken = w->have = 0;
     if (redisReaderGetReply(w->reader, &reply) != REDIS_OK) {
       broken(w, "the store sent what is no reply: %s", w->reader->errstr);
       return NULL;
     }
     if (reply) return reply;
-    const size_t n = read_some(w);
-    if (!n) return NULL;
-    if (redisReaderFeed(w->reader, w->in, n) != REDIS_OK) {
-      broken(w, "no memory for a reply");
-      return NULL;
-    }
+    w->have = read_some(w, w->in, sizeof w->in);
+    if (!w->have) return NULL;
   }
 }
 

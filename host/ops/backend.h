@@ -36,6 +36,7 @@ struct backend_functions {
   deltaic_status (*buffer_write_by)(struct backend *b, struct buffer *to, uint64_t offset, uint64_t bytes,
                                     uint64_t unit, buffer_fill fill, void *context);
   deltaic_status (*buffer_read)(struct backend *b, struct buffer *from, uint64_t offset, void *data, uint64_t bytes);
+  deltaic_status (*buffer_read_parts)(struct backend *b, const struct buffer_part *parts, size_t n);
   deltaic_status (*buffer_zero)(struct backend *b, struct buffer *buffer, uint64_t offset, uint64_t bytes);
 
   // Recording: begin, then lists, then run as often as needed. `replay` says that the whole recording will run many

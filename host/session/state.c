@@ -49,53 +49,62 @@ static uint64_t payload_bytes(const struct deltaic_session *s, uint64_t position
   return bytes;
 }
 
-// Copies a part of a tensor between the device and the payload.
-typedef deltaic_status (*transfer)(struct backend *b, const struct tensor *t, uint64_t offset, char *data,
-                                   uint64_t bytes);
+// Where the payload's bytes are on the device.
+struct layout {
+  struct buffer_part *parts;
+  size_t n, room;
+  char *data; // of the next part
+};
 
-static deltaic_status transfer_out(struct backend *b, const struct tensor *t, uint64_t offset, char *data,
-                                   uint64_t bytes) {
-  return bytes ? b->functions->buffer_read(b, t->buffer, t->offset + offset, data, bytes) : DELTAIC_OK;
-}
-
-static deltaic_status transfer_in(struct backend *b, const struct tensor *t, uint64_t offset, char *data,
-                                  uint64_t bytes) {
-  return bytes ? b->functions->buffer_write(b, t->buffer, t->offset + offset, data, bytes) : DELTAIC_OK;
+static void add_range(struct layout *l, const struct tensor *t, uint64_t offset, uint64_t bytes) {
+  if (l->n < l->room) l->parts[l->n] = (struct buffer_part){t->buffer, t->offset + offset, bytes, l->data};
+  l->n++;
+  l->data += bytes;
 }
 
 // The live positions of a ring buffer are at most two contiguous ranges.
-static deltaic_status move_cache(struct backend *b, const struct state_entry *e, uint32_t slot, uint64_t position,
-                                 char *data, transfer move) {
+static void add_cache(struct layout *l, const struct state_entry *e, uint32_t slot, uint64_t position) {
   const struct tensor cache = slot_of(e->tensor, slot);
   const uint64_t live = live_positions(e, position), size = e->position_cols * sizeof(float);
   const uint64_t capacity = e->tensor->cols / e->position_cols;
   for (uint64_t p = position - live; p < position;) {
-    uint64_t at = p % capacity;
-    uint64_t run = position - p < capacity - at ? position - p : capacity - at;
-    deltaic_status status = move(b, &cache, at * size, data, run * size);
-    if (status != DELTAIC_OK) return status;
-    data += run * size;
+    const uint64_t at = p % capacity, run = position - p < capacity - at ? position - p : capacity - at;
+    add_range(l, &cache, at * size, run * size);
     p += run;
   }
-  return DELTAIC_OK;
 }
 
-static deltaic_status move_payload(struct deltaic_session *s, uint32_t slot, uint64_t position, bool has_logits,
-                                   char *data, transfer move) {
-  struct backend *b = s->model->backend;
+// Without room for them the ranges are only counted.
+static struct layout layout_of(const struct deltaic_session *s, uint32_t slot, uint64_t position, bool has_logits,
+                               struct layout l) {
   const struct tensor seen = slot_of(&s->seen, slot), last = slot_of(&s->last, slot);
-  deltaic_status status = DELTAIC_OK;
   for (uint32_t i = 0; i < s->model->spec.L; i++)
-    for (int k = 0; k < s->lists[i].count && status == DELTAIC_OK; k++) {
+    for (int k = 0; k < s->lists[i].count; k++) {
       const struct state_entry *e = &s->lists[i].entries[k];
       const struct tensor row = slot_of(e->tensor, slot);
-      status =
-          e->position_cols ? move_cache(b, e, slot, position, data, move) : move(b, &row, 0, data, tensor_bytes(&row));
-      data += entry_bytes(e, position);
+      if (e->position_cols)
+        add_cache(&l, e, slot, position);
+      else
+        add_range(&l, &row, 0, tensor_bytes(&row));
     }
-  if (status == DELTAIC_OK) status = move(b, &seen, 0, data, tensor_bytes(&seen));
-  data += tensor_bytes(&seen);
-  if (status == DELTAIC_OK && has_logits) status = move(b, &last, 0, data, tensor_bytes(&last));
+  add_range(&l, &seen, 0, tensor_bytes(&seen));
+  if (has_logits) add_range(&l, &last, 0, tensor_bytes(&last));
+  return l;
+}
+
+// Copies the payload from the device, or to it.
+static deltaic_status move_payload(struct deltaic_session *s, uint32_t slot, const struct state_header *h, char *data,
+                                   bool in) {
+  struct backend *b = s->model->backend;
+  struct layout l = layout_of(s, slot, h->position, h->has_logits, (struct layout){.data = data});
+  const size_t n = l.n;
+  struct buffer_part *parts = malloc(n * sizeof *parts);
+  if (!parts) return fail_memory("the parts of a state", n * sizeof *parts);
+  layout_of(s, slot, h->position, h->has_logits, (struct layout){.parts = parts, .room = n, .data = data});
+  deltaic_status status = in ? DELTAIC_OK : b->functions->buffer_read_parts(b, parts, n);
+  for (size_t i = 0; i < n && in && !status; i++)
+    status = b->functions->buffer_write(b, parts[i].buffer, parts[i].offset, parts[i].data, parts[i].bytes);
+  free(parts);
   return status;
 }
 
@@ -144,13 +153,11 @@ deltaic_status deltaic_session_state_parts(deltaic_session *s, deltaic_state_par
       const uint64_t columns = e->position_cols ? e->position_cols : e->tensor->cols;
       const uint64_t positions = e->window ? e->window : UINT64_MAX;
       add_part(parts, capacity, &n,
-               (deltaic_state_part){.bytes = columns * sizeof(float),
-                                    .positions = e->position_cols ? positions : 0,
-                                    .numbers = true});
+               (deltaic_state_part){
+                   .bytes = columns * sizeof(float), .positions = e->position_cols ? positions : 0, .numbers = true});
     }
   add_part(parts, capacity, &n, (deltaic_state_part){.bytes = tensor_bytes(&seen)});
-  add_part(parts, capacity, &n,
-           (deltaic_state_part){.bytes = tensor_bytes(&last), .numbers = true, .optional = true});
+  add_part(parts, capacity, &n, (deltaic_state_part){.bytes = tensor_bytes(&last), .numbers = true, .optional = true});
   *count = n;
   if (parts && capacity < n)
     return fail(DELTAIC_BUFFER_TOO_SMALL, "a saved state has %zu parts, but there is room for %zu", n, capacity);
@@ -182,7 +189,7 @@ static deltaic_status save(struct deltaic_session *s, uint32_t slot, void *buffe
                            .bytes = bytes - sizeof h};
   memcpy(h.magic, state_magic, sizeof h.magic);
   char *payload = (char *)buffer + sizeof h;
-  status = move_payload(s, slot, h.position, h.has_logits, payload, transfer_out);
+  status = move_payload(s, slot, &h, payload, false);
   if (status != DELTAIC_OK) return status;
   h.checksum = checksum(h, payload);
   memcpy(buffer, &h, sizeof h);
@@ -294,8 +301,7 @@ static deltaic_status load(struct deltaic_session *s, uint32_t slot, const void 
   if (status != DELTAIC_OK) return status;
   status = clear_slot(s, slot); // positions of caches that are not in the buffer must be empty
   if (status != DELTAIC_OK) return status;
-  char *payload = (char *)buffer + sizeof h; // transfer_in() only reads it
-  status = move_payload(s, slot, h.position, h.has_logits, payload, transfer_in);
+  status = move_payload(s, slot, &h, (char *)buffer + sizeof h, true); // it only reads the buffer
   s->slots[slot] = (struct slot){h.position, h.has_logits, .broken = status != DELTAIC_OK};
   return status;
 }

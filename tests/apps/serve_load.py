@@ -12,7 +12,7 @@ def run(*args, code=0):
     return json.loads(got.stdout) if code < 2 else got.stderr
 
 
-s = Server(program, top + "/models/novelist", "--slots", "8", "--reproducible")
+s = Server(program, top + "/models/novelist", "--slots", "8", "--reproducible", "--stall", "1")
 port = str(s.port)
 for seconds in ("1", "6", "40"):  # until a slow machine has answered a prompt too
     seen = run("--clients", "4", "--seconds", seconds, "--tokens", "60", "--prompt", "300", "--every", "0.2", port)

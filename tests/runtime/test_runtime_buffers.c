@@ -86,6 +86,41 @@ static void units_are_written_in_place(void **state) {
   free(read);
 }
 
+// Parts of two buffers, out of order, some of them empty, together larger than staging.
+static void parts_are_read_at_once(void **state) {
+  enum { MIB = 1 << 20, SIZE = 24 * MIB };
+  struct device *device = device_of(state);
+  unsigned char *data = malloc(2 * SIZE), *read = malloc(2 * SIZE);
+  assert_non_null(data);
+  assert_non_null(read);
+  for (int i = 0; i < 2 * SIZE; i++) data[i] = (unsigned char)(i % 253 + i / 65536);
+  for (int staged = 0; staged < 2; staged++) {
+    struct buffer b[2];
+    for (int i = 0; i < 2; i++) {
+      ok(buffer_create(device, MEMORY_DEVICE, SIZE, "a test", &b[i]));
+      if (staged) b[i].mapped = NULL;
+      ok(buffer_write(device, &b[i], 0, data + i * SIZE, SIZE));
+    }
+    const struct buffer_part parts[] = {{&b[1], 5, 17 * MIB + 3, read + SIZE + 5},
+                                        {&b[0], 7, 0, NULL},
+                                        {&b[0], 4096, 33, read + 4096},
+                                        {&b[0], MIB, 19 * MIB, read + MIB},
+                                        {&b[1], SIZE - 9, 9, read + 2 * SIZE - 9},
+                                        {&b[1], 0, 0, NULL}};
+    memset(read, 0, 2 * SIZE);
+    ok(buffer_read_parts(device, parts, sizeof parts / sizeof *parts));
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+      if (parts[i].bytes)
+        assert_memory_equal(parts[i].data, data + ((unsigned char *)parts[i].data - read), parts[i].bytes);
+    assert_int_equal(read[4095] | read[4096 + 33] | read[MIB - 1] | read[20 * MIB] | read[SIZE + 4], 0);
+    const struct buffer_part outside[] = {{&b[0], 0, 1, read}, {&b[1], SIZE, 1, read}};
+    assert_int_equal(buffer_read_parts(device, outside, 2), DELTAIC_INTERNAL);
+    for (int i = 0; i < 2; i++) buffer_free(device, &b[i]);
+  }
+  free(read);
+  free(data);
+}
+
 static void transfers_outside_a_buffer_are_refused(void **state) {
   struct device *device = device_of(state);
   struct buffer buffer;
@@ -149,6 +184,7 @@ int test_buffers(void) {
       ON_DEVICE(transfers_round_trip_at_odd_sizes_and_offsets),
       ON_DEVICE(transfers_larger_than_staging_round_trip),
       ON_DEVICE(units_are_written_in_place),
+      ON_DEVICE(parts_are_read_at_once),
       ON_DEVICE(transfers_outside_a_buffer_are_refused),
       ON_DEVICE(more_than_a_buffer_holds_is_out_of_memory),
       ON_DEVICE(a_failed_allocation_names_what_and_how_much),

@@ -121,7 +121,7 @@ static void take_choice(struct stream *s, const json_t *choice, double now) {
 
 static void take_event(struct stream *s, const char *data) {
   const double now = load_now();
-  json_t *event = json_loads(data, 0, NULL);
+  json_t *event = json_loads(data, JSON_ALLOW_NUL, NULL);
   const json_t *error = json_object_get(event, "error"), *usage = json_object_get(event, "usage");
   const json_t *cached = json_object_get(json_object_get(usage, "prompt_tokens_details"), "cached_tokens");
   const json_t *tokens = json_object_get(usage, "completion_tokens");

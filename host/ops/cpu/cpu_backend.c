@@ -46,6 +46,11 @@ static deltaic_status cpu_buffer_read(struct backend *b, struct buffer *from, ui
   return DELTAIC_OK;
 }
 
+static deltaic_status cpu_buffer_read_parts(struct backend *b, const struct buffer_part *parts, size_t n) {
+  for (size_t i = 0; i < n; i++) cpu_buffer_read(b, parts[i].buffer, parts[i].offset, parts[i].data, parts[i].bytes);
+  return DELTAIC_OK;
+}
+
 static deltaic_status cpu_buffer_zero(struct backend *b, struct buffer *buffer, uint64_t offset, uint64_t bytes) {
   (void)b;
   assert(offset + bytes <= buffer->bytes);
@@ -180,6 +185,7 @@ static const struct backend_functions cpu_functions = {
     .buffer_write = cpu_buffer_write,
     .buffer_write_by = cpu_buffer_write_by,
     .buffer_read = cpu_buffer_read,
+    .buffer_read_parts = cpu_buffer_read_parts,
     .buffer_zero = cpu_buffer_zero,
     .recorder_create = cpu_recorder_create,
     .recorder_free = cpu_recorder_free,

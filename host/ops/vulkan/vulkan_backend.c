@@ -30,6 +30,10 @@ static deltaic_status vulkan_buffer_read(struct backend *b, struct buffer *from,
   return buffer_read(vulkan_device(b), from, offset, data, bytes);
 }
 
+static deltaic_status vulkan_buffer_read_parts(struct backend *b, const struct buffer_part *parts, size_t n) {
+  return buffer_read_parts(vulkan_device(b), parts, n);
+}
+
 static deltaic_status vulkan_buffer_zero(struct backend *b, struct buffer *buffer, uint64_t offset, uint64_t bytes) {
   return buffer_zero(vulkan_device(b), buffer, offset, bytes);
 }
@@ -104,6 +108,7 @@ static const struct backend_functions vulkan_functions = {
     .buffer_write = vulkan_buffer_write,
     .buffer_write_by = vulkan_buffer_write_by,
     .buffer_read = vulkan_buffer_read,
+    .buffer_read_parts = vulkan_buffer_read_parts,
     .buffer_zero = vulkan_buffer_zero,
     .recorder_create = vulkan_recorder_create,
     .recorder_free = vulkan_recorder_free,
