@@ -42,6 +42,7 @@ typedef struct deltaic_tune_options {
   uint64_t seed;              /* of A, which begins with random values; B begins with zeros */
   uint32_t threads;           /* of the CPU, without a device; 0: all cores */
   deltaic_device *device;     /* computes; NULL: the CPU */
+  deltaic_precision precision; /* FAST: on a device with cooperative matrices, operands of products are f16 */
 } deltaic_tune_options;
 
 /* Writes config.json and model.safetensors (f32) into a folder that is there: a new model, with first values as

@@ -17,6 +17,11 @@ struct weight_gradient {
   struct tensor gradient; // absent: not wanted
 };
 
+// A weight that the list reads as f16, and the f32 that it was rounded from.
+struct weight_half {
+  struct tensor half, from;
+};
+
 enum { WALK_ROOMS = 16 };
 
 struct walk {
@@ -30,6 +35,8 @@ struct walk {
   struct buffer *states, *before, *state_gradients;
   const struct weight_gradient *weights;
   size_t weight_count;
+  const struct weight_half *halves; // of the list
+  size_t half_count;
   struct buffer rooms[WALK_ROOMS]; // memory of one operation's backward pass
   uint32_t used;                   // rooms
   deltaic_status status;           // first error; a recorder's own comes when it runs
@@ -56,6 +63,10 @@ struct walk_functions {
   void (*linear)(struct walk *w, struct tensor y, struct tensor x, struct tensor m);
   void (*add_times)(struct walk *w, struct tensor y, struct tensor x, struct tensor m);
   void (*add_outer)(struct walk *w, struct tensor y, struct tensor a, struct tensor b);
+  // to (f16) = from, rounded; infinite beyond f16's range. NULL: no backend of this kind has use for it.
+  void (*round)(struct walk *w, struct tensor to, struct tensor from);
+  // Whether the device's products are faster with operands of f16 (cooperative matrices). NULL: never.
+  bool (*rounds)(const struct backend *b);
   void (*loss)(struct walk *w, const struct loss_rows *rows);
   // The operations, with their tensors in memory.
   void (*embed)(struct walk *w, const struct embed *op);
@@ -78,14 +89,15 @@ const struct walk_functions *walk_functions(const struct backend *b);
 deltaic_status walk_back(struct walk *w);
 void walk_free(struct walk *w); // the rooms; accepts a zeroed walk
 
-// The gradient of a tensor of an operation; absent if it is not wanted.
+// The gradient of a tensor of an operation; absent if it is not wanted. A rounded weight has that of its f32.
 struct tensor walk_gradient(const struct walk *w, struct tensor t);
 // The state before the call; absent if it was zero.
 struct tensor walk_before(const struct walk *w, struct tensor t);
 // Memory until the operation's backward pass ends, not cleared; NULL after a failure, which the walk keeps.
 struct buffer *walk_room(struct walk *w, uint64_t floats);
-// The same as a tensor (rows, cols), whose buffer is NULL after a failure.
+// The same as a tensor (rows, cols) of f32, or of f16 for walk_half(), whose buffer is NULL after a failure.
 struct tensor walk_tensor(struct walk *w, uint64_t rows, uint64_t cols, uint64_t stride);
+struct tensor walk_half(struct walk *w, uint64_t rows, uint64_t cols); // with a stride of a multiple of 8
 
 static inline const struct sequence *walk_sequence(const struct tensor *sequences, uint32_t s) {
   return (const struct sequence *)(const void *)((char *)sequences->buffer->mapped + sequences->offset) + s;

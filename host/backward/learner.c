@@ -58,15 +58,34 @@ static deltaic_status open_model(struct learner *l, const char *path) {
   return status;
 }
 
-deltaic_status learner_open(const char *path, struct backend *on, uint32_t threads, learner_wants wants, void *user,
-                            struct learner **out) {
-  struct learner *l = calloc(1, sizeof *l);
-  *out = NULL;
-  if (!l) return fail_memory("a model with gradients", sizeof *l);
+static deltaic_status make_room(struct learner *l, struct buffer *b, uint64_t bytes, const char *what) {
+  if (b->bytes >= bytes) return DELTAIC_OK;
+  l->backend->functions->buffer_free(l->backend, b);
+  return l->backend->functions->buffer_create(l->backend, MEMORY_DEVICE, bytes, what, b);
+}
+
+static deltaic_status open_device(struct learner *l, struct backend *on, uint32_t threads, bool fast) {
   l->backend = on;
   l->owns_backend = !on;
   deltaic_status status = on ? DELTAIC_OK : backend_open_cpu(threads, &l->backend);
   if (!status) status = l->backend->functions->recorder_create(l->backend, &l->recorder);
+  if (status) return status;
+  l->walk.c = l->recorder;
+  l->walk.functions = walk_functions(l->backend);
+  l->fast = fast && l->walk.functions->rounds && l->walk.functions->rounds(l->backend);
+  const uint64_t bytes = l->fast ? l->backend->parts_bytes : 0;
+  if (bytes) status = make_room(l, &l->parts, bytes, "sums of tiles");
+  if (bytes && !status) status = l->backend->functions->buffer_zero(l->backend, &l->parts, 0, bytes);
+  if (bytes) l->list.parts = learner_tensor(&l->parts, 0, 1, (uint32_t)(bytes / sizeof(float)));
+  return status;
+}
+
+deltaic_status learner_open(const char *path, struct backend *on, uint32_t threads, bool fast, learner_wants wants,
+                            void *user, struct learner **out) {
+  struct learner *l = calloc(1, sizeof *l);
+  *out = NULL;
+  if (!l) return fail_memory("a model with gradients", sizeof *l);
+  deltaic_status status = open_device(l, on, threads, fast);
   if (!status) status = open_model(l, path);
   if (!status) status = make_gradients(l, wants, user);
   if (!status && !(l->mixer_states = calloc(l->model.spec.L, sizeof *l->mixer_states)))
@@ -106,6 +125,8 @@ void learner_close(struct learner *l) {
     free_batch(l);
     l->backend->functions->buffer_free(l->backend, &l->values);
     l->backend->functions->buffer_free(l->backend, &l->value_gradients);
+    l->backend->functions->buffer_free(l->backend, &l->halves);
+    l->backend->functions->buffer_free(l->backend, &l->parts);
     arena_free(&l->gradients, l->backend);
     walk_free(&l->walk);
     if (l->recorder) l->backend->functions->recorder_free(l->recorder);
@@ -113,6 +134,7 @@ void learner_close(struct learner *l) {
   for (uint32_t i = 0; l->mixer_states && i < l->model.spec.L; i++) free(l->mixer_states[i]);
   free(l->mixer_states);
   free(l->weights);
+  free(l->half);
   oplist_free(&l->list);
   free(l->host);
   model_clear(&l->model);
@@ -132,12 +154,6 @@ uint32_t learner_vocabulary(const struct learner *l) { return l->model.spec.V; }
 
 // ---------------------------------------------------------------- memory of a batch
 
-static deltaic_status make_room(struct learner *l, struct buffer *b, uint64_t bytes, const char *what) {
-  if (b->bytes >= bytes) return DELTAIC_OK;
-  l->backend->functions->buffer_free(l->backend, b);
-  return l->backend->functions->buffer_create(l->backend, MEMORY_DEVICE, bytes, what, b);
-}
-
 // Memory that the host sees, with `count` numbers.
 static deltaic_status make_shared(struct learner *l, struct buffer *b, uint64_t count, const char *what) {
   return l->backend->functions->buffer_create(l->backend, MEMORY_SHARED, count * sizeof(float), what, b);
@@ -145,7 +161,7 @@ static deltaic_status make_shared(struct learner *l, struct buffer *b, uint64_t 
 
 static void begin(struct learner *l, bool keep) {
   l->list.keep = keep;
-  l->list.matrices = MATRICES_NONE;
+  l->list.matrices = l->fast ? MATRICES_BEST : MATRICES_NONE;
   l->list.longest = l->T;
   l->list.plain = keep;
   oplist_begin(&l->list);
@@ -226,8 +242,6 @@ static void clear_gradients(struct learner *l, uint64_t bytes) {
 }
 
 static void begin_walk(struct learner *l, uint64_t bytes) {
-  l->walk.c = l->recorder;
-  l->walk.functions = walk_functions(l->backend);
   l->walk.list = &l->list;
   l->walk.values = &l->values;
   l->walk.gradients = &l->value_gradients;
@@ -236,7 +250,6 @@ static void begin_walk(struct learner *l, uint64_t bytes) {
   l->walk.state_gradients = &l->state_gradients;
   l->walk.weights = l->weights;
   l->walk.weight_count = l->weights ? l->model.weights.count : 0;
-  l->walk.status = DELTAIC_OK;
   clear_gradients(l, bytes);
 }
 
@@ -244,15 +257,18 @@ static void begin_walk(struct learner *l, uint64_t bytes) {
 static deltaic_status start(struct learner *l) {
   const struct backend_functions *f = l->backend->functions;
   uint64_t largest;
-  const uint64_t bytes = l->list.status ? 0 : f->list_bytes(l->backend, &l->list, &largest);
-  deltaic_status status = l->list.status;
+  deltaic_status status = l->list.status ? l->list.status : learner_halves_choose(l);
+  const uint64_t bytes = status ? 0 : f->list_bytes(l->backend, &l->list, &largest);
+  if (!status) status = l->list.status;
   if (!status && (bytes / sizeof(float) > UINT32_MAX || largest > l->backend->max_binding_bytes))
     status = fail(DELTAIC_OUT_OF_MEMORY, "a layer of %u texts of %u tokens is too large", l->rows, l->T);
   if (!status) status = make_room(l, &l->values, bytes, "a layer's values");
   if (!status && l->list.keep) status = make_room(l, &l->value_gradients, bytes, "the gradients of a layer's values");
   if (status) return status;
   l->list.scratch = learner_tensor(&l->values, 0, 1, (uint32_t)(bytes / sizeof(float)));
+  l->walk.status = DELTAIC_OK;
   f->recorder_begin(l->recorder, false, NULL);
+  learner_halves_make(l);
   f->recorder_list(l->recorder, &l->list);
   if (l->list.keep) begin_walk(l, bytes);
   return DELTAIC_OK;
@@ -377,4 +393,9 @@ deltaic_status learner_measure(struct learner *l, const struct learner_batch *ba
   return find_loss(l, batch, d, 0, loss, &hidden);
 }
 
-deltaic_status learner_clear(struct learner *l) { return arena_zero(&l->gradients, l->backend); }
+deltaic_status learner_clear(struct learner *l) {
+  l->unit = 0;
+  return arena_zero(&l->gradients, l->backend);
+}
+
+double learner_unit(const struct learner *l) { return l->unit > 0 ? l->unit : 1; }

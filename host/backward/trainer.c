@@ -100,7 +100,7 @@ deltaic_status trainer_open(const char *path, struct backend *on, uint32_t threa
   t->o = *options;
   t->kind = kind;
   t->user = user;
-  deltaic_status status = learner_open(path, on, threads, is_trained, t, &t->learner);
+  deltaic_status status = learner_open(path, on, threads, options->fast, is_trained, t, &t->learner);
   if (!status) status = add_tensors(t, path);
   if (!status) status = trainer_refresh(t);
   if (status)

@@ -21,6 +21,7 @@ struct trainer_options {
   uint32_t rank;
   double alpha, beta1, beta2, eps, decay, clip;
   uint64_t seed; // of A, which is uniform in (-1, 1) / sqrt(in); B is 0
+  bool fast;     // of learner_open()
 };
 
 struct trained {

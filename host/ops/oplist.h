@@ -38,7 +38,7 @@ struct oplist {
   enum delta_form form;   // form of the delta rule and of Mamba-2; AUTO: the device's plan decides
   uint32_t longest;       // tokens of the longest sequence; 0: unknown
   bool plain;             // no operations are joined (for tests)
-  bool keep;              // every value keeps its memory until the list is cleared: for a walk in reverse
+  bool keep;              // every value is f32 and keeps its memory until the list is cleared: for a walk in reverse
   // Zeroed memory (backend.parts_bytes) in which the workgroups of one output tile add their partial sums; or absent.
   struct tensor parts;
   struct tensor scratch; // (1, n) f32: memory for the values and for the operations' own scratch

@@ -113,8 +113,9 @@ static deltaic_status list_files(struct deltaic_tune *tune) {
 
 static deltaic_status open_trainer(struct deltaic_tune *tune) {
   const deltaic_tune_options *o = &tune->o;
+  const bool fast = o->precision == DELTAIC_PRECISION_FAST;
   struct backend *on = o->device ? o->device->backend : NULL;
-  const struct trainer_options options = {o->rank, o->alpha, o->beta1, o->beta2, o->eps, o->decay, o->clip, o->seed};
+  const struct trainer_options options = {o->rank, o->alpha, o->beta1, o->beta2, o->eps, o->decay, o->clip, o->seed, fast};
   deltaic_status status = trainer_open(tune->path, on, o->threads, kind, tune, &options, &tune->trainer);
   if (!status && o->adapt && !o->everything) status = check_parts(tune, &tune->adapt, true);
   if (!status && o->whole && !o->everything) status = check_parts(tune, &tune->whole, false);
@@ -122,7 +123,7 @@ static deltaic_status open_trainer(struct deltaic_tune *tune) {
   if (status) return status;
   tune->fingerprint = learner_fingerprint(trainer_learner(tune->trainer));
   tune->d = (struct distillation){NULL, o->weight, o->temperature};
-  return o->teacher ? learner_open(o->teacher, on, o->threads, NULL, NULL, &tune->d.teacher) : DELTAIC_OK;
+  return o->teacher ? learner_open(o->teacher, on, o->threads, fast, NULL, NULL, &tune->d.teacher) : DELTAIC_OK;
 }
 
 deltaic_status deltaic_tune_create(const char *path, const deltaic_tune_options *options, deltaic_tune **out) {

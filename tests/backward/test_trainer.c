@@ -113,7 +113,7 @@ static void train(const char *name, deltaic_device *device) {
   assert_ok(trainer_open(path, device->backend, 0, kind, c, &o, &t));
   if (strcmp(checkpoint_metadata(c, "teacher"), "None")) {
     model_path(teacher_path, sizeof teacher_path, checkpoint_metadata(c, "teacher"));
-    assert_ok(learner_open(teacher_path, device->backend, 0, NULL, NULL, &d.teacher));
+    assert_ok(learner_open(teacher_path, device->backend, 0, false, NULL, NULL, &d.teacher));
   }
   float **start = take_start(c, t, o.rank);
   for (size_t step = 0; step < tokens->shape[0]; step++) {

@@ -11,9 +11,10 @@ void back_dispatch(struct walk *w, enum backward_kernel id, const uint32_t *spec
 // to (1, n) += the sum over `rows` rows of `from`, which are `stride` apart, of columns first ... first + n - 1.
 void back_sum_rows(struct walk *w, struct tensor to, struct tensor from, uint64_t rows, uint32_t stride,
                    uint32_t first);
-// A transposed copy with zeros up to its stride, which products read.
-struct tensor back_transposed(struct walk *w, struct tensor from);
-// y = x m^T, or y += it if adds.
+void back_round(struct walk *w, struct tensor to, struct tensor from);
+// A transposed copy with zeros up to its stride, which products read, in f16 if half.
+struct tensor back_transposed(struct walk *w, struct tensor from, bool half);
+// y = x m^T, or y += it if adds. Products of many rows with m in f16 round x.
 void back_product(struct walk *w, struct tensor y, struct tensor x, struct tensor m, bool adds);
 // Workgroups for elements in lanes along x and, folded into what every device allows, rows along y.
 struct grid back_grid(uint32_t cols, uint32_t lanes, uint32_t rows, uint32_t z);

@@ -23,12 +23,14 @@ static void linear(struct walk *w, struct tensor y, struct tensor x, struct tens
 }
 
 static void add_times(struct walk *w, struct tensor y, struct tensor x, struct tensor m) {
-  back_product(w, y, x, back_transposed(w, m), true);
+  back_product(w, y, x, back_transposed(w, m, vulkan_has_matrices(w->c)), true);
 }
 
 static void add_outer(struct walk *w, struct tensor y, struct tensor a, struct tensor b) {
-  const struct tensor at = back_transposed(w, a);
-  back_product(w, y, at, back_transposed(w, b), true);
+  // Few rows are computed by kernels that read f32.
+  const struct tensor bt = back_transposed(w, b, vulkan_has_matrices(w->c));
+  const bool half = !w->status && vulkan_input_dtype(w->c, bt, a.cols) == DTYPE_F16;
+  back_product(w, y, back_transposed(w, a, half), bt, true);
 }
 
 const struct walk_functions backward_on_vulkan = {
@@ -39,6 +41,8 @@ const struct walk_functions backward_on_vulkan = {
     .linear = linear,
     .add_times = add_times,
     .add_outer = add_outer,
+    .round = back_round,
+    .rounds = vulkan_can_round,
     .loss = vulkan_back_loss,
     .embed = vulkan_back_embed,
     .norm = vulkan_back_norm,

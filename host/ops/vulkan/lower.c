@@ -163,7 +163,7 @@ uint64_t vulkan_list_bytes(struct backend *b, struct oplist *l, uint64_t *larges
   const struct vulkan_recorder r = {.base = {.backend = b}, .list = l};
   reserve_padding(l);
   const uint64_t bytes = oplist_plan(l, b, planned_scratch, largest);
-  if (!l->status) plan_dtypes(&r.base, l);
+  if (!l->status && !l->keep) plan_dtypes(&r.base, l);
   return bytes;
 }
 
@@ -357,7 +357,7 @@ void vulkan_lower(struct recorder *c, struct oplist *l) {
     commands_fail(r->commands, status);
     return;
   }
-  plan_dtypes(c, l);
+  if (!l->keep) plan_dtypes(c, l);
   for (uint32_t n; w.i < l->count; w.i += n) {
     n = 1;
     if (!l->plain && is_input_norm(l, w.i)) {

@@ -141,12 +141,14 @@ bool vulkan_linear_conv(struct recorder *c, const struct linear_input *in, const
 // The product, then act(first half) * second half.
 void vulkan_linear_glu(struct recorder *c, const struct linear_input *in, const struct linear *p, const struct glu *g);
 // The best dtype for the input of a product of T rows with w: f16 if the product rounds to f16 anyway, else f32.
-enum dtype vulkan_input_dtype(const struct recorder *c, struct tensor w, uint32_t T);
+enum dtype vulkan_input_dtype(const struct recorder *c, struct tensor w, uint32_t T) INSIDE(vulkan_input_dtype);
 // Fills spec (MATMUL_SPECS) for the kernels of matmul.h with input x and weights w.
 void vulkan_matmul_spec(const struct recorder *c, struct tensor x, struct tensor w, uint32_t *spec);
 
 // vulkan_matrix.c: products on cooperative matrices (coopmat). Whether this list may use them:
-bool vulkan_has_matrices(const struct recorder *c);
+bool vulkan_has_matrices(const struct recorder *c) INSIDE(vulkan_has_matrices);
+// Whether a list may, if it says so.
+bool vulkan_can_round(const struct backend *b) INSIDE(vulkan_can_round);
 // Whether a product of many rows with w reads its inputs as f16.
 bool vulkan_takes_f16(const struct recorder *c, struct tensor w);
 // Fills the bindings, and returns the push constants, of a product of inputs x that ends in a short convolution.
