@@ -151,6 +151,7 @@ uint64_t learner_fingerprint(const struct learner *l) {
 }
 
 uint32_t learner_vocabulary(const struct learner *l) { return l->model.spec.V; }
+bool learner_is_fast(const struct learner *l) { return l->fast; }
 
 // ---------------------------------------------------------------- memory of a batch
 
