@@ -23,15 +23,33 @@ uint32_t back_row_lanes(const struct walk *w, uint32_t n) {
 
 // ---------------------------------------------------------------- sums
 
-void back_sum_rows(struct walk *w, struct tensor to, struct tensor from, uint64_t rows, uint32_t stride,
-                   uint32_t first) {
-  if (w->status || !to.buffer) return;
+static void sum_rows(struct walk *w, struct tensor to, struct tensor from, const struct sum_rows_args *args) {
   const uint32_t lanes = vulkan_plan(w->c)->lanes;
-  const struct sum_rows_args args = {.rows = (uint32_t)rows, .cols = to.cols, .stride = stride, .first = first};
   const struct binding bindings[SUM_ROWS_BINDINGS] = {
       [SUM_ROWS_TO] = vulkan_bind(to, to), [SUM_ROWS_FROM] = vulkan_bind(from, to)};
-  back_dispatch(w, BACKWARD_sum_rows, &lanes, bindings, &args,
-                (struct grid){divide_up(to.cols, SUM_ROWS_COLUMNS), 1, 1}, 3 * rows * to.cols);
+  back_dispatch(w, BACKWARD_sum_rows, &lanes, bindings, args,
+                (struct grid){divide_up(to.cols, SUM_ROWS_COLUMNS), divide_up(args->rows, args->each), 1},
+                3ull * args->rows * to.cols);
+}
+
+// Many rows are added in parts, so that many workgroups run.
+void back_sum_rows(struct walk *w, struct tensor to, struct tensor from, uint64_t rows, uint32_t stride,
+                   uint32_t first) {
+  enum { EACH = 256 };
+  if (w->status || !to.buffer) return;
+  struct sum_rows_args args = {
+      .rows = (uint32_t)rows, .each = (uint32_t)rows, .cols = to.cols, .stride = stride, .first = first, .add = 1};
+  if (rows > 2 * EACH) {
+    const struct tensor parts = walk_tensor(w, divide_up(args.rows, EACH), to.cols, to.cols);
+    if (!parts.buffer) return;
+    args.each = EACH;
+    args.add = 0;
+    sum_rows(w, parts, from, &args);
+    from = parts;
+    args = (struct sum_rows_args){
+        .rows = parts.rows, .each = parts.rows, .cols = to.cols, .stride = parts.stride, .add = 1};
+  }
+  sum_rows(w, to, from, &args);
 }
 
 // ---------------------------------------------------------------- products
