@@ -253,7 +253,9 @@ int command_prune(int argc, char **argv) {
       FLAG('r', "refit", &r.refit, "compute the output projections again"),
       NUMBER(0, "ridge", "X", &r.ridge, 1e6, "lambda over the mean diagonal; 0: by the text's length"),
       HEADING("recovery"),
-      TEXT(0, "recover", "FILE", &r.recover, "train the smaller model on this text, with the original as its teacher; in fast arithmetic, if --precision does "
+      TEXT(0, "recover", "FILE", &r.recover,
+           "train the smaller model on this text, with the original as its teacher; in fast arithmetic, if --precision "
+           "does "
            "not say otherwise"),
       NUMBER(0, "rate", "X", &r.rate, 1, "the largest learning rate; 0: 0.001"),
       HEADING("output"),

@@ -398,5 +398,3 @@ deltaic_status learner_clear(struct learner *l) {
   l->unit = 0;
   return arena_zero(&l->gradients, l->backend);
 }
-
-double learner_unit(const struct learner *l) { return l->unit > 0 ? l->unit : 1; }

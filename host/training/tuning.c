@@ -117,7 +117,8 @@ static deltaic_status open_trainer(struct deltaic_tune *tune) {
   const deltaic_tune_options *o = &tune->o;
   const bool fast = o->precision == DELTAIC_PRECISION_FAST;
   struct backend *on = o->device ? o->device->backend : NULL;
-  const struct trainer_options options = {o->rank, o->alpha, o->beta1, o->beta2, o->eps, o->decay, o->clip, o->seed, fast};
+  const struct trainer_options options = {o->rank,  o->alpha, o->beta1, o->beta2, o->eps,
+                                          o->decay, o->clip,  o->seed,  fast};
   deltaic_status status = trainer_open(tune->path, on, o->threads, kind, tune, &options, &tune->trainer);
   if (!status && o->adapt && !o->everything) status = check_parts(tune, &tune->adapt, true);
   if (!status && o->whole && !o->everything) status = check_parts(tune, &tune->whole, false);

@@ -13,7 +13,7 @@
 #define GATED_NORM_BACK_SPEC_LANES 0
 #define GATED_NORM_BACK_SPECS 1
 #define GATED_NORM_BACK_ROWS 16 // of a workgroup
-#define BACK_OF_GATED 0 // as enum norm_place
+#define BACK_OF_GATED 0         // as enum norm_place
 #define BACK_FIRST 1
 #define BACK_ABSENT 2
 struct gated_norm_back_args {

@@ -94,8 +94,8 @@ int main(int argc, char **argv) {
     fflush(stdout);
     if (seconds < best) best = seconds;
   }
-  printf("; loss %.4f\n%s, %s, %s, %u x %u: best %.4f s, %.0f tokens/s, busy %.3f\n", loss.ce, argv[1], argv[2], argv[3],
-         rows, T, best, rows * T / best, busy(l, &batch));
+  printf("; loss %.4f\n%s, %s, %s, %u x %u: best %.4f s, %.0f tokens/s, busy %.3f\n", loss.ce, argv[1], argv[2],
+         argv[3], rows, T, best, rows * T / best, busy(l, &batch));
   fflush(stdout);
   profile(l, &batch);
   learner_close(l);

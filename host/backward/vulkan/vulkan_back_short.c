@@ -47,7 +47,8 @@ void vulkan_back_embed(struct walk *w, const struct embed *op) {
     const struct binding bindings[EMBED_BACK_BINDINGS] = {[EMBED_BACK_DTABLE] = vulkan_bind(part, part),
                                                           [EMBED_BACK_DX] = vulkan_bind(dx, dx),
                                                           [EMBED_BACK_TOKENS] = vulkan_bind(op->tokens, dx)};
-    back_dispatch(w, BACKWARD_embed_back, &lanes, bindings, &args, (struct grid){divide_up(dx.cols, lanes), divide_up(args.rows, args.each), 1},
+    back_dispatch(w, BACKWARD_embed_back, &lanes, bindings, &args,
+                  (struct grid){divide_up(dx.cols, lanes), divide_up(args.rows, args.each), 1},
                   (uint64_t)dx.rows * dx.cols);
   }
 }
