@@ -9,15 +9,19 @@
 
 // ---------------------------------------------------------------- tensors in place
 
-static deltaic_status write_tensor(const struct trained *x, const char *path) {
+static deltaic_status write_tensor(struct trainer *trainer, size_t i, const char *path) {
+  const struct trained *x = trainer_at(trainer, i);
   const uint64_t n = x->lora ? x->rows * x->cols : x->n;
+  float *values = malloc(n * sizeof *values);
   double *numbers = malloc(n * sizeof *numbers);
   char *out = malloc(n * sizeof *numbers);
-  deltaic_status status = numbers && out ? DELTAIC_OK : fail_memory("a tensor", 2 * n * sizeof *numbers);
+  const bool room = values && numbers && out;
+  deltaic_status status = room ? trainer_values(trainer, i, values) : fail_memory("a tensor", 2 * n * sizeof *numbers);
   if (!status) {
-    for (uint64_t i = 0; i < n; i++) numbers[i] = x->values[i];
+    for (uint64_t k = 0; k < n; k++) numbers[k] = values[k];
     status = tensor_write_at(path, x->at, out, tensor_convert(x->dtype, numbers, n, out));
   }
+  free(values);
   free(numbers);
   free(out);
   return status;
@@ -26,9 +30,8 @@ static deltaic_status write_tensor(const struct trained *x, const char *path) {
 deltaic_status tuning_write(struct trainer *trainer, const char *folder) {
   deltaic_status status = DELTAIC_OK;
   for (size_t i = 0; i < trainer_count(trainer) && !status; i++) {
-    const struct trained *x = trainer_at(trainer, i);
-    char *path = path_join(folder, x->file);
-    status = path ? write_tensor(x, path) : DELTAIC_OUT_OF_MEMORY;
+    char *path = path_join(folder, trainer_at(trainer, i)->file);
+    status = path ? write_tensor(trainer, i, path) : DELTAIC_OUT_OF_MEMORY;
     free(path);
   }
   return status;
@@ -139,8 +142,7 @@ static deltaic_status write_adapter_config(const deltaic_tune *tune, const char 
 struct stored {
   char name[512];
   int rank;
-  uint64_t shape[FILE_RANK], n;
-  const float *data;
+  uint64_t shape[FILE_RANK], n; // n: of numbers, which follow each other in what is trained
 };
 
 static int stored_of(const deltaic_tune *tune, const struct trained *x, struct stored out[2]) {
@@ -151,7 +153,6 @@ static int stored_of(const deltaic_tune *tune, const struct trained *x, struct s
     out->rank = x->tensor->rank;
     memcpy(out->shape, x->tensor->shape, sizeof out->shape);
     out->n = x->n;
-    out->data = x->values;
     return 1;
   }
   snprintf(out[0].name, sizeof out->name, "base_model.model.%.*s.lora_A.weight", stem, x->name);
@@ -162,9 +163,15 @@ static int stored_of(const deltaic_tune *tune, const struct trained *x, struct s
   out[0].n = rank * x->cols;
   out[1].n = rank * x->rows;
   out[0].rank = out[1].rank = 2;
-  out[0].data = x->p;
-  out[1].data = x->p + out[0].n;
   return 2;
+}
+
+static void append_trained(struct tensor_file *file, struct trainer *trainer, size_t i) {
+  const uint64_t n = trainer_at(trainer, i)->n;
+  float *p = malloc(n * sizeof *p);
+  file->status = p ? trainer_read(trainer, i, TRAINED_P, p) : fail_memory("adapters", n * sizeof *p);
+  tensor_file_append(file, p, n * sizeof *p);
+  free(p);
 }
 
 static deltaic_status write_adapter_tensors(const deltaic_tune *tune, const char *path) {
@@ -180,10 +187,7 @@ static deltaic_status write_adapter_tensors(const deltaic_tune *tune, const char
       tensor_file_declare(&file, s[k].name, "F32", s[k].rank, s[k].shape, s[k].n * sizeof(float));
   }
   tensor_file_write_header(&file);
-  for (size_t i = 0; i < count; i++) {
-    const int n = stored_of(tune, trainer_at(tune->trainer, i), s);
-    for (int k = 0; k < n; k++) tensor_file_append(&file, s[k].data, s[k].n * sizeof(float));
-  }
+  for (size_t i = 0; i < count && !file.status; i++) append_trained(&file, tune->trainer, i);
   return tensor_file_end(&file);
 }
 
