@@ -177,6 +177,142 @@ static void a_gradient_that_is_not_finite_changes_nothing(void **state) {
   trainer_close(t);
 }
 
+// ---------------------------------------------------------------- a step of every tensor
+
+// user: how matrices are trained.
+static enum training each(void *user, const struct file_tensor *t) {
+  if (!t->used || t->dtype > FILE_BF16) return TRAIN_NOT;
+  return t->rank == 2 ? *(const enum training *)user : TRAIN_WHOLE;
+}
+
+static float *numbers(uint64_t n) { return calloc(n, sizeof(float)); }
+
+// A tensor before a step, and the gradient of what is trained, computed on the host in f64.
+struct before {
+  float *p, *m, *v;
+  double *g;
+};
+
+static double *lora_gradient(const struct trained *x, const float *p, const float *dW, const struct trainer_options *o) {
+  const uint64_t rank = o->rank, rows = x->rows, cols = x->cols;
+  double *g = calloc(x->n, sizeof *g);
+  for (uint64_t i = 0; i < rows; i++)
+    for (uint64_t r = 0; r < rank; r++)
+      for (uint64_t k = 0; k < cols; k++) {
+        const double d = o->alpha / o->rank * (double)dW[i * cols + k];
+        g[r * cols + k] += d * (double)p[rank * cols + i * rank + r];
+        g[rank * cols + i * rank + r] += d * (double)p[r * cols + k];
+      }
+  return g;
+}
+
+static struct before look(struct trainer *t, size_t i, const struct trainer_options *o) {
+  const struct trained *x = trainer_at(t, i);
+  struct before b = {numbers(x->n), numbers(x->n), numbers(x->n), NULL};
+  const uint64_t n = elements(x->tensor);
+  float *g = numbers(n);
+  assert_ok(trainer_read(t, i, TRAINED_P, b.p));
+  assert_ok(trainer_read(t, i, TRAINED_M, b.m));
+  assert_ok(trainer_read(t, i, TRAINED_V, b.v));
+  assert_ok(learner_gradient(trainer_learner(t), x->tensor, g));
+  if (x->lora) b.g = lora_gradient(x, b.p, g, o);
+  if (!x->lora) b.g = malloc(n * sizeof *b.g);
+  for (uint64_t k = 0; k < n && !x->lora; k++) b.g[k] = (double)g[k];
+  free(g);
+  return b;
+}
+
+// The numbers after the step are those of AdamW in f64. A small gradient that is off by a little moves a number by much.
+static void compare_step(struct trainer *t, size_t i, const struct trainer_options *o, struct before b, double scale) {
+  const struct trained *x = trainer_at(t, i);
+  const double steps = (double)trainer_steps(t), rate = 1e-2;
+  float *p = numbers(x->n);
+  double error = 0, moved = 0, size = 0;
+  assert_ok(trainer_read(t, i, TRAINED_P, p));
+  for (uint64_t k = 0; k < x->n; k++) {
+    const double g = b.g[k] * scale, m = o->beta1 * (double)b.m[k] + (1 - o->beta1) * g;
+    const double v = o->beta2 * (double)b.v[k] + (1 - o->beta2) * g * g, old = (double)b.p[k];
+    const double step = m / (1 - pow(o->beta1, steps)) / (sqrt(v / (1 - pow(o->beta2, steps))) + o->eps);
+    const double want = old * (1 - rate * o->decay) - rate * step;
+    error += ((double)p[k] - want) * ((double)p[k] - want);
+    moved += (want - old) * (want - old);
+    size += old * old;
+  }
+  if (sqrt(error) > 1e-3 * sqrt(moved) + 1e-7 * sqrt(size))
+    fail_msg("%s: off by %g of %g", x->name, sqrt(error), sqrt(moved));
+  free(p);
+  free(b.p);
+  free(b.m);
+  free(b.v);
+  free(b.g);
+}
+
+static void take_steps(struct trainer *t, const struct trainer_options *o, const struct learner_batch *batch) {
+  struct before *b = calloc(trainer_count(t), sizeof *b);
+  for (int step = 0; step < 2; step++) {
+    struct learner_loss loss;
+    double norm, squares = 0;
+    assert_ok(learner_add(trainer_learner(t), batch, NULL, 1, &loss));
+    for (size_t i = 0; i < trainer_count(t); i++) {
+      b[i] = look(t, i, o);
+      for (uint64_t k = 0; k < trainer_at(t, i)->n; k++) squares += b[i].g[k] * b[i].g[k];
+    }
+    assert_ok(trainer_step(t, 1e-2, &norm));
+    assert_float_equal(norm, sqrt(squares), 1e-5 * norm);
+    for (size_t i = 0; i < trainer_count(t); i++) compare_step(t, i, o, b[i], fmin(1, o->clip / (norm + 1e-6)));
+  }
+  free(b);
+}
+
+// The learner has the tensors' values: setting them on the host, which is another way, changes nothing.
+static void compare_weights(struct trainer *t, const struct learner_batch *batch, bool lora) {
+  struct learner_loss loss, again;
+  float **values = calloc(trainer_count(t), sizeof *values);
+  assert_ok(learner_measure(trainer_learner(t), batch, NULL, &loss));
+  for (size_t i = 0; i < trainer_count(t); i++) {
+    values[i] = numbers(elements(trainer_at(t, i)->tensor));
+    assert_ok(trainer_values(t, i, values[i]));
+  }
+  for (size_t i = 0; i < trainer_count(t); i++)
+    assert_ok(learner_set(trainer_learner(t), trainer_at(t, i)->tensor, values[i]));
+  assert_ok(learner_measure(trainer_learner(t), batch, NULL, &again));
+  if (lora)
+    assert_float_equal(loss.ce, again.ce, 1e-6);
+  else
+    assert_true(loss.ce == again.ce);
+  for (size_t i = 0; i < trainer_count(t); i++) free(values[i]);
+  free(values);
+}
+
+static void take_steps_of(deltaic_device *device, const char *name, enum training matrices) {
+  enum { ROWS = 2, T = 20 };
+  const struct trainer_options o = {
+      .rank = 3, .alpha = 5, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .clip = 1};
+  int32_t tokens[ROWS * (T + 1)];
+  struct trainer *t;
+  char path[512];
+  for (int i = 0; i < ROWS * (T + 1); i++) tokens[i] = 3 + i * 7 % 40;
+  const struct learner_batch batch = {tokens, ROWS, T, NULL};
+  snprintf(path, sizeof path, "%s/%s", TESTS_DIR "/vectors/models", name);
+  assert_ok(trainer_open(path, device->backend, 0, each, &matrices, &o, &t));
+  print_message("%s\n", name);
+  take_steps(t, &o, &batch);
+  compare_weights(t, &batch, matrices == TRAIN_LORA);
+  trainer_close(t);
+}
+
+// Joined and transposed matrices, norms that are stored less 1, rows in another order, filters that heads share, masks
+// and norms that are computed: the step is that of the formulas, and the device's weights follow.
+static void every_tensor_takes_its_step(deltaic_device *device) {
+  static const char *const all[] = {"tiny_gated_deltanet",  "tiny_hh_delta_static", "tiny_hh_gated_dynamic",
+                                    "tiny_delta_net_swa",   "released_qwen3_5",     "ablation_filter_a_head",
+                                    "ablation_one_filter",  "tiny_mamba2",          "tiny_gated_delta_product",
+                                    "released_olmo_hybrid", "released_qwen3_5_bias"};
+  const size_t count = test_all_on(device) ? sizeof all / sizeof *all : 2;
+  for (size_t i = 0; i < count; i++)
+    for (int k = 0; k < 2; k++) take_steps_of(device, all[i], k ? TRAIN_LORA : TRAIN_WHOLE);
+}
+
 static enum training nothing(void *user, const struct file_tensor *t) { return TRAIN_NOT; }
 
 static void nothing_to_train_is_refused(void **state) {
@@ -190,6 +326,7 @@ static void nothing_to_train_is_refused(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       device_test(steps_match),
+      device_test(every_tensor_takes_its_step),
       cmocka_unit_test(a_gradient_that_is_not_finite_changes_nothing),
       cmocka_unit_test(nothing_to_train_is_refused),
   };
