@@ -1,5 +1,6 @@
 // trainer: see trainer.h.
 #include "adapter.h"
+#include "learner_memory.h"
 #include "trainer_items.h"
 
 #include <math.h>
@@ -134,6 +135,14 @@ void trainer_set_steps(struct trainer *t, uint64_t steps) { t->steps = steps; }
 size_t trainer_count(const struct trainer *t) { return t->count; }
 const struct trained *trainer_at(const struct trainer *t, size_t i) {
   return &t->items[i].x;
+}
+
+struct trainer_memory trainer_memory(const struct trainer *t) {
+  struct trainer_memory m = {.adapters = t->sums.bytes};
+  for (uint64_t i = 0; i < t->arena.block_count; i++) m.adapters += t->arena.blocks[i].bytes;
+  for (size_t i = 0; i < t->count; i++) m.moments += 2 * tensor_bytes(&t->items[i].m);
+  m.adapters -= m.moments;
+  return m;
 }
 
 // ---------------------------------------------------------------- what the host reads and writes

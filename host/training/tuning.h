@@ -21,6 +21,9 @@ struct deltaic_tune {
   size_t file_count;
 };
 
+// deltaic_tune_create() on another backend than that of the options' device, or on NULL: the CPU.
+deltaic_status tuning_create(const char *path, const deltaic_tune_options *options, struct backend *on,
+                             deltaic_tune **out);
 // Writes the trained tensors into the files of a folder, which has the files of the checkpoint. No file of it is open.
 deltaic_status tuning_write(struct trainer *trainer, const char *folder);
 #endif
