@@ -149,6 +149,8 @@ static int open_training(struct tune_work *w) {
   int code = context_open(&r->engine, &w->engine.context);
   if (!code) code = engine_open_device(&r->engine, &w->engine);
   o.device = w->engine.device;
+  if (!code) code = complain_status(deltaic_tune_plan(w->model, &o, r->batch, w->rows.length - 1, &w->planned));
+  if (!code) tune_print_plan(w);
   if (!code) code = complain_status(deltaic_tune_create(w->model, &o, &w->tune));
   if (code || !r->resume) return code;
   char *note = NULL;

@@ -75,13 +75,18 @@ static struct size_text size_of(uint64_t bytes) {
   return t;
 }
 
-// What would need at most `room`: fewer texts, else shorter ones.
+// What would need at most `room`: adapters, fewer texts, shorter ones.
 static void advise(struct shape s, const struct backend *of, uint64_t room, char *text, size_t capacity) {
-  deltaic_tune_memory m;
+  deltaic_tune_options o = *s.options;
+  deltaic_tune_memory m = {0};
   *text = 0;
+  o.everything = false;
+  if (s.options->everything && !imagine(&(struct shape){s.path, &o, s.rows, s.length}, of, &m) && m.total <= room) {
+    snprintf(text, capacity, "; with adapters it would take %s", size_of(m.total).text);
+    return;
+  }
   while (s.rows > 1 || s.length > 32) {
-    const uint32_t rows = s.rows;
-    if (rows > 1)
+    if (s.rows > 1)
       s.rows /= 2;
     else
       s.length /= 2;
@@ -91,8 +96,8 @@ static void advise(struct shape s, const struct backend *of, uint64_t room, char
              s.length, size_of(m.total).text);
     return;
   }
-  snprintf(text, capacity, "; the weights alone and what is trained take %s",
-           size_of(m.weights + m.gradients + m.moments + m.adapters).text);
+  snprintf(text, capacity, "; the model and what is trained alone take %s",
+           size_of(m.weights + m.gradients + m.moments + m.adapters + m.teacher).text);
 }
 
 static deltaic_status check_room(const struct shape *s, const struct backend *b, const deltaic_tune_memory *m) {
@@ -120,7 +125,7 @@ deltaic_status deltaic_tune_plan(const char *path, const deltaic_tune_options *o
   struct backend *cpu = NULL;
   if (!status && !o.device) status = backend_open_cpu(o.threads, &cpu);
   if (status) return status;
-  const struct shape s = {path, options, rows, length};
+  const struct shape s = {path, &o, rows, length};
   const struct backend *on = o.device ? o.device->backend : cpu;
   status = imagine(&s, on, memory);
   if (!status) status = check_room(&s, on, memory);

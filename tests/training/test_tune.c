@@ -123,31 +123,6 @@ static void the_rate_rises_and_falls(void **state) {
   assert_float_equal(deltaic_tune_rate(&s, 99), 0.1, 1e-12);
 }
 
-// ---------------------------------------------------------------- memory
-
-// What is planned before anything is loaded is what a step takes.
-static void a_step_takes_the_planned_memory(void **state) {
-  static const char *const names[] = {"tiny_gated_deltanet", "tiny_delta_net_swa", "tiny_hh_gated_dynamic",
-                                      "tiny_mamba2", "tiny_gated_delta_product"};
-  make_tokens();
-  for (int i = 0; i < 10; i++) {
-    char path[512];
-    snprintf(path, sizeof path, "%s/%s", TESTS_DIR "/vectors/models", names[i / 2]);
-    const deltaic_tune_options o = {.size = sizeof o, .everything = i % 2, .teacher = i == 1 ? MODEL : NULL, .adapt = "proj", .whole = ""};
-    const deltaic_tune_batch batch = batch_at(0);
-    deltaic_tune_memory planned, used;
-    deltaic_tune *tune;
-    assert_ok(deltaic_tune_plan(path, &o, ROWS, T, &planned));
-    assert_ok(deltaic_tune_create(path, &o, &tune));
-    assert_ok(deltaic_tune_add(tune, &batch, 1, NULL));
-    assert_ok(deltaic_tune_step(tune, 1e-3, NULL));
-    deltaic_tune_get_memory(tune, &used);
-    assert_memory_equal(&planned, &used, sizeof used);
-    assert_true(used.total > 0 && (used.teacher > 0) == (i == 1));
-    deltaic_tune_free(tune);
-  }
-}
-
 // ---------------------------------------------------------------- what is written
 
 static void going_on_gives_the_same_bits(void **state) {
@@ -365,7 +340,6 @@ int main(void) {
       cmocka_unit_test(a_batch_is_learned),
       cmocka_unit_test(shares_and_targets_add_up),
       cmocka_unit_test(the_rate_rises_and_falls),
-      cmocka_unit_test(a_step_takes_the_planned_memory),
       cmocka_unit_test(going_on_gives_the_same_bits),
       cmocka_unit_test(a_state_of_something_else_is_refused),
       cmocka_unit_test(adapters_are_the_merged_checkpoint),
