@@ -65,6 +65,27 @@ typedef struct deltaic_tune_info {
 } deltaic_tune_info;
 DELTAIC_PRUNE_API void deltaic_tune_get_info(const deltaic_tune *tune, deltaic_tune_info *info);
 
+/* What a training has on its device, in bytes. */
+typedef struct deltaic_tune_memory {
+  uint64_t weights;   /* of the model, in f32 */
+  uint64_t gradients; /* of the weights that are trained */
+  uint64_t moments;   /* AdamW's */
+  uint64_t adapters;  /* A, B, their gradients, and first values of matrices that they are added to */
+  uint64_t streams;   /* the residual stream before every layer */
+  uint64_t layer;     /* the values of one layer, and their gradients */
+  uint64_t states;    /* recurrent states, and their gradients */
+  uint64_t scratch;   /* of the largest operation; logits */
+  uint64_t teacher;   /* everything of the teacher */
+  uint64_t total;
+} deltaic_tune_memory;
+/* What steps with batches of rows texts of length tokens (and the one that follows) will need. It reads the files'
+ * headers only. OUT_OF_MEMORY: the device has less free memory; *memory is filled nevertheless, and the message says
+ * what would fit. */
+DELTAIC_PRUNE_API deltaic_status deltaic_tune_plan(const char *path, const deltaic_tune_options *options, uint32_t rows,
+                                                   uint32_t length, deltaic_tune_memory *memory);
+/* What it has so far: after the first step, all of it. */
+DELTAIC_PRUNE_API void deltaic_tune_get_memory(const deltaic_tune *tune, deltaic_tune_memory *memory);
+
 /* Texts, each from a fresh state. */
 typedef struct deltaic_tune_batch {
   size_t size;

@@ -54,6 +54,39 @@ struct loss_rows {
   double tau, factor, kd_factor;
 };
 
+// What a trainer computes with weights and their gradients. Numbers (rows, cols) anywhere in a buffer: (i, k) is at + i
+// * row + k * col, in floats. They span at most WALK_SPAN floats, so that every device can bind them.
+enum { WALK_SQUARES = 1 << 15, WALK_SPAN = 1 << 24 };
+struct walk_grid {
+  struct buffer *buffer; // NULL: absent
+  uint64_t at;
+  uint32_t row, col;
+};
+
+// The sums of the squares of factor times WALK_SQUARES numbers each, counted along rows, are sums[first] and so on.
+struct walk_squares {
+  uint32_t rows, cols;
+  struct walk_grid from;
+  double factor;
+  uint32_t first;
+};
+static inline uint64_t walk_square_sums(uint64_t n) { return (n + WALK_SQUARES - 1) / WALK_SQUARES; }
+
+// g is factor times what is there. m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2,
+// p -= decay p + rate m / (sqrt(v) second + eps).
+struct walk_adamw {
+  uint32_t rows, cols;
+  struct walk_grid p, g, m, v;
+  double factor, beta1, beta2, decay, rate, second, eps;
+};
+
+// to = x + factor y + plus; y may be absent.
+struct walk_blend {
+  uint32_t rows, cols;
+  struct walk_grid to, x, y;
+  float factor, plus;
+};
+
 // What computes a walk on a backend.
 struct walk_functions {
   void (*clear)(struct walk *w, struct tensor t);
@@ -71,6 +104,9 @@ struct walk_functions {
   // Whether the device's products are faster with operands of f16 (cooperative matrices). NULL: never.
   bool (*rounds)(const struct backend *b);
   void (*loss)(struct walk *w, const struct loss_rows *rows);
+  void (*squares)(struct walk *w, struct tensor sums, const struct walk_squares *s); // sums (N, 2): each of two parts
+  void (*adamw)(struct walk *w, const struct walk_adamw *a);
+  void (*blend)(struct walk *w, const struct walk_blend *b);
   uint32_t overwrites; // kinds of operations, as bits, whose functions below obey `fresh` for inputs that are whole
   // The operations, with their tensors in memory.
   void (*embed)(struct walk *w, const struct embed *op);

@@ -387,6 +387,7 @@ deltaic_status weights_upload(struct weights *w, deltaic_progress progress, void
   const uint32_t threads = pool_threads_for(w->backend->threads);
   struct upload u = {.w = w, .progress = progress, .user = user};
   deltaic_status status = weights_status(w);
+  if (!status && w->backend->imagined) return arena_allocate(&w->arena, w->backend, MEMORY_DEVICE, "the weights");
   if (!status) status = check_room(w);
   if (!status) status = arena_allocate(&w->arena, w->backend, MEMORY_DEVICE, "the weights");
   if (!status) status = pool_create(threads < MOST_THREADS ? threads : MOST_THREADS, &u.pool);

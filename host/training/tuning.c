@@ -113,10 +113,9 @@ static deltaic_status list_files(struct deltaic_tune *tune) {
   return status;
 }
 
-static deltaic_status open_trainer(struct deltaic_tune *tune) {
+static deltaic_status open_trainer(struct deltaic_tune *tune, struct backend *on) {
   const deltaic_tune_options *o = &tune->o;
   const bool fast = o->precision == DELTAIC_PRECISION_FAST;
-  struct backend *on = o->device ? o->device->backend : NULL;
   const struct trainer_options options = {o->rank,  o->alpha, o->beta1, o->beta2, o->eps,
                                           o->decay, o->clip,  o->seed,  fast};
   deltaic_status status = trainer_open(tune->path, on, o->threads, kind, tune, &options, &tune->trainer);
@@ -129,19 +128,26 @@ static deltaic_status open_trainer(struct deltaic_tune *tune) {
   return o->teacher ? learner_open(o->teacher, on, o->threads, fast, NULL, NULL, &tune->d.teacher) : DELTAIC_OK;
 }
 
-deltaic_status deltaic_tune_create(const char *path, const deltaic_tune_options *options, deltaic_tune **out) {
-  if (!path || !out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_create: path and out are required");
+deltaic_status tuning_create(const char *path, const deltaic_tune_options *options, struct backend *on,
+                             deltaic_tune **out) {
   struct deltaic_tune *tune = calloc(1, sizeof *tune);
   if (!tune) return fail_memory("a training", sizeof *tune);
   deltaic_status status = read_options(tune, options);
   if (!status && !(tune->path = strdup(path))) status = fail_memory("a file name", strlen(path) + 1);
-  if (!status) status = open_trainer(tune);
+  if (!status) status = open_trainer(tune, on);
   tune->o.adapt = tune->o.whole = tune->o.teacher = NULL; // the caller's
   if (status)
     deltaic_tune_free(tune);
   else
     *out = tune;
   return status;
+}
+
+deltaic_status deltaic_tune_create(const char *path, const deltaic_tune_options *options, deltaic_tune **out) {
+  deltaic_tune_options o;
+  if (!path || !out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_create: path and out are required");
+  const deltaic_status status = options_read(&o, sizeof o, options, "deltaic_tune_options");
+  return status ? status : tuning_create(path, options, o.device ? o.device->backend : NULL, out);
 }
 
 void deltaic_tune_free(deltaic_tune *tune) {

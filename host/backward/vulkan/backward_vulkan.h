@@ -28,6 +28,10 @@ void vulkan_back_embed(struct walk *w, const struct embed *op);
 void vulkan_back_norm(struct walk *w, const struct norm *op);
 void vulkan_back_glu(struct walk *w, const struct glu *op);
 void vulkan_back_gated_norm(struct walk *w, const struct gated_norm *op);
+// vulkan_back_adamw.c
+void vulkan_back_squares(struct walk *w, struct tensor sums, const struct walk_squares *s);
+void vulkan_back_adamw(struct walk *w, const struct walk_adamw *a);
+void vulkan_back_blend(struct walk *w, const struct walk_blend *b);
 // vulkan_back_mix.c
 void vulkan_back_conv(struct walk *w, const struct conv *op);
 void vulkan_back_delta_inputs(struct walk *w, const struct delta_inputs *op);

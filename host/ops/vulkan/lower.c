@@ -375,7 +375,7 @@ void vulkan_lower(struct recorder *c, struct oplist *l) {
   const uint64_t bytes = oplist_plan(l, c->backend, bound_scratch, &largest);
   const deltaic_status status = oplist_check(l, bytes);
   if (status) {
-    commands_fail(r->commands, status);
+    if (r->commands) commands_fail(r->commands, status);
     return;
   }
   if (!l->keep) plan_dtypes(c, l);

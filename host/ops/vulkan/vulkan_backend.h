@@ -21,11 +21,13 @@ struct vulkan_backend {
 };
 
 // Plans the operations from the device's plan.
-void vulkan_backend_plan(struct vulkan_backend *b);
+void vulkan_backend_plan(struct vulkan_backend *b) INSIDE(vulkan_backend_plan);
+// backend_functions.imagine. It needs no more of the device than its limits and its plan.
+deltaic_status vulkan_imagine(const struct backend *of, struct backend **out) INSIDE(vulkan_imagine);
 
 struct vulkan_recorder {
   struct recorder base;
-  struct commands *commands; // NULL: the list is only planned
+  struct commands *commands; // NULL: nothing is recorded, only planned
   const struct oplist *list; // the list that is being lowered or planned
 };
 

@@ -29,7 +29,7 @@ struct binding vulkan_bind_weights(struct tensor w) {
 void vulkan_dispatch_shader(struct recorder *c, const struct dispatched *d, struct grid grid, uint64_t operations) {
   struct commands *commands = ((const struct vulkan_recorder *)c)->commands;
   const struct kernel *kernel;
-  if (!commands_going(commands)) return; // compiling a kernel may take seconds
+  if (!commands || !commands_going(commands)) return; // compiling a kernel may take seconds
   if (grid.x > MAX_GROUPS || grid.y > MAX_GROUPS || grid.z > MAX_GROUPS) {
     commands_fail(commands,
                   fail(DELTAIC_INTERNAL, "%s: a grid of %llu x %llu x %llu workgroups is too large", d->shader->name,
