@@ -62,10 +62,10 @@
 #define RULE_MATRIX_SPEC_SUBGROUP 5 // of the others; divides LANES
 #define RULE_MATRIX_SPEC_TILE 6     // of the device's coopmat products, which are square: 8 or 16
 #define RULE_MATRIX_SPEC_LOCKSTEP 7 // 1: a subgroup runs in lockstep and needs no subgroup barrier
-#define RULE_MATRIX_SPEC_GATED 8
-#define RULE_MATRIX_STATES_SPECS 9
-#define RULE_MATRIX_REVERSE_SPECS 9
-#define RULE_MATRIX_SPEC_WHOLE 9 // of grads: 1: a whole block's gradients of q and k are made of whole tiles
+#define RULE_MATRIX_STATES_SPECS 8
+#define RULE_MATRIX_REVERSE_SPECS 8
+#define RULE_MATRIX_SPEC_GATED 8 // of grads
+#define RULE_MATRIX_SPEC_WHOLE 9 // of grads; 1: a whole block's gradients of q and k are made of whole tiles
 #define RULE_MATRIX_GRADS_SPECS 10
 struct rule_matrix_args {
   uint B;

@@ -20,7 +20,7 @@ uint64_t plan_back_grads_bytes(const struct plan *plan, const struct plan_back_r
   const uint64_t C = p->block, tile = plan->matrix_m, columns = C * 3, square = tile * (tile / 4 + 1);
   const uint64_t part = columns > square ? columns : square, decays = C * (C / 4 + 1), parts = p->grads * part;
   const uint64_t pool = decays > parts ? decays : parts, at_rows = C * (2 * p->grads > tile ? 2 * p->grads : tile);
-  return 16 * (pool + 2 * C * (C / 8 + 1)) + 4 * (tile * tile + 6 * C + at_rows + round_up(p->grads, 1));
+  return 16 * (pool + 2 * C * (C / 8 + 1)) + 4 * (tile * tile + 6 * C + at_rows + p->grads);
 }
 
 // ---------------------------------------------------------------- sizes
@@ -46,10 +46,12 @@ static bool plan_scan(const struct plan *plan, struct plan_back_rule *p, bool re
   return false;
 }
 
-// Long blocks keep fewer states; in software, whose compiler takes long over them, they are short.
+// Long blocks keep fewer states. In software, whose compiler takes long over them, they are short. Pairs of steps keep a
+// few subgroups busy even where keys have few columns.
 static bool plan_grads(const struct plan *plan, struct plan_back_rule *p) {
-  for (p->block = plan->software ? 32 : 64; p->block >= CHUNK; p->block -= CHUNK)
-    for (p->grads = min32(plan->software ? 4 : 8, p->Dk / plan->matrix_m); p->grads > 1; p->grads /= 2)
+  const uint32_t most = plan->software ? 2 : p->Dk / plan->matrix_m >= 8 ? 8 : 4;
+  for (p->block = plan->software ? 16 : 64; p->block >= CHUNK; p->block -= CHUNK)
+    for (p->grads = most; p->grads > 0; p->grads /= 2)
       if (fits(plan, plan_back_grads_bytes(plan, p), p->grads)) return true;
   return false;
 }

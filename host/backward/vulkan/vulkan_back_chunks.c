@@ -103,7 +103,6 @@ static void scan_spec(struct walk *w, const struct chunks_call *v, uint32_t subg
   spec[RULE_MATRIX_SPEC_SUBGROUP] = plan->matrix_lanes;
   spec[RULE_MATRIX_SPEC_TILE] = plan->matrix_m;
   spec[RULE_MATRIX_SPEC_LOCKSTEP] = v->p.lockstep;
-  spec[RULE_MATRIX_SPEC_GATED] = v->op->a.gated;
 }
 
 // Workgroups for value columns, heads and sequences.
@@ -152,6 +151,7 @@ static void grads(struct walk *w, const struct chunks_call *v) {
   args.beta_stride = dbeta.stride;
   args.g_stride = dg.stride;
   scan_spec(w, v, v->p.grads, spec);
+  spec[RULE_MATRIX_SPEC_GATED] = op->a.gated;
   spec[RULE_MATRIX_SPEC_WHOLE] = op->a.n == 1 && args.Dk == v->p.Dk;
   const struct binding bindings[RULE_MATRIX_GRADS_BINDINGS] = {
       [RULE_MATRIX_ROWS] = bound(v, v->rows),        [RULE_MATRIX_SEQUENCES] = bound(v, op->sequences),
