@@ -66,7 +66,8 @@
 #define RULE_MATRIX_REVERSE_SPECS 8
 #define RULE_MATRIX_SPEC_GATED 8 // of grads
 #define RULE_MATRIX_SPEC_WHOLE 9 // of grads; 1: a whole block's gradients of q and k are made of whole tiles
-#define RULE_MATRIX_GRADS_SPECS 10
+#define RULE_MATRIX_SPEC_SPLIT 10 // of grads: parts of a block's steps, which divide its tiles and the subgroups
+#define RULE_MATRIX_GRADS_SPECS 11
 struct rule_matrix_args {
   uint B;
   uint H;

@@ -37,7 +37,8 @@ static void check_kernel(const struct plan *plan, enum backward_kernel id, const
                                                   [RULE_MATRIX_SPEC_SUBGROUP] = plan->matrix_lanes,
                                                   [RULE_MATRIX_SPEC_TILE] = plan->matrix_m,
                                                   [RULE_MATRIX_SPEC_GATED] = 1,
-                                                  [RULE_MATRIX_SPEC_WHOLE] = 1};
+                                                  [RULE_MATRIX_SPEC_WHOLE] = 1,
+                                                  [RULE_MATRIX_SPEC_SPLIT] = p->split};
   if (backward_kernels[id].units > 1) assert_int_equal(shared_of(id, spec), bytes);
   assert_in_range(bytes, 1, plan->shared_bytes);
   assert_in_range(subgroups * plan->matrix_lanes, 1, plan->most_lanes);

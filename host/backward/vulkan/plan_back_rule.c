@@ -17,9 +17,10 @@ uint64_t plan_back_scan_bytes(const struct plan *plan, const struct plan_back_ru
 }
 
 uint64_t plan_back_grads_bytes(const struct plan *plan, const struct plan_back_rule *p) {
-  const uint64_t C = p->block, tile = plan->matrix_m, columns = C * 3, square = tile * (tile / 4 + 1);
-  const uint64_t part = columns > square ? columns : square, decays = C * (C / 4 + 1), parts = p->grads * part;
-  const uint64_t pool = decays > parts ? decays : parts, at_rows = C * (2 * p->grads > tile ? 2 * p->grads : tile);
+  const uint64_t C = p->block, tile = plan->matrix_m, groups = p->grads / p->split;
+  const uint64_t slab = (p->Dk | p->Dv) % 32 == 0 ? 32 : 16, slabs = 3 * C * (slab / 8 + 1), decays = C * (C / 4 + 1),
+                 staged = C * (groups * tile / 8 + 1), parts = p->grads * tile * (tile / 4 + 1);
+  const uint64_t pool = max64(max64(slabs, decays), max64(staged, parts)), at_rows = C * max64(2 * groups, tile);
   return 16 * (pool + 2 * C * (C / 8 + 1)) + 4 * (tile * tile + 6 * C + at_rows + p->grads);
 }
 
@@ -50,6 +51,7 @@ static bool plan_scan(const struct plan *plan, struct plan_back_rule *p, bool re
 // few subgroups busy even where keys have few columns.
 static bool plan_grads(const struct plan *plan, struct plan_back_rule *p) {
   const uint32_t most = plan->software ? 2 : p->Dk / plan->matrix_m >= 8 ? 8 : 4;
+  p->split = 1;
   for (p->block = plan->software ? 16 : 64; p->block >= CHUNK; p->block -= CHUNK)
     for (p->grads = most; p->grads > 0; p->grads /= 2)
       if (fits(plan, plan_back_grads_bytes(plan, p), p->grads)) return true;

@@ -10,6 +10,7 @@ struct plan_back_rule {
   uint32_t Dk, Dv;                  // rounded up to a multiple of 16
   uint32_t block;                   // steps between two states that are kept, and of grads: 16, 32, 48 or 64
   uint32_t states, reverse, grads;  // subgroups of a workgroup of each kernel
+  uint32_t split;                   // grads: parts of a block's steps, each with subgroups of its own
 };
 // False: the device has no coopmats, or none that suit.
 bool plan_back_rule(const struct plan *plan, uint32_t Dk, uint32_t Dv, bool conversions, struct plan_back_rule *out);

@@ -153,6 +153,7 @@ static void grads(struct walk *w, const struct chunks_call *v) {
   scan_spec(w, v, v->p.grads, spec);
   spec[RULE_MATRIX_SPEC_GATED] = op->a.gated;
   spec[RULE_MATRIX_SPEC_WHOLE] = op->a.n == 1 && args.Dk == v->p.Dk;
+  spec[RULE_MATRIX_SPEC_SPLIT] = v->p.split;
   const struct binding bindings[RULE_MATRIX_GRADS_BINDINGS] = {
       [RULE_MATRIX_ROWS] = bound(v, v->rows),        [RULE_MATRIX_SEQUENCES] = bound(v, op->sequences),
       [RULE_MATRIX_GATES] = bound(v, v->gates),      [RULE_MATRIX_STATES] = bound(v, v->states),
