@@ -3,6 +3,7 @@
 #define BACKWARD_VULKAN_H
 #include "backward.h"
 #include "backward_kernels.h"
+#include "plan_back_rule.h"
 #include "vulkan_backend.h"
 
 // spec: backward_kernel_specs[id] constants; push: backward_kernels[id].push_bytes bytes.
@@ -39,6 +40,9 @@ void vulkan_back_mamba2_inputs(struct walk *w, const struct mamba2_inputs *op);
 // vulkan_back_rule.c
 void vulkan_back_delta_rule(struct walk *w, const struct delta_rule *op);
 void vulkan_back_mamba2(struct walk *w, const struct mamba2 *op);
+// vulkan_back_chunks.c: the delta rule by chunks on cooperative matrices. False: not for this list, call or device.
+bool vulkan_back_chunks(struct walk *w, const struct delta_rule *op);
+void vulkan_back_chunks_planned(struct walk *w, const struct delta_rule *op, const struct plan_back_rule *p);
 // vulkan_back_attention.c
 void vulkan_back_rope_append(struct walk *w, const struct rope_append *op);
 void vulkan_back_attention(struct walk *w, const struct attention *op);

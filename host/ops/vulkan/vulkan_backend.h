@@ -217,6 +217,10 @@ bool vulkan_delta_matrix_plan(const struct recorder *c, uint32_t T, uint32_t B, 
 uint64_t vulkan_delta_matrix_bytes(const struct device *device, const struct plan_delta_matrix *p, uint32_t T,
                                    uint32_t B, const struct delta_args *a); // of scratch
 void vulkan_delta_matrix(struct recorder *c, const struct delta_call *d, const struct plan_delta_matrix *p);
+// What needs no state: the records of `chunks` chunks (delta_matrix.h), without Head-in-Head. The operation's o and state
+// are not used.
+void vulkan_delta_prepare(struct recorder *c, const struct delta_rule *r, const struct plan_delta_matrix *p,
+                          struct binding prepared, uint32_t chunks) INSIDE(vulkan_delta_prepare);
 // Whether the rule runs by chunks, given the list's form. n: steps per token; T and B as for plan_chunks().
 bool vulkan_chunked(const struct recorder *c, uint32_t T, uint32_t B, uint32_t n);
 
