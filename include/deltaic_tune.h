@@ -1,6 +1,6 @@
 /* deltaic_tune.h: trains a checkpoint on tokens. The conventions of deltaic.h apply. These functions are in
- * libdeltaic_prune. Training computes in f32 on a device, whatever the checkpoint's format is; AdamW runs on the CPU.
- * The whole model must fit into memory in f32. GGUF files and mixtures of experts cannot be trained.
+ * libdeltaic_prune. Training has its weights in f32 on a device, whatever the checkpoint's format is; AdamW runs on
+ * the CPU. The whole model must fit into memory in f32. GGUF files and mixtures of experts cannot be trained.
  *
  *   deltaic_tune_create(path, &options, &tune);
  *   for each step:
@@ -42,6 +42,9 @@ typedef struct deltaic_tune_options {
   uint64_t seed;              /* of A, which begins with random values; B begins with zeros */
   uint32_t threads;           /* of the CPU, without a device; 0: all cores */
   deltaic_device *device;     /* computes; NULL: the CPU */
+  /* FAST: on a device with cooperative matrices, products round their operands to f16, and gradients are off by about
+   * 1e-3 of their norm. */
+  deltaic_precision precision;
 } deltaic_tune_options;
 
 /* Writes config.json and model.safetensors (f32) into a folder that is there: a new model, with first values as
@@ -58,8 +61,30 @@ typedef struct deltaic_tune_info {
   uint64_t trained;          /* numbers that are trained */
   uint32_t tensors, adapted; /* tensors that are trained, and how many of them by LoRA */
   int32_t vocabulary;
+  bool fast; /* products round to f16 */
 } deltaic_tune_info;
 DELTAIC_PRUNE_API void deltaic_tune_get_info(const deltaic_tune *tune, deltaic_tune_info *info);
+
+/* What a training has on its device, in bytes. */
+typedef struct deltaic_tune_memory {
+  uint64_t weights;   /* of the model, in f32 */
+  uint64_t gradients; /* of the weights that are trained */
+  uint64_t moments;   /* AdamW's */
+  uint64_t adapters;  /* A, B, their gradients, and first values of matrices that they are added to */
+  uint64_t streams;   /* the residual stream before every layer */
+  uint64_t layer;     /* the values of one layer, and their gradients */
+  uint64_t states;    /* recurrent states, and their gradients */
+  uint64_t scratch;   /* of the largest operation; logits */
+  uint64_t teacher;   /* everything of the teacher */
+  uint64_t total;
+} deltaic_tune_memory;
+/* What steps with batches of rows texts of length tokens (and the one that follows) will need. It reads the files'
+ * headers only. OUT_OF_MEMORY: the device has less free memory; *memory is filled nevertheless, and the message says
+ * what would fit. */
+DELTAIC_PRUNE_API deltaic_status deltaic_tune_plan(const char *path, const deltaic_tune_options *options, uint32_t rows,
+                                                   uint32_t length, deltaic_tune_memory *memory);
+/* What it has so far: after the first step, all of it. */
+DELTAIC_PRUNE_API void deltaic_tune_get_memory(const deltaic_tune *tune, deltaic_tune_memory *memory);
 
 /* Texts, each from a fresh state. */
 typedef struct deltaic_tune_batch {

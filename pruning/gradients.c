@@ -89,7 +89,7 @@ static deltaic_status measure(struct gradients *g, deltaic_device *device, const
   if (status) return status;
   if (s->gradient_tokens == count && s->gradient_hash == hash) return DELTAIC_OK;
   s->gradient_tokens = 0;
-  status = learner_open(path, device ? device->backend : NULL, 0, is_projection, &g->source, &g->learner);
+  status = learner_open(path, device ? device->backend : NULL, 0, false, is_projection, &g->source, &g->learner);
   if (!status) status = read_windows(g, tokens, count, progress, user);
   if (!status) status = statistics_make_saliency(s);
   for (int i = 0; i < s->count && !status; i++) status = measure_layer(g, i);

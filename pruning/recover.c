@@ -69,12 +69,11 @@ deltaic_status deltaic_pruning_recover(deltaic_pruning *p, const int32_t *tokens
   o.seed = r.o.seed;
   o.threads = r.o.threads;
   o.device = r.o.device;
+  o.precision = r.o.precision;
   status = deltaic_tune_create(p->folder, &o, &r.tune);
   if (!status) status = train(&r, progress, user);
-  if (!status) {
-    trainer_finish(r.tune->trainer);
-    status = tuning_write(r.tune->trainer, p->folder);
-  }
+  if (!status) status = trainer_finish(r.tune->trainer);
+  if (!status) status = tuning_write(r.tune->trainer, p->folder);
   if (r.tune) deltaic_tune_free(r.tune);
   return status;
 }

@@ -11,7 +11,7 @@
 static const struct usage usage = {
     .name = "tune",
     .arguments = "[options] CHECKPOINT OUT",
-    .summary = "Trains a checkpoint on texts, in f32, and writes it to OUT in the same files and formats. With "
+    .summary = "Trains a checkpoint on texts and writes it to OUT in the same files and formats. With "
                "--from-config, no CHECKPOINT: a new model, on texts or on a task.",
     .text =
         "By default LoRA trains the projections of queries, keys and values, and convolutions, norms and biases are "
@@ -57,6 +57,18 @@ static int check_contrary(const struct tune_request *r, const struct arguments *
   return EXIT_OK;
 }
 
+// The library takes 0 for its default.
+static int check_zeros(const struct tune_request *r) {
+  const struct {
+    const char *name;
+    float value;
+  } all[] = {{"rate", r->rate},   {"weight", r->weight}, {"temperature", r->temperature},
+             {"clip", r->clip},   {"beta1", r->beta1},   {"beta2", r->beta2}};
+  for (size_t i = 0; i < sizeof all / sizeof *all; ++i)
+    if (!(all[i].value > 0)) return complain(EXIT_USAGE, "--%s must be above 0", all[i].name);
+  return EXIT_OK;
+}
+
 static int check_request(const struct tune_request *r) {
   if (!r->task && !r->texts.count) return complain(EXIT_USAGE, "nothing to train on: --text FILE");
   if (r->task && strcmp(r->task, "group") && strcmp(r->task, "recall"))
@@ -66,11 +78,10 @@ static int check_request(const struct tune_request *r) {
     return complain(EXIT_USAGE, "texts need --tokenizer, a folder with tokenizer.json");
   if (strcmp(r->schedule, "cosine") && strcmp(r->schedule, "constant"))
     return complain(EXIT_USAGE, "--schedule takes cosine or constant, not \"%s\"", r->schedule);
-  if (!(r->rate > 0)) return complain(EXIT_USAGE, "--rate must be above 0");
   if (!r->out && !r->adapter_out) return complain(EXIT_USAGE, "where to? OUT, or --adapter-out DIR");
   if (r->out && r->adapter_out && !strcmp(r->out, r->adapter_out))
     return complain(EXIT_USAGE, "OUT and --adapter-out are the same folder");
-  return EXIT_OK;
+  return check_zeros(r);
 }
 
 static int take_arguments(struct tune_request *r, const struct arguments *a) {
@@ -80,6 +91,7 @@ static int take_arguments(struct tune_request *r, const struct arguments *a) {
   if (models) r->model = a->items[0];
   if (a->count > models) r->out = a->items[models];
   int code = check_contrary(r, a);
+  if (!code) code = precision_check(&r->engine);
   return code ? code : check_request(r);
 }
 
@@ -146,9 +158,11 @@ static int open_training(struct tune_work *w) {
   o.weight = (double)r->weight;
   o.temperature = (double)r->temperature;
   o.seed = r->seed;
+  o.precision = engine_precision(&r->engine);
   int code = context_open(&r->engine, &w->engine.context);
   if (!code) code = engine_open_device(&r->engine, &w->engine);
   o.device = w->engine.device;
+  if (!code) code = complain_status(deltaic_tune_plan(w->model, &o, r->batch, w->rows.length - 1, &w->planned));
   if (!code) code = complain_status(deltaic_tune_create(w->model, &o, &w->tune));
   if (code || !r->resume) return code;
   char *note = NULL;
@@ -176,6 +190,7 @@ static int train(struct tune_work *w, struct tune_request *r) {
   if (!code) code = read_rows(w);
   if (!code) code = plan(w, r);
   if (!code) code = open_training(w);
+  if (!code) tune_print_plan(w);
   if (!code) code = tune_run(w);
   if (!code && !tune_stopped(w)) code = write_result(w);
   if (!code && r->as_json)
@@ -202,7 +217,7 @@ static int tune(struct tune_request *r) {
 }
 
 int command_tune(int argc, char **argv) {
-  struct tune_request r = {.engine = {.device = "cpu", .rule = "auto", .precision = "float32"},
+  struct tune_request r = {.engine = {.device = "cpu", .rule = "auto", .precision = "fast"},
                            .window = 512,
                            .batch = 2,
                            .accumulate = 1,
@@ -275,6 +290,8 @@ int command_tune(int argc, char **argv) {
       TEXT('d', "device", "WHICH", &r.engine.device,
            "cpu, best, or a number, a part of a name or a UUID from 'deltaic devices'"),
       COUNT('t', "threads", "N", &r.engine.threads, 0, 1024, "threads of the CPU; 0: all cores"),
+      TEXT(0, "precision", "WHICH", &r.engine.precision,
+           "arithmetic: float32, or fast (rounds operands of products to 16 bits where the device has matrix units)"),
       TEXT(0, "cache-dir", "DIR", &r.engine.cache_dir,
            "folder for compiled pipelines; \"\": none; without it, deltaic in $XDG_CACHE_HOME or ~/.cache"),
       FLAG(0, "validate", &r.engine.validate,

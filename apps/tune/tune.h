@@ -42,6 +42,7 @@ struct tune_work {
   size_t measured_count;
   uint64_t predictions;  // of the held-out text
   double seconds;        // of this run's steps
+  deltaic_tune_memory planned;
   uint64_t seconds_from; // the step that this run began with
 };
 
@@ -56,7 +57,8 @@ bool tune_stopped(const struct tune_work *w); // by --stop-at
 // tune_note.c: what a state has besides the library's: the options that steps depend on, and what was measured so far.
 char *tune_note(const struct tune_work *w);                // the caller frees it
 int tune_note_read(struct tune_work *w, const char *note); // refuses another run's
-void tune_print(const struct tune_work *w);                // tune_report.c
+void tune_print_plan(const struct tune_work *w);           // tune_report.c: the memory that the steps will need
+void tune_print(const struct tune_work *w);
 int tune_json(const struct tune_work *w);                  // standard output
 int tune_plot(const struct tune_work *w, const char *path);
 #endif

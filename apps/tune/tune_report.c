@@ -4,6 +4,7 @@
 #include "tune.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -23,6 +24,37 @@ static double last_loss(const struct tune_work *w) {
   return sum / (double)n;
 }
 
+static const struct {
+  const char *name;
+  size_t at;
+} sizes[] = {
+    {"weights", offsetof(deltaic_tune_memory, weights)},     {"gradients", offsetof(deltaic_tune_memory, gradients)},
+    {"moments", offsetof(deltaic_tune_memory, moments)},     {"adapters", offsetof(deltaic_tune_memory, adapters)},
+    {"streams", offsetof(deltaic_tune_memory, streams)},     {"layer", offsetof(deltaic_tune_memory, layer)},
+    {"states", offsetof(deltaic_tune_memory, states)},       {"scratch", offsetof(deltaic_tune_memory, scratch)},
+    {"teacher", offsetof(deltaic_tune_memory, teacher)},
+};
+enum { SIZES = sizeof sizes / sizeof *sizes };
+
+static uint64_t size_at(const deltaic_tune_memory *m, int i) {
+  return *(const uint64_t *)(const void *)((const char *)m + sizes[i].at);
+}
+
+void tune_print_plan(const struct tune_work *w) {
+  if (w->r->quiet) return;
+  fprintf(stderr, "memory of a step: %s", text_bytes(w->planned.total).text);
+  for (int i = 0; i < SIZES; ++i)
+    if (size_at(&w->planned, i))
+      fprintf(stderr, "%s %s %s", i ? "," : ":", sizes[i].name, text_bytes(size_at(&w->planned, i)).text);
+  fprintf(stderr, "\n");
+}
+
+static json_t *memory_json(const deltaic_tune_memory *m) {
+  json_t *object = json_pack("{s:I}", "total", (json_int_t)m->total);
+  for (int i = 0; i < SIZES; ++i) json_object_set_new(object, sizes[i].name, json_integer((json_int_t)size_at(m, i)));
+  return object;
+}
+
 void tune_print(const struct tune_work *w) {
   deltaic_tune_info info;
   deltaic_tune_get_info(w->tune, &info);
@@ -33,6 +65,9 @@ void tune_print(const struct tune_work *w) {
   printf(", %s tokens\n", text_count(tokens_of(w, w->done)).text);
   if (w->done > w->seconds_from)
     printf("time         %s, %s tokens/s\n", text_seconds(w->seconds).text, text_rate(rate_of(w)).text);
+  deltaic_tune_memory used;
+  deltaic_tune_get_memory(w->tune, &used);
+  printf("memory       %s planned, %s used\n", text_bytes(w->planned.total).text, text_bytes(used.total).text);
   if (w->done) printf("loss         %.4f first, %.4f last\n", w->losses[0], last_loss(w));
   if (w->measured_count > 1) {
     const double before = w->measured[0].nll, after = w->measured[w->measured_count - 1].nll;
@@ -49,6 +84,8 @@ void tune_print(const struct tune_work *w) {
 int tune_json(const struct tune_work *w) {
   deltaic_tune_info info;
   deltaic_tune_get_info(w->tune, &info);
+  deltaic_tune_memory used;
+  deltaic_tune_get_memory(w->tune, &used);
   json_t *losses = json_array(), *norms = json_array(), *measured = json_array();
   for (uint64_t i = 0; i < w->done; ++i) {
     json_array_append_new(losses, number_json(w->losses[i]));
@@ -58,13 +95,14 @@ int tune_json(const struct tune_work *w) {
     json_array_append_new(measured, json_pack("{s:I, s:o}", "step", (json_int_t)w->measured[i].step, "nll",
                                               number_json(w->measured[i].nll)));
   return json_finish(
-      json_pack("{s:o, s:o, s:o, s:I, s:i, s:i, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "checkpoint",
+      json_pack("{s:o, s:o, s:o, s:I, s:i, s:i, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:{s:o, s:o}}", "checkpoint",
                 text_json(w->r->model ? w->r->model : w->r->config), "out",
                 w->r->out ? text_json(w->r->out) : json_null(), "adapter_out",
                 w->r->adapter_out ? text_json(w->r->adapter_out) : json_null(), "trained", (json_int_t)info.trained,
                 "tensors", (int)info.tensors, "adapted", (int)info.adapted, "steps", (json_int_t)w->steps, "done",
                 (json_int_t)w->done, "tokens", (json_int_t)tokens_of(w, w->done), "seconds", number_json(w->seconds),
-                "tokens_per_second", number_json(rate_of(w)), "losses", losses, "norms", norms, "held_out", measured));
+                "tokens_per_second", number_json(rate_of(w)), "losses", losses, "norms", norms, "held_out", measured, "memory", "planned", memory_json(&w->planned), "used",
+                memory_json(&used)));
 }
 
 int tune_plot(const struct tune_work *w, const char *path) {

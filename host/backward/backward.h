@@ -2,8 +2,9 @@
 // The list keeps all of its values (oplist.keep); a walk goes over it from its last operation to its first. Each
 // operation adds to the gradients of its inputs what those of its outputs imply.
 //
-// dx is the gradient with respect to x, has x's shape, and all gradients are f32 and are added to: whoever begins a
-// walk clears those of values. A gradient that nobody wants is an absent tensor.
+// dx is the gradient with respect to x, has x's shape, and all gradients are f32. Those of weights are added to. That
+// of a value gets the term of the value's last reader first, which overwrites what is there; whoever begins a walk sets
+// those of values that nothing reads. A gradient that nobody wants is an absent tensor.
 //
 // The walk's recorder decides who computes: the functions in cpu/, which are the specification, or those in vulkan/,
 // which dispatch kernels behind the list in the same recording. The order of every sum depends on sizes alone.
@@ -15,6 +16,11 @@
 struct weight_gradient {
   const struct tensor *weight;
   struct tensor gradient; // absent: not wanted
+};
+
+// A weight that the list reads as f16, and the f32 that it was rounded from.
+struct weight_half {
+  struct tensor half, from;
 };
 
 enum { WALK_ROOMS = 16 };
@@ -30,8 +36,11 @@ struct walk {
   struct buffer *states, *before, *state_gradients;
   const struct weight_gradient *weights;
   size_t weight_count;
+  const struct weight_half *halves; // of the list
+  size_t half_count;
   struct buffer rooms[WALK_ROOMS]; // memory of one operation's backward pass
   uint32_t used;                   // rooms
+  uint32_t fresh;                  // bits of the operation's tensors whose gradient is to be overwritten
   deltaic_status status;           // first error; a recorder's own comes when it runs
 };
 
@@ -45,6 +54,39 @@ struct loss_rows {
   double tau, factor, kd_factor;
 };
 
+// What a trainer computes with weights and their gradients. Numbers (rows, cols) anywhere in a buffer: (i, k) is at + i
+// * row + k * col, in floats. They span at most WALK_SPAN floats, so that every device can bind them.
+enum { WALK_SQUARES = 1 << 15, WALK_SPAN = 1 << 24 };
+struct walk_grid {
+  struct buffer *buffer; // NULL: absent
+  uint64_t at;
+  uint32_t row, col;
+};
+
+// The sums of the squares of factor times WALK_SQUARES numbers each, counted along rows, are sums[first] and so on.
+struct walk_squares {
+  uint32_t rows, cols;
+  struct walk_grid from;
+  double factor;
+  uint32_t first;
+};
+static inline uint64_t walk_square_sums(uint64_t n) { return (n + WALK_SQUARES - 1) / WALK_SQUARES; }
+
+// g is factor times what is there. m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2,
+// p -= decay p + rate m / (sqrt(v) second + eps).
+struct walk_adamw {
+  uint32_t rows, cols;
+  struct walk_grid p, g, m, v;
+  double factor, beta1, beta2, decay, rate, second, eps;
+};
+
+// to = x + factor y + plus; y may be absent.
+struct walk_blend {
+  uint32_t rows, cols;
+  struct walk_grid to, x, y;
+  float factor, plus;
+};
+
 // What computes a walk on a backend.
 struct walk_functions {
   void (*clear)(struct walk *w, struct tensor t);
@@ -52,11 +94,20 @@ struct walk_functions {
   void (*add)(struct walk *w, struct tensor to, struct tensor from); // to += from; `to` may be absent
   // to (1, n) += the sum of from's rows; `to` may be absent.
   void (*add_rows)(struct walk *w, struct tensor to, struct tensor from);
-  // y (T, N) = x (T, K) m (N, K)^T;  y (T, K) += x (T, N) m (N, K), m as it is stored;  y (N, K) += a (T, N)^T b (T, K)
+  // y (T, N) = x (T, K) m (N, K)^T;  y (T, K) = or, if adds, += x (T, N) m (N, K), m as it is stored;
+  // y (N, K) += a (T, N)^T b (T, K)
   void (*linear)(struct walk *w, struct tensor y, struct tensor x, struct tensor m);
-  void (*add_times)(struct walk *w, struct tensor y, struct tensor x, struct tensor m);
+  void (*times)(struct walk *w, struct tensor y, struct tensor x, struct tensor m, bool adds);
   void (*add_outer)(struct walk *w, struct tensor y, struct tensor a, struct tensor b);
+  // to (f16) = from, rounded; infinite beyond f16's range. NULL: no backend of this kind has use for it.
+  void (*round)(struct walk *w, struct tensor to, struct tensor from);
+  // Whether the device's products are faster with operands of f16 (cooperative matrices). NULL: never.
+  bool (*rounds)(const struct backend *b);
   void (*loss)(struct walk *w, const struct loss_rows *rows);
+  void (*squares)(struct walk *w, struct tensor sums, const struct walk_squares *s); // sums (N, 2): each of two parts
+  void (*adamw)(struct walk *w, const struct walk_adamw *a);
+  void (*blend)(struct walk *w, const struct walk_blend *b);
+  uint32_t overwrites; // kinds of operations, as bits, whose functions below obey `fresh` for inputs that are whole
   // The operations, with their tensors in memory.
   void (*embed)(struct walk *w, const struct embed *op);
   void (*norm)(struct walk *w, const struct norm *op);
@@ -78,14 +129,17 @@ const struct walk_functions *walk_functions(const struct backend *b);
 deltaic_status walk_back(struct walk *w);
 void walk_free(struct walk *w); // the rooms; accepts a zeroed walk
 
-// The gradient of a tensor of an operation; absent if it is not wanted.
+// The gradient of a tensor of an operation; absent if it is not wanted. A rounded weight has that of its f32.
 struct tensor walk_gradient(const struct walk *w, struct tensor t);
+// Whether the operation's functions overwrite the gradient of its tensor k instead of adding to it.
+static inline bool walk_is_fresh(const struct walk *w, uint32_t k) { return w->fresh >> k & 1; }
 // The state before the call; absent if it was zero.
 struct tensor walk_before(const struct walk *w, struct tensor t);
 // Memory until the operation's backward pass ends, not cleared; NULL after a failure, which the walk keeps.
 struct buffer *walk_room(struct walk *w, uint64_t floats);
-// The same as a tensor (rows, cols), whose buffer is NULL after a failure.
+// The same as a tensor (rows, cols) of f32, or of f16 for walk_half(), whose buffer is NULL after a failure.
 struct tensor walk_tensor(struct walk *w, uint64_t rows, uint64_t cols, uint64_t stride);
+struct tensor walk_half(struct walk *w, uint64_t rows, uint64_t cols); // with a stride of a multiple of 8
 
 static inline const struct sequence *walk_sequence(const struct tensor *sequences, uint32_t s) {
   return (const struct sequence *)(const void *)((char *)sequences->buffer->mapped + sequences->offset) + s;

@@ -58,15 +58,34 @@ static deltaic_status open_model(struct learner *l, const char *path) {
   return status;
 }
 
-deltaic_status learner_open(const char *path, struct backend *on, uint32_t threads, learner_wants wants, void *user,
-                            struct learner **out) {
-  struct learner *l = calloc(1, sizeof *l);
-  *out = NULL;
-  if (!l) return fail_memory("a model with gradients", sizeof *l);
+static deltaic_status make_room(struct learner *l, struct buffer *b, uint64_t bytes, const char *what) {
+  if (b->bytes >= bytes) return DELTAIC_OK;
+  l->backend->functions->buffer_free(l->backend, b);
+  return l->backend->functions->buffer_create(l->backend, MEMORY_DEVICE, bytes, what, b);
+}
+
+static deltaic_status open_device(struct learner *l, struct backend *on, uint32_t threads, bool fast) {
   l->backend = on;
   l->owns_backend = !on;
   deltaic_status status = on ? DELTAIC_OK : backend_open_cpu(threads, &l->backend);
   if (!status) status = l->backend->functions->recorder_create(l->backend, &l->recorder);
+  if (status) return status;
+  l->walk.c = l->recorder;
+  l->walk.functions = walk_functions(l->backend);
+  l->fast = fast && l->walk.functions->rounds && l->walk.functions->rounds(l->backend);
+  const uint64_t bytes = l->fast ? l->backend->parts_bytes : 0;
+  if (bytes) status = make_room(l, &l->parts, bytes, "sums of tiles");
+  if (bytes && !status) status = l->backend->functions->buffer_zero(l->backend, &l->parts, 0, bytes);
+  if (bytes) l->list.parts = learner_tensor(&l->parts, 0, 1, (uint32_t)(bytes / sizeof(float)));
+  return status;
+}
+
+deltaic_status learner_open(const char *path, struct backend *on, uint32_t threads, bool fast, learner_wants wants,
+                            void *user, struct learner **out) {
+  struct learner *l = calloc(1, sizeof *l);
+  *out = NULL;
+  if (!l) return fail_memory("a model with gradients", sizeof *l);
+  deltaic_status status = open_device(l, on, threads, fast);
   if (!status) status = open_model(l, path);
   if (!status) status = make_gradients(l, wants, user);
   if (!status && !(l->mixer_states = calloc(l->model.spec.L, sizeof *l->mixer_states)))
@@ -106,6 +125,8 @@ void learner_close(struct learner *l) {
     free_batch(l);
     l->backend->functions->buffer_free(l->backend, &l->values);
     l->backend->functions->buffer_free(l->backend, &l->value_gradients);
+    l->backend->functions->buffer_free(l->backend, &l->halves);
+    l->backend->functions->buffer_free(l->backend, &l->parts);
     arena_free(&l->gradients, l->backend);
     walk_free(&l->walk);
     if (l->recorder) l->backend->functions->recorder_free(l->recorder);
@@ -113,6 +134,7 @@ void learner_close(struct learner *l) {
   for (uint32_t i = 0; l->mixer_states && i < l->model.spec.L; i++) free(l->mixer_states[i]);
   free(l->mixer_states);
   free(l->weights);
+  free(l->half);
   oplist_free(&l->list);
   free(l->host);
   model_clear(&l->model);
@@ -129,14 +151,9 @@ uint64_t learner_fingerprint(const struct learner *l) {
 }
 
 uint32_t learner_vocabulary(const struct learner *l) { return l->model.spec.V; }
+bool learner_is_fast(const struct learner *l) { return l->fast; }
 
 // ---------------------------------------------------------------- memory of a batch
-
-static deltaic_status make_room(struct learner *l, struct buffer *b, uint64_t bytes, const char *what) {
-  if (b->bytes >= bytes) return DELTAIC_OK;
-  l->backend->functions->buffer_free(l->backend, b);
-  return l->backend->functions->buffer_create(l->backend, MEMORY_DEVICE, bytes, what, b);
-}
 
 // Memory that the host sees, with `count` numbers.
 static deltaic_status make_shared(struct learner *l, struct buffer *b, uint64_t count, const char *what) {
@@ -145,7 +162,7 @@ static deltaic_status make_shared(struct learner *l, struct buffer *b, uint64_t 
 
 static void begin(struct learner *l, bool keep) {
   l->list.keep = keep;
-  l->list.matrices = MATRICES_NONE;
+  l->list.matrices = l->fast ? MATRICES_BEST : MATRICES_NONE;
   l->list.longest = l->T;
   l->list.plain = keep;
   oplist_begin(&l->list);
@@ -210,24 +227,35 @@ static deltaic_status take_batch(struct learner *l, const struct learner_batch *
 
 // ---------------------------------------------------------------- running a list
 
+static deltaic_status finish(struct learner *l) { return l->backend->functions->recorder_run(l->recorder); }
+
+// A buffer becomes 0, by kernels: an H200 fills a buffer at 18 GB/s. In tensors that every device can bind.
+static deltaic_status zero(struct learner *l, struct buffer *b) {
+  const uint64_t most = 1ull << 26, bytes = b->bytes / sizeof(float) * sizeof(float);
+  l->walk.status = DELTAIC_OK;
+  l->backend->functions->recorder_begin(l->recorder, false, NULL);
+  for (uint64_t at = 0; at < bytes; at += most) {
+    const uint64_t n = bytes - at < most ? bytes - at : most;
+    l->walk.functions->clear(&l->walk, learner_tensor(b, at, 1, (uint32_t)(n / sizeof(float))));
+  }
+  return l->walk.status ? l->walk.status : finish(l);
+}
+
 // The residual stream before layer i.
 static struct tensor stream(struct learner *l, uint32_t i) {
   const uint64_t N = (uint64_t)l->rows * l->T, D = l->model.spec.D;
   return learner_tensor(&l->streams, i * round_up(N * D * sizeof(float), TENSOR_ALIGN), (uint32_t)N, (uint32_t)D);
 }
 
-// Clears the gradients of all values, as tensors that any device can bind.
-static void clear_gradients(struct learner *l, uint64_t bytes) {
-  const uint64_t most = 1ull << 26;
-  for (uint64_t at = 0; at < bytes; at += most) {
-    const uint64_t n = bytes - at < most ? bytes - at : most;
-    l->walk.functions->clear(&l->walk, learner_tensor(&l->value_gradients, at, 1, (uint32_t)(n / sizeof(float))));
+// Clears the gradients of values that nothing reads; an operation that reads a value writes the others'.
+static void clear_gradients(struct learner *l) {
+  for (uint32_t i = 0; i < l->list.value_count; i++) {
+    const struct tensor t = oplist_tensor(&l->list, oplist_whole(&l->list, (struct tensor){.value = i + 1}));
+    if (!l->list.values[i].last_read) l->walk.functions->clear(&l->walk, walk_gradient(&l->walk, t));
   }
 }
 
-static void begin_walk(struct learner *l, uint64_t bytes) {
-  l->walk.c = l->recorder;
-  l->walk.functions = walk_functions(l->backend);
+static void begin_walk(struct learner *l) {
   l->walk.list = &l->list;
   l->walk.values = &l->values;
   l->walk.gradients = &l->value_gradients;
@@ -236,29 +264,29 @@ static void begin_walk(struct learner *l, uint64_t bytes) {
   l->walk.state_gradients = &l->state_gradients;
   l->walk.weights = l->weights;
   l->walk.weight_count = l->weights ? l->model.weights.count : 0;
-  l->walk.status = DELTAIC_OK;
-  clear_gradients(l, bytes);
+  clear_gradients(l);
 }
 
 // Records the list; with `keep`, a walk can follow. finish() runs what is recorded.
 static deltaic_status start(struct learner *l) {
   const struct backend_functions *f = l->backend->functions;
   uint64_t largest;
-  const uint64_t bytes = l->list.status ? 0 : f->list_bytes(l->backend, &l->list, &largest);
-  deltaic_status status = l->list.status;
+  deltaic_status status = l->list.status ? l->list.status : learner_halves_choose(l);
+  const uint64_t bytes = status ? 0 : f->list_bytes(l->backend, &l->list, &largest);
+  if (!status) status = l->list.status;
   if (!status && (bytes / sizeof(float) > UINT32_MAX || largest > l->backend->max_binding_bytes))
     status = fail(DELTAIC_OUT_OF_MEMORY, "a layer of %u texts of %u tokens is too large", l->rows, l->T);
   if (!status) status = make_room(l, &l->values, bytes, "a layer's values");
   if (!status && l->list.keep) status = make_room(l, &l->value_gradients, bytes, "the gradients of a layer's values");
   if (status) return status;
   l->list.scratch = learner_tensor(&l->values, 0, 1, (uint32_t)(bytes / sizeof(float)));
+  l->walk.status = DELTAIC_OK;
   f->recorder_begin(l->recorder, false, NULL);
+  learner_halves_make(l);
   f->recorder_list(l->recorder, &l->list);
-  if (l->list.keep) begin_walk(l, bytes);
+  if (l->list.keep) begin_walk(l);
   return DELTAIC_OK;
 }
-
-static deltaic_status finish(struct learner *l) { return l->backend->functions->recorder_run(l->recorder); }
 
 static struct tensor embed(struct learner *l) {
   const struct tensor x = oplist_value(&l->list, l->rows * l->T, l->model.spec.D);
@@ -288,7 +316,7 @@ static deltaic_status forward(struct learner *l, const struct learner_batch *bat
   const struct model_spec *s = &l->model.spec;
   const struct tensor none = {0};
   deltaic_status status = take_batch(l, batch);
-  if (!status) status = arena_zero(&l->states, l->backend);
+  if (!status) status = zero(l, l->states.blocks);
   for (uint32_t i = 0; i <= s->L && !status; i++) {
     begin(l, false);
     op_copy(&l->list, stream(l, i), i ? layer(l, i - 1, input(l, stream(l, i - 1))) : embed(l));
@@ -327,13 +355,12 @@ static deltaic_status layer_back(struct learner *l, uint32_t i) {
 }
 
 static deltaic_status all_back(struct learner *l, struct tensor hidden) {
-  const struct backend_functions *f = l->backend->functions;
   const struct model_spec *s = &l->model.spec;
-  deltaic_status status = arena_zero(&l->states, l->backend);
-  if (!status) status = f->buffer_zero(l->backend, &l->state_gradients, 0, l->state_gradients.bytes);
+  deltaic_status status = zero(l, l->states.blocks);
+  if (!status) status = zero(l, &l->state_gradients);
   const struct tensor x = l->list.ops[0].copy.to; // of the norm's list
   if (status) return status;
-  f->recorder_begin(l->recorder, false, NULL);
+  l->backend->functions->recorder_begin(l->recorder, false, NULL);
   status = pass_back(l, hidden, x, true);
   for (uint32_t i = s->L; i-- > 0 && !status;) status = layer_back(l, i);
   if (status) return status;
@@ -377,4 +404,9 @@ deltaic_status learner_measure(struct learner *l, const struct learner_batch *ba
   return find_loss(l, batch, d, 0, loss, &hidden);
 }
 
-deltaic_status learner_clear(struct learner *l) { return arena_zero(&l->gradients, l->backend); }
+deltaic_status learner_clear(struct learner *l) {
+  deltaic_status status = DELTAIC_OK;
+  l->unit = 0;
+  for (uint64_t i = 0; i < l->gradients.block_count && !status; i++) status = zero(l, &l->gradients.blocks[i]);
+  return status;
+}

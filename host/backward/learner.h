@@ -1,5 +1,6 @@
-// learner.h: a model with the gradients of its weights (docs/backward.md). It computes in f32, whatever the
-// checkpoint's format is.
+// learner.h: a model with the gradients of its weights (docs/backward.md). It has the weights in f32, whatever the
+// checkpoint's format is. It computes in f32 throughout, or, if it is fast and the device has cooperative matrices, the
+// products with operands that are rounded to f16.
 //
 // Forward, it keeps the residual stream at the entry of every layer. Backward, it records each layer again, runs it
 // with values that keep their memory, and walks it in reverse. So memory grows by one stream a layer.
@@ -15,12 +16,13 @@ typedef bool (*learner_wants)(void *user, const struct file_tensor *t);
 // path: a folder. UNSUPPORTED for GGUF files and mixtures of experts. on: what computes, which outlives the learner;
 // NULL: the CPU with so many threads, 0: all cores. wants: NULL: no gradients (a teacher). After a failure *out is
 // NULL.
-deltaic_status learner_open(const char *path, struct backend *on, uint32_t threads, learner_wants wants, void *user,
-                            struct learner **out);
+deltaic_status learner_open(const char *path, struct backend *on, uint32_t threads, bool fast, learner_wants wants,
+                            void *user, struct learner **out);
 void learner_close(struct learner *l); // accepts NULL
 struct checkpoint *learner_checkpoint(const struct learner *l);
 uint64_t learner_fingerprint(const struct learner *l); // of the checkpoint's tensors and config
 uint32_t learner_vocabulary(const struct learner *l);
+bool learner_is_fast(const struct learner *l); // whether it rounds to f16
 
 // rows texts of T + 1 tokens, each from a fresh state. Row r predicts its tokens 1 ... T, or the targets.
 struct learner_batch {
@@ -46,6 +48,9 @@ deltaic_status learner_add(struct learner *l, const struct learner_batch *batch,
 deltaic_status learner_measure(struct learner *l, const struct learner_batch *batch, const struct distillation *d,
                                struct learner_loss *loss);
 deltaic_status learner_clear(struct learner *l); // all gradients become 0
+// On the device, gradients are so many times those of learner_gradient(): a power of two that keeps those of values
+// within f16's range. It changes only while the gradients are 0.
+double learner_unit(const struct learner *l);
 // out: the gradient of a tensor of the checkpoint, in its shape. Zeros if it was not wanted.
 deltaic_status learner_gradient(struct learner *l, const struct file_tensor *t, float *out);
 // Gives a tensor of the learner's checkpoint other values, in its shape; the caller keeps them as long as the learner.

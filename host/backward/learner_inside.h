@@ -7,13 +7,19 @@
 struct learner {
   struct backend *backend;
   bool owns_backend;
+  bool fast; // products round to f16
   struct recorder *recorder;
   struct deltaic_model model;
   struct weight_gradient *weights; // of model.weights.requests
-  struct arena gradients;          // of weights
+  struct arena gradients;          // of weights, `unit` times
+  double unit;                     // 0: not chosen yet
   struct oplist list;
   struct walk walk;
   struct buffer values, value_gradients; // of the list's values
+  struct buffer parts;                   // oplist.parts
+  struct buffer halves;                  // the list's matrices in f16
+  struct weight_half *half;              // which they are, walk.half_count
+  size_t half_capacity;
   // Of the batch's size:
   uint32_t rows, T;
   struct arena states;           // of all layers
@@ -30,6 +36,13 @@ struct learner {
 static inline struct tensor learner_tensor(struct buffer *b, uint64_t offset, uint32_t rows, uint32_t cols) {
   return (struct tensor){.dtype = DTYPE_F32, .rows = rows, .cols = cols, .stride = cols, .buffer = b, .offset = offset};
 }
+
+// learner_halves.c, in a fast learner: the list's matrices become copies in f16, which learner_halves_make() makes, in
+// the recording before the list. A matrix with values beyond f16's range stays.
+deltaic_status learner_halves_choose(struct learner *l);
+void learner_halves_make(struct learner *l);
+// The same for one matrix of a learner, which another one's walk may read; m itself if `of` is not fast.
+struct tensor learner_halved(struct learner *of, struct walk *w, struct tensor m);
 
 // Cross entropy of the hidden states, and with d->teacher, whose hidden states are `taught`, distillation. Adds scale
 // times its gradient to those of hidden and of the head; scale 0: computes no gradients.

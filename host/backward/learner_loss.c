@@ -5,7 +5,10 @@
 //   KD = tau^2 mean KL(softmax t/tau || softmax z/tau),  dz += weight tau (softmax z/tau - softmax t/tau) / N
 #include "learner_inside.h"
 
-enum { SLICE = 256 };
+#include <math.h>
+
+// Rows of a slice. Cooperative matrices need many.
+enum { SLICE = 256, FAST_SLICE = 2048 };
 
 static struct tensor rows_from(struct tensor t, uint32_t first, uint32_t n) {
   t.offset += (uint64_t)first * t.stride * sizeof(float);
@@ -14,16 +17,16 @@ static struct tensor rows_from(struct tensor t, uint32_t first, uint32_t n) {
 }
 
 // The head's product for some hidden states.
-static struct tensor logits(struct learner *l, const struct learner *of, struct tensor hidden) {
-  const struct tensor head = of->model.head, z = walk_tensor(&l->walk, hidden.rows, head.rows, head.rows);
+static struct tensor logits(struct learner *l, struct tensor head, struct tensor hidden) {
+  const struct tensor z = walk_tensor(&l->walk, hidden.rows, head.rows, head.rows);
   if (z.buffer) l->walk.functions->linear(&l->walk, z, hidden, head);
   return z;
 }
 
-static void head_back(struct learner *l, struct tensor dz, struct tensor hidden) {
+static void head_back(struct learner *l, struct tensor head, struct tensor dz, struct tensor hidden) {
   struct walk *w = &l->walk;
   const struct tensor dhead = walk_gradient(w, l->model.head);
-  w->functions->add_times(w, walk_gradient(w, hidden), dz, l->model.head);
+  w->functions->times(w, walk_gradient(w, hidden), dz, head, false);
   if (dhead.buffer) w->functions->add_outer(w, dhead, dz, hidden);
 }
 
@@ -43,29 +46,44 @@ static void sum_losses(const struct learner *l, uint32_t rows, uint32_t N, struc
   }
 }
 
+// The power of two that makes share, the gradient's factor of each prediction, 16 to 32: gradients of values are then
+// neither below nor above f16's range (gradients by the sum of the losses are 1e-5 to 1e2).
+static double choose_unit(const struct learner *l, double share) {
+  int exponent;
+  if (!l->fast || !(share > 0 && isfinite(share))) return 1;
+  frexp(share, &exponent);
+  return ldexp(1, 5 - exponent);
+}
+
+double learner_unit(const struct learner *l) { return l->unit > 0 ? l->unit : 1; }
+
 deltaic_status learner_head(struct learner *l, const struct learner_batch *batch, struct tensor hidden,
                             struct tensor taught, const struct distillation *d, double scale,
                             struct learner_loss *loss) {
   const uint32_t rows = batch->rows * batch->T, N = count_targets(l, rows);
+  const uint32_t slice = l->fast ? FAST_SLICE : SLICE;
   struct walk *w = &l->walk;
+  if (scale != 0 && !(l->unit > 0)) l->unit = choose_unit(l, scale / N);
   struct loss_rows r = {.targets = learner_tensor(&l->targets, 0, 1, rows),
                         .losses = learner_tensor(&l->losses, 0, rows, 2),
                         .tau = taught.buffer ? d->temperature : 1,
-                        .factor = scale / N};
+                        .factor = learner_unit(l) * scale / N};
   r.targets.dtype = DTYPE_I32;
   if (taught.buffer) r.kd_factor = r.factor * d->weight * r.tau;
   loss->ce = loss->kd = 0;
   if (!N) return fail(DELTAIC_INVALID_ARGUMENT, "a batch in which nothing is to be predicted");
   w->c->functions->recorder_begin(w->c, false, NULL);
-  for (; r.first < rows && !w->status; r.first += SLICE) {
-    const uint32_t n = rows - r.first < SLICE ? rows - r.first : SLICE;
+  const struct tensor head = learner_halved(l, w, l->model.head);
+  const struct tensor theirs = taught.buffer ? learner_halved(d->teacher, w, d->teacher->model.head) : head;
+  for (; r.first < rows && !w->status; r.first += slice) {
+    const uint32_t n = rows - r.first < slice ? rows - r.first : slice;
     const struct tensor h = rows_from(hidden, r.first, n);
     w->used = 0;
-    r.z = logits(l, l, h);
-    if (taught.buffer) r.taught = logits(l, d->teacher, rows_from(taught, r.first, n));
+    r.z = logits(l, head, h);
+    if (taught.buffer) r.taught = logits(l, theirs, rows_from(taught, r.first, n));
     if (w->status) break;
     w->functions->loss(w, &r);
-    if (scale != 0) head_back(l, r.z, h);
+    if (scale != 0) head_back(l, head, r.z, h);
   }
   if (!w->status) w->status = w->c->functions->recorder_run(w->c);
   if (!w->status) sum_losses(l, rows, N, loss);

@@ -69,6 +69,7 @@ deltaic_status learner_gradient(struct learner *l, const struct file_tensor *t, 
     status = take_copy(l, &g, &at);
     if (!status) collect_request(l, r, &g, &c);
   }
+  for (uint64_t i = 0; i < n; i++) out[i] *= (float)(1 / learner_unit(l));
   return status;
 }
 

@@ -1,7 +1,7 @@
 // trainer: see trainer.h.
-#include "trainer.h"
-
 #include "adapter.h"
+#include "learner_memory.h"
+#include "trainer_lora.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -10,11 +10,14 @@
 struct trainer {
   struct learner *learner;
   struct trainer_options o;
-  struct trained *items;
+  struct item *items;
   size_t count;
-  float *dW; // of the largest matrix that LoRA trains
+  struct arena arena;  // of items
+  struct buffer sums;  // of squares: two parts each
+  uint64_t sum_count;
   uint64_t steps;
-  trainer_kind kind; // while the learner opens
+  deltaic_status spoiled; // by a step that failed on the device
+  trainer_kind kind;      // while the learner opens
   void *user;
 };
 
@@ -25,71 +28,57 @@ static bool is_trained(void *user, const struct file_tensor *t) {
 
 // ---------------------------------------------------------------- opening
 
-static double uniform(uint64_t *state) { // splitmix64
-  uint64_t x = *state += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return (double)((x ^ (x >> 31)) >> 11) * 0x1p-53;
-}
-
-static float *numbers(uint64_t n, deltaic_status *status) {
-  float *x = *status ? NULL : calloc(n ? n : 1, sizeof *x);
-  if (!x && !*status) *status = fail_memory("what is trained", n * sizeof *x);
-  return x;
-}
-
-static char *name_in_folder(const char *path) { return strdup(path + platform_folder(path)); }
-
 static deltaic_status add_tensor(struct trainer *t, struct file_tensor *from, enum training how) {
-  struct trained *x = &t->items[t->count++];
-  uint64_t n = 1;
-  deltaic_status status = DELTAIC_OK;
-  for (int i = 0; i < from->rank; i++) n *= from->shape[i];
-  *x = (struct trained){.tensor = from,
-                        .name = strdup(from->name),
-                        .file = name_in_folder(from->input->name),
-                        .at = from->at,
-                        .dtype = from->dtype,
-                        .lora = how == TRAIN_LORA,
-                        .n = n};
-  if (!x->name || !x->file) return fail_memory("what is trained", strlen(from->name) + 1);
-  x->values = numbers(n, &status);
-  if (x->lora) {
-    x->rows = from->shape[0];
-    x->cols = from->shape[1];
-    x->n = t->o.rank * (x->rows + x->cols);
-    x->base = numbers(n, &status);
+  struct item *x = &t->items[t->count++];
+  x->values_count = 1;
+  for (int i = 0; i < from->rank; i++) x->values_count *= from->shape[i];
+  x->x = (struct trained){.tensor = from,
+                          .name = strdup(from->name),
+                          .file = strdup(from->input->name + platform_folder(from->input->name)),
+                          .at = from->at,
+                          .dtype = from->dtype,
+                          .lora = how == TRAIN_LORA,
+                          .n = x->values_count};
+  if (!x->x.name || !x->x.file) return fail_memory("what is trained", strlen(from->name) + 1);
+  if (x->x.lora) {
+    x->x.rows = from->shape[0];
+    x->x.cols = from->shape[1];
+    x->x.n = t->o.rank * (x->x.rows + x->x.cols);
   }
-  x->p = x->lora ? numbers(x->n, &status) : x->values;
-  x->g = numbers(x->n, &status);
-  x->m = numbers(x->n, &status);
-  x->v = numbers(x->n, &status);
+  return item_declare(x, t->learner, &t->arena, t->o.rank);
+}
+
+static void count_sums(void *user, const struct strip *s) {
+  struct trainer *t = user;
+  t->sum_count += walk_square_sums((uint64_t)s->rows * s->cols);
+}
+
+static deltaic_status make_memory(struct trainer *t) {
+  struct backend *b = learner_backend(t->learner);
+  deltaic_status status = arena_allocate(&t->arena, b, MEMORY_DEVICE, "what is trained");
+  if (!status) status = arena_zero(&t->arena, b);
+  for (size_t i = 0; i < t->count && !status; i++) {
+    status = item_begin(&t->items[i], t->learner, t->o.seed ^ (i + 1) * 0xd1342543de82ef95u);
+    if (!status) item_strips(&t->items[i], count_sums, t);
+  }
   if (status) return status;
-  file_tensor_f32(from, 0, n, x->values);
-  if (!x->lora) return DELTAIC_OK;
-  memcpy(x->base, x->values, n * sizeof *x->base);
-  uint64_t state = t->o.seed ^ t->count * 0xd1342543de82ef95u;
-  for (uint64_t i = 0; i < t->o.rank * x->cols; i++)
-    x->p[i] = (float)((2 * uniform(&state) - 1) / sqrt((double)x->cols));
-  return DELTAIC_OK;
+  status = b->functions->buffer_create(b, MEMORY_SHARED, 2 * t->sum_count * sizeof(float), "sums of squares", &t->sums);
+  // B is 0, so that nothing changes. But the kernels are compiled, which a step could not undo if it stopped there.
+  return status ? status : trainer_refresh(t);
 }
 
 static deltaic_status add_tensors(struct trainer *t, const char *path) {
   struct checkpoint *c = learner_checkpoint(t->learner);
-  uint64_t most = 0;
   deltaic_status status = DELTAIC_OK;
   t->items = calloc(checkpoint_count(c), sizeof *t->items);
   if (!t->items) return fail_memory("what is trained", checkpoint_count(c) * sizeof *t->items);
   for (uint64_t i = 0; i < checkpoint_count(c) && !status; i++) {
     struct file_tensor *from = checkpoint_at(c, i);
     const enum training how = t->kind(t->user, from);
-    if (how == TRAIN_LORA && from->shape[0] * from->shape[1] > most) most = from->shape[0] * from->shape[1];
     if (how != TRAIN_NOT) status = add_tensor(t, from, how);
   }
-  if (!status) t->dW = numbers(most, &status);
-  if (!status && !t->count)
-    status = fail(DELTAIC_UNSUPPORTED, "%s: has no tensors of the kinds that are trained", path);
-  return status;
+  if (!status && !t->count) return fail(DELTAIC_UNSUPPORTED, "%s: has no tensors of the kinds that are trained", path);
+  return status ? status : make_memory(t);
 }
 
 deltaic_status trainer_open(const char *path, struct backend *on, uint32_t threads, trainer_kind kind, void *user,
@@ -100,9 +89,8 @@ deltaic_status trainer_open(const char *path, struct backend *on, uint32_t threa
   t->o = *options;
   t->kind = kind;
   t->user = user;
-  deltaic_status status = learner_open(path, on, threads, is_trained, t, &t->learner);
+  deltaic_status status = learner_open(path, on, threads, options->fast, is_trained, t, &t->learner);
   if (!status) status = add_tensors(t, path);
-  if (!status) status = trainer_refresh(t);
   if (status)
     trainer_close(t);
   else
@@ -110,29 +98,35 @@ deltaic_status trainer_open(const char *path, struct backend *on, uint32_t threa
   return status;
 }
 
+static void close_learner(struct trainer *t) {
+  if (!t->learner) return;
+  struct backend *b = learner_backend(t->learner);
+  arena_free(&t->arena, b);
+  b->functions->buffer_free(b, &t->sums);
+  learner_close(t->learner);
+  t->learner = NULL;
+  for (size_t i = 0; i < t->count; i++) t->items[i].x.tensor = NULL;
+}
+
 void trainer_close(struct trainer *t) {
   if (!t) return;
-  learner_close(t->learner);
-  for (size_t i = 0; i < t->count; i++) {
-    struct trained *x = &t->items[i];
-    if (x->lora) free(x->p);
-    free(x->name);
-    free(x->file);
-    free(x->values);
-    free(x->base);
-    free(x->g);
-    free(x->m);
-    free(x->v);
-  }
+  close_learner(t);
+  for (size_t i = 0; i < t->count; i++) item_free(&t->items[i]);
   free(t->items);
-  free(t->dW);
   free(t);
 }
 
-void trainer_finish(struct trainer *t) {
-  learner_close(t->learner);
-  t->learner = NULL;
-  for (size_t i = 0; i < t->count; i++) t->items[i].tensor = NULL;
+deltaic_status trainer_finish(struct trainer *t) {
+  deltaic_status status = DELTAIC_OK;
+  for (size_t i = 0; i < t->count && !status; i++) {
+    struct item *x = &t->items[i];
+    float *values = malloc(x->values_count * sizeof *values);
+    status = values ? trainer_values(t, i, values) : fail_memory("what is trained", x->values_count * sizeof *values);
+    free(x->values);
+    x->values = values;
+  }
+  close_learner(t);
+  return status;
 }
 
 struct learner *trainer_learner(struct trainer *t) {
@@ -141,83 +135,191 @@ struct learner *trainer_learner(struct trainer *t) {
 uint64_t trainer_steps(const struct trainer *t) { return t->steps; }
 void trainer_set_steps(struct trainer *t, uint64_t steps) { t->steps = steps; }
 size_t trainer_count(const struct trainer *t) { return t->count; }
-struct trained *trainer_at(struct trainer *t, size_t i) {
-  return &t->items[i];
+const struct trained *trainer_at(const struct trainer *t, size_t i) {
+  return &t->items[i].x;
 }
 
-// ---------------------------------------------------------------- LoRA
-
-// y (cols) += factor x (cols)
-static void add_scaled(float *restrict y, const float *restrict x, float factor, uint64_t cols) {
-  for (uint64_t i = 0; i < cols; i++) y[i] += factor * x[i];
+struct trainer_memory trainer_memory(const struct trainer *t) {
+  struct trainer_memory m = {.adapters = t->sums.bytes};
+  for (uint64_t i = 0; i < t->arena.block_count; i++) m.adapters += t->arena.blocks[i].bytes;
+  for (size_t i = 0; i < t->count; i++) m.moments += 2 * t->items[i].x.n * sizeof(float);
+  m.adapters -= m.moments;
+  return m;
 }
 
-// W = W0 + s B A
-static void merge(const struct trainer *t, const struct trained *x) {
-  const uint64_t rank = t->o.rank;
-  const float s = (float)(t->o.alpha / t->o.rank);
-  memcpy(x->values, x->base, x->rows * x->cols * sizeof *x->values);
-  adapter_add(&(struct adapter_product){x->rows, x->cols, rank, x->p, x->p + rank * x->cols, s}, x->values);
+// ---------------------------------------------------------------- what the host reads and writes
+
+static deltaic_status check(const struct trainer *t) {
+  return t->spoiled ? fail(t->spoiled, "a step failed on the device, and what was trained is lost") : DELTAIC_OK;
 }
 
-// dA = s B^T dW,  dB = s dW A^T
-static void split(const struct trainer *t, const struct trained *x) {
-  const uint64_t rank = t->o.rank;
-  const float *A = x->p, *B = x->p + rank * x->cols, s = (float)(t->o.alpha / t->o.rank);
-  float *dA = x->g, *dB = x->g + rank * x->cols;
-  memset(dA, 0, rank * x->cols * sizeof *dA);
-  for (uint64_t i = 0; i < x->rows; i++) {
-    const float *dW = t->dW + i * x->cols;
-    for (uint64_t r = 0; r < rank; r++) {
-      double dot = 0;
-      for (uint64_t k = 0; k < x->cols; k++) dot += (double)dW[k] * A[r * x->cols + k];
-      dB[i * rank + r] = (float)(dot * s);
-      add_scaled(dA + r * x->cols, dW, s * B[i * rank + r], x->cols);
-    }
+deltaic_status trainer_read(struct trainer *t, size_t i, enum trained_array which, float *out) {
+  const deltaic_status status = check(t);
+  return status ? status : item_read(&t->items[i], t->learner, which, out);
+}
+
+deltaic_status trainer_write(struct trainer *t, size_t i, enum trained_array which, const float *in) {
+  const deltaic_status status = check(t);
+  return status ? status : item_write(&t->items[i], t->learner, which, in);
+}
+
+static float scale_of(const struct trainer *t) { return (float)(t->o.alpha / t->o.rank); }
+
+deltaic_status trainer_values(struct trainer *t, size_t i, float *out) {
+  const struct item *x = &t->items[i];
+  const uint64_t n = x->values_count, rank = t->o.rank;
+  if (!t->learner) {
+    memcpy(out, x->values, n * sizeof *out);
+    return DELTAIC_OK;
+  }
+  if (!x->x.lora) return trainer_read(t, i, TRAINED_P, out);
+  float *p = malloc(x->x.n * sizeof *p);
+  deltaic_status status = p ? trainer_read(t, i, TRAINED_P, p) : fail_memory("adapters", x->x.n * sizeof *p);
+  if (!status) {
+    if (x->start)
+      memcpy(out, x->start, n * sizeof *out);
+    else
+      file_tensor_f32(x->x.tensor, 0, n, out);
+    adapter_add(&(struct adapter_product){x->x.rows, x->x.cols, rank, p, p + rank * x->x.cols, scale_of(t)}, out);
+  }
+  free(p);
+  return status;
+}
+
+// ---------------------------------------------------------------- passing on
+
+// Weights that are p + plus.
+static void pass_own(const struct item *x, struct walk *w) {
+  for (size_t i = 0; i < x->count && x->p.buffer && !x->passes; i++) {
+    const struct learner_place *p = &x->places[i];
+    const struct walk_grid own = grid_at(x->p, p->first, p->cols);
+    w->functions->blend(w, &(struct walk_blend){p->rows, p->cols, p->weight, own, {0}, 0, p->plus});
   }
 }
 
-deltaic_status trainer_refresh(struct trainer *t) {
+static void record_weights(struct trainer *t, struct walk *w) {
+  for (size_t i = 0; i < t->count && !w->status; i++) {
+    if (t->items[i].x.lora) lora_merge(w, &t->items[i], scale_of(t));
+    pass_own(&t->items[i], w);
+  }
+}
+
+static deltaic_status pass_through_host(struct trainer *t) {
+  struct backend *b = learner_backend(t->learner);
   deltaic_status status = DELTAIC_OK;
   for (size_t i = 0; i < t->count && !status; i++) {
-    if (t->items[i].lora) merge(t, &t->items[i]);
-    status = learner_set(t->learner, t->items[i].tensor, t->items[i].values);
+    const struct item *x = &t->items[i];
+    const struct tensor from = x->x.lora ? x->weight : x->p;
+    if (!x->passes) continue;
+    status = b->functions->buffer_read(b, from.buffer, from.offset, x->values, x->values_count * sizeof *x->values);
+    if (!status) status = learner_set(t->learner, x->x.tensor, x->values);
   }
   return status;
 }
 
-// ---------------------------------------------------------------- AdamW
+deltaic_status trainer_refresh(struct trainer *t) {
+  record_weights(t, learner_begin(t->learner));
+  const deltaic_status status = learner_end(t->learner);
+  return status ? status : pass_through_host(t);
+}
 
-static deltaic_status collect(struct trainer *t, double *norm) {
-  double squares = 0;
-  for (size_t i = 0; i < t->count; i++) {
-    struct trained *x = &t->items[i];
-    deltaic_status status = learner_gradient(t->learner, x->tensor, x->lora ? t->dW : x->g);
-    if (status) return status;
-    if (x->lora) split(t, x);
-    for (uint64_t k = 0; k < x->n; k++) squares += (double)x->g[k] * x->g[k];
+// ---------------------------------------------------------------- a step
+
+// On the device gradients are so many times g.
+static double factor_of(const struct trainer *t, const struct item *x) {
+  const double unit = x->passes ? 1 : 1 / learner_unit(t->learner);
+  return x->x.lora ? unit * (double)scale_of(t) : unit;
+}
+
+struct squares {
+  struct walk *w;
+  struct tensor sums;
+  double factor;
+  uint32_t next;
+};
+
+static void add_squares(void *user, const struct strip *s) {
+  struct squares *q = user;
+  q->w->functions->squares(q->w, q->sums, &(struct walk_squares){s->rows, s->cols, s->g, q->factor, q->next});
+  q->next += (uint32_t)walk_square_sums((uint64_t)s->rows * s->cols);
+}
+
+static deltaic_status fetch_gradients(struct trainer *t) {
+  struct backend *b = learner_backend(t->learner);
+  deltaic_status status = DELTAIC_OK;
+  for (size_t i = 0; i < t->count && !status; i++) {
+    const struct item *x = &t->items[i];
+    if (!x->passes) continue;
+    float *g = malloc(x->values_count * sizeof *g);
+    status = g ? learner_gradient(t->learner, x->x.tensor, g) : fail_memory("a gradient", x->values_count * sizeof *g);
+    if (!status) status = b->functions->buffer_write(b, x->gradient.buffer, x->gradient.offset, g, x->values_count * sizeof *g);
+    free(g);
   }
+  return status;
+}
+
+static deltaic_status find_norm(struct trainer *t, double *norm) {
+  deltaic_status status = fetch_gradients(t);
+  if (status) return status;
+  struct squares q = {.w = learner_begin(t->learner),
+                      .sums = {.dtype = DTYPE_F32,
+                               .rows = (uint32_t)t->sum_count,
+                               .cols = 2,
+                               .stride = 2,
+                               .buffer = &t->sums}};
+  for (size_t i = 0; i < t->count && !q.w->status; i++) {
+    if (t->items[i].x.lora) lora_split(q.w, &t->items[i]);
+    q.factor = factor_of(t, &t->items[i]);
+    item_strips(&t->items[i], add_squares, &q);
+  }
+  status = learner_end(t->learner);
+  if (status) return status;
+  double squares = 0;
+  for (uint64_t i = 0; i < 2 * t->sum_count; i++) squares += ((const float *)t->sums.mapped)[i];
   *norm = sqrt(squares);
   return isfinite(squares) ? DELTAIC_OK : fail(DELTAIC_INVALID_ARGUMENT, "the gradient is not finite");
 }
 
-static void update(const struct trainer *t, struct trained *x, double rate, double scale) {
+struct update {
+  struct walk *w;
+  struct walk_adamw a;
+};
+
+static void update_strip(void *user, const struct strip *s) {
+  struct update *u = user;
+  u->a.rows = s->rows;
+  u->a.cols = s->cols;
+  u->a.p = s->p;
+  u->a.g = s->g;
+  u->a.m = s->m;
+  u->a.v = s->v;
+  u->w->functions->adamw(u->w, &u->a);
+}
+
+static deltaic_status update(struct trainer *t, double rate, double scale) {
   const struct trainer_options *o = &t->o;
-  const double first = 1 - pow(o->beta1, (double)t->steps), second = 1 - pow(o->beta2, (double)t->steps);
-  for (uint64_t k = 0; k < x->n; k++) {
-    const double g = x->g[k] * scale;
-    const double m = o->beta1 * x->m[k] + (1 - o->beta1) * g, v = o->beta2 * x->v[k] + (1 - o->beta2) * g * g;
-    x->m[k] = (float)m;
-    x->v[k] = (float)v;
-    x->p[k] = (float)(x->p[k] * (1 - rate * o->decay) - rate * (m / first) / (sqrt(v / second) + o->eps));
+  const double steps = (double)t->steps + 1;
+  struct update u = {learner_begin(t->learner), {.beta1 = o->beta1, .beta2 = o->beta2, .eps = o->eps}};
+  u.a.decay = rate * o->decay;
+  u.a.rate = rate / (1 - pow(o->beta1, steps));
+  u.a.second = 1 / sqrt(1 - pow(o->beta2, steps));
+  for (size_t i = 0; i < t->count && !u.w->status; i++) {
+    u.a.factor = factor_of(t, &t->items[i]) * scale;
+    item_strips(&t->items[i], update_strip, &u);
   }
+  record_weights(t, u.w);
+  const deltaic_status status = learner_end(t->learner);
+  // Who cancels does so while the first step's kernels are compiled: nothing has run then (make_memory()).
+  if (status != DELTAIC_CANCELLED) t->spoiled = status;
+  return status;
 }
 
 deltaic_status trainer_step(struct trainer *t, double rate, double *norm) {
-  deltaic_status status = collect(t, norm);
+  deltaic_status status = check(t);
+  if (!status) status = find_norm(t, norm);
+  if (!status) status = update(t, rate, fmin(1, t->o.clip / (*norm + 1e-6)));
   if (status) return status;
   t->steps++;
-  for (size_t i = 0; i < t->count; i++) update(t, &t->items[i], rate, fmin(1, t->o.clip / (*norm + 1e-6)));
-  status = trainer_refresh(t);
+  status = pass_through_host(t);
   return status ? status : learner_clear(t->learner);
 }

@@ -2,6 +2,9 @@
 // by LoRA: W = W0 + alpha / rank B A, where only A (rank, in) and B (out, rank) are trained. The learner computes with
 // W itself, so that a step costs the products of the matrix and no others: dA = alpha / rank B^T dW, dB = alpha / rank
 // dW A^T.
+//
+// All of this is on the learner's device: a step reads only the gradient's norm. Where a tensor on the device is
+// computed from the checkpoint's (masks of Head-in-Head, joined norms), its gradient and values pass through the host.
 #ifndef TRAINER_H
 #define TRAINER_H
 #include "learner.h"
@@ -21,6 +24,7 @@ struct trainer_options {
   uint32_t rank;
   double alpha, beta1, beta2, eps, decay, clip;
   uint64_t seed; // of A, which is uniform in (-1, 1) / sqrt(in); B is 0
+  bool fast;     // of learner_open()
 };
 
 struct trained {
@@ -30,12 +34,8 @@ struct trained {
   uint64_t at;           // where it is in the file
   enum file_dtype dtype; // in the file
   bool lora;
-  uint64_t n;          // numbers that are trained
-  float *p;            // (n): the tensor's values, or A, then B
+  uint64_t n;          // numbers that are trained: the tensor's values, or A, then B
   uint64_t rows, cols; // LoRA: of the matrix
-  float *base;         // LoRA: W0
-  float *values;       // (n), or (rows, cols), as the learner has them: p, or W
-  float *g, *m, *v;    // (n)
 };
 
 struct trainer;
@@ -44,15 +44,22 @@ deltaic_status trainer_open(const char *path, struct backend *on, uint32_t threa
                             const struct trainer_options *options, struct trainer **out);
 void trainer_close(struct trainer *t); // accepts NULL
 struct learner *trainer_learner(struct trainer *t);
-// Closes the learner, and with it the checkpoint's files; what was trained stays.
-void trainer_finish(struct trainer *t);
+// Closes the learner, and with it the checkpoint's files; the tensors' values stay.
+deltaic_status trainer_finish(struct trainer *t);
 // The number of steps so far, to be set where training goes on, with p, m and v, from a file.
 uint64_t trainer_steps(const struct trainer *t);
 void trainer_set_steps(struct trainer *t, uint64_t steps);
 size_t trainer_count(const struct trainer *t);
-struct trained *trainer_at(struct trainer *t, size_t i);
-// Passes p on to the learner; after p was changed from outside.
+const struct trained *trainer_at(const struct trainer *t, size_t i);
+// What is trained, and AdamW's moments: n numbers each. A step that failed on the device has spoiled them: reading them
+// then fails.
+enum trained_array { TRAINED_P, TRAINED_M, TRAINED_V, TRAINED_ARRAYS };
+deltaic_status trainer_read(struct trainer *t, size_t i, enum trained_array which, float *out);
+// After p was written, trainer_refresh() passes it on to the learner.
+deltaic_status trainer_write(struct trainer *t, size_t i, enum trained_array which, const float *in);
 deltaic_status trainer_refresh(struct trainer *t);
+// The tensor's values: p, or W, whose sum adapter_add() computes, as whoever reads adapters does.
+deltaic_status trainer_values(struct trainer *t, size_t i, float *out);
 // A step by the gradients that learner_add() has collected, which are then cleared. norm: the gradient's. A norm that
 // is not finite is INVALID_ARGUMENT and changes nothing.
 deltaic_status trainer_step(struct trainer *t, double rate, double *norm);

@@ -44,9 +44,27 @@ struct tensor walk_tensor(struct walk *w, uint64_t rows, uint64_t cols, uint64_t
       .dtype = DTYPE_F32, .rows = (uint32_t)rows, .cols = (uint32_t)cols, .stride = (uint32_t)stride, .buffer = b};
 }
 
+struct tensor walk_half(struct walk *w, uint64_t rows, uint64_t cols) {
+  const uint64_t stride = round_up(cols, 8);
+  struct tensor t = walk_tensor(w, rows, stride / 2, stride / 2);
+  t.dtype = DTYPE_F16;
+  t.cols = (uint32_t)cols;
+  t.stride = (uint32_t)stride;
+  return t;
+}
+
 static struct tensor moved(struct tensor t, struct buffer *to) {
   t.buffer = to->bytes ? to : NULL;
   return t;
+}
+
+static bool same_place(struct tensor a, struct tensor b) { return a.buffer == b.buffer && a.offset == b.offset; }
+
+static struct tensor of_weight(const struct walk *w, struct tensor t) {
+  const struct tensor none = {0};
+  for (size_t i = 0; i < w->weight_count; i++)
+    if (same_place(*w->weights[i].weight, t)) return w->weights[i].gradient;
+  return none;
 }
 
 struct tensor walk_gradient(const struct walk *w, struct tensor t) {
@@ -54,10 +72,9 @@ struct tensor walk_gradient(const struct walk *w, struct tensor t) {
   if (!t.buffer) return none;
   if (t.buffer == w->values) return moved(t, w->gradients);
   if (t.buffer == w->states) return moved(t, w->state_gradients);
-  for (size_t i = 0; i < w->weight_count; i++)
-    if (w->weights[i].weight->buffer == t.buffer && w->weights[i].weight->offset == t.offset)
-      return w->weights[i].gradient;
-  return none;
+  for (size_t i = 0; i < w->half_count; i++)
+    if (same_place(w->halves[i].half, t)) return of_weight(w, w->halves[i].from);
+  return of_weight(w, t);
 }
 
 struct tensor walk_before(const struct walk *w, struct tensor t) {

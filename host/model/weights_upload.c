@@ -15,16 +15,18 @@
 enum { STAGE_BYTES = 1 << 20, REPORTED_BYTES = 16 << 20 };
 
 // The range of some values. REACH_INFINITE: infinities and NaNs, which would spoil every later token; every float
-// format has them at an exponent of ones. REACH_WIDE: bf16 values, or values of blocks, that are infinite as f16.
-// Values of f32 are never converted to f16.
+// format has them at an exponent of ones. REACH_WIDE: values that are infinite as f16.
 enum reach { REACH_F16, REACH_WIDE, REACH_INFINITE };
 
 static enum reach reach_of(enum dtype dtype, const void *row, uint64_t n) {
   if (dtype == DTYPE_F32) {
     const float *f = row;
-    for (uint64_t i = 0; i < n; i++)
+    float most = 0;
+    for (uint64_t i = 0; i < n; i++) {
       if (!isfinite(f[i])) return REACH_INFINITE;
-    return REACH_F16;
+      most = fabsf(f[i]) > most ? fabsf(f[i]) : most;
+    }
+    return most > F16_MOST ? REACH_WIDE : REACH_F16;
   }
   if (dtype_is_blocks(dtype)) {
     const float bound = dtype_blocks_bound(dtype, row, n / formats[dtype].elements);
@@ -385,6 +387,7 @@ deltaic_status weights_upload(struct weights *w, deltaic_progress progress, void
   const uint32_t threads = pool_threads_for(w->backend->threads);
   struct upload u = {.w = w, .progress = progress, .user = user};
   deltaic_status status = weights_status(w);
+  if (!status && w->backend->imagined) return arena_allocate(&w->arena, w->backend, MEMORY_DEVICE, "the weights");
   if (!status) status = check_room(w);
   if (!status) status = arena_allocate(&w->arena, w->backend, MEMORY_DEVICE, "the weights");
   if (!status) status = pool_create(threads < MOST_THREADS ? threads : MOST_THREADS, &u.pool);

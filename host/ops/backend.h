@@ -11,6 +11,7 @@ struct backend {
   uint64_t parts_bytes;       // size of oplist.parts; 0: the backend does not need it
   uint32_t batch;             // default number of prompt tokens that are computed at once
   bool tiles;                 // weights of blocks are stored as tiles (dtype_tile)
+  bool imagined;              // computes nothing (imagined.h)
   bool replays;               // a recording can run again; false: a list runs once, while it is recorded
   uint32_t threads;           // host threads that may be used; 0: all cores
   deltaic_device_info info;
@@ -51,6 +52,9 @@ struct backend_functions {
   deltaic_status (*recorder_profile)(struct recorder *c, bool on);
   deltaic_status (*recorder_busy)(struct recorder *c, bool on); // measures only the busy time, at no cost
   size_t (*recorder_times)(struct recorder *c, deltaic_kernel_time *times, size_t capacity);
+
+  // A backend that plans as this one does, and computes nothing (imagined.h). This one outlives it.
+  deltaic_status (*imagine)(const struct backend *b, struct backend **out);
 
   // Plans the list as recorder_list would, but runs nothing. Afterwards the values have their dtypes (oplist_tensor).
   // Returns the bytes of scratch that the list needs, and sets *largest to those of its largest tensor.

@@ -87,6 +87,8 @@ static deltaic_status read_options(struct deltaic_tune *tune, const deltaic_tune
   if (!(o->weight > 0 && isfinite(o->weight)) || !(o->temperature > 0 && isfinite(o->temperature)))
     return fail(DELTAIC_INVALID_ARGUMENT, "a distillation of weight %g at temperature %g: both must be above 0",
                 o->weight, o->temperature);
+  if ((unsigned)o->precision > DELTAIC_PRECISION_FLOAT32)
+    return fail(DELTAIC_INVALID_ARGUMENT, "a precision of %u", (unsigned)o->precision);
   status = parts_read(&tune->adapt, o->adapt ? o->adapt : "q_proj,k_proj,v_proj");
   return status ? status : parts_read(&tune->whole, o->whole ? o->whole : "conv1d,norm,bias");
 }
@@ -111,10 +113,11 @@ static deltaic_status list_files(struct deltaic_tune *tune) {
   return status;
 }
 
-static deltaic_status open_trainer(struct deltaic_tune *tune) {
+static deltaic_status open_trainer(struct deltaic_tune *tune, struct backend *on) {
   const deltaic_tune_options *o = &tune->o;
-  struct backend *on = o->device ? o->device->backend : NULL;
-  const struct trainer_options options = {o->rank, o->alpha, o->beta1, o->beta2, o->eps, o->decay, o->clip, o->seed};
+  const bool fast = o->precision == DELTAIC_PRECISION_FAST;
+  const struct trainer_options options = {o->rank,  o->alpha, o->beta1, o->beta2, o->eps,
+                                          o->decay, o->clip,  o->seed,  fast};
   deltaic_status status = trainer_open(tune->path, on, o->threads, kind, tune, &options, &tune->trainer);
   if (!status && o->adapt && !o->everything) status = check_parts(tune, &tune->adapt, true);
   if (!status && o->whole && !o->everything) status = check_parts(tune, &tune->whole, false);
@@ -122,22 +125,29 @@ static deltaic_status open_trainer(struct deltaic_tune *tune) {
   if (status) return status;
   tune->fingerprint = learner_fingerprint(trainer_learner(tune->trainer));
   tune->d = (struct distillation){NULL, o->weight, o->temperature};
-  return o->teacher ? learner_open(o->teacher, on, o->threads, NULL, NULL, &tune->d.teacher) : DELTAIC_OK;
+  return o->teacher ? learner_open(o->teacher, on, o->threads, fast, NULL, NULL, &tune->d.teacher) : DELTAIC_OK;
 }
 
-deltaic_status deltaic_tune_create(const char *path, const deltaic_tune_options *options, deltaic_tune **out) {
-  if (!path || !out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_create: path and out are required");
+deltaic_status tuning_create(const char *path, const deltaic_tune_options *options, struct backend *on,
+                             deltaic_tune **out) {
   struct deltaic_tune *tune = calloc(1, sizeof *tune);
   if (!tune) return fail_memory("a training", sizeof *tune);
   deltaic_status status = read_options(tune, options);
   if (!status && !(tune->path = strdup(path))) status = fail_memory("a file name", strlen(path) + 1);
-  if (!status) status = open_trainer(tune);
+  if (!status) status = open_trainer(tune, on);
   tune->o.adapt = tune->o.whole = tune->o.teacher = NULL; // the caller's
   if (status)
     deltaic_tune_free(tune);
   else
     *out = tune;
   return status;
+}
+
+deltaic_status deltaic_tune_create(const char *path, const deltaic_tune_options *options, deltaic_tune **out) {
+  deltaic_tune_options o;
+  if (!path || !out) return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_create: path and out are required");
+  const deltaic_status status = options_read(&o, sizeof o, options, "deltaic_tune_options");
+  return status ? status : tuning_create(path, options, o.device ? o.device->backend : NULL, out);
 }
 
 void deltaic_tune_free(deltaic_tune *tune) {
@@ -163,6 +173,7 @@ void deltaic_tune_get_info(const deltaic_tune *tune, deltaic_tune_info *info) {
     info->trained += x->n;
     info->adapted += x->lora;
   }
+  info->fast = learner_is_fast(trainer_learner(tune->trainer));
   info->vocabulary = (int32_t)learner_vocabulary(trainer_learner(tune->trainer));
 }
 

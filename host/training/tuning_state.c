@@ -9,10 +9,8 @@
 #include <string.h>
 
 #define VERSION "deltaic training 1"
-enum { ARRAYS = 3, TEXT = 512 };
-static const char *const arrays[ARRAYS] = {"p", "m", "v"};
-
-static float *array_of(const struct trained *x, int which) { return which == 0 ? x->p : which == 1 ? x->m : x->v; }
+enum { ARRAYS = TRAINED_ARRAYS, TEXT = 512 };
+static const char *const arrays[ARRAYS] = {[TRAINED_P] = "p", [TRAINED_M] = "m", [TRAINED_V] = "v"};
 
 // What a state belongs to, as text.
 struct identity {
@@ -37,9 +35,9 @@ static struct identity identity_of(const deltaic_tune *tune) {
            tune->d.teacher ? (unsigned long long)learner_fingerprint(tune->d.teacher) : 0);
   snprintf(id.options, sizeof id.options,
            "rank %u, alpha %.17g, betas %.17g %.17g, eps %.17g, decay %.17g, clip %.17g, weight %.17g, "
-           "temperature %.17g, trained %016llx",
+           "temperature %.17g, %s, trained %016llx",
            o->rank, o->alpha, o->beta1, o->beta2, o->eps, o->decay, o->clip, o->weight, o->temperature,
-           (unsigned long long)kinds_hash(tune));
+           o->precision == DELTAIC_PRECISION_FAST ? "fast" : "float32", (unsigned long long)kinds_hash(tune));
   return id;
 }
 
@@ -51,6 +49,14 @@ static json_t *describe(const deltaic_tune *tune, const char *note) {
   snprintf(steps, sizeof steps, "%llu", (unsigned long long)trainer_steps(tune->trainer));
   return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "format", VERSION, "model", id.model, "teacher", id.teacher,
                    "options", id.options, "steps", steps, "note", note ? note : "");
+}
+
+static void append_array(struct tensor_file *file, struct trainer *trainer, size_t i, enum trained_array which) {
+  const uint64_t n = trainer_at(trainer, i)->n;
+  float *numbers = malloc(n * sizeof *numbers);
+  file->status = numbers ? trainer_read(trainer, i, which, numbers) : fail_memory("a state", n * sizeof *numbers);
+  tensor_file_append(file, numbers, n * sizeof *numbers);
+  free(numbers);
 }
 
 deltaic_status deltaic_tune_save_state(const deltaic_tune *tune, const char *path, const char *note) {
@@ -70,10 +76,8 @@ deltaic_status deltaic_tune_save_state(const deltaic_tune *tune, const char *pat
     }
   }
   tensor_file_write_header(&file);
-  for (size_t i = 0; i < trainer_count(tune->trainer); i++) {
-    const struct trained *x = trainer_at(tune->trainer, i);
-    for (int k = 0; k < ARRAYS; k++) tensor_file_append(&file, array_of(x, k), x->n * sizeof(float));
-  }
+  for (size_t i = 0; i < trainer_count(tune->trainer); i++)
+    for (int k = 0; k < ARRAYS && !file.status; k++) append_array(&file, tune->trainer, i, (enum trained_array)k);
   return tensor_file_end(&file);
 }
 
@@ -123,6 +127,16 @@ static deltaic_status check_arrays(const deltaic_tune *tune, struct checkpoint *
               (unsigned long long)checkpoint_count(c) / ARRAYS, count);
 }
 
+static deltaic_status read_array(struct trainer *trainer, size_t i, struct checkpoint *c, enum trained_array which) {
+  const struct trained *x = trainer_at(trainer, i);
+  float *numbers = malloc(x->n * sizeof *numbers);
+  if (!numbers) return fail_memory("a state", x->n * sizeof *numbers);
+  file_tensor_f32(find_array(c, x, which), 0, x->n, numbers);
+  const deltaic_status status = trainer_write(trainer, i, which, numbers);
+  free(numbers);
+  return status;
+}
+
 static deltaic_status read_state(deltaic_tune *tune, struct checkpoint *c, const char *path, char **note) {
   uint64_t steps = 0;
   deltaic_status status = check_identity(tune, c, path);
@@ -131,10 +145,9 @@ static deltaic_status read_state(deltaic_tune *tune, struct checkpoint *c, const
   const char *text = checkpoint_metadata(c, "note");
   if (!status && note && !(*note = strdup(text ? text : ""))) status = fail_memory("the note", 0);
   if (status) return status;
-  for (size_t i = 0; i < trainer_count(tune->trainer); i++) {
-    const struct trained *x = trainer_at(tune->trainer, i);
-    for (int k = 0; k < ARRAYS; k++) file_tensor_f32(find_array(c, x, k), 0, x->n, array_of(x, k));
-  }
+  for (size_t i = 0; i < trainer_count(tune->trainer) && !status; i++)
+    for (int k = 0; k < ARRAYS && !status; k++) status = read_array(tune->trainer, i, c, (enum trained_array)k);
+  if (status) return status;
   trainer_set_steps(tune->trainer, steps);
   return trainer_refresh(tune->trainer);
 }

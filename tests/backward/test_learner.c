@@ -3,6 +3,7 @@
 //
 // DELTAIC_REFERENCE names a folder with all reference gradients (reference/grad/models) and their checkpoints
 // (checkpoints); whole tensors are then compared.
+#include "backward.h"
 #include "device_handle.h"
 #include "learner.h"
 
@@ -113,17 +114,34 @@ static void compare(const struct reference *r, struct learner *l, double whole, 
   assert_true(worst <= each);
 }
 
-static void compare_model(const char *name, deltaic_device *device) {
+// Limits of a precision: of the loss, of all gradients together, of each tensor's.
+static const struct limits {
+  double loss, whole, each;
+} limits[2] = {{2e-6, 1e-5, 1e-4}, {2e-3, 2e-3, 1e-2}}; // float32, fast
+
+// With fast only where that computes in another way.
+static bool is_tested(deltaic_device *device, bool fast) {
+  const struct walk_functions *f = walk_functions(device->backend);
+  return !fast || (f->rounds && f->rounds(device->backend));
+}
+
+static void compare_fast(const char *name, deltaic_device *device, bool fast) {
+  if (!is_tested(device, fast)) return;
   struct reference r = open_reference(name);
   const struct learner_batch batch = {r.tokens, r.rows, r.T, NULL};
   struct learner_loss loss = {0};
   struct learner *l;
-  assert_ok(learner_open(r.checkpoint, device->backend, 0, all, NULL, &l));
+  assert_ok(learner_open(r.checkpoint, device->backend, 0, fast, all, NULL, &l));
   assert_ok(learner_add(l, &batch, NULL, 1, &loss));
-  assert_float_equal(loss.ce, loss_of(&r, "loss"), 2e-6);
-  compare(&r, l, 1e-5, 1e-4);
+  assert_float_equal(loss.ce, loss_of(&r, "loss"), limits[fast].loss);
+  compare(&r, l, limits[fast].whole, limits[fast].each);
   learner_close(l);
   close_reference(&r);
+}
+
+static void compare_model(const char *name, deltaic_device *device) {
+  compare_fast(name, device, false);
+  compare_fast(name, device, true);
 }
 
 #define MODEL(name)                                                                                                    \
@@ -153,22 +171,28 @@ static void gradients_of_trained_models(deltaic_device *device) {
   if (getenv("DELTAIC_REFERENCE")) compare_model("delta_net", device);
 }
 
-static void distillation_adds_its_gradient(deltaic_device *device) {
-  if (!test_all_on(device)) return;
+static void distill(deltaic_device *device, bool fast) {
+  if (!is_tested(device, fast)) return;
   struct reference r = open_reference("distill_tiny");
   const struct learner_batch batch = {r.tokens, r.rows, r.T, NULL};
   struct learner_loss loss = {0};
   struct learner *l, *teacher;
-  assert_ok(learner_open(r.checkpoint, device->backend, 0, all, NULL, &l));
-  assert_ok(learner_open(r.teacher, device->backend, 0, NULL, NULL, &teacher));
+  assert_ok(learner_open(r.checkpoint, device->backend, 0, fast, all, NULL, &l));
+  assert_ok(learner_open(r.teacher, device->backend, 0, fast, NULL, NULL, &teacher));
   const struct distillation d = {teacher, 1, 2};
   assert_ok(learner_add(l, &batch, &d, 1, &loss));
-  assert_float_equal(loss.ce, loss_of(&r, "loss_ce"), 2e-6);
-  assert_float_equal(loss.kd, loss_of(&r, "loss_kd"), 2e-6);
-  compare(&r, l, 1e-5, 1e-4);
+  assert_float_equal(loss.ce, loss_of(&r, "loss_ce"), limits[fast].loss);
+  assert_float_equal(loss.kd, loss_of(&r, "loss_kd"), limits[fast].loss);
+  compare(&r, l, limits[fast].whole, limits[fast].each);
   learner_close(teacher);
   learner_close(l);
   close_reference(&r);
+}
+
+static void distillation_adds_its_gradient(deltaic_device *device) {
+  if (!test_all_on(device)) return;
+  distill(device, false);
+  distill(device, true);
 }
 
 // DELTAIC_TEST_FILTER: only the tests that match it.

@@ -44,7 +44,10 @@ static deltaic_status write_back(const char *path, struct trainer *t) {
     const struct trained *x = trainer_at(t, i);
     double *numbers = malloc(x->n * sizeof *numbers);
     char *bytes = malloc(x->n * sizeof *numbers);
-    for (uint64_t k = 0; k < x->n; k++) numbers[k] = x->values[k];
+    float *values = malloc(x->n * sizeof *values);
+    ok(trainer_values(t, i, values));
+    for (uint64_t k = 0; k < x->n; k++) numbers[k] = values[k];
+    free(values);
     tensor_file_append(&f, bytes, tensor_convert(x->dtype, numbers, x->n, bytes));
     free(numbers);
     free(bytes);

@@ -183,8 +183,8 @@ static void gradients_add_up_over_the_channels(void **state) {
     const char *ordinary = expanded(models[m], m ? "ordinary-1" : "ordinary-0");
     struct learner *shared, *each;
     struct learner_loss loss;
-    assert_ok(learner_open(models[m], NULL, 1, all, NULL, &shared));
-    assert_ok(learner_open(ordinary, NULL, 1, all, NULL, &each));
+    assert_ok(learner_open(models[m], NULL, 1, false, all, NULL, &shared));
+    assert_ok(learner_open(ordinary, NULL, 1, false, all, NULL, &each));
     assert_ok(learner_add(shared, &batch, NULL, 1, &loss));
     assert_ok(learner_add(each, &batch, NULL, 1, &loss));
     compare_filters(shared, each);

@@ -19,6 +19,9 @@ struct tensor back_outer(struct walk *w, struct tensor a, struct tensor b);
 float activation_slope(enum activation activation, float z);
 
 void backward_loss(struct walk *w, const struct loss_rows *rows);
+void backward_squares(struct walk *w, struct tensor sums, const struct walk_squares *s);
+void backward_adamw(struct walk *w, const struct walk_adamw *a);
+void backward_blend(struct walk *w, const struct walk_blend *b);
 void backward_norm(struct walk *w, const struct norm *op);
 void backward_conv(struct walk *w, const struct conv *op);
 void backward_glu(struct walk *w, const struct glu *op);

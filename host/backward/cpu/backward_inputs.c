@@ -78,9 +78,9 @@ void backward_mamba2_inputs(struct walk *w, const struct mamba2_inputs *op) {
   const uint64_t T = op->dt.rows;
   const uint32_t n = op->dt.cols;
   const struct tensor ddt = walk_gradient(w, op->dt), dg = walk_gradient(w, op->g), draw = walk_gradient(w, op->raw);
-  const float *A_log = f32_row(&op->A_log, 0), *dt_bias = f32_row(&op->dt_bias, 0);
   float *parts = back_room(w, T * 2 * n);
   if (!parts) return;
+  const float *A_log = f32_row(&op->A_log, 0), *dt_bias = f32_row(&op->dt_bias, 0);
   for (uint64_t t = 0; t < T; t++)
     for (uint32_t j = 0; j < n; j++) {
       const float z = f32_row(&op->raw, t)[j] + dt_bias[j], soft = z > 20 ? z : log1pf(expf(z));
@@ -112,13 +112,22 @@ static void rotate_back(float *x, const struct tensor *table, uint32_t position)
 }
 
 // The gradients of the cached keys and values are those of y's columns: backward_attention() adds them there.
+struct rope_call {
+  const struct rope_append *o;
+  struct tensor dy;
+};
+
+static void rotate_sequence(void *context, uint64_t s, uint32_t worker) {
+  const struct rope_call *r = context;
+  const struct sequence *q = walk_sequence(&r->o->sequences, (uint32_t)s);
+  const uint32_t heads = r->o->a.heads + r->o->a.kv_heads, d = r->o->a.d;
+  (void)worker;
+  for (uint32_t t = 0; t < q->T; t++)
+    for (uint32_t h = 0; h < heads; h++) rotate_back(f32_row(&r->dy, q->row + t) + h * d, &r->o->table, q->pos + t);
+}
+
 void backward_rope_append(struct walk *w, const struct rope_append *op) {
   const struct tensor dy = walk_gradient(w, op->y), dx = walk_gradient(w, op->x);
-  const uint32_t heads = op->a.heads + op->a.kv_heads, d = op->a.d;
-  for (uint32_t s = 0; s < op->sequences.rows; s++) {
-    const struct sequence *q = walk_sequence(&op->sequences, s);
-    for (uint32_t t = 0; t < q->T; t++)
-      for (uint32_t h = 0; h < heads; h++) rotate_back(f32_row(&dy, q->row + t) + h * d, &op->table, q->pos + t);
-  }
+  cpu_parallel(w->c, op->sequences.rows, (uint64_t)dy.rows * dy.cols, rotate_sequence, &(struct rope_call){op, dy});
   back_add(w, dx, dy);
 }

@@ -1,14 +1,28 @@
 // walk_on_cpu: the CPU's column of the table of a walk.
 #include "backward_cpu.h"
 
+struct copy_call {
+  struct tensor to, from;
+};
+
+static void clear_row(void *context, uint64_t row, uint32_t worker) {
+  const struct tensor *t = context;
+  (void)worker;
+  memset(f32_row(t, row), 0, t->cols * sizeof(float));
+}
+
 static void clear(struct walk *w, struct tensor t) {
-  (void)w;
-  for (uint64_t i = 0; i < t.rows; i++) memset(f32_row(&t, i), 0, t.cols * sizeof(float));
+  cpu_parallel(w->c, t.rows, (uint64_t)t.rows * t.cols, clear_row, &t);
+}
+
+static void copy_row(void *context, uint64_t row, uint32_t worker) {
+  const struct copy_call *c = context;
+  (void)worker;
+  memcpy(f32_row(&c->to, row), f32_row(&c->from, row), c->to.cols * sizeof(float));
 }
 
 static void copy(struct walk *w, struct tensor to, struct tensor from) {
-  (void)w;
-  for (uint64_t i = 0; i < to.rows; i++) memcpy(f32_row(&to, i), f32_row(&from, i), to.cols * sizeof(float));
+  cpu_parallel(w->c, to.rows, (uint64_t)to.rows * to.cols, copy_row, &(struct copy_call){to, from});
 }
 
 static void add_rows(struct walk *w, struct tensor to, struct tensor from) {
@@ -20,7 +34,8 @@ static void linear(struct walk *w, struct tensor y, struct tensor x, struct tens
   cpu_linear(w->c, &(struct linear){y, x, m, none}, none);
 }
 
-static void add_times(struct walk *w, struct tensor y, struct tensor x, struct tensor m) {
+static void times(struct walk *w, struct tensor y, struct tensor x, struct tensor m, bool adds) {
+  if (!adds) clear(w, y);
   back_add(w, y, back_times(w, x, m));
 }
 
@@ -34,9 +49,12 @@ const struct walk_functions backward_on_cpu = {
     .add = back_add,
     .add_rows = add_rows,
     .linear = linear,
-    .add_times = add_times,
+    .times = times,
     .add_outer = add_outer,
     .loss = backward_loss,
+    .squares = backward_squares,
+    .adamw = backward_adamw,
+    .blend = backward_blend,
     .embed = backward_embed,
     .norm = backward_norm,
     .conv = backward_conv,

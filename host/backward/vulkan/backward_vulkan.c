@@ -10,6 +10,12 @@ void back_dispatch(struct walk *w, enum backward_kernel id, const uint32_t *spec
   if (!w->status) vulkan_dispatch_shader(w->c, &d, grid, operations);
 }
 
+struct binding back_bind(struct tensor d, bool add) {
+  struct binding b = vulkan_bind(d, d);
+  b.overwritten = !add;
+  return b;
+}
+
 struct grid back_grid(uint32_t cols, uint32_t lanes, uint32_t rows, uint32_t z) {
   return (struct grid){divide_up(cols, lanes), rows < MAX_GROUPS ? rows : MAX_GROUPS, z};
 }
@@ -22,35 +28,61 @@ uint32_t back_row_lanes(const struct walk *w, uint32_t n) {
 
 // ---------------------------------------------------------------- sums
 
-void back_sum_rows(struct walk *w, struct tensor to, struct tensor from, uint64_t rows, uint32_t stride,
-                   uint32_t first) {
-  if (w->status || !to.buffer) return;
+static void sum_rows(struct walk *w, struct tensor to, struct tensor from, const struct sum_rows_args *args) {
   const uint32_t lanes = vulkan_plan(w->c)->lanes;
-  const struct sum_rows_args args = {.rows = (uint32_t)rows, .cols = to.cols, .stride = stride, .first = first};
   const struct binding bindings[SUM_ROWS_BINDINGS] = {
       [SUM_ROWS_TO] = vulkan_bind(to, to), [SUM_ROWS_FROM] = vulkan_bind(from, to)};
-  back_dispatch(w, BACKWARD_sum_rows, &lanes, bindings, &args,
-                (struct grid){divide_up(to.cols, SUM_ROWS_COLUMNS), 1, 1}, 3 * rows * to.cols);
+  back_dispatch(w, BACKWARD_sum_rows, &lanes, bindings, args,
+                (struct grid){divide_up(to.cols, SUM_ROWS_COLUMNS), divide_up(args->rows, args->each), 1},
+                3ull * args->rows * to.cols);
+}
+
+// Many rows are added in parts, so that many workgroups run.
+void back_sum_rows(struct walk *w, struct tensor to, struct tensor from, uint64_t rows, uint32_t stride,
+                   uint32_t first) {
+  enum { EACH = 256 };
+  if (w->status || !to.buffer) return;
+  struct sum_rows_args args = {
+      .rows = (uint32_t)rows, .each = (uint32_t)rows, .cols = to.cols, .stride = stride, .first = first, .add = 1};
+  if (rows > 2 * EACH) {
+    const struct tensor parts = walk_tensor(w, divide_up(args.rows, EACH), to.cols, to.cols);
+    if (!parts.buffer) return;
+    args.each = EACH;
+    args.add = 0;
+    sum_rows(w, parts, from, &args);
+    from = parts;
+    args = (struct sum_rows_args){
+        .rows = parts.rows, .each = parts.rows, .cols = to.cols, .stride = parts.stride, .add = 1};
+  }
+  sum_rows(w, to, from, &args);
 }
 
 // ---------------------------------------------------------------- products
 
-struct tensor back_transposed(struct walk *w, struct tensor from) {
-  enum { TILE = 16 };
-  const struct tensor to = walk_tensor(w, from.cols, from.rows, round_up(from.rows, 8));
+struct tensor back_transposed(struct walk *w, struct tensor from, bool half) {
+  enum { TILE = 32, LANES = 256 };
+  const struct tensor to =
+      half ? walk_half(w, from.cols, from.rows) : walk_tensor(w, from.cols, from.rows, round_up(from.rows, 8));
   if (!to.buffer) return to;
-  const uint32_t spec[TRANSPOSE_SPECS] = {[TRANSPOSE_SPEC_TILE] = TILE, [TRANSPOSE_SPEC_LANES] = TILE * TILE};
+  const uint32_t spec[TRANSPOSE_SPECS] = {[TRANSPOSE_SPEC_TILE] = TILE, [TRANSPOSE_SPEC_LANES] = LANES};
   const struct transpose_args args = {
       .rows = from.rows, .cols = from.cols, .to_stride = to.stride, .from_stride = from.stride};
+  const enum backward_kernel id = !half                     ? BACKWARD_transpose
+                                  : from.dtype == DTYPE_F16 ? BACKWARD_transpose_halves
+                                                            : BACKWARD_transpose_rounded;
+  assert(half || from.dtype == DTYPE_F32);
   struct binding all = vulkan_bind_weights(to);
   const struct binding bindings[TRANSPOSE_BINDINGS] = {[TRANSPOSE_TO] = all, [TRANSPOSE_FROM] = vulkan_bind(from, to)};
-  back_dispatch(w, BACKWARD_transpose, spec, bindings, &args,
-                (struct grid){divide_up(from.cols, TILE), divide_up(to.stride, TILE), 1},
+  back_dispatch(w, id, spec, bindings, &args, (struct grid){divide_up(from.cols, TILE), divide_up(to.stride, TILE), 1},
                 (uint64_t)to.rows * to.stride);
   return to;
 }
 
 void back_product(struct walk *w, struct tensor y, struct tensor x, struct tensor m, bool adds) {
   const struct tensor none = {0};
-  if (!w->status) vulkan_linear(w->c, y, &(struct linear_input){.x = x}, &(struct linear){y, x, m, none}, adds);
+  struct linear_input in = {.x = x};
+  if (!w->status && m.dtype == DTYPE_F16 && x.dtype == DTYPE_F32 && vulkan_input_dtype(w->c, m, x.rows) == DTYPE_F16)
+    in.h = walk_half(w, x.rows, x.cols);
+  if (x.dtype == DTYPE_F16 && x.stride == m.stride) in.x.cols = m.cols = x.stride; // zeros, which keep loads aligned
+  if (!w->status) vulkan_linear(w->c, y, &in, &(struct linear){y, x, m, none}, adds);
 }

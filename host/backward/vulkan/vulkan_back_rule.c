@@ -154,6 +154,7 @@ static void rule_back(struct walk *w, struct rule_call *v) {
 
 void vulkan_back_delta_rule(struct walk *w, const struct delta_rule *op) {
   const struct delta_args *a = &op->a;
+  if (vulkan_back_chunks(w, op)) return;
   struct rule_call v = {.r = a->r ? a->r : 1,
                         .erases = true,
                         .nonneg = a->nonneg,

@@ -18,17 +18,23 @@ static void add_rows(struct walk *w, struct tensor to, struct tensor from) {
   back_sum_rows(w, to, from, from.rows, from.stride, 0);
 }
 
+static void round_to(struct walk *w, struct tensor to, struct tensor from) {
+  if (!w->status) vulkan_round(w->c, to, from);
+}
+
 static void linear(struct walk *w, struct tensor y, struct tensor x, struct tensor m) {
   back_product(w, y, x, m, false);
 }
 
-static void add_times(struct walk *w, struct tensor y, struct tensor x, struct tensor m) {
-  back_product(w, y, x, back_transposed(w, m), true);
+static void times(struct walk *w, struct tensor y, struct tensor x, struct tensor m, bool adds) {
+  back_product(w, y, x, back_transposed(w, m, vulkan_has_matrices(w->c)), adds);
 }
 
 static void add_outer(struct walk *w, struct tensor y, struct tensor a, struct tensor b) {
-  const struct tensor at = back_transposed(w, a);
-  back_product(w, y, at, back_transposed(w, b), true);
+  // Few rows are computed by kernels that read f32.
+  const struct tensor bt = back_transposed(w, b, vulkan_has_matrices(w->c));
+  const bool half = !w->status && vulkan_input_dtype(w->c, bt, a.cols) == DTYPE_F16;
+  back_product(w, y, back_transposed(w, a, half), bt, true);
 }
 
 const struct walk_functions backward_on_vulkan = {
@@ -37,9 +43,15 @@ const struct walk_functions backward_on_vulkan = {
     .add = add,
     .add_rows = add_rows,
     .linear = linear,
-    .add_times = add_times,
+    .times = times,
     .add_outer = add_outer,
+    .round = round_to,
+    .rounds = vulkan_can_round,
     .loss = vulkan_back_loss,
+    .squares = vulkan_back_squares,
+    .adamw = vulkan_back_adamw,
+    .blend = vulkan_back_blend,
+    .overwrites = 1u << OP_NORM | 1u << OP_GLU | 1u << OP_DELTA_INPUTS | 1u << OP_GATED_NORM,
     .embed = vulkan_back_embed,
     .norm = vulkan_back_norm,
     .conv = vulkan_back_conv,

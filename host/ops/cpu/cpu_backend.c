@@ -1,6 +1,7 @@
 // cpu_backend: the CPU backend: memory, the recorder, and the loop that runs a list, one operation after another. The
 // operations are in cpu_short.c, cpu_matmul.c, cpu_delta.c, cpu_attention.c and so on.
 #include "cpu_blocks.h"
+#include "imagined.h"
 #include "platform.h"
 
 #include <stdlib.h>
@@ -175,6 +176,48 @@ static void cpu_recorder_list(struct recorder *c, struct oplist *l) {
   }
 }
 
+// What is recorded is cancelled before it begins.
+static void cpu_imagined_begin(struct recorder *c, bool replay, const atomic_bool *cancel) {
+  static const atomic_bool always = true;
+  (void)cancel;
+  cpu_recorder_begin(c, replay, &always);
+}
+
+static const struct backend_functions cpu_imagined = {
+    .name = "cpu",
+    .close = imagined_close,
+    .free_bytes = cpu_free_bytes,
+    .compile_seconds = cpu_compile_seconds,
+    .buffer_create = imagined_create,
+    .buffer_free = imagined_free,
+    .buffer_write = imagined_write,
+    .buffer_write_by = imagined_write_by,
+    .buffer_read = imagined_read,
+    .buffer_zero = imagined_zero,
+    .recorder_create = cpu_recorder_create,
+    .recorder_free = cpu_recorder_free,
+    .recorder_begin = cpu_imagined_begin,
+    .recorder_list = cpu_recorder_list,
+    .recorder_run = imagined_run,
+    .recorder_counters = cpu_recorder_counters,
+    .recorder_profile = cpu_recorder_profile,
+    .recorder_busy = cpu_recorder_profile, // profiling costs nothing here
+    .recorder_times = cpu_recorder_times,
+    .list_bytes = cpu_list_bytes,
+};
+
+static deltaic_status cpu_imagine(const struct backend *of, struct backend **out) {
+  struct cpu_backend *b = malloc(sizeof *b);
+  *out = NULL;
+  if (!b) return fail_memory("CPU backend", sizeof *b);
+  *b = *(const struct cpu_backend *)of;
+  b->base.functions = &cpu_imagined;
+  b->base.imagined = true;
+  b->base.max_buffer_bytes = UINT64_MAX;
+  *out = &b->base;
+  return DELTAIC_OK;
+}
+
 static const struct backend_functions cpu_functions = {
     .name = "cpu",
     .close = cpu_backend_close,
@@ -197,6 +240,7 @@ static const struct backend_functions cpu_functions = {
     .recorder_busy = cpu_recorder_profile, // profiling costs nothing here
     .recorder_times = cpu_recorder_times,
     .list_bytes = cpu_list_bytes,
+    .imagine = cpu_imagine,
 };
 
 static deltaic_device_info describe(uint32_t threads) {

@@ -179,7 +179,7 @@ static uint32_t slab_of(uint32_t Dk, uint32_t most) {
   return Dk % 64 == 0 ? 64 : 48;
 }
 
-static void plan_prepare(const struct plan *plan, uint32_t n, struct plan_delta_matrix *d) {
+void plan_delta_prepare(const struct plan *plan, uint32_t n, struct plan_delta_matrix *d) {
   d->slab = 1;
   while (d->C > 16 && d->C - 16 >= n && plan_delta_matrix_prepare_bytes(d, n) > plan->shared_bytes) d->C -= 16;
   // One subgroup per row of tiles: if one takes several in turn, the H200's compiler keeps them in memory.
@@ -208,7 +208,7 @@ bool plan_delta_matrix(const struct plan *plan, uint32_t Dk, uint32_t Dv, uint32
   d->segments = 1;
   if (!plan_scan(plan, Dv, unknowns, heads, d)) return false;
   plan_segments(plan, Dv, unknowns, heads, T, d);
-  plan_prepare(plan, unknowns, d);
+  plan_delta_prepare(plan, unknowns, d);
   if (!fits(plan, d, Dv, unknowns)) return false;
   plan_ahead(plan, Dv, unknowns, d);
   return plan_delta_matrix_prepare_bytes(d, unknowns) <= plan->shared_bytes;

@@ -1,6 +1,7 @@
 // vulkan_backend: connects the backend's memory and recorders to runtime/. lower.c runs a list.
 #include "vulkan_backend.h"
 #include "caps.h"
+#include "imagined.h"
 #include "matvec_dot.h"
 #include "open.h"
 
@@ -98,6 +99,53 @@ static void vulkan_backend_close(struct backend *b) {
   free(b);
 }
 
+// ---------------------------------------------------------------- a backend that computes nothing
+
+static deltaic_status vulkan_imagined_create(struct backend *b, struct recorder **out) {
+  struct vulkan_recorder *r = calloc(1, sizeof *r);
+  *out = NULL;
+  if (!r) return fail_memory("a recorder", sizeof *r);
+  r->base = (struct recorder){.backend = b, .functions = b->functions};
+  *out = &r->base;
+  return DELTAIC_OK;
+}
+
+static void vulkan_imagined_free(struct recorder *c) { free(c); }
+
+static void vulkan_imagined_begin(struct recorder *c, bool replay, const atomic_bool *cancel) {
+  (void)c, (void)replay, (void)cancel;
+}
+
+static const struct backend_functions vulkan_imagined = {
+    .name = "vulkan",
+    .close = imagined_close,
+    .free_bytes = vulkan_free_bytes,
+    .compile_seconds = vulkan_compile_seconds,
+    .buffer_create = imagined_create,
+    .buffer_free = imagined_free,
+    .buffer_write = imagined_write,
+    .buffer_write_by = imagined_write_by,
+    .buffer_read = imagined_read,
+    .buffer_zero = imagined_zero,
+    .recorder_create = vulkan_imagined_create,
+    .recorder_free = vulkan_imagined_free,
+    .recorder_begin = vulkan_imagined_begin,
+    .recorder_list = vulkan_lower,
+    .recorder_run = imagined_run,
+    .list_bytes = vulkan_list_bytes,
+};
+
+deltaic_status vulkan_imagine(const struct backend *of, struct backend **out) {
+  struct vulkan_backend *b = malloc(sizeof *b);
+  *out = NULL;
+  if (!b) return fail_memory("the Vulkan backend", sizeof *b);
+  *b = *(const struct vulkan_backend *)of;
+  b->base.functions = &vulkan_imagined;
+  b->base.imagined = true;
+  *out = &b->base;
+  return DELTAIC_OK;
+}
+
 static const struct backend_functions vulkan_functions = {
     .name = "vulkan",
     .close = vulkan_backend_close,
@@ -120,6 +168,7 @@ static const struct backend_functions vulkan_functions = {
     .recorder_busy = vulkan_recorder_busy,
     .recorder_times = vulkan_recorder_times,
     .list_bytes = vulkan_list_bytes,
+    .imagine = vulkan_imagine,
 };
 
 void vulkan_backend_plan(struct vulkan_backend *b) {

@@ -21,7 +21,9 @@ struct vulkan_backend {
 };
 
 // Plans the operations from the device's plan.
-void vulkan_backend_plan(struct vulkan_backend *b);
+void vulkan_backend_plan(struct vulkan_backend *b) INSIDE(vulkan_backend_plan);
+// backend_functions.imagine. It needs no more of the device than its limits and its plan.
+deltaic_status vulkan_imagine(const struct backend *of, struct backend **out) INSIDE(vulkan_imagine);
 
 // Kernels that lists need, each once.
 struct kernel_choices {
@@ -34,7 +36,7 @@ struct kernel_choices {
 
 struct vulkan_recorder {
   struct recorder base;
-  struct commands *commands;      // NULL: the list is only planned
+  struct commands *commands;      // NULL: lists are only planned
   const struct oplist *list;      // the list that is being lowered or planned
   struct kernel_choices *choices; // gets the kernels of the lists, which are not recorded; NULL: lists are recorded
 };
@@ -123,7 +125,8 @@ struct norm_ahead {
 };
 
 // Input of a product: the rows of x (T, K), or, if weight (1, K) is present, their norms x[t] / sqrt(mean(x[t]^2) +
-// eps) * weight. h (T, K) is memory for the norms. ahead is present if x is a residual stream.
+// eps) * weight. h (T, K) is memory for the norms. Without weight, h may be memory of f16 to which x is rounded if the
+// product then takes coopmats, which read f16 faster. ahead is present if x is a residual stream.
 struct linear_input {
   struct tensor x, weight, h;
   float eps;
@@ -156,13 +159,15 @@ bool vulkan_linear_conv(struct recorder *c, const struct linear_input *in, const
 // The product, then act(first half) * second half.
 void vulkan_linear_glu(struct recorder *c, const struct linear_input *in, const struct linear *p, const struct glu *g);
 // The best dtype for the input of a product of T rows with w: f16 if the product rounds to f16 anyway, else f32.
-enum dtype vulkan_input_dtype(const struct recorder *c, struct tensor w, uint32_t T);
+enum dtype vulkan_input_dtype(const struct recorder *c, struct tensor w, uint32_t T) INSIDE(vulkan_input_dtype);
 // Fills spec (MATMUL_SPECS) for the kernels of matmul.h with input x and weights w.
 void vulkan_matmul_spec(const struct recorder *c, struct tensor x, struct tensor w, const struct plan_tile *tile,
                         uint32_t *spec);
 
 // vulkan_matrix.c: products on cooperative matrices (coopmat). Whether this list may use them:
-bool vulkan_has_matrices(const struct recorder *c);
+bool vulkan_has_matrices(const struct recorder *c) INSIDE(vulkan_has_matrices);
+// Whether a list may, if it says so.
+bool vulkan_can_round(const struct backend *b) INSIDE(vulkan_can_round);
 // Whether a product of many rows with w reads its inputs as f16.
 bool vulkan_takes_f16(const struct recorder *c, struct tensor w);
 // Fills the bindings, and returns the push constants, of a product of inputs x that ends in a short convolution.
@@ -176,6 +181,8 @@ struct matrix_product {
   bool add, glu;
   enum activation activation;
 };
+// to (f16) = from (f32), rounded to the nearest; infinite beyond f16's range; zeros up to its stride.
+void vulkan_round(struct recorder *c, struct tensor to, struct tensor from) INSIDE(vulkan_round);
 bool vulkan_matmul_matrix(struct recorder *c, const struct matrix_product *p); // false: not done
 
 // vulkan_narrow.c: products of few rows. conv: channels of the product go to conv->conv->y.
@@ -226,6 +233,10 @@ bool vulkan_delta_matrix_plan(const struct recorder *c, uint32_t T, uint32_t B, 
 uint64_t vulkan_delta_matrix_bytes(const struct device *device, const struct plan_delta_matrix *p, uint32_t T,
                                    uint32_t B, const struct delta_args *a); // of scratch
 void vulkan_delta_matrix(struct recorder *c, const struct delta_call *d, const struct plan_delta_matrix *p);
+// What needs no state: the records of `chunks` chunks (delta_matrix.h), without Head-in-Head. The operation's o and state
+// are not used.
+void vulkan_delta_prepare(struct recorder *c, const struct delta_rule *r, const struct plan_delta_matrix *p,
+                          struct binding prepared, uint32_t chunks) INSIDE(vulkan_delta_prepare);
 // Whether the rule runs by chunks, given the list's form. n: steps per token; T and B as for plan_chunks().
 bool vulkan_chunked(const struct recorder *c, uint32_t T, uint32_t B, uint32_t n);
 

@@ -77,8 +77,7 @@ uint64_t vulkan_delta_matrix_bytes(const struct device *device, const struct pla
 }
 
 // What both kernels of prepare bind; of qkv they read only q and k.
-static void bind_prepare(const struct delta_call *d, struct binding prepared, struct binding *bindings) {
-  const struct delta_rule *r = &d->rule;
+static void bind_prepare(const struct delta_rule *r, struct binding prepared, struct binding *bindings) {
   struct binding keys = bind_words(r->qkv);
   keys.touched =
       dtype_bytes(r->qkv.dtype, (uint64_t)r->qkv.rows * r->a.H * (1 + r->a.n) * key_pitch(r->qkv.dtype, r->a.Dk));
@@ -104,11 +103,11 @@ static struct delta_matrix_prepare_args prepare_args(const struct delta_rule *r)
                                             .mask_stride = a->fixed_mask ? 0 : r->mask.stride};
 }
 
-static void prepare(struct recorder *c, const struct delta_call *d, const struct plan_delta_matrix *p,
-                    struct binding prepared, uint32_t chunks) {
-  const struct delta_args *a = &d->rule.a;
+void vulkan_delta_prepare(struct recorder *c, const struct delta_rule *r, const struct plan_delta_matrix *p,
+                          struct binding prepared, uint32_t chunks) {
+  const struct delta_args *a = &r->a;
   const struct plan *plan = vulkan_plan(c);
-  const uint32_t pitch = key_pitch(d->rule.qkv.dtype, a->Dk);
+  const uint32_t pitch = key_pitch(r->qkv.dtype, a->Dk);
   const uint32_t spec[DELTA_MATRIX_PREPARE_SPECS] = {
       [DELTA_MATRIX_PREPARE_SPEC_LANES] = p->prepare_lanes,
       [DELTA_MATRIX_PREPARE_SPEC_SUBGROUP] = plan->matrix_lanes,
@@ -119,21 +118,21 @@ static void prepare(struct recorder *c, const struct delta_call *d, const struct
       [DELTA_MATRIX_PREPARE_SPEC_DK] = p->Dk,
       [DELTA_MATRIX_PREPARE_SPEC_N] = a->n,
       [DELTA_MATRIX_PREPARE_SPEC_SLAB] = p->slab,
-      [DELTA_MATRIX_PREPARE_SPEC_UNIT] = unit_of(pitch, d->rule.qkv.stride),
+      [DELTA_MATRIX_PREPARE_SPEC_UNIT] = unit_of(pitch, r->qkv.stride),
       [DELTA_MATRIX_PREPARE_SPEC_EDGES] = pitch != p->Dk || p->Dk % p->slab != 0};
   struct binding bindings[DELTA_MATRIX_PREPARE_BINDINGS];
-  bind_prepare(d, prepared, bindings);
-  const struct delta_matrix_prepare_args args = prepare_args(&d->rule);
-  enum kernel_id id = kernel_variant(FAMILY_delta_matrix_prepare, d->rule.qkv.dtype);
+  bind_prepare(r, prepared, bindings);
+  const struct delta_matrix_prepare_args args = prepare_args(r);
+  enum kernel_id id = kernel_variant(FAMILY_delta_matrix_prepare, r->qkv.dtype);
   vulkan_dispatch(c, id, spec, bindings, &args, (struct grid){a->Hv, chunks, 1},
-                  2ull * d->rule.qkv.rows * a->Hv * p->C * ((a->n + 1) * a->Dk + a->n * p->C / 6));
+                  2ull * r->qkv.rows * a->Hv * p->C * ((a->n + 1) * a->Dk + a->n * p->C / 6));
 }
 
-static void hh_prepare(struct recorder *c, const struct delta_call *d, const struct plan_delta_matrix *p,
+static void hh_prepare(struct recorder *c, const struct delta_rule *r, const struct plan_delta_matrix *p,
                        struct binding prepared, uint32_t chunks) {
-  const struct delta_args *a = &d->rule.a;
+  const struct delta_args *a = &r->a;
   const struct plan *plan = vulkan_plan(c);
-  const uint32_t pitch = key_pitch(d->rule.qkv.dtype, a->Dk);
+  const uint32_t pitch = key_pitch(r->qkv.dtype, a->Dk);
   const uint32_t spec[HH_MATRIX_PREPARE_SPECS] = {[HH_MATRIX_PREPARE_SPEC_LANES] = p->prepare_lanes,
                                                   [HH_MATRIX_PREPARE_SPEC_SUBGROUP] = plan->matrix_lanes,
                                                   [HH_MATRIX_PREPARE_SPEC_TILE_M] = plan->matrix_m,
@@ -144,15 +143,15 @@ static void hh_prepare(struct recorder *c, const struct delta_call *d, const str
                                                   [HH_MATRIX_PREPARE_SPEC_R] = p->r,
                                                   [HH_MATRIX_PREPARE_SPEC_D] = p->block,
                                                   [HH_MATRIX_PREPARE_SPEC_SLAB] = p->slab,
-                                                  [HH_MATRIX_PREPARE_SPEC_UNIT] = unit_of(pitch, d->rule.qkv.stride),
+                                                  [HH_MATRIX_PREPARE_SPEC_UNIT] = unit_of(pitch, r->qkv.stride),
                                                   [HH_MATRIX_PREPARE_SPEC_NONNEG] = a->nonneg};
   struct binding bindings[HH_MATRIX_PREPARE_BINDINGS];
-  bind_prepare(d, prepared, bindings);
-  bindings[HH_MATRIX_PREPARE_MASK] = vulkan_bind(d->rule.mask, d->rule.qkv);
-  const struct delta_matrix_prepare_args args = prepare_args(&d->rule);
-  enum kernel_id id = kernel_variant(FAMILY_hh_matrix_prepare, d->rule.qkv.dtype);
+  bind_prepare(r, prepared, bindings);
+  bindings[HH_MATRIX_PREPARE_MASK] = vulkan_bind(r->mask, r->qkv);
+  const struct delta_matrix_prepare_args args = prepare_args(r);
+  enum kernel_id id = kernel_variant(FAMILY_hh_matrix_prepare, r->qkv.dtype);
   vulkan_dispatch(c, id, spec, bindings, &args, (struct grid){a->Hv, chunks, 1},
-                  2ull * d->rule.qkv.rows * a->Hv * tokens_of(p, a) * (2 * a->Dk + p->C * (p->r + 1) / 2));
+                  2ull * r->qkv.rows * a->Hv * tokens_of(p, a) * (2 * a->Dk + p->C * (p->r + 1) / 2));
 }
 
 static void scan(struct recorder *c, const struct delta_call *d, const struct plan_delta_matrix *p,
@@ -294,7 +293,7 @@ void vulkan_delta_matrix(struct recorder *c, const struct delta_call *d, const s
   struct binding maps = {.buffer = d->scratch.buffer, .offset = d->scratch.offset, .bytes = map};
   struct binding reach = {.buffer = maps.buffer, .offset = maps.offset + map, .bytes = reaches};
   struct binding prepared = {.buffer = maps.buffer, .offset = maps.offset + before, .bytes = chunks * record};
-  (p.r > 1 ? hh_prepare : prepare)(c, d, &p, prepared, (uint32_t)chunks);
+  (p.r > 1 ? hh_prepare : vulkan_delta_prepare)(c, &d->rule, &p, prepared, (uint32_t)chunks);
   if (p.segments == 1) maps = reach = vulkan_bind(d->rule.state, d->rule.o); // unused by the kernel; any buffer will do
   scan(c, d, &p, prepared, maps, reach);
   if (p.segments == 1) return;

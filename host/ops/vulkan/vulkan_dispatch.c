@@ -34,7 +34,7 @@ void vulkan_dispatch_shader(struct recorder *c, const struct dispatched *d, stru
     commands_fail(commands, vulkan_choose(choices, d));
     return;
   }
-  if (!commands_going(commands)) return; // compiling a kernel may take seconds
+  if (!commands || !commands_going(commands)) return; // compiling a kernel may take seconds
   if (grid.x > MAX_GROUPS || grid.y > MAX_GROUPS || grid.z > MAX_GROUPS) {
     commands_fail(commands,
                   fail(DELTAIC_INTERNAL, "%s: a grid of %llu x %llu x %llu workgroups is too large", d->shader->name,
@@ -55,9 +55,11 @@ void vulkan_dispatch(struct recorder *c, enum kernel_id id, const uint32_t *spec
                          operations);
 }
 
-bool vulkan_has_matrices(const struct recorder *c) {
-  return vulkan_list(c)->matrices && vulkan_plan(c)->matrix_products && kernel_built(KERNEL_matmul_matrix_x32_f16);
+bool vulkan_can_round(const struct backend *b) {
+  return vulkan_device(b)->plan.matrix_products && kernel_built(KERNEL_matmul_matrix_x32_f16);
 }
+
+bool vulkan_has_matrices(const struct recorder *c) { return vulkan_list(c)->matrices && vulkan_can_round(c->backend); }
 
 bool vulkan_takes_f16(const struct recorder *c, struct tensor w) {
   for (uint32_t i = 0, first = 0; w.mixed && first < w.rows; first += w.mixed[i++].rows)

@@ -1,0 +1,49 @@
+// imagined: see imagined.h.
+#include "imagined.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+deltaic_status imagined_create(struct backend *b, enum memory_kind kind, uint64_t bytes, const char *what,
+                               struct buffer *out) {
+  (void)b;
+  *out = (struct buffer){.bytes = bytes, .kind = kind};
+  if (kind == MEMORY_DEVICE) return DELTAIC_OK;
+  out->mapped = bytes > SIZE_MAX - 1 ? NULL : calloc(1, (size_t)bytes + 1);
+  return out->mapped ? DELTAIC_OK : fail_memory(what, bytes);
+}
+
+void imagined_free(struct backend *b, struct buffer *buffer) {
+  (void)b;
+  free(buffer->mapped);
+  *buffer = (struct buffer){0};
+}
+
+deltaic_status imagined_write(struct backend *b, struct buffer *to, uint64_t offset, const void *data, uint64_t bytes) {
+  (void)b, (void)to, (void)offset, (void)data, (void)bytes;
+  return DELTAIC_OK;
+}
+
+deltaic_status imagined_write_by(struct backend *b, struct buffer *to, uint64_t offset, uint64_t bytes, uint64_t unit,
+                                 buffer_fill fill, void *context) {
+  (void)b, (void)to, (void)offset, (void)bytes, (void)unit, (void)fill, (void)context;
+  return DELTAIC_OK;
+}
+
+deltaic_status imagined_read(struct backend *b, struct buffer *from, uint64_t offset, void *data, uint64_t bytes) {
+  (void)b, (void)from, (void)offset;
+  memset(data, 0, (size_t)bytes);
+  return DELTAIC_OK;
+}
+
+deltaic_status imagined_zero(struct backend *b, struct buffer *buffer, uint64_t offset, uint64_t bytes) {
+  (void)b, (void)buffer, (void)offset, (void)bytes;
+  return DELTAIC_OK;
+}
+
+deltaic_status imagined_run(struct recorder *c) {
+  (void)c;
+  return DELTAIC_OK;
+}
+
+void imagined_close(struct backend *b) { free(b); }

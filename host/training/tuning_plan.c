@@ -1,0 +1,134 @@
+// tuning_plan: what a training will need. One step is taken on a backend that computes nothing and has no memory.
+#include "device_handle.h"
+#include "learner_memory.h"
+#include "option_structs.h"
+#include "tuning.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+void deltaic_tune_get_memory(const deltaic_tune *tune, deltaic_tune_memory *memory) {
+  if (!memory) return;
+  *memory = (deltaic_tune_memory){0};
+  if (!tune) return;
+  const struct learner_memory l = learner_memory(trainer_learner(tune->trainer));
+  const struct trainer_memory t = trainer_memory(tune->trainer);
+  *memory = (deltaic_tune_memory){.weights = l.weights,
+                                  .gradients = l.gradients,
+                                  .moments = t.moments,
+                                  .adapters = t.adapters,
+                                  .streams = l.streams,
+                                  .layer = l.values,
+                                  .states = l.states,
+                                  .scratch = l.scratch};
+  if (tune->d.teacher) {
+    const struct learner_memory d = learner_memory(tune->d.teacher);
+    memory->teacher = d.weights + d.gradients + d.streams + d.values + d.states + d.scratch;
+  }
+  memory->total = memory->weights + memory->gradients + memory->moments + memory->adapters + memory->streams +
+                  memory->layer + memory->states + memory->scratch + memory->teacher;
+}
+
+// ---------------------------------------------------------------- an imagined step
+
+struct shape {
+  const char *path;
+  const deltaic_tune_options *options;
+  uint32_t rows, length;
+};
+
+static deltaic_status step(deltaic_tune *tune, const struct shape *s) {
+  int32_t *tokens = calloc((size_t)s->rows * (s->length + 1ull), sizeof *tokens);
+  if (!tokens) return fail_memory("a batch", s->rows * (s->length + 1ull) * sizeof *tokens);
+  const struct learner_batch batch = {tokens, s->rows, s->length, NULL};
+  struct learner_loss loss;
+  double norm;
+  deltaic_status status = learner_add(trainer_learner(tune->trainer), &batch, &tune->d, 1, &loss);
+  if (!status) status = trainer_step(tune->trainer, 0, &norm);
+  free(tokens);
+  return status;
+}
+
+static deltaic_status imagine(const struct shape *s, const struct backend *of, deltaic_tune_memory *memory) {
+  struct backend *on;
+  deltaic_tune *tune = NULL;
+  deltaic_status status = of->functions->imagine(of, &on);
+  if (status) return status;
+  status = tuning_create(s->path, s->options, on, &tune);
+  if (!status) status = step(tune, s);
+  if (!status) deltaic_tune_get_memory(tune, memory);
+  deltaic_tune_free(tune);
+  on->functions->close(on);
+  return status;
+}
+
+// ---------------------------------------------------------------- whether it fits
+
+struct size_text {
+  char text[24];
+};
+
+static struct size_text size_of(uint64_t bytes) {
+  struct size_text t;
+  const double value = (double)bytes / (1 << 30);
+  snprintf(t.text, sizeof t.text, value < 1 ? "%.3f GiB" : "%.1f GiB", value);
+  return t;
+}
+
+// What would need at most `room`: adapters, fewer texts, shorter ones.
+static void advise(struct shape s, const struct backend *of, uint64_t room, char *text, size_t capacity) {
+  deltaic_tune_options o = *s.options;
+  deltaic_tune_memory m = {0};
+  *text = 0;
+  o.everything = false;
+  if (s.options->everything && !imagine(&(struct shape){s.path, &o, s.rows, s.length}, of, &m) && m.total <= room) {
+    snprintf(text, capacity, "; with adapters it would take %s", size_of(m.total).text);
+    return;
+  }
+  while (s.rows > 1 || s.length > 32) {
+    if (s.rows > 1)
+      s.rows /= 2;
+    else
+      s.length /= 2;
+    if (imagine(&s, of, &m)) return;
+    if (m.total > room) continue;
+    snprintf(text, capacity, "; a batch of %u text%s of %u tokens would take %s", s.rows, s.rows > 1 ? "s" : "",
+             s.length, size_of(m.total).text);
+    return;
+  }
+  snprintf(text, capacity, "; the model and what is trained alone take %s",
+           size_of(m.weights + m.gradients + m.moments + m.adapters + m.teacher).text);
+}
+
+static deltaic_status check_room(const struct shape *s, const struct backend *b, const deltaic_tune_memory *m) {
+  const uint64_t all = b->info.memory_bytes, left = b->functions->free_bytes(b); // 0: not known
+  const uint64_t room = left && left < all ? left : all;
+  char advice[160];
+  if (!room || m->total <= room) return DELTAIC_OK;
+  advise(*s, b, room, advice, sizeof advice);
+  return fail(DELTAIC_OUT_OF_MEMORY,
+              "%s: training on %u texts of %u tokens takes %s (weights %s, what is trained %s, the batch %s), and %s has "
+              "%s free of %s%s",
+              s->path, s->rows, s->length, size_of(m->total).text, size_of(m->weights + m->teacher).text,
+              size_of(m->gradients + m->moments + m->adapters).text,
+              size_of(m->streams + m->layer + m->states + m->scratch).text, b->info.name, size_of(room).text,
+              size_of(all).text, advice);
+}
+
+deltaic_status deltaic_tune_plan(const char *path, const deltaic_tune_options *options, uint32_t rows, uint32_t length,
+                                 deltaic_tune_memory *memory) {
+  deltaic_tune_options o;
+  if (!path || !memory || !rows || !length)
+    return fail(DELTAIC_INVALID_ARGUMENT, "deltaic_tune_plan: a path, texts, tokens and room for the sizes are required");
+  *memory = (deltaic_tune_memory){0};
+  deltaic_status status = options_read(&o, sizeof o, options, "deltaic_tune_options");
+  struct backend *cpu = NULL;
+  if (!status && !o.device) status = backend_open_cpu(o.threads, &cpu);
+  if (status) return status;
+  const struct shape s = {path, &o, rows, length};
+  const struct backend *on = o.device ? o.device->backend : cpu;
+  status = imagine(&s, on, memory);
+  if (!status) status = check_room(&s, on, memory);
+  if (cpu) cpu->functions->close(cpu);
+  return status;
+}

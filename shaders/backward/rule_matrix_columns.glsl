@@ -1,0 +1,145 @@
+// rule_matrix_columns.glsl: the part of rule_matrix_grads that is of columns of queries and keys: their gradients, and
+// the sums a, c and <S, dS> of dg.
+
+// Adds to row sums of a or c, at `to`, those of a tile.
+void add_row_sums(SUM x, uint to) {
+  subgroup_barrier();
+  coopMatStore(x, pool, part, A_PITCH, BY_ROWS);
+  subgroup_barrier();
+  for (uint r = lane; r < TILE; r += SUBGROUP) {
+    float sum = 0.0;
+    [[unroll]] for (uint c = 0; c < TILE; c++) sum += number(part + r * A_PITCH, c);
+    at_rows[to + r] += sum;
+  }
+}
+
+// Stages a round's columns of keys or queries.
+void stage(uint from, uint round) {
+  barrier();
+  for (uint i = stager; i < BLOCK * COLUMNS / 8; i += LANES) {
+    const uint c = i % (COLUMNS / 8), column = round * (COLUMNS / 8) + c;
+    pool[i / (COLUMNS / 8) * C_PITCH + c] = rows[from + i / (COLUMNS / 8) * row8 + (column < K8 ? column : 0)];
+  }
+  barrier();
+}
+
+// Adds a tile to a gradient of keys or queries, whose row begins at from + m step columns from the token's.
+void add_tile(SUM x, uint i, uint column, uint from, uint step, const bool last) {
+  if (WHOLE != 0 && step0 + BLOCK <= seq.T) {
+    const uint at = (seq.row + step0 + i * TILE) * args.qkv_stride + from + column;
+    SUM old;
+    coopMatLoad(old, dqkv, at, args.qkv_stride, BY_ROWS);
+    coopMatStore(old + by * x, dqkv, at, args.qkv_stride, BY_ROWS);
+    return;
+  }
+  subgroup_barrier();
+  coopMatStore(x, pool, part, A_PITCH, BY_ROWS);
+  subgroup_barrier();
+  for (uint e = lane; e < TILE * TILE; e += SUBGROUP) {
+    const uint s = step0 + i * TILE + e / TILE, t = s / N, m = s % N;
+    if (t < seq.T && column + e % TILE < args.Dk && (!last || m == N - 1))
+      dqkv[(seq.row + t) * args.qkv_stride + from + m * step + column + e % TILE] +=
+          by * number(part + e / TILE * A_PITCH, e % TILE);
+  }
+}
+
+// The gradients of a round's columns of queries and keys. Subgroups without columns compute any others, for nothing.
+void columns(uint round, uint state, uint key_head, float factor) {
+  const uint group = mine / SPLIT, i0 = mine % SPLIT * TILES_EACH; // the first of its tiles of steps
+  const uint own = (round * GROUPS + group) * TILE, column = min(own, DK - TILE);
+  const bool has = own < DK;
+  SUM dq[TILES_EACH], dk[TILES_EACH], zs[TILES_EACH];
+  float inner = 0.0;
+  [[unroll]] for (uint i = 0; i < TILES_EACH; i++) dq[i] = dk[i] = zs[i] = SUM(0.0);
+  fetch_values(0);
+  for (uint x = 0; x < DV / SLAB; x++) {
+    RIGHT s[SLAB / TILE], d[SLAB / TILE];
+    [[unroll]] for (uint y = 0; y < SLAB / TILE; y++) {
+      const uint at = state + column * V8 + x * (SLAB / 8) + y * T8;
+      coopMatLoad(s[y], states, at, V8, BY_COLUMNS);
+      coopMatLoad(d[y], states, at + DK * V8, V8, BY_COLUMNS);
+    }
+    put_values(x);
+    [[unroll]] for (uint y = 0; y < SLAB / TILE; y++) {
+      if (GATED != 0)
+        for (uint e = 0; e < s[y].length(); e++) inner += float(s[y][e]) * float(d[y][e]);
+      [[unroll]] for (uint i = 0; i < TILES_EACH; i++) {
+        LEFT o, v, z;
+        const uint at = (i0 + i) * TILE * S_PITCH + y * T8;
+        coopMatLoad(o, pool, at, S_PITCH, BY_ROWS);
+        coopMatLoad(v, pool, S_ROWS + at, S_PITCH, BY_ROWS);
+        coopMatLoad(z, pool, 2 * S_ROWS + at, S_PITCH, BY_ROWS);
+        dq[i] = coopMatMulAdd(o, s[y], dq[i]);
+        dk[i] = coopMatMulAdd(v, d[y], dk[i]);
+        if (GATED != 0)
+          zs[i] = coopMatMulAdd(z, s[y], zs[i]);
+        else
+          dk[i] = coopMatMulAdd(z, s[y], dk[i]);
+      }
+    }
+  }
+  barrier(); // the slabs have been read
+  if (GATED != 0) {
+    inner = subgroupAdd(inner);
+    if (lane == 0 && has && i0 == 0) carried[mine] += inner;
+  }
+  [[unroll]] for (uint i = 0; i < TILES_EACH; i++) {
+    if (GATED == 0) {
+      dq[i] = (args.scale * factor) * dq[i];
+      continue;
+    }
+    const uint step = (i0 + i) * TILE;
+    SUM in_, out_;
+    SUM16 q, k;
+    coopMatLoad(in_, fade_in, step / 4, 0, BY_COLUMNS);
+    coopMatLoad(out_, fade_out, step / 4, 0, BY_COLUMNS);
+    dq[i] = (args.scale * factor) * (in_ * dq[i]);
+    dk[i] = out_ * dk[i];
+    zs[i] = in_ * zs[i];
+    coopMatLoad(q, rows, q_at + step * row8 + column / 8, row8, BY_ROWS);
+    coopMatLoad(k, rows, k_at + step * row8 + column / 8, row8, BY_ROWS);
+    if (has) {
+      add_row_sums(SUM(q) * dq[i] + SUM(k) * zs[i], group * BLOCK + step);
+      add_row_sums(SUM(k) * dk[i], (GROUPS + group) * BLOCK + step);
+    }
+    dk[i] = dk[i] + zs[i];
+  }
+  stage(k_at, round);
+  [[unroll]] for (uint j = 0; j < TILES_B; j++) {
+    RIGHT k;
+    coopMatLoad(k, pool, j * TILE * C_PITCH + group * T8, C_PITCH, BY_ROWS);
+    [[unroll]] for (uint n = 0; n < TILES_EACH; n++) {
+      LEFT f, m;
+      const uint i = i0 + n;
+      if (i >= j) {
+        coopMatLoad(f, scores, i * TILE * F_PITCH + j * T8, F_PITCH, BY_ROWS);
+        coopMatLoad(m, pairs, i * TILE * F_PITCH + j * T8, F_PITCH, BY_ROWS);
+        dq[n] = coopMatMulAdd(f, k, dq[n]);
+        dk[n] = coopMatMulAdd(m, k, dk[n]);
+      }
+      if (i <= j) {
+        coopMatLoad(m, pairs, j * TILE * F_PITCH + i * T8, F_PITCH, BY_COLUMNS);
+        dk[n] = coopMatMulAdd(m, k, dk[n]);
+      }
+    }
+  }
+  stage(q_at, round);
+  [[unroll]] for (uint j = 0; j < TILES_B; j++) {
+    RIGHT q;
+    coopMatLoad(q, pool, j * TILE * C_PITCH + group * T8, C_PITCH, BY_ROWS);
+    [[unroll]] for (uint n = 0; n < TILES_EACH; n++) {
+      LEFT f;
+      if (i0 + n <= j) {
+        coopMatLoad(f, scores, j * TILE * F_PITCH + (i0 + n) * T8, F_PITCH, BY_COLUMNS);
+        dk[n] = coopMatMulAdd(f, q, dk[n]);
+      }
+    }
+  }
+  barrier(); // the queries have been read
+  const uint keys = args.H * args.Dk;
+  if (has)
+    [[unroll]] for (uint i = 0; i < TILES_EACH; i++) {
+      add_tile(dq[i], i0 + i, column, key_head * args.Dk, 0, true);
+      add_tile(dk[i], i0 + i, column, keys + key_head * args.Dk, keys, false);
+    }
+}

@@ -1,0 +1,195 @@
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#extension GL_KHR_memory_scope_semantics : require
+#extension GL_KHR_cooperative_matrix : require
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#extension GL_EXT_shader_16bit_storage : require
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_arithmetic : require
+// The part of the delta rule's backward pass that all blocks of steps do at once, from S before the block, dS after it,
+// V' and Z. With D_ij = e^(G_i - G_j), s the scale, and sums over all value columns:
+//   B = dO V'^T   F = s B * D (lower)   M = -(Z V'^T) * D (strictly lower)
+//   dQ += s e^G * (dO S^T) + F K
+//   dK += F^T Q + e^(Gn - G) * (V' dS^T) - e^G * (Z S^T) + (M + M^T) K
+//   dV += Z       dbeta += Z.V' / beta^2
+// and dg of a step is the sum of what its decay multiplies, never a difference of sums, whose rounding a hard decay
+// would magnify: with X = (B * s Q K^T - (Z V'^T) * K K^T) * D, strictly lower,
+//   dg_t += sum_{i>=t} a_i + sum_{j<t} c_j + sum_{i>=t, j<t} X_ij + e^Gn <S, dS>
+//   a_i = e^G_i (s (dO S^T)_i.Q_i - (Z S^T)_i.K_i)     c_j = e^(Gn - G_j) (V' dS^T)_j.K_j
+// Workgroups (H, blocks): a key head and its value heads, one after another, so that no two add to one number. A
+// subgroup owns a tile of the key's columns, for all steps or for one of SPLIT parts of them.
+#include "rule_matrix.h"
+layout(local_size_x_id = RULE_MATRIX_SPEC_LANES) in;
+layout(constant_id = RULE_MATRIX_SPEC_LANES) const uint LANES = 256;
+layout(constant_id = RULE_MATRIX_SPEC_BLOCK) const uint BLOCK = 64;
+layout(constant_id = RULE_MATRIX_SPEC_DK) const uint DK = 128;
+layout(constant_id = RULE_MATRIX_SPEC_DV) const uint DV = 128;
+layout(constant_id = RULE_MATRIX_SPEC_N) const uint N = 1;
+layout(constant_id = RULE_MATRIX_SPEC_SUBGROUP) const uint SUBGROUP = 32;
+layout(constant_id = RULE_MATRIX_SPEC_TILE) const uint TILE = 16;
+layout(constant_id = RULE_MATRIX_SPEC_LOCKSTEP) const uint LOCKSTEP = 0;
+layout(constant_id = RULE_MATRIX_SPEC_GATED) const uint GATED = 1;
+layout(constant_id = RULE_MATRIX_SPEC_WHOLE) const uint WHOLE = 1;
+layout(constant_id = RULE_MATRIX_SPEC_SPLIT) const uint SPLIT = 1;
+layout(set = 0, binding = RULE_MATRIX_ROWS) readonly buffer rows_block { uvec4 rows[]; };
+layout(set = 0, binding = RULE_MATRIX_ROWS) readonly buffer words_block { uint words[]; }; // two elements
+layout(set = 0, binding = RULE_MATRIX_GATES) restrict readonly buffer gates_block { float gates[]; };
+layout(set = 0, binding = RULE_MATRIX_STATES) restrict readonly buffer states_block { uvec4 states[]; };
+layout(set = 0, binding = RULE_MATRIX_GRADS_DQKV) restrict buffer dqkv_block { float dqkv[]; };
+layout(set = 0, binding = RULE_MATRIX_GRADS_DBETA) restrict buffer dbeta_block { float dbeta[]; };
+layout(set = 0, binding = RULE_MATRIX_GRADS_DG) restrict buffer dg_block { float dg[]; };
+#include "rule_matrix_block.glsl"
+
+#define LEFT coopmat<float16_t, gl_ScopeSubgroup, TILE, TILE, gl_MatrixUseA>
+#define RIGHT coopmat<float16_t, gl_ScopeSubgroup, TILE, TILE, gl_MatrixUseB>
+#define SUM coopmat<float, gl_ScopeSubgroup, TILE, TILE, gl_MatrixUseAccumulator>
+#define SUM16 coopmat<float16_t, gl_ScopeSubgroup, TILE, TILE, gl_MatrixUseAccumulator>
+#define BY_ROWS gl_CooperativeMatrixLayoutRowMajor
+#define BY_COLUMNS gl_CooperativeMatrixLayoutColumnMajor
+
+const uint SUBGROUPS = LANES / SUBGROUP, T4 = TILE / 4, T8 = TILE / 8, K8 = DK / 8, V8 = DV / 8;
+const uint TILES_B = BLOCK / TILE, TILES_EACH = TILES_B / SPLIT; // of steps; those of a subgroup
+const uint GROUPS = SUBGROUPS / SPLIT;                           // of subgroups, with a tile of columns each
+const uint COLUMNS = GROUPS * TILE, ROUNDS = (DK + COLUMNS - 1) / COLUMNS;
+const uint JOBS = TILES_B * (TILES_B + 1) / 2, JOBS_EACH = (JOBS + SUBGROUPS - 1) / SUBGROUPS; // lower tiles
+const uint SLAB = (DK | DV) % 32 == 0 ? 32 : 16; // columns of values, or of keys for pairs, that are staged at once
+const uint S_PITCH = SLAB / 8 + 1, S_ROWS = BLOCK * S_PITCH;
+const uint D_PITCH = BLOCK / 4 + 1, F_PITCH = BLOCK / 8 + 1, C_PITCH = COLUMNS / 8 + 1, A_PITCH = T4 + 1;
+// Slabs of three tensors, or D and X, or a round's columns of K or Q, or a tile of each subgroup.
+const uint SLABS = 3 * S_ROWS, DECAYS = BLOCK * D_PITCH, STAGED = BLOCK * C_PITCH, PARTS = SUBGROUPS * TILE * A_PITCH;
+const uint POOL_A = SLABS > DECAYS ? SLABS : DECAYS, POOL_B = STAGED > PARTS ? STAGED : PARTS;
+shared uvec4 pool[POOL_A > POOL_B ? POOL_A : POOL_B];
+shared uvec4 scores[BLOCK * F_PITCH], pairs[BLOCK * F_PITCH]; // F and M, whose upper tiles nobody reads; f16
+shared vec4 unit[TILE * T4];                                  // the identity
+shared float sums[BLOCK], betas[BLOCK], diagonal[BLOCK];      // G; the diagonal of Z V'^T
+shared vec4 fade_in[BLOCK / 4], fade_out[BLOCK / 4];          // e^G, e^(Gn - G)
+const uint AT_ROWS = 2 * GROUPS > TILE ? 2 * GROUPS * BLOCK : TILE * BLOCK;
+shared float at_rows[AT_ROWS];                                // tiles with the diagonal; then a and c by group
+shared float carried[SUBGROUPS], crossing[BLOCK];             // <S, dS>; rectangles of X
+
+uint lane, mine, stager, part, row8;
+uint q_at, k_at, v_at, do_at, z_at; // of the block in rows
+sequence seq;
+uint step0; // of the block, in its sequence
+float by;   // takes the sequence's factor of dO away
+
+void subgroup_barrier() {
+  if (LOCKSTEP == 0)
+    controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsShared, gl_SemanticsAcquireRelease);
+}
+
+float number(uint at, uint i) { return uintBitsToFloat(pool[at + i / 4][i % 4]); }
+
+// ---------------------------------------------------------------- gates
+
+void make_gates(uint block, uint head) {
+  const uint i = stager;
+  for (uint r = i; r < BLOCK; r += LANES) {
+    const uint at = (block * BLOCK + r) * args.Hv + head;
+    betas[r] = gates[at];
+    diagonal[r] = max(gates[args.g_at + at], -110.0); // e^-104 is about the smallest f32
+  }
+  barrier();
+  for (uint r = i; r < BLOCK; r += LANES) {
+    float sum = 0.0;
+    for (uint j = 0; j <= r; j++) sum += diagonal[j];
+    sums[r] = sum;
+  }
+  barrier();
+  for (uint r = i; r < BLOCK; r += LANES) {
+    fade_in[r / 4][r % 4] = exp(sums[r]);
+    fade_out[r / 4][r % 4] = exp(sums[BLOCK - 1] - sums[r]);
+  }
+}
+
+void make_decays() {
+  for (uint j = stager; j < BLOCK * BLOCK / 4; j += LANES) {
+    const uint r = j / (BLOCK / 4), c = j % (BLOCK / 4) * 4;
+    vec4 d;
+    [[unroll]] for (uint k = 0; k < 4; k++) d[k] = c + k <= r ? exp(sums[r] - sums[c + k]) : 0.0;
+    pool[r * D_PITCH + c / 4] = floatBitsToUint(d);
+  }
+}
+
+#include "rule_matrix_pairs.glsl"
+#include "rule_matrix_columns.glsl"
+
+// ---------------------------------------------------------------- values and gates
+
+void add_values(uint head) {
+  const uint v_from = (1 + N) * args.H * args.Dk + head * args.Dv;
+  for (uint i = stager; i < BLOCK * DV / 2; i += LANES) {
+    const uint r = i / (DV / 2), c = i % (DV / 2) * 2, t = (step0 + r) / N, m = (step0 + r) % N;
+    const vec2 z = by * unpackHalf2x16(words[(z_at + r * row8) * 4 + c / 2]);
+    const uint to = (seq.row + t) * args.qkv_stride + v_from + m * args.Hv * args.Dv + c;
+    if (t < seq.T && c < args.Dv) dqkv[to] += z.x;
+    if (t < seq.T && c + 1 < args.Dv) dqkv[to + 1] += z.y;
+  }
+}
+
+void add_gates(uint head) {
+  const uint i = stager;
+  for (uint r = i; GATED != 0 && r < BLOCK; r += LANES) {
+    float a = 0.0, c = 0.0;
+    for (uint n = 0; n < GROUPS; n++) {
+      a += at_rows[n * BLOCK + r];
+      c += at_rows[(GROUPS + n) * BLOCK + r];
+    }
+    at_rows[r] = a; // nobody else reads or writes these two
+    at_rows[GROUPS * BLOCK + r] = c;
+  }
+  barrier();
+  for (uint r = i; r < BLOCK; r += LANES) {
+    const uint t = (step0 + r) / N, m = (step0 + r) % N;
+    if (t >= seq.T) break;
+    const float beta = betas[r];
+    const float d = abs(beta) < 1e-18 ? 0.0 : by * diagonal[r] / (beta * beta);
+    dbeta[(seq.row + t) * args.beta_stride + m * args.Hv + head] += d;
+    if (GATED == 0 || m > 0) continue;
+    float sum = 0.0;
+    for (uint n = 0; n < SUBGROUPS; n++) sum += carried[n];
+    sum = crossing[r] + exp(sums[BLOCK - 1]) * sum;
+    for (uint n = r; n < BLOCK; n++) sum += at_rows[n];
+    for (uint n = 0; n < r; n++) sum += at_rows[GROUPS * BLOCK + n];
+    dg[(seq.row + t) * args.g_stride + head] += by * sum;
+  }
+}
+
+void main() {
+  const uint key_head = gl_WorkGroupID.x, block = gl_WorkGroupID.y, i = gl_LocalInvocationIndex;
+  uint first;
+  if (!find_block(block, seq, first, step0)) return;
+  lane = gl_SubgroupInvocationID;
+  mine = gl_SubgroupID;
+  part = mine * TILE * A_PITCH;
+  stager = i;
+  row8 = RULE_MATRIX_ROW(args.H, args.Hv, DK, DV) / 8;
+  q_at = block * BLOCK * row8 + key_head * K8;
+  k_at = q_at + args.H * K8;
+  for (uint e = i; e < TILE * TILE; e += LANES) unit[e / 4][e % 4] = e / TILE == e % TILE ? 1.0 : 0.0;
+  for (uint head = 0; head < args.Hv; head++) {
+    if (head / args.share % args.H != key_head) continue;
+    float least = 126.0;
+    for (uint b = lane; b < blocks_of(seq); b += SUBGROUP)
+      least = min(least, gates[args.scales_at + (first + b) * args.Hv + head]);
+    least = subgroupMin(least);
+    by = ldexp(1.0, -int(least));
+    const float factor = ldexp(1.0, int(max(least - gates[args.scales_at + block * args.Hv + head], -126.0)));
+    v_at = block * BLOCK * row8 + 2 * args.H * K8 + head * V8;
+    do_at = v_at + args.Hv * V8;
+    z_at = do_at + args.Hv * V8;
+    make_gates(block, head);
+    make_pairs(factor);
+    if (GATED != 0) add_rectangles();
+    barrier();
+    for (uint e = i; e < 2 * GROUPS * BLOCK; e += LANES) at_rows[e] = 0.0;
+    if (lane == 0) carried[mine] = 0.0;
+    for (uint round = 0; round < ROUNDS; round++)
+      columns(round, (block * args.Hv + head) * 2 * DK * V8, key_head, factor);
+    add_values(head);
+    barrier();
+    add_gates(head);
+    barrier();
+  }
+}

@@ -1,0 +1,150 @@
+// rule_matrix_pairs.glsl: the part of rule_matrix_grads that is of pairs of steps: F, M and X; and the slabs of rows
+// that products read.
+
+// ---------------------------------------------------------------- slabs
+
+// Slabs x of up to three tensors are fetched while those before them are used.
+const uint S_EACH = (BLOCK * SLAB / 8 + LANES - 1) / LANES;
+uvec4 next[3][S_EACH];
+
+void fetch(const uint n, uint from, uint x) {
+  [[unroll]] for (uint j = 0; j < S_EACH; j++) {
+    const uint i = j * LANES + stager;
+    if (BLOCK * SLAB / 8 % LANES == 0 || i < BLOCK * SLAB / 8)
+      next[n][j] = rows[from + i / (SLAB / 8) * row8 + x * (SLAB / 8) + i % (SLAB / 8)];
+  }
+}
+
+void put(const uint n, const bool negative) {
+  [[unroll]] for (uint j = 0; j < S_EACH; j++) {
+    const uint i = j * LANES + stager;
+    if (BLOCK * SLAB / 8 % LANES == 0 || i < BLOCK * SLAB / 8)
+      pool[n * S_ROWS + i / (SLAB / 8) * S_PITCH + i % (SLAB / 8)] = next[n][j] ^ (negative ? 0x80008000u : 0);
+  }
+}
+
+void fetch_values(uint x) {
+  fetch(0, do_at, x);
+  fetch(1, v_at, x);
+  fetch(2, z_at, x);
+}
+
+void fetch_keys(uint x) {
+  fetch(0, q_at, x);
+  fetch(1, k_at, x);
+}
+
+// dO, V' and -Z
+void put_values(uint x) {
+  barrier();
+  put(0, false);
+  put(1, false);
+  put(2, true);
+  barrier();
+  if (x + 1 < DV / SLAB) fetch_values(x + 1);
+}
+
+void put_keys(uint x) {
+  barrier();
+  put(0, false);
+  put(1, false);
+  barrier();
+  if (x + 1 < DK / SLAB) fetch_keys(x + 1);
+}
+
+// ---------------------------------------------------------------- pairs of steps
+
+uint row_of(uint job) {
+  uint i = 0;
+  while ((i + 1) * (i + 2) / 2 <= job) i++;
+  return i;
+}
+
+// F, M, the diagonal of Z V'^T, and X. factor: from the block's factor of dO to the sequence's.
+void make_pairs(float factor) {
+  SUM B[JOBS_EACH], Z[JOBS_EACH], X[JOBS_EACH];
+  uint is[JOBS_EACH], js[JOBS_EACH]; // of the subgroup's tiles; the last may repeat one, which it does not store
+  [[unroll]] for (uint n = 0; n < JOBS_EACH; n++) {
+    const uint job = min(n * SUBGROUPS + mine, JOBS - 1);
+    is[n] = row_of(job);
+    js[n] = job - is[n] * (is[n] + 1) / 2;
+    B[n] = Z[n] = X[n] = SUM(0.0);
+  }
+  fetch_values(0);
+  for (uint x = 0; x < DV / SLAB; x++) {
+    put_values(x);
+    [[unroll]] for (uint y = 0; y < SLAB / TILE; y++)
+      [[unroll]] for (uint n = 0; n < JOBS_EACH; n++) {
+        LEFT o, z;
+        RIGHT v;
+        const uint i = is[n] * TILE * S_PITCH + y * T8;
+        coopMatLoad(o, pool, i, S_PITCH, BY_ROWS);
+        coopMatLoad(z, pool, 2 * S_ROWS + i, S_PITCH, BY_ROWS);
+        coopMatLoad(v, pool, S_ROWS + js[n] * TILE * S_PITCH + y * T8, S_PITCH, BY_COLUMNS);
+        B[n] = coopMatMulAdd(o, v, B[n]);
+        Z[n] = coopMatMulAdd(z, v, Z[n]);
+      }
+  }
+  SUM KK[JOBS_EACH];
+  if (GATED != 0) {
+    [[unroll]] for (uint n = 0; n < JOBS_EACH; n++) KK[n] = SUM(0.0);
+    fetch_keys(0);
+    for (uint x = 0; x < DK / SLAB; x++) {
+      put_keys(x);
+      [[unroll]] for (uint y = 0; y < SLAB / TILE; y++)
+        [[unroll]] for (uint n = 0; n < JOBS_EACH; n++) {
+          LEFT q, k;
+          RIGHT other;
+          const uint i = is[n] * TILE * S_PITCH + y * T8;
+          coopMatLoad(q, pool, i, S_PITCH, BY_ROWS);
+          coopMatLoad(k, pool, S_ROWS + i, S_PITCH, BY_ROWS);
+          coopMatLoad(other, pool, S_ROWS + js[n] * TILE * S_PITCH + y * T8, S_PITCH, BY_COLUMNS);
+          X[n] = coopMatMulAdd(q, other, X[n]);
+          KK[n] = coopMatMulAdd(k, other, KK[n]);
+        }
+    }
+  }
+  barrier();
+  make_decays();
+  barrier();
+  [[unroll]] for (uint n = 0; n < JOBS_EACH; n++) {
+    SUM d, one;
+    coopMatLoad(d, pool, is[n] * TILE * D_PITCH + js[n] * T4, D_PITCH, BY_ROWS);
+    coopMatLoad(one, unit, 0, T4, BY_ROWS);
+    B[n] = (args.scale * factor) * (B[n] * d);
+    if (n * SUBGROUPS + mine < JOBS) {
+      const uint to = is[n] * TILE * F_PITCH + js[n] * T8;
+      coopMatStore(SUM16(B[n]), scores, to, F_PITCH, BY_ROWS);
+      if (is[n] == js[n]) coopMatStore(Z[n], at_rows, is[n] * TILE * TILE, TILE, BY_ROWS);
+      d = d - (is[n] == js[n] ? 1.0 : 0.0) * one;
+      Z[n] = Z[n] * d;
+      coopMatStore(SUM16(Z[n]), pairs, to, F_PITCH, BY_ROWS);
+    }
+    if (GATED != 0) X[n] = B[n] * X[n] + Z[n] * KK[n];
+  }
+  barrier();
+  for (uint r = stager; r < BLOCK; r += LANES)
+    diagonal[r] = -at_rows[r / TILE * TILE * TILE + r % TILE * (TILE + 1)];
+  if (GATED == 0) return;
+  [[unroll]] for (uint n = 0; n < JOBS_EACH; n++)
+    if (n * SUBGROUPS + mine < JOBS)
+      coopMatStore(X[n], pool, is[n] * TILE * D_PITCH + js[n] * T4, D_PITCH, BY_ROWS);
+  barrier();
+}
+
+// crossing_t = sum_{i>=t, j<t} X_ij: each column becomes its sums from below, then each row adds those before it.
+void add_rectangles() {
+  for (uint c = stager; c < BLOCK; c += LANES) {
+    float sum = 0.0;
+    for (uint r = BLOCK - 1; r > c; r--) {
+      sum += number(r * D_PITCH, c);
+      pool[r * D_PITCH + c / 4][c % 4] = floatBitsToUint(sum);
+    }
+  }
+  barrier();
+  for (uint r = stager; r < BLOCK; r += LANES) {
+    float sum = 0.0;
+    for (uint c = 0; c < r; c++) sum += number(r * D_PITCH, c);
+    crossing[r] = sum;
+  }
+}
