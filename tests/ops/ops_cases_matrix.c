@@ -186,6 +186,8 @@ static void one_tokens_products_with_tiles_are_sums_of_integers(void **state) {
       check_dots(2 * sizes[i][0], K, d, true);
     }
   check_conv(1, 4, 5, 48, 70, 256, DTYPE_Q4_K);
+  check_conv(1, 4, 5, 48, 200, 256, DTYPE_Q4_K);   // of the first part
+  check_conv(1, 3, 100, 48, 200, 256, DTYPE_Q4_K); // of both
   *plan = own;
 }
 
@@ -408,7 +410,7 @@ static void norms_of_streams_are_made_by_the_products_around_them(void **state) 
 
 // Single tokens of B sequences: N outputs, of which C from `from` on are channels.
 static void check_conv(uint32_t B, uint32_t W, uint32_t from, uint32_t C, uint32_t N, uint32_t K, enum dtype dtype) {
-  enum { MOST = 51 };
+  enum { MOST = 51, PART = 128 }; // one sequence's weights of more rows are two matrices
   const uint32_t old = (W - 1) * C, slots = B + 2;
   struct sequence s[MOST];
   uint32_t T = 0;
@@ -426,6 +428,8 @@ static void check_conv(uint32_t B, uint32_t W, uint32_t from, uint32_t C, uint32
   const struct tensor h = oplist_value(list, T, K), product = oplist_value(list, T, N);
   oplist_bind(list, product, p.t);
   op_norm(list, h, x.t, ones.t, ABSENT, 1e-5f);
+  const struct tensor parts[] = {tensor_rows(w.t, 0, min32(N, PART)), tensor_rows(w.t, PART, N - PART)};
+  if (B == 1 && N > PART) w.t.mixed = parts;
   op_linear(list, product, h, w.t, W % 2 ? b.t : ABSENT);
   op_conv(list, &(struct conv){.y = y.t,
                                .history = old ? history.t : ABSENT,
