@@ -4,7 +4,7 @@ random_gguf.py FILE [key=value ...] (numpy).
 
 The architecture is qwen35: the gated delta rule, with softmax attention in every N-th layer (interval=N; llama.cpp asserts that
 there is one). The default has about the size of random_model.py's gated_deltanet with use_gate=true. size=0.8b (2b, 4b, 9b,
-27b) gives the shapes of a released Qwen3.5. type is f16, q8_0 or q4_k_m, the mixture of llama.cpp. Other keys: the names in
+27b, 35b-a3b) gives the shapes of a released Qwen3.5; the last has experts (qwen35moe). type is f16, q8_0 or q4_k_m, the mixture of llama.cpp. Other keys: the names in
 `c`. Blocks repeat after a while: only their values are random, not their order."""
 import struct
 import sys
@@ -12,13 +12,14 @@ import sys
 import numpy as np
 
 c = dict(layers=24, width=2048, heads=16, kv=0, dim=0, key_heads=0, value_heads=0, size=0, mlp=5632, vocab=32000, interval=24,
-         rotary=0, tied=0, type="f16")
+         rotary=0, tied=0, experts=0, used=8, type="f16")
 SIZES = {"0.8b": (1024, 24, 3584, 8, 2, 16, 1), "2b": (2048, 24, 6144, 8, 2, 16, 1), "4b": (2560, 32, 9216, 16, 4, 32, 1),
-         "9b": (4096, 32, 12288, 16, 4, 32, 0), "27b": (5120, 64, 17408, 24, 4, 48, 0)}
+         "9b": (4096, 32, 12288, 16, 4, 32, 0), "27b": (5120, 64, 17408, 24, 4, 48, 0), "35b-a3b": (2048, 40, 512, 16, 2, 32, 0)}
 for key, value in (a.split("=") for a in sys.argv[2:]):
     if value in SIZES:
         c.update(zip(("width", "layers", "mlp", "heads", "kv", "value_heads", "tied"), SIZES[value]))
-        c.update(dim=256, key_heads=16, size=128, vocab=248320, interval=4, rotary=64)
+        c.update(dim=256, key_heads=16, size=128, vocab=248320, interval=4, rotary=64,
+                 experts=256 if value == "35b-a3b" else 0)
     else:
         c[key] = value if key == "type" else int(value)
 D, F, V, H, d = c["width"], c["mlp"], c["vocab"], c["heads"], c["dim"] or c["width"] // c["heads"]
@@ -38,8 +39,12 @@ def pair(key, value):
     return string(key) + (struct.pack("<If", 6, value) if isinstance(value, float) else struct.pack("<II", 4, value))
 
 
-keys = {"general.architecture": "qwen35", "tokenizer.ggml.model": "none"}
-keys.update(("qwen35." + k, v) for k, v in {
+E, arch = c["experts"], "qwen35moe" if c["experts"] else "qwen35"
+keys = {"general.architecture": arch, "tokenizer.ggml.model": "none"}
+if E:
+    keys.update((f"{arch}.expert_{k}", v) for k, v in {"count": E, "used_count": c["used"], "feed_forward_length": F,
+                                                       "shared_feed_forward_length": F}.items())
+keys.update((f"{arch}.{k}", v) for k, v in {
     "block_count": c["layers"], "context_length": 1 << 17, "embedding_length": D, "feed_forward_length": F, "vocab_size": V,
     "attention.head_count": H, "attention.head_count_kv": kv, "attention.key_length": d, "attention.value_length": d,
     "attention.layer_norm_rms_epsilon": 1e-6, "rope.dimension_count": rotary, "rope.dimension_sections": [rotary // 2, 0, 0, 0],
@@ -52,8 +57,12 @@ shapes = {"token_embd.weight": (D, V), "output_norm.weight": (D,)}
 if not c["tied"]:
     shapes["output.weight"] = (D, V)
 for i in range(c["layers"]):
-    layer = {"attn_norm.weight": (D,), "post_attention_norm.weight": (D,), "ffn_gate.weight": (D, F), "ffn_up.weight": (D, F),
-             "ffn_down.weight": (F, D)}
+    layer = {"attn_norm.weight": (D,), "post_attention_norm.weight": (D,)}
+    if E:
+        layer.update({"ffn_gate_inp.weight": (D, E), "ffn_gate_exps.weight": (D, F, E), "ffn_up_exps.weight": (D, F, E),
+                      "ffn_down_exps.weight": (F, D, E), "ffn_gate_inp_shexp.weight": (D,)})
+    layer.update({f"ffn_{part}{'_shexp' if E else ''}.weight": (F, D) if part == "down" else (D, F)
+                  for part in ("gate", "up", "down")})
     if (i + 1) % c["interval"] == 0:
         layer.update({"attn_q.weight": (D, 2 * H * d), "attn_k.weight": (D, kv * d), "attn_v.weight": (D, kv * d),
                       "attn_output.weight": (H * d, D), "attn_q_norm.weight": (d,), "attn_k_norm.weight": (d,)})
@@ -73,7 +82,7 @@ def more_bits(i, n):
 
 
 def type_of(name, shape):
-    if len(shape) == 1 or "conv1d" in name:
+    if len(shape) == 1 or "conv1d" in name or "gate_inp" in name:
         return "f32"
     if c["type"] != "q4_k_m":
         return c["type"]
