@@ -4,15 +4,15 @@ random_gguf.py FILE [key=value ...] (numpy).
 
 The architecture is qwen35: the gated delta rule, with softmax attention in every N-th layer (interval=N; llama.cpp asserts that
 there is one). The default has about the size of random_model.py's gated_deltanet with use_gate=true. size=0.8b (2b, 4b, 9b,
-27b, 35b-a3b) gives the shapes of a released Qwen3.5; the last has experts (qwen35moe). type is f16, q8_0 or q4_k_m, the mixture of llama.cpp. Other keys: the names in
-`c`. Blocks repeat after a while: only their values are random, not their order."""
+27b, 35b-a3b) gives the shapes of a released Qwen3.5; the last has experts (qwen35moe). type is f16, q8_0 or q4_k_m, the mixture of llama.cpp. tokens=1 writes a tokenizer
+whose tokens have no meaning, for servers. Other keys: the names in `c`. Blocks repeat after a while: only their values are random, not their order."""
 import struct
 import sys
 
 import numpy as np
 
 c = dict(layers=24, width=2048, heads=16, kv=0, dim=0, key_heads=0, value_heads=0, size=0, mlp=5632, vocab=32000, interval=24,
-         rotary=0, tied=0, experts=0, used=8, type="f16")
+         rotary=0, tied=0, experts=0, used=8, tokens=0, type="f16")
 SIZES = {"0.8b": (1024, 24, 3584, 8, 2, 16, 1), "2b": (2048, 24, 6144, 8, 2, 16, 1), "4b": (2560, 32, 9216, 16, 4, 32, 1),
          "9b": (4096, 32, 12288, 16, 4, 32, 0), "27b": (5120, 64, 17408, 24, 4, 48, 0), "35b-a3b": (2048, 40, 512, 16, 2, 32, 0)}
 for key, value in (a.split("=") for a in sys.argv[2:]):
@@ -28,12 +28,15 @@ rotary = c["rotary"] or d // 2
 
 
 def string(s):
-    return struct.pack("<Q", len(s)) + s.encode()
+    s = s.encode()
+    return struct.pack("<Q", len(s)) + s
 
 
 def pair(key, value):
     if isinstance(value, str):
         return string(key) + struct.pack("<I", 8) + string(value)
+    if isinstance(value, list) and isinstance(value[0], str):
+        return string(key) + struct.pack("<IIQ", 9, 8, len(value)) + b"".join(string(v) for v in value)
     if isinstance(value, list):
         return string(key) + struct.pack("<IIQ", 9, 5, len(value)) + struct.pack(f"<{len(value)}i", *value)
     return string(key) + (struct.pack("<If", 6, value) if isinstance(value, float) else struct.pack("<II", 4, value))
@@ -50,6 +53,14 @@ keys.update((f"{arch}.{k}", v) for k, v in {
     "attention.layer_norm_rms_epsilon": 1e-6, "rope.dimension_count": rotary, "rope.dimension_sections": [rotary // 2, 0, 0, 0],
     "rope.freq_base": 1e7, "ssm.conv_kernel": 4, "ssm.inner_size": Hv * dk, "ssm.state_size": dk, "ssm.time_step_rank": Hv,
     "ssm.group_count": Hk, "full_attention_interval": c["interval"]}.items())
+
+if c["tokens"]:
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)] # bytes that stand for themselves in GPT-2's alphabet
+    others = [b for b in range(256) if b not in plain]
+    letters = [chr(b) for b in plain] + [chr(256 + i) for i in range(len(others))]
+    keys.update({"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "qwen2", "tokenizer.ggml.eos_token_id": V - 1,
+                 "tokenizer.ggml.tokens": letters + ["ab"] + [f"a{i}" for i in range(V - 258)] + ["<end>"],
+                 "tokenizer.ggml.token_type": [1] * (V - 1) + [3], "tokenizer.ggml.merges": ["a b"]})
 
 # Shapes as GGUF has them, the inner dimension first; vectors are f32.
 C = 2 * Hk * dk + Hv * dk

@@ -25,18 +25,18 @@ static const struct shape {
   bool gated, norm;
   uint32_t N, K; // gated: outputs
 } shapes[] = {
-    {"27b down", DTYPE_Q4_K, false, false, 5120, 17408},       {"27b down of 6", DTYPE_Q6_K, false, false, 5120, 17408},
-    {"4b o", DTYPE_Q4_K, false, false, 2560, 4096},            {"4b down", DTYPE_Q4_K, false, false, 2560, 9216},
-    {"27b qkv of 6", DTYPE_Q6_K, false, true, 10240, 5120},    {"27b o", DTYPE_Q4_K, false, false, 5120, 6144},
-    {"9b down", DTYPE_Q4_K, false, false, 4096, 12288},        {"9b o", DTYPE_Q4_K, false, false, 4096, 4096},
-    {"9b down of 8", DTYPE_Q8_0, false, false, 4096, 12288},   {"9b gate, up of 8", DTYPE_Q8_0, true, true, 12288, 4096},
-    {"4b in", DTYPE_Q4_K, false, true, 12352, 2560},           {"4b gate, up", DTYPE_Q4_K, true, true, 9216, 2560},
-    {"9b in of 8", DTYPE_Q8_0, false, true, 12352, 4096},      {"9b qkv of 6", DTYPE_Q6_K, false, true, 8192, 4096},
-    {"27b in", DTYPE_Q4_K, false, true, 16480, 5120},          {"27b gate, up", DTYPE_Q4_K, true, true, 17408, 5120},
-    {"9b gate, up", DTYPE_Q4_K, true, true, 12288, 4096},      {"9b head", DTYPE_Q6_K, false, true, 248320, 4096},
-    {"9b o of 8", DTYPE_Q8_0, false, false, 4096, 4096},       {"0.8b gate, up", DTYPE_Q4_K, true, true, 3584, 1024},
-    {"0.8b down", DTYPE_Q4_K, false, false, 1024, 3584},       {"0.8b in of 8", DTYPE_Q8_0, false, true, 8256, 1024},
-    {"0.8b head", DTYPE_Q6_K, false, true, 248320, 1024},      {"9b in of 5", DTYPE_Q5_K, false, true, 12352, 4096}};
+    {"27b down", DTYPE_Q4_K, false, false, 5120, 17408},     {"27b down of 6", DTYPE_Q6_K, false, false, 5120, 17408},
+    {"4b o", DTYPE_Q4_K, false, false, 2560, 4096},          {"4b down", DTYPE_Q4_K, false, false, 2560, 9216},
+    {"27b qkv of 6", DTYPE_Q6_K, false, true, 10240, 5120},  {"27b o", DTYPE_Q4_K, false, false, 5120, 6144},
+    {"9b down", DTYPE_Q4_K, false, false, 4096, 12288},      {"9b o", DTYPE_Q4_K, false, false, 4096, 4096},
+    {"9b down of 8", DTYPE_Q8_0, false, false, 4096, 12288}, {"9b gate, up of 8", DTYPE_Q8_0, true, true, 12288, 4096},
+    {"4b in", DTYPE_Q4_K, false, true, 12352, 2560},         {"4b gate, up", DTYPE_Q4_K, true, true, 9216, 2560},
+    {"9b in of 8", DTYPE_Q8_0, false, true, 12352, 4096},    {"9b qkv of 6", DTYPE_Q6_K, false, true, 8192, 4096},
+    {"27b in", DTYPE_Q4_K, false, true, 16480, 5120},        {"27b gate, up", DTYPE_Q4_K, true, true, 17408, 5120},
+    {"9b gate, up", DTYPE_Q4_K, true, true, 12288, 4096},    {"9b head", DTYPE_Q6_K, false, true, 248320, 4096},
+    {"9b o of 8", DTYPE_Q8_0, false, false, 4096, 4096},     {"0.8b gate, up", DTYPE_Q4_K, true, true, 3584, 1024},
+    {"0.8b down", DTYPE_Q4_K, false, false, 1024, 3584},     {"0.8b in of 8", DTYPE_Q8_0, false, true, 8256, 1024},
+    {"0.8b head", DTYPE_Q6_K, false, true, 248320, 1024},    {"9b in of 5", DTYPE_Q5_K, false, true, 12352, 4096}};
 
 // What can be chosen.
 enum { LANES, ROWS, AHEAD, GROUPS, CHOICES };

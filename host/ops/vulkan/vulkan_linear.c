@@ -175,8 +175,8 @@ static bool one_row_of_tiles(struct recorder *c, const struct fused *f, struct t
   return true;
 }
 
-// The product with `part`, rows of w from *first on. One row's outputs are bound by themselves, and without a convolution
-// of others, so that parts do not wait for each other. *first is then 0.
+// The product with `part`, rows of w from *first on. One row's outputs are bound by themselves, and without a
+// convolution of others, so that parts do not wait for each other. *first is then 0.
 static struct fused part_of(const struct fused *f, struct tensor part, uint32_t *first, struct linear_conv *conv) {
   struct fused p = *f;
   if (f->in.x.rows > 1 || part.rows == f->w.rows || *first * sizeof(float) % TENSOR_ALIGN) return p;
