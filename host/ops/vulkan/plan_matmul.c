@@ -131,14 +131,13 @@ bool plan_dot(const struct plan_products *plan, uint32_t K, uint32_t N, bool gat
   const uint32_t team = (uint32_t)round_up(divide_up(all, groups), width);
   if (team > most) return false;
   *out = (struct plan_dot){.teams = groups > 1 ? 1 : most / team, .ahead = plan->dot_ahead};
-  while (out->teams > 1 && N < out->teams * out->ahead * device->processors) out->teams /= 2;
+  while (out->teams > 1 && N < out->teams * out->ahead * (device->processors - device->processors / 8)) out->teams /= 2;
   while (out->ahead > halves && N < out->teams * out->ahead * device->processors) out->ahead /= 2;
   out->lanes = out->teams * team;
   for (uint32_t turns = 1;; turns++) {
     const uint32_t fair = divide_up(divide_up(N, out->teams), device->processors * turns);
     const uint32_t each = plan->dot_rows ? plan->dot_rows : fair;
-    const uint32_t rows = (uint32_t)round_up(each, out->ahead > halves ? out->ahead : halves);
-    out->rows = rows / halves;
+    out->rows = (uint32_t)round_up(each, halves) / halves;
     if (each <= ROWS_MOST && dot_shared_bytes(out, all, width, gated) <= device->shared_bytes) return true;
     if (each == 1 || plan->dot_rows) return false;
   }
@@ -240,16 +239,20 @@ static uint64_t choose_parts(const struct plan_products *plan, const struct tile
 
 // Picks the tile with the least estimated time. Tiles are counted in coopmats, so that every shape of coopmat divides
 // them.
-bool plan_matmul_matrix(const struct plan_products *plan, uint32_t T, uint32_t N, uint32_t K, bool split,
+bool plan_matmul_matrix(const struct plan_products *plan, uint32_t T, uint32_t N, uint32_t K, bool blocks, bool split,
                         struct plan_matmul *out) {
   const struct plan *device = plan->device;
-  static const struct tile tiles[] = {{2, 2, 4, 4, 1, 138, 100, 2}, {2, 2, 4, 2, 1, 101, 62, 2},
-                                      {2, 2, 2, 2, 2, 107, 76, 2},  {1, 2, 2, 2, 1, 87, 24, 6},
-                                      {1, 1, 2, 2, 1, 87, 22, 6},   {1, 1, 1, 1, 1, 87, 20, 6}};
+  static const struct tile of_numbers[] = {{2, 2, 4, 4, 1, 138, 100, 2}, {2, 2, 4, 2, 1, 101, 62, 2},
+                                           {2, 2, 2, 2, 2, 107, 76, 2},  {1, 2, 2, 2, 1, 87, 24, 6},
+                                           {1, 1, 2, 2, 1, 87, 22, 6},   {1, 1, 1, 1, 1, 87, 20, 6}};
+  static const struct tile of_blocks[] = {{2, 2, 4, 4, 1, 138, 100, 2}, {2, 2, 4, 2, 1, 90, 52, 3},
+                                          {2, 2, 2, 2, 2, 107, 76, 2},  {1, 2, 2, 2, 1, 87, 24, 6},
+                                          {1, 1, 2, 2, 1, 87, 22, 6},   {1, 1, 1, 1, 1, 87, 20, 6}};
+  const struct tile *tiles = blocks ? of_blocks : of_numbers;
   uint64_t least = UINT64_MAX;
   memset(out, 0, sizeof *out);
   if (!device->matrix_products) return false;
-  for (uint32_t i = 0; i < sizeof tiles / sizeof *tiles; i++) {
+  for (uint32_t i = 0; i < sizeof of_numbers / sizeof *of_numbers; i++) {
     const struct tile *t = &tiles[i];
     struct plan_matmul m = {.across_t = t->across_t, .across_n = t->across_n};
     m.tile_t = m.across_t * t->sub_t * device->matrix_m;
