@@ -20,9 +20,12 @@ static double rounded(enum dtype dtype, double weight) {
   return dtype_is_tiles(dtype) ? (double)f16_to_f32(f32_to_f16((float)weight)) : weight;
 }
 
-static void check_matmul(uint32_t T, uint32_t N, uint32_t K, enum dtype dtype, bool bias, bool add) {
+// of: the size of a weight.
+static void check_matmul_of(double of, uint32_t T, uint32_t N, uint32_t K, enum dtype dtype, bool bias, bool add) {
+  double *values = normals((size_t)N * K);
+  for (size_t i = 0; i < (size_t)N * K; i++) values[i] *= of;
   struct array x = activations(T, K, K + T % 3, normals((size_t)T * K));
-  struct array w = weights(dtype, N, K, (uint32_t)weight_stride(dtype, K + 8 * (T % 2)), normals((size_t)N * K));
+  struct array w = weights(dtype, N, K, (uint32_t)weight_stride(dtype, K + 8 * (T % 2)), values);
   struct array b = weights(DTYPE_F32, 1, N, DENSE, normals(N));
   struct array y = activations(T, N, N + 5 * (K % 2), normals((size_t)T * N));
   begin();
@@ -41,6 +44,10 @@ static void check_matmul(uint32_t T, uint32_t N, uint32_t K, enum dtype dtype, b
                read_values(&y), want, (size_t)T * N, CLOSE);
 }
 
+static void check_matmul(uint32_t T, uint32_t N, uint32_t K, enum dtype dtype, bool bias, bool add) {
+  check_matmul_of(1, T, N, K, dtype, bias, add);
+}
+
 static void matmul_matches_over_awkward_shapes(void **state) {
   seed(1);
   static const uint32_t sizes[][3] = {{130, 260, 96}, {17, 130, 65}, {8, 1, 1},     {9, 7, 3},     {16, 64, 64},
@@ -53,6 +60,7 @@ static void matmul_matches_over_awkward_shapes(void **state) {
     if (d == DTYPE_Q4_K || all_shapes())
       check_matmul(16 + sizes[i][0], sizes[i][1], 512 + sizes[i][2], (enum dtype)d, false,
                    i % 2); // more than matvec takes
+  check_matmul_of(5e-5, 20, 40, 512, DTYPE_Q4_K, false, false); // factors of blocks that f16 has not exactly
 }
 
 // Inputs in f16 and sizes for which subgroups share K; what follows the tokens must not be seen.
