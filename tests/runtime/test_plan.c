@@ -717,6 +717,18 @@ static void long_texts_decide_whether_a_batch_takes_chunks(void **state) {
   }
 }
 
+static void few_outputs_get_small_tiles(void **state) {
+  const struct plan_products h200 = products_of(&caps_h200), software = products_of(&caps_lavapipe);
+  assert_int_equal(plan_matmul_of(&h200, 512, 256).matmul_tile_n, 64);
+  assert_int_equal(plan_matmul_of(&h200, 512, 4096).matmul_tile_n, h200.matmul_tile_n);
+  assert_int_equal(plan_matmul_of(&software, 512, 256).matmul_tile_n, software.matmul_tile_n);
+  for (int i = 0; i < CAPS_USABLE; i++) {
+    const struct plan_products products = products_of(caps_usable[i]), few = plan_matmul_of(&products, 100, 100);
+    assert_in_range(plan_matmul_shared_bytes(&few), 1, caps_usable[i]->shared_bytes);
+    assert_in_range(plan_matmul_lanes(&few), 1, caps_usable[i]->max_invocations);
+  }
+}
+
 // Shapes that no kernel takes: a device that has only such computes without.
 static void matrices_of_other_sides_are_left_alone(void **state) {
   static const uint32_t shapes[][3] = {{16, 16, 32}, {32, 8, 16}, {8, 32, 16}, {16, 16, 4}, {64, 64, 16}, {12, 16, 16}};
@@ -1019,6 +1031,7 @@ int main(void) {
       cmocka_unit_test(software_gets_small_workgroups),
       cmocka_unit_test(long_texts_decide_whether_a_batch_takes_chunks),
       cmocka_unit_test(matrices_of_other_sides_are_left_alone),
+      cmocka_unit_test(few_outputs_get_small_tiles),
       cmocka_unit_test(the_square_matrix_is_chosen_where_there_is_one),
       cmocka_unit_test(large_cards_take_longer_slices),
       cmocka_unit_test(tiles_of_matrices_fit_their_device),

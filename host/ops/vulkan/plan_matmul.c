@@ -150,6 +150,18 @@ uint64_t plan_matmul_shared_bytes(const struct plan_products *plan) {
   return 4 * rows * (plan->matmul_tile_k + 4); // f32, four elements of padding per row against bank conflicts
 }
 
+struct plan_products plan_matmul_of(const struct plan_products *plan, uint32_t T, uint32_t N) {
+  const struct plan_tile *tile = &plan_tiles[2];
+  struct plan_products own = *plan;
+  const uint64_t groups = (uint64_t)divide_up(T, own.matmul_tile_t) * divide_up(N, own.matmul_tile_n);
+  if (plan->device->software || 2 * groups >= plan->device->processors ||
+      own.matmul_tile_t * own.matmul_tile_n <= tile->tile_t * tile->tile_n)
+    return own;
+  set_tile(&own, tile);
+  fit(plan->device, &own);
+  return own;
+}
+
 uint32_t plan_matmul_lanes(const struct plan_products *plan) {
   return plan->matmul_tile_t / plan->matmul_sub_t * (plan->matmul_tile_n / plan->matmul_sub_n);
 }

@@ -43,6 +43,8 @@ int plan_products_describe(const struct plan_products *plan, char *text, uint64_
 // Shared memory and invocations of a workgroup of matmul; plan_products_make() chooses sizes that fit the device.
 uint64_t plan_matmul_shared_bytes(const struct plan_products *plan);
 uint32_t plan_matmul_lanes(const struct plan_products *plan);
+// The plan for T x N outputs: with a smaller tile where its own would occupy less than half of the processors.
+struct plan_products plan_matmul_of(const struct plan_products *plan, uint32_t T, uint32_t N);
 
 // Tiles of a coopmat product (T, K) x (K, N): their size per workgroup, and how many subgroups lie along their sides.
 struct plan_matmul {

@@ -143,7 +143,8 @@ void vulkan_linear_glu(struct recorder *c, const struct linear_input *in, const 
 // The best dtype for the input of a product of T rows with w: f16 if the product rounds to f16 anyway, else f32.
 enum dtype vulkan_input_dtype(const struct recorder *c, struct tensor w, uint32_t T);
 // Fills spec (MATMUL_SPECS) for the kernels of matmul.h with input x and weights w.
-void vulkan_matmul_spec(const struct recorder *c, struct tensor x, struct tensor w, uint32_t *spec);
+void vulkan_matmul_spec(const struct recorder *c, const struct plan_products *plan, struct tensor x, struct tensor w,
+                        uint32_t *spec);
 
 // vulkan_matrix.c: products on cooperative matrices (coopmat). Whether this list may use them:
 bool vulkan_has_matrices(const struct recorder *c);

@@ -152,7 +152,7 @@ static void by_tiles(struct recorder *c, const struct experts_call *v) {
   const struct plan_products *plan = vulkan_products(c);
   const struct tensor y = v->y, x = v->e->x;
   uint32_t spec[MATMUL_SPECS];
-  vulkan_matmul_spec(c, x, v->w, spec);
+  vulkan_matmul_spec(c, plan, x, v->w, spec);
   const struct matmul_args args = {.T = y.rows,
                                    .N = y.cols,
                                    .K = x.cols,

@@ -217,8 +217,8 @@ static bool few_rows_convolve(const struct recorder *c, const struct fused *f) {
 
 // ---------------------------------------------------------------- many rows
 
-void vulkan_matmul_spec(const struct recorder *c, struct tensor x, struct tensor w, uint32_t *spec) {
-  const struct plan_products *plan = vulkan_products(c);
+void vulkan_matmul_spec(const struct recorder *c, const struct plan_products *plan, struct tensor x, struct tensor w,
+                        uint32_t *spec) {
   spec[MATMUL_SPEC_LANES] = plan_matmul_lanes(plan);
   spec[MATMUL_SPEC_TILE_T] = plan->matmul_tile_t;
   spec[MATMUL_SPEC_TILE_N] = plan->matmul_tile_n;
@@ -232,9 +232,9 @@ void vulkan_matmul_spec(const struct recorder *c, struct tensor x, struct tensor
 
 // Any number of rows, in tiles, through shared memory and without coopmat.
 static void many_rows(struct recorder *c, const struct matrix_product *p) {
-  const struct plan_products *plan = vulkan_products(c);
+  const struct plan_products plan = plan_matmul_of(vulkan_products(c), p->x.rows, p->w.rows);
   uint32_t spec[MATMUL_SPECS];
-  vulkan_matmul_spec(c, p->x, p->w, spec);
+  vulkan_matmul_spec(c, &plan, p->x, p->w, spec);
   const struct binding x = vulkan_bind(p->x, p->x);
   const struct binding bindings[MATMUL_BINDINGS] = {[MATMUL_Y] = vulkan_bind_output(p->y, p->add),
                                                     [MATMUL_X] = x,
@@ -249,10 +249,9 @@ static void many_rows(struct recorder *c, const struct matrix_product *p) {
                                    .first = p->first,
                                    .add = p->add,
                                    .has_bias = p->bias.buffer != NULL};
-  vulkan_dispatch(
-      c, kernel_variant(FAMILY_matmul, p->w.dtype), spec, bindings, &args,
-      (struct grid){divide_up(p->w.rows, plan->matmul_tile_n), divide_up(p->x.rows, plan->matmul_tile_t), 1},
-      2ull * p->x.rows * p->w.rows * p->x.cols);
+  vulkan_dispatch(c, kernel_variant(FAMILY_matmul, p->w.dtype), spec, bindings, &args,
+                  (struct grid){divide_up(p->w.rows, plan.matmul_tile_n), divide_up(p->x.rows, plan.matmul_tile_t), 1},
+                  2ull * p->x.rows * p->w.rows * p->x.cols);
 }
 
 static void tiles(struct recorder *c, const struct matrix_product *whole) {
